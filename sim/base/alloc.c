@@ -1,0 +1,78 @@
+#include "sim/base/alloc.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+static long fail_after = -1;
+
+static bool refuse(void)
+{
+    if (fail_after < 0) {
+        return false;
+    }
+    if (fail_after == 0) {
+        return true;
+    }
+    fail_after--;
+    return false;
+}
+
+void sp_i_alloc_fail_after(long n)
+{
+    fail_after = n;
+}
+
+void *sp_i_calloc(size_t count, size_t size)
+{
+    if (refuse()) {
+        return NULL;
+    }
+    return calloc(count > 0 ? count : 1, size > 0 ? size : 1);
+}
+
+void *sp_i_malloc(size_t size)
+{
+    return refuse() ? NULL : malloc(size > 0 ? size : 1);
+}
+
+void *sp_i_realloc(void *pointer, size_t size)
+{
+    return refuse() ? NULL : realloc(pointer, size > 0 ? size : 1);
+}
+
+void sp_i_free(void *pointer)
+{
+    free(pointer);
+}
+
+char *sp_i_strdup(const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = sp_i_malloc(bytes);
+    return copy == NULL ? NULL : memcpy(copy, text, bytes);
+}
+
+bool sp_i_reserve(void **items, size_t *capacity, size_t needed, size_t element_bytes)
+{
+    if (needed <= *capacity) {
+        return true;
+    }
+    size_t wanted = *capacity + *capacity / 2;
+    if (wanted < needed) {
+        wanted = needed;
+    }
+    if (wanted < 16) {
+        wanted = 16;
+    }
+    if (wanted > SIZE_MAX / element_bytes) {
+        return false;
+    }
+    void *grown = sp_i_realloc(*items, wanted * element_bytes);
+    if (grown == NULL) {
+        return false;
+    }
+    *items = grown;
+    *capacity = wanted;
+    return true;
+}

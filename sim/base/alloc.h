@@ -1,0 +1,24 @@
+// Heap memory of the library, in one place so that tests can make the N-th allocation fail.
+#ifndef SLIMPACK_SIM_BASE_ALLOC_H
+#define SLIMPACK_SIM_BASE_ALLOC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+// Zeroed memory for count elements of size bytes; NULL when it cannot be had or the product
+// overflows. A count of 0 gives a valid pointer.
+void *sp_i_calloc(size_t count, size_t size);
+void *sp_i_malloc(size_t size);
+void *sp_i_realloc(void *pointer, size_t size);
+void sp_i_free(void *pointer);
+char *sp_i_strdup(const char *text);
+
+// Makes room for at least `needed` elements in *items (capacity *capacity), growing by half.
+// Returns false, with everything unchanged, when memory runs out.
+bool sp_i_reserve(void **items, size_t *capacity, size_t needed, size_t element_bytes);
+
+// Test hook: after `n` further allocations every one fails; a negative n (the start) never fails.
+// Not for use while other threads allocate.
+void sp_i_alloc_fail_after(long n);
+
+#endif

@@ -1,0 +1,381 @@
+#include "sim/base/json.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "sim/base/alloc.h"
+
+enum {
+    DEFAULT_LIMIT_BYTES = 256 << 20,
+    WORD = 64, // longest key compared for hints
+};
+
+// jansson puts the text it stopped at into the message; only the part a person needs is kept.
+static sp_status syntax_error(sp_error *err, const char *source, const json_error_t *error)
+{
+    return sp_error_at(err, SP_ERR_SYNTAX, source, error->line, error->column, "%s", error->text);
+}
+
+sp_status sp_json_read_text(const char *text, size_t bytes, const char *source, json_t **root,
+                            sp_error *err)
+{
+    json_error_t error;
+    *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
+    return *root == NULL ? syntax_error(err, source, &error) : SP_OK;
+}
+
+sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t **root, sp_error *err)
+{
+    *root = NULL;
+    if (limit_bytes <= 0) {
+        limit_bytes = DEFAULT_LIMIT_BYTES;
+    }
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+    }
+    sp_status status = SP_OK;
+    struct stat info;
+    if (fstat(fileno(file), &info) != 0 || S_ISDIR(info.st_mode)) {
+        status = sp_error_set(err, SP_ERR_IO, "%s: is not a file", path);
+    } else if (info.st_size > limit_bytes) {
+        status =
+            sp_error_set(err, SP_ERR_CONTENT, "%s: %lld bytes are more than the %lld read as JSON",
+                         path, (long long)info.st_size, (long long)limit_bytes);
+    } else {
+        json_error_t error;
+        *root = json_loadf(file, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
+        if (*root == NULL) {
+            status = syntax_error(err, path, &error);
+        }
+    }
+    fclose(file);
+    return status;
+}
+
+void sp_json_quote(const json_t *value, char *text, size_t bytes)
+{
+    char *dump = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
+    snprintf(text, bytes, "%s", dump == NULL ? "?" : dump);
+    if (dump != NULL && strlen(dump) >= bytes && bytes > 4) {
+        memcpy(text + bytes - 4, "...", 4);
+    }
+    free(dump);
+}
+
+// Path of member `key` below the object, into `out` (SP_JSON_PATH bytes).
+static void member_path(const sp_object *object, const char *key, char *out)
+{
+    if (object->path[0] == '\0') {
+        snprintf(out, SP_JSON_PATH, "%s", key);
+        return;
+    }
+    size_t used = strlen(object->path);
+    memcpy(out, object->path, used + 1);
+    snprintf(out + used, SP_JSON_PATH - used, ".%s", key);
+}
+
+void sp_object_error(sp_object *object, const char *key, const char *format, ...)
+{
+    char path[SP_JSON_PATH];
+    char text[SP_ERROR_TEXT / 2];
+    member_path(object, key, path);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    sp_error_in(object->err, SP_ERR_CONTENT, object->source, path, "%s", text);
+}
+
+static void expected(sp_object *object, const char *key, const json_t *value, const char *what)
+{
+    char found[80];
+    sp_json_quote(value, found, sizeof found);
+    sp_object_error(object, key, "expected %s, got %s", what, found);
+}
+
+void sp_object_begin(sp_object *object, const json_t *json, const char *source, const char *path,
+                     sp_error *err)
+{
+    *object = (sp_object){.json = json, .source = source, .err = err};
+    snprintf(object->path, sizeof object->path, "%s", path);
+    if (json != NULL && !json_is_object(json)) {
+        char found[80];
+        sp_json_quote(json, found, sizeof found);
+        sp_error_in(err, SP_ERR_CONTENT, source, path, "expected an object, got %s", found);
+        object->json = NULL;
+    }
+}
+
+const json_t *sp_object_get(sp_object *object, const char *key)
+{
+    bool noted = false;
+    for (int i = 0; i < object->known_count && !noted; i++) {
+        noted = strcmp(object->known[i], key) == 0;
+    }
+    if (!noted) {
+        SP_ASSERT(object->known_count < SP_JSON_KEYS);
+        object->known[object->known_count++] = key;
+    }
+    const json_t *value = object->json == NULL ? NULL : json_object_get(object->json, key);
+    return json_is_null(value) ? NULL : value;
+}
+
+bool sp_object_has(sp_object *object, const char *key)
+{
+    return sp_object_get(object, key) != NULL;
+}
+
+bool sp_object_member(sp_object *parent, const char *key, sp_object *child)
+{
+    char path[SP_JSON_PATH];
+    const json_t *json = sp_object_get(parent, key);
+    member_path(parent, key, path);
+    sp_object_begin(child, json, parent->source, path, parent->err);
+    return json != NULL;
+}
+
+int64_t sp_object_int(sp_object *object, const char *key, int64_t fallback, int64_t min,
+                      int64_t max)
+{
+    const json_t *value = sp_object_get(object, key);
+    if (value == NULL) {
+        return fallback;
+    }
+    // A real with a whole value (1e6, 8.0) is as good as an integer.
+    int64_t number = min - 1;
+    bool whole = json_is_integer(value);
+    if (whole) {
+        number = json_integer_value(value);
+    } else if (json_is_real(value)) {
+        double real = json_real_value(value);
+        whole = real == floor(real) && fabs(real) < 0x1p53;
+        number = whole ? (int64_t)real : 0;
+    }
+    if (!whole || number < min || number > max) {
+        char what[96];
+        if (max == INT64_MAX) {
+            snprintf(what, sizeof what, "an integer of at least %lld", (long long)min);
+        } else {
+            snprintf(what, sizeof what, "an integer from %lld to %lld", (long long)min,
+                     (long long)max);
+        }
+        expected(object, key, value, what);
+        return fallback;
+    }
+    return number;
+}
+
+double sp_object_real(sp_object *object, const char *key, double fallback, double min, double max)
+{
+    const json_t *value = sp_object_get(object, key);
+    if (value == NULL) {
+        return fallback;
+    }
+    double number = json_is_number(value) ? json_number_value(value) : (double)NAN;
+    if (!(number >= min && number <= max)) {
+        char what[96];
+        if (max >= HUGE_VAL || max > 1e300) {
+            snprintf(what, sizeof what, "a number of at least %g", min);
+        } else {
+            snprintf(what, sizeof what, "a number from %g to %g", min, max);
+        }
+        expected(object, key, value, what);
+        return fallback;
+    }
+    return number;
+}
+
+bool sp_object_bool(sp_object *object, const char *key, bool fallback)
+{
+    const json_t *value = sp_object_get(object, key);
+    if (value == NULL) {
+        return fallback;
+    }
+    if (!json_is_boolean(value)) {
+        expected(object, key, value, "true or false");
+        return fallback;
+    }
+    return json_is_true(value);
+}
+
+const char *sp_object_string(sp_object *object, const char *key, const char *fallback)
+{
+    const json_t *value = sp_object_get(object, key);
+    if (value == NULL) {
+        return fallback;
+    }
+    if (!json_is_string(value)) {
+        expected(object, key, value, "a string");
+        return fallback;
+    }
+    return json_string_value(value);
+}
+
+int sp_object_enum(sp_object *object, const char *key, const char *const *names, int fallback)
+{
+    const json_t *value = sp_object_get(object, key);
+    if (value == NULL) {
+        return fallback;
+    }
+    int n = 0;
+    char list[192] = "";
+    size_t used = 0;
+    for (; names[n] != NULL; n++) {
+        if (json_is_string(value) && strcmp(json_string_value(value), names[n]) == 0) {
+            return n;
+        }
+        int more =
+            snprintf(list + used, sizeof list - used, "%s\"%s\"", n > 0 ? ", " : "", names[n]);
+        used = used + (size_t)more < sizeof list ? used + (size_t)more : sizeof list - 1;
+    }
+    const char *near =
+        json_is_string(value) ? sp_nearest_name(json_string_value(value), names, n) : NULL;
+    char found[80];
+    sp_json_quote(value, found, sizeof found);
+    if (near != NULL) {
+        sp_object_error(object, key, "expected one of %s, got %s (did you mean \"%s\"?)", list,
+                        found, near);
+    } else {
+        sp_object_error(object, key, "expected one of %s, got %s", list, found);
+    }
+    return fallback;
+}
+
+void sp_object_require(sp_object *object, const char *key)
+{
+    if (!sp_object_has(object, key)) {
+        sp_error_in(object->err, SP_ERR_CONTENT, object->source, object->path,
+                    "key '%s' is missing", key);
+    }
+}
+
+void sp_object_end(sp_object *object)
+{
+    if (object->json == NULL) {
+        return;
+    }
+    const char *key;
+    json_t *value;
+    json_object_foreach ((json_t *)object->json, key, value) {
+        bool known = false;
+        for (int i = 0; i < object->known_count && !known; i++) {
+            known = strcmp(object->known[i], key) == 0;
+        }
+        if (known) {
+            continue;
+        }
+        const char *near = sp_nearest_name(key, object->known, object->known_count);
+        if (near != NULL) {
+            sp_error_in(object->err, SP_ERR_CONTENT, object->source, object->path,
+                        "unknown key '%.64s' (did you mean '%s'?)", key, near);
+        } else {
+            sp_error_in(object->err, SP_ERR_CONTENT, object->source, object->path,
+                        "unknown key '%.64s'", key);
+        }
+    }
+}
+
+// Levenshtein distance of two words of fewer than WORD bytes.
+static size_t edit_distance(const char *a, const char *b)
+{
+    size_t row[WORD + 1];
+    size_t m = strlen(b);
+    for (size_t j = 0; j <= m; j++) {
+        row[j] = j;
+    }
+    for (size_t i = 0; a[i] != '\0'; i++) {
+        size_t diagonal = row[0];
+        row[0] = i + 1;
+        for (size_t j = 0; j < m; j++) {
+            size_t substitute = diagonal + (a[i] != b[j]);
+            diagonal = row[j + 1];
+            size_t best = substitute < row[j] + 1 ? substitute : row[j] + 1;
+            row[j + 1] = best < diagonal + 1 ? best : diagonal + 1;
+        }
+    }
+    return row[m];
+}
+
+const char *sp_nearest_name(const char *word, const char *const *names, int n)
+{
+    size_t length = strlen(word);
+    if (length >= WORD) {
+        return NULL;
+    }
+    size_t best = length / 3 > 2 ? length / 3 : 2;
+    const char *nearest = NULL;
+    for (int i = 0; i < n; i++) {
+        if (strlen(names[i]) >= WORD) {
+            continue;
+        }
+        size_t distance = edit_distance(word, names[i]);
+        if (distance < length && (distance < best || (distance == best && nearest == NULL))) {
+            best = distance;
+            nearest = names[i];
+        }
+    }
+    return nearest;
+}
+
+bool sp_json_put(json_t *object, const char *key, json_t *value)
+{
+    return json_object_set_new(object, key, value) == 0;
+}
+
+// Finds or makes the object that holds the last part of `path` (which is cut apart in place).
+static json_t *holder_of(json_t *root, char *path, char **last)
+{
+    json_t *object = root;
+    for (char *dot = strchr(path, '.'); dot != NULL; dot = strchr(path, '.')) {
+        *dot = '\0';
+        json_t *child = json_object_get(object, path);
+        if (child == NULL || json_is_null(child)) {
+            child = json_object();
+            if (!sp_json_put(object, path, child)) {
+                return NULL;
+            }
+        }
+        if (!json_is_object(child)) {
+            return NULL;
+        }
+        object = child;
+        path = dot + 1;
+    }
+    *last = path;
+    return object;
+}
+
+sp_status sp_json_override(json_t *root, const char *assignment, sp_error *err)
+{
+    const char *equals = strchr(assignment, '=');
+    if (equals == NULL || equals == assignment || !json_is_object(root)) {
+        return sp_error_set(err, SP_ERR_USAGE, "--set expects KEY=VALUE, got '%s'", assignment);
+    }
+    char *path = sp_i_strdup(assignment);
+    if (path == NULL) {
+        return sp_error_no_memory(err, "an override");
+    }
+    path[equals - assignment] = '\0';
+    json_t *value = json_loads(equals + 1, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    if (value == NULL) {
+        value = json_string(equals + 1);
+    }
+    sp_status status = SP_OK;
+    char *last = NULL;
+    json_t *holder = value == NULL ? NULL : holder_of(root, path, &last);
+    if (holder == NULL || last[0] == '\0') {
+        status =
+            sp_error_set(err, SP_ERR_USAGE, "--set %s: no such place in the scenario", assignment);
+        json_decref(value);
+    } else if (!sp_json_put(holder, last, value)) {
+        status = sp_error_no_memory(err, "an override");
+    }
+    sp_i_free(path);
+    return status;
+}

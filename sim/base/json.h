@@ -1,0 +1,87 @@
+// Reading JSON with errors a person can act on: syntax errors carry line and column, content errors
+// the JSON path, the value found and what was expected; unknown keys get the nearest known name.
+#ifndef SLIMPACK_SIM_BASE_JSON_H
+#define SLIMPACK_SIM_BASE_JSON_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/base/status.h"
+
+enum {
+    SP_JSON_KEYS = 64,  // known keys of one object
+    SP_JSON_PATH = 160, // bytes of a JSON path
+};
+
+// Reads a whole JSON file (duplicate keys refused). Files above limit_bytes (0: 256 MiB) are
+// refused unread. The caller owns *root.
+sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t **root, sp_error *err);
+
+// The same from memory; `source` names it in messages.
+sp_status sp_json_read_text(const char *text, size_t bytes, const char *source, json_t **root,
+                            sp_error *err);
+
+// One object being read. Every getter notes its key as known; sp_object_end() then reports the keys
+// nobody asked for. Content errors go to *err (collected, up to ten); the getters return the
+// default then, so that reading goes on. `json` may be NULL (absent): every getter returns its
+// default.
+typedef struct sp_object {
+    const json_t *json;
+    const char *source;
+    sp_error *err;
+    char path[SP_JSON_PATH]; // of the object itself, "" for the root
+    const char *known[SP_JSON_KEYS];
+    int known_count;
+} sp_object;
+
+// Begins the object `json` (an error is noted if it is no object); path is its own JSON path. `err`
+// must not be NULL.
+void sp_object_begin(sp_object *object, const json_t *json, const char *source, const char *path,
+                     sp_error *err);
+
+// Begins the member `key` of parent as an object; false when it is absent (the child is then empty
+// and usable all the same).
+bool sp_object_member(sp_object *parent, const char *key, sp_object *child);
+
+// Reports unknown keys. Call once, after all getters.
+void sp_object_end(sp_object *object);
+
+// Was the key given (and not null)? Notes it as known.
+bool sp_object_has(sp_object *object, const char *key);
+
+// The raw value or NULL. Notes the key as known.
+const json_t *sp_object_get(sp_object *object, const char *key);
+
+int64_t sp_object_int(sp_object *object, const char *key, int64_t fallback, int64_t min,
+                      int64_t max);
+double sp_object_real(sp_object *object, const char *key, double fallback, double min, double max);
+bool sp_object_bool(sp_object *object, const char *key, bool fallback);
+
+// A string, owned by the JSON document.
+const char *sp_object_string(sp_object *object, const char *key, const char *fallback);
+
+// One of the names (NULL-terminated); returns its index.
+int sp_object_enum(sp_object *object, const char *key, const char *const *names, int fallback);
+
+// A required key that is missing is a content error.
+void sp_object_require(sp_object *object, const char *key);
+
+// Notes a content error at `key` of the object: "source: path.key: text".
+void sp_object_error(sp_object *object, const char *key, const char *format, ...) SP_PRINTF(3, 4);
+
+// The compact text of a value, cut at `bytes` with "..." (for messages).
+void sp_json_quote(const json_t *value, char *text, size_t bytes);
+
+// The name of names[0..n) nearest to `word` if it is near enough to be meant (edit distance at most
+// a third of its length, at least 2 allowed), else NULL.
+const char *sp_nearest_name(const char *word, const char *const *names, int n);
+
+// Sets root.<dotted path> to `text`, read as JSON where it is valid JSON and as a string otherwise
+// (`--set parallel.pp=8`); intermediate objects are made. `root` is changed in place.
+sp_status sp_json_override(json_t *root, const char *assignment, sp_error *err);
+
+// Member of an object being built; takes over `value`. Returns false when memory ran out.
+bool sp_json_put(json_t *object, const char *key, json_t *value);
+
+#endif

@@ -1,0 +1,28 @@
+// A progress line on stderr (bar, rate, time left), drawn only when stderr is a terminal.
+#ifndef SLIMPACK_SIM_BASE_PROGRESS_H
+#define SLIMPACK_SIM_BASE_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct sp_progress {
+    const char *label;
+    int64_t total; // 0: unknown
+    bool active;
+    double started_s;
+    double drawn_s;
+} sp_progress;
+
+// Starts a progress line; nothing is ever drawn when `quiet` or stderr is no terminal.
+void sp_progress_begin(sp_progress *progress, const char *label, int64_t total, bool quiet);
+
+// Redraws at most ten times a second.
+void sp_progress_update(sp_progress *progress, int64_t done);
+
+// Clears the line.
+void sp_progress_end(sp_progress *progress);
+
+// Seconds of a monotonic clock with an arbitrary start; also used to time solver and simulator.
+double sp_clock_s(void);
+
+#endif

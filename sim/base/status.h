@@ -1,0 +1,78 @@
+// Status codes, the error record and its construction. Everyone may use this file.
+#ifndef SLIMPACK_SIM_BASE_STATUS_H
+#define SLIMPACK_SIM_BASE_STATUS_H
+
+#include <stddef.h>
+
+#if defined(__GNUC__)
+#define SP_PRINTF(fmt_index, first_arg) __attribute__((format(printf, fmt_index, first_arg)))
+#else
+#define SP_PRINTF(fmt_index, first_arg)
+#endif
+
+// X(name, exit status of the command line for it, text)
+#define SP_STATUS_LIST(X)                           \
+    X(SP_OK, 0, "ok")                               \
+    X(SP_ERR_INFEASIBLE, 1, "no feasible answer")   \
+    X(SP_ERR_USAGE, 2, "wrong usage")               \
+    X(SP_ERR_IO, 3, "cannot read or write")         \
+    X(SP_ERR_SYNTAX, 3, "malformed input")          \
+    X(SP_ERR_CONTENT, 3, "invalid input")           \
+    X(SP_ERR_DEADLOCK, 3, "the plan cannot finish") \
+    X(SP_ERR_LIMIT, 4, "a limit was hit")           \
+    X(SP_ERR_NO_MEMORY, 4, "out of memory")         \
+    X(SP_ERR_INTERNAL, 70, "internal defect")
+
+typedef enum sp_status {
+#define X(name, exit_status, text) name,
+    SP_STATUS_LIST(X)
+#undef X
+} sp_status;
+
+// One line of English for a status; never NULL.
+const char *sp_status_text(sp_status status);
+
+// The exit status that the command line gives for a status (INTERFACE: 0, 1, 2, 3, 4 or 70).
+int sp_status_exit(sp_status status);
+
+enum {
+    SP_ERROR_MESSAGES = 10, // content errors kept of one file
+    SP_ERROR_TEXT = 640,    // bytes of one message, terminator included
+};
+
+// What went wrong, filled by the failing function. The first error decides `status`; readers that
+// can go on collect up to SP_ERROR_MESSAGES messages of the same kind. Each message is complete:
+// `source:line:column: text` for syntax, `source: path: text` for content.
+typedef struct sp_error {
+    sp_status status;
+    int count;   // messages held
+    int dropped; // further messages that did not fit
+    char message[SP_ERROR_MESSAGES][SP_ERROR_TEXT];
+} sp_error;
+
+// Empties the record. An sp_error must be cleared (or zeroed) before its first use.
+void sp_error_clear(sp_error *err);
+
+// Adds a message and returns `status`. With an earlier error of another status in the record
+// nothing is added (the first error wins) and the earlier status is returned. `err` may be NULL.
+sp_status sp_error_set(sp_error *err, sp_status status, const char *format, ...) SP_PRINTF(3, 4);
+
+// As sp_error_set with `source:line:column: ` before the text; line and column count from 1, and a
+// column or a line of 0 is left out.
+sp_status sp_error_at(sp_error *err, sp_status status, const char *source, long line, long column,
+                      const char *format, ...) SP_PRINTF(6, 7);
+
+// As sp_error_set with `source: path: ` before the text (path: JSON path such as `parallel.pp`;
+// empty or NULL for the document itself).
+sp_status sp_error_in(sp_error *err, sp_status status, const char *source, const char *path,
+                      const char *format, ...) SP_PRINTF(5, 6);
+
+// Shorthand for SP_ERR_NO_MEMORY with what was being allocated.
+sp_status sp_error_no_memory(sp_error *err, const char *what);
+
+// A check on our own code, kept in release builds: prints file, line and condition, then aborts.
+#define SP_ASSERT(condition) \
+    ((condition) ? (void)0 : sp_i_assert_failed(#condition, __FILE__, __LINE__))
+_Noreturn void sp_i_assert_failed(const char *condition, const char *file, int line);
+
+#endif

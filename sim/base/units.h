@@ -1,0 +1,41 @@
+// Units. Time inside the simulator is int64_t nanoseconds, memory is int64_t bytes.
+#ifndef SLIMPACK_SIM_BASE_UNITS_H
+#define SLIMPACK_SIM_BASE_UNITS_H
+
+#include <math.h>
+#include <stdint.h>
+
+#define SP_NS_PER_S 1e9
+#define SP_NS_PER_MS 1e6
+#define SP_NS_PER_US 1e3
+#define SP_GIB 1073741824.0
+#define SP_MIB 1048576.0
+
+// Seconds (or milliseconds) to nanoseconds, to the nearest, halves away from zero.
+static inline int64_t sp_ns_from_s(double s)
+{
+    return (int64_t)llround(s * SP_NS_PER_S);
+}
+
+static inline int64_t sp_ns_from_ms(double ms)
+{
+    return (int64_t)llround(ms * SP_NS_PER_MS);
+}
+
+static inline double sp_ms_from_ns(int64_t ns)
+{
+    return (double)ns / SP_NS_PER_MS;
+}
+
+static inline double sp_gib_from_bytes(int64_t bytes)
+{
+    return (double)bytes / SP_GIB;
+}
+
+// ceil(a / b) for a >= 0, b > 0.
+static inline int64_t sp_ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+#endif

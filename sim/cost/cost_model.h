@@ -1,0 +1,43 @@
+// From model, layout, cluster and profile to the costs of a packing's actions.
+#ifndef SLIMPACK_SIM_COST_COST_MODEL_H
+#define SLIMPACK_SIM_COST_COST_MODEL_H
+
+#include "sim/cost/op_time.h"
+#include "sim/cost/step_costs.h"
+#include "sim/model/cluster.h"
+#include "sim/model/footprint.h"
+#include "sim/model/layout.h"
+#include "sim/model/model.h"
+
+enum { SP_STAGE_CLASSES = 8 };
+
+// Everything referenced must outlive the cost model.
+typedef struct sp_cost_model {
+    const sp_model *model;
+    const sp_layout *layout;
+    const sp_cluster *cluster;
+    const sp_profile *profile;
+    sp_memory_options memory;
+    sp_stage *stages; // [pp*chunks], owned
+    sp_stage class_stage[SP_STAGE_CLASSES];
+    int classes;
+    int *class_of_vstage;         // [pp*chunks], owned
+    sp_uncalibrated uncalibrated; // filled as costs are asked for
+} sp_cost_model;
+
+sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const sp_layout *layout,
+                             const sp_cluster *cluster, const sp_profile *profile,
+                             sp_memory_options memory, const char *source, sp_error *err);
+void sp_cost_model_fini(sp_cost_model *cost);
+
+// Costs of every pack on every stage class, transfers, tail and memory. O(slices + packs *
+// classes).
+sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
+                              sp_error *err);
+
+// Work of one whole sample alone (forward plus full backward, all layers and head of one TP x CP
+// group, summed over the pipeline) without per-pack fixed cost, in seconds: what no packing or
+// schedule can save. Used for the `gap_work` bound.
+double sp_cost_model_sample_work_s(sp_cost_model *cost, int64_t tokens);
+
+#endif

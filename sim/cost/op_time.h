@@ -1,0 +1,49 @@
+// Time of one operator from a profile: tables by interpolation, else a roofline with a launch
+// floor. All times are seconds, continuous and non-decreasing in tokens and context.
+#ifndef SLIMPACK_SIM_COST_OP_TIME_H
+#define SLIMPACK_SIM_COST_OP_TIME_H
+
+#include "sim/cost/profile.h"
+#include "sim/model/cluster.h"
+
+// Uses of a table outside its points, for the result's `uncalibrated` list.
+typedef enum sp_range_kind {
+    SP_RANGE_GEMM,
+    SP_RANGE_ATTENTION_FORWARD,
+    SP_RANGE_ATTENTION_BACKWARD,
+    SP_RANGE_COLLECTIVE,
+    SP_RANGES
+} sp_range_kind;
+
+typedef struct sp_uncalibrated {
+    double least[SP_RANGES], most[SP_RANGES]; // x asked for outside the table; 0, 0: none
+    double table_least[SP_RANGES], table_most[SP_RANGES];
+} sp_uncalibrated;
+
+// "gemm: cube edge 120 to 980 (calibrated 1024 to 10240)" and the like, one line per kind used
+// outside its table. Returns the number of lines.
+int sp_uncalibrated_lines(const sp_uncalibrated *use, char lines[SP_RANGES][160]);
+
+typedef struct sp_op_timer {
+    const sp_cluster *cluster;
+    const sp_profile *profile;
+    sp_uncalibrated *uncalibrated; // may be NULL
+} sp_op_timer;
+
+// m x n x k in bf16: max(FLOPs / rate(cube edge), bytes / memory rate) + launch floor.
+double sp_time_gemm(const sp_op_timer *timer, double m, double n, double k);
+
+// Kernel that moves `bytes`.
+double sp_time_memory(const sp_op_timer *timer, double bytes, int kernels);
+
+// One slice of a variable-length attention call: l query tokens after o tokens of context, `heads`
+// query heads of head_dim on this rank; the share of the time that the slice adds, without the
+// launch floor. Causal part l*l/2 at the causal rate of length l, rectangle l*o at the full rate.
+// Below the shortest table point the rate falls as for tiles of 128 query tokens.
+double sp_time_attention_slice(const sp_op_timer *timer, int backward, double l, double o,
+                               double heads, double head_dim);
+
+// The launch floor of `kernels` kernels.
+double sp_time_launch(const sp_op_timer *timer, int kernels);
+
+#endif

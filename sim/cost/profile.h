@@ -1,0 +1,87 @@
+// Operator profiles: measured, published, fitted or assumed rates of one GPU and its links, read
+// from JSON (schema slimpack/profile/1; the format is described in profiles/README.md).
+#ifndef SLIMPACK_SIM_COST_PROFILE_H
+#define SLIMPACK_SIM_COST_PROFILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/base/status.h"
+#include "sim/model/cluster.h"
+
+// How good a number is, from best to weakest; a result repeats the weakest it used.
+typedef enum sp_level {
+    SP_LEVEL_MEASURED,
+    SP_LEVEL_PUBLISHED,
+    SP_LEVEL_FITTED,
+    SP_LEVEL_ASSUMED
+} sp_level;
+
+extern const char *const sp_level_names[]; // "measured", "published", "fitted", "assumed", NULL
+
+// y over x by points with ascending x, interpolated in log x and log y; outside the points the
+// value is what the user of the curve says (op_time.h) and the use is noted as uncalibrated.
+typedef struct sp_curve {
+    double *x, *y;
+    int points; // 0: no table
+    sp_level level;
+    char source[240];
+} sp_curve;
+
+typedef enum sp_collective {
+    SP_ALL_REDUCE,
+    SP_ALL_GATHER,
+    SP_REDUCE_SCATTER,
+    SP_ALL_TO_ALL,
+    SP_COLLECTIVES
+} sp_collective;
+
+extern const char *const sp_collective_names[]; // "all_reduce", ..., NULL
+
+enum { SP_PROFILE_NAME = 64, SP_GEMM_TABLES = 64 };
+
+// Times of one GEMM shape family: fixed n and k, by m (tokens). Filled by `calibrate`; used before
+// the rate curve where n and k match.
+typedef struct sp_gemm_table {
+    int64_t n, k;
+    sp_curve time_s; // x = m, y = seconds
+} sp_gemm_table;
+
+typedef struct sp_profile {
+    char name[SP_PROFILE_NAME];
+    char gpu[SP_CLUSTER_NAME];
+    bool has_cluster;
+    sp_cluster cluster; // where the profile carries one
+    // GEMM rate in FLOP/s over the edge of the equivalent cube, cbrt(m*n*k).
+    sp_curve gemm_rate;
+    sp_gemm_table gemm[SP_GEMM_TABLES];
+    int gemm_tables;
+    // Attention rates in FLOP/s (causal counts half the square) over the sequence length.
+    sp_curve attention_forward_causal, attention_forward_full;
+    sp_curve attention_backward_causal, attention_backward_full;
+    double memory_bytes_per_s; // reached by element-wise kernels, read plus write
+    sp_level memory_level;
+    double kernel_s; // time of an empty kernel in a stream: the floor of each launch
+    sp_level kernel_level;
+    // Collectives inside a node, full group of a node: bus bandwidth in bytes/s over message bytes
+    // (NCCL's definition: algorithm bytes times 2(n-1)/n for all-reduce, (n-1)/n for the others).
+    sp_curve collective[SP_COLLECTIVES];
+    // Alpha-beta constants where there is no table, and between nodes.
+    double nvlink_bytes_per_s, nvlink_latency_s; // reached, one direction, one GPU; per step
+    double nic_efficiency, nic_latency_s;        // share of the line rate; per step
+    sp_level link_level;
+    double optimizer_bytes_per_parameter; // traffic of one optimizer step
+} sp_profile;
+
+// By name or path. Names are looked up in $SLIMPACK_PROFILE_PATH (colon-separated), then beside the
+// program's source tree, then in the installed data folder.
+sp_status sp_profile_load(const char *name, sp_profile *profile, sp_error *err);
+// From a parsed document.
+sp_status sp_profile_from_json(const json_t *root, const char *source, sp_profile *profile,
+                               sp_error *err);
+void sp_profile_fini(sp_profile *profile);
+
+// The weakest level among the tables of the profile.
+sp_level sp_profile_level(const sp_profile *profile);
+
+#endif

@@ -1,0 +1,68 @@
+// What every action of a step costs and holds: the tables that the engine reads. Built from a model
+// and a profile (cost_model.h) or from uniform costs.
+#ifndef SLIMPACK_SIM_COST_STEP_COSTS_H
+#define SLIMPACK_SIM_COST_STEP_COSTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/base/status.h"
+#include "sim/model/footprint.h"
+#include "sim/model/layout.h"
+#include "sim/schedule/packing.h"
+
+// One action's time: what the GPU computes and the TP and CP communication that blocks it.
+typedef struct sp_action_cost {
+    int64_t compute_ns, tp_ns, cp_ns;
+} sp_action_cost;
+
+// After the last backward of a pipeline rank.
+typedef struct sp_tail_cost {
+    int64_t grad_reduce_ns; // starts when all data-parallel ranks are done
+    int64_t optimizer_ns;
+    int64_t param_gather_ns;
+} sp_tail_cost;
+
+// Virtual stages of one class (same layers, embedding, head) cost the same.
+typedef struct sp_step_costs {
+    int classes;
+    int *class_of_vstage; // [pp*chunks]
+    size_t forward_packs, backward_packs;
+    // Cost of a pack on a class, at [pack * classes + class].
+    sp_action_cost *f;             // forward packs
+    sp_action_cost *b, *i, *w, *r; // backward packs: full, input gradient, weight gradient; r: the
+                                   // recomputation that b and i already contain
+    // Boundary transfer of a pack to the next (forward) or previous (backward) pipeline rank.
+    int64_t *p2p_f_ns, *p2p_b_ns;         // inside a node, [pack]
+    int64_t *p2p_f_far_ns, *p2p_b_far_ns; // across nodes, [pack]
+    uint8_t *far;       // [pp]: the transfer between ranks r and (r+1) % pp crosses nodes
+    sp_tail_cost *tail; // [pp]
+    // Memory: NULL for uniform costs.
+    sp_unit_bytes *unit; // forward packs, [pack * classes + class]
+    sp_bytes *states;    // [pp]
+    // Activation units: change at the start of F, at the end of B (or I), at the end of W.
+    double unit_f, unit_b, unit_w;
+    // Same units for schedules that split the backward.
+    double split_unit_f, split_unit_b, split_unit_w;
+} sp_step_costs;
+
+void sp_step_costs_fini(sp_step_costs *costs);
+
+// Time of a boundary crossing from pipeline rank `from` to rank `to` (neighbours on the ring of
+// pp).
+int64_t sp_step_costs_p2p_ns(const sp_step_costs *costs, int backward, size_t pack, int from,
+                             int to, int pp);
+
+// The same f, b, w for every pack: `uniform_costs` of a scenario. Milliseconds per micro-batch and
+// rank stage, or per chunk where per_chunk; b_ms is the input gradient, w_ms the weight gradient.
+typedef struct sp_uniform_costs {
+    double f_ms, b_ms, w_ms, p2p_ms;
+    int per_chunk;
+    int has_units;
+    double unit_f, unit_b, unit_w;
+} sp_uniform_costs;
+
+sp_status sp_step_costs_uniform(const sp_uniform_costs *uniform, const sp_layout *layout,
+                                const sp_packing *packing, sp_step_costs *costs, sp_error *err);
+
+#endif

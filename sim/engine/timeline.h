@@ -1,0 +1,69 @@
+// A timeline: what each rank did and when. Made by the engine (predicted) or by a backend
+// (measured); read by sim/metrics.
+#ifndef SLIMPACK_SIM_ENGINE_TIMELINE_H
+#define SLIMPACK_SIM_ENGINE_TIMELINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/base/status.h"
+#include "sim/model/footprint.h"
+#include "sim/schedule/plan.h"
+
+// One action as it ran. tp_ns and cp_ns are the parts of [start, end) in which communication
+// blocked the rank; wait_p2p_ns is the part of the idle time just before start that was spent on a
+// transfer in flight.
+typedef struct sp_span {
+    int64_t start_ns, end_ns;
+    int64_t tp_ns, cp_ns;
+    int64_t wait_p2p_ns;
+    sp_action action;
+} sp_span;
+
+// Spans of one rank in order of time. Ranks that are provably alike share one entry: `alike` counts
+// the data-parallel ranks it stands for, dp_alike[0..alike) names them.
+typedef struct sp_rank_timeline {
+    int dp, pp;
+    int alike;
+    const int *dp_alike; // owned by the timeline
+    sp_span *spans;      // owned by the timeline
+    size_t count;
+    // The tail after the last action: gradient reduction, optimizer, parameter gather.
+    int64_t reduce_start_ns, reduce_end_ns, optimizer_end_ns, gather_end_ns;
+} sp_rank_timeline;
+
+typedef struct sp_timeline {
+    const sp_plan *plan;     // not owned
+    sp_rank_timeline *ranks; // ordered by dp, then pp
+    size_t rank_count;
+    int64_t makespan_ns;  // end of the last action
+    int64_t iteration_ns; // end of the tail
+    sp_span *span_store;
+    int *alike_store;
+} sp_timeline;
+
+void sp_timeline_fini(sp_timeline *timeline);
+
+// A point of a rank's memory over time: the bytes held from `time_ns` on.
+typedef struct sp_memory_point {
+    int64_t time_ns;
+    sp_bytes bytes;
+} sp_memory_point;
+
+// Memory of one rank entry of a timeline.
+typedef struct sp_rank_memory {
+    sp_bytes peak; // by category at the moment of the largest total
+    int64_t peak_ns;
+    double units_peak;       // most activation units held
+    sp_memory_point *points; // only where asked for; owned
+    size_t point_count, point_capacity;
+} sp_rank_memory;
+
+typedef struct sp_memory_timeline {
+    sp_rank_memory *ranks; // as the timeline's ranks
+    size_t rank_count;
+} sp_memory_timeline;
+
+void sp_memory_timeline_fini(sp_memory_timeline *memory);
+
+#endif

@@ -1,0 +1,48 @@
+// A timeline for other programs and for the eye: Perfetto trace, PyTorch memory snapshot, gnuplot
+// data, text. Every function writes to an open FILE and returns SP_ERR_IO when that fails.
+#ifndef SLIMPACK_SIM_METRICS_EXPORT_H
+#define SLIMPACK_SIM_METRICS_EXPORT_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "sim/engine/timeline.h"
+
+// Which part of a timeline is exported. Ranks are the timeline's own entries; an empty selection
+// means all; the window is in nanoseconds, [0, 0] means all.
+typedef struct sp_export_window {
+    const int *pp_ranks;
+    int pp_rank_count;
+    const int *dp_ranks;
+    int dp_rank_count;
+    int64_t from_ns, to_ns;
+} sp_export_window;
+
+// "0-3,8" to a list of ranks (at most max, below limit); returns the count or -1 with an error.
+int sp_export_parse_ranks(const char *text, int limit, int *ranks, int max, sp_error *err);
+
+// Chrome/Perfetto JSON: ranks as processes, compute and communication as threads, memory as
+// counters (memory may be NULL; needs points). Returns the number of events through *events.
+sp_status sp_export_trace(FILE *file, const sp_timeline *timeline, const sp_memory_timeline *memory,
+                          const sp_export_window *window, int64_t *events, sp_error *err);
+
+// Events the trace would have, for the size warning (viewers die above about a million).
+int64_t sp_export_trace_events(const sp_timeline *timeline, const sp_export_window *window,
+                               bool with_memory);
+
+// The timeline as text, one line per rank, `columns` wide; colour by ANSI codes where `colour`.
+sp_status sp_export_text(FILE *file, const sp_timeline *timeline, const sp_export_window *window,
+                         int columns, bool colour, sp_error *err);
+
+// Data blocks for plots/timeline.gp: rank, kind, chunk, pack, start and end in ms; then memory in
+// GiB.
+sp_status sp_export_gnuplot(FILE *file, const sp_timeline *timeline,
+                            const sp_memory_timeline *memory, const sp_export_window *window,
+                            sp_error *err);
+
+// Memory of one rank (index into the timeline's ranks) as the snapshot that PyTorch's memory viewer
+// (memory_viz) opens: a pickle of segments and trace entries.
+sp_status sp_export_memory_snapshot(FILE *file, const sp_timeline *timeline,
+                                    const sp_memory_timeline *memory, size_t rank, sp_error *err);
+
+#endif

@@ -1,0 +1,60 @@
+// The machines: GPU, links inside a node, network between nodes, and where a group of ranks lies.
+#ifndef SLIMPACK_SIM_MODEL_CLUSTER_H
+#define SLIMPACK_SIM_MODEL_CLUSTER_H
+
+#include <stdint.h>
+
+#include "sim/base/json.h"
+#include "sim/base/status.h"
+#include "sim/model/layout.h"
+
+enum { SP_CLUSTER_NAME = 48, SP_CLUSTER_SOURCE = 200 };
+
+// Data-sheet values; what is reached of them in practice stands in the profile.
+typedef struct sp_cluster {
+    char name[SP_CLUSTER_NAME];
+    char gpu[SP_CLUSTER_NAME];     // "H800"
+    char profile[SP_CLUSTER_NAME]; // profile used where the scenario names none
+    double peak_flops_per_s;       // dense bf16
+    int64_t memory_bytes;          // of one GPU
+    double hbm_bytes_per_s;
+    int gpus_per_node;
+    int nodes;                 // 0: as many as the ranks need
+    double nvlink_bytes_per_s; // one direction, one GPU
+    int nics_per_node;
+    double nic_bytes_per_s; // line rate of one NIC
+    char source[SP_CLUSTER_SOURCE];
+} sp_cluster;
+
+sp_status sp_cluster_builtin(const char *name, sp_cluster *cluster, sp_error *err);
+int sp_cluster_builtin_count(void);
+const char *sp_cluster_builtin_name(int index);
+
+// A `cluster` object (in a scenario or a profile): {"name", "gpu", "profile", "peak_tflops",
+// "memory_gib", "hbm_gb_per_s", "gpus_per_node", "nodes", "nvlink_gb_per_s", "nics_per_node",
+// "nic_gbit_per_s", "source"}. Errors are collected in object->err.
+void sp_cluster_from_object(sp_object *object, sp_cluster *cluster);
+
+// Settles `nodes`: 0 becomes ceil(ranks / gpus_per_node); a given count must be filled exactly
+// (content error at `source`: nodes).
+sp_status sp_cluster_fit(sp_cluster *cluster, int64_t ranks, const char *source, sp_error *err);
+
+typedef enum sp_dimension { SP_DIM_TP, SP_DIM_CP, SP_DIM_DP, SP_DIM_DP_CP, SP_DIM_PP } sp_dimension;
+
+// Where the groups of one dimension lie. A collective's rate follows the members in the group's
+// least populated node, so the worst group over the whole layout is described.
+typedef struct sp_group {
+    int size;           // ranks in a group
+    int nodes;          // nodes spanned
+    int least_per_node; // members in the least populated node
+    int most_per_node;
+} sp_group;
+
+// O(ranks / size) at most; closed form where the group repeats.
+sp_group sp_cluster_group(const sp_cluster *cluster, const sp_layout *layout,
+                          sp_dimension dimension);
+
+// Do the neighbouring pipeline ranks r and r+1 (mod pp) of the worst-placed rank lie in one node?
+int sp_cluster_pp_crosses_node(const sp_cluster *cluster, const sp_layout *layout, int pp_rank);
+
+#endif

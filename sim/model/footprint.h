@@ -1,0 +1,89 @@
+// Bytes a rank holds. The saved-tensor table below is the single source: the predictor sums it, the
+// executors allocate from it.
+#ifndef SLIMPACK_SIM_MODEL_FOOTPRINT_H
+#define SLIMPACK_SIM_MODEL_FOOTPRINT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/model/inventory.h"
+#include "sim/model/layout.h"
+#include "sim/model/model.h"
+
+typedef enum sp_memory_category {
+    SP_MEM_PARAMETERS,
+    SP_MEM_GRADIENTS,
+    SP_MEM_OPTIMIZER,
+    SP_MEM_ACTIVATIONS,
+    SP_MEM_KV_CACHE,
+    SP_MEM_KV_GRADIENTS,
+    SP_MEM_LOGITS,
+    SP_MEM_RECOMPUTE,
+    SP_MEM_WORKSPACE,
+    SP_MEM_COMMUNICATION,
+    SP_MEM_OFFLOADED, // in host memory, not part of the peak
+    SP_MEM_CATEGORIES
+} sp_memory_category;
+
+extern const char *const sp_memory_category_names[]; // "parameters", ...; in the order of the enum
+
+typedef struct sp_bytes {
+    int64_t of[SP_MEM_CATEGORIES];
+} sp_bytes;
+
+// On-GPU total: all categories but SP_MEM_OFFLOADED.
+int64_t sp_bytes_total(const sp_bytes *bytes);
+
+typedef struct sp_memory_options {
+    sp_recompute recompute;
+    sp_attention attention;
+    double offload_ratio;
+} sp_memory_options;
+
+// One tensor that the forward pass of a layer leaves for the backward pass, on one rank. For a pack
+// of T tokens it has ceil(T / shard) rows of row_bytes, plus pair_bytes per full (query, key) pair
+// / cp.
+typedef struct sp_saved_tensor {
+    const char *name;
+    int64_t row_bytes;
+    int shard;          // cp, or cp*tp where sequence parallelism splits the tokens over TP too
+    int64_t pair_bytes; // attention scores of the unfused attention
+    bool is_kv;         // keys and values: later slices of the sample read them
+    bool contiguous;    // false: a strided view of a larger tensor (offload order)
+    unsigned kept;      // bit 1<<m: kept under recompute mode m
+} sp_saved_tensor;
+
+enum { SP_SAVED_TENSORS = 32 };
+
+// The table of one layer, in the order in which the forward pass saves; returns its length.
+int sp_saved_layer(const sp_model *model, const sp_layout *layout, sp_attention attention,
+                   sp_saved_tensor table[SP_SAVED_TENSORS]);
+// What embedding and head save beyond their layers.
+int sp_saved_part(const sp_model *model, const sp_layout *layout, sp_part part,
+                  sp_saved_tensor table[SP_SAVED_TENSORS]);
+
+// Bytes of one tensor for a pack of `tokens` tokens and `pairs` full (query, key) pairs.
+int64_t sp_saved_bytes(const sp_saved_tensor *tensor, const sp_layout *layout, int64_t tokens,
+                       int64_t pairs);
+
+// Parameters, gradients and optimizer states of a rank that holds `stages[0..n)`: 2 B per parameter
+// (bf16), 4 B per gradient (fp32), 12 B optimizer (fp32 master, two moments); ZeRO 1 divides the
+// optimizer, 2 also the gradients, 3 also the parameters by dp*cp. Also the persistent workspace.
+void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
+                         int n, sp_bytes *bytes);
+
+// What one unit (one pack on one virtual stage) holds and needs.
+typedef struct sp_unit_bytes {
+    sp_bytes held;     // from the start of its forward to the end of its backward
+    sp_bytes forward;  // beyond `held`, while the forward runs
+    sp_bytes backward; // beyond `held`, while the (full or input-gradient) backward runs
+} sp_unit_bytes;
+
+// For a pack of `tokens` computed tokens (padding included) of which the slices with later slices
+// in other packs are `kv_tokens`, with `pairs` full (query, key) pairs (sum of l*(o+l) over
+// slices). Without slices kv_tokens is 0 and keys and values count as activations.
+void sp_footprint_unit(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
+                       const sp_memory_options *options, int64_t tokens, int64_t kv_tokens,
+                       int64_t pairs, sp_unit_bytes *unit);
+
+#endif

@@ -1,0 +1,78 @@
+// The operators of one transformer layer (and of embedding and head) on one rank, pass by pass,
+// with their FLOPs and bytes under TP, CP and sequence parallelism. The cost model turns them into
+// time.
+#ifndef SLIMPACK_SIM_MODEL_INVENTORY_H
+#define SLIMPACK_SIM_MODEL_INVENTORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/model/layout.h"
+#include "sim/model/model.h"
+
+typedef enum sp_recompute {
+    SP_RECOMPUTE_NONE,
+    SP_RECOMPUTE_ACTIVATION,  // MLP activation function and norms
+    SP_RECOMPUTE_PARTIAL_FC1, // the same and the first MLP projection
+    SP_RECOMPUTE_ATTENTION,   // the attention core
+    SP_RECOMPUTE_FULL,        // whole layers from their input
+    SP_RECOMPUTE_MODES
+} sp_recompute;
+
+extern const char *const sp_recompute_names[]; // NULL-terminated, in the order of the enum
+
+typedef enum sp_attention { SP_ATTENTION_FLASH, SP_ATTENTION_UNFUSED } sp_attention;
+
+extern const char *const sp_attention_names[]; // NULL-terminated
+
+// I is the gradient of the inputs, W of the weights; a full backward is both.
+typedef enum sp_pass { SP_PASS_F, SP_PASS_I, SP_PASS_W, SP_PASS_RECOMPUTE } sp_pass;
+typedef enum sp_part { SP_PART_LAYER, SP_PART_EMBEDDING, SP_PART_HEAD } sp_part;
+
+typedef enum sp_op_kind {
+    SP_OP_GEMM,
+    SP_OP_ATTENTION,      // flash: cost by (query, key) pairs; forward 2, backward 5 matmuls
+    SP_OP_MEMORY,         // bound by bytes
+    SP_OP_ALL_GATHER,     // over TP
+    SP_OP_REDUCE_SCATTER, // over TP
+    SP_OP_ALL_REDUCE,     // over TP
+    SP_OP_CP_KV           // keys and values (or their gradients) around the CP ring
+} sp_op_kind;
+
+// One operator on one rank for S local tokens (S = tokens of the pack / cp).
+typedef struct sp_op {
+    const char *name;
+    sp_op_kind kind;
+    // GEMM: m x n x k, where the dimension that counts tokens is 0 and stands for token_share * S.
+    int64_t m, n, k;
+    double token_share; // 1; experts_per_token/experts for an expert's GEMM
+    int repeat;         // equal launches (experts); at least 1
+    // Memory operator: bytes read and written = bytes_per_token*S + bytes_per_pair*pairs(full, on
+    // this rank) + bytes_fixed. Collectives: bytes_per_token*S is the size of the full (gathered)
+    // tensor.
+    double bytes_per_token;
+    double bytes_per_pair;
+    double bytes_fixed;
+    int kernels; // kernel launches of one run of the operator (0 for collectives)
+} sp_op;
+
+enum { SP_INVENTORY_OPS = 40 };
+
+typedef struct sp_inventory {
+    sp_op ops[SP_INVENTORY_OPS];
+    int count;
+} sp_inventory;
+
+// Operators of one part in one pass. For SP_PASS_RECOMPUTE the forward operators that `recompute`
+// runs again before the backward (none for SP_RECOMPUTE_NONE).
+void sp_inventory_build(const sp_model *model, const sp_layout *layout, sp_attention attention,
+                        sp_recompute recompute, sp_part part, sp_pass pass,
+                        sp_inventory *inventory);
+
+// FLOPs of an inventory on one rank: local_tokens = S; pairs2 = twice the (query, key) pairs that
+// this rank's share of the attention covers, before the division by TP (heads).
+double sp_inventory_flops(const sp_inventory *inventory, const sp_model *model,
+                          const sp_layout *layout, sp_pass pass, double local_tokens,
+                          double pairs2);
+
+#endif

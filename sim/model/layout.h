@@ -1,0 +1,49 @@
+// The hybrid parallel layout: how many ranks of each kind, and which rank holds which layers.
+#ifndef SLIMPACK_SIM_MODEL_LAYOUT_H
+#define SLIMPACK_SIM_MODEL_LAYOUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/base/status.h"
+#include "sim/model/model.h"
+
+// Which virtual stage chunk c of pipeline rank r is, with p ranks:
+// linear: c*p + r; V (two chunks): r and 2p-1-r.
+typedef enum sp_placement { SP_PLACE_LINEAR, SP_PLACE_V } sp_placement;
+
+typedef struct sp_layout {
+    int tp, cp, pp, dp;
+    int chunks; // model chunks per pipeline rank (v)
+    sp_placement placement;
+    bool sequence_parallel;
+    bool vocab_parallel; // vocabulary layers spread over the pipeline ranks
+    int zero;            // 0..3
+} sp_layout;
+
+// What one virtual stage holds.
+typedef struct sp_stage {
+    int layers;
+    bool embedding;
+    bool head; // final norm, logits and loss
+} sp_stage;
+
+// Ranks = tp*cp*pp*dp; TP is the fastest dimension, then CP, DP, PP.
+int64_t sp_layout_ranks(const sp_layout *layout);
+int sp_layout_vstages(const sp_layout *layout); // pp * chunks
+
+int sp_layout_vstage(const sp_layout *layout, int pp_rank, int chunk);
+void sp_layout_locate(const sp_layout *layout, int vstage, int *pp_rank, int *chunk);
+
+// Fills stages[0 .. pp*chunks) with equal shares of the layers, embedding first, head last. A layer
+// count that pp*chunks does not divide is a content error naming `source`.
+sp_status sp_layout_stages(const sp_layout *layout, int layers, const char *source,
+                           sp_stage *stages, sp_error *err);
+
+// Checks the layout against the model: tp divides heads, kv_heads (or the reverse), ffn; cp, pp,
+// dp, chunks positive; V placement has two chunks; sequence parallelism needs nothing more. All
+// findings are content errors at `source`, path parallel.*.
+sp_status sp_layout_check(const sp_layout *layout, const sp_model *model, const char *source,
+                          sp_error *err);
+
+#endif

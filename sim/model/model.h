@@ -1,0 +1,77 @@
+// The shape of a transformer and what follows from it alone: parameters and FLOPs per token.
+#ifndef SLIMPACK_SIM_MODEL_MODEL_H
+#define SLIMPACK_SIM_MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/base/json.h"
+#include "sim/base/status.h"
+
+typedef enum sp_activation { SP_SWIGLU, SP_GELU } sp_activation;
+typedef enum sp_norm { SP_RMSNORM, SP_LAYERNORM } sp_norm;
+typedef enum sp_positional { SP_ROPE, SP_LEARNED } sp_positional;
+
+enum { SP_MODEL_NAME = 64 };
+
+// A decoder-only transformer with equal layers. All counts are of the whole model, before sharding.
+typedef struct sp_model {
+    char name[SP_MODEL_NAME];
+    int layers;
+    int64_t hidden;        // h
+    int64_t ffn;           // f, of one expert where there are experts
+    int heads;             // a
+    int kv_heads;          // < heads: grouped-query attention
+    int64_t head_dim;      // d; hidden/heads unless given
+    int64_t vocab;         // V, as given, never padded
+    int64_t max_positions; // length of the learned position table; 0: not counted
+    sp_activation activation;
+    sp_norm norm;
+    sp_positional positional;
+    bool tied_embeddings;
+    bool bias;     // on every linear layer
+    bool qkv_bias; // on the QKV projection alone (Qwen2); implied by bias
+    bool qk_norm;  // norm of each head's q and k (Qwen3)
+    int experts;   // 0: dense MLP
+    int experts_per_token;
+} sp_model;
+
+// Built-in shapes, by name ("llama-13b"). An unknown name is a content error with the nearest name.
+sp_status sp_model_builtin(const char *name, sp_model *model, sp_error *err);
+int sp_model_builtin_count(void);
+const char *sp_model_builtin_name(int index);
+// One line: where the shape was published.
+const char *sp_model_builtin_source(int index);
+
+// Reads a Hugging Face config.json (model_type llama, mistral, qwen2, qwen3, mixtral, gpt2,
+// gpt_neox); keys that are not read are ignored, missing ones take the architecture's defaults.
+sp_status sp_model_read_hf(const char *path, sp_model *model, sp_error *err);
+// The same from a parsed document; `source` names it in messages.
+sp_status sp_model_from_hf(const json_t *config, const char *source, sp_model *model,
+                           sp_error *err);
+
+// The `model` object of a scenario (keys of INTERFACE). Errors are collected in object->err.
+void sp_model_from_object(sp_object *object, sp_model *model);
+
+// Checks that the numbers make a transformer (heads divide, kv_heads divide heads, ...). `source`
+// and `path` name the place in messages.
+sp_status sp_model_check(const sp_model *model, const char *source, const char *path,
+                         sp_error *err);
+
+// Parameters, exact: equal to the published counts where they exist.
+int64_t sp_model_parameters(const sp_model *model);
+int64_t sp_model_layer_parameters(const sp_model *model); // one layer, all experts, norms, biases
+int64_t sp_model_embedding_parameters(const sp_model *model); // token (and learned position) table
+int64_t sp_model_head_parameters(const sp_model *model);      // final norm, and the head if untied
+
+// FLOPs (multiply and add counted as two) of a forward pass of the whole model over `tokens` tokens
+// whose attention covers pairs2/2 (query, key) pairs. pairs2 is twice the pair count so that the
+// causal count of a slice, l*o + l*l/2, is exact: 2*l*o + l*l.
+// Linear part: 2 FLOPs per weight and token (head included, embedding not); attention: 4*a*d per
+// pair (QK^T and PV; Korthikanti et al., arXiv 2205.05198, appendix A counts the same with s^2
+// pairs).
+double sp_model_forward_flops(const sp_model *model, double tokens, double pairs2);
+double sp_model_layer_linear_flops_per_token(const sp_model *model); // one layer
+double sp_model_attention_flops_per_pair(const sp_model *model);     // one layer: 4*a*d
+
+#endif

@@ -1,0 +1,63 @@
+// A scenario: everything that is asked of one simulation, resolved from JSON (slimpack/scenario/1).
+#ifndef SLIMPACK_SIM_SCENARIO_SCENARIO_H
+#define SLIMPACK_SIM_SCENARIO_SCENARIO_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/base/status.h"
+#include "sim/cost/profile.h"
+#include "sim/cost/step_costs.h"
+#include "sim/model/cluster.h"
+#include "sim/model/footprint.h"
+#include "sim/model/layout.h"
+#include "sim/model/model.h"
+#include "sim/schedule/schedule.h"
+#include "sim/workload/batch.h"
+
+enum { SP_STRATEGY_NAME = 32, SP_SOURCE_NAME = 256 };
+
+typedef enum sp_pad_to { SP_PAD_CONTEXT, SP_PAD_LONGEST } sp_pad_to;
+
+// What the solver is asked for; the strategy itself is looked up by name in solver/.
+typedef struct sp_strategy_spec {
+    char kind[SP_STRATEGY_NAME]; // "packed"
+    bool given;                  // stated in the scenario
+    sp_pad_to pad_to; // padded: rows as long as the context, or as the micro-batch's longest
+    int64_t microbatch_samples; // rows per micro-batch (schedule.microbatch_samples)
+} sp_strategy_spec;
+
+typedef struct sp_scenario {
+    char source[SP_SOURCE_NAME]; // file name, for messages
+    json_t *resolved;            // all settings as resolved (for --explain and plan.json); owned
+    bool uniform;                // uniform_costs in place of a model
+    sp_uniform_costs uniform_costs;
+    sp_model model;
+    sp_cluster cluster;
+    sp_profile profile; // owned
+    sp_layout layout;
+    sp_schedule_spec schedule;
+    bool schedule_given;
+    int64_t microbatches; // schedule.microbatches, per data-parallel rank; 0: not given
+    sp_memory_options memory;
+    int64_t memory_limit_bytes;
+    sp_lengths lengths; // owned: the list where the workload names a file or an array
+    sp_workload_spec workload;
+    sp_strategy_spec strategy;
+} sp_scenario;
+
+// Reads, checks and resolves a scenario; overrides are `path=value` texts (--set). Relative paths
+// inside are relative to the current directory. Up to ten content errors are collected.
+sp_status sp_scenario_read(const char *path, const char *const *overrides, int override_count,
+                           sp_scenario *scenario, sp_error *err);
+// The same from a document; `root` is changed by the overrides.
+sp_status sp_scenario_from_json(json_t *root, const char *source, const char *const *overrides,
+                                int override_count, sp_scenario *scenario, sp_error *err);
+void sp_scenario_fini(sp_scenario *scenario);
+
+// Settles the layout that a schedule change brings (chunks default by kind) and checks that layout,
+// model, cluster and schedule fit together.
+sp_status sp_scenario_settle(sp_scenario *scenario, sp_error *err);
+
+#endif

@@ -1,0 +1,56 @@
+// Global batches: ordered samples of one optimizer step, drawn by seed or in file order.
+#ifndef SLIMPACK_SIM_WORKLOAD_BATCH_H
+#define SLIMPACK_SIM_WORKLOAD_BATCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/base/status.h"
+#include "sim/workload/distribution.h"
+#include "sim/workload/lengths.h"
+
+typedef enum sp_over_length { SP_OVER_DROP, SP_OVER_TRUNCATE, SP_OVER_ERROR } sp_over_length;
+typedef enum sp_order { SP_ORDER_SHUFFLED, SP_ORDER_FILE } sp_order;
+
+// Exactly one source: lengths (a list, not owned), distribution, or uniform_tokens > 0.
+typedef struct sp_workload_spec {
+    const sp_lengths *lengths;
+    const sp_distribution *distribution;
+    int64_t uniform_tokens;
+    int64_t context; // 0: the longest sample (no limit)
+    sp_over_length over_length;
+    int64_t samples_per_batch; // one of the two is positive
+    int64_t tokens_per_batch;  // samples are taken while the sum stays at or below (at least one)
+    int batches;
+    uint64_t seed;
+    sp_order order;
+    const char *source; // names the list in messages
+} sp_workload_spec;
+
+typedef struct sp_batch {
+    int64_t *ids;    // position of the sample in the list (drawn samples: running number)
+    int64_t *tokens; // after truncation
+    size_t count;
+    int64_t total_tokens;
+} sp_batch;
+
+void sp_batch_fini(sp_batch *batch);
+
+typedef struct sp_batches {
+    sp_batch *batch;
+    int count;
+    int64_t context; // as given, or the longest sample drawn
+    int64_t dropped; // samples over the context, dropped before batches were formed
+    int64_t truncated;
+    bool wrapped; // the list was shorter than the batches: it was started again (reshuffled)
+} sp_batches;
+
+void sp_batches_fini(sp_batches *batches);
+
+// Forms spec->batches batches. A list is shuffled by the seed (each further pass over it again) and
+// cut into consecutive pieces; over_length "error" names the first sample that is too long. A list
+// in which nothing is left after dropping is a content error.
+sp_status sp_batches_make(const sp_workload_spec *spec, sp_batches *batches, sp_error *err);
+
+#endif
