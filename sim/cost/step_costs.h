@@ -38,7 +38,8 @@ typedef struct sp_step_costs {
     uint8_t *far;       // [pp]: the transfer between ranks r and (r+1) % pp crosses nodes
     sp_tail_cost *tail; // [pp]
     // Memory: NULL for uniform costs.
-    sp_unit_bytes *unit; // forward packs, [pack * classes + class]
+    sp_unit_bytes *unit;          // forward packs, [pack * classes + class]
+    sp_unit_bytes *backward_unit; // backward packs of their own; NULL where they are the forward packs
     sp_bytes *states;    // [pp]
     // Activation units: change at the start of F, at the end of B (or I), at the end of W.
     double unit_f, unit_b, unit_w;

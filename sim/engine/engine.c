@@ -1,0 +1,194 @@
+#include "sim/engine/engine.h"
+
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/engine/fold.h"
+#include "sim/engine/lower.h"
+#include "sim/engine/memory.h"
+#include "sim/engine/structure.h"
+
+static sp_status refuse_transfers(const sp_plan *plan, sp_error *err)
+{
+    size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
+    for (size_t s = 0; s < stages; s++) {
+        for (size_t a = 0; a < plan->stages[s].count; a++) {
+            sp_action action = plan->stages[s].actions[a];
+            if (action.kind == SP_ACTION_O || action.kind == SP_ACTION_L) {
+                char name[32];
+                sp_action_name(action, plan->layout.chunks, name);
+                return sp_error_set(err, SP_ERR_CONTENT,
+                                    "action %s: the simulator has no cost for offload and load",
+                                    name);
+            }
+        }
+    }
+    return SP_OK;
+}
+
+static sp_status allocate(const sp_plan *plan, const sp_i_task_graph *graph, sp_timeline *timeline,
+                          sp_error *err)
+{
+    timeline->plan = plan;
+    timeline->rank_count = graph->lanes;
+    timeline->ranks = sp_i_calloc(graph->lanes, sizeof *timeline->ranks);
+    timeline->span_store = sp_i_malloc(graph->tasks * sizeof *timeline->span_store);
+    timeline->alike_store = sp_i_malloc((size_t)plan->layout.dp * sizeof *timeline->alike_store);
+    return timeline->ranks != NULL && timeline->span_store != NULL && timeline->alike_store != NULL
+               ? SP_OK
+               : sp_error_no_memory(err, "the timeline");
+}
+
+// Turns the ends of all tasks into the spans of each lane.
+static void fill_spans(const sp_step_costs *costs, const sp_i_folding *folding,
+                       const sp_i_task_graph *graph, const int64_t *end_ns, sp_timeline *timeline)
+{
+    const sp_plan *plan = timeline->plan;
+    int pp = plan->layout.pp;
+    memcpy(timeline->alike_store, folding->members,
+           (size_t)plan->layout.dp * sizeof *timeline->alike_store);
+    sp_span *next = timeline->span_store;
+    for (size_t lane = 0; lane < graph->lanes; lane++) {
+        size_t kind = lane / (size_t)pp;
+        sp_rank_timeline *rank = &timeline->ranks[lane];
+        rank->dp = folding->rank[kind];
+        rank->pp = (int)(lane % (size_t)pp);
+        rank->alike = folding->first[kind + 1] - folding->first[kind];
+        rank->dp_alike = timeline->alike_store + folding->first[kind];
+        rank->spans = next;
+        next += sp_plan_stage(plan, rank->dp, rank->pp)->count;
+    }
+    for (size_t t = 0; t < graph->tasks; t++) {
+        sp_rank_timeline *rank = &timeline->ranks[graph->lane[t]];
+        sp_action action = graph->action[t];
+        int vstage = sp_layout_vstage(&plan->layout, rank->pp, action.chunk);
+        sp_action_cost cost = sp_i_action_cost(costs, action, vstage, false);
+        if (cost.compute_ns + cost.tp_ns + cost.cp_ns != graph->duration_ns[t]) {
+            // Its recomputation ran as an action of its own.
+            cost = sp_i_action_cost(costs, action, vstage, true);
+        }
+        int64_t start_ns = end_ns[t] - graph->duration_ns[t];
+        int64_t idle_ns = start_ns - (rank->count > 0 ? rank->spans[rank->count - 1].end_ns : 0);
+        // The idle time that a transfer in flight explains, if one decided the start.
+        int64_t wait_ns = 0;
+        for (uint32_t e = graph->edge_begin[t]; e < graph->edge_begin[t + 1]; e++) {
+            if (end_ns[graph->edge_from[e]] + graph->edge_lag_ns[e] == start_ns &&
+                graph->edge_lag_ns[e] > wait_ns) {
+                wait_ns = graph->edge_lag_ns[e];
+            }
+        }
+        rank->spans[rank->count++] = (sp_span){.start_ns = start_ns,
+                                               .end_ns = end_ns[t],
+                                               .tp_ns = cost.tp_ns,
+                                               .cp_ns = cost.cp_ns,
+                                               .wait_p2p_ns = wait_ns < idle_ns ? wait_ns : idle_ns,
+                                               .action = action};
+    }
+}
+
+// Gradient reduction of a pipeline rank starts when all its data-parallel ranks are done; optimizer
+// and parameter gather follow.
+static void fill_tail(const sp_step_costs *costs, sp_timeline *timeline)
+{
+    int pp = timeline->plan->layout.pp;
+    for (int r = 0; r < pp; r++) {
+        int64_t ready_ns = 0;
+        for (size_t i = (size_t)r; i < timeline->rank_count; i += (size_t)pp) {
+            const sp_rank_timeline *rank = &timeline->ranks[i];
+            int64_t end_ns = rank->count > 0 ? rank->spans[rank->count - 1].end_ns : 0;
+            ready_ns = end_ns > ready_ns ? end_ns : ready_ns;
+        }
+        for (size_t i = (size_t)r; i < timeline->rank_count; i += (size_t)pp) {
+            sp_rank_timeline *rank = &timeline->ranks[i];
+            rank->reduce_start_ns = ready_ns;
+            rank->reduce_end_ns = ready_ns + costs->tail[r].grad_reduce_ns;
+            rank->optimizer_end_ns = rank->reduce_end_ns + costs->tail[r].optimizer_ns;
+            rank->gather_end_ns = rank->optimizer_end_ns + costs->tail[r].param_gather_ns;
+            if (rank->gather_end_ns > timeline->iteration_ns) {
+                timeline->iteration_ns = rank->gather_end_ns;
+            }
+        }
+        timeline->makespan_ns = ready_ns > timeline->makespan_ns ? ready_ns : timeline->makespan_ns;
+    }
+}
+
+static sp_status verify(const sp_plan *plan, const sp_step_costs *costs, int64_t makespan_ns,
+                        sp_error *err)
+{
+    sp_structure *structure = NULL;
+    int64_t expected_ns = 0;
+    sp_status status = sp_structure_new(plan, costs, &structure, err);
+    if (status == SP_OK) {
+        status = sp_structure_makespan(structure, &expected_ns, err);
+    }
+    if (status == SP_OK && expected_ns != makespan_ns) {
+        status =
+            sp_error_set(err, SP_ERR_INTERNAL,
+                         "verification: the engine ends at %lld ns, the longest path at %lld ns",
+                         (long long)makespan_ns, (long long)expected_ns);
+    }
+    sp_structure_free(structure);
+    return status;
+}
+
+static sp_status name_cycle(const sp_plan *plan, const sp_step_costs *costs, sp_error *err)
+{
+    sp_structure *structure = NULL;
+    sp_status status = sp_structure_new(plan, costs, &structure, err);
+    if (status == SP_OK) {
+        status = sp_structure_cycle(structure, "plan", err);
+    }
+    sp_structure_free(structure);
+    return status != SP_OK ? status
+                           : sp_error_set(err, SP_ERR_DEADLOCK,
+                                          "plan: an action waits for one that no rank runs");
+}
+
+sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
+                      const sp_engine_options *options, sp_timeline *timeline,
+                      sp_memory_timeline *memory, sp_engine_counts *counts, sp_error *err)
+{
+    sp_i_folding folding = {0};
+    sp_i_task_graph graph = {0};
+    int64_t *end_ns = NULL;
+    *timeline = (sp_timeline){0};
+    *memory = (sp_memory_timeline){0};
+    sp_status status = refuse_transfers(plan, err);
+    if (status == SP_OK) {
+        status = sp_i_fold(plan, costs, options->unfold, &folding, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_lower(plan, costs, &folding, &graph, err);
+        if (status == SP_ERR_DEADLOCK) {
+            status = name_cycle(plan, costs, err);
+        }
+    }
+    if (status != SP_OK) {
+        goto out;
+    }
+    end_ns = sp_i_malloc(graph.tasks * sizeof *end_ns);
+    status = end_ns == NULL ? sp_error_no_memory(err, "the replay")
+                            : allocate(plan, &graph, timeline, err);
+    if (status != SP_OK) {
+        goto out;
+    }
+    sp_i_replay(&graph, end_ns);
+    fill_spans(costs, &folding, &graph, end_ns, timeline);
+    fill_tail(costs, timeline);
+    counts->tasks = graph.tasks;
+    counts->edges = graph.edges;
+    sp_i_task_graph_fini(&graph);
+    status = sp_i_memory_replay(timeline, costs, options->memory_points, memory, err);
+    if (status == SP_OK && options->verify) {
+        status = verify(plan, costs, timeline->makespan_ns, err);
+    }
+out:
+    sp_i_free(end_ns);
+    sp_i_task_graph_fini(&graph);
+    sp_i_folding_fini(&folding);
+    if (status != SP_OK) {
+        sp_timeline_fini(timeline);
+        sp_memory_timeline_fini(memory);
+    }
+    return status;
+}

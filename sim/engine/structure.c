@@ -1,0 +1,274 @@
+
+#include "sim/base/alloc.h"
+#include "sim/engine/lower.h"
+#include "sim/engine/structure_private.h"
+#include "sim/schedule/regroup.h"
+
+// Vertex of each action, by kind of pass, pack, data-parallel rank and virtual stage.
+typedef struct action_map {
+    size_t *slot[2];       // first slot of each pack: forward, backward
+    size_t *vertex[2];     // [slots * vstages] + 1, 0 for none: F, and B or I
+    size_t *recompute;     // the same for R, by forward slots
+    int32_t *forward_pack; // of each backward slice, NULL where equal
+    size_t vstages;
+} action_map;
+
+static bool is_backward(sp_action action)
+{
+    return action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_W;
+}
+
+static const sp_pack *pack_of(const sp_plan *plan, int side, int32_t pack)
+{
+    return side == 1 ? &sp_packing_backward(plan->packing)->packs[pack]
+                     : &plan->packing->forward.packs[pack];
+}
+
+static size_t map_index(const sp_plan *plan, const action_map *map, int side, int32_t pack, int dp,
+                        int vstage)
+{
+    int member = dp - pack_of(plan, side, pack)->dp_first;
+    return (map->slot[side][pack] + (size_t)member) * map->vstages + (size_t)vstage;
+}
+
+static void map_fini(action_map *map)
+{
+    for (int side = 0; side < 2; side++) {
+        sp_i_free(map->slot[side]);
+        sp_i_free(map->vertex[side]);
+    }
+    sp_i_free(map->recompute);
+    sp_i_free(map->forward_pack);
+}
+
+// Numbers all actions, lane after lane.
+static bool number_actions(sp_structure *s, const sp_step_costs *costs, action_map *map)
+{
+    const sp_plan *plan = s->plan;
+    map->vstages = (size_t)sp_layout_vstages(&plan->layout);
+    size_t slots[2] = {0, 0};
+    for (int side = 0; side < 2; side++) {
+        const sp_pack_list *list =
+            side == 1 ? sp_packing_backward(plan->packing) : &plan->packing->forward;
+        map->slot[side] = sp_i_malloc(list->count * sizeof *map->slot[side]);
+        if (map->slot[side] == NULL) {
+            return false;
+        }
+        for (size_t k = 0; k < list->count; k++) {
+            map->slot[side][k] = slots[side];
+            slots[side] += (size_t)list->packs[k].dp_count;
+        }
+        map->vertex[side] = sp_i_calloc(slots[side] * map->vstages, sizeof *map->vertex[side]);
+    }
+    map->recompute = sp_i_calloc(slots[0] * map->vstages, sizeof *map->recompute);
+    size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
+    for (size_t i = 0; i < stages; i++) {
+        s->vertex_count += plan->stages[i].count;
+    }
+    s->vertices = sp_i_malloc(s->vertex_count * sizeof *s->vertices);
+    if (map->vertex[0] == NULL || map->vertex[1] == NULL || map->recompute == NULL ||
+        s->vertices == NULL) {
+        return false;
+    }
+    size_t v = 0;
+    for (size_t i = 0; i < stages; i++) {
+        int dp = (int)(i / (size_t)plan->layout.pp);
+        int pp = (int)(i % (size_t)plan->layout.pp);
+        for (size_t a = 0; a < plan->stages[i].count; a++, v++) {
+            sp_action action = plan->stages[i].actions[a];
+            int vstage = sp_layout_vstage(&plan->layout, pp, action.chunk);
+            size_t at = map_index(plan, map, is_backward(action), action.pack, dp, vstage);
+            if (action.kind == SP_ACTION_F) {
+                map->vertex[0][at] = v + 1;
+            } else if (action.kind == SP_ACTION_B || action.kind == SP_ACTION_I) {
+                map->vertex[1][at] = v + 1;
+            } else if (action.kind == SP_ACTION_R) {
+                map->recompute[at] = v + 1;
+            }
+            bool recomputed = (action.kind == SP_ACTION_B || action.kind == SP_ACTION_I) &&
+                              map->forward_pack == NULL && map->recompute[at] != 0;
+            sp_action_cost cost = sp_i_action_cost(costs, action, vstage, recomputed);
+            s->vertices[v] =
+                (sp_i_vertex){.action = action,
+                              .dp = dp,
+                              .pp = pp,
+                              .duration_ns = cost.compute_ns + cost.tp_ns + cost.cp_ns};
+        }
+    }
+    return true;
+}
+
+static bool add_edge(sp_structure *s, size_t from, size_t to, int64_t lag_ns, sp_i_wait reason)
+{
+    size_t e = s->edge_count;
+    if (!sp_i_reserve((void **)&s->ends, &s->edge_capacity, 2 * (e + 1), sizeof *s->ends) ||
+        !sp_i_reserve((void **)&s->lag_ns, &s->lag_capacity, e + 1, sizeof *s->lag_ns) ||
+        !sp_i_reserve((void **)&s->reason, &s->reason_capacity, e + 1, sizeof *s->reason)) {
+        return false;
+    }
+    s->ends[2 * e] = (igraph_integer_t)from;
+    s->ends[2 * e + 1] = (igraph_integer_t)to;
+    s->lag_ns[e] = lag_ns;
+    s->reason[e] = (uint8_t)reason;
+    s->edge_count++;
+    return true;
+}
+
+// What an action reads from the neighbouring virtual stage.
+static bool add_transfer(sp_structure *s, const sp_step_costs *costs, const action_map *map,
+                         size_t v)
+{
+    const sp_i_vertex *at = &s->vertices[v];
+    const sp_layout *layout = &s->plan->layout;
+    int vstage = sp_layout_vstage(layout, at->pp, at->action.chunk);
+    bool forward = at->action.kind == SP_ACTION_F;
+    int source = forward ? vstage - 1 : vstage + 1;
+    if (source < 0 || source >= (int)map->vstages) {
+        return true;
+    }
+    size_t from =
+        map->vertex[!forward][map_index(s->plan, map, !forward, at->action.pack, at->dp, source)];
+    if (from == 0) {
+        return true;
+    }
+    int source_rank;
+    int chunk;
+    sp_layout_locate(layout, source, &source_rank, &chunk);
+    int64_t lag_ns = source_rank == at->pp
+                         ? 0
+                         : sp_step_costs_p2p_ns(costs, !forward, (size_t)at->action.pack,
+                                                source_rank, at->pp, layout->pp);
+    return add_edge(s, from - 1, v, lag_ns, forward ? WAIT_INPUT : WAIT_GRADIENT);
+}
+
+// What an action reads on its own rank.
+static bool add_local(sp_structure *s, const action_map *map, size_t v)
+{
+    const sp_i_vertex *at = &s->vertices[v];
+    const sp_plan *plan = s->plan;
+    int32_t pack = at->action.pack;
+    int vstage = sp_layout_vstage(&plan->layout, at->pp, at->action.chunk);
+    if (at->action.kind == SP_ACTION_W) {
+        size_t from = map->vertex[1][map_index(plan, map, 1, pack, at->dp, vstage)];
+        return from == 0 || add_edge(s, from - 1, v, 0, WAIT_ACTIVATIONS);
+    }
+    if (!is_backward(at->action) || map->forward_pack == NULL) {
+        size_t from = map->vertex[0][map_index(plan, map, 0, pack, at->dp, vstage)];
+        return from == 0 || add_edge(s, from - 1, v, 0, WAIT_ACTIVATIONS);
+    }
+    const sp_pack *group = pack_of(plan, 1, pack);
+    bool ok = true;
+    for (size_t i = group->first_slice; ok && i < group->first_slice + group->slice_count; i++) {
+        size_t from = map->vertex[0][map_index(plan, map, 0, map->forward_pack[i], at->dp, vstage)];
+        ok = from == 0 || add_edge(s, from - 1, v, 0, WAIT_ACTIVATIONS);
+    }
+    return ok;
+}
+
+// A merged pack starts on all its ranks at once: each waits for what stands before it on the
+// others.
+static bool add_members(sp_structure *s, const action_map *map, size_t v)
+{
+    const sp_i_vertex *at = &s->vertices[v];
+    const sp_plan *plan = s->plan;
+    int side = is_backward(at->action);
+    const sp_pack *pack = pack_of(plan, side, at->action.pack);
+    int vstage = sp_layout_vstage(&plan->layout, at->pp, at->action.chunk);
+    bool ok = true;
+    for (int d = pack->dp_first; ok && d < pack->dp_first + pack->dp_count; d++) {
+        if (d == at->dp || at->action.kind == SP_ACTION_W || at->action.kind == SP_ACTION_R) {
+            continue;
+        }
+        size_t peer = map->vertex[side][map_index(plan, map, side, at->action.pack, d, vstage)];
+        if (peer > 1 && s->vertices[peer - 2].dp == d && s->vertices[peer - 2].pp == at->pp) {
+            ok = add_edge(s, peer - 2, v, 0, WAIT_MEMBER);
+        }
+    }
+    return ok;
+}
+
+static bool add_edges(sp_structure *s, const sp_step_costs *costs, const action_map *map)
+{
+    bool ok = true;
+    for (size_t v = 0; ok && v < s->vertex_count; v++) {
+        const sp_i_vertex *at = &s->vertices[v];
+        if (v > 0 && s->vertices[v - 1].dp == at->dp && s->vertices[v - 1].pp == at->pp) {
+            ok = add_edge(s, v - 1, v, 0, WAIT_ORDER);
+        }
+        bool moves = at->action.kind == SP_ACTION_F || at->action.kind == SP_ACTION_B ||
+                     at->action.kind == SP_ACTION_I;
+        ok = ok && (!moves || add_transfer(s, costs, map, v));
+        ok = ok && (at->action.kind == SP_ACTION_F || add_local(s, map, v));
+        ok = ok && add_members(s, map, v);
+    }
+    return ok;
+}
+
+sp_status sp_i_igraph_failed(sp_error *err, const char *what, igraph_error_t code)
+{
+    return sp_error_set(err, code == IGRAPH_ENOMEM ? SP_ERR_NO_MEMORY : SP_ERR_INTERNAL,
+                        "igraph: %s: %s", what, igraph_strerror(code));
+}
+
+static sp_status build_graph(sp_structure *s, sp_error *err)
+{
+    igraph_vector_int_t edges;
+    igraph_vector_int_view(&edges, s->ends, (igraph_integer_t)(2 * s->edge_count));
+    igraph_error_t code =
+        igraph_create(&s->graph, &edges, (igraph_integer_t)s->vertex_count, IGRAPH_DIRECTED);
+    if (code != IGRAPH_SUCCESS) {
+        return sp_i_igraph_failed(err, "building the graph", code);
+    }
+    s->has_graph = true;
+    return SP_OK;
+}
+
+sp_status sp_structure_new(const sp_plan *plan, const sp_step_costs *costs,
+                           sp_structure **structure, sp_error *err)
+{
+    action_map map = {0};
+    sp_structure *s = sp_i_calloc(1, sizeof *s);
+    sp_status status = s == NULL ? sp_error_no_memory(err, "the dependency graph")
+                                 : sp_i_regroup(plan->packing, &map.forward_pack, err);
+    if (status == SP_OK) {
+        s->plan = plan;
+        // igraph aborts the process on errors unless told to return them.
+        igraph_error_handler_t *previous = igraph_set_error_handler(igraph_error_handler_ignore);
+        status = number_actions(s, costs, &map) && add_edges(s, costs, &map)
+                     ? build_graph(s, err)
+                     : sp_error_no_memory(err, "the dependency graph");
+        igraph_set_error_handler(previous);
+    }
+    map_fini(&map);
+    if (status != SP_OK) {
+        sp_structure_free(s);
+        s = NULL;
+    }
+    *structure = s;
+    return status;
+}
+
+void sp_structure_free(sp_structure *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    if (s->has_graph) {
+        igraph_destroy(&s->graph);
+    }
+    sp_i_free(s->vertices);
+    sp_i_free(s->ends);
+    sp_i_free(s->lag_ns);
+    sp_i_free(s->reason);
+    sp_i_free(s);
+}
+
+int64_t sp_structure_vertices(const sp_structure *s)
+{
+    return (int64_t)s->vertex_count;
+}
+
+int64_t sp_structure_edges(const sp_structure *s)
+{
+    return (int64_t)s->edge_count;
+}
