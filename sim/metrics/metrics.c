@@ -1,0 +1,168 @@
+#include "sim/metrics/metrics.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+
+void sp_step_metrics_fini(sp_step_metrics *metrics)
+{
+    sp_i_free(metrics->ranks);
+    *metrics = (sp_step_metrics){0};
+}
+
+double sp_bubble_ratio(const sp_step_metrics *metrics)
+{
+    double room = (double)metrics->rank_count * (double)metrics->makespan_ns;
+    return room > 0.0 ? 1.0 - (double)metrics->busy_ns / room : 0.0;
+}
+
+double sp_bubble_ratio_longest_stage(const sp_step_metrics *metrics)
+{
+    double span = (double)metrics->longest_span_ns;
+    return span > 0.0 ? (span - (double)metrics->longest_span_work_ns) / span : 0.0;
+}
+
+static bool is_busy(sp_action action)
+{
+    return action.kind != SP_ACTION_O && action.kind != SP_ACTION_L;
+}
+
+// Spread of pack times: the relative variance inside each rank, averaged over ranks, so that stages
+// of different weight do not count as spread.
+typedef struct spread {
+    double count, sum, squares; // of one rank
+} spread;
+
+static void add_time(spread *s, double value)
+{
+    s->count += 1.0;
+    s->sum += value;
+    s->squares += value * value;
+}
+
+static double relative_variance(const spread *s)
+{
+    if (s->count <= 0.0 || s->sum <= 0.0) {
+        return 0.0;
+    }
+    double mean = s->sum / s->count;
+    double variance = s->squares / s->count - mean * mean;
+    // Rounding can leave a variance of equal values just beside zero.
+    return variance > 1e-12 * mean * mean ? variance / (mean * mean) : 0.0;
+}
+
+typedef struct rank_sums {
+    int64_t busy_ns, tp_ns, cp_ns, wait_ns, first_ns, last_ns;
+    spread forward, backward;
+} rank_sums;
+
+static rank_sums sum_rank(const sp_rank_timeline *rank)
+{
+    rank_sums sums = {.first_ns = INT64_MAX};
+    for (size_t i = 0; i < rank->count; i++) {
+        const sp_span *span = &rank->spans[i];
+        sums.wait_ns += span->wait_p2p_ns;
+        if (!is_busy(span->action)) {
+            continue;
+        }
+        int64_t took_ns = span->end_ns - span->start_ns;
+        sums.busy_ns += took_ns;
+        sums.tp_ns += span->tp_ns;
+        sums.cp_ns += span->cp_ns;
+        sums.first_ns = span->start_ns < sums.first_ns ? span->start_ns : sums.first_ns;
+        sums.last_ns = span->end_ns > sums.last_ns ? span->end_ns : sums.last_ns;
+        if (span->action.kind == SP_ACTION_F) {
+            add_time(&sums.forward, (double)took_ns);
+        } else if (span->action.kind == SP_ACTION_B || span->action.kind == SP_ACTION_I) {
+            add_time(&sums.backward, (double)took_ns);
+        }
+    }
+    return sums;
+}
+
+// Busiest data-parallel rank over the mean, each by its busiest stage.
+static double dp_imbalance(const sp_step_metrics *metrics, int dp, int pp)
+{
+    double most = 0.0;
+    double sum = 0.0;
+    for (int d = 0; d < dp; d++) {
+        int64_t busiest = 0;
+        for (int r = 0; r < pp; r++) {
+            int64_t busy = metrics->ranks[(size_t)d * (size_t)pp + (size_t)r].busy_ns;
+            busiest = busy > busiest ? busy : busiest;
+        }
+        most = (double)busiest > most ? (double)busiest : most;
+        sum += (double)busiest;
+    }
+    return sum > 0.0 ? most / (sum / dp) : 1.0;
+}
+
+// The tail that ends last decides how much of it is reduction and how much optimizer.
+static void split_tail(const sp_timeline *timeline, sp_step_metrics *metrics)
+{
+    for (size_t i = 0; i < timeline->rank_count; i++) {
+        const sp_rank_timeline *rank = &timeline->ranks[i];
+        if (rank->gather_end_ns == timeline->iteration_ns) {
+            int64_t exposed_ns = timeline->iteration_ns - timeline->makespan_ns;
+            int64_t optimizer_ns = rank->optimizer_end_ns - rank->reduce_end_ns;
+            metrics->optimizer_ns = optimizer_ns < exposed_ns ? optimizer_ns : exposed_ns;
+            metrics->reduce_ns = exposed_ns - metrics->optimizer_ns;
+            return;
+        }
+    }
+}
+
+sp_status sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_timeline *memory,
+                                  sp_step_metrics *metrics, sp_error *err)
+{
+    int dp = timeline->plan->layout.dp;
+    int pp = timeline->plan->layout.pp;
+    *metrics =
+        (sp_step_metrics){.rank_count = (int64_t)dp * pp, .iteration_ns = timeline->iteration_ns};
+    metrics->ranks = sp_i_calloc((size_t)dp * (size_t)pp, sizeof *metrics->ranks);
+    if (metrics->ranks == NULL) {
+        return sp_error_no_memory(err, "metrics");
+    }
+    double forward = 0.0;
+    double backward = 0.0;
+    for (size_t i = 0; i < timeline->rank_count; i++) {
+        const sp_rank_timeline *rank = &timeline->ranks[i];
+        const sp_rank_memory *held = &memory->ranks[i];
+        rank_sums sums = sum_rank(rank);
+        int64_t span_ns = rank->count > 0 ? sums.last_ns - sums.first_ns : 0;
+        int64_t peak_bytes = sp_bytes_total(&held->peak);
+        forward += rank->alike * relative_variance(&sums.forward);
+        backward += rank->alike * relative_variance(&sums.backward);
+        metrics->busy_ns += rank->alike * sums.busy_ns;
+        metrics->tp_ns += rank->alike * sums.tp_ns;
+        metrics->cp_ns += rank->alike * sums.cp_ns;
+        metrics->wait_p2p_ns += rank->alike * sums.wait_ns;
+        if (sums.last_ns > metrics->makespan_ns) {
+            metrics->makespan_ns = sums.last_ns;
+        }
+        if (span_ns > metrics->longest_span_ns) {
+            metrics->longest_span_ns = span_ns;
+            metrics->longest_span_work_ns = sums.busy_ns;
+        }
+        if (peak_bytes > metrics->peak_bytes) {
+            metrics->peak_bytes = peak_bytes;
+            metrics->peak = held->peak;
+        }
+        for (int a = 0; a < rank->alike; a++) {
+            int d = rank->dp_alike[a];
+            metrics->ranks[(size_t)d * (size_t)pp + (size_t)rank->pp] =
+                (sp_rank_metrics){.dp = d,
+                                  .pp = rank->pp,
+                                  .busy_ns = sums.busy_ns,
+                                  .span_ns = span_ns,
+                                  .peak_bytes = peak_bytes,
+                                  .units_peak = held->units_peak};
+        }
+    }
+    metrics->dp_max_over_mean = dp_imbalance(metrics, dp, pp);
+    metrics->forward_pack_cv = sqrt(forward / (double)metrics->rank_count);
+    metrics->backward_pack_cv = sqrt(backward / (double)metrics->rank_count);
+    split_tail(timeline, metrics);
+    return SP_OK;
+}

@@ -1,0 +1,389 @@
+#include "sim/metrics/result.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+
+void sp_warnings_add(sp_warnings *warnings, const char *format, ...)
+{
+    char text[SP_WARNING_TEXT];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    for (int i = 0; i < warnings->count; i++) {
+        if (strcmp(warnings->text[i], text) == 0) {
+            return;
+        }
+    }
+    if (warnings->count < SP_WARNINGS) {
+        memcpy(warnings->text[warnings->count++], text, sizeof text);
+    } else {
+        snprintf(warnings->text[SP_WARNINGS - 1], SP_WARNING_TEXT, "and further warnings");
+    }
+}
+
+void sp_result_fini(sp_result *result)
+{
+    sp_i_free(result->batches);
+    sp_i_free(result->ranks);
+    *result = (sp_result){0};
+}
+
+static void add_ranks(sp_result *result, const sp_step_metrics *metrics)
+{
+    for (int64_t i = 0; i < metrics->rank_count; i++) {
+        sp_rank_metrics *sum = &result->ranks[i];
+        const sp_rank_metrics *rank = &metrics->ranks[i];
+        sum->dp = rank->dp;
+        sum->pp = rank->pp;
+        sum->busy_ns += rank->busy_ns;
+        sum->span_ns += rank->span_ns;
+        sum->peak_bytes = rank->peak_bytes > sum->peak_bytes ? rank->peak_bytes : sum->peak_bytes;
+        sum->units_peak = rank->units_peak > sum->units_peak ? rank->units_peak : sum->units_peak;
+    }
+}
+
+sp_status sp_result_add(sp_result *result, const sp_step_metrics *metrics,
+                        const sp_batch_facts *facts, sp_error *err)
+{
+    if (result->ranks == NULL) {
+        result->ranks = sp_i_calloc((size_t)metrics->rank_count, sizeof *result->ranks);
+    }
+    if (result->ranks == NULL || !sp_i_reserve((void **)&result->batches, &result->batch_capacity,
+                                               result->batch_count + 1, sizeof *result->batches)) {
+        return sp_error_no_memory(err, "a result");
+    }
+    result->batches[result->batch_count++] =
+        (sp_batch_result){.facts = *facts,
+                          .iteration_ns = metrics->iteration_ns,
+                          .makespan_ns = metrics->makespan_ns,
+                          .busy_ns = metrics->busy_ns,
+                          .peak_bytes = metrics->peak_bytes};
+    add_ranks(result, metrics);
+    result->rank_ns += (double)metrics->rank_count * (double)metrics->makespan_ns;
+    result->busy_ns += (double)metrics->busy_ns;
+    result->tp_ns += (double)metrics->tp_ns;
+    result->cp_ns += (double)metrics->cp_ns;
+    result->wait_p2p_ns += (double)metrics->wait_p2p_ns;
+    result->reduce_ns += (double)metrics->reduce_ns;
+    result->optimizer_ns += (double)metrics->optimizer_ns;
+    result->iteration_ns += (double)metrics->iteration_ns;
+    result->makespan_ns += (double)metrics->makespan_ns;
+    result->longest_span_ns += (double)metrics->longest_span_ns;
+    result->longest_span_work_ns += (double)metrics->longest_span_work_ns;
+    result->dp_max_over_mean += metrics->dp_max_over_mean;
+    result->forward_pack_cv += metrics->forward_pack_cv;
+    result->backward_pack_cv += metrics->backward_pack_cv;
+    if (metrics->peak_bytes > result->peak_bytes) {
+        result->peak_bytes = metrics->peak_bytes;
+        result->peak = metrics->peak;
+    }
+    return SP_OK;
+}
+
+static double batches_of(const sp_result *result)
+{
+    return (double)result->batch_count;
+}
+
+double sp_result_iteration_ms(const sp_result *result)
+{
+    return result->iteration_ns / batches_of(result) / SP_NS_PER_MS;
+}
+
+double sp_result_bubble_ratio(const sp_result *result)
+{
+    return result->rank_ns > 0.0 ? 1.0 - result->busy_ns / result->rank_ns : 0.0;
+}
+
+double sp_result_bubble_ratio_longest_stage(const sp_result *result)
+{
+    double span_ns = result->longest_span_ns;
+    return span_ns > 0.0 ? (span_ns - result->longest_span_work_ns) / span_ns : 0.0;
+}
+
+// Sum of one fact over the batches.
+typedef double (*fact)(const sp_batch_facts *facts);
+
+static double fact_tokens(const sp_batch_facts *f)
+{
+    return (double)f->tokens;
+}
+static double fact_microbatches(const sp_batch_facts *f)
+{
+    return (double)f->microbatches;
+}
+static double fact_model_flops(const sp_batch_facts *f)
+{
+    return f->model_flops;
+}
+static double fact_full_flops(const sp_batch_facts *f)
+{
+    return f->full_flops;
+}
+static double fact_hardware_flops(const sp_batch_facts *f)
+{
+    return f->hardware_flops;
+}
+static double fact_lower_bound(const sp_batch_facts *f)
+{
+    return f->lower_bound_ns;
+}
+static double fact_solver(const sp_batch_facts *f)
+{
+    return f->solver_ms;
+}
+static double fact_simulate(const sp_batch_facts *f)
+{
+    return f->simulate_ms;
+}
+static double fact_tasks(const sp_batch_facts *f)
+{
+    return (double)f->tasks;
+}
+static double fact_edges(const sp_batch_facts *f)
+{
+    return (double)f->edges;
+}
+
+static double sum_of(const sp_result *result, fact of)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < result->batch_count; i++) {
+        sum += of(&result->batches[i].facts);
+    }
+    return sum;
+}
+
+static double per_second(const sp_result *result, double amount)
+{
+    return amount > 0.0 ? amount / (result->iteration_ns / SP_NS_PER_S) : (double)NAN;
+}
+
+double sp_result_tokens_per_s(const sp_result *result)
+{
+    return per_second(result, sum_of(result, fact_tokens));
+}
+
+static double utilisation(const sp_result *result, fact flops)
+{
+    double peak = result->peak_flops_per_s * (double)sp_layout_ranks(&result->layout);
+    return peak > 0.0 ? per_second(result, sum_of(result, flops)) / peak : (double)NAN;
+}
+
+double sp_result_mfu(const sp_result *result)
+{
+    return utilisation(result, fact_model_flops);
+}
+
+double sp_result_lower_bound_ms(const sp_result *result)
+{
+    double bound_ns = sum_of(result, fact_lower_bound);
+    return bound_ns > 0.0 ? bound_ns / batches_of(result) / SP_NS_PER_MS : (double)NAN;
+}
+
+double sp_result_gap(const sp_result *result)
+{
+    double bound_ms = sp_result_lower_bound_ms(result);
+    return (sp_result_iteration_ms(result) - bound_ms) / bound_ms;
+}
+
+double sp_result_microbatches(const sp_result *result)
+{
+    return sum_of(result, fact_microbatches) / batches_of(result);
+}
+
+bool sp_result_is_oom(const sp_result *result)
+{
+    return result->memory_limit_bytes > 0 && result->peak_bytes > result->memory_limit_bytes;
+}
+
+// A number, or null where it is not defined.
+static json_t *number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *json_memory(const sp_bytes *bytes)
+{
+    json_t *object = json_object();
+    for (int c = 0; object != NULL && c < SP_MEM_CATEGORIES; c++) {
+        sp_json_put(object, sp_memory_category_names[c], number(sp_gib_from_bytes(bytes->of[c])));
+    }
+    return object;
+}
+
+static json_t *json_batches(const sp_result *result)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; array != NULL && i < result->batch_count; i++) {
+        const sp_batch_result *b = &result->batches[i];
+        double room = (double)result->layout.dp * result->layout.pp * (double)b->makespan_ns;
+        json_t *object = json_object();
+        sp_json_put(object, "iteration_ms", number(sp_ms_from_ns(b->iteration_ns)));
+        sp_json_put(object, "bubble_ratio",
+                    number(room > 0.0 ? 1.0 - (double)b->busy_ns / room : 0.0));
+        sp_json_put(object, "peak_memory_gib", number(sp_gib_from_bytes(b->peak_bytes)));
+        sp_json_put(object, "samples", json_integer(b->facts.samples));
+        sp_json_put(object, "tokens", json_integer(b->facts.tokens));
+        sp_json_put(object, "computed_tokens", json_integer(b->facts.computed_tokens));
+        sp_json_put(object, "microbatches", json_integer(b->facts.microbatches));
+        json_array_append_new(array, object);
+    }
+    return array;
+}
+
+// CP ranks do the same work; each is listed.
+static json_t *json_ranks(const sp_result *result)
+{
+    json_t *array = json_array();
+    size_t count = (size_t)result->layout.dp * (size_t)result->layout.pp;
+    for (size_t i = 0; result->ranks != NULL && i < count; i++) {
+        const sp_rank_metrics *rank = &result->ranks[i];
+        for (int cp = 0; cp < result->layout.cp; cp++) {
+            json_t *object = json_object();
+            sp_json_put(object, "dp", json_integer(rank->dp));
+            sp_json_put(object, "cp", json_integer(cp));
+            sp_json_put(object, "pp", json_integer(rank->pp));
+            sp_json_put(object, "busy_ms",
+                        number(sp_ms_from_ns(rank->busy_ns) / batches_of(result)));
+            sp_json_put(object, "span_ms",
+                        number(sp_ms_from_ns(rank->span_ns) / batches_of(result)));
+            sp_json_put(object, "peak_gib", number(sp_gib_from_bytes(rank->peak_bytes)));
+            sp_json_put(object, "activation_units_peak", number(rank->units_peak));
+            json_array_append_new(array, object);
+        }
+    }
+    return array;
+}
+
+// Mean over ranks and batches; the parts add up to the iteration.
+static json_t *json_breakdown(const sp_result *result)
+{
+    double ranks = (double)result->layout.dp * result->layout.pp;
+    double per_rank = 1.0 / (ranks * batches_of(result) * SP_NS_PER_MS);
+    double per_batch = 1.0 / (batches_of(result) * SP_NS_PER_MS);
+    double idle_ns = result->rank_ns - result->busy_ns;
+    json_t *object = json_object();
+    sp_json_put(object, "compute",
+                number((result->busy_ns - result->tp_ns - result->cp_ns) * per_rank));
+    sp_json_put(object, "tp_comm", number(result->tp_ns * per_rank));
+    sp_json_put(object, "cp_comm", number(result->cp_ns * per_rank));
+    sp_json_put(object, "pp_comm", number(result->wait_p2p_ns * per_rank));
+    sp_json_put(object, "dp_comm", number(result->reduce_ns * per_batch));
+    sp_json_put(object, "optimizer", number(result->optimizer_ns * per_batch));
+    sp_json_put(object, "bubble", number((idle_ns - result->wait_p2p_ns) * per_rank));
+    return object;
+}
+
+static json_t *json_strings(const char *first, size_t stride, int count)
+{
+    json_t *array = json_array();
+    for (int i = 0; array != NULL && i < count; i++) {
+        json_array_append_new(array, json_string(first + (size_t)i * stride));
+    }
+    return array;
+}
+
+static void put_model(const sp_result *result, json_t *object)
+{
+    json_t *model = json_null();
+    if (result->parameters > 0) {
+        model = json_object();
+        sp_json_put(model, "name", json_string(result->model_name));
+        sp_json_put(model, "parameters", json_integer(result->parameters));
+        sp_json_put(model, "flops_per_token", number(result->flops_per_token));
+    }
+    sp_json_put(object, "model", model);
+    json_t *provenance = json_object();
+    sp_json_put(provenance, "profile",
+                result->profile[0] != '\0' ? json_string(result->profile) : json_null());
+    sp_json_put(provenance, "level", json_string(sp_level_names[result->level]));
+    sp_json_put(object, "provenance", provenance);
+}
+
+static void put_memory(const sp_result *result, json_t *object)
+{
+    bool known = result->parameters > 0;
+    sp_json_put(object, "peak_memory_gib",
+                known ? number(sp_gib_from_bytes(result->peak_bytes)) : json_null());
+    sp_json_put(object, "memory_gib", known ? json_memory(&result->peak) : json_null());
+    sp_json_put(object, "oom", json_boolean(sp_result_is_oom(result)));
+}
+
+json_t *sp_result_json(const sp_result *result, bool with_ranks)
+{
+    json_t *object = json_object();
+    if (object == NULL) {
+        return NULL;
+    }
+    double gpus = (double)sp_layout_ranks(&result->layout);
+    json_t *imbalance = json_object();
+    sp_json_put(imbalance, "dp_max_over_mean",
+                number(result->dp_max_over_mean / batches_of(result)));
+    sp_json_put(imbalance, "forward_pack_cv", number(result->forward_pack_cv / batches_of(result)));
+    sp_json_put(imbalance, "backward_pack_cv",
+                number(result->backward_pack_cv / batches_of(result)));
+    sp_json_put(object, "schema", json_string("slimpack/result/1"));
+    sp_json_put(object, "version", json_string(SP_VERSION));
+    sp_json_put(object, "strategy",
+                result->strategy[0] != '\0' ? json_string(result->strategy) : json_null());
+    sp_json_put(object, "schedule", json_string(result->schedule));
+    sp_json_put(object, "iteration_ms", number(sp_result_iteration_ms(result)));
+    sp_json_put(object, "bubble_ratio", number(sp_result_bubble_ratio(result)));
+    sp_json_put(object, "bubble_ratio_longest_stage",
+                number(sp_result_bubble_ratio_longest_stage(result)));
+    if (result->published_bubble_ratio >= 0.0) {
+        sp_json_put(object, "bubble_ratio_published", number(result->published_bubble_ratio));
+    }
+    sp_json_put(object, "tokens_per_s", number(sp_result_tokens_per_s(result)));
+    sp_json_put(object, "tokens_per_gpu_s", number(sp_result_tokens_per_s(result) / gpus));
+    sp_json_put(object, "mfu", number(sp_result_mfu(result)));
+    sp_json_put(object, "mfu_full_attention", number(utilisation(result, fact_full_flops)));
+    sp_json_put(object, "hfu", number(utilisation(result, fact_hardware_flops)));
+    put_memory(result, object);
+    sp_json_put(object, "time_breakdown_ms", json_breakdown(result));
+    sp_json_put(object, "imbalance", imbalance);
+    sp_json_put(object, "microbatches", number(sp_result_microbatches(result)));
+    sp_json_put(object, "lower_bound_ms", number(sp_result_lower_bound_ms(result)));
+    sp_json_put(object, "gap", number(sp_result_gap(result)));
+    sp_json_put(object, "solver_ms", number(sum_of(result, fact_solver) / batches_of(result)));
+    sp_json_put(object, "simulate_ms", number(sum_of(result, fact_simulate) / batches_of(result)));
+    sp_json_put(object, "tasks", json_integer((json_int_t)sum_of(result, fact_tasks)));
+    sp_json_put(object, "edges", json_integer((json_int_t)sum_of(result, fact_edges)));
+    put_model(result, object);
+    sp_json_put(object, "seed", json_integer((json_int_t)result->seed));
+    sp_json_put(object, "lossless", json_boolean(result->lossless));
+    sp_json_put(object, "warnings",
+                json_strings(result->warnings.text[0], SP_WARNING_TEXT, result->warnings.count));
+    sp_json_put(object, "uncalibrated",
+                json_strings(result->uncalibrated[0], sizeof result->uncalibrated[0],
+                             result->uncalibrated_count));
+    sp_json_put(object, "batches", json_batches(result));
+    if (with_ranks) {
+        sp_json_put(object, "ranks", json_ranks(result));
+    }
+    return object;
+}
+
+json_t *sp_result_json_empty(void)
+{
+    sp_result nothing = {.published_bubble_ratio = -1.0};
+    json_t *full = sp_result_json(&nothing, false);
+    if (full == NULL) {
+        return NULL;
+    }
+    const char *key;
+    json_t *value;
+    json_t *empty = json_object();
+    json_object_foreach (full, key, value) {
+        sp_json_put(empty, key, json_null());
+    }
+    json_decref(full);
+    return empty;
+}

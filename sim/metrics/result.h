@@ -1,0 +1,95 @@
+// The result of a scenario: metrics of its batches put together (schema slimpack/result/1).
+// Over several batches ratios are of sums and memory is the maximum.
+#ifndef SLIMPACK_SIM_METRICS_RESULT_H
+#define SLIMPACK_SIM_METRICS_RESULT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/cost/profile.h"
+#include "sim/metrics/metrics.h"
+#include "sim/model/layout.h"
+
+enum { SP_WARNINGS = 16, SP_WARNING_TEXT = 240 };
+
+typedef struct sp_warnings {
+    char text[SP_WARNINGS][SP_WARNING_TEXT];
+    int count;
+} sp_warnings;
+
+// Notes a warning once; the last place says that there were more.
+void sp_warnings_add(sp_warnings *warnings, const char *format, ...) SP_PRINTF(2, 3);
+
+// What one batch adds to its step metrics.
+typedef struct sp_batch_facts {
+    int64_t samples;         // trained
+    int64_t tokens;          // trained
+    int64_t computed_tokens; // with padding
+    int64_t microbatches;    // forward packs
+    double model_flops;      // causal pairs, forward and 2x backward, trained tokens
+    double full_flops;       // the same with all pairs
+    double hardware_flops;   // model_flops with recomputation
+    double lower_bound_ns;   // no packing and no schedule of this batch is faster; 0: unknown
+    double solver_ms, simulate_ms;
+    int64_t tasks, edges;
+} sp_batch_facts;
+
+typedef struct sp_batch_result {
+    sp_batch_facts facts;
+    int64_t iteration_ns, makespan_ns, busy_ns, peak_bytes;
+} sp_batch_result;
+
+typedef struct sp_result {
+    // Filled by the caller before the first batch.
+    sp_layout layout;
+    char strategy[32], schedule[32];
+    char model_name[64];
+    int64_t parameters;     // 0: uniform costs
+    double flops_per_token; // forward and backward, linear part
+    double peak_flops_per_s;
+    int64_t memory_limit_bytes; // 0: none
+    char profile[64];
+    sp_level level;
+    uint64_t seed;
+    bool lossless;
+    double published_bubble_ratio; // negative: not defined for this scenario
+    sp_warnings warnings;
+    char uncalibrated[8][160];
+    int uncalibrated_count;
+    // Put together from the batches.
+    sp_batch_result *batches; // owned
+    size_t batch_count, batch_capacity;
+    sp_rank_metrics *ranks; // [dp * pp]: busy and span summed over batches, peaks maxima; owned
+    double rank_ns;         // sum of ranks * makespan
+    double busy_ns, tp_ns, cp_ns, wait_p2p_ns, reduce_ns, optimizer_ns;
+    double iteration_ns, makespan_ns;
+    double longest_span_ns, longest_span_work_ns;
+    double dp_max_over_mean, forward_pack_cv, backward_pack_cv; // sums over batches
+    int64_t peak_bytes;
+    sp_bytes peak;
+} sp_result;
+
+// Adds one batch.
+sp_status sp_result_add(sp_result *result, const sp_step_metrics *metrics,
+                        const sp_batch_facts *facts, sp_error *err);
+void sp_result_fini(sp_result *result);
+
+// Derived figures, NAN where they are not defined.
+double sp_result_iteration_ms(const sp_result *result);
+double sp_result_bubble_ratio(const sp_result *result);
+double sp_result_bubble_ratio_longest_stage(const sp_result *result);
+double sp_result_tokens_per_s(const sp_result *result);
+double sp_result_mfu(const sp_result *result);
+double sp_result_lower_bound_ms(const sp_result *result);
+double sp_result_gap(const sp_result *result);
+double sp_result_microbatches(const sp_result *result); // mean per batch
+bool sp_result_is_oom(const sp_result *result);
+
+// The JSON object of a result; ranks[] only where asked for. NULL when memory runs out.
+json_t *sp_result_json(const sp_result *result, bool with_ranks);
+
+// The same keys, all null: the row of an infeasible strategy.
+json_t *sp_result_json_empty(void);
+
+#endif
