@@ -1,0 +1,319 @@
+#include "solver/evaluate.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/progress.h"
+#include "sim/base/units.h"
+#include "sim/cost/cost_model.h"
+#include "sim/model/inventory.h"
+#include "solver/strategy.h"
+
+// What stays the same over the batches of one evaluation.
+typedef struct evaluation {
+    const sp_scenario *scenario;
+    const sp_evaluate_options *options;
+    sp_cost_model cost; // unused with uniform costs
+    double recompute_flops_per_token, recompute_flops_per_pair2;
+    sp_result *result;
+} evaluation;
+
+sp_status sp_evaluate_batches(const sp_scenario *scenario, sp_batches *batches, sp_error *err)
+{
+    *batches = (sp_batches){0};
+    return scenario->uniform ? SP_OK : sp_batches_make(&scenario->workload, batches, err);
+}
+
+// FLOPs that the recomputation of all layers adds, per token and per half pair, before sharding.
+static void measure_recompute(evaluation *ev)
+{
+    const sp_scenario *scenario = ev->scenario;
+    sp_layout alone = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
+    sp_inventory ops;
+    sp_inventory_build(&scenario->model, &alone, scenario->memory.attention,
+                       scenario->memory.recompute, SP_PART_LAYER, SP_PASS_RECOMPUTE, &ops);
+    double layers = (double)scenario->model.layers;
+    ev->recompute_flops_per_token =
+        layers * sp_inventory_flops(&ops, &scenario->model, &alone, SP_PASS_RECOMPUTE, 1.0, 0.0);
+    ev->recompute_flops_per_pair2 =
+        layers * sp_inventory_flops(&ops, &scenario->model, &alone, SP_PASS_RECOMPUTE, 0.0, 1.0);
+}
+
+// Closed form of the zero-bubble tables for interleaved 1F1B (arXiv 2401.10241, Table 5): bubble
+// (p-1)(F+B+W)/v + c(2pv-p-2) over the longest stage; negative where it does not apply.
+static double published_bubble(const sp_scenario *scenario)
+{
+    if (!scenario->uniform || scenario->schedule.kind != SP_SCHEDULE_INTERLEAVED ||
+        scenario->microbatches <= 0) {
+        return -1.0;
+    }
+    const sp_uniform_costs *u = &scenario->uniform_costs;
+    double p = scenario->layout.pp;
+    double v = scenario->layout.chunks;
+    double per_rank = (u->f_ms + u->b_ms + u->w_ms) * (u->per_chunk ? v : 1.0);
+    double work = (double)scenario->microbatches * per_rank;
+    double bubble = (p - 1.0) * per_rank / v + u->p2p_ms * (2.0 * p * v - p - 2.0);
+    return bubble / (work + bubble);
+}
+
+static sp_status begin(evaluation *ev, const sp_scenario *scenario,
+                       const sp_evaluate_options *options, sp_result *result, sp_error *err)
+{
+    *ev = (evaluation){.scenario = scenario, .options = options, .result = result};
+    *result = (sp_result){.layout = scenario->layout,
+                          .seed = scenario->workload.seed,
+                          .lossless = true,
+                          .level = SP_LEVEL_ASSUMED,
+                          .published_bubble_ratio = published_bubble(scenario)};
+    snprintf(result->schedule, sizeof result->schedule, "%s",
+             sp_schedule_names[scenario->schedule.kind]);
+    if (scenario->uniform) {
+        return SP_OK;
+    }
+    snprintf(result->strategy, sizeof result->strategy, "%s", scenario->strategy.kind);
+    snprintf(result->model_name, sizeof result->model_name, "%s", scenario->model.name);
+    snprintf(result->profile, sizeof result->profile, "%s", scenario->profile.name);
+    result->parameters = sp_model_parameters(&scenario->model);
+    result->flops_per_token = 3.0 * sp_model_forward_flops(&scenario->model, 1.0, 0.0);
+    result->peak_flops_per_s = scenario->cluster.peak_flops_per_s;
+    result->memory_limit_bytes = scenario->memory_limit_bytes;
+    result->level = sp_profile_level(&scenario->profile);
+    result->lossless = sp_strategy_is_lossless(scenario->strategy.kind);
+    measure_recompute(ev);
+    return sp_cost_model_init(&ev->cost, &scenario->model, &scenario->layout, &scenario->cluster,
+                              &scenario->profile, scenario->memory, scenario->source, err);
+}
+
+static void end(evaluation *ev, sp_status status)
+{
+    if (!ev->scenario->uniform) {
+        ev->result->uncalibrated_count =
+            sp_uncalibrated_lines(&ev->cost.uncalibrated, ev->result->uncalibrated);
+        sp_cost_model_fini(&ev->cost);
+    }
+    if (status != SP_OK) {
+        sp_result_fini(ev->result);
+    }
+}
+
+// No step of this batch is faster: the work of its samples without any fixed cost, spread evenly
+// over all ranks, and the shortest tail. Makespan >= mean busy time >= work / ranks, and every
+// rank's tail follows its last action.
+static double work_bound_ns(evaluation *ev, const sp_batch *batch, const sp_step_costs *costs)
+{
+    const sp_layout *layout = &ev->scenario->layout;
+    double work_s = 0.0;
+    for (size_t i = 0; i < batch->count; i++) {
+        work_s += sp_cost_model_sample_work_s(&ev->cost, batch->tokens[i]);
+    }
+    int64_t tail_ns = INT64_MAX;
+    for (int r = 0; r < layout->pp; r++) {
+        int64_t ns = costs->tail[r].grad_reduce_ns + costs->tail[r].optimizer_ns +
+                     costs->tail[r].param_gather_ns;
+        tail_ns = ns < tail_ns ? ns : tail_ns;
+    }
+    return work_s * SP_NS_PER_S / ((double)layout->dp * layout->pp) + (double)tail_ns;
+}
+
+static int64_t busiest_rank_ns(const sp_step_metrics *metrics)
+{
+    int64_t busiest = 0;
+    for (int64_t r = 0; r < metrics->rank_count; r++) {
+        busiest = metrics->ranks[r].busy_ns > busiest ? metrics->ranks[r].busy_ns : busiest;
+    }
+    return busiest;
+}
+
+static void count_batch(const evaluation *ev, const sp_packing *packing, sp_batch_facts *facts)
+{
+    const sp_model *model = &ev->scenario->model;
+    double pairs2 = 0.0;
+    for (size_t k = 0; k < packing->forward.count; k++) {
+        facts->tokens += packing->forward.packs[k].tokens;
+        facts->computed_tokens += packing->forward.packs[k].computed;
+    }
+    for (size_t s = 0; s < packing->forward.slice_count; s++) {
+        const sp_slice *slice = &packing->forward.slices[s];
+        double l = (double)slice->tokens;
+        pairs2 += 2.0 * l * (double)slice->begin + l * l;
+        facts->samples += slice->begin == 0;
+    }
+    double full2 = 0.0;
+    for (size_t i = 0; packing->batch != NULL && i < packing->batch->count; i++) {
+        full2 += 2.0 * (double)packing->batch->tokens[i] * (double)packing->batch->tokens[i];
+    }
+    double tokens = (double)facts->tokens;
+    facts->microbatches = (int64_t)packing->forward.count;
+    facts->model_flops = 3.0 * sp_model_forward_flops(model, tokens, pairs2);
+    facts->full_flops = 3.0 * sp_model_forward_flops(model, tokens, full2);
+    facts->hardware_flops = facts->model_flops + tokens * ev->recompute_flops_per_token +
+                            pairs2 * ev->recompute_flops_per_pair2;
+}
+
+// Packs and schedules are done: simulate, measure, hand to the observer.
+static sp_status simulate_plan(evaluation *ev, int index, const sp_plan *plan,
+                               const sp_step_costs *costs, sp_batch_facts *facts, sp_error *err)
+{
+    sp_timeline timeline;
+    sp_memory_timeline memory;
+    sp_engine_counts counts = {0};
+    sp_step_metrics metrics = {0};
+    double started_s = sp_clock_s();
+    sp_status status =
+        sp_simulate(plan, costs, &ev->options->engine, &timeline, &memory, &counts, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    status = sp_step_metrics_compute(&timeline, &memory, &metrics, err);
+    facts->simulate_ms += (sp_clock_s() - started_s) * 1e3;
+    facts->tasks = (int64_t)counts.tasks;
+    facts->edges = (int64_t)counts.edges;
+    if (status == SP_OK) {
+        if (ev->scenario->uniform) {
+            facts->lower_bound_ns = (double)busiest_rank_ns(&metrics);
+        } else {
+            facts->lower_bound_ns = work_bound_ns(ev, plan->packing->batch, costs);
+        }
+        status = sp_result_add(ev->result, &metrics, facts, err);
+    }
+    if (status == SP_OK && ev->options->observer != NULL) {
+        sp_step_view view = {.batch = index,
+                             .plan = plan,
+                             .costs = costs,
+                             .timeline = &timeline,
+                             .memory = &memory,
+                             .lower_bound_ms = facts->lower_bound_ns / SP_NS_PER_MS};
+        status = ev->options->observer(ev->options->observer_context, &view, err);
+    }
+    sp_step_metrics_fini(&metrics);
+    sp_timeline_fini(&timeline);
+    sp_memory_timeline_fini(&memory);
+    return status;
+}
+
+static sp_status build_costs(evaluation *ev, const sp_packing *packing, sp_step_costs *costs,
+                             sp_error *err)
+{
+    return ev->scenario->uniform ? sp_step_costs_uniform(&ev->scenario->uniform_costs,
+                                                         &ev->scenario->layout, packing, costs, err)
+                                 : sp_cost_model_build(&ev->cost, packing, costs, err);
+}
+
+static sp_status evaluate_plan(evaluation *ev, int index, const sp_plan *plan, double solver_ms,
+                               sp_error *err)
+{
+    sp_step_costs costs = {0};
+    sp_batch_facts facts = {.solver_ms = solver_ms};
+    double started_s = sp_clock_s();
+    sp_status status = build_costs(ev, plan->packing, &costs, err);
+    facts.simulate_ms = (sp_clock_s() - started_s) * 1e3;
+    if (status == SP_OK) {
+        count_batch(ev, plan->packing, &facts);
+        status = simulate_plan(ev, index, plan, &costs, &facts, err);
+    }
+    sp_step_costs_fini(&costs);
+    return status;
+}
+
+// The stated number of micro-batches must be what the strategy made.
+static sp_status check_microbatches(const evaluation *ev, const sp_packing *packing, sp_error *err)
+{
+    int64_t dp = ev->scenario->layout.dp;
+    int64_t made = (int64_t)packing->forward.count;
+    int64_t wanted = ev->scenario->microbatches;
+    if (made < dp) {
+        sp_warnings_add(&ev->result->warnings,
+                        "%lld micro-batches leave %lld of %lld data-parallel ranks idle",
+                        (long long)made, (long long)(dp - made), (long long)dp);
+    }
+    if (wanted > 0 && !ev->scenario->uniform && made != wanted * dp) {
+        return sp_error_in(err, SP_ERR_CONTENT, ev->scenario->source, "schedule.microbatches",
+                           "is %lld for each of %lld data-parallel ranks, strategy \"%s\" makes "
+                           "%lld micro-batches in all",
+                           (long long)wanted, (long long)dp, ev->scenario->strategy.kind,
+                           (long long)made);
+    }
+    return SP_OK;
+}
+
+static sp_status evaluate_batch(evaluation *ev, int index, const sp_batch *batch, int64_t context,
+                                sp_error *err)
+{
+    const sp_scenario *scenario = ev->scenario;
+    sp_packing packing;
+    sp_plan plan = {0};
+    double started_s = sp_clock_s();
+    sp_status status = scenario->uniform ? sp_packing_uniform(&packing, scenario->layout.dp,
+                                                              scenario->microbatches, err)
+                                         : sp_strategy_pack(&scenario->strategy, batch, context,
+                                                            scenario->layout.dp, &packing, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    status = check_microbatches(ev, &packing, err);
+    if (status == SP_OK) {
+        status = sp_plan_init(&plan, &scenario->layout, &packing, err);
+    }
+    if (status == SP_OK) {
+        status = sp_schedule_generate(&scenario->schedule, scenario->source, &plan, err);
+    }
+    double solver_ms = (sp_clock_s() - started_s) * 1e3;
+    if (status == SP_OK) {
+        status = evaluate_plan(ev, index, &plan, solver_ms, err);
+    }
+    sp_plan_fini(&plan);
+    sp_packing_fini(&packing);
+    return status;
+}
+
+static void warn_of_batches(sp_result *result, const sp_batches *batches)
+{
+    if (batches->dropped > 0) {
+        sp_warnings_add(&result->warnings, "%lld samples longer than the context were dropped",
+                        (long long)batches->dropped);
+    }
+    if (batches->truncated > 0) {
+        sp_warnings_add(&result->warnings, "%lld samples longer than the context were truncated",
+                        (long long)batches->truncated);
+    }
+    if (batches->wrapped) {
+        sp_warnings_add(&result->warnings,
+                        "the list of lengths is shorter than the batches: it was started again");
+    }
+}
+
+sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
+                      const sp_evaluate_options *options, sp_result *result, sp_error *err)
+{
+    evaluation ev;
+    sp_status status = scenario->uniform
+                           ? SP_OK
+                           : sp_strategy_check(scenario->strategy.kind, scenario->source, err);
+    if (status != SP_OK) {
+        *result = (sp_result){0};
+        return status;
+    }
+    status = begin(&ev, scenario, options, result, err);
+    if (status == SP_OK && scenario->uniform) {
+        status = evaluate_batch(&ev, 0, NULL, 0, err);
+    } else {
+        warn_of_batches(result, batches);
+    }
+    for (int b = 0; status == SP_OK && b < batches->count; b++) {
+        status = evaluate_batch(&ev, b, &batches->batch[b], batches->context, err);
+    }
+    end(&ev, status);
+    return status;
+}
+
+sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, int count,
+                            const sp_evaluate_options *options, sp_result *result, sp_error *err)
+{
+    evaluation ev;
+    sp_status status = begin(&ev, scenario, options, result, err);
+    for (int b = 0; status == SP_OK && b < count; b++) {
+        status = evaluate_plan(&ev, b, &plans[b], 0.0, err);
+    }
+    end(&ev, status);
+    return status;
+}
