@@ -1,0 +1,33 @@
+// One simulated step with uniform costs, for tests of schedules and engine.
+#ifndef SLIMPACK_TESTS_SUPPORT_UNIFORM_STEP_H
+#define SLIMPACK_TESTS_SUPPORT_UNIFORM_STEP_H
+
+#include "sim/engine/engine.h"
+#include "sim/metrics/metrics.h"
+#include "sim/schedule/schedule.h"
+
+typedef struct uniform_case {
+    sp_schedule_kind kind;
+    int pp, dp, chunks;
+    int microbatches; // per data-parallel rank
+    int group;        // interleaved
+    // Nanoseconds of one chunk.
+    int64_t f_ns, i_ns, w_ns, p2p_ns;
+} uniform_case;
+
+typedef struct uniform_step {
+    sp_packing packing;
+    sp_plan plan;
+    sp_step_costs costs;
+    sp_timeline timeline;
+    sp_memory_timeline memory;
+    sp_engine_counts counts;
+    sp_step_metrics metrics;
+} uniform_step;
+
+// Builds, checks (sp_plan_check), simulates with --verify and measures; fails the running test on
+// any error.
+void uniform_step_run(const uniform_case *c, const sp_engine_options *options, uniform_step *step);
+void uniform_step_fini(uniform_step *step);
+
+#endif
