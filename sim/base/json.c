@@ -60,7 +60,8 @@ sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t **root
 
 void sp_json_quote(const json_t *value, char *text, size_t bytes)
 {
-    char *dump = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
+    char *dump = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII |
+                                       JSON_REAL_PRECISION(15));
     snprintf(text, bytes, "%s", dump == NULL ? "?" : dump);
     if (dump != NULL && strlen(dump) >= bytes && bytes > 4) {
         memcpy(text + bytes - 4, "...", 4);
@@ -281,25 +282,34 @@ void sp_object_end(sp_object *object)
     }
 }
 
-// Levenshtein distance of two words of fewer than WORD bytes.
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+// Optimal string alignment distance of two words of fewer than WORD bytes: insertion, deletion,
+// substitution and the swap of neighbours cost 1 each.
 static size_t edit_distance(const char *a, const char *b)
 {
-    size_t row[WORD + 1];
+    size_t rows[3][WORD + 1];
     size_t m = strlen(b);
     for (size_t j = 0; j <= m; j++) {
-        row[j] = j;
+        rows[0][j] = j;
     }
-    for (size_t i = 0; a[i] != '\0'; i++) {
-        size_t diagonal = row[0];
-        row[0] = i + 1;
-        for (size_t j = 0; j < m; j++) {
-            size_t substitute = diagonal + (a[i] != b[j]);
-            diagonal = row[j + 1];
-            size_t best = substitute < row[j] + 1 ? substitute : row[j] + 1;
-            row[j + 1] = best < diagonal + 1 ? best : diagonal + 1;
+    size_t n = strlen(a);
+    for (size_t i = 1; i <= n; i++) {
+        size_t *row = rows[i % 3];
+        const size_t *above = rows[(i + 2) % 3];
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            row[j] = least(above[j] + 1, row[j - 1] + 1);
+            row[j] = least(row[j], above[j - 1] + (a[i - 1] != b[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+                row[j] = least(row[j], rows[(i + 1) % 3][j - 2] + 1);
+            }
         }
     }
-    return row[m];
+    return rows[n % 3][m];
 }
 
 const char *sp_nearest_name(const char *word, const char *const *names, int n)
