@@ -32,7 +32,9 @@ const char *sp_cluster_builtin_name(int index);
 
 // A `cluster` object (in a scenario or a profile): {"name", "gpu", "profile", "peak_tflops",
 // "memory_gib", "hbm_gb_per_s", "gpus_per_node", "nodes", "nvlink_gb_per_s", "nics_per_node",
-// "nic_gbit_per_s", "source"}. Errors are collected in object->err.
+// "nic_gbit_per_s", "source"}. Absent keys take the values of the built-in cluster of that name;
+// without one the rates and the memory are required. Ends the object; errors are collected in
+// object->err.
 void sp_cluster_from_object(sp_object *object, sp_cluster *cluster);
 
 // Settles `nodes`: 0 becomes ceil(ranks / gpus_per_node); a given count must be filled exactly
@@ -54,7 +56,7 @@ typedef struct sp_group {
 sp_group sp_cluster_group(const sp_cluster *cluster, const sp_layout *layout,
                           sp_dimension dimension);
 
-// Do the neighbouring pipeline ranks r and r+1 (mod pp) of the worst-placed rank lie in one node?
+// 1 where any rank of pipeline rank r and its peer in r+1 (mod pp) lie in different nodes.
 int sp_cluster_pp_crosses_node(const sp_cluster *cluster, const sp_layout *layout, int pp_rank);
 
 #endif

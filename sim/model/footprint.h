@@ -49,6 +49,7 @@ typedef struct sp_saved_tensor {
     int shard;          // cp, or cp*tp where sequence parallelism splits the tokens over TP too
     int64_t pair_bytes; // attention scores of the unfused attention
     bool is_kv;         // keys and values: later slices of the sample read them
+    bool is_logits;     // softmax of the loss: counted as logits
     bool contiguous;    // false: a strided view of a larger tensor (offload order)
     unsigned kept;      // bit 1<<m: kept under recompute mode m
 } sp_saved_tensor;

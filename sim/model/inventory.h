@@ -31,7 +31,8 @@ typedef enum sp_part { SP_PART_LAYER, SP_PART_EMBEDDING, SP_PART_HEAD } sp_part;
 
 typedef enum sp_op_kind {
     SP_OP_GEMM,
-    SP_OP_ATTENTION,      // flash: cost by (query, key) pairs; forward 2, backward 5 matmuls
+    SP_OP_ATTENTION,      // cost by (query, key) pairs; m is the number of matmuls: forward 2,
+                          // backward 5 (flash) or 4 (unfused)
     SP_OP_MEMORY,         // bound by bytes
     SP_OP_ALL_GATHER,     // over TP
     SP_OP_REDUCE_SCATTER, // over TP

@@ -35,8 +35,10 @@ int sp_layout_vstages(const sp_layout *layout); // pp * chunks
 int sp_layout_vstage(const sp_layout *layout, int pp_rank, int chunk);
 void sp_layout_locate(const sp_layout *layout, int vstage, int *pp_rank, int *chunk);
 
-// Fills stages[0 .. pp*chunks) with equal shares of the layers, embedding first, head last. A layer
-// count that pp*chunks does not divide is a content error naming `source`.
+// Fills stages[0 .. pp*chunks) with equal shares of the layers, embedding first, head last. With
+// vocabulary parallelism every pipeline rank has a share of both: of the embedding in its first
+// chunk, of the head in its last. A layer count that pp*chunks does not divide is a content error
+// naming `source`.
 sp_status sp_layout_stages(const sp_layout *layout, int layers, const char *source,
                            sp_stage *stages, sp_error *err);
 

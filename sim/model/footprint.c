@@ -1,0 +1,88 @@
+#include "sim/model/footprint.h"
+
+#include "sim/base/units.h"
+#include "sim/model/saturate.h"
+#include "sim/model/shard.h"
+
+const char *const sp_memory_category_names[] = {
+    "parameters", "gradients", "optimizer", "activations",   "kv_cache",  "kv_gradients",
+    "logits",     "recompute", "workspace", "communication", "offloaded", NULL,
+};
+
+int64_t sp_bytes_total(const sp_bytes *bytes)
+{
+    int64_t total = 0;
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        total += c == SP_MEM_OFFLOADED ? 0 : bytes->of[c];
+    }
+    return total;
+}
+
+// cuBLAS work spaces that PyTorch holds for good: 32 MiB each on Hopper (CUBLAS_WORKSPACE_CONFIG
+// default), for the forward thread, the backward thread and the GEMM that overlaps communication
+// (kwai/Megatron-Kwai, branch atc24ae). Smaller GPUs take less (A100: 8 MiB each).
+enum { CUBLAS_WORKSPACES = 3, CUBLAS_WORKSPACE_BYTES = 32 << 20 };
+
+static int64_t layer_parameters(const sp_model *model, const sp_i_shard *shard);
+static int64_t norm_parameters(const sp_model *model);
+static int64_t sharded(int64_t bytes, int64_t ranks, bool divided);
+
+void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
+                         int n, sp_bytes *bytes)
+{
+    sp_i_shard shard = sp_i_shard_of(model, layout);
+    bool embedding = false;
+    bool head = false;
+    int64_t parameters = 0;
+    for (int i = 0; i < n; i++) {
+        parameters += stages[i].layers * layer_parameters(model, &shard);
+        embedding = embedding || stages[i].embedding;
+        head = head || stages[i].head;
+    }
+    // A rank with both ends of a tied model holds the table once; with the ends on two ranks, both.
+    int tables = model->tied_embeddings ? embedding || head : embedding + head;
+    parameters += tables * shard.vocab * model->hidden;
+    if (embedding && model->positional == SP_LEARNED) {
+        parameters += model->max_positions * model->hidden;
+    }
+    parameters += head ? norm_parameters(model) : 0;
+
+    int64_t ranks = (int64_t)layout->dp * layout->cp;
+    *bytes = (sp_bytes){{0}};
+    bytes->of[SP_MEM_PARAMETERS] = sharded(2 * parameters, ranks, layout->zero >= 3);
+    bytes->of[SP_MEM_GRADIENTS] = sharded(4 * parameters, ranks, layout->zero >= 2);
+    bytes->of[SP_MEM_OPTIMIZER] = sharded(12 * parameters, ranks, layout->zero >= 1);
+    bytes->of[SP_MEM_WORKSPACE] = (int64_t)CUBLAS_WORKSPACES * CUBLAS_WORKSPACE_BYTES;
+}
+
+// One layer on one TP rank: projections and their column-split biases are divided, norms, router
+// and the biases after a reduction are not.
+static int64_t layer_parameters(const sp_model *model, const sp_i_shard *shard)
+{
+    int64_t h = model->hidden;
+    int64_t qkv = shard->q + 2 * shard->kv;
+    int64_t attention = h * qkv + h * shard->q;
+    int64_t mlp = h * shard->fc1 + h * shard->ffn;
+    if (model->bias || model->qkv_bias) {
+        attention += qkv;
+    }
+    if (model->bias) {
+        attention += h;
+        mlp += shard->fc1 + h;
+    }
+    if (model->qk_norm) {
+        attention += 2 * (model->norm == SP_LAYERNORM ? 2 : 1) * model->head_dim;
+    }
+    int64_t router = model->experts > 0 ? h * model->experts : 0;
+    return attention + router + shard->experts * mlp + 2 * norm_parameters(model);
+}
+
+static int64_t norm_parameters(const sp_model *model)
+{
+    return (model->norm == SP_LAYERNORM ? 2 : 1) * model->hidden;
+}
+
+static int64_t sharded(int64_t bytes, int64_t ranks, bool divided)
+{
+    return divided ? sp_ceil_div(bytes, ranks) : bytes;
+}

@@ -1,0 +1,226 @@
+// What one unit holds between its forward and its backward, and what passes through memory while
+// either runs. The transients are maxima over the phases of a pass; the phases follow
+// kwai/Megatron-Kwai, branch atc24ae (megatron/model/transformer.py), where Python keeps
+// intermediate tensors to the end of the enclosing function.
+#include "sim/base/units.h"
+#include "sim/model/footprint.h"
+#include "sim/model/saturate.h"
+#include "sim/model/shard.h"
+
+enum { BF16 = 2, FP32 = 4 };
+
+// Sizes in bytes that the phases are put together from, all on one rank.
+typedef struct unit {
+    const sp_model *model;
+    const sp_layout *layout;
+    const sp_stage *stage;
+    sp_recompute mode;
+    bool unfused;
+    bool sequence_split; // hidden states are split over TP outside attention and MLP
+    sp_i_shard shard;
+    int64_t hidden;         // hidden states as the residual path holds them
+    int64_t hidden_full;    // gathered over TP
+    int64_t kv_own;         // keys and values of this rank's tokens
+    int64_t kv_gathered;    // of the whole CP group; 0 without CP
+    int64_t q;              // queries
+    int64_t ffn, fc1;       // input of the second and output of the first MLP projection
+    int64_t scores;         // one bf16 score matrix of the unfused attention; 0 otherwise
+    int64_t dropped_scores; // score tensors that the mode rebuilds
+    int64_t dropped_layer;  // what a layer keeps without recomputation less what it keeps with it
+    int64_t logits;         // one bf16 tensor
+} unit;
+
+static void measure(unit *u, const sp_memory_options *options, const sp_saved_tensor *layer,
+                    int saved, int64_t tokens, int64_t kv_tokens, int64_t pairs);
+static void hold(const unit *u, const sp_saved_tensor *tensors, int count, int64_t times,
+                 int64_t tokens, int64_t kv_tokens, int64_t pairs, sp_unit_bytes *out);
+static void forward_transients(const unit *u, sp_bytes *bytes);
+static void backward_transients(const unit *u, sp_bytes *bytes);
+static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out);
+
+void sp_footprint_unit(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
+                       const sp_memory_options *options, int64_t tokens, int64_t kv_tokens,
+                       int64_t pairs, sp_unit_bytes *out)
+{
+    *out = (sp_unit_bytes){.held = {{0}}};
+    sp_saved_tensor tensors[SP_SAVED_TENSORS];
+    unit u = {.model = model, .layout = layout, .stage = stage, .mode = options->recompute};
+    int count = sp_saved_layer(model, layout, options->attention, tensors);
+    measure(&u, options, tensors, count, tokens, kv_tokens, pairs);
+    hold(&u, tensors, count, stage->layers, tokens, kv_tokens, pairs, out);
+    if (stage->embedding) {
+        count = sp_saved_part(model, layout, SP_PART_EMBEDDING, tensors);
+        hold(&u, tensors, count, 1, tokens, 0, 0, out);
+    }
+    if (stage->head) {
+        count = sp_saved_part(model, layout, SP_PART_HEAD, tensors);
+        hold(&u, tensors, count, 1, tokens, 0, 0, out);
+    }
+    forward_transients(&u, &out->forward);
+    backward_transients(&u, &out->backward);
+    add_buffers(&u, tokens, out);
+
+    int64_t *activations = &out->held.of[SP_MEM_ACTIVATIONS];
+    int64_t offloaded = (int64_t)(options->offload_ratio * (double)*activations);
+    out->held.of[SP_MEM_OFFLOADED] = offloaded;
+    *activations -= offloaded;
+}
+
+static void measure(unit *u, const sp_memory_options *options, const sp_saved_tensor *layer,
+                    int saved, int64_t tokens, int64_t kv_tokens, int64_t pairs)
+{
+    const sp_layout *layout = u->layout;
+    u->shard = sp_i_shard_of(u->model, layout);
+    u->unfused = options->attention == SP_ATTENTION_UNFUSED;
+    u->sequence_split = u->shard.norm_split > 1;
+    int64_t rows = sp_ceil_div(tokens, layout->cp);
+    int64_t norm_rows = sp_ceil_div(tokens, (int64_t)layout->cp * u->shard.norm_split);
+    u->hidden = sp_i_mul_bytes(norm_rows, BF16 * u->model->hidden);
+    u->hidden_full = sp_i_mul_bytes(rows, BF16 * u->model->hidden);
+    u->kv_own = sp_i_mul_bytes(rows, 2 * BF16 * u->shard.kv);
+    u->kv_gathered = layout->cp > 1 ? sp_i_mul_bytes(layout->cp, u->kv_own) : 0;
+    u->q = sp_i_mul_bytes(rows, BF16 * u->shard.q);
+    u->ffn = sp_i_mul_bytes(rows, BF16 * u->shard.ffn * u->shard.active);
+    u->fc1 = sp_i_mul_bytes(rows, BF16 * u->shard.fc1 * u->shard.active);
+    u->logits = sp_i_mul_bytes(rows, BF16 * u->shard.vocab);
+    if (u->unfused) {
+        u->scores = sp_i_mul_bytes(sp_ceil_div(pairs, layout->cp), BF16 * u->shard.heads);
+    }
+    for (int i = 0; i < saved; i++) {
+        bool plain = (layer[i].kept >> SP_RECOMPUTE_NONE & 1u) != 0;
+        bool kept = (layer[i].kept >> u->mode & 1u) != 0;
+        int64_t bytes = sp_saved_bytes(&layer[i], layout, tokens, pairs);
+        if (layer[i].is_kv) {
+            bytes -= sp_saved_bytes(&layer[i], layout, kv_tokens, 0);
+        }
+        u->dropped_layer += (plain - kept) * bytes;
+        u->dropped_scores += layer[i].pair_bytes > 0 ? (plain - kept) * bytes : 0;
+    }
+}
+
+// Keys and values that later slices read stay in every mode; the rest follows the mode.
+static void hold(const unit *u, const sp_saved_tensor *tensors, int count, int64_t times,
+                 int64_t tokens, int64_t kv_tokens, int64_t pairs, sp_unit_bytes *out)
+{
+    for (int i = 0; i < count; i++) {
+        const sp_saved_tensor *tensor = &tensors[i];
+        int64_t bytes = sp_i_mul_bytes(times, sp_saved_bytes(tensor, u->layout, tokens, pairs));
+        if (tensor->is_kv) {
+            int64_t cached = sp_i_mul_bytes(times, sp_saved_bytes(tensor, u->layout, kv_tokens, 0));
+            out->held.of[SP_MEM_KV_CACHE] += cached;
+            // bf16, like the tensors that they are gradients of.
+            out->backward.of[SP_MEM_KV_GRADIENTS] += cached;
+            bytes -= cached;
+        }
+        if ((tensor->kept >> u->mode & 1u) != 0) {
+            out->held.of[tensor->is_logits ? SP_MEM_LOGITS : SP_MEM_ACTIVATIONS] += bytes;
+        }
+    }
+}
+
+static int64_t max(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+// Adds the phase with the larger total.
+static void add_larger(const sp_bytes *a, const sp_bytes *b, sp_bytes *bytes)
+{
+    const sp_bytes *larger = sp_bytes_total(b) > sp_bytes_total(a) ? b : a;
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        bytes->of[c] += larger->of[c];
+    }
+}
+
+static void forward_transients(const unit *u, sp_bytes *bytes)
+{
+    bool drops_fc1 = u->mode == SP_RECOMPUTE_PARTIAL_FC1 || u->mode == SP_RECOMPUTE_FULL;
+    bool drops_product = drops_fc1 || u->mode == SP_RECOMPUTE_ACTIVATION;
+    int64_t product = drops_product ? u->ffn : 0;
+    int64_t silu = u->model->activation == SP_SWIGLU ? product : 0;
+    // Until the layer ends, the gathered keys and values stand in for this rank's own copy.
+    int64_t gathered = u->kv_gathered > 0 ? u->kv_gathered - u->kv_own : 0;
+
+    int64_t scores = u->kv_gathered + u->scores + u->dropped_scores;
+    int64_t activation = gathered + u->hidden + (drops_fc1 ? u->fc1 : 0) + silu + product;
+    // The second projection gives its full width before the reduce-scatter.
+    int64_t fc2 =
+        gathered + u->hidden + product + u->hidden + (u->sequence_split ? u->hidden_full : 0);
+    // Output of both blocks and their sum.
+    int64_t residual = u->kv_gathered + 3 * u->hidden;
+
+    sp_bytes layer = {{0}};
+    layer.of[SP_MEM_WORKSPACE] = max(max(scores, activation), max(fc2, residual));
+    sp_bytes head = {{0}};
+    // The projection's bf16 logits and their fp32 copy; the softmax is a third, held tensor.
+    head.of[SP_MEM_LOGITS] = u->stage->head ? u->logits + u->logits * FP32 / BF16 : 0;
+    add_larger(&layer, &head, bytes);
+}
+
+static void backward_transients(const unit *u, sp_bytes *bytes)
+{
+    bool full = u->mode == SP_RECOMPUTE_FULL;
+    bool rebuilds_product =
+        u->mode == SP_RECOMPUTE_ACTIVATION || u->mode == SP_RECOMPUTE_PARTIAL_FC1;
+
+    // Gradients of the second projection's input and of the first one's output. SwiGLU's two halves
+    // are gradients of their own before they are put together.
+    sp_bytes mlp = {{0}};
+    int64_t halves = u->model->activation == SP_SWIGLU ? u->fc1 : 0;
+    mlp.of[SP_MEM_WORKSPACE] = u->kv_gathered + u->ffn + u->fc1 + halves;
+    mlp.of[SP_MEM_RECOMPUTE] = full ? u->dropped_layer : rebuilds_product ? u->ffn : 0;
+    if (u->mode == SP_RECOMPUTE_PARTIAL_FC1) {
+        mlp.of[SP_MEM_RECOMPUTE] += u->fc1;
+    }
+
+    // Gradients of K and V, of the queries (with an fp32 accumulator) and of the output; unfused,
+    // those of the probabilities and of the scores too.
+    sp_bytes attention = {{0}};
+    attention.of[SP_MEM_WORKSPACE] = u->kv_gathered + max(u->kv_gathered, u->kv_own) + u->q +
+                                     u->q * FP32 / BF16 + u->q + 2 * u->scores;
+    if (full || u->mode == SP_RECOMPUTE_ATTENTION) {
+        attention.of[SP_MEM_RECOMPUTE] = u->dropped_layer;
+    }
+
+    sp_bytes layer = {{0}};
+    add_larger(&mlp, &attention, &layer);
+
+    // The loss overwrites the softmax with its gradient and casts it to bf16.
+    sp_bytes head = {{0}};
+    if (u->stage->head) {
+        head.of[SP_MEM_LOGITS] = u->logits;
+        head.of[SP_MEM_WORKSPACE] = u->hidden_full;
+    }
+    // PyTorch makes the gradient of the lookup as a dense bf16 table.
+    sp_bytes lookup = {{0}};
+    if (u->stage->embedding) {
+        lookup.of[SP_MEM_WORKSPACE] = BF16 * u->shard.vocab * u->model->hidden;
+    }
+    sp_bytes ends = {{0}};
+    add_larger(&head, &lookup, &ends);
+    add_larger(&layer, &ends, bytes);
+}
+
+// Buffers that live through the whole pass.
+static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
+{
+    int64_t buffers = 0;
+    if (u->sequence_split) {
+        buffers += u->hidden_full; // one all-gather buffer, shared by all layers
+    }
+    if (u->model->positional == SP_ROPE) {
+        // cos and sin of every local token, cached by each model chunk.
+        int64_t rows = sp_ceil_div(tokens, u->layout->cp);
+        buffers += sp_i_mul_bytes(rows, 2 * BF16 * u->model->head_dim * u->layout->chunks);
+    }
+    out->forward.of[SP_MEM_WORKSPACE] += buffers;
+    out->backward.of[SP_MEM_WORKSPACE] += buffers;
+    if (u->layout->pp > 1) {
+        // Tensors at the stage's borders: one being sent and one being received. With transfers
+        // overlapped by the other chunks' work a third stays in the forward and a fourth in the
+        // backward.
+        bool overlapped = u->layout->chunks > 1;
+        out->forward.of[SP_MEM_COMMUNICATION] = (overlapped ? 3 : 2) * u->hidden;
+        out->backward.of[SP_MEM_COMMUNICATION] = (overlapped ? 4 : 2) * u->hidden;
+    }
+}

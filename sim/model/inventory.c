@@ -1,0 +1,396 @@
+// The operators of Megatron-LM's layer. Traffic is counted in bf16 elements read plus written.
+#include "sim/model/inventory.h"
+
+#include "sim/model/shard.h"
+
+const char *const sp_recompute_names[] = {"none",      "activation", "partial-fc1",
+                                          "attention", "full",       NULL};
+const char *const sp_attention_names[] = {"flash", "unfused", NULL};
+
+enum { BF16 = 2, FP32 = 4, MASK = 1 };
+
+typedef struct builder {
+    const sp_model *model;
+    const sp_layout *layout;
+    sp_i_shard shard;
+    bool unfused;
+    sp_inventory *out;
+} builder;
+
+static void layer_forward(builder *b);
+static void layer_input_gradient(builder *b);
+static void layer_weight_gradient(builder *b);
+static void layer_recompute(builder *b, sp_recompute recompute);
+static void embedding_pass(builder *b, sp_pass pass);
+static void head_pass(builder *b, sp_pass pass);
+
+void sp_inventory_build(const sp_model *model, const sp_layout *layout, sp_attention attention,
+                        sp_recompute recompute, sp_part part, sp_pass pass, sp_inventory *inventory)
+{
+    inventory->count = 0;
+    builder b = {model, layout, sp_i_shard_of(model, layout), attention == SP_ATTENTION_UNFUSED,
+                 inventory};
+    if (part == SP_PART_EMBEDDING) {
+        embedding_pass(&b, pass);
+    } else if (part == SP_PART_HEAD) {
+        head_pass(&b, pass);
+    } else if (pass == SP_PASS_F) {
+        layer_forward(&b);
+    } else if (pass == SP_PASS_I) {
+        layer_input_gradient(&b);
+    } else if (pass == SP_PASS_W) {
+        layer_weight_gradient(&b);
+    } else {
+        layer_recompute(&b, recompute);
+    }
+}
+
+double sp_inventory_flops(const sp_inventory *inventory, const sp_model *model,
+                          const sp_layout *layout, sp_pass pass, double local_tokens, double pairs2)
+{
+    double per_pair = 2.0 * (double)(model->heads / layout->tp * model->head_dim);
+    double total = 0.0;
+    for (int i = 0; i < inventory->count; i++) {
+        const sp_op *op = &inventory->ops[i];
+        if (op->kind == SP_OP_GEMM) {
+            double tokens = op->token_share * local_tokens;
+            double m = op->m == 0 ? tokens : (double)op->m;
+            double n = op->n == 0 ? tokens : (double)op->n;
+            double k = op->k == 0 ? tokens : (double)op->k;
+            total += 2.0 * m * n * k * op->repeat;
+        } else if (op->kind == SP_OP_ATTENTION) {
+            SP_ASSERT(pass != SP_PASS_W);
+            total += (double)op->m * per_pair * (pairs2 / 2.0);
+        }
+    }
+    return total;
+}
+
+static sp_op *add(builder *b, const char *name, sp_op_kind kind)
+{
+    SP_ASSERT(b->out->count < SP_INVENTORY_OPS);
+    sp_op *op = &b->out->ops[b->out->count++];
+    *op = (sp_op){.name = name, .kind = kind, .token_share = 1.0, .repeat = 1};
+    return op;
+}
+
+// A linear layer of k inputs and n outputs, in the shape that the pass needs.
+static sp_op *gemm(builder *b, const char *name, sp_pass pass, int64_t k, int64_t n)
+{
+    sp_op *op = add(b, name, SP_OP_GEMM);
+    op->kernels = 1;
+    op->m = pass == SP_PASS_W ? n : 0;
+    op->n = pass == SP_PASS_F ? n : k;
+    op->k = pass == SP_PASS_F ? k : pass == SP_PASS_I ? n : 0;
+    return op;
+}
+
+static sp_op *memory(builder *b, const char *name, double bytes_per_token, int kernels)
+{
+    sp_op *op = add(b, name, SP_OP_MEMORY);
+    op->bytes_per_token = bytes_per_token;
+    op->kernels = kernels;
+    return op;
+}
+
+static void collective(builder *b, const char *name, sp_op_kind kind, double bytes_per_token)
+{
+    if (b->layout->tp > 1) {
+        add(b, name, kind)->bytes_per_token = bytes_per_token;
+    }
+}
+
+static double hidden_bytes(const builder *b)
+{
+    return (double)(BF16 * b->model->hidden);
+}
+
+// Entry of a tensor-parallel block (forward) and the mirror of its exit (backward): with sequence
+// parallelism the tokens are gathered, else every rank has them.
+static void gather(builder *b, const char *name)
+{
+    if (b->layout->sequence_parallel) {
+        collective(b, name, SP_OP_ALL_GATHER, hidden_bytes(b));
+    }
+}
+
+// Exit of a block (forward), gradient of its entry (backward): partial sums are added up.
+static void reduce(builder *b, const char *name)
+{
+    sp_op_kind kind = b->layout->sequence_parallel ? SP_OP_REDUCE_SCATTER : SP_OP_ALL_REDUCE;
+    collective(b, name, kind, hidden_bytes(b));
+}
+
+// A norm reads and writes the hidden states; its backward reads the input and the output's
+// gradient and writes the input's (the gradient of its weights is made in the same kernel).
+static void norm(builder *b, const char *name, sp_pass pass)
+{
+    double tensors = pass == SP_PASS_F ? 2.0 : 3.0;
+    memory(b, name, tensors * hidden_bytes(b) / b->shard.norm_split, 1);
+}
+
+// Adding a block's output to the residual path reads two tensors and writes one; dropout writes its
+// mask too. Backward the two gradients meet, and dropout masks the block's share of them.
+static void residual(builder *b, const char *name, sp_pass pass)
+{
+    double bytes = 3.0 * hidden_bytes(b);
+    double masks = (double)(MASK * b->model->hidden);
+    if (b->shard.dropout) {
+        bytes += pass == SP_PASS_F ? masks : 2.0 * hidden_bytes(b) + masks;
+    }
+    memory(b, name, bytes / b->shard.norm_split, b->shard.dropout && pass == SP_PASS_I ? 2 : 1);
+}
+
+// Matmuls over the (query, key) pairs: 2 forward; backward 4, and a fifth where flash attention
+// rebuilds the scores (Dao, arXiv 2307.08691, section 3.1).
+static void attention_core(builder *b, sp_pass pass)
+{
+    sp_op *core = add(b, "attention", SP_OP_ATTENTION);
+    bool forward = pass == SP_PASS_F;
+    core->m = forward ? 2 : b->unfused ? 4 : 5;
+    // Flash attention's backward has a kernel before (row sums) and one after (dQ to bf16).
+    core->kernels = b->unfused ? (int)core->m : forward ? 1 : 3;
+    if (!b->unfused) {
+        return;
+    }
+    // Scale, mask, softmax and dropout in Megatron-LM's fused fp16 kernels: forward the softmax
+    // reads and writes (4 B) and dropout reads, writes and keeps a mask (5 B); backward dropout
+    // reads, writes and reads the mask (5 B) and the softmax reads two and writes one (6 B).
+    double softmax = forward ? 4.0 : 6.0;
+    double dropout = b->shard.dropout ? 5.0 : 0.0;
+    memory(b, "softmax", 0.0, b->shard.dropout ? 2 : 1)->bytes_per_pair =
+        (softmax + dropout) * (double)b->shard.heads;
+}
+
+// Element-wise work on q and k (and, unfused, copies of q, k, v and the context into the layout of
+// the batched GEMMs), the same forward and backward.
+static void attention_elementwise(builder *b, sp_pass pass)
+{
+    double qk = (double)(BF16 * (b->shard.q + b->shard.kv));
+    if (b->model->qk_norm) {
+        memory(b, "query and key norms", (pass == SP_PASS_F ? 2.0 : 3.0) * qk, 2);
+    }
+    if (b->model->positional == SP_ROPE) {
+        memory(b, "rotary embedding", 2.0 * qk, 2);
+    }
+    if (b->unfused) {
+        double copied = (double)(BF16 * (2 * b->shard.q + 2 * b->shard.kv));
+        memory(b, "attention layout", 2.0 * copied, 4);
+    }
+}
+
+// Keys and values of the whole CP group, bf16. The backward moves them again together with their
+// gradients, also bf16.
+static void cp_exchange(builder *b, sp_pass pass)
+{
+    if (b->layout->cp > 1) {
+        double forward = (double)(2 * BF16 * b->shard.kv * b->layout->cp);
+        add(b, "keys and values over CP", SP_OP_CP_KV)->bytes_per_token =
+            pass == SP_PASS_F ? forward : 2.0 * forward;
+    }
+}
+
+// SwiGLU reads gate and up and writes their product, GELU maps one to one; the backward also reads
+// the output's gradient and writes one for each input.
+static void activation(builder *b, sp_pass pass)
+{
+    double inputs = b->model->activation == SP_SWIGLU ? 2.0 : 1.0;
+    double tensors = pass == SP_PASS_F ? inputs + 1.0 : 2.0 * inputs + 1.0;
+    double width = (double)(BF16 * b->shard.ffn * b->shard.active);
+    memory(b, "activation function", tensors * width,
+           b->model->experts > 0 ? b->model->experts : 1);
+}
+
+static void qkv(builder *b, sp_pass pass)
+{
+    gemm(b, "QKV projection", pass, b->model->hidden, b->shard.q + 2 * b->shard.kv);
+}
+
+static void out(builder *b, sp_pass pass)
+{
+    gemm(b, "output projection", pass, b->shard.q, b->model->hidden);
+}
+
+// Each expert sees its share of the tokens. The router works where the norms do.
+static void experts(builder *b, sp_op *op)
+{
+    if (b->model->experts > 0) {
+        op->token_share = (double)b->shard.active / (double)b->shard.experts;
+        op->repeat = (int)b->shard.experts;
+    }
+}
+
+static void fc1(builder *b, sp_pass pass)
+{
+    experts(b, gemm(b, "first MLP projection", pass, b->model->hidden, b->shard.fc1));
+}
+
+static void fc2(builder *b, sp_pass pass)
+{
+    experts(b, gemm(b, "second MLP projection", pass, b->shard.ffn, b->model->hidden));
+}
+
+static void router(builder *b, sp_pass pass)
+{
+    if (b->model->experts > 0) {
+        gemm(b, "router", pass, b->model->hidden, b->model->experts)->token_share =
+            1.0 / b->shard.norm_split;
+    }
+}
+
+// Rows are copied to their experts and the weighted outputs are added up: each way one read and one
+// write per token and expert.
+static void permutation(builder *b)
+{
+    if (b->model->experts > 0) {
+        memory(b, "expert permutation", 4.0 * hidden_bytes(b) * (double)b->shard.active, 2);
+    }
+}
+
+static void layer_forward(builder *b)
+{
+    norm(b, "first norm", SP_PASS_F);
+    gather(b, "gather of the attention input");
+    qkv(b, SP_PASS_F);
+    attention_elementwise(b, SP_PASS_F);
+    cp_exchange(b, SP_PASS_F);
+    attention_core(b, SP_PASS_F);
+    out(b, SP_PASS_F);
+    reduce(b, "reduction of the attention output");
+    residual(b, "first residual add", SP_PASS_F);
+    norm(b, "second norm", SP_PASS_F);
+    router(b, SP_PASS_F);
+    gather(b, "gather of the MLP input");
+    permutation(b);
+    fc1(b, SP_PASS_F);
+    activation(b, SP_PASS_F);
+    fc2(b, SP_PASS_F);
+    reduce(b, "reduction of the MLP output");
+    residual(b, "second residual add", SP_PASS_F);
+}
+
+static void layer_input_gradient(builder *b)
+{
+    residual(b, "second residual add", SP_PASS_I);
+    gather(b, "gather of the MLP output's gradient");
+    permutation(b);
+    fc2(b, SP_PASS_I);
+    activation(b, SP_PASS_I);
+    fc1(b, SP_PASS_I);
+    reduce(b, "reduction of the MLP input's gradient");
+    router(b, SP_PASS_I);
+    norm(b, "second norm", SP_PASS_I);
+    residual(b, "first residual add", SP_PASS_I);
+    gather(b, "gather of the attention output's gradient");
+    out(b, SP_PASS_I);
+    cp_exchange(b, SP_PASS_I);
+    attention_core(b, SP_PASS_I);
+    attention_elementwise(b, SP_PASS_I);
+    qkv(b, SP_PASS_I);
+    reduce(b, "reduction of the attention input's gradient");
+    norm(b, "first norm", SP_PASS_I);
+}
+
+// Gradients are added to an fp32 buffer: 4 B read and 4 B written per weight, of which the GEMM's
+// own count of a bf16 result already holds 2.
+static void accumulate(builder *b, int64_t weights)
+{
+    memory(b, "gradient accumulation", 0.0, 0)->bytes_fixed = 6.0 * (double)weights;
+}
+
+// Column-parallel projections keep their input split over the sequence and gather it again
+// (Korthikanti et al., arXiv 2205.05198, section 4.2.2).
+static void layer_weight_gradient(builder *b)
+{
+    int64_t h = b->model->hidden;
+    fc2(b, SP_PASS_W);
+    gather(b, "gather of the MLP input");
+    fc1(b, SP_PASS_W);
+    router(b, SP_PASS_W);
+    out(b, SP_PASS_W);
+    gather(b, "gather of the attention input");
+    qkv(b, SP_PASS_W);
+    int64_t mlp = b->shard.experts * h * (b->shard.fc1 + b->shard.ffn);
+    int64_t routing = b->model->experts > 0 ? h * b->model->experts : 0;
+    accumulate(b, 2 * h * (b->shard.q + b->shard.kv) + mlp + routing);
+}
+
+static void layer_recompute(builder *b, sp_recompute recompute)
+{
+    switch (recompute) {
+    case SP_RECOMPUTE_FULL:
+        layer_forward(b);
+        break;
+    case SP_RECOMPUTE_ATTENTION:
+        attention_core(b, SP_PASS_F);
+        break;
+    case SP_RECOMPUTE_ACTIVATION:
+    case SP_RECOMPUTE_PARTIAL_FC1:
+        norm(b, "first norm", SP_PASS_F);
+        norm(b, "second norm", SP_PASS_F);
+        if (recompute == SP_RECOMPUTE_PARTIAL_FC1) {
+            gather(b, "gather of the MLP input");
+            fc1(b, SP_PASS_F);
+        }
+        activation(b, SP_PASS_F);
+        break;
+    case SP_RECOMPUTE_NONE:
+    case SP_RECOMPUTE_MODES:
+        break;
+    }
+}
+
+// The lookup is split over the vocabulary, so its rows are added up over TP.
+static void embedding_pass(builder *b, sp_pass pass)
+{
+    double h = hidden_bytes(b);
+    double mask = (double)(MASK * b->model->hidden) / b->shard.norm_split;
+    double dropout = 2.0 * h / b->shard.norm_split + mask;
+    if (pass == SP_PASS_F) {
+        memory(b, "token lookup", 2.0 * h, 1);
+        reduce(b, "reduction of the lookup");
+        if (b->model->positional == SP_LEARNED) {
+            memory(b, "position lookup", 3.0 * h, 1);
+        }
+        if (b->shard.dropout) {
+            memory(b, "embedding dropout", dropout, 1);
+        }
+    } else if (pass == SP_PASS_I) {
+        if (b->shard.dropout) {
+            memory(b, "embedding dropout", dropout, 1);
+        }
+        gather(b, "gather of the lookup's gradient");
+    } else if (pass == SP_PASS_W) {
+        // Rows of the gradient are added into a dense bf16 table, which goes to the fp32 buffer.
+        memory(b, "token gradient", 3.0 * h, 1);
+        accumulate(b, b->shard.vocab * b->model->hidden);
+    }
+}
+
+// Bytes of the cross entropy per logit as Megatron-LM's vocabulary-parallel version runs it: cast
+// to fp32 (6), maximum (4), subtraction (8), exponential (8), sum (4), division (8); backward
+// scaling (8) and cast (6).
+enum { LOSS_FORWARD_BYTES = 38, LOSS_BACKWARD_BYTES = 14 };
+
+static void head_pass(builder *b, sp_pass pass)
+{
+    int64_t h = b->model->hidden;
+    int64_t vocab = b->shard.vocab;
+    if (pass == SP_PASS_F) {
+        norm(b, "final norm", pass);
+        gather(b, "gather of the head input");
+        gemm(b, "logits", pass, h, vocab);
+        memory(b, "loss", (double)(LOSS_FORWARD_BYTES * vocab), 6);
+        // Maximum, target logit and sum of exponentials of each token.
+        collective(b, "reduction of the loss", SP_OP_ALL_REDUCE, 3.0 * FP32);
+    } else if (pass == SP_PASS_I) {
+        memory(b, "loss", (double)(LOSS_BACKWARD_BYTES * vocab), 2);
+        gemm(b, "logits", pass, h, vocab);
+        reduce(b, "reduction of the head input's gradient");
+        norm(b, "final norm", pass);
+    } else if (pass == SP_PASS_W) {
+        gather(b, "gather of the head input");
+        gemm(b, "logits", pass, h, vocab);
+        accumulate(b, vocab * h);
+    }
+}

@@ -1,0 +1,146 @@
+#include "sim/model/layout.h"
+
+int64_t sp_layout_ranks(const sp_layout *layout)
+{
+    return (int64_t)layout->tp * layout->cp * layout->pp * layout->dp;
+}
+
+int sp_layout_vstages(const sp_layout *layout)
+{
+    return layout->pp * layout->chunks;
+}
+
+int sp_layout_vstage(const sp_layout *layout, int pp_rank, int chunk)
+{
+    SP_ASSERT(pp_rank >= 0 && pp_rank < layout->pp && chunk >= 0 && chunk < layout->chunks);
+    if (layout->placement == SP_PLACE_V && chunk % 2 == 1) {
+        return (chunk + 1) * layout->pp - 1 - pp_rank;
+    }
+    return chunk * layout->pp + pp_rank;
+}
+
+void sp_layout_locate(const sp_layout *layout, int vstage, int *pp_rank, int *chunk)
+{
+    SP_ASSERT(vstage >= 0 && vstage < sp_layout_vstages(layout));
+    int offset = vstage % layout->pp;
+    *chunk = vstage / layout->pp;
+    bool backwards = layout->placement == SP_PLACE_V && *chunk % 2 == 1;
+    *pp_rank = backwards ? layout->pp - 1 - offset : offset;
+}
+
+sp_status sp_layout_stages(const sp_layout *layout, int layers, const char *source,
+                           sp_stage *stages, sp_error *err)
+{
+    int vstages = sp_layout_vstages(layout);
+    if (layers % vstages != 0) {
+        if (layout->chunks == 1) {
+            return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.pp",
+                               "%d layers cannot be split into %d equal stages", layers,
+                               layout->pp);
+        }
+        return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.pp",
+                           "%d layers cannot be split into %d x %d equal chunks", layers,
+                           layout->pp, layout->chunks);
+    }
+    for (int s = 0; s < vstages; s++) {
+        int pp_rank = 0;
+        int chunk = 0;
+        sp_layout_locate(layout, s, &pp_rank, &chunk);
+        // Vocabulary parallelism: every pipeline rank does its share of the lookup with its first
+        // chunk and of the logits with its last one (SlimPipe, arXiv 2504.14519).
+        stages[s] = (sp_stage){
+            .layers = layers / vstages,
+            .embedding = layout->vocab_parallel ? chunk == 0 : s == 0,
+            .head = layout->vocab_parallel ? chunk == layout->chunks - 1 : s == vstages - 1,
+        };
+    }
+    return SP_OK;
+}
+
+// Limits that keep every product of degrees inside int (tp*cp*pp*dp inside int64_t).
+enum { MAX_DEGREE = 1 << 20, MAX_RANKS = 1 << 24, MAX_CHUNKS = 4096 };
+
+static bool check_degrees(const sp_layout *layout, const char *source, sp_error *err);
+static bool check_split(const sp_layout *layout, const sp_model *model, const char *source,
+                        sp_error *err);
+
+sp_status sp_layout_check(const sp_layout *layout, const sp_model *model, const char *source,
+                          sp_error *err)
+{
+    if (!check_degrees(layout, source, err)) {
+        return SP_ERR_CONTENT;
+    }
+    return check_split(layout, model, source, err) ? SP_OK : SP_ERR_CONTENT;
+}
+
+static bool check_degrees(const sp_layout *layout, const char *source, sp_error *err)
+{
+    const struct {
+        const char *path;
+        int value;
+        int max;
+    } degrees[] = {
+        {"parallel.tp", layout->tp, MAX_DEGREE},
+        {"parallel.cp", layout->cp, MAX_DEGREE},
+        {"parallel.pp", layout->pp, MAX_DEGREE},
+        {"parallel.dp", layout->dp, MAX_DEGREE},
+        {"parallel.chunks_per_rank", layout->chunks, MAX_CHUNKS},
+    };
+    bool good = true;
+    for (size_t i = 0; i < sizeof degrees / sizeof degrees[0]; i++) {
+        if (degrees[i].value < 1 || degrees[i].value > degrees[i].max) {
+            good = false;
+            sp_error_in(err, SP_ERR_CONTENT, source, degrees[i].path,
+                        "expected an integer from 1 to %d, got %d", degrees[i].max,
+                        degrees[i].value);
+        }
+    }
+    if (layout->zero < 0 || layout->zero > 3) {
+        good = false;
+        sp_error_in(err, SP_ERR_CONTENT, source, "parallel.zero",
+                    "expected an integer from 0 to 3, got %d", layout->zero);
+    }
+    if (!good) {
+        return false;
+    }
+    int64_t ranks = layout->tp;
+    const int factors[] = {layout->cp, layout->pp, layout->dp};
+    for (size_t i = 0; i < 3 && ranks <= MAX_RANKS; i++) {
+        ranks *= factors[i];
+    }
+    if (ranks > MAX_RANKS) {
+        sp_error_in(err, SP_ERR_CONTENT, source, "parallel", "tp*cp*pp*dp is above %d ranks",
+                    MAX_RANKS);
+        return false;
+    }
+    return true;
+}
+
+static bool check_split(const sp_layout *layout, const sp_model *model, const char *source,
+                        sp_error *err)
+{
+    bool good = true;
+    int tp = layout->tp;
+    if (model->heads % tp != 0) {
+        good = false;
+        sp_error_in(err, SP_ERR_CONTENT, source, "parallel.tp",
+                    "%d attention heads cannot be split over %d ranks", model->heads, tp);
+    }
+    // Fewer key and value heads than ranks: each is held by tp/kv_heads ranks.
+    if (model->kv_heads % tp != 0 && tp % model->kv_heads != 0) {
+        good = false;
+        sp_error_in(err, SP_ERR_CONTENT, source, "parallel.tp",
+                    "%d key and value heads cannot be split over %d ranks", model->kv_heads, tp);
+    }
+    if (model->ffn % tp != 0) {
+        good = false;
+        sp_error_in(err, SP_ERR_CONTENT, source, "parallel.tp",
+                    "an ffn of %lld cannot be split over %d ranks", (long long)model->ffn, tp);
+    }
+    if (layout->placement == SP_PLACE_V && layout->chunks != 2) {
+        good = false;
+        sp_error_in(err, SP_ERR_CONTENT, source, "parallel.chunks_per_rank",
+                    "the V placement has 2 chunks per rank, got %d", layout->chunks);
+    }
+    return good;
+}

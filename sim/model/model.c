@@ -1,0 +1,231 @@
+#include "sim/model/model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/model/model_limits.h"
+
+static int64_t query_width(const sp_model *model)
+{
+    return model->heads * model->head_dim;
+}
+
+static int64_t kv_width(const sp_model *model)
+{
+    return model->kv_heads * model->head_dim;
+}
+
+// Weights of one MLP (one expert): gate, up and down, or up and down.
+static int64_t mlp_weights(const sp_model *model)
+{
+    return (model->activation == SP_SWIGLU ? 3 : 2) * model->hidden * model->ffn;
+}
+
+static int64_t attention_weights(const sp_model *model)
+{
+    return 2 * model->hidden * (query_width(model) + kv_width(model));
+}
+
+static int64_t norm_parameters(const sp_model *model)
+{
+    return (model->norm == SP_LAYERNORM ? 2 : 1) * model->hidden;
+}
+
+int64_t sp_model_layer_parameters(const sp_model *model)
+{
+    int64_t experts = model->experts > 0 ? model->experts : 1;
+    int64_t qkv_width = query_width(model) + 2 * kv_width(model);
+    int64_t mlp = mlp_weights(model);
+    int64_t total = attention_weights(model) + 2 * norm_parameters(model);
+    if (model->bias || model->qkv_bias) {
+        total += qkv_width;
+    }
+    if (model->bias) {
+        total += model->hidden;
+        mlp += (model->activation == SP_SWIGLU ? 2 : 1) * model->ffn + model->hidden;
+    }
+    if (model->qk_norm) {
+        total += 2 * (model->norm == SP_LAYERNORM ? 2 : 1) * model->head_dim;
+    }
+    if (model->experts > 0) {
+        total += model->hidden * model->experts;
+    }
+    return total + experts * mlp;
+}
+
+int64_t sp_model_embedding_parameters(const sp_model *model)
+{
+    int64_t positions = model->positional == SP_LEARNED ? model->max_positions : 0;
+    return (model->vocab + positions) * model->hidden;
+}
+
+int64_t sp_model_head_parameters(const sp_model *model)
+{
+    return norm_parameters(model) + (model->tied_embeddings ? 0 : model->vocab * model->hidden);
+}
+
+int64_t sp_model_parameters(const sp_model *model)
+{
+    return model->layers * sp_model_layer_parameters(model) + sp_model_embedding_parameters(model) +
+           sp_model_head_parameters(model);
+}
+
+double sp_model_layer_linear_flops_per_token(const sp_model *model)
+{
+    int64_t active = model->experts > 0 ? model->experts_per_token : 1;
+    int64_t router = model->experts > 0 ? model->hidden * model->experts : 0;
+    return 2.0 * (double)(attention_weights(model) + active * mlp_weights(model) + router);
+}
+
+double sp_model_attention_flops_per_pair(const sp_model *model)
+{
+    return 4.0 * (double)query_width(model);
+}
+
+double sp_model_forward_flops(const sp_model *model, double tokens, double pairs2)
+{
+    double head = 2.0 * (double)(model->vocab * model->hidden);
+    double linear = model->layers * sp_model_layer_linear_flops_per_token(model) + head;
+    double attention = model->layers * sp_model_attention_flops_per_pair(model);
+    return linear * tokens + attention * (pairs2 / 2.0);
+}
+
+typedef struct checker {
+    const char *source, *path;
+    sp_error *err;
+    bool good;
+} checker;
+
+// The place of `key` below the checked path.
+static void place_of(const checker *check, const char *key, char *text, size_t bytes)
+{
+    bool below = check->path != NULL && check->path[0] != '\0';
+    snprintf(text, bytes, "%s%s%s", below ? check->path : "", below ? "." : "", key);
+}
+
+static void check_range(checker *check, const char *key, int64_t value, int64_t min, int64_t max)
+{
+    if (value >= min && value <= max) {
+        return;
+    }
+    char place[SP_JSON_PATH];
+    place_of(check, key, place, sizeof place);
+    check->good = false;
+    sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
+                "expected an integer from %lld to %lld, got %lld", (long long)min, (long long)max,
+                (long long)value);
+}
+
+static void check_relations(checker *check, const sp_model *model);
+
+sp_status sp_model_check(const sp_model *model, const char *source, const char *path, sp_error *err)
+{
+    checker check = {source, path, err, true};
+    check_range(&check, "layers", model->layers, 1, SP_I_MAX_LAYERS);
+    check_range(&check, "hidden", model->hidden, 1, SP_I_MAX_HIDDEN);
+    check_range(&check, "ffn", model->ffn, 1, SP_I_MAX_FFN);
+    check_range(&check, "heads", model->heads, 1, SP_I_MAX_HEADS);
+    check_range(&check, "kv_heads", model->kv_heads, 1, SP_I_MAX_HEADS);
+    check_range(&check, "head_dim", model->head_dim, 1, SP_I_MAX_HEAD_DIM);
+    check_range(&check, "vocab", model->vocab, 1, SP_I_MAX_VOCAB);
+    check_range(&check, "max_positions", model->max_positions, 0, SP_I_MAX_POSITIONS);
+    check_range(&check, "experts", model->experts, 0, SP_I_MAX_EXPERTS);
+    check_range(&check, "experts_per_token", model->experts_per_token, model->experts > 0 ? 1 : 0,
+                model->experts > 0 ? model->experts : 0);
+    if (check.good) {
+        check_relations(&check, model);
+    }
+    return check.good ? SP_OK : SP_ERR_CONTENT;
+}
+
+static void check_relations(checker *check, const sp_model *model)
+{
+    char place[SP_JSON_PATH];
+    if (model->heads % model->kv_heads != 0) {
+        check->good = false;
+        place_of(check, "kv_heads", place, sizeof place);
+        sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
+                    "%d key and value heads do not divide %d query heads", model->kv_heads,
+                    model->heads);
+    }
+    if (model->positional == SP_ROPE && model->head_dim % 2 != 0) {
+        check->good = false;
+        place_of(check, "head_dim", place, sizeof place);
+        sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
+                    "rotary positions need an even head_dim, got %lld", (long long)model->head_dim);
+    }
+    if (sp_model_parameters(model) > SP_I_MAX_PARAMETERS) {
+        check->good = false;
+        sp_error_in(check->err, SP_ERR_CONTENT, check->source, check->path,
+                    "more than 2^50 parameters");
+    }
+}
+
+static const char *const activation_names[] = {"swiglu", "gelu", NULL};
+static const char *const norm_names[] = {"rmsnorm", "layernorm", NULL};
+static const char *const positional_names[] = {"rope", "learned", NULL};
+
+static void read_attention_shape(sp_object *object, sp_model *model)
+{
+    sp_object_require(object, "heads");
+    model->heads = (int)sp_object_int(object, "heads", 1, 1, SP_I_MAX_HEADS);
+    model->kv_heads = (int)sp_object_int(object, "kv_heads", model->heads, 1, SP_I_MAX_HEADS);
+    bool given = sp_object_has(object, "head_dim");
+    if (!given && model->hidden % model->heads != 0) {
+        sp_object_error(object, "heads",
+                        "%d heads do not divide a hidden size of %lld, and "
+                        "head_dim is not given",
+                        model->heads, (long long)model->hidden);
+    }
+    int64_t even_share = model->hidden / model->heads;
+    model->head_dim =
+        sp_object_int(object, "head_dim", even_share > 0 ? even_share : 1, 1, SP_I_MAX_HEAD_DIM);
+}
+
+static void read_mlp_shape(sp_object *object, sp_model *model)
+{
+    model->activation =
+        (sp_activation)sp_object_enum(object, "activation", activation_names, SP_SWIGLU);
+    // 4h is the width of every GPT; gated MLPs have no common rule.
+    if (model->activation == SP_SWIGLU) {
+        sp_object_require(object, "ffn");
+    }
+    model->ffn = sp_object_int(object, "ffn", 4 * model->hidden, 1, SP_I_MAX_FFN);
+    model->experts = (int)sp_object_int(object, "experts", 0, 0, SP_I_MAX_EXPERTS);
+    if (model->experts > 0) {
+        sp_object_require(object, "experts_per_token");
+    }
+    model->experts_per_token =
+        (int)sp_object_int(object, "experts_per_token", model->experts > 0, 0, SP_I_MAX_EXPERTS);
+}
+
+void sp_model_from_object(sp_object *object, sp_model *model)
+{
+    int before = object->err->count + object->err->dropped;
+    *model = (sp_model){.layers = 1};
+    const char *name = sp_object_string(object, "name", "custom");
+    if (strlen(name) >= SP_MODEL_NAME) {
+        sp_object_error(object, "name", "expected at most %d bytes of text", SP_MODEL_NAME - 1);
+    }
+    snprintf(model->name, sizeof model->name, "%s", name);
+    sp_object_require(object, "layers");
+    sp_object_require(object, "hidden");
+    sp_object_require(object, "vocab");
+    model->layers = (int)sp_object_int(object, "layers", 1, 1, SP_I_MAX_LAYERS);
+    model->hidden = sp_object_int(object, "hidden", 1, 1, SP_I_MAX_HIDDEN);
+    model->vocab = sp_object_int(object, "vocab", 1, 1, SP_I_MAX_VOCAB);
+    read_attention_shape(object, model);
+    read_mlp_shape(object, model);
+    model->norm = (sp_norm)sp_object_enum(object, "norm", norm_names, SP_RMSNORM);
+    model->positional =
+        (sp_positional)sp_object_enum(object, "positional", positional_names, SP_ROPE);
+    model->max_positions = sp_object_int(object, "max_positions", 0, 0, SP_I_MAX_POSITIONS);
+    model->tied_embeddings = sp_object_bool(object, "tied_embeddings", false);
+    model->bias = sp_object_bool(object, "bias", false);
+    model->qkv_bias = sp_object_bool(object, "qkv_bias", model->bias);
+    model->qk_norm = sp_object_bool(object, "qk_norm", false);
+    sp_object_end(object);
+    if (object->json != NULL && object->err->count + object->err->dropped == before) {
+        sp_model_check(model, object->source, object->path, object->err);
+    }
+}

@@ -1,0 +1,135 @@
+// The saved tensors of a layer as PyTorch's autograd keeps them in Megatron-LM. Llama family: read
+// from kwai/Megatron-Kwai, branch atc24ae (megatron/model/transformer.py,
+// core/tensor_parallel/layers.py, core/context_parallel/dattention.py). GPT with unfused attention:
+// Korthikanti et al., arXiv 2205.05198, section 4.1: s*b*h*(34 + 5*a*s/h) bytes.
+#include "sim/base/units.h"
+#include "sim/model/footprint.h"
+#include "sim/model/saturate.h"
+#include "sim/model/shard.h"
+
+#define KEPT_IN(mode) (1u << SP_RECOMPUTE_##mode)
+#define UNLESS_FULL \
+    (KEPT_IN(NONE) | KEPT_IN(ACTIVATION) | KEPT_IN(PARTIAL_FC1) | KEPT_IN(ATTENTION))
+#define ALWAYS (UNLESS_FULL | KEPT_IN(FULL))
+#define UNLESS_ACTIVATION (KEPT_IN(NONE) | KEPT_IN(ATTENTION))
+#define UNLESS_CORE_REBUILT (KEPT_IN(NONE) | KEPT_IN(ACTIVATION) | KEPT_IN(PARTIAL_FC1))
+
+enum { BF16 = 2, FP32 = 4, MASK = 1 }; // bytes of an element; dropout masks take a byte
+
+typedef struct saved_table {
+    sp_saved_tensor *rows;
+    int count;
+    int cp;         // split of what attention and MLP see
+    int norm_split; // split of the rest
+} saved_table;
+
+static sp_saved_tensor *add(saved_table *table, const char *name, int64_t row_bytes, int shard,
+                            unsigned kept)
+{
+    SP_ASSERT(table->count < SP_SAVED_TENSORS);
+    sp_saved_tensor *row = &table->rows[table->count++];
+    *row = (sp_saved_tensor){
+        .name = name, .row_bytes = row_bytes, .shard = shard, .contiguous = true, .kept = kept};
+    return row;
+}
+
+static saved_table begin(sp_saved_tensor *rows, const sp_layout *layout, const sp_i_shard *shard)
+{
+    return (saved_table){rows, 0, layout->cp, layout->cp * shard->norm_split};
+}
+
+static void add_attention(saved_table *table, const sp_i_shard *shard, sp_attention attention);
+static void add_mlp(saved_table *table, const sp_model *model, const sp_i_shard *shard);
+
+int sp_saved_layer(const sp_model *model, const sp_layout *layout, sp_attention attention,
+                   sp_saved_tensor rows[SP_SAVED_TENSORS])
+{
+    sp_i_shard shard = sp_i_shard_of(model, layout);
+    saved_table table = begin(rows, layout, &shard);
+    int64_t hidden = BF16 * model->hidden;
+    add(&table, "layer input", hidden, table.norm_split, ALWAYS);
+    add(&table, "first norm output", hidden, table.norm_split, UNLESS_ACTIVATION);
+    add_attention(&table, &shard, attention);
+    if (shard.dropout) {
+        add(&table, "attention block dropout mask", MASK * model->hidden, table.norm_split,
+            UNLESS_FULL);
+    }
+    add(&table, "residual", hidden, table.norm_split, UNLESS_FULL);
+    add(&table, "second norm output", hidden, table.norm_split, UNLESS_ACTIVATION);
+    add_mlp(&table, model, &shard);
+    if (shard.dropout) {
+        add(&table, "MLP dropout mask", MASK * model->hidden, table.norm_split, UNLESS_FULL);
+    }
+    add(&table, "keys and values", 2 * BF16 * shard.kv, table.cp, UNLESS_FULL)->is_kv = true;
+    return table.count;
+}
+
+// The attention output is the input of the output projection, which keeps it in every mode but
+// full recompute.
+static void add_attention(saved_table *table, const sp_i_shard *shard, sp_attention attention)
+{
+    add(table, "queries", BF16 * shard->q, table->cp, UNLESS_FULL);
+    if (attention == SP_ATTENTION_FLASH) {
+        add(table, "attention output", BF16 * shard->q, table->cp, UNLESS_FULL);
+        add(table, "log-sum-exp", FP32 * shard->heads, table->cp, UNLESS_CORE_REBUILT);
+        return;
+    }
+    add(table, "probabilities", 0, table->cp, UNLESS_CORE_REBUILT)->pair_bytes =
+        BF16 * shard->heads;
+    if (shard->dropout) {
+        add(table, "probability dropout mask", 0, table->cp, UNLESS_CORE_REBUILT)->pair_bytes =
+            MASK * shard->heads;
+        add(table, "dropped probabilities", 0, table->cp, UNLESS_CORE_REBUILT)->pair_bytes =
+            BF16 * shard->heads;
+    }
+    add(table, "attention output", BF16 * shard->q, table->cp, UNLESS_FULL);
+}
+
+// Mixture of experts without expert parallelism: each token's row is copied for each of its
+// experts, and the experts' outputs are kept for the gradient of the router's weights.
+static void add_mlp(saved_table *table, const sp_model *model, const sp_i_shard *shard)
+{
+    int64_t ffn = BF16 * shard->ffn * shard->active;
+    if (model->experts > 0) {
+        add(table, "router probabilities", FP32 * shard->experts, table->norm_split, UNLESS_FULL);
+        add(table, "expert input", BF16 * model->hidden * shard->active, table->cp, UNLESS_FULL);
+    }
+    if (model->activation == SP_SWIGLU) {
+        // Autograd keeps the halves as views of one tensor; a fused recomputing MLP keeps it whole.
+        add(table, "fc1 output, gate half", ffn, table->cp, UNLESS_ACTIVATION)->contiguous = false;
+        add(table, "fc1 output, up half", ffn, table->cp, UNLESS_ACTIVATION)->contiguous = false;
+        add(table, "fc1 output", 2 * ffn, table->cp, KEPT_IN(ACTIVATION));
+        add(table, "SiLU output", ffn, table->cp, UNLESS_ACTIVATION);
+    } else {
+        add(table, "fc1 output", ffn, table->cp, UNLESS_ACTIVATION | KEPT_IN(ACTIVATION));
+    }
+    add(table, "fc2 input", ffn, table->cp, UNLESS_ACTIVATION);
+    if (model->experts > 0) {
+        add(table, "expert output", BF16 * model->hidden * shard->active, table->cp, UNLESS_FULL);
+    }
+}
+
+// Recomputation covers layers only, so embedding and head keep theirs in every mode.
+int sp_saved_part(const sp_model *model, const sp_layout *layout, sp_part part,
+                  sp_saved_tensor rows[SP_SAVED_TENSORS])
+{
+    sp_i_shard shard = sp_i_shard_of(model, layout);
+    saved_table table = begin(rows, layout, &shard);
+    if (part == SP_PART_EMBEDDING && shard.dropout) {
+        add(&table, "embedding dropout mask", MASK * model->hidden, table.norm_split, ALWAYS);
+    }
+    if (part == SP_PART_HEAD) {
+        add(&table, "final norm input", BF16 * model->hidden, table.norm_split, ALWAYS);
+        add(&table, "final norm output", BF16 * model->hidden, table.norm_split, ALWAYS);
+        add(&table, "softmax of the logits", FP32 * shard.vocab, table.cp, ALWAYS)->is_logits =
+            true;
+    }
+    return table.count;
+}
+
+int64_t sp_saved_bytes(const sp_saved_tensor *tensor, const sp_layout *layout, int64_t tokens,
+                       int64_t pairs)
+{
+    return sp_i_mul_bytes(sp_ceil_div(tokens, tensor->shard), tensor->row_bytes) +
+           sp_i_mul_bytes(sp_ceil_div(pairs, layout->cp), tensor->pair_bytes);
+}

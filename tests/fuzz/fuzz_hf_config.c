@@ -1,0 +1,38 @@
+// Any bytes as a Hugging Face config.json: refused with a message or read as a model that the rest
+// of the library can count with.
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/model/footprint.h"
+#include "sim/model/model.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    json_t *root = NULL;
+    sp_error err;
+    sp_error_clear(&err);
+    if (sp_json_read_text((const char *)data, size, "config.json", &root, &err) != SP_OK) {
+        SP_ASSERT(err.count > 0);
+        return 0;
+    }
+    sp_model model;
+    sp_status status = sp_model_from_hf(root, "config.json", &model, &err);
+    json_decref(root);
+    SP_ASSERT((status == SP_OK) == (err.count == 0));
+    if (status == SP_OK) {
+        SP_ASSERT(sp_model_parameters(&model) > 0);
+        sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1, .zero = 1};
+        SP_ASSERT(sp_layout_check(&layout, &model, "config.json", &err) == SP_OK);
+        sp_stage stage = {.layers = model.layers, .embedding = true, .head = true};
+        sp_bytes states;
+        sp_footprint_states(&model, &layout, &stage, 1, &states);
+        SP_ASSERT(states.of[SP_MEM_PARAMETERS] == 2 * sp_model_parameters(&model));
+        sp_memory_options options = {.recompute = SP_RECOMPUTE_NONE};
+        sp_unit_bytes unit;
+        sp_footprint_unit(&model, &layout, &stage, &options, 1 << 20, 0, INT64_C(1) << 40, &unit);
+        SP_ASSERT(sp_bytes_total(&unit.held) > 0);
+    }
+    return 0;
+}

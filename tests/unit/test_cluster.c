@@ -1,0 +1,263 @@
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "sim/model/cluster.h"
+#include "tests/support/test_main.h"
+
+static sp_cluster builtin(const char *name)
+{
+    sp_cluster cluster;
+    assert_int_equal(sp_cluster_builtin(name, &cluster, NULL), SP_OK);
+    return cluster;
+}
+
+// Data sheets: dense bf16 rate, memory rate, NVLink in one direction (half of the quoted total) and
+// the NICs of a node in Gb/s.
+static void presets_carry_data_sheet_values(void **state)
+{
+    (void)state;
+    const struct {
+        const char *name, *profile;
+        double tflops, hbm_gb, nvlink_gb, node_gbit;
+    } presets[] = {
+        {"a100-8", "a100", 312, 2039, 300, 800},
+        {"a100-selene", "a100", 312, 2039, 300, 1600},
+        {"a800-8", "a100", 312, 2039, 200, 800},
+        {"h800-8", "h800", 989.4, 3350, 200, 3200},
+        {"h800-8x100g", "h800", 989.4, 3350, 200, 800},
+        {"h100-8", "h100", 989.4, 3350, 450, 3200},
+        {"h200-8", "h200", 989.4, 4800, 450, 3200},
+    };
+    for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
+        sp_cluster c = builtin(presets[i].name);
+        assert_string_equal(c.name, presets[i].name);
+        assert_string_equal(c.profile, presets[i].profile);
+        assert_true(c.peak_flops_per_s == presets[i].tflops * 1e12);
+        assert_true(c.hbm_bytes_per_s == presets[i].hbm_gb * 1e9);
+        assert_true(c.nvlink_bytes_per_s == presets[i].nvlink_gb * 1e9);
+        assert_true(c.nics_per_node * c.nic_bytes_per_s * 8.0 == presets[i].node_gbit * 1e9);
+        assert_int_equal(c.gpus_per_node, 8);
+        assert_int_equal(c.nodes, 0);
+    }
+    assert_int_equal(builtin("h800-8").memory_bytes, 80 * INT64_C(1073741824));
+    assert_int_equal(builtin("h200-8").memory_bytes, 143771 * INT64_C(1048576));
+    assert_string_equal(builtin("host").profile, "host");
+    assert_int_equal(sp_cluster_builtin_count(), 8);
+    assert_null(sp_cluster_builtin_name(8));
+}
+
+static void unknown_cluster_gets_the_nearest(void **state)
+{
+    (void)state;
+    sp_cluster cluster;
+    sp_error err;
+    sp_error_clear(&err);
+    assert_int_equal(sp_cluster_builtin("h80-8", &cluster, &err), SP_ERR_CONTENT);
+    assert_non_null(strstr(err.message[0], "unknown cluster 'h80-8' (did you mean 'h"));
+}
+
+static void from_text(const char *text, sp_cluster *cluster, sp_error *err)
+{
+    json_t *root = NULL;
+    sp_error_clear(err);
+    assert_int_equal(sp_json_read_text(text, strlen(text), "s.json", &root, err), SP_OK);
+    sp_object object;
+    sp_object_begin(&object, root, "s.json", "cluster", err);
+    sp_cluster_from_object(&object, cluster);
+    json_decref(root);
+}
+
+static void object_units(void **state)
+{
+    (void)state;
+    sp_cluster c;
+    sp_error err;
+    from_text("{\"name\":\"mine\",\"gpu\":\"X1\",\"profile\":\"h100\",\"peak_tflops\":100,"
+              "\"memory_gib\":1.5,\"hbm_gb_per_s\":1000,\"gpus_per_node\":4,\"nodes\":3,"
+              "\"nvlink_gb_per_s\":25,\"nics_per_node\":2,\"nic_gbit_per_s\":400,"
+              "\"source\":\"bench\"}",
+              &c, &err);
+    assert_int_equal(err.count, 0);
+    assert_string_equal(c.name, "mine");
+    assert_string_equal(c.gpu, "X1");
+    assert_string_equal(c.profile, "h100");
+    assert_string_equal(c.source, "bench");
+    assert_true(c.peak_flops_per_s == 1e14);
+    assert_int_equal(c.memory_bytes, 1610612736);
+    assert_true(c.hbm_bytes_per_s == 1e12 && c.nvlink_bytes_per_s == 25e9);
+    assert_true(c.nic_bytes_per_s == 50e9); // 400 Gbit/s
+    assert_int_equal(c.gpus_per_node, 4);
+    assert_int_equal(c.nics_per_node, 2);
+    assert_int_equal(c.nodes, 3);
+
+    from_text("{\"name\":\"h800-8\",\"nics_per_node\":4}", &c, &err);
+    assert_int_equal(err.count, 0);
+    assert_string_equal(c.gpu, "H800");
+    assert_int_equal(c.nics_per_node, 4);
+    assert_true(c.nic_bytes_per_s == 50e9);
+}
+
+static void object_errors(void **state)
+{
+    (void)state;
+    sp_cluster c;
+    sp_error err;
+    from_text("{\"peak_tflops\":-1,\"memory_gb\":80}", &c, &err);
+    assert_int_equal(err.status, SP_ERR_CONTENT);
+    assert_non_null(strstr(err.message[0], "s.json: cluster.peak_tflops: expected a number"));
+    assert_string_equal(err.message[1], "s.json: cluster: key 'memory_gib' is missing");
+    assert_string_equal(err.message[err.count - 1],
+                        "s.json: cluster: unknown key 'memory_gb' (did you mean 'memory_gib'?)");
+    assert_int_equal(err.count, 6);
+}
+
+static void fit_settles_the_nodes(void **state)
+{
+    (void)state;
+    sp_cluster c = builtin("a100-8");
+    assert_int_equal(sp_cluster_fit(&c, 17, "s.json", NULL), SP_OK);
+    assert_int_equal(c.nodes, 3);
+    sp_error err;
+    sp_error_clear(&err);
+    assert_int_equal(sp_cluster_fit(&c, 16, "s.json", &err), SP_ERR_CONTENT);
+    assert_string_equal(err.message[0], "s.json: nodes: 3 nodes of 8 GPUs are filled by 24 ranks, "
+                                        "but tp*cp*pp*dp is 16");
+    assert_int_equal(sp_cluster_fit(&c, 24, "s.json", NULL), SP_OK);
+}
+
+// The group that `first` belongs to, counted rank by rank from the definition of the rank order.
+static sp_group count_group(const sp_cluster *cluster, const sp_layout *l, sp_dimension dimension,
+                            int64_t first)
+{
+    int64_t at[4] = {first % l->tp, first / l->tp % l->cp, first / l->tp / l->cp % l->dp,
+                     first / l->tp / l->cp / l->dp};
+    int64_t ranks = sp_layout_ranks(l);
+    int64_t nodes = ranks / cluster->gpus_per_node + 1;
+    int *members = sp_i_calloc((size_t)nodes, sizeof *members);
+    assert_non_null(members);
+    sp_group group = {0, 0, 1 << 30, 0};
+    for (int64_t rank = 0; rank < ranks; rank++) {
+        int64_t other[4] = {rank % l->tp, rank / l->tp % l->cp, rank / l->tp / l->cp % l->dp,
+                            rank / l->tp / l->cp / l->dp};
+        bool same[4];
+        for (int i = 0; i < 4; i++) {
+            same[i] = at[i] == other[i];
+        }
+        bool free_axis[4] = {
+            dimension == SP_DIM_TP, dimension == SP_DIM_CP || dimension == SP_DIM_DP_CP,
+            dimension == SP_DIM_DP || dimension == SP_DIM_DP_CP, dimension == SP_DIM_PP};
+        bool in_group = true;
+        for (int i = 0; i < 4; i++) {
+            in_group = in_group && (free_axis[i] || same[i]);
+        }
+        if (in_group) {
+            members[rank / cluster->gpus_per_node]++;
+            group.size++;
+        }
+    }
+    for (int64_t n = 0; n < nodes; n++) {
+        if (members[n] > 0) {
+            group.nodes++;
+            group.least_per_node =
+                members[n] < group.least_per_node ? members[n] : group.least_per_node;
+            group.most_per_node =
+                members[n] > group.most_per_node ? members[n] : group.most_per_node;
+        }
+    }
+    sp_i_free(members);
+    return group;
+}
+
+static bool slower(sp_group a, sp_group b)
+{
+    if ((a.nodes > 1) != (b.nodes > 1)) {
+        return a.nodes > 1;
+    }
+    if (a.least_per_node != b.least_per_node) {
+        return a.least_per_node < b.least_per_node;
+    }
+    return a.nodes != b.nodes ? a.nodes > b.nodes : a.most_per_node > b.most_per_node;
+}
+
+static void groups_equal_brute_force(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 5);
+    const int degrees[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
+    for (int i = 0; i < 400; i++) {
+        sp_cluster cluster = builtin("a100-8");
+        cluster.gpus_per_node = 1 + (int)sp_prng_below(&prng, 12);
+        sp_layout l = {.chunks = 1, .zero = 1};
+        do {
+            l.tp = degrees[sp_prng_below(&prng, 9)];
+            l.cp = degrees[sp_prng_below(&prng, 9)];
+            l.dp = degrees[sp_prng_below(&prng, 9)];
+            l.pp = degrees[sp_prng_below(&prng, 9)];
+        } while (sp_layout_ranks(&l) > 400);
+        for (int d = SP_DIM_TP; d <= SP_DIM_PP; d++) {
+            sp_group worst = count_group(&cluster, &l, (sp_dimension)d, 0);
+            for (int64_t rank = 1; rank < sp_layout_ranks(&l); rank++) {
+                sp_group group = count_group(&cluster, &l, (sp_dimension)d, rank);
+                worst = slower(group, worst) ? group : worst;
+            }
+            sp_group found = sp_cluster_group(&cluster, &l, (sp_dimension)d);
+            assert_memory_equal(&found, &worst, sizeof found);
+        }
+    }
+}
+
+// With TP 2 on nodes of 8 the second pipeline rank's three data-parallel ranks start at GPUs 6, 8
+// and 10: one member is alone in its node. Four data-parallel ranks fill a node.
+static void placement_of_data_parallel_groups(void **state)
+{
+    (void)state;
+    sp_cluster cluster = builtin("h800-8x100g");
+    sp_layout three = {.tp = 2, .cp = 1, .pp = 4, .dp = 3, .chunks = 1};
+    sp_group group = sp_cluster_group(&cluster, &three, SP_DIM_DP);
+    assert_int_equal(group.size, 3);
+    assert_int_equal(group.nodes, 2);
+    assert_int_equal(group.least_per_node, 1);
+    assert_int_equal(group.most_per_node, 2);
+    sp_layout four = {.tp = 2, .cp = 1, .pp = 4, .dp = 4, .chunks = 1};
+    group = sp_cluster_group(&cluster, &four, SP_DIM_DP);
+    assert_int_equal(group.nodes, 1);
+    assert_int_equal(group.least_per_node, 4);
+}
+
+static void pipeline_neighbours_across_nodes(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 6);
+    sp_cluster cluster = builtin("a100-8");
+    for (int i = 0; i < 300; i++) {
+        sp_layout l = {.tp = 1 + (int)sp_prng_below(&prng, 4),
+                       .cp = 1 + (int)sp_prng_below(&prng, 3),
+                       .dp = 1 + (int)sp_prng_below(&prng, 3),
+                       .pp = 1 + (int)sp_prng_below(&prng, 8),
+                       .chunks = 1};
+        for (int r = 0; r < l.pp; r++) {
+            int per_stage = l.tp * l.cp * l.dp;
+            int crosses = 0;
+            for (int j = 0; j < per_stage; j++) {
+                int here = (r * per_stage + j) / cluster.gpus_per_node;
+                int there = ((r + 1) % l.pp * per_stage + j) / cluster.gpus_per_node;
+                crosses = crosses || here != there;
+            }
+            assert_int_equal(sp_cluster_pp_crosses_node(&cluster, &l, r), crosses);
+        }
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(presets_carry_data_sheet_values),
+    cmocka_unit_test(unknown_cluster_gets_the_nearest),
+    cmocka_unit_test(object_units),
+    cmocka_unit_test(object_errors),
+    cmocka_unit_test(fit_settles_the_nodes),
+    cmocka_unit_test(groups_equal_brute_force),
+    cmocka_unit_test(placement_of_data_parallel_groups),
+    cmocka_unit_test(pipeline_neighbours_across_nodes),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,349 @@
+#include "sim/base/prng.h"
+#include "sim/model/footprint.h"
+#include "tests/support/test_main.h"
+
+#define MIB INT64_C(1048576)
+
+static sp_model builtin(const char *name)
+{
+    sp_model model;
+    assert_int_equal(sp_model_builtin(name, &model, NULL), SP_OK);
+    return model;
+}
+
+static sp_memory_options mode(sp_recompute recompute, sp_attention attention)
+{
+    return (sp_memory_options){.recompute = recompute, .attention = attention};
+}
+
+// The measured configuration of kwai/Megatron-Kwai, branch atc24ae: Llama-65B, 8192 tokens, TP 2,
+// CP 2, PP 8, DP 8, two layers a chunk, vocabulary 32256; a local pack is 4096 tokens.
+static const sp_layout h800 = {
+    .tp = 2, .cp = 2, .pp = 8, .dp = 8, .chunks = 5, .sequence_parallel = true, .zero = 1};
+
+static sp_unit_bytes h800_unit(sp_recompute recompute, bool embedding, bool head)
+{
+    sp_model model = builtin("llama-65b");
+    model.vocab = 32256;
+    sp_stage stage = {.layers = 2, .embedding = embedding, .head = head};
+    sp_memory_options options = mode(recompute, SP_ATTENTION_FLASH);
+    sp_unit_bytes unit;
+    sp_footprint_unit(&model, &h800, &stage, &options, 8192, 0, INT64_C(8192) * 8192, &unit);
+    return unit;
+}
+
+// Held per layer in units of S/t rows (S = 4096, t = 2), from that runtime's saved tensors: without
+// recomputation 2*(6h + 2k + 4f) bytes, with the activation function and the norms rebuilt
+// 2*(4h + 2k + 2f): 600 and 364 MiB. The softmax statistics add 32 heads * 4 B * 4096 tokens.
+static void h800_units(void **state)
+{
+    (void)state;
+    int64_t statistics = 2 * (32 * 4 * 4096);
+    sp_unit_bytes none = h800_unit(SP_RECOMPUTE_NONE, false, false);
+    assert_int_equal(none.held.of[SP_MEM_ACTIVATIONS], 1200 * MIB + statistics);
+    assert_int_equal(sp_bytes_total(&none.held), 1200 * MIB + statistics);
+    sp_unit_bytes ours = h800_unit(SP_RECOMPUTE_ACTIVATION, false, false);
+    assert_int_equal(ours.held.of[SP_MEM_ACTIVATIONS], 728 * MIB + statistics);
+}
+
+// Transients of the same runtime: 224 MiB at the end of a forward without recomputation, 278 MiB in
+// the second projection with it, 644 MiB in the backward of the activation function; three hidden
+// tensors of 32 MiB held at the borders in a forward and four in a backward. Through both, 64 MiB
+// of gather buffer and 5 rotary tables of 2 MiB.
+static void h800_transients(void **state)
+{
+    (void)state;
+    int64_t buffers = (64 + 10) * MIB;
+    sp_unit_bytes none = h800_unit(SP_RECOMPUTE_NONE, false, false);
+    assert_int_equal(none.forward.of[SP_MEM_WORKSPACE], 224 * MIB + buffers);
+    assert_int_equal(none.forward.of[SP_MEM_COMMUNICATION], 96 * MIB);
+    assert_int_equal(none.backward.of[SP_MEM_COMMUNICATION], 128 * MIB);
+    assert_int_equal(none.backward.of[SP_MEM_RECOMPUTE], 0);
+    sp_unit_bytes ours = h800_unit(SP_RECOMPUTE_ACTIVATION, false, false);
+    assert_int_equal(ours.forward.of[SP_MEM_WORKSPACE], 278 * MIB + buffers);
+    assert_int_equal(ours.backward.of[SP_MEM_RECOMPUTE], 86 * MIB);
+    assert_int_equal(ours.backward.of[SP_MEM_WORKSPACE], (644 - 86) * MIB + buffers);
+}
+
+// The last chunk of the last rank: final norm input and output of 32 MiB, fp32 softmax of 252 MiB,
+// and while its forward ends bf16 and fp32 logits of 126 and 252 MiB.
+static void h800_head(void **state)
+{
+    (void)state;
+    sp_unit_bytes plain = h800_unit(SP_RECOMPUTE_NONE, false, false);
+    sp_unit_bytes head = h800_unit(SP_RECOMPUTE_NONE, false, true);
+    assert_int_equal(head.held.of[SP_MEM_ACTIVATIONS] - plain.held.of[SP_MEM_ACTIVATIONS],
+                     64 * MIB);
+    assert_int_equal(head.held.of[SP_MEM_LOGITS], 252 * MIB);
+    assert_int_equal(head.forward.of[SP_MEM_LOGITS], (126 + 252) * MIB);
+}
+
+// Bytes of the same runtime, without rounding to blocks: first, inner and last rank. They include
+// the 74 MiB of buffers that a unit's transients count here.
+static void h800_states(void **state)
+{
+    (void)state;
+    sp_model model = builtin("llama-65b");
+    model.vocab = 32256;
+    sp_stage inner[5] = {{.layers = 2}, {.layers = 2}, {.layers = 2}, {.layers = 2}, {.layers = 2}};
+    sp_stage first[5] = {{.layers = 2, .embedding = true},
+                         {.layers = 2},
+                         {.layers = 2},
+                         {.layers = 2},
+                         {.layers = 2}};
+    sp_stage last[5] = {
+        {.layers = 2}, {.layers = 2}, {.layers = 2}, {.layers = 2}, {.layers = 2, .head = true}};
+    sp_bytes bytes;
+    sp_footprint_states(&model, &h800, inner, 5, &bytes);
+    assert_int_equal(bytes.of[SP_MEM_PARAMETERS], 2 * INT64_C(4047667200));
+    assert_int_equal(sp_bytes_total(&bytes) + 74 * MIB, 27500011520);
+    sp_footprint_states(&model, &h800, first, 5, &bytes);
+    assert_int_equal(sp_bytes_total(&bytes) + 74 * MIB, 28391825408);
+    sp_footprint_states(&model, &h800, last, 5, &bytes);
+    assert_int_equal(sp_bytes_total(&bytes) + 74 * MIB, 28391880704);
+}
+
+// Korthikanti et al., arXiv 2205.05198, table 2: activation bytes of a GPT layer with s tokens, one
+// sequence, all masks kept.
+static void gpt_layers_follow_korthikanti(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 34);
+    for (int i = 0; i < 300; i++) {
+        int64_t t = INT64_C(1) << sp_prng_below(&prng, 4);
+        int64_t a = t * (1 + (int64_t)sp_prng_below(&prng, 12));
+        int64_t h = a * 64;
+        int64_t s = 64 * (1 + (int64_t)sp_prng_below(&prng, 64));
+        sp_model model = builtin("gpt-3.6b");
+        model.heads = (int)a;
+        model.kv_heads = (int)a;
+        model.head_dim = 64;
+        model.hidden = h;
+        model.ffn = 4 * h;
+        sp_layout layout = {.tp = (int)t, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
+        sp_stage stage = {.layers = 1};
+        sp_unit_bytes unit;
+        sp_memory_options none = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_UNFUSED);
+        int64_t scores = 5 * a * s * s / t;
+
+        sp_footprint_unit(&model, &layout, &stage, &none, s, 0, s * s, &unit);
+        assert_int_equal(sp_bytes_total(&unit.held), s * h * 10 + s * h * 24 / t + scores);
+        layout.sequence_parallel = true;
+        sp_footprint_unit(&model, &layout, &stage, &none, s, 0, s * s, &unit);
+        assert_int_equal(sp_bytes_total(&unit.held), s * h * 34 / t + scores);
+        sp_memory_options selective = mode(SP_RECOMPUTE_ATTENTION, SP_ATTENTION_UNFUSED);
+        sp_footprint_unit(&model, &layout, &stage, &selective, s, 0, s * s, &unit);
+        assert_int_equal(sp_bytes_total(&unit.held), s * h * 34 / t);
+        assert_int_equal(unit.backward.of[SP_MEM_RECOMPUTE], scores);
+        sp_memory_options full = mode(SP_RECOMPUTE_FULL, SP_ATTENTION_UNFUSED);
+        sp_footprint_unit(&model, &layout, &stage, &full, s, 0, s * s, &unit);
+        assert_int_equal(sp_bytes_total(&unit.held), s * h * 2 / t);
+        assert_int_equal(unit.backward.of[SP_MEM_RECOMPUTE], s * h * 32 / t + scores);
+    }
+}
+
+// SlimPipe, arXiv 2504.14519: 8h + 4k bytes per token and layer stay with the first projection and
+// all behind it rebuilt (k = width of the keys), 2h with full recomputation. The softmax statistics
+// are not in its count.
+static void llama_layers_follow_slimpipe(void **state)
+{
+    (void)state;
+    sp_layout layout = {.tp = 8, .cp = 1, .pp = 1, .dp = 1, .chunks = 1, .sequence_parallel = true};
+    sp_model model = builtin("llama-70b");
+    sp_stage stage = {.layers = 3};
+    sp_unit_bytes unit;
+    int64_t s = 4096;
+    sp_memory_options partial = mode(SP_RECOMPUTE_PARTIAL_FC1, SP_ATTENTION_FLASH);
+    sp_footprint_unit(&model, &layout, &stage, &partial, s, 0, s * s, &unit);
+    int64_t statistics = 3 * s * 4 * 64 / 8;
+    assert_int_equal(sp_bytes_total(&unit.held) - statistics, 3 * s * (8 * 8192 + 4 * 1024) / 8);
+    sp_memory_options full = mode(SP_RECOMPUTE_FULL, SP_ATTENTION_FLASH);
+    sp_footprint_unit(&model, &layout, &stage, &full, s, 0, s * s, &unit);
+    assert_int_equal(sp_bytes_total(&unit.held), 3 * s * 2 * 8192 / 8);
+}
+
+// Keys and values of slices that are read later move to their own category, 4k bytes a token and
+// layer; nothing else changes. They stay under full recomputation as well.
+static void slices_keep_keys_and_values(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 9);
+    sp_model model = builtin("llama-70b");
+    for (int i = 0; i < 200; i++) {
+        sp_layout layout = {.tp = 4, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};
+        sp_stage stage = {.layers = 1 + (int)sp_prng_below(&prng, 8)};
+        int64_t tokens = 2 * (1 + (int64_t)sp_prng_below(&prng, 20000));
+        int64_t kv_tokens = 2 * (int64_t)sp_prng_below(&prng, (uint64_t)tokens / 2 + 1);
+        int64_t cached = stage.layers * (kv_tokens / 2) * 4 * 1024 / 4;
+        for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
+            sp_memory_options options = mode((sp_recompute)m, SP_ATTENTION_FLASH);
+            sp_unit_bytes whole;
+            sp_unit_bytes sliced;
+            sp_footprint_unit(&model, &layout, &stage, &options, tokens, 0, 0, &whole);
+            sp_footprint_unit(&model, &layout, &stage, &options, tokens, kv_tokens, 0, &sliced);
+            assert_int_equal(sliced.held.of[SP_MEM_KV_CACHE], cached);
+            assert_int_equal(sliced.backward.of[SP_MEM_KV_GRADIENTS], cached);
+            assert_int_equal(whole.held.of[SP_MEM_KV_CACHE], 0);
+            int64_t extra = m == SP_RECOMPUTE_FULL ? cached : 0;
+            assert_int_equal(sp_bytes_total(&sliced.held), sp_bytes_total(&whole.held) + extra);
+        }
+    }
+}
+
+static void offload_moves_activations(void **state)
+{
+    (void)state;
+    sp_model model = builtin("llama-13b");
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 1};
+    sp_stage stage = {.layers = 10};
+    sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_FLASH);
+    sp_unit_bytes stays;
+    sp_unit_bytes leaves;
+    sp_footprint_unit(&model, &layout, &stage, &options, 1000, 0, 0, &stays);
+    options.offload_ratio = 0.75;
+    sp_footprint_unit(&model, &layout, &stage, &options, 1000, 0, 0, &leaves);
+    int64_t all = stays.held.of[SP_MEM_ACTIVATIONS];
+    assert_int_equal(leaves.held.of[SP_MEM_OFFLOADED], all * 3 / 4);
+    assert_int_equal(sp_bytes_total(&leaves.held), all - all * 3 / 4);
+}
+
+// Each mode keeps a subset of what the one before keeps; embedding and head are not rebuilt.
+static void recomputation_never_keeps_more(void **state)
+{
+    (void)state;
+    for (int i = 0; i < sp_model_builtin_count(); i++) {
+        sp_model model = builtin(sp_model_builtin_name(i));
+        sp_layout layout = {.tp = 2, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};
+        layout.sequence_parallel = i % 2 == 0;
+        sp_stage stage = {.layers = 2, .embedding = true, .head = true};
+        for (int a = SP_ATTENTION_FLASH; a <= SP_ATTENTION_UNFUSED; a++) {
+            int64_t held[SP_RECOMPUTE_MODES];
+            for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
+                sp_unit_bytes unit;
+                sp_memory_options options = mode((sp_recompute)m, (sp_attention)a);
+                sp_footprint_unit(&model, &layout, &stage, &options, 1001, 0, 1001 * 1001, &unit);
+                held[m] = sp_bytes_total(&unit.held);
+                for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+                    assert_true(unit.held.of[c] >= 0);
+                    assert_true(unit.forward.of[c] >= 0);
+                    assert_true(unit.backward.of[c] >= 0);
+                }
+            }
+            assert_true(held[SP_RECOMPUTE_ACTIVATION] < held[SP_RECOMPUTE_NONE]);
+            assert_true(held[SP_RECOMPUTE_PARTIAL_FC1] < held[SP_RECOMPUTE_ACTIVATION]);
+            assert_true(held[SP_RECOMPUTE_FULL] < held[SP_RECOMPUTE_PARTIAL_FC1]);
+            assert_true(held[SP_RECOMPUTE_ATTENTION] < held[SP_RECOMPUTE_NONE]);
+            assert_true(held[SP_RECOMPUTE_FULL] < held[SP_RECOMPUTE_ATTENTION]);
+        }
+    }
+}
+
+// Without tensor parallelism the stages hold the model's parameters once, plus a second copy of a
+// tied table where its two ends lie on different ranks.
+static void stages_hold_the_whole_model(void **state)
+{
+    (void)state;
+    for (int i = 0; i < sp_model_builtin_count(); i++) {
+        sp_model model = builtin(sp_model_builtin_name(i));
+        model.qk_norm = i % 2 == 1;
+        for (int pp = 1; pp <= 2; pp++) {
+            sp_layout layout = {.tp = 1, .cp = 1, .pp = pp, .dp = 4, .chunks = 1, .zero = 1};
+            sp_stage stages[2];
+            assert_int_equal(sp_layout_stages(&layout, model.layers, "x", stages, NULL), SP_OK);
+            int64_t parameters = 0;
+            for (int r = 0; r < pp; r++) {
+                sp_bytes bytes;
+                sp_footprint_states(&model, &layout, &stages[r], 1, &bytes);
+                parameters += bytes.of[SP_MEM_PARAMETERS] / 2;
+            }
+            int64_t copy = model.tied_embeddings && pp > 1 ? model.vocab * model.hidden : 0;
+            assert_int_equal(parameters, sp_model_parameters(&model) + copy);
+        }
+    }
+}
+
+// TP divides all but the norms: t ranks of a Llama hold the model and (t - 1) more copies of them.
+static void tensor_parallelism_replicates_norms(void **state)
+{
+    (void)state;
+    sp_model model = builtin("llama-13b");
+    for (int tp = 1; tp <= 8; tp *= 2) {
+        sp_layout layout = {.tp = tp, .cp = 1, .pp = 1, .dp = 1, .chunks = 1, .zero = 1};
+        sp_stage stage = {.layers = 40, .embedding = true, .head = true};
+        sp_bytes bytes;
+        sp_footprint_states(&model, &layout, &stage, 1, &bytes);
+        assert_int_equal(tp * bytes.of[SP_MEM_PARAMETERS] / 2,
+                         sp_model_parameters(&model) + (tp - 1) * (2 * 40 + 1) * 5120);
+    }
+}
+
+// ZeRO 1, 2 and 3 divide optimizer, gradients and parameters over dp*cp (arXiv 1910.02054).
+static void zero_divides_states(void **state)
+{
+    (void)state;
+    sp_model model = builtin("llama-7b");
+    sp_stage stage = {.layers = 32, .embedding = true, .head = true};
+    int64_t parameters = 6738415616;
+    for (int zero = 0; zero <= 3; zero++) {
+        sp_layout layout = {.tp = 1, .cp = 2, .pp = 1, .dp = 3, .chunks = 1, .zero = zero};
+        sp_bytes bytes;
+        sp_footprint_states(&model, &layout, &stage, 1, &bytes);
+        const struct {
+            sp_memory_category category;
+            int64_t bytes;
+            int from;
+        } expected[] = {
+            {SP_MEM_OPTIMIZER, 12, 1}, {SP_MEM_GRADIENTS, 4, 2}, {SP_MEM_PARAMETERS, 2, 3}};
+        for (int i = 0; i < 3; i++) {
+            int64_t whole = expected[i].bytes * parameters;
+            int64_t share = whole / 6 + (whole % 6 != 0);
+            assert_int_equal(bytes.of[expected[i].category],
+                             zero >= expected[i].from ? share : whole);
+        }
+    }
+}
+
+static void absurd_sizes_stay_defined(void **state)
+{
+    (void)state;
+    sp_model model = builtin("gpt-175b");
+    sp_layout layout = {.tp = 1, .cp = 3, .pp = 2, .dp = 1, .chunks = 4096};
+    sp_stage stage = {.layers = 4096, .embedding = true, .head = true};
+    sp_memory_options options = mode(SP_RECOMPUTE_FULL, SP_ATTENTION_UNFUSED);
+    sp_unit_bytes unit;
+    sp_footprint_unit(&model, &layout, &stage, &options, INT64_MAX / 2, INT64_MAX / 2,
+                      INT64_MAX / 2, &unit);
+    assert_true(sp_bytes_total(&unit.held) > 0);
+    assert_true(sp_bytes_total(&unit.forward) > 0);
+    assert_true(sp_bytes_total(&unit.backward) > 0);
+}
+
+static void category_names_match_the_interface(void **state)
+{
+    (void)state;
+    assert_string_equal(sp_memory_category_names[SP_MEM_PARAMETERS], "parameters");
+    assert_string_equal(sp_memory_category_names[SP_MEM_KV_GRADIENTS], "kv_gradients");
+    assert_string_equal(sp_memory_category_names[SP_MEM_OFFLOADED], "offloaded");
+    assert_null(sp_memory_category_names[SP_MEM_CATEGORIES]);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(h800_units),
+    cmocka_unit_test(h800_transients),
+    cmocka_unit_test(h800_head),
+    cmocka_unit_test(h800_states),
+    cmocka_unit_test(gpt_layers_follow_korthikanti),
+    cmocka_unit_test(llama_layers_follow_slimpipe),
+    cmocka_unit_test(slices_keep_keys_and_values),
+    cmocka_unit_test(offload_moves_activations),
+    cmocka_unit_test(recomputation_never_keeps_more),
+    cmocka_unit_test(stages_hold_the_whole_model),
+    cmocka_unit_test(tensor_parallelism_replicates_norms),
+    cmocka_unit_test(zero_divides_states),
+    cmocka_unit_test(absurd_sizes_stay_defined),
+    cmocka_unit_test(category_names_match_the_interface),
+};
+
+SP_TEST_MAIN(tests)

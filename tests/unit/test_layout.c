@@ -1,0 +1,163 @@
+#include "sim/base/prng.h"
+#include "sim/model/layout.h"
+#include "tests/support/test_main.h"
+
+static sp_layout layout_of(int tp, int cp, int pp, int dp, int chunks)
+{
+    return (sp_layout){.tp = tp, .cp = cp, .pp = pp, .dp = dp, .chunks = chunks, .zero = 1};
+}
+
+static sp_model llama_13b(void)
+{
+    sp_model model;
+    assert_int_equal(sp_model_builtin("llama-13b", &model, NULL), SP_OK);
+    return model;
+}
+
+// Header: linear is c*p + r; V is r and 2p-1-r.
+static void placements_follow_their_formulas(void **state)
+{
+    (void)state;
+    for (int p = 1; p <= 9; p++) {
+        for (int r = 0; r < p; r++) {
+            sp_layout v = layout_of(1, 1, p, 1, 2);
+            v.placement = SP_PLACE_V;
+            assert_int_equal(sp_layout_vstage(&v, r, 0), r);
+            assert_int_equal(sp_layout_vstage(&v, r, 1), 2 * p - 1 - r);
+            sp_layout linear = layout_of(1, 1, p, 1, 5);
+            for (int c = 0; c < 5; c++) {
+                assert_int_equal(sp_layout_vstage(&linear, r, c), c * p + r);
+            }
+        }
+    }
+}
+
+static void locate_inverts_vstage(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 3);
+    for (int i = 0; i < 500; i++) {
+        int pp = 1 + (int)sp_prng_below(&prng, 32);
+        sp_layout layout = layout_of(1, 1, pp, 1, 1 + (int)sp_prng_below(&prng, 8));
+        if (sp_prng_below(&prng, 2) == 1) {
+            layout.placement = SP_PLACE_V;
+            layout.chunks = 2;
+        }
+        int s = (int)sp_prng_below(&prng, (uint64_t)sp_layout_vstages(&layout));
+        int rank = -1;
+        int chunk = -1;
+        sp_layout_locate(&layout, s, &rank, &chunk);
+        assert_in_range(rank, 0, layout.pp - 1);
+        assert_in_range(chunk, 0, layout.chunks - 1);
+        assert_int_equal(sp_layout_vstage(&layout, rank, chunk), s);
+    }
+}
+
+static void stages_share_layers_and_ends(void **state)
+{
+    (void)state;
+    sp_stage stages[16];
+    sp_layout layout = layout_of(1, 1, 4, 1, 2);
+    assert_int_equal(sp_layout_stages(&layout, 40, "s.json", stages, NULL), SP_OK);
+    for (int s = 0; s < 8; s++) {
+        assert_int_equal(stages[s].layers, 5);
+        assert_int_equal(stages[s].embedding, s == 0);
+        assert_int_equal(stages[s].head, s == 7);
+    }
+}
+
+// Every pipeline rank holds one share of the embedding and one of the head.
+static void vocabulary_parallel_stages(void **state)
+{
+    (void)state;
+    for (int v_shape = 0; v_shape < 2; v_shape++) {
+        sp_stage stages[16];
+        sp_layout layout = layout_of(1, 1, 4, 1, 2);
+        layout.vocab_parallel = true;
+        layout.placement = v_shape ? SP_PLACE_V : SP_PLACE_LINEAR;
+        assert_int_equal(sp_layout_stages(&layout, 8, "s.json", stages, NULL), SP_OK);
+        for (int r = 0; r < 4; r++) {
+            int first = sp_layout_vstage(&layout, r, 0);
+            int last = sp_layout_vstage(&layout, r, 1);
+            assert_true(stages[first].embedding && !stages[first].head);
+            assert_true(stages[last].head && !stages[last].embedding);
+        }
+    }
+}
+
+static void uneven_layers_are_an_error(void **state)
+{
+    (void)state;
+    sp_stage stages[24];
+    sp_error err;
+    sp_error_clear(&err);
+    sp_layout layout = layout_of(1, 1, 8, 1, 3);
+    assert_int_equal(sp_layout_stages(&layout, 40, "scenario.json", stages, &err), SP_ERR_CONTENT);
+    assert_string_equal(err.message[0], "scenario.json: parallel.pp: 40 layers cannot be split "
+                                        "into 8 x 3 equal chunks");
+    sp_error_clear(&err);
+    layout.chunks = 1;
+    assert_int_equal(sp_layout_stages(&layout, 42, "scenario.json", stages, &err), SP_ERR_CONTENT);
+    assert_string_equal(
+        err.message[0],
+        "scenario.json: parallel.pp: 42 layers cannot be split into 8 equal stages");
+}
+
+static void checks_report_every_finding(void **state)
+{
+    (void)state;
+    sp_model model = llama_13b();
+    sp_error err;
+    sp_error_clear(&err);
+    sp_layout good = layout_of(8, 2, 4, 3, 1);
+    assert_int_equal(sp_layout_check(&good, &model, "s.json", &err), SP_OK);
+    assert_int_equal(sp_layout_ranks(&good), 192);
+
+    sp_layout zeros = layout_of(0, 1, 0, 1, 1);
+    zeros.zero = 4;
+    assert_int_equal(sp_layout_check(&zeros, &model, "s.json", &err), SP_ERR_CONTENT);
+    assert_int_equal(err.count, 3);
+    assert_string_equal(err.message[0],
+                        "s.json: parallel.tp: expected an integer from 1 to 1048576, got 0");
+
+    sp_error_clear(&err);
+    sp_layout thirds = layout_of(3, 1, 1, 1, 3); // 40 heads, 40 kv heads; 13824 = 3 * 4608
+    thirds.placement = SP_PLACE_V;
+    assert_int_equal(sp_layout_check(&thirds, &model, "s.json", &err), SP_ERR_CONTENT);
+    assert_int_equal(err.count, 3);
+    assert_string_equal(err.message[0],
+                        "s.json: parallel.tp: 40 attention heads cannot be split over 3 ranks");
+    assert_string_equal(
+        err.message[2],
+        "s.json: parallel.chunks_per_rank: the V placement has 2 chunks per rank, got 3");
+
+    sp_error_clear(&err);
+    sp_layout huge = layout_of(1 << 20, 1 << 20, 1 << 20, 1 << 20, 1);
+    assert_int_equal(sp_layout_check(&huge, &model, "s.json", &err), SP_ERR_CONTENT);
+}
+
+// tp above kv_heads replicates keys and values and is allowed where it is a multiple.
+static void grouped_queries_may_be_replicated(void **state)
+{
+    (void)state;
+    sp_model model;
+    assert_int_equal(sp_model_builtin("llama-70b", &model, NULL), SP_OK);
+    sp_layout layout = layout_of(16, 1, 1, 1, 1);
+    assert_int_equal(sp_layout_check(&layout, &model, "s.json", NULL), SP_OK);
+    model.kv_heads = 6;
+    model.heads = 48;
+    assert_int_equal(sp_layout_check(&layout, &model, "s.json", NULL), SP_ERR_CONTENT);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(placements_follow_their_formulas),
+    cmocka_unit_test(locate_inverts_vstage),
+    cmocka_unit_test(stages_share_layers_and_ends),
+    cmocka_unit_test(vocabulary_parallel_stages),
+    cmocka_unit_test(uneven_layers_are_an_error),
+    cmocka_unit_test(checks_report_every_finding),
+    cmocka_unit_test(grouped_queries_may_be_replicated),
+};
+
+SP_TEST_MAIN(tests)

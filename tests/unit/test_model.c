@@ -1,0 +1,320 @@
+#include "sim/base/prng.h"
+#include "sim/model/model.h"
+#include "tests/support/test_main.h"
+
+static sp_model builtin(const char *name)
+{
+    sp_model model;
+    sp_error err;
+    sp_error_clear(&err);
+    assert_int_equal(sp_model_builtin(name, &model, &err), SP_OK);
+    return model;
+}
+
+static sp_status read_text(const char *text, sp_model *model, sp_error *err)
+{
+    json_t *root = NULL;
+    sp_error_clear(err);
+    assert_int_equal(sp_json_read_text(text, strlen(text), "config.json", &root, err), SP_OK);
+    sp_status status = sp_model_from_hf(root, "config.json", model, err);
+    json_decref(root);
+    return status;
+}
+
+static sp_model from_hf(const char *text)
+{
+    sp_model model;
+    sp_error err;
+    if (read_text(text, &model, &err) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+    return model;
+}
+
+// Totals that the model pages on Hugging Face give (num_parameters of the checkpoints).
+static void published_parameters_of_builtins(void **state)
+{
+    (void)state;
+    const struct {
+        const char *name;
+        int64_t parameters;
+    } published[] = {
+        {"llama-7b", 6738415616},        {"llama-2-7b", 6738415616},
+        {"llama-13b", 13015864320},      {"llama-2-13b", 13015864320},
+        {"llama-65b", 65285660672},      {"llama-70b", 68976648192},
+        {"llama-2-70b", 68976648192},    {"llama-3-8b", 8030261248},
+        {"llama-3-70b", 70553706496},    {"mixtral-8x7b", 46702792704},
+        {"mixtral-8x22b", 140620634112},
+    };
+    for (size_t i = 0; i < sizeof published / sizeof published[0]; i++) {
+        sp_model model = builtin(published[i].name);
+        assert_int_equal(sp_model_parameters(&model), published[i].parameters);
+    }
+}
+
+// Megatron-LM, arXiv 2104.04473, equation 2: P = 12*l*h^2*(1 + 13/(12*h) + (V + s)/(12*l*h)), which
+// leaves out only the final norm's 2*h; and the rounded sizes of its table 1.
+static void gpt_parameters_follow_megatron_formula(void **state)
+{
+    (void)state;
+    const struct {
+        const char *name;
+        double billions;
+        double tolerance;
+    } gpt[] = {{"gpt-3.6b", 3.6, 0.06},  {"gpt-18.4b", 18.4, 0.06}, {"gpt-39.1b", 39.1, 0.06},
+               {"gpt-175b", 175.0, 0.5}, {"gpt3-6.7b", 6.7, 0.2},   {"gpt3-13b", 13.0, 0.2}};
+    for (size_t i = 0; i < sizeof gpt / sizeof gpt[0]; i++) {
+        sp_model m = builtin(gpt[i].name);
+        int64_t h = m.hidden;
+        int64_t formula = m.layers * (12 * h * h + 13 * h) + (51200 + 2048) * h;
+        assert_int_equal(sp_model_parameters(&m), formula + 2 * h);
+        double billions = (double)formula / 1e9;
+        assert_true(billions > gpt[i].billions - gpt[i].tolerance);
+        assert_true(billions < gpt[i].billions + gpt[i].tolerance);
+    }
+}
+
+static void builtins_are_valid_and_named(void **state)
+{
+    (void)state;
+    assert_true(sp_model_builtin_count() >= 16);
+    assert_null(sp_model_builtin_name(-1));
+    assert_null(sp_model_builtin_source(sp_model_builtin_count()));
+    for (int i = 0; i < sp_model_builtin_count(); i++) {
+        sp_model model = builtin(sp_model_builtin_name(i));
+        assert_string_equal(model.name, sp_model_builtin_name(i));
+        assert_true(strlen(sp_model_builtin_source(i)) > 10);
+        assert_int_equal(sp_model_check(&model, "builtin", "", NULL), SP_OK);
+    }
+}
+
+static void unknown_name_gets_the_nearest(void **state)
+{
+    (void)state;
+    sp_model model;
+    sp_error err;
+    sp_error_clear(&err);
+    assert_int_equal(sp_model_builtin("lama-13b", &model, &err), SP_ERR_CONTENT);
+    assert_string_equal(err.message[0], "unknown model 'lama-13b' (did you mean 'llama-13b'?)");
+    sp_error_clear(&err);
+    assert_int_equal(sp_model_builtin("transformer-xl", &model, &err), SP_ERR_CONTENT);
+    assert_string_equal(err.message[0], "unknown model 'transformer-xl'");
+}
+
+// Contents of the published config.json files and the parameter counts on their model pages.
+static void huggingface_configs(void **state)
+{
+    (void)state;
+    const struct {
+        const char *text;
+        int64_t parameters;
+    } configs[] = {
+        // meta-llama/Meta-Llama-3-8B
+        {"{\"architectures\":[\"LlamaForCausalLM\"],\"attention_bias\":false,\"hidden_act\":"
+         "\"silu\",\"hidden_size\":4096,\"intermediate_size\":14336,\"model_type\":\"llama\","
+         "\"num_attention_heads\":32,\"num_hidden_layers\":32,\"num_key_value_heads\":8,"
+         "\"rope_scaling\":null,\"tie_word_embeddings\":false,\"vocab_size\":128256}",
+         8030261248},
+        // mistralai/Mistral-7B-v0.1
+        {"{\"model_type\":\"mistral\",\"hidden_size\":4096,\"intermediate_size\":14336,"
+         "\"num_attention_heads\":32,\"num_hidden_layers\":32,\"num_key_value_heads\":8,"
+         "\"sliding_window\":4096,\"vocab_size\":32000}",
+         7241732096},
+        // Qwen/Qwen2-7B: biases on q, k and v
+        {"{\"model_type\":\"qwen2\",\"hidden_size\":3584,\"intermediate_size\":18944,"
+         "\"num_attention_heads\":28,\"num_hidden_layers\":28,\"num_key_value_heads\":4,"
+         "\"tie_word_embeddings\":false,\"vocab_size\":152064}",
+         7615616512},
+        // Qwen/Qwen2-0.5B: tied
+        {"{\"model_type\":\"qwen2\",\"hidden_size\":896,\"intermediate_size\":4864,"
+         "\"num_attention_heads\":14,\"num_hidden_layers\":24,\"num_key_value_heads\":2,"
+         "\"tie_word_embeddings\":true,\"vocab_size\":151936}",
+         494032768},
+        // Qwen/Qwen3-0.6B: 16 heads of 128 on a width of 1024, norms of q and k, tied
+        {"{\"model_type\":\"qwen3\",\"attention_bias\":false,\"head_dim\":128,\"hidden_size\":1024,"
+         "\"intermediate_size\":3072,\"num_attention_heads\":16,\"num_hidden_layers\":28,"
+         "\"num_key_value_heads\":8,\"tie_word_embeddings\":true,\"vocab_size\":151936}",
+         596049920},
+        // mistralai/Mixtral-8x7B-v0.1
+        {"{\"model_type\":\"mixtral\",\"hidden_size\":4096,\"intermediate_size\":14336,"
+         "\"num_attention_heads\":32,\"num_experts_per_tok\":2,\"num_hidden_layers\":32,"
+         "\"num_key_value_heads\":8,\"num_local_experts\":8,\"vocab_size\":32000}",
+         46702792704},
+        // openai-community/gpt2
+        {"{\"model_type\":\"gpt2\",\"activation_function\":\"gelu_new\",\"n_ctx\":1024,"
+         "\"n_embd\":768,\"n_head\":12,\"n_layer\":12,\"n_positions\":1024,\"vocab_size\":50257}",
+         124439808},
+        // EleutherAI/gpt-neox-20b (arXiv 2204.06745, table 1)
+        {"{\"model_type\":\"gpt_neox\",\"hidden_size\":6144,\"intermediate_size\":24576,"
+         "\"num_attention_heads\":64,\"num_hidden_layers\":44,\"tie_word_embeddings\":false,"
+         "\"vocab_size\":50432}",
+         20554567680},
+        // EleutherAI/pythia-70m
+        {"{\"model_type\":\"gpt_neox\",\"hidden_size\":512,\"intermediate_size\":2048,"
+         "\"num_attention_heads\":8,\"num_hidden_layers\":6,\"vocab_size\":50304}",
+         70426624},
+    };
+    for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++) {
+        sp_model model = from_hf(configs[i].text);
+        assert_int_equal(sp_model_parameters(&model), configs[i].parameters);
+    }
+}
+
+// 31 two-byte characters after one byte fill the 63 bytes of a name exactly; the 32nd is left out.
+// After two bytes the 31st would be cut in half.
+static void long_names_are_cut_between_characters(void **state)
+{
+    (void)state;
+    for (int ascii = 1; ascii <= 2; ascii++) {
+        char text[400] = "{\"model_type\":\"gpt2\",\"n_layer\":1,\"n_embd\":8,\"n_head\":1,"
+                         "\"vocab_size\":9,\"_name_or_path\":\"";
+        strcat(text, ascii == 1 ? "a" : "ab");
+        for (int i = 0; i < 32; i++) {
+            strcat(text, "\xc3\xa9");
+        }
+        strcat(text, "\"}");
+        sp_model model = from_hf(text);
+        assert_int_equal(strlen(model.name), ascii == 1 ? 63 : 62);
+        json_t *name = json_string(model.name);
+        assert_non_null(name);
+        json_decref(name);
+    }
+}
+
+static void huggingface_errors_name_key_and_file(void **state)
+{
+    (void)state;
+    sp_model model;
+    sp_error err;
+    assert_int_equal(read_text("{\"model_type\":\"llama\",\"hidden_size\":64,"
+                               "\"num_attention_heads\":4,\"vocab_size\":10}",
+                               &model, &err),
+                     SP_ERR_CONTENT);
+    assert_int_equal(err.count, 2);
+    assert_string_equal(err.message[0], "config.json: key 'num_hidden_layers' is missing");
+    assert_string_equal(err.message[1], "config.json: key 'intermediate_size' is missing");
+
+    assert_int_equal(read_text("{}", &model, &err), SP_ERR_CONTENT);
+    assert_string_equal(err.message[0], "config.json: key 'model_type' is missing");
+    assert_int_equal(read_text("[1]", &model, &err), SP_ERR_CONTENT);
+
+    assert_int_equal(read_text("{\"model_type\":\"qwen4\"}", &model, &err), SP_ERR_CONTENT);
+    assert_non_null(strstr(err.message[0], "config.json: model_type: expected one of"));
+    assert_non_null(strstr(err.message[0], "did you mean \"qwen"));
+
+    const char *bias = "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_attention_heads\":4,"
+                       "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,"
+                       "\"attention_bias\":true}";
+    assert_int_equal(read_text(bias, &model, &err), SP_ERR_CONTENT);
+    assert_string_equal(err.message[0], "config.json: attention_bias: biases on the attention "
+                                        "alone are not supported");
+
+    const char *odd = "{\"model_type\":\"llama\",\"hidden_size\":65,\"num_attention_heads\":4,"
+                      "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128}";
+    assert_int_equal(read_text(odd, &model, &err), SP_ERR_CONTENT);
+    assert_non_null(strstr(err.message[0], "config.json: num_attention_heads: 4 heads"));
+
+    sp_error_clear(&err);
+    assert_int_equal(sp_model_read_hf("/nonexistent/config.json", &model, &err), SP_ERR_IO);
+}
+
+static void object_from(const char *text, sp_model *model, sp_error *err)
+{
+    json_t *root = NULL;
+    sp_error_clear(err);
+    assert_int_equal(sp_json_read_text(text, strlen(text), "scenario.json", &root, err), SP_OK);
+    sp_object object;
+    sp_object_begin(&object, root, "scenario.json", "model", err);
+    sp_model_from_object(&object, model);
+    json_decref(root);
+}
+
+static void scenario_object(void **state)
+{
+    (void)state;
+    sp_model model;
+    sp_error err;
+    object_from("{\"layers\":32,\"hidden\":4096,\"ffn\":11008,\"heads\":32,\"vocab\":32000}",
+                &model, &err);
+    assert_int_equal(err.count, 0);
+    assert_int_equal(sp_model_parameters(&model), 6738415616); // Llama-2 7B
+
+    object_from("{\"layers\":12,\"hidden\":768,\"heads\":12,\"vocab\":50257,\"max_positions\":1024,"
+                "\"activation\":\"gelu\",\"norm\":\"layernorm\",\"positional\":\"learned\","
+                "\"tied_embeddings\":true,\"bias\":true}",
+                &model, &err);
+    assert_int_equal(err.count, 0);
+    assert_int_equal(sp_model_parameters(&model), 124439808); // GPT-2
+
+    object_from("{\"layers\":0,\"hidden\":64,\"heads\":\"four\",\"vocabulary\":1}", &model, &err);
+    assert_int_equal(err.status, SP_ERR_CONTENT);
+    assert_string_equal(err.message[0], "scenario.json: model: key 'vocab' is missing");
+    assert_int_equal(err.count, 5);
+
+    object_from("{\"layers\":1,\"hidden\":64,\"heads\":4,\"kv_heads\":3,\"vocab\":8,\"ffn\":8}",
+                &model, &err);
+    assert_string_equal(err.message[0], "scenario.json: model.kv_heads: 3 key and value heads do "
+                                        "not divide 4 query heads");
+}
+
+static void oversized_model_is_refused(void **state)
+{
+    (void)state;
+    sp_model model = builtin("mixtral-8x7b");
+    model.layers = 4096;
+    model.hidden = 1 << 18;
+    model.ffn = 1 << 21;
+    model.experts = 1024;
+    sp_error err;
+    sp_error_clear(&err);
+    assert_int_equal(sp_model_check(&model, "x.json", "model", &err), SP_ERR_CONTENT);
+    assert_string_equal(err.message[0], "x.json: model: more than 2^50 parameters");
+    model.layers = 1 << 20;
+    sp_error_clear(&err);
+    assert_int_equal(sp_model_check(&model, "x.json", "model", &err), SP_ERR_CONTENT);
+    assert_non_null(strstr(err.message[0], "x.json: model.layers: expected an integer from 1"));
+}
+
+// Korthikanti et al., arXiv 2205.05198, appendix A: 24*b*s*h^2 + 4*b*s^2*h forward per layer and
+// 2*b*s*h*V for the logits, all pairs counted. (GPT-3 175B at its s = 2048.)
+static void forward_flops_follow_the_closed_form(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 11);
+    sp_model model = builtin("gpt-175b");
+    double h = 12288.0;
+    for (int i = 0; i < 100; i++) {
+        double s = (double)(1 + sp_prng_below(&prng, 8192));
+        double layer = 24.0 * s * h * h + 4.0 * s * s * h;
+        double expected = 96.0 * layer + 2.0 * s * h * 51200.0;
+        double counted = sp_model_forward_flops(&model, s, 2.0 * s * s);
+        assert_true(counted > expected * (1.0 - 1e-12) && counted < expected * (1.0 + 1e-12));
+    }
+}
+
+// Mixtral 8x7B runs 12.88e9 parameters per token (arXiv 2401.04088: "13B active"), of which the
+// token table (131e6), the norms and the router's share cost no or few FLOPs.
+static void experts_count_by_use(void **state)
+{
+    (void)state;
+    sp_model model = builtin("mixtral-8x7b");
+    double active = sp_model_forward_flops(&model, 1.0, 0.0) / 2.0;
+    assert_true(active > 12.7e9 && active < 12.9e9);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(published_parameters_of_builtins),
+    cmocka_unit_test(gpt_parameters_follow_megatron_formula),
+    cmocka_unit_test(builtins_are_valid_and_named),
+    cmocka_unit_test(unknown_name_gets_the_nearest),
+    cmocka_unit_test(huggingface_configs),
+    cmocka_unit_test(long_names_are_cut_between_characters),
+    cmocka_unit_test(huggingface_errors_name_key_and_file),
+    cmocka_unit_test(scenario_object),
+    cmocka_unit_test(oversized_model_is_refused),
+    cmocka_unit_test(forward_flops_follow_the_closed_form),
+    cmocka_unit_test(experts_count_by_use),
+};
+
+SP_TEST_MAIN(tests)
