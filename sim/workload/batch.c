@@ -1,0 +1,327 @@
+#include "sim/workload/batch.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+
+// Of samples drawn from a distribution at least this share must fit into the context.
+#define LEAST_SHARE_KEPT 1e-4
+
+// A sample on its way into a batch.
+typedef struct sample {
+    int64_t id;
+    int64_t tokens;
+    bool truncated;
+    bool second_pass; // or a later one
+    int64_t dropped;  // samples dropped so far, of a distribution
+} sample;
+
+typedef struct sampler {
+    const sp_workload_spec *spec;
+    sp_prng prng;
+    uint32_t *order; // permutation of a shuffled list
+    size_t position; // in the list or the permutation
+    bool second_pass;
+    int64_t drawn; // running number of drawn samples
+    int64_t dropped;
+} sampler;
+
+static sp_status check_spec(const sp_workload_spec *spec, sp_error *err);
+static sp_status check_context(const sp_workload_spec *spec, int64_t *dropped, sp_error *err);
+static sp_status sampler_init(sampler *from, const sp_workload_spec *spec, sp_error *err);
+static sample next_sample(sampler *from);
+static sp_status fill_batch(sampler *from, sample *pending, sp_batches *batches, sp_batch *batch,
+                            sp_error *err);
+
+void sp_batch_fini(sp_batch *batch)
+{
+    sp_i_free(batch->ids);
+    sp_i_free(batch->tokens);
+    *batch = (sp_batch){0};
+}
+
+void sp_batches_fini(sp_batches *batches)
+{
+    for (int i = 0; i < batches->count; i++) {
+        sp_batch_fini(&batches->batch[i]);
+    }
+    sp_i_free(batches->batch);
+    *batches = (sp_batches){0};
+}
+
+sp_status sp_batches_make(const sp_workload_spec *spec, sp_batches *batches, sp_error *err)
+{
+    *batches = (sp_batches){0};
+    sampler from = {0};
+    sp_status status = check_spec(spec, err);
+    if (status == SP_OK) {
+        status = check_context(spec, &batches->dropped, err);
+    }
+    if (status == SP_OK) {
+        status = sampler_init(&from, spec, err);
+    }
+    if (status != SP_OK) {
+        goto out;
+    }
+    batches->batch = sp_i_calloc((size_t)spec->batches, sizeof *batches->batch);
+    if (batches->batch == NULL) {
+        status = sp_error_no_memory(err, "batches");
+        goto out;
+    }
+    batches->count = spec->batches;
+    sample pending = next_sample(&from);
+    for (int i = 0; i < spec->batches && status == SP_OK; i++) {
+        status = fill_batch(&from, &pending, batches, &batches->batch[i], err);
+    }
+    if (spec->context > 0) {
+        batches->context = spec->context;
+    }
+out:
+    sp_i_free(from.order);
+    if (status != SP_OK) {
+        sp_batches_fini(batches);
+    }
+    return status;
+}
+
+static const char *source_of(const sp_workload_spec *spec)
+{
+    return spec->source != NULL ? spec->source : "workload";
+}
+
+static sp_status check_spec(const sp_workload_spec *spec, sp_error *err)
+{
+    int sources =
+        (spec->lengths != NULL) + (spec->distribution != NULL) + (spec->uniform_tokens > 0);
+    if (sources != 1) {
+        return sp_error_set(err, SP_ERR_USAGE, "%s: expected one source of lengths, got %d",
+                            source_of(spec), sources);
+    }
+    if ((spec->samples_per_batch > 0) == (spec->tokens_per_batch > 0)) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "%s: expected either samples_per_batch or tokens_per_batch",
+                            source_of(spec));
+    }
+    if (spec->batches < 1) {
+        return sp_error_set(err, SP_ERR_USAGE, "%s: expected at least 1 batch, got %d",
+                            source_of(spec), spec->batches);
+    }
+    return SP_OK;
+}
+
+static sp_status too_long(const sp_workload_spec *spec, const char *where, int64_t tokens,
+                          sp_error *err)
+{
+    return sp_error_in(err, SP_ERR_CONTENT, source_of(spec), where,
+                       "%lld tokens are more than the context of %lld", (long long)tokens,
+                       (long long)spec->context);
+}
+
+static sp_status check_list(const sp_workload_spec *spec, int64_t *dropped, sp_error *err)
+{
+    const sp_lengths *lengths = spec->lengths;
+    if (lengths->count == 0) {
+        return sp_error_set(err, SP_ERR_CONTENT, "%s: holds no lengths", source_of(spec));
+    }
+    if (spec->context <= 0 || spec->over_length == SP_OVER_TRUNCATE) {
+        return SP_OK;
+    }
+    for (size_t i = 0; i < lengths->count; i++) {
+        if (lengths->tokens[i] <= spec->context) {
+            continue;
+        }
+        if (spec->over_length == SP_OVER_ERROR) {
+            char where[40];
+            snprintf(where, sizeof where, "sample %zu", i);
+            return too_long(spec, where, lengths->tokens[i], err);
+        }
+        (*dropped)++;
+    }
+    if ((size_t)*dropped == lengths->count) {
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "%s: no sample is left: all %zu are longer than the context of %lld",
+                            source_of(spec), lengths->count, (long long)spec->context);
+    }
+    return SP_OK;
+}
+
+// Share of a distribution's samples that fit into the context.
+static double share_kept(const sp_distribution *distribution, int64_t context)
+{
+    double kept = 0;
+    double over = 1;
+    for (int i = 0; i < 53; i++) {
+        double middle = kept + (over - kept) / 2;
+        if (sp_distribution_quantile(distribution, middle) <= context) {
+            kept = middle;
+        } else {
+            over = middle;
+        }
+    }
+    return kept;
+}
+
+static sp_status check_distribution(const sp_workload_spec *spec, sp_error *err)
+{
+    if (spec->context <= 0 || spec->over_length == SP_OVER_TRUNCATE) {
+        return SP_OK;
+    }
+    int64_t longest = sp_distribution_quantile(spec->distribution, nextafter(1, 0));
+    if (spec->over_length == SP_OVER_ERROR && longest > spec->context) {
+        return too_long(spec, "the longest sample", longest, err);
+    }
+    if (longest > spec->context &&
+        share_kept(spec->distribution, spec->context) < LEAST_SHARE_KEPT) {
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "%s: no sample is left: fewer than one in %.0f fits into the context "
+                            "of %lld",
+                            source_of(spec), 1 / LEAST_SHARE_KEPT, (long long)spec->context);
+    }
+    return SP_OK;
+}
+
+// Settles, before anything is drawn, that samples are left; *dropped counts those of a list that
+// are not.
+static sp_status check_context(const sp_workload_spec *spec, int64_t *dropped, sp_error *err)
+{
+    if (spec->lengths != NULL) {
+        return check_list(spec, dropped, err);
+    }
+    if (spec->distribution != NULL) {
+        return check_distribution(spec, err);
+    }
+    if (spec->context > 0 && spec->uniform_tokens > spec->context &&
+        spec->over_length != SP_OVER_TRUNCATE) {
+        return too_long(spec, "every sample", spec->uniform_tokens, err);
+    }
+    return SP_OK;
+}
+
+static sp_status sampler_init(sampler *from, const sp_workload_spec *spec, sp_error *err)
+{
+    *from = (sampler){.spec = spec};
+    sp_prng_seed(&from->prng, spec->seed);
+    if (spec->lengths == NULL || spec->order == SP_ORDER_FILE) {
+        return SP_OK;
+    }
+    size_t count = spec->lengths->count;
+    if (count > UINT32_MAX) {
+        return sp_error_set(err, SP_ERR_LIMIT, "%s: %zu lengths are more than the %lu shuffled",
+                            source_of(spec), count, (unsigned long)UINT32_MAX);
+    }
+    // Half the size of the list; only as much of it is shuffled as is drawn.
+    from->order = sp_i_malloc(count * sizeof *from->order);
+    if (from->order == NULL) {
+        return sp_error_no_memory(err, "order of the samples");
+    }
+    for (size_t i = 0; i < count; i++) {
+        from->order[i] = (uint32_t)i;
+    }
+    return SP_OK;
+}
+
+// The next position in the list. A shuffle goes on from one pass to the next: each pass is a
+// Fisher-Yates shuffle, and any starting order serves that.
+static size_t next_position(sampler *from)
+{
+    size_t count = from->spec->lengths->count;
+    if (from->position == count) {
+        from->position = 0;
+        from->second_pass = true;
+    }
+    size_t at = from->position++;
+    if (from->order == NULL) {
+        return at;
+    }
+    size_t other = at + (size_t)sp_prng_below(&from->prng, count - at);
+    uint32_t chosen = from->order[other];
+    from->order[other] = from->order[at];
+    from->order[at] = chosen;
+    return chosen;
+}
+
+// One sample before the context is looked at.
+static sample draw(sampler *from)
+{
+    const sp_workload_spec *spec = from->spec;
+    if (spec->lengths != NULL) {
+        size_t position = next_position(from);
+        return (sample){.id = (int64_t)position, .tokens = spec->lengths->tokens[position]};
+    }
+    if (spec->distribution != NULL) {
+        return (sample){.id = from->drawn,
+                        .tokens = sp_distribution_sample(spec->distribution, &from->prng)};
+    }
+    return (sample){.id = from->drawn, .tokens = spec->uniform_tokens};
+}
+
+static sample next_sample(sampler *from)
+{
+    const sp_workload_spec *spec = from->spec;
+    sample drawn = draw(from);
+    if (spec->context > 0 && spec->over_length == SP_OVER_DROP) {
+        while (drawn.tokens > spec->context) {
+            from->dropped += spec->distribution != NULL;
+            drawn = draw(from);
+        }
+    }
+    drawn.truncated = spec->context > 0 && drawn.tokens > spec->context;
+    drawn.tokens = drawn.truncated ? spec->context : drawn.tokens;
+    drawn.second_pass = from->second_pass;
+    drawn.dropped = from->dropped;
+    from->drawn++;
+    return drawn;
+}
+
+static sp_status reserve(sp_batch *batch, size_t *capacity, size_t needed, sp_error *err)
+{
+    size_t ids_capacity = *capacity;
+    size_t tokens_capacity = *capacity;
+    void *ids = batch->ids;
+    void *tokens = batch->tokens;
+    bool made = sp_i_reserve(&ids, &ids_capacity, needed, sizeof *batch->ids) &&
+                sp_i_reserve(&tokens, &tokens_capacity, needed, sizeof *batch->tokens);
+    batch->ids = ids;
+    batch->tokens = tokens;
+    *capacity = tokens_capacity;
+    return made ? SP_OK : sp_error_no_memory(err, "samples of a batch");
+}
+
+static bool has_room(const sp_workload_spec *spec, const sp_batch *batch, const sample *next)
+{
+    if (spec->samples_per_batch > 0) {
+        return batch->count < (uint64_t)spec->samples_per_batch;
+    }
+    return batch->count == 0 || next->tokens <= spec->tokens_per_batch - batch->total_tokens;
+}
+
+// Puts samples into the batch while they fit; `pending` is the one that comes next.
+static sp_status fill_batch(sampler *from, sample *pending, sp_batches *batches, sp_batch *batch,
+                            sp_error *err)
+{
+    const sp_workload_spec *spec = from->spec;
+    size_t capacity = 0;
+    // The list's dropped samples are counted once, those of a distribution as they are drawn.
+    bool count_dropped = spec->distribution != NULL;
+    while (has_room(spec, batch, pending)) {
+        size_t wanted =
+            spec->samples_per_batch > 0 ? (size_t)spec->samples_per_batch : batch->count + 1;
+        if (batch->count == capacity) {
+            sp_status status = reserve(batch, &capacity, wanted, err);
+            if (status != SP_OK) {
+                return status;
+            }
+        }
+        batch->ids[batch->count] = pending->id;
+        batch->tokens[batch->count++] = pending->tokens;
+        batch->total_tokens += pending->tokens;
+        batches->context = pending->tokens > batches->context ? pending->tokens : batches->context;
+        batches->truncated += pending->truncated;
+        batches->wrapped = batches->wrapped || pending->second_pass;
+        batches->dropped = count_dropped ? pending->dropped : batches->dropped;
+        *pending = next_sample(from);
+    }
+    return SP_OK;
+}

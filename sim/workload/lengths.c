@@ -1,0 +1,218 @@
+#include "sim/workload/lengths.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "sim/base/alloc.h"
+#include "sim/workload/length_reader_internal.h"
+
+enum { FIRST_CAPACITY = 1024 };
+
+void sp_lengths_fini(sp_lengths *lengths)
+{
+    sp_i_free(lengths->tokens);
+    *lengths = (sp_lengths){0};
+}
+
+static sp_status resize(sp_lengths *lengths, size_t capacity, sp_error *err)
+{
+    if (capacity > SIZE_MAX / sizeof *lengths->tokens) {
+        return sp_error_no_memory(err, "lengths");
+    }
+    int64_t *resized = sp_i_realloc(lengths->tokens, capacity * sizeof *resized);
+    if (resized == NULL) {
+        return sp_error_no_memory(err, "lengths");
+    }
+    lengths->tokens = resized;
+    lengths->capacity = capacity;
+    return SP_OK;
+}
+
+sp_status sp_i_lengths_reserve(sp_lengths *lengths, size_t count, sp_error *err)
+{
+    return count > lengths->capacity ? resize(lengths, count, err) : SP_OK;
+}
+
+sp_status sp_lengths_append(sp_lengths *lengths, int64_t tokens, sp_error *err)
+{
+    if (lengths->count == lengths->capacity) {
+        // By an eighth: a list of 100 million must not hold half of itself in reserve.
+        size_t grown = lengths->capacity + lengths->capacity / 8;
+        sp_status status = resize(lengths, grown < FIRST_CAPACITY ? FIRST_CAPACITY : grown, err);
+        if (status != SP_OK) {
+            return status;
+        }
+    }
+    lengths->tokens[lengths->count++] = tokens;
+    return SP_OK;
+}
+
+static sp_i_length_format format_of_name(const char *path)
+{
+    static const struct {
+        const char *suffix;
+        sp_i_length_format format;
+    } suffixes[] = {
+        {".txt", SP_I_LENGTHS_TEXT},     {".csv", SP_I_LENGTHS_CSV},
+        {".tsv", SP_I_LENGTHS_TSV},      {".jsonl", SP_I_LENGTHS_JSONL},
+        {".ndjson", SP_I_LENGTHS_JSONL}, {".json", SP_I_LENGTHS_JSON},
+        {".npy", SP_I_LENGTHS_NPY},      {".idx", SP_I_LENGTHS_MEGATRON},
+    };
+    const char *dot = strrchr(path, '.');
+    for (size_t i = 0; dot != NULL && i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        const char *suffix = suffixes[i].suffix;
+        size_t n = strlen(suffix);
+        size_t same = 0;
+        while (same < n) {
+            char c = dot[same];
+            char lower = c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+            if (lower != suffix[same]) {
+                break;
+            }
+            same++;
+        }
+        if (same == n && dot[n] == '\0') {
+            return suffixes[i].format;
+        }
+    }
+    return SP_I_LENGTHS_ANY;
+}
+
+sp_status sp_lengths_read(const char *path, const char *column, sp_lengths *lengths, sp_error *err)
+{
+    *lengths = (sp_lengths){0};
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+    }
+    struct stat info;
+    sp_status status;
+    if (fstat(fileno(file), &info) == 0 && S_ISDIR(info.st_mode)) {
+        status = sp_error_set(err, SP_ERR_IO, "%s: is a directory", path);
+    } else {
+        status = sp_i_lengths_read_stream(file, format_of_name(path), path, column, lengths, err);
+    }
+    fclose(file);
+    return status;
+}
+
+static bool begins_with(const sp_i_reader *reader, const char *magic, size_t n)
+{
+    return reader->end - reader->begin >= n &&
+           memcmp(reader->buffer + reader->begin, magic, n) == 0;
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+static char first_letter(const sp_i_reader *reader)
+{
+    for (size_t i = reader->begin; i < reader->end; i++) {
+        if (!is_space(reader->buffer[i])) {
+            return reader->buffer[i];
+        }
+    }
+    return '\0';
+}
+
+// Text, CSV or TSV, by the first line that is neither blank nor a comment.
+static sp_i_length_format format_of_line(const sp_i_reader *reader)
+{
+    const char *at = reader->buffer + reader->begin;
+    const char *end = reader->buffer + reader->end;
+    while (at < end && (is_space(*at) || *at == '#')) {
+        const char *newline = *at == '#' ? memchr(at, '\n', (size_t)(end - at)) : at;
+        at = newline == NULL ? end : newline + 1;
+    }
+    const char *newline = memchr(at, '\n', (size_t)(end - at));
+    size_t n = (size_t)((newline == NULL ? end : newline) - at);
+    if (memchr(at, '\t', n) != NULL) {
+        return SP_I_LENGTHS_TSV;
+    }
+    return memchr(at, ',', n) != NULL ? SP_I_LENGTHS_CSV : SP_I_LENGTHS_TEXT;
+}
+
+static sp_i_length_format format_of_content(const sp_i_reader *reader)
+{
+    if (begins_with(reader, "\x93NUMPY", 6)) {
+        return SP_I_LENGTHS_NPY;
+    }
+    if (begins_with(reader, "MMIDIDX", 7)) {
+        return SP_I_LENGTHS_MEGATRON;
+    }
+    switch (first_letter(reader)) {
+    case '[':
+        return SP_I_LENGTHS_JSON;
+    case '{':
+        return SP_I_LENGTHS_JSONL;
+    default:
+        return format_of_line(reader);
+    }
+}
+
+static sp_status read_as(sp_i_reader *reader, sp_i_length_format format)
+{
+    if (begins_with(reader, "\x1f\x8b", 2)) {
+        return sp_error_set(reader->err, SP_ERR_CONTENT,
+                            "%s: is compressed (gzip): unpack it first", reader->source);
+    }
+    if (begins_with(reader, "\xef\xbb\xbf", 3)) {
+        reader->begin += 3;
+    }
+    if (format == SP_I_LENGTHS_ANY) {
+        format = format_of_content(reader);
+    }
+    switch (format) {
+    case SP_I_LENGTHS_CSV:
+        return sp_i_lengths_read_csv(reader);
+    case SP_I_LENGTHS_TSV:
+        return sp_i_lengths_read_tsv(reader);
+    case SP_I_LENGTHS_JSON:
+        // JSON lines often carry the name .json.
+        return first_letter(reader) == '[' ? sp_i_lengths_read_json(reader)
+                                           : sp_i_lengths_read_jsonl(reader);
+    case SP_I_LENGTHS_JSONL:
+        return sp_i_lengths_read_jsonl(reader);
+    case SP_I_LENGTHS_NPY:
+        return sp_i_lengths_read_npy(reader);
+    case SP_I_LENGTHS_MEGATRON:
+        return sp_i_lengths_read_megatron(reader);
+    case SP_I_LENGTHS_TEXT:
+    case SP_I_LENGTHS_ANY:
+        break;
+    }
+    return sp_i_lengths_read_text(reader);
+}
+
+sp_status sp_i_lengths_read_stream(FILE *stream, sp_i_length_format format, const char *source,
+                                   const char *column, sp_lengths *lengths, sp_error *err)
+{
+    *lengths = (sp_lengths){0};
+    sp_i_reader reader = {
+        .stream = stream, .source = source, .column = column, .lengths = lengths, .err = err};
+    sp_status status = sp_i_reader_init(&reader);
+    if (status != SP_OK) {
+        goto out;
+    }
+    status = read_as(&reader, format);
+    if (status == SP_OK && reader.refused > 0) {
+        status = SP_ERR_CONTENT;
+    }
+    if (status == SP_OK && lengths->count == 0) {
+        status = sp_error_set(err, SP_ERR_CONTENT, "%s: holds no lengths", source);
+    }
+    if (status == SP_OK && lengths->count < lengths->capacity) {
+        status = resize(lengths, lengths->count, err);
+    }
+out:
+    sp_i_reader_fini(&reader);
+    if (status != SP_OK) {
+        sp_lengths_fini(lengths);
+    }
+    return status;
+}

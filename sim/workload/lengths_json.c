@@ -1,0 +1,241 @@
+// JSON lines (an object with the length under one key, or a bare number, per line) and the flat
+// JSON array, which is scanned by hand so that the whole of it never stands in memory.
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+#include "sim/base/json.h"
+#include "sim/workload/length_reader_internal.h"
+
+enum {
+    KEYS = 64,      // keys of the first object that are looked at
+    KEY_BYTES = 64, // longest key chosen when none is given
+    NUMBER = 64,    // longest number
+};
+
+static sp_status take_value(sp_i_reader *reader, const json_t *value)
+{
+    double number = json_is_number(value) ? json_number_value(value) : 0;
+    bool whole = number == floor(number);
+    if (whole && number >= 1 && number <= SP_MAX_LENGTH_TOKENS) {
+        return sp_lengths_append(reader->lengths, (int64_t)number, reader->err);
+    }
+    char found[SP_I_QUOTE];
+    if (json_is_number(value) && whole && fabs(number) < 1e15) {
+        snprintf(found, sizeof found, "%.0f", number);
+    } else {
+        sp_json_quote(value, found, sizeof found);
+    }
+    return sp_i_refuse(reader, NULL, found);
+}
+
+// The key of the lengths, by the first object.
+static sp_status choose_key(sp_i_reader *reader, json_t *object, char key[KEY_BYTES])
+{
+    const char *names[KEYS];
+    int count = 0;
+    for (void *at = json_object_iter(object); at != NULL && count < KEYS;
+         at = json_object_iter_next(object, at)) {
+        names[count++] = json_object_iter_key(at);
+    }
+    int chosen = 0;
+    sp_status status = sp_i_choose_column(reader, "key", names, count, &chosen);
+    if (status != SP_OK) {
+        return status;
+    }
+    if (strlen(names[chosen]) >= KEY_BYTES) {
+        return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
+                           "the key is longer than %d bytes", KEY_BYTES - 1);
+    }
+    memcpy(key, names[chosen], strlen(names[chosen]) + 1);
+    return SP_OK;
+}
+
+// *key is NULL until the first object.
+static sp_status take_line(sp_i_reader *reader, json_t *root, const char **key,
+                           char chosen[KEY_BYTES])
+{
+    if (!json_is_object(root)) {
+        if (*key == NULL && json_is_number(root)) {
+            return take_value(reader, root);
+        }
+        char found[SP_I_QUOTE];
+        sp_json_quote(root, found, sizeof found);
+        return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
+                           "expected an object, got %s", found);
+    }
+    const json_t *value = *key == NULL ? NULL : json_object_get(root, *key);
+    if (value != NULL) {
+        return take_value(reader, value);
+    }
+    if (*key != NULL) {
+        return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
+                           "no key '%s'", *key);
+    }
+    sp_status status = choose_key(reader, root, chosen);
+    if (status != SP_OK) {
+        return status;
+    }
+    *key = chosen;
+    return take_value(reader, json_object_get(root, chosen));
+}
+
+static bool is_space(int c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+sp_status sp_i_lengths_read_jsonl(sp_i_reader *reader)
+{
+    char chosen[KEY_BYTES];
+    const char *key = NULL;
+    for (;;) {
+        const char *line = NULL;
+        size_t n = 0;
+        sp_status status = sp_i_reader_line(reader, '\0', &line, &n);
+        if (status != SP_OK || line == NULL) {
+            return status;
+        }
+        while (n > 0 && is_space(line[n - 1])) {
+            n--;
+        }
+        if (n == 0) {
+            continue;
+        }
+        // Integers as reals, since other keys (hashes) may hold more than 63 bits; lengths are
+        // exact all the same.
+        json_error_t error;
+        json_t *root = json_loadb(line, n,
+                                  JSON_REJECT_DUPLICATES | JSON_DECODE_ANY |
+                                      JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL,
+                                  &error);
+        if (root == NULL) {
+            return sp_error_at(reader->err, SP_ERR_SYNTAX, reader->source, reader->line,
+                               error.column, "%s", error.text);
+        }
+        status = take_line(reader, root, &key, chosen);
+        json_decref(root);
+        if (status != SP_OK) {
+            return status;
+        }
+    }
+}
+
+typedef struct array_scanner {
+    sp_i_reader *reader;
+    sp_status status; // of the last read from the stream
+    long line, column;
+} array_scanner;
+
+enum { END = -1 };
+
+// The byte at the position; END behind the last one and after a read error.
+static int peek(array_scanner *scanner)
+{
+    sp_i_reader *reader = scanner->reader;
+    if (reader->begin == reader->end && scanner->status == SP_OK) {
+        scanner->status = sp_i_reader_fill(reader);
+    }
+    if (scanner->status != SP_OK || reader->begin == reader->end) {
+        return END;
+    }
+    return (unsigned char)reader->buffer[reader->begin];
+}
+
+static void skip(array_scanner *scanner)
+{
+    if (scanner->reader->buffer[scanner->reader->begin++] == '\n') {
+        scanner->line++;
+        scanner->column = 1;
+    } else {
+        scanner->column++;
+    }
+}
+
+static int peek_past_space(array_scanner *scanner)
+{
+    int c = peek(scanner);
+    while (is_space(c)) {
+        skip(scanner);
+        c = peek(scanner);
+    }
+    return c;
+}
+
+static sp_status unexpected(array_scanner *scanner, const char *expected)
+{
+    if (scanner->status != SP_OK) {
+        return scanner->status;
+    }
+    sp_i_reader *reader = scanner->reader;
+    int c = peek(scanner);
+    if (c == END) {
+        return sp_error_at(reader->err, SP_ERR_SYNTAX, reader->source, scanner->line,
+                           scanner->column, "expected %s, got the end of the file", expected);
+    }
+    char quoted[SP_I_QUOTE];
+    sp_i_quote(&(char){(char)c}, 1, quoted);
+    return sp_error_at(reader->err, SP_ERR_SYNTAX, reader->source, scanner->line, scanner->column,
+                       "expected %s, got '%s'", expected, quoted);
+}
+
+// Takes the element that begins at the position.
+static sp_status take_element(array_scanner *scanner, int64_t index)
+{
+    char text[NUMBER];
+    size_t n = 0;
+    int c = peek(scanner);
+    bool nested = c == '"' || c == '{' || c == '[';
+    while (c != END && c != ',' && c != ']' && !is_space(c) && n < sizeof text) {
+        text[n++] = (char)c;
+        skip(scanner);
+        c = peek(scanner);
+    }
+    if (scanner->status != SP_OK) {
+        return scanner->status;
+    }
+    if (n == 0) {
+        return unexpected(scanner, "a number");
+    }
+    int64_t tokens = 0;
+    if (n < sizeof text && sp_i_parse_length(text, n, &tokens)) {
+        return sp_lengths_append(scanner->reader->lengths, tokens, scanner->reader->err);
+    }
+    char where[32];
+    char found[SP_I_QUOTE];
+    snprintf(where, sizeof where, "[%lld]", (long long)index);
+    sp_i_quote(text, n, found);
+    sp_status status = sp_i_refuse(scanner->reader, where, found);
+    // Where a string or a nested value ends is not followed, so the next element is not known.
+    return nested || n == sizeof text ? SP_ERR_CONTENT : status;
+}
+
+sp_status sp_i_lengths_read_json(sp_i_reader *reader)
+{
+    array_scanner scanner = {.reader = reader, .line = 1, .column = 1};
+    if (peek_past_space(&scanner) != '[') {
+        return unexpected(&scanner, "'['");
+    }
+    skip(&scanner);
+    int c = peek_past_space(&scanner);
+    for (int64_t index = 0; c != ']' || index > 0; index++) {
+        sp_status status = take_element(&scanner, index);
+        if (status != SP_OK) {
+            return status;
+        }
+        c = peek_past_space(&scanner);
+        if (c == ']') {
+            break;
+        }
+        if (c != ',') {
+            return unexpected(&scanner, "',' or ']'");
+        }
+        skip(&scanner);
+        c = peek_past_space(&scanner);
+    }
+    skip(&scanner);
+    if (peek_past_space(&scanner) != END || scanner.status != SP_OK) {
+        return unexpected(&scanner, "the end of the file");
+    }
+    return SP_OK;
+}

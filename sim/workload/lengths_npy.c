@@ -1,0 +1,310 @@
+// NumPy arrays (.npy, format versions 1.0 to 3.0; NumPy Enhancement Proposal 1 and
+// numpy/lib/format.py): a magic, a header that is a Python dictionary literal, the raw elements.
+#include <string.h>
+
+#include "sim/workload/length_reader_internal.h"
+
+enum {
+    MAGIC_BYTES = 8,            // "\x93NUMPY", major, minor
+    HEADER_BYTES_MAX = 1 << 16, // what numpy.load accepts by default is smaller still
+    TEXT = 64,
+};
+
+// A piece of the header.
+typedef struct npy_piece {
+    const char *at;
+    size_t bytes;
+} npy_piece;
+
+typedef struct npy_header {
+    npy_piece dtype;
+    npy_piece shape;
+    bool structured; // dtype is no single type
+    int dimensions;
+    uint64_t count; // of the first dimension
+    bool has_dtype, has_shape;
+} npy_header;
+
+static bool parse_header(const char *text, size_t n, npy_header *header);
+static sp_status read_elements(sp_i_reader *reader, uint64_t count, size_t element_bytes);
+
+static sp_status malformed(sp_i_reader *reader, const char *what)
+{
+    return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL, "%s", what);
+}
+
+// Takes version and header length off the buffer; *bytes is that of the dictionary.
+static sp_status read_preamble(sp_i_reader *reader, size_t *bytes)
+{
+    const char *at = reader->buffer + reader->begin;
+    size_t held = reader->end - reader->begin;
+    if (held < 6 || memcmp(at, "\x93NUMPY", 6) != 0) {
+        return malformed(reader, "is no NumPy array (expected it to begin with \"\\x93NUMPY\")");
+    }
+    if (held < MAGIC_BYTES + 4) {
+        return malformed(reader, "truncated: the header is not complete");
+    }
+    unsigned char major = (unsigned char)at[6];
+    if (major < 1 || major > 3) {
+        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
+                           "expected NumPy format version 1, 2 or 3, got %d", (int)major);
+    }
+    size_t size = major == 1 ? 2 : 4;
+    uint64_t length = sp_i_little_endian(at + MAGIC_BYTES, size);
+    if (length > HEADER_BYTES_MAX) {
+        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
+                           "expected a header of at most %d bytes, got %llu", (int)HEADER_BYTES_MAX,
+                           (unsigned long long)length);
+    }
+    if (held - MAGIC_BYTES - size < length) {
+        return malformed(reader, "truncated: the header is not complete");
+    }
+    reader->begin += MAGIC_BYTES + size;
+    *bytes = (size_t)length;
+    return SP_OK;
+}
+
+static bool is_type(const npy_piece *dtype, const char *name)
+{
+    return dtype->bytes == strlen(name) && memcmp(dtype->at, name, dtype->bytes) == 0;
+}
+
+static sp_status check_header(sp_i_reader *reader, const npy_header *header, size_t *element_bytes)
+{
+    char found[SP_I_QUOTE];
+    *element_bytes = is_type(&header->dtype, "<i4") ? 4 : is_type(&header->dtype, "<i8") ? 8 : 0;
+    if (header->structured || *element_bytes == 0) {
+        sp_i_quote(header->dtype.at, header->dtype.bytes, found);
+        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, "dtype",
+                           "expected '<i4' or '<i8', got %s%s%s", header->structured ? "" : "'",
+                           found, header->structured ? "" : "'");
+    }
+    if (header->dimensions != 1) {
+        sp_i_quote(header->shape.at, header->shape.bytes, found);
+        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, "shape",
+                           "expected one dimension, got %s", found);
+    }
+    return SP_OK;
+}
+
+static sp_status check_size(sp_i_reader *reader, size_t header_bytes, uint64_t count,
+                            size_t element_bytes)
+{
+    int64_t held = reader->bytes - (int64_t)header_bytes;
+    if (count > (uint64_t)(INT64_MAX - (1 << 20)) / element_bytes) {
+        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, "shape",
+                           "%llu elements fit into no file", (unsigned long long)count);
+    }
+    int64_t needed = (int64_t)count * (int64_t)element_bytes;
+    if (held < needed) {
+        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
+                           "truncated: needs %lld bytes for %llu elements, has %lld",
+                           (long long)(needed + (int64_t)header_bytes), (unsigned long long)count,
+                           (long long)reader->bytes);
+    }
+    if (held > needed) {
+        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
+                           "%lld bytes follow the %llu elements (more than one array?)",
+                           (long long)(held - needed), (unsigned long long)count);
+    }
+    return sp_i_lengths_reserve(reader->lengths, (size_t)count, reader->err);
+}
+
+sp_status sp_i_lengths_read_npy(sp_i_reader *reader)
+{
+    size_t before = reader->begin;
+    size_t bytes = 0;
+    sp_status status = read_preamble(reader, &bytes);
+    if (status != SP_OK) {
+        return status;
+    }
+    npy_header header = {0};
+    size_t element_bytes = 0;
+    if (!parse_header(reader->buffer + reader->begin, bytes, &header)) {
+        return malformed(reader,
+                         "the header is no dictionary of 'descr', 'fortran_order', 'shape'");
+    }
+    status = check_header(reader, &header, &element_bytes);
+    if (status != SP_OK) {
+        return status;
+    }
+    reader->begin += bytes;
+    // The size of a pipe is not known: the list grows then, and what is missing shows at its end.
+    if (reader->bytes >= 0) {
+        status = check_size(reader, reader->begin - before, header.count, element_bytes);
+        if (status != SP_OK) {
+            return status;
+        }
+    }
+    return read_elements(reader, header.count, element_bytes);
+}
+
+static sp_status read_elements(sp_i_reader *reader, uint64_t count, size_t element_bytes)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        if (reader->end - reader->begin < element_bytes) {
+            sp_status status = sp_i_reader_fill(reader);
+            if (status != SP_OK) {
+                return status;
+            }
+            if (reader->end < element_bytes) {
+                return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
+                                   "truncated: ends after %llu of %llu elements",
+                                   (unsigned long long)i, (unsigned long long)count);
+            }
+        }
+        uint64_t bits = sp_i_little_endian(reader->buffer + reader->begin, element_bytes);
+        reader->begin += element_bytes;
+        int64_t tokens = element_bytes == 4 ? (int32_t)(uint32_t)bits : (int64_t)bits;
+        sp_status status;
+        if (tokens >= 1 && tokens <= SP_MAX_LENGTH_TOKENS) {
+            status = sp_lengths_append(reader->lengths, tokens, reader->err);
+        } else {
+            char where[TEXT];
+            char found[TEXT];
+            snprintf(where, sizeof where, "[%llu]", (unsigned long long)i);
+            snprintf(found, sizeof found, "%lld", (long long)tokens);
+            status = sp_i_refuse(reader, where, found);
+        }
+        if (status != SP_OK) {
+            return status;
+        }
+    }
+    return SP_OK;
+}
+
+typedef struct npy_cursor {
+    const char *at;
+    const char *end;
+} npy_cursor;
+
+static void skip_blanks(npy_cursor *cursor)
+{
+    while (cursor->at < cursor->end && (*cursor->at == ' ' || *cursor->at == '\n')) {
+        cursor->at++;
+    }
+}
+
+// Does c stand next (blanks aside)? Takes it then.
+static bool take(npy_cursor *cursor, char c)
+{
+    skip_blanks(cursor);
+    if (cursor->at == cursor->end || *cursor->at != c) {
+        return false;
+    }
+    cursor->at++;
+    return true;
+}
+
+// A Python string without escapes.
+static bool take_string(npy_cursor *cursor, npy_piece *string)
+{
+    char quote = take(cursor, '\'') ? '\'' : '"';
+    if (quote == '"' && !take(cursor, '"')) {
+        return false;
+    }
+    const char *close = memchr(cursor->at, quote, (size_t)(cursor->end - cursor->at));
+    if (close == NULL) {
+        return false;
+    }
+    *string = (npy_piece){cursor->at, (size_t)(close - cursor->at)};
+    cursor->at = close + 1;
+    return true;
+}
+
+// One type, or the list of fields of a structured type, of which only the extent is found.
+static bool take_dtype(npy_cursor *cursor, npy_header *header)
+{
+    header->has_dtype = true;
+    if (take_string(cursor, &header->dtype)) {
+        return true;
+    }
+    header->structured = true;
+    const char *begin = cursor->at;
+    int depth = 0;
+    do {
+        if (cursor->at == cursor->end) {
+            return false;
+        }
+        depth += *cursor->at == '[' || *cursor->at == '(';
+        depth -= *cursor->at == ']' || *cursor->at == ')';
+        cursor->at++;
+    } while (depth > 0);
+    header->dtype = (npy_piece){begin, (size_t)(cursor->at - begin)};
+    return true;
+}
+
+static bool take_bool(npy_cursor *cursor)
+{
+    const char *word = take(cursor, 'T') ? "rue" : take(cursor, 'F') ? "alse" : NULL;
+    if (word == NULL || (size_t)(cursor->end - cursor->at) < strlen(word) ||
+        memcmp(cursor->at, word, strlen(word)) != 0) {
+        return false;
+    }
+    cursor->at += strlen(word);
+    return true;
+}
+
+static bool take_count(npy_cursor *cursor, uint64_t *count)
+{
+    const char *begin = cursor->at;
+    *count = 0;
+    for (; cursor->at < cursor->end && *cursor->at >= '0' && *cursor->at <= '9'; cursor->at++) {
+        if (*count > (UINT64_MAX - 9) / 10) {
+            return false;
+        }
+        *count = *count * 10 + (uint64_t)(*cursor->at - '0');
+    }
+    // Python 2 wrote long integers as 5L.
+    bool digits = cursor->at > begin;
+    cursor->at += digits && cursor->at < cursor->end && *cursor->at == 'L';
+    return digits;
+}
+
+static bool take_shape(npy_cursor *cursor, npy_header *header)
+{
+    header->has_shape = true;
+    if (!take(cursor, '(')) {
+        return false;
+    }
+    const char *begin = cursor->at - 1;
+    while (!take(cursor, ')')) {
+        uint64_t count = 0;
+        if (!take_count(cursor, &count)) {
+            return false;
+        }
+        if (header->dimensions++ == 0) {
+            header->count = count;
+        }
+        if (!take(cursor, ',') && (cursor->at == cursor->end || *cursor->at != ')')) {
+            return false;
+        }
+    }
+    header->shape = (npy_piece){begin, (size_t)(cursor->at - begin)};
+    return true;
+}
+
+static bool parse_header(const char *text, size_t n, npy_header *header)
+{
+    npy_cursor cursor = {text, text + n};
+    if (!take(&cursor, '{')) {
+        return false;
+    }
+    while (!take(&cursor, '}')) {
+        npy_piece key;
+        if (!take_string(&cursor, &key) || !take(&cursor, ':')) {
+            return false;
+        }
+        skip_blanks(&cursor);
+        // The order of the elements is the same either way in one dimension.
+        bool valid = is_type(&key, "descr")           ? take_dtype(&cursor, header)
+                     : is_type(&key, "fortran_order") ? take_bool(&cursor)
+                     : is_type(&key, "shape")         ? take_shape(&cursor, header)
+                                                      : false;
+        if (!valid) {
+            return false;
+        }
+        take(&cursor, ',');
+    }
+    return header->has_dtype && header->has_shape;
+}

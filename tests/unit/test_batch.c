@@ -1,0 +1,403 @@
+// Batches: what is drawn, in which order, and what is said about the rest.
+#include <math.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "sim/workload/batch.h"
+#include "tests/support/test_main.h"
+
+enum { COUNT = 1000 };
+
+static sp_error err;
+
+// Lengths 1 to COUNT, scattered; the length tells the position and the other way round.
+static int64_t scattered(size_t position)
+{
+    return 1 + (int64_t)(position * 377 % COUNT);
+}
+
+static sp_lengths *list_of(size_t count)
+{
+    static int64_t tokens[COUNT];
+    static sp_lengths lengths;
+    assert_true(count <= COUNT);
+    for (size_t i = 0; i < count; i++) {
+        tokens[i] = scattered(i);
+    }
+    lengths = (sp_lengths){.tokens = tokens, .count = count, .capacity = count};
+    return &lengths;
+}
+
+static sp_batches make(const sp_workload_spec *spec)
+{
+    sp_batches batches;
+    sp_error_clear(&err);
+    if (sp_batches_make(spec, &batches, &err) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+    assert_int_equal(batches.count, spec->batches);
+    for (int i = 0; i < batches.count; i++) {
+        int64_t total = 0;
+        for (size_t j = 0; j < batches.batch[i].count; j++) {
+            total += batches.batch[i].tokens[j];
+        }
+        assert_int_equal(batches.batch[i].total_tokens, total);
+        assert_true(batches.batch[i].count > 0);
+    }
+    return batches;
+}
+
+static void expect_error(const sp_workload_spec *spec, sp_status status, const char *message)
+{
+    sp_batches batches;
+    sp_error_clear(&err);
+    assert_int_equal(sp_batches_make(spec, &batches, &err), status);
+    assert_string_equal(err.message[0], message);
+    assert_null(batches.batch);
+}
+
+static bool same_samples(const sp_batches *a, const sp_batches *b)
+{
+    for (int i = 0; i < a->count; i++) {
+        if (a->batch[i].count != b->batch[i].count ||
+            memcmp(a->batch[i].ids, b->batch[i].ids, a->batch[i].count * sizeof(int64_t)) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void every_sample_once_per_pass(void **state)
+{
+    (void)state;
+    // 30 batches of 100 are three passes over 1,000.
+    sp_workload_spec spec = {
+        .lengths = list_of(COUNT), .samples_per_batch = 100, .batches = 30, .seed = 4};
+    sp_batches batches = make(&spec);
+    assert_true(batches.wrapped);
+    assert_int_equal(batches.context, COUNT);
+    for (int pass = 0; pass < 3; pass++) {
+        int seen[COUNT] = {0};
+        int in_place = 0;
+        for (int i = 0; i < COUNT; i++) {
+            const sp_batch *batch = &batches.batch[10 * pass + i / 100];
+            assert_int_equal(batch->count, 100);
+            int64_t id = batch->ids[i % 100];
+            assert_int_equal(batch->tokens[i % 100], scattered((size_t)id));
+            seen[id]++;
+            in_place += id == i || (pass > 0 && id == batches.batch[i / 100].ids[i % 100]);
+        }
+        for (int i = 0; i < COUNT; i++) {
+            assert_int_equal(seen[i], 1);
+        }
+        // A random permutation keeps one position on the mean (here two are compared).
+        assert_true(in_place < 12);
+    }
+    sp_batches_fini(&batches);
+}
+
+static void seed_alone_decides(void **state)
+{
+    (void)state;
+    sp_workload_spec spec = {
+        .lengths = list_of(COUNT), .samples_per_batch = 64, .batches = 20, .seed = 7};
+    sp_batches first = make(&spec);
+    sp_batches again = make(&spec);
+    assert_true(same_samples(&first, &again));
+    sp_batches_fini(&again);
+    // Fewer batches are the beginning of more.
+    spec.batches = 3;
+    again = make(&spec);
+    assert_true(same_samples(&again, &first));
+    assert_false(again.wrapped);
+    sp_batches_fini(&again);
+    spec.seed = 8;
+    again = make(&spec);
+    assert_false(same_samples(&again, &first));
+    sp_batches_fini(&again);
+    sp_batches_fini(&first);
+}
+
+// All 24 orders of four samples, each about equally often: chi-square with 23 degrees of freedom is
+// below 49.7 with probability 0.999; the seeds are fixed.
+static void shuffle_is_fair(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 24000 };
+    int orders[256] = {0};
+    sp_workload_spec spec = {.lengths = list_of(4), .samples_per_batch = 4, .batches = 2};
+    for (spec.seed = 0; spec.seed < ROUNDS; spec.seed++) {
+        sp_batches batches = make(&spec);
+        for (int pass = 0; pass < 2; pass++) {
+            int code = 0;
+            for (int i = 0; i < 4; i++) {
+                code = code * 4 + (int)batches.batch[pass].ids[i];
+            }
+            orders[code]++;
+        }
+        sp_batches_fini(&batches);
+    }
+    double chi = 0;
+    int found = 0;
+    const double expected = 2. * ROUNDS / 24;
+    for (int i = 0; i < 256; i++) {
+        found += orders[i] > 0;
+        chi += orders[i] > 0 ? pow(orders[i] - expected, 2) / expected : 0;
+    }
+    assert_int_equal(found, 24);
+    assert_true(chi < 49.7);
+}
+
+static void file_order_repeats(void **state)
+{
+    (void)state;
+    sp_workload_spec spec = {
+        .lengths = list_of(10), .samples_per_batch = 4, .batches = 5, .order = SP_ORDER_FILE};
+    sp_batches batches = make(&spec);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(batches.batch[i / 4].ids[i % 4], i % 10);
+        assert_int_equal(batches.batch[i / 4].tokens[i % 4], scattered((size_t)i % 10));
+    }
+    assert_true(batches.wrapped);
+    sp_batches_fini(&batches);
+    // Exactly one pass is no second one, though one more sample is looked at.
+    spec.samples_per_batch = 5;
+    spec.batches = 2;
+    batches = make(&spec);
+    assert_false(batches.wrapped);
+    sp_batches_fini(&batches);
+}
+
+static void tokens_fill_batches(void **state)
+{
+    (void)state;
+    int64_t tokens[] = {3, 3, 4, 11, 10, 1, 9, 1};
+    sp_lengths lengths = {.tokens = tokens, .count = 8, .capacity = 8};
+    sp_workload_spec spec = {
+        .lengths = &lengths, .tokens_per_batch = 10, .batches = 5, .order = SP_ORDER_FILE};
+    sp_batches batches = make(&spec);
+    // 3+3+4 | 11, alone over the limit | 10 | 1+9 | 1+3+3 of the next pass
+    const size_t counts[] = {3, 1, 1, 2, 3};
+    const int64_t totals[] = {10, 11, 10, 10, 7};
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(batches.batch[i].count, counts[i]);
+        assert_int_equal(batches.batch[i].total_tokens, totals[i]);
+    }
+    assert_true(batches.wrapped);
+    assert_int_equal(batches.context, 11);
+    sp_batches_fini(&batches);
+    spec.batches = 4;
+    batches = make(&spec);
+    assert_false(batches.wrapped);
+    sp_batches_fini(&batches);
+}
+
+static void tokens_fill_shuffled_batches(void **state)
+{
+    (void)state;
+    sp_workload_spec spec = {
+        .lengths = list_of(COUNT), .tokens_per_batch = 4096, .batches = 50, .seed = 2};
+    sp_batches batches = make(&spec);
+    for (int i = 0; i < batches.count; i++) {
+        assert_true(batches.batch[i].total_tokens <= 4096);
+        if (i > 0) {
+            int64_t next = batches.batch[i].tokens[0];
+            assert_true(batches.batch[i - 1].total_tokens + next > 4096);
+        }
+    }
+    sp_batches_fini(&batches);
+}
+
+static void long_samples_are_dropped(void **state)
+{
+    (void)state;
+    sp_workload_spec spec = {.lengths = list_of(COUNT),
+                             .context = 600,
+                             .over_length = SP_OVER_DROP,
+                             .samples_per_batch = 100,
+                             .batches = 6,
+                             .seed = 1};
+    sp_batches batches = make(&spec);
+    // Lengths are 1 to 1,000: 600 stay, which six batches hold exactly.
+    assert_int_equal(batches.dropped, 400);
+    assert_int_equal(batches.truncated, 0);
+    assert_int_equal(batches.context, 600);
+    assert_false(batches.wrapped);
+    int seen[COUNT + 1] = {0};
+    for (int i = 0; i < 600; i++) {
+        seen[batches.batch[i / 100].tokens[i % 100]]++;
+    }
+    for (int i = 1; i <= COUNT; i++) {
+        assert_int_equal(seen[i], i <= 600);
+    }
+    sp_batches_fini(&batches);
+}
+
+static void long_samples_are_truncated(void **state)
+{
+    (void)state;
+    sp_workload_spec spec = {.lengths = list_of(COUNT),
+                             .context = 600,
+                             .over_length = SP_OVER_TRUNCATE,
+                             .samples_per_batch = 100,
+                             .batches = 10,
+                             .seed = 1};
+    sp_batches batches = make(&spec);
+    assert_int_equal(batches.dropped, 0);
+    assert_int_equal(batches.truncated, 400);
+    for (int i = 0; i < COUNT; i++) {
+        const sp_batch *batch = &batches.batch[i / 100];
+        int64_t whole = scattered((size_t)batch->ids[i % 100]);
+        assert_int_equal(batch->tokens[i % 100], whole < 600 ? whole : 600);
+    }
+    sp_batches_fini(&batches);
+}
+
+static void errors_are_named(void **state)
+{
+    (void)state;
+    int64_t tokens[] = {3, 9, 8};
+    sp_lengths lengths = {.tokens = tokens, .count = 3, .capacity = 3};
+    sp_lengths empty = {0};
+    const sp_workload_spec good = {.lengths = &lengths,
+                                   .context = 5,
+                                   .over_length = SP_OVER_ERROR,
+                                   .samples_per_batch = 2,
+                                   .batches = 1,
+                                   .source = "a.txt"};
+    sp_workload_spec spec = good;
+    expect_error(&spec, SP_ERR_CONTENT, "a.txt: sample 1: 9 tokens are more than the context of 5");
+    spec.over_length = SP_OVER_DROP;
+    spec.context = 2;
+    expect_error(&spec, SP_ERR_CONTENT,
+                 "a.txt: no sample is left: all 3 are longer than the context of 2");
+    spec.lengths = &empty;
+    expect_error(&spec, SP_ERR_CONTENT, "a.txt: holds no lengths");
+    spec = good;
+    spec.uniform_tokens = 4;
+    expect_error(&spec, SP_ERR_USAGE, "a.txt: expected one source of lengths, got 2");
+    spec.lengths = NULL;
+    spec.uniform_tokens = 6;
+    expect_error(&spec, SP_ERR_CONTENT,
+                 "a.txt: every sample: 6 tokens are more than the context of 5");
+    spec.uniform_tokens = 0;
+    spec.source = NULL;
+    expect_error(&spec, SP_ERR_USAGE, "workload: expected one source of lengths, got 0");
+    spec = good;
+    spec.tokens_per_batch = 5;
+    expect_error(&spec, SP_ERR_USAGE,
+                 "a.txt: expected either samples_per_batch or tokens_per_batch");
+    spec = good;
+    spec.batches = 0;
+    expect_error(&spec, SP_ERR_USAGE, "a.txt: expected at least 1 batch, got 0");
+}
+
+static void distributions_are_drawn(void **state)
+{
+    (void)state;
+    sp_workload_spec spec = {.distribution = sp_distribution_find("prolong"),
+                             .context = 2048,
+                             .over_length = SP_OVER_DROP,
+                             .samples_per_batch = 5000,
+                             .batches = 4,
+                             .seed = 3,
+                             .source = "prolong"};
+    sp_batches batches = make(&spec);
+    for (int i = 0; i < 20000; i++) {
+        assert_int_equal(batches.batch[i / 5000].ids[i % 5000], i);
+        assert_in_range(batches.batch[i / 5000].tokens[i % 5000], 575, 2048);
+    }
+    // 53.4 % of the documents have at most 2,048 tokens: to keep 20,000 about 17,460 are dropped,
+    // with a standard deviation of sqrt(20000 * .466) / .534 = 181.
+    assert_in_range(batches.dropped, 17460 - 4 * 181, 17460 + 4 * 181);
+    assert_false(batches.wrapped);
+    sp_batches again = make(&spec);
+    for (int i = 0; i < 4; i++) {
+        assert_memory_equal(again.batch[i].tokens, batches.batch[i].tokens, 5000 * sizeof(int64_t));
+    }
+    sp_batches_fini(&again);
+    sp_batches_fini(&batches);
+
+    spec.over_length = SP_OVER_TRUNCATE;
+    batches = make(&spec);
+    assert_int_equal(batches.dropped, 0);
+    assert_in_range(batches.truncated, 9320 - 4 * 71, 9320 + 4 * 71);
+    sp_batches_fini(&batches);
+}
+
+static void distributions_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    sp_workload_spec spec = {.distribution = sp_distribution_find("prolong"),
+                             .context = 575,
+                             .over_length = SP_OVER_DROP,
+                             .samples_per_batch = 1,
+                             .batches = 1,
+                             .source = "prolong"};
+    expect_error(
+        &spec, SP_ERR_CONTENT,
+        "prolong: no sample is left: fewer than one in 10000 fits into the context of 575");
+    spec.over_length = SP_OVER_ERROR;
+    expect_error(&spec, SP_ERR_CONTENT,
+                 "prolong: the longest sample: 340149 tokens are more than the context of 575");
+    spec.context = 340149;
+    sp_batches batches = make(&spec);
+    assert_int_equal(batches.context, 340149);
+    sp_batches_fini(&batches);
+}
+
+static void uniform_samples(void **state)
+{
+    (void)state;
+    sp_workload_spec spec = {.uniform_tokens = 4096, .tokens_per_batch = 16384, .batches = 3};
+    sp_batches batches = make(&spec);
+    for (int i = 0; i < 12; i++) {
+        assert_int_equal(batches.batch[i / 4].ids[i % 4], i);
+        assert_int_equal(batches.batch[i / 4].tokens[i % 4], 4096);
+    }
+    assert_int_equal(batches.context, 4096);
+    assert_false(batches.wrapped);
+    sp_batches_fini(&batches);
+    spec.context = 1024;
+    spec.over_length = SP_OVER_TRUNCATE;
+    batches = make(&spec);
+    assert_int_equal(batches.batch[0].count, 16);
+    assert_int_equal(batches.truncated, 48);
+    sp_batches_fini(&batches);
+}
+
+static void failing_allocations_are_reported(void **state)
+{
+    (void)state;
+    sp_workload_spec spec = {
+        .lengths = list_of(COUNT), .tokens_per_batch = 30000, .batches = 3, .seed = 4};
+    sp_status status = SP_ERR_NO_MEMORY;
+    for (long n = 0; status != SP_OK; n++) {
+        sp_batches batches;
+        assert_true(n < 100);
+        sp_i_alloc_fail_after(n);
+        sp_error_clear(&err);
+        status = sp_batches_make(&spec, &batches, &err);
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        sp_batches_fini(&batches);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_sample_once_per_pass),
+    cmocka_unit_test(seed_alone_decides),
+    cmocka_unit_test(shuffle_is_fair),
+    cmocka_unit_test(file_order_repeats),
+    cmocka_unit_test(tokens_fill_batches),
+    cmocka_unit_test(tokens_fill_shuffled_batches),
+    cmocka_unit_test(long_samples_are_dropped),
+    cmocka_unit_test(long_samples_are_truncated),
+    cmocka_unit_test(errors_are_named),
+    cmocka_unit_test(distributions_are_drawn),
+    cmocka_unit_test(distributions_that_do_not_fit_are_refused),
+    cmocka_unit_test(uniform_samples),
+    cmocka_unit_test(failing_allocations_are_reported),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,210 @@
+// Length statistics against a plain sort and long double sums.
+#include <math.h>
+#include <stdlib.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "sim/workload/length_stats.h"
+#include "tests/support/test_main.h"
+
+static int ascending(const void *left, const void *right)
+{
+    int64_t a = *(const int64_t *)left;
+    int64_t b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+static void assert_close(double value, long double expected, double relative)
+{
+    long double error = fabsl((long double)value - expected);
+    if (!(error <= (long double)relative * fabsl(expected) + 1e-12L)) {
+        fail_msg("%.17g is not %.17Lg", value, expected);
+    }
+}
+
+// Smallest length that at least `thousandths` of a thousand samples do not exceed.
+static int64_t nearest_rank(const int64_t *sorted, int64_t n, int64_t thousandths)
+{
+    int64_t upto = 0;
+    while ((upto + 1) * 1000 < thousandths * n) {
+        upto++;
+    }
+    return sorted[upto];
+}
+
+static void check(int64_t *tokens, size_t n)
+{
+    static const int64_t thousandths[SP_LENGTH_QUANTILES] = {10,  50,  100, 250, 500,
+                                                             750, 900, 950, 990, 999};
+    int64_t *sorted = sp_i_malloc(n * sizeof *sorted);
+    assert_non_null(sorted);
+    memcpy(sorted, tokens, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, ascending);
+    sp_lengths lengths = {.tokens = tokens, .count = n, .capacity = n};
+    sp_length_stats stats;
+    assert_int_equal(sp_length_stats_compute(&lengths, "list", &stats, NULL), SP_OK);
+
+    long double sum = 0;
+    long double squares = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += sorted[i];
+        squares += (long double)sorted[i] * sorted[i];
+    }
+    long double mean = sum / n;
+    long double spread = 0;
+    for (size_t i = 0; i < n; i++) {
+        spread += (sorted[i] - mean) * (sorted[i] - mean);
+    }
+    assert_int_equal(stats.count, n);
+    assert_int_equal(stats.tokens, (int64_t)sum);
+    assert_int_equal(stats.min, sorted[0]);
+    assert_int_equal(stats.max, sorted[n - 1]);
+    assert_close(stats.mean, mean, 1e-15);
+    assert_close(stats.sum_squares, squares, 1e-15);
+    assert_close(stats.token_weighted_mean, squares / sum, 1e-15);
+    assert_close(stats.stddev, sqrtl(spread / n), 1e-9);
+    for (int i = 0; i < SP_LENGTH_QUANTILES; i++) {
+        assert_int_equal(stats.quantiles[i], nearest_rank(sorted, (int64_t)n, thousandths[i]));
+        assert_close(sp_length_quantiles[i], thousandths[i] / 1000.L, 1e-15);
+    }
+    size_t at = 0;
+    for (int i = 0; i < SP_LENGTH_BINS; i++) {
+        int64_t upto = INT64_C(128) << i;
+        int64_t samples = 0;
+        int64_t bin_tokens = 0;
+        long double bin_squares = 0;
+        for (; at < n && sorted[at] <= upto; at++) {
+            samples++;
+            bin_tokens += sorted[at];
+            bin_squares += (long double)sorted[at] * sorted[at];
+        }
+        assert_int_equal(stats.bins[i].upto, upto);
+        assert_int_equal(stats.bins[i].samples, samples);
+        assert_int_equal(stats.bins[i].tokens, bin_tokens);
+        assert_close(stats.bins[i].sum_squares, bin_squares, 1e-15);
+        assert_true(samples == 0 || i < stats.bin_count);
+    }
+    assert_true(stats.bins[stats.bin_count - 1].samples > 0);
+
+    // Reordered, not changed.
+    qsort(tokens, n, sizeof *tokens, ascending);
+    assert_memory_equal(tokens, sorted, n * sizeof *tokens);
+    sp_i_free(sorted);
+}
+
+static void random_lists_agree_with_a_sort(void **state)
+{
+    (void)state;
+    enum { MOST = 3000 };
+    static int64_t tokens[MOST];
+    sp_prng prng;
+    sp_prng_seed(&prng, 1);
+    for (int round = 0; round < 400; round++) {
+        // Small ones often: ranks coincide there.
+        size_t n = 1 + (size_t)sp_prng_below(&prng, round % 2 == 0 ? 12 : MOST);
+        uint64_t range = UINT64_C(1) << sp_prng_below(&prng, 32);
+        for (size_t i = 0; i < n; i++) {
+            tokens[i] = 1 + (int64_t)sp_prng_below(&prng, range < 2147483647 ? range : 2147483647);
+        }
+        check(tokens, n);
+    }
+}
+
+static void ordered_and_equal_lists(void **state)
+{
+    (void)state;
+    enum { COUNT = 20000 };
+    static int64_t tokens[COUNT];
+    for (int shape = 0; shape < 4; shape++) {
+        for (int i = 0; i < COUNT; i++) {
+            const int64_t values[] = {i + 1, COUNT - i, 2147483647, 1 + i % 3};
+            tokens[i] = values[shape];
+        }
+        check(tokens, COUNT);
+    }
+}
+
+static void equal_lengths_have_no_spread(void **state)
+{
+    (void)state;
+    int64_t tokens[1000];
+    for (int i = 0; i < 1000; i++) {
+        tokens[i] = 2147483629;
+    }
+    sp_lengths lengths = {.tokens = tokens, .count = 1000, .capacity = 1000};
+    sp_length_stats stats;
+    assert_int_equal(sp_length_stats_compute(&lengths, "list", &stats, NULL), SP_OK);
+    assert_true(stats.stddev <= 0);
+}
+
+// Worked by hand: 1, 2, 3, 4 has the population variance 5/4.
+static void small_list_by_hand(void **state)
+{
+    (void)state;
+    int64_t tokens[] = {4, 1, 3, 2};
+    sp_lengths lengths = {.tokens = tokens, .count = 4, .capacity = 4};
+    sp_length_stats stats;
+    assert_int_equal(sp_length_stats_compute(&lengths, "list", &stats, NULL), SP_OK);
+    assert_close(stats.stddev, sqrtl(1.25L), 1e-15);
+    assert_close(stats.token_weighted_mean, 3, 1e-15);
+    assert_int_equal(stats.quantiles[3], 1); // p25
+    assert_int_equal(stats.quantiles[4], 2); // p50
+    assert_int_equal(stats.quantiles[5], 3); // p75
+    assert_int_equal(stats.quantiles[6], 4); // p90
+    assert_int_equal(stats.bin_count, 1);
+    assert_string_equal(sp_length_quantile_names[9], "p99.9");
+}
+
+static void bins_are_closed_above(void **state)
+{
+    (void)state;
+    int64_t tokens[] = {128, 129, 256, 257, 2147483647};
+    check(tokens, 5);
+}
+
+static void results_do_not_depend_on_the_order(void **state)
+{
+    (void)state;
+    enum { COUNT = 5000 };
+    static int64_t tokens[COUNT];
+    sp_length_stats first;
+    sp_prng prng;
+    sp_prng_seed(&prng, 9);
+    for (int i = 0; i < COUNT; i++) {
+        tokens[i] = 1 + (int64_t)sp_prng_below(&prng, 2147483647);
+    }
+    sp_lengths lengths = {.tokens = tokens, .count = COUNT, .capacity = COUNT};
+    assert_int_equal(sp_length_stats_compute(&lengths, "list", &first, NULL), SP_OK);
+    for (int round = 0; round < 5; round++) {
+        sp_length_stats again;
+        sp_prng_shuffle_i64(&prng, tokens, COUNT);
+        assert_int_equal(sp_length_stats_compute(&lengths, "list", &again, NULL), SP_OK);
+        assert_memory_equal(&again.mean, &first.mean, sizeof first.mean);
+        assert_memory_equal(&again.stddev, &first.stddev, sizeof first.stddev);
+        assert_memory_equal(&again.sum_squares, &first.sum_squares, sizeof first.sum_squares);
+        assert_memory_equal(again.quantiles, first.quantiles, sizeof first.quantiles);
+    }
+}
+
+static void empty_list_is_refused(void **state)
+{
+    (void)state;
+    sp_lengths lengths = {0};
+    sp_length_stats stats;
+    sp_error err;
+    sp_error_clear(&err);
+    assert_int_equal(sp_length_stats_compute(&lengths, "list", &stats, &err), SP_ERR_CONTENT);
+    assert_string_equal(err.message[0], "list: holds no lengths");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(random_lists_agree_with_a_sort),
+    cmocka_unit_test(ordered_and_equal_lists),
+    cmocka_unit_test(equal_lengths_have_no_spread),
+    cmocka_unit_test(small_list_by_hand),
+    cmocka_unit_test(bins_are_closed_above),
+    cmocka_unit_test(results_do_not_depend_on_the_order),
+    cmocka_unit_test(empty_list_is_refused),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,463 @@
+// Readers of text formats, and what all length readers share. Expected values are the files' own.
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "sim/workload/length_reader_internal.h"
+#include "sim/workload/lengths.h"
+#include "tests/support/test_main.h"
+
+enum { MANY = 300000 }; // lengths of a file that does not fit into the input buffer
+
+static sp_error err;
+
+static sp_status read_bytes(const char *bytes, size_t n, sp_i_length_format format,
+                            const char *column, sp_lengths *lengths)
+{
+    FILE *stream = fmemopen((void *)(uintptr_t)bytes, n, "rb");
+    assert_non_null(stream);
+    sp_error_clear(&err);
+    sp_status status = sp_i_lengths_read_stream(stream, format, "f", column, lengths, &err);
+    fclose(stream);
+    assert_int_equal(status, err.status);
+    return status;
+}
+
+static void expect_list(const char *text, sp_i_length_format format, const char *column,
+                        const int64_t *tokens, size_t count)
+{
+    sp_lengths lengths;
+    if (read_bytes(text, strlen(text), format, column, &lengths) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+    assert_int_equal(lengths.count, count);
+    assert_int_equal(lengths.capacity, count);
+    assert_memory_equal(lengths.tokens, tokens, count * sizeof *tokens);
+    sp_lengths_fini(&lengths);
+}
+
+static void expect_error(const char *text, sp_i_length_format format, const char *column,
+                         sp_status status, const char *message)
+{
+    sp_lengths lengths;
+    assert_int_equal(read_bytes(text, strlen(text), format, column, &lengths), status);
+    assert_string_equal(err.message[0], message);
+    assert_null(lengths.tokens);
+    assert_int_equal(lengths.count, 0);
+}
+
+#define RANGE "expected a length from 1 to 2147483647, got "
+
+static void text_reads_comments_blanks_and_crlf(void **state)
+{
+    (void)state;
+    const int64_t tokens[] = {7, 2147483647, 512, 1, 3};
+    expect_list("# comment\n\n7\r\n  2147483647\t\n \n512.0\n0001\n3", SP_I_LENGTHS_TEXT, NULL,
+                tokens, 5);
+    expect_list("\xef\xbb\xbf"
+                "7\n2147483647\n",
+                SP_I_LENGTHS_TEXT, NULL, tokens, 2);
+}
+
+static void text_refuses_what_is_no_length(void **state)
+{
+    (void)state;
+    const struct {
+        const char *line;
+        const char *quoted;
+    } bad[] = {
+        {"abc", "abc"},
+        {"0", "0"},
+        {"-5", "-5"},
+        {"1.5", "1.5"},
+        {"1.", "1."},
+        {".0", ".0"},
+        {"NaN", "NaN"},
+        {"inf", "inf"},
+        {"1e3", "1e3"},
+        {"2147483648", "2147483648"},
+        {"99999999999999999999999999", "99999999999999999999999999"},
+        {"1 2", "1 2"},
+        {"\x7f\x01\xff", "\\x7f\\x01\\xff"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char text[128];
+        char message[256];
+        snprintf(text, sizeof text, "5\n\n%s\n6\n", bad[i].line);
+        snprintf(message, sizeof message, "f:3: " RANGE "\"%s\"", bad[i].quoted);
+        expect_error(text, SP_I_LENGTHS_TEXT, NULL, SP_ERR_CONTENT, message);
+        assert_int_equal(err.count, 1);
+    }
+}
+
+static void text_collects_ten_errors(void **state)
+{
+    (void)state;
+    char text[4096] = "5\n";
+    for (int i = 0; i < 20; i++) {
+        strcat(text, "x\n6\n");
+    }
+    expect_error(text, SP_I_LENGTHS_TEXT, NULL, SP_ERR_CONTENT, "f:2: " RANGE "\"x\"");
+    assert_int_equal(err.count, 10);
+    assert_int_equal(err.dropped, 0);
+    assert_string_equal(err.message[9], "f:20: " RANGE "\"x\"");
+}
+
+static void garbage_gets_one_message(void **state)
+{
+    (void)state;
+    expect_error("length\nfoo\nbar\n", SP_I_LENGTHS_TEXT, NULL, SP_ERR_CONTENT,
+                 "f:1: " RANGE "\"length\"");
+    assert_int_equal(err.count, 1);
+}
+
+static void fill(char *text, size_t n, char c)
+{
+    memset(text, c, n);
+    text[n] = '\0';
+}
+
+static void line_limit_is_exact(void **state)
+{
+    (void)state;
+    const size_t limit = SP_I_LINE_BYTES;
+    char *text = sp_i_malloc(3 * limit);
+    assert_non_null(text);
+    fill(text, limit, '0');
+    text[limit - 1] = '9';
+    memcpy(text + limit, "\r\n8\n", 5);
+    expect_list(text, SP_I_LENGTHS_TEXT, NULL, (const int64_t[]){9, 8}, 2);
+    fill(text, limit + 1, '0');
+    text[limit] = '9';
+    memcpy(text + limit + 1, "\n8\n", 4);
+    const char *message = "f:1: the line is longer than 1048576 bytes";
+    expect_error(text, SP_I_LENGTHS_TEXT, NULL, SP_ERR_CONTENT, message);
+    fill(text, 2 * limit, 'x');
+    expect_error(text, SP_I_LENGTHS_TEXT, NULL, SP_ERR_CONTENT, message);
+    expect_error(text, SP_I_LENGTHS_JSONL, NULL, SP_ERR_CONTENT, message);
+    expect_error(text, SP_I_LENGTHS_CSV, NULL, SP_ERR_CONTENT, message);
+    sp_i_free(text);
+}
+
+static void csv_reads_named_column(void **state)
+{
+    (void)state;
+    const int64_t tokens[] = {7, 8, 9};
+    const char *text = "id,\"n \"\"tok\"\"\",text\r\n"
+                       "1,7,\"a, b\"\r\n\r\n"
+                       "2,\"8\",\"two\nlines \"\"q\"\"\"\r\n"
+                       "3,9,5\" pipe";
+    expect_list(text, SP_I_LENGTHS_CSV, "n \"tok\"", tokens, 3);
+    expect_list("only\n7\n8\n9\n", SP_I_LENGTHS_CSV, NULL, tokens, 3);
+    expect_list("n_tokens,tokens\n1,7\n1,8\n1,9\n", SP_I_LENGTHS_CSV, NULL, tokens, 3);
+    expect_list("a\tlength\n1\t7\n1\t8\n1\t9\n", SP_I_LENGTHS_TSV, NULL, tokens, 3);
+}
+
+static void csv_names_what_is_wrong(void **state)
+{
+    (void)state;
+    const struct {
+        const char *text;
+        const char *column;
+        sp_status status;
+        const char *message;
+    } bad[] = {
+        {"id,length\n1,5\n", "lenght", SP_ERR_CONTENT,
+         "f:1: no column 'lenght' (did you mean 'length'?)"},
+        {"id,length\n1,5\n", "zzz", SP_ERR_CONTENT, "f:1: no column 'zzz' (there are: id, length)"},
+        {"id,words\n1,5\n", NULL, SP_ERR_CONTENT,
+         "f:1: which column holds the lengths? (there are: id, words)"},
+        {"368\n99\n", NULL, SP_ERR_CONTENT,
+         "f:1: expected a line of column names, got \"368\" (plain text, one length per line, is "
+         "read from a .txt file)"},
+        {"id,length\n1,5\n1,abc\n", NULL, SP_ERR_CONTENT, "f:3: " RANGE "\"abc\""},
+        {"id,length\n1,5\n1,\n", NULL, SP_ERR_CONTENT, "f:3: " RANGE "\"\""},
+        {"id,length\n1,5\n1\n", NULL, SP_ERR_CONTENT,
+         "f:3: expected 2 fields as in the first line, got 1"},
+        {"id,length\n1,5,\n", NULL, SP_ERR_CONTENT,
+         "f:2: expected 2 fields as in the first line, got 3"},
+        {"t,length\n\"a\nb\",5\n\"a\"b,5\n", NULL, SP_ERR_SYNTAX,
+         "f:4: expected a delimiter after the closing quote"},
+        {"t,length\n\"a,5\n", NULL, SP_ERR_SYNTAX, "f:2: a quoted field does not end"},
+        {"length\n", NULL, SP_ERR_CONTENT, "f: holds no lengths"},
+        {"", NULL, SP_ERR_CONTENT, "f: holds no lengths"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        expect_error(bad[i].text, SP_I_LENGTHS_CSV, bad[i].column, bad[i].status, bad[i].message);
+    }
+}
+
+static void csv_lists_few_of_many_columns(void **state)
+{
+    (void)state;
+    char text[8192] = "";
+    for (int i = 0; i < 500; i++) {
+        snprintf(text + strlen(text), 24, "column-%d,", i);
+    }
+    strcat(text, "last\n");
+    sp_lengths lengths;
+    assert_int_equal(read_bytes(text, strlen(text), SP_I_LENGTHS_CSV, NULL, &lengths),
+                     SP_ERR_CONTENT);
+    assert_non_null(strstr(err.message[0], "column-11, ...)"));
+    assert_null(strstr(err.message[0], "column-12"));
+}
+
+static void jsonl_reads_key_and_numbers(void **state)
+{
+    (void)state;
+    const int64_t tokens[] = {7, 8, 9};
+    // 18446744073709551615 fits into no int64_t, and is not ours to refuse.
+    expect_list("{\"hash\": 18446744073709551615, \"tokens\": 7}\r\n\n"
+                "{\"tokens\": 8.0, \"x\": [1, {\"tokens\": 3}]}\n"
+                "{\"tokens\": 9}",
+                SP_I_LENGTHS_JSONL, NULL, tokens, 3);
+    expect_list("{\"a\": 1, \"b\": 7}\n{\"a\": 1, \"b\": 8}\n{\"b\": 9}\n", SP_I_LENGTHS_JSONL, "b",
+                tokens, 3);
+    expect_list("{\"only\": 7}\n{\"only\": 8}\n{\"only\": 9}\n", SP_I_LENGTHS_JSONL, NULL, tokens,
+                3);
+    expect_list("7\n8\n9\n", SP_I_LENGTHS_JSONL, NULL, tokens, 3);
+}
+
+static void jsonl_names_what_is_wrong(void **state)
+{
+    (void)state;
+    const struct {
+        const char *text;
+        const char *column;
+        sp_status status;
+        const char *message;
+    } bad[] = {
+        {"{\"tokens\": 5}\n{\"tokens\": 0}\n", NULL, SP_ERR_CONTENT, "f:2: " RANGE "0"},
+        {"{\"tokens\": 5}\n{\"tokens\": -3}\n", NULL, SP_ERR_CONTENT, "f:2: " RANGE "-3"},
+        {"{\"tokens\": 5}\n{\"tokens\": 1.5}\n", NULL, SP_ERR_CONTENT, "f:2: " RANGE "1.5"},
+        {"{\"tokens\": 5}\n{\"tokens\": 2147483648}\n", NULL, SP_ERR_CONTENT,
+         "f:2: " RANGE "2147483648"},
+        {"{\"tokens\": 5}\n{\"tokens\": \"6\"}\n", NULL, SP_ERR_CONTENT, "f:2: " RANGE "\"6\""},
+        {"{\"tokens\": 5}\n{\"tokens\": null}\n", NULL, SP_ERR_CONTENT, "f:2: " RANGE "null"},
+        {"{\"tokens\": 5}\n{\"length\": 5}\n", NULL, SP_ERR_CONTENT, "f:2: no key 'tokens'"},
+        {"{\"tokens\": 5}\n5\n", NULL, SP_ERR_CONTENT, "f:2: expected an object, got 5.0"},
+        {"{\"tokens\": 5}\n", "token", SP_ERR_CONTENT,
+         "f:1: no key 'token' (did you mean 'tokens'?)"},
+        {"{\"a\": 5, \"b\": 6}\n", NULL, SP_ERR_CONTENT,
+         "f:1: which key holds the lengths? (there are: a, b)"},
+        {"", NULL, SP_ERR_CONTENT, "f: holds no lengths"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        expect_error(bad[i].text, SP_I_LENGTHS_JSONL, bad[i].column, bad[i].status, bad[i].message);
+    }
+    sp_lengths lengths;
+    const char *text = "{\"tokens\": 5}\n{\"tokens\": NaN}\n";
+    assert_int_equal(read_bytes(text, strlen(text), SP_I_LENGTHS_JSONL, NULL, &lengths),
+                     SP_ERR_SYNTAX);
+    assert_memory_equal(err.message[0], "f:2:14: ", 8);
+}
+
+static void json_reads_flat_array(void **state)
+{
+    (void)state;
+    const int64_t tokens[] = {7, 8, 2147483647};
+    expect_list(" [7,\n 8.0 , 2147483647]\n", SP_I_LENGTHS_JSON, NULL, tokens, 3);
+    // JSON lines under the name .json.
+    expect_list("{\"length\": 7}\n{\"length\": 8}\n", SP_I_LENGTHS_JSON, NULL, tokens, 2);
+}
+
+static void json_names_what_is_wrong(void **state)
+{
+    (void)state;
+    const struct {
+        const char *text;
+        sp_status status;
+        const char *message;
+    } bad[] = {
+        {"[5, 0, 6]", SP_ERR_CONTENT, "f: [1]: " RANGE "0"},
+        {"[5, -1]", SP_ERR_CONTENT, "f: [1]: " RANGE "-1"},
+        {"[5, 1.5]", SP_ERR_CONTENT, "f: [1]: " RANGE "1.5"},
+        {"[5, NaN]", SP_ERR_CONTENT, "f: [1]: " RANGE "NaN"},
+        {"[5, 1e300]", SP_ERR_CONTENT, "f: [1]: " RANGE "1e300"},
+        {"[5, \"a, b\"]", SP_ERR_CONTENT, "f: [1]: " RANGE "\"a"},
+        {"[[5, 6]]", SP_ERR_CONTENT, "f: [0]: " RANGE "[5"},
+        {"[5,\n6", SP_ERR_SYNTAX, "f:2:2: expected ',' or ']', got the end of the file"},
+        {"[5,\n6 7]", SP_ERR_SYNTAX, "f:2:3: expected ',' or ']', got '7'"},
+        {"[5,]", SP_ERR_SYNTAX, "f:1:4: expected a number, got ']'"},
+        {"[,5]", SP_ERR_SYNTAX, "f:1:2: expected a number, got ','"},
+        {"[5", SP_ERR_SYNTAX, "f:1:3: expected ',' or ']', got the end of the file"},
+        {"[", SP_ERR_SYNTAX, "f:1:2: expected a number, got the end of the file"},
+        {"[5] x", SP_ERR_SYNTAX, "f:1:5: expected the end of the file, got 'x'"},
+        {"[]", SP_ERR_CONTENT, "f: holds no lengths"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        expect_error(bad[i].text, SP_I_LENGTHS_JSON, NULL, bad[i].status, bad[i].message);
+    }
+}
+
+// Writes one list in four formats and reads it back; pieces of it cross the buffer's end.
+static void long_lists_come_back(void **state)
+{
+    (void)state;
+    const struct {
+        sp_i_length_format format;
+        const char *head, *item, *last;
+    } formats[] = {
+        {SP_I_LENGTHS_TEXT, "", "%lld\n", "%lld\n"},
+        {SP_I_LENGTHS_CSV, "id,length\r\n", "1,%lld\r\n", "2,%lld"},
+        {SP_I_LENGTHS_JSONL, "", "{\"length\":%lld}\n", "{\"length\":%lld}\n"},
+        {SP_I_LENGTHS_JSON, "[", "%lld, ", "%lld]\n"},
+    };
+    int64_t *tokens = sp_i_malloc(MANY * sizeof *tokens);
+    char *text = sp_i_malloc((size_t)MANY * 40);
+    assert_non_null(tokens);
+    assert_non_null(text);
+    sp_prng prng;
+    sp_prng_seed(&prng, 11);
+    for (size_t i = 0; i < MANY; i++) {
+        int bits = 1 + (int)sp_prng_below(&prng, 31);
+        tokens[i] = 1 + (int64_t)sp_prng_below(&prng, (UINT64_C(1) << bits) - 1);
+    }
+    for (size_t f = 0; f < sizeof formats / sizeof formats[0]; f++) {
+        char *at = text + sprintf(text, "%s", formats[f].head);
+        for (size_t i = 0; i < MANY; i++) {
+            at +=
+                sprintf(at, i + 1 < MANY ? formats[f].item : formats[f].last, (long long)tokens[i]);
+        }
+        expect_list(text, formats[f].format, NULL, tokens, MANY);
+        expect_list(text, SP_I_LENGTHS_ANY, NULL, tokens, MANY);
+    }
+    sp_i_free(text);
+    sp_i_free(tokens);
+}
+
+static void content_decides_where_the_name_does_not(void **state)
+{
+    (void)state;
+    const int64_t tokens[] = {7, 8};
+    expect_list("# c,d\n\n7\n8\n", SP_I_LENGTHS_ANY, NULL, tokens, 2);
+    expect_list("a,length\n1,7\n1,8\n", SP_I_LENGTHS_ANY, NULL, tokens, 2);
+    expect_list("a\tlength\n1\t7\n1\t8\n", SP_I_LENGTHS_ANY, NULL, tokens, 2);
+    expect_list("\n{\"length\": 7}\n{\"length\": 8}\n", SP_I_LENGTHS_ANY, NULL, tokens, 2);
+    expect_list("\n [7, 8]", SP_I_LENGTHS_ANY, NULL, tokens, 2);
+    expect_error("\x1f\x8b\x08", SP_I_LENGTHS_ANY, NULL, SP_ERR_CONTENT,
+                 "f: is compressed (gzip): unpack it first");
+}
+
+static void expect_file(const char *directory, const char *name, const char *text, int64_t first)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+    sp_lengths lengths;
+    sp_error_clear(&err);
+    sp_status status = sp_lengths_read(path, NULL, &lengths, &err);
+    remove(path);
+    if (status != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+    assert_int_equal(lengths.tokens[0], first);
+    sp_lengths_fini(&lengths);
+}
+
+static void name_decides_the_format(void **state)
+{
+    (void)state;
+    char directory[] = "/tmp/slimpack-lengths-XXXXXX";
+    assert_non_null(mkdtemp(directory));
+    expect_file(directory, "a.txt", "7\n", 7);
+    expect_file(directory, "a.b.CSV", "x\n8\n", 8);
+    expect_file(directory, "a.tsv", "length\ta,b\n9\t1\n", 9);
+    expect_file(directory, "a.jsonl", "10\n", 10);
+    expect_file(directory, "a.ndjson", "{\"a\":11}\n", 11);
+    expect_file(directory, "a.json", "[12]", 12);
+    expect_file(directory, "lengths", "13\n", 13);
+
+    sp_lengths lengths;
+    char message[256];
+    sp_error_clear(&err);
+    assert_int_equal(sp_lengths_read(directory, NULL, &lengths, &err), SP_ERR_IO);
+    snprintf(message, sizeof message, "%s: is a directory", directory);
+    assert_string_equal(err.message[0], message);
+    rmdir(directory);
+    sp_error_clear(&err);
+    assert_int_equal(sp_lengths_read(directory, NULL, &lengths, &err), SP_ERR_IO);
+    snprintf(message, sizeof message, "%s: No such file or directory", directory);
+    assert_string_equal(err.message[0], message);
+    assert_int_equal(sp_lengths_read(directory, NULL, &lengths, NULL), SP_ERR_IO);
+}
+
+static void pipes_are_read(void **state)
+{
+    (void)state;
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], "7\n8\n", 4), 4);
+    close(ends[1]);
+    FILE *stream = fdopen(ends[0], "rb");
+    assert_non_null(stream);
+    sp_lengths lengths;
+    sp_error_clear(&err);
+    assert_int_equal(
+        sp_i_lengths_read_stream(stream, SP_I_LENGTHS_ANY, "pipe", NULL, &lengths, &err), SP_OK);
+    fclose(stream);
+    assert_int_equal(lengths.count, 2);
+    assert_int_equal(lengths.tokens[1], 8);
+    sp_lengths_fini(&lengths);
+}
+
+static void failing_allocations_are_reported(void **state)
+{
+    (void)state;
+    const char *texts[] = {"7\n8\n", "id,length\n1,7\n1,8\n", "{\"length\": 7}\n{\"length\": 8}\n",
+                           "[7, 8]"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        sp_status status = SP_ERR_NO_MEMORY;
+        for (long n = 0; status != SP_OK; n++) {
+            sp_lengths lengths;
+            assert_true(n < 20);
+            sp_i_alloc_fail_after(n);
+            status = read_bytes(texts[i], strlen(texts[i]), SP_I_LENGTHS_ANY, NULL, &lengths);
+            sp_i_alloc_fail_after(-1);
+            assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+            sp_lengths_fini(&lengths);
+        }
+    }
+}
+
+static void appending_keeps_little_in_reserve(void **state)
+{
+    (void)state;
+    sp_lengths lengths = {0};
+    for (int64_t i = 0; i < MANY; i++) {
+        assert_int_equal(sp_lengths_append(&lengths, i + 1, NULL), SP_OK);
+        assert_true(lengths.capacity <= 1024 || lengths.capacity <= lengths.count * 9 / 8);
+    }
+    for (size_t i = 0; i < MANY; i++) {
+        assert_int_equal(lengths.tokens[i], i + 1);
+    }
+    sp_lengths_fini(&lengths);
+    assert_null(lengths.tokens);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(text_reads_comments_blanks_and_crlf),
+    cmocka_unit_test(text_refuses_what_is_no_length),
+    cmocka_unit_test(text_collects_ten_errors),
+    cmocka_unit_test(garbage_gets_one_message),
+    cmocka_unit_test(line_limit_is_exact),
+    cmocka_unit_test(csv_reads_named_column),
+    cmocka_unit_test(csv_names_what_is_wrong),
+    cmocka_unit_test(csv_lists_few_of_many_columns),
+    cmocka_unit_test(jsonl_reads_key_and_numbers),
+    cmocka_unit_test(jsonl_names_what_is_wrong),
+    cmocka_unit_test(json_reads_flat_array),
+    cmocka_unit_test(json_names_what_is_wrong),
+    cmocka_unit_test(long_lists_come_back),
+    cmocka_unit_test(content_decides_where_the_name_does_not),
+    cmocka_unit_test(name_decides_the_format),
+    cmocka_unit_test(pipes_are_read),
+    cmocka_unit_test(failing_allocations_are_reported),
+    cmocka_unit_test(appending_keeps_little_in_reserve),
+};
+
+SP_TEST_MAIN(tests)
