@@ -21,7 +21,10 @@ typedef struct sp_cost_model {
     sp_stage *stages; // [pp*chunks], owned
     sp_stage class_stage[SP_STAGE_CLASSES];
     int classes;
-    int *class_of_vstage;         // [pp*chunks], owned
+    int *class_of_vstage;          // [pp*chunks], owned
+    struct sp_i_pack_timer *packs; // inventories and what was computed of them, owned
+    double work_per_token_s;       // of sp_cost_model_sample_work_s
+    double work_per_square_s;
     sp_uncalibrated uncalibrated; // filled as costs are asked for
 } sp_cost_model;
 

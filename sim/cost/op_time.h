@@ -38,8 +38,13 @@ double sp_time_memory(const sp_op_timer *timer, double bytes, int kernels);
 
 // One slice of a variable-length attention call: l query tokens after o tokens of context, `heads`
 // query heads of head_dim on this rank; the share of the time that the slice adds, without the
-// launch floor. Causal part l*l/2 at the causal rate of length l, rectangle l*o at the full rate.
-// Below the shortest table point the rate falls as for tiles of 128 query tokens.
+// launch floor. FLOPs: 4*heads*head_dim per (query, key) pair forward, 2.5 times that backward. The
+// causal part, l*l/2 pairs, runs at the causal rate of length l; the rectangle, l*o pairs, at the
+// full-mask rate of length sqrt(max(l, x0)*o), at most at the causal rate of length l+o. So the
+// slices of a sample never take less than the whole sample does (where the causal rate does not
+// fall with length). Below the shortest table point x0 the rate of both falls as l/(l+128), for the
+// half tile of 128 keys that a query row computes in vain on average (min(128, x0) where x0 is
+// shorter).
 double sp_time_attention_slice(const sp_op_timer *timer, int backward, double l, double o,
                                double heads, double head_dim);
 

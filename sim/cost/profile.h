@@ -22,8 +22,9 @@ extern const char *const sp_level_names[]; // "measured", "published", "fitted",
 // y over x by points with ascending x, interpolated in log x and log y; outside the points the
 // value is what the user of the curve says (op_time.h) and the use is noted as uncalibrated.
 typedef struct sp_curve {
-    double *x, *y;
-    int points; // 0: no table
+    double *x, *y; // in one block, which x owns
+    double *slope; // of log y over log x, from point i to i+1
+    int points;    // 0: no table
     sp_level level;
     char source[240];
 } sp_curve;
@@ -38,7 +39,7 @@ typedef enum sp_collective {
 
 extern const char *const sp_collective_names[]; // "all_reduce", ..., NULL
 
-enum { SP_PROFILE_NAME = 64, SP_GEMM_TABLES = 64 };
+enum { SP_PROFILE_NAME = 64, SP_PROFILE_STACK = 96, SP_GEMM_TABLES = 64 };
 
 // Times of one GEMM shape family: fixed n and k, by m (tokens). Filled by `calibrate`; used before
 // the rate curve where n and k match.
@@ -50,6 +51,7 @@ typedef struct sp_gemm_table {
 typedef struct sp_profile {
     char name[SP_PROFILE_NAME];
     char gpu[SP_CLUSTER_NAME];
+    char stack[SP_PROFILE_STACK]; // software that the numbers hold for; "" where none is named
     bool has_cluster;
     sp_cluster cluster; // where the profile carries one
     // GEMM rate in FLOP/s over the edge of the equivalent cube, cbrt(m*n*k).

@@ -43,7 +43,7 @@ static bool allocate_uniform(sp_step_costs *costs, size_t vstages, size_t pp)
     costs->b = sp_i_calloc(backward, sizeof *costs->b);
     costs->i = sp_i_calloc(backward, sizeof *costs->i);
     costs->w = sp_i_calloc(backward, sizeof *costs->w);
-    costs->r = sp_i_calloc(forward, sizeof *costs->r);
+    costs->r = sp_i_calloc(backward, sizeof *costs->r);
     costs->p2p_f_ns = sp_i_calloc(forward, sizeof *costs->p2p_f_ns);
     costs->p2p_b_ns = sp_i_calloc(backward, sizeof *costs->p2p_b_ns);
     costs->p2p_f_far_ns = sp_i_calloc(forward, sizeof *costs->p2p_f_far_ns);

@@ -29,18 +29,20 @@ typedef struct sp_step_costs {
     int *class_of_vstage; // [pp*chunks]
     size_t forward_packs, backward_packs;
     // Cost of a pack on a class, at [pack * classes + class].
-    sp_action_cost *f;             // forward packs
-    sp_action_cost *b, *i, *w, *r; // backward packs: full, input gradient, weight gradient; r: the
-                                   // recomputation that b and i already contain
+    sp_action_cost *f; // forward packs
+    // Backward packs: full, input gradient, weight gradient, and the recomputation that b and i
+    // contain. An action R names a forward pack, so it needs packs that are not regrouped.
+    sp_action_cost *b, *i, *w, *r;
     // Boundary transfer of a pack to the next (forward) or previous (backward) pipeline rank.
     int64_t *p2p_f_ns, *p2p_b_ns;         // inside a node, [pack]
     int64_t *p2p_f_far_ns, *p2p_b_far_ns; // across nodes, [pack]
     uint8_t *far;       // [pp]: the transfer between ranks r and (r+1) % pp crosses nodes
     sp_tail_cost *tail; // [pp]
     // Memory: NULL for uniform costs.
-    sp_unit_bytes *unit;          // forward packs, [pack * classes + class]
-    sp_unit_bytes *backward_unit; // backward packs of their own; NULL where they are the forward packs
-    sp_bytes *states;    // [pp]
+    sp_unit_bytes *unit; // forward packs, [pack * classes + class]
+    sp_unit_bytes
+        *backward_unit; // backward packs of their own; NULL where they are the forward packs
+    sp_bytes *states;   // [pp]
     // Activation units: change at the start of F, at the end of B (or I), at the end of W.
     double unit_f, unit_b, unit_w;
     // Same units for schedules that split the backward.

@@ -1,0 +1,157 @@
+#include "sim/cost/collective.h"
+
+#include <math.h>
+
+#include "sim/cost/curve.h"
+#include "sim/cost/time_common.h"
+
+// What every algorithm over the group shares. Bus bandwidth is NCCL's term (nccl-tests,
+// doc/PERFORMANCE.md): algorithm bytes times `factor`.
+typedef struct traffic {
+    double factor;
+    double steps;          // of a ring, all
+    double crossing_steps; // of them between nodes
+    double ring_bytes_per_s;
+} traffic;
+
+static double nic_share_bytes_per_s(const sp_op_timer *timer)
+{
+    const sp_cluster *cluster = timer->cluster;
+    double node = cluster->nics_per_node * cluster->nic_bytes_per_s;
+    return node * timer->profile->nic_efficiency / cluster->gpus_per_node;
+}
+
+// The rate between two GPUs of different nodes: never above NVLink, which also carries a cluster
+// that names no NICs.
+static double network_bytes_per_s(const sp_op_timer *timer, int gpus)
+{
+    double nvlink = timer->profile->nvlink_bytes_per_s;
+    double network = nic_share_bytes_per_s(timer) * gpus;
+    return network > 0.0 ? fmin(network, nvlink) : nvlink;
+}
+
+// Ring: 2(n-1) steps for an all-reduce, n-1 otherwise; the data of a rank cross 2(N-1) or N-1 node
+// borders on the way, the other steps stay inside (NCCL 2.28, src/graph/tuning.cc). The members in
+// one node share its NICs among them; those in the least populated node are the bottleneck, and the
+// other GPUs' shares serve their own groups.
+static traffic ring_traffic(const sp_op_timer *timer, sp_collective kind, sp_group group)
+{
+    double rounds = kind == SP_ALL_REDUCE ? 2.0 : 1.0;
+    traffic ring = {.factor = rounds * (group.size - 1) / group.size,
+                    .steps = rounds * (group.size - 1),
+                    .crossing_steps = rounds * (group.nodes - 1),
+                    .ring_bytes_per_s = timer->profile->nvlink_bytes_per_s};
+    if (group.nodes > 1) {
+        ring.ring_bytes_per_s = network_bytes_per_s(timer, group.least_per_node);
+    }
+    return ring;
+}
+
+static double ring_latency(const sp_op_timer *timer, traffic ring)
+{
+    return (ring.steps - ring.crossing_steps) * timer->profile->nvlink_latency_s +
+           ring.crossing_steps * timer->profile->nic_latency_s;
+}
+
+// The table is of the whole node's group; a smaller group inside the node gets the same bus
+// bandwidth. Outside the points: held above, and the time of the first point below.
+static double time_from_table(const sp_op_timer *timer, const sp_curve *curve, double factor,
+                              double bytes)
+{
+    double first = sp_i_curve_first(curve);
+    sp_i_note_range(timer, SP_RANGE_COLLECTIVE, bytes, first, sp_i_curve_last(curve));
+    return fmax(bytes, first) * factor / sp_i_curve_hold(curve, bytes);
+}
+
+// Up and down a tree over the nodes, a chain inside each.
+static double tree_time(const sp_op_timer *timer, sp_group group, double bytes_per_s, double bytes)
+{
+    int levels = 0;
+    for (int reach = 1; reach < group.nodes; reach *= 2) {
+        levels++;
+    }
+    return 2.0 * levels * timer->profile->nic_latency_s +
+           2.0 * (group.most_per_node - 1) * timer->profile->nvlink_latency_s +
+           2.0 * bytes / bytes_per_s;
+}
+
+// Every pair exchanges directly: a GPU's traffic to other nodes goes through its own share of the
+// NICs, beside the traffic inside the node.
+static double all_to_all_rate_s_per_byte(const sp_op_timer *timer, sp_group group)
+{
+    double inside = (double)(group.most_per_node - 1) / group.size;
+    double outside = (double)(group.size - group.least_per_node) / group.size;
+    return fmax(inside / timer->profile->nvlink_bytes_per_s,
+                outside / network_bytes_per_s(timer, 1));
+}
+
+static double plain_time(const sp_op_timer *timer, sp_collective kind, sp_group group, double bytes)
+{
+    traffic ring = ring_traffic(timer, kind, group);
+    const sp_curve *curve = &timer->profile->collective[kind];
+    if (group.nodes <= 1 && curve->points > 0) {
+        return time_from_table(timer, curve, ring.factor, bytes);
+    }
+    if (group.nodes > 1 && kind == SP_ALL_TO_ALL) {
+        return bytes * all_to_all_rate_s_per_byte(timer, group) + ring_latency(timer, ring);
+    }
+    double time_s = bytes * ring.factor / ring.ring_bytes_per_s + ring_latency(timer, ring);
+    if (kind == SP_ALL_REDUCE && group.nodes > 1) {
+        time_s = fmin(time_s, tree_time(timer, group, ring.ring_bytes_per_s, bytes));
+    }
+    return time_s;
+}
+
+// An all-reduce also gathers (of zeros elsewhere) and scatters, so neither takes longer.
+static bool all_reduce_serves(sp_collective kind)
+{
+    return kind == SP_ALL_GATHER || kind == SP_REDUCE_SCATTER;
+}
+
+double sp_time_collective(const sp_op_timer *timer, sp_collective kind, sp_group group,
+                          double bytes)
+{
+    if (group.size <= 1 || !(bytes > 0.0)) {
+        return 0.0;
+    }
+    double time_s = plain_time(timer, kind, group, bytes);
+    if (all_reduce_serves(kind)) {
+        time_s = fmin(time_s, plain_time(timer, SP_ALL_REDUCE, group, bytes));
+    }
+    return time_s;
+}
+
+static double plain_least_s_per_byte(const sp_op_timer *timer, sp_collective kind, sp_group group)
+{
+    traffic ring = ring_traffic(timer, kind, group);
+    const sp_curve *curve = &timer->profile->collective[kind];
+    if (group.nodes <= 1 && curve->points > 0) {
+        return ring.factor / sp_i_curve_most(curve);
+    }
+    if (group.nodes > 1 && kind == SP_ALL_TO_ALL) {
+        return all_to_all_rate_s_per_byte(timer, group);
+    }
+    return ring.factor / ring.ring_bytes_per_s;
+}
+
+double sp_i_collective_least_s_per_byte(const sp_op_timer *timer, sp_collective kind,
+                                        sp_group group)
+{
+    if (group.size <= 1) {
+        return 0.0;
+    }
+    double least = plain_least_s_per_byte(timer, kind, group);
+    if (all_reduce_serves(kind)) {
+        least = fmin(least, plain_least_s_per_byte(timer, SP_ALL_REDUCE, group));
+    }
+    return least;
+}
+
+double sp_time_p2p(const sp_op_timer *timer, double bytes, int crosses_node)
+{
+    const sp_profile *profile = timer->profile;
+    if (crosses_node) {
+        return profile->nic_latency_s + bytes / network_bytes_per_s(timer, 1);
+    }
+    return profile->nvlink_latency_s + bytes / profile->nvlink_bytes_per_s;
+}

@@ -1,0 +1,313 @@
+#include "sim/cost/cost_model.h"
+
+#include <math.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+#include "sim/cost/collective.h"
+#include "sim/cost/pack_time.h"
+
+#define BYTES_BF16 2.0
+#define BYTES_FP32 4.0
+
+// Times stop here (three years), so that sums of nanoseconds fit int64_t whatever a profile says.
+#define MOST_S 1e8
+
+static void find_classes(sp_cost_model *cost);
+static void find_least_work(sp_cost_model *cost);
+
+static int64_t to_ns(double s)
+{
+    return sp_ns_from_s(fmin(s, MOST_S));
+}
+
+static sp_op_timer timer_of(sp_cost_model *cost)
+{
+    return (sp_op_timer){
+        .cluster = cost->cluster, .profile = cost->profile, .uncalibrated = &cost->uncalibrated};
+}
+
+sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const sp_layout *layout,
+                             const sp_cluster *cluster, const sp_profile *profile,
+                             sp_memory_options memory, const char *source, sp_error *err)
+{
+    *cost = (sp_cost_model){
+        .model = model, .layout = layout, .cluster = cluster, .profile = profile, .memory = memory};
+    size_t vstages = (size_t)sp_layout_vstages(layout);
+    sp_status status = SP_OK;
+    cost->stages = sp_i_calloc(vstages, sizeof *cost->stages);
+    cost->class_of_vstage = sp_i_calloc(vstages, sizeof *cost->class_of_vstage);
+    if (cost->stages == NULL || cost->class_of_vstage == NULL) {
+        status = sp_error_no_memory(err, "the cost model");
+    }
+    if (status == SP_OK) {
+        status = sp_layout_stages(layout, model->layers, source, cost->stages, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_pack_timer_new(model, layout, cluster, &cost->memory, &cost->packs, err);
+    }
+    if (status != SP_OK) {
+        sp_cost_model_fini(cost);
+        return status;
+    }
+    find_classes(cost);
+    find_least_work(cost);
+    return SP_OK;
+}
+
+void sp_cost_model_fini(sp_cost_model *cost)
+{
+    sp_i_pack_timer_free(cost->packs);
+    sp_i_free(cost->stages);
+    sp_i_free(cost->class_of_vstage);
+    *cost = (sp_cost_model){0};
+}
+
+static void find_classes(sp_cost_model *cost)
+{
+    for (int s = 0; s < sp_layout_vstages(cost->layout); s++) {
+        const sp_stage *stage = &cost->stages[s];
+        int c = 0;
+        while (c < cost->classes && (cost->class_stage[c].layers != stage->layers ||
+                                     cost->class_stage[c].embedding != stage->embedding ||
+                                     cost->class_stage[c].head != stage->head)) {
+            c++;
+        }
+        if (c == cost->classes) {
+            SP_ASSERT(cost->classes < SP_STAGE_CLASSES);
+            cost->class_stage[cost->classes++] = *stage;
+        }
+        cost->class_of_vstage[s] = c;
+    }
+}
+
+static void find_least_work(sp_cost_model *cost)
+{
+    sp_op_timer timer = timer_of(cost);
+    double per_token_s[SP_I_PARTS];
+    double per_square_s = 0.0;
+    sp_i_pack_least_work(cost->packs, &timer, per_token_s, &per_square_s);
+    for (int s = 0; s < sp_layout_vstages(cost->layout); s++) {
+        const sp_stage *stage = &cost->stages[s];
+        cost->work_per_token_s += stage->layers * per_token_s[SP_PART_LAYER] +
+                                  (stage->embedding ? per_token_s[SP_PART_EMBEDDING] : 0.0) +
+                                  (stage->head ? per_token_s[SP_PART_HEAD] : 0.0);
+        cost->work_per_square_s += stage->layers * per_square_s;
+    }
+}
+
+double sp_cost_model_sample_work_s(sp_cost_model *cost, int64_t tokens)
+{
+    double n = (double)tokens;
+    return n * cost->work_per_token_s + n * n * cost->work_per_square_s;
+}
+
+// ---- the tables of a packing ----
+
+static bool allocate(const sp_cost_model *cost, bool regrouped, sp_step_costs *costs);
+static void fill_forward(const sp_cost_model *cost, const sp_pack *pack, const sp_i_pack_time *time,
+                         size_t k, sp_step_costs *costs);
+static void fill_backward(const sp_cost_model *cost, const sp_pack *pack,
+                          const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
+static void fill_transfer(const sp_op_timer *timer, const sp_model *model, const sp_pack *pack,
+                          const sp_layout *layout, int64_t *near_ns, int64_t *far_ns);
+static sp_status fill_ranks(sp_cost_model *cost, sp_step_costs *costs, sp_error *err);
+
+sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
+                              sp_error *err)
+{
+    sp_op_timer timer = timer_of(cost);
+    const sp_pack_list *forward = &packing->forward;
+    const sp_pack_list *backward = sp_packing_backward(packing);
+    *costs = (sp_step_costs){.classes = cost->classes,
+                             .forward_packs = forward->count,
+                             .backward_packs = backward->count,
+                             .unit_f = 1.0,
+                             .unit_b = -1.0,
+                             .split_unit_f = 1.0,
+                             .split_unit_w = -1.0};
+    sp_status status = SP_OK;
+    if (!allocate(cost, packing->backward.count > 0, costs)) {
+        status = sp_error_no_memory(err, "the costs of a packing");
+    }
+    for (size_t k = 0; status == SP_OK && k < forward->count; k++) {
+        const sp_pack *pack = &forward->packs[k];
+        sp_i_pack_time time;
+        status = sp_i_pack_time_of(cost->packs, &timer, forward, pack, false, &time, err);
+        if (status == SP_OK) {
+            fill_forward(cost, pack, &time, k, costs);
+            fill_transfer(&timer, cost->model, pack, time.layout, &costs->p2p_f_ns[k],
+                          &costs->p2p_f_far_ns[k]);
+        }
+    }
+    for (size_t k = 0; status == SP_OK && k < backward->count; k++) {
+        const sp_pack *pack = &backward->packs[k];
+        sp_i_pack_time time;
+        status = sp_i_pack_time_of(cost->packs, &timer, backward, pack, true, &time, err);
+        if (status == SP_OK) {
+            fill_backward(cost, pack, &time, k, costs);
+            fill_transfer(&timer, cost->model, pack, time.layout, &costs->p2p_b_ns[k],
+                          &costs->p2p_b_far_ns[k]);
+        }
+    }
+    if (status == SP_OK) {
+        status = fill_ranks(cost, costs, err);
+    }
+    if (status != SP_OK) {
+        sp_step_costs_fini(costs);
+    }
+    return status;
+}
+
+static bool allocate(const sp_cost_model *cost, bool regrouped, sp_step_costs *costs)
+{
+    size_t classes = (size_t)cost->classes;
+    size_t pp = (size_t)cost->layout->pp;
+    size_t vstages = (size_t)sp_layout_vstages(cost->layout);
+    size_t forward = costs->forward_packs;
+    size_t backward = costs->backward_packs;
+    costs->class_of_vstage = sp_i_calloc(vstages, sizeof *costs->class_of_vstage);
+    costs->f = sp_i_calloc(forward * classes, sizeof *costs->f);
+    costs->b = sp_i_calloc(backward * classes, sizeof *costs->b);
+    costs->i = sp_i_calloc(backward * classes, sizeof *costs->i);
+    costs->w = sp_i_calloc(backward * classes, sizeof *costs->w);
+    costs->r = sp_i_calloc(backward * classes, sizeof *costs->r);
+    costs->p2p_f_ns = sp_i_calloc(forward, sizeof *costs->p2p_f_ns);
+    costs->p2p_b_ns = sp_i_calloc(backward, sizeof *costs->p2p_b_ns);
+    costs->p2p_f_far_ns = sp_i_calloc(forward, sizeof *costs->p2p_f_far_ns);
+    costs->p2p_b_far_ns = sp_i_calloc(backward, sizeof *costs->p2p_b_far_ns);
+    costs->far = sp_i_calloc(pp, sizeof *costs->far);
+    costs->tail = sp_i_calloc(pp, sizeof *costs->tail);
+    costs->unit = sp_i_calloc(forward * classes, sizeof *costs->unit);
+    costs->states = sp_i_calloc(pp, sizeof *costs->states);
+    if (regrouped) {
+        costs->backward_unit = sp_i_calloc(backward * classes, sizeof *costs->backward_unit);
+    }
+    return costs->class_of_vstage != NULL && costs->f != NULL && costs->b != NULL &&
+           costs->i != NULL && costs->w != NULL && costs->r != NULL && costs->p2p_f_ns != NULL &&
+           costs->p2p_b_ns != NULL && costs->p2p_f_far_ns != NULL && costs->p2p_b_far_ns != NULL &&
+           costs->far != NULL && costs->tail != NULL && costs->unit != NULL &&
+           costs->states != NULL && (!regrouped || costs->backward_unit != NULL);
+}
+
+static sp_i_time sum(sp_i_time a, double times, sp_i_time b)
+{
+    return (sp_i_time){a.compute_s + times * b.compute_s, a.tp_s + times * b.tp_s,
+                       a.cp_s + times * b.cp_s};
+}
+
+static sp_i_time stage_time(const sp_i_pack_time *time, const sp_stage *stage, sp_pass pass)
+{
+    sp_i_time total = {0};
+    total = sum(total, stage->layers, time->of[SP_PART_LAYER][pass]);
+    total = sum(total, stage->embedding, time->of[SP_PART_EMBEDDING][pass]);
+    return sum(total, stage->head, time->of[SP_PART_HEAD][pass]);
+}
+
+static sp_action_cost rounded(sp_i_time time)
+{
+    return (sp_action_cost){to_ns(time.compute_s), to_ns(time.tp_s), to_ns(time.cp_s)};
+}
+
+static void fill_unit(const sp_cost_model *cost, const sp_pack *pack, const sp_layout *layout,
+                      const sp_stage *stage, sp_unit_bytes *unit)
+{
+    sp_footprint_unit(cost->model, layout, stage, &cost->memory, pack->computed, pack->kv_tokens,
+                      pack->full_pairs, unit);
+}
+
+static void fill_forward(const sp_cost_model *cost, const sp_pack *pack, const sp_i_pack_time *time,
+                         size_t k, sp_step_costs *costs)
+{
+    for (int c = 0; c < cost->classes; c++) {
+        size_t at = k * (size_t)cost->classes + (size_t)c;
+        const sp_stage *stage = &cost->class_stage[c];
+        costs->f[at] = rounded(stage_time(time, stage, SP_PASS_F));
+        fill_unit(cost, pack, time->layout, stage, &costs->unit[at]);
+    }
+}
+
+// The sum of the rounded halves, so that a split backward costs exactly what the whole one does.
+static sp_action_cost joined(sp_action_cost a, sp_action_cost b)
+{
+    return (sp_action_cost){a.compute_ns + b.compute_ns, a.tp_ns + b.tp_ns, a.cp_ns + b.cp_ns};
+}
+
+static void fill_backward(const sp_cost_model *cost, const sp_pack *pack,
+                          const sp_i_pack_time *time, size_t k, sp_step_costs *costs)
+{
+    for (int c = 0; c < cost->classes; c++) {
+        size_t at = k * (size_t)cost->classes + (size_t)c;
+        const sp_stage *stage = &cost->class_stage[c];
+        costs->r[at] = rounded(stage_time(time, stage, SP_PASS_RECOMPUTE));
+        costs->i[at] = joined(rounded(stage_time(time, stage, SP_PASS_I)), costs->r[at]);
+        costs->w[at] = rounded(stage_time(time, stage, SP_PASS_W));
+        costs->b[at] = joined(costs->i[at], costs->w[at]);
+        if (costs->backward_unit != NULL) {
+            fill_unit(cost, pack, time->layout, stage, &costs->backward_unit[at]);
+        }
+    }
+}
+
+// Hidden states of the pack. Each TP rank sends its share, with sequence parallelism because it
+// holds no more, without it by Megatron-LM's scatter-gather (arXiv 2104.04473, section 4.1).
+static void fill_transfer(const sp_op_timer *timer, const sp_model *model, const sp_pack *pack,
+                          const sp_layout *layout, int64_t *near_ns, int64_t *far_ns)
+{
+    double bytes =
+        (double)pack->computed / layout->cp / layout->tp * (double)model->hidden * BYTES_BF16;
+    *near_ns = to_ns(sp_time_p2p(timer, bytes, 0));
+    *far_ns = to_ns(sp_time_p2p(timer, bytes, 1));
+}
+
+// ---- what a pipeline rank has apart from its packs ----
+
+static sp_tail_cost tail_of(const sp_op_timer *timer, const sp_layout *layout, sp_group replicas,
+                            double parameters)
+{
+    const sp_profile *profile = timer->profile;
+    double gradient_bytes = parameters * BYTES_FP32;
+    double shards = layout->zero > 0 ? replicas.size : 1.0;
+    sp_tail_cost tail = {
+        .optimizer_ns = to_ns(sp_time_memory(
+            timer, parameters / shards * profile->optimizer_bytes_per_parameter, 0))};
+    if (layout->zero == 0) {
+        tail.grad_reduce_ns =
+            to_ns(sp_time_collective(timer, SP_ALL_REDUCE, replicas, gradient_bytes));
+        return tail;
+    }
+    tail.grad_reduce_ns =
+        to_ns(sp_time_collective(timer, SP_REDUCE_SCATTER, replicas, gradient_bytes));
+    tail.param_gather_ns =
+        to_ns(sp_time_collective(timer, SP_ALL_GATHER, replicas, parameters * BYTES_BF16));
+    return tail;
+}
+
+static sp_status fill_ranks(sp_cost_model *cost, sp_step_costs *costs, sp_error *err)
+{
+    const sp_layout *layout = cost->layout;
+    sp_op_timer timer = timer_of(cost);
+    sp_group replicas = sp_cluster_group(cost->cluster, layout, SP_DIM_DP_CP);
+    sp_layout unsharded = *layout;
+    unsharded.zero = 0;
+    sp_stage *held = sp_i_calloc((size_t)layout->chunks, sizeof *held);
+    if (held == NULL) {
+        return sp_error_no_memory(err, "the costs of a packing");
+    }
+    for (int r = 0; r < layout->pp; r++) {
+        for (int c = 0; c < layout->chunks; c++) {
+            held[c] = cost->stages[sp_layout_vstage(layout, r, c)];
+        }
+        sp_bytes whole;
+        sp_footprint_states(cost->model, &unsharded, held, layout->chunks, &whole);
+        sp_footprint_states(cost->model, layout, held, layout->chunks, &costs->states[r]);
+        costs->far[r] = sp_cluster_pp_crosses_node(cost->cluster, layout, r) != 0;
+        costs->tail[r] =
+            tail_of(&timer, layout, replicas, (double)whole.of[SP_MEM_PARAMETERS] / BYTES_BF16);
+    }
+    for (int s = 0; s < sp_layout_vstages(layout); s++) {
+        costs->class_of_vstage[s] = cost->class_of_vstage[s];
+    }
+    sp_i_free(held);
+    return SP_OK;
+}

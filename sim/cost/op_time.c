@@ -1,0 +1,145 @@
+#include "sim/cost/op_time.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "sim/cost/curve.h"
+#include "sim/cost/time_common.h"
+
+// Keys and queries of one FlashAttention tile (Dao, arXiv 2307.08691, section 3.3).
+#define TILE 128.0
+#define BYTES_BF16 2.0
+
+static const struct {
+    const char *kind, *x;
+} range_texts[SP_RANGES] = {{"gemm", "cube edge"},
+                            {"attention forward", "length"},
+                            {"attention backward", "length"},
+                            {"collective", "bytes"}};
+
+int sp_uncalibrated_lines(const sp_uncalibrated *use, char lines[SP_RANGES][160])
+{
+    int count = 0;
+    for (int i = 0; i < SP_RANGES; i++) {
+        if (use->most[i] > 0.0) {
+            snprintf(lines[count++], sizeof lines[0],
+                     "%s: %s %.6g to %.6g (calibrated %.6g to %.6g)", range_texts[i].kind,
+                     range_texts[i].x, use->least[i], use->most[i], use->table_least[i],
+                     use->table_most[i]);
+        }
+    }
+    return count;
+}
+
+void sp_i_note_range(const sp_op_timer *timer, sp_range_kind kind, double x, double first,
+                     double last)
+{
+    sp_uncalibrated *use = timer->uncalibrated;
+    if (use == NULL || (x >= first && x <= last)) {
+        return;
+    }
+    if (use->most[kind] <= 0.0) {
+        use->least[kind] = x;
+        use->most[kind] = x;
+        use->table_least[kind] = first;
+        use->table_most[kind] = last;
+        return;
+    }
+    use->least[kind] = fmin(use->least[kind], x);
+    use->most[kind] = fmax(use->most[kind], x);
+    // Several tables of one kind: the range that all of them cover.
+    use->table_least[kind] = fmax(use->table_least[kind], first);
+    use->table_most[kind] = fmin(use->table_most[kind], last);
+}
+
+double sp_time_launch(const sp_op_timer *timer, int kernels)
+{
+    return kernels * timer->profile->kernel_s;
+}
+
+double sp_time_memory(const sp_op_timer *timer, double bytes, int kernels)
+{
+    return bytes / timer->profile->memory_bytes_per_s + sp_time_launch(timer, kernels);
+}
+
+const sp_gemm_table *sp_i_gemm_table(const sp_profile *profile, double n, double k)
+{
+    for (int i = 0; i < profile->gemm_tables; i++) {
+        const sp_gemm_table *table = &profile->gemm[i];
+        if ((double)table->n == n && (double)table->k == k) {
+            return table;
+        }
+    }
+    return NULL;
+}
+
+// Measured times hold launch and memory traffic already. Outside the points the rate behaves as
+// that of the curve: held above, proportional to the cube edge below, so the time to its square.
+static double time_from_table(const sp_op_timer *timer, const sp_gemm_table *table, double m)
+{
+    const sp_curve *curve = &table->time_s;
+    double first = sp_i_curve_first(curve);
+    double last = sp_i_curve_last(curve);
+    double weights = (double)table->n * (double)table->k;
+    sp_i_note_range(timer, SP_RANGE_GEMM, cbrt(m * weights), cbrt(first * weights),
+                    cbrt(last * weights));
+    double time_s = sp_i_curve_hold(curve, m);
+    if (m < first) {
+        return time_s * pow(m / first, 2.0 / 3.0);
+    }
+    return m > last ? time_s * (m / last) : time_s;
+}
+
+double sp_time_gemm(const sp_op_timer *timer, double m, double n, double k)
+{
+    if (!(m > 0.0 && n > 0.0 && k > 0.0)) {
+        return 0.0;
+    }
+    const sp_profile *profile = timer->profile;
+    const sp_gemm_table *table = sp_i_gemm_table(profile, n, k);
+    if (table != NULL) {
+        return time_from_table(timer, table, m);
+    }
+    const sp_curve *curve = &profile->gemm_rate;
+    double edge = cbrt(m * n * k);
+    double first = sp_i_curve_first(curve);
+    sp_i_note_range(timer, SP_RANGE_GEMM, edge, first, sp_i_curve_last(curve));
+    double rate = sp_i_curve_hold(curve, edge) * (edge < first ? edge / first : 1.0);
+    double compute_s = 2.0 * m * n * k / rate;
+    double memory_s = BYTES_BF16 * (m * k + k * n + m * n) / profile->memory_bytes_per_s;
+    return fmax(compute_s, memory_s) + profile->kernel_s;
+}
+
+double sp_time_attention_slice(const sp_op_timer *timer, int backward, double l, double o,
+                               double heads, double head_dim)
+{
+    if (!(l > 0.0)) {
+        return 0.0;
+    }
+    const sp_profile *profile = timer->profile;
+    const sp_curve *causal =
+        backward ? &profile->attention_backward_causal : &profile->attention_forward_causal;
+    const sp_curve *full =
+        backward ? &profile->attention_backward_full : &profile->attention_forward_full;
+    sp_range_kind kind = backward ? SP_RANGE_ATTENTION_BACKWARD : SP_RANGE_ATTENTION_FORWARD;
+    double first = sp_i_curve_first(causal);
+    double last = sp_i_curve_last(causal);
+    sp_i_note_range(timer, kind, l < first ? l : fmax(l + o, first), first, last);
+
+    double rate_pairs_s = 0.5 * l * l / sp_i_curve_hold(causal, l);
+    if (o > 0.0) {
+        double rate = sp_i_curve_hold(causal, l + o);
+        if (full->points > 0) {
+            rate = fmin(rate, sp_i_curve_hold(full, sqrt(fmax(l, first) * o)));
+        }
+        rate_pairs_s += l * o / rate;
+    }
+    if (l < first) {
+        // A tile beyond the shortest measured length cannot be told from the table; a smaller one
+        // keeps the time rising with l whatever the table's slope.
+        double tile = fmin(TILE, first);
+        rate_pairs_s *= (l + tile) / l * (first / (first + tile));
+    }
+    return rate_pairs_s * heads * head_dim *
+           (backward ? SP_I_BACKWARD_FLOPS_PER_PAIR : SP_I_FORWARD_FLOPS_PER_PAIR);
+}

@@ -1,0 +1,43 @@
+// Time of every part and pass of the model for one pack, on one rank: the inventories priced with
+// the profile. Shared inside sim/cost.
+#ifndef SLIMPACK_SIM_COST_PACK_TIME_H
+#define SLIMPACK_SIM_COST_PACK_TIME_H
+
+#include "sim/cost/op_time.h"
+#include "sim/model/footprint.h"
+#include "sim/model/inventory.h"
+#include "sim/model/layout.h"
+#include "sim/model/model.h"
+#include "sim/schedule/packing.h"
+
+enum { SP_I_PARTS = 3, SP_I_PASSES = 4 };
+
+// In seconds; communication is the part that computation does not hide.
+typedef struct sp_i_time {
+    double compute_s, tp_s, cp_s;
+} sp_i_time;
+
+typedef struct sp_i_pack_time {
+    sp_i_time of[SP_I_PARTS][SP_I_PASSES]; // one layer, embedding, head
+    const sp_layout *layout; // the pack's: with cp grown by its data-parallel ranks (DP-Merge)
+} sp_i_pack_time;
+
+typedef struct sp_i_pack_timer sp_i_pack_timer;
+
+sp_status sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
+                              const sp_cluster *cluster, const sp_memory_options *memory,
+                              sp_i_pack_timer **packs, sp_error *err);
+void sp_i_pack_timer_free(sp_i_pack_timer *packs);
+
+// O(slices + operators). Only the passes a side needs are filled: SP_PASS_F for forward packs, the
+// others for backward packs.
+sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
+                            const sp_pack_list *list, const sp_pack *pack, bool backward,
+                            sp_i_pack_time *time, sp_error *err);
+
+// What no size of pack gets below: seconds per token of each part (all passes) and of one layer
+// per square of the sample's tokens, on one rank of the unmerged layout.
+void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer,
+                          double per_token_s[SP_I_PARTS], double *per_square_s);
+
+#endif

@@ -1,0 +1,23 @@
+// What the time functions share inside sim/cost.
+#ifndef SLIMPACK_SIM_COST_TIME_COMMON_H
+#define SLIMPACK_SIM_COST_TIME_COMMON_H
+
+#include "sim/cost/op_time.h"
+
+// FLOPs per pair and element of a head: QK^T and PV forward; backward QK^T again, dV, dP, dQ, dK.
+#define SP_I_FORWARD_FLOPS_PER_PAIR 4.0
+#define SP_I_BACKWARD_FLOPS_PER_PAIR 10.0
+
+// Notes x for the `uncalibrated` list if it lies outside [first, last].
+void sp_i_note_range(const sp_op_timer *timer, sp_range_kind kind, double x, double first,
+                     double last);
+
+// The table of times for this n and k, or NULL.
+const sp_gemm_table *sp_i_gemm_table(const sp_profile *profile, double n, double k);
+
+// Seconds per byte below which no collective of this kind over this group gets, however large:
+// without latency, at the best bus bandwidth of the table.
+double sp_i_collective_least_s_per_byte(const sp_op_timer *timer, sp_collective kind,
+                                        sp_group group);
+
+#endif

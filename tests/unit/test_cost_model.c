@@ -1,0 +1,558 @@
+#include <math.h>
+
+#include "tests/support/flat_profile.h"
+#include "tests/support/test_main.h"
+
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "sim/cost/cost_model.h"
+
+// A profile without memory traffic, latencies or launch floors leaves FLOPs / rate.
+static const char *const arithmetic_only[] = {"memory.gb_per_s=1e15", "links.nvlink_latency_us=0",
+                                              "links.nic_latency_us=0", NULL};
+
+static const sp_model llama = {.name = "small",
+                               .layers = 8,
+                               .hidden = 1024,
+                               .ffn = 2816,
+                               .heads = 8,
+                               .kv_heads = 4,
+                               .head_dim = 128,
+                               .vocab = 32000,
+                               .activation = SP_SWIGLU,
+                               .norm = SP_RMSNORM,
+                               .positional = SP_ROPE};
+
+// Linear FLOPs of a token in one layer: 2 per weight of Q and O (h*h), K and V (h*512), gate, up
+// and down (h*f).
+static const double layer_flops = 2.0 * (2 * 1024.0 * 1024 + 2 * 1024.0 * 512 + 3 * 1024.0 * 2816);
+static const double head_flops = 2.0 * 1024 * 32000;
+
+static const sp_layout single = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1, .zero = 1};
+
+static sp_error err;
+
+typedef struct fixture {
+    sp_layout layout;
+    sp_cluster cluster;
+    sp_profile profile;
+    sp_cost_model cost;
+    sp_packing packing;
+    sp_step_costs costs;
+} fixture;
+
+static void begin(fixture *f, const sp_model *model, sp_layout layout, const char *const *overrides,
+                  sp_memory_options memory)
+{
+    sp_error_clear(&err);
+    *f = (fixture){.layout = layout};
+    f->cluster = (sp_cluster){
+        .gpus_per_node = 8, .nics_per_node = 8, .nic_bytes_per_s = 50e9, .peak_flops_per_s = 1e15};
+    assert_int_equal(sp_cluster_fit(&f->cluster, sp_layout_ranks(&layout), "test", &err), SP_OK);
+    assert_int_equal(flat_profile(overrides, &f->profile, &err), SP_OK);
+    assert_int_equal(sp_cost_model_init(&f->cost, model, &f->layout, &f->cluster, &f->profile,
+                                        memory, "test", &err),
+                     SP_OK);
+    sp_packing_init(&f->packing, NULL, layout.dp);
+}
+
+static void add_pack(fixture *f, int dp_count)
+{
+    assert_true(sp_pack_list_begin(&f->packing.forward, 0, dp_count));
+}
+
+static void add_slice(fixture *f, int sample, int64_t begin_at, int64_t tokens, bool last)
+{
+    sp_slice slice = {sample, begin_at, tokens, tokens};
+    assert_true(sp_pack_list_add(&f->packing.forward, slice, last));
+}
+
+static void build(fixture *f)
+{
+    assert_int_equal(sp_cost_model_build(&f->cost, &f->packing, &f->costs, &err), SP_OK);
+}
+
+static void end(fixture *f)
+{
+    sp_step_costs_fini(&f->costs);
+    sp_packing_fini(&f->packing);
+    sp_cost_model_fini(&f->cost);
+    sp_profile_fini(&f->profile);
+}
+
+static void assert_ns(int64_t value, double expected_s, double slack_ns)
+{
+    if (!(fabs((double)value - expected_s * 1e9) <= slack_ns)) {
+        fail_msg("%lld ns is not %.3f ns", (long long)value, expected_s * 1e9);
+    }
+}
+
+static double total_ns(sp_action_cost cost)
+{
+    return (double)cost.compute_ns + (double)cost.tp_ns + (double)cost.cp_ns;
+}
+
+static void closed_form(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, &llama, single, arithmetic_only, (sp_memory_options){0});
+    add_pack(&f, 1);
+    add_slice(&f, 0, 0, 3000, true);
+    add_slice(&f, 1, 4000, 1000, true);
+    build(&f);
+    double pairs = 3000.0 * 3000 / 2 + 1000.0 * 1000 / 2 + 1000.0 * 4000;
+    double linear_s = 4000 * (8 * layer_flops + head_flops) / FLAT_GEMM_FLOPS_PER_S;
+    double forward_s = 8 * 4 * pairs * 1024 / FLAT_FORWARD_FLOPS_PER_S;
+    double backward_s = 8 * 10 * pairs * 1024 / FLAT_BACKWARD_FLOPS_PER_S;
+    assert_int_equal(f.costs.classes, 1);
+    assert_int_equal(f.costs.backward_packs, 1);
+    assert_ns(f.costs.f[0].compute_ns, linear_s + forward_s, 2);
+    assert_ns(f.costs.i[0].compute_ns, linear_s + backward_s, 2);
+    assert_ns(f.costs.w[0].compute_ns, linear_s, 2);
+    assert_int_equal(f.costs.b[0].compute_ns, f.costs.i[0].compute_ns + f.costs.w[0].compute_ns);
+    assert_int_equal(f.costs.r[0].compute_ns, 0);
+    assert_int_equal(f.costs.f[0].tp_ns, 0);
+    assert_int_equal(f.costs.f[0].cp_ns, 0);
+    // One rank: nothing to reduce.
+    assert_int_equal(f.costs.tail[0].grad_reduce_ns, 0);
+    assert_int_equal(f.costs.tail[0].param_gather_ns, 0);
+    assert_true(f.costs.unit_b < 0.0 && f.costs.unit_w == 0.0);
+    assert_true(f.costs.split_unit_b == 0.0 && f.costs.split_unit_w < 0.0);
+    end(&f);
+}
+
+// Two ranks halve the arithmetic. With sequence parallelism a layer's forward gathers and scatters
+// the hidden states twice each (Korthikanti et al., arXiv 2205.05198, section 4.2.2).
+static void tensor_parallel(void **state)
+{
+    (void)state;
+    fixture whole;
+    fixture split;
+    sp_layout layout = single;
+    layout.tp = 2;
+    layout.pp = 8;
+    layout.sequence_parallel = true;
+    begin(&split, &llama, layout, arithmetic_only, (sp_memory_options){0});
+    layout.tp = 1;
+    begin(&whole, &llama, layout, arithmetic_only, (sp_memory_options){0});
+    fixture *both[] = {&whole, &split};
+    for (int i = 0; i < 2; i++) {
+        add_pack(both[i], 1);
+        add_slice(both[i], 0, 0, 4096, true);
+        build(both[i]);
+    }
+    int inner = split.costs.class_of_vstage[3];
+    assert_ns(2 * split.costs.f[inner].compute_ns, 1e-9 * (double)whole.costs.f[inner].compute_ns,
+              3);
+    assert_ns(2 * split.costs.b[inner].compute_ns, 1e-9 * (double)whole.costs.b[inner].compute_ns,
+              5);
+    double bytes = 4096.0 * 1024 * 2;
+    assert_ns(split.costs.f[inner].tp_ns, 4 * 0.5 * bytes / FLAT_NVLINK_BYTES_PER_S, 1);
+    assert_int_equal(whole.costs.f[inner].tp_ns, 0);
+    // Boundary: half the hidden states each. Four stages fill a node, so the middle boundary of the
+    // eight crosses nodes, and so does the way back from the last to the first.
+    assert_ns(split.costs.p2p_f_ns[0], bytes / 2 / FLAT_NVLINK_BYTES_PER_S, 1);
+    assert_ns(split.costs.p2p_b_far_ns[0], bytes / 2 / (50e9 * FLAT_NIC_EFFICIENCY), 1);
+    for (int r = 0; r < 8; r++) {
+        assert_int_equal(split.costs.far[r], r == 3 || r == 7);
+    }
+    end(&whole);
+    end(&split);
+}
+
+// Without fixed costs a sample's slices cost in sum what the sample costs; in one pack they are
+// again one segment.
+static void slices_add_up(void **state)
+{
+    (void)state;
+    fixture f;
+    sp_prng prng;
+    sp_prng_seed(&prng, 5);
+    sp_memory_options memory = {.recompute = SP_RECOMPUTE_FULL};
+    begin(&f, &llama, single, arithmetic_only, memory);
+    int64_t tokens = 100000;
+    add_pack(&f, 1);
+    add_slice(&f, 0, 0, tokens, true);
+    add_pack(&f, 1);
+    for (int64_t at = 0; at < tokens; at += 10000) {
+        add_slice(&f, 0, at, 10000, at + 10000 == tokens);
+    }
+    size_t first_cut = f.packing.forward.count;
+    for (int64_t at = 0; at < tokens;) {
+        int64_t cut = 1 + (int64_t)sp_prng_below(&prng, 9000);
+        cut = cut < tokens - at ? cut : tokens - at;
+        add_pack(&f, 1);
+        add_slice(&f, 0, at, cut, at + cut == tokens);
+        at += cut;
+    }
+    build(&f);
+    double f_ns = 0.0;
+    double b_ns = 0.0;
+    size_t packs = f.packing.forward.count;
+    for (size_t k = first_cut; k < packs; k++) {
+        f_ns += total_ns(f.costs.f[k]);
+        b_ns += total_ns(f.costs.b[k]);
+        // Full recompute runs the layers again, not the head.
+        assert_true(f.costs.r[k].compute_ns < f.costs.f[k].compute_ns);
+    }
+    assert_ns((int64_t)f_ns, 1e-9 * total_ns(f.costs.f[0]), 2.0 * (double)packs);
+    assert_ns((int64_t)b_ns, 1e-9 * total_ns(f.costs.b[0]), 4.0 * (double)packs);
+    assert_memory_equal(&f.costs.f[0], &f.costs.f[1], sizeof f.costs.f[0]);
+    assert_memory_equal(&f.costs.b[0], &f.costs.b[1], sizeof f.costs.b[0]);
+    double head_ns = 1e9 * (double)tokens * head_flops / FLAT_GEMM_FLOPS_PER_S;
+    assert_ns(f.costs.r[0].compute_ns, 1e-9 * ((double)f.costs.f[0].compute_ns - head_ns), 2);
+    end(&f);
+}
+
+static void is_linear_in_equal_samples(void **state)
+{
+    (void)state;
+    fixture f;
+    sp_layout layout = single;
+    layout.tp = 4;
+    layout.sequence_parallel = true;
+    begin(&f, &llama, layout, arithmetic_only, (sp_memory_options){0});
+    for (int n = 1; n <= 8; n *= 2) {
+        add_pack(&f, 1);
+        for (int i = 0; i < n; i++) {
+            add_slice(&f, i, 0, 5000, true);
+        }
+    }
+    build(&f);
+    for (int k = 0; k < 3; k++) {
+        assert_ns(f.costs.f[k + 1].compute_ns, 2e-9 * (double)f.costs.f[k].compute_ns, 3);
+        assert_ns(f.costs.b[k + 1].compute_ns, 2e-9 * (double)f.costs.b[k].compute_ns, 6);
+        assert_ns(f.costs.b[k + 1].tp_ns, 2e-9 * (double)f.costs.b[k].tp_ns, 6);
+        assert_ns(f.costs.p2p_f_ns[k + 1], 2e-9 * (double)f.costs.p2p_f_ns[k], 2);
+    }
+    end(&f);
+}
+
+static void maps_classes(void **state)
+{
+    (void)state;
+    fixture f;
+    sp_layout layout = single;
+    layout.pp = 4;
+    layout.chunks = 2;
+    begin(&f, &llama, layout, arithmetic_only, (sp_memory_options){0});
+    add_pack(&f, 1);
+    add_slice(&f, 0, 0, 1000, true);
+    build(&f);
+    assert_int_equal(f.costs.classes, 3);
+    for (int s = 1; s < 7; s++) {
+        assert_int_equal(f.costs.class_of_vstage[s], f.costs.class_of_vstage[1]);
+    }
+    assert_true(f.cost.class_stage[f.costs.class_of_vstage[0]].embedding);
+    assert_true(f.cost.class_stage[f.costs.class_of_vstage[7]].head);
+    int inner = f.costs.class_of_vstage[1];
+    int last = f.costs.class_of_vstage[7];
+    assert_ns(f.costs.f[last].compute_ns - f.costs.f[inner].compute_ns,
+              1000 * head_flops / FLAT_GEMM_FLOPS_PER_S, 2);
+    // Chunks of rank 3 are the virtual stages 3 and 7: the head's parameters are there.
+    assert_true(f.costs.states[3].of[SP_MEM_PARAMETERS] > f.costs.states[1].of[SP_MEM_PARAMETERS]);
+    end(&f);
+    layout.placement = SP_PLACE_V;
+    begin(&f, &llama, layout, arithmetic_only, (sp_memory_options){0});
+    add_pack(&f, 1);
+    add_slice(&f, 0, 0, 1000, true);
+    build(&f);
+    // The V brings both ends to rank 0.
+    assert_true(f.costs.states[0].of[SP_MEM_PARAMETERS] > f.costs.states[3].of[SP_MEM_PARAMETERS]);
+    assert_true(f.costs.tail[0].optimizer_ns >= f.costs.tail[3].optimizer_ns);
+    end(&f);
+}
+
+// Ring: each rank receives the (cp-1)/cp of the keys and values that others hold, while it works on
+// the blocks it has; only what is left shows.
+static void context_parallel(void **state)
+{
+    (void)state;
+    fixture f;
+    sp_layout layout = single;
+    layout.cp = 2;
+    begin(&f, &llama, layout, arithmetic_only, (sp_memory_options){0});
+    add_pack(&f, 1);
+    add_slice(&f, 0, 0, 100, true);
+    add_pack(&f, 1);
+    add_slice(&f, 0, 0, 200000, true);
+    add_pack(&f, 1);
+    add_slice(&f, 0, 100000, 100, true);
+    build(&f);
+    double kv_bytes = 2 * 512 * 2; // K and V of 4 heads of 128, bf16
+    double attention_s = 4 * 100.0 * 100 / 2 * 1024 / FLAT_FORWARD_FLOPS_PER_S / 2;
+    assert_ns(f.costs.f[0].cp_ns,
+              8 * (0.5 * 100 * kv_bytes / FLAT_NVLINK_BYTES_PER_S - attention_s / 2), 1);
+    assert_int_equal(f.costs.f[1].cp_ns, 0);
+    // A short slice of a long sample: the ring moves all its context.
+    attention_s = 4 * (100.0 * 100 / 2 + 100.0 * 100000) * 1024 / FLAT_FORWARD_FLOPS_PER_S / 2;
+    assert_ns(f.costs.f[2].cp_ns,
+              8 * (0.5 * 100100 * kv_bytes / FLAT_NVLINK_BYTES_PER_S - attention_s / 2), 1);
+    double linear_s = 200000.0 / 2 * (8 * layer_flops + head_flops) / FLAT_GEMM_FLOPS_PER_S;
+    assert_ns(f.costs.f[1].compute_ns,
+              linear_s + 8 * 4 * 2e5 * 2e5 / 2 * 1024 / FLAT_FORWARD_FLOPS_PER_S / 2, 2);
+    end(&f);
+}
+
+// Two merged data-parallel ranks run a pack as two context-parallel ranks do.
+static void merged_ranks_are_context_parallel(void **state)
+{
+    (void)state;
+    fixture merged;
+    fixture cp;
+    sp_layout layout = single;
+    layout.dp = 2;
+    begin(&merged, &llama, layout, NULL, (sp_memory_options){0});
+    layout.dp = 1;
+    layout.cp = 2;
+    begin(&cp, &llama, layout, NULL, (sp_memory_options){0});
+    add_pack(&merged, 2);
+    add_pack(&cp, 1);
+    add_slice(&merged, 0, 0, 3000, true);
+    add_slice(&cp, 0, 0, 3000, true);
+    build(&merged);
+    build(&cp);
+    assert_memory_equal(merged.costs.f, cp.costs.f, sizeof *cp.costs.f);
+    assert_memory_equal(merged.costs.b, cp.costs.b, sizeof *cp.costs.b);
+    assert_memory_equal(merged.costs.unit, cp.costs.unit, sizeof *cp.costs.unit);
+    assert_int_equal(merged.costs.p2p_f_ns[0], cp.costs.p2p_f_ns[0]);
+    assert_true(merged.costs.f[0].cp_ns > 0);
+    end(&merged);
+    end(&cp);
+}
+
+// ZeRO 1 over 16 ranks in two nodes (8 NICs of 50 GB/s at 0.8 for 8 GPUs each): reduce-scatter of 4
+// bytes a parameter, a sixteenth of the update, all-gather of 2 bytes. ZeRO 0: all-reduce.
+static void tail_of_the_step(void **state)
+{
+    (void)state;
+    fixture f;
+    sp_layout layout = single;
+    const char *const overrides[] = {"links.nvlink_latency_us=0", "links.nic_latency_us=0", NULL};
+    layout.dp = 16;
+    double parameters = (double)sp_model_parameters(&llama);
+    double ring_s = 15.0 / 16.0 * parameters / 200e9; // NVLink is the slower, per byte
+    begin(&f, &llama, layout, overrides, (sp_memory_options){0});
+    build(&f);
+    assert_ns(f.costs.tail[0].grad_reduce_ns, 4 * ring_s, 1);
+    assert_ns(f.costs.tail[0].param_gather_ns, 2 * ring_s, 1);
+    assert_ns(f.costs.tail[0].optimizer_ns,
+              parameters / 16 * FLAT_OPTIMIZER_BYTES / FLAT_MEMORY_BYTES_PER_S, 1);
+    end(&f);
+    layout.zero = 0;
+    begin(&f, &llama, layout, overrides, (sp_memory_options){0});
+    build(&f);
+    assert_ns(f.costs.tail[0].grad_reduce_ns, 8 * ring_s, 1);
+    assert_int_equal(f.costs.tail[0].param_gather_ns, 0);
+    assert_ns(f.costs.tail[0].optimizer_ns,
+              parameters * FLAT_OPTIMIZER_BYTES / FLAT_MEMORY_BYTES_PER_S, 1);
+    end(&f);
+}
+
+// The unfused attention computes the whole square: 2 matmuls forward, 4 backward, at GEMM rate.
+static void unfused_attention(void **state)
+{
+    (void)state;
+    fixture f;
+    sp_memory_options memory = {.attention = SP_ATTENTION_UNFUSED};
+    begin(&f, &llama, single, arithmetic_only, memory);
+    add_pack(&f, 1);
+    add_slice(&f, 0, 0, 2048, true);
+    build(&f);
+    double linear_s = 2048 * (8 * layer_flops + head_flops) / FLAT_GEMM_FLOPS_PER_S;
+    double matmul_s = 8 * 2 * 2048.0 * 2048 * 1024 / FLAT_GEMM_FLOPS_PER_S;
+    assert_ns(f.costs.f[0].compute_ns, linear_s + 2 * matmul_s, 2);
+    assert_ns(f.costs.i[0].compute_ns, linear_s + 4 * matmul_s, 2);
+    end(&f);
+}
+
+// On the flat profile, without memory traffic and latency, the least work is all the work. Unfused,
+// it is that of the finest slices, which compute half of the square.
+static void least_work_is_exact_without_overheads(void **state)
+{
+    (void)state;
+    double n = 12345;
+    double linear_s = 3 * n * (8 * layer_flops + head_flops) / FLAT_GEMM_FLOPS_PER_S;
+    double pairs = n * n / 2;
+    double square_s[2] = {8 * pairs * 1024 *
+                              (2 * 4 / FLAT_FORWARD_FLOPS_PER_S + 10 / FLAT_BACKWARD_FLOPS_PER_S),
+                          8 * pairs * 1024 * 2 * (2 + 2 + 4) / FLAT_GEMM_FLOPS_PER_S};
+    for (int unfused = 0; unfused < 2; unfused++) {
+        fixture f;
+        sp_memory_options memory = {.recompute = SP_RECOMPUTE_ATTENTION,
+                                    .attention =
+                                        unfused ? SP_ATTENTION_UNFUSED : SP_ATTENTION_FLASH};
+        begin(&f, &llama, single, arithmetic_only, memory);
+        double work_s = sp_cost_model_sample_work_s(&f.cost, 12345);
+        assert_true(fabs(work_s / (linear_s + square_s[unfused]) - 1.0) < 1e-6);
+        end(&f);
+    }
+}
+
+// Random samples, cut at random, on the shipped profiles: what the packs of a sample cost on all
+// stages is never below its least work.
+static void least_work_is_a_bound(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"a100", "h100", "h800", "h200", "host"};
+    sp_prng prng;
+    sp_prng_seed(&prng, 17);
+    for (size_t p = 0; p < 40; p++) {
+        fixture f;
+        sp_layout layout = single;
+        layout.tp = 1 << sp_prng_below(&prng, 3);
+        layout.cp = 1 << sp_prng_below(&prng, 3);
+        layout.pp = 1 << sp_prng_below(&prng, 3);
+        layout.dp = 2;
+        layout.sequence_parallel = p % 2 == 0;
+        sp_memory_options memory = {
+            .recompute = (sp_recompute)sp_prng_below(&prng, SP_RECOMPUTE_MODES),
+            .attention = p % 5 == 4 ? SP_ATTENTION_UNFUSED : SP_ATTENTION_FLASH};
+        begin(&f, &llama, layout, NULL, memory);
+        sp_cost_model_fini(&f.cost);
+        sp_profile_fini(&f.profile);
+        assert_int_equal(sp_profile_load(names[p % 5], &f.profile, &err), SP_OK);
+        assert_int_equal(sp_cost_model_init(&f.cost, &llama, &f.layout, &f.cluster, &f.profile,
+                                            memory, "test", &err),
+                         SP_OK);
+        int64_t tokens = 1 + (int64_t)exp(12.0 * sp_prng_uniform(&prng));
+        for (int64_t at = 0; at < tokens;) {
+            int64_t cut = 1 + (int64_t)exp(12.0 * sp_prng_uniform(&prng));
+            cut = cut < tokens - at ? cut : tokens - at;
+            add_pack(&f, 1 + (int)(sp_prng_u64(&prng) % 2));
+            add_slice(&f, 0, at, cut, at + cut == tokens);
+            at += cut;
+        }
+        build(&f);
+        double paid_ns = 0.0;
+        for (size_t k = 0; k < f.packing.forward.count; k++) {
+            for (int s = 0; s < layout.pp; s++) {
+                size_t at = k * (size_t)f.costs.classes + (size_t)f.costs.class_of_vstage[s];
+                paid_ns += f.packing.forward.packs[k].dp_count *
+                           (total_ns(f.costs.f[at]) + total_ns(f.costs.b[at]));
+            }
+        }
+        double work_s = sp_cost_model_sample_work_s(&f.cost, tokens);
+        assert_true(work_s > 0.0);
+        assert_true(paid_ns >= 1e9 * work_s * (1.0 - 1e-9) - 100.0 * (double)f.costs.forward_packs);
+        end(&f);
+    }
+}
+
+// Model FLOPs utilisation of a layer's forward: printed for a person, bounded by what is possible.
+static void layer_efficiency(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {4096, 32768, 262144};
+    sp_layout layout = single;
+    sp_model model;
+    sp_cluster cluster;
+    sp_profile profile;
+    sp_cost_model cost;
+    layout.tp = 8;
+    layout.pp = 40;
+    layout.sequence_parallel = true;
+    sp_error_clear(&err);
+    assert_int_equal(sp_model_builtin("llama-13b", &model, &err), SP_OK);
+    assert_int_equal(sp_cluster_builtin("h800-8", &cluster, &err), SP_OK);
+    assert_int_equal(sp_cluster_fit(&cluster, sp_layout_ranks(&layout), "test", &err), SP_OK);
+    assert_int_equal(sp_profile_load("h800", &profile, &err), SP_OK);
+    assert_int_equal(sp_cost_model_init(&cost, &model, &layout, &cluster, &profile,
+                                        (sp_memory_options){0}, "test", &err),
+                     SP_OK);
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        sp_packing packing;
+        sp_step_costs costs;
+        double n = (double)lengths[i];
+        sp_packing_init(&packing, NULL, 1);
+        assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
+        assert_true(
+            sp_pack_list_add(&packing.forward, (sp_slice){0, 0, lengths[i], lengths[i]}, true));
+        assert_int_equal(sp_cost_model_build(&cost, &packing, &costs, &err), SP_OK);
+        int inner = costs.class_of_vstage[1];
+        double flops = n * sp_model_layer_linear_flops_per_token(&model) +
+                       n * n / 2 * sp_model_attention_flops_per_pair(&model);
+        double peak = flops / 8 / cluster.peak_flops_per_s;
+        double f_mfu = peak / (1e-9 * total_ns(costs.f[inner]));
+        double b_mfu = 2 * peak / (1e-9 * total_ns(costs.b[inner]));
+        print_message("llama-13b, tp 8, h800, %lld tokens: layer MFU forward %.3f (%.3f without "
+                      "communication), backward %.3f (%.3f)\n",
+                      (long long)lengths[i], f_mfu,
+                      peak / (1e-9 * (double)costs.f[inner].compute_ns), b_mfu,
+                      2 * peak / (1e-9 * (double)costs.b[inner].compute_ns));
+        assert_true(f_mfu > 0.1 && f_mfu < 0.9);
+        assert_true(b_mfu > 0.1 && b_mfu < 0.9);
+        sp_step_costs_fini(&costs);
+        sp_packing_fini(&packing);
+    }
+    sp_cost_model_fini(&cost);
+    sp_profile_fini(&profile);
+}
+
+static void rejects_uneven_stages(void **state)
+{
+    (void)state;
+    sp_layout layout = single;
+    sp_cluster cluster = {.gpus_per_node = 8, .nodes = 1};
+    sp_profile profile;
+    sp_cost_model cost;
+    layout.pp = 3;
+    sp_error_clear(&err);
+    assert_int_equal(flat_profile(NULL, &profile, &err), SP_OK);
+    assert_int_equal(sp_cost_model_init(&cost, &llama, &layout, &cluster, &profile,
+                                        (sp_memory_options){0}, "scenario.json", &err),
+                     SP_ERR_CONTENT);
+    assert_non_null(strstr(err.message[0], "scenario.json: parallel.pp"));
+    sp_profile_fini(&profile);
+}
+
+static void survives_failing_memory(void **state)
+{
+    (void)state;
+    fixture f;
+    sp_layout layout = single;
+    layout.dp = 2;
+    begin(&f, &llama, layout, NULL, (sp_memory_options){0});
+    add_pack(&f, 2);
+    add_slice(&f, 0, 0, 3000, true);
+    sp_cost_model_fini(&f.cost);
+    sp_status status = SP_ERR_NO_MEMORY;
+    int failures = 0;
+    for (; status != SP_OK && failures < 100; failures++) {
+        sp_error_clear(&err);
+        sp_i_alloc_fail_after(failures);
+        status = sp_cost_model_init(&f.cost, &llama, &f.layout, &f.cluster, &f.profile,
+                                    (sp_memory_options){0}, "test", &err);
+        if (status == SP_OK) {
+            status = sp_cost_model_build(&f.cost, &f.packing, &f.costs, &err);
+            if (status != SP_OK) {
+                sp_cost_model_fini(&f.cost);
+            }
+        }
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+    }
+    assert_int_equal(status, SP_OK);
+    assert_true(failures > 15);
+    end(&f);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(closed_form),
+    cmocka_unit_test(tensor_parallel),
+    cmocka_unit_test(slices_add_up),
+    cmocka_unit_test(is_linear_in_equal_samples),
+    cmocka_unit_test(maps_classes),
+    cmocka_unit_test(context_parallel),
+    cmocka_unit_test(merged_ranks_are_context_parallel),
+    cmocka_unit_test(tail_of_the_step),
+    cmocka_unit_test(unfused_attention),
+    cmocka_unit_test(least_work_is_exact_without_overheads),
+    cmocka_unit_test(least_work_is_a_bound),
+    cmocka_unit_test(layer_efficiency),
+    cmocka_unit_test(rejects_uneven_stages),
+    cmocka_unit_test(survives_failing_memory),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,294 @@
+#include <math.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/support/flat_profile.h"
+#include "tests/support/test_main.h"
+
+#include "sim/base/alloc.h"
+#include "sim/cost/profile.h"
+
+static sp_error err;
+
+// The message of the only error of the flat profile with one override.
+static const char *message_of(const char *override)
+{
+    const char *overrides[] = {override, NULL};
+    sp_profile profile;
+    sp_error_clear(&err);
+    assert_int_equal(flat_profile(overrides, &profile, &err), SP_ERR_CONTENT);
+    assert_int_equal(err.count, 1);
+    assert_int_equal(profile.gemm_rate.points, 0);
+    return err.message[0];
+}
+
+static void reads_units(void **state)
+{
+    (void)state;
+    sp_profile profile;
+    const char *overrides[] = {
+        "gemm_rate.points=[[1024,177],[2048,677]]",
+        "gemm_rate.level=published",
+        "kernel.us=2.5",
+        "gemm=[{\"n\":4096,\"k\":1024,\"level\":\"measured\",\"source\":\"s\","
+        "\"points\":[[128,20],[256,30]]}]",
+        "collectives.all_gather={\"level\":\"measured\",\"source\":\"s\",\"points\":[[1024,0.5]]}",
+        "stack=megatron",
+        NULL};
+    sp_error_clear(&err);
+    assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
+    assert_string_equal(profile.name, "flat");
+    assert_string_equal(profile.stack, "megatron");
+    assert_int_equal(profile.gemm_rate.points, 2);
+    assert_int_equal(profile.gemm_rate.level, SP_LEVEL_PUBLISHED);
+    assert_true(profile.gemm_rate.x[1] == 2048.0);
+    assert_true(profile.gemm_rate.y[0] == 177e12);
+    assert_true(fabs(profile.gemm_rate.slope[0] - log2(677.0 / 177.0)) < 1e-12);
+    assert_int_equal(profile.gemm_tables, 1);
+    assert_int_equal(profile.gemm[0].n, 4096);
+    assert_true(fabs(profile.gemm[0].time_s.y[1] - 30e-6) < 1e-15);
+    assert_true(fabs(profile.kernel_s - 2.5e-6) < 1e-15);
+    assert_true(profile.collective[SP_ALL_GATHER].y[0] == 0.5e9);
+    assert_int_equal(profile.collective[SP_ALL_REDUCE].points, 0);
+    assert_true(profile.nvlink_bytes_per_s == 200e9);
+    assert_true(profile.nic_efficiency == 0.8);
+    assert_true(profile.optimizer_bytes_per_parameter == 30.0);
+    assert_false(profile.has_cluster);
+    sp_profile_fini(&profile);
+}
+
+static void reads_cluster(void **state)
+{
+    (void)state;
+    sp_profile profile;
+    const char *overrides[] = {"cluster={\"name\":\"mine\",\"gpu\":\"X\",\"peak_tflops\":100,"
+                               "\"memory_gib\":24,\"hbm_gb_per_s\":900,\"gpus_per_node\":4,"
+                               "\"nvlink_gb_per_s\":50,\"nics_per_node\":2,\"nic_gbit_per_s\":100}",
+                               NULL};
+    sp_error_clear(&err);
+    assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
+    assert_true(profile.has_cluster);
+    assert_string_equal(profile.cluster.name, "mine");
+    assert_int_equal(profile.cluster.gpus_per_node, 4);
+    assert_true(profile.cluster.nic_bytes_per_s == 12.5e9);
+    sp_profile_fini(&profile);
+    assert_non_null(
+        strstr(message_of("cluster={\"name\":\"h800-8\",\"gpus_pernode\":8}"), "'gpus_per_node'"));
+}
+
+static void rejects_content(void **state)
+{
+    (void)state;
+    assert_string_equal(message_of("gemm_rate.points=[[1,2],[1,3]]"),
+                        "flat: gemm_rate.points[1]: expected a larger x than the point before, "
+                        "got [1,3]");
+    assert_non_null(strstr(message_of("gemm_rate.points=[[1,0]]"), "gemm_rate.points[0]"));
+    assert_non_null(strstr(message_of("gemm_rate.points=[[1,-2]]"), "gemm_rate.points[0]"));
+    assert_non_null(strstr(message_of("gemm_rate.points=[[1e300,2]]"), "gemm_rate.points[0]"));
+    assert_non_null(strstr(message_of("gemm_rate.points=[[1,2,3]]"), "gemm_rate.points[0]"));
+    assert_non_null(strstr(message_of("gemm_rate.points=[5]"), "gemm_rate.points[0]"));
+    assert_non_null(strstr(message_of("gemm_rate.points=[]"), "gemm_rate.points"));
+    assert_non_null(strstr(message_of("gemm_rate.points={}"), "gemm_rate.points"));
+    assert_non_null(strstr(message_of("gemm_rate.level=measurd"), "did you mean \"measured\""));
+    assert_non_null(strstr(message_of("gemm_rates={}"), "did you mean 'gemm_rate'"));
+    assert_non_null(strstr(message_of("schema=slimpack/profile/2"), "slimpack/profile/1"));
+    assert_non_null(strstr(message_of("attention.forward_causal=null"), "'forward_causal'"));
+    assert_non_null(strstr(message_of("memory=null"), "key 'memory' is missing"));
+    assert_non_null(strstr(message_of("memory.source=null"), "key 'source' is missing"));
+    assert_non_null(strstr(message_of("links.nic_efficiency=1.5"), "links.nic_efficiency"));
+    assert_non_null(strstr(message_of("gemm=7"), "flat: gemm: expected an array"));
+    assert_non_null(strstr(message_of("gemm=[{\"n\":0,\"k\":1,\"level\":\"measured\","
+                                      "\"source\":\"\",\"points\":[[1,1]]}]"),
+                           "gemm[0].n"));
+    assert_non_null(strstr(message_of("gemm=[{\"n\":2,\"k\":1,\"level\":\"measured\","
+                                      "\"source\":\"\",\"points\":[[1,1]]},"
+                                      "{\"n\":2,\"k\":1,\"level\":\"measured\","
+                                      "\"source\":\"\",\"points\":[[1,1]]}]"),
+                           "given already"));
+    assert_non_null(strstr(message_of("collectives.all_reduse={}"), "did you mean 'all_reduce'"));
+}
+
+// A rate may not grow faster than the work: 2^3 per doubling of the cube edge, 2 per doubling of
+// the length or the bytes; times may not fall.
+static void levels_noise(void **state)
+{
+    (void)state;
+    sp_profile profile;
+    const char *overrides[] = {
+        "gemm_rate.points=[[1024,10],[2048,100]]",
+        "attention.forward_causal.points=[[1024,10],[2048,30]]",
+        "collectives.all_reduce={\"level\":\"measured\",\"source\":\"s\","
+        "\"points\":[[1024,1],[4096,4.5],[16384,8]]}",
+        "gemm=[{\"n\":4096,\"k\":1024,\"level\":\"measured\",\"source\":\"s\","
+        "\"points\":[[128,20],[256,19],[512,40]]}]",
+        NULL};
+    sp_error_clear(&err);
+    assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
+    assert_true(fabs(profile.gemm_rate.y[1] / 80e12 - 1.0) < 1e-12);
+    assert_true(fabs(profile.attention_forward_causal.y[1] / 20e12 - 1.0) < 1e-12);
+    assert_true(fabs(profile.collective[SP_ALL_REDUCE].y[1] / 4e9 - 1.0) < 1e-12);
+    assert_true(fabs(profile.collective[SP_ALL_REDUCE].y[2] / 8e9 - 1.0) < 1e-12);
+    assert_true(fabs(profile.gemm[0].time_s.y[1] / 20e-6 - 1.0) < 1e-12);
+    sp_profile_fini(&profile);
+}
+
+static void weakest_level(void **state)
+{
+    (void)state;
+    const char *overrides[] = {"gemm_rate.level=measured",
+                               "attention.forward_causal.level=measured",
+                               "attention.backward_causal.level=published",
+                               "memory.level=measured",
+                               "kernel.level=measured",
+                               "links.level=measured",
+                               NULL,
+                               NULL};
+    sp_profile profile;
+    sp_error_clear(&err);
+    assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
+    assert_int_equal(sp_profile_level(&profile), SP_LEVEL_PUBLISHED);
+    sp_profile_fini(&profile);
+    overrides[6] = "collectives.all_to_all={\"level\":\"fitted\",\"source\":\"s\","
+                   "\"points\":[[1,1]]}";
+    assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
+    assert_int_equal(sp_profile_level(&profile), SP_LEVEL_FITTED);
+    sp_profile_fini(&profile);
+}
+
+static void write_flat(const char *folder, const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s.json", folder, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(flat_profile_text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void remove_flat(const char *folder, const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s.json", folder, name);
+    assert_int_equal(remove(path), 0);
+}
+
+static void finds_names(void **state)
+{
+    (void)state;
+    char first[] = "/tmp/sp_profile_XXXXXX";
+    char second[] = "/tmp/sp_profile_XXXXXX";
+    char variable[128];
+    char path[128];
+    sp_profile profile;
+    assert_non_null(mkdtemp(first));
+    assert_non_null(mkdtemp(second));
+    write_flat(first, "zeta-gpu");
+    write_flat(second, "yotta-gpu");
+    snprintf(variable, sizeof variable, ":%s::%s:", first, second);
+    assert_int_equal(setenv("SLIMPACK_PROFILE_PATH", variable, 1), 0);
+    sp_error_clear(&err);
+    assert_int_equal(sp_profile_load("zeta-gpu", &profile, &err), SP_OK);
+    sp_profile_fini(&profile);
+    assert_int_equal(sp_profile_load("yotta-gpu", &profile, &err), SP_OK);
+    sp_profile_fini(&profile);
+
+    assert_int_equal(sp_profile_load("zeta-cpu", &profile, &err), SP_ERR_CONTENT);
+    assert_non_null(strstr(err.message[0], "unknown profile 'zeta-cpu' (did you mean 'zeta-gpu'?"));
+    assert_non_null(strstr(err.message[0], "yotta-gpu, zeta-gpu"));
+
+    snprintf(path, sizeof path, "%s/zeta-gpu.json", first);
+    sp_error_clear(&err);
+    assert_int_equal(sp_profile_load(path, &profile, &err), SP_OK);
+    sp_profile_fini(&profile);
+    assert_int_equal(sp_profile_load("./no-such-file.json", &profile, &err), SP_ERR_IO);
+
+    remove_flat(first, "zeta-gpu");
+    remove_flat(second, "yotta-gpu");
+    assert_int_equal(rmdir(first), 0);
+    assert_int_equal(rmdir(second), 0);
+    assert_int_equal(unsetenv("SLIMPACK_PROFILE_PATH"), 0);
+}
+
+// Anchors: cuDNN 9.19 on H200 (NVIDIA/cudnn-frontend, benchmark/sdpa_benchmark_training), H100 GEMM
+// (zzc0721/torch-performance-test-data, issue 79), nccl-tests and copy rates of the Azure
+// AI-benchmarking-guide. Limits: dense bf16 peaks of the data sheets.
+static void shipped_profiles(void **state)
+{
+    (void)state;
+    const struct {
+        const char *name;
+        double peak;
+    } shipped[] = {{"a100", 312e12},
+                   {"h100", 989.4e12},
+                   {"h800", 989.4e12},
+                   {"h200", 989.4e12},
+                   {"host", 5e10}};
+    for (size_t i = 0; i < sizeof shipped / sizeof shipped[0]; i++) {
+        sp_profile profile;
+        sp_error_clear(&err);
+        assert_int_equal(sp_profile_load(shipped[i].name, &profile, &err), SP_OK);
+        assert_string_equal(profile.name, shipped[i].name);
+        const sp_curve *curves[] = {
+            &profile.gemm_rate, &profile.attention_forward_causal, &profile.attention_forward_full,
+            &profile.attention_backward_causal, &profile.attention_backward_full};
+        for (size_t j = 0; j < 5; j++) {
+            assert_true(curves[j]->points > 0);
+            assert_true(strlen(curves[j]->source) > 0);
+            for (int k = 0; k < curves[j]->points; k++) {
+                assert_true(curves[j]->y[k] < shipped[i].peak);
+            }
+        }
+        const sp_curve *causal = &profile.attention_forward_causal;
+        for (int k = 0; k < causal->points; k++) {
+            assert_true(profile.attention_backward_causal.y[k] <= causal->y[k]);
+            assert_true(causal->y[k] <= profile.attention_forward_full.y[k]);
+        }
+        sp_level level =
+            strcmp(shipped[i].name, "host") == 0 ? SP_LEVEL_ASSUMED : SP_LEVEL_PUBLISHED;
+        assert_int_equal(sp_profile_level(&profile), level);
+        sp_profile_fini(&profile);
+    }
+    sp_profile profile;
+    assert_int_equal(sp_profile_load("h200", &profile, &err), SP_OK);
+    assert_true(profile.attention_forward_causal.x[2] == 8192.0);
+    assert_true(profile.attention_forward_causal.y[2] == 644e12);
+    assert_true(profile.attention_backward_full.y[4] == 572e12);
+    assert_true(profile.memory_bytes_per_s == 4010e9);
+    sp_profile_fini(&profile);
+    assert_int_equal(sp_profile_load("h100", &profile, &err), SP_OK);
+    assert_true(profile.gemm_rate.x[2] == 4096.0 && profile.gemm_rate.y[2] == 789e12);
+    sp_profile_fini(&profile);
+}
+
+static void survives_failing_memory(void **state)
+{
+    (void)state;
+    sp_profile profile;
+    sp_status status = SP_ERR_NO_MEMORY;
+    int failures = 0;
+    for (; status != SP_OK && failures < 1000; failures++) {
+        json_t *root = NULL;
+        sp_error_clear(&err);
+        assert_int_equal(
+            sp_json_read_text(flat_profile_text, strlen(flat_profile_text), "flat", &root, &err),
+            SP_OK);
+        sp_i_alloc_fail_after(failures);
+        status = sp_profile_from_json(root, "flat", &profile, &err);
+        sp_i_alloc_fail_after(-1);
+        json_decref(root);
+        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+    }
+    // One block for each of the three tables of the flat profile.
+    assert_int_equal(failures, 4);
+    sp_profile_fini(&profile);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(reads_units),      cmocka_unit_test(reads_cluster),
+    cmocka_unit_test(rejects_content),  cmocka_unit_test(levels_noise),
+    cmocka_unit_test(weakest_level),    cmocka_unit_test(finds_names),
+    cmocka_unit_test(shipped_profiles), cmocka_unit_test(survives_failing_memory),
+};
+
+SP_TEST_MAIN(tests)
