@@ -8,18 +8,21 @@
 #include "sim/engine/memory.h"
 #include "sim/engine/structure.h"
 
-static sp_status refuse_transfers(const sp_plan *plan, sp_error *err)
+// Actions of a plan file for which the engine has no time.
+static sp_status refuse_unknown_costs(const sp_plan *plan, sp_error *err)
 {
     size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
+    bool regrouped = plan->packing->backward.count > 0;
     for (size_t s = 0; s < stages; s++) {
         for (size_t a = 0; a < plan->stages[s].count; a++) {
             sp_action action = plan->stages[s].actions[a];
-            if (action.kind == SP_ACTION_O || action.kind == SP_ACTION_L) {
+            bool transfer = action.kind == SP_ACTION_O || action.kind == SP_ACTION_L;
+            if (transfer || (regrouped && action.kind == SP_ACTION_R)) {
                 char name[32];
                 sp_action_name(action, plan->layout.chunks, name);
-                return sp_error_set(err, SP_ERR_CONTENT,
-                                    "action %s: the simulator has no cost for offload and load",
-                                    name);
+                return sp_error_set(
+                    err, SP_ERR_CONTENT, "action %s: the simulator has no cost for %s", name,
+                    transfer ? "offload and load" : "the recomputation of regrouped packs");
             }
         }
     }
@@ -153,7 +156,7 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
     int64_t *end_ns = NULL;
     *timeline = (sp_timeline){0};
     *memory = (sp_memory_timeline){0};
-    sp_status status = refuse_transfers(plan, err);
+    sp_status status = refuse_unknown_costs(plan, err);
     if (status == SP_OK) {
         status = sp_i_fold(plan, costs, options->unfold, &folding, err);
     }

@@ -44,7 +44,8 @@ typedef struct sp_plan {
     sp_stage_plan *stages;     // [dp rank * pp + pp rank]
 } sp_plan;
 
-// An empty plan for the layout and packing. stages has layout.dp * layout.pp entries.
+// An empty plan for the layout and packing, which agree in dp. stages has layout.dp * layout.pp
+// entries.
 sp_status sp_plan_init(sp_plan *plan, const sp_layout *layout, const sp_packing *packing,
                        sp_error *err);
 void sp_plan_fini(sp_plan *plan);
@@ -62,8 +63,11 @@ void sp_action_name(sp_action action, int chunks, char name[32]);
 // not dropped or delayed in exactly one forward and one backward pack, both on the same ranks; pack
 // order of each sample's slices (forward ascending, backward descending); slices cover [0, tokens)
 // of the sample; each rank has for each of its packs and chunks one F, and one B or one I and one
-// W; only known packs and chunks. A broken rule is a content error at `source` that names rule,
-// pack and slice.
+// W; only known packs and chunks; each action after those it needs on its rank (F before the B, I,
+// R, O of its slices, I before W, O before L before B; earlier slices of a sample first forward and
+// last backward). Packs without slices only where the backward packs are the forward packs. A
+// broken rule is a content error at `source` that names rule, pack and slice. Time and memory
+// O(slices + actions), up to the sorting of the slices of one sample inside a pack.
 sp_status sp_plan_check(const sp_plan *plan, const char *source, sp_error *err);
 
 #endif

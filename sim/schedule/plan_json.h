@@ -1,4 +1,5 @@
-// plan.json: writing and reading (schema slimpack/plan/1).
+// plan.json: writing and reading (schema slimpack/plan/1). A slice that is computed longer than its
+// tokens (padding) carries "computed" beside "tokens".
 #ifndef SLIMPACK_SIM_SCHEDULE_PLAN_JSON_H
 #define SLIMPACK_SIM_SCHEDULE_PLAN_JSON_H
 

@@ -1,0 +1,214 @@
+#include "tests/support/test_main.h"
+
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "sim/schedule/packing.h"
+
+static void add(sp_pack_list *list, int64_t begin, int64_t tokens, int64_t computed, bool last)
+{
+    sp_slice slice = {.begin = begin, .tokens = tokens, .computed_tokens = computed};
+    assert_true(sp_pack_list_add(list, slice, last));
+}
+
+// Token q of a sample attends to the q tokens before it and, for half a pair, to itself (twice: 2q
+// + 1); without a mask it attends to all tokens computed so far.
+static void sums_count_token_pairs(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 11);
+    for (int round = 0; round < 50; round++) {
+        sp_packing packing;
+        sp_packing_init(&packing, NULL, 1);
+        assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
+        int64_t tokens = 0;
+        int64_t computed = 0;
+        int64_t pairs2 = 0;
+        int64_t full = 0;
+        int64_t kv = 0;
+        for (int i = 0; i < 6; i++) {
+            int64_t begin = (int64_t)sp_prng_below(&prng, 60);
+            int64_t length = 1 + (int64_t)sp_prng_below(&prng, 60);
+            int64_t padded = length + (int64_t)sp_prng_below(&prng, 5);
+            bool last = sp_prng_below(&prng, 2) == 0;
+            add(&packing.forward, begin, length, padded, last);
+            tokens += length;
+            for (int64_t q = begin; q < begin + padded; q++) {
+                computed++;
+                pairs2 += 2 * q + 1;
+                kv += last ? 0 : 1;
+                for (int64_t k = 0; k < begin + padded; k++) {
+                    full++;
+                }
+            }
+        }
+        const sp_pack *pack = &packing.forward.packs[0];
+        assert_int_equal(pack->slice_count, 6);
+        assert_int_equal(pack->tokens, tokens);
+        assert_int_equal(pack->computed, computed);
+        assert_int_equal(pack->pairs2, pairs2);
+        assert_int_equal(pack->full_pairs, full);
+        assert_int_equal(pack->kv_tokens, kv);
+        sp_packing_fini(&packing);
+    }
+}
+
+// (o + l)^2 - o^2 telescopes: however a sample of L tokens is cut, its slices have L^2 / 2 pairs.
+static void cutting_loses_no_pairs(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 12);
+    for (int round = 0; round < 100; round++) {
+        sp_packing packing;
+        sp_packing_init(&packing, NULL, 1);
+        int64_t length = 1 + (int64_t)sp_prng_below(&prng, INT32_MAX);
+        for (int64_t begin = 0; begin < length;) {
+            int64_t size = 1 + (int64_t)sp_prng_below(&prng, (uint64_t)(length - begin));
+            assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
+            add(&packing.forward, begin, size, size, begin + size == length);
+            begin += size;
+        }
+        int64_t pairs2 = 0;
+        int64_t tokens = 0;
+        for (size_t p = 0; p < packing.forward.count; p++) {
+            pairs2 += packing.forward.packs[p].pairs2;
+            tokens += packing.forward.packs[p].tokens;
+            assert_int_equal(packing.forward.packs[p].first_slice, p);
+        }
+        assert_true(pairs2 == length * length);
+        assert_int_equal(tokens, length);
+        sp_packing_fini(&packing);
+    }
+}
+
+static void longest_samples_do_not_overflow(void **state)
+{
+    (void)state;
+    sp_packing packing;
+    sp_packing_init(&packing, NULL, 1);
+    int64_t longest = INT32_MAX;
+    assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
+    add(&packing.forward, 0, longest, longest, true);
+    const sp_pack *pack = &packing.forward.packs[0];
+    assert_true(pack->pairs2 == longest * longest);
+    assert_true(pack->full_pairs == longest * longest);
+    for (int i = 0; i < 4; i++) {
+        add(&packing.forward, longest, longest, longest, false);
+        assert_true(pack->pairs2 >= longest * longest);
+    }
+    assert_true(pack->pairs2 == INT64_MAX);
+    assert_true(pack->full_pairs == INT64_MAX);
+    assert_true(pack->kv_tokens == 4 * longest);
+    sp_packing_fini(&packing);
+}
+
+static void packs_hold_their_own_slices(void **state)
+{
+    (void)state;
+    enum { PACKS = 1000 };
+    sp_packing packing;
+    sp_packing_init(&packing, NULL, 4);
+    size_t slices = 0;
+    for (int p = 0; p < PACKS; p++) {
+        assert_true(sp_pack_list_begin(&packing.forward, p % 3, 1 + p % 2));
+        for (int i = 0; i < p % 7; i++) {
+            add(&packing.forward, 1000 * p + i, 1, 1, true);
+            slices++;
+        }
+    }
+    assert_int_equal(packing.forward.count, PACKS);
+    assert_int_equal(packing.forward.slice_count, slices);
+    for (int p = 0; p < PACKS; p++) {
+        const sp_pack *pack = &packing.forward.packs[p];
+        assert_int_equal(pack->dp_first, p % 3);
+        assert_int_equal(pack->dp_count, 1 + p % 2);
+        assert_int_equal(pack->slice_count, p % 7);
+        for (size_t i = 0; i < pack->slice_count; i++) {
+            int64_t begin = packing.forward.slices[pack->first_slice + i].begin;
+            assert_int_equal(begin, 1000 * p + (int)i);
+        }
+    }
+    sp_packing_fini(&packing);
+}
+
+static void backward_packs_default_to_the_forward_packs(void **state)
+{
+    (void)state;
+    sp_packing packing;
+    sp_packing_init(&packing, NULL, 1);
+    assert_true(sp_packing_backward(&packing) == &packing.forward);
+    assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
+    assert_true(sp_packing_backward(&packing) == &packing.forward);
+    assert_true(sp_pack_list_begin(&packing.backward, 0, 1));
+    assert_true(sp_packing_backward(&packing) == &packing.backward);
+    sp_packing_fini(&packing);
+}
+
+static void uniform_deals_packs_round_robin(void **state)
+{
+    (void)state;
+    sp_packing packing;
+    assert_int_equal(sp_packing_uniform(&packing, 3, 4, NULL), SP_OK);
+    assert_int_equal(packing.forward.count, 12);
+    assert_int_equal(packing.forward.slice_count, 0);
+    assert_int_equal(packing.backward.count, 0);
+    assert_int_equal(packing.dp, 3);
+    assert_null(packing.batch);
+    for (size_t k = 0; k < 12; k++) {
+        assert_int_equal(packing.forward.packs[k].dp_first, k % 3);
+        assert_int_equal(packing.forward.packs[k].dp_count, 1);
+    }
+    sp_packing_fini(&packing);
+}
+
+static void uniform_refuses_more_packs_than_an_action_can_name(void **state)
+{
+    (void)state;
+    sp_packing packing;
+    sp_error err;
+    sp_error_clear(&err);
+    assert_int_equal(sp_packing_uniform(&packing, 2, INT64_C(1) << 30, &err), SP_ERR_LIMIT);
+    assert_int_equal(err.count, 1);
+    sp_packing_fini(&packing);
+    assert_int_equal(sp_packing_uniform(&packing, 7, INT64_MAX, NULL), SP_ERR_LIMIT);
+    sp_packing_fini(&packing);
+}
+
+static void memory_failures_are_reported(void **state)
+{
+    (void)state;
+    sp_status status = SP_ERR_NO_MEMORY;
+    for (long n = 0; status != SP_OK; n++) {
+        assert_true(n < 100);
+        sp_packing packing;
+        sp_i_alloc_fail_after(n);
+        status = sp_packing_uniform(&packing, 2, 50, NULL);
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        sp_packing_fini(&packing);
+    }
+    sp_packing packing;
+    sp_packing_init(&packing, NULL, 1);
+    assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
+    sp_i_alloc_fail_after(0);
+    assert_false(
+        sp_pack_list_add(&packing.forward, (sp_slice){.tokens = 1, .computed_tokens = 1}, true));
+    sp_i_alloc_fail_after(-1);
+    assert_int_equal(packing.forward.packs[0].tokens, 0);
+    assert_int_equal(packing.forward.packs[0].slice_count, 0);
+    sp_packing_fini(&packing);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(sums_count_token_pairs),
+    cmocka_unit_test(cutting_loses_no_pairs),
+    cmocka_unit_test(longest_samples_do_not_overflow),
+    cmocka_unit_test(packs_hold_their_own_slices),
+    cmocka_unit_test(backward_packs_default_to_the_forward_packs),
+    cmocka_unit_test(uniform_deals_packs_round_robin),
+    cmocka_unit_test(uniform_refuses_more_packs_than_an_action_can_name),
+    cmocka_unit_test(memory_failures_are_reported),
+};
+
+SP_TEST_MAIN(tests)
