@@ -28,6 +28,7 @@ typedef struct sp_strategy_spec {
     int64_t microbatch_samples; // rows per micro-batch (schedule.microbatch_samples)
 } sp_strategy_spec;
 
+// Holds pointers into itself (workload.lengths, workload.source): it stays where it was read.
 typedef struct sp_scenario {
     char source[SP_SOURCE_NAME]; // file name, for messages
     json_t *resolved;            // all settings as resolved (for --explain and plan.json); owned
@@ -59,5 +60,9 @@ void sp_scenario_fini(sp_scenario *scenario);
 // Settles the layout that a schedule change brings (chunks default by kind) and checks that layout,
 // model, cluster and schedule fit together.
 sp_status sp_scenario_settle(sp_scenario *scenario, sp_error *err);
+
+// What follows from the settings, for people (--explain): ranks, virtual stages, micro-batches
+// where given, nodes, layers per chunk, parameters. The caller owns it; NULL when memory ran out.
+json_t *sp_scenario_derived(const sp_scenario *scenario);
 
 #endif

@@ -1,0 +1,399 @@
+#include "sim/scenario/scenario.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+#include "sim/scenario/scenario_private.h"
+
+enum { DOCUMENT_LIMIT_BYTES = 64 << 20 };
+
+// Bounds of uniform costs: 1 ns to 1000 s for one action, and a whole step within half of what an
+// int64_t of nanoseconds holds.
+static const double least_ms = 1e-6;
+static const double most_ms = 1e6;
+static const double most_step_ms = 4e12;
+
+static const double most_limit_gib = 1e6;
+static const double most_units = 1e6;
+
+const char *const sp_i_pad_to_names[] = {"context", "longest", NULL};
+_Static_assert(SP_PAD_CONTEXT == 0 && SP_PAD_LONGEST == 1, "pad_to");
+
+static void read_sections(sp_i_scenario_reader *reader);
+
+sp_status sp_scenario_read(const char *path, const char *const *overrides, int override_count,
+                           sp_scenario *scenario, sp_error *err)
+{
+    *scenario = (sp_scenario){0};
+    json_t *root = NULL;
+    sp_status status = sp_json_read_file(path, DOCUMENT_LIMIT_BYTES, &root, err);
+    if (status == SP_OK) {
+        status = sp_scenario_from_json(root, path, overrides, override_count, scenario, err);
+    }
+    json_decref(root);
+    return status;
+}
+
+// Samples from a list or a distribution are named in messages by that source. The text lies in the
+// resolved document, which lives as long as the scenario.
+static const char *workload_source(const sp_scenario *scenario)
+{
+    const json_t *workload = json_object_get(scenario->resolved, "workload");
+    const json_t *lengths = json_object_get(workload, "lengths");
+    return json_is_string(lengths) ? json_string_value(lengths) : scenario->source;
+}
+
+static sp_status read_document(sp_i_scenario_reader *reader, const json_t *root)
+{
+    sp_scenario *scenario = reader->scenario;
+    sp_object_begin(&reader->root, root, scenario->source, "", reader->err);
+    if (reader->root.json == NULL) {
+        return reader->err->status;
+    }
+    read_sections(reader);
+    sp_object_end(&reader->root);
+    if (reader->err->status != SP_OK) {
+        return reader->err->status;
+    }
+    sp_status status = sp_scenario_settle(scenario, reader->err);
+    if (status == SP_OK && !scenario->uniform) {
+        status = sp_cluster_fit(&scenario->cluster, sp_layout_ranks(&scenario->layout),
+                                scenario->source, reader->err);
+    }
+    if (status == SP_OK && !scenario->uniform) {
+        status = sp_i_scenario_load_lengths(reader);
+    }
+    if (status != SP_OK) {
+        return status;
+    }
+    scenario->resolved = sp_i_scenario_resolve(reader);
+    if (scenario->resolved == NULL) {
+        return sp_error_no_memory(reader->err, "a scenario");
+    }
+    scenario->workload.source = workload_source(scenario);
+    return SP_OK;
+}
+
+sp_status sp_scenario_from_json(json_t *root, const char *source, const char *const *overrides,
+                                int override_count, sp_scenario *scenario, sp_error *err)
+{
+    sp_error own;
+    sp_error_clear(&own);
+    *scenario = (sp_scenario){0};
+    snprintf(scenario->source, sizeof scenario->source, "%s", source);
+    sp_i_scenario_reader reader = {.scenario = scenario, .err = err != NULL ? err : &own};
+    sp_status status = SP_OK;
+    for (int i = 0; status == SP_OK && i < override_count; i++) {
+        status = sp_json_override(root, overrides[i], reader.err);
+    }
+    if (status == SP_OK) {
+        status = read_document(&reader, root);
+    }
+    if (status != SP_OK) {
+        sp_scenario_fini(scenario);
+    }
+    return status;
+}
+
+void sp_scenario_fini(sp_scenario *scenario)
+{
+    json_decref(scenario->resolved);
+    sp_profile_fini(&scenario->profile);
+    sp_lengths_fini(&scenario->lengths);
+    *scenario = (sp_scenario){0};
+}
+
+static sp_status check_chunks(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_layout *layout = &scenario->layout;
+    const char *kind = sp_schedule_names[scenario->schedule.kind];
+    if (scenario->schedule.kind != SP_SCHEDULE_INTERLEAVED && layout->chunks > 1) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "schedule.kind",
+                           "\"%s\" runs one chunk per rank, parallel.chunks_per_rank is %d", kind,
+                           layout->chunks);
+    }
+    if (scenario->schedule.kind == SP_SCHEDULE_INTERLEAVED && layout->chunks > 1 &&
+        layout->pp == 1) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "schedule.kind",
+                           "\"%s\" with several chunks needs parallel.pp of at least 2", kind);
+    }
+    return SP_OK;
+}
+
+static sp_status check_layers(const sp_scenario *scenario, sp_error *err)
+{
+    int vstages = sp_layout_vstages(&scenario->layout);
+    sp_stage *stages = sp_i_calloc((size_t)vstages, sizeof *stages);
+    if (stages == NULL) {
+        return sp_error_no_memory(err, "pipeline stages");
+    }
+    sp_status status =
+        sp_layout_stages(&scenario->layout, scenario->model.layers, scenario->source, stages, err);
+    sp_i_free(stages);
+    return status;
+}
+
+sp_status sp_scenario_settle(sp_scenario *scenario, sp_error *err)
+{
+    // All kinds there are place chunks c of rank r at virtual stage c*p + r.
+    scenario->layout.placement = SP_PLACE_LINEAR;
+    sp_status chunks = check_chunks(scenario, err);
+    sp_status layout = SP_OK;
+    sp_status layers = SP_OK;
+    if (!scenario->uniform) {
+        layout = sp_layout_check(&scenario->layout, &scenario->model, scenario->source, err);
+        layers = check_layers(scenario, err);
+    }
+    if (chunks != SP_OK) {
+        return chunks;
+    }
+    return layout != SP_OK ? layout : layers;
+}
+
+static void read_schema(sp_i_scenario_reader *reader)
+{
+    const json_t *schema = sp_object_get(&reader->root, "schema");
+    if (schema == NULL ||
+        (json_is_string(schema) && strcmp(json_string_value(schema), SP_I_SCENARIO_SCHEMA) == 0)) {
+        return;
+    }
+    char found[80];
+    sp_json_quote(schema, found, sizeof found);
+    sp_object_error(&reader->root, "schema", "expected \"" SP_I_SCENARIO_SCHEMA "\", got %s",
+                    found);
+}
+
+static void read_memory_units(sp_object *parent, sp_uniform_costs *costs)
+{
+    sp_object units;
+    costs->has_units = sp_object_member(parent, "memory_units", &units);
+    if (!costs->has_units || units.json == NULL) {
+        return;
+    }
+    sp_object_require(&units, "f");
+    sp_object_require(&units, "b");
+    sp_object_require(&units, "w");
+    costs->unit_f = sp_object_real(&units, "f", 0.0, -most_units, most_units);
+    costs->unit_b = sp_object_real(&units, "b", 0.0, -most_units, most_units);
+    costs->unit_w = sp_object_real(&units, "w", 0.0, -most_units, most_units);
+    double sum = costs->unit_f + costs->unit_b + costs->unit_w;
+    if (sum > 1e-9 || sum < -1e-9) {
+        sp_object_error(parent, "memory_units", "f + b + w must be 0, is %g", sum);
+    }
+    sp_object_end(&units);
+}
+
+static void read_uniform_costs(sp_i_scenario_reader *reader)
+{
+    sp_uniform_costs *costs = &reader->scenario->uniform_costs;
+    sp_object object;
+    if (!sp_object_member(&reader->root, "uniform_costs", &object) || object.json == NULL) {
+        return;
+    }
+    sp_object_require(&object, "f_ms");
+    sp_object_require(&object, "b_ms");
+    costs->f_ms = sp_object_real(&object, "f_ms", 1.0, least_ms, most_ms);
+    costs->b_ms = sp_object_real(&object, "b_ms", 1.0, 0.0, most_ms);
+    costs->w_ms = sp_object_real(&object, "w_ms", 0.0, 0.0, most_ms);
+    costs->p2p_ms = sp_object_real(&object, "p2p_ms", 0.0, 0.0, most_ms);
+    costs->per_chunk = sp_object_bool(&object, "per_chunk", false);
+    read_memory_units(&object, costs);
+    sp_object_end(&object);
+}
+
+// Keys without a use beside uniform costs, and why.
+static void refuse_beside_uniform(sp_i_scenario_reader *reader)
+{
+    static const char *const refused[][2] = {
+        {"model", "uniform_costs stand in place of a model"},
+        {"cluster", "uniform_costs give every time, no cluster is asked"},
+        {"nodes", "uniform_costs give every time, no cluster is asked"},
+        {"profile", "uniform_costs give every time, no profile is asked"},
+        {"memory", "uniform_costs count activation units, see uniform_costs.memory_units"},
+        {"workload", "uniform_costs have no samples, see schedule.microbatches"},
+        {"strategy", "uniform_costs have no samples to pack"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        if (sp_object_has(&reader->root, refused[i][0])) {
+            sp_object_error(&reader->root, refused[i][0], "has no use here: %s", refused[i][1]);
+        }
+    }
+}
+
+static int read_chunks(sp_i_scenario_reader *reader, sp_object *parallel)
+{
+    const sp_scenario *scenario = reader->scenario;
+    bool given = sp_object_has(parallel, "chunks_per_rank");
+    int chunks = (int)sp_object_int(parallel, "chunks_per_rank", 1, 1, SP_I_MAX_CHUNKS);
+    int per_chunk = (int)sp_object_int(parallel, "layers_per_chunk", 0, 1, SP_I_MAX_CHUNK_LAYERS);
+    int layers = scenario->model.layers;
+    int pp = scenario->layout.pp;
+    if (per_chunk == 0 || layers == 0) {
+        return chunks;
+    }
+    if (layers % pp != 0 || layers / pp % per_chunk != 0) {
+        sp_object_error(parallel, "layers_per_chunk",
+                        "%d layers on %d pipeline ranks do not make chunks of %d layers", layers,
+                        pp, per_chunk);
+        return chunks;
+    }
+    int follows = layers / pp / per_chunk;
+    if (given && follows != chunks) {
+        sp_object_error(parallel, "layers_per_chunk",
+                        "%d layers on %d pipeline ranks make %d chunks of %d layers, "
+                        "chunks_per_rank is %d",
+                        layers, pp, follows, per_chunk, chunks);
+    } else if (follows > SP_I_MAX_CHUNKS) {
+        sp_object_error(parallel, "layers_per_chunk",
+                        "%d chunks per rank are more than the %d that are simulated", follows,
+                        SP_I_MAX_CHUNKS);
+        return chunks;
+    }
+    return follows;
+}
+
+// Uniform costs know pipeline ranks, chunks and data-parallel ranks; all else must stay at what has
+// no effect.
+static void refuse_parallel_beside_uniform(sp_i_scenario_reader *reader, sp_object *parallel)
+{
+    static const char reason[] = "has no use beside uniform_costs, got %s";
+    static const char *const keys[] = {
+        "tp", "cp", "zero", "sequence_parallel", "vocab_parallel", "layers_per_chunk"};
+    const sp_layout *layout = &reader->scenario->layout;
+    bool neutral[] = {layout->tp == 1,         layout->cp == 1,
+                      layout->zero == 1,       !layout->sequence_parallel,
+                      !layout->vocab_parallel, !sp_object_has(parallel, "layers_per_chunk")};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (!neutral[i]) {
+            char found[80];
+            sp_json_quote(sp_object_get(parallel, keys[i]), found, sizeof found);
+            sp_object_error(parallel, keys[i], reason, found);
+        }
+    }
+}
+
+static void read_parallel(sp_i_scenario_reader *reader)
+{
+    sp_layout *layout = &reader->scenario->layout;
+    sp_object parallel;
+    sp_object_member(&reader->root, "parallel", &parallel);
+    layout->tp = (int)sp_object_int(&parallel, "tp", 1, 1, SP_I_MAX_PARALLEL);
+    layout->cp = (int)sp_object_int(&parallel, "cp", 1, 1, SP_I_MAX_PARALLEL);
+    layout->pp = (int)sp_object_int(&parallel, "pp", 1, 1, SP_I_MAX_PARALLEL);
+    layout->dp = (int)sp_object_int(&parallel, "dp", 1, 1, SP_I_MAX_DP);
+    layout->chunks = read_chunks(reader, &parallel);
+    bool split_by_default = layout->tp > 1 && !reader->scenario->uniform;
+    layout->sequence_parallel = sp_object_bool(&parallel, "sequence_parallel", split_by_default);
+    layout->vocab_parallel = sp_object_bool(&parallel, "vocab_parallel", false);
+    layout->zero = (int)sp_object_int(&parallel, "zero", 1, 0, 3);
+    if (reader->scenario->uniform) {
+        refuse_parallel_beside_uniform(reader, &parallel);
+    }
+    int64_t ranks = sp_layout_ranks(layout);
+    if (ranks > SP_I_MAX_RANKS) {
+        sp_object_error(&reader->root, "parallel",
+                        "tp x cp x pp x dp makes %lld ranks, more than the %d that are simulated",
+                        (long long)ranks, SP_I_MAX_RANKS);
+    }
+    sp_object_end(&parallel);
+}
+
+static void read_schedule(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    sp_object schedule;
+    sp_object_member(&reader->root, "schedule", &schedule);
+    scenario->schedule_given = sp_object_has(&schedule, "kind");
+    sp_schedule_kind usual =
+        scenario->layout.chunks > 1 ? SP_SCHEDULE_INTERLEAVED : SP_SCHEDULE_1F1B;
+    scenario->schedule.kind =
+        (sp_schedule_kind)sp_object_enum(&schedule, "kind", sp_schedule_names, (int)usual);
+    scenario->schedule.group = (int)sp_object_int(&schedule, "group", 0, 1, SP_I_MAX_MICROBATCHES);
+    scenario->microbatches = sp_object_int(&schedule, "microbatches", 0, 1, SP_I_MAX_MICROBATCHES);
+    scenario->strategy.microbatch_samples =
+        sp_object_int(&schedule, "microbatch_samples", 1, 1, SP_I_MAX_SAMPLES);
+    if (scenario->uniform && scenario->strategy.microbatch_samples != 1) {
+        sp_object_error(&schedule, "microbatch_samples",
+                        "has no use beside uniform_costs, got %lld",
+                        (long long)scenario->strategy.microbatch_samples);
+    }
+    sp_object_end(&schedule);
+}
+
+static void settle_uniform(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    const sp_uniform_costs *costs = &scenario->uniform_costs;
+    if (scenario->microbatches == 0) {
+        scenario->microbatches = 2 * scenario->layout.pp;
+    }
+    // All actions and transfers one after the other.
+    double units = (double)scenario->microbatches * scenario->layout.pp * scenario->layout.chunks;
+    double step_ms = units * (costs->f_ms + costs->b_ms + costs->w_ms + 2.0 * costs->p2p_ms);
+    if (step_ms > most_step_ms) {
+        sp_object_error(&reader->root, "uniform_costs",
+                        "the actions of a step add up to %g ms, more than the %g that are timed",
+                        step_ms, most_step_ms);
+    }
+}
+
+static void read_memory(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    sp_object memory;
+    sp_object_member(&reader->root, "memory", &memory);
+    scenario->memory.recompute =
+        (sp_recompute)sp_object_enum(&memory, "recompute", sp_recompute_names, SP_RECOMPUTE_NONE);
+    scenario->memory.attention =
+        (sp_attention)sp_object_enum(&memory, "attention", sp_attention_names, SP_ATTENTION_FLASH);
+    scenario->memory.offload_ratio = sp_object_real(&memory, "offload_ratio", 0.0, 0.0, 1.0);
+    scenario->memory_limit_bytes = scenario->cluster.memory_bytes;
+    if (sp_object_has(&memory, "limit_gib")) {
+        double gib = sp_object_real(&memory, "limit_gib", 1.0, 0.001, most_limit_gib);
+        scenario->memory_limit_bytes = (int64_t)(gib * SP_GIB + 0.5);
+    }
+    sp_object_end(&memory);
+}
+
+static void read_strategy(sp_i_scenario_reader *reader)
+{
+    sp_strategy_spec *strategy = &reader->scenario->strategy;
+    sp_object object;
+    sp_object_member(&reader->root, "strategy", &object);
+    strategy->given = sp_object_has(&object, "kind");
+    const char *kind = sp_object_string(&object, "kind", "packed");
+    if (kind[0] == '\0' || strlen(kind) >= SP_STRATEGY_NAME) {
+        char found[80];
+        sp_json_quote(sp_object_get(&object, "kind"), found, sizeof found);
+        sp_object_error(&object, "kind", "expected the name of a strategy, got %s", found);
+    } else {
+        snprintf(strategy->kind, sizeof strategy->kind, "%s", kind);
+    }
+    strategy->pad_to =
+        (sp_pad_to)sp_object_enum(&object, "pad_to", sp_i_pad_to_names, SP_PAD_CONTEXT);
+    sp_object_end(&object);
+}
+
+static void read_sections(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    read_schema(reader);
+    scenario->uniform = sp_object_has(&reader->root, "uniform_costs");
+    if (scenario->uniform) {
+        read_uniform_costs(reader);
+        refuse_beside_uniform(reader);
+    } else {
+        sp_i_scenario_read_machine(reader);
+    }
+    read_parallel(reader);
+    read_schedule(reader);
+    if (scenario->uniform) {
+        settle_uniform(reader);
+        return;
+    }
+    read_memory(reader);
+    sp_i_scenario_read_workload(reader);
+    read_strategy(reader);
+}

@@ -1,0 +1,176 @@
+// What a scenario runs and where: model, cluster, nodes, profile.
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/scenario/scenario_private.h"
+
+#define DEFAULT_CLUSTER "h100-8"
+
+static void read_model(sp_i_scenario_reader *reader);
+static void read_profile(sp_i_scenario_reader *reader);
+static void read_cluster(sp_i_scenario_reader *reader);
+static void default_profile(sp_i_scenario_reader *reader);
+
+void sp_i_scenario_read_machine(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    read_model(reader);
+    read_profile(reader);
+    read_cluster(reader);
+    default_profile(reader);
+    scenario->cluster.nodes =
+        (int)sp_object_int(&reader->root, "nodes", scenario->cluster.nodes, 1, SP_I_MAX_RANKS);
+}
+
+static int errors_so_far(const sp_i_scenario_reader *reader)
+{
+    return reader->err->count + reader->err->dropped;
+}
+
+static void wrong_type(sp_i_scenario_reader *reader, const char *key, const char *expected)
+{
+    char found[80];
+    sp_json_quote(sp_object_get(&reader->root, key), found, sizeof found);
+    sp_object_error(&reader->root, key, "expected %s, got %s", expected, found);
+}
+
+// A name that was cut to its field may end inside a UTF-8 character, which JSON would refuse.
+static void trim_half_character(char *text)
+{
+    size_t length = strlen(text);
+    size_t lead = length;
+    while (lead > 0 && ((unsigned char)text[lead - 1] & 0xc0) == 0x80) {
+        lead--;
+    }
+    if (lead == 0) {
+        return;
+    }
+    unsigned char first = (unsigned char)text[--lead];
+    size_t whole = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    if (length - lead < whole) {
+        text[lead] = '\0';
+    }
+}
+
+static void named_model(sp_i_scenario_reader *reader, const char *name)
+{
+    sp_i_names models = {"model", sp_model_builtin_count(), sp_model_builtin_name};
+    sp_error found;
+    sp_error_clear(&found);
+    sp_status status = SP_OK;
+    if (sp_i_names_has(&models, name)) {
+        status = sp_model_builtin(name, &reader->scenario->model, &found);
+    } else if (sp_i_is_file(name)) {
+        status = sp_model_read_hf(name, &reader->scenario->model, &found);
+        trim_half_character(reader->scenario->model.name);
+    } else {
+        sp_i_names_error(&models, &reader->root, "model", true);
+    }
+    if (status != SP_OK) {
+        sp_i_adopt_errors(&reader->root, "model", &found);
+        reader->scenario->model = (sp_model){0};
+    }
+}
+
+static void read_model(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    const json_t *model = sp_object_get(&reader->root, "model");
+    int before = errors_so_far(reader);
+    if (model == NULL) {
+        sp_object_error(&reader->root, "model",
+                        "is missing: expected a name, the path of a Hugging Face config.json or an "
+                        "object (or uniform_costs in its place)");
+    } else if (json_is_string(model)) {
+        named_model(reader, json_string_value(model));
+    } else if (json_is_object(model)) {
+        sp_object object;
+        sp_object_member(&reader->root, "model", &object);
+        sp_model_from_object(&object, &scenario->model);
+    } else {
+        wrong_type(reader, "model", "a name, a path or an object");
+    }
+    if (errors_so_far(reader) == before) {
+        sp_model_check(&scenario->model, scenario->source, "model", reader->err);
+    }
+    if (errors_so_far(reader) != before) {
+        scenario->model = (sp_model){0};
+    }
+}
+
+static void load_profile(sp_i_scenario_reader *reader, const char *name)
+{
+    sp_error found;
+    sp_error_clear(&found);
+    reader->profile = name;
+    if (sp_profile_load(name, &reader->scenario->profile, &found) != SP_OK) {
+        sp_i_adopt_errors(&reader->root, "profile", &found);
+    }
+}
+
+static void read_profile(sp_i_scenario_reader *reader)
+{
+    const json_t *profile = sp_object_get(&reader->root, "profile");
+    if (profile != NULL && !json_is_string(profile)) {
+        wrong_type(reader, "profile", "a name or a path");
+    } else if (profile != NULL) {
+        load_profile(reader, json_string_value(profile));
+    }
+}
+
+// Where only a profile is named: the cluster it carries, else the first built-in one that uses it.
+static void cluster_of_profile(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    if (scenario->profile.has_cluster) {
+        scenario->cluster = scenario->profile.cluster;
+        return;
+    }
+    for (int i = 0; i < sp_cluster_builtin_count(); i++) {
+        if (sp_cluster_builtin(sp_cluster_builtin_name(i), &scenario->cluster, NULL) == SP_OK &&
+            strcmp(scenario->cluster.profile, reader->profile) == 0) {
+            return;
+        }
+    }
+    scenario->cluster = (sp_cluster){0};
+    if (scenario->profile.name[0] != '\0') {
+        sp_object_error(&reader->root, "cluster",
+                        "is missing: the profile carries no cluster, name one");
+    }
+}
+
+static void read_cluster(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    const sp_i_names clusters = {"cluster", sp_cluster_builtin_count(), sp_cluster_builtin_name};
+    const json_t *cluster = sp_object_get(&reader->root, "cluster");
+    if (cluster == NULL && reader->profile != NULL) {
+        cluster_of_profile(reader);
+    } else if (cluster == NULL) {
+        sp_cluster_builtin(DEFAULT_CLUSTER, &scenario->cluster, reader->err);
+    } else if (json_is_object(cluster)) {
+        sp_object object;
+        sp_object_member(&reader->root, "cluster", &object);
+        sp_cluster_from_object(&object, &scenario->cluster);
+    } else if (!json_is_string(cluster)) {
+        wrong_type(reader, "cluster", "a name or an object");
+    } else if (sp_i_names_has(&clusters, json_string_value(cluster))) {
+        sp_cluster_builtin(json_string_value(cluster), &scenario->cluster, reader->err);
+    } else {
+        sp_i_names_error(&clusters, &reader->root, "cluster", false);
+    }
+}
+
+static void default_profile(sp_i_scenario_reader *reader)
+{
+    const sp_cluster *cluster = &reader->scenario->cluster;
+    if (sp_object_has(&reader->root, "profile") || cluster->memory_bytes == 0) {
+        return;
+    }
+    if (cluster->profile[0] == '\0') {
+        sp_object_error(&reader->root, "profile",
+                        "is missing: the cluster has no profile of its own, name one");
+        return;
+    }
+    load_profile(reader, cluster->profile);
+}

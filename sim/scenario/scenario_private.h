@@ -1,0 +1,74 @@
+// Private to sim/scenario: what the parts of the reader share.
+#ifndef SLIMPACK_SIM_SCENARIO_SCENARIO_PRIVATE_H
+#define SLIMPACK_SIM_SCENARIO_SCENARIO_PRIVATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/base/json.h"
+#include "sim/scenario/scenario.h"
+
+#define SP_I_SCENARIO_SCHEMA "slimpack/scenario/1"
+
+// Bounds of single settings, chosen so that every product of them that is formed fits 63 bits.
+enum {
+    SP_I_MAX_PARALLEL = 4096,
+    SP_I_MAX_DP = 1000000,
+    SP_I_MAX_RANKS = 10000000,
+    SP_I_MAX_CHUNKS = 1024,
+    SP_I_MAX_CHUNK_LAYERS = 100000,
+    SP_I_MAX_MICROBATCHES = 1000000,
+    SP_I_MAX_BATCHES = 100000,
+    SP_I_MAX_SAMPLES = 10000000,         // of one batch
+    SP_I_MAX_SAMPLES_IN_ALL = 100000000, // of all batches
+    SP_I_DEFAULT_SAMPLES = 512,          // of one batch, from a file or a distribution
+    SP_I_DEFAULT_UNIFORM_TOKENS = 4096,
+};
+
+typedef struct sp_i_scenario_reader {
+    sp_scenario *scenario;
+    sp_object root;
+    sp_error *err;
+    // Texts of the document, which they must not outlive.
+    const char *profile; // or the name in scenario->cluster
+    const char *lengths; // built-in name or path; NULL: an array, or uniform samples
+    const char *column;
+} sp_i_scenario_reader;
+
+// model, cluster, nodes and profile. The nodes are counted but not yet fitted to the ranks.
+void sp_i_scenario_read_machine(sp_i_scenario_reader *reader);
+
+// workload. Its defaults follow from the layout and the schedule, which must have been read.
+void sp_i_scenario_read_workload(sp_i_scenario_reader *reader);
+
+// Reads the file that workload.lengths names, if it names one.
+sp_status sp_i_scenario_load_lengths(sp_i_scenario_reader *reader);
+
+// The document that says every setting as resolved; NULL when memory ran out.
+json_t *sp_i_scenario_resolve(const sp_i_scenario_reader *reader);
+
+// NULL-terminated, in the order of the enums.
+extern const char *const sp_i_over_length_names[];
+extern const char *const sp_i_order_names[];
+extern const char *const sp_i_pad_to_names[];
+
+bool sp_i_is_file(const char *path);
+
+// A table of built-in names, to look a word up and to list in messages.
+typedef struct sp_i_names {
+    const char *what; // "model"
+    int count;
+    const char *(*at)(int index);
+} sp_i_names;
+
+bool sp_i_names_has(const sp_i_names *names, const char *word);
+
+// Notes at `key` that its value is no name of the table, with the nearest one and the list; with
+// or_path also that it is no file either.
+void sp_i_names_error(const sp_i_names *names, sp_object *object, const char *key, bool or_path);
+
+// Takes over what a reader of another file found, as content errors at `key`, so that further
+// errors of the scenario are still collected; lack of memory stays what it is.
+void sp_i_adopt_errors(sp_object *object, const char *key, const sp_error *found);
+
+#endif

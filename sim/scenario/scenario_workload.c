@@ -1,0 +1,203 @@
+// The workload of a scenario: where the lengths come from and how they become batches.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/scenario/scenario_private.h"
+
+static const int64_t most_batch_tokens = 10000000000;
+
+const char *const sp_i_over_length_names[] = {"drop", "truncate", "error", NULL};
+const char *const sp_i_order_names[] = {"shuffled", "file", NULL};
+
+// Indices into the names above are the enums' values.
+_Static_assert(SP_OVER_DROP == 0 && SP_OVER_TRUNCATE == 1 && SP_OVER_ERROR == 2, "over_length");
+_Static_assert(SP_ORDER_SHUFFLED == 0 && SP_ORDER_FILE == 1, "order");
+
+static void read_source(sp_i_scenario_reader *reader, sp_object *workload);
+static void read_batch_size(sp_i_scenario_reader *reader, sp_object *workload);
+
+void sp_i_scenario_read_workload(sp_i_scenario_reader *reader)
+{
+    sp_workload_spec *spec = &reader->scenario->workload;
+    sp_object workload;
+    sp_object_member(&reader->root, "workload", &workload);
+    spec->context = sp_object_int(&workload, "context", 0, 1, SP_MAX_LENGTH_TOKENS);
+    spec->over_length = (sp_over_length)sp_object_enum(&workload, "over_length",
+                                                       sp_i_over_length_names, SP_OVER_DROP);
+    spec->order = (sp_order)sp_object_enum(&workload, "order", sp_i_order_names, SP_ORDER_SHUFFLED);
+    spec->batches = (int)sp_object_int(&workload, "batches", 1, 1, SP_I_MAX_BATCHES);
+    spec->seed = (uint64_t)sp_object_int(&workload, "seed", 1, 0, INT64_MAX);
+    read_source(reader, &workload);
+    read_batch_size(reader, &workload);
+    sp_object_end(&workload);
+}
+
+static const char *distribution_name(int index)
+{
+    return sp_distribution_at(index)->name;
+}
+
+// A whole real (4096.0) is as good as an integer, as everywhere in a scenario.
+static bool length_of(const json_t *value, int64_t *tokens)
+{
+    double number = json_is_number(value) ? json_number_value(value) : 0.0;
+    if (!(number >= 1.0 && number <= SP_MAX_LENGTH_TOKENS) || number != floor(number)) {
+        return false;
+    }
+    *tokens = (int64_t)number;
+    return true;
+}
+
+static void read_array(sp_i_scenario_reader *reader, sp_object *workload, const json_t *array)
+{
+    sp_lengths *lengths = &reader->scenario->lengths;
+    size_t count = json_array_size(array);
+    if (count == 0 || count > SP_I_MAX_SAMPLES) {
+        sp_object_error(workload, "lengths", "expected 1 to %d lengths, got %zu", SP_I_MAX_SAMPLES,
+                        count);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        int64_t tokens = 0;
+        const json_t *value = json_array_get(array, i);
+        if (!length_of(value, &tokens)) {
+            char found[80];
+            sp_json_quote(value, found, sizeof found);
+            char path[64];
+            snprintf(path, sizeof path, "workload.lengths[%zu]", i);
+            sp_error_in(reader->err, SP_ERR_CONTENT, workload->source, path,
+                        "expected an integer from 1 to %d, got %s", SP_MAX_LENGTH_TOKENS, found);
+        } else if (sp_lengths_append(lengths, tokens, reader->err) != SP_OK) {
+            return;
+        }
+    }
+    reader->scenario->workload.lengths = lengths;
+}
+
+static void read_named(sp_i_scenario_reader *reader, sp_object *workload, const char *name)
+{
+    sp_workload_spec *spec = &reader->scenario->workload;
+    reader->lengths = name;
+    spec->distribution = sp_distribution_find(name);
+    if (spec->distribution != NULL) {
+        return;
+    }
+    if (sp_i_is_file(name)) {
+        spec->lengths = &reader->scenario->lengths;
+        return;
+    }
+    sp_i_names names = {"length distribution", sp_distribution_count(), distribution_name};
+    sp_i_names_error(&names, workload, "lengths", true);
+}
+
+// Samples of equal length are as long as the context where nothing else is said, and the other way
+// round.
+static void read_uniform(sp_i_scenario_reader *reader, sp_object *workload)
+{
+    sp_workload_spec *spec = &reader->scenario->workload;
+    int64_t usual = spec->context > 0 ? spec->context : SP_I_DEFAULT_UNIFORM_TOKENS;
+    spec->uniform_tokens = sp_object_int(workload, "uniform", usual, 1, SP_MAX_LENGTH_TOKENS);
+    if (spec->context == 0) {
+        spec->context = spec->uniform_tokens;
+    }
+}
+
+static void read_source(sp_i_scenario_reader *reader, sp_object *workload)
+{
+    const sp_workload_spec *spec = &reader->scenario->workload;
+    const json_t *lengths = sp_object_get(workload, "lengths");
+    const char *column = sp_object_string(workload, "column", NULL);
+    if (lengths != NULL && sp_object_has(workload, "uniform")) {
+        sp_object_error(workload, "uniform", "give lengths or uniform, not both");
+        return;
+    }
+    if (lengths == NULL) {
+        read_uniform(reader, workload);
+    } else if (json_is_array(lengths)) {
+        read_array(reader, workload, lengths);
+    } else if (json_is_string(lengths)) {
+        read_named(reader, workload, json_string_value(lengths));
+    } else {
+        char found[80];
+        sp_json_quote(lengths, found, sizeof found);
+        sp_object_error(workload, "lengths", "expected a name, a path or an array, got %s", found);
+    }
+    bool from_file = reader->lengths != NULL && spec->distribution == NULL;
+    if (column != NULL && !from_file) {
+        sp_object_error(workload, "column", "only a file of lengths has columns");
+    }
+    reader->column = from_file ? column : NULL;
+}
+
+// The samples of an inline array that are not dropped.
+static int64_t kept_of_array(const sp_scenario *scenario)
+{
+    const sp_workload_spec *spec = &scenario->workload;
+    bool drops = spec->over_length == SP_OVER_DROP && spec->context > 0;
+    int64_t kept = 0;
+    for (size_t i = 0; i < scenario->lengths.count; i++) {
+        kept += !drops || scenario->lengths.tokens[i] <= spec->context;
+    }
+    return kept;
+}
+
+static int64_t default_samples(const sp_i_scenario_reader *reader)
+{
+    const sp_scenario *scenario = reader->scenario;
+    if (scenario->workload.uniform_tokens > 0) {
+        int64_t microbatches =
+            scenario->microbatches > 0 ? scenario->microbatches : 2 * scenario->layout.pp;
+        // At most 1e6 * 1e6 here; the product with the third factor is taken only below the limit.
+        int64_t rows = microbatches * scenario->layout.dp;
+        int64_t each = scenario->strategy.microbatch_samples;
+        return rows > SP_I_MAX_SAMPLES ? INT64_MAX : rows * each;
+    }
+    if (reader->lengths == NULL) {
+        int64_t kept = kept_of_array(scenario);
+        // Nothing left is told when the batches are formed, with the lengths and the context.
+        return kept > 0 ? kept : 1;
+    }
+    return SP_I_DEFAULT_SAMPLES;
+}
+
+static void read_batch_size(sp_i_scenario_reader *reader, sp_object *workload)
+{
+    sp_workload_spec *spec = &reader->scenario->workload;
+    bool by_samples = sp_object_has(workload, "samples_per_batch");
+    bool by_tokens = sp_object_has(workload, "tokens_per_batch");
+    spec->samples_per_batch = sp_object_int(workload, "samples_per_batch", 0, 1, SP_I_MAX_SAMPLES);
+    spec->tokens_per_batch = sp_object_int(workload, "tokens_per_batch", 0, 1, most_batch_tokens);
+    if (by_samples && by_tokens) {
+        sp_object_error(workload, "tokens_per_batch",
+                        "give samples_per_batch or tokens_per_batch, not both");
+        return;
+    }
+    if (!by_tokens && !by_samples) {
+        spec->samples_per_batch = default_samples(reader);
+    }
+    if (spec->samples_per_batch > SP_I_MAX_SAMPLES) {
+        sp_object_error(workload, "samples_per_batch",
+                        "dp x microbatches x microbatch_samples makes more than %d samples",
+                        SP_I_MAX_SAMPLES);
+    } else if (spec->samples_per_batch * spec->batches > SP_I_MAX_SAMPLES_IN_ALL) {
+        sp_object_error(workload, "batches",
+                        "%d batches of %lld samples are more than the %d samples that are held",
+                        spec->batches, (long long)spec->samples_per_batch, SP_I_MAX_SAMPLES_IN_ALL);
+    }
+}
+
+sp_status sp_i_scenario_load_lengths(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    if (reader->lengths == NULL || scenario->workload.distribution != NULL) {
+        return SP_OK;
+    }
+    sp_status status =
+        sp_lengths_read(reader->lengths, reader->column, &scenario->lengths, reader->err);
+    if (status == SP_OK && scenario->lengths.count == 0) {
+        status = sp_error_in(reader->err, SP_ERR_CONTENT, scenario->source, "workload.lengths",
+                             "no lengths in %s", reader->lengths);
+    }
+    return status;
+}

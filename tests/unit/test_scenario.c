@@ -1,0 +1,577 @@
+// Scenarios that are right: defaults, every key, sources of every kind, and reading the resolved
+// document again. Expected values are the defaults and rules of the documented scenario format.
+#include "tests/support/scenario_fixture.h"
+
+#include "sim/base/prng.h"
+
+static void read_good(const char *text, sp_scenario *scenario)
+{
+    sp_error err;
+    if (fixture_read(text, scenario, &err) != SP_OK) {
+        fail_msg("%s: %s", text, err.count > 0 ? err.message[0] : sp_status_text(err.status));
+    }
+}
+
+static void defaults(void **state)
+{
+    (void)state;
+    sp_scenario s;
+    read_good("{'model': 'llama-13b'}", &s);
+    assert_string_equal(s.source, "scenario.json");
+    assert_false(s.uniform);
+    // LLaMA 13B (Touvron et al., arXiv 2302.13971, table 2): dimension 5120, 40 heads, 40 layers.
+    assert_int_equal(s.model.layers, 40);
+    assert_int_equal(s.model.hidden, 5120);
+    assert_int_equal(s.model.head_dim, 128);
+    assert_string_equal(s.cluster.name, "h100-8");
+    assert_int_equal(s.cluster.nodes, 1);
+    assert_string_equal(s.profile.name, "h100");
+    assert_int_equal(s.layout.tp, 1);
+    assert_int_equal(s.layout.cp, 1);
+    assert_int_equal(s.layout.pp, 1);
+    assert_int_equal(s.layout.dp, 1);
+    assert_int_equal(s.layout.chunks, 1);
+    assert_int_equal(s.layout.placement, SP_PLACE_LINEAR);
+    assert_false(s.layout.sequence_parallel);
+    assert_false(s.layout.vocab_parallel);
+    assert_int_equal(s.layout.zero, 1);
+    assert_int_equal(s.schedule.kind, SP_SCHEDULE_1F1B);
+    assert_int_equal(s.schedule.group, 0);
+    assert_false(s.schedule_given);
+    assert_int_equal(s.microbatches, 0);
+    assert_int_equal(s.memory.recompute, SP_RECOMPUTE_NONE);
+    assert_int_equal(s.memory.attention, SP_ATTENTION_FLASH);
+    assert_true(s.memory.offload_ratio == 0.0);
+    assert_int_equal(s.memory_limit_bytes, s.cluster.memory_bytes);
+    assert_null(s.workload.lengths);
+    assert_null(s.workload.distribution);
+    assert_int_equal(s.workload.uniform_tokens, 4096);
+    assert_int_equal(s.workload.context, 4096);
+    assert_int_equal(s.workload.samples_per_batch, 2);
+    assert_int_equal(s.workload.tokens_per_batch, 0);
+    assert_int_equal(s.workload.batches, 1);
+    assert_int_equal(s.workload.seed, 1);
+    assert_int_equal(s.workload.order, SP_ORDER_SHUFFLED);
+    assert_int_equal(s.workload.over_length, SP_OVER_DROP);
+    assert_string_equal(s.workload.source, "scenario.json");
+    assert_string_equal(s.strategy.kind, "packed");
+    assert_false(s.strategy.given);
+    assert_int_equal(s.strategy.pad_to, SP_PAD_CONTEXT);
+    assert_int_equal(s.strategy.microbatch_samples, 1);
+    sp_scenario_fini(&s);
+}
+
+static void every_key(void **state)
+{
+    (void)state;
+    sp_scenario s;
+    read_good("{'schema': 'slimpack/scenario/1', 'model': 'llama-13b', 'cluster': 'h800-8', "
+              "'nodes': 16, 'profile': 'h800', 'parallel': {'tp': 8, 'cp': 2, 'pp': 4, 'dp': 2, "
+              "'chunks_per_rank': 2, 'layers_per_chunk': 5, 'sequence_parallel': false, "
+              "'vocab_parallel': true, 'zero': 3}, 'schedule': {'kind': 'interleaved', "
+              "'microbatches': 12, 'microbatch_samples': 2, 'group': 6}, 'memory': {'recompute': "
+              "'full', 'offload_ratio': 0.25, 'limit_gib': 70.5, 'attention': 'unfused'}, "
+              "'workload': {'lengths': 'lengths.csv', 'column': 'mine', 'context': 8192, "
+              "'samples_per_batch': 64, 'batches': 3, 'seed': 9, 'order': 'file', 'over_length': "
+              "'truncate'}, 'strategy': {'kind': 'padded', 'pad_to': 'longest'}}",
+              &s);
+    assert_string_equal(s.cluster.name, "h800-8");
+    assert_int_equal(s.cluster.nodes, 16);
+    assert_string_equal(s.profile.name, "h800");
+    assert_int_equal(s.layout.tp, 8);
+    assert_int_equal(s.layout.cp, 2);
+    assert_int_equal(s.layout.pp, 4);
+    assert_int_equal(s.layout.dp, 2);
+    assert_int_equal(s.layout.chunks, 2);
+    assert_false(s.layout.sequence_parallel);
+    assert_true(s.layout.vocab_parallel);
+    assert_int_equal(s.layout.zero, 3);
+    assert_int_equal(s.schedule.kind, SP_SCHEDULE_INTERLEAVED);
+    assert_true(s.schedule_given);
+    assert_int_equal(s.schedule.group, 6);
+    assert_int_equal(s.microbatches, 12);
+    assert_int_equal(s.strategy.microbatch_samples, 2);
+    assert_int_equal(s.memory.recompute, SP_RECOMPUTE_FULL);
+    assert_int_equal(s.memory.attention, SP_ATTENTION_UNFUSED);
+    assert_true(s.memory.offload_ratio == 0.25);
+    assert_int_equal(s.memory_limit_bytes, INT64_C(141) << 29); // 70.5 GiB
+    assert_ptr_equal(s.workload.lengths, &s.lengths);
+    assert_int_equal(s.lengths.count, 2);
+    assert_int_equal(s.lengths.tokens[0], 7);
+    assert_int_equal(s.lengths.tokens[1], 9);
+    assert_string_equal(s.workload.source, "lengths.csv");
+    assert_int_equal(s.workload.context, 8192);
+    assert_int_equal(s.workload.samples_per_batch, 64);
+    assert_int_equal(s.workload.batches, 3);
+    assert_int_equal(s.workload.seed, 9);
+    assert_int_equal(s.workload.order, SP_ORDER_FILE);
+    assert_int_equal(s.workload.over_length, SP_OVER_TRUNCATE);
+    assert_string_equal(s.strategy.kind, "padded");
+    assert_true(s.strategy.given);
+    assert_int_equal(s.strategy.pad_to, SP_PAD_LONGEST);
+    sp_scenario_fini(&s);
+}
+
+static void sequence_parallel_follows_tp(void **state)
+{
+    (void)state;
+    sp_scenario s;
+    read_good("{'model': 'llama-13b', 'parallel': {'tp': 8}}", &s);
+    assert_true(s.layout.sequence_parallel);
+    sp_scenario_fini(&s);
+}
+
+static void null_is_absent(void **state)
+{
+    (void)state;
+    sp_scenario s;
+    read_good("{'model': 'llama-13b', 'schema': null, 'uniform_costs': null, 'workload': null, "
+              "'nodes': null, 'parallel': {'pp': null}}",
+              &s);
+    assert_int_equal(s.layout.pp, 1);
+    sp_scenario_fini(&s);
+}
+
+static void model_object(void **state)
+{
+    (void)state;
+    sp_scenario s;
+    read_good("{'model': {'name': 'tiny', 'layers': 4, 'hidden': 64, 'ffn': 128, 'heads': 8, "
+              "'kv_heads': 2, 'vocab': 1000, 'activation': 'gelu', 'norm': 'layernorm'}, "
+              "'parallel': {'pp': 2}}",
+              &s);
+    assert_string_equal(s.model.name, "tiny");
+    assert_int_equal(s.model.kv_heads, 2);
+    assert_int_equal(s.model.head_dim, 8); // hidden/heads
+    assert_int_equal(s.model.activation, SP_GELU);
+    assert_int_equal(s.model.norm, SP_LAYERNORM);
+    sp_scenario_fini(&s);
+}
+
+static void hugging_face_path(void **state)
+{
+    (void)state;
+    sp_scenario s;
+    read_good("{'model': './config.json', 'parallel': {'pp': 8}}", &s);
+    assert_int_equal(s.model.layers, 32);
+    assert_int_equal(s.model.ffn, 11008);
+    assert_int_equal(s.model.vocab, 32000);
+    sp_scenario_fini(&s);
+}
+
+static void cluster_and_profile(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *cluster, *profile;
+    } cases[] = {
+        {"{'model': 'llama-13b', 'cluster': 'h800-8'}", "h800-8", "h800"},
+        {"{'model': 'llama-13b', 'profile': 'carrier'}", "carried", "carrier"},
+        {"{'model': 'llama-13b', 'profile': './carrier.json'}", "carried", "carrier"},
+        {"{'model': 'llama-13b', 'profile': 'carrier', 'cluster': 'a100-8'}", "a100-8", "carrier"},
+        // Without a cluster of its own: the first built-in cluster that uses the profile.
+        {"{'model': 'llama-13b', 'profile': 'h800'}", "h800-8", "h800"},
+        {"{'model': 'llama-13b', 'profile': 'a100'}", "a100-8", "a100"},
+        {"{'model': 'llama-13b', 'cluster': {'name': 'h800-8', 'memory_gib': 40}}", "h800-8",
+         "h800"},
+        {"{'model': 'llama-13b', 'profile': 'orphan', 'cluster': {'name': 'mine', 'peak_tflops': "
+         "100, 'memory_gib': 40, 'hbm_gb_per_s': 1000, 'gpus_per_node': 4, 'nvlink_gb_per_s': 50, "
+         "'nics_per_node': 1, 'nic_gbit_per_s': 100}}",
+         "mine", "orphan"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_scenario s;
+        read_good(cases[i].text, &s);
+        assert_string_equal(s.cluster.name, cases[i].cluster);
+        assert_string_equal(s.profile.name, cases[i].profile);
+        assert_int_equal(s.memory_limit_bytes, s.cluster.memory_bytes);
+        sp_scenario_fini(&s);
+    }
+}
+
+static void nodes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int nodes;
+        bool stated; // in the resolved document
+    } cases[] = {
+        {"{'model': 'llama-13b', 'parallel': {'dp': 16}}", 2, true},
+        {"{'model': 'llama-13b', 'nodes': 2, 'parallel': {'dp': 16}}", 2, true},
+        {"{'model': 'llama-13b', 'parallel': {'dp': 17}}", 3, false}, // the last part filled
+        {"{'model': 'llama-13b', 'parallel': {'dp': 3}}", 1, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_scenario s;
+        read_good(cases[i].text, &s);
+        assert_int_equal(s.cluster.nodes, cases[i].nodes);
+        assert_int_equal(json_object_get(s.resolved, "nodes") != NULL, cases[i].stated);
+        sp_scenario_fini(&s);
+    }
+}
+
+static void chunks(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *parallel;
+        int chunks;
+        sp_schedule_kind kind;
+    } cases[] = {
+        {"{'pp': 4, 'chunks_per_rank': 2}", 2, SP_SCHEDULE_INTERLEAVED},
+        {"{'pp': 4, 'layers_per_chunk': 2}", 5, SP_SCHEDULE_INTERLEAVED},
+        {"{'pp': 4, 'layers_per_chunk': 10}", 1, SP_SCHEDULE_1F1B},
+        {"{'pp': 4, 'layers_per_chunk': 5, 'chunks_per_rank': 2}", 2, SP_SCHEDULE_INTERLEAVED},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[200];
+        sp_scenario s;
+        snprintf(text, sizeof text, "{'model': 'llama-13b', 'parallel': %s}", cases[i].parallel);
+        read_good(text, &s);
+        assert_int_equal(s.layout.chunks, cases[i].chunks);
+        assert_int_equal(s.schedule.kind, cases[i].kind);
+        assert_false(s.schedule_given);
+        sp_scenario_fini(&s);
+    }
+}
+
+// The samples of a batch where neither samples nor tokens are given.
+static void default_batch_size(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *rest;
+        int64_t samples, tokens, context, uniform;
+    } cases[] = {
+        // dp * 2 pp and dp * microbatches * microbatch_samples
+        {"'parallel': {'pp': 4, 'dp': 3}", 24, 0, 4096, 4096},
+        {"'parallel': {'pp': 4, 'dp': 3}, 'schedule': {'microbatches': 5, 'microbatch_samples': "
+         "2}",
+         30, 0, 4096, 4096},
+        {"'workload': {'uniform': 1000}, 'parallel': {'pp': 2}", 4, 0, 1000, 1000},
+        {"'workload': {'context': 512}, 'parallel': {'pp': 2}", 4, 0, 512, 512},
+        {"'workload': {'uniform': 100, 'context': 512}", 2, 0, 512, 100},
+        {"'workload': {'uniform': 100, 'samples_per_batch': 7}", 7, 0, 100, 100},
+        {"'workload': {'uniform': 100, 'tokens_per_batch': 700}", 0, 700, 100, 100},
+        {"'workload': {'lengths': [5, 6, 7]}", 3, 0, 0, 0},
+        {"'workload': {'lengths': [5, 60.0, 7, 61], 'context': 60}", 3, 0, 60, 0},
+        {"'workload': {'lengths': [5, 61], 'context': 60, 'over_length': 'truncate'}", 2, 0, 60, 0},
+        {"'workload': {'lengths': [5, 6], 'tokens_per_batch': 1e3}", 0, 1000, 0, 0},
+        {"'workload': {'lengths': 'lengths.txt'}", 512, 0, 0, 0},
+        {"'workload': {'lengths': 'wikipedia'}", 512, 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[300];
+        sp_scenario s;
+        snprintf(text, sizeof text, "{'model': 'llama-13b', %s}", cases[i].rest);
+        read_good(text, &s);
+        assert_int_equal(s.workload.samples_per_batch, cases[i].samples);
+        assert_int_equal(s.workload.tokens_per_batch, cases[i].tokens);
+        assert_int_equal(s.workload.context, cases[i].context);
+        assert_int_equal(s.workload.uniform_tokens, cases[i].uniform);
+        sp_scenario_fini(&s);
+    }
+}
+
+static void length_sources(void **state)
+{
+    (void)state;
+    sp_scenario s;
+    read_good("{'model': 'llama-13b', 'workload': {'lengths': 'wikipedia'}}", &s);
+    assert_ptr_equal(s.workload.distribution, sp_distribution_find("wikipedia"));
+    assert_null(s.workload.lengths);
+    assert_string_equal(s.workload.source, "wikipedia");
+    sp_scenario_fini(&s);
+    read_good("{'model': 'llama-13b', 'workload': {'lengths': 'lengths.txt'}}", &s);
+    assert_null(s.workload.distribution);
+    assert_int_equal(s.lengths.count, 3);
+    assert_int_equal(s.lengths.tokens[2], 300);
+    sp_scenario_fini(&s);
+    read_good("{'model': 'llama-13b', 'workload': {'lengths': [3, 2147483647]}}", &s);
+    assert_ptr_equal(s.workload.lengths, &s.lengths);
+    assert_int_equal(s.lengths.count, 2);
+    assert_int_equal(s.lengths.tokens[1], 2147483647);
+    sp_scenario_fini(&s);
+}
+
+static void uniform_costs(void **state)
+{
+    (void)state;
+    sp_scenario s;
+    read_good("{'uniform_costs': {'f_ms': 1, 'b_ms': 1.5}, 'parallel': {'pp': 4, 'tp': 1, "
+              "'zero': 1}}",
+              &s);
+    assert_true(s.uniform);
+    assert_true(s.uniform_costs.f_ms == 1.0);
+    assert_true(s.uniform_costs.b_ms == 1.5);
+    assert_true(s.uniform_costs.w_ms == 0.0);
+    assert_true(s.uniform_costs.p2p_ms == 0.0);
+    assert_false(s.uniform_costs.per_chunk);
+    assert_false(s.uniform_costs.has_units);
+    assert_int_equal(s.microbatches, 8);
+    assert_int_equal(s.layout.tp, 1);
+    assert_string_equal(s.strategy.kind, "");
+    sp_scenario_fini(&s);
+    read_good("{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 0.5, 'p2p_ms': 0.1, 'per_chunk': "
+              "true, 'memory_units': {'f': 1, 'b': -0.25, 'w': -0.75}}, 'parallel': {'pp': 4, "
+              "'dp': 2, 'chunks_per_rank': 3}, 'schedule': {'microbatches': 12}}",
+              &s);
+    assert_true(s.uniform_costs.w_ms == 0.5);
+    assert_true(s.uniform_costs.p2p_ms == 0.1);
+    assert_true(s.uniform_costs.per_chunk);
+    assert_true(s.uniform_costs.has_units);
+    assert_true(s.uniform_costs.unit_w == -0.75);
+    assert_int_equal(s.layout.chunks, 3);
+    assert_int_equal(s.schedule.kind, SP_SCHEDULE_INTERLEAVED);
+    assert_int_equal(s.microbatches, 12);
+    sp_scenario_fini(&s);
+}
+
+static void overrides(void **state)
+{
+    (void)state;
+    fixture_begin();
+    const char *const set[] = {"parallel.pp=8", "cluster=h800-8", "workload.lengths=[10, 20]",
+                               "strategy.kind=ffd"};
+    sp_scenario s;
+    assert_int_equal(sp_scenario_read("scenario.json", set, 4, &s, NULL), SP_OK);
+    assert_int_equal(s.layout.pp, 8); // the file says 4
+    assert_string_equal(s.cluster.name, "h800-8");
+    assert_int_equal(s.lengths.count, 2);
+    assert_string_equal(s.strategy.kind, "ffd");
+    sp_scenario_fini(&s);
+}
+
+static void schedule_change_is_settled(void **state)
+{
+    (void)state;
+    sp_scenario s;
+    sp_error err;
+    read_good("{'model': 'llama-13b', 'parallel': {'pp': 4, 'dp': 3, 'chunks_per_rank': 2}}", &s);
+    sp_error_clear(&err);
+    assert_int_equal(sp_scenario_settle(&s, &err), SP_OK);
+    s.schedule.kind = SP_SCHEDULE_1F1B;
+    assert_int_equal(sp_scenario_settle(&s, &err), SP_ERR_CONTENT);
+    assert_string_equal(err.message[0], "scenario.json: schedule.kind: \"1f1b\" runs one chunk per "
+                                        "rank, parallel.chunks_per_rank is 2");
+    sp_scenario_fini(&s);
+}
+
+static int64_t derived_int(const json_t *derived, const char *key)
+{
+    const json_t *value = json_object_get(derived, key);
+    assert_true(json_is_integer(value));
+    return json_integer_value(value);
+}
+
+static void derived_facts(void **state)
+{
+    (void)state;
+    sp_scenario s;
+    read_good("{'model': 'llama-13b', 'parallel': {'tp': 2, 'pp': 4, 'dp': 3, 'chunks_per_rank': "
+              "2}}",
+              &s);
+    json_t *derived = sp_scenario_derived(&s);
+    assert_int_equal(derived_int(derived, "ranks"), 24);
+    assert_int_equal(derived_int(derived, "nodes"), 3);
+    assert_int_equal(derived_int(derived, "gpus_per_node"), 8);
+    assert_int_equal(derived_int(derived, "virtual_stages"), 8);
+    assert_int_equal(derived_int(derived, "layers_per_chunk"), 5);
+    // 13,015,864,320 parameters: the count of the published weights of LLaMA 13B.
+    assert_int_equal(derived_int(derived, "parameters"), INT64_C(13015864320));
+    json_decref(derived);
+    sp_scenario_fini(&s);
+}
+
+// ---- the resolved document ----
+
+// Reads the resolved document of `s` again, through its text, and compares all there is.
+static void check_round_trip(sp_scenario *s)
+{
+    sp_scenario again;
+    sp_error err;
+    sp_error_clear(&err);
+    char *text = json_dumps(s->resolved, JSON_COMPACT);
+    assert_non_null(text);
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    if (sp_scenario_from_json(root, "again.json", NULL, 0, &again, &err) != SP_OK) {
+        fail_msg("%s: %s", text, err.message[0]);
+    }
+    char *text_again = json_dumps(again.resolved, JSON_COMPACT);
+    assert_string_equal(text, text_again);
+    assert_string_equal(s->model.name, again.model.name);
+    assert_int_equal(sp_model_parameters(&s->model), sp_model_parameters(&again.model));
+    assert_string_equal(s->cluster.name, again.cluster.name);
+    assert_true(s->cluster.peak_flops_per_s == again.cluster.peak_flops_per_s);
+    assert_true(s->cluster.hbm_bytes_per_s == again.cluster.hbm_bytes_per_s);
+    assert_true(s->cluster.nvlink_bytes_per_s == again.cluster.nvlink_bytes_per_s);
+    assert_true(s->cluster.nic_bytes_per_s == again.cluster.nic_bytes_per_s);
+    assert_int_equal(s->cluster.memory_bytes, again.cluster.memory_bytes);
+    assert_int_equal(s->cluster.nodes, again.cluster.nodes);
+    assert_int_equal(s->memory_limit_bytes, again.memory_limit_bytes);
+    assert_string_equal(s->profile.name, again.profile.name);
+    assert_int_equal(sp_layout_ranks(&s->layout), sp_layout_ranks(&again.layout));
+    assert_int_equal(s->layout.chunks, again.layout.chunks);
+    assert_int_equal(s->layout.sequence_parallel, again.layout.sequence_parallel);
+    assert_int_equal(s->layout.zero, again.layout.zero);
+    assert_int_equal(s->microbatches, again.microbatches);
+    assert_int_equal(s->schedule.kind, again.schedule.kind);
+    assert_int_equal(s->schedule.group, again.schedule.group);
+    assert_int_equal(s->memory.recompute, again.memory.recompute);
+    assert_true(s->memory.offload_ratio == again.memory.offload_ratio);
+    assert_true(s->uniform_costs.b_ms == again.uniform_costs.b_ms);
+    assert_true(s->uniform_costs.unit_w == again.uniform_costs.unit_w);
+    assert_int_equal(s->workload.samples_per_batch, again.workload.samples_per_batch);
+    assert_int_equal(s->workload.tokens_per_batch, again.workload.tokens_per_batch);
+    assert_int_equal(s->workload.uniform_tokens, again.workload.uniform_tokens);
+    assert_int_equal(s->workload.context, again.workload.context);
+    assert_int_equal(s->workload.over_length, again.workload.over_length);
+    assert_int_equal(s->workload.batches, again.workload.batches);
+    assert_int_equal(s->workload.seed, again.workload.seed);
+    assert_int_equal(s->workload.order, again.workload.order);
+    assert_ptr_equal(s->workload.distribution, again.workload.distribution);
+    assert_string_equal(s->strategy.kind, again.strategy.kind);
+    assert_int_equal(s->strategy.pad_to, again.strategy.pad_to);
+    assert_int_equal(s->strategy.microbatch_samples, again.strategy.microbatch_samples);
+    assert_int_equal(s->lengths.count, again.lengths.count);
+    sp_scenario_fini(&again);
+    json_decref(root);
+    free(text);
+    free(text_again);
+}
+
+static void round_trip_of_documents(void **state)
+{
+    (void)state;
+    static const char *const documents[] = {
+        "{'model': 'llama-13b'}",
+        "{'model': 'long_name.json'}",
+        "{'model': 'config.json', 'cluster': 'h200-8', 'parallel': {'dp': 9}}",
+        "{'model': 'llama-13b', 'profile': 'carrier', 'nodes': 4, 'parallel': {'dp': 8}}",
+        "{'model': {'layers': 2, 'hidden': 64, 'ffn': 96, 'heads': 4, 'vocab': 999, 'experts': 8, "
+        "'experts_per_token': 2}, 'schedule': {'microbatches': 3}}",
+        "{'model': 'llama-13b', 'cluster': {'name': 'h800-8', 'profile': '', 'peak_tflops': "
+        "123.456789, 'memory_gib': 79.3, 'nic_gbit_per_s': 33.3}, 'profile': 'h100'}",
+        "{'model': 'llama-13b', 'workload': {'lengths': 'lengths.csv', 'column': 'mine'}}",
+        "{'model': 'llama-13b', 'workload': {'lengths': [5, 6.0, 70], 'context': 8}}",
+        "{'model': 'llama-13b', 'workload': {'lengths': 'wikipedia', 'tokens_per_batch': 1000000, "
+        "'batches': 4, 'order': 'file', 'seed': 9223372036854775807}, 'strategy': {'kind': "
+        "'padded', 'pad_to': 'longest'}, 'memory': {'limit_gib': 61.7, 'offload_ratio': 0.1}}",
+        "{'uniform_costs': {'f_ms': 0.1, 'b_ms': 0.2}, 'parallel': {'pp': 3}}",
+        "{'uniform_costs': {'f_ms': 0.1, 'b_ms': 0.2, 'memory_units': {'f': 1, 'b': -0.5, 'w': "
+        "-0.5}}, 'parallel': {'pp': 2, 'chunks_per_rank': 2}, 'schedule': {'group': 4}}",
+    };
+    for (size_t i = 0; i < sizeof documents / sizeof documents[0]; i++) {
+        sp_scenario s;
+        read_good(documents[i], &s);
+        check_round_trip(&s);
+        sp_scenario_fini(&s);
+    }
+}
+
+static void round_trip_of_built_ins(void **state)
+{
+    (void)state;
+    for (int m = 0; m < sp_model_builtin_count(); m++) {
+        for (int c = 0; c < sp_cluster_builtin_count(); c++) {
+            char text[200];
+            sp_scenario s;
+            snprintf(text, sizeof text, "{'model': '%s', 'cluster': '%s'}",
+                     sp_model_builtin_name(m), sp_cluster_builtin_name(c));
+            read_good(text, &s);
+            check_round_trip(&s);
+            sp_scenario_fini(&s);
+        }
+    }
+}
+
+static void round_trip_of_random_settings(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 20);
+    for (int i = 0; i < 200; i++) {
+        char text[700];
+        sp_scenario s;
+        int pp = 1 << sp_prng_below(&prng, 3);
+        snprintf(text, sizeof text,
+                 "{'model': 'llama-13b', 'cluster': {'name': 'c', 'profile': 'h100', "
+                 "'peak_tflops': %.17g, 'memory_gib': %.17g, 'hbm_gb_per_s': %.17g, "
+                 "'nvlink_gb_per_s': %.17g, 'nic_gbit_per_s': %.17g}, 'parallel': {'tp': %d, 'pp': "
+                 "%d, 'dp': %d, 'zero': %d}, 'memory': {'limit_gib': %.17g, 'offload_ratio': "
+                 "%.17g}, 'workload': {'uniform': %d, 'seed': %d}}",
+                 1.0 + 999.0 * sp_prng_uniform(&prng), 1.0 + 99.0 * sp_prng_uniform(&prng),
+                 1.0 + 9999.0 * sp_prng_uniform(&prng), 1.0 + 999.0 * sp_prng_uniform(&prng),
+                 1.0 + 999.0 * sp_prng_uniform(&prng), 1 << sp_prng_below(&prng, 4), pp,
+                 1 + (int)sp_prng_below(&prng, 9), (int)sp_prng_below(&prng, 4),
+                 1.0 + 99.0 * sp_prng_uniform(&prng), sp_prng_uniform(&prng),
+                 1 + (int)sp_prng_below(&prng, 100000), (int)sp_prng_below(&prng, 1000000));
+        read_good(text, &s);
+        check_round_trip(&s);
+        sp_scenario_fini(&s);
+    }
+}
+
+// The resolved document can still be changed: its parts do not contradict each other.
+static void resolved_takes_overrides(void **state)
+{
+    (void)state;
+    sp_scenario s;
+    sp_scenario changed;
+    read_good("{'model': 'llama-13b', 'parallel': {'layers_per_chunk': 10, 'pp': 2}}", &s);
+    const char *const set[] = {"parallel.pp=4"};
+    assert_int_equal(sp_scenario_from_json(s.resolved, "again.json", set, 1, &changed, NULL),
+                     SP_OK);
+    assert_int_equal(changed.layout.pp, 4);
+    assert_int_equal(changed.layout.chunks, 2);
+    sp_scenario_fini(&changed);
+    sp_scenario_fini(&s);
+}
+
+// Messages name a list by its source, so the text must outlive the document.
+static void nothing_points_into_the_document(void **state)
+{
+    (void)state;
+    sp_scenario s;
+    sp_error err;
+    fixture_begin();
+    sp_error_clear(&err);
+    json_t *root = fixture_document(
+        "{'model': 'llama-13b', 'workload': {'lengths': 'lengths.txt', 'samples_per_batch': 2}, "
+        "'strategy': {'kind': 'sorted'}}");
+    assert_int_equal(sp_scenario_from_json(root, "scenario.json", NULL, 0, &s, &err), SP_OK);
+    json_decref(root);
+    sp_batches batches;
+    assert_int_equal(sp_batches_make(&s.workload, &batches, &err), SP_OK);
+    assert_int_equal(batches.count, 1);
+    assert_int_equal(batches.batch[0].count, 2);
+    sp_batches_fini(&batches);
+    assert_string_equal(s.workload.source, "lengths.txt");
+    assert_string_equal(s.strategy.kind, "sorted");
+    sp_scenario_fini(&s);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(defaults),
+    cmocka_unit_test(every_key),
+    cmocka_unit_test(sequence_parallel_follows_tp),
+    cmocka_unit_test(null_is_absent),
+    cmocka_unit_test(model_object),
+    cmocka_unit_test(hugging_face_path),
+    cmocka_unit_test(cluster_and_profile),
+    cmocka_unit_test(nodes),
+    cmocka_unit_test(chunks),
+    cmocka_unit_test(default_batch_size),
+    cmocka_unit_test(length_sources),
+    cmocka_unit_test(uniform_costs),
+    cmocka_unit_test(overrides),
+    cmocka_unit_test(schedule_change_is_settled),
+    cmocka_unit_test(derived_facts),
+    cmocka_unit_test(round_trip_of_documents),
+    cmocka_unit_test(round_trip_of_built_ins),
+    cmocka_unit_test(round_trip_of_random_settings),
+    cmocka_unit_test(resolved_takes_overrides),
+    cmocka_unit_test(nothing_points_into_the_document),
+};
+SP_TEST_MAIN(tests)
