@@ -1,0 +1,112 @@
+#include "tests/support/random_step.h"
+
+#include "sim/base/alloc.h"
+#include "tests/support/test_main.h"
+
+static void *get(size_t count, size_t size)
+{
+    void *memory = sp_i_calloc(count, size);
+    assert_non_null(memory);
+    return memory;
+}
+
+static int64_t draw(sp_prng *prng, int64_t below)
+{
+    return (int64_t)sp_prng_below(prng, (uint64_t)below);
+}
+
+static sp_action_cost draw_cost(sp_prng *prng)
+{
+    return (sp_action_cost){
+        .compute_ns = 1 + draw(prng, 5000), .tp_ns = draw(prng, 500), .cp_ns = draw(prng, 300)};
+}
+
+static void draw_bytes(sp_prng *prng, sp_bytes *bytes)
+{
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        bytes->of[c] = draw(prng, 1000);
+    }
+}
+
+static sp_action_cost sum(sp_action_cost a, sp_action_cost b)
+{
+    return (sp_action_cost){.compute_ns = a.compute_ns + b.compute_ns,
+                            .tp_ns = a.tp_ns + b.tp_ns,
+                            .cp_ns = a.cp_ns + b.cp_ns};
+}
+
+void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *packing, int kinds,
+                  sp_step_costs *costs)
+{
+    size_t vstages = (size_t)sp_layout_vstages(layout);
+    size_t forward = packing->forward.count;
+    size_t backward = sp_packing_backward(packing)->count;
+    size_t classes = vstages > 1 ? 2 : 1;
+    *costs = (sp_step_costs){.classes = (int)classes,
+                             .forward_packs = forward,
+                             .backward_packs = backward,
+                             .unit_f = 1.0,
+                             .unit_b = -1.0,
+                             .split_unit_f = 1.0,
+                             .split_unit_w = -1.0};
+    costs->class_of_vstage = get(vstages, sizeof *costs->class_of_vstage);
+    costs->class_of_vstage[vstages - 1] = (int)classes - 1;
+    costs->f = get(forward * classes, sizeof *costs->f);
+    costs->r = get(backward * classes, sizeof *costs->r);
+    costs->b = get(backward * classes, sizeof *costs->b);
+    costs->i = get(backward * classes, sizeof *costs->i);
+    costs->w = get(backward * classes, sizeof *costs->w);
+    costs->p2p_f_ns = get(forward, sizeof *costs->p2p_f_ns);
+    costs->p2p_f_far_ns = get(forward, sizeof *costs->p2p_f_far_ns);
+    costs->p2p_b_ns = get(backward, sizeof *costs->p2p_b_ns);
+    costs->p2p_b_far_ns = get(backward, sizeof *costs->p2p_b_far_ns);
+    costs->far = get((size_t)layout->pp, sizeof *costs->far);
+    costs->tail = get((size_t)layout->pp, sizeof *costs->tail);
+    costs->unit = get(forward * classes, sizeof *costs->unit);
+    costs->states = get((size_t)layout->pp, sizeof *costs->states);
+    if (packing->backward.count > 0) {
+        costs->backward_unit = get(backward * classes, sizeof *costs->backward_unit);
+    }
+    for (size_t k = 0; k < forward; k++) {
+        // The row to repeat: the first pack of the same kind on the same place of its rank.
+        size_t same = kinds > 0 ? k / (size_t)layout->dp % (size_t)kinds * (size_t)layout->dp : k;
+        bool copy = same < k;
+        for (size_t c = 0; c < classes; c++) {
+            size_t at = k * classes + c;
+            size_t from = same * classes + c;
+            costs->f[at] = copy ? costs->f[from] : draw_cost(prng);
+            if (copy) {
+                costs->unit[at] = costs->unit[from];
+            } else {
+                draw_bytes(prng, &costs->unit[at].held);
+                draw_bytes(prng, &costs->unit[at].forward);
+                draw_bytes(prng, &costs->unit[at].backward);
+            }
+        }
+        costs->p2p_f_ns[k] = copy ? costs->p2p_f_ns[same] : draw(prng, 400);
+        costs->p2p_f_far_ns[k] = copy ? costs->p2p_f_far_ns[same] : draw(prng, 4000);
+    }
+    for (size_t k = 0; k < backward; k++) {
+        size_t same = kinds > 0 ? k / (size_t)layout->dp % (size_t)kinds * (size_t)layout->dp : k;
+        bool copy = same < k;
+        for (size_t c = 0; c < classes; c++) {
+            size_t at = k * classes + c;
+            size_t from = same * classes + c;
+            costs->i[at] = copy ? costs->i[from] : draw_cost(prng);
+            costs->w[at] = copy ? costs->w[from] : draw_cost(prng);
+            costs->b[at] = sum(costs->i[at], costs->w[at]);
+            if (costs->backward_unit != NULL) {
+                draw_bytes(prng, &costs->backward_unit[at].backward);
+            }
+        }
+        costs->p2p_b_ns[k] = copy ? costs->p2p_b_ns[same] : draw(prng, 400);
+        costs->p2p_b_far_ns[k] = copy ? costs->p2p_b_far_ns[same] : draw(prng, 4000);
+    }
+    for (int r = 0; r < layout->pp; r++) {
+        costs->far[r] = (uint8_t)draw(prng, 2);
+        costs->tail[r] = (sp_tail_cost){.grad_reduce_ns = draw(prng, 9000),
+                                        .optimizer_ns = draw(prng, 900),
+                                        .param_gather_ns = draw(prng, 9000)};
+        draw_bytes(prng, &costs->states[r]);
+    }
+}

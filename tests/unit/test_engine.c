@@ -1,0 +1,495 @@
+// The engine against igraph's longest path (a second method, --verify), its own unfolded self, and
+// hand-made plans.
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/engine/structure.h"
+#include "tests/support/random_step.h"
+#include "tests/support/test_main.h"
+#include "tests/support/uniform_step.h"
+
+typedef struct outcome {
+    sp_timeline timeline;
+    sp_memory_timeline memory;
+    sp_engine_counts counts;
+    sp_step_metrics metrics;
+} outcome;
+
+static void succeed(sp_status status, const sp_error *err)
+{
+    if (status != SP_OK) {
+        fail_msg("%s", err->count > 0 ? err->message[0] : sp_status_text(status));
+    }
+}
+
+static void simulate(const sp_plan *plan, const sp_step_costs *costs, bool unfold, outcome *s)
+{
+    sp_error err = {0};
+    sp_engine_options options = {.unfold = unfold, .verify = true, .memory_points = true};
+    *s = (outcome){0};
+    succeed(sp_simulate(plan, costs, &options, &s->timeline, &s->memory, &s->counts, &err), &err);
+    succeed(sp_step_metrics_compute(&s->timeline, &s->memory, &s->metrics, &err), &err);
+}
+
+static void step_fini(outcome *s)
+{
+    sp_step_metrics_fini(&s->metrics);
+    sp_memory_timeline_fini(&s->memory);
+    sp_timeline_fini(&s->timeline);
+}
+
+static void generate(sp_schedule_kind kind, const sp_layout *layout, const sp_packing *packing,
+                     sp_plan *plan)
+{
+    sp_error err = {0};
+    sp_schedule_spec spec = {.kind = kind};
+    succeed(sp_plan_init(plan, layout, packing, &err), &err);
+    succeed(sp_schedule_generate(&spec, "test", plan, &err), &err);
+    succeed(sp_plan_check(plan, "test", &err), &err);
+}
+
+static void assert_same_metrics(const sp_step_metrics *a, const sp_step_metrics *b)
+{
+    assert_int_equal(a->makespan_ns, b->makespan_ns);
+    assert_int_equal(a->iteration_ns, b->iteration_ns);
+    assert_int_equal(a->busy_ns, b->busy_ns);
+    assert_int_equal(a->tp_ns, b->tp_ns);
+    assert_int_equal(a->cp_ns, b->cp_ns);
+    assert_int_equal(a->wait_p2p_ns, b->wait_p2p_ns);
+    assert_int_equal(a->reduce_ns, b->reduce_ns);
+    assert_int_equal(a->optimizer_ns, b->optimizer_ns);
+    assert_int_equal(a->peak_bytes, b->peak_bytes);
+    assert_int_equal(a->longest_span_ns, b->longest_span_ns);
+    assert_memory_equal(a->ranks, b->ranks, (size_t)a->rank_count * sizeof *a->ranks);
+}
+
+// Random costs, all schedules: the run itself checks the longest path and that memory drains.
+static void random_plans_verify(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 11);
+    for (int round = 0; round < 60; round++) {
+        sp_error err = {0};
+        sp_layout layout = {.tp = 1, .cp = 1};
+        layout.pp = 2 + (int)sp_prng_below(&prng, 5);
+        layout.dp = 1 + (int)sp_prng_below(&prng, 3);
+        sp_schedule_kind kind = (sp_schedule_kind)sp_prng_below(&prng, SP_SCHEDULE_KINDS);
+        layout.chunks = kind == SP_SCHEDULE_INTERLEAVED ? 1 + (int)sp_prng_below(&prng, 3) : 1;
+        sp_packing packing;
+        sp_plan plan;
+        sp_step_costs costs;
+        outcome s;
+        succeed(sp_packing_uniform(&packing, layout.dp, 1 + (int)sp_prng_below(&prng, 12), &err),
+                &err);
+        random_costs(&prng, &layout, &packing, 0, &costs);
+        generate(kind, &layout, &packing, &plan);
+        simulate(&plan, &costs, false, &s);
+        // Trivial bounds: no rank is busier than the makespan; the longest chain of one pack fits.
+        for (int64_t r = 0; r < s.metrics.rank_count; r++) {
+            assert_true(s.metrics.ranks[r].busy_ns <= s.metrics.makespan_ns);
+            assert_true(s.metrics.ranks[r].span_ns >= s.metrics.ranks[r].busy_ns);
+        }
+        step_fini(&s);
+        sp_plan_fini(&plan);
+        sp_step_costs_fini(&costs);
+        sp_packing_fini(&packing);
+    }
+}
+
+// Alike data-parallel ranks counted once give the numbers of all simulated.
+static void folding_changes_nothing(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 5);
+    for (int kinds = 1; kinds <= 4; kinds++) {
+        sp_error err = {0};
+        sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 6, .chunks = 1};
+        sp_packing packing;
+        sp_plan plan;
+        sp_step_costs costs;
+        outcome folded;
+        outcome unfolded;
+        succeed(sp_packing_uniform(&packing, layout.dp, 9, &err), &err);
+        random_costs(&prng, &layout, &packing, kinds, &costs);
+        generate(SP_SCHEDULE_1F1B, &layout, &packing, &plan);
+        simulate(&plan, &costs, false, &folded);
+        simulate(&plan, &costs, true, &unfolded);
+        assert_int_equal(folded.timeline.rank_count, 4);
+        assert_int_equal(unfolded.timeline.rank_count, 24);
+        assert_int_equal(folded.counts.tasks * 6, unfolded.counts.tasks);
+        assert_same_metrics(&folded.metrics, &unfolded.metrics);
+        step_fini(&folded);
+        step_fini(&unfolded);
+        sp_plan_fini(&plan);
+        sp_step_costs_fini(&costs);
+        sp_packing_fini(&packing);
+    }
+}
+
+// Ranks that differ in one pack's cost are not folded.
+static void unlike_ranks_stay_apart(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    sp_prng prng;
+    sp_prng_seed(&prng, 6);
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 3, .chunks = 1};
+    sp_packing packing;
+    sp_plan plan;
+    sp_step_costs costs;
+    outcome s;
+    succeed(sp_packing_uniform(&packing, layout.dp, 4, &err), &err);
+    random_costs(&prng, &layout, &packing, 1, &costs);
+    // Pack 4 is the second of data-parallel rank 1.
+    costs.f[4 * (size_t)costs.classes].compute_ns += 1;
+    generate(SP_SCHEDULE_1F1B, &layout, &packing, &plan);
+    simulate(&plan, &costs, false, &s);
+    assert_int_equal(s.timeline.rank_count, 4);
+    assert_int_equal(s.timeline.ranks[0].alike, 2);
+    assert_int_equal(s.timeline.ranks[0].dp_alike[0], 0);
+    assert_int_equal(s.timeline.ranks[0].dp_alike[1], 2);
+    assert_int_equal(s.timeline.ranks[2].dp_alike[0], 1);
+    step_fini(&s);
+    sp_plan_fini(&plan);
+    sp_step_costs_fini(&costs);
+    sp_packing_fini(&packing);
+}
+
+static void add(sp_plan *plan, int dp, int pp, sp_action_kind kind, int pack)
+{
+    assert_true(sp_stage_plan_add(sp_plan_stage(plan, dp, pp), kind, 0, pack));
+}
+
+static sp_status run_uniform(const sp_plan *plan, sp_error *err)
+{
+    sp_uniform_costs uniform = {.f_ms = 1.0, .b_ms = 1.0, .w_ms = 1.0};
+    sp_step_costs costs;
+    sp_timeline timeline;
+    sp_memory_timeline memory;
+    sp_engine_counts counts;
+    sp_engine_options options = {0};
+    succeed(sp_step_costs_uniform(&uniform, &plan->layout, plan->packing, &costs, err), err);
+    sp_status status = sp_simulate(plan, &costs, &options, &timeline, &memory, &counts, err);
+    sp_timeline_fini(&timeline);
+    sp_memory_timeline_fini(&memory);
+    sp_step_costs_fini(&costs);
+    return status;
+}
+
+// Rank 0 wants B0 before it has sent F1, rank 1 wants F1 before it gives B0.
+static void deadlock_is_named(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
+    sp_packing packing;
+    sp_plan plan;
+    succeed(sp_packing_uniform(&packing, 1, 2, &err), &err);
+    succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    add(&plan, 0, 0, SP_ACTION_F, 0);
+    add(&plan, 0, 0, SP_ACTION_B, 0);
+    add(&plan, 0, 0, SP_ACTION_F, 1);
+    add(&plan, 0, 0, SP_ACTION_B, 1);
+    add(&plan, 0, 1, SP_ACTION_F, 0);
+    add(&plan, 0, 1, SP_ACTION_F, 1);
+    add(&plan, 0, 1, SP_ACTION_B, 0);
+    add(&plan, 0, 1, SP_ACTION_B, 1);
+    assert_int_equal(run_uniform(&plan, &err), SP_ERR_DEADLOCK);
+    // The only circle: F1 on rank 0 after B0 there, B0 on rank 1's B0, that after F1, F1 on rank
+    // 0's F1.
+    assert_non_null(strstr(err.message[0], "F1 on dp 0 pp 0"));
+    assert_non_null(strstr(err.message[0], "B0 on dp 0 pp 0"));
+    assert_non_null(strstr(err.message[0], "B0 on dp 0 pp 1"));
+    assert_non_null(strstr(err.message[0], "F1 on dp 0 pp 1"));
+    assert_non_null(strstr(err.message[0], "its gradient"));
+    assert_non_null(strstr(err.message[0], "its input"));
+    sp_plan_fini(&plan);
+    sp_packing_fini(&packing);
+}
+
+// A sample of two slices in two forward packs and two backward packs in reverse order, next to a
+// short sample that moves to another pack for its backward.
+static void make_regrouped(sp_batch *batch, sp_packing *packing)
+{
+    static int64_t ids[] = {0, 1};
+    static int64_t tokens[] = {8, 3};
+    *batch = (sp_batch){.ids = ids, .tokens = tokens, .count = 2, .total_tokens = 11};
+    sp_packing_init(packing, batch, 1);
+    sp_slice first = {.sample = 0, .begin = 0, .tokens = 4, .computed_tokens = 4};
+    sp_slice second = {.sample = 0, .begin = 4, .tokens = 4, .computed_tokens = 4};
+    sp_slice whole = {.sample = 1, .begin = 0, .tokens = 3, .computed_tokens = 3};
+    assert_true(sp_pack_list_begin(&packing->forward, 0, 1));
+    assert_true(sp_pack_list_add(&packing->forward, first, false));
+    assert_true(sp_pack_list_add(&packing->forward, whole, true));
+    assert_true(sp_pack_list_begin(&packing->forward, 0, 1));
+    assert_true(sp_pack_list_add(&packing->forward, second, true));
+    assert_true(sp_pack_list_begin(&packing->backward, 0, 1));
+    assert_true(sp_pack_list_add(&packing->backward, second, true));
+    assert_true(sp_pack_list_add(&packing->backward, whole, true));
+    assert_true(sp_pack_list_begin(&packing->backward, 0, 1));
+    assert_true(sp_pack_list_add(&packing->backward, first, false));
+}
+
+// Backward packs of their own: the plan runs, and every byte is freed by the slice that held it.
+static void regrouped_packs(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    sp_prng prng;
+    sp_prng_seed(&prng, 3);
+    sp_batch batch;
+    sp_packing packing;
+    sp_plan plan;
+    sp_step_costs costs;
+    outcome s;
+    make_regrouped(&batch, &packing);
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
+    succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    for (int r = 0; r < 2; r++) {
+        add(&plan, 0, r, SP_ACTION_F, 0);
+        add(&plan, 0, r, SP_ACTION_F, 1);
+        add(&plan, 0, r, SP_ACTION_B, 0);
+        add(&plan, 0, r, SP_ACTION_B, 1);
+    }
+    succeed(sp_plan_check(&plan, "test", &err), &err);
+    random_costs(&prng, &layout, &packing, 0, &costs);
+    simulate(&plan, &costs, false, &s);
+    // Backward pack 0 frees forward pack 1 whole and 3 of the 7 tokens of forward pack 0.
+    const sp_rank_memory *memory = &s.memory.ranks[1];
+    const sp_bytes *held = &costs.unit[0 * (size_t)costs.classes + 1].held;
+    int64_t states = costs.states[1].of[SP_MEM_ACTIVATIONS];
+    int64_t whole = held->of[SP_MEM_ACTIVATIONS];
+    bool seen = false;
+    for (size_t i = 0; i < memory->point_count; i++) {
+        int64_t now = memory->points[i].bytes.of[SP_MEM_ACTIVATIONS] - states;
+        seen = seen || now == whole - whole * 3 / 7;
+    }
+    assert_true(seen);
+    step_fini(&s);
+    sp_step_costs_fini(&costs);
+    sp_plan_fini(&plan);
+    sp_packing_fini(&packing);
+}
+
+// The backward pack comes before a forward pack whose slice it holds.
+static void regrouped_deadlock(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    sp_batch batch;
+    sp_packing packing;
+    sp_plan plan;
+    make_regrouped(&batch, &packing);
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
+    succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    add(&plan, 0, 0, SP_ACTION_F, 0);
+    add(&plan, 0, 0, SP_ACTION_B, 0);
+    add(&plan, 0, 0, SP_ACTION_F, 1);
+    add(&plan, 0, 0, SP_ACTION_B, 1);
+    assert_int_equal(run_uniform(&plan, &err), SP_ERR_DEADLOCK);
+    assert_non_null(strstr(err.message[0], "its activations"));
+    sp_plan_fini(&plan);
+    sp_packing_fini(&packing);
+}
+
+// A pack of both data-parallel ranks between packs of their own: it starts when both have come to
+// it.
+static void merged_packs_meet(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    static int64_t ids[] = {0, 1, 2};
+    static int64_t tokens[] = {5, 50, 5};
+    sp_batch batch = {.ids = ids, .tokens = tokens, .count = 3, .total_tokens = 60};
+    sp_packing packing;
+    sp_plan plan;
+    sp_step_costs costs;
+    sp_prng prng;
+    outcome s;
+    sp_prng_seed(&prng, 8);
+    sp_packing_init(&packing, &batch, 2);
+    int first[] = {0, 0, 1};
+    int ranks[] = {1, 2, 1};
+    for (int k = 0; k < 3; k++) {
+        sp_slice slice = {.sample = k, .tokens = tokens[k], .computed_tokens = tokens[k]};
+        assert_true(sp_pack_list_begin(&packing.forward, first[k], ranks[k]));
+        assert_true(sp_pack_list_add(&packing.forward, slice, true));
+    }
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1};
+    succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    for (int r = 0; r < 2; r++) {
+        add(&plan, 0, r, SP_ACTION_F, 0);
+        add(&plan, 0, r, SP_ACTION_B, 0);
+        add(&plan, 0, r, SP_ACTION_F, 1);
+        add(&plan, 0, r, SP_ACTION_B, 1);
+        add(&plan, 1, r, SP_ACTION_F, 1);
+        add(&plan, 1, r, SP_ACTION_B, 1);
+        add(&plan, 1, r, SP_ACTION_F, 2);
+        add(&plan, 1, r, SP_ACTION_B, 2);
+    }
+    succeed(sp_plan_check(&plan, "test", &err), &err);
+    random_costs(&prng, &layout, &packing, 0, &costs);
+    simulate(&plan, &costs, false, &s);
+    for (int r = 0; r < 2; r++) {
+        const sp_rank_timeline *a = &s.timeline.ranks[r];
+        const sp_rank_timeline *b = &s.timeline.ranks[2 + r];
+        assert_int_equal(a->spans[2].start_ns, b->spans[0].start_ns);
+        assert_int_equal(a->spans[3].start_ns, b->spans[1].start_ns);
+        assert_true(b->spans[0].start_ns >= a->spans[1].end_ns);
+    }
+    step_fini(&s);
+    sp_step_costs_fini(&costs);
+    sp_plan_fini(&plan);
+    sp_packing_fini(&packing);
+}
+
+// Works and transfers of the critical path fill the makespan without a gap.
+static void critical_path_adds_up(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    sp_prng prng;
+    sp_prng_seed(&prng, 21);
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 2};
+    sp_packing packing;
+    sp_plan plan;
+    sp_step_costs costs;
+    outcome s;
+    succeed(sp_packing_uniform(&packing, 1, 8, &err), &err);
+    random_costs(&prng, &layout, &packing, 0, &costs);
+    generate(SP_SCHEDULE_INTERLEAVED, &layout, &packing, &plan);
+    simulate(&plan, &costs, false, &s);
+    sp_structure *structure = NULL;
+    sp_critical_step *steps = NULL;
+    size_t count = 0;
+    succeed(sp_structure_new(&plan, &costs, &structure, &err), &err);
+    succeed(sp_structure_critical_path(structure, &steps, &count, &err), &err);
+    assert_true(count > 0);
+    assert_int_equal(steps[0].start_ns, 0);
+    assert_int_equal(steps[count - 1].end_ns, s.metrics.makespan_ns);
+    for (size_t i = 1; i < count; i++) {
+        int64_t gap = steps[i].start_ns - steps[i - 1].end_ns;
+        assert_true(gap >= 0 && gap < 4000);
+        assert_true(gap == 0 || steps[i].pp != steps[i - 1].pp);
+    }
+    sp_i_free(steps);
+    sp_structure_free(structure);
+    step_fini(&s);
+    sp_plan_fini(&plan);
+    sp_step_costs_fini(&costs);
+    sp_packing_fini(&packing);
+}
+
+// GraphML holds every action and dependency.
+static void graphml_is_complete(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    uniform_case c = {.kind = SP_SCHEDULE_1F1B,
+                      .pp = 3,
+                      .dp = 2,
+                      .chunks = 1,
+                      .microbatches = 4,
+                      .f_ns = 1000,
+                      .i_ns = 1000,
+                      .w_ns = 1000};
+    sp_engine_options options = {0};
+    uniform_step step;
+    uniform_step_run(&c, &options, &step);
+    sp_structure *structure = NULL;
+    succeed(sp_structure_new(&step.plan, &step.costs, &structure, &err), &err);
+    assert_int_equal(sp_structure_vertices(structure), 2 * 3 * 8);
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    succeed(sp_structure_graphml(structure, file, &err), &err);
+    rewind(file);
+    int64_t nodes = 0;
+    int64_t edges = 0;
+    char line[512];
+    while (fgets(line, sizeof line, file) != NULL) {
+        nodes += strstr(line, "<node ") != NULL;
+        edges += strstr(line, "<edge ") != NULL;
+    }
+    fclose(file);
+    assert_int_equal(nodes, sp_structure_vertices(structure));
+    assert_int_equal(edges, sp_structure_edges(structure));
+    sp_structure_free(structure);
+    uniform_step_fini(&step);
+}
+
+// An explicit recomputation takes its time out of the backward that would have contained it.
+static void explicit_recompute(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    sp_prng prng;
+    sp_prng_seed(&prng, 4);
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
+    sp_packing packing;
+    sp_plan plan;
+    sp_step_costs costs;
+    outcome s;
+    succeed(sp_packing_uniform(&packing, 1, 1, &err), &err);
+    random_costs(&prng, &layout, &packing, 0, &costs);
+    costs.r[0] = costs.f[0];
+    costs.b[0].compute_ns += costs.r[0].compute_ns;
+    costs.b[0].tp_ns += costs.r[0].tp_ns;
+    costs.b[0].cp_ns += costs.r[0].cp_ns;
+    succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    add(&plan, 0, 0, SP_ACTION_F, 0);
+    add(&plan, 0, 0, SP_ACTION_R, 0);
+    add(&plan, 0, 0, SP_ACTION_B, 0);
+    simulate(&plan, &costs, false, &s);
+    int64_t f = costs.f[0].compute_ns + costs.f[0].tp_ns + costs.f[0].cp_ns;
+    int64_t b = costs.b[0].compute_ns + costs.b[0].tp_ns + costs.b[0].cp_ns;
+    assert_int_equal(s.metrics.makespan_ns, f + b);
+    step_fini(&s);
+    sp_step_costs_fini(&costs);
+    sp_plan_fini(&plan);
+    sp_packing_fini(&packing);
+}
+
+// Every allocation of a simulation may fail; each failure is reported and nothing leaks.
+static void allocation_failures(void **state)
+{
+    (void)state;
+    uniform_case c = {.kind = SP_SCHEDULE_1F1B,
+                      .pp = 2,
+                      .dp = 2,
+                      .chunks = 1,
+                      .microbatches = 3,
+                      .f_ns = 1000,
+                      .i_ns = 1000,
+                      .w_ns = 1000};
+    sp_engine_options options = {.memory_points = true};
+    uniform_step step;
+    uniform_step_run(&c, &options, &step);
+    sp_status status = SP_ERR_NO_MEMORY;
+    for (long n = 0; status != SP_OK; n++) {
+        sp_error err = {0};
+        sp_timeline timeline;
+        sp_memory_timeline memory;
+        sp_engine_counts counts;
+        assert_true(n < 1000);
+        sp_i_alloc_fail_after(n);
+        status = sp_simulate(&step.plan, &step.costs, &options, &timeline, &memory, &counts, &err);
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        sp_timeline_fini(&timeline);
+        sp_memory_timeline_fini(&memory);
+    }
+    uniform_step_fini(&step);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(random_plans_verify),     cmocka_unit_test(folding_changes_nothing),
+    cmocka_unit_test(unlike_ranks_stay_apart), cmocka_unit_test(deadlock_is_named),
+    cmocka_unit_test(regrouped_packs),         cmocka_unit_test(regrouped_deadlock),
+    cmocka_unit_test(merged_packs_meet),       cmocka_unit_test(critical_path_adds_up),
+    cmocka_unit_test(graphml_is_complete),     cmocka_unit_test(explicit_recompute),
+    cmocka_unit_test(allocation_failures),
+};
+
+SP_TEST_MAIN(tests)

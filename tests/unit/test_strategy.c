@@ -1,0 +1,229 @@
+// Strategies: every sample once and whole, rows within the context, and the counts that bin packing
+// theory allows.
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "solver/strategy.h"
+#include "tests/support/test_main.h"
+
+enum { MOST_SAMPLES = 400 };
+
+static void random_batch(sp_prng *prng, int64_t context, sp_batch *batch, int64_t *ids,
+                         int64_t *tokens)
+{
+    *batch = (sp_batch){.ids = ids, .tokens = tokens};
+    batch->count = 1 + (size_t)sp_prng_below(prng, MOST_SAMPLES);
+    for (size_t i = 0; i < batch->count; i++) {
+        // Mostly short, some as long as the context.
+        int64_t most = sp_prng_below(prng, 8) == 0 ? context : context / 6 + 1;
+        ids[i] = (int64_t)i;
+        tokens[i] = 1 + (int64_t)sp_prng_below(prng, (uint64_t)most);
+        batch->total_tokens += tokens[i];
+    }
+}
+
+static void pack(const char *kind, int64_t microbatch_samples, const sp_batch *batch,
+                 int64_t context, int dp, sp_packing *packing)
+{
+    sp_error err = {0};
+    sp_strategy_spec spec = {.microbatch_samples = microbatch_samples};
+    snprintf(spec.kind, sizeof spec.kind, "%s", kind);
+    assert_int_equal(sp_strategy_pack(&spec, batch, context, dp, packing, &err), SP_OK);
+}
+
+// Each sample in exactly one slice that covers it; packs hold at most rows * context tokens and are
+// dealt to the ranks in turn.
+static void assert_lossless(const sp_packing *packing, const sp_batch *batch, int64_t limit)
+{
+    unsigned char seen[MOST_SAMPLES] = {0};
+    for (size_t k = 0; k < packing->forward.count; k++) {
+        const sp_pack *p = &packing->forward.packs[k];
+        assert_int_equal(p->dp_first, (int)(k % (size_t)packing->dp));
+        assert_int_equal(p->dp_count, 1);
+        assert_true(p->slice_count > 0);
+        assert_true(p->computed <= limit);
+        for (size_t s = p->first_slice; s < p->first_slice + p->slice_count; s++) {
+            const sp_slice *slice = &packing->forward.slices[s];
+            assert_int_equal(slice->begin, 0);
+            assert_int_equal(slice->tokens, batch->tokens[slice->sample]);
+            assert_true(slice->computed_tokens >= slice->tokens);
+            assert_int_equal(seen[slice->sample]++, 0);
+        }
+    }
+    assert_int_equal(packing->forward.slice_count, batch->count);
+    assert_int_equal(packing->backward.count, 0);
+}
+
+static void every_strategy_is_lossless(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 17);
+    int64_t ids[MOST_SAMPLES];
+    int64_t tokens[MOST_SAMPLES];
+    for (int round = 0; round < 100; round++) {
+        int64_t context = 100 + (int64_t)sp_prng_below(&prng, 3000);
+        int64_t rows = 1 + (int64_t)sp_prng_below(&prng, 4);
+        int dp = 1 + (int)sp_prng_below(&prng, 5);
+        sp_batch batch;
+        random_batch(&prng, context, &batch, ids, tokens);
+        for (int i = 0; sp_strategy_names[i] != NULL; i++) {
+            sp_packing packing;
+            pack(sp_strategy_names[i], rows, &batch, context, dp, &packing);
+            assert_lossless(&packing, &batch, rows * context);
+            sp_packing_fini(&packing);
+        }
+    }
+}
+
+static size_t rows_of(const char *kind, const sp_batch *batch, int64_t context)
+{
+    sp_packing packing;
+    pack(kind, 1, batch, context, 1, &packing);
+    size_t rows = packing.forward.count;
+    sp_packing_fini(&packing);
+    return rows;
+}
+
+// First-fit decreasing: at most 11/9 OPT + 6/9 (Dosa 2007) with OPT >= tokens / context; next-fit:
+// fewer than 2 OPT; padded: one row a sample.
+static void row_counts_within_bounds(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 23);
+    int64_t ids[MOST_SAMPLES];
+    int64_t tokens[MOST_SAMPLES];
+    for (int round = 0; round < 200; round++) {
+        int64_t context = 100 + (int64_t)sp_prng_below(&prng, 3000);
+        sp_batch batch;
+        random_batch(&prng, context, &batch, ids, tokens);
+        size_t least = (size_t)((batch.total_tokens + context - 1) / context);
+        size_t packed = rows_of("packed", &batch, context);
+        size_t ffd = rows_of("ffd", &batch, context);
+        assert_true(packed >= least && packed <= 2 * least);
+        assert_true(ffd >= least && ffd <= packed);
+        assert_int_equal(rows_of("padded", &batch, context), batch.count);
+    }
+}
+
+static size_t exhaustive_rows(const int64_t *tokens, size_t n, int64_t context, int64_t *room,
+                              size_t rows, size_t best)
+{
+    if (rows >= best) {
+        return best;
+    }
+    if (n == 0) {
+        return rows;
+    }
+    for (size_t r = 0; r <= rows; r++) {
+        if (r == rows) {
+            room[r] = context;
+        }
+        if (room[r] >= tokens[0]) {
+            room[r] -= tokens[0];
+            best = exhaustive_rows(tokens + 1, n - 1, context, room, r == rows ? rows + 1 : rows,
+                                   best);
+            room[r] += tokens[0];
+        }
+    }
+    return best;
+}
+
+// Tiny cases against the optimum by exhaustive search.
+static void ffd_against_optimum(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 29);
+    for (int round = 0; round < 60; round++) {
+        int64_t ids[7];
+        int64_t tokens[7];
+        int64_t room[8];
+        sp_batch batch = {.ids = ids, .tokens = tokens, .count = 7};
+        for (size_t i = 0; i < 7; i++) {
+            ids[i] = (int64_t)i;
+            tokens[i] = 1 + (int64_t)sp_prng_below(&prng, 60);
+        }
+        size_t optimum = exhaustive_rows(tokens, 7, 100, room, 0, 8);
+        size_t rows = rows_of("ffd", &batch, 100);
+        assert_true(rows >= optimum && 9 * rows <= 11 * optimum + 6);
+    }
+}
+
+// Longest first, and the padding of a padded row: to the context, or to the micro-batch's longest.
+static void order_and_padding(void **state)
+{
+    (void)state;
+    int64_t ids[] = {0, 1, 2, 3};
+    int64_t tokens[] = {10, 40, 20, 30};
+    sp_batch batch = {.ids = ids, .tokens = tokens, .count = 4, .total_tokens = 100};
+    sp_packing packing;
+    pack("sorted", 1, &batch, 50, 1, &packing);
+    // 40 | 30 20 | 10: a new row when the next does not fit.
+    assert_int_equal(packing.forward.count, 3);
+    assert_int_equal(packing.forward.slices[0].sample, 1);
+    assert_int_equal(packing.forward.slices[1].sample, 3);
+    assert_int_equal(packing.forward.slices[2].sample, 2);
+    assert_int_equal(packing.forward.slices[3].sample, 0);
+    sp_packing_fini(&packing);
+    pack("ffd", 1, &batch, 50, 1, &packing);
+    // 40 10 | 30 20.
+    assert_int_equal(packing.forward.count, 2);
+    assert_int_equal(packing.forward.packs[0].tokens, 50);
+    sp_packing_fini(&packing);
+    pack("padded", 2, &batch, 50, 1, &packing);
+    assert_int_equal(packing.forward.packs[0].computed, 100);
+    assert_int_equal(packing.forward.packs[0].tokens, 50);
+    sp_packing_fini(&packing);
+    sp_error err = {0};
+    sp_strategy_spec spec = {.kind = "padded", .microbatch_samples = 2, .pad_to = SP_PAD_LONGEST};
+    assert_int_equal(sp_strategy_pack(&spec, &batch, 50, 1, &packing, &err), SP_OK);
+    assert_int_equal(packing.forward.packs[0].computed, 80);
+    assert_int_equal(packing.forward.packs[1].computed, 60);
+    sp_packing_fini(&packing);
+}
+
+static void unknown_strategy_gets_a_hint(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    assert_int_equal(sp_strategy_check("pakced", "s.json", &err), SP_ERR_CONTENT);
+    assert_non_null(strstr(err.message[0], "did you mean \"packed\"?"));
+    assert_int_equal(sp_strategy_check("ffd", "s.json", NULL), SP_OK);
+}
+
+static void allocation_failures(void **state)
+{
+    (void)state;
+    int64_t ids[] = {0, 1, 2};
+    int64_t tokens[] = {10, 40, 20};
+    sp_batch batch = {.ids = ids, .tokens = tokens, .count = 3, .total_tokens = 70};
+    for (int i = 0; sp_strategy_names[i] != NULL; i++) {
+        sp_status status = SP_ERR_NO_MEMORY;
+        for (long n = 0; status != SP_OK; n++) {
+            assert_true(n < 100);
+            sp_error err = {0};
+            sp_packing packing;
+            sp_strategy_spec spec = {.microbatch_samples = 1};
+            snprintf(spec.kind, sizeof spec.kind, "%s", sp_strategy_names[i]);
+            sp_i_alloc_fail_after(n);
+            status = sp_strategy_pack(&spec, &batch, 50, 2, &packing, &err);
+            sp_i_alloc_fail_after(-1);
+            assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+            if (status == SP_OK) {
+                sp_packing_fini(&packing);
+            }
+        }
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_strategy_is_lossless),   cmocka_unit_test(row_counts_within_bounds),
+    cmocka_unit_test(ffd_against_optimum),          cmocka_unit_test(order_and_padding),
+    cmocka_unit_test(unknown_strategy_gets_a_hint), cmocka_unit_test(allocation_failures),
+};
+
+SP_TEST_MAIN(tests)
