@@ -1,0 +1,197 @@
+#include <string.h>
+
+#include "experiments/cli/command.h"
+#include "experiments/cli/report.h"
+#include "sim/base/json.h"
+#include "sim/base/status.h"
+
+typedef struct help_args {
+    bool manual;
+    bool completion;
+    cli_common common;
+} help_args;
+
+static const cli_option options[] = {
+    {.kind = CLI_FLAG,
+     .name = "man",
+     .at = offsetof(help_args, manual),
+     .help = "print the manual page, as source for man(1)"},
+    {.kind = CLI_FLAG,
+     .name = "completion",
+     .at = offsetof(help_args, completion),
+     .help = "print the completion script for bash"},
+    CLI_COMMON_OPTIONS(help_args),
+    {0},
+};
+
+static const char *const examples[] = {
+    "slimpack help lengths",
+    ". <(slimpack help --completion)",
+    NULL,
+};
+
+static int run(int argc, char **argv);
+
+const cli_command cli_cmd_help = {
+    .name = "help",
+    .summary = "explain a command, or list the commands",
+    .operands = "[COMMAND]",
+    .max_operands = 1,
+    .description = "Prints what a command does and the options it takes. With --json the same "
+                   "comes as data, for tools that offer the commands.",
+    .examples = examples,
+    .options = options,
+    .run = run,
+};
+
+static json_t *command_json(const cli_command *command);
+static json_t *overview_json(void);
+
+static int run(int argc, char **argv)
+{
+    help_args args = {0};
+    cli_operands operands;
+    int result = cli_parse(&cli_cmd_help, argc, argv, &args, &operands);
+    if (result != CLI_PROCEED) {
+        return result;
+    }
+    if (args.manual || args.completion) {
+        if (operands.count > 0 || args.common.json || (args.manual && args.completion)) {
+            return cli_usage_error(&cli_cmd_help, "--man and --completion stand alone");
+        }
+        (args.manual ? cli_print_manual : cli_print_completion)(stdout);
+        return 0;
+    }
+    if (operands.count == 0) {
+        if (args.common.json) {
+            return cli_print_json(overview_json());
+        }
+        cli_print_overview(stdout);
+        return 0;
+    }
+    const cli_command *command = cli_find_command(operands.items[0]);
+    if (command == NULL) {
+        return cli_unknown_command(operands.items[0]);
+    }
+    if (args.common.json) {
+        return cli_print_json(command_json(command));
+    }
+    cli_print_help(stdout, command);
+    return 0;
+}
+
+void cli_print_overview(FILE *out)
+{
+    fputs("usage: slimpack <command> [options] [arguments]\n"
+          "       slimpack help <command>\n"
+          "       slimpack --version\n\n",
+          out);
+    cli_print_wrapped(out,
+                      "Simulates training steps of language models on data of variable length: "
+                      "packing, pipeline schedule, time and memory.",
+                      0, 0);
+    fputs("\ncommands:\n", out);
+    for (int i = 0; cli_commands[i] != NULL; i++) {
+        fprintf(out, "  %-10s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
+    }
+}
+
+enum { HELP_COLUMN = 26 };
+
+static void print_option(FILE *out, const cli_option *option)
+{
+    int used = option->letter != '\0' ? fprintf(out, "  -%c, --%s", option->letter, option->name)
+                                      : fprintf(out, "      --%s", option->name);
+    if (option->value != NULL) {
+        used += fprintf(out, " %s", option->value);
+    }
+    if (used + 2 > HELP_COLUMN) {
+        fputc('\n', out);
+        used = 0;
+    }
+    cli_print_wrapped(out, option->help, used, HELP_COLUMN);
+}
+
+void cli_print_help(FILE *out, const cli_command *command)
+{
+    fprintf(out, "usage: slimpack %s [options]%s%s\n\n", command->name,
+            command->operands != NULL ? " " : "",
+            command->operands != NULL ? command->operands : "");
+    cli_print_wrapped(out, command->description, 0, 0);
+    fputs("\noptions:\n", out);
+    for (const cli_option *option = command->options; option->name != NULL; option++) {
+        print_option(out, option);
+    }
+    print_option(out, &(cli_option){.letter = 'h', .name = "help", .help = "print this help"});
+    if (command->examples == NULL) {
+        return;
+    }
+    fputs("\nexamples:\n", out);
+    for (int i = 0; command->examples[i] != NULL; i++) {
+        fprintf(out, "  %s\n", command->examples[i]);
+    }
+}
+
+static json_t *text_or_null(const char *text)
+{
+    return text == NULL ? json_null() : json_string(text);
+}
+
+static json_t *option_json(const cli_option *option)
+{
+    static const char *const kinds[] = {"flag", "integer", "string", "file", "list"};
+    json_t *json = json_object();
+    char letter[2] = {option->letter, '\0'};
+    bool ok = sp_json_put(json, "name", json_string(option->name)) &&
+              sp_json_put(json, "letter", text_or_null(letter[0] == '\0' ? NULL : letter)) &&
+              sp_json_put(json, "kind", json_string(kinds[option->kind])) &&
+              sp_json_put(json, "value", text_or_null(option->value)) &&
+              sp_json_put(json, "help", json_string(option->help));
+    if (ok && option->kind == CLI_INT) {
+        ok = sp_json_put(json, "min", json_integer(option->min)) &&
+             sp_json_put(json, "max", json_integer(option->max));
+    }
+    if (!ok) {
+        json_decref(json);
+        return NULL;
+    }
+    return json;
+}
+
+static json_t *command_json(const cli_command *command)
+{
+    json_t *json = json_object();
+    json_t *list = json_array();
+    bool ok = json != NULL && list != NULL;
+    for (const cli_option *option = command->options; ok && option->name != NULL; option++) {
+        ok = json_array_append_new(list, option_json(option)) == 0;
+    }
+    ok = ok && sp_json_put(json, "name", json_string(command->name)) &&
+         sp_json_put(json, "summary", json_string(command->summary)) &&
+         sp_json_put(json, "arguments", text_or_null(command->operands)) &&
+         sp_json_put(json, "options", json_incref(list));
+    json_decref(list);
+    if (!ok) {
+        json_decref(json);
+        return NULL;
+    }
+    return json;
+}
+
+static json_t *overview_json(void)
+{
+    json_t *json = json_object();
+    json_t *list = json_array();
+    bool ok = json != NULL && list != NULL;
+    for (int i = 0; ok && cli_commands[i] != NULL; i++) {
+        ok = json_array_append_new(list, command_json(cli_commands[i])) == 0;
+    }
+    ok = ok && sp_json_put(json, "version", json_string(SP_VERSION)) &&
+         sp_json_put(json, "commands", json_incref(list));
+    json_decref(list);
+    if (!ok) {
+        json_decref(json);
+        return NULL;
+    }
+    return json;
+}

@@ -1,0 +1,353 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "experiments/cli/command.h"
+#include "experiments/cli/report.h"
+#include "sim/base/json.h"
+#include "sim/base/prng.h"
+#include "sim/base/status.h"
+#include "sim/workload/distribution.h"
+#include "sim/workload/length_stats.h"
+#include "sim/workload/lengths.h"
+
+enum {
+    DEFAULT_SAMPLES = 1000000,
+    MOST_SAMPLES = 100000000,
+    DEFAULT_SEED = 1,
+    BAR_CELLS = 24,
+    NAMES = 64, // built-in distributions compared for a hint
+};
+
+typedef struct lengths_args {
+    const char *column;
+    int64_t samples; // 0: not given
+    int64_t seed;    // negative: not given
+    cli_common common;
+} lengths_args;
+
+static const cli_option options[] = {
+    {.kind = CLI_STRING,
+     .name = "column",
+     .value = "NAME",
+     .at = offsetof(lengths_args, column),
+     .help = "column of a CSV file, or key of a JSONL file, that holds the length"},
+    {.kind = CLI_INT,
+     .name = "samples",
+     .value = "N",
+     .at = offsetof(lengths_args, samples),
+     .min = 1,
+     .max = MOST_SAMPLES,
+     .help = "lengths drawn from a built-in distribution (default 1000000)"},
+    {.kind = CLI_INT,
+     .name = "seed",
+     .value = "N",
+     .at = offsetof(lengths_args, seed),
+     .min = 0,
+     .max = INT64_MAX,
+     .help = "seed of what is drawn (default 1)"},
+    CLI_COMMON_OPTIONS(lengths_args),
+    {0},
+};
+
+static const char *const examples[] = {
+    "slimpack lengths wikipedia",
+    "slimpack lengths --json --column num_tokens corpus.csv",
+    "slimpack lengths dataset_text_document.idx",
+    NULL,
+};
+
+static int run(int argc, char **argv);
+
+const cli_command cli_cmd_lengths = {
+    .name = "lengths",
+    .summary = "print statistics and a histogram of document lengths",
+    .operands = "[FILE|NAME...]",
+    .max_operands = -1,
+    .description =
+        "Reads document lengths, in tokens, from text (one per line), CSV or JSONL with a named "
+        "column, a JSON array, NumPy .npy or a Megatron-LM .idx file, or draws them from a "
+        "built-in distribution, and prints count, mean, quantiles and a histogram with the share "
+        "of documents, of tokens and of squared length (which attention costs) in each bin. A "
+        "built-in name is preferred to a file of that name; write ./NAME for the file."
+        "\n\nWithout an argument, lists the built-in distributions and where they were published.",
+    .examples = examples,
+    .options = options,
+    .run = run,
+};
+
+// One source as read: its statistics, and where the lengths came from.
+typedef struct source {
+    const char *name;
+    const sp_distribution *distribution; // NULL: a file
+    int64_t seed;                        // of what was drawn
+    sp_length_stats stats;
+} source;
+
+static int list_distributions(bool json);
+static bool options_apply(const lengths_args *args, const cli_operands *names, int *exit_status);
+static sp_status read_source(const char *name, const lengths_args *args, source *out,
+                             sp_error *err);
+static json_t *source_json(const source *from);
+static void print_source(const source *from);
+
+static int run(int argc, char **argv)
+{
+    lengths_args args = {.seed = -1};
+    cli_operands names;
+    int exit_status = cli_parse(&cli_cmd_lengths, argc, argv, &args, &names);
+    if (exit_status != CLI_PROCEED) {
+        return exit_status;
+    }
+    if (!options_apply(&args, &names, &exit_status)) {
+        return exit_status;
+    }
+    if (names.count == 0) {
+        return list_distributions(args.common.json);
+    }
+    sp_error err = {0};
+    json_t *all = json_array();
+    for (int i = 0; i < names.count; i++) {
+        source from;
+        if (read_source(names.items[i], &args, &from, &err) != SP_OK) {
+            json_decref(all);
+            return cli_fail(&err);
+        }
+        if (args.common.json) {
+            json_array_append_new(all, source_json(&from));
+            continue;
+        }
+        if (i > 0) {
+            putchar('\n');
+        }
+        print_source(&from);
+    }
+    if (!args.common.json) {
+        json_decref(all);
+        return 0;
+    }
+    // An append that failed has left the array too short.
+    bool complete = json_array_size(all) == (size_t)names.count;
+    json_t *printed = !complete ? NULL : names.count == 1 ? json_array_get(all, 0) : all;
+    json_incref(printed);
+    json_decref(all);
+    return cli_print_json(printed);
+}
+
+// An option that would have no effect is refused, not ignored.
+static bool options_apply(const lengths_args *args, const cli_operands *names, int *exit_status)
+{
+    bool files = false;
+    bool built_in = false;
+    for (int i = 0; i < names->count; i++) {
+        bool known = sp_distribution_find(names->items[i]) != NULL;
+        built_in = built_in || known;
+        files = files || !known;
+    }
+    if (args->column != NULL && !files) {
+        *exit_status = cli_usage_error(&cli_cmd_lengths, "--column is for files");
+        return false;
+    }
+    if ((args->samples > 0 || args->seed >= 0) && !built_in) {
+        *exit_status = cli_usage_error(&cli_cmd_lengths,
+                                       "--samples and --seed are for built-in distributions");
+        return false;
+    }
+    return true;
+}
+
+static sp_status draw(const sp_distribution *distribution, int64_t samples, int64_t seed,
+                      sp_lengths *lengths, sp_error *err);
+static sp_status no_such_source(const char *name, sp_error *err);
+
+static sp_status read_source(const char *name, const lengths_args *args, source *out, sp_error *err)
+{
+    sp_lengths lengths = {0};
+    sp_status status;
+    *out = (source){.name = name, .distribution = sp_distribution_find(name)};
+    if (out->distribution != NULL) {
+        int64_t samples = args->samples > 0 ? args->samples : DEFAULT_SAMPLES;
+        out->seed = args->seed >= 0 ? args->seed : DEFAULT_SEED;
+        status = draw(out->distribution, samples, out->seed, &lengths, err);
+    } else if (access(name, F_OK) != 0 && errno == ENOENT) {
+        status = no_such_source(name, err);
+    } else {
+        status = sp_lengths_read(name, args->column, &lengths, err);
+    }
+    if (status == SP_OK) {
+        status = sp_length_stats_compute(&lengths, name, &out->stats, err);
+    }
+    sp_lengths_fini(&lengths);
+    return status;
+}
+
+static sp_status draw(const sp_distribution *distribution, int64_t samples, int64_t seed,
+                      sp_lengths *lengths, sp_error *err)
+{
+    sp_prng prng;
+    sp_prng_seed(&prng, (uint64_t)seed);
+    sp_status status = SP_OK;
+    for (int64_t i = 0; i < samples && status == SP_OK; i++) {
+        status = sp_lengths_append(lengths, sp_distribution_sample(distribution, &prng), err);
+    }
+    return status;
+}
+
+static sp_status no_such_source(const char *name, sp_error *err)
+{
+    const char *names[NAMES];
+    int n = 0;
+    for (; n < sp_distribution_count() && n < NAMES; n++) {
+        names[n] = sp_distribution_at(n)->name;
+    }
+    const char *near = sp_nearest_name(name, names, n);
+    if (near != NULL) {
+        return sp_error_set(err, SP_ERR_IO,
+                            "%s: no such file or built-in distribution (did you mean '%s'?)", name,
+                            near);
+    }
+    return sp_error_set(err, SP_ERR_IO, "%s: no such file or built-in distribution", name);
+}
+
+static json_t *distribution_json(const sp_distribution *distribution)
+{
+    return json_pack("{s:s, s:s, s:s}", "name", distribution->name, "title", distribution->title,
+                     "source", distribution->source);
+}
+
+static int list_distributions(bool json)
+{
+    json_t *all = json ? json_array() : NULL;
+    for (int i = 0; i < sp_distribution_count(); i++) {
+        const sp_distribution *distribution = sp_distribution_at(i);
+        if (json) {
+            json_array_append_new(all, distribution_json(distribution));
+            continue;
+        }
+        int used = printf("%s", distribution->name);
+        cli_print_wrapped(stdout, distribution->title, used, 16);
+        cli_print_wrapped(stdout, distribution->source, 0, 16);
+    }
+    if (!json) {
+        return 0;
+    }
+    if (json_array_size(all) != (size_t)sp_distribution_count()) {
+        json_decref(all);
+        all = NULL;
+    }
+    return cli_print_json(all);
+}
+
+static json_t *quantiles_json(const sp_length_stats *stats)
+{
+    json_t *json = json_object();
+    bool ok = json != NULL;
+    for (int i = 0; ok && i < SP_LENGTH_QUANTILES; i++) {
+        ok = sp_json_put(json, sp_length_quantile_names[i], json_integer(stats->quantiles[i]));
+    }
+    if (!ok) {
+        json_decref(json);
+        return NULL;
+    }
+    return json;
+}
+
+static json_t *bins_json(const sp_length_stats *stats)
+{
+    json_t *json = json_array();
+    bool ok = json != NULL;
+    for (int i = 0; ok && i < stats->bin_count; i++) {
+        const sp_length_bin *bin = &stats->bins[i];
+        json_t *row = json_pack("{s:I, s:I, s:I, s:f}", "upto", (json_int_t)bin->upto, "samples",
+                                (json_int_t)bin->samples, "tokens", (json_int_t)bin->tokens,
+                                "sum_squares", bin->sum_squares);
+        ok = json_array_append_new(json, row) == 0;
+    }
+    if (!ok) {
+        json_decref(json);
+        return NULL;
+    }
+    return json;
+}
+
+static json_t *source_json(const source *from)
+{
+    const sp_length_stats *stats = &from->stats;
+    json_t *json = json_object();
+    bool ok = sp_json_put(json, "lengths", json_string(from->name)) &&
+              sp_json_put(json, "count", json_integer(stats->count)) &&
+              sp_json_put(json, "tokens", json_integer(stats->tokens)) &&
+              sp_json_put(json, "mean", json_real(stats->mean)) &&
+              sp_json_put(json, "stddev", json_real(stats->stddev)) &&
+              sp_json_put(json, "token_weighted_mean", json_real(stats->token_weighted_mean)) &&
+              sp_json_put(json, "min", json_integer(stats->min)) &&
+              sp_json_put(json, "max", json_integer(stats->max)) &&
+              sp_json_put(json, "quantiles", quantiles_json(stats)) &&
+              sp_json_put(json, "bins", bins_json(stats));
+    if (ok && from->distribution != NULL) {
+        ok = sp_json_put(json, "distribution", distribution_json(from->distribution)) &&
+             sp_json_put(json, "seed", json_integer(from->seed));
+    }
+    if (!ok) {
+        json_decref(json);
+        return NULL;
+    }
+    return json;
+}
+
+static void print_numbers(const sp_length_stats *stats);
+static void print_histogram(const sp_length_stats *stats);
+
+static void print_source(const source *from)
+{
+    if (from->distribution != NULL) {
+        printf("%s: drawn with seed %" PRId64 "\n", from->name, from->seed);
+        cli_print_wrapped(stdout, from->distribution->title, 0, 2);
+        cli_print_wrapped(stdout, from->distribution->source, 0, 2);
+    } else {
+        printf("%s\n", from->name);
+    }
+    putchar('\n');
+    print_numbers(&from->stats);
+    putchar('\n');
+    print_histogram(&from->stats);
+}
+
+static void print_numbers(const sp_length_stats *stats)
+{
+    char text[CLI_GROUPED];
+    printf("  %-20s %16s\n", "documents", cli_grouped(stats->count, text));
+    printf("  %-20s %16s\n", "tokens", cli_grouped(stats->tokens, text));
+    printf("  %-20s %16.1f\n", "mean", stats->mean);
+    printf("  %-20s %16.1f\n", "standard deviation", stats->stddev);
+    printf("  %-20s %16.1f\n", "token-weighted mean", stats->token_weighted_mean);
+    printf("  %-20s %16s\n", "min", cli_grouped(stats->min, text));
+    for (int i = 0; i < SP_LENGTH_QUANTILES; i++) {
+        printf("  %-20s %16s\n", sp_length_quantile_names[i],
+               cli_grouped(stats->quantiles[i], text));
+    }
+    printf("  %-20s %16s\n", "max", cli_grouped(stats->max, text));
+}
+
+static void print_histogram(const sp_length_stats *stats)
+{
+    static const char bar[BAR_CELLS + 1] = "########################";
+    char upto[CLI_GROUPED];
+    char samples[CLI_GROUPED];
+    int64_t most = 1;
+    for (int i = 0; i < stats->bin_count; i++) {
+        most = stats->bins[i].samples > most ? stats->bins[i].samples : most;
+    }
+    printf("  %13s %15s %7s %7s %8s\n", "up to", "documents", "share", "tokens", "length^2");
+    for (int i = 0; i < stats->bin_count; i++) {
+        const sp_length_bin *bin = &stats->bins[i];
+        // Rounded up, so that no bin with a document looks empty.
+        int cells = (int)((bin->samples * BAR_CELLS + most - 1) / most);
+        printf("  %13s %15s %6.2f%% %6.2f%% %7.2f%%%s%.*s\n", cli_grouped(bin->upto, upto),
+               cli_grouped(bin->samples, samples),
+               100.0 * (double)bin->samples / (double)stats->count,
+               100.0 * (double)bin->tokens / (double)stats->tokens,
+               100.0 * bin->sum_squares / stats->sum_squares, cells > 0 ? "  " : "", cells, bar);
+    }
+}

@@ -1,0 +1,234 @@
+#include <string.h>
+
+#include "experiments/cli/command.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/run_report.h"
+#include "experiments/cli/simulate_export.h"
+#include "sim/schedule/plan_json.h"
+#include "solver/evaluate.h"
+
+enum { MOST_BATCHES = 1000000 };
+
+typedef struct simulate_args {
+    cli_common common;
+    cli_list set;
+    bool explain, verify, timeline, critical_path;
+    const char *trace, *trace_ranks, *trace_window, *plot, *plan, *snapshot, *graphml;
+    int64_t batch;
+} simulate_args;
+
+static const cli_option options[] = {
+    CLI_SET_OPTION(simulate_args),
+    {.kind = CLI_FILE,
+     .name = "trace",
+     .value = "FILE",
+     .at = offsetof(simulate_args, trace),
+     .help = "write a Perfetto trace (opens in ui.perfetto.dev)"},
+    {.kind = CLI_STRING,
+     .name = "trace-ranks",
+     .value = "LIST",
+     .at = offsetof(simulate_args, trace_ranks),
+     .help = "pipeline ranks that trace, timeline and plot show, such as 0-3,7"},
+    {.kind = CLI_STRING,
+     .name = "trace-window",
+     .value = "FROM-TO",
+     .at = offsetof(simulate_args, trace_window),
+     .help = "part of the step that they show, in milliseconds"},
+    {.kind = CLI_FLAG,
+     .name = "timeline",
+     .at = offsetof(simulate_args, timeline),
+     .help = "draw the timeline in the terminal"},
+    {.kind = CLI_FILE,
+     .name = "plot",
+     .value = "FILE",
+     .at = offsetof(simulate_args, plot),
+     .help = "draw timeline and memory with gnuplot (.png or .svg)"},
+    {.kind = CLI_FILE,
+     .name = "plan",
+     .value = "FILE",
+     .at = offsetof(simulate_args, plan),
+     .help = "write the plan of all batches"},
+    {.kind = CLI_FILE,
+     .name = "memory-snapshot",
+     .value = "FILE",
+     .at = offsetof(simulate_args, snapshot),
+     .help = "write the memory of the fullest rank for PyTorch's memory viewer"},
+    {.kind = CLI_FILE,
+     .name = "graphml",
+     .value = "FILE",
+     .at = offsetof(simulate_args, graphml),
+     .help = "write the dependency graph, with durations and slack"},
+    {.kind = CLI_FLAG,
+     .name = "critical-path",
+     .at = offsetof(simulate_args, critical_path),
+     .help = "print the actions that decide the makespan"},
+    {.kind = CLI_INT,
+     .name = "batch",
+     .value = "N",
+     .at = offsetof(simulate_args, batch),
+     .min = 0,
+     .max = MOST_BATCHES,
+     .help = "batch that trace, timeline, plot and graph show (default 0)"},
+    {.kind = CLI_FLAG,
+     .name = "explain",
+     .at = offsetof(simulate_args, explain),
+     .help = "print all settings as resolved"},
+    {.kind = CLI_FLAG,
+     .name = "verify",
+     .at = offsetof(simulate_args, verify),
+     .help = "check the result against an independent longest path"},
+    CLI_COMMON_OPTIONS(simulate_args),
+    {0},
+};
+
+static const char *const examples[] = {
+    "slimpack simulate experiments/demo.json --timeline",
+    "slimpack simulate experiments/demo.json --set parallel.pp=4 --set nodes=8 --json",
+    "slimpack simulate experiments/demo.json --plan plan.json && slimpack simulate plan.json",
+    NULL,
+};
+
+static int run(int argc, char **argv);
+
+const cli_command cli_cmd_simulate = {
+    .name = "simulate",
+    .summary = "predict time, bubbles and memory of a training step",
+    .operands = "SCENARIO|PLAN",
+    .min_operands = 1,
+    .max_operands = 1,
+    .description =
+        "Packs the workload of a scenario, schedules it and simulates one training step per batch, "
+        "or simulates the steps of a plan. Prints iteration time, bubble ratios, throughput, MFU, "
+        "and the memory of each pipeline rank."
+        "\n\nThe exit status is 1 when a rank needs more memory than its limit; the result is "
+        "printed all the same.",
+    .examples = examples,
+    .options = options,
+    .run = run,
+};
+
+// A scenario, or a plan with the scenario it was made for.
+typedef struct input {
+    json_t *root;
+    sp_scenario scenario;
+    bool is_plan;
+    sp_plan_file plans;
+    sp_batches batches;
+} input;
+
+static sp_status read_input(const char *path, const simulate_args *args, input *in, sp_error *err)
+{
+    sp_status status = sp_json_read_file(path, 0, &in->root, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    in->is_plan = sp_plan_json_is_plan(in->root);
+    json_t *scenario = in->root;
+    if (in->is_plan) {
+        scenario = json_object_get(in->root, "scenario");
+        if (scenario == NULL) {
+            return sp_error_in(err, SP_ERR_CONTENT, path, "", "key 'scenario' is missing");
+        }
+    }
+    status =
+        sp_scenario_from_json(scenario, path, args->set.items, args->set.count, &in->scenario, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    return in->is_plan ? sp_plan_json_read(in->root, path, &in->scenario.layout, &in->plans, err)
+                       : sp_evaluate_batches(&in->scenario, &in->batches, err);
+}
+
+static void input_fini(input *in)
+{
+    sp_batches_fini(&in->batches);
+    sp_plan_file_fini(&in->plans);
+    sp_scenario_fini(&in->scenario);
+    json_decref(in->root);
+}
+
+static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_result *result,
+                          sp_error *err)
+{
+    cli_exports exports = {.batch = (int)args->batch,
+                           .quiet = args->common.quiet,
+                           .trace = args->trace,
+                           .trace_ranks = args->trace_ranks,
+                           .trace_window = args->trace_window,
+                           .plot = args->plot,
+                           .snapshot = args->snapshot,
+                           .graphml = args->graphml,
+                           .timeline = args->timeline,
+                           .critical_path = args->critical_path,
+                           .text = text,
+                           .plan = args->plan,
+                           .scenario = in->scenario.resolved};
+    sp_evaluate_options evaluate = {
+        .engine = {.memory_points = cli_exports_need_memory(&exports), .verify = args->verify},
+        .observer = cli_exports_observe,
+        .observer_context = &exports};
+    int batches = in->is_plan ? in->plans.count : in->scenario.uniform ? 1 : in->batches.count;
+    if (args->batch >= batches) {
+        return sp_error_set(err, SP_ERR_USAGE, "--batch %lld: there are %d batches",
+                            (long long)args->batch, batches);
+    }
+    sp_status status = cli_exports_begin(&exports, err);
+    if (status == SP_OK) {
+        status = in->is_plan ? sp_evaluate_plans(&in->scenario, in->plans.plans, in->plans.count,
+                                                 &evaluate, result, err)
+                             : sp_evaluate(&in->scenario, &in->batches, &evaluate, result, err);
+    }
+    sp_status closed = cli_exports_end(&exports, err);
+    return status != SP_OK ? status : closed;
+}
+
+static int print(const simulate_args *args, const input *in, const sp_result *result)
+{
+    if (args->common.json) {
+        json_t *object = sp_result_json(result, true);
+        if (object != NULL && args->explain) {
+            sp_json_put(object, "scenario", json_incref(in->scenario.resolved));
+        }
+        return cli_print_json(object);
+    }
+    cli_print_result(stdout, &in->scenario, result);
+    if (args->verify) {
+        puts("verified against an independent longest path");
+    }
+    return 0;
+}
+
+static int run(int argc, char **argv)
+{
+    simulate_args args = {0};
+    cli_operands operands;
+    int exit_status = cli_parse(&cli_cmd_simulate, argc, argv, &args, &operands);
+    if (exit_status != CLI_PROCEED) {
+        return exit_status;
+    }
+    input in = {0};
+    sp_result result = {0};
+    sp_error err = {0};
+    sp_status status = read_input(operands.items[0], &args, &in, &err);
+    if (status == SP_OK && args.explain && !args.common.json) {
+        exit_status = cli_print_json(json_incref(in.scenario.resolved));
+        putchar('\n');
+    }
+    if (status == SP_OK) {
+        // With --json standard output belongs to the result alone.
+        status = simulate(&args, &in, args.common.json ? stderr : stdout, &result, &err);
+    }
+    if (status == SP_OK) {
+        exit_status = print(&args, &in, &result);
+        cli_print_notes(args.common.quiet || args.common.json, &result);
+        if (exit_status == 0 && sp_result_is_oom(&result)) {
+            exit_status = sp_status_exit(SP_ERR_INFEASIBLE);
+        }
+    } else {
+        exit_status = cli_fail(&err);
+    }
+    sp_result_fini(&result);
+    input_fini(&in);
+    cli_list_fini(&args.set);
+    return exit_status;
+}

@@ -1,0 +1,36 @@
+#include <string.h>
+
+#include "experiments/cli/command.h"
+#include "experiments/cli/report.h"
+#include "sim/base/json.h"
+
+enum { MOST_COMMANDS = 32 };
+
+const cli_command *const cli_commands[] = {
+    &cli_cmd_simulate, &cli_cmd_compare, &cli_cmd_lengths, &cli_cmd_help, NULL,
+};
+
+const cli_command *cli_find_command(const char *name)
+{
+    for (int i = 0; cli_commands[i] != NULL; i++) {
+        if (strcmp(cli_commands[i]->name, name) == 0) {
+            return cli_commands[i];
+        }
+    }
+    return NULL;
+}
+
+int cli_unknown_command(const char *name)
+{
+    const char *names[MOST_COMMANDS];
+    int n = 0;
+    for (int i = 0; cli_commands[i] != NULL; i++) {
+        SP_ASSERT(n < MOST_COMMANDS);
+        names[n++] = cli_commands[i]->name;
+    }
+    const char *near = sp_nearest_name(name, names, n);
+    if (near != NULL) {
+        return cli_usage_error(NULL, "unknown command '%s' (did you mean '%s'?)", name, near);
+    }
+    return cli_usage_error(NULL, "unknown command '%s'", name);
+}

@@ -1,0 +1,82 @@
+// slimpack: the command line over the library.
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "experiments/cli/command.h"
+#include "experiments/cli/report.h"
+#include "sim/base/status.h"
+
+static void settle_streams(void);
+static int dispatch(int argc, char **argv);
+static int close_output(int exit_status);
+
+int main(int argc, char **argv)
+{
+    settle_streams();
+    return close_output(dispatch(argc, argv));
+}
+
+static int dispatch(int argc, char **argv)
+{
+    if (argc < 2) {
+        cli_print_overview(stderr);
+        return sp_status_exit(SP_ERR_USAGE);
+    }
+    const char *word = argv[1];
+    if (strcmp(word, "--version") == 0) {
+        printf("slimpack %s\n", SP_VERSION);
+        return 0;
+    }
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+        cli_print_overview(stdout);
+        return 0;
+    }
+    if (word[0] == '-') {
+        return cli_usage_error(NULL, "unknown option '%s' (those of a command follow its name)",
+                               word);
+    }
+    const cli_command *command = cli_find_command(word);
+    return command == NULL ? cli_unknown_command(word) : command->run(argc - 1, argv + 1);
+}
+
+// A failed SP_ASSERT ends in SIGABRT; the command line promises 70 for a defect of ours.
+static void on_abort(int signal_number)
+{
+    (void)signal_number;
+    _Exit(sp_status_exit(SP_ERR_INTERNAL));
+}
+
+static void settle_streams(void)
+{
+    // A closed standard stream would give its number to the next file opened, and output meant for
+    // a person would land in it. Opened the wrong way round, its use still fails as it should.
+    static const int modes[] = {O_WRONLY, O_RDONLY, O_RDONLY};
+    for (int fd = 0; fd < 3; fd++) {
+        if (fcntl(fd, F_GETFD) == -1 && errno == EBADF && open("/dev/null", modes[fd]) != fd) {
+            _Exit(sp_status_exit(SP_ERR_IO));
+        }
+    }
+    // Some parents leave SIGPIPE ignored; `slimpack ... | head` must end quietly all the same.
+    struct sigaction action = {.sa_handler = SIG_DFL};
+    sigaction(SIGPIPE, &action, NULL);
+    action.sa_handler = on_abort;
+    sigaction(SIGABRT, &action, NULL);
+}
+
+static int close_output(int exit_status)
+{
+    bool failed = ferror(stdout) != 0;
+    errno = 0;
+    failed = fclose(stdout) != 0 || failed;
+    if (!failed || exit_status > 1) {
+        return exit_status;
+    }
+    fprintf(stderr, "error: cannot write to standard output%s%s\n", errno != 0 ? ": " : "",
+            errno != 0 ? strerror(errno) : "");
+    return sp_status_exit(SP_ERR_IO);
+}

@@ -1,0 +1,247 @@
+#include "experiments/cli/options.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/cli/command.h"
+#include "experiments/cli/report.h"
+#include "sim/base/alloc.h"
+#include "sim/base/json.h"
+
+enum { MOST_OPTIONS = 64 };
+
+// One run over argv.
+typedef struct parser {
+    const cli_command *command;
+    int argc;
+    char **argv;
+    int next; // index of the next word
+    void *args;
+} parser;
+
+static int parse_words(parser *in, cli_operands *operands);
+static int check_operands(const cli_command *command, const cli_operands *operands);
+static void free_lists(const cli_command *command, void *args);
+
+int cli_parse(const cli_command *command, int argc, char **argv, void *args, cli_operands *operands)
+{
+    parser in = {.command = command, .argc = argc, .argv = argv, .next = 1, .args = args};
+    *operands = (cli_operands){.items = argv, .count = 0};
+    int result = parse_words(&in, operands);
+    if (result == CLI_PROCEED) {
+        result = check_operands(command, operands);
+    }
+    if (result != CLI_PROCEED) {
+        free_lists(command, args);
+    }
+    return result;
+}
+
+void cli_list_fini(cli_list *list)
+{
+    sp_i_free((void *)list->items);
+    *list = (cli_list){0};
+}
+
+static int parse_long(parser *in, const char *word);
+static int parse_letters(parser *in, const char *letters);
+
+static int parse_words(parser *in, cli_operands *operands)
+{
+    bool options_ended = false;
+    while (in->next < in->argc) {
+        char *word = in->argv[in->next++];
+        int result = CLI_PROCEED;
+        if (options_ended || word[0] != '-' || word[1] == '\0') {
+            operands->items[operands->count++] = word;
+        } else if (strcmp(word, "--") == 0) {
+            options_ended = true;
+        } else if (word[1] == '-') {
+            result = parse_long(in, word + 2);
+        } else {
+            result = parse_letters(in, word + 1);
+        }
+        if (result != CLI_PROCEED) {
+            return result;
+        }
+    }
+    return CLI_PROCEED;
+}
+
+static int unknown_option(const parser *in, const char *word, size_t length);
+static int store(parser *in, const cli_option *option, const char *value);
+static int store_next(parser *in, const cli_option *option);
+
+static int show_help(const parser *in)
+{
+    cli_print_help(stdout, in->command);
+    return 0;
+}
+
+static int parse_long(parser *in, const char *word)
+{
+    size_t length = strcspn(word, "=");
+    const char *value = word[length] == '=' ? word + length + 1 : NULL;
+    if (strcmp(word, "help") == 0) {
+        return show_help(in);
+    }
+    for (const cli_option *option = in->command->options; option->name != NULL; option++) {
+        if (strlen(option->name) != length || strncmp(option->name, word, length) != 0) {
+            continue;
+        }
+        if (option->kind == CLI_FLAG && value != NULL) {
+            return cli_usage_error(in->command, "option '--%s' takes no value, got '%s'",
+                                   option->name, value);
+        }
+        return option->kind == CLI_FLAG || value != NULL ? store(in, option, value)
+                                                         : store_next(in, option);
+    }
+    return unknown_option(in, word, length);
+}
+
+static int parse_letters(parser *in, const char *letters)
+{
+    while (*letters != '\0') {
+        const cli_option *option = in->command->options;
+        while (option->name != NULL && option->letter != *letters) {
+            option++;
+        }
+        if (option->name == NULL && *letters == 'h') {
+            return show_help(in);
+        }
+        if (option->name == NULL) {
+            return cli_usage_error(in->command, "unknown option '-%c'", *letters);
+        }
+        letters++;
+        bool attached = option->kind != CLI_FLAG && *letters != '\0';
+        int result = option->kind == CLI_FLAG || attached ? store(in, option, letters)
+                                                          : store_next(in, option);
+        if (attached || result != CLI_PROCEED) {
+            return result;
+        }
+    }
+    return CLI_PROCEED;
+}
+
+static int store_next(parser *in, const cli_option *option)
+{
+    if (in->next == in->argc) {
+        return cli_usage_error(in->command, "option '--%s' needs a value: %s", option->name,
+                               option->value);
+    }
+    return store(in, option, in->argv[in->next++]);
+}
+
+static int store_int(parser *in, const cli_option *option, const char *value);
+static int store_in_list(parser *in, const cli_option *option, const char *value);
+
+static int store(parser *in, const cli_option *option, const char *value)
+{
+    static const bool yes = true;
+    char *place = (char *)in->args + option->at;
+    switch (option->kind) {
+    case CLI_FLAG:
+        memcpy(place, &yes, sizeof yes);
+        break;
+    case CLI_STRING:
+    case CLI_FILE:
+        if (value[0] == '\0') {
+            return cli_usage_error(in->command, "option '--%s' needs a value: %s", option->name,
+                                   option->value);
+        }
+        memcpy(place, &value, sizeof value);
+        break;
+    case CLI_INT:
+        return store_int(in, option, value);
+    case CLI_LIST:
+        return store_in_list(in, option, value);
+    }
+    return CLI_PROCEED;
+}
+
+static int store_int(parser *in, const cli_option *option, const char *value)
+{
+    char *end = NULL;
+    errno = 0;
+    long long number = strtoll(value, &end, 10);
+    int64_t checked = (int64_t)number;
+    bool digits = (value[0] >= '0' && value[0] <= '9') ||
+                  (value[0] == '-' && value[1] >= '0' && value[1] <= '9');
+    if (!digits || *end != '\0' || errno != 0 || checked < option->min || checked > option->max) {
+        return cli_usage_error(in->command,
+                               "option '--%s': expected an integer from %" PRId64 " to %" PRId64
+                               ", got '%s'",
+                               option->name, option->min, option->max, value);
+    }
+    memcpy((char *)in->args + option->at, &checked, sizeof checked);
+    return CLI_PROCEED;
+}
+
+static int store_in_list(parser *in, const cli_option *option, const char *value)
+{
+    cli_list list;
+    char *place = (char *)in->args + option->at;
+    memcpy(&list, place, sizeof list);
+    if (list.items == NULL) {
+        // No option can be given more often than there are words.
+        list.items = sp_i_calloc((size_t)in->argc, sizeof *list.items);
+    }
+    if (list.items == NULL) {
+        sp_error err = {0};
+        sp_error_no_memory(&err, "the options");
+        return cli_fail(&err);
+    }
+    list.items[list.count++] = value;
+    memcpy(place, &list, sizeof list);
+    return CLI_PROCEED;
+}
+
+static int unknown_option(const parser *in, const char *word, size_t length)
+{
+    const char *names[MOST_OPTIONS];
+    char name[MOST_OPTIONS];
+    int n = 0;
+    for (const cli_option *option = in->command->options; option->name != NULL; option++) {
+        SP_ASSERT(n < MOST_OPTIONS - 1);
+        names[n++] = option->name;
+    }
+    names[n++] = "help";
+    const char *near = NULL;
+    if (length < sizeof name) {
+        memcpy(name, word, length);
+        name[length] = '\0';
+        near = sp_nearest_name(name, names, n);
+    }
+    if (near != NULL) {
+        return cli_usage_error(in->command, "unknown option '--%.*s' (did you mean '--%s'?)",
+                               (int)length, word, near);
+    }
+    return cli_usage_error(in->command, "unknown option '--%.*s'", (int)length, word);
+}
+
+static int check_operands(const cli_command *command, const cli_operands *operands)
+{
+    if (operands->count < command->min_operands) {
+        return cli_usage_error(command, "'%s' needs %s", command->name, command->operands);
+    }
+    if (command->max_operands >= 0 && operands->count > command->max_operands) {
+        return cli_usage_error(command, "'%s' has no use for the argument '%s'", command->name,
+                               operands->items[command->max_operands]);
+    }
+    return CLI_PROCEED;
+}
+
+static void free_lists(const cli_command *command, void *args)
+{
+    for (const cli_option *option = command->options; option->name != NULL; option++) {
+        if (option->kind == CLI_LIST) {
+            cli_list list;
+            char *place = (char *)args + option->at;
+            memcpy(&list, place, sizeof list);
+            cli_list_fini(&list);
+            memcpy(place, &list, sizeof list);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+#include "experiments/cli/plot.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    PATH_BYTES = 1024,
+    NOT_STARTED = 127, // exit status of the child when gnuplot could not be started
+};
+
+// The script beside the source or build tree, else the installed one.
+static const char *script_path(void)
+{
+    static const char *const source = SP_PLOT_SOURCE_DIR "/timeline.gp";
+    static const char *const installed = SP_PLOT_INSTALL_DIR "/timeline.gp";
+    return access(source, R_OK) == 0 ? source : installed;
+}
+
+static sp_status write_data(const char *path, const sp_timeline *timeline,
+                            const sp_memory_timeline *memory, const sp_export_window *window,
+                            sp_error *err)
+{
+    FILE *file = fopen(path, "w");
+    if (file == NULL) {
+        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+    }
+    sp_status status = sp_export_gnuplot(file, timeline, memory, window, err);
+    if (fclose(file) != 0 && status == SP_OK) {
+        status = sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+    }
+    return status;
+}
+
+static sp_status run_gnuplot(const char *settings, const char *path, sp_error *err)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        // What gnuplot prints must not mix with results on standard output.
+        dup2(STDERR_FILENO, STDOUT_FILENO);
+        execlp("gnuplot", "gnuplot", "-e", settings, script_path(), (char *)NULL);
+        _exit(NOT_STARTED);
+    }
+    int status = 0;
+    if (child < 0 || waitpid(child, &status, 0) < 0) {
+        return sp_error_set(err, SP_ERR_IO, "%s: cannot start gnuplot: %s", path, strerror(errno));
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == NOT_STARTED) {
+        return sp_error_set(err, SP_ERR_IO, "%s: gnuplot is not installed (Debian: gnuplot-nox)",
+                            path);
+    }
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+        return sp_error_set(err, SP_ERR_IO, "%s: gnuplot could not draw it", path);
+    }
+    return SP_OK;
+}
+
+sp_status cli_plot_timeline(const char *path, const sp_timeline *timeline,
+                            const sp_memory_timeline *memory, const sp_export_window *window,
+                            sp_error *err)
+{
+    char data[PATH_BYTES];
+    char settings[2 * PATH_BYTES + 64];
+    const char *dot = strrchr(path, '.');
+    if (dot == NULL || (strcmp(dot, ".png") != 0 && strcmp(dot, ".svg") != 0)) {
+        return sp_error_set(err, SP_ERR_USAGE, "--plot expects a .png or .svg file, got '%s'",
+                            path);
+    }
+    // The names go into a quoted gnuplot string.
+    if (strlen(path) > PATH_BYTES - 8 || strchr(path, '\'') != NULL || strchr(path, '\n') != NULL) {
+        return sp_error_set(err, SP_ERR_USAGE, "--plot: cannot use the file name '%s'", path);
+    }
+    snprintf(data, sizeof data, "%.*s.dat", (int)(dot - path), path);
+    snprintf(settings, sizeof settings, "datafile='%s'; outfile='%s'", data, path);
+    sp_status status = write_data(data, timeline, memory, window, err);
+    return status == SP_OK ? run_gnuplot(settings, path, err) : status;
+}

@@ -1,0 +1,15 @@
+// Figures: data for gnuplot, and gnuplot itself.
+#ifndef SLIMPACK_EXPERIMENTS_CLI_PLOT_H
+#define SLIMPACK_EXPERIMENTS_CLI_PLOT_H
+
+#include "sim/engine/timeline.h"
+#include "sim/metrics/export.h"
+
+// Draws a timeline to `path` (.png or .svg) with plots/timeline.gp; the data stays beside it, in
+// the same name with .dat at its end. Without gnuplot an SP_ERR_IO error says which package to
+// install.
+sp_status cli_plot_timeline(const char *path, const sp_timeline *timeline,
+                            const sp_memory_timeline *memory, const sp_export_window *window,
+                            sp_error *err);
+
+#endif

@@ -1,0 +1,122 @@
+#include "experiments/cli/report.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "experiments/cli/command.h"
+
+enum {
+    LINE_COLUMNS = 80,
+    // Enough for every digit that can be told from rounding; the same on every compiler.
+    JSON_DIGITS = 15,
+};
+
+int cli_fail(const sp_error *err)
+{
+    for (int i = 0; i < err->count; i++) {
+        fprintf(stderr, "error: %s\n", err->message[i]);
+    }
+    if (err->dropped > 0) {
+        fprintf(stderr, "error: and %d more\n", err->dropped);
+    }
+    if (err->count == 0) {
+        fprintf(stderr, "error: %s\n", sp_status_text(err->status));
+    }
+    return sp_status_exit(err->status);
+}
+
+int cli_usage_error(const cli_command *command, const char *format, ...)
+{
+    va_list args;
+    fputs("error: ", stderr);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, "\nrun 'slimpack help%s%s' for the usage\n", command == NULL ? "" : " ",
+            command == NULL ? "" : command->name);
+    return sp_status_exit(SP_ERR_USAGE);
+}
+
+void cli_warn(bool quiet, const char *format, ...)
+{
+    if (quiet) {
+        return;
+    }
+    va_list args;
+    fputs("warning: ", stderr);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+}
+
+int cli_print_json(json_t *root)
+{
+    sp_error err = {0};
+    if (root == NULL) {
+        sp_error_no_memory(&err, "the JSON output");
+        return cli_fail(&err);
+    }
+    int failed = json_dumpf(root, stdout,
+                            JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(JSON_DIGITS));
+    json_decref(root);
+    // main() reports what could not be written, by the error flag of the stream.
+    if (failed != 0 && ferror(stdout) == 0) {
+        sp_error_no_memory(&err, "the JSON output");
+        return cli_fail(&err);
+    }
+    putchar('\n');
+    return sp_status_exit(SP_OK);
+}
+
+void cli_print_wrapped(FILE *out, const char *text, int column, int indent)
+{
+    bool at_start = true;
+    if (column < indent) {
+        fprintf(out, "%*s", indent - column, "");
+        column = indent;
+    }
+    while (*text != '\0') {
+        if (strncmp(text, "\n\n", 2) == 0) {
+            fprintf(out, "\n\n%*s", indent, "");
+            column = indent;
+            at_start = true;
+            text += 2;
+            continue;
+        }
+        size_t blanks = strspn(text, " \n");
+        text += blanks;
+        int word = (int)strcspn(text, " \n");
+        if (!at_start && column + 1 + word > LINE_COLUMNS) {
+            fprintf(out, "\n%*s", indent, "");
+            column = indent;
+        } else if (!at_start) {
+            fputc(' ', out);
+            column++;
+        }
+        fprintf(out, "%.*s", word, text);
+        column += word;
+        text += word;
+        at_start = false;
+    }
+    fputc('\n', out);
+}
+
+const char *cli_grouped(int64_t value, char text[CLI_GROUPED])
+{
+    char digits[CLI_GROUPED];
+    int n = snprintf(digits, sizeof digits, "%" PRId64, value);
+    int used = 0;
+    for (int i = 0; i < n; i++) {
+        int left = n - i;
+        bool after_digit = i > 0 && digits[i - 1] != '-';
+        if (after_digit && left % 3 == 0) {
+            text[used++] = ',';
+        }
+        text[used++] = digits[i];
+    }
+    text[used] = '\0';
+    return text;
+}

@@ -1,0 +1,197 @@
+#include "experiments/cli/run_report.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "experiments/cli/report.h"
+#include "sim/base/units.h"
+
+enum {
+    RANKS_SHOWN = 32, // pipeline ranks listed
+    PARTS_OF_TIME = 7,
+};
+
+const char *cli_short_number(double value, char text[CLI_SHORT_NUMBER])
+{
+    static const char *const units[] = {"", " K", " M", " G", " T"};
+    int unit = 0;
+    if (!isfinite(value)) {
+        snprintf(text, CLI_SHORT_NUMBER, "-");
+        return text;
+    }
+    while (fabs(value) >= 1000.0 && unit < 4) {
+        value /= 1000.0;
+        unit++;
+    }
+    snprintf(text, CLI_SHORT_NUMBER, unit == 0 ? "%.0f%s" : "%.2f%s", value, units[unit]);
+    return text;
+}
+
+void cli_print_headline(FILE *out, const sp_scenario *scenario)
+{
+    const sp_layout *layout = &scenario->layout;
+    const char *schedule = sp_schedule_names[scenario->schedule.kind];
+    if (scenario->uniform) {
+        fprintf(out, "uniform costs on pp %d, dp %d", layout->pp, layout->dp);
+    } else {
+        fprintf(out, "%s on %lld %s (%s, %d nodes): tp %d, cp %d, pp %d, dp %d",
+                scenario->model.name, (long long)sp_layout_ranks(layout), scenario->cluster.gpu,
+                scenario->cluster.name, scenario->cluster.nodes, layout->tp, layout->cp, layout->pp,
+                layout->dp);
+    }
+    if (layout->chunks > 1) {
+        fprintf(out, ", %d chunks per rank", layout->chunks);
+    }
+    fprintf(out, ", schedule %s\n", schedule);
+}
+
+static void print_percent(FILE *out, const char *label, double share)
+{
+    if (isfinite(share)) {
+        fprintf(out, "%s%.2f %%", label, 100.0 * share);
+    } else {
+        fprintf(out, "%s-", label);
+    }
+}
+
+static void print_speed(FILE *out, const sp_result *result)
+{
+    char number[CLI_SHORT_NUMBER];
+    double tokens_per_s = sp_result_tokens_per_s(result);
+    fprintf(out, "  iteration      %.3f ms", sp_result_iteration_ms(result));
+    double gap = sp_result_gap(result);
+    if (isfinite(gap)) {
+        fprintf(out, "  (%.1f %% above the bound of %.3f ms)", 100.0 * gap,
+                sp_result_lower_bound_ms(result));
+    }
+    fputc('\n', out);
+    print_percent(out, "  bubble         ", sp_result_bubble_ratio(result));
+    print_percent(out, "  (longest stage ", sp_result_bubble_ratio_longest_stage(result));
+    if (result->published_bubble_ratio >= 0.0) {
+        print_percent(out, ", published form ", result->published_bubble_ratio);
+    }
+    fputs(")\n", out);
+    if (isfinite(tokens_per_s)) {
+        fprintf(out, "  throughput     %s tokens/s", cli_short_number(tokens_per_s, number));
+        double gpus = (double)sp_layout_ranks(&result->layout);
+        fprintf(out, "  (%s a GPU)\n", cli_short_number(tokens_per_s / gpus, number));
+        print_percent(out, "  MFU            ", sp_result_mfu(result));
+        fputc('\n', out);
+    }
+}
+
+static void print_time(FILE *out, const sp_result *result)
+{
+    double ranks = (double)result->layout.dp * result->layout.pp;
+    double per_rank = 1.0 / (ranks * (double)result->batch_count * SP_NS_PER_MS);
+    double per_batch = 1.0 / ((double)result->batch_count * SP_NS_PER_MS);
+    double idle_ns = result->rank_ns - result->busy_ns;
+    const char *names[PARTS_OF_TIME] = {"compute", "tp",        "cp",    "pp wait",
+                                        "dp",      "optimizer", "bubble"};
+    double ms[PARTS_OF_TIME] = {(result->busy_ns - result->tp_ns - result->cp_ns) * per_rank,
+                                result->tp_ns * per_rank,
+                                result->cp_ns * per_rank,
+                                result->wait_p2p_ns * per_rank,
+                                result->reduce_ns * per_batch,
+                                result->optimizer_ns * per_batch,
+                                (idle_ns - result->wait_p2p_ns) * per_rank};
+    fprintf(out, "  time           ");
+    const char *separator = "";
+    for (int i = 0; i < PARTS_OF_TIME; i++) {
+        if (ms[i] >= 0.0005) {
+            fprintf(out, "%s%s %.3f", separator, names[i], ms[i]);
+            separator = ", ";
+        }
+    }
+    fputs(" ms (mean over ranks)\n", out);
+}
+
+static void print_memory(FILE *out, const sp_result *result)
+{
+    if (result->parameters == 0) {
+        return;
+    }
+    fprintf(out, "  peak memory    %.2f GiB", sp_gib_from_bytes(result->peak_bytes));
+    if (result->memory_limit_bytes > 0) {
+        fprintf(out, " of %.2f%s", sp_gib_from_bytes(result->memory_limit_bytes),
+                sp_result_is_oom(result) ? ": OUT OF MEMORY" : "");
+    }
+    fputs("\n                 ", out);
+    const char *separator = "";
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        if (result->peak.of[c] > 0) {
+            fprintf(out, "%s%s %.2f", separator, sp_memory_category_names[c],
+                    sp_gib_from_bytes(result->peak.of[c]));
+            separator = ", ";
+        }
+    }
+    fputc('\n', out);
+}
+
+// The slowest data-parallel rank of each pipeline rank.
+static void print_ranks(FILE *out, const sp_result *result)
+{
+    int pp = result->layout.pp;
+    double batches = (double)result->batch_count;
+    fputs("\n   pp      busy ms      span ms    bubble   units    peak GiB\n", out);
+    for (int r = 0; r < pp && r < RANKS_SHOWN; r++) {
+        sp_rank_metrics worst = result->ranks[r];
+        for (int d = 1; d < result->layout.dp; d++) {
+            const sp_rank_metrics *rank = &result->ranks[(size_t)d * (size_t)pp + (size_t)r];
+            worst.busy_ns = rank->busy_ns > worst.busy_ns ? rank->busy_ns : worst.busy_ns;
+            worst.span_ns = rank->span_ns > worst.span_ns ? rank->span_ns : worst.span_ns;
+            worst.units_peak =
+                rank->units_peak > worst.units_peak ? rank->units_peak : worst.units_peak;
+            worst.peak_bytes =
+                rank->peak_bytes > worst.peak_bytes ? rank->peak_bytes : worst.peak_bytes;
+        }
+        double room_ns = result->makespan_ns;
+        fprintf(out, "  %3d %12.3f %12.3f %7.2f %% %7.4g %11.2f\n", r,
+                sp_ms_from_ns(worst.busy_ns) / batches, sp_ms_from_ns(worst.span_ns) / batches,
+                room_ns > 0.0 ? 100.0 * (1.0 - (double)worst.busy_ns / room_ns) : 0.0,
+                worst.units_peak, sp_gib_from_bytes(worst.peak_bytes));
+    }
+    if (pp > RANKS_SHOWN) {
+        fprintf(out, "  ... %d more; --json lists all\n", pp - RANKS_SHOWN);
+    }
+    if (result->layout.dp > 1) {
+        fputs("  (largest over the data-parallel ranks)\n", out);
+    }
+}
+
+void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *result)
+{
+    cli_print_headline(out, scenario);
+    if (!scenario->uniform) {
+        char tokens[CLI_SHORT_NUMBER];
+        double sum = 0.0;
+        double samples = 0.0;
+        for (size_t b = 0; b < result->batch_count; b++) {
+            sum += (double)result->batches[b].facts.tokens;
+            samples += (double)result->batches[b].facts.samples;
+        }
+        double n = (double)result->batch_count;
+        fprintf(out, "%s: %zu batch%s of %.0f samples, %s tokens in %.4g micro-batches (mean)\n",
+                result->strategy, result->batch_count, result->batch_count == 1 ? "" : "es",
+                samples / n, cli_short_number(sum / n, tokens), sp_result_microbatches(result));
+    }
+    fputc('\n', out);
+    print_speed(out, result);
+    print_time(out, result);
+    print_memory(out, result);
+    print_ranks(out, result);
+    if (!scenario->uniform) {
+        fprintf(out, "\nprofile %s (%s), seed %llu\n", result->profile,
+                sp_level_names[result->level], (unsigned long long)result->seed);
+    }
+}
+
+void cli_print_notes(bool quiet, const sp_result *result)
+{
+    for (int i = 0; i < result->warnings.count; i++) {
+        cli_warn(quiet, "%s", result->warnings.text[i]);
+    }
+    for (int i = 0; i < result->uncalibrated_count; i++) {
+        cli_warn(quiet, "outside the calibrated range: %s", result->uncalibrated[i]);
+    }
+}

@@ -1,0 +1,23 @@
+// What `simulate` and `compare` print of a result for people.
+#ifndef SLIMPACK_EXPERIMENTS_CLI_RUN_REPORT_H
+#define SLIMPACK_EXPERIMENTS_CLI_RUN_REPORT_H
+
+#include <stdio.h>
+
+#include "sim/metrics/result.h"
+#include "sim/scenario/scenario.h"
+
+// One line: model, layout, cluster, schedule.
+void cli_print_headline(FILE *out, const sp_scenario *scenario);
+
+// The figures of one result, with time and memory broken down and a table of pipeline ranks.
+void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *result);
+
+// Warnings, and table ranges that were left, on standard error.
+void cli_print_notes(bool quiet, const sp_result *result);
+
+// Thousands in "4.19 M" style.
+enum { CLI_SHORT_NUMBER = 24 };
+const char *cli_short_number(double value, char text[CLI_SHORT_NUMBER]);
+
+#endif

@@ -1,0 +1,252 @@
+#include "experiments/cli/simulate_export.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "experiments/cli/plot.h"
+#include "experiments/cli/report.h"
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+#include "sim/engine/structure.h"
+#include "sim/metrics/export.h"
+#include "sim/schedule/plan_json.h"
+
+enum {
+    TRACE_RANKS = 4096,     // pipeline ranks a selection can name
+    TRACE_EVENTS = 1000000, // viewers die above about this many (google/trace-viewer#298)
+    CRITICAL_SHOWN = 12,
+    DEFAULT_COLUMNS = 100,
+};
+
+bool cli_exports_need_memory(const cli_exports *exports)
+{
+    return exports->trace != NULL || exports->plot != NULL || exports->snapshot != NULL;
+}
+
+sp_status cli_exports_begin(cli_exports *exports, sp_error *err)
+{
+    if (exports->plan == NULL) {
+        return SP_OK;
+    }
+    exports->plan_file = fopen(exports->plan, "w");
+    if (exports->plan_file == NULL) {
+        return sp_error_set(err, SP_ERR_IO, "%s: %s", exports->plan, strerror(errno));
+    }
+    return sp_plan_json_begin(exports->plan_file, exports->scenario, err);
+}
+
+sp_status cli_exports_end(cli_exports *exports, sp_error *err)
+{
+    if (exports->plan_file == NULL) {
+        return SP_OK;
+    }
+    sp_status status = sp_plan_json_end(exports->plan_file, err);
+    if (fclose(exports->plan_file) != 0 && status == SP_OK) {
+        status = sp_error_set(err, SP_ERR_IO, "%s: %s", exports->plan, strerror(errno));
+    }
+    exports->plan_file = NULL;
+    return status;
+}
+
+// Reads "FROM-TO" (milliseconds) into the window.
+static sp_status parse_window(const char *text, sp_export_window *window, sp_error *err)
+{
+    char *end = NULL;
+    double from_ms = strtod(text, &end);
+    double to_ms = *end == '-' && end != text ? strtod(end + 1, &end) : -1.0;
+    if (*end != '\0' || !(from_ms >= 0.0) || !(to_ms > from_ms) || to_ms > 1e12) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "--trace-window expects FROM-TO in milliseconds, got '%s'", text);
+    }
+    window->from_ns = sp_ns_from_ms(from_ms);
+    window->to_ns = sp_ns_from_ms(to_ms);
+    return SP_OK;
+}
+
+static sp_status select_part(const cli_exports *exports, const sp_step_view *view, int *ranks,
+                             sp_export_window *window, sp_error *err)
+{
+    *window = (sp_export_window){0};
+    if (exports->trace_window != NULL) {
+        sp_status status = parse_window(exports->trace_window, window, err);
+        if (status != SP_OK) {
+            return status;
+        }
+    }
+    if (exports->trace_ranks != NULL) {
+        int count = sp_export_parse_ranks(exports->trace_ranks, view->plan->layout.pp, ranks,
+                                          TRACE_RANKS, err);
+        if (count < 0) {
+            return err->status;
+        }
+        window->pp_ranks = ranks;
+        window->pp_rank_count = count;
+    }
+    return SP_OK;
+}
+
+static sp_status open_output(const char *path, FILE **file, sp_error *err)
+{
+    *file = fopen(path, "wb");
+    return *file != NULL ? SP_OK : sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+}
+
+static sp_status close_output(const char *path, FILE *file, sp_status status, sp_error *err)
+{
+    if (fclose(file) != 0 && status == SP_OK) {
+        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+    }
+    return status;
+}
+
+static sp_status write_trace(const cli_exports *exports, const sp_step_view *view,
+                             const sp_export_window *window, sp_error *err)
+{
+    int64_t events = sp_export_trace_events(view->timeline, window, true);
+    if (events > TRACE_EVENTS) {
+        char grouped[CLI_GROUPED];
+        cli_warn(exports->quiet,
+                 "%s: %s events may be more than a trace viewer can open; --trace-ranks and "
+                 "--trace-window select a part",
+                 exports->trace, cli_grouped(events, grouped));
+    }
+    FILE *file;
+    sp_status status = open_output(exports->trace, &file, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    status = sp_export_trace(file, view->timeline, view->memory, window, &events, err);
+    return close_output(exports->trace, file, status, err);
+}
+
+// The rank whose peak is the largest.
+static sp_status write_snapshot(const cli_exports *exports, const sp_step_view *view, sp_error *err)
+{
+    size_t largest = 0;
+    for (size_t r = 1; r < view->memory->rank_count; r++) {
+        if (sp_bytes_total(&view->memory->ranks[r].peak) >
+            sp_bytes_total(&view->memory->ranks[largest].peak)) {
+            largest = r;
+        }
+    }
+    FILE *file;
+    sp_status status = open_output(exports->snapshot, &file, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    status = sp_export_memory_snapshot(file, view->timeline, view->memory, largest, err);
+    return close_output(exports->snapshot, file, status, err);
+}
+
+static sp_status print_critical_path(const cli_exports *exports, const sp_step_view *view,
+                                     sp_structure *structure, sp_error *err)
+{
+    sp_critical_step *steps = NULL;
+    size_t count = 0;
+    sp_status status = sp_structure_critical_path(structure, &steps, &count, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    int64_t busy_ns = 0;
+    for (size_t i = 0; i < count; i++) {
+        busy_ns += steps[i].end_ns - steps[i].start_ns;
+    }
+    fprintf(exports->text, "\ncritical path: %zu actions, %.3f ms of work, %.3f ms in transfers\n",
+            count, sp_ms_from_ns(busy_ns),
+            sp_ms_from_ns((count > 0 ? steps[count - 1].end_ns : 0) - busy_ns));
+    for (size_t i = 0; i < count; i++) {
+        if (i == CRITICAL_SHOWN / 2 && count > CRITICAL_SHOWN) {
+            fprintf(exports->text, "  ... %zu more\n", count - CRITICAL_SHOWN);
+            i = count - CRITICAL_SHOWN / 2;
+        }
+        char name[32];
+        sp_action_name(steps[i].action, view->plan->layout.chunks, name);
+        fprintf(exports->text, "  %12.3f ms  dp %d pp %d  %s\n", sp_ms_from_ns(steps[i].start_ns),
+                steps[i].dp, steps[i].pp, name);
+    }
+    sp_i_free(steps);
+    return SP_OK;
+}
+
+static sp_status write_structure(const cli_exports *exports, const sp_step_view *view,
+                                 sp_error *err)
+{
+    sp_structure *structure = NULL;
+    sp_status status = sp_structure_new(view->plan, view->costs, &structure, err);
+    if (status == SP_OK && exports->critical_path) {
+        status = print_critical_path(exports, view, structure, err);
+    }
+    if (status == SP_OK && exports->graphml != NULL) {
+        FILE *file;
+        status = open_output(exports->graphml, &file, err);
+        if (status == SP_OK) {
+            status = close_output(exports->graphml, file,
+                                  sp_structure_graphml(structure, file, err), err);
+        }
+    }
+    sp_structure_free(structure);
+    return status;
+}
+
+// Width of the terminal, if there is one.
+static int columns_of(FILE *file)
+{
+    struct winsize size;
+    if (isatty(fileno(file)) == 1 && ioctl(fileno(file), TIOCGWINSZ, &size) == 0 &&
+        size.ws_col >= 40) {
+        return size.ws_col;
+    }
+    return DEFAULT_COLUMNS;
+}
+
+static sp_status observe_one(cli_exports *exports, const sp_step_view *view,
+                             const sp_export_window *window, sp_error *err)
+{
+    sp_status status = SP_OK;
+    if (exports->timeline) {
+        fputc('\n', exports->text);
+        status = sp_export_text(exports->text, view->timeline, window, columns_of(exports->text),
+                                isatty(fileno(exports->text)) == 1, err);
+        fputc('\n', exports->text);
+    }
+    if (status == SP_OK && exports->trace != NULL) {
+        status = write_trace(exports, view, window, err);
+    }
+    if (status == SP_OK && exports->plot != NULL) {
+        status = cli_plot_timeline(exports->plot, view->timeline, view->memory, window, err);
+    }
+    if (status == SP_OK && exports->snapshot != NULL) {
+        status = write_snapshot(exports, view, err);
+    }
+    if (status == SP_OK && (exports->graphml != NULL || exports->critical_path)) {
+        status = write_structure(exports, view, err);
+    }
+    return status;
+}
+
+sp_status cli_exports_observe(void *context, const sp_step_view *view, sp_error *err)
+{
+    cli_exports *exports = context;
+    sp_status status = SP_OK;
+    if (exports->plan_file != NULL) {
+        sp_plan_predictions predictions = {.lower_bound_ms = view->lower_bound_ms,
+                                           .predicted_ms =
+                                               sp_ms_from_ns(view->timeline->iteration_ns)};
+        status = sp_plan_json_batch(exports->plan_file, view->batch, view->plan, predictions, err);
+    }
+    if (status != SP_OK || view->batch != exports->batch) {
+        return status;
+    }
+    int *ranks = sp_i_malloc(TRACE_RANKS * sizeof *ranks);
+    sp_export_window window;
+    status = ranks == NULL ? sp_error_no_memory(err, "a selection of ranks")
+                           : select_part(exports, view, ranks, &window, err);
+    if (status == SP_OK) {
+        status = observe_one(exports, view, &window, err);
+    }
+    sp_i_free(ranks);
+    return status;
+}

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Standard output that is full or closed is an error; a reader that stops early is not.
+set -u
+program=$1
+failed=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+expect() { # WHAT EXPECTED FOUND
+    if [ "$2" != "$3" ]; then
+        echo "$1: expected '$2', got '$3'"
+        failed=1
+    fi
+}
+
+if [ -w /dev/full ]; then
+    message=$("$program" help 2>&1 >/dev/full)
+    expect "exit status with a full disk" 3 "$?"
+    expect "message with a full disk" \
+        "error: cannot write to standard output: No space left on device" "$message"
+fi
+
+message=$("$program" help 2>&1 >&-)
+expect "exit status with stdout closed" 3 "$?"
+expect "message with stdout closed" "error: cannot write to standard output: Bad file descriptor" \
+    "$message"
+
+"$program" help <&- >/dev/null 2>&-
+expect "exit status with stdin and stderr closed" 0 "$?"
+
+# 141 = 128 + SIGPIPE; by the time the program writes, its reader is gone.
+late_writer() {
+    {
+        sleep 0.3
+        "$program" help
+        echo "$?" >"$work/status"
+    } | true
+    cat "$work/status"
+}
+expect "exit status with a reader that stops" 141 "$(late_writer 2>/dev/null)"
+expect "the same where the parent ignores SIGPIPE" 141 \
+    "$(trap '' PIPE && late_writer 2>/dev/null)"
+exit "$failed"
