@@ -1,0 +1,330 @@
+// The pickle that torch.cuda.memory._dump_snapshot() writes, as far as the viewer and
+// torch/cuda/_memory_viz.py read it (PyTorch 2.1 and later).
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/metrics/export_blocks.h"
+#include "sim/metrics/export_pickle.h"
+
+// Texts that return in every entry, written once and then recalled. X(name, text)
+#define WORD_LIST(X)                             \
+    X(WORD_ACTION, "action")                     \
+    X(WORD_ADDR, "addr")                         \
+    X(WORD_ADDRESS, "address")                   \
+    X(WORD_SIZE, "size")                         \
+    X(WORD_REQUESTED_SIZE, "requested_size")     \
+    X(WORD_STREAM, "stream")                     \
+    X(WORD_TIME_US, "time_us")                   \
+    X(WORD_FRAMES, "frames")                     \
+    X(WORD_CATEGORY, "category")                 \
+    X(WORD_FILENAME, "filename")                 \
+    X(WORD_LINE, "line")                         \
+    X(WORD_NAME, "name")                         \
+    X(WORD_STATE, "state")                       \
+    X(WORD_ALLOC, "alloc")                       \
+    X(WORD_FREE_REQUESTED, "free_requested")     \
+    X(WORD_FREE_COMPLETED, "free_completed")     \
+    X(WORD_SEGMENT_ALLOC, "segment_alloc")       \
+    X(WORD_ACTIVE_ALLOCATED, "active_allocated") \
+    X(WORD_INACTIVE, "inactive")
+
+typedef enum sp_word {
+#define X(name, text) name,
+    WORD_LIST(X)
+#undef X
+        WORDS
+} sp_word;
+
+static const char *const words[] = {
+#define X(name, text) text,
+    WORD_LIST(X)
+#undef X
+};
+
+enum {
+    FIRST_CATEGORY = WORDS, // memo slots of the category names
+    FIRST_FRAMES = FIRST_CATEGORY + SP_I_BLOCK_CATEGORIES,
+    BATCH = 1000, // items of a list appended at once, as Python's own pickler does
+};
+
+// Any address does that JavaScript can hold exactly; this looks like one of CUDA's.
+static const int64_t first_address = (int64_t)0x7f0000000000;
+static const int64_t segment_alignment = (int64_t)2 << 20;
+
+typedef struct sp_snapshot {
+    sp_i_writer *out;
+    const sp_timeline *timeline;
+    const sp_rank_timeline *rank;
+    const sp_i_block_log *log;
+    int64_t base[SP_I_BLOCK_CATEGORIES]; // first address of the category's segment
+    bool known[FIRST_FRAMES];
+    uint32_t *frame_slots; // [moment * SP_I_BLOCK_CATEGORIES + category], 0: not yet written
+    uint32_t next_slot;
+} sp_snapshot;
+
+static void place_segments(sp_snapshot *snapshot);
+static void write_trace(sp_snapshot *snapshot);
+static void write_segments(sp_snapshot *snapshot);
+
+sp_status sp_export_memory_snapshot(FILE *file, const sp_timeline *timeline,
+                                    const sp_memory_timeline *memory, size_t rank, sp_error *err)
+{
+    sp_i_block_log log;
+    sp_status status = sp_i_block_log_make(&log, timeline, memory, rank, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    sp_i_writer out;
+    sp_i_writer_init(&out, file);
+    sp_snapshot snapshot = {.out = &out,
+                            .timeline = timeline,
+                            .rank = &timeline->ranks[rank],
+                            .log = &log,
+                            .next_slot = FIRST_FRAMES};
+    snapshot.frame_slots = sp_i_calloc(sp_i_moment_count(snapshot.rank),
+                                       SP_I_BLOCK_CATEGORIES * sizeof(*snapshot.frame_slots));
+    if (snapshot.frame_slots == NULL) {
+        status = sp_error_no_memory(err, "the memory snapshot");
+        goto out;
+    }
+    place_segments(&snapshot);
+    sp_i_pickle_begin(&out);
+    sp_i_pickle_dict_begin(&out);
+    sp_i_pickle_text(&out, "device_traces");
+    sp_i_pickle_list(&out);
+    sp_i_pickle_batch_begin(&out);
+    write_trace(&snapshot);
+    sp_i_pickle_batch_end(&out);
+    sp_i_pickle_text(&out, "segments");
+    write_segments(&snapshot);
+    sp_i_pickle_text(&out, "allocator_settings");
+    sp_i_pickle_dict_begin(&out);
+    sp_i_pickle_text(&out, "PYTORCH_CUDA_ALLOC_CONF");
+    sp_i_pickle_text(&out, "");
+    sp_i_pickle_dict_end(&out);
+    sp_i_pickle_dict_end(&out);
+    sp_i_pickle_end(&out);
+    status = sp_i_writer_finish(&out, "memory snapshot", err);
+out:
+    sp_i_free(snapshot.frame_slots);
+    sp_i_block_log_fini(&log);
+    return status;
+}
+
+// One segment per category, so that the viewer's allocator view shows the categories apart.
+static void place_segments(sp_snapshot *snapshot)
+{
+    int64_t address = first_address;
+    for (int c = 0; c < SP_I_BLOCK_CATEGORIES; c++) {
+        snapshot->base[c] = address;
+        int64_t extent_bytes = snapshot->log->heaps[c].extent_bytes;
+        address += (extent_bytes + segment_alignment - 1) / segment_alignment * segment_alignment;
+    }
+}
+
+static void once(sp_snapshot *snapshot, uint32_t slot, const char *text)
+{
+    if (snapshot->known[slot]) {
+        sp_i_pickle_recall(snapshot->out, slot);
+    } else {
+        sp_i_pickle_text(snapshot->out, text);
+        sp_i_pickle_store(snapshot->out, slot);
+        snapshot->known[slot] = true;
+    }
+}
+
+static void word(sp_snapshot *snapshot, sp_word which)
+{
+    once(snapshot, (uint32_t)which, words[which]);
+}
+
+static void category_name(sp_snapshot *snapshot, int category)
+{
+    once(snapshot, (uint32_t)(FIRST_CATEGORY + category), sp_memory_category_names[category]);
+}
+
+static void put_int(sp_snapshot *snapshot, sp_word key, int64_t value)
+{
+    word(snapshot, key);
+    sp_i_pickle_int(snapshot->out, value);
+}
+
+static void put_word(sp_snapshot *snapshot, sp_word key, sp_word value)
+{
+    word(snapshot, key);
+    word(snapshot, value);
+}
+
+static void frame(sp_snapshot *snapshot, const char *file, int64_t line, const char *name)
+{
+    sp_i_pickle_dict_begin(snapshot->out);
+    word(snapshot, WORD_FILENAME);
+    sp_i_pickle_text(snapshot->out, file);
+    put_int(snapshot, WORD_LINE, line);
+    word(snapshot, WORD_NAME);
+    sp_i_pickle_text(snapshot->out, name);
+    sp_i_pickle_dict_end(snapshot->out);
+}
+
+// The "call stack" of a block: "activations:5:F3" (the fifth action of the rank) in "dp0 pp1".
+static void put_frames(sp_snapshot *snapshot, int category, sp_i_moment moment)
+{
+    word(snapshot, WORD_FRAMES);
+    uint32_t *slot = &snapshot->frame_slots[moment * SP_I_BLOCK_CATEGORIES + (size_t)category];
+    if (*slot != 0) {
+        sp_i_pickle_recall(snapshot->out, *slot);
+        return;
+    }
+    char name[32];
+    char label[SP_I_LABEL];
+    sp_i_moment_name(snapshot->rank, snapshot->timeline->plan->layout.chunks, moment, name);
+    sp_i_export_label(snapshot->rank, label);
+    sp_i_pickle_list(snapshot->out);
+    *slot = snapshot->next_slot++;
+    sp_i_pickle_store(snapshot->out, *slot);
+    sp_i_pickle_batch_begin(snapshot->out);
+    frame(snapshot, sp_memory_category_names[category], (int64_t)moment, name);
+    frame(snapshot, label, 0, "rank");
+    sp_i_pickle_batch_end(snapshot->out);
+}
+
+static void begin_entry(sp_snapshot *snapshot, sp_word action, int64_t address, int64_t bytes,
+                        int64_t time_ns)
+{
+    sp_i_pickle_dict_begin(snapshot->out);
+    put_word(snapshot, WORD_ACTION, action);
+    put_int(snapshot, WORD_ADDR, address);
+    put_int(snapshot, WORD_SIZE, bytes);
+    put_int(snapshot, WORD_STREAM, 0);
+    put_int(snapshot, WORD_TIME_US, time_ns / 1000);
+}
+
+// The viewer colours blocks by `category`. Where any entry has one, it wants one of them to be
+// "unknown" (some versions fail otherwise), so the segments, which it does not colour, are.
+static void segment_entry(sp_snapshot *snapshot, int category)
+{
+    begin_entry(snapshot, WORD_SEGMENT_ALLOC, snapshot->base[category],
+                snapshot->log->heaps[category].extent_bytes, 0);
+    put_frames(snapshot, category, 0);
+    word(snapshot, WORD_CATEGORY);
+    sp_i_pickle_text(snapshot->out, "unknown");
+    sp_i_pickle_dict_end(snapshot->out);
+}
+
+static void block_entry(sp_snapshot *snapshot, sp_word action, const sp_i_block_event *event)
+{
+    begin_entry(snapshot, action, snapshot->base[event->category] + event->block.address,
+                event->block.bytes, event->time_ns);
+    put_frames(snapshot, event->category, event->block.made);
+    word(snapshot, WORD_CATEGORY);
+    category_name(snapshot, event->category);
+    sp_i_pickle_dict_end(snapshot->out);
+}
+
+static void write_trace(sp_snapshot *snapshot)
+{
+    const sp_i_block_log *log = snapshot->log;
+    sp_i_pickle_list(snapshot->out);
+    sp_i_pickle_batch_begin(snapshot->out);
+    for (int c = 0; c < SP_I_BLOCK_CATEGORIES; c++) {
+        if (log->heaps[c].extent_bytes > 0) {
+            segment_entry(snapshot, c);
+        }
+    }
+    for (size_t i = 0; i < log->count; i++) {
+        if (i > 0 && i % BATCH == 0) {
+            sp_i_pickle_batch_end(snapshot->out);
+            sp_i_pickle_batch_begin(snapshot->out);
+        }
+        if (log->events[i].alloc) {
+            block_entry(snapshot, WORD_ALLOC, &log->events[i]);
+        } else {
+            block_entry(snapshot, WORD_FREE_REQUESTED, &log->events[i]);
+            block_entry(snapshot, WORD_FREE_COMPLETED, &log->events[i]);
+        }
+    }
+    sp_i_pickle_batch_end(snapshot->out);
+}
+
+static void inactive_block(sp_snapshot *snapshot, int64_t address, int64_t bytes)
+{
+    if (bytes > 0) {
+        sp_i_pickle_dict_begin(snapshot->out);
+        put_int(snapshot, WORD_ADDRESS, address);
+        put_int(snapshot, WORD_SIZE, bytes);
+        put_int(snapshot, WORD_REQUESTED_SIZE, 0);
+        put_word(snapshot, WORD_STATE, WORD_INACTIVE);
+        word(snapshot, WORD_FRAMES);
+        sp_i_pickle_list(snapshot->out);
+        sp_i_pickle_dict_end(snapshot->out);
+    }
+}
+
+// Blocks and the gaps between them cover the segment without a hole.
+static void write_blocks(sp_snapshot *snapshot, int category)
+{
+    const sp_i_heap *heap = &snapshot->log->heaps[category];
+    int64_t base = snapshot->base[category];
+    int64_t covered = 0;
+    sp_i_pickle_list(snapshot->out);
+    sp_i_pickle_batch_begin(snapshot->out);
+    for (size_t i = 0; i < heap->count; i++) {
+        const sp_i_block *block = &heap->blocks[i];
+        if (i > 0 && i % BATCH == 0) {
+            sp_i_pickle_batch_end(snapshot->out);
+            sp_i_pickle_batch_begin(snapshot->out);
+        }
+        inactive_block(snapshot, base + covered, block->address - covered);
+        sp_i_pickle_dict_begin(snapshot->out);
+        put_int(snapshot, WORD_ADDRESS, base + block->address);
+        put_int(snapshot, WORD_SIZE, block->bytes);
+        put_int(snapshot, WORD_REQUESTED_SIZE, block->bytes);
+        put_word(snapshot, WORD_STATE, WORD_ACTIVE_ALLOCATED);
+        put_frames(snapshot, category, block->made);
+        sp_i_pickle_dict_end(snapshot->out);
+        covered = block->address + block->bytes;
+    }
+    inactive_block(snapshot, base + covered, heap->extent_bytes - covered);
+    sp_i_pickle_batch_end(snapshot->out);
+}
+
+static void put_named_int(sp_snapshot *snapshot, const char *key, int64_t value)
+{
+    sp_i_pickle_text(snapshot->out, key);
+    sp_i_pickle_int(snapshot->out, value);
+}
+
+static void write_segment(sp_snapshot *snapshot, int category)
+{
+    const sp_i_heap *heap = &snapshot->log->heaps[category];
+    int64_t held = 0;
+    for (size_t i = 0; i < heap->count; i++) {
+        held += heap->blocks[i].bytes;
+    }
+    sp_i_pickle_dict_begin(snapshot->out);
+    put_named_int(snapshot, "device", 0);
+    put_int(snapshot, WORD_ADDRESS, snapshot->base[category]);
+    put_named_int(snapshot, "total_size", heap->extent_bytes);
+    put_named_int(snapshot, "allocated_size", held);
+    put_named_int(snapshot, "active_size", held);
+    put_int(snapshot, WORD_REQUESTED_SIZE, held);
+    put_int(snapshot, WORD_STREAM, 0);
+    sp_i_pickle_text(snapshot->out, "segment_type");
+    sp_i_pickle_text(snapshot->out, "large");
+    put_frames(snapshot, category, 0);
+    sp_i_pickle_text(snapshot->out, "blocks");
+    write_blocks(snapshot, category);
+    sp_i_pickle_dict_end(snapshot->out);
+}
+
+static void write_segments(sp_snapshot *snapshot)
+{
+    sp_i_pickle_list(snapshot->out);
+    sp_i_pickle_batch_begin(snapshot->out);
+    for (int c = 0; c < SP_I_BLOCK_CATEGORIES; c++) {
+        if (snapshot->log->heaps[c].extent_bytes > 0) {
+            write_segment(snapshot, c);
+        }
+    }
+    sp_i_pickle_batch_end(snapshot->out);
+}

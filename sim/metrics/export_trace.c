@@ -1,0 +1,248 @@
+// Trace Event Format ("JSON Object Format", Google, 2016), read by ui.perfetto.dev and
+// chrome://tracing. Its times are microseconds; three decimals keep every nanosecond.
+#include <stddef.h>
+
+#include "sim/metrics/export_internal.h"
+
+enum {
+    THREAD_COMPUTE = 1,
+    THREAD_COMMUNICATION = 2,
+    NS_DECIMALS = 3, // of a microsecond
+};
+
+static const char *const action_categories[SP_ACTION_KINDS] = {
+    "forward", "backward", "input gradient", "weight gradient", "recompute", "offload", "load",
+};
+
+typedef struct sp_trace {
+    sp_i_writer *out; // NULL: events are counted, not written
+    const sp_export_window *window;
+    int chunks;
+    int64_t events;
+} sp_trace;
+
+static void trace_ranks(sp_trace *trace, const sp_timeline *timeline,
+                        const sp_memory_timeline *memory);
+
+sp_status sp_export_trace(FILE *file, const sp_timeline *timeline, const sp_memory_timeline *memory,
+                          const sp_export_window *window, int64_t *events, sp_error *err)
+{
+    SP_ASSERT(memory == NULL || memory->rank_count == timeline->rank_count);
+    sp_i_writer out;
+    sp_i_writer_init(&out, file);
+    sp_trace trace = {.out = &out, .window = window, .chunks = timeline->plan->layout.chunks};
+    sp_i_write_text(&out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+    trace_ranks(&trace, timeline, memory);
+    sp_i_write_text(&out, "\n]}\n");
+    if (events != NULL) {
+        *events = trace.events;
+    }
+    return sp_i_writer_finish(&out, "trace", err);
+}
+
+// Memory changes at the start and at the end of an action, so each action in the window is taken to
+// give two counter events; without memory the count is exact.
+int64_t sp_export_trace_events(const sp_timeline *timeline, const sp_export_window *window,
+                               bool with_memory)
+{
+    sp_trace trace = {.window = window, .chunks = timeline->plan->layout.chunks};
+    trace_ranks(&trace, timeline, NULL);
+    if (with_memory) {
+        for (size_t i = 0; i < timeline->rank_count; i++) {
+            const sp_rank_timeline *rank = &timeline->ranks[i];
+            for (size_t s = 0; sp_i_export_has_rank(window, rank) && s < rank->count; s++) {
+                const sp_span *span = &rank->spans[s];
+                trace.events += sp_i_export_overlaps(window, span->start_ns, span->end_ns) ? 2 : 0;
+            }
+        }
+    }
+    return trace.events;
+}
+
+// Counts an event; true when it is also to be written (the separator is then out already).
+static bool begin_event(sp_trace *trace)
+{
+    trace->events++;
+    if (trace->out == NULL) {
+        return false;
+    }
+    if (trace->events > 1) {
+        sp_i_write_text(trace->out, ",\n");
+    }
+    return true;
+}
+
+static void write_process(sp_trace *trace, size_t process, int thread)
+{
+    sp_i_write_text(trace->out, "\"pid\":");
+    sp_i_write_int(trace->out, (int64_t)process);
+    sp_i_write_text(trace->out, ",\"tid\":");
+    sp_i_write_int(trace->out, thread);
+}
+
+static void name_event(sp_trace *trace, const char *what, size_t process, int thread,
+                       const char *name)
+{
+    if (begin_event(trace)) {
+        sp_i_write_text(trace->out, "{\"name\":\"");
+        sp_i_write_text(trace->out, what);
+        sp_i_write_text(trace->out, "\",\"ph\":\"M\",");
+        write_process(trace, process, thread);
+        sp_i_write_text(trace->out, ",\"args\":{\"name\":\"");
+        sp_i_write_text(trace->out, name);
+        sp_i_write_text(trace->out, "\"}}");
+    }
+}
+
+static void describe_process(sp_trace *trace, const sp_rank_timeline *rank, size_t process)
+{
+    char label[SP_I_LABEL];
+    sp_i_export_label(rank, label);
+    name_event(trace, "process_name", process, 0, label);
+    if (begin_event(trace)) {
+        sp_i_write_text(trace->out, "{\"name\":\"process_sort_index\",\"ph\":\"M\",");
+        write_process(trace, process, 0);
+        sp_i_write_text(trace->out, ",\"args\":{\"sort_index\":");
+        sp_i_write_int(trace->out, (int64_t)process);
+        sp_i_write_text(trace->out, "}}");
+    }
+    name_event(trace, "thread_name", process, THREAD_COMPUTE, "compute");
+    name_event(trace, "thread_name", process, THREAD_COMMUNICATION, "communication");
+}
+
+// A complete event up to, and without, its closing brace.
+static bool begin_complete(sp_trace *trace, const char *name, const char *category, size_t process,
+                           int thread, int64_t start_ns, int64_t end_ns)
+{
+    if (!sp_i_export_overlaps(trace->window, start_ns, end_ns) || !begin_event(trace)) {
+        return false;
+    }
+    sp_i_write_text(trace->out, "{\"name\":\"");
+    sp_i_write_text(trace->out, name);
+    sp_i_write_text(trace->out, "\",\"cat\":\"");
+    sp_i_write_text(trace->out, category);
+    sp_i_write_text(trace->out, "\",\"ph\":\"X\",\"ts\":");
+    sp_i_write_fixed(trace->out, start_ns, NS_DECIMALS);
+    sp_i_write_text(trace->out, ",\"dur\":");
+    sp_i_write_fixed(trace->out, end_ns - start_ns, NS_DECIMALS);
+    sp_i_write_char(trace->out, ',');
+    write_process(trace, process, thread);
+    return true;
+}
+
+static void trace_part(sp_trace *trace, const char *name, const char *category, size_t process,
+                       int thread, int64_t start_ns, int64_t end_ns)
+{
+    if (end_ns > start_ns &&
+        begin_complete(trace, name, category, process, thread, start_ns, end_ns)) {
+        sp_i_write_char(trace->out, '}');
+    }
+}
+
+static void trace_span(sp_trace *trace, const sp_span *span, size_t process)
+{
+    trace_part(trace, "p2p wait", "wait", process, THREAD_COMMUNICATION,
+               span->start_ns - span->wait_p2p_ns, span->start_ns);
+    char name[32];
+    sp_action_name(span->action, trace->chunks, name);
+    SP_ASSERT(span->action.kind < SP_ACTION_KINDS);
+    if (begin_complete(trace, name, action_categories[span->action.kind], process, THREAD_COMPUTE,
+                       span->start_ns, span->end_ns)) {
+        sp_i_write_text(trace->out, ",\"args\":{\"pack\":");
+        sp_i_write_int(trace->out, span->action.pack);
+        sp_i_write_text(trace->out, ",\"chunk\":");
+        sp_i_write_int(trace->out, span->action.chunk);
+        sp_i_write_text(trace->out, "}}");
+    }
+    // A span knows how long communication blocked it, not when: the sums are drawn at its end.
+    int64_t tp_start_ns = span->end_ns - span->tp_ns;
+    trace_part(trace, "cp", "communication", process, THREAD_COMMUNICATION,
+               tp_start_ns - span->cp_ns, tp_start_ns);
+    trace_part(trace, "tp", "communication", process, THREAD_COMMUNICATION, tp_start_ns,
+               span->end_ns);
+}
+
+static void trace_tail(sp_trace *trace, const sp_rank_timeline *rank, size_t process)
+{
+    trace_part(trace, "gradient reduce", "tail", process, THREAD_COMMUNICATION,
+               rank->reduce_start_ns, rank->reduce_end_ns);
+    trace_part(trace, "optimizer", "tail", process, THREAD_COMPUTE, rank->reduce_end_ns,
+               rank->optimizer_end_ns);
+    trace_part(trace, "parameter gather", "tail", process, THREAD_COMMUNICATION,
+               rank->optimizer_end_ns, rank->gather_end_ns);
+}
+
+// The series of a counter must be the same in each of its events, or viewers draw gaps.
+static void find_series(const sp_rank_memory *memory, bool used[SP_MEM_CATEGORIES])
+{
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        used[c] = false;
+        for (size_t i = 0; i < memory->point_count && !used[c]; i++) {
+            used[c] = memory->points[i].bytes.of[c] != 0;
+        }
+    }
+}
+
+static void counter_event(sp_trace *trace, const char *name, const sp_memory_point *point,
+                          size_t process, const bool used[SP_MEM_CATEGORIES], int first, int end)
+{
+    bool any = false;
+    for (int c = first; c < end; c++) {
+        any = any || used[c];
+    }
+    if (!any || !begin_event(trace)) {
+        return;
+    }
+    sp_i_write_text(trace->out, "{\"name\":\"");
+    sp_i_write_text(trace->out, name);
+    sp_i_write_text(trace->out, "\",\"ph\":\"C\",\"ts\":");
+    sp_i_write_fixed(trace->out, point->time_ns, NS_DECIMALS);
+    sp_i_write_char(trace->out, ',');
+    write_process(trace, process, 0);
+    const char *separator = ",\"args\":{\"";
+    for (int c = first; c < end; c++) {
+        if (used[c]) {
+            sp_i_write_text(trace->out, separator);
+            sp_i_write_text(trace->out, sp_memory_category_names[c]);
+            sp_i_write_text(trace->out, "\":");
+            sp_i_write_gib(trace->out, point->bytes.of[c]);
+            separator = ",\"";
+        }
+    }
+    sp_i_write_text(trace->out, "}}");
+}
+
+// Offloaded bytes are in host memory: a counter of their own, because viewers stack the series.
+static void trace_memory(sp_trace *trace, const sp_rank_memory *memory, size_t process)
+{
+    bool used[SP_MEM_CATEGORIES];
+    find_series(memory, used);
+    for (size_t i = 0; i < memory->point_count; i++) {
+        const sp_memory_point *point = &memory->points[i];
+        if (sp_i_export_point_holds(memory, i) &&
+            sp_i_export_overlaps(trace->window, point->time_ns, sp_i_export_point_end(memory, i))) {
+            counter_event(trace, "memory GiB", point, process, used, 0, SP_MEM_OFFLOADED);
+            counter_event(trace, "host memory GiB", point, process, used, SP_MEM_OFFLOADED,
+                          SP_MEM_CATEGORIES);
+        }
+    }
+}
+
+static void trace_ranks(sp_trace *trace, const sp_timeline *timeline,
+                        const sp_memory_timeline *memory)
+{
+    for (size_t i = 0; i < timeline->rank_count; i++) {
+        const sp_rank_timeline *rank = &timeline->ranks[i];
+        if (!sp_i_export_has_rank(trace->window, rank)) {
+            continue;
+        }
+        describe_process(trace, rank, i);
+        for (size_t s = 0; s < rank->count; s++) {
+            trace_span(trace, &rank->spans[s], i);
+        }
+        trace_tail(trace, rank, i);
+        if (memory != NULL) {
+            trace_memory(trace, &memory->ranks[i], i);
+        }
+    }
+}
