@@ -1,7 +1,8 @@
+#include "sim/schedule/plan_check_actions.h"
+
 #include <stdio.h>
 
 #include "sim/base/alloc.h"
-#include "sim/schedule/plan_check.h"
 
 enum {
     NAME = 32,         // bytes of an action's name

@@ -51,9 +51,6 @@ typedef struct sp_i_reader {
 sp_status sp_i_lengths_read_stream(FILE *stream, sp_i_length_format format, const char *source,
                                    const char *column, sp_lengths *lengths, sp_error *err);
 
-// Makes room for exactly `count` lengths.
-sp_status sp_i_lengths_reserve(sp_lengths *lengths, size_t count, sp_error *err);
-
 sp_status sp_i_reader_init(sp_i_reader *reader);
 void sp_i_reader_fini(sp_i_reader *reader);
 

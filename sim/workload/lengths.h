@@ -2,24 +2,8 @@
 #ifndef SLIMPACK_SIM_WORKLOAD_LENGTHS_H
 #define SLIMPACK_SIM_WORKLOAD_LENGTHS_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "sim/base/status.h"
-
-enum { SP_MAX_LENGTH_TOKENS = 2147483647 }; // longest document accepted
-
-// Owned list of lengths, each from 1 to SP_MAX_LENGTH_TOKENS; 8 bytes per length.
-typedef struct sp_lengths {
-    int64_t *tokens;
-    size_t count;
-    size_t capacity;
-} sp_lengths;
-
-void sp_lengths_fini(sp_lengths *lengths);
-
-// Appends one length; false when memory runs out.
-sp_status sp_lengths_append(sp_lengths *lengths, int64_t tokens, sp_error *err);
+#include "sim/workload/length_list.h"
 
 // Reads a file, streaming: memory is the list itself and a fixed buffer. The format follows the
 // name
