@@ -1,7 +1,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "experiments/cli/command.h"
+#include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "sim/base/alloc.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/cli/command.h"
+#include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 #include "sim/base/json.h"
 #include "sim/base/prng.h"

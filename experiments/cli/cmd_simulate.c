@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "experiments/cli/command.h"
+#include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/simulate_export.h"

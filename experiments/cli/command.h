@@ -4,9 +4,9 @@
 
 #include <stdio.h>
 
-#include "experiments/cli/options.h"
+#include "experiments/cli/option_table.h"
 
-struct cli_command {
+typedef struct cli_command {
     const char *name;
     const char *summary;               // one line, no full stop
     const char *operands;              // as in the usage line ("SCENARIO|PLAN"); NULL: none
@@ -16,7 +16,7 @@ struct cli_command {
     const char *const *examples;       // command lines, NULL-terminated; may be NULL
     const cli_option *options;         // ends with a row without a name
     int (*run)(int argc, char **argv); // argv[0] is the command's name; returns the exit status
-};
+} cli_command;
 
 // One object per cmd_*.c; a new command is declared here and listed in commands.c.
 extern const cli_command cli_cmd_simulate;
@@ -31,10 +31,6 @@ const cli_command *cli_find_command(const char *name);
 
 // Reports an unknown command with the nearest name; returns the exit status.
 int cli_unknown_command(const char *name);
-
-// The list of commands, and the help of one.
-void cli_print_overview(FILE *out);
-void cli_print_help(FILE *out, const cli_command *command);
 
 // The manual page (man(7) source) and the completion script for bash, from the same tables.
 void cli_print_manual(FILE *out);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/cli/command.h"
+#include "experiments/cli/help_text.h"
 #include "experiments/cli/report.h"
 #include "sim/base/status.h"
 

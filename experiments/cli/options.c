@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/command.h"
+#include "experiments/cli/help_text.h"
 #include "experiments/cli/report.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "experiments/cli/options.h"
+#include "experiments/cli/command.h"
 #include "sim/base/status.h"
 
 // Prints every message of the record ("error: ...") and returns its exit status.
