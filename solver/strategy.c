@@ -51,8 +51,7 @@ static sp_status make_rows(enum strategy strategy, sp_i_rows *rows, const sp_bat
     case STRATEGIES:
         break;
     }
-    SP_ASSERT(!"a strategy");
-    return SP_ERR_INTERNAL;
+    SP_UNREACHABLE("a strategy");
 }
 
 // Tokens that a padded row of this micro-batch is padded to; 0: rows are not padded.

@@ -73,6 +73,10 @@ sp_status sp_error_no_memory(sp_error *err, const char *what);
 // A check on our own code, kept in release builds: prints file, line and condition, then aborts.
 #define SP_ASSERT(condition) \
     ((condition) ? (void)0 : sp_i_assert_failed(#condition, __FILE__, __LINE__))
+
+// A place that no value of ours leads to.
+#define SP_UNREACHABLE(what) sp_i_assert_failed(what, __FILE__, __LINE__)
+
 _Noreturn void sp_i_assert_failed(const char *condition, const char *file, int line);
 
 #endif

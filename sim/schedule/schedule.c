@@ -92,8 +92,7 @@ static bool generate_rank(const sp_schedule_spec *spec, const sp_plan *plan, sp_
     case SP_SCHEDULE_KINDS:
         break;
     }
-    SP_ASSERT(!"a schedule kind");
-    return false;
+    SP_UNREACHABLE("a schedule kind");
 }
 
 sp_status sp_schedule_generate(const sp_schedule_spec *spec, const char *source, sp_plan *plan,
