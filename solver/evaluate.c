@@ -56,6 +56,25 @@ static double published_bubble(const sp_scenario *scenario)
     return bubble / (work + bubble);
 }
 
+// Settings whose memory is counted and whose time is not.
+static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings)
+{
+    if (scenario->memory.offload_ratio > 0.0) {
+        sp_warnings_add(warnings, "offloading is taken to hide behind computation: its transfers "
+                                  "cost no time");
+    }
+    if (scenario->layout.zero >= 2) {
+        sp_warnings_add(warnings,
+                        "zero %d: gradients are reduced and parameters gathered once per step, "
+                        "not for every micro-batch",
+                        scenario->layout.zero);
+    }
+    if (scenario->layout.vocab_parallel) {
+        sp_warnings_add(warnings, "vocab_parallel: the exchange of vocabulary layers between "
+                                  "pipeline ranks costs no time");
+    }
+}
+
 static sp_status begin(evaluation *ev, const sp_scenario *scenario,
                        const sp_evaluate_options *options, sp_result *result, sp_error *err)
 {
@@ -80,6 +99,7 @@ static sp_status begin(evaluation *ev, const sp_scenario *scenario,
     result->level = sp_profile_level(&scenario->profile);
     result->lossless = sp_strategy_is_lossless(scenario->strategy.kind);
     measure_recompute(ev);
+    warn_of_free_settings(scenario, &result->warnings);
     return sp_cost_model_init(&ev->cost, &scenario->model, &scenario->layout, &scenario->cluster,
                               &scenario->profile, scenario->memory, scenario->source, err);
 }
@@ -96,15 +116,19 @@ static void end(evaluation *ev, sp_status status)
     }
 }
 
-// No step of this batch is faster: the work of its samples without any fixed cost, spread evenly
-// over all ranks, and the shortest tail. Makespan >= mean busy time >= work / ranks, and every
-// rank's tail follows its last action.
-static double work_bound_ns(evaluation *ev, const sp_batch *batch, const sp_step_costs *costs)
+// No step of the packed samples is faster: their work without any fixed cost, spread evenly over
+// all ranks, and the shortest tail. Makespan >= mean busy time >= work / ranks, and every rank's
+// tail follows its last action.
+static double work_bound_ns(evaluation *ev, const sp_packing *packing, const sp_step_costs *costs)
 {
     const sp_layout *layout = &ev->scenario->layout;
     double work_s = 0.0;
-    for (size_t i = 0; i < batch->count; i++) {
-        work_s += sp_cost_model_sample_work_s(&ev->cost, batch->tokens[i]);
+    for (size_t s = 0; s < packing->forward.slice_count; s++) {
+        const sp_slice *slice = &packing->forward.slices[s];
+        if (slice->begin == 0) {
+            int64_t tokens = packing->batch->tokens[slice->sample];
+            work_s += sp_cost_model_sample_work_s(&ev->cost, tokens);
+        }
     }
     int64_t tail_ns = INT64_MAX;
     for (int r = 0; r < layout->pp; r++) {
@@ -128,6 +152,7 @@ static void count_batch(const evaluation *ev, const sp_packing *packing, sp_batc
 {
     const sp_model *model = &ev->scenario->model;
     double pairs2 = 0.0;
+    double full2 = 0.0;
     for (size_t k = 0; k < packing->forward.count; k++) {
         facts->tokens += packing->forward.packs[k].tokens;
         facts->computed_tokens += packing->forward.packs[k].computed;
@@ -136,11 +161,9 @@ static void count_batch(const evaluation *ev, const sp_packing *packing, sp_batc
         const sp_slice *slice = &packing->forward.slices[s];
         double l = (double)slice->tokens;
         pairs2 += 2.0 * l * (double)slice->begin + l * l;
+        // What a slice's queries would cover without the causal mask: the whole sample.
+        full2 += 2.0 * l * (double)packing->batch->tokens[slice->sample];
         facts->samples += slice->begin == 0;
-    }
-    double full2 = 0.0;
-    for (size_t i = 0; packing->batch != NULL && i < packing->batch->count; i++) {
-        full2 += 2.0 * (double)packing->batch->tokens[i] * (double)packing->batch->tokens[i];
     }
     double tokens = (double)facts->tokens;
     facts->microbatches = (int64_t)packing->forward.count;
@@ -172,7 +195,7 @@ static sp_status simulate_plan(evaluation *ev, int index, const sp_plan *plan,
         if (ev->scenario->uniform) {
             facts->lower_bound_ns = (double)busiest_rank_ns(&metrics);
         } else {
-            facts->lower_bound_ns = work_bound_ns(ev, plan->packing->batch, costs);
+            facts->lower_bound_ns = work_bound_ns(ev, plan->packing, costs);
         }
         status = sp_result_add(ev->result, &metrics, facts, err);
     }
@@ -209,6 +232,9 @@ static sp_status evaluate_plan(evaluation *ev, int index, const sp_plan *plan, d
     facts.simulate_ms = (sp_clock_s() - started_s) * 1e3;
     if (status == SP_OK) {
         count_batch(ev, plan->packing, &facts);
+        if (plan->packing->dropped_count + plan->packing->delayed_count > 0) {
+            ev->result->lossless = false;
+        }
         status = simulate_plan(ev, index, plan, &costs, &facts, err);
     }
     sp_step_costs_fini(&costs);

@@ -201,7 +201,7 @@ static void print_row(const comparison *cmp, const row *r)
     printf("%-12s %14.1f %8.2fx %8.2f %% %9.2f %7.2f %% %9.3f %8.1f %% %8.1f %9.2f  %s\n",
            r->strategy, sp_result_iteration_ms(result), speedup(cmp, r),
            100.0 * sp_result_bubble_ratio(result), sp_gib_from_bytes(result->peak_bytes),
-           100.0 * sp_result_mfu(result), result->dp_max_over_mean / n,
+           100.0 * sp_result_mfu(result), sp_result_dp_max_over_mean(result),
            100.0 * sp_result_gap(result), sp_result_microbatches(result), solver_ms / n,
            status_word(r));
 }

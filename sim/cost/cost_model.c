@@ -283,6 +283,31 @@ static sp_tail_cost tail_of(const sp_op_timer *timer, const sp_layout *layout, s
     return tail;
 }
 
+// A tied table whose two uses lie on the first and the last pipeline rank is held twice:
+// Megatron-LM adds up its two fp32 gradients (core/distributed/finalize_model_grads.py), TP rank by
+// TP rank.
+static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *timer,
+                               sp_step_costs *costs)
+{
+    const sp_layout *layout = cost->layout;
+    int last_rank;
+    int chunk;
+    sp_layout_locate(layout, sp_layout_vstages(layout) - 1, &last_rank, &chunk);
+    // With vocabulary parallelism every rank has one share of the table for both uses.
+    if (!cost->model->tied_embeddings || layout->vocab_parallel || last_rank == 0) {
+        return;
+    }
+    // The last pipeline rank's neighbour up the ring is the first.
+    int nodes = costs->far[layout->pp - 1] ? 2 : 1;
+    sp_group ends = {
+        .size = 2, .nodes = nodes, .least_per_node = 2 / nodes, .most_per_node = 2 / nodes};
+    double rows = (double)sp_ceil_div(cost->model->vocab, layout->tp);
+    int64_t ns = to_ns(sp_time_collective(timer, SP_ALL_REDUCE, ends,
+                                          rows * (double)cost->model->hidden * BYTES_FP32));
+    costs->tail[0].grad_reduce_ns += ns;
+    costs->tail[last_rank].grad_reduce_ns += ns;
+}
+
 static sp_status fill_ranks(sp_cost_model *cost, sp_step_costs *costs, sp_error *err)
 {
     const sp_layout *layout = cost->layout;
@@ -305,6 +330,7 @@ static sp_status fill_ranks(sp_cost_model *cost, sp_step_costs *costs, sp_error 
         costs->tail[r] =
             tail_of(&timer, layout, replicas, (double)whole.of[SP_MEM_PARAMETERS] / BYTES_BF16);
     }
+    add_tied_reduction(cost, &timer, costs);
     for (int s = 0; s < sp_layout_vstages(layout); s++) {
         costs->class_of_vstage[s] = cost->class_of_vstage[s];
     }

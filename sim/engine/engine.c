@@ -29,6 +29,21 @@ static sp_status refuse_unknown_costs(const sp_plan *plan, sp_error *err)
     return SP_OK;
 }
 
+// Ends, and sums over all data-parallel ranks, must fit int64_t.
+static sp_status check_range(const sp_plan *plan, const sp_i_task_graph *graph, sp_error *err)
+{
+    double total_ns = 0.0;
+    for (size_t t = 0; t < graph->tasks; t++) {
+        total_ns += (double)graph->duration_ns[t];
+    }
+    for (size_t e = 0; e < graph->edges; e++) {
+        total_ns += (double)graph->edge_lag_ns[e];
+    }
+    return total_ns * plan->layout.dp < 9e18
+               ? SP_OK
+               : sp_error_set(err, SP_ERR_LIMIT, "the actions of a step add up to over 285 years");
+}
+
 static sp_status allocate(const sp_plan *plan, const sp_i_task_graph *graph, sp_timeline *timeline,
                           sp_error *err)
 {
@@ -165,6 +180,9 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
         if (status == SP_ERR_DEADLOCK) {
             status = name_cycle(plan, costs, err);
         }
+    }
+    if (status == SP_OK) {
+        status = check_range(plan, &graph, err);
     }
     if (status != SP_OK) {
         goto out;

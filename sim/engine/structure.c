@@ -212,7 +212,7 @@ sp_status sp_i_igraph_failed(sp_error *err, const char *what, igraph_error_t cod
 
 static sp_status build_graph(sp_structure *s, sp_error *err)
 {
-    igraph_vector_int_t edges;
+    igraph_vector_int_t edges = {0};
     igraph_vector_int_view(&edges, s->ends, (igraph_integer_t)(2 * s->edge_count));
     igraph_error_t code =
         igraph_create(&s->graph, &edges, (igraph_integer_t)s->vertex_count, IGRAPH_DIRECTED);

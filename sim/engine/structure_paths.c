@@ -208,7 +208,7 @@ sp_status sp_structure_graphml(sp_structure *s, FILE *file, sp_error *err)
     igraph_error_handler_t *handler = igraph_set_error_handler(igraph_error_handler_ignore);
     igraph_attribute_table_t *table = igraph_set_attribute_table(&igraph_cattribute_table);
     sp_structure with = *s;
-    igraph_vector_int_t edges;
+    igraph_vector_int_t edges = {0};
     igraph_vector_int_view(&edges, s->ends, (igraph_integer_t)(2 * s->edge_count));
     igraph_error_t code =
         igraph_create(&with.graph, &edges, (igraph_integer_t)s->vertex_count, IGRAPH_DIRECTED);

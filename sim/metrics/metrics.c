@@ -28,10 +28,10 @@ static bool is_busy(sp_action action)
     return action.kind != SP_ACTION_O && action.kind != SP_ACTION_L;
 }
 
-// Spread of pack times: the relative variance inside each rank, averaged over ranks, so that stages
-// of different weight do not count as spread.
+// Spread of pack times: the relative variance inside each virtual stage, averaged over them, so
+// that stages and chunks of different weight do not count as spread.
 typedef struct spread {
-    double count, sum, squares; // of one rank
+    double count, sum, squares; // of one virtual stage
 } spread;
 
 static void add_time(spread *s, double value)
@@ -52,14 +52,26 @@ static double relative_variance(const spread *s)
     return variance > 1e-12 * mean * mean ? variance / (mean * mean) : 0.0;
 }
 
+static double mean_relative_variance(const spread *s, int chunks)
+{
+    double sum = 0.0;
+    for (int c = 0; c < chunks; c++) {
+        sum += relative_variance(&s[c]);
+    }
+    return sum / chunks;
+}
+
 typedef struct rank_sums {
     int64_t busy_ns, tp_ns, cp_ns, wait_ns, first_ns, last_ns;
-    spread forward, backward;
+    double forward_variance, backward_variance;
 } rank_sums;
 
-static rank_sums sum_rank(const sp_rank_timeline *rank)
+// `spreads` is scratch: forward, then backward, of each chunk.
+static rank_sums sum_rank(const sp_rank_timeline *rank, int chunks, spread *spreads)
 {
     rank_sums sums = {.first_ns = INT64_MAX};
+    spread *backward = spreads + chunks;
+    memset(spreads, 0, 2 * (size_t)chunks * sizeof *spreads);
     for (size_t i = 0; i < rank->count; i++) {
         const sp_span *span = &rank->spans[i];
         sums.wait_ns += span->wait_p2p_ns;
@@ -73,18 +85,19 @@ static rank_sums sum_rank(const sp_rank_timeline *rank)
         sums.first_ns = span->start_ns < sums.first_ns ? span->start_ns : sums.first_ns;
         sums.last_ns = span->end_ns > sums.last_ns ? span->end_ns : sums.last_ns;
         if (span->action.kind == SP_ACTION_F) {
-            add_time(&sums.forward, (double)took_ns);
+            add_time(&spreads[span->action.chunk], (double)took_ns);
         } else if (span->action.kind == SP_ACTION_B || span->action.kind == SP_ACTION_I) {
-            add_time(&sums.backward, (double)took_ns);
+            add_time(&backward[span->action.chunk], (double)took_ns);
         }
     }
+    sums.forward_variance = mean_relative_variance(spreads, chunks);
+    sums.backward_variance = mean_relative_variance(backward, chunks);
     return sums;
 }
 
-// Busiest data-parallel rank over the mean, each by its busiest stage.
-static double dp_imbalance(const sp_step_metrics *metrics, int dp, int pp)
+// Each data-parallel rank by its busiest stage.
+static void measure_imbalance(sp_step_metrics *metrics, int dp, int pp)
 {
-    double most = 0.0;
     double sum = 0.0;
     for (int d = 0; d < dp; d++) {
         int64_t busiest = 0;
@@ -92,22 +105,28 @@ static double dp_imbalance(const sp_step_metrics *metrics, int dp, int pp)
             int64_t busy = metrics->ranks[(size_t)d * (size_t)pp + (size_t)r].busy_ns;
             busiest = busy > busiest ? busy : busiest;
         }
-        most = (double)busiest > most ? (double)busiest : most;
+        if ((double)busiest > metrics->dp_busiest_ns) {
+            metrics->dp_busiest_ns = (double)busiest;
+        }
         sum += (double)busiest;
     }
-    return sum > 0.0 ? most / (sum / dp) : 1.0;
+    metrics->dp_mean_ns = sum / dp;
+    metrics->dp_max_over_mean = sum > 0.0 ? metrics->dp_busiest_ns / metrics->dp_mean_ns : 1.0;
 }
 
-// The tail that ends last decides how much of it is reduction and how much optimizer.
+// The tail that ends last decides how much of the time past the makespan is optimizer; the rest is
+// gradient reduction and parameter gather.
 static void split_tail(const sp_timeline *timeline, sp_step_metrics *metrics)
 {
     for (size_t i = 0; i < timeline->rank_count; i++) {
         const sp_rank_timeline *rank = &timeline->ranks[i];
         if (rank->gather_end_ns == timeline->iteration_ns) {
-            int64_t exposed_ns = timeline->iteration_ns - timeline->makespan_ns;
-            int64_t optimizer_ns = rank->optimizer_end_ns - rank->reduce_end_ns;
-            metrics->optimizer_ns = optimizer_ns < exposed_ns ? optimizer_ns : exposed_ns;
-            metrics->reduce_ns = exposed_ns - metrics->optimizer_ns;
+            int64_t from_ns = rank->reduce_end_ns > metrics->makespan_ns ? rank->reduce_end_ns
+                                                                         : metrics->makespan_ns;
+            int64_t optimizer_ns = rank->optimizer_end_ns - from_ns;
+            metrics->optimizer_ns = optimizer_ns > 0 ? optimizer_ns : 0;
+            metrics->reduce_ns =
+                metrics->iteration_ns - metrics->makespan_ns - metrics->optimizer_ns;
             return;
         }
     }
@@ -118,10 +137,14 @@ sp_status sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_t
 {
     int dp = timeline->plan->layout.dp;
     int pp = timeline->plan->layout.pp;
+    int chunks = timeline->plan->layout.chunks;
     *metrics =
         (sp_step_metrics){.rank_count = (int64_t)dp * pp, .iteration_ns = timeline->iteration_ns};
     metrics->ranks = sp_i_calloc((size_t)dp * (size_t)pp, sizeof *metrics->ranks);
-    if (metrics->ranks == NULL) {
+    spread *spreads = sp_i_calloc(2 * (size_t)chunks, sizeof *spreads);
+    if (metrics->ranks == NULL || spreads == NULL) {
+        sp_i_free(spreads);
+        sp_step_metrics_fini(metrics);
         return sp_error_no_memory(err, "metrics");
     }
     double forward = 0.0;
@@ -129,11 +152,11 @@ sp_status sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_t
     for (size_t i = 0; i < timeline->rank_count; i++) {
         const sp_rank_timeline *rank = &timeline->ranks[i];
         const sp_rank_memory *held = &memory->ranks[i];
-        rank_sums sums = sum_rank(rank);
+        rank_sums sums = sum_rank(rank, chunks, spreads);
         int64_t span_ns = rank->count > 0 ? sums.last_ns - sums.first_ns : 0;
         int64_t peak_bytes = sp_bytes_total(&held->peak);
-        forward += rank->alike * relative_variance(&sums.forward);
-        backward += rank->alike * relative_variance(&sums.backward);
+        forward += rank->alike * sums.forward_variance;
+        backward += rank->alike * sums.backward_variance;
         metrics->busy_ns += rank->alike * sums.busy_ns;
         metrics->tp_ns += rank->alike * sums.tp_ns;
         metrics->cp_ns += rank->alike * sums.cp_ns;
@@ -160,9 +183,10 @@ sp_status sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_t
                                   .units_peak = held->units_peak};
         }
     }
-    metrics->dp_max_over_mean = dp_imbalance(metrics, dp, pp);
+    measure_imbalance(metrics, dp, pp);
     metrics->forward_pack_cv = sqrt(forward / (double)metrics->rank_count);
     metrics->backward_pack_cv = sqrt(backward / (double)metrics->rank_count);
     split_tail(timeline, metrics);
+    sp_i_free(spreads);
     return SP_OK;
 }

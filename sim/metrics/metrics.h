@@ -26,7 +26,9 @@ typedef struct sp_step_metrics {
     int64_t reduce_ns, optimizer_ns;               // of the pipeline rank that ends last
     int64_t rank_count;                            // dp * pp
     int64_t longest_span_ns, longest_span_work_ns; // the rank with the longest span
-    double dp_max_over_mean; // busiest data-parallel rank over the mean (its busiest stage)
+    // Busy time of a data-parallel rank is that of its busiest stage: the largest, and the mean.
+    double dp_busiest_ns, dp_mean_ns;
+    double dp_max_over_mean;                  // their ratio
     double forward_pack_cv, backward_pack_cv; // coefficient of variation of pack times, over ranks
     int64_t peak_bytes;
     sp_bytes peak;          // categories at the largest rank's peak

@@ -76,7 +76,8 @@ sp_status sp_result_add(sp_result *result, const sp_step_metrics *metrics,
     result->makespan_ns += (double)metrics->makespan_ns;
     result->longest_span_ns += (double)metrics->longest_span_ns;
     result->longest_span_work_ns += (double)metrics->longest_span_work_ns;
-    result->dp_max_over_mean += metrics->dp_max_over_mean;
+    result->dp_busiest_ns += metrics->dp_busiest_ns;
+    result->dp_mean_ns += metrics->dp_mean_ns;
     result->forward_pack_cv += metrics->forward_pack_cv;
     result->backward_pack_cv += metrics->backward_pack_cv;
     if (metrics->peak_bytes > result->peak_bytes) {
@@ -193,6 +194,11 @@ double sp_result_gap(const sp_result *result)
     return (sp_result_iteration_ms(result) - bound_ms) / bound_ms;
 }
 
+double sp_result_dp_max_over_mean(const sp_result *result)
+{
+    return result->dp_mean_ns > 0.0 ? result->dp_busiest_ns / result->dp_mean_ns : 1.0;
+}
+
 double sp_result_microbatches(const sp_result *result)
 {
     return sum_of(result, fact_microbatches) / batches_of(result);
@@ -207,6 +213,17 @@ bool sp_result_is_oom(const sp_result *result)
 static json_t *number(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
+}
+
+// Uniform costs know no bytes.
+static bool memory_is_known(const sp_result *result)
+{
+    return result->parameters > 0;
+}
+
+static json_t *gib(const sp_result *result, int64_t bytes)
+{
+    return memory_is_known(result) ? number(sp_gib_from_bytes(bytes)) : json_null();
 }
 
 static json_t *json_memory(const sp_bytes *bytes)
@@ -228,7 +245,7 @@ static json_t *json_batches(const sp_result *result)
         sp_json_put(object, "iteration_ms", number(sp_ms_from_ns(b->iteration_ns)));
         sp_json_put(object, "bubble_ratio",
                     number(room > 0.0 ? 1.0 - (double)b->busy_ns / room : 0.0));
-        sp_json_put(object, "peak_memory_gib", number(sp_gib_from_bytes(b->peak_bytes)));
+        sp_json_put(object, "peak_memory_gib", gib(result, b->peak_bytes));
         sp_json_put(object, "samples", json_integer(b->facts.samples));
         sp_json_put(object, "tokens", json_integer(b->facts.tokens));
         sp_json_put(object, "computed_tokens", json_integer(b->facts.computed_tokens));
@@ -254,7 +271,7 @@ static json_t *json_ranks(const sp_result *result)
                         number(sp_ms_from_ns(rank->busy_ns) / batches_of(result)));
             sp_json_put(object, "span_ms",
                         number(sp_ms_from_ns(rank->span_ns) / batches_of(result)));
-            sp_json_put(object, "peak_gib", number(sp_gib_from_bytes(rank->peak_bytes)));
+            sp_json_put(object, "peak_gib", gib(result, rank->peak_bytes));
             sp_json_put(object, "activation_units_peak", number(rank->units_peak));
             json_array_append_new(array, object);
         }
@@ -309,10 +326,11 @@ static void put_model(const sp_result *result, json_t *object)
 
 static void put_memory(const sp_result *result, json_t *object)
 {
-    bool known = result->parameters > 0;
-    sp_json_put(object, "peak_memory_gib",
-                known ? number(sp_gib_from_bytes(result->peak_bytes)) : json_null());
-    sp_json_put(object, "memory_gib", known ? json_memory(&result->peak) : json_null());
+    sp_json_put(object, "peak_memory_gib", gib(result, result->peak_bytes));
+    // Memory is counted in plain bytes, not in an allocator's blocks.
+    sp_json_put(object, "peak_memory_allocator_gib", json_null());
+    sp_json_put(object, "memory_gib",
+                memory_is_known(result) ? json_memory(&result->peak) : json_null());
     sp_json_put(object, "oom", json_boolean(sp_result_is_oom(result)));
 }
 
@@ -324,8 +342,7 @@ json_t *sp_result_json(const sp_result *result, bool with_ranks)
     }
     double gpus = (double)sp_layout_ranks(&result->layout);
     json_t *imbalance = json_object();
-    sp_json_put(imbalance, "dp_max_over_mean",
-                number(result->dp_max_over_mean / batches_of(result)));
+    sp_json_put(imbalance, "dp_max_over_mean", number(sp_result_dp_max_over_mean(result)));
     sp_json_put(imbalance, "forward_pack_cv", number(result->forward_pack_cv / batches_of(result)));
     sp_json_put(imbalance, "backward_pack_cv",
                 number(result->backward_pack_cv / batches_of(result)));
@@ -352,6 +369,8 @@ json_t *sp_result_json(const sp_result *result, bool with_ranks)
     sp_json_put(object, "microbatches", number(sp_result_microbatches(result)));
     sp_json_put(object, "lower_bound_ms", number(sp_result_lower_bound_ms(result)));
     sp_json_put(object, "gap", number(sp_result_gap(result)));
+    // The bound is one of pure work, so both gaps are the same.
+    sp_json_put(object, "gap_work", number(sp_result_gap(result)));
     sp_json_put(object, "solver_ms", number(sum_of(result, fact_solver) / batches_of(result)));
     sp_json_put(object, "simulate_ms", number(sum_of(result, fact_simulate) / batches_of(result)));
     sp_json_put(object, "tasks", json_integer((json_int_t)sum_of(result, fact_tasks)));

@@ -65,7 +65,8 @@ typedef struct sp_result {
     double busy_ns, tp_ns, cp_ns, wait_p2p_ns, reduce_ns, optimizer_ns;
     double iteration_ns, makespan_ns;
     double longest_span_ns, longest_span_work_ns;
-    double dp_max_over_mean, forward_pack_cv, backward_pack_cv; // sums over batches
+    double dp_busiest_ns, dp_mean_ns;
+    double forward_pack_cv, backward_pack_cv; // sums over batches
     int64_t peak_bytes;
     sp_bytes peak;
 } sp_result;
@@ -83,6 +84,7 @@ double sp_result_tokens_per_s(const sp_result *result);
 double sp_result_mfu(const sp_result *result);
 double sp_result_lower_bound_ms(const sp_result *result);
 double sp_result_gap(const sp_result *result);
+double sp_result_dp_max_over_mean(const sp_result *result);
 double sp_result_microbatches(const sp_result *result); // mean per batch
 bool sp_result_is_oom(const sp_result *result);
 

@@ -322,6 +322,8 @@ static void layer_recompute(builder *b, sp_recompute recompute)
         layer_forward(b);
         break;
     case SP_RECOMPUTE_ATTENTION:
+        // Of the keys and values only this rank's share was kept.
+        cp_exchange(b, SP_PASS_F);
         attention_core(b, SP_PASS_F);
         break;
     case SP_RECOMPUTE_ACTIVATION:
@@ -361,9 +363,11 @@ static void embedding_pass(builder *b, sp_pass pass)
         }
         gather(b, "gather of the lookup's gradient");
     } else if (pass == SP_PASS_W) {
-        // Rows of the gradient are added into a dense bf16 table, which goes to the fp32 buffer.
+        // Rows of the gradient are added into a dense bf16 table, which is zeroed first (2 B
+        // written per weight) and then added to the fp32 buffer (6 B read, 4 B written).
         memory(b, "token gradient", 3.0 * h, 1);
-        accumulate(b, b->shard.vocab * b->model->hidden);
+        memory(b, "table gradient", 0.0, 2)->bytes_fixed =
+            12.0 * (double)(b->shard.vocab * b->model->hidden);
     }
 }
 

@@ -1,0 +1,406 @@
+// Metrics of timelines drawn by hand. Expected values follow from the definitions in metrics.h.
+#include "sim/metrics/metrics.h"
+
+#include <math.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "sim/engine/engine.h"
+#include "sim/schedule/schedule.h"
+#include "tests/support/random_step.h"
+#include "tests/support/test_main.h"
+#include "tests/support/uniform_step.h"
+
+enum { MAX_RANKS = 8, MAX_SPANS = 8 };
+
+// A timeline in caller storage: entry i stands for data-parallel ranks alike[i].
+typedef struct drawing {
+    sp_plan plan;
+    sp_timeline timeline;
+    sp_memory_timeline memory;
+    sp_rank_timeline ranks[MAX_RANKS];
+    sp_rank_memory held[MAX_RANKS];
+    sp_span spans[MAX_RANKS][MAX_SPANS];
+} drawing;
+
+static const int numbers[] = {0, 1, 2, 3, 4, 5, 6, 7};
+
+static void draw(drawing *d, int dp, int pp, int chunks)
+{
+    *d = (drawing){
+        .plan = {.layout = {.tp = 1, .cp = 1, .pp = pp, .dp = dp, .chunks = chunks}},
+        .timeline = {.ranks = d->ranks, .rank_count = (size_t)dp * (size_t)pp},
+        .memory = {.ranks = d->held, .rank_count = (size_t)dp * (size_t)pp},
+    };
+    d->timeline.plan = &d->plan;
+    for (int i = 0; i < dp * pp; i++) {
+        d->ranks[i] = (sp_rank_timeline){.dp = i / pp,
+                                         .pp = i % pp,
+                                         .alike = 1,
+                                         .dp_alike = &numbers[i / pp],
+                                         .spans = d->spans[i]};
+    }
+}
+
+static sp_span *span(drawing *d, int rank, sp_action_kind kind, int64_t start_ns, int64_t end_ns)
+{
+    sp_rank_timeline *r = &d->ranks[rank];
+    assert_true(r->count < MAX_SPANS);
+    sp_span *s = &r->spans[r->count++];
+    *s = (sp_span){.start_ns = start_ns, .end_ns = end_ns, .action = {.kind = (uint8_t)kind}};
+    if (end_ns > d->timeline.makespan_ns) {
+        d->timeline.makespan_ns = end_ns;
+    }
+    return s;
+}
+
+static void tail(drawing *d, int rank, int64_t start_ns, int64_t reduce_ns, int64_t optimizer_ns,
+                 int64_t gather_ns)
+{
+    sp_rank_timeline *r = &d->ranks[rank];
+    r->reduce_start_ns = start_ns;
+    r->reduce_end_ns = start_ns + reduce_ns;
+    r->optimizer_end_ns = r->reduce_end_ns + optimizer_ns;
+    r->gather_end_ns = r->optimizer_end_ns + gather_ns;
+    if (r->gather_end_ns > d->timeline.iteration_ns) {
+        d->timeline.iteration_ns = r->gather_end_ns;
+    }
+}
+
+static void measure(const drawing *d, sp_step_metrics *metrics)
+{
+    sp_error err = {0};
+    assert_int_equal(sp_step_metrics_compute(&d->timeline, &d->memory, metrics, &err), SP_OK);
+}
+
+static void assert_close(double a, double b)
+{
+    if (!(fabs(a - b) <= 1e-12 * fmax(1.0, fabs(b)))) {
+        fail_msg("%.17g is not %.17g", a, b);
+    }
+}
+
+// 0         10   20    30        50      60 62 65
+// | F       |    |     | B        | reduce | o| g|
+//          12 F 20    B    36
+static void two_stages(void **state)
+{
+    (void)state;
+    drawing d;
+    draw(&d, 1, 2, 1);
+    *span(&d, 0, SP_ACTION_F, 0, 10) = (sp_span){.end_ns = 10, .tp_ns = 2, .cp_ns = 1};
+    span(&d, 0, SP_ACTION_B, 30, 50)->tp_ns = 4;
+    d.spans[0][1].wait_p2p_ns = 5;
+    span(&d, 1, SP_ACTION_F, 12, 20)->wait_p2p_ns = 2;
+    span(&d, 1, SP_ACTION_B, 20, 36)->cp_ns = 3;
+    tail(&d, 0, 50, 10, 2, 3);
+    tail(&d, 1, 36, 10, 2, 3);
+    d.held[0].peak.of[SP_MEM_PARAMETERS] = 100;
+    d.held[0].peak.of[SP_MEM_OFFLOADED] = 1000;
+    d.held[0].units_peak = 1.5;
+    d.held[1].peak.of[SP_MEM_LOGITS] = 101;
+    sp_step_metrics m;
+    measure(&d, &m);
+    assert_int_equal(m.makespan_ns, 50);
+    assert_int_equal(m.iteration_ns, 65);
+    assert_int_equal(m.busy_ns, 10 + 20 + 8 + 16);
+    assert_int_equal(m.tp_ns, 6);
+    assert_int_equal(m.cp_ns, 4);
+    assert_int_equal(m.wait_p2p_ns, 7);
+    assert_close(sp_bubble_ratio(&m), 1.0 - 54.0 / 100.0);
+    // Rank 0 spans all 50 and works 30 of them; rank 1 spans 24.
+    assert_close(sp_bubble_ratio_longest_stage(&m), 0.4);
+    assert_int_equal(m.reduce_ns, 13);
+    assert_int_equal(m.optimizer_ns, 2);
+    assert_int_equal(m.ranks[1].span_ns, 24);
+    assert_int_equal(m.ranks[1].busy_ns, 24);
+    assert_close(m.ranks[0].units_peak, 1.5);
+    // Offloaded bytes are not on the GPU: the second rank's 101 are the peak.
+    assert_int_equal(m.ranks[0].peak_bytes, 100);
+    assert_int_equal(m.peak_bytes, 101);
+    assert_int_equal(m.peak.of[SP_MEM_LOGITS], 101);
+    assert_int_equal(m.peak.of[SP_MEM_PARAMETERS], 0);
+    sp_step_metrics_fini(&m);
+}
+
+// Recomputation is work; offload and load are not, and do not move the makespan of the work.
+static void kinds_of_work(void **state)
+{
+    (void)state;
+    drawing d;
+    draw(&d, 1, 1, 1);
+    span(&d, 0, SP_ACTION_F, 0, 4);
+    span(&d, 0, SP_ACTION_O, 4, 9);
+    span(&d, 0, SP_ACTION_R, 9, 12);
+    span(&d, 0, SP_ACTION_I, 12, 14);
+    span(&d, 0, SP_ACTION_W, 15, 16);
+    span(&d, 0, SP_ACTION_L, 16, 20);
+    tail(&d, 0, 20, 0, 0, 0);
+    sp_step_metrics m;
+    measure(&d, &m);
+    assert_int_equal(m.busy_ns, 4 + 3 + 2 + 1);
+    assert_int_equal(m.makespan_ns, 16);
+    assert_int_equal(m.ranks[0].span_ns, 16);
+    assert_close(sp_bubble_ratio(&m), 6.0 / 16.0);
+    sp_step_metrics_fini(&m);
+}
+
+// Where the rank that ends last is not the one that computes last, only what lies past the makespan
+// counts: of 80 + (10, 20, 5) the last 15, of which the optimizer has 10.
+static void tail_is_what_the_makespan_leaves(void **state)
+{
+    (void)state;
+    drawing d;
+    draw(&d, 1, 2, 1);
+    span(&d, 0, SP_ACTION_F, 0, 100);
+    span(&d, 1, SP_ACTION_F, 0, 80);
+    tail(&d, 0, 100, 1, 3, 1);
+    tail(&d, 1, 80, 10, 20, 5);
+    sp_step_metrics m;
+    measure(&d, &m);
+    assert_int_equal(m.iteration_ns, 115);
+    assert_int_equal(m.optimizer_ns, 10);
+    assert_int_equal(m.reduce_ns, 5);
+    sp_step_metrics_fini(&m);
+
+    // The optimizer is over before the makespan: 7 of the gather are left.
+    draw(&d, 1, 2, 1);
+    span(&d, 0, SP_ACTION_F, 0, 100);
+    span(&d, 1, SP_ACTION_F, 0, 80);
+    tail(&d, 0, 100, 1, 2, 1);
+    tail(&d, 1, 80, 5, 5, 17);
+    measure(&d, &m);
+    assert_int_equal(m.iteration_ns, 107);
+    assert_int_equal(m.optimizer_ns, 0);
+    assert_int_equal(m.reduce_ns, 7);
+    sp_step_metrics_fini(&m);
+}
+
+// Busiest stage of three data-parallel ranks: 10, 20 and 30 of a mean of 20.
+static void imbalance_over_dp(void **state)
+{
+    (void)state;
+    drawing d;
+    draw(&d, 3, 2, 1);
+    for (int r = 0; r < 3; r++) {
+        span(&d, 2 * r, SP_ACTION_F, 0, 10 * (r + 1));
+        span(&d, 2 * r + 1, SP_ACTION_F, 0, 5);
+    }
+    sp_step_metrics m;
+    measure(&d, &m);
+    assert_close(m.dp_max_over_mean, 1.5);
+    sp_step_metrics_fini(&m);
+}
+
+// 10 and 30 have mean 20 and standard deviation 10; so have 5 and 15 in proportion.
+static void variation_of_packs(void **state)
+{
+    (void)state;
+    drawing d;
+    sp_step_metrics m;
+    draw(&d, 1, 2, 1);
+    span(&d, 0, SP_ACTION_F, 0, 10);
+    span(&d, 0, SP_ACTION_F, 10, 40);
+    span(&d, 0, SP_ACTION_B, 40, 50);
+    span(&d, 0, SP_ACTION_B, 50, 60);
+    span(&d, 1, SP_ACTION_F, 0, 5);
+    span(&d, 1, SP_ACTION_F, 5, 20);
+    span(&d, 1, SP_ACTION_I, 20, 24);
+    span(&d, 1, SP_ACTION_W, 24, 90);
+    span(&d, 1, SP_ACTION_I, 90, 102);
+    measure(&d, &m);
+    assert_close(m.forward_pack_cv, 0.5);
+    // 4 and 12: again half of the mean, on one rank of two.
+    assert_close(m.backward_pack_cv, sqrt(0.25 / 2.0));
+    sp_step_metrics_fini(&m);
+
+    // Chunks of different weight (one has the head) are no spread of the packs.
+    draw(&d, 1, 1, 2);
+    for (int k = 0; k < 2; k++) {
+        span(&d, 0, SP_ACTION_F, 40 * k, 40 * k + 10);
+        span(&d, 0, SP_ACTION_F, 40 * k + 10, 40 * k + 40)->action.chunk = 1;
+    }
+    measure(&d, &m);
+    assert_close(m.forward_pack_cv, 0.0);
+    sp_step_metrics_fini(&m);
+}
+
+static void nothing_to_do(void **state)
+{
+    (void)state;
+    drawing d;
+    draw(&d, 2, 2, 1);
+    sp_step_metrics m;
+    measure(&d, &m);
+    assert_int_equal(m.makespan_ns, 0);
+    assert_close(sp_bubble_ratio(&m), 0.0);
+    assert_close(sp_bubble_ratio_longest_stage(&m), 0.0);
+    assert_close(m.dp_max_over_mean, 1.0);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(m.ranks[i].span_ns, 0);
+    }
+    sp_step_metrics_fini(&m);
+}
+
+// One entry for three data-parallel ranks counts three times and names them.
+static void alike_ranks_count(void **state)
+{
+    (void)state;
+    static const int members[] = {0, 2, 3};
+    drawing d;
+    draw(&d, 4, 1, 1);
+    d.timeline.rank_count = 2;
+    d.ranks[0].alike = 3;
+    d.ranks[0].dp_alike = members;
+    span(&d, 0, SP_ACTION_F, 0, 10)->tp_ns = 1;
+    span(&d, 1, SP_ACTION_F, 2, 22)->cp_ns = 1;
+    d.spans[1][0].wait_p2p_ns = 2;
+    sp_step_metrics m;
+    measure(&d, &m);
+    assert_int_equal(m.rank_count, 4);
+    assert_int_equal(m.busy_ns, 3 * 10 + 20);
+    assert_int_equal(m.tp_ns, 3);
+    assert_int_equal(m.cp_ns, 1);
+    assert_int_equal(m.wait_p2p_ns, 2);
+    assert_close(m.dp_max_over_mean, 20.0 / 12.5);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(m.ranks[i].dp, i);
+        assert_int_equal(m.ranks[i].busy_ns, i == 1 ? 20 : 10);
+    }
+    sp_step_metrics_fini(&m);
+}
+
+// 1F1B with p equal stages and m micro-batches: makespan (m+p-1)(F+B), bubble (p-1)/(m+p-1)
+// (Narayanan et al., arXiv 2104.04473, section 2.2.1); the longest stage is the first, so both
+// ratios agree.
+static void closed_form(void **state)
+{
+    (void)state;
+    for (int pp = 1; pp <= 4; pp++) {
+        uniform_case c = {.kind = SP_SCHEDULE_1F1B,
+                          .pp = pp,
+                          .dp = 2,
+                          .chunks = 1,
+                          .microbatches = 6,
+                          .f_ns = 1000,
+                          .i_ns = 1000,
+                          .w_ns = 1000};
+        sp_engine_options options = {0};
+        uniform_step step;
+        uniform_step_run(&c, &options, &step);
+        assert_int_equal(step.metrics.makespan_ns, (6 + pp - 1) * 3000);
+        assert_close(sp_bubble_ratio(&step.metrics), (pp - 1.0) / (6.0 + pp - 1.0));
+        assert_close(sp_bubble_ratio_longest_stage(&step.metrics), (pp - 1.0) / (6.0 + pp - 1.0));
+        assert_close(step.metrics.forward_pack_cv, 0.0);
+        assert_close(step.metrics.dp_max_over_mean, 1.0);
+        uniform_step_fini(&step);
+    }
+}
+
+// Gaps between the spans of all entries, up to the makespan.
+static int64_t idle_of(const sp_timeline *timeline)
+{
+    int64_t idle_ns = 0;
+    for (size_t i = 0; i < timeline->rank_count; i++) {
+        const sp_rank_timeline *rank = &timeline->ranks[i];
+        int64_t now_ns = 0;
+        int64_t gaps_ns = 0;
+        for (size_t s = 0; s < rank->count; s++) {
+            assert_true(rank->spans[s].start_ns >= now_ns);
+            gaps_ns += rank->spans[s].start_ns - now_ns;
+            now_ns = rank->spans[s].end_ns;
+        }
+        idle_ns += rank->alike * (gaps_ns + timeline->makespan_ns - now_ns);
+    }
+    return idle_ns;
+}
+
+static void assert_same(const sp_step_metrics *a, const sp_step_metrics *b)
+{
+    assert_int_equal(a->makespan_ns, b->makespan_ns);
+    assert_int_equal(a->iteration_ns, b->iteration_ns);
+    assert_int_equal(a->busy_ns, b->busy_ns);
+    assert_int_equal(a->tp_ns, b->tp_ns);
+    assert_int_equal(a->cp_ns, b->cp_ns);
+    assert_int_equal(a->wait_p2p_ns, b->wait_p2p_ns);
+    assert_int_equal(a->reduce_ns, b->reduce_ns);
+    assert_int_equal(a->optimizer_ns, b->optimizer_ns);
+    assert_int_equal(a->longest_span_work_ns, b->longest_span_work_ns);
+    assert_int_equal(a->peak_bytes, b->peak_bytes);
+    assert_memory_equal(&a->peak, &b->peak, sizeof a->peak);
+    assert_close(a->forward_pack_cv, b->forward_pack_cv);
+    assert_close(a->backward_pack_cv, b->backward_pack_cv);
+    assert_close(a->dp_max_over_mean, b->dp_max_over_mean);
+    for (int64_t i = 0; i < a->rank_count; i++) {
+        assert_int_equal(a->ranks[i].dp, b->ranks[i].dp);
+        assert_int_equal(a->ranks[i].pp, b->ranks[i].pp);
+        assert_int_equal(a->ranks[i].busy_ns, b->ranks[i].busy_ns);
+        assert_int_equal(a->ranks[i].span_ns, b->ranks[i].span_ns);
+        assert_int_equal(a->ranks[i].peak_bytes, b->ranks[i].peak_bytes);
+    }
+}
+
+// Random costs and shapes: busy and idle time fill ranks x makespan, the parts of busy time fit in
+// it, and simulating alike ranks one by one changes no sum.
+static void time_adds_up(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 41);
+    for (int round = 0; round < 60; round++) {
+        sp_error err = {0};
+        sp_layout layout = {.tp = 1, .cp = 1};
+        layout.pp = 2 + (int)sp_prng_below(&prng, 4);
+        layout.dp = 1 + (int)sp_prng_below(&prng, 4);
+        sp_schedule_spec spec = {.kind = (sp_schedule_kind)sp_prng_below(&prng, SP_SCHEDULE_KINDS)};
+        layout.chunks = spec.kind == SP_SCHEDULE_INTERLEAVED ? 1 + (int)sp_prng_below(&prng, 3) : 1;
+        sp_packing packing;
+        sp_plan plan;
+        sp_step_costs costs;
+        assert_int_equal(
+            sp_packing_uniform(&packing, layout.dp, 1 + (int)sp_prng_below(&prng, 9), &err), SP_OK);
+        random_costs(&prng, &layout, &packing, (int)sp_prng_below(&prng, 3), &costs);
+        assert_int_equal(sp_plan_init(&plan, &layout, &packing, &err), SP_OK);
+        assert_int_equal(sp_schedule_generate(&spec, "test", &plan, &err), SP_OK);
+        sp_step_metrics metrics[2];
+        for (int unfold = 0; unfold < 2; unfold++) {
+            sp_engine_options options = {.unfold = unfold != 0, .verify = true};
+            sp_timeline timeline;
+            sp_memory_timeline memory;
+            sp_engine_counts counts;
+            assert_int_equal(
+                sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err), SP_OK);
+            sp_step_metrics *m = &metrics[unfold];
+            assert_int_equal(sp_step_metrics_compute(&timeline, &memory, m, &err), SP_OK);
+            int64_t idle_ns = idle_of(&timeline);
+            assert_int_equal(m->busy_ns + idle_ns, m->rank_count * m->makespan_ns);
+            assert_true(m->tp_ns + m->cp_ns <= m->busy_ns);
+            assert_true(m->wait_p2p_ns <= idle_ns);
+            assert_int_equal(m->makespan_ns + m->reduce_ns + m->optimizer_ns, m->iteration_ns);
+            assert_true(m->dp_max_over_mean >= 1.0);
+            assert_true(m->dp_max_over_mean <= layout.dp);
+            sp_timeline_fini(&timeline);
+            sp_memory_timeline_fini(&memory);
+        }
+        assert_same(&metrics[0], &metrics[1]);
+        sp_step_metrics_fini(&metrics[0]);
+        sp_step_metrics_fini(&metrics[1]);
+        sp_plan_fini(&plan);
+        sp_step_costs_fini(&costs);
+        sp_packing_fini(&packing);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(two_stages),
+    cmocka_unit_test(kinds_of_work),
+    cmocka_unit_test(tail_is_what_the_makespan_leaves),
+    cmocka_unit_test(imbalance_over_dp),
+    cmocka_unit_test(variation_of_packs),
+    cmocka_unit_test(nothing_to_do),
+    cmocka_unit_test(alike_ranks_count),
+    cmocka_unit_test(closed_form),
+    cmocka_unit_test(time_adds_up),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,424 @@
+// The result of several batches and its JSON form. Expected values follow from the definitions in
+// result.h: over several batches ratios are of sums and memory is the maximum.
+#include "sim/metrics/result.h"
+
+#include <math.h>
+
+#include "sim/base/units.h"
+#include "tests/support/test_main.h"
+
+// Two pipeline ranks, one data-parallel rank; milliseconds in nanoseconds.
+#define MS INT64_C(1000000)
+
+static sp_rank_metrics first_ranks[] = {
+    {.dp = 0, .pp = 0, .busy_ns = 60 * MS, .span_ns = 100 * MS, .peak_bytes = 7, .units_peak = 2.0},
+    {.dp = 0, .pp = 1, .busy_ns = 80 * MS, .span_ns = 90 * MS, .peak_bytes = 9, .units_peak = 1.0}};
+static sp_rank_metrics second_ranks[] = {
+    {.dp = 0, .pp = 0, .busy_ns = 20 * MS, .span_ns = 40 * MS, .peak_bytes = 8, .units_peak = 1.0},
+    {.dp = 0, .pp = 1, .busy_ns = 20 * MS, .span_ns = 30 * MS, .peak_bytes = 3, .units_peak = 4.0}};
+
+static const sp_step_metrics first = {
+    .makespan_ns = 100 * MS,
+    .iteration_ns = 120 * MS,
+    .busy_ns = 140 * MS,
+    .tp_ns = 10 * MS,
+    .cp_ns = 6 * MS,
+    .wait_p2p_ns = 8 * MS,
+    .reduce_ns = 15 * MS,
+    .optimizer_ns = 5 * MS,
+    .rank_count = 2,
+    .longest_span_ns = 100 * MS,
+    .longest_span_work_ns = 60 * MS,
+    .dp_busiest_ns = 100 * MS,
+    .dp_mean_ns = 80 * MS,
+    .dp_max_over_mean = 1.25,
+    .forward_pack_cv = 0.2,
+    .backward_pack_cv = 0.4,
+    .peak_bytes = 9,
+    .peak = {{9}},
+    .ranks = first_ranks,
+};
+static const sp_step_metrics second = {
+    .makespan_ns = 40 * MS,
+    .iteration_ns = 50 * MS,
+    .busy_ns = 40 * MS,
+    .tp_ns = 4 * MS,
+    .cp_ns = 2 * MS,
+    .wait_p2p_ns = 2 * MS,
+    .reduce_ns = 4 * MS,
+    .optimizer_ns = 6 * MS,
+    .rank_count = 2,
+    .longest_span_ns = 40 * MS,
+    .longest_span_work_ns = 20 * MS,
+    .dp_busiest_ns = 40 * MS,
+    .dp_mean_ns = 40 * MS,
+    .dp_max_over_mean = 1.0,
+    .forward_pack_cv = 0.4,
+    .backward_pack_cv = 0.2,
+    .peak_bytes = 8,
+    .peak = {{0, 8}},
+    .ranks = second_ranks,
+};
+
+static sp_result described(void)
+{
+    return (sp_result){.layout = {.tp = 2, .cp = 2, .pp = 2, .dp = 1, .chunks = 1},
+                       .strategy = "packed",
+                       .schedule = "1f1b",
+                       .model_name = "toy",
+                       .parameters = 1000,
+                       .flops_per_token = 6000.0,
+                       .peak_flops_per_s = 1e6,
+                       .memory_limit_bytes = 9,
+                       .profile = "made",
+                       .level = SP_LEVEL_FITTED,
+                       .seed = 77,
+                       .lossless = true,
+                       .published_bubble_ratio = -1.0};
+}
+
+static void add_both(sp_result *result)
+{
+    sp_error err = {0};
+    sp_batch_facts one = {.samples = 3,
+                          .tokens = 1000,
+                          .computed_tokens = 1200,
+                          .microbatches = 4,
+                          .model_flops = 2e5,
+                          .full_flops = 3e5,
+                          .hardware_flops = 4e5,
+                          .lower_bound_ns = 60.0 * MS,
+                          .solver_ms = 3.0,
+                          .simulate_ms = 1.0,
+                          .tasks = 10,
+                          .edges = 20};
+    sp_batch_facts two = {.samples = 1,
+                          .tokens = 700,
+                          .computed_tokens = 700,
+                          .microbatches = 2,
+                          .model_flops = 1.4e5,
+                          .full_flops = 2e5,
+                          .hardware_flops = 2e5,
+                          .lower_bound_ns = 40.0 * MS,
+                          .solver_ms = 1.0,
+                          .simulate_ms = 2.0,
+                          .tasks = 5,
+                          .edges = 7};
+    assert_int_equal(sp_result_add(result, &first, &one, &err), SP_OK);
+    assert_int_equal(sp_result_add(result, &second, &two, &err), SP_OK);
+}
+
+static void assert_close(double a, double b)
+{
+    if (!(fabs(a - b) <= 1e-12 * fmax(1.0, fabs(b)))) {
+        fail_msg("%.17g is not %.17g", a, b);
+    }
+}
+
+static const json_t *member(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (value == NULL) {
+        fail_msg("no key %s", key);
+    }
+    return value;
+}
+
+static double real(const json_t *object, const char *key)
+{
+    const json_t *value = member(object, key);
+    if (!json_is_number(value)) {
+        fail_msg("%s is no number", key);
+    }
+    return json_number_value(value);
+}
+
+static void ratios_are_of_sums(void **state)
+{
+    (void)state;
+    sp_result r = described();
+    add_both(&r);
+    assert_close(sp_result_iteration_ms(&r), (120.0 + 50.0) / 2.0);
+    // Not the mean of 0.3 and 0.5.
+    assert_close(sp_result_bubble_ratio(&r), 1.0 - (140.0 + 40.0) / (2.0 * 100.0 + 2.0 * 40.0));
+    assert_close(sp_result_bubble_ratio_longest_stage(&r), (40.0 + 20.0) / (100.0 + 40.0));
+    assert_close(sp_result_tokens_per_s(&r), 1700.0 / 0.17);
+    // Eight GPUs of 1 MFLOP/s for 0.17 s.
+    assert_close(sp_result_mfu(&r), 3.4e5 / (0.17 * 8e6));
+    assert_close(sp_result_lower_bound_ms(&r), 50.0);
+    assert_close(sp_result_gap(&r), (85.0 - 50.0) / 50.0);
+    assert_close(sp_result_microbatches(&r), 3.0);
+
+    json_t *json = sp_result_json(&r, true);
+    assert_non_null(json);
+    assert_close(real(json, "tokens_per_gpu_s"), 1e4 / 8.0);
+    assert_close(real(json, "mfu_full_attention"), 5e5 / (0.17 * 8e6));
+    assert_close(real(json, "hfu"), 6e5 / (0.17 * 8e6));
+    assert_close(real(member(json, "imbalance"), "forward_pack_cv"), 0.3);
+    assert_close(real(json, "solver_ms"), 2.0);
+    assert_close(real(json, "simulate_ms"), 1.5);
+    assert_int_equal(json_integer_value(member(json, "tasks")), 15);
+    assert_int_equal(json_integer_value(member(json, "edges")), 27);
+    assert_int_equal(json_integer_value(member(json, "seed")), 77);
+    assert_int_equal(json_array_size(member(json, "batches")), 2);
+    const json_t *batch = json_array_get(member(json, "batches"), 1);
+    assert_close(real(batch, "iteration_ms"), 50.0);
+    assert_close(real(batch, "bubble_ratio"), 0.5);
+    json_decref(json);
+    sp_result_fini(&r);
+}
+
+static void memory_is_the_maximum(void **state)
+{
+    (void)state;
+    sp_result r = described();
+    add_both(&r);
+    assert_int_equal(r.peak_bytes, 9);
+    assert_int_equal(r.peak.of[0], 9);
+    assert_int_equal(r.peak.of[1], 0);
+    json_t *json = sp_result_json(&r, true);
+    assert_close(real(json, "peak_memory_gib"), 9.0 / SP_GIB);
+    // Each of the two CP ranks of the two pipeline ranks.
+    const json_t *ranks = member(json, "ranks");
+    assert_int_equal(json_array_size(ranks), 4);
+    static const struct {
+        double busy_ms, span_ms, peak, units;
+    } expected[] = {{40.0, 70.0, 8.0, 2.0}, {50.0, 60.0, 9.0, 4.0}};
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *rank = json_array_get(ranks, i);
+        assert_int_equal(json_integer_value(member(rank, "dp")), 0);
+        assert_int_equal(json_integer_value(member(rank, "pp")), i / 2);
+        assert_int_equal(json_integer_value(member(rank, "cp")), i % 2);
+        assert_close(real(rank, "busy_ms"), expected[i / 2].busy_ms);
+        assert_close(real(rank, "span_ms"), expected[i / 2].span_ms);
+        assert_close(real(rank, "peak_gib"), expected[i / 2].peak / SP_GIB);
+        assert_close(real(rank, "activation_units_peak"), expected[i / 2].units);
+    }
+    json_decref(json);
+    sp_result_fini(&r);
+}
+
+static void breakdown_adds_up(void **state)
+{
+    (void)state;
+    sp_result r = described();
+    add_both(&r);
+    json_t *json = sp_result_json(&r, false);
+    const json_t *parts = member(json, "time_breakdown_ms");
+    // Means over two ranks and two batches; the tail is over batches alone.
+    assert_close(real(parts, "compute"), (180.0 - 14.0 - 8.0) / 4.0);
+    assert_close(real(parts, "tp_comm"), 14.0 / 4.0);
+    assert_close(real(parts, "cp_comm"), 8.0 / 4.0);
+    assert_close(real(parts, "pp_comm"), 10.0 / 4.0);
+    assert_close(real(parts, "dp_comm"), 19.0 / 2.0);
+    assert_close(real(parts, "optimizer"), 11.0 / 2.0);
+    assert_close(real(parts, "bubble"), (280.0 - 180.0 - 10.0) / 4.0);
+    const char *key;
+    json_t *value;
+    double sum = 0.0;
+    json_object_foreach ((json_t *)parts, key, value) {
+        sum += json_number_value(value);
+    }
+    assert_close(sum, real(json, "iteration_ms"));
+    json_decref(json);
+    sp_result_fini(&r);
+}
+
+// A limit that is reached is kept; one byte less is not.
+static void out_of_memory(void **state)
+{
+    (void)state;
+    sp_result r = described();
+    add_both(&r);
+    assert_false(sp_result_is_oom(&r));
+    r.memory_limit_bytes = 8;
+    assert_true(sp_result_is_oom(&r));
+    json_t *json = sp_result_json(&r, false);
+    assert_true(json_is_true(member(json, "oom")));
+    assert_true(json_is_number(member(json, "iteration_ms")));
+    json_decref(json);
+    r.memory_limit_bytes = 0;
+    assert_false(sp_result_is_oom(&r));
+    sp_result_fini(&r);
+}
+
+// The keys that users script against, and what goes beyond them.
+static const char *const result_keys[] = {"schema",
+                                          "version",
+                                          "strategy",
+                                          "schedule",
+                                          "iteration_ms",
+                                          "bubble_ratio",
+                                          "bubble_ratio_longest_stage",
+                                          "tokens_per_s",
+                                          "tokens_per_gpu_s",
+                                          "mfu",
+                                          "mfu_full_attention",
+                                          "hfu",
+                                          "peak_memory_gib",
+                                          "memory_gib",
+                                          "oom",
+                                          "time_breakdown_ms",
+                                          "imbalance",
+                                          "microbatches",
+                                          "lower_bound_ms",
+                                          "gap",
+                                          "gap_work",
+                                          "peak_memory_allocator_gib",
+                                          "solver_ms",
+                                          "simulate_ms",
+                                          "tasks",
+                                          "edges",
+                                          "model",
+                                          "provenance",
+                                          "seed",
+                                          "lossless",
+                                          "warnings",
+                                          "uncalibrated",
+                                          "batches",
+                                          NULL};
+static const char *const memory_keys[] = {"parameters", "gradients",     "optimizer", "activations",
+                                          "kv_cache",   "kv_gradients",  "logits",    "recompute",
+                                          "workspace",  "communication", "offloaded", NULL};
+static const char *const breakdown_keys[] = {"compute", "tp_comm",   "cp_comm", "pp_comm",
+                                             "dp_comm", "optimizer", "bubble",  NULL};
+static const char *const imbalance_keys[] = {"dp_max_over_mean", "forward_pack_cv",
+                                             "backward_pack_cv", NULL};
+static const char *const model_keys[] = {"name", "parameters", "flops_per_token", NULL};
+static const char *const provenance_keys[] = {"profile", "level", NULL};
+static const char *const rank_keys[] = {
+    "dp", "cp", "pp", "busy_ms", "span_ms", "peak_gib", "activation_units_peak", NULL};
+
+static void assert_keys(const json_t *object, const char *const *keys)
+{
+    assert_true(json_is_object(object));
+    size_t count = 0;
+    for (; keys[count] != NULL; count++) {
+        member(object, keys[count]);
+    }
+    assert_int_equal(json_object_size(object), count);
+}
+
+static void keys_are_the_documented_ones(void **state)
+{
+    (void)state;
+    sp_result r = described();
+    add_both(&r);
+    json_t *json = sp_result_json(&r, false);
+    assert_keys(json, result_keys);
+    assert_string_equal(json_string_value(member(json, "schema")), "slimpack/result/1");
+    assert_keys(member(json, "memory_gib"), memory_keys);
+    assert_keys(member(json, "time_breakdown_ms"), breakdown_keys);
+    assert_keys(member(json, "imbalance"), imbalance_keys);
+    assert_keys(member(json, "model"), model_keys);
+    assert_keys(member(json, "provenance"), provenance_keys);
+    assert_string_equal(json_string_value(member(member(json, "provenance"), "level")), "fitted");
+    json_decref(json);
+    json = sp_result_json(&r, true);
+    assert_keys(json_array_get(member(json, "ranks"), 0), rank_keys);
+    json_decref(json);
+    r.published_bubble_ratio = 0.25;
+    json = sp_result_json(&r, false);
+    assert_close(real(json, "bubble_ratio_published"), 0.25);
+    json_decref(json);
+    sp_result_fini(&r);
+}
+
+static void empty_result_is_all_null(void **state)
+{
+    (void)state;
+    json_t *json = sp_result_json_empty();
+    assert_non_null(json);
+    assert_keys(json, result_keys);
+    const char *key;
+    json_t *value;
+    json_object_foreach (json, key, value) {
+        if (!json_is_null(value)) {
+            fail_msg("%s is not null", key);
+        }
+    }
+    json_decref(json);
+}
+
+// Uniform costs know no tokens, no FLOPs, no bytes and (here) no bound: null, and no key is lost.
+// jansson refuses to build a NaN, which would drop the key.
+static void undefined_figures_are_null(void **state)
+{
+    (void)state;
+    static const char *const undefined[] = {"strategy",
+                                            "tokens_per_s",
+                                            "tokens_per_gpu_s",
+                                            "mfu",
+                                            "mfu_full_attention",
+                                            "hfu",
+                                            "peak_memory_gib",
+                                            "memory_gib",
+                                            "lower_bound_ms",
+                                            "gap",
+                                            "gap_work",
+                                            "model",
+                                            NULL};
+    sp_error err = {0};
+    sp_result r = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1},
+                   .schedule = "1f1b",
+                   .level = SP_LEVEL_ASSUMED,
+                   .published_bubble_ratio = -1.0};
+    sp_batch_facts none = {0};
+    assert_int_equal(sp_result_add(&r, &first, &none, &err), SP_OK);
+    json_t *json = sp_result_json(&r, false);
+    assert_keys(json, result_keys);
+    for (size_t i = 0; undefined[i] != NULL; i++) {
+        if (!json_is_null(member(json, undefined[i]))) {
+            fail_msg("%s is not null", undefined[i]);
+        }
+    }
+    assert_false(json_is_true(member(json, "oom")));
+    assert_true(
+        json_is_null(member(json_array_get(member(json, "batches"), 0), "peak_memory_gib")));
+    json_decref(json);
+    json = sp_result_json(&r, true);
+    assert_true(json_is_null(member(json_array_get(member(json, "ranks"), 0), "peak_gib")));
+    json_decref(json);
+    sp_result_fini(&r);
+
+    // A step without actions takes no time.
+    static sp_rank_metrics idle[2];
+    sp_step_metrics nothing = {.rank_count = 2, .dp_max_over_mean = 1.0, .ranks = idle};
+    r = described();
+    assert_int_equal(sp_result_add(&r, &nothing, &none, &err), SP_OK);
+    json = sp_result_json(&r, true);
+    assert_close(real(json, "iteration_ms"), 0.0);
+    assert_close(real(json, "bubble_ratio"), 0.0);
+    assert_true(json_is_null(member(json, "mfu")));
+    json_decref(json);
+    sp_result_fini(&r);
+}
+
+static void warnings_are_said_once(void **state)
+{
+    (void)state;
+    sp_warnings w = {0};
+    for (int i = 0; i < SP_WARNINGS; i++) {
+        sp_warnings_add(&w, "warning %d", i);
+        sp_warnings_add(&w, "warning %d", i);
+    }
+    assert_int_equal(w.count, SP_WARNINGS);
+    assert_string_equal(w.text[0], "warning 0");
+    assert_string_equal(w.text[SP_WARNINGS - 1], "warning 15");
+    sp_warnings_add(&w, "one too many");
+    assert_int_equal(w.count, SP_WARNINGS);
+    assert_string_equal(w.text[SP_WARNINGS - 1], "and further warnings");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(ratios_are_of_sums),
+    cmocka_unit_test(memory_is_the_maximum),
+    cmocka_unit_test(breakdown_adds_up),
+    cmocka_unit_test(out_of_memory),
+    cmocka_unit_test(keys_are_the_documented_ones),
+    cmocka_unit_test(empty_result_is_all_null),
+    cmocka_unit_test(undefined_figures_are_null),
+    cmocka_unit_test(warnings_are_said_once),
+};
+
+SP_TEST_MAIN(tests)
