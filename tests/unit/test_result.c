@@ -154,6 +154,8 @@ static void ratios_are_of_sums(void **state)
     assert_close(real(json, "tokens_per_gpu_s"), 1e4 / 8.0);
     assert_close(real(json, "mfu_full_attention"), 5e5 / (0.17 * 8e6));
     assert_close(real(json, "hfu"), 6e5 / (0.17 * 8e6));
+    // Ratio of sums: (100 + 40) / (80 + 40).
+    assert_close(real(member(json, "imbalance"), "dp_max_over_mean"), 140.0 / 120.0);
     assert_close(real(member(json, "imbalance"), "forward_pack_cv"), 0.3);
     assert_close(real(json, "solver_ms"), 2.0);
     assert_close(real(json, "simulate_ms"), 1.5);
