@@ -100,6 +100,13 @@ static sp_status begin(evaluation *ev, const sp_scenario *scenario,
     result->lossless = sp_strategy_is_lossless(scenario->strategy.kind);
     measure_recompute(ev);
     warn_of_free_settings(scenario, &result->warnings);
+    if (strcmp(scenario->profile.gpu, scenario->cluster.gpu) != 0 &&
+        strcmp(scenario->profile.name, scenario->cluster.profile) != 0) {
+        sp_warnings_add(&result->warnings,
+                        "profile %s describes the %s, the cluster's GPUs are %s: utilisation is "
+                        "against the latter's peak",
+                        scenario->profile.name, scenario->profile.gpu, scenario->cluster.gpu);
+    }
     return sp_cost_model_init(&ev->cost, &scenario->model, &scenario->layout, &scenario->cluster,
                               &scenario->profile, scenario->memory, scenario->source, err);
 }
@@ -181,9 +188,10 @@ static sp_status simulate_plan(evaluation *ev, int index, const sp_plan *plan,
     sp_memory_timeline memory;
     sp_engine_counts counts = {0};
     sp_step_metrics metrics = {0};
+    sp_engine_options engine = ev->options->engine;
+    engine.source = ev->scenario->source;
     double started_s = sp_clock_s();
-    sp_status status =
-        sp_simulate(plan, costs, &ev->options->engine, &timeline, &memory, &counts, err);
+    sp_status status = sp_simulate(plan, costs, &engine, &timeline, &memory, &counts, err);
     if (status != SP_OK) {
         return status;
     }
@@ -295,11 +303,11 @@ static sp_status evaluate_batch(evaluation *ev, int index, const sp_batch *batch
 static void warn_of_batches(sp_result *result, const sp_batches *batches)
 {
     if (batches->dropped > 0) {
-        sp_warnings_add(&result->warnings, "%lld samples longer than the context were dropped",
+        sp_warnings_add(&result->warnings, "samples longer than the context, dropped: %lld",
                         (long long)batches->dropped);
     }
     if (batches->truncated > 0) {
-        sp_warnings_add(&result->warnings, "%lld samples longer than the context were truncated",
+        sp_warnings_add(&result->warnings, "samples longer than the context, truncated: %lld",
                         (long long)batches->truncated);
     }
     if (batches->wrapped) {

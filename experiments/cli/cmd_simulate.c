@@ -42,7 +42,7 @@ static const cli_option options[] = {
      .name = "plot",
      .value = "FILE",
      .at = offsetof(simulate_args, plot),
-     .help = "draw timeline and memory with gnuplot (.png or .svg)"},
+     .help = "draw timeline and memory with gnuplot (.png or .svg); the data stays in FILE.dat"},
     {.kind = CLI_FILE,
      .name = "plan",
      .value = "FILE",
@@ -116,6 +116,24 @@ typedef struct input {
     sp_batches batches;
 } input;
 
+// A plan has been packed and scheduled: only what it is run on can still be changed.
+static sp_status check_plan_overrides(const cli_list *set, sp_error *err)
+{
+    static const char *const fixed[] = {"schedule", "strategy", "workload", "parallel"};
+    for (int i = 0; i < set->count; i++) {
+        size_t length = strcspn(set->items[i], ".=");
+        for (size_t f = 0; f < sizeof fixed / sizeof fixed[0]; f++) {
+            if (strlen(fixed[f]) == length && strncmp(fixed[f], set->items[i], length) == 0) {
+                return sp_error_set(
+                    err, SP_ERR_USAGE,
+                    "--set %s: the plan fixes %s; change the scenario and plan anew", set->items[i],
+                    fixed[f]);
+            }
+        }
+    }
+    return SP_OK;
+}
+
 static sp_status read_input(const char *path, const simulate_args *args, input *in, sp_error *err)
 {
     sp_status status = sp_json_read_file(path, 0, &in->root, err);
@@ -128,6 +146,10 @@ static sp_status read_input(const char *path, const simulate_args *args, input *
         scenario = json_object_get(in->root, "scenario");
         if (scenario == NULL) {
             return sp_error_in(err, SP_ERR_CONTENT, path, "", "key 'scenario' is missing");
+        }
+        status = check_plan_overrides(&args->set, err);
+        if (status != SP_OK) {
+            return status;
         }
     }
     status =
@@ -169,10 +191,10 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
         .observer_context = &exports};
     int batches = in->is_plan ? in->plans.count : in->scenario.uniform ? 1 : in->batches.count;
     if (args->batch >= batches) {
-        return sp_error_set(err, SP_ERR_USAGE, "--batch %lld: there are %d batches",
-                            (long long)args->batch, batches);
+        return sp_error_set(err, SP_ERR_USAGE, "--batch %lld: the last of %d is %d",
+                            (long long)args->batch, batches, batches - 1);
     }
-    sp_status status = cli_exports_begin(&exports, err);
+    sp_status status = cli_exports_begin(&exports, in->scenario.layout.pp, err);
     if (status == SP_OK) {
         status = in->is_plan ? sp_evaluate_plans(&in->scenario, in->plans.plans, in->plans.count,
                                                  &evaluate, result, err)

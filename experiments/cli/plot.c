@@ -1,6 +1,7 @@
 #include "experiments/cli/plot.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/types.h>
@@ -39,8 +40,13 @@ static sp_status run_gnuplot(const char *settings, const char *path, sp_error *e
 {
     pid_t child = fork();
     if (child == 0) {
-        // What gnuplot prints must not mix with results on standard output.
-        dup2(STDERR_FILENO, STDOUT_FILENO);
+        // gnuplot remarks on empty panels; what it says of real faults, the command that the error
+        // names repeats.
+        int nowhere = open("/dev/null", O_WRONLY);
+        if (nowhere >= 0) {
+            dup2(nowhere, STDOUT_FILENO);
+            dup2(nowhere, STDERR_FILENO);
+        }
         execlp("gnuplot", "gnuplot", "-e", settings, script_path(), (char *)NULL);
         _exit(NOT_STARTED);
     }
@@ -53,7 +59,23 @@ static sp_status run_gnuplot(const char *settings, const char *path, sp_error *e
                             path);
     }
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-        return sp_error_set(err, SP_ERR_IO, "%s: gnuplot could not draw it", path);
+        return sp_error_set(err, SP_ERR_IO,
+                            "%s: gnuplot could not draw it; try: gnuplot -e \"%s\" %s", path,
+                            settings, script_path());
+    }
+    return SP_OK;
+}
+
+sp_status cli_plot_check(const char *path, sp_error *err)
+{
+    const char *dot = strrchr(path, '.');
+    if (dot == NULL || (strcmp(dot, ".png") != 0 && strcmp(dot, ".svg") != 0)) {
+        return sp_error_set(err, SP_ERR_USAGE, "--plot expects a .png or .svg file, got '%s'",
+                            path);
+    }
+    // The names go into a quoted gnuplot string.
+    if (strlen(path) > PATH_BYTES - 8 || strchr(path, '\'') != NULL || strchr(path, '\n') != NULL) {
+        return sp_error_set(err, SP_ERR_USAGE, "--plot: cannot use the file name '%s'", path);
     }
     return SP_OK;
 }
@@ -64,17 +86,12 @@ sp_status cli_plot_timeline(const char *path, const sp_timeline *timeline,
 {
     char data[PATH_BYTES];
     char settings[2 * PATH_BYTES + 64];
-    const char *dot = strrchr(path, '.');
-    if (dot == NULL || (strcmp(dot, ".png") != 0 && strcmp(dot, ".svg") != 0)) {
-        return sp_error_set(err, SP_ERR_USAGE, "--plot expects a .png or .svg file, got '%s'",
-                            path);
+    sp_status status = cli_plot_check(path, err);
+    if (status != SP_OK) {
+        return status;
     }
-    // The names go into a quoted gnuplot string.
-    if (strlen(path) > PATH_BYTES - 8 || strchr(path, '\'') != NULL || strchr(path, '\n') != NULL) {
-        return sp_error_set(err, SP_ERR_USAGE, "--plot: cannot use the file name '%s'", path);
-    }
-    snprintf(data, sizeof data, "%.*s.dat", (int)(dot - path), path);
+    snprintf(data, sizeof data, "%s.dat", path);
     snprintf(settings, sizeof settings, "datafile='%s'; outfile='%s'", data, path);
-    sp_status status = write_data(data, timeline, memory, window, err);
+    status = write_data(data, timeline, memory, window, err);
     return status == SP_OK ? run_gnuplot(settings, path, err) : status;
 }

@@ -5,8 +5,11 @@
 #include "sim/engine/timeline.h"
 #include "sim/metrics/export.h"
 
+// Is the name one that can be drawn to?
+sp_status cli_plot_check(const char *path, sp_error *err);
+
 // Draws a timeline to `path` (.png or .svg) with plots/timeline.gp; the data stays beside it, in
-// the same name with .dat at its end. Without gnuplot an SP_ERR_IO error says which package to
+// the same name with ".dat" after it. Without gnuplot an SP_ERR_IO error says which package to
 // install.
 sp_status cli_plot_timeline(const char *path, const sp_timeline *timeline,
                             const sp_memory_timeline *memory, const sp_export_window *window,

@@ -34,9 +34,10 @@ void cli_print_headline(FILE *out, const sp_scenario *scenario)
     if (scenario->uniform) {
         fprintf(out, "uniform costs on pp %d, dp %d", layout->pp, layout->dp);
     } else {
-        fprintf(out, "%s on %lld %s (%s, %d nodes): tp %d, cp %d, pp %d, dp %d",
+        fprintf(out, "%s on %lld %s (%s, %d node%s): tp %d, cp %d, pp %d, dp %d",
                 scenario->model.name, (long long)sp_layout_ranks(layout), scenario->cluster.gpu,
-                scenario->cluster.name, scenario->cluster.nodes, layout->tp, layout->cp, layout->pp,
+                scenario->cluster.name, scenario->cluster.nodes,
+                scenario->cluster.nodes == 1 ? "" : "s", layout->tp, layout->cp, layout->pp,
                 layout->dp);
     }
     if (layout->chunks > 1) {
@@ -133,7 +134,9 @@ static void print_ranks(FILE *out, const sp_result *result)
 {
     int pp = result->layout.pp;
     double batches = (double)result->batch_count;
-    fputs("\n   pp      busy ms      span ms    bubble   units    peak GiB\n", out);
+    bool with_memory = result->parameters > 0;
+    fprintf(out, "\n   pp      busy ms      span ms    bubble   units%s\n",
+            with_memory ? "    peak GiB" : "");
     for (int r = 0; r < pp && r < RANKS_SHOWN; r++) {
         sp_rank_metrics worst = result->ranks[r];
         for (int d = 1; d < result->layout.dp; d++) {
@@ -146,10 +149,14 @@ static void print_ranks(FILE *out, const sp_result *result)
                 rank->peak_bytes > worst.peak_bytes ? rank->peak_bytes : worst.peak_bytes;
         }
         double room_ns = result->makespan_ns;
-        fprintf(out, "  %3d %12.3f %12.3f %7.2f %% %7.4g %11.2f\n", r,
+        fprintf(out, "  %3d %12.3f %12.3f %7.2f %% %7.4g", r,
                 sp_ms_from_ns(worst.busy_ns) / batches, sp_ms_from_ns(worst.span_ns) / batches,
                 room_ns > 0.0 ? 100.0 * (1.0 - (double)worst.busy_ns / room_ns) : 0.0,
-                worst.units_peak, sp_gib_from_bytes(worst.peak_bytes));
+                worst.units_peak);
+        if (with_memory) {
+            fprintf(out, " %11.2f", sp_gib_from_bytes(worst.peak_bytes));
+        }
+        fputc('\n', out);
     }
     if (pp > RANKS_SHOWN) {
         fprintf(out, "  ... %d more; --json lists all\n", pp - RANKS_SHOWN);

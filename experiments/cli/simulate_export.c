@@ -26,10 +26,16 @@ bool cli_exports_need_memory(const cli_exports *exports)
     return exports->trace != NULL || exports->plot != NULL || exports->snapshot != NULL;
 }
 
-sp_status cli_exports_begin(cli_exports *exports, sp_error *err)
+static sp_status read_selection(cli_exports *exports, int pp, sp_error *err);
+
+sp_status cli_exports_begin(cli_exports *exports, int pp, sp_error *err)
 {
-    if (exports->plan == NULL) {
-        return SP_OK;
+    sp_status status = read_selection(exports, pp, err);
+    if (status == SP_OK && exports->plot != NULL) {
+        status = cli_plot_check(exports->plot, err);
+    }
+    if (status != SP_OK || exports->plan == NULL) {
+        return status;
     }
     exports->plan_file = fopen(exports->plan, "w");
     if (exports->plan_file == NULL) {
@@ -40,6 +46,8 @@ sp_status cli_exports_begin(cli_exports *exports, sp_error *err)
 
 sp_status cli_exports_end(cli_exports *exports, sp_error *err)
 {
+    sp_i_free(exports->ranks);
+    exports->ranks = NULL;
     if (exports->plan_file == NULL) {
         return SP_OK;
     }
@@ -66,25 +74,27 @@ static sp_status parse_window(const char *text, sp_export_window *window, sp_err
     return SP_OK;
 }
 
-static sp_status select_part(const cli_exports *exports, const sp_step_view *view, int *ranks,
-                             sp_export_window *window, sp_error *err)
+static sp_status read_selection(cli_exports *exports, int pp, sp_error *err)
 {
-    *window = (sp_export_window){0};
+    sp_status status = SP_OK;
     if (exports->trace_window != NULL) {
-        sp_status status = parse_window(exports->trace_window, window, err);
-        if (status != SP_OK) {
-            return status;
-        }
+        status = parse_window(exports->trace_window, &exports->window, err);
     }
-    if (exports->trace_ranks != NULL) {
-        int count = sp_export_parse_ranks(exports->trace_ranks, view->plan->layout.pp, ranks,
-                                          TRACE_RANKS, err);
-        if (count < 0) {
-            return err->status;
-        }
-        window->pp_ranks = ranks;
-        window->pp_rank_count = count;
+    if (status != SP_OK || exports->trace_ranks == NULL) {
+        return status;
     }
+    exports->ranks = sp_i_malloc(TRACE_RANKS * sizeof *exports->ranks);
+    if (exports->ranks == NULL) {
+        return sp_error_no_memory(err, "a selection of ranks");
+    }
+    sp_error found = {0};
+    int count =
+        sp_export_parse_ranks(exports->trace_ranks, pp, exports->ranks, TRACE_RANKS, &found);
+    if (count < 0) {
+        return sp_error_set(err, SP_ERR_USAGE, "--trace-ranks: %s", found.message[0]);
+    }
+    exports->window.pp_ranks = exports->ranks;
+    exports->window.pp_rank_count = count;
     return SP_OK;
 }
 
@@ -96,6 +106,13 @@ static sp_status open_output(const char *path, FILE **file, sp_error *err)
 
 static sp_status close_output(const char *path, FILE *file, sp_status status, sp_error *err)
 {
+    if (status == SP_ERR_IO && err->count > 0) {
+        // The writers do not know the name of their file.
+        char text[SP_ERROR_TEXT];
+        memcpy(text, err->message[0], sizeof text);
+        sp_error_clear(err);
+        status = sp_error_set(err, SP_ERR_IO, "%s: %s", path, text);
+    }
     if (fclose(file) != 0 && status == SP_OK) {
         return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
     }
@@ -202,9 +219,9 @@ static int columns_of(FILE *file)
     return DEFAULT_COLUMNS;
 }
 
-static sp_status observe_one(cli_exports *exports, const sp_step_view *view,
-                             const sp_export_window *window, sp_error *err)
+static sp_status observe_one(const cli_exports *exports, const sp_step_view *view, sp_error *err)
 {
+    const sp_export_window *window = &exports->window;
     sp_status status = SP_OK;
     if (exports->timeline) {
         fputc('\n', exports->text);
@@ -240,13 +257,5 @@ sp_status cli_exports_observe(void *context, const sp_step_view *view, sp_error 
     if (status != SP_OK || view->batch != exports->batch) {
         return status;
     }
-    int *ranks = sp_i_malloc(TRACE_RANKS * sizeof *ranks);
-    sp_export_window window;
-    status = ranks == NULL ? sp_error_no_memory(err, "a selection of ranks")
-                           : select_part(exports, view, ranks, &window, err);
-    if (status == SP_OK) {
-        status = observe_one(exports, view, &window, err);
-    }
-    sp_i_free(ranks);
-    return status;
+    return observe_one(exports, view, err);
 }

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "sim/metrics/export.h"
 #include "solver/evaluate.h"
 
 // What was asked for; NULL or false where it was not. All but the plan show one batch.
@@ -21,16 +22,18 @@ typedef struct cli_exports {
     bool critical_path; // text, to `text`
     FILE *text;
     const char *plan;
-    const json_t *scenario; // resolved, for the plan
-    FILE *plan_file;        // open while batches are evaluated
-    int plan_batches;
+    const json_t *scenario;  // resolved, for the plan
+    FILE *plan_file;         // open while batches are evaluated
+    sp_export_window window; // trace_ranks and trace_window as read
+    int *ranks;              // those of the window
 } cli_exports;
 
 // Do the exports need the whole memory timeline?
 bool cli_exports_need_memory(const cli_exports *exports);
 
-// Opens the plan file. cli_exports_end closes it; call both, whatever happened between.
-sp_status cli_exports_begin(cli_exports *exports, sp_error *err);
+// Reads the selections for `pp` pipeline ranks, checks the names of files that are drawn, and opens
+// the plan file. cli_exports_end closes it; call both, whatever happened between.
+sp_status cli_exports_begin(cli_exports *exports, int pp, sp_error *err);
 sp_status cli_exports_end(cli_exports *exports, sp_error *err);
 
 // An sp_step_observer; context is the cli_exports.

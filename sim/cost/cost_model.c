@@ -104,6 +104,35 @@ double sp_cost_model_sample_work_s(sp_cost_model *cost, int64_t tokens)
 
 // ---- the tables of a packing ----
 
+// Packs up to this size keep every product of tokens and bytes within int64_t.
+#define MOST_TOKENS ((int64_t)1 << 40)
+
+static sp_status beyond_limit(const sp_pack *pack, sp_error *err)
+{
+    return sp_error_set(err, SP_ERR_LIMIT,
+                        "a pack of %lld tokens takes longer, or holds more, than is simulated",
+                        (long long)pack->computed);
+}
+
+static bool is_countable(const sp_pack *pack)
+{
+    return pack->computed <= MOST_TOKENS && pack->pairs2 < INT64_MAX &&
+           pack->full_pairs < INT64_MAX;
+}
+
+// Was a time cut at MOST_S?
+static bool is_cut(const sp_action_cost *costs, size_t k, int classes)
+{
+    const int64_t most_ns = to_ns(MOST_S);
+    for (int c = 0; c < classes; c++) {
+        const sp_action_cost *cost = &costs[k * (size_t)classes + (size_t)c];
+        if (cost->compute_ns >= most_ns || cost->tp_ns >= most_ns || cost->cp_ns >= most_ns) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool allocate(const sp_cost_model *cost, bool regrouped, sp_step_costs *costs);
 static void fill_forward(const sp_cost_model *cost, const sp_pack *pack, const sp_i_pack_time *time,
                          size_t k, sp_step_costs *costs);
@@ -133,9 +162,12 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     for (size_t k = 0; status == SP_OK && k < forward->count; k++) {
         const sp_pack *pack = &forward->packs[k];
         sp_i_pack_time time;
-        status = sp_i_pack_time_of(cost->packs, &timer, forward, pack, false, &time, err);
+        status = is_countable(pack)
+                     ? sp_i_pack_time_of(cost->packs, &timer, forward, pack, false, &time, err)
+                     : beyond_limit(pack, err);
         if (status == SP_OK) {
             fill_forward(cost, pack, &time, k, costs);
+            status = is_cut(costs->f, k, cost->classes) ? beyond_limit(pack, err) : SP_OK;
             fill_transfer(&timer, cost->model, pack, time.layout, &costs->p2p_f_ns[k],
                           &costs->p2p_f_far_ns[k]);
         }
@@ -143,9 +175,12 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     for (size_t k = 0; status == SP_OK && k < backward->count; k++) {
         const sp_pack *pack = &backward->packs[k];
         sp_i_pack_time time;
-        status = sp_i_pack_time_of(cost->packs, &timer, backward, pack, true, &time, err);
+        status = is_countable(pack)
+                     ? sp_i_pack_time_of(cost->packs, &timer, backward, pack, true, &time, err)
+                     : beyond_limit(pack, err);
         if (status == SP_OK) {
             fill_backward(cost, pack, &time, k, costs);
+            status = is_cut(costs->b, k, cost->classes) ? beyond_limit(pack, err) : SP_OK;
             fill_transfer(&timer, cost->model, pack, time.layout, &costs->p2p_b_ns[k],
                           &costs->p2p_b_far_ns[k]);
         }

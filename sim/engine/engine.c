@@ -149,17 +149,18 @@ static sp_status verify(const sp_plan *plan, const sp_step_costs *costs, int64_t
     return status;
 }
 
-static sp_status name_cycle(const sp_plan *plan, const sp_step_costs *costs, sp_error *err)
+static sp_status name_cycle(const sp_plan *plan, const sp_step_costs *costs, const char *source,
+                            sp_error *err)
 {
     sp_structure *structure = NULL;
     sp_status status = sp_structure_new(plan, costs, &structure, err);
     if (status == SP_OK) {
-        status = sp_structure_cycle(structure, "plan", err);
+        status = sp_structure_cycle(structure, source, err);
     }
     sp_structure_free(structure);
     return status != SP_OK ? status
                            : sp_error_set(err, SP_ERR_DEADLOCK,
-                                          "plan: an action waits for one that no rank runs");
+                                          "%s: an action waits for one that no rank runs", source);
 }
 
 sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
@@ -178,7 +179,8 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
     if (status == SP_OK) {
         status = sp_i_lower(plan, costs, &folding, &graph, err);
         if (status == SP_ERR_DEADLOCK) {
-            status = name_cycle(plan, costs, err);
+            status =
+                name_cycle(plan, costs, options->source != NULL ? options->source : "plan", err);
         }
     }
     if (status == SP_OK) {

@@ -13,6 +13,7 @@ typedef struct sp_engine_options {
     bool unfold; // simulate alike data-parallel ranks one by one (tests: must not change a number)
     bool memory_points; // keep the whole memory timeline, not only the peaks
     bool verify;        // check the makespan against an independent longest path (igraph)
+    const char *source; // names the plan in messages; NULL: "plan"
 } sp_engine_options;
 
 typedef struct sp_engine_counts {

@@ -95,11 +95,35 @@ static bool generate_rank(const sp_schedule_spec *spec, const sp_plan *plan, sp_
     SP_UNREACHABLE("a schedule kind");
 }
 
+// A plan of this size takes some 10 GB and a minute.
+#define MOST_ACTIONS ((int64_t)1 << 26)
+
+// Every pack has a forward and a backward on every virtual stage of each of its ranks.
+static sp_status check_size(const sp_plan *plan, sp_error *err)
+{
+    int64_t visits = 0;
+    for (size_t k = 0; k < plan->packing->forward.count; k++) {
+        visits += plan->packing->forward.packs[k].dp_count;
+    }
+    int64_t most = MOST_ACTIONS / 2 / sp_layout_vstages(&plan->layout);
+    if (visits <= most) {
+        return SP_OK;
+    }
+    return sp_error_set(err, SP_ERR_LIMIT,
+                        "%lld packs on %d virtual stages make more than the %lld actions that a "
+                        "plan can have",
+                        (long long)visits, sp_layout_vstages(&plan->layout),
+                        (long long)MOST_ACTIONS);
+}
+
 sp_status sp_schedule_generate(const sp_schedule_spec *spec, const char *source, sp_plan *plan,
                                sp_error *err)
 {
     local_lists lists = {0};
-    sp_status status = SP_OK;
+    sp_status status = check_size(plan, err);
+    if (status != SP_OK) {
+        return status;
+    }
     if (!collect(plan->packing, &lists)) {
         status = sp_error_no_memory(err, "a schedule");
         goto out;
