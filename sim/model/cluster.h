@@ -23,6 +23,8 @@ typedef struct sp_cluster {
     double nvlink_bytes_per_s; // one direction, one GPU
     int nics_per_node;
     double nic_bytes_per_s; // line rate of one NIC
+    // One direction, one GPU, to the memory of its host: what copies of pinned memory reach.
+    double host_link_bytes_per_s;
     char source[SP_CLUSTER_SOURCE];
 } sp_cluster;
 
@@ -32,9 +34,9 @@ const char *sp_cluster_builtin_name(int index);
 
 // A `cluster` object (in a scenario or a profile): {"name", "gpu", "profile", "peak_tflops",
 // "memory_gib", "hbm_gb_per_s", "gpus_per_node", "nodes", "nvlink_gb_per_s", "nics_per_node",
-// "nic_gbit_per_s", "source"}. Absent keys take the values of the built-in cluster of that name;
-// without one the rates and the memory are required. Ends the object; errors are collected in
-// object->err.
+// "nic_gbit_per_s", "host_link_gb_per_s", "source"}. Absent keys take the values of the built-in
+// cluster of that name; without one the rates and the memory are required, but for the host link
+// (PCIe 4.0 x16). Ends the object; errors are collected in object->err.
 void sp_cluster_from_object(sp_object *object, sp_cluster *cluster);
 
 // Settles `nodes`: 0 becomes ceil(ranks / gpus_per_node); a given count must be filled exactly

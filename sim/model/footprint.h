@@ -73,7 +73,8 @@ int64_t sp_saved_bytes(const sp_saved_tensor *tensor, const sp_layout *layout, i
 void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
                          int n, sp_bytes *bytes);
 
-// What one unit (one pack on one virtual stage) holds and needs.
+// What one unit (one pack on one virtual stage) holds and needs. As sp_footprint_unit gives it, the
+// offloaded part of its activations is away: held.of[SP_MEM_OFFLOADED].
 typedef struct sp_unit_bytes {
     sp_bytes held;     // from the start of its forward to the end of its backward
     sp_bytes forward;  // beyond `held`, while the forward runs

@@ -1,5 +1,7 @@
 #include "sim/model/layout.h"
 
+#include <stdio.h>
+
 int64_t sp_layout_ranks(const sp_layout *layout)
 {
     return (int64_t)layout->tp * layout->cp * layout->pp * layout->dp;
@@ -28,19 +30,30 @@ void sp_layout_locate(const sp_layout *layout, int vstage, int *pp_rank, int *ch
     *pp_rank = backwards ? layout->pp - 1 - offset : offset;
 }
 
+bool sp_layout_is_even(const sp_layout *layout)
+{
+    for (int s = 1; layout->stage_layers != NULL && s < sp_layout_vstages(layout); s++) {
+        if (layout->stage_layers[s] != layout->stage_layers[0]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static sp_status check_equal_shares(const sp_layout *layout, int layers, const char *source,
+                                    sp_error *err);
+static sp_status check_stage_layers(const sp_layout *layout, int layers, const char *source,
+                                    sp_error *err);
+
 sp_status sp_layout_stages(const sp_layout *layout, int layers, const char *source,
                            sp_stage *stages, sp_error *err)
 {
     int vstages = sp_layout_vstages(layout);
-    if (layers % vstages != 0) {
-        if (layout->chunks == 1) {
-            return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.pp",
-                               "%d layers cannot be split into %d equal stages", layers,
-                               layout->pp);
-        }
-        return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.pp",
-                           "%d layers cannot be split into %d x %d equal chunks", layers,
-                           layout->pp, layout->chunks);
+    sp_status status = layout->stage_layers != NULL
+                           ? check_stage_layers(layout, layers, source, err)
+                           : check_equal_shares(layout, layers, source, err);
+    if (status != SP_OK) {
+        return status;
     }
     for (int s = 0; s < vstages; s++) {
         int pp_rank = 0;
@@ -49,12 +62,56 @@ sp_status sp_layout_stages(const sp_layout *layout, int layers, const char *sour
         // Vocabulary parallelism: every pipeline rank does its share of the lookup with its first
         // chunk and of the logits with its last one (SlimPipe, arXiv 2504.14519).
         stages[s] = (sp_stage){
-            .layers = layers / vstages,
+            .layers = layout->stage_layers != NULL ? layout->stage_layers[s] : layers / vstages,
             .embedding = layout->vocab_parallel ? chunk == 0 : s == 0,
             .head = layout->vocab_parallel ? chunk == layout->chunks - 1 : s == vstages - 1,
         };
     }
     return SP_OK;
+}
+
+static sp_status check_equal_shares(const sp_layout *layout, int layers, const char *source,
+                                    sp_error *err)
+{
+    if (layers % sp_layout_vstages(layout) == 0) {
+        return SP_OK;
+    }
+    if (layout->chunks == 1) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.pp",
+                           "%d layers cannot be split into %d equal stages", layers, layout->pp);
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.pp",
+                       "%d layers cannot be split into %d x %d equal chunks", layers, layout->pp,
+                       layout->chunks);
+}
+
+// Embedding and head may stand for layers, as with Megatron-LM's
+// account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split, down to a stage
+// that holds nothing else.
+static sp_status check_stage_layers(const sp_layout *layout, int layers, const char *source,
+                                    sp_error *err)
+{
+    sp_status status = SP_OK;
+    int64_t sum = 0;
+    int last = sp_layout_vstages(layout) - 1;
+    for (int s = 0; s <= last; s++) {
+        bool at_end = s == 0 || s == last;
+        if (layout->stage_layers[s] < (at_end ? 0 : 1)) {
+            char path[64];
+            snprintf(path, sizeof path, "parallel.stage_layers[%d]", s);
+            status = sp_error_in(err, SP_ERR_CONTENT, source, path,
+                                 at_end ? "expected at least 0 layers, got %d"
+                                        : "expected at least 1 layer, got %d: only the first and "
+                                          "the last virtual stage may hold none",
+                                 layout->stage_layers[s]);
+        }
+        sum += layout->stage_layers[s];
+    }
+    if (status == SP_OK && sum != layers) {
+        status = sp_error_in(err, SP_ERR_CONTENT, source, "parallel.stage_layers",
+                             "add up to %lld layers, the model has %d", (long long)sum, layers);
+    }
+    return status;
 }
 
 // Limits that keep every product of degrees inside int (tp*cp*pp*dp inside int64_t).

@@ -19,6 +19,9 @@ typedef struct sp_layout {
     bool sequence_parallel;
     bool vocab_parallel; // vocabulary layers spread over the pipeline ranks
     int zero;            // 0..3
+    // Layers of every virtual stage, in the order of the model: [pp*chunks]. NULL: equal shares.
+    // Whoever makes the layout owns them; copies of the layout borrow them.
+    const int *stage_layers;
 } sp_layout;
 
 // What one virtual stage holds.
@@ -35,10 +38,14 @@ int sp_layout_vstages(const sp_layout *layout); // pp * chunks
 int sp_layout_vstage(const sp_layout *layout, int pp_rank, int chunk);
 void sp_layout_locate(const sp_layout *layout, int vstage, int *pp_rank, int *chunk);
 
-// Fills stages[0 .. pp*chunks) with equal shares of the layers, embedding first, head last. With
-// vocabulary parallelism every pipeline rank has a share of both: of the embedding in its first
-// chunk, of the head in its last. A layer count that pp*chunks does not divide is a content error
-// naming `source`.
+// Does every virtual stage hold equally many layers?
+bool sp_layout_is_even(const sp_layout *layout);
+
+// Fills stages[0 .. pp*chunks) with the layers of stage_layers, or with equal shares of all,
+// embedding first, head last. With vocabulary parallelism every pipeline rank has a share of both:
+// of the embedding in its first chunk, of the head in its last. Content errors naming `source`: a
+// layer count that pp*chunks does not divide; stage_layers that do not add up to `layers`, or that
+// leave a virtual stage between the first and the last without a layer.
 sp_status sp_layout_stages(const sp_layout *layout, int layers, const char *source,
                            sp_stage *stages, sp_error *err);
 

@@ -104,6 +104,53 @@ static void uneven_layers_are_an_error(void **state)
         "scenario.json: parallel.pp: 42 layers cannot be split into 8 equal stages");
 }
 
+static void stated_layers_are_taken_over(void **state)
+{
+    (void)state;
+    static const int layers[] = {0, 7, 1, 6, 9, 2, 13, 2};
+    static const int equal[] = {5, 5, 5, 5, 5, 5, 5, 5};
+    sp_stage stages[8];
+    sp_layout layout = layout_of(1, 1, 4, 1, 2);
+    assert_true(sp_layout_is_even(&layout));
+    layout.stage_layers = layers;
+    assert_false(sp_layout_is_even(&layout));
+    assert_int_equal(sp_layout_stages(&layout, 40, "s.json", stages, NULL), SP_OK);
+    for (int s = 0; s < 8; s++) {
+        assert_int_equal(stages[s].layers, layers[s]);
+        assert_int_equal(stages[s].embedding, s == 0);
+        assert_int_equal(stages[s].head, s == 7);
+    }
+    layout.stage_layers = equal;
+    assert_true(sp_layout_is_even(&layout));
+}
+
+static void stated_layers_must_fit(void **state)
+{
+    (void)state;
+    static const struct {
+        int layers[4];
+        const char *message;
+    } cases[] = {
+        {{10, 10, 10, 9}, "s.json: parallel.stage_layers: add up to 39 layers, the model has 40"},
+        {{2147483647, 2147483647, 2147483647, 2147483647},
+         "s.json: parallel.stage_layers: add up to 8589934588 layers, the model has 40"},
+        {{20, 0, 10, 10},
+         "s.json: parallel.stage_layers[1]: expected at least 1 layer, got 0: only the first and "
+         "the last virtual stage may hold none"},
+        {{20, 11, 10, -1}, "s.json: parallel.stage_layers[3]: expected at least 0 layers, got -1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_stage stages[4];
+        sp_error err;
+        sp_error_clear(&err);
+        sp_layout layout = layout_of(1, 1, 4, 1, 1);
+        layout.stage_layers = cases[i].layers;
+        assert_int_equal(sp_layout_stages(&layout, 40, "s.json", stages, &err), SP_ERR_CONTENT);
+        assert_int_equal(err.count, 1);
+        assert_string_equal(err.message[0], cases[i].message);
+    }
+}
+
 static void checks_report_every_finding(void **state)
 {
     (void)state;
@@ -156,6 +203,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(stages_share_layers_and_ends),
     cmocka_unit_test(vocabulary_parallel_stages),
     cmocka_unit_test(uneven_layers_are_an_error),
+    cmocka_unit_test(stated_layers_are_taken_over),
+    cmocka_unit_test(stated_layers_must_fit),
     cmocka_unit_test(checks_report_every_finding),
     cmocka_unit_test(grouped_queries_may_be_replicated),
 };
