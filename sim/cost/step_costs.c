@@ -15,6 +15,9 @@ void sp_step_costs_fini(sp_step_costs *costs)
     sp_i_free(costs->p2p_b_ns);
     sp_i_free(costs->p2p_f_far_ns);
     sp_i_free(costs->p2p_b_far_ns);
+    sp_i_free(costs->offloaded_bytes);
+    sp_i_free(costs->o_ns);
+    sp_i_free(costs->l_ns);
     sp_i_free(costs->far);
     sp_i_free(costs->tail);
     sp_i_free(costs->unit);
@@ -34,58 +37,164 @@ int64_t sp_step_costs_p2p_ns(const sp_step_costs *costs, int backward, size_t pa
     return backward ? costs->p2p_b_ns[pack] : costs->p2p_f_ns[pack];
 }
 
-static bool allocate_uniform(sp_step_costs *costs, size_t vstages, size_t pp)
+static void *table(size_t count, size_t size, bool *ok)
 {
-    size_t forward = costs->forward_packs;
-    size_t backward = costs->backward_packs;
-    costs->class_of_vstage = sp_i_calloc(vstages, sizeof *costs->class_of_vstage);
-    costs->f = sp_i_calloc(forward, sizeof *costs->f);
-    costs->b = sp_i_calloc(backward, sizeof *costs->b);
-    costs->i = sp_i_calloc(backward, sizeof *costs->i);
-    costs->w = sp_i_calloc(backward, sizeof *costs->w);
-    costs->r = sp_i_calloc(backward, sizeof *costs->r);
-    costs->p2p_f_ns = sp_i_calloc(forward, sizeof *costs->p2p_f_ns);
-    costs->p2p_b_ns = sp_i_calloc(backward, sizeof *costs->p2p_b_ns);
-    costs->p2p_f_far_ns = sp_i_calloc(forward, sizeof *costs->p2p_f_far_ns);
-    costs->p2p_b_far_ns = sp_i_calloc(backward, sizeof *costs->p2p_b_far_ns);
-    costs->far = sp_i_calloc(pp, sizeof *costs->far);
-    costs->tail = sp_i_calloc(pp, sizeof *costs->tail);
-    return costs->class_of_vstage != NULL && costs->f != NULL && costs->b != NULL &&
-           costs->i != NULL && costs->w != NULL && costs->r != NULL && costs->p2p_f_ns != NULL &&
-           costs->p2p_b_ns != NULL && costs->p2p_f_far_ns != NULL && costs->p2p_b_far_ns != NULL &&
-           costs->far != NULL && costs->tail != NULL;
+    void *memory = sp_i_calloc(count, size);
+    *ok = *ok && memory != NULL;
+    return memory;
+}
+
+sp_status sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout,
+                               const sp_packing *packing, int classes, bool with_memory,
+                               sp_error *err)
+{
+    size_t forward = packing->forward.count;
+    size_t backward = sp_packing_backward(packing)->count;
+    size_t rows = (size_t)classes;
+    size_t pp = (size_t)layout->pp;
+    *costs = (sp_step_costs){.classes = classes,
+                             .forward_packs = forward,
+                             .backward_packs = backward,
+                             .unit_f = 1.0,
+                             .unit_b = -1.0,
+                             .split_unit_f = 1.0,
+                             .split_unit_w = -1.0};
+    bool ok = true;
+    costs->class_of_vstage =
+        table((size_t)sp_layout_vstages(layout), sizeof *costs->class_of_vstage, &ok);
+    costs->f = table(forward * rows, sizeof *costs->f, &ok);
+    costs->b = table(backward * rows, sizeof *costs->b, &ok);
+    costs->i = table(backward * rows, sizeof *costs->i, &ok);
+    costs->w = table(backward * rows, sizeof *costs->w, &ok);
+    costs->r = table(backward * rows, sizeof *costs->r, &ok);
+    costs->p2p_f_ns = table(forward, sizeof *costs->p2p_f_ns, &ok);
+    costs->p2p_b_ns = table(backward, sizeof *costs->p2p_b_ns, &ok);
+    costs->p2p_f_far_ns = table(forward, sizeof *costs->p2p_f_far_ns, &ok);
+    costs->p2p_b_far_ns = table(backward, sizeof *costs->p2p_b_far_ns, &ok);
+    costs->far = table(pp, sizeof *costs->far, &ok);
+    costs->tail = table(pp, sizeof *costs->tail, &ok);
+    if (with_memory) {
+        costs->offloaded_bytes = table(forward * rows, sizeof *costs->offloaded_bytes, &ok);
+        costs->o_ns = table(forward * rows, sizeof *costs->o_ns, &ok);
+        costs->l_ns = table(forward * rows, sizeof *costs->l_ns, &ok);
+        costs->unit = table(forward * rows, sizeof *costs->unit, &ok);
+        costs->states = table(pp, sizeof *costs->states, &ok);
+    }
+    if (with_memory && packing->backward.count > 0) {
+        costs->backward_unit = table(backward * rows, sizeof *costs->backward_unit, &ok);
+    }
+    if (!ok) {
+        sp_step_costs_fini(costs);
+        return sp_error_no_memory(err, "the costs of a packing");
+    }
+    return SP_OK;
+}
+
+// The part of a micro-batch's time that one pack takes.
+typedef struct share {
+    double whole, linear, attention; // of equal slices; without attention; the attention
+} share;
+
+// A pack without slices is the whole micro-batch; otherwise it is one token of a sample whose
+// length is the number of slices, and the causal attention of slice k of n covers 2k+1 of n*n
+// parts.
+static share share_of(const sp_pack_list *list, const sp_batch *batch, size_t k,
+                      double attention_share)
+{
+    double n = 1.0;
+    double position = 0.0;
+    if (list->packs[k].slice_count > 0) {
+        const sp_slice *slice = &list->slices[list->packs[k].first_slice];
+        n = (double)batch->tokens[slice->sample];
+        position = (double)slice->begin;
+    }
+    return (share){.whole = 1.0 / n,
+                   .linear = (1.0 - attention_share) / n,
+                   .attention = attention_share * (2.0 * position + 1.0) / (n * n)};
+}
+
+static sp_action_cost part_cost(double ms, share part)
+{
+    return (sp_action_cost){.compute_ns = sp_ns_from_ms(ms * (part.linear + part.attention)),
+                            .attention_ns = sp_ns_from_ms(ms * part.attention)};
 }
 
 sp_status sp_step_costs_uniform(const sp_uniform_costs *uniform, const sp_layout *layout,
                                 const sp_packing *packing, sp_step_costs *costs, sp_error *err)
 {
-    *costs = (sp_step_costs){.classes = 1,
-                             .forward_packs = packing->forward.count,
-                             .backward_packs = sp_packing_backward(packing)->count};
-    if (!allocate_uniform(costs, (size_t)sp_layout_vstages(layout), (size_t)layout->pp)) {
-        sp_step_costs_fini(costs);
-        return sp_error_no_memory(err, "uniform costs");
+    sp_status status = sp_i_step_costs_init(costs, layout, packing, 1, false, err);
+    if (status != SP_OK) {
+        return status;
     }
     double chunks = uniform->per_chunk ? 1.0 : (double)layout->chunks;
-    int64_t f_ns = sp_ns_from_ms(uniform->f_ms / chunks);
-    int64_t i_ns = sp_ns_from_ms(uniform->b_ms / chunks);
-    int64_t w_ns = sp_ns_from_ms(uniform->w_ms / chunks);
     int64_t p2p_ns = sp_ns_from_ms(uniform->p2p_ms);
     for (size_t k = 0; k < costs->forward_packs; k++) {
-        costs->f[k].compute_ns = f_ns;
+        share part = share_of(&packing->forward, packing->batch, k, uniform->attention_share);
+        costs->f[k] = part_cost(uniform->f_ms / chunks, part);
         costs->p2p_f_ns[k] = p2p_ns;
     }
     for (size_t k = 0; k < costs->backward_packs; k++) {
-        costs->b[k].compute_ns = i_ns + w_ns;
-        costs->i[k].compute_ns = i_ns;
-        costs->w[k].compute_ns = w_ns;
+        share part =
+            share_of(sp_packing_backward(packing), packing->batch, k, uniform->attention_share);
+        share equal = {.linear = part.whole};
+        costs->i[k] = part_cost(uniform->b_ms / chunks, part);
+        costs->w[k] = part_cost(uniform->w_ms / chunks, equal);
+        costs->b[k] =
+            (sp_action_cost){.compute_ns = costs->i[k].compute_ns + costs->w[k].compute_ns,
+                             .attention_ns = costs->i[k].attention_ns};
         costs->p2p_b_ns[k] = p2p_ns;
     }
-    costs->unit_f = uniform->has_units ? uniform->unit_f : 1.0;
-    costs->unit_b = uniform->has_units ? uniform->unit_b : -1.0;
-    costs->unit_w = uniform->has_units ? uniform->unit_w : 0.0;
-    costs->split_unit_f = uniform->has_units ? uniform->unit_f : 1.0;
-    costs->split_unit_b = uniform->has_units ? uniform->unit_b : 0.0;
-    costs->split_unit_w = uniform->has_units ? uniform->unit_w : -1.0;
+    if (uniform->has_units) {
+        costs->unit_f = costs->split_unit_f = uniform->unit_f;
+        costs->unit_b = costs->split_unit_b = uniform->unit_b;
+        costs->unit_w = costs->split_unit_w = uniform->unit_w;
+    }
+    return SP_OK;
+}
+
+void sp_schedule_costs_free(sp_schedule_costs *means)
+{
+    sp_i_free(means);
+}
+
+static int64_t mean_ns(const sp_action_cost *costs, size_t packs, int classes, int class)
+{
+    double sum = 0.0;
+    for (size_t k = 0; k < packs; k++) {
+        const sp_action_cost *cost = &costs[k * (size_t)classes + (size_t) class];
+        sum += (double)(cost->compute_ns + cost->tp_ns + cost->cp_ns);
+    }
+    return packs > 0 ? (int64_t)(sum / (double)packs + 0.5) : 0;
+}
+
+sp_status sp_step_costs_means(const sp_step_costs *costs, const sp_plan *plan,
+                              sp_schedule_costs **means, sp_error *err)
+{
+    size_t vstages = (size_t)sp_layout_vstages(&plan->layout);
+    // One block: the record, then the three tables.
+    sp_schedule_costs *made = sp_i_calloc(1, sizeof *made + 3 * vstages * sizeof *made->f_ns);
+    *means = made;
+    if (made == NULL) {
+        return sp_error_no_memory(err, "mean costs");
+    }
+    int64_t *table = (int64_t *)(void *)(made + 1);
+    for (size_t s = 0; s < vstages; s++) {
+        int class = costs->class_of_vstage[s];
+        table[s] = mean_ns(costs->f, costs->forward_packs, costs->classes, class);
+        table[vstages + s] = mean_ns(costs->i, costs->backward_packs, costs->classes, class);
+        table[2 * vstages + s] = mean_ns(costs->w, costs->backward_packs, costs->classes, class);
+    }
+    double p2p = 0.0;
+    for (size_t k = 0; k < costs->forward_packs; k++) {
+        p2p += (double)costs->p2p_f_ns[k];
+    }
+    *made = (sp_schedule_costs){.f_ns = table,
+                                .i_ns = table + vstages,
+                                .w_ns = table + 2 * vstages,
+                                .unit_f = costs->split_unit_f,
+                                .unit_b = costs->split_unit_b,
+                                .unit_w = costs->split_unit_w};
+    made->p2p_ns =
+        costs->forward_packs > 0 ? (int64_t)(p2p / (double)costs->forward_packs + 0.5) : 0;
     return SP_OK;
 }

@@ -10,10 +10,12 @@
 #include "sim/model/footprint.h"
 #include "sim/model/layout.h"
 #include "sim/schedule/packing.h"
+#include "sim/schedule/schedule.h"
 
 // One action's time: what the GPU computes and the TP and CP communication that blocks it.
 typedef struct sp_action_cost {
     int64_t compute_ns, tp_ns, cp_ns;
+    int64_t attention_ns; // part of compute_ns: the attention core
 } sp_action_cost;
 
 // After the last backward of a pipeline rank.
@@ -31,15 +33,21 @@ typedef struct sp_step_costs {
     // Cost of a pack on a class, at [pack * classes + class].
     sp_action_cost *f; // forward packs
     // Backward packs: full, input gradient, weight gradient, and the recomputation that b and i
-    // contain. An action R names a forward pack, so it needs packs that are not regrouped.
+    // contain. An action R takes that recomputation out of its backward; where packs are regrouped
+    // it runs a whole forward again (ChunkFlow) and costs f.
     sp_action_cost *b, *i, *w, *r;
     // Boundary transfer of a pack to the next (forward) or previous (backward) pipeline rank.
     int64_t *p2p_f_ns, *p2p_b_ns;         // inside a node, [pack]
     int64_t *p2p_f_far_ns, *p2p_b_far_ns; // across nodes, [pack]
+    // Copies to host memory and back: forward packs, [pack * classes + class]. NULL for uniform
+    // costs: a plan with O or L is then refused.
+    int64_t *o_ns, *l_ns;
     uint8_t *far;       // [pp]: the transfer between ranks r and (r+1) % pp crosses nodes
     sp_tail_cost *tail; // [pp]
     // Memory: NULL for uniform costs.
-    sp_unit_bytes *unit; // forward packs, [pack * classes + class]
+    sp_unit_bytes *unit; // forward packs, [pack * classes + class]; all of `held` on the GPU
+    // The part of a unit's activations that O takes away and L brings back, like `unit`.
+    int64_t *offloaded_bytes;
     sp_unit_bytes
         *backward_unit; // backward packs of their own; NULL where they are the forward packs
     sp_bytes *states;   // [pp]
@@ -49,6 +57,10 @@ typedef struct sp_step_costs {
     double split_unit_f, split_unit_b, split_unit_w;
 } sp_step_costs;
 
+// Zeroed tables for a packing, with the default activation units.
+sp_status sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout,
+                               const sp_packing *packing, int classes, bool with_memory,
+                               sp_error *err);
 void sp_step_costs_fini(sp_step_costs *costs);
 
 // Time of a boundary crossing from pipeline rank `from` to rank `to` (neighbours on the ring of
@@ -56,11 +68,19 @@ void sp_step_costs_fini(sp_step_costs *costs);
 int64_t sp_step_costs_p2p_ns(const sp_step_costs *costs, int backward, size_t pack, int from,
                              int to, int pp);
 
+// What timed schedules look at, from the costs of a plan's packs: means over all packs, per virtual
+// stage. Freed by sp_schedule_costs_free.
+sp_status sp_step_costs_means(const sp_step_costs *costs, const sp_plan *plan,
+                              sp_schedule_costs **means, sp_error *err);
+void sp_schedule_costs_free(sp_schedule_costs *means);
+
 // The same f, b, w for every pack: `uniform_costs` of a scenario. Milliseconds per micro-batch and
 // rank stage, or per chunk where per_chunk; b_ms is the input gradient, w_ms the weight gradient.
 typedef struct sp_uniform_costs {
     double f_ms, b_ms, w_ms, p2p_ms;
     int per_chunk;
+    // Part of f (and of b) that is attention: slice k of n costs (2k+1)/n of the mean there.
+    double attention_share;
     int has_units;
     double unit_f, unit_b, unit_w;
 } sp_uniform_costs;

@@ -2,17 +2,17 @@
 // order. Bubble (p-1)(F+B); all m micro-batches in flight.
 #include "sim/schedule/schedule_family.h"
 
-bool sp_i_schedule_gpipe(const sp_plan *plan, sp_i_local_packs local, int pp_rank,
-                         sp_stage_plan *stage)
+sp_status sp_i_schedule_gpipe(const sp_i_schedule_job *job, sp_error *err)
 {
-    (void)plan;
-    (void)pp_rank;
+    (void)err;
     bool ok = true;
-    for (int k = 0; ok && k < local.count; k++) {
-        ok = sp_stage_plan_add(stage, SP_ACTION_F, 0, local.pack[k]);
+    for (int r = 0; r < job->plan->layout.pp; r++) {
+        for (int k = 0; ok && k < job->microbatches; k++) {
+            ok = sp_i_schedule_add(job, r, SP_ACTION_F, 0, k, 0);
+        }
+        for (int k = job->microbatches; ok && k > 0; k--) {
+            ok = sp_i_schedule_add(job, r, SP_ACTION_B, 0, k - 1, 0);
+        }
     }
-    for (int k = local.count; ok && k > 0; k--) {
-        ok = sp_stage_plan_add(stage, SP_ACTION_B, 0, local.pack[k - 1]);
-    }
-    return ok;
+    return ok ? SP_OK : SP_ERR_NO_MEMORY;
 }

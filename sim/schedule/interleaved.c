@@ -43,15 +43,6 @@ static int largest_group(const grouping *g)
     return largest;
 }
 
-bool sp_i_interleaved_group_fits(int microbatches, int pp, int group)
-{
-    if (group == 0) {
-        return true;
-    }
-    int rest = microbatches % group;
-    return group >= pp && (rest == 0 || rest >= pp);
-}
-
 // Walks the units of one direction in order.
 typedef struct unit_walk {
     const grouping *groups;
@@ -77,36 +68,64 @@ static bool next_unit(unit_walk *walk, int chunks, int *microbatch, int *chunk_s
     return true;
 }
 
-bool sp_i_schedule_interleaved(const sp_plan *plan, sp_i_local_packs local, int pp_rank, int group,
-                               sp_stage_plan *stage)
+static bool schedule_rank(const sp_i_schedule_job *job, const grouping *groups, int pp_rank)
 {
-    if (local.count == 0) {
-        return true;
-    }
-    int chunks = plan->layout.chunks;
-    grouping groups = group_microbatches(local.count, plan->layout.pp, group);
+    int chunks = job->plan->layout.chunks;
     int64_t warmup =
-        2 * (plan->layout.pp - 1 - pp_rank) + (int64_t)(chunks - 1) * largest_group(&groups);
-    int64_t units = (int64_t)local.count * chunks;
+        2 * (job->plan->layout.pp - 1 - pp_rank) + (int64_t)(chunks - 1) * largest_group(groups);
+    int64_t units = (int64_t)job->microbatches * chunks;
     if (warmup > units) {
         warmup = units;
     }
-    unit_walk forward = {.groups = &groups};
-    unit_walk backward = {.groups = &groups};
+    unit_walk forward = {.groups = groups};
+    unit_walk backward = {.groups = groups};
     int microbatch;
     int step;
     bool ok = true;
     for (int64_t k = 0; ok && k < warmup && next_unit(&forward, chunks, &microbatch, &step); k++) {
-        ok = sp_stage_plan_add(stage, SP_ACTION_F, step, local.pack[microbatch]);
+        ok = sp_i_schedule_add(job, pp_rank, SP_ACTION_F, step, microbatch, 0);
     }
     while (ok) {
         if (next_unit(&forward, chunks, &microbatch, &step)) {
-            ok = sp_stage_plan_add(stage, SP_ACTION_F, step, local.pack[microbatch]);
+            ok = sp_i_schedule_add(job, pp_rank, SP_ACTION_F, step, microbatch, 0);
         }
         if (!next_unit(&backward, chunks, &microbatch, &step)) {
             break;
         }
-        ok = ok && sp_stage_plan_add(stage, SP_ACTION_B, chunks - 1 - step, local.pack[microbatch]);
+        ok = ok && sp_i_schedule_add(job, pp_rank, SP_ACTION_B, chunks - 1 - step, microbatch, 0);
     }
     return ok;
+}
+
+// Megatron-LM asks the same of its groups (microbatch_group_size_per_virtual_pipeline_stage).
+static sp_status check_group(const sp_i_schedule_job *job, sp_error *err)
+{
+    int group = job->spec->group;
+    int pp = job->plan->layout.pp;
+    int rest = group > 0 ? job->microbatches % group : 0;
+    if (group == 0 || (group >= pp && (rest == 0 || rest >= pp))) {
+        return SP_OK;
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, job->source, "schedule.group",
+                       "%d micro-batches in groups of %d leave a group smaller than the %d "
+                       "pipeline ranks",
+                       job->microbatches, group, pp);
+}
+
+sp_status sp_i_schedule_interleaved(const sp_i_schedule_job *job, sp_error *err)
+{
+    if (job->plan->layout.pp == 1 && job->plan->layout.chunks > 1) {
+        return sp_error_in(err, SP_ERR_CONTENT, job->source, "schedule.kind",
+                           "\"interleaved\" with several chunks needs parallel.pp of at least 2");
+    }
+    sp_status status = check_group(job, err);
+    if (status != SP_OK || job->microbatches == 0) {
+        return status;
+    }
+    grouping groups = group_microbatches(job->microbatches, job->plan->layout.pp, job->spec->group);
+    bool ok = true;
+    for (int r = 0; ok && r < job->plan->layout.pp; r++) {
+        ok = schedule_rank(job, &groups, r);
+    }
+    return ok ? SP_OK : SP_ERR_NO_MEMORY;
 }

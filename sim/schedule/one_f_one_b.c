@@ -3,22 +3,31 @@
 // (p-1)(F+B); min(p-r, m) micro-batches in flight.
 #include "sim/schedule/schedule_family.h"
 
-bool sp_i_schedule_1f1b(const sp_plan *plan, sp_i_local_packs local, int pp_rank,
-                        sp_stage_plan *stage)
+static bool schedule_rank(const sp_i_schedule_job *job, int pp_rank)
 {
-    int warmup = plan->layout.pp - 1 - pp_rank;
-    if (warmup > local.count) {
-        warmup = local.count;
+    int warmup = job->plan->layout.pp - 1 - pp_rank;
+    if (warmup > job->microbatches) {
+        warmup = job->microbatches;
     }
     bool ok = true;
     for (int k = 0; ok && k < warmup; k++) {
-        ok = sp_stage_plan_add(stage, SP_ACTION_F, 0, local.pack[k]);
+        ok = sp_i_schedule_add(job, pp_rank, SP_ACTION_F, 0, k, 0);
     }
-    for (int k = 0; ok && k < local.count; k++) {
-        if (warmup + k < local.count) {
-            ok = sp_stage_plan_add(stage, SP_ACTION_F, 0, local.pack[warmup + k]);
+    for (int k = 0; ok && k < job->microbatches; k++) {
+        if (warmup + k < job->microbatches) {
+            ok = sp_i_schedule_add(job, pp_rank, SP_ACTION_F, 0, warmup + k, 0);
         }
-        ok = ok && sp_stage_plan_add(stage, SP_ACTION_B, 0, local.pack[k]);
+        ok = ok && sp_i_schedule_add(job, pp_rank, SP_ACTION_B, 0, k, 0);
     }
     return ok;
+}
+
+sp_status sp_i_schedule_1f1b(const sp_i_schedule_job *job, sp_error *err)
+{
+    (void)err;
+    bool ok = true;
+    for (int r = 0; ok && r < job->plan->layout.pp; r++) {
+        ok = schedule_rank(job, r);
+    }
+    return ok ? SP_OK : SP_ERR_NO_MEMORY;
 }

@@ -33,8 +33,11 @@ bool sp_pack_list_begin(sp_pack_list *list, int dp_first, int dp_count)
         return false;
     }
     list->packs = packs;
-    list->packs[list->count++] =
-        (sp_pack){.dp_first = dp_first, .dp_count = dp_count, .first_slice = list->slice_count};
+    list->packs[list->count] = (sp_pack){.dp_first = dp_first,
+                                         .dp_count = dp_count,
+                                         .microbatch = (int32_t)list->count,
+                                         .first_slice = list->slice_count};
+    list->count++;
     return true;
 }
 
@@ -81,22 +84,74 @@ const sp_pack_list *sp_packing_backward(const sp_packing *packing)
     return packing->backward.count > 0 ? &packing->backward : &packing->forward;
 }
 
+static sp_status check_uniform(int dp, int64_t packs, sp_error *err)
+{
+    SP_ASSERT(dp > 0 && packs >= 0);
+    if (packs <= INT32_MAX / dp) {
+        return SP_OK;
+    }
+    return sp_error_set(err, SP_ERR_LIMIT,
+                        "%lld packs on each of %d data-parallel ranks are more than the %d packs a "
+                        "plan can hold",
+                        (long long)packs, dp, (int)INT32_MAX);
+}
+
 sp_status sp_packing_uniform(sp_packing *packing, int dp, int64_t microbatches, sp_error *err)
 {
-    SP_ASSERT(dp > 0 && microbatches >= 0);
     sp_packing_init(packing, NULL, dp);
-    if (microbatches > INT32_MAX / dp) {
-        return sp_error_set(err, SP_ERR_LIMIT,
-                            "%lld micro-batches on each of %d data-parallel ranks are more than "
-                            "the %d packs a plan can hold",
-                            (long long)microbatches, dp, (int)INT32_MAX);
-    }
-    int64_t packs = dp * microbatches;
-    for (int64_t k = 0; k < packs; k++) {
+    sp_status status = check_uniform(dp, microbatches, err);
+    for (int64_t k = 0; status == SP_OK && k < dp * microbatches; k++) {
         if (!sp_pack_list_begin(&packing->forward, (int)(k % dp), 1)) {
             sp_packing_fini(packing);
-            return sp_error_no_memory(err, "packing");
+            status = sp_error_no_memory(err, "packing");
         }
+    }
+    return status;
+}
+
+static bool add_token(sp_pack_list *list, int dp_rank, int64_t sample, int position, int slices)
+{
+    sp_slice slice = {
+        .sample = (int32_t)sample, .begin = position, .tokens = 1, .computed_tokens = 1};
+    bool ok = sp_pack_list_begin(list, dp_rank, 1) &&
+              sp_pack_list_add(list, slice, position + 1 == slices);
+    if (ok) {
+        list->packs[list->count - 1].microbatch = (int32_t)sample;
+    }
+    return ok;
+}
+
+sp_status sp_packing_uniform_sliced(sp_packing *packing, sp_batch *batch, int dp,
+                                    int64_t microbatches, int slices, sp_error *err)
+{
+    SP_ASSERT(slices > 0);
+    *batch = (sp_batch){0};
+    sp_packing_init(packing, batch, dp);
+    sp_status status = check_uniform(
+        dp, microbatches > INT32_MAX / slices ? INT32_MAX : microbatches * slices, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    batch->count = (size_t)(dp * microbatches);
+    batch->total_tokens = (int64_t)batch->count * slices;
+    batch->ids = sp_i_calloc(batch->count, sizeof *batch->ids);
+    batch->tokens = sp_i_calloc(batch->count, sizeof *batch->tokens);
+    bool ok = batch->ids != NULL && batch->tokens != NULL;
+    for (int64_t m = 0; ok && m < dp * microbatches; m++) {
+        batch->ids[m] = m;
+        batch->tokens[m] = slices;
+        for (int s = 0; ok && s < slices; s++) {
+            ok = add_token(&packing->forward, (int)(m % dp), m, s, slices);
+        }
+        // With one slice the backward packs are the forward packs.
+        for (int s = slices; ok && slices > 1 && s > 0; s--) {
+            ok = add_token(&packing->backward, (int)(m % dp), m, s - 1, slices);
+        }
+    }
+    if (!ok) {
+        sp_packing_fini(packing);
+        sp_batch_fini(batch);
+        return sp_error_no_memory(err, "packing");
     }
     return SP_OK;
 }

@@ -24,6 +24,7 @@ typedef struct sp_slice {
 // parallelism).
 typedef struct sp_pack {
     int32_t dp_first, dp_count;
+    int32_t microbatch; // packs of one number are slices of one row; a pack's own index by default
     size_t first_slice; // into slices[] of its side
     size_t slice_count;
     int64_t tokens;     // trained
@@ -65,5 +66,11 @@ const sp_pack_list *sp_packing_backward(const sp_packing *packing);
 // m equal packs per data-parallel rank with no slices, for uniform costs: pack k runs on rank k %
 // dp.
 sp_status sp_packing_uniform(sp_packing *packing, int dp, int64_t microbatches, sp_error *err);
+
+// The same in slices: micro-batch m is one sample of `slices` tokens on rank m % dp, each pack one
+// token of it; the backward packs hold them in reverse. Fills *batch, which the caller frees after
+// the packing.
+sp_status sp_packing_uniform_sliced(sp_packing *packing, sp_batch *batch, int dp,
+                                    int64_t microbatches, int slices, sp_error *err);
 
 #endif

@@ -27,7 +27,9 @@ extern const char sp_action_letters[SP_ACTION_KINDS + 1]; // "FBIWROL"
 // pack indexes the forward packs (F, R, O, L) or the backward packs (B, I, W) of the whole packing.
 typedef struct sp_action {
     uint8_t kind; // sp_action_kind
-    uint8_t reserved;
+    // 1: a forward and a full backward that run side by side, this action and the next (DualPipe's
+    // overlapped pair): both wait for the inputs of both, and both are done when the second is.
+    uint8_t with_next;
     uint16_t chunk;
     int32_t pack;
 } sp_action;

@@ -434,6 +434,28 @@ static void check_complete(checker *c, const sp_pack_list *list, progress *slots
     }
 }
 
+// A forward and a full backward of the rank alone can run side by side.
+static void check_pair(checker *c, const sp_stage_plan *stage, size_t i)
+{
+    sp_action action = stage->actions[i];
+    if (!action.with_next) {
+        return;
+    }
+    sp_action next = i + 1 < stage->count ? stage->actions[i + 1] : action;
+    bool kinds = (action.kind == SP_ACTION_F && next.kind == SP_ACTION_B) ||
+                 (action.kind == SP_ACTION_B && next.kind == SP_ACTION_F);
+    if (!kinds || next.with_next) {
+        report(c, action, "cannot run beside the next action: a pair is one F and one B");
+        return;
+    }
+    bool forward = action.kind == SP_ACTION_F;
+    const sp_pack_list *own = forward ? c->check->forward.list : c->check->backward.list;
+    const sp_pack_list *other = forward ? c->check->backward.list : c->check->forward.list;
+    if (own->packs[action.pack].dp_count > 1 || other->packs[next.pack].dp_count > 1) {
+        report(c, action, "cannot run beside the next action: a pack of the two is merged");
+    }
+}
+
 static void check_stage(checker *c)
 {
     const sp_stage_plan *stage = current_stage(c);
@@ -449,6 +471,9 @@ static void check_stage(checker *c)
         full += action.kind == SP_ACTION_B;
         inputs += action.kind == SP_ACTION_I;
         weights += action.kind == SP_ACTION_W;
+    }
+    for (size_t i = 0; c->check->errors == errors && i < stage->count; i++) {
+        check_pair(c, stage, i);
     }
     // With all actions legal, hence none repeated, the numbers tell whether one is missing.
     size_t chunks = (size_t)c->chunks;

@@ -378,27 +378,32 @@ static bool parse_number(const char **text, int64_t max, int64_t *number)
 }
 
 // "F3", or "F3.1" where a rank has several chunks.
-static bool parse_action(const json_t *json, int chunks, sp_action_kind *kind, int64_t *chunk,
-                         int64_t *pack)
+static bool parse_action(const json_t *json, int chunks, sp_action *action)
 {
+    int64_t chunk = 0;
+    int64_t pack;
     const char *text = json_string_value(json);
     const char *letter = text == NULL || *text == '\0' ? NULL : strchr(sp_action_letters, *text);
     if (letter == NULL) {
         return false;
     }
-    *kind = (sp_action_kind)(letter - sp_action_letters);
     text++;
-    if (!parse_number(&text, INT32_MAX, pack)) {
+    if (!parse_number(&text, INT32_MAX, &pack)) {
         return false;
     }
-    *chunk = 0;
     bool dot = *text == '.';
     if (dot) {
         text++;
-        if (!parse_number(&text, UINT16_MAX, chunk)) {
+        if (!parse_number(&text, UINT16_MAX, &chunk)) {
             return false;
         }
     }
+    bool pair = *text == '&';
+    text += pair;
+    *action = (sp_action){.kind = (uint8_t)(letter - sp_action_letters),
+                          .with_next = pair,
+                          .chunk = (uint16_t)chunk,
+                          .pack = (int32_t)pack};
     return (dot || chunks == 1) && text == json_string_value(json) + json_string_length(json);
 }
 
@@ -407,10 +412,8 @@ static sp_status read_actions(reader *r, const json_t *array, size_t number, sp_
     size_t count = json_array_size(array);
     for (size_t i = 0; i < count; i++) {
         const json_t *json = json_array_get(array, i);
-        sp_action_kind kind;
-        int64_t chunk;
-        int64_t pack;
-        if (!parse_action(json, r->layout->chunks, &kind, &chunk, &pack)) {
+        sp_action action;
+        if (!parse_action(json, r->layout->chunks, &action)) {
             char path[SP_JSON_PATH];
             snprintf(path, sizeof path, "batches[%d].stages[%zu].actions[%zu]", r->index, number,
                      i);
@@ -419,8 +422,11 @@ static sp_status read_actions(reader *r, const json_t *array, size_t number, sp_
                             ? "one of F, B, I, W, R, O, L with pack and chunk (\"F3.1\")"
                             : "one of F, B, I, W, R, O, L with a pack (\"F3\")",
                         json);
-        } else if (!sp_stage_plan_add(stage, kind, (int)chunk, pack)) {
+        } else if (!sp_stage_plan_add(stage, (sp_action_kind)action.kind, action.chunk,
+                                      action.pack)) {
             return SP_ERR_NO_MEMORY;
+        } else {
+            stage->actions[stage->count - 1].with_next = action.with_next;
         }
     }
     return SP_OK;

@@ -175,6 +175,9 @@ static void write_actions(FILE *file, const sp_stage_plan *stage, int chunks)
             *out++ = '.';
             out = put_number(out, action.chunk);
         }
+        if (action.with_next) {
+            *out++ = '&';
+        }
         *out++ = '"';
         fwrite(text, 1, (size_t)(out - text), file);
     }

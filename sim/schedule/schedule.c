@@ -5,7 +5,40 @@
 #include "sim/base/alloc.h"
 #include "sim/schedule/schedule_family.h"
 
-const char *const sp_schedule_names[] = {"gpipe", "1f1b", "interleaved", NULL};
+const char *const sp_schedule_names[] = {
+    "gpipe", "1f1b",       "interleaved", "zb-h1",   "zb-h2",    "zb-auto",   "zb-v", "v-half",
+    "v-min", "dualpipe-v", "terapipe",    "seq1f1b", "slimpipe", "chunkflow", NULL};
+
+const char *const sp_slice_rule_names[] = {"tokens", "flops", NULL};
+
+static const struct {
+    sp_i_schedule_family generate;
+    sp_schedule_traits traits;
+} families[SP_SCHEDULE_KINDS] = {
+    [SP_SCHEDULE_GPIPE] = {sp_i_schedule_gpipe, {.chunks = 1}},
+    [SP_SCHEDULE_1F1B] = {sp_i_schedule_1f1b, {.chunks = 1}},
+    [SP_SCHEDULE_INTERLEAVED] = {sp_i_schedule_interleaved, {.chunks = 0}},
+    [SP_SCHEDULE_ZB_H1] = {sp_i_schedule_zb_h1, {.chunks = 1, .split = true}},
+    [SP_SCHEDULE_ZB_H2] = {sp_i_schedule_zb_h2, {.chunks = 1, .split = true}},
+    [SP_SCHEDULE_ZB_AUTO] = {sp_i_schedule_zb_auto, {.chunks = 1, .split = true, .timed = true}},
+    [SP_SCHEDULE_ZB_V] = {sp_i_schedule_zb_v,
+                          {.placement = SP_PLACE_V, .chunks = 2, .split = true, .timed = true}},
+    [SP_SCHEDULE_V_HALF] = {sp_i_schedule_v_half,
+                            {.placement = SP_PLACE_V, .chunks = 2, .split = true}},
+    [SP_SCHEDULE_V_MIN] = {sp_i_schedule_v_min,
+                           {.placement = SP_PLACE_V, .chunks = 2, .split = true}},
+    [SP_SCHEDULE_DUALPIPE_V] = {sp_i_schedule_dualpipe_v,
+                                {.placement = SP_PLACE_V, .chunks = 2, .split = true}},
+    [SP_SCHEDULE_TERAPIPE] = {sp_i_schedule_terapipe, {.chunks = 1, .sliced = true}},
+    [SP_SCHEDULE_SEQ1F1B] = {sp_i_schedule_seq1f1b, {.sliced = true}},
+    [SP_SCHEDULE_SLIMPIPE] = {sp_i_schedule_slimpipe, {.sliced = true}},
+    [SP_SCHEDULE_CHUNKFLOW] = {sp_i_schedule_chunkflow, {.chunks = 1, .sliced = true}},
+};
+
+sp_schedule_traits sp_schedule_traits_of(sp_schedule_kind kind)
+{
+    return families[kind].traits;
+}
 
 // Packs of every data-parallel rank: list[first[d] .. first[d+1]) ascending.
 typedef struct local_lists {
@@ -13,12 +46,37 @@ typedef struct local_lists {
     size_t *first;
 } local_lists;
 
-static bool collect(const sp_packing *packing, local_lists *lists)
+// Where the micro-batches of a rank begin in its packs: a run of packs of one micro-batch.
+static int find_microbatches(const sp_pack_list *packs, const int32_t *local, int count, int *first)
 {
-    size_t dp = (size_t)packing->dp;
+    int microbatches = 0;
+    for (int k = 0; k < count; k++) {
+        if (k == 0 || packs->packs[local[k]].microbatch != packs->packs[local[k - 1]].microbatch) {
+            first[microbatches++] = k;
+        }
+    }
+    first[microbatches] = count;
+    return microbatches;
+}
+
+static bool same_microbatches(const sp_i_schedule_job *a, const sp_i_schedule_job *b)
+{
+    return a->microbatches == b->microbatches &&
+           memcmp(a->first, b->first, ((size_t)a->microbatches + 1) * sizeof *a->first) == 0;
+}
+
+static void local_lists_fini(local_lists *lists)
+{
+    sp_i_free(lists->list);
+    sp_i_free(lists->first);
+}
+
+static bool collect(const sp_pack_list *packs, int dp_ranks, local_lists *lists)
+{
+    size_t dp = (size_t)dp_ranks;
     size_t total = 0;
-    for (size_t k = 0; k < packing->forward.count; k++) {
-        total += (size_t)packing->forward.packs[k].dp_count;
+    for (size_t k = 0; k < packs->count; k++) {
+        total += (size_t)packs->packs[k].dp_count;
     }
     lists->list = sp_i_malloc(total * sizeof *lists->list);
     lists->first = sp_i_calloc(dp + 2, sizeof *lists->first);
@@ -26,8 +84,8 @@ static bool collect(const sp_packing *packing, local_lists *lists)
         return false;
     }
     // Counting sort by rank; first[d + 1] runs ahead as the write position of rank d.
-    for (size_t k = 0; k < packing->forward.count; k++) {
-        const sp_pack *pack = &packing->forward.packs[k];
+    for (size_t k = 0; k < packs->count; k++) {
+        const sp_pack *pack = &packs->packs[k];
         for (int d = pack->dp_first; d < pack->dp_first + pack->dp_count; d++) {
             lists->first[d + 2]++;
         }
@@ -35,8 +93,8 @@ static bool collect(const sp_packing *packing, local_lists *lists)
     for (size_t d = 2; d < dp + 2; d++) {
         lists->first[d] += lists->first[d - 1];
     }
-    for (size_t k = 0; k < packing->forward.count; k++) {
-        const sp_pack *pack = &packing->forward.packs[k];
+    for (size_t k = 0; k < packs->count; k++) {
+        const sp_pack *pack = &packs->packs[k];
         for (int d = pack->dp_first; d < pack->dp_first + pack->dp_count; d++) {
             lists->list[lists->first[d + 1]++] = (int32_t)k;
         }
@@ -44,55 +102,117 @@ static bool collect(const sp_packing *packing, local_lists *lists)
     return true;
 }
 
+static int count_of(const local_lists *lists, int dp_rank)
+{
+    return (int)(lists->first[dp_rank + 1] - lists->first[dp_rank]);
+}
+
 static sp_status check_fit(const sp_schedule_spec *spec, const char *source, const sp_plan *plan,
-                           const local_lists *lists, sp_error *err)
+                           sp_error *err)
 {
     const char *name = sp_schedule_names[spec->kind];
     const sp_layout *layout = &plan->layout;
-    if (spec->kind != SP_SCHEDULE_INTERLEAVED && layout->chunks != 1) {
+    sp_schedule_traits traits = families[spec->kind].traits;
+    if (traits.chunks != 0 && layout->chunks != traits.chunks) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "schedule.kind",
-                           "\"%s\" runs one chunk per rank, parallel.chunks_per_rank is %d", name,
-                           layout->chunks);
+                           "\"%s\" runs %d chunk%s per rank, parallel.chunks_per_rank is %d", name,
+                           traits.chunks, traits.chunks == 1 ? "" : "s", layout->chunks);
     }
-    if (layout->placement != SP_PLACE_LINEAR) {
+    if (layout->placement != traits.placement) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "schedule.kind",
-                           "\"%s\" needs linear placement of the chunks", name);
+                           "\"%s\" needs %s placement of the chunks", name,
+                           traits.placement == SP_PLACE_V ? "V" : "linear");
     }
-    if (plan->packing->backward.count > 0) {
+    if (!traits.sliced && plan->packing->backward.count > 0) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "schedule.kind",
-                           "\"%s\" cannot run backward packs that differ from the forward packs",
+                           "\"%s\" runs whole micro-batches, the same packs forward and backward",
                            name);
-    }
-    if (spec->kind == SP_SCHEDULE_INTERLEAVED && layout->pp == 1 && layout->chunks > 1) {
-        return sp_error_in(err, SP_ERR_CONTENT, source, "schedule.kind",
-                           "\"interleaved\" with several chunks needs parallel.pp of at least 2");
-    }
-    for (int d = 0; spec->kind == SP_SCHEDULE_INTERLEAVED && d < layout->dp; d++) {
-        int m = (int)(lists->first[d + 1] - lists->first[d]);
-        if (!sp_i_interleaved_group_fits(m, layout->pp, spec->group)) {
-            return sp_error_in(err, SP_ERR_CONTENT, source, "schedule.group",
-                               "%d micro-batches in groups of %d leave a group smaller than the "
-                               "%d pipeline ranks",
-                               m, spec->group, layout->pp);
-        }
     }
     return SP_OK;
 }
 
-static bool generate_rank(const sp_schedule_spec *spec, const sp_plan *plan, sp_i_local_packs local,
-                          int pp_rank, sp_stage_plan *stage)
+// Ranks with as many micro-batches as an earlier one have its actions over their own packs.
+static sp_status copy_rank(const sp_i_schedule_job *job, const sp_i_schedule_job *earlier)
 {
-    switch (spec->kind) {
-    case SP_SCHEDULE_GPIPE:
-        return sp_i_schedule_gpipe(plan, local, pp_rank, stage);
-    case SP_SCHEDULE_1F1B:
-        return sp_i_schedule_1f1b(plan, local, pp_rank, stage);
-    case SP_SCHEDULE_INTERLEAVED:
-        return sp_i_schedule_interleaved(plan, local, pp_rank, spec->group, stage);
-    case SP_SCHEDULE_KINDS:
-        break;
+    const sp_pack_list *lists[2] = {&job->plan->packing->forward,
+                                    sp_packing_backward(job->plan->packing)};
+    int count = job->first[job->microbatches];
+    int32_t *place[2] = {NULL, NULL};
+    bool ok = true;
+    for (int side = 0; ok && side < 2; side++) {
+        const int32_t *packs = side == 0 ? earlier->forward : earlier->backward;
+        place[side] = sp_i_malloc(lists[side]->count * sizeof *place[side]);
+        ok = place[side] != NULL;
+        for (int k = 0; ok && k < count; k++) {
+            place[side][packs[k]] = k;
+        }
     }
-    SP_UNREACHABLE("a schedule kind");
+    for (int r = 0; ok && r < job->plan->layout.pp; r++) {
+        const sp_stage_plan *from = sp_plan_stage(job->plan, earlier->dp_rank, r);
+        sp_stage_plan *to = sp_plan_stage(job->plan, job->dp_rank, r);
+        for (size_t a = 0; ok && a < from->count; a++) {
+            sp_action action = from->actions[a];
+            bool back = action.kind == SP_ACTION_B || action.kind == SP_ACTION_I ||
+                        action.kind == SP_ACTION_W;
+            int32_t pack = (back ? job->backward : job->forward)[place[back][action.pack]];
+            ok = sp_stage_plan_add(to, (sp_action_kind)action.kind, action.chunk, pack);
+            if (ok) {
+                to->actions[a].with_next = action.with_next;
+            }
+        }
+    }
+    sp_i_free(place[0]);
+    sp_i_free(place[1]);
+    return ok ? SP_OK : SP_ERR_NO_MEMORY;
+}
+
+static sp_status generate_ranks(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
+                                const char *source, sp_plan *plan, const local_lists *forward,
+                                const local_lists *backward, sp_error *err)
+{
+    const sp_pack_list *packs = &plan->packing->forward;
+    size_t total = forward->first[plan->layout.dp];
+    int *first = sp_i_malloc((total + (size_t)plan->layout.dp) * sizeof *first);
+    sp_status status = first != NULL ? SP_OK : SP_ERR_NO_MEMORY;
+    sp_i_schedule_job earlier = {.dp_rank = -1};
+    for (int d = 0; status == SP_OK && d < plan->layout.dp; d++) {
+        sp_i_schedule_job job = {.spec = spec,
+                                 .costs = costs,
+                                 .source = source,
+                                 .plan = plan,
+                                 .dp_rank = d,
+                                 .forward = forward->list + forward->first[d],
+                                 .backward = backward->list + backward->first[d],
+                                 .first = first + forward->first[d] + (size_t)d};
+        int count = count_of(forward, d);
+        SP_ASSERT(count == count_of(backward, d));
+        job.microbatches =
+            find_microbatches(packs, job.forward, count, first + forward->first[d] + (size_t)d);
+        if (earlier.dp_rank >= 0 && same_microbatches(&earlier, &job)) {
+            status = copy_rank(&job, &earlier);
+        } else {
+            status = families[spec->kind].generate(&job, err);
+            earlier = job;
+        }
+    }
+    sp_i_free(first);
+    return status == SP_ERR_NO_MEMORY ? sp_error_no_memory(err, "a schedule") : status;
+}
+
+bool sp_i_schedule_add(const sp_i_schedule_job *job, int pp_rank, sp_action_kind kind, int chunk,
+                       int microbatch, int slice)
+{
+    bool back = kind == SP_ACTION_B || kind == SP_ACTION_I || kind == SP_ACTION_W;
+    int place = back ? job->first[microbatch + 1] - 1 - slice : job->first[microbatch] + slice;
+    return sp_stage_plan_add(sp_plan_stage(job->plan, job->dp_rank, pp_rank), kind, chunk,
+                             (back ? job->backward : job->forward)[place]);
+}
+
+void sp_i_schedule_pair(const sp_i_schedule_job *job, int pp_rank)
+{
+    sp_stage_plan *stage = sp_plan_stage(job->plan, job->dp_rank, pp_rank);
+    SP_ASSERT(stage->count > 0);
+    stage->actions[stage->count - 1].with_next = 1;
 }
 
 // A plan of this size takes some 10 GB and a minute.
@@ -116,30 +236,25 @@ static sp_status check_size(const sp_plan *plan, sp_error *err)
                         (long long)MOST_ACTIONS);
 }
 
-sp_status sp_schedule_generate(const sp_schedule_spec *spec, const char *source, sp_plan *plan,
-                               sp_error *err)
+sp_status sp_schedule_generate(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
+                               const char *source, sp_plan *plan, sp_error *err)
 {
-    local_lists lists = {0};
+    SP_ASSERT(costs != NULL || !families[spec->kind].traits.timed);
+    local_lists forward = {0};
+    local_lists backward = {0};
     sp_status status = check_size(plan, err);
-    if (status != SP_OK) {
-        return status;
+    if (status == SP_OK) {
+        status = check_fit(spec, source, plan, err);
     }
-    if (!collect(plan->packing, &lists)) {
+    if (status == SP_OK &&
+        (!collect(&plan->packing->forward, plan->layout.dp, &forward) ||
+         !collect(sp_packing_backward(plan->packing), plan->layout.dp, &backward))) {
         status = sp_error_no_memory(err, "a schedule");
-        goto out;
     }
-    status = check_fit(spec, source, plan, &lists, err);
-    for (int d = 0; status == SP_OK && d < plan->layout.dp; d++) {
-        sp_i_local_packs local = {.pack = lists.list + lists.first[d],
-                                  .count = (int)(lists.first[d + 1] - lists.first[d])};
-        for (int r = 0; status == SP_OK && r < plan->layout.pp; r++) {
-            if (!generate_rank(spec, plan, local, r, sp_plan_stage(plan, d, r))) {
-                status = sp_error_no_memory(err, "a schedule");
-            }
-        }
+    if (status == SP_OK) {
+        status = generate_ranks(spec, costs, source, plan, &forward, &backward, err);
     }
-out:
-    sp_i_free(lists.list);
-    sp_i_free(lists.first);
+    local_lists_fini(&forward);
+    local_lists_fini(&backward);
     return status;
 }

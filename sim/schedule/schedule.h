@@ -2,25 +2,70 @@
 #ifndef SLIMPACK_SIM_SCHEDULE_SCHEDULE_H
 #define SLIMPACK_SIM_SCHEDULE_SCHEDULE_H
 
+#include <stdbool.h>
+
 #include "sim/schedule/plan.h"
 
 typedef enum sp_schedule_kind {
     SP_SCHEDULE_GPIPE,
     SP_SCHEDULE_1F1B,
     SP_SCHEDULE_INTERLEAVED,
+    SP_SCHEDULE_ZB_H1,
+    SP_SCHEDULE_ZB_H2,
+    SP_SCHEDULE_ZB_AUTO,
+    SP_SCHEDULE_ZB_V,
+    SP_SCHEDULE_V_HALF,
+    SP_SCHEDULE_V_MIN,
+    SP_SCHEDULE_DUALPIPE_V,
+    SP_SCHEDULE_TERAPIPE,
+    SP_SCHEDULE_SEQ1F1B,
+    SP_SCHEDULE_SLIMPIPE,
+    SP_SCHEDULE_CHUNKFLOW,
     SP_SCHEDULE_KINDS
 } sp_schedule_kind;
 
-extern const char *const sp_schedule_names[]; // "gpipe", "1f1b", "interleaved", NULL
+extern const char *const sp_schedule_names[]; // "gpipe", "1f1b", ..., in order of the enum, NULL
+
+// Where sliced schedules cut a row: into equal tokens, or into equal FLOPs (attention grows with
+// the context, so later slices are shorter; Seq1F1B, arXiv 2406.03488).
+typedef enum sp_slice_rule { SP_SLICE_TOKENS, SP_SLICE_FLOPS } sp_slice_rule;
+
+extern const char *const sp_slice_rule_names[]; // "tokens", "flops", NULL
 
 typedef struct sp_schedule_spec {
     sp_schedule_kind kind;
-    int group; // interleaved: micro-batches of one chunk in a row; 0: pp
+    int group;  // interleaved: micro-batches of one chunk in a row; 0: pp
+    int slices; // sliced schedules: packs that a row is cut into; 0: one
+    sp_slice_rule slice_rule;
+    bool exchange; // slimpipe: ranks even out their attention at every step
+    int retained;  // chunkflow: chunks of a long sample that keep their activations (K); 0: 1
+    // zb-auto: activations a rank may hold, in units of one rank stage and micro-batch; 0: pp
+    double memory_limit_microbatches;
 } sp_schedule_spec;
 
-// Fills the plan (initialised, empty) from its packing and layout. A schedule that does not fit the
-// layout (1F1B with several chunks, ...) is a content error at `source`: schedule.kind.
-sp_status sp_schedule_generate(const sp_schedule_spec *spec, const char *source, sp_plan *plan,
-                               sp_error *err);
+// What a schedule asks of the layout and of its packs.
+typedef struct sp_schedule_traits {
+    sp_placement placement;
+    int chunks;  // per rank; 0: any number
+    bool sliced; // runs micro-batches of several slices
+    bool split;  // runs input and weight gradients as actions of their own
+    bool timed;  // orders actions by their costs
+} sp_schedule_traits;
+
+sp_schedule_traits sp_schedule_traits_of(sp_schedule_kind kind);
+
+// What the timed schedules look at: the mean costs of one micro-batch's pack on each virtual stage,
+// and the activation units it holds there.
+typedef struct sp_schedule_costs {
+    const int64_t *f_ns, *i_ns, *w_ns; // [pp * chunks]
+    int64_t p2p_ns;                    // between neighbouring ranks
+    double unit_f, unit_b, unit_w;     // change at F, at I, at W
+} sp_schedule_costs;
+
+// Fills the plan (initialised, empty) from its packing and layout. `costs` may be NULL unless the
+// schedule is timed. A schedule that does not fit the layout (1F1B with several chunks, ...) is a
+// content error at `source`: schedule.kind.
+sp_status sp_schedule_generate(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
+                               const char *source, sp_plan *plan, sp_error *err);
 
 #endif

@@ -1,24 +1,55 @@
-// What the schedule families share.
+// What the schedule families share: each writes the action lists of all pipeline ranks of one
+// data-parallel rank.
 #ifndef SLIMPACK_SIM_SCHEDULE_SCHEDULE_FAMILY_H
 #define SLIMPACK_SIM_SCHEDULE_SCHEDULE_FAMILY_H
 
 #include "sim/schedule/schedule.h"
 
-// The packs that one data-parallel rank runs, ascending.
-typedef struct sp_i_local_packs {
-    const int32_t *pack;
-    int count;
-} sp_i_local_packs;
+// One data-parallel rank to be scheduled. Its packs, ascending, belong to micro-batches: slice s of
+// micro-batch m is forward pack forward[first[m] + s], for s below first[m + 1] - first[m]. Slices
+// run backward in reverse, so its backward pack is backward[first[m + 1] - 1 - s]. Where no
+// micro-batch has several slices the two arrays are the same.
+typedef struct sp_i_schedule_job {
+    const sp_schedule_spec *spec;
+    const sp_schedule_costs *costs; // NULL unless the family is timed
+    const char *source;
+    sp_plan *plan;
+    int dp_rank;
+    const int32_t *forward, *backward;
+    const int *first; // [microbatches + 1]
+    int microbatches;
+} sp_i_schedule_job;
 
-// Each family writes the action list of one pipeline rank; false when memory runs out.
-bool sp_i_schedule_gpipe(const sp_plan *plan, sp_i_local_packs local, int pp_rank,
-                         sp_stage_plan *stage);
-bool sp_i_schedule_1f1b(const sp_plan *plan, sp_i_local_packs local, int pp_rank,
-                        sp_stage_plan *stage);
-bool sp_i_schedule_interleaved(const sp_plan *plan, sp_i_local_packs local, int pp_rank, int group,
-                               sp_stage_plan *stage);
+// Slices of a micro-batch.
+static inline int sp_i_slices_of(const sp_i_schedule_job *job, int microbatch)
+{
+    return job->first[microbatch + 1] - job->first[microbatch];
+}
 
-// Is `group` a legal number of micro-batches in a row for m micro-batches on p ranks (0: choose)?
-bool sp_i_interleaved_group_fits(int microbatches, int pp, int group);
+// Appends an action of slice `slice` of a micro-batch on a pipeline rank; false when memory runs
+// out.
+bool sp_i_schedule_add(const sp_i_schedule_job *job, int pp_rank, sp_action_kind kind, int chunk,
+                       int microbatch, int slice);
+
+// Runs the rank's last action side by side with the one that is added next.
+void sp_i_schedule_pair(const sp_i_schedule_job *job, int pp_rank);
+
+// A family: SP_OK, SP_ERR_NO_MEMORY (without a message), or a content error at source: schedule.*.
+typedef sp_status (*sp_i_schedule_family)(const sp_i_schedule_job *job, sp_error *err);
+
+sp_status sp_i_schedule_gpipe(const sp_i_schedule_job *job, sp_error *err);
+sp_status sp_i_schedule_1f1b(const sp_i_schedule_job *job, sp_error *err);
+sp_status sp_i_schedule_interleaved(const sp_i_schedule_job *job, sp_error *err);
+sp_status sp_i_schedule_zb_h1(const sp_i_schedule_job *job, sp_error *err);
+sp_status sp_i_schedule_zb_h2(const sp_i_schedule_job *job, sp_error *err);
+sp_status sp_i_schedule_zb_auto(const sp_i_schedule_job *job, sp_error *err);
+sp_status sp_i_schedule_zb_v(const sp_i_schedule_job *job, sp_error *err);
+sp_status sp_i_schedule_v_half(const sp_i_schedule_job *job, sp_error *err);
+sp_status sp_i_schedule_v_min(const sp_i_schedule_job *job, sp_error *err);
+sp_status sp_i_schedule_dualpipe_v(const sp_i_schedule_job *job, sp_error *err);
+sp_status sp_i_schedule_terapipe(const sp_i_schedule_job *job, sp_error *err);
+sp_status sp_i_schedule_seq1f1b(const sp_i_schedule_job *job, sp_error *err);
+sp_status sp_i_schedule_slimpipe(const sp_i_schedule_job *job, sp_error *err);
+sp_status sp_i_schedule_chunkflow(const sp_i_schedule_job *job, sp_error *err);
 
 #endif

@@ -13,18 +13,38 @@ void uniform_step_run(const uniform_case *c, const sp_engine_options *options, u
 {
     sp_error err = {0};
     *step = (uniform_step){0};
-    sp_layout layout = {.tp = 1, .cp = 1, .pp = c->pp, .dp = c->dp, .chunks = c->chunks};
-    sp_uniform_costs costs = {.f_ms = (double)c->f_ns / 1e6,
-                              .b_ms = (double)c->i_ns / 1e6,
-                              .w_ms = (double)c->w_ns / 1e6,
+    sp_layout layout = {.tp = 1,
+                        .cp = 1,
+                        .pp = c->pp,
+                        .dp = c->dp,
+                        .chunks = c->chunks,
+                        .placement = sp_schedule_traits_of(c->kind).placement};
+    int slices = c->slices > 1 ? c->slices : 1;
+    sp_uniform_costs costs = {.f_ms = (double)(c->f_ns * slices) / 1e6,
+                              .b_ms = (double)(c->i_ns * slices) / 1e6,
+                              .w_ms = (double)(c->w_ns * slices) / 1e6,
+                              .attention_share = c->attention_share,
                               .p2p_ms = (double)c->p2p_ns / 1e6,
-                              .per_chunk = 1};
-    sp_schedule_spec spec = {.kind = c->kind, .group = c->group};
-    succeed(sp_packing_uniform(&step->packing, c->dp, c->microbatches, &err), &err);
+                              .per_chunk = 1,
+                              .has_units = c->has_units,
+                              .unit_f = c->unit_f,
+                              .unit_b = c->unit_b,
+                              .unit_w = c->unit_w};
+    sp_schedule_spec spec = {.kind = c->kind,
+                             .group = c->group,
+                             .slices = c->slices,
+                             .retained = c->retained,
+                             .memory_limit_microbatches = c->memory_limit_microbatches};
+    succeed(sp_packing_uniform_sliced(&step->packing, &step->batch, c->dp, c->microbatches, slices,
+                                      &err),
+            &err);
     succeed(sp_plan_init(&step->plan, &layout, &step->packing, &err), &err);
-    succeed(sp_schedule_generate(&spec, "test", &step->plan, &err), &err);
-    succeed(sp_plan_check(&step->plan, "test", &err), &err);
     succeed(sp_step_costs_uniform(&costs, &layout, &step->packing, &step->costs, &err), &err);
+    sp_schedule_costs *means = NULL;
+    succeed(sp_step_costs_means(&step->costs, &step->plan, &means, &err), &err);
+    succeed(sp_schedule_generate(&spec, means, "test", &step->plan, &err), &err);
+    sp_schedule_costs_free(means);
+    succeed(sp_plan_check(&step->plan, "test", &err), &err);
     sp_engine_options verified = *options;
     verified.verify = true;
     succeed(sp_simulate(&step->plan, &step->costs, &verified, &step->timeline, &step->memory,
@@ -41,4 +61,5 @@ void uniform_step_fini(uniform_step *step)
     sp_step_costs_fini(&step->costs);
     sp_plan_fini(&step->plan);
     sp_packing_fini(&step->packing);
+    sp_batch_fini(&step->batch);
 }

@@ -9,13 +9,20 @@
 typedef struct uniform_case {
     sp_schedule_kind kind;
     int pp, dp, chunks;
-    int microbatches; // per data-parallel rank
-    int group;        // interleaved
-    // Nanoseconds of one chunk.
+    int microbatches;                 // per data-parallel rank
+    int group;                        // interleaved
+    int slices;                       // packs of a micro-batch; 0: one
+    int retained;                     // chunkflow
+    double attention_share;           // of f and i: slice k of n takes (2k+1)/n of the mean there
+    double memory_limit_microbatches; // zb-auto
+    bool has_units;                   // memory units as given, else the defaults
+    double unit_f, unit_b, unit_w;
+    // Nanoseconds of one pack on one chunk (with attention_share: the mean over the slices).
     int64_t f_ns, i_ns, w_ns, p2p_ns;
 } uniform_case;
 
 typedef struct uniform_step {
+    sp_batch batch; // of sliced micro-batches
     sp_packing packing;
     sp_plan plan;
     sp_step_costs costs;
