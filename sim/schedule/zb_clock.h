@@ -1,0 +1,44 @@
+// Clocks and memory of the ranks while an order is built: what zb-auto looks at.
+#ifndef SLIMPACK_SIM_SCHEDULE_ZB_CLOCK_H
+#define SLIMPACK_SIM_SCHEDULE_ZB_CLOCK_H
+
+#include "sim/schedule/zb_order.h"
+
+typedef struct sp_i_zb_rank {
+    int f, i, w; // done, which is also the next micro-batch of each kind
+    int64_t start_ns, now_ns;
+    int64_t bubble_ns; // waited since the first F
+} sp_i_zb_rank;
+
+typedef struct sp_i_zb_clock {
+    const sp_schedule_costs *costs;
+    sp_i_zb_order order; // what has run
+    double cap;          // activation units a rank may hold
+    int64_t *f_end_ns;   // [rank * microbatches + microbatch]
+    int64_t *i_end_ns;
+    sp_i_zb_rank *ranks; // [pp]
+    int64_t most_bubble_ns;
+    bool over_cap; // some rank held more than the cap
+} sp_i_zb_clock;
+
+bool sp_i_zb_clock_init(sp_i_zb_clock *clock, const sp_schedule_costs *costs, double cap, int pp,
+                        int microbatches);
+void sp_i_zb_clock_fini(sp_i_zb_clock *clock);
+void sp_i_zb_clock_reset(sp_i_zb_clock *clock);
+
+// Runs the next F, I or W of a rank. What it waits for must have run.
+void sp_i_zb_put(sp_i_zb_clock *clock, int rank, sp_action_kind kind);
+
+// When the input of the rank's next F or I is there; INT64_MAX while it has not been put.
+int64_t sp_i_zb_arrival_ns(const sp_i_zb_clock *clock, int rank, sp_action_kind kind);
+
+// Would another F (and then its I) stay under the cap after `drained` further W?
+bool sp_i_zb_has_room(const sp_i_zb_clock *clock, int rank, int ahead, int drained);
+
+// Runs a whole order; it must be free of deadlock. O(actions + pp * (pp + microbatches)).
+void sp_i_zb_replay(sp_i_zb_clock *clock, const sp_i_zb_order *order);
+
+// Longest time from a rank's first start to its last end, the zero-bubble papers' cost.
+int64_t sp_i_zb_longest_span_ns(const sp_i_zb_clock *clock);
+
+#endif
