@@ -1,0 +1,214 @@
+#include <stdlib.h>
+
+#include "sim/base/alloc.h"
+#include "sim/schedule/v_order.h"
+
+// An operation to be moved: by end (right) or start (left), then by start, then by number.
+typedef struct job_key {
+    int64_t first_ns, second_ns;
+    size_t id;
+} job_key;
+
+static int by_time(const void *a, const void *b)
+{
+    const job_key *x = a;
+    const job_key *y = b;
+    if (x->first_ns != y->first_ns) {
+        return x->first_ns < y->first_ns ? -1 : 1;
+    }
+    if (x->second_ns != y->second_ns) {
+        return x->second_ns < y->second_ns ? -1 : 1;
+    }
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static int64_t end_of(const sp_i_v_order *order, size_t id)
+{
+    return order->start_ns[id] + sp_i_v_describe(order->setting, id).duration_ns;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+// When `op` must have ended for the operation of `kind` at `vstage` to keep its start.
+static int64_t start_at(const sp_i_v_order *order, sp_i_v_op op, int kind, int vstage)
+{
+    return order->start_ns[sp_i_v_id(order->setting, kind, vstage, op.microbatch)] -
+           sp_i_v_lag_ns(order->setting, op.vstage, vstage);
+}
+
+// When `op` has what the operation of `kind` at `vstage` sends.
+static int64_t arrival_from(const sp_i_v_order *order, sp_i_v_op op, int kind, int vstage)
+{
+    return end_of(order, sp_i_v_id(order->setting, kind, vstage, op.microbatch)) +
+           sp_i_v_lag_ns(order->setting, vstage, op.vstage);
+}
+
+static int64_t latest_end(const sp_i_v_order *order, sp_i_v_op op, int64_t deadline_ns)
+{
+    const sp_i_v_setting *s = order->setting;
+    int64_t latest = deadline_ns;
+    if (op.kind == SP_I_V_F && op.vstage < 2 * s->pp - 1) {
+        latest = least(latest, start_at(order, op, SP_I_V_F, op.vstage + 1));
+    }
+    if (op.kind == SP_I_V_I && op.vstage > 0) {
+        latest = least(latest, start_at(order, op, SP_I_V_I, op.vstage - 1));
+    }
+    if (op.kind != SP_I_V_W) {
+        latest = least(latest, start_at(order, op, op.kind + 1, op.vstage));
+    }
+    if (op.microbatch < s->microbatches - 1) {
+        latest =
+            least(latest, order->start_ns[sp_i_v_id(s, op.kind, op.vstage, op.microbatch + 1)]);
+    }
+    return latest;
+}
+
+static int64_t earliest_start(const sp_i_v_order *order, sp_i_v_op op)
+{
+    const sp_i_v_setting *s = order->setting;
+    int64_t earliest = 0;
+    if (op.kind == SP_I_V_F && op.vstage > 0) {
+        earliest = most(earliest, arrival_from(order, op, SP_I_V_F, op.vstage - 1));
+    }
+    if (op.kind == SP_I_V_I && op.vstage < 2 * s->pp - 1) {
+        earliest = most(earliest, arrival_from(order, op, SP_I_V_I, op.vstage + 1));
+    }
+    if (op.kind != SP_I_V_F) {
+        earliest = most(earliest, arrival_from(order, op, op.kind - 1, op.vstage));
+    }
+    if (op.microbatch > 0) {
+        earliest =
+            most(earliest, end_of(order, sp_i_v_id(s, op.kind, op.vstage, op.microbatch - 1)));
+    }
+    return earliest;
+}
+
+static int64_t unit_of(const sp_i_v_order *order, size_t id)
+{
+    return order->setting->unit[sp_i_v_describe(order->setting, id).kind];
+}
+
+// Does operation `passed`, that runs at memory `level`, fit under the cap?
+static bool fits(const sp_i_v_order *order, size_t passed, int64_t level)
+{
+    return level + most(unit_of(order, passed), 0) <= order->setting->cap;
+}
+
+// Takes the operation at place `from` of a rank to place `to`.
+static void move(sp_i_v_order *order, size_t base, size_t from, size_t to)
+{
+    size_t *op = order->op + base;
+    int64_t *held = order->held + base;
+    size_t id = op[from];
+    int64_t unit = unit_of(order, id);
+    for (; from < to; from++) {
+        op[from] = op[from + 1];
+        held[from] = held[from + 1] - unit;
+        order->slot[op[from]] = from;
+        held[from + 1] = held[from] + unit_of(order, op[from]);
+    }
+    for (; from > to; from--) {
+        op[from] = op[from - 1];
+        int64_t before = held[from - 1];
+        held[from] = before + unit;
+        order->slot[op[from]] = from;
+        held[from - 1] = before;
+    }
+    op[to] = id;
+    order->slot[id] = to;
+}
+
+static void move_right(sp_i_v_order *order, size_t id, int64_t deadline_ns)
+{
+    sp_i_v_op op = sp_i_v_describe(order->setting, id);
+    size_t base = (size_t)op.rank * order->per_rank;
+    const size_t *list = order->op + base;
+    int64_t unit = order->setting->unit[op.kind];
+    int64_t latest = latest_end(order, op, deadline_ns);
+    size_t place = order->slot[id];
+    size_t best = place;
+    int64_t best_ns = order->start_ns[id];
+    for (size_t k = place; k < order->per_rank; k++) {
+        int64_t free_ns = k == place ? order->start_ns[id] : end_of(order, list[k]);
+        if (free_ns > latest - op.duration_ns ||
+            (k > place && !fits(order, list[k], order->held[base + k] - unit))) {
+            break;
+        }
+        int64_t until =
+            k + 1 < order->per_rank ? least(latest, order->start_ns[list[k + 1]]) : latest;
+        if (until - op.duration_ns >= free_ns) {
+            best = k;
+            best_ns = until - op.duration_ns;
+        }
+    }
+    move(order, base, place, best);
+    order->start_ns[id] = best_ns;
+}
+
+static void move_left(sp_i_v_order *order, size_t id)
+{
+    sp_i_v_op op = sp_i_v_describe(order->setting, id);
+    size_t base = (size_t)op.rank * order->per_rank;
+    const size_t *list = order->op + base;
+    int64_t unit = order->setting->unit[op.kind];
+    int64_t earliest = earliest_start(order, op);
+    size_t place = order->slot[id];
+    size_t best = place;
+    int64_t best_ns = order->start_ns[id];
+    for (size_t k = place + 1; k-- > 0;) {
+        int64_t until = k == place ? end_of(order, id) : order->start_ns[list[k]];
+        // Before list[k]: it then runs with this operation's memory, which is held there itself.
+        if (until < earliest + op.duration_ns ||
+            (k < place && (!fits(order, list[k], order->held[base + k] + unit) ||
+                           !fits(order, id, order->held[base + k])))) {
+            break;
+        }
+        int64_t from = k > 0 ? most(earliest, end_of(order, list[k - 1])) : earliest;
+        if (from + op.duration_ns <= until) {
+            best = k;
+            best_ns = from;
+        }
+    }
+    move(order, base, place, best);
+    order->start_ns[id] = best_ns;
+}
+
+bool sp_i_v_order_justify(sp_i_v_order *order)
+{
+    int pp = order->setting->pp;
+    size_t total = (size_t)pp * order->per_rank;
+    job_key *keys = sp_i_malloc(total * sizeof *keys);
+    if (keys == NULL) {
+        return false;
+    }
+    int64_t span_ns = sp_i_v_order_span_ns(order);
+    // A rank may end as long after its own start as the longest one does.
+    for (int r = 0; r < pp; r++) {
+        order->free_ns[r] = order->start_ns[order->op[(size_t)r * order->per_rank]] + span_ns;
+    }
+    for (size_t id = 0; id < total; id++) {
+        keys[id] = (job_key){end_of(order, id), order->start_ns[id], id};
+    }
+    qsort(keys, total, sizeof *keys, by_time);
+    for (size_t k = total; k-- > 0;) {
+        int rank = sp_i_v_describe(order->setting, keys[k].id).rank;
+        move_right(order, keys[k].id, order->free_ns[rank]);
+    }
+    for (size_t id = 0; id < total; id++) {
+        keys[id] = (job_key){order->start_ns[id], end_of(order, id), id};
+    }
+    qsort(keys, total, sizeof *keys, by_time);
+    for (size_t k = 0; k < total; k++) {
+        move_left(order, keys[k].id);
+    }
+    sp_i_free(keys);
+    return true;
+}

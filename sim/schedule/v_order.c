@@ -1,0 +1,221 @@
+#include "sim/schedule/v_order.h"
+
+#include <string.h>
+
+#include "sim/base/alloc.h"
+
+static size_t operations(const sp_i_v_setting *s)
+{
+    return (size_t)SP_I_V_KINDS * 2 * (size_t)s->pp * (size_t)s->microbatches;
+}
+
+bool sp_i_v_order_init(sp_i_v_order *order, const sp_i_v_setting *setting)
+{
+    size_t total = operations(setting);
+    *order = (sp_i_v_order){
+        .setting = setting,
+        .per_rank = (size_t)SP_I_V_KINDS * 2 * (size_t)setting->microbatches,
+        .op = sp_i_calloc(total, sizeof *order->op),
+        .count = sp_i_calloc((size_t)setting->pp, sizeof *order->count),
+        .slot = sp_i_calloc(total, sizeof *order->slot),
+        .start_ns = sp_i_calloc(total, sizeof *order->start_ns),
+        .held = sp_i_calloc(total, sizeof *order->held),
+        .timed = sp_i_calloc((size_t)setting->pp, sizeof *order->timed),
+        .free_ns = sp_i_calloc((size_t)setting->pp, sizeof *order->free_ns),
+    };
+    return order->op != NULL && order->count != NULL && order->slot != NULL &&
+           order->start_ns != NULL && order->held != NULL && order->timed != NULL &&
+           order->free_ns != NULL;
+}
+
+void sp_i_v_order_fini(sp_i_v_order *order)
+{
+    sp_i_free(order->op);
+    sp_i_free(order->count);
+    sp_i_free(order->slot);
+    sp_i_free(order->start_ns);
+    sp_i_free(order->held);
+    sp_i_free(order->timed);
+    sp_i_free(order->free_ns);
+    *order = (sp_i_v_order){0};
+}
+
+void sp_i_v_order_clear(sp_i_v_order *order)
+{
+    memset(order->count, 0, (size_t)order->setting->pp * sizeof *order->count);
+}
+
+void sp_i_v_order_copy(sp_i_v_order *to, const sp_i_v_order *from)
+{
+    size_t total = operations(from->setting);
+    memcpy(to->op, from->op, total * sizeof *to->op);
+    memcpy(to->count, from->count, (size_t)from->setting->pp * sizeof *to->count);
+    memcpy(to->slot, from->slot, total * sizeof *to->slot);
+    memcpy(to->start_ns, from->start_ns, total * sizeof *to->start_ns);
+    memcpy(to->held, from->held, total * sizeof *to->held);
+}
+
+size_t sp_i_v_id(const sp_i_v_setting *setting, int kind, int vstage, int microbatch)
+{
+    size_t stage = (size_t)kind * 2 * (size_t)setting->pp + (size_t)vstage;
+    return stage * (size_t)setting->microbatches + (size_t)microbatch;
+}
+
+static int rank_of(const sp_i_v_setting *setting, int vstage)
+{
+    return vstage < setting->pp ? vstage : 2 * setting->pp - 1 - vstage;
+}
+
+sp_i_v_op sp_i_v_describe(const sp_i_v_setting *setting, size_t id)
+{
+    size_t m = (size_t)setting->microbatches;
+    size_t stages = 2 * (size_t)setting->pp;
+    sp_i_v_op op = {.kind = (int)(id / m / stages),
+                    .vstage = (int)(id / m % stages),
+                    .microbatch = (int)(id % m)};
+    op.rank = rank_of(setting, op.vstage);
+    op.duration_ns = setting->duration_ns[op.kind][op.vstage];
+    return op;
+}
+
+int64_t sp_i_v_lag_ns(const sp_i_v_setting *setting, int from_vstage, int to_vstage)
+{
+    return rank_of(setting, from_vstage) == rank_of(setting, to_vstage) ? 0 : setting->p2p_ns;
+}
+
+void sp_i_v_order_append(sp_i_v_order *order, int kind, int vstage, int microbatch)
+{
+    size_t rank = (size_t)rank_of(order->setting, vstage);
+    size_t id = sp_i_v_id(order->setting, kind, vstage, microbatch);
+    SP_ASSERT(order->count[rank] < order->per_rank);
+    order->slot[id] = order->count[rank];
+    order->op[rank * order->per_rank + order->count[rank]++] = id;
+}
+
+// When the inputs of an operation are there; false while one has not been timed.
+static bool inputs_ready(const sp_i_v_order *order, sp_i_v_op op, int64_t *ready_ns)
+{
+    const sp_i_v_setting *s = order->setting;
+    int stages = 2 * s->pp;
+    struct {
+        int kind, vstage;
+    } input[2];
+    int inputs = 0;
+    if (op.kind == SP_I_V_F && op.vstage > 0) {
+        input[inputs].kind = SP_I_V_F;
+        input[inputs++].vstage = op.vstage - 1;
+    }
+    if (op.kind == SP_I_V_I && op.vstage < stages - 1) {
+        input[inputs].kind = SP_I_V_I;
+        input[inputs++].vstage = op.vstage + 1;
+    }
+    if (op.kind != SP_I_V_F) {
+        input[inputs].kind = op.kind == SP_I_V_I ? SP_I_V_F : SP_I_V_I;
+        input[inputs++].vstage = op.vstage;
+    }
+    *ready_ns = 0;
+    for (int k = 0; k < inputs; k++) {
+        size_t id = sp_i_v_id(s, input[k].kind, input[k].vstage, op.microbatch);
+        sp_i_v_op from = sp_i_v_describe(s, id);
+        if (order->slot[id] >= order->timed[from.rank]) {
+            return false;
+        }
+        int64_t there =
+            order->start_ns[id] + from.duration_ns + sp_i_v_lag_ns(s, from.vstage, op.vstage);
+        *ready_ns = there > *ready_ns ? there : *ready_ns;
+    }
+    return true;
+}
+
+// Times what it can of one rank; false if nothing.
+static bool time_rank(sp_i_v_order *order, int rank)
+{
+    const size_t *list = order->op + (size_t)rank * order->per_rank;
+    size_t before = order->timed[rank];
+    while (order->timed[rank] < order->count[rank]) {
+        sp_i_v_op op = sp_i_v_describe(order->setting, list[order->timed[rank]]);
+        int64_t ready_ns;
+        if (!inputs_ready(order, op, &ready_ns)) {
+            break;
+        }
+        int64_t start_ns = ready_ns > order->free_ns[rank] ? ready_ns : order->free_ns[rank];
+        order->start_ns[list[order->timed[rank]]] = start_ns;
+        order->free_ns[rank] = start_ns + op.duration_ns;
+        order->timed[rank]++;
+    }
+    return order->timed[rank] > before;
+}
+
+static void count_memory(sp_i_v_order *order)
+{
+    for (int r = 0; r < order->setting->pp; r++) {
+        int64_t level = 0;
+        for (size_t k = 0; k < order->per_rank; k++) {
+            size_t at = (size_t)r * order->per_rank + k;
+            order->held[at] = level;
+            level += order->setting->unit[sp_i_v_describe(order->setting, order->op[at]).kind];
+        }
+    }
+}
+
+bool sp_i_v_order_time(sp_i_v_order *order)
+{
+    int pp = order->setting->pp;
+    memset(order->timed, 0, (size_t)pp * sizeof *order->timed);
+    memset(order->free_ns, 0, (size_t)pp * sizeof *order->free_ns);
+    bool moved = true;
+    while (moved) {
+        moved = false;
+        // Down and up the ranks, the ways of the inputs.
+        for (int r = 0; r < pp; r++) {
+            moved = time_rank(order, r) || moved;
+        }
+        for (int r = pp - 1; r >= 0; r--) {
+            moved = time_rank(order, r) || moved;
+        }
+    }
+    for (int r = 0; r < pp; r++) {
+        if (order->timed[r] < order->per_rank) {
+            return false;
+        }
+    }
+    count_memory(order);
+    return true;
+}
+
+int64_t sp_i_v_order_peak(const sp_i_v_order *order)
+{
+    int64_t peak = 0;
+    for (size_t at = 0; at < operations(order->setting); at++) {
+        int64_t unit = order->setting->unit[sp_i_v_describe(order->setting, order->op[at]).kind];
+        int64_t level = order->held[at] + (unit > 0 ? unit : 0);
+        peak = level > peak ? level : peak;
+    }
+    return peak;
+}
+
+int64_t sp_i_v_order_span_ns(const sp_i_v_order *order)
+{
+    int64_t longest = 0;
+    for (int r = 0; r < order->setting->pp; r++) {
+        const size_t *list = order->op + (size_t)r * order->per_rank;
+        size_t last = list[order->per_rank - 1];
+        int64_t end_ns = order->start_ns[last] + sp_i_v_describe(order->setting, last).duration_ns;
+        int64_t span_ns = end_ns - order->start_ns[list[0]];
+        longest = span_ns > longest ? span_ns : longest;
+    }
+    return longest;
+}
+
+bool sp_i_v_order_emit(const sp_i_v_order *order, const sp_i_schedule_job *job)
+{
+    static const sp_action_kind kinds[SP_I_V_KINDS] = {
+        [SP_I_V_F] = SP_ACTION_F, [SP_I_V_I] = SP_ACTION_I, [SP_I_V_W] = SP_ACTION_W};
+    bool ok = true;
+    for (size_t at = 0; ok && at < operations(order->setting); at++) {
+        sp_i_v_op op = sp_i_v_describe(order->setting, order->op[at]);
+        int chunk = op.vstage < order->setting->pp ? 0 : 1;
+        ok = sp_i_schedule_add(job, op.rank, kinds[op.kind], chunk, op.microbatch, 0);
+    }
+    return ok;
+}

@@ -1,0 +1,84 @@
+// Orders of F, I and W on the ranks of a V placement (two chunks per rank, virtual stages r and
+// 2p-1-r), with their times: what ZB-V, V-Half and V-Min are worked out on before they become a
+// plan.
+#ifndef SLIMPACK_SIM_SCHEDULE_V_ORDER_H
+#define SLIMPACK_SIM_SCHEDULE_V_ORDER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/schedule/schedule_family.h"
+
+enum {
+    SP_I_V_F,
+    SP_I_V_I,
+    SP_I_V_W,
+    SP_I_V_KINDS,
+    SP_I_V_UNIT = 1 << 20, // one chunk's activations of one micro-batch
+};
+
+// Costs and memory of an order; plain data, arrays borrowed. Memory is counted in whole numbers so
+// that no sum depends on its order: unit[] is the change at F (SP_I_V_UNIT), at I, at W (neither
+// positive), and the three add up to 0.
+typedef struct sp_i_v_setting {
+    int pp, microbatches;
+    const int64_t *duration_ns[SP_I_V_KINDS]; // [2 * pp], positive
+    int64_t p2p_ns;
+    int64_t unit[SP_I_V_KINDS];
+    int64_t cap; // most a rank holds
+} sp_i_v_setting;
+
+// An operation is numbered (kind * 2p + virtual stage) * m + micro-batch.
+typedef struct sp_i_v_order {
+    const sp_i_v_setting *setting;
+    size_t per_rank;   // 6m
+    size_t *op;        // [pp * per_rank], each rank in its order
+    size_t *count;     // [pp]: written so far
+    size_t *slot;      // [operations]: place in its rank's order
+    int64_t *start_ns; // [operations]
+    int64_t *held;     // [pp * per_rank]: memory before the operation at a place
+    size_t *timed;     // [pp]: operations timed so far
+    int64_t *free_ns;  // [pp]: end of the last of them
+} sp_i_v_order;
+
+// What an operation is.
+typedef struct sp_i_v_op {
+    int kind, vstage, rank, microbatch;
+    int64_t duration_ns;
+} sp_i_v_op;
+
+// False when memory runs out (fini is due all the same).
+bool sp_i_v_order_init(sp_i_v_order *order, const sp_i_v_setting *setting);
+void sp_i_v_order_fini(sp_i_v_order *order);
+void sp_i_v_order_clear(sp_i_v_order *order);
+void sp_i_v_order_copy(sp_i_v_order *to, const sp_i_v_order *from);
+
+size_t sp_i_v_id(const sp_i_v_setting *setting, int kind, int vstage, int microbatch);
+sp_i_v_op sp_i_v_describe(const sp_i_v_setting *setting, size_t id);
+
+// Latency between two neighbouring virtual stages: none where the V turns on one rank.
+int64_t sp_i_v_lag_ns(const sp_i_v_setting *setting, int from_vstage, int to_vstage);
+
+void sp_i_v_order_append(sp_i_v_order *order, int kind, int vstage, int microbatch);
+
+// Starts every operation of a full order as early as order and inputs allow, and counts memory.
+// False for an order that cannot finish. O(operations + p * rounds of the ranks).
+bool sp_i_v_order_time(sp_i_v_order *order);
+
+int64_t sp_i_v_order_peak(const sp_i_v_order *order);
+
+// Longest stage: the largest last end - first start of a rank (the measure of arXiv 2401.10241).
+int64_t sp_i_v_order_span_ns(const sp_i_v_order *order);
+
+// Forward-backward improvement (Valls, Ballestin, Quintanilla: Justification and RCPSP, 2005): all
+// operations as late as possible within the present longest span, the last first, then as early as
+// possible, the first first; each goes to the best gap of its rank that keeps inputs, the order of
+// micro-batches within a virtual stage and, if it did before, the memory cap. The order has times.
+// Not always shorter, so the caller keeps the better one. O(operations * log operations) beside the
+// gaps looked at.
+bool sp_i_v_order_justify(sp_i_v_order *order);
+
+// Adds the order's actions to the plan; false when memory runs out.
+bool sp_i_v_order_emit(const sp_i_v_order *order, const sp_i_schedule_job *job);
+
+#endif
