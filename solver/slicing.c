@@ -1,0 +1,192 @@
+#include "solver/slicing.h"
+
+#include "sim/base/alloc.h"
+
+// Cost of the first x tokens of a sample: per_token * x + per_pair * x*x/2.
+typedef struct prefix_cost {
+    double per_token, per_pair;
+} prefix_cost;
+
+// A row and its cuts, counted in tokens of the row without padding.
+typedef struct row {
+    const sp_slice *samples;
+    size_t count;
+    int64_t tokens;
+    double cost;   // with padding
+    int64_t *cuts; // [slices + 1]: 0 .. tokens
+} row;
+
+static prefix_cost cost_of(sp_slice_rule rule, const sp_model *model);
+static row measure(const sp_packing *packing, const sp_pack *pack, prefix_cost cost, int64_t *cuts);
+static void find_cuts(row *r, prefix_cost cost, int slices);
+static bool add_forward(const sp_packing *from, size_t index, const row *r, int slices,
+                        sp_packing *to);
+static bool add_backward(sp_packing *to, size_t index, int slices);
+
+sp_status sp_slice_rows(sp_packing *packing, int slices, sp_slice_rule rule, const sp_model *model,
+                        const char *source, sp_error *err)
+{
+    SP_ASSERT(slices >= 1 && packing->backward.count == 0);
+    if (slices == 1) {
+        return SP_OK;
+    }
+    prefix_cost cost = cost_of(rule, model);
+    sp_packing made;
+    sp_packing_init(&made, packing->batch, packing->dp);
+    int64_t *cuts = sp_i_calloc((size_t)slices + 1, sizeof *cuts);
+    sp_status status = cuts != NULL ? SP_OK : sp_error_no_memory(err, "slices");
+    for (size_t k = 0; status == SP_OK && k < packing->forward.count; k++) {
+        row r = measure(packing, &packing->forward.packs[k], cost, cuts);
+        if (r.tokens < slices) {
+            status = sp_error_in(err, SP_ERR_INFEASIBLE, source, "schedule.slices",
+                                 "micro-batch %zu has %lld tokens, fewer than the %d slices", k,
+                                 (long long)r.tokens, slices);
+            break;
+        }
+        find_cuts(&r, cost, slices);
+        if (!add_forward(packing, k, &r, slices, &made) || !add_backward(&made, k, slices)) {
+            status = sp_error_no_memory(err, "slices");
+        }
+    }
+    if (status == SP_OK) {
+        sp_pack_list rows = packing->forward;
+        packing->forward = made.forward;
+        packing->backward = made.backward;
+        made.forward = rows;
+        made.backward = (sp_pack_list){0};
+    }
+    sp_packing_fini(&made);
+    sp_i_free(cuts);
+    return status;
+}
+
+static prefix_cost cost_of(sp_slice_rule rule, const sp_model *model)
+{
+    if (rule == SP_SLICE_TOKENS) {
+        return (prefix_cost){.per_token = 1.0};
+    }
+    return (prefix_cost){.per_token = sp_model_layer_linear_flops_per_token(model),
+                         .per_pair = sp_model_attention_flops_per_pair(model)};
+}
+
+static double until(prefix_cost cost, int64_t tokens)
+{
+    double x = (double)tokens;
+    return cost.per_token * x + 0.5 * cost.per_pair * x * x;
+}
+
+static row measure(const sp_packing *packing, const sp_pack *pack, prefix_cost cost, int64_t *cuts)
+{
+    row r = {.count = pack->slice_count, .cuts = cuts};
+    if (pack->slice_count == 0) {
+        return r;
+    }
+    r.samples = &packing->forward.slices[pack->first_slice];
+    for (size_t i = 0; i < r.count; i++) {
+        SP_ASSERT(r.samples[i].begin == 0);
+        r.tokens += r.samples[i].tokens;
+        r.cost += until(cost, r.samples[i].computed_tokens);
+    }
+    return r;
+}
+
+// The most tokens of a sample that stay within share k of the slices of the row; `before` is the
+// cost of the samples before it. Counts of tokens are exact here: products below 2^53.
+static int64_t fitting(const row *r, prefix_cost cost, int slices, int k, double before,
+                       int64_t tokens)
+{
+    int64_t low = 0;
+    int64_t high = tokens;
+    while (low < high) {
+        int64_t middle = high - (high - low) / 2;
+        if ((before + until(cost, middle)) * slices <= r->cost * k) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return low;
+}
+
+static void find_cuts(row *r, prefix_cost cost, int slices)
+{
+    size_t i = 0;
+    double cost_before = 0.0;
+    int64_t tokens_before = 0;
+    r->cuts[0] = 0;
+    for (int k = 1; k < slices; k++) {
+        int64_t inside = 0;
+        while (i < r->count) {
+            int64_t computed = r->samples[i].computed_tokens;
+            inside = fitting(r, cost, slices, k, cost_before, computed);
+            if (inside < computed) {
+                break;
+            }
+            cost_before += until(cost, computed);
+            tokens_before += r->samples[i].tokens;
+            inside = 0;
+            i++;
+        }
+        int64_t own = i < r->count ? r->samples[i].tokens : 0;
+        int64_t cut = tokens_before + (inside < own ? inside : own);
+        int64_t least = r->cuts[k - 1] + 1;
+        int64_t most = r->tokens - (slices - k);
+        cut = cut > least ? cut : least;
+        r->cuts[k] = cut < most ? cut : most;
+    }
+    r->cuts[slices] = r->tokens;
+}
+
+static bool begin_slice_pack(sp_pack_list *list, const sp_pack *like, size_t index)
+{
+    bool ok = sp_pack_list_begin(list, like->dp_first, like->dp_count);
+    if (ok) {
+        list->packs[list->count - 1].microbatch = (int32_t)index;
+    }
+    return ok;
+}
+
+static bool add_forward(const sp_packing *from, size_t index, const row *r, int slices,
+                        sp_packing *to)
+{
+    size_t i = 0;
+    int64_t offset = 0;
+    bool ok = true;
+    for (int k = 0; ok && k < slices; k++) {
+        ok = begin_slice_pack(&to->forward, &from->forward.packs[index], index);
+        for (int64_t left = r->cuts[k + 1] - r->cuts[k]; ok && left > 0;) {
+            const sp_slice *sample = &r->samples[i];
+            int64_t rest = sample->tokens - offset;
+            bool last = rest <= left;
+            int64_t tokens = last ? rest : left;
+            int64_t padding = last ? sample->computed_tokens - sample->tokens : 0;
+            ok = sp_pack_list_add(&to->forward,
+                                  (sp_slice){.sample = sample->sample,
+                                             .begin = offset,
+                                             .tokens = tokens,
+                                             .computed_tokens = tokens + padding},
+                                  last);
+            left -= tokens;
+            offset = last ? 0 : offset + tokens;
+            i += last;
+        }
+    }
+    return ok;
+}
+
+// The packs of a row again, last first.
+static bool add_backward(sp_packing *to, size_t index, int slices)
+{
+    bool ok = true;
+    for (int k = slices - 1; ok && k >= 0; k--) {
+        size_t source = index * (size_t)slices + (size_t)k;
+        const sp_pack *pack = &to->forward.packs[source];
+        ok = begin_slice_pack(&to->backward, pack, index);
+        for (size_t s = 0; ok && s < pack->slice_count; s++) {
+            sp_slice slice = to->forward.slices[pack->first_slice + s];
+            bool last = slice.begin + slice.tokens == to->batch->tokens[slice.sample];
+            ok = sp_pack_list_add(&to->backward, slice, last);
+        }
+    }
+    return ok;
+}

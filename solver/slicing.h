@@ -1,0 +1,22 @@
+// Slicing: rows of whole samples cut into slices by token position, for the sliced schedules.
+#ifndef SLIMPACK_SOLVER_SLICING_H
+#define SLIMPACK_SOLVER_SLICING_H
+
+#include "sim/model/model.h"
+#include "sim/schedule/packing.h"
+#include "sim/schedule/schedule.h"
+
+// Cuts every forward pack, a row of whole samples (the packing has no backward packs), into
+// `slices` packs of one micro-batch on the same ranks, and adds the backward packs of each row in
+// reverse. A sample that a cut crosses becomes slices; its padding stays with its last token.
+//
+// SP_SLICE_TOKENS: cut k lies at floor(computed tokens * k / slices). SP_SLICE_FLOPS: at equal
+// shares of the FLOPs of a layer, linear per token and 4*a*d per causal pair within a sample
+// (uniform_comp of Seq1F1B, arXiv 2406.03488); reads `model`, which may be NULL otherwise. A cut
+// inside padding moves to its end, and every slice keeps at least one token: a row with fewer
+// tokens than slices is SP_ERR_INFEASIBLE at `source`: schedule.slices. O((samples + rows * slices)
+// log tokens).
+sp_status sp_slice_rows(sp_packing *packing, int slices, sp_slice_rule rule, const sp_model *model,
+                        const char *source, sp_error *err);
+
+#endif

@@ -1,0 +1,162 @@
+#include "solver/terapipe_slices.h"
+
+#include <stdlib.h>
+
+#include "sim/base/alloc.h"
+
+// Positions 0 .. count are where slices may begin and end.
+typedef struct search {
+    const sp_terapipe_problem *problem;
+    size_t count;
+    int64_t *time;    // of the slice from position i to j, i < j: [j(j-1)/2 + i]
+    int64_t *longest; // the same, ascending
+    int64_t *sum;     // [count + 1]: least sum up to a position, -1 for none
+    size_t *from;     // [count + 1]: where its last slice begins
+} search;
+
+static bool prepare(search *s);
+static void release(search *s);
+static bool solve(search *s, int64_t longest_ns);
+static int64_t total_time(const search *s);
+static bool read_slices(const search *s, sp_terapipe_slices *slices);
+
+sp_status sp_terapipe_slices_find(const sp_terapipe_problem *problem, sp_terapipe_slices *slices,
+                                  sp_error *err)
+{
+    SP_ASSERT(problem->tokens > 0 && problem->granularity > 0 && problem->stages > 0);
+    *slices = (sp_terapipe_slices){0};
+    search s = {.problem = problem,
+                .count = (size_t)((problem->tokens - 1) / problem->granularity + 1)};
+    bool ok = prepare(&s);
+    size_t times = s.count * (s.count + 1) / 2;
+    // Without a limit the sum is least: a bound for every longest slice.
+    int64_t least_ns = 0;
+    if (ok) {
+        (void)solve(&s, s.longest[times - 1]);
+        least_ns = s.sum[s.count];
+        ok = read_slices(&s, slices);
+    }
+    for (size_t i = 0; ok && i < times;) {
+        int64_t low_ns = s.longest[i];
+        if (least_ns + (problem->stages - 1) * low_ns >= slices->total_ns) {
+            break;
+        }
+        while (i + 1 < times && s.longest[i + 1] - low_ns <= problem->tolerance_ns) {
+            i++;
+        }
+        if (solve(&s, s.longest[i]) && total_time(&s) < slices->total_ns) {
+            sp_terapipe_slices_fini(slices);
+            ok = read_slices(&s, slices);
+        }
+        i++;
+    }
+    release(&s);
+    if (!ok) {
+        sp_terapipe_slices_fini(slices);
+        return sp_error_no_memory(err, "slices of a sequence");
+    }
+    return SP_OK;
+}
+
+void sp_terapipe_slices_fini(sp_terapipe_slices *slices)
+{
+    sp_i_free(slices->tokens);
+    *slices = (sp_terapipe_slices){0};
+}
+
+static int64_t position(const search *s, size_t i)
+{
+    return i == s->count ? s->problem->tokens : (int64_t)i * s->problem->granularity;
+}
+
+static int64_t slice_ns(const search *s, size_t begin, size_t end)
+{
+    return s->time[end * (end - 1) / 2 + begin];
+}
+
+static int ascending(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a;
+    int64_t y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static bool prepare(search *s)
+{
+    size_t n = s->count;
+    // The square of a count of positions that no memory could hold.
+    if (n > UINT32_MAX / 2) {
+        return false;
+    }
+    size_t times = n * (n + 1) / 2;
+    s->time = sp_i_calloc(times, sizeof *s->time);
+    s->longest = sp_i_calloc(times, sizeof *s->longest);
+    s->sum = sp_i_calloc(n + 1, sizeof *s->sum);
+    s->from = sp_i_calloc(n + 1, sizeof *s->from);
+    if (s->time == NULL || s->longest == NULL || s->sum == NULL || s->from == NULL) {
+        return false;
+    }
+    size_t k = 0;
+    for (size_t end = 1; end <= n; end++) {
+        for (size_t begin = 0; begin < end; begin++, k++) {
+            int64_t prefix = position(s, begin);
+            s->time[k] = s->problem->time(s->problem->context, position(s, end) - prefix, prefix);
+            s->longest[k] = s->time[k];
+        }
+    }
+    qsort(s->longest, times, sizeof *s->longest, ascending);
+    return true;
+}
+
+static void release(search *s)
+{
+    sp_i_free(s->time);
+    sp_i_free(s->longest);
+    sp_i_free(s->sum);
+    sp_i_free(s->from);
+}
+
+// S*(L; t_max) of the paper: the least sum of slices none of which is longer. False: there is none.
+static bool solve(search *s, int64_t longest_ns)
+{
+    s->sum[0] = 0;
+    for (size_t end = 1; end <= s->count; end++) {
+        s->sum[end] = -1;
+        for (size_t begin = 0; begin < end; begin++) {
+            int64_t ns = slice_ns(s, begin, end);
+            if (s->sum[begin] >= 0 && ns <= longest_ns &&
+                (s->sum[end] < 0 || s->sum[begin] + ns < s->sum[end])) {
+                s->sum[end] = s->sum[begin] + ns;
+                s->from[end] = begin;
+            }
+        }
+    }
+    return s->sum[s->count] >= 0;
+}
+
+static int64_t total_time(const search *s)
+{
+    int64_t longest_ns = 0;
+    for (size_t end = s->count; end > 0; end = s->from[end]) {
+        int64_t ns = slice_ns(s, s->from[end], end);
+        longest_ns = ns > longest_ns ? ns : longest_ns;
+    }
+    return s->sum[s->count] + (s->problem->stages - 1) * longest_ns;
+}
+
+static bool read_slices(const search *s, sp_terapipe_slices *slices)
+{
+    for (size_t end = s->count; end > 0; end = s->from[end]) {
+        slices->count++;
+    }
+    slices->tokens = sp_i_calloc(slices->count, sizeof *slices->tokens);
+    if (slices->tokens == NULL) {
+        return false;
+    }
+    size_t k = slices->count;
+    for (size_t end = s->count; end > 0; end = s->from[end]) {
+        slices->tokens[--k] = position(s, end) - position(s, s->from[end]);
+    }
+    slices->total_ns = total_time(s);
+    return true;
+}
