@@ -1,5 +1,6 @@
 #include "sim/engine/engine.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
@@ -8,21 +9,23 @@
 #include "sim/engine/memory.h"
 #include "sim/engine/structure.h"
 
-// Actions of a plan file for which the engine has no time.
-static sp_status refuse_unknown_costs(const sp_plan *plan, sp_error *err)
+// Uniform costs have no time for copies to and from host memory.
+static sp_status refuse_unknown_costs(const sp_plan *plan, const sp_step_costs *costs,
+                                      sp_error *err)
 {
+    if (costs->o_ns != NULL && costs->l_ns != NULL) {
+        return SP_OK;
+    }
     size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
-    bool regrouped = plan->packing->backward.count > 0;
     for (size_t s = 0; s < stages; s++) {
         for (size_t a = 0; a < plan->stages[s].count; a++) {
             sp_action action = plan->stages[s].actions[a];
-            bool transfer = action.kind == SP_ACTION_O || action.kind == SP_ACTION_L;
-            if (transfer || (regrouped && action.kind == SP_ACTION_R)) {
+            if (sp_i_is_copy(action)) {
                 char name[32];
                 sp_action_name(action, plan->layout.chunks, name);
-                return sp_error_set(
-                    err, SP_ERR_CONTENT, "action %s: the simulator has no cost for %s", name,
-                    transfer ? "offload and load" : "the recomputation of regrouped packs");
+                return sp_error_set(err, SP_ERR_CONTENT,
+                                    "action %s: the simulator has no cost for offload and load",
+                                    name);
             }
         }
     }
@@ -73,17 +76,30 @@ static void fill_spans(const sp_step_costs *costs, const sp_i_folding *folding,
         rank->pp = (int)(lane % (size_t)pp);
         rank->alike = folding->first[kind + 1] - folding->first[kind];
         rank->dp_alike = timeline->alike_store + folding->first[kind];
+        const sp_stage_plan *stage = sp_plan_stage(plan, rank->dp, rank->pp);
+        size_t copies = 0;
+        for (size_t a = 0; a < stage->count; a++) {
+            copies += sp_i_is_copy(stage->actions[a]);
+        }
         rank->spans = next;
-        next += sp_plan_stage(plan, rank->dp, rank->pp)->count;
+        rank->copies = next + (stage->count - copies);
+        next += stage->count;
     }
     for (size_t t = 0; t < graph->tasks; t++) {
         sp_rank_timeline *rank = &timeline->ranks[graph->lane[t]];
         sp_action action = graph->action[t];
+        if (sp_i_is_copy(action)) {
+            rank->copies[rank->copy_count++] =
+                (sp_span){.start_ns = end_ns[t] - graph->duration_ns[t],
+                          .end_ns = end_ns[t],
+                          .action = action};
+            continue;
+        }
         int vstage = sp_layout_vstage(&plan->layout, rank->pp, action.chunk);
-        sp_action_cost cost = sp_i_action_cost(costs, action, vstage, false);
+        sp_action_cost cost = sp_i_action_cost(plan, costs, action, vstage, false);
         if (cost.compute_ns + cost.tp_ns + cost.cp_ns != graph->duration_ns[t]) {
             // Its recomputation ran as an action of its own.
-            cost = sp_i_action_cost(costs, action, vstage, true);
+            cost = sp_i_action_cost(plan, costs, action, vstage, true);
         }
         int64_t start_ns = end_ns[t] - graph->duration_ns[t];
         int64_t idle_ns = start_ns - (rank->count > 0 ? rank->spans[rank->count - 1].end_ns : 0);
@@ -101,6 +117,34 @@ static void fill_spans(const sp_step_costs *costs, const sp_i_folding *folding,
                                                .cp_ns = cost.cp_ns,
                                                .wait_p2p_ns = wait_ns < idle_ns ? wait_ns : idle_ns,
                                                .action = action};
+    }
+}
+
+// By start; the rest only settles ties.
+static int compare_copies(const void *a, const void *b)
+{
+    const sp_span *x = a;
+    const sp_span *y = b;
+    const int64_t keys[][2] = {{x->start_ns, y->start_ns},
+                               {x->end_ns, y->end_ns},
+                               {x->action.kind, y->action.kind},
+                               {x->action.chunk, y->action.chunk},
+                               {x->action.pack, y->action.pack}};
+    for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
+        if (keys[k][0] != keys[k][1]) {
+            return keys[k][0] < keys[k][1] ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+static void order_copies(sp_timeline *timeline)
+{
+    for (size_t i = 0; i < timeline->rank_count; i++) {
+        sp_rank_timeline *rank = &timeline->ranks[i];
+        if (rank->copy_count > 0) {
+            qsort(rank->copies, rank->copy_count, sizeof *rank->copies, compare_copies);
+        }
     }
 }
 
@@ -172,7 +216,7 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
     int64_t *end_ns = NULL;
     *timeline = (sp_timeline){0};
     *memory = (sp_memory_timeline){0};
-    sp_status status = refuse_unknown_costs(plan, err);
+    sp_status status = refuse_unknown_costs(plan, costs, err);
     if (status == SP_OK) {
         status = sp_i_fold(plan, costs, options->unfold, &folding, err);
     }
@@ -197,6 +241,7 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
     }
     sp_i_replay(&graph, end_ns);
     fill_spans(costs, &folding, &graph, end_ns, timeline);
+    order_copies(timeline);
     fill_tail(costs, timeline);
     counts->tasks = graph.tasks;
     counts->edges = graph.edges;

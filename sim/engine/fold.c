@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/schedule/regroup.h"
 
 void sp_i_folding_fini(sp_i_folding *folding)
 {
@@ -13,36 +14,31 @@ void sp_i_folding_fini(sp_i_folding *folding)
     *folding = (sp_i_folding){0};
 }
 
+// The plan as the comparison of ranks sees it: packs by their position among those of their rank.
+typedef struct view {
+    const sp_plan *plan;
+    const sp_step_costs *costs;
+    const sp_pack_list *list[2]; // forward, backward
+    int32_t *ordinal[2];         // [packs]
+    uint64_t *hash[2];           // [packs]
+    int32_t *alike[2];           // [packs]: the first pack of the same costs
+    int32_t *forward_pack; // of each backward slice; NULL where backward packs are the forward
+} view;
+
 static bool can_fold(const sp_plan *plan)
 {
-    const sp_packing *packing = plan->packing;
-    if (packing->backward.count > 0) {
-        return false;
-    }
-    for (size_t k = 0; k < packing->forward.count; k++) {
-        if (packing->forward.packs[k].dp_count != 1) {
+    const sp_pack_list *list = &plan->packing->forward;
+    for (size_t k = 0; k < list->count; k++) {
+        if (list->packs[k].dp_count != 1) {
             return false;
         }
     }
     return true;
 }
 
-// Position of each pack among the packs of its rank.
-static int32_t *number_packs(const sp_plan *plan)
+static int side_of(sp_action action)
 {
-    const sp_pack_list *list = &plan->packing->forward;
-    int32_t *ordinal = sp_i_malloc(list->count * sizeof *ordinal);
-    int32_t *next = sp_i_calloc((size_t)plan->layout.dp, sizeof *next);
-    if (ordinal != NULL && next != NULL) {
-        for (size_t k = 0; k < list->count; k++) {
-            ordinal[k] = next[list->packs[k].dp_first]++;
-        }
-        sp_i_free(next);
-        return ordinal;
-    }
-    sp_i_free(ordinal);
-    sp_i_free(next);
-    return NULL;
+    return action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_W;
 }
 
 // FNV-1a over 64-bit words.
@@ -62,67 +58,199 @@ static uint64_t mix_words(uint64_t hash, const void *data, size_t bytes)
     return hash;
 }
 
-static uint64_t hash_pack(const sp_step_costs *costs, size_t pack)
+static uint64_t hash_forward(const view *v, size_t pack)
 {
+    const sp_step_costs *costs = v->costs;
     size_t row = pack * (size_t)costs->classes;
-    size_t bytes = (size_t)costs->classes * sizeof(sp_action_cost);
     uint64_t hash = 0xcbf29ce484222325u;
-    hash = mix_words(hash, costs->f + row, bytes);
-    hash = mix_words(hash, costs->b + row, bytes);
+    hash = mix_words(hash, costs->f + row, (size_t)costs->classes * sizeof *costs->f);
     hash = mix(hash, (uint64_t)costs->p2p_f_ns[pack]);
-    if (costs->unit != NULL) {
-        hash = mix_words(hash, costs->unit + row, (size_t)costs->classes * sizeof(sp_unit_bytes));
+    hash = costs->o_ns == NULL ? hash : mix(hash, (uint64_t)costs->o_ns[row]);
+    return costs->unit == NULL
+               ? hash
+               : mix_words(hash, costs->unit + row, (size_t)costs->classes * sizeof *costs->unit);
+}
+
+static uint64_t hash_backward(const view *v, size_t pack)
+{
+    const sp_step_costs *costs = v->costs;
+    const sp_pack *p = &v->list[1]->packs[pack];
+    size_t row = pack * (size_t)costs->classes;
+    uint64_t hash = 0xcbf29ce484222325u;
+    hash = mix_words(hash, costs->b + row, (size_t)costs->classes * sizeof *costs->b);
+    for (size_t s = 0; v->forward_pack != NULL && s < p->slice_count; s++) {
+        hash = mix(hash, (uint64_t)v->ordinal[0][v->forward_pack[p->first_slice + s]]);
     }
     return hash;
 }
 
-static bool same_pack(const sp_step_costs *costs, size_t a, size_t b)
+static bool same_copies(const sp_step_costs *costs, size_t a, size_t b)
 {
-    size_t classes = (size_t)costs->classes;
-    size_t bytes = classes * sizeof(sp_action_cost);
-    return memcmp(costs->f + a * classes, costs->f + b * classes, bytes) == 0 &&
-           memcmp(costs->b + a * classes, costs->b + b * classes, bytes) == 0 &&
-           memcmp(costs->i + a * classes, costs->i + b * classes, bytes) == 0 &&
-           memcmp(costs->w + a * classes, costs->w + b * classes, bytes) == 0 &&
-           memcmp(costs->r + a * classes, costs->r + b * classes, bytes) == 0 &&
-           costs->p2p_f_ns[a] == costs->p2p_f_ns[b] && costs->p2p_b_ns[a] == costs->p2p_b_ns[b] &&
-           costs->p2p_f_far_ns[a] == costs->p2p_f_far_ns[b] &&
-           costs->p2p_b_far_ns[a] == costs->p2p_b_far_ns[b] &&
-           (costs->unit == NULL || memcmp(costs->unit + a * classes, costs->unit + b * classes,
-                                          classes * sizeof(sp_unit_bytes)) == 0);
+    size_t n = (size_t)costs->classes;
+    return (costs->o_ns == NULL ||
+            memcmp(costs->o_ns + a * n, costs->o_ns + b * n, n * sizeof *costs->o_ns) == 0) &&
+           (costs->offloaded_bytes == NULL ||
+            memcmp(costs->offloaded_bytes + a * n, costs->offloaded_bytes + b * n,
+                   n * sizeof *costs->offloaded_bytes) == 0) &&
+           (costs->l_ns == NULL ||
+            memcmp(costs->l_ns + a * n, costs->l_ns + b * n, n * sizeof *costs->l_ns) == 0);
 }
 
-static uint64_t hash_rank(const sp_plan *plan, const int32_t *ordinal, const uint64_t *pack_hash,
-                          int dp)
+static bool same_forward(const view *v, size_t a, size_t b)
+{
+    const sp_step_costs *costs = v->costs;
+    size_t n = (size_t)costs->classes;
+    return memcmp(costs->f + a * n, costs->f + b * n, n * sizeof *costs->f) == 0 &&
+           costs->p2p_f_ns[a] == costs->p2p_f_ns[b] &&
+           costs->p2p_f_far_ns[a] == costs->p2p_f_far_ns[b] &&
+           v->list[0]->packs[a].computed == v->list[0]->packs[b].computed &&
+           same_copies(costs, a, b) &&
+           (costs->unit == NULL ||
+            memcmp(costs->unit + a * n, costs->unit + b * n, n * sizeof *costs->unit) == 0);
+}
+
+// A regrouped pack must also take the same tokens from the same forward packs.
+static bool same_slices(const view *v, size_t a, size_t b)
+{
+    const sp_pack *x = &v->list[1]->packs[a];
+    const sp_pack *y = &v->list[1]->packs[b];
+    if (v->forward_pack == NULL) {
+        return true;
+    }
+    if (x->slice_count != y->slice_count) {
+        return false;
+    }
+    for (size_t s = 0; s < x->slice_count; s++) {
+        size_t i = x->first_slice + s;
+        size_t j = y->first_slice + s;
+        if (v->ordinal[0][v->forward_pack[i]] != v->ordinal[0][v->forward_pack[j]] ||
+            v->list[1]->slices[i].computed_tokens != v->list[1]->slices[j].computed_tokens) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool same_backward(const view *v, size_t a, size_t b)
+{
+    const sp_step_costs *costs = v->costs;
+    size_t n = (size_t)costs->classes;
+    size_t bytes = n * sizeof *costs->b;
+    return memcmp(costs->b + a * n, costs->b + b * n, bytes) == 0 &&
+           memcmp(costs->i + a * n, costs->i + b * n, bytes) == 0 &&
+           memcmp(costs->w + a * n, costs->w + b * n, bytes) == 0 &&
+           memcmp(costs->r + a * n, costs->r + b * n, bytes) == 0 &&
+           costs->p2p_b_ns[a] == costs->p2p_b_ns[b] &&
+           costs->p2p_b_far_ns[a] == costs->p2p_b_far_ns[b] && same_slices(v, a, b) &&
+           (costs->backward_unit == NULL ||
+            memcmp(costs->backward_unit + a * n, costs->backward_unit + b * n,
+                   n * sizeof *costs->backward_unit) == 0);
+}
+
+// Finds for each pack the first one alike, through a hash table of those found, so that ranks are
+// compared by numbers. O(packs) where equal hashes mean equal packs.
+static bool find_alike(view *v, int side)
+{
+    size_t packs = v->list[side]->count;
+    size_t size = 16;
+    while (size < 2 * packs) {
+        size *= 2;
+    }
+    int32_t *table = sp_i_malloc(size * sizeof *table);
+    v->alike[side] = sp_i_malloc(packs * sizeof *v->alike[side]);
+    if (table == NULL || v->alike[side] == NULL) {
+        sp_i_free(table);
+        return false;
+    }
+    for (size_t i = 0; i < size; i++) {
+        table[i] = -1;
+    }
+    for (size_t k = 0; k < packs; k++) {
+        uint64_t hash = v->hash[side][k];
+        // FNV leaves its low bits to the low bits of the words: the high ones go in as well.
+        size_t at = (size_t)(hash ^ hash >> 32) & (size - 1);
+        while (table[at] >= 0) {
+            size_t first = (size_t)table[at];
+            if (v->hash[side][first] == hash &&
+                (side == 0 ? same_forward(v, first, k) : same_backward(v, first, k))) {
+                break;
+            }
+            at = (at + 1) & (size - 1);
+        }
+        table[at] = table[at] >= 0 ? table[at] : (int32_t)k;
+        v->alike[side][k] = table[at];
+    }
+    sp_i_free(table);
+    return true;
+}
+
+static void view_fini(view *v)
+{
+    for (int side = 0; side < 2; side++) {
+        sp_i_free(v->ordinal[side]);
+        sp_i_free(v->hash[side]);
+        sp_i_free(v->alike[side]);
+    }
+    sp_i_free(v->forward_pack);
+}
+
+static bool view_init(view *v, const sp_plan *plan, const sp_step_costs *costs)
+{
+    *v = (view){.plan = plan,
+                .costs = costs,
+                .list = {&plan->packing->forward, sp_packing_backward(plan->packing)}};
+    int32_t *next = sp_i_malloc((size_t)plan->layout.dp * sizeof *next);
+    bool ok = next != NULL && sp_i_regroup(plan->packing, &v->forward_pack, NULL) == SP_OK;
+    for (int side = 0; ok && side < 2; side++) {
+        size_t packs = v->list[side]->count;
+        v->ordinal[side] = sp_i_malloc(packs * sizeof *v->ordinal[side]);
+        v->hash[side] = sp_i_malloc(packs * sizeof *v->hash[side]);
+        ok = v->ordinal[side] != NULL && v->hash[side] != NULL;
+        memset(next, 0, (size_t)plan->layout.dp * sizeof *next);
+        for (size_t k = 0; ok && k < packs; k++) {
+            v->ordinal[side][k] = next[v->list[side]->packs[k].dp_first]++;
+        }
+        for (size_t k = 0; ok && k < packs; k++) {
+            v->hash[side][k] = side == 0 ? hash_forward(v, k) : hash_backward(v, k);
+        }
+        ok = ok && find_alike(v, side);
+    }
+    sp_i_free(next);
+    return ok;
+}
+
+static uint64_t hash_rank(const view *v, int dp)
 {
     uint64_t hash = 0xcbf29ce484222325u;
-    for (int r = 0; r < plan->layout.pp; r++) {
-        const sp_stage_plan *stage = sp_plan_stage(plan, dp, r);
+    for (int r = 0; r < v->plan->layout.pp; r++) {
+        const sp_stage_plan *stage = sp_plan_stage(v->plan, dp, r);
         hash = mix(hash, stage->count);
         for (size_t a = 0; a < stage->count; a++) {
             sp_action action = stage->actions[a];
+            int side = side_of(action);
             hash = mix(hash, ((uint64_t)action.kind << 48) ^ ((uint64_t)action.chunk << 32) ^
-                                 (uint64_t)ordinal[action.pack]);
-            hash = mix(hash, pack_hash[action.pack]);
+                                 (uint64_t)v->ordinal[side][action.pack]);
+            hash = mix(hash, v->hash[side][action.pack]);
         }
     }
     return hash;
 }
 
-static bool same_rank(const sp_plan *plan, const sp_step_costs *costs, const int32_t *ordinal,
-                      int dp_a, int dp_b)
+static bool same_rank(const view *v, int dp_a, int dp_b)
 {
-    for (int r = 0; r < plan->layout.pp; r++) {
-        const sp_stage_plan *a = sp_plan_stage(plan, dp_a, r);
-        const sp_stage_plan *b = sp_plan_stage(plan, dp_b, r);
+    for (int r = 0; r < v->plan->layout.pp; r++) {
+        const sp_stage_plan *a = sp_plan_stage(v->plan, dp_a, r);
+        const sp_stage_plan *b = sp_plan_stage(v->plan, dp_b, r);
         if (a->count != b->count) {
             return false;
         }
         for (size_t i = 0; i < a->count; i++) {
             sp_action x = a->actions[i];
             sp_action y = b->actions[i];
-            if (x.kind != y.kind || x.chunk != y.chunk || ordinal[x.pack] != ordinal[y.pack] ||
-                !same_pack(costs, (size_t)x.pack, (size_t)y.pack)) {
+            int side = side_of(x);
+            if (x.kind != y.kind || x.with_next != y.with_next || x.chunk != y.chunk ||
+                v->ordinal[side][x.pack] != v->ordinal[side][y.pack] ||
+                v->alike[side][x.pack] != v->alike[side][y.pack]) {
                 return false;
             }
         }
@@ -132,24 +260,14 @@ static bool same_rank(const sp_plan *plan, const sp_step_costs *costs, const int
 
 static bool find_kinds(const sp_plan *plan, const sp_step_costs *costs, sp_i_folding *folding)
 {
-    size_t dp = (size_t)plan->layout.dp;
-    size_t packs = plan->packing->forward.count;
-    bool ok = false;
-    int32_t *ordinal = number_packs(plan);
-    uint64_t *pack_hash = sp_i_malloc(packs * sizeof *pack_hash);
-    uint64_t *kind_hash = sp_i_malloc(dp * sizeof *kind_hash);
-    if (ordinal == NULL || pack_hash == NULL || kind_hash == NULL) {
-        goto out;
-    }
-    for (size_t k = 0; k < packs; k++) {
-        pack_hash[k] = hash_pack(costs, k);
-    }
-    for (int d = 0; d < plan->layout.dp; d++) {
-        uint64_t hash = hash_rank(plan, ordinal, pack_hash, d);
+    view v;
+    uint64_t *kind_hash = sp_i_malloc((size_t)plan->layout.dp * sizeof *kind_hash);
+    bool ok = view_init(&v, plan, costs) && kind_hash != NULL;
+    for (int d = 0; ok && d < plan->layout.dp; d++) {
+        uint64_t hash = hash_rank(&v, d);
         int kind = 0;
-        while (
-            kind < folding->simulated &&
-            (kind_hash[kind] != hash || !same_rank(plan, costs, ordinal, folding->rank[kind], d))) {
+        while (kind < folding->simulated &&
+               (kind_hash[kind] != hash || !same_rank(&v, folding->rank[kind], d))) {
             kind++;
         }
         if (kind == folding->simulated) {
@@ -159,11 +277,8 @@ static bool find_kinds(const sp_plan *plan, const sp_step_costs *costs, sp_i_fol
         }
         folding->kind[d] = kind;
     }
-    ok = true;
-out:
-    sp_i_free(ordinal);
-    sp_i_free(pack_hash);
     sp_i_free(kind_hash);
+    view_fini(&v);
     return ok;
 }
 

@@ -16,9 +16,10 @@ typedef struct sp_i_folding {
     int *first;    // [simulated + 1]: members of kind k are members[first[k] .. first[k+1])
 } sp_i_folding;
 
-// Two ranks are alike when their action lists are equal up to the numbering of their packs and
-// every pack costs and holds the same. Merged packs and backward packs of their own tie ranks to
-// their slices: nothing is folded then, nor when `unfold`. O(actions) expected.
+// Two ranks are alike when their action lists are equal up to the numbering of their packs, every
+// pack costs and holds the same, and regrouped packs take the same tokens from the same forward
+// packs. Merged packs tie ranks together: nothing is folded then, nor when `unfold`. O(actions)
+// expected.
 sp_status sp_i_fold(const sp_plan *plan, const sp_step_costs *costs, bool unfold,
                     sp_i_folding *folding, sp_error *err);
 void sp_i_folding_fini(sp_i_folding *folding);

@@ -21,9 +21,15 @@ typedef struct lowering {
     int32_t *forward_task; // [slots * vstages]: task or NONE
     int32_t *backward_task;
     uint8_t *recomputed; // [forward slots * vstages]: an explicit R ran
+    bool copies;         // some rank has an O or L
+    int32_t *out_task;   // [forward slots * vstages]: its O; NULL without copies
+    int32_t *back_task;  // its L
+    int32_t *last_out;   // [lanes]: the lane's last O, or NONE; NULL without copies
+    int32_t *last_back;  // its last L
     int *kind_of_dp;     // [dp]: simulated rank, or NONE
     size_t *done;        // [lanes]: actions lowered
-    uint32_t *last;      // [lanes]: the lane's last task
+    uint32_t *last;      // [lanes]: the lane's last task other than a copy
+    uint8_t *computed;   // [lanes]: it has one
     size_t *queue;       // ring of lanes to visit
     uint8_t *queued;     // [lanes]
     size_t queue_begin, queue_count;
@@ -55,6 +61,11 @@ static bool is_backward(sp_action action)
     return action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_W;
 }
 
+bool sp_i_is_copy(sp_action action)
+{
+    return action.kind == SP_ACTION_O || action.kind == SP_ACTION_L;
+}
+
 static const sp_pack *pack_of(const lowering *low, sp_action action)
 {
     return is_backward(action) ? &low->backward->packs[action.pack]
@@ -69,8 +80,8 @@ static size_t table_index(const lowering *low, sp_action action, int dp, int vst
     return (slot + (size_t)(dp - pack->dp_first)) * low->vstages + (size_t)vstage;
 }
 
-sp_action_cost sp_i_action_cost(const sp_step_costs *costs, sp_action action, int vstage,
-                                bool recomputed)
+sp_action_cost sp_i_action_cost(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
+                                int vstage, bool recomputed)
 {
     size_t at =
         (size_t)action.pack * (size_t)costs->classes + (size_t)costs->class_of_vstage[vstage];
@@ -80,7 +91,7 @@ sp_action_cost sp_i_action_cost(const sp_step_costs *costs, sp_action action, in
     case SP_ACTION_W:
         return costs->w[at];
     case SP_ACTION_R:
-        return costs->r[at];
+        return plan->packing->backward.count > 0 ? costs->f[at] : costs->r[at];
     case SP_ACTION_B:
     case SP_ACTION_I: {
         sp_action_cost cost = action.kind == SP_ACTION_B ? costs->b[at] : costs->i[at];
@@ -92,7 +103,9 @@ sp_action_cost sp_i_action_cost(const sp_step_costs *costs, sp_action action, in
         return cost;
     }
     case SP_ACTION_O:
+        return (sp_action_cost){.compute_ns = costs->o_ns != NULL ? costs->o_ns[at] : 0};
     case SP_ACTION_L:
+        return (sp_action_cost){.compute_ns = costs->l_ns != NULL ? costs->l_ns[at] : 0};
     case SP_ACTION_KINDS:
         break;
     }
@@ -144,6 +157,9 @@ static bool local_ready(const lowering *low, sp_action action, int dp, int vstag
     if (action.kind == SP_ACTION_F) {
         return true;
     }
+    if (action.kind == SP_ACTION_L) {
+        return low->out_task[table_index(low, action, dp, vstage)] != NONE;
+    }
     return low->forward_task[table_index(low, action, dp, vstage)] != NONE;
 }
 
@@ -183,8 +199,67 @@ static void add_edge(sp_i_task_graph *graph, uint32_t from, int64_t lag_ns)
     graph->edges++;
 }
 
-// Adds the task of one lane; `peers` are the lanes of a merged pack, whose last tasks it also waits
-// for.
+// Did the lane recompute everything that this backward reads?
+static bool was_recomputed(const lowering *low, sp_action action, int dp, int vstage)
+{
+    if (action.kind != SP_ACTION_B && action.kind != SP_ACTION_I) {
+        return false;
+    }
+    if (low->needs == NULL) {
+        return low->recomputed[table_index(low, action, dp, vstage)] != 0;
+    }
+    const sp_pack *pack = &low->backward->packs[action.pack];
+    for (size_t s = 0; s < pack->slice_count; s++) {
+        sp_action forward = {.kind = SP_ACTION_F, .pack = low->needs[pack->first_slice + s]};
+        if (low->recomputed[table_index(low, forward, dp, vstage)] == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// The last copy back among those that bring what this action reads, or NONE. One rank's copies end
+// in the order of their tasks, so none of the others ends later.
+static int32_t awaited_copy(const lowering *low, sp_action action, int dp, int vstage)
+{
+    bool backward = action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;
+    if (!low->copies || (!backward && action.kind != SP_ACTION_R)) {
+        return NONE;
+    }
+    if (!backward || low->needs == NULL) {
+        return low->back_task[table_index(low, action, dp, vstage)];
+    }
+    int32_t last = NONE;
+    const sp_pack *pack = &low->backward->packs[action.pack];
+    for (size_t s = pack->first_slice; s < pack->first_slice + pack->slice_count; s++) {
+        sp_action forward = {.kind = SP_ACTION_F, .pack = low->needs[s]};
+        int32_t task = low->back_task[table_index(low, forward, dp, vstage)];
+        last = task > last ? task : last;
+    }
+    return last;
+}
+
+// What a copy waits for: the one before it in its direction; to the host what it copies; from the
+// host that it is there, and the action after which it stands, when it is issued.
+static void add_copy_edges(lowering *low, size_t lane, sp_action action, size_t index,
+                           uint32_t task)
+{
+    sp_i_task_graph *graph = low->graph;
+    bool out = action.kind == SP_ACTION_O;
+    int32_t *previous = out ? low->last_out : low->last_back;
+    if (previous[lane] != NONE) {
+        add_edge(graph, (uint32_t)previous[lane], 0);
+    }
+    add_edge(graph, (uint32_t)(out ? low->forward_task : low->out_task)[index], 0);
+    if (!out && low->computed[lane]) {
+        add_edge(graph, low->last[lane], 0);
+    }
+    previous[lane] = (int32_t)task;
+    (out ? low->out_task : low->back_task)[index] = (int32_t)task;
+}
+
+// Adds the task of one lane; `peers` are the lanes of a merged pack, whose last tasks and copies it
+// also waits for.
 static uint32_t add_task(lowering *low, sp_action action, int dp, int pp_rank,
                          const uint32_t *peer_last, int peers)
 {
@@ -192,24 +267,40 @@ static uint32_t add_task(lowering *low, sp_action action, int dp, int pp_rank,
     size_t lane = lane_of(low, low->kind_of_dp[dp], pp_rank);
     int vstage = sp_layout_vstage(&low->plan->layout, pp_rank, action.chunk);
     size_t index = table_index(low, action, dp, vstage);
-    bool recomputed = (action.kind == SP_ACTION_B || action.kind == SP_ACTION_I) &&
-                      low->needs == NULL && low->recomputed[index] != 0;
-    sp_action_cost cost = sp_i_action_cost(low->costs, action, vstage, recomputed);
+    bool recomputed = was_recomputed(low, action, dp, vstage);
+    sp_action_cost cost = sp_i_action_cost(low->plan, low->costs, action, vstage, recomputed);
     uint32_t task = (uint32_t)graph->tasks++;
     graph->action[task] = action;
     graph->lane[task] = (uint32_t)lane;
     graph->duration_ns[task] = cost.compute_ns + cost.tp_ns + cost.cp_ns;
     graph->edge_begin[task] = (uint32_t)graph->edges;
-    if (low->done[lane] > 0) {
+    if (sp_i_is_copy(action)) {
+        add_copy_edges(low, lane, action, index, task);
+        return task;
+    }
+    if (low->computed[lane]) {
         add_edge(graph, low->last[lane], 0);
+    }
+    int32_t copy = awaited_copy(low, action, dp, vstage);
+    if (copy != NONE) {
+        add_edge(graph, (uint32_t)copy, 0);
     }
     int32_t source = NONE;
     int64_t lag_ns = 0;
     if (remote_source(low, action, dp, pp_rank, vstage, &source, &lag_ns)) {
         add_edge(graph, (uint32_t)source, lag_ns);
     }
+    bool backward = action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;
+    for (int i = 0; i < peers && low->copies && backward; i++) {
+        int member = pack_of(low, action)->dp_first + i;
+        int32_t theirs = awaited_copy(low, action, member, vstage);
+        if (theirs != NONE && member != dp) {
+            add_edge(graph, (uint32_t)theirs, 0);
+        }
+    }
     for (int i = 0; i < peers; i++) {
-        if (peer_last[i] != UINT32_MAX && peer_last[i] != low->last[lane]) {
+        bool own = low->computed[lane] && peer_last[i] == low->last[lane];
+        if (peer_last[i] != UINT32_MAX && !own) {
             add_edge(graph, peer_last[i], 0);
         }
     }
@@ -225,7 +316,10 @@ static uint32_t add_task(lowering *low, sp_action action, int dp, int pp_rank,
 
 static void advance_lane(lowering *low, size_t lane, uint32_t task)
 {
-    low->last[lane] = task;
+    if (!sp_i_is_copy(low->graph->action[task])) {
+        low->last[lane] = task;
+        low->computed[lane] = 1;
+    }
     low->done[lane]++;
 }
 
@@ -242,7 +336,7 @@ static bool lower_merged(lowering *low, sp_action action, int pp_rank, sp_error 
     uint32_t *after = before + members;
     for (size_t i = 0; i < members; i++) {
         size_t lane = lane_of(low, low->kind_of_dp[pack->dp_first + (int)i], pp_rank);
-        before[i] = low->done[lane] > 0 ? low->last[lane] : UINT32_MAX;
+        before[i] = low->computed[lane] ? low->last[lane] : UINT32_MAX;
     }
     for (size_t i = 0; i < members; i++) {
         after[i] = add_task(low, action, pack->dp_first + (int)i, pp_rank, before, pack->dp_count);
@@ -253,6 +347,29 @@ static bool lower_merged(lowering *low, sp_action action, int pp_rank, sp_error 
         enqueue(low, lane);
     }
     sp_i_free(before);
+    return true;
+}
+
+// Lowers an action and the next as a pair: the first also waits for the input of the second, and
+// what the first gives is there at the end of the second.
+static bool lower_pair(lowering *low, size_t lane, sp_action first, int dp, int pp_rank)
+{
+    sp_action second = lane_stage(low, lane)->actions[low->done[lane] + 1];
+    int vstage = sp_layout_vstage(&low->plan->layout, pp_rank, second.chunk);
+    int32_t source = NONE;
+    int64_t lag_ns = 0;
+    if (!ready_on(low, second, dp, pp_rank)) {
+        return false;
+    }
+    advance_lane(low, lane, add_task(low, first, dp, pp_rank, NULL, 0));
+    if (remote_source(low, second, dp, pp_rank, vstage, &source, &lag_ns)) {
+        add_edge(low->graph, (uint32_t)source, lag_ns);
+    }
+    uint32_t task = add_task(low, second, dp, pp_rank, NULL, 0);
+    advance_lane(low, lane, task);
+    size_t index =
+        table_index(low, first, dp, sp_layout_vstage(&low->plan->layout, pp_rank, first.chunk));
+    (first.kind == SP_ACTION_F ? low->forward_task : low->backward_task)[index] = (int32_t)task;
     return true;
 }
 
@@ -268,11 +385,16 @@ static bool visit(lowering *low, size_t lane, sp_error *err)
     while (low->done[lane] < stage->count) {
         sp_action action = stage->actions[low->done[lane]];
         const sp_pack *pack = pack_of(low, action);
-        if (pack->dp_count == 1) {
+        // The ranks of a merged pack copy their shares each by itself.
+        if (pack->dp_count == 1 || sp_i_is_copy(action)) {
             if (!ready_on(low, action, dp, pp_rank)) {
                 break;
             }
-            advance_lane(low, lane, add_task(low, action, dp, pp_rank, NULL, 0));
+            if (!action.with_next) {
+                advance_lane(low, lane, add_task(low, action, dp, pp_rank, NULL, 0));
+            } else if (!lower_pair(low, lane, action, dp, pp_rank)) {
+                break;
+            }
             continue;
         }
         if (!group_ready(low, action, pp_rank)) {
@@ -303,6 +425,34 @@ static size_t number_slots(const lowering *low, const sp_pack_list *list, size_t
     return slots;
 }
 
+static bool has_copies(const sp_stage_plan *stage)
+{
+    for (size_t a = 0; a < stage->count; a++) {
+        if (sp_i_is_copy(stage->actions[a])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool prepare_copies(lowering *low, size_t forward)
+{
+    size_t lanes = low->graph->lanes;
+    low->out_task = sp_i_malloc(forward * sizeof *low->out_task);
+    low->back_task = sp_i_malloc(forward * sizeof *low->back_task);
+    low->last_out = sp_i_malloc(lanes * sizeof *low->last_out);
+    low->last_back = sp_i_malloc(lanes * sizeof *low->last_back);
+    if (low->out_task == NULL || low->back_task == NULL || low->last_out == NULL ||
+        low->last_back == NULL) {
+        return false;
+    }
+    memset(low->out_task, 0xff, forward * sizeof *low->out_task);
+    memset(low->back_task, 0xff, forward * sizeof *low->back_task);
+    memset(low->last_out, 0xff, lanes * sizeof *low->last_out);
+    memset(low->last_back, 0xff, lanes * sizeof *low->last_back);
+    return true;
+}
+
 static bool prepare(lowering *low)
 {
     const sp_plan *plan = low->plan;
@@ -326,14 +476,20 @@ static bool prepare(lowering *low)
     }
     for (size_t lane = 0; lane < graph->lanes; lane++) {
         const sp_stage_plan *stage = lane_stage(low, lane);
+        bool copies = has_copies(stage);
+        low->copies = low->copies || copies;
         tasks += stage->count;
-        for (size_t a = 0; packing->forward.count > 0 && dp > 1 && a < stage->count; a++) {
+        for (size_t a = 0; a < stage->count; a++) {
             extra_edges += (size_t)pack_of(low, stage->actions[a])->dp_count - 1;
+            extra_edges += stage->actions[a].with_next;
         }
+        // A third edge: of a copy back, and of what waits for it.
+        extra_edges += copies ? stage->count : 0;
     }
     size_t forward = number_slots(low, &packing->forward, low->forward_slot) * low->vstages;
     size_t backward = number_slots(low, low->backward, low->backward_slot) * low->vstages;
-    size_t edges = 2 * tasks + extra_edges;
+    // Merged packs also wait for each other's copies.
+    size_t edges = 2 * tasks + extra_edges * (low->copies ? 2 : 1);
     if (edges >= UINT32_MAX) {
         return false;
     }
@@ -342,6 +498,7 @@ static bool prepare(lowering *low)
     low->recomputed = sp_i_calloc(forward, 1);
     low->done = sp_i_calloc(graph->lanes, sizeof *low->done);
     low->last = sp_i_calloc(graph->lanes, sizeof *low->last);
+    low->computed = sp_i_calloc(graph->lanes, 1);
     low->queue = sp_i_calloc(graph->lanes, sizeof *low->queue);
     low->queued = sp_i_calloc(graph->lanes, 1);
     graph->action = sp_i_malloc(tasks * sizeof *graph->action);
@@ -351,7 +508,8 @@ static bool prepare(lowering *low)
     graph->edge_from = sp_i_malloc(edges * sizeof *graph->edge_from);
     graph->edge_lag_ns = sp_i_malloc(edges * sizeof *graph->edge_lag_ns);
     if (low->forward_task == NULL || low->backward_task == NULL || low->recomputed == NULL ||
-        low->done == NULL || low->last == NULL || low->queue == NULL || low->queued == NULL ||
+        low->done == NULL || low->last == NULL || low->computed == NULL || low->queue == NULL ||
+        low->queued == NULL || (low->copies && !prepare_copies(low, forward)) ||
         graph->action == NULL || graph->lane == NULL || graph->duration_ns == NULL ||
         graph->edge_begin == NULL || graph->edge_from == NULL || graph->edge_lag_ns == NULL) {
         return false;
@@ -371,6 +529,11 @@ static void release(lowering *low)
     sp_i_free(low->kind_of_dp);
     sp_i_free(low->done);
     sp_i_free(low->last);
+    sp_i_free(low->computed);
+    sp_i_free(low->out_task);
+    sp_i_free(low->back_task);
+    sp_i_free(low->last_out);
+    sp_i_free(low->last_back);
     sp_i_free(low->queue);
     sp_i_free(low->queued);
     sp_i_free(low->needs);

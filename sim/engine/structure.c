@@ -9,6 +9,8 @@ typedef struct action_map {
     size_t *slot[2];       // first slot of each pack: forward, backward
     size_t *vertex[2];     // [slots * vstages] + 1, 0 for none: F, and B or I
     size_t *recompute;     // the same for R, by forward slots
+    size_t *offload;       // for O
+    size_t *load;          // for L
     int32_t *forward_pack; // of each backward slice, NULL where equal
     size_t vstages;
 } action_map;
@@ -38,7 +40,27 @@ static void map_fini(action_map *map)
         sp_i_free(map->vertex[side]);
     }
     sp_i_free(map->recompute);
+    sp_i_free(map->offload);
+    sp_i_free(map->load);
     sp_i_free(map->forward_pack);
+}
+
+// Has every forward pack of this backward been recomputed by the actions numbered so far?
+static bool was_recomputed(const sp_plan *plan, const action_map *map, sp_action action, int dp,
+                           int vstage)
+{
+    if (action.kind != SP_ACTION_B && action.kind != SP_ACTION_I) {
+        return false;
+    }
+    if (map->forward_pack == NULL) {
+        return map->recompute[map_index(plan, map, 0, action.pack, dp, vstage)] != 0;
+    }
+    const sp_pack *pack = pack_of(plan, 1, action.pack);
+    bool all = true;
+    for (size_t s = pack->first_slice; all && s < pack->first_slice + pack->slice_count; s++) {
+        all = map->recompute[map_index(plan, map, 0, map->forward_pack[s], dp, vstage)] != 0;
+    }
+    return all;
 }
 
 // Numbers all actions, lane after lane.
@@ -61,13 +83,15 @@ static bool number_actions(sp_structure *s, const sp_step_costs *costs, action_m
         map->vertex[side] = sp_i_calloc(slots[side] * map->vstages, sizeof *map->vertex[side]);
     }
     map->recompute = sp_i_calloc(slots[0] * map->vstages, sizeof *map->recompute);
+    map->offload = sp_i_calloc(slots[0] * map->vstages, sizeof *map->offload);
+    map->load = sp_i_calloc(slots[0] * map->vstages, sizeof *map->load);
     size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
     for (size_t i = 0; i < stages; i++) {
         s->vertex_count += plan->stages[i].count;
     }
     s->vertices = sp_i_malloc(s->vertex_count * sizeof *s->vertices);
     if (map->vertex[0] == NULL || map->vertex[1] == NULL || map->recompute == NULL ||
-        s->vertices == NULL) {
+        map->offload == NULL || map->load == NULL || s->vertices == NULL) {
         return false;
     }
     size_t v = 0;
@@ -78,16 +102,21 @@ static bool number_actions(sp_structure *s, const sp_step_costs *costs, action_m
             sp_action action = plan->stages[i].actions[a];
             int vstage = sp_layout_vstage(&plan->layout, pp, action.chunk);
             size_t at = map_index(plan, map, is_backward(action), action.pack, dp, vstage);
+            // What the first of a pair gives is there when the second is done.
+            size_t done = v + 1 + action.with_next;
             if (action.kind == SP_ACTION_F) {
-                map->vertex[0][at] = v + 1;
+                map->vertex[0][at] = done;
             } else if (action.kind == SP_ACTION_B || action.kind == SP_ACTION_I) {
-                map->vertex[1][at] = v + 1;
+                map->vertex[1][at] = done;
             } else if (action.kind == SP_ACTION_R) {
                 map->recompute[at] = v + 1;
+            } else if (action.kind == SP_ACTION_O) {
+                map->offload[at] = v + 1;
+            } else if (action.kind == SP_ACTION_L) {
+                map->load[at] = v + 1;
             }
-            bool recomputed = (action.kind == SP_ACTION_B || action.kind == SP_ACTION_I) &&
-                              map->forward_pack == NULL && map->recompute[at] != 0;
-            sp_action_cost cost = sp_i_action_cost(costs, action, vstage, recomputed);
+            bool recomputed = was_recomputed(plan, map, action, dp, vstage);
+            sp_action_cost cost = sp_i_action_cost(plan, costs, action, vstage, recomputed);
             s->vertices[v] =
                 (sp_i_vertex){.action = action,
                               .dp = dp,
@@ -116,9 +145,9 @@ static bool add_edge(sp_structure *s, size_t from, size_t to, int64_t lag_ns, sp
 
 // What an action reads from the neighbouring virtual stage.
 static bool add_transfer(sp_structure *s, const sp_step_costs *costs, const action_map *map,
-                         size_t v)
+                         size_t reader, size_t v)
 {
-    const sp_i_vertex *at = &s->vertices[v];
+    const sp_i_vertex *at = &s->vertices[reader];
     const sp_layout *layout = &s->plan->layout;
     int vstage = sp_layout_vstage(layout, at->pp, at->action.chunk);
     bool forward = at->action.kind == SP_ACTION_F;
@@ -141,6 +170,27 @@ static bool add_transfer(sp_structure *s, const sp_step_costs *costs, const acti
     return add_edge(s, from - 1, v, lag_ns, forward ? WAIT_INPUT : WAIT_GRADIENT);
 }
 
+// A backward or a recomputation at v waits for the copies back of what it reads on rank `dp`; a
+// recomputation only for one that stands before it.
+static bool add_copies_back(sp_structure *s, const action_map *map, size_t v, int dp)
+{
+    const sp_i_vertex *at = &s->vertices[v];
+    int vstage = sp_layout_vstage(&s->plan->layout, at->pp, at->action.chunk);
+    sp_i_wait reason = dp == at->dp ? WAIT_COPY_BACK : WAIT_MEMBER;
+    if (!is_backward(at->action) || map->forward_pack == NULL) {
+        size_t from = map->load[map_index(s->plan, map, 0, at->action.pack, dp, vstage)];
+        bool waits = from > 0 && (is_backward(at->action) || from - 1 < v);
+        return !waits || add_edge(s, from - 1, v, 0, reason);
+    }
+    const sp_pack *group = pack_of(s->plan, 1, at->action.pack);
+    bool ok = true;
+    for (size_t i = group->first_slice; ok && i < group->first_slice + group->slice_count; i++) {
+        size_t from = map->load[map_index(s->plan, map, 0, map->forward_pack[i], dp, vstage)];
+        ok = from == 0 || add_edge(s, from - 1, v, 0, reason);
+    }
+    return ok;
+}
+
 // What an action reads on its own rank.
 static bool add_local(sp_structure *s, const action_map *map, size_t v)
 {
@@ -152,15 +202,59 @@ static bool add_local(sp_structure *s, const action_map *map, size_t v)
         size_t from = map->vertex[1][map_index(plan, map, 1, pack, at->dp, vstage)];
         return from == 0 || add_edge(s, from - 1, v, 0, WAIT_ACTIVATIONS);
     }
+    if (at->action.kind == SP_ACTION_L) {
+        size_t from = map->offload[map_index(plan, map, 0, pack, at->dp, vstage)];
+        return from == 0 || add_edge(s, from - 1, v, 0, WAIT_COPY_OUT);
+    }
     if (!is_backward(at->action) || map->forward_pack == NULL) {
         size_t from = map->vertex[0][map_index(plan, map, 0, pack, at->dp, vstage)];
-        return from == 0 || add_edge(s, from - 1, v, 0, WAIT_ACTIVATIONS);
+        return (from == 0 || add_edge(s, from - 1, v, 0, WAIT_ACTIVATIONS)) &&
+               (at->action.kind == SP_ACTION_O || add_copies_back(s, map, v, at->dp));
     }
     const sp_pack *group = pack_of(plan, 1, pack);
-    bool ok = true;
+    bool ok = add_copies_back(s, map, v, at->dp);
     for (size_t i = group->first_slice; ok && i < group->first_slice + group->slice_count; i++) {
         size_t from = map->vertex[0][map_index(plan, map, 0, map->forward_pack[i], at->dp, vstage)];
         ok = from == 0 || add_edge(s, from - 1, v, 0, WAIT_ACTIVATIONS);
+    }
+    return ok;
+}
+
+static bool is_copy(const sp_i_vertex *v)
+{
+    return v->action.kind == SP_ACTION_O || v->action.kind == SP_ACTION_L;
+}
+
+// The vertex last before v in its rank's list that computes, or, with `alike`, that is a copy in
+// v's direction; plus 1, 0 for none.
+static size_t vertex_before(const sp_structure *s, size_t v, bool alike)
+{
+    const sp_i_vertex *at = &s->vertices[v];
+    for (size_t u = v; u > 0; u--) {
+        const sp_i_vertex *before = &s->vertices[u - 1];
+        if (before->dp != at->dp || before->pp != at->pp) {
+            return 0;
+        }
+        if (alike ? before->action.kind == at->action.kind : !is_copy(before)) {
+            return u;
+        }
+    }
+    return 0;
+}
+
+// Computation in the order of the list, copies in it among those of their direction. A copy back is
+// issued when the computation before it is over.
+static bool add_order(sp_structure *s, size_t v)
+{
+    const sp_i_vertex *at = &s->vertices[v];
+    bool ok = true;
+    if (is_copy(at)) {
+        size_t from = vertex_before(s, v, true);
+        ok = from == 0 || add_edge(s, from - 1, v, 0, WAIT_ORDER);
+    }
+    if (ok && at->action.kind != SP_ACTION_O) {
+        size_t from = vertex_before(s, v, false);
+        ok = from == 0 || add_edge(s, from - 1, v, 0, WAIT_ORDER);
     }
     return ok;
 }
@@ -180,9 +274,11 @@ static bool add_members(sp_structure *s, const action_map *map, size_t v)
             continue;
         }
         size_t peer = map->vertex[side][map_index(plan, map, side, at->action.pack, d, vstage)];
-        if (peer > 1 && s->vertices[peer - 2].dp == d && s->vertices[peer - 2].pp == at->pp) {
-            ok = add_edge(s, peer - 2, v, 0, WAIT_MEMBER);
+        size_t before = peer > 0 ? vertex_before(s, peer - 1, false) : 0;
+        if (before > 0) {
+            ok = add_edge(s, before - 1, v, 0, WAIT_MEMBER);
         }
+        ok = ok && (side == 0 || add_copies_back(s, map, v, d));
     }
     return ok;
 }
@@ -192,14 +288,14 @@ static bool add_edges(sp_structure *s, const sp_step_costs *costs, const action_
     bool ok = true;
     for (size_t v = 0; ok && v < s->vertex_count; v++) {
         const sp_i_vertex *at = &s->vertices[v];
-        if (v > 0 && s->vertices[v - 1].dp == at->dp && s->vertices[v - 1].pp == at->pp) {
-            ok = add_edge(s, v - 1, v, 0, WAIT_ORDER);
-        }
+        ok = add_order(s, v);
         bool moves = at->action.kind == SP_ACTION_F || at->action.kind == SP_ACTION_B ||
                      at->action.kind == SP_ACTION_I;
-        ok = ok && (!moves || add_transfer(s, costs, map, v));
+        ok = ok && (!moves || add_transfer(s, costs, map, v, v));
+        // The first of a pair waits for the input of the second too.
+        ok = ok && (!at->action.with_next || add_transfer(s, costs, map, v + 1, v));
         ok = ok && (at->action.kind == SP_ACTION_F || add_local(s, map, v));
-        ok = ok && add_members(s, map, v);
+        ok = ok && (is_copy(at) || add_members(s, map, v));
     }
     return ok;
 }

@@ -10,8 +10,12 @@ enum {
 };
 
 static const char *const reason_words[] = {"which stands before it in the list of its rank",
-                                           "its input", "its gradient", "its activations",
-                                           "which its pack's other data-parallel rank runs first"};
+                                           "its input",
+                                           "its gradient",
+                                           "its activations",
+                                           "which its pack's other data-parallel rank runs first",
+                                           "its copy to the host",
+                                           "its copy back"};
 
 // A shortest cycle through some vertex of a strongly connected component; edges in order of the
 // path.

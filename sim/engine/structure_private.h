@@ -13,7 +13,9 @@ typedef enum sp_i_wait {
     WAIT_INPUT,
     WAIT_GRADIENT,
     WAIT_ACTIVATIONS,
-    WAIT_MEMBER
+    WAIT_MEMBER,
+    WAIT_COPY_OUT,
+    WAIT_COPY_BACK
 } sp_i_wait;
 
 typedef struct sp_i_vertex {

@@ -21,13 +21,16 @@ typedef struct sp_span {
 } sp_span;
 
 // Spans of one rank in order of time. Ranks that are provably alike share one entry: `alike` counts
-// the data-parallel ranks it stands for, dp_alike[0..alike) names them.
+// the data-parallel ranks it stands for, dp_alike[0..alike) names them. Copies to and from host
+// memory (O and L) run beside the others, on a lane of their own in each direction.
 typedef struct sp_rank_timeline {
     int dp, pp;
     int alike;
     const int *dp_alike; // owned by the timeline
-    sp_span *spans;      // owned by the timeline
+    sp_span *spans;      // owned by the timeline; one after another
     size_t count;
+    sp_span *copies; // owned by the timeline; in order of their starts
+    size_t copy_count;
     // The tail after the last action: gradient reduction, optimizer, parameter gather.
     int64_t reduce_start_ns, reduce_end_ns, optimizer_end_ns, gather_end_ns;
 } sp_rank_timeline;
@@ -36,7 +39,7 @@ typedef struct sp_timeline {
     const sp_plan *plan;     // not owned
     sp_rank_timeline *ranks; // ordered by dp, then pp
     size_t rank_count;
-    int64_t makespan_ns;  // end of the last action
+    int64_t makespan_ns;  // end of the last action other than a copy
     int64_t iteration_ns; // end of the tail
     sp_span *span_store;
     int *alike_store;

@@ -7,6 +7,8 @@
 enum {
     THREAD_COMPUTE = 1,
     THREAD_COMMUNICATION = 2,
+    THREAD_COPY = 3, // to the host; the two directions overlap, so that each has its own
+    THREAD_COPY_BACK = 4,
     NS_DECIMALS = 3, // of a microsecond
 };
 
@@ -40,8 +42,18 @@ sp_status sp_export_trace(FILE *file, const sp_timeline *timeline, const sp_memo
     return sp_i_writer_finish(&out, "trace", err);
 }
 
+static int64_t count_overlaps(const sp_export_window *window, const sp_span *spans, size_t count)
+{
+    int64_t overlaps = 0;
+    for (size_t s = 0; s < count; s++) {
+        overlaps += sp_i_export_overlaps(window, spans[s].start_ns, spans[s].end_ns);
+    }
+    return overlaps;
+}
+
 // Memory changes at the start and at the end of an action, so each action in the window is taken to
-// give two counter events; without memory the count is exact.
+// give two counter events, and twice as many where host memory has a counter too; without memory
+// the count is exact.
 int64_t sp_export_trace_events(const sp_timeline *timeline, const sp_export_window *window,
                                bool with_memory)
 {
@@ -50,10 +62,13 @@ int64_t sp_export_trace_events(const sp_timeline *timeline, const sp_export_wind
     if (with_memory) {
         for (size_t i = 0; i < timeline->rank_count; i++) {
             const sp_rank_timeline *rank = &timeline->ranks[i];
-            for (size_t s = 0; sp_i_export_has_rank(window, rank) && s < rank->count; s++) {
-                const sp_span *span = &rank->spans[s];
-                trace.events += sp_i_export_overlaps(window, span->start_ns, span->end_ns) ? 2 : 0;
+            int64_t counted = sp_i_export_has_rank(window, rank)
+                                  ? count_overlaps(window, rank->spans, rank->count)
+                                  : 0;
+            if (counted > 0 && rank->copy_count > 0) {
+                counted = 2 * counted + count_overlaps(window, rank->copies, rank->copy_count);
             }
+            trace.events += 2 * counted;
         }
     }
     return trace.events;
@@ -108,6 +123,10 @@ static void describe_process(sp_trace *trace, const sp_rank_timeline *rank, size
     }
     name_event(trace, "thread_name", process, THREAD_COMPUTE, "compute");
     name_event(trace, "thread_name", process, THREAD_COMMUNICATION, "communication");
+    if (rank->copy_count > 0) {
+        name_event(trace, "thread_name", process, THREAD_COPY, "copy");
+        name_event(trace, "thread_name", process, THREAD_COPY_BACK, "copy back");
+    }
 }
 
 // A complete event up to, and without, its closing brace.
@@ -139,14 +158,12 @@ static void trace_part(sp_trace *trace, const char *name, const char *category, 
     }
 }
 
-static void trace_span(sp_trace *trace, const sp_span *span, size_t process)
+static void trace_action(sp_trace *trace, const sp_span *span, size_t process, int thread)
 {
-    trace_part(trace, "p2p wait", "wait", process, THREAD_COMMUNICATION,
-               span->start_ns - span->wait_p2p_ns, span->start_ns);
     char name[32];
     sp_action_name(span->action, trace->chunks, name);
     SP_ASSERT(span->action.kind < SP_ACTION_KINDS);
-    if (begin_complete(trace, name, action_categories[span->action.kind], process, THREAD_COMPUTE,
+    if (begin_complete(trace, name, action_categories[span->action.kind], process, thread,
                        span->start_ns, span->end_ns)) {
         sp_i_write_text(trace->out, ",\"args\":{\"pack\":");
         sp_i_write_int(trace->out, span->action.pack);
@@ -154,6 +171,13 @@ static void trace_span(sp_trace *trace, const sp_span *span, size_t process)
         sp_i_write_int(trace->out, span->action.chunk);
         sp_i_write_text(trace->out, "}}");
     }
+}
+
+static void trace_span(sp_trace *trace, const sp_span *span, size_t process)
+{
+    trace_part(trace, "p2p wait", "wait", process, THREAD_COMMUNICATION,
+               span->start_ns - span->wait_p2p_ns, span->start_ns);
+    trace_action(trace, span, process, THREAD_COMPUTE);
     // A span knows how long communication blocked it, not when: the sums are drawn at its end.
     int64_t tp_start_ns = span->end_ns - span->tp_ns;
     trace_part(trace, "cp", "communication", process, THREAD_COMMUNICATION,
@@ -239,6 +263,10 @@ static void trace_ranks(sp_trace *trace, const sp_timeline *timeline,
         describe_process(trace, rank, i);
         for (size_t s = 0; s < rank->count; s++) {
             trace_span(trace, &rank->spans[s], i);
+        }
+        for (size_t s = 0; s < rank->copy_count; s++) {
+            bool out = rank->copies[s].action.kind == SP_ACTION_O;
+            trace_action(trace, &rank->copies[s], i, out ? THREAD_COPY : THREAD_COPY_BACK);
         }
         trace_tail(trace, rank, i);
         if (memory != NULL) {

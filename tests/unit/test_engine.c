@@ -44,7 +44,7 @@ static void generate(sp_schedule_kind kind, const sp_layout *layout, const sp_pa
     sp_error err = {0};
     sp_schedule_spec spec = {.kind = kind};
     succeed(sp_plan_init(plan, layout, packing, &err), &err);
-    succeed(sp_schedule_generate(&spec, "test", plan, &err), &err);
+    succeed(sp_schedule_generate(&spec, NULL, "test", plan, &err), &err);
     succeed(sp_plan_check(plan, "test", &err), &err);
 }
 
@@ -74,7 +74,7 @@ static void random_plans_verify(void **state)
         sp_layout layout = {.tp = 1, .cp = 1};
         layout.pp = 2 + (int)sp_prng_below(&prng, 5);
         layout.dp = 1 + (int)sp_prng_below(&prng, 3);
-        sp_schedule_kind kind = (sp_schedule_kind)sp_prng_below(&prng, SP_SCHEDULE_KINDS);
+        sp_schedule_kind kind = (sp_schedule_kind)sp_prng_below(&prng, SP_SCHEDULE_INTERLEAVED + 1);
         layout.chunks = kind == SP_SCHEDULE_INTERLEAVED ? 1 + (int)sp_prng_below(&prng, 3) : 1;
         sp_packing packing;
         sp_plan plan;
@@ -126,6 +126,33 @@ static void folding_changes_nothing(void **state)
         sp_step_costs_fini(&costs);
         sp_packing_fini(&packing);
     }
+}
+
+// The same for micro-batches in slices, whose backward packs are packs of their own.
+static void folding_of_slices(void **state)
+{
+    (void)state;
+    uniform_case c = {.kind = SP_SCHEDULE_SEQ1F1B,
+                      .pp = 3,
+                      .dp = 5,
+                      .chunks = 1,
+                      .microbatches = 4,
+                      .slices = 3,
+                      .attention_share = 0.5,
+                      .f_ns = 1000,
+                      .i_ns = 1500,
+                      .w_ns = 700};
+    sp_engine_options folded = {.memory_points = true};
+    sp_engine_options unfolded = {.unfold = true, .memory_points = true};
+    uniform_step a;
+    uniform_step b;
+    uniform_step_run(&c, &folded, &a);
+    uniform_step_run(&c, &unfolded, &b);
+    assert_int_equal(a.timeline.rank_count, 3);
+    assert_int_equal(b.timeline.rank_count, 15);
+    assert_same_metrics(&a.metrics, &b.metrics);
+    uniform_step_fini(&a);
+    uniform_step_fini(&b);
 }
 
 // Ranks that differ in one pack's cost are not folded.
@@ -484,12 +511,12 @@ static void allocation_failures(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(random_plans_verify),     cmocka_unit_test(folding_changes_nothing),
-    cmocka_unit_test(unlike_ranks_stay_apart), cmocka_unit_test(deadlock_is_named),
-    cmocka_unit_test(regrouped_packs),         cmocka_unit_test(regrouped_deadlock),
-    cmocka_unit_test(merged_packs_meet),       cmocka_unit_test(critical_path_adds_up),
-    cmocka_unit_test(graphml_is_complete),     cmocka_unit_test(explicit_recompute),
-    cmocka_unit_test(allocation_failures),
+    cmocka_unit_test(random_plans_verify),   cmocka_unit_test(folding_changes_nothing),
+    cmocka_unit_test(folding_of_slices),     cmocka_unit_test(unlike_ranks_stay_apart),
+    cmocka_unit_test(deadlock_is_named),     cmocka_unit_test(regrouped_packs),
+    cmocka_unit_test(regrouped_deadlock),    cmocka_unit_test(merged_packs_meet),
+    cmocka_unit_test(critical_path_adds_up), cmocka_unit_test(graphml_is_complete),
+    cmocka_unit_test(explicit_recompute),    cmocka_unit_test(allocation_failures),
 };
 
 SP_TEST_MAIN(tests)
