@@ -1,6 +1,7 @@
 #include "sim/cost/cost_model.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
@@ -36,8 +37,9 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
     size_t vstages = (size_t)sp_layout_vstages(layout);
     sp_status status = SP_OK;
     cost->stages = sp_i_calloc(vstages, sizeof *cost->stages);
+    cost->class_stage = sp_i_calloc(vstages, sizeof *cost->class_stage);
     cost->class_of_vstage = sp_i_calloc(vstages, sizeof *cost->class_of_vstage);
-    if (cost->stages == NULL || cost->class_of_vstage == NULL) {
+    if (cost->stages == NULL || cost->class_stage == NULL || cost->class_of_vstage == NULL) {
         status = sp_error_no_memory(err, "the cost model");
     }
     if (status == SP_OK) {
@@ -59,6 +61,7 @@ void sp_cost_model_fini(sp_cost_model *cost)
 {
     sp_i_pack_timer_free(cost->packs);
     sp_i_free(cost->stages);
+    sp_i_free(cost->class_stage);
     sp_i_free(cost->class_of_vstage);
     *cost = (sp_cost_model){0};
 }
@@ -74,7 +77,6 @@ static void find_classes(sp_cost_model *cost)
             c++;
         }
         if (c == cost->classes) {
-            SP_ASSERT(cost->classes < SP_STAGE_CLASSES);
             cost->class_stage[cost->classes++] = *stage;
         }
         cost->class_of_vstage[s] = c;
@@ -133,7 +135,33 @@ static bool is_cut(const sp_action_cost *costs, size_t k, int classes)
     return false;
 }
 
-static bool allocate(const sp_cost_model *cost, bool regrouped, sp_step_costs *costs);
+// Samples of one length make equal packs one after the other, whose costs need no second reckoning:
+// has pack k the shape of the one before it?
+static bool repeats(const sp_pack_list *list, size_t k)
+{
+    if (k == 0) {
+        return false;
+    }
+    const sp_pack *a = &list->packs[k - 1];
+    const sp_pack *b = &list->packs[k];
+    if (a->dp_count != b->dp_count || a->slice_count != b->slice_count ||
+        a->computed != b->computed || a->kv_tokens != b->kv_tokens || a->pairs2 != b->pairs2 ||
+        a->full_pairs != b->full_pairs) {
+        return false;
+    }
+    for (size_t i = 0; i < a->slice_count; i++) {
+        const sp_slice *x = &list->slices[a->first_slice + i];
+        const sp_slice *y = &list->slices[b->first_slice + i];
+        bool same_sample = i == 0 || (x->sample == x[-1].sample) == (y->sample == y[-1].sample);
+        if (x->begin != y->begin || x->computed_tokens != y->computed_tokens || !same_sample) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void repeat_forward(size_t k, sp_step_costs *costs);
+static void repeat_backward(size_t k, sp_step_costs *costs);
 static void fill_forward(const sp_cost_model *cost, const sp_pack *pack, const sp_i_pack_time *time,
                          size_t k, sp_step_costs *costs);
 static void fill_backward(const sp_cost_model *cost, const sp_pack *pack,
@@ -148,20 +176,14 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     sp_op_timer timer = timer_of(cost);
     const sp_pack_list *forward = &packing->forward;
     const sp_pack_list *backward = sp_packing_backward(packing);
-    *costs = (sp_step_costs){.classes = cost->classes,
-                             .forward_packs = forward->count,
-                             .backward_packs = backward->count,
-                             .unit_f = 1.0,
-                             .unit_b = -1.0,
-                             .split_unit_f = 1.0,
-                             .split_unit_w = -1.0};
-    sp_status status = SP_OK;
-    if (!allocate(cost, packing->backward.count > 0, costs)) {
-        status = sp_error_no_memory(err, "the costs of a packing");
-    }
+    sp_status status = sp_i_step_costs_init(costs, cost->layout, packing, cost->classes, true, err);
     for (size_t k = 0; status == SP_OK && k < forward->count; k++) {
         const sp_pack *pack = &forward->packs[k];
         sp_i_pack_time time;
+        if (repeats(forward, k)) {
+            repeat_forward(k, costs);
+            continue;
+        }
         status = is_countable(pack)
                      ? sp_i_pack_time_of(cost->packs, &timer, forward, pack, false, &time, err)
                      : beyond_limit(pack, err);
@@ -175,6 +197,10 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     for (size_t k = 0; status == SP_OK && k < backward->count; k++) {
         const sp_pack *pack = &backward->packs[k];
         sp_i_pack_time time;
+        if (repeats(backward, k)) {
+            repeat_backward(k, costs);
+            continue;
+        }
         status = is_countable(pack)
                      ? sp_i_pack_time_of(cost->packs, &timer, backward, pack, true, &time, err)
                      : beyond_limit(pack, err);
@@ -194,41 +220,38 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     return status;
 }
 
-static bool allocate(const sp_cost_model *cost, bool regrouped, sp_step_costs *costs)
+static void repeat_forward(size_t k, sp_step_costs *costs)
 {
-    size_t classes = (size_t)cost->classes;
-    size_t pp = (size_t)cost->layout->pp;
-    size_t vstages = (size_t)sp_layout_vstages(cost->layout);
-    size_t forward = costs->forward_packs;
-    size_t backward = costs->backward_packs;
-    costs->class_of_vstage = sp_i_calloc(vstages, sizeof *costs->class_of_vstage);
-    costs->f = sp_i_calloc(forward * classes, sizeof *costs->f);
-    costs->b = sp_i_calloc(backward * classes, sizeof *costs->b);
-    costs->i = sp_i_calloc(backward * classes, sizeof *costs->i);
-    costs->w = sp_i_calloc(backward * classes, sizeof *costs->w);
-    costs->r = sp_i_calloc(backward * classes, sizeof *costs->r);
-    costs->p2p_f_ns = sp_i_calloc(forward, sizeof *costs->p2p_f_ns);
-    costs->p2p_b_ns = sp_i_calloc(backward, sizeof *costs->p2p_b_ns);
-    costs->p2p_f_far_ns = sp_i_calloc(forward, sizeof *costs->p2p_f_far_ns);
-    costs->p2p_b_far_ns = sp_i_calloc(backward, sizeof *costs->p2p_b_far_ns);
-    costs->far = sp_i_calloc(pp, sizeof *costs->far);
-    costs->tail = sp_i_calloc(pp, sizeof *costs->tail);
-    costs->unit = sp_i_calloc(forward * classes, sizeof *costs->unit);
-    costs->states = sp_i_calloc(pp, sizeof *costs->states);
-    if (regrouped) {
-        costs->backward_unit = sp_i_calloc(backward * classes, sizeof *costs->backward_unit);
+    size_t n = (size_t)costs->classes;
+    memcpy(costs->f + k * n, costs->f + (k - 1) * n, n * sizeof *costs->f);
+    memcpy(costs->unit + k * n, costs->unit + (k - 1) * n, n * sizeof *costs->unit);
+    memcpy(costs->offloaded_bytes + k * n, costs->offloaded_bytes + (k - 1) * n,
+           n * sizeof *costs->offloaded_bytes);
+    memcpy(costs->o_ns + k * n, costs->o_ns + (k - 1) * n, n * sizeof *costs->o_ns);
+    memcpy(costs->l_ns + k * n, costs->l_ns + (k - 1) * n, n * sizeof *costs->l_ns);
+    costs->p2p_f_ns[k] = costs->p2p_f_ns[k - 1];
+    costs->p2p_f_far_ns[k] = costs->p2p_f_far_ns[k - 1];
+}
+
+static void repeat_backward(size_t k, sp_step_costs *costs)
+{
+    size_t n = (size_t)costs->classes;
+    sp_action_cost *tables[] = {costs->b, costs->i, costs->w, costs->r};
+    for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++) {
+        memcpy(tables[t] + k * n, tables[t] + (k - 1) * n, n * sizeof *tables[t]);
     }
-    return costs->class_of_vstage != NULL && costs->f != NULL && costs->b != NULL &&
-           costs->i != NULL && costs->w != NULL && costs->r != NULL && costs->p2p_f_ns != NULL &&
-           costs->p2p_b_ns != NULL && costs->p2p_f_far_ns != NULL && costs->p2p_b_far_ns != NULL &&
-           costs->far != NULL && costs->tail != NULL && costs->unit != NULL &&
-           costs->states != NULL && (!regrouped || costs->backward_unit != NULL);
+    if (costs->backward_unit != NULL) {
+        memcpy(costs->backward_unit + k * n, costs->backward_unit + (k - 1) * n,
+               n * sizeof *costs->backward_unit);
+    }
+    costs->p2p_b_ns[k] = costs->p2p_b_ns[k - 1];
+    costs->p2p_b_far_ns[k] = costs->p2p_b_far_ns[k - 1];
 }
 
 static sp_i_time sum(sp_i_time a, double times, sp_i_time b)
 {
     return (sp_i_time){a.compute_s + times * b.compute_s, a.tp_s + times * b.tp_s,
-                       a.cp_s + times * b.cp_s};
+                       a.cp_s + times * b.cp_s, a.attention_s + times * b.attention_s};
 }
 
 static sp_i_time stage_time(const sp_i_pack_time *time, const sp_stage *stage, sp_pass pass)
@@ -241,7 +264,8 @@ static sp_i_time stage_time(const sp_i_pack_time *time, const sp_stage *stage, s
 
 static sp_action_cost rounded(sp_i_time time)
 {
-    return (sp_action_cost){to_ns(time.compute_s), to_ns(time.tp_s), to_ns(time.cp_s)};
+    return (sp_action_cost){to_ns(time.compute_s), to_ns(time.tp_s), to_ns(time.cp_s),
+                            to_ns(time.attention_s)};
 }
 
 static void fill_unit(const sp_cost_model *cost, const sp_pack *pack, const sp_layout *layout,
@@ -249,6 +273,12 @@ static void fill_unit(const sp_cost_model *cost, const sp_pack *pack, const sp_l
 {
     sp_footprint_unit(cost->model, layout, stage, &cost->memory, pack->computed, pack->kv_tokens,
                       pack->full_pairs, unit);
+}
+
+// A copy between a GPU and its host at the link's rate; what a start costs is small beside it.
+static int64_t copy_ns(const sp_cluster *cluster, int64_t bytes)
+{
+    return bytes > 0 ? to_ns((double)bytes / cluster->host_link_bytes_per_s) : 0;
 }
 
 static void fill_forward(const sp_cost_model *cost, const sp_pack *pack, const sp_i_pack_time *time,
@@ -259,13 +289,20 @@ static void fill_forward(const sp_cost_model *cost, const sp_pack *pack, const s
         const sp_stage *stage = &cost->class_stage[c];
         costs->f[at] = rounded(stage_time(time, stage, SP_PASS_F));
         fill_unit(cost, pack, time->layout, stage, &costs->unit[at]);
+        int64_t *held = costs->unit[at].held.of;
+        costs->offloaded_bytes[at] = held[SP_MEM_OFFLOADED];
+        held[SP_MEM_ACTIVATIONS] += held[SP_MEM_OFFLOADED];
+        held[SP_MEM_OFFLOADED] = 0;
+        costs->o_ns[at] = copy_ns(cost->cluster, costs->offloaded_bytes[at]);
+        costs->l_ns[at] = costs->o_ns[at];
     }
 }
 
 // The sum of the rounded halves, so that a split backward costs exactly what the whole one does.
 static sp_action_cost joined(sp_action_cost a, sp_action_cost b)
 {
-    return (sp_action_cost){a.compute_ns + b.compute_ns, a.tp_ns + b.tp_ns, a.cp_ns + b.cp_ns};
+    return (sp_action_cost){a.compute_ns + b.compute_ns, a.tp_ns + b.tp_ns, a.cp_ns + b.cp_ns,
+                            a.attention_ns + b.attention_ns};
 }
 
 static void fill_backward(const sp_cost_model *cost, const sp_pack *pack,

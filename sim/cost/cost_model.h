@@ -9,8 +9,6 @@
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
 
-enum { SP_STAGE_CLASSES = 8 };
-
 // Everything referenced must outlive the cost model.
 typedef struct sp_cost_model {
     const sp_model *model;
@@ -18,8 +16,8 @@ typedef struct sp_cost_model {
     const sp_cluster *cluster;
     const sp_profile *profile;
     sp_memory_options memory;
-    sp_stage *stages; // [pp*chunks], owned
-    sp_stage class_stage[SP_STAGE_CLASSES];
+    sp_stage *stages;      // [pp*chunks], owned
+    sp_stage *class_stage; // [classes], at most one per virtual stage; owned
     int classes;
     int *class_of_vstage;          // [pp*chunks], owned
     struct sp_i_pack_timer *packs; // inventories and what was computed of them, owned

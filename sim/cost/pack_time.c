@@ -318,7 +318,8 @@ static sp_i_time pass_time(const sp_op_timer *timer, const variant *v, const pas
     double attention_s = ops->attentions * (pass == SP_PASS_I ? load->backward_s : load->forward_s);
     double ring_s = sp_time_collective(timer, SP_ALL_GATHER, v->cp,
                                        ops->ring_bytes_per_token * load->keys / cp);
-    sp_i_time time = {.cp_s = fmax(0.0, ring_s - attention_s * (cp - 1.0) / cp)};
+    sp_i_time time = {.cp_s = fmax(0.0, ring_s - attention_s * (cp - 1.0) / cp),
+                      .attention_s = attention_s};
     // The ring cuts an attention call into one for each block.
     time.compute_s = attention_s + sp_time_launch(timer, ops->attention_kernels * v->layout.cp) +
                      sp_time_memory(timer, ops->pair_bytes * load->pairs, 0);

@@ -15,6 +15,7 @@ enum { SP_I_PARTS = 3, SP_I_PASSES = 4 };
 // In seconds; communication is the part that computation does not hide.
 typedef struct sp_i_time {
     double compute_s, tp_s, cp_s;
+    double attention_s; // part of compute_s that grows with the pairs
 } sp_i_time;
 
 typedef struct sp_i_pack_time {

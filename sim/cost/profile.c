@@ -31,19 +31,30 @@ const char *const sp_level_names[] = {"measured", "published", "fitted", "assume
 const char *const sp_collective_names[] = {"all_reduce", "all_gather", "reduce_scatter",
                                            "all_to_all", NULL};
 
-void sp_profile_fini(sp_profile *profile)
+enum { CURVES = 5 + SP_GEMM_TABLES + SP_COLLECTIVES };
+
+static void curves_of(sp_profile *profile, sp_curve *curves[CURVES])
 {
-    sp_curve *curves[] = {&profile->gemm_rate, &profile->attention_forward_causal,
-                          &profile->attention_forward_full, &profile->attention_backward_causal,
-                          &profile->attention_backward_full};
-    for (size_t i = 0; i < sizeof curves / sizeof curves[0]; i++) {
-        sp_i_free(curves[i]->x);
-    }
-    for (int i = 0; i < profile->gemm_tables; i++) {
-        sp_i_free(profile->gemm[i].time_s.x);
+    int n = 0;
+    curves[n++] = &profile->gemm_rate;
+    curves[n++] = &profile->attention_forward_causal;
+    curves[n++] = &profile->attention_forward_full;
+    curves[n++] = &profile->attention_backward_causal;
+    curves[n++] = &profile->attention_backward_full;
+    for (int i = 0; i < SP_GEMM_TABLES; i++) {
+        curves[n++] = &profile->gemm[i].time_s;
     }
     for (int i = 0; i < SP_COLLECTIVES; i++) {
-        sp_i_free(profile->collective[i].x);
+        curves[n++] = &profile->collective[i];
+    }
+}
+
+void sp_profile_fini(sp_profile *profile)
+{
+    sp_curve *curves[CURVES];
+    curves_of(profile, curves);
+    for (int i = 0; i < CURVES; i++) {
+        sp_i_free(curves[i]->x);
     }
     memset(profile, 0, sizeof *profile);
 }
@@ -60,6 +71,30 @@ static bool curve_allocate(sp_curve *curve, size_t points)
     curve->slope = curve->y + points;
     curve->points = (int)points;
     return true;
+}
+
+sp_status sp_profile_copy(const sp_profile *from, sp_profile *to, sp_error *err)
+{
+    sp_curve *curves[CURVES];
+    *to = *from;
+    curves_of(to, curves);
+    bool complete = true;
+    for (int i = 0; i < CURVES; i++) {
+        // Until it has its own, a table must not own the other profile's.
+        const double *shared = curves[i]->x;
+        curves[i]->x = NULL;
+        if (shared != NULL && complete) {
+            complete = curve_allocate(curves[i], (size_t)curves[i]->points);
+        }
+        if (shared != NULL && complete) {
+            memcpy(curves[i]->x, shared, 3 * (size_t)curves[i]->points * sizeof *shared);
+        }
+    }
+    if (!complete) {
+        sp_profile_fini(to);
+        return sp_error_no_memory(err, "a profile");
+    }
+    return SP_OK;
 }
 
 static void copy_source(char *to, size_t bytes, sp_object *object)

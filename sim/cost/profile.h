@@ -81,6 +81,8 @@ sp_status sp_profile_load(const char *name, sp_profile *profile, sp_error *err);
 // From a parsed document.
 sp_status sp_profile_from_json(const json_t *root, const char *source, sp_profile *profile,
                                sp_error *err);
+// A copy that owns its tables.
+sp_status sp_profile_copy(const sp_profile *from, sp_profile *to, sp_error *err);
 void sp_profile_fini(sp_profile *profile);
 
 // The weakest level among the tables of the profile.
