@@ -6,8 +6,14 @@
 #include "sim/base/progress.h"
 #include "sim/base/units.h"
 #include "sim/cost/cost_model.h"
+#include "sim/cost/exchange.h"
 #include "sim/model/inventory.h"
+#include "sim/model/planner_memory.h"
+#include "sim/schedule/offload.h"
+#include "solver/slicing.h"
 #include "solver/strategy.h"
+
+#define BYTES_BF16 2.0
 
 // What stays the same over the batches of one evaluation.
 typedef struct evaluation {
@@ -56,12 +62,13 @@ static double published_bubble(const sp_scenario *scenario)
     return bubble / (work + bubble);
 }
 
-// Settings whose memory is counted and whose time is not.
+// Settings whose time rests on an assumption, or is not counted.
 static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings)
 {
     if (scenario->memory.offload_ratio > 0.0) {
-        sp_warnings_add(warnings, "offloading is taken to hide behind computation: its transfers "
-                                  "cost no time");
+        sp_warnings_add(warnings,
+                        "offloading: copies run at an assumed host link rate of %.0f GB/s",
+                        scenario->cluster.host_link_bytes_per_s / 1e9);
     }
     if (scenario->layout.zero >= 2) {
         sp_warnings_add(warnings,
@@ -84,6 +91,8 @@ static sp_status begin(evaluation *ev, const sp_scenario *scenario,
                           .lossless = true,
                           .level = SP_LEVEL_ASSUMED,
                           .published_bubble_ratio = published_bubble(scenario)};
+    // A result may outlive the scenario that owns them.
+    result->layout.stage_layers = NULL;
     snprintf(result->schedule, sizeof result->schedule, "%s",
              sp_schedule_names[scenario->schedule.kind]);
     if (scenario->uniform) {
@@ -161,6 +170,14 @@ static void count_batch(const evaluation *ev, const sp_packing *packing, sp_batc
     double pairs2 = 0.0;
     double full2 = 0.0;
     for (size_t k = 0; k < packing->forward.count; k++) {
+        // The slices of a row are one micro-batch.
+        facts->microbatches += k == 0 || packing->forward.packs[k].microbatch !=
+                                             packing->forward.packs[k - 1].microbatch;
+    }
+    if (ev->scenario->uniform) {
+        return;
+    }
+    for (size_t k = 0; k < packing->forward.count; k++) {
         facts->tokens += packing->forward.packs[k].tokens;
         facts->computed_tokens += packing->forward.packs[k].computed;
     }
@@ -173,11 +190,43 @@ static void count_batch(const evaluation *ev, const sp_packing *packing, sp_batc
         facts->samples += slice->begin == 0;
     }
     double tokens = (double)facts->tokens;
-    facts->microbatches = (int64_t)packing->forward.count;
     facts->model_flops = 3.0 * sp_model_forward_flops(model, tokens, pairs2);
     facts->full_flops = 3.0 * sp_model_forward_flops(model, tokens, full2);
     facts->hardware_flops = facts->model_flops + tokens * ev->recompute_flops_per_token +
                             pairs2 * ev->recompute_flops_per_pair2;
+}
+
+// Memory by SlimPipe's planner in place of the simulated one: one figure for all ranks, the
+// fullest.
+static sp_status plan_memory(const evaluation *ev, const sp_packing *packing,
+                             sp_step_metrics *metrics, sp_error *err)
+{
+    const sp_scenario *scenario = ev->scenario;
+    sp_schedule_kind kind = scenario->schedule.kind;
+    sp_planner_options options = {.order = kind == SP_SCHEDULE_SLIMPIPE  ? SP_PLANNER_SLIMPIPE
+                                           : scenario->layout.chunks > 1 ? SP_PLANNER_INTERLEAVED
+                                                                         : SP_PLANNER_1F1B,
+                                  .slices = scenario->schedule.slices,
+                                  .memory = scenario->memory};
+    if (scenario->memory_model != SP_MEMORY_SLIMPIPE_PLANNER) {
+        return SP_OK;
+    }
+    // The longest row: its slices lie in a row.
+    int64_t tokens = 0;
+    for (size_t k = 0; k < packing->forward.count; k++) {
+        const sp_pack *pack = &packing->forward.packs[k];
+        bool same = k > 0 && pack->microbatch == packing->forward.packs[k - 1].microbatch;
+        tokens = same ? tokens + pack->computed : pack->computed;
+        options.sequence_tokens =
+            tokens > options.sequence_tokens ? tokens : options.sequence_tokens;
+    }
+    sp_status status = sp_planner_memory(&scenario->model, &scenario->layout, &options,
+                                         scenario->source, &metrics->peak, err);
+    metrics->peak_bytes = sp_bytes_total(&metrics->peak);
+    for (int64_t r = 0; status == SP_OK && r < metrics->rank_count; r++) {
+        metrics->ranks[r].peak_bytes = metrics->peak_bytes;
+    }
+    return status;
 }
 
 // Packs and schedules are done: simulate, measure, hand to the observer.
@@ -196,6 +245,9 @@ static sp_status simulate_plan(evaluation *ev, int index, const sp_plan *plan,
         return status;
     }
     status = sp_step_metrics_compute(&timeline, &memory, &metrics, err);
+    if (status == SP_OK) {
+        status = plan_memory(ev, plan->packing, &metrics, err);
+    }
     facts->simulate_ms += (sp_clock_s() - started_s) * 1e3;
     facts->tasks = (int64_t)counts.tasks;
     facts->edges = (int64_t)counts.edges;
@@ -230,23 +282,15 @@ static sp_status build_costs(evaluation *ev, const sp_packing *packing, sp_step_
                                  : sp_cost_model_build(&ev->cost, packing, costs, err);
 }
 
-static sp_status evaluate_plan(evaluation *ev, int index, const sp_plan *plan, double solver_ms,
-                               sp_error *err)
+// Simulates a plan whose costs are known.
+static sp_status evaluate_costed(evaluation *ev, int index, const sp_plan *plan,
+                                 const sp_step_costs *costs, sp_batch_facts *facts, sp_error *err)
 {
-    sp_step_costs costs = {0};
-    sp_batch_facts facts = {.solver_ms = solver_ms};
-    double started_s = sp_clock_s();
-    sp_status status = build_costs(ev, plan->packing, &costs, err);
-    facts.simulate_ms = (sp_clock_s() - started_s) * 1e3;
-    if (status == SP_OK) {
-        count_batch(ev, plan->packing, &facts);
-        if (plan->packing->dropped_count + plan->packing->delayed_count > 0) {
-            ev->result->lossless = false;
-        }
-        status = simulate_plan(ev, index, plan, &costs, &facts, err);
+    count_batch(ev, plan->packing, facts);
+    if (plan->packing->dropped_count + plan->packing->delayed_count > 0) {
+        ev->result->lossless = false;
     }
-    sp_step_costs_fini(&costs);
-    return status;
+    return simulate_plan(ev, index, plan, costs, facts, err);
 }
 
 // The stated number of micro-batches must be what the strategy made.
@@ -270,33 +314,144 @@ static sp_status check_microbatches(const evaluation *ev, const sp_packing *pack
     return SP_OK;
 }
 
-static sp_status evaluate_batch(evaluation *ev, int index, const sp_batch *batch, int64_t context,
-                                sp_error *err)
+// From a batch to its packs: the strategy's rows, cut into slices where the schedule runs slices.
+static sp_status pack_batch(evaluation *ev, const sp_batch *batch, int64_t context,
+                            sp_batch *uniform, sp_packing *packing, sp_error *err)
 {
     const sp_scenario *scenario = ev->scenario;
-    sp_packing packing;
-    sp_plan plan = {0};
-    double started_s = sp_clock_s();
-    sp_status status = scenario->uniform ? sp_packing_uniform(&packing, scenario->layout.dp,
-                                                              scenario->microbatches, err)
-                                         : sp_strategy_pack(&scenario->strategy, batch, context,
-                                                            scenario->layout.dp, &packing, err);
+    const sp_schedule_spec *schedule = &scenario->schedule;
+    int dp = scenario->layout.dp;
+    int slices = sp_schedule_traits_of(schedule->kind).sliced ? schedule->slices : 1;
+    if (scenario->uniform) {
+        return sp_packing_uniform_sliced(packing, uniform, dp, scenario->microbatches, slices, err);
+    }
+    sp_status status = sp_strategy_pack(&scenario->strategy, batch, context, dp, packing, err);
     if (status != SP_OK) {
         return status;
     }
-    status = check_microbatches(ev, &packing, err);
-    if (status == SP_OK) {
-        status = sp_plan_init(&plan, &scenario->layout, &packing, err);
+    status = check_microbatches(ev, packing, err);
+    if (status == SP_OK && slices > 1) {
+        status = sp_slice_rows(packing, slices, schedule->slice_rule, &scenario->model,
+                               scenario->source, err);
+    }
+    if (status != SP_OK) {
+        sp_packing_fini(packing);
+    }
+    return status;
+}
+
+// Lets the ranks exchange attention where the schedule does.
+static sp_status exchange_attention(const evaluation *ev, const sp_plan *plan, sp_step_costs *costs,
+                                    sp_error *err)
+{
+    const sp_scenario *scenario = ev->scenario;
+    if (scenario->schedule.kind != SP_SCHEDULE_SLIMPIPE || !scenario->schedule.exchange) {
+        return SP_OK;
+    }
+    sp_exchange_report report;
+    sp_status status = sp_exchange_apply(plan, costs, &report, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    double layers = scenario->uniform
+                        ? 0.0
+                        : (double)scenario->model.layers / sp_layout_vstages(&scenario->layout);
+    double head_bytes = BYTES_BF16 * (double)scenario->model.head_dim / scenario->layout.tp;
+    ev->result->has_exchange = true;
+    ev->result->exchange_before = report.imbalance_before;
+    ev->result->exchange_after = report.imbalance_after;
+    ev->result->exchange_messages += report.messages;
+    ev->result->exchange_bytes +=
+        sp_exchange_bytes(&report, layers * scenario->model.heads * head_bytes,
+                          layers * 2.0 * scenario->model.kv_heads * head_bytes) /
+        scenario->layout.cp;
+    return SP_OK;
+}
+
+static sp_status offload_activations(const evaluation *ev, sp_plan *plan, sp_error *err)
+{
+    const sp_scenario *scenario = ev->scenario;
+    if (scenario->uniform || scenario->memory.offload_ratio <= 0.0 ||
+        scenario->memory_model == SP_MEMORY_SLIMPIPE_PLANNER) {
+        return SP_OK;
+    }
+    if (scenario->schedule.kind == SP_SCHEDULE_DUALPIPE_V) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "memory.offload_ratio",
+                           "\"dualpipe-v\" runs actions side by side, which leaves no place for "
+                           "copies between them");
+    }
+    return sp_schedule_add_offload(plan, err);
+}
+
+// Orders the actions.
+static sp_status schedule_packs(const evaluation *ev, sp_plan *plan, sp_step_costs *costs,
+                                sp_error *err)
+{
+    const sp_schedule_spec *schedule = &ev->scenario->schedule;
+    sp_schedule_costs *means = NULL;
+    sp_status status = SP_OK;
+    if (sp_schedule_traits_of(schedule->kind).timed) {
+        status = sp_step_costs_means(costs, plan, &means, err);
     }
     if (status == SP_OK) {
-        status = sp_schedule_generate(&scenario->schedule, scenario->source, &plan, err);
+        status = sp_schedule_generate(schedule, means, ev->scenario->source, plan, err);
     }
-    double solver_ms = (sp_clock_s() - started_s) * 1e3;
+    sp_schedule_costs_free(means);
     if (status == SP_OK) {
-        status = evaluate_plan(ev, index, &plan, solver_ms, err);
+        status = exchange_attention(ev, plan, costs, err);
     }
+    return status == SP_OK ? offload_activations(ev, plan, err) : status;
+}
+
+static sp_status evaluate_batch(evaluation *ev, int index, const sp_batch *batch, int64_t context,
+                                sp_error *err)
+{
+    sp_batch uniform = {0};
+    sp_packing packing;
+    sp_plan plan = {0};
+    sp_step_costs costs = {0};
+    sp_batch_facts facts = {0};
+    double started_s = sp_clock_s();
+    sp_status status = pack_batch(ev, batch, context, &uniform, &packing, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    status = sp_plan_init(&plan, &ev->scenario->layout, &packing, err);
+    double packed_s = sp_clock_s();
+    if (status == SP_OK) {
+        status = build_costs(ev, &packing, &costs, err);
+    }
+    double costed_s = sp_clock_s();
+    if (status == SP_OK) {
+        status = schedule_packs(ev, &plan, &costs, err);
+    }
+    facts.simulate_ms = (costed_s - packed_s) * 1e3;
+    facts.solver_ms = (sp_clock_s() - started_s) * 1e3 - facts.simulate_ms;
+    if (status == SP_OK) {
+        status = evaluate_costed(ev, index, &plan, &costs, &facts, err);
+    }
+    sp_step_costs_fini(&costs);
     sp_plan_fini(&plan);
     sp_packing_fini(&packing);
+    sp_batch_fini(&uniform);
+    return status;
+}
+
+// A plan that exists already.
+static sp_status evaluate_plan(evaluation *ev, int index, const sp_plan *plan, sp_error *err)
+{
+    sp_step_costs costs = {0};
+    sp_batch_facts facts = {0};
+    double started_s = sp_clock_s();
+    sp_status status = build_costs(ev, plan->packing, &costs, err);
+    if (status == SP_OK) {
+        status = exchange_attention(ev, plan, &costs, err);
+    }
+    facts.simulate_ms = (sp_clock_s() - started_s) * 1e3;
+    if (status == SP_OK) {
+        status = evaluate_costed(ev, index, plan, &costs, &facts, err);
+    }
+    sp_step_costs_fini(&costs);
     return status;
 }
 
@@ -346,7 +501,7 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
     evaluation ev;
     sp_status status = begin(&ev, scenario, options, result, err);
     for (int b = 0; status == SP_OK && b < count; b++) {
-        status = evaluate_plan(&ev, b, &plans[b], 0.0, err);
+        status = evaluate_plan(&ev, b, &plans[b], err);
     }
     end(&ev, status);
     return status;

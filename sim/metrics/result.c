@@ -298,6 +298,16 @@ static json_t *json_breakdown(const sp_result *result)
     return object;
 }
 
+static json_t *json_exchange(const sp_result *result)
+{
+    json_t *object = json_object();
+    sp_json_put(object, "imbalance_before", number(result->exchange_before));
+    sp_json_put(object, "imbalance_after", number(result->exchange_after));
+    sp_json_put(object, "gib", number(result->exchange_bytes / SP_GIB / batches_of(result)));
+    sp_json_put(object, "messages", json_integer(result->exchange_messages));
+    return object;
+}
+
 static json_t *json_strings(const char *first, size_t stride, int count)
 {
     json_t *array = json_array();
@@ -366,6 +376,9 @@ json_t *sp_result_json(const sp_result *result, bool with_ranks)
     put_memory(result, object);
     sp_json_put(object, "time_breakdown_ms", json_breakdown(result));
     sp_json_put(object, "imbalance", imbalance);
+    if (result->has_exchange) {
+        sp_json_put(object, "exchange", json_exchange(result));
+    }
     sp_json_put(object, "microbatches", number(sp_result_microbatches(result)));
     sp_json_put(object, "lower_bound_ms", number(sp_result_lower_bound_ms(result)));
     sp_json_put(object, "gap", number(sp_result_gap(result)));

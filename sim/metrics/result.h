@@ -57,6 +57,11 @@ typedef struct sp_result {
     sp_warnings warnings;
     char uncalibrated[8][160];
     int uncalibrated_count;
+    // SlimPipe's attention exchange: busiest rank over mean before and after, sent in all.
+    bool has_exchange;
+    double exchange_before, exchange_after; // of the last batch
+    double exchange_bytes;                  // of one virtual stage's ranks, sum over batches
+    int64_t exchange_messages;
     // Put together from the batches.
     sp_batch_result *batches; // owned
     size_t batch_count, batch_capacity;

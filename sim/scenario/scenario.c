@@ -1,5 +1,6 @@
 #include "sim/scenario/scenario.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@ static const double most_limit_gib = 1e6;
 static const double most_units = 1e6;
 
 const char *const sp_i_pad_to_names[] = {"context", "longest", NULL};
+const char *const sp_i_memory_model_names[] = {"tensors", "slimpipe-planner", NULL};
 _Static_assert(SP_PAD_CONTEXT == 0 && SP_PAD_LONGEST == 1, "pad_to");
 
 static void read_sections(sp_i_scenario_reader *reader);
@@ -76,14 +78,16 @@ static sp_status read_document(sp_i_scenario_reader *reader, const json_t *root)
     return SP_OK;
 }
 
-sp_status sp_scenario_from_json(json_t *root, const char *source, const char *const *overrides,
-                                int override_count, sp_scenario *scenario, sp_error *err)
+static sp_status from_json(json_t *root, const char *source, const char *const *overrides,
+                           int override_count, sp_scenario_cache *cache, sp_scenario *scenario,
+                           sp_error *err)
 {
     sp_error own;
     sp_error_clear(&own);
     *scenario = (sp_scenario){0};
     snprintf(scenario->source, sizeof scenario->source, "%s", source);
-    sp_i_scenario_reader reader = {.scenario = scenario, .err = err != NULL ? err : &own};
+    sp_i_scenario_reader reader = {
+        .scenario = scenario, .err = err != NULL ? err : &own, .cache = cache};
     sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < override_count; i++) {
         status = sp_json_override(root, overrides[i], reader.err);
@@ -97,11 +101,24 @@ sp_status sp_scenario_from_json(json_t *root, const char *source, const char *co
     return status;
 }
 
+sp_status sp_scenario_from_json(json_t *root, const char *source, const char *const *overrides,
+                                int override_count, sp_scenario *scenario, sp_error *err)
+{
+    return from_json(root, source, overrides, override_count, NULL, scenario, err);
+}
+
+sp_status sp_scenario_from_json_cached(json_t *root, const char *source, sp_scenario_cache *cache,
+                                       sp_scenario *scenario, sp_error *err)
+{
+    return from_json(root, source, NULL, 0, cache, scenario, err);
+}
+
 void sp_scenario_fini(sp_scenario *scenario)
 {
     json_decref(scenario->resolved);
     sp_profile_fini(&scenario->profile);
     sp_lengths_fini(&scenario->lengths);
+    sp_i_free(scenario->stage_layers);
     *scenario = (sp_scenario){0};
 }
 
@@ -109,13 +126,13 @@ static sp_status check_chunks(const sp_scenario *scenario, sp_error *err)
 {
     const sp_layout *layout = &scenario->layout;
     const char *kind = sp_schedule_names[scenario->schedule.kind];
-    if (scenario->schedule.kind != SP_SCHEDULE_INTERLEAVED && layout->chunks > 1) {
+    int chunks = sp_schedule_traits_of(scenario->schedule.kind).chunks;
+    if (chunks != 0 && layout->chunks != chunks) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "schedule.kind",
-                           "\"%s\" runs one chunk per rank, parallel.chunks_per_rank is %d", kind,
-                           layout->chunks);
+                           "\"%s\" runs %s per rank, parallel.chunks_per_rank is %d", kind,
+                           chunks == 1 ? "one chunk" : "two chunks", layout->chunks);
     }
-    if (scenario->schedule.kind == SP_SCHEDULE_INTERLEAVED && layout->chunks > 1 &&
-        layout->pp == 1) {
+    if (layout->chunks > 1 && layout->pp == 1) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "schedule.kind",
                            "\"%s\" with several chunks needs parallel.pp of at least 2", kind);
     }
@@ -135,21 +152,38 @@ static sp_status check_layers(const sp_scenario *scenario, sp_error *err)
     return status;
 }
 
+// Attention is handed over in stretches of one length, of as many layers here as there.
+static sp_status check_exchange(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_schedule_spec *schedule = &scenario->schedule;
+    if (schedule->kind != SP_SCHEDULE_SLIMPIPE || !schedule->exchange ||
+        sp_layout_is_even(&scenario->layout)) {
+        return SP_OK;
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "schedule.exchange",
+                       "needs equally many layers on every virtual stage, parallel.stage_layers "
+                       "differ");
+}
+
 sp_status sp_scenario_settle(sp_scenario *scenario, sp_error *err)
 {
-    // All kinds there are place chunks c of rank r at virtual stage c*p + r.
-    scenario->layout.placement = SP_PLACE_LINEAR;
+    scenario->layout.placement = sp_schedule_traits_of(scenario->schedule.kind).placement;
     sp_status chunks = check_chunks(scenario, err);
     sp_status layout = SP_OK;
     sp_status layers = SP_OK;
+    sp_status exchange = SP_OK;
     if (!scenario->uniform) {
         layout = sp_layout_check(&scenario->layout, &scenario->model, scenario->source, err);
         layers = check_layers(scenario, err);
+        exchange = check_exchange(scenario, err);
     }
     if (chunks != SP_OK) {
         return chunks;
     }
-    return layout != SP_OK ? layout : layers;
+    if (layout != SP_OK) {
+        return layout;
+    }
+    return layers != SP_OK ? layers : exchange;
 }
 
 static void read_schema(sp_i_scenario_reader *reader)
@@ -199,6 +233,7 @@ static void read_uniform_costs(sp_i_scenario_reader *reader)
     costs->w_ms = sp_object_real(&object, "w_ms", 0.0, 0.0, most_ms);
     costs->p2p_ms = sp_object_real(&object, "p2p_ms", 0.0, 0.0, most_ms);
     costs->per_chunk = sp_object_bool(&object, "per_chunk", false);
+    costs->attention_share = sp_object_real(&object, "attention_share", 0.0, 0.0, 1.0);
     read_memory_units(&object, costs);
     sp_object_end(&object);
 }
@@ -226,7 +261,10 @@ static int read_chunks(sp_i_scenario_reader *reader, sp_object *parallel)
 {
     const sp_scenario *scenario = reader->scenario;
     bool given = sp_object_has(parallel, "chunks_per_rank");
-    int chunks = (int)sp_object_int(parallel, "chunks_per_rank", 1, 1, SP_I_MAX_CHUNKS);
+    int usual =
+        scenario->schedule_given ? sp_schedule_traits_of(scenario->schedule.kind).chunks : 1;
+    int chunks =
+        (int)sp_object_int(parallel, "chunks_per_rank", usual > 1 ? usual : 1, 1, SP_I_MAX_CHUNKS);
     int per_chunk = (int)sp_object_int(parallel, "layers_per_chunk", 0, 1, SP_I_MAX_CHUNK_LAYERS);
     int layers = scenario->model.layers;
     int pp = scenario->layout.pp;
@@ -254,17 +292,79 @@ static int read_chunks(sp_i_scenario_reader *reader, sp_object *parallel)
     return follows;
 }
 
+static bool layers_of_stage(const json_t *value, int *layers)
+{
+    double number = json_is_number(value) ? json_number_value(value) : -1.0;
+    if (!(number >= 0.0 && number <= SP_I_MAX_CHUNK_LAYERS) || number != floor(number)) {
+        return false;
+    }
+    *layers = (int)number;
+    return true;
+}
+
+// The entries one by one; how they share out the model is for sp_layout_stages to judge. Without a
+// good size of the layout their number says nothing.
+static void read_stage_layers(sp_i_scenario_reader *reader, sp_object *parallel, bool sized)
+{
+    sp_scenario *scenario = reader->scenario;
+    const json_t *array = sp_object_get(parallel, "stage_layers");
+    if (array == NULL || !sized || scenario->uniform) {
+        return;
+    }
+    if (!json_is_array(array)) {
+        char found[80];
+        sp_json_quote(array, found, sizeof found);
+        sp_object_error(parallel, "stage_layers", "expected an array, got %s", found);
+        return;
+    }
+    if (sp_object_has(parallel, "layers_per_chunk")) {
+        sp_object_error(parallel, "stage_layers",
+                        "give layers_per_chunk or stage_layers, not both");
+        return;
+    }
+    size_t count = json_array_size(array);
+    int vstages = sp_layout_vstages(&scenario->layout);
+    if (count != (size_t)vstages) {
+        sp_object_error(parallel, "stage_layers",
+                        "expected %d entries, one for each of pp x chunks_per_rank virtual stages "
+                        "(%d x %d), got %zu",
+                        vstages, scenario->layout.pp, scenario->layout.chunks, count);
+        return;
+    }
+    scenario->stage_layers = sp_i_calloc(count, sizeof *scenario->stage_layers);
+    if (scenario->stage_layers == NULL) {
+        sp_error_no_memory(reader->err, "pipeline stages");
+        return;
+    }
+    for (size_t s = 0; s < count; s++) {
+        if (!layers_of_stage(json_array_get(array, s), &scenario->stage_layers[s])) {
+            char path[64];
+            char found[80];
+            sp_json_quote(json_array_get(array, s), found, sizeof found);
+            snprintf(path, sizeof path, "parallel.stage_layers[%zu]", s);
+            sp_error_in(reader->err, SP_ERR_CONTENT, parallel->source, path,
+                        "expected an integer from 0 to %d, got %s", SP_I_MAX_CHUNK_LAYERS, found);
+        }
+    }
+    scenario->layout.stage_layers = scenario->stage_layers;
+}
+
 // Uniform costs know pipeline ranks, chunks and data-parallel ranks; all else must stay at what has
 // no effect.
 static void refuse_parallel_beside_uniform(sp_i_scenario_reader *reader, sp_object *parallel)
 {
     static const char reason[] = "has no use beside uniform_costs, got %s";
     static const char *const keys[] = {
-        "tp", "cp", "zero", "sequence_parallel", "vocab_parallel", "layers_per_chunk"};
+        "tp",          "cp", "zero", "sequence_parallel", "vocab_parallel", "layers_per_chunk",
+        "stage_layers"};
     const sp_layout *layout = &reader->scenario->layout;
-    bool neutral[] = {layout->tp == 1,         layout->cp == 1,
-                      layout->zero == 1,       !layout->sequence_parallel,
-                      !layout->vocab_parallel, !sp_object_has(parallel, "layers_per_chunk")};
+    bool neutral[] = {layout->tp == 1,
+                      layout->cp == 1,
+                      layout->zero == 1,
+                      !layout->sequence_parallel,
+                      !layout->vocab_parallel,
+                      !sp_object_has(parallel, "layers_per_chunk"),
+                      !sp_object_has(parallel, "stage_layers")};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         if (!neutral[i]) {
             char found[80];
@@ -279,11 +379,13 @@ static void read_parallel(sp_i_scenario_reader *reader)
     sp_layout *layout = &reader->scenario->layout;
     sp_object parallel;
     sp_object_member(&reader->root, "parallel", &parallel);
+    int before = reader->err->count + reader->err->dropped;
     layout->tp = (int)sp_object_int(&parallel, "tp", 1, 1, SP_I_MAX_PARALLEL);
     layout->cp = (int)sp_object_int(&parallel, "cp", 1, 1, SP_I_MAX_PARALLEL);
     layout->pp = (int)sp_object_int(&parallel, "pp", 1, 1, SP_I_MAX_PARALLEL);
     layout->dp = (int)sp_object_int(&parallel, "dp", 1, 1, SP_I_MAX_DP);
     layout->chunks = read_chunks(reader, &parallel);
+    read_stage_layers(reader, &parallel, reader->err->count + reader->err->dropped == before);
     bool split_by_default = layout->tp > 1 && !reader->scenario->uniform;
     layout->sequence_parallel = sp_object_bool(&parallel, "sequence_parallel", split_by_default);
     layout->vocab_parallel = sp_object_bool(&parallel, "vocab_parallel", false);
@@ -300,17 +402,24 @@ static void read_parallel(sp_i_scenario_reader *reader)
     sp_object_end(&parallel);
 }
 
+// Keys that only some kinds use stand beside any kind, so that one scenario serves a comparison.
 static void read_schedule(sp_i_scenario_reader *reader)
 {
     sp_scenario *scenario = reader->scenario;
+    sp_schedule_spec *spec = &scenario->schedule;
     sp_object schedule;
     sp_object_member(&reader->root, "schedule", &schedule);
     scenario->schedule_given = sp_object_has(&schedule, "kind");
-    sp_schedule_kind usual =
-        scenario->layout.chunks > 1 ? SP_SCHEDULE_INTERLEAVED : SP_SCHEDULE_1F1B;
-    scenario->schedule.kind =
-        (sp_schedule_kind)sp_object_enum(&schedule, "kind", sp_schedule_names, (int)usual);
-    scenario->schedule.group = (int)sp_object_int(&schedule, "group", 0, 1, SP_I_MAX_MICROBATCHES);
+    spec->kind = (sp_schedule_kind)sp_object_enum(&schedule, "kind", sp_schedule_names,
+                                                  (int)SP_SCHEDULE_1F1B);
+    spec->group = (int)sp_object_int(&schedule, "group", 0, 1, SP_I_MAX_MICROBATCHES);
+    spec->slices = (int)sp_object_int(&schedule, "slices", 0, 1, SP_I_MAX_SLICES);
+    spec->slice_rule = (sp_slice_rule)sp_object_enum(&schedule, "slice_rule", sp_slice_rule_names,
+                                                     (int)SP_SLICE_TOKENS);
+    spec->exchange = sp_object_bool(&schedule, "exchange", false);
+    spec->retained = (int)sp_object_int(&schedule, "retained_chunks", 0, 1, SP_I_MAX_SLICES);
+    spec->memory_limit_microbatches =
+        sp_object_real(&schedule, "memory_limit_microbatches", 0.0, 1.0, SP_I_MAX_MICROBATCHES);
     scenario->microbatches = sp_object_int(&schedule, "microbatches", 0, 1, SP_I_MAX_MICROBATCHES);
     scenario->strategy.microbatch_samples =
         sp_object_int(&schedule, "microbatch_samples", 1, 1, SP_I_MAX_SAMPLES);
@@ -319,7 +428,25 @@ static void read_schedule(sp_i_scenario_reader *reader)
                         "has no use beside uniform_costs, got %lld",
                         (long long)scenario->strategy.microbatch_samples);
     }
+    if (spec->exchange && spec->kind != SP_SCHEDULE_SLIMPIPE && scenario->schedule_given) {
+        sp_object_error(&schedule, "exchange",
+                        "only \"slimpipe\" exchanges attention, kind is \"%s\"",
+                        sp_schedule_names[spec->kind]);
+    }
     sp_object_end(&schedule);
+}
+
+// What follows from the layout: several chunks are interleaved where no kind is named, and sliced
+// schedules cut rows into as many slices as there are pipeline ranks where no number is given.
+static void settle_schedule(sp_scenario *scenario)
+{
+    sp_schedule_spec *spec = &scenario->schedule;
+    if (!scenario->schedule_given && scenario->layout.chunks > 1) {
+        spec->kind = SP_SCHEDULE_INTERLEAVED;
+    }
+    if (spec->slices == 0 && sp_schedule_traits_of(spec->kind).sliced) {
+        spec->slices = scenario->layout.pp;
+    }
 }
 
 static void settle_uniform(sp_i_scenario_reader *reader)
@@ -348,6 +475,8 @@ static void read_memory(sp_i_scenario_reader *reader)
         (sp_recompute)sp_object_enum(&memory, "recompute", sp_recompute_names, SP_RECOMPUTE_NONE);
     scenario->memory.attention =
         (sp_attention)sp_object_enum(&memory, "attention", sp_attention_names, SP_ATTENTION_FLASH);
+    scenario->memory_model = (sp_memory_model)sp_object_enum(
+        &memory, "model", sp_i_memory_model_names, (int)SP_MEMORY_TENSORS);
     scenario->memory.offload_ratio = sp_object_real(&memory, "offload_ratio", 0.0, 0.0, 1.0);
     scenario->memory_limit_bytes = scenario->cluster.memory_bytes;
     if (sp_object_has(&memory, "limit_gib")) {
@@ -387,8 +516,9 @@ static void read_sections(sp_i_scenario_reader *reader)
     } else {
         sp_i_scenario_read_machine(reader);
     }
-    read_parallel(reader);
     read_schedule(reader);
+    read_parallel(reader);
+    settle_schedule(scenario);
     if (scenario->uniform) {
         settle_uniform(reader);
         return;

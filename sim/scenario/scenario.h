@@ -29,6 +29,10 @@ typedef struct sp_strategy_spec {
 } sp_strategy_spec;
 
 // Holds pointers into itself (workload.lengths, workload.source): it stays where it was read.
+// How peak memory is predicted: from the saved tensors of every action, or by the closed formulas
+// of SlimPipe's planner (sim/model/planner_memory.h).
+typedef enum sp_memory_model { SP_MEMORY_TENSORS, SP_MEMORY_SLIMPIPE_PLANNER } sp_memory_model;
+
 typedef struct sp_scenario {
     char source[SP_SOURCE_NAME]; // file name, for messages
     json_t *resolved;            // all settings as resolved (for --explain and plan.json); owned
@@ -38,10 +42,12 @@ typedef struct sp_scenario {
     sp_cluster cluster;
     sp_profile profile; // owned
     sp_layout layout;
+    int *stage_layers; // layout.stage_layers; owned, NULL: equal shares
     sp_schedule_spec schedule;
     bool schedule_given;
     int64_t microbatches; // schedule.microbatches, per data-parallel rank; 0: not given
     sp_memory_options memory;
+    sp_memory_model memory_model;
     int64_t memory_limit_bytes;
     sp_lengths lengths; // owned: the list where the workload names a file or an array
     sp_workload_spec workload;
@@ -62,7 +68,8 @@ void sp_scenario_fini(sp_scenario *scenario);
 sp_status sp_scenario_settle(sp_scenario *scenario, sp_error *err);
 
 // What follows from the settings, for people (--explain): ranks, virtual stages, micro-batches
-// where given, nodes, layers per chunk, parameters. The caller owns it; NULL when memory ran out.
+// where given, nodes, layers per chunk (fewest and most where they differ), parameters. The caller
+// owns it; NULL when memory ran out.
 json_t *sp_scenario_derived(const sp_scenario *scenario);
 
 #endif

@@ -103,7 +103,8 @@ static void load_profile(sp_i_scenario_reader *reader, const char *name)
     sp_error found;
     sp_error_clear(&found);
     reader->profile = name;
-    if (sp_profile_load(name, &reader->scenario->profile, &found) != SP_OK) {
+    if (sp_i_scenario_cache_profile(reader->cache, name, &reader->scenario->profile, &found) !=
+        SP_OK) {
         sp_i_adopt_errors(&reader->root, "profile", &found);
     }
 }

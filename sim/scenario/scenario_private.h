@@ -7,6 +7,7 @@
 
 #include "sim/base/json.h"
 #include "sim/scenario/scenario.h"
+#include "sim/scenario/scenario_cache.h"
 
 #define SP_I_SCENARIO_SCHEMA "slimpack/scenario/1"
 
@@ -18,6 +19,7 @@ enum {
     SP_I_MAX_CHUNKS = 1024,
     SP_I_MAX_CHUNK_LAYERS = 100000,
     SP_I_MAX_MICROBATCHES = 1000000,
+    SP_I_MAX_SLICES = 65536,
     SP_I_MAX_BATCHES = 100000,
     SP_I_MAX_SAMPLES = 10000000,         // of one batch
     SP_I_MAX_SAMPLES_IN_ALL = 100000000, // of all batches
@@ -29,6 +31,7 @@ typedef struct sp_i_scenario_reader {
     sp_scenario *scenario;
     sp_object root;
     sp_error *err;
+    sp_scenario_cache *cache; // NULL: files are read
     // Texts of the document, which they must not outlive.
     const char *profile; // or the name in scenario->cluster
     const char *lengths; // built-in name or path; NULL: an array, or uniform samples
@@ -51,6 +54,7 @@ json_t *sp_i_scenario_resolve(const sp_i_scenario_reader *reader);
 extern const char *const sp_i_over_length_names[];
 extern const char *const sp_i_order_names[];
 extern const char *const sp_i_pad_to_names[];
+extern const char *const sp_i_memory_model_names[];
 
 bool sp_i_is_file(const char *path);
 

@@ -128,6 +128,7 @@ static json_t *cluster_object(const sp_cluster *cluster)
     put_real(&b, "nvlink_gb_per_s", in_units(cluster->nvlink_bytes_per_s, 1e9));
     put_int(&b, "nics_per_node", cluster->nics_per_node);
     put_real(&b, "nic_gbit_per_s", in_units(cluster->nic_bytes_per_s, 1e9 / 8.0));
+    put_real(&b, "host_link_gb_per_s", in_units(cluster->host_link_bytes_per_s, 1e9));
     put_text(&b, "source", cluster->source);
     return finish(b);
 }
@@ -140,6 +141,7 @@ static json_t *uniform_object(const sp_uniform_costs *costs)
     put_real(&b, "w_ms", costs->w_ms);
     put_real(&b, "p2p_ms", costs->p2p_ms);
     put_bool(&b, "per_chunk", costs->per_chunk != 0);
+    put_real(&b, "attention_share", costs->attention_share);
     if (costs->has_units) {
         building units = begin();
         put_real(&units, "f", costs->unit_f);
@@ -148,6 +150,18 @@ static json_t *uniform_object(const sp_uniform_costs *costs)
         put(&b, "memory_units", finish(units));
     }
     return finish(b);
+}
+
+static json_t *stage_layers_array(const sp_layout *layout)
+{
+    json_t *array = json_array();
+    for (int s = 0; array != NULL && s < sp_layout_vstages(layout); s++) {
+        if (json_array_append_new(array, json_integer(layout->stage_layers[s])) != 0) {
+            json_decref(array);
+            return NULL;
+        }
+    }
+    return array;
 }
 
 static json_t *parallel_object(const sp_scenario *scenario)
@@ -159,6 +173,9 @@ static json_t *parallel_object(const sp_scenario *scenario)
     put_int(&b, "pp", layout->pp);
     put_int(&b, "dp", layout->dp);
     put_int(&b, "chunks_per_rank", layout->chunks);
+    if (layout->stage_layers != NULL) {
+        put(&b, "stage_layers", stage_layers_array(layout));
+    }
     put_bool(&b, "sequence_parallel", layout->sequence_parallel);
     put_bool(&b, "vocab_parallel", layout->vocab_parallel);
     put_int(&b, "zero", layout->zero);
@@ -172,6 +189,19 @@ static json_t *schedule_object(const sp_scenario *scenario)
     if (scenario->schedule.group > 0) {
         put_int(&b, "group", scenario->schedule.group);
     }
+    if (scenario->schedule.slices > 0) {
+        put_int(&b, "slices", scenario->schedule.slices);
+        put_text(&b, "slice_rule", sp_slice_rule_names[scenario->schedule.slice_rule]);
+    }
+    if (scenario->schedule.exchange) {
+        put_bool(&b, "exchange", true);
+    }
+    if (scenario->schedule.retained > 0) {
+        put_int(&b, "retained_chunks", scenario->schedule.retained);
+    }
+    if (scenario->schedule.memory_limit_microbatches > 0.0) {
+        put_real(&b, "memory_limit_microbatches", scenario->schedule.memory_limit_microbatches);
+    }
     if (scenario->microbatches > 0) {
         put_int(&b, "microbatches", scenario->microbatches);
     }
@@ -184,6 +214,7 @@ static json_t *schedule_object(const sp_scenario *scenario)
 static json_t *memory_object(const sp_scenario *scenario)
 {
     building b = begin();
+    put_text(&b, "model", sp_i_memory_model_names[scenario->memory_model]);
     put_text(&b, "recompute", sp_recompute_names[scenario->memory.recompute]);
     put_real(&b, "offload_ratio", scenario->memory.offload_ratio);
     put_real(&b, "limit_gib", sp_gib_from_bytes(scenario->memory_limit_bytes));
@@ -265,6 +296,25 @@ json_t *sp_i_scenario_resolve(const sp_i_scenario_reader *reader)
     return finish(b);
 }
 
+static void put_layers_per_chunk(building *b, const sp_scenario *scenario)
+{
+    const sp_layout *layout = &scenario->layout;
+    int vstages = sp_layout_vstages(layout);
+    if (sp_layout_is_even(layout)) {
+        put_int(b, "layers_per_chunk", scenario->model.layers / vstages);
+        return;
+    }
+    int fewest = layout->stage_layers[0];
+    int most = layout->stage_layers[0];
+    for (int s = 1; s < vstages; s++) {
+        int layers = layout->stage_layers[s];
+        fewest = layers < fewest ? layers : fewest;
+        most = layers > most ? layers : most;
+    }
+    put_int(b, "fewest_layers_per_chunk", fewest);
+    put_int(b, "most_layers_per_chunk", most);
+}
+
 json_t *sp_scenario_derived(const sp_scenario *scenario)
 {
     const sp_layout *layout = &scenario->layout;
@@ -277,7 +327,7 @@ json_t *sp_scenario_derived(const sp_scenario *scenario)
     if (!scenario->uniform) {
         put_int(&b, "nodes", scenario->cluster.nodes);
         put_int(&b, "gpus_per_node", scenario->cluster.gpus_per_node);
-        put_int(&b, "layers_per_chunk", scenario->model.layers / sp_layout_vstages(layout));
+        put_layers_per_chunk(&b, scenario);
         put_int(&b, "parameters", sp_model_parameters(&scenario->model));
     }
     return finish(b);

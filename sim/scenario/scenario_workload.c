@@ -193,8 +193,8 @@ sp_status sp_i_scenario_load_lengths(sp_i_scenario_reader *reader)
     if (reader->lengths == NULL || scenario->workload.distribution != NULL) {
         return SP_OK;
     }
-    sp_status status =
-        sp_lengths_read(reader->lengths, reader->column, &scenario->lengths, reader->err);
+    sp_status status = sp_i_scenario_cache_lengths(reader->cache, reader->lengths, reader->column,
+                                                   &scenario->lengths, reader->err);
     if (status == SP_OK && scenario->lengths.count == 0) {
         status = sp_error_in(reader->err, SP_ERR_CONTENT, scenario->source, "workload.lengths",
                              "no lengths in %s", reader->lengths);

@@ -351,7 +351,7 @@ static void dropped_samples_count_for_nothing(void **state)
     assert_true(sp_pack_list_add(&packing.forward, slice, true));
     sp_plan plan;
     succeed("plan", sp_plan_init(&plan, &scenario.layout, &packing, &err), &err);
-    succeed("schedule", sp_schedule_generate(&scenario.schedule, "test", &plan, &err), &err);
+    succeed("schedule", sp_schedule_generate(&scenario.schedule, NULL, "test", &plan, &err), &err);
     succeed("check", sp_plan_check(&plan, "test", &err), &err);
     sp_result result;
     succeed("evaluate", sp_evaluate_plans(&scenario, &plan, 1, &verified, &result, &err), &err);

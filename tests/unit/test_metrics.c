@@ -352,7 +352,8 @@ static void time_adds_up(void **state)
         sp_layout layout = {.tp = 1, .cp = 1};
         layout.pp = 2 + (int)sp_prng_below(&prng, 4);
         layout.dp = 1 + (int)sp_prng_below(&prng, 4);
-        sp_schedule_spec spec = {.kind = (sp_schedule_kind)sp_prng_below(&prng, SP_SCHEDULE_KINDS)};
+        sp_schedule_spec spec = {
+            .kind = (sp_schedule_kind)sp_prng_below(&prng, SP_SCHEDULE_INTERLEAVED + 1)};
         layout.chunks = spec.kind == SP_SCHEDULE_INTERLEAVED ? 1 + (int)sp_prng_below(&prng, 3) : 1;
         sp_packing packing;
         sp_plan plan;
@@ -361,7 +362,7 @@ static void time_adds_up(void **state)
             sp_packing_uniform(&packing, layout.dp, 1 + (int)sp_prng_below(&prng, 9), &err), SP_OK);
         random_costs(&prng, &layout, &packing, (int)sp_prng_below(&prng, 3), &costs);
         assert_int_equal(sp_plan_init(&plan, &layout, &packing, &err), SP_OK);
-        assert_int_equal(sp_schedule_generate(&spec, "test", &plan, &err), SP_OK);
+        assert_int_equal(sp_schedule_generate(&spec, NULL, "test", &plan, &err), SP_OK);
         sp_step_metrics metrics[2];
         for (int unfold = 0; unfold < 2; unfold++) {
             sp_engine_options options = {.unfold = unfold != 0, .verify = true};

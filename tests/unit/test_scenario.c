@@ -458,6 +458,7 @@ static void round_trip_of_documents(void **state)
         "{'model': 'llama-13b', 'workload': {'lengths': 'wikipedia', 'tokens_per_batch': 1000000, "
         "'batches': 4, 'order': 'file', 'seed': 9223372036854775807}, 'strategy': {'kind': "
         "'padded', 'pad_to': 'longest'}, 'memory': {'limit_gib': 61.7, 'offload_ratio': 0.1}}",
+        "{'model': 'llama-13b', 'parallel': {'pp': 3, 'stage_layers': [13, 14.0, 13]}}",
         "{'uniform_costs': {'f_ms': 0.1, 'b_ms': 0.2}, 'parallel': {'pp': 3}}",
         "{'uniform_costs': {'f_ms': 0.1, 'b_ms': 0.2, 'memory_units': {'f': 1, 'b': -0.5, 'w': "
         "-0.5}}, 'parallel': {'pp': 2, 'chunks_per_rank': 2}, 'schedule': {'group': 4}}",

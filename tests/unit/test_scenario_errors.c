@@ -160,8 +160,10 @@ static void schedule_and_memory(void **state)
     (void)state;
     static const wrong cases[] = {
         {"{'model': 'llama-13b', 'schedule': {'kind': '1f1c'}}",
-         "scenario.json: schedule.kind: expected one of \"gpipe\", \"1f1b\", \"interleaved\", got "
-         "\"1f1c\" (did you mean \"1f1b\"?)"},
+         "scenario.json: schedule.kind: expected one of \"gpipe\", \"1f1b\", \"interleaved\", "
+         "\"zb-h1\", \"zb-h2\", \"zb-auto\", \"zb-v\", \"v-half\", \"v-min\", \"dualpipe-v\", "
+         "\"terapipe\", \"seq1f1b\", \"slimpipe\", \"chunkflow\", got \"1f1c\" (did you mean "
+         "\"1f1b\"?)"},
         {"{'model': 'llama-13b', 'schedule': {'kind': '1f1b'}, 'parallel': {'pp': 2, "
          "'chunks_per_rank': 2}}",
          "scenario.json: schedule.kind: \"1f1b\" runs one chunk per rank, parallel.chunks_per_rank "
@@ -294,6 +296,8 @@ static void uniform_costs(void **state)
          "scenario.json: parallel.zero: has no use beside uniform_costs, got 0"},
         {"{'uniform_costs': {'f_ms': 1, 'b_ms': 1}, 'parallel': {'layers_per_chunk': 1}}",
          "scenario.json: parallel.layers_per_chunk: has no use beside uniform_costs, got 1"},
+        {"{'uniform_costs': {'f_ms': 1, 'b_ms': 1}, 'parallel': {'stage_layers': [1]}}",
+         "scenario.json: parallel.stage_layers: has no use beside uniform_costs, got [1]"},
         {"{'uniform_costs': {'f_ms': 1, 'b_ms': 1}, 'schedule': {'microbatch_samples': 2}}",
          "scenario.json: schedule.microbatch_samples: has no use beside uniform_costs, got 2"},
         {"{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'memory_units': {'f': 1, 'b': -1, 'w': 0.5}}}",
@@ -309,16 +313,55 @@ static void uniform_costs(void **state)
     expect_errors(cases, sizeof cases / sizeof cases[0]);
 }
 
+static void stage_layers(void **state)
+{
+    (void)state;
+    static const wrong cases[] = {
+        {"{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': 10}}",
+         "scenario.json: parallel.stage_layers: expected an array, got 10"},
+        {"{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': [20, 20]}}",
+         "scenario.json: parallel.stage_layers: expected 4 entries, one for each of pp x "
+         "chunks_per_rank virtual stages (4 x 1), got 2"},
+        {"{'model': 'llama-13b', 'parallel': {'pp': 2, 'chunks_per_rank': 2, 'stage_layers': [20, "
+         "20]}}",
+         "scenario.json: parallel.stage_layers: expected 4 entries, one for each of pp x "
+         "chunks_per_rank virtual stages (2 x 2), got 2"},
+        {"{'model': 'llama-13b', 'parallel': {'stage_layers': []}}",
+         "scenario.json: parallel.stage_layers: expected 1 entries, one for each of pp x "
+         "chunks_per_rank virtual stages (1 x 1), got 0"},
+        {"{'model': 'llama-13b', 'parallel': {'pp': 2, 'stage_layers': ['x', 40]}}",
+         "scenario.json: parallel.stage_layers[0]: expected an integer from 0 to 100000, got "
+         "\"x\""},
+        {"{'model': 'llama-13b', 'parallel': {'pp': 2, 'stage_layers': [19, 20.5]}}",
+         "scenario.json: parallel.stage_layers[1]: expected an integer from 0 to 100000, got "
+         "20.5"},
+        {"{'model': 'llama-13b', 'parallel': {'pp': 2, 'stage_layers': [41, -1]}}",
+         "scenario.json: parallel.stage_layers[1]: expected an integer from 0 to 100000, got -1"},
+        {"{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': [11, 10, 10, 10]}}",
+         "scenario.json: parallel.stage_layers: add up to 41 layers, the model has 40"},
+        {"{'model': 'llama-13b', 'parallel': {'pp': 3, 'stage_layers': [20, 0, 20]}}",
+         "scenario.json: parallel.stage_layers[1]: expected at least 1 layer, got 0: only the "
+         "first and the last virtual stage may hold none"},
+        {"{'model': 'llama-13b', 'parallel': {'pp': 4, 'layers_per_chunk': 10, 'stage_layers': "
+         "[10, 10, 10, 10]}}",
+         "scenario.json: parallel.stage_layers: give layers_per_chunk or stage_layers, not both"},
+        // Of a pp that is wrong itself the entries cannot be counted.
+        {"{'model': 'llama-13b', 'parallel': {'pp': 0, 'stage_layers': [20, 20]}}",
+         "scenario.json: parallel.pp: expected an integer from 1 to 4096, got 0"},
+    };
+    expect_errors(cases, sizeof cases / sizeof cases[0]);
+}
+
 static void all_at_once(void **state)
 {
     (void)state;
     static const char *const expected[] = {
         "scenario.json: model: expected a name, a path or an object, got 1",
         "scenario.json: cluster: expected a name or an object, got 2",
+        "scenario.json: schedule.microbatches: expected an integer from 1 to 1000000, got -3",
         "scenario.json: parallel.tp: expected an integer from 1 to 4096, got 0",
         "scenario.json: parallel.pp: expected an integer from 1 to 4096, got \"four\"",
         "scenario.json: parallel: unknown key 'pq' (did you mean 'pp'?)",
-        "scenario.json: schedule.microbatches: expected an integer from 1 to 1000000, got -3",
         "scenario.json: memory.offload_ratio: expected a number from 0 to 1, got 2",
         "scenario.json: workload.lengths[0]: expected an integer from 1 to 2147483647, got 0",
         "scenario.json: workload.lengths[2]: expected an integer from 1 to 2147483647, got -7",
@@ -472,6 +515,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(schedule_and_memory),
     cmocka_unit_test(workload),
     cmocka_unit_test(uniform_costs),
+    cmocka_unit_test(stage_layers),
     cmocka_unit_test(all_at_once),
     cmocka_unit_test(a_wrong_profile_does_not_hide_other_errors),
     cmocka_unit_test(files),

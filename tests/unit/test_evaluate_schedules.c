@@ -1,0 +1,225 @@
+// Every schedule through the whole path: scenario, packs, slices, costs, plan, simulation under
+// --verify, result; and the plan written, read and simulated again.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/schedule/plan_json.h"
+#include "solver/evaluate.h"
+#include "tests/support/test_main.h"
+
+enum { TEXT = 2048 };
+
+static void succeed(const char *what, sp_status status, const sp_error *err)
+{
+    if (status != SP_OK) {
+        fail_msg("%s: %s", what, err->count > 0 ? err->message[0] : sp_status_text(status));
+    }
+}
+
+// Single quotes stand for double ones.
+static void read_scenario(const char *text, sp_scenario *scenario)
+{
+    char json[TEXT];
+    json_t *root = NULL;
+    sp_error err = {0};
+    assert_true(strlen(text) < sizeof json);
+    snprintf(json, sizeof json, "%s", text);
+    for (char *c = json; *c != '\0'; c++) {
+        *c = *c == '\'' ? '"' : *c;
+    }
+    succeed("JSON", sp_json_read_text(json, strlen(json), "test", &root, &err), &err);
+    succeed(text, sp_scenario_from_json(root, "test", NULL, 0, scenario, &err), &err);
+    json_decref(root);
+}
+
+// Writes each batch's plan.
+static sp_status write_plan(void *context, const sp_step_view *view, sp_error *err)
+{
+    sp_plan_predictions none = {.lower_bound_ms = -1.0, .predicted_ms = -1.0};
+    return sp_plan_json_batch(context, view->batch, view->plan, none, err);
+}
+
+static json_t *read_back(FILE *file)
+{
+    long bytes = ftell(file);
+    assert_true(bytes > 0);
+    char *text = malloc((size_t)bytes);
+    json_t *root = NULL;
+    sp_error err = {0};
+    assert_non_null(text);
+    rewind(file);
+    assert_int_equal(fread(text, 1, (size_t)bytes, file), bytes);
+    succeed("plan", sp_json_read_text(text, (size_t)bytes, "plan.json", &root, &err), &err);
+    free(text);
+    return root;
+}
+
+static void evaluate(const char *text, sp_result *result, bool round_trip)
+{
+    sp_scenario scenario;
+    sp_batches batches;
+    sp_error err = {0};
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    read_scenario(text, &scenario);
+    sp_evaluate_options options = {
+        .engine = {.verify = true}, .observer = write_plan, .observer_context = file};
+    succeed("begin", sp_plan_json_begin(file, scenario.resolved, &err), &err);
+    succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
+    succeed(text, sp_evaluate(&scenario, &batches, &options, result, &err), &err);
+    succeed("end", sp_plan_json_end(file, &err), &err);
+    if (round_trip) {
+        sp_plan_file plans;
+        sp_result again;
+        sp_evaluate_options verified = {.engine = {.verify = true}};
+        json_t *root = read_back(file);
+        succeed("plan", sp_plan_json_read(root, "plan.json", &scenario.layout, &plans, &err), &err);
+        succeed("plans",
+                sp_evaluate_plans(&scenario, plans.plans, plans.count, &verified, &again, &err),
+                &err);
+        assert_true(sp_result_iteration_ms(&again) == sp_result_iteration_ms(result));
+        assert_int_equal(again.peak_bytes, result->peak_bytes);
+        sp_result_fini(&again);
+        sp_plan_file_fini(&plans);
+        json_decref(root);
+    }
+    fclose(file);
+    sp_batches_fini(&batches);
+    sp_scenario_fini(&scenario);
+}
+
+static void model_scenario(const char *kind, const char *more, char text[TEXT])
+{
+    snprintf(text, TEXT,
+             "{'model': {'layers': 16, 'hidden': 512, 'ffn': 1408, 'heads': 8, 'vocab': 2048, "
+             "'activation': 'swiglu', 'norm': 'rmsnorm', 'positional': 'rope'}, "
+             "'cluster': 'h100-8', 'parallel': {'pp': 4, 'dp': 2}, "
+             "'schedule': {'kind': '%s', 'slices': 4%s}, 'workload': {'lengths': 'wikipedia', "
+             "'context': 4096, 'tokens_per_batch': 80000, 'batches': 2}}",
+             kind, more);
+}
+
+static void every_schedule_on_a_model(void **state)
+{
+    (void)state;
+    for (int i = 0; sp_schedule_names[i] != NULL; i++) {
+        char text[TEXT];
+        sp_result result;
+        model_scenario(sp_schedule_names[i], "", text);
+        evaluate(text, &result, true);
+        assert_true(sp_result_iteration_ms(&result) >= sp_result_lower_bound_ms(&result));
+        assert_true(sp_result_bubble_ratio(&result) >= 0.0);
+        assert_true(result.peak_bytes > 0);
+        sp_result_fini(&result);
+    }
+}
+
+static void every_schedule_on_uniform_costs(void **state)
+{
+    (void)state;
+    for (int i = 0; sp_schedule_names[i] != NULL; i++) {
+        char text[TEXT];
+        sp_result result;
+        snprintf(text, sizeof text,
+                 "{'uniform_costs': {'f_ms': 2, 'b_ms': 2, 'w_ms': 2, 'p2p_ms': 0.1}, "
+                 "'parallel': {'pp': 4, 'dp': 2}, "
+                 "'schedule': {'kind': '%s', 'microbatches': 8, 'slices': 4}}",
+                 sp_schedule_names[i]);
+        evaluate(text, &result, true);
+        // 8 micro-batches of 6 ms on every rank; re-forwards come on top.
+        assert_true(sp_result_iteration_ms(&result) >= 48.0);
+        assert_true(sp_result_bubble_ratio(&result) < 0.35);
+        sp_result_fini(&result);
+    }
+}
+
+// Slices even out what whole rows cannot: SlimPipe's balanced bubble is (p-1)/(nvm+p-1), and with
+// causal costs the exchange brings it down again.
+static void slimpipe_exchange_helps(void **state)
+{
+    (void)state;
+    double bubble[2];
+    for (int exchange = 0; exchange < 2; exchange++) {
+        char text[TEXT];
+        sp_result result;
+        snprintf(text, sizeof text,
+                 "{'uniform_costs': {'f_ms': 80, 'b_ms': 160, 'attention_share': 0.6}, "
+                 "'parallel': {'pp': 4}, 'schedule': {'kind': 'slimpipe', 'microbatches': 4, "
+                 "'slices': 8, 'exchange': %s}}",
+                 exchange ? "true" : "false");
+        evaluate(text, &result, true);
+        bubble[exchange] = sp_result_bubble_ratio(&result);
+        assert_int_equal(result.has_exchange, exchange);
+        if (exchange) {
+            assert_true(result.exchange_after < result.exchange_before);
+        }
+        sp_result_fini(&result);
+    }
+    // p=4, n=8, m=4, attention share .6 without exchange.
+    assert_true(fabs(bubble[0] - 0.1546) < 0.5e-4);
+    assert_true(bubble[1] < bubble[0]);
+    assert_true(bubble[1] >= 3.0 / 35.0 - 1e-9);
+}
+
+// Rows of SlimPipe's planner (Cuiym715/Megatron-LM, examples/sc25slimpipe): 13B, 256K, c8 p8 d2 v5.
+static void planner_memory_in_a_scenario(void **state)
+{
+    (void)state;
+    static const struct {
+        int slices;
+        double activations, kv_gradients;
+    } rows[] = {{16, 29.56, 2.42}, {32, 27.36, 3.09}};
+    for (size_t i = 0; i < 2; i++) {
+        char text[TEXT];
+        sp_result result;
+        snprintf(text, sizeof text,
+                 "{'model': {'layers': 40, 'hidden': 5120, 'ffn': 13824, 'heads': 40, "
+                 "'vocab': 128256, 'activation': 'swiglu', 'norm': 'rmsnorm', "
+                 "'positional': 'rope'}, 'cluster': 'h100-8', "
+                 "'parallel': {'cp': 8, 'pp': 8, 'dp': 2, 'chunks_per_rank': 5}, "
+                 "'schedule': {'kind': 'slimpipe', 'slices': %d}, "
+                 "'memory': {'model': 'slimpipe-planner'}, "
+                 "'workload': {'uniform': 262144, 'context': 262144, 'samples_per_batch': 16}}",
+                 rows[i].slices);
+        evaluate(text, &result, false);
+        double gib = 1024.0 * 1024.0 * 1024.0;
+        const sp_bytes *peak = &result.peak;
+        double states = (double)(peak->of[SP_MEM_PARAMETERS] + peak->of[SP_MEM_GRADIENTS]) / gib;
+        assert_true(fabs(states - 12.53) < 0.02);
+        assert_true(fabs((double)peak->of[SP_MEM_OPTIMIZER] / gib - 1.57) < 0.02);
+        assert_true(fabs((double)peak->of[SP_MEM_ACTIVATIONS] / gib - rows[i].activations) < 0.02);
+        assert_true(fabs((double)peak->of[SP_MEM_LOGITS] / gib - 1.96) < 0.02);
+        assert_true(fabs((double)peak->of[SP_MEM_KV_GRADIENTS] / gib - rows[i].kv_gradients) <
+                    0.02);
+        sp_result_fini(&result);
+    }
+}
+
+// A row that is shorter than its slices is refused with the reason.
+static void too_short_a_row(void **state)
+{
+    (void)state;
+    sp_scenario scenario;
+    sp_batches batches;
+    sp_result result;
+    sp_error err = {0};
+    sp_evaluate_options plain = {0};
+    read_scenario("{'model': 'llama-7b', 'cluster': 'h100-8', 'parallel': {'pp': 2}, "
+                  "'schedule': {'kind': 'seq1f1b', 'slices': 16}, 'workload': {'lengths': [8, 8], "
+                  "'context': 8}}",
+                  &scenario);
+    succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
+    assert_int_equal(sp_evaluate(&scenario, &batches, &plain, &result, &err), SP_ERR_INFEASIBLE);
+    assert_non_null(strstr(err.message[0], "schedule.slices"));
+    sp_batches_fini(&batches);
+    sp_scenario_fini(&scenario);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_schedule_on_a_model), cmocka_unit_test(every_schedule_on_uniform_costs),
+    cmocka_unit_test(slimpipe_exchange_helps),   cmocka_unit_test(planner_memory_in_a_scenario),
+    cmocka_unit_test(too_short_a_row),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,570 @@
+// parallel.stage_layers: pipeline stages of unlike depth, from parameters and costs to whole
+// simulated steps. Expected are sums over the model, proportions between stages, and bounds that
+// hold for every 1F1B step; every simulation is checked against the longest path in igraph.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "sim/cost/cost_model.h"
+#include "sim/model/planner_memory.h"
+#include "sim/schedule/plan_json.h"
+#include "solver/evaluate.h"
+#include "tests/support/flat_profile.h"
+#include "tests/support/test_main.h"
+
+enum { TEXT = 2048, MOST_STAGES = 64, LAYERS = 40 };
+
+static void succeed(const char *what, sp_status status, const sp_error *err)
+{
+    if (status != SP_OK) {
+        fail_msg("%s: %s", what, err->count > 0 ? err->message[0] : sp_status_text(status));
+    }
+}
+
+// Single quotes stand for double ones.
+static sp_status read_scenario(const char *text, sp_scenario *scenario, sp_error *err)
+{
+    char json[TEXT];
+    json_t *root = NULL;
+    sp_error_clear(err);
+    assert_true(strlen(text) < sizeof json);
+    snprintf(json, sizeof json, "%s", text);
+    for (char *c = json; *c != '\0'; c++) {
+        *c = *c == '\'' ? '"' : *c;
+    }
+    succeed("JSON", sp_json_read_text(json, strlen(json), "test", &root, err), err);
+    sp_status status = sp_scenario_from_json(root, "test", NULL, 0, scenario, err);
+    json_decref(root);
+    return status;
+}
+
+static sp_model llama_13b(void)
+{
+    sp_model model;
+    assert_int_equal(sp_model_builtin("llama-13b", &model, NULL), SP_OK);
+    assert_int_equal(model.layers, LAYERS);
+    return model;
+}
+
+// A random way to share LAYERS layers: the first and the last stage may stay empty.
+static void share_out(sp_prng *prng, int stages, int layers[MOST_STAGES])
+{
+    int left = LAYERS;
+    for (int s = 0; s < stages; s++) {
+        layers[s] = s > 0 && s < stages - 1;
+        left -= layers[s];
+    }
+    while (left-- > 0) {
+        layers[sp_prng_below(prng, (uint64_t)stages)]++;
+    }
+}
+
+// ---- what the stages hold ----
+
+static int64_t rank_parameters(const sp_model *model, const sp_layout *layout, int rank)
+{
+    sp_stage stages[MOST_STAGES];
+    sp_stage held[MOST_STAGES];
+    sp_bytes bytes;
+    sp_error err = {0};
+    succeed("stages", sp_layout_stages(layout, model->layers, "test", stages, &err), &err);
+    for (int c = 0; c < layout->chunks; c++) {
+        held[c] = stages[sp_layout_vstage(layout, rank, c)];
+    }
+    sp_footprint_states(model, layout, held, layout->chunks, &bytes);
+    return bytes.of[SP_MEM_PARAMETERS] / 2; // bf16
+}
+
+// 13,015,864,320 parameters: the count of the published weights of LLaMA 13B.
+static void parameters_add_up(void **state)
+{
+    (void)state;
+    sp_model model = llama_13b();
+    sp_prng prng;
+    sp_prng_seed(&prng, 41);
+    for (int round = 0; round < 200; round++) {
+        static const int chunk_counts[] = {1, 2, 2, 3};
+        int layers[MOST_STAGES] = {11, 10, 10, 9};
+        sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 1};
+        if (round > 0) {
+            layout.pp = 2 + (int)sp_prng_below(&prng, 7);
+            layout.chunks = chunk_counts[round % 4];
+            layout.placement = round % 4 == 1 ? SP_PLACE_V : SP_PLACE_LINEAR;
+            share_out(&prng, sp_layout_vstages(&layout), layers);
+        }
+        layout.stage_layers = layers;
+        int64_t sum = 0;
+        for (int r = 0; r < layout.pp; r++) {
+            sum += rank_parameters(&model, &layout, r);
+        }
+        assert_int_equal(sum, INT64_C(13015864320));
+    }
+}
+
+// Ranks without embedding and head hold their layers and nothing else; one without layers holds the
+// table: 32000 * 5120.
+static void parameters_follow_the_layers(void **state)
+{
+    (void)state;
+    sp_model model = llama_13b();
+    static const int layers[] = {9, 12, 9, 10};
+    static const int lean[] = {0, 20, 20, 0};
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 1, .stage_layers = layers};
+    assert_int_equal(9 * rank_parameters(&model, &layout, 1),
+                     12 * rank_parameters(&model, &layout, 2));
+    layout.stage_layers = lean;
+    assert_int_equal(rank_parameters(&model, &layout, 0), INT64_C(32000) * 5120);
+    // Final norm and head.
+    assert_int_equal(rank_parameters(&model, &layout, 3), INT64_C(32001) * 5120);
+}
+
+// ---- what they cost ----
+
+typedef struct flat_costs {
+    sp_cluster cluster;
+    sp_profile profile;
+    sp_cost_model model;
+    sp_packing packing;
+    sp_step_costs costs;
+} flat_costs;
+
+// One pack of one sample under the flat profile, whose times are FLOPs over rates.
+static void flat_costs_make(const sp_model *model, const sp_layout *layout, sp_recompute recompute,
+                            int64_t tokens, flat_costs *f)
+{
+    static const char *const arithmetic_only[] = {
+        "memory.gb_per_s=1e15", "links.nvlink_latency_us=0", "links.nic_latency_us=0", NULL};
+    sp_error err = {0};
+    *f = (flat_costs){.cluster = {.gpus_per_node = 8,
+                                  .nics_per_node = 8,
+                                  .nic_bytes_per_s = 50e9,
+                                  .peak_flops_per_s = 1e15}};
+    succeed("cluster", sp_cluster_fit(&f->cluster, sp_layout_ranks(layout), "test", &err), &err);
+    succeed("profile", flat_profile(arithmetic_only, &f->profile, &err), &err);
+    succeed("cost model",
+            sp_cost_model_init(&f->model, model, layout, &f->cluster, &f->profile,
+                               (sp_memory_options){.recompute = recompute}, "test", &err),
+            &err);
+    sp_packing_init(&f->packing, NULL, layout->dp);
+    assert_true(sp_pack_list_begin(&f->packing.forward, 0, 1));
+    sp_slice slice = {.tokens = tokens, .computed_tokens = tokens};
+    assert_true(sp_pack_list_add(&f->packing.forward, slice, true));
+    succeed("costs", sp_cost_model_build(&f->model, &f->packing, &f->costs, &err), &err);
+}
+
+static void flat_costs_fini(flat_costs *f)
+{
+    sp_step_costs_fini(&f->costs);
+    sp_packing_fini(&f->packing);
+    sp_cost_model_fini(&f->model);
+    sp_profile_fini(&f->profile);
+}
+
+static void assert_near_ns(double value, double expected)
+{
+    if (!(fabs(value - expected) <= 2.0)) {
+        fail_msg("%.3f ns is not %.3f ns", value, expected);
+    }
+}
+
+// A layer of LLaMA 13B multiplies every token by Q, K, V and O (4 h^2) and by gate, up and down
+// (3 h f), 2 FLOPs a weight, and attends to half of n^2 pairs with 4 h FLOPs each.
+static void time_is_proportional_to_layers(void **state)
+{
+    (void)state;
+    sp_model model = llama_13b();
+    static const int layers[] = {11, 7, 13, 9};
+    const sp_layout layout = {
+        .tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 1, .stage_layers = layers};
+    const double n = 4096.0;
+    const double h = 5120.0;
+    const double linear_s = n * 2.0 * (4.0 * h * h + 3.0 * h * 13824.0) / FLAT_GEMM_FLOPS_PER_S;
+    const double layer_s = linear_s + n * n / 2.0 * 4.0 * h / FLAT_FORWARD_FLOPS_PER_S;
+    for (int full = 0; full < 2; full++) {
+        flat_costs f;
+        flat_costs_make(&model, &layout, full ? SP_RECOMPUTE_FULL : SP_RECOMPUTE_NONE, 4096, &f);
+        for (int s = 0; s < 4; s++) {
+            int c = f.costs.class_of_vstage[s];
+            double head_ns = s == 3 ? n * 2.0 * h * 32000.0 / FLAT_GEMM_FLOPS_PER_S * 1e9 : 0.0;
+            assert_near_ns((double)f.costs.f[c].compute_ns, layers[s] * layer_s * 1e9 + head_ns);
+            assert_near_ns((double)f.costs.w[c].compute_ns, layers[s] * linear_s * 1e9 + head_ns);
+            assert_near_ns((double)f.costs.r[c].compute_ns, full ? layers[s] * layer_s * 1e9 : 0.0);
+        }
+        flat_costs_fini(&f);
+    }
+}
+
+static void activations_are_proportional_to_layers(void **state)
+{
+    (void)state;
+    sp_model model = llama_13b();
+    static const int layers[] = {11, 7, 13, 9};
+    const sp_layout layout = {
+        .tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 1, .stage_layers = layers};
+    for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
+        flat_costs f;
+        flat_costs_make(&model, &layout, (sp_recompute)m, 1000, &f);
+        int64_t a = f.costs.unit[f.costs.class_of_vstage[1]].held.of[SP_MEM_ACTIVATIONS];
+        int64_t b = f.costs.unit[f.costs.class_of_vstage[2]].held.of[SP_MEM_ACTIVATIONS];
+        assert_true(a > 0);
+        assert_int_equal(13 * a, 7 * b);
+        flat_costs_fini(&f);
+    }
+}
+
+// Every stage another depth, 1 to 16 layers: each keeps its own cost.
+static void every_stage_may_differ(void **state)
+{
+    (void)state;
+    sp_model model = llama_13b();
+    int layers[16];
+    for (int s = 0; s < 16; s++) {
+        layers[s] = 1 + (5 * s) % 16;
+    }
+    model.layers = 16 * 17 / 2;
+    const sp_layout layout = {
+        .tp = 1, .cp = 1, .pp = 16, .dp = 1, .chunks = 1, .stage_layers = layers};
+    flat_costs f;
+    flat_costs_make(&model, &layout, SP_RECOMPUTE_NONE, 512, &f);
+    assert_int_equal(f.costs.classes, 16);
+    const double one_ns = (double)f.costs.f[f.costs.class_of_vstage[13]].compute_ns / layers[13];
+    for (int s = 0; s < 15; s++) {
+        double ns = (double)f.costs.f[f.costs.class_of_vstage[s]].compute_ns;
+        assert_true(fabs(ns - layers[s] * one_ns) <= 16.0);
+    }
+    flat_costs_fini(&f);
+}
+
+// ---- whole steps ----
+
+typedef struct step {
+    sp_scenario scenario;
+    sp_result result;
+    double bound_ns; // of the makespan
+    FILE *plan;
+} step;
+
+static int64_t total_ns(sp_action_cost cost)
+{
+    return cost.compute_ns + cost.tp_ns + cost.cp_ns;
+}
+
+// With micro-batches of one size and one chunk per rank: before a stage starts, the first
+// micro-batch runs forward on all stages before it; then come the m forwards and backwards of the
+// stage itself, and the last backward runs on all stages before it.
+static sp_status measure(void *context, const sp_step_view *view, sp_error *err)
+{
+    step *s = context;
+    double above_ns = 0.0;
+    const sp_step_costs *costs = view->costs;
+    double m = (double)view->plan->packing->forward.count;
+    int pp = view->plan->layout.pp;
+    for (int stage = 0; stage < pp; stage++) {
+        int c = costs->class_of_vstage[stage];
+        double work_ns = (double)(total_ns(costs->f[c]) + total_ns(costs->b[c]));
+        s->bound_ns = fmax(s->bound_ns, above_ns + m * work_ns);
+        int below = (stage + 1) % pp;
+        above_ns += work_ns + (double)(sp_step_costs_p2p_ns(costs, 0, 0, stage, below, pp) +
+                                       sp_step_costs_p2p_ns(costs, 1, 0, below, stage, pp));
+    }
+    sp_plan_predictions none = {.lower_bound_ms = -1.0, .predicted_ms = -1.0};
+    return s->plan == NULL ? SP_OK
+                           : sp_plan_json_batch(s->plan, view->batch, view->plan, none, err);
+}
+
+static void run(const char *text, FILE *plan, step *s)
+{
+    sp_error err;
+    sp_batches batches;
+    *s = (step){.plan = plan};
+    const sp_evaluate_options options = {
+        .engine = {.verify = true}, .observer = measure, .observer_context = s};
+    succeed(text, read_scenario(text, &s->scenario, &err), &err);
+    if (plan != NULL) {
+        succeed(text, sp_plan_json_begin(plan, s->scenario.resolved, &err), &err);
+    }
+    succeed(text, sp_evaluate_batches(&s->scenario, &batches, &err), &err);
+    succeed(text, sp_evaluate(&s->scenario, &batches, &options, &s->result, &err), &err);
+    if (plan != NULL) {
+        succeed(text, sp_plan_json_end(plan, &err), &err);
+    }
+    sp_batches_fini(&batches);
+}
+
+static void step_fini(step *s)
+{
+    sp_result_fini(&s->result);
+    sp_scenario_fini(&s->scenario);
+}
+
+static void list(const int *layers, int count, char text[TEXT])
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int s = 0; s < count; s++) {
+        used += (size_t)snprintf(text + used, TEXT - used, "%s%d", s > 0 ? "," : "", layers[s]);
+    }
+}
+
+static void describe(const char *kind, int pp, int chunks, const char *layers, char text[TEXT])
+{
+    snprintf(text, TEXT,
+             "{'model': 'llama-13b', 'cluster': 'h800-8', 'parallel': {'tp': 8, 'pp': %d, "
+             "'chunks_per_rank': %d, 'stage_layers': [%.200s]}, 'schedule': {'kind': '%s'}, "
+             "'workload': {'uniform': 2048, 'samples_per_batch': 12}}",
+             pp, chunks, layers, kind);
+}
+
+static void steps_wait_for_the_slowest_stage(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 42);
+    for (int round = 0; round < 30; round++) {
+        int layers[MOST_STAGES] = {11, 10, 10, 9};
+        int pp = round == 0 ? 4 : 2 + (int)sp_prng_below(&prng, 5);
+        char text[TEXT];
+        char shares[TEXT];
+        step s;
+        if (round > 0) {
+            share_out(&prng, pp, layers);
+        }
+        list(layers, pp, shares);
+        describe("1f1b", pp, 1, shares, text);
+        run(text, NULL, &s);
+        int64_t makespan_ns = s.result.batches[0].makespan_ns;
+        if (!((double)makespan_ns >= s.bound_ns)) {
+            fail_msg("%s: %lld ns, at least %.0f", shares, (long long)makespan_ns, s.bound_ns);
+        }
+        assert_null(s.result.layout.stage_layers);
+        step_fini(&s);
+    }
+}
+
+// Where the forward of one stage outlasts a micro-batch's way down and up again through all stages
+// after it, that stage never waits once it has started: the bound is met.
+static void a_dominant_stage_sets_the_pace(void **state)
+{
+    (void)state;
+    for (int slow = 0; slow < 4; slow++) {
+        int layers[4] = {2, 2, 2, 2};
+        char text[TEXT];
+        char shares[TEXT];
+        step s;
+        layers[slow] = 34;
+        list(layers, 4, shares);
+        describe("1f1b", 4, 1, shares, text);
+        run(text, NULL, &s);
+        assert_true((double)s.result.batches[0].makespan_ns == s.bound_ns);
+        step_fini(&s);
+    }
+}
+
+// The same work in equal shares is what no share at all says.
+static void equal_shares_change_nothing(void **state)
+{
+    (void)state;
+    static const char *const rest = "}, 'workload': {'uniform': 2048, 'samples_per_batch': 12}}";
+    char text[TEXT];
+    step stated;
+    step implied;
+    snprintf(text, sizeof text,
+             "{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': [10, 10, 10, 10]%s",
+             rest);
+    run(text, NULL, &stated);
+    snprintf(text, sizeof text, "{'model': 'llama-13b', 'parallel': {'pp': 4%s", rest);
+    run(text, NULL, &implied);
+    assert_int_equal(stated.result.batches[0].iteration_ns, implied.result.batches[0].iteration_ns);
+    assert_int_equal(stated.result.peak_bytes, implied.result.peak_bytes);
+    step_fini(&stated);
+    step_fini(&implied);
+}
+
+// GPipe holds all micro-batches on every rank: of ranks without embedding and head, the one with
+// more layers has the higher peak.
+static void memory_follows_the_layers(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 43);
+    for (int round = 0; round < 10; round++) {
+        int layers[MOST_STAGES];
+        char text[TEXT];
+        char shares[TEXT];
+        step s;
+        share_out(&prng, 6, layers);
+        list(layers, 6, shares);
+        describe("gpipe", 6, 1, shares, text);
+        run(text, NULL, &s);
+        const sp_rank_metrics *ranks = s.result.ranks;
+        for (int a = 1; a < 5; a++) {
+            for (int b = 1; b < 5; b++) {
+                assert_int_equal(layers[a] < layers[b], ranks[a].peak_bytes < ranks[b].peak_bytes);
+            }
+        }
+        step_fini(&s);
+    }
+}
+
+// ---- documents ----
+
+// Plan and scenario are written, read, and simulated to the same nanosecond and byte.
+static void plans_round_trip(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *kind, *shares;
+        int chunks;
+    } cases[] = {
+        {"1f1b", "11, 10, 10, 9", 1},          {"1f1b", "0, 14, 14, 12.0", 1},
+        {"gpipe", "12, 10, 9, 9", 1},          {"interleaved", "4, 5, 5, 6, 6, 5, 5, 4", 2},
+        {"zb-v", "0, 6, 6, 6, 6, 6, 6, 4", 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_error err = {0};
+        char text[TEXT];
+        step s;
+        FILE *file = tmpfile();
+        assert_non_null(file);
+        describe(cases[i].kind, 4, cases[i].chunks, cases[i].shares, text);
+        run(text, file, &s);
+        rewind(file);
+        json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, NULL);
+        assert_non_null(root);
+        sp_scenario stored;
+        succeed(text,
+                sp_scenario_from_json(json_object_get(root, "scenario"), "stored", NULL, 0, &stored,
+                                      &err),
+                &err);
+        assert_non_null(stored.layout.stage_layers);
+        for (int v = 0; v < 4 * cases[i].chunks; v++) {
+            assert_int_equal(stored.layout.stage_layers[v], s.scenario.layout.stage_layers[v]);
+        }
+        assert_true(json_equal(stored.resolved, s.scenario.resolved));
+        sp_plan_file plans;
+        succeed(text, sp_plan_json_read(root, "plan.json", &stored.layout, &plans, &err), &err);
+        const sp_evaluate_options verified = {.engine = {.verify = true}};
+        sp_result again;
+        succeed(text, sp_evaluate_plans(&stored, plans.plans, plans.count, &verified, &again, &err),
+                &err);
+        assert_int_equal(again.batches[0].iteration_ns, s.result.batches[0].iteration_ns);
+        assert_int_equal(again.peak_bytes, s.result.peak_bytes);
+        sp_result_fini(&again);
+        sp_plan_file_fini(&plans);
+        sp_scenario_fini(&stored);
+        json_decref(root);
+        fclose(file);
+        step_fini(&s);
+    }
+}
+
+static int64_t derived_int(const json_t *derived, const char *key)
+{
+    const json_t *value = json_object_get(derived, key);
+    assert_true(json_is_integer(value));
+    return json_integer_value(value);
+}
+
+static void derived_facts_name_both_ends(void **state)
+{
+    (void)state;
+    sp_error err;
+    sp_scenario scenario;
+    const char *text =
+        "{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': [11, 10, 12, 7]}}";
+    succeed(text, read_scenario(text, &scenario, &err), &err);
+    json_t *derived = sp_scenario_derived(&scenario);
+    assert_null(json_object_get(derived, "layers_per_chunk"));
+    assert_int_equal(derived_int(derived, "fewest_layers_per_chunk"), 7);
+    assert_int_equal(derived_int(derived, "most_layers_per_chunk"), 12);
+    json_decref(derived);
+    sp_scenario_fini(&scenario);
+}
+
+static void memory_may_run_out(void **state)
+{
+    (void)state;
+    const char *text = "{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': [11, 10, 10, "
+                       "9]}, 'workload': {'uniform': 512}}";
+    sp_status status = SP_ERR_NO_MEMORY;
+    for (long n = 0; status == SP_ERR_NO_MEMORY; n++) {
+        sp_error err;
+        sp_scenario scenario;
+        sp_cost_model cost = {0};
+        sp_i_alloc_fail_after(n);
+        status = read_scenario(text, &scenario, &err);
+        if (status == SP_OK) {
+            status = sp_cost_model_init(&cost, &scenario.model, &scenario.layout, &scenario.cluster,
+                                        &scenario.profile, scenario.memory, "test", &err);
+        }
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || n < 1000);
+        sp_cost_model_fini(&cost);
+        sp_scenario_fini(&scenario);
+    }
+    assert_int_equal(status, SP_OK);
+}
+
+// ---- what takes equal shares alone ----
+
+static void closed_memory_formulas_need_equal_shares(void **state)
+{
+    (void)state;
+    sp_model model = llama_13b();
+    static const int uneven[] = {11, 10, 10, 9};
+    static const int even[] = {10, 10, 10, 10};
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 1, .stage_layers = uneven};
+    const sp_planner_options options = {.order = SP_PLANNER_1F1B, .sequence_tokens = 4096};
+    sp_error err = {0};
+    sp_bytes bytes;
+    sp_bytes plain;
+    assert_int_equal(sp_planner_memory(&model, &layout, &options, "test", &bytes, &err),
+                     SP_ERR_CONTENT);
+    assert_string_equal(err.message[0],
+                        "test: parallel.stage_layers: memory.model \"slimpipe-planner\" knows "
+                        "equal shares of the layers alone");
+    sp_error_clear(&err);
+    layout.stage_layers = even;
+    succeed("even", sp_planner_memory(&model, &layout, &options, "test", &bytes, &err), &err);
+    layout.stage_layers = NULL;
+    succeed("plain", sp_planner_memory(&model, &layout, &options, "test", &plain, &err), &err);
+    assert_int_equal(sp_bytes_total(&bytes), sp_bytes_total(&plain));
+}
+
+static void the_exchange_needs_equal_shares(void **state)
+{
+    (void)state;
+    sp_error err;
+    sp_scenario scenario;
+    const char *uneven = "{'model': 'llama-13b', 'parallel': {'pp': 2, 'stage_layers': [21, 19]}, "
+                         "'schedule': {'kind': 'slimpipe', 'slices': 4, 'exchange': true}}";
+    const char *even = "{'model': 'llama-13b', 'parallel': {'pp': 2, 'stage_layers': [20, 20]}, "
+                       "'schedule': {'kind': 'slimpipe', 'slices': 4, 'exchange': true}}";
+    assert_int_equal(read_scenario(uneven, &scenario, &err), SP_ERR_CONTENT);
+    assert_string_equal(err.message[0],
+                        "test: schedule.exchange: needs equally many layers on every virtual "
+                        "stage, parallel.stage_layers differ");
+    succeed(even, read_scenario(even, &scenario, &err), &err);
+    sp_scenario_fini(&scenario);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(parameters_add_up),
+    cmocka_unit_test(parameters_follow_the_layers),
+    cmocka_unit_test(time_is_proportional_to_layers),
+    cmocka_unit_test(activations_are_proportional_to_layers),
+    cmocka_unit_test(every_stage_may_differ),
+    cmocka_unit_test(steps_wait_for_the_slowest_stage),
+    cmocka_unit_test(a_dominant_stage_sets_the_pace),
+    cmocka_unit_test(equal_shares_change_nothing),
+    cmocka_unit_test(memory_follows_the_layers),
+    cmocka_unit_test(plans_round_trip),
+    cmocka_unit_test(derived_facts_name_both_ends),
+    cmocka_unit_test(memory_may_run_out),
+    cmocka_unit_test(closed_memory_formulas_need_equal_shares),
+    cmocka_unit_test(the_exchange_needs_equal_shares),
+};
+
+SP_TEST_MAIN(tests)
