@@ -1,0 +1,313 @@
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "experiments/cli/options.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/run_report.h"
+#include "experiments/sweep/run.h"
+#include "sim/base/json.h"
+#include "sim/base/progress.h"
+
+enum {
+    FIRST_POINTS = 5,     // that --dry-run shows
+    REASON_SHOWN = 200,   // characters
+    EXIT_BY_SIGNAL = 128, // plus the signal's number, as a shell reports it
+};
+
+typedef struct sweep_args {
+    cli_common common;
+    int64_t jobs;
+    const char *output;
+    bool resume, dry_run;
+} sweep_args;
+
+static const cli_option options[] = {
+    {.kind = CLI_FILE,
+     .letter = 'o',
+     .name = "output",
+     .value = "FILE",
+     .at = offsetof(sweep_args, output),
+     .help = "results file, one JSON object per line in the order of the points"},
+    {.kind = CLI_FLAG,
+     .name = "resume",
+     .at = offsetof(sweep_args, resume),
+     .help = "go on with the results file of a sweep that was stopped"},
+    {.kind = CLI_FLAG,
+     .name = "dry-run",
+     .at = offsetof(sweep_args, dry_run),
+     .help = "count the points and show the first ones, nothing else"},
+    CLI_JOBS_OPTION(sweep_args),
+    CLI_COMMON_OPTIONS(sweep_args),
+    {0},
+};
+
+static const char *const examples[] = {
+    "slimpack sweep experiments/sweep_layouts.json --dry-run",
+    "slimpack sweep experiments/sweep_layouts.json -o layouts.jsonl",
+    "slimpack sweep experiments/sweep_layouts.json -o layouts.jsonl --resume",
+    NULL,
+};
+
+static int run(int argc, char **argv);
+
+const cli_command cli_cmd_sweep = {
+    .name = "sweep",
+    .summary = "evaluate every combination of a grid of settings",
+    .operands = "SPEC",
+    .min_operands = 1,
+    .max_operands = 1,
+    .description =
+        "Evaluates a base scenario at every point of a grid, such as all layouts of a model on a "
+        "cluster. SPEC is a JSON object: \"base\" is a scenario, \"grid\" names settings by their "
+        "dotted path (\"parallel.tp\") and gives each an array of values, \"where\" is a condition "
+        "that chooses among the combinations (\"tp*pp*dp == 512 && zero != 3\")."
+        "\n\nEach point becomes a line of the results file: its settings, a status (ok; oom, it "
+        "needs more memory than there is; infeasible, strategy or schedule cannot; invalid, the "
+        "settings make no scenario), the reason, and the keys of a result. The order of the lines "
+        "is that of the points, the last setting turning fastest, whatever the number of threads. "
+        "The file is kept whole through a kill, and --resume goes on with it."
+        "\n\nThe exit status is 1 when no point is ok.",
+    .examples = examples,
+    .options = options,
+    .run = run,
+};
+
+static volatile sig_atomic_t stop_signal;
+
+// The second signal ends the program at once.
+static void on_stop(int signal_number)
+{
+    stop_signal = signal_number;
+}
+
+// What the parent ignores, as a shell does for a job in the background, stays ignored.
+static void catch_signal(int signal_number)
+{
+    struct sigaction action = {.sa_handler = on_stop, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction before;
+    sigemptyset(&action.sa_mask);
+    if (sigaction(signal_number, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
+        sigaction(signal_number, &action, NULL);
+    }
+}
+
+static int threads_for(int64_t jobs)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int64_t threads = jobs > 0 ? jobs : cores;
+    if (threads < 1) {
+        return 1;
+    }
+    return threads < SWEEP_MOST_THREADS ? (int)threads : SWEEP_MOST_THREADS;
+}
+
+// ---- --dry-run ----
+
+static json_t *dry_run_json(const sweep_spec *spec, int64_t points, json_t *first)
+{
+    json_t *root = json_object();
+    sp_json_put(root, "schema", json_string("slimpack/sweep-points/1"));
+    sp_json_put(root, "combinations", json_integer(spec->combinations));
+    sp_json_put(root, "points", json_integer(points));
+    sp_json_put(root, "first", first);
+    return root;
+}
+
+static int print_points(const sweep_spec *spec, int64_t points, json_t *first)
+{
+    char combinations[CLI_GROUPED];
+    char kept[CLI_GROUPED];
+    printf("%s combinations, %s points\n", cli_grouped(spec->combinations, combinations),
+           cli_grouped(points, kept));
+    size_t shown = json_array_size(first);
+    for (size_t i = 0; i < shown; i++) {
+        char *text = sweep_point_text(json_array_get(first, i));
+        printf("  %s\n", text != NULL ? text : "?");
+        free(text);
+    }
+    if ((int64_t)shown < points) {
+        puts("  ...");
+    }
+    json_decref(first);
+    return 0;
+}
+
+static int dry_run(const sweep_args *args, const sweep_spec *spec)
+{
+    sp_error err = {0};
+    sweep_cursor cursor;
+    int64_t points = 0;
+    bool found = true;
+    sp_status status = sweep_spec_count(spec, &points, &err);
+    json_t *first = json_array();
+    sweep_cursor_begin(&cursor, spec);
+    while (status == SP_OK && found && json_array_size(first) < FIRST_POINTS) {
+        status = sweep_cursor_next(&cursor, &found, &err);
+        if (status == SP_OK && found &&
+            json_array_append_new(first, sweep_spec_point(spec, cursor.digit)) != 0) {
+            status = sp_error_no_memory(&err, "a point");
+        }
+    }
+    if (status != SP_OK) {
+        json_decref(first);
+        return cli_fail(&err);
+    }
+    return args->common.json ? cli_print_json(dry_run_json(spec, points, first))
+                             : print_points(spec, points, first);
+}
+
+// ---- the summary ----
+
+static json_t *figure(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *best_point(const sweep_spec *spec, const sweep_best *best)
+{
+    int64_t digit[SWEEP_AXES];
+    sweep_spec_digits(spec, best->combination, digit);
+    return sweep_spec_point(spec, digit);
+}
+
+static json_t *summary_json(const sweep_spec *spec, const sweep_summary *summary)
+{
+    json_t *root = json_object();
+    json_t *statuses = json_object();
+    json_t *best = json_array();
+    sp_json_put(root, "schema", json_string("slimpack/sweep-summary/1"));
+    sp_json_put(root, "combinations", json_integer(spec->combinations));
+    sp_json_put(root, "points", json_integer(summary->points));
+    sp_json_put(root, "resumed", json_integer(summary->resumed));
+    sp_json_put(root, "written", json_integer(summary->written));
+    for (int s = 0; s < SWEEP_STATUSES; s++) {
+        sp_json_put(statuses, sweep_status_names[s], json_integer(summary->of_status[s]));
+    }
+    sp_json_put(root, "status", statuses);
+    for (int i = 0; i < summary->best_count; i++) {
+        const sweep_digest *digest = &summary->best[i].digest;
+        json_t *row = json_object();
+        sp_json_put(row, "point", best_point(spec, &summary->best[i]));
+        sp_json_put(row, "iteration_ms", figure(digest->iteration_ms));
+        sp_json_put(row, "tokens_per_s", figure(digest->tokens_per_s));
+        sp_json_put(row, "mfu", figure(digest->mfu));
+        sp_json_put(row, "peak_memory_gib", figure(digest->peak_memory_gib));
+        json_array_append_new(best, row);
+    }
+    sp_json_put(root, "best", best);
+    return root;
+}
+
+static void print_best(const sweep_spec *spec, const sweep_summary *summary)
+{
+    if (summary->best_count == 0) {
+        return;
+    }
+    printf("\n%14s %10s %9s %9s  %s\n", "iteration ms", "tokens/s", "MFU", "peak GiB",
+           "fastest points that fit");
+    for (int i = 0; i < summary->best_count; i++) {
+        const sweep_digest *digest = &summary->best[i].digest;
+        char tokens[CLI_SHORT_NUMBER];
+        json_t *point = best_point(spec, &summary->best[i]);
+        char *text = point != NULL ? sweep_point_text(point) : NULL;
+        printf("%14.1f %10s", digest->iteration_ms, cli_short_number(digest->tokens_per_s, tokens));
+        if (isfinite(digest->mfu)) {
+            printf(" %7.2f %% %9.2f", 100.0 * digest->mfu, digest->peak_memory_gib);
+        } else {
+            printf(" %9s %9s", "-", "-");
+        }
+        printf("  %s\n", text != NULL ? text : "?");
+        free(text);
+        json_decref(point);
+    }
+}
+
+static void print_summary(const sweep_spec *spec, const sweep_summary *summary, const char *output)
+{
+    char number[CLI_GROUPED];
+    printf("%s points", cli_grouped(summary->written, number));
+    if (summary->written < summary->points) {
+        printf(" of %s", cli_grouped(summary->points, number));
+    }
+    printf(" in %s", output);
+    if (summary->resumed > 0) {
+        printf(", %s from before", cli_grouped(summary->resumed, number));
+    }
+    putchar('\n');
+    for (int s = 0; s < SWEEP_STATUSES; s++) {
+        if (summary->of_status[s] == 0) {
+            continue;
+        }
+        printf("  %-10s %10s", sweep_status_names[s], cli_grouped(summary->of_status[s], number));
+        if (summary->reason[s][0] != '\0') {
+            printf("  first: %.*s", (int)REASON_SHOWN, summary->reason[s]);
+        }
+        putchar('\n');
+    }
+    print_best(spec, summary);
+}
+
+// ---- the run ----
+
+// Speed, which no two runs have in common, goes to standard error.
+static void print_speed(bool quiet, int64_t points, double seconds)
+{
+    if (!quiet && isatty(STDERR_FILENO) == 1 && seconds > 0.0) {
+        fprintf(stderr, "%lld points in %.1f s (%.0f/s)\n", (long long)points, seconds,
+                (double)points / seconds);
+    }
+}
+
+static int sweep(const sweep_args *args, const sweep_spec *spec)
+{
+    sp_error err = {0};
+    sweep_summary summary;
+    sweep_run_options how = {.threads = threads_for(args->jobs),
+                             .resume = args->resume,
+                             .quiet = args->common.quiet,
+                             .stop = &stop_signal};
+    catch_signal(SIGINT);
+    catch_signal(SIGTERM);
+    double started_s = sp_clock_s();
+    sp_status status = sweep_run(spec, args->output, &how, &summary, &err);
+    if (status != SP_OK) {
+        return cli_fail(&err);
+    }
+    print_speed(args->common.quiet, summary.written - summary.resumed, sp_clock_s() - started_s);
+    int exit_status = 0;
+    if (args->common.json) {
+        exit_status = cli_print_json(summary_json(spec, &summary));
+    } else {
+        print_summary(spec, &summary, args->output);
+    }
+    if (exit_status == 0 && summary.stopped) {
+        cli_warn(args->common.quiet, "stopped by a signal; --resume goes on from here");
+        return EXIT_BY_SIGNAL + (int)stop_signal;
+    }
+    return exit_status == 0 && summary.of_status[SWEEP_OK] == 0 ? sp_status_exit(SP_ERR_INFEASIBLE)
+                                                                : exit_status;
+}
+
+static int run(int argc, char **argv)
+{
+    sweep_args args = {0};
+    cli_operands operands;
+    int exit_status = cli_parse(&cli_cmd_sweep, argc, argv, &args, &operands);
+    if (exit_status != CLI_PROCEED) {
+        return exit_status;
+    }
+    if (args.output == NULL && !args.dry_run) {
+        return cli_usage_error(&cli_cmd_sweep, "'sweep' needs -o FILE (or --dry-run)");
+    }
+    sp_error err = {0};
+    sweep_spec spec;
+    if (sweep_spec_read(operands.items[0], &spec, &err) != SP_OK) {
+        return cli_fail(&err);
+    }
+    exit_status = args.dry_run ? dry_run(&args, &spec) : sweep(&args, &spec);
+    sweep_spec_fini(&spec);
+    return exit_status;
+}

@@ -1,0 +1,51 @@
+// One point of a sweep: from its scenario to its line in the results file.
+#ifndef SLIMPACK_EXPERIMENTS_SWEEP_POINT_H
+#define SLIMPACK_EXPERIMENTS_SWEEP_POINT_H
+
+#include "experiments/sweep/batch_cache.h"
+#include "experiments/sweep/spec.h"
+#include "sim/scenario/scenario_cache.h"
+
+// ok: fits; oom: evaluated, needs more memory than there is; infeasible: strategy or schedule
+// cannot; invalid: no scenario.
+typedef enum sweep_status {
+    SWEEP_OK,
+    SWEEP_OOM,
+    SWEEP_INFEASIBLE,
+    SWEEP_INVALID,
+    SWEEP_STATUSES
+} sweep_status;
+
+extern const char *const sweep_status_names[]; // "ok", ..., NULL
+
+// What a summary takes from a line. Figures are NAN where the line has none.
+typedef struct sweep_digest {
+    sweep_status status;
+    double iteration_ms, tokens_per_s, mfu, peak_memory_gib;
+    char reason[SP_ERROR_TEXT];
+} sweep_digest;
+
+// What one thread evaluates with.
+typedef struct sweep_worker {
+    const sweep_spec *spec;
+    json_t *document;         // the thread's own copy of the spec's; owned
+    sp_scenario_cache *files; // shared
+    sweep_batch_cache *cache; // shared
+} sweep_worker;
+
+sp_status sweep_worker_init(sweep_worker *worker, const sweep_spec *spec, sp_scenario_cache *files,
+                            sweep_batch_cache *cache, sp_error *err);
+void sweep_worker_fini(sweep_worker *worker);
+
+// Evaluates a point; *line is its line with the newline, to be freed with free(). What is wrong
+// with a point is its result; only lack of memory and defects of ours are errors.
+sp_status sweep_evaluate_point(const sweep_worker *worker, const int64_t digit[SWEEP_AXES],
+                               char **line, sweep_digest *digest, sp_error *err);
+
+// Reads a line back. False where it is no line of a sweep; *expected says then what was not found.
+bool sweep_digest_read(const json_t *row, sweep_digest *digest, const char **expected);
+
+// The text of a point as it stands in the line; freed with free(). NULL when memory ran out.
+char *sweep_point_text(const json_t *point);
+
+#endif

@@ -1,0 +1,294 @@
+#include "experiments/sweep/spec.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/sweep/spec_symbols.h"
+#include "sim/base/alloc.h"
+#include "sim/base/json.h"
+
+enum { DOCUMENT_LIMIT_BYTES = 64 << 20, QUOTE = 80 };
+
+static void read_document(sweep_spec *spec, sp_error *err);
+static sp_status tag_base(sweep_spec *spec, sp_error *err);
+
+sp_status sweep_spec_read(const char *path, sweep_spec *spec, sp_error *err)
+{
+    *spec = (sweep_spec){0};
+    json_t *document = NULL;
+    sp_status status = sp_json_read_file(path, DOCUMENT_LIMIT_BYTES, &document, err);
+    return status == SP_OK ? sweep_spec_from_json(document, path, spec, err) : status;
+}
+
+sp_status sweep_spec_from_json(json_t *document, const char *source, sweep_spec *spec,
+                               sp_error *err)
+{
+    sp_error own;
+    sp_error_clear(&own);
+    err = err != NULL ? err : &own;
+    *spec = (sweep_spec){.document = document};
+    snprintf(spec->source, sizeof spec->source, "%s", source);
+    read_document(spec, err);
+    sp_status status = err->status;
+    if (status == SP_OK) {
+        status = sweep_spec_list_symbols(spec, err);
+    }
+    const json_t *where = json_object_get(document, "where");
+    if (status == SP_OK && json_is_string(where)) {
+        status = sweep_where_parse(json_string_value(where), spec->source, &spec->symbols,
+                                   &spec->where, err);
+    }
+    if (status == SP_OK) {
+        status = tag_base(spec, err);
+    }
+    if (status != SP_OK) {
+        sweep_spec_fini(spec);
+    }
+    return status;
+}
+
+void sweep_spec_fini(sweep_spec *spec)
+{
+    sweep_where_free(spec->where);
+    sweep_symbols_fini(&spec->symbols);
+    json_decref(spec->document);
+    *spec = (sweep_spec){0};
+}
+
+// ---- reading ----
+
+static void read_axis(sweep_spec *spec, sp_object *grid, const char *path, const json_t *values);
+
+static void check_schema(sp_object *root)
+{
+    const json_t *schema = sp_object_get(root, "schema");
+    if (schema == NULL ||
+        (json_is_string(schema) && strcmp(json_string_value(schema), SWEEP_SCHEMA) == 0)) {
+        return;
+    }
+    char found[QUOTE];
+    sp_json_quote(schema, found, sizeof found);
+    sp_object_error(root, "schema", "expected \"" SWEEP_SCHEMA "\", got %s", found);
+}
+
+static void read_document(sweep_spec *spec, sp_error *err)
+{
+    sp_object root;
+    sp_object base;
+    sp_object grid;
+    sp_object_begin(&root, spec->document, spec->source, "", err);
+    check_schema(&root);
+    sp_object_require(&root, "base");
+    sp_object_member(&root, "base", &base);
+    spec->base = base.json;
+    spec->combinations = 1;
+    sp_object_require(&root, "grid");
+    sp_object_member(&root, "grid", &grid);
+    sp_object_string(&root, "where", NULL);
+    sp_object_end(&root);
+    if (err->status != SP_OK) {
+        return;
+    }
+    const char *path;
+    json_t *values;
+    json_object_foreach ((json_t *)grid.json, path, values) {
+        read_axis(spec, &grid, path, values);
+    }
+}
+
+static bool is_dotted_path(const char *path)
+{
+    size_t length = strlen(path);
+    return length > 0 && length < SP_JSON_PATH && path[0] != '.' && path[length - 1] != '.' &&
+           strstr(path, "..") == NULL;
+}
+
+// Is one of the two paths the other, or an object around it?
+static bool overlap(const char *a, const char *b)
+{
+    size_t i = 0;
+    while (a[i] != '\0' && a[i] == b[i]) {
+        i++;
+    }
+    return (a[i] == '\0' && (b[i] == '\0' || b[i] == '.')) || (b[i] == '\0' && a[i] == '.');
+}
+
+// A setting inside something that the base has as a scalar or an array has no place.
+static bool has_place(const json_t *base, const char *path)
+{
+    char part[SP_JSON_PATH];
+    const json_t *holder = base;
+    size_t length = strcspn(path, ".");
+    while (path[length] == '.') {
+        memcpy(part, path, length);
+        part[length] = '\0';
+        holder = json_object_get(holder, part);
+        if (holder == NULL || json_is_null(holder)) {
+            return true;
+        }
+        if (!json_is_object(holder)) {
+            return false;
+        }
+        path += length + 1;
+        length = strcspn(path, ".");
+    }
+    return true;
+}
+
+static void read_axis(sweep_spec *spec, sp_object *grid, const char *path, const json_t *values)
+{
+    size_t count = json_array_size(values);
+    if (!is_dotted_path(path)) {
+        sp_error_in(grid->err, SP_ERR_CONTENT, grid->source, "grid",
+                    "expected a dotted path such as parallel.tp, got '%.64s'", path);
+    } else if (count == 0 || count > SWEEP_AXIS_VALUES) {
+        char found[QUOTE];
+        sp_json_quote(values, found, sizeof found);
+        sp_object_error(grid, path, "expected an array of 1 to %d values, got %s",
+                        (int)SWEEP_AXIS_VALUES, found);
+    } else if (spec->axis_count == SWEEP_AXES) {
+        sp_object_error(grid, path, "is more than the %d axes that a grid may have",
+                        (int)SWEEP_AXES);
+    } else if (!has_place(spec->base, path)) {
+        sp_object_error(grid, path, "lies inside a value of the base that is not an object");
+    } else if ((int64_t)count > SWEEP_COMBINATIONS / spec->combinations) {
+        sp_error_in(grid->err, SP_ERR_LIMIT, grid->source, "grid",
+                    "more than %d combinations, from '%s' on", (int)SWEEP_COMBINATIONS, path);
+    } else {
+        for (int a = 0; a < spec->axis_count; a++) {
+            if (overlap(spec->axes[a].path, path)) {
+                sp_object_error(grid, path, "overlaps with '%s'", spec->axes[a].path);
+                return;
+            }
+        }
+        spec->axes[spec->axis_count++] =
+            (sweep_axis){.path = path, .values = values, .count = (int64_t)count};
+        spec->combinations *= (int64_t)count;
+    }
+}
+
+// FNV-1a (Fowler, Noll, Vo; 64 bits) of the base with sorted keys.
+static sp_status tag_base(sweep_spec *spec, sp_error *err)
+{
+    char *text = json_dumps(spec->base, JSON_COMPACT | JSON_SORT_KEYS);
+    if (text == NULL) {
+        return sp_error_no_memory(err, "a sweep");
+    }
+    uint64_t hash = 14695981039346656037u;
+    for (const char *c = text; *c != '\0'; c++) {
+        hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+    }
+    free(text);
+    snprintf(spec->base_tag, sizeof spec->base_tag, "%016llx", (unsigned long long)hash);
+    return SP_OK;
+}
+
+// ---- points ----
+
+void sweep_spec_digits(const sweep_spec *spec, int64_t combination, int64_t digit[SWEEP_AXES])
+{
+    for (int a = spec->axis_count - 1; a >= 0; a--) {
+        digit[a] = combination % spec->axes[a].count;
+        combination /= spec->axes[a].count;
+    }
+}
+
+void sweep_cursor_begin(sweep_cursor *cursor, const sweep_spec *spec)
+{
+    *cursor = (sweep_cursor){.spec = spec, .combination = -1};
+}
+
+// Counts up by one, from all zeros at combination 0.
+static void turn(sweep_cursor *cursor)
+{
+    if (cursor->next++ == 0) {
+        return;
+    }
+    for (int a = cursor->spec->axis_count - 1; a >= 0; a--) {
+        if (++cursor->digit[a] < cursor->spec->axes[a].count) {
+            return;
+        }
+        cursor->digit[a] = 0;
+    }
+}
+
+sp_status sweep_cursor_next(sweep_cursor *cursor, bool *found, sp_error *err)
+{
+    const sweep_spec *spec = cursor->spec;
+    sp_status status = SP_OK;
+    *found = false;
+    while (status == SP_OK && !*found && cursor->next < spec->combinations) {
+        turn(cursor);
+        cursor->combination = cursor->next - 1;
+        *found = spec->where == NULL;
+        if (spec->where != NULL) {
+            status = sweep_where_holds(spec->where, cursor->digit, found, err);
+        }
+    }
+    return status;
+}
+
+sp_status sweep_spec_count(const sweep_spec *spec, int64_t *points, sp_error *err)
+{
+    sweep_cursor cursor;
+    sweep_cursor_begin(&cursor, spec);
+    bool found = true;
+    sp_status status = SP_OK;
+    *points = spec->where == NULL ? spec->combinations : 0;
+    while (status == SP_OK && found && spec->where != NULL) {
+        status = sweep_cursor_next(&cursor, &found, err);
+        *points += status == SP_OK && found;
+    }
+    return status;
+}
+
+json_t *sweep_spec_point(const sweep_spec *spec, const int64_t digit[SWEEP_AXES])
+{
+    json_t *point = json_object();
+    for (int a = 0; point != NULL && a < spec->axis_count; a++) {
+        const json_t *value = json_array_get(spec->axes[a].values, (size_t)digit[a]);
+        if (!sp_json_put(point, spec->axes[a].path, json_deep_copy(value))) {
+            json_decref(point);
+            return NULL;
+        }
+    }
+    return point;
+}
+
+// Puts `value` at `path` below `object`. The objects on the way are replaced by copies, so that
+// what they came from stays as it was. False when memory ran out.
+static bool put_at(json_t *object, const char *path, json_t *value)
+{
+    char part[SP_JSON_PATH];
+    size_t length = strcspn(path, ".");
+    while (path[length] == '.') {
+        memcpy(part, path, length);
+        part[length] = '\0';
+        json_t *child = json_object_get(object, part);
+        child = json_is_object(child) ? json_copy(child) : json_object();
+        if (!sp_json_put(object, part, child)) {
+            return false;
+        }
+        object = child;
+        path += length + 1;
+        length = strcspn(path, ".");
+    }
+    return json_object_set(object, path, value) == 0;
+}
+
+json_t *sweep_spec_scenario(const sweep_spec *spec, const json_t *document,
+                            const int64_t digit[SWEEP_AXES])
+{
+    const json_t *grid = json_object_get(document, "grid");
+    json_t *scenario = json_copy(json_object_get(document, "base"));
+    for (int a = 0; scenario != NULL && a < spec->axis_count; a++) {
+        const json_t *values = json_object_get(grid, spec->axes[a].path);
+        json_t *value = json_array_get(values, (size_t)digit[a]);
+        if (!put_at(scenario, spec->axes[a].path, value)) {
+            json_decref(scenario);
+            return NULL;
+        }
+    }
+    return scenario;
+}

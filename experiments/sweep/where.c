@@ -1,0 +1,196 @@
+#include "experiments/sweep/where.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "experiments/sweep/where_private.h"
+#include "sim/base/alloc.h"
+
+void sweep_symbols_fini(sweep_symbols *symbols)
+{
+    for (size_t i = 0; i < symbols->count; i++) {
+        sp_i_free(symbols->items[i].path);
+        sp_i_free(symbols->items[i].values);
+    }
+    sp_i_free(symbols->items);
+    *symbols = (sweep_symbols){0};
+}
+
+void sweep_where_free(sweep_where *where)
+{
+    if (where != NULL) {
+        sp_i_free(where->texts);
+        sp_i_free(where->nodes);
+        sp_i_free(where);
+    }
+}
+
+typedef struct evaluation {
+    const sweep_where *where;
+    const int64_t *digit;
+    sp_error *err;
+    sp_status status;
+} evaluation;
+
+static sweep_value evaluate(evaluation *ev, int index);
+static bool truth(evaluation *ev, const sweep_node *node, sweep_value value);
+
+sp_status sweep_where_holds(const sweep_where *where, const int64_t *digit, bool *holds,
+                            sp_error *err)
+{
+    evaluation ev = {.where = where, .digit = digit, .err = err};
+    sweep_value value = evaluate(&ev, where->root);
+    *holds = truth(&ev, &where->nodes[where->root], value);
+    return ev.status;
+}
+
+static const char *const operator_texts[] = {
+#define X(name, text, binds) text,
+    SWEEP_OPERATORS(X)
+#undef X
+};
+
+static const char *kind_text(sweep_value value)
+{
+    static const char *const texts[] = {"null", "true or false", "a number", "a string"};
+    return texts[value.kind];
+}
+
+static sweep_value failed(evaluation *ev, const sweep_node *node, const char *wanted,
+                          sweep_value got)
+{
+    if (ev->status == SP_OK) {
+        ev->status = SP_ERR_CONTENT;
+        const char *what = node->op < OP_VALUE ? operator_texts[node->op] : "where";
+        sp_error_in(ev->err, SP_ERR_CONTENT, ev->where->source, "where",
+                    "character %d: '%s' needs %s, got %s", node->at, what, wanted, kind_text(got));
+    }
+    return (sweep_value){.kind = SWEEP_BOOL};
+}
+
+static sweep_value boolean(bool value)
+{
+    return (sweep_value){.kind = SWEEP_BOOL, .number = value ? 1.0 : 0.0};
+}
+
+// Numbers are true where they are not 0, as in C.
+static bool truth(evaluation *ev, const sweep_node *node, sweep_value value)
+{
+    if (value.kind != SWEEP_BOOL && value.kind != SWEEP_NUMBER) {
+        failed(ev, node, "true, false or a number", value);
+        return false;
+    }
+    return value.number != 0.0;
+}
+
+static bool equal(sweep_value a, sweep_value b)
+{
+    if (a.kind != b.kind) {
+        return false;
+    }
+    return a.kind == SWEEP_STRING ? strcmp(a.text, b.text) == 0 : !(a.number != b.number);
+}
+
+static sweep_value compare(evaluation *ev, const sweep_node *node, sweep_value a, sweep_value b)
+{
+    double difference = 0.0;
+    if (a.kind == SWEEP_NUMBER && b.kind == SWEEP_NUMBER) {
+        difference = a.number < b.number ? -1.0 : a.number > b.number ? 1.0 : 0.0;
+    } else if (a.kind == SWEEP_STRING && b.kind == SWEEP_STRING) {
+        difference = strcmp(a.text, b.text);
+    } else {
+        return failed(ev, node, "two numbers or two strings", a.kind < b.kind ? a : b);
+    }
+    switch (node->op) {
+    case OP_LT:
+        return boolean(difference < 0.0);
+    case OP_LE:
+        return boolean(difference <= 0.0);
+    case OP_GT:
+        return boolean(difference > 0.0);
+    default:
+        return boolean(difference >= 0.0);
+    }
+}
+
+static sweep_value calculate(evaluation *ev, const sweep_node *node, sweep_value a, sweep_value b)
+{
+    sweep_value result = {.kind = SWEEP_NUMBER};
+    if (a.kind != SWEEP_NUMBER || b.kind != SWEEP_NUMBER) {
+        return failed(ev, node, "numbers", a.kind != SWEEP_NUMBER ? a : b);
+    }
+    bool divides = node->op == OP_DIV || node->op == OP_MOD;
+    if (divides && !(b.number > 0.0 || b.number < 0.0)) {
+        if (ev->status == SP_OK) {
+            ev->status = sp_error_in(ev->err, SP_ERR_CONTENT, ev->where->source, "where",
+                                     "character %d: division by zero", node->at);
+        }
+        return result;
+    }
+    switch (node->op) {
+    case OP_ADD:
+        result.number = a.number + b.number;
+        break;
+    case OP_SUB:
+        result.number = a.number - b.number;
+        break;
+    case OP_MUL:
+        result.number = a.number * b.number;
+        break;
+    case OP_DIV:
+        result.number = a.number / b.number;
+        break;
+    default:
+        result.number = fmod(a.number, b.number);
+        break;
+    }
+    return result;
+}
+
+static sweep_value symbol_value(const evaluation *ev, const sweep_node *node)
+{
+    const sweep_symbol *symbol = node->symbol;
+    sweep_value value = symbol->values[symbol->axis < 0 ? 0 : ev->digit[symbol->axis]];
+    return value.kind == SWEEP_NULL ? node->value : value;
+}
+
+// Depth: nesting is bounded by the parser, a chain of one operator by the length of the text.
+static sweep_value evaluate(evaluation *ev, int index)
+{
+    const sweep_node *node = &ev->where->nodes[index];
+    sweep_value left = {0};
+    if (node->op == OP_VALUE) {
+        return node->value;
+    }
+    if (node->op == OP_SYMBOL) {
+        return symbol_value(ev, node);
+    }
+    if (node->op != OP_NOT && node->op != OP_NEG) {
+        left = evaluate(ev, node->left);
+    }
+    if (node->op == OP_AND || node->op == OP_OR) {
+        bool decides = truth(ev, node, left) == (node->op == OP_OR);
+        return decides || ev->status != SP_OK ? boolean(node->op == OP_OR)
+                                              : boolean(truth(ev, node, evaluate(ev, node->right)));
+    }
+    sweep_value right = evaluate(ev, node->right);
+    switch (node->op) {
+    case OP_NOT:
+        return boolean(!truth(ev, node, right));
+    case OP_NEG:
+        return right.kind == SWEEP_NUMBER
+                   ? (sweep_value){.kind = SWEEP_NUMBER, .number = -right.number}
+                   : failed(ev, node, "a number", right);
+    case OP_EQ:
+        return boolean(equal(left, right));
+    case OP_NE:
+        return boolean(!equal(left, right));
+    case OP_LT:
+    case OP_LE:
+    case OP_GT:
+    case OP_GE:
+        return compare(ev, node, left, right);
+    default:
+        return calculate(ev, node, left, right);
+    }
+}

@@ -1,0 +1,56 @@
+// The condition of a sweep: a small expression over the settings of a point, such as
+// "tp * pp * dp == 512 && recompute != 'full'".
+#ifndef SLIMPACK_EXPERIMENTS_SWEEP_WHERE_H
+#define SLIMPACK_EXPERIMENTS_SWEEP_WHERE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/base/status.h"
+
+typedef enum sweep_kind { SWEEP_NULL, SWEEP_BOOL, SWEEP_NUMBER, SWEEP_STRING } sweep_kind;
+
+typedef struct sweep_value {
+    sweep_kind kind;
+    double number;    // of a number; 0 or 1 of a bool
+    const char *text; // of a string; not owned
+} sweep_value;
+
+// A setting that a condition can name: a scalar of the base (axis -1, one value) or an axis of the
+// grid, with one value per value of the axis.
+typedef struct sweep_symbol {
+    char *path; // "parallel.tp"; owned
+    int axis;
+    sweep_value *values; // owned
+} sweep_symbol;
+
+typedef struct sweep_symbols {
+    sweep_symbol *items; // owned
+    size_t count, capacity;
+} sweep_symbols;
+
+void sweep_symbols_fini(sweep_symbols *symbols);
+
+typedef struct sweep_where sweep_where;
+
+enum {
+    SWEEP_WHERE_BYTES = 4096, // longest condition
+    SWEEP_WHERE_DEPTH = 100,  // deepest nesting
+};
+
+// Reads a condition. Grammar, from loosest to tightest: || ; && ; == != < <= > >= (which do not
+// chain); + - ; * / % ; unary ! - ; number, 'string' or "string", true, false, null, name, ( ).
+// A name is the full path of a setting or its last part where no other setting shares it; tp, cp,
+// pp and dp are those of `parallel`, and 1 where nothing sets them. Errors name source, `where` and
+// the character. The symbols are referred to and must outlive the condition.
+sp_status sweep_where_parse(const char *text, const char *source, const sweep_symbols *symbols,
+                            sweep_where **where, sp_error *err);
+void sweep_where_free(sweep_where *where);
+
+// Does the condition hold where axis a takes its value number digit[a]? Wrong types and division by
+// zero are content errors with the character. O(length of the condition); thread-safe.
+sp_status sweep_where_holds(const sweep_where *where, const int64_t *digit, bool *holds,
+                            sp_error *err);
+
+#endif

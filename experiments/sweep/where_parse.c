@@ -1,0 +1,367 @@
+// Recursive descent over the text of a condition.
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/sweep/where_private.h"
+#include "sim/base/alloc.h"
+#include "sim/base/json.h"
+
+enum {
+    TIGHTEST = 5, // of the binary operators
+    COMPARISON = 3,
+    HINTS = 64,
+    NAME = 160
+};
+
+typedef struct parser {
+    const char *text, *next;
+    const sweep_symbols *symbols;
+    sweep_where *where;
+    size_t texts_used;
+    int depth;
+    sp_error *err;
+} parser;
+
+static int parse_binary(parser *in, int binds);
+static int unexpected(parser *in, const char *wanted);
+static void skip_blanks(parser *in);
+
+sp_status sweep_where_parse(const char *text, const char *source, const sweep_symbols *symbols,
+                            sweep_where **where, sp_error *err)
+{
+    sp_error own;
+    sp_error_clear(&own);
+    parser in = {.text = text, .next = text, .symbols = symbols, .err = err != NULL ? err : &own};
+    size_t length = strlen(text);
+    *where = NULL;
+    if (length > SWEEP_WHERE_BYTES) {
+        return sp_error_in(in.err, SP_ERR_CONTENT, source, "where",
+                           "%zu characters are more than the %d that are read", length,
+                           (int)SWEEP_WHERE_BYTES);
+    }
+    in.where = sp_i_calloc(1, sizeof *in.where);
+    if (in.where == NULL) {
+        return sp_error_no_memory(in.err, "a condition");
+    }
+    in.where->source = source;
+    in.where->texts = sp_i_malloc(length + 1);
+    if (in.where->texts == NULL) {
+        sweep_where_free(in.where);
+        return sp_error_no_memory(in.err, "a condition");
+    }
+    in.where->root = parse_binary(&in, 1);
+    if (in.where->root >= 0 && (skip_blanks(&in), *in.next != '\0')) {
+        in.where->root = unexpected(&in, "an operator or the end");
+    }
+    if (in.where->root < 0) {
+        sweep_where_free(in.where);
+        return in.err->status;
+    }
+    *where = in.where;
+    return SP_OK;
+}
+
+// ---- errors; each returns the node number that stands for one ----
+
+static int character(const parser *in)
+{
+    return (int)(in->next - in->text) + 1;
+}
+
+static int unexpected(parser *in, const char *wanted)
+{
+    skip_blanks(in);
+    int at = character(in);
+    if (*in->next == '\0') {
+        sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, "where",
+                    "character %d: expected %s, got the end", at, wanted);
+    } else if (in->next[0] == '=' && in->next[1] != '=') {
+        sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, "where",
+                    "character %d: expected %s, got '=' (did you mean '=='?)", at, wanted);
+    } else if (isprint((unsigned char)*in->next)) {
+        sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, "where",
+                    "character %d: expected %s, got '%c'", at, wanted, *in->next);
+    } else {
+        sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, "where",
+                    "character %d: expected %s, got byte 0x%02x", at, wanted,
+                    (unsigned)(unsigned char)*in->next);
+    }
+    return -1;
+}
+
+static int add_node(parser *in, sweep_node node)
+{
+    sweep_where *where = in->where;
+    if (!sp_i_reserve((void **)&where->nodes, &where->capacity, where->count + 1,
+                      sizeof *where->nodes)) {
+        sp_error_no_memory(in->err, "a condition");
+        return -1;
+    }
+    where->nodes[where->count] = node;
+    return (int)where->count++;
+}
+
+// ---- operators ----
+
+static void skip_blanks(parser *in)
+{
+    in->next += strspn(in->next, " \t\r\n");
+}
+
+// The binary operator that comes next, if it binds as said; else OP_VALUE.
+static sweep_op take_operator(parser *in, int binds)
+{
+    static const struct {
+        sweep_op op;
+        const char *text;
+        int binds;
+    } operators[] = {
+#define X(name, text, binds) {name, text, binds},
+        SWEEP_OPERATORS(X)
+#undef X
+    };
+    skip_blanks(in);
+    for (size_t i = 0; i < sizeof operators / sizeof operators[0]; i++) {
+        size_t length = strlen(operators[i].text);
+        if (operators[i].binds > 0 && strncmp(in->next, operators[i].text, length) == 0) {
+            if (operators[i].binds != binds) {
+                return OP_VALUE;
+            }
+            in->next += length;
+            return operators[i].op;
+        }
+    }
+    return OP_VALUE;
+}
+
+static int parse_unary(parser *in);
+
+static int parse_binary(parser *in, int binds)
+{
+    if (binds > TIGHTEST) {
+        return parse_unary(in);
+    }
+    int left = parse_binary(in, binds + 1);
+    for (int operators = 0; left >= 0; operators++) {
+        skip_blanks(in);
+        const char *start = in->next;
+        int at = character(in);
+        sweep_op op = take_operator(in, binds);
+        if (op == OP_VALUE) {
+            break;
+        }
+        if (binds == COMPARISON && operators > 0) {
+            in->next = start;
+            return unexpected(in, "'&&' or '||' (comparisons do not chain)");
+        }
+        int right = parse_binary(in, binds + 1);
+        left = right < 0
+                   ? -1
+                   : add_node(in, (sweep_node){.op = op, .left = left, .right = right, .at = at});
+    }
+    return left;
+}
+
+static int parse_operand(parser *in);
+
+static int parse_unary(parser *in)
+{
+    skip_blanks(in);
+    int at = character(in);
+    bool negates = in->next[0] == '-';
+    if (!negates && (in->next[0] != '!' || in->next[1] == '=')) {
+        return parse_operand(in);
+    }
+    if (++in->depth > SWEEP_WHERE_DEPTH) {
+        return unexpected(in, "less nesting");
+    }
+    in->next++;
+    int right = parse_unary(in);
+    in->depth--;
+    return right < 0
+               ? -1
+               : add_node(in,
+                          (sweep_node){.op = negates ? OP_NEG : OP_NOT, .right = right, .at = at});
+}
+
+// ---- operands ----
+
+static int parse_number(parser *in);
+static int parse_string(parser *in);
+static int parse_name(parser *in);
+
+static int parse_operand(parser *in)
+{
+    char first = in->next[0];
+    if (isdigit((unsigned char)first) || first == '.') {
+        return parse_number(in);
+    }
+    if (first == '\'' || first == '"') {
+        return parse_string(in);
+    }
+    if (isalpha((unsigned char)first) || first == '_') {
+        return parse_name(in);
+    }
+    if (first != '(') {
+        return unexpected(in, "a number, a string, a name or '('");
+    }
+    if (++in->depth > SWEEP_WHERE_DEPTH) {
+        return unexpected(in, "less nesting");
+    }
+    in->next++;
+    int inside = parse_binary(in, 1);
+    in->depth--;
+    if (inside < 0) {
+        return -1;
+    }
+    skip_blanks(in);
+    if (*in->next != ')') {
+        return unexpected(in, "an operator or ')'");
+    }
+    in->next++;
+    return inside;
+}
+
+static int add_value(parser *in, int at, sweep_value value)
+{
+    return add_node(in, (sweep_node){.op = OP_VALUE, .at = at, .value = value});
+}
+
+// Decimal only: strtod would also read hexadecimal digits.
+static int parse_number(parser *in)
+{
+    int at = character(in);
+    size_t length = strspn(in->next, "0123456789.");
+    if (in->next[length] == 'e' || in->next[length] == 'E') {
+        size_t sign = in->next[length + 1] == '+' || in->next[length + 1] == '-';
+        length += 1 + sign + strspn(in->next + length + 1 + sign, "0123456789");
+    }
+    char *end = NULL;
+    double number = strtod(in->next, &end);
+    if (end != in->next + length || isalpha((unsigned char)*end) || *end == '_' ||
+        !isfinite(number)) {
+        sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, "where",
+                    "character %d: expected a decimal number, got '%.*s'", at,
+                    (int)(length < 40 ? length + 1 : 40), in->next);
+        return -1;
+    }
+    in->next = end;
+    return add_value(in, at, (sweep_value){.kind = SWEEP_NUMBER, .number = number});
+}
+
+static int parse_string(parser *in)
+{
+    int at = character(in);
+    char quote = *in->next++;
+    const char *end = strchr(in->next, quote);
+    if (end == NULL) {
+        in->next += strlen(in->next);
+        return unexpected(in, "the closing quote");
+    }
+    size_t length = (size_t)(end - in->next);
+    char *text = in->where->texts + in->texts_used;
+    memcpy(text, in->next, length);
+    text[length] = '\0';
+    in->texts_used += length + 1;
+    in->next = end + 1;
+    return add_value(in, at, (sweep_value){.kind = SWEEP_STRING, .text = text});
+}
+
+static int parse_word(parser *in, int at, const char *word);
+
+static int parse_name(parser *in)
+{
+    int at = character(in);
+    size_t length = 0;
+    while (isalnum((unsigned char)in->next[length]) || in->next[length] == '_' ||
+           in->next[length] == '.') {
+        length++;
+    }
+    char word[NAME];
+    if (length >= sizeof word) {
+        return unexpected(in, "a shorter name");
+    }
+    memcpy(word, in->next, length);
+    word[length] = '\0';
+    in->next += length;
+    return parse_word(in, at, word);
+}
+
+static const char *last_part(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot == NULL ? path : dot + 1;
+}
+
+// The part of a layout that a name stands for, with its full path; NULL: none.
+static const char *layout_path(const char *word)
+{
+    static const char *const paths[] = {"parallel.tp", "parallel.cp", "parallel.pp", "parallel.dp"};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        if (strcmp(word, paths[i]) == 0 || strcmp(word, last_part(paths[i])) == 0) {
+            return paths[i];
+        }
+    }
+    return NULL;
+}
+
+static int unknown_name(parser *in, int at, const char *word)
+{
+    const char *names[HINTS] = {"tp", "cp", "pp", "dp"};
+    int n = 4;
+    bool full = strchr(word, '.') != NULL;
+    for (size_t i = 0; i < in->symbols->count && n < HINTS; i++) {
+        const char *path = in->symbols->items[i].path;
+        names[n++] = full ? path : last_part(path);
+    }
+    const char *near = sp_nearest_name(word, names, n);
+    if (near != NULL) {
+        sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, "where",
+                    "character %d: unknown name '%s' (did you mean '%s'?)", at, word, near);
+    } else {
+        sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, "where",
+                    "character %d: '%s' is set neither by the grid nor by the base", at, word);
+    }
+    return -1;
+}
+
+static int parse_word(parser *in, int at, const char *word)
+{
+    if (strcmp(word, "true") == 0 || strcmp(word, "false") == 0) {
+        double truth = word[0] == 't' ? 1.0 : 0.0;
+        return add_value(in, at, (sweep_value){.kind = SWEEP_BOOL, .number = truth});
+    }
+    if (strcmp(word, "null") == 0) {
+        return add_value(in, at, (sweep_value){.kind = SWEEP_NULL});
+    }
+    const char *layout = layout_path(word);
+    sweep_value one = {.kind = SWEEP_NUMBER, .number = 1.0};
+    sweep_value none = layout != NULL ? one : (sweep_value){.kind = SWEEP_NULL};
+    const char *wanted = layout != NULL ? layout : word;
+    const sweep_symbol *found = NULL;
+    for (size_t i = 0; i < in->symbols->count; i++) {
+        const sweep_symbol *symbol = &in->symbols->items[i];
+        if (strcmp(symbol->path, wanted) == 0) {
+            found = symbol;
+            break;
+        }
+        if (layout != NULL || strcmp(last_part(symbol->path), wanted) != 0) {
+            continue;
+        }
+        if (found != NULL) {
+            sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, "where",
+                        "character %d: '%s' may be '%s' or '%s'", at, word, found->path,
+                        symbol->path);
+            return -1;
+        }
+        found = symbol;
+    }
+    if (found != NULL) {
+        return add_node(in,
+                        (sweep_node){.op = OP_SYMBOL, .at = at, .symbol = found, .value = none});
+    }
+    return layout == NULL ? unknown_name(in, at, word) : add_value(in, at, one);
+}

@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# check_sweep.sh PROGRAM SOURCE: a sweep that is killed, interrupted or run with other numbers of
+# threads leaves whole lines in order, and --resume makes the same file of it.
+set -u
+program=$1
+failed=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+# Jobs in the background would ignore SIGINT otherwise.
+set -m
+
+complain() {
+    echo "$*"
+    failed=1
+}
+expect() { # WHAT EXPECTED FOUND
+    [ "$2" = "$3" ] || complain "$1: expected '$2', got '$3'"
+}
+
+points=900
+cat >s.json <<SPEC
+{"schema": "slimpack/sweep/1",
+ "base": {"uniform_costs": {"f_ms": 1, "b_ms": 1, "w_ms": 0.9}},
+ "grid": {"parallel.pp": [4, 8, 16], "schedule.microbatches": [$(seq -s, 1 300)]}}
+SPEC
+
+# The file with its two measured times set to 0.
+timeless() {
+    sed -E 's/"(solver_ms|simulate_ms)":[0-9.eE+-]+/"\1":0/g' "$1"
+}
+same_as_reference() { # FILE
+    timeless "$1" | cmp - reference || complain "$1 differs from an uninterrupted run"
+}
+lines_in() { # FILE
+    if [ -f "$1" ]; then wc -l <"$1"; else echo 0; fi
+}
+# Starts a sweep in the background and sends SIGNAL once FILE has LINES; sets `status`.
+run_until() { # SIGNAL LINES FILE OPTION...
+    local signal=$1 lines=$2 file=$3
+    shift 3
+    "$program" sweep s.json -o "$file" --quiet "$@" >/dev/null 2>messages &
+    local pid=$!
+    while [ "$(lines_in "$file")" -lt "$lines" ] && kill -0 "$pid" 2>/dev/null; do
+        sleep 0.005
+    done
+    kill -"$signal" "$pid" 2>/dev/null
+    wait "$pid" 2>/dev/null
+    status=$?
+}
+
+"$program" sweep s.json -o one.jsonl --quiet -j 1 >/dev/null || complain "the sweep failed"
+timeless one.jsonl >reference
+expect "lines" "$points" "$(lines_in one.jsonl)"
+"$program" sweep s.json -o three.jsonl --quiet -j 3 >/dev/null || complain "the sweep failed"
+same_as_reference three.jsonl
+
+# Killed again and again, each time a bit further.
+option=
+for lines in 20 200 400; do
+    # shellcheck disable=SC2086
+    run_until KILL "$lines" killed.jsonl -j 2 $option
+    expect "status of a killed sweep ($lines lines)" 137 "$status"
+    kept=$(lines_in killed.jsonl)
+    head -n "$kept" killed.jsonl >whole.jsonl
+    timeless whole.jsonl | cmp - <(head -n "$kept" reference) ||
+        complain "a kill after $kept lines left other lines"
+    option=--resume
+done
+# As a kill in the middle of a write would leave it.
+printf '{"point":{"parallel.pp":' >>killed.jsonl
+summary=$("$program" sweep s.json -o killed.jsonl --quiet --resume --json) ||
+    complain "the resumed sweep failed"
+same_as_reference killed.jsonl
+case $summary in
+*"\"resumed\": $kept,"*"\"written\": $points,"*) ;;
+*) complain "the summary of the resumed sweep: $summary" ;;
+esac
+
+# A finished sweep has nothing left to do.
+"$program" sweep s.json -o killed.jsonl --quiet --resume >/dev/null || complain "nothing left fails"
+same_as_reference killed.jsonl
+
+for signal in INT TERM; do
+    rm -f stopped.jsonl
+    run_until "$signal" 50 stopped.jsonl -j 2
+    expect "status after SIG$signal" $((128 + $(kill -l "$signal"))) "$status"
+    expect "last byte after SIG$signal" "$(printf '\n' | od -An -c)" \
+        "$(tail -c 1 stopped.jsonl | od -An -c)"
+    [ "$(lines_in stopped.jsonl)" -lt "$points" ] || complain "SIG$signal did not stop the sweep"
+    "$program" sweep s.json -o stopped.jsonl --quiet --resume >/dev/null ||
+        complain "going on after SIG$signal failed"
+    same_as_reference stopped.jsonl
+done
+
+# Two sweeps do not write to one file.
+"$program" sweep s.json -o shared.jsonl --quiet -j 1 >/dev/null &
+first=$!
+while [ "$(lines_in shared.jsonl)" -lt 1 ] && kill -0 "$first" 2>/dev/null; do
+    sleep 0.005
+done
+message=$("$program" sweep s.json -o shared.jsonl --quiet --resume 2>&1)
+expect "status of a second sweep on one file" 3 "$?"
+expect "message of it" "error: shared.jsonl: another sweep is writing to it" "$message"
+wait "$first" || complain "the first of two sweeps failed"
+same_as_reference shared.jsonl
+
+# A full disk is an error, and what was written can be gone on with.
+if [ -w /dev/full ]; then
+    "$program" sweep s.json -o /dev/full --quiet >/dev/null 2>&1
+    expect "status with a full disk" 3 "$?"
+fi
+exit "$failed"

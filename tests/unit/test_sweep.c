@@ -1,0 +1,422 @@
+// Runs of a sweep: its lines, the results file and its resumption, the caches.
+#include "tests/support/scenario_fixture.h"
+
+#include <math.h>
+
+#include "experiments/sweep/run.h"
+#include "sim/base/prng.h"
+
+static void must_read(const char *text, sweep_spec *spec)
+{
+    sp_error err;
+    sp_error_clear(&err);
+    if (sweep_spec_from_json(fixture_document(text), "sweep.json", spec, &err) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+}
+
+// ---- runs ----
+
+// 72 points with uniform costs; kinds with chunks cannot run on one rank, 1f1b takes no chunks.
+#define UNIFORM_SWEEP                                                                           \
+    "{'base': {'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 1}}, 'grid': {'schedule.kind': " \
+    "['gpipe', '1f1b', 'interleaved'], 'parallel.pp': [1, 2, 4, 8], 'schedule.microbatches': "  \
+    "[8, 16, 24], 'parallel.chunks_per_rank': [1, 2]}}"
+enum { UNIFORM_POINTS = 72 };
+
+static char *file_text(const char *path, size_t *bytes)
+{
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    char *text = malloc(1 << 22);
+    assert_non_null(text);
+    *bytes = fread(text, 1, (1 << 22) - 1, file);
+    text[*bytes] = '\0';
+    fclose(file);
+    return text;
+}
+
+static void write_text(const char *path, const char *text, size_t bytes)
+{
+    fixture_begin();
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
+    assert_int_equal(fclose(file), 0);
+}
+
+// The lines of a file with the two measured times set to 0.
+static json_t *lines_of(const char *path)
+{
+    size_t bytes = 0;
+    char *text = file_text(path, &bytes);
+    json_t *lines = json_array();
+    assert_true(bytes == 0 || text[bytes - 1] == '\n');
+    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        json_t *row = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+        assert_non_null(row);
+        if (!json_is_null(json_object_get(row, "solver_ms"))) {
+            sp_json_put(row, "solver_ms", json_real(0.0));
+            sp_json_put(row, "simulate_ms", json_real(0.0));
+        }
+        json_array_append_new(lines, row);
+    }
+    free(text);
+    return lines;
+}
+
+static sp_status run_sweep(const char *text, const char *path, int threads, bool resume,
+                           const volatile sig_atomic_t *stop, sweep_summary *summary, sp_error *err)
+{
+    sweep_spec spec;
+    fixture_begin();
+    must_read(text, &spec);
+    sweep_run_options options = {.threads = threads, .resume = resume, .quiet = true, .stop = stop};
+    sp_error_clear(err);
+    sp_status status = sweep_run(&spec, path, &options, summary, err);
+    sweep_spec_fini(&spec);
+    return status;
+}
+
+static json_t *fresh_lines(const char *text, int threads, sweep_summary *summary)
+{
+    sp_error err;
+    remove("out.jsonl");
+    if (run_sweep(text, "out.jsonl", threads, false, NULL, summary, &err) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+    json_t *lines = lines_of("out.jsonl");
+    remove("out.jsonl");
+    return lines;
+}
+
+static void lines_do_not_depend_on_threads(void **state)
+{
+    (void)state;
+    static const int threads[] = {2, 3, 7, 40};
+    sweep_summary one;
+    json_t *expected = fresh_lines(UNIFORM_SWEEP, 1, &one);
+    assert_int_equal(json_array_size(expected), UNIFORM_POINTS);
+    for (size_t i = 0; i < sizeof threads / sizeof threads[0]; i++) {
+        sweep_summary summary;
+        json_t *lines = fresh_lines(UNIFORM_SWEEP, threads[i], &summary);
+        assert_true(json_equal(lines, expected));
+        assert_int_equal(summary.best_count, one.best_count);
+        for (int b = 0; b < one.best_count; b++) {
+            assert_int_equal(summary.best[b].combination, one.best[b].combination);
+        }
+        json_decref(lines);
+    }
+    json_decref(expected);
+}
+
+// GPipe and 1F1B idle (p-1)/(m+p-1) of the time, interleaved with v chunks (p-1)/(vm+p-1)
+// (Narayanan et al., arXiv 2104.04473, section 2.2), and the order of the lines is that of the
+// loops.
+static void lines_hold_the_closed_forms(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"gpipe", "1f1b", "interleaved"};
+    static const int pps[] = {1, 2, 4, 8};
+    sweep_summary summary;
+    json_t *lines = fresh_lines(UNIFORM_SWEEP, 2, &summary);
+    int64_t valid = 0;
+    for (size_t i = 0; i < UNIFORM_POINTS; i++) {
+        const json_t *row = json_array_get(lines, i);
+        const json_t *point = json_object_get(row, "point");
+        size_t kind = i / 24;
+        int pp = pps[i / 6 % 4];
+        int m = 8 * (int)(i / 2 % 3 + 1);
+        int v = (int)(i % 2 + 1);
+        assert_string_equal(json_string_value(json_object_get(point, "schedule.kind")),
+                            kinds[kind]);
+        assert_int_equal(json_integer_value(json_object_get(point, "parallel.pp")), pp);
+        assert_int_equal(json_integer_value(json_object_get(point, "schedule.microbatches")), m);
+        assert_int_equal(json_integer_value(json_object_get(point, "parallel.chunks_per_rank")), v);
+        const char *status = json_string_value(json_object_get(row, "status"));
+        bool holds_chunks = v == 1 || (kind == 2 && pp > 1);
+        assert_string_equal(status, holds_chunks ? "ok" : "invalid");
+        assert_int_equal(json_is_null(json_object_get(row, "reason")), holds_chunks);
+        if (holds_chunks) {
+            double bubble = (pp - 1.0) / (v * m + pp - 1.0);
+            assert_true(fabs(json_real_value(json_object_get(row, "bubble_ratio")) - bubble) <
+                        1e-9);
+            valid++;
+        } else {
+            assert_true(json_is_null(json_object_get(row, "bubble_ratio")));
+        }
+        assert_null(json_object_get(row, "ranks"));
+    }
+    assert_int_equal(summary.of_status[SWEEP_OK], valid);
+    assert_int_equal(summary.of_status[SWEEP_INVALID], UNIFORM_POINTS - valid);
+    // No step with 8 micro-batches is faster than one without a bubble: 8 * 3 ms.
+    assert_true(fabs(summary.best[0].digest.iteration_ms - 24.0) < 1e-9);
+    assert_int_equal(summary.best_count, SWEEP_BEST);
+    json_decref(lines);
+}
+
+#define MODEL_SWEEP                                                                               \
+    "{'base': {'model': 'llama-7b', 'cluster': 'h100-8', 'workload': {'lengths': 'lengths.txt', " \
+    "'samples_per_batch': 8, 'context': 300}}, 'grid': {'parallel.tp': [1, 3, 8], "               \
+    "'memory.limit_gib': [1, 1000], 'schedule.microbatches': [null, 5], 'strategy.kind': "        \
+    "['packed', 'pakced'], 'workload.seed': [1, 2]}, 'where': 'seed == 1 || kind == "             \
+    "\\u0027packed\\u0027'}"
+
+// Every combination is there, with the reason why it cannot be.
+static void what_cannot_be_is_a_point_with_its_reason(void **state)
+{
+    (void)state;
+    sweep_summary summary;
+    json_t *lines = fresh_lines(MODEL_SWEEP, 3, &summary);
+    size_t index;
+    json_t *row;
+    assert_int_equal(json_array_size(lines), 36);
+    json_array_foreach (lines, index, row) {
+        const json_t *point = json_object_get(row, "point");
+        int tp = (int)json_integer_value(json_object_get(point, "parallel.tp"));
+        int limit = (int)json_integer_value(json_object_get(point, "memory.limit_gib"));
+        bool stated = !json_is_null(json_object_get(point, "schedule.microbatches"));
+        const char *kind = json_string_value(json_object_get(point, "strategy.kind"));
+        const char *status = json_string_value(json_object_get(row, "status"));
+        const char *reason = json_string_value(json_object_get(row, "reason"));
+        // 32 heads do not go into 3; there is no strategy 'pakced'; 300 tokens a row do not make 5
+        // rows of 8 samples of 100 to 300 tokens in each order; 7e9 parameters need more than 1
+        // GiB.
+        if (tp == 3) {
+            assert_string_equal(status, "invalid");
+        } else if (strcmp(kind, "pakced") == 0) {
+            assert_string_equal(status, "invalid");
+            assert_non_null(strstr(reason, "packed"));
+        } else if (stated && strcmp(status, "infeasible") == 0) {
+            assert_non_null(strstr(reason, "schedule.microbatches"));
+        } else {
+            assert_string_equal(status, limit == 1 ? "oom" : "ok");
+            assert_null(reason);
+            assert_true(json_real_value(json_object_get(row, "peak_memory_gib")) > 1.0);
+        }
+    }
+    assert_true(summary.of_status[SWEEP_OK] > 0);
+    assert_true(summary.of_status[SWEEP_OOM] > 0);
+    assert_true(summary.of_status[SWEEP_INVALID] > 0);
+    json_decref(lines);
+}
+
+static void a_stated_count_of_microbatches_may_be_infeasible(void **state)
+{
+    (void)state;
+    sweep_summary summary;
+    json_t *lines = fresh_lines("{'base': {'model': 'llama-7b', 'workload': {'uniform': 128, "
+                                "'samples_per_batch': 8}}, 'grid': {'schedule.microbatches': [4, "
+                                "8]}}",
+                                1, &summary);
+    assert_int_equal(summary.of_status[SWEEP_INFEASIBLE], 1);
+    assert_non_null(strstr(summary.reason[SWEEP_INFEASIBLE], "schedule.microbatches"));
+    json_decref(lines);
+}
+
+// ---- resumption ----
+
+// However much of the file is there, what is missing is added and the rest stays.
+static void resumed_files_are_the_same(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_error err;
+    sweep_summary summary;
+    size_t bytes = 0;
+    remove("out.jsonl");
+    assert_int_equal(run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, false, NULL, &summary, &err), SP_OK);
+    char *text = file_text("out.jsonl", &bytes);
+    json_t *expected = lines_of("out.jsonl");
+    sp_prng_seed(&prng, 7);
+    for (int i = 0; i < 40; i++) {
+        size_t cut = i == 0 ? 0 : i == 1 ? bytes : (size_t)sp_prng_below(&prng, bytes);
+        int64_t whole = 0;
+        for (size_t c = 0; c < cut; c++) {
+            whole += text[c] == '\n';
+        }
+        write_text("out.jsonl", text, cut);
+        assert_int_equal(
+            run_sweep(UNIFORM_SWEEP, "out.jsonl", 1 + i % 4, true, NULL, &summary, &err), SP_OK);
+        assert_int_equal(summary.resumed, whole);
+        assert_int_equal(summary.written, UNIFORM_POINTS);
+        json_t *lines = lines_of("out.jsonl");
+        assert_true(json_equal(lines, expected));
+        json_decref(lines);
+    }
+    json_decref(expected);
+    free(text);
+    remove("out.jsonl");
+}
+
+static void files_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    static const char line[] = "{\"point\":{\"schedule.kind\":\"gpipe\",\"parallel.pp\":1,"
+                               "\"schedule.microbatches\":8,\"parallel.chunks_per_rank\":1},"
+                               "\"status\":\"ok\"}\n";
+    static const char other[] = "{\"point\":{\"parallel.pp\":1},\"status\":\"ok\"}\n";
+    static const char base[] = "{\"point\":{},\"base\":\"0123456789abcdef\",\"status\":\"ok\"}\n";
+    static const char *const texts[] = {
+        "not JSON\n", "{}\n", "{\"point\":{}}\n", "{\"point\":{},\"status\":\"fine\"}\n",
+        other,        base};
+    sp_error err;
+    sweep_summary summary;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        size_t bytes = 0;
+        write_text("out.jsonl", texts[i], strlen(texts[i]));
+        sp_status status = run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, true, NULL, &summary, &err);
+        assert_int_equal(sp_status_exit(status), 3);
+        assert_non_null(strstr(err.message[0], "out.jsonl:1:"));
+        char *text = file_text("out.jsonl", &bytes);
+        assert_string_equal(text, texts[i]);
+        free(text);
+    }
+    // Lines past the last point, here of a sweep of one point.
+    char two[2 * sizeof line];
+    snprintf(two, sizeof two, "%s%s", line, line);
+    write_text("out.jsonl", two, strlen(two));
+    assert_int_equal(run_sweep("{'base': {'uniform_costs': {'f_ms': 1, 'b_ms': 1}}, 'grid': "
+                               "{'schedule.kind': ['gpipe'], 'parallel.pp': [1], "
+                               "'schedule.microbatches': [8], 'parallel.chunks_per_rank': [1]}}",
+                               "out.jsonl", 2, true, NULL, &summary, &err),
+                     SP_ERR_CONTENT);
+    assert_non_null(strstr(err.message[0], "out.jsonl:2: is past the last point"));
+    // Without being told to go on, a file that holds something is left alone.
+    assert_int_equal(run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, false, NULL, &summary, &err),
+                     SP_ERR_IO);
+    remove("out.jsonl");
+    assert_int_equal(run_sweep(UNIFORM_SWEEP, "no/such/out.jsonl", 2, false, NULL, &summary, &err),
+                     SP_ERR_IO);
+}
+
+static void a_stop_leaves_whole_lines(void **state)
+{
+    (void)state;
+    static const volatile sig_atomic_t at_once = 1;
+    sp_error err;
+    sweep_summary summary;
+    json_t *expected = fresh_lines(UNIFORM_SWEEP, 2, &summary);
+    assert_int_equal(run_sweep(UNIFORM_SWEEP, "out.jsonl", 1, false, &at_once, &summary, &err),
+                     SP_OK);
+    // One thread is at most its window ahead.
+    assert_true(summary.written <= SWEEP_WINDOW + 1);
+    assert_true(summary.stopped);
+    json_t *lines = lines_of("out.jsonl");
+    assert_int_equal(json_array_size(lines), summary.written);
+    json_decref(lines);
+    assert_int_equal(run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, true, NULL, &summary, &err), SP_OK);
+    lines = lines_of("out.jsonl");
+    assert_true(json_equal(lines, expected));
+    json_decref(lines);
+    json_decref(expected);
+    remove("out.jsonl");
+}
+
+// ---- caches ----
+
+static void equal_workloads_share_their_batches(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "{'model': 'llama-7b', 'workload': {'lengths': 'wikipedia'}}",
+        "{'model': 'llama-13b', 'parallel': {'pp': 4}, 'workload': {'lengths': 'wikipedia'}}",
+        "{'model': 'llama-7b', 'workload': {'lengths': 'wikipedia', 'seed': 2}}"};
+    sp_error err;
+    sweep_batch_cache *cache = NULL;
+    sweep_batch_entry *entries[3];
+    sp_error_clear(&err);
+    assert_int_equal(sweep_batch_cache_new(&cache, &err), SP_OK);
+    for (int i = 0; i < 3; i++) {
+        sp_scenario scenario;
+        sp_batches own;
+        assert_int_equal(fixture_read(texts[i], &scenario, &err), SP_OK);
+        assert_int_equal(sweep_batch_cache_take(cache, &scenario, &entries[i], &err), SP_OK);
+        assert_int_equal(sp_batches_make(&scenario.workload, &own, &err), SP_OK);
+        const sp_batches *found = sweep_batch_entry_batches(entries[i]);
+        assert_int_equal(found->batch[0].count, own.batch[0].count);
+        assert_memory_equal(found->batch[0].tokens, own.batch[0].tokens,
+                            own.batch[0].count * sizeof own.batch[0].tokens[0]);
+        sp_batches_fini(&own);
+        sp_scenario_fini(&scenario);
+    }
+    assert_ptr_equal(entries[0], entries[1]);
+    assert_ptr_not_equal(entries[0], entries[2]);
+    for (int i = 0; i < 3; i++) {
+        sweep_batch_cache_give(cache, entries[i]);
+    }
+    sweep_batch_cache_free(cache);
+}
+
+static void assert_same_curve(const sp_curve *a, const sp_curve *b)
+{
+    assert_int_equal(a->points, b->points);
+    assert_int_equal(a->level, b->level);
+    assert_string_equal(a->source, b->source);
+    if (a->points > 0) {
+        assert_ptr_not_equal(a->x, b->x);
+        assert_memory_equal(a->x, b->x, 3 * (size_t)a->points * sizeof *a->x);
+        assert_int_equal(a->y - a->x, b->y - b->x);
+        assert_int_equal(a->slope - a->x, b->slope - b->x);
+    }
+}
+
+static void cached_scenarios_are_as_read(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "{'model': 'llama-7b', 'profile': 'h100', 'cluster': 'h100-8'}",
+        "{'model': 'llama-7b', 'profile': 'carrier', 'workload': {'lengths': 'lengths.txt'}}",
+        "{'model': 'llama-7b', 'workload': {'lengths': 'lengths.csv', 'column': 'mine'}}",
+        "{'model': 'llama-7b', 'workload': {'lengths': 'lengths.txt'}}"};
+    sp_error err;
+    sp_scenario_cache *cache = NULL;
+    sp_error_clear(&err);
+    assert_int_equal(sp_scenario_cache_new(&cache, &err), SP_OK);
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+            sp_scenario read;
+            sp_scenario cached;
+            assert_int_equal(fixture_read(texts[i], &read, &err), SP_OK);
+            json_t *document = fixture_document(texts[i]);
+            assert_int_equal(
+                sp_scenario_from_json_cached(document, "scenario.json", cache, &cached, &err),
+                SP_OK);
+            json_decref(document);
+            assert_true(json_equal(read.resolved, cached.resolved));
+            assert_same_curve(&read.profile.gemm_rate, &cached.profile.gemm_rate);
+            assert_same_curve(&read.profile.attention_backward_causal,
+                              &cached.profile.attention_backward_causal);
+            assert_int_equal(read.lengths.count, cached.lengths.count);
+            for (size_t k = 0; k < read.lengths.count; k++) {
+                assert_int_equal(read.lengths.tokens[k], cached.lengths.tokens[k]);
+            }
+            sp_scenario_fini(&read);
+            sp_scenario_fini(&cached);
+        }
+    }
+    // What cannot be read is told each time.
+    for (int pass = 0; pass < 2; pass++) {
+        sp_scenario scenario;
+        json_t *document = fixture_document("{'model': 'llama-7b', 'profile': 'broken'}");
+        sp_error_clear(&err);
+        assert_int_equal(
+            sp_scenario_from_json_cached(document, "scenario.json", cache, &scenario, &err),
+            SP_ERR_CONTENT);
+        json_decref(document);
+    }
+    sp_scenario_cache_free(cache);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(lines_do_not_depend_on_threads),
+    cmocka_unit_test(lines_hold_the_closed_forms),
+    cmocka_unit_test(what_cannot_be_is_a_point_with_its_reason),
+    cmocka_unit_test(a_stated_count_of_microbatches_may_be_infeasible),
+    cmocka_unit_test(resumed_files_are_the_same),
+    cmocka_unit_test(files_that_do_not_fit_are_refused),
+    cmocka_unit_test(a_stop_leaves_whole_lines),
+    cmocka_unit_test(equal_workloads_share_their_batches),
+    cmocka_unit_test(cached_scenarios_are_as_read),
+};
+SP_TEST_MAIN(tests)

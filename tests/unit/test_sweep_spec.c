@@ -1,0 +1,458 @@
+// The condition and the grid of a sweep.
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "experiments/sweep/spec.h"
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "tests/support/test_main.h"
+
+// JSON in tests is written with ' for ".
+static json_t *document_of(const char *text)
+{
+    char *json = malloc(strlen(text) + 1);
+    assert_non_null(json);
+    strcpy(json, text);
+    for (char *c = json; *c != '\0'; c++) {
+        *c = *c == '\'' ? '"' : *c;
+    }
+    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
+    assert_non_null(root);
+    free(json);
+    return root;
+}
+
+static sp_status read_spec(const char *text, sweep_spec *spec, sp_error *err)
+{
+    sp_error_clear(err);
+    return sweep_spec_from_json(document_of(text), "sweep.json", spec, err);
+}
+
+static void must_read(const char *text, sweep_spec *spec)
+{
+    sp_error err;
+    if (read_spec(text, spec, &err) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+}
+
+// ---- the condition ----
+
+#define GRID_OF_LAYOUTS                                                                 \
+    "{'base': {'model': 'llama-13b', 'parallel': {'dp': 4}, 'workload': {'seed': 3}}, " \
+    "'grid': {'parallel.tp': [1, 2, 8], 'parallel.pp': [1, 4], 'memory.recompute': "    \
+    "['none', 'full'], 'parallel.sequence_parallel': [null, true, false]}"
+
+// The value of a condition for the combination tp 8, pp 4, recompute full, sequence_parallel true.
+static sp_status holds(const char *where, bool *value, sp_error *err)
+{
+    static const int64_t digit[SWEEP_AXES] = {2, 1, 1, 1};
+    sweep_spec spec;
+    sweep_where *condition = NULL;
+    must_read(GRID_OF_LAYOUTS "}", &spec);
+    sp_error_clear(err);
+    sp_status status = sweep_where_parse(where, "sweep.json", &spec.symbols, &condition, err);
+    if (status == SP_OK) {
+        status = sweep_where_holds(condition, digit, value, err);
+    }
+    sweep_where_free(condition);
+    sweep_spec_fini(&spec);
+    return status;
+}
+
+static void where_is_true_or_false(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool value;
+    } cases[] = {
+        {"tp * pp * dp == 128", true}, // dp of the base
+        {"parallel.tp == 8 && parallel.pp == 4", true},
+        {"cp == 1 && parallel.cp == 1", true}, // set nowhere
+        {"tp == 8 || 1 / 0 == 1", true},       // decided by the left side
+        {"tp == 1 && 1 / 0 == 1", false},
+        {"recompute == 'full'", true},
+        {"recompute != \"full\"", false},
+        {"recompute < 'none'", true},
+        {"seed == 3", true},
+        {"model == 'llama-13b'", true},
+        {"sequence_parallel", true},
+        {"!sequence_parallel", false},
+        {"sequence_parallel == true", true},
+        {"sequence_parallel == null", false},
+        {"recompute == 8", false}, // of different kinds
+        {"tp - pp - 1 == 3", true},
+        {"64 / tp / pp == 2", true},
+        {"2 + 3 * 4 == 14 && (2 + 3) * 4 == 20", true},
+        {"7 % 4 == 3 && -7 % 4 == -3", true}, // sign of the dividend, as in C
+        {"1.5e1 == 15 && .5 == 1 / 2", true},
+        {"!(tp >= 8) || tp <= 7", false},
+        {"(1 < 2) == true", true},
+        {" \t( ( tp ) ) ", true},
+        {"--1 == 1 && !!tp", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_error err;
+        bool value = !cases[i].value;
+        sp_status status = holds(cases[i].text, &value, &err);
+        if (status != SP_OK || value != cases[i].value) {
+            fail_msg("%s: %s", cases[i].text, status != SP_OK ? err.message[0] : "wrong value");
+        }
+    }
+}
+
+static void where_errors_name_the_character(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"", "character 1: expected a number, a string, a name or '(', got the end"},
+        {"tp *", "character 5: expected a number, a string, a name or '(', got the end"},
+        {"tp = 8", "character 4: expected an operator or the end, got '=' (did you mean '=='?)"},
+        {"(tp", "character 4: expected an operator or ')', got the end"},
+        {"tp pp", "character 4: expected an operator or the end, got 'p'"},
+        {"1 < tp < 9", "character 8: expected '&&' or '||' (comparisons do not chain), got '<'"},
+        {"'none", "character 6: expected the closing quote, got the end"},
+        {"12abc", "character 1: expected a decimal number, got '12a'"},
+        {"0x10", "character 1: expected a decimal number, got '0x'"},
+        {"1e999", "character 1: expected a decimal number, got '1e999'"},
+        {"dpx == 1", "character 1: unknown name 'dpx' (did you mean 'dp'?)"},
+        {"parallel.tpp", "character 1: unknown name 'parallel.tpp' (did you mean 'parallel.tp'?)"},
+        {"xylophone", "character 1: 'xylophone' is set neither by the grid nor by the base"},
+        {"1 / (tp - 8)", "character 3: division by zero"},
+        {"1 % 0", "character 3: division by zero"},
+        {"recompute + 1", "character 11: '+' needs numbers, got a string"},
+        {"recompute < 1", "character 11: '<' needs two numbers or two strings, got a number"},
+        {"-recompute == 1", "character 1: '-' needs a number, got a string"},
+        {"recompute && tp", "character 11: '&&' needs true, false or a number, got a string"},
+        {"recompute", "character 1: 'where' needs true, false or a number, got a string"},
+        {"\x01", "character 1: expected a number, a string, a name or '(', got byte 0x01"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_error err;
+        char expected[SP_ERROR_TEXT];
+        bool value = false;
+        assert_int_equal(holds(cases[i].text, &value, &err), SP_ERR_CONTENT);
+        snprintf(expected, sizeof expected, "sweep.json: where: %s", cases[i].message);
+        assert_string_equal(err.message[0], expected);
+        assert_int_equal(err.count, 1);
+    }
+}
+
+static void where_bounds_nesting_and_length(void **state)
+{
+    (void)state;
+    char text[SWEEP_WHERE_BYTES + 2];
+    sp_error err;
+    bool value = false;
+    memset(text, '(', sizeof text);
+    text[1000] = '\0';
+    assert_int_equal(holds(text, &value, &err), SP_ERR_CONTENT);
+    assert_non_null(strstr(err.message[0], "less nesting"));
+    memset(text, '!', sizeof text);
+    text[1000] = '\0';
+    assert_int_equal(holds(text, &value, &err), SP_ERR_CONTENT);
+    // A chain is no nesting.
+    for (int i = 0; i < SWEEP_WHERE_BYTES; i++) {
+        text[i] = i % 2 == 0 ? '1' : '+';
+    }
+    text[SWEEP_WHERE_BYTES - 1] = '\0';
+    assert_int_equal(holds(text, &value, &err), SP_OK);
+    memset(text, ' ', sizeof text);
+    text[SWEEP_WHERE_BYTES + 1] = '\0';
+    assert_int_equal(holds(text, &value, &err), SP_ERR_CONTENT);
+}
+
+typedef enum random_op { OR, AND, EQ, NE, LE, GE, LT, GT, ADD, SUB, MUL, DIV, MOD } random_op;
+
+static double apply(random_op op, double a, double b)
+{
+    switch (op) {
+    case OR:
+        return a != 0.0 || b != 0.0;
+    case AND:
+        return a != 0.0 && b != 0.0;
+    case EQ:
+        return a >= b && a <= b;
+    case NE:
+        return a < b || a > b;
+    case LE:
+        return a <= b;
+    case GE:
+        return a >= b;
+    case LT:
+        return a < b;
+    case GT:
+        return a > b;
+    case ADD:
+        return a + b;
+    case SUB:
+        return a - b;
+    case MUL:
+        return a * b;
+    case DIV:
+        return a / b;
+    case MOD:
+        return fmod(a, b);
+    }
+    return 0.0;
+}
+
+// Writes a random expression of a truth value or a number with as few brackets as the grammar
+// allows, for a place that binds as tightly as `binds`, and works it out on the way.
+static double random_expression(sp_prng *prng, int depth, bool truth, int binds, char *out,
+                                size_t room)
+{
+    static const struct {
+        const char *text;
+        int binds;
+    } operators[] = {{"||", 1}, {"&&", 2}, {"==", 3}, {"!=", 3}, {"<=", 3}, {">=", 3}, {"<", 3},
+                     {">", 3},  {"+", 4},  {"-", 4},  {"*", 5},  {"/", 5},  {"%", 5}};
+    if (depth == 0 || sp_prng_below(prng, 5) == 0) {
+        int number = (int)sp_prng_below(prng, truth ? 2 : 5);
+        bool minus = sp_prng_below(prng, 4) == 0;
+        if (truth) {
+            snprintf(out, room, "%s%s", minus ? "!" : "", number == 1 ? "true" : "false");
+            return minus ? 1 - number : number;
+        }
+        snprintf(out, room, "%s%d", minus ? "-" : "", number);
+        return minus ? -number : number;
+    }
+    random_op op = (random_op)(truth ? sp_prng_below(prng, ADD) : ADD + sp_prng_below(prng, 5));
+    int own = operators[op].binds;
+    bool of_truths = op == OR || op == AND || (op < LE && sp_prng_below(prng, 2) == 0);
+    char left[2048];
+    char right[2048];
+    // Left-associative, but for comparisons, which need brackets on both sides.
+    double a = random_expression(prng, depth - 1, of_truths, own == 3 ? 4 : own, left, sizeof left);
+    double b = random_expression(prng, depth - 1, of_truths, own + 1, right, sizeof right);
+    if (op >= DIV && apply(EQ, b, 0.0) != 0.0) {
+        snprintf(right, sizeof right, "3");
+        b = 3.0;
+    }
+    const char *blank = sp_prng_below(prng, 2) == 0 ? " " : "";
+    snprintf(out, room, "%s%s%s%s%s%s%s", own < binds ? "(" : "", left, blank, operators[op].text,
+             blank, right, own < binds ? ")" : "");
+    return apply(op, a, b);
+}
+
+static void where_agrees_with_an_independent_evaluation(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 20251);
+    int trues = 0;
+    for (int i = 0; i < 3000; i++) {
+        char text[8192];
+        sp_error err;
+        bool value = false;
+        bool expected = random_expression(&prng, 4, true, 0, text, sizeof text) != 0.0;
+        if (holds(text, &value, &err) != SP_OK || value != expected) {
+            fail_msg("%s", text);
+        }
+        trues += expected;
+    }
+    assert_in_range(trues, 500, 2500);
+}
+
+static void where_names_may_be_ambiguous(void **state)
+{
+    (void)state;
+    sweep_spec spec;
+    sp_error err;
+    assert_int_equal(read_spec("{'base': {'a': {'kind': 1}, 'b': {'kind': 2}}, 'grid': {}, "
+                               "'where': 'kind == 1'}",
+                               &spec, &err),
+                     SP_ERR_CONTENT);
+    assert_string_equal(err.message[0],
+                        "sweep.json: where: character 1: 'kind' may be 'a.kind' or 'b.kind'");
+    must_read("{'base': {'a': {'kind': 1}, 'b': {'kind': 2}}, 'grid': {}, "
+              "'where': 'a.kind == 1 && b.kind == 2'}",
+              &spec);
+    int64_t points = 0;
+    assert_int_equal(sweep_spec_count(&spec, &points, &err), SP_OK);
+    assert_int_equal(points, 1);
+    sweep_spec_fini(&spec);
+}
+
+// ---- the grid ----
+
+static void spec_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        sp_status status;
+        const char *message;
+    } cases[] = {
+        {"[]", SP_ERR_CONTENT, "sweep.json: expected an object, got []"},
+        {"{'grid': {}}", SP_ERR_CONTENT, "sweep.json: key 'base' is missing"},
+        {"{'base': {}}", SP_ERR_CONTENT, "sweep.json: key 'grid' is missing"},
+        {"{'base': 3, 'grid': {}}", SP_ERR_CONTENT, "sweep.json: base: expected an object, got 3"},
+        {"{'schema': 'slimpack/plan/1', 'base': {}, 'grid': {}}", SP_ERR_CONTENT,
+         "sweep.json: schema: expected \"slimpack/sweep/1\", got \"slimpack/plan/1\""},
+        {"{'base': {}, 'grid': {}, 'were': '1'}", SP_ERR_CONTENT,
+         "sweep.json: unknown key 'were' (did you mean 'where'?)"},
+        {"{'base': {}, 'grid': {'parallel.tp': 8}}", SP_ERR_CONTENT,
+         "sweep.json: grid.parallel.tp: expected an array of 1 to 1000000 values, got 8"},
+        {"{'base': {}, 'grid': {'parallel.tp': []}}", SP_ERR_CONTENT,
+         "sweep.json: grid.parallel.tp: expected an array of 1 to 1000000 values, got []"},
+        {"{'base': {}, 'grid': {'parallel..tp': [8]}}", SP_ERR_CONTENT,
+         "sweep.json: grid: expected a dotted path such as parallel.tp, got 'parallel..tp'"},
+        {"{'base': {}, 'grid': {'parallel': [{}], 'parallel.tp': [8]}}", SP_ERR_CONTENT,
+         "sweep.json: grid.parallel.tp: overlaps with 'parallel'"},
+        {"{'base': {'model': 'llama-13b'}, 'grid': {'model.layers': [8]}}", SP_ERR_CONTENT,
+         "sweep.json: grid.model.layers: lies inside a value of the base that is not an object"},
+        {"{'base': {}, 'grid': {}, 'where': 3}", SP_ERR_CONTENT,
+         "sweep.json: where: expected a string, got 3"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sweep_spec spec;
+        sp_error err;
+        assert_int_equal(read_spec(cases[i].text, &spec, &err), cases[i].status);
+        assert_string_equal(err.message[0], cases[i].message);
+    }
+}
+
+// Nine axes of ten values are a thousand million combinations.
+static void spec_bounds_the_combinations(void **state)
+{
+    (void)state;
+    char text[2048] = "{'base': {}, 'grid': {";
+    for (int a = 0; a < 9; a++) {
+        char axis[96];
+        snprintf(axis, sizeof axis, "%s'k%d': [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]", a > 0 ? ", " : "",
+                 a);
+        strcat(text, axis);
+    }
+    strcat(text, "}}");
+    sweep_spec spec;
+    sp_error err;
+    assert_int_equal(read_spec(text, &spec, &err), SP_ERR_LIMIT);
+}
+
+// Points come as nested loops over the axes would give them, and none is missing or twice.
+static void points_are_those_of_nested_loops(void **state)
+{
+    (void)state;
+    static const int tp[] = {1, 2, 4, 8};
+    static const int pp[] = {1, 2, 3};
+    static const int dp[] = {1, 2, 4, 8, 16};
+    sweep_spec spec;
+    sweep_cursor cursor;
+    sp_error err;
+    bool found = false;
+    int64_t points = 0;
+    must_read("{'base': {}, 'grid': {'parallel.tp': [1, 2, 4, 8], 'parallel.pp': [1, 2, 3], "
+              "'parallel.dp': [1, 2, 4, 8, 16]}, 'where': 'tp * pp * dp == 16'}",
+              &spec);
+    sp_error_clear(&err);
+    sweep_cursor_begin(&cursor, &spec);
+    for (int64_t combination = 0; combination < 60; combination++) {
+        int64_t a = combination / 15;
+        int64_t b = combination / 5 % 3;
+        int64_t c = combination % 5;
+        if (tp[a] * pp[b] * dp[c] != 16) {
+            continue;
+        }
+        assert_int_equal(sweep_cursor_next(&cursor, &found, &err), SP_OK);
+        assert_true(found);
+        assert_int_equal(cursor.combination, combination);
+        assert_int_equal(cursor.digit[0], a);
+        assert_int_equal(cursor.digit[1], b);
+        assert_int_equal(cursor.digit[2], c);
+        int64_t digit[SWEEP_AXES];
+        sweep_spec_digits(&spec, combination, digit);
+        assert_memory_equal(digit, cursor.digit, 3 * sizeof digit[0]);
+        points++;
+    }
+    assert_int_equal(sweep_cursor_next(&cursor, &found, &err), SP_OK);
+    assert_false(found);
+    int64_t counted = 0;
+    assert_int_equal(sweep_spec_count(&spec, &counted, &err), SP_OK);
+    assert_int_equal(counted, points);
+    sweep_spec_fini(&spec);
+}
+
+static void scenario_of_a_point_leaves_the_base_alone(void **state)
+{
+    (void)state;
+    static const int64_t digit[SWEEP_AXES] = {1, 0, 1};
+    sweep_spec spec;
+    must_read("{'base': {'model': 'm', 'parallel': {'tp': 3, 'dp': 5}, 'memory': null}, 'grid': "
+              "{'parallel.tp': [1, 2], 'memory.recompute': ['full'], 'model': ['a', {'layers': "
+              "4}]}}",
+              &spec);
+    char *before = json_dumps(spec.document, JSON_COMPACT);
+    json_t *scenario = sweep_spec_scenario(&spec, spec.document, digit);
+    json_t *point = sweep_spec_point(&spec, digit);
+    json_t *expected = document_of("{'model': {'layers': 4}, 'parallel': {'tp': 2, 'dp': 5}, "
+                                   "'memory': {'recompute': 'full'}}");
+    json_t *expected_point =
+        document_of("{'parallel.tp': 2, 'memory.recompute': 'full', 'model': {'layers': 4}}");
+    assert_true(json_equal(scenario, expected));
+    assert_true(json_equal(point, expected_point));
+    char *after = json_dumps(spec.document, JSON_COMPACT);
+    assert_string_equal(before, after);
+    free(before);
+    free(after);
+    json_decref(scenario);
+    json_decref(point);
+    json_decref(expected);
+    json_decref(expected_point);
+    sweep_spec_fini(&spec);
+}
+
+// Objects as values: the condition sees what is inside them, and 1 for a missing tp.
+static void axes_may_hold_objects(void **state)
+{
+    (void)state;
+    sweep_spec spec;
+    sp_error err;
+    int64_t points = 0;
+    must_read("{'base': {'parallel': {'tp': 64}}, 'grid': {'parallel': [{'tp': 2, 'pp': 4}, {'pp': "
+              "8}, {'tp': 8}]}, 'where': 'tp * pp * dp == 8'}",
+              &spec);
+    assert_int_equal(sweep_spec_count(&spec, &points, &err), SP_OK);
+    assert_int_equal(points, 3);
+    sweep_spec_fini(&spec);
+}
+
+static void spec_survives_lack_of_memory(void **state)
+{
+    (void)state;
+    for (long n = 0;; n++) {
+        sweep_spec spec;
+        sp_error err;
+        sp_error_clear(&err);
+        json_t *document = document_of(
+            GRID_OF_LAYOUTS ", 'where': 'tp * pp <= 8 && recompute != \\u0027full\\u0027'}");
+        sp_i_alloc_fail_after(n);
+        sp_status status = sweep_spec_from_json(document, "sweep.json", &spec, &err);
+        sp_i_alloc_fail_after(-1);
+        if (status == SP_OK) {
+            assert_true(n > 5);
+            sweep_spec_fini(&spec);
+            return;
+        }
+        assert_int_equal(status, SP_ERR_NO_MEMORY);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(where_is_true_or_false),
+    cmocka_unit_test(where_errors_name_the_character),
+    cmocka_unit_test(where_bounds_nesting_and_length),
+    cmocka_unit_test(where_agrees_with_an_independent_evaluation),
+    cmocka_unit_test(where_names_may_be_ambiguous),
+    cmocka_unit_test(spec_errors),
+    cmocka_unit_test(spec_bounds_the_combinations),
+    cmocka_unit_test(points_are_those_of_nested_loops),
+    cmocka_unit_test(scenario_of_a_point_leaves_the_base_alone),
+    cmocka_unit_test(axes_may_hold_objects),
+    cmocka_unit_test(spec_survives_lack_of_memory),
+};
+SP_TEST_MAIN(tests)
