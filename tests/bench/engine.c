@@ -126,7 +126,7 @@ int main(void)
         sp_step_metrics metrics;
         double started = sp_clock_s();
         require(sp_plan_init(&plan, &layout, &packing, &err), &err);
-        require(sp_schedule_generate(&spec, "bench", &plan, &err), &err);
+        require(sp_schedule_generate(&spec, NULL, "bench", &plan, &err), &err);
         plan_s.seconds[i] = sp_clock_s() - started;
         started = sp_clock_s();
         require(sp_step_costs_uniform(&uniform, &layout, &packing, &costs, &err), &err);
@@ -143,7 +143,7 @@ int main(void)
     }
     sp_plan plan;
     require(sp_plan_init(&plan, &layout, &packing, &err), &err);
-    require(sp_schedule_generate(&spec, "bench", &plan, &err), &err);
+    require(sp_schedule_generate(&spec, NULL, "bench", &plan, &err), &err);
     require(sp_step_costs_uniform(&uniform, &layout, &packing, &costs, &err), &err);
     require(sp_i_fold(&plan, &costs, false, &folding, &err), &err);
     int64_t *end_ns = NULL;
