@@ -10,12 +10,13 @@
 #include "solver/evaluate.h"
 #include "solver/strategy.h"
 
-enum { MOST_ROWS = 64 };
+enum { MOST_ROWS = 64, MOST_OVERRIDES = 64 };
 
 typedef struct compare_args {
     cli_common common;
     cli_list set;
     const char *strategies;
+    const char *schedules;
 } compare_args;
 
 static const cli_option options[] = {
@@ -25,6 +26,11 @@ static const cli_option options[] = {
      .value = "LIST",
      .at = offsetof(compare_args, strategies),
      .help = "packing strategies to compare, the first is the baseline (default: all)"},
+    {.kind = CLI_STRING,
+     .name = "schedules",
+     .value = "LIST",
+     .at = offsetof(compare_args, schedules),
+     .help = "pipeline schedules to compare instead, with the scenario's strategy"},
     CLI_COMMON_OPTIONS(compare_args),
     {0},
 };
@@ -32,6 +38,7 @@ static const cli_option options[] = {
 static const char *const examples[] = {
     "slimpack compare experiments/demo.json --strategies packed,sorted,ffd",
     "slimpack compare experiments/demo.json --set workload.context=65536 --json",
+    "slimpack compare experiments/zoo.json --schedules 1f1b,zb-h1,zb-v,slimpipe",
     NULL,
 };
 
@@ -39,7 +46,7 @@ static int run(int argc, char **argv);
 
 const cli_command cli_cmd_compare = {
     .name = "compare",
-    .summary = "compare packing strategies on the same batches",
+    .summary = "compare packing strategies, or schedules, on the same batches",
     .operands = "SCENARIO",
     .min_operands = 1,
     .max_operands = 1,
@@ -48,15 +55,19 @@ const cli_command cli_cmd_compare = {
         "a row for each: iteration time, speed-up over the first, bubble ratio, peak memory, MFU, "
         "imbalance over data-parallel ranks (busiest over mean), gap to the lower bound of the "
         "batch's work, micro-batches and solver time."
-        "\n\nA strategy that runs out of memory is marked oom. The exit status is 1 when no "
-        "strategy can be trained.",
+        "\n\nWith --schedules it compares pipeline schedules: iteration time, both bubble ratios, "
+        "and the activation units that the fullest and the last pipeline rank hold. A schedule "
+        "that "
+        "runs a given number of chunks per rank gets that number."
+        "\n\nA row that runs out of memory is marked oom. The exit status is 1 when no "
+        "row can be trained.",
     .examples = examples,
     .options = options,
     .run = run,
 };
 
 typedef struct row {
-    char strategy[SP_STRATEGY_NAME];
+    char name[SP_STRATEGY_NAME]; // of the strategy or the schedule
     sp_status status;
     char reason[SP_ERROR_TEXT];
     sp_result result;
@@ -65,32 +76,55 @@ typedef struct row {
 typedef struct comparison {
     sp_scenario scenario;
     sp_batches batches;
+    bool of_schedules;
     row *rows;
     int count;
 } comparison;
 
+static sp_status check_name(const comparison *cmp, const char *name, sp_error *err)
+{
+    if (!cmp->of_schedules) {
+        return sp_strategy_check(name, "--strategies", err);
+    }
+    for (int i = 0; sp_schedule_names[i] != NULL; i++) {
+        if (strcmp(sp_schedule_names[i], name) == 0) {
+            return SP_OK;
+        }
+    }
+    const char *near = sp_nearest_name(name, sp_schedule_names, SP_SCHEDULE_KINDS);
+    return near != NULL
+               ? sp_error_set(err, SP_ERR_USAGE,
+                              "--schedules: unknown schedule '%s' (did you mean '%s'?)", name, near)
+               : sp_error_set(err, SP_ERR_USAGE, "--schedules: unknown schedule '%s'", name);
+}
+
 static sp_status add_row(comparison *cmp, const char *name, size_t length, sp_error *err)
 {
+    const char *option = cmp->of_schedules ? "--schedules" : "--strategies";
     if (cmp->count == MOST_ROWS || length >= SP_STRATEGY_NAME) {
-        return sp_error_set(err, SP_ERR_USAGE, "--strategies: cannot use '%.*s'", (int)length,
-                            name);
+        return sp_error_set(err, SP_ERR_USAGE, "%s: cannot use '%.*s'", option, (int)length, name);
     }
     row *r = &cmp->rows[cmp->count];
-    memcpy(r->strategy, name, length);
-    r->strategy[length] = '\0';
+    memcpy(r->name, name, length);
+    r->name[length] = '\0';
     for (int i = 0; i < cmp->count; i++) {
-        if (strcmp(cmp->rows[i].strategy, r->strategy) == 0) {
-            return sp_error_set(err, SP_ERR_USAGE, "--strategies names '%s' twice", r->strategy);
+        if (strcmp(cmp->rows[i].name, r->name) == 0) {
+            return sp_error_set(err, SP_ERR_USAGE, "%s names '%s' twice", option, r->name);
         }
     }
     cmp->count++;
-    return sp_strategy_check(r->strategy, "--strategies", err);
+    return check_name(cmp, r->name, err);
 }
 
-static sp_status choose_rows(const char *list, comparison *cmp, sp_error *err)
+static sp_status choose_rows(const compare_args *args, comparison *cmp, sp_error *err)
 {
+    cmp->of_schedules = args->schedules != NULL;
+    const char *list = cmp->of_schedules ? args->schedules : args->strategies;
     cmp->rows = sp_i_calloc(MOST_ROWS, sizeof *cmp->rows);
     sp_status status = cmp->rows == NULL ? sp_error_no_memory(err, "a comparison") : SP_OK;
+    if (status == SP_OK && args->schedules != NULL && args->strategies != NULL) {
+        status = sp_error_set(err, SP_ERR_USAGE, "--strategies and --schedules exclude each other");
+    }
     for (int i = 0; status == SP_OK && list == NULL && sp_strategy_names[i] != NULL; i++) {
         status = add_row(cmp, sp_strategy_names[i], strlen(sp_strategy_names[i]), err);
     }
@@ -102,13 +136,58 @@ static sp_status choose_rows(const char *list, comparison *cmp, sp_error *err)
     return status;
 }
 
-// A strategy that cannot serve the scenario is a row with its reason; any other failure ends the
-// command.
-static sp_status evaluate_row(comparison *cmp, row *r, sp_error *err)
+// The scenario again with one schedule in place of its own, and the chunks that this schedule runs.
+static sp_status read_with_schedule(const compare_args *args, const char *path, const char *name,
+                                    sp_scenario *scenario, sp_error *err)
+{
+    char kind[64];
+    char chunks[64];
+    const char *overrides[MOST_OVERRIDES + 3];
+    int count = args->set.count;
+    int index = 0;
+    if (count > MOST_OVERRIDES) {
+        return sp_error_set(err, SP_ERR_USAGE, "--set is given more than %d times", MOST_OVERRIDES);
+    }
+    for (int i = 0; i < count; i++) {
+        overrides[i] = args->set.items[i];
+    }
+    while (strcmp(sp_schedule_names[index], name) != 0) {
+        index++;
+    }
+    snprintf(kind, sizeof kind, "schedule.kind=%s", name);
+    overrides[count++] = kind;
+    int runs = sp_schedule_traits_of((sp_schedule_kind)index).chunks;
+    if (runs != 0) {
+        snprintf(chunks, sizeof chunks, "parallel.chunks_per_rank=%d", runs);
+        overrides[count++] = chunks;
+    }
+    sp_status status = sp_scenario_read(path, overrides, count, scenario, err);
+    if (status == SP_OK && index == SP_SCHEDULE_INTERLEAVED && scenario->layout.chunks == 1) {
+        // With one chunk it would be 1F1B again.
+        sp_scenario_fini(scenario);
+        overrides[count++] = "parallel.chunks_per_rank=2";
+        status = sp_scenario_read(path, overrides, count, scenario, err);
+    }
+    return status;
+}
+
+// A strategy or schedule that cannot serve the scenario is a row with its reason; any other failure
+// ends the command.
+static sp_status evaluate_row(const compare_args *args, const char *path, comparison *cmp, row *r,
+                              sp_error *err)
 {
     static const sp_evaluate_options plain;
-    snprintf(cmp->scenario.strategy.kind, sizeof cmp->scenario.strategy.kind, "%s", r->strategy);
-    r->status = sp_evaluate(&cmp->scenario, &cmp->batches, &plain, &r->result, err);
+    sp_scenario own = {0};
+    if (cmp->of_schedules) {
+        r->status = read_with_schedule(args, path, r->name, &own, err);
+    } else {
+        snprintf(cmp->scenario.strategy.kind, sizeof cmp->scenario.strategy.kind, "%s", r->name);
+    }
+    if (r->status == SP_OK) {
+        r->status = sp_evaluate(cmp->of_schedules ? &own : &cmp->scenario, &cmp->batches, &plain,
+                                &r->result, err);
+    }
+    sp_scenario_fini(&own);
     if (r->status == SP_ERR_INFEASIBLE || r->status == SP_ERR_CONTENT) {
         snprintf(r->reason, sizeof r->reason, "%s", err->message[0]);
         sp_error_clear(err);
@@ -121,8 +200,10 @@ static sp_status evaluate_all(const compare_args *args, const char *path, compar
                               sp_error *err)
 {
     sp_status status =
-        sp_scenario_read(path, args->set.items, args->set.count, &cmp->scenario, err);
-    if (status == SP_OK && cmp->scenario.uniform) {
+        cmp->of_schedules
+            ? read_with_schedule(args, path, cmp->rows[0].name, &cmp->scenario, err)
+            : sp_scenario_read(path, args->set.items, args->set.count, &cmp->scenario, err);
+    if (status == SP_OK && cmp->scenario.uniform && !cmp->of_schedules) {
         status = sp_error_in(err, SP_ERR_CONTENT, path, "uniform_costs",
                              "strategies need a model and a workload to be compared on");
     }
@@ -133,7 +214,7 @@ static sp_status evaluate_all(const compare_args *args, const char *path, compar
     sp_progress_begin(&progress, "comparing", cmp->count, args->common.quiet);
     for (int i = 0; status == SP_OK && i < cmp->count; i++) {
         sp_progress_update(&progress, i);
-        status = evaluate_row(cmp, &cmp->rows[i], err);
+        status = evaluate_row(args, path, cmp, &cmp->rows[i], err);
     }
     sp_progress_end(&progress);
     return status;
@@ -161,11 +242,13 @@ static json_t *row_json(const comparison *cmp, const row *r)
     json_t *object = r->status == SP_OK ? sp_result_json(&r->result, true) : sp_result_json_empty();
     double factor = speedup(cmp, r);
     if (object != NULL) {
-        sp_json_put(object, "strategy", json_string(r->strategy));
+        sp_json_put(object, cmp->of_schedules ? "schedule" : "strategy", json_string(r->name));
         sp_json_put(object, "status", json_string(status_word(r)));
         sp_json_put(object, "reason", r->reason[0] != '\0' ? json_string(r->reason) : json_null());
         sp_json_put(object, "speedup", isfinite(factor) ? json_real(factor) : json_null());
-        sp_json_put(object, "lossless", json_boolean(sp_strategy_is_lossless(r->strategy)));
+        if (!cmp->of_schedules) {
+            sp_json_put(object, "lossless", json_boolean(sp_strategy_is_lossless(r->name)));
+        }
     }
     return object;
 }
@@ -175,7 +258,7 @@ static json_t *comparison_json(const comparison *cmp)
     json_t *root = json_object();
     json_t *rows = json_array();
     sp_json_put(root, "schema", json_string("slimpack/comparison/1"));
-    sp_json_put(root, "baseline", json_string(cmp->rows[0].strategy));
+    sp_json_put(root, "baseline", json_string(cmp->rows[0].name));
     sp_json_put(
         root, "baseline_oom",
         json_boolean(cmp->rows[0].status == SP_OK && sp_result_is_oom(&cmp->rows[0].result)));
@@ -189,7 +272,7 @@ static json_t *comparison_json(const comparison *cmp)
 static void print_row(const comparison *cmp, const row *r)
 {
     if (r->status != SP_OK) {
-        printf("%-12s infeasible: %s\n", r->strategy, r->reason);
+        printf("%-12s infeasible: %s\n", r->name, r->reason);
         return;
     }
     const sp_result *result = &r->result;
@@ -198,12 +281,45 @@ static void print_row(const comparison *cmp, const row *r)
     for (size_t b = 0; b < result->batch_count; b++) {
         solver_ms += result->batches[b].facts.solver_ms;
     }
-    printf("%-12s %14.1f %8.2fx %8.2f %% %9.2f %7.2f %% %9.3f %8.1f %% %8.1f %9.2f  %s\n",
-           r->strategy, sp_result_iteration_ms(result), speedup(cmp, r),
-           100.0 * sp_result_bubble_ratio(result), sp_gib_from_bytes(result->peak_bytes),
-           100.0 * sp_result_mfu(result), sp_result_dp_max_over_mean(result),
-           100.0 * sp_result_gap(result), sp_result_microbatches(result), solver_ms / n,
-           status_word(r));
+    printf("%-12s %14.1f %8.2fx %8.2f %% %9.2f %7.2f %% %9.3f %8.1f %% %8.1f %9.2f  %s\n", r->name,
+           sp_result_iteration_ms(result), speedup(cmp, r), 100.0 * sp_result_bubble_ratio(result),
+           sp_gib_from_bytes(result->peak_bytes), 100.0 * sp_result_mfu(result),
+           sp_result_dp_max_over_mean(result), 100.0 * sp_result_gap(result),
+           sp_result_microbatches(result), solver_ms / n, status_word(r));
+}
+
+static void print_schedule_row(const comparison *cmp, const row *r)
+{
+    if (r->status != SP_OK) {
+        printf("%-12s infeasible: %s\n", r->name, r->reason);
+        return;
+    }
+    const sp_result *result = &r->result;
+    size_t ranks = (size_t)result->layout.dp * (size_t)result->layout.pp;
+    double most = 0.0;
+    for (size_t i = 0; i < ranks; i++) {
+        most = result->ranks[i].units_peak > most ? result->ranks[i].units_peak : most;
+    }
+    printf("%-12s %14.3f %8.2fx %8.2f %% %11.2f %% %9.4g %9.4g", r->name,
+           sp_result_iteration_ms(result), speedup(cmp, r), 100.0 * sp_result_bubble_ratio(result),
+           100.0 * sp_result_bubble_ratio_longest_stage(result), most,
+           result->ranks[ranks - 1].units_peak);
+    if (result->parameters > 0) {
+        printf(" %9.2f  %s\n", sp_gib_from_bytes(result->peak_bytes), status_word(r));
+    } else {
+        printf(" %9s  %s\n", "-", status_word(r));
+    }
+}
+
+static void print_schedules(const comparison *cmp)
+{
+    printf("pp %d, dp %d; a unit is one chunk's activations of one micro-batch or slice\n\n",
+           cmp->scenario.layout.pp, cmp->scenario.layout.dp);
+    printf("%-12s %14s %9s %10s %13s %9s %9s %9s  %s\n", "schedule", "iteration ms", "speed-up",
+           "bubble", "longest stage", "units", "last rank", "peak GiB", "status");
+    for (int i = 0; i < cmp->count; i++) {
+        print_schedule_row(cmp, &cmp->rows[i]);
+    }
 }
 
 static void print_table(const comparison *cmp)
@@ -237,7 +353,7 @@ static int run(int argc, char **argv)
     }
     comparison cmp = {0};
     sp_error err = {0};
-    sp_status status = choose_rows(args.strategies, &cmp, &err);
+    sp_status status = choose_rows(&args, &cmp, &err);
     if (status == SP_OK) {
         status = evaluate_all(&args, operands.items[0], &cmp, &err);
     }
@@ -245,6 +361,8 @@ static int run(int argc, char **argv)
         exit_status = 0;
         if (args.common.json) {
             exit_status = cli_print_json(comparison_json(&cmp));
+        } else if (cmp.of_schedules) {
+            print_schedules(&cmp);
         } else {
             print_table(&cmp);
         }

@@ -119,10 +119,16 @@ static sp_status close_output(const char *path, FILE *file, sp_status status, sp
     return status;
 }
 
+// Uniform costs hold no bytes: there is no memory to show.
+static const sp_memory_timeline *memory_of(const sp_step_view *view)
+{
+    return view->costs->unit != NULL ? view->memory : NULL;
+}
+
 static sp_status write_trace(const cli_exports *exports, const sp_step_view *view,
                              const sp_export_window *window, sp_error *err)
 {
-    int64_t events = sp_export_trace_events(view->timeline, window, true);
+    int64_t events = sp_export_trace_events(view->timeline, window, memory_of(view) != NULL);
     if (events > TRACE_EVENTS) {
         char grouped[CLI_GROUPED];
         cli_warn(exports->quiet,
@@ -135,7 +141,7 @@ static sp_status write_trace(const cli_exports *exports, const sp_step_view *vie
     if (status != SP_OK) {
         return status;
     }
-    status = sp_export_trace(file, view->timeline, view->memory, window, &events, err);
+    status = sp_export_trace(file, view->timeline, memory_of(view), window, &events, err);
     return close_output(exports->trace, file, status, err);
 }
 
@@ -143,6 +149,10 @@ static sp_status write_trace(const cli_exports *exports, const sp_step_view *vie
 static sp_status write_snapshot(const cli_exports *exports, const sp_step_view *view, sp_error *err)
 {
     size_t largest = 0;
+    if (memory_of(view) == NULL) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "--memory-snapshot: uniform costs have no memory to show");
+    }
     for (size_t r = 1; r < view->memory->rank_count; r++) {
         if (sp_bytes_total(&view->memory->ranks[r].peak) >
             sp_bytes_total(&view->memory->ranks[largest].peak)) {
@@ -233,7 +243,7 @@ static sp_status observe_one(const cli_exports *exports, const sp_step_view *vie
         status = write_trace(exports, view, window, err);
     }
     if (status == SP_OK && exports->plot != NULL) {
-        status = cli_plot_timeline(exports->plot, view->timeline, view->memory, window, err);
+        status = cli_plot_timeline(exports->plot, view->timeline, memory_of(view), window, err);
     }
     if (status == SP_OK && exports->snapshot != NULL) {
         status = write_snapshot(exports, view, err);

@@ -1,0 +1,19 @@
+#!/bin/sh
+# zoo.sh: draws every schedule on the same uniform costs (experiments/zoo.json) into plots/zoo/, and
+# their comparison into experiments/results/zoo.txt and from there into experiments/zoo.md.
+set -eu
+cd "$(dirname "$0")/.."
+schedules="gpipe 1f1b interleaved zb-h1 zb-h2 zb-auto zb-v v-half v-min dualpipe-v terapipe seq1f1b slimpipe chunkflow"
+mkdir -p plots/zoo
+for schedule in $schedules; do
+    chunks=1
+    case $schedule in
+    interleaved | zb-v | v-half | v-min | dualpipe-v) chunks=2 ;;
+    esac
+    build/slimpack simulate experiments/zoo.json --set schedule.kind="$schedule" \
+        --set parallel.chunks_per_rank=$chunks --plot "plots/zoo/$schedule.png" --quiet >/dev/null
+    rm "plots/zoo/$schedule.png.dat"
+done
+build/slimpack compare experiments/zoo.json --quiet \
+    --schedules "$(echo "$schedules" | tr ' ' ,)" >experiments/results/zoo.txt
+experiments/readme_tables.sh
