@@ -77,8 +77,9 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
                         scenario->layout.zero);
     }
     if (scenario->layout.vocab_parallel) {
-        sp_warnings_add(warnings, "vocab_parallel: the exchange of vocabulary layers between "
-                                  "pipeline ranks costs no time");
+        sp_warnings_add(warnings,
+                        "vocab_parallel: a rank's share of the head does not wait for the "
+                        "last stage; its exchange counts as TP communication");
     }
 }
 
@@ -314,6 +315,11 @@ static sp_status check_microbatches(const evaluation *ev, const sp_packing *pack
     return SP_OK;
 }
 
+static int64_t pack_time_ns(void *context, const sp_pack_list *list)
+{
+    return sp_ns_from_s(sp_cost_model_forward_s(context, list, &list->packs[0]));
+}
+
 // From a batch to its packs: the strategy's rows, cut into slices where the schedule runs slices.
 static sp_status pack_batch(evaluation *ev, const sp_batch *batch, int64_t context,
                             sp_batch *uniform, sp_packing *packing, sp_error *err)
@@ -330,7 +336,9 @@ static sp_status pack_batch(evaluation *ev, const sp_batch *batch, int64_t conte
         return status;
     }
     status = check_microbatches(ev, packing, err);
-    if (status == SP_OK && slices > 1) {
+    if (status == SP_OK && slices > 1 && schedule->slice_rule == SP_SLICE_SHORTEST) {
+        status = sp_slice_rows_shortest(packing, scenario->layout.pp, pack_time_ns, &ev->cost, err);
+    } else if (status == SP_OK && slices > 1) {
         status = sp_slice_rows(packing, slices, schedule->slice_rule, &scenario->model,
                                scenario->source, err);
     }

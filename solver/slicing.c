@@ -1,6 +1,9 @@
 #include "solver/slicing.h"
 
 #include "sim/base/alloc.h"
+#include "solver/terapipe_slices.h"
+
+enum { POSITIONS = 64 }; // of a row, at which its shortest slices can be cut
 
 // Cost of the first x tokens of a sample: per_token * x + per_pair * x*x/2.
 typedef struct prefix_cost {
@@ -22,6 +25,19 @@ static void find_cuts(row *r, prefix_cost cost, int slices);
 static bool add_forward(const sp_packing *from, size_t index, const row *r, int slices,
                         sp_packing *to);
 static bool add_backward(sp_packing *to, size_t index, int slices);
+
+// On success the packs of `made` take the place of the rows; `made` is freed.
+static void replace_packs(sp_packing *packing, sp_packing *made, sp_status status)
+{
+    if (status == SP_OK) {
+        sp_pack_list rows = packing->forward;
+        packing->forward = made->forward;
+        packing->backward = made->backward;
+        made->forward = rows;
+        made->backward = (sp_pack_list){0};
+    }
+    sp_packing_fini(made);
+}
 
 sp_status sp_slice_rows(sp_packing *packing, int slices, sp_slice_rule rule, const sp_model *model,
                         const char *source, sp_error *err)
@@ -48,14 +64,7 @@ sp_status sp_slice_rows(sp_packing *packing, int slices, sp_slice_rule rule, con
             status = sp_error_no_memory(err, "slices");
         }
     }
-    if (status == SP_OK) {
-        sp_pack_list rows = packing->forward;
-        packing->forward = made.forward;
-        packing->backward = made.backward;
-        made.forward = rows;
-        made.backward = (sp_pack_list){0};
-    }
-    sp_packing_fini(&made);
+    replace_packs(packing, &made, status);
     sp_i_free(cuts);
     return status;
 }
@@ -174,13 +183,13 @@ static bool add_forward(const sp_packing *from, size_t index, const row *r, int 
     return ok;
 }
 
-// The packs of a row again, last first.
+// The packs of the row added last again, last first.
 static bool add_backward(sp_packing *to, size_t index, int slices)
 {
+    size_t first = to->forward.count - (size_t)slices;
     bool ok = true;
     for (int k = slices - 1; ok && k >= 0; k--) {
-        size_t source = index * (size_t)slices + (size_t)k;
-        const sp_pack *pack = &to->forward.packs[source];
+        const sp_pack *pack = &to->forward.packs[first + (size_t)k];
         ok = begin_slice_pack(&to->backward, pack, index);
         for (size_t s = 0; ok && s < pack->slice_count; s++) {
             sp_slice slice = to->forward.slices[pack->first_slice + s];
@@ -189,4 +198,97 @@ static bool add_backward(sp_packing *to, size_t index, int slices)
         }
     }
     return ok;
+}
+
+// A row whose slices are being searched.
+typedef struct search {
+    const row *row;
+    sp_pack_list pack; // the slice asked for, as the only pack
+    sp_pack_time time_ns;
+    void *context;
+    bool failed; // memory ran out
+} search;
+
+// Fills the search's pack with the tokens [prefix, prefix + tokens) of the row.
+static bool fill_pack(search *find, int64_t tokens, int64_t prefix)
+{
+    find->pack.count = 0;
+    find->pack.slice_count = 0;
+    bool ok = sp_pack_list_begin(&find->pack, 0, 1);
+    int64_t begin = 0;
+    for (size_t i = 0; ok && i < find->row->count && begin < prefix + tokens; i++) {
+        const sp_slice *sample = &find->row->samples[i];
+        int64_t from = prefix > begin ? prefix - begin : 0;
+        int64_t to = prefix + tokens - begin;
+        to = to < sample->tokens ? to : sample->tokens;
+        if (from < to) {
+            bool last = to == sample->tokens;
+            int64_t padding = last ? sample->computed_tokens - sample->tokens : 0;
+            ok = sp_pack_list_add(&find->pack,
+                                  (sp_slice){.sample = sample->sample,
+                                             .begin = from,
+                                             .tokens = to - from,
+                                             .computed_tokens = to - from + padding},
+                                  last);
+        }
+        begin += sample->tokens;
+    }
+    return ok;
+}
+
+static int64_t slice_time(const void *context, int64_t tokens, int64_t prefix)
+{
+    // The programme hands its context on as it got it: this search, which is not constant.
+    search *find = (search *)(uintptr_t)context;
+    if (!fill_pack(find, tokens, prefix)) {
+        find->failed = true;
+        return 0;
+    }
+    return find->time_ns(find->context, &find->pack);
+}
+
+static sp_status add_shortest(const sp_packing *packing, size_t k, int stages, search *find,
+                              sp_packing *made, sp_error *err)
+{
+    row r = measure(packing, &packing->forward.packs[k], cost_of(SP_SLICE_TOKENS, NULL), NULL);
+    sp_terapipe_slices slices;
+    find->row = &r;
+    sp_terapipe_problem problem = {.tokens = r.tokens,
+                                   .granularity = r.tokens / POSITIONS + 1,
+                                   .stages = stages,
+                                   .time = slice_time,
+                                   .context = find};
+    // A thousandth of the row on one stage.
+    problem.tolerance_ns = slice_time(find, r.tokens, 0) / 1000;
+    sp_status status = sp_terapipe_slices_find(&problem, &slices, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    r.cuts = sp_i_calloc(slices.count + 1, sizeof *r.cuts);
+    for (size_t i = 0; r.cuts != NULL && i < slices.count; i++) {
+        r.cuts[i + 1] = r.cuts[i] + slices.tokens[i];
+    }
+    bool ok = r.cuts != NULL && !find->failed &&
+              add_forward(packing, k, &r, (int)slices.count, made) &&
+              add_backward(made, k, (int)slices.count);
+    sp_i_free(r.cuts);
+    sp_terapipe_slices_fini(&slices);
+    return ok ? SP_OK : sp_error_no_memory(err, "slices");
+}
+
+sp_status sp_slice_rows_shortest(sp_packing *packing, int stages, sp_pack_time time_ns,
+                                 void *context, sp_error *err)
+{
+    SP_ASSERT(packing->backward.count == 0);
+    search find = {.time_ns = time_ns, .context = context};
+    sp_packing made;
+    sp_packing_init(&made, packing->batch, packing->dp);
+    sp_status status = SP_OK;
+    for (size_t k = 0; status == SP_OK && k < packing->forward.count; k++) {
+        status = add_shortest(packing, k, stages, &find, &made, err);
+    }
+    replace_packs(packing, &made, status);
+    sp_i_free(find.pack.packs);
+    sp_i_free(find.pack.slices);
+    return status;
 }

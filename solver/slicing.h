@@ -19,4 +19,11 @@
 sp_status sp_slice_rows(sp_packing *packing, int slices, sp_slice_rule rule, const sp_model *model,
                         const char *source, sp_error *err);
 
+// As sp_slice_rows, with the slices of each row that TeraPipe's dynamic programme finds for
+// `stages` pipeline stages: cuts at multiples of a 64th of the row. `time_ns` is the forward time
+// of a pack (the only one of the list) on one stage.
+typedef int64_t (*sp_pack_time)(void *context, const sp_pack_list *list);
+sp_status sp_slice_rows_shortest(sp_packing *packing, int stages, sp_pack_time time_ns,
+                                 void *context, sp_error *err);
+
 #endif

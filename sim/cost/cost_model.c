@@ -104,6 +104,23 @@ double sp_cost_model_sample_work_s(sp_cost_model *cost, int64_t tokens)
     return n * cost->work_per_token_s + n * n * cost->work_per_square_s;
 }
 
+static sp_i_time stage_time(const sp_i_pack_time *time, const sp_stage *stage, sp_pass pass);
+
+double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack)
+{
+    sp_op_timer timer = timer_of(cost);
+    sp_i_pack_time time;
+    double most_s = 0.0;
+    if (sp_i_pack_time_of(cost->packs, &timer, list, pack, false, &time, NULL) != SP_OK) {
+        return MOST_S;
+    }
+    for (int c = 0; c < cost->classes; c++) {
+        sp_i_time stage = stage_time(&time, &cost->class_stage[c], SP_PASS_F);
+        most_s = fmax(most_s, stage.compute_s + stage.tp_s + stage.cp_s);
+    }
+    return fmin(most_s, MOST_S);
+}
+
 // ---- the tables of a packing ----
 
 // Packs up to this size keep every product of tokens and bytes within int64_t.
@@ -162,9 +179,9 @@ static bool repeats(const sp_pack_list *list, size_t k)
 
 static void repeat_forward(size_t k, sp_step_costs *costs);
 static void repeat_backward(size_t k, sp_step_costs *costs);
-static void fill_forward(const sp_cost_model *cost, const sp_pack *pack, const sp_i_pack_time *time,
-                         size_t k, sp_step_costs *costs);
-static void fill_backward(const sp_cost_model *cost, const sp_pack *pack,
+static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
+                         const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
+static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
                           const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
 static void fill_transfer(const sp_op_timer *timer, const sp_model *model, const sp_pack *pack,
                           const sp_layout *layout, int64_t *near_ns, int64_t *far_ns);
@@ -188,7 +205,7 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
                      ? sp_i_pack_time_of(cost->packs, &timer, forward, pack, false, &time, err)
                      : beyond_limit(pack, err);
         if (status == SP_OK) {
-            fill_forward(cost, pack, &time, k, costs);
+            fill_forward(cost, &timer, pack, &time, k, costs);
             status = is_cut(costs->f, k, cost->classes) ? beyond_limit(pack, err) : SP_OK;
             fill_transfer(&timer, cost->model, pack, time.layout, &costs->p2p_f_ns[k],
                           &costs->p2p_f_far_ns[k]);
@@ -205,7 +222,7 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
                      ? sp_i_pack_time_of(cost->packs, &timer, backward, pack, true, &time, err)
                      : beyond_limit(pack, err);
         if (status == SP_OK) {
-            fill_backward(cost, pack, &time, k, costs);
+            fill_backward(cost, &timer, pack, &time, k, costs);
             status = is_cut(costs->b, k, cost->classes) ? beyond_limit(pack, err) : SP_OK;
             fill_transfer(&timer, cost->model, pack, time.layout, &costs->p2p_b_ns[k],
                           &costs->p2p_b_far_ns[k]);
@@ -281,13 +298,31 @@ static int64_t copy_ns(const sp_cluster *cluster, int64_t bytes)
     return bytes > 0 ? to_ns((double)bytes / cluster->host_link_bytes_per_s) : 0;
 }
 
-static void fill_forward(const sp_cost_model *cost, const sp_pack *pack, const sp_i_pack_time *time,
-                         size_t k, sp_step_costs *costs)
+// With the vocabulary spread over the pipeline ranks every one of them needs the last hidden
+// states, and gives back its part of their gradient: once over the pipeline and pack, each way.
+// Counted with the TP communication, which blocks in the same way.
+static double vocabulary_exchange_s(const sp_cost_model *cost, const sp_op_timer *timer,
+                                    const sp_pack *pack, const sp_layout *layout,
+                                    const sp_stage *stage, sp_collective kind)
+{
+    if (!layout->vocab_parallel || !stage->head) {
+        return 0.0;
+    }
+    double bytes =
+        (double)pack->computed / layout->cp / layout->tp * (double)cost->model->hidden * BYTES_BF16;
+    return sp_time_collective(timer, kind, sp_cluster_group(cost->cluster, cost->layout, SP_DIM_PP),
+                              bytes);
+}
+
+static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
+                         const sp_i_pack_time *time, size_t k, sp_step_costs *costs)
 {
     for (int c = 0; c < cost->classes; c++) {
         size_t at = k * (size_t)cost->classes + (size_t)c;
         const sp_stage *stage = &cost->class_stage[c];
         costs->f[at] = rounded(stage_time(time, stage, SP_PASS_F));
+        costs->f[at].tp_ns +=
+            to_ns(vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_ALL_GATHER));
         fill_unit(cost, pack, time->layout, stage, &costs->unit[at]);
         int64_t *held = costs->unit[at].held.of;
         costs->offloaded_bytes[at] = held[SP_MEM_OFFLOADED];
@@ -305,7 +340,7 @@ static sp_action_cost joined(sp_action_cost a, sp_action_cost b)
                             a.attention_ns + b.attention_ns};
 }
 
-static void fill_backward(const sp_cost_model *cost, const sp_pack *pack,
+static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
                           const sp_i_pack_time *time, size_t k, sp_step_costs *costs)
 {
     for (int c = 0; c < cost->classes; c++) {
@@ -313,6 +348,8 @@ static void fill_backward(const sp_cost_model *cost, const sp_pack *pack,
         const sp_stage *stage = &cost->class_stage[c];
         costs->r[at] = rounded(stage_time(time, stage, SP_PASS_RECOMPUTE));
         costs->i[at] = joined(rounded(stage_time(time, stage, SP_PASS_I)), costs->r[at]);
+        costs->i[at].tp_ns +=
+            to_ns(vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_REDUCE_SCATTER));
         costs->w[at] = rounded(stage_time(time, stage, SP_PASS_W));
         costs->b[at] = joined(costs->i[at], costs->w[at]);
         if (costs->backward_unit != NULL) {

@@ -41,4 +41,8 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
 // schedule can save. Used for the `gap_work` bound.
 double sp_cost_model_sample_work_s(sp_cost_model *cost, int64_t tokens);
 
+// Forward time of a pack of a list that may be in the making, on the slowest virtual stage, in
+// seconds.
+double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack);
+
 #endif

@@ -416,6 +416,11 @@ static void read_schedule(sp_i_scenario_reader *reader)
     spec->slices = (int)sp_object_int(&schedule, "slices", 0, 1, SP_I_MAX_SLICES);
     spec->slice_rule = (sp_slice_rule)sp_object_enum(&schedule, "slice_rule", sp_slice_rule_names,
                                                      (int)SP_SLICE_TOKENS);
+    if (scenario->uniform && spec->slice_rule != SP_SLICE_TOKENS) {
+        sp_object_error(&schedule, "slice_rule",
+                        "\"%s\" needs a model: uniform_costs have equal slices",
+                        sp_slice_rule_names[spec->slice_rule]);
+    }
     spec->exchange = sp_object_bool(&schedule, "exchange", false);
     spec->retained = (int)sp_object_int(&schedule, "retained_chunks", 0, 1, SP_I_MAX_SLICES);
     spec->memory_limit_microbatches =

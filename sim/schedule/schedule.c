@@ -9,7 +9,7 @@ const char *const sp_schedule_names[] = {
     "gpipe", "1f1b",       "interleaved", "zb-h1",   "zb-h2",    "zb-auto",   "zb-v", "v-half",
     "v-min", "dualpipe-v", "terapipe",    "seq1f1b", "slimpipe", "chunkflow", NULL};
 
-const char *const sp_slice_rule_names[] = {"tokens", "flops", NULL};
+const char *const sp_slice_rule_names[] = {"tokens", "flops", "shortest", NULL};
 
 static const struct {
     sp_i_schedule_family generate;

@@ -26,11 +26,12 @@ typedef enum sp_schedule_kind {
 
 extern const char *const sp_schedule_names[]; // "gpipe", "1f1b", ..., in order of the enum, NULL
 
-// Where sliced schedules cut a row: into equal tokens, or into equal FLOPs (attention grows with
-// the context, so later slices are shorter; Seq1F1B, arXiv 2406.03488).
-typedef enum sp_slice_rule { SP_SLICE_TOKENS, SP_SLICE_FLOPS } sp_slice_rule;
+// Where sliced schedules cut a row: into equal tokens; into equal FLOPs (attention grows with the
+// context, so later slices are shorter; Seq1F1B, arXiv 2406.03488); or into the number and lengths
+// of slices that make the forward pass over all stages shortest (TeraPipe, arXiv 2102.07988).
+typedef enum sp_slice_rule { SP_SLICE_TOKENS, SP_SLICE_FLOPS, SP_SLICE_SHORTEST } sp_slice_rule;
 
-extern const char *const sp_slice_rule_names[]; // "tokens", "flops", NULL
+extern const char *const sp_slice_rule_names[]; // "tokens", "flops", "shortest", NULL
 
 typedef struct sp_schedule_spec {
     sp_schedule_kind kind;

@@ -5,6 +5,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
+#include "sim/cost/collective.h"
 #include "sim/cost/cost_model.h"
 
 // A profile without memory traffic, latencies or launch floors leaves FLOPs / rate.
@@ -507,6 +508,34 @@ static void rejects_uneven_stages(void **state)
     sp_profile_fini(&profile);
 }
 
+// With the vocabulary over the pipeline ranks, the head's forward gathers the hidden states over
+// them and its backward gives their gradients back; without TP nothing else counts as such.
+static void vocabulary_exchange(void **state)
+{
+    (void)state;
+    sp_layout layout = single;
+    layout.pp = 4;
+    layout.vocab_parallel = true;
+    fixture f;
+    begin(&f, &llama, layout, arithmetic_only, (sp_memory_options){0});
+    add_pack(&f, 1);
+    add_slice(&f, 0, 0, 4096, true);
+    build(&f);
+    sp_op_timer timer = {.cluster = &f.cluster, .profile = &f.profile};
+    sp_group ranks = sp_cluster_group(&f.cluster, &layout, SP_DIM_PP);
+    double bytes = 4096.0 * 1024.0 * 2.0;
+    double gather_s = sp_time_collective(&timer, SP_ALL_GATHER, ranks, bytes);
+    double scatter_s = sp_time_collective(&timer, SP_REDUCE_SCATTER, ranks, bytes);
+    assert_true(gather_s > 0.0 && scatter_s > 0.0);
+    for (int s = 0; s < 4; s++) {
+        int class = f.costs.class_of_vstage[s];
+        assert_ns(f.costs.f[class].tp_ns, gather_s, 1.0);
+        assert_ns(f.costs.i[class].tp_ns, scatter_s, 1.0);
+        assert_ns(f.costs.b[class].tp_ns, scatter_s, 1.0);
+    }
+    end(&f);
+}
+
 static void survives_failing_memory(void **state)
 {
     (void)state;
@@ -552,6 +581,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(least_work_is_a_bound),
     cmocka_unit_test(layer_efficiency),
     cmocka_unit_test(rejects_uneven_stages),
+    cmocka_unit_test(vocabulary_exchange),
     cmocka_unit_test(survives_failing_memory),
 };
 

@@ -410,6 +410,65 @@ static void terapipe_slices_shrink(void **state)
     sp_terapipe_slices_fini(&slices);
 }
 
+// 7 ns a pack, 1 ns a token and a hundredth of the pairs.
+static int64_t counted_ns(void *context, const sp_pack_list *list)
+{
+    (void)context;
+    return 7 + list->packs[0].computed + list->packs[0].pairs2 / 200;
+}
+
+static int64_t forward_ns(const sp_pack_list *list, size_t first, size_t count, int stages)
+{
+    int64_t sum = 0;
+    int64_t most = 0;
+    for (size_t k = first; k < first + count; k++) {
+        int64_t ns = 7 + list->packs[k].computed + list->packs[k].pairs2 / 200;
+        sum += ns;
+        most = ns > most ? ns : most;
+    }
+    return sum + (stages - 1) * most;
+}
+
+// TeraPipe's slices of random rows: schedulable, and the forward pass sum t + (K-1) max t of no
+// equal cut is shorter (by more than the tolerance and one grid step).
+static void shortest_slices_of_random_rows(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 77);
+    for (int round = 0; round < 20; round++) {
+        static rows r;
+        static rows equal;
+        int dp = 1 + (int)sp_prng_below(&prng, 3);
+        int stages = 2 + (int)sp_prng_below(&prng, 14);
+        sp_prng same = prng;
+        random_rows(&prng, dp, 300, false, &r);
+        assert_int_equal(sp_slice_rows_shortest(&r.packing, stages, counted_ns, NULL, NULL), SP_OK);
+        assert_schedulable(&r.packing, dp);
+        for (int n = 1; n <= 16; n *= 2) {
+            sp_prng again = same;
+            random_rows(&again, dp, 300, false, &equal);
+            sp_status status =
+                sp_slice_rows(&equal.packing, n, SP_SLICE_TOKENS, NULL, "test", NULL);
+            size_t at = 0;
+            for (size_t k = 0; status == SP_OK && k < equal.packing.forward.count; k += (size_t)n) {
+                size_t count = 1;
+                const sp_pack_list *list = &r.packing.forward;
+                while (at + count < list->count &&
+                       list->packs[at + count].microbatch == list->packs[at].microbatch) {
+                    count++;
+                }
+                int64_t best = forward_ns(list, at, count, stages);
+                int64_t other = forward_ns(&equal.packing.forward, k, (size_t)n, stages);
+                assert_true((double)best <= 1.05 * (double)other + 8.0 * stages);
+                at += count;
+            }
+            sp_packing_fini(&equal.packing);
+        }
+        sp_packing_fini(&r.packing);
+    }
+}
+
 static void allocation_failures(void **state)
 {
     (void)state;
@@ -448,6 +507,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(short_rows_are_infeasible),
     cmocka_unit_test(terapipe_against_exhaustive_search),
     cmocka_unit_test(terapipe_slices_shrink),
+    cmocka_unit_test(shortest_slices_of_random_rows),
     cmocka_unit_test(allocation_failures),
 };
 
