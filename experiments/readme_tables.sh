@@ -11,8 +11,8 @@ for page in README.md experiments/zoo.md; do
             print
             print "```text"
             while ((getline line < $3) > 0) {
-                # One JSON line of a benchmark reads better with a key a line.
-                if (line ~ /^\{/) {
+                # A benchmark of one JSON line reads better with a key a line.
+                if ($3 ~ /\.json$/) {
                     gsub(/^\{|\}$/, "", line)
                     gsub(/, "/, "\n\"", line)
                     gsub(/"/, "", line)

@@ -5,4 +5,6 @@ set -eu
 cd "$(dirname "$0")/.."
 build/slimpack compare experiments/demo.json --strategies packed,padded,sorted,ffd --quiet >experiments/results/demo.txt
 build/bench/engine >experiments/results/engine.json
+build/bench/schedules >experiments/results/schedules.jsonl
+build/bench/sweep >experiments/results/sweep.json
 experiments/readme_tables.sh
