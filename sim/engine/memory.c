@@ -191,9 +191,13 @@ static bool end_span(walk *w, const sp_span *span)
     if (action.kind == SP_ACTION_B || action.kind == SP_ACTION_I) {
         add(&w->now, &backward_unit(w, action)->backward, -1);
     }
-    if (action.kind == SP_ACTION_B || action.kind == SP_ACTION_W) {
+    if (w->regroup == NULL && action.kind == SP_ACTION_I) {
+        add(&w->now, &forward_unit(w, action)->held, -1);
+        add(&w->now, &forward_unit(w, action)->weights, 1);
+    } else if (action.kind == SP_ACTION_B || action.kind == SP_ACTION_W) {
         if (w->regroup == NULL) {
-            add(&w->now, &forward_unit(w, action)->held, -1);
+            const sp_unit_bytes *unit = forward_unit(w, action);
+            add(&w->now, action.kind == SP_ACTION_B ? &unit->held : &unit->weights, -1);
         } else {
             free_slices(w, action,
                         sp_layout_vstage(&w->timeline->plan->layout, w->rank->pp, action.chunk));

@@ -37,6 +37,7 @@ static void hold(const unit *u, const sp_saved_tensor *tensors, int count, int64
 static void forward_transients(const unit *u, sp_bytes *bytes);
 static void backward_transients(const unit *u, sp_bytes *bytes);
 static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out);
+static void keep_for_weights(const unit *u, sp_bytes *bytes);
 
 void sp_footprint_unit(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                        const sp_memory_options *options, int64_t tokens, int64_t kv_tokens,
@@ -59,6 +60,7 @@ void sp_footprint_unit(const sp_model *model, const sp_layout *layout, const sp_
     forward_transients(&u, &out->forward);
     backward_transients(&u, &out->backward);
     add_buffers(&u, tokens, out);
+    keep_for_weights(&u, &out->weights);
 
     int64_t *activations = &out->held.of[SP_MEM_ACTIVATIONS];
     int64_t offloaded = (int64_t)(options->offload_ratio * (double)*activations);
@@ -222,5 +224,20 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
         bool overlapped = u->layout->chunks > 1;
         out->forward.of[SP_MEM_COMMUNICATION] = (overlapped ? 3 : 2) * u->hidden;
         out->backward.of[SP_MEM_COMMUNICATION] = (overlapped ? 4 : 2) * u->hidden;
+    }
+}
+
+// What the weight gradients read: the inputs of the four GEMMs of a layer and the gradients of
+// their outputs, 32 h bytes a token for GPT (Qi et al., Zero Bubble, arXiv 2401.10241, Table 1);
+// for the head its input and the gradient of the logits.
+static void keep_for_weights(const unit *u, sp_bytes *bytes)
+{
+    int64_t routed = sp_i_mul_bytes(u->shard.active, u->hidden);
+    int64_t inputs = u->hidden + u->q + routed + u->ffn;
+    int64_t gradients = u->q + u->kv_own + u->hidden + u->fc1 + routed;
+    bytes->of[SP_MEM_ACTIVATIONS] = sp_i_mul_bytes(u->stage->layers, inputs + gradients);
+    if (u->stage->head) {
+        bytes->of[SP_MEM_ACTIVATIONS] += u->hidden;
+        bytes->of[SP_MEM_LOGITS] = u->logits;
     }
 }

@@ -79,6 +79,7 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
                 costs->unit[at] = costs->unit[from];
             } else {
                 draw_bytes(prng, &costs->unit[at].held);
+                draw_bytes(prng, &costs->unit[at].weights);
                 draw_bytes(prng, &costs->unit[at].forward);
                 draw_bytes(prng, &costs->unit[at].backward);
             }

@@ -132,6 +132,8 @@ static void gpt_layers_follow_korthikanti(void **state)
         layout.sequence_parallel = true;
         sp_footprint_unit(&model, &layout, &stage, &none, s, 0, s * s, &unit);
         assert_int_equal(sp_bytes_total(&unit.held), s * h * 34 / t + scores);
+        // Qi et al., arXiv 2401.10241, table 1: a weight gradient holds 32h a token.
+        assert_int_equal(sp_bytes_total(&unit.weights), s * h * 32 / t);
         sp_memory_options selective = mode(SP_RECOMPUTE_ATTENTION, SP_ATTENTION_UNFUSED);
         sp_footprint_unit(&model, &layout, &stage, &selective, s, 0, s * s, &unit);
         assert_int_equal(sp_bytes_total(&unit.held), s * h * 34 / t);
