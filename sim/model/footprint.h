@@ -77,8 +77,8 @@ void sp_footprint_states(const sp_model *model, const sp_layout *layout, const s
 // offloaded part of its activations is away: held.of[SP_MEM_OFFLOADED].
 typedef struct sp_unit_bytes {
     sp_bytes held; // from the start of its forward to the end of its backward (or input gradient)
-    sp_bytes weights; // then, where the backward is split, to the end of the weight gradient:
-                      // inputs of the GEMMs and gradients of their outputs
+    sp_bytes weights;  // then, where the backward is split, to the end of the weight gradient:
+                       // inputs of the GEMMs and gradients of their outputs
     sp_bytes forward;  // beyond `held`, while the forward runs
     sp_bytes backward; // beyond `held`, while the (full or input-gradient) backward runs
 } sp_unit_bytes;
