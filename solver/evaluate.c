@@ -106,7 +106,9 @@ static sp_status begin(evaluation *ev, const sp_scenario *scenario,
     result->flops_per_token = 3.0 * sp_model_forward_flops(&scenario->model, 1.0, 0.0);
     result->peak_flops_per_s = scenario->cluster.peak_flops_per_s;
     result->memory_limit_bytes = scenario->memory_limit_bytes;
-    result->level = sp_profile_level(&scenario->profile);
+    // The rates of host links are assumed in every cluster.
+    result->level = scenario->memory.offload_ratio > 0.0 ? SP_LEVEL_ASSUMED
+                                                         : sp_profile_level(&scenario->profile);
     result->lossless = sp_strategy_is_lossless(scenario->strategy.kind);
     measure_recompute(ev);
     warn_of_free_settings(scenario, &result->warnings);

@@ -72,7 +72,7 @@ static const cli_option options[] = {
     {.kind = CLI_FLAG,
      .name = "explain",
      .at = offsetof(simulate_args, explain),
-     .help = "print all settings as resolved"},
+     .help = "print all settings as resolved, and what follows from them"},
     {.kind = CLI_FLAG,
      .name = "verify",
      .at = offsetof(simulate_args, verify),
@@ -210,6 +210,7 @@ static int print(const simulate_args *args, const input *in, const sp_result *re
         json_t *object = sp_result_json(result, true);
         if (object != NULL && args->explain) {
             sp_json_put(object, "scenario", json_incref(in->scenario.resolved));
+            sp_json_put(object, "derived", sp_scenario_derived(&in->scenario));
         }
         return cli_print_json(object);
     }
@@ -233,7 +234,8 @@ static int run(int argc, char **argv)
     sp_error err = {0};
     sp_status status = read_input(operands.items[0], &args, &in, &err);
     if (status == SP_OK && args.explain && !args.common.json) {
-        exit_status = cli_print_json(json_incref(in.scenario.resolved));
+        cli_print_json(json_incref(in.scenario.resolved));
+        cli_print_json(sp_scenario_derived(&in.scenario));
         putchar('\n');
     }
     if (status == SP_OK) {
