@@ -46,13 +46,3 @@ uint64_t sp_prng_below(sp_prng *prng, uint64_t bound)
         }
     }
 }
-
-void sp_prng_shuffle_i64(sp_prng *prng, int64_t *values, size_t n)
-{
-    for (size_t i = n; i > 1; i--) {
-        size_t j = (size_t)sp_prng_below(prng, i);
-        int64_t swap = values[i - 1];
-        values[i - 1] = values[j];
-        values[j] = swap;
-    }
-}

@@ -2,7 +2,6 @@
 #ifndef SLIMPACK_SIM_BASE_PRNG_H
 #define SLIMPACK_SIM_BASE_PRNG_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 // xoshiro256** 1.0 (Blackman, Vigna: "Scrambled linear pseudorandom number generators", 2021),
@@ -19,8 +18,5 @@ double sp_prng_uniform(sp_prng *prng);
 
 // Uniform in [0, bound), without modulo bias; bound > 0.
 uint64_t sp_prng_below(sp_prng *prng, uint64_t bound);
-
-// Fisher-Yates shuffle of n values.
-void sp_prng_shuffle_i64(sp_prng *prng, int64_t *values, size_t n);
 
 #endif
