@@ -12,6 +12,7 @@ enum { BF16 = 2, FP32 = 4, MASK = 1 };
 typedef struct builder {
     const sp_model *model;
     const sp_layout *layout;
+    const sp_stack *stack;
     sp_i_shard shard;
     bool unfused;
     sp_inventory *out;
@@ -24,12 +25,17 @@ static void layer_recompute(builder *b, sp_recompute recompute);
 static void embedding_pass(builder *b, sp_pass pass);
 static void head_pass(builder *b, sp_pass pass);
 
-void sp_inventory_build(const sp_model *model, const sp_layout *layout, sp_attention attention,
-                        sp_recompute recompute, sp_part part, sp_pass pass, sp_inventory *inventory)
+void sp_inventory_build(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
+                        sp_attention attention, sp_recompute recompute, sp_part part, sp_pass pass,
+                        sp_inventory *inventory)
 {
     inventory->count = 0;
-    builder b = {model, layout, sp_i_shard_of(model, layout), attention == SP_ATTENTION_UNFUSED,
-                 inventory};
+    builder b = {.model = model,
+                 .layout = layout,
+                 .stack = stack,
+                 .shard = sp_i_shard_of(model, layout),
+                 .unfused = attention == SP_ATTENTION_UNFUSED,
+                 .out = inventory};
     if (part == SP_PART_EMBEDDING) {
         embedding_pass(&b, pass);
     } else if (part == SP_PART_HEAD) {
@@ -122,11 +128,17 @@ static void reduce(builder *b, const char *name)
 }
 
 // A norm reads and writes the hidden states; its backward reads the input and the output's
-// gradient and writes the input's (the gradient of its weights is made in the same kernel).
+// gradient and writes the input's (the gradient of its weights is made in the same kernel). As
+// separate kernels in fp32 (RMSNorm in plain PyTorch): cast (6 B an element), square (8), mean (4),
+// scaling (8), cast (6) and weight (4); backward about twice that.
 static void norm(builder *b, const char *name, sp_pass pass)
 {
-    double tensors = pass == SP_PASS_F ? 2.0 : 3.0;
-    memory(b, name, tensors * hidden_bytes(b) / b->shard.norm_split, 1);
+    double bytes = (pass == SP_PASS_F ? 2.0 : 3.0) * hidden_bytes(b);
+    if (b->stack->unfused_norms) {
+        bytes = (pass == SP_PASS_F ? 36.0 : 72.0) * (double)b->model->hidden;
+    }
+    memory(b, name, bytes / b->shard.norm_split,
+           b->stack->unfused_norms ? (pass == SP_PASS_F ? 6 : 12) : 1);
 }
 
 // Adding a block's output to the residual path reads two tensors and writes one; dropout writes its
@@ -158,8 +170,11 @@ static void attention_core(builder *b, sp_pass pass)
     // reads, writes and reads the mask (5 B) and the softmax reads two and writes one (6 B).
     double softmax = forward ? 4.0 : 6.0;
     double dropout = b->shard.dropout ? 5.0 : 0.0;
-    memory(b, "softmax", 0.0, b->shard.dropout ? 2 : 1)->bytes_per_pair =
-        (softmax + dropout) * (double)b->shard.heads;
+    sp_op *op = memory(b, "softmax", 0.0, b->shard.dropout ? 2 : 1);
+    op->bytes_per_pair = (softmax + dropout) * (double)b->shard.heads;
+    // Without the fused kernel the scores go through fp32: cast (6 B), mask (8), softmax (8) and
+    // cast (6) in place of 4; backward cast (6), softmax (12) and cast (6) in place of 6.
+    op->unfused_bytes_per_pair = (forward ? 24.0 : 18.0) * (double)b->shard.heads;
 }
 
 // Element-wise work on q and k (and, unfused, copies of q, k, v and the context into the layout of
@@ -190,20 +205,30 @@ static void cp_exchange(builder *b, sp_pass pass)
     }
 }
 
-// SwiGLU reads gate and up and writes their product, GELU maps one to one; the backward also reads
-// the output's gradient and writes one for each input.
+// In elements of the activation's width read plus written. GELU maps one to one; its backward also
+// reads the output's gradient. SwiGLU in one kernel reads gate and up and writes their product; its
+// backward also reads the product's gradient and writes one for each input. As PyTorch runs it from
+// SiLU and a product: 2 + 3 forward; backward 5 for the product, 3 for SiLU and 4 to put the halves
+// together.
 static void activation(builder *b, sp_pass pass)
 {
-    double inputs = b->model->activation == SP_SWIGLU ? 2.0 : 1.0;
-    double tensors = pass == SP_PASS_F ? inputs + 1.0 : 2.0 * inputs + 1.0;
+    bool forward = pass == SP_PASS_F;
+    double tensors = forward ? 2.0 : 3.0;
+    int kernels = 1;
+    if (b->model->activation == SP_SWIGLU && b->stack->fused_swiglu) {
+        tensors = forward ? 3.0 : 5.0;
+    } else if (b->model->activation == SP_SWIGLU) {
+        tensors = forward ? 5.0 : 12.0;
+        kernels = forward ? 2 : 4;
+    }
     double width = (double)(BF16 * b->shard.ffn * b->shard.active);
     memory(b, "activation function", tensors * width,
-           b->model->experts > 0 ? b->model->experts : 1);
+           kernels * (b->model->experts > 0 ? b->model->experts : 1));
 }
 
 static void qkv(builder *b, sp_pass pass)
 {
-    gemm(b, "QKV projection", pass, b->model->hidden, b->shard.q + 2 * b->shard.kv);
+    gemm(b, "QKV projection", pass, b->model->hidden, b->shard.q + 2 * b->shard.kv)->is_qkv = true;
 }
 
 static void out(builder *b, sp_pass pass)
@@ -292,10 +317,13 @@ static void layer_input_gradient(builder *b)
 }
 
 // Gradients are added to an fp32 buffer: 4 B read and 4 B written per weight, of which the GEMM's
-// own count of a bf16 result already holds 2.
+// own count of a bf16 result already holds 2. As a tensor of its own the result is written whole
+// and read once more.
 static void accumulate(builder *b, int64_t weights)
 {
-    memory(b, "gradient accumulation", 0.0, 0)->bytes_fixed = 6.0 * (double)weights;
+    bool apart = b->stack->unfused_weight_gradient;
+    memory(b, "gradient accumulation", 0.0, apart ? 4 : 0)->bytes_fixed =
+        (apart ? 10.0 : 6.0) * (double)weights;
 }
 
 // Column-parallel projections keep their input split over the sequence and gather it again
@@ -384,11 +412,13 @@ static void head_pass(builder *b, sp_pass pass)
         norm(b, "final norm", pass);
         gather(b, "gather of the head input");
         gemm(b, "logits", pass, h, vocab);
-        memory(b, "loss", (double)(LOSS_FORWARD_BYTES * vocab), 6);
+        memory(b, "loss", (double)(LOSS_FORWARD_BYTES * vocab), 6)->logits_per_token =
+            (double)vocab;
         // Maximum, target logit and sum of exponentials of each token.
         collective(b, "reduction of the loss", SP_OP_ALL_REDUCE, 3.0 * FP32);
     } else if (pass == SP_PASS_I) {
-        memory(b, "loss", (double)(LOSS_BACKWARD_BYTES * vocab), 2);
+        memory(b, "loss", (double)(LOSS_BACKWARD_BYTES * vocab), 2)->logits_per_token =
+            (double)vocab;
         gemm(b, "logits", pass, h, vocab);
         reduce(b, "reduction of the head input's gradient");
         norm(b, "final norm", pass);

@@ -9,6 +9,7 @@
 
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
+#include "sim/model/stack.h"
 
 typedef enum sp_recompute {
     SP_RECOMPUTE_NONE,
@@ -54,7 +55,11 @@ typedef struct sp_op {
     double bytes_per_token;
     double bytes_per_pair;
     double bytes_fixed;
-    int kernels; // kernel launches of one run of the operator (0 for collectives)
+    // Beyond bytes_per_pair where the softmax runs as separate kernels (stack.h).
+    double unfused_bytes_per_pair;
+    double logits_per_token; // of the loss: a profile may give bytes per logit in place of these
+    bool is_qkv;             // the QKV projection, which a CP gather may hide behind
+    int kernels;             // kernel launches of one run of the operator (0 for collectives)
 } sp_op;
 
 enum { SP_INVENTORY_OPS = 40 };
@@ -64,10 +69,11 @@ typedef struct sp_inventory {
     int count;
 } sp_inventory;
 
-// Operators of one part in one pass. For SP_PASS_RECOMPUTE the forward operators that `recompute`
-// runs again before the backward (none for SP_RECOMPUTE_NONE).
-void sp_inventory_build(const sp_model *model, const sp_layout *layout, sp_attention attention,
-                        sp_recompute recompute, sp_part part, sp_pass pass,
+// Operators of one part in one pass, with the kernels that the stack runs. For SP_PASS_RECOMPUTE
+// the forward operators that `recompute` runs again before the backward (none for
+// SP_RECOMPUTE_NONE).
+void sp_inventory_build(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
+                        sp_attention attention, sp_recompute recompute, sp_part part, sp_pass pass,
                         sp_inventory *inventory);
 
 // FLOPs of an inventory on one rank: local_tokens = S; pairs2 = twice the (query, key) pairs that

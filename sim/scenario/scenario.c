@@ -246,6 +246,7 @@ static void refuse_beside_uniform(sp_i_scenario_reader *reader)
         {"cluster", "uniform_costs give every time, no cluster is asked"},
         {"nodes", "uniform_costs give every time, no cluster is asked"},
         {"profile", "uniform_costs give every time, no profile is asked"},
+        {"stack", "uniform_costs give every time, no stack is asked"},
         {"memory", "uniform_costs count activation units, see uniform_costs.memory_units"},
         {"workload", "uniform_costs have no samples, see schedule.microbatches"},
         {"strategy", "uniform_costs have no samples to pack"},
@@ -355,8 +356,8 @@ static void refuse_parallel_beside_uniform(sp_i_scenario_reader *reader, sp_obje
 {
     static const char reason[] = "has no use beside uniform_costs, got %s";
     static const char *const keys[] = {
-        "tp",          "cp", "zero", "sequence_parallel", "vocab_parallel", "layers_per_chunk",
-        "stage_layers"};
+        "tp",           "cp",   "zero", "sequence_parallel", "vocab_parallel", "layers_per_chunk",
+        "stage_layers", "order"};
     const sp_layout *layout = &reader->scenario->layout;
     bool neutral[] = {layout->tp == 1,
                       layout->cp == 1,
@@ -364,13 +365,25 @@ static void refuse_parallel_beside_uniform(sp_i_scenario_reader *reader, sp_obje
                       !layout->sequence_parallel,
                       !layout->vocab_parallel,
                       !sp_object_has(parallel, "layers_per_chunk"),
-                      !sp_object_has(parallel, "stage_layers")};
+                      !sp_object_has(parallel, "stage_layers"),
+                      !layout->order.given};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         if (!neutral[i]) {
             char found[80];
             sp_json_quote(sp_object_get(parallel, keys[i]), found, sizeof found);
             sp_object_error(parallel, keys[i], reason, found);
         }
+    }
+}
+
+static void read_order(sp_object *parallel, sp_rank_order *order)
+{
+    const char *text = sp_object_string(parallel, "order", NULL);
+    if (text != NULL && !sp_rank_order_read(text, order)) {
+        sp_object_error(parallel, "order",
+                        "expected tp, cp, dp and pp, each once, fastest first, as in "
+                        "\"tp-cp-dp-pp\", got \"%.32s\"",
+                        text);
     }
 }
 
@@ -390,6 +403,7 @@ static void read_parallel(sp_i_scenario_reader *reader)
     layout->sequence_parallel = sp_object_bool(&parallel, "sequence_parallel", split_by_default);
     layout->vocab_parallel = sp_object_bool(&parallel, "vocab_parallel", false);
     layout->zero = (int)sp_object_int(&parallel, "zero", 1, 0, 3);
+    read_order(&parallel, &layout->order);
     if (reader->scenario->uniform) {
         refuse_parallel_beside_uniform(reader, &parallel);
     }

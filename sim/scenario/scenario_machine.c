@@ -10,6 +10,7 @@ static void read_model(sp_i_scenario_reader *reader);
 static void read_profile(sp_i_scenario_reader *reader);
 static void read_cluster(sp_i_scenario_reader *reader);
 static void default_profile(sp_i_scenario_reader *reader);
+static void read_stack(sp_i_scenario_reader *reader);
 
 void sp_i_scenario_read_machine(sp_i_scenario_reader *reader)
 {
@@ -18,6 +19,7 @@ void sp_i_scenario_read_machine(sp_i_scenario_reader *reader)
     read_profile(reader);
     read_cluster(reader);
     default_profile(reader);
+    read_stack(reader);
     scenario->cluster.nodes =
         (int)sp_object_int(&reader->root, "nodes", scenario->cluster.nodes, 1, SP_I_MAX_RANKS);
 }
@@ -174,4 +176,15 @@ static void default_profile(sp_i_scenario_reader *reader)
         return;
     }
     load_profile(reader, cluster->profile);
+}
+
+// A stated stack beats the profile's, which beats the default.
+static void read_stack(sp_i_scenario_reader *reader)
+{
+    sp_stack *stack = &reader->scenario->memory.stack;
+    *stack = reader->scenario->profile.stack;
+    if (stack->name[0] == '\0') {
+        sp_stack_builtin("ours", stack);
+    }
+    sp_stack_from_member(&reader->root, "stack", stack);
 }

@@ -179,6 +179,11 @@ static json_t *parallel_object(const sp_scenario *scenario)
     put_bool(&b, "sequence_parallel", layout->sequence_parallel);
     put_bool(&b, "vocab_parallel", layout->vocab_parallel);
     put_int(&b, "zero", layout->zero);
+    if (!scenario->uniform) {
+        char order[SP_RANK_ORDER_TEXT];
+        sp_rank_order_write(&layout->order, order);
+        put_text(&b, "order", order);
+    }
     return finish(b);
 }
 
@@ -285,6 +290,7 @@ json_t *sp_i_scenario_resolve(const sp_i_scenario_reader *reader)
             put_int(&b, "nodes", scenario->cluster.nodes);
         }
         put_text(&b, "profile", reader->profile);
+        put(&b, "stack", sp_stack_to_json(&scenario->memory.stack));
     }
     put(&b, "parallel", parallel_object(scenario));
     put(&b, "schedule", schedule_object(scenario));

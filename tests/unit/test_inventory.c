@@ -4,6 +4,8 @@
 #include "sim/model/inventory.h"
 #include "tests/support/test_main.h"
 
+static const sp_stack ours; // all switches off
+
 static const sp_layout single = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
 
 static sp_model builtin(const char *name)
@@ -17,7 +19,7 @@ static sp_inventory layer(const sp_model *model, const sp_layout *layout, sp_att
                           sp_pass pass)
 {
     sp_inventory inventory;
-    sp_inventory_build(model, layout, attention, SP_RECOMPUTE_NONE, SP_PART_LAYER, pass,
+    sp_inventory_build(model, layout, &ours, attention, SP_RECOMPUTE_NONE, SP_PART_LAYER, pass,
                        &inventory);
     return inventory;
 }
@@ -80,8 +82,8 @@ static void layers_and_head_sum_to_the_model(void **state)
         sp_model model = builtin(sp_model_builtin_name(i));
         sp_inventory f = layer(&model, &single, SP_ATTENTION_FLASH, SP_PASS_F);
         sp_inventory head;
-        sp_inventory_build(&model, &single, SP_ATTENTION_FLASH, SP_RECOMPUTE_NONE, SP_PART_HEAD,
-                           SP_PASS_F, &head);
+        sp_inventory_build(&model, &single, &ours, SP_ATTENTION_FLASH, SP_RECOMPUTE_NONE,
+                           SP_PART_HEAD, SP_PASS_F, &head);
         double tokens = 3000.0;
         double pairs2 = tokens * tokens;
         double sum =
@@ -231,7 +233,7 @@ static void context_parallel_communication(void **state)
 static sp_inventory recomputed(const sp_model *model, sp_recompute mode, sp_part part)
 {
     sp_inventory inventory;
-    sp_inventory_build(model, &single, SP_ATTENTION_FLASH, mode, part, SP_PASS_RECOMPUTE,
+    sp_inventory_build(model, &single, &ours, SP_ATTENTION_FLASH, mode, part, SP_PASS_RECOMPUTE,
                        &inventory);
     return inventory;
 }
@@ -259,11 +261,12 @@ static void recomputation_repeats_its_share(void **state)
     assert_true(recomputed_flops(&model, SP_RECOMPUTE_ACTIVATION, s, pairs2) == 0.0);
     assert_close(recomputed_flops(&model, SP_RECOMPUTE_PARTIAL_FC1, s, pairs2),
                  2.0 * s * 5120.0 * 2.0 * 13824.0);
-    // Two norms (read and write h) and SwiGLU (read 2f, write f), bf16.
+    // Two norms (read and write h) and SwiGLU as SiLU (read f, write f) and a product (read 2f,
+    // write f), bf16.
     sp_inventory activation = recomputed(&model, SP_RECOMPUTE_ACTIVATION, SP_PART_LAYER);
     int count;
     assert_close(bytes_of(&activation, SP_OP_MEMORY, s, 0.0, &count),
-                 s * (2.0 * 4.0 * 5120.0 + 6.0 * 13824.0));
+                 s * (2.0 * 4.0 * 5120.0 + 10.0 * 13824.0));
 }
 
 // Each of 8 experts runs 2/8 of the tokens; TP splits inside the experts.
@@ -309,8 +312,8 @@ static void vocabulary_is_split(void **state)
     for (int v = 0; v < 2; v++) {
         layout.vocab_parallel = v == 1;
         sp_inventory head;
-        sp_inventory_build(&model, &layout, SP_ATTENTION_FLASH, SP_RECOMPUTE_NONE, SP_PART_HEAD,
-                           SP_PASS_F, &head);
+        sp_inventory_build(&model, &layout, &ours, SP_ATTENTION_FLASH, SP_RECOMPUTE_NONE,
+                           SP_PART_HEAD, SP_PASS_F, &head);
         assert_int_equal(find(&head, "logits")->n, 128256 / 4 / (v == 1 ? 8 : 1));
     }
 }
@@ -333,7 +336,7 @@ static void operators_are_well_formed(void **state)
         layout.sequence_parallel = sp_prng_below(&prng, 2) == 1;
         layout.vocab_parallel = sp_prng_below(&prng, 2) == 1;
         sp_inventory inventory;
-        sp_inventory_build(&model, &layout, (sp_attention)sp_prng_below(&prng, 2),
+        sp_inventory_build(&model, &layout, &ours, (sp_attention)sp_prng_below(&prng, 2),
                            (sp_recompute)sp_prng_below(&prng, SP_RECOMPUTE_MODES),
                            (sp_part)sp_prng_below(&prng, 3), (sp_pass)sp_prng_below(&prng, 4),
                            &inventory);

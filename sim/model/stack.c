@@ -1,0 +1,163 @@
+#include "sim/model/stack.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/units.h"
+
+#define MOST_MIB 1048576.0
+
+// The named stacks. Megatron-DeepSpeed as of 2022: Narayanan et al., arXiv 2104.04473, section 4
+// (blocking transfers, scatter and gather over TP). Megatron-Core of 2024 with TP and CP
+// overlapped, as kwai/Megatron-Kwai (branch atc24ae) runs it: forward reduce-scatters block
+// (core/tensor_parallel/layers.py), gradients are reduced after the backward (training.py).
+static const sp_stack builtin[] = {
+    {.name = "ours"},
+    {.name = "megatron-deepspeed-2022",
+     .fused_softmax_limited = true,
+     .sharded_step = true,
+     .blocking_transfers = true,
+     .work_spaces = 2,
+     .work_space_bytes = 8 << 20},
+    {.name = "megatron-core-2024",
+     .hide_forward_gather = true,
+     .hide_backward_gather = true,
+     .hide_backward_reduce = true,
+     .cp_overlap = SP_CP_QKV},
+};
+
+static const char *const cp_overlap_names[] = {"attention", "qkv", "blocking", NULL};
+
+static const struct {
+    const char *key;
+    size_t offset;
+} switches[] = {
+    {"fused_swiglu", offsetof(sp_stack, fused_swiglu)},
+    {"unfused_norms", offsetof(sp_stack, unfused_norms)},
+    {"fused_softmax_limited", offsetof(sp_stack, fused_softmax_limited)},
+    {"unfused_weight_gradient", offsetof(sp_stack, unfused_weight_gradient)},
+    {"hide_forward_gather", offsetof(sp_stack, hide_forward_gather)},
+    {"hide_forward_reduce", offsetof(sp_stack, hide_forward_reduce)},
+    {"hide_backward_gather", offsetof(sp_stack, hide_backward_gather)},
+    {"hide_backward_reduce", offsetof(sp_stack, hide_backward_reduce)},
+    {"hide_gradient_reduce", offsetof(sp_stack, hide_gradient_reduce)},
+    {"hide_parameter_gather", offsetof(sp_stack, hide_parameter_gather)},
+    {"sharded_step", offsetof(sp_stack, sharded_step)},
+    {"blocking_transfers", offsetof(sp_stack, blocking_transfers)},
+    {"whole_transfers", offsetof(sp_stack, whole_transfers)},
+};
+
+enum {
+    BUILTIN = sizeof builtin / sizeof builtin[0],
+    SWITCHES = sizeof switches / sizeof switches[0]
+};
+
+int sp_stack_builtin_count(void)
+{
+    return BUILTIN;
+}
+
+const char *sp_stack_builtin_name(int index)
+{
+    return builtin[index].name;
+}
+
+bool sp_stack_builtin(const char *name, sp_stack *stack)
+{
+    for (int i = 0; i < BUILTIN; i++) {
+        if (strcmp(builtin[i].name, name) == 0) {
+            *stack = builtin[i];
+            return true;
+        }
+    }
+    return false;
+}
+
+static void take_builtin(sp_object *object, const char *key, const char *name, sp_stack *stack)
+{
+    if (sp_stack_builtin(name, stack)) {
+        return;
+    }
+    const char *names[BUILTIN];
+    char known[SP_ERROR_TEXT / 4] = "";
+    for (int i = 0; i < BUILTIN; i++) {
+        names[i] = builtin[i].name;
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%.40s", i > 0 ? ", " : "", names[i]);
+    }
+    const char *near = sp_nearest_name(name, names, BUILTIN);
+    if (near != NULL) {
+        sp_object_error(object, key, "unknown stack '%.64s' (did you mean '%s'? known: %s)", name,
+                        near, known);
+    } else {
+        sp_object_error(object, key, "unknown stack '%.64s' (known: %s)", name, known);
+    }
+}
+
+static int64_t mib(sp_object *object, const char *key, int64_t fallback_bytes)
+{
+    return (int64_t)(sp_object_real(object, key, (double)fallback_bytes / SP_MIB, 0.0, MOST_MIB) *
+                     SP_MIB);
+}
+
+static void read_switches(sp_object *object, sp_stack *stack)
+{
+    if (sp_object_has(object, "name") || stack->name[0] == '\0') {
+        take_builtin(object, "name", sp_object_string(object, "name", builtin[0].name), stack);
+    }
+    for (size_t i = 0; i < SWITCHES; i++) {
+        bool *on = (bool *)((char *)stack + switches[i].offset);
+        *on = sp_object_bool(object, switches[i].key, *on);
+    }
+    stack->cp_overlap = (sp_cp_overlap)sp_object_enum(object, "cp_overlap", cp_overlap_names,
+                                                      (int)stack->cp_overlap);
+    stack->bucket_bytes =
+        SP_MIB * sp_object_real(object, "bucket_mib", stack->bucket_bytes / SP_MIB, 0.0, MOST_MIB);
+    stack->split_limit_bytes = mib(object, "split_limit_mib", stack->split_limit_bytes);
+    stack->work_spaces = sp_object_int(object, "work_spaces", stack->work_spaces, 0, 64);
+    stack->work_space_bytes = mib(object, "work_space_mib", stack->work_space_bytes);
+}
+
+void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack)
+{
+    const json_t *value = sp_object_get(parent, key);
+    if (value == NULL) {
+        return;
+    }
+    if (json_is_string(value)) {
+        take_builtin(parent, key, json_string_value(value), stack);
+        return;
+    }
+    if (!json_is_object(value)) {
+        char found[80];
+        sp_json_quote(value, found, sizeof found);
+        sp_object_error(parent, key, "expected the name of a stack or an object, got %s", found);
+        return;
+    }
+    sp_object object;
+    sp_object_member(parent, key, &object);
+    read_switches(&object, stack);
+    sp_object_end(&object);
+}
+
+json_t *sp_stack_to_json(const sp_stack *stack)
+{
+    json_t *json = json_object();
+    bool ok = sp_json_put(json, "name", json_string(stack->name));
+    for (size_t i = 0; i < SWITCHES; i++) {
+        const bool *on = (const bool *)((const char *)stack + switches[i].offset);
+        ok = ok && sp_json_put(json, switches[i].key, json_boolean(*on));
+    }
+    ok = ok && sp_json_put(json, "cp_overlap", json_string(cp_overlap_names[stack->cp_overlap])) &&
+         sp_json_put(json, "bucket_mib", json_real(stack->bucket_bytes / SP_MIB)) &&
+         sp_json_put(json, "split_limit_mib",
+                     json_real((double)stack->split_limit_bytes / SP_MIB)) &&
+         sp_json_put(json, "work_spaces", json_integer(stack->work_spaces)) &&
+         sp_json_put(json, "work_space_mib", json_real((double)stack->work_space_bytes / SP_MIB));
+    if (!ok) {
+        json_decref(json);
+        return NULL;
+    }
+    return json;
+}

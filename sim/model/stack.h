@@ -1,0 +1,63 @@
+// The training software: what it fuses, what it overlaps and what it keeps in memory. A profile or
+// a scenario names one; every prediction follows from its switches.
+#ifndef SLIMPACK_SIM_MODEL_STACK_H
+#define SLIMPACK_SIM_MODEL_STACK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/base/json.h"
+
+enum { SP_STACK_NAME = 96 };
+
+// How keys and values of a context-parallel group come together.
+typedef enum sp_cp_overlap {
+    SP_CP_ATTENTION, // a ring, behind the attention on the blocks that are already there
+    SP_CP_QKV,       // a gather behind the QKV projection; blocking with grouped queries
+    SP_CP_BLOCKING,  // a gather before the attention
+} sp_cp_overlap;
+
+// All switches off (a zeroed struct with a name) is the stack "ours".
+typedef struct sp_stack {
+    char name[SP_STACK_NAME];
+    // Kernels.
+    bool fused_swiglu;  // SwiGLU in one kernel, its backward from the first projection's output
+    bool unfused_norms; // norms as separate element-wise kernels in fp32
+    // Softmax of unfused attention in one kernel only where heads * sequences of a rank are a
+    // multiple of 4 and at most 2048 keys are attended to (Megatron-LM, fused_softmax.py, 2022).
+    bool fused_softmax_limited;
+    bool unfused_weight_gradient; // the weight gradient is a tensor of its own, then added
+
+    // Tensor parallelism: hidden behind the GEMM that stands next to it, else blocking.
+    bool hide_forward_gather, hide_forward_reduce;
+    bool hide_backward_gather, hide_backward_reduce; // all-reduces count as reductions
+    sp_cp_overlap cp_overlap;
+    // Data parallelism.
+    bool hide_gradient_reduce;  // by buckets, behind the last backward of each model chunk
+    bool hide_parameter_gather; // behind the first forward of the next step
+    bool sharded_step;          // each replica steps its share of the weights though ZeRO is 0
+    double bucket_bytes;        // 0: one bucket for each layer
+    // Pipeline transfers.
+    bool blocking_transfers; // the sending rank waits for each of its sends
+    bool whole_transfers;    // each TP rank sends all of a tensor that all of them hold, not 1/tp
+
+    // Memory.
+    int64_t split_limit_bytes; // PyTorch's max_split_size_mb; 0: none
+    int64_t work_spaces;       // persistent cuBLAS work spaces; 0: 3
+    int64_t work_space_bytes;  // of each; 0: 32 MiB (Hopper)
+} sp_stack;
+
+// False: no stack has this name.
+bool sp_stack_builtin(const char *name, sp_stack *stack);
+int sp_stack_builtin_count(void);
+const char *sp_stack_builtin_name(int index);
+
+// Reads `key` of `parent`: a name, or {"name": one of them (default: what *stack holds), switches
+// by the names above, "cp_overlap": "attention"|"qkv"|"blocking", "bucket_mib", "split_limit_mib",
+// "work_spaces", "work_space_mib"}; absent: *stack stays. Errors are collected in parent->err.
+void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack);
+
+// The same as a document, every switch stated; NULL when memory ran out.
+json_t *sp_stack_to_json(const sp_stack *stack);
+
+#endif

@@ -1,0 +1,290 @@
+// The software stack of a scenario: what states it, what beats what, and what is refused.
+#include "solver/evaluate.h"
+#include "tests/support/scenario_fixture.h"
+
+#include "sim/base/prng.h"
+
+static const char plain[] = "{'model': 'llama-13b', 'parallel': {'tp': 8}}";
+
+static void read_with(const char *text, const char *const *overrides, int count, sp_scenario *s)
+{
+    sp_error err;
+    fixture_begin();
+    json_t *root = fixture_document(text);
+    sp_error_clear(&err);
+    sp_status status = sp_scenario_from_json(root, "scenario.json", overrides, count, s, &err);
+    json_decref(root);
+    if (status != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+}
+
+// A profile file in the fixture's folder that states `stack`.
+static void write_profile(const char *name, const char *stack)
+{
+    fixture_begin();
+    char text[2048];
+    char path[64];
+    snprintf(text, sizeof text, "%.*s, 'stack': %s}", (int)strlen(FIXTURE_PROFILE("")) - 1,
+             FIXTURE_PROFILE(""), stack);
+    snprintf(path, sizeof path, "%s.json", name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    char *quoted = fixture_quotes(text);
+    fputs(quoted, file);
+    free(quoted);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void default_is_ours(void **state)
+{
+    (void)state;
+    sp_scenario s;
+    sp_error err;
+    assert_int_equal(fixture_read(plain, &s, &err), SP_OK);
+    assert_string_equal(s.memory.stack.name, "ours");
+    assert_false(s.memory.stack.hide_forward_gather);
+    sp_scenario_fini(&s);
+}
+
+static void scenario_beats_profile_beats_default(void **state)
+{
+    (void)state;
+    sp_scenario s;
+    write_profile("stacked", "{'name': 'megatron-core-2024', 'unfused_norms': true}");
+    read_with("{'model': 'llama-13b', 'profile': 'stacked', 'cluster': 'h800-8'}", NULL, 0, &s);
+    assert_string_equal(s.memory.stack.name, "megatron-core-2024");
+    assert_true(s.memory.stack.unfused_norms && s.memory.stack.hide_forward_gather);
+    sp_scenario_fini(&s);
+
+    // Single switches change the profile's stack, a name replaces it.
+    read_with("{'model': 'llama-13b', 'profile': 'stacked', 'cluster': 'h800-8', "
+              "'stack': {'hide_forward_gather': false}}",
+              NULL, 0, &s);
+    assert_string_equal(s.memory.stack.name, "megatron-core-2024");
+    assert_true(s.memory.stack.unfused_norms && s.memory.stack.hide_backward_gather);
+    assert_false(s.memory.stack.hide_forward_gather);
+    sp_scenario_fini(&s);
+    read_with("{'model': 'llama-13b', 'profile': 'stacked', 'cluster': 'h800-8', "
+              "'stack': 'megatron-deepspeed-2022'}",
+              NULL, 0, &s);
+    assert_string_equal(s.memory.stack.name, "megatron-deepspeed-2022");
+    assert_false(s.memory.stack.unfused_norms || s.memory.stack.hide_backward_gather);
+    assert_true(s.memory.stack.blocking_transfers);
+    sp_scenario_fini(&s);
+    assert_int_equal(remove("stacked.json"), 0);
+}
+
+static void overrides_name_it_and_switch_it(void **state)
+{
+    (void)state;
+    sp_scenario s;
+    read_with(plain, (const char *[]){"stack=megatron-core-2024"}, 1, &s);
+    assert_string_equal(s.memory.stack.name, "megatron-core-2024");
+    assert_int_equal(s.memory.stack.cp_overlap, SP_CP_QKV);
+    sp_scenario_fini(&s);
+    read_with(plain, (const char *[]){"stack.hide_forward_gather=true"}, 1, &s);
+    assert_string_equal(s.memory.stack.name, "ours");
+    assert_true(s.memory.stack.hide_forward_gather);
+    assert_false(s.memory.stack.hide_backward_gather);
+    sp_scenario_fini(&s);
+    read_with(plain,
+              (const char *[]){"stack.name=megatron-core-2024", "stack.hide_forward_reduce=true"},
+              2, &s);
+    assert_true(s.memory.stack.hide_forward_reduce && s.memory.stack.hide_backward_reduce);
+    sp_scenario_fini(&s);
+}
+
+static void refuses(const char *override, const char *prefix)
+{
+    sp_scenario s;
+    sp_error err;
+    fixture_begin();
+    json_t *root = fixture_document(plain);
+    sp_error_clear(&err);
+    assert_int_equal(
+        sp_scenario_from_json(root, "scenario.json", (const char *[]){override}, 1, &s, &err),
+        SP_ERR_CONTENT);
+    json_decref(root);
+    assert_int_equal(err.count, 1);
+    if (strncmp(err.message[0], prefix, strlen(prefix)) != 0) {
+        fail_msg("expected %s..., got %s", prefix, err.message[0]);
+    }
+    sp_scenario_fini(&s);
+}
+
+static void wrong_ones_get_a_hint(void **state)
+{
+    (void)state;
+    refuses("stack=megatron-core-2025", "scenario.json: stack: unknown stack 'megatron-core-2025' "
+                                        "(did you mean 'megatron-core-2024'? known: ours, ");
+    refuses("stack.hide_forward_gathers=true",
+            "scenario.json: stack: unknown key 'hide_forward_gathers' (did you mean "
+            "'hide_forward_gather'?)");
+    refuses("stack.hide_forward_gather=2",
+            "scenario.json: stack.hide_forward_gather: expected true or false, got 2");
+}
+
+// What a result or a plan repeats as its scenario states every switch and reads back as the same.
+static void resolved_form_states_it(void **state)
+{
+    (void)state;
+    sp_scenario s;
+    sp_scenario again;
+    read_with(plain,
+              (const char *[]){"stack.name=megatron-core-2024", "stack.bucket_mib=40",
+                               "stack.split_limit_mib=21", "stack.whole_transfers=true"},
+              4, &s);
+    const json_t *stack = json_object_get(s.resolved, "stack");
+    assert_string_equal(json_string_value(json_object_get(stack, "name")), "megatron-core-2024");
+    assert_true(json_is_true(json_object_get(stack, "whole_transfers")));
+    assert_true(json_is_false(json_object_get(stack, "hide_forward_reduce")));
+    json_t *copy = json_deep_copy(s.resolved);
+    sp_error err;
+    sp_error_clear(&err);
+    assert_int_equal(sp_scenario_from_json(copy, "scenario.json", NULL, 0, &again, &err), SP_OK);
+    assert_true(json_equal(again.resolved, s.resolved));
+    json_decref(copy);
+    sp_scenario_fini(&s);
+    sp_scenario_fini(&again);
+}
+
+// ---- what the switches do to a prediction ----
+
+typedef struct prediction {
+    double iteration_ns;
+    int64_t peak_bytes, allocator_peak_bytes;
+    double lower_bound_ms;
+} prediction;
+
+static prediction predict(const char *text, const char *const *overrides, int count)
+{
+    sp_scenario s;
+    sp_batches batches;
+    sp_result result;
+    sp_error err;
+    const sp_evaluate_options options = {.engine = {.verify = true}, .allocator_peak = true};
+    read_with(text, overrides, count, &s);
+    sp_error_clear(&err);
+    sp_status status = sp_evaluate_batches(&s, &batches, &err);
+    if (status == SP_OK) {
+        status = sp_evaluate(&s, &batches, &options, &result, &err);
+    }
+    if (status != SP_OK) {
+        fail_msg("%s: %s", overrides[count - 1], err.message[0]);
+    }
+    prediction made = {result.iteration_ns, result.peak_bytes, result.allocator_peak_bytes,
+                       sp_result_lower_bound_ms(&result)};
+    sp_result_fini(&result);
+    sp_batches_fini(&batches);
+    sp_scenario_fini(&s);
+    return made;
+}
+
+// Every kind of parallelism, two model chunks a rank, and an attention that needs a softmax; the
+// model has as many key heads as heads, so that a gather may hide behind the QKV projection.
+static const char everything[] =
+    "{'model': {'name': 'tiny', 'layers': 8, 'hidden': 512, 'ffn': 1376, 'heads': 12, 'kv_heads': "
+    "12, 'head_dim': 64, 'vocab': 8000, 'activation': 'swiglu', 'norm': 'rmsnorm'}, "
+    "'cluster': 'h800-8', 'parallel': {'tp': 2, 'cp': 2, 'pp': 2, 'dp': 2, 'chunks_per_rank': 2}, "
+    "'memory': {'attention': 'unfused'}, 'schedule': {'kind': 'interleaved'}, "
+    "'workload': {'uniform': 1000, 'samples_per_batch': 8}, 'strategy': {'kind': 'padded'}}";
+
+typedef enum direction { FASTER, SLOWER, OTHER_MEMORY } direction;
+
+static void each_switch_changes_the_prediction(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *before, *override;
+        direction way;
+    } cases[] = {
+        {"nodes=2", "stack.fused_swiglu=true", FASTER},
+        {"nodes=2", "stack.unfused_norms=true", SLOWER},
+        {"nodes=2", "stack.fused_softmax_limited=true", SLOWER},
+        {"nodes=2", "stack.unfused_weight_gradient=true", SLOWER},
+        {"nodes=2", "stack.hide_forward_gather=true", FASTER},
+        {"nodes=2", "stack.hide_forward_reduce=true", FASTER},
+        {"nodes=2", "stack.hide_backward_gather=true", FASTER},
+        {"nodes=2", "stack.hide_backward_reduce=true", FASTER},
+        {"stack.cp_overlap=blocking", "stack.cp_overlap=attention", FASTER},
+        {"stack.cp_overlap=blocking", "stack.cp_overlap=qkv", FASTER},
+        {"nodes=2", "stack.hide_gradient_reduce=true", FASTER},
+        {"nodes=2", "stack.hide_parameter_gather=true", FASTER},
+        {"stack.hide_gradient_reduce=true", "stack.bucket_mib=1000", SLOWER},
+        {"parallel.zero=0", "stack.sharded_step=true", FASTER},
+        {"nodes=2", "stack.blocking_transfers=true", SLOWER},
+        {"parallel.sequence_parallel=false", "stack.whole_transfers=true", SLOWER},
+        {"nodes=2", "stack.work_spaces=9", OTHER_MEMORY},
+        {"nodes=2", "stack.work_space_mib=100", OTHER_MEMORY},
+        {"nodes=2", "stack.split_limit_mib=1", OTHER_MEMORY},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *const overrides[] = {cases[i].before, cases[i].override};
+        prediction off = predict(everything, overrides, 1);
+        prediction on = predict(everything, overrides, 2);
+        bool changed = cases[i].way == FASTER ? on.iteration_ns < off.iteration_ns
+                       : cases[i].way == SLOWER
+                           ? on.iteration_ns > off.iteration_ns
+                           : on.peak_bytes != off.peak_bytes ||
+                                 on.allocator_peak_bytes != off.allocator_peak_bytes;
+        if (!changed) {
+            fail_msg("%s: %.0f to %.0f ns, %lld to %lld B", cases[i].override, off.iteration_ns,
+                     on.iteration_ns, (long long)off.allocator_peak_bytes,
+                     (long long)on.allocator_peak_bytes);
+        }
+    }
+}
+
+// Whatever else is on: what a stack hides makes no step slower, and no step beats its bound.
+static void hiding_never_slows_a_step(void **state)
+{
+    (void)state;
+    static const char *const hiding[] = {
+        "stack.hide_forward_gather=",  "stack.hide_forward_reduce=",
+        "stack.hide_backward_gather=", "stack.hide_backward_reduce=",
+        "stack.hide_gradient_reduce=", "stack.hide_parameter_gather="};
+    static const char *const others[] = {"stack.fused_swiglu=true",
+                                         "stack.unfused_norms=true",
+                                         "stack.blocking_transfers=true",
+                                         "stack.cp_overlap=qkv",
+                                         "parallel.zero=0",
+                                         "parallel.zero=2",
+                                         "parallel.zero=3",
+                                         "nodes=2"};
+    enum { HIDING = sizeof hiding / sizeof hiding[0], OTHERS = sizeof others / sizeof others[0] };
+    sp_prng prng;
+    sp_prng_seed(&prng, 61);
+    for (int round = 0; round < 60; round++) {
+        char texts[HIDING][48];
+        const char *overrides[HIDING + 1];
+        size_t flipped = (size_t)sp_prng_below(&prng, HIDING);
+        overrides[0] = others[sp_prng_below(&prng, OTHERS)];
+        for (size_t i = 0; i < HIDING; i++) {
+            bool on = i != flipped && sp_prng_below(&prng, 2) == 1;
+            snprintf(texts[i], sizeof texts[i], "%s%s", hiding[i], on ? "true" : "false");
+            overrides[i + 1] = texts[i];
+        }
+        prediction shown = predict(everything, overrides, HIDING + 1);
+        snprintf(texts[flipped], sizeof texts[flipped], "%strue", hiding[flipped]);
+        prediction hidden = predict(everything, overrides, HIDING + 1);
+        if (hidden.iteration_ns > shown.iteration_ns) {
+            fail_msg("%s with %s: %.0f to %.0f ns", texts[flipped], overrides[0],
+                     shown.iteration_ns, hidden.iteration_ns);
+        }
+        assert_true(hidden.lower_bound_ms <= 1e-6 * hidden.iteration_ns * (1.0 + 1e-9));
+        assert_true(hidden.peak_bytes == shown.peak_bytes);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(default_is_ours),
+    cmocka_unit_test(scenario_beats_profile_beats_default),
+    cmocka_unit_test(overrides_name_it_and_switch_it),
+    cmocka_unit_test(wrong_ones_get_a_hint),
+    cmocka_unit_test(resolved_form_states_it),
+    cmocka_unit_test(each_switch_changes_the_prediction),
+    cmocka_unit_test(hiding_never_slows_a_step),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,276 @@
+#include <stdlib.h>
+
+#include "tests/support/test_main.h"
+
+#include "sim/base/json.h"
+#include "sim/base/prng.h"
+#include "sim/model/stack.h"
+
+static sp_error err;
+
+// Every on/off switch by its key, as the documentation names it.
+static const struct {
+    const char *key;
+    size_t offset;
+} switches[] = {{"fused_swiglu", offsetof(sp_stack, fused_swiglu)},
+                {"unfused_norms", offsetof(sp_stack, unfused_norms)},
+                {"fused_softmax_limited", offsetof(sp_stack, fused_softmax_limited)},
+                {"unfused_weight_gradient", offsetof(sp_stack, unfused_weight_gradient)},
+                {"hide_forward_gather", offsetof(sp_stack, hide_forward_gather)},
+                {"hide_forward_reduce", offsetof(sp_stack, hide_forward_reduce)},
+                {"hide_backward_gather", offsetof(sp_stack, hide_backward_gather)},
+                {"hide_backward_reduce", offsetof(sp_stack, hide_backward_reduce)},
+                {"hide_gradient_reduce", offsetof(sp_stack, hide_gradient_reduce)},
+                {"hide_parameter_gather", offsetof(sp_stack, hide_parameter_gather)},
+                {"sharded_step", offsetof(sp_stack, sharded_step)},
+                {"blocking_transfers", offsetof(sp_stack, blocking_transfers)},
+                {"whole_transfers", offsetof(sp_stack, whole_transfers)}};
+
+enum { SWITCHES = sizeof switches / sizeof switches[0] };
+
+static bool switch_of(const sp_stack *stack, int i)
+{
+    return *(const bool *)((const char *)stack + switches[i].offset);
+}
+
+static int switches_on(const sp_stack *stack)
+{
+    int on = 0;
+    for (int i = 0; i < SWITCHES; i++) {
+        on += switch_of(stack, i);
+    }
+    return on;
+}
+
+// Reads {"stack": value} over `stack`; true without an error.
+static bool read(const char *value, sp_stack *stack)
+{
+    char text[1024];
+    json_t *root = NULL;
+    sp_object parent;
+    snprintf(text, sizeof text, "{\"stack\": %s}", value);
+    sp_error_clear(&err);
+    assert_int_equal(sp_json_read_text(text, strlen(text), "test", &root, &err), SP_OK);
+    sp_object_begin(&parent, root, "test", "", &err);
+    sp_stack_from_member(&parent, "stack", stack);
+    sp_object_end(&parent);
+    json_decref(root);
+    return err.count == 0;
+}
+
+static void assert_same(const sp_stack *a, const sp_stack *b)
+{
+    assert_string_equal(a->name, b->name);
+    for (int i = 0; i < SWITCHES; i++) {
+        assert_int_equal(switch_of(a, i), switch_of(b, i));
+    }
+    assert_int_equal(a->cp_overlap, b->cp_overlap);
+    assert_true(a->bucket_bytes == b->bucket_bytes);
+    assert_int_equal(a->split_limit_bytes, b->split_limit_bytes);
+    assert_int_equal(a->work_spaces, b->work_spaces);
+    assert_int_equal(a->work_space_bytes, b->work_space_bytes);
+}
+
+static void message_is(const char *value, const char *message)
+{
+    sp_stack stack = {.name = "ours"};
+    assert_false(read(value, &stack));
+    assert_int_equal(err.count, 1);
+    assert_string_equal(err.message[0], message);
+}
+
+static void every_name_is_a_stack(void **state)
+{
+    (void)state;
+    assert_true(sp_stack_builtin_count() >= 3);
+    for (int i = 0; i < sp_stack_builtin_count(); i++) {
+        const char *name = sp_stack_builtin_name(i);
+        sp_stack stack;
+        sp_stack read_stack = {.name = "ours"};
+        char quoted[SP_STACK_NAME + 2];
+        assert_true(sp_stack_builtin(name, &stack));
+        assert_string_equal(stack.name, name);
+        snprintf(quoted, sizeof quoted, "\"%s\"", name);
+        assert_true(read(quoted, &read_stack));
+        assert_same(&read_stack, &stack);
+        for (int j = 0; j < i; j++) {
+            assert_string_not_equal(name, sp_stack_builtin_name(j));
+        }
+    }
+    sp_stack kept = {.name = "kept"};
+    assert_false(sp_stack_builtin("theirs", &kept));
+    assert_string_equal(kept.name, "kept");
+}
+
+static void ours_has_every_switch_off(void **state)
+{
+    (void)state;
+    sp_stack stack;
+    assert_true(sp_stack_builtin("ours", &stack));
+    assert_same(&stack, &(sp_stack){.name = "ours"});
+}
+
+// Megatron of 2022: blocking transfers that each TP rank sends its part of (Narayanan et al., arXiv
+// 2104.04473, section 4.1) and a fused softmax for n_b % 4 == 0 (Megatron-LM, fused_softmax.py);
+// nothing overlaps, and each replica steps its share of the weights. kwai/Megatron-Kwai (branch
+// atc24ae): TP gathers and all of the backward's TP collectives run beside GEMMs, the two
+// reduce-scatters of the forward block (core/tensor_parallel/layers.py).
+static void named_stacks(void **state)
+{
+    (void)state;
+    sp_stack stack;
+    assert_true(sp_stack_builtin("megatron-deepspeed-2022", &stack));
+    assert_true(stack.blocking_transfers && stack.fused_softmax_limited && stack.sharded_step);
+    assert_int_equal(switches_on(&stack), 3);
+    assert_true(sp_stack_builtin("megatron-core-2024", &stack));
+    assert_true(stack.hide_forward_gather);
+    assert_false(stack.hide_forward_reduce);
+    assert_true(stack.hide_backward_gather && stack.hide_backward_reduce);
+    assert_int_equal(stack.cp_overlap, SP_CP_QKV);
+    assert_int_equal(switches_on(&stack), 3);
+}
+
+static void reads_each_switch(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SWITCHES; i++) {
+        sp_stack stack = {.name = "ours"};
+        char text[96];
+        snprintf(text, sizeof text, "{\"%s\": true}", switches[i].key);
+        assert_true(read(text, &stack));
+        assert_true(switch_of(&stack, i));
+        assert_int_equal(switches_on(&stack), 1);
+        snprintf(text, sizeof text, "{\"%s\": false}", switches[i].key);
+        assert_true(read(text, &stack));
+        assert_int_equal(switches_on(&stack), 0);
+    }
+}
+
+static void reads_numbers_in_their_units(void **state)
+{
+    (void)state;
+    sp_stack stack = {.name = "ours"};
+    assert_true(read("{\"cp_overlap\": \"blocking\", \"bucket_mib\": 0.5, \"split_limit_mib\": 21, "
+                     "\"work_spaces\": 2, \"work_space_mib\": 8.5}",
+                     &stack));
+    assert_int_equal(stack.cp_overlap, SP_CP_BLOCKING);
+    assert_true(stack.bucket_bytes == 524288.0);
+    assert_int_equal(stack.split_limit_bytes, 21 << 20);
+    assert_int_equal(stack.work_spaces, 2);
+    assert_int_equal(stack.work_space_bytes, 17 << 19);
+}
+
+// A switch beats the name beside it; without a name the switches change what is there; a name
+// alone, or in an object, starts anew.
+static void switches_stand_on_the_named_stack(void **state)
+{
+    (void)state;
+    sp_stack stack = {.name = "ours", .unfused_norms = true};
+    assert_true(read("{\"name\": \"megatron-core-2024\", \"hide_forward_reduce\": true, "
+                     "\"cp_overlap\": \"attention\"}",
+                     &stack));
+    assert_string_equal(stack.name, "megatron-core-2024");
+    assert_false(stack.unfused_norms);
+    assert_true(stack.hide_forward_reduce && stack.hide_forward_gather);
+    assert_int_equal(stack.cp_overlap, SP_CP_ATTENTION);
+    assert_true(read("{\"hide_forward_gather\": false}", &stack));
+    assert_true(stack.hide_forward_reduce && stack.hide_backward_reduce);
+    assert_false(stack.hide_forward_gather);
+    assert_true(read("\"ours\"", &stack));
+    assert_int_equal(switches_on(&stack), 0);
+
+    // A nameless start, such as a profile without a stack, is the default stack.
+    sp_stack nameless = {.name = ""};
+    assert_true(read("{\"whole_transfers\": true}", &nameless));
+    assert_string_equal(nameless.name, "ours");
+    assert_true(nameless.whole_transfers);
+}
+
+static void absent_and_null_leave_it(void **state)
+{
+    (void)state;
+    sp_stack stack = {.name = "ours", .unfused_norms = true};
+    sp_stack before = stack;
+    assert_true(read("null", &stack));
+    assert_same(&stack, &before);
+}
+
+static void wrong_ones_are_refused(void **state)
+{
+    (void)state;
+    const char *known = "known: ours, megatron-deepspeed-2022, megatron-core-2024";
+    char message[SP_ERROR_TEXT];
+    snprintf(message, sizeof message,
+             "test: stack: unknown stack 'megatron-core-2042' (did you mean "
+             "'megatron-core-2024'? %s)",
+             known);
+    message_is("\"megatron-core-2042\"", message);
+    snprintf(message, sizeof message, "test: stack: unknown stack 'x' (%s)", known);
+    message_is("\"x\"", message);
+    snprintf(message, sizeof message,
+             "test: stack.name: unknown stack 'our' (did you mean 'ours'? %s)", known);
+    message_is("{\"name\": \"our\"}", message);
+    message_is("7", "test: stack: expected the name of a stack or an object, got 7");
+    message_is("[\"ours\"]",
+               "test: stack: expected the name of a stack or an object, got [\"ours\"]");
+    message_is("{\"hide_foward_gather\": true}",
+               "test: stack: unknown key 'hide_foward_gather' (did you mean "
+               "'hide_forward_gather'?)");
+    message_is("{\"fused_swiglu\": 1}", "test: stack.fused_swiglu: expected true or false, got 1");
+    message_is("{\"cp_overlap\": \"ring\"}",
+               "test: stack.cp_overlap: expected one of \"attention\", \"qkv\", \"blocking\", got "
+               "\"ring\"");
+    message_is("{\"bucket_mib\": -1}",
+               "test: stack.bucket_mib: expected a number from 0 to 1.04858e+06, got -1");
+    message_is("{\"work_spaces\": 65}",
+               "test: stack.work_spaces: expected an integer from 0 to 64, got 65");
+}
+
+static sp_stack random_stack(sp_prng *prng)
+{
+    sp_stack stack;
+    assert_true(sp_stack_builtin(sp_stack_builtin_name((int)sp_prng_below(prng, 3)), &stack));
+    for (int i = 0; i < SWITCHES; i++) {
+        *(bool *)((char *)&stack + switches[i].offset) = sp_prng_below(prng, 2) == 1;
+    }
+    stack.cp_overlap = (sp_cp_overlap)sp_prng_below(prng, 3);
+    stack.bucket_bytes = (double)sp_prng_below(prng, UINT64_C(1) << 40);
+    stack.split_limit_bytes = (int64_t)sp_prng_below(prng, UINT64_C(1) << 40);
+    stack.work_spaces = (int64_t)sp_prng_below(prng, 65);
+    stack.work_space_bytes = (int64_t)sp_prng_below(prng, UINT64_C(1) << 40);
+    return stack;
+}
+
+static void document_reads_back(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 23);
+    for (int round = 0; round < 500; round++) {
+        sp_stack stack = random_stack(&prng);
+        json_t *json = sp_stack_to_json(&stack);
+        assert_non_null(json);
+        assert_int_equal(json_object_size(json), SWITCHES + 6);
+        char *text = json_dumps(json, 0);
+        assert_non_null(text);
+        sp_stack back = random_stack(&prng);
+        assert_true(read(text, &back));
+        assert_same(&back, &stack);
+        free(text);
+        json_decref(json);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_name_is_a_stack),
+    cmocka_unit_test(ours_has_every_switch_off),
+    cmocka_unit_test(named_stacks),
+    cmocka_unit_test(reads_each_switch),
+    cmocka_unit_test(reads_numbers_in_their_units),
+    cmocka_unit_test(switches_stand_on_the_named_stack),
+    cmocka_unit_test(absent_and_null_leave_it),
+    cmocka_unit_test(wrong_ones_are_refused),
+    cmocka_unit_test(document_reads_back),
+};
+
+SP_TEST_MAIN(tests)
