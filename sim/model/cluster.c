@@ -160,24 +160,79 @@ sp_status sp_cluster_fit(sp_cluster *cluster, int64_t ranks, const char *source,
     return SP_OK;
 }
 
-// A group is an arithmetic progression of ranks: first, first + stride, ...
+// A group is an arithmetic progression of ranks (first, first + stride, ...) or, of two dimensions
+// that are not next to each other in the order, a progression of `times` such progressions.
 typedef struct progression {
-    int64_t stride;
-    int64_t size;
+    int64_t stride, size;
+    int64_t step, times; // times 1: a plain progression
 } progression;
 
-static progression progression_of(const sp_layout *layout, sp_dimension dimension);
+static progression along(const sp_layout *layout, sp_axis axis);
+static progression over_two(const sp_layout *layout, sp_axis axis, sp_axis other, int64_t times);
+static sp_group worst_group(const sp_cluster *cluster, const sp_layout *layout, progression p);
+static sp_group worst_of_two(const sp_cluster *cluster, const sp_layout *layout, progression p);
 static sp_group describe(int64_t first, progression p, int64_t per_node);
 static bool is_worse(const sp_group *a, const sp_group *b);
 static int64_t gcd(int64_t a, int64_t b);
 
-// Groups start at block*stride*size + j with j < stride. Where they lie follows from the start
-// modulo the node size, so both indices need at most one period of it.
 sp_group sp_cluster_group(const sp_cluster *cluster, const sp_layout *layout,
                           sp_dimension dimension)
 {
+    switch (dimension) {
+    case SP_DIM_TP:
+        return worst_group(cluster, layout, along(layout, SP_AXIS_TP));
+    case SP_DIM_CP:
+        return worst_group(cluster, layout, along(layout, SP_AXIS_CP));
+    case SP_DIM_DP:
+        return worst_group(cluster, layout, along(layout, SP_AXIS_DP));
+    case SP_DIM_DP_CP:
+        return worst_group(cluster, layout, over_two(layout, SP_AXIS_CP, SP_AXIS_DP, layout->dp));
+    case SP_DIM_PP:
+        break;
+    }
+    return worst_group(cluster, layout, along(layout, SP_AXIS_PP));
+}
+
+sp_group sp_cluster_merged_group(const sp_cluster *cluster, const sp_layout *layout, int dp_count)
+{
+    return worst_group(cluster, layout, over_two(layout, SP_AXIS_CP, SP_AXIS_DP, dp_count));
+}
+
+static progression along(const sp_layout *layout, sp_axis axis)
+{
+    return (progression){sp_layout_stride(layout, axis), sp_layout_size(layout, axis), 0, 1};
+}
+
+static progression over_two(const sp_layout *layout, sp_axis axis, sp_axis other, int64_t times)
+{
+    progression p = along(layout, axis);
+    progression q = along(layout, other);
+    q.size = times;
+    if (q.size == 1) {
+        return p;
+    }
+    if (p.size == 1) {
+        return q;
+    }
+    if (q.stride == p.stride * p.size) {
+        return (progression){p.stride, p.size * q.size, 0, 1};
+    }
+    if (p.stride == q.stride * q.size) {
+        return (progression){q.stride, p.size * q.size, 0, 1};
+    }
+    bool first = p.stride < q.stride;
+    return (progression){first ? p.stride : q.stride, first ? p.size : q.size,
+                         first ? q.stride : p.stride, first ? q.size : p.size};
+}
+
+// Groups start at block*stride*size + j with j < stride. Where they lie follows from the start
+// modulo the node size, so both indices need at most one period of it.
+static sp_group worst_group(const sp_cluster *cluster, const sp_layout *layout, progression p)
+{
+    if (p.times > 1) {
+        return worst_of_two(cluster, layout, p);
+    }
     int64_t per_node = cluster->gpus_per_node;
-    progression p = progression_of(layout, dimension);
     int64_t span = p.stride * p.size;
     int64_t blocks = sp_layout_ranks(layout) / span;
     int64_t block_period = per_node / gcd(span, per_node);
@@ -196,24 +251,42 @@ sp_group sp_cluster_group(const sp_cluster *cluster, const sp_layout *layout,
     return worst;
 }
 
-static progression progression_of(const sp_layout *layout, sp_dimension dimension)
+// Members in ascending order, so that those of one node follow each other.
+static sp_group count_members(int64_t first, progression p, int64_t per_node)
 {
-    int64_t tp = layout->tp;
-    int64_t cp = layout->cp;
-    int64_t dp = layout->dp;
-    switch (dimension) {
-    case SP_DIM_TP:
-        return (progression){1, tp};
-    case SP_DIM_CP:
-        return (progression){tp, cp};
-    case SP_DIM_DP:
-        return (progression){tp * cp, dp};
-    case SP_DIM_DP_CP:
-        return (progression){tp, dp * cp};
-    case SP_DIM_PP:
-        break;
+    sp_group group = {.size = (int)(p.size * p.times)};
+    int64_t node = -1;
+    int in_node = 0;
+    for (int64_t i = 0; i <= p.size * p.times; i++) {
+        bool more = i < p.size * p.times;
+        int64_t rank = first + i / p.size * p.step + i % p.size * p.stride;
+        if (more && rank / per_node == node) {
+            in_node++;
+            continue;
+        }
+        if (node >= 0) {
+            group.nodes++;
+            group.least_per_node =
+                group.nodes == 1 || in_node < group.least_per_node ? in_node : group.least_per_node;
+            group.most_per_node = in_node > group.most_per_node ? in_node : group.most_per_node;
+        }
+        node = rank / per_node;
+        in_node = 1;
     }
-    return (progression){tp * cp * dp, layout->pp};
+    return group;
+}
+
+static sp_group worst_of_two(const sp_cluster *cluster, const sp_layout *layout, progression p)
+{
+    sp_group worst = count_members(0, p, cluster->gpus_per_node);
+    for (int64_t first = 1; first < sp_layout_ranks(layout); first++) {
+        if (first / p.stride % p.size != 0 || first / p.step % p.times != 0) {
+            continue;
+        }
+        sp_group group = count_members(first, p, cluster->gpus_per_node);
+        worst = is_worse(&group, &worst) ? group : worst;
+    }
+    return worst;
 }
 
 // With a stride of a node or more each member is alone. Else no node between the first and the last
@@ -266,16 +339,23 @@ static int64_t gcd(int64_t a, int64_t b)
     return a;
 }
 
+// Ranks of one pipeline rank lie at block*span + pp_rank*stride + j with j < stride; where they and
+// their peers lie follows from block and j modulo the node size.
 int sp_cluster_pp_crosses_node(const sp_cluster *cluster, const sp_layout *layout, int pp_rank)
 {
     int64_t per_node = cluster->gpus_per_node;
-    int64_t per_stage = (int64_t)layout->tp * layout->cp * layout->dp;
-    int64_t here = pp_rank * per_stage;
-    int64_t there = (pp_rank + 1) % layout->pp * per_stage;
-    int64_t peers = per_stage < per_node ? per_stage : per_node;
-    for (int64_t j = 0; j < peers; j++) {
-        if ((here + j) / per_node != (there + j) / per_node) {
-            return 1;
+    int64_t stride = sp_layout_stride(layout, SP_AXIS_PP);
+    int64_t span = stride * layout->pp;
+    int64_t blocks = sp_layout_ranks(layout) / span;
+    int64_t period = per_node / gcd(span, per_node);
+    int64_t peers = stride < per_node ? stride : per_node;
+    for (int64_t block = 0; block < blocks && block < period; block++) {
+        int64_t here = block * span + pp_rank * stride;
+        int64_t there = block * span + (pp_rank + 1) % layout->pp * stride;
+        for (int64_t j = 0; j < peers; j++) {
+            if ((here + j) / per_node != (there + j) / per_node) {
+                return 1;
+            }
         }
     }
     return 0;

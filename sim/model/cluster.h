@@ -54,9 +54,13 @@ typedef struct sp_group {
     int most_per_node;
 } sp_group;
 
-// O(ranks / size) at most; closed form where the group repeats.
+// O(size of a node), or O(ranks) for the ranks of two dimensions that do not count ranks next to
+// each other.
 sp_group sp_cluster_group(const sp_cluster *cluster, const sp_layout *layout,
                           sp_dimension dimension);
+// The context-parallel groups of `dp_count` neighbouring data-parallel ranks together (DP-Merge);
+// dp_count divides dp.
+sp_group sp_cluster_merged_group(const sp_cluster *cluster, const sp_layout *layout, int dp_count);
 
 // 1 where any rank of pipeline rank r and its peer in r+1 (mod pp) lie in different nodes.
 int sp_cluster_pp_crosses_node(const sp_cluster *cluster, const sp_layout *layout, int pp_rank);

@@ -1,10 +1,72 @@
 #include "sim/model/layout.h"
 
 #include <stdio.h>
+#include <string.h>
 
 int64_t sp_layout_ranks(const sp_layout *layout)
 {
     return (int64_t)layout->tp * layout->cp * layout->pp * layout->dp;
+}
+
+static const char *const axis_names[SP_AXES] = {"tp", "cp", "dp", "pp"};
+
+static sp_axis axis_at(const sp_rank_order *order, int place)
+{
+    return order->given ? order->axis[place] : (sp_axis)place;
+}
+
+int sp_layout_size(const sp_layout *layout, sp_axis axis)
+{
+    switch (axis) {
+    case SP_AXIS_TP:
+        return layout->tp;
+    case SP_AXIS_CP:
+        return layout->cp;
+    case SP_AXIS_DP:
+        return layout->dp;
+    case SP_AXIS_PP:
+        return layout->pp;
+    case SP_AXES:
+        break;
+    }
+    SP_UNREACHABLE("an axis");
+}
+
+int64_t sp_layout_stride(const sp_layout *layout, sp_axis axis)
+{
+    int64_t stride = 1;
+    for (int place = 0; axis_at(&layout->order, place) != axis; place++) {
+        stride *= sp_layout_size(layout, axis_at(&layout->order, place));
+    }
+    return stride;
+}
+
+bool sp_rank_order_read(const char *text, sp_rank_order *order)
+{
+    unsigned seen = 0;
+    sp_rank_order read = {.given = true};
+    for (int place = 0; place < SP_AXES; place++) {
+        int axis = 0;
+        while (axis < SP_AXES && strncmp(text, axis_names[axis], 2) != 0) {
+            axis++;
+        }
+        char end = place + 1 < SP_AXES ? '-' : '\0';
+        if (axis == SP_AXES || (seen >> axis & 1u) != 0 || text[2] != end) {
+            return false;
+        }
+        seen |= 1u << axis;
+        read.axis[place] = (sp_axis)axis;
+        text += 3;
+    }
+    *order = read;
+    return true;
+}
+
+void sp_rank_order_write(const sp_rank_order *order, char text[SP_RANK_ORDER_TEXT])
+{
+    snprintf(text, SP_RANK_ORDER_TEXT, "%s-%s-%s-%s", axis_names[axis_at(order, 0)],
+             axis_names[axis_at(order, 1)], axis_names[axis_at(order, 2)],
+             axis_names[axis_at(order, 3)]);
 }
 
 int sp_layout_vstages(const sp_layout *layout)

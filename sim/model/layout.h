@@ -12,8 +12,17 @@
 // linear: c*p + r; V (two chunks): r and 2p-1-r.
 typedef enum sp_placement { SP_PLACE_LINEAR, SP_PLACE_V } sp_placement;
 
+// The dimensions of a rank's place, and the order in which they count ranks, fastest first.
+typedef enum sp_axis { SP_AXIS_TP, SP_AXIS_CP, SP_AXIS_DP, SP_AXIS_PP, SP_AXES } sp_axis;
+
+typedef struct sp_rank_order {
+    bool given; // false: TP, CP, DP, PP
+    sp_axis axis[SP_AXES];
+} sp_rank_order;
+
 typedef struct sp_layout {
     int tp, cp, pp, dp;
+    sp_rank_order order;
     int chunks; // model chunks per pipeline rank (v)
     sp_placement placement;
     bool sequence_parallel;
@@ -31,8 +40,16 @@ typedef struct sp_stage {
     bool head; // final norm, logits and loss
 } sp_stage;
 
-// Ranks = tp*cp*pp*dp; TP is the fastest dimension, then CP, DP, PP.
-int64_t sp_layout_ranks(const sp_layout *layout);
+int64_t sp_layout_ranks(const sp_layout *layout); // tp*cp*pp*dp
+int sp_layout_size(const sp_layout *layout, sp_axis axis);
+// Ranks between two neighbours along an axis: the product of the faster sizes.
+int64_t sp_layout_stride(const sp_layout *layout, sp_axis axis);
+
+// "tp-cp-dp-pp" and the like, fastest first. Reading is false where `text` does not name each axis
+// once.
+enum { SP_RANK_ORDER_TEXT = 12 };
+bool sp_rank_order_read(const char *text, sp_rank_order *order);
+void sp_rank_order_write(const sp_rank_order *order, char text[SP_RANK_ORDER_TEXT]);
 int sp_layout_vstages(const sp_layout *layout); // pp * chunks
 
 int sp_layout_vstage(const sp_layout *layout, int pp_rank, int chunk);

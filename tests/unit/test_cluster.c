@@ -124,20 +124,42 @@ static void fit_settles_the_nodes(void **state)
     assert_int_equal(sp_cluster_fit(&c, 24, "s.json", NULL), SP_OK);
 }
 
+// Place of a rank along each axis, from the definition: the first axis of the order counts fastest.
+static void place_of(const sp_layout *l, int64_t rank, int64_t at[SP_AXES])
+{
+    for (int i = 0; i < SP_AXES; i++) {
+        sp_axis axis = l->order.given ? l->order.axis[i] : (sp_axis)i;
+        int sizes[SP_AXES] = {l->tp, l->cp, l->dp, l->pp};
+        at[axis] = rank % sizes[axis];
+        rank /= sizes[axis];
+    }
+}
+
+static void shuffle_order(sp_prng *prng, sp_rank_order *order)
+{
+    *order = (sp_rank_order){true, {SP_AXIS_TP, SP_AXIS_CP, SP_AXIS_DP, SP_AXIS_PP}};
+    for (uint64_t i = SP_AXES - 1; i > 0; i--) {
+        uint64_t j = sp_prng_below(prng, i + 1);
+        sp_axis other = order->axis[j];
+        order->axis[j] = order->axis[i];
+        order->axis[i] = other;
+    }
+}
+
 // The group that `first` belongs to, counted rank by rank from the definition of the rank order.
 static sp_group count_group(const sp_cluster *cluster, const sp_layout *l, sp_dimension dimension,
                             int64_t first)
 {
-    int64_t at[4] = {first % l->tp, first / l->tp % l->cp, first / l->tp / l->cp % l->dp,
-                     first / l->tp / l->cp / l->dp};
+    int64_t at[SP_AXES];
+    place_of(l, first, at);
     int64_t ranks = sp_layout_ranks(l);
     int64_t nodes = ranks / cluster->gpus_per_node + 1;
     int *members = sp_i_calloc((size_t)nodes, sizeof *members);
     assert_non_null(members);
     sp_group group = {0, 0, 1 << 30, 0};
     for (int64_t rank = 0; rank < ranks; rank++) {
-        int64_t other[4] = {rank % l->tp, rank / l->tp % l->cp, rank / l->tp / l->cp % l->dp,
-                            rank / l->tp / l->cp / l->dp};
+        int64_t other[SP_AXES];
+        place_of(l, rank, other);
         bool same[4];
         for (int i = 0; i < 4; i++) {
             same[i] = at[i] == other[i];
@@ -194,6 +216,9 @@ static void groups_equal_brute_force(void **state)
             l.dp = degrees[sp_prng_below(&prng, 9)];
             l.pp = degrees[sp_prng_below(&prng, 9)];
         } while (sp_layout_ranks(&l) > 400);
+        if (i % 2 == 1) {
+            shuffle_order(&prng, &l.order);
+        }
         for (int d = SP_DIM_TP; d <= SP_DIM_PP; d++) {
             sp_group worst = count_group(&cluster, &l, (sp_dimension)d, 0);
             for (int64_t rank = 1; rank < sp_layout_ranks(&l); rank++) {
@@ -236,16 +261,55 @@ static void pipeline_neighbours_across_nodes(void **state)
                        .dp = 1 + (int)sp_prng_below(&prng, 3),
                        .pp = 1 + (int)sp_prng_below(&prng, 8),
                        .chunks = 1};
+        if (i % 2 == 1) {
+            shuffle_order(&prng, &l.order);
+        }
         for (int r = 0; r < l.pp; r++) {
-            int per_stage = l.tp * l.cp * l.dp;
             int crosses = 0;
-            for (int j = 0; j < per_stage; j++) {
-                int here = (r * per_stage + j) / cluster.gpus_per_node;
-                int there = ((r + 1) % l.pp * per_stage + j) / cluster.gpus_per_node;
-                crosses = crosses || here != there;
+            for (int64_t here = 0; here < sp_layout_ranks(&l); here++) {
+                for (int64_t there = 0; there < sp_layout_ranks(&l); there++) {
+                    int64_t a[SP_AXES];
+                    int64_t b[SP_AXES];
+                    place_of(&l, here, a);
+                    place_of(&l, there, b);
+                    bool peers = a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == r &&
+                                 b[3] == (r + 1) % l.pp;
+                    crosses = crosses || (peers && here / cluster.gpus_per_node !=
+                                                       there / cluster.gpus_per_node);
+                }
             }
             assert_int_equal(sp_cluster_pp_crosses_node(&cluster, &l, r), crosses);
         }
+    }
+}
+
+static void orders_of_ranks_are_read_and_written(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 7);
+    for (int i = 0; i < 100; i++) {
+        sp_rank_order order;
+        sp_rank_order again;
+        char text[SP_RANK_ORDER_TEXT];
+        shuffle_order(&prng, &order);
+        sp_rank_order_write(&order, text);
+        assert_true(sp_rank_order_read(text, &again));
+        assert_memory_equal(order.axis, again.axis, sizeof order.axis);
+    }
+    char text[SP_RANK_ORDER_TEXT];
+    sp_rank_order_write(&(sp_rank_order){0}, text);
+    assert_string_equal(text, "tp-cp-dp-pp");
+    const char *const wrong[] = {"",
+                                 "tp",
+                                 "tp-cp-dp",
+                                 "tp-cp-dp-dp",
+                                 "tp-cp-dp-pp-",
+                                 "tp-cp-dp-pp2",
+                                 "tp,cp,dp,pp",
+                                 "tp-cp-dp-ep"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_false(sp_rank_order_read(wrong[i], &(sp_rank_order){0}));
     }
 }
 
@@ -258,6 +322,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(groups_equal_brute_force),
     cmocka_unit_test(placement_of_data_parallel_groups),
     cmocka_unit_test(pipeline_neighbours_across_nodes),
+    cmocka_unit_test(orders_of_ranks_are_read_and_written),
 };
 
 SP_TEST_MAIN(tests)
