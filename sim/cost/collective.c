@@ -85,12 +85,35 @@ static double all_to_all_rate_s_per_byte(const sp_op_timer *timer, sp_group grou
                 outside / network_bytes_per_s(timer, 1));
 }
 
+// All-reduces inside a node by group size (profile.h); gathers and scatters are half of one.
+static double group_time(const sp_op_timer *timer, sp_collective kind, sp_group group, double bytes)
+{
+    const sp_group_model *model = &timer->profile->groups;
+    double n = group.size;
+    double all_reduce_s = model->latency_s + model->doubling_s * log2(n) +
+                          2.0 * (n - 1.0) / n * bytes / sp_i_curve_hold(&model->bytes_per_s, n);
+    return kind == SP_ALL_REDUCE ? all_reduce_s : 0.5 * all_reduce_s;
+}
+
+static bool has_group_model(const sp_op_timer *timer, sp_collective kind)
+{
+    return timer->profile->groups.bytes_per_s.points > 0 && kind != SP_ALL_TO_ALL;
+}
+
 static double plain_time(const sp_op_timer *timer, sp_collective kind, sp_group group, double bytes)
 {
     traffic ring = ring_traffic(timer, kind, group);
     const sp_curve *curve = &timer->profile->collective[kind];
+    if (group.nodes <= 1 && has_group_model(timer, kind)) {
+        return group_time(timer, kind, group, bytes);
+    }
     if (group.nodes <= 1 && curve->points > 0) {
         return time_from_table(timer, curve, ring.factor, bytes);
+    }
+    if (group.nodes > 1 && has_group_model(timer, kind)) {
+        double latency_s = timer->profile->groups.between_s;
+        return (kind == SP_ALL_REDUCE ? latency_s : 0.5 * latency_s) +
+               bytes * ring.factor / ring.ring_bytes_per_s;
     }
     if (group.nodes > 1 && kind == SP_ALL_TO_ALL) {
         return bytes * all_to_all_rate_s_per_byte(timer, group) + ring_latency(timer, ring);
@@ -125,6 +148,9 @@ static double plain_least_s_per_byte(const sp_op_timer *timer, sp_collective kin
 {
     traffic ring = ring_traffic(timer, kind, group);
     const sp_curve *curve = &timer->profile->collective[kind];
+    if (group.nodes <= 1 && has_group_model(timer, kind)) {
+        return ring.factor / sp_i_curve_hold(&timer->profile->groups.bytes_per_s, group.size);
+    }
     if (group.nodes <= 1 && curve->points > 0) {
         return ring.factor / sp_i_curve_most(curve);
     }
@@ -153,5 +179,5 @@ double sp_time_p2p(const sp_op_timer *timer, double bytes, int crosses_node)
     if (crosses_node) {
         return profile->nic_latency_s + bytes / network_bytes_per_s(timer, 1);
     }
-    return profile->nvlink_latency_s + bytes / profile->nvlink_bytes_per_s;
+    return profile->p2p_latency_s + bytes / profile->p2p_bytes_per_s;
 }

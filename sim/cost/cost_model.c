@@ -6,21 +6,16 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/cost/collective.h"
+#include "sim/cost/host_time.h"
 #include "sim/cost/pack_time.h"
+#include "sim/cost/tail.h"
+#include "sim/cost/time_common.h"
+#include "sim/cost/zero.h"
 
 #define BYTES_BF16 2.0
-#define BYTES_FP32 4.0
-
-// Times stop here (three years), so that sums of nanoseconds fit int64_t whatever a profile says.
-#define MOST_S 1e8
 
 static void find_classes(sp_cost_model *cost);
 static void find_least_work(sp_cost_model *cost);
-
-static int64_t to_ns(double s)
-{
-    return sp_ns_from_s(fmin(s, MOST_S));
-}
 
 static sp_op_timer timer_of(sp_cost_model *cost)
 {
@@ -105,6 +100,8 @@ double sp_cost_model_sample_work_s(sp_cost_model *cost, int64_t tokens)
 }
 
 static sp_i_time stage_time(const sp_i_pack_time *time, const sp_stage *stage, sp_pass pass);
+static double launch_wait_s(const sp_cost_model *cost, const sp_i_pack_time *time,
+                            const sp_stage *stage, unsigned passes);
 
 double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack)
 {
@@ -112,13 +109,14 @@ double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, co
     sp_i_pack_time time;
     double most_s = 0.0;
     if (sp_i_pack_time_of(cost->packs, &timer, list, pack, false, &time, NULL) != SP_OK) {
-        return MOST_S;
+        return SP_I_MOST_S;
     }
     for (int c = 0; c < cost->classes; c++) {
         sp_i_time stage = stage_time(&time, &cost->class_stage[c], SP_PASS_F);
-        most_s = fmax(most_s, stage.compute_s + stage.tp_s + stage.cp_s);
+        double wait_s = launch_wait_s(cost, &time, &cost->class_stage[c], 1u << SP_PASS_F);
+        most_s = fmax(most_s, stage.compute_s + stage.tp_s + stage.cp_s + wait_s);
     }
-    return fmin(most_s, MOST_S);
+    return fmin(most_s, SP_I_MOST_S);
 }
 
 // ---- the tables of a packing ----
@@ -139,13 +137,14 @@ static bool is_countable(const sp_pack *pack)
            pack->full_pairs < INT64_MAX;
 }
 
-// Was a time cut at MOST_S?
+// Was a time cut at SP_I_MOST_S?
 static bool is_cut(const sp_action_cost *costs, size_t k, int classes)
 {
-    const int64_t most_ns = to_ns(MOST_S);
+    const int64_t most_ns = sp_i_cut_ns(SP_I_MOST_S);
     for (int c = 0; c < classes; c++) {
         const sp_action_cost *cost = &costs[k * (size_t)classes + (size_t)c];
-        if (cost->compute_ns >= most_ns || cost->tp_ns >= most_ns || cost->cp_ns >= most_ns) {
+        if (cost->compute_ns >= most_ns || cost->tp_ns >= most_ns || cost->cp_ns >= most_ns ||
+            cost->dp_ns >= most_ns) {
             return true;
         }
     }
@@ -183,7 +182,7 @@ static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, co
                          const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
 static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
                           const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
-static void fill_transfer(const sp_op_timer *timer, const sp_model *model, const sp_pack *pack,
+static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
                           const sp_layout *layout, int64_t *near_ns, int64_t *far_ns);
 static sp_status fill_ranks(sp_cost_model *cost, sp_step_costs *costs, sp_error *err);
 
@@ -207,7 +206,7 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         if (status == SP_OK) {
             fill_forward(cost, &timer, pack, &time, k, costs);
             status = is_cut(costs->f, k, cost->classes) ? beyond_limit(pack, err) : SP_OK;
-            fill_transfer(&timer, cost->model, pack, time.layout, &costs->p2p_f_ns[k],
+            fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_f_ns[k],
                           &costs->p2p_f_far_ns[k]);
         }
     }
@@ -224,11 +223,12 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         if (status == SP_OK) {
             fill_backward(cost, &timer, pack, &time, k, costs);
             status = is_cut(costs->b, k, cost->classes) ? beyond_limit(pack, err) : SP_OK;
-            fill_transfer(&timer, cost->model, pack, time.layout, &costs->p2p_b_ns[k],
+            fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_b_ns[k],
                           &costs->p2p_b_far_ns[k]);
         }
     }
     if (status == SP_OK) {
+        costs->blocking_transfers = cost->memory.stack.blocking_transfers;
         status = fill_ranks(cost, costs, err);
     }
     if (status != SP_OK) {
@@ -279,10 +279,41 @@ static sp_i_time stage_time(const sp_i_pack_time *time, const sp_stage *stage, s
     return sum(total, stage->head, time->of[SP_PART_HEAD][pass]);
 }
 
+// How much longer an action of these passes (bits 1 << pass) takes than the GPU works, because it
+// waits for launches, and the unit's fixed time: half of it forward, a quarter for each gradient.
+static double launch_wait_s(const sp_cost_model *cost, const sp_i_pack_time *time,
+                            const sp_stage *stage, unsigned passes)
+{
+    static const double unit_share[SP_I_PASSES] = {
+        [SP_PASS_F] = 0.5, [SP_PASS_I] = 0.25, [SP_PASS_W] = 0.25};
+    const sp_host_model *host = &cost->profile->host;
+    double gpu_s = 0.0;
+    double host_s = 0.0;
+    double unit_s = 0.0;
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        if ((passes >> pass & 1u) != 0) {
+            sp_i_time part = stage_time(time, stage, (sp_pass)pass);
+            gpu_s += part.compute_s + part.tp_s + part.cp_s;
+            host_s += sp_i_host_s(host, time, stage, (sp_pass)pass);
+            unit_s += unit_share[pass] * host->unit_s;
+        }
+    }
+    return sp_i_launch_wait_s(host, gpu_s, host_s) + unit_s;
+}
+
+static void add_launch_wait(const sp_cost_model *cost, const sp_i_pack_time *time,
+                            const sp_stage *stage, unsigned passes, sp_action_cost *action)
+{
+    action->launch_ns = sp_i_cut_ns(launch_wait_s(cost, time, stage, passes));
+    action->compute_ns += action->launch_ns;
+}
+
 static sp_action_cost rounded(sp_i_time time)
 {
-    return (sp_action_cost){to_ns(time.compute_s), to_ns(time.tp_s), to_ns(time.cp_s),
-                            to_ns(time.attention_s)};
+    return (sp_action_cost){.compute_ns = sp_i_cut_ns(time.compute_s),
+                            .tp_ns = sp_i_cut_ns(time.tp_s),
+                            .cp_ns = sp_i_cut_ns(time.cp_s),
+                            .attention_ns = sp_i_cut_ns(time.attention_s)};
 }
 
 static void fill_unit(const sp_cost_model *cost, const sp_pack *pack, const sp_layout *layout,
@@ -295,7 +326,7 @@ static void fill_unit(const sp_cost_model *cost, const sp_pack *pack, const sp_l
 // A copy between a GPU and its host at the link's rate; what a start costs is small beside it.
 static int64_t copy_ns(const sp_cluster *cluster, int64_t bytes)
 {
-    return bytes > 0 ? to_ns((double)bytes / cluster->host_link_bytes_per_s) : 0;
+    return bytes > 0 ? sp_i_cut_ns((double)bytes / cluster->host_link_bytes_per_s) : 0;
 }
 
 // With the vocabulary spread over the pipeline ranks every one of them needs the last hidden
@@ -321,8 +352,10 @@ static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, co
         size_t at = k * (size_t)cost->classes + (size_t)c;
         const sp_stage *stage = &cost->class_stage[c];
         costs->f[at] = rounded(stage_time(time, stage, SP_PASS_F));
-        costs->f[at].tp_ns +=
-            to_ns(vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_ALL_GATHER));
+        costs->f[at].tp_ns += sp_i_cut_ns(
+            vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_ALL_GATHER));
+        add_launch_wait(cost, time, stage, 1u << SP_PASS_F, &costs->f[at]);
+        sp_i_zero_forward(cost, timer, stage, time, &costs->f[at]);
         fill_unit(cost, pack, time->layout, stage, &costs->unit[at]);
         int64_t *held = costs->unit[at].held.of;
         costs->offloaded_bytes[at] = held[SP_MEM_OFFLOADED];
@@ -333,11 +366,15 @@ static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, co
     }
 }
 
-// The sum of the rounded halves, so that a split backward costs exactly what the whole one does.
+// The sum of the rounded halves, so that a split backward does exactly the work of the whole one.
 static sp_action_cost joined(sp_action_cost a, sp_action_cost b)
 {
-    return (sp_action_cost){a.compute_ns + b.compute_ns, a.tp_ns + b.tp_ns, a.cp_ns + b.cp_ns,
-                            a.attention_ns + b.attention_ns};
+    return (sp_action_cost){.compute_ns = a.compute_ns + b.compute_ns,
+                            .tp_ns = a.tp_ns + b.tp_ns,
+                            .cp_ns = a.cp_ns + b.cp_ns,
+                            .dp_ns = a.dp_ns + b.dp_ns,
+                            .attention_ns = a.attention_ns + b.attention_ns,
+                            .launch_ns = a.launch_ns + b.launch_ns};
 }
 
 static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
@@ -348,10 +385,19 @@ static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, c
         const sp_stage *stage = &cost->class_stage[c];
         costs->r[at] = rounded(stage_time(time, stage, SP_PASS_RECOMPUTE));
         costs->i[at] = joined(rounded(stage_time(time, stage, SP_PASS_I)), costs->r[at]);
-        costs->i[at].tp_ns +=
-            to_ns(vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_REDUCE_SCATTER));
+        costs->i[at].tp_ns += sp_i_cut_ns(
+            vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_REDUCE_SCATTER));
         costs->w[at] = rounded(stage_time(time, stage, SP_PASS_W));
         costs->b[at] = joined(costs->i[at], costs->w[at]);
+        const unsigned again = 1u << SP_PASS_RECOMPUTE;
+        const unsigned inputs = 1u << SP_PASS_I;
+        const unsigned weights = 1u << SP_PASS_W;
+        add_launch_wait(cost, time, stage, again, &costs->r[at]);
+        add_launch_wait(cost, time, stage, again | inputs, &costs->i[at]);
+        add_launch_wait(cost, time, stage, weights, &costs->w[at]);
+        add_launch_wait(cost, time, stage, again | inputs | weights, &costs->b[at]);
+        sp_i_zero_backward(cost, timer, stage, time, &costs->b[at], &costs->i[at], &costs->w[at],
+                           &costs->r[at]);
         if (costs->backward_unit != NULL) {
             fill_unit(cost, pack, time->layout, stage, &costs->backward_unit[at]);
         }
@@ -359,71 +405,24 @@ static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, c
 }
 
 // Hidden states of the pack. Each TP rank sends its share, with sequence parallelism because it
-// holds no more, without it by Megatron-LM's scatter-gather (arXiv 2104.04473, section 4.1).
-static void fill_transfer(const sp_op_timer *timer, const sp_model *model, const sp_pack *pack,
+// holds no more, without it by Megatron-LM's scatter-gather (arXiv 2104.04473, section 4.1) unless
+// the stack sends them whole.
+static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
                           const sp_layout *layout, int64_t *near_ns, int64_t *far_ns)
 {
-    double bytes =
-        (double)pack->computed / layout->cp / layout->tp * (double)model->hidden * BYTES_BF16;
-    *near_ns = to_ns(sp_time_p2p(timer, bytes, 0));
-    *far_ns = to_ns(sp_time_p2p(timer, bytes, 1));
+    bool whole = cost->memory.stack.whole_transfers && !layout->sequence_parallel;
+    double bytes = (double)pack->computed / layout->cp / (whole ? 1 : layout->tp) *
+                   (double)cost->model->hidden * BYTES_BF16;
+    *near_ns = sp_i_cut_ns(sp_time_p2p(timer, bytes, 0));
+    *far_ns = sp_i_cut_ns(sp_time_p2p(timer, bytes, 1));
 }
 
 // ---- what a pipeline rank has apart from its packs ----
-
-static sp_tail_cost tail_of(const sp_op_timer *timer, const sp_layout *layout, sp_group replicas,
-                            double parameters)
-{
-    const sp_profile *profile = timer->profile;
-    double gradient_bytes = parameters * BYTES_FP32;
-    double shards = layout->zero > 0 ? replicas.size : 1.0;
-    sp_tail_cost tail = {
-        .optimizer_ns = to_ns(sp_time_memory(
-            timer, parameters / shards * profile->optimizer_bytes_per_parameter, 0))};
-    if (layout->zero == 0) {
-        tail.grad_reduce_ns =
-            to_ns(sp_time_collective(timer, SP_ALL_REDUCE, replicas, gradient_bytes));
-        return tail;
-    }
-    tail.grad_reduce_ns =
-        to_ns(sp_time_collective(timer, SP_REDUCE_SCATTER, replicas, gradient_bytes));
-    tail.param_gather_ns =
-        to_ns(sp_time_collective(timer, SP_ALL_GATHER, replicas, parameters * BYTES_BF16));
-    return tail;
-}
-
-// A tied table whose two uses lie on the first and the last pipeline rank is held twice:
-// Megatron-LM adds up its two fp32 gradients (core/distributed/finalize_model_grads.py), TP rank by
-// TP rank.
-static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *timer,
-                               sp_step_costs *costs)
-{
-    const sp_layout *layout = cost->layout;
-    int last_rank;
-    int chunk;
-    sp_layout_locate(layout, sp_layout_vstages(layout) - 1, &last_rank, &chunk);
-    // With vocabulary parallelism every rank has one share of the table for both uses.
-    if (!cost->model->tied_embeddings || layout->vocab_parallel || last_rank == 0) {
-        return;
-    }
-    // The last pipeline rank's neighbour up the ring is the first.
-    int nodes = costs->far[layout->pp - 1] ? 2 : 1;
-    sp_group ends = {
-        .size = 2, .nodes = nodes, .least_per_node = 2 / nodes, .most_per_node = 2 / nodes};
-    double rows = (double)sp_ceil_div(cost->model->vocab, layout->tp);
-    int64_t ns = to_ns(sp_time_collective(timer, SP_ALL_REDUCE, ends,
-                                          rows * (double)cost->model->hidden * BYTES_FP32));
-    costs->tail[0].grad_reduce_ns += ns;
-    costs->tail[last_rank].grad_reduce_ns += ns;
-}
 
 static sp_status fill_ranks(sp_cost_model *cost, sp_step_costs *costs, sp_error *err)
 {
     const sp_layout *layout = cost->layout;
     sp_op_timer timer = timer_of(cost);
-    sp_group replicas = sp_cluster_group(cost->cluster, layout, SP_DIM_DP_CP);
-    sp_layout unsharded = *layout;
-    unsharded.zero = 0;
     sp_stage *held = sp_i_calloc((size_t)layout->chunks, sizeof *held);
     if (held == NULL) {
         return sp_error_no_memory(err, "the costs of a packing");
@@ -432,17 +431,13 @@ static sp_status fill_ranks(sp_cost_model *cost, sp_step_costs *costs, sp_error 
         for (int c = 0; c < layout->chunks; c++) {
             held[c] = cost->stages[sp_layout_vstage(layout, r, c)];
         }
-        sp_bytes whole;
-        sp_footprint_states(cost->model, &unsharded, held, layout->chunks, &whole);
-        sp_footprint_states(cost->model, layout, held, layout->chunks, &costs->states[r]);
+        sp_footprint_states(cost->model, layout, &cost->memory.stack, held, layout->chunks,
+                            &costs->states[r]);
         costs->far[r] = sp_cluster_pp_crosses_node(cost->cluster, layout, r) != 0;
-        costs->tail[r] =
-            tail_of(&timer, layout, replicas, (double)whole.of[SP_MEM_PARAMETERS] / BYTES_BF16);
     }
-    add_tied_reduction(cost, &timer, costs);
     for (int s = 0; s < sp_layout_vstages(layout); s++) {
         costs->class_of_vstage[s] = cost->class_of_vstage[s];
     }
     sp_i_free(held);
-    return SP_OK;
+    return sp_i_fill_tails(cost, &timer, costs, err);
 }

@@ -1,10 +1,15 @@
-// Evaluation of a profile's curve, shared by the operator and the collective times.
+// A profile's curve: memory and evaluation.
 #ifndef SLIMPACK_SIM_COST_CURVE_H
 #define SLIMPACK_SIM_COST_CURVE_H
 
 #include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
 
 #include "sim/cost/profile.h"
+
+// Room for so many points, freed through curve->x; false when memory runs out.
+bool sp_i_curve_allocate(sp_curve *curve, size_t points);
 
 static inline double sp_i_curve_first(const sp_curve *curve)
 {

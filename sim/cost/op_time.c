@@ -90,16 +90,9 @@ static double time_from_table(const sp_op_timer *timer, const sp_gemm_table *tab
     return m > last ? time_s * (m / last) : time_s;
 }
 
-double sp_time_gemm(const sp_op_timer *timer, double m, double n, double k)
+static double curve_gemm(const sp_op_timer *timer, double m, double n, double k)
 {
-    if (!(m > 0.0 && n > 0.0 && k > 0.0)) {
-        return 0.0;
-    }
     const sp_profile *profile = timer->profile;
-    const sp_gemm_table *table = sp_i_gemm_table(profile, n, k);
-    if (table != NULL) {
-        return time_from_table(timer, table, m);
-    }
     const sp_curve *curve = &profile->gemm_rate;
     double edge = cbrt(m * n * k);
     double first = sp_i_curve_first(curve);
@@ -108,6 +101,68 @@ double sp_time_gemm(const sp_op_timer *timer, double m, double n, double k)
     double compute_s = 2.0 * m * n * k / rate;
     double memory_s = BYTES_BF16 * (m * k + k * n + m * n) / profile->memory_bytes_per_s;
     return fmax(compute_s, memory_s) + profile->kernel_s;
+}
+
+// Twice the elements of the result as the tiles cover them, whole waves of them (profile.h).
+static double covered(const sp_gemm_model *model, double batch, double m, double n)
+{
+    double least = 2.0 * batch * m * n;
+    for (int i = 0; model->sms > 0 && i < model->tile_count; i++) {
+        double rows = model->tiles[i].m;
+        double columns = model->tiles[i].n;
+        double tiles = ceil(batch * ceil(m / rows) * ceil(n / columns));
+        double waves = ceil(tiles / model->sms);
+        double work = waves * model->sms * 2.0 * rows * columns / model->tiles[i].efficiency;
+        least = i == 0 ? work : fmin(least, work);
+    }
+    return least;
+}
+
+static double tile_gemm(const sp_op_timer *timer, double batch, double m, double n, double k)
+{
+    const sp_gemm_model *model = &timer->profile->gemm_model;
+    double compute_s = covered(model, batch, m, n) * (k + model->half_rate_k) / model->flops_per_s;
+    double memory_s =
+        BYTES_BF16 * batch * (m * k + k * n + m * n) / timer->profile->memory_bytes_per_s;
+    return fmax(compute_s, memory_s) + model->fixed_s;
+}
+
+double sp_time_gemm(const sp_op_timer *timer, sp_gemm_pass pass, double tokens, double n, double k)
+{
+    if (!(tokens > 0.0 && n > 0.0 && k > 0.0)) {
+        return 0.0;
+    }
+    const sp_gemm_table *table = sp_i_gemm_table(timer->profile, n, k);
+    if (table != NULL) {
+        return time_from_table(timer, table, tokens);
+    }
+    if (timer->profile->gemm_model.flops_per_s > 0.0) {
+        return pass == SP_GEMM_TOKENS_OUT ? tile_gemm(timer, 1.0, tokens, n, k)
+                                          : tile_gemm(timer, 1.0, n, k, tokens);
+    }
+    return curve_gemm(timer, tokens, n, k);
+}
+
+double sp_time_batched_gemm(const sp_op_timer *timer, double batch, double m, double n, double k)
+{
+    if (!(batch > 0.0 && m > 0.0 && n > 0.0 && k > 0.0)) {
+        return 0.0;
+    }
+    return timer->profile->gemm_model.flops_per_s > 0.0 ? tile_gemm(timer, batch, m, n, k)
+                                                        : curve_gemm(timer, batch * m, n, k);
+}
+
+double sp_gemm_most_rate(const sp_profile *profile)
+{
+    const sp_gemm_model *model = &profile->gemm_model;
+    if (!(model->flops_per_s > 0.0)) {
+        return sp_i_curve_most(&profile->gemm_rate);
+    }
+    double best = 1.0;
+    for (int i = 0; model->sms > 0 && i < model->tile_count; i++) {
+        best = i == 0 ? model->tiles[i].efficiency : fmax(best, model->tiles[i].efficiency);
+    }
+    return best * model->flops_per_s;
 }
 
 double sp_time_attention_slice(const sp_op_timer *timer, int backward, double l, double o,

@@ -1,5 +1,6 @@
 // Time of one operator from a profile: tables by interpolation, else a roofline with a launch
-// floor. All times are seconds, continuous and non-decreasing in tokens and context.
+// floor. All times are seconds, non-decreasing in tokens and context, and continuous but for the
+// waves of a tile model.
 #ifndef SLIMPACK_SIM_COST_OP_TIME_H
 #define SLIMPACK_SIM_COST_OP_TIME_H
 
@@ -30,8 +31,22 @@ typedef struct sp_op_timer {
     sp_uncalibrated *uncalibrated; // may be NULL
 } sp_op_timer;
 
-// m x n x k in bf16: max(FLOPs / rate(cube edge), bytes / memory rate) + launch floor.
-double sp_time_gemm(const sp_op_timer *timer, double m, double n, double k);
+// One GEMM in bf16 over `tokens`, the other two dimensions as the pass has them.
+typedef enum sp_gemm_pass {
+    SP_GEMM_TOKENS_OUT, // tokens x k times k x n: forward and input gradient
+    SP_GEMM_TOKENS_IN,  // n x tokens times tokens x k: weight gradient
+} sp_gemm_pass;
+
+// From the table of this n and k where the profile has one, else by the profile's tile model, else
+// max(FLOPs / rate(cube edge), bytes / memory rate) + launch floor.
+double sp_time_gemm(const sp_op_timer *timer, sp_gemm_pass pass, double tokens, double n, double k);
+
+// `batch` products m x k times k x n in one launch (unfused attention); without a tile model they
+// count as one GEMM of batch * m rows.
+double sp_time_batched_gemm(const sp_op_timer *timer, double batch, double m, double n, double k);
+
+// The highest rate that any GEMM reaches by the curve or the tile model, in FLOP/s.
+double sp_gemm_most_rate(const sp_profile *profile);
 
 // Kernel that moves `bytes`.
 double sp_time_memory(const sp_op_timer *timer, double bytes, int kernels);

@@ -3,6 +3,8 @@
 #ifndef SLIMPACK_SIM_COST_PACK_TIME_H
 #define SLIMPACK_SIM_COST_PACK_TIME_H
 
+#include <stdbool.h>
+
 #include "sim/cost/op_time.h"
 #include "sim/model/footprint.h"
 #include "sim/model/inventory.h"
@@ -21,6 +23,9 @@ typedef struct sp_i_time {
 typedef struct sp_i_pack_time {
     sp_i_time of[SP_I_PARTS][SP_I_PASSES]; // one layer, embedding, head
     const sp_layout *layout; // the pack's: with cp grown by its data-parallel ranks (DP-Merge)
+    double recompute_share;  // kernels of a layer's recomputation over those of its forward
+    bool recomputes_attention;
+    double unfused_softmax; // share of the attention calls whose softmax runs as separate kernels
 } sp_i_pack_time;
 
 typedef struct sp_i_pack_timer sp_i_pack_timer;

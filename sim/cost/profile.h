@@ -8,6 +8,7 @@
 
 #include "sim/base/status.h"
 #include "sim/model/cluster.h"
+#include "sim/model/stack.h"
 
 // How good a number is, from best to weakest; a result repeats the weakest it used.
 typedef enum sp_level {
@@ -39,7 +40,7 @@ typedef enum sp_collective {
 
 extern const char *const sp_collective_names[]; // "all_reduce", ..., NULL
 
-enum { SP_PROFILE_NAME = 64, SP_PROFILE_STACK = 96, SP_GEMM_TABLES = 64 };
+enum { SP_PROFILE_NAME = 64, SP_GEMM_TABLES = 64, SP_GEMM_TILES = 8 };
 
 // Times of one GEMM shape family: fixed n and k, by m (tokens). Filled by `calibrate`; used before
 // the rate curve where n and k match.
@@ -48,14 +49,59 @@ typedef struct sp_gemm_table {
     sp_curve time_s; // x = m, y = seconds
 } sp_gemm_table;
 
+// GEMMs by the tiles and waves that a GPU runs them in, in place of a rate curve: with c matrices
+// of m x n x k, the least over the tiles of ceil(c*ceil(m/tile.m)*ceil(n/tile.n) / sms)*sms tiles
+// of 2*tile.m*tile.n*k / efficiency FLOPs, at flops_per_s / (1 + half_rate_k / k).
+typedef struct sp_gemm_model {
+    double flops_per_s; // asymptotic rate; 0: no model
+    double half_rate_k;
+    double fixed_s; // of each GEMM
+    int sms;        // 0: work is 2*m*n*k, without tiles
+    struct {
+        int m, n;
+        double efficiency; // rate over that of the best tile
+    } tiles[SP_GEMM_TILES];
+    int tile_count;
+    sp_level level;
+} sp_gemm_model;
+
+// The launching process beside the GPU: a pass takes (gpu^q + host^q)^(1/q) of the two sums.
+typedef struct sp_host_model {
+    double layer_s;   // launches of one layer: a quarter for the forward, half for the backward, a
+                      // quarter for a whole forward that runs again
+    double tp_growth; // more of it for each doubling of TP
+    double softmax_s; // more for each unfused softmax's forward; half of it backward
+    double head_s;    // of a pack: 0.2 embedding forward, 0.4 head forward, 0.4 head backward
+    double overlap_power; // q; 0: the larger of the two
+    double unit_s;        // added to each unit (pack on a chunk): half forward, half backward
+    double iteration_s;   // added to each step
+    sp_level level;
+} sp_host_model;
+
+// Score traffic of the unfused attention: bytes times factor * (keys / from)^growth, the keys held
+// within [1, to].
+typedef struct sp_score_model {
+    double factor; // 0: as counted
+    double growth, from_keys, to_keys;
+    sp_level level;
+} sp_score_model;
+
+// All-reduces inside a node by group size n: latency + doubling * log2(n) + 2(n-1)/n * bytes /
+// rate. Gathers and scatters take half of it. Between nodes between_s replaces the ring's steps.
+typedef struct sp_group_model {
+    double latency_s, doubling_s, between_s;
+    sp_curve bytes_per_s; // over n; no points: no model
+} sp_group_model;
+
 typedef struct sp_profile {
     char name[SP_PROFILE_NAME];
     char gpu[SP_CLUSTER_NAME];
-    char stack[SP_PROFILE_STACK]; // software that the numbers hold for; "" where none is named
+    sp_stack stack; // software that the numbers hold for; name "" where none is stated
     bool has_cluster;
     sp_cluster cluster; // where the profile carries one
     // GEMM rate in FLOP/s over the edge of the equivalent cube, cbrt(m*n*k).
     sp_curve gemm_rate;
+    sp_gemm_model gemm_model;
     sp_gemm_table gemm[SP_GEMM_TABLES];
     int gemm_tables;
     // Attention rates in FLOP/s (causal counts half the square) over the sequence length.
@@ -72,12 +118,26 @@ typedef struct sp_profile {
     double nvlink_bytes_per_s, nvlink_latency_s; // reached, one direction, one GPU; per step
     double nic_efficiency, nic_latency_s;        // share of the line rate; per step
     sp_level link_level;
+    // Transfers between pipeline ranks inside a node; by default as NVLink's.
+    double p2p_bytes_per_s, p2p_latency_s;
+    sp_group_model groups;
+    sp_host_model host;
+    sp_score_model scores;
+    double loss_bytes_per_logit; // forward and backward, halves; 0: as counted
+    sp_level loss_level;
     double optimizer_bytes_per_parameter; // traffic of one optimizer step
+    int fitted_constants;                 // that the profile says were fitted
 } sp_profile;
+
+enum { SP_PROFILE_PATH = 4096 }; // bytes of a profile's file name: as long as Linux opens any
 
 // By name or path. Names are looked up in $SLIMPACK_PROFILE_PATH (colon-separated), then beside the
 // program's source tree, then in the installed data folder.
 sp_status sp_profile_load(const char *name, sp_profile *profile, sp_error *err);
+// The document that sp_profile_load reads, unchecked, and the name of its file. The caller owns the
+// document; NULL after an error.
+sp_status sp_profile_document(const char *name, json_t **root, char file[SP_PROFILE_PATH],
+                              sp_error *err);
 // From a parsed document.
 sp_status sp_profile_from_json(const json_t *root, const char *source, sp_profile *profile,
                                sp_error *err);

@@ -20,6 +20,7 @@ void sp_step_costs_fini(sp_step_costs *costs)
     sp_i_free(costs->l_ns);
     sp_i_free(costs->far);
     sp_i_free(costs->tail);
+    sp_i_free(costs->buckets);
     sp_i_free(costs->unit);
     sp_i_free(costs->backward_unit);
     sp_i_free(costs->states);
@@ -162,7 +163,7 @@ static int64_t mean_ns(const sp_action_cost *costs, size_t packs, int classes, i
     double sum = 0.0;
     for (size_t k = 0; k < packs; k++) {
         const sp_action_cost *cost = &costs[k * (size_t)classes + (size_t) class];
-        sum += (double)(cost->compute_ns + cost->tp_ns + cost->cp_ns);
+        sum += (double)(sp_action_cost_ns(cost));
     }
     return packs > 0 ? (int64_t)(sum / (double)packs + 0.5) : 0;
 }

@@ -3,6 +3,7 @@
 #ifndef SLIMPACK_SIM_COST_STEP_COSTS_H
 #define SLIMPACK_SIM_COST_STEP_COSTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,18 +13,33 @@
 #include "sim/schedule/packing.h"
 #include "sim/schedule/schedule.h"
 
-// One action's time: what the GPU computes and the TP and CP communication that blocks it.
+// One action's time: what the GPU computes and the communication that blocks it.
 typedef struct sp_action_cost {
     int64_t compute_ns, tp_ns, cp_ns;
+    int64_t dp_ns;        // parameters gathered, gradients scattered by ZeRO 2 and 3
     int64_t attention_ns; // part of compute_ns: the attention core
+    int64_t launch_ns;    // part of compute_ns: the GPU waits for launches
 } sp_action_cost;
+
+static inline int64_t sp_action_cost_ns(const sp_action_cost *cost)
+{
+    return cost->compute_ns + cost->tp_ns + cost->cp_ns + cost->dp_ns;
+}
 
 // After the last backward of a pipeline rank.
 typedef struct sp_tail_cost {
     int64_t grad_reduce_ns; // starts when all data-parallel ranks are done
     int64_t optimizer_ns;
     int64_t param_gather_ns;
+    int64_t hideable_gather_ns; // part of it that may run behind the next step's first forward
 } sp_tail_cost;
+
+// The gradients of one model chunk, reduced in equal buckets one after another while other work
+// runs: bucket j of n is ready when (j+1)/n of the last action that makes gradients is over.
+typedef struct sp_bucket_cost {
+    int64_t count;
+    int64_t bucket_ns, total_ns; // one; all of them
+} sp_bucket_cost;
 
 // Virtual stages of one class (same layers, embedding, head) cost the same.
 typedef struct sp_step_costs {
@@ -42,8 +58,11 @@ typedef struct sp_step_costs {
     // Copies to host memory and back: forward packs, [pack * classes + class]. NULL for uniform
     // costs: a plan with O or L is then refused.
     int64_t *o_ns, *l_ns;
-    uint8_t *far;       // [pp]: the transfer between ranks r and (r+1) % pp crosses nodes
-    sp_tail_cost *tail; // [pp]
+    bool blocking_transfers; // the sending rank waits for each of its sends
+    uint8_t *far;            // [pp]: the transfer between ranks r and (r+1) % pp crosses nodes
+    sp_tail_cost *tail;      // [pp]
+    // [pp * chunks], by rank, then chunk: reduced before tail[].grad_reduce_ns starts. NULL: none.
+    sp_bucket_cost *buckets;
     // Memory: NULL for uniform costs.
     sp_unit_bytes *unit; // forward packs, [pack * classes + class]; all of `held` on the GPU
     // The part of a unit's activations that O takes away and L brings back, like `unit`.

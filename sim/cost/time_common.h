@@ -2,7 +2,18 @@
 #ifndef SLIMPACK_SIM_COST_TIME_COMMON_H
 #define SLIMPACK_SIM_COST_TIME_COMMON_H
 
+#include <math.h>
+
+#include "sim/base/units.h"
 #include "sim/cost/op_time.h"
+
+// Times stop here (three years), so that sums of nanoseconds fit int64_t whatever a profile says.
+#define SP_I_MOST_S 1e8
+
+static inline int64_t sp_i_cut_ns(double s)
+{
+    return sp_ns_from_s(fmin(s, SP_I_MOST_S));
+}
 
 // FLOPs per pair and element of a head: QK^T and PV forward; backward QK^T again, dV, dP, dQ, dK.
 #define SP_I_FORWARD_FLOPS_PER_PAIR 4.0

@@ -6,10 +6,47 @@
 
 #include "sim/base/json.h"
 #include "sim/cost/collective.h"
+#include "sim/cost/host_time.h"
 #include "sim/cost/op_time.h"
 #include "sim/cost/profile.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+// Launches of every pass on a stage with both ends, and what a pass waits for them.
+static double host_time(const sp_profile *profile, double gpu_s)
+{
+    static const sp_layout layout = {.tp = 8, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
+    const sp_i_pack_time time = {.layout = &layout,
+                                 .recompute_share = 0.5,
+                                 .recomputes_attention = true,
+                                 .unfused_softmax = 0.25};
+    const sp_stage stage = {.layers = 2, .embedding = true, .head = true};
+    double total = 0.0;
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        double host_s = sp_i_host_s(&profile->host, &time, &stage, (sp_pass)pass);
+        double wait_s = sp_i_launch_wait_s(&profile->host, gpu_s, host_s);
+        SP_ASSERT(host_s >= 0.0 && wait_s >= 0.0);
+        SP_ASSERT(wait_s <= host_s * (1.0 + 1e-9) + gpu_s * 1e-9);
+        total += host_s + wait_s;
+    }
+    return total;
+}
+
+// The stack's document reads back as the same stack.
+static void use_stack(const sp_stack *stack)
+{
+    sp_error err;
+    sp_error_clear(&err);
+    sp_stack back = {.name = "ours"};
+    json_t *first = json_pack("{s:o}", "stack", sp_stack_to_json(stack));
+    sp_object parent;
+    sp_object_begin(&parent, first, "fuzz", "", &err);
+    sp_stack_from_member(&parent, "stack", &back);
+    json_t *second = sp_stack_to_json(&back);
+    SP_ASSERT(err.count == 0 && json_equal(json_object_get(first, "stack"), second));
+    json_decref(first);
+    json_decref(second);
+}
 
 static void use(const sp_profile *profile)
 {
@@ -19,8 +56,12 @@ static void use(const sp_profile *profile)
     sp_uncalibrated uncalibrated = {{0}, {0}, {0}, {0}};
     sp_op_timer timer = {.cluster = &cluster, .profile = profile, .uncalibrated = &uncalibrated};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        double total = sp_time_gemm(&timer, sizes[i], 4096.0, 1024.0);
+        double total = sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, sizes[i], 4096.0, 1024.0);
+        total += sp_time_gemm(&timer, SP_GEMM_TOKENS_IN, sizes[i], 4096.0, 1024.0);
+        total += sp_time_batched_gemm(&timer, 12.0, sizes[i], sizes[3 - i], 128.0);
         total += sp_time_memory(&timer, sizes[i], 1);
+        total += sp_time_p2p(&timer, sizes[i], 0) + sp_time_p2p(&timer, sizes[i], 1);
+        total += host_time(profile, total);
         total += sp_time_attention_slice(&timer, 0, sizes[i], sizes[3 - i], 8.0, 128.0);
         total += sp_time_attention_slice(&timer, 1, sizes[i], 0.0, 8.0, 128.0);
         for (int kind = 0; kind < SP_COLLECTIVES; kind++) {
@@ -34,6 +75,11 @@ static void use(const sp_profile *profile)
     char lines[SP_RANGES][160];
     SP_ASSERT(sp_uncalibrated_lines(&uncalibrated, lines) <= SP_RANGES);
     SP_ASSERT(sp_profile_level(profile) <= SP_LEVEL_ASSUMED);
+    double most = sp_gemm_most_rate(profile);
+    SP_ASSERT(isfinite(most) && most > 0.0);
+    if (profile->stack.name[0] != '\0') {
+        use_stack(&profile->stack);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

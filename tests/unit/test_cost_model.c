@@ -391,15 +391,27 @@ static void least_work_is_exact_without_overheads(void **state)
     }
 }
 
+#define FITTED ",\"level\":\"fitted\",\"source\":\"s\"}"
+
+static const char *const models[] = {
+    "gemm_model={\"tflops\":273,\"half_rate_k\":64,\"sms\":108,\"tiles\":[[128,128,1],[64,64,0.7],"
+    "[128,256,1.04]]" FITTED,
+    "unfused_attention={\"traffic_factor\":0.1,\"traffic_growth\":2" FITTED,
+    "loss={\"bytes_per_logit\":1" FITTED,
+    "node_collectives={\"gb_per_s\":[[2,194],[4,221],[8,230]]" FITTED,
+    "host={\"layer_us\":100,\"overlap_power\":4" FITTED,
+    NULL};
+
 // Random samples, cut at random, on the shipped profiles: what the packs of a sample cost on all
-// stages is never below its least work.
+// stages is never below its least work. The same with the models that a profile may hold, and with
+// what a stack hides.
 static void least_work_is_a_bound(void **state)
 {
     (void)state;
-    static const char *const names[] = {"a100", "h100", "h800", "h200", "host"};
+    static const char *const names[] = {"a100", "h100", "h800", "h200", "host", NULL};
     sp_prng prng;
     sp_prng_seed(&prng, 17);
-    for (size_t p = 0; p < 40; p++) {
+    for (size_t p = 0; p < 60; p++) {
         fixture f;
         sp_layout layout = single;
         layout.tp = 1 << sp_prng_below(&prng, 3);
@@ -409,11 +421,18 @@ static void least_work_is_a_bound(void **state)
         layout.sequence_parallel = p % 2 == 0;
         sp_memory_options memory = {
             .recompute = (sp_recompute)sp_prng_below(&prng, SP_RECOMPUTE_MODES),
-            .attention = p % 5 == 4 ? SP_ATTENTION_UNFUSED : SP_ATTENTION_FLASH};
-        begin(&f, &llama, layout, NULL, memory);
+            .attention = sp_prng_below(&prng, 3) == 0 ? SP_ATTENTION_UNFUSED : SP_ATTENTION_FLASH,
+            .stack = {.hide_forward_gather = p % 3 == 0,
+                      .hide_forward_reduce = p % 4 == 0,
+                      .hide_backward_gather = p % 5 == 0,
+                      .hide_backward_reduce = p % 7 == 0,
+                      .cp_overlap = (sp_cp_overlap)sp_prng_below(&prng, 3)}};
+        begin(&f, &llama, layout, models, memory);
         sp_cost_model_fini(&f.cost);
-        sp_profile_fini(&f.profile);
-        assert_int_equal(sp_profile_load(names[p % 5], &f.profile, &err), SP_OK);
+        if (names[p % 6] != NULL) {
+            sp_profile_fini(&f.profile);
+            assert_int_equal(sp_profile_load(names[p % 6], &f.profile, &err), SP_OK);
+        }
         assert_int_equal(sp_cost_model_init(&f.cost, &llama, &f.layout, &f.cluster, &f.profile,
                                             memory, "test", &err),
                          SP_OK);

@@ -36,11 +36,11 @@ static void gemm_roofline(void **state)
     sp_profile profile;
     load((const char *[]){"kernel.us=3", NULL}, &profile);
     sp_op_timer timer = timer_of(&profile);
-    assert_near(sp_time_gemm(&timer, 4096, 5120, 13824),
+    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 4096, 5120, 13824),
                 2.0 * 4096 * 5120 * 13824 / FLAT_GEMM_FLOPS_PER_S + 3e-6, 1e-12);
-    assert_near(sp_time_gemm(&timer, 1, 8192, 8192),
+    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1, 8192, 8192),
                 2.0 * (8192 + 8192.0 * 8192 + 8192) / FLAT_MEMORY_BYTES_PER_S + 3e-6, 1e-12);
-    assert_true(sp_time_gemm(&timer, 0, 8192, 8192) == 0.0);
+    assert_true(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 0, 8192, 8192) == 0.0);
     assert_near(sp_time_memory(&timer, 4e6, 2), 4e6 / FLAT_MEMORY_BYTES_PER_S + 6e-6, 1e-12);
     assert_near(sp_time_launch(&timer, 4), 12e-6, 1e-12);
     sp_profile_fini(&profile);
@@ -56,14 +56,18 @@ static void gemm_curve(void **state)
                           "memory.gb_per_s=1e6", NULL},
          &profile);
     sp_op_timer timer = timer_of(&profile);
-    assert_near(sp_time_gemm(&timer, 2048, 2048, 2048), 2 * pow(2048, 3) / 677e12, 1e-12);
-    assert_near(sp_time_gemm(&timer, 2048, 4096, 1024), 2 * pow(2048, 3) / 677e12, 1e-9);
+    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 2048, 2048, 2048),
+                2 * pow(2048, 3) / 677e12, 1e-12);
+    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 2048, 4096, 1024),
+                2 * pow(2048, 3) / 677e12, 1e-9);
     assert_int_equal(uncalibrated.most[SP_RANGE_GEMM] > 0.0, 0);
     double middle = 2048 * sqrt(2.0);
-    assert_near(sp_time_gemm(&timer, middle, middle, middle),
+    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, middle, middle, middle),
                 2 * pow(middle, 3) / sqrt(677e12 * 789e12), 1e-9);
-    assert_near(sp_time_gemm(&timer, 512, 512, 512), 2 * pow(512, 3) / (177e12 / 2), 1e-9);
-    assert_near(sp_time_gemm(&timer, 8192, 8192, 8192), 2 * pow(8192, 3) / 789e12, 1e-9);
+    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 512, 512, 512),
+                2 * pow(512, 3) / (177e12 / 2), 1e-9);
+    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 8192, 8192, 8192),
+                2 * pow(8192, 3) / 789e12, 1e-9);
     char lines[SP_RANGES][160];
     assert_int_equal(sp_uncalibrated_lines(&uncalibrated, lines), 1);
     assert_string_equal(lines[0], "gemm: cube edge 512 to 8192 (calibrated 1024 to 4096)");
@@ -79,11 +83,12 @@ static void gemm_table(void **state)
                           "kernel.us=3", NULL},
          &profile);
     sp_op_timer timer = timer_of(&profile);
-    assert_near(sp_time_gemm(&timer, 128, 4096, 1024), 20e-6, 1e-12);
-    assert_near(sp_time_gemm(&timer, 256, 4096, 1024), sqrt(20e-6 * 60e-6), 1e-12);
-    assert_near(sp_time_gemm(&timer, 1024, 4096, 1024), 120e-6, 1e-12);
-    assert_near(sp_time_gemm(&timer, 16, 4096, 1024), 5e-6, 1e-12);
-    assert_near(sp_time_gemm(&timer, 2048, 1024, 4096),
+    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 128, 4096, 1024), 20e-6, 1e-12);
+    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 256, 4096, 1024), sqrt(20e-6 * 60e-6),
+                1e-12);
+    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1024, 4096, 1024), 120e-6, 1e-12);
+    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 16, 4096, 1024), 5e-6, 1e-12);
+    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 2048, 1024, 4096),
                 2.0 * 2048 * 1024 * 4096 / FLAT_GEMM_FLOPS_PER_S + 3e-6, 1e-12);
     sp_profile_fini(&profile);
 }
@@ -123,9 +128,168 @@ static void gemm_is_monotone_and_continuous(void **state)
             double n = exp(10.0 * sp_prng_uniform(&prng));
             double k = exp(10.0 * sp_prng_uniform(&prng));
             double more = m * (1.0 + sp_prng_uniform(&prng));
-            double time_s = sp_time_gemm(&timer, m, n, k);
-            assert_true(sp_time_gemm(&timer, more, n, k) >= time_s * (1.0 - 1e-12));
-            assert_near(sp_time_gemm(&timer, m * (1.0 + 1e-9), n, k), time_s, 1e-7);
+            double time_s = sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, m, n, k);
+            assert_true(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, more, n, k) >=
+                        time_s * (1.0 - 1e-12));
+            assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, m * (1.0 + 1e-9), n, k), time_s,
+                        1e-7);
+        }
+        sp_profile_fini(&profile);
+    }
+}
+
+// GEMMs by tiles and waves. 108 SMs, 273 TFLOP/s, half rate at k = 64 and 5 us a launch; memory too
+// fast to matter.
+#define TILES                                                                  \
+    "\"tiles\":[[128,128,1],[128,256,1.04],[64,64,0.7]],\"level\":\"fitted\"," \
+    "\"source\":\"s\"}"
+
+static const char *const tile_model[] = {
+    "gemm_model={\"tflops\":273,\"half_rate_k\":64,\"fixed_us\":5,\"sms\":108," TILES,
+    "memory.gb_per_s=1e9", "gemm_rate=null", NULL};
+
+// By hand, in tiles of 128 x 128 (efficiency 1), 128 x 256 (1.04) and 64 x 64 (0.7), on 108 SMs:
+// 1024 x 3072: 192, 96 and 768 tiles are 2, 1 and 8 waves: 216*16384 = 3538944 covered elements,
+//   108*32768/1.04 = 3402830.8, 864*4096/0.7 = 5055634.3: the second.
+// 130 x 130: 4, 2 and 9 tiles, one wave each: 108 times 16384, 31507.7, 5851.4: the third.
+// 4096 x 1024: 256, 128 and 1024 tiles: 3, 2 and 10 waves: 5308416,
+//   6805661.5, 6319542.9: the first.
+static void tile_model_by_hand(void **state)
+{
+    (void)state;
+    sp_profile profile;
+    load(tile_model, &profile);
+    sp_op_timer timer = timer_of(&profile);
+    const double k = 1024;
+    const double per_element_s = 2.0 * (k + 64) / 273e12;
+    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1024, 3072, k),
+                108 * 32768 / 1.04 * per_element_s + 5e-6, 1e-12);
+    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 130, 130, k),
+                108 * 4096 / 0.7 * per_element_s + 5e-6, 1e-12);
+    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 4096, 1024, k),
+                324 * 16384 * per_element_s + 5e-6, 1e-12);
+    // The weight gradient: n x k results, tokens are the reduction.
+    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_IN, 300, 4096, 1024),
+                324 * 16384 * 2.0 * (300 + 64) / 273e12 + 5e-6, 1e-12);
+    assert_true(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 0, 1024, k) == 0.0);
+    assert_true(sp_time_batched_gemm(&timer, 0, 1024, 1024, k) == 0.0);
+    // No curve is used, so nothing is outside one.
+    char lines[SP_RANGES][160];
+    assert_int_equal(sp_uncalibrated_lines(&uncalibrated, lines), 0);
+    assert_near(sp_gemm_most_rate(&profile), 1.04 * 273e12, 1e-12);
+    sp_profile_fini(&profile);
+}
+
+// Equal matrices share their waves: 96 of 1024 x 64 in tiles of 64 x 64 are 1536 tiles, 15 waves of
+// 108 (in 128 x 128: 768, 8 waves; in 128 x 256: 768 as well); alone each would be a wave.
+static void tile_model_batches(void **state)
+{
+    (void)state;
+    sp_profile profile;
+    load(tile_model, &profile);
+    sp_op_timer timer = timer_of(&profile);
+    assert_near(sp_time_batched_gemm(&timer, 96, 1024, 64, 512),
+                15 * 108 * 4096 / 0.7 * 2.0 * (512 + 64) / 273e12 + 5e-6, 1e-12);
+    assert_near(sp_time_batched_gemm(&timer, 1, 1024, 3072, 512),
+                sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1024, 3072, 512), 1e-12);
+    sp_profile_fini(&profile);
+    // By the rate curve they count as one GEMM of all rows.
+    load((const char *[]){"kernel.us=3", NULL}, &profile);
+    assert_near(sp_time_batched_gemm(&timer, 96, 1024, 640, 512),
+                2.0 * 96 * 1024 * 640 * 512 / FLAT_GEMM_FLOPS_PER_S + 3e-6, 1e-12);
+    sp_profile_fini(&profile);
+}
+
+// Without SMs the work is 2mnk: a flat rate, reached at large k.
+static void tile_model_without_tiles_is_flat(void **state)
+{
+    (void)state;
+    sp_profile profile;
+    load((const char *[]){"gemm_model={\"tflops\":265,\"half_rate_k\":64,\"level\":\"fitted\","
+                          "\"source\":\"s\"}",
+                          "memory.gb_per_s=1e9", NULL},
+         &profile);
+    sp_op_timer timer = timer_of(&profile);
+    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 130, 77, 64),
+                2 * (2.0 * 130 * 77 * 64 / 265e12), 1e-12);
+    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 130, 77, 1e6),
+                2.0 * 130 * 77 * 1e6 / 265e12 * (1 + 64 / 1e6), 1e-12);
+    assert_near(sp_time_batched_gemm(&timer, 7, 130, 77, 64),
+                7 * 2 * (2.0 * 130 * 77 * 64 / 265e12), 1e-12);
+    assert_near(sp_gemm_most_rate(&profile), 265e12, 1e-12);
+    sp_profile_fini(&profile);
+}
+
+// One row times a matrix: reading 2 bytes of each weight takes longer than the products.
+static void tile_model_is_bound_by_memory(void **state)
+{
+    (void)state;
+    sp_profile profile;
+    load((const char *[]){"gemm_model={\"tflops\":273,\"fixed_us\":5,\"level\":\"fitted\","
+                          "\"source\":\"s\"}",
+                          NULL},
+         &profile);
+    sp_op_timer timer = timer_of(&profile);
+    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1, 8192, 4096),
+                2.0 * (4096 + 8192.0 * 4096 + 8192) / FLAT_MEMORY_BYTES_PER_S + 5e-6, 1e-12);
+    assert_near(sp_time_batched_gemm(&timer, 10, 1, 8192, 4096),
+                10 * 2.0 * (4096 + 8192.0 * 4096 + 8192) / FLAT_MEMORY_BYTES_PER_S + 5e-6, 1e-12);
+    sp_profile_fini(&profile);
+}
+
+// A table of times for n and k still goes before the model.
+static void tile_model_after_tables(void **state)
+{
+    (void)state;
+    sp_profile profile;
+    load((const char *[]){"gemm_model={\"tflops\":273,\"sms\":108," TILES,
+                          "gemm=[{\"n\":4096,\"k\":1024,\"level\":\"measured\",\"source\":\"s\","
+                          "\"points\":[[128,20],[512,60]]}]",
+                          NULL},
+         &profile);
+    sp_op_timer timer = timer_of(&profile);
+    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 512, 4096, 1024), 60e-6, 1e-12);
+    sp_profile_fini(&profile);
+}
+
+// With more tokens, rows, columns, depth or matrices never less time, and never a better rate than
+// the best.
+static void tile_model_is_monotone(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 31);
+    for (int round = 0; round < 100; round++) {
+        char model[256];
+        sp_profile profile;
+        snprintf(model, sizeof model,
+                 "gemm_model={\"tflops\":100,\"half_rate_k\":%d,\"fixed_us\":%d,\"sms\":%d,"
+                 "\"tiles\":[[%d,%d,%.3g],[%d,%d,1]],\"level\":\"assumed\",\"source\":\"s\"}",
+                 (int)sp_prng_below(&prng, 200), (int)sp_prng_below(&prng, 10),
+                 (int)sp_prng_below(&prng, 200), 1 + (int)sp_prng_below(&prng, 300),
+                 1 + (int)sp_prng_below(&prng, 300), 0.1 + 2.0 * sp_prng_uniform(&prng),
+                 1 + (int)sp_prng_below(&prng, 300), 1 + (int)sp_prng_below(&prng, 300));
+        load((const char *[]){model, NULL}, &profile);
+        sp_op_timer timer = timer_of(&profile);
+        for (int i = 0; i < 200; i++) {
+            double size[4]; // batch, m, n, k
+            for (int j = 0; j < 4; j++) {
+                size[j] = floor(exp((j == 0 ? 5.0 : 10.0) * sp_prng_uniform(&prng)));
+            }
+            double time_s = sp_time_batched_gemm(&timer, size[0], size[1], size[2], size[3]);
+            double flops = 2 * size[0] * size[1] * size[2] * size[3];
+            assert_true(time_s >= flops / sp_gemm_most_rate(&profile) * (1 - 1e-12));
+            double gemm_s = sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, size[1], size[2], size[3]);
+            double weights_s = sp_time_gemm(&timer, SP_GEMM_TOKENS_IN, size[1], size[2], size[3]);
+            assert_true(gemm_s <= time_s * (1 + 1e-12));
+            double more = size[1] + (double)sp_prng_below(&prng, 300);
+            assert_true(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, more, size[2], size[3]) >=
+                        gemm_s * (1 - 1e-12));
+            assert_true(sp_time_gemm(&timer, SP_GEMM_TOKENS_IN, more, size[2], size[3]) >=
+                        weights_s * (1 - 1e-12));
+            size[sp_prng_below(&prng, 4)] += (double)sp_prng_below(&prng, 300);
+            assert_true(sp_time_batched_gemm(&timer, size[0], size[1], size[2], size[3]) >=
+                        time_s * (1 - 1e-12));
         }
         sp_profile_fini(&profile);
     }
@@ -250,6 +414,12 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(gemm_curve),
     cmocka_unit_test(gemm_table),
     cmocka_unit_test(gemm_is_monotone_and_continuous),
+    cmocka_unit_test(tile_model_by_hand),
+    cmocka_unit_test(tile_model_batches),
+    cmocka_unit_test(tile_model_without_tiles_is_flat),
+    cmocka_unit_test(tile_model_is_bound_by_memory),
+    cmocka_unit_test(tile_model_after_tables),
+    cmocka_unit_test(tile_model_is_monotone),
     cmocka_unit_test(attention_flat),
     cmocka_unit_test(attention_short),
     cmocka_unit_test(attention_is_monotone_and_continuous),

@@ -34,12 +34,12 @@ static void reads_units(void **state)
         "gemm=[{\"n\":4096,\"k\":1024,\"level\":\"measured\",\"source\":\"s\","
         "\"points\":[[128,20],[256,30]]}]",
         "collectives.all_gather={\"level\":\"measured\",\"source\":\"s\",\"points\":[[1024,0.5]]}",
-        "stack=megatron",
+        "stack=megatron-core-2024",
         NULL};
     sp_error_clear(&err);
     assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
     assert_string_equal(profile.name, "flat");
-    assert_string_equal(profile.stack, "megatron");
+    assert_string_equal(profile.stack.name, "megatron-core-2024");
     assert_int_equal(profile.gemm_rate.points, 2);
     assert_int_equal(profile.gemm_rate.level, SP_LEVEL_PUBLISHED);
     assert_true(profile.gemm_rate.x[1] == 2048.0);

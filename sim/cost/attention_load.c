@@ -1,0 +1,153 @@
+#include "sim/cost/attention_load.h"
+
+#include <math.h>
+
+#include "sim/cost/curve.h"
+#include "sim/cost/time_common.h"
+
+// QK^T and PV; backward dV, dP, dQ, dK.
+#define UNFUSED_FORWARD_MATMULS 2.0
+#define UNFUSED_BACKWARD_MATMULS 4.0
+
+// Where Megatron-LM's fused softmax serves (stack.h).
+enum { FUSED_MULTIPLE = 4, FUSED_KEYS = 2048 };
+
+// Equal segments that follow each other: `count` stretches of `length` tokens after `context`.
+typedef struct run {
+    double length, context, count;
+} run;
+
+static void add_run(const sp_i_attention *attention, const run *r, bool forward, bool backward,
+                    sp_i_attention_load *load);
+static double run_s(const sp_i_attention *attention, bool backward, const run *r);
+static double unfused_s(const sp_i_attention *attention, bool backward, const run *r);
+static double score_weight(const sp_score_model *scores, double keys);
+static bool is_softmax_unfused(const sp_i_attention *attention, const run *r);
+
+sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
+                                           const sp_pack_list *list, const sp_pack *pack,
+                                           bool forward, bool backward)
+{
+    sp_i_attention_load load = {0};
+    if (pack->slice_count == 0) {
+        return load;
+    }
+    const sp_slice *slice = &list->slices[pack->first_slice];
+    const sp_slice *end = slice + pack->slice_count;
+    run pending = {0};
+    while (slice < end) {
+        double context = (double)slice->begin;
+        int64_t length = slice->computed_tokens;
+        const sp_slice *next = slice + 1;
+        while (next < end && next->sample == slice->sample &&
+               next->begin == slice->begin + length) {
+            length += next->computed_tokens;
+            next++;
+        }
+        if ((double)length != pending.length || context != pending.context) {
+            add_run(attention, &pending, forward, backward, &load);
+            pending = (run){.length = (double)length, .context = context};
+        }
+        pending.count += 1.0;
+        slice = next;
+    }
+    add_run(attention, &pending, forward, backward, &load);
+    load.forward_s /= attention->layout->cp;
+    load.backward_s /= attention->layout->cp;
+    load.pairs /= attention->layout->cp;
+    load.unfused_pairs /= attention->layout->cp;
+    return load;
+}
+
+double sp_i_exposed_cp_s(const sp_i_attention *attention, double cp_s, double attention_s,
+                         double qkv_s)
+{
+    double cp = attention->layout->cp;
+    switch (attention->memory->stack.cp_overlap) {
+    case SP_CP_ATTENTION:
+        return fmax(0.0, cp_s - attention_s * (cp - 1.0) / cp);
+    case SP_CP_QKV:
+        return attention->model->kv_heads == attention->model->heads ? fmax(0.0, cp_s - qkv_s)
+                                                                     : cp_s;
+    case SP_CP_BLOCKING:
+        return cp_s;
+    }
+    SP_UNREACHABLE("a CP overlap");
+}
+
+void sp_i_attention_least_s(const sp_i_attention *attention, double *forward_s, double *backward_s)
+{
+    const sp_profile *profile = attention->timer->profile;
+    double width = 0.5 * (double)attention->model->heads / attention->layout->tp *
+                   (double)attention->model->head_dim;
+    *forward_s =
+        SP_I_FORWARD_FLOPS_PER_PAIR * width / sp_i_curve_most(&profile->attention_forward_causal);
+    *backward_s =
+        SP_I_BACKWARD_FLOPS_PER_PAIR * width / sp_i_curve_most(&profile->attention_backward_causal);
+    if (attention->memory->attention == SP_ATTENTION_UNFUSED) {
+        double matmul = 2.0 * width / sp_gemm_most_rate(profile);
+        *forward_s = UNFUSED_FORWARD_MATMULS * matmul;
+        *backward_s = UNFUSED_BACKWARD_MATMULS * matmul;
+    }
+}
+
+static void add_run(const sp_i_attention *attention, const run *r, bool forward, bool backward,
+                    sp_i_attention_load *load)
+{
+    if (!(r->length > 0.0)) {
+        return;
+    }
+    double keys = r->context + r->length;
+    double pairs =
+        r->count * r->length * keys * score_weight(&attention->timer->profile->scores, keys);
+    bool unfused = is_softmax_unfused(attention, r);
+    load->forward_s += forward ? run_s(attention, false, r) : 0.0;
+    load->backward_s += backward ? run_s(attention, true, r) : 0.0;
+    load->keys += r->count * keys;
+    load->pairs += pairs;
+    load->unfused_pairs += unfused ? pairs : 0.0;
+    load->calls += 1.0;
+    load->unfused_calls += unfused ? 1.0 : 0.0;
+}
+
+static double run_s(const sp_i_attention *attention, bool backward, const run *r)
+{
+    if (attention->memory->attention == SP_ATTENTION_UNFUSED) {
+        return unfused_s(attention, backward, r);
+    }
+    double heads = (double)attention->model->heads / attention->layout->tp;
+    return r->count * sp_time_attention_slice(attention->timer, backward, r->length, r->context,
+                                              heads, (double)attention->model->head_dim);
+}
+
+static double unfused_s(const sp_i_attention *attention, bool backward, const run *r)
+{
+    double batch = r->count * (double)attention->model->heads / attention->layout->tp;
+    double hd = (double)attention->model->head_dim;
+    double l = r->length;
+    double keys = r->context + r->length;
+    double scores_s = sp_time_batched_gemm(attention->timer, batch, l, keys, hd);
+    double rows_s = sp_time_batched_gemm(attention->timer, batch, l, hd, keys);
+    if (!backward) {
+        return scores_s + rows_s;
+    }
+    return scores_s + rows_s + 2.0 * sp_time_batched_gemm(attention->timer, batch, keys, hd, l);
+}
+
+// Traffic per score over what the kernels' own count says.
+static double score_weight(const sp_score_model *scores, double keys)
+{
+    if (!(scores->factor > 0.0)) {
+        return 1.0;
+    }
+    double held = fmin(fmax(keys, 1.0), scores->to_keys);
+    return scores->factor * pow(held / scores->from_keys, scores->growth);
+}
+
+static bool is_softmax_unfused(const sp_i_attention *attention, const run *r)
+{
+    double matrices = r->count * (double)attention->model->heads / attention->layout->tp;
+    return attention->memory->attention == SP_ATTENTION_UNFUSED &&
+           attention->memory->stack.fused_softmax_limited &&
+           (fmod(matrices, FUSED_MULTIPLE) != 0.0 || r->context + r->length > FUSED_KEYS);
+}

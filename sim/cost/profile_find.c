@@ -1,0 +1,167 @@
+// Profiles by name or path.
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sim/base/alloc.h"
+#include "sim/cost/profile.h"
+
+enum {
+    NAMES = 64,       // profiles listed in a message
+    LIMIT = 16 << 20, // bytes of a profile
+};
+
+// The folders that names are looked up in, one after the other; false after the last.
+// *next is 0 at the start; `folder` has SP_PROFILE_PATH bytes.
+static bool next_folder(size_t *next, char *folder)
+{
+    const char *path = getenv("SLIMPACK_PROFILE_PATH");
+    size_t length = path == NULL ? 0 : strlen(path);
+    while (*next < length) {
+        const char *begin = path + *next;
+        size_t part = strcspn(begin, ":");
+        *next += part + 1;
+        if (part > 0 && part < SP_PROFILE_PATH) {
+            memcpy(folder, begin, part);
+            folder[part] = '\0';
+            return true;
+        }
+    }
+    // Two steps past the end of the variable stand for the two built-in folders.
+    size_t built_in = *next > length ? *next - length - 1 : 0;
+    const char *folders[2] = {"", ""};
+#ifdef SP_PROFILE_SOURCE_DIR
+    folders[0] = SP_PROFILE_SOURCE_DIR;
+#endif
+#ifdef SP_PROFILE_INSTALL_DIR
+    folders[1] = SP_PROFILE_INSTALL_DIR;
+#endif
+    for (; built_in < 2; built_in++) {
+        if (folders[built_in][0] != '\0') {
+            snprintf(folder, SP_PROFILE_PATH, "%s", folders[built_in]);
+            *next = length + 1 + built_in + 1;
+            return true;
+        }
+    }
+    return false;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp((const char *)a, (const char *)b);
+}
+
+typedef struct name_list {
+    char name[NAMES][SP_PROFILE_NAME];
+    int count;
+} name_list;
+
+static void add_names_of_folder(const char *folder, name_list *list)
+{
+    DIR *directory = opendir(folder);
+    if (directory == NULL) {
+        return;
+    }
+    const struct dirent *entry;
+    while (list->count < NAMES && (entry = readdir(directory)) != NULL) {
+        size_t length = strlen(entry->d_name);
+        if (length <= 5 || length - 5 >= SP_PROFILE_NAME ||
+            strcmp(entry->d_name + length - 5, ".json") != 0) {
+            continue;
+        }
+        char *name = list->name[list->count];
+        memcpy(name, entry->d_name, length - 5);
+        name[length - 5] = '\0';
+        bool known = false;
+        for (int i = 0; i < list->count && !known; i++) {
+            known = strcmp(list->name[i], name) == 0;
+        }
+        list->count += !known;
+    }
+    closedir(directory);
+}
+
+static sp_status unknown_name(const char *name, sp_error *err)
+{
+    name_list *list = sp_i_calloc(1, sizeof *list);
+    if (list == NULL) {
+        return sp_error_no_memory(err, "the list of profiles");
+    }
+    char folder[SP_PROFILE_PATH];
+    size_t next = 0;
+    while (next_folder(&next, folder)) {
+        add_names_of_folder(folder, list);
+    }
+    qsort(list->name, (size_t)list->count, sizeof list->name[0], compare_names);
+    const char *names[NAMES];
+    char text[SP_ERROR_TEXT / 2] = "";
+    size_t used = 0;
+    for (int i = 0; i < list->count; i++) {
+        names[i] = list->name[i];
+        int more = snprintf(text + used, sizeof text - used, "%s%s", i > 0 ? ", " : "", names[i]);
+        used = used + (size_t)more < sizeof text ? used + (size_t)more : sizeof text - 1;
+    }
+    const char *near = sp_nearest_name(name, names, list->count);
+    sp_status status;
+    if (list->count == 0) {
+        status = sp_error_set(err, SP_ERR_CONTENT,
+                              "unknown profile '%.64s' (no profiles found; "
+                              "SLIMPACK_PROFILE_PATH may name their folder)",
+                              name);
+    } else if (near != NULL) {
+        status = sp_error_set(err, SP_ERR_CONTENT,
+                              "unknown profile '%.64s' (did you mean '%s'? known: %s)", name, near,
+                              text);
+    } else {
+        status =
+            sp_error_set(err, SP_ERR_CONTENT, "unknown profile '%.64s' (known: %s)", name, text);
+    }
+    sp_i_free(list);
+    return status;
+}
+
+static bool is_path(const char *name)
+{
+    size_t length = strlen(name);
+    return strchr(name, '/') != NULL || (length > 5 && strcmp(name + length - 5, ".json") == 0);
+}
+
+static bool find_file(const char *name, char path[SP_PROFILE_PATH])
+{
+    char folder[SP_PROFILE_PATH];
+    size_t next = 0;
+    while (next_folder(&next, folder)) {
+        int length = snprintf(path, SP_PROFILE_PATH, "%s/%s.json", folder, name);
+        if (length < SP_PROFILE_PATH && access(path, F_OK) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+sp_status sp_profile_document(const char *name, json_t **root, char file[SP_PROFILE_PATH],
+                              sp_error *err)
+{
+    *root = NULL;
+    if (!is_path(name)) {
+        return name[0] != '\0' && find_file(name, file) ? sp_json_read_file(file, LIMIT, root, err)
+                                                        : unknown_name(name, err);
+    }
+    snprintf(file, SP_PROFILE_PATH, "%s", name);
+    return sp_json_read_file(name, LIMIT, root, err);
+}
+
+sp_status sp_profile_load(const char *name, sp_profile *profile, sp_error *err)
+{
+    memset(profile, 0, sizeof *profile);
+    char file[SP_PROFILE_PATH];
+    json_t *root = NULL;
+    sp_status status = sp_profile_document(name, &root, file, err);
+    if (status == SP_OK) {
+        status = sp_profile_from_json(root, file, profile, err);
+    }
+    json_decref(root);
+    return status;
+}

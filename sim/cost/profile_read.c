@@ -1,0 +1,256 @@
+// Profiles from JSON (slimpack/profile/1).
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/cost/profile_fields.h"
+#include "sim/cost/profile_read_models.h"
+
+#define SCHEMA "slimpack/profile/1"
+
+#define MOST_SCALE 1e3 // of a table's rates
+
+enum { GEMM_EDGE_POWER = 3 }; // work grows with the cube of the edge
+
+// The keys of a table in an object already begun; the caller ends it.
+static sp_status read_curve(sp_object *object, double y_unit, double power, bool floor,
+                            sp_curve *curve)
+{
+    int before = object->err->count + object->err->dropped;
+    curve->level = sp_i_profile_provenance(object, curve->source);
+    sp_status status = sp_i_profile_points(object, "points", y_unit, curve);
+    if (status == SP_OK && object->err->count + object->err->dropped == before) {
+        sp_i_profile_monotone(curve, power, floor);
+    }
+    return status;
+}
+
+static sp_status read_rate(sp_object *parent, const char *key, double y_unit, double power,
+                           sp_curve *curve)
+{
+    sp_object table;
+    if (!sp_object_member(parent, key, &table)) {
+        return SP_OK;
+    }
+    double scale = sp_object_real(&table, "scale", 1.0, SP_I_PROFILE_LEAST, MOST_SCALE);
+    sp_status status = read_curve(&table, y_unit * scale, power, false, curve);
+    sp_object_end(&table);
+    return status;
+}
+
+// ---- sections of the document ----
+
+static sp_status read_gemm_tables(sp_object *root, sp_profile *profile)
+{
+    const json_t *tables = sp_object_get(root, "gemm");
+    if (tables == NULL) {
+        return SP_OK;
+    }
+    size_t count = json_array_size(tables);
+    if (!json_is_array(tables) || count > SP_GEMM_TABLES) {
+        sp_object_error(root, "gemm", "expected an array of at most %d tables",
+                        (int)SP_GEMM_TABLES);
+        return SP_OK;
+    }
+    for (size_t i = 0; i < count; i++) {
+        char path[32];
+        sp_object object;
+        snprintf(path, sizeof path, "gemm[%zu]", i);
+        sp_object_begin(&object, json_array_get(tables, i), root->source, path, root->err);
+        sp_object_require(&object, "n");
+        sp_object_require(&object, "k");
+        sp_gemm_table *table = &profile->gemm[profile->gemm_tables++];
+        table->n = sp_object_int(&object, "n", 1, 1, INT32_MAX);
+        table->k = sp_object_int(&object, "k", 1, 1, INT32_MAX);
+        sp_status status = read_curve(&object, SP_I_S_PER_US, 0.0, true, &table->time_s);
+        if (status != SP_OK) {
+            return status;
+        }
+        for (int j = 0; j + 1 < profile->gemm_tables; j++) {
+            if (profile->gemm[j].n == table->n && profile->gemm[j].k == table->k) {
+                sp_object_error(&object, "n", "a table for n %lld and k %lld is given already",
+                                (long long)table->n, (long long)table->k);
+            }
+        }
+        sp_object_end(&object);
+    }
+    return SP_OK;
+}
+
+// The rate of one attention call may grow at most with its length: then a query row never takes
+// less time when its sequence grows, by which slices can be priced (op_time.h).
+static sp_status read_attention(sp_object *root, sp_profile *profile)
+{
+    struct {
+        const char *key;
+        sp_curve *curve;
+        bool required;
+    } tables[] = {{"forward_causal", &profile->attention_forward_causal, true},
+                  {"forward_full", &profile->attention_forward_full, false},
+                  {"backward_causal", &profile->attention_backward_causal, true},
+                  {"backward_full", &profile->attention_backward_full, false}};
+    sp_object object;
+    sp_object_require(root, "attention");
+    bool given = sp_object_member(root, "attention", &object);
+    double scale = sp_object_real(&object, "scale", 1.0, SP_I_PROFILE_LEAST, MOST_SCALE);
+    for (size_t i = 0; given && i < sizeof tables / sizeof tables[0]; i++) {
+        if (tables[i].required) {
+            sp_object_require(&object, tables[i].key);
+        }
+        sp_status status =
+            read_rate(&object, tables[i].key, scale * SP_I_FLOPS_PER_TFLOP, 1.0, tables[i].curve);
+        if (status != SP_OK) {
+            return status;
+        }
+    }
+    sp_object_end(&object);
+    return SP_OK;
+}
+
+static sp_status read_collectives(sp_object *root, sp_profile *profile)
+{
+    sp_object object;
+    sp_object_member(root, "collectives", &object);
+    double scale = sp_object_real(&object, "scale", 1.0, SP_I_PROFILE_LEAST, MOST_SCALE);
+    for (int i = 0; i < SP_COLLECTIVES; i++) {
+        sp_status status = read_rate(&object, sp_collective_names[i], scale * SP_I_BYTES_PER_GB,
+                                     1.0, &profile->collective[i]);
+        if (status != SP_OK) {
+            return status;
+        }
+    }
+    sp_object_end(&object);
+    return SP_OK;
+}
+
+// {"<key>": number, "level", "source"}
+static double read_constant(sp_object *root, const char *section, const char *key, double least,
+                            sp_level *level)
+{
+    sp_object object;
+    sp_object_require(root, section);
+    if (!sp_object_member(root, section, &object)) {
+        return least;
+    }
+    double value = sp_i_profile_number(&object, key, least, SP_I_PROFILE_MOST);
+    *level = sp_i_profile_provenance(&object, NULL);
+    sp_object_end(&object);
+    return value;
+}
+
+static void read_links(sp_object *root, sp_profile *profile)
+{
+    sp_object object;
+    sp_object_require(root, "links");
+    if (!sp_object_member(root, "links", &object)) {
+        return;
+    }
+    profile->nvlink_bytes_per_s =
+        SP_I_BYTES_PER_GB *
+        sp_i_profile_number(&object, "nvlink_gb_per_s", SP_I_PROFILE_LEAST, SP_I_PROFILE_MOST);
+    profile->nvlink_latency_s =
+        SP_I_S_PER_US * sp_i_profile_number(&object, "nvlink_latency_us", 0.0, SP_I_PROFILE_MOST);
+    profile->nic_efficiency =
+        sp_i_profile_number(&object, "nic_efficiency", SP_I_PROFILE_LEAST, 1.0);
+    profile->nic_latency_s =
+        SP_I_S_PER_US * sp_i_profile_number(&object, "nic_latency_us", 0.0, SP_I_PROFILE_MOST);
+    profile->p2p_bytes_per_s =
+        SP_I_BYTES_PER_GB * sp_object_real(&object, "p2p_gb_per_s",
+                                           profile->nvlink_bytes_per_s / SP_I_BYTES_PER_GB,
+                                           SP_I_PROFILE_LEAST, SP_I_PROFILE_MOST);
+    profile->p2p_latency_s =
+        SP_I_S_PER_US * sp_object_real(&object, "p2p_latency_us",
+                                       profile->nvlink_latency_s / SP_I_S_PER_US, 0.0,
+                                       SP_I_PROFILE_MOST);
+    profile->link_level = sp_i_profile_provenance(&object, NULL);
+    sp_object_end(&object);
+}
+
+static void copy_name(sp_object *object, const char *key, const char *fallback, char *to,
+                      size_t bytes)
+{
+    const char *text = sp_object_string(object, key, fallback);
+    if (strlen(text) >= bytes) {
+        sp_object_error(object, key, "expected at most %d bytes of text, got %d", (int)bytes - 1,
+                        (int)strlen(text));
+        return;
+    }
+    memcpy(to, text, strlen(text) + 1);
+}
+
+// "profiles/h100.json" gives "h100".
+static void name_of_source(const char *source, char name[SP_PROFILE_NAME])
+{
+    const char *slash = strrchr(source, '/');
+    const char *base = slash == NULL ? source : slash + 1;
+    size_t length = strlen(base);
+    if (length > 5 && strcmp(base + length - 5, ".json") == 0) {
+        length -= 5;
+    }
+    snprintf(name, SP_PROFILE_NAME, "%.*s", (int)length, base);
+}
+
+sp_status sp_profile_from_json(const json_t *json, const char *source, sp_profile *profile,
+                               sp_error *err)
+{
+    sp_error own;
+    if (err == NULL) {
+        sp_error_clear(&own);
+        err = &own;
+    }
+    memset(profile, 0, sizeof *profile);
+    int before = err->count + err->dropped;
+    char name[SP_PROFILE_NAME];
+    name_of_source(source, name);
+    sp_object root;
+    sp_object_begin(&root, json, source, "", err);
+    sp_object_require(&root, "schema");
+    const char *schema = sp_object_string(&root, "schema", SCHEMA);
+    if (strcmp(schema, SCHEMA) != 0) {
+        sp_object_error(&root, "schema", "expected \"%s\", got \"%.64s\"", SCHEMA, schema);
+    }
+    copy_name(&root, "name", name, profile->name, sizeof profile->name);
+    copy_name(&root, "gpu", "", profile->gpu, sizeof profile->gpu);
+    sp_stack_from_member(&root, "stack", &profile->stack);
+    sp_object cluster;
+    profile->has_cluster = sp_object_member(&root, "cluster", &cluster);
+    if (profile->has_cluster) {
+        sp_cluster_from_object(&cluster, &profile->cluster);
+    }
+    if (!sp_object_has(&root, "gemm_model")) {
+        sp_object_require(&root, "gemm_rate");
+    }
+    // How a fit came to its constants: for people, but for their number.
+    const json_t *fit = sp_object_get(&root, "fit");
+    profile->fitted_constants = (int)json_object_size(json_object_get(fit, "constants"));
+    sp_status status =
+        read_rate(&root, "gemm_rate", SP_I_FLOPS_PER_TFLOP, GEMM_EDGE_POWER, &profile->gemm_rate);
+    if (status == SP_OK) {
+        status = read_gemm_tables(&root, profile);
+    }
+    if (status == SP_OK) {
+        status = read_attention(&root, profile);
+    }
+    if (status == SP_OK) {
+        status = read_collectives(&root, profile);
+    }
+    if (status == SP_OK) {
+        status = sp_i_profile_read_models(&root, profile);
+    }
+    if (status == SP_OK) {
+        sp_level optimizer_level = SP_LEVEL_ASSUMED;
+        profile->memory_bytes_per_s =
+            SP_I_BYTES_PER_GB *
+            read_constant(&root, "memory", "gb_per_s", SP_I_PROFILE_LEAST, &profile->memory_level);
+        profile->kernel_s =
+            SP_I_S_PER_US * read_constant(&root, "kernel", "us", 0.0, &profile->kernel_level);
+        profile->optimizer_bytes_per_parameter =
+            read_constant(&root, "optimizer", "bytes_per_parameter", 0.0, &optimizer_level);
+        read_links(&root, profile);
+        sp_object_end(&root);
+        status = err->count + err->dropped > before ? err->status : SP_OK;
+    }
+    if (status != SP_OK) {
+        sp_profile_fini(profile);
+    }
+    return status;
+}

@@ -1,0 +1,150 @@
+#include "sim/cost/tail.h"
+
+#include <math.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+#include "sim/cost/collective.h"
+#include "sim/cost/time_common.h"
+
+#define BYTES_BF16 2.0
+#define BYTES_FP32 4.0
+
+static int64_t bucket_count(const sp_cost_model *cost, const sp_stage *stage, double parameters);
+static sp_tail_cost tail_of(const sp_cost_model *cost, const sp_op_timer *timer, sp_group replicas,
+                            double parameters);
+static sp_bucket_cost buckets_of(const sp_cost_model *cost, const sp_op_timer *timer,
+                                 sp_group replicas, const sp_stage *stage, double parameters);
+static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *timer,
+                                  sp_group replicas, const sp_stage *first_chunk,
+                                  int64_t gather_ns);
+static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *timer,
+                               sp_step_costs *costs);
+
+// From ZeRO 2 on gradients are scattered inside the actions (zero.h).
+static bool hides_reduction(const sp_cost_model *cost)
+{
+    return cost->memory.stack.hide_gradient_reduce && cost->layout->zero < 2;
+}
+
+sp_status sp_i_fill_tails(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs,
+                          sp_error *err)
+{
+    const sp_layout *layout = cost->layout;
+    int chunks = layout->chunks;
+    sp_group replicas = sp_cluster_group(cost->cluster, layout, SP_DIM_DP_CP);
+    sp_stage *held = sp_i_calloc((size_t)chunks, sizeof *held);
+    if (hides_reduction(cost)) {
+        costs->buckets = sp_i_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->buckets);
+    }
+    if (held == NULL || (hides_reduction(cost) && costs->buckets == NULL)) {
+        sp_i_free(held);
+        return sp_error_no_memory(err, "the costs of a packing");
+    }
+    for (int r = 0; r < layout->pp; r++) {
+        double parameters = 0.0;
+        for (int c = 0; c < chunks; c++) {
+            held[c] = cost->stages[sp_layout_vstage(layout, r, c)];
+            // A tied table that two chunks of the rank share is the first one's.
+            double with_chunk = (double)sp_footprint_parameters(cost->model, layout, held, c + 1);
+            if (costs->buckets != NULL) {
+                costs->buckets[r * chunks + c] =
+                    buckets_of(cost, timer, replicas, &held[c], with_chunk - parameters);
+            }
+            parameters = with_chunk;
+        }
+        costs->tail[r] = tail_of(cost, timer, replicas, parameters);
+        if (costs->buckets != NULL) {
+            costs->tail[r].grad_reduce_ns = 0;
+        }
+        if (cost->memory.stack.hide_parameter_gather) {
+            costs->tail[r].hideable_gather_ns =
+                hideable_gather_ns(cost, timer, replicas, &held[0], costs->tail[r].param_gather_ns);
+        }
+    }
+    add_tied_reduction(cost, timer, costs);
+    sp_i_free(held);
+    return SP_OK;
+}
+
+static sp_tail_cost tail_of(const sp_cost_model *cost, const sp_op_timer *timer, sp_group replicas,
+                            double parameters)
+{
+    const sp_profile *profile = timer->profile;
+    int zero = cost->layout->zero;
+    double gradient_bytes = parameters * BYTES_FP32;
+    bool sharded = zero > 0 || cost->memory.stack.sharded_step;
+    double shards = sharded ? replicas.size : 1.0;
+    double optimizer_s =
+        sp_time_memory(timer, parameters / shards * profile->optimizer_bytes_per_parameter, 0);
+    sp_tail_cost tail = {.optimizer_ns = sp_i_cut_ns(optimizer_s + profile->host.iteration_s)};
+    if (zero <= 1) {
+        sp_collective kind = zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
+        tail.grad_reduce_ns =
+            sp_i_cut_ns(sp_time_collective(timer, kind, replicas, gradient_bytes));
+    }
+    if (zero == 1 || zero == 2) {
+        tail.param_gather_ns = sp_i_cut_ns(
+            sp_time_collective(timer, SP_ALL_GATHER, replicas, parameters * BYTES_BF16));
+    }
+    return tail;
+}
+
+static int64_t bucket_count(const sp_cost_model *cost, const sp_stage *stage, double parameters)
+{
+    double limit_bytes = cost->memory.stack.bucket_bytes;
+    double count = stage->layers;
+    if (limit_bytes > 0.0) {
+        // No bucket is smaller than one gradient.
+        count = fmin(ceil(parameters * BYTES_FP32 / limit_bytes), parameters);
+    }
+    return (int64_t)fmax(1.0, count);
+}
+
+static sp_bucket_cost buckets_of(const sp_cost_model *cost, const sp_op_timer *timer,
+                                 sp_group replicas, const sp_stage *stage, double parameters)
+{
+    sp_collective kind = cost->layout->zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
+    int64_t count = bucket_count(cost, stage, parameters);
+    double bucket_s =
+        sp_time_collective(timer, kind, replicas, parameters * BYTES_FP32 / (double)count);
+    return (sp_bucket_cost){.count = count,
+                            .bucket_ns = sp_i_cut_ns(bucket_s),
+                            .total_ns = sp_i_cut_ns((double)count * bucket_s)};
+}
+
+// The first forward waits for its first bucket and may hide the rest.
+static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *timer,
+                                  sp_group replicas, const sp_stage *first_chunk, int64_t gather_ns)
+{
+    double parameters = (double)sp_footprint_parameters(cost->model, cost->layout, first_chunk, 1);
+    double count = (double)bucket_count(cost, first_chunk, parameters);
+    int64_t first_ns = sp_i_cut_ns(
+        sp_time_collective(timer, SP_ALL_GATHER, replicas, parameters * BYTES_BF16 / count));
+    return gather_ns > first_ns ? gather_ns - first_ns : 0;
+}
+
+// A tied table whose two uses lie on the first and the last pipeline rank is held twice:
+// Megatron-LM adds up its two fp32 gradients (core/distributed/finalize_model_grads.py), TP rank by
+// TP rank, after the reduction over replicas.
+static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *timer,
+                               sp_step_costs *costs)
+{
+    const sp_layout *layout = cost->layout;
+    int last_rank;
+    int chunk;
+    sp_layout_locate(layout, sp_layout_vstages(layout) - 1, &last_rank, &chunk);
+    // With vocabulary parallelism every rank has one share of the table for both uses.
+    if (!cost->model->tied_embeddings || layout->vocab_parallel || last_rank == 0) {
+        return;
+    }
+    // The last pipeline rank's neighbour up the ring is the first.
+    int nodes = costs->far[layout->pp - 1] ? 2 : 1;
+    sp_group ends = {
+        .size = 2, .nodes = nodes, .least_per_node = 2 / nodes, .most_per_node = 2 / nodes};
+    double rows = (double)sp_ceil_div(cost->model->vocab, layout->tp);
+    int64_t ns = sp_i_cut_ns(sp_time_collective(timer, SP_ALL_REDUCE, ends,
+                                                rows * (double)cost->model->hidden * BYTES_FP32));
+    costs->tail[0].grad_reduce_ns += ns;
+    costs->tail[last_rank].grad_reduce_ns += ns;
+}

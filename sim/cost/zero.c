@@ -1,0 +1,140 @@
+#include "sim/cost/zero.h"
+
+#include <math.h>
+
+#include "sim/cost/collective.h"
+#include "sim/cost/time_common.h"
+
+#define BYTES_BF16 2.0
+#define BYTES_FP32 4.0
+
+// A unit's exchanges and the computation of an action on it, in seconds.
+typedef struct unit {
+    double gather_s, scatter_s;
+    double work_s;
+} unit;
+
+// The units of a stage in the order of the action.
+typedef struct chain {
+    unit of[SP_I_PARTS];
+    sp_stage stage;
+    int count;
+    bool forward;
+} chain;
+
+static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
+                      bool forward);
+static void set_work(chain *c, const sp_i_pack_time *time, unsigned passes);
+static int64_t exposed_ns(const chain *c, bool gathers, bool scatters);
+
+enum {
+    FORWARD = 1u << SP_PASS_F,
+    INPUTS = 1u << SP_PASS_I,
+    WEIGHTS = 1u << SP_PASS_W,
+    AGAIN = 1u << SP_PASS_RECOMPUTE
+};
+
+void sp_i_zero_forward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
+                       const sp_i_pack_time *time, sp_action_cost *f)
+{
+    if (cost->layout->zero < 3) {
+        return;
+    }
+    chain c = chain_of(cost, timer, stage, true);
+    set_work(&c, time, FORWARD);
+    f->dp_ns = exposed_ns(&c, true, false);
+}
+
+void sp_i_zero_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
+                        const sp_i_pack_time *time, sp_action_cost *b, sp_action_cost *i,
+                        sp_action_cost *w, sp_action_cost *r)
+{
+    if (cost->layout->zero < 2) {
+        return;
+    }
+    bool gathers = cost->layout->zero >= 3;
+    chain c = chain_of(cost, timer, stage, false);
+    set_work(&c, time, AGAIN | INPUTS | WEIGHTS);
+    b->dp_ns = exposed_ns(&c, gathers, true);
+    set_work(&c, time, AGAIN | INPUTS);
+    i->dp_ns = exposed_ns(&c, gathers, false);
+    set_work(&c, time, WEIGHTS);
+    w->dp_ns = exposed_ns(&c, false, true);
+    if (gathers && r->compute_ns > 0) {
+        const sp_stage layers = {.layers = stage->layers};
+        c = chain_of(cost, timer, &layers, true);
+        set_work(&c, time, AGAIN);
+        r->dp_ns = exposed_ns(&c, true, false);
+    }
+}
+
+static double parameters_of(const sp_cost_model *cost, sp_stage stage)
+{
+    return (double)sp_footprint_parameters(cost->model, cost->layout, &stage, 1);
+}
+
+static unit unit_of(const sp_op_timer *timer, sp_group replicas, double parameters)
+{
+    return (unit){
+        .gather_s = sp_time_collective(timer, SP_ALL_GATHER, replicas, parameters * BYTES_BF16),
+        .scatter_s =
+            sp_time_collective(timer, SP_REDUCE_SCATTER, replicas, parameters * BYTES_FP32)};
+}
+
+static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
+                      bool forward)
+{
+    sp_group replicas = sp_cluster_group(cost->cluster, cost->layout, SP_DIM_DP_CP);
+    const sp_stage layer = {.layers = 1};
+    const sp_stage embedding = {.embedding = true};
+    // A table that both ends of a stage share is the embedding's.
+    const sp_stage ends = {.embedding = stage->embedding, .head = true};
+    double before = stage->embedding ? parameters_of(cost, embedding) : 0.0;
+    chain c = {.stage = *stage,
+               .count = stage->embedding + stage->layers + stage->head,
+               .forward = forward};
+    c.of[SP_PART_LAYER] = unit_of(timer, replicas, parameters_of(cost, layer));
+    c.of[SP_PART_EMBEDDING] = unit_of(timer, replicas, before);
+    c.of[SP_PART_HEAD] = unit_of(timer, replicas, parameters_of(cost, ends) - before);
+    return c;
+}
+
+static void set_work(chain *c, const sp_i_pack_time *time, unsigned passes)
+{
+    for (int part = 0; part < SP_I_PARTS; part++) {
+        c->of[part].work_s = 0.0;
+        for (int pass = 0; pass < SP_I_PASSES; pass++) {
+            if ((passes >> pass & 1u) != 0) {
+                c->of[part].work_s += time->of[part][pass].compute_s;
+            }
+        }
+    }
+}
+
+static const unit *unit_at(const chain *c, int index)
+{
+    int at = c->forward ? index : c->count - 1 - index;
+    if (at == 0 && c->stage.embedding) {
+        return &c->of[SP_PART_EMBEDDING];
+    }
+    return &c->of[at == c->count - 1 && c->stage.head ? SP_PART_HEAD : SP_PART_LAYER];
+}
+
+static int64_t exposed_ns(const chain *c, bool gathers, bool scatters)
+{
+    double exposed_s = 0.0;
+    for (int u = 0; u < c->count; u++) {
+        const unit *now = unit_at(c, u);
+        double beside_s = 0.0;
+        if (gathers) {
+            exposed_s += u == 0 ? now->gather_s : 0.0;
+            beside_s += u + 1 < c->count ? unit_at(c, u + 1)->gather_s : 0.0;
+        }
+        if (scatters) {
+            exposed_s += u + 1 == c->count ? now->scatter_s : 0.0;
+            beside_s += u > 0 ? unit_at(c, u - 1)->scatter_s : 0.0;
+        }
+        exposed_s += fmax(0.0, beside_s - now->work_s);
+    }
+    return sp_i_cut_ns(exposed_s);
+}

@@ -1,0 +1,273 @@
+// Launches beside the GPU, from the equations in profile.h: a layer's launches in quarters, the
+// softmax of unfused attention, the shares of the ends, and the norm of GPU and host time.
+#include <math.h>
+
+#include "tests/support/flat_profile.h"
+#include "tests/support/pack_times.h"
+
+#include "sim/base/prng.h"
+#include "sim/cost/cost_model.h"
+#include "sim/cost/host_time.h"
+
+static sp_error err;
+
+static void assert_near(double value, double expected)
+{
+    if (!(fabs(value - expected) <= 1e-12 * fabs(expected))) {
+        fail_msg("%.17g is not %.17g", value, expected);
+    }
+}
+
+static const sp_host_model plain = {.layer_s = 4e-3, .softmax_s = 1e-3, .head_s = 10e-3};
+static const sp_layout one_rank = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
+
+static void quarters_of_a_layer(void **state)
+{
+    (void)state;
+    const sp_i_pack_time time = {.layout = &one_rank, .recompute_share = 1.0};
+    const sp_stage stage = {.layers = 3};
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        assert_near(sp_i_host_s(&plain, &time, &stage, (sp_pass)pass), 3 * 1e-3);
+    }
+}
+
+// Each doubling of TP adds its share of the launches, of the softmax too.
+static void tensor_parallel_growth(void **state)
+{
+    (void)state;
+    sp_host_model host = plain;
+    host.tp_growth = 0.05;
+    const sp_stage stage = {.layers = 2};
+    for (int doublings = 0; doublings < 5; doublings++) {
+        sp_layout layout = one_rank;
+        layout.tp = 1 << doublings;
+        const sp_i_pack_time time = {.layout = &layout, .unfused_softmax = 1.0};
+        double grown = 1.0 + 0.05 * doublings;
+        assert_near(sp_i_host_s(&host, &time, &stage, SP_PASS_F), 2 * grown * (1e-3 + 1e-3));
+        assert_near(sp_i_host_s(&host, &time, &stage, SP_PASS_I), 2 * grown * (1e-3 + 0.5e-3));
+        assert_near(sp_i_host_s(&host, &time, &stage, SP_PASS_W), 2 * grown * 1e-3);
+    }
+}
+
+// The softmax counts with the share of the attention calls that run it unfused, and runs again
+// where the attention does.
+static void softmax_share(void **state)
+{
+    (void)state;
+    const sp_stage stage = {.layers = 1};
+    sp_i_pack_time time = {.layout = &one_rank, .unfused_softmax = 0.25, .recompute_share = 0.5};
+    assert_near(sp_i_host_s(&plain, &time, &stage, SP_PASS_F), 1e-3 + 0.25e-3);
+    assert_near(sp_i_host_s(&plain, &time, &stage, SP_PASS_I), 1e-3 + 0.125e-3);
+    assert_near(sp_i_host_s(&plain, &time, &stage, SP_PASS_RECOMPUTE), 0.5e-3);
+    time.recomputes_attention = true;
+    assert_near(sp_i_host_s(&plain, &time, &stage, SP_PASS_RECOMPUTE), 0.5e-3 + 0.25e-3);
+}
+
+// 0.2 of it on the embedding's forward, 0.4 on the head's forward and 0.4 on its backward; one rank
+// with both ends pays all of it.
+static void head_shares(void **state)
+{
+    (void)state;
+    const sp_i_pack_time time = {.layout = &one_rank, .recompute_share = 1.0};
+    const sp_host_model host = {.head_s = 10e-3};
+    const double shares[3][SP_I_PASSES] = {{[SP_PASS_F] = 0.2},
+                                           {[SP_PASS_F] = 0.4, [SP_PASS_I] = 0.4},
+                                           {[SP_PASS_F] = 0.6, [SP_PASS_I] = 0.4}};
+    for (int i = 0; i < 3; i++) {
+        const sp_stage stage = {.layers = 1, .embedding = i != 1, .head = i != 0};
+        double total = 0.0;
+        for (int pass = 0; pass < SP_I_PASSES; pass++) {
+            double host_s = sp_i_host_s(&host, &time, &stage, (sp_pass)pass);
+            assert_near(host_s, shares[i][pass] * 10e-3);
+            total += host_s;
+        }
+        assert_true(i < 2 || fabs(total - 10e-3) < 1e-15);
+    }
+}
+
+// A recomputation launches its share of the forward's kernels. Llama's forward without TP: norms 2,
+// QKV, rotary 2, attention 1, output, adds 2, fc1, SwiGLU 2 (SiLU and product), fc2: 13 kernels;
+// again run: attention 1; norms and SwiGLU 4, and fc1 5; all 13.
+static void partial_recompute_share(void **state)
+{
+    (void)state;
+    const double shares[SP_RECOMPUTE_MODES] = {0, 4.0 / 13, 5.0 / 13, 1.0 / 13, 1};
+    sp_model model;
+    sp_profile profile;
+    sp_error_clear(&err);
+    assert_int_equal(sp_model_builtin("llama-7b", &model, &err), SP_OK);
+    assert_int_equal(flat_profile(NULL, &profile, &err), SP_OK);
+    const sp_cluster cluster = {
+        .gpus_per_node = 8, .nodes = 1, .nics_per_node = 8, .nic_bytes_per_s = 5e10};
+    for (int mode = 0; mode < SP_RECOMPUTE_MODES; mode++) {
+        pack_times_case of = {.model = &model,
+                              .cluster = &cluster,
+                              .profile = &profile,
+                              .layout = one_rank,
+                              .memory = {.recompute = (sp_recompute)mode}};
+        sp_i_pack_time time;
+        pack_times_of_samples(&of, 1, 1000, &time);
+        assert_near(time.recompute_share, shares[mode]);
+        assert_int_equal(time.recomputes_attention,
+                         mode == SP_RECOMPUTE_ATTENTION || mode == SP_RECOMPUTE_FULL);
+        assert_near(sp_i_host_s(&plain, &time, &(sp_stage){.layers = 1}, SP_PASS_RECOMPUTE),
+                    1e-3 * shares[mode]);
+    }
+    sp_profile_fini(&profile);
+}
+
+// (gpu^q + host^q)^(1/q): q = 1 is the sum, q = 2 Pythagoras', 0 stands for the larger of the two.
+static void norm_of_both(void **state)
+{
+    (void)state;
+    sp_host_model host = {.overlap_power = 1.0};
+    assert_near(sp_i_launch_wait_s(&host, 3.0, 4.0), 4.0);
+    assert_near(sp_i_launch_wait_s(&host, 3.0, 0.0), 0.0);
+    assert_near(sp_i_launch_wait_s(&host, 0.0, 4.0), 4.0);
+    host.overlap_power = 2.0;
+    assert_near(sp_i_launch_wait_s(&host, 3.0, 4.0), 2.0);
+    assert_near(sp_i_launch_wait_s(&host, 4.0, 3.0), 1.0);
+    host.overlap_power = 0.0;
+    assert_near(sp_i_launch_wait_s(&host, 3.0, 4.0), 1.0);
+    assert_true(sp_i_launch_wait_s(&host, 4.0, 3.0) == 0.0);
+    assert_true(sp_i_launch_wait_s(&host, 0.0, 0.0) == 0.0);
+}
+
+static void norm_lies_between(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 41);
+    for (int i = 0; i < 10000; i++) {
+        sp_host_model host = {.overlap_power = 1.0 + 99.0 * sp_prng_uniform(&prng)};
+        double gpu_s = exp(20.0 * sp_prng_uniform(&prng) - 15.0);
+        double host_s = exp(20.0 * sp_prng_uniform(&prng) - 15.0);
+        double total = gpu_s + sp_i_launch_wait_s(&host, gpu_s, host_s);
+        assert_true(total >= fmax(gpu_s, host_s) * (1 - 1e-12));
+        assert_true(total <= (gpu_s + host_s) * (1 + 1e-12));
+        // The definition itself, where it does not overflow.
+        double q = fmin(host.overlap_power, 8.0);
+        host.overlap_power = q;
+        double norm = pow(pow(gpu_s, q) + pow(host_s, q), 1.0 / q);
+        assert_true(fabs(gpu_s + sp_i_launch_wait_s(&host, gpu_s, host_s) - norm) <= 1e-9 * norm);
+        // More of either is never faster, and a harder overlap never slower.
+        double more_s = sp_i_launch_wait_s(&host, gpu_s, host_s * 1.5);
+        assert_true(more_s >= sp_i_launch_wait_s(&host, gpu_s, host_s) - 1e-12 * norm);
+        assert_true(1.5 * gpu_s + sp_i_launch_wait_s(&host, 1.5 * gpu_s, host_s) >=
+                    norm * (1 - 1e-9));
+        host.overlap_power = q + 1.0;
+        assert_true(gpu_s + sp_i_launch_wait_s(&host, gpu_s, host_s) <= norm * (1 + 1e-9));
+    }
+}
+
+static const sp_model small = {.layers = 4,
+                               .hidden = 1024,
+                               .ffn = 2816,
+                               .heads = 8,
+                               .kv_heads = 8,
+                               .head_dim = 128,
+                               .vocab = 32000,
+                               .activation = SP_SWIGLU,
+                               .norm = SP_RMSNORM,
+                               .positional = SP_ROPE};
+
+static void build(const char *const *overrides, sp_step_costs *costs, sp_tail_cost *tail)
+{
+    sp_profile profile;
+    sp_cost_model cost;
+    sp_packing packing;
+    const sp_cluster cluster = {
+        .gpus_per_node = 8, .nodes = 1, .nics_per_node = 8, .nic_bytes_per_s = 5e10};
+    sp_error_clear(&err);
+    assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
+    assert_int_equal(sp_cost_model_init(&cost, &small, &one_rank, &cluster, &profile,
+                                        (sp_memory_options){.recompute = SP_RECOMPUTE_FULL}, "test",
+                                        &err),
+                     SP_OK);
+    sp_packing_init(&packing, NULL, 1);
+    assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
+    assert_true(sp_pack_list_add(&packing.forward, (sp_slice){0, 0, 2048, 2048}, true));
+    assert_int_equal(sp_cost_model_build(&cost, &packing, costs, &err), SP_OK);
+    *tail = costs->tail[0];
+    sp_packing_fini(&packing);
+    sp_cost_model_fini(&cost);
+    sp_profile_fini(&profile);
+}
+
+static void assert_ns(int64_t value, double expected_ns, double slack_ns)
+{
+    if (!(fabs((double)value - expected_ns) <= slack_ns)) {
+        fail_msg("%lld ns is not %.3f ns", (long long)value, expected_ns);
+    }
+}
+
+#define HOST(constants) "host={" constants ",\"level\":\"fitted\",\"source\":\"s\"}"
+
+// In the costs of actions: the norm is taken over a whole action, and what it adds is said apart.
+static void actions_wait_for_launches(void **state)
+{
+    (void)state;
+    sp_step_costs bare;
+    sp_step_costs costs;
+    sp_tail_cost bare_tail;
+    sp_tail_cost tail;
+    build(NULL, &bare, &bare_tail);
+    build((const char *[]){HOST("\"layer_us\":4000,\"overlap_power\":2"), NULL}, &costs, &tail);
+    // Four layers: 4 ms for each of forward, both gradients and the whole forward that runs again.
+    const struct {
+        const sp_action_cost *bare, *with;
+        double host_ns;
+    } actions[] = {{bare.f, costs.f, 4e6},
+                   {bare.r, costs.r, 4e6},
+                   {bare.i, costs.i, 8e6},
+                   {bare.w, costs.w, 4e6},
+                   {bare.b, costs.b, 12e6}};
+    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
+        double gpu_ns = (double)sp_action_cost_ns(actions[i].bare);
+        double norm_ns = sqrt(gpu_ns * gpu_ns + actions[i].host_ns * actions[i].host_ns);
+        assert_ns(sp_action_cost_ns(actions[i].with), norm_ns, 3);
+        assert_ns(actions[i].with->launch_ns, norm_ns - gpu_ns, 3);
+        assert_int_equal(actions[i].bare->launch_ns, 0);
+        assert_int_equal(actions[i].with->attention_ns, actions[i].bare->attention_ns);
+    }
+    // Minkowski: the norm of sums is at most the sum of norms.
+    assert_true(costs.b->compute_ns <= costs.i->compute_ns + costs.w->compute_ns + 2);
+    assert_int_equal(tail.optimizer_ns, bare_tail.optimizer_ns);
+    sp_step_costs_fini(&bare);
+    sp_step_costs_fini(&costs);
+}
+
+// Fixed times of a unit, half forward and half backward (a quarter for each gradient, nothing for
+// the recomputation), and of a step.
+static void fixed_times(void **state)
+{
+    (void)state;
+    sp_step_costs bare;
+    sp_step_costs costs;
+    sp_tail_cost bare_tail;
+    sp_tail_cost tail;
+    build(NULL, &bare, &bare_tail);
+    build((const char *[]){HOST("\"unit_us\":2000,\"iteration_us\":1500"), NULL}, &costs, &tail);
+    assert_int_equal(costs.f->compute_ns - bare.f->compute_ns, 1000000);
+    assert_int_equal(costs.i->compute_ns - bare.i->compute_ns, 500000);
+    assert_int_equal(costs.w->compute_ns - bare.w->compute_ns, 500000);
+    assert_int_equal(costs.b->compute_ns - bare.b->compute_ns, 1000000);
+    assert_int_equal(costs.r->compute_ns, bare.r->compute_ns);
+    assert_int_equal(tail.optimizer_ns - bare_tail.optimizer_ns, 1500000);
+    sp_step_costs_fini(&bare);
+    sp_step_costs_fini(&costs);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(quarters_of_a_layer),
+    cmocka_unit_test(tensor_parallel_growth),
+    cmocka_unit_test(softmax_share),
+    cmocka_unit_test(head_shares),
+    cmocka_unit_test(partial_recompute_share),
+    cmocka_unit_test(norm_of_both),
+    cmocka_unit_test(norm_lies_between),
+    cmocka_unit_test(actions_wait_for_launches),
+    cmocka_unit_test(fixed_times),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,216 @@
+// What ZeRO 2 and 3 exchange inside a step (Rajbhandari et al., arXiv 1910.02054).
+#include <math.h>
+
+#include "sim/base/prng.h"
+#include "tests/support/priced_step.h"
+#include "tests/support/test_main.h"
+
+#define BYTES_BF16 2.0
+#define BYTES_FP32 4.0
+
+static const sp_stage one_layer = {.layers = 1};
+
+static void assert_close_ns(double a_ns, double b_ns, double slack_ns)
+{
+    if (!(fabs(a_ns - b_ns) <= slack_ns)) {
+        fail_msg("%.3f ns is not %.3f ns", a_ns, b_ns);
+    }
+}
+
+static priced_case sharded(int zero, double nvlink_gb_per_s)
+{
+    priced_case c = priced_default();
+    c.layout.dp = 4;
+    c.layout.zero = zero;
+    c.nvlink_gb_per_s = nvlink_gb_per_s;
+    return c;
+}
+
+// Section 7: data parallelism moves 2 elements per parameter and step (all-reduce); ZeRO 2 as many
+// (reduce-scatter of gradients, gather of the new parameters), ZeRO 3 half as many again
+// (parameters gathered for the forward and for the backward). Counted from times on a network so
+// slow that computation hides less than 1e-6 of them: bytes of bf16 for parameters, fp32 for
+// gradients. One micro-batch.
+static void volumes(void **state)
+{
+    (void)state;
+    priced_step plain;
+    priced_step two;
+    priced_step three;
+    priced_case c = sharded(0, 1e-5);
+    priced_step_run(&c, &plain);
+    c.layout.zero = 2;
+    priced_step_run(&c, &two);
+    c.layout.zero = 3;
+    priced_step_run(&c, &three);
+    double parameters = (double)sp_model_parameters(&c.model);
+    double baseline = (double)plain.costs.tail[0].grad_reduce_ns / BYTES_FP32;
+    // A ring all-reduce: 2(n-1)/n of the tensor through each link.
+    assert_close_ns(baseline / (parameters * 1e5), 1.5, 1e-9);
+    double scattered = (double)two.costs.b[0].dp_ns / BYTES_FP32;
+    double gathered = (double)two.costs.tail[0].param_gather_ns / BYTES_BF16;
+    assert_close_ns((scattered + gathered) / baseline, 1.0, 1e-6);
+    assert_int_equal(two.costs.f[0].dp_ns, 0);
+    double forward = (double)three.costs.f[0].dp_ns;
+    double backward = (double)three.costs.b[0].dp_ns;
+    double elements = 2.0 * forward / BYTES_BF16 + (backward - forward) / BYTES_FP32;
+    assert_close_ns(elements / baseline, 1.5, 1e-6);
+    priced_step_fini(&plain);
+    priced_step_fini(&two);
+    priced_step_fini(&three);
+}
+
+static double excess(double a, double b)
+{
+    return a > b ? a - b : 0.0;
+}
+
+// A stage of n equal layers, each taking c, with gathers of g and scatters of s a layer:
+// forward g + (n-1) max(0, g-c); in the backward the second gather runs beside the first layer,
+// the last but one scatter beside the last, and both beside the layers between them.
+static void closed_form(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 3);
+    for (int round = 0; round < 60; round++) {
+        // From hidden altogether to not at all.
+        priced_case c = sharded(2 + round % 2, exp(8.0 * sp_prng_uniform(&prng)));
+        bool gathers = c.layout.zero == 3;
+        int n = 1 + (int)sp_prng_below(&prng, 6);
+        c.layout.pp = 3;
+        c.layout.dp = 2;
+        c.model.layers = 3 * n;
+        c.microbatches = 3;
+        c.memory.recompute = round % 4 < 2 ? SP_RECOMPUTE_FULL : SP_RECOMPUTE_NONE;
+        priced_step step;
+        priced_step_run(&c, &step);
+        double parameters = priced_parameters(&step, one_layer);
+        double g =
+            gathers ? 1e9 * priced_collective_s(&step, SP_ALL_GATHER, parameters * BYTES_BF16) : 0;
+        double s = 1e9 * priced_collective_s(&step, SP_REDUCE_SCATTER, parameters * BYTES_FP32);
+        int inner = step.costs.class_of_vstage[1];
+        const sp_step_costs *costs = &step.costs;
+        double f = (double)costs->f[inner].compute_ns / n;
+        double b = (double)costs->b[inner].compute_ns / n;
+        double i = (double)costs->i[inner].compute_ns / n;
+        double w = (double)costs->w[inner].compute_ns / n;
+        double r = (double)costs->r[inner].compute_ns / n;
+        assert_close_ns((double)costs->f[inner].dp_ns, g + (n - 1) * excess(g, f), n);
+        assert_close_ns((double)costs->i[inner].dp_ns, g + (n - 1) * excess(g, i), n);
+        assert_close_ns((double)costs->w[inner].dp_ns, s + (n - 1) * excess(s, w), n);
+        assert_close_ns((double)costs->r[inner].dp_ns, r > 0.0 ? g + (n - 1) * excess(g, r) : 0.0,
+                        n);
+        double between = n > 1 ? excess(g, b) + (n - 2) * excess(g + s, b) + excess(s, b) : 0.0;
+        assert_close_ns((double)costs->b[inner].dp_ns, g + s + between, n);
+        // Side by side, the halves of a backward hide no less than one after the other.
+        assert_true(costs->b[inner].dp_ns <= costs->i[inner].dp_ns + costs->w[inner].dp_ns + 2);
+        priced_step_fini(&step);
+    }
+}
+
+// The end stages have the vocabulary tables too: all parameters are gathered once each way, whoever
+// holds them, and hidden by less than the computation.
+static void ends_of_the_model(void **state)
+{
+    (void)state;
+    for (int tied = 0; tied < 2; tied++) {
+        priced_step step;
+        priced_case c = sharded(3, 0.1);
+        c.model.tied_embeddings = tied == 1;
+        priced_step_run(&c, &step);
+        double parameters = (double)sp_model_parameters(&c.model);
+        double gather_ns = 1e9 * priced_collective_s(&step, SP_ALL_GATHER, parameters * BYTES_BF16);
+        double scatter_ns =
+            1e9 * priced_collective_s(&step, SP_REDUCE_SCATTER, parameters * BYTES_FP32);
+        const sp_action_cost *f = &step.costs.f[0];
+        const sp_action_cost *b = &step.costs.b[0];
+        assert_true((double)f->dp_ns <= gather_ns + 2.0);
+        assert_true((double)(f->dp_ns + f->compute_ns) >= gather_ns);
+        assert_true((double)b->dp_ns <= gather_ns + scatter_ns + 2.0);
+        assert_true((double)(b->dp_ns + b->compute_ns) >= gather_ns + scatter_ns);
+        priced_step_fini(&step);
+    }
+}
+
+// Without sharding, or with one replica, nothing is exchanged inside a step.
+static void nothing_to_exchange(void **state)
+{
+    (void)state;
+    for (int zero = 0; zero <= 3; zero++) {
+        priced_step step;
+        priced_case c = sharded(zero, 1.0);
+        c.layout.dp = zero >= 2 ? 1 : 4;
+        priced_step_run(&c, &step);
+        const sp_action_cost *costs[] = {step.costs.f, step.costs.b, step.costs.i, step.costs.w,
+                                         step.costs.r};
+        for (size_t i = 0; i < sizeof costs / sizeof costs[0]; i++) {
+            assert_int_equal(costs[i]->dp_ns, 0);
+        }
+        assert_int_equal(step.metrics.dp_ns, 0);
+        priced_step_fini(&step);
+    }
+}
+
+// On a slow network every micro-batch pays: the more, the further the states are sharded. With a
+// fast one the order of ZeRO does not matter beyond what starts and ends each action.
+static void sharding_costs_time(void **state)
+{
+    (void)state;
+    for (int m = 1; m <= 4; m++) {
+        int64_t before_ns = 0;
+        for (int zero = 1; zero <= 3; zero++) {
+            priced_step step;
+            priced_case c = sharded(zero, 1.0);
+            c.microbatches = m;
+            priced_step_run(&c, &step);
+            const sp_step_costs *costs = &step.costs;
+            int64_t tail_ns = costs->tail[0].grad_reduce_ns + costs->tail[0].optimizer_ns +
+                              costs->tail[0].param_gather_ns;
+            int64_t pack_ns = sp_action_cost_ns(&costs->f[0]) + sp_action_cost_ns(&costs->b[0]);
+            assert_int_equal(step.metrics.iteration_ns, m * pack_ns + tail_ns);
+            assert_int_equal(step.metrics.dp_ns, 4 * m * (costs->f[0].dp_ns + costs->b[0].dp_ns));
+            // Waiting for parameters keeps a rank busy.
+            assert_int_equal(step.metrics.busy_ns, 4 * m * pack_ns);
+            if (m > 1 || zero == 3) {
+                assert_true(step.metrics.iteration_ns > before_ns);
+            }
+            before_ns = step.metrics.iteration_ns;
+            priced_step_fini(&step);
+        }
+    }
+}
+
+// Every rank holds a share of the states; two whole layers of ZeRO 3 pass through the workspace.
+static void memory_of_gathered_layers(void **state)
+{
+    (void)state;
+    priced_step one;
+    priced_step three;
+    priced_case c = sharded(1, 1.0);
+    priced_step_run(&c, &one);
+    c.layout.zero = 3;
+    priced_step_run(&c, &three);
+    int64_t layer_bytes = (int64_t)(BYTES_BF16 * priced_parameters(&one, one_layer));
+    assert_int_equal(three.costs.unit[0].forward.of[SP_MEM_WORKSPACE] -
+                         one.costs.unit[0].forward.of[SP_MEM_WORKSPACE],
+                     2 * layer_bytes);
+    assert_int_equal(three.costs.unit[0].backward.of[SP_MEM_WORKSPACE] -
+                         one.costs.unit[0].backward.of[SP_MEM_WORKSPACE],
+                     2 * layer_bytes);
+    int64_t parameters = one.costs.states[0].of[SP_MEM_PARAMETERS];
+    assert_int_equal(three.costs.states[0].of[SP_MEM_PARAMETERS], (parameters + 3) / 4);
+    priced_step_fini(&one);
+    priced_step_fini(&three);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(volumes),
+    cmocka_unit_test(closed_form),
+    cmocka_unit_test(ends_of_the_model),
+    cmocka_unit_test(nothing_to_exchange),
+    cmocka_unit_test(sharding_costs_time),
+    cmocka_unit_test(memory_of_gathered_layers),
+};
+
+SP_TEST_MAIN(tests)
