@@ -6,23 +6,55 @@
 #include "sim/base/alloc.h"
 #include "sim/schedule/regroup.h"
 
-// Where the slices of the backward packs lie among the forward packs; only for regrouped packings.
-typedef struct regrouping {
-    int32_t *forward_pack; // [backward slices]
-    int64_t *freed_tokens; // [forward packs * vstages]: tokens freed so far
-    uint8_t *runs_again;   // [forward packs * vstages]: the rank being walked has an R for it
-} regrouping;
+enum { COPY_BUFFERS = 2 };
 
-typedef struct walk {
+// What the walks over all ranks share.
+typedef struct replay {
     const sp_timeline *timeline;
     const sp_step_costs *costs;
-    const regrouping *regroup; // NULL: backward packs are the forward packs
+    // Of each slice of regrouped backward packs; NULL: backward packs are the forward packs.
+    int32_t *forward_pack;
+    sp_i_unit_state *units; // [forward packs * chunks], of the rank being walked
+    size_t unit_count;
+    bool points;
+} replay;
+
+typedef struct walk {
+    const replay *shared;
     const sp_rank_timeline *rank;
     sp_rank_memory *out;
-    bool points;
+    sp_i_peak_state *peak; // where the state at a known peak goes; NULL otherwise
+    int64_t peak_bytes;
     sp_bytes now;
     double units;
+    sp_action action; // the last that began
+    bool acted;
+    bool running;
+    int32_t forwards, forwards_ended;
+    int buffers;
+    int64_t buffer_bytes;
+    int64_t time_ns;
 } walk;
+
+static sp_status replay_init(replay *shared, const sp_timeline *timeline,
+                             const sp_step_costs *costs, bool points, sp_error *err)
+{
+    const sp_packing *packing = timeline->plan->packing;
+    *shared = (replay){.timeline = timeline, .costs = costs, .points = points};
+    sp_status status = sp_i_regroup(packing, &shared->forward_pack, err);
+    if (status == SP_OK) {
+        shared->unit_count = packing->forward.count * (size_t)timeline->plan->layout.chunks;
+        shared->units = sp_i_calloc(shared->unit_count, sizeof *shared->units);
+        status = shared->units != NULL ? SP_OK : sp_error_no_memory(err, "the memory timeline");
+    }
+    return status;
+}
+
+static void replay_fini(replay *shared)
+{
+    sp_i_free(shared->forward_pack);
+    sp_i_free(shared->units);
+}
 
 static void add(sp_bytes *to, const sp_bytes *change, int sign)
 {
@@ -31,13 +63,36 @@ static void add(sp_bytes *to, const sp_bytes *change, int sign)
     }
 }
 
+static bool note_peak_state(walk *w)
+{
+    sp_i_peak_state *peak = w->peak;
+    if (peak == NULL || peak->units != NULL || sp_bytes_total(&w->now) != w->peak_bytes) {
+        return true;
+    }
+    size_t count = w->shared->unit_count;
+    *peak = (sp_i_peak_state){.units = sp_i_malloc(count * sizeof *peak->units),
+                              .buffers = w->buffers,
+                              .buffer_bytes = w->buffer_bytes,
+                              .running = w->running};
+    if (peak->units != NULL) {
+        memcpy(peak->units, w->shared->units, count * sizeof *peak->units);
+    }
+    return peak->units != NULL;
+}
+
 static bool note(walk *w, int64_t time_ns)
 {
+    w->time_ns = time_ns;
     if (sp_bytes_total(&w->now) > sp_bytes_total(&w->out->peak)) {
         w->out->peak = w->now;
         w->out->peak_ns = time_ns;
+        w->out->peak_action = w->action;
+        w->out->has_peak_action = w->acted;
     }
-    if (!w->points) {
+    if (!note_peak_state(w)) {
+        return false;
+    }
+    if (!w->shared->points) {
         return true;
     }
     sp_rank_memory *out = w->out;
@@ -53,173 +108,226 @@ static bool note(walk *w, int64_t time_ns)
     return true;
 }
 
+static int vstage_of(const walk *w, int chunk)
+{
+    return sp_layout_vstage(&w->shared->timeline->plan->layout, w->rank->pp, chunk);
+}
+
+static sp_i_unit_state *state_of(const walk *w, int32_t pack, int chunk)
+{
+    size_t chunks = (size_t)w->shared->timeline->plan->layout.chunks;
+    return &w->shared->units[(size_t)pack * chunks + (size_t)chunk];
+}
+
+// Where a forward pack's unit stands in the tables of the costs.
+static size_t unit_of(const walk *w, int32_t pack, int chunk)
+{
+    const sp_step_costs *costs = w->shared->costs;
+    return (size_t)pack * (size_t)costs->classes +
+           (size_t)costs->class_of_vstage[vstage_of(w, chunk)];
+}
+
+// A forward that runs again drops all it holds the first time but the keys and values that later
+// slices read (ChunkFlow, arXiv 2503.02356, section 4).
+sp_bytes sp_i_unit_held(const sp_step_costs *costs, size_t unit, sp_i_unit_holds holds)
+{
+    sp_bytes held = {{0}};
+    switch (holds) {
+    case SP_I_HOLDS_NOTHING:
+        break;
+    case SP_I_HOLDS_ALL:
+        held = costs->unit[unit].held;
+        break;
+    case SP_I_HOLDS_REST:
+        held = costs->unit[unit].held;
+        held.of[SP_MEM_ACTIVATIONS] -= costs->offloaded_bytes[unit];
+        break;
+    case SP_I_HOLDS_LOADED:
+        held = costs->unit[unit].held;
+        held.of[SP_MEM_ACTIVATIONS] += costs->unit[unit].rebuilt - costs->offloaded_bytes[unit];
+        break;
+    case SP_I_HOLDS_CACHE:
+        held.of[SP_MEM_KV_CACHE] = costs->unit[unit].held.of[SP_MEM_KV_CACHE];
+        break;
+    case SP_I_HOLDS_WEIGHTS:
+        held = costs->unit[unit].weights;
+        break;
+    }
+    return held;
+}
+
+// From what the unit held so far to what it holds from now on.
+static void hold(walk *w, sp_action action, sp_i_unit_holds holds)
+{
+    sp_i_unit_state *state = state_of(w, action.pack, action.chunk);
+    if (w->shared->costs->unit != NULL) {
+        size_t unit = unit_of(w, action.pack, action.chunk);
+        sp_bytes before = sp_i_unit_held(w->shared->costs, unit, (sp_i_unit_holds)state->holds);
+        sp_bytes after = sp_i_unit_held(w->shared->costs, unit, holds);
+        add(&w->now, &before, -1);
+        add(&w->now, &after, 1);
+    }
+    state->holds = (uint8_t)holds;
+}
+
 // Frees what the slices of a regrouped backward pack held: of each forward pack the share of its
 // tokens that these slices are, rounded so that the last slice frees the last byte.
-static void free_slices(walk *w, sp_action action, int vstage)
+static void free_slices(walk *w, sp_action action)
 {
-    const sp_packing *packing = w->timeline->plan->packing;
+    const sp_packing *packing = w->shared->timeline->plan->packing;
     const sp_pack *pack = &packing->backward.packs[action.pack];
-    size_t vstages = (size_t)sp_layout_vstages(&w->timeline->plan->layout);
-    size_t classes = (size_t)w->costs->classes;
-    size_t class = (size_t)w->costs->class_of_vstage[vstage];
     for (size_t s = pack->first_slice; s < pack->first_slice + pack->slice_count; s++) {
-        size_t source = (size_t)w->regroup->forward_pack[s];
-        const sp_bytes *held = &w->costs->unit[source * classes + class].held;
+        int32_t source = w->shared->forward_pack[s];
+        sp_i_unit_state *state = state_of(w, source, action.chunk);
+        sp_bytes held = sp_i_unit_held(w->shared->costs, unit_of(w, source, action.chunk),
+                                       (sp_i_unit_holds)state->holds);
         int64_t total = packing->forward.packs[source].computed;
-        int64_t *freed = &w->regroup->freed_tokens[source * vstages + (size_t)vstage];
-        int64_t after = *freed + packing->backward.slices[s].computed_tokens;
+        int64_t freed = state->freed_tokens;
+        int64_t after = freed + packing->backward.slices[s].computed_tokens;
         for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
-            double bytes = (double)held->of[c];
-            int64_t until = after == total ? held->of[c]
-                                           : (int64_t)floor(bytes * (double)after / (double)total);
-            int64_t before = (int64_t)floor(bytes * (double)*freed / (double)total);
+            double bytes = (double)held.of[c];
+            int64_t until =
+                after == total ? held.of[c] : (int64_t)floor(bytes * (double)after / (double)total);
+            int64_t before = (int64_t)floor(bytes * (double)freed / (double)total);
             w->now.of[c] -= until - before;
         }
-        *freed = after == total ? 0 : after;
+        state->freed_tokens = after == total ? 0 : after;
+        state->holds = after == total ? SP_I_HOLDS_NOTHING : state->holds;
     }
 }
 
-static size_t pack_stage(const walk *w, sp_action action)
+static bool is_regrouped(const walk *w)
 {
-    const sp_layout *layout = &w->timeline->plan->layout;
-    return (size_t)action.pack * (size_t)sp_layout_vstages(layout) +
-           (size_t)sp_layout_vstage(layout, w->rank->pp, action.chunk);
-}
-
-// What a forward that runs again drops the first time and rebuilds the second: all but the keys and
-// values that later slices read (ChunkFlow, arXiv 2503.02356, section 4).
-static void add_rebuilt(walk *w, const sp_bytes *held, int sign)
-{
-    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
-        if (c != SP_MEM_KV_CACHE) {
-            w->now.of[c] += sign * held->of[c];
-        }
-    }
-}
-
-// Starts a forward, or its repetition.
-static bool begin_forward(walk *w, const sp_span *span, const sp_unit_bytes *unit)
-{
-    w->units += w->costs->unit_f;
-    w->out->units_peak = w->units > w->out->units_peak ? w->units : w->out->units_peak;
-    if (unit == NULL) {
-        return true;
-    }
-    if (span->action.kind == SP_ACTION_R) {
-        add_rebuilt(w, &unit->held, 1);
-    } else {
-        add(&w->now, &unit->held, 1);
-    }
-    add(&w->now, &unit->forward, 1);
-    return note(w, span->start_ns);
-}
-
-static bool end_forward(walk *w, const sp_span *span, const sp_unit_bytes *unit)
-{
-    bool drops = span->action.kind == SP_ACTION_F && w->regroup != NULL &&
-                 w->regroup->runs_again[pack_stage(w, span->action)] != 0;
-    if (drops) {
-        w->units -= w->costs->unit_f;
-    }
-    if (unit == NULL) {
-        return true;
-    }
-    add(&w->now, &unit->forward, -1);
-    if (drops) {
-        add_rebuilt(w, &unit->held, -1);
-    }
-    return note(w, span->end_ns);
-}
-
-// The unit of the forward pack that an action names, or NULL.
-static const sp_unit_bytes *forward_unit(const walk *w, sp_action action)
-{
-    const sp_step_costs *costs = w->costs;
-    int vstage = sp_layout_vstage(&w->timeline->plan->layout, w->rank->pp, action.chunk);
-    return costs->unit == NULL ? NULL
-                               : &costs->unit[(size_t)action.pack * (size_t)costs->classes +
-                                              (size_t)costs->class_of_vstage[vstage]];
-}
-
-// Transients of a regrouped backward pack come from its own shape.
-static const sp_unit_bytes *backward_unit(const walk *w, sp_action action)
-{
-    const sp_step_costs *costs = w->costs;
-    int vstage = sp_layout_vstage(&w->timeline->plan->layout, w->rank->pp, action.chunk);
-    const sp_unit_bytes *units = w->regroup == NULL ? costs->unit : costs->backward_unit;
-    return costs->unit == NULL ? NULL
-                               : &units[(size_t)action.pack * (size_t)costs->classes +
-                                        (size_t)costs->class_of_vstage[vstage]];
+    return w->shared->forward_pack != NULL;
 }
 
 static bool is_forward(const walk *w, sp_action action)
 {
-    return action.kind == SP_ACTION_F || (action.kind == SP_ACTION_R && w->regroup != NULL);
+    return action.kind == SP_ACTION_F || (action.kind == SP_ACTION_R && is_regrouped(w));
+}
+
+static bool is_input_gradient(sp_action action)
+{
+    return action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;
+}
+
+// What an action needs beyond what units hold; NULL: nothing. Transients of a regrouped backward
+// pack come from its own shape.
+static const sp_bytes *transients(const walk *w, sp_action action)
+{
+    const sp_step_costs *costs = w->shared->costs;
+    if (costs->unit == NULL || (!is_forward(w, action) && !is_input_gradient(action))) {
+        return NULL;
+    }
+    size_t unit = unit_of(w, action.pack, action.chunk);
+    if (is_forward(w, action)) {
+        return &costs->unit[unit].forward;
+    }
+    return is_regrouped(w) ? &costs->backward_unit[unit].backward : &costs->unit[unit].backward;
 }
 
 static bool begin_span(walk *w, const sp_span *span)
 {
+    w->action = span->action;
+    w->acted = true;
+    w->running = true;
     if (is_forward(w, span->action)) {
-        return begin_forward(w, span, forward_unit(w, span->action));
+        w->units += w->shared->costs->unit_f;
+        w->out->units_peak = w->units > w->out->units_peak ? w->units : w->out->units_peak;
+        hold(w, span->action, SP_I_HOLDS_ALL);
     }
-    bool backward = span->action.kind == SP_ACTION_B || span->action.kind == SP_ACTION_I;
-    const sp_unit_bytes *unit = backward ? backward_unit(w, span->action) : NULL;
-    if (unit == NULL) {
+    const sp_bytes *needs = transients(w, span->action);
+    if (needs == NULL) {
         return true;
     }
-    add(&w->now, &unit->backward, 1);
+    add(&w->now, needs, 1);
     return note(w, span->start_ns);
+}
+
+static void end_forward(walk *w, sp_action action)
+{
+    bool first = action.kind == SP_ACTION_F;
+    w->forwards_ended += first;
+    if (first && state_of(w, action.pack, action.chunk)->runs_again != 0) {
+        w->units -= w->shared->costs->unit_f;
+        hold(w, action, SP_I_HOLDS_CACHE);
+    }
+}
+
+static void end_backward(walk *w, sp_action action)
+{
+    const sp_step_costs *costs = w->shared->costs;
+    w->units += action.kind == SP_ACTION_B   ? costs->unit_b + costs->unit_w
+                : action.kind == SP_ACTION_I ? costs->split_unit_b
+                                             : costs->split_unit_w;
+    if (!is_regrouped(w)) {
+        hold(w, action, action.kind == SP_ACTION_I ? SP_I_HOLDS_WEIGHTS : SP_I_HOLDS_NOTHING);
+    } else if (action.kind != SP_ACTION_I && costs->unit != NULL) {
+        free_slices(w, action);
+    }
 }
 
 static bool end_span(walk *w, const sp_span *span)
 {
-    const sp_step_costs *costs = w->costs;
-    sp_action action = span->action;
-    if (is_forward(w, action)) {
-        return end_forward(w, span, forward_unit(w, action));
+    const sp_bytes *needs = transients(w, span->action);
+    w->running = false;
+    if (needs != NULL) {
+        add(&w->now, needs, -1);
     }
-    if (action.kind == SP_ACTION_B) {
-        w->units += costs->unit_b + costs->unit_w;
-    } else if (action.kind == SP_ACTION_I) {
-        w->units += costs->split_unit_b;
-    } else if (action.kind == SP_ACTION_W) {
-        w->units += costs->split_unit_w;
+    if (is_forward(w, span->action)) {
+        end_forward(w, span->action);
+    } else if (span->action.kind != SP_ACTION_R) {
+        end_backward(w, span->action);
     }
-    if (costs->unit == NULL) {
-        return true;
-    }
-    if (action.kind == SP_ACTION_B || action.kind == SP_ACTION_I) {
-        add(&w->now, &backward_unit(w, action)->backward, -1);
-    }
-    if (w->regroup == NULL && action.kind == SP_ACTION_I) {
-        add(&w->now, &forward_unit(w, action)->held, -1);
-        add(&w->now, &forward_unit(w, action)->weights, 1);
-    } else if (action.kind == SP_ACTION_B || action.kind == SP_ACTION_W) {
-        if (w->regroup == NULL) {
-            const sp_unit_bytes *unit = forward_unit(w, action);
-            add(&w->now, action.kind == SP_ACTION_B ? &unit->held : &unit->weights, -1);
-        } else {
-            free_slices(w, action,
-                        sp_layout_vstage(&w->timeline->plan->layout, w->rank->pp, action.chunk));
-        }
-    }
-    return note(w, span->end_ns);
+    return w->shared->costs->unit == NULL || note(w, span->end_ns);
 }
 
-// What an offload has taken away when it ends and a load brings when it starts. Of a forward that
-// runs again nothing is left to take.
-static bool move_copied(walk *w, sp_action action, int64_t time_ns)
+// ---- copies ----
+
+static int64_t copied_bytes(const walk *w, sp_action action)
 {
-    const sp_step_costs *costs = w->costs;
-    if (costs->unit == NULL || costs->offloaded_bytes == NULL ||
-        (w->regroup != NULL && w->regroup->runs_again[pack_stage(w, action)] != 0)) {
+    if (state_of(w, action.pack, action.chunk)->copied == 0) {
+        return 0;
+    }
+    return w->shared->costs->offloaded_bytes[unit_of(w, action.pack, action.chunk)];
+}
+
+static void begin_copy(walk *w, sp_action action)
+{
+    if (!w->running) {
+        w->action = action;
+        w->acted = true;
+    }
+}
+
+// What an O has copied goes.
+static bool end_copy_out(walk *w, sp_action action, int64_t time_ns)
+{
+    begin_copy(w, action);
+    if (copied_bytes(w, action) == 0 ||
+        state_of(w, action.pack, action.chunk)->holds != SP_I_HOLDS_ALL) {
         return true;
     }
-    int64_t bytes = costs->offloaded_bytes[forward_unit(w, action) - costs->unit];
-    bytes = action.kind == SP_ACTION_O ? bytes : -bytes;
-    w->now.of[SP_MEM_ACTIVATIONS] -= bytes;
-    w->now.of[SP_MEM_OFFLOADED] += bytes;
+    hold(w, action, SP_I_HOLDS_REST);
+    w->now.of[SP_MEM_OFFLOADED] += copied_bytes(w, action);
     return note(w, time_ns);
+}
+
+static bool begin_copy_back(walk *w, sp_action action, int64_t time_ns)
+{
+    int64_t bytes = copied_bytes(w, action);
+    if (bytes == 0) {
+        return true;
+    }
+    bool ok = end_copy_out(w, action, time_ns);
+    begin_copy(w, action);
+    hold(w, action, SP_I_HOLDS_LOADED);
+    w->now.of[SP_MEM_OFFLOADED] -= bytes;
+    if (w->buffers < COPY_BUFFERS) {
+        w->buffers++;
+        w->now.of[SP_MEM_WORKSPACE] += w->buffer_bytes;
+    }
+    return ok && note(w, time_ns);
 }
 
 static size_t next_copy(const sp_rank_timeline *rank, size_t from, sp_action_kind kind)
@@ -228,6 +336,17 @@ static size_t next_copy(const sp_rank_timeline *rank, size_t from, sp_action_kin
         from++;
     }
     return from;
+}
+
+// When the copy is done and the forward after the copied one is over; INT64_MAX: not yet known.
+static int64_t copied_out_ns(const walk *w, const sp_span *copy)
+{
+    int32_t forward = state_of(w, copy->action.pack, copy->action.chunk)->forward;
+    int32_t needed = forward + 1 < w->forwards ? forward + 2 : w->forwards;
+    if (w->forwards_ended < needed) {
+        return INT64_MAX;
+    }
+    return copy->end_ns > w->time_ns ? copy->end_ns : w->time_ns;
 }
 
 // Starts and ends of a rank in order of time; at one time what frees comes before what allocates.
@@ -244,7 +363,7 @@ static bool walk_spans_and_copies(walk *w)
         int64_t span_ns = i == rank->count ? INT64_MAX
                           : running        ? rank->spans[i].end_ns
                                            : rank->spans[i].start_ns;
-        int64_t out_ns = out < rank->copy_count ? rank->copies[out].end_ns : INT64_MAX;
+        int64_t out_ns = out < rank->copy_count ? copied_out_ns(w, &rank->copies[out]) : INT64_MAX;
         int64_t back_ns = back < rank->copy_count ? rank->copies[back].start_ns : INT64_MAX;
         int64_t copy_ns = out_ns < back_ns ? out_ns : back_ns;
         if (span_ns < copy_ns || (running && span_ns == copy_ns)) {
@@ -252,21 +371,37 @@ static bool walk_spans_and_copies(walk *w)
             i += running;
             running = !running;
         } else if (out_ns <= back_ns) {
-            ok = move_copied(w, rank->copies[out].action, out_ns);
+            ok = end_copy_out(w, rank->copies[out].action, out_ns);
             out = next_copy(rank, out + 1, SP_ACTION_O);
         } else {
-            ok = move_copied(w, rank->copies[back].action, back_ns);
+            ok = begin_copy_back(w, rank->copies[back].action, back_ns);
             back = next_copy(rank, back + 1, SP_ACTION_L);
         }
     }
     return ok;
 }
 
-static void mark_repeated(walk *w, uint8_t mark)
+// Notes what the rank does with its units later on.
+static void look_ahead(walk *w)
 {
-    for (size_t i = 0; w->regroup != NULL && i < w->rank->count; i++) {
-        if (w->rank->spans[i].action.kind == SP_ACTION_R) {
-            w->regroup->runs_again[pack_stage(w, w->rank->spans[i].action)] = mark;
+    const sp_rank_timeline *rank = w->rank;
+    const sp_step_costs *costs = w->shared->costs;
+    for (size_t i = 0; i < rank->count; i++) {
+        sp_action action = rank->spans[i].action;
+        if (action.kind == SP_ACTION_F) {
+            *state_of(w, action.pack, action.chunk) = (sp_i_unit_state){.forward = w->forwards++};
+        } else if (action.kind == SP_ACTION_R && is_regrouped(w)) {
+            state_of(w, action.pack, action.chunk)->runs_again = 1;
+        }
+    }
+    for (size_t i = 0; i < rank->copy_count && costs->offloaded_bytes != NULL; i++) {
+        sp_action action = rank->copies[i].action;
+        sp_i_unit_state *state = state_of(w, action.pack, action.chunk);
+        int64_t bytes = costs->offloaded_bytes[unit_of(w, action.pack, action.chunk)];
+        // Of a forward that runs again nothing is left to take.
+        if (bytes > 0 && state->runs_again == 0) {
+            state->copied = 1;
+            w->buffer_bytes = bytes > w->buffer_bytes ? bytes : w->buffer_bytes;
         }
     }
 }
@@ -274,26 +409,26 @@ static void mark_repeated(walk *w, uint8_t mark)
 static sp_status walk_rank(walk *w, sp_error *err)
 {
     static const sp_bytes nothing;
-    const sp_bytes *states = w->costs->states != NULL ? &w->costs->states[w->rank->pp] : &nothing;
+    const sp_bytes *states =
+        w->shared->costs->states != NULL ? &w->shared->costs->states[w->rank->pp] : &nothing;
     w->now = *states;
-    w->units = 0.0;
     bool ok = note(w, 0);
-    mark_repeated(w, 1);
+    look_ahead(w);
     if (w->rank->copy_count > 0) {
         ok = ok && walk_spans_and_copies(w);
     }
     for (size_t i = 0; ok && w->rank->copy_count == 0 && i < w->rank->count; i++) {
         ok = begin_span(w, &w->rank->spans[i]) && end_span(w, &w->rank->spans[i]);
     }
-    mark_repeated(w, 0);
     if (!ok) {
         return sp_error_no_memory(err, "the memory timeline");
     }
-    if (memcmp(&w->now, states, sizeof w->now) != 0) {
-        return sp_error_set(err, SP_ERR_INTERNAL,
-                            "memory of dp %d pp %d does not drain: %lld bytes remain", w->rank->dp,
-                            w->rank->pp,
-                            (long long)(sp_bytes_total(&w->now) - sp_bytes_total(states)));
+    sp_bytes end = *states;
+    end.of[SP_MEM_WORKSPACE] += w->buffers * w->buffer_bytes;
+    if (memcmp(&w->now, &end, sizeof end) != 0) {
+        return sp_error_set(
+            err, SP_ERR_INTERNAL, "memory of dp %d pp %d does not drain: %lld bytes remain",
+            w->rank->dp, w->rank->pp, (long long)(sp_bytes_total(&w->now) - sp_bytes_total(&end)));
     }
     return SP_OK;
 }
@@ -301,38 +436,52 @@ static sp_status walk_rank(walk *w, sp_error *err)
 sp_status sp_i_memory_replay(const sp_timeline *timeline, const sp_step_costs *costs, bool points,
                              sp_memory_timeline *memory, sp_error *err)
 {
-    const sp_packing *packing = timeline->plan->packing;
+    replay shared;
     *memory = (sp_memory_timeline){.rank_count = timeline->rank_count};
-    regrouping regroup = {0};
-    memory->ranks = sp_i_calloc(timeline->rank_count, sizeof *memory->ranks);
-    sp_status status = memory->ranks != NULL ? sp_i_regroup(packing, &regroup.forward_pack, err)
-                                             : sp_error_no_memory(err, "the memory timeline");
-    if (status == SP_OK && regroup.forward_pack != NULL) {
-        size_t vstages = (size_t)sp_layout_vstages(&timeline->plan->layout);
-        regroup.freed_tokens =
-            sp_i_calloc(packing->forward.count * vstages, sizeof *regroup.freed_tokens);
-        regroup.runs_again =
-            sp_i_calloc(packing->forward.count * vstages, sizeof *regroup.runs_again);
-        if (regroup.freed_tokens == NULL || regroup.runs_again == NULL) {
-            status = sp_error_no_memory(err, "the memory timeline");
-        }
+    sp_status status = replay_init(&shared, timeline, costs, points, err);
+    if (status == SP_OK) {
+        memory->ranks = sp_i_calloc(timeline->rank_count, sizeof *memory->ranks);
+        status = memory->ranks != NULL ? SP_OK : sp_error_no_memory(err, "the memory timeline");
     }
     for (size_t r = 0; status == SP_OK && r < timeline->rank_count; r++) {
-        walk w = {.timeline = timeline,
-                  .costs = costs,
-                  .regroup = regroup.forward_pack != NULL ? &regroup : NULL,
-                  .rank = &timeline->ranks[r],
-                  .out = &memory->ranks[r],
-                  .points = points};
+        walk w = {.shared = &shared, .rank = &timeline->ranks[r], .out = &memory->ranks[r]};
         status = walk_rank(&w, err);
     }
-    sp_i_free(regroup.forward_pack);
-    sp_i_free(regroup.freed_tokens);
-    sp_i_free(regroup.runs_again);
+    replay_fini(&shared);
     if (status != SP_OK) {
         sp_memory_timeline_fini(memory);
     }
     return status;
+}
+
+sp_status sp_i_memory_at_peak(const sp_timeline *timeline, const sp_step_costs *costs,
+                              const sp_memory_timeline *memory, size_t rank, sp_i_peak_state *state,
+                              sp_error *err)
+{
+    replay shared;
+    sp_rank_memory again = {.points = NULL};
+    *state = (sp_i_peak_state){0};
+    sp_status status = replay_init(&shared, timeline, costs, false, err);
+    if (status == SP_OK) {
+        walk w = {.shared = &shared,
+                  .rank = &timeline->ranks[rank],
+                  .out = &again,
+                  .peak = state,
+                  .peak_bytes = sp_bytes_total(&memory->ranks[rank].peak)};
+        status = walk_rank(&w, err);
+    }
+    SP_ASSERT(status != SP_OK || state->units != NULL);
+    replay_fini(&shared);
+    if (status != SP_OK) {
+        sp_i_peak_state_fini(state);
+    }
+    return status;
+}
+
+void sp_i_peak_state_fini(sp_i_peak_state *state)
+{
+    sp_i_free(state->units);
+    *state = (sp_i_peak_state){0};
 }
 
 void sp_memory_timeline_fini(sp_memory_timeline *memory)

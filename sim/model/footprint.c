@@ -20,15 +20,16 @@ int64_t sp_bytes_total(const sp_bytes *bytes)
 
 // cuBLAS work spaces that PyTorch holds for good: 32 MiB each on Hopper (CUBLAS_WORKSPACE_CONFIG
 // default), for the forward thread, the backward thread and the GEMM that overlaps communication
-// (kwai/Megatron-Kwai, branch atc24ae). Smaller GPUs take less (A100: 8 MiB each).
+// (kwai/Megatron-Kwai, branch atc24ae).
 enum { CUBLAS_WORKSPACES = 3, CUBLAS_WORKSPACE_BYTES = 32 << 20 };
 
+static int64_t work_space_bytes(const sp_stack *stack);
 static int64_t layer_parameters(const sp_model *model, const sp_i_shard *shard);
 static int64_t norm_parameters(const sp_model *model);
 static int64_t sharded(int64_t bytes, int64_t ranks, bool divided);
 
-void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
-                         int n, sp_bytes *bytes)
+int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
+                                const sp_stage *stages, int n)
 {
     sp_i_shard shard = sp_i_shard_of(model, layout);
     bool embedding = false;
@@ -45,14 +46,26 @@ void sp_footprint_states(const sp_model *model, const sp_layout *layout, const s
     if (embedding && model->positional == SP_LEARNED) {
         parameters += model->max_positions * model->hidden;
     }
-    parameters += head ? norm_parameters(model) : 0;
+    return parameters + (head ? norm_parameters(model) : 0);
+}
 
+void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
+                         const sp_stage *stages, int n, sp_bytes *bytes)
+{
+    int64_t parameters = sp_footprint_parameters(model, layout, stages, n);
     int64_t ranks = (int64_t)layout->dp * layout->cp;
     *bytes = (sp_bytes){{0}};
     bytes->of[SP_MEM_PARAMETERS] = sharded(2 * parameters, ranks, layout->zero >= 3);
     bytes->of[SP_MEM_GRADIENTS] = sharded(4 * parameters, ranks, layout->zero >= 2);
     bytes->of[SP_MEM_OPTIMIZER] = sharded(12 * parameters, ranks, layout->zero >= 1);
-    bytes->of[SP_MEM_WORKSPACE] = (int64_t)CUBLAS_WORKSPACES * CUBLAS_WORKSPACE_BYTES;
+    bytes->of[SP_MEM_WORKSPACE] = work_space_bytes(stack);
+}
+
+static int64_t work_space_bytes(const sp_stack *stack)
+{
+    int64_t count = stack->work_spaces > 0 ? stack->work_spaces : CUBLAS_WORKSPACES;
+    int64_t bytes = stack->work_space_bytes > 0 ? stack->work_space_bytes : CUBLAS_WORKSPACE_BYTES;
+    return sp_i_mul_bytes(count, bytes);
 }
 
 // One layer on one TP rank: projections and their column-split biases are divided, norms, router

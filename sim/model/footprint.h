@@ -9,6 +9,7 @@
 #include "sim/model/inventory.h"
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
+#include "sim/model/stack.h"
 
 typedef enum sp_memory_category {
     SP_MEM_PARAMETERS,
@@ -38,6 +39,7 @@ typedef struct sp_memory_options {
     sp_recompute recompute;
     sp_attention attention;
     double offload_ratio;
+    sp_stack stack;
 } sp_memory_options;
 
 // One tensor that the forward pass of a layer leaves for the backward pass, on one rank. For a pack
@@ -46,6 +48,7 @@ typedef struct sp_memory_options {
 typedef struct sp_saved_tensor {
     const char *name;
     int64_t row_bytes;
+    int element_bytes;
     int shard;          // cp, or cp*tp where sequence parallelism splits the tokens over TP too
     int64_t pair_bytes; // attention scores of the unfused attention
     bool is_kv;         // keys and values: later slices of the sample read them
@@ -55,9 +58,10 @@ typedef struct sp_saved_tensor {
 } sp_saved_tensor;
 
 enum { SP_SAVED_TENSORS = 32 };
+#define SP_SOFTMAX_NAME "softmax of the logits"
 
 // The table of one layer, in the order in which the forward pass saves; returns its length.
-int sp_saved_layer(const sp_model *model, const sp_layout *layout, sp_attention attention,
+int sp_saved_layer(const sp_model *model, const sp_layout *layout, const sp_memory_options *options,
                    sp_saved_tensor table[SP_SAVED_TENSORS]);
 // What embedding and head save beyond their layers.
 int sp_saved_part(const sp_model *model, const sp_layout *layout, sp_part part,
@@ -67,20 +71,29 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, sp_part part,
 int64_t sp_saved_bytes(const sp_saved_tensor *tensor, const sp_layout *layout, int64_t tokens,
                        int64_t pairs);
 
+// Parameters of one TP rank that holds `stages[0..n)`, before ZeRO shards them.
+int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
+                                const sp_stage *stages, int n);
+
 // Parameters, gradients and optimizer states of a rank that holds `stages[0..n)`: 2 B per parameter
 // (bf16), 4 B per gradient (fp32), 12 B optimizer (fp32 master, two moments); ZeRO 1 divides the
-// optimizer, 2 also the gradients, 3 also the parameters by dp*cp. Also the persistent workspace.
-void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
-                         int n, sp_bytes *bytes);
+// optimizer, 2 also the gradients, 3 also the parameters by dp*cp. Also the stack's persistent work
+// spaces.
+void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
+                         const sp_stage *stages, int n, sp_bytes *bytes);
 
 // What one unit (one pack on one virtual stage) holds and needs. As sp_footprint_unit gives it, the
-// offloaded part of its activations is away: held.of[SP_MEM_OFFLOADED].
+// offloaded part of its activations is away: held.of[SP_MEM_OFFLOADED] (unit_tensors.h).
 typedef struct sp_unit_bytes {
     sp_bytes held; // from the start of its forward to the end of its backward (or input gradient)
-    sp_bytes weights;  // then, where the backward is split, to the end of the weight gradient:
-                       // inputs of the GEMMs and gradients of their outputs
-    sp_bytes forward;  // beyond `held`, while the forward runs
-    sp_bytes backward; // beyond `held`, while the (full or input-gradient) backward runs
+    sp_bytes weights; // then, where the backward is split, to the end of the weight gradient:
+                      // inputs of the GEMMs and gradients of their outputs
+    // Beyond `held`, while the forward or the (full or input-gradient) backward runs; negative
+    // where the softmax of the loss is held before or after, but not at the pass's fullest moment.
+    sp_bytes forward, backward;
+    // What is offloaded of the tensor that leaves in part: brought back, it is put together again
+    // beside the copy's buffer.
+    int64_t rebuilt;
 } sp_unit_bytes;
 
 // For a pack of `tokens` computed tokens (padding included) of which the slices with later slices

@@ -6,6 +6,7 @@
 #include "sim/model/footprint.h"
 #include "sim/model/saturate.h"
 #include "sim/model/shard.h"
+#include "sim/model/unit_tensors.h"
 
 enum { BF16 = 2, FP32 = 4 };
 
@@ -16,6 +17,7 @@ typedef struct unit {
     const sp_stage *stage;
     sp_recompute mode;
     bool unfused;
+    bool split_swiglu;   // SwiGLU as a kernel for each of its steps
     bool sequence_split; // hidden states are split over TP outside attention and MLP
     sp_i_shard shard;
     int64_t hidden;         // hidden states as the residual path holds them
@@ -28,12 +30,12 @@ typedef struct unit {
     int64_t dropped_scores; // score tensors that the mode rebuilds
     int64_t dropped_layer;  // what a layer keeps without recomputation less what it keeps with it
     int64_t logits;         // one bf16 tensor
+    int64_t softmax;        // of the loss: held, but there only while the head is at work
 } unit;
 
 static void measure(unit *u, const sp_memory_options *options, const sp_saved_tensor *layer,
                     int saved, int64_t tokens, int64_t kv_tokens, int64_t pairs);
-static void hold(const unit *u, const sp_saved_tensor *tensors, int count, int64_t times,
-                 int64_t tokens, int64_t kv_tokens, int64_t pairs, sp_unit_bytes *out);
+static void hold(sp_unit_tensor *tensors, int count, double offload_ratio, sp_unit_bytes *out);
 static void forward_transients(const unit *u, sp_bytes *bytes);
 static void backward_transients(const unit *u, sp_bytes *bytes);
 static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out);
@@ -44,28 +46,18 @@ void sp_footprint_unit(const sp_model *model, const sp_layout *layout, const sp_
                        int64_t pairs, sp_unit_bytes *out)
 {
     *out = (sp_unit_bytes){.held = {{0}}};
-    sp_saved_tensor tensors[SP_SAVED_TENSORS];
+    sp_saved_tensor layer[SP_SAVED_TENSORS];
+    sp_unit_tensor tensors[SP_UNIT_TENSORS];
     unit u = {.model = model, .layout = layout, .stage = stage, .mode = options->recompute};
-    int count = sp_saved_layer(model, layout, options->attention, tensors);
-    measure(&u, options, tensors, count, tokens, kv_tokens, pairs);
-    hold(&u, tensors, count, stage->layers, tokens, kv_tokens, pairs, out);
-    if (stage->embedding) {
-        count = sp_saved_part(model, layout, SP_PART_EMBEDDING, tensors);
-        hold(&u, tensors, count, 1, tokens, 0, 0, out);
-    }
-    if (stage->head) {
-        count = sp_saved_part(model, layout, SP_PART_HEAD, tensors);
-        hold(&u, tensors, count, 1, tokens, 0, 0, out);
-    }
+    int saved = sp_saved_layer(model, layout, options, layer);
+    measure(&u, options, layer, saved, tokens, kv_tokens, pairs);
+    int count = sp_unit_tensors(model, layout, stage, options, tokens, kv_tokens, pairs, tensors);
+    hold(tensors, count, options->offload_ratio, out);
+    u.softmax = out->held.of[SP_MEM_LOGITS];
     forward_transients(&u, &out->forward);
     backward_transients(&u, &out->backward);
     add_buffers(&u, tokens, out);
     keep_for_weights(&u, &out->weights);
-
-    int64_t *activations = &out->held.of[SP_MEM_ACTIVATIONS];
-    int64_t offloaded = (int64_t)(options->offload_ratio * (double)*activations);
-    out->held.of[SP_MEM_OFFLOADED] = offloaded;
-    *activations -= offloaded;
 }
 
 static void measure(unit *u, const sp_memory_options *options, const sp_saved_tensor *layer,
@@ -74,6 +66,7 @@ static void measure(unit *u, const sp_memory_options *options, const sp_saved_te
     const sp_layout *layout = u->layout;
     u->shard = sp_i_shard_of(u->model, layout);
     u->unfused = options->attention == SP_ATTENTION_UNFUSED;
+    u->split_swiglu = u->model->activation == SP_SWIGLU && !options->stack.fused_swiglu;
     u->sequence_split = u->shard.norm_split > 1;
     int64_t rows = sp_ceil_div(tokens, layout->cp);
     int64_t norm_rows = sp_ceil_div(tokens, (int64_t)layout->cp * u->shard.norm_split);
@@ -100,24 +93,17 @@ static void measure(unit *u, const sp_memory_options *options, const sp_saved_te
     }
 }
 
-// Keys and values that later slices read stay in every mode; the rest follows the mode.
-static void hold(const unit *u, const sp_saved_tensor *tensors, int count, int64_t times,
-                 int64_t tokens, int64_t kv_tokens, int64_t pairs, sp_unit_bytes *out)
+static void hold(sp_unit_tensor *tensors, int count, double offload_ratio, sp_unit_bytes *out)
 {
     for (int i = 0; i < count; i++) {
-        const sp_saved_tensor *tensor = &tensors[i];
-        int64_t bytes = sp_i_mul_bytes(times, sp_saved_bytes(tensor, u->layout, tokens, pairs));
-        if (tensor->is_kv) {
-            int64_t cached = sp_i_mul_bytes(times, sp_saved_bytes(tensor, u->layout, kv_tokens, 0));
-            out->held.of[SP_MEM_KV_CACHE] += cached;
-            // bf16, like the tensors that they are gradients of.
-            out->backward.of[SP_MEM_KV_GRADIENTS] += cached;
-            bytes -= cached;
-        }
-        if ((tensor->kept >> u->mode & 1u) != 0) {
-            out->held.of[tensor->is_logits ? SP_MEM_LOGITS : SP_MEM_ACTIVATIONS] += bytes;
-        }
+        out->held.of[tensors[i].category] += sp_i_mul_bytes(tensors[i].count, tensors[i].bytes);
     }
+    // bf16, like the tensors that they are gradients of.
+    out->backward.of[SP_MEM_KV_GRADIENTS] = out->held.of[SP_MEM_KV_CACHE];
+    int64_t offloaded = sp_unit_offload_bytes(tensors, count, offload_ratio);
+    out->held.of[SP_MEM_OFFLOADED] = offloaded;
+    out->held.of[SP_MEM_ACTIVATIONS] -= offloaded;
+    out->rebuilt = sp_unit_offload(tensors, count, offload_ratio);
 }
 
 static int64_t max(int64_t a, int64_t b)
@@ -139,7 +125,7 @@ static void forward_transients(const unit *u, sp_bytes *bytes)
     bool drops_fc1 = u->mode == SP_RECOMPUTE_PARTIAL_FC1 || u->mode == SP_RECOMPUTE_FULL;
     bool drops_product = drops_fc1 || u->mode == SP_RECOMPUTE_ACTIVATION;
     int64_t product = drops_product ? u->ffn : 0;
-    int64_t silu = u->model->activation == SP_SWIGLU ? product : 0;
+    int64_t silu = u->split_swiglu ? product : 0;
     // Until the layer ends, the gathered keys and values stand in for this rank's own copy.
     int64_t gathered = u->kv_gathered > 0 ? u->kv_gathered - u->kv_own : 0;
 
@@ -153,6 +139,7 @@ static void forward_transients(const unit *u, sp_bytes *bytes)
 
     sp_bytes layer = {{0}};
     layer.of[SP_MEM_WORKSPACE] = max(max(scores, activation), max(fc2, residual));
+    layer.of[SP_MEM_LOGITS] = -u->softmax;
     sp_bytes head = {{0}};
     // The projection's bf16 logits and their fp32 copy; the softmax is a third, held tensor.
     head.of[SP_MEM_LOGITS] = u->stage->head ? u->logits + u->logits * FP32 / BF16 : 0;
@@ -165,10 +152,10 @@ static void backward_transients(const unit *u, sp_bytes *bytes)
     bool rebuilds_product =
         u->mode == SP_RECOMPUTE_ACTIVATION || u->mode == SP_RECOMPUTE_PARTIAL_FC1;
 
-    // Gradients of the second projection's input and of the first one's output. SwiGLU's two halves
-    // are gradients of their own before they are put together.
+    // Gradients of the second projection's input and of the first one's output. Where SwiGLU is not
+    // one kernel its two halves are gradients of their own before they are put together.
     sp_bytes mlp = {{0}};
-    int64_t halves = u->model->activation == SP_SWIGLU ? u->fc1 : 0;
+    int64_t halves = u->split_swiglu ? u->fc1 : 0;
     mlp.of[SP_MEM_WORKSPACE] = u->kv_gathered + u->ffn + u->fc1 + halves;
     mlp.of[SP_MEM_RECOMPUTE] = full ? u->dropped_layer : rebuilds_product ? u->ffn : 0;
     if (u->mode == SP_RECOMPUTE_PARTIAL_FC1) {
@@ -186,6 +173,7 @@ static void backward_transients(const unit *u, sp_bytes *bytes)
 
     sp_bytes layer = {{0}};
     add_larger(&mlp, &attention, &layer);
+    layer.of[SP_MEM_LOGITS] -= u->softmax;
 
     // The loss overwrites the softmax with its gradient and casts it to bf16.
     sp_bytes head = {{0}};
@@ -198,9 +186,18 @@ static void backward_transients(const unit *u, sp_bytes *bytes)
     if (u->stage->embedding) {
         lookup.of[SP_MEM_WORKSPACE] = BF16 * u->shard.vocab * u->model->hidden;
     }
+    lookup.of[SP_MEM_LOGITS] = -u->softmax;
     sp_bytes ends = {{0}};
     add_larger(&head, &lookup, &ends);
     add_larger(&layer, &ends, bytes);
+}
+
+// ZeRO 3 holds the whole parameters of the layer that runs and of the next one, which is gathered
+// behind it.
+static int64_t gathered_parameters(const unit *u)
+{
+    const sp_stage layers = {.layers = u->stage->layers > 1 ? 2 : u->stage->layers};
+    return BF16 * sp_footprint_parameters(u->model, u->layout, &layers, 1);
 }
 
 // Buffers that live through the whole pass.
@@ -214,6 +211,9 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
         // cos and sin of every local token, cached by each model chunk.
         int64_t rows = sp_ceil_div(tokens, u->layout->cp);
         buffers += sp_i_mul_bytes(rows, 2 * BF16 * u->model->head_dim * u->layout->chunks);
+    }
+    if (u->layout->zero >= 3) {
+        buffers += gathered_parameters(u);
     }
     out->forward.of[SP_MEM_WORKSPACE] += buffers;
     out->backward.of[SP_MEM_WORKSPACE] += buffers;

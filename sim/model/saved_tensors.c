@@ -28,8 +28,12 @@ static sp_saved_tensor *add(saved_table *table, const char *name, int64_t row_by
 {
     SP_ASSERT(table->count < SP_SAVED_TENSORS);
     sp_saved_tensor *row = &table->rows[table->count++];
-    *row = (sp_saved_tensor){
-        .name = name, .row_bytes = row_bytes, .shard = shard, .contiguous = true, .kept = kept};
+    *row = (sp_saved_tensor){.name = name,
+                             .row_bytes = row_bytes,
+                             .element_bytes = BF16,
+                             .shard = shard,
+                             .contiguous = true,
+                             .kept = kept};
     return row;
 }
 
@@ -39,9 +43,10 @@ static saved_table begin(sp_saved_tensor *rows, const sp_layout *layout, const s
 }
 
 static void add_attention(saved_table *table, const sp_i_shard *shard, sp_attention attention);
-static void add_mlp(saved_table *table, const sp_model *model, const sp_i_shard *shard);
+static void add_mlp(saved_table *table, const sp_model *model, const sp_i_shard *shard,
+                    const sp_stack *stack);
 
-int sp_saved_layer(const sp_model *model, const sp_layout *layout, sp_attention attention,
+int sp_saved_layer(const sp_model *model, const sp_layout *layout, const sp_memory_options *options,
                    sp_saved_tensor rows[SP_SAVED_TENSORS])
 {
     sp_i_shard shard = sp_i_shard_of(model, layout);
@@ -49,16 +54,18 @@ int sp_saved_layer(const sp_model *model, const sp_layout *layout, sp_attention 
     int64_t hidden = BF16 * model->hidden;
     add(&table, "layer input", hidden, table.norm_split, ALWAYS);
     add(&table, "first norm output", hidden, table.norm_split, UNLESS_ACTIVATION);
-    add_attention(&table, &shard, attention);
+    add_attention(&table, &shard, options->attention);
     if (shard.dropout) {
         add(&table, "attention block dropout mask", MASK * model->hidden, table.norm_split,
-            UNLESS_FULL);
+            UNLESS_FULL)
+            ->element_bytes = MASK;
     }
     add(&table, "residual", hidden, table.norm_split, UNLESS_FULL);
     add(&table, "second norm output", hidden, table.norm_split, UNLESS_ACTIVATION);
-    add_mlp(&table, model, &shard);
+    add_mlp(&table, model, &shard, &options->stack);
     if (shard.dropout) {
-        add(&table, "MLP dropout mask", MASK * model->hidden, table.norm_split, UNLESS_FULL);
+        add(&table, "MLP dropout mask", MASK * model->hidden, table.norm_split, UNLESS_FULL)
+            ->element_bytes = MASK;
     }
     add(&table, "keys and values", 2 * BF16 * shard.kv, table.cp, UNLESS_FULL)->is_kv = true;
     return table.count;
@@ -71,14 +78,17 @@ static void add_attention(saved_table *table, const sp_i_shard *shard, sp_attent
     add(table, "queries", BF16 * shard->q, table->cp, UNLESS_FULL);
     if (attention == SP_ATTENTION_FLASH) {
         add(table, "attention output", BF16 * shard->q, table->cp, UNLESS_FULL);
-        add(table, "log-sum-exp", FP32 * shard->heads, table->cp, UNLESS_CORE_REBUILT);
+        add(table, "log-sum-exp", FP32 * shard->heads, table->cp, UNLESS_CORE_REBUILT)
+            ->element_bytes = FP32;
         return;
     }
     add(table, "probabilities", 0, table->cp, UNLESS_CORE_REBUILT)->pair_bytes =
         BF16 * shard->heads;
     if (shard->dropout) {
-        add(table, "probability dropout mask", 0, table->cp, UNLESS_CORE_REBUILT)->pair_bytes =
-            MASK * shard->heads;
+        sp_saved_tensor *mask =
+            add(table, "probability dropout mask", 0, table->cp, UNLESS_CORE_REBUILT);
+        mask->pair_bytes = MASK * shard->heads;
+        mask->element_bytes = MASK;
         add(table, "dropped probabilities", 0, table->cp, UNLESS_CORE_REBUILT)->pair_bytes =
             BF16 * shard->heads;
     }
@@ -87,14 +97,18 @@ static void add_attention(saved_table *table, const sp_i_shard *shard, sp_attent
 
 // Mixture of experts without expert parallelism: each token's row is copied for each of its
 // experts, and the experts' outputs are kept for the gradient of the router's weights.
-static void add_mlp(saved_table *table, const sp_model *model, const sp_i_shard *shard)
+static void add_mlp(saved_table *table, const sp_model *model, const sp_i_shard *shard,
+                    const sp_stack *stack)
 {
     int64_t ffn = BF16 * shard->ffn * shard->active;
     if (model->experts > 0) {
-        add(table, "router probabilities", FP32 * shard->experts, table->norm_split, UNLESS_FULL);
+        add(table, "router probabilities", FP32 * shard->experts, table->norm_split, UNLESS_FULL)
+            ->element_bytes = FP32;
         add(table, "expert input", BF16 * model->hidden * shard->active, table->cp, UNLESS_FULL);
     }
-    if (model->activation == SP_SWIGLU) {
+    if (model->activation == SP_SWIGLU && stack->fused_swiglu) {
+        add(table, "fc1 output", 2 * ffn, table->cp, UNLESS_ACTIVATION | KEPT_IN(ACTIVATION));
+    } else if (model->activation == SP_SWIGLU) {
         // Autograd keeps the halves as views of one tensor; a fused recomputing MLP keeps it whole.
         add(table, "fc1 output, gate half", ffn, table->cp, UNLESS_ACTIVATION)->contiguous = false;
         add(table, "fc1 output, up half", ffn, table->cp, UNLESS_ACTIVATION)->contiguous = false;
@@ -116,13 +130,16 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, sp_part part,
     sp_i_shard shard = sp_i_shard_of(model, layout);
     saved_table table = begin(rows, layout, &shard);
     if (part == SP_PART_EMBEDDING && shard.dropout) {
-        add(&table, "embedding dropout mask", MASK * model->hidden, table.norm_split, ALWAYS);
+        add(&table, "embedding dropout mask", MASK * model->hidden, table.norm_split, ALWAYS)
+            ->element_bytes = MASK;
     }
     if (part == SP_PART_HEAD) {
         add(&table, "final norm input", BF16 * model->hidden, table.norm_split, ALWAYS);
         add(&table, "final norm output", BF16 * model->hidden, table.norm_split, ALWAYS);
-        add(&table, "softmax of the logits", FP32 * shard.vocab, table.cp, ALWAYS)->is_logits =
-            true;
+        sp_saved_tensor *softmax =
+            add(&table, SP_SOFTMAX_NAME, FP32 * shard.vocab, table.cp, ALWAYS);
+        softmax->is_logits = true;
+        softmax->element_bytes = FP32;
     }
     return table.count;
 }

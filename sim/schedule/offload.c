@@ -6,6 +6,7 @@
 // What one rank does with a forward pack on one chunk, by positions in its list.
 typedef struct use {
     size_t forward, reader; // reader: NEVER before one is found
+    size_t load;            // its L stands before the action here
     bool again;             // R runs its forward again
     bool loaded;            // its L is in the new list
 } use;
@@ -88,8 +89,17 @@ static int32_t read_pack(const offloading *o, sp_action action, size_t index)
     return regrouped ? o->forward_pack[index] : action.pack;
 }
 
+// A copy back starts with the action that reads before its own reader does; where that one is too
+// early for it, or the reader is the first, one action before the reader.
+static size_t load_position(const use *u, size_t earlier_reader)
+{
+    bool between = earlier_reader != NEVER && earlier_reader > u->forward + 1;
+    return between ? earlier_reader : u->reader - 1;
+}
+
 static void find_uses(const offloading *o, const sp_stage_plan *stage)
 {
+    size_t earlier_reader = NEVER;
     for (size_t a = 0; a < stage->count; a++) {
         sp_action action = stage->actions[a];
         if (action.kind == SP_ACTION_F) {
@@ -99,9 +109,13 @@ static void find_uses(const offloading *o, const sp_stage_plan *stage)
         reads range = reads_of(o, action);
         for (size_t i = range.first; i < range.first + range.count; i++) {
             use *found = use_of(o, read_pack(o, action, i), action.chunk);
-            found->reader = found->reader == NEVER ? a : found->reader;
+            if (found->reader == NEVER) {
+                found->reader = a;
+                found->load = load_position(found, earlier_reader);
+            }
             found->again = found->again || (action.kind == SP_ACTION_R && o->forward_pack != NULL);
         }
+        earlier_reader = range.count > 0 ? a : earlier_reader;
     }
 }
 
@@ -110,20 +124,33 @@ static bool leaves(const use *u)
     return u->reader != NEVER && u->reader > u->forward + 1 && !u->again;
 }
 
-// The copies back that the action at `reader` is the first to need, in the order in which it reads.
-static bool add_loads(const offloading *o, sp_action action, size_t reader, sp_stage_plan *to)
+// The copies back that start with the action at `position`, of those that the action at `reader` is
+// the first to need, in the order in which it reads.
+static bool add_loads(const offloading *o, sp_action action, size_t position, size_t reader,
+                      sp_stage_plan *to)
 {
     reads range = reads_of(o, action);
     bool ok = true;
     for (size_t i = range.first; ok && i < range.first + range.count; i++) {
         int32_t pack = read_pack(o, action, i);
         use *found = use_of(o, pack, action.chunk);
-        if (found->reader == reader && leaves(found) && !found->loaded) {
+        if (found->reader == reader && found->load == position && leaves(found) && !found->loaded) {
             found->loaded = true;
             ok = sp_stage_plan_add(to, SP_ACTION_L, action.chunk, pack);
         }
     }
     return ok;
+}
+
+// The next reader behind the action at `position`, as far as its copies back can start there.
+static size_t reader_behind(const offloading *o, const sp_stage_plan *stage, size_t position)
+{
+    bool reads_itself = reads_of(o, stage->actions[position]).count > 0;
+    size_t a = position + 1;
+    while (reads_itself && a < stage->count && reads_of(o, stage->actions[a]).count == 0) {
+        a++;
+    }
+    return a;
 }
 
 static bool rewrite(const offloading *o, sp_stage_plan *stage)
@@ -132,8 +159,9 @@ static bool rewrite(const offloading *o, sp_stage_plan *stage)
     bool ok = true;
     for (size_t a = 0; ok && a < stage->count; a++) {
         sp_action action = stage->actions[a];
-        if (a + 1 < stage->count) {
-            ok = add_loads(o, stage->actions[a + 1], a + 1, &to);
+        size_t reader = reader_behind(o, stage, a);
+        if (reader < stage->count) {
+            ok = add_loads(o, stage->actions[reader], a, reader, &to);
         }
         ok = ok && sp_stage_plan_add(&to, (sp_action_kind)action.kind, action.chunk, action.pack);
         if (ok && action.kind == SP_ACTION_F && leaves(use_of(o, action.pack, action.chunk))) {

@@ -4,12 +4,13 @@
 
 #include "sim/schedule/plan.h"
 
-// Adds to every rank of a plan that sp_plan_check accepts an O after each F and, one action before
-// the B or I (or R) that first reads the forward pack, its L: the unit leaves while the next one
-// runs and comes back during the action before its backward, as in kwai/Megatron-Kwai, branch
-// atc24ae (megatron/core/pipeline_parallel/offload.py). A unit whose reader is the next action
-// stays; so does one of a regrouped packing that R runs again, since its forward keeps nothing. A
-// plan with copies of its own is left as it is. O(actions + slices).
+// Adds to every rank of a plan that sp_plan_check accepts an O after each F and, before the B or I
+// (or R) that first reads the forward pack, its L: the unit leaves while the next one runs and
+// starts to come back with the backward before its own, as in kwai/Megatron-Kwai, branch atc24ae
+// (megatron/core/pipeline_parallel/schedules.py). Where there is no such backward between, the L
+// stands one action before the reader. A unit whose reader is the next action stays; so does one of
+// a regrouped packing that R runs again, since its forward keeps nothing. A plan with copies of its
+// own is left as it is. O(actions + slices).
 sp_status sp_schedule_add_offload(sp_plan *plan, sp_error *err);
 
 #endif

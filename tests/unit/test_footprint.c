@@ -1,5 +1,6 @@
 #include "sim/base/prng.h"
 #include "sim/model/footprint.h"
+#include "sim/model/unit_tensors.h"
 #include "tests/support/test_main.h"
 
 #define MIB INT64_C(1048576)
@@ -10,6 +11,8 @@ static sp_model builtin(const char *name)
     assert_int_equal(sp_model_builtin(name, &model, NULL), SP_OK);
     return model;
 }
+
+static const sp_stack plain_stack = {.name = "ours"};
 
 static sp_memory_options mode(sp_recompute recompute, sp_attention attention)
 {
@@ -94,12 +97,12 @@ static void h800_states(void **state)
     sp_stage last[5] = {
         {.layers = 2}, {.layers = 2}, {.layers = 2}, {.layers = 2}, {.layers = 2, .head = true}};
     sp_bytes bytes;
-    sp_footprint_states(&model, &h800, inner, 5, &bytes);
+    sp_footprint_states(&model, &h800, &plain_stack, inner, 5, &bytes);
     assert_int_equal(bytes.of[SP_MEM_PARAMETERS], 2 * INT64_C(4047667200));
     assert_int_equal(sp_bytes_total(&bytes) + 74 * MIB, 27500011520);
-    sp_footprint_states(&model, &h800, first, 5, &bytes);
+    sp_footprint_states(&model, &h800, &plain_stack, first, 5, &bytes);
     assert_int_equal(sp_bytes_total(&bytes) + 74 * MIB, 28391825408);
-    sp_footprint_states(&model, &h800, last, 5, &bytes);
+    sp_footprint_states(&model, &h800, &plain_stack, last, 5, &bytes);
     assert_int_equal(sp_bytes_total(&bytes) + 74 * MIB, 28391880704);
 }
 
@@ -194,21 +197,153 @@ static void slices_keep_keys_and_values(void **state)
     }
 }
 
+// Of the tensors of at least 1 MiB each, here all but the softmax statistics, the share in whole
+// MiB; the two statistics are 512 KiB each.
 static void offload_moves_activations(void **state)
+{
+    (void)state;
+    sp_model model = builtin("llama-65b");
+    sp_stage stage = {.layers = 2};
+    sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_FLASH);
+    int64_t statistics = 2 * (32 * 4 * 4096);
+    for (int percent = 0; percent <= 100; percent++) {
+        sp_unit_bytes unit;
+        options.offload_ratio = percent / 100.0;
+        sp_footprint_unit(&model, &h800, &stage, &options, 8192, 0, INT64_C(8192) * 8192, &unit);
+        int64_t leaves = (1200 * percent + 99) / 100 * MIB;
+        assert_int_equal(unit.held.of[SP_MEM_OFFLOADED], leaves);
+        assert_int_equal(unit.held.of[SP_MEM_ACTIVATIONS], 1200 * MIB + statistics - leaves);
+    }
+}
+
+// Rounding up takes no more than there is: ten layers of 1000 tokens, per token 2*(6h + 2h + 4f)
+// bytes that may leave, no tensor of a whole number of MiB.
+static void offload_rounds_to_what_there_is(void **state)
 {
     (void)state;
     sp_model model = builtin("llama-13b");
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 1};
     sp_stage stage = {.layers = 10};
     sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_FLASH);
-    sp_unit_bytes stays;
-    sp_unit_bytes leaves;
-    sp_footprint_unit(&model, &layout, &stage, &options, 1000, 0, 0, &stays);
-    options.offload_ratio = 0.75;
-    sp_footprint_unit(&model, &layout, &stage, &options, 1000, 0, 0, &leaves);
-    int64_t all = stays.held.of[SP_MEM_ACTIVATIONS];
-    assert_int_equal(leaves.held.of[SP_MEM_OFFLOADED], all * 3 / 4);
-    assert_int_equal(sp_bytes_total(&leaves.held), all - all * 3 / 4);
+    int64_t all = INT64_C(10000) * 2 * (8 * 5120 + 4 * 13824);
+    int64_t statistics = 10000 * 4 * 40;
+    const double ratios[] = {0.0, 1e-9, 0.75, 1.0};
+    const int64_t leaves[] = {0, MIB, (all * 3 / 4 + MIB - 1) / MIB * MIB, all};
+    assert_true(all % MIB != 0);
+    for (int i = 0; i < 4; i++) {
+        sp_unit_bytes unit;
+        options.offload_ratio = ratios[i];
+        sp_footprint_unit(&model, &layout, &stage, &options, 1000, 0, 0, &unit);
+        assert_int_equal(unit.held.of[SP_MEM_OFFLOADED], leaves[i]);
+        assert_int_equal(unit.held.of[SP_MEM_ACTIVATIONS], all + statistics - leaves[i]);
+    }
+    // Nothing of a short pack is as large as 1 MiB.
+    options.offload_ratio = 1.0;
+    sp_unit_bytes unit;
+    sp_footprint_unit(&model, &layout, &stage, &options, 30, 0, 0, &unit);
+    assert_int_equal(unit.held.of[SP_MEM_OFFLOADED], 0);
+}
+
+// What one SwiGLU kernel keeps: the first projection's output and the second one's input, 6f bytes
+// a token in place of 8f; with the activation rebuilt only the former.
+static void fused_swiglu_keeps_two_tensors(void **state)
+{
+    (void)state;
+    sp_model model = builtin("llama-65b");
+    sp_stage stage = {.layers = 2};
+    for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
+        sp_memory_options options = mode((sp_recompute)m, SP_ATTENTION_FLASH);
+        sp_unit_bytes split;
+        sp_unit_bytes fused;
+        sp_footprint_unit(&model, &h800, &stage, &options, 8192, 0, 0, &split);
+        options.stack.fused_swiglu = true;
+        sp_footprint_unit(&model, &h800, &stage, &options, 8192, 0, 0, &fused);
+        bool keeps = m == SP_RECOMPUTE_NONE || m == SP_RECOMPUTE_ATTENTION;
+        assert_int_equal(sp_bytes_total(&split.held) - sp_bytes_total(&fused.held),
+                         keeps ? 2 * 86 * MIB : 0);
+        // Its backward gives the gradient of both halves at once, 172 MiB less; where that makes
+        // the attention's phase the larger one, less is gained.
+        int64_t gained = sp_bytes_total(&split.backward) - sp_bytes_total(&fused.backward);
+        assert_true(gained >= 0 && gained <= (172 + (m == SP_RECOMPUTE_FULL ? 172 : 0)) * MIB);
+    }
+}
+
+// By the stack: count and size of the work spaces; 0 stands for three of 32 MiB.
+static void stacks_have_work_spaces(void **state)
+{
+    (void)state;
+    sp_model model = builtin("llama-7b");
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
+    sp_stage stage = {.layers = 1};
+    const int64_t cases[][3] = {{0, 0, 96}, {2, 0, 64}, {0, 8, 24}, {2, 8, 16}, {1, 4, 4}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_stack stack = {.work_spaces = cases[i][0], .work_space_bytes = cases[i][1] * MIB};
+        sp_bytes bytes;
+        sp_footprint_states(&model, &layout, &stack, &stage, 1, &bytes);
+        assert_int_equal(bytes.of[SP_MEM_WORKSPACE], cases[i][2] * MIB);
+    }
+}
+
+static const sp_unit_tensor *unit_tensor(const sp_unit_tensor *tensors, int count, const char *name)
+{
+    for (int i = 0; i < count; i++) {
+        if (strcmp(tensors[i].name, name) == 0) {
+            return &tensors[i];
+        }
+    }
+    fail_msg("no tensor %s", name);
+    return NULL;
+}
+
+// Without recomputation: first SiLU output and product, 86 MiB each in two layers, then the shards
+// of keys and values, 64 MiB; 0.5 of 1200 MiB end in the layers' 32 MiB tensors. Above one half
+// the order is reversed: the strided halves of the first projection's output, then 32 MiB tensors
+// from the last saved on.
+static void offload_takes_contiguous_and_large_first(void **state)
+{
+    (void)state;
+    static const struct {
+        double ratio;
+        const char *name;
+        int64_t away_mib;                  // of both layers
+    } cases[] = {{0.1, "SiLU output", 86}, // and the first layer's product, 34 of 86
+                 {0.1, "fc2 input", 34},
+                 {0.1, "keys and values", 0},
+                 {0.3, "SiLU output", 172},
+                 {0.3, "fc2 input", 172},
+                 {0.3, "keys and values", 16},
+                 {0.5, "keys and values", 128},
+                 {0.5, "layer input", 32}, // of 128 MiB: four of the first layer's six
+                 {0.5, "attention output", 32},
+                 {0.5, "residual", 0},
+                 {0.5, "fc1 output, gate half", 0},
+                 {0.6, "fc1 output, gate half", 172},
+                 {0.6, "fc1 output, up half", 172},
+                 {0.6, "second norm output", 64},
+                 {0.6, "residual", 64},
+                 {0.6, "attention output", 64},
+                 {0.6, "queries", 64},
+                 {0.6, "first norm output", 64},
+                 {0.6, "layer input", 56},
+                 {0.6, "keys and values", 0},
+                 {1.0, "SiLU output", 172},
+                 {1.0, "log-sum-exp", 0}};
+    sp_model model = builtin("llama-65b");
+    sp_stage stage = {.layers = 2};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_FLASH);
+        sp_unit_tensor tensors[SP_UNIT_TENSORS];
+        int count = sp_unit_tensors(&model, &h800, &stage, &options, 8192, 0, 0, tensors);
+        sp_unit_offload(tensors, count, cases[i].ratio);
+        assert_int_equal(unit_tensor(tensors, count, cases[i].name)->away_bytes,
+                         cases[i].away_mib * MIB);
+        int64_t away = 0;
+        for (int k = 0; k < count; k++) {
+            assert_true(tensors[k].away_bytes <= tensors[k].count * tensors[k].bytes);
+            away += tensors[k].away_bytes;
+        }
+        assert_int_equal(away, sp_unit_offload_bytes(tensors, count, cases[i].ratio));
+    }
 }
 
 // Each mode keeps a subset of what the one before keeps; embedding and head are not rebuilt.
@@ -229,8 +364,8 @@ static void recomputation_never_keeps_more(void **state)
                 held[m] = sp_bytes_total(&unit.held);
                 for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
                     assert_true(unit.held.of[c] >= 0);
-                    assert_true(unit.forward.of[c] >= 0);
-                    assert_true(unit.backward.of[c] >= 0);
+                    assert_true(unit.held.of[c] + unit.forward.of[c] >= 0);
+                    assert_true(unit.held.of[c] + unit.backward.of[c] >= 0);
                 }
             }
             assert_true(held[SP_RECOMPUTE_ACTIVATION] < held[SP_RECOMPUTE_NONE]);
@@ -240,6 +375,30 @@ static void recomputation_never_keeps_more(void **state)
             assert_true(held[SP_RECOMPUTE_FULL] < held[SP_RECOMPUTE_ATTENTION]);
         }
     }
+}
+
+// With a vocabulary this small the layers are the fullest moment of both passes. The softmax is not
+// there then: a stage with the head needs no more than one without but the input and the output of
+// the final norm.
+static void layers_run_without_the_softmax(void **state)
+{
+    (void)state;
+    sp_model model = builtin("llama-13b");
+    model.vocab = 1024;
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
+    sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_FLASH);
+    sp_unit_bytes with;
+    sp_unit_bytes without;
+    const sp_stage head = {.layers = 2, .head = true};
+    const sp_stage plain = {.layers = 2};
+    sp_footprint_unit(&model, &layout, &head, &options, 4096, 0, INT64_C(4096) * 4096, &with);
+    sp_footprint_unit(&model, &layout, &plain, &options, 4096, 0, INT64_C(4096) * 4096, &without);
+    int64_t norm = INT64_C(2) * 2 * model.hidden * 4096;
+    assert_int_equal(sp_bytes_total(&with.held) + sp_bytes_total(&with.backward),
+                     sp_bytes_total(&without.held) + sp_bytes_total(&without.backward) + norm);
+    assert_int_equal(sp_bytes_total(&with.held) + sp_bytes_total(&with.forward),
+                     sp_bytes_total(&without.held) + sp_bytes_total(&without.forward) + norm);
+    assert_int_equal(with.held.of[SP_MEM_LOGITS], INT64_C(4) * 1024 * 4096);
 }
 
 // Without tensor parallelism the stages hold the model's parameters once, plus a second copy of a
@@ -257,7 +416,7 @@ static void stages_hold_the_whole_model(void **state)
             int64_t parameters = 0;
             for (int r = 0; r < pp; r++) {
                 sp_bytes bytes;
-                sp_footprint_states(&model, &layout, &stages[r], 1, &bytes);
+                sp_footprint_states(&model, &layout, &plain_stack, &stages[r], 1, &bytes);
                 parameters += bytes.of[SP_MEM_PARAMETERS] / 2;
             }
             int64_t copy = model.tied_embeddings && pp > 1 ? model.vocab * model.hidden : 0;
@@ -275,7 +434,7 @@ static void tensor_parallelism_replicates_norms(void **state)
         sp_layout layout = {.tp = tp, .cp = 1, .pp = 1, .dp = 1, .chunks = 1, .zero = 1};
         sp_stage stage = {.layers = 40, .embedding = true, .head = true};
         sp_bytes bytes;
-        sp_footprint_states(&model, &layout, &stage, 1, &bytes);
+        sp_footprint_states(&model, &layout, &plain_stack, &stage, 1, &bytes);
         assert_int_equal(tp * bytes.of[SP_MEM_PARAMETERS] / 2,
                          sp_model_parameters(&model) + (tp - 1) * (2 * 40 + 1) * 5120);
     }
@@ -291,7 +450,7 @@ static void zero_divides_states(void **state)
     for (int zero = 0; zero <= 3; zero++) {
         sp_layout layout = {.tp = 1, .cp = 2, .pp = 1, .dp = 3, .chunks = 1, .zero = zero};
         sp_bytes bytes;
-        sp_footprint_states(&model, &layout, &stage, 1, &bytes);
+        sp_footprint_states(&model, &layout, &plain_stack, &stage, 1, &bytes);
         const struct {
             sp_memory_category category;
             int64_t bytes;
@@ -340,7 +499,12 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(llama_layers_follow_slimpipe),
     cmocka_unit_test(slices_keep_keys_and_values),
     cmocka_unit_test(offload_moves_activations),
+    cmocka_unit_test(offload_rounds_to_what_there_is),
+    cmocka_unit_test(fused_swiglu_keeps_two_tensors),
+    cmocka_unit_test(stacks_have_work_spaces),
+    cmocka_unit_test(offload_takes_contiguous_and_large_first),
     cmocka_unit_test(recomputation_never_keeps_more),
+    cmocka_unit_test(layers_run_without_the_softmax),
     cmocka_unit_test(stages_hold_the_whole_model),
     cmocka_unit_test(tensor_parallelism_replicates_norms),
     cmocka_unit_test(zero_divides_states),

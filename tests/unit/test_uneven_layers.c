@@ -73,7 +73,7 @@ static int64_t rank_parameters(const sp_model *model, const sp_layout *layout, i
     for (int c = 0; c < layout->chunks; c++) {
         held[c] = stages[sp_layout_vstage(layout, rank, c)];
     }
-    sp_footprint_states(model, layout, held, layout->chunks, &bytes);
+    sp_footprint_states(model, layout, &(sp_stack){0}, held, layout->chunks, &bytes);
     return bytes.of[SP_MEM_PARAMETERS] / 2; // bf16
 }
 

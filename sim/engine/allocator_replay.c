@@ -1,0 +1,282 @@
+#include "sim/engine/allocator_replay.h"
+
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/engine/allocator_lane.h"
+#include "sim/engine/allocator_states.h"
+#include "sim/schedule/regroup.h"
+
+// Ranks whose plain peak would have to grow by more than this are not replayed. In the measured
+// configurations of kwai/Megatron-Kwai (branch atc24ae) blocks add up to 3 %.
+#define MOST_OVER_PLAIN 1.05
+
+enum {
+    LANES = 8,           // replayed at most
+    LANES_PER_STAGE = 2, // of one pipeline rank
+    EXACT = 3,           // data-parallel ranks of a lane that are replayed
+    EVENTS = 4000000     // after so many allocations and releases nothing more is begun
+};
+
+static sp_status lane_peak(sp_i_lane *l, int64_t *peak_bytes, sp_error *err);
+
+// Finds the forward pack of every backward pack; *packs stays NULL where they are the same list.
+static sp_status match_packs(const sp_plan *plan, int32_t **packs, const char **obstacle,
+                             sp_error *err)
+{
+    const sp_pack_list *backward = &plan->packing->backward;
+    const sp_pack_list *forward = &plan->packing->forward;
+    int32_t *of_slice = NULL;
+    sp_status status = sp_i_regroup(plan->packing, &of_slice, err);
+    if (status != SP_OK || of_slice == NULL) {
+        return status;
+    }
+    *packs = sp_i_malloc(backward->count * sizeof(**packs));
+    status = *packs != NULL ? SP_OK : sp_error_no_memory(err, "the allocator's view");
+    for (size_t k = 0; status == SP_OK && k < backward->count; k++) {
+        const sp_pack *pack = &backward->packs[k];
+        (*packs)[k] = pack->slice_count > 0 ? of_slice[pack->first_slice] : 0;
+        bool same =
+            pack->slice_count > 0 && forward->packs[(*packs)[k]].slice_count == pack->slice_count;
+        for (size_t s = 0; s < pack->slice_count; s++) {
+            same = same && of_slice[pack->first_slice + s] == (*packs)[k];
+        }
+        if (!same) {
+            *obstacle = "backward packs free parts of what several forward packs hold";
+        }
+    }
+    sp_i_free(of_slice);
+    return status;
+}
+
+static bool repeats_forwards(const sp_plan *plan)
+{
+    size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
+    for (size_t s = 0; s < stages; s++) {
+        for (size_t a = 0; a < plan->stages[s].count; a++) {
+            if (plan->stages[s].actions[a].kind == SP_ACTION_R) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static sp_status replay_lanes(const sp_timeline *timeline, const sp_memory_timeline *memory,
+                              const sp_model *model, const sp_memory_options *options,
+                              const int32_t *forward_pack, int64_t *peak_bytes, sp_error *err);
+
+sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *costs,
+                              const sp_memory_timeline *memory, const sp_model *model,
+                              const sp_memory_options *options, int64_t *peak_bytes,
+                              const char **obstacle, sp_error *err)
+{
+    int32_t *forward_pack = NULL;
+    *peak_bytes = 0;
+    *obstacle = NULL;
+    if (costs->unit == NULL) {
+        *obstacle = "uniform costs know no bytes";
+        return SP_OK;
+    }
+    sp_status status = match_packs(timeline->plan, &forward_pack, obstacle, err);
+    if (forward_pack != NULL && repeats_forwards(timeline->plan)) {
+        *obstacle = "forwards run again";
+    }
+    if (status == SP_OK && *obstacle == NULL) {
+        status = replay_lanes(timeline, memory, model, options, forward_pack, peak_bytes, err);
+    }
+    sp_i_free(forward_pack);
+    return status;
+}
+
+static int64_t plain_peak(const sp_memory_timeline *memory, size_t lane)
+{
+    return sp_bytes_total(&memory->ranks[lane].peak);
+}
+
+// May a lane be replayed after those chosen? Data-parallel ranks of one pipeline rank are too much
+// alike to fill all places.
+static bool is_open(const sp_timeline *timeline, const size_t *chosen, size_t count, size_t lane)
+{
+    int alike = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (chosen[i] == lane) {
+            return false;
+        }
+        alike += timeline->ranks[chosen[i]].pp == timeline->ranks[lane].pp;
+    }
+    return alike < LANES_PER_STAGE;
+}
+
+// The lane of the largest plain peak that comes next; false: none does.
+static bool choose_lane(const sp_timeline *timeline, const sp_memory_timeline *memory,
+                        size_t chosen[LANES], size_t count)
+{
+    bool found = false;
+    for (size_t r = 0; r < timeline->rank_count; r++) {
+        bool larger = !found || plain_peak(memory, r) > plain_peak(memory, chosen[count]);
+        if (larger && is_open(timeline, chosen, count, r)) {
+            chosen[count] = r;
+            found = true;
+        }
+    }
+    return found;
+}
+
+static sp_status replay_lanes(const sp_timeline *timeline, const sp_memory_timeline *memory,
+                              const sp_model *model, const sp_memory_options *options,
+                              const int32_t *forward_pack, int64_t *peak_bytes, sp_error *err)
+{
+    size_t chosen[LANES];
+    int64_t events = 0;
+    sp_status status = SP_OK;
+    for (size_t i = 0; status == SP_OK && i < LANES && events <= EVENTS; i++) {
+        if (!choose_lane(timeline, memory, chosen, i) ||
+            MOST_OVER_PLAIN * (double)plain_peak(memory, chosen[i]) < (double)*peak_bytes) {
+            break;
+        }
+        sp_i_lane l;
+        status = sp_i_lane_init(&l, timeline->plan, &timeline->ranks[chosen[i]], model, options,
+                                forward_pack, err);
+        l.events = events;
+        if (status == SP_OK) {
+            status = lane_peak(&l, peak_bytes, err);
+        }
+        events = l.events;
+        sp_i_lane_fini(&l);
+    }
+    return status;
+}
+
+static bool same_pieces(const sp_i_pieces *a, const sp_i_pieces *b)
+{
+    return a->count == b->count &&
+           (a->count == 0 || memcmp(a->elements, b->elements, a->count * sizeof *a->elements) == 0);
+}
+
+// The first step of a data-parallel rank with these pieces; makes l->memory.blocks.
+static sp_status first_step(sp_i_lane *l, const sp_i_pieces *pieces, int64_t tokens, sp_error *err)
+{
+    const sp_stack *stack = &l->options->stack;
+    l->memory = (sp_i_unit_memory){0};
+    sp_status status = sp_block_allocator_new(stack->split_limit_bytes, &l->memory.blocks, err);
+    if (status == SP_OK) {
+        status = sp_i_allocate_states(l->memory.blocks, l->model, &l->plan->layout, l->stages,
+                                      pieces, stack, tokens, err);
+    }
+    return status == SP_OK ? sp_i_lane_step(l, err) : status;
+}
+
+static sp_status two_steps(sp_i_lane *l, const sp_i_pieces *pieces, int64_t tokens,
+                           int64_t *peak_bytes, sp_error *err)
+{
+    sp_status status = first_step(l, pieces, tokens, err);
+    if (status == SP_OK) {
+        status = sp_i_allocate_moments(l->memory.blocks, pieces, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_lane_step(l, err);
+    }
+    if (status == SP_OK) {
+        int64_t peak = sp_block_allocator_peak(l->memory.blocks);
+        *peak_bytes = peak > *peak_bytes ? peak : *peak_bytes;
+    }
+    sp_block_allocator_free(l->memory.blocks);
+    l->memory.blocks = NULL;
+    return status;
+}
+
+static int64_t largest_pack(const sp_pack_list *list)
+{
+    int64_t tokens = 0;
+    for (size_t k = 0; k < list->count; k++) {
+        int64_t own = list->packs[k].computed / list->packs[k].dp_count;
+        tokens = own > tokens ? own : tokens;
+    }
+    return tokens;
+}
+
+// A data-parallel rank of a lane.
+typedef struct candidate {
+    sp_i_pieces pieces;
+    int64_t state_bytes; // of its optimizer, in blocks
+    bool done;           // replayed, or like another one
+} candidate;
+
+// What the optimizer of each rank takes when its moments come out of what a first step left.
+static sp_status weigh(const sp_i_lane *l, candidate *ranks, size_t count, sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (size_t r = 0; status == SP_OK && r < count; r++) {
+        sp_block_allocator *copy = NULL;
+        status = sp_block_allocator_copy(l->memory.blocks, &copy, err);
+        if (status == SP_OK) {
+            status = sp_i_master_bytes(&ranks[r].pieces, l->options->stack.split_limit_bytes,
+                                       &ranks[r].state_bytes, err);
+        }
+        if (status == SP_OK) {
+            status = sp_i_allocate_moments(copy, &ranks[r].pieces, err);
+        }
+        if (status == SP_OK) {
+            ranks[r].state_bytes += sp_block_allocator_allocated(copy);
+        }
+        sp_block_allocator_free(copy);
+    }
+    return status;
+}
+
+// Equal pieces give equal replays.
+static void mark_done(candidate *ranks, size_t count, const sp_i_pieces *pieces)
+{
+    for (size_t r = 0; r < count; r++) {
+        ranks[r].done = ranks[r].done || same_pieces(&ranks[r].pieces, pieces);
+    }
+}
+
+static sp_status replay_ranks(sp_i_lane *l, candidate *ranks, size_t count, int64_t *peak_bytes,
+                              sp_error *err)
+{
+    int64_t tokens = largest_pack(&l->plan->packing->forward);
+    sp_status status = first_step(l, &ranks[0].pieces, tokens, err);
+    if (status == SP_OK) {
+        status = weigh(l, ranks, count, err);
+    }
+    sp_block_allocator_free(l->memory.blocks);
+    l->memory.blocks = NULL;
+    for (int n = 0; status == SP_OK && n < EXACT && (n == 0 || l->events <= EVENTS); n++) {
+        candidate *next = NULL;
+        for (size_t r = 0; r < count; r++) {
+            if (!ranks[r].done && (next == NULL || ranks[r].state_bytes > next->state_bytes)) {
+                next = &ranks[r];
+            }
+        }
+        if (next == NULL) {
+            break;
+        }
+        status = two_steps(l, &next->pieces, tokens, peak_bytes, err);
+        mark_done(ranks, count, &next->pieces);
+    }
+    return status;
+}
+
+// The data-parallel ranks that the lane stands for differ in their pieces alone.
+static sp_status lane_peak(sp_i_lane *l, int64_t *peak_bytes, sp_error *err)
+{
+    const sp_layout *layout = &l->plan->layout;
+    size_t count = (size_t)l->rank->alike * (size_t)layout->cp;
+    candidate *ranks = sp_i_calloc(count, sizeof *ranks);
+    sp_status status = ranks != NULL ? SP_OK : sp_error_no_memory(err, "the allocator's view");
+    for (size_t r = 0; status == SP_OK && r < count; r++) {
+        int64_t rank = (int64_t)l->rank->dp_alike[r / (size_t)layout->cp] * layout->cp +
+                       (int64_t)(r % (size_t)layout->cp);
+        status = sp_i_optimizer_pieces(l->model, layout, l->stages, rank, &ranks[r].pieces, err);
+    }
+    if (status == SP_OK) {
+        status = replay_ranks(l, ranks, count, peak_bytes, err);
+    }
+    for (size_t r = 0; ranks != NULL && r < count; r++) {
+        sp_i_free(ranks[r].pieces.elements);
+    }
+    sp_i_free(ranks);
+    return status;
+}

@@ -1,0 +1,29 @@
+// The allocator's view of memory: the tensors of a step (tensor_program.h) in the order in which
+// each rank's program makes and frees them, put through the block rules of PyTorch's caching
+// allocator (block_allocator.h).
+#ifndef SLIMPACK_SIM_ENGINE_ALLOCATOR_REPLAY_H
+#define SLIMPACK_SIM_ENGINE_ALLOCATOR_REPLAY_H
+
+#include <stdint.h>
+
+#include "sim/cost/step_costs.h"
+#include "sim/engine/timeline.h"
+#include "sim/model/footprint.h"
+
+// Largest number of bytes in allocated blocks over all ranks and two iterations of the same step,
+// as torch.cuda.max_memory_allocated counts. A rank's allocations follow the order of its plan, not
+// the clock: the caching allocator works as the host launches. Moments of the optimizer come at the
+// end of the first iteration, out of what the activations left (apex FusedAdam); they, and the fp32
+// parameters, are the rank's share of each model chunk's gradient buffer, cut at the borders of
+// parameters (Megatron-LM, distributed optimizer), so that data-parallel ranks differ. Replayed are
+// up to eight ranks, by their plain peaks, as long as one could be the largest, and of each the
+// data-parallel ranks whose optimizer takes most; after some million allocations no further one.
+//
+// Where a step has no such view *obstacle says why and *peak_bytes is 0; else it is NULL: uniform
+// costs, backward packs that are not the forward packs in another order, forwards that run again.
+sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *costs,
+                              const sp_memory_timeline *memory, const sp_model *model,
+                              const sp_memory_options *options, int64_t *peak_bytes,
+                              const char **obstacle, sp_error *err);
+
+#endif

@@ -1,0 +1,334 @@
+#include "sim/engine/block_allocator.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+
+// PyTorch, CUDACachingAllocator.cpp: kMinBlockSize, kSmallSize, kSmallBuffer, kLargeBuffer,
+// kMinLargeAlloc, kRoundLarge.
+#define MIN_BLOCK_BYTES INT64_C(512)
+#define SMALL_BYTES INT64_C(1048576)
+#define SMALL_SEGMENT_BYTES INT64_C(2097152)
+#define LARGE_SEGMENT_BYTES INT64_C(20971520)
+#define OWN_SEGMENT_BYTES INT64_C(10485760)
+#define SEGMENT_STEP_BYTES INT64_C(2097152)
+
+#define RESERVED_LIMIT_BYTES (INT64_C(1) << 62)
+
+typedef struct memory_block {
+    int64_t address;
+    int64_t bytes;
+    // Neighbours in the segment. Unused records are chained by `next`.
+    int32_t previous, next;
+    bool free, small;
+} memory_block;
+
+// Free blocks by size, then address. Plain handles in one array: moving them on insertion costs
+// less than a tree's cache misses up to some thousand blocks.
+typedef struct block_pool {
+    int32_t *order;
+    int32_t count;
+} block_pool;
+
+struct sp_block_allocator {
+    memory_block *blocks;
+    int32_t capacity; // of `blocks` and of each pool's order
+    int32_t count;    // records ever used
+    int32_t unused;   // first of the chain of records given back by merges
+    block_pool large, small;
+    int64_t split_limit;
+    int64_t next_address; // all segments lie below; equals the bytes reserved
+    int64_t allocated;
+    int64_t peak;
+};
+
+sp_status sp_block_allocator_new(int64_t split_limit_bytes, sp_block_allocator **out, sp_error *err)
+{
+    sp_block_allocator *allocator = sp_i_calloc(1, sizeof *allocator);
+    *out = allocator;
+    if (allocator == NULL) {
+        return sp_error_no_memory(err, "block allocator");
+    }
+    allocator->unused = SP_NO_BLOCK;
+    allocator->split_limit = split_limit_bytes > 0 ? split_limit_bytes : INT64_MAX;
+    return SP_OK;
+}
+
+// Room for two more records; the pools can then hold every block, so that a release cannot fail.
+static bool reserve_blocks(sp_block_allocator *allocator)
+{
+    if (allocator->count <= allocator->capacity - 2) {
+        return true;
+    }
+    if (allocator->capacity > INT32_MAX / 2) {
+        return false;
+    }
+    int32_t capacity = allocator->capacity == 0 ? 64 : 2 * allocator->capacity;
+    void *blocks = sp_i_realloc(allocator->blocks, (size_t)capacity * sizeof(memory_block));
+    if (blocks == NULL) {
+        return false;
+    }
+    allocator->blocks = blocks;
+    block_pool *pools[] = {&allocator->large, &allocator->small};
+    for (int i = 0; i < 2; i++) {
+        void *order = sp_i_realloc(pools[i]->order, (size_t)capacity * sizeof(int32_t));
+        if (order == NULL) {
+            return false;
+        }
+        pools[i]->order = order;
+    }
+    allocator->capacity = capacity;
+    return true;
+}
+
+sp_status sp_block_allocator_copy(const sp_block_allocator *from, sp_block_allocator **out,
+                                  sp_error *err)
+{
+    sp_block_allocator *copy = sp_i_calloc(1, sizeof *copy);
+    *out = NULL;
+    if (copy == NULL) {
+        return sp_error_no_memory(err, "block allocator");
+    }
+    *copy = *from;
+    size_t capacity = (size_t)from->capacity;
+    copy->blocks = sp_i_malloc(capacity * sizeof *copy->blocks);
+    copy->large.order = sp_i_malloc(capacity * sizeof(int32_t));
+    copy->small.order = sp_i_malloc(capacity * sizeof(int32_t));
+    if (copy->blocks == NULL || copy->large.order == NULL || copy->small.order == NULL) {
+        sp_block_allocator_free(copy);
+        return sp_error_no_memory(err, "block allocator");
+    }
+    if (from->capacity > 0) {
+        memcpy(copy->blocks, from->blocks, (size_t)from->count * sizeof *copy->blocks);
+        memcpy(copy->large.order, from->large.order, (size_t)from->large.count * sizeof(int32_t));
+        memcpy(copy->small.order, from->small.order, (size_t)from->small.count * sizeof(int32_t));
+    }
+    *out = copy;
+    return SP_OK;
+}
+
+void sp_block_allocator_free(sp_block_allocator *allocator)
+{
+    if (allocator != NULL) {
+        sp_i_free(allocator->small.order);
+        sp_i_free(allocator->large.order);
+        sp_i_free(allocator->blocks);
+        sp_i_free(allocator);
+    }
+}
+
+static block_pool *pool_of(sp_block_allocator *allocator, bool small)
+{
+    return small ? &allocator->small : &allocator->large;
+}
+
+// Position of the first free block that is at least (bytes, address).
+static int32_t lower_bound(const sp_block_allocator *allocator, const block_pool *pool,
+                           int64_t bytes, int64_t address)
+{
+    const int32_t *base = pool->order;
+    int32_t length = pool->count;
+    while (length > 0) {
+        int32_t half = length / 2;
+        const memory_block *block = &allocator->blocks[base[half]];
+        bool below =
+            (block->bytes < bytes) | ((block->bytes == bytes) & (block->address < address));
+        base = below ? base + half + 1 : base;
+        length = below ? length - half - 1 : half;
+    }
+    return (int32_t)(base - pool->order);
+}
+
+static void pool_insert(sp_block_allocator *allocator, int32_t id)
+{
+    memory_block *block = &allocator->blocks[id];
+    block_pool *pool = pool_of(allocator, block->small);
+    int32_t at = lower_bound(allocator, pool, block->bytes, block->address);
+    memmove(&pool->order[at + 1], &pool->order[at], (size_t)(pool->count - at) * sizeof(int32_t));
+    pool->order[at] = id;
+    pool->count++;
+    block->free = true;
+}
+
+static void pool_remove_at(sp_block_allocator *allocator, block_pool *pool, int32_t at)
+{
+    allocator->blocks[pool->order[at]].free = false;
+    pool->count--;
+    memmove(&pool->order[at], &pool->order[at + 1], (size_t)(pool->count - at) * sizeof(int32_t));
+}
+
+static int32_t new_record(sp_block_allocator *allocator)
+{
+    int32_t id = allocator->unused;
+    if (id != SP_NO_BLOCK) {
+        allocator->unused = allocator->blocks[id].next;
+        return id;
+    }
+    return allocator->count++;
+}
+
+// The free block that serves a request, taken from its pool; SP_NO_BLOCK: a new segment is needed.
+static int32_t take_free(sp_block_allocator *allocator, int64_t bytes, bool small)
+{
+    block_pool *pool = pool_of(allocator, small);
+    int32_t at = lower_bound(allocator, pool, bytes, 0);
+    if (at == pool->count) {
+        return SP_NO_BLOCK;
+    }
+    int32_t id = pool->order[at];
+    int64_t found = allocator->blocks[id].bytes;
+    bool oversize = bytes >= allocator->split_limit;
+    if (oversize ? found - bytes >= LARGE_SEGMENT_BYTES : found >= allocator->split_limit) {
+        return SP_NO_BLOCK;
+    }
+    pool_remove_at(allocator, pool, at);
+    return id;
+}
+
+static int32_t new_segment(sp_block_allocator *allocator, int64_t bytes, bool small)
+{
+    int32_t id = new_record(allocator);
+    allocator->blocks[id] = (memory_block){
+        .address = allocator->next_address,
+        .bytes = bytes,
+        .previous = SP_NO_BLOCK,
+        .next = SP_NO_BLOCK,
+        .small = small,
+    };
+    allocator->next_address += bytes;
+    return id;
+}
+
+static void split(sp_block_allocator *allocator, int32_t id, int64_t bytes)
+{
+    int32_t rest = new_record(allocator);
+    memory_block *block = &allocator->blocks[id];
+    allocator->blocks[rest] = (memory_block){
+        .address = block->address + bytes,
+        .bytes = block->bytes - bytes,
+        .previous = id,
+        .next = block->next,
+        .small = block->small,
+    };
+    if (block->next != SP_NO_BLOCK) {
+        allocator->blocks[block->next].previous = rest;
+    }
+    block->next = rest;
+    block->bytes = bytes;
+    pool_insert(allocator, rest);
+}
+
+static int64_t segment_bytes(int64_t bytes)
+{
+    if (bytes <= SMALL_BYTES) {
+        return SMALL_SEGMENT_BYTES;
+    }
+    if (bytes < OWN_SEGMENT_BYTES) {
+        return LARGE_SEGMENT_BYTES;
+    }
+    return sp_ceil_div(bytes, SEGMENT_STEP_BYTES) * SEGMENT_STEP_BYTES;
+}
+
+sp_status sp_block_allocate(sp_block_allocator *allocator, int64_t bytes, int32_t *block,
+                            sp_error *err)
+{
+    SP_ASSERT(bytes >= 0);
+    *block = SP_NO_BLOCK;
+    if (bytes == 0) {
+        return SP_OK;
+    }
+    if (bytes > RESERVED_LIMIT_BYTES / 2 ||
+        segment_bytes(bytes) > RESERVED_LIMIT_BYTES - allocator->next_address) {
+        return sp_error_set(err, SP_ERR_LIMIT, "allocator blocks exceed 2^62 B");
+    }
+    if (!reserve_blocks(allocator)) {
+        return sp_error_no_memory(err, "allocator blocks");
+    }
+    bytes = sp_ceil_div(bytes, MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES;
+    bool small = bytes <= SMALL_BYTES;
+    int32_t id = take_free(allocator, bytes, small);
+    if (id == SP_NO_BLOCK) {
+        id = new_segment(allocator, segment_bytes(bytes), small);
+    }
+    int64_t left = allocator->blocks[id].bytes - bytes;
+    if (small ? left >= MIN_BLOCK_BYTES : bytes < allocator->split_limit && left > SMALL_BYTES) {
+        split(allocator, id, bytes);
+    }
+    allocator->allocated += allocator->blocks[id].bytes;
+    if (allocator->allocated > allocator->peak) {
+        allocator->peak = allocator->allocated;
+    }
+    *block = id;
+    return SP_OK;
+}
+
+// Appends the free neighbour `next` to the block before it; the record of `next` becomes unused.
+static void absorb(sp_block_allocator *allocator, int32_t id, int32_t next)
+{
+    memory_block *block = &allocator->blocks[id];
+    memory_block *gone = &allocator->blocks[next];
+    block->bytes += gone->bytes;
+    block->next = gone->next;
+    if (block->next != SP_NO_BLOCK) {
+        allocator->blocks[block->next].previous = id;
+    }
+    gone->next = allocator->unused;
+    allocator->unused = next;
+}
+
+static bool take_if_free(sp_block_allocator *allocator, int32_t id)
+{
+    if (id == SP_NO_BLOCK || !allocator->blocks[id].free) {
+        return false;
+    }
+    const memory_block *block = &allocator->blocks[id];
+    block_pool *pool = pool_of(allocator, block->small);
+    pool_remove_at(allocator, pool, lower_bound(allocator, pool, block->bytes, block->address));
+    return true;
+}
+
+void sp_block_release(sp_block_allocator *allocator, int32_t block)
+{
+    if (block == SP_NO_BLOCK) {
+        return;
+    }
+    SP_ASSERT(block >= 0 && block < allocator->count && !allocator->blocks[block].free);
+    allocator->allocated -= allocator->blocks[block].bytes;
+    int32_t next = allocator->blocks[block].next;
+    if (take_if_free(allocator, next)) {
+        absorb(allocator, block, next);
+    }
+    int32_t previous = allocator->blocks[block].previous;
+    if (take_if_free(allocator, previous)) {
+        absorb(allocator, previous, block);
+        block = previous;
+    }
+    pool_insert(allocator, block);
+}
+
+int64_t sp_block_bytes(const sp_block_allocator *allocator, int32_t block)
+{
+    return block == SP_NO_BLOCK ? 0 : allocator->blocks[block].bytes;
+}
+
+int64_t sp_block_allocator_allocated(const sp_block_allocator *allocator)
+{
+    return allocator->allocated;
+}
+
+int64_t sp_block_allocator_reserved(const sp_block_allocator *allocator)
+{
+    return allocator->next_address;
+}
+
+int64_t sp_block_allocator_peak(const sp_block_allocator *allocator)
+{
+    return allocator->peak;
+}
+
+void sp_block_allocator_reset_peak(sp_block_allocator *allocator)
+{
+    allocator->peak = allocator->allocated;
+}

@@ -1,0 +1,57 @@
+// The block rules of PyTorch's CUDA caching allocator, without any memory behind them: what
+// max_memory_allocated and max_memory_reserved count for a sequence of allocations and releases on
+// one stream (c10/cuda/CUDACachingAllocator.cpp of PyTorch 2; nothing is ever returned to the
+// device, since no request fails here).
+//   - Requests are rounded up to 512 B. Up to 1 MiB they come from the small pool, whose segments
+//     are 2 MiB, others from the large pool: segments of 20 MiB below 10 MiB, else of their own
+//     size rounded up to 2 MiB.
+//   - The smallest free block of the pool that suffices is taken, the lowest address among equals.
+//   - It is split where at least 512 B (small pool) or more than 1 MiB (large pool) would be left.
+//   - Free neighbours of one segment merge.
+//   - With a split limit (max_split_size): a request of at least the limit takes no block that is
+//     20 MiB or more larger, and is never split from one; a smaller request takes no block of at
+//     least the limit.
+// A block counts with its whole size. Segments get increasing virtual addresses, so that equal
+// sequences give equal blocks.
+#ifndef SLIMPACK_SIM_ENGINE_BLOCK_ALLOCATOR_H
+#define SLIMPACK_SIM_ENGINE_BLOCK_ALLOCATOR_H
+
+#include <stdint.h>
+
+#include "sim/base/status.h"
+
+enum { SP_NO_BLOCK = -1 };
+
+typedef struct sp_block_allocator sp_block_allocator;
+
+// An empty allocator; split_limit_bytes 0: none.
+sp_status sp_block_allocator_new(int64_t split_limit_bytes, sp_block_allocator **out,
+                                 sp_error *err);
+
+// The same state once more, on its own from then on; block handles hold in both. O(blocks).
+sp_status sp_block_allocator_copy(const sp_block_allocator *from, sp_block_allocator **out,
+                                  sp_error *err);
+
+// NULL is allowed.
+void sp_block_allocator_free(sp_block_allocator *allocator);
+
+// A block of at least `bytes`; a request of 0 bytes gets SP_NO_BLOCK, as tensors without elements
+// have no storage. Nothing changes on an error: SP_ERR_NO_MEMORY (of the simulator itself), or
+// SP_ERR_LIMIT past 2^62 B. O(log f) search among f free blocks of the pool, and 4 f bytes moved.
+sp_status sp_block_allocate(sp_block_allocator *allocator, int64_t bytes, int32_t *block,
+                            sp_error *err);
+
+// Gives a block back; SP_NO_BLOCK is allowed. The handle may come back for a later request.
+void sp_block_release(sp_block_allocator *allocator, int32_t block);
+
+// What an allocated block counts; 0 for SP_NO_BLOCK.
+int64_t sp_block_bytes(const sp_block_allocator *allocator, int32_t block);
+
+// Bytes in allocated blocks, in segments, and the largest of the former since the start or the
+// last reset (torch.cuda.memory_allocated, memory_reserved, max_memory_allocated).
+int64_t sp_block_allocator_allocated(const sp_block_allocator *allocator);
+int64_t sp_block_allocator_reserved(const sp_block_allocator *allocator);
+int64_t sp_block_allocator_peak(const sp_block_allocator *allocator);
+void sp_block_allocator_reset_peak(sp_block_allocator *allocator);
+
+#endif

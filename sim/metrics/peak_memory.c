@@ -1,0 +1,229 @@
+#include "sim/metrics/peak_memory.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/engine/memory.h"
+#include "sim/model/saturate.h"
+#include "sim/model/unit_tensors.h"
+
+enum { MOST_HOLDERS = 128 };
+
+typedef struct explanation {
+    const sp_timeline *timeline;
+    const sp_step_costs *costs;
+    const sp_model *model;
+    const sp_memory_options *options;
+    const sp_rank_timeline *rank;
+    const sp_rank_memory *memory;
+    sp_i_peak_state state;
+    sp_stage *stages; // [virtual stages]
+    sp_memory_holder holders[MOST_HOLDERS];
+    int count;
+} explanation;
+
+static size_t fullest_rank(const sp_memory_timeline *memory)
+{
+    size_t fullest = 0;
+    for (size_t r = 1; r < memory->rank_count; r++) {
+        if (sp_bytes_total(&memory->ranks[r].peak) > sp_bytes_total(&memory->ranks[fullest].peak)) {
+            fullest = r;
+        }
+    }
+    return fullest;
+}
+
+static void add_states(explanation *e);
+static void add_transients(explanation *e);
+static void add_units(explanation *e);
+static void take_largest(explanation *e, sp_peak_memory *peak);
+
+sp_status sp_peak_memory_explain(const sp_timeline *timeline, const sp_memory_timeline *memory,
+                                 const sp_step_costs *costs, const sp_model *model,
+                                 const sp_memory_options *options, sp_peak_memory *peak,
+                                 sp_error *err)
+{
+    const sp_layout *layout = &timeline->plan->layout;
+    size_t fullest = fullest_rank(memory);
+    explanation e = {.timeline = timeline,
+                     .costs = costs,
+                     .model = model,
+                     .options = options,
+                     .rank = &timeline->ranks[fullest],
+                     .memory = &memory->ranks[fullest]};
+    *peak = (sp_peak_memory){
+        .known = true, .dp = e.rank->dp, .pp = e.rank->pp, .at_ns = e.memory->peak_ns};
+    if (e.memory->has_peak_action) {
+        sp_action_name(e.memory->peak_action, layout->chunks, peak->action);
+    }
+    sp_status status = sp_i_memory_at_peak(timeline, costs, memory, fullest, &e.state, err);
+    if (status == SP_OK) {
+        e.stages = sp_i_calloc((size_t)sp_layout_vstages(layout), sizeof *e.stages);
+        status = e.stages != NULL ? sp_layout_stages(layout, model->layers, "", e.stages, err)
+                                  : sp_error_no_memory(err, "what fills the peak");
+    }
+    if (status == SP_OK) {
+        add_states(&e);
+        add_transients(&e);
+        add_units(&e);
+        take_largest(&e, peak);
+    }
+    sp_i_free(e.stages);
+    sp_i_peak_state_fini(&e.state);
+    return status;
+}
+
+static void add(explanation *e, const char *name, sp_memory_category category, int64_t bytes,
+                int64_t count)
+{
+    if (bytes == 0) {
+        return;
+    }
+    for (int i = 0; i < e->count; i++) {
+        sp_memory_holder *holder = &e->holders[i];
+        if (holder->category == category && strcmp(holder->name, name) == 0) {
+            holder->bytes += bytes;
+            holder->count += count;
+            return;
+        }
+    }
+    SP_ASSERT(e->count < MOST_HOLDERS);
+    sp_memory_holder *holder = &e->holders[e->count++];
+    *holder = (sp_memory_holder){.category = category, .bytes = bytes, .count = count};
+    snprintf(holder->name, sizeof holder->name, "%s", name);
+}
+
+static void add_states(explanation *e)
+{
+    static const struct {
+        sp_memory_category category;
+        const char *name;
+    } names[] = {{SP_MEM_PARAMETERS, "parameters"},
+                 {SP_MEM_GRADIENTS, "gradients"},
+                 {SP_MEM_OPTIMIZER, "optimizer states"},
+                 {SP_MEM_WORKSPACE, "persistent work spaces"}};
+    const sp_bytes *states = &e->costs->states[e->rank->pp];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        add(e, names[i].name, names[i].category, states->of[names[i].category], 1);
+    }
+    add(e, "copy-back buffers", SP_MEM_WORKSPACE, e->state.buffers * e->state.buffer_bytes,
+        e->state.buffers);
+}
+
+static int vstage_of(const explanation *e, int chunk)
+{
+    return sp_layout_vstage(&e->timeline->plan->layout, e->rank->pp, chunk);
+}
+
+static size_t unit_of(const explanation *e, int32_t pack, int chunk)
+{
+    return (size_t)pack * (size_t)e->costs->classes +
+           (size_t)e->costs->class_of_vstage[vstage_of(e, chunk)];
+}
+
+static void add_transients(explanation *e)
+{
+    static const char *const names[SP_MEM_CATEGORIES] = {
+        [SP_MEM_KV_GRADIENTS] = "gradients of keys and values",
+        [SP_MEM_LOGITS] = "logits in flight",
+        [SP_MEM_RECOMPUTE] = "rebuilt activations",
+        [SP_MEM_COMMUNICATION] = "tensors at the stage borders",
+    };
+    sp_action action = e->memory->peak_action;
+    if (!e->memory->has_peak_action || !e->state.running) {
+        return;
+    }
+    size_t unit = unit_of(e, action.pack, action.chunk);
+    bool backward = action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;
+    bool regrouped = e->costs->backward_unit != NULL;
+    const sp_bytes *bytes = NULL;
+    if (action.kind == SP_ACTION_F || (action.kind == SP_ACTION_R && regrouped)) {
+        bytes = &e->costs->unit[unit].forward;
+    } else if (backward) {
+        bytes =
+            regrouped ? &e->costs->backward_unit[unit].backward : &e->costs->unit[unit].backward;
+    }
+    for (int c = 0; bytes != NULL && c < SP_MEM_CATEGORIES; c++) {
+        const char *rest = backward ? "backward transients" : "forward transients";
+        const char *name = names[c] != NULL ? names[c] : rest;
+        // The softmax of the loss, not there at the moment, stands among the unit's tensors.
+        bool absent = bytes->of[c] < 0;
+        add(e, absent ? SP_SOFTMAX_NAME : name, (sp_memory_category)c, bytes->of[c],
+            absent ? 0 : 1);
+    }
+}
+
+// What is left of `bytes` when backward packs have freed so many of the tokens.
+static int64_t left_of(int64_t bytes, int64_t freed_tokens, int64_t tokens)
+{
+    if (freed_tokens == 0) {
+        return bytes;
+    }
+    return bytes - (int64_t)floor((double)bytes * (double)freed_tokens / (double)tokens);
+}
+
+static void add_tensors(explanation *e, int32_t index, int chunk, const sp_i_unit_state *state)
+{
+    const sp_plan *plan = e->timeline->plan;
+    const sp_pack *pack = &plan->packing->forward.packs[index];
+    // A merged pack is sharded over its data-parallel ranks like context parallelism.
+    sp_layout layout = plan->layout;
+    layout.cp *= pack->dp_count;
+    layout.dp /= pack->dp_count;
+    sp_unit_tensor tensors[SP_UNIT_TENSORS];
+    int count = sp_unit_tensors(e->model, &layout, &e->stages[vstage_of(e, chunk)], e->options,
+                                pack->computed, pack->kv_tokens, pack->full_pairs, tensors);
+    bool away = state->holds == SP_I_HOLDS_REST || state->holds == SP_I_HOLDS_LOADED;
+    int64_t part = away ? sp_unit_offload(tensors, count, e->options->offload_ratio) : 0;
+    for (int i = 0; i < count; i++) {
+        const sp_unit_tensor *tensor = &tensors[i];
+        if (state->holds == SP_I_HOLDS_CACHE && tensor->category != SP_MEM_KV_CACHE) {
+            continue;
+        }
+        int64_t bytes = sp_i_mul_bytes(tensor->count, tensor->bytes) - tensor->away_bytes;
+        add(e, tensor->name, tensor->category, left_of(bytes, state->freed_tokens, pack->computed),
+            1);
+    }
+    if (state->holds == SP_I_HOLDS_LOADED) {
+        add(e, "tensors rebuilt from a copy", SP_MEM_ACTIVATIONS,
+            left_of(part, state->freed_tokens, pack->computed), 1);
+    }
+}
+
+static void add_units(explanation *e)
+{
+    const sp_plan *plan = e->timeline->plan;
+    int chunks = plan->layout.chunks;
+    for (size_t p = 0; p < plan->packing->forward.count; p++) {
+        for (int chunk = 0; chunk < chunks; chunk++) {
+            const sp_i_unit_state *state = &e->state.units[p * (size_t)chunks + (size_t)chunk];
+            if (state->holds == SP_I_HOLDS_WEIGHTS) {
+                sp_bytes held =
+                    sp_i_unit_held(e->costs, unit_of(e, (int32_t)p, chunk), SP_I_HOLDS_WEIGHTS);
+                for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+                    add(e, "kept for the weight gradient", (sp_memory_category)c, held.of[c], 1);
+                }
+            } else if (state->holds != SP_I_HOLDS_NOTHING) {
+                add_tensors(e, (int32_t)p, chunk, state);
+            }
+        }
+    }
+}
+
+// Of equal ones the first found.
+static void take_largest(explanation *e, sp_peak_memory *peak)
+{
+    for (int i = 0; i < e->count; i++) {
+        peak->bytes += e->holders[i].bytes;
+    }
+    while (peak->count < SP_PEAK_HOLDERS && peak->count < e->count) {
+        int largest = 0;
+        for (int i = 1; i < e->count; i++) {
+            largest = e->holders[i].bytes > e->holders[largest].bytes ? i : largest;
+        }
+        peak->holders[peak->count++] = e->holders[largest];
+        e->holders[largest].bytes = -1;
+    }
+}

@@ -1,0 +1,63 @@
+// A tensor program being written: its state, and single tensors that come and go.
+#ifndef SLIMPACK_SIM_MODEL_TENSOR_BUILDER_H
+#define SLIMPACK_SIM_MODEL_TENSOR_BUILDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/model/footprint.h"
+#include "sim/model/layout.h"
+#include "sim/model/tensor_program.h"
+
+typedef struct sp_i_program_builder {
+    sp_tensor_program *program;
+    sp_tensor_events *to; // the pass that events go to
+    bool failed;          // out of memory
+    const sp_layout *layout;
+    const sp_stage *stage;
+    sp_recompute mode; // of the layer at hand: none while a whole layer is rebuilt
+    bool recomputes_layers;
+    bool splits; // the backward being written leaves the weight gradients
+    bool swiglu; // gate and up
+    bool fused_swiglu;
+    bool unfused_attention;
+    bool sequence_split; // hidden states are split over TP outside attention and MLP
+    bool routed;         // mixture of experts
+    // Keys and values are projected apart from the queries, so that their gathering hides behind
+    // the projection of the queries.
+    bool splits_qkv;
+    int64_t tokens, kv_tokens, pairs;
+    // Bytes on one rank.
+    int64_t hidden, hidden_full; // as the residual path holds them; gathered over TP
+    int64_t routed_rows;         // one full hidden state for each expert of a token
+    int64_t q, kv_own, kv_gathered, kv_cached;
+    int64_t ffn, fc1, scores, logits, table;
+    // The layer's saved-tensor table, and which tensor each row is in the layer at hand.
+    sp_saved_tensor rows[SP_SAVED_TENSORS];
+    int row_count;
+    int32_t now[SP_SAVED_TENSORS];
+    int32_t *kept;   // [layers * row_count]: the same for what each layer keeps
+    int32_t *cached; // [layers]: keys and values of later slices, where the mode does not keep them
+    // The same for the ends of the model.
+    sp_saved_tensor embedding_rows[SP_SAVED_TENSORS], head_rows[SP_SAVED_TENSORS];
+    int embedding_count, head_count;
+    int32_t embedding_saved[SP_SAVED_TENSORS], head_saved[SP_SAVED_TENSORS];
+    bool outer_read; // the gradient from outside is that of a projection's output
+    // What the weight gradients free.
+    int32_t *deferred;
+    size_t deferred_count, deferred_capacity;
+} sp_i_program_builder;
+
+int32_t sp_i_program_allocate(sp_i_program_builder *b, const char *name, int64_t bytes);
+void sp_i_program_free(sp_i_program_builder *b, int32_t tensor);
+
+// Index into rows, or -1.
+int sp_i_program_row(const sp_i_program_builder *b, const char *name);
+bool sp_i_program_keeps(const sp_i_program_builder *b, const char *name);
+bool sp_i_program_is_kept(const sp_saved_tensor *row, sp_recompute mode);
+int64_t sp_i_program_row_bytes(const sp_i_program_builder *b, const sp_saved_tensor *row);
+// Makes the tensor of a row; a name that the table does not have is no tensor.
+int32_t sp_i_program_make(sp_i_program_builder *b, const char *name);
+
+#endif

@@ -1,0 +1,70 @@
+#include "tests/support/offload_step.h"
+
+#include <stdio.h>
+
+#include "sim/schedule/offload.h"
+#include "sim/schedule/plan_check.h"
+#include "tests/support/test_main.h"
+
+void step_must_succeed(sp_status status, const sp_error *err)
+{
+    if (status != SP_OK) {
+        fail_msg("%s", err->count > 0 ? err->message[0] : sp_status_text(status));
+    }
+}
+
+void step_offload(offload_step *s)
+{
+    sp_error err = {0};
+    step_must_succeed(sp_schedule_add_offload(&s->plan, &err), &err);
+    step_must_succeed(sp_plan_check(&s->plan, "test", &err), &err);
+}
+
+void step_simulate(offload_step *s, bool unfold)
+{
+    sp_error err = {0};
+    sp_engine_options options = {.unfold = unfold, .verify = true, .memory_points = true};
+    step_must_succeed(
+        sp_simulate(&s->plan, &s->costs, &options, &s->timeline, &s->memory, &s->counts, &err),
+        &err);
+    step_must_succeed(sp_step_metrics_compute(&s->timeline, &s->memory, &s->metrics, &err), &err);
+}
+
+void step_outcome_fini(offload_step *s)
+{
+    sp_step_metrics_fini(&s->metrics);
+    sp_memory_timeline_fini(&s->memory);
+    sp_timeline_fini(&s->timeline);
+}
+
+void step_fini(offload_step *s)
+{
+    step_outcome_fini(s);
+    sp_plan_fini(&s->plan);
+    sp_step_costs_fini(&s->costs);
+    sp_packing_fini(&s->packing);
+    sp_batch_fini(&s->batch);
+}
+
+void step_assert_actions(const offload_step *s, int pp_rank, const char *expected)
+{
+    const sp_stage_plan *stage = sp_plan_stage(&s->plan, 0, pp_rank);
+    char text[400] = "";
+    size_t used = 0;
+    for (size_t a = 0; a < stage->count; a++) {
+        char name[32];
+        sp_action_name(stage->actions[a], s->layout.chunks, name);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", a > 0 ? " " : "", name);
+    }
+    assert_string_equal(text, expected);
+}
+
+int64_t step_held_at(const offload_step *s, int64_t time_ns)
+{
+    const sp_rank_memory *memory = &s->memory.ranks[0];
+    int64_t bytes = 0;
+    for (size_t i = 0; i < memory->point_count && memory->points[i].time_ns <= time_ns; i++) {
+        bytes = sp_bytes_total(&memory->points[i].bytes);
+    }
+    return bytes;
+}

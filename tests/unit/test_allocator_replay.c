@@ -1,0 +1,596 @@
+// The allocator's view of a step: where blocks cannot differ from tensors it is the plain sum of
+// the tensors, counted here a second time.
+#include <stdlib.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "sim/engine/allocator_replay.h"
+#include "sim/engine/allocator_states.h"
+#include "sim/engine/allocator_unit.h"
+#include "sim/model/tensor_program_build.h"
+#include "sim/model/unit_tensors.h"
+#include "sim/schedule/offload.h"
+#include "solver/evaluate.h"
+#include "tests/support/scenario_fixture.h"
+#include "tests/support/test_main.h"
+
+#define MIB INT64_C(1048576)
+
+static void succeed(sp_status status, const sp_error *err)
+{
+    if (status != SP_OK) {
+        fail_msg("%s", err->count > 0 ? err->message[0] : sp_status_text(status));
+    }
+}
+
+// Every tensor is a multiple of 2 MiB or a small one of whole 512 B: 4096 tokens of 1024 bf16
+// numbers are 8 MiB. Then blocks are split to the byte and count as their tensors.
+static sp_model even_model(int layers)
+{
+    return (sp_model){.layers = layers,
+                      .hidden = 1024,
+                      .ffn = 4096,
+                      .heads = 8,
+                      .kv_heads = 8,
+                      .head_dim = 128,
+                      .vocab = 4096,
+                      .activation = SP_SWIGLU,
+                      .norm = SP_RMSNORM,
+                      .positional = SP_ROPE};
+}
+
+enum { EVEN_TOKENS = 4096 };
+
+// GPipe on one data-parallel rank, `count` equal packs.
+typedef struct step {
+    sp_layout layout;
+    sp_model model;
+    sp_memory_options options;
+    sp_packing packing;
+    sp_plan plan;
+    sp_step_costs costs;
+    sp_unit_bytes unit;
+    sp_timeline timeline;
+    sp_rank_timeline ranks[8];
+    sp_rank_memory memories[8];
+    sp_memory_timeline memory;
+} step;
+
+static void gpipe(step *s, int pp, int count, sp_recompute recompute)
+{
+    static const int first[] = {0};
+    sp_error err = {0};
+    *s = (step){.layout = {.tp = 1, .cp = 1, .pp = pp, .dp = 1, .chunks = 1},
+                .model = even_model(2 * pp),
+                .options = {.recompute = recompute}};
+    sp_packing_init(&s->packing, NULL, 1);
+    for (int k = 0; k < count; k++) {
+        sp_slice slice = {.sample = k, .tokens = EVEN_TOKENS, .computed_tokens = EVEN_TOKENS};
+        assert_true(sp_pack_list_begin(&s->packing.forward, 0, 1));
+        assert_true(sp_pack_list_add(&s->packing.forward, slice, true));
+    }
+    succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
+    sp_schedule_spec spec = {.kind = SP_SCHEDULE_GPIPE};
+    succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, &err), &err);
+    s->costs.unit = &s->unit;
+    s->timeline = (sp_timeline){.plan = &s->plan, .ranks = s->ranks, .rank_count = (size_t)pp};
+    s->memory = (sp_memory_timeline){.ranks = s->memories, .rank_count = (size_t)pp};
+    for (int r = 0; r < pp; r++) {
+        s->ranks[r] = (sp_rank_timeline){.pp = r, .alike = 1, .dp_alike = first};
+        // All are replayed.
+        s->memories[r].peak.of[SP_MEM_ACTIVATIONS] = INT64_C(1) << 40;
+    }
+}
+
+static void step_fini(step *s)
+{
+    sp_plan_fini(&s->plan);
+    sp_packing_fini(&s->packing);
+}
+
+static int64_t replay(const step *s, const sp_step_costs *costs, const char **obstacle)
+{
+    sp_error err = {0};
+    int64_t bytes = -1;
+    succeed(sp_allocator_replay(&s->timeline, costs, &s->memory, &s->model, &s->options, &bytes,
+                                obstacle, &err),
+            &err);
+    return bytes;
+}
+
+static int64_t replayed(const step *s)
+{
+    const char *obstacle = "";
+    int64_t bytes = replay(s, &s->costs, &obstacle);
+    assert_null(obstacle);
+    return bytes;
+}
+
+// Bytes that the passes of one unit add, and the most in between.
+static void walk(const sp_tensor_program *program, sp_program_pass pass, int64_t *now,
+                 int64_t *peak, int *holders)
+{
+    const sp_tensor_events *events = &program->pass[pass];
+    *peak = *now;
+    for (size_t e = 0; e < events->count; e++) {
+        int32_t storage = program->tensors[events->items[e].tensor].storage;
+        int before = holders[storage];
+        holders[storage] += events->items[e].gone ? -1 : 1;
+        *now += (holders[storage] > 0) == (before > 0) ? 0
+                : before > 0                           ? -program->tensors[storage].bytes
+                                                       : program->tensors[storage].bytes;
+        *peak = *now > *peak ? *now : *peak;
+    }
+}
+
+static int64_t bytes_of(const sp_tensor_program *program, int32_t tensor)
+{
+    return tensor == SP_NO_TENSOR ? 0 : program->tensors[tensor].bytes;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+// Peak of a rank under GPipe, by hand: all forwards, then all backwards. Beside the units there are
+// the input of the next forward and the output of the last one, and then the gradients of the same.
+static int64_t gpipe_peak(const step *s, int rank, int count)
+{
+    sp_tensor_program program;
+    sp_stage stage = {.layers = 2, .embedding = rank == 0, .head = rank == s->layout.pp - 1};
+    assert_int_equal(sp_tensor_program_build(&s->model, &s->layout, &stage, &s->options,
+                                             EVEN_TOKENS, 0, 0, &program, NULL),
+                     SP_OK);
+    int *holders = calloc(program.tensor_count, sizeof *holders);
+    assert_non_null(holders);
+    int64_t input = bytes_of(&program, program.input);
+    int64_t output = bytes_of(&program, program.output);
+    int64_t output_gradient = bytes_of(&program, program.output_gradient);
+    int64_t input_gradient = bytes_of(&program, program.input_gradient[0]);
+    if (program.input != SP_NO_TENSOR) {
+        holders[program.input] = 1;
+    }
+    int64_t after_forward = input;
+    int64_t forward_peak;
+    walk(&program, SP_PROGRAM_FORWARD, &after_forward, &forward_peak, holders);
+    int64_t unit = after_forward - output;
+    if (program.output != SP_NO_TENSOR) {
+        holders[program.output] = 0;
+    }
+    if (program.output_gradient != SP_NO_TENSOR) {
+        holders[program.output_gradient] = 1;
+    }
+    int64_t after_backward = unit + output_gradient;
+    int64_t backward_peak;
+    walk(&program, SP_PROGRAM_BACKWARD, &after_backward, &backward_peak, holders);
+    assert_int_equal(after_backward, input_gradient);
+    int64_t peak = 0;
+    for (int k = 0; k < count; k++) {
+        int64_t others = k * unit + (k > 0 ? output : 0) + (k == count - 1 ? output_gradient : 0);
+        peak = larger(peak, others + forward_peak);
+        others = (count - 1 - k) * unit + (k == 0 ? output : 0) + (k > 0 ? input_gradient : 0);
+        peak = larger(peak, others + backward_peak);
+    }
+    free(holders);
+    sp_tensor_program_fini(&program);
+    return peak;
+}
+
+// States without sharding: 18 bytes a parameter, three work spaces of 32 MiB, a table of angles.
+static int64_t state_bytes(const step *s, int rank)
+{
+    sp_stage stage = {.layers = 2, .embedding = rank == 0, .head = rank == s->layout.pp - 1};
+    sp_bytes states;
+    sp_footprint_states(&s->model, &s->layout, &s->options.stack, &stage, 1, &states);
+    return 9 * states.of[SP_MEM_PARAMETERS] + 3 * 32 * MIB + (int64_t)EVEN_TOKENS * 4 * 128;
+}
+
+static void blocks_without_rounding(void **state)
+{
+    (void)state;
+    static const sp_recompute modes[] = {SP_RECOMPUTE_NONE, SP_RECOMPUTE_ACTIVATION,
+                                         SP_RECOMPUTE_FULL};
+    for (int pp = 1; pp <= 3; pp++) {
+        for (int count = 1; count <= 4; count++) {
+            for (int m = 0; m < 3; m++) {
+                step s;
+                gpipe(&s, pp, count, modes[m]);
+                int64_t expected = 0;
+                for (int r = 0; r < pp; r++) {
+                    expected = larger(expected, state_bytes(&s, r) + gpipe_peak(&s, r, count));
+                }
+                assert_int_equal(replayed(&s), expected);
+                assert_int_equal(replayed(&s), expected);
+                step_fini(&s);
+            }
+        }
+    }
+}
+
+// With a split limit blocks are at least their tensors.
+static void blocks_that_are_not_split(void **state)
+{
+    (void)state;
+    for (int limit_mib = 2; limit_mib <= 64; limit_mib *= 2) {
+        step s;
+        gpipe(&s, 2, 4, SP_RECOMPUTE_NONE);
+        int64_t plain = replayed(&s);
+        s.options.stack.split_limit_bytes = limit_mib * MIB;
+        assert_true(replayed(&s) >= plain);
+        step_fini(&s);
+    }
+}
+
+// No bytes; a backward pack that is half a forward pack; backward packs in another order are fine.
+static void obstacles(void **state)
+{
+    (void)state;
+    static int64_t ids[] = {0, 1};
+    static int64_t tokens[] = {EVEN_TOKENS, EVEN_TOKENS};
+    sp_batch batch = {.ids = ids, .tokens = tokens, .count = 2, .total_tokens = 2 * EVEN_TOKENS};
+    const char *obstacle = NULL;
+    step s;
+    gpipe(&s, 1, 2, SP_RECOMPUTE_NONE);
+    s.packing.batch = &batch;
+    sp_step_costs uniform = {0};
+    assert_int_equal(replay(&s, &uniform, &obstacle), 0);
+    assert_non_null(obstacle);
+    int64_t plain = replayed(&s);
+    for (int k = 1; k >= 0; k--) {
+        assert_true(sp_pack_list_begin(&s.packing.backward, 0, 1));
+        assert_true(sp_pack_list_add(&s.packing.backward, s.packing.forward.slices[k], true));
+    }
+    assert_int_equal(replayed(&s), plain);
+    s.packing.backward.slices[0].tokens = EVEN_TOKENS / 2;
+    sp_slice half = {
+        .sample = 1, .begin = 0, .tokens = EVEN_TOKENS / 2, .computed_tokens = EVEN_TOKENS / 2};
+    assert_true(sp_pack_list_add(&s.packing.backward, half, true));
+    assert_int_equal(replay(&s, &s.costs, &obstacle), 0);
+    assert_non_null(obstacle);
+    step_fini(&s);
+}
+
+// Wherever memory runs out, that is what comes back, and nothing is lost.
+static void memory_runs_out(void **state)
+{
+    (void)state;
+    step s;
+    gpipe(&s, 2, 2, SP_RECOMPUTE_FULL);
+    sp_error err = {0};
+    succeed(sp_schedule_add_offload(&s.plan, &err), &err);
+    s.options.offload_ratio = 0.5;
+    sp_status status = SP_ERR_NO_MEMORY;
+    long n = 0;
+    for (; status != SP_OK; n += 1 + n / 50) {
+        int64_t bytes = -1;
+        const char *obstacle;
+        sp_error_clear(&err);
+        sp_i_alloc_fail_after(n);
+        status = sp_allocator_replay(&s.timeline, &s.costs, &s.memory, &s.model, &s.options, &bytes,
+                                     &obstacle, &err);
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+    }
+    assert_true(n > 50);
+    step_fini(&s);
+}
+
+// ---- the optimizer's pieces ----
+
+// The shares of all ranks put together are all parameters; no share is larger than another's but
+// for the padding.
+static void pieces_cover_the_parameters(void **state)
+{
+    (void)state;
+    sp_model model = even_model(8);
+    for (int ranks = 1; ranks <= 24; ranks++) {
+        sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = ranks, .chunks = 2, .zero = 1};
+        sp_stage stages[] = {{.layers = 4, .embedding = true}, {.layers = 4, .head = true}};
+        int64_t total = 0;
+        int64_t largest = 0;
+        for (int r = 0; r < ranks; r++) {
+            sp_i_pieces pieces = {0};
+            assert_int_equal(sp_i_optimizer_pieces(&model, &layout, stages, r, &pieces, NULL),
+                             SP_OK);
+            int64_t share = 0;
+            for (size_t i = 0; i < pieces.count; i++) {
+                assert_true(pieces.elements[i] > 0);
+                share += pieces.elements[i];
+            }
+            total += share;
+            largest = larger(largest, share);
+            free(pieces.elements);
+        }
+        assert_int_equal(total, sp_model_parameters(&model));
+        assert_true(largest * ranks < total + 2 * (int64_t)ranks);
+    }
+}
+
+// The border between two shares cuts the parameter on it: of two layers in two shares each rank has
+// what a layer has.
+static void pieces_at_a_border(void **state)
+{
+    (void)state;
+    sp_model model = even_model(2);
+    sp_layout layout = {.tp = 1, .cp = 2, .pp = 1, .dp = 1, .chunks = 1, .zero = 1};
+    sp_stage stage = {.layers = 2};
+    // Last first; vectors after the matrices: fc2, fc1, projection, QKV, two norms.
+    static const int64_t expected[] = {4 << 20, 8 << 20, 1 << 20, 3 << 20, 1024, 1024};
+    for (int r = 0; r < 2; r++) {
+        sp_i_pieces pieces = {0};
+        assert_int_equal(sp_i_optimizer_pieces(&model, &layout, &stage, r, &pieces, NULL), SP_OK);
+        assert_int_equal(pieces.count, 6);
+        assert_memory_equal(pieces.elements, expected, sizeof expected);
+        free(pieces.elements);
+    }
+}
+
+// ---- what an offload takes ----
+
+static void shape_of(sp_i_unit_shape *shape, sp_recompute recompute, double ratio)
+{
+    sp_model model;
+    sp_layout layout = {.tp = 2, .cp = 2, .pp = 8, .dp = 8, .chunks = 5, .sequence_parallel = true};
+    sp_stage stage = {.layers = 2};
+    sp_memory_options options = {.recompute = recompute};
+    assert_int_equal(sp_model_builtin("llama-65b", &model, NULL), SP_OK);
+    assert_int_equal(sp_tensor_program_build(&model, &layout, &stage, &options, 8192, 0,
+                                             INT64_C(8192) * 8192, &shape->program, NULL),
+                     SP_OK);
+    assert_int_equal(sp_i_unit_shape_init(shape, ratio, NULL), SP_OK);
+}
+
+static int64_t away(const sp_i_unit_shape *shape)
+{
+    int64_t bytes = shape->cut.split_bytes;
+    for (size_t i = 0; i < shape->cut.whole; i++) {
+        int32_t item = shape->cut.order[i];
+        bytes += shape->program.tensors[shape->program.saved[item].tensor].bytes;
+    }
+    return bytes;
+}
+
+// Llama-65B in units of two layers by hand (kwai/Megatron-Kwai, branch atc24ae): without
+// recomputation 4 x 86, 2 x 64, 12 x 32 contiguous and 4 x 86 strided MiB, with the activation
+// function rebuilt 2 x 172, 2 x 64, 8 x 32.
+static void offload_cuts(void **state)
+{
+    (void)state;
+    static const struct {
+        sp_recompute recompute;
+        double ratio;
+        size_t whole;
+        int64_t split_mib, buffer_mib;
+    } cases[] = {
+        {SP_RECOMPUTE_NONE, 0.3, 4, 16, 360},   // 4 x 86, 16 of 64
+        {SP_RECOMPUTE_NONE, 0.5, 10, 0, 600},   // 4 x 86, 2 x 64, 4 x 32
+        {SP_RECOMPUTE_NONE, 0.7, 17, 48, 840},  // 4 x 86, 12 x 32, 64, 48 of 64
+        {SP_RECOMPUTE_NONE, 0.9, 20, 52, 1080}, // ..., 2 x 64, 2 x 86, 52 of 86
+        {SP_RECOMPUTE_ACTIVATION, 0.2, 0, 146, 146}, {SP_RECOMPUTE_ACTIVATION, 0.4, 1, 120, 292},
+        {SP_RECOMPUTE_ACTIVATION, 0.6, 10, 53, 437}, // 8 x 32, 2 x 64, 53 of 172
+        {SP_RECOMPUTE_ACTIVATION, 1.0, 12, 0, 728},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_i_unit_shape shape;
+        shape_of(&shape, cases[i].recompute, cases[i].ratio);
+        assert_int_equal(shape.cut.buffer_bytes, cases[i].buffer_mib * MIB);
+        assert_int_equal(shape.cut.whole, cases[i].whole);
+        assert_int_equal(shape.cut.split_bytes, cases[i].split_mib * MIB);
+        sp_i_unit_shape_fini(&shape);
+    }
+}
+
+// The plain view counts the same bytes away.
+static void offload_agrees_with_the_footprint(void **state)
+{
+    (void)state;
+    sp_model model;
+    assert_int_equal(sp_model_builtin("llama-65b", &model, NULL), SP_OK);
+    sp_layout layout = {.tp = 2, .cp = 2, .pp = 8, .dp = 8, .chunks = 5, .sequence_parallel = true};
+    sp_stage stage = {.layers = 2};
+    for (int recompute = 0; recompute < SP_RECOMPUTE_MODES; recompute++) {
+        for (int percent = 1; percent <= 100; percent++) {
+            sp_memory_options options = {.recompute = (sp_recompute)recompute};
+            sp_i_unit_shape shape;
+            shape_of(&shape, options.recompute, percent / 100.0);
+            int64_t bytes = away(&shape);
+            sp_unit_tensor tensors[SP_UNIT_TENSORS];
+            int count = sp_unit_tensors(&model, &layout, &stage, &options, 8192, 0,
+                                        INT64_C(8192) * 8192, tensors);
+            // The runtime rounds the product up, in double precision.
+            int64_t plain = sp_unit_offload_bytes(tensors, count, percent / 100.0);
+            assert_true(bytes == plain || bytes == plain + MIB);
+            sp_i_unit_shape_fini(&shape);
+        }
+    }
+}
+
+// Out and back through every step: a unit that was away is freed like one that stayed.
+static void units_come_back_whole(void **state)
+{
+    (void)state;
+    for (int recompute = 0; recompute < SP_RECOMPUTE_MODES; recompute++) {
+        for (int percent = 5; percent <= 100; percent += 5) {
+            sp_i_unit_shape shape;
+            sp_block_allocator *blocks = NULL;
+            shape_of(&shape, (sp_recompute)recompute, percent / 100.0);
+            assert_int_equal(sp_block_allocator_new(0, &blocks, NULL), SP_OK);
+            sp_i_unit_memory memory = {.blocks = blocks};
+            int64_t buffer = -1;
+            for (int round = 0; round < 3; round++) {
+                sp_i_unit unit;
+                int32_t block = SP_NO_BLOCK;
+                assert_int_equal(sp_i_unit_begin(&unit, &shape, NULL), SP_OK);
+                assert_int_equal(sp_block_allocate(blocks, 32 * MIB, &block, NULL), SP_OK);
+                sp_i_unit_adopt(&unit, shape.program.input, block);
+                assert_int_equal(sp_i_unit_run(&memory, &unit, SP_PROGRAM_FORWARD, NULL), SP_OK);
+                sp_block_release(blocks, sp_i_unit_hand_over(&unit, shape.program.output));
+                int64_t whole = sp_block_allocator_allocated(blocks);
+                assert_int_equal(sp_i_offload_begin(&memory, &unit, NULL), SP_OK);
+                sp_i_offload_end(&memory, &unit);
+                // But for 1 MiB at the end of a segment.
+                int64_t left = whole - sp_block_allocator_allocated(blocks);
+                assert_true(llabs(left - away(&shape)) <= 2 * MIB);
+                assert_int_equal(sp_i_load_begin(&memory, &unit, NULL), SP_OK);
+                assert_int_equal(sp_i_load_end(&memory, &unit, NULL), SP_OK);
+                assert_int_equal(sp_block_allocate(blocks, 32 * MIB, &block, NULL), SP_OK);
+                sp_i_unit_adopt(&unit, shape.program.output_gradient, block);
+                assert_int_equal(sp_i_unit_run(&memory, &unit, SP_PROGRAM_BACKWARD, NULL), SP_OK);
+                sp_block_release(blocks,
+                                 sp_i_unit_hand_over(&unit, shape.program.input_gradient[0]));
+                sp_i_unit_end(&unit);
+                // One buffer serves all rounds.
+                assert_int_equal(memory.buffers[0].views, 0);
+                int64_t rest = sp_block_allocator_allocated(blocks);
+                assert_true(round == 0 || rest == buffer);
+                buffer = rest;
+                assert_int_equal(memory.buffers[1].bytes, 0);
+            }
+            sp_block_allocator_free(blocks);
+            sp_i_unit_shape_fini(&shape);
+        }
+    }
+}
+
+// Copies anywhere between a unit's forward and its backward, any number under way: whatever the
+// plan says, a step drains (else the replay reports a defect), and it holds at most what it holds
+// without copies and once more as much in load buffers.
+static void copies_anywhere(void **state)
+{
+    (void)state;
+    enum { UNITS = 6, SLOTS = 2 * UNITS };
+    sp_prng prng;
+    sp_prng_seed(&prng, 77);
+    for (int round = 0; round < 200; round++) {
+        step s;
+        gpipe(&s, 1 + round % 2, UNITS, (sp_recompute)(round % SP_RECOMPUTE_MODES));
+        int64_t without = replayed(&s);
+        s.options.offload_ratio = 0.05 * (double)(1 + sp_prng_below(&prng, 20));
+        for (int r = 0; r < s.layout.pp; r++) {
+            sp_stage_plan *stage = sp_plan_stage(&s.plan, 0, r);
+            sp_stage_plan to = {0};
+            int out[UNITS];
+            int back[UNITS];
+            for (int k = 0; k < UNITS; k++) {
+                // Slot i lies behind action i; the backward of unit k is action SLOTS - 1 - k.
+                int slots = SLOTS - 1 - 2 * k;
+                out[k] = k + (int)sp_prng_below(&prng, (uint64_t)slots);
+                back[k] = out[k] + (int)sp_prng_below(&prng, (uint64_t)(slots - (out[k] - k)));
+                out[k] = sp_prng_below(&prng, 4) == 0 ? -1 : out[k];
+            }
+            for (int a = 0; a < SLOTS; a++) {
+                sp_action action = stage->actions[a];
+                bool backward = action.kind == SP_ACTION_B;
+                int pack = backward ? SLOTS - 1 - a : a;
+                assert_true(sp_stage_plan_add(&to, (sp_action_kind)action.kind, 0, pack));
+                for (int k = 0; k < UNITS; k++) {
+                    assert_true(out[k] != a || sp_stage_plan_add(&to, SP_ACTION_O, 0, k));
+                }
+                for (int k = 0; k < UNITS; k++) {
+                    assert_true(out[k] < 0 || back[k] != a ||
+                                sp_stage_plan_add(&to, SP_ACTION_L, 0, k));
+                }
+            }
+            sp_i_free(stage->actions);
+            *stage = to;
+        }
+        assert_true(replayed(&s) <= 2 * without);
+        step_fini(&s);
+    }
+}
+
+// ---- whole scenarios ----
+
+static void evaluate(const char *text, sp_result *result)
+{
+    sp_error err = {0};
+    sp_scenario scenario;
+    sp_batches batches;
+    succeed(fixture_read(text, &scenario, &err), &err);
+    succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
+    sp_evaluate_options options = {.allocator_peak = true};
+    succeed(sp_evaluate(&scenario, &batches, &options, result, &err), &err);
+    sp_batches_fini(&batches);
+    sp_scenario_fini(&scenario);
+}
+
+// Every schedule drains (else the replay reports a defect), with and without copies; a second run
+// gives the same.
+static void schedules(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {
+        "'schedule': {'kind': 'gpipe'}",
+        "'schedule': {'kind': '1f1b'}",
+        "'parallel': {'pp': 2, 'dp': 2, 'cp': 2, 'chunks_per_rank': 2}",
+        "'schedule': {'kind': 'zb-h1'}",
+        "'schedule': {'kind': 'zb-v'}",
+        "'schedule': {'kind': 'terapipe', 'slices': 4}",
+        "'schedule': {'kind': 'seq1f1b', 'slices': 4}",
+        "'schedule': {'kind': '1f1b'}, 'parallel': {'pp': 2, 'dp': 2, 'tp': 2, 'zero': 3}"};
+    static const char *const memories[] = {
+        "", ", 'memory': {'offload_ratio': 0.4}",
+        ", 'memory': {'recompute': 'activation', 'offload_ratio': 0.8}",
+        ", 'memory': {'recompute': 'full'}", ", 'memory': {'attention': 'unfused'}"};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (size_t m = 0; m < sizeof memories / sizeof memories[0]; m++) {
+            char text[1000];
+            bool laid_out = strstr(cases[i], "parallel") != NULL;
+            snprintf(text, sizeof text,
+                     "{'model': 'llama-7b', %s%s%s, 'workload': {'uniform': 4096, 'context': "
+                     "8192, 'samples_per_batch': 24}}",
+                     laid_out ? "" : "'parallel': {'pp': 2, 'dp': 2}, ", cases[i], memories[m]);
+            sp_result first;
+            sp_result second;
+            evaluate(text, &first);
+            evaluate(text, &second);
+            assert_true(first.allocator_peak_bytes > 0);
+            assert_int_equal(first.allocator_peak_bytes, second.allocator_peak_bytes);
+            // Both views of one memory: far apart only by mistake.
+            double ratio = (double)first.allocator_peak_bytes / (double)first.peak_bytes;
+            assert_true(ratio > 0.85 && ratio < 1.3);
+            sp_result_fini(&first);
+            sp_result_fini(&second);
+        }
+    }
+}
+
+static void results_that_say_why_not(void **state)
+{
+    (void)state;
+    sp_result result;
+    evaluate("{'model': 'llama-7b', 'parallel': {'pp': 2}, 'memory': {'model': "
+             "'slimpipe-planner'}, 'workload': {'uniform': 4096, 'samples_per_batch': 4}}",
+             &result);
+    assert_int_equal(result.allocator_peak_bytes, 0);
+    assert_int_equal(result.warnings.count, 1);
+    assert_non_null(strstr(result.warnings.text[0], "no peak_memory_allocator_gib: "));
+    sp_result_fini(&result);
+    evaluate("{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 1}, 'parallel': {'pp': 2}, "
+             "'schedule': {'kind': '1f1b', 'microbatches': 4}}",
+             &result);
+    assert_int_equal(result.allocator_peak_bytes, 0);
+    assert_int_equal(result.warnings.count, 0);
+    json_t *json = sp_result_json(&result, false);
+    assert_true(json_is_null(json_object_get(json, "peak_memory_allocator_gib")));
+    json_decref(json);
+    sp_result_fini(&result);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(blocks_without_rounding),
+    cmocka_unit_test(blocks_that_are_not_split),
+    cmocka_unit_test(obstacles),
+    cmocka_unit_test(memory_runs_out),
+    cmocka_unit_test(pieces_cover_the_parameters),
+    cmocka_unit_test(pieces_at_a_border),
+    cmocka_unit_test(offload_cuts),
+    cmocka_unit_test(offload_agrees_with_the_footprint),
+    cmocka_unit_test(units_come_back_whole),
+    cmocka_unit_test(copies_anywhere),
+    cmocka_unit_test(schedules),
+    cmocka_unit_test(results_that_say_why_not),
+};
+
+SP_TEST_MAIN(tests)

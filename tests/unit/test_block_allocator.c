@@ -1,0 +1,498 @@
+// Block rules of PyTorch's caching allocator. Expected values follow from the rules as its
+// source states them (c10/cuda/CUDACachingAllocator.cpp: round_size, get_allocation_size,
+// get_free_block, should_split, try_merge_blocks); random sequences are compared with a second
+// implementation that searches all blocks.
+#include "tests/support/test_main.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "sim/engine/block_allocator.h"
+
+#define KIB INT64_C(1024)
+#define MIB INT64_C(1048576)
+
+static sp_block_allocator *make(int64_t split_limit)
+{
+    sp_block_allocator *allocator = NULL;
+    assert_int_equal(sp_block_allocator_new(split_limit, &allocator, NULL), SP_OK);
+    return allocator;
+}
+
+static int32_t take(sp_block_allocator *allocator, int64_t bytes)
+{
+    int32_t block = -2;
+    assert_int_equal(sp_block_allocate(allocator, bytes, &block, NULL), SP_OK);
+    return block;
+}
+
+static int64_t counted(sp_block_allocator *allocator, int64_t bytes)
+{
+    return sp_block_bytes(allocator, take(allocator, bytes));
+}
+
+// round_size: multiples of 512 B, at least one.
+static void requests_are_rounded_to_512_bytes(void **state)
+{
+    (void)state;
+    sp_block_allocator *a = make(0);
+    assert_int_equal(counted(a, 1), 512);
+    assert_int_equal(counted(a, 512), 512);
+    assert_int_equal(counted(a, 513), 1024);
+    assert_int_equal(counted(a, 5 * MIB + 1), 5 * MIB + 512);
+    assert_int_equal(sp_block_allocator_allocated(a), 5 * MIB + 2560);
+    sp_block_allocator_free(a);
+}
+
+static void nothing_has_no_block(void **state)
+{
+    (void)state;
+    sp_block_allocator *a = make(0);
+    assert_int_equal(take(a, 0), SP_NO_BLOCK);
+    assert_int_equal(sp_block_bytes(a, SP_NO_BLOCK), 0);
+    sp_block_release(a, SP_NO_BLOCK);
+    assert_int_equal(sp_block_allocator_reserved(a), 0);
+    sp_block_allocator_free(a);
+}
+
+// get_allocation_size: 2 MiB up to 1 MiB, 20 MiB below 10 MiB, else rounded up to 2 MiB.
+static void segments_have_three_sizes(void **state)
+{
+    (void)state;
+    const struct {
+        int64_t bytes, segment;
+    } cases[] = {
+        {1, 2 * MIB},         {MIB, 2 * MIB},
+        {MIB + 1, 20 * MIB},  {10 * MIB - 512, 20 * MIB},
+        {10 * MIB, 10 * MIB}, {10 * MIB + 1, 12 * MIB},
+        {33 * MIB, 34 * MIB}, {172 * MIB, 172 * MIB},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_block_allocator *a = make(0);
+        take(a, cases[i].bytes);
+        assert_int_equal(sp_block_allocator_reserved(a), cases[i].segment);
+        sp_block_allocator_free(a);
+    }
+}
+
+// should_split: the small pool splits from 512 B on, the large one beyond 1 MiB.
+static void small_rests_stay_with_the_block(void **state)
+{
+    (void)state;
+    sp_block_allocator *a = make(0);
+    assert_int_equal(counted(a, MIB), MIB);
+    assert_int_equal(counted(a, MIB - 512), MIB - 512);
+    assert_int_equal(counted(a, 512), 512);
+    assert_int_equal(sp_block_allocator_reserved(a), 2 * MIB);
+    assert_int_equal(counted(a, 11 * MIB), 12 * MIB);
+    assert_int_equal(counted(a, 11 * MIB - 512), 11 * MIB - 512);
+    sp_block_allocator_free(a);
+}
+
+// get_pool: a free large block never serves a small request, nor the other way round.
+static void pools_are_apart(void **state)
+{
+    (void)state;
+    sp_block_allocator *a = make(0);
+    sp_block_release(a, take(a, 20 * MIB));
+    take(a, 4 * KIB);
+    assert_int_equal(sp_block_allocator_reserved(a), 22 * MIB);
+    take(a, 3 * MIB / 2);
+    assert_int_equal(sp_block_allocator_reserved(a), 22 * MIB);
+    sp_block_allocator_free(a);
+}
+
+static void the_smallest_block_that_suffices_is_taken(void **state)
+{
+    (void)state;
+    sp_block_allocator *a = make(0);
+    int32_t large = take(a, 64 * MIB);
+    int32_t middle = take(a, 32 * MIB);
+    int32_t little = take(a, 16 * MIB);
+    sp_block_release(a, large);
+    sp_block_release(a, middle);
+    sp_block_release(a, little);
+    assert_int_equal(counted(a, 31 * MIB + 512), 32 * MIB);
+    assert_int_equal(counted(a, 63 * MIB + 512), 64 * MIB);
+    assert_int_equal(counted(a, 15 * MIB + 512), 16 * MIB);
+    assert_int_equal(sp_block_allocator_reserved(a), 112 * MIB);
+    sp_block_allocator_free(a);
+}
+
+// Equal sizes: the lowest address. Seen through which neighbours can merge later.
+static void among_equal_blocks_the_lowest_address_is_taken(void **state)
+{
+    (void)state;
+    sp_block_allocator *a = make(0);
+    int32_t piece[5]; // 4 MiB each in one segment of 20 MiB
+    for (int i = 0; i < 5; i++) {
+        piece[i] = take(a, 4 * MIB);
+    }
+    sp_block_release(a, piece[3]);
+    sp_block_release(a, piece[0]);
+    take(a, 4 * MIB); // the place of piece 0
+    sp_block_release(a, piece[4]);
+    take(a, 8 * MIB); // 3 and 4 have merged
+    assert_int_equal(sp_block_allocator_reserved(a), 20 * MIB);
+    assert_int_equal(sp_block_allocator_allocated(a), 20 * MIB);
+    sp_block_allocator_free(a);
+}
+
+static void freed_neighbours_merge_in_any_order(void **state)
+{
+    (void)state;
+    static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+                                     {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    for (int o = 0; o < 6; o++) {
+        sp_block_allocator *a = make(0);
+        int32_t piece[3] = {take(a, 5 * MIB), take(a, 5 * MIB), take(a, 5 * MIB)};
+        for (int i = 0; i < 3; i++) {
+            sp_block_release(a, piece[orders[o][i]]);
+        }
+        assert_int_equal(counted(a, 20 * MIB), 20 * MIB);
+        assert_int_equal(sp_block_allocator_reserved(a), 20 * MIB);
+        sp_block_allocator_free(a);
+    }
+}
+
+static void neighbours_of_two_segments_do_not_merge(void **state)
+{
+    (void)state;
+    sp_block_allocator *a = make(0);
+    int32_t one = take(a, 10 * MIB);
+    int32_t two = take(a, 10 * MIB);
+    sp_block_release(a, one);
+    sp_block_release(a, two);
+    take(a, 20 * MIB);
+    assert_int_equal(sp_block_allocator_reserved(a), 40 * MIB);
+    sp_block_allocator_free(a);
+}
+
+// get_free_block with max_split_size: an oversize block counts in full, less than 20 MiB of it
+// idle.
+static void oversize_blocks_are_not_split(void **state)
+{
+    (void)state;
+    sp_block_allocator *a = make(21 * MIB);
+    int32_t block = take(a, 128 * MIB);
+    sp_block_release(a, block);
+    assert_int_equal(counted(a, 108 * MIB + 512), 128 * MIB);
+    assert_int_equal(sp_block_allocator_reserved(a), 128 * MIB);
+    sp_block_allocator_free(a);
+
+    a = make(21 * MIB);
+    sp_block_release(a, take(a, 128 * MIB));
+    assert_int_equal(counted(a, 108 * MIB), 108 * MIB);
+    assert_int_equal(sp_block_allocator_reserved(a), 236 * MIB);
+    sp_block_allocator_free(a);
+}
+
+static void smaller_requests_leave_oversize_blocks(void **state)
+{
+    (void)state;
+    sp_block_allocator *a = make(21 * MIB);
+    sp_block_release(a, take(a, 22 * MIB));
+    assert_int_equal(counted(a, 21 * MIB - 512), 21 * MIB - 512);
+    assert_int_equal(sp_block_allocator_reserved(a), 44 * MIB);
+    // A block just below the limit serves requests below it.
+    sp_block_release(a, take(a, 20 * MIB));
+    assert_int_equal(counted(a, 12 * MIB), 12 * MIB);
+    assert_int_equal(sp_block_allocator_reserved(a), 64 * MIB);
+    sp_block_allocator_free(a);
+}
+
+// The segment of 20.5 MiB is 22 MiB: what is left, 1.5 MiB, is split off since the request is
+// below the limit; with both parts free they are one block above it.
+static void a_segment_beyond_the_limit_is_split_for_a_request_below_it(void **state)
+{
+    (void)state;
+    sp_block_allocator *a = make(21 * MIB);
+    int32_t block = take(a, 41 * MIB / 2);
+    assert_int_equal(sp_block_bytes(a, block), 41 * MIB / 2);
+    sp_block_release(a, block);
+    assert_int_equal(counted(a, 21 * MIB), 22 * MIB);
+    assert_int_equal(sp_block_allocator_reserved(a), 22 * MIB);
+    sp_block_allocator_free(a);
+}
+
+static void the_peak_is_kept_until_reset(void **state)
+{
+    (void)state;
+    sp_block_allocator *a = make(0);
+    int32_t one = take(a, 30 * MIB);
+    int32_t two = take(a, 12 * MIB);
+    sp_block_release(a, one);
+    assert_int_equal(sp_block_allocator_peak(a), 42 * MIB);
+    sp_block_allocator_reset_peak(a);
+    assert_int_equal(sp_block_allocator_peak(a), 12 * MIB);
+    sp_block_release(a, two);
+    assert_int_equal(sp_block_allocator_peak(a), 12 * MIB);
+    assert_int_equal(sp_block_allocator_allocated(a), 0);
+    sp_block_allocator_free(a);
+}
+
+static void beyond_2_to_62_bytes_is_an_error(void **state)
+{
+    (void)state;
+    sp_block_allocator *a = make(0);
+    int32_t block = 0;
+    int64_t half = INT64_C(1) << 61;
+    take(a, half);
+    assert_int_equal(sp_block_allocate(a, half + 512, &block, NULL), SP_ERR_LIMIT);
+    assert_int_equal(sp_block_allocate(a, INT64_MAX, &block, NULL), SP_ERR_LIMIT);
+    assert_int_equal(sp_block_allocator_allocated(a), half);
+    take(a, half);
+    assert_int_equal(sp_block_allocate(a, 1, &block, NULL), SP_ERR_LIMIT);
+    assert_int_equal(block, SP_NO_BLOCK);
+    sp_block_allocator_free(a);
+}
+
+// The second implementation: all blocks in one array in order of address, searched linearly.
+enum { NAIVE_BLOCKS = 4096 };
+
+typedef struct naive_block {
+    int64_t bytes;
+    int segment;
+    bool small, used;
+    int owner;
+} naive_block;
+
+typedef struct naive_allocator {
+    naive_block blocks[NAIVE_BLOCKS];
+    int count, segments;
+    int64_t limit, allocated, reserved, peak;
+} naive_allocator;
+
+static void naive_insert(naive_allocator *n, int at, naive_block block)
+{
+    assert_true(n->count < NAIVE_BLOCKS);
+    memmove(&n->blocks[at + 1], &n->blocks[at], (size_t)(n->count - at) * sizeof *n->blocks);
+    n->blocks[at] = block;
+    n->count++;
+}
+
+static bool naive_may_serve(const naive_allocator *n, const naive_block *b, int64_t size)
+{
+    bool small = size <= MIB;
+    if (b->used || b->small != small || b->bytes < size) {
+        return false;
+    }
+    if (n->limit > 0 && size < n->limit && b->bytes >= n->limit) {
+        return false;
+    }
+    return !(n->limit > 0 && size >= n->limit && b->bytes >= size + 20 * MIB);
+}
+
+// Whole size of the block given to `owner`.
+static int64_t naive_take(naive_allocator *n, int64_t bytes, int owner)
+{
+    int64_t size = (bytes + 511) / 512 * 512;
+    bool small = size <= MIB;
+    int best = -1;
+    for (int i = 0; i < n->count; i++) {
+        if (naive_may_serve(n, &n->blocks[i], size) &&
+            (best < 0 || n->blocks[i].bytes < n->blocks[best].bytes)) {
+            best = i;
+        }
+    }
+    if (best < 0) {
+        int64_t segment = (size + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
+        segment = small ? 2 * MIB : size < 10 * MIB ? 20 * MIB : segment;
+        best = n->count;
+        naive_insert(n, best,
+                     (naive_block){.bytes = segment, .segment = n->segments++, .small = small});
+        n->reserved += segment;
+    }
+    int64_t left = n->blocks[best].bytes - size;
+    bool below = n->limit == 0 || size < n->limit;
+    if (small ? left >= 512 : below && left > MIB) {
+        naive_block rest = n->blocks[best];
+        rest.bytes = left;
+        n->blocks[best].bytes = size;
+        naive_insert(n, best + 1, rest);
+    }
+    n->blocks[best].used = true;
+    n->blocks[best].owner = owner;
+    n->allocated += n->blocks[best].bytes;
+    n->peak = n->allocated > n->peak ? n->allocated : n->peak;
+    return n->blocks[best].bytes;
+}
+
+static void naive_give(naive_allocator *n, int owner)
+{
+    for (int i = 0; i < n->count; i++) {
+        if (n->blocks[i].used && n->blocks[i].owner == owner) {
+            n->blocks[i].used = false;
+            n->allocated -= n->blocks[i].bytes;
+        }
+    }
+    for (int i = 0; i + 1 < n->count;) {
+        naive_block *b = &n->blocks[i];
+        if (!b->used && !b[1].used && b->segment == b[1].segment) {
+            b->bytes += b[1].bytes;
+            memmove(&b[1], &b[2], (size_t)(n->count - i - 2) * sizeof *b);
+            n->count--;
+        } else {
+            i++;
+        }
+    }
+}
+
+static int64_t random_bytes(sp_prng *prng)
+{
+    static const int64_t usual[] = {32 * MIB, 64 * MIB, 86 * MIB, 128 * MIB, 172 * MIB};
+    switch (sp_prng_below(prng, 5)) {
+    case 0:
+        return 1 + (int64_t)sp_prng_below(prng, 4096);
+    case 1:
+        return 1 + (int64_t)sp_prng_below(prng, (uint64_t)(2 * MIB));
+    case 2:
+        return 1 + (int64_t)sp_prng_below(prng, (uint64_t)(24 * MIB));
+    case 3:
+        return 1 + (int64_t)sp_prng_below(prng, (uint64_t)(200 * MIB));
+    default:
+        return usual[sp_prng_below(prng, 5)];
+    }
+}
+
+enum { OWNERS = 300 };
+
+static void compare_random_sequence(uint64_t seed, int64_t limit, int steps)
+{
+    naive_allocator *naive = calloc(1, sizeof *naive);
+    assert_non_null(naive);
+    naive->limit = limit;
+    sp_block_allocator *a = make(limit);
+    int32_t held[OWNERS];
+    bool holds[OWNERS] = {false};
+    sp_prng prng;
+    sp_prng_seed(&prng, seed);
+    for (int step = 0; step < steps; step++) {
+        int owner = (int)sp_prng_below(&prng, OWNERS);
+        if (holds[owner]) {
+            sp_block_release(a, held[owner]);
+            naive_give(naive, owner);
+        } else {
+            int64_t bytes = random_bytes(&prng);
+            held[owner] = take(a, bytes);
+            assert_int_equal(sp_block_bytes(a, held[owner]), naive_take(naive, bytes, owner));
+        }
+        holds[owner] = !holds[owner];
+        assert_int_equal(sp_block_allocator_allocated(a), naive->allocated);
+        assert_int_equal(sp_block_allocator_reserved(a), naive->reserved);
+        assert_int_equal(sp_block_allocator_peak(a), naive->peak);
+        if (step == steps / 2) {
+            sp_block_allocator *copy = NULL;
+            assert_int_equal(sp_block_allocator_copy(a, &copy, NULL), SP_OK);
+            // The original goes another way; it must not disturb the copy.
+            take(a, 7 * MIB);
+            sp_block_allocator_free(a);
+            a = copy;
+        }
+    }
+    for (int owner = 0; owner < OWNERS; owner++) {
+        if (holds[owner]) {
+            sp_block_release(a, held[owner]);
+        }
+    }
+    assert_int_equal(sp_block_allocator_allocated(a), 0);
+    assert_int_equal(sp_block_allocator_reserved(a), naive->reserved);
+    sp_block_allocator_free(a);
+    free(naive);
+}
+
+static void random_sequences_equal_a_linear_search(void **state)
+{
+    (void)state;
+    static const int64_t limits[] = {0, 21 * MIB, 64 * MIB};
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        compare_random_sequence(seed, limits[seed % 3], 4000);
+    }
+}
+
+static void everything_released_leaves_whole_segments(void **state)
+{
+    (void)state;
+    sp_block_allocator *a = make(0);
+    int32_t held[64];
+    sp_prng prng;
+    sp_prng_seed(&prng, 77);
+    for (int i = 0; i < 64; i++) {
+        held[i] = take(a, 1 + (int64_t)sp_prng_below(&prng, (uint64_t)MIB));
+    }
+    int64_t reserved = sp_block_allocator_reserved(a);
+    for (int i = 0; i < 64; i++) {
+        sp_block_release(a, held[(i * 29) % 64]);
+    }
+    assert_int_equal(sp_block_allocator_allocated(a), 0);
+    for (int64_t taken = 0; taken < reserved; taken += 2 * MIB) {
+        take(a, MIB);
+        take(a, MIB);
+    }
+    assert_int_equal(sp_block_allocator_reserved(a), reserved);
+    sp_block_allocator_free(a);
+}
+
+// A failed call leaves the allocator as it was: the sequence goes on and ends as without failures.
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    for (long n = 0; n < 40; n++) {
+        sp_error err = {0};
+        sp_block_allocator *a = NULL;
+        sp_i_alloc_fail_after(n);
+        sp_status status = sp_block_allocator_new(0, &a, &err);
+        sp_i_alloc_fail_after(-1);
+        if (n == 0) {
+            assert_int_equal(status, SP_ERR_NO_MEMORY);
+            assert_null(a);
+            continue;
+        }
+        assert_int_equal(status, SP_OK);
+        sp_i_alloc_fail_after(n - 1);
+        int refused = 0;
+        for (int i = 0; i < 200; i++) {
+            int32_t block = 0;
+            while (sp_block_allocate(a, 3 * MIB, &block, &err) != SP_OK) {
+                assert_int_equal(err.status, SP_ERR_NO_MEMORY);
+                assert_int_equal(block, SP_NO_BLOCK);
+                assert_int_equal(sp_block_allocator_allocated(a), i * 3 * MIB);
+                sp_i_alloc_fail_after(-1);
+                refused++;
+            }
+        }
+        assert_true(refused <= 1);
+        sp_i_alloc_fail_after(n - 1);
+        sp_block_allocator *copy = NULL;
+        status = sp_block_allocator_copy(a, &copy, &err);
+        sp_i_alloc_fail_after(-1);
+        assert_int_equal(status, n - 1 < 4 ? SP_ERR_NO_MEMORY : SP_OK);
+        assert_true((copy == NULL) == (n - 1 < 4));
+        sp_block_allocator_free(copy);
+        sp_block_allocator_free(a);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(requests_are_rounded_to_512_bytes),
+    cmocka_unit_test(nothing_has_no_block),
+    cmocka_unit_test(segments_have_three_sizes),
+    cmocka_unit_test(small_rests_stay_with_the_block),
+    cmocka_unit_test(pools_are_apart),
+    cmocka_unit_test(the_smallest_block_that_suffices_is_taken),
+    cmocka_unit_test(among_equal_blocks_the_lowest_address_is_taken),
+    cmocka_unit_test(freed_neighbours_merge_in_any_order),
+    cmocka_unit_test(neighbours_of_two_segments_do_not_merge),
+    cmocka_unit_test(oversize_blocks_are_not_split),
+    cmocka_unit_test(smaller_requests_leave_oversize_blocks),
+    cmocka_unit_test(a_segment_beyond_the_limit_is_split_for_a_request_below_it),
+    cmocka_unit_test(the_peak_is_kept_until_reset),
+    cmocka_unit_test(beyond_2_to_62_bytes_is_an_error),
+    cmocka_unit_test(random_sequences_equal_a_linear_search),
+    cmocka_unit_test(everything_released_leaves_whole_segments),
+    cmocka_unit_test(every_allocation_may_fail),
+};
+
+SP_TEST_MAIN(tests)

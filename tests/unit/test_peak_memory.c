@@ -1,0 +1,247 @@
+// What fills the peak. The named holders must add up to the peak that the memory timeline found,
+// whatever the schedule; counts and sizes of a small case are worked out by hand.
+#include "sim/metrics/peak_memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "solver/evaluate.h"
+#include "tests/support/test_main.h"
+
+enum { TEXT = 2048 };
+
+static void succeed(const char *what, sp_status status, const sp_error *err)
+{
+    if (status != SP_OK) {
+        fail_msg("%s: %s", what, err->count > 0 ? err->message[0] : sp_status_text(status));
+    }
+}
+
+// Single quotes stand for double ones.
+static void read_scenario(const char *text, sp_scenario *scenario)
+{
+    char json[TEXT];
+    json_t *root = NULL;
+    sp_error err = {0};
+    assert_true(strlen(text) < sizeof json);
+    snprintf(json, sizeof json, "%s", text);
+    for (char *c = json; *c != '\0'; c++) {
+        *c = *c == '\'' ? '"' : *c;
+    }
+    succeed("JSON", sp_json_read_text(json, strlen(json), "test", &root, &err), &err);
+    succeed(text, sp_scenario_from_json(root, "test", NULL, 0, scenario, &err), &err);
+    json_decref(root);
+}
+
+// For each batch: the explanation beside the memory timeline that it explains.
+typedef struct check {
+    const sp_scenario *scenario;
+    const char *text;
+} check;
+
+static sp_status explain(void *context, const sp_step_view *view, sp_error *err)
+{
+    const check *c = context;
+    sp_peak_memory peak;
+    sp_status status =
+        sp_peak_memory_explain(view->timeline, view->memory, view->costs, &c->scenario->model,
+                               &c->scenario->memory, &peak, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    int64_t most = 0;
+    bool found = false;
+    for (size_t r = 0; r < view->memory->rank_count; r++) {
+        const sp_rank_memory *rank = &view->memory->ranks[r];
+        int64_t bytes = sp_bytes_total(&rank->peak);
+        most = bytes > most ? bytes : most;
+        found = found ||
+                (view->timeline->ranks[r].dp == peak.dp && view->timeline->ranks[r].pp == peak.pp &&
+                 rank->peak_ns == peak.at_ns && bytes == peak.bytes);
+    }
+    // Where backward packs free shares of forward packs each tensor is rounded for itself.
+    int64_t slack = view->plan->packing->backward.count > 0 ? 4096 : 0;
+    if (llabs(peak.bytes - most) > slack || (slack == 0 && !found)) {
+        fail_msg("%lld of %lld bytes named: %s", (long long)peak.bytes, (long long)most, c->text);
+    }
+    assert_true(peak.known);
+    assert_true(peak.count > 0 && peak.count <= SP_PEAK_HOLDERS);
+    for (int i = 0; i < peak.count; i++) {
+        assert_true(peak.holders[i].bytes > 0);
+        assert_true(peak.holders[i].count > 0);
+        assert_true(i == 0 || peak.holders[i].bytes <= peak.holders[i - 1].bytes);
+    }
+    return SP_OK;
+}
+
+static void evaluate(const char *text, sp_result *result)
+{
+    sp_scenario scenario;
+    sp_batches batches;
+    sp_error err = {0};
+    read_scenario(text, &scenario);
+    check c = {&scenario, text};
+    sp_evaluate_options options = {.observer = explain, .observer_context = &c};
+    succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
+    succeed(text, sp_evaluate(&scenario, &batches, &options, result, &err), &err);
+    sp_batches_fini(&batches);
+    sp_scenario_fini(&scenario);
+}
+
+static void holders_add_up_to_the_peak(void **state)
+{
+    (void)state;
+    static const char *const schedules[] = {
+        "{'kind': 'gpipe'}",
+        "{'kind': '1f1b'}",
+        "{'kind': 'zb-h1'}",
+        "{'kind': 'zb-v'}",
+        "{'kind': 'interleaved'}",
+        "{'kind': 'seq1f1b', 'slices': 4}",
+        "{'kind': 'slimpipe', 'slices': 4}",
+        "{'kind': 'terapipe', 'slices': 2}",
+        "{'kind': 'chunkflow', 'slices': 4, 'retained_chunks': 1}",
+    };
+    static const char *const recompute[] = {"none", "activation", "partial-fc1", "attention",
+                                            "full"};
+    enum { SCHEDULES = sizeof schedules / sizeof schedules[0] };
+    sp_prng prng;
+    sp_prng_seed(&prng, 5);
+    for (int round = 0; round < 90; round++) {
+        char text[TEXT];
+        const char *schedule = schedules[round % SCHEDULES];
+        bool many = strstr(schedule, "interleaved") != NULL;
+        bool v = strstr(schedule, "zb-v") != NULL;
+        snprintf(text, sizeof text,
+                 "{'model': {'layers': 16, 'hidden': 2048, 'ffn': 5632, 'heads': 16, 'vocab': "
+                 "32000, 'activation': '%s'}, 'cluster': 'h800-8', 'profile': 'h800', "
+                 "'stack': {'name': 'ours', 'fused_swiglu': %s}, "
+                 "'parallel': {'tp': 2, 'pp': 4, 'cp': %d, 'dp': 1, 'chunks_per_rank': %d}, "
+                 "'schedule': %s, 'memory': {'recompute': '%s', 'attention': '%s', "
+                 "'offload_ratio': %g}, "
+                 "'workload': {'lengths': [8000, 4000, 7000, 6000, 100, 200, 5000, 3000], "
+                 "'context': 8192, 'samples_per_batch': 8, 'batches': 2}}",
+                 sp_prng_below(&prng, 2) == 0 ? "swiglu" : "gelu",
+                 sp_prng_below(&prng, 2) == 0 ? "true" : "false", 1 + (int)sp_prng_below(&prng, 2),
+                 many || v ? 2 : 1, schedule, recompute[sp_prng_below(&prng, 5)],
+                 sp_prng_below(&prng, 3) == 0 ? "unfused" : "flash",
+                 0.125 * (double)sp_prng_below(&prng, 9));
+        sp_result result;
+        evaluate(text, &result);
+        assert_true(result.peak_memory.known);
+        sp_result_fini(&result);
+    }
+}
+
+// One rank, two micro-batches of 1024 tokens under GPipe: at the start of the first backward both
+// units hold all. Two layers, hidden 1024, ffn 2048, tokens 1024: 2 MiB a hidden tensor, 4 MiB a
+// tensor of the MLP's width, twice for two layers and twice for two units; 4 B a logit.
+static void names_and_counts(void **state)
+{
+    (void)state;
+    sp_result result;
+    evaluate("{'model': {'layers': 2, 'hidden': 1024, 'ffn': 2048, 'heads': 8, 'vocab': 4096, "
+             "'activation': 'swiglu', 'norm': 'rmsnorm', 'bias': false}, 'cluster': 'h800-8', "
+             "'profile': 'h800', 'nodes': 1, 'parallel': {'pp': 1, 'dp': 8}, "
+             "'schedule': {'kind': 'gpipe'}, 'workload': {'uniform': 1024, 'context': 1024, "
+             "'samples_per_batch': 16}}",
+             &result);
+    const sp_peak_memory *peak = &result.peak_memory;
+    const int64_t mib = 1 << 20;
+    assert_int_equal(peak->pp, 0);
+    assert_true(peak->action[0] == 'F' || peak->action[0] == 'B');
+    bool halves = false;
+    bool softmax = false;
+    for (int i = 0; i < peak->count; i++) {
+        const sp_memory_holder *holder = &peak->holders[i];
+        if (strcmp(holder->name, "fc1 output, gate half") == 0) {
+            halves = true;
+            assert_int_equal(holder->category, SP_MEM_ACTIVATIONS);
+            assert_int_equal(holder->bytes, 16 * mib);
+            assert_int_equal(holder->count, 2);
+        }
+        if (strcmp(holder->name, "softmax of the logits") == 0) {
+            softmax = true;
+            assert_int_equal(holder->category, SP_MEM_LOGITS);
+            assert_int_equal(holder->bytes, 32 * mib);
+            assert_int_equal(holder->count, 2);
+        }
+    }
+    assert_true(halves);
+    assert_true(softmax);
+    sp_result_fini(&result);
+}
+
+static void planner_and_uniform_costs_have_none(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 1, 'p2p_ms': 0}, 'parallel': {'pp': 2}, "
+        "'schedule': {'kind': '1f1b', 'microbatches': 4}}",
+        "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'pp': 8}, "
+        "'memory': {'model': 'slimpipe-planner', 'recompute': 'partial-fc1'}, "
+        "'workload': {'uniform': 1024, 'context': 1024, 'samples_per_batch': 16}}"};
+    for (size_t i = 0; i < 2; i++) {
+        sp_scenario scenario;
+        sp_batches batches;
+        sp_result result;
+        sp_error err = {0};
+        sp_evaluate_options options = {0};
+        read_scenario(texts[i], &scenario);
+        succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
+        succeed(texts[i], sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
+        assert_false(result.peak_memory.known);
+        sp_result_fini(&result);
+        sp_batches_fini(&batches);
+        sp_scenario_fini(&scenario);
+    }
+}
+
+// Runs the explanation with the n-th allocation failing, for all n.
+static sp_status explain_without_memory(void *context, const sp_step_view *view, sp_error *err)
+{
+    const sp_scenario *scenario = context;
+    (void)err;
+    sp_status status = SP_ERR_NO_MEMORY;
+    for (long n = 0; status != SP_OK; n++) {
+        sp_error inner = {0};
+        sp_peak_memory peak;
+        sp_i_alloc_fail_after(n);
+        status = sp_peak_memory_explain(view->timeline, view->memory, view->costs, &scenario->model,
+                                        &scenario->memory, &peak, &inner);
+        sp_i_alloc_fail_after(-1);
+        assert_true(n < 50);
+        assert_int_equal(status, n < 3 ? SP_ERR_NO_MEMORY : SP_OK);
+    }
+    return SP_OK;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    sp_scenario scenario;
+    sp_batches batches;
+    sp_result result;
+    sp_error err = {0};
+    read_scenario("{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'pp': 8}, "
+                  "'workload': {'uniform': 1024, 'context': 1024, 'samples_per_batch': 16}}",
+                  &scenario);
+    sp_evaluate_options options = {.observer = explain_without_memory,
+                                   .observer_context = &scenario};
+    succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
+    succeed("run", sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
+    sp_result_fini(&result);
+    sp_batches_fini(&batches);
+    sp_scenario_fini(&scenario);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(holders_add_up_to_the_peak),
+    cmocka_unit_test(names_and_counts),
+    cmocka_unit_test(planner_and_uniform_costs_have_none),
+    cmocka_unit_test(every_allocation_may_fail),
+};
+
+SP_TEST_MAIN(tests)

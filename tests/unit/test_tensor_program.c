@@ -1,0 +1,346 @@
+// The tensors of a unit against the footprint, which adds up the same memory in another way, and
+// against figures of kwai/Megatron-Kwai (branch atc24ae).
+#include <stdlib.h>
+
+#include "sim/base/prng.h"
+#include "sim/model/parameter_list.h"
+#include "sim/model/tensor_program_build.h"
+#include "tests/support/test_main.h"
+
+#define MIB INT64_C(1048576)
+
+static int below(sp_prng *prng, int bound)
+{
+    return (int)sp_prng_below(prng, (uint64_t)bound);
+}
+
+typedef struct draw {
+    sp_model model;
+    sp_layout layout;
+    sp_stage stage;
+    sp_memory_options options;
+    int64_t tokens, kv_tokens, pairs;
+} draw;
+
+static draw random_draw(sp_prng *prng)
+{
+    int tp = 1 << below(prng, 3);
+    int cp = 1 << below(prng, 3);
+    int kv_heads = 4 << below(prng, 2);
+    draw d = {.model = {.layers = 8,
+                        .hidden = 64 * (1 + below(prng, 8)),
+                        .ffn = 64 * (1 + below(prng, 16)),
+                        .kv_heads = kv_heads,
+                        .heads = kv_heads * (1 + below(prng, 3)),
+                        .head_dim = 8 * (1 + below(prng, 4)),
+                        .vocab = 1000 + below(prng, 1000),
+                        .max_positions = 4096,
+                        .activation = below(prng, 2) == 0 ? SP_SWIGLU : SP_GELU,
+                        .norm = below(prng, 2) == 0 ? SP_RMSNORM : SP_LAYERNORM,
+                        .positional = below(prng, 2) == 0 ? SP_ROPE : SP_LEARNED,
+                        .tied_embeddings = below(prng, 2) == 0,
+                        .bias = below(prng, 2) == 0,
+                        .qk_norm = below(prng, 3) == 0},
+              .layout = {.tp = tp,
+                         .cp = cp,
+                         .pp = 4,
+                         .dp = 1 + below(prng, 3),
+                         .chunks = 1,
+                         .sequence_parallel = below(prng, 2) == 0},
+              .stage = {.layers = below(prng, 4),
+                        .embedding = below(prng, 3) == 0,
+                        .head = below(prng, 3) == 0},
+              .options = {.recompute = (sp_recompute)below(prng, SP_RECOMPUTE_MODES),
+                          .attention = (sp_attention)below(prng, 2)},
+              .tokens = 1 + below(prng, 5000)};
+    if (below(prng, 4) == 0) {
+        d.model.experts = 8;
+        d.model.experts_per_token = 1 + below(prng, 3);
+    }
+    d.options.stack.fused_swiglu = below(prng, 2) == 0;
+    d.options.stack.cp_overlap = (sp_cp_overlap)below(prng, 3);
+    d.kv_tokens = below(prng, 2) == 0 ? 0 : below(prng, (int)d.tokens + 1);
+    d.pairs = d.tokens * (1 + below(prng, 5000));
+    if (!d.stage.embedding && !d.stage.head) {
+        d.stage.layers++;
+    }
+    return d;
+}
+
+static void build(const draw *d, sp_tensor_program *program)
+{
+    assert_int_equal(sp_tensor_program_build(&d->model, &d->layout, &d->stage, &d->options,
+                                             d->tokens, d->kv_tokens, d->pairs, program, NULL),
+                     SP_OK);
+}
+
+// What a run of passes holds: bytes of the storages that anybody holds.
+typedef struct ledger {
+    const sp_tensor_program *program;
+    int *holders;
+    uint8_t *alive; // by tensor: 0 not yet made, 1 there, 2 gone
+    int64_t bytes, peak;
+} ledger;
+
+static void hold(ledger *l, int32_t tensor)
+{
+    int32_t storage = l->program->tensors[tensor].storage;
+    assert_int_equal(l->alive[tensor], 0);
+    assert_true(storage == tensor || l->holders[storage] > 0);
+    l->alive[tensor] = 1;
+    if (l->holders[storage]++ == 0) {
+        l->bytes += l->program->tensors[storage].bytes;
+        l->peak = l->bytes > l->peak ? l->bytes : l->peak;
+    }
+}
+
+static void let_go(ledger *l, int32_t tensor)
+{
+    int32_t storage = l->program->tensors[tensor].storage;
+    assert_int_equal(l->alive[tensor], 1);
+    l->alive[tensor] = 2;
+    if (--l->holders[storage] == 0) {
+        l->bytes -= l->program->tensors[storage].bytes;
+    }
+}
+
+static ledger open_ledger(const sp_tensor_program *program)
+{
+    ledger l = {.program = program,
+                .holders = calloc(program->tensor_count, sizeof *l.holders),
+                .alive = calloc(program->tensor_count, sizeof *l.alive)};
+    assert_non_null(l.holders);
+    assert_non_null(l.alive);
+    if (program->input != SP_NO_TENSOR) {
+        hold(&l, program->input);
+    }
+    return l;
+}
+
+static void close_ledger(ledger *l)
+{
+    free(l->holders);
+    free(l->alive);
+}
+
+static void run(ledger *l, sp_program_pass pass)
+{
+    const sp_tensor_events *events = &l->program->pass[pass];
+    l->peak = l->bytes;
+    for (size_t e = 0; e < events->count; e++) {
+        if (events->items[e].gone) {
+            let_go(l, events->items[e].tensor);
+        } else {
+            hold(l, events->items[e].tensor);
+        }
+    }
+}
+
+static int64_t saved_bytes(const sp_tensor_program *program)
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i < program->saved_count; i++) {
+        bytes += program->tensors[program->saved[i].tensor].bytes;
+    }
+    return bytes;
+}
+
+static void forward(ledger *l)
+{
+    run(l, SP_PROGRAM_FORWARD);
+    if (l->program->output != SP_NO_TENSOR) {
+        let_go(l, l->program->output);
+    }
+    if (l->program->output_gradient != SP_NO_TENSOR) {
+        hold(l, l->program->output_gradient);
+    }
+}
+
+static void take_input_gradient(ledger *l, int split)
+{
+    if (l->program->input_gradient[split] != SP_NO_TENSOR) {
+        let_go(l, l->program->input_gradient[split]);
+    }
+}
+
+// For any model, layout and mode the tensors that a forward leaves add up to what the footprint
+// holds, and a whole or a split backward frees them all.
+static void saved_tensors_add_up(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 20240710);
+    for (int round = 0; round < 2000; round++) {
+        draw d = random_draw(&prng);
+        sp_tensor_program program;
+        sp_unit_bytes unit;
+        build(&d, &program);
+        sp_footprint_unit(&d.model, &d.layout, &d.stage, &d.options, d.tokens, d.kv_tokens, d.pairs,
+                          &unit);
+        assert_int_equal(saved_bytes(&program), sp_bytes_total(&unit.held));
+        for (int split = 0; split < 2; split++) {
+            ledger l = open_ledger(&program);
+            forward(&l);
+            int64_t gradient = program.output_gradient == SP_NO_TENSOR
+                                   ? 0
+                                   : program.tensors[program.output_gradient].bytes;
+            assert_int_equal(l.bytes - gradient, saved_bytes(&program));
+            run(&l, split == 0 ? SP_PROGRAM_BACKWARD : SP_PROGRAM_INPUT_GRADIENT);
+            take_input_gradient(&l, split);
+            if (split == 1) {
+                run(&l, SP_PROGRAM_WEIGHT_GRADIENT);
+            }
+            assert_int_equal(l.bytes, 0);
+            close_ledger(&l);
+        }
+        sp_tensor_program_fini(&program);
+    }
+}
+
+// Between input and weight gradient a unit of a dense model holds the inputs of its GEMMs and the
+// gradients of their outputs, as the footprint says.
+static void split_backward_keeps_what_weights_need(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 11);
+    for (int round = 0; round < 500; round++) {
+        draw d = random_draw(&prng);
+        d.model.experts = 0;
+        sp_tensor_program program;
+        sp_unit_bytes unit;
+        build(&d, &program);
+        sp_footprint_unit(&d.model, &d.layout, &d.stage, &d.options, d.tokens, d.kv_tokens, d.pairs,
+                          &unit);
+        ledger l = open_ledger(&program);
+        forward(&l);
+        run(&l, SP_PROGRAM_INPUT_GRADIENT);
+        take_input_gradient(&l, 1);
+        assert_int_equal(l.bytes, sp_bytes_total(&unit.weights));
+        close_ledger(&l);
+        sp_tensor_program_fini(&program);
+    }
+}
+
+// Llama-65B in units of two layers on TP 2, CP 2: 8192 tokens, heads / TP = 32, vocabulary 32256.
+static draw h800_draw(sp_recompute recompute, bool embedding, bool head)
+{
+    draw d = {
+        .layout = {.tp = 2, .cp = 2, .pp = 8, .dp = 8, .chunks = 5, .sequence_parallel = true},
+        .stage = {.layers = 2, .embedding = embedding, .head = head},
+        .options = {.recompute = recompute},
+        .tokens = 8192,
+        .pairs = INT64_C(8192) * 8192};
+    assert_int_equal(sp_model_builtin("llama-65b", &d.model, NULL), SP_OK);
+    assert_true(sp_stack_builtin("megatron-core-2024", &d.options.stack));
+    d.model.vocab = 32256;
+    return d;
+}
+
+// Peaks beyond the unit's saved tensors, from that runtime's source. Forward without recomputation:
+// block output 32, gathered keys and values 128, MLP output 32, layer output 32. With the
+// activation function rebuilt: 128, 32, product 86, projection 64 and its reduction 32, less the
+// rank's own keys and values 64 not yet saved. Backward of that: 128 and six tensors of 86 or twice
+// 86. At the end of the last chunk: logits 126, in fp32 252.
+static void h800_transients(void **state)
+{
+    (void)state;
+    static const struct {
+        sp_recompute recompute;
+        bool head;
+        int64_t forward_mib, backward_mib;
+    } cases[] = {{SP_RECOMPUTE_NONE, false, 224, 0},
+                 {SP_RECOMPUTE_ACTIVATION, false, 278, 644},
+                 {SP_RECOMPUTE_NONE, true, 126 + 252, 0},
+                 {SP_RECOMPUTE_ACTIVATION, true, 126 + 252, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        draw d = h800_draw(cases[i].recompute, false, cases[i].head);
+        sp_tensor_program program;
+        build(&d, &program);
+        ledger l = open_ledger(&program);
+        forward(&l);
+        assert_int_equal(l.peak - saved_bytes(&program), cases[i].forward_mib * MIB);
+        int64_t before = l.bytes;
+        run(&l, SP_PROGRAM_BACKWARD);
+        if (cases[i].backward_mib > 0) {
+            assert_int_equal(l.peak - before, cases[i].backward_mib * MIB);
+        }
+        close_ledger(&l);
+        sp_tensor_program_fini(&program);
+    }
+}
+
+// The order in which that runtime saves the tensors of a layer, in MiB (0: log-sum-exp, half one).
+static void h800_saving_order(void **state)
+{
+    (void)state;
+    static const int64_t none[] = {32, 32, 32, 32, 0, 32, 32, 86, 86, 86, 86, 64};
+    static const int64_t ours[] = {32, 32, 32, 0, 32, 172, 64};
+    for (int mode = 0; mode < 2; mode++) {
+        const int64_t *expected = mode == 0 ? none : ours;
+        size_t count = mode == 0 ? sizeof none / sizeof none[0] : sizeof ours / sizeof ours[0];
+        draw d = h800_draw(mode == 0 ? SP_RECOMPUTE_NONE : SP_RECOMPUTE_ACTIVATION, false, false);
+        sp_tensor_program program;
+        build(&d, &program);
+        assert_int_equal(program.saved_count, 2 * count);
+        for (size_t i = 0; i < program.saved_count; i++) {
+            int64_t bytes = program.tensors[program.saved[i].tensor].bytes;
+            assert_int_equal(bytes / MIB, expected[i % count]);
+            assert_int_equal(program.saved[i].contiguous,
+                             mode == 1 || bytes != 86 * MIB || i % count == 9 || i % count == 10);
+        }
+        sp_tensor_program_fini(&program);
+    }
+}
+
+// The first chunk's backward makes the gradient of the lookup as a dense table of
+// 16128 x 8192 bf16 numbers.
+static void gradient_of_the_lookup(void **state)
+{
+    (void)state;
+    draw d = h800_draw(SP_RECOMPUTE_NONE, true, false);
+    sp_tensor_program program;
+    build(&d, &program);
+    assert_int_equal(program.input, SP_NO_TENSOR);
+    int found = 0;
+    for (size_t e = 0; e < program.pass[SP_PROGRAM_BACKWARD].count; e++) {
+        sp_tensor_event event = program.pass[SP_PROGRAM_BACKWARD].items[e];
+        found += !event.gone && program.tensors[event.tensor].bytes == 252 * MIB;
+    }
+    assert_int_equal(found, 1);
+    sp_tensor_program_fini(&program);
+}
+
+// Tensor by tensor the parameters are those that the footprint counts, 2 bytes each.
+static void parameters_add_up(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 5);
+    for (int round = 0; round < 500; round++) {
+        draw d = random_draw(&prng);
+        d.layout.zero = 0;
+        sp_bytes states;
+        sp_footprint_states(&d.model, &d.layout, &d.options.stack, &d.stage, 1, &states);
+        sp_parameter_list list = {0};
+        bool head_table = !d.model.tied_embeddings || !d.stage.embedding;
+        assert_true(sp_parameter_list_add(&d.model, &d.layout, &d.stage, head_table, &list));
+        int64_t elements = 0;
+        for (size_t i = 0; i < list.count; i++) {
+            elements += list.items[i].elements;
+        }
+        assert_int_equal(2 * elements, states.of[SP_MEM_PARAMETERS]);
+        sp_parameter_list_fini(&list);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(saved_tensors_add_up),
+    cmocka_unit_test(split_backward_keeps_what_weights_need),
+    cmocka_unit_test(h800_transients),
+    cmocka_unit_test(h800_saving_order),
+    cmocka_unit_test(gradient_of_the_lookup),
+    cmocka_unit_test(parameters_add_up),
+};
+
+SP_TEST_MAIN(tests)
