@@ -4,10 +4,13 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/engine/action_cost.h"
 #include "sim/engine/fold.h"
 #include "sim/engine/lower.h"
 #include "sim/engine/memory.h"
+#include "sim/engine/replay.h"
 #include "sim/engine/structure.h"
+#include "sim/engine/tail.h"
 
 // Uniform costs have no time for copies to and from host memory.
 static sp_status refuse_unknown_costs(const sp_plan *plan, const sp_step_costs *costs,
@@ -60,6 +63,25 @@ static sp_status allocate(const sp_plan *plan, const sp_i_task_graph *graph, sp_
                : sp_error_no_memory(err, "the timeline");
 }
 
+// The idle time before a task that transfers explain: its rank's own send, and one in flight that
+// decided the start.
+static int64_t transfer_wait_ns(const sp_i_task_graph *graph, const int64_t *end_ns, size_t task,
+                                int64_t start_ns)
+{
+    int64_t sent_ns = 0;
+    int64_t awaited_ns = 0;
+    for (uint32_t e = graph->edge_begin[task]; e < graph->edge_begin[task + 1]; e++) {
+        int64_t lag_ns = graph->edge_lag_ns[e];
+        uint32_t from = graph->edge_from[e];
+        if (graph->lane[from] == graph->lane[task]) {
+            sent_ns = lag_ns > sent_ns ? lag_ns : sent_ns;
+        } else if (end_ns[from] + lag_ns == start_ns && lag_ns > awaited_ns) {
+            awaited_ns = lag_ns;
+        }
+    }
+    return sent_ns + awaited_ns;
+}
+
 // Turns the ends of all tasks into the spans of each lane.
 static void fill_spans(const sp_step_costs *costs, const sp_i_folding *folding,
                        const sp_i_task_graph *graph, const int64_t *end_ns, sp_timeline *timeline)
@@ -97,24 +119,19 @@ static void fill_spans(const sp_step_costs *costs, const sp_i_folding *folding,
         }
         int vstage = sp_layout_vstage(&plan->layout, rank->pp, action.chunk);
         sp_action_cost cost = sp_i_action_cost(plan, costs, action, vstage, false);
-        if (cost.compute_ns + cost.tp_ns + cost.cp_ns != graph->duration_ns[t]) {
+        if (sp_action_cost_ns(&cost) != graph->duration_ns[t]) {
             // Its recomputation ran as an action of its own.
             cost = sp_i_action_cost(plan, costs, action, vstage, true);
         }
         int64_t start_ns = end_ns[t] - graph->duration_ns[t];
         int64_t idle_ns = start_ns - (rank->count > 0 ? rank->spans[rank->count - 1].end_ns : 0);
-        // The idle time that a transfer in flight explains, if one decided the start.
-        int64_t wait_ns = 0;
-        for (uint32_t e = graph->edge_begin[t]; e < graph->edge_begin[t + 1]; e++) {
-            if (end_ns[graph->edge_from[e]] + graph->edge_lag_ns[e] == start_ns &&
-                graph->edge_lag_ns[e] > wait_ns) {
-                wait_ns = graph->edge_lag_ns[e];
-            }
-        }
+        int64_t wait_ns = transfer_wait_ns(graph, end_ns, t, start_ns);
         rank->spans[rank->count++] = (sp_span){.start_ns = start_ns,
                                                .end_ns = end_ns[t],
                                                .tp_ns = cost.tp_ns,
                                                .cp_ns = cost.cp_ns,
+                                               .dp_ns = cost.dp_ns,
+                                               .launch_ns = cost.launch_ns,
                                                .wait_p2p_ns = wait_ns < idle_ns ? wait_ns : idle_ns,
                                                .action = action};
     }
@@ -145,32 +162,6 @@ static void order_copies(sp_timeline *timeline)
         if (rank->copy_count > 0) {
             qsort(rank->copies, rank->copy_count, sizeof *rank->copies, compare_copies);
         }
-    }
-}
-
-// Gradient reduction of a pipeline rank starts when all its data-parallel ranks are done; optimizer
-// and parameter gather follow.
-static void fill_tail(const sp_step_costs *costs, sp_timeline *timeline)
-{
-    int pp = timeline->plan->layout.pp;
-    for (int r = 0; r < pp; r++) {
-        int64_t ready_ns = 0;
-        for (size_t i = (size_t)r; i < timeline->rank_count; i += (size_t)pp) {
-            const sp_rank_timeline *rank = &timeline->ranks[i];
-            int64_t end_ns = rank->count > 0 ? rank->spans[rank->count - 1].end_ns : 0;
-            ready_ns = end_ns > ready_ns ? end_ns : ready_ns;
-        }
-        for (size_t i = (size_t)r; i < timeline->rank_count; i += (size_t)pp) {
-            sp_rank_timeline *rank = &timeline->ranks[i];
-            rank->reduce_start_ns = ready_ns;
-            rank->reduce_end_ns = ready_ns + costs->tail[r].grad_reduce_ns;
-            rank->optimizer_end_ns = rank->reduce_end_ns + costs->tail[r].optimizer_ns;
-            rank->gather_end_ns = rank->optimizer_end_ns + costs->tail[r].param_gather_ns;
-            if (rank->gather_end_ns > timeline->iteration_ns) {
-                timeline->iteration_ns = rank->gather_end_ns;
-            }
-        }
-        timeline->makespan_ns = ready_ns > timeline->makespan_ns ? ready_ns : timeline->makespan_ns;
     }
 }
 
@@ -242,7 +233,10 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
     sp_i_replay(&graph, end_ns);
     fill_spans(costs, &folding, &graph, end_ns, timeline);
     order_copies(timeline);
-    fill_tail(costs, timeline);
+    status = sp_i_fill_tail(costs, timeline, err);
+    if (status != SP_OK) {
+        goto out;
+    }
     counts->tasks = graph.tasks;
     counts->edges = graph.edges;
     sp_i_task_graph_fini(&graph);

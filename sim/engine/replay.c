@@ -1,4 +1,4 @@
-#include "sim/engine/lower.h"
+#include "sim/engine/replay.h"
 
 void sp_i_replay(const sp_i_task_graph *graph, int64_t *end_ns)
 {

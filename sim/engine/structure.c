@@ -1,6 +1,6 @@
 
 #include "sim/base/alloc.h"
-#include "sim/engine/lower.h"
+#include "sim/engine/action_cost.h"
 #include "sim/engine/structure_private.h"
 #include "sim/schedule/regroup.h"
 
@@ -11,6 +11,7 @@ typedef struct action_map {
     size_t *recompute;     // the same for R, by forward slots
     size_t *offload;       // for O
     size_t *load;          // for L
+    bool copies;           // there is an O
     int32_t *forward_pack; // of each backward slice, NULL where equal
     size_t vstages;
 } action_map;
@@ -112,16 +113,14 @@ static bool number_actions(sp_structure *s, const sp_step_costs *costs, action_m
                 map->recompute[at] = v + 1;
             } else if (action.kind == SP_ACTION_O) {
                 map->offload[at] = v + 1;
+                map->copies = true;
             } else if (action.kind == SP_ACTION_L) {
                 map->load[at] = v + 1;
             }
             bool recomputed = was_recomputed(plan, map, action, dp, vstage);
             sp_action_cost cost = sp_i_action_cost(plan, costs, action, vstage, recomputed);
-            s->vertices[v] =
-                (sp_i_vertex){.action = action,
-                              .dp = dp,
-                              .pp = pp,
-                              .duration_ns = cost.compute_ns + cost.tp_ns + cost.cp_ns};
+            s->vertices[v] = (sp_i_vertex){
+                .action = action, .dp = dp, .pp = pp, .duration_ns = sp_action_cost_ns(&cost)};
         }
     }
     return true;
@@ -242,9 +241,60 @@ static size_t vertex_before(const sp_structure *s, size_t v, bool alike)
     return 0;
 }
 
+// The copy out that a rank is done with before it goes on after vertex v: of a forward, the last
+// one that stands before it; plus 1, 0 for none.
+static size_t leaving_before(const sp_structure *s, const action_map *map, size_t v)
+{
+    const sp_i_vertex *at = &s->vertices[v];
+    for (size_t u = map->copies && at->action.kind == SP_ACTION_F ? v : 0; u > 0; u--) {
+        const sp_i_vertex *before = &s->vertices[u - 1];
+        if (before->dp != at->dp || before->pp != at->pp) {
+            return 0;
+        }
+        if (before->action.kind == SP_ACTION_O) {
+            return u;
+        }
+    }
+    return 0;
+}
+
+// With blocking transfers: the time that vertex v's rank spends on sending what v gives to another
+// rank. A transfer to the vertex's own rank costs nothing.
+static int64_t transfer_ns(const sp_structure *s, const sp_step_costs *costs, size_t v)
+{
+    const sp_i_vertex *at = &s->vertices[v];
+    const sp_layout *layout = &s->plan->layout;
+    bool up = at->action.kind == SP_ACTION_F;
+    bool down = at->action.kind == SP_ACTION_B || at->action.kind == SP_ACTION_I;
+    int reader = sp_layout_vstage(layout, at->pp, at->action.chunk) + up - down;
+    if (up == down || reader < 0 || reader == sp_layout_vstages(layout)) {
+        return 0;
+    }
+    int to;
+    int chunk;
+    sp_layout_locate(layout, reader, &to, &chunk);
+    return to == at->pp
+               ? 0
+               : sp_step_costs_p2p_ns(costs, down, (size_t)at->action.pack, at->pp, to, layout->pp);
+}
+
+// What a rank sends after vertex v, before it goes on. The first of a pair goes on to the second at
+// once; then both are sent together.
+static int64_t sending_ns(const sp_structure *s, const sp_step_costs *costs, size_t v)
+{
+    if (!costs->blocking_transfers || s->vertices[v].action.with_next) {
+        return 0;
+    }
+    int64_t second_ns = transfer_ns(s, costs, v);
+    bool pair = v > 0 && s->vertices[v - 1].action.with_next;
+    int64_t first_ns = pair ? transfer_ns(s, costs, v - 1) : 0;
+    return first_ns > second_ns ? first_ns : second_ns;
+}
+
 // Computation in the order of the list, copies in it among those of their direction. A copy back is
-// issued when the computation before it is over.
-static bool add_order(sp_structure *s, size_t v)
+// issued when the computation before it is over. What follows a forward waits for the copy out that
+// stands before that forward.
+static bool add_order(sp_structure *s, const sp_step_costs *costs, const action_map *map, size_t v)
 {
     const sp_i_vertex *at = &s->vertices[v];
     bool ok = true;
@@ -254,14 +304,18 @@ static bool add_order(sp_structure *s, size_t v)
     }
     if (ok && at->action.kind != SP_ACTION_O) {
         size_t from = vertex_before(s, v, false);
-        ok = from == 0 || add_edge(s, from - 1, v, 0, WAIT_ORDER);
+        int64_t lag_ns = from == 0 || is_copy(at) ? 0 : sending_ns(s, costs, from - 1);
+        ok = from == 0 || add_edge(s, from - 1, v, lag_ns, WAIT_ORDER);
+        size_t leaving = from == 0 || is_copy(at) ? 0 : leaving_before(s, map, from - 1);
+        ok = ok && (leaving == 0 || add_edge(s, leaving - 1, v, 0, WAIT_COPY_OUT));
     }
     return ok;
 }
 
 // A merged pack starts on all its ranks at once: each waits for what stands before it on the
 // others.
-static bool add_members(sp_structure *s, const action_map *map, size_t v)
+static bool add_members(sp_structure *s, const sp_step_costs *costs, const action_map *map,
+                        size_t v)
 {
     const sp_i_vertex *at = &s->vertices[v];
     const sp_plan *plan = s->plan;
@@ -276,7 +330,9 @@ static bool add_members(sp_structure *s, const action_map *map, size_t v)
         size_t peer = map->vertex[side][map_index(plan, map, side, at->action.pack, d, vstage)];
         size_t before = peer > 0 ? vertex_before(s, peer - 1, false) : 0;
         if (before > 0) {
-            ok = add_edge(s, before - 1, v, 0, WAIT_MEMBER);
+            size_t leaving = leaving_before(s, map, before - 1);
+            ok = add_edge(s, before - 1, v, sending_ns(s, costs, before - 1), WAIT_MEMBER) &&
+                 (leaving == 0 || add_edge(s, leaving - 1, v, 0, WAIT_MEMBER));
         }
         ok = ok && (side == 0 || add_copies_back(s, map, v, d));
     }
@@ -288,14 +344,14 @@ static bool add_edges(sp_structure *s, const sp_step_costs *costs, const action_
     bool ok = true;
     for (size_t v = 0; ok && v < s->vertex_count; v++) {
         const sp_i_vertex *at = &s->vertices[v];
-        ok = add_order(s, v);
+        ok = add_order(s, costs, map, v);
         bool moves = at->action.kind == SP_ACTION_F || at->action.kind == SP_ACTION_B ||
                      at->action.kind == SP_ACTION_I;
         ok = ok && (!moves || add_transfer(s, costs, map, v, v));
         // The first of a pair waits for the input of the second too.
         ok = ok && (!at->action.with_next || add_transfer(s, costs, map, v + 1, v));
         ok = ok && (at->action.kind == SP_ACTION_F || add_local(s, map, v));
-        ok = ok && (is_copy(at) || add_members(s, map, v));
+        ok = ok && (is_copy(at) || add_members(s, costs, map, v));
     }
     return ok;
 }

@@ -3,6 +3,7 @@
 #ifndef SLIMPACK_SIM_ENGINE_TIMELINE_H
 #define SLIMPACK_SIM_ENGINE_TIMELINE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -10,12 +11,13 @@
 #include "sim/model/footprint.h"
 #include "sim/schedule/plan.h"
 
-// One action as it ran. tp_ns and cp_ns are the parts of [start, end) in which communication
-// blocked the rank; wait_p2p_ns is the part of the idle time just before start that was spent on a
-// transfer in flight.
+// One action as it ran. tp_ns, cp_ns and dp_ns are the parts of [start, end) in which communication
+// blocked the rank, launch_ns that in which the GPU waited for launches; wait_p2p_ns is the part of
+// the idle time just before start that was spent on a transfer in flight, or on sending.
 typedef struct sp_span {
     int64_t start_ns, end_ns;
-    int64_t tp_ns, cp_ns;
+    int64_t tp_ns, cp_ns, dp_ns;
+    int64_t launch_ns;
     int64_t wait_p2p_ns;
     sp_action action;
 } sp_span;
@@ -31,7 +33,8 @@ typedef struct sp_rank_timeline {
     size_t count;
     sp_span *copies; // owned by the timeline; in order of their starts
     size_t copy_count;
-    // The tail after the last action: gradient reduction, optimizer, parameter gather.
+    // The tail after the last action: gradient reduction, optimizer, parameter gather; the parts
+    // that nothing hides.
     int64_t reduce_start_ns, reduce_end_ns, optimizer_end_ns, gather_end_ns;
 } sp_rank_timeline;
 
@@ -57,6 +60,8 @@ typedef struct sp_memory_point {
 typedef struct sp_rank_memory {
     sp_bytes peak; // by category at the moment of the largest total
     int64_t peak_ns;
+    sp_action peak_action;   // that ran then; of none, the copy that began or ended
+    bool has_peak_action;    // false: before the first
     double units_peak;       // most activation units held
     sp_memory_point *points; // only where asked for; owned
     size_t point_count, point_capacity;

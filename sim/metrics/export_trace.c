@@ -180,8 +180,11 @@ static void trace_span(sp_trace *trace, const sp_span *span, size_t process)
     trace_action(trace, span, process, THREAD_COMPUTE);
     // A span knows how long communication blocked it, not when: the sums are drawn at its end.
     int64_t tp_start_ns = span->end_ns - span->tp_ns;
-    trace_part(trace, "cp", "communication", process, THREAD_COMMUNICATION,
-               tp_start_ns - span->cp_ns, tp_start_ns);
+    int64_t cp_start_ns = tp_start_ns - span->cp_ns;
+    trace_part(trace, "dp", "communication", process, THREAD_COMMUNICATION,
+               cp_start_ns - span->dp_ns, cp_start_ns);
+    trace_part(trace, "cp", "communication", process, THREAD_COMMUNICATION, cp_start_ns,
+               tp_start_ns);
     trace_part(trace, "tp", "communication", process, THREAD_COMMUNICATION, tp_start_ns,
                span->end_ns);
 }

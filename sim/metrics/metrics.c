@@ -62,7 +62,7 @@ static double mean_relative_variance(const spread *s, int chunks)
 }
 
 typedef struct rank_sums {
-    int64_t busy_ns, tp_ns, cp_ns, wait_ns, first_ns, last_ns;
+    int64_t busy_ns, tp_ns, cp_ns, dp_ns, launch_ns, wait_ns, first_ns, last_ns;
     double forward_variance, backward_variance;
 } rank_sums;
 
@@ -82,6 +82,8 @@ static rank_sums sum_rank(const sp_rank_timeline *rank, int chunks, spread *spre
         sums.busy_ns += took_ns;
         sums.tp_ns += span->tp_ns;
         sums.cp_ns += span->cp_ns;
+        sums.dp_ns += span->dp_ns;
+        sums.launch_ns += span->launch_ns;
         sums.first_ns = span->start_ns < sums.first_ns ? span->start_ns : sums.first_ns;
         sums.last_ns = span->end_ns > sums.last_ns ? span->end_ns : sums.last_ns;
         if (span->action.kind == SP_ACTION_F) {
@@ -160,6 +162,8 @@ sp_status sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_t
         metrics->busy_ns += rank->alike * sums.busy_ns;
         metrics->tp_ns += rank->alike * sums.tp_ns;
         metrics->cp_ns += rank->alike * sums.cp_ns;
+        metrics->dp_ns += rank->alike * sums.dp_ns;
+        metrics->launch_ns += rank->alike * sums.launch_ns;
         metrics->wait_p2p_ns += rank->alike * sums.wait_ns;
         if (sums.last_ns > metrics->makespan_ns) {
             metrics->makespan_ns = sums.last_ns;

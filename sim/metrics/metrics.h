@@ -22,7 +22,8 @@ typedef struct sp_step_metrics {
     int64_t makespan_ns;  // end of the last F, B, I, W or recompute
     int64_t iteration_ns; // with gradient reduction, optimizer and parameter gather
     int64_t busy_ns;
-    int64_t tp_ns, cp_ns, wait_p2p_ns;
+    int64_t tp_ns, cp_ns, dp_ns, wait_p2p_ns;      // dp_ns: inside the actions
+    int64_t launch_ns;                             // waiting for launches, counted as computing
     int64_t reduce_ns, optimizer_ns;               // of the pipeline rank that ends last
     int64_t rank_count;                            // dp * pp
     int64_t longest_span_ns, longest_span_work_ns; // the rank with the longest span

@@ -69,6 +69,8 @@ sp_status sp_result_add(sp_result *result, const sp_step_metrics *metrics,
     result->busy_ns += (double)metrics->busy_ns;
     result->tp_ns += (double)metrics->tp_ns;
     result->cp_ns += (double)metrics->cp_ns;
+    result->dp_ns += (double)metrics->dp_ns;
+    result->launch_ns += (double)metrics->launch_ns;
     result->wait_p2p_ns += (double)metrics->wait_p2p_ns;
     result->reduce_ns += (double)metrics->reduce_ns;
     result->optimizer_ns += (double)metrics->optimizer_ns;
@@ -235,6 +237,28 @@ static json_t *json_memory(const sp_bytes *bytes)
     return object;
 }
 
+static json_t *json_peak_memory(const sp_peak_memory *peak)
+{
+    json_t *holders = json_array();
+    for (int i = 0; holders != NULL && i < peak->count; i++) {
+        const sp_memory_holder *holder = &peak->holders[i];
+        json_t *object = json_object();
+        sp_json_put(object, "name", json_string(holder->name));
+        sp_json_put(object, "category", json_string(sp_memory_category_names[holder->category]));
+        sp_json_put(object, "gib", number(sp_gib_from_bytes(holder->bytes)));
+        sp_json_put(object, "count", json_integer(holder->count));
+        json_array_append_new(holders, object);
+    }
+    json_t *object = json_object();
+    sp_json_put(object, "dp", json_integer(peak->dp));
+    sp_json_put(object, "pp", json_integer(peak->pp));
+    sp_json_put(object, "at_ms", number(sp_ms_from_ns(peak->at_ns)));
+    sp_json_put(object, "action",
+                peak->action[0] != '\0' ? json_string(peak->action) : json_null());
+    sp_json_put(object, "holders", holders);
+    return object;
+}
+
 static json_t *json_batches(const sp_result *result)
 {
     json_t *array = json_array();
@@ -279,7 +303,13 @@ static json_t *json_ranks(const sp_result *result)
     return array;
 }
 
-// Mean over ranks and batches; the parts add up to the iteration.
+double sp_result_compute_ns(const sp_result *result)
+{
+    return result->busy_ns - result->tp_ns - result->cp_ns - result->dp_ns;
+}
+
+// Mean over ranks and batches; the parts add up to the iteration, but for `launch`, which is part
+// of `compute`.
 static json_t *json_breakdown(const sp_result *result)
 {
     double ranks = (double)result->layout.dp * result->layout.pp;
@@ -287,12 +317,13 @@ static json_t *json_breakdown(const sp_result *result)
     double per_batch = 1.0 / (batches_of(result) * SP_NS_PER_MS);
     double idle_ns = result->rank_ns - result->busy_ns;
     json_t *object = json_object();
-    sp_json_put(object, "compute",
-                number((result->busy_ns - result->tp_ns - result->cp_ns) * per_rank));
+    sp_json_put(object, "compute", number(sp_result_compute_ns(result) * per_rank));
+    sp_json_put(object, "launch", number(result->launch_ns * per_rank));
     sp_json_put(object, "tp_comm", number(result->tp_ns * per_rank));
     sp_json_put(object, "cp_comm", number(result->cp_ns * per_rank));
     sp_json_put(object, "pp_comm", number(result->wait_p2p_ns * per_rank));
-    sp_json_put(object, "dp_comm", number(result->reduce_ns * per_batch));
+    sp_json_put(object, "dp_comm",
+                number(result->reduce_ns * per_batch + result->dp_ns * per_rank));
     sp_json_put(object, "optimizer", number(result->optimizer_ns * per_batch));
     sp_json_put(object, "bubble", number((idle_ns - result->wait_p2p_ns) * per_rank));
     return object;
@@ -337,10 +368,13 @@ static void put_model(const sp_result *result, json_t *object)
 static void put_memory(const sp_result *result, json_t *object)
 {
     sp_json_put(object, "peak_memory_gib", gib(result, result->peak_bytes));
-    // Memory is counted in plain bytes, not in an allocator's blocks.
-    sp_json_put(object, "peak_memory_allocator_gib", json_null());
+    sp_json_put(object, "peak_memory_allocator_gib",
+                result->allocator_peak_bytes > 0 ? gib(result, result->allocator_peak_bytes)
+                                                 : json_null());
     sp_json_put(object, "memory_gib",
                 memory_is_known(result) ? json_memory(&result->peak) : json_null());
+    sp_json_put(object, "peak_memory",
+                result->peak_memory.known ? json_peak_memory(&result->peak_memory) : json_null());
     sp_json_put(object, "oom", json_boolean(sp_result_is_oom(result)));
 }
 

@@ -9,6 +9,7 @@
 
 #include "sim/cost/profile.h"
 #include "sim/metrics/metrics.h"
+#include "sim/metrics/peak_memory.h"
 #include "sim/model/layout.h"
 
 enum { SP_WARNINGS = 16, SP_WARNING_TEXT = 240 };
@@ -67,13 +68,15 @@ typedef struct sp_result {
     size_t batch_count, batch_capacity;
     sp_rank_metrics *ranks; // [dp * pp]: busy and span summed over batches, peaks maxima; owned
     double rank_ns;         // sum of ranks * makespan
-    double busy_ns, tp_ns, cp_ns, wait_p2p_ns, reduce_ns, optimizer_ns;
+    double busy_ns, tp_ns, cp_ns, dp_ns, launch_ns, wait_p2p_ns, reduce_ns, optimizer_ns;
     double iteration_ns, makespan_ns;
     double longest_span_ns, longest_span_work_ns;
     double dp_busiest_ns, dp_mean_ns;
     double forward_pack_cv, backward_pack_cv; // sums over batches
     int64_t peak_bytes;
     sp_bytes peak;
+    sp_peak_memory peak_memory;   // filled by the caller, of the batch with the largest peak
+    int64_t allocator_peak_bytes; // maximum over the batches that the caller fills; 0: unknown
 } sp_result;
 
 // Adds one batch.
@@ -84,6 +87,7 @@ void sp_result_fini(sp_result *result);
 // Derived figures, NAN where they are not defined.
 double sp_result_iteration_ms(const sp_result *result);
 double sp_result_bubble_ratio(const sp_result *result);
+double sp_result_compute_ns(const sp_result *result); // busy without communication, all ranks
 double sp_result_bubble_ratio_longest_stage(const sp_result *result);
 double sp_result_tokens_per_s(const sp_result *result);
 double sp_result_mfu(const sp_result *result);

@@ -10,6 +10,7 @@
 #include "sim/base/progress.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/lower.h"
+#include "sim/engine/replay.h"
 #include "sim/metrics/metrics.h"
 #include "sim/schedule/schedule.h"
 

@@ -17,8 +17,12 @@ static int64_t draw(sp_prng *prng, int64_t below)
 
 static sp_action_cost draw_cost(sp_prng *prng)
 {
-    return (sp_action_cost){
-        .compute_ns = 1 + draw(prng, 5000), .tp_ns = draw(prng, 500), .cp_ns = draw(prng, 300)};
+    int64_t launch_ns = draw(prng, 300);
+    return (sp_action_cost){.compute_ns = 1 + launch_ns + draw(prng, 5000),
+                            .tp_ns = draw(prng, 500),
+                            .cp_ns = draw(prng, 300),
+                            .dp_ns = draw(prng, 200),
+                            .launch_ns = launch_ns};
 }
 
 static void draw_bytes(sp_prng *prng, sp_bytes *bytes)
@@ -32,7 +36,9 @@ static sp_action_cost sum(sp_action_cost a, sp_action_cost b)
 {
     return (sp_action_cost){.compute_ns = a.compute_ns + b.compute_ns,
                             .tp_ns = a.tp_ns + b.tp_ns,
-                            .cp_ns = a.cp_ns + b.cp_ns};
+                            .cp_ns = a.cp_ns + b.cp_ns,
+                            .dp_ns = a.dp_ns + b.dp_ns,
+                            .launch_ns = a.launch_ns + b.launch_ns};
 }
 
 void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *packing, int kinds,

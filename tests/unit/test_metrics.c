@@ -88,7 +88,8 @@ static void two_stages(void **state)
     (void)state;
     drawing d;
     draw(&d, 1, 2, 1);
-    *span(&d, 0, SP_ACTION_F, 0, 10) = (sp_span){.end_ns = 10, .tp_ns = 2, .cp_ns = 1};
+    *span(&d, 0, SP_ACTION_F, 0, 10) =
+        (sp_span){.end_ns = 10, .tp_ns = 2, .cp_ns = 1, .dp_ns = 3, .launch_ns = 2};
     span(&d, 0, SP_ACTION_B, 30, 50)->tp_ns = 4;
     d.spans[0][1].wait_p2p_ns = 5;
     span(&d, 1, SP_ACTION_F, 12, 20)->wait_p2p_ns = 2;
@@ -106,6 +107,8 @@ static void two_stages(void **state)
     assert_int_equal(m.busy_ns, 10 + 20 + 8 + 16);
     assert_int_equal(m.tp_ns, 6);
     assert_int_equal(m.cp_ns, 4);
+    assert_int_equal(m.dp_ns, 3);
+    assert_int_equal(m.launch_ns, 2);
     assert_int_equal(m.wait_p2p_ns, 7);
     assert_close(sp_bubble_ratio(&m), 1.0 - 54.0 / 100.0);
     // Rank 0 spans all 50 and works 30 of them; rank 1 spans 24.
@@ -322,6 +325,8 @@ static void assert_same(const sp_step_metrics *a, const sp_step_metrics *b)
     assert_int_equal(a->busy_ns, b->busy_ns);
     assert_int_equal(a->tp_ns, b->tp_ns);
     assert_int_equal(a->cp_ns, b->cp_ns);
+    assert_int_equal(a->dp_ns, b->dp_ns);
+    assert_int_equal(a->launch_ns, b->launch_ns);
     assert_int_equal(a->wait_p2p_ns, b->wait_p2p_ns);
     assert_int_equal(a->reduce_ns, b->reduce_ns);
     assert_int_equal(a->optimizer_ns, b->optimizer_ns);
@@ -361,6 +366,7 @@ static void time_adds_up(void **state)
         assert_int_equal(
             sp_packing_uniform(&packing, layout.dp, 1 + (int)sp_prng_below(&prng, 9), &err), SP_OK);
         random_costs(&prng, &layout, &packing, (int)sp_prng_below(&prng, 3), &costs);
+        costs.blocking_transfers = sp_prng_below(&prng, 2) == 1;
         assert_int_equal(sp_plan_init(&plan, &layout, &packing, &err), SP_OK);
         assert_int_equal(sp_schedule_generate(&spec, NULL, "test", &plan, &err), SP_OK);
         sp_step_metrics metrics[2];
@@ -375,7 +381,7 @@ static void time_adds_up(void **state)
             assert_int_equal(sp_step_metrics_compute(&timeline, &memory, m, &err), SP_OK);
             int64_t idle_ns = idle_of(&timeline);
             assert_int_equal(m->busy_ns + idle_ns, m->rank_count * m->makespan_ns);
-            assert_true(m->tp_ns + m->cp_ns <= m->busy_ns);
+            assert_true(m->tp_ns + m->cp_ns + m->dp_ns + m->launch_ns <= m->busy_ns);
             assert_true(m->wait_p2p_ns <= idle_ns);
             assert_int_equal(m->makespan_ns + m->reduce_ns + m->optimizer_ns, m->iteration_ns);
             assert_true(m->dp_max_over_mean >= 1.0);

@@ -23,6 +23,8 @@ static const sp_step_metrics first = {
     .busy_ns = 140 * MS,
     .tp_ns = 10 * MS,
     .cp_ns = 6 * MS,
+    .dp_ns = 5 * MS,
+    .launch_ns = 9 * MS,
     .wait_p2p_ns = 8 * MS,
     .reduce_ns = 15 * MS,
     .optimizer_ns = 5 * MS,
@@ -44,6 +46,8 @@ static const sp_step_metrics second = {
     .busy_ns = 40 * MS,
     .tp_ns = 4 * MS,
     .cp_ns = 2 * MS,
+    .dp_ns = 3 * MS,
+    .launch_ns = 1 * MS,
     .wait_p2p_ns = 2 * MS,
     .reduce_ns = 4 * MS,
     .optimizer_ns = 6 * MS,
@@ -208,18 +212,20 @@ static void breakdown_adds_up(void **state)
     json_t *json = sp_result_json(&r, false);
     const json_t *parts = member(json, "time_breakdown_ms");
     // Means over two ranks and two batches; the tail is over batches alone.
-    assert_close(real(parts, "compute"), (180.0 - 14.0 - 8.0) / 4.0);
+    assert_close(real(parts, "compute"), (180.0 - 14.0 - 8.0 - 8.0) / 4.0);
+    assert_close(real(parts, "launch"), 10.0 / 4.0);
     assert_close(real(parts, "tp_comm"), 14.0 / 4.0);
     assert_close(real(parts, "cp_comm"), 8.0 / 4.0);
     assert_close(real(parts, "pp_comm"), 10.0 / 4.0);
-    assert_close(real(parts, "dp_comm"), 19.0 / 2.0);
+    assert_close(real(parts, "dp_comm"), 19.0 / 2.0 + 8.0 / 4.0);
     assert_close(real(parts, "optimizer"), 11.0 / 2.0);
     assert_close(real(parts, "bubble"), (280.0 - 180.0 - 10.0) / 4.0);
     const char *key;
     json_t *value;
     double sum = 0.0;
     json_object_foreach ((json_t *)parts, key, value) {
-        sum += json_number_value(value);
+        // Waiting for launches is part of computing.
+        sum += strcmp(key, "launch") != 0 ? json_number_value(value) : 0.0;
     }
     assert_close(sum, real(json, "iteration_ms"));
     json_decref(json);
@@ -259,6 +265,7 @@ static const char *const result_keys[] = {"schema",
                                           "hfu",
                                           "peak_memory_gib",
                                           "memory_gib",
+                                          "peak_memory",
                                           "oom",
                                           "time_breakdown_ms",
                                           "imbalance",
@@ -282,8 +289,8 @@ static const char *const result_keys[] = {"schema",
 static const char *const memory_keys[] = {"parameters", "gradients",     "optimizer", "activations",
                                           "kv_cache",   "kv_gradients",  "logits",    "recompute",
                                           "workspace",  "communication", "offloaded", NULL};
-static const char *const breakdown_keys[] = {"compute", "tp_comm",   "cp_comm", "pp_comm",
-                                             "dp_comm", "optimizer", "bubble",  NULL};
+static const char *const breakdown_keys[] = {
+    "compute", "launch", "tp_comm", "cp_comm", "pp_comm", "dp_comm", "optimizer", "bubble", NULL};
 static const char *const imbalance_keys[] = {"dp_max_over_mean", "forward_pack_cv",
                                              "backward_pack_cv", NULL};
 static const char *const model_keys[] = {"name", "parameters", "flops_per_token", NULL};
@@ -299,6 +306,45 @@ static void assert_keys(const json_t *object, const char *const *keys)
         member(object, keys[count]);
     }
     assert_int_equal(json_object_size(object), count);
+}
+
+// The peak of the largest rank: null until it is known, then what it was given.
+static void peak_memory_is_listed(void **state)
+{
+    (void)state;
+    sp_result r = described();
+    add_both(&r);
+    json_t *json = sp_result_json(&r, false);
+    assert_true(json_is_null(member(json, "peak_memory")));
+    json_decref(json);
+    r.peak_memory = (sp_peak_memory){
+        .known = true,
+        .dp = 1,
+        .pp = 3,
+        .at_ns = 5 * MS / 2,
+        .action = "F12.1",
+        .holders = {{"gradients", SP_MEM_GRADIENTS, INT64_C(3) << 30, 1},
+                    {"fc1 output, gate half", SP_MEM_ACTIVATIONS, INT64_C(1) << 29, 47}},
+        .count = 2};
+    static const char *const peak_keys[] = {"dp", "pp", "at_ms", "action", "holders", NULL};
+    static const char *const holder_keys[] = {"name", "category", "gib", "count", NULL};
+    json = sp_result_json(&r, false);
+    const json_t *peak = member(json, "peak_memory");
+    assert_keys(peak, peak_keys);
+    assert_int_equal(json_integer_value(member(peak, "dp")), 1);
+    assert_int_equal(json_integer_value(member(peak, "pp")), 3);
+    assert_close(real(peak, "at_ms"), 2.5);
+    assert_string_equal(json_string_value(member(peak, "action")), "F12.1");
+    const json_t *holders = member(peak, "holders");
+    assert_int_equal(json_array_size(holders), 2);
+    const json_t *second_holder = json_array_get(holders, 1);
+    assert_keys(second_holder, holder_keys);
+    assert_string_equal(json_string_value(member(second_holder, "name")), "fc1 output, gate half");
+    assert_string_equal(json_string_value(member(second_holder, "category")), "activations");
+    assert_close(real(second_holder, "gib"), 0.5);
+    assert_int_equal(json_integer_value(member(second_holder, "count")), 47);
+    json_decref(json);
+    sp_result_fini(&r);
 }
 
 static void keys_are_the_documented_ones(void **state)
@@ -413,13 +459,10 @@ static void warnings_are_said_once(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(ratios_are_of_sums),
-    cmocka_unit_test(memory_is_the_maximum),
-    cmocka_unit_test(breakdown_adds_up),
-    cmocka_unit_test(out_of_memory),
-    cmocka_unit_test(keys_are_the_documented_ones),
-    cmocka_unit_test(empty_result_is_all_null),
-    cmocka_unit_test(undefined_figures_are_null),
+    cmocka_unit_test(ratios_are_of_sums),       cmocka_unit_test(memory_is_the_maximum),
+    cmocka_unit_test(breakdown_adds_up),        cmocka_unit_test(out_of_memory),
+    cmocka_unit_test(peak_memory_is_listed),    cmocka_unit_test(keys_are_the_documented_ones),
+    cmocka_unit_test(empty_result_is_all_null), cmocka_unit_test(undefined_figures_are_null),
     cmocka_unit_test(warnings_are_said_once),
 };
 

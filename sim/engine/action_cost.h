@@ -1,0 +1,23 @@
+// What one action of a plan costs its rank, and how long the rank then waits for what it sends.
+#ifndef SLIMPACK_SIM_ENGINE_ACTION_COST_H
+#define SLIMPACK_SIM_ENGINE_ACTION_COST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/cost/step_costs.h"
+#include "sim/schedule/plan.h"
+
+// Cost of one action of the plan on its virtual stage; `recomputed` says that the plan recomputes
+// all of a backward's forward packs explicitly, so that it does not.
+sp_action_cost sp_i_action_cost(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
+                                int vstage, bool recomputed);
+
+// How long its rank waits for what an action sends; 0 where transfers do not block.
+int64_t sp_i_send_ns(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
+                     int pp_rank);
+
+// O and L: they run on the copy lanes of their rank.
+bool sp_i_is_copy(sp_action action);
+
+#endif

@@ -1,0 +1,58 @@
+#include "tests/support/scenario_run.h"
+
+#include "tests/support/test_main.h"
+
+const sp_evaluate_options run_verified = {.engine = {.verify = true}};
+
+void must_succeed(const char *what, sp_status status, const sp_error *err)
+{
+    if (status != SP_OK) {
+        fail_msg("%s: %s", what, err->count > 0 ? err->message[0] : sp_status_text(status));
+    }
+}
+
+void put_json(char *text, const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    int more = vsnprintf(text + used, RUN_TEXT - used, format, args);
+    va_end(args);
+    assert_true(more >= 0 && (size_t)more < RUN_TEXT - used);
+    for (char *c = text + used; *c != '\0'; c++) {
+        *c = *c == '\'' ? '"' : *c;
+    }
+}
+
+sp_status run_read(const char *text, sp_scenario *scenario, sp_error *err)
+{
+    char json[RUN_TEXT] = "";
+    put_json(json, "%s", text);
+    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(root);
+    sp_error_clear(err);
+    sp_status status = sp_scenario_from_json(root, "test.json", NULL, 0, scenario, err);
+    json_decref(root);
+    return status;
+}
+
+sp_status run_text(const char *text, const sp_evaluate_options *options, scenario_run *r,
+                   sp_error *err)
+{
+    must_succeed(text, run_read(text, &r->scenario, err), err);
+    must_succeed(text, sp_evaluate_batches(&r->scenario, &r->batches, err), err);
+    return sp_evaluate(&r->scenario, &r->batches, options, &r->result, err);
+}
+
+void run_good(const char *text, const sp_evaluate_options *options, scenario_run *r)
+{
+    sp_error err;
+    must_succeed(text, run_text(text, options, r, &err), &err);
+}
+
+void run_fini(scenario_run *r)
+{
+    sp_result_fini(&r->result);
+    sp_batches_fini(&r->batches);
+    sp_scenario_fini(&r->scenario);
+}
