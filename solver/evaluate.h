@@ -20,6 +20,7 @@ typedef sp_status (*sp_step_observer)(void *context, const sp_step_view *view, s
 
 typedef struct sp_evaluate_options {
     sp_engine_options engine;
+    bool allocator_peak;       // also the peak that an allocator counts (costs several simulations)
     sp_step_observer observer; // may be NULL
     void *observer_context;
 } sp_evaluate_options;

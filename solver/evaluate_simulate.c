@@ -1,0 +1,133 @@
+// One step: timeline, metrics and memory of a plan whose costs are known.
+#include "sim/base/progress.h"
+#include "sim/base/units.h"
+#include "sim/engine/allocator_replay.h"
+#include "sim/model/planner_memory.h"
+#include "solver/evaluate_private.h"
+
+static sp_status plan_memory(const sp_i_evaluation *ev, const sp_packing *packing,
+                             sp_step_metrics *metrics, sp_error *err);
+static sp_status count_blocks(const sp_i_evaluation *ev, const sp_timeline *timeline,
+                              const sp_step_costs *costs, const sp_memory_timeline *memory,
+                              sp_error *err);
+static sp_status explain_peak(const sp_i_evaluation *ev, const sp_timeline *timeline,
+                              const sp_step_costs *costs, const sp_memory_timeline *memory,
+                              int64_t peak_bytes, sp_error *err);
+
+sp_status sp_i_evaluate_simulate(sp_i_evaluation *ev, int index, const sp_plan *plan,
+                                 const sp_step_costs *costs, sp_batch_facts *facts, sp_error *err)
+{
+    sp_timeline timeline;
+    sp_memory_timeline memory;
+    sp_engine_counts counts = {0};
+    sp_step_metrics metrics = {0};
+    sp_engine_options engine = ev->options->engine;
+    engine.source = ev->scenario->source;
+    double started_s = sp_clock_s();
+    sp_status status = sp_simulate(plan, costs, &engine, &timeline, &memory, &counts, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    status = sp_step_metrics_compute(&timeline, &memory, &metrics, err);
+    if (status == SP_OK) {
+        status = plan_memory(ev, plan->packing, &metrics, err);
+    }
+    if (status == SP_OK) {
+        status = count_blocks(ev, &timeline, costs, &memory, err);
+    }
+    if (status == SP_OK) {
+        status = explain_peak(ev, &timeline, costs, &memory, metrics.peak_bytes, err);
+    }
+    facts->simulate_ms += (sp_clock_s() - started_s) * 1e3;
+    facts->tasks = (int64_t)counts.tasks;
+    facts->edges = (int64_t)counts.edges;
+    if (status == SP_OK) {
+        facts->lower_bound_ns = sp_i_evaluate_bound_ns(ev, plan->packing, costs, &metrics);
+        status = sp_result_add(ev->result, &metrics, facts, err);
+    }
+    if (status == SP_OK && ev->options->observer != NULL) {
+        sp_step_view view = {.batch = index,
+                             .plan = plan,
+                             .costs = costs,
+                             .timeline = &timeline,
+                             .memory = &memory,
+                             .lower_bound_ms = facts->lower_bound_ns / SP_NS_PER_MS};
+        status = ev->options->observer(ev->options->observer_context, &view, err);
+    }
+    sp_step_metrics_fini(&metrics);
+    sp_timeline_fini(&timeline);
+    sp_memory_timeline_fini(&memory);
+    return status;
+}
+
+// Memory by SlimPipe's planner in place of the simulated one: one figure for all ranks, the
+// fullest.
+static sp_status plan_memory(const sp_i_evaluation *ev, const sp_packing *packing,
+                             sp_step_metrics *metrics, sp_error *err)
+{
+    const sp_scenario *scenario = ev->scenario;
+    sp_schedule_kind kind = scenario->schedule.kind;
+    sp_planner_options options = {.order = kind == SP_SCHEDULE_SLIMPIPE  ? SP_PLANNER_SLIMPIPE
+                                           : scenario->layout.chunks > 1 ? SP_PLANNER_INTERLEAVED
+                                                                         : SP_PLANNER_1F1B,
+                                  .slices = scenario->schedule.slices,
+                                  .memory = scenario->memory};
+    if (scenario->memory_model != SP_MEMORY_SLIMPIPE_PLANNER) {
+        return SP_OK;
+    }
+    // The longest row: its slices lie in a row.
+    int64_t tokens = 0;
+    for (size_t k = 0; k < packing->forward.count; k++) {
+        const sp_pack *pack = &packing->forward.packs[k];
+        bool same = k > 0 && pack->microbatch == packing->forward.packs[k - 1].microbatch;
+        tokens = same ? tokens + pack->computed : pack->computed;
+        options.sequence_tokens =
+            tokens > options.sequence_tokens ? tokens : options.sequence_tokens;
+    }
+    sp_status status = sp_planner_memory(&scenario->model, &scenario->layout, &options,
+                                         scenario->source, &metrics->peak, err);
+    metrics->peak_bytes = sp_bytes_total(&metrics->peak);
+    for (int64_t r = 0; status == SP_OK && r < metrics->rank_count; r++) {
+        metrics->ranks[r].peak_bytes = metrics->peak_bytes;
+    }
+    return status;
+}
+
+// What PyTorch's allocator would count, where that can be said.
+static sp_status count_blocks(const sp_i_evaluation *ev, const sp_timeline *timeline,
+                              const sp_step_costs *costs, const sp_memory_timeline *memory,
+                              sp_error *err)
+{
+    const sp_scenario *scenario = ev->scenario;
+    if (!ev->options->allocator_peak || scenario->uniform) {
+        return SP_OK;
+    }
+    const char *obstacle = "the planner's formulas know no tensors";
+    int64_t bytes = 0;
+    sp_status status = SP_OK;
+    if (scenario->memory_model != SP_MEMORY_SLIMPIPE_PLANNER) {
+        status = sp_allocator_replay(timeline, costs, memory, &scenario->model, &scenario->memory,
+                                     &bytes, &obstacle, err);
+    }
+    if (status == SP_OK && obstacle != NULL) {
+        sp_warnings_add(&ev->result->warnings, "no peak_memory_allocator_gib: %s", obstacle);
+    }
+    if (status == SP_OK && bytes > ev->result->allocator_peak_bytes) {
+        ev->result->allocator_peak_bytes = bytes;
+    }
+    return status;
+}
+
+// What fills the peak of the batch that has the largest.
+static sp_status explain_peak(const sp_i_evaluation *ev, const sp_timeline *timeline,
+                              const sp_step_costs *costs, const sp_memory_timeline *memory,
+                              int64_t peak_bytes, sp_error *err)
+{
+    const sp_scenario *scenario = ev->scenario;
+    if (scenario->uniform || scenario->memory_model != SP_MEMORY_TENSORS ||
+        peak_bytes <= ev->result->peak_bytes) {
+        return SP_OK;
+    }
+    return sp_peak_memory_explain(timeline, memory, costs, &scenario->model, &scenario->memory,
+                                  &ev->result->peak_memory, err);
+}

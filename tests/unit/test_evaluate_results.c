@@ -1,0 +1,232 @@
+// What a result says of a scenario: counts and times worked out by hand, and its warnings. Every
+// simulation is checked against the longest path in igraph.
+#include <math.h>
+
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+// ---- counts and times ----
+
+// One layer of hidden size h, ffn f, head count a of dimension d, vocabulary V, on the rows
+// (60), (30, 40), (50): 2 FLOPs per weight and token, 4*a*d per causal pair, backward twice that.
+static void flops_by_hand(void **state)
+{
+    (void)state;
+    scenario_run r;
+    run_good("{'model': {'layers': 1, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, "
+             "'activation': 'swiglu'}, 'memory': {'recompute': 'full'}, "
+             "'workload': {'lengths': [60, 30, 40, 50], 'context': 70, 'order': 'file', "
+             "'samples_per_batch': 4}}",
+             &run_verified, &r);
+    const sp_batch_facts *facts = &r.result.batches[0].facts;
+    double tokens = 180.0;
+    double layer = 4.0 * 512.0 * 512.0 + 3.0 * 512.0 * 1024.0;
+    double head = 512.0 * 1000.0;
+    double squares = 3600.0 + 900.0 + 1600.0 + 2500.0;
+    double forward = 2.0 * layer * tokens + 4.0 * 512.0 * squares / 2.0;
+    double model = 3.0 * (forward + 2.0 * head * tokens);
+    assert_int_equal(facts->microbatches, 3);
+    assert_int_equal(facts->samples, 4);
+    assert_true(fabs(facts->model_flops / model - 1.0) < 1e-12);
+    assert_true(fabs(facts->full_flops - model - 3.0 * 4.0 * 512.0 * squares / 2.0) < 1.0);
+    // Full recomputation runs the layer once more, not the head.
+    assert_true(fabs(facts->hardware_flops / (model + forward) - 1.0) < 1e-12);
+    run_fini(&r);
+}
+
+// Rebuilding the attention under context parallelism fetches the keys and values again, as
+// rebuilding the whole layer does.
+static void rebuilt_attention_fetches_keys(void **state)
+{
+    (void)state;
+    static const char *const modes[] = {"none", "attention", "full"};
+    double cp_ns[3];
+    for (int i = 0; i < 3; i++) {
+        char text[RUN_TEXT] = "";
+        put_json(
+            text,
+            "%s'cluster': 'h800-8', 'parallel': {'tp': 8, 'cp': 2}, 'memory': {'recompute': '%s'}, "
+            "'workload': {'uniform': 4096, 'samples_per_batch': 1}}",
+            TINY_MODEL, modes[i]);
+        scenario_run r;
+        run_good(text, &run_verified, &r);
+        cp_ns[i] = r.result.cp_ns;
+        run_fini(&r);
+    }
+    assert_true(cp_ns[1] > cp_ns[0]);
+    assert_true(cp_ns[1] == cp_ns[2]);
+}
+
+// A tied table on the two ends of the pipeline has two gradients, 4 B for each of V/tp * h numbers,
+// that the ends add up: two ranks in one node, at the bus bandwidth of the profile.
+static void tied_gradients_are_added_up(void **state)
+{
+    (void)state;
+    const char *text = "{'model': {'layers': 2, 'hidden': 4096, 'ffn': 4096, 'heads': 8, "
+                       "'vocab': 65536, 'tied_embeddings': %s}, 'cluster': 'h800-8', "
+                       "'parallel': {'pp': %d, 'zero': 0}, "
+                       "'workload': {'uniform': 512, 'samples_per_batch': 4}}";
+    double dp_ns[2][2];
+    for (int tied = 0; tied < 2; tied++) {
+        for (int pp = 1; pp <= 2; pp++) {
+            char with[RUN_TEXT] = "";
+            put_json(with, text, tied ? "true" : "false", pp);
+            scenario_run r;
+            run_good(with, &run_verified, &r);
+            dp_ns[tied][pp - 1] = r.result.reduce_ns;
+            run_fini(&r);
+        }
+    }
+    assert_true(dp_ns[0][0] == 0.0 && dp_ns[0][1] == 0.0 && dp_ns[1][0] == 0.0);
+    // 1 GiB is a point of the table: 212.3 GB/s; 2(n-1)/n = 1.
+    double expected_ns = 65536.0 * 4096.0 * 4.0 / 212.3;
+    assert_true(fabs(dp_ns[1][1] / expected_ns - 1.0) < 1e-6);
+}
+
+// Padding is computed, not trained: rows of 100 for 60, 30, 40 and 50 tokens.
+static void padding_is_no_throughput(void **state)
+{
+    (void)state;
+    scenario_run padded;
+    scenario_run packed;
+    const char *text = "%s'strategy': {'kind': '%s'}, 'workload': {'lengths': [60, 30, 40, 50], "
+                       "'context': 100, 'samples_per_batch': 4}}";
+    char with[RUN_TEXT] = "";
+    char without[RUN_TEXT] = "";
+    put_json(with, text, TINY_MODEL, "padded");
+    put_json(without, text, TINY_MODEL, "packed");
+    run_good(with, &run_verified, &padded);
+    run_good(without, &run_verified, &packed);
+    assert_int_equal(padded.result.batches[0].facts.tokens, 180);
+    assert_int_equal(padded.result.batches[0].facts.computed_tokens, 400);
+    assert_true(padded.result.batches[0].facts.model_flops ==
+                packed.result.batches[0].facts.model_flops);
+    assert_true(padded.result.batches[0].facts.lower_bound_ns ==
+                packed.result.batches[0].facts.lower_bound_ns);
+    assert_true(sp_result_tokens_per_s(&padded.result) < sp_result_tokens_per_s(&packed.result));
+    run_fini(&padded);
+    run_fini(&packed);
+}
+
+static void memory_limit_decides(void **state)
+{
+    (void)state;
+    scenario_run r;
+    const char *text = "{'model': 'llama-13b', 'cluster': 'h800-8', 'parallel': {'tp': %d}, "
+                       "'workload': {'uniform': 4096, 'samples_per_batch': 1}}";
+    char small[RUN_TEXT] = "";
+    char large[RUN_TEXT] = "";
+    put_json(small, text, 1);
+    put_json(large, text, 8);
+    // 13e9 parameters of 18 bytes are 218 GiB; an eighth of them fits 80.
+    run_good(small, &run_verified, &r);
+    assert_true(sp_result_is_oom(&r.result));
+    run_fini(&r);
+    run_good(large, &run_verified, &r);
+    assert_false(sp_result_is_oom(&r.result));
+    run_fini(&r);
+}
+
+// Interleaved 1F1B at p = 4, v = 2, m = 8: bubble (p-1)(F+B+W)/v (Narayanan et al., arXiv
+// 2104.04473, section 2.2), the published latency term c(2pv - p - 2) and the busiest rank as
+// bound.
+static void uniform_costs(void **state)
+{
+    (void)state;
+    scenario_run r;
+    run_good("{'uniform_costs': {'f_ms': 4, 'b_ms': 4, 'w_ms': 4, 'p2p_ms': 0.5}, "
+             "'parallel': {'pp': 4, 'chunks_per_rank': 2}, "
+             "'schedule': {'kind': 'interleaved', 'microbatches': 8}}",
+             &run_verified, &r);
+    assert_int_equal(r.batches.count, 0);
+    double work = 8.0 * 12.0;
+    double bubble = 3.0 * 12.0 / 2.0 + 0.5 * (2.0 * 4.0 * 2.0 - 4.0 - 2.0);
+    assert_true(fabs(r.result.published_bubble_ratio - bubble / (work + bubble)) < 1e-12);
+    assert_true(fabs(sp_result_lower_bound_ms(&r.result) - work) < 1e-9);
+    assert_true(sp_result_iteration_ms(&r.result) >= work + 3.0 * 12.0 / 2.0);
+    assert_true(isnan(sp_result_mfu(&r.result)));
+    assert_false(sp_result_is_oom(&r.result));
+    run_fini(&r);
+    run_good("{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 1}, 'parallel': {'pp': 4, 'dp': 3}, "
+             "'schedule': {'kind': '1f1b', 'microbatches': 8}}",
+             &run_verified, &r);
+    assert_true(r.result.published_bubble_ratio < 0.0);
+    assert_true(fabs(sp_result_iteration_ms(&r.result) - (8.0 + 3.0) * 3.0) < 1e-9);
+    run_fini(&r);
+}
+
+// ---- warnings ----
+
+static bool has_text(const sp_warnings *warnings, const char *text)
+{
+    for (int i = 0; i < warnings->count; i++) {
+        if (strstr(warnings->text[i], text) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void losses_are_said(void **state)
+{
+    (void)state;
+    scenario_run r;
+    run_good(TINY_MODEL "'workload': {'lengths': [10, 20, 30, 400], 'context': 100, "
+                        "'over_length': 'drop', 'samples_per_batch': 3}}",
+             &run_verified, &r);
+    assert_int_equal(r.result.warnings.count, 1);
+    assert_true(has_text(&r.result.warnings, "samples longer than the context, dropped: 1"));
+    assert_int_equal(r.result.batches[0].facts.tokens, 60);
+    run_fini(&r);
+    run_good(TINY_MODEL "'workload': {'lengths': [10, 20, 300, 400], 'context': 100, "
+                        "'over_length': 'truncate', 'samples_per_batch': 4}}",
+             &run_verified, &r);
+    assert_int_equal(r.result.warnings.count, 1);
+    assert_true(has_text(&r.result.warnings, "samples longer than the context, truncated: 2"));
+    assert_int_equal(r.result.batches[0].facts.tokens, 230);
+    run_fini(&r);
+    run_good(TINY_MODEL
+             "'workload': {'lengths': [10, 20, 30], 'samples_per_batch': 2, 'batches': 2}}",
+             &run_verified, &r);
+    assert_int_equal(r.result.warnings.count, 1);
+    assert_true(has_text(&r.result.warnings, "started again"));
+    run_fini(&r);
+    run_good(TINY_MODEL "'workload': {'lengths': [10, 20, 30], 'samples_per_batch': 3}}",
+             &run_verified, &r);
+    assert_int_equal(r.result.warnings.count, 0);
+    run_fini(&r);
+    run_good(TINY_MODEL
+             "'parallel': {'dp': 4}, 'workload': {'lengths': [10, 20, 30], 'context': 30, "
+             "'samples_per_batch': 3}}",
+             &run_verified, &r);
+    assert_true(has_text(&r.result.warnings, "leave"));
+    run_fini(&r);
+}
+
+// What the simulator does not time is said.
+static void free_settings_are_said(void **state)
+{
+    (void)state;
+    scenario_run r;
+    run_good(TINY_MODEL "'parallel': {'dp': 2, 'zero': 3, 'vocab_parallel': true}, "
+                        "'memory': {'offload_ratio': 0.5}, 'workload': {'lengths': [10, 20]}}",
+             &run_verified, &r);
+    assert_int_equal(r.result.warnings.count, 3);
+    assert_true(has_text(&r.result.warnings, "offloading"));
+    assert_true(has_text(&r.result.warnings, "zero 3"));
+    assert_true(has_text(&r.result.warnings, "vocab_parallel"));
+    run_fini(&r);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(flops_by_hand),
+    cmocka_unit_test(rebuilt_attention_fetches_keys),
+    cmocka_unit_test(tied_gradients_are_added_up),
+    cmocka_unit_test(padding_is_no_throughput),
+    cmocka_unit_test(memory_limit_decides),
+    cmocka_unit_test(uniform_costs),
+    cmocka_unit_test(losses_are_said),
+    cmocka_unit_test(free_settings_are_said),
+};
+
+SP_TEST_MAIN(tests)
