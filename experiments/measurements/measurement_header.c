@@ -1,0 +1,127 @@
+// A table without a map: its header names the settings.
+#include <string.h>
+
+#include "experiments/measurements/measurement_map.h"
+#include "sim/base/json.h"
+
+// Settings that tables usually have, for hints; any other path may be named as well.
+static const char *const usual[] = {
+    "model",
+    "cluster",
+    "nodes",
+    "profile",
+    "stack",
+    "model.layers",
+    "model.hidden",
+    "model.ffn",
+    "model.heads",
+    "model.kv_heads",
+    "model.head_dim",
+    "model.vocab",
+    "parallel.tp",
+    "parallel.cp",
+    "parallel.pp",
+    "parallel.dp",
+    "parallel.chunks_per_rank",
+    "parallel.layers_per_chunk",
+    "parallel.sequence_parallel",
+    "parallel.zero",
+    "schedule.kind",
+    "schedule.microbatches",
+    "schedule.microbatch_samples",
+    "schedule.slices",
+    "memory.recompute",
+    "memory.offload_ratio",
+    "memory.attention",
+    "workload.lengths",
+    "workload.uniform",
+    "workload.context",
+    "workload.samples_per_batch",
+    "workload.tokens_per_batch",
+    "strategy.kind",
+};
+
+enum { USUAL = sizeof usual / sizeof usual[0], TOP_LEVEL = 5 };
+
+static const char *usual_path_of(const char *name)
+{
+    for (int i = 0; i < USUAL; i++) {
+        const char *dot = strrchr(usual[i], '.');
+        if (dot != NULL && strcmp(dot + 1, name) == 0) {
+            return usual[i];
+        }
+    }
+    return sp_nearest_name(name, usual, USUAL);
+}
+
+static bool names_a_setting(const char *name)
+{
+    for (int i = 0; i < TOP_LEVEL; i++) {
+        if (strcmp(usual[i], name) == 0) {
+            return true;
+        }
+    }
+    return strchr(name, '.') != NULL;
+}
+
+static int measured_kind(const char *name)
+{
+    for (int k = 0; sp_measured_names[k] != NULL; k++) {
+        if (strcmp(sp_measured_names[k], name) == 0) {
+            return k;
+        }
+    }
+    return -1;
+}
+
+static void no_setting(const sp_csv_cell *cell, const char *csv_source, sp_error *err)
+{
+    const char *near = usual_path_of(cell->text);
+    if (near != NULL) {
+        sp_error_at(err, SP_ERR_CONTENT, csv_source, cell->line, cell->column,
+                    "unknown column '%.64s' (did you mean '%s'?)", cell->text, near);
+    } else {
+        sp_error_at(err, SP_ERR_CONTENT, csv_source, cell->line, cell->column,
+                    "unknown column '%.64s': without a map a column is named by the setting that "
+                    "it gives, such as parallel.tp",
+                    cell->text);
+    }
+}
+
+sp_status sp_map_of_header(const sp_csv *csv, const char *csv_source, json_t **document,
+                           sp_error *err)
+{
+    sp_error own;
+    sp_error_clear(&own);
+    err = err != NULL ? err : &own;
+    json_t *columns = json_object();
+    int measured = -1;
+    bool complete = true;
+    for (int c = 0; c < csv->columns; c++) {
+        const sp_csv_cell *cell = sp_csv_header(csv, c);
+        if (measured_kind(cell->text) >= 0 && measured < 0) {
+            measured = measured_kind(cell->text);
+        } else if (names_a_setting(cell->text)) {
+            complete = complete && sp_json_put(columns, cell->text, json_string(cell->text));
+        } else {
+            no_setting(cell, csv_source, err);
+        }
+    }
+    if (measured < 0) {
+        sp_error_at(err, SP_ERR_CONTENT, csv_source, 1, 0,
+                    "no measured column: expected iteration_ms, tokens_per_s or "
+                    "peak_memory_allocator_bytes");
+    }
+    if (err->status != SP_OK) {
+        json_decref(columns);
+        return err->status;
+    }
+    *document =
+        json_pack("{s:{s:s, s:s}, s:{}, s:o}", "measured", "column", sp_measured_names[measured],
+                  "is", sp_measured_names[measured], "base", "columns", columns);
+    if (*document == NULL || !complete) {
+        json_decref(*document);
+        return sp_error_no_memory(err, "a table of measurements");
+    }
+    return SP_OK;
+}

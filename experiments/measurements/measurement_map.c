@@ -1,0 +1,442 @@
+// Reading a map: which column sets what.
+#include "experiments/measurements/measurement_map.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/json.h"
+
+#define SCHEMA "slimpack/measurements/1"
+
+enum { QUOTE = 80 };
+
+const char *const sp_measured_names[] = {"iteration_ms", "tokens_per_s",
+                                         "peak_memory_allocator_bytes", "bubble_ratio", NULL};
+static const char *const check_names[] = {"none", "ranks", "whole_microbatches", NULL};
+
+// Indices into the names above are the enums' values.
+_Static_assert(SP_MEASURED_ITERATION_MS == 0 && SP_MEASURED_TOKENS_PER_S == 1 &&
+                   SP_MEASURED_ALLOCATOR_PEAK_BYTES == 2 && SP_MEASURED_BUBBLE_RATE == 3,
+               "measured");
+_Static_assert(SP_MAP_CHECK_RANKS == 1 && SP_MAP_CHECK_WHOLE_MICROBATCHES == 2, "check");
+
+typedef struct map_reader {
+    sp_map *map;
+    const sp_csv *csv;
+    const char *csv_source;
+    sp_error *err;
+    const char *names[SP_CSV_COLUMNS]; // of the table's columns
+    bool named[SP_CSV_COLUMNS];        // in the map
+} map_reader;
+
+static void read_schema(sp_object *root);
+static void read_measured(map_reader *reader, sp_object *root);
+static void read_columns(map_reader *reader, sp_object *root);
+static void read_label(map_reader *reader, sp_object *root);
+static void read_description(sp_object *root, sp_measurements *measurements);
+
+sp_status sp_map_from_json(json_t *document, const char *source, const char *csv_source,
+                           const sp_csv *csv, sp_map *map, sp_error *err)
+{
+    sp_error own;
+    sp_error_clear(&own);
+    *map = (sp_map){.document = document, .source = source};
+    map_reader reader = {
+        .map = map, .csv = csv, .csv_source = csv_source, .err = err != NULL ? err : &own};
+    for (int c = 0; c < csv->columns; c++) {
+        reader.names[c] = sp_csv_header(csv, c)->text;
+        map->columns[c].measured = -1;
+    }
+    sp_object root;
+    sp_measurements described = {0};
+    sp_object_begin(&root, document, source, "", reader.err);
+    read_schema(&root);
+    read_description(&root, &described);
+    sp_object_require(&root, "base");
+    sp_object base;
+    sp_object_member(&root, "base", &base);
+    map->base = json_object_get(document, "base");
+    read_measured(&reader, &root);
+    read_columns(&reader, &root);
+    read_label(&reader, &root);
+    sp_object_end(&root);
+    sp_status status = reader.err->status;
+    if (status != SP_OK) {
+        sp_map_fini(map);
+    }
+    return status;
+}
+
+void sp_map_fini(sp_map *map)
+{
+    json_decref(map->document);
+    *map = (sp_map){0};
+}
+
+static void read_schema(sp_object *root)
+{
+    const json_t *schema = sp_object_get(root, "schema");
+    if (schema == NULL ||
+        (json_is_string(schema) && strcmp(json_string_value(schema), SCHEMA) == 0)) {
+        return;
+    }
+    char found[QUOTE];
+    sp_json_quote(schema, found, sizeof found);
+    sp_object_error(root, "schema", "expected \"" SCHEMA "\", got %s", found);
+}
+
+// ---- what the table is ----
+
+static void read_text(sp_object *object, const char *key, char *text, size_t bytes)
+{
+    const char *given = sp_object_string(object, key, "");
+    if (strlen(given) >= bytes) {
+        sp_object_error(object, key, "is longer than %zu bytes", bytes - 1);
+    }
+    snprintf(text, bytes, "%s", given);
+}
+
+static void read_description(sp_object *root, sp_measurements *measurements)
+{
+    sp_object published;
+    measurements->bound = -1.0;
+    measurements->published_error = -1.0;
+    read_text(root, "source", measurements->source, sizeof measurements->source);
+    read_text(root, "licence", measurements->licence, sizeof measurements->licence);
+    if (sp_object_has(root, "bound_percent") && sp_object_has(root, "bound")) {
+        sp_object_error(root, "bound", "give bound or bound_percent, not both");
+    }
+    if (sp_object_has(root, "bound_percent")) {
+        measurements->bound = sp_object_real(root, "bound_percent", 0.0, 0.0, 1e6) / 100.0;
+    } else if (sp_object_has(root, "bound")) {
+        measurements->bound = sp_object_real(root, "bound", 0.0, 0.0, 1e6);
+    }
+    if (sp_object_member(root, "published", &published)) {
+        sp_object_require(&published, "error_percent");
+        measurements->published_error =
+            sp_object_real(&published, "error_percent", 0.0, 0.0, 1e6) / 100.0;
+        read_text(&published, "by", measurements->published_by, sizeof measurements->published_by);
+        sp_object_end(&published);
+    }
+}
+
+void sp_map_describe(const sp_map *map, sp_measurements *measurements)
+{
+    sp_error err;
+    sp_object root;
+    sp_error_clear(&err);
+    sp_object_begin(&root, map->document, map->source, "", &err);
+    read_description(&root, measurements);
+    measurements->kind = map->kind;
+}
+
+// ---- columns ----
+
+static int column_index(const map_reader *reader, const char *name)
+{
+    for (int c = 0; c < reader->csv->columns; c++) {
+        if (strcmp(reader->names[c], name) == 0) {
+            return c;
+        }
+    }
+    return -1;
+}
+
+// A column that the map names and the table lacks is an error of the table. It may be one that the
+// map does not name.
+static int find_column(const map_reader *reader, const char *name)
+{
+    int c = column_index(reader, name);
+    if (c >= 0) {
+        return c;
+    }
+    const char *others[SP_CSV_COLUMNS];
+    int count = 0;
+    const json_t *columns = json_object_get(reader->map->document, "columns");
+    for (int i = 0; i < reader->csv->columns; i++) {
+        if (json_object_get(columns, reader->names[i]) == NULL) {
+            others[count++] = reader->names[i];
+        }
+    }
+    const char *near = sp_nearest_name(name, others, count);
+    if (near != NULL) {
+        sp_error_at(reader->err, SP_ERR_CONTENT, reader->csv_source, 1, 0,
+                    "column '%.64s' is missing (is it '%.64s'?)", name, near);
+    } else {
+        sp_error_at(reader->err, SP_ERR_CONTENT, reader->csv_source, 1, 0,
+                    "column '%.64s' is missing", name);
+    }
+    return -1;
+}
+
+static void add_measured(map_reader *reader, sp_object *object, const char *key, const char *column,
+                         const json_t *settings, bool at_most)
+{
+    sp_map *map = reader->map;
+    if (map->measured_count == SP_MEASURED_COLUMNS) {
+        sp_object_error(object, key, "names more than the %d measured columns of a table",
+                        (int)SP_MEASURED_COLUMNS);
+        return;
+    }
+    int c = find_column(reader, column);
+    if (c < 0) {
+        return;
+    }
+    if (strlen(column) >= sizeof((sp_measured_case *)0)->measured_column) {
+        sp_object_error(object, key, "the name '%.64s' is too long", column);
+        return;
+    }
+    map->measured[map->measured_count].column = column;
+    map->measured[map->measured_count].settings = settings;
+    map->measured[map->measured_count].at_most = at_most;
+    map->columns[c].measured = map->measured_count++;
+    reader->named[c] = true;
+}
+
+static void check_settings(sp_object *object, const char *key, const json_t *settings)
+{
+    const char *path;
+    json_t *value;
+    json_object_foreach ((json_t *)settings, path, value) {
+        if (!sp_map_is_path(path)) {
+            sp_object_error(object, key, "expected paths such as \"parallel.tp\", got \"%.64s\"",
+                            path);
+        }
+    }
+}
+
+static void read_measured_columns(map_reader *reader, sp_object *columns)
+{
+    const char *name;
+    json_t *rule;
+    json_object_foreach ((json_t *)columns->json, name, rule) {
+        sp_object object;
+        sp_object settings;
+        char path[SP_JSON_PATH];
+        snprintf(path, sizeof path, "%.64s.%.64s", columns->path, name);
+        sp_object_begin(&object, rule, columns->source, path, columns->err);
+        sp_object_member(&object, "with", &settings);
+        check_settings(&object, "with", settings.json);
+        bool at_most = sp_object_bool(&object, "at_most", false);
+        sp_object_end(&object);
+        add_measured(reader, columns, name, name, settings.json, at_most);
+    }
+}
+
+static void read_measured(map_reader *reader, sp_object *root)
+{
+    sp_object object;
+    sp_object columns;
+    sp_object_require(root, "measured");
+    sp_object_member(root, "measured", &object);
+    const char *column = sp_object_string(&object, "column", NULL);
+    bool several = sp_object_member(&object, "columns", &columns);
+    reader->map->kind = (sp_measured)sp_object_enum(&object, "is", sp_measured_names, 0);
+    reader->map->scale = sp_object_real(&object, "scale", 1.0, 1e-30, 1e30);
+    if (object.json != NULL) {
+        sp_object_require(&object, "is");
+    }
+    if (object.json != NULL && (column != NULL) == several) {
+        sp_object_error(root, "measured", "expected one of the keys 'column' and 'columns'");
+    } else if (several) {
+        read_measured_columns(reader, &columns);
+    } else if (column != NULL) {
+        add_measured(reader, &object, "column", column, NULL, false);
+    }
+    sp_object_end(&object);
+}
+
+// ---- what a column sets ----
+
+bool sp_map_is_path(const char *path)
+{
+    size_t length = strlen(path);
+    return length > 0 && length < SP_JSON_PATH && path[0] != '.' && path[length - 1] != '.' &&
+           strstr(path, "..") == NULL;
+}
+
+// path NULL: no text was given.
+static void add_target(sp_object *columns, const char *name, sp_map_column *column,
+                       const char *path, double factor)
+{
+    if (path == NULL || !sp_map_is_path(path)) {
+        sp_object_error(columns, name, "expected a setting's path such as \"parallel.tp\"%s%.64s",
+                        path != NULL ? ", got " : "", path != NULL ? path : "");
+    } else if (column->target_count == SP_MAP_TARGETS) {
+        sp_object_error(columns, name, "sets more than %d settings", (int)SP_MAP_TARGETS);
+    } else {
+        column->targets[column->target_count++] = (sp_map_target){.path = path, .factor = factor};
+    }
+}
+
+static void add_targets(sp_object *columns, const char *name, sp_map_column *column,
+                        const json_t *path, double factor)
+{
+    if (!json_is_array(path)) {
+        add_target(columns, name, column, json_string_value(path), factor);
+        return;
+    }
+    for (size_t i = 0; i < json_array_size(path); i++) {
+        add_target(columns, name, column, json_string_value(json_array_get(path, i)), factor);
+    }
+}
+
+static bool is_long_form(const json_t *rule)
+{
+    static const char *const keys[] = {"path", "scale", "values", "check"};
+    for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
+        if (json_object_get(rule, keys[k]) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// {"model.hidden": 1, "model.ffn": 4}
+static void read_factors(sp_object *columns, const char *name, const json_t *rule,
+                         sp_map_column *column)
+{
+    const char *path;
+    json_t *value;
+    if (json_object_size(rule) == 0) {
+        sp_object_error(columns, name, "sets nothing: expected paths with factors, or null");
+    }
+    json_object_foreach ((json_t *)rule, path, value) {
+        double factor = json_number_value(value);
+        if (!json_is_number(value) || factor == 0.0) {
+            char found[QUOTE];
+            sp_json_quote(value, found, sizeof found);
+            sp_object_error(columns, name, "expected a factor for '%.64s', got %s", path, found);
+        } else {
+            add_target(columns, name, column, path, factor);
+        }
+    }
+}
+
+// Without a path each value says what it sets.
+static void check_values(sp_object *object, const sp_map_column *column)
+{
+    const char *cell;
+    json_t *value;
+    json_object_foreach ((json_t *)column->values, cell, value) {
+        if (column->target_count == 0 && !json_is_object(value)) {
+            char found[QUOTE];
+            sp_json_quote(value, found, sizeof found);
+            sp_object_error(object, "values",
+                            "without \"path\" expected an object of settings for \"%.64s\", got %s",
+                            cell, found);
+        } else if (column->target_count == 0) {
+            check_settings(object, "values", value);
+        }
+    }
+}
+
+static void read_long_form(sp_object *columns, const char *name, const json_t *rule,
+                           sp_map_column *column)
+{
+    sp_object object;
+    sp_object values;
+    char where[SP_JSON_PATH];
+    snprintf(where, sizeof where, "%.64s.%.64s", columns->path, name);
+    sp_object_begin(&object, rule, columns->source, where, columns->err);
+    double scale = sp_object_real(&object, "scale", 1.0, 1e-30, 1e30);
+    const json_t *path = sp_object_get(&object, "path");
+    if (path != NULL) {
+        add_targets(columns, name, column, path, scale);
+    }
+    if (sp_object_member(&object, "values", &values)) {
+        column->values = values.json;
+        check_values(&object, column);
+    }
+    column->check =
+        (sp_map_check)sp_object_enum(&object, "check", check_names, (int)SP_MAP_NO_CHECK);
+    if (sp_object_has(&object, "scale") && (path == NULL || column->values != NULL)) {
+        sp_object_error(&object, "scale", "has a use beside \"path\" and without \"values\" only");
+    }
+    if (path == NULL && column->values == NULL && column->check == SP_MAP_NO_CHECK) {
+        sp_object_error(columns, name, "sets nothing: expected \"path\", \"values\" or \"check\"");
+    }
+    sp_object_end(&object);
+}
+
+static void read_rule(sp_object *columns, const char *name, const json_t *rule,
+                      sp_map_column *column)
+{
+    if (json_is_object(rule) && is_long_form(rule)) {
+        read_long_form(columns, name, rule, column);
+    } else if (json_is_object(rule)) {
+        read_factors(columns, name, rule, column);
+    } else if (!json_is_null(rule)) {
+        add_targets(columns, name, column, rule, 1.0);
+    }
+    column->is_setting = column->target_count > 0 || column->values != NULL;
+}
+
+static void unknown_column(const map_reader *reader, int c, const char *const *known, int count)
+{
+    const sp_csv_cell *cell = sp_csv_header(reader->csv, c);
+    const char *near = sp_nearest_name(cell->text, known, count);
+    if (near != NULL) {
+        sp_error_at(reader->err, SP_ERR_CONTENT, reader->csv_source, cell->line, cell->column,
+                    "unknown column '%.64s' (did you mean '%.64s'?)", cell->text, near);
+    } else {
+        sp_error_at(reader->err, SP_ERR_CONTENT, reader->csv_source, cell->line, cell->column,
+                    "unknown column '%.64s': %s says nothing of it (null there ignores it)",
+                    cell->text, reader->map->source);
+    }
+}
+
+static void read_columns(map_reader *reader, sp_object *root)
+{
+    sp_object columns;
+    const char *known[SP_CSV_COLUMNS];
+    int known_count = 0;
+    const char *name;
+    json_t *rule;
+    sp_object_require(root, "columns");
+    if (!sp_object_member(root, "columns", &columns) || columns.json == NULL) {
+        return;
+    }
+    json_object_foreach ((json_t *)columns.json, name, rule) {
+        int c = column_index(reader, name);
+        if (c < 0) {
+            if (known_count < SP_CSV_COLUMNS) {
+                known[known_count++] = name;
+            }
+            find_column(reader, name);
+        } else if (reader->map->columns[c].measured >= 0) {
+            sp_object_error(&columns, name, "is the measured column");
+        } else {
+            read_rule(&columns, name, rule, &reader->map->columns[c]);
+            reader->named[c] = true;
+        }
+    }
+    for (int c = 0; c < reader->csv->columns; c++) {
+        if (!reader->named[c]) {
+            unknown_column(reader, c, known, known_count);
+        }
+    }
+}
+
+static void read_label(map_reader *reader, sp_object *root)
+{
+    const json_t *label = sp_object_get(root, "label");
+    if (label != NULL && !json_is_array(label)) {
+        sp_object_error(root, "label", "expected an array of column names");
+    }
+    for (size_t i = 0; i < json_array_size(label); i++) {
+        const char *name = json_string_value(json_array_get(label, i));
+        int c = name != NULL ? column_index(reader, name) : -1;
+        if (c < 0) {
+            char found[QUOTE];
+            sp_json_quote(json_array_get(label, i), found, sizeof found);
+            sp_object_error(root, "label", "expected the name of a column, got %s", found);
+        } else {
+            reader->map->columns[c].in_label = true;
+        }
+    }
+    for (int c = 0; c < reader->csv->columns && label == NULL; c++) {
+        reader->map->columns[c].in_label = reader->map->columns[c].is_setting;
+    }
+}

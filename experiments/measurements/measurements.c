@@ -1,0 +1,556 @@
+#include "experiments/measurements/measurements.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "experiments/measurements/measurement_csv.h"
+#include "experiments/measurements/measurement_map.h"
+#include "sim/base/alloc.h"
+#include "sim/base/json.h"
+#include "sim/scenario/scenario_cache.h"
+#include "solver/evaluate.h"
+#include "solver/strategy.h"
+
+enum {
+    PATH = 1024,
+    MAP_LIMIT_BYTES = 16 << 20,
+    SHOWN = 64,
+};
+
+// Beyond what a profile gets wrong, below the 1000 of a wrong unit.
+static const double most_off = 100.0;
+
+// One table being read.
+typedef struct table_reader {
+    sp_measurements *measurements;
+    sp_csv csv;
+    sp_map map;
+    const char *const *overrides;
+    int override_count;
+    sp_scenario_cache *files;
+    sp_error *err;
+    // A mistake that no cell of the row explains is in every row: one is told of.
+    bool stop;
+    bool varies[SP_CSV_COLUMNS]; // over the rows
+} table_reader;
+
+static sp_status read_map(const char *csv_path, const char *map_path, json_t **map, char *name,
+                          sp_error *err);
+static sp_status read_table(table_reader *reader, json_t *map, const char *map_source);
+static sp_status read_cases(table_reader *reader);
+static void name_table(sp_measurements *measurements, const char *csv_source);
+
+sp_status sp_measurements_read(const char *csv_path, const char *map_path,
+                               const char *const *overrides, int override_count,
+                               sp_measurements *measurements, sp_error *err)
+{
+    sp_error own;
+    sp_error_clear(&own);
+    table_reader reader = {.measurements = measurements,
+                           .overrides = overrides,
+                           .override_count = override_count,
+                           .err = err != NULL ? err : &own};
+    char map_name[PATH];
+    json_t *map = NULL;
+    *measurements = (sp_measurements){0};
+    name_table(measurements, csv_path);
+    sp_status status = read_map(csv_path, map_path, &map, map_name, reader.err);
+    if (status == SP_OK) {
+        status = sp_csv_read_file(csv_path, &reader.csv, reader.err);
+    }
+    if (status != SP_OK) {
+        json_decref(map);
+        return status;
+    }
+    return read_table(&reader, map, map_name);
+}
+
+sp_status sp_measurements_from_text(const char *csv_text, size_t bytes, const char *csv_source,
+                                    json_t *map, const char *map_source,
+                                    const char *const *overrides, int override_count,
+                                    sp_measurements *measurements, sp_error *err)
+{
+    sp_error own;
+    sp_error_clear(&own);
+    table_reader reader = {.measurements = measurements,
+                           .overrides = overrides,
+                           .override_count = override_count,
+                           .err = err != NULL ? err : &own};
+    *measurements = (sp_measurements){0};
+    name_table(measurements, csv_source);
+    sp_status status = sp_csv_read_text(csv_text, bytes, csv_source, &reader.csv, reader.err);
+    if (status != SP_OK) {
+        json_decref(map);
+        return status;
+    }
+    return read_table(&reader, map, map_source);
+}
+
+void sp_measurements_fini(sp_measurements *measurements)
+{
+    for (size_t i = 0; i < measurements->count; i++) {
+        sp_scenario_fini(&measurements->cases[i].scenario);
+        sp_batches_fini(&measurements->cases[i].batches);
+    }
+    sp_i_free(measurements->cases);
+    *measurements = (sp_measurements){0};
+}
+
+// ---- files ----
+
+// Cut at the front where it is too long: the end says more.
+static void name_table(sp_measurements *measurements, const char *csv_source)
+{
+    size_t length = strlen(csv_source);
+    size_t most = sizeof measurements->path - 1;
+    snprintf(measurements->path, sizeof measurements->path, "%s",
+             length > most ? csv_source + (length - most) : csv_source);
+    sp_measurements_name(csv_source, measurements->name);
+}
+
+void sp_measurements_name(const char *csv_path, char name[SP_MEASUREMENTS_NAME])
+{
+    const char *slash = strrchr(csv_path, '/');
+    const char *base = slash != NULL ? slash + 1 : csv_path;
+    const char *dot = strrchr(base, '.');
+    size_t bytes = dot != NULL && dot > base ? (size_t)(dot - base) : strlen(base);
+    bytes = bytes < SP_MEASUREMENTS_NAME ? bytes : SP_MEASUREMENTS_NAME - 1;
+    memcpy(name, base, bytes);
+    name[bytes] = '\0';
+}
+
+// table.csv -> table.json; false where that is no file.
+static bool map_beside(const char *csv_path, char name[PATH])
+{
+    const char *slash = strrchr(csv_path, '/');
+    const char *dot = strrchr(csv_path, '.');
+    size_t stem =
+        dot != NULL && (slash == NULL || dot > slash) ? (size_t)(dot - csv_path) : strlen(csv_path);
+    int bytes = stem < PATH ? snprintf(name, PATH, "%.*s.json", (int)stem, csv_path) : PATH;
+    return bytes < PATH && strcmp(name, csv_path) != 0 && access(name, F_OK) == 0;
+}
+
+// *map stays NULL where the header says all.
+static sp_status read_map(const char *csv_path, const char *map_path, json_t **map, char *name,
+                          sp_error *err)
+{
+    if (map_path != NULL) {
+        snprintf(name, PATH, "%s", map_path);
+    } else if (!map_beside(csv_path, name)) {
+        return SP_OK;
+    }
+    return sp_json_read_file(map_path != NULL ? map_path : name, MAP_LIMIT_BYTES, map, err);
+}
+
+// ---- the table ----
+
+// Takes over the map and the CSV.
+static sp_status read_table(table_reader *reader, json_t *map, const char *map_source)
+{
+    sp_measurements *measurements = reader->measurements;
+    const char *path = measurements->path;
+    sp_status status = SP_OK;
+    if (map == NULL) {
+        map_source = path;
+        status = sp_map_of_header(&reader->csv, path, &map, reader->err);
+    }
+    if (status == SP_OK) {
+        status = sp_map_from_json(map, map_source, path, &reader->csv, &reader->map, reader->err);
+    }
+    if (status == SP_OK && reader->csv.rows == 0) {
+        status = sp_error_set(reader->err, SP_ERR_CONTENT, "%s: has a header and no rows", path);
+    }
+    if (status == SP_OK) {
+        status = sp_scenario_cache_new(&reader->files, reader->err);
+    }
+    if (status == SP_OK) {
+        sp_map_describe(&reader->map, measurements);
+        status = read_cases(reader);
+    }
+    sp_scenario_cache_free(reader->files);
+    sp_map_fini(&reader->map);
+    sp_csv_fini(&reader->csv);
+    if (status != SP_OK) {
+        sp_measurements_fini(measurements);
+    }
+    return status;
+}
+
+static const sp_csv_cell *measured_cell(const table_reader *reader, size_t row, int measured,
+                                        const char **name)
+{
+    for (int c = 0; c < reader->csv.columns; c++) {
+        if (reader->map.columns[c].measured == measured) {
+            *name = sp_csv_header(&reader->csv, c)->text;
+            return sp_csv_at(&reader->csv, row, c);
+        }
+    }
+    SP_UNREACHABLE("a measured column of the map is in the table");
+}
+
+static sp_status read_case(table_reader *reader, size_t row, int measured,
+                           sp_measured_case *measured_case);
+
+static bool varies(const sp_csv *csv, int column)
+{
+    for (size_t row = 1; row < csv->rows; row++) {
+        if (strcmp(sp_csv_at(csv, row, column)->text, sp_csv_at(csv, 0, column)->text) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Errors of several rows are collected; what no cell is to blame for, and lack of memory, ends it.
+static sp_status read_cases(table_reader *reader)
+{
+    sp_measurements *measurements = reader->measurements;
+    size_t columns = (size_t)reader->map.measured_count;
+    measurements->cases = sp_i_calloc(reader->csv.rows * columns, sizeof *measurements->cases);
+    if (measurements->cases == NULL) {
+        return sp_error_no_memory(reader->err, "a table of measurements");
+    }
+    for (int c = 0; c < reader->csv.columns; c++) {
+        reader->varies[c] = varies(&reader->csv, c);
+    }
+    for (size_t i = 0; i < reader->csv.rows * columns && !reader->stop; i++) {
+        sp_measured_case *next = &measurements->cases[measurements->count];
+        sp_status status = read_case(reader, i / columns, (int)(i % columns), next);
+        measurements->count += status == SP_OK;
+        reader->stop = reader->stop || (status != SP_OK && status != SP_ERR_CONTENT) ||
+                       reader->err->count == SP_ERROR_MESSAGES;
+    }
+    return reader->err->status;
+}
+
+// ---- one row ----
+
+// The message of a scenario reader ("source: path: text") in its parts. An unknown key counts to
+// the path. Returns the text.
+static const char *split_message(const char *source, const char *message,
+                                 char path[2 * SP_JSON_PATH], bool *unknown)
+{
+    static const char unknown_key[] = "unknown key '";
+    const char *text = message;
+    size_t prefix = strlen(source);
+    path[0] = '\0';
+    if (strncmp(message, source, prefix) == 0 && strncmp(message + prefix, ": ", 2) == 0) {
+        text = message + prefix + 2;
+    }
+    size_t length = strcspn(text, ": ");
+    if (length < SP_JSON_PATH && strncmp(text + length, ": ", 2) == 0) {
+        memcpy(path, text, length);
+        path[length] = '\0';
+        text += length + 2;
+    }
+    *unknown = strncmp(text, unknown_key, sizeof unknown_key - 1) == 0;
+    if (*unknown) {
+        const char *key = text + sizeof unknown_key - 1;
+        size_t used = strlen(path);
+        snprintf(path + used, SP_JSON_PATH, "%s%.*s", used > 0 ? "." : "", (int)strcspn(key, "'"),
+                 key);
+    }
+    return text;
+}
+
+// Tells it of the cell that set the path, or of the header where the path itself is wrong.
+static void adopt_message(table_reader *reader, size_t row, const char *source, const char *message)
+{
+    char path[2 * SP_JSON_PATH];
+    bool unknown = false;
+    const char *text = split_message(source, message, path, &unknown);
+    int c = sp_map_column_of(&reader->map, &reader->csv, row, path, unknown);
+    reader->stop = reader->stop || c < 0 || unknown;
+    if (c < 0) {
+        sp_error_set(reader->err, SP_ERR_CONTENT, "%s", message);
+        return;
+    }
+    const sp_csv_cell *header = sp_csv_header(&reader->csv, c);
+    const sp_csv_cell *cell = unknown ? header : sp_csv_at(&reader->csv, row, c);
+    // Which of its settings is wrong where the cell stands for several.
+    bool one = reader->map.columns[c].target_count == 1;
+    sp_error_at(reader->err, SP_ERR_CONTENT, reader->measurements->path, cell->line, cell->column,
+                "column '%.*s'%s%s: %s", SHOWN, header->text, one ? "" : ": ", one ? "" : path,
+                text);
+}
+
+static sp_status adopt_errors(table_reader *reader, size_t row, const char *source,
+                              sp_status status, const sp_error *found)
+{
+    for (int i = 0; i < found->count; i++) {
+        if (status == SP_ERR_CONTENT) {
+            adopt_message(reader, row, source, found->message[i]);
+        } else {
+            sp_error_set(reader->err, status, "%s", found->message[i]);
+        }
+    }
+    return status;
+}
+
+// Stated costs know neither tokens nor bytes.
+static sp_status check_kind(table_reader *reader, const sp_scenario *scenario)
+{
+    sp_measured kind = reader->map.kind;
+    if (!scenario->uniform || kind == SP_MEASURED_ITERATION_MS || kind == SP_MEASURED_BUBBLE_RATE) {
+        return SP_OK;
+    }
+    reader->stop = true;
+    return sp_error_in(reader->err, SP_ERR_CONTENT, scenario->source, "uniform_costs",
+                       "a table of %s needs a model", sp_measured_names[kind]);
+}
+
+static sp_status check_cells(table_reader *reader, size_t row, const sp_scenario *scenario)
+{
+    int64_t ranks = sp_layout_ranks(&scenario->layout);
+    int64_t group = scenario->layout.dp * scenario->strategy.microbatch_samples;
+    sp_status status = SP_OK;
+    for (int c = 0; c < reader->csv.columns; c++) {
+        const sp_csv_cell *cell = sp_csv_at(&reader->csv, row, c);
+        const char *name = sp_csv_header(&reader->csv, c)->text;
+        sp_map_check check = reader->map.columns[c].check;
+        double number = 0.0;
+        bool is_number = sp_map_number(cell->text, &number);
+        if (check == SP_MAP_CHECK_RANKS && (!is_number || number != (double)ranks)) {
+            status = sp_error_at(reader->err, SP_ERR_CONTENT, reader->measurements->path,
+                                 cell->line, cell->column,
+                                 "column '%.*s': expected %lld, the row's tp x cp x pp x dp, got "
+                                 "\"%.*s\"",
+                                 SHOWN, name, (long long)ranks, SHOWN, cell->text);
+        } else if (check == SP_MAP_CHECK_WHOLE_MICROBATCHES &&
+                   (!is_number || fmod(number, (double)group) != 0.0)) {
+            status = sp_error_at(reader->err, SP_ERR_CONTENT, reader->measurements->path,
+                                 cell->line, cell->column,
+                                 "column '%.*s': expected a multiple of %lld, samples of a "
+                                 "micro-batch times dp, got \"%.*s\"",
+                                 SHOWN, name, (long long)group, SHOWN, cell->text);
+        }
+    }
+    return status;
+}
+
+// Of a column that is named by the path that it sets the last part says enough.
+static const char *label_name(const sp_map_column *column, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    bool is_path = column->target_count == 1 && strcmp(column->targets[0].path, name) == 0;
+    return is_path && dot != NULL ? dot + 1 : name;
+}
+
+// Ends a text that was cut with "...", and in no character of several bytes.
+static void mark_cut(char *text, size_t bytes)
+{
+    size_t end = bytes - sizeof "...";
+    while (end > 0 && ((unsigned char)text[end] & 0xc0) == 0x80) {
+        end--;
+    }
+    memcpy(text + end, "...", sizeof "...");
+}
+
+static void write_label(const table_reader *reader, size_t row, int measured, char *label,
+                        size_t bytes)
+{
+    const sp_csv *csv = &reader->csv;
+    size_t used = 0;
+    label[0] = '\0';
+    for (int c = 0; c < csv->columns && used < bytes; c++) {
+        const sp_map_column *column = &reader->map.columns[c];
+        if (column->in_label && reader->varies[c]) {
+            used += (size_t)snprintf(label + used, bytes - used, "%s%s=%s", used > 0 ? " " : "",
+                                     label_name(column, sp_csv_header(csv, c)->text),
+                                     sp_csv_at(csv, row, c)->text);
+        }
+    }
+    if (reader->map.measured_count > 1 && used < bytes) {
+        used += (size_t)snprintf(label + used, bytes - used, "%s%s", used > 0 ? " " : "",
+                                 reader->map.measured[measured].column);
+    }
+    if (used >= bytes) {
+        mark_cut(label, bytes);
+    }
+}
+
+static sp_status read_measured(table_reader *reader, size_t row, int measured,
+                               sp_measured_case *measured_case)
+{
+    const char *name = "";
+    const sp_csv_cell *cell = measured_cell(reader, row, measured, &name);
+    double value = 0.0;
+    bool is_number = sp_map_number(cell->text, &value);
+    value *= reader->map.scale;
+    measured_case->measured = value;
+    measured_case->at_most = reader->map.measured[measured].at_most;
+    measured_case->line = cell->line;
+    measured_case->column = cell->column;
+    snprintf(measured_case->measured_column, sizeof measured_case->measured_column, "%s", name);
+    write_label(reader, row, measured, measured_case->label, sizeof measured_case->label);
+    if (is_number && isfinite(value) && value > 0.0) {
+        return SP_OK;
+    }
+    return sp_error_at(reader->err, SP_ERR_CONTENT, reader->measurements->path, cell->line,
+                       cell->column,
+                       "column '%.*s': expected a finite number above 0, got \"%.*s\"", SHOWN, name,
+                       SHOWN, cell->text);
+}
+
+static sp_status read_scenario(table_reader *reader, size_t row, json_t *document,
+                               sp_measured_case *measured_case)
+{
+    char source[SP_SOURCE_NAME];
+    sp_error found;
+    sp_error_clear(&found);
+    int line = sp_csv_at(&reader->csv, row, 0)->line;
+    snprintf(source, sizeof source, "%s:%d", reader->measurements->path, line);
+    sp_status status = SP_OK;
+    for (int i = 0; status == SP_OK && i < reader->override_count; i++) {
+        status = sp_json_override(document, reader->overrides[i], reader->err);
+    }
+    if (status != SP_OK) {
+        return status;
+    }
+    sp_scenario *scenario = &measured_case->scenario;
+    status = sp_scenario_from_json_cached(document, source, reader->files, scenario, &found);
+    if (status == SP_OK && !scenario->uniform) {
+        status = sp_strategy_check(scenario->strategy.kind, source, &found);
+    }
+    if (status != SP_OK) {
+        sp_scenario_fini(scenario);
+        return adopt_errors(reader, row, source, status, &found);
+    }
+    status = check_kind(reader, scenario);
+    if (status == SP_OK) {
+        status = check_cells(reader, row, scenario);
+    }
+    if (status == SP_OK) {
+        status = sp_evaluate_batches(scenario, &measured_case->batches, reader->err);
+    }
+    if (status != SP_OK) {
+        sp_scenario_fini(scenario);
+    }
+    return status;
+}
+
+static sp_status read_case(table_reader *reader, size_t row, int measured,
+                           sp_measured_case *measured_case)
+{
+    json_t *document = NULL;
+    sp_status status = read_measured(reader, row, measured, measured_case);
+    if (status == SP_OK) {
+        status = sp_map_row(&reader->map, &reader->csv, reader->measurements->path, row, measured,
+                            &document, reader->err);
+    }
+    if (status == SP_OK) {
+        status = read_scenario(reader, row, document, measured_case);
+    }
+    json_decref(document);
+    return status;
+}
+
+// ---- predictions ----
+
+double sp_measured_value(sp_measured kind, const sp_result *result)
+{
+    switch (kind) {
+    case SP_MEASURED_ITERATION_MS:
+        return sp_result_iteration_ms(result);
+    case SP_MEASURED_TOKENS_PER_S:
+        return sp_result_tokens_per_s(result);
+    case SP_MEASURED_ALLOCATOR_PEAK_BYTES:
+        return (double)result->allocator_peak_bytes;
+    case SP_MEASURED_BUBBLE_RATE:
+        return result->published_bubble_ratio >= 0.0 ? result->published_bubble_ratio
+                                                     : sp_result_bubble_ratio_longest_stage(result);
+    }
+    SP_UNREACHABLE("a measured quantity");
+}
+
+// With another profile in place of its own. What the copy points to stays the case's and the
+// profile's.
+static sp_status evaluate_with(const sp_measured_case *measured, const sp_profile *profile,
+                               const sp_evaluate_options *options, sp_result *result, sp_error *err)
+{
+    sp_scenario *scenario = sp_i_malloc(sizeof *scenario);
+    if (scenario == NULL) {
+        return sp_error_no_memory(err, "a scenario");
+    }
+    memcpy(scenario, &measured->scenario, sizeof *scenario);
+    scenario->profile = *profile;
+    sp_status status = sp_evaluate(scenario, &measured->batches, options, result, err);
+    sp_i_free(scenario);
+    return status;
+}
+
+sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measured kind,
+                                    const sp_profile *profile, sp_result *result, sp_error *err)
+{
+    bool of_blocks = kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES;
+    const sp_evaluate_options options = {.allocator_peak = of_blocks};
+    sp_status status = profile != NULL ? evaluate_with(measured, profile, &options, result, err)
+                                       : sp_evaluate(&measured->scenario, &measured->batches,
+                                                     &options, result, err);
+    if (status == SP_OK && of_blocks && result->allocator_peak_bytes == 0) {
+        const sp_warnings *said = &result->warnings;
+        status = sp_error_in(err, SP_ERR_CONTENT, measured->scenario.source, NULL, "%s",
+                             said->count > 0 ? said->text[said->count - 1]
+                                             : "no allocator's peak can be computed");
+        sp_result_fini(result);
+    }
+    return status;
+}
+
+sp_status sp_measured_case_predict(const sp_measured_case *measured, sp_measured kind,
+                                   const sp_profile *profile, double *predicted, sp_error *err)
+{
+    sp_result result = {0};
+    sp_status status = sp_measured_case_evaluate(measured, kind, profile, &result, err);
+    if (status == SP_OK) {
+        *predicted = sp_measured_value(kind, &result);
+        sp_result_fini(&result);
+    }
+    return status;
+}
+
+// ---- units ----
+
+// What the unit may be where the measured value is far below, or far above, the predicted one.
+static const char *suspected_unit(sp_measured kind, double over)
+{
+    switch (kind) {
+    case SP_MEASURED_ITERATION_MS:
+        return over < 1.0 ? "is it in seconds?" : "is it in microseconds?";
+    case SP_MEASURED_TOKENS_PER_S:
+        return over < 1.0 ? "is it of one GPU, in thousands, or samples per second?"
+                          : "is it of more than one second?";
+    case SP_MEASURED_ALLOCATOR_PEAK_BYTES:
+        if (over > 1.0) {
+            return "is it of all GPUs together?";
+        }
+        return over < 1e-7 ? "is it in GiB?" : over < 1e-4 ? "is it in MiB?" : "is it in KiB?";
+    case SP_MEASURED_BUBBLE_RATE:
+        break;
+    }
+    return "is it in percent?";
+}
+
+sp_status sp_measurements_check_units(const sp_measurements *measurements, const double *predicted,
+                                      sp_error *err)
+{
+    sp_status status = SP_OK;
+    // Bubble rates may well differ by any factor.
+    for (size_t i = 0; i < measurements->count && measurements->kind != SP_MEASURED_BUBBLE_RATE;
+         i++) {
+        const sp_measured_case *c = &measurements->cases[i];
+        double over = c->measured / predicted[i];
+        if (over <= most_off && over >= 1.0 / most_off) {
+            continue;
+        }
+        status =
+            sp_error_at(err, SP_ERR_CONTENT, measurements->path, c->line, c->column,
+                        "column '%s': expected about %.6g (%s), got %.6g: %s", c->measured_column,
+                        predicted[i], sp_measured_names[measurements->kind], c->measured,
+                        suspected_unit(measurements->kind, over));
+    }
+    return status;
+}

@@ -1,0 +1,89 @@
+// Tables of measured training steps: one CSV row is one scenario with what was measured of it.
+#ifndef SLIMPACK_EXPERIMENTS_MEASUREMENTS_MEASUREMENTS_H
+#define SLIMPACK_EXPERIMENTS_MEASUREMENTS_MEASUREMENTS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "sim/base/status.h"
+#include "sim/cost/profile.h"
+#include "sim/metrics/result.h"
+#include "sim/scenario/scenario.h"
+#include "sim/workload/batch.h"
+
+// What the measured column holds; always compared in this unit.
+typedef enum sp_measured {
+    SP_MEASURED_ITERATION_MS,
+    SP_MEASURED_TOKENS_PER_S,         // of all GPUs together
+    SP_MEASURED_ALLOCATOR_PEAK_BYTES, // PyTorch's max_memory_allocated, largest rank
+    SP_MEASURED_BUBBLE_RATE,          // as the zero-bubble papers count it: of the longest stage,
+                                      // interleaved schedules by their closed form
+} sp_measured;
+
+extern const char *const sp_measured_names[]; // "iteration_ms", ..., NULL
+
+enum {
+    SP_MEASURED_COLUMNS = 16, // of one table
+    SP_MEASUREMENTS_NAME = 64,
+};
+
+typedef struct sp_measured_case {
+    int line, column; // of the measured cell in the CSV file
+    char label[96];   // its cells that are settings, for tables and messages
+    char measured_column[48];
+    sp_scenario scenario; // as read, with the profile that the map or an override names
+    sp_batches batches;
+    double measured;
+    bool at_most; // measured is an upper bound: less is no error
+} sp_measured_case;
+
+typedef struct sp_measurements {
+    char name[SP_MEASUREMENTS_NAME]; // of the table, see sp_measurements_name
+    char path[224];                  // of the table, for messages
+    char source[512], licence[256];
+    sp_measured kind;
+    // What the map expects: mean |predicted / measured - 1| at most this, for bubble rates the
+    // largest |predicted - measured|. Negative: nothing.
+    double bound;
+    double published_error; // the same mean as others published it; negative: not known
+    char published_by[128];
+    sp_measured_case *cases; // [count], owned; do not move them (scenarios point into themselves)
+    size_t count;
+} sp_measurements;
+
+// Reads csv_path with its map: map_path, or (NULL) the file of the same name ending in ".json"
+// beside it, or, where there is none, columns named by scenario paths ("parallel.tp"). The
+// overrides (path=value) apply to every row's scenario. Errors name file, row and column; up to ten
+// are collected.
+sp_status sp_measurements_read(const char *csv_path, const char *map_path,
+                               const char *const *overrides, int override_count,
+                               sp_measurements *measurements, sp_error *err);
+// The same from memory; `map` is taken over, NULL: columns named by scenario paths.
+sp_status sp_measurements_from_text(const char *csv_text, size_t bytes, const char *csv_source,
+                                    json_t *map, const char *map_source,
+                                    const char *const *overrides, int override_count,
+                                    sp_measurements *measurements, sp_error *err);
+void sp_measurements_fini(sp_measurements *measurements);
+
+// The name of a table: its file's without folder and ending, "a100" of "tables/a100.csv".
+void sp_measurements_name(const char *csv_path, char name[SP_MEASUREMENTS_NAME]);
+
+// Simulates one case with its own profile or (not NULL) another one, which is only read. Times and
+// throughputs do not ask for the allocator's peak. The software stack stays that of the scenario.
+sp_status sp_measured_case_predict(const sp_measured_case *measured, sp_measured kind,
+                                   const sp_profile *profile, double *predicted, sp_error *err);
+
+// The same with all else that the simulation found; the caller frees the result.
+sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measured kind,
+                                    const sp_profile *profile, sp_result *result, sp_error *err);
+// What a result holds of the measured quantity.
+double sp_measured_value(sp_measured kind, const sp_result *result);
+
+// Refuses measured values that are off by more than a factor of 100 from what was predicted for
+// them (one for each case), with the unit that they may be in. A factor of 100 is beyond what any
+// mistake in a profile does, and below the 1000 of a wrong unit.
+sp_status sp_measurements_check_units(const sp_measurements *measurements, const double *predicted,
+                                      sp_error *err);
+
+#endif

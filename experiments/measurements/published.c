@@ -1,0 +1,94 @@
+#include "experiments/measurements/published.h"
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sim/base/json.h"
+
+static const char *const folders[] = {
+#ifdef SP_PUBLISHED_SOURCE_DIR
+    SP_PUBLISHED_SOURCE_DIR,
+#endif
+#ifdef SP_PUBLISHED_INSTALL_DIR
+    SP_PUBLISHED_INSTALL_DIR,
+#endif
+    NULL,
+};
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+// A map without a table is some other document.
+static bool has_table(const char *folder, const char *name)
+{
+    char path[SP_PUBLISHED_PATH];
+    int length = snprintf(path, sizeof path, "%s/%s.csv", folder, name);
+    return length < SP_PUBLISHED_PATH && access(path, F_OK) == 0;
+}
+
+static void list_folder(const char *folder, sp_published *published)
+{
+    static const char ending[] = ".json";
+    DIR *directory = opendir(folder);
+    if (directory == NULL) {
+        return;
+    }
+    const struct dirent *entry;
+    while (published->count < SP_PUBLISHED_TABLES && (entry = readdir(directory)) != NULL) {
+        size_t length = strlen(entry->d_name);
+        size_t stem = length >= sizeof ending ? length - (sizeof ending - 1) : 0;
+        if (stem > 0 && stem < SP_PUBLISHED_NAME && strcmp(entry->d_name + stem, ending) == 0) {
+            char *name = published->names[published->count];
+            memcpy(name, entry->d_name, stem);
+            name[stem] = '\0';
+            published->count += has_table(folder, name);
+        }
+    }
+    closedir(directory);
+    qsort(published->names, (size_t)published->count, sizeof published->names[0], compare_names);
+}
+
+sp_status sp_published_list(sp_published *published, sp_error *err)
+{
+    *published = (sp_published){0};
+    for (int f = 0; folders[f] != NULL && published->count == 0; f++) {
+        published->folder = folders[f];
+        list_folder(folders[f], published);
+    }
+    return published->count > 0
+               ? SP_OK
+               : sp_error_set(err, SP_ERR_IO, "no published tables found in %s",
+                              published->folder != NULL ? published->folder : "any folder");
+}
+
+sp_status sp_published_file(const sp_published *published, const char *name,
+                            char path[SP_PUBLISHED_PATH], sp_error *err)
+{
+    const char *names[SP_PUBLISHED_TABLES];
+    char list[SP_ERROR_TEXT / 2] = "";
+    size_t used = 0;
+    for (int i = 0; i < published->count; i++) {
+        names[i] = published->names[i];
+        if (strcmp(names[i], name) == 0) {
+            int length = snprintf(path, SP_PUBLISHED_PATH, "%s/%s.csv", published->folder, name);
+            return length < SP_PUBLISHED_PATH
+                       ? SP_OK
+                       : sp_error_set(err, SP_ERR_IO, "%s: the path is too long", name);
+        }
+        int more = snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", names[i]);
+        used = used + (size_t)more < sizeof list ? used + (size_t)more : sizeof list - 1;
+    }
+    const char *near = sp_nearest_name(name, names, published->count);
+    if (near != NULL) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "unknown table '%.64s' (did you mean '%s'? known: %s)", name, near,
+                            list);
+    }
+    return sp_error_set(err, SP_ERR_USAGE, "unknown table '%.64s' (known: %s)", name, list);
+}

@@ -1,0 +1,113 @@
+#include "experiments/measurements/validation.h"
+
+#include <math.h>
+
+#include "experiments/measurements/row_threads.h"
+#include "sim/base/alloc.h"
+
+static sp_status simulate_case(void *context, size_t row, sp_error *err);
+static sp_status check_units(const sp_measurements *measurements, const sp_validated_case *cases,
+                             sp_error *err);
+static void sum_up(sp_validation *validation);
+
+sp_status sp_validation_run(const sp_measurements *measurements, int threads,
+                            sp_validation *validation, sp_error *err)
+{
+    *validation = (sp_validation){.measurements = measurements};
+    validation->cases = sp_i_calloc(measurements->count, sizeof *validation->cases);
+    if (validation->cases == NULL) {
+        return sp_error_no_memory(err, "a validation");
+    }
+    sp_status status =
+        sp_rows_work(measurements->count, NULL, threads, simulate_case, validation, err);
+    if (status == SP_OK) {
+        status = check_units(measurements, validation->cases, err);
+    }
+    if (status != SP_OK) {
+        sp_validation_fini(validation);
+        return status;
+    }
+    sum_up(validation);
+    return SP_OK;
+}
+
+void sp_validation_fini(sp_validation *validation)
+{
+    sp_i_free(validation->cases);
+    *validation = (sp_validation){0};
+}
+
+bool sp_validation_is_difference(sp_measured kind)
+{
+    return kind == SP_MEASURED_BUBBLE_RATE;
+}
+
+double sp_validation_bounded_error(const sp_validation *validation)
+{
+    return sp_validation_is_difference(validation->measurements->kind)
+               ? fabs(validation->cases[validation->worst].error)
+               : validation->mean_error;
+}
+
+// ---- simulation ----
+
+static double error_of(const sp_measured_case *measured, sp_measured kind, double computed)
+{
+    double error = sp_validation_is_difference(kind) ? computed - measured->measured
+                                                     : computed / measured->measured - 1.0;
+    return measured->at_most && error < 0.0 ? 0.0 : error;
+}
+
+static sp_status simulate_case(void *context, size_t row, sp_error *err)
+{
+    const sp_validation *validation = context;
+    const sp_measurements *measurements = validation->measurements;
+    const sp_measured_case *measured = &measurements->cases[row];
+    sp_validated_case *out = &validation->cases[row];
+    sp_result result = {0};
+    sp_status status = sp_measured_case_evaluate(measured, measurements->kind, NULL, &result, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    out->computed = sp_measured_value(measurements->kind, &result);
+    out->error = error_of(measured, measurements->kind, out->computed);
+    out->plain = (double)result.peak_bytes;
+    out->plain_error = error_of(measured, measurements->kind, out->plain);
+    sp_result_fini(&result);
+    return SP_OK;
+}
+
+static sp_status check_units(const sp_measurements *measurements, const sp_validated_case *cases,
+                             sp_error *err)
+{
+    double *predicted = sp_i_malloc(measurements->count * sizeof *predicted);
+    if (predicted == NULL) {
+        return sp_error_no_memory(err, "a validation");
+    }
+    for (size_t i = 0; i < measurements->count; i++) {
+        predicted[i] = cases[i].computed;
+    }
+    sp_status status = sp_measurements_check_units(measurements, predicted, err);
+    sp_i_free(predicted);
+    return status;
+}
+
+// ---- figures of the table ----
+
+static void sum_up(sp_validation *validation)
+{
+    const sp_measurements *measurements = validation->measurements;
+    double n = (double)measurements->count;
+    for (size_t i = 0; i < measurements->count; i++) {
+        const sp_validated_case *c = &validation->cases[i];
+        validation->mean_error += fabs(c->error) / n;
+        validation->bias += c->error / n;
+        validation->plain_mean_error += fabs(c->plain_error) / n;
+        validation->plain_bias += c->plain_error / n;
+        if (fabs(c->error) > fabs(validation->cases[validation->worst].error)) {
+            validation->worst = i;
+        }
+    }
+    validation->within_bound =
+        measurements->bound < 0.0 || sp_validation_bounded_error(validation) <= measurements->bound;
+}

@@ -1,0 +1,525 @@
+// Tables of measured steps: maps, rows as scenarios, predictions and what is said of mistakes.
+#include "tests/support/scenario_fixture.h"
+
+#include <math.h>
+
+#include "experiments/measurements/published.h"
+#include "experiments/measurements/validation.h"
+#include "sim/base/alloc.h"
+#include "solver/evaluate.h"
+
+// ---- rows as scenarios ----
+
+static sp_status read_table(const char *csv, const char *map, const char *const *overrides,
+                            int override_count, sp_measurements *measurements, sp_error *err)
+{
+    fixture_begin();
+    sp_error_clear(err);
+    return sp_measurements_from_text(csv, strlen(csv), "t.csv",
+                                     map != NULL ? fixture_document(map) : NULL, "t.json",
+                                     overrides, override_count, measurements, err);
+}
+
+static void must_read(const char *csv, const char *map, sp_measurements *measurements)
+{
+    sp_error err;
+    if (read_table(csv, map, NULL, 0, measurements, &err) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+}
+
+static void assert_same_scenario(const sp_scenario *found, const char *expected)
+{
+    sp_scenario scenario;
+    sp_error err;
+    if (fixture_read(expected, &scenario, &err) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+    if (!json_equal(found->resolved, scenario.resolved)) {
+        char *text = json_dumps(found->resolved, JSON_COMPACT);
+        fail_msg("%s", text);
+    }
+    sp_scenario_fini(&scenario);
+}
+
+static const char rules_map[] =
+    "{'schema': 'slimpack/measurements/1', 'source': 'here', 'licence': 'none', 'measured': "
+    "{'column': 'seconds', 'is': 'iteration_ms', 'scale': 1000}, 'bound_percent': 12.5, "
+    "'published': {'error_percent': 8, 'by': 'others'}, 'base': {'cluster': 'a100-8', 'model': "
+    "{'vocab': 51200, 'activation': 'gelu'}, 'schedule': {'microbatch_samples': 2}}, 'columns': "
+    "{'tp': 'parallel.tp', 'dp': 'parallel.dp', 'gpus': {'check': 'ranks'}, 'seq': "
+    "['workload.uniform', 'workload.context'], 'hidden': {'model.hidden': 1, 'model.ffn': 4}, "
+    "'batch': {'path': 'workload.samples_per_batch', 'check': 'whole_microbatches'}, 'alpha': "
+    "{'path': 'memory.offload_ratio', 'scale': 0.01}, 'recompute': {'path': 'memory.recompute', "
+    "'values': {'no': 'none', 'yes': 'full'}}, 'shape': {'values': {'S': {'model.layers': 4, "
+    "'model.heads': 8, 'model.kv_heads': 8}, 'L': {'model.layers': 8, 'model.heads': 16, "
+    "'model.kv_heads': 2}}}, 'split': 'parallel.sequence_parallel', 'note': null}}";
+
+static const char rules_csv[] =
+    "shape,hidden,seq,tp,dp,gpus,batch,alpha,recompute,split,note,seconds\n"
+    "S,1024,512,2,2,4,8,0,no,true,first,0.25\n"
+    "L,2048,1024,4,1,4,6,25,yes,False,\"a, b\",0.5\n";
+
+static void map_rules(void **state)
+{
+    (void)state;
+    sp_measurements m;
+    must_read(rules_csv, rules_map, &m);
+    assert_int_equal(m.count, 2);
+    assert_string_equal(m.name, "t");
+    assert_string_equal(m.source, "here");
+    assert_string_equal(m.licence, "none");
+    assert_int_equal(m.kind, SP_MEASURED_ITERATION_MS);
+    assert_true(m.bound == 0.125);
+    assert_true(m.published_error == 0.08);
+    assert_string_equal(m.published_by, "others");
+    assert_true(m.cases[0].measured == 250.0);
+    assert_true(m.cases[1].measured == 500.0);
+    assert_int_equal(m.cases[1].line, 3);
+    assert_string_equal(m.cases[0].measured_column, "seconds");
+    assert_string_equal(m.cases[0].label,
+                        "shape=S hidden=1024 seq=512 tp=2 dp=2 batch=8 alpha=0 recompute=no "
+                        "split=true");
+    assert_same_scenario(
+        &m.cases[0].scenario,
+        "{'cluster': 'a100-8', 'model': {'layers': 4, 'hidden': 1024, 'ffn': 4096, 'heads': 8, "
+        "'kv_heads': 8, 'vocab': 51200, 'activation': 'gelu'}, 'parallel': {'tp': 2, 'dp': 2, "
+        "'sequence_parallel': true}, 'schedule': {'microbatch_samples': 2}, 'memory': "
+        "{'offload_ratio': 0.0, 'recompute': 'none'}, 'workload': {'uniform': 512, 'context': 512, "
+        "'samples_per_batch': 8}}");
+    assert_same_scenario(
+        &m.cases[1].scenario,
+        "{'cluster': 'a100-8', 'model': {'layers': 8, 'hidden': 2048, 'ffn': 8192, 'heads': 16, "
+        "'kv_heads': 2, 'vocab': 51200, 'activation': 'gelu'}, 'parallel': {'tp': 4, 'dp': 1, "
+        "'sequence_parallel': false}, 'schedule': {'microbatch_samples': 2}, 'memory': "
+        "{'offload_ratio': 0.25, 'recompute': 'full'}, 'workload': {'uniform': 1024, 'context': "
+        "1024, 'samples_per_batch': 6}}");
+    sp_measurements_fini(&m);
+}
+
+// Several measured columns are as many cases of a row, each with settings of its own.
+static void measured_columns(void **state)
+{
+    (void)state;
+    sp_measurements m;
+    must_read(
+        "pp,f,gpipe,zb\n4,2,0.3,0.2\n2,2,0.1,0.05\n",
+        "{'measured': {'is': 'bubble_ratio', 'columns': {'gpipe': {'with': {'schedule.kind': "
+        "'gpipe'}}, 'zb': {'with': {'schedule.kind': 'zb-h1'}, 'at_most': true}}}, 'base': "
+        "{'uniform_costs': {'b_ms': 1, 'w_ms': 1}, 'schedule': {'microbatches': 8}}, "
+        "'columns': {'pp': 'parallel.pp', 'f': {'path': 'uniform_costs.f_ms', 'scale': 0.5}}}",
+        &m);
+    assert_int_equal(m.count, 4);
+    assert_int_equal(m.cases[2].scenario.schedule.kind, SP_SCHEDULE_GPIPE);
+    assert_int_equal(m.cases[3].scenario.schedule.kind, SP_SCHEDULE_ZB_H1);
+    assert_int_equal(m.cases[1].scenario.layout.pp, 4);
+    assert_true(m.cases[0].scenario.uniform_costs.f_ms == 1.0);
+    assert_false(m.cases[0].at_most);
+    assert_true(m.cases[1].at_most);
+    assert_string_equal(m.cases[3].label, "pp=2 zb");
+    // GPipe (Huang et al., arXiv 1811.06965): bubble (p-1)/(m+p-1), of the longest stage as well.
+    sp_error err;
+    double found = 0.0;
+    sp_error_clear(&err);
+    assert_int_equal(sp_measured_case_predict(&m.cases[0], m.kind, NULL, &found, &err), SP_OK);
+    assert_true(fabs(found - 3.0 / 11.0) < 1e-12);
+    sp_measurements_fini(&m);
+}
+
+static void without_map(void **state)
+{
+    (void)state;
+    static const char *const overrides[] = {"parallel.pp=2", "workload.uniform=256"};
+    sp_measurements m;
+    sp_error err;
+    const char csv[] = "model,cluster,parallel.tp,tokens_per_s,schedule.microbatches\n"
+                       "llama-13b,h800-8,8,1e5,4\n";
+    assert_int_equal(read_table(csv, NULL, overrides, 2, &m, &err), SP_OK);
+    assert_int_equal(m.kind, SP_MEASURED_TOKENS_PER_S);
+    assert_true(m.bound < 0.0);
+    assert_true(m.published_error < 0.0);
+    assert_true(m.cases[0].measured == 1e5);
+    assert_same_scenario(&m.cases[0].scenario,
+                         "{'model': 'llama-13b', 'cluster': 'h800-8', 'parallel': {'tp': 8, 'pp': "
+                         "2}, 'workload': {'uniform': 256}, 'schedule': {'microbatches': 4}}");
+    sp_measurements_fini(&m);
+}
+
+// ---- mistakes ----
+
+static void assert_messages(const char *csv, const char *map, const char *first, const char *second)
+{
+    sp_measurements m;
+    sp_error err;
+    assert_int_not_equal(read_table(csv, map, NULL, 0, &m, &err), SP_OK);
+    assert_int_equal(err.status, SP_ERR_CONTENT);
+    assert_string_equal(err.message[0], first);
+    if (second != NULL) {
+        assert_string_equal(err.message[1], second);
+    }
+    assert_int_equal(err.count, second != NULL ? 2 : 1);
+    assert_int_equal(m.count, 0);
+}
+
+static const char small_map[] =
+    "{'measured': {'column': 'ms', 'is': 'iteration_ms'}, 'base': {'model': 'llama-13b', "
+    "'cluster': "
+    "'a100-8', 'workload': {'uniform': 128}}, 'columns': {'tp': 'parallel.tp', 'dp': "
+    "'parallel.dp', "
+    "'gpus': {'check': 'ranks'}, 'batch': {'path': 'workload.samples_per_batch', 'check': "
+    "'whole_microbatches'}, 'rc': {'path': 'memory.recompute', 'values': {'a': 'none', 'b': "
+    "'full'}}}}";
+#define SMALL_HEADER "tp,dp,gpus,batch,rc,ms\n"
+
+static void wrong_cells(void **state)
+{
+    (void)state;
+    assert_messages(SMALL_HEADER "2,2,4,8,a,1\nx,2,4,8,a,1\n2,-1,4,8,a,1\n", small_map,
+                    "t.csv:3:1: column 'tp': expected an integer from 1 to 4096, got \"x\"",
+                    "t.csv:4:3: column 'dp': expected an integer from 1 to 1000000, got -1");
+    assert_messages(SMALL_HEADER "2,2,4,8,a,nan\n2,2,4,8,a,1e999\n", small_map,
+                    "t.csv:2:11: column 'ms': expected a finite number above 0, got \"nan\"",
+                    "t.csv:3:11: column 'ms': expected a finite number above 0, got \"1e999\"");
+    assert_messages(SMALL_HEADER "2,2,4,8,a,0\n2,2,4,8,a,-3\n", small_map,
+                    "t.csv:2:11: column 'ms': expected a finite number above 0, got \"0\"",
+                    "t.csv:3:11: column 'ms': expected a finite number above 0, got \"-3\"");
+    assert_messages(SMALL_HEADER "2,,4,8,a,1\ninf,2,4,8,a,1\n", small_map,
+                    "t.csv:2:3: column 'dp': expected a value, got an empty cell",
+                    "t.csv:3:1: column 'tp': expected an integer from 1 to 4096, got \"inf\"");
+    assert_messages(SMALL_HEADER "2,2,8,8,a,1\n2,2,4,7,a,1\n", small_map,
+                    "t.csv:2:5: column 'gpus': expected 4, the row's tp x cp x pp x dp, got \"8\"",
+                    "t.csv:3:7: column 'batch': expected a multiple of 2, samples of a micro-batch "
+                    "times dp, got \"7\"");
+    assert_messages(SMALL_HEADER "2,2,4,8,c,1\n", small_map,
+                    "t.csv:2:9: column 'rc': expected one of \"a\", \"b\", got \"c\"", NULL);
+    // 40 heads of Llama 13B.
+    assert_messages(SMALL_HEADER "3,1,3,8,a,1\n", small_map,
+                    "t.csv:2:1: column 'tp': 40 attention heads cannot be split over 3 ranks",
+                    "t.csv:2:1: column 'tp': 40 key and value heads cannot be split over 3 ranks");
+}
+
+static void wrong_columns(void **state)
+{
+    (void)state;
+    assert_messages("tp,dp,gpu,batch,rc,ms\n2,2,4,8,a,1\n", small_map,
+                    "t.csv:1: column 'gpus' is missing (is it 'gpu'?)",
+                    "t.csv:1:7: unknown column 'gpu' (did you mean 'gpus'?)");
+    assert_messages("tp,dp,gpus,batch,rc\n2,2,4,8,a\n", small_map,
+                    "t.csv:1: column 'ms' is missing", NULL);
+    assert_messages("tp,dp,gpus,batch,rc,ms,comment\n2,2,4,8,a,1,x\n", small_map,
+                    "t.csv:1:24: unknown column 'comment': t.json says nothing of it (null there "
+                    "ignores it)",
+                    NULL);
+    assert_messages(SMALL_HEADER, small_map, "t.csv: has a header and no rows", NULL);
+    assert_messages("tp,iteration_ms\n1,2\n", NULL,
+                    "t.csv:1:1: unknown column 'tp' (did you mean 'parallel.tp'?)", NULL);
+    assert_messages("parallel.tp,time\n1,2\n", NULL,
+                    "t.csv:1:13: unknown column 'time': without a map a column is named by the "
+                    "setting that it gives, such as parallel.tp",
+                    "t.csv:1: no measured column: expected iteration_ms, tokens_per_s or "
+                    "peak_memory_allocator_bytes");
+    assert_messages("model,paralel.tp,iteration_ms\nllama-13b,1,2\nllama-13b,1,2\n", NULL,
+                    "t.csv:1:7: column 'paralel.tp': unknown key 'paralel' (did you mean "
+                    "'parallel'?)",
+                    NULL);
+    // What no cell is to blame for is told once.
+    assert_messages("parallel.tp,iteration_ms\n1,2\n1,2\n", NULL,
+                    "t.csv:2: model: is missing: expected a name, the path of a Hugging Face "
+                    "config.json or an object (or uniform_costs in its place)",
+                    NULL);
+}
+
+static void wrong_maps(void **state)
+{
+    (void)state;
+    static const char csv[] = "a,ms\n1,2\n";
+#define MAP(columns) \
+    "{'measured': {'column': 'ms', 'is': 'iteration_ms'}, 'base': {}, 'columns': " columns "}"
+    assert_messages(
+        csv, MAP("{'a': 'x..y'}"),
+        "t.json: columns.a: expected a setting's path such as \"parallel.tp\", got x..y", NULL);
+    assert_messages(csv, MAP("{'a': 3}"),
+                    "t.json: columns.a: expected a setting's path such as \"parallel.tp\"", NULL);
+    assert_messages(csv, MAP("{'a': {'parallel.tp': 'x'}}"),
+                    "t.json: columns.a: expected a factor for 'parallel.tp', got \"x\"", NULL);
+    assert_messages(csv, MAP("{'a': {}}"),
+                    "t.json: columns.a: sets nothing: expected paths with factors, or null", NULL);
+    assert_messages(csv, MAP("{'a': {'path': 'x', 'sacle': 2}}"),
+                    "t.json: columns.a: unknown key 'sacle' (did you mean 'scale'?)", NULL);
+    assert_messages(csv, MAP("{'a': {'values': {'1': 2}}}"),
+                    "t.json: columns.a.values: without \"path\" expected an object of settings for "
+                    "\"1\", got 2",
+                    NULL);
+    assert_messages(csv, MAP("{'a': null, 'ms': null}"),
+                    "t.json: columns.ms: is the measured column", NULL);
+    assert_messages(csv, "{'measured': {'is': 'iteration_ms'}, 'base': {}, 'columns': {'a': null}}",
+                    "t.json: measured: expected one of the keys 'column' and 'columns'",
+                    "t.csv:1:3: unknown column 'ms': t.json says nothing of it (null there ignores "
+                    "it)");
+    assert_messages(csv,
+                    "{'schema': 'x', 'measured': {'column': 'ms', 'is': 'iteration_ms'}, "
+                    "'base': {}, 'columns': {'a': null}}",
+                    "t.json: schema: expected \"slimpack/measurements/1\", got \"x\"", NULL);
+    assert_messages("a,ms\n1,2\n",
+                    "{'measured': {'column': 'ms', 'is': 'iteration_ms'}, 'base': {'model': "
+                    "'llama-13b'}, 'columns': {'a': 'model.layers'}}",
+                    "t.csv:2:1: column 'a': 'model.layers' lies inside a value that is no object",
+                    NULL);
+    assert_messages(csv,
+                    "{'measured': {'column': 'ms', 'is': 'tokens_per_s'}, 'base': "
+                    "{'uniform_costs': {'f_ms': 1, 'b_ms': 2}}, 'columns': {'a': "
+                    "'parallel.pp'}}",
+                    "t.csv:2: uniform_costs: a table of tokens_per_s needs a model", NULL);
+}
+
+// ---- predictions ----
+
+static void predictions(void **state)
+{
+    (void)state;
+    static const sp_evaluate_options plain;
+    sp_measurements m;
+    sp_error err;
+    sp_profile slow;
+    must_read(SMALL_HEADER "2,2,4,8,a,100\n4,1,4,8,b,200\n", small_map, &m);
+    sp_error_clear(&err);
+    assert_int_equal(sp_profile_copy(&m.cases[0].scenario.profile, &slow, &err), SP_OK);
+    slow.memory_bytes_per_s /= 2.0;
+    for (size_t i = 0; i < m.count; i++) {
+        sp_result result;
+        double own = 0.0;
+        double other = 0.0;
+        double again = 0.0;
+        assert_int_equal(
+            sp_evaluate(&m.cases[i].scenario, &m.cases[i].batches, &plain, &result, &err), SP_OK);
+        assert_int_equal(sp_measured_case_predict(&m.cases[i], m.kind, NULL, &own, &err), SP_OK);
+        assert_int_equal(sp_measured_case_predict(&m.cases[i], m.kind, &slow, &other, &err), SP_OK);
+        assert_int_equal(sp_measured_case_predict(&m.cases[i], m.kind, NULL, &again, &err), SP_OK);
+        assert_true(own == sp_result_iteration_ms(&result));
+        assert_true(again == own);
+        assert_true(other > own);
+        assert_true(sp_measured_value(SP_MEASURED_TOKENS_PER_S, &result) ==
+                    sp_result_tokens_per_s(&result));
+        // 8 samples of 128 tokens.
+        assert_true(
+            fabs(sp_measured_value(SP_MEASURED_TOKENS_PER_S, &result) * own / 1024e3 - 1.0) < 1e-9);
+        sp_result_fini(&result);
+    }
+    sp_profile_fini(&slow);
+    sp_measurements_fini(&m);
+}
+
+static void wrong_units(void **state)
+{
+    (void)state;
+    sp_measurements m;
+    sp_error err;
+    must_read(SMALL_HEADER "2,2,4,8,a,100\n4,1,4,8,b,200\n", small_map, &m);
+    const double within[] = {100.0 * 99.0, 200.0 / 99.0};
+    const double beyond[] = {100.0, 200.0 * 1000.0};
+    const double below[] = {100.0 / 1000.0, 200.0};
+    sp_error_clear(&err);
+    assert_int_equal(sp_measurements_check_units(&m, within, &err), SP_OK);
+    assert_int_equal(sp_measurements_check_units(&m, beyond, &err), SP_ERR_CONTENT);
+    assert_string_equal(err.message[0], "t.csv:3:11: column 'ms': expected about 200000 "
+                                        "(iteration_ms), got 200: is it in seconds?");
+    sp_error_clear(&err);
+    assert_int_equal(sp_measurements_check_units(&m, below, &err), SP_ERR_CONTENT);
+    assert_string_equal(err.message[0], "t.csv:2:11: column 'ms': expected about 0.1 "
+                                        "(iteration_ms), got 100: is it in microseconds?");
+    sp_measurements_fini(&m);
+}
+
+// Mean, bias and worst from the cases' own figures, the same on any number of threads.
+static void validation_figures(void **state)
+{
+    (void)state;
+    sp_measurements m;
+    sp_error err;
+    sp_error_clear(&err);
+    must_read(SMALL_HEADER "2,2,4,8,a,100\n4,1,4,8,b,200\n1,4,4,16,a,300\n1,1,1,3,b,400\n",
+              small_map, &m);
+    // Measured values in a known ratio to what is computed.
+    static const double ratio[] = {0.8, 1.25, 0.5, 1.0};
+    for (size_t i = 0; i < m.count; i++) {
+        double predicted = 0.0;
+        assert_int_equal(sp_measured_case_predict(&m.cases[i], m.kind, NULL, &predicted, &err),
+                         SP_OK);
+        m.cases[i].measured = predicted * ratio[i];
+    }
+    for (int bound = 0; bound < 2; bound++) {
+        // Errors +25 %, -20 %, +100 %, 0.
+        m.bound = bound == 0 ? 0.36 : 0.37;
+        for (int threads = 1; threads <= 4; threads++) {
+            sp_validation v;
+            assert_int_equal(sp_validation_run(&m, threads, &v, &err), SP_OK);
+            assert_true(fabs(v.mean_error - (0.25 + 0.2 + 1.0) / 4.0) < 1e-12);
+            assert_true(fabs(v.bias - (0.25 - 0.2 + 1.0) / 4.0) < 1e-12);
+            assert_int_equal(v.worst, 2);
+            assert_int_equal(v.within_bound, bound);
+            sp_validation_fini(&v);
+        }
+    }
+    sp_measurements_fini(&m);
+}
+
+// ---- the published tables ----
+
+static void must_read_published(const char *name, sp_measurements *m)
+{
+    sp_published published;
+    sp_error err;
+    char path[SP_PUBLISHED_PATH];
+    fixture_begin();
+    sp_error_clear(&err);
+    if (sp_published_list(&published, &err) != SP_OK ||
+        sp_published_file(&published, name, path, &err) != SP_OK ||
+        sp_measurements_read(path, NULL, NULL, 0, m, &err) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+}
+
+// As many rows as the README of the tables says, five schedules in each row of the last two.
+static void published_tables(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t cases;
+        sp_measured kind;
+    } tables[] = {
+        {"a100_single_node", 360, SP_MEASURED_ITERATION_MS},
+        {"a100_multi_node", 37, SP_MEASURED_ITERATION_MS},
+        {"a100_selene", 4, SP_MEASURED_ITERATION_MS},
+        {"h800_throughput", 21, SP_MEASURED_TOKENS_PER_S},
+        {"h800_memory", 10, SP_MEASURED_ALLOCATOR_PEAK_BYTES},
+        {"zb_table5", 20, SP_MEASURED_BUBBLE_RATE},
+        {"zb_v", 15, SP_MEASURED_BUBBLE_RATE},
+    };
+    for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++) {
+        sp_measurements m;
+        must_read_published(tables[t].name, &m);
+        assert_int_equal(m.count, tables[t].cases);
+        assert_int_equal(m.kind, tables[t].kind);
+        assert_true(m.source[0] != '\0' && m.licence[0] != '\0' && m.bound > 0.0);
+        sp_measurements_fini(&m);
+    }
+    sp_published published;
+    sp_error err;
+    char path[SP_PUBLISHED_PATH];
+    sp_error_clear(&err);
+    assert_int_equal(sp_published_list(&published, &err), SP_OK);
+    assert_int_equal(sp_published_file(&published, "zb_w", path, &err), SP_ERR_USAGE);
+}
+
+// Two rows by hand: the first of each table.
+static void published_rows(void **state)
+{
+    (void)state;
+    sp_measurements m;
+    must_read_published("a100_multi_node", &m);
+    const sp_scenario *s = &m.cases[0].scenario;
+    assert_true(m.cases[0].measured == 3566.5);
+    assert_int_equal(s->model.layers, 30);
+    assert_int_equal(s->model.hidden, 3072);
+    assert_int_equal(s->model.ffn, 12288);
+    assert_int_equal(s->model.heads, 32);
+    assert_int_equal(s->model.kv_heads, 32);
+    assert_int_equal(s->model.vocab, 51200);
+    assert_true(s->model.tied_embeddings);
+    assert_int_equal(s->layout.tp, 1);
+    assert_int_equal(s->layout.dp, 64);
+    assert_int_equal(s->layout.pp, 1);
+    assert_int_equal(s->layout.zero, 0);
+    assert_false(s->layout.sequence_parallel);
+    assert_int_equal(s->strategy.microbatch_samples, 8);
+    assert_int_equal(s->workload.samples_per_batch, 512);
+    assert_int_equal(s->workload.uniform_tokens, 2048);
+    assert_int_equal(s->workload.context, 2048);
+    assert_int_equal(s->memory.recompute, SP_RECOMPUTE_FULL);
+    assert_int_equal(s->memory.attention, SP_ATTENTION_UNFUSED);
+    assert_string_equal(s->cluster.name, "a100-8");
+    assert_int_equal(s->cluster.nodes, 8);
+    sp_measurements_fini(&m);
+
+    must_read_published("h800_throughput", &m);
+    s = &m.cases[0].scenario;
+    assert_true(m.cases[0].measured == 97577.0);
+    assert_int_equal(s->model.layers, 96);
+    assert_int_equal(s->model.ffn, 32768);
+    assert_int_equal(s->model.vocab, 32256);
+    assert_int_equal(s->layout.cp, 2);
+    assert_int_equal(s->layout.chunks, 6);
+    assert_int_equal(s->layout.zero, 1);
+    assert_true(s->layout.sequence_parallel);
+    assert_int_equal(s->schedule.kind, SP_SCHEDULE_INTERLEAVED);
+    assert_int_equal(s->memory.recompute, SP_RECOMPUTE_NONE);
+    assert_true(s->memory.offload_ratio == 0.522);
+    assert_string_equal(s->cluster.name, "h800-8x100g");
+    sp_measurements_fini(&m);
+}
+
+// Bubble ratios as published, to the four decimals that are printed; automatic schedules at most.
+static void published_bubbles(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"zb_table5", "zb_v"};
+    for (int t = 0; t < 2; t++) {
+        sp_measurements m;
+        sp_validation v;
+        sp_error err;
+        sp_error_clear(&err);
+        must_read_published(names[t], &m);
+        assert_int_equal(sp_validation_run(&m, 2, &v, &err), SP_OK);
+        for (size_t i = 0; i < m.count; i++) {
+            assert_true(fabs(v.cases[i].error) < 0.5e-4 + 1e-9);
+        }
+        assert_true(v.within_bound);
+        sp_validation_fini(&v);
+        sp_measurements_fini(&m);
+    }
+}
+
+// Whichever allocation fails, it is told as lack of memory and nothing leaks.
+static void every_allocation_fails_once(void **state)
+{
+    (void)state;
+    sp_status status = SP_ERR_NO_MEMORY;
+    fixture_begin();
+    for (long n = 0; status == SP_ERR_NO_MEMORY; n++) {
+        sp_measurements m;
+        sp_validation v;
+        sp_error err;
+        assert_true(n < 100000);
+        sp_i_alloc_fail_after(n);
+        status = read_table(SMALL_HEADER "2,2,4,8,a,400\n", small_map, NULL, 0, &m, &err);
+        if (status == SP_OK) {
+            status = sp_validation_run(&m, 1, &v, &err);
+            sp_i_alloc_fail_after(-1);
+            if (status == SP_OK) {
+                sp_validation_fini(&v);
+            }
+            sp_measurements_fini(&m);
+        }
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || err.count == 1);
+    }
+    assert_int_equal(status, SP_OK);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(map_rules),
+    cmocka_unit_test(measured_columns),
+    cmocka_unit_test(without_map),
+    cmocka_unit_test(wrong_cells),
+    cmocka_unit_test(wrong_columns),
+    cmocka_unit_test(wrong_maps),
+    cmocka_unit_test(predictions),
+    cmocka_unit_test(wrong_units),
+    cmocka_unit_test(validation_figures),
+    cmocka_unit_test(published_tables),
+    cmocka_unit_test(published_rows),
+    cmocka_unit_test(published_bubbles),
+    cmocka_unit_test(every_allocation_fails_once),
+};
+SP_TEST_MAIN(tests)
