@@ -187,6 +187,7 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
                            .scenario = in->scenario.resolved};
     sp_evaluate_options evaluate = {
         .engine = {.memory_points = cli_exports_need_memory(&exports), .verify = args->verify},
+        .allocator_peak = true,
         .observer = cli_exports_observe,
         .observer_context = &exports};
     int batches = in->is_plan ? in->plans.count : in->scenario.uniform ? 1 : in->batches.count;

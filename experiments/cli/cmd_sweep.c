@@ -75,6 +75,8 @@ const cli_command cli_cmd_sweep = {
     .run = run,
 };
 
+_Static_assert((int)CLI_MOST_THREADS <= (int)SWEEP_MOST_THREADS, "threads");
+
 static volatile sig_atomic_t stop_signal;
 
 // The second signal ends the program at once.
@@ -92,16 +94,6 @@ static void catch_signal(int signal_number)
     if (sigaction(signal_number, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
         sigaction(signal_number, &action, NULL);
     }
-}
-
-static int threads_for(int64_t jobs)
-{
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int64_t threads = jobs > 0 ? jobs : cores;
-    if (threads < 1) {
-        return 1;
-    }
-    return threads < SWEEP_MOST_THREADS ? (int)threads : SWEEP_MOST_THREADS;
 }
 
 // ---- --dry-run ----
@@ -265,7 +257,7 @@ static int sweep(const sweep_args *args, const sweep_spec *spec)
 {
     sp_error err = {0};
     sweep_summary summary;
-    sweep_run_options how = {.threads = threads_for(args->jobs),
+    sweep_run_options how = {.threads = cli_threads(args->jobs),
                              .resume = args->resume,
                              .quiet = args->common.quiet,
                              .stop = &stop_signal};

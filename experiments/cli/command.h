@@ -22,6 +22,8 @@ typedef struct cli_command {
 extern const cli_command cli_cmd_simulate;
 extern const cli_command cli_cmd_compare;
 extern const cli_command cli_cmd_sweep;
+extern const cli_command cli_cmd_validate;
+extern const cli_command cli_cmd_calibrate;
 extern const cli_command cli_cmd_lengths;
 extern const cli_command cli_cmd_help;
 

@@ -40,6 +40,8 @@ typedef struct cli_common {
     bool quiet;
 } cli_common;
 
+enum { CLI_MOST_THREADS = 1024 };
+
 // clang-format off
 #define CLI_COMMON_OPTIONS(type)                                                                  \
     {.kind = CLI_FLAG, .name = "json", .at = offsetof(type, common.json),                         \
@@ -51,7 +53,7 @@ typedef struct cli_common {
 #define CLI_JOBS_OPTION(type)                                                                     \
     {.kind = CLI_INT, .letter = 'j', .name = "jobs", .value = "N", .at = offsetof(type, jobs),    \
      .help = "threads to use (default: all cores); the result does not depend on it",             \
-     .min = 1, .max = 1024}
+     .min = 1, .max = CLI_MOST_THREADS}
 
 // A member `cli_list set` of the argument struct.
 #define CLI_SET_OPTION(type)                                                                      \

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "experiments/cli/help_text.h"
 #include "experiments/cli/report.h"
@@ -244,4 +245,14 @@ static void free_lists(const cli_command *command, void *args)
             memcpy(place, &list, sizeof list);
         }
     }
+}
+
+int cli_threads(int64_t jobs)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int64_t threads = jobs > 0 ? jobs : cores;
+    if (threads < 1) {
+        return 1;
+    }
+    return threads < CLI_MOST_THREADS ? (int)threads : CLI_MOST_THREADS;
 }

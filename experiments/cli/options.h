@@ -22,4 +22,7 @@ enum { CLI_PROCEED = -1 };
 int cli_parse(const cli_command *command, int argc, char **argv, void *args,
               cli_operands *operands);
 
+// Threads for a number of jobs that CLI_JOBS_OPTION read.
+int cli_threads(int64_t jobs);
+
 #endif

@@ -2,23 +2,37 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "experiments/calibrate/fit_report.h"
+#include "experiments/cli/validate_report.h"
+
 enum {
     PATH_BYTES = 1024,
     NOT_STARTED = 127, // exit status of the child when gnuplot could not be started
 };
 
-// The script beside the source or build tree, else the installed one.
-static const char *script_path(void)
+// A script beside the source or build tree, else the installed one.
+typedef struct script {
+    const char *source, *installed;
+} script;
+
+static const script timeline_script = {SP_PLOT_SOURCE_DIR "/timeline.gp",
+                                       SP_PLOT_INSTALL_DIR "/timeline.gp"};
+static const script residuals_script = {SP_PLOT_SOURCE_DIR "/residuals.gp",
+                                        SP_PLOT_INSTALL_DIR "/residuals.gp"};
+
+static const script validation_script = {SP_PLOT_SOURCE_DIR "/validation.gp",
+                                         SP_PLOT_INSTALL_DIR "/validation.gp"};
+
+static const char *script_path(const script *which)
 {
-    static const char *const source = SP_PLOT_SOURCE_DIR "/timeline.gp";
-    static const char *const installed = SP_PLOT_INSTALL_DIR "/timeline.gp";
-    return access(source, R_OK) == 0 ? source : installed;
+    return access(which->source, R_OK) == 0 ? which->source : which->installed;
 }
 
 static sp_status write_data(const char *path, const sp_timeline *timeline,
@@ -36,8 +50,10 @@ static sp_status write_data(const char *path, const sp_timeline *timeline,
     return status;
 }
 
-static sp_status run_gnuplot(const char *settings, const char *path, sp_error *err)
+static sp_status run_gnuplot(const script *which, const char *settings, const char *path,
+                             sp_error *err)
 {
+    const char *file = script_path(which);
     pid_t child = fork();
     if (child == 0) {
         // gnuplot remarks on empty panels; what it says of real faults, the command that the error
@@ -47,7 +63,7 @@ static sp_status run_gnuplot(const char *settings, const char *path, sp_error *e
             dup2(nowhere, STDOUT_FILENO);
             dup2(nowhere, STDERR_FILENO);
         }
-        execlp("gnuplot", "gnuplot", "-e", settings, script_path(), (char *)NULL);
+        execlp("gnuplot", "gnuplot", "-e", settings, file, (char *)NULL);
         _exit(NOT_STARTED);
     }
     int status = 0;
@@ -61,7 +77,7 @@ static sp_status run_gnuplot(const char *settings, const char *path, sp_error *e
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
         return sp_error_set(err, SP_ERR_IO,
                             "%s: gnuplot could not draw it; try: gnuplot -e \"%s\" %s", path,
-                            settings, script_path());
+                            settings, file);
     }
     return SP_OK;
 }
@@ -93,5 +109,57 @@ sp_status cli_plot_timeline(const char *path, const sp_timeline *timeline,
     snprintf(data, sizeof data, "%s.dat", path);
     snprintf(settings, sizeof settings, "datafile='%s'; outfile='%s'", data, path);
     status = write_data(data, timeline, memory, window, err);
-    return status == SP_OK ? run_gnuplot(settings, path, err) : status;
+    return status == SP_OK ? run_gnuplot(&timeline_script, settings, path, err) : status;
+}
+
+// Writes the data of a figure beside it, then draws it.
+static sp_status plot(const script *which, const char *path,
+                      void (*write)(FILE *file, const void *what), const void *what, sp_error *err)
+{
+    char data[PATH_BYTES];
+    char settings[2 * PATH_BYTES + 64];
+    sp_status status = cli_plot_check(path, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    snprintf(data, sizeof data, "%s.dat", path);
+    snprintf(settings, sizeof settings, "datafile='%s'; outfile='%s'", data, path);
+    FILE *file = fopen(data, "w");
+    if (file == NULL) {
+        return sp_error_set(err, SP_ERR_IO, "%s: %s", data, strerror(errno));
+    }
+    write(file, what);
+    bool failed = ferror(file) != 0;
+    if (fclose(file) != 0 || failed) {
+        return sp_error_set(err, SP_ERR_IO, "%s: cannot write", data);
+    }
+    return run_gnuplot(which, settings, path, err);
+}
+
+static void write_residuals(FILE *file, const void *what)
+{
+    fit_report_data(file, what);
+}
+
+sp_status cli_plot_residuals(const char *path, const fit_outcome *outcome, sp_error *err)
+{
+    return plot(&residuals_script, path, write_residuals, outcome, err);
+}
+
+typedef struct validation_list {
+    const sp_validation *items;
+    int count;
+} validation_list;
+
+static void write_validations(FILE *file, const void *what)
+{
+    const validation_list *list = what;
+    cli_write_validations(file, list->items, list->count);
+}
+
+sp_status cli_plot_validations(const char *path, const sp_validation *validations, int count,
+                               sp_error *err)
+{
+    const validation_list list = {.items = validations, .count = count};
+    return plot(&validation_script, path, write_validations, &list, err);
 }

@@ -2,6 +2,8 @@
 #ifndef SLIMPACK_EXPERIMENTS_CLI_PLOT_H
 #define SLIMPACK_EXPERIMENTS_CLI_PLOT_H
 
+#include "experiments/calibrate/outcome.h"
+#include "experiments/measurements/validation.h"
 #include "sim/engine/timeline.h"
 #include "sim/metrics/export.h"
 
@@ -14,5 +16,12 @@ sp_status cli_plot_check(const char *path, sp_error *err);
 sp_status cli_plot_timeline(const char *path, const sp_timeline *timeline,
                             const sp_memory_timeline *memory, const sp_export_window *window,
                             sp_error *err);
+
+// Draws the residuals of a fit with plots/residuals.gp, in the same way.
+sp_status cli_plot_residuals(const char *path, const fit_outcome *outcome, sp_error *err);
+
+// Draws what was computed over what was measured with plots/validation.gp, in the same way.
+sp_status cli_plot_validations(const char *path, const sp_validation *validations, int count,
+                               sp_error *err);
 
 #endif

@@ -89,18 +89,22 @@ static void print_time(FILE *out, const sp_result *result)
     double idle_ns = result->rank_ns - result->busy_ns;
     const char *names[PARTS_OF_TIME] = {"compute", "tp",        "cp",    "pp wait",
                                         "dp",      "optimizer", "bubble"};
-    double ms[PARTS_OF_TIME] = {(result->busy_ns - result->tp_ns - result->cp_ns) * per_rank,
+    double ms[PARTS_OF_TIME] = {sp_result_compute_ns(result) * per_rank,
                                 result->tp_ns * per_rank,
                                 result->cp_ns * per_rank,
                                 result->wait_p2p_ns * per_rank,
-                                result->reduce_ns * per_batch,
+                                result->reduce_ns * per_batch + result->dp_ns * per_rank,
                                 result->optimizer_ns * per_batch,
                                 (idle_ns - result->wait_p2p_ns) * per_rank};
+    double launch_ms = result->launch_ns * per_rank;
     fprintf(out, "  time           ");
     const char *separator = "";
     for (int i = 0; i < PARTS_OF_TIME; i++) {
         if (ms[i] >= 0.0005) {
             fprintf(out, "%s%s %.3f", separator, names[i], ms[i]);
+            if (i == 0 && launch_ms >= 0.0005) {
+                fprintf(out, " (launches %.3f)", launch_ms);
+            }
             separator = ", ";
         }
     }
@@ -127,6 +131,21 @@ static void print_memory(FILE *out, const sp_result *result)
         }
     }
     fputc('\n', out);
+}
+
+// Where and when the peak is, and the first of what fills it.
+static void print_peak(FILE *out, const sp_result *result)
+{
+    const sp_peak_memory *peak = &result->peak_memory;
+    if (!peak->known || peak->count == 0) {
+        return;
+    }
+    fprintf(out, "                 on dp %d, pp %d", peak->dp, peak->pp);
+    if (peak->action[0] != '\0') {
+        fprintf(out, " during %s at %.3f ms", peak->action, sp_ms_from_ns(peak->at_ns));
+    }
+    fprintf(out, "; largest: %s %.2f GiB\n", peak->holders[0].name,
+            sp_gib_from_bytes(peak->holders[0].bytes));
 }
 
 // The slowest data-parallel rank of each pipeline rank.
@@ -186,6 +205,7 @@ void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *r
     print_speed(out, result);
     print_time(out, result);
     print_memory(out, result);
+    print_peak(out, result);
     print_ranks(out, result);
     if (!scenario->uniform) {
         fprintf(out, "\nprofile %s (%s), seed %llu\n", result->profile,

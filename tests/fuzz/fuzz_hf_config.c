@@ -27,9 +27,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         SP_ASSERT(sp_layout_check(&layout, &model, "config.json", &err) == SP_OK);
         sp_stage stage = {.layers = model.layers, .embedding = true, .head = true};
         sp_bytes states;
-        sp_footprint_states(&model, &layout, &stage, 1, &states);
-        SP_ASSERT(states.of[SP_MEM_PARAMETERS] == 2 * sp_model_parameters(&model));
         sp_memory_options options = {.recompute = SP_RECOMPUTE_NONE};
+        sp_footprint_states(&model, &layout, &options.stack, &stage, 1, &states);
+        SP_ASSERT(states.of[SP_MEM_PARAMETERS] == 2 * sp_model_parameters(&model));
         sp_unit_bytes unit;
         sp_footprint_unit(&model, &layout, &stage, &options, 1 << 20, 0, INT64_C(1) << 40, &unit);
         SP_ASSERT(sp_bytes_total(&unit.held) > 0);

@@ -1,0 +1,274 @@
+#include "experiments/calibrate/fit_report.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+// Columns of text and of numbers; what is longer pushes the rest aside.
+enum { CELL = 88, CELLS = 8, TEXT = 44, WIDE = 14, NARROW = 8 };
+
+typedef struct line {
+    char cell[CELLS][CELL];
+    int cells;
+} line;
+
+static void begin(line *row)
+{
+    row->cells = 0;
+}
+
+static void put(line *row, const char *format, ...) SP_PRINTF(2, 3);
+
+static void put(line *row, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(row->cell[row->cells++], CELL, format, args);
+    va_end(args);
+}
+
+static void put_percent(line *row, bool known, double fraction, const char *format)
+{
+    if (known) {
+        put(row, format, 100.0 * fraction);
+    } else {
+        put(row, "-");
+    }
+}
+
+// The first column is text and stands left.
+static void print(FILE *out, const line *row, int first_width, int width)
+{
+    fprintf(out, "| %-*s |", first_width, row->cell[0]);
+    for (int c = 1; c < row->cells; c++) {
+        fprintf(out, " %*s |", width, row->cell[c]);
+    }
+    fputc('\n', out);
+}
+
+static void print_rule(FILE *out, const line *head, int first_width, int width)
+{
+    static const char dashes[] = "--------------------------------------------------";
+    fprintf(out, "| %.*s |", first_width, dashes);
+    for (int c = 1; c < head->cells; c++) {
+        fprintf(out, " %.*s: |", width - 1, dashes);
+    }
+    fputc('\n', out);
+}
+
+// ---- parts ----
+
+static void print_constants(FILE *out, const fit_outcome *outcome)
+{
+    line row;
+    begin(&row);
+    put(&row, "constant");
+    put(&row, "value");
+    put(&row, "sd %%");
+    put(&row, "unit");
+    put(&row, "note");
+    print(out, &row, TEXT, WIDE);
+    print_rule(out, &row, TEXT, WIDE);
+    for (int i = 0; i < outcome->model.constant_count; i++) {
+        const fit_value *value = &outcome->values[i];
+        begin(&row);
+        put(&row, "%s", outcome->model.constants[i].path);
+        put(&row, "%.*g", FIT_DIGITS, value->value);
+        put_percent(&row, value->spread >= 0.0 && !value->blind, value->spread, "%.1f");
+        put(&row, "%s", outcome->model.constants[i].unit);
+        put(&row, "%s", value->blind ? "no row says" : value->at_bound ? "at its bound" : "");
+        print(out, &row, TEXT, WIDE);
+    }
+    if (outcome->resamples > 0) {
+        fprintf(out, "\nsd: of %d bootstrap resamples\n", outcome->resamples);
+    } else {
+        fputs("\nsd: of the linearised fit\n", out);
+    }
+    for (int c = 0; c < outcome->correlation_count; c++) {
+        const fit_correlation *pair = &outcome->correlations[c];
+        fprintf(out, "correlated: %s and %s, r = %.3f: the rows hardly tell them apart\n",
+                outcome->model.constants[pair->a].path, outcome->model.constants[pair->b].path,
+                pair->r);
+    }
+}
+
+static void print_errors(FILE *out, const fit_outcome *outcome)
+{
+    line row;
+    begin(&row);
+    put(&row, "table, errors in %%");
+    put(&row, "rows");
+    put(&row, "mean");
+    put(&row, "median");
+    put(&row, "bias");
+    put(&row, "worst");
+    put(&row, "k-fold");
+    put(&row, "folds");
+    print(out, &row, TEXT, NARROW);
+    print_rule(out, &row, TEXT, NARROW);
+    for (int t = 0; t < outcome->rows.table_count; t++) {
+        const fit_errors *errors = &outcome->errors[t];
+        const fit_errors *folds = &outcome->fold_errors[t];
+        begin(&row);
+        put(&row, "%s", outcome->rows.tables[t].name);
+        put(&row, "%zu", outcome->rows.tables[t].count);
+        put_percent(&row, errors->known, errors->mean, "%.2f");
+        put_percent(&row, errors->known, errors->median, "%.2f");
+        put_percent(&row, errors->known, errors->bias, "%+.2f");
+        put_percent(&row, errors->known, errors->worst, "%+.1f");
+        put_percent(&row, folds->known, folds->mean, "%.2f");
+        put(&row, "%d", outcome->folds[t]);
+        print(out, &row, TEXT, NARROW);
+    }
+}
+
+// The constant that moved most when it was fitted again.
+static void print_moved(FILE *out, const fit_outcome *outcome, const fit_ablation_result *ablation)
+{
+    int moved = -1;
+    double most = 0.0;
+    for (int i = 0; i < outcome->model.constant_count; i++) {
+        if (ablation->constants[i] > 0.0) {
+            double by = fabs(log(ablation->constants[i] / outcome->values[i].value));
+            moved = by > most ? i : moved;
+            most = fmax(most, by);
+        }
+    }
+    if (moved >= 0) {
+        fprintf(out, " %s %.4g to %.4g", outcome->model.constants[moved].path,
+                outcome->values[moved].value, ablation->constants[moved]);
+    }
+    fputs(" |\n", out);
+}
+
+static void print_ablation(FILE *out, const fit_outcome *outcome,
+                           const fit_ablation_result *ablation)
+{
+    fprintf(out, "| %-*s |", TEXT, ablation != NULL ? ablation->name : "nothing");
+    for (int t = 0; t < outcome->rows.table_count; t++) {
+        double refitted = ablation != NULL ? ablation->refitted[t].mean : outcome->errors[t].mean;
+        double kept = ablation != NULL ? ablation->kept[t].mean : outcome->errors[t].mean;
+        fprintf(out, " %8.2f | %8.2f |", 100.0 * refitted, 100.0 * kept);
+    }
+    if (ablation != NULL) {
+        print_moved(out, outcome, ablation);
+    } else {
+        fputs(" |\n", out);
+    }
+}
+
+static void print_ablations(FILE *out, const fit_outcome *outcome)
+{
+    fprintf(out, "| %-*s |", TEXT, "taken away, mean error in %");
+    for (int t = 0; t < outcome->rows.table_count; t++) {
+        fputs(" refitted |     kept |", out);
+    }
+    fputs(" most changed by the refit |\n| -------------------------------------------- |", out);
+    for (int t = 0; t < outcome->rows.table_count; t++) {
+        fputs(" -------: | -------: |", out);
+    }
+    fputs(" ------------------------- |\n", out);
+    print_ablation(out, outcome, NULL);
+    for (int a = 0; a < outcome->ablation_count; a++) {
+        print_ablation(out, outcome, &outcome->ablations[a]);
+    }
+    if (outcome->rows.table_count > 1) {
+        fputs("\nColumns by table:", out);
+        for (int t = 0; t < outcome->rows.table_count; t++) {
+            fprintf(out, "%s %s", t > 0 ? "," : "", outcome->rows.tables[t].name);
+        }
+        fputc('\n', out);
+    }
+}
+
+static double error_of(const fit_outcome *outcome, size_t row)
+{
+    return outcome->predicted[row] / outcome->rows.observed[row] - 1.0;
+}
+
+static void print_unexplained(FILE *out, const fit_outcome *outcome)
+{
+    size_t count = 0;
+    for (size_t row = 0; row < outcome->rows.count; row++) {
+        count += fabs(error_of(outcome, row)) > FIT_UNEXPLAINED;
+    }
+    fprintf(out, "%zu of %zu rows are off by more than %.0f %%.\n", count, outcome->rows.count,
+            100.0 * FIT_UNEXPLAINED);
+    if (count == 0) {
+        return;
+    }
+    fputs("\n| table | line | settings | measured | predicted | error % |\n"
+          "| ----- | ---: | -------- | -------: | --------: | ------: |\n",
+          out);
+    for (size_t row = 0; row < outcome->rows.count; row++) {
+        double error = error_of(outcome, row);
+        if (fabs(error) > FIT_UNEXPLAINED) {
+            const sp_measured_case *measured = outcome->rows.cases[row];
+            fprintf(out, "| %s | %d | %s | %.5g | %.5g | %+.1f |\n",
+                    outcome->rows.tables[fit_rows_table(&outcome->rows, row)].name, measured->line,
+                    measured->label, outcome->rows.observed[row], outcome->predicted[row],
+                    100.0 * error);
+        }
+    }
+}
+
+static void print_sources(FILE *out, const fit_outcome *outcome)
+{
+    for (int t = 0; t < outcome->rows.table_count; t++) {
+        const sp_measurements *table = &outcome->rows.tables[t];
+        fprintf(out, "- %s: %zu rows of %s", table->name, table->count,
+                sp_measured_names[table->kind]);
+        fprintf(out, table->source[0] != '\0' ? ". %s\n" : "%s\n", table->source);
+    }
+}
+
+void fit_report_text(FILE *out, const fit_spec *spec, const fit_outcome *outcome, bool whole)
+{
+    if (whole) {
+        fprintf(out, "# Profile %s, fitted to measured steps\n\n", spec->name);
+        if (spec->description[0] != '\0') {
+            fprintf(out, "%s\n\n", spec->description);
+        }
+        fprintf(out,
+                "Starts from profile %s; soft-L1 loss of scale %g on the logarithm of "
+                "predicted / measured; %d iterations%s.\n\n",
+                spec->profile, spec->loss_scale, outcome->iterations,
+                outcome->converged ? "" : ", not converged");
+        print_sources(out, outcome);
+        fputs("\n## Constants\n\n", out);
+    }
+    print_constants(out, outcome);
+    fputs(whole ? "\n## Errors\n\n" : "\n", out);
+    print_errors(out, outcome);
+    if (outcome->ablation_count > 0) {
+        fputs(whole ? "\n## Ablation\n\n" : "\n", out);
+        print_ablations(out, outcome);
+    }
+    if (whole) {
+        fputs("\n## Rows that the model does not explain\n\n", out);
+        for (size_t i = 0; i < json_array_size(spec->tried); i++) {
+            fprintf(out, "- %s\n", json_string_value(json_array_get(spec->tried, i)));
+        }
+        fputs(json_array_size(spec->tried) > 0 ? "\n" : "", out);
+        print_unexplained(out, outcome);
+    }
+}
+
+void fit_report_data(FILE *out, const fit_outcome *outcome)
+{
+    fputs("# table measured predicted error_percent left_out_error_percent name\n", out);
+    for (int t = 0; t < outcome->rows.table_count; t++) {
+        for (size_t row = outcome->rows.first[t]; row < outcome->rows.first[t + 1]; row++) {
+            double left_out = outcome->left_out[row];
+            fprintf(out, "%d %.9g %.9g %.6g ", t, outcome->rows.observed[row],
+                    outcome->predicted[row], 100.0 * error_of(outcome, row));
+            if (left_out > 0.0) {
+                fprintf(out, "%.6g", 100.0 * (left_out / outcome->rows.observed[row] - 1.0));
+            } else {
+                fputc('-', out);
+            }
+            fprintf(out, " \"%s\"\n", outcome->rows.tables[t].name);
+        }
+        fputs("\n\n", out);
+    }
+}

@@ -1,0 +1,23 @@
+// What a fit found, for people and for programs.
+#ifndef SLIMPACK_EXPERIMENTS_CALIBRATE_FIT_REPORT_H
+#define SLIMPACK_EXPERIMENTS_CALIBRATE_FIT_REPORT_H
+
+#include <stdio.h>
+
+#include "experiments/calibrate/outcome.h"
+
+// Rows that are off by more than this are named.
+#define FIT_UNEXPLAINED 0.10
+
+// Markdown with aligned columns: constants, errors, ablations; with `whole` title and description
+// before them, and the rows that are not explained behind.
+void fit_report_text(FILE *out, const fit_spec *spec, const fit_outcome *outcome, bool whole);
+
+// The same as a document (slimpack/calibration/1); NULL when memory ran out.
+json_t *fit_report_json(const fit_spec *spec, const fit_outcome *outcome);
+
+// A table of all rows for plots/residuals.gp: table number, measured, predicted, error in percent,
+// left-out error in percent ("-": none), name of the table.
+void fit_report_data(FILE *out, const fit_outcome *outcome);
+
+#endif

@@ -1,0 +1,192 @@
+#include "experiments/calibrate/profile_document.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "sim/base/json.h"
+#include "sim/cost/profile.h"
+
+enum {
+    DIGITS = 15, // that every decimal number of so many digits keeps
+    INDENT = 2,
+};
+
+// ---- paths ----
+
+bool fit_path_is_valid(const char *path)
+{
+    size_t length = strlen(path);
+    return length > 0 && length < SP_JSON_PATH / 2 && path[0] != '.' && path[length - 1] != '.' &&
+           strstr(path, "..") == NULL;
+}
+
+bool fit_paths_overlap(const char *a, const char *b)
+{
+    size_t i = 0;
+    while (a[i] != '\0' && a[i] == b[i]) {
+        i++;
+    }
+    return (a[i] == '\0' && (b[i] == '\0' || b[i] == '.')) || (b[i] == '\0' && a[i] == '.');
+}
+
+// Takes the first name off the path; returns false at its last one.
+static bool next_part(const char **path, char part[SP_JSON_PATH])
+{
+    size_t length = strcspn(*path, ".");
+    bool more = (*path)[length] == '.';
+    memcpy(part, *path, length);
+    part[length] = '\0';
+    *path += more ? length + 1 : length;
+    return more;
+}
+
+json_t *fit_document_get(const json_t *document, const char *path)
+{
+    char part[SP_JSON_PATH];
+    bool more = true;
+    json_t *value = (json_t *)document;
+    while (more && value != NULL) {
+        more = next_part(&path, part);
+        value = json_object_get(value, part);
+    }
+    return value;
+}
+
+bool fit_document_set(json_t *document, const char *path, json_t *value)
+{
+    char part[SP_JSON_PATH];
+    json_t *object = document;
+    while (next_part(&path, part)) {
+        json_t *child = json_object_get(object, part);
+        if (!json_is_object(child)) {
+            if (value == NULL) {
+                return true;
+            }
+            child = json_object();
+            if (!sp_json_put(object, part, child)) {
+                json_decref(value);
+                return false;
+            }
+        }
+        object = child;
+    }
+    if (value == NULL) {
+        json_object_del(object, part);
+        return true;
+    }
+    return sp_json_put(object, part, value);
+}
+
+sp_status fit_document_apply(json_t *document, const json_t *settings, sp_error *err)
+{
+    const char *path;
+    json_t *value;
+    json_object_foreach ((json_t *)settings, path, value) {
+        json_t *copy = json_is_null(value) ? NULL : json_deep_copy(value);
+        bool out = copy == NULL && !json_is_null(value);
+        if (out || !fit_document_set(document, path, copy)) {
+            return sp_error_no_memory(err, "a profile");
+        }
+    }
+    return SP_OK;
+}
+
+// ---- files ----
+
+sp_status fit_document_load(const char *name, json_t **document, sp_error *err)
+{
+    char file[SP_PROFILE_PATH];
+    sp_profile profile;
+    sp_status status = sp_profile_document(name, document, file, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    status = sp_profile_from_json(*document, file, &profile, err);
+    if (status == SP_OK) {
+        sp_profile_fini(&profile);
+    } else {
+        json_decref(*document);
+        *document = NULL;
+    }
+    return status;
+}
+
+// ---- text ----
+
+static void write_value(const json_t *value, FILE *file, int depth);
+
+static void write_flat(const json_t *value, FILE *file)
+{
+    if (json_is_array(value)) {
+        size_t count = json_array_size(value);
+        fputc('[', file);
+        for (size_t i = 0; i < count; i++) {
+            fputs(i > 0 ? ", " : "", file);
+            write_flat(json_array_get(value, i), file);
+        }
+        fputc(']', file);
+        return;
+    }
+    json_dumpf(value, file, JSON_ENCODE_ANY | JSON_REAL_PRECISION(DIGITS));
+}
+
+static void write_key(const char *key, FILE *file)
+{
+    json_t *text = json_string(key);
+    write_flat(text, file);
+    json_decref(text);
+    fputs(": ", file);
+}
+
+static void write_object(const json_t *object, FILE *file, int depth)
+{
+    const char *key;
+    json_t *value;
+    bool first = true;
+    fputc('{', file);
+    json_object_foreach ((json_t *)object, key, value) {
+        fprintf(file, "%s\n%*s", first ? "" : ",", (depth + 1) * INDENT, "");
+        write_key(key, file);
+        write_value(value, file, depth + 1);
+        first = false;
+    }
+    if (!first) {
+        fprintf(file, "\n%*s", depth * INDENT, "");
+    }
+    fputc('}', file);
+}
+
+// Arrays of objects, one to a line, as deep as the profile has them.
+static void write_objects(const json_t *array, FILE *file, int depth)
+{
+    size_t count = json_array_size(array);
+    fputc('[', file);
+    for (size_t i = 0; i < count; i++) {
+        fprintf(file, "%s\n%*s", i > 0 ? "," : "", (depth + 1) * INDENT, "");
+        write_value(json_array_get(array, i), file, depth + 1);
+    }
+    fprintf(file, "\n%*s]", depth * INDENT, "");
+}
+
+static void write_value(const json_t *value, FILE *file, int depth)
+{
+    if (json_is_object(value)) {
+        write_object(value, file, depth);
+    } else if (json_is_object(json_array_get(value, 0))) {
+        write_objects(value, file, depth);
+    } else {
+        write_flat(value, file);
+    }
+}
+
+sp_status fit_document_write(const json_t *document, FILE *file, const char *path, sp_error *err)
+{
+    errno = 0;
+    write_value(document, file, 0);
+    fputc('\n', file);
+    if (fflush(file) != 0 || ferror(file)) {
+        return sp_error_set(err, SP_ERR_IO, "%s: %s", path,
+                            errno != 0 ? strerror(errno) : "cannot write");
+    }
+    return SP_OK;
+}

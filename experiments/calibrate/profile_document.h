@@ -1,0 +1,31 @@
+// A profile as a JSON document: its numbers by dotted path, and its text.
+#ifndef SLIMPACK_EXPERIMENTS_CALIBRATE_PROFILE_DOCUMENT_H
+#define SLIMPACK_EXPERIMENTS_CALIBRATE_PROFILE_DOCUMENT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "sim/base/status.h"
+
+// Names between single dots, short enough for a message.
+bool fit_path_is_valid(const char *path);
+// Is one of the two the other, or an object around it?
+bool fit_paths_overlap(const char *a, const char *b);
+
+// The document of a valid profile by name or path, found as sp_profile_load finds it. The caller
+// owns it; NULL after an error.
+sp_status fit_document_load(const char *name, json_t **document, sp_error *err);
+
+// The value at a path, or NULL.
+json_t *fit_document_get(const json_t *document, const char *path);
+// Takes over `value` and puts it at a path, making objects on the way; NULL takes away what is
+// there, and what is above a scalar or an array is replaced. False when memory ran out.
+bool fit_document_set(json_t *document, const char *path, json_t *value);
+// Sets every path of the object `settings` (NULL: none) to a copy of its value, null taking away.
+sp_status fit_document_apply(json_t *document, const json_t *settings, sp_error *err);
+
+// Writes it with arrays on one line and 15 digits.
+sp_status fit_document_write(const json_t *document, FILE *file, const char *path, sp_error *err);
+
+#endif

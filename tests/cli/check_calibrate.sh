@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# check_calibrate.sh PROGRAM SOURCE: steps that are simulated with one profile are given as measured
+# to a fit that starts from another one; it finds the rate that was changed and writes a profile
+# that `simulate` takes and that gives the same times.
+set -u
+program=$1
+failed=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+unset SLIMPACK_PROFILE_PATH
+
+complain() {
+    echo "$*"
+    failed=1
+}
+
+profile() { # NAME TFLOPS
+    cat <<PROFILE
+{"schema": "slimpack/profile/1", "name": "$1", "gpu": "round",
+ "gemm_model": {"tflops": $2, "level": "assumed", "source": "round numbers"},
+ "attention": {
+   "forward_causal": {"level": "assumed", "source": "round numbers", "points": [[1024, 400]]},
+   "backward_causal": {"level": "assumed", "source": "round numbers", "points": [[1024, 400]]}},
+ "memory": {"gb_per_s": 2000, "level": "assumed", "source": "round numbers"},
+ "kernel": {"us": 0, "level": "assumed", "source": "round numbers"},
+ "links": {"nvlink_gb_per_s": 200, "nvlink_latency_us": 4, "nic_efficiency": 0.8, "nic_latency_us": 10,
+   "level": "assumed", "source": "round numbers"},
+ "optimizer": {"bytes_per_parameter": 16, "level": "assumed", "source": "round numbers"}}
+PROFILE
+}
+profile start 300 >start.json
+profile truth 450 >truth.json
+
+scenario() { # TP PP PROFILE
+    echo "{\"model\": \"llama-13b\", \"cluster\": \"h100-8\", \"profile\": \"$3\"," \
+        "\"parallel\": {\"tp\": $1, \"pp\": $2}," \
+        "\"workload\": {\"uniform\": 4096, \"context\": 4096, \"samples_per_batch\": 8}}" >s.json
+    "$program" simulate s.json --json --quiet >result.json || [ $? -eq 1 ] || complain "no result"
+    sed -n 's/^  "iteration_ms": \([0-9.]*\),*$/\1/p' result.json | head -1
+}
+header=model,cluster,parallel.tp,parallel.pp,workload.uniform,workload.context
+echo "$header,workload.samples_per_batch,iteration_ms" >runs.csv
+for layout in "8 1" "2 4" "2 2"; do
+    set -- $layout
+    echo "llama-13b,h100-8,$1,$2,4096,4096,8,$(scenario "$1" "$2" ./truth.json)" >>runs.csv
+done
+
+cat >fit.json <<'SPEC'
+{"schema": "slimpack/fit/1", "name": "mine", "profile": "./start.json",
+ "constants": {"gemm_model.tflops": {"unit": "TFLOP/s", "least": 50, "most": 990}},
+ "tables": {"runs": {"folds": 3}}, "bootstrap": 2,
+ "ablations": [{"name": "no latency", "set": {"links.nvlink_latency_us": 0}}]}
+SPEC
+"$program" calibrate --from-measurements runs.csv --fit fit.json -o mine.json --report mine.md --quiet \
+    >out.txt || complain "the fit failed"
+grep -q '^| gemm_model.tflops  *|  *450 |' out.txt || complain "450 TFLOP/s not found: $(cat out.txt)"
+for section in "Constants" "Errors" "Ablation" "Rows that the model does not explain"; do
+    grep -q "^## $section\$" mine.md || complain "the report has no section '$section'"
+done
+grep -q '"level": "fitted"' mine.json || complain "mine.json does not say that it is fitted"
+[ "$(scenario 2 2 ./mine.json)" = "$(scenario 2 2 ./truth.json)" ] ||
+    complain "mine.json does not give the times of truth.json"
+grep -q '"level": "fitted"' result.json && complain "truth.json is not fitted"
+
+# Everything is the same with other numbers of threads, and as JSON nothing else is printed.
+for jobs in 1 3; do
+    "$program" calibrate runs.csv --fit fit.json -o "jobs$jobs.json" -j $jobs --json \
+        >"out$jobs.json" 2>err.txt || complain "the fit failed with -j $jobs"
+    [ -s err.txt ] && complain "messages: $(cat err.txt)"
+done
+cmp jobs1.json jobs3.json && cmp jobs1.json mine.json && cmp out1.json out3.json || failed=1
+
+if command -v gnuplot >/dev/null; then
+    "$program" calibrate runs.csv --fit fit.json --folds 0 --bootstrap 0 --no-ablation \
+        --plot residuals.png --quiet >/dev/null || complain "no plot"
+    [ -s residuals.png ] && [ -s residuals.png.dat ] || complain "the plot is empty"
+fi
+exit "$failed"

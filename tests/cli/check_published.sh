@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# check_published.sh PROGRAM SOURCE: every published table is within its bound, and fitting again gives
+# the constants of the fitted profiles that are shipped.
+set -euo pipefail
+program=$1
+source=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+published=$source/experiments/published
+"$program" validate --published --quiet
+
+# Paths and values of the constants, one to a line, of two profiles side by side. The spread is not
+# compared: that of the shipped ones is of resamples.
+values() {
+    awk '/^  "fit"/ {fit = 1} fit && /"constants"/ {on = 1; next} on && /^    }/ {exit}
+         on && /{$/ {path = $1} on && /"value"/ {gsub(/,/, ""); print path, $2}' "$1"
+}
+constants() {
+    paste <(values "$1") <(values "$2") | awk '
+        {n++; d = $4 / $2 - 1; if ($1 != $3 || d * d > 1e-6) {print "differs: " $0; bad = 1}}
+        END {exit bad || n < 3}'
+}
+"$program" calibrate --quiet --folds 0 --bootstrap 0 --no-ablation --fit "$published/fit_a100.json" -o "$work/a100.json" \
+    --from-measurements "$published/a100_single_node.csv,$published/a100_multi_node.csv" >/dev/null
+constants "$source/profiles/a100-fitted.json" "$work/a100.json"
+"$program" calibrate --quiet --folds 0 --bootstrap 0 --no-ablation --fit "$published/fit_h800.json" -o "$work/h800.json" \
+    --from-measurements "$published/h800_throughput.csv" >/dev/null
+constants "$source/profiles/h800-fitted.json" "$work/h800.json"

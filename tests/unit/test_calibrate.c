@@ -1,0 +1,403 @@
+// Fits of profiles to tables whose measured times a known profile made, so that the constants are
+// known; folds, resamples and ablations; the profile that is written.
+#include "experiments/calibrate/calibrate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "experiments/calibrate/fit_report.h"
+#include "experiments/calibrate/fitted_profile.h"
+#include "experiments/calibrate/profile_document.h"
+#include "experiments/calibrate/resample.h"
+#include "sim/base/alloc.h"
+#include "tests/support/flat_profile.h"
+#include "tests/support/test_main.h"
+
+enum { ROWS = 24, CONSTANTS = 3 };
+
+static const double truth[CONSTANTS] = {390.0, 1700.0, 140.0};
+
+static const char spec_text[] =
+    "{\"schema\": \"slimpack/fit/1\", \"name\": \"fitted\", \"profile\": \"./start.json\","
+    " \"start\": {\"kernel.us\": 2},"
+    " \"constants\": {"
+    "  \"gemm_model.tflops\": {\"unit\": \"TFLOP/s\", \"start\": 500, \"least\": 50, \"most\": "
+    "2000},"
+    "  \"memory.gb_per_s\": {\"unit\": \"GB/s\", \"least\": 100, \"most\": 9000},"
+    "  \"links.nvlink_gb_per_s\": {\"unit\": \"GB/s\", \"least\": 10, \"most\": 2000}},"
+    " \"tables\": {\"steps\": {\"folds\": 4}}, \"bootstrap\": 6, \"seed\": 5,"
+    " \"ablations\": [{\"name\": \"transfer time\", \"set\": {\"links.nvlink_gb_per_s\": 1e6}},"
+    "  {\"name\": \"recompute\", \"scenario\": [\"memory.recompute=none\"]}]}";
+
+static char folder[] = "/tmp/slimpack-calibrate-XXXXXX";
+
+static void leave_folder(void)
+{
+    remove("start.json");
+    remove("steps.csv");
+    remove("other.csv");
+    if (chdir("/") == 0) {
+        rmdir(folder);
+    }
+}
+
+// The start profile takes GEMMs from a model, whose rate is free.
+static void write_start(void)
+{
+    json_t *root = NULL;
+    assert_int_equal(
+        sp_json_read_text(flat_profile_text, strlen(flat_profile_text), "flat", &root, NULL),
+        SP_OK);
+    assert_int_equal(sp_json_override(root,
+                                      "gemm_model={\"tflops\": 500, \"level\": \"assumed\", "
+                                      "\"source\": \"test\"}",
+                                      NULL),
+                     SP_OK);
+    assert_int_equal(json_dump_file(root, "start.json", 0), 0);
+    json_decref(root);
+}
+
+// Sizes that are bound by GEMMs, by memory and by TP transfers in different shares.
+static void write_table(const double *measured)
+{
+    FILE *file = fopen("steps.csv", "w");
+    assert_non_null(file);
+    fputs("cluster,model.layers,model.hidden,model.ffn,model.heads,model.kv_heads,model.vocab,"
+          "parallel.tp,parallel.dp,memory.recompute,workload.uniform,workload.context,"
+          "workload.samples_per_batch,iteration_ms\n",
+          file);
+    for (int i = 0; i < ROWS; i++) {
+        int tp = 1 << (i % 4);
+        int dp = 8 / tp;
+        int hidden = 1024 << (i / 4 % 3);
+        int layers = i < ROWS / 2 ? 2 : 4;
+        fprintf(file, "h100-8,%d,%d,%d,16,16,%d,%d,%d,%s,1024,1024,%d,%.9g\n", layers, hidden,
+                4 * hidden, i % 2 == 0 ? 1000 : 32000, tp, dp, i % 3 == 0 ? "full" : "none", 2 * dp,
+                measured != NULL ? measured[i] : 1.0);
+    }
+    assert_int_equal(fclose(file), 0);
+}
+
+static const fit_source sources[] = {{.csv = "steps.csv"}};
+
+static void read_spec(const char *text, fit_spec *spec)
+{
+    json_t *root = json_loads(text, 0, NULL);
+    sp_error err;
+    sp_error_clear(&err);
+    assert_non_null(root);
+    if (fit_spec_from_json(root, "fit.json", spec, &err) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+}
+
+// Times that the true constants give, with deviations of `noise` in turn above and below.
+static void measure(double noise)
+{
+    fit_spec spec;
+    fit_model model;
+    fit_rows rows;
+    double times[ROWS] = {0.0};
+    sp_error err;
+    sp_error_clear(&err);
+    read_spec(spec_text, &spec);
+    write_table(NULL);
+    assert_int_equal(fit_model_init(&spec, NULL, &model, &err), SP_OK);
+    if (fit_rows_read(&spec, sources, 1, model.document, NULL, &rows, &err) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+    model.rows = &rows;
+    model.threads = 1;
+    assert_int_equal(rows.count, ROWS);
+    assert_int_equal(fit_model_predict(&model, truth, NULL, times, &err), SP_OK);
+    for (int i = 0; i < ROWS; i++) {
+        times[i] *= 1.0 + (i % 5 < 2 ? noise : -noise);
+    }
+    write_table(times);
+    fit_rows_fini(&rows);
+    fit_model_fini(&model);
+    fit_spec_fini(&spec);
+}
+
+static void begin(double noise)
+{
+    static int begun;
+    if (!begun) {
+        begun = 1;
+        assert_non_null(mkdtemp(folder));
+        assert_int_equal(chdir(folder), 0);
+        atexit(leave_folder);
+        write_start();
+    }
+    measure(noise);
+}
+
+static void calibrate(const fit_options *options, fit_spec *spec, fit_outcome *outcome)
+{
+    sp_error err;
+    sp_error_clear(&err);
+    read_spec(spec_text, spec);
+    if (fit_calibrate(spec, sources, 1, options, outcome, &err) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+}
+
+static void finish(fit_spec *spec, fit_outcome *outcome)
+{
+    fit_outcome_fini(outcome);
+    fit_spec_fini(spec);
+}
+
+static const fit_options bare = {.threads = 1, .quiet = true};
+
+static void constants_come_back(void **state)
+{
+    (void)state;
+    fit_spec spec;
+    fit_outcome outcome;
+    begin(0.0);
+    calibrate(&bare, &spec, &outcome);
+    assert_true(outcome.converged);
+    for (int c = 0; c < CONSTANTS; c++) {
+        assert_true(fabs(outcome.values[c].value / truth[c] - 1.0) < 1e-3);
+        assert_false(outcome.values[c].at_bound);
+        assert_false(outcome.values[c].blind);
+    }
+    assert_true(outcome.errors[0].mean < 1e-4);
+    assert_false(outcome.fold_errors[0].known);
+    assert_int_equal(outcome.resamples, 0);
+    assert_int_equal(outcome.ablation_count, 0);
+    finish(&spec, &outcome);
+}
+
+static void noise_shows(void **state)
+{
+    (void)state;
+    fit_spec spec;
+    fit_outcome outcome;
+    fit_options how = {
+        .threads = 2, .quiet = true, .folds = -1, .bootstrap = -1, .ablations = true};
+    begin(0.02);
+    calibrate(&how, &spec, &outcome);
+    // Every row is off by 2 %, give or take what the constants make up for.
+    assert_true(outcome.errors[0].mean > 0.01 && outcome.errors[0].mean < 0.03);
+    assert_int_equal(outcome.folds[0], 4);
+    assert_true(outcome.fold_errors[0].known);
+    assert_true(outcome.fold_errors[0].mean > 0.01 && outcome.fold_errors[0].mean < 0.05);
+    assert_int_equal(outcome.resamples, 6);
+    for (int c = 0; c < CONSTANTS; c++) {
+        assert_true(outcome.values[c].spread > 1e-4 && outcome.values[c].spread < 0.3);
+        assert_true(fabs(outcome.values[c].value / truth[c] - 1.0) < 0.2);
+    }
+    for (int i = 0; i < ROWS; i++) {
+        assert_true(outcome.left_out[i] > 0.0);
+    }
+    assert_int_equal(outcome.ablation_count, 2);
+    for (int a = 0; a < outcome.ablation_count; a++) {
+        assert_true(outcome.ablations[a].kept[0].mean > 1.2 * outcome.errors[0].mean);
+        assert_true(outcome.ablations[a].refitted[0].mean > outcome.errors[0].mean);
+    }
+    // What the ablation sets is not free.
+    assert_true(outcome.ablations[0].constants[2] == 0.0);
+    assert_true(outcome.ablations[0].constants[0] > 0.0);
+    finish(&spec, &outcome);
+}
+
+// One thread and three give the same bytes.
+static void threads_do_not_matter(void **state)
+{
+    (void)state;
+    char *text[2];
+    fit_options how = {
+        .threads = 1, .quiet = true, .folds = -1, .bootstrap = -1, .ablations = true};
+    begin(0.02);
+    for (int i = 0; i < 2; i++) {
+        fit_spec spec;
+        fit_outcome outcome;
+        how.threads = 1 + 2 * i;
+        calibrate(&how, &spec, &outcome);
+        json_t *report = fit_report_json(&spec, &outcome);
+        text[i] = json_dumps(report, 0);
+        assert_non_null(text[i]);
+        json_decref(report);
+        finish(&spec, &outcome);
+    }
+    assert_string_equal(text[0], text[1]);
+    free(text[0]);
+    free(text[1]);
+}
+
+static void profile_says_that_it_is_fitted(void **state)
+{
+    (void)state;
+    fit_spec spec;
+    fit_outcome outcome;
+    json_t *document = NULL;
+    sp_profile profile;
+    begin(0.0);
+    calibrate(&bare, &spec, &outcome);
+    assert_int_equal(fit_profile_document(&spec, &outcome, &document, NULL), SP_OK);
+    assert_int_equal(sp_profile_from_json(document, "fitted.json", &profile, NULL), SP_OK);
+    assert_string_equal(profile.name, "fitted");
+    assert_int_equal(profile.memory_level, SP_LEVEL_FITTED);
+    assert_int_equal(profile.link_level, SP_LEVEL_FITTED);
+    assert_int_equal(profile.gemm_model.level, SP_LEVEL_FITTED);
+    assert_int_equal(profile.kernel_level, SP_LEVEL_ASSUMED);
+    assert_true(fabs(profile.memory_bytes_per_s / (1e9 * outcome.values[1].value) - 1.0) < 1e-12);
+    assert_true(fabs(profile.kernel_s - 2e-6) < 1e-12);
+    assert_string_equal(json_string_value(fit_document_get(document, "links.source")),
+                        "nvlink_gb_per_s: slimpack calibrate, fitted to steps; else: test");
+    const json_t *constant =
+        json_object_get(fit_document_get(document, "fit.constants"), "memory.gb_per_s");
+    assert_string_equal(json_string_value(json_object_get(constant, "unit")), "GB/s");
+    const json_t *table = json_array_get(fit_document_get(document, "fit.tables"), 0);
+    assert_string_equal(json_string_value(json_object_get(table, "name")), "steps");
+    assert_int_equal(json_integer_value(json_object_get(table, "rows")), ROWS);
+    assert_true(json_is_null(json_object_get(table, "kfold_error_percent")));
+    sp_profile_fini(&profile);
+    json_decref(document);
+    finish(&spec, &outcome);
+}
+
+// The specification with one text replaced by another, fitted to `list`; expects `message`.
+static void expect_error(const char *from, const char *to, const fit_source *list, int count,
+                         const char *message)
+{
+    char text[4096];
+    const char *at = strstr(spec_text, from);
+    assert_non_null(at);
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - spec_text), spec_text, to,
+             at + strlen(from));
+    fit_spec spec;
+    fit_outcome outcome;
+    sp_error err;
+    sp_error_clear(&err);
+    read_spec(text, &spec);
+    assert_int_not_equal(fit_calibrate(&spec, list, count, &bare, &outcome, &err), SP_OK);
+    assert_string_equal(err.message[0], message);
+    assert_null(outcome.predicted);
+    fit_spec_fini(&spec);
+}
+
+static void errors_name_the_place(void **state)
+{
+    (void)state;
+    static const fit_source other[] = {{.csv = "other.csv"}};
+    static const fit_source twice[] = {{.csv = "steps.csv"}, {.csv = "./steps.csv"}};
+    begin(0.0);
+    expect_error("steps", "steps", other, 1,
+                 "fit.json: tables: has no 'other', the table of other.csv");
+    expect_error("\"steps\": {\"folds\": 4}", "\"steps\": {}, \"more\": {}", sources, 1,
+                 "fit.json: tables: names 'more', but --from-measurements does not");
+    expect_error("steps", "steps", twice, 2,
+                 "table 'steps' is given twice: steps.csv and ./steps.csv");
+    expect_error(
+        "memory.gb_per_s", "memory.speed", sources, 1,
+        "fit.json: constants.memory.speed: is not a number of the start profile (give it a "
+        "start)");
+    expect_error("memory.gb_per_s\": {", "memory.speed\": {\"start\": 200, ", sources, 1,
+                 "fit.json: memory: unknown key 'speed'");
+    expect_error("\"least\": 100, \"most\": 9000", "\"least\": 100, \"most\": 900", sources, 1,
+                 "fit.json: constants.memory.gb_per_s: starts at 2000, outside least and most, 100 "
+                 "and 900");
+    expect_error("\"kernel.us\": 2", "\"kernel.us\": \"x\"", sources, 1,
+                 "fit.json: kernel.us: expected a number from 0 to 1e+18, got \"x\"");
+}
+
+// Each fold has as many rows as the others, give or take one, and every row one fold.
+static void folds_are_even(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 1);
+    for (int round = 0; round < 200; round++) {
+        int fold[50];
+        int size[8] = {0};
+        int folds = 2 + (int)sp_prng_below(&prng, 7);
+        size_t first = (size_t)sp_prng_below(&prng, 10);
+        size_t end = first + (size_t)folds + (size_t)sp_prng_below(&prng, 30);
+        assert_int_equal(fit_deal_folds(&prng, first, end, folds, fold, NULL), SP_OK);
+        for (size_t i = first; i < end; i++) {
+            assert_in_range(fold[i], 0, folds - 1);
+            size[fold[i]]++;
+        }
+        for (int f = 0; f < folds; f++) {
+            assert_in_range(size[f], (end - first) / (size_t)folds,
+                            (end - first) / (size_t)folds + 1);
+        }
+    }
+}
+
+// As many draws as rows; a row is drawn with probability 1 - (1 - 1/n)^n, 63.6 % for n = 50.
+static void draws_are_with_replacement(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 2);
+    int drawn = 0;
+    for (int round = 0; round < 400; round++) {
+        double times[50];
+        double sum = 0.0;
+        fit_draw_rows(&prng, 0, 50, times);
+        for (int i = 0; i < 50; i++) {
+            sum += times[i];
+            drawn += times[i] > 0.0;
+        }
+        assert_true(sum == 50.0);
+    }
+    assert_true(fabs(drawn / 20000.0 - (1.0 - pow(1.0 - 1.0 / 50.0, 50.0))) < 0.01);
+}
+
+// Errors of 10, -20, 0 and 50 %: mean size 20, median (10 + 20) / 2, bias 10.
+static void error_figures(void **state)
+{
+    (void)state;
+    double observed[] = {9.0, 100.0, 10.0, 1.0, 2.0};
+    double predicted[] = {1.0, 110.0, 8.0, 1.0, 3.0};
+    fit_errors errors;
+    assert_int_equal(fit_errors_of(observed, predicted, 1, 5, &errors, NULL), SP_OK);
+    assert_true(errors.known);
+    assert_true(fabs(errors.mean - 0.20) < 1e-12);
+    assert_true(fabs(errors.median - 0.15) < 1e-12);
+    assert_true(fabs(errors.bias - 0.10) < 1e-12);
+    assert_true(fabs(errors.worst - 0.50) < 1e-12);
+    assert_int_equal(errors.worst_row, 4);
+    assert_int_equal(fit_errors_of(observed, predicted, 2, 2, &errors, NULL), SP_OK);
+    assert_false(errors.known);
+}
+
+// Wherever memory runs out, the fit says so and leaves nothing behind.
+static void out_of_memory(void **state)
+{
+    (void)state;
+    fit_options how = {.threads = 1, .quiet = true, .folds = 2, .bootstrap = 2, .ablations = true};
+    sp_status status = SP_ERR_NO_MEMORY;
+    begin(0.02);
+    for (long n = 0; status != SP_OK; n += 1 + n / 8) {
+        fit_spec spec;
+        fit_outcome outcome;
+        sp_error err;
+        sp_error_clear(&err);
+        read_spec(spec_text, &spec);
+        sp_i_alloc_fail_after(n);
+        status = fit_calibrate(&spec, sources, 1, &how, &outcome, &err);
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        fit_outcome_fini(&outcome);
+        fit_spec_fini(&spec);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(constants_come_back),
+    cmocka_unit_test(noise_shows),
+    cmocka_unit_test(threads_do_not_matter),
+    cmocka_unit_test(profile_says_that_it_is_fitted),
+    cmocka_unit_test(errors_name_the_place),
+    cmocka_unit_test(folds_are_even),
+    cmocka_unit_test(draws_are_with_replacement),
+    cmocka_unit_test(error_figures),
+    cmocka_unit_test(out_of_memory),
+};
+SP_TEST_MAIN(tests)

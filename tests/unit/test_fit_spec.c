@@ -1,0 +1,169 @@
+// Reading of slimpack/fit/1: what a specification says, and what is refused with which message.
+#include "experiments/calibrate/fit_spec.h"
+
+#include <stdlib.h>
+
+#include "experiments/calibrate/profile_document.h"
+#include "sim/base/json.h"
+#include "tests/support/test_main.h"
+
+// JSON in tests is written with ' for ".
+static json_t *document(const char *text)
+{
+    char *json = malloc(strlen(text) + 1);
+    assert_non_null(json);
+    strcpy(json, text);
+    for (char *c = json; *c != '\0'; c++) {
+        *c = *c == '\'' ? '"' : *c;
+    }
+    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(root);
+    free(json);
+    return root;
+}
+
+#define HEAD "{'schema': 'slimpack/fit/1', 'name': 'n', 'profile': 'a100', "
+#define CONSTANT "{'unit': 'us', 'least': 1, 'most': 9}"
+#define BODY "'constants': {'kernel.us': " CONSTANT "}, 'tables': {'t': {}}"
+
+static sp_status read(const char *text, fit_spec *spec, sp_error *err)
+{
+    sp_error_clear(err);
+    return fit_spec_from_json(document(text), "fit.json", spec, err);
+}
+
+static void whole_specification(void **state)
+{
+    (void)state;
+    fit_spec spec;
+    sp_error err;
+    assert_int_equal(
+        read("{'schema': 'slimpack/fit/1', 'name': 'mine', 'description': 'd', 'profile': 'a100',"
+             " 'start': {'host': {'layer_us': 5}, 'memory.gb_per_s': 1500},"
+             " 'constants': {'kernel.us': {'unit': 'us', 'start': 2, 'least': 1, 'most': 9,"
+             " 'expect': 3, 'within': 0.5}, 'memory.gb_per_s': {'least': 10, 'most': 20}},"
+             " 'tables': {'b': {'weight': 2, 'folds': 5}, 'a': {}},"
+             " 'loss_scale': 0.01, 'bootstrap': 7, 'seed': 3,"
+             " 'ablations': [{'name': 'x', 'set': {'host': null}, 'scenario': ['stack.a=true']}]}",
+             &spec, &err),
+        SP_OK);
+    assert_string_equal(spec.name, "mine");
+    assert_string_equal(spec.description, "d");
+    assert_string_equal(spec.profile, "a100");
+    assert_int_equal(json_object_size(spec.start), 2);
+    assert_int_equal(spec.constant_count, 2);
+    assert_string_equal(spec.constants[0].path, "kernel.us");
+    assert_true(spec.constants[0].start == 2.0 && spec.constants[0].within == 0.5);
+    assert_true(spec.constants[1].start == 0.0 && spec.constants[1].within == 0.0);
+    assert_int_equal(spec.table_count, 2);
+    assert_int_equal(fit_spec_table(&spec, "b"), 0);
+    assert_int_equal(fit_spec_table(&spec, "a"), 1);
+    assert_int_equal(fit_spec_table(&spec, "c"), -1);
+    assert_int_equal(spec.tables[0].folds, 5);
+    assert_true(spec.tables[1].weight == 1.0);
+    assert_int_equal(spec.tables[1].folds, 0);
+    assert_int_equal(spec.ablation_count, 1);
+    assert_string_equal(spec.ablations[0].overrides[0], "stack.a=true");
+    assert_true(spec.loss_scale == 0.01);
+    assert_int_equal(spec.bootstrap, 7);
+    assert_int_equal(spec.seed, 3);
+    fit_spec_fini(&spec);
+}
+
+static void refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"{'name': 'n', 'profile': 'a100', " BODY "}", "fit.json: key 'schema' is missing"},
+        {"{'schema': 'slimpack/fit/2', 'name': 'n', 'profile': 'a100', " BODY "}",
+         "fit.json: schema: expected \"slimpack/fit/1\", got \"slimpack/fit/2\""},
+        {"{'schema': 'slimpack/fit/1', 'name': '', 'profile': 'a100', " BODY "}",
+         "fit.json: name: expected 1 to 63 bytes, got 0"},
+        {HEAD BODY ", 'ablation': []}",
+         "fit.json: unknown key 'ablation' (did you mean 'ablations'?)"},
+        {HEAD "'constants': {}, 'tables': {'t': {}}}",
+         "fit.json: constants: expected 1 to 32 constants, got 0"},
+        {HEAD "'constants': {'a..b': " CONSTANT "}, 'tables': {'t': {}}}",
+         "fit.json: constants.a..b: expected a dotted path such as gemm_model.tflops"},
+        {HEAD "'constants': {'a.b': " CONSTANT ", 'a': " CONSTANT "}, 'tables': {'t': {}}}",
+         "fit.json: constants.a: overlaps with 'a.b'"},
+        {HEAD "'constants': {'a': {'least': 5, 'most': 5}}, 'tables': {'t': {}}}",
+         "fit.json: constants.a.most: expected more than least"},
+        {HEAD "'constants': {'a': {'start': 4, 'least': 5, 'most': 6}}, 'tables': {'t': {}}}",
+         "fit.json: constants.a.start: expected a number from least to most, got 4"},
+        {HEAD "'constants': {'a': {'least': 5, 'most': 6, 'expect': 5.5}}, 'tables': {'t': {}}}",
+         "fit.json: constants.a.within: is missing: a prior has a value and its spread, expect and "
+         "within"},
+        {HEAD "'constants': {'a': " CONSTANT "}, 'tables': {}}",
+         "fit.json: tables: expected 1 to 16 tables, got 0"},
+        {HEAD "'constants': {'a': " CONSTANT "}, 'tables': {'t': {'folds': 1}}}",
+         "fit.json: tables.t.folds: expected 0 (none) or at least 2, got 1"},
+        {HEAD BODY ", 'ablations': [{'name': 'x'}]}",
+         "fit.json: ablations[0].set: is missing: an ablation changes the profile (set), the "
+         "scenarios (scenario) or both"},
+        {HEAD BODY ", 'ablations': [{'name': 'x', 'scenario': ['a']}]}",
+         "fit.json: ablations[0].scenario: expected an array of at most 16 texts PATH=VALUE, got "
+         "[\"a\"]"},
+        {HEAD BODY ", 'start': {'.a': 1}}",
+         "fit.json: start..a: expected a dotted path such as gemm_model.tflops"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fit_spec spec;
+        sp_error err;
+        assert_int_equal(read(cases[i].text, &spec, &err), SP_ERR_CONTENT);
+        assert_string_equal(err.message[0], cases[i].message);
+        assert_null(spec.document);
+    }
+}
+
+static void document_paths(void **state)
+{
+    (void)state;
+    json_t *root = document("{'a': {'b': 1, 'c': [2]}, 'd': 3}");
+    assert_int_equal(json_integer_value(fit_document_get(root, "a.b")), 1);
+    assert_null(fit_document_get(root, "a.x"));
+    assert_null(fit_document_get(root, "d.x"));
+    assert_true(fit_document_set(root, "a.b", json_real(1.5)));
+    assert_true(fit_document_set(root, "x.y.z", json_integer(4)));
+    assert_int_equal(json_integer_value(fit_document_get(root, "x.y.z")), 4);
+    assert_true(fit_document_set(root, "d.e", json_integer(5)));
+    assert_int_equal(json_integer_value(fit_document_get(root, "d.e")), 5);
+    assert_true(fit_document_set(root, "a.c", NULL));
+    assert_null(fit_document_get(root, "a.c"));
+    assert_true(fit_document_set(root, "no.such.thing", NULL));
+    assert_null(fit_document_get(root, "no"));
+    json_decref(root);
+    assert_true(fit_paths_overlap("a.b", "a.b") && fit_paths_overlap("a", "a.b"));
+    assert_false(fit_paths_overlap("a.b", "a.bc"));
+}
+
+// What is written is read again as the same document.
+static void document_text(void **state)
+{
+    (void)state;
+    json_t *root = document("{'a': {'b': 0.1, 'points': [[1, 2.5], [3, 4]], 'e': {}, 'f': []}, "
+                            "'gemm': [{'n': 1}, {'n': 2}], 't': 'x\\u00e9\\n', 'z': null}");
+    char text[1024] = "";
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    assert_int_equal(fit_document_write(root, file, "f", NULL), SP_OK);
+    rewind(file);
+    size_t bytes = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    json_t *again = NULL;
+    assert_int_equal(sp_json_read_text(text, bytes, "f", &again, NULL), SP_OK);
+    assert_true(json_equal(root, again));
+    assert_non_null(strstr(text, "\n    \"points\": [[1, 2.5], [3, 4]],\n"));
+    json_decref(again);
+    json_decref(root);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(whole_specification),
+    cmocka_unit_test(refused),
+    cmocka_unit_test(document_paths),
+    cmocka_unit_test(document_text),
+};
+SP_TEST_MAIN(tests)

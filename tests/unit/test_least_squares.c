@@ -1,0 +1,445 @@
+// Fits of synthetic models: constants that are known, closed forms of linear problems, bounds,
+// priors, outliers, and a model that fails.
+#include "experiments/calibrate/least_squares.h"
+
+#include <math.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "tests/support/test_main.h"
+
+enum { ROWS = 60, PARAMETERS = 3 };
+
+// Time of work on a machine: flops / rate + bytes / bandwidth + fixed. With `linear` instead the
+// product c0 * c1^x, which is linear in logs.
+typedef struct machine {
+    double flops[ROWS], bytes[ROWS];
+    bool linear;
+    int calls, fail_at; // the call that fails, from 1; 0: none
+    double prediction;  // of that call; 0: an error in its place
+} machine;
+
+static sp_status predict(void *context, const double *constants, const uint8_t *wanted,
+                         double *predicted, sp_error *err)
+{
+    machine *m = context;
+    bool fails = ++m->calls == m->fail_at;
+    if (fails && m->prediction == 0.0) {
+        return sp_error_set(err, SP_ERR_INFEASIBLE, "the machine is broken");
+    }
+    for (int i = 0; i < ROWS; i++) {
+        if (wanted[i] == 0) {
+            continue;
+        }
+        if (fails) {
+            predicted[i] = m->prediction;
+        } else if (m->linear) {
+            predicted[i] = constants[0] * pow(constants[1], m->flops[i]);
+        } else {
+            predicted[i] = m->flops[i] / constants[0] + m->bytes[i] / constants[1] + constants[2];
+        }
+    }
+    return SP_OK;
+}
+
+static const double truth[PARAMETERS] = {250.0, 1.5, 0.02};
+
+typedef struct trial {
+    machine machine;
+    fit_parameter parameters[PARAMETERS];
+    double observed[ROWS], weight[ROWS];
+    fit_problem problem;
+} trial;
+
+static void begin(trial *t, sp_prng *prng)
+{
+    *t = (trial){0};
+    for (int i = 0; i < ROWS; i++) {
+        t->machine.flops[i] = exp(6.0 * sp_prng_uniform(prng));
+        t->machine.bytes[i] = exp(4.0 * sp_prng_uniform(prng) - 3.0);
+        t->observed[i] = t->machine.flops[i] / truth[0] + t->machine.bytes[i] / truth[1] + truth[2];
+        t->weight[i] = 1.0;
+    }
+    for (int j = 0; j < PARAMETERS; j++) {
+        t->parameters[j] = (fit_parameter){
+            .start = 3.0 * truth[j], .least = 0.01 * truth[j], .most = 100.0 * truth[j]};
+    }
+    t->problem = (fit_problem){.parameters = t->parameters,
+                               .parameter_count = PARAMETERS,
+                               .observed = t->observed,
+                               .weight = t->weight,
+                               .row_count = ROWS,
+                               .scale = 0.01,
+                               .most_iterations = 200,
+                               .predict = predict,
+                               .context = &t->machine};
+}
+
+// Irwin-Hall: 12 uniforms minus 6 have variance 1.
+static double noise(sp_prng *prng)
+{
+    double sum = -6.0;
+    for (int i = 0; i < 12; i++) {
+        sum += sp_prng_uniform(prng);
+    }
+    return sum;
+}
+
+static void solve(const trial *t, fit_solution *solution)
+{
+    sp_error err;
+    sp_error_clear(&err);
+    sp_status status = fit_least_squares(&t->problem, solution, &err);
+    if (status != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+    assert_true(solution->converged);
+}
+
+static void exact_constants(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 7);
+    for (int round = 0; round < 20; round++) {
+        trial t;
+        begin(&t, &prng);
+        t.problem.squares = round % 2 == 0;
+        for (int j = 0; j < PARAMETERS; j++) {
+            t.parameters[j].start = truth[j] * exp(4.0 * sp_prng_uniform(&prng) - 2.0);
+        }
+        fit_solution solution;
+        solve(&t, &solution);
+        for (int j = 0; j < PARAMETERS; j++) {
+            assert_true(fabs(log(solution.constants[j] / truth[j])) < 1e-5);
+        }
+        for (int i = 0; i < ROWS; i++) {
+            assert_true(fabs(log(solution.predicted[i] / t.observed[i])) < 1e-5);
+        }
+        fit_solution_fini(&solution);
+    }
+}
+
+// The estimate lies within four standard errors of the truth, as the covariance has them.
+static void noisy_constants(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 11);
+    for (int round = 0; round < 20; round++) {
+        trial t;
+        begin(&t, &prng);
+        for (int i = 0; i < ROWS; i++) {
+            t.observed[i] *= exp(0.02 * noise(&prng));
+        }
+        t.problem.squares = true;
+        fit_solution solution;
+        solve(&t, &solution);
+        for (int j = 0; j < PARAMETERS; j++) {
+            double sd = sqrt(solution.covariance[j * PARAMETERS + j]);
+            assert_true(sd > 0.0 && sd < 0.2);
+            assert_true(fabs(log(solution.constants[j] / truth[j])) < 4.0 * sd);
+        }
+        fit_solution_fini(&solution);
+    }
+}
+
+// log c0 + x log c1 is a straight line: least squares has the textbook solution, with the
+// covariance s^2 (X'X)^-1 where s^2 = sum r^2 / (n - 2).
+static void straight_line(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 3);
+    trial t;
+    begin(&t, &prng);
+    t.machine.linear = true;
+    t.problem.squares = true;
+    t.problem.parameter_count = 2;
+    double sx = 0.0;
+    double sy = 0.0;
+    for (int i = 0; i < ROWS; i++) {
+        t.machine.flops[i] = 0.1 * (double)i;
+        t.observed[i] = 5.0 * pow(1.3, t.machine.flops[i]) * exp(0.05 * noise(&prng));
+        sx += t.machine.flops[i] / ROWS;
+        sy += log(t.observed[i]) / ROWS;
+    }
+    double sxx = 0.0;
+    double sxy = 0.0;
+    for (int i = 0; i < ROWS; i++) {
+        double x = t.machine.flops[i] - sx;
+        sxx += x * x;
+        sxy += x * (log(t.observed[i]) - sy);
+    }
+    double slope = sxy / sxx;
+    double intercept = sy - slope * sx;
+    double rss = 0.0;
+    for (int i = 0; i < ROWS; i++) {
+        double r = log(t.observed[i]) - intercept - slope * t.machine.flops[i];
+        rss += r * r;
+    }
+    double variance = rss / (ROWS - 2);
+    for (int j = 0; j < 2; j++) {
+        t.parameters[j] = (fit_parameter){.start = 2.0, .least = 0.1, .most = 100.0};
+    }
+    fit_solution solution;
+    solve(&t, &solution);
+    assert_true(fabs(log(solution.constants[0]) - intercept) < 1e-5);
+    assert_true(fabs(log(solution.constants[1]) - slope) < 1e-5);
+    double expected[4] = {variance * (1.0 / ROWS + sx * sx / sxx), -variance * sx / sxx,
+                          -variance * sx / sxx, variance / sxx};
+    for (int k = 0; k < 4; k++) {
+        assert_true(fabs(solution.covariance[k] / expected[k] - 1.0) < 1e-4);
+    }
+    assert_true(fabs(solution.loss / (rss / (0.01 * 0.01)) - 1.0) < 1e-6);
+    fit_solution_fini(&solution);
+}
+
+// Weights are counts: a row of weight 2 is the row given twice, a row of weight 0 is none.
+static void weights_are_counts(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 5);
+    trial t;
+    begin(&t, &prng);
+    for (int i = 0; i < ROWS; i++) {
+        t.observed[i] *= exp(0.05 * noise(&prng));
+    }
+    trial twice = t;
+    for (int i = 0; i < ROWS / 2; i++) {
+        t.weight[i] = 2.0;
+        t.weight[ROWS / 2 + i] = 0.0;
+        twice.machine.flops[ROWS / 2 + i] = t.machine.flops[i];
+        twice.machine.bytes[ROWS / 2 + i] = t.machine.bytes[i];
+        twice.observed[ROWS / 2 + i] = t.observed[i];
+    }
+    twice.problem.parameters = twice.parameters;
+    twice.problem.observed = twice.observed;
+    twice.problem.weight = twice.weight;
+    twice.problem.context = &twice.machine;
+    fit_solution a;
+    fit_solution b;
+    solve(&t, &a);
+    solve(&twice, &b);
+    for (int j = 0; j < PARAMETERS; j++) {
+        assert_true(fabs(log(a.constants[j] / b.constants[j])) < 1e-4);
+    }
+    assert_true(a.predicted[ROWS - 1] == 0.0);
+    fit_solution_fini(&a);
+    fit_solution_fini(&b);
+}
+
+static void bounds_hold(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 13);
+    trial t;
+    begin(&t, &prng);
+    // The true rate is out of reach; the others make up for it as far as they can.
+    t.parameters[0].most = 0.8 * truth[0];
+    t.parameters[0].start = 0.8 * truth[0];
+    fit_solution solution;
+    solve(&t, &solution);
+    assert_true(solution.constants[0] <= t.parameters[0].most);
+    assert_true(solution.constants[0] > 0.999 * t.parameters[0].most);
+    assert_true(solution.constants[2] < truth[2]);
+    fit_solution_fini(&solution);
+    // A start on the bound that is not the solution is left.
+    begin(&t, &prng);
+    t.parameters[1].start = t.parameters[1].least;
+    solve(&t, &solution);
+    assert_true(fabs(log(solution.constants[1] / truth[1])) < 1e-5);
+    fit_solution_fini(&solution);
+}
+
+// One constant c for n equal observations o: squares give log c = (n log o / s^2 + log e / w^2) /
+// (n / s^2 + 1 / w^2), the mean weighted by precision.
+static void prior_against_data(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 17);
+    trial t;
+    begin(&t, &prng);
+    t.machine.linear = true;
+    t.problem.squares = true;
+    t.problem.parameter_count = 2;
+    t.problem.scale = 0.3;
+    for (int i = 0; i < ROWS; i++) {
+        t.machine.flops[i] = 0.0;
+        t.observed[i] = 10.0;
+    }
+    t.parameters[0] = (fit_parameter){
+        .start = 30.0, .least = 1.0, .most = 1000.0, .expect = 20.0, .within = 0.05};
+    // No row knows anything of the second constant: it stays with its prior.
+    t.parameters[1] =
+        (fit_parameter){.start = 2.0, .least = 0.1, .most = 100.0, .expect = 3.0, .within = 0.2};
+    fit_solution solution;
+    solve(&t, &solution);
+    double data = ROWS / (0.3 * 0.3);
+    double prior = 1.0 / (0.05 * 0.05);
+    double expected = (data * log(10.0) + prior * log(20.0)) / (data + prior);
+    assert_true(fabs(log(solution.constants[0]) - expected) < 1e-6);
+    assert_true(fabs(log(solution.constants[1] / 3.0)) < 1e-6);
+    fit_solution_fini(&solution);
+}
+
+// A tenth of the rows measured three times too slow: squares follow them, soft-L1 hardly.
+static void outliers(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 19);
+    trial t;
+    begin(&t, &prng);
+    for (int i = 0; i < ROWS; i += 10) {
+        t.observed[i] *= 3.0;
+    }
+    fit_solution robust;
+    fit_solution squares;
+    solve(&t, &robust);
+    t.problem.squares = true;
+    solve(&t, &squares);
+    double robust_error = 0.0;
+    double squares_error = 0.0;
+    for (int j = 0; j < PARAMETERS; j++) {
+        robust_error += fabs(log(robust.constants[j] / truth[j]));
+        squares_error += fabs(log(squares.constants[j] / truth[j]));
+    }
+    assert_true(robust_error < 0.01);
+    assert_true(squares_error > 0.1);
+    fit_solution_fini(&robust);
+    fit_solution_fini(&squares);
+}
+
+// Derivatives of an earlier fit make the next one cheaper and leave its answer.
+static void derivatives_are_used_again(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 23);
+    trial t;
+    begin(&t, &prng);
+    for (int i = 0; i < ROWS; i++) {
+        t.observed[i] *= exp(0.02 * noise(&prng));
+    }
+    fit_solution first;
+    solve(&t, &first);
+    for (int j = 0; j < PARAMETERS; j++) {
+        t.parameters[j].start = first.constants[j];
+    }
+    t.weight[3] = 0.0;
+    fit_solution cold;
+    fit_solution warm;
+    solve(&t, &cold);
+    t.problem.derivatives = &first.derivatives;
+    solve(&t, &warm);
+    assert_true(warm.evaluations < cold.evaluations);
+    for (int j = 0; j < PARAMETERS; j++) {
+        assert_true(fabs(log(warm.constants[j] / cold.constants[j])) < 1e-4);
+    }
+    fit_solution_fini(&first);
+    fit_solution_fini(&cold);
+    fit_solution_fini(&warm);
+}
+
+// Whichever call of the model fails, its error comes back and nothing leaks.
+static void failing_model(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 29);
+    trial t;
+    begin(&t, &prng);
+    fit_solution solution;
+    solve(&t, &solution);
+    int calls = t.machine.calls;
+    fit_solution_fini(&solution);
+    for (int fail_at = 1; fail_at <= calls; fail_at++) {
+        sp_error err;
+        sp_error_clear(&err);
+        t.machine.calls = 0;
+        t.machine.fail_at = fail_at;
+        t.machine.prediction = 0.0;
+        assert_int_equal(fit_least_squares(&t.problem, &solution, &err), SP_ERR_INFEASIBLE);
+        assert_string_equal(err.message[0], "the machine is broken");
+        assert_null(solution.constants);
+        sp_error_clear(&err);
+        t.machine.calls = 0;
+        t.machine.prediction = -1.0;
+        assert_int_equal(fit_least_squares(&t.problem, &solution, &err), SP_ERR_CONTENT);
+        assert_string_equal(err.message[0], "row 1: the model predicts -1");
+    }
+}
+
+static void too_few_rows(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 31);
+    trial t;
+    begin(&t, &prng);
+    for (int i = 2; i < ROWS; i++) {
+        t.weight[i] = 0.0;
+    }
+    fit_solution solution;
+    sp_error err;
+    sp_error_clear(&err);
+    assert_int_equal(fit_least_squares(&t.problem, &solution, &err), SP_ERR_CONTENT);
+    assert_string_equal(err.message[0], "3 constants cannot be fitted to 2 rows and 0 priors");
+    // An expectation stands for a row.
+    t.parameters[2].expect = truth[2];
+    t.parameters[2].within = 1.0;
+    solve(&t, &solution);
+    assert_true(fabs(log(solution.constants[0] / truth[0])) < 1e-3);
+    fit_solution_fini(&solution);
+}
+
+static void no_parameters(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 37);
+    trial t;
+    begin(&t, &prng);
+    t.problem.parameter_count = 0;
+    t.machine.fail_at = 1;
+    t.machine.prediction = 2.0;
+    fit_solution solution;
+    sp_error err;
+    sp_error_clear(&err);
+    assert_int_equal(fit_least_squares(&t.problem, &solution, &err), SP_OK);
+    assert_true(fabs(solution.predicted[0] - 2.0) < 1e-12);
+    fit_solution_fini(&solution);
+}
+
+static void out_of_memory(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 41);
+    trial t;
+    begin(&t, &prng);
+    sp_status status = SP_ERR_NO_MEMORY;
+    for (long n = 0; status != SP_OK; n++) {
+        assert_true(n < 100);
+        fit_solution solution;
+        sp_i_alloc_fail_after(n);
+        status = fit_least_squares(&t.problem, &solution, NULL);
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        fit_solution_fini(&solution);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(exact_constants), cmocka_unit_test(noisy_constants),
+    cmocka_unit_test(straight_line),   cmocka_unit_test(weights_are_counts),
+    cmocka_unit_test(bounds_hold),     cmocka_unit_test(prior_against_data),
+    cmocka_unit_test(outliers),        cmocka_unit_test(derivatives_are_used_again),
+    cmocka_unit_test(failing_model),   cmocka_unit_test(too_few_rows),
+    cmocka_unit_test(no_parameters),   cmocka_unit_test(out_of_memory),
+};
+SP_TEST_MAIN(tests)
