@@ -7,4 +7,15 @@ build/slimpack compare experiments/demo.json --strategies packed,padded,sorted,f
 build/bench/engine >experiments/results/engine.json
 build/bench/schedules >experiments/results/schedules.jsonl
 build/bench/sweep >experiments/results/sweep.json
+
+# Fitted profiles, their reports, and what they predict.
+published=experiments/published
+build/slimpack calibrate --from-measurements $published/a100_single_node.csv,$published/a100_multi_node.csv \
+    --fit $published/fit_a100.json -o profiles/a100-fitted.json --report experiments/results/fit_a100.md --quiet >/dev/null
+build/slimpack calibrate --from-measurements $published/h800_throughput.csv \
+    --fit $published/fit_h800.json -o profiles/h800-fitted.json --report experiments/results/fit_h800.md --quiet >/dev/null
+awk '/^## /{on = $2 == "Errors"} on && /^\|/ && !(/^\| (table|---)/ && seen[$0]++)' \
+    experiments/results/fit_a100.md experiments/results/fit_h800.md >experiments/results/fits.txt
+build/slimpack validate --published --quiet >experiments/results/validation.txt
+
 experiments/readme_tables.sh
