@@ -155,7 +155,45 @@ sp_status sp_step_costs_uniform(const sp_uniform_costs *uniform, const sp_layout
 
 void sp_schedule_costs_free(sp_schedule_costs *means)
 {
+    if (means != NULL) {
+        sp_i_free((void *)means->pack_f_ns);
+    }
     sp_i_free(means);
+}
+
+static void fill_pack_times(const sp_step_costs *costs, const sp_action_cost *from, size_t packs,
+                            size_t vstages, int64_t *to)
+{
+    for (size_t k = 0; k < packs; k++) {
+        for (size_t s = 0; s < vstages; s++) {
+            size_t class = (size_t)costs->class_of_vstage[s];
+            to[k * vstages + s] = sp_action_cost_ns(&from[k * (size_t)costs->classes + class]);
+        }
+    }
+}
+
+sp_status sp_step_costs_by_pack(const sp_step_costs *costs, const sp_plan *plan,
+                                sp_schedule_costs *means, sp_error *err)
+{
+    size_t vstages = (size_t)sp_layout_vstages(&plan->layout);
+    size_t forward = costs->forward_packs * vstages;
+    size_t backward = costs->backward_packs * vstages;
+    int64_t *f_ns = sp_i_malloc((forward + 3 * backward + 1) * sizeof *f_ns);
+    if (f_ns == NULL) {
+        return sp_error_no_memory(err, "the costs of packs");
+    }
+    int64_t *b_ns = f_ns + forward;
+    int64_t *i_ns = b_ns + backward;
+    int64_t *w_ns = i_ns + backward;
+    fill_pack_times(costs, costs->f, costs->forward_packs, vstages, f_ns);
+    fill_pack_times(costs, costs->b, costs->backward_packs, vstages, b_ns);
+    fill_pack_times(costs, costs->i, costs->backward_packs, vstages, i_ns);
+    fill_pack_times(costs, costs->w, costs->backward_packs, vstages, w_ns);
+    means->pack_f_ns = f_ns;
+    means->pack_b_ns = b_ns;
+    means->pack_i_ns = i_ns;
+    means->pack_w_ns = w_ns;
+    return SP_OK;
 }
 
 static int64_t mean_ns(const sp_action_cost *costs, size_t packs, int classes, int class)

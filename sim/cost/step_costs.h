@@ -91,6 +91,9 @@ int64_t sp_step_costs_p2p_ns(const sp_step_costs *costs, int backward, size_t pa
 // stage. Freed by sp_schedule_costs_free.
 sp_status sp_step_costs_means(const sp_step_costs *costs, const sp_plan *plan,
                               sp_schedule_costs **means, sp_error *err);
+// Adds the times of every pack, for schedules that order by pack.
+sp_status sp_step_costs_by_pack(const sp_step_costs *costs, const sp_plan *plan,
+                                sp_schedule_costs *means, sp_error *err);
 void sp_schedule_costs_free(sp_schedule_costs *means);
 
 // The same f, b, w for every pack: `uniform_costs` of a scenario. Milliseconds per micro-batch and

@@ -3,11 +3,12 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/schedule/packflow_plan.h"
 #include "sim/schedule/schedule_family.h"
 
 const char *const sp_schedule_names[] = {
-    "gpipe", "1f1b",       "interleaved", "zb-h1",   "zb-h2",    "zb-auto",   "zb-v", "v-half",
-    "v-min", "dualpipe-v", "terapipe",    "seq1f1b", "slimpipe", "chunkflow", NULL};
+    "gpipe", "1f1b",       "interleaved", "zb-h1",   "zb-h2",    "zb-auto",   "zb-v",     "v-half",
+    "v-min", "dualpipe-v", "terapipe",    "seq1f1b", "slimpipe", "chunkflow", "packflow", NULL};
 
 const char *const sp_slice_rule_names[] = {"tokens", "flops", "shortest", NULL};
 
@@ -33,6 +34,8 @@ static const struct {
     [SP_SCHEDULE_SEQ1F1B] = {sp_i_schedule_seq1f1b, {.sliced = true}},
     [SP_SCHEDULE_SLIMPIPE] = {sp_i_schedule_slimpipe, {.sliced = true}},
     [SP_SCHEDULE_CHUNKFLOW] = {sp_i_schedule_chunkflow, {.chunks = 1, .sliced = true}},
+    // Orders packs, not micro-batches: a path of its own in sp_schedule_generate.
+    [SP_SCHEDULE_PACKFLOW] = {NULL, {.chunks = 1, .sliced = true, .timed = true, .by_pack = true}},
 };
 
 sp_schedule_traits sp_schedule_traits_of(sp_schedule_kind kind)
@@ -240,11 +243,15 @@ sp_status sp_schedule_generate(const sp_schedule_spec *spec, const sp_schedule_c
                                const char *source, sp_plan *plan, sp_error *err)
 {
     SP_ASSERT(costs != NULL || !families[spec->kind].traits.timed);
+    SP_ASSERT(!families[spec->kind].traits.by_pack || costs->pack_f_ns != NULL);
     local_lists forward = {0};
     local_lists backward = {0};
     sp_status status = check_size(plan, err);
     if (status == SP_OK) {
         status = check_fit(spec, source, plan, err);
+    }
+    if (status == SP_OK && spec->kind == SP_SCHEDULE_PACKFLOW) {
+        return sp_i_schedule_packflow(spec, costs, plan, err);
     }
     if (status == SP_OK &&
         (!collect(&plan->packing->forward, plan->layout.dp, &forward) ||

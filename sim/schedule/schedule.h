@@ -21,6 +21,7 @@ typedef enum sp_schedule_kind {
     SP_SCHEDULE_SEQ1F1B,
     SP_SCHEDULE_SLIMPIPE,
     SP_SCHEDULE_CHUNKFLOW,
+    SP_SCHEDULE_PACKFLOW,
     SP_SCHEDULE_KINDS
 } sp_schedule_kind;
 
@@ -38,8 +39,10 @@ typedef struct sp_schedule_spec {
     int group;  // interleaved: micro-batches of one chunk in a row; 0: pp
     int slices; // sliced schedules: packs that a row is cut into; 0: one
     sp_slice_rule slice_rule;
-    bool exchange; // slimpipe: ranks even out their attention at every step
-    int retained;  // chunkflow: chunks of a long sample that keep their activations (K); 0: 1
+    bool exchange;       // slimpipe: ranks even out their attention at every step
+    bool split_backward; // packflow: input and weight gradients as actions of their own
+    int64_t token_limit; // packflow: tokens whose activations a rank may hold; 0: any
+    int retained;        // chunkflow: chunks of a long sample that keep their activations (K); 0: 1
     // zb-auto: activations a rank may hold, in units of one rank stage and micro-batch; 0: pp
     double memory_limit_microbatches;
 } sp_schedule_spec;
@@ -47,10 +50,11 @@ typedef struct sp_schedule_spec {
 // What a schedule asks of the layout and of its packs.
 typedef struct sp_schedule_traits {
     sp_placement placement;
-    int chunks;  // per rank; 0: any number
-    bool sliced; // runs micro-batches of several slices
-    bool split;  // runs input and weight gradients as actions of their own
-    bool timed;  // orders actions by their costs
+    int chunks;   // per rank; 0: any number
+    bool sliced;  // runs micro-batches of several slices
+    bool split;   // runs input and weight gradients as actions of their own
+    bool timed;   // orders actions by their costs
+    bool by_pack; // by those of every pack
 } sp_schedule_traits;
 
 sp_schedule_traits sp_schedule_traits_of(sp_schedule_kind kind);
@@ -61,6 +65,9 @@ typedef struct sp_schedule_costs {
     const int64_t *f_ns, *i_ns, *w_ns; // [pp * chunks]
     int64_t p2p_ns;                    // between neighbouring ranks
     double unit_f, unit_b, unit_w;     // change at F, at I, at W
+    // Of every pack where the schedule orders by pack: [pack * pp * chunks + virtual stage],
+    // forward packs for f and backward packs for b (whole), i and w; NULL otherwise.
+    const int64_t *pack_f_ns, *pack_b_ns, *pack_i_ns, *pack_w_ns;
 } sp_schedule_costs;
 
 // Fills the plan (initialised, empty) from its packing and layout. `costs` may be NULL unless the

@@ -48,6 +48,9 @@ static void run(sp_schedule_kind kind)
     require(sp_step_costs_uniform(&uniform, &layout, &packing, &costs, &err), &err);
     require(sp_plan_init(&plan, &layout, &packing, &err), &err);
     require(sp_step_costs_means(&costs, &plan, &means, &err), &err);
+    if (sp_schedule_traits_of(spec.kind).by_pack) {
+        require(sp_step_costs_by_pack(&costs, &plan, means, &err), &err);
+    }
     require(sp_schedule_generate(&spec, means, "bench", &plan, &err), &err);
     double planned_s = sp_clock_s();
     require(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err), &err);

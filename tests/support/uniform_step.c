@@ -42,6 +42,7 @@ void uniform_step_run(const uniform_case *c, const sp_engine_options *options, u
     succeed(sp_step_costs_uniform(&costs, &layout, &step->packing, &step->costs, &err), &err);
     sp_schedule_costs *means = NULL;
     succeed(sp_step_costs_means(&step->costs, &step->plan, &means, &err), &err);
+    succeed(sp_step_costs_by_pack(&step->costs, &step->plan, means, &err), &err);
     succeed(sp_schedule_generate(&spec, means, "test", &step->plan, &err), &err);
     sp_schedule_costs_free(means);
     succeed(sp_plan_check(&step->plan, "test", &err), &err);

@@ -162,8 +162,8 @@ static void schedule_and_memory(void **state)
         {"{'model': 'llama-13b', 'schedule': {'kind': '1f1c'}}",
          "scenario.json: schedule.kind: expected one of \"gpipe\", \"1f1b\", \"interleaved\", "
          "\"zb-h1\", \"zb-h2\", \"zb-auto\", \"zb-v\", \"v-half\", \"v-min\", \"dualpipe-v\", "
-         "\"terapipe\", \"seq1f1b\", \"slimpipe\", \"chunkflow\", got \"1f1c\" (did you mean "
-         "\"1f1b\"?)"},
+         "\"terapipe\", \"seq1f1b\", \"slimpipe\", \"chunkflow\", \"packflow\", got \"1f1c\" "
+         "(did you mean \"1f1b\"?)"},
         {"{'model': 'llama-13b', 'schedule': {'kind': '1f1b'}, 'parallel': {'pp': 2, "
          "'chunks_per_rank': 2}}",
          "scenario.json: schedule.kind: \"1f1b\" runs one chunk per rank, parallel.chunks_per_rank "
