@@ -130,6 +130,14 @@ static bool widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_c
             spread(costs, vstages, costs->backward_unit, backward, sizeof *costs->backward_unit);
         ok = wide->backward_unit != NULL;
     }
+    // Copies to host memory come all together.
+    if (ok && costs->o_ns != NULL) {
+        wide->o_ns = spread(costs, vstages, costs->o_ns, forward, sizeof *costs->o_ns);
+        wide->l_ns = spread(costs, vstages, costs->l_ns, forward, sizeof *costs->l_ns);
+        wide->offloaded_bytes =
+            spread(costs, vstages, costs->offloaded_bytes, forward, sizeof *costs->offloaded_bytes);
+        ok = wide->o_ns != NULL && wide->l_ns != NULL && wide->offloaded_bytes != NULL;
+    }
     return ok;
 }
 
@@ -145,6 +153,9 @@ static void take_tables(sp_step_costs *costs, sp_step_costs *wide)
     costs->r = wide->r;
     costs->unit = wide->unit;
     costs->backward_unit = wide->backward_unit;
+    costs->o_ns = wide->o_ns;
+    costs->l_ns = wide->l_ns;
+    costs->offloaded_bytes = wide->offloaded_bytes;
     *wide = (sp_step_costs){.class_of_vstage = old.class_of_vstage,
                             .f = old.f,
                             .b = old.b,
@@ -152,7 +163,10 @@ static void take_tables(sp_step_costs *costs, sp_step_costs *wide)
                             .w = old.w,
                             .r = old.r,
                             .unit = old.unit,
-                            .backward_unit = old.backward_unit};
+                            .backward_unit = old.backward_unit,
+                            .o_ns = old.o_ns,
+                            .l_ns = old.l_ns,
+                            .offloaded_bytes = old.offloaded_bytes};
 }
 
 // ---- the units in their order ----
