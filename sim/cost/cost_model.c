@@ -7,6 +7,7 @@
 #include "sim/base/units.h"
 #include "sim/cost/collective.h"
 #include "sim/cost/host_time.h"
+#include "sim/cost/least_work.h"
 #include "sim/cost/pack_time.h"
 #include "sim/cost/tail.h"
 #include "sim/cost/time_common.h"
@@ -15,7 +16,6 @@
 #define BYTES_BF16 2.0
 
 static void find_classes(sp_cost_model *cost);
-static void find_least_work(sp_cost_model *cost);
 
 static sp_op_timer timer_of(sp_cost_model *cost)
 {
@@ -34,7 +34,9 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
     cost->stages = sp_i_calloc(vstages, sizeof *cost->stages);
     cost->class_stage = sp_i_calloc(vstages, sizeof *cost->class_stage);
     cost->class_of_vstage = sp_i_calloc(vstages, sizeof *cost->class_of_vstage);
-    if (cost->stages == NULL || cost->class_stage == NULL || cost->class_of_vstage == NULL) {
+    cost->least = sp_i_calloc(vstages * SP_LEAST_SLOPES, sizeof *cost->least);
+    if (cost->stages == NULL || cost->class_stage == NULL || cost->class_of_vstage == NULL ||
+        cost->least == NULL) {
         status = sp_error_no_memory(err, "the cost model");
     }
     if (status == SP_OK) {
@@ -48,7 +50,7 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
         return status;
     }
     find_classes(cost);
-    find_least_work(cost);
+    sp_i_least_work_find(cost);
     return SP_OK;
 }
 
@@ -58,6 +60,7 @@ void sp_cost_model_fini(sp_cost_model *cost)
     sp_i_free(cost->stages);
     sp_i_free(cost->class_stage);
     sp_i_free(cost->class_of_vstage);
+    sp_i_free(cost->least);
     *cost = (sp_cost_model){0};
 }
 
@@ -78,19 +81,10 @@ static void find_classes(sp_cost_model *cost)
     }
 }
 
-static void find_least_work(sp_cost_model *cost)
+double sp_cost_model_least_p2p_s(sp_cost_model *cost)
 {
     sp_op_timer timer = timer_of(cost);
-    double per_token_s[SP_I_PARTS];
-    double per_square_s = 0.0;
-    sp_i_pack_least_work(cost->packs, &timer, per_token_s, &per_square_s);
-    for (int s = 0; s < sp_layout_vstages(cost->layout); s++) {
-        const sp_stage *stage = &cost->stages[s];
-        cost->work_per_token_s += stage->layers * per_token_s[SP_PART_LAYER] +
-                                  (stage->embedding ? per_token_s[SP_PART_EMBEDDING] : 0.0) +
-                                  (stage->head ? per_token_s[SP_PART_HEAD] : 0.0);
-        cost->work_per_square_s += stage->layers * per_square_s;
-    }
+    return fmin(sp_time_p2p(&timer, 0.0, 0), sp_time_p2p(&timer, 0.0, 1));
 }
 
 double sp_cost_model_sample_work_s(sp_cost_model *cost, int64_t tokens)
@@ -103,6 +97,19 @@ static sp_i_time stage_time(const sp_i_pack_time *time, const sp_stage *stage, s
 static double launch_wait_s(const sp_cost_model *cost, const sp_i_pack_time *time,
                             const sp_stage *stage, unsigned passes);
 
+static double stage_total_s(const sp_cost_model *cost, const sp_i_pack_time *time,
+                            const sp_stage *stage, unsigned passes)
+{
+    double total_s = launch_wait_s(cost, time, stage, passes);
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        if ((passes >> pass & 1u) != 0) {
+            sp_i_time part = stage_time(time, stage, (sp_pass)pass);
+            total_s += part.compute_s + part.tp_s + part.cp_s;
+        }
+    }
+    return total_s;
+}
+
 double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack)
 {
     sp_op_timer timer = timer_of(cost);
@@ -112,9 +119,26 @@ double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, co
         return SP_I_MOST_S;
     }
     for (int c = 0; c < cost->classes; c++) {
-        sp_i_time stage = stage_time(&time, &cost->class_stage[c], SP_PASS_F);
-        double wait_s = launch_wait_s(cost, &time, &cost->class_stage[c], 1u << SP_PASS_F);
-        most_s = fmax(most_s, stage.compute_s + stage.tp_s + stage.cp_s + wait_s);
+        most_s = fmax(most_s, stage_total_s(cost, &time, &cost->class_stage[c], 1u << SP_PASS_F));
+    }
+    return fmin(most_s, SP_I_MOST_S);
+}
+
+double sp_cost_model_pack_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack)
+{
+    const unsigned back = 1u << SP_PASS_RECOMPUTE | 1u << SP_PASS_I | 1u << SP_PASS_W;
+    sp_op_timer timer = timer_of(cost);
+    sp_i_pack_time forward;
+    sp_i_pack_time backward;
+    double most_s = 0.0;
+    if (sp_i_pack_time_of(cost->packs, &timer, list, pack, false, &forward, NULL) != SP_OK ||
+        sp_i_pack_time_of(cost->packs, &timer, list, pack, true, &backward, NULL) != SP_OK) {
+        return SP_I_MOST_S;
+    }
+    for (int c = 0; c < cost->classes; c++) {
+        const sp_stage *stage = &cost->class_stage[c];
+        most_s = fmax(most_s, stage_total_s(cost, &forward, stage, 1u << SP_PASS_F) +
+                                  stage_total_s(cost, &backward, stage, back));
     }
     return fmin(most_s, SP_I_MOST_S);
 }
@@ -280,12 +304,10 @@ static sp_i_time stage_time(const sp_i_pack_time *time, const sp_stage *stage, s
 }
 
 // How much longer an action of these passes (bits 1 << pass) takes than the GPU works, because it
-// waits for launches, and the unit's fixed time: half of it forward, a quarter for each gradient.
+// waits for launches, and the unit's fixed time.
 static double launch_wait_s(const sp_cost_model *cost, const sp_i_pack_time *time,
                             const sp_stage *stage, unsigned passes)
 {
-    static const double unit_share[SP_I_PASSES] = {
-        [SP_PASS_F] = 0.5, [SP_PASS_I] = 0.25, [SP_PASS_W] = 0.25};
     const sp_host_model *host = &cost->profile->host;
     double gpu_s = 0.0;
     double host_s = 0.0;
@@ -295,7 +317,7 @@ static double launch_wait_s(const sp_cost_model *cost, const sp_i_pack_time *tim
             sp_i_time part = stage_time(time, stage, (sp_pass)pass);
             gpu_s += part.compute_s + part.tp_s + part.cp_s;
             host_s += sp_i_host_s(host, time, stage, (sp_pass)pass);
-            unit_s += unit_share[pass] * host->unit_s;
+            unit_s += sp_i_unit_share[pass] * host->unit_s;
         }
     }
     return sp_i_launch_wait_s(host, gpu_s, host_s) + unit_s;

@@ -9,6 +9,19 @@
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
 
+// Seconds that no packing gets below on a virtual stage, without data-parallel ranks merged: a
+// sample of n tokens takes n * token + n*n * square in all, each slice its part of that, and each
+// pack the fixed time besides. A pack of few tokens runs below the best rate, which a lower rate
+// per token and a higher fixed time say better: slope 0 has the best rate, the next ones are lower.
+enum { SP_LEAST_SLOPES = 4 };
+
+typedef struct sp_least_work {
+    double f_token_s, f_square_s;
+    double b_token_s, b_square_s; // whole backward, with what is recomputed
+    double i_token_s, i_square_s; // the same without weight gradients
+    double f_pack_s, b_pack_s, i_pack_s;
+} sp_least_work;
+
 // Everything referenced must outlive the cost model.
 typedef struct sp_cost_model {
     const sp_model *model;
@@ -21,6 +34,8 @@ typedef struct sp_cost_model {
     int classes;
     int *class_of_vstage;          // [pp*chunks], owned
     struct sp_i_pack_timer *packs; // inventories and what was computed of them, owned
+    struct sp_least_work *least;   // [slope * classes + class], owned
+    bool least_is_known;           // also for slopes above 0
     double work_per_token_s;       // of sp_cost_model_sample_work_s
     double work_per_square_s;
     sp_uncalibrated uncalibrated; // filled as costs are asked for
@@ -41,8 +56,16 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
 // schedule can save. Used for the `gap_work` bound.
 double sp_cost_model_sample_work_s(sp_cost_model *cost, int64_t tokens);
 
+// Of one virtual stage. The first call with a slope above 0 tries some hundred sizes of packs.
+const sp_least_work *sp_cost_model_least_work(sp_cost_model *cost, int vstage, int slope);
+// The least time between two stages.
+double sp_cost_model_least_p2p_s(sp_cost_model *cost);
+
 // Forward time of a pack of a list that may be in the making, on the slowest virtual stage, in
 // seconds.
 double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack);
+
+// The same of its forward and its whole backward together, with what is recomputed.
+double sp_cost_model_pack_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack);
 
 #endif

@@ -134,7 +134,7 @@ sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
 // A sample of n tokens has at least n*n/2 full pairs, so many with the finest slices: no fewer
 // scores are read and written.
 void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer,
-                          double per_token_s[SP_I_PARTS], double *per_square_s)
+                          sp_i_least_work *least)
 {
     const variant *v = packs->variants[1];
     sp_i_attention attention = attention_of(packs, v, timer);
@@ -142,19 +142,33 @@ void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer
     double forward_s;
     double backward_s;
     sp_i_attention_least_s(&attention, &forward_s, &backward_s);
-    *per_square_s = 0.0;
+    *least = (sp_i_least_work){0};
     for (int part = 0; part < SP_I_PARTS; part++) {
-        per_token_s[part] = 0.0;
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             const pass_ops *ops = &v->ops[part][pass];
-            per_token_s[part] += sp_i_token_least_s(timer, &packs->memory.stack, v->tp,
-                                                    &ops->inventory, (sp_pass)pass) /
-                                 cp;
-            *per_square_s += (ops->attentions * (pass == SP_PASS_I ? backward_s : forward_s) +
-                              (timer->profile->scores.factor > 0.0
-                                   ? 0.0
-                                   : sp_time_memory(timer, 0.5 * ops->pair_bytes, 0))) /
-                             cp;
+            least->token_s[part][pass] = sp_i_token_least_s(timer, &packs->memory.stack, v->tp,
+                                                            &ops->inventory, (sp_pass)pass) /
+                                         cp;
+            least->square_s[pass] +=
+                (ops->attentions * (pass == SP_PASS_I ? backward_s : forward_s) +
+                 (timer->profile->scores.factor > 0.0
+                      ? 0.0
+                      : sp_time_memory(timer, 0.5 * ops->pair_bytes, 0))) /
+                cp;
+        }
+    }
+}
+
+void sp_i_pack_token_time(const sp_i_pack_timer *packs, const sp_op_timer *timer, double tokens,
+                          double token_s[SP_I_PARTS][SP_I_PASSES])
+{
+    const variant *v = packs->variants[1];
+    for (int part = 0; part < SP_I_PARTS; part++) {
+        for (int pass = 0; pass < SP_I_PASSES; pass++) {
+            double tp_s;
+            sp_i_token_time(timer, &packs->memory.stack, v->tp, &v->ops[part][pass].inventory,
+                            (sp_pass)pass, tokens / v->layout.cp, &token_s[part][pass], &tp_s);
+            token_s[part][pass] += tp_s;
         }
     }
 }

@@ -41,9 +41,18 @@ sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
                             const sp_pack_list *list, const sp_pack *pack, bool backward,
                             sp_i_pack_time *time, sp_error *err);
 
-// What no size of pack gets below: seconds per token of each part (all passes) and of one layer
-// per square of the sample's tokens, on one rank of the unmerged layout.
+// What no size of pack gets below, on one rank of the unmerged layout.
+typedef struct sp_i_least_work {
+    double token_s[SP_I_PARTS][SP_I_PASSES];
+    double square_s[SP_I_PASSES]; // of one layer, per square of the sample's tokens
+} sp_i_least_work;
+
 void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer,
-                          double per_token_s[SP_I_PARTS], double *per_square_s);
+                          sp_i_least_work *least);
+
+// Time of what depends on the tokens alone, with `tokens` on one data-parallel rank of the unmerged
+// layout.
+void sp_i_pack_token_time(const sp_i_pack_timer *packs, const sp_op_timer *timer, double tokens,
+                          double token_s[SP_I_PARTS][SP_I_PASSES]);
 
 #endif

@@ -31,7 +31,9 @@ typedef struct sp_batch_facts {
     double model_flops;      // causal pairs, forward and 2x backward, trained tokens
     double full_flops;       // the same with all pairs
     double hardware_flops;   // model_flops with recomputation
-    double lower_bound_ns;   // no packing and no schedule of this batch is faster; 0: unknown
+    // No packing and no schedule of this batch is faster: of the plan's kind (whole samples or
+    // slices, whole or split backward), and by pure work of any kind; 0: unknown.
+    double lower_bound_ns, work_bound_ns;
     double solver_ms, simulate_ms;
     int64_t tasks, edges;
 } sp_batch_facts;
@@ -92,7 +94,8 @@ double sp_result_bubble_ratio_longest_stage(const sp_result *result);
 double sp_result_tokens_per_s(const sp_result *result);
 double sp_result_mfu(const sp_result *result);
 double sp_result_lower_bound_ms(const sp_result *result);
-double sp_result_gap(const sp_result *result);
+double sp_result_gap(const sp_result *result);      // over the lower bound
+double sp_result_gap_work(const sp_result *result); // over pure work
 double sp_result_dp_max_over_mean(const sp_result *result);
 double sp_result_microbatches(const sp_result *result); // mean per batch
 bool sp_result_is_oom(const sp_result *result);

@@ -402,6 +402,28 @@ static const char *const models[] = {
     "host={\"layer_us\":100,\"overlap_power\":4" FITTED,
     NULL};
 
+// Every pack of one slice costs what the lines of all slopes say, at least, and 100 ns of rounding.
+static void check_lines(fixture *f)
+{
+    for (size_t k = 0; k < f->packing.forward.count; k++) {
+        const sp_pack *pack = &f->packing.forward.packs[k];
+        double tokens = (double)pack->tokens / pack->dp_count;
+        double squares = (double)pack->pairs2 / pack->dp_count;
+        for (int s = 0; s < f->layout.pp; s++) {
+            size_t at = k * (size_t)f->costs.classes + (size_t)f->costs.class_of_vstage[s];
+            for (int slope = 0; slope < SP_LEAST_SLOPES; slope++) {
+                const sp_least_work *l = sp_cost_model_least_work(&f->cost, s, slope);
+                double f_s = l->f_pack_s + tokens * l->f_token_s + squares * l->f_square_s;
+                double b_s = l->b_pack_s + tokens * l->b_token_s + squares * l->b_square_s;
+                double i_s = l->i_pack_s + tokens * l->i_token_s + squares * l->i_square_s;
+                assert_true(total_ns(f->costs.f[at]) >= 1e9 * f_s * (1.0 - 1e-9) - 100.0);
+                assert_true(total_ns(f->costs.b[at]) >= 1e9 * b_s * (1.0 - 1e-9) - 100.0);
+                assert_true(total_ns(f->costs.i[at]) >= 1e9 * i_s * (1.0 - 1e-9) - 100.0);
+            }
+        }
+    }
+}
+
 // Random samples, cut at random, on the shipped profiles: what the packs of a sample cost on all
 // stages is never below its least work. The same with the models that a profile may hold, and with
 // what a stack hides.
@@ -445,6 +467,7 @@ static void least_work_is_a_bound(void **state)
             at += cut;
         }
         build(&f);
+        check_lines(&f);
         double paid_ns = 0.0;
         for (size_t k = 0; k < f.packing.forward.count; k++) {
             for (int s = 0; s < layout.pp; s++) {

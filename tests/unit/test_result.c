@@ -92,6 +92,7 @@ static void add_both(sp_result *result)
                           .full_flops = 3e5,
                           .hardware_flops = 4e5,
                           .lower_bound_ns = 60.0 * MS,
+                          .work_bound_ns = 50.0 * MS,
                           .solver_ms = 3.0,
                           .simulate_ms = 1.0,
                           .tasks = 10,
@@ -104,6 +105,7 @@ static void add_both(sp_result *result)
                           .full_flops = 2e5,
                           .hardware_flops = 2e5,
                           .lower_bound_ns = 40.0 * MS,
+                          .work_bound_ns = 35.0 * MS,
                           .solver_ms = 1.0,
                           .simulate_ms = 2.0,
                           .tasks = 5,
@@ -151,6 +153,7 @@ static void ratios_are_of_sums(void **state)
     assert_close(sp_result_mfu(&r), 3.4e5 / (0.17 * 8e6));
     assert_close(sp_result_lower_bound_ms(&r), 50.0);
     assert_close(sp_result_gap(&r), (85.0 - 50.0) / 50.0);
+    assert_close(sp_result_gap_work(&r), (85.0 - 42.5) / 42.5);
     assert_close(sp_result_microbatches(&r), 3.0);
 
     json_t *json = sp_result_json(&r, true);
