@@ -2,8 +2,7 @@
 #include "solver/evaluate_private.h"
 #include "solver/strategy.h"
 
-static sp_status begin(sp_i_evaluation *ev, const sp_scenario *scenario,
-                       const sp_evaluate_options *options, sp_result *result, sp_error *err);
+static sp_status bring_order(sp_i_evaluation *ev, sp_error *err);
 static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *batch,
                                 int64_t context, sp_error *err);
 static sp_status evaluate_plan(sp_i_evaluation *ev, int index, const sp_plan *plan, sp_error *err);
@@ -11,7 +10,6 @@ static sp_status build_costs(sp_i_evaluation *ev, const sp_packing *packing, sp_
                              sp_error *err);
 static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *plan,
                                  const sp_step_costs *costs, sp_batch_facts *facts, sp_error *err);
-static void end(sp_i_evaluation *ev, sp_status status);
 
 sp_status sp_evaluate_batches(const sp_scenario *scenario, sp_batches *batches, sp_error *err)
 {
@@ -30,7 +28,7 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
         *result = (sp_result){0};
         return status;
     }
-    status = begin(&ev, scenario, options, result, err);
+    status = sp_i_evaluate_begin(&ev, scenario, options, result, err);
     if (status == SP_OK && scenario->uniform) {
         status = evaluate_batch(&ev, 0, NULL, 0, err);
     } else {
@@ -39,7 +37,12 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
     for (int b = 0; status == SP_OK && b < batches->count; b++) {
         status = evaluate_batch(&ev, b, &batches->batch[b], batches->context, err);
     }
-    end(&ev, status);
+    if (status == SP_OK && ev.carried.count > 0) {
+        sp_warnings_add(&result->warnings,
+                        "samples still delayed after the last batch: %zu (%lld tokens)",
+                        ev.carried.count, (long long)ev.carried.total_tokens);
+    }
+    sp_i_evaluate_end(&ev, status);
     return status;
 }
 
@@ -47,18 +50,24 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
                             const sp_evaluate_options *options, sp_result *result, sp_error *err)
 {
     sp_i_evaluation ev;
-    sp_status status = begin(&ev, scenario, options, result, err);
+    sp_status status = sp_i_evaluate_begin(&ev, scenario, options, result, err);
     for (int b = 0; status == SP_OK && b < count; b++) {
         status = evaluate_plan(&ev, b, &plans[b], err);
     }
-    end(&ev, status);
+    sp_i_evaluate_end(&ev, status);
     return status;
 }
 
-static sp_status begin(sp_i_evaluation *ev, const sp_scenario *scenario,
-                       const sp_evaluate_options *options, sp_result *result, sp_error *err)
+sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
+                              const sp_evaluate_options *options, sp_result *result, sp_error *err)
 {
     *ev = (sp_i_evaluation){.scenario = scenario, .options = options, .result = result};
+    *result = (sp_result){0};
+    sp_status status = bring_order(ev, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    scenario = ev->scenario;
     sp_i_evaluate_describe(scenario, result);
     if (scenario->uniform) {
         return SP_OK;
@@ -68,38 +77,78 @@ static sp_status begin(sp_i_evaluation *ev, const sp_scenario *scenario,
                               &scenario->profile, scenario->memory, scenario->source, err);
 }
 
+// A strategy that brings its own order is evaluated in a copy of the scenario.
+static sp_status bring_order(sp_i_evaluation *ev, sp_error *err)
+{
+    const sp_strategy *strategy = sp_strategy_find(ev->scenario->strategy.kind);
+    if (ev->scenario->uniform || strategy == NULL || strategy->schedule == SP_SCHEDULE_KINDS) {
+        return SP_OK;
+    }
+    ev->own = *ev->scenario;
+    ev->own.resolved = json_deep_copy(ev->scenario->resolved);
+    if (ev->own.resolved == NULL) {
+        return sp_error_no_memory(err, "a scenario");
+    }
+    ev->scenario = &ev->own;
+    return sp_strategy_settle(&ev->own, ev->options->compared, err);
+}
+
 static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *batch,
                                 int64_t context, sp_error *err)
 {
-    sp_batch uniform = {0};
-    sp_packing packing;
-    sp_plan plan = {0};
-    sp_step_costs costs = {0};
-    sp_batch_facts facts = {0};
+    sp_i_step step;
+    sp_batch joined = {0};
+    if (ev->carried.count > 0) {
+        sp_status status = sp_batch_join(&ev->carried, batch, &joined, err);
+        if (status != SP_OK) {
+            return status;
+        }
+        batch = &joined;
+    }
+    sp_status status = sp_i_evaluate_batch(ev, index, batch, context, &step, err);
+    if (status == SP_OK && batch != NULL) {
+        sp_batch_fini(&ev->carried);
+        status = sp_batch_pick(batch, step.packing.delayed, step.packing.delayed_count,
+                               &ev->carried, err);
+    }
+    sp_i_step_fini(&step);
+    sp_batch_fini(&joined);
+    return status;
+}
+
+sp_status sp_i_evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *batch,
+                              int64_t context, sp_i_step *step, sp_error *err)
+{
+    *step = (sp_i_step){0};
     double started_s = sp_clock_s();
-    sp_status status = sp_i_evaluate_pack(ev, batch, context, &uniform, &packing, err);
+    sp_status status = sp_i_evaluate_pack(ev, batch, context, &step->uniform, &step->packing, err);
     if (status != SP_OK) {
+        step->packing = (sp_packing){0};
         return status;
     }
-    status = sp_plan_init(&plan, &ev->scenario->layout, &packing, err);
+    status = sp_plan_init(&step->plan, &ev->scenario->layout, &step->packing, err);
     double packed_s = sp_clock_s();
     if (status == SP_OK) {
-        status = build_costs(ev, &packing, &costs, err);
+        status = build_costs(ev, &step->packing, &step->costs, err);
     }
     double costed_s = sp_clock_s();
     if (status == SP_OK) {
-        status = sp_i_evaluate_schedule(ev, &plan, &costs, err);
+        status = sp_i_evaluate_schedule(ev, &step->plan, &step->costs, err);
     }
-    facts.simulate_ms = (costed_s - packed_s) * 1e3;
-    facts.solver_ms = (sp_clock_s() - started_s) * 1e3 - facts.simulate_ms;
+    step->facts.simulate_ms = (costed_s - packed_s) * 1e3;
+    step->facts.solver_ms = (sp_clock_s() - started_s) * 1e3 - step->facts.simulate_ms;
     if (status == SP_OK) {
-        status = evaluate_costed(ev, index, &plan, &costs, &facts, err);
+        status = evaluate_costed(ev, index, &step->plan, &step->costs, &step->facts, err);
     }
-    sp_step_costs_fini(&costs);
-    sp_plan_fini(&plan);
-    sp_packing_fini(&packing);
-    sp_batch_fini(&uniform);
     return status;
+}
+
+void sp_i_step_fini(sp_i_step *step)
+{
+    sp_step_costs_fini(&step->costs);
+    sp_plan_fini(&step->plan);
+    sp_packing_fini(&step->packing);
+    sp_batch_fini(&step->uniform);
 }
 
 // A plan that exists already.
@@ -139,13 +188,15 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
     return sp_i_evaluate_simulate(ev, index, plan, costs, facts, err);
 }
 
-static void end(sp_i_evaluation *ev, sp_status status)
+void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status)
 {
     if (!ev->scenario->uniform) {
         ev->result->uncalibrated_count =
             sp_uncalibrated_lines(&ev->cost.uncalibrated, ev->result->uncalibrated);
         sp_cost_model_fini(&ev->cost);
     }
+    json_decref(ev->own.resolved);
+    sp_batch_fini(&ev->carried);
     if (status != SP_OK) {
         sp_result_fini(ev->result);
     }

@@ -20,7 +20,9 @@ typedef sp_status (*sp_step_observer)(void *context, const sp_step_view *view, s
 
 typedef struct sp_evaluate_options {
     sp_engine_options engine;
-    bool allocator_peak;       // also the peak that an allocator counts (costs several simulations)
+    bool allocator_peak; // also the peak that an allocator counts (costs several simulations)
+    bool no_bounds;      // leaves lower bounds and gaps unknown, which saves most of a small step
+    bool compared;       // schedule.kind is for the strategies that bring no order of their own
     sp_step_observer observer; // may be NULL
     void *observer_context;
 } sp_evaluate_options;

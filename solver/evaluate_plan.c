@@ -4,8 +4,10 @@
 #include "sim/cost/exchange.h"
 #include "sim/schedule/offload.h"
 #include "solver/evaluate_private.h"
+#include "solver/packflow_outcome.h"
 #include "solver/slicing.h"
 #include "solver/strategy.h"
+#include "solver/token_limit.h"
 
 #define BYTES_BF16 2.0
 
@@ -24,10 +26,17 @@ sp_status sp_i_evaluate_pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t
     if (scenario->uniform) {
         return sp_packing_uniform_sliced(packing, uniform, dp, scenario->microbatches, slices, err);
     }
-    sp_status status = sp_strategy_pack(&scenario->strategy, batch, context, dp, packing, err);
+    const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
+    const sp_strategy_input input = {.scenario = scenario,
+                                     .batch = batch,
+                                     .carried = ev->carried.count,
+                                     .context = context,
+                                     .cost = &ev->cost};
+    sp_status status = strategy->pack(&input, packing, err);
     if (status != SP_OK) {
         return status;
     }
+    slices = strategy->sliced ? 1 : slices;
     status = check_microbatches(ev, packing, err);
     if (status == SP_OK && slices > 1 && schedule->slice_rule == SP_SLICE_SHORTEST) {
         status = sp_slice_rows_shortest(packing, scenario->layout.pp, pack_time_ns, &ev->cost, err);
@@ -41,17 +50,47 @@ sp_status sp_i_evaluate_pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t
     return status;
 }
 
+// Gradients are run apart only where that is faster, or fits where whole backwards do not.
+static sp_status settle_packflow(const sp_scenario *scenario, const sp_plan *plan,
+                                 const sp_step_costs *costs, const sp_schedule_costs *times,
+                                 sp_schedule_spec *spec, sp_error *err)
+{
+    sp_i_packflow_outcome whole = {0};
+    sp_i_packflow_outcome apart = {0};
+    sp_status status = SP_OK;
+    if (spec->split_backward) {
+        status = sp_i_packflow_outcome_of(scenario, costs, times, plan->packing, false, 0,
+                                          plan->layout.dp, &whole, err);
+        if (status == SP_OK) {
+            status = sp_i_packflow_outcome_of(scenario, costs, times, plan->packing, true, 0,
+                                              plan->layout.dp, &apart, err);
+        }
+        spec->split_backward = !sp_i_packflow_is_better(&whole, &apart);
+    }
+    spec->token_limit = sp_i_token_limit(costs, plan->packing, &plan->layout, spec->split_backward,
+                                         scenario->memory_limit_bytes);
+    return status;
+}
+
 sp_status sp_i_evaluate_schedule(const sp_i_evaluation *ev, sp_plan *plan, sp_step_costs *costs,
                                  sp_error *err)
 {
-    const sp_schedule_spec *schedule = &ev->scenario->schedule;
+    const sp_scenario *scenario = ev->scenario;
+    sp_schedule_spec spec = scenario->schedule;
+    const sp_schedule_spec *schedule = &spec;
     sp_schedule_costs *means = NULL;
     sp_status status = SP_OK;
     if (sp_schedule_traits_of(schedule->kind).timed) {
         status = sp_step_costs_means(costs, plan, &means, err);
     }
+    if (status == SP_OK && sp_schedule_traits_of(schedule->kind).by_pack) {
+        status = sp_step_costs_by_pack(costs, plan, means, err);
+        if (status == SP_OK) {
+            status = settle_packflow(scenario, plan, costs, means, &spec, err);
+        }
+    }
     if (status == SP_OK) {
-        status = sp_schedule_generate(schedule, means, ev->scenario->source, plan, err);
+        status = sp_schedule_generate(schedule, means, scenario->source, plan, err);
     }
     sp_schedule_costs_free(means);
     if (status == SP_OK) {
@@ -92,7 +131,7 @@ static sp_status check_microbatches(const sp_i_evaluation *ev, const sp_packing 
                                     sp_error *err)
 {
     int64_t dp = ev->scenario->layout.dp;
-    int64_t made = (int64_t)packing->forward.count;
+    int64_t made = sp_i_evaluate_microbatches(packing);
     int64_t wanted = ev->scenario->microbatches;
     if (made < dp) {
         sp_warnings_add(&ev->result->warnings,

@@ -7,12 +7,36 @@
 
 // What stays the same over the batches of one evaluation.
 typedef struct sp_i_evaluation {
-    const sp_scenario *scenario;
+    const sp_scenario *scenario; // as stated, or `own`
+    sp_scenario own;             // with the order that the strategy brings; owns only its document
     const sp_evaluate_options *options;
     sp_cost_model cost; // unused with uniform costs
     double recompute_flops_per_token, recompute_flops_per_pair2;
+    sp_batch carried; // what the batches so far delayed; it stands in front of the next one
     sp_result *result;
 } sp_i_evaluation;
+
+// A batch on its way through the evaluation. The plan refers to the packing: it stays where it is.
+typedef struct sp_i_step {
+    sp_batch uniform;
+    sp_packing packing;
+    sp_plan plan;
+    sp_step_costs costs;
+    sp_batch_facts facts;
+} sp_i_step;
+
+// ---- the evaluation ----
+
+// Costs and a result that holds no batch yet. sp_i_evaluate_end() in any case; with an error it
+// frees the result.
+sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
+                              const sp_evaluate_options *options, sp_result *result, sp_error *err);
+void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status);
+
+// Plans and simulates one batch and adds it to the result. sp_i_step_fini() in any case.
+sp_status sp_i_evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *batch,
+                              int64_t context, sp_i_step *step, sp_error *err);
+void sp_i_step_fini(sp_i_step *step);
 
 // ---- provenance ----
 
@@ -40,13 +64,19 @@ sp_status sp_i_evaluate_exchange(const sp_i_evaluation *ev, const sp_plan *plan,
 // FLOPs that the recomputation of all layers adds, per token and per half pair, before sharding.
 void sp_i_evaluate_recompute(sp_i_evaluation *ev);
 
+// The slices of a row are one micro-batch.
+int64_t sp_i_evaluate_microbatches(const sp_packing *packing);
+
 // Samples, tokens, micro-batches and FLOPs.
 void sp_i_evaluate_count(const sp_i_evaluation *ev, const sp_packing *packing,
                          sp_batch_facts *facts);
 
-// No step of the same samples is faster; with uniform costs, of the same micro-batches.
-double sp_i_evaluate_bound_ns(sp_i_evaluation *ev, const sp_packing *packing,
-                              const sp_step_costs *costs, const sp_step_metrics *metrics);
+// What no step of the same samples gets below: by its work, and among plans of this kind (whole
+// samples or slices, split backward or not, merged ranks or not; bounds.h). With uniform costs both
+// are the busiest rank's work.
+sp_status sp_i_evaluate_bounds(sp_i_evaluation *ev, const sp_plan *plan, const sp_step_costs *costs,
+                               const sp_step_metrics *metrics, sp_batch_facts *facts,
+                               sp_error *err);
 
 // ---- one step ----
 

@@ -33,7 +33,8 @@ void sp_i_evaluate_describe(const sp_scenario *scenario, sp_result *result)
     // The rates of host links are assumed in every cluster.
     result->level = scenario->memory.offload_ratio > 0.0 ? SP_LEVEL_ASSUMED
                                                          : sp_profile_level(&scenario->profile);
-    result->lossless = sp_strategy_is_lossless(scenario->strategy.kind);
+    result->lossless =
+        sp_strategy_is_lossless(sp_strategy_find(scenario->strategy.kind), &scenario->strategy);
     warn_of_free_settings(scenario, &result->warnings);
     warn_of_other_gpu(scenario, &result->warnings);
 }

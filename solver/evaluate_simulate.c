@@ -41,8 +41,12 @@ sp_status sp_i_evaluate_simulate(sp_i_evaluation *ev, int index, const sp_plan *
     facts->simulate_ms += (sp_clock_s() - started_s) * 1e3;
     facts->tasks = (int64_t)counts.tasks;
     facts->edges = (int64_t)counts.edges;
+    facts->lower_bound_ns = -1.0;
+    facts->work_bound_ns = -1.0;
+    if (status == SP_OK && !ev->options->no_bounds) {
+        status = sp_i_evaluate_bounds(ev, plan, costs, &metrics, facts, err);
+    }
     if (status == SP_OK) {
-        facts->lower_bound_ns = sp_i_evaluate_bound_ns(ev, plan->packing, costs, &metrics);
         status = sp_result_add(ev->result, &metrics, facts, err);
     }
     if (status == SP_OK && ev->options->observer != NULL) {

@@ -1,10 +1,9 @@
 // First-fit decreasing bin packing (Johnson 1973): samples by descending length, each into the
 // first row with room. At most 11/9 OPT + 6/9 rows (Dosa 2007). O(n log n) with a tree of free
 // room.
-#include <string.h>
-
 #include "sim/base/alloc.h"
 #include "solver/rows.h"
+#include "solver/strategies.h"
 
 // Most free room below each node of a complete binary tree; leaves are rows.
 typedef struct room_tree {
@@ -32,31 +31,9 @@ static void take_room(room_tree *tree, size_t row, int64_t tokens)
     }
 }
 
-// Groups samples by the row they went to, in the order in which they were placed.
-static void gather(sp_i_rows *rows, const sp_batch *batch, const int32_t *order,
-                   const size_t *row_of)
+sp_status sp_i_rows_first_fit(sp_i_rows *rows, const sp_strategy_input *input, sp_error *err)
 {
-    memset(rows->first, 0, (batch->count + 1) * sizeof *rows->first);
-    for (size_t i = 0; i < batch->count; i++) {
-        rows->first[row_of[i]]++;
-    }
-    size_t begin = 0;
-    for (size_t r = 0; r <= rows->count; r++) {
-        size_t size = r < rows->count ? rows->first[r] : 0;
-        rows->first[r] = begin;
-        begin += size;
-    }
-    for (size_t i = 0; i < batch->count; i++) {
-        rows->sample[rows->first[row_of[i]]++] = order[i];
-    }
-    for (size_t r = rows->count; r > 0; r--) {
-        rows->first[r] = rows->first[r - 1];
-    }
-    rows->first[0] = 0;
-}
-
-sp_status sp_i_rows_ffd(sp_i_rows *rows, const sp_batch *batch, int64_t context, sp_error *err)
-{
+    const sp_batch *batch = input->batch;
     room_tree tree = {.leaves = 1};
     while (tree.leaves < batch->count) {
         tree.leaves *= 2;
@@ -71,7 +48,7 @@ sp_status sp_i_rows_ffd(sp_i_rows *rows, const sp_batch *batch, int64_t context,
         goto out;
     }
     for (size_t node = 0; node < 2 * tree.leaves; node++) {
-        tree.room[node] = context;
+        tree.room[node] = input->context;
     }
     for (size_t i = 0; i < batch->count; i++) {
         int64_t tokens = batch->tokens[order[i]];
@@ -81,10 +58,15 @@ sp_status sp_i_rows_ffd(sp_i_rows *rows, const sp_batch *batch, int64_t context,
             rows->count = row_of[i] + 1;
         }
     }
-    gather(rows, batch, order, row_of);
+    sp_i_rows_gather(rows, batch, order, row_of, rows->count);
 out:
     sp_i_free(order);
     sp_i_free(row_of);
     sp_i_free(tree.room);
     return status;
+}
+
+sp_status sp_i_pack_ffd(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    return sp_i_pack_rows(input, sp_i_rows_first_fit, packing, err);
 }

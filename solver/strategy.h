@@ -4,22 +4,50 @@
 
 #include <stdbool.h>
 
+#include "sim/cost/cost_model.h"
 #include "sim/scenario/scenario.h"
 #include "sim/schedule/packing.h"
 
+// What a strategy looks at.
+typedef struct sp_strategy_input {
+    const sp_scenario *scenario; // strategy, layout, memory, schedule
+    const sp_batch *batch;       // with what earlier batches delayed in front
+    size_t carried;              // so many samples in front
+    int64_t context;             // tokens of a row at most
+    sp_cost_model *cost;         // times of packs
+} sp_strategy_input;
+
+// Fills a packing (uninitialised) that refers to the batch. SP_ERR_INFEASIBLE with the reason where
+// the strategy has no packing for this batch.
+typedef sp_status (*sp_strategy_pack_function)(const sp_strategy_input *input, sp_packing *packing,
+                                               sp_error *err);
+
+typedef struct sp_strategy {
+    const char *name;
+    sp_strategy_pack_function pack;
+    bool lossless; // trains every sample of the batch in this step, whole, without outlier queues
+    bool sliced;   // makes slices of its own: a sliced schedule does not cut its packs again
+    // The order that the strategy brings; SP_SCHEDULE_KINDS: that of the scenario.
+    sp_schedule_kind schedule;
+    bool split_backward; // with input and weight gradients apart
+} sp_strategy;
+
 extern const char *const sp_strategy_names[]; // NULL-terminated
 
-// Does the strategy train every sample of the batch in this step, whole?
-bool sp_strategy_is_lossless(const char *name);
+// NULL: no strategy has this name.
+const sp_strategy *sp_strategy_find(const char *name);
+
+// Does it train every sample of a batch in its step? Not where it is asked for outlier queues.
+bool sp_strategy_is_lossless(const sp_strategy *strategy, const sp_strategy_spec *spec);
+
+// Puts the order that the scenario's strategy brings, if it brings one, in the place of
+// schedule.kind, also in the resolved document if there is one, and settles the scenario again.
+// Content errors: another kind stated in the scenario, unless strategies are `compared` and that is
+// for the others; a layout that the order does not run on.
+sp_status sp_strategy_settle(sp_scenario *scenario, bool compared, sp_error *err);
 
 // Is `name` a strategy? Otherwise a content error at `source`: strategy.kind, with the nearest
 // name.
 sp_status sp_strategy_check(const char *name, const char *source, sp_error *err);
-
-// Packs a batch for `dp` data-parallel ranks into rows of at most `context` tokens, spec->
-// microbatch_samples rows to a micro-batch; micro-batch k runs on rank k % dp. The packing refers
-// to the batch.
-sp_status sp_strategy_pack(const sp_strategy_spec *spec, const sp_batch *batch, int64_t context,
-                           int dp, sp_packing *packing, sp_error *err);
 
 #endif

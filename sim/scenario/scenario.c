@@ -19,6 +19,12 @@ static const double most_step_ms = 4e12;
 static const double most_limit_gib = 1e6;
 static const double most_units = 1e6;
 
+// WLB-LLM (arXiv 2503.17924): a third queue no longer improves the balance.
+enum { default_outlier_queues = 2 };
+
+// What the cost model prices.
+static const int64_t most_pack_tokens = (int64_t)1 << 40;
+
 const char *const sp_i_pad_to_names[] = {"context", "longest", NULL};
 const char *const sp_i_memory_model_names[] = {"tensors", "slimpipe-planner", NULL};
 _Static_assert(SP_PAD_CONTEXT == 0 && SP_PAD_LONGEST == 1, "pad_to");
@@ -521,6 +527,16 @@ static void read_strategy(sp_i_scenario_reader *reader)
     }
     strategy->pad_to =
         (sp_pad_to)sp_object_enum(&object, "pad_to", sp_i_pad_to_names, SP_PAD_CONTEXT);
+    strategy->outlier_queues = (int)sp_object_int(&object, "outlier_queues", default_outlier_queues,
+                                                  0, SP_MAX_OUTLIER_QUEUES);
+    strategy->outlier_tokens = sp_object_int(&object, "outlier_tokens", 0, 1, SP_MAX_LENGTH_TOKENS);
+    strategy->pack_tokens = sp_object_int(&object, "pack_tokens", 0, 1, most_pack_tokens);
+    strategy->max_per_pack = sp_object_int(&object, "max_per_pack", 0, 1, SP_I_MAX_SAMPLES);
+    strategy->rank_tokens = sp_object_int(&object, "rank_tokens", 0, 1, INT32_MAX);
+    strategy->chunk_tokens = sp_object_int(&object, "chunk_tokens", 0, 1, SP_MAX_LENGTH_TOKENS);
+    strategy->slice_tokens = sp_object_int(&object, "slice_tokens", 0, 1, SP_MAX_LENGTH_TOKENS);
+    strategy->time_limit_ms = sp_object_int(&object, "time_limit_ms", 0, 1, INT32_MAX);
+    strategy->mip_gap = sp_object_real(&object, "mip_gap", -1.0, 0.0, 1.0);
     sp_object_end(&object);
 }
 

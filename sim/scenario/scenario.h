@@ -16,7 +16,7 @@
 #include "sim/schedule/schedule.h"
 #include "sim/workload/batch.h"
 
-enum { SP_STRATEGY_NAME = 32, SP_SOURCE_NAME = 256 };
+enum { SP_STRATEGY_NAME = 32, SP_SOURCE_NAME = 256, SP_MAX_OUTLIER_QUEUES = 16 };
 
 typedef enum sp_pad_to { SP_PAD_CONTEXT, SP_PAD_LONGEST } sp_pad_to;
 
@@ -26,6 +26,16 @@ typedef struct sp_strategy_spec {
     bool given;                  // stated in the scenario
     sp_pad_to pad_to; // padded: rows as long as the context, or as the micro-batch's longest
     int64_t microbatch_samples; // rows per micro-batch (schedule.microbatch_samples)
+    // balanced: queues in which samples from a length on wait; 0 queues: none waits
+    int outlier_queues;
+    int64_t outlier_tokens; // that length; 0: an eighth of the context
+    int64_t pack_tokens;    // most tokens of a pack; 0: 5/4 of the context for each row
+    int64_t max_per_pack;   // lpfhp: samples in a row at most; 0: any number
+    int64_t rank_tokens;    // dynamic groups: tokens of one data-parallel rank; 0: context / dp
+    int64_t chunk_tokens;   // chunkflow: ChunkSize; 0: 8192
+    int64_t slice_tokens;   // slimpipe: tokens of a slice; 0: each row in schedule.slices
+    int64_t time_limit_ms;  // for integer programs of one batch; 0: the strategy's own
+    double mip_gap;         // at which they count as solved; negative: the strategy's own
 } sp_strategy_spec;
 
 // Holds pointers into itself (workload.lengths, workload.source): it stays where it was read.

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "sim/base/units.h"
 #include "sim/scenario/scenario_private.h"
@@ -273,6 +274,33 @@ static json_t *strategy_object(const sp_strategy_spec *strategy)
     building b = begin();
     put_text(&b, "kind", strategy->kind);
     put_text(&b, "pad_to", sp_i_pad_to_names[strategy->pad_to]);
+    if (strcmp(strategy->kind, "balanced") == 0) {
+        put_int(&b, "outlier_queues", strategy->outlier_queues);
+    }
+    if (strategy->outlier_tokens > 0) {
+        put_int(&b, "outlier_tokens", strategy->outlier_tokens);
+    }
+    if (strategy->pack_tokens > 0) {
+        put_int(&b, "pack_tokens", strategy->pack_tokens);
+    }
+    if (strategy->max_per_pack > 0) {
+        put_int(&b, "max_per_pack", strategy->max_per_pack);
+    }
+    if (strategy->rank_tokens > 0) {
+        put_int(&b, "rank_tokens", strategy->rank_tokens);
+    }
+    if (strategy->chunk_tokens > 0) {
+        put_int(&b, "chunk_tokens", strategy->chunk_tokens);
+    }
+    if (strategy->slice_tokens > 0) {
+        put_int(&b, "slice_tokens", strategy->slice_tokens);
+    }
+    if (strategy->time_limit_ms > 0) {
+        put_int(&b, "time_limit_ms", strategy->time_limit_ms);
+    }
+    if (strategy->mip_gap >= 0.0) {
+        put_real(&b, "mip_gap", strategy->mip_gap);
+    }
     return finish(b);
 }
 

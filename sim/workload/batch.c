@@ -42,6 +42,49 @@ void sp_batch_fini(sp_batch *batch)
     *batch = (sp_batch){0};
 }
 
+static sp_status batch_of(size_t count, sp_batch *batch, sp_error *err)
+{
+    *batch = (sp_batch){.count = count};
+    if (count == 0) {
+        return SP_OK;
+    }
+    batch->ids = sp_i_calloc(count, sizeof *batch->ids);
+    batch->tokens = sp_i_calloc(count, sizeof *batch->tokens);
+    if (batch->ids == NULL || batch->tokens == NULL) {
+        sp_batch_fini(batch);
+        return sp_error_no_memory(err, "a batch");
+    }
+    return SP_OK;
+}
+
+static void put_sample(sp_batch *batch, size_t at, const sp_batch *from, size_t i)
+{
+    batch->ids[at] = from->ids[i];
+    batch->tokens[at] = from->tokens[i];
+    batch->total_tokens += from->tokens[i];
+}
+
+sp_status sp_batch_join(const sp_batch *front, const sp_batch *back, sp_batch *joined,
+                        sp_error *err)
+{
+    sp_status status = batch_of(front->count + back->count, joined, err);
+    for (size_t i = 0; status == SP_OK && i < joined->count; i++) {
+        bool of_front = i < front->count;
+        put_sample(joined, i, of_front ? front : back, of_front ? i : i - front->count);
+    }
+    return status;
+}
+
+sp_status sp_batch_pick(const sp_batch *batch, const int64_t *index, size_t count, sp_batch *picked,
+                        sp_error *err)
+{
+    sp_status status = batch_of(count, picked, err);
+    for (size_t i = 0; status == SP_OK && i < count; i++) {
+        put_sample(picked, i, batch, (size_t)index[i]);
+    }
+    return status;
+}
+
 void sp_batches_fini(sp_batches *batches)
 {
     for (int i = 0; i < batches->count; i++) {

@@ -37,6 +37,13 @@ typedef struct sp_batch {
 
 void sp_batch_fini(sp_batch *batch);
 
+// The samples of `front` and behind them those of `back`, or those at `index`: copies, ids kept.
+// The caller frees them.
+sp_status sp_batch_join(const sp_batch *front, const sp_batch *back, sp_batch *joined,
+                        sp_error *err);
+sp_status sp_batch_pick(const sp_batch *batch, const int64_t *index, size_t count, sp_batch *picked,
+                        sp_error *err);
+
 typedef struct sp_batches {
     sp_batch *batch;
     int count;

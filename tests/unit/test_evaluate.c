@@ -87,6 +87,7 @@ static void check_result(const char *text, const scenario_run *r)
             fail_msg("bound %.3f above %lld ns: %s", facts->lower_bound_ns,
                      (long long)batch->iteration_ns, text);
         }
+        assert_true(facts->work_bound_ns > 0.0 && facts->work_bound_ns <= facts->lower_bound_ns);
         assert_true(batch->makespan_ns <= batch->iteration_ns);
         assert_int_equal(facts->samples, r->batches.batch[b].count);
         assert_int_equal(facts->tokens, r->batches.batch[b].total_tokens);

@@ -24,13 +24,29 @@ static void random_batch(sp_prng *prng, int64_t context, sp_batch *batch, int64_
     }
 }
 
+static const char *const row_strategies[] = {"padded", "packed", "sorted", "ffd",
+                                             "bfd",    "lpfhp",  NULL};
+
+// Row strategies ask for no costs.
+static sp_status try_pack(const char *kind, int64_t microbatch_samples, sp_pad_to pad_to,
+                          const sp_batch *batch, int64_t context, int dp, sp_packing *packing,
+                          sp_error *err)
+{
+    static sp_scenario scenario;
+    scenario.strategy =
+        (sp_strategy_spec){.microbatch_samples = microbatch_samples, .pad_to = pad_to};
+    scenario.layout = (sp_layout){.tp = 1, .cp = 1, .pp = 1, .dp = dp, .chunks = 1};
+    sp_strategy_input input = {.scenario = &scenario, .batch = batch, .context = context};
+    return sp_strategy_find(kind)->pack(&input, packing, err);
+}
+
 static void pack(const char *kind, int64_t microbatch_samples, const sp_batch *batch,
                  int64_t context, int dp, sp_packing *packing)
 {
     sp_error err = {0};
-    sp_strategy_spec spec = {.microbatch_samples = microbatch_samples};
-    snprintf(spec.kind, sizeof spec.kind, "%s", kind);
-    assert_int_equal(sp_strategy_pack(&spec, batch, context, dp, packing, &err), SP_OK);
+    assert_int_equal(
+        try_pack(kind, microbatch_samples, SP_PAD_CONTEXT, batch, context, dp, packing, &err),
+        SP_OK);
 }
 
 // Each sample in exactly one slice that covers it; packs hold at most rows * context tokens and are
@@ -69,9 +85,9 @@ static void every_strategy_is_lossless(void **state)
         int dp = 1 + (int)sp_prng_below(&prng, 5);
         sp_batch batch;
         random_batch(&prng, context, &batch, ids, tokens);
-        for (int i = 0; sp_strategy_names[i] != NULL; i++) {
+        for (int i = 0; row_strategies[i] != NULL; i++) {
             sp_packing packing;
-            pack(sp_strategy_names[i], rows, &batch, context, dp, &packing);
+            pack(row_strategies[i], rows, &batch, context, dp, &packing);
             assert_lossless(&packing, &batch, rows * context);
             sp_packing_fini(&packing);
         }
@@ -179,8 +195,7 @@ static void order_and_padding(void **state)
     assert_int_equal(packing.forward.packs[0].tokens, 50);
     sp_packing_fini(&packing);
     sp_error err = {0};
-    sp_strategy_spec spec = {.kind = "padded", .microbatch_samples = 2, .pad_to = SP_PAD_LONGEST};
-    assert_int_equal(sp_strategy_pack(&spec, &batch, 50, 1, &packing, &err), SP_OK);
+    assert_int_equal(try_pack("padded", 2, SP_PAD_LONGEST, &batch, 50, 1, &packing, &err), SP_OK);
     assert_int_equal(packing.forward.packs[0].computed, 80);
     assert_int_equal(packing.forward.packs[1].computed, 60);
     sp_packing_fini(&packing);
@@ -201,16 +216,14 @@ static void allocation_failures(void **state)
     int64_t ids[] = {0, 1, 2};
     int64_t tokens[] = {10, 40, 20};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 3, .total_tokens = 70};
-    for (int i = 0; sp_strategy_names[i] != NULL; i++) {
+    for (int i = 0; row_strategies[i] != NULL; i++) {
         sp_status status = SP_ERR_NO_MEMORY;
         for (long n = 0; status != SP_OK; n++) {
             assert_true(n < 100);
             sp_error err = {0};
             sp_packing packing;
-            sp_strategy_spec spec = {.microbatch_samples = 1};
-            snprintf(spec.kind, sizeof spec.kind, "%s", sp_strategy_names[i]);
             sp_i_alloc_fail_after(n);
-            status = sp_strategy_pack(&spec, &batch, 50, 2, &packing, &err);
+            status = try_pack(row_strategies[i], 1, SP_PAD_CONTEXT, &batch, 50, 2, &packing, &err);
             sp_i_alloc_fail_after(-1);
             assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
             if (status == SP_OK) {
