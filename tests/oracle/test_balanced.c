@@ -1,0 +1,172 @@
+// Imbalance of the balanced strategy against WLB-LLM's packing table (Wang et al., arXiv
+// 2503.17924: 7B, context 128K, four micro-batches): largest over mean micro-batch latency of 1.41
+// with the greedy on packs of the context's length, then 1.24, 1.05 and 1.05 with one, two and
+// three outlier queues; documents wait half a step in the mean.
+//
+// The paper's documents are not public. DistCA (hao-ai-lab/DistCA, dist_wlbllm.json) has digitised
+// their distribution: 98 % evenly up to 6.3K tokens, and 0.53 % between 64K and 128K that hold
+// 12.8 % of the tokens and 67 % of the squares; the rest between gives a mean of 3,962 tokens where
+// it is log-uniform. Nor are its latencies: without TP and CP communication the greedy comes out as
+// published, and the queues must follow.
+#include <math.h>
+#include <stdlib.h>
+
+#include "sim/base/prng.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+enum { CONTEXT = 131072, PACKS = 4, STEPS = 250, MOST_DOCUMENTS = 4000 };
+
+static int64_t document(sp_prng *prng)
+{
+    double kind = sp_prng_uniform(prng);
+    double at = sp_prng_uniform(prng);
+    if (kind < 0.98) {
+        return 1 + (int64_t)(6300.0 * at);
+    }
+    if (kind < 1.0 - 0.0053) {
+        return (int64_t)(6300.0 * pow(65536.0 / 6300.0, at));
+    }
+    return 65536 + (int64_t)(65536.0 * at);
+}
+
+// Batches of exactly four contexts, the last document of each cut to fit.
+static void make_batches(sp_batches *batches)
+{
+    sp_prng prng;
+    sp_prng_seed(&prng, 47);
+    *batches = (sp_batches){.count = STEPS, .context = CONTEXT};
+    batches->batch = calloc(STEPS, sizeof *batches->batch);
+    assert_non_null(batches->batch);
+    for (int b = 0; b < STEPS; b++) {
+        sp_batch *batch = &batches->batch[b];
+        batch->ids = calloc(MOST_DOCUMENTS, sizeof *batch->ids);
+        batch->tokens = calloc(MOST_DOCUMENTS, sizeof *batch->tokens);
+        assert_true(batch->ids != NULL && batch->tokens != NULL);
+        int64_t left = (int64_t)PACKS * CONTEXT;
+        while (left > 0) {
+            int64_t tokens = document(&prng);
+            assert_true(batch->count < MOST_DOCUMENTS);
+            batch->ids[batch->count] = b; // the step it comes in
+            batch->tokens[batch->count] = tokens < left ? tokens : left;
+            left -= batch->tokens[batch->count++];
+        }
+        batch->total_tokens = (int64_t)PACKS * CONTEXT;
+    }
+}
+
+static void free_batches(sp_batches *batches)
+{
+    for (int b = 0; b < batches->count; b++) {
+        free(batches->batch[b].ids);
+        free(batches->batch[b].tokens);
+    }
+    free(batches->batch);
+}
+
+// The mix has the moments that it is made for.
+static void mix_is_the_published_one(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 53);
+    double tokens = 0.0;
+    double squares = 0.0;
+    double long_tokens = 0.0;
+    double long_squares = 0.0;
+    const int n = 400000;
+    for (int i = 0; i < n; i++) {
+        double t = (double)document(&prng);
+        tokens += t;
+        squares += t * t;
+        long_tokens += t >= 65536.0 ? t : 0.0;
+        long_squares += t >= 65536.0 ? t * t : 0.0;
+    }
+    assert_true(fabs(tokens / n / 3962.0 - 1.0) < 0.02);
+    assert_true(fabs(long_tokens / tokens - 0.128) < 0.005);
+    assert_true(fabs(long_squares / squares - 0.67) < 0.02);
+}
+
+typedef struct tally {
+    double degree;         // sum over the steps
+    double waited, tokens; // token steps; tokens
+} tally;
+
+static sp_status observe(void *context, const sp_step_view *view, sp_error *err)
+{
+    (void)err;
+    tally *t = context;
+    const sp_step_costs *costs = view->costs;
+    const sp_pack_list *packs = &view->plan->packing->forward;
+    assert_int_equal(packs->count, PACKS);
+    double most = 0.0;
+    double sum = 0.0;
+    for (size_t k = 0; k < packs->count; k++) {
+        double ns = 0.0;
+        for (int s = 0; s < PACKS; s++) {
+            size_t at = k * (size_t)costs->classes + (size_t)costs->class_of_vstage[s];
+            ns += (double)(sp_action_cost_ns(&costs->f[at]) + sp_action_cost_ns(&costs->b[at]));
+        }
+        most = fmax(most, ns);
+        sum += ns;
+    }
+    t->degree += most * PACKS / sum;
+    for (size_t s = 0; s < packs->slice_count; s++) {
+        double tokens = (double)packs->slices[s].tokens;
+        int64_t came = view->plan->packing->batch->ids[packs->slices[s].sample];
+        t->waited += tokens * (double)(view->batch - came);
+        t->tokens += tokens;
+    }
+    return SP_OK;
+}
+
+// Mean imbalance degree; *wait becomes the mean over tokens of the steps waited.
+static double degree(const sp_batches *batches, const char *strategy, double *wait)
+{
+    char text[RUN_TEXT] = "";
+    put_json(text,
+             "{'model': 'llama-7b', 'cluster': 'h100-8', 'parallel': {'pp': 4}, 'schedule': {"
+             "'microbatches': 4}, 'workload': {'uniform': 1, 'context': 131072}, "
+             "'strategy': {'kind': 'balanced', %s}}",
+             strategy);
+    sp_scenario scenario;
+    sp_result result;
+    sp_error err;
+    tally t = {0};
+    const sp_evaluate_options options = {.observer = observe, .observer_context = &t};
+    must_succeed("scenario", run_read(text, &scenario, &err), &err);
+    must_succeed("run", sp_evaluate(&scenario, batches, &options, &result, &err), &err);
+    sp_result_fini(&result);
+    sp_scenario_fini(&scenario);
+    *wait = t.waited / t.tokens;
+    return t.degree / STEPS;
+}
+
+static void imbalance_of_the_paper(void **state)
+{
+    (void)state;
+    sp_batches batches;
+    make_batches(&batches);
+    double wait;
+    // Whole documents do not fill four contexts exactly: a hundredth of room.
+    double greedy = degree(&batches, "'outlier_queues': 0, 'pack_tokens': 132382", &wait);
+    assert_true(wait == 0.0);
+    double one = degree(&batches, "'outlier_queues': 1", &wait);
+    double two = degree(&batches, "'outlier_queues': 2", &wait);
+    double wait_two = wait;
+    double three = degree(&batches, "'outlier_queues': 3", &wait);
+    // Where the paper's queues begin is unknown; the first one alone tells most by that.
+    assert_true(fabs(greedy - 1.41) < 0.03);
+    assert_true(fabs(one - 1.24) < 0.08);
+    assert_true(fabs(two - 1.05) < 0.02);
+    assert_true(fabs(three - 1.05) < 0.04);
+    assert_true(fabs(wait_two - 0.5) < 0.1);
+    free_batches(&batches);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(mix_is_the_published_one),
+    cmocka_unit_test(imbalance_of_the_paper),
+};
+
+SP_TEST_MAIN(tests)
