@@ -1,6 +1,7 @@
 #include "solver/slicing.h"
 
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 #include "solver/terapipe_slices.h"
 
 enum { POSITIONS = 64 }; // of a row, at which its shortest slices can be cut
@@ -66,6 +67,29 @@ sp_status sp_slice_rows(sp_packing *packing, int slices, sp_slice_rule rule, con
     }
     replace_packs(packing, &made, status);
     sp_i_free(cuts);
+    return status;
+}
+
+sp_status sp_slice_rows_every(sp_packing *packing, int64_t tokens, sp_error *err)
+{
+    SP_ASSERT(tokens >= 1 && packing->backward.count == 0);
+    sp_packing made;
+    sp_packing_init(&made, packing->batch, packing->dp);
+    sp_status status = SP_OK;
+    for (size_t k = 0; status == SP_OK && k < packing->forward.count; k++) {
+        row r = measure(packing, &packing->forward.packs[k], cost_of(SP_SLICE_TOKENS, NULL), NULL);
+        int64_t slices = sp_ceil_div(r.tokens, tokens);
+        r.cuts = slices < INT32_MAX ? sp_i_calloc((size_t)slices + 1, sizeof *r.cuts) : NULL;
+        for (int64_t i = 1; r.cuts != NULL && i <= slices; i++) {
+            r.cuts[i] = i < slices ? i * tokens : r.tokens;
+        }
+        if (r.cuts == NULL || !add_forward(packing, k, &r, (int)slices, &made) ||
+            !add_backward(&made, k, (int)slices)) {
+            status = sp_error_no_memory(err, "slices");
+        }
+        sp_i_free(r.cuts);
+    }
+    replace_packs(packing, &made, status);
     return status;
 }
 

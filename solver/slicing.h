@@ -19,6 +19,10 @@
 sp_status sp_slice_rows(sp_packing *packing, int slices, sp_slice_rule rule, const sp_model *model,
                         const char *source, sp_error *err);
 
+// As sp_slice_rows, with a cut at every multiple of `tokens` of a row: slices of that length, and
+// what is left as the last one.
+sp_status sp_slice_rows_every(sp_packing *packing, int64_t tokens, sp_error *err);
+
 // As sp_slice_rows, with the slices of each row that TeraPipe's dynamic programme finds for
 // `stages` pipeline stages: cuts at multiples of a 64th of the row. `time_ns` is the forward time
 // of a pack (the only one of the list) on one stage.

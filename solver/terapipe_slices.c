@@ -8,10 +8,12 @@
 typedef struct search {
     const sp_terapipe_problem *problem;
     size_t count;
-    int64_t *time;    // of the slice from position i to j, i < j: [j(j-1)/2 + i]
-    int64_t *longest; // the same, ascending
-    int64_t *sum;     // [count + 1]: least sum up to a position, -1 for none
-    size_t *from;     // [count + 1]: where its last slice begins
+    size_t most;      // positions of a slice
+    int64_t *time;    // of the slice from position i to j, i < j <= i + most: [(j-1) most + j-1-i]
+    int64_t *longest; // of the slices that there may be, ascending
+    size_t times;
+    int64_t *sum; // [count + 1]: least sum up to a position, -1 for none
+    size_t *from; // [count + 1]: where its last slice begins
 } search;
 
 static bool prepare(search *s);
@@ -27,21 +29,22 @@ sp_status sp_terapipe_slices_find(const sp_terapipe_problem *problem, sp_terapip
     *slices = (sp_terapipe_slices){0};
     search s = {.problem = problem,
                 .count = (size_t)((problem->tokens - 1) / problem->granularity + 1)};
+    int64_t most = problem->most_tokens / problem->granularity;
+    s.most = most > 0 && (size_t)most < s.count ? (size_t)most : s.count;
     bool ok = prepare(&s);
-    size_t times = s.count * (s.count + 1) / 2;
     // Without a limit the sum is least: a bound for every longest slice.
     int64_t least_ns = 0;
-    if (ok) {
-        (void)solve(&s, s.longest[times - 1]);
+    bool any = ok && s.times > 0 && solve(&s, s.longest[s.times - 1]);
+    if (any) {
         least_ns = s.sum[s.count];
         ok = read_slices(&s, slices);
     }
-    for (size_t i = 0; ok && i < times;) {
+    for (size_t i = 0; ok && any && i < s.times;) {
         int64_t low_ns = s.longest[i];
         if (least_ns + (problem->stages - 1) * low_ns >= slices->total_ns) {
             break;
         }
-        while (i + 1 < times && s.longest[i + 1] - low_ns <= problem->tolerance_ns) {
+        while (i + 1 < s.times && s.longest[i + 1] - low_ns <= problem->tolerance_ns) {
             i++;
         }
         if (solve(&s, s.longest[i]) && total_time(&s) < slices->total_ns) {
@@ -69,9 +72,14 @@ static int64_t position(const search *s, size_t i)
     return i == s->count ? s->problem->tokens : (int64_t)i * s->problem->granularity;
 }
 
+static size_t first_begin(const search *s, size_t end)
+{
+    return end > s->most ? end - s->most : 0;
+}
+
 static int64_t slice_ns(const search *s, size_t begin, size_t end)
 {
-    return s->time[end * (end - 1) / 2 + begin];
+    return s->time[(end - 1) * s->most + (end - 1 - begin)];
 }
 
 static int ascending(const void *a, const void *b)
@@ -84,27 +92,29 @@ static int ascending(const void *a, const void *b)
 static bool prepare(search *s)
 {
     size_t n = s->count;
-    // The square of a count of positions that no memory could hold.
-    if (n > UINT32_MAX / 2) {
+    // A table that no memory could hold.
+    if (n > UINT32_MAX / s->most) {
         return false;
     }
-    size_t times = n * (n + 1) / 2;
-    s->time = sp_i_calloc(times, sizeof *s->time);
-    s->longest = sp_i_calloc(times, sizeof *s->longest);
+    s->time = sp_i_calloc(n * s->most, sizeof *s->time);
+    s->longest = sp_i_calloc(n * s->most, sizeof *s->longest);
     s->sum = sp_i_calloc(n + 1, sizeof *s->sum);
     s->from = sp_i_calloc(n + 1, sizeof *s->from);
     if (s->time == NULL || s->longest == NULL || s->sum == NULL || s->from == NULL) {
         return false;
     }
-    size_t k = 0;
     for (size_t end = 1; end <= n; end++) {
-        for (size_t begin = 0; begin < end; begin++, k++) {
+        for (size_t begin = first_begin(s, end); begin < end; begin++) {
             int64_t prefix = position(s, begin);
-            s->time[k] = s->problem->time(s->problem->context, position(s, end) - prefix, prefix);
-            s->longest[k] = s->time[k];
+            int64_t tokens = position(s, end) - prefix;
+            int64_t ns = s->problem->time(s->problem->context, tokens, prefix);
+            s->time[(end - 1) * s->most + (end - 1 - begin)] = ns;
+            if (ns >= 0) {
+                s->longest[s->times++] = ns;
+            }
         }
     }
-    qsort(s->longest, times, sizeof *s->longest, ascending);
+    qsort(s->longest, s->times, sizeof *s->longest, ascending);
     return true;
 }
 
@@ -122,9 +132,9 @@ static bool solve(search *s, int64_t longest_ns)
     s->sum[0] = 0;
     for (size_t end = 1; end <= s->count; end++) {
         s->sum[end] = -1;
-        for (size_t begin = 0; begin < end; begin++) {
+        for (size_t begin = first_begin(s, end); begin < end; begin++) {
             int64_t ns = slice_ns(s, begin, end);
-            if (s->sum[begin] >= 0 && ns <= longest_ns &&
+            if (s->sum[begin] >= 0 && ns >= 0 && ns <= longest_ns &&
                 (s->sum[end] < 0 || s->sum[begin] + ns < s->sum[end])) {
                 s->sum[end] = s->sum[begin] + ns;
                 s->from[end] = begin;

@@ -1,0 +1,394 @@
+// DynaPipe's micro-batches against every other cut of the sorted samples, the memory they keep to,
+// and the sharing out of micro-batches to ranks against every other sharing.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "solver/deal.h"
+#include "solver/strategy.h"
+#include "solver/terapipe_slices.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+enum { MOST_SAMPLES = 10 };
+
+typedef struct fixture {
+    sp_scenario scenario;
+    sp_cost_model cost;
+    int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
+    sp_batch batch;
+    sp_strategy_input input;
+} fixture;
+
+static void fixture_init(fixture *f, sp_prng *prng)
+{
+    sp_error err;
+    char text[RUN_TEXT] = "";
+    put_json(text,
+             "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
+             "'cluster': 'h800-8', 'parallel': {'pp': %d, 'dp': %d}, 'workload': {'uniform': 64}}",
+             1 << sp_prng_below(prng, 4), 1 + (int)sp_prng_below(prng, 4));
+    must_succeed("scenario", run_read(text, &f->scenario, &err), &err);
+    must_succeed("cost model",
+                 sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
+                                    &f->scenario.cluster, &f->scenario.profile, f->scenario.memory,
+                                    f->scenario.source, &err),
+                 &err);
+    f->batch = (sp_batch){.ids = f->ids, .tokens = f->tokens};
+    f->batch.count = 1 + (size_t)sp_prng_below(prng, 8);
+    for (size_t i = 0; i < f->batch.count; i++) {
+        f->ids[i] = (int64_t)i;
+        // From fixed costs alone to attention above all.
+        f->tokens[i] = 1 + (int64_t)sp_prng_below(prng, (uint64_t)64 << sp_prng_below(prng, 10));
+        f->batch.total_tokens += f->tokens[i];
+    }
+    f->input = (sp_strategy_input){
+        .scenario = &f->scenario, .batch = &f->batch, .context = 65536, .cost = &f->cost};
+}
+
+static void fixture_fini(fixture *f)
+{
+    sp_cost_model_fini(&f->cost);
+    sp_scenario_fini(&f->scenario);
+}
+
+static void sort_descending(const fixture *f, int64_t *tokens)
+{
+    memcpy(tokens, f->tokens, f->batch.count * sizeof *tokens);
+    for (size_t i = 1; i < f->batch.count; i++) {
+        for (size_t k = i; k > 0 && tokens[k] > tokens[k - 1]; k--) {
+            int64_t other = tokens[k];
+            tokens[k] = tokens[k - 1];
+            tokens[k - 1] = other;
+        }
+    }
+}
+
+// Of `count` samples padded to `tokens`.
+static double microbatch_s(fixture *f, int64_t tokens, size_t count)
+{
+    sp_packing packing;
+    sp_packing_init(&packing, &f->batch, 1);
+    assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
+    for (size_t i = 0; i < count; i++) {
+        sp_slice slice = {.sample = (int32_t)i, .tokens = tokens, .computed_tokens = tokens};
+        assert_true(sp_pack_list_add(&packing.forward, slice, true));
+    }
+    double s = sp_cost_model_pack_s(&f->cost, &packing.forward, &packing.forward.packs[0]);
+    sp_packing_fini(&packing);
+    return s;
+}
+
+// (c-1) max t + sum t / D.
+static double objective_s(const fixture *f, double sum_s, double longest_s)
+{
+    const sp_layout *layout = &f->scenario.layout;
+    return (layout->pp - 1) * longest_s + sum_s / layout->dp;
+}
+
+static double best_cut_s(fixture *f)
+{
+    int64_t tokens[MOST_SAMPLES];
+    size_t n = f->batch.count;
+    double best_s = (double)INFINITY;
+    sort_descending(f, tokens);
+    for (unsigned mask = 0; mask < 1u << (n - 1); mask++) {
+        double sum_s = 0.0;
+        double longest_s = 0.0;
+        size_t first = 0;
+        for (size_t i = 1; i <= n; i++) {
+            if (i == n || (mask >> (i - 1) & 1) != 0) {
+                double s = microbatch_s(f, tokens[first], i - first);
+                sum_s += s;
+                longest_s = fmax(longest_s, s);
+                first = i;
+            }
+        }
+        best_s = fmin(best_s, objective_s(f, sum_s, longest_s));
+    }
+    return best_s;
+}
+
+// The samples once each, longest first, padded to the first of their micro-batch.
+static void assert_sorted_groups(const fixture *f, const sp_packing *packing)
+{
+    int64_t tokens[MOST_SAMPLES];
+    size_t i = 0;
+    sort_descending(f, tokens);
+    for (size_t k = 0; k < packing->forward.count; k++) {
+        const sp_pack *pack = &packing->forward.packs[k];
+        int64_t padded = tokens[i];
+        assert_true(pack->dp_first >= 0 && pack->dp_first < f->scenario.layout.dp);
+        for (size_t s = 0; s < pack->slice_count; s++, i++) {
+            const sp_slice *slice = &packing->forward.slices[pack->first_slice + s];
+            assert_true(i < f->batch.count);
+            assert_int_equal(slice->begin, 0);
+            assert_int_equal(slice->tokens, tokens[i]);
+            assert_int_equal(f->tokens[slice->sample], tokens[i]);
+            assert_int_equal(slice->computed_tokens, padded);
+        }
+    }
+    assert_int_equal(i, f->batch.count);
+}
+
+// Up to eight samples every size of a micro-batch has a price of its own; the search may stop
+// (c-1)/250 of the longest sample's time short of the optimum.
+static void no_cut_is_better(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 5);
+    for (int round = 0; round < 60; round++) {
+        fixture f;
+        sp_packing packing;
+        sp_error err = {0};
+        fixture_init(&f, &prng);
+        must_succeed("pack", sp_strategy_find("dynapipe")->pack(&f.input, &packing, &err), &err);
+        assert_sorted_groups(&f, &packing);
+        double sum_s = 0.0;
+        double longest_s = 0.0;
+        for (size_t k = 0; k < packing.forward.count; k++) {
+            double s = sp_cost_model_pack_s(&f.cost, &packing.forward, &packing.forward.packs[k]);
+            sum_s += s;
+            longest_s = fmax(longest_s, s);
+        }
+        double best_s = best_cut_s(&f);
+        int64_t longest_first[MOST_SAMPLES];
+        sort_descending(&f, longest_first);
+        double slack_s = (f.scenario.layout.pp - 1) * microbatch_s(&f, longest_first[0], 1) / 250.0;
+        // Times are rounded to ns.
+        double found_s = objective_s(&f, sum_s, longest_s);
+        assert_true(found_s >= best_s * (1.0 - 1e-12));
+        assert_true(found_s <= best_s + slack_s + 1e-7);
+        sp_packing_fini(&packing);
+        fixture_fini(&f);
+    }
+}
+
+static void put_scenario(char *text, const char *limit, const char *lengths)
+{
+    put_json(text,
+             "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
+             "'cluster': 'h800-8', 'parallel': {'pp': 4, 'dp': 2}, 'memory': {%s}, "
+             "'strategy': {'kind': 'dynapipe'}, 'workload': {'lengths': %s, "
+             "'samples_per_batch': 64}}",
+             limit, lengths);
+}
+
+// 1F1B keeps at most c micro-batches: what fits c-fold, as each of these samples does, stays within
+// the limit when it runs. Less memory, smaller micro-batches; less than a sample needs alone, none.
+static void microbatches_fit_memory(void **state)
+{
+    (void)state;
+    sp_error err;
+    double last_mean = (double)INFINITY;
+    const double limits_gib[] = {0.6, 0.4, 0.3, 0.26};
+    for (size_t i = 0; i < sizeof limits_gib / sizeof limits_gib[0]; i++) {
+        char text[RUN_TEXT] = "";
+        char limit[64];
+        scenario_run r;
+        snprintf(limit, sizeof limit, "'limit_gib': %g", limits_gib[i]);
+        put_scenario(text, limit, "[700, 650, 30, 80, 90, 100, 500, 20, 60, 400]");
+        run_good(text, &run_verified, &r);
+        assert_string_equal(r.result.strategy, "dynapipe");
+        assert_string_equal(r.result.schedule, "1f1b");
+        assert_true(r.result.lossless);
+        assert_true((double)r.result.peak_bytes <= limits_gib[i] * 1073741824.0);
+        double mean = 64.0 / (double)r.result.batches[0].facts.microbatches;
+        assert_true(mean <= last_mean);
+        last_mean = mean;
+        run_fini(&r);
+    }
+    assert_true(last_mean < 64.0 / 3.0);
+    char text[RUN_TEXT] = "";
+    scenario_run r;
+    put_scenario(text, "'limit_gib': 0.25", "[40000, 650, 30]");
+    assert_int_equal(run_text(text, &run_verified, &r, &err), SP_ERR_INFEASIBLE);
+    assert_non_null(strstr(err.message[0], "a sample of 40000 tokens alone"));
+    run_fini(&r);
+}
+
+// One length: nothing is padded, and every sample costs the same wherever it is.
+static void equal_samples_need_no_padding(void **state)
+{
+    (void)state;
+    char text[RUN_TEXT] = "";
+    scenario_run r;
+    put_scenario(text, "'recompute': 'full'", "[256]");
+    run_good(text, &run_verified, &r);
+    assert_int_equal(r.result.batches[0].facts.tokens, 64 * 256);
+    assert_int_equal(r.result.batches[0].facts.computed_tokens, 64 * 256);
+    run_fini(&r);
+}
+
+// ---- the programme with slices that there must not be ----
+
+typedef struct table {
+    int64_t ns[16][16]; // [begin][end]
+} table;
+
+static int64_t table_ns(const void *context, int64_t tokens, int64_t prefix)
+{
+    const table *t = context;
+    return t->ns[prefix][prefix + tokens];
+}
+
+// -1: no slices cover it.
+static int64_t exhaustive(const table *t, int n, int most, int64_t stages)
+{
+    int64_t best = -1;
+    for (unsigned mask = 0; mask < 1u << (n - 1); mask++) {
+        int64_t sum = 0;
+        int64_t longest = 0;
+        bool may = true;
+        int begin = 0;
+        for (int i = 1; i <= n; i++) {
+            if (i == n || (mask >> (i - 1) & 1) != 0) {
+                may = may && i - begin <= most && t->ns[begin][i] >= 0;
+                sum += t->ns[begin][i];
+                longest = t->ns[begin][i] > longest ? t->ns[begin][i] : longest;
+                begin = i;
+            }
+        }
+        int64_t total = sum + (stages - 1) * longest;
+        best = may && (best < 0 || total < best) ? total : best;
+    }
+    return best;
+}
+
+static void programme_with_forbidden_slices(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 7);
+    int without = 0;
+    for (int round = 0; round < 300; round++) {
+        table t;
+        int n = 1 + (int)sp_prng_below(&prng, 10);
+        int most = 1 + (int)sp_prng_below(&prng, 10);
+        for (int i = 0; i < 16; i++) {
+            for (int j = 0; j < 16; j++) {
+                t.ns[i][j] = (int64_t)sp_prng_below(&prng, 1000);
+                t.ns[i][j] = sp_prng_below(&prng, 3) == 0 ? -1 : t.ns[i][j];
+            }
+        }
+        sp_terapipe_problem problem = {.tokens = n,
+                                       .granularity = 1,
+                                       .most_tokens = most,
+                                       .stages = 1 + (int64_t)sp_prng_below(&prng, 12),
+                                       .time = table_ns,
+                                       .context = &t};
+        sp_terapipe_slices slices;
+        int64_t best = exhaustive(&t, n, most, problem.stages);
+        assert_int_equal(sp_terapipe_slices_find(&problem, &slices, NULL), SP_OK);
+        if (best < 0) {
+            assert_int_equal(slices.count, 0);
+            without++;
+        } else {
+            assert_true(slices.count > 0);
+            assert_int_equal(slices.total_ns, best);
+        }
+        sp_terapipe_slices_fini(&slices);
+    }
+    assert_true(without > 10 && without < 290);
+}
+
+// ---- sharing out ----
+
+static double heaviest(const double *weight, size_t n, const int *part)
+{
+    double sum[8] = {0.0};
+    double most = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        sum[part[i]] += weight[i];
+        most = fmax(most, sum[part[i]]);
+    }
+    return most;
+}
+
+static double best_sharing(const double *weight, size_t n, int parts)
+{
+    int part[8] = {0};
+    double best = (double)INFINITY;
+    size_t i = 0;
+    while (i < n) {
+        best = fmin(best, heaviest(weight, n, part));
+        for (i = 0; i < n && ++part[i] == parts; i++) {
+            part[i] = 0;
+        }
+    }
+    return best;
+}
+
+// Michiels, Korst, Aarts and van Leeuwen (Performance ratios for the Karmarkar-Karp differencing
+// method, 2003): at most 4/3 - 1/(3m) of the optimum for m parts.
+static void sharing_within_its_bound(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 11);
+    for (int round = 0; round < 400; round++) {
+        double weight[8];
+        int part[8];
+        size_t n = 1 + (size_t)sp_prng_below(&prng, 7);
+        int parts = 1 + (int)sp_prng_below(&prng, 4);
+        for (size_t i = 0; i < n; i++) {
+            weight[i] = (double)sp_prng_below(&prng, 100);
+        }
+        assert_int_equal(sp_i_share_out(weight, n, parts, part, NULL), SP_OK);
+        for (size_t i = 0; i < n; i++) {
+            assert_true(part[i] >= 0 && part[i] < parts);
+        }
+        double bound = 4.0 / 3.0 - 1.0 / (3.0 * parts);
+        assert_true(heaviest(weight, n, part) <=
+                    bound * best_sharing(weight, n, parts) * (1.0 + 1e-12));
+    }
+}
+
+// The example of Korf (A complete anytime algorithm for number partitioning, 1998, section 2.3):
+// 8, 7, 6, 5, 4 are left with a difference of 2.
+static void differencing_example(void **state)
+{
+    (void)state;
+    const double weight[] = {4.0, 5.0, 6.0, 7.0, 8.0};
+    int part[5];
+    assert_int_equal(sp_i_share_out(weight, 5, 2, part, NULL), SP_OK);
+    assert_true(heaviest(weight, 5, part) == 16.0);
+}
+
+static void allocation_failures(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 13);
+    fixture f;
+    fixture_init(&f, &prng);
+    sp_status status = SP_ERR_NO_MEMORY;
+    for (long n = 0; status != SP_OK; n++) {
+        sp_error err = {0};
+        sp_packing packing;
+        assert_true(n < 200);
+        sp_i_alloc_fail_after(n);
+        status = sp_strategy_find("dynapipe")->pack(&f.input, &packing, &err);
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        if (status == SP_OK) {
+            sp_packing_fini(&packing);
+        }
+    }
+    fixture_fini(&f);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(no_cut_is_better),
+    cmocka_unit_test(microbatches_fit_memory),
+    cmocka_unit_test(equal_samples_need_no_padding),
+    cmocka_unit_test(programme_with_forbidden_slices),
+    cmocka_unit_test(sharing_within_its_bound),
+    cmocka_unit_test(differencing_example),
+    cmocka_unit_test(allocation_failures),
+};
+
+SP_TEST_MAIN(tests)
