@@ -1,0 +1,269 @@
+// Samples to data-parallel ranks: the bound of longest-processing-time-first, the groups of merged
+// ranks, and moves between them.
+#include <math.h>
+#include <stdlib.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "solver/rank_split.h"
+#include "tests/support/test_main.h"
+
+enum { MOST_SAMPLES = 200, MOST_RANKS = 16 };
+
+typedef struct drawn_batch {
+    int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
+    sp_batch batch;
+    sp_i_work work;
+} drawn_batch;
+
+static void draw(drawn_batch *d, sp_prng *prng, size_t count, int64_t longest)
+{
+    d->batch = (sp_batch){.ids = d->ids, .tokens = d->tokens, .count = count};
+    for (size_t i = 0; i < count; i++) {
+        int64_t most = sp_prng_below(prng, 6) == 0 ? longest : longest / 10 + 1;
+        d->ids[i] = (int64_t)i;
+        d->tokens[i] = 1 + (int64_t)sp_prng_below(prng, (uint64_t)most);
+        d->batch.total_tokens += d->tokens[i];
+    }
+    d->work = (sp_i_work){{1e-3, 1e-6, 1e-10 * sp_prng_uniform(prng)},
+                          {2e-3, 2e-6, 2.5e-10 * sp_prng_uniform(prng)}};
+}
+
+static double sample_s(const drawn_batch *d, int32_t sample)
+{
+    return sp_i_slice_work_s(&d->work, 0, d->tokens[sample]);
+}
+
+static void make(const drawn_batch *d, int dp, int most, double share, int64_t limit,
+                 sp_i_rank_split *split)
+{
+    sp_error err = {0};
+    assert_int_equal(sp_i_rank_split_make(&d->work, &d->batch, dp, most, share, limit, split, &err),
+                     SP_OK);
+}
+
+// Every sample in one group, longest first (equal ones in the batch's order), the groups side by
+// side over all ranks and aligned to their power of two.
+static void assert_split(const drawn_batch *d, int dp, int most, const sp_i_rank_split *split)
+{
+    int seen[MOST_SAMPLES] = {0};
+    size_t count = 0;
+    int next = 0;
+    for (int g = 0; g < split->count; g++) {
+        const sp_i_rank_group *group = &split->groups[g];
+        assert_int_equal(group->dp_first, next);
+        next += group->dp_count;
+        assert_true(group->dp_count >= 1 && group->dp_count <= most);
+        assert_int_equal(group->dp_count & (group->dp_count - 1), 0);
+        assert_int_equal(group->dp_first % group->dp_count, 0);
+        double work_s = 0.0;
+        for (size_t i = 0; i < group->count; i++) {
+            int32_t sample = group->sample[i];
+            assert_int_equal(seen[sample]++, 0);
+            work_s += sample_s(d, sample);
+            if (i > 0) {
+                int32_t before = group->sample[i - 1];
+                assert_true(d->tokens[before] > d->tokens[sample] ||
+                            (d->tokens[before] == d->tokens[sample] && before < sample));
+            }
+        }
+        count += group->count;
+        // Merged ranks share the work, at a small cost.
+        double share_s = work_s / group->dp_count;
+        assert_true(group->work_s >= share_s * (1.0 - 1e-9) - 1e-12);
+        assert_true(group->work_s <= share_s * (group->dp_count > 1 ? 1.2 : 1.0 + 1e-9) + 1e-12);
+    }
+    assert_int_equal(next, dp);
+    assert_int_equal(count, d->batch.count);
+}
+
+static double least_makespan(const drawn_batch *d, size_t i, double *load, int ranks, double best)
+{
+    double most = 0.0;
+    for (int r = 0; r < ranks; r++) {
+        most = fmax(most, load[r]);
+    }
+    if (most >= best || i == d->batch.count) {
+        return fmin(most, best);
+    }
+    double work_s = sample_s(d, (int32_t)i);
+    for (int r = 0; r < ranks; r++) {
+        load[r] += work_s;
+        best = least_makespan(d, i + 1, load, ranks, best);
+        load[r] -= work_s;
+        if (load[r] <= 0.0) {
+            break; // the other empty ranks are the same
+        }
+    }
+    return best;
+}
+
+// R. L. Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17 (1969),
+// Theorem 2: longest first takes at most 4/3 - 1/(3m) of the optimum, here by exhaustive search.
+static void within_grahams_bound(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 5);
+    static drawn_batch d;
+    for (int round = 0; round < 300; round++) {
+        int ranks = 1 + (int)sp_prng_below(&prng, 4);
+        draw(&d, &prng, 1 + (size_t)sp_prng_below(&prng, 8), 20000);
+        sp_i_rank_split split;
+        make(&d, ranks, 8, 0.0, 0, &split);
+        assert_int_equal(split.count, ranks);
+        double longest_s = 0.0;
+        for (int g = 0; g < split.count; g++) {
+            longest_s = fmax(longest_s, split.groups[g].work_s);
+        }
+        double load[4] = {0};
+        double least_s = least_makespan(&d, 0, load, ranks, 1e30);
+        assert_true(longest_s >= least_s * (1.0 - 1e-9));
+        assert_true(longest_s <= least_s * (4.0 / 3.0 - 1.0 / (3.0 * ranks)) * (1.0 + 1e-9));
+        sp_i_rank_split_fini(&split);
+    }
+}
+
+static void groups_are_aligned(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 6);
+    static drawn_batch d;
+    int merged = 0;
+    for (int round = 0; round < 2000; round++) {
+        int dp = 1 + (int)sp_prng_below(&prng, MOST_RANKS);
+        int most = 1 + (int)sp_prng_below(&prng, 8);
+        double share = sp_prng_below(&prng, 4) == 0 ? 0.0 : 0.3 + sp_prng_uniform(&prng);
+        int64_t limit = sp_prng_below(&prng, 2) == 0 ? 0 : 1000;
+        draw(&d, &prng, 1 + (size_t)sp_prng_below(&prng, MOST_SAMPLES), 50000);
+        sp_i_rank_split split;
+        make(&d, dp, most, share, limit, &split);
+        assert_split(&d, dp, most, &split);
+        merged += split.count < dp;
+        assert_true(share > 0.0 || split.count == dp);
+        sp_i_rank_split_fini(&split);
+    }
+    assert_true(merged > 100);
+}
+
+static void an_outlier_gets_ranks(void **state)
+{
+    (void)state;
+    static drawn_batch d;
+    d.batch = (sp_batch){.ids = d.ids, .tokens = d.tokens, .count = 65};
+    d.work = (sp_i_work){{0.0, 1e-6, 0.0}, {0.0, 2e-6, 0.0}};
+    for (size_t i = 0; i < d.batch.count; i++) {
+        d.ids[i] = (int64_t)i;
+        d.tokens[i] = i == 40 ? 64000 : 1000;
+    }
+    // Half of all the work on eight ranks: four times a rank's share.
+    sp_i_rank_split split;
+    make(&d, 8, 8, 1.0, 0, &split);
+    assert_split(&d, 8, 8, &split);
+    assert_int_equal(split.groups[0].dp_count, 4);
+    assert_int_equal(split.groups[0].sample[0], 40);
+    assert_int_equal(split.count, 5);
+    sp_i_rank_split_fini(&split);
+    make(&d, 8, 2, 1.0, 0, &split);
+    assert_int_equal(split.groups[0].dp_count, 2);
+    assert_split(&d, 8, 2, &split);
+    sp_i_rank_split_fini(&split);
+    // By its tokens alone, where a rank's share would be enough.
+    make(&d, 8, 8, 1e9, 16000, &split);
+    assert_int_equal(split.groups[0].dp_count, 4);
+    assert_split(&d, 8, 8, &split);
+    sp_i_rank_split_fini(&split);
+    make(&d, 8, 8, 0.0, 0, &split);
+    assert_int_equal(split.count, 8);
+    sp_i_rank_split_fini(&split);
+    // An odd number of ranks: the aligned groups that it has.
+    make(&d, 3, 8, 0.1, 0, &split);
+    assert_split(&d, 3, 8, &split);
+    assert_int_equal(split.groups[0].dp_count, 2);
+    sp_i_rank_split_fini(&split);
+}
+
+static void moves_lose_nothing(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 7);
+    static drawn_batch d;
+    int moves = 0;
+    for (int round = 0; round < 2000; round++) {
+        int dp = 2 + (int)sp_prng_below(&prng, MOST_RANKS - 1);
+        draw(&d, &prng, 1 + (size_t)sp_prng_below(&prng, MOST_SAMPLES), 50000);
+        sp_i_rank_split split;
+        sp_i_rank_split copy;
+        sp_error err = {0};
+        make(&d, dp, 8, sp_prng_below(&prng, 2) == 0 ? 0.0 : 0.8, 0, &split);
+        assert_int_equal(sp_i_rank_split_copy(&split, &copy, &err), SP_OK);
+        int from = (int)sp_prng_below(&prng, (uint64_t)split.count);
+        int to = (int)sp_prng_below(&prng, (uint64_t)split.count);
+        if (from == to) {
+            sp_i_rank_split_fini(&split);
+            sp_i_rank_split_fini(&copy);
+            continue;
+        }
+        double before_s = split.groups[from].work_s;
+        size_t before = split.groups[from].count;
+        double most_s = before_s * 1.2 * sp_prng_uniform(&prng);
+        bool moved = sp_i_rank_split_move(&d.work, &d.batch, &split, from, to, most_s);
+        assert_split(&d, dp, 8, &split);
+        double gone_s = before_s - split.groups[from].work_s;
+        assert_true(gone_s <= most_s * (1.0 + 1e-9) + 1e-12);
+        assert_int_equal(moved, split.groups[from].count < before);
+        assert_true(before == 0 || split.groups[from].count > 0);
+        moves += moved;
+        // The copy is not touched.
+        assert_split(&d, dp, 8, &copy);
+        assert_int_equal(copy.groups[from].count, before);
+        sp_i_rank_split_fini(&split);
+        sp_i_rank_split_fini(&copy);
+    }
+    assert_true(moves > 500);
+}
+
+static void allocation_failures(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 8);
+    static drawn_batch d;
+    draw(&d, &prng, 30, 1000);
+    sp_i_rank_split split;
+    sp_i_rank_split copy;
+    sp_status status = SP_ERR_NO_MEMORY;
+    for (long n = 0; status != SP_OK; n++) {
+        assert_true(n < 50);
+        sp_error err = {0};
+        sp_i_alloc_fail_after(n);
+        status = sp_i_rank_split_make(&d.work, &d.batch, 4, 2, 0.5, 0, &split, &err);
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+    }
+    status = SP_ERR_NO_MEMORY;
+    for (long n = 0; status != SP_OK; n++) {
+        assert_true(n < 50);
+        sp_error err = {0};
+        sp_i_alloc_fail_after(n);
+        status = sp_i_rank_split_copy(&split, &copy, &err);
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+    }
+    sp_i_alloc_fail_after(0);
+    assert_false(sp_i_rank_split_move(&d.work, &d.batch, &copy, 0, 1, 1e9));
+    sp_i_alloc_fail_after(-1);
+    assert_split(&d, 4, 2, &copy);
+    sp_i_rank_split_fini(&copy);
+    sp_i_rank_split_fini(&split);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(within_grahams_bound),  cmocka_unit_test(groups_are_aligned),
+    cmocka_unit_test(an_outlier_gets_ranks), cmocka_unit_test(moves_lose_nothing),
+    cmocka_unit_test(allocation_failures),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,311 @@
+// The SlimPack strategies on whole scenarios: no slower than what they grow out of, the same plan
+// every time, merged ranks for outliers, and the edges of workloads and layouts.
+#include <stdlib.h>
+
+#include "sim/base/alloc.h"
+#include "solver/strategy.h"
+#include "solver/token_limit.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+static const char *const kinds[] = {"slimpack-symmetric", "slimpack", "slimpack-zb"};
+
+enum { KINDS = 3, PLAN_BYTES = 1 << 20 };
+
+// What the observer finds in the plan of the last batch.
+typedef struct finding {
+    size_t merged; // forward packs on several ranks
+    size_t cut;    // slices that are not whole samples
+    char *text;    // every slice and action; NULL: not wanted
+    size_t text_used;
+} finding;
+
+static void note(finding *f, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int more = vsnprintf(f->text + f->text_used, PLAN_BYTES - f->text_used, format, args);
+    va_end(args);
+    assert_true(more >= 0 && (size_t)more < PLAN_BYTES - f->text_used);
+    f->text_used += (size_t)more;
+}
+
+static void write_list(finding *f, const sp_pack_list *list)
+{
+    for (size_t k = 0; k < list->count; k++) {
+        const sp_pack *pack = &list->packs[k];
+        note(f, "%d+%d:", pack->dp_first, pack->dp_count);
+        for (size_t i = 0; i < pack->slice_count; i++) {
+            const sp_slice *slice = &list->slices[pack->first_slice + i];
+            note(f, " %d@%ld+%ld", (int)slice->sample, (long)slice->begin, (long)slice->tokens);
+        }
+        note(f, "\n");
+    }
+}
+
+static sp_status look(void *context, const sp_step_view *view, sp_error *err)
+{
+    finding *f = context;
+    const sp_packing *packing = view->plan->packing;
+    for (size_t k = 0; k < packing->forward.count; k++) {
+        const sp_pack *pack = &packing->forward.packs[k];
+        f->merged += pack->dp_count > 1;
+        for (size_t i = 0; i < pack->slice_count; i++) {
+            const sp_slice *slice = &packing->forward.slices[pack->first_slice + i];
+            f->cut += slice->tokens < packing->batch->tokens[slice->sample];
+        }
+    }
+    if (f->text != NULL) {
+        write_list(f, &packing->forward);
+        write_list(f, &packing->backward);
+        int stages = view->plan->layout.dp * view->plan->layout.pp;
+        for (int s = 0; s < stages; s++) {
+            for (size_t a = 0; a < view->plan->stages[s].count; a++) {
+                sp_action action = view->plan->stages[s].actions[a];
+                note(f, "%d/%d ", (int)action.kind, (int)action.pack);
+            }
+            note(f, "\n");
+        }
+    }
+    return sp_plan_check(view->plan, "test", err);
+}
+
+static double iteration_ms(const char *kind, const char *scenario, finding *found)
+{
+    finding own = {0};
+    finding *f = found != NULL ? found : &own;
+    const sp_evaluate_options options = {
+        .engine = {.verify = true}, .observer = look, .observer_context = f};
+    char text[RUN_TEXT] = "";
+    put_json(text, "%s, 'strategy': {'kind': '%s'}}", scenario, kind);
+    scenario_run r;
+    run_good(text, &options, &r);
+    double ms = sp_result_iteration_ms(&r.result);
+    assert_true(ms > 0.0);
+    if (strncmp(kind, "slimpack", 8) == 0) {
+        assert_true(r.result.lossless);
+        assert_string_equal(r.result.schedule, "packflow");
+        const sp_batch_facts *facts = &r.result.batches[0].facts;
+        assert_int_equal(facts->tokens, r.batches.batch[0].total_tokens);
+        assert_int_equal(facts->computed_tokens, facts->tokens);
+    }
+    run_fini(&r);
+    return ms;
+}
+
+static void no_slower(int context, int dp, int seed)
+{
+    char text[RUN_TEXT] = "";
+    put_json(text,
+             "{'model': 'llama-13b', 'cluster': 'h800-8', 'parallel': {'tp': 8, 'pp': 8, 'dp': "
+             "%d}, 'memory': {'recompute': 'full'}, 'workload': {'lengths': 'wikipedia', "
+             "'context': %d, 'samples_per_batch': 256, 'seed': %d}",
+             dp, context, seed);
+    double packed_ms = iteration_ms("packed", text, NULL);
+    double slimpipe_ms = iteration_ms("slimpipe", text, NULL);
+    double ms[KINDS];
+    for (int i = 0; i < KINDS; i++) {
+        ms[i] = iteration_ms(kinds[i], text, NULL);
+    }
+    if (ms[0] > packed_ms || ms[0] > slimpipe_ms || ms[1] > ms[0] || ms[2] > ms[1]) {
+        fail_msg("%s: packed %.2f, slimpipe %.2f, symmetric %.2f, slimpack %.2f, zb %.2f", text,
+                 packed_ms, slimpipe_ms, ms[0], ms[1], ms[2]);
+    }
+}
+
+// Each of the three has what the one before it has, and more.
+static void no_slower_than(int context)
+{
+    for (int seed = 1; seed <= 3; seed++) {
+        no_slower(context, 1, seed);
+        no_slower(context, 2, seed);
+    }
+}
+
+static void wikipedia_at_64k(void **state)
+{
+    (void)state;
+    no_slower_than(65536);
+}
+
+static void wikipedia_at_256k(void **state)
+{
+    (void)state;
+    no_slower_than(262144);
+}
+
+#define TINY(dp, pp, lengths, more)                                          \
+    TINY_MODEL "'cluster': 'h800-8', 'parallel': {'dp': " #dp ", 'pp': " #pp \
+               "}, 'workload': {'lengths': [" lengths "], 'order': 'file'" more "}"
+
+#define EIGHT(x) x ", " x ", " x ", " x ", " x ", " x ", " x ", " x
+
+static void equal_input_equal_plan(void **state)
+{
+    (void)state;
+    static char text[2][PLAN_BYTES];
+    const char *scenario =
+        TINY(2, 2, "60000, 3000, 200, 900, 40, 7000, 512, 100, 90, 2048, 1, 15000", "");
+    for (int i = 0; i < KINDS; i++) {
+        double ms[2];
+        for (int again = 0; again < 2; again++) {
+            finding f = {.text = text[again]};
+            ms[again] = iteration_ms(kinds[i], scenario, &f);
+        }
+        assert_true(text[0][0] != '\0');
+        assert_string_equal(text[0], text[1]);
+        assert_true(ms[0] == ms[1]);
+    }
+}
+
+// A sample beyond a rank's share of the work is run by several, and no other is.
+static void an_outlier_merges_ranks(void **state)
+{
+    (void)state;
+    for (int i = 0; i < KINDS; i++) {
+        finding f = {0};
+        iteration_ms(kinds[i], TINY(4, 2, "200000, " EIGHT("500") ", " EIGHT("500"), ""), &f);
+        assert_true(f.merged > 0);
+        f = (finding){0};
+        iteration_ms(kinds[i], TINY(4, 2, EIGHT("5000") ", " EIGHT("5000"), ""), &f);
+        assert_int_equal(f.merged, 0);
+        f = (finding){0};
+        iteration_ms(kinds[i], TINY(1, 2, "200000, " EIGHT("500"), ""), &f);
+        assert_int_equal(f.merged, 0);
+        assert_true(f.cut > 1);
+    }
+}
+
+static void edges(void **state)
+{
+    (void)state;
+    static const char *const scenarios[] = {
+        TINY(1, 1, "1", ""),
+        TINY(1, 1, "40000", ""),
+        TINY(1, 2, "40000", ""),
+        TINY(4, 1, "40000", ""),
+        TINY(4, 2, "40000", ""),
+        TINY(3, 2, "700, 30", ""), // ranks without a sample
+        TINY(2, 2, EIGHT("1000"), ""),
+        TINY(2, 2, EIGHT("1") ", " EIGHT("1"), ""),
+        TINY(1, 2, EIGHT("16") ", 20000", ""),
+        TINY(5, 2, "90000, 80000, 70000, " EIGHT("300"), ""),
+    };
+    for (size_t s = 0; s < sizeof scenarios / sizeof scenarios[0]; s++) {
+        for (int i = 0; i < KINDS; i++) {
+            iteration_ms(kinds[i], scenarios[s], NULL);
+        }
+    }
+}
+
+// One stage has nothing to wait for: the fewest packs, and the time of their work.
+static void one_stage_has_no_bubbles(void **state)
+{
+    (void)state;
+    scenario_run r;
+    run_good(TINY(1, 1, EIGHT("1000"), "") ", 'strategy': {'kind': 'slimpack'}}", &run_verified,
+             &r);
+    assert_true(sp_result_bubble_ratio(&r.result) < 1e-9);
+    run_fini(&r);
+}
+
+// More activations than any packing can hold: the fastest of what was tried, and the step says that
+// it is out of memory.
+static void what_fits_nowhere_is_out_of_memory(void **state)
+{
+    (void)state;
+    for (int i = 0; i < KINDS; i++) {
+        char text[RUN_TEXT] = "";
+        put_json(text,
+                 "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 4, 'pp': 2}, "
+                 "'workload': {'lengths': [2000000, 100]}, 'strategy': {'kind': '%s'}}",
+                 kinds[i]);
+        scenario_run r;
+        run_good(text, &run_verified, &r);
+        assert_true(sp_result_is_oom(&r.result));
+        run_fini(&r);
+    }
+}
+
+// Two merged ranks with a pack of twice the tokens hold as much as one alone: the limit, which is a
+// rank's, is nearly the same, and it is the least of all packs.
+static void token_limit_of_merged_ranks(void **state)
+{
+    (void)state;
+    sp_error err;
+    sp_scenario scenario;
+    sp_cost_model cost;
+    must_succeed("scenario", run_read(TINY(3, 2, "1", "") "}", &scenario, &err), &err);
+    must_succeed("cost model",
+                 sp_cost_model_init(&cost, &scenario.model, &scenario.layout, &scenario.cluster,
+                                    &scenario.profile, scenario.memory, scenario.source, &err),
+                 &err);
+    int64_t tokens[2] = {8192, 4096};
+    sp_batch batch = {.ids = tokens, .tokens = tokens, .count = 2};
+    int64_t limit[3];
+    for (int which = 0; which < 3; which++) {
+        sp_packing packing;
+        sp_step_costs costs;
+        sp_packing_init(&packing, &batch, 3);
+        for (int32_t k = 0; k < 2; k++) {
+            if (which == 2 || which == k) {
+                sp_slice slice = {.sample = k, .tokens = tokens[k], .computed_tokens = tokens[k]};
+                assert_true(sp_pack_list_begin(&packing.forward, k == 0 ? 0 : 2, k == 0 ? 2 : 1));
+                assert_true(sp_pack_list_add(&packing.forward, slice, true));
+            }
+        }
+        must_succeed("costs", sp_cost_model_build(&cost, &packing, &costs, &err), &err);
+        limit[which] =
+            sp_i_token_limit(&costs, &packing, &scenario.layout, false, (int64_t)8 << 30);
+        sp_step_costs_fini(&costs);
+        sp_packing_fini(&packing);
+    }
+    assert_true(llabs(limit[0] - limit[1]) < limit[1] / 10);
+    assert_true(limit[2] <= limit[0] && limit[2] <= limit[1]);
+    assert_true(limit[2] > limit[1] * 9 / 10);
+    sp_cost_model_fini(&cost);
+    sp_scenario_fini(&scenario);
+}
+
+static void allocation_failures(void **state)
+{
+    (void)state;
+    for (int i = 0; i < KINDS; i++) {
+        sp_error err;
+        sp_scenario scenario;
+        sp_batches batches;
+        char text[RUN_TEXT] = "";
+        put_json(text, "%s, 'strategy': {'kind': '%s'}}", TINY(2, 2, "9000, 300, 200", ""),
+                 kinds[i]);
+        must_succeed("scenario", run_read(text, &scenario, &err), &err);
+        must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
+        const sp_evaluate_options options = {0};
+        sp_status status = SP_ERR_NO_MEMORY;
+        // Thousands of packings are tried: each early failure, then ever fewer of them.
+        for (long n = 0; status != SP_OK; n += 1 + n / 40) {
+            sp_result result;
+            sp_error_clear(&err);
+            sp_i_alloc_fail_after(n);
+            status = sp_evaluate(&scenario, &batches, &options, &result, &err);
+            sp_i_alloc_fail_after(-1);
+            assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+            sp_result_fini(&result);
+        }
+        sp_batches_fini(&batches);
+        sp_scenario_fini(&scenario);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(wikipedia_at_64k),
+    cmocka_unit_test(wikipedia_at_256k),
+    cmocka_unit_test(equal_input_equal_plan),
+    cmocka_unit_test(an_outlier_merges_ranks),
+    cmocka_unit_test(edges),
+    cmocka_unit_test(one_stage_has_no_bubbles),
+    cmocka_unit_test(what_fits_nowhere_is_out_of_memory),
+    cmocka_unit_test(token_limit_of_merged_ranks),
+    cmocka_unit_test(allocation_failures),
+};
+
+SP_TEST_MAIN(tests)
