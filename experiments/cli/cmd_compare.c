@@ -36,7 +36,7 @@ static const cli_option options[] = {
 };
 
 static const char *const examples[] = {
-    "slimpack compare experiments/demo.json --strategies packed,sorted,ffd",
+    "slimpack compare experiments/demo.json --strategies packed,sorted,ffd,bfd,lpfhp",
     "slimpack compare experiments/demo.json --set workload.context=65536 --json",
     "slimpack compare experiments/zoo.json --schedules 1f1b,zb-h1,zb-v,slimpipe",
     NULL,
@@ -176,7 +176,7 @@ static sp_status read_with_schedule(const compare_args *args, const char *path, 
 static sp_status evaluate_row(const compare_args *args, const char *path, comparison *cmp, row *r,
                               sp_error *err)
 {
-    static const sp_evaluate_options plain;
+    const sp_evaluate_options options_of_row = {.compared = !cmp->of_schedules};
     sp_scenario own = {0};
     if (cmp->of_schedules) {
         r->status = read_with_schedule(args, path, r->name, &own, err);
@@ -184,8 +184,8 @@ static sp_status evaluate_row(const compare_args *args, const char *path, compar
         snprintf(cmp->scenario.strategy.kind, sizeof cmp->scenario.strategy.kind, "%s", r->name);
     }
     if (r->status == SP_OK) {
-        r->status = sp_evaluate(cmp->of_schedules ? &own : &cmp->scenario, &cmp->batches, &plain,
-                                &r->result, err);
+        r->status = sp_evaluate(cmp->of_schedules ? &own : &cmp->scenario, &cmp->batches,
+                                &options_of_row, &r->result, err);
     }
     sp_scenario_fini(&own);
     if (r->status == SP_ERR_INFEASIBLE || r->status == SP_ERR_CONTENT) {
@@ -228,13 +228,17 @@ static const char *status_word(const row *r)
     return sp_result_is_oom(&r->result) ? "oom" : "ok";
 }
 
-// Baseline time over this row's; NAN where one of the two is missing.
+// Baseline time over this row's, where samples were left out for as many tokens; NAN where one of
+// the two is missing.
 static double speedup(const comparison *cmp, const row *r)
 {
     const row *base = &cmp->rows[0];
-    return base->status == SP_OK && r->status == SP_OK
+    if (base->status != SP_OK || r->status != SP_OK) {
+        return (double)NAN;
+    }
+    return base->result.lossless && r->result.lossless
                ? sp_result_iteration_ms(&base->result) / sp_result_iteration_ms(&r->result)
-               : (double)NAN;
+               : sp_result_tokens_per_s(&r->result) / sp_result_tokens_per_s(&base->result);
 }
 
 static json_t *row_json(const comparison *cmp, const row *r)
@@ -247,7 +251,10 @@ static json_t *row_json(const comparison *cmp, const row *r)
         sp_json_put(object, "reason", r->reason[0] != '\0' ? json_string(r->reason) : json_null());
         sp_json_put(object, "speedup", isfinite(factor) ? json_real(factor) : json_null());
         if (!cmp->of_schedules) {
-            sp_json_put(object, "lossless", json_boolean(sp_strategy_is_lossless(r->name)));
+            bool lossless = r->status == SP_OK ? r->result.lossless
+                                               : sp_strategy_is_lossless(sp_strategy_find(r->name),
+                                                                         &cmp->scenario.strategy);
+            sp_json_put(object, "lossless", json_boolean(lossless));
         }
     }
     return object;
@@ -281,11 +288,12 @@ static void print_row(const comparison *cmp, const row *r)
     for (size_t b = 0; b < result->batch_count; b++) {
         solver_ms += result->batches[b].facts.solver_ms;
     }
-    printf("%-12s %14.1f %8.2fx %8.2f %% %9.2f %7.2f %% %9.3f %8.1f %% %8.1f %9.2f  %s\n", r->name,
-           sp_result_iteration_ms(result), speedup(cmp, r), 100.0 * sp_result_bubble_ratio(result),
-           sp_gib_from_bytes(result->peak_bytes), 100.0 * sp_result_mfu(result),
-           sp_result_dp_max_over_mean(result), 100.0 * sp_result_gap(result),
-           sp_result_microbatches(result), solver_ms / n, status_word(r));
+    printf("%-12s %14.1f %8.2fx %8.2f %% %9.2f %7.2f %% %9.3f %8.1f %% %8.1f %9.2f  %s%s\n",
+           r->name, sp_result_iteration_ms(result), speedup(cmp, r),
+           100.0 * sp_result_bubble_ratio(result), sp_gib_from_bytes(result->peak_bytes),
+           100.0 * sp_result_mfu(result), sp_result_dp_max_over_mean(result),
+           100.0 * sp_result_gap(result), sp_result_microbatches(result), solver_ms / n,
+           status_word(r), result->lossless ? "" : ", not lossless");
 }
 
 static void print_schedule_row(const comparison *cmp, const row *r)

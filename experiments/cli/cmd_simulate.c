@@ -6,6 +6,7 @@
 #include "experiments/cli/simulate_export.h"
 #include "sim/schedule/plan_json.h"
 #include "solver/evaluate.h"
+#include "solver/strategy.h"
 
 enum { MOST_BATCHES = 1000000 };
 
@@ -157,8 +158,11 @@ static sp_status read_input(const char *path, const simulate_args *args, input *
     if (status != SP_OK) {
         return status;
     }
-    return in->is_plan ? sp_plan_json_read(in->root, path, &in->scenario.layout, &in->plans, err)
-                       : sp_evaluate_batches(&in->scenario, &in->batches, err);
+    if (in->is_plan) {
+        return sp_plan_json_read(in->root, path, &in->scenario.layout, &in->plans, err);
+    }
+    status = sp_strategy_settle(&in->scenario, false, err);
+    return status == SP_OK ? sp_evaluate_batches(&in->scenario, &in->batches, err) : status;
 }
 
 static void input_fini(input *in)

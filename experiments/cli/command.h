@@ -21,6 +21,7 @@ typedef struct cli_command {
 // One object per cmd_*.c; a new command is declared here and listed in commands.c.
 extern const cli_command cli_cmd_simulate;
 extern const cli_command cli_cmd_compare;
+extern const cli_command cli_cmd_plan;
 extern const cli_command cli_cmd_sweep;
 extern const cli_command cli_cmd_validate;
 extern const cli_command cli_cmd_calibrate;

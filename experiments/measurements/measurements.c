@@ -486,7 +486,7 @@ sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measure
                                     const sp_profile *profile, sp_result *result, sp_error *err)
 {
     bool of_blocks = kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES;
-    const sp_evaluate_options options = {.allocator_peak = of_blocks};
+    const sp_evaluate_options options = {.allocator_peak = of_blocks, .no_bounds = true};
     sp_status status = profile != NULL ? evaluate_with(measured, profile, &options, result, err)
                                        : sp_evaluate(&measured->scenario, &measured->batches,
                                                      &options, result, err);

@@ -22,7 +22,8 @@ endfunction()
 
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
 foreach(file bin/slimpack include/slimpack/sim/base/status.h share/man/man1/slimpack.1
-             share/bash-completion/completions/slimpack)
+             share/bash-completion/completions/slimpack share/doc/slimpack/examples/plan_batch.c
+             share/doc/slimpack/examples/demo.json)
   if(NOT EXISTS ${prefix}/${file})
     message(FATAL_ERROR "not installed: ${file}")
   endif()
@@ -43,3 +44,15 @@ separate_arguments(arguments UNIX_COMMAND "${output}")
 run(${COMPILER} ${flags} -o ${WORK}/by_pkg_config ${SOURCE}/consumer.c ${arguments}
     -Wl,-rpath,${prefix}/${LIBDIR})
 run_consumer(${WORK}/by_pkg_config)
+
+# The installed example: demo.json trains both batches, and drops the sample over its context.
+set(examples ${prefix}/share/doc/slimpack/examples)
+run(${COMPILER} ${flags} -o ${WORK}/plan_batch ${examples}/plan_batch.c ${arguments}
+    -lpthread -Wl,-rpath,${prefix}/${LIBDIR})
+run(${WORK}/plan_batch ${examples}/demo.json "5321 812 40960" "300000 250000 700 16000")
+foreach(line "step 0: 3 samples in 1 packs, predicted" "pack 0 on rank 0: 0.0..5321. 1.0..812. 2"
+        "step 1: 3 samples in 2 packs, predicted" "pack 1 on rank 1: 3.0..16000.")
+  if(NOT output MATCHES "${line}")
+    message(FATAL_ERROR "plan_batch printed no '${line}':\n${output}")
+  endif()
+endforeach()

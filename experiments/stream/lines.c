@@ -1,0 +1,99 @@
+#include "experiments/stream/lines.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+
+enum { FIRST_BYTES = 1 << 16 };
+
+static sp_status fill(stream_lines *lines, sp_error *err);
+static sp_status take(stream_lines *lines, size_t length, char **text, size_t *bytes,
+                      sp_error *err);
+
+void stream_lines_init(stream_lines *lines, stream_source source, size_t limit)
+{
+    *lines = (stream_lines){.source = source, .limit = limit > 0 ? limit : STREAM_LINE_BYTES};
+}
+
+void stream_lines_fini(stream_lines *lines)
+{
+    sp_i_free(lines->buffer);
+    *lines = (stream_lines){0};
+}
+
+sp_status stream_lines_next(stream_lines *lines, char **text, size_t *bytes, sp_error *err)
+{
+    *text = NULL;
+    *bytes = 0;
+    for (;;) {
+        size_t fresh = lines->end - lines->searched;
+        const char *newline =
+            fresh > 0 ? memchr(lines->buffer + lines->searched, '\n', fresh) : NULL;
+        size_t length = newline != NULL ? (size_t)(newline - lines->buffer) - lines->begin
+                                        : lines->end - lines->begin;
+        if (length > lines->limit) {
+            return sp_error_at(err, SP_ERR_LIMIT, lines->source.name, (long)lines->line + 1, 0,
+                               "the line is longer than %zu bytes", lines->limit);
+        }
+        if (newline != NULL || (lines->ended && length > 0)) {
+            return take(lines, length, text, bytes, err);
+        }
+        if (lines->ended) {
+            return SP_OK;
+        }
+        lines->searched = lines->end;
+        sp_status status = fill(lines, err);
+        if (status != SP_OK) {
+            return status;
+        }
+    }
+}
+
+static sp_status take(stream_lines *lines, size_t length, char **text, size_t *bytes, sp_error *err)
+{
+    char *copy = sp_i_malloc(length + 1);
+    if (copy == NULL) {
+        return sp_error_no_memory(err, "a line");
+    }
+    memcpy(copy, lines->buffer + lines->begin, length);
+    copy[length] = '\0';
+    *text = copy;
+    *bytes = length;
+    lines->line++;
+    lines->begin += length;
+    // The newline, which only the last line may lack.
+    lines->begin += lines->begin < lines->end;
+    lines->searched = lines->begin;
+    return SP_OK;
+}
+
+// Moves what is left to the front and reads behind it.
+static sp_status fill(stream_lines *lines, sp_error *err)
+{
+    size_t left = lines->end - lines->begin;
+    if (lines->begin > 0) {
+        memmove(lines->buffer, lines->buffer + lines->begin, left);
+        lines->searched -= lines->begin;
+        lines->begin = 0;
+        lines->end = left;
+    }
+    if (lines->end == lines->capacity) {
+        void *buffer = lines->buffer;
+        size_t needed = lines->capacity > 0 ? lines->capacity + 1 : FIRST_BYTES;
+        if (!sp_i_reserve(&buffer, &lines->capacity, needed, 1)) {
+            return sp_error_no_memory(err, "a line");
+        }
+        lines->buffer = buffer;
+    }
+    errno = 0;
+    long got = lines->source.read(lines->source.context, lines->buffer + lines->end,
+                                  lines->capacity - lines->end);
+    if (got < 0) {
+        return sp_error_at(err, SP_ERR_IO, lines->source.name, (long)lines->line + 1, 0,
+                           "cannot read: %s", strerror(errno));
+    }
+    lines->ended = got == 0;
+    lines->end += (size_t)got;
+    return SP_OK;
+}

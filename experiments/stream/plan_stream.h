@@ -1,0 +1,41 @@
+// Plans for a stream of batches: lines of lengths in, plans out in the same order, with the next
+// batches planned on other threads while the caller is busy with one.
+#ifndef SLIMPACK_EXPERIMENTS_STREAM_PLAN_STREAM_H
+#define SLIMPACK_EXPERIMENTS_STREAM_PLAN_STREAM_H
+
+#include "solver/plan_batch.h"
+
+enum { STREAM_MOST_THREADS = 1024, STREAM_MOST_AHEAD = 4096 };
+
+typedef struct stream_options {
+    int threads;      // that plan, 1 to STREAM_MOST_THREADS
+    int ahead;        // batches read and not yet answered, at most; 1 to STREAM_MOST_AHEAD
+    const char *name; // of the stream, in messages
+} stream_options;
+
+// The answer to one line.
+typedef struct stream_answer {
+    int64_t line; // from 1
+    // The plan as one line, without its newline. Where the batch has no plan: a plan document
+    // without batches that holds the reason.
+    char *text;
+    size_t bytes;
+    bool infeasible;
+    char reason[SP_ERROR_TEXT];
+    bool oom;
+    int64_t peak_bytes, memory_limit_bytes;
+    int64_t dropped, truncated;
+    sp_warnings warnings;
+} stream_answer;
+
+// Takes the answers in the order of the lines; what it returns but SP_OK ends the stream.
+typedef sp_status (*stream_sink)(void *context, const stream_answer *answer, sp_error *err);
+
+// Reads batches from `fd` until its end. The sink is called on the caller's thread; the answers do
+// not depend on the number of threads. A line that is no batch ends the stream with an error that
+// names it, after the answers to the lines before; so does an error of the sink. What the stream
+// still holds is left unread.
+sp_status stream_plans(const sp_scenario *scenario, int fd, const stream_options *options,
+                       stream_sink sink, void *context, sp_error *err);
+
+#endif

@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# check_plan.sh PROGRAM SOURCE: the plan of a scenario, checked and changed; a stream of batches gives the
+# same bytes with any number of threads, answers at once, and ends as its input and output do.
+set -u
+program=$1
+source=$2
+failed=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+
+complain() {
+    echo "$*"
+    failed=1
+}
+expect() { # WHAT EXPECTED FOUND
+    [ "$2" = "$3" ] || complain "$1: expected '$2', got '$3'"
+}
+
+scenario=$source/experiments/demo.json
+
+# One plan, whichever command writes it.
+"$program" plan "$scenario" -o plan.json --quiet >/dev/null || complain "plan fails"
+"$program" simulate "$scenario" --plan simulated.json --quiet >/dev/null || complain "simulate fails"
+cmp plan.json simulated.json || complain "plan and simulate --plan write different plans"
+"$program" plan --check plan.json --quiet >/dev/null || complain "the plan breaks a rule"
+for key in predicted_ms lower_bound_ms; do
+    expect "batches with $key" 4 "$(grep -c "\"$key\": [0-9]" plan.json)"
+done
+
+# A rule broken by hand is found and named.
+sed -E '0,/"F0", /s///' plan.json >broken.json
+message=$("$program" plan --check broken.json 2>&1 >/dev/null)
+expect "status of a broken plan" 3 "$?"
+case $message in
+*broken.json:\ batches\[0\]*) ;;
+*) complain "message of a broken plan: $message" ;;
+esac
+
+# 200 batches of 1 to 400 samples, the same on every machine.
+awk 'BEGIN {
+    x = 1
+    for (b = 0; b < 200; b++) {
+        x = (x * 16807) % 2147483647
+        n = (b % 10 == 0) ? 400 : 1 + x % 20
+        for (s = 0; s < n; s++) {
+            x = (x * 16807) % 2147483647
+            printf("%s%d", (s ? ", " : "["), 1 + x % 30000)
+        }
+        print "]"
+    }
+}' >batches
+stream() { # OPTION...
+    "$program" plan "$scenario" --stream --quiet "$@"
+}
+stream -j 1 --ahead 1 <batches >one || complain "the stream fails"
+stream -j 2 <batches >two || complain "the stream fails with two threads"
+stream -j 3 --ahead 100 <batches >three || complain "the stream fails with three threads"
+expect "answers" 200 "$(wc -l <one)"
+cmp one two || complain "one and two threads answer differently"
+cmp one three || complain "one and three threads answer differently"
+sed -n 11p one >line.json
+"$program" plan --check line.json --quiet >/dev/null || complain "an answer breaks a rule"
+
+# A line that is no batch: the lines before it are answered.
+{
+    head -n 7 batches
+    echo '[1, 2'
+    tail -n 20 batches
+} >bad
+message=$(stream -j 2 <bad 2>&1 >answers)
+expect "status of a bad line" 3 "$?"
+expect "message of a bad line" \
+    "error: standard input:8:6: expected ',' or ']', got the end of the line" "$message"
+cmp answers <(head -n 7 one) || complain "other answers before a bad line"
+
+# The same while the input stays open: the error does not wait for its end.
+mkfifo pipe
+stream -j 2 <pipe >answers 2>/dev/null &
+pid=$!
+exec 9>pipe
+cat bad >&9
+wait "$pid"
+expect "status of a bad line on an open input" 3 "$?"
+exec 9>&-
+
+# A client that sends a line only after it has the answer to the last one.
+mkfifo answered
+stream -j 2 <pipe >answered &
+pid=$!
+exec 8>pipe 7<answered
+for n in 1 2 3; do
+    sed -n "${n}p" batches >&8
+    IFS= read -r -t 20 answer <&7 || complain "no answer to line $n"
+    expect "answer to line $n" "$(sed -n "${n}p" one)" "$answer"
+done
+exec 8>&- 7<&-
+wait "$pid" || complain "the end of the input fails"
+
+# A last line without newline counts; half a line is an error.
+printf '[5]\n[6]' | stream >answers || complain "a last line without newline fails"
+expect "answers with a last line without newline" 2 "$(wc -l <answers)"
+expect "answers to nothing" "0 0" "$(stream </dev/null | wc -l) ${PIPESTATUS[0]}"
+
+# Ten megabytes in one line, wrong at their very end.
+awk 'BEGIN {printf "[7"; for (i = 0; i < 5000000; i++) printf ",9"; print "x]"}' >long
+message=$(stream <long 2>&1 >/dev/null)
+expect "status of a long bad line" 3 "$?"
+expect "message of a long bad line" \
+    "error: standard input:1:10000002: expected a length from 1 to 2147483647, got '9x'" "$message"
+
+# A reader that stops ends the stream quietly: 141 = 128 + SIGPIPE.
+{
+    stream -j 2 <batches
+    echo "$?" >status
+} 2>/dev/null | head -n 1 >/dev/null
+expect "status with a reader that stops" 141 "$(cat status)"
+if [ -w /dev/full ]; then
+    message=$(stream <batches 2>&1 >/dev/full)
+    expect "status with a full disk" 3 "$?"
+    expect "message with a full disk" \
+        "error: cannot write to standard output: No space left on device" "$message"
+fi
+
+# No room for a batch is an answer, and the exit status says so.
+echo '[100]' | stream --set memory.limit_gib=0.5 >answers
+expect "status without room" 1 "$?"
+expect "answers without room" 1 "$(wc -l <answers)"
+exit "$failed"

@@ -1,0 +1,404 @@
+// Plans made one batch at a time against the plans that the evaluation of a whole scenario makes.
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/json.h"
+#include "sim/schedule/plan_check.h"
+#include "sim/schedule/plan_json.h"
+#include "solver/plan_batch.h"
+#include "solver/plan_rules.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+enum { BATCHES = 3, PER_BATCH = 5, THREADS = 4 };
+
+#define LENGTHS "[700, 90, 1024, 31, 512, 640, 640, 3, 1000, 77, 1024, 1024, 1, 2, 300]"
+#define LIST_SCENARIO                                                               \
+    TINY_MODEL "'cluster': 'h800-8', 'parallel': {'pp': 2, 'dp': 2}, 'workload': {" \
+               "'lengths': " LENGTHS ", 'context': 1024, 'samples_per_batch': 5, "  \
+               "'batches': 3, 'order': 'file'}, 'strategy': {'kind': 'ffd'}}"
+#define SHORT_SCENARIO(more)                                               \
+    TINY_MODEL "'cluster': 'h800-8', 'parallel': {'pp': 2}, 'workload': {" \
+               "'lengths': [5], 'context': 100, 'samples_per_batch': 1" more "}}"
+
+static const int64_t list[BATCHES * PER_BATCH] = {700,  90, 1024, 31,   512, 640, 640, 3,
+                                                  1000, 77, 1024, 1024, 1,   2,   300};
+
+static void make(const char *text, sp_scenario *scenario, sp_planner **planner)
+{
+    sp_error err;
+    must_succeed(text, run_read(text, scenario, &err), &err);
+    must_succeed(text, sp_planner_new(scenario, planner, &err), &err);
+}
+
+static sp_status plan_of(sp_planner *planner, const int64_t *tokens, size_t count,
+                         sp_batch_plan **plan, sp_error *err)
+{
+    sp_error_clear(err);
+    return sp_plan_batch(planner, tokens, count, plan, err);
+}
+
+static json_t *document_of(const sp_planner *planner, const sp_batch_plan *plan)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    sp_error err = {0};
+    must_succeed("text", sp_batch_plan_text(planner, plan, &text, &bytes, &err), &err);
+    assert_int_equal(strlen(text), bytes);
+    assert_null(strchr(text, '\n'));
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(root);
+    free(text);
+    return root;
+}
+
+// ---- the same plans as an evaluation ----
+
+typedef struct written {
+    FILE *file;
+    char *text;
+    size_t bytes;
+} written;
+
+static sp_status write_batch(void *context, const sp_step_view *view, sp_error *err)
+{
+    written *w = context;
+    sp_plan_predictions predictions = {.lower_bound_ms = view->lower_bound_ms,
+                                       .predicted_ms = (double)view->timeline->iteration_ns / 1e6};
+    return sp_plan_json_batch(w->file, view->batch, view->plan, predictions, err);
+}
+
+static json_t *evaluated_document(const sp_scenario *scenario)
+{
+    written w = {0};
+    sp_error err = {0};
+    sp_batches batches;
+    sp_result result;
+    w.file = open_memstream(&w.text, &w.bytes);
+    assert_non_null(w.file);
+    must_succeed("head", sp_plan_json_begin(w.file, scenario->resolved, &err), &err);
+    must_succeed("batches", sp_evaluate_batches(scenario, &batches, &err), &err);
+    sp_evaluate_options options = {.observer = write_batch, .observer_context = &w};
+    must_succeed("evaluate", sp_evaluate(scenario, &batches, &options, &result, &err), &err);
+    must_succeed("end", sp_plan_json_end(w.file, &err), &err);
+    assert_int_equal(fclose(w.file), 0);
+    json_t *root = json_loads(w.text, 0, NULL);
+    assert_non_null(root);
+    sp_result_fini(&result);
+    sp_batches_fini(&batches);
+    free(w.text);
+    return root;
+}
+
+// The ids of a batch are positions: of the list there, of the lengths given here.
+static void renumber(json_t *batch)
+{
+    json_t *samples = json_object_get(batch, "samples");
+    for (size_t i = 0; i < json_array_size(samples); i++) {
+        json_object_set_new(json_array_get(samples, i), "id", json_integer((json_int_t)i));
+    }
+}
+
+static void same_plans_as_an_evaluation(void **state)
+{
+    (void)state;
+    sp_scenario scenario;
+    sp_planner *planner;
+    make(LIST_SCENARIO, &scenario, &planner);
+    json_t *expected = evaluated_document(&scenario);
+    for (int b = 0; b < BATCHES; b++) {
+        sp_batch_plan *plan;
+        sp_error err;
+        must_succeed("plan", plan_of(planner, list + b * PER_BATCH, PER_BATCH, &plan, &err), &err);
+        must_succeed("check", sp_plan_check(&plan->plan, "plan", &err), &err);
+        json_t *found = document_of(planner, plan);
+        json_t *batch = json_array_get(json_object_get(expected, "batches"), (size_t)b);
+        renumber(batch);
+        assert_true(json_equal(batch, json_array_get(json_object_get(found, "batches"), 0)));
+        assert_true(
+            json_equal(json_object_get(expected, "scenario"), json_object_get(found, "scenario")));
+        assert_true(plan->predicted_ms >= plan->lower_bound_ms && plan->lower_bound_ms > 0);
+        assert_true(plan->peak_bytes > 0 && !plan->oom);
+        json_decref(found);
+        sp_batch_plan_free(plan);
+    }
+    json_decref(expected);
+    sp_planner_free(planner);
+    sp_scenario_fini(&scenario);
+}
+
+// A line of a stream is a plan file of its own.
+static void text_reads_back(void **state)
+{
+    (void)state;
+    sp_scenario scenario;
+    sp_planner *planner;
+    sp_batch_plan *plan;
+    sp_plan_file file;
+    sp_error err;
+    make(LIST_SCENARIO, &scenario, &planner);
+    must_succeed("plan", plan_of(planner, list, PER_BATCH, &plan, &err), &err);
+    json_t *root = document_of(planner, plan);
+    must_succeed("read", sp_plan_json_read(root, "plan", &scenario.layout, &file, &err), &err);
+    assert_int_equal(file.count, 1);
+    assert_int_equal(file.batches[0].count, PER_BATCH);
+    assert_memory_equal(file.batches[0].tokens, list, PER_BATCH * sizeof list[0]);
+    sp_plan_file_fini(&file);
+    json_decref(root);
+    sp_batch_plan_free(plan);
+    sp_planner_free(planner);
+    sp_scenario_fini(&scenario);
+}
+
+// ---- lengths ----
+
+static void refused(sp_planner *planner, const int64_t *tokens, size_t count, const char *message)
+{
+    sp_batch_plan *plan;
+    sp_error err;
+    assert_int_equal(plan_of(planner, tokens, count, &plan, &err), SP_ERR_CONTENT);
+    assert_null(plan);
+    assert_string_equal(err.message[0], message);
+}
+
+static void bad_lengths_are_refused(void **state)
+{
+    (void)state;
+    sp_scenario scenario;
+    sp_planner *planner;
+    sp_batch_plan *plan;
+    sp_error err;
+    make(SHORT_SCENARIO(""), &scenario, &planner);
+    refused(planner, (int64_t[]){5, 0}, 2,
+            "batch: sample 1: expected a length from 1 to 2147483647, got 0");
+    refused(planner, (int64_t[]){-3}, 1,
+            "batch: sample 0: expected a length from 1 to 2147483647, got -3");
+    refused(planner, (int64_t[]){INT64_MAX}, 1,
+            "batch: sample 0: expected a length from 1 to 2147483647, got 9223372036854775807");
+    refused(planner, (int64_t[]){1}, 0, "batch: holds no lengths");
+    refused(planner, (int64_t[]){101, 500}, 2,
+            "batch: no sample is left: all 2 are longer than the context of 100");
+    // And the planner goes on.
+    must_succeed("plan", plan_of(planner, (int64_t[]){100}, 1, &plan, &err), &err);
+    sp_batch_plan_free(plan);
+    sp_planner_free(planner);
+    sp_scenario_fini(&scenario);
+}
+
+static void over_length(void **state)
+{
+    (void)state;
+    static const int64_t tokens[] = {7, 101, 100, 2000, 8};
+    sp_scenario scenario;
+    sp_planner *planner;
+    sp_batch_plan *plan;
+    sp_error err;
+
+    make(SHORT_SCENARIO(""), &scenario, &planner);
+    must_succeed("drop", plan_of(planner, tokens, 5, &plan, &err), &err);
+    assert_int_equal(plan->batch.count, 3);
+    assert_memory_equal(plan->batch.ids, ((int64_t[]){0, 2, 4}), 3 * sizeof(int64_t));
+    assert_memory_equal(plan->batch.tokens, ((int64_t[]){7, 100, 8}), 3 * sizeof(int64_t));
+    assert_int_equal(plan->dropped, 2);
+    assert_int_equal(plan->truncated, 0);
+    sp_batch_plan_free(plan);
+    sp_planner_free(planner);
+    sp_scenario_fini(&scenario);
+
+    make(SHORT_SCENARIO(", 'over_length': 'truncate'"), &scenario, &planner);
+    must_succeed("truncate", plan_of(planner, tokens, 5, &plan, &err), &err);
+    assert_int_equal(plan->batch.count, 5);
+    assert_int_equal(plan->batch.total_tokens, 7 + 100 + 100 + 100 + 8);
+    assert_int_equal(plan->truncated, 2);
+    sp_batch_plan_free(plan);
+    sp_planner_free(planner);
+    sp_scenario_fini(&scenario);
+
+    make(SHORT_SCENARIO(""), &scenario, &planner);
+    scenario.workload.over_length = SP_OVER_ERROR;
+    refused(planner, tokens, 5, "batch: sample 1: 101 tokens are more than the context of 100");
+    sp_planner_free(planner);
+    sp_scenario_fini(&scenario);
+}
+
+static void uniform_costs_are_refused(void **state)
+{
+    (void)state;
+    sp_scenario scenario;
+    sp_planner *planner;
+    sp_error err;
+    must_succeed("scenario",
+                 run_read("{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 1}, 'schedule': "
+                          "{'microbatches': 2}}",
+                          &scenario, &err),
+                 &err);
+    assert_int_equal(sp_planner_new(&scenario, &planner, &err), SP_ERR_CONTENT);
+    assert_null(planner);
+    sp_planner_free(planner);
+    sp_scenario_fini(&scenario);
+}
+
+static void out_of_memory_is_said(void **state)
+{
+    (void)state;
+    sp_scenario scenario;
+    sp_planner *planner;
+    sp_batch_plan *plan;
+    sp_error err;
+    make(SHORT_SCENARIO("}, 'memory': {'limit_gib': 0.001953125"), &scenario, &planner);
+    must_succeed("plan", plan_of(planner, list + 1, 1, &plan, &err), &err);
+    assert_true(plan->oom && plan->peak_bytes > plan->memory_limit_bytes);
+    assert_int_equal(plan->memory_limit_bytes, 2 << 20);
+    sp_batch_plan_free(plan);
+    sp_planner_free(planner);
+    sp_scenario_fini(&scenario);
+}
+
+// ---- threads ----
+
+typedef struct thread_run {
+    pthread_t thread;
+    const sp_scenario *scenario;
+    char *text[BATCHES];
+} thread_run;
+
+static void *plan_all(void *context)
+{
+    thread_run *t = context;
+    sp_planner *planner = NULL;
+    if (sp_planner_new(t->scenario, &planner, NULL) != SP_OK) {
+        return NULL;
+    }
+    for (int b = 0; b < BATCHES; b++) {
+        sp_batch_plan *plan = NULL;
+        size_t bytes = 0;
+        if (sp_plan_batch(planner, list + b * PER_BATCH, PER_BATCH, &plan, NULL) == SP_OK) {
+            sp_batch_plan_text(planner, plan, &t->text[b], &bytes, NULL);
+        }
+        sp_batch_plan_free(plan);
+    }
+    sp_planner_free(planner);
+    return NULL;
+}
+
+static void planners_share_a_scenario(void **state)
+{
+    (void)state;
+    sp_scenario scenario;
+    sp_error err;
+    thread_run runs[THREADS] = {0};
+    must_succeed("scenario", run_read(LIST_SCENARIO, &scenario, &err), &err);
+    for (int t = 0; t < THREADS; t++) {
+        runs[t].scenario = &scenario;
+        assert_int_equal(pthread_create(&runs[t].thread, NULL, plan_all, &runs[t]), 0);
+    }
+    for (int t = 0; t < THREADS; t++) {
+        assert_int_equal(pthread_join(runs[t].thread, NULL), 0);
+        for (int b = 0; b < BATCHES; b++) {
+            assert_non_null(runs[t].text[b]);
+            assert_string_equal(runs[t].text[b], runs[0].text[b]);
+        }
+    }
+    for (int t = 0; t < THREADS; t++) {
+        for (int b = 0; b < BATCHES; b++) {
+            free(runs[t].text[b]);
+        }
+    }
+    sp_scenario_fini(&scenario);
+}
+
+// ---- memory that runs out ----
+
+static sp_status plan_once(const sp_scenario *scenario, sp_error *err)
+{
+    sp_planner *planner = NULL;
+    sp_batch_plan *plan = NULL;
+    char *text = NULL;
+    size_t bytes = 0;
+    sp_status status = sp_planner_new(scenario, &planner, err);
+    if (status == SP_OK) {
+        status = sp_plan_batch(planner, list, PER_BATCH, &plan, err);
+    }
+    if (status == SP_OK) {
+        status = sp_batch_plan_text(planner, plan, &text, &bytes, err);
+    }
+    free(text);
+    sp_batch_plan_free(plan);
+    sp_planner_free(planner);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    sp_scenario scenario;
+    sp_error err;
+    must_succeed("scenario", run_read(LIST_SCENARIO, &scenario, &err), &err);
+    sp_status status = SP_ERR_NO_MEMORY;
+    for (long n = 0; status == SP_ERR_NO_MEMORY; n++) {
+        sp_error_clear(&err);
+        sp_i_alloc_fail_after(n);
+        status = plan_once(&scenario, &err);
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        assert_true(n < 100000);
+    }
+    sp_scenario_fini(&scenario);
+}
+
+// ---- what the scenario asks of its plans ----
+
+static void scenario_rules(void **state)
+{
+    (void)state;
+    sp_scenario scenario;
+    sp_planner *planner;
+    sp_batch_plan *plan;
+    sp_error err;
+    make(SHORT_SCENARIO(""), &scenario, &planner);
+    must_succeed("plan", plan_of(planner, (int64_t[]){60, 40, 100}, 3, &plan, &err), &err);
+    must_succeed("rules", sp_plan_check_scenario(&plan->plan, 0, &scenario, "p", &err), &err);
+
+    scenario.workload.context = 99;
+    assert_int_equal(sp_plan_check_scenario(&plan->plan, 2, &scenario, "p", &err), SP_ERR_CONTENT);
+    assert_int_equal(err.count, 3);
+    assert_string_equal(err.message[0],
+                        "p: batches[2].samples[2]: 100 tokens are more than the context of 99");
+    assert_string_equal(
+        err.message[1],
+        "p: batches[2].forward_packs[0]: 100 tokens are more than 1 x the context of 99");
+    // Two rows make the packs fit, but not the sample.
+    scenario.strategy.microbatch_samples = 2;
+    sp_error_clear(&err);
+    assert_int_equal(sp_plan_check_scenario(&plan->plan, 2, &scenario, "p", &err), SP_ERR_CONTENT);
+    assert_int_equal(err.count, 1);
+
+    scenario.workload.context = 100;
+    int64_t left_out = 1;
+    plan->packing.dropped = &left_out;
+    plan->packing.dropped_count = 1;
+    sp_error_clear(&err);
+    assert_int_equal(sp_plan_check_scenario(&plan->plan, 0, &scenario, "p", &err), SP_ERR_CONTENT);
+    assert_string_equal(err.message[0], "p: batches[0].dropped: strategy \"packed\" trains every "
+                                        "sample, got 1 samples left out");
+    plan->packing.dropped = NULL;
+    plan->packing.dropped_count = 0;
+    sp_batch_plan_free(plan);
+    sp_planner_free(planner);
+    sp_scenario_fini(&scenario);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(same_plans_as_an_evaluation),
+    cmocka_unit_test(text_reads_back),
+    cmocka_unit_test(bad_lengths_are_refused),
+    cmocka_unit_test(over_length),
+    cmocka_unit_test(uniform_costs_are_refused),
+    cmocka_unit_test(out_of_memory_is_said),
+    cmocka_unit_test(planners_share_a_scenario),
+    cmocka_unit_test(every_allocation_may_fail),
+    cmocka_unit_test(scenario_rules),
+};
+
+SP_TEST_MAIN(tests)

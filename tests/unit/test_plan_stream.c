@@ -1,0 +1,446 @@
+// Streams of batches: lines however they are cut, arrays of lengths, answers in order.
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "experiments/stream/lengths_line.h"
+#include "experiments/stream/lines.h"
+#include "experiments/stream/plan_stream.h"
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+// ---- lines ----
+
+typedef struct cut_text {
+    const char *text;
+    size_t bytes, at, most;
+    sp_prng prng;
+    bool fails; // at the end
+} cut_text;
+
+// Pieces of random size, as a pipe may give them.
+static long read_cut(void *context, char *bytes, size_t room)
+{
+    cut_text *from = context;
+    size_t left = from->bytes - from->at;
+    if (left == 0) {
+        errno = EIO;
+        return from->fails ? -1 : 0;
+    }
+    size_t most = from->most < room ? from->most : room;
+    size_t n = 1 + (size_t)sp_prng_below(&from->prng, most);
+    n = n < left ? n : left;
+    memcpy(bytes, from->text + from->at, n);
+    from->at += n;
+    return (long)n;
+}
+
+static stream_source source_of(cut_text *from, const char *text, size_t bytes, size_t most)
+{
+    *from = (cut_text){.text = text, .bytes = bytes, .most = most};
+    sp_prng_seed(&from->prng, 1);
+    return (stream_source){.read = read_cut, .context = from, .name = "text"};
+}
+
+static void expect_line(stream_lines *lines, const char *expected)
+{
+    char *text;
+    size_t bytes;
+    sp_error err = {0};
+    must_succeed("line", stream_lines_next(lines, &text, &bytes, &err), &err);
+    if (expected == NULL) {
+        assert_null(text);
+        return;
+    }
+    assert_non_null(text);
+    assert_string_equal(text, expected);
+    assert_int_equal(bytes, strlen(expected));
+    sp_i_free(text);
+}
+
+static void lines_of_any_cut(void **state)
+{
+    (void)state;
+    static const char text[] = "one\n\ntwo\r\n three\nlast";
+    for (size_t most = 1; most < sizeof text + 2; most++) {
+        cut_text from;
+        stream_lines lines;
+        stream_lines_init(&lines, source_of(&from, text, sizeof text - 1, most), 0);
+        expect_line(&lines, "one");
+        expect_line(&lines, "");
+        expect_line(&lines, "two\r");
+        expect_line(&lines, " three");
+        expect_line(&lines, "last");
+        assert_int_equal(lines.line, 5);
+        expect_line(&lines, NULL);
+        expect_line(&lines, NULL);
+        stream_lines_fini(&lines);
+    }
+}
+
+// A newline at the end begins no further line.
+static void ends_of_texts(void **state)
+{
+    (void)state;
+    cut_text from;
+    stream_lines lines;
+    stream_lines_init(&lines, source_of(&from, "", 0, 1), 0);
+    expect_line(&lines, NULL);
+    stream_lines_fini(&lines);
+    stream_lines_init(&lines, source_of(&from, "a\n", 2, 9), 0);
+    expect_line(&lines, "a");
+    expect_line(&lines, NULL);
+    stream_lines_fini(&lines);
+}
+
+// Lines of ten megabytes, found again byte by byte.
+static void long_lines(void **state)
+{
+    (void)state;
+    enum { LONG = 10 * 1000 * 1000 };
+    char *text = malloc(2 * LONG + 2);
+    assert_non_null(text);
+    for (int i = 0; i < 2 * LONG + 2; i++) {
+        text[i] = (char)('a' + i % 23);
+    }
+    text[LONG] = text[2 * LONG + 1] = '\n';
+    cut_text from;
+    stream_lines lines;
+    stream_lines_init(&lines, source_of(&from, text, 2 * LONG + 2, 1 << 16), 0);
+    for (int i = 0; i < 2; i++) {
+        char *line;
+        size_t bytes;
+        sp_error err = {0};
+        must_succeed("line", stream_lines_next(&lines, &line, &bytes, &err), &err);
+        assert_int_equal(bytes, LONG);
+        assert_memory_equal(line, text + i * (LONG + 1), LONG);
+        sp_i_free(line);
+    }
+    expect_line(&lines, NULL);
+    stream_lines_fini(&lines);
+    free(text);
+}
+
+static void expect_error(stream_lines *lines, sp_status expected, const char *message)
+{
+    char *text;
+    size_t bytes;
+    sp_error err = {0};
+    assert_int_equal(stream_lines_next(lines, &text, &bytes, &err), expected);
+    assert_null(text);
+    assert_string_equal(err.message[0], message);
+}
+
+static void lines_over_the_limit(void **state)
+{
+    (void)state;
+    cut_text from;
+    stream_lines lines;
+    stream_lines_init(&lines, source_of(&from, "1234\n12345\n", 11, 3), 4);
+    expect_line(&lines, "1234");
+    expect_error(&lines, SP_ERR_LIMIT, "text:2: the line is longer than 4 bytes");
+    stream_lines_fini(&lines);
+    // One without an end is refused before it fills the memory.
+    stream_lines_init(&lines, source_of(&from, "12345678", 8, 1), 4);
+    expect_error(&lines, SP_ERR_LIMIT, "text:1: the line is longer than 4 bytes");
+    assert_int_equal(from.at, 5);
+    stream_lines_fini(&lines);
+}
+
+static void read_errors(void **state)
+{
+    (void)state;
+    cut_text from;
+    stream_lines lines;
+    stream_lines_init(&lines, source_of(&from, "12\n3", 4, 9), 0);
+    from.fails = true;
+    expect_line(&lines, "12");
+    char message[80];
+    snprintf(message, sizeof message, "text:2: cannot read: %s", strerror(EIO));
+    expect_error(&lines, SP_ERR_IO, message);
+    stream_lines_fini(&lines);
+}
+
+// ---- lengths ----
+
+static void arrays_of_lengths(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"[7,8]", " [ 7 ,\t8 ] \r", "[7.0, 8]"};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        sp_lengths lengths;
+        sp_error err = {0};
+        must_succeed(good[i], stream_read_lengths(good[i], strlen(good[i]), "s", 1, &lengths, &err),
+                     &err);
+        assert_int_equal(lengths.count, 2);
+        assert_int_equal(lengths.tokens[0], 7);
+        assert_int_equal(lengths.tokens[1], 8);
+        sp_lengths_fini(&lengths);
+    }
+}
+
+static void lines_that_are_no_batch(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        sp_status status;
+        const char *message;
+    } bad[] = {
+        {"", SP_ERR_SYNTAX, "s:9:1: expected '[', got the end of the line"},
+        {"  ", SP_ERR_SYNTAX, "s:9:3: expected '[', got the end of the line"},
+        {"5", SP_ERR_SYNTAX, "s:9:1: expected '[', got '5'"},
+        {"{\"a\": [1]}", SP_ERR_SYNTAX, "s:9:1: expected '[', got '{'"},
+        {"[", SP_ERR_SYNTAX, "s:9:2: expected a length, got the end of the line"},
+        {"[]", SP_ERR_CONTENT, "s:9:2: expected at least one length, got an empty array"},
+        {"[1", SP_ERR_SYNTAX, "s:9:3: expected ',' or ']', got the end of the line"},
+        {"[1,", SP_ERR_SYNTAX, "s:9:4: expected a length, got the end of the line"},
+        {"[1,]", SP_ERR_SYNTAX, "s:9:4: expected a length, got ']'"},
+        {"[1 2]", SP_ERR_SYNTAX, "s:9:4: expected ',' or ']', got '2'"},
+        {"[1] 2", SP_ERR_SYNTAX, "s:9:5: expected the end of the line, got '2'"},
+        {"[1][2]", SP_ERR_SYNTAX, "s:9:4: expected the end of the line, got '['"},
+        {"[0]", SP_ERR_CONTENT, "s:9:2: expected a length from 1 to 2147483647, got '0'"},
+        {"[-1]", SP_ERR_CONTENT, "s:9:2: expected a length from 1 to 2147483647, got '-1'"},
+        {"[1.5]", SP_ERR_CONTENT, "s:9:2: expected a length from 1 to 2147483647, got '1.5'"},
+        {"[1, 1e3]", SP_ERR_CONTENT, "s:9:5: expected a length from 1 to 2147483647, got '1e3'"},
+        {"[2147483648]", SP_ERR_CONTENT,
+         "s:9:2: expected a length from 1 to 2147483647, got '2147483648'"},
+        {"[18446744073709551617]", SP_ERR_CONTENT,
+         "s:9:2: expected a length from 1 to 2147483647, got '18446744073709551617'"},
+        {"[null]", SP_ERR_CONTENT, "s:9:2: expected a length from 1 to 2147483647, got 'null'"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        sp_lengths lengths;
+        sp_error err = {0};
+        sp_status status =
+            stream_read_lengths(bad[i].text, strlen(bad[i].text), "s", 9, &lengths, &err);
+        assert_int_equal(status, bad[i].status);
+        assert_string_equal(err.message[0], bad[i].message);
+        assert_int_equal(lengths.count, 0);
+    }
+}
+
+// ---- streams ----
+
+#define SCENARIO                                                                    \
+    TINY_MODEL "'cluster': 'h800-8', 'parallel': {'pp': 2, 'dp': 2}, 'workload': {" \
+               "'lengths': [5], 'context': 1000, 'samples_per_batch': 1}}"
+
+enum { LINES = 60 };
+
+typedef struct collected {
+    char *all; // the answers one after the other
+    size_t bytes;
+    int64_t count;
+    int64_t fails_at; // answer at which the sink fails; 0: never
+} collected;
+
+static sp_status collect(void *context, const stream_answer *answer, sp_error *err)
+{
+    collected *c = context;
+    c->count++;
+    assert_int_equal(answer->line, c->count);
+    if (c->count == c->fails_at) {
+        return sp_error_set(err, SP_ERR_IO, "the sink is full");
+    }
+    c->all = realloc(c->all, c->bytes + answer->bytes + 1);
+    assert_non_null(c->all);
+    memcpy(c->all + c->bytes, answer->text, answer->bytes + 1);
+    c->bytes += answer->bytes;
+    return SP_OK;
+}
+
+// The input as a pipe that the whole text fits into; left open on request.
+static int input_of(const char *text, int *open_end)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], text, strlen(text)), (ssize_t)strlen(text));
+    if (open_end != NULL) {
+        *open_end = ends[1];
+    } else {
+        close(ends[1]);
+    }
+    return ends[0];
+}
+
+static sp_status stream_text(const char *text, int threads, int ahead, int *open_end, collected *c,
+                             sp_error *err)
+{
+    sp_scenario scenario;
+    must_succeed("scenario", run_read(SCENARIO, &scenario, err), err);
+    stream_options options = {.threads = threads, .ahead = ahead, .name = "s"};
+    int fd = input_of(text, open_end);
+    sp_status status = stream_plans(&scenario, fd, &options, collect, c, err);
+    close(fd);
+    if (open_end != NULL) {
+        close(*open_end);
+    }
+    sp_scenario_fini(&scenario);
+    return status;
+}
+
+// Batches of very different cost, so that threads overtake each other.
+static void make_lines(char *text, size_t room)
+{
+    sp_prng prng;
+    sp_prng_seed(&prng, 7);
+    size_t used = 0;
+    for (int i = 0; i < LINES; i++) {
+        int samples = 1 + (int)sp_prng_below(&prng, i % 7 == 0 ? 120 : 4);
+        for (int s = 0; s < samples; s++) {
+            used += (size_t)snprintf(text + used, room - used, "%s%d", s > 0 ? ", " : "[",
+                                     1 + (int)sp_prng_below(&prng, 1000));
+        }
+        used += (size_t)snprintf(text + used, room - used, "]\n");
+        assert_true(used < room);
+    }
+}
+
+static void answers_do_not_depend_on_threads(void **state)
+{
+    (void)state;
+    static char text[1 << 15];
+    static const int ways[][2] = {{1, 1}, {1, 16}, {2, 1}, {2, 3}, {5, 2}, {4, 100}};
+    collected first = {0};
+    sp_error err;
+    make_lines(text, sizeof text);
+    must_succeed("stream", stream_text(text, 1, 4, NULL, &first, &err), &err);
+    assert_int_equal(first.count, LINES);
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        collected c = {0};
+        must_succeed("stream", stream_text(text, ways[i][0], ways[i][1], NULL, &c, &err), &err);
+        assert_int_equal(c.count, LINES);
+        assert_int_equal(c.bytes, first.bytes);
+        assert_memory_equal(c.all, first.all, first.bytes);
+        free(c.all);
+    }
+    free(first.all);
+}
+
+static void bad_line_ends_the_stream(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 3; threads++) {
+        collected c = {0};
+        sp_error err;
+        // The input stays open: nothing may wait for its end.
+        int open_end;
+        assert_int_equal(stream_text("[1]\n[2]\n[x]\n[3]\n", threads, 8, &open_end, &c, &err),
+                         SP_ERR_CONTENT);
+        assert_int_equal(err.count, 1);
+        assert_string_equal(err.message[0],
+                            "s:3:2: expected a length from 1 to 2147483647, got 'x'");
+        assert_int_equal(c.count, 2);
+        free(c.all);
+    }
+}
+
+static void planner_errors_name_the_line(void **state)
+{
+    (void)state;
+    collected c = {0};
+    sp_error err;
+    assert_int_equal(stream_text("[1]\n[2000]\n", 2, 8, NULL, &c, &err), SP_ERR_CONTENT);
+    assert_string_equal(err.message[0],
+                        "s:2: batch: no sample is left: all 1 are longer than the context of 1000");
+    assert_int_equal(c.count, 1);
+    free(c.all);
+}
+
+static void sink_ends_the_stream(void **state)
+{
+    (void)state;
+    collected c = {.fails_at = 2};
+    sp_error err;
+    int open_end;
+    assert_int_equal(stream_text("[1]\n[2]\n[3]\n[4]\n", 2, 1, &open_end, &c, &err), SP_ERR_IO);
+    assert_string_equal(err.message[0], "the sink is full");
+    assert_int_equal(c.count, 2);
+    free(c.all);
+}
+
+static void empty_stream(void **state)
+{
+    (void)state;
+    collected c = {0};
+    sp_error err;
+    must_succeed("stream", stream_text("", 2, 8, NULL, &c, &err), &err);
+    assert_int_equal(c.count, 0);
+}
+
+static void stream_that_cannot_be_read(void **state)
+{
+    (void)state;
+    sp_scenario scenario;
+    sp_error err;
+    collected c = {0};
+    must_succeed("scenario", run_read(SCENARIO, &scenario, &err), &err);
+    stream_options options = {.threads = 2, .ahead = 3, .name = "s"};
+    int fd = open("/dev/null", O_WRONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(stream_plans(&scenario, fd, &options, collect, &c, &err), SP_ERR_IO);
+    char message[80];
+    snprintf(message, sizeof message, "s:1: cannot read: %s", strerror(EBADF));
+    assert_string_equal(err.message[0], message);
+    close(fd);
+    sp_scenario_fini(&scenario);
+}
+
+// A client that waits for each answer before it sends the next line gets it.
+typedef struct client {
+    int to;
+    int64_t sent;
+} client;
+
+static sp_status send_next(void *context, const stream_answer *answer, sp_error *err)
+{
+    client *c = context;
+    (void)err;
+    assert_int_equal(answer->line, c->sent);
+    if (c->sent == 5) {
+        close(c->to);
+    } else {
+        c->sent++;
+        assert_int_equal(write(c->to, "[9]\n", 4), 4);
+    }
+    return SP_OK;
+}
+
+static void answers_come_at_once(void **state)
+{
+    (void)state;
+    sp_scenario scenario;
+    sp_error err;
+    client c = {.sent = 1};
+    must_succeed("scenario", run_read(SCENARIO, &scenario, &err), &err);
+    stream_options options = {.threads = 2, .ahead = 4, .name = "s"};
+    int fd = input_of("[9]\n", &c.to);
+    must_succeed("stream", stream_plans(&scenario, fd, &options, send_next, &c, &err), &err);
+    assert_int_equal(c.sent, 5);
+    close(fd);
+    sp_scenario_fini(&scenario);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(lines_of_any_cut),
+    cmocka_unit_test(ends_of_texts),
+    cmocka_unit_test(long_lines),
+    cmocka_unit_test(lines_over_the_limit),
+    cmocka_unit_test(read_errors),
+    cmocka_unit_test(arrays_of_lengths),
+    cmocka_unit_test(lines_that_are_no_batch),
+    cmocka_unit_test(answers_do_not_depend_on_threads),
+    cmocka_unit_test(bad_line_ends_the_stream),
+    cmocka_unit_test(planner_errors_name_the_line),
+    cmocka_unit_test(sink_ends_the_stream),
+    cmocka_unit_test(empty_stream),
+    cmocka_unit_test(stream_that_cannot_be_read),
+    cmocka_unit_test(answers_come_at_once),
+};
+
+SP_TEST_MAIN(tests)
