@@ -3,7 +3,7 @@
 # their comparison into experiments/results/zoo.txt and from there into experiments/zoo.md.
 set -eu
 cd "$(dirname "$0")/.."
-schedules="gpipe 1f1b interleaved zb-h1 zb-h2 zb-auto zb-v v-half v-min dualpipe-v terapipe seq1f1b slimpipe chunkflow"
+schedules="gpipe 1f1b interleaved zb-h1 zb-h2 zb-auto zb-v v-half v-min dualpipe-v terapipe seq1f1b slimpipe chunkflow packflow"
 mkdir -p plots/zoo
 for schedule in $schedules; do
     chunks=1
