@@ -153,18 +153,19 @@ static bool comes_before(const sp_batch *batch, int32_t a, int32_t b)
     return batch->tokens[a] != batch->tokens[b] ? batch->tokens[a] > batch->tokens[b] : a < b;
 }
 
-bool sp_i_rank_split_move(const sp_i_work *work, const sp_batch *batch, sp_i_rank_split *split,
-                          int from, int to, double work_s)
+sp_status sp_i_rank_split_move(const sp_i_work *work, const sp_batch *batch, sp_i_rank_split *split,
+                               int from, int to, double work_s, bool *moved, sp_error *err)
 {
     sp_i_rank_group *source = &split->groups[from];
     sp_i_rank_group *target = &split->groups[to];
     int32_t *merged = sp_i_malloc((source->count + target->count + 1) * sizeof *merged);
+    *moved = false;
     if (merged == NULL) {
-        return false;
+        return sp_error_no_memory(err, "samples of the ranks");
     }
     double left_s = work_s * speed_of(source);
     size_t kept = 0;
-    size_t moved = 0;
+    size_t count = 0;
     // The moved ones stay in order; the two ordered lists are then merged.
     int32_t *going = merged + target->count;
     for (size_t i = 0; i < source->count; i++) {
@@ -173,7 +174,7 @@ bool sp_i_rank_split_move(const sp_i_work *work, const sp_batch *batch, sp_i_ran
             left_s -= s;
             source->work_s -= s / speed_of(source);
             target->work_s += s / speed_of(target);
-            going[moved++] = source->sample[i];
+            going[count++] = source->sample[i];
         } else {
             source->sample[kept++] = source->sample[i];
         }
@@ -181,13 +182,14 @@ bool sp_i_rank_split_move(const sp_i_work *work, const sp_batch *batch, sp_i_ran
     source->count = kept;
     size_t a = 0;
     size_t b = 0;
-    for (size_t i = 0; i < target->count + moved; i++) {
+    for (size_t i = 0; i < target->count + count; i++) {
         bool own =
-            b == moved || (a < target->count && comes_before(batch, target->sample[a], going[b]));
+            b == count || (a < target->count && comes_before(batch, target->sample[a], going[b]));
         merged[i] = own ? target->sample[a++] : going[b++];
     }
-    target->count += moved;
+    target->count += count;
     sp_i_free(target->sample);
     target->sample = merged;
-    return moved > 0;
+    *moved = count > 0;
+    return SP_OK;
 }

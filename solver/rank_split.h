@@ -29,9 +29,9 @@ sp_status sp_i_rank_split_make(const sp_i_work *work, const sp_batch *batch, int
 // A copy of its own.
 sp_status sp_i_rank_split_copy(const sp_i_rank_split *from, sp_i_rank_split *to, sp_error *err);
 // Moves samples, the longest that fit first, of at most `work_s` seconds from one group to another;
-// false where none is so small, or where it would leave the group without a sample.
-bool sp_i_rank_split_move(const sp_i_work *work, const sp_batch *batch, sp_i_rank_split *split,
-                          int from, int to, double work_s);
+// *moved is false where none is so small, or where it would leave the group without a sample.
+sp_status sp_i_rank_split_move(const sp_i_work *work, const sp_batch *batch, sp_i_rank_split *split,
+                               int from, int to, double work_s, bool *moved, sp_error *err);
 void sp_i_rank_split_fini(sp_i_rank_split *split);
 
 #endif

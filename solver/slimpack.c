@@ -197,15 +197,20 @@ static sp_status level_times(const search *s, sp_i_rank_split *ranks, best_shape
         if (status != SP_OK) {
             return status;
         }
+        bool moved = false;
         bool improves = false;
         best_shape slower = {0};
         best_shape faster = {0};
-        if (sp_i_rank_split_move(&s->work, s->input->batch, &tried, slow, fast, moved_s)) {
+        status = sp_i_rank_split_move(&s->work, s->input->batch, &tried, slow, fast, moved_s,
+                                      &moved, err);
+        if (status == SP_OK && moved) {
             status = search_group(s, &tried.groups[slow], &slower, err);
-            if (status == SP_OK) {
-                status = search_group(s, &tried.groups[fast], &faster, err);
-            }
-            improves = status == SP_OK && sp_i_packflow_is_better(&slower.out, &best[slow].out) &&
+        }
+        if (status == SP_OK && moved) {
+            status = search_group(s, &tried.groups[fast], &faster, err);
+        }
+        if (status == SP_OK && moved) {
+            improves = sp_i_packflow_is_better(&slower.out, &best[slow].out) &&
                        sp_i_packflow_is_better(&faster.out, &best[slow].out);
         }
         if (!improves) {

@@ -209,7 +209,9 @@ static void moves_lose_nothing(void **state)
         double before_s = split.groups[from].work_s;
         size_t before = split.groups[from].count;
         double most_s = before_s * 1.2 * sp_prng_uniform(&prng);
-        bool moved = sp_i_rank_split_move(&d.work, &d.batch, &split, from, to, most_s);
+        bool moved = false;
+        assert_int_equal(
+            sp_i_rank_split_move(&d.work, &d.batch, &split, from, to, most_s, &moved, NULL), SP_OK);
         assert_split(&d, dp, 8, &split);
         double gone_s = before_s - split.groups[from].work_s;
         assert_true(gone_s <= most_s * (1.0 + 1e-9) + 1e-12);
@@ -253,7 +255,9 @@ static void allocation_failures(void **state)
         assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
     }
     sp_i_alloc_fail_after(0);
-    assert_false(sp_i_rank_split_move(&d.work, &d.batch, &copy, 0, 1, 1e9));
+    bool moved = false;
+    assert_int_equal(sp_i_rank_split_move(&d.work, &d.batch, &copy, 0, 1, 1e9, &moved, NULL),
+                     SP_ERR_NO_MEMORY);
     sp_i_alloc_fail_after(-1);
     assert_split(&d, 4, 2, &copy);
     sp_i_rank_split_fini(&copy);
