@@ -168,17 +168,14 @@ static bool fill_pack(filling *f, double end_s)
     return ok;
 }
 
+// What rounding leaves over goes into packs of the mean work.
 static bool fill_all(filling *f, const sp_i_shape *shape)
 {
+    double mean_s = f->target_s[shape->packs - 1] / shape->packs;
     bool ok = true;
     for (int k = 0; ok && !done(f); k++) {
-        double end_s = f->target_s[k < shape->packs ? k : shape->packs - 1];
-        const double *pack = k < shape->packs ? &f->target_s[k] : NULL;
-        if (pack == NULL) {
-            // Rounding left something over: packs of the mean work.
-            end_s = f->placed_s + f->target_s[shape->packs - 1] / shape->packs;
-        }
-        if (end_s > f->placed_s || pack == NULL) {
+        double end_s = k < shape->packs ? f->target_s[k] : f->placed_s + mean_s;
+        if (k >= shape->packs || end_s > f->placed_s) {
             ok = fill_pack(f, end_s);
         }
     }
