@@ -30,10 +30,13 @@ static const char *profile_name(const sp_measurements *measurements)
     return of_one_profile(measurements) ? measurements->cases[0].scenario.profile.name : "several";
 }
 
+// No prediction of memory reads a fitted number.
 static int fitted_constants(const sp_measurements *measurements)
 {
-    return of_one_profile(measurements) ? measurements->cases[0].scenario.profile.fitted_constants
-                                        : 0;
+    bool timed = measurements->kind != SP_MEASURED_ALLOCATOR_PEAK_BYTES;
+    return timed && of_one_profile(measurements)
+               ? measurements->cases[0].scenario.profile.fitted_constants
+               : 0;
 }
 
 // ---- for people ----
