@@ -6,31 +6,15 @@
 
 #include "sim/schedule/plan_json.h"
 #include "solver/evaluate.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
 enum { TEXT = 2048 };
 
-static void succeed(const char *what, sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s: %s", what, err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-}
-
-// Single quotes stand for double ones.
 static void read_scenario(const char *text, sp_scenario *scenario)
 {
-    char json[TEXT];
-    json_t *root = NULL;
     sp_error err = {0};
-    assert_true(strlen(text) < sizeof json);
-    snprintf(json, sizeof json, "%s", text);
-    for (char *c = json; *c != '\0'; c++) {
-        *c = *c == '\'' ? '"' : *c;
-    }
-    succeed("JSON", sp_json_read_text(json, strlen(json), "test", &root, &err), &err);
-    succeed(text, sp_scenario_from_json(root, "test", NULL, 0, scenario, &err), &err);
-    json_decref(root);
+    must_succeed(text, run_read(text, scenario, &err), &err);
 }
 
 // Writes each batch's plan.
@@ -50,7 +34,7 @@ static json_t *read_back(FILE *file)
     assert_non_null(text);
     rewind(file);
     assert_int_equal(fread(text, 1, (size_t)bytes, file), bytes);
-    succeed("plan", sp_json_read_text(text, (size_t)bytes, "plan.json", &root, &err), &err);
+    must_succeed("plan", sp_json_read_text(text, (size_t)bytes, "plan.json", &root, &err), &err);
     free(text);
     return root;
 }
@@ -65,19 +49,20 @@ static void evaluate(const char *text, sp_result *result, bool round_trip)
     read_scenario(text, &scenario);
     sp_evaluate_options options = {
         .engine = {.verify = true}, .observer = write_plan, .observer_context = file};
-    succeed("begin", sp_plan_json_begin(file, scenario.resolved, &err), &err);
-    succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
-    succeed(text, sp_evaluate(&scenario, &batches, &options, result, &err), &err);
-    succeed("end", sp_plan_json_end(file, &err), &err);
+    must_succeed("begin", sp_plan_json_begin(file, scenario.resolved, &err), &err);
+    must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed(text, sp_evaluate(&scenario, &batches, &options, result, &err), &err);
+    must_succeed("end", sp_plan_json_end(file, &err), &err);
     if (round_trip) {
         sp_plan_file plans;
         sp_result again;
         sp_evaluate_options verified = {.engine = {.verify = true}};
         json_t *root = read_back(file);
-        succeed("plan", sp_plan_json_read(root, "plan.json", &scenario.layout, &plans, &err), &err);
-        succeed("plans",
-                sp_evaluate_plans(&scenario, plans.plans, plans.count, &verified, &again, &err),
-                &err);
+        must_succeed("plan", sp_plan_json_read(root, "plan.json", &scenario.layout, &plans, &err),
+                     &err);
+        must_succeed(
+            "plans",
+            sp_evaluate_plans(&scenario, plans.plans, plans.count, &verified, &again, &err), &err);
         assert_true(sp_result_iteration_ms(&again) == sp_result_iteration_ms(result));
         assert_int_equal(again.peak_bytes, result->peak_bytes);
         sp_result_fini(&again);
@@ -209,7 +194,7 @@ static void too_short_a_row(void **state)
                   "'schedule': {'kind': 'seq1f1b', 'slices': 16}, 'workload': {'lengths': [8, 8], "
                   "'context': 8}}",
                   &scenario);
-    succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
     assert_int_equal(sp_evaluate(&scenario, &batches, &plain, &result, &err), SP_ERR_INFEASIBLE);
     assert_non_null(strstr(err.message[0], "schedule.slices"));
     sp_batches_fini(&batches);

@@ -8,31 +8,15 @@
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "solver/evaluate.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
 enum { TEXT = 2048 };
 
-static void succeed(const char *what, sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s: %s", what, err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-}
-
-// Single quotes stand for double ones.
 static void read_scenario(const char *text, sp_scenario *scenario)
 {
-    char json[TEXT];
-    json_t *root = NULL;
     sp_error err = {0};
-    assert_true(strlen(text) < sizeof json);
-    snprintf(json, sizeof json, "%s", text);
-    for (char *c = json; *c != '\0'; c++) {
-        *c = *c == '\'' ? '"' : *c;
-    }
-    succeed("JSON", sp_json_read_text(json, strlen(json), "test", &root, &err), &err);
-    succeed(text, sp_scenario_from_json(root, "test", NULL, 0, scenario, &err), &err);
-    json_decref(root);
+    must_succeed(text, run_read(text, scenario, &err), &err);
 }
 
 // For each batch: the explanation beside the memory timeline that it explains.
@@ -84,8 +68,8 @@ static void evaluate(const char *text, sp_result *result)
     read_scenario(text, &scenario);
     check c = {&scenario, text};
     sp_evaluate_options options = {.observer = explain, .observer_context = &c};
-    succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
-    succeed(text, sp_evaluate(&scenario, &batches, &options, result, &err), &err);
+    must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed(text, sp_evaluate(&scenario, &batches, &options, result, &err), &err);
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
 }
@@ -190,8 +174,8 @@ static void planner_and_uniform_costs_have_none(void **state)
         sp_error err = {0};
         sp_evaluate_options options = {0};
         read_scenario(texts[i], &scenario);
-        succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
-        succeed(texts[i], sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
+        must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
+        must_succeed(texts[i], sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
         assert_false(result.peak_memory.known);
         sp_result_fini(&result);
         sp_batches_fini(&batches);
@@ -230,8 +214,8 @@ static void every_allocation_may_fail(void **state)
                   &scenario);
     sp_evaluate_options options = {.observer = explain_without_memory,
                                    .observer_context = &scenario};
-    succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
-    succeed("run", sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
+    must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed("run", sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
     sp_result_fini(&result);
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
