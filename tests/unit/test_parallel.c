@@ -1,0 +1,116 @@
+// Jobs on several threads: each once, by a worker of the given number, and the lowest error.
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/parallel.h"
+#include "sim/base/prng.h"
+#include "tests/support/test_main.h"
+
+enum { MOST_JOBS = 400, MOST_THREADS = 9 };
+
+typedef struct jobs {
+    atomic_int runs[MOST_JOBS];
+    bool fails[MOST_JOBS];
+    // Written without locks: a worker is one thread at a time, a job runs once.
+    int of_worker[MOST_THREADS];
+    int worker_of[MOST_JOBS];
+} jobs;
+
+static jobs j;
+
+static sp_status note(void *context, int worker, int job, sp_error *err)
+{
+    jobs *all = context;
+    atomic_fetch_add(&all->runs[job], 1);
+    all->of_worker[worker]++;
+    all->worker_of[job] = worker;
+    return all->fails[job] ? sp_error_set(err, SP_ERR_CONTENT, "job %d", job) : SP_OK;
+}
+
+static int most_workers(int threads, int count)
+{
+    int most = threads < count ? threads : count;
+    return most > 1 ? most : 1;
+}
+
+static void every_job_once(void **state)
+{
+    (void)state;
+    const int counts[] = {0, 1, 2, 7, MOST_JOBS};
+    for (int threads = -1; threads <= MOST_THREADS; threads++) {
+        for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+            j = (jobs){0};
+            sp_error err = {0};
+            assert_int_equal(sp_i_parallel_for(threads, counts[i], note, &j, &err), SP_OK);
+            assert_int_equal(err.status, SP_OK);
+            int noted = 0;
+            for (int w = 0; w < most_workers(threads, counts[i]); w++) {
+                noted += j.of_worker[w];
+            }
+            assert_int_equal(noted, counts[i]);
+            for (int k = 0; k < MOST_JOBS; k++) {
+                assert_int_equal(j.runs[k], k < counts[i]);
+                assert_in_range(j.worker_of[k], 0, most_workers(threads, counts[i]) - 1);
+            }
+        }
+    }
+}
+
+// All jobs below the first that fails run, none twice, and its error is the one told; also where
+// nobody asks for it.
+static void lowest_error_wins(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 3);
+    for (int trial = 0; trial < 500; trial++) {
+        int count = 1 + (int)sp_prng_below(&prng, MOST_JOBS);
+        uint64_t odds = 1 + sp_prng_below(&prng, 100);
+        int threads = 1 + trial % MOST_THREADS;
+        int first = count;
+        j = (jobs){0};
+        for (int k = count - 1; k >= 0; k--) {
+            j.fails[k] = sp_prng_below(&prng, odds) == 0;
+            first = j.fails[k] ? k : first;
+        }
+        sp_error err = {0};
+        sp_status status = sp_i_parallel_for(threads, count, note, &j, trial % 5 > 0 ? &err : NULL);
+        assert_int_equal(status, first < count ? SP_ERR_CONTENT : SP_OK);
+        if (first < count && trial % 5 > 0) {
+            char text[32];
+            snprintf(text, sizeof text, "job %d", first);
+            assert_int_equal(err.status, SP_ERR_CONTENT);
+            assert_int_equal(err.count, 1);
+            assert_string_equal(err.message[0], text);
+        }
+        for (int k = 0; k < count; k++) {
+            assert_true(j.runs[k] <= 1);
+            assert_true(j.runs[k] == 1 || k > first);
+        }
+    }
+}
+
+// More than one thread needs a record of each.
+static void out_of_memory(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 3; threads++) {
+        j = (jobs){0};
+        sp_error err = {0};
+        sp_i_alloc_fail_after(0);
+        sp_status status = sp_i_parallel_for(threads, 5, note, &j, &err);
+        sp_i_alloc_fail_after(-1);
+        assert_int_equal(status, threads > 1 ? SP_ERR_NO_MEMORY : SP_OK);
+        assert_int_equal(err.status, status);
+        assert_int_equal(j.runs[0], threads == 1);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_job_once),
+    cmocka_unit_test(lowest_error_wins),
+    cmocka_unit_test(out_of_memory),
+};
+
+SP_TEST_MAIN(tests)
