@@ -77,8 +77,9 @@ static bool visit(sp_i_lowering *low, size_t lane, sp_error *err)
     while (low->done[lane] < stage->count) {
         sp_action action = stage->actions[low->done[lane]];
         const sp_pack *pack = sp_i_lowering_pack(low, action);
-        // The ranks of a merged pack copy their shares each by itself.
-        if (pack->dp_count == 1 || sp_i_is_copy(action)) {
+        // The ranks of a merged pack copy their shares, and make weight gradients of them, each by
+        // itself.
+        if (pack->dp_count == 1 || sp_i_is_copy(action) || action.kind == SP_ACTION_W) {
             if (!sp_i_lower_ready(low, action, dp, pp_rank)) {
                 break;
             }

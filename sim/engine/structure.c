@@ -313,7 +313,7 @@ static bool add_order(sp_structure *s, const sp_step_costs *costs, const action_
 }
 
 // A merged pack starts on all its ranks at once: each waits for what stands before it on the
-// others.
+// others. Its weight gradient is each rank's own affair.
 static bool add_members(sp_structure *s, const sp_step_costs *costs, const action_map *map,
                         size_t v)
 {
@@ -322,12 +322,13 @@ static bool add_members(sp_structure *s, const sp_step_costs *costs, const actio
     int side = is_backward(at->action);
     const sp_pack *pack = pack_of(plan, side, at->action.pack);
     int vstage = sp_layout_vstage(&plan->layout, at->pp, at->action.chunk);
+    const size_t *vertex = at->action.kind == SP_ACTION_R ? map->recompute : map->vertex[side];
     bool ok = true;
     for (int d = pack->dp_first; ok && d < pack->dp_first + pack->dp_count; d++) {
-        if (d == at->dp || at->action.kind == SP_ACTION_W || at->action.kind == SP_ACTION_R) {
+        if (d == at->dp || at->action.kind == SP_ACTION_W) {
             continue;
         }
-        size_t peer = map->vertex[side][map_index(plan, map, side, at->action.pack, d, vstage)];
+        size_t peer = vertex[map_index(plan, map, side, at->action.pack, d, vstage)];
         size_t before = peer > 0 ? vertex_before(s, peer - 1, false) : 0;
         if (before > 0) {
             size_t leaving = leaving_before(s, map, before - 1);
