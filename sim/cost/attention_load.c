@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "sim/cost/cp_load.h"
+#include "sim/cost/cp_sharding.h"
 #include "sim/cost/curve.h"
 #include "sim/cost/time_common.h"
 
@@ -29,6 +31,7 @@ sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
                                            bool forward, bool backward)
 {
     sp_i_attention_load load = {0};
+    bool even = attention->rank_s == NULL;
     if (pack->slice_count == 0) {
         return load;
     }
@@ -37,23 +40,20 @@ sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
     run pending = {0};
     while (slice < end) {
         double context = (double)slice->begin;
-        int64_t length = slice->computed_tokens;
-        const sp_slice *next = slice + 1;
-        while (next < end && next->sample == slice->sample &&
-               next->begin == slice->begin + length) {
-            length += next->computed_tokens;
-            next++;
-        }
+        int64_t length;
+        slice = sp_i_segment_end(slice, end, &length);
         if ((double)length != pending.length || context != pending.context) {
-            add_run(attention, &pending, forward, backward, &load);
+            add_run(attention, &pending, forward && even, backward && even, &load);
             pending = (run){.length = (double)length, .context = context};
         }
         pending.count += 1.0;
-        slice = next;
     }
-    add_run(attention, &pending, forward, backward, &load);
+    add_run(attention, &pending, forward && even, backward && even, &load);
     load.forward_s /= attention->layout->cp;
     load.backward_s /= attention->layout->cp;
+    if (!even) {
+        sp_i_cp_slowest_s(attention, list, pack, forward, backward, &load);
+    }
     load.pairs /= attention->layout->cp;
     load.unfused_pairs /= attention->layout->cp;
     return load;

@@ -17,6 +17,8 @@ typedef struct sp_i_attention {
     const sp_layout *layout; // with cp grown by the pack's data-parallel ranks
     const sp_memory_options *memory;
     const sp_op_timer *timer;
+    bool recomputes; // the forward runs again in the backward
+    double *rank_s;  // [2 * cp] to work in; NULL where CP ranks share evenly
 } sp_i_attention;
 
 // What attention the slices of a pack need in one layer of one rank.
@@ -30,8 +32,9 @@ typedef struct sp_i_attention_load {
 } sp_i_attention_load;
 
 // Slices of one sample that follow each other in a pack run as one segment of the variable-length
-// call. CP ranks hold equal shares of the pairs (zig-zag). Only the times of the passes that are
-// asked for are filled. O(slices).
+// call. Times are those of the CP rank that takes longest (cp_load.h), with even sharding of an
+// equal share of them all; pairs are the mean of the CP ranks. Only the times of the passes that
+// are asked for are filled. O(slices), or O(slices * cp) where shares are uneven.
 sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
                                            const sp_pack_list *list, const sp_pack *pack,
                                            bool forward, bool backward);

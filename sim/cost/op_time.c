@@ -165,36 +165,91 @@ double sp_gemm_most_rate(const sp_profile *profile)
     return best * model->flops_per_s;
 }
 
+// The curves of one pass, and their shortest point.
+typedef struct attention_rates {
+    const sp_curve *causal, *full;
+    double first;
+} attention_rates;
+
+static attention_rates rates_of(const sp_op_timer *timer, int backward, double l, double o)
+{
+    const sp_profile *profile = timer->profile;
+    attention_rates r = {
+        backward ? &profile->attention_backward_causal : &profile->attention_forward_causal,
+        backward ? &profile->attention_backward_full : &profile->attention_forward_full, 0.0};
+    sp_range_kind kind = backward ? SP_RANGE_ATTENTION_BACKWARD : SP_RANGE_ATTENTION_FORWARD;
+    r.first = sp_i_curve_first(r.causal);
+    sp_i_note_range(timer, kind, l < r.first ? l : fmax(l + o, r.first), r.first,
+                    sp_i_curve_last(r.causal));
+    return r;
+}
+
+// A tile beyond the shortest measured length cannot be told from the table; a smaller one keeps the
+// time rising with l whatever the table's slope.
+static double tile_of(const attention_rates *r)
+{
+    return fmin(TILE, r->first);
+}
+
+// What the rate falls below the shortest measured length.
+static double falloff(const attention_rates *r, double l)
+{
+    double tile = tile_of(r);
+    return (l + tile) / l * (r->first / (r->first + tile));
+}
+
+static double causal_pairs_s(const attention_rates *r, double l)
+{
+    return 0.5 * l * l / sp_i_curve_hold(r->causal, l);
+}
+
+static double rectangle_pairs_s(const attention_rates *r, double l, double o)
+{
+    double rate = sp_i_curve_hold(r->causal, l + o);
+    if (r->full->points > 0) {
+        rate = fmin(rate, sp_i_curve_hold(r->full, sqrt(fmax(l, r->first) * o)));
+    }
+    return l * o / rate;
+}
+
+static double with_flops(double rate_pairs_s, int backward, double heads, double head_dim)
+{
+    return rate_pairs_s * heads * head_dim *
+           (backward ? SP_I_BACKWARD_FLOPS_PER_PAIR : SP_I_FORWARD_FLOPS_PER_PAIR);
+}
+
 double sp_time_attention_slice(const sp_op_timer *timer, int backward, double l, double o,
                                double heads, double head_dim)
 {
     if (!(l > 0.0)) {
         return 0.0;
     }
-    const sp_profile *profile = timer->profile;
-    const sp_curve *causal =
-        backward ? &profile->attention_backward_causal : &profile->attention_forward_causal;
-    const sp_curve *full =
-        backward ? &profile->attention_backward_full : &profile->attention_forward_full;
-    sp_range_kind kind = backward ? SP_RANGE_ATTENTION_BACKWARD : SP_RANGE_ATTENTION_FORWARD;
-    double first = sp_i_curve_first(causal);
-    double last = sp_i_curve_last(causal);
-    sp_i_note_range(timer, kind, l < first ? l : fmax(l + o, first), first, last);
-
-    double rate_pairs_s = 0.5 * l * l / sp_i_curve_hold(causal, l);
+    attention_rates r = rates_of(timer, backward, l, o);
+    double rate_pairs_s = causal_pairs_s(&r, l);
     if (o > 0.0) {
-        double rate = sp_i_curve_hold(causal, l + o);
-        if (full->points > 0) {
-            rate = fmin(rate, sp_i_curve_hold(full, sqrt(fmax(l, first) * o)));
-        }
-        rate_pairs_s += l * o / rate;
+        rate_pairs_s += rectangle_pairs_s(&r, l, o);
     }
-    if (l < first) {
-        // A tile beyond the shortest measured length cannot be told from the table; a smaller one
-        // keeps the time rising with l whatever the table's slope.
-        double tile = fmin(TILE, first);
-        rate_pairs_s *= (l + tile) / l * (first / (first + tile));
+    if (l < r.first) {
+        rate_pairs_s *= falloff(&r, l);
     }
-    return rate_pairs_s * heads * head_dim *
-           (backward ? SP_I_BACKWARD_FLOPS_PER_PAIR : SP_I_FORWARD_FLOPS_PER_PAIR);
+    return with_flops(rate_pairs_s, backward, heads, head_dim);
+}
+
+double sp_time_attention_piece(const sp_op_timer *timer, int backward, double l, double o,
+                               double heads, double head_dim)
+{
+    if (!(l > 0.0)) {
+        return 0.0;
+    }
+    attention_rates r = rates_of(timer, backward, l, o);
+    double tile = tile_of(&r);
+    double rows = tile > 1.0 ? ceil(l / tile) * tile : l;
+    double rate_pairs_s = causal_pairs_s(&r, rows);
+    if (rows < r.first) {
+        rate_pairs_s *= falloff(&r, rows);
+    }
+    if (o > 0.0) {
+        rate_pairs_s += rectangle_pairs_s(&r, rows, o);
+    }
+    return with_flops(rate_pairs_s, backward, heads, head_dim);
 }

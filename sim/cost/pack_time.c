@@ -5,7 +5,7 @@
 #include "sim/cost/collective.h"
 #include "sim/cost/token_time.h"
 
-enum { MEMO = 512 }; // token counts kept; packs of a packing repeat few
+enum { MEMO = 4096 }; // token counts kept: candidates of a search repeat them
 
 // One part in one pass.
 typedef struct pass_ops {
@@ -23,6 +23,7 @@ typedef struct variant {
     sp_layout layout;
     sp_group tp, cp;
     pass_ops ops[SP_I_PARTS][SP_I_PASSES];
+    double *rank_s; // [2 * layout.cp], as attention_load.h has it
 } variant;
 
 // Times of the operators that depend on the token count alone.
@@ -44,6 +45,7 @@ struct sp_i_pack_timer {
 };
 
 static variant *variant_new(const sp_i_pack_timer *packs, int dp_count);
+static void variant_free(variant *v);
 static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout, sp_part part,
                            sp_pass pass, pass_ops *ops);
 static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer, const variant *v,
@@ -85,7 +87,7 @@ void sp_i_pack_timer_free(sp_i_pack_timer *packs)
         return;
     }
     for (int i = 0; packs->variants != NULL && i <= packs->layout->dp; i++) {
-        sp_i_free(packs->variants[i]);
+        variant_free(packs->variants[i]);
     }
     sp_i_free(packs->variants);
     sp_i_free(packs->memos);
@@ -106,8 +108,8 @@ sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
     }
     const memo *tokens = token_times(packs, timer, *v, pack->dp_count, pack->computed);
     const pass_ops *layer = (*v)->ops[SP_PART_LAYER];
-    bool recomputes = layer[SP_PASS_RECOMPUTE].attentions > 0;
     sp_i_attention attention = attention_of(packs, *v, timer);
+    bool recomputes = attention.recomputes;
     sp_i_attention_load load =
         sp_i_attention_load_of(&attention, list, pack, !backward || recomputes, backward);
     *time = (sp_i_pack_time){.layout = &(*v)->layout,
@@ -185,12 +187,27 @@ static variant *variant_new(const sp_i_pack_timer *packs, int dp_count)
     v->layout.dp = packs->layout->dp / dp_count;
     v->tp = sp_cluster_group(packs->cluster, packs->layout, SP_DIM_TP);
     v->cp = sp_cluster_merged_group(packs->cluster, packs->layout, dp_count);
+    if (v->layout.cp_sharding != SP_SHARD_EVEN && v->layout.cp > 1) {
+        v->rank_s = sp_i_calloc(2 * (size_t)v->layout.cp, sizeof *v->rank_s);
+        if (v->rank_s == NULL) {
+            variant_free(v);
+            return NULL;
+        }
+    }
     for (int part = 0; part < SP_I_PARTS; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             pass_ops_build(packs, &v->layout, (sp_part)part, (sp_pass)pass, &v->ops[part][pass]);
         }
     }
     return v;
+}
+
+static void variant_free(variant *v)
+{
+    if (v != NULL) {
+        sp_i_free(v->rank_s);
+        sp_i_free(v);
+    }
 }
 
 static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout, sp_part part,
@@ -242,8 +259,12 @@ static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
 static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *v,
                                    const sp_op_timer *timer)
 {
-    return (sp_i_attention){
-        .model = packs->model, .layout = &v->layout, .memory = &packs->memory, .timer = timer};
+    return (sp_i_attention){.model = packs->model,
+                            .layout = &v->layout,
+                            .memory = &packs->memory,
+                            .timer = timer,
+                            .recomputes = v->ops[SP_PART_LAYER][SP_PASS_RECOMPUTE].attentions > 0,
+                            .rank_s = v->rank_s};
 }
 
 static sp_i_time pass_time(const sp_i_attention *attention, sp_group cp_group, const pass_ops *ops,

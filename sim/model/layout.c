@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+const char *const sp_cp_sharding_names[] = {"even", "sequence", "document", "adaptive", NULL};
+
 int64_t sp_layout_ranks(const sp_layout *layout)
 {
     return (int64_t)layout->tp * layout->cp * layout->pp * layout->dp;

@@ -20,8 +20,21 @@ typedef struct sp_rank_order {
     sp_axis axis[SP_AXES];
 } sp_rank_order;
 
+// How the tokens of a pack are cut over the ranks of its CP group (cp_sharding.h). Even is what no
+// cut does better than: every rank holds an equal share of each slice's causal pairs, at the rates
+// of the whole slice.
+typedef enum sp_cp_sharding {
+    SP_SHARD_EVEN,
+    SP_SHARD_SEQUENCE,
+    SP_SHARD_DOCUMENT,
+    SP_SHARD_ADAPTIVE // for each pack the faster of sequence and document
+} sp_cp_sharding;
+
+extern const char *const sp_cp_sharding_names[]; // "even", ..., NULL; in the order of the enum
+
 typedef struct sp_layout {
     int tp, cp, pp, dp;
+    sp_cp_sharding cp_sharding;
     sp_rank_order order;
     int chunks; // model chunks per pipeline rank (v)
     sp_placement placement;

@@ -1,0 +1,312 @@
+// What the ways of cutting a pack over CP ranks cost: closed forms on rates that do not depend on
+// length, properties on a published profile.
+#include <math.h>
+
+#include "tests/support/flat_profile.h"
+#include "tests/support/pack_times.h"
+
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+
+enum { HIDDEN = 1024, MOST_SLICES = 40 };
+
+static sp_error err;
+static sp_profile profile;
+
+static const sp_model model = {.name = "dense",
+                               .layers = 4,
+                               .hidden = HIDDEN,
+                               .ffn = 2816,
+                               .heads = 8,
+                               .kv_heads = 8,
+                               .head_dim = 128,
+                               .vocab = 32000,
+                               .activation = SP_SWIGLU,
+                               .norm = SP_RMSNORM,
+                               .positional = SP_ROPE};
+
+static const sp_cluster cluster = {
+    .gpus_per_node = 8, .nodes = 8, .nics_per_node = 8, .nic_bytes_per_s = 50e9};
+
+static const sp_cp_sharding ways[] = {SP_SHARD_SEQUENCE, SP_SHARD_DOCUMENT, SP_SHARD_ADAPTIVE};
+
+static pack_times_case case_of(sp_cp_sharding way, int cp, int dp)
+{
+    return (pack_times_case){
+        .model = &model,
+        .cluster = &cluster,
+        .profile = &profile,
+        .layout = {.tp = 1, .cp = cp, .cp_sharding = way, .pp = 1, .dp = dp, .chunks = 1}};
+}
+
+typedef struct attention {
+    double forward_s, backward_s;
+} attention;
+
+static attention attention_of(const pack_times_case *of, const sp_slice *slices, int count,
+                              int dp_count)
+{
+    sp_i_pack_time time;
+    pack_times(of, slices, count, dp_count, &time);
+    return (attention){time.of[SP_PART_LAYER][SP_PASS_F].attention_s,
+                       time.of[SP_PART_LAYER][SP_PASS_I].attention_s};
+}
+
+static attention sharded(sp_cp_sharding way, int cp, const sp_slice *slices, int count)
+{
+    pack_times_case of = case_of(way, cp, 1);
+    return attention_of(&of, slices, count, 1);
+}
+
+static void flat(void)
+{
+    sp_error_clear(&err);
+    assert_int_equal(flat_profile(NULL, &profile, &err), SP_OK);
+}
+
+static void assert_close(double value, double expected)
+{
+    if (!(fabs(value - expected) <= 1e-12 * fabs(expected))) {
+        fail_msg("%.17g is not %.17g", value, expected);
+    }
+}
+
+// On the flat profile: QK^T and PV forward, 2.5 times that backward.
+static void assert_pairs2(attention a, double pairs2)
+{
+    assert_close(a.forward_s, 2.0 * pairs2 * HIDDEN / FLAT_FORWARD_FLOPS_PER_S);
+    assert_close(a.backward_s, 5.0 * pairs2 * HIDDEN / FLAT_BACKWARD_FLOPS_PER_S);
+}
+
+static void one_document_costs_an_even_share(void **state)
+{
+    (void)state;
+    flat();
+    for (int cp = 1; cp <= 8; cp *= 2) {
+        const sp_slice slice = {0, 0, 1600, 1600};
+        for (int way = SP_SHARD_EVEN; way <= SP_SHARD_ADAPTIVE; way++) {
+            assert_pairs2(sharded((sp_cp_sharding)way, cp, &slice, 1), 1600.0 * 1600.0 / cp);
+        }
+    }
+    sp_profile_fini(&profile);
+}
+
+// The documents of test_cp_sharding.c: 96 and 64 per sequence, 80 each per document.
+static void slowest_rank_counts(void **state)
+{
+    (void)state;
+    flat();
+    const sp_slice slices[] = {{0, 0, 4, 4}, {1, 0, 12, 12}};
+    assert_pairs2(sharded(SP_SHARD_EVEN, 2, slices, 2), 80.0);
+    assert_pairs2(sharded(SP_SHARD_SEQUENCE, 2, slices, 2), 96.0);
+    assert_pairs2(sharded(SP_SHARD_DOCUMENT, 2, slices, 2), 80.0);
+    assert_pairs2(sharded(SP_SHARD_ADAPTIVE, 2, slices, 2), 80.0);
+    sp_profile_fini(&profile);
+}
+
+// 4 documents of n on 2 ranks: chunk by chunk a document, all ranks alike, and a chunk is a whole
+// document. One of 2n among 2 of n, last: the first rank has n*n and the end of the long one.
+static void documents_on_chunk_borders(void **state)
+{
+    (void)state;
+    flat();
+    const double n2 = 100.0 * 100.0;
+    const sp_slice equal[] = {
+        {0, 0, 100, 100}, {1, 0, 100, 100}, {2, 0, 100, 100}, {3, 0, 100, 100}};
+    const sp_slice uneven[] = {{0, 0, 100, 100}, {1, 0, 100, 100}, {2, 0, 200, 200}};
+    assert_pairs2(sharded(SP_SHARD_SEQUENCE, 2, equal, 4), 2.0 * n2);
+    assert_pairs2(sharded(SP_SHARD_SEQUENCE, 2, uneven, 3), n2 + 3.0 * n2);
+    assert_pairs2(sharded(SP_SHARD_DOCUMENT, 2, uneven, 3), (2.0 * n2 + 4.0 * n2) / 2.0);
+    sp_profile_fini(&profile);
+}
+
+// DP-Merge: two data-parallel ranks of cp ranks each are one group of twice as many.
+static void merged_ranks_shard_alike(void **state)
+{
+    (void)state;
+    flat();
+    const sp_slice slices[] = {{0, 0, 400, 400}, {1, 0, 96, 96}, {2, 0, 900, 900}};
+    for (int i = 0; i < 3; i++) {
+        for (int cp = 1; cp <= 4; cp *= 2) {
+            pack_times_case merged = case_of(ways[i], cp, 2);
+            pack_times_case grown = case_of(ways[i], 2 * cp, 1);
+            attention a = attention_of(&merged, slices, 3, 2);
+            attention b = attention_of(&grown, slices, 3, 1);
+            assert_close(a.forward_s, b.forward_s);
+            assert_close(a.backward_s, b.backward_s);
+        }
+    }
+    sp_profile_fini(&profile);
+}
+
+static void published(void)
+{
+    sp_error_clear(&err);
+    assert_int_equal(sp_profile_load("h100", &profile, &err), SP_OK);
+}
+
+static double piece_s(double l, double o)
+{
+    sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
+    return sp_time_attention_piece(&timer, false, l, o, 8.0, 128.0);
+}
+
+// A piece takes what its tiles of 128 queries take; whole tiles no shorter than the table's first
+// length take what a slice takes.
+static void pieces_fill_tiles(void **state)
+{
+    (void)state;
+    published();
+    sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
+    for (int o = 0; o <= 20000; o += 4000) {
+        for (int l = 1; l <= 1100; l++) {
+            assert_true(piece_s(l, o) == piece_s((l + 127) / 128 * 128, o));
+            assert_true(l % 128 != 1 || piece_s(l, o) < piece_s(l + 128, o));
+        }
+        for (int l = 512; l <= 8192; l += 128) {
+            assert_true(piece_s(l, o) == sp_time_attention_slice(&timer, false, l, o, 8.0, 128.0));
+        }
+    }
+    assert_true(piece_s(0, 100) == 0.0);
+    sp_profile_fini(&profile);
+}
+
+// Equal documents, a chunk and more of them to a rank: per sequence whole documents, per document
+// 16 pieces of 16 tokens each in tiles of 128. A long document among short ones: per sequence the
+// ranks that hold its end have most of the pairs, per document all pieces are long enough.
+static void each_way_has_its_packs(void **state)
+{
+    (void)state;
+    published();
+    sp_slice shorts[MOST_SLICES];
+    for (int i = 0; i < 32; i++) {
+        shorts[i] = (sp_slice){i, 0, 256, 256};
+    }
+    attention sequence = sharded(SP_SHARD_SEQUENCE, 8, shorts, 32);
+    attention document = sharded(SP_SHARD_DOCUMENT, 8, shorts, 32);
+    assert_true(document.forward_s > 2.0 * sequence.forward_s);
+    shorts[0] = (sp_slice){0, 0, 32768, 32768};
+    sequence = sharded(SP_SHARD_SEQUENCE, 4, shorts, 32);
+    document = sharded(SP_SHARD_DOCUMENT, 4, shorts, 32);
+    assert_true(document.forward_s < 0.95 * sequence.forward_s);
+    sp_profile_fini(&profile);
+}
+
+static int random_slices(sp_prng *prng, sp_slice slices[MOST_SLICES])
+{
+    int count = 1 + (int)sp_prng_below(prng, MOST_SLICES);
+    for (int i = 0; i < count; i++) {
+        int64_t tokens = 1 + (int64_t)exp(11.0 * sp_prng_uniform(prng));
+        int64_t begin = sp_prng_below(prng, 4) == 0 ? (int64_t)sp_prng_below(prng, 30000) : 0;
+        slices[i] = (sp_slice){i, begin, tokens, tokens};
+    }
+    return count;
+}
+
+// Over both passes, with the forward once more where it runs again.
+static double step_s(attention a, bool recomputed)
+{
+    return a.forward_s * (recomputed ? 2.0 : 1.0) + a.backward_s;
+}
+
+// Adaptive is one of the two in both passes at once, the shorter.
+static void adaptive_is_the_faster(void **state)
+{
+    (void)state;
+    published();
+    sp_prng prng;
+    int chosen[2] = {0, 0};
+    sp_prng_seed(&prng, 17);
+    for (int round = 0; round < 600; round++) {
+        sp_slice slices[MOST_SLICES];
+        attention of[3];
+        int count = random_slices(&prng, slices);
+        int cp = 2 << sp_prng_below(&prng, 4);
+        bool recomputed = round % 2 == 1;
+        for (int i = 0; i < 3; i++) {
+            pack_times_case c = case_of(ways[i], cp, 1);
+            c.memory.recompute = recomputed ? SP_RECOMPUTE_FULL : SP_RECOMPUTE_NONE;
+            of[i] = attention_of(&c, slices, count, 1);
+        }
+        int taken = step_s(of[1], recomputed) < step_s(of[0], recomputed) ? 1 : 0;
+        assert_true(of[2].forward_s == of[taken].forward_s);
+        assert_true(of[2].backward_s == of[taken].backward_s);
+        chosen[taken]++;
+    }
+    assert_true(chosen[0] > 50 && chosen[1] > 50);
+    sp_profile_fini(&profile);
+}
+
+// The slowest rank has at least the mean of the pairs, at no better than the best causal rate: the
+// lower bound of a step counts on it.
+static void never_below_the_least(void **state)
+{
+    (void)state;
+    published();
+    sp_prng prng;
+    sp_prng_seed(&prng, 19);
+    const sp_curve *curve = &profile.attention_forward_causal;
+    double best = curve->y[curve->points - 1];
+    for (int round = 0; round < 400; round++) {
+        sp_slice slices[MOST_SLICES];
+        int count = random_slices(&prng, slices);
+        int cp = 1 + (int)sp_prng_below(&prng, 12);
+        double pairs2 = 0.0;
+        for (int i = 0; i < count; i++) {
+            pairs2 += (double)slices[i].tokens * (double)(2 * slices[i].begin + slices[i].tokens);
+        }
+        for (int i = 0; i < 3; i++) {
+            attention a = sharded(ways[i], cp, slices, count);
+            assert_true(a.forward_s >= (1.0 - 1e-12) * 2.0 * pairs2 * HIDDEN / best / cp);
+        }
+    }
+    sp_profile_fini(&profile);
+}
+
+static void runs_out_of_memory(void **state)
+{
+    (void)state;
+    flat();
+    const sp_slice slice = {0, 0, 900, 900};
+    pack_times_case of = case_of(SP_SHARD_ADAPTIVE, 2, 2);
+    sp_op_timer op_timer = {.cluster = &cluster, .profile = &profile};
+    sp_packing packing;
+    sp_packing_init(&packing, NULL, 2);
+    assert_true(sp_pack_list_begin(&packing.forward, 0, 2));
+    assert_true(sp_pack_list_add(&packing.forward, slice, true));
+    sp_status status = SP_ERR_NO_MEMORY;
+    int failures = 0;
+    for (; status != SP_OK && failures < 100; failures++) {
+        sp_i_pack_timer *timer = NULL;
+        sp_i_pack_time time;
+        sp_error_clear(&err);
+        sp_i_alloc_fail_after(failures);
+        status = sp_i_pack_timer_new(&model, &of.layout, &cluster, &of.memory, &timer, &err);
+        if (status == SP_OK) {
+            status = sp_i_pack_time_of(timer, &op_timer, &packing.forward, packing.forward.packs,
+                                       false, &time, &err);
+        }
+        sp_i_alloc_fail_after(-1);
+        sp_i_pack_timer_free(timer);
+        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+    }
+    assert_int_equal(status, SP_OK);
+    // The timer, its variants, its memos; a variant and its ranks, unmerged and merged.
+    assert_int_equal(failures - 1, 3 + 2 + 2);
+    sp_packing_fini(&packing);
+    sp_profile_fini(&profile);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(one_document_costs_an_even_share),
+    cmocka_unit_test(slowest_rank_counts),
+    cmocka_unit_test(documents_on_chunk_borders),
+    cmocka_unit_test(merged_ranks_shard_alike),
+    cmocka_unit_test(pieces_fill_tiles),
+    cmocka_unit_test(each_way_has_its_packs),
+    cmocka_unit_test(adaptive_is_the_faster),
+    cmocka_unit_test(never_below_the_least),
+    cmocka_unit_test(runs_out_of_memory),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,168 @@
+// strategy.cp_sharding from a scenario's text to the result: what it reads, says and refuses, and
+// that strategies of every kind run with it.
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+static const char *const ways[] = {"even", "sequence", "document", "adaptive"};
+
+enum { WAYS = 4 };
+
+// A long document among short ones on two ranks of four CP ranks each.
+static void write_scenario(char text[RUN_TEXT], const char *parallel, const char *memory,
+                           const char *strategy)
+{
+    text[0] = '\0';
+    put_json(text,
+             TINY_MODEL "'cluster': 'h100-8', 'parallel': {%s}, 'memory': {%s}, "
+                        "'workload': {'lengths': [30000, 500, 700, 9000, 1100, 300, 2000, 12000, "
+                        "800, 5000, 640, 900], 'context': 32768, 'samples_per_batch': 12}, "
+                        "'strategy': {%s}}",
+             parallel, memory, strategy);
+}
+
+static const json_t *resolved_way(const sp_scenario *scenario)
+{
+    return json_object_get(json_object_get(scenario->resolved, "strategy"), "cp_sharding");
+}
+
+static void resolved_scenario(void **state)
+{
+    (void)state;
+    for (int i = 0; i < WAYS; i++) {
+        char text[RUN_TEXT];
+        char strategy[64];
+        sp_scenario scenario;
+        sp_scenario again;
+        sp_error err = {0};
+        snprintf(strategy, sizeof strategy, "'cp_sharding': '%s'", ways[i]);
+        write_scenario(text, "'pp': 2, 'cp': 4", "", strategy);
+        must_succeed("scenario", run_read(text, &scenario, &err), &err);
+        assert_int_equal(scenario.layout.cp_sharding, i);
+        const json_t *said = resolved_way(&scenario);
+        if (i == SP_SHARD_EVEN) {
+            assert_null(said);
+        } else {
+            assert_string_equal(json_string_value(said), ways[i]);
+        }
+        must_succeed(
+            "resolved",
+            sp_scenario_from_json(scenario.resolved, "resolved.json", NULL, 0, &again, &err), &err);
+        assert_int_equal(again.layout.cp_sharding, i);
+        sp_scenario_fini(&again);
+        sp_scenario_fini(&scenario);
+    }
+}
+
+static void expect_error(const char *text, const char *message)
+{
+    sp_scenario scenario;
+    sp_error err = {0};
+    assert_int_equal(run_read(text, &scenario, &err), SP_ERR_CONTENT);
+    assert_non_null(strstr(err.message[0], message));
+    assert_int_equal(err.count, 1);
+    sp_scenario_fini(&scenario);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    char text[RUN_TEXT];
+    write_scenario(text, "'pp': 2, 'cp': 4", "", "'cp_sharding': 'documents'");
+    expect_error(text, "strategy.cp_sharding: expected one of \"even\", \"sequence\", "
+                       "\"document\", \"adaptive\", got \"documents\"");
+    write_scenario(text, "'pp': 2, 'cp': 4", "'attention': 'unfused'", "'cp_sharding': 'sequence'");
+    expect_error(text, "strategy.cp_sharding: \"sequence\" needs memory.attention \"flash\"");
+    text[0] = '\0';
+    put_json(text, TINY_MODEL "'parallel': {'pp': 2, 'cp': 2}, 'schedule': {'kind': 'slimpipe', "
+                              "'exchange': true}, 'workload': {'lengths': [64, 64]}, 'strategy': "
+                              "{'cp_sharding': 'document'}}");
+    expect_error(text, "strategy.cp_sharding: \"document\" does not go with schedule.exchange");
+}
+
+// One forward pack's cut is kept in the backward; other packs backward would move activations.
+static void regrouped_packs(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"slimpack", "slimpack-symmetric"};
+    for (int i = 0; i < 2 * WAYS; i++) {
+        char text[RUN_TEXT];
+        char strategy[96];
+        scenario_run r;
+        sp_error err = {0};
+        bool works = i % WAYS == SP_SHARD_EVEN || i % WAYS == SP_SHARD_DOCUMENT || i >= WAYS;
+        snprintf(strategy, sizeof strategy, "'kind': '%s', 'cp_sharding': '%s'", kinds[i / WAYS],
+                 ways[i % WAYS]);
+        write_scenario(text, "'pp': 2, 'cp': 2, 'dp': 2", "", strategy);
+        sp_status status = run_text(text, &run_verified, &r, &err);
+        assert_int_equal(status, works ? SP_OK : SP_ERR_CONTENT);
+        if (!works) {
+            assert_non_null(strstr(err.message[0], "strategy.cp_sharding: "));
+            assert_non_null(strstr(err.message[0], "regroups slices of forward packs"));
+        }
+        run_fini(&r);
+    }
+}
+
+// Every strategy, with packs merged over data-parallel ranks and without: no step below the bound
+// that holds for even shares too.
+static void strategies_of_every_kind(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {
+        "packed",   "padded",    "bfd",    "balanced",  "dynapipe",          "chunkflow",
+        "slimpipe", "hybrid-cp", "flexsp", "bytescale", "slimpack-symmetric"};
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        for (int i = 0; i < 2 * WAYS; i++) {
+            char text[RUN_TEXT];
+            char strategy[96];
+            scenario_run r;
+            snprintf(strategy, sizeof strategy, "'kind': '%s', 'cp_sharding': '%s'", kinds[k],
+                     ways[i % WAYS]);
+            write_scenario(text, i < WAYS ? "'pp': 2, 'cp': 4, 'dp': 2" : "'pp': 2, 'dp': 4", "",
+                           strategy);
+            run_good(text, &run_verified, &r);
+            double ms = sp_result_iteration_ms(&r.result);
+            assert_true(sp_result_lower_bound_ms(&r.result) <= ms * (1.0 + 1e-9));
+            run_fini(&r);
+        }
+    }
+}
+
+static double step_ms(const char *parallel, const char *way)
+{
+    char text[RUN_TEXT];
+    char strategy[64];
+    scenario_run r;
+    snprintf(strategy, sizeof strategy, "'cp_sharding': '%s'", way);
+    write_scenario(text, parallel, "", strategy);
+    run_good(text, &run_verified, &r);
+    double ms = sp_result_iteration_ms(&r.result);
+    run_fini(&r);
+    return ms;
+}
+
+// Without context parallelism nothing is cut; with it and one pipeline rank, which runs pack after
+// pack, the adaptive way is no slower than either.
+static void ways_in_a_step(void **state)
+{
+    (void)state;
+    double even = step_ms("'cp': 1", "even");
+    for (int i = 1; i < WAYS; i++) {
+        assert_true(step_ms("'cp': 1", ways[i]) == even);
+    }
+    for (int cp = 2; cp <= 8; cp *= 2) {
+        char parallel[32];
+        snprintf(parallel, sizeof parallel, "'cp': %d, 'pp': 1", cp);
+        double adaptive = step_ms(parallel, "adaptive");
+        assert_true(adaptive <= step_ms(parallel, "sequence"));
+        assert_true(adaptive <= step_ms(parallel, "document"));
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(resolved_scenario), cmocka_unit_test(refusals),
+    cmocka_unit_test(regrouped_packs),   cmocka_unit_test(strategies_of_every_kind),
+    cmocka_unit_test(ways_in_a_step),
+};
+
+SP_TEST_MAIN(tests)

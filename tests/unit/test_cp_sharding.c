@@ -1,0 +1,288 @@
+// Which pieces of a pack's slices the CP ranks hold: by hand, against a count token by token, and
+// what both ways promise. Twice the causal pairs of l queries after o tokens are l * (2 * o + l).
+#include "sim/cost/cp_sharding.h"
+#include "tests/support/test_main.h"
+
+#include "sim/base/prng.h"
+
+enum { MOST_RANKS = 16, MOST_SLICES = 12, MOST_TOKENS = 4096 };
+
+// What the ranks hold.
+typedef struct shares {
+    int cp;
+    int64_t pieces;
+    int64_t tokens[MOST_RANKS];
+    int64_t pairs2[MOST_RANKS];
+} shares;
+
+static void add(void *state, int rank, int64_t tokens, int64_t context)
+{
+    shares *s = state;
+    assert_true(rank >= 0 && rank < s->cp);
+    assert_true(tokens > 0 && context >= 0);
+    s->pieces++;
+    s->tokens[rank] += tokens;
+    s->pairs2[rank] += tokens * (2 * context + tokens);
+}
+
+static void one_pack(sp_packing *packing, const sp_slice *slices, int count)
+{
+    sp_packing_init(packing, NULL, 1);
+    assert_true(sp_pack_list_begin(&packing->forward, 0, 1));
+    for (int i = 0; i < count; i++) {
+        assert_true(sp_pack_list_add(&packing->forward, slices[i], true));
+    }
+}
+
+typedef void shard(const sp_pack_list *list, const sp_pack *pack, int cp, sp_i_cp_visit *visit,
+                   void *state);
+
+static shares shares_of(shard *way, const sp_slice *slices, int count, int cp)
+{
+    sp_packing packing;
+    shares s = {.cp = cp};
+    one_pack(&packing, slices, count);
+    way(&packing.forward, packing.forward.packs, cp, add, &s);
+    sp_packing_fini(&packing);
+    return s;
+}
+
+static void expect(const shares *s, const int64_t *tokens, const int64_t *pairs2)
+{
+    for (int i = 0; i < s->cp; i++) {
+        assert_int_equal(s->tokens[i], tokens[i]);
+        assert_int_equal(s->pairs2[i], pairs2[i]);
+    }
+}
+
+// Chunk i ends where chunk 2*cp-1-i begins to count from the other end, so that their pairs add up
+// to the same for every i.
+static void one_document_is_even(void **state)
+{
+    (void)state;
+    for (int cp = 1; cp <= MOST_RANKS; cp++) {
+        const int64_t n = 2 * cp * 7;
+        const sp_slice slice = {0, 0, n, n};
+        shares sequence = shares_of(sp_i_cp_by_sequence, &slice, 1, cp);
+        shares document = shares_of(sp_i_cp_by_document, &slice, 1, cp);
+        for (int i = 0; i < cp; i++) {
+            assert_int_equal(sequence.tokens[i], n / cp);
+            assert_int_equal(sequence.pairs2[i], n * n / cp);
+            assert_int_equal(document.tokens[i], n / cp);
+            assert_int_equal(document.pairs2[i], n * n / cp);
+        }
+    }
+}
+
+// Documents of 4 and 12 tokens on two ranks. Per sequence, chunks of 4: the first document is chunk
+// 0, so that rank 0 holds it and the end of the second: 16 + 4*(16+4) = 96; rank 1 the rest:
+// 4*4 + 4*(8+4) = 64. Per document half of 16 + 144 each.
+static void two_documents(void **state)
+{
+    (void)state;
+    const sp_slice slices[] = {{0, 0, 4, 4}, {1, 0, 12, 12}};
+    shares sequence = shares_of(sp_i_cp_by_sequence, slices, 2, 2);
+    expect(&sequence, (const int64_t[]){8, 8}, (const int64_t[]){96, 64});
+    assert_int_equal(sequence.pieces, 4);
+    shares document = shares_of(sp_i_cp_by_document, slices, 2, 2);
+    expect(&document, (const int64_t[]){8, 8}, (const int64_t[]){80, 80});
+    assert_int_equal(document.pieces, 8);
+}
+
+// Documents of 6 and 7 tokens on two ranks: single tokens at 0 and 3 (pairs 1 + 7) for rank 0, at 1
+// and 2 (3 + 5) for rank 1, of each; then token 4 of the first (9) for rank 0, token 5 (11) for
+// rank 1; of the second 4 (9) for rank 0, 5 (11) for rank 1, 6 (13) for rank 0.
+static void left_over_tokens_go_round(void **state)
+{
+    (void)state;
+    const sp_slice slices[] = {{0, 0, 6, 6}, {1, 0, 7, 7}};
+    shares document = shares_of(sp_i_cp_by_document, slices, 2, 2);
+    expect(&document, (const int64_t[]){7, 6},
+           (const int64_t[]){8 + 9 + 8 + 9 + 13, 8 + 11 + 8 + 11});
+    // Documents shorter than 2*cp: rank after rank.
+    const sp_slice shorts[] = {{0, 0, 3, 3}, {1, 0, 2, 2}};
+    document = shares_of(sp_i_cp_by_document, shorts, 2, 4);
+    expect(&document, (const int64_t[]){2, 1, 1, 1}, (const int64_t[]){1 + 3, 3, 5, 1});
+}
+
+// A slice after 10 tokens of its sample, 8 long, on two ranks, in chunks of 2: rank 0 has
+// 2*(20+2) + 2*(32+2), rank 1 2*(24+2) + 2*(28+2), either way.
+static void slice_with_context(void **state)
+{
+    (void)state;
+    const sp_slice slice = {0, 10, 8, 8};
+    const int64_t tokens[] = {4, 4};
+    const int64_t pairs2[] = {112, 112};
+    shares sequence = shares_of(sp_i_cp_by_sequence, &slice, 1, 2);
+    expect(&sequence, tokens, pairs2);
+    shares document = shares_of(sp_i_cp_by_document, &slice, 1, 2);
+    expect(&document, tokens, pairs2);
+}
+
+// Padding is computed, so it counts in the row.
+static void padding_takes_part(void **state)
+{
+    (void)state;
+    const sp_slice slices[] = {{0, 0, 1, 4}, {1, 0, 12, 12}};
+    shares sequence = shares_of(sp_i_cp_by_sequence, slices, 2, 2);
+    expect(&sequence, (const int64_t[]){8, 8}, (const int64_t[]){96, 64});
+}
+
+static int random_slices(sp_prng *prng, sp_slice slices[MOST_SLICES])
+{
+    int count = 1 + (int)sp_prng_below(prng, MOST_SLICES);
+    for (int i = 0; i < count; i++) {
+        int64_t tokens = 1 + (int64_t)sp_prng_below(prng, sp_prng_below(prng, 2) == 0 ? 8 : 200);
+        bool goes_on = i > 0 && sp_prng_below(prng, 3) == 0;
+        int64_t begin = goes_on ? slices[i - 1].begin + slices[i - 1].tokens
+                                : (int64_t)sp_prng_below(prng, 2) * 50;
+        slices[i] = (sp_slice){goes_on ? slices[i - 1].sample : 100 + i, begin, tokens, tokens};
+    }
+    return count;
+}
+
+// The pieces of both ways again, token by token: a token at place c of its sample has 2*c + 1.
+static void count_token(shares *s, int rank, int64_t place)
+{
+    s->tokens[rank]++;
+    s->pairs2[rank] += 2 * place + 1;
+}
+
+static int zigzag(int64_t chunk, int cp)
+{
+    return (int)(chunk < cp ? chunk : 2 * cp - 1 - chunk);
+}
+
+static shares counted_by_sequence(const sp_slice *slices, int count, int cp)
+{
+    shares s = {.cp = cp};
+    int chunk_of[MOST_TOKENS];
+    int64_t row = 0;
+    for (int i = 0; i < count; i++) {
+        row += slices[i].computed_tokens;
+    }
+    int64_t at = 0;
+    for (int chunk = 0; chunk < 2 * cp; chunk++) {
+        int64_t tokens = row / (2 * cp) + (chunk < row % (2 * cp));
+        for (int64_t t = 0; t < tokens; t++) {
+            chunk_of[at++] = chunk;
+        }
+    }
+    assert_int_equal(at, row);
+    at = 0;
+    for (int i = 0; i < count; i++) {
+        for (int64_t t = 0; t < slices[i].computed_tokens; t++) {
+            count_token(&s, zigzag(chunk_of[at++], cp), slices[i].begin + t);
+        }
+    }
+    return s;
+}
+
+static shares counted_by_document(const sp_slice *slices, int count, int cp)
+{
+    shares s = {.cp = cp};
+    int64_t dealt = 0;
+    for (int i = 0; i < count; i++) {
+        int64_t chunk = slices[i].computed_tokens / (2 * cp);
+        for (int64_t t = 0; t < slices[i].computed_tokens; t++) {
+            int rank = t < 2 * cp * chunk ? zigzag(t / chunk, cp) : (int)(dealt++ % cp);
+            count_token(&s, rank, slices[i].begin + t);
+        }
+    }
+    return s;
+}
+
+static void random_packs_by_token(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 7);
+    for (int round = 0; round < 2000; round++) {
+        sp_slice slices[MOST_SLICES];
+        int count = random_slices(&prng, slices);
+        int cp = 1 + (int)sp_prng_below(&prng, MOST_RANKS);
+        shares sequence = shares_of(sp_i_cp_by_sequence, slices, count, cp);
+        shares document = shares_of(sp_i_cp_by_document, slices, count, cp);
+        shares expected = counted_by_sequence(slices, count, cp);
+        expect(&sequence, expected.tokens, expected.pairs2);
+        expected = counted_by_document(slices, count, cp);
+        expect(&document, expected.tokens, expected.pairs2);
+    }
+}
+
+static int64_t most(const int64_t *of, int count)
+{
+    int64_t value = of[0];
+    for (int i = 1; i < count; i++) {
+        value = of[i] > value ? of[i] : value;
+    }
+    return value;
+}
+
+static int64_t least(const int64_t *of, int count)
+{
+    int64_t value = of[0];
+    for (int i = 1; i < count; i++) {
+        value = of[i] < value ? of[i] : value;
+    }
+    return value;
+}
+
+// Tokens are level either way, within one for every chunk or round; pairs per document but for the
+// tokens left over, of which a rank gets one a round and no more than twice per slice.
+static void shares_are_level(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 11);
+    for (int round = 0; round < 2000; round++) {
+        sp_slice slices[MOST_SLICES];
+        int count = random_slices(&prng, slices);
+        int cp = 1 + (int)sp_prng_below(&prng, MOST_RANKS);
+        int64_t left_over2 = 0;
+        for (int i = 0; i < count; i++) {
+            left_over2 += 2 * (2 * (slices[i].begin + slices[i].tokens) - 1);
+        }
+        shares sequence = shares_of(sp_i_cp_by_sequence, slices, count, cp);
+        shares document = shares_of(sp_i_cp_by_document, slices, count, cp);
+        assert_true(most(sequence.tokens, cp) - least(sequence.tokens, cp) <= 2);
+        assert_true(most(document.tokens, cp) - least(document.tokens, cp) <= 1);
+        assert_true(most(document.pairs2, cp) - least(document.pairs2, cp) <= left_over2);
+    }
+}
+
+// Every slice of a row by itself is what the row is: as per document, nothing depends on
+// neighbours but whose turn it is.
+static void documents_stand_alone(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 13);
+    for (int round = 0; round < 500; round++) {
+        sp_slice slices[MOST_SLICES];
+        int count = random_slices(&prng, slices);
+        int cp = 1 + (int)sp_prng_below(&prng, 8);
+        shares sum = {.cp = cp};
+        for (int i = 0; i < count; i++) {
+            slices[i].tokens += 2 * cp - slices[i].tokens % (2 * cp);
+            slices[i].computed_tokens = slices[i].tokens;
+            shares one = shares_of(sp_i_cp_by_document, &slices[i], 1, cp);
+            for (int r = 0; r < cp; r++) {
+                sum.tokens[r] += one.tokens[r];
+                sum.pairs2[r] += one.pairs2[r];
+            }
+        }
+        shares all = shares_of(sp_i_cp_by_document, slices, count, cp);
+        expect(&all, sum.tokens, sum.pairs2);
+        assert_int_equal(most(all.pairs2, cp), least(all.pairs2, cp));
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(one_document_is_even),      cmocka_unit_test(two_documents),
+    cmocka_unit_test(left_over_tokens_go_round), cmocka_unit_test(slice_with_context),
+    cmocka_unit_test(padding_takes_part),        cmocka_unit_test(random_packs_by_token),
+    cmocka_unit_test(shares_are_level),          cmocka_unit_test(documents_stand_alone),
+};
+
+SP_TEST_MAIN(tests)
