@@ -6,12 +6,12 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/cost/collective.h"
-#include "sim/cost/host_time.h"
+#include "sim/cost/cp_regroup.h"
 #include "sim/cost/least_work.h"
+#include "sim/cost/pack_price.h"
 #include "sim/cost/pack_time.h"
 #include "sim/cost/tail.h"
 #include "sim/cost/time_common.h"
-#include "sim/cost/zero.h"
 
 #define BYTES_BF16 2.0
 
@@ -27,16 +27,21 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
                              const sp_cluster *cluster, const sp_profile *profile,
                              sp_memory_options memory, const char *source, sp_error *err)
 {
-    *cost = (sp_cost_model){
-        .model = model, .layout = layout, .cluster = cluster, .profile = profile, .memory = memory};
+    *cost = (sp_cost_model){.model = model,
+                            .layout = layout,
+                            .cluster = cluster,
+                            .profile = profile,
+                            .memory = memory,
+                            .source = source};
     size_t vstages = (size_t)sp_layout_vstages(layout);
     sp_status status = SP_OK;
     cost->stages = sp_i_calloc(vstages, sizeof *cost->stages);
     cost->class_stage = sp_i_calloc(vstages, sizeof *cost->class_stage);
     cost->class_of_vstage = sp_i_calloc(vstages, sizeof *cost->class_of_vstage);
     cost->least = sp_i_calloc(vstages * SP_LEAST_SLOPES, sizeof *cost->least);
+    cost->sizes = sp_i_calloc(vstages * SP_LEAST_SIZES, sizeof *cost->sizes);
     if (cost->stages == NULL || cost->class_stage == NULL || cost->class_of_vstage == NULL ||
-        cost->least == NULL) {
+        cost->least == NULL || cost->sizes == NULL) {
         status = sp_error_no_memory(err, "the cost model");
     }
     if (status == SP_OK) {
@@ -61,6 +66,7 @@ void sp_cost_model_fini(sp_cost_model *cost)
     sp_i_free(cost->class_stage);
     sp_i_free(cost->class_of_vstage);
     sp_i_free(cost->least);
+    sp_i_free(cost->sizes);
     *cost = (sp_cost_model){0};
 }
 
@@ -93,23 +99,6 @@ double sp_cost_model_sample_work_s(sp_cost_model *cost, int64_t tokens)
     return n * cost->work_per_token_s + n * n * cost->work_per_square_s;
 }
 
-static sp_i_time stage_time(const sp_i_pack_time *time, const sp_stage *stage, sp_pass pass);
-static double launch_wait_s(const sp_cost_model *cost, const sp_i_pack_time *time,
-                            const sp_stage *stage, unsigned passes);
-
-static double stage_total_s(const sp_cost_model *cost, const sp_i_pack_time *time,
-                            const sp_stage *stage, unsigned passes)
-{
-    double total_s = launch_wait_s(cost, time, stage, passes);
-    for (int pass = 0; pass < SP_I_PASSES; pass++) {
-        if ((passes >> pass & 1u) != 0) {
-            sp_i_time part = stage_time(time, stage, (sp_pass)pass);
-            total_s += part.compute_s + part.tp_s + part.cp_s;
-        }
-    }
-    return total_s;
-}
-
 double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack)
 {
     sp_op_timer timer = timer_of(cost);
@@ -119,7 +108,8 @@ double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, co
         return SP_I_MOST_S;
     }
     for (int c = 0; c < cost->classes; c++) {
-        most_s = fmax(most_s, stage_total_s(cost, &time, &cost->class_stage[c], 1u << SP_PASS_F));
+        most_s =
+            fmax(most_s, sp_i_price_passes_s(cost, &time, &cost->class_stage[c], 1u << SP_PASS_F));
     }
     return fmin(most_s, SP_I_MOST_S);
 }
@@ -137,10 +127,37 @@ double sp_cost_model_pack_s(sp_cost_model *cost, const sp_pack_list *list, const
     }
     for (int c = 0; c < cost->classes; c++) {
         const sp_stage *stage = &cost->class_stage[c];
-        most_s = fmax(most_s, stage_total_s(cost, &forward, stage, 1u << SP_PASS_F) +
-                                  stage_total_s(cost, &backward, stage, back));
+        most_s = fmax(most_s, sp_i_price_passes_s(cost, &forward, stage, 1u << SP_PASS_F) +
+                                  sp_i_price_passes_s(cost, &backward, stage, back));
     }
     return fmin(most_s, SP_I_MOST_S);
+}
+
+sp_status sp_cost_model_forward_ns(sp_cost_model *cost, const sp_pack_list *list,
+                                   const sp_pack *pack, int64_t *f_ns, sp_error *err)
+{
+    sp_op_timer timer = timer_of(cost);
+    sp_i_pack_time time;
+    sp_status status = sp_i_pack_time_of(cost->packs, &timer, list, pack, false, &time, err);
+    for (int c = 0; status == SP_OK && c < cost->classes; c++) {
+        sp_action_cost f = sp_i_price_forward(cost, &timer, pack, &time, &cost->class_stage[c]);
+        f_ns[c] = sp_action_cost_ns(&f);
+    }
+    return status;
+}
+
+sp_status sp_cost_model_backward_ns(sp_cost_model *cost, const sp_pack_list *list,
+                                    const sp_pack *pack, bool split, int64_t *b_ns, int64_t *w_ns,
+                                    sp_error *err)
+{
+    sp_op_timer timer = timer_of(cost);
+    sp_i_pack_time time;
+    sp_status status = sp_i_pack_time_of(cost->packs, &timer, list, pack, true, &time, err);
+    for (int c = 0; status == SP_OK && c < cost->classes; c++) {
+        sp_i_price_backward_ns(cost, &timer, pack, &time, &cost->class_stage[c], split, &b_ns[c],
+                               &w_ns[c]);
+    }
+    return status;
 }
 
 // ---- the tables of a packing ----
@@ -216,7 +233,11 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     sp_op_timer timer = timer_of(cost);
     const sp_pack_list *forward = &packing->forward;
     const sp_pack_list *backward = sp_packing_backward(packing);
+    int32_t *forward_pack = NULL;
     sp_status status = sp_i_step_costs_init(costs, cost->layout, packing, cost->classes, true, err);
+    if (status == SP_OK) {
+        status = sp_i_cp_regroup(cost->layout, packing, cost->source, &forward_pack, err);
+    }
     for (size_t k = 0; status == SP_OK && k < forward->count; k++) {
         const sp_pack *pack = &forward->packs[k];
         sp_i_pack_time time;
@@ -236,13 +257,14 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     }
     for (size_t k = 0; status == SP_OK && k < backward->count; k++) {
         const sp_pack *pack = &backward->packs[k];
+        sp_i_cp_row row = sp_i_cp_row_of(cost->layout, packing, forward_pack, pack);
         sp_i_pack_time time;
-        if (repeats(backward, k)) {
+        if (repeats(backward, k) && row.pack == pack) {
             repeat_backward(k, costs);
             continue;
         }
         status = is_countable(pack)
-                     ? sp_i_pack_time_of(cost->packs, &timer, backward, pack, true, &time, err)
+                     ? sp_i_pack_time_of(cost->packs, &timer, row.list, row.pack, true, &time, err)
                      : beyond_limit(pack, err);
         if (status == SP_OK) {
             fill_backward(cost, &timer, pack, &time, k, costs);
@@ -251,6 +273,7 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
                           &costs->p2p_b_far_ns[k]);
         }
     }
+    sp_i_free(forward_pack);
     if (status == SP_OK) {
         costs->blocking_transfers = cost->memory.stack.blocking_transfers;
         status = fill_ranks(cost, costs, err);
@@ -289,55 +312,6 @@ static void repeat_backward(size_t k, sp_step_costs *costs)
     costs->p2p_b_far_ns[k] = costs->p2p_b_far_ns[k - 1];
 }
 
-static sp_i_time sum(sp_i_time a, double times, sp_i_time b)
-{
-    return (sp_i_time){a.compute_s + times * b.compute_s, a.tp_s + times * b.tp_s,
-                       a.cp_s + times * b.cp_s, a.attention_s + times * b.attention_s};
-}
-
-static sp_i_time stage_time(const sp_i_pack_time *time, const sp_stage *stage, sp_pass pass)
-{
-    sp_i_time total = {0};
-    total = sum(total, stage->layers, time->of[SP_PART_LAYER][pass]);
-    total = sum(total, stage->embedding, time->of[SP_PART_EMBEDDING][pass]);
-    return sum(total, stage->head, time->of[SP_PART_HEAD][pass]);
-}
-
-// How much longer an action of these passes (bits 1 << pass) takes than the GPU works, because it
-// waits for launches, and the unit's fixed time.
-static double launch_wait_s(const sp_cost_model *cost, const sp_i_pack_time *time,
-                            const sp_stage *stage, unsigned passes)
-{
-    const sp_host_model *host = &cost->profile->host;
-    double gpu_s = 0.0;
-    double host_s = 0.0;
-    double unit_s = 0.0;
-    for (int pass = 0; pass < SP_I_PASSES; pass++) {
-        if ((passes >> pass & 1u) != 0) {
-            sp_i_time part = stage_time(time, stage, (sp_pass)pass);
-            gpu_s += part.compute_s + part.tp_s + part.cp_s;
-            host_s += sp_i_host_s(host, time, stage, (sp_pass)pass);
-            unit_s += sp_i_unit_share[pass] * host->unit_s;
-        }
-    }
-    return sp_i_launch_wait_s(host, gpu_s, host_s) + unit_s;
-}
-
-static void add_launch_wait(const sp_cost_model *cost, const sp_i_pack_time *time,
-                            const sp_stage *stage, unsigned passes, sp_action_cost *action)
-{
-    action->launch_ns = sp_i_cut_ns(launch_wait_s(cost, time, stage, passes));
-    action->compute_ns += action->launch_ns;
-}
-
-static sp_action_cost rounded(sp_i_time time)
-{
-    return (sp_action_cost){.compute_ns = sp_i_cut_ns(time.compute_s),
-                            .tp_ns = sp_i_cut_ns(time.tp_s),
-                            .cp_ns = sp_i_cut_ns(time.cp_s),
-                            .attention_ns = sp_i_cut_ns(time.attention_s)};
-}
-
 static void fill_unit(const sp_cost_model *cost, const sp_pack *pack, const sp_layout *layout,
                       const sp_stage *stage, sp_unit_bytes *unit)
 {
@@ -351,33 +325,13 @@ static int64_t copy_ns(const sp_cluster *cluster, int64_t bytes)
     return bytes > 0 ? sp_i_cut_ns((double)bytes / cluster->host_link_bytes_per_s) : 0;
 }
 
-// With the vocabulary spread over the pipeline ranks every one of them needs the last hidden
-// states, and gives back its part of their gradient: once over the pipeline and pack, each way.
-// Counted with the TP communication, which blocks in the same way.
-static double vocabulary_exchange_s(const sp_cost_model *cost, const sp_op_timer *timer,
-                                    const sp_pack *pack, const sp_layout *layout,
-                                    const sp_stage *stage, sp_collective kind)
-{
-    if (!layout->vocab_parallel || !stage->head) {
-        return 0.0;
-    }
-    double bytes =
-        (double)pack->computed / layout->cp / layout->tp * (double)cost->model->hidden * BYTES_BF16;
-    return sp_time_collective(timer, kind, sp_cluster_group(cost->cluster, cost->layout, SP_DIM_PP),
-                              bytes);
-}
-
 static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
                          const sp_i_pack_time *time, size_t k, sp_step_costs *costs)
 {
     for (int c = 0; c < cost->classes; c++) {
         size_t at = k * (size_t)cost->classes + (size_t)c;
         const sp_stage *stage = &cost->class_stage[c];
-        costs->f[at] = rounded(stage_time(time, stage, SP_PASS_F));
-        costs->f[at].tp_ns += sp_i_cut_ns(
-            vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_ALL_GATHER));
-        add_launch_wait(cost, time, stage, 1u << SP_PASS_F, &costs->f[at]);
-        sp_i_zero_forward(cost, timer, stage, time, &costs->f[at]);
+        costs->f[at] = sp_i_price_forward(cost, timer, pack, time, stage);
         fill_unit(cost, pack, time->layout, stage, &costs->unit[at]);
         int64_t *held = costs->unit[at].held.of;
         costs->offloaded_bytes[at] = held[SP_MEM_OFFLOADED];
@@ -388,38 +342,17 @@ static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, co
     }
 }
 
-// The sum of the rounded halves, so that a split backward does exactly the work of the whole one.
-static sp_action_cost joined(sp_action_cost a, sp_action_cost b)
-{
-    return (sp_action_cost){.compute_ns = a.compute_ns + b.compute_ns,
-                            .tp_ns = a.tp_ns + b.tp_ns,
-                            .cp_ns = a.cp_ns + b.cp_ns,
-                            .dp_ns = a.dp_ns + b.dp_ns,
-                            .attention_ns = a.attention_ns + b.attention_ns,
-                            .launch_ns = a.launch_ns + b.launch_ns};
-}
-
 static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
                           const sp_i_pack_time *time, size_t k, sp_step_costs *costs)
 {
     for (int c = 0; c < cost->classes; c++) {
         size_t at = k * (size_t)cost->classes + (size_t)c;
         const sp_stage *stage = &cost->class_stage[c];
-        costs->r[at] = rounded(stage_time(time, stage, SP_PASS_RECOMPUTE));
-        costs->i[at] = joined(rounded(stage_time(time, stage, SP_PASS_I)), costs->r[at]);
-        costs->i[at].tp_ns += sp_i_cut_ns(
-            vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_REDUCE_SCATTER));
-        costs->w[at] = rounded(stage_time(time, stage, SP_PASS_W));
-        costs->b[at] = joined(costs->i[at], costs->w[at]);
-        const unsigned again = 1u << SP_PASS_RECOMPUTE;
-        const unsigned inputs = 1u << SP_PASS_I;
-        const unsigned weights = 1u << SP_PASS_W;
-        add_launch_wait(cost, time, stage, again, &costs->r[at]);
-        add_launch_wait(cost, time, stage, again | inputs, &costs->i[at]);
-        add_launch_wait(cost, time, stage, weights, &costs->w[at]);
-        add_launch_wait(cost, time, stage, again | inputs | weights, &costs->b[at]);
-        sp_i_zero_backward(cost, timer, stage, time, &costs->b[at], &costs->i[at], &costs->w[at],
-                           &costs->r[at]);
+        sp_i_backward_price price = sp_i_price_backward(cost, timer, pack, time, stage);
+        costs->b[at] = price.b;
+        costs->i[at] = price.i;
+        costs->w[at] = price.w;
+        costs->r[at] = price.r;
         if (costs->backward_unit != NULL) {
             fill_unit(cost, pack, time->layout, stage, &costs->backward_unit[at]);
         }

@@ -11,9 +11,11 @@
 
 // Seconds that no packing gets below on a virtual stage, without data-parallel ranks merged: a
 // sample of n tokens takes n * token + n*n * square in all, each slice its part of that, and each
-// pack the fixed time besides. A pack of few tokens runs below the best rate, which a lower rate
-// per token and a higher fixed time say better: slope 0 has the best rate, the next ones are lower.
-enum { SP_LEAST_SLOPES = 4 };
+// pack the fixed time besides. Slope 0 is pure work: every operator at its own best rate. No size
+// of pack is best for all of them: slope 1 has the least time per token of packs of any size (of up
+// to 2^24 tokens on a rank). A pack of few tokens takes longer, which a lower time per token and a
+// higher fixed time say: the next slopes.
+enum { SP_LEAST_SLOPES = 5 };
 
 typedef struct sp_least_work {
     double f_token_s, f_square_s;
@@ -22,6 +24,16 @@ typedef struct sp_least_work {
     double f_pack_s, b_pack_s, i_pack_s;
 } sp_least_work;
 
+// The same by size: beside the work of slope 1, a pack of up to so many tokens takes the
+// fixed time at least. Sizes double; the fixed time falls with them, since it is the least of all
+// packs up to that size.
+enum { SP_LEAST_SIZES = 14 };
+
+typedef struct sp_least_size {
+    double tokens;
+    double f_pack_s, b_pack_s, i_pack_s;
+} sp_least_size;
+
 // Everything referenced must outlive the cost model.
 typedef struct sp_cost_model {
     const sp_model *model;
@@ -29,13 +41,15 @@ typedef struct sp_cost_model {
     const sp_cluster *cluster;
     const sp_profile *profile;
     sp_memory_options memory;
+    const char *source;    // of the scenario, for messages
     sp_stage *stages;      // [pp*chunks], owned
     sp_stage *class_stage; // [classes], at most one per virtual stage; owned
     int classes;
     int *class_of_vstage;          // [pp*chunks], owned
     struct sp_i_pack_timer *packs; // inventories and what was computed of them, owned
     struct sp_least_work *least;   // [slope * classes + class], owned
-    bool least_is_known;           // also for slopes above 0
+    struct sp_least_size *sizes;   // [class * SP_LEAST_SIZES + size], owned
+    bool least_is_known;           // also for slopes above 0, and for sizes
     double work_per_token_s;       // of sp_cost_model_sample_work_s
     double work_per_square_s;
     sp_uncalibrated uncalibrated; // filled as costs are asked for
@@ -47,7 +61,8 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
 void sp_cost_model_fini(sp_cost_model *cost);
 
 // Costs of every pack on every stage class, transfers, tail and memory. O(slices + packs *
-// classes).
+// classes). SP_ERR_CONTENT where the layout's CP sharding does not go with packs that are regrouped
+// for the backward (cp_regroup.h).
 sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
                               sp_error *err);
 
@@ -56,8 +71,11 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
 // schedule can save. Used for the `gap_work` bound.
 double sp_cost_model_sample_work_s(sp_cost_model *cost, int64_t tokens);
 
-// Of one virtual stage. The first call with a slope above 0 tries some hundred sizes of packs.
+// Of one virtual stage. The first call with a slope above 0, or for sizes, tries some thousand
+// sizes of packs.
 const sp_least_work *sp_cost_model_least_work(sp_cost_model *cost, int vstage, int slope);
+// Of one virtual stage, [SP_LEAST_SIZES], tokens ascending.
+const sp_least_size *sp_cost_model_least_sizes(sp_cost_model *cost, int vstage);
 // The least time between two stages.
 double sp_cost_model_least_p2p_s(sp_cost_model *cost);
 
@@ -65,7 +83,15 @@ double sp_cost_model_least_p2p_s(sp_cost_model *cost);
 // seconds.
 double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack);
 
-// The same of its forward and its whole backward together, with what is recomputed.
+// Nanoseconds of its forward on every class, [classes], as sp_cost_model_build tabulates it; of its
+// whole backward (w_ns: 0) or, `split`, of its input gradient and its weight gradient. O(slices).
+sp_status sp_cost_model_forward_ns(sp_cost_model *cost, const sp_pack_list *list,
+                                   const sp_pack *pack, int64_t *f_ns, sp_error *err);
+sp_status sp_cost_model_backward_ns(sp_cost_model *cost, const sp_pack_list *list,
+                                    const sp_pack *pack, bool split, int64_t *b_ns, int64_t *w_ns,
+                                    sp_error *err);
+
+// Seconds of its forward and its whole backward together, with what is recomputed.
 double sp_cost_model_pack_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack);
 
 #endif

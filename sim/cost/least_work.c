@@ -2,22 +2,29 @@
 
 #include <math.h>
 
-// Sizes of packs that are tried grow by this much, and at first by so many tokens.
-#define GROWTH 0.01
+// Sizes of packs that are tried grow by this much, and at first by so many tokens; where the least
+// time per token may lie between two of them, so many lie between.
+#define GROWTH (1.0 / 256.0)
 #define LEAST_STEP 8.0
+#define FINER 16
+
+// The largest pack of a size, and the largest that is thought of.
+#define FIRST_SIZE 256.0
+#define MOST_TOKENS 16777216.0
 
 const double sp_i_unit_share[SP_I_PASSES] = {
     [SP_PASS_F] = 0.5, [SP_PASS_I] = 0.25, [SP_PASS_W] = 0.25};
 
-// Share of the best rate per token that a slope keeps.
-static const double kept[SP_LEAST_SLOPES] = {1.0, 0.98, 0.95, 0.9};
+// Share of the least time per token that a slope keeps; slope 0 is that of every operator alone.
+static const double kept[SP_LEAST_SLOPES] = {0.0, 1.0, 0.98, 0.95, 0.9};
 
 static sp_op_timer silent_timer(const sp_cost_model *cost);
 static double of_stage(const sp_stage *stage, double of_part[SP_I_PARTS][SP_I_PASSES],
                        sp_pass pass);
 static sp_least_work least_of(const sp_cost_model *cost, sp_i_least_work *parts,
                               const sp_stage *stage);
-static void find_fixed_times(sp_cost_model *cost);
+static void make_known(sp_cost_model *cost);
+static void find_lines(sp_cost_model *cost, int class);
 
 void sp_i_least_work_find(sp_cost_model *cost)
 {
@@ -36,11 +43,24 @@ void sp_i_least_work_find(sp_cost_model *cost)
 
 const sp_least_work *sp_cost_model_least_work(sp_cost_model *cost, int vstage, int slope)
 {
-    if (slope > 0 && !cost->least_is_known) {
-        find_fixed_times(cost);
-        cost->least_is_known = true;
+    if (slope > 0) {
+        make_known(cost);
     }
     return &cost->least[slope * cost->classes + cost->class_of_vstage[vstage]];
+}
+
+const sp_least_size *sp_cost_model_least_sizes(sp_cost_model *cost, int vstage)
+{
+    make_known(cost);
+    return &cost->sizes[cost->class_of_vstage[vstage] * SP_LEAST_SIZES];
+}
+
+static void make_known(sp_cost_model *cost)
+{
+    for (int c = 0; !cost->least_is_known && c < cost->classes; c++) {
+        find_lines(cost, c);
+    }
+    cost->least_is_known = true;
 }
 
 static sp_op_timer silent_timer(const sp_cost_model *cost)
@@ -76,71 +96,137 @@ static sp_least_work least_of(const sp_cost_model *cost, sp_i_least_work *parts,
     return least;
 }
 
-// ---- fixed times ----
+// ---- packs of every size ----
 
 enum { FORWARD, INPUTS, BACKWARD, SIDES };
 
-// Of one class and slope: best time per token by side, the slope's, and what packs take beyond it.
-typedef struct line {
-    double best_s[SIDES], token_s[SIDES], pack_s[SIDES];
-} line;
+// The times of packs on one class, and what is known of the least so far.
+typedef struct scan {
+    const sp_cost_model *cost;
+    sp_op_timer timer;
+    const sp_stage *stage;
+    double rate_s[SIDES];                  // least time per token
+    double line_s[SP_LEAST_SLOPES][SIDES]; // beyond the lines of the slopes
+    double size_s[SP_LEAST_SIZES][SIDES];  // beyond the least time per token, by size
+} scan;
 
-// Packs up to `next` take time_s at least, that of a smaller one: times do not fall with size.
-// False when no larger pack can matter.
-static bool lower(line *l, const double time_s[SIDES], double next)
+static void times_at(const scan *s, double tokens, double time_s[SIDES])
 {
-    bool open = false;
-    for (int side = 0; side < SIDES; side++) {
-        double beyond_s = fmax(0.0, time_s[side] - l->token_s[side] * next);
-        l->pack_s[side] = fmin(l->pack_s[side], beyond_s);
-        open = open || (l->best_s[side] > 0.0 &&
-                        (l->best_s[side] - l->token_s[side]) * next < l->pack_s[side]);
-    }
-    return open;
+    double of_part[SP_I_PARTS][SP_I_PASSES];
+    sp_i_pack_token_time(s->cost->packs, &s->timer, tokens, of_part);
+    time_s[FORWARD] = of_stage(s->stage, of_part, SP_PASS_F);
+    time_s[INPUTS] =
+        of_stage(s->stage, of_part, SP_PASS_RECOMPUTE) + of_stage(s->stage, of_part, SP_PASS_I);
+    time_s[BACKWARD] = time_s[INPUTS] + of_stage(s->stage, of_part, SP_PASS_W);
 }
 
-// A slope's line lies below the time of every size of pack. Merged ranks hold as little as one
-// token's share of a pack.
-static void find_line(const sp_cost_model *cost, int class, int slope, line *l)
+static double step_of(double tokens)
 {
-    const sp_least_work *best = &cost->least[class];
-    const sp_stage *stage = &cost->class_stage[class];
-    sp_op_timer timer = silent_timer(cost);
-    *l = (line){.best_s = {best->f_token_s, best->i_token_s, best->b_token_s},
-                .pack_s = {HUGE_VAL, HUGE_VAL, HUGE_VAL}};
-    for (int side = 0; side < SIDES; side++) {
-        l->token_s[side] = kept[slope] * l->best_s[side];
-    }
-    double tokens = 1.0 / cost->layout->dp;
-    bool open = true;
-    while (open) {
-        double of_part[SP_I_PARTS][SP_I_PASSES];
-        sp_i_pack_token_time(cost->packs, &timer, tokens, of_part);
-        double forward_s = of_stage(stage, of_part, SP_PASS_F);
-        double inputs_s =
-            of_stage(stage, of_part, SP_PASS_RECOMPUTE) + of_stage(stage, of_part, SP_PASS_I);
-        double time_s[SIDES] = {forward_s, inputs_s,
-                                inputs_s + of_stage(stage, of_part, SP_PASS_W)};
-        double next = tokens + fmax(LEAST_STEP, tokens * GROWTH);
-        open = lower(l, time_s, next);
+    return fmax(LEAST_STEP, tokens * GROWTH);
+}
+
+// Packs of more than `tokens`, up to `next`, take at least the time of one of `tokens`: times do
+// not fall with size.
+typedef void (*visit)(scan *s, double tokens, double next, const double time_s[SIDES]);
+
+// Merged ranks hold as little as one token's share of a pack.
+static void scan_all(scan *s, visit look)
+{
+    double tokens = 1.0 / s->cost->layout->dp;
+    while (tokens < MOST_TOKENS) {
+        double time_s[SIDES];
+        double next = tokens + step_of(tokens);
+        times_at(s, tokens, time_s);
+        look(s, tokens, next, time_s);
         tokens = next;
     }
 }
 
-static void find_fixed_times(sp_cost_model *cost)
+// From above: what packs of `tokens` take.
+static void find_rate(scan *s, double tokens, double next, const double time_s[SIDES])
 {
-    for (int slope = 1; slope < SP_LEAST_SLOPES; slope++) {
-        for (int c = 0; c < cost->classes; c++) {
-            line l;
-            find_line(cost, c, slope, &l);
-            sp_least_work *least = &cost->least[slope * cost->classes + c];
-            *least = cost->least[c];
-            least->f_token_s = l.token_s[FORWARD];
-            least->i_token_s = l.token_s[INPUTS];
-            least->b_token_s = l.token_s[BACKWARD];
-            least->f_pack_s += l.pack_s[FORWARD];
-            least->i_pack_s += l.pack_s[INPUTS];
-            least->b_pack_s += l.pack_s[BACKWARD];
+    (void)next;
+    for (int side = 0; side < SIDES; side++) {
+        s->rate_s[side] = fmin(s->rate_s[side], time_s[side] / tokens);
+    }
+}
+
+// From below, with finer steps where the least may be.
+static void lower_rate(scan *s, double tokens, double next, const double time_s[SIDES])
+{
+    double rate_s[SIDES];
+    bool near = false;
+    for (int side = 0; side < SIDES; side++) {
+        rate_s[side] = time_s[side] / next;
+        near = near || rate_s[side] < s->line_s[0][side];
+    }
+    if (!near) {
+        return;
+    }
+    double step = (next - tokens) / FINER;
+    for (int i = 0; i < FINER; i++) {
+        double at_s[SIDES];
+        times_at(s, tokens + i * step, at_s);
+        for (int side = 0; side < SIDES; side++) {
+            double least_s = at_s[side] / (tokens + (i + 1) * step);
+            rate_s[side] = i == 0 ? least_s : fmin(rate_s[side], least_s);
         }
+    }
+    for (int side = 0; side < SIDES; side++) {
+        s->rate_s[side] = fmin(s->rate_s[side], rate_s[side]);
+    }
+}
+
+static void lower_lines(scan *s, double tokens, double next, const double time_s[SIDES])
+{
+    for (int side = 0; side < SIDES; side++) {
+        for (int slope = 1; slope < SP_LEAST_SLOPES; slope++) {
+            double beyond_s = fmax(0.0, time_s[side] - kept[slope] * s->rate_s[side] * next);
+            s->line_s[slope][side] = fmin(s->line_s[slope][side], beyond_s);
+        }
+        double beyond_s = fmax(0.0, time_s[side] - s->rate_s[side] * next);
+        for (int size = SP_LEAST_SIZES - 1; size >= 0; size--) {
+            if (tokens < ldexp(FIRST_SIZE, size)) {
+                s->size_s[size][side] = fmin(s->size_s[size][side], beyond_s);
+            }
+        }
+    }
+}
+
+static void find_lines(sp_cost_model *cost, int class)
+{
+    const sp_least_work *best = &cost->least[class];
+    scan s = {.cost = cost, .timer = silent_timer(cost), .stage = &cost->class_stage[class]};
+    for (int side = 0; side < SIDES; side++) {
+        s.rate_s[side] = HUGE_VAL;
+        for (int slope = 0; slope < SP_LEAST_SLOPES; slope++) {
+            s.line_s[slope][side] = HUGE_VAL;
+        }
+        for (int size = 0; size < SP_LEAST_SIZES; size++) {
+            s.size_s[size][side] = HUGE_VAL;
+        }
+    }
+    scan_all(&s, find_rate);
+    for (int side = 0; side < SIDES; side++) {
+        s.line_s[0][side] = s.rate_s[side];
+    }
+    scan_all(&s, lower_rate);
+    scan_all(&s, lower_lines);
+    for (int slope = 1; slope < SP_LEAST_SLOPES; slope++) {
+        sp_least_work *least = &cost->least[slope * cost->classes + class];
+        *least = *best;
+        least->f_token_s = kept[slope] * s.rate_s[FORWARD];
+        least->i_token_s = kept[slope] * s.rate_s[INPUTS];
+        least->b_token_s = kept[slope] * s.rate_s[BACKWARD];
+        least->f_pack_s += s.line_s[slope][FORWARD];
+        least->i_pack_s += s.line_s[slope][INPUTS];
+        least->b_pack_s += s.line_s[slope][BACKWARD];
+    }
+    for (int size = 0; size < SP_LEAST_SIZES; size++) {
+        cost->sizes[class * SP_LEAST_SIZES + size] =
+            (sp_least_size){.tokens = ldexp(FIRST_SIZE, size),
+                            .f_pack_s = best->f_pack_s + s.size_s[size][FORWARD],
+                            .i_pack_s = best->i_pack_s + s.size_s[size][INPUTS],
+                            .b_pack_s = best->b_pack_s + s.size_s[size][BACKWARD]};
     }
 }

@@ -161,6 +161,26 @@ void sp_schedule_costs_free(sp_schedule_costs *means)
     sp_i_free(means);
 }
 
+double sp_step_costs_mean_p2p_ns(const sp_step_costs *costs, int pp, int backward, size_t k)
+{
+    int far = 0;
+    for (int r = 0; r + 1 < pp; r++) {
+        far += costs->far[r];
+    }
+    double crossing = pp > 1 ? (double)far / (pp - 1) : 0.0;
+    int64_t near_ns = backward ? costs->p2p_b_ns[k] : costs->p2p_f_ns[k];
+    int64_t far_ns = backward ? costs->p2p_b_far_ns[k] : costs->p2p_f_far_ns[k];
+    return (1.0 - crossing) * (double)near_ns + crossing * (double)far_ns;
+}
+
+static void fill_transfers(const sp_step_costs *costs, int pp, int backward, size_t packs,
+                           int64_t *to)
+{
+    for (size_t k = 0; k < packs; k++) {
+        to[k] = (int64_t)(sp_step_costs_mean_p2p_ns(costs, pp, backward, k) + 0.5);
+    }
+}
+
 static void fill_pack_times(const sp_step_costs *costs, const sp_action_cost *from, size_t packs,
                             size_t vstages, int64_t *to)
 {
@@ -178,7 +198,8 @@ sp_status sp_step_costs_by_pack(const sp_step_costs *costs, const sp_plan *plan,
     size_t vstages = (size_t)sp_layout_vstages(&plan->layout);
     size_t forward = costs->forward_packs * vstages;
     size_t backward = costs->backward_packs * vstages;
-    int64_t *f_ns = sp_i_malloc((forward + 3 * backward + 1) * sizeof *f_ns);
+    size_t packs = costs->forward_packs + costs->backward_packs;
+    int64_t *f_ns = sp_i_malloc((forward + 3 * backward + packs + 1) * sizeof *f_ns);
     if (f_ns == NULL) {
         return sp_error_no_memory(err, "the costs of packs");
     }
@@ -189,6 +210,12 @@ sp_status sp_step_costs_by_pack(const sp_step_costs *costs, const sp_plan *plan,
     fill_pack_times(costs, costs->b, costs->backward_packs, vstages, b_ns);
     fill_pack_times(costs, costs->i, costs->backward_packs, vstages, i_ns);
     fill_pack_times(costs, costs->w, costs->backward_packs, vstages, w_ns);
+    int64_t *p2p_f_ns = w_ns + backward;
+    int64_t *p2p_b_ns = p2p_f_ns + costs->forward_packs;
+    fill_transfers(costs, plan->layout.pp, 0, costs->forward_packs, p2p_f_ns);
+    fill_transfers(costs, plan->layout.pp, 1, costs->backward_packs, p2p_b_ns);
+    means->pack_p2p_f_ns = p2p_f_ns;
+    means->pack_p2p_b_ns = p2p_b_ns;
     means->pack_f_ns = f_ns;
     means->pack_b_ns = b_ns;
     means->pack_i_ns = i_ns;
@@ -225,7 +252,7 @@ sp_status sp_step_costs_means(const sp_step_costs *costs, const sp_plan *plan,
     }
     double p2p = 0.0;
     for (size_t k = 0; k < costs->forward_packs; k++) {
-        p2p += (double)costs->p2p_f_ns[k];
+        p2p += sp_step_costs_mean_p2p_ns(costs, plan->layout.pp, 0, k);
     }
     *made = (sp_schedule_costs){.f_ns = table,
                                 .i_ns = table + vstages,

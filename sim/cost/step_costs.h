@@ -87,6 +87,9 @@ void sp_step_costs_fini(sp_step_costs *costs);
 int64_t sp_step_costs_p2p_ns(const sp_step_costs *costs, int backward, size_t pack, int from,
                              int to, int pp);
 
+// Transfer of a pack, the mean over the links from each pipeline rank to the next.
+double sp_step_costs_mean_p2p_ns(const sp_step_costs *costs, int pp, int backward, size_t k);
+
 // What timed schedules look at, from the costs of a plan's packs: means over all packs, per virtual
 // stage. Freed by sp_schedule_costs_free.
 sp_status sp_step_costs_means(const sp_step_costs *costs, const sp_plan *plan,

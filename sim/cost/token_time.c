@@ -20,6 +20,7 @@ static bool is_tp_collective(const sp_op *op);
 static bool is_hidden(const sp_stack *stack, sp_pass pass, const sp_op *op);
 static int neighbour(const sp_inventory *inventory, int at);
 static double least_gemm_s(const sp_profile *profile, const sp_op *op);
+static double least_compute_s(const sp_op_timer *timer, const sp_op *op);
 
 void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack, sp_group tp,
                      const sp_inventory *inventory, sp_pass pass, double local_tokens,
@@ -59,36 +60,46 @@ double sp_i_qkv_s(const sp_op_timer *timer, const sp_inventory *inventory, doubl
     return 0.0;
 }
 
+// A GEMM and the collectives that hide behind it take together at least the longer of the two, each
+// at its best rate.
 double sp_i_token_least_s(const sp_op_timer *timer, const sp_stack *stack, sp_group tp,
                           const sp_inventory *inventory, sp_pass pass)
 {
+    double left_s[SP_INVENTORY_OPS] = {0};
     double least_s = 0.0;
     for (int i = 0; i < inventory->count; i++) {
+        left_s[i] = least_compute_s(timer, &inventory->ops[i]);
+        least_s += left_s[i];
+    }
+    for (int i = 0; i < inventory->count; i++) {
         const sp_op *op = &inventory->ops[i];
-        switch (op->kind) {
-        case SP_OP_GEMM:
-            least_s += op->repeat * least_gemm_s(timer->profile, op);
-            break;
-        case SP_OP_MEMORY:
-            least_s += op->logits_per_token > 0.0 && timer->profile->loss_bytes_per_logit > 0.0
-                           ? 0.0
-                           : op->repeat * sp_time_memory(timer, op->bytes_per_token, 0);
-            break;
-        case SP_OP_ALL_GATHER:
-        case SP_OP_REDUCE_SCATTER:
-        case SP_OP_ALL_REDUCE:
-            least_s +=
-                is_hidden(stack, pass, op)
-                    ? 0.0
-                    : op->repeat * op->bytes_per_token *
-                          sp_i_collective_least_s_per_byte(timer, collective_of(op->kind), tp);
-            break;
-        case SP_OP_ATTENTION:
-        case SP_OP_CP_KV:
-            break;
+        if (!is_tp_collective(op)) {
+            continue;
         }
+        double exposed_s = op->repeat * op->bytes_per_token *
+                           sp_i_collective_least_s_per_byte(timer, collective_of(op->kind), tp);
+        int gemm = is_hidden(stack, pass, op) ? neighbour(inventory, i) : -1;
+        if (gemm >= 0) {
+            double hidden_s = fmin(exposed_s, left_s[gemm]);
+            left_s[gemm] -= hidden_s;
+            exposed_s -= hidden_s;
+        }
+        least_s += exposed_s;
     }
     return least_s;
+}
+
+// Per local token, without collectives.
+static double least_compute_s(const sp_op_timer *timer, const sp_op *op)
+{
+    if (op->kind == SP_OP_GEMM) {
+        return op->repeat * least_gemm_s(timer->profile, op);
+    }
+    if (op->kind != SP_OP_MEMORY ||
+        (op->logits_per_token > 0.0 && timer->profile->loss_bytes_per_logit > 0.0)) {
+        return 0.0;
+    }
+    return op->repeat * sp_time_memory(timer, op->bytes_per_token, 0);
 }
 
 static double op_s(const sp_op_timer *timer, sp_group tp, const sp_op *op, double local_tokens)

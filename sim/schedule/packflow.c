@@ -4,118 +4,232 @@
 
 #define NEVER INT64_MAX
 
-// One stage on its way through its lists.
-typedef struct stage {
-    size_t forwards, backwards, weights; // ended or running
-    int64_t free_ns;                     // end of the last action
-    int64_t held_tokens;
+// How far a virtual stage is through its lists: packs ended or running.
+typedef struct progress {
+    size_t forwards, backwards, weights;
+} progress;
+
+// An action that a rank would start next.
+typedef struct choice {
+    int64_t start_ns; // NEVER: nothing is left, or nothing can be known to become ready
+    int vstage;
+    sp_packflow_kind kind;
+} choice;
+
+typedef struct rank {
+    int64_t free_ns; // end of the last action
+    int64_t held_bytes;
     size_t steps;
-} stage;
+    choice next;
+} rank;
 
 typedef struct run {
     const sp_packflow_job *job;
-    stage *stages;
-    int64_t *f_end_ns; // [forward * stages]
-    int64_t *b_end_ns; // [backward * stages]
+    int vstages;
+    rank *ranks;       // [pp]
+    progress *done;    // [vstages]
+    int *rank_of;      // [vstages]
+    int *vstage_of;    // [pp * chunks] by rank, then chunk
+    int64_t *f_end_ns; // [vstages * forward]
+    int64_t *b_end_ns; // [vstages * backward]
+    // Tokens of the packs before each, [forward + 1], and what the backwards before each free,
+    // [backward + 1]
+    int64_t *tokens_before, *freed_before;
     sp_packflow_result *result;
 } run;
 
-// An action that a stage would start next.
-typedef struct choice {
-    sp_packflow_kind kind;
-    int64_t start_ns; // NEVER: nothing is left, or nothing can be known to become ready
-} choice;
-
-static choice choose(const run *r, int s);
-static void start(run *r, int s, choice c);
+static choice choose(const run *r, int k);
+static void start(run *r, int k);
 
 size_t sp_packflow_length(const sp_packflow_job *job)
 {
-    return job->forward + job->backward * (job->w_ns != NULL ? 2 : 1);
+    return (job->forward + job->backward * (job->w_ns != NULL ? 2 : 1)) *
+           (size_t)job->layout->chunks;
+}
+
+// What a started action makes ready is on the ranks of the virtual stages beside it.
+static void choose_again(run *r, int vstage)
+{
+    for (int v = vstage - 1; v <= vstage + 1; v++) {
+        if (v >= 0 && v < r->vstages) {
+            int k = r->rank_of[v];
+            r->ranks[k].next = choose(r, k);
+        }
+    }
 }
 
 // Actions are fixed in the order of their starts, so that whatever was ready by then is known.
 static void run_all(run *r)
 {
-    size_t left = sp_packflow_length(r->job) * (size_t)r->job->stages;
+    size_t left = sp_packflow_length(r->job) * (size_t)r->job->layout->pp;
+    for (int k = 0; k < r->job->layout->pp; k++) {
+        r->ranks[k].next = choose(r, k);
+    }
     for (; left > 0; left--) {
-        int first = -1;
-        choice earliest = {SP_PACKFLOW_F, NEVER};
-        for (int s = 0; s < r->job->stages; s++) {
-            choice c = choose(r, s);
-            if (c.start_ns < earliest.start_ns) {
-                first = s;
-                earliest = c;
-            }
+        int first = 0;
+        for (int k = 1; k < r->job->layout->pp; k++) {
+            first = r->ranks[k].next.start_ns < r->ranks[first].next.start_ns ? k : first;
         }
-        SP_ASSERT(first >= 0);
-        start(r, first, earliest);
+        int vstage = r->ranks[first].next.vstage;
+        SP_ASSERT(r->ranks[first].next.start_ns != NEVER);
+        start(r, first);
+        choose_again(r, vstage);
+    }
+}
+
+static void place_stages(run *r)
+{
+    const sp_layout *layout = r->job->layout;
+    for (int k = 0; k < layout->pp; k++) {
+        for (int chunk = 0; chunk < layout->chunks; chunk++) {
+            int vstage = sp_layout_vstage(layout, k, chunk);
+            r->rank_of[vstage] = k;
+            r->vstage_of[k * layout->chunks + chunk] = vstage;
+        }
+    }
+}
+
+static void add_up(const int64_t *tokens, size_t count, int64_t *before)
+{
+    before[0] = 0;
+    for (size_t k = 0; k < count; k++) {
+        before[k + 1] = before[k] + tokens[k];
     }
 }
 
 sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_result *result, sp_error *err)
 {
-    size_t stages = (size_t)job->stages;
-    run r = {.job = job, .result = result};
-    r.stages = sp_i_calloc(stages, sizeof *r.stages);
-    r.f_end_ns = sp_i_malloc((job->forward * stages + 1) * sizeof *r.f_end_ns);
-    r.b_end_ns = sp_i_malloc((job->backward * stages + 1) * sizeof *r.b_end_ns);
+    size_t vstages = (size_t)sp_layout_vstages(job->layout);
+    run r = {.job = job, .vstages = (int)vstages, .result = result};
+    r.ranks = sp_i_calloc((size_t)job->layout->pp, sizeof *r.ranks);
+    r.done = sp_i_calloc(vstages, sizeof *r.done);
+    r.rank_of = sp_i_malloc(2 * vstages * sizeof *r.rank_of);
+    r.f_end_ns =
+        sp_i_malloc(((job->forward + job->backward) * (vstages + 1) + 2) * sizeof *r.f_end_ns);
     result->makespan_ns = 0;
-    result->most_tokens = 0;
+    result->lacking_bytes = 0;
     sp_status status = SP_OK;
-    if (r.stages != NULL && r.f_end_ns != NULL && r.b_end_ns != NULL) {
+    if (r.ranks != NULL && r.done != NULL && r.rank_of != NULL && r.f_end_ns != NULL) {
+        r.vstage_of = r.rank_of + vstages;
+        r.b_end_ns = r.f_end_ns + job->forward * vstages;
+        r.tokens_before = r.b_end_ns + job->backward * vstages;
+        r.freed_before = r.tokens_before + job->forward + 1;
+        add_up(job->tokens, job->forward, r.tokens_before);
+        add_up(job->freed, job->backward, r.freed_before);
+        place_stages(&r);
         run_all(&r);
     } else {
         status = sp_error_no_memory(err, "the order of a packing");
     }
-    sp_i_free(r.stages);
+    sp_i_free(r.ranks);
+    sp_i_free(r.done);
+    sp_i_free(r.rank_of);
     sp_i_free(r.f_end_ns);
-    sp_i_free(r.b_end_ns);
     return status;
 }
 
-static int64_t forward_ready_ns(const run *r, int s)
+static int64_t transfer_ns(const run *r, int a, int b, int64_t p2p_ns)
 {
-    const stage *st = &r->stages[s];
-    if (st->forwards == r->job->forward) {
+    return r->rank_of[a] != r->rank_of[b] ? p2p_ns : 0;
+}
+
+static int64_t forward_ready_ns(const run *r, int v)
+{
+    size_t next = r->done[v].forwards;
+    if (next == r->job->forward) {
         return NEVER;
     }
-    if (s == 0) {
+    if (v == 0) {
         return 0;
     }
-    if (r->stages[s - 1].forwards <= st->forwards) {
+    if (r->done[v - 1].forwards <= next) {
         return NEVER;
     }
-    return r->f_end_ns[st->forwards * (size_t)r->job->stages + (size_t)s - 1] + r->job->p2p_ns;
+    return r->f_end_ns[(size_t)(v - 1) * r->job->forward + next] +
+           transfer_ns(r, v - 1, v, r->job->p2p_f_ns[next]);
 }
 
-static int64_t backward_ready_ns(const run *r, int s)
-{
-    const stage *st = &r->stages[s];
-    size_t stages = (size_t)r->job->stages;
-    if (st->backwards == r->job->backward || st->forwards <= (size_t)r->job->need[st->backwards]) {
-        return NEVER;
-    }
-    if (s == r->job->stages - 1) {
-        return r->f_end_ns[(size_t)r->job->need[st->backwards] * stages + (size_t)s];
-    }
-    if (r->stages[s + 1].backwards <= st->backwards) {
-        return NEVER;
-    }
-    return r->b_end_ns[st->backwards * stages + (size_t)s + 1] + r->job->p2p_ns;
-}
-
-static bool fits(const run *r, const stage *st)
+static int64_t backward_ready_ns(const run *r, int v)
 {
     const sp_packflow_job *job = r->job;
-    return job->token_limit == 0 || st->held_tokens == 0 || st->forwards == job->forward ||
-           st->held_tokens + job->tokens[st->forwards] <= job->token_limit;
+    size_t next = r->done[v].backwards;
+    if (next == job->backward || r->done[v].forwards <= (size_t)job->need[next]) {
+        return NEVER;
+    }
+    if (v == r->vstages - 1) {
+        return r->f_end_ns[(size_t)v * job->forward + (size_t)job->need[next]];
+    }
+    if (r->done[v + 1].backwards <= next) {
+        return NEVER;
+    }
+    return r->b_end_ns[(size_t)(v + 1) * job->backward + next] +
+           transfer_ns(r, v + 1, v, job->p2p_b_ns[next]);
 }
 
-static bool is_exempt(const run *r, const stage *st)
+static int64_t forward_bytes(const sp_packflow_job *job, int v, size_t pack)
+{
+    return job->tokens[pack] * job->token_bytes[v];
+}
+
+static const progress *first_chunk(const run *r, int k)
+{
+    return &r->done[r->vstage_of[k * r->job->layout->chunks]];
+}
+
+// What the rank would hold when so many packs went forward and back on each of its chunks, or more
+// where it is further. No weight gradient is left: they go before a forward that has no room.
+static int64_t held_bytes(const run *r, int k, size_t forwards, size_t backwards)
 {
     const sp_packflow_job *job = r->job;
-    return st->backwards < job->backward && st->forwards <= (size_t)job->need[st->backwards];
+    int64_t bytes = 0;
+    for (int chunk = 0; chunk < job->layout->chunks; chunk++) {
+        int v = r->vstage_of[k * job->layout->chunks + chunk];
+        const progress *done = &r->done[v];
+        size_t f = done->forwards > forwards ? done->forwards : forwards;
+        size_t b = done->backwards > backwards ? done->backwards : backwards;
+        bytes += (r->tokens_before[f] - r->freed_before[b]) * job->token_bytes[v];
+    }
+    return bytes;
+}
+
+// Chunks take room from each other: would the backwards that come before the one that reads this
+// forward, one after the other, each after all that it needs, still have room?
+static bool leaves_room(const run *r, int k, int v)
+{
+    const sp_packflow_job *job = r->job;
+    size_t pack = r->done[v].forwards;
+    int64_t room = job->room_bytes[k] - forward_bytes(job, v, pack);
+    // Mostly there is even room for all that they need at once.
+    if (held_bytes(r, k, pack, 0) <= room) {
+        return true;
+    }
+    for (size_t j = first_chunk(r, k)->backwards; j < job->backward && (size_t)job->need[j] < pack;
+         j++) {
+        if (held_bytes(r, k, (size_t)job->need[j] + 1, j) > room) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool fits(const run *r, int k, int v)
+{
+    const sp_packflow_job *job = r->job;
+    const rank *on = &r->ranks[k];
+    if (job->room_bytes == NULL) {
+        return true;
+    }
+    bool alone = on->held_bytes == 0 ||
+                 on->held_bytes + forward_bytes(job, v, r->done[v].forwards) <= job->room_bytes[k];
+    return alone && (job->layout->chunks == 1 || leaves_room(r, k, v));
+}
+
+// The first chunk's backwards come last: what the next of them needs is needed by all.
+static bool is_exempt(const run *r, int k, int v)
+{
+    const progress *first = first_chunk(r, k);
+    return first->backwards < r->job->backward &&
+           r->done[v].forwards <= (size_t)r->job->need[first->backwards];
 }
 
 static int64_t later(int64_t a, int64_t b)
@@ -123,49 +237,74 @@ static int64_t later(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-// A weight gradient runs while nothing else is ready, or where a forward has no room without it.
-static choice choose(const run *r, int s)
+// A weight gradient runs while nothing else is ready, or where the forward that is ready, the last
+// chunk's of several, has no room without it.
+static choice choose(const run *r, int k)
 {
-    const stage *st = &r->stages[s];
-    bool room = fits(r, st);
-    int64_t backward_ns = backward_ready_ns(r, s);
-    int64_t forward_ns = room || is_exempt(r, st) ? forward_ready_ns(r, s) : NEVER;
-    bool pending = r->job->w_ns != NULL && st->weights < st->backwards;
-    if (pending && backward_ns > st->free_ns && (!room || forward_ns > st->free_ns)) {
-        return (choice){SP_PACKFLOW_W, st->free_ns};
+    int chunks = r->job->layout->chunks;
+    int64_t free_ns = r->ranks[k].free_ns;
+    choice forward = {NEVER, 0, SP_PACKFLOW_F};
+    choice backward = {NEVER, 0, SP_PACKFLOW_B};
+    choice weight = {NEVER, 0, SP_PACKFLOW_W};
+    bool room = true;
+    for (int chunk = chunks - 1; chunk >= 0; chunk--) {
+        int v = r->vstage_of[k * chunks + chunk];
+        int64_t backward_ns = backward_ready_ns(r, v);
+        if (backward_ns != NEVER && later(backward_ns, free_ns) < backward.start_ns) {
+            backward.start_ns = later(backward_ns, free_ns);
+            backward.vstage = v;
+        }
+        int64_t forward_ns = forward_ready_ns(r, v);
+        if (forward_ns != NEVER && later(forward_ns, free_ns) < forward.start_ns) {
+            bool has_room = fits(r, k, v);
+            if (has_room || is_exempt(r, k, v)) {
+                forward.start_ns = later(forward_ns, free_ns);
+                forward.vstage = v;
+            }
+            room = room && (has_room || forward_ns > free_ns);
+        }
+        if (r->job->w_ns != NULL && weight.start_ns == NEVER &&
+            r->done[v].weights < r->done[v].backwards) {
+            weight.start_ns = free_ns;
+            weight.vstage = v;
+        }
     }
-    if (backward_ns <= later(st->free_ns, forward_ns)) {
-        return (choice){SP_PACKFLOW_B,
-                        backward_ns == NEVER ? NEVER : later(st->free_ns, backward_ns)};
+    if (weight.start_ns != NEVER && backward.start_ns > free_ns &&
+        (!room || forward.start_ns > free_ns)) {
+        return weight;
     }
-    return (choice){SP_PACKFLOW_F, later(st->free_ns, forward_ns)};
+    return backward.start_ns <= forward.start_ns ? backward : forward;
 }
 
-static void start(run *r, int s, choice c)
+static void start(run *r, int k)
 {
     const sp_packflow_job *job = r->job;
-    stage *st = &r->stages[s];
-    size_t pack = c.kind == SP_PACKFLOW_F   ? st->forwards++
-                  : c.kind == SP_PACKFLOW_B ? st->backwards++
-                                            : st->weights++;
-    size_t at = pack * (size_t)job->stages + (size_t)s;
+    rank *on = &r->ranks[k];
+    choice c = on->next;
+    progress *done = &r->done[c.vstage];
+    size_t pack = c.kind == SP_PACKFLOW_F   ? done->forwards++
+                  : c.kind == SP_PACKFLOW_B ? done->backwards++
+                                            : done->weights++;
     const int64_t *times = c.kind == SP_PACKFLOW_F   ? job->f_ns
                            : c.kind == SP_PACKFLOW_B ? job->b_ns
                                                      : job->w_ns;
-    st->free_ns = c.start_ns + times[at];
+    on->free_ns = c.start_ns + times[pack * (size_t)r->vstages + (size_t)c.vstage];
     if (c.kind == SP_PACKFLOW_F) {
-        r->f_end_ns[at] = st->free_ns;
-        st->held_tokens += job->tokens[pack];
-        r->result->most_tokens = later(r->result->most_tokens, st->held_tokens);
+        r->f_end_ns[(size_t)c.vstage * job->forward + pack] = on->free_ns;
     } else if (c.kind == SP_PACKFLOW_B) {
-        r->b_end_ns[at] = st->free_ns;
+        r->b_end_ns[(size_t)c.vstage * job->backward + pack] = on->free_ns;
     }
-    if (c.kind == (job->w_ns != NULL ? SP_PACKFLOW_W : SP_PACKFLOW_B)) {
-        st->held_tokens -= job->freed[pack];
+    if (job->room_bytes != NULL && c.kind == SP_PACKFLOW_F) {
+        on->held_bytes += forward_bytes(job, c.vstage, pack);
+        r->result->lacking_bytes =
+            later(r->result->lacking_bytes, on->held_bytes - job->room_bytes[k]);
+    } else if (job->room_bytes != NULL &&
+               c.kind == (job->w_ns != NULL ? SP_PACKFLOW_W : SP_PACKFLOW_B)) {
+        on->held_bytes -= job->freed[pack] * job->token_bytes[c.vstage];
     }
-    r->result->makespan_ns = later(r->result->makespan_ns, st->free_ns);
+    r->result->makespan_ns = later(r->result->makespan_ns, on->free_ns);
     if (r->result->steps != NULL) {
-        r->result->steps[(size_t)s * sp_packflow_length(job) + st->steps++] =
-            (sp_packflow_step){(int32_t)pack, (uint8_t)c.kind};
+        r->result->steps[(size_t)k * sp_packflow_length(job) + on->steps++] = (sp_packflow_step){
+            (int32_t)pack, (int16_t)(c.vstage / job->layout->pp), (uint8_t)c.kind};
     }
 }

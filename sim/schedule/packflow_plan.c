@@ -10,8 +10,7 @@ typedef struct rank_job {
     int32_t *forward, *backward; // packs of the plan, in the rank's order
     int64_t *times;              // the tables of the job in one block
     int32_t *need;
-    int64_t *tokens, *freed;
-    int sharing; // data-parallel ranks that share each of its packs, at least
+    int64_t *tokens, *freed; // its share of merged packs
 } rank_job;
 
 static bool runs_on(const sp_pack *pack, int dp)
@@ -38,11 +37,12 @@ static void rank_job_fini(rank_job *rank)
     sp_i_free(rank->freed);
 }
 
-static bool allocate(rank_job *rank, size_t forward, size_t backward, size_t stages)
+static bool allocate(rank_job *rank, size_t forward, size_t backward, size_t vstages)
 {
     rank->forward = sp_i_malloc((forward + 1) * sizeof *rank->forward);
     rank->backward = sp_i_malloc((backward + 1) * sizeof *rank->backward);
-    rank->times = sp_i_malloc((forward + 2 * backward + 1) * stages * sizeof *rank->times);
+    rank->times = sp_i_malloc(((forward + 2 * backward) * vstages + forward + backward + 1) *
+                              sizeof *rank->times);
     rank->need = sp_i_malloc((backward + 1) * sizeof *rank->need);
     rank->tokens = sp_i_malloc((forward + 1) * sizeof *rank->tokens);
     rank->freed = sp_i_malloc((backward + 1) * sizeof *rank->freed);
@@ -50,12 +50,12 @@ static bool allocate(rank_job *rank, size_t forward, size_t backward, size_t sta
            rank->need != NULL && rank->tokens != NULL && rank->freed != NULL;
 }
 
-static void copy_times(const int64_t *from, const int32_t *packs, size_t count, size_t stages,
+static void copy_times(const int64_t *from, const int32_t *packs, size_t count, size_t vstages,
                        int64_t *to)
 {
     for (size_t k = 0; k < count; k++) {
-        for (size_t s = 0; s < stages; s++) {
-            to[k * stages + s] = from[(size_t)packs[k] * stages + s];
+        for (size_t s = 0; s < vstages; s++) {
+            to[k * vstages + s] = from[(size_t)packs[k] * vstages + s];
         }
     }
 }
@@ -77,24 +77,27 @@ static void find_needs(const sp_packing *packing, const int32_t *forward_pack, c
             need = at > need ? at : need;
         }
         rank->need[k] = need;
-        rank->freed[k] = pack->computed;
+        rank->freed[k] = (pack->computed + pack->dp_count - 1) / pack->dp_count;
     }
 }
 
 static sp_status rank_job_init(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
-                               const sp_packing *packing, int pp, int dp,
+                               const sp_packing *packing, const sp_layout *layout, int dp,
                                const int32_t *forward_pack, int32_t *place, rank_job *rank,
                                sp_error *err)
 {
     const sp_pack_list *forward = &packing->forward;
     const sp_pack_list *backward = sp_packing_backward(packing);
-    size_t stages = (size_t)pp;
+    size_t vstages = (size_t)sp_layout_vstages(layout);
     size_t forwards = count_on(forward, dp);
     size_t backwards = count_on(backward, dp);
-    *rank = (rank_job){
-        .job = {.stages = pp, .forward = forwards, .backward = backwards, .p2p_ns = costs->p2p_ns},
-        .sharing = 1};
-    if (!allocate(rank, forwards, backwards, stages)) {
+    const int64_t *room = costs->room_bytes;
+    *rank = (rank_job){.job = {.layout = layout,
+                               .forward = forwards,
+                               .backward = backwards,
+                               .token_bytes = costs->token_bytes,
+                               .room_bytes = room != NULL ? room + dp * layout->pp : NULL}};
+    if (!allocate(rank, forwards, backwards, vstages)) {
         rank_job_fini(rank);
         return sp_error_no_memory(err, "a schedule");
     }
@@ -102,10 +105,9 @@ static sp_status rank_job_init(const sp_schedule_spec *spec, const sp_schedule_c
     for (size_t k = 0; k < forward->count; k++) {
         if (runs_on(&forward->packs[k], dp)) {
             place[k] = (int32_t)at;
-            rank->tokens[at] = forward->packs[k].computed;
-            rank->forward[at++] = (int32_t)k;
             int ranks = forward->packs[k].dp_count;
-            rank->sharing = at == 1 || ranks < rank->sharing ? ranks : rank->sharing;
+            rank->tokens[at] = (forward->packs[k].computed + ranks - 1) / ranks;
+            rank->forward[at++] = (int32_t)k;
         }
     }
     at = 0;
@@ -114,16 +116,20 @@ static sp_status rank_job_init(const sp_schedule_spec *spec, const sp_schedule_c
             rank->backward[at++] = (int32_t)k;
         }
     }
-    // A job counts the tokens of whole packs, a limit those of a rank.
-    rank->job.token_limit = spec->token_limit * rank->sharing;
     find_needs(packing, forward_pack, place, rank);
     int64_t *f_ns = rank->times;
-    int64_t *b_ns = f_ns + forwards * stages;
-    int64_t *w_ns = b_ns + backwards * stages;
-    copy_times(costs->pack_f_ns, rank->forward, forwards, stages, f_ns);
+    int64_t *b_ns = f_ns + forwards * vstages;
+    int64_t *w_ns = b_ns + backwards * vstages;
+    copy_times(costs->pack_f_ns, rank->forward, forwards, vstages, f_ns);
     copy_times(spec->split_backward ? costs->pack_i_ns : costs->pack_b_ns, rank->backward,
-               backwards, stages, b_ns);
-    copy_times(costs->pack_w_ns, rank->backward, backwards, stages, w_ns);
+               backwards, vstages, b_ns);
+    copy_times(costs->pack_w_ns, rank->backward, backwards, vstages, w_ns);
+    int64_t *p2p_f_ns = w_ns + backwards * vstages;
+    int64_t *p2p_b_ns = p2p_f_ns + forwards;
+    copy_times(costs->pack_p2p_f_ns, rank->forward, forwards, 1, p2p_f_ns);
+    copy_times(costs->pack_p2p_b_ns, rank->backward, backwards, 1, p2p_b_ns);
+    rank->job.p2p_f_ns = p2p_f_ns;
+    rank->job.p2p_b_ns = p2p_b_ns;
     rank->job.f_ns = f_ns;
     rank->job.b_ns = b_ns;
     rank->job.w_ns = spec->split_backward ? w_ns : NULL;
@@ -145,7 +151,7 @@ static bool write_stages(const rank_job *rank, const sp_packflow_step *steps, in
             bool forward = step.kind == SP_PACKFLOW_F;
             sp_action_kind kind =
                 forward || rank->job.w_ns != NULL ? split[step.kind] : SP_ACTION_B;
-            ok = sp_stage_plan_add(stage, kind, 0,
+            ok = sp_stage_plan_add(stage, kind, step.chunk,
                                    (forward ? rank->forward : rank->backward)[step.pack]);
         }
     }
@@ -157,7 +163,7 @@ static sp_status order_rank(const sp_schedule_spec *spec, const sp_schedule_cost
                             sp_error *err)
 {
     rank_job rank;
-    sp_status status = rank_job_init(spec, costs, plan->packing, plan->layout.pp, dp, forward_pack,
+    sp_status status = rank_job_init(spec, costs, plan->packing, &plan->layout, dp, forward_pack,
                                      place, &rank, err);
     if (status != SP_OK) {
         return status;
@@ -192,7 +198,7 @@ sp_status sp_i_schedule_packflow(const sp_schedule_spec *spec, const sp_schedule
 }
 
 sp_status sp_i_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
-                             const sp_packing *packing, int stages, int dp,
+                             const sp_packing *packing, const sp_layout *layout, int dp,
                              sp_packflow_result *result, sp_error *err)
 {
     int32_t *forward_pack = NULL;
@@ -203,12 +209,11 @@ sp_status sp_i_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_cos
     }
     rank_job rank;
     if (status == SP_OK) {
-        status = rank_job_init(spec, costs, packing, stages, dp, forward_pack, place, &rank, err);
+        status = rank_job_init(spec, costs, packing, layout, dp, forward_pack, place, &rank, err);
     }
     if (status == SP_OK) {
         *result = (sp_packflow_result){0};
         status = sp_packflow_run(&rank.job, result, err);
-        result->most_tokens = (result->most_tokens + rank.sharing - 1) / rank.sharing;
         rank_job_fini(&rank);
     }
     sp_i_free(forward_pack);

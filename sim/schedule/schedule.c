@@ -35,12 +35,18 @@ static const struct {
     [SP_SCHEDULE_SLIMPIPE] = {sp_i_schedule_slimpipe, {.sliced = true}},
     [SP_SCHEDULE_CHUNKFLOW] = {sp_i_schedule_chunkflow, {.chunks = 1, .sliced = true}},
     // Orders packs, not micro-batches: a path of its own in sp_schedule_generate.
-    [SP_SCHEDULE_PACKFLOW] = {NULL, {.chunks = 1, .sliced = true, .timed = true, .by_pack = true}},
+    [SP_SCHEDULE_PACKFLOW] = {NULL, {.sliced = true, .timed = true, .by_pack = true}},
 };
 
 sp_schedule_traits sp_schedule_traits_of(sp_schedule_kind kind)
 {
     return families[kind].traits;
+}
+
+sp_placement sp_schedule_placement(sp_schedule_kind kind, int chunks)
+{
+    return kind == SP_SCHEDULE_PACKFLOW && chunks == 2 ? SP_PLACE_V
+                                                       : families[kind].traits.placement;
 }
 
 // Packs of every data-parallel rank: list[first[d] .. first[d+1]) ascending.
@@ -121,10 +127,11 @@ static sp_status check_fit(const sp_schedule_spec *spec, const char *source, con
                            "\"%s\" runs %d chunk%s per rank, parallel.chunks_per_rank is %d", name,
                            traits.chunks, traits.chunks == 1 ? "" : "s", layout->chunks);
     }
-    if (layout->placement != traits.placement) {
+    sp_placement placement = sp_schedule_placement(spec->kind, layout->chunks);
+    if (layout->placement != placement) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "schedule.kind",
                            "\"%s\" needs %s placement of the chunks", name,
-                           traits.placement == SP_PLACE_V ? "V" : "linear");
+                           placement == SP_PLACE_V ? "V" : "linear");
     }
     if (!traits.sliced && plan->packing->backward.count > 0) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "schedule.kind",

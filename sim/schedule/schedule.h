@@ -41,7 +41,6 @@ typedef struct sp_schedule_spec {
     sp_slice_rule slice_rule;
     bool exchange;       // slimpipe: ranks even out their attention at every step
     bool split_backward; // packflow: input and weight gradients as actions of their own
-    int64_t token_limit; // packflow: tokens whose activations a rank may hold; 0: any
     int retained;        // chunkflow: chunks of a long sample that keep their activations (K); 0: 1
     // zb-auto: activations a rank may hold, in units of one rank stage and micro-batch; 0: pp
     double memory_limit_microbatches;
@@ -59,6 +58,9 @@ typedef struct sp_schedule_traits {
 
 sp_schedule_traits sp_schedule_traits_of(sp_schedule_kind kind);
 
+// Where the chunks lie: that of the traits, but packflow runs two chunks as a V.
+sp_placement sp_schedule_placement(sp_schedule_kind kind, int chunks);
+
 // What the timed schedules look at: the mean costs of one micro-batch's pack on each virtual stage,
 // and the activation units it holds there.
 typedef struct sp_schedule_costs {
@@ -68,6 +70,10 @@ typedef struct sp_schedule_costs {
     // Of every pack where the schedule orders by pack: [pack * pp * chunks + virtual stage],
     // forward packs for f and backward packs for b (whole), i and w; NULL otherwise.
     const int64_t *pack_f_ns, *pack_b_ns, *pack_i_ns, *pack_w_ns;
+    const int64_t *pack_p2p_f_ns, *pack_p2p_b_ns; // [pack], between ranks
+    // Memory for schedules that look at it, not owned: activations of a token on each virtual
+    // stage, and what each rank has for them: [data-parallel rank * pp + rank]. NULL: any amount.
+    const int64_t *token_bytes, *room_bytes;
 } sp_schedule_costs;
 
 // Fills the plan (initialised, empty) from its packing and layout. `costs` may be NULL unless the

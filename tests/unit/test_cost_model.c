@@ -402,7 +402,34 @@ static const char *const models[] = {
     "host={\"layer_us\":100,\"overlap_power\":4" FITTED,
     NULL};
 
-// Every pack of one slice costs what the lines of all slopes say, at least, and 100 ns of rounding.
+// The first size that a pack of so many tokens fits.
+static const sp_least_size *size_of(fixture *f, int stage, double tokens)
+{
+    const sp_least_size *sizes = sp_cost_model_least_sizes(&f->cost, stage);
+    for (int i = 0; i < SP_LEAST_SIZES; i++) {
+        if (tokens <= sizes[i].tokens) {
+            return &sizes[i];
+        }
+    }
+    fail_msg("no size for %.0f tokens", tokens);
+    return NULL;
+}
+
+static void check_size(fixture *f, int stage, double tokens, double squares, size_t at)
+{
+    const sp_least_work *l = sp_cost_model_least_work(&f->cost, stage, 1);
+    const sp_least_size *size = size_of(f, stage, tokens);
+    double f_s = size->f_pack_s + tokens * l->f_token_s + squares * l->f_square_s;
+    double b_s = size->b_pack_s + tokens * l->b_token_s + squares * l->b_square_s;
+    double i_s = size->i_pack_s + tokens * l->i_token_s + squares * l->i_square_s;
+    assert_true(total_ns(f->costs.f[at]) >= 1e9 * f_s * (1.0 - 1e-9) - 100.0);
+    assert_true(total_ns(f->costs.b[at]) >= 1e9 * b_s * (1.0 - 1e-9) - 100.0);
+    assert_true(total_ns(f->costs.i[at]) >= 1e9 * i_s * (1.0 - 1e-9) - 100.0);
+    assert_true(size->f_pack_s >= l->f_pack_s && size->b_pack_s >= l->b_pack_s);
+}
+
+// Every pack of one slice costs what the lines of all slopes and its size say, at least, and 100 ns
+// of rounding.
 static void check_lines(fixture *f)
 {
     for (size_t k = 0; k < f->packing.forward.count; k++) {
@@ -411,6 +438,7 @@ static void check_lines(fixture *f)
         double squares = (double)pack->pairs2 / pack->dp_count;
         for (int s = 0; s < f->layout.pp; s++) {
             size_t at = k * (size_t)f->costs.classes + (size_t)f->costs.class_of_vstage[s];
+            check_size(f, s, tokens, squares, at);
             for (int slope = 0; slope < SP_LEAST_SLOPES; slope++) {
                 const sp_least_work *l = sp_cost_model_least_work(&f->cost, s, slope);
                 double f_s = l->f_pack_s + tokens * l->f_token_s + squares * l->f_square_s;

@@ -1,0 +1,156 @@
+#include "sim/cost/pack_price.h"
+
+#include "sim/cost/collective.h"
+#include "sim/cost/host_time.h"
+#include "sim/cost/least_work.h"
+#include "sim/cost/time_common.h"
+#include "sim/cost/zero.h"
+
+#define BYTES_BF16 2.0
+
+static sp_i_time sum(sp_i_time a, double times, sp_i_time b)
+{
+    return (sp_i_time){a.compute_s + times * b.compute_s, a.tp_s + times * b.tp_s,
+                       a.cp_s + times * b.cp_s, a.attention_s + times * b.attention_s};
+}
+
+static sp_i_time stage_time(const sp_i_pack_time *time, const sp_stage *stage, sp_pass pass)
+{
+    sp_i_time total = {0};
+    total = sum(total, stage->layers, time->of[SP_PART_LAYER][pass]);
+    total = sum(total, stage->embedding, time->of[SP_PART_EMBEDDING][pass]);
+    return sum(total, stage->head, time->of[SP_PART_HEAD][pass]);
+}
+
+// How much longer an action of these passes (bits 1 << pass) takes than the GPU works, because it
+// waits for launches, and the unit's fixed time.
+static double launch_wait_s(const sp_cost_model *cost, const sp_i_pack_time *time,
+                            const sp_stage *stage, unsigned passes)
+{
+    const sp_host_model *host = &cost->profile->host;
+    double gpu_s = 0.0;
+    double host_s = 0.0;
+    double unit_s = 0.0;
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        if ((passes >> pass & 1u) != 0) {
+            sp_i_time part = stage_time(time, stage, (sp_pass)pass);
+            gpu_s += part.compute_s + part.tp_s + part.cp_s;
+            host_s += sp_i_host_s(host, time, stage, (sp_pass)pass);
+            unit_s += sp_i_unit_share[pass] * host->unit_s;
+        }
+    }
+    return sp_i_launch_wait_s(host, gpu_s, host_s) + unit_s;
+}
+
+double sp_i_price_passes_s(const sp_cost_model *cost, const sp_i_pack_time *time,
+                           const sp_stage *stage, unsigned passes)
+{
+    double total_s = launch_wait_s(cost, time, stage, passes);
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        if ((passes >> pass & 1u) != 0) {
+            sp_i_time part = stage_time(time, stage, (sp_pass)pass);
+            total_s += part.compute_s + part.tp_s + part.cp_s;
+        }
+    }
+    return total_s;
+}
+
+static void add_launch_wait(const sp_cost_model *cost, const sp_i_pack_time *time,
+                            const sp_stage *stage, unsigned passes, sp_action_cost *action)
+{
+    action->launch_ns = sp_i_cut_ns(launch_wait_s(cost, time, stage, passes));
+    action->compute_ns += action->launch_ns;
+}
+
+static sp_action_cost rounded(sp_i_time time)
+{
+    return (sp_action_cost){.compute_ns = sp_i_cut_ns(time.compute_s),
+                            .tp_ns = sp_i_cut_ns(time.tp_s),
+                            .cp_ns = sp_i_cut_ns(time.cp_s),
+                            .attention_ns = sp_i_cut_ns(time.attention_s)};
+}
+
+// With the vocabulary spread over the pipeline ranks every one of them needs the last hidden
+// states, and gives back its part of their gradient: once over the pipeline and pack, each way.
+// Counted with the TP communication, which blocks in the same way.
+static double vocabulary_exchange_s(const sp_cost_model *cost, const sp_op_timer *timer,
+                                    const sp_pack *pack, const sp_layout *layout,
+                                    const sp_stage *stage, sp_collective kind)
+{
+    if (!layout->vocab_parallel || !stage->head) {
+        return 0.0;
+    }
+    double bytes =
+        (double)pack->computed / layout->cp / layout->tp * (double)cost->model->hidden * BYTES_BF16;
+    return sp_time_collective(timer, kind, sp_cluster_group(cost->cluster, cost->layout, SP_DIM_PP),
+                              bytes);
+}
+
+sp_action_cost sp_i_price_forward(const sp_cost_model *cost, const sp_op_timer *timer,
+                                  const sp_pack *pack, const sp_i_pack_time *time,
+                                  const sp_stage *stage)
+{
+    sp_action_cost f = rounded(stage_time(time, stage, SP_PASS_F));
+    f.tp_ns +=
+        sp_i_cut_ns(vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_ALL_GATHER));
+    add_launch_wait(cost, time, stage, 1u << SP_PASS_F, &f);
+    sp_i_zero_forward(cost, timer, stage, time, &f);
+    return f;
+}
+
+// The sum of the rounded halves, so that a split backward does exactly the work of the whole one.
+static sp_action_cost joined(sp_action_cost a, sp_action_cost b)
+{
+    return (sp_action_cost){.compute_ns = a.compute_ns + b.compute_ns,
+                            .tp_ns = a.tp_ns + b.tp_ns,
+                            .cp_ns = a.cp_ns + b.cp_ns,
+                            .dp_ns = a.dp_ns + b.dp_ns,
+                            .attention_ns = a.attention_ns + b.attention_ns,
+                            .launch_ns = a.launch_ns + b.launch_ns};
+}
+
+// Without what waiting for launches and sharded parameters add.
+static sp_i_backward_price price_work(const sp_cost_model *cost, const sp_op_timer *timer,
+                                      const sp_pack *pack, const sp_i_pack_time *time,
+                                      const sp_stage *stage)
+{
+    sp_i_backward_price p;
+    p.r = rounded(stage_time(time, stage, SP_PASS_RECOMPUTE));
+    p.i = joined(rounded(stage_time(time, stage, SP_PASS_I)), p.r);
+    p.i.tp_ns += sp_i_cut_ns(
+        vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_REDUCE_SCATTER));
+    p.w = rounded(stage_time(time, stage, SP_PASS_W));
+    p.b = joined(p.i, p.w);
+    return p;
+}
+
+enum { AGAIN = 1u << SP_PASS_RECOMPUTE, INPUTS = 1u << SP_PASS_I, WEIGHTS = 1u << SP_PASS_W };
+
+sp_i_backward_price sp_i_price_backward(const sp_cost_model *cost, const sp_op_timer *timer,
+                                        const sp_pack *pack, const sp_i_pack_time *time,
+                                        const sp_stage *stage)
+{
+    sp_i_backward_price p = price_work(cost, timer, pack, time, stage);
+    add_launch_wait(cost, time, stage, AGAIN, &p.r);
+    add_launch_wait(cost, time, stage, AGAIN | INPUTS, &p.i);
+    add_launch_wait(cost, time, stage, WEIGHTS, &p.w);
+    add_launch_wait(cost, time, stage, AGAIN | INPUTS | WEIGHTS, &p.b);
+    sp_i_zero_backward(cost, timer, stage, time, &p.b, &p.i, &p.w, &p.r);
+    return p;
+}
+
+void sp_i_price_backward_ns(const sp_cost_model *cost, const sp_op_timer *timer,
+                            const sp_pack *pack, const sp_i_pack_time *time, const sp_stage *stage,
+                            bool split, int64_t *b_ns, int64_t *w_ns)
+{
+    sp_i_backward_price p = price_work(cost, timer, pack, time, stage);
+    if (split) {
+        add_launch_wait(cost, time, stage, AGAIN | INPUTS, &p.i);
+        add_launch_wait(cost, time, stage, WEIGHTS, &p.w);
+    } else {
+        add_launch_wait(cost, time, stage, AGAIN | INPUTS | WEIGHTS, &p.b);
+    }
+    sp_i_zero_backward(cost, timer, stage, time, &p.b, &p.i, &p.w, &p.r);
+    *b_ns = sp_action_cost_ns(split ? &p.i : &p.b);
+    *w_ns = split ? sp_action_cost_ns(&p.w) : 0;
+}

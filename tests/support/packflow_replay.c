@@ -1,0 +1,325 @@
+#include "tests/support/packflow_replay.h"
+
+#include "tests/support/test_main.h"
+
+// Next packs of a virtual stage.
+typedef struct lists {
+    size_t f, b, w;
+} lists;
+
+typedef struct replayed_rank {
+    size_t step;
+    int64_t free_ns, held;
+} replayed_rank;
+
+typedef struct replay {
+    const sp_packflow_job *job;
+    const packflow_run *run;
+    lists at[PACKFLOW_STAGES];
+    replayed_rank rank[PACKFLOW_RANKS];
+    int64_t f_end[PACKFLOW_STAGES][PACKFLOW_PACKS]; // -1: not yet
+    int64_t b_end[PACKFLOW_STAGES][PACKFLOW_PACKS];
+    int64_t makespan_ns;
+    int64_t most[PACKFLOW_RANKS];
+} replay;
+
+// Linear: c * pp + r. A V comes back: r and 2 pp - 1 - r.
+static int vstage_of(const sp_packflow_job *job, int r, int chunk)
+{
+    int pp = job->layout->pp;
+    return job->layout->chunks == 2 && chunk == 1 ? 2 * pp - 1 - r : chunk * pp + r;
+}
+
+static int64_t transfer_ns(const sp_packflow_job *job, int upper, int64_t p2p_ns)
+{
+    int pp = job->layout->pp;
+    bool turn = job->layout->chunks == 2 && upper == pp - 1;
+    return turn || pp == 1 ? 0 : p2p_ns;
+}
+
+static bool left_f(const replay *r, int v)
+{
+    return r->at[v].f < r->job->forward;
+}
+
+// Are the virtual stage's own forwards far enough for its next backward?
+static bool left_b(const replay *r, int v)
+{
+    return r->at[v].b < r->job->backward && r->at[v].f > (size_t)r->job->need[r->at[v].b];
+}
+
+// When the next forward or backward may begin; -1: not known yet.
+static int64_t forward_ready(const replay *r, int v)
+{
+    size_t k = r->at[v].f;
+    if (v == 0) {
+        return 0;
+    }
+    int64_t end_ns = r->f_end[v - 1][k];
+    return end_ns < 0 ? -1 : end_ns + transfer_ns(r->job, v - 1, r->job->p2p_f_ns[k]);
+}
+
+static int64_t backward_ready(const replay *r, int v)
+{
+    size_t k = r->at[v].b;
+    int64_t own_ns = r->f_end[v][r->job->need[k]];
+    if (v + 1 == r->job->layout->pp * r->job->layout->chunks || own_ns < 0) {
+        return own_ns;
+    }
+    int64_t next_ns = r->b_end[v + 1][k];
+    if (next_ns < 0) {
+        return -1;
+    }
+    next_ns += transfer_ns(r->job, v, r->job->p2p_b_ns[k]);
+    return next_ns > own_ns ? next_ns : own_ns;
+}
+
+static const sp_packflow_step *step_at(const replay *r, int k)
+{
+    return &r->run->steps[(size_t)k * sp_packflow_length(r->job) + r->rank[k].step];
+}
+
+static void hold(replay *r, int k, int64_t bytes)
+{
+    r->rank[k].held += bytes;
+    r->most[k] = r->rank[k].held > r->most[k] ? r->rank[k].held : r->most[k];
+}
+
+// Runs the next step of a rank if what it waits for is known.
+static bool replay_step(replay *r, int k)
+{
+    const sp_packflow_job *job = r->job;
+    replayed_rank *rank = &r->rank[k];
+    if (rank->step == sp_packflow_length(job)) {
+        return false;
+    }
+    sp_packflow_step step = *step_at(r, k);
+    assert_in_range(step.chunk, 0, job->layout->chunks - 1);
+    int v = vstage_of(job, k, step.chunk);
+    lists *at = &r->at[v];
+    size_t vstages = (size_t)job->layout->pp * (size_t)job->layout->chunks;
+    size_t cell = (size_t)step.pack * vstages + (size_t)v;
+    bool forward = step.kind == SP_PACKFLOW_F;
+    bool backward = step.kind == SP_PACKFLOW_B;
+    assert_int_equal(step.pack, forward ? at->f : backward ? at->b : at->w);
+    assert_true(forward || backward || (job->w_ns != NULL && at->w < at->b));
+    int64_t ready_ns = forward ? forward_ready(r, v) : backward ? backward_ready(r, v) : 0;
+    if (ready_ns < 0) {
+        return false;
+    }
+    rank->free_ns =
+        (ready_ns > rank->free_ns ? ready_ns : rank->free_ns) + (forward    ? job->f_ns
+                                                                 : backward ? job->b_ns
+                                                                            : job->w_ns)[cell];
+    if (forward) {
+        r->f_end[v][at->f++] = rank->free_ns;
+        hold(r, k, job->tokens[step.pack] * job->token_bytes[v]);
+    } else if (backward) {
+        r->b_end[v][at->b++] = rank->free_ns;
+    } else {
+        at->w++;
+    }
+    if (step.kind == (job->w_ns != NULL ? SP_PACKFLOW_W : SP_PACKFLOW_B)) {
+        hold(r, k, -job->freed[step.pack] * job->token_bytes[v]);
+    }
+    r->makespan_ns = rank->free_ns > r->makespan_ns ? rank->free_ns : r->makespan_ns;
+    rank->step++;
+    return true;
+}
+
+void packflow_assert_same_steps(const packflow_case *c, const packflow_run *a,
+                                const packflow_run *b)
+{
+    for (size_t i = 0; i < (size_t)c->layout.pp * sp_packflow_length(&c->job); i++) {
+        assert_int_equal(a->steps[i].pack, b->steps[i].pack);
+        assert_int_equal(a->steps[i].chunk, b->steps[i].chunk);
+        assert_int_equal(a->steps[i].kind, b->steps[i].kind);
+    }
+}
+
+static void replay_all(replay *r, const sp_packflow_job *job, const packflow_run *run)
+{
+    int pp = job->layout->pp;
+    *r = (replay){.job = job, .run = run};
+    memset(r->f_end, -1, sizeof r->f_end);
+    memset(r->b_end, -1, sizeof r->b_end);
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int k = 0; k < pp; k++) {
+            while (replay_step(r, k)) {
+                moved = true;
+            }
+        }
+    }
+    for (int k = 0; k < pp; k++) {
+        assert_int_equal(r->rank[k].step, sp_packflow_length(job));
+        assert_int_equal(r->rank[k].held, 0);
+    }
+    for (int v = 0; v < pp * job->layout->chunks; v++) {
+        assert_int_equal(r->at[v].f, job->forward);
+        assert_int_equal(r->at[v].b, job->backward);
+        assert_int_equal(r->at[v].w, job->w_ns != NULL ? job->backward : 0);
+    }
+}
+
+#define NEVER INT64_MAX
+
+// What a rank may start at one decision: the earliest backward and forward, of the last chunk among
+// equals, and a weight gradient of the last chunk that has one.
+typedef struct menu {
+    int64_t b_ns, f_ns;
+    int b_chunk, f_chunk, w_chunk; // -1: none
+    bool crowded; // the last chunk whose forward is ready at once has no room for it
+} menu;
+
+// What a rank holds when `forward` packs went forward and `backward` ones are gone on each chunk,
+// or more where `r` is further, with one more forward on virtual stage v.
+static int64_t held_after(const replay *r, int k, int v, size_t forward, size_t backward)
+{
+    const sp_packflow_job *job = r->job;
+    int64_t bytes = 0;
+    for (int chunk = 0; chunk < job->layout->chunks; chunk++) {
+        int u = vstage_of(job, k, chunk);
+        size_t f = r->at[u].f + (u == v);
+        size_t b = r->at[u].b;
+        int64_t tokens = 0;
+        for (size_t i = 0; i < (f > forward ? f : forward); i++) {
+            tokens += job->tokens[i];
+        }
+        for (size_t j = 0; j < (b > backward ? b : backward); j++) {
+            tokens -= job->freed[j];
+        }
+        bytes += tokens * job->token_bytes[u];
+    }
+    return bytes;
+}
+
+// Room now and, where chunks share it, also for what the backwards need that come before the first
+// reader of this forward.
+static bool has_room(const replay *r, int k, int v)
+{
+    const sp_packflow_job *job = r->job;
+    size_t pack = r->at[v].f;
+    if (job->room_bytes == NULL) {
+        return true;
+    }
+    int64_t held = r->rank[k].held;
+    bool room = held == 0 || held + job->tokens[pack] * job->token_bytes[v] <= job->room_bytes[k];
+    for (size_t j = r->at[vstage_of(job, k, 0)].b; job->layout->chunks > 1 && j < job->backward;
+         j++) {
+        size_t need = (size_t)job->need[j];
+        room = room && (need >= pack || held_after(r, k, v, need + 1, j) <= job->room_bytes[k]);
+    }
+    return room;
+}
+
+// What the rank's next backward of the first chunk reads, the last one to run of its pack.
+static bool is_needed(const replay *r, int k, int v)
+{
+    size_t next = r->at[vstage_of(r->job, k, 0)].b;
+    return next < r->job->backward && r->at[v].f <= (size_t)r->job->need[next];
+}
+
+static int64_t start_ns(int64_t ready_ns, int64_t free_ns)
+{
+    assert_true(ready_ns >= 0);
+    return ready_ns > free_ns ? ready_ns : free_ns;
+}
+
+static menu menu_of(const replay *r, int k)
+{
+    menu m = {NEVER, NEVER, -1, -1, -1, false};
+    int64_t free_ns = r->rank[k].free_ns;
+    bool ready_at_once = false;
+    for (int chunk = r->job->layout->chunks - 1; chunk >= 0; chunk--) {
+        int v = vstage_of(r->job, k, chunk);
+        if (left_b(r, v) && start_ns(backward_ready(r, v), free_ns) < m.b_ns) {
+            m.b_ns = start_ns(backward_ready(r, v), free_ns);
+            m.b_chunk = chunk;
+        }
+        int64_t f_ns = left_f(r, v) ? start_ns(forward_ready(r, v), free_ns) : NEVER;
+        bool fits = left_f(r, v) && has_room(r, k, v);
+        if (f_ns < m.f_ns && (fits || is_needed(r, k, v))) {
+            m.f_ns = f_ns;
+            m.f_chunk = chunk;
+        }
+        if (f_ns == free_ns && !ready_at_once) {
+            ready_at_once = true;
+            m.crowded = !fits;
+        }
+        if (r->job->w_ns != NULL && m.w_chunk < 0 && r->at[v].w < r->at[v].b) {
+            m.w_chunk = chunk;
+        }
+    }
+    return m;
+}
+
+// With all times known: a backward that is ready goes first; then a forward, but a weight gradient
+// before one that has no room; weight gradients where the rank would wait; else what is ready
+// first. Times are positive, so that nothing started later is ready at a decision.
+static void assert_rules(const replay *done, int k)
+{
+    static replay r;
+    r = *done;
+    r.rank[k] = (replayed_rank){0};
+    for (int chunk = 0; chunk < r.job->layout->chunks; chunk++) {
+        r.at[vstage_of(r.job, k, chunk)] = (lists){0};
+    }
+    for (size_t i = 0; i < sp_packflow_length(r.job); i++) {
+        menu m = menu_of(&r, k);
+        int64_t free_ns = r.rank[k].free_ns;
+        sp_packflow_kind kind = m.b_ns <= m.f_ns ? SP_PACKFLOW_B : SP_PACKFLOW_F;
+        if (m.w_chunk >= 0 && m.b_ns > free_ns && (m.f_ns > free_ns || m.crowded)) {
+            kind = SP_PACKFLOW_W;
+        }
+        const sp_packflow_step *step = step_at(&r, k);
+        assert_int_equal(step->kind, kind);
+        assert_int_equal(step->chunk, kind == SP_PACKFLOW_F   ? m.f_chunk
+                                      : kind == SP_PACKFLOW_B ? m.b_chunk
+                                                              : m.w_chunk);
+        assert_true(replay_step(&r, k));
+    }
+}
+
+// The most by which a rank exceeds its room that runs one backward after the other on all of its
+// chunks, each after the forwards that it needs: no order holds less where that is the most.
+static int64_t serial_lack(const sp_packflow_job *job)
+{
+    static replay none;
+    none = (replay){.job = job};
+    int64_t most = 0;
+    for (int k = 0; job->room_bytes != NULL && k < job->layout->pp; k++) {
+        for (size_t j = 0; j < job->backward; j++) {
+            int64_t lack =
+                held_after(&none, k, -1, (size_t)job->need[j] + 1, j) - job->room_bytes[k];
+            most = lack > most ? lack : most;
+        }
+    }
+    return most;
+}
+
+void packflow_run_checked(const packflow_case *c, packflow_run *run)
+{
+    static replay r;
+    const sp_packflow_job *job = &c->job;
+    sp_error err = {0};
+    sp_packflow_result result = {.steps = run->steps};
+    assert_int_equal(sp_packflow_run(job, &result, &err), SP_OK);
+    replay_all(&r, job, run);
+    assert_int_equal(r.makespan_ns, result.makespan_ns);
+    int64_t lacking = 0;
+    for (int k = 0; k < job->layout->pp; k++) {
+        int64_t lack = job->room_bytes != NULL ? r.most[k] - job->room_bytes[k] : 0;
+        lacking = lack > lacking ? lack : lacking;
+        run->most_bytes[k] = r.most[k];
+        assert_rules(&r, k);
+    }
+    assert_int_equal(lacking, result.lacking_bytes);
+    assert_int_equal(lacking, serial_lack(job));
+    sp_packflow_result times_only = {0};
+    assert_int_equal(sp_packflow_run(job, &times_only, &err), SP_OK);
+    assert_int_equal(times_only.makespan_ns, result.makespan_ns);
+    assert_int_equal(times_only.lacking_bytes, result.lacking_bytes);
+    run->makespan_ns = result.makespan_ns;
+    run->lacking_bytes = result.lacking_bytes;
+}

@@ -1,0 +1,222 @@
+// Times of single packs, as a search asks for them, against the tables of a whole packing.
+#include <math.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "sim/cost/cost_model.h"
+#include "tests/support/flat_profile.h"
+#include "tests/support/test_main.h"
+
+static const sp_model model = {.name = "small",
+                               .layers = 8,
+                               .hidden = 1024,
+                               .ffn = 2816,
+                               .heads = 8,
+                               .kv_heads = 8,
+                               .head_dim = 128,
+                               .vocab = 32000,
+                               .activation = SP_SWIGLU,
+                               .norm = SP_RMSNORM,
+                               .positional = SP_ROPE};
+
+enum { MOST_CLASSES = 8 };
+
+typedef struct fixture {
+    sp_layout layout;
+    sp_cluster cluster;
+    sp_profile profile;
+    sp_memory_options memory;
+    sp_cost_model cost;
+    sp_packing packing;
+} fixture;
+
+static sp_error err;
+
+static int below(sp_prng *prng, int bound)
+{
+    return (int)sp_prng_below(prng, (uint64_t)bound);
+}
+
+static sp_layout draw_layout(sp_prng *prng)
+{
+    sp_layout layout = {.tp = 1 << below(prng, 3),
+                        .cp = 1 << below(prng, 2),
+                        .pp = 1 << below(prng, 3),
+                        .dp = 1 + below(prng, 3),
+                        .chunks = 1 + below(prng, 2),
+                        .sequence_parallel = below(prng, 2) == 0,
+                        .vocab_parallel = below(prng, 3) == 0,
+                        .zero = below(prng, 4)};
+    layout.placement = layout.chunks == 2 ? SP_PLACE_V : SP_PLACE_LINEAR;
+    // Of the ways of cutting only those that do not depend on the rest of a pack take any packs.
+    layout.cp_sharding = below(prng, 2) == 0 ? SP_SHARD_DOCUMENT : SP_SHARD_EVEN;
+    return layout;
+}
+
+static void draw_pack(sp_prng *prng, int dp, sp_pack_list *list)
+{
+    int first = below(prng, dp);
+    assert_true(sp_pack_list_begin(list, first, 1 + below(prng, dp - first)));
+    for (int slices = 1 + below(prng, 5); slices > 0; slices--) {
+        int64_t begin = below(prng, 2) * (int64_t)exp(10.0 * sp_prng_uniform(prng));
+        int64_t tokens = 1 + (int64_t)exp(10.0 * sp_prng_uniform(prng));
+        sp_slice slice = {slices, begin, tokens, tokens + below(prng, 2) * below(prng, 100)};
+        assert_true(sp_pack_list_add(list, slice, below(prng, 2) == 0));
+    }
+}
+
+static void begin_fixture(fixture *f, sp_prng *prng)
+{
+    static const char *const names[] = {"a100", "h100", "h800", "h200", "host", NULL};
+    sp_error_clear(&err);
+    *f = (fixture){
+        .layout = draw_layout(prng),
+        .cluster = {.gpus_per_node = 8,
+                    .nics_per_node = 8,
+                    .nic_bytes_per_s = 50e9,
+                    .peak_flops_per_s = 1e15},
+        .memory = {.recompute = (sp_recompute)below(prng, SP_RECOMPUTE_MODES),
+                   .attention = below(prng, 3) == 0 ? SP_ATTENTION_UNFUSED : SP_ATTENTION_FLASH,
+                   .stack = {.fused_softmax_limited = below(prng, 2) == 0,
+                             .hide_forward_gather = below(prng, 2) == 0,
+                             .hide_backward_reduce = below(prng, 2) == 0,
+                             .cp_overlap = (sp_cp_overlap)below(prng, 3)}}};
+    if (f->layout.cp_sharding != SP_SHARD_EVEN) {
+        f->memory.attention = SP_ATTENTION_FLASH; // which alone is known uneven
+    }
+    assert_int_equal(sp_cluster_fit(&f->cluster, sp_layout_ranks(&f->layout), "test", &err), SP_OK);
+    const char *name = names[below(prng, 6)];
+    const char *const host[] = {
+        "host={\"layer_us\":100,\"overlap_power\":4,\"level\":\"fitted\",\"source\":\"s\"}", NULL};
+    assert_int_equal(name != NULL ? sp_profile_load(name, &f->profile, &err)
+                                  : flat_profile(host, &f->profile, &err),
+                     SP_OK);
+    assert_int_equal(sp_cost_model_init(&f->cost, &model, &f->layout, &f->cluster, &f->profile,
+                                        f->memory, "test", &err),
+                     SP_OK);
+    sp_packing_init(&f->packing, NULL, f->layout.dp);
+    for (int k = 1 + below(prng, 8); k > 0; k--) {
+        draw_pack(prng, f->layout.dp, &f->packing.forward);
+    }
+    for (int k = below(prng, 2) * below(prng, 8); k > 0; k--) {
+        draw_pack(prng, f->layout.dp, &f->packing.backward);
+    }
+}
+
+static void end_fixture(fixture *f)
+{
+    sp_packing_fini(&f->packing);
+    sp_cost_model_fini(&f->cost);
+    sp_profile_fini(&f->profile);
+}
+
+static int64_t total_ns(const sp_action_cost *cost)
+{
+    return cost->compute_ns + cost->tp_ns + cost->cp_ns + cost->dp_ns;
+}
+
+static void check_pack(sp_cost_model *cost, const sp_pack_list *list, size_t k, bool backward,
+                       const sp_step_costs *costs)
+{
+    int64_t first_ns[MOST_CLASSES];
+    int64_t second_ns[MOST_CLASSES];
+    size_t at = k * (size_t)costs->classes;
+    for (int split = 0; backward && split < 2; split++) {
+        assert_int_equal(sp_cost_model_backward_ns(cost, list, &list->packs[k], split == 1,
+                                                   first_ns, second_ns, &err),
+                         SP_OK);
+        for (int c = 0; c < costs->classes; c++) {
+            const sp_action_cost *first = &(split ? costs->i : costs->b)[at + (size_t)c];
+            assert_int_equal(first_ns[c], total_ns(first));
+            assert_int_equal(second_ns[c], split ? total_ns(&costs->w[at + (size_t)c]) : 0);
+        }
+    }
+    if (!backward) {
+        assert_int_equal(sp_cost_model_forward_ns(cost, list, &list->packs[k], first_ns, &err),
+                         SP_OK);
+        for (int c = 0; c < costs->classes; c++) {
+            assert_int_equal(first_ns[c], total_ns(&costs->f[at + (size_t)c]));
+        }
+    }
+}
+
+// Asked in another order, of a cost model of its own, as whole and as split backwards.
+static void packs_cost_what_the_tables_say(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 19);
+    int classes = 0;
+    for (int round = 0; round < 400; round++) {
+        fixture f;
+        sp_step_costs costs;
+        sp_cost_model asked;
+        begin_fixture(&f, &prng);
+        assert_int_equal(sp_cost_model_build(&f.cost, &f.packing, &costs, &err), SP_OK);
+        assert_int_equal(sp_cost_model_init(&asked, &model, &f.layout, &f.cluster, &f.profile,
+                                            f.memory, "test", &err),
+                         SP_OK);
+        assert_in_range(asked.classes, 1, MOST_CLASSES);
+        classes = asked.classes > classes ? asked.classes : classes;
+        const sp_pack_list *backward = sp_packing_backward(&f.packing);
+        for (size_t k = backward->count; k-- > 0;) {
+            check_pack(&asked, backward, k, true, &costs);
+        }
+        for (size_t k = f.packing.forward.count; k-- > 0;) {
+            check_pack(&asked, &f.packing.forward, k, false, &costs);
+        }
+        sp_cost_model_fini(&asked);
+        sp_step_costs_fini(&costs);
+        end_fixture(&f);
+    }
+    assert_true(classes >= 3);
+}
+
+// The first pack of merged ranks makes an inventory of its own.
+static void survives_failing_memory(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 23);
+    fixture f;
+    do {
+        begin_fixture(&f, &prng);
+        if (f.layout.dp > 1) {
+            break;
+        }
+        end_fixture(&f);
+    } while (true);
+    sp_pack_list *list = &f.packing.forward;
+    sp_pack *pack = &list->packs[0];
+    pack->dp_first = 0;
+    pack->dp_count = 2;
+    for (int backward = 0; backward < 2; backward++) {
+        int64_t first_ns[MOST_CLASSES];
+        int64_t second_ns[MOST_CLASSES];
+        sp_status status = SP_ERR_NO_MEMORY;
+        int failures = 0;
+        sp_cost_model_fini(&f.cost);
+        assert_int_equal(sp_cost_model_init(&f.cost, &model, &f.layout, &f.cluster, &f.profile,
+                                            f.memory, "test", &err),
+                         SP_OK);
+        for (; status != SP_OK && failures < 100; failures++) {
+            sp_error_clear(&err);
+            sp_i_alloc_fail_after(failures);
+            status = backward ? sp_cost_model_backward_ns(&f.cost, list, pack, true, first_ns,
+                                                          second_ns, &err)
+                              : sp_cost_model_forward_ns(&f.cost, list, pack, first_ns, &err);
+            sp_i_alloc_fail_after(-1);
+            assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+        }
+        assert_int_equal(status, SP_OK);
+        assert_true(failures > 1);
+    }
+    end_fixture(&f);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(packs_cost_what_the_tables_say),
+    cmocka_unit_test(survives_failing_memory),
+};
+
+SP_TEST_MAIN(tests)
