@@ -3,11 +3,11 @@
 // cost model, so they hold there too.
 //
 // The model. One data-parallel rank has p stages in a row. A forward pack of content phi (the sum
-// of its slices' work) takes x = o + phi on every stage, o the fixed cost; a backward pack
-// y = o' + psi. A pack needs p2p_s from stage to stage. Packs may differ between the two passes;
-// slices of a sample go forward in order, backward in reverse. Every stage runs its packs in any
-// order of its own and may idle. Stages dearer than the cheapest count as the cheapest, except for
-// the last one's work per token (the head).
+// of its slices' work) takes x = o + phi on every stage, at least, o the fixed cost; a backward
+// pack y = o' + psi. A pack needs p2p_s from stage to stage. Packs may differ between the two
+// passes; slices of a sample go forward in order, backward in reverse. Every stage runs its packs
+// in any order of its own and may idle. Stages dearer than the cheapest count as the cheapest,
+// except for the last one's work per token (the head).
 //
 // What all proofs use (I): a forward pack k starts on the last stage not before
 //     S + (p-1)(x_k + p2p),   S: time of the forward packs that the last stage starts before k.
@@ -24,6 +24,14 @@
 
 #include "sim/base/status.h"
 
+enum { SP_BOUND_SIZES = 14 };
+
+// Fixed cost at least, of packs of up to so many tokens.
+typedef struct sp_bound_size {
+    double tokens;
+    double f_pack_s, b_pack_s;
+} sp_bound_size;
+
 // Seconds. A sample of n tokens costs n * token + n*n * square, a slice its part of that.
 typedef struct sp_bound_costs {
     int stages; // virtual ones
@@ -34,6 +42,10 @@ typedef struct sp_bound_costs {
     double f_pack_s, b_pack_s, i_pack_s;   // per pack: forward, whole backward, input gradient
     double p2p_s;
     bool split; // weight gradients run as actions of their own
+    // Smaller packs may cost more: tokens rise, fixed costs fall, none below those above. The
+    // backward one has the fixed cost of weight gradients in it. Read by sp_bound_growth_s alone.
+    sp_bound_size size[SP_BOUND_SIZES];
+    int sizes;
 } sp_bound_costs;
 
 typedef struct sp_bound_batch {
@@ -66,21 +78,44 @@ double sp_bound_flow_shop_s(const sp_bound_costs *costs, const sp_bound_batch *b
 // backward its weight gradient follows on the first stage.
 double sp_bound_whole_s(const sp_bound_costs *costs, const sp_bound_batch *batch);
 
-// One chunk per rank; stages idle where packs grow or shrink too fast. When forward pack k starts
-// on the last stage, the stage has done the forward packs before it, of content Phi, and backward
-// work of samples that lie in them completely: at most Bmax(Phi). So by (I) its idle time until
-// then, with its fixed backward time, is
-//     I >= (p-1)(o + phi_k + p2p) - Bmax(Phi).
-// With I given, packs grow no faster than that; n(I, C) packs at least cover forward content C.
-// Mirrored for the drain: J >= (p-1)(o' + psi_j + p2p) - Fmax(Psi), Psi the backward content after
-// j. Cut the last stage's time where the forward pack starts with which the content reaches C: all
-// backward content but Bmax(Phi < C) is still to come. The two idle times are disjoint, so
-//     T >= W + min_I [I + o n(I, C)] + min_J [J + o' n'(J, B - Bmax(C))]   for every C.
-// With split backward weight gradients may fill the drain: only the first minimum, with C all
-// forward work, and one o'. Bmax and Fmax are knapsacks, fractional but for the few longest
-// samples, over all samples of the batch, which contain those of any rank; a rank with work
-// >= W/ranks has at least the least forward work that any such choice of samples has. The minima
-// are taken as lower ends of intervals of I. O(samples log samples), about a millisecond.
+// One chunk per rank; stages idle where packs grow or shrink too fast, and packs have fixed costs.
+//
+// Fill. When forward pack k starts on the last stage, that stage has run the forward packs before,
+// of content Phi, and n backward packs. When the last of these started, forward packs of content
+// Phi' <= Phi were done, and a sample's first backward slice waits for all of its forward ones: the
+// backward content done is at most Bmax(Phi'). With I the idle time so far, (I) says
+//     (p-1)(o + phi_k + p2p) <= I + Bmax(Phi') + n o'.
+// So between two starts of backward packs, an epoch, forward packs grow no more, and an epoch costs
+// o'. E(I, C) is the least o n_F + o' n_B of any order of packs whose forward content reaches C
+// with the last of the n_F, and which keeps this. Packs may be taken as large as allowed: content,
+// and with it all that follows, only grows, and o and o' fall with the size of a pack. Where they
+// do, o' is that of a pack of content Bmax(Phi'), the largest possible one. What an action takes
+// beyond its least time counts as idle; what the last stage's forward packs take more than those of
+// the cheapest stage is added to the right side.
+//
+// Drain. The same with time reversed, by (II): backward packs from the last one back, with forward
+// packs between them. After the end of backward pack j, forward packs hold only samples whose
+// backward comes after j as a whole, at most Fmax of the backward content after j.
+//
+// Cut the last stage's time where the forward pack starts with which the content reaches C. Idle
+// time, backward packs before the cut, and forward packs up to that one belong to the fill. The
+// backward packs before started when less than C was done, so backward content of at least
+// B' = B - Bmax(< C) starts after the cut; the drain counts the backward packs from the end that
+// reach B', the forward packs after the first of these, and idle time after its end. All that lies
+// after the cut, and forward packs there start after the one that reaches C: nothing counts twice.
+//     T >= W + min_I [I + E(I, C)] + min_J [J + E'(J, B')]   for every C.
+// With split backward the same holds of the fill, with C all forward work, packs of input gradients
+// as backward packs, o' with the fixed cost of their weight gradients, which run sooner or later,
+// and Bmax of both, for weight gradients may fill, too. One more backward pack, that of the last
+// forward pack's samples, follows. Weight gradients may fill all of the drain.
+//
+// Bmax and Fmax are knapsacks, fractional but for the few longest samples, over all samples of the
+// batch, which contain those of any rank; a rank with work >= W/ranks has at least the least
+// forward work that any such choice of samples has. E is found by dynamic programming over the cost
+// so far, ways of about the same cost merged to the best of each; where that takes too many steps,
+// a backward pack keeps a group of forward packs fed as if backward work were enabled at once, and
+// the fixed cost of the others in it is part of I. The minima are taken as lower ends of intervals
+// of I. O(samples log samples), and some milliseconds.
 sp_status sp_bound_growth_s(const sp_bound_costs *costs, const sp_bound_batch *batch,
                             double *bound_s, sp_error *err);
 

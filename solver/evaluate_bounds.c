@@ -16,11 +16,13 @@ typedef struct freedom {
 
 static int64_t busiest_rank_ns(const sp_step_metrics *metrics);
 static freedom freedom_of(const sp_i_evaluation *ev, const sp_plan *plan);
-static sp_bound_costs least_costs(sp_i_evaluation *ev, int slope, bool split);
+static sp_bound_costs least_costs(sp_i_evaluation *ev, int slope, const freedom *may,
+                                  double most_tokens);
+static void set_sizes(sp_i_evaluation *ev, double most_tokens, sp_bound_costs *costs);
 static double work_ns(sp_i_evaluation *ev, const sp_bound_batch *batch, const sp_step_costs *costs,
-                      bool exchanged);
+                      int slope, bool exchanged);
 static sp_status pipeline_s(const sp_bound_costs *costs, const sp_bound_batch *batch,
-                            const freedom *may, int chunks, double *bound_s, sp_error *err);
+                            const freedom *may, bool grows, double *bound_s, sp_error *err);
 static int64_t tail_ns(const sp_step_costs *costs, int rank);
 
 sp_status sp_i_evaluate_bounds(sp_i_evaluation *ev, const sp_plan *plan, const sp_step_costs *costs,
@@ -39,13 +41,15 @@ sp_status sp_i_evaluate_bounds(sp_i_evaluation *ev, const sp_plan *plan, const s
     }
     sp_bound_batch batch = {
         .tokens = tokens, .ranks = ev->scenario->layout.dp, .merged = may.merges};
+    double most_tokens = 0.0; // in a pack
     for (size_t s = 0; s < packing->forward.slice_count; s++) {
         const sp_slice *slice = &packing->forward.slices[s];
         if (slice->begin == 0) {
-            tokens[batch.count++] = packing->batch->tokens[slice->sample];
+            tokens[batch.count] = packing->batch->tokens[slice->sample];
+            most_tokens += (double)tokens[batch.count++];
         }
     }
-    facts->work_bound_ns = work_ns(ev, &batch, costs, ev->result->has_exchange);
+    facts->work_bound_ns = work_ns(ev, &batch, costs, 0, ev->result->has_exchange);
     facts->lower_bound_ns = facts->work_bound_ns;
     int64_t shortest_ns = INT64_MAX;
     for (int r = 0; r < ev->scenario->layout.pp; r++) {
@@ -53,13 +57,19 @@ sp_status sp_i_evaluate_bounds(sp_i_evaluation *ev, const sp_plan *plan, const s
         shortest_ns = ns < shortest_ns ? ns : shortest_ns;
     }
     sp_status status = SP_OK;
-    // What a slope says of the fixed cost of packs takes time to find, and tells something only
-    // where packs are small.
+    // Slopes above 0 take long to find, and whole samples gain little by them.
+    int first = may.cuts ? 1 : 0;
     int slopes = may.reorders ? 0 : may.cuts ? SP_LEAST_SLOPES : 1;
-    for (int slope = 0; status == SP_OK && slope < slopes; slope++) {
-        sp_bound_costs least = least_costs(ev, slope, may.splits);
+    if (may.cuts && slopes > 0) {
+        facts->lower_bound_ns = fmax(facts->lower_bound_ns, work_ns(ev, &batch, costs, 1, false));
+    }
+    for (int slope = first; status == SP_OK && slope < slopes; slope++) {
+        sp_bound_costs least = least_costs(ev, slope, &may, most_tokens);
         double bound_s = 0.0;
-        status = pipeline_s(&least, &batch, &may, ev->scenario->layout.chunks, &bound_s, err);
+        // Sizes say all that slopes do of the growth of packs. Whole samples are held back by the
+        // longest far more than by the growth of packs, which takes long to work out.
+        bool grows = may.cuts && slope == 1 && ev->scenario->layout.chunks == 1;
+        status = pipeline_s(&least, &batch, &may, grows, &bound_s, err);
         facts->lower_bound_ns =
             fmax(facts->lower_bound_ns, bound_s * SP_NS_PER_S + (double)shortest_ns);
     }
@@ -103,8 +113,10 @@ static freedom freedom_of(const sp_i_evaluation *ev, const sp_plan *plan)
 }
 
 // The cheapest virtual stage, and what the last one takes more.
-static sp_bound_costs least_costs(sp_i_evaluation *ev, int slope, bool split)
+static sp_bound_costs least_costs(sp_i_evaluation *ev, int slope, const freedom *may,
+                                  double most_tokens)
 {
+    bool split = may->splits;
     int vstages = sp_layout_vstages(&ev->scenario->layout);
     const sp_least_work *last = sp_cost_model_least_work(&ev->cost, vstages - 1, slope);
     sp_least_work least = *last;
@@ -120,7 +132,7 @@ static sp_bound_costs least_costs(sp_i_evaluation *ev, int slope, bool split)
         least.b_pack_s = fmin(least.b_pack_s, stage->b_pack_s);
         least.i_pack_s = fmin(least.i_pack_s, stage->i_pack_s);
     }
-    return (sp_bound_costs){
+    sp_bound_costs costs = {
         .stages = vstages,
         .f_token_s = least.f_token_s,
         .f_square_s = least.f_square_s,
@@ -136,13 +148,38 @@ static sp_bound_costs least_costs(sp_i_evaluation *ev, int slope, bool split)
         // Chunks that follow each other on one rank send nothing.
         .p2p_s = ev->scenario->layout.chunks > 1 ? 0.0 : sp_cost_model_least_p2p_s(&ev->cost),
         .split = split};
+    if (slope == 1) {
+        set_sizes(ev, most_tokens, &costs);
+    }
+    return costs;
 }
 
-// The work of each pipeline rank without any fixed cost, spread evenly over the data-parallel
-// ranks, and the tail that follows its last action. Where pipeline ranks exchange attention, the
-// mean over them and the shortest tail.
+// Fixed costs by size, and those of packs of all the samples as the ones of any size.
+static void set_sizes(sp_i_evaluation *ev, double most_tokens, sp_bound_costs *costs)
+{
+    for (int i = 0; i < SP_LEAST_SIZES; i++) {
+        sp_least_size least = sp_cost_model_least_sizes(&ev->cost, costs->stages - 1)[i];
+        for (int s = 0; s < costs->stages; s++) {
+            const sp_least_size *stage = &sp_cost_model_least_sizes(&ev->cost, s)[i];
+            least.f_pack_s = fmin(least.f_pack_s, stage->f_pack_s);
+            least.b_pack_s = fmin(least.b_pack_s, stage->b_pack_s);
+            least.i_pack_s = fmin(least.i_pack_s, stage->i_pack_s);
+        }
+        if (least.tokens >= most_tokens) {
+            costs->f_pack_s = least.f_pack_s;
+            costs->b_pack_s = least.b_pack_s;
+            costs->i_pack_s = costs->split ? least.i_pack_s : least.b_pack_s;
+            return;
+        }
+        costs->size[costs->sizes++] = (sp_bound_size){least.tokens, least.f_pack_s, least.b_pack_s};
+    }
+}
+
+// The work of each pipeline rank at the rates of a slope, without any fixed cost, spread evenly
+// over the data-parallel ranks, and the tail that follows its last action. Where pipeline ranks
+// exchange attention, the mean over them and the shortest tail.
 static double work_ns(sp_i_evaluation *ev, const sp_bound_batch *batch, const sp_step_costs *costs,
-                      bool exchanged)
+                      int slope, bool exchanged)
 {
     const sp_layout *layout = &ev->scenario->layout;
     double tokens = 0.0;
@@ -159,7 +196,7 @@ static double work_ns(sp_i_evaluation *ev, const sp_bound_batch *batch, const sp
         double rank_s = 0.0;
         for (int chunk = 0; chunk < layout->chunks; chunk++) {
             const sp_least_work *least =
-                sp_cost_model_least_work(&ev->cost, sp_layout_vstage(layout, r, chunk), 0);
+                sp_cost_model_least_work(&ev->cost, sp_layout_vstage(layout, r, chunk), slope);
             rank_s += tokens * (least->f_token_s + least->b_token_s) +
                       squares * (least->f_square_s + least->b_square_s);
         }
@@ -180,14 +217,14 @@ static int64_t tail_ns(const sp_step_costs *costs, int rank)
 }
 
 static sp_status pipeline_s(const sp_bound_costs *costs, const sp_bound_batch *batch,
-                            const freedom *may, int chunks, double *bound_s, sp_error *err)
+                            const freedom *may, bool grows, double *bound_s, sp_error *err)
 {
     sp_status status = SP_OK;
     *bound_s = sp_bound_flow_shop_s(costs, batch);
     if (!may->cuts) {
         *bound_s = fmax(*bound_s, sp_bound_whole_s(costs, batch));
     }
-    if (chunks == 1) {
+    if (grows) {
         double growth_s = 0.0;
         status = sp_bound_growth_s(costs, batch, &growth_s, err);
         *bound_s = fmax(*bound_s, growth_s);

@@ -5,7 +5,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/schedule/packflow.h"
-#include "solver/bounds.h"
+#include "solver/bounds_private.h"
 #include "tests/support/test_main.h"
 
 // ---- every packing and every order ----
@@ -47,17 +47,39 @@ static double slice_s(double token_s, double square_s, int place)
     return token_s + square_s * (2.0 * place + 1.0);
 }
 
+static int tokens_in(const tiny *t, const int *pack_of, int k)
+{
+    int tokens = 0;
+    for (int u = 0; u < t->units; u++) {
+        tokens += pack_of[u] == k;
+    }
+    return tokens;
+}
+
+// Of a pack of this size, what it takes at least.
+static double fixed_s(const sp_bound_costs *c, double tokens, bool backward)
+{
+    for (int i = 0; i < c->sizes; i++) {
+        if (tokens <= c->size[i].tokens) {
+            return backward ? c->size[i].b_pack_s : c->size[i].f_pack_s;
+        }
+    }
+    return backward ? c->b_pack_s : c->f_pack_s;
+}
+
 static void set_times(search *s, int stage)
 {
     const tiny *t = s->t;
     const sp_bound_costs *c = t->costs;
     double last = stage == c->stages - 1;
     for (int k = 0; k < s->g->packs[F]; k++) {
-        s->time_s[F][k][stage] = c->f_pack_s;
+        s->time_s[F][k][stage] = fixed_s(c, tokens_in(t, s->g->pack_of[F], k), false);
     }
     for (int k = 0; k < s->g->packs[B]; k++) {
-        s->time_s[B][k][stage] = c->i_pack_s;
-        s->time_s[W][k][stage] = c->b_pack_s - c->i_pack_s;
+        double b_s = fixed_s(c, tokens_in(t, s->g->pack_of[B], k), true);
+        double w_s = c->split ? c->b_pack_s - c->i_pack_s : 0.0;
+        s->time_s[B][k][stage] = b_s - w_s;
+        s->time_s[W][k][stage] = w_s;
     }
     for (int u = 0; u < t->units; u++) {
         int place = t->place_of[u];
@@ -351,7 +373,18 @@ static sp_bound_costs random_costs(sp_prng *prng, bool split)
     return c;
 }
 
-static void check_many(bool split, int ranks, int rounds, int most_units)
+// Packs of one token cost more, those of two less more.
+static void add_sizes(sp_prng *prng, sp_bound_costs *c)
+{
+    double f_s = one_of(prng, 1.0, 3.0, 8.0);
+    double b_s = one_of(prng, 1.0, 3.0, 8.0);
+    double two = one_of(prng, 0.0, 0.3, 1.0);
+    c->size[0] = (sp_bound_size){1.0, c->f_pack_s + f_s, c->b_pack_s + b_s};
+    c->size[1] = (sp_bound_size){2.0, c->f_pack_s + two * f_s, c->b_pack_s + two * b_s};
+    c->sizes = 2;
+}
+
+static void check_many(bool split, int ranks, int rounds, int most_units, bool sized)
 {
     static const int64_t sets[][UNITS] = {{1},    {2},       {3},       {4},
                                           {1, 1}, {2, 1},    {1, 2},    {3, 1},
@@ -361,6 +394,9 @@ static void check_many(bool split, int ranks, int rounds, int most_units)
     nearness n = {0};
     for (int round = 0; round < rounds; round++) {
         sp_bound_costs costs = random_costs(&prng, split);
+        if (sized) {
+            add_sizes(&prng, &costs);
+        }
         for (size_t set = 0; set < sizeof sets / sizeof sets[0]; set++) {
             int count = 0;
             int64_t units = 0;
@@ -383,20 +419,27 @@ static void check_many(bool split, int ranks, int rounds, int most_units)
 static void no_order_of_one_rank_is_faster(void **state)
 {
     (void)state;
-    check_many(false, 1, 20, 4);
+    check_many(false, 1, 20, 4, false);
 }
 
 static void no_split_order_is_faster(void **state)
 {
     (void)state;
-    check_many(true, 1, 20, 3);
+    check_many(true, 1, 20, 3, false);
 }
 
 static void no_spread_over_two_ranks_is_faster(void **state)
 {
     (void)state;
-    check_many(false, 2, 20, 4);
-    check_many(true, 2, 20, 3);
+    check_many(false, 2, 20, 4, false);
+    check_many(true, 2, 20, 3, false);
+}
+
+static void no_order_of_dear_small_packs_is_faster(void **state)
+{
+    (void)state;
+    check_many(false, 1, 20, 4, true);
+    check_many(true, 1, 20, 3, true);
 }
 
 // ---- simulated packings ----
@@ -435,6 +478,14 @@ static drawn draw(sp_prng *prng)
     c->b_last_token_s = 2.0 * c->f_last_token_s;
     for (int i = 0; i < d.count; i++) {
         d.tokens[i] = (int64_t)exp(4.0 + 4.5 * sp_prng_uniform(prng));
+    }
+    c->sizes = (int)between(prng, 0, 3);
+    for (int i = 0; i < c->sizes; i++) {
+        double beyond = (double)between(prng, 0, 10000) * (c->sizes - i);
+        double above = i > 0 ? c->size[i - 1].f_pack_s - c->f_pack_s : HUGE_VAL;
+        beyond = fmin(beyond, above);
+        c->size[i] =
+            (sp_bound_size){(double)(100 << 2 * i), c->f_pack_s + beyond, c->b_pack_s + beyond};
     }
     return d;
 }
@@ -512,18 +563,24 @@ static double simulated_s(const drawn *d, const packs *p)
     const sp_bound_costs *c = &d->costs;
     size_t stages = (size_t)c->stages;
     size_t count = (size_t)p->count;
-    int64_t *times = sp_i_calloc(3 * count * stages, sizeof *times);
+    int64_t *times = sp_i_calloc((3 * stages + 1) * count, sizeof *times);
     int64_t *freed = sp_i_calloc(count, sizeof *freed);
     assert_true(times != NULL && freed != NULL);
     int64_t *f_ns = times;
     int64_t *b_ns = times + count * stages;
     int64_t *w_ns = b_ns + count * stages;
+    int64_t *p2p_ns = w_ns + count * stages;
     for (size_t j = 0; j < count; j++) {
         size_t k = (size_t)p->order[j];
+        p2p_ns[j] = (int64_t)c->p2p_s;
         for (size_t s = 0; s < stages; s++) {
             double last = s == stages - 1;
-            double f_s = c->f_pack_s + p->f_s[j] + last * c->f_last_token_s * (double)p->tokens[j];
-            double b_s = c->b_pack_s + p->b_s[k] + last * c->b_last_token_s * (double)p->tokens[k];
+            double f_tokens = (double)p->tokens[j];
+            double b_tokens = (double)p->tokens[k];
+            double f_s = fixed_s(c, f_tokens, false) + p->f_s[j];
+            double b_s = fixed_s(c, b_tokens, true) + p->b_s[k];
+            f_s += last * c->f_last_token_s * f_tokens;
+            b_s += last * c->b_last_token_s * b_tokens;
             double i_s = c->split ? c->i_pack_s + p->i_s[k] : b_s;
             f_ns[j * stages + s] = (int64_t)f_s;
             b_ns[j * stages + s] = (int64_t)i_s;
@@ -531,13 +588,15 @@ static double simulated_s(const drawn *d, const packs *p)
         }
         freed[j] = p->tokens[k];
     }
-    sp_packflow_job job = {.stages = c->stages,
+    const sp_layout layout = {.tp = 1, .cp = 1, .pp = c->stages, .dp = 1, .chunks = 1};
+    sp_packflow_job job = {.layout = &layout,
                            .forward = count,
                            .backward = count,
                            .f_ns = f_ns,
                            .b_ns = b_ns,
                            .w_ns = c->split ? w_ns : NULL,
-                           .p2p_ns = (int64_t)c->p2p_s,
+                           .p2p_f_ns = p2p_ns,
+                           .p2p_b_ns = p2p_ns,
                            .need = p->need,
                            .tokens = p->tokens,
                            .freed = freed};
@@ -579,6 +638,86 @@ static void no_simulated_packing_is_faster(void **state)
         print_message("%s backward: bound over the best of 60 packings: mean %.3f, most %.3f\n",
                       split ? "split" : "whole", share[split] / cases[split], best_share[split]);
     }
+}
+
+// ---- packs of the fill ----
+
+// Least fixed cost to cover `cover_s` on every way of own packs of the largest size and packs of
+// the other pass between them.
+static double all_ways_s(const sp_i_side *side, double idle_s, double cover_s, double content_s,
+                         double enabled_s, double credit_s, double limit_s)
+{
+    double budget_s = idle_s + credit_s + enabled_s + side->extra * content_s;
+    double pack_s = budget_s / side->hops - side->p2p_s - side->own.least_s[0];
+    double own_s = side->own.least_s[0];
+    double other_s = side->other.least_s[0];
+    if (pack_s <= 0.0 || own_s >= limit_s) {
+        return limit_s;
+    }
+    content_s += pack_s;
+    if (content_s >= cover_s) {
+        return own_s;
+    }
+    double now_s = sp_i_knapsack_most_s(&side->enabled, content_s);
+    double same_s =
+        own_s + all_ways_s(side, idle_s, cover_s, content_s, enabled_s, credit_s, limit_s - own_s);
+    double next_s = own_s + other_s >= limit_s
+                        ? limit_s
+                        : own_s + other_s +
+                              all_ways_s(side, idle_s, cover_s, content_s, now_s,
+                                         credit_s + other_s, limit_s - own_s - other_s);
+    return fmin(same_s, next_s);
+}
+
+// The merged search is never above the search of all ways, and near it.
+static void epochs_cost_no_more_than_any_way(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 3);
+    double sum = 0.0;
+    int cases = 0;
+    for (int round = 0; round < 200; round++) {
+        sp_i_item items[40];
+        size_t count = (size_t)between(&prng, 1, 40);
+        for (size_t i = 0; i < count; i++) {
+            double size_s = (double)between(&prng, 1, 20);
+            items[i] = (sp_i_item){size_s, size_s * (1.0 + 2.0 * sp_prng_uniform(&prng))};
+        }
+        double cover_s = (double)between(&prng, 20, 400);
+        sp_bound_batch batch = {.ranks = 1};
+        sp_i_side side = {.hops = (double)between(&prng, 1, 7),
+                          .p2p_s = sp_prng_uniform(&prng),
+                          .extra = 0.2 * sp_prng_uniform(&prng),
+                          .own = {.edge_s = {HUGE_VAL}, .count = 1},
+                          .other = {.edge_s = {HUGE_VAL}, .count = 1},
+                          .group = 1};
+        side.own.least_s[0] = 2.0 + 3.0 * sp_prng_uniform(&prng);
+        side.other.least_s[0] = 2.0 + 3.0 * sp_prng_uniform(&prng);
+        sp_i_knapsack_init(&side.enabled, items, count, &batch, cover_s);
+        double idle_s =
+            side.hops * (side.own.least_s[0] + side.p2p_s + 20.0 * sp_prng_uniform(&prng));
+        double limit_s = 40.0;
+        double all_s = all_ways_s(&side, idle_s, cover_s, 0.0, 0.0, 0.0, limit_s);
+        double least_s;
+        sp_i_epochs_least_s(&side, idle_s, &cover_s, 1, limit_s, 1000000, &least_s);
+        assert_true(least_s <= all_s * (1.0 + 1e-12));
+        sum += least_s / all_s;
+        cases++;
+        // Packs of the other pass that a group does not count are part of the idle time.
+        double grouped_s = HUGE_VAL;
+        side.group = 4;
+        for (double uncounted_s = 0.0; uncounted_s <= limit_s;
+             uncounted_s += side.other.least_s[0]) {
+            double cost_s;
+            sp_i_epochs_least_s(&side, idle_s + uncounted_s, &cover_s, 1, limit_s, 1000000,
+                                &cost_s);
+            grouped_s = fmin(grouped_s, uncounted_s + cost_s);
+        }
+        assert_true(grouped_s <= all_s * (1.0 + 1e-12));
+    }
+    print_message("merged over all ways: mean %.4f\n", sum / cases);
+    assert_true(sum / cases > 0.98);
 }
 
 // ---- closed forms ----
@@ -638,14 +777,37 @@ static void the_longest_sample_limits_the_ranks(void **state)
     assert_true(sp_bound_flow_shop_s(&costs, &batch) == 0.0);
 }
 
+static void running_out_of_memory_is_reported(void **state)
+{
+    (void)state;
+    const sp_bound_costs costs = {
+        .stages = 4, .f_token_s = 1.0, .b_token_s = 2.0, .i_token_s = 2.0};
+    const int64_t tokens[] = {7, 1, 2};
+    const sp_bound_batch batch = {.tokens = tokens, .count = 3, .ranks = 1};
+    int failures = 0;
+    sp_status status = SP_ERR_NO_MEMORY;
+    while (status != SP_OK) {
+        double bound_s;
+        sp_error err = {0};
+        sp_i_alloc_fail_after(failures++);
+        status = sp_bound_growth_s(&costs, &batch, &bound_s, &err);
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+    }
+    assert_true(failures > 1);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(no_order_of_one_rank_is_faster),
     cmocka_unit_test(no_split_order_is_faster),
     cmocka_unit_test(no_spread_over_two_ranks_is_faster),
+    cmocka_unit_test(no_order_of_dear_small_packs_is_faster),
     cmocka_unit_test(no_simulated_packing_is_faster),
+    cmocka_unit_test(epochs_cost_no_more_than_any_way),
     cmocka_unit_test(one_sample_is_a_flow_shop),
     cmocka_unit_test(nothing_is_lost_without_fixed_costs),
     cmocka_unit_test(the_longest_sample_limits_the_ranks),
+    cmocka_unit_test(running_out_of_memory_is_reported),
 };
 
 SP_TEST_MAIN(tests)
