@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "solver/merge_costs.h"
 #include "solver/work.h"
 
 // Neighbouring data-parallel ranks that run their packs together (DP-Merge), or one alone.
@@ -17,15 +18,24 @@ typedef struct sp_i_rank_group {
 typedef struct sp_i_rank_split {
     sp_i_rank_group *groups;
     int count;
+    sp_i_merge_costs costs;
+    double bound_s; // no groups and no assignment have a smaller largest work_s
 } sp_i_rank_split;
 
-// Longest processing time first (Graham 1969) on forward plus backward work. A sample that exceeds
-// `merge_share` of a rank's fair share, or has more tokens than `token_limit` (0: any), gets a
-// power-of-two aligned group of ranks, at most the ranks of a node; merge_share 0: no rank is
-// merged. O(samples log samples + samples log ranks).
+// Forward plus backward work to the ranks: longest processing time first, then exchanges between
+// two ranks (solver/makespan.h). A sample that exceeds `merge_share` of a rank's fair share, or has
+// more tokens than `token_limit` (0: any), gets a power-of-two aligned group of ranks
+// (solver/rank_groups.h) of the sizes and at the costs that are given; merge_share 0: no rank is
+// merged. O(samples log samples), and the exchanges.
+sp_status sp_i_rank_split_priced(const sp_i_work *work, const sp_batch *batch, int dp,
+                                 const sp_i_merge_costs *costs, double merge_share,
+                                 int64_t token_limit, sp_i_rank_split *split, sp_error *err);
+// The same for groups of at most `most_merged` ranks at sp_i_merge_costs_assumed.
 sp_status sp_i_rank_split_make(const sp_i_work *work, const sp_batch *batch, int dp,
                                int most_merged, double merge_share, int64_t token_limit,
                                sp_i_rank_split *split, sp_error *err);
+// The largest group's work over the bound, less 1.
+double sp_i_rank_split_gap(const sp_i_rank_split *split);
 // A copy of its own.
 sp_status sp_i_rank_split_copy(const sp_i_rank_split *from, sp_i_rank_split *to, sp_error *err);
 // Moves samples, the longest that fit first, of at most `work_s` seconds from one group to another;

@@ -1,0 +1,307 @@
+// Samples to ranks by an integer program: against exhaustive search, certificates, limits.
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "solver/assignment.h"
+#include "solver/makespan.h"
+#include "tests/support/test_main.h"
+
+enum { MOST_SAMPLES = 2048, MOST_RANKS = 32, FEW = 11 };
+
+static const sp_i_assignment_options unlimited = {.time_limit_ms = 30000};
+
+// Lengths over three decades, as of documents, and linear plus quadratic work.
+static void draw(sp_prng *prng, double *work_s, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        double tokens = floor(32.0 * pow(256.0, sp_prng_uniform(prng)));
+        work_s[i] = 3e-6 * tokens + 4e-10 * tokens * tokens;
+    }
+}
+
+static double largest_of(const double *work_s, const int *rank, size_t count, int ranks)
+{
+    double load_s[MOST_RANKS] = {0};
+    double largest_s = 0.0;
+    for (size_t i = 0; i < count; i++) {
+        assert_true(rank[i] >= 0 && rank[i] < ranks);
+        load_s[rank[i]] += work_s[i];
+        largest_s = fmax(largest_s, load_s[rank[i]]);
+    }
+    return largest_s;
+}
+
+static double least_of_all(const double *work_s, size_t i, size_t count, double *load_s, int ranks,
+                           double best_s)
+{
+    double largest_s = 0.0;
+    for (int r = 0; r < ranks; r++) {
+        largest_s = fmax(largest_s, load_s[r]);
+    }
+    if (largest_s >= best_s || i == count) {
+        return fmin(largest_s, best_s);
+    }
+    for (int r = 0; r < ranks; r++) {
+        bool empty = load_s[r] <= 0.0;
+        load_s[r] += work_s[i];
+        best_s = least_of_all(work_s, i + 1, count, load_s, ranks, best_s);
+        load_s[r] -= work_s[i];
+        if (empty) {
+            load_s[r] = 0.0;
+            break; // the other empty ranks are the same
+        }
+    }
+    return best_s;
+}
+
+static double exhaustive(const double *work_s, size_t count, int ranks)
+{
+    double load_s[MOST_RANKS] = {0};
+    return least_of_all(work_s, 0, count, load_s, ranks, HUGE_VAL);
+}
+
+static void assert_consistent(const sp_i_assignment *result, const double *work_s, const int *rank,
+                              size_t count, int ranks)
+{
+    double largest_s = largest_of(work_s, rank, count, ranks);
+    assert_true(fabs(largest_s - result->largest_s) <= 1e-12 * largest_s);
+    assert_true(result->largest_s <= result->heuristic_s);
+    assert_true(result->bound_s <= result->largest_s);
+}
+
+static void finds_the_least_of_all(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 11);
+    int improved = 0;
+    for (int round = 0; round < 200; round++) {
+        double work_s[FEW];
+        int rank[FEW];
+        size_t count = 1 + (size_t)sp_prng_below(&prng, FEW);
+        int ranks = 1 + (int)sp_prng_below(&prng, 4);
+        draw(&prng, work_s, count);
+        for (size_t i = 0; round % 2 == 0 && i < count; i++) { // not one that rules them all
+            work_s[i] = 1.0 + sp_prng_uniform(&prng);
+        }
+        sp_i_assignment result;
+        assert_int_equal(
+            sp_i_assignment_solve(work_s, count, ranks, &unlimited, rank, &result, NULL), SP_OK);
+        assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
+        assert_consistent(&result, work_s, rank, count, ranks);
+        double least_s = exhaustive(work_s, count, ranks);
+        assert_true(result.bound_s <= least_s * (1.0 + 1e-12));
+        assert_true(result.largest_s >= least_s * (1.0 - 1e-12));
+        assert_true(result.largest_s <= least_s * (1.0 + 2e-6));
+        improved += result.largest_s < result.heuristic_s;
+    }
+    assert_true(improved > 5);
+}
+
+// Equal samples are one class of the program: n of them on m ranks need ceil(n / m) on one.
+static void equal_samples(void **state)
+{
+    (void)state;
+    double work_s[40];
+    int rank[40];
+    for (int ranks = 1; ranks <= 7; ranks++) {
+        for (size_t count = 1; count <= 40; count += 13) {
+            for (size_t i = 0; i < count; i++) {
+                work_s[i] = 0.25;
+            }
+            sp_i_assignment result;
+            assert_int_equal(
+                sp_i_assignment_solve(work_s, count, ranks, &unlimited, rank, &result, NULL),
+                SP_OK);
+            assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
+            assert_consistent(&result, work_s, rank, count, ranks);
+            double least_s = 0.25 * ceil((double)count / ranks);
+            assert_true(fabs(result.largest_s - least_s) < 1e-12);
+            assert_true(fabs(result.bound_s - least_s) < 1e-12);
+        }
+    }
+    // Of two lengths: {3, 3, 2, 2, 2} on two ranks, which longest first gives 7.
+    const double two[] = {3.0, 2.0, 3.0, 2.0, 2.0};
+    sp_i_assignment result;
+    assert_int_equal(sp_i_assignment_solve(two, 5, 2, &unlimited, rank, &result, NULL), SP_OK);
+    assert_true(fabs(result.largest_s - 6.0) < 1e-12);
+    assert_int_equal(rank[0], rank[2]);
+}
+
+// The program has every solution, but for the numbers of the ranks: its least objective is that of
+// the exhaustive search also without an incumbent.
+static void program_without_incumbent(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 13);
+    for (int round = 0; round < 40; round++) {
+        double work_s[FEW];
+        size_t count = 2 + (size_t)sp_prng_below(&prng, FEW - 1);
+        int ranks = 1 + (int)sp_prng_below(&prng, 3);
+        for (size_t i = 0; i < count; i++) {
+            work_s[i] = 1.0 + (double)sp_prng_below(&prng, 12);
+        }
+        for (size_t i = 1; i < count; i++) { // descending
+            for (size_t j = i; j > 0 && work_s[j] > work_s[j - 1]; j--) {
+                double swapped = work_s[j];
+                work_s[j] = work_s[j - 1];
+                work_s[j - 1] = swapped;
+            }
+        }
+        const sp_i_assignment_model model = {
+            .work_s = work_s, .count = count, .ranks = ranks, .unit_s = 1.0, .most = HUGE_VAL};
+        sp_i_mip mip;
+        sp_i_mip_result result;
+        double value[FEW * 3 + 1];
+        int rank[FEW];
+        const sp_i_mip_options options = {.time_limit_ms = 30000};
+        sp_i_assignment_write(&model, &mip);
+        assert_int_equal(sp_i_mip_solve(&mip, &options, &result, value, NULL), SP_OK);
+        assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
+        sp_i_assignment_read(&model, value, rank);
+        double least_s = exhaustive(work_s, count, ranks);
+        assert_true(fabs(result.objective - least_s) < 1e-6);
+        assert_true(fabs(largest_of(work_s, rank, count, ranks) - least_s) < 1e-6);
+        sp_i_mip_fini(&mip);
+    }
+}
+
+// A gap that is asked for is kept, and ends the search early.
+static void the_gap_is_kept(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 17);
+    double work_s[24];
+    int rank[24];
+    for (int round = 0; round < 10; round++) {
+        draw(&prng, work_s, 14);
+        const sp_i_assignment_options wide = {.time_limit_ms = 30000, .gap = 0.01};
+        sp_i_assignment result;
+        assert_int_equal(sp_i_assignment_solve(work_s, 14, 3, &wide, rank, &result, NULL), SP_OK);
+        assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
+        assert_consistent(&result, work_s, rank, 14, 3);
+        assert_true(result.bound_s >= result.largest_s * (1.0 - 0.01 - 2e-6));
+    }
+}
+
+static void limits_leave_the_heuristic(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 19);
+    double work_s[60];
+    int rank[60];
+    draw(&prng, work_s, 60);
+    const sp_i_assignment_options none = {.time_limit_ms = 0};
+    sp_i_assignment result;
+    assert_int_equal(sp_i_assignment_solve(work_s, 60, 4, &none, rank, &result, NULL), SP_OK);
+    assert_int_equal(result.outcome, SP_I_MIP_FEASIBLE);
+    assert_consistent(&result, work_s, rank, 60, 4);
+    assert_true(result.largest_s <= result.bound_s * 1.01);
+    // The same nodes, the same answer.
+    const sp_i_assignment_options few = {.time_limit_ms = 30000, .node_limit = 60};
+    sp_i_assignment again;
+    int other[60];
+    assert_int_equal(sp_i_assignment_solve(work_s, 60, 4, &few, rank, &result, NULL), SP_OK);
+    assert_int_equal(sp_i_assignment_solve(work_s, 60, 4, &few, other, &again, NULL), SP_OK);
+    assert_false(result.timed_out);
+    assert_memory_equal(rank, other, sizeof rank);
+    assert_true(!(again.largest_s < result.largest_s) && !(again.largest_s > result.largest_s));
+    assert_consistent(&result, work_s, rank, 60, 4);
+    // No sample, and samples without work.
+    assert_int_equal(sp_i_assignment_solve(work_s, 0, 4, &few, rank, &result, NULL), SP_OK);
+    assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
+    const double nothing[3] = {0};
+    assert_int_equal(sp_i_assignment_solve(nothing, 3, 2, &few, rank, &result, NULL), SP_OK);
+    assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
+}
+
+static double now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
+}
+
+// The least of three runs is over the limit by 50 ms at most, for programs that GLPK cannot solve
+// in the time, from those with many nodes to those whose relaxation alone takes longer.
+static void time_is_kept(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t count;
+        int ranks;
+    } sizes[] = {{60, 4}, {250, 8}, {1000, 16}, {2048, 32}};
+    static const int64_t limits_ms[] = {10, 50, 200};
+    static double work_s[MOST_SAMPLES];
+    static double sorted[MOST_SAMPLES];
+    static double value[MOST_SAMPLES * MOST_RANKS + 1];
+    sp_prng prng;
+    sp_prng_seed(&prng, 23);
+    for (size_t k = 0; k < 4; k++) {
+        draw(&prng, work_s, sizes[k].count);
+        for (size_t i = 0; i < sizes[k].count; i++) { // descending
+            size_t j = i;
+            for (; j > 0 && sorted[j - 1] < work_s[i]; j--) {
+                sorted[j] = sorted[j - 1];
+            }
+            sorted[j] = work_s[i];
+        }
+        const sp_i_assignment_model model = {.work_s = sorted,
+                                             .count = sizes[k].count,
+                                             .ranks = sizes[k].ranks,
+                                             .unit_s = sorted[0],
+                                             .most = HUGE_VAL};
+        sp_i_mip mip;
+        sp_i_assignment_write(&model, &mip);
+        for (int l = 0; l < 3; l++) {
+            const sp_i_mip_options options = {.time_limit_ms = limits_ms[l]};
+            double least_ms = HUGE_VAL;
+            for (int run = 0; run < 3 && least_ms > (double)limits_ms[l] + 50.0; run++) {
+                sp_i_mip_result result;
+                double begin_ms = now_ms();
+                assert_int_equal(sp_i_mip_solve(&mip, &options, &result, value, NULL), SP_OK);
+                least_ms = fmin(least_ms, now_ms() - begin_ms);
+            }
+            if (least_ms > (double)limits_ms[l] + 50.0) {
+                fail_msg("%zu samples on %d ranks: %.0f ms, the limit is %d ms", sizes[k].count,
+                         sizes[k].ranks, least_ms, (int)limits_ms[l]);
+            }
+        }
+        sp_i_mip_fini(&mip);
+    }
+}
+
+static void allocation_failures(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 29);
+    double work_s[10];
+    int rank[10];
+    draw(&prng, work_s, 10);
+    sp_status status = SP_ERR_NO_MEMORY;
+    for (long n = 0; status != SP_OK; n++) {
+        assert_true(n < 200);
+        sp_error err = {0};
+        sp_i_assignment result;
+        sp_i_alloc_fail_after(n);
+        status = sp_i_assignment_solve(work_s, 10, 3, &unlimited, rank, &result, &err);
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(finds_the_least_of_all),     cmocka_unit_test(equal_samples),
+    cmocka_unit_test(program_without_incumbent),  cmocka_unit_test(the_gap_is_kept),
+    cmocka_unit_test(limits_leave_the_heuristic), cmocka_unit_test(time_is_kept),
+    cmocka_unit_test(allocation_failures),
+};
+
+SP_TEST_MAIN(tests)

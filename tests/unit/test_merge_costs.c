@@ -1,0 +1,119 @@
+// What merged data-parallel ranks cost, by the cost model and assumed.
+#include <math.h>
+
+#include "sim/base/alloc.h"
+#include "solver/merge_costs.h"
+#include "tests/support/scenario_fixture.h"
+
+typedef struct fixture {
+    sp_scenario scenario;
+    sp_cost_model cost;
+} fixture;
+
+static void fixture_init(fixture *f, int tp, int dp)
+{
+    char text[512];
+    snprintf(text, sizeof text,
+             "{'schema': 'slimpack/scenario/1', 'model': 'llama-13b', 'cluster': 'h800-8', "
+             "'profile': 'h800', 'parallel': {'tp': %d, 'dp': %d}, "
+             "'workload': {'lengths': [100], 'samples_per_batch': 1}}",
+             tp, dp);
+    sp_error err;
+    if (fixture_read(text, &f->scenario, &err) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+    const sp_scenario *s = &f->scenario;
+    assert_int_equal(sp_cost_model_init(&f->cost, &s->model, &s->layout, &s->cluster, &s->profile,
+                                        s->memory, s->source, NULL),
+                     SP_OK);
+}
+
+static void fixture_fini(fixture *f)
+{
+    sp_cost_model_fini(&f->cost);
+    sp_scenario_fini(&f->scenario);
+}
+
+static sp_i_merge_costs measure(int tp, int dp, int64_t tokens)
+{
+    fixture f;
+    sp_i_merge_costs costs;
+    fixture_init(&f, tp, dp);
+    const sp_uncalibrated before = f.cost.uncalibrated;
+    assert_int_equal(sp_i_merge_costs_measure(&f.cost, tokens, &costs, NULL), SP_OK);
+    assert_memory_equal(&before, &f.cost.uncalibrated, sizeof before);
+    fixture_fini(&f);
+    return costs;
+}
+
+// Every level is faster than the one before, and none is for nothing.
+static void larger_groups_are_faster(void **state)
+{
+    (void)state;
+    for (int tp = 1; tp <= 8; tp *= 2) {
+        for (int dp = 1; dp <= 16; dp++) {
+            sp_i_merge_costs costs = measure(tp, dp, 65536);
+            assert_true(costs.levels >= 1 && 1 << (costs.levels - 1) <= dp);
+            assert_true(fabs(costs.cost[0] - 1.0) < 1e-12);
+            for (int l = 1; l < costs.levels; l++) {
+                assert_true(costs.cost[l] >= 1.0);
+                assert_true(sp_i_merge_pace(&costs, 1 << l) <
+                            0.951 * sp_i_merge_pace(&costs, 1 << (l - 1)));
+            }
+        }
+    }
+}
+
+// Two ranks in one node exchange keys and values over NVLink, with eight tensor-parallel ranks each
+// over the network. Short samples lose more than long ones.
+static void costs_follow_the_links(void **state)
+{
+    (void)state;
+    sp_i_merge_costs near = measure(4, 2, 65536);
+    sp_i_merge_costs far = measure(8, 2, 65536);
+    assert_int_equal(near.levels, 2);
+    assert_true(far.levels < 2 || far.cost[1] > near.cost[1]);
+    sp_i_merge_costs brief = measure(4, 2, 512);
+    assert_true(brief.levels < 2 || brief.cost[1] > near.cost[1]);
+}
+
+static void assumed_costs(void **state)
+{
+    (void)state;
+    sp_i_merge_costs costs = sp_i_merge_costs_assumed(1);
+    assert_int_equal(costs.levels, 1);
+    costs = sp_i_merge_costs_assumed(7);
+    assert_int_equal(costs.levels, 3);
+    assert_true(fabs(sp_i_merge_pace(&costs, 1) - 1.0) < 1e-12);
+    assert_true(fabs(sp_i_merge_pace(&costs, 4) - 1.05 / 4.0) < 1e-12);
+    assert_int_equal(sp_i_power_of_two(1), 1);
+    assert_int_equal(sp_i_power_of_two(63), 32);
+    assert_int_equal(sp_i_power_of_two(64), 64);
+    assert_int_equal(sp_i_merge_level(64), 6);
+}
+
+static void allocation_failures(void **state)
+{
+    (void)state;
+    fixture f;
+    fixture_init(&f, 4, 2);
+    sp_status status = SP_ERR_NO_MEMORY;
+    for (long n = 0; status != SP_OK; n++) {
+        assert_true(n < 200);
+        sp_i_merge_costs costs;
+        sp_i_alloc_fail_after(n);
+        status = sp_i_merge_costs_measure(&f.cost, 4096, &costs, NULL);
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+    }
+    fixture_fini(&f);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(larger_groups_are_faster),
+    cmocka_unit_test(costs_follow_the_links),
+    cmocka_unit_test(assumed_costs),
+    cmocka_unit_test(allocation_failures),
+};
+
+SP_TEST_MAIN(tests)
