@@ -15,6 +15,10 @@ enum {
     SPARE = 1,
 };
 
+// The solver takes a value this close to a whole number for whole. Samples that fill less of a
+// group would leave it unused, and get a row of their own.
+#define LEAST_SHARE 1e-4
+
 typedef struct bucket {
     int64_t tokens; // of the longest, as which all count against the room of a rank
     size_t first;   // of the part's samples, longest first
@@ -155,6 +159,22 @@ static double room_of(const program *p, const group *g)
     return (double)problem->rank_tokens * problem->times[g->degree].degree;
 }
 
+// A group with any sample is used.
+static void count_samples(program *p, const group *of)
+{
+    sp_i_mip *mip = &p->mip;
+    if ((double)p->buckets[p->bucket_count - 1].tokens / room_of(p, of) >= LEAST_SHARE) {
+        return;
+    }
+    sp_i_mip_add_row(mip, -HUGE_VAL, 0.0);
+    sp_i_mip_add_term(mip, of->used, -1.0);
+    for (int b = 0; b < p->bucket_count; b++) {
+        if (of->column[b] >= 0) {
+            sp_i_mip_add_term(mip, of->column[b], 1.0 / (double)p->part->count);
+        }
+    }
+}
+
 // Minimise the slowest group's time, which has to be at least `gap` below that of the groups known.
 static void write_program(program *p)
 {
@@ -192,6 +212,7 @@ static void write_program(program *p)
                                   (double)p->buckets[b].tokens / room_of(p, of));
             }
         }
+        count_samples(p, of);
         sp_i_mip_add_row(mip, -HUGE_VAL, 0.0);
         sp_i_mip_add_term(mip, slowest, -1.0);
         sp_i_mip_add_term(mip, of->used, t->per_pack / unit);
@@ -215,6 +236,38 @@ static void write_program(program *p)
     }
 }
 
+static int64_t samples_in(const program *p, const group *of, const double *value)
+{
+    int64_t samples = 0;
+    for (int b = 0; b < p->bucket_count; b++) {
+        samples += of->column[b] < 0 ? 0 : (int64_t)value[of->column[b]];
+    }
+    return samples;
+}
+
+// Does every sample have a group, and every group its ranks? What is whole only within the solver's
+// tolerance may break either.
+static bool is_whole(const program *p, const double *value)
+{
+    int64_t ranks = 0;
+    int64_t left[BUCKETS] = {0};
+    for (int b = 0; b < p->bucket_count; b++) {
+        left[b] = p->buckets[b].count;
+    }
+    for (int g = 0; g < p->group_count; g++) {
+        const group *of = &p->groups[g];
+        ranks += samples_in(p, of, value) > 0 ? p->part->problem->times[of->degree].degree : 0;
+        for (int b = 0; b < p->bucket_count; b++) {
+            left[b] -= of->column[b] < 0 ? 0 : (int64_t)value[of->column[b]];
+        }
+    }
+    bool whole = ranks <= p->part->problem->ranks;
+    for (int b = 0; b < p->bucket_count; b++) {
+        whole = whole && left[b] == 0;
+    }
+    return whole;
+}
+
 // The program's groups with the real lengths; kept if they are faster.
 static sp_status adopt(program *p, const double *value, bool *improved, sp_error *err)
 {
@@ -226,7 +279,7 @@ static sp_status adopt(program *p, const double *value, bool *improved, sp_error
         next[b] = p->buckets[b].first;
     }
     for (int g = 0; status == SP_OK && g < p->group_count; g++) {
-        if (value[p->groups[g].used] < 0.5) {
+        if (samples_in(p, &p->groups[g], value) == 0) {
             continue;
         }
         for (int b = 0; b < p->bucket_count; b++) {
@@ -276,7 +329,7 @@ sp_status sp_i_flexsp_improve(sp_i_flexsp_part *part, int64_t time_limit_ms,
                                : sp_error_no_memory(err, "an integer program");
     }
     bool found = result->outcome == SP_I_MIP_OPTIMAL || result->outcome == SP_I_MIP_FEASIBLE;
-    if (status == SP_OK && found && !result->timed_out) {
+    if (status == SP_OK && found && !result->timed_out && is_whole(&p, value)) {
         status = adopt(&p, value, improved, err);
     }
     sp_i_mip_fini(&p.mip);

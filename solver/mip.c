@@ -71,6 +71,7 @@ typedef struct solve_job {
     double *value;
     sp_i_mip_result result;
     int64_t nodes;
+    bool solving; // the program was accepted
     bool failed;
     char said[SAID];
     jmp_buf escape;
@@ -229,12 +230,15 @@ static void *solve_here(void *argument)
 {
     solve_job *job = argument;
     if (setjmp(job->escape) != 0) {
-        job->failed = true;
+        // A program that was accepted and then defeats GLPK's arithmetic is no defect of it.
+        job->failed = !job->solving;
+        job->result = (sp_i_mip_result){.outcome = SP_I_MIP_UNKNOWN, .bound = -HUGE_VAL};
     } else {
         glp_term_hook(keep_words, job);
         glp_error_hook(escape, job);
         glp_prob *problem = glp_create_prob();
         build(job, problem);
+        job->solving = true;
         if (solve_relaxation(job, problem)) {
             branch(job, problem);
         }

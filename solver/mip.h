@@ -57,7 +57,7 @@ typedef enum sp_i_mip_outcome {
     SP_I_MIP_OPTIMAL,    // within the gap
     SP_I_MIP_FEASIBLE,   // the best found when a limit was hit
     SP_I_MIP_INFEASIBLE, // proven
-    SP_I_MIP_UNKNOWN,    // nothing found before a limit was hit
+    SP_I_MIP_UNKNOWN,    // nothing found before a limit was hit or GLPK's arithmetic gave up
 } sp_i_mip_outcome;
 
 typedef struct sp_i_mip_result {
