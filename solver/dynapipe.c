@@ -11,6 +11,7 @@
 #include "sim/base/units.h"
 #include "solver/deal.h"
 #include "solver/rows.h"
+#include "solver/shortage.h"
 #include "solver/strategies.h"
 #include "solver/terapipe_slices.h"
 
@@ -244,6 +245,30 @@ static int64_t group_ns(const void *context, int64_t count, int64_t first)
     return whole_ns < find->most_ns ? whole_ns : -1;
 }
 
+// The longest sample does not fit a rank alone: with how much it would.
+static sp_status refuse(const search *find, sp_error *err)
+{
+    const sp_scenario *scenario = find->input->scenario;
+    char text[SP_WARNING_TEXT];
+    sp_i_shortage shortage;
+    sp_packing alone;
+    sp_packing_init(&alone, find->input->batch, scenario->layout.dp);
+    sp_status status = add_group(find, 0, 1, &alone.forward)
+                           ? sp_i_shortage_find(scenario, &alone, 0, &shortage, err)
+                           : sp_error_no_memory(err, "a packing");
+    if (status == SP_OK && sp_i_shortage_is_of_sample(&shortage)) {
+        sp_i_shortage_text(&shortage, text);
+        status =
+            sp_error_in(err, SP_ERR_INFEASIBLE, scenario->source, "memory.limit_gib", "%s", text);
+    } else if (status == SP_OK) {
+        status = sp_error_in(err, SP_ERR_INFEASIBLE, scenario->source, "memory.limit_gib",
+                             "the activations of a sample of %lld tokens alone do not fit a rank",
+                             (long long)longest_of(find, 0));
+    }
+    sp_packing_fini(&alone);
+    return status;
+}
+
 static sp_status find_groups(search *find, sp_terapipe_slices *groups, sp_error *err)
 {
     const sp_scenario *scenario = find->input->scenario;
@@ -266,9 +291,7 @@ static sp_status find_groups(search *find, sp_terapipe_slices *groups, sp_error 
         status = sp_terapipe_slices_find(&problem, groups, err);
     }
     if (status == SP_OK && groups->count == 0) {
-        status = sp_error_in(err, SP_ERR_INFEASIBLE, scenario->source, "memory.limit_gib",
-                             "the activations of a sample of %lld tokens alone do not fit a rank",
-                             (long long)longest_of(find, 0));
+        status = refuse(find, err);
     }
     return status;
 }

@@ -27,16 +27,19 @@ sp_status sp_i_merged_check(const sp_strategy_input *input, sp_error *err)
     const sp_batch *batch = input->batch;
     int dp = input->scenario->layout.dp;
     int64_t rank_tokens = sp_i_merged_rank_tokens(input);
-    for (size_t i = 0; i < batch->count; i++) {
-        if (sp_i_merged_degree(batch->tokens[i], rank_tokens, dp) == 0) {
-            return sp_error_set(err, SP_ERR_INFEASIBLE,
-                                "a sample of %lld tokens does not fit %d data-parallel rank%s of "
-                                "%lld tokens each (strategy.rank_tokens)",
-                                (long long)batch->tokens[i], dp, dp == 1 ? "" : "s",
-                                (long long)rank_tokens);
-        }
+    size_t longest = 0;
+    for (size_t i = 1; i < batch->count; i++) {
+        longest = batch->tokens[i] > batch->tokens[longest] ? i : longest;
     }
-    return SP_OK;
+    if (batch->count == 0 || sp_i_merged_degree(batch->tokens[longest], rank_tokens, dp) > 0) {
+        return SP_OK;
+    }
+    int64_t tokens = batch->tokens[longest];
+    return sp_error_set(err, SP_ERR_INFEASIBLE,
+                        "sample %lld of %lld tokens does not fit %d data-parallel rank%s of %lld "
+                        "tokens each (strategy.rank_tokens): it would take %lld",
+                        (long long)batch->ids[longest], (long long)tokens, dp, dp == 1 ? "" : "s",
+                        (long long)rank_tokens, (long long)(tokens / dp + (tokens % dp != 0)));
 }
 
 bool sp_i_merged_add(sp_packing *packing, int32_t sample)

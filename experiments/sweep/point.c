@@ -60,7 +60,8 @@ static sp_status evaluate_scenario(const sweep_worker *worker, const sp_scenario
 
 // The result's keys, all null where there is none.
 static sp_status evaluate(const sweep_worker *worker, const int64_t digit[SWEEP_AXES],
-                          json_t **keys, sweep_status *status, sp_error *err)
+                          json_t **keys, sweep_status *status, char shortage[SP_WARNING_TEXT],
+                          sp_error *err)
 {
     sp_scenario scenario;
     sp_result result = {0};
@@ -75,6 +76,7 @@ static sp_status evaluate(const sweep_worker *worker, const int64_t digit[SWEEP_
     if (found == SP_OK) {
         found = evaluate_scenario(worker, &scenario, &result, status, err);
         *keys = found == SP_OK ? sp_result_json(&result, false) : NULL;
+        snprintf(shortage, SP_WARNING_TEXT, "%s", result.shortage);
         sp_result_fini(&result);
         sp_scenario_fini(&scenario);
     }
@@ -123,13 +125,14 @@ sp_status sweep_evaluate_point(const sweep_worker *worker, const int64_t digit[S
     sweep_status status = SWEEP_INVALID;
     const char *expected;
     *line = NULL;
-    sp_status found = evaluate(worker, digit, &keys, &status, &reason);
+    char shortage[SP_WARNING_TEXT] = "";
+    sp_status found = evaluate(worker, digit, &keys, &status, shortage, &reason);
     if (found != SP_OK) {
         return sp_error_set(err, found, "%s",
                             reason.count > 0 ? reason.message[0] : sp_status_text(found));
     }
-    json_t *row =
-        make_row(worker, digit, status, reason.count > 0 ? reason.message[0] : NULL, keys);
+    const char *text = reason.count > 0 ? reason.message[0] : shortage[0] != '\0' ? shortage : NULL;
+    json_t *row = make_row(worker, digit, status, text, keys);
     if (row != NULL) {
         *line = line_text(row);
         SP_ASSERT(sweep_digest_read(row, digest, &expected));

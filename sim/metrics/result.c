@@ -27,6 +27,21 @@ void sp_warnings_add(sp_warnings *warnings, const char *format, ...)
     }
 }
 
+void sp_result_note_shortage(sp_result *result, const char *text)
+{
+    sp_warnings *warnings = &result->warnings;
+    int at = 0;
+    while (at < warnings->count && strcmp(warnings->text[at], result->shortage) != 0) {
+        at++;
+    }
+    snprintf(result->shortage, sizeof result->shortage, "%s", text);
+    if (at < warnings->count) {
+        memcpy(warnings->text[at], result->shortage, sizeof result->shortage);
+    } else {
+        sp_warnings_add(warnings, "%s", text);
+    }
+}
+
 void sp_result_fini(sp_result *result)
 {
     sp_i_free(result->batches);

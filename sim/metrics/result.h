@@ -12,7 +12,7 @@
 #include "sim/metrics/peak_memory.h"
 #include "sim/model/layout.h"
 
-enum { SP_WARNINGS = 16, SP_WARNING_TEXT = 240 };
+enum { SP_WARNINGS = 16, SP_WARNING_TEXT = 320 };
 
 typedef struct sp_warnings {
     char text[SP_WARNINGS][SP_WARNING_TEXT];
@@ -58,6 +58,7 @@ typedef struct sp_result {
     bool lossless;
     double published_bubble_ratio; // negative: not defined for this scenario
     sp_warnings warnings;
+    char shortage[SP_WARNING_TEXT]; // what a step out of memory would have needed; also a warning
     char uncalibrated[8][160];
     int uncalibrated_count;
     // SlimPipe's attention exchange: busiest rank over mean before and after, sent in all.
@@ -80,6 +81,9 @@ typedef struct sp_result {
     sp_peak_memory peak_memory;   // filled by the caller, of the batch with the largest peak
     int64_t allocator_peak_bytes; // maximum over the batches that the caller fills; 0: unknown
 } sp_result;
+
+// Puts a shortage, and its warning, in the place of an earlier one.
+void sp_result_note_shortage(sp_result *result, const char *text);
 
 // Adds one batch.
 sp_status sp_result_add(sp_result *result, const sp_step_metrics *metrics,

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# check_shortage.sh PROGRAM SOURCE: a sample that fits nowhere is named with what it would have
+# needed, by every command that says "out of memory"; a limit of that figure is enough.
+set -u
+program=$1
+failed=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+
+complain() {
+    echo "$*"
+    failed=1
+}
+expect() { # WHAT EXPECTED FOUND
+    [ "$2" = "$3" ] || complain "$1: expected '$2', got '$3'"
+}
+
+cat >s.json <<'END'
+{"model": "llama-7b", "cluster": "h800-8", "parallel": {"tp": 4, "dp": 4},
+ "memory": {"limit_gib": 40},
+ "workload": {"lengths": [500, 65536, 300, 40], "order": "file", "samples_per_batch": 4}}
+END
+
+text=$("$program" simulate s.json 2>notes)
+expect "status of simulate" 1 "$?"
+case $text in
+*"OUT OF MEMORY"*) ;;
+*) complain "the result is not printed" ;;
+esac
+line=$(grep 'alone needs' notes)
+case $line in
+"warning: sample 1 of 65536 tokens alone needs "*" GiB on a rank (states "*") where 40.000 are there; context parallelism over "*" data-parallel ranks would need "*) ;;
+*) complain "the warning: $line" ;;
+esac
+need=$(echo "$line" | sed -E 's/.*alone needs ([0-9.]+) GiB.*/\1/')
+less=$(awk "BEGIN { print 0.99 * $need }")
+
+alone() { # LIMIT
+    "$program" simulate s.json --quiet --set "memory.limit_gib=$1" --set 'workload.lengths=[65536]' \
+        --set workload.samples_per_batch=1 >/dev/null
+    echo $?
+}
+expect "with the stated limit" 0 "$(alone "$need")"
+expect "with one per cent less" 1 "$(alone "$less")"
+
+# The same words in every answer.
+words=${line#warning: }
+"$program" simulate s.json --json >result.json 2>/dev/null
+expect "status of simulate --json" 1 "$?"
+grep -qF "\"$words\"" result.json || complain "no such line in warnings"
+"$program" compare s.json --strategies packed,dynapipe,bytescale --json >rows.json 2>/dev/null
+expect "status of compare" 0 "$?"
+grep -qF "\"reason\": \"$words\"" rows.json || complain "no such reason in compare"
+expect "reasons of dynapipe" 1 "$(grep -c '"reason": ".*memory.limit_gib: sample 1 of 65536 tokens alone needs' rows.json)"
+"$program" compare s.json --strategies packed,dynapipe >/dev/null 2>&1
+expect "status of compare without a row that fits" 1 "$?"
+"$program" simulate s.json --set strategy.kind=dynapipe >/dev/null 2>infeasible
+expect "status of an infeasible strategy" 1 "$?"
+grep -q 'error: .*memory.limit_gib: sample 1 of 65536 tokens alone needs' infeasible ||
+    complain "no reason: $(cat infeasible)"
+
+# Over ranks that hold it together.
+ranks=$(echo "$line" | sed -E 's/.* over ([0-9]+) data-parallel.*/\1/')
+wide=$(echo "$line" | sed -E 's/.* would need ([0-9.]+)$/\1/')
+"$program" simulate s.json --quiet --set strategy.kind=bytescale --set "strategy.rank_tokens=$((65536 / ranks))" \
+    --set "memory.limit_gib=$wide" --set 'workload.lengths=[65536]' \
+    --set workload.samples_per_batch=1 >/dev/null
+expect "merged ranks with the stated limit" 0 "$?"
+exit "$failed"

@@ -1,0 +1,400 @@
+// What a step out of memory would have needed: the bytes are those of a step of that sample alone,
+// the figure in the text is a limit that holds it, and the worst of all batches is named.
+#include <math.h>
+#include <stdlib.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+#include "solver/shortage.h"
+#include "solver/strategy.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+// The shortage of the last batch's plan, whether it is out of memory or not.
+typedef struct asked {
+    const sp_scenario *scenario;
+    sp_i_shortage shortage;
+} asked;
+
+static sp_status find(void *context, const sp_step_view *view, sp_error *err)
+{
+    asked *a = context;
+    return sp_i_shortage_find(a->scenario, view->plan->packing, 1, &a->shortage, err);
+}
+
+static sp_i_shortage shortage_of(const char *text)
+{
+    sp_error err;
+    scenario_run r;
+    asked a = {.scenario = &r.scenario};
+    const sp_evaluate_options options = {.observer = find, .observer_context = &a};
+    must_succeed(text, run_read(text, &r.scenario, &err), &err);
+    must_succeed(text, sp_strategy_settle(&r.scenario, true, &err), &err);
+    must_succeed(text, sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
+    must_succeed(text, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err), &err);
+    run_fini(&r);
+    return a.shortage;
+}
+
+typedef struct setting {
+    const char *parallel, *schedule, *memory;
+} setting;
+
+static const setting settings[] = {
+    {"'dp': 1, 'pp': 1", "1f1b", "'recompute': 'none'"},
+    {"'dp': 2, 'pp': 2", "1f1b", "'recompute': 'full'"},
+    {"'dp': 2, 'pp': 4, 'zero': 3", "gpipe", "'recompute': 'attention', 'attention': 'unfused'"},
+    {"'dp': 1, 'pp': 2, 'tp': 2", "1f1b", "'offload_ratio': 0.5"},
+    {"'dp': 2, 'pp': 2, 'cp': 2", "zb-h1", "'recompute': 'partial-fc1'"},
+    {"'dp': 1, 'pp': 2, 'chunks_per_rank': 2", "interleaved", "'recompute': 'activation'"},
+    {"'dp': 2, 'pp': 2, 'chunks_per_rank': 2", "zb-v", "'recompute': 'none'"},
+    {"'dp': 2, 'pp': 2", "seq1f1b', 'slices': 4, 'slice_rule': 'flops", "'recompute': 'none'"},
+    {"'dp': 1, 'pp': 4", "terapipe', 'slices': 8, 'slice_rule': 'shortest", "'recompute': 'none'"},
+    {"'dp': 2, 'pp': 2", "1f1b", "'model': 'slimpipe-planner'"},
+};
+
+enum { SETTINGS = sizeof settings / sizeof settings[0] };
+
+static void write_scenario(char *text, const char *kind, const char *more, const setting *s,
+                           const char *limit, const char *lengths)
+{
+    text[0] = '\0';
+    put_json(text,
+             "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
+             "'cluster': 'h800-8', 'parallel': {%s}, 'memory': {%s%s}, 'strategy': {'kind': "
+             "'%s'%s}, 'workload': {'lengths': %s, 'order': 'file', 'context': 40000}",
+             s->parallel, s->memory, limit, kind, more, lengths);
+    if (sp_strategy_find(kind)->schedule == SP_SCHEDULE_KINDS) {
+        put_json(text, ", 'schedule': {'kind': '%s'}", s->schedule);
+    }
+    put_json(text, "}");
+}
+
+static const struct {
+    const char *kind, *more;
+} strategies[] = {
+    {"padded", ""},
+    {"padded", ", 'pad_to': 'longest'"},
+    {"packed", ""},
+    {"sorted", ""},
+    {"ffd", ""},
+    {"bfd", ""},
+    {"lpfhp", ""},
+    {"balanced", ", 'outlier_queues': 0"},
+    {"dynapipe", ""},
+    {"chunkflow", ", 'chunk_tokens': 1024"},
+    {"slimpipe", ""},
+    {"slimpipe", ", 'slice_tokens': 700"},
+    // On one rank each: no sample needs more.
+    {"bytescale", ", 'rank_tokens': 40000"},
+};
+
+enum { STRATEGIES = sizeof strategies / sizeof strategies[0] };
+
+#define ALONE "[9000]"
+#define AMONG "[300, 40, 9000, 500, 20, 700, 60, 9000]"
+
+// The batch holds the sample twice, and much else; the step that is compared with holds it alone.
+static void bytes_are_those_of_the_sample_alone(void **state)
+{
+    (void)state;
+    for (int k = 0; k < STRATEGIES; k++) {
+        for (int s = 0; s < SETTINGS; s++) {
+            bool brings = sp_strategy_find(strategies[k].kind)->schedule != SP_SCHEDULE_KINDS;
+            bool chunked = strstr(settings[s].parallel, "chunks") != NULL;
+            if (brings && (chunked || strstr(settings[s].memory, "planner") != NULL)) {
+                continue;
+            }
+            char text[RUN_TEXT];
+            write_scenario(text, strategies[k].kind, strategies[k].more, &settings[s], "", AMONG);
+            sp_i_shortage shortage = shortage_of(text);
+            assert_int_equal(shortage.id, 2);
+            assert_int_equal(shortage.tokens, 9000);
+            assert_int_equal(shortage.dp_count, 1);
+            scenario_run r;
+            write_scenario(text, strategies[k].kind, strategies[k].more, &settings[s], "", ALONE);
+            run_good(text, &run_verified, &r);
+            if (sp_bytes_total(&shortage.need) != r.result.peak_bytes) {
+                fail_msg("%lld bytes, alone %lld: %s", (long long)sp_bytes_total(&shortage.need),
+                         (long long)r.result.peak_bytes, text);
+            }
+            assert_memory_equal(&shortage.need, &r.result.peak, sizeof r.result.peak);
+            run_fini(&r);
+        }
+    }
+}
+
+// bytescale puts a sample on as few ranks, a power of two, as hold it.
+static void bytes_of_merged_ranks(void **state)
+{
+    (void)state;
+    for (int pp = 1; pp <= 4; pp *= 2) {
+        char parallel[64];
+        snprintf(parallel, sizeof parallel, "'dp': 4, 'pp': %d", pp);
+        const setting s = {parallel, "1f1b", "'recompute': 'none', 'limit_gib': 0.001"};
+        char text[RUN_TEXT];
+        int64_t bytes[3];
+        for (int i = 0; i < 3; i++) {
+            char more[64];
+            snprintf(more, sizeof more, ", 'rank_tokens': %d", 9000 >> i);
+            scenario_run r;
+            write_scenario(text, "bytescale", more, &s, "", ALONE);
+            run_good(text, &run_verified, &r);
+            bytes[i] = r.result.peak_bytes;
+            run_fini(&r);
+            write_scenario(text, "bytescale", more, &s, "", AMONG);
+            sp_i_shortage shortage = shortage_of(text);
+            assert_int_equal(shortage.dp_count, 1 << i);
+            assert_int_equal(sp_bytes_total(&shortage.need), bytes[i]);
+            // Nothing fits a mebibyte: the widest there is.
+            assert_int_equal(shortage.wider, i < 2 ? 4 : 0);
+        }
+        assert_true(bytes[0] > bytes[1] && bytes[1] > bytes[2]);
+        // With room for two ranks' share, two ranks are enough, and the first run knows it.
+        char limit[64];
+        snprintf(limit, sizeof limit, "'limit_gib': %.17g", (double)bytes[1] / SP_GIB);
+        const setting enough = {parallel, "1f1b", limit};
+        write_scenario(text, "packed", "", &enough, "", AMONG);
+        sp_i_shortage shortage = shortage_of(text);
+        assert_int_equal(sp_bytes_total(&shortage.need), bytes[0]);
+        assert_int_equal(shortage.wider, 2);
+        assert_int_equal(shortage.wider_bytes, bytes[1]);
+    }
+}
+
+// ---- the text ----
+
+static double figure_after(const char *text, const char *words)
+{
+    const char *at = strstr(text, words);
+    if (at == NULL) {
+        fail_msg("no '%s': %s", words, text);
+    }
+    return strtod(at + strlen(words), NULL);
+}
+
+static bool is_oom_at(const char *kind, const setting *s, double limit_gib, const char *lengths,
+                      char shortage[SP_WARNING_TEXT])
+{
+    char text[RUN_TEXT];
+    char limit[64];
+    sp_error err;
+    scenario_run r;
+    snprintf(limit, sizeof limit, ", 'limit_gib': %.17g", limit_gib);
+    write_scenario(text, kind, strcmp(kind, "balanced") == 0 ? ", 'outlier_queues': 0" : "", s,
+                   limit, lengths);
+    sp_status status = run_text(text, &run_verified, &r, &err);
+    bool oom = status == SP_ERR_INFEASIBLE || (status == SP_OK && sp_result_is_oom(&r.result));
+    snprintf(shortage, SP_WARNING_TEXT, "%s", status == SP_OK ? r.result.shortage : "");
+    if (status == SP_ERR_INFEASIBLE) {
+        snprintf(shortage, SP_WARNING_TEXT, "%.*s", SP_WARNING_TEXT - 1, err.message[0]);
+    } else {
+        must_succeed(text, status, &err);
+        bool warned = false;
+        for (int i = 0; i < r.result.warnings.count; i++) {
+            warned = warned || strcmp(r.result.warnings.text[i], shortage) == 0;
+        }
+        assert_int_equal(warned, oom);
+    }
+    assert_int_equal(shortage[0] != '\0', oom);
+    run_fini(&r);
+    return oom;
+}
+
+// The stated limit holds the sample, for every strategy; one per cent less does not.
+static void the_stated_limit_is_enough(void **state)
+{
+    (void)state;
+    const setting plain = {"'dp': 2, 'pp': 2", "1f1b", "'recompute': 'none'"};
+    for (int k = 0; sp_strategy_names[k] != NULL; k++) {
+        char first[SP_WARNING_TEXT];
+        char again[SP_WARNING_TEXT];
+        assert_true(is_oom_at(sp_strategy_names[k], &plain, 0.1, ALONE, first));
+        assert_non_null(strstr(first, "sample 0 of 9000 tokens"));
+        double need = figure_after(first, "alone needs ");
+        if (is_oom_at(sp_strategy_names[k], &plain, need, ALONE, again)) {
+            fail_msg("%s: %s, then %s", sp_strategy_names[k], first, again);
+        }
+        // SlimPack cuts otherwise where that fits.
+        if (sp_strategy_find(sp_strategy_names[k])->schedule == SP_SCHEDULE_PACKFLOW) {
+            continue;
+        }
+        assert_true(is_oom_at(sp_strategy_names[k], &plain, 0.99 * need, ALONE, again));
+        assert_true(fabs(figure_after(again, "alone needs ") - need) < 1e-9);
+    }
+}
+
+// The parts add up to what is needed, each rounded to two places.
+static void parts_add_up(void **state)
+{
+    (void)state;
+    char text[SP_WARNING_TEXT];
+    sp_i_shortage s = {.limit_bytes = (int64_t)80 << 30,
+                       .id = 17,
+                       .tokens = 131072,
+                       .computed = 131072,
+                       .dp_count = 1,
+                       .wider = 2,
+                       .wider_bytes = (int64_t)52 << 30};
+    s.need.of[SP_MEM_PARAMETERS] = (int64_t)4 << 30;
+    s.need.of[SP_MEM_OPTIMIZER] = (int64_t)8 << 30;
+    s.need.of[SP_MEM_LOGITS] = (int64_t)3 << 30;
+    s.need.of[SP_MEM_ACTIVATIONS] = (int64_t)78 << 30;
+    s.need.of[SP_MEM_WORKSPACE] = (int64_t)1 << 30;
+    s.need.of[SP_MEM_OFFLOADED] = (int64_t)9 << 30;
+    sp_i_shortage_text(&s, text);
+    assert_string_equal(text, "sample 17 of 131072 tokens alone needs 94.000 GiB on a rank (states "
+                              "12.00, activations 78.00, logits 3.00, other 1.00) where 80.000 "
+                              "are there; context parallelism over 2 data-parallel ranks would "
+                              "need 52.000");
+    s.need.of[SP_MEM_PARAMETERS] += (int64_t)90 << 30;
+    s.dp_count = 2;
+    s.computed = 140000;
+    sp_i_shortage_text(&s, text);
+    assert_non_null(strstr(text, "131072 tokens, padded to 140000, alone needs 184.000 GiB on each "
+                                 "of 2 data-parallel ranks"));
+    assert_non_null(strstr(text, "; the states alone are more"));
+    assert_null(strstr(text, "would need"));
+}
+
+// As long as texts get: cut, not overrun.
+static void the_longest_text_has_room(void **state)
+{
+    (void)state;
+    char text[SP_WARNING_TEXT];
+    sp_i_shortage s = {.limit_bytes = (int64_t)1 << 50,
+                       .id = INT64_MAX,
+                       .tokens = INT64_MAX - 1,
+                       .computed = INT64_MAX,
+                       .dp_count = INT32_MAX,
+                       .wider = INT32_MAX,
+                       .wider_bytes = INT64_MAX};
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        s.need.of[c] = INT64_MAX / SP_MEM_CATEGORIES;
+    }
+    s.need.of[SP_MEM_PARAMETERS] = 0;
+    s.need.of[SP_MEM_GRADIENTS] = 0;
+    s.need.of[SP_MEM_OPTIMIZER] = 0;
+    sp_i_shortage_text(&s, text);
+    assert_true(strlen(text) < SP_WARNING_TEXT);
+}
+
+// ---- the whole result ----
+
+// Where every sample fits by itself, the plan holds too many: the text says what both need.
+static void the_plan_alone_is_too_much(void **state)
+{
+    (void)state;
+    const setting plain = {"'dp': 1, 'pp': 4", "gpipe", "'recompute': 'none'"};
+    char text[SP_WARNING_TEXT];
+    char again[SP_WARNING_TEXT];
+    char lengths[] = "[30000, 30000, 30000, 30000, 30000, 30000]";
+    assert_true(is_oom_at("packed", &plain, 0.1, lengths, text));
+    double alone = figure_after(text, "alone needs ");
+    assert_true(is_oom_at("packed", &plain, alone, lengths, text));
+    double most = figure_after(text, "the plan needs ");
+    assert_true(most > alone);
+    assert_true(fabs(figure_after(text, "needs the most, ") - alone) < 1e-9);
+    assert_false(is_oom_at("packed", &plain, most, lengths, again));
+    assert_true(is_oom_at("packed", &plain, 0.99 * most, lengths, again));
+}
+
+// One line for all batches, whichever of them has the sample.
+static void the_worst_batch_is_named(void **state)
+{
+    (void)state;
+    static const char *const lengths[] = {"[9000, 100, 7000, 200, 8000, 300]",
+                                          "[7000, 100, 8000, 200, 9000, 300]",
+                                          "[7000, 100, 9000, 200, 8000, 300]"};
+    for (int i = 0; i < 3; i++) {
+        char text[RUN_TEXT] = "";
+        scenario_run r;
+        put_json(text,
+                 TINY_MODEL "'cluster': 'h800-8', 'memory': {'limit_gib': 0.05}, 'workload': "
+                            "{'lengths': %s, 'order': 'file', 'samples_per_batch': 2, 'batches': "
+                            "3}}",
+                 lengths[i]);
+        run_good(text, &run_verified, &r);
+        assert_true(sp_result_is_oom(&r.result));
+        char named[64];
+        snprintf(named, sizeof named, "sample %d of 9000 tokens", i == 0 ? 0 : i == 1 ? 4 : 2);
+        int found = 0;
+        for (int w = 0; w < r.result.warnings.count; w++) {
+            found += strstr(r.result.warnings.text[w], "alone needs") != NULL;
+        }
+        assert_int_equal(found, 1);
+        assert_non_null(strstr(r.result.shortage, named));
+        run_fini(&r);
+    }
+}
+
+// What is asked for the answer does not show in the figures: only oom and the warning differ.
+static void nothing_else_changes(void **state)
+{
+    (void)state;
+    const setting plain = {"'dp': 2, 'pp': 2", "1f1b", "'recompute': 'none'"};
+    char text[RUN_TEXT];
+    scenario_run tight;
+    scenario_run wide;
+    write_scenario(text, "packed", "", &plain, ", 'limit_gib': 0.1", AMONG);
+    run_good(text, &run_verified, &tight);
+    write_scenario(text, "packed", "", &plain, "", AMONG);
+    run_good(text, &run_verified, &wide);
+    assert_true(sp_result_is_oom(&tight.result));
+    assert_false(sp_result_is_oom(&wide.result));
+    assert_string_equal(wide.result.shortage, "");
+    assert_int_equal(tight.result.batches[0].iteration_ns, wide.result.batches[0].iteration_ns);
+    assert_int_equal(tight.result.peak_bytes, wide.result.peak_bytes);
+    assert_int_equal(tight.result.uncalibrated_count, wide.result.uncalibrated_count);
+    for (int i = 0; i < wide.result.uncalibrated_count; i++) {
+        assert_string_equal(tight.result.uncalibrated[i], wide.result.uncalibrated[i]);
+    }
+    assert_int_equal(tight.result.warnings.count, wide.result.warnings.count + 1);
+    run_fini(&tight);
+    run_fini(&wide);
+}
+
+static void allocation_failures(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"packed", "chunkflow", "dynapipe"};
+    const setting plain = {"'dp': 2, 'pp': 2", "1f1b", "'recompute': 'none', 'limit_gib': 0.1"};
+    for (int k = 0; k < 3; k++) {
+        char text[RUN_TEXT];
+        sp_error err;
+        scenario_run r;
+        write_scenario(text, kinds[k], "", &plain, "", ALONE);
+        must_succeed(text, run_read(text, &r.scenario, &err), &err);
+        must_succeed(text, sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
+        const sp_evaluate_options options = {.no_bounds = true};
+        sp_status status = SP_ERR_NO_MEMORY;
+        for (long n = 0; status == SP_ERR_NO_MEMORY; n++) {
+            assert_true(n < 2000);
+            sp_error_clear(&err);
+            sp_i_alloc_fail_after(n);
+            status = sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err);
+            sp_i_alloc_fail_after(-1);
+        }
+        if (status == SP_OK) {
+            assert_non_null(strstr(r.result.shortage, "alone needs"));
+        } else {
+            assert_int_equal(status, SP_ERR_INFEASIBLE);
+            assert_non_null(strstr(err.message[0], "alone needs"));
+        }
+        run_fini(&r);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(bytes_are_those_of_the_sample_alone),
+    cmocka_unit_test(bytes_of_merged_ranks),
+    cmocka_unit_test(the_stated_limit_is_enough),
+    cmocka_unit_test(parts_add_up),
+    cmocka_unit_test(the_longest_text_has_room),
+    cmocka_unit_test(the_plan_alone_is_too_much),
+    cmocka_unit_test(the_worst_batch_is_named),
+    cmocka_unit_test(nothing_else_changes),
+    cmocka_unit_test(allocation_failures),
+};
+
+SP_TEST_MAIN(tests)
