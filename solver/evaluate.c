@@ -1,3 +1,4 @@
+#include "sim/base/alloc.h"
 #include "sim/base/progress.h"
 #include "solver/evaluate_private.h"
 #include "solver/strategy.h"
@@ -10,6 +11,9 @@ static sp_status build_costs(sp_i_evaluation *ev, const sp_packing *packing, sp_
                              sp_error *err);
 static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *plan,
                                  const sp_step_costs *costs, sp_batch_facts *facts, sp_error *err);
+static sp_status name_shortage(sp_i_evaluation *ev, const sp_packing *packing, sp_error *err);
+static sp_status refuse_order(const sp_i_evaluation *ev, const sp_packing *packing,
+                              sp_status status, sp_error *err);
 
 sp_status sp_evaluate_batches(const sp_scenario *scenario, sp_batches *batches, sp_error *err)
 {
@@ -61,7 +65,9 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
 sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
                               const sp_evaluate_options *options, sp_result *result, sp_error *err)
 {
-    *ev = (sp_i_evaluation){.scenario = scenario, .options = options, .result = result};
+    *ev = (sp_i_evaluation){
+        .scenario = scenario, .stated = scenario, .options = options, .result = result};
+    ev->own.stage_layers = scenario->stage_layers;
     *result = (sp_result){0};
     sp_status status = bring_order(ev, err);
     if (status != SP_OK) {
@@ -140,7 +146,28 @@ sp_status sp_i_evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *ba
     if (status == SP_OK) {
         status = evaluate_costed(ev, index, &step->plan, &step->costs, &step->facts, err);
     }
-    return status;
+    return status == SP_ERR_DEADLOCK ? refuse_order(ev, &step->packing, status, err) : status;
+}
+
+// Ranks that share packs must meet at them in one order. A schedule that orders each rank by how
+// many micro-batches it has does not promise that.
+static sp_status refuse_order(const sp_i_evaluation *ev, const sp_packing *packing,
+                              sp_status status, sp_error *err)
+{
+    const sp_scenario *scenario = ev->scenario;
+    size_t k = 0;
+    while (k < packing->forward.count && packing->forward.packs[k].dp_count == 1) {
+        k++;
+    }
+    if (k == packing->forward.count) {
+        return status;
+    }
+    sp_error_clear(err);
+    return sp_error_in(err, SP_ERR_INFEASIBLE, scenario->source, "schedule.kind",
+                       "\"%s\" gives the %d data-parallel ranks that share pack %zu of strategy "
+                       "\"%s\" orders that wait for each other",
+                       sp_schedule_names[scenario->schedule.kind],
+                       packing->forward.packs[k].dp_count, k, scenario->strategy.kind);
 }
 
 void sp_i_step_fini(sp_i_step *step)
@@ -185,7 +212,30 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
     if (plan->packing->dropped_count + plan->packing->delayed_count > 0) {
         ev->result->lossless = false;
     }
-    return sp_i_evaluate_simulate(ev, index, plan, costs, facts, err);
+    sp_status status = sp_i_evaluate_simulate(ev, index, plan, costs, facts, err);
+    return status == SP_OK ? name_shortage(ev, plan->packing, err) : status;
+}
+
+// Of a step that is out of memory, what it would have needed.
+static sp_status name_shortage(sp_i_evaluation *ev, const sp_packing *packing, sp_error *err)
+{
+    const sp_result *result = ev->result;
+    int64_t peak_bytes = result->batches[result->batch_count - 1].peak_bytes;
+    if (result->batch_count == 1) {
+        ev->shortage = (sp_i_shortage){0};
+    }
+    if (ev->scenario->uniform || peak_bytes <= result->memory_limit_bytes) {
+        return SP_OK;
+    }
+    sp_i_shortage shortage;
+    sp_status status = sp_i_shortage_find(ev->scenario, packing, peak_bytes, &shortage, err);
+    if (status == SP_OK && sp_i_shortage_is_worse(&shortage, &ev->shortage)) {
+        char text[SP_WARNING_TEXT];
+        sp_i_shortage_text(&shortage, text);
+        sp_result_note_shortage(ev->result, text);
+        ev->shortage = shortage;
+    }
+    return status;
 }
 
 void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status)
@@ -196,6 +246,9 @@ void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status)
         sp_cost_model_fini(&ev->cost);
     }
     json_decref(ev->own.resolved);
+    if (ev->own.stage_layers != ev->stated->stage_layers) {
+        sp_i_free(ev->own.stage_layers);
+    }
     sp_batch_fini(&ev->carried);
     if (status != SP_OK) {
         sp_result_fini(ev->result);

@@ -22,6 +22,7 @@ typedef struct sp_evaluate_options {
     sp_engine_options engine;
     bool allocator_peak; // also the peak that an allocator counts (costs several simulations)
     bool no_bounds;      // leaves lower bounds and gaps unknown, which saves most of a small step
+    int threads;         // to solve each batch on; 0: one. The plans are the same for any number
     bool compared;       // schedule.kind is for the strategies that bring no order of their own
     sp_step_observer observer; // may be NULL
     void *observer_context;

@@ -1,13 +1,13 @@
 // From a batch to a plan: the strategy's packs, cut into slices, in the schedule's order, with what
 // the schedule lets ranks exchange and copy.
+#include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/cost/exchange.h"
 #include "sim/schedule/offload.h"
 #include "solver/evaluate_private.h"
-#include "solver/packflow_outcome.h"
+#include "solver/packflow_settle.h"
 #include "solver/slicing.h"
 #include "solver/strategy.h"
-#include "solver/token_limit.h"
 
 #define BYTES_BF16 2.0
 
@@ -21,28 +21,25 @@ sp_status sp_i_evaluate_pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t
 {
     const sp_scenario *scenario = ev->scenario;
     const sp_schedule_spec *schedule = &scenario->schedule;
-    int dp = scenario->layout.dp;
-    int slices = sp_schedule_traits_of(schedule->kind).sliced ? schedule->slices : 1;
     if (scenario->uniform) {
-        return sp_packing_uniform_sliced(packing, uniform, dp, scenario->microbatches, slices, err);
+        int slices = sp_schedule_traits_of(schedule->kind).sliced ? schedule->slices : 1;
+        return sp_packing_uniform_sliced(packing, uniform, scenario->layout.dp,
+                                         scenario->microbatches, slices, err);
     }
     const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
     const sp_strategy_input input = {.scenario = scenario,
                                      .batch = batch,
                                      .carried = ev->carried.count,
                                      .context = context,
-                                     .cost = &ev->cost};
+                                     .cost = &ev->cost,
+                                     .threads = ev->options->threads};
     sp_status status = strategy->pack(&input, packing, err);
     if (status != SP_OK) {
         return status;
     }
-    slices = strategy->sliced ? 1 : slices;
     status = check_microbatches(ev, packing, err);
-    if (status == SP_OK && slices > 1 && schedule->slice_rule == SP_SLICE_SHORTEST) {
-        status = sp_slice_rows_shortest(packing, scenario->layout.pp, pack_time_ns, &ev->cost, err);
-    } else if (status == SP_OK && slices > 1) {
-        status = sp_slice_rows(packing, slices, schedule->slice_rule, &scenario->model,
-                               scenario->source, err);
+    if (status == SP_OK && !strategy->sliced) {
+        status = sp_i_evaluate_cut(ev, packing, err);
     }
     if (status != SP_OK) {
         sp_packing_fini(packing);
@@ -50,26 +47,17 @@ sp_status sp_i_evaluate_pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t
     return status;
 }
 
-// Gradients are run apart only where that is faster, or fits where whole backwards do not.
-static sp_status settle_packflow(const sp_scenario *scenario, const sp_plan *plan,
-                                 const sp_step_costs *costs, const sp_schedule_costs *times,
-                                 sp_schedule_spec *spec, sp_error *err)
+sp_status sp_i_evaluate_cut(sp_i_evaluation *ev, sp_packing *packing, sp_error *err)
 {
-    sp_i_packflow_outcome whole = {0};
-    sp_i_packflow_outcome apart = {0};
-    sp_status status = SP_OK;
-    if (spec->split_backward) {
-        status = sp_i_packflow_outcome_of(scenario, costs, times, plan->packing, false, 0,
-                                          plan->layout.dp, &whole, err);
-        if (status == SP_OK) {
-            status = sp_i_packflow_outcome_of(scenario, costs, times, plan->packing, true, 0,
-                                              plan->layout.dp, &apart, err);
-        }
-        spec->split_backward = !sp_i_packflow_is_better(&whole, &apart);
+    const sp_scenario *scenario = ev->scenario;
+    const sp_schedule_spec *schedule = &scenario->schedule;
+    if (!sp_schedule_traits_of(schedule->kind).sliced || schedule->slices <= 1) {
+        return SP_OK;
     }
-    spec->token_limit = sp_i_token_limit(costs, plan->packing, &plan->layout, spec->split_backward,
-                                         scenario->memory_limit_bytes);
-    return status;
+    return schedule->slice_rule == SP_SLICE_SHORTEST
+               ? sp_slice_rows_shortest(packing, scenario->layout.pp, pack_time_ns, &ev->cost, err)
+               : sp_slice_rows(packing, schedule->slices, schedule->slice_rule, &scenario->model,
+                               scenario->source, err);
 }
 
 sp_status sp_i_evaluate_schedule(const sp_i_evaluation *ev, sp_plan *plan, sp_step_costs *costs,
@@ -79,6 +67,7 @@ sp_status sp_i_evaluate_schedule(const sp_i_evaluation *ev, sp_plan *plan, sp_st
     sp_schedule_spec spec = scenario->schedule;
     const sp_schedule_spec *schedule = &spec;
     sp_schedule_costs *means = NULL;
+    int64_t *memory = NULL;
     sp_status status = SP_OK;
     if (sp_schedule_traits_of(schedule->kind).timed) {
         status = sp_step_costs_means(costs, plan, &means, err);
@@ -86,13 +75,15 @@ sp_status sp_i_evaluate_schedule(const sp_i_evaluation *ev, sp_plan *plan, sp_st
     if (status == SP_OK && sp_schedule_traits_of(schedule->kind).by_pack) {
         status = sp_step_costs_by_pack(costs, plan, means, err);
         if (status == SP_OK) {
-            status = settle_packflow(scenario, plan, costs, means, &spec, err);
+            status =
+                sp_i_packflow_settle(scenario, &ev->cost, plan, costs, means, &spec, &memory, err);
         }
     }
     if (status == SP_OK) {
         status = sp_schedule_generate(schedule, means, scenario->source, plan, err);
     }
     sp_schedule_costs_free(means);
+    sp_i_free(memory);
     if (status == SP_OK) {
         status = sp_i_evaluate_exchange(ev, plan, costs, err);
     }

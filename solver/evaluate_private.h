@@ -4,15 +4,20 @@
 
 #include "sim/cost/cost_model.h"
 #include "solver/evaluate.h"
+#include "solver/shortage.h"
 
 // What stays the same over the batches of one evaluation.
 typedef struct sp_i_evaluation {
     const sp_scenario *scenario; // as stated, or `own`
-    sp_scenario own;             // with the order that the strategy brings; owns only its document
+    const sp_scenario *stated;
+    // With the order that the strategy brings; owns its document and the layers of chunks that the
+    // strategy chose.
+    sp_scenario own;
     const sp_evaluate_options *options;
     sp_cost_model cost; // unused with uniform costs
     double recompute_flops_per_token, recompute_flops_per_pair2;
-    sp_batch carried; // what the batches so far delayed; it stands in front of the next one
+    sp_i_shortage shortage; // the worst of the result's batches so far
+    sp_batch carried;       // what the batches so far delayed; it stands in front of the next one
     sp_result *result;
 } sp_i_evaluation;
 
@@ -50,6 +55,9 @@ void sp_i_evaluate_warn_of_batches(sp_result *result, const sp_batches *batches)
 // uniform costs `batch` is NULL and `uniform` becomes the batch of equal samples.
 sp_status sp_i_evaluate_pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t context,
                              sp_batch *uniform, sp_packing *packing, sp_error *err);
+
+// Cuts rows into slices where the schedule runs slices.
+sp_status sp_i_evaluate_cut(sp_i_evaluation *ev, sp_packing *packing, sp_error *err);
 
 // Fills in the actions, and changes costs where ranks exchange attention.
 sp_status sp_i_evaluate_schedule(const sp_i_evaluation *ev, sp_plan *plan, sp_step_costs *costs,

@@ -1,15 +1,14 @@
 #include "solver/micropacks.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "sim/base/alloc.h"
 
-// No slice of a long sample is shorter, but the last.
-enum { LEAST_SLICE = 128 };
-
 // A sample with more than this share of the mean pack is cut where it does not fit.
 #define LONG_SHARE 1.0
+
+// Share of all work that sums may be off by rounding.
+#define ROUNDING 1e-9
 
 typedef struct filling {
     const sp_i_work *work;
@@ -24,28 +23,15 @@ typedef struct filling {
     int64_t placed;       // tokens of it
     double shorts_left_s; // before the long samples
     double placed_s;      // all so far
-    size_t first_pack;    // of the rank
-    uint8_t *tied;        // [packs made]: a sample continues from this pack into the next
+    double rounding_s;    // that the sums of work may be off
+    int64_t slice_tokens;
+    uint8_t *tied; // [packs made]: a sample continues from this pack into the next
     size_t tied_count, tied_capacity;
 } filling;
 
 static double whole_s(const filling *f, size_t i)
 {
     return sp_i_slice_work_s(f->work, 0, f->batch->tokens[f->rank->sample[i]]);
-}
-
-static void shape_targets(const sp_i_shape *shape, double total_s, double *target_s)
-{
-    double sum = 0.0;
-    for (int k = 0; k < shape->packs; k++) {
-        double start = shape->first * pow(shape->grow, k);
-        double end = shape->last * pow(shape->shrink, shape->packs - 1 - k);
-        sum += fmin(1.0, fmin(start, end));
-        target_s[k] = sum;
-    }
-    for (int k = 0; k < shape->packs; k++) {
-        target_s[k] *= total_s / sum;
-    }
 }
 
 static size_t find_free(filling *f, size_t i)
@@ -96,7 +82,7 @@ static bool fill_shorts(filling *f, double end_s, bool before_longs)
 {
     bool ok = true;
     while (ok) {
-        size_t i = largest_short(f, end_s - f->placed_s);
+        size_t i = largest_short(f, end_s - f->placed_s + f->rounding_s);
         const sp_pack_list *list = &f->packing->forward;
         bool empty = list->packs[list->count - 1].slice_count == 0;
         if (i == f->rank->count && empty) {
@@ -115,14 +101,15 @@ static bool place_long(filling *f, double end_s, bool *fits)
 {
     int64_t total = f->batch->tokens[f->rank->sample[f->next_long]];
     int64_t left = total - f->placed;
-    int64_t tokens = sp_i_slice_tokens(f->work, f->placed, end_s - f->placed_s);
+    int64_t tokens = sp_i_slice_tokens(f->work, f->placed, end_s - f->placed_s + f->rounding_s);
     const sp_pack_list *list = &f->packing->forward;
     bool empty = list->packs[list->count - 1].slice_count == 0;
-    tokens = tokens / LEAST_SLICE * LEAST_SLICE;
-    if (empty && tokens < LEAST_SLICE) {
-        tokens = LEAST_SLICE;
+    bool whole = tokens >= left;
+    tokens = tokens / f->slice_tokens * f->slice_tokens;
+    if (empty && tokens == 0) {
+        tokens = f->slice_tokens;
     }
-    if (tokens >= left - LEAST_SLICE) {
+    if (whole || (tokens > 0 && tokens >= left - f->slice_tokens)) {
         tokens = left;
     }
     *fits = tokens > 0;
@@ -171,50 +158,14 @@ static bool fill_pack(filling *f, double end_s)
 // What rounding leaves over goes into packs of the mean work.
 static bool fill_all(filling *f, const sp_i_shape *shape)
 {
-    double mean_s = f->target_s[shape->packs - 1] / shape->packs;
+    int packs = sp_i_taper_packs(&shape->forward);
+    double mean_s = f->target_s[packs - 1] / packs;
     bool ok = true;
     for (int k = 0; ok && !done(f); k++) {
-        double end_s = k < shape->packs ? f->target_s[k] : f->placed_s + mean_s;
-        if (k >= shape->packs || end_s > f->placed_s) {
+        double end_s = k < packs ? f->target_s[k] : f->placed_s + mean_s;
+        if (k >= packs || end_s > f->placed_s + f->rounding_s) {
             ok = fill_pack(f, end_s);
         }
-    }
-    return ok;
-}
-
-// Copies the slices of forward packs [first, last) in reverse into the open backward pack.
-static bool add_backward(sp_packing *packing, size_t first, size_t last)
-{
-    const sp_pack_list *forward = &packing->forward;
-    bool ok = sp_pack_list_begin(&packing->backward, forward->packs[first].dp_first,
-                                 forward->packs[first].dp_count);
-    for (size_t k = last; ok && k > first; k--) {
-        const sp_pack *pack = &forward->packs[k - 1];
-        for (size_t i = pack->slice_count; ok && i > 0; i--) {
-            sp_slice slice = forward->slices[pack->first_slice + i - 1];
-            bool ends = slice.begin + slice.tokens == packing->batch->tokens[slice.sample];
-            ok = sp_pack_list_add(&packing->backward, slice, ends);
-        }
-    }
-    return ok;
-}
-
-static bool add_all_backward(const filling *f, int merge)
-{
-    size_t count = f->tied_count;
-    bool ok = true;
-    for (size_t block = 0; ok && block < count;) {
-        size_t end = block;
-        while (f->tied[end] != 0) {
-            end++;
-        }
-        end++;
-        for (size_t k = end; ok && k > block;) {
-            size_t from = k - block > (size_t)merge ? k - (size_t)merge : block;
-            ok = add_backward(f->packing, f->first_pack + from, f->first_pack + k);
-            k = from;
-        }
-        block = end;
     }
     return ok;
 }
@@ -222,7 +173,7 @@ static bool add_all_backward(const filling *f, int merge)
 static bool prepare(filling *f, const sp_i_shape *shape)
 {
     size_t count = f->rank->count;
-    f->target_s = sp_i_malloc((size_t)shape->packs * sizeof *f->target_s);
+    f->target_s = sp_i_malloc((size_t)sp_i_taper_packs(&shape->forward) * sizeof *f->target_s);
     f->sample_s = sp_i_malloc((count + 1) * sizeof *f->sample_s);
     f->next_free = sp_i_malloc((count + 1) * sizeof *f->next_free);
     if (f->target_s == NULL || f->sample_s == NULL || f->next_free == NULL) {
@@ -233,7 +184,7 @@ static bool prepare(filling *f, const sp_i_shape *shape)
         f->sample_s[i] = whole_s(f, i);
         total_s += f->sample_s[i];
     }
-    double long_s = LONG_SHARE * total_s / shape->packs;
+    double long_s = LONG_SHARE * total_s / sp_i_taper_packs(&shape->forward);
     while (f->longs < count && f->sample_s[f->longs] > long_s) {
         f->longs++;
     }
@@ -243,24 +194,48 @@ static bool prepare(filling *f, const sp_i_shape *shape)
     for (size_t i = 0; i <= count; i++) {
         f->next_free[i] = i;
     }
-    shape_targets(shape, total_s, f->target_s);
+    f->rounding_s = ROUNDING * total_s;
+    sp_i_taper_targets(&shape->forward, total_s, f->target_s);
     return true;
 }
 
-sp_status sp_i_micropacks_add(const sp_i_work *work, const sp_batch *batch,
-                              const sp_i_rank_samples *rank, const sp_i_shape *shape,
-                              sp_packing *packing, sp_error *err)
+sp_status sp_i_micropacks_make(const sp_i_work *work, const sp_batch *batch,
+                               const sp_i_rank_samples *rank, const sp_i_shape *shape,
+                               sp_packing *packing, sp_i_needs *needs, sp_error *err)
 {
     filling f = {.work = work,
                  .batch = batch,
                  .rank = rank,
                  .packing = packing,
-                 .first_pack = packing->forward.count};
-    bool ok =
-        prepare(&f, shape) && fill_all(&f, shape) && add_all_backward(&f, shape->merge_backward);
+                 .slice_tokens = shape->slice_tokens};
+    bool ok = prepare(&f, shape) && fill_all(&f, shape) &&
+              (shape->regrouped ? sp_i_backward_regroup(work, shape, f.tied, packing, needs)
+                                : sp_i_backward_mirror(f.tied, packing, needs));
     sp_i_free(f.target_s);
     sp_i_free(f.sample_s);
     sp_i_free(f.next_free);
     sp_i_free(f.tied);
+    return ok ? SP_OK : sp_error_no_memory(err, "micro packs");
+}
+
+static bool append(const sp_pack_list *from, const sp_batch *batch, sp_pack_list *to)
+{
+    bool ok = true;
+    for (size_t k = 0; ok && k < from->count; k++) {
+        const sp_pack *pack = &from->packs[k];
+        ok = sp_pack_list_begin(to, pack->dp_first, pack->dp_count);
+        for (size_t i = 0; ok && i < pack->slice_count; i++) {
+            sp_slice slice = from->slices[pack->first_slice + i];
+            ok = sp_pack_list_add(to, slice,
+                                  slice.begin + slice.tokens == batch->tokens[slice.sample]);
+        }
+    }
+    return ok;
+}
+
+sp_status sp_i_micropacks_append(const sp_packing *rank, sp_packing *packing, sp_error *err)
+{
+    bool ok = append(&rank->forward, packing->batch, &packing->forward) &&
+              append(&rank->backward, packing->batch, &packing->backward);
     return ok ? SP_OK : sp_error_no_memory(err, "micro packs");
 }

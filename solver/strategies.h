@@ -9,6 +9,7 @@
 
 SP_I_STRATEGY(padded);
 SP_I_STRATEGY(packed);
+SP_I_STRATEGY(packed_tuned);
 SP_I_STRATEGY(sorted);
 SP_I_STRATEGY(ffd);
 SP_I_STRATEGY(hybrid_cp);

@@ -8,28 +8,29 @@
 #define ANY SP_SCHEDULE_KINDS
 #define PACKFLOW SP_SCHEDULE_PACKFLOW
 
-// name, function, lossless, sliced, schedule, split_backward
-#define STRATEGIES(X)                                                        \
-    X("padded", padded, true, false, ANY, false)                             \
-    X("packed", packed, true, false, ANY, false)                             \
-    X("sorted", sorted, true, false, ANY, false)                             \
-    X("ffd", ffd, true, false, ANY, false)                                   \
-    X("bfd", bfd, true, false, ANY, false)                                   \
-    X("lpfhp", lpfhp, true, false, ANY, false)                               \
-    X("hybrid-cp", hybrid_cp, true, false, ANY, false)                       \
-    X("flexsp", flexsp, true, false, ANY, false)                             \
-    X("bytescale", bytescale, true, false, ANY, false)                       \
-    X("slimpack-symmetric", slimpack_symmetric, true, true, PACKFLOW, false) \
-    X("slimpack", slimpack, true, true, PACKFLOW, false)                     \
-    X("slimpack-zb", slimpack_zb, true, true, PACKFLOW, true)                \
-    X("dynapipe", dynapipe, true, false, ANY, false)                         \
-    X("chunkflow", chunkflow, true, true, SP_SCHEDULE_CHUNKFLOW, false)      \
-    X("slimpipe", slimpipe, true, true, SP_SCHEDULE_SLIMPIPE, false)         \
-    X("balanced", balanced, true, false, ANY, false)
+// name, function, lossless, sliced, schedule, split_backward, chooses_chunks
+#define STRATEGIES(X)                                                               \
+    X("padded", padded, true, false, ANY, false, false)                             \
+    X("packed", packed, true, false, ANY, false, false)                             \
+    X("packed-tuned", packed_tuned, true, false, ANY, false, false)                 \
+    X("sorted", sorted, true, false, ANY, false, false)                             \
+    X("ffd", ffd, true, false, ANY, false, false)                                   \
+    X("bfd", bfd, true, false, ANY, false, false)                                   \
+    X("lpfhp", lpfhp, true, false, ANY, false, false)                               \
+    X("hybrid-cp", hybrid_cp, true, false, ANY, false, false)                       \
+    X("flexsp", flexsp, true, false, ANY, false, false)                             \
+    X("bytescale", bytescale, true, false, ANY, false, false)                       \
+    X("slimpack-symmetric", slimpack_symmetric, true, true, PACKFLOW, false, false) \
+    X("slimpack", slimpack, true, true, PACKFLOW, false, false)                     \
+    X("slimpack-zb", slimpack_zb, true, true, PACKFLOW, true, true)                 \
+    X("dynapipe", dynapipe, true, false, ANY, false, false)                         \
+    X("chunkflow", chunkflow, true, true, SP_SCHEDULE_CHUNKFLOW, false, false)      \
+    X("slimpipe", slimpipe, true, true, SP_SCHEDULE_SLIMPIPE, false, false)         \
+    X("balanced", balanced, true, false, ANY, false, false)
 
-#define NAME(text, function, lossless, sliced, schedule, split) text,
-#define ROW(text, function, lossless, sliced, schedule, split) \
-    {text, sp_i_pack_##function, lossless, sliced, schedule, split},
+#define NAME(text, function, lossless, sliced, schedule, split, chunks) text,
+#define ROW(text, function, lossless, sliced, schedule, split, chunks) \
+    {text, sp_i_pack_##function, lossless, sliced, schedule, split, chunks},
 
 const char *const sp_strategy_names[] = {STRATEGIES(NAME) NULL};
 

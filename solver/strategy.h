@@ -15,6 +15,7 @@ typedef struct sp_strategy_input {
     size_t carried;              // so many samples in front
     int64_t context;             // tokens of a row at most
     sp_cost_model *cost;         // times of packs
+    int threads;                 // to solve on; 0: one
 } sp_strategy_input;
 
 // Fills a packing (uninitialised) that refers to the batch. SP_ERR_INFEASIBLE with the reason where
@@ -30,6 +31,7 @@ typedef struct sp_strategy {
     // The order that the strategy brings; SP_SCHEDULE_KINDS: that of the scenario.
     sp_schedule_kind schedule;
     bool split_backward; // with input and weight gradients apart
+    bool chooses_chunks; // of each rank, where the scenario does not state them
 } sp_strategy;
 
 extern const char *const sp_strategy_names[]; // NULL-terminated
@@ -41,7 +43,8 @@ const sp_strategy *sp_strategy_find(const char *name);
 bool sp_strategy_is_lossless(const sp_strategy *strategy, const sp_strategy_spec *spec);
 
 // Puts the order that the scenario's strategy brings, if it brings one, in the place of
-// schedule.kind, also in the resolved document if there is one, and settles the scenario again.
+// schedule.kind, also in the resolved document if there is one, and settles the scenario again,
+// with the chunks per rank that the strategy chooses (chunk_choice.h).
 // Content errors: another kind stated in the scenario, unless strategies are `compared` and that is
 // for the others; a layout that the order does not run on.
 sp_status sp_strategy_settle(sp_scenario *scenario, bool compared, sp_error *err);

@@ -1,5 +1,6 @@
 // The order that a strategy brings, in the place of the scenario's own.
 #include "sim/base/json.h"
+#include "solver/chunk_choice.h"
 #include "solver/strategy.h"
 
 // The document then says what is run, so that reading it again gives the same scenario.
@@ -34,6 +35,12 @@ sp_status sp_strategy_settle(sp_scenario *scenario, bool compared, sp_error *err
         schedule->slices = scenario->layout.pp;
     }
     sp_status status = sp_scenario_settle(scenario, err);
+    if (status == SP_OK && strategy->chooses_chunks) {
+        status = sp_i_choose_chunks(scenario, err);
+        if (status == SP_OK) {
+            status = sp_scenario_settle(scenario, err);
+        }
+    }
     if (status == SP_OK && !write_resolved(scenario)) {
         status = sp_error_no_memory(err, "a scenario");
     }

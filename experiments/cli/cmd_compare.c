@@ -17,6 +17,7 @@ typedef struct compare_args {
     cli_list set;
     const char *strategies;
     const char *schedules;
+    int64_t jobs;
 } compare_args;
 
 static const cli_option options[] = {
@@ -31,6 +32,7 @@ static const cli_option options[] = {
      .value = "LIST",
      .at = offsetof(compare_args, schedules),
      .help = "pipeline schedules to compare instead, with the scenario's strategy"},
+    CLI_JOBS_OPTION(compare_args),
     CLI_COMMON_OPTIONS(compare_args),
     {0},
 };
@@ -59,8 +61,8 @@ const cli_command cli_cmd_compare = {
         "and the activation units that the fullest and the last pipeline rank hold. A schedule "
         "that "
         "runs a given number of chunks per rank gets that number."
-        "\n\nA row that runs out of memory is marked oom. The exit status is 1 when no "
-        "row can be trained.",
+        "\n\nA row that runs out of memory is marked oom; a warning (with --json its reason) says "
+        "which sample needs how much. The exit status is 1 when no row can be trained.",
     .examples = examples,
     .options = options,
     .run = run,
@@ -176,7 +178,8 @@ static sp_status read_with_schedule(const compare_args *args, const char *path, 
 static sp_status evaluate_row(const compare_args *args, const char *path, comparison *cmp, row *r,
                               sp_error *err)
 {
-    const sp_evaluate_options options_of_row = {.compared = !cmp->of_schedules};
+    const sp_evaluate_options options_of_row = {.compared = !cmp->of_schedules,
+                                                .threads = cli_threads(args->jobs)};
     sp_scenario own = {0};
     if (cmp->of_schedules) {
         r->status = read_with_schedule(args, path, r->name, &own, err);
@@ -192,6 +195,9 @@ static sp_status evaluate_row(const compare_args *args, const char *path, compar
         snprintf(r->reason, sizeof r->reason, "%s", err->message[0]);
         sp_error_clear(err);
         return SP_OK;
+    }
+    if (r->status == SP_OK) {
+        snprintf(r->reason, sizeof r->reason, "%s", r->result.shortage);
     }
     return r->status;
 }
@@ -379,6 +385,12 @@ static int run(int argc, char **argv)
             any = any || strcmp(status_word(&cmp.rows[i]), "ok") == 0;
         }
         cli_print_notes(args.common.quiet || args.common.json, &cmp.rows[0].result);
+        for (int i = 1; i < cmp.count; i++) {
+            if (cmp.rows[i].status == SP_OK && cmp.rows[i].reason[0] != '\0') {
+                cli_warn(args.common.quiet || args.common.json, "%s: %s", cmp.rows[i].name,
+                         cmp.rows[i].reason);
+            }
+        }
         if (exit_status == 0 && !any) {
             exit_status = sp_status_exit(SP_ERR_INFEASIBLE);
         }

@@ -102,7 +102,9 @@ static sp_status make_plans(const plan_args *args, const sp_scenario *scenario, 
                            .quiet = args->common.quiet,
                            .plan = args->output,
                            .scenario = scenario->resolved};
-    sp_evaluate_options evaluate = {.observer = cli_exports_observe, .observer_context = &exports};
+    sp_evaluate_options evaluate = {.threads = cli_threads(args->jobs),
+                                    .observer = cli_exports_observe,
+                                    .observer_context = &exports};
     status = cli_exports_begin(&exports, scenario->layout.pp, err);
     if (status == SP_OK) {
         status = sp_evaluate(scenario, &batches, &evaluate, result, err);

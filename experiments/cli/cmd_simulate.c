@@ -15,7 +15,7 @@ typedef struct simulate_args {
     cli_list set;
     bool explain, verify, timeline, critical_path;
     const char *trace, *trace_ranks, *trace_window, *plot, *plan, *snapshot, *graphml;
-    int64_t batch;
+    int64_t batch, jobs;
 } simulate_args;
 
 static const cli_option options[] = {
@@ -78,6 +78,7 @@ static const cli_option options[] = {
      .name = "verify",
      .at = offsetof(simulate_args, verify),
      .help = "check the result against an independent longest path"},
+    CLI_JOBS_OPTION(simulate_args),
     CLI_COMMON_OPTIONS(simulate_args),
     {0},
 };
@@ -102,7 +103,7 @@ const cli_command cli_cmd_simulate = {
         "or simulates the steps of a plan. Prints iteration time, bubble ratios, throughput, MFU, "
         "and the memory of each pipeline rank."
         "\n\nThe exit status is 1 when a rank needs more memory than its limit; the result is "
-        "printed all the same.",
+        "printed all the same, with a warning that says which sample needs how much.",
     .examples = examples,
     .options = options,
     .run = run,
@@ -192,6 +193,7 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
     sp_evaluate_options evaluate = {
         .engine = {.memory_points = cli_exports_need_memory(&exports), .verify = args->verify},
         .allocator_peak = true,
+        .threads = cli_threads(args->jobs),
         .observer = cli_exports_observe,
         .observer_context = &exports};
     int batches = in->is_plan ? in->plans.count : in->scenario.uniform ? 1 : in->batches.count;

@@ -171,17 +171,41 @@ static sp_status check_exchange(const sp_scenario *scenario, sp_error *err)
                        "differ");
 }
 
+// Uneven shares are known of the flash attention's time alone, and of whole packs: an exchange
+// would hand over parts of them.
+static sp_status check_cp_sharding(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_schedule_spec *schedule = &scenario->schedule;
+    const char *way = sp_cp_sharding_names[scenario->layout.cp_sharding];
+    if (scenario->layout.cp_sharding == SP_SHARD_EVEN) {
+        return SP_OK;
+    }
+    if (scenario->memory.attention == SP_ATTENTION_UNFUSED) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "strategy.cp_sharding",
+                           "\"%s\" needs memory.attention \"flash\"", way);
+    }
+    if (schedule->kind == SP_SCHEDULE_SLIMPIPE && schedule->exchange) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "strategy.cp_sharding",
+                           "\"%s\" does not go with schedule.exchange, which levels even shares",
+                           way);
+    }
+    return SP_OK;
+}
+
 sp_status sp_scenario_settle(sp_scenario *scenario, sp_error *err)
 {
-    scenario->layout.placement = sp_schedule_traits_of(scenario->schedule.kind).placement;
+    scenario->layout.placement =
+        sp_schedule_placement(scenario->schedule.kind, scenario->layout.chunks);
     sp_status chunks = check_chunks(scenario, err);
     sp_status layout = SP_OK;
     sp_status layers = SP_OK;
     sp_status exchange = SP_OK;
+    sp_status sharding = SP_OK;
     if (!scenario->uniform) {
         layout = sp_layout_check(&scenario->layout, &scenario->model, scenario->source, err);
         layers = check_layers(scenario, err);
         exchange = check_exchange(scenario, err);
+        sharding = check_cp_sharding(scenario, err);
     }
     if (chunks != SP_OK) {
         return chunks;
@@ -189,7 +213,10 @@ sp_status sp_scenario_settle(sp_scenario *scenario, sp_error *err)
     if (layout != SP_OK) {
         return layout;
     }
-    return layers != SP_OK ? layers : exchange;
+    if (layers != SP_OK) {
+        return layers;
+    }
+    return exchange != SP_OK ? exchange : sharding;
 }
 
 static void read_schema(sp_i_scenario_reader *reader)
@@ -404,6 +431,9 @@ static void read_parallel(sp_i_scenario_reader *reader)
     layout->pp = (int)sp_object_int(&parallel, "pp", 1, 1, SP_I_MAX_PARALLEL);
     layout->dp = (int)sp_object_int(&parallel, "dp", 1, 1, SP_I_MAX_DP);
     layout->chunks = read_chunks(reader, &parallel);
+    reader->scenario->chunks_given = sp_object_has(&parallel, "chunks_per_rank") ||
+                                     sp_object_has(&parallel, "layers_per_chunk") ||
+                                     sp_object_has(&parallel, "stage_layers");
     read_stage_layers(reader, &parallel, reader->err->count + reader->err->dropped == before);
     bool split_by_default = layout->tp > 1 && !reader->scenario->uniform;
     layout->sequence_parallel = sp_object_bool(&parallel, "sequence_parallel", split_by_default);
@@ -527,6 +557,8 @@ static void read_strategy(sp_i_scenario_reader *reader)
     }
     strategy->pad_to =
         (sp_pad_to)sp_object_enum(&object, "pad_to", sp_i_pad_to_names, SP_PAD_CONTEXT);
+    reader->scenario->layout.cp_sharding = (sp_cp_sharding)sp_object_enum(
+        &object, "cp_sharding", sp_cp_sharding_names, (int)SP_SHARD_EVEN);
     strategy->outlier_queues = (int)sp_object_int(&object, "outlier_queues", default_outlier_queues,
                                                   0, SP_MAX_OUTLIER_QUEUES);
     strategy->outlier_tokens = sp_object_int(&object, "outlier_tokens", 0, 1, SP_MAX_LENGTH_TOKENS);
@@ -537,6 +569,11 @@ static void read_strategy(sp_i_scenario_reader *reader)
     strategy->slice_tokens = sp_object_int(&object, "slice_tokens", 0, 1, SP_MAX_LENGTH_TOKENS);
     strategy->time_limit_ms = sp_object_int(&object, "time_limit_ms", 0, 1, INT32_MAX);
     strategy->mip_gap = sp_object_real(&object, "mip_gap", -1.0, 0.0, 1.0);
+    strategy->slices = sp_object_bool(&object, "slices", true);
+    strategy->asymmetric = sp_object_bool(&object, "asymmetric", true);
+    strategy->taper = sp_object_bool(&object, "taper", true);
+    strategy->dp_merge = sp_object_bool(&object, "dp_merge", true);
+    strategy->milp = sp_object_bool(&object, "milp", true);
     sp_object_end(&object);
 }
 

@@ -33,9 +33,14 @@ typedef struct sp_strategy_spec {
     int64_t max_per_pack;   // lpfhp: samples in a row at most; 0: any number
     int64_t rank_tokens;    // dynamic groups: tokens of one data-parallel rank; 0: context / dp
     int64_t chunk_tokens;   // chunkflow: ChunkSize; 0: 8192
-    int64_t slice_tokens;   // slimpipe: tokens of a slice; 0: each row in schedule.slices
-    int64_t time_limit_ms;  // for integer programs of one batch; 0: the strategy's own
-    double mip_gap;         // at which they count as solved; negative: the strategy's own
+    // slimpipe: tokens of a slice, 0: each row in schedule.slices; slimpack: long samples are cut
+    // at multiples of it, 0: searched
+    int64_t slice_tokens;
+    int64_t time_limit_ms; // for solving one batch; 0: the strategy's own
+    double mip_gap;        // at which they count as solved; negative: the strategy's own
+    // slimpack without a part of it (ablation): samples cut; backward packs of their own; packs
+    // that grow and shrink; ranks merged for long samples; integer programs
+    bool slices, asymmetric, taper, dp_merge, milp;
 } sp_strategy_spec;
 
 // Holds pointers into itself (workload.lengths, workload.source): it stays where it was read.
@@ -53,6 +58,7 @@ typedef struct sp_scenario {
     sp_profile profile; // owned
     sp_layout layout;
     int *stage_layers; // layout.stage_layers; owned, NULL: equal shares
+    bool chunks_given; // chunks per rank stated, in one way or another
     sp_schedule_spec schedule;
     bool schedule_given;
     int64_t microbatches; // schedule.microbatches, per data-parallel rank; 0: not given

@@ -269,11 +269,34 @@ static json_t *workload_object(const sp_i_scenario_reader *reader)
     return finish(b);
 }
 
-static json_t *strategy_object(const sp_strategy_spec *strategy)
+// Parts of slimpack that are switched off.
+static void put_switches(building *b, const sp_strategy_spec *strategy)
 {
+    const struct {
+        const char *key;
+        bool on;
+    } parts[] = {{"slices", strategy->slices},
+                 {"asymmetric", strategy->asymmetric},
+                 {"taper", strategy->taper},
+                 {"dp_merge", strategy->dp_merge},
+                 {"milp", strategy->milp}};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (!parts[i].on) {
+            put_bool(b, parts[i].key, false);
+        }
+    }
+}
+
+static json_t *strategy_object(const sp_scenario *scenario)
+{
+    const sp_strategy_spec *strategy = &scenario->strategy;
+    sp_cp_sharding sharding = scenario->layout.cp_sharding;
     building b = begin();
     put_text(&b, "kind", strategy->kind);
     put_text(&b, "pad_to", sp_i_pad_to_names[strategy->pad_to]);
+    if (sharding != SP_SHARD_EVEN) {
+        put_text(&b, "cp_sharding", sp_cp_sharding_names[sharding]);
+    }
     if (strcmp(strategy->kind, "balanced") == 0) {
         put_int(&b, "outlier_queues", strategy->outlier_queues);
     }
@@ -301,6 +324,7 @@ static json_t *strategy_object(const sp_strategy_spec *strategy)
     if (strategy->mip_gap >= 0.0) {
         put_real(&b, "mip_gap", strategy->mip_gap);
     }
+    put_switches(&b, strategy);
     return finish(b);
 }
 
@@ -325,7 +349,7 @@ json_t *sp_i_scenario_resolve(const sp_i_scenario_reader *reader)
     if (!scenario->uniform) {
         put(&b, "memory", memory_object(scenario));
         put(&b, "workload", workload_object(reader));
-        put(&b, "strategy", strategy_object(&scenario->strategy));
+        put(&b, "strategy", strategy_object(scenario));
     }
     return finish(b);
 }

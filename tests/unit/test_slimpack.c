@@ -1,10 +1,6 @@
 // The SlimPack strategies on whole scenarios: no slower than what they grow out of, the same plan
 // every time, merged ranks for outliers, and the edges of workloads and layouts.
-#include <stdlib.h>
-
 #include "sim/base/alloc.h"
-#include "solver/strategy.h"
-#include "solver/token_limit.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -227,46 +223,6 @@ static void what_fits_nowhere_is_out_of_memory(void **state)
     }
 }
 
-// Two merged ranks with a pack of twice the tokens hold as much as one alone: the limit, which is a
-// rank's, is nearly the same, and it is the least of all packs.
-static void token_limit_of_merged_ranks(void **state)
-{
-    (void)state;
-    sp_error err;
-    sp_scenario scenario;
-    sp_cost_model cost;
-    must_succeed("scenario", run_read(TINY(3, 2, "1", "") "}", &scenario, &err), &err);
-    must_succeed("cost model",
-                 sp_cost_model_init(&cost, &scenario.model, &scenario.layout, &scenario.cluster,
-                                    &scenario.profile, scenario.memory, scenario.source, &err),
-                 &err);
-    int64_t tokens[2] = {8192, 4096};
-    sp_batch batch = {.ids = tokens, .tokens = tokens, .count = 2};
-    int64_t limit[3];
-    for (int which = 0; which < 3; which++) {
-        sp_packing packing;
-        sp_step_costs costs;
-        sp_packing_init(&packing, &batch, 3);
-        for (int32_t k = 0; k < 2; k++) {
-            if (which == 2 || which == k) {
-                sp_slice slice = {.sample = k, .tokens = tokens[k], .computed_tokens = tokens[k]};
-                assert_true(sp_pack_list_begin(&packing.forward, k == 0 ? 0 : 2, k == 0 ? 2 : 1));
-                assert_true(sp_pack_list_add(&packing.forward, slice, true));
-            }
-        }
-        must_succeed("costs", sp_cost_model_build(&cost, &packing, &costs, &err), &err);
-        limit[which] =
-            sp_i_token_limit(&costs, &packing, &scenario.layout, false, (int64_t)8 << 30);
-        sp_step_costs_fini(&costs);
-        sp_packing_fini(&packing);
-    }
-    assert_true(llabs(limit[0] - limit[1]) < limit[1] / 10);
-    assert_true(limit[2] <= limit[0] && limit[2] <= limit[1]);
-    assert_true(limit[2] > limit[1] * 9 / 10);
-    sp_cost_model_fini(&cost);
-    sp_scenario_fini(&scenario);
-}
-
 static void allocation_failures(void **state)
 {
     (void)state;
@@ -304,7 +260,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(edges),
     cmocka_unit_test(one_stage_has_no_bubbles),
     cmocka_unit_test(what_fits_nowhere_is_out_of_memory),
-    cmocka_unit_test(token_limit_of_merged_ranks),
     cmocka_unit_test(allocation_failures),
 };
 

@@ -1,0 +1,148 @@
+#include "solver/packflow_settle.h"
+
+#include "sim/base/alloc.h"
+#include "sim/schedule/packflow_plan.h"
+#include "solver/rank_score.h"
+
+// Of all data-parallel ranks.
+static sp_status outcome_of(const sp_scenario *scenario, const sp_schedule_costs *times,
+                            const sp_packing *packing, bool split, sp_i_packflow_outcome *outcome,
+                            sp_error *err)
+{
+    sp_schedule_spec spec = scenario->schedule;
+    spec.split_backward = split;
+    *outcome = (sp_i_packflow_outcome){.fits = true};
+    sp_status status = SP_OK;
+    for (int d = 0; status == SP_OK && d < scenario->layout.dp; d++) {
+        sp_packflow_result result = {0};
+        status = sp_i_packflow_rank(&spec, times, packing, &scenario->layout, d, &result, err);
+        outcome->makespan_ns =
+            result.makespan_ns > outcome->makespan_ns ? result.makespan_ns : outcome->makespan_ns;
+        outcome->fits = outcome->fits && result.lacking_bytes == 0;
+    }
+    return status;
+}
+
+// What ranks have for activations, with whole and with split backwards.
+typedef struct memory_tables {
+    int64_t *token_bytes[2], *room_bytes[2]; // by `split`, of all data-parallel ranks; one block
+} memory_tables;
+
+// Tokens of the largest pack that runs on a data-parallel rank, its share of merged ones.
+static int64_t largest_on(const sp_packing *packing, int dp)
+{
+    const sp_pack_list *lists[] = {&packing->forward, sp_packing_backward(packing)};
+    int64_t largest = 0;
+    for (int side = 0; side < 2; side++) {
+        for (size_t k = 0; k < lists[side]->count; k++) {
+            const sp_pack *pack = &lists[side]->packs[k];
+            int64_t share = (pack->computed + pack->dp_count - 1) / pack->dp_count;
+            bool here = pack->dp_first <= dp && dp < pack->dp_first + pack->dp_count;
+            largest = here && share > largest ? share : largest;
+        }
+    }
+    return largest;
+}
+
+// As the search for packs reckons it (rank_score.h), so that the order is the one it has judged:
+// near the limit a little more or less room makes another order.
+static sp_status fill_memory(const sp_scenario *scenario, const sp_cost_model *cost,
+                             const sp_plan *plan, const sp_step_costs *costs, memory_tables *tables,
+                             sp_error *err)
+{
+    sp_i_rank_scorer scorer;
+    const sp_layout *layout = &plan->layout;
+    size_t vstages = (size_t)sp_layout_vstages(layout);
+    size_t pp = (size_t)layout->pp;
+    size_t ranks = pp * (size_t)layout->dp;
+    *tables = (memory_tables){0};
+    if (costs->unit == NULL) {
+        return SP_OK; // uniform costs
+    }
+    sp_status status = sp_i_rank_scorer_init(&scorer, scenario, cost, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    int64_t *block = sp_i_malloc(2 * (vstages + ranks) * sizeof *block);
+    for (int split = 0; block != NULL && split < 2; split++) {
+        tables->token_bytes[split] = block + (size_t)split * (vstages + ranks);
+        tables->room_bytes[split] = tables->token_bytes[split] + vstages;
+        for (int d = 0; d < layout->dp; d++) {
+            sp_i_pack_memory_room(&scorer.memory, layout, split != 0, scenario->memory_limit_bytes,
+                                  largest_on(plan->packing, d), tables->token_bytes[split],
+                                  tables->room_bytes[split] + (size_t)d * pp);
+        }
+    }
+    sp_i_rank_scorer_fini(&scorer);
+    return block != NULL ? SP_OK : sp_error_no_memory(err, "the memory of packs");
+}
+
+static void use_memory(const memory_tables *tables, bool split, sp_schedule_costs *times)
+{
+    times->token_bytes = tables->token_bytes[split];
+    times->room_bytes = tables->room_bytes[split];
+}
+
+// Gradients are run apart only where that is faster, or fits where whole backwards do not.
+static sp_status settle_split(const sp_scenario *scenario, const sp_plan *plan,
+                              const memory_tables *tables, sp_schedule_costs *times,
+                              sp_schedule_spec *spec, sp_error *err)
+{
+    sp_i_packflow_outcome whole = {0};
+    sp_i_packflow_outcome apart = {0};
+    sp_status status = SP_OK;
+    if (spec->split_backward) {
+        use_memory(tables, false, times);
+        status = outcome_of(scenario, times, plan->packing, false, &whole, err);
+    }
+    if (status == SP_OK && spec->split_backward) {
+        use_memory(tables, true, times);
+        status = outcome_of(scenario, times, plan->packing, true, &apart, err);
+        spec->split_backward = !sp_i_packflow_is_better(&whole, &apart);
+    }
+    use_memory(tables, spec->split_backward, times);
+    return status;
+}
+
+sp_status sp_i_packflow_settle(const sp_scenario *scenario, const sp_cost_model *cost,
+                               const sp_plan *plan, const sp_step_costs *costs,
+                               sp_schedule_costs *times, sp_schedule_spec *spec, int64_t **memory,
+                               sp_error *err)
+{
+    memory_tables tables;
+    sp_status status = fill_memory(scenario, cost, plan, costs, &tables, err);
+    *memory = tables.token_bytes[0];
+    return status == SP_OK ? settle_split(scenario, plan, &tables, times, spec, err) : status;
+}
+
+sp_status sp_i_packflow_judge(const sp_scenario *scenario, sp_cost_model *cost,
+                              const sp_packing *packing, bool split, sp_i_packflow_outcome *outcome,
+                              sp_error *err)
+{
+    sp_step_costs costs = {0};
+    sp_schedule_costs *times = NULL;
+    memory_tables tables = {0};
+    const sp_plan plan = {.layout = scenario->layout, .packing = packing};
+    // What is only tried says nothing of the packs that are simulated.
+    const sp_uncalibrated used = cost->uncalibrated;
+    sp_status status = sp_cost_model_build(cost, packing, &costs, err);
+    cost->uncalibrated = used;
+    if (status != SP_OK) {
+        return status;
+    }
+    status = sp_step_costs_means(&costs, &plan, &times, err);
+    if (status == SP_OK) {
+        status = sp_step_costs_by_pack(&costs, &plan, times, err);
+    }
+    if (status == SP_OK) {
+        status = fill_memory(scenario, cost, &plan, &costs, &tables, err);
+    }
+    if (status == SP_OK) {
+        use_memory(&tables, split, times);
+        status = outcome_of(scenario, times, packing, split, outcome, err);
+    }
+    sp_schedule_costs_free(times);
+    sp_i_free(tables.token_bytes[0]);
+    sp_step_costs_fini(&costs);
+    return status;
+}

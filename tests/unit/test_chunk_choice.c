@@ -1,0 +1,220 @@
+// How many chunks slimpack-zb gives each rank: what a scenario states is kept, what is chosen is
+// written down and read back, and layers stay level.
+#include <stdlib.h>
+
+#include "sim/base/alloc.h"
+#include "solver/chunk_choice.h"
+#include "solver/strategy.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+static void scenario_text(int layers, const char *parallel, const char *lengths, const char *kind,
+                          char *text)
+{
+    text[0] = '\0';
+    put_json(text,
+             "{'model': {'layers': %d, 'hidden': 2048, 'ffn': 5504, 'heads': 16, 'vocab': 32000}, "
+             "'cluster': 'h800-8', 'parallel': {%s}, 'workload': {'order': 'file', 'lengths': "
+             "[%s]}, 'strategy': {'kind': '%s'}}",
+             layers, parallel, lengths, kind);
+}
+
+static void settle(const char *text, sp_scenario *scenario)
+{
+    sp_error err = {0};
+    must_succeed(text, run_read(text, scenario, &err), &err);
+    must_succeed(text, sp_strategy_settle(scenario, false, &err), &err);
+}
+
+static void assert_same_layout(const sp_layout *a, const sp_layout *b)
+{
+    assert_int_equal(a->pp, b->pp);
+    assert_int_equal(a->chunks, b->chunks);
+    assert_int_equal(a->placement, b->placement);
+    assert_int_equal(a->stage_layers == NULL, b->stage_layers == NULL);
+    for (int s = 0; a->stage_layers != NULL && s < sp_layout_vstages(a); s++) {
+        assert_int_equal(a->stage_layers[s], b->stage_layers[s]);
+    }
+}
+
+// Every rank has the same number of layers, and none of its chunks is empty.
+static void assert_level(const sp_scenario *scenario)
+{
+    const sp_layout *layout = &scenario->layout;
+    sp_error err = {0};
+    sp_stage *stages = calloc((size_t)sp_layout_vstages(layout), sizeof *stages);
+    assert_non_null(stages);
+    must_succeed("stages", sp_layout_stages(layout, scenario->model.layers, "test", stages, &err),
+                 &err);
+    for (int r = 0; r < layout->pp; r++) {
+        int layers = 0;
+        for (int chunk = 0; chunk < layout->chunks; chunk++) {
+            const sp_stage *stage = &stages[sp_layout_vstage(layout, r, chunk)];
+            assert_true(stage->layers > 0);
+            layers += stage->layers;
+        }
+        assert_int_equal(layers, scenario->model.layers / layout->pp);
+    }
+    free(stages);
+}
+
+#define FEW "4000, 300, 200, 4000"
+#define MANY "900, 800, 1000, 600, 700, 900, 800, 1000, 600, 700, 900, 800, 1000, 600, 700, 40"
+
+static const struct {
+    int layers;
+    const char *parallel, *lengths;
+} chosen[] = {
+    {8, "'pp': 4", FEW},          {8, "'pp': 4", MANY},
+    {12, "'pp': 4", FEW},         {12, "'pp': 4", MANY},
+    {6, "'pp': 2", FEW},          {10, "'pp': 2, 'dp': 2", MANY},
+    {16, "'pp': 8", FEW},         {24, "'pp': 8, 'tp': 2", MANY},
+    {24, "'pp': 8", "60000, 20"},
+};
+
+enum { CHOSEN = sizeof chosen / sizeof chosen[0] };
+
+// The resolved document read again, and settled again, gives the same layout; so does settling the
+// scenario itself once more. Both choices occur.
+static void choices_are_written_and_read_back(void **state)
+{
+    (void)state;
+    int with[3] = {0};
+    for (int i = 0; i < CHOSEN; i++) {
+        char text[RUN_TEXT];
+        sp_error err = {0};
+        sp_scenario scenario;
+        sp_scenario again;
+        scenario_text(chosen[i].layers, chosen[i].parallel, chosen[i].lengths, "slimpack-zb", text);
+        settle(text, &scenario);
+        assert_in_range(scenario.layout.chunks, 1, 2);
+        with[scenario.layout.chunks]++;
+        assert_true(scenario.layout.chunks == 1 || scenario.layout.placement == SP_PLACE_V);
+        assert_level(&scenario);
+        json_t *copy = json_deep_copy(scenario.resolved);
+        must_succeed("resolved", sp_scenario_from_json(copy, "test.json", NULL, 0, &again, &err),
+                     &err);
+        assert_same_layout(&scenario.layout, &again.layout);
+        must_succeed("settle", sp_strategy_settle(&again, false, &err), &err);
+        assert_same_layout(&scenario.layout, &again.layout);
+        must_succeed("settle again", sp_strategy_settle(&scenario, false, &err), &err);
+        assert_same_layout(&scenario.layout, &again.layout);
+        assert_true(json_equal(scenario.resolved, again.resolved));
+        json_decref(copy);
+        sp_scenario_fini(&again);
+        sp_scenario_fini(&scenario);
+    }
+    assert_true(with[1] > 0 && with[2] > 0);
+}
+
+// The choice is the one of the two that the strategy is predicted to run faster, and the step is
+// simulated in the layout that was chosen.
+static void the_faster_one_is_chosen(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CHOSEN; i++) {
+        char text[RUN_TEXT];
+        double ms[3];
+        sp_scenario scenario;
+        scenario_text(chosen[i].layers, chosen[i].parallel, chosen[i].lengths, "slimpack-zb", text);
+        settle(text, &scenario);
+        int chunks = scenario.layout.chunks;
+        // Stated chunks are equal, chosen ones need not be.
+        bool halves = scenario.model.layers % (2 * scenario.layout.pp) == 0;
+        sp_scenario_fini(&scenario);
+        for (int c = 0; c <= 2; c++) {
+            char parallel[256];
+            scenario_run r;
+            snprintf(parallel, sizeof parallel, c == 0 ? "%s" : "%s, 'chunks_per_rank': %d",
+                     chosen[i].parallel, c);
+            if (c == 2 && !halves) {
+                ms[2] = ms[0];
+                continue;
+            }
+            scenario_text(chosen[i].layers, parallel, chosen[i].lengths, "slimpack-zb", text);
+            run_good(text, &run_verified, &r);
+            ms[c] = sp_result_iteration_ms(&r.result);
+            run_fini(&r);
+        }
+        // A short search decides: within a few percent.
+        double other_ms = ms[3 - chunks];
+        if (ms[0] > 1.03 * other_ms) {
+            fail_msg("case %d: %d chunks in %.3f ms, the other %.3f ms", i, chunks, ms[0],
+                     other_ms);
+        }
+    }
+}
+
+static void stated_chunks_are_kept(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *parallel;
+        int chunks;
+    } stated[] = {{"'pp': 4, 'chunks_per_rank': 1", 1},
+                  {"'pp': 4, 'chunks_per_rank': 2", 2},
+                  {"'pp': 4, 'layers_per_chunk': 1", 2},
+                  {"'pp': 4, 'layers_per_chunk': 2", 1}};
+    for (size_t i = 0; i < sizeof stated / sizeof stated[0]; i++) {
+        const char *const lengths[] = {FEW, MANY};
+        for (int k = 0; k < 2; k++) {
+            char text[RUN_TEXT];
+            sp_scenario scenario;
+            scenario_text(8, stated[i].parallel, lengths[k], "slimpack-zb", text);
+            settle(text, &scenario);
+            assert_int_equal(scenario.layout.chunks, stated[i].chunks);
+            sp_scenario_fini(&scenario);
+        }
+    }
+}
+
+// One layer a rank, one rank, layers that no two ranks share equally, another strategy.
+static void nothing_to_choose(void **state)
+{
+    (void)state;
+    static const struct {
+        int layers;
+        const char *parallel, *kind;
+    } cases[] = {{4, "'pp': 4", "slimpack-zb"},
+                 {8, "'pp': 1", "slimpack-zb"},
+                 {8, "'pp': 4", "slimpack"},
+                 {8, "'pp': 4", "packed"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[RUN_TEXT];
+        sp_scenario scenario;
+        scenario_text(cases[i].layers, cases[i].parallel, FEW, cases[i].kind, text);
+        settle(text, &scenario);
+        assert_int_equal(scenario.layout.chunks, 1);
+        assert_null(scenario.layout.stage_layers);
+        sp_scenario_fini(&scenario);
+    }
+}
+
+static void allocation_failures(void **state)
+{
+    (void)state;
+    char text[RUN_TEXT];
+    sp_status status = SP_ERR_NO_MEMORY;
+    scenario_text(4, "'pp': 2", "900, 80", "slimpack-zb", text);
+    // Hundreds of packings are tried: each early failure, then ever fewer of them.
+    for (long n = 0; status != SP_OK; n += 1 + n / 40) {
+        sp_error err = {0};
+        sp_scenario scenario;
+        must_succeed(text, run_read(text, &scenario, &err), &err);
+        sp_i_alloc_fail_after(n);
+        status = sp_strategy_settle(&scenario, false, &err);
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+        sp_scenario_fini(&scenario);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(choices_are_written_and_read_back),
+    cmocka_unit_test(the_faster_one_is_chosen),
+    cmocka_unit_test(stated_chunks_are_kept),
+    cmocka_unit_test(nothing_to_choose),
+    cmocka_unit_test(allocation_failures),
+};
+
+SP_TEST_MAIN(tests)

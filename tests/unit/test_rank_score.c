@@ -1,0 +1,316 @@
+// The fast score of one rank's packs against the step that the engine simulates: the times of packs
+// are the same to the nanosecond, so only transfers, which the score takes to be linear in tokens,
+// tell them apart.
+#include <math.h>
+#include <stdlib.h>
+
+#include "sim/base/alloc.h"
+#include "sim/schedule/packflow_plan.h"
+#include "solver/rank_score.h"
+#include "tests/support/drawn_packs.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+// Each transfer is off by a few nanoseconds.
+#define ROUNDED 1e-4
+
+static drawn_batch d;
+
+typedef struct scored_case {
+    sp_scenario scenario;
+    sp_cost_model cost;
+    sp_i_rank_scorer scorer;
+} scored_case;
+
+static void case_init(int tp, int pp, int dp, int chunks, const char *more, scored_case *c)
+{
+    sp_error err = {0};
+    char text[RUN_TEXT] = "";
+    put_json(text,
+             "{'model': {'layers': 16, 'hidden': 1024, 'ffn': 2048, 'heads': 8, 'vocab': 1000}, "
+             "'cluster': 'h800-8', 'parallel': {'tp': %d, 'pp': %d, 'dp': %d, 'chunks_per_rank': "
+             "%d}, "
+             "'workload': {'uniform': 64}, 'schedule': {'kind': 'packflow'}, 'strategy': {'kind': "
+             "'slimpack'}%s}",
+             tp, pp, dp, chunks, more);
+    must_succeed(text, run_read(text, &c->scenario, &err), &err);
+    must_succeed("cost model",
+                 sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
+                                    &c->scenario.cluster, &c->scenario.profile, c->scenario.memory,
+                                    c->scenario.source, &err),
+                 &err);
+    must_succeed("scorer", sp_i_rank_scorer_init(&c->scorer, &c->scenario, &c->cost, &err), &err);
+}
+
+static void case_fini(scored_case *c)
+{
+    sp_i_rank_scorer_fini(&c->scorer);
+    sp_cost_model_fini(&c->cost);
+    sp_scenario_fini(&c->scenario);
+}
+
+// Packs of all samples on ranks [0, dp).
+static void make(int dp, const sp_i_shape *shape, sp_packing *packing, sp_i_needs *needs)
+{
+    sp_error err = {0};
+    sp_i_rank_samples samples = drawn_samples(&d, 0, dp);
+    sp_packing_init(packing, &d.batch, dp);
+    must_succeed("packs",
+                 sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, needs, &err),
+                 &err);
+}
+
+typedef struct simulated {
+    int64_t packflow_ns; // by the order's own run over the tables of the step
+    int64_t engine_ns;
+    int64_t p2p_off_ns; // the most that a transfer differs from the line through two packs
+} simulated;
+
+static void simulate(scored_case *c, const sp_packing *packing, bool split, simulated *s)
+{
+    sp_error err = {0};
+    sp_step_costs costs;
+    sp_plan plan;
+    sp_schedule_costs *times = NULL;
+    must_succeed("costs", sp_cost_model_build(&c->cost, packing, &costs, &err), &err);
+    must_succeed("plan", sp_plan_init(&plan, &c->scenario.layout, packing, &err), &err);
+    must_succeed("means", sp_step_costs_means(&costs, &plan, &times, &err), &err);
+    must_succeed("packs", sp_step_costs_by_pack(&costs, &plan, times, &err), &err);
+    const sp_schedule_spec spec = {.kind = SP_SCHEDULE_PACKFLOW, .split_backward = split};
+    must_succeed("order", sp_schedule_generate(&spec, times, "test", &plan, &err), &err);
+    must_succeed("rules", sp_plan_check(&plan, "test", &err), &err);
+    sp_packflow_result result;
+    must_succeed("run",
+                 sp_i_packflow_rank(&spec, times, packing, &c->scenario.layout, 0, &result, &err),
+                 &err);
+    sp_timeline timeline;
+    sp_memory_timeline memory;
+    sp_engine_counts counts;
+    const sp_engine_options options = {.verify = true};
+    must_succeed("step", sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err),
+                 &err);
+    *s = (simulated){.packflow_ns = result.makespan_ns, .engine_ns = timeline.makespan_ns};
+    for (size_t k = 0; k < packing->forward.count; k++) {
+        const sp_pack *pack = &packing->forward.packs[k];
+        double line_ns =
+            c->scorer.p2p_ns + c->scorer.p2p_token_ns *
+                                   (double)((pack->computed + pack->dp_count - 1) / pack->dp_count);
+        int64_t off_ns = llabs((int64_t)(line_ns + 0.5) - times->pack_p2p_f_ns[k]);
+        s->p2p_off_ns = off_ns > s->p2p_off_ns ? off_ns : s->p2p_off_ns;
+    }
+    sp_timeline_fini(&timeline);
+    sp_memory_timeline_fini(&memory);
+    sp_schedule_costs_free(times);
+    sp_plan_fini(&plan);
+    sp_step_costs_fini(&costs);
+}
+
+// The score of the packs, checked against the simulation.
+static void assert_score(scored_case *c, const sp_packing *packing, const sp_i_needs *needs,
+                         bool split, double tolerance)
+{
+    sp_error err = {0};
+    sp_i_packflow_outcome outcome;
+    simulated s;
+    must_succeed("score", sp_i_rank_score(&c->scorer, packing, needs->pack, split, &outcome, &err),
+                 &err);
+    simulate(c, packing, split, &s);
+    double off = (double)llabs(outcome.makespan_ns - s.engine_ns) / (double)s.engine_ns;
+    assert_true(outcome.fits);
+    assert_in_range(s.p2p_off_ns, 0, 16);
+    if (c->scenario.layout.tp == 1) {
+        assert_int_equal(s.packflow_ns, s.engine_ns);
+    }
+    if (off > tolerance) {
+        fail_msg("pp %d, chunks %d, split %d: scored %lld, simulated %lld", c->scenario.layout.pp,
+                 c->scenario.layout.chunks, split, (long long)outcome.makespan_ns,
+                 (long long)s.engine_ns);
+    }
+}
+
+static void score_random(int tp, int pp, int dp, int chunks, const char *more, int rounds,
+                         double tolerance)
+{
+    static scored_case c;
+    sp_prng prng;
+    sp_prng_seed(&prng, (uint64_t)(100 * pp + 10 * dp + chunks));
+    case_init(tp, pp, dp, chunks, more, &c);
+    for (int round = 0; round < rounds; round++) {
+        draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
+        sp_i_shape shape = draw_shape(&prng);
+        shape.slice_tokens += 64;
+        sp_packing packing;
+        sp_i_needs needs = {0};
+        make(dp, &shape, &packing, &needs);
+        assert_score(&c, &packing, &needs, round % 2 != 0, tolerance);
+        sp_i_free(needs.pack);
+        sp_packing_fini(&packing);
+    }
+    case_fini(&c);
+}
+
+// Nothing is sent: the same time.
+static void one_stage_is_exact(void **state)
+{
+    (void)state;
+    score_random(1, 1, 1, 1, "", 30, 0.0);
+    score_random(1, 1, 2, 1, "", 30, 0.0);
+}
+
+static void pipelines(void **state)
+{
+    (void)state;
+    score_random(1, 2, 1, 1, "", 20, ROUNDED);
+    score_random(1, 4, 1, 1, "", 20, ROUNDED);
+    score_random(1, 8, 1, 1, "", 20, ROUNDED);
+}
+
+static void pipelines_of_two_chunks(void **state)
+{
+    (void)state;
+    score_random(1, 2, 1, 2, "", 20, ROUNDED);
+    score_random(1, 4, 1, 2, "", 20, ROUNDED);
+    score_random(1, 8, 1, 2, "", 20, ROUNDED);
+}
+
+static void merged_ranks(void **state)
+{
+    (void)state;
+    score_random(1, 2, 2, 1, "", 20, ROUNDED);
+    score_random(1, 2, 4, 2, "", 20, ROUNDED);
+}
+
+static void recomputation(void **state)
+{
+    (void)state;
+    score_random(1, 4, 1, 1, ", 'memory': {'recompute': 'full'}", 20, ROUNDED);
+    score_random(1, 4, 1, 2, ", 'memory': {'recompute': 'attention'}", 20, ROUNDED);
+}
+
+// Some links cross nodes: the order and the score take the mean of all of them.
+static void links_across_nodes(void **state)
+{
+    (void)state;
+    score_random(4, 4, 1, 1, "", 20, 5e-3);
+    score_random(4, 4, 1, 2, "", 20, 5e-3);
+}
+
+// What was scored before leaves nothing behind.
+static void scores_do_not_depend_on_others(void **state)
+{
+    (void)state;
+    static scored_case c;
+    sp_prng prng;
+    sp_error err = {0};
+    sp_prng_seed(&prng, 107);
+    case_init(1, 4, 1, 1, "", &c);
+    enum { ROUNDS = 20 };
+    sp_packing packing[ROUNDS];
+    sp_i_needs needs[ROUNDS] = {0};
+    int64_t first_ns[ROUNDS];
+    draw_batch(&prng, 20000, &d);
+    for (int round = 0; round < 2 * ROUNDS; round++) {
+        int k = round < ROUNDS ? round : 2 * ROUNDS - 1 - round;
+        if (round < ROUNDS) {
+            sp_i_shape shape = draw_shape(&prng);
+            make(1, &shape, &packing[k], &needs[k]);
+        }
+        sp_i_packflow_outcome outcome;
+        must_succeed(
+            "score",
+            sp_i_rank_score(&c.scorer, &packing[k], needs[k].pack, k % 2 != 0, &outcome, &err),
+            &err);
+        if (round < ROUNDS) {
+            first_ns[k] = outcome.makespan_ns;
+        } else {
+            assert_int_equal(outcome.makespan_ns, first_ns[k]);
+            sp_i_free(needs[k].pack);
+            sp_packing_fini(&packing[k]);
+        }
+    }
+    case_fini(&c);
+}
+
+// Of one pack, which has nothing beside it, what fits is what memory says.
+static void fits_up_to_the_limit(void **state)
+{
+    (void)state;
+    static scored_case c;
+    sp_error err = {0};
+    const sp_i_shape one = {.forward = {.flat = 1, .grow = 1.0, .shrink = 1.0},
+                            .slice_tokens = 128};
+    sp_packing packing;
+    sp_i_needs needs = {0};
+    case_init(1, 2, 1, 1, "", &c);
+    d.tokens[0] = 100000;
+    drawn_batch_of(&d, 1);
+    make(1, &one, &packing, &needs);
+    int64_t least_bytes = 0;
+    int64_t most_bytes = (int64_t)1 << 40;
+    while (most_bytes - least_bytes > 1) {
+        sp_i_packflow_outcome outcome;
+        c.scenario.memory_limit_bytes = least_bytes + (most_bytes - least_bytes) / 2;
+        must_succeed("score",
+                     sp_i_rank_score(&c.scorer, &packing, needs.pack, false, &outcome, &err), &err);
+        *(outcome.fits ? &most_bytes : &least_bytes) = c.scenario.memory_limit_bytes;
+    }
+    int64_t token_bytes[2];
+    int64_t room_bytes[2];
+    sp_i_pack_memory_room(&c.scorer.memory, &c.scenario.layout, false, most_bytes, 100000,
+                          token_bytes, room_bytes);
+    assert_true(room_bytes[0] >= 100000 * token_bytes[0] &&
+                room_bytes[1] >= 100000 * token_bytes[1]);
+    assert_true(room_bytes[0] == 100000 * token_bytes[0] ||
+                room_bytes[1] == 100000 * token_bytes[1]);
+    sp_i_free(needs.pack);
+    sp_packing_fini(&packing);
+    case_fini(&c);
+}
+
+static void allocation_failures(void **state)
+{
+    (void)state;
+    static scored_case c;
+    case_init(1, 2, 1, 2, "", &c);
+    sp_prng prng;
+    sp_prng_seed(&prng, 109);
+    draw_batch(&prng, 2000, &d);
+    const sp_i_shape shape = {.forward = {.flat = 4, .grow = 1.0, .shrink = 1.0},
+                              .slice_tokens = 128};
+    sp_packing packing;
+    sp_i_needs needs = {0};
+    make(1, &shape, &packing, &needs);
+    sp_status status = SP_ERR_NO_MEMORY;
+    for (long n = 0; status != SP_OK; n++) {
+        assert_true(n < 1000);
+        sp_error err = {0};
+        sp_i_rank_scorer scorer;
+        sp_i_packflow_outcome outcome;
+        sp_i_alloc_fail_after(n);
+        status = sp_i_rank_scorer_init(&scorer, &c.scenario, &c.cost, &err);
+        if (status == SP_OK) {
+            status = sp_i_rank_score(&scorer, &packing, needs.pack, true, &outcome, &err);
+        }
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+        // Of a failed start it does nothing.
+        sp_i_rank_scorer_fini(&scorer);
+    }
+    sp_i_free(needs.pack);
+    sp_packing_fini(&packing);
+    case_fini(&c);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(one_stage_is_exact),
+    cmocka_unit_test(pipelines),
+    cmocka_unit_test(pipelines_of_two_chunks),
+    cmocka_unit_test(merged_ranks),
+    cmocka_unit_test(recomputation),
+    cmocka_unit_test(links_across_nodes),
+    cmocka_unit_test(scores_do_not_depend_on_others),
+    cmocka_unit_test(fits_up_to_the_limit),
+    cmocka_unit_test(allocation_failures),
+};
+
+SP_TEST_MAIN(tests)

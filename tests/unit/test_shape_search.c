@@ -1,0 +1,256 @@
+// The search for the shape of one rank's packs: more trials, more freedom and a warm start never
+// end worse; the switches bind it; time that has run out leaves the first shapes.
+#include "sim/base/alloc.h"
+#include "sim/base/progress.h"
+#include "solver/shape_search.h"
+#include "tests/support/drawn_packs.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+static drawn_batch d;
+
+typedef struct search_case {
+    sp_scenario scenario;
+    sp_cost_model cost;
+    sp_i_rank_scorer scorer;
+    sp_i_work work;
+    sp_i_shape_search search;
+    double work_s;   // of all samples
+    bool asymmetric; // backward packs of their own are searched as well
+} search_case;
+
+static void case_init(int pp, search_case *c)
+{
+    sp_error err = {0};
+    char text[RUN_TEXT] = "";
+    put_json(text,
+             "{'model': {'layers': 8, 'hidden': 2048, 'ffn': 4096, 'heads': 16, 'vocab': 1000}, "
+             "'cluster': 'h800-8', 'parallel': {'pp': %d}, 'workload': {'uniform': 64}, "
+             "'schedule': {'kind': 'packflow'}, 'strategy': {'kind': 'slimpack'}}",
+             pp);
+    must_succeed(text, run_read(text, &c->scenario, &err), &err);
+    must_succeed("cost model",
+                 sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
+                                    &c->scenario.cluster, &c->scenario.profile, c->scenario.memory,
+                                    c->scenario.source, &err),
+                 &err);
+    must_succeed("scorer", sp_i_rank_scorer_init(&c->scorer, &c->scenario, &c->cost, &err), &err);
+    must_succeed("work", sp_i_work_measure(&c->cost, 4096, &c->work, &err), &err);
+    c->search = (sp_i_shape_search){
+        .scorer = &c->scorer, .work = &c->work, .batch = &d.batch, .taper = true, .trials = 100};
+}
+
+static void case_fini(search_case *c)
+{
+    sp_i_rank_scorer_fini(&c->scorer);
+    sp_cost_model_fini(&c->cost);
+    sp_scenario_fini(&c->scenario);
+}
+
+static void draw(sp_prng *prng, search_case *c)
+{
+    draw_batch(prng, 1000 + sp_prng_below(prng, 60000), &d);
+    c->work_s = 0.0;
+    for (size_t i = 0; i < d.batch.count; i++) {
+        c->work_s += sp_i_slice_work_s(&c->work, 0, d.tokens[i]);
+    }
+}
+
+static void run(search_case *c, const sp_i_shape_search *search, bool warm, sp_i_best_shape *best)
+{
+    sp_error err = {0};
+    sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
+    must_succeed("search", sp_i_search_shape(search, &samples, c->work_s, warm, best, &err), &err);
+    if (c->asymmetric) {
+        must_succeed("regroup", sp_i_search_regrouped(search, &samples, best, &err), &err);
+    }
+}
+
+// The packs of the best shape, scored as predicted.
+static void make_best(search_case *c, const sp_i_shape_search *search, const sp_i_best_shape *best,
+                      sp_packing *packing)
+{
+    sp_error err = {0};
+    sp_i_needs needs = {0};
+    sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
+    sp_i_packflow_outcome again;
+    sp_packing_init(packing, &d.batch, 1);
+    must_succeed(
+        "packs",
+        sp_i_micropacks_make(&c->work, &d.batch, &samples, &best->shape, packing, &needs, &err),
+        &err);
+    assert_pack_rules(packing);
+    must_succeed("score",
+                 sp_i_rank_score(&c->scorer, packing, needs.pack, search->split, &again, &err),
+                 &err);
+    assert_int_equal(again.makespan_ns, best->out.makespan_ns);
+    assert_int_equal(again.fits, best->out.fits);
+    sp_i_free(needs.pack);
+}
+
+static void assert_no_worse(const sp_i_best_shape *a, const sp_i_best_shape *b)
+{
+    assert_false(sp_i_packflow_is_better(&b->out, &a->out));
+}
+
+// Without trials the first shapes are all there is. Regrouped backward packs come on top of the
+// best equal ones.
+static void more_search_is_no_worse(void **state)
+{
+    (void)state;
+    static search_case c;
+    sp_prng prng;
+    sp_prng_seed(&prng, 113);
+    for (int round = 0; round < 40; round++) {
+        case_init(1 << sp_prng_below(&prng, 4), &c);
+        draw(&prng, &c);
+        sp_i_shape_search search = c.search;
+        search.split = round % 2 != 0;
+        sp_i_best_shape first;
+        sp_i_best_shape symmetric;
+        sp_i_best_shape asymmetric;
+        search.trials = 0;
+        run(&c, &search, false, &first);
+        search.trials = c.search.trials;
+        run(&c, &search, false, &symmetric);
+        c.asymmetric = true;
+        run(&c, &search, false, &asymmetric);
+        c.asymmetric = false;
+        assert_false(first.shape.regrouped || symmetric.shape.regrouped);
+        assert_no_worse(&symmetric, &first);
+        assert_no_worse(&asymmetric, &symmetric);
+        sp_i_best_shape warm = symmetric;
+        search.trials = 10;
+        run(&c, &search, true, &warm);
+        assert_no_worse(&warm, &symmetric);
+        case_fini(&c);
+    }
+}
+
+// What is found is what was scored, and the same when it is searched again, by a scorer that has
+// seen other packs.
+static void found_shapes_are_as_predicted(void **state)
+{
+    (void)state;
+    static search_case c;
+    sp_prng prng;
+    sp_prng_seed(&prng, 127);
+    case_init(4, &c);
+    for (int round = 0; round < 20; round++) {
+        draw(&prng, &c);
+        sp_i_shape_search search = c.search;
+        c.asymmetric = true;
+        search.split = round % 2 != 0;
+        sp_i_best_shape best;
+        sp_i_best_shape again;
+        sp_packing packing;
+        run(&c, &search, false, &best);
+        make_best(&c, &search, &best, &packing);
+        run(&c, &search, false, &again);
+        assert_int_equal(best.out.makespan_ns, again.out.makespan_ns);
+        assert_int_equal(best.shape.forward.flat, again.shape.forward.flat);
+        assert_int_equal(best.shape.slice_tokens, again.shape.slice_tokens);
+        assert_true(best.shape.shorts_first == again.shape.shorts_first);
+        sp_packing_fini(&packing);
+    }
+    case_fini(&c);
+}
+
+static void switches_bind_the_shape(void **state)
+{
+    (void)state;
+    static search_case c;
+    sp_prng prng;
+    sp_prng_seed(&prng, 131);
+    case_init(4, &c);
+    for (int round = 0; round < 20; round++) {
+        draw(&prng, &c);
+        sp_i_best_shape best;
+        sp_packing packing;
+        sp_i_shape_search search = c.search;
+        c.asymmetric = round % 2 != 0;
+        search.taper = false;
+        search.slice_tokens = 300;
+        run(&c, &search, false, &best);
+        assert_int_equal(best.shape.forward.rise + best.shape.forward.fall, 0);
+        assert_int_equal(best.shape.slice_tokens, 300);
+        if (best.shape.regrouped) {
+            assert_int_equal(best.shape.backward.rise + best.shape.backward.fall, 0);
+        }
+        make_best(&c, &search, &best, &packing);
+        if (!best.shape.regrouped) {
+            assert_cuts(&packing, 300);
+        }
+        sp_packing_fini(&packing);
+        search.taper = true;
+        search.slice_tokens = INT64_MAX / 4;
+        run(&c, &search, false, &best);
+        make_best(&c, &search, &best, &packing);
+        assert_int_equal(packing.forward.slice_count, d.batch.count);
+        sp_packing_fini(&packing);
+    }
+    case_fini(&c);
+}
+
+// A deadline in the past: the first shapes, which is less than all of them, and a whole packing.
+static void time_that_has_run_out(void **state)
+{
+    (void)state;
+    static search_case c;
+    sp_prng prng;
+    sp_prng_seed(&prng, 137);
+    case_init(8, &c);
+    for (int round = 0; round < 10; round++) {
+        draw(&prng, &c);
+        sp_i_shape_search search = c.search;
+        c.asymmetric = true;
+        search.trials = 1000000;
+        search.deadline_s = sp_clock_s() - 1.0;
+        sp_i_best_shape late;
+        sp_i_best_shape best;
+        sp_packing packing;
+        run(&c, &search, false, &late);
+        make_best(&c, &search, &late, &packing);
+        sp_packing_fini(&packing);
+        search.deadline_s = 0.0;
+        search.trials = 0;
+        run(&c, &search, false, &best);
+        assert_no_worse(&best, &late);
+    }
+    case_fini(&c);
+}
+
+static void allocation_failures(void **state)
+{
+    (void)state;
+    static search_case c;
+    sp_prng prng;
+    sp_prng_seed(&prng, 139);
+    case_init(2, &c);
+    draw(&prng, &c);
+    sp_i_shape_search search = c.search;
+    sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
+    search.trials = 4;
+    sp_status status = SP_ERR_NO_MEMORY;
+    for (long n = 0; status != SP_OK; n++) {
+        assert_true(n < 5000);
+        sp_error err = {0};
+        sp_i_best_shape best;
+        sp_i_alloc_fail_after(n);
+        status = sp_i_search_shape(&search, &samples, c.work_s, false, &best, &err);
+        if (status == SP_OK) {
+            status = sp_i_search_regrouped(&search, &samples, &best, &err);
+        }
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+    }
+    case_fini(&c);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(more_search_is_no_worse), cmocka_unit_test(found_shapes_are_as_predicted),
+    cmocka_unit_test(switches_bind_the_shape), cmocka_unit_test(time_that_has_run_out),
+    cmocka_unit_test(allocation_failures),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,295 @@
+// SlimPack's search: the same plan on any number of threads, each switch does what it says, and
+// time limits are kept.
+#include <time.h>
+
+#include "sim/base/progress.h"
+#include "solver/slimpack_search.h"
+#include "tests/support/drawn_packs.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+#define EIGHT(x) x ", " x ", " x ", " x ", " x ", " x ", " x ", " x
+
+// A strategy on the first batch of a scenario, without a step.
+typedef struct planned {
+    sp_scenario scenario;
+    sp_batches batches;
+    sp_cost_model cost;
+    sp_packing packing;
+    sp_i_packflow_outcome outcome;
+    double wall_ms, cpu_ms;
+} planned;
+
+static double cpu_s(void)
+{
+    struct timespec now;
+    assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now), 0);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void plan(const char *text, bool asymmetric, bool split, int threads, planned *p)
+{
+    sp_error err = {0};
+    must_succeed(text, run_read(text, &p->scenario, &err), &err);
+    must_succeed(text, sp_strategy_settle(&p->scenario, false, &err), &err);
+    must_succeed(text, sp_evaluate_batches(&p->scenario, &p->batches, &err), &err);
+    must_succeed("cost model",
+                 sp_cost_model_init(&p->cost, &p->scenario.model, &p->scenario.layout,
+                                    &p->scenario.cluster, &p->scenario.profile, p->scenario.memory,
+                                    p->scenario.source, &err),
+                 &err);
+    const sp_strategy_input input = {.scenario = &p->scenario,
+                                     .batch = &p->batches.batch[0],
+                                     .context = p->batches.context,
+                                     .cost = &p->cost,
+                                     .threads = threads};
+    double wall_s = sp_clock_s();
+    double used_s = cpu_s();
+    const sp_i_slimpack_options options =
+        sp_i_slimpack_options_of(&p->scenario.strategy, asymmetric, split);
+    must_succeed("search", sp_i_slimpack_search(&input, &options, &p->packing, &p->outcome, &err),
+                 &err);
+    p->wall_ms = 1e3 * (sp_clock_s() - wall_s);
+    p->cpu_ms = 1e3 * (cpu_s() - used_s);
+    assert_pack_rules(&p->packing);
+}
+
+static void planned_fini(planned *p)
+{
+    sp_packing_fini(&p->packing);
+    sp_cost_model_fini(&p->cost);
+    sp_batches_fini(&p->batches);
+    sp_scenario_fini(&p->scenario);
+}
+
+static void assert_same_list(const sp_pack_list *a, const sp_pack_list *b)
+{
+    assert_int_equal(a->count, b->count);
+    assert_int_equal(a->slice_count, b->slice_count);
+    for (size_t k = 0; k < a->count; k++) {
+        assert_int_equal(a->packs[k].dp_first, b->packs[k].dp_first);
+        assert_int_equal(a->packs[k].dp_count, b->packs[k].dp_count);
+        assert_int_equal(a->packs[k].slice_count, b->packs[k].slice_count);
+    }
+    for (size_t i = 0; i < a->slice_count; i++) {
+        assert_int_equal(a->slices[i].sample, b->slices[i].sample);
+        assert_int_equal(a->slices[i].begin, b->slices[i].begin);
+        assert_int_equal(a->slices[i].tokens, b->slices[i].tokens);
+    }
+}
+
+static void same_plan_for_any_threads(void **state)
+{
+    (void)state;
+    static const int threads[] = {2, 5};
+    const char *scenario =
+        "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 4, 'pp': 4, 'dp': 6}, "
+        "'workload': {'lengths': 'wikipedia', 'context': 65536, 'samples_per_batch': 128}, "
+        "'strategy': {'kind': 'slimpack'}}";
+    for (int split = 0; split < 2; split++) {
+        planned one;
+        plan(scenario, true, split != 0, 1, &one);
+        for (int i = 0; i < 2; i++) {
+            planned many;
+            plan(scenario, true, split != 0, threads[i], &many);
+            assert_same_list(&one.packing.forward, &many.packing.forward);
+            assert_same_list(&one.packing.backward, &many.packing.backward);
+            assert_int_equal(one.outcome.makespan_ns, many.outcome.makespan_ns);
+            planned_fini(&many);
+        }
+        planned_fini(&one);
+    }
+}
+
+// On one rank all samples are the same for both; regrouping comes on top of the best equal packs.
+static void asymmetric_is_predicted_no_slower(void **state)
+{
+    (void)state;
+    for (int seed = 1; seed <= 4; seed++) {
+        char text[RUN_TEXT] = "";
+        planned symmetric;
+        planned asymmetric;
+        put_json(text,
+                 "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 4, 'pp': 8}, "
+                 "'workload': {'lengths': 'wikipedia', 'context': 65536, 'samples_per_batch': 96, "
+                 "'seed': %d}, 'strategy': {'kind': 'slimpack'}}",
+                 seed);
+        plan(text, false, seed % 2 != 0, 1, &symmetric);
+        plan(text, true, seed % 2 != 0, 1, &asymmetric);
+        assert_false(sp_i_packflow_is_better(&symmetric.outcome, &asymmetric.outcome));
+        planned_fini(&symmetric);
+        planned_fini(&asymmetric);
+    }
+}
+
+#define MIXED                                                                                   \
+    "60000, 3000, 200, 900, 40, 7000, 512, 100, 90, 2048, 1, 15000, 700, 1200, 5000, 333, 64, " \
+    "2500, 800, 20000"
+
+static void plan_with(const char *layout, const char *lengths, const char *strategy, planned *p)
+{
+    char text[RUN_TEXT] = "";
+    put_json(text,
+             "%s'cluster': 'h800-8', 'parallel': {%s}, 'workload': {'lengths': [%s], 'order': "
+             "'file'}, 'strategy': {'kind': 'slimpack'%s}}",
+             TINY_MODEL, layout, lengths, strategy);
+    plan(text, true, false, 1, p);
+}
+
+static void slices_switched_off(void **state)
+{
+    (void)state;
+    planned p;
+    plan_with("'pp': 2, 'dp': 2", MIXED, "", &p);
+    assert_true(p.packing.forward.slice_count > p.batches.batch[0].count);
+    planned_fini(&p);
+    plan_with("'pp': 2, 'dp': 2", MIXED, ", 'slices': false", &p);
+    assert_int_equal(p.packing.forward.slice_count, p.batches.batch[0].count);
+    planned_fini(&p);
+}
+
+static void slices_of_stated_tokens(void **state)
+{
+    (void)state;
+    planned p;
+    plan_with("'pp': 2", MIXED, ", 'slice_tokens': 1000, 'asymmetric': false", &p);
+    assert_true(p.packing.forward.slice_count > p.batches.batch[0].count);
+    assert_cuts(&p.packing, 1000);
+    planned_fini(&p);
+}
+
+static void asymmetry_switched_off(void **state)
+{
+    (void)state;
+    planned p;
+    plan_with("'pp': 2, 'dp': 2", MIXED, ", 'asymmetric': false", &p);
+    const sp_pack_list *forward = &p.packing.forward;
+    const sp_pack_list *backward = &p.packing.backward;
+    assert_int_equal(forward->count, backward->count);
+    for (size_t k = 0; k < backward->count; k++) {
+        size_t same = 0;
+        for (size_t i = 0; i < forward->count; i++) {
+            const sp_slice *a = &forward->slices[forward->packs[i].first_slice];
+            const sp_slice *b = &backward->slices[backward->packs[k].first_slice];
+            same += forward->packs[i].slice_count == backward->packs[k].slice_count &&
+                    memcmp(a, b, backward->packs[k].slice_count * sizeof *a) == 0;
+        }
+        assert_int_equal(same, 1);
+    }
+    planned_fini(&p);
+}
+
+// Without tapers packs end within a sample of equal shares.
+static void taper_switched_off(void **state)
+{
+    (void)state;
+    char lengths[RUN_TEXT] = "";
+    for (int i = 0; i < 192; i++) {
+        put_json(lengths, "%s%d", i > 0 ? ", " : "", 400 + 37 * i % 100);
+    }
+    for (int taper = 0; taper < 2; taper++) {
+        planned p;
+        plan_with("'pp': 2", lengths, taper != 0 ? "" : ", 'taper': false", &p);
+        int64_t least = INT64_MAX;
+        int64_t most = 0;
+        for (size_t k = 0; k < p.packing.forward.count; k++) {
+            int64_t tokens = p.packing.forward.packs[k].tokens;
+            least = tokens < least ? tokens : least;
+            most = tokens > most ? tokens : most;
+        }
+        if (taper == 0) {
+            assert_true(most - least <= 1000);
+        }
+        planned_fini(&p);
+    }
+}
+
+static void merging_switched_off(void **state)
+{
+    (void)state;
+    for (int merge = 0; merge < 2; merge++) {
+        planned p;
+        size_t merged = 0;
+        plan_with("'pp': 2, 'dp': 4", "200000, " EIGHT("500"),
+                  merge != 0 ? "" : ", 'dp_merge': false", &p);
+        for (size_t k = 0; k < p.packing.forward.count; k++) {
+            merged += p.packing.forward.packs[k].dp_count > 1;
+        }
+        assert_int_equal(merged > 0, merge != 0);
+        planned_fini(&p);
+    }
+}
+
+// Every rank gets its share of the time, and the plan is whole. Another's work on the machine is
+// not counted: the time of the process is at most what passes.
+static void time_limits_are_kept(void **state)
+{
+    (void)state;
+    static const int limits_ms[] = {20, 300, 1000};
+    for (size_t i = 0; i < sizeof limits_ms / sizeof limits_ms[0]; i++) {
+        char text[RUN_TEXT] = "";
+        planned p;
+        put_json(text,
+                 "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 4, 'pp': 4, 'dp': "
+                 "32}, 'workload': {'lengths': 'wikipedia', 'context': 65536, "
+                 "'samples_per_batch': 2048}, 'strategy': {'kind': 'slimpack', 'time_limit_ms': "
+                 "%d}}",
+                 limits_ms[i]);
+        plan(text, true, false, 1, &p);
+        if (p.cpu_ms > limits_ms[i] + 50.0) {
+            fail_msg("%d ms: %.1f ms, %.1f ms of them at work", limits_ms[i], p.wall_ms, p.cpu_ms);
+        }
+        planned_fini(&p);
+    }
+}
+
+// Where split backwards do not fit and whole ones are searched as well, in one and the same time.
+static void time_limits_hold_for_both_searches(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    sp_scenario scenario;
+    sp_batches batches;
+    sp_cost_model cost;
+    sp_packing packing;
+    const char *text = "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 4, 'pp': 2, "
+                       "'dp': 8, 'chunks_per_rank': 1}, 'workload': {'lengths': 'wikipedia', "
+                       "'context': 65536, 'samples_per_batch': 2048}, 'memory': {'limit_gib': 5}, "
+                       "'strategy': {'kind': 'slimpack-zb', 'time_limit_ms': 100}}";
+    must_succeed(text, run_read(text, &scenario, &err), &err);
+    must_succeed(text, sp_strategy_settle(&scenario, false, &err), &err);
+    must_succeed(text, sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed("cost model",
+                 sp_cost_model_init(&cost, &scenario.model, &scenario.layout, &scenario.cluster,
+                                    &scenario.profile, scenario.memory, scenario.source, &err),
+                 &err);
+    const sp_strategy_input input = {.scenario = &scenario,
+                                     .batch = &batches.batch[0],
+                                     .context = batches.context,
+                                     .cost = &cost};
+    double used_s = cpu_s();
+    must_succeed("pack", sp_strategy_find("slimpack-zb")->pack(&input, &packing, &err), &err);
+    double used_ms = 1e3 * (cpu_s() - used_s);
+    assert_pack_rules(&packing);
+    if (used_ms > 100.0 + 50.0) {
+        fail_msg("%.1f ms", used_ms);
+    }
+    sp_packing_fini(&packing);
+    sp_cost_model_fini(&cost);
+    sp_batches_fini(&batches);
+    sp_scenario_fini(&scenario);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(same_plan_for_any_threads),
+    cmocka_unit_test(asymmetric_is_predicted_no_slower),
+    cmocka_unit_test(slices_switched_off),
+    cmocka_unit_test(slices_of_stated_tokens),
+    cmocka_unit_test(asymmetry_switched_off),
+    cmocka_unit_test(taper_switched_off),
+    cmocka_unit_test(merging_switched_off),
+    cmocka_unit_test(time_limits_are_kept),
+    cmocka_unit_test(time_limits_hold_for_both_searches),
+};
+
+SP_TEST_MAIN(tests)
