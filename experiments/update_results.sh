@@ -3,10 +3,12 @@
 # there into README.md. Needs the release build with its benchmarks.
 set -eu
 cd "$(dirname "$0")/.."
-build/slimpack compare experiments/demo.json --strategies packed,padded,ffd,balanced,chunkflow,slimpipe,slimpack,slimpack-zb --quiet >experiments/results/demo.txt
+build/slimpack compare experiments/demo.json --strategies packed,packed-tuned,ffd,balanced,chunkflow,slimpipe,slimpack,slimpack-zb --quiet >experiments/results/demo.txt
 build/bench/engine >experiments/results/engine.json
 build/bench/schedules >experiments/results/schedules.jsonl
 build/bench/sweep >experiments/results/sweep.json
+build/bench/solver >experiments/results/solver.json
+build/bench/assignment >experiments/results/assignment.txt
 
 # Fitted profiles, their reports, and what they predict.
 published=experiments/published
