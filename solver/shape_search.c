@@ -8,7 +8,7 @@
 
 enum { MOST_PACKS = 4096, LEAST_PACK = 512, LEAST_SLICE = 128, SLICE_SIZES = 5 };
 
-enum { USUAL_PACKS = 100 }; // of a rank
+enum { USUAL_PACKS = 250 }; // of a rank
 
 // Longer makespans are taken at first up to about this share, then ever less.
 #define HEAT 2e-3

@@ -15,9 +15,9 @@
 #define SEARCHING 0.9
 
 enum {
-    TRIALS = 4000,     // of all ranks together
+    TRIALS = 6000,     // of all ranks together
     LEAST_TRIALS = 60, // of one rank
-    MOST_TRIALS = 1000,
+    MOST_TRIALS = 2000,
     LEVELLINGS = 4,
     TYPICAL_TOKENS = 4096
 };
