@@ -39,18 +39,18 @@ END {
         }
         printf "%s   %15s%s   %3d, %d%s\n", row, "", count, fit, faster, delays[kind[k]] ? " (not lossless)" : ""
     }
-    printf "\n%-20s %13s %8s %8s %8s %8s %8s\n", "tokens a rank", "strategy", "cases", "gap", "worst", "over", "worst"
-    printf "%-20s %13s %8s %8s %8s %8s %8s\n", "", "", "", "median", "", "work", ""
+    printf "\n%-15s %13s %8s %8s %8s %8s %8s %10s\n", "tokens a rank", "strategy", "cases", "gap", "worst", "over", "worst", "bound over"
+    printf "%-15s %13s %8s %8s %8s %8s %8s %10s\n", "", "", "", "median", "", "work", "", "work"
     split("125 250 500 1000", classes, " ")
     split("slimpack slimpack-zb", shown, " ")
     for (i = 1; i <= 4; i++) {
         for (k = 1; k <= 2; k++) {
             m = 0
-            split("", list); split("", works)
-            for (c = 1; c <= n; c++) { for (x in cases) { if (class[x] == classes[i] && ms[contexts[c], x, shown[k]] > 0) { m++; list[m] = gap[contexts[c], x, shown[k]]; works[m] = work[contexts[c], x, shown[k]] } } }
+            split("", list); split("", works); split("", bounds)
+            for (c = 1; c <= n; c++) { for (x in cases) { if (class[x] == classes[i] && ms[contexts[c], x, shown[k]] > 0) { m++; list[m] = gap[contexts[c], x, shown[k]]; works[m] = work[contexts[c], x, shown[k]]; bounds[m] = (1 + works[m]) / (1 + list[m]) - 1 } } }
             if (m) {
                 g = median(list, m); w = median(works, m)
-                printf "%-20s %13s %8d %8s %8s %8s %8s\n", k == 1 ? classes[i] "K" : "", shown[k], m, percent(g), percent(list[m]), percent(w), percent(works[m])
+                printf "%-15s %13s %8d %8s %8s %8s %8s %10s\n", k == 1 ? classes[i] "K" : "", shown[k], m, percent(g), percent(list[m]), percent(w), percent(works[m]), percent(median(bounds, m))
             }
         }
     }

@@ -46,7 +46,9 @@ static sp_status predict(const sp_scenario *scenario, const sp_batches *batches,
         sp_i_packflow_outcome whole;
         options.split = false;
         status = sp_i_slimpack_search(&input, &options, NULL, &whole, err);
-        *outcome = sp_i_packflow_is_better(&whole, outcome) ? whole : *outcome;
+        if (status == SP_OK && sp_i_packflow_is_better(&whole, outcome)) {
+            *outcome = whole;
+        }
     }
     sp_cost_model_fini(&cost);
     return status;
