@@ -1,6 +1,6 @@
 # From the results of experiments/grid_slimpack.json: how long every strategy takes beside slimpack,
 # with its micro-batches, and the gaps of the slimpack family by tokens per data-parallel rank.
-function percent(value) { return value < 0 ? "-" : sprintf("%.1f %%", 100 * value) }
+function percent(value) { return value == -1 ? "-" : sprintf("%.1f %%", value > 0 ? 100 * value : 0) }
 {
     context = get("workload.context")
     k = get("strategy.kind")
