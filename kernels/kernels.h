@@ -1,0 +1,26 @@
+// Reference kernels of a transformer's training step, in fp32 (names end in _f32) and fp64 (_f64).
+//
+// Tensors are row-major, one row a token; a `stride` is the number of elements from one row to the
+// next and at least the row's length. Sizes are at least 0 and what is passed to the BLAS (rows,
+// columns, strides) is below 2^31. Outputs do not overlap inputs unless the kernel says so. Nothing
+// is allocated and nothing can fail: sizes, indices and workspaces are the caller's to get right.
+// Input gradients are overwritten unless `accumulate` is there and true; weight gradients are
+// always added to, so that micro-batches and slices sum up.
+#ifndef SLIMPACK_KERNELS_KERNELS_H
+#define SLIMPACK_KERNELS_KERNELS_H
+
+#include "kernels/start.h"
+
+#define SP_KERNEL_BITS 32
+#include "kernels/typed.h"
+#undef SP_KERNEL_BITS
+
+#define SP_KERNEL_BITS 64
+#include "kernels/typed.h"
+#undef SP_KERNEL_BITS
+
+#undef real
+#undef SP_KERNEL
+#undef SP_KERNEL_I
+
+#endif
