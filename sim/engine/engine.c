@@ -1,6 +1,5 @@
 #include "sim/engine/engine.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
@@ -137,34 +136,6 @@ static void fill_spans(const sp_step_costs *costs, const sp_i_folding *folding,
     }
 }
 
-// By start; the rest only settles ties.
-static int compare_copies(const void *a, const void *b)
-{
-    const sp_span *x = a;
-    const sp_span *y = b;
-    const int64_t keys[][2] = {{x->start_ns, y->start_ns},
-                               {x->end_ns, y->end_ns},
-                               {x->action.kind, y->action.kind},
-                               {x->action.chunk, y->action.chunk},
-                               {x->action.pack, y->action.pack}};
-    for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
-        if (keys[k][0] != keys[k][1]) {
-            return keys[k][0] < keys[k][1] ? -1 : 1;
-        }
-    }
-    return 0;
-}
-
-static void order_copies(sp_timeline *timeline)
-{
-    for (size_t i = 0; i < timeline->rank_count; i++) {
-        sp_rank_timeline *rank = &timeline->ranks[i];
-        if (rank->copy_count > 0) {
-            qsort(rank->copies, rank->copy_count, sizeof *rank->copies, compare_copies);
-        }
-    }
-}
-
 static sp_status verify(const sp_plan *plan, const sp_step_costs *costs, int64_t makespan_ns,
                         sp_error *err)
 {
@@ -232,7 +203,7 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
     }
     sp_i_replay(&graph, end_ns);
     fill_spans(costs, &folding, &graph, end_ns, timeline);
-    order_copies(timeline);
+    sp_i_timeline_order_copies(timeline);
     status = sp_i_fill_tail(costs, timeline, err);
     if (status != SP_OK) {
         goto out;

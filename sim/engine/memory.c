@@ -83,29 +83,9 @@ static bool note_peak_state(walk *w)
 static bool note(walk *w, int64_t time_ns)
 {
     w->time_ns = time_ns;
-    if (sp_bytes_total(&w->now) > sp_bytes_total(&w->out->peak)) {
-        w->out->peak = w->now;
-        w->out->peak_ns = time_ns;
-        w->out->peak_action = w->action;
-        w->out->has_peak_action = w->acted;
-    }
-    if (!note_peak_state(w)) {
-        return false;
-    }
-    if (!w->shared->points) {
-        return true;
-    }
-    sp_rank_memory *out = w->out;
-    if (out->point_count > 0 && out->points[out->point_count - 1].time_ns == time_ns &&
-        memcmp(&out->points[out->point_count - 1].bytes, &w->now, sizeof w->now) == 0) {
-        return true;
-    }
-    if (!sp_i_reserve((void **)&out->points, &out->point_capacity, out->point_count + 1,
-                      sizeof *out->points)) {
-        return false;
-    }
-    out->points[out->point_count++] = (sp_memory_point){.time_ns = time_ns, .bytes = w->now};
-    return true;
+    return sp_rank_memory_note(w->out, time_ns, &w->now, w->acted ? &w->action : NULL,
+                               w->shared->points) &&
+           note_peak_state(w);
 }
 
 static int vstage_of(const walk *w, int chunk)
@@ -437,11 +417,10 @@ sp_status sp_i_memory_replay(const sp_timeline *timeline, const sp_step_costs *c
                              sp_memory_timeline *memory, sp_error *err)
 {
     replay shared;
-    *memory = (sp_memory_timeline){.rank_count = timeline->rank_count};
+    *memory = (sp_memory_timeline){0};
     sp_status status = replay_init(&shared, timeline, costs, points, err);
     if (status == SP_OK) {
-        memory->ranks = sp_i_calloc(timeline->rank_count, sizeof *memory->ranks);
-        status = memory->ranks != NULL ? SP_OK : sp_error_no_memory(err, "the memory timeline");
+        status = sp_memory_timeline_init(memory, timeline, err);
     }
     for (size_t r = 0; status == SP_OK && r < timeline->rank_count; r++) {
         walk w = {.shared = &shared, .rank = &timeline->ranks[r], .out = &memory->ranks[r]};
@@ -482,13 +461,4 @@ void sp_i_peak_state_fini(sp_i_peak_state *state)
 {
     sp_i_free(state->units);
     *state = (sp_i_peak_state){0};
-}
-
-void sp_memory_timeline_fini(sp_memory_timeline *memory)
-{
-    for (size_t r = 0; memory->ranks != NULL && r < memory->rank_count; r++) {
-        sp_i_free(memory->ranks[r].points);
-    }
-    sp_i_free(memory->ranks);
-    *memory = (sp_memory_timeline){0};
 }

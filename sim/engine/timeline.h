@@ -48,7 +48,16 @@ typedef struct sp_timeline {
     int *alike_store;
 } sp_timeline;
 
+// A timeline to be filled by whoever ran the plan: one entry per rank (nothing is folded), with
+// room for each of its actions, none of them there yet. O(actions).
+sp_status sp_timeline_init(sp_timeline *timeline, const sp_plan *plan, sp_error *err);
+// When spans, copies and tails are there: orders the copies by their starts and takes makespan_ns
+// and iteration_ns from the ranks. A rank without a tail (gather_end_ns 0) gets one of no length
+// at its last action. O(actions * log copies).
+void sp_timeline_finish(sp_timeline *timeline);
 void sp_timeline_fini(sp_timeline *timeline);
+
+void sp_i_timeline_order_copies(sp_timeline *timeline);
 
 // A point of a rank's memory over time: the bytes held from `time_ns` on.
 typedef struct sp_memory_point {
@@ -72,6 +81,14 @@ typedef struct sp_memory_timeline {
     size_t rank_count;
 } sp_memory_timeline;
 
+// As many empty entries as the timeline has ranks.
+sp_status sp_memory_timeline_init(sp_memory_timeline *memory, const sp_timeline *timeline,
+                                  sp_error *err);
+// From `time_ns` on the rank holds `bytes`; times never fall. `action` is what runs, or NULL before
+// the first. Keeps the peak, and where `points` the point itself unless it changes nothing. False
+// when memory runs out.
+bool sp_rank_memory_note(sp_rank_memory *memory, int64_t time_ns, const sp_bytes *bytes,
+                         const sp_action *action, bool points);
 void sp_memory_timeline_fini(sp_memory_timeline *memory);
 
 #endif

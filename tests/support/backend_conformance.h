@@ -1,0 +1,44 @@
+// What every backend must do, whatever it runs on. Each function fails the running test case.
+#ifndef SLIMPACK_TESTS_SUPPORT_BACKEND_CONFORMANCE_H
+#define SLIMPACK_TESTS_SUPPORT_BACKEND_CONFORMANCE_H
+
+#include "backends/device.h"
+
+// A device of a backend, and how to reach its failures.
+typedef struct conformance_device {
+    const sp_backend *backend;
+    int device;
+    // All of a request but plan and costs.
+    sp_run_request request;
+    bool takes_costs; // the backend is driven by the simulator's costs
+    // Options that make an action fail, stall or run out of memory: their values are the action's
+    // name, '@' and its rank (dp.pp); NULL where the backend has no such option.
+    const char *fail, *stall, *exhaust;
+} conformance_device;
+
+// Runs the plan and holds what came back against the definition of an execution, pair by pair
+// (O(actions^2)): every action once, each rank in the plan's order and one after another; every
+// action after those it reads (the stage before, the stage behind, backward after the forwards of
+// its slices, slices of a sample in order, W after I, O after F, L after O, readers after L); tails
+// after the last action; memory that drains, with its peak among its points; metrics that measure
+// it. `costs` may be NULL.
+void conformance_runs(const conformance_device *device, const sp_plan *plan,
+                      const sp_step_costs *costs);
+
+// The same for plans of many kinds, drawn by the seed: those that the device can execute run, the
+// others are refused. Which is which is worked out here.
+void conformance_runs_random_plans(const conformance_device *device, uint64_t seed, int count);
+
+// For each capability a run that needs it: one that the device lacks is refused with its name
+// before anything runs, one that it has is not.
+void conformance_refuses(const conformance_device *device);
+
+// Every action of a plan made to fail in each way that the device knows: the run ends by itself,
+// gives no result, and names rank, action and a reason.
+void conformance_fails(const conformance_device *device);
+
+// No allocation that fails goes unnoticed or leaks (sp_i_alloc_fail_after); backends with threads
+// of their own leave it out.
+void conformance_survives_no_memory(const conformance_device *device);
+
+#endif

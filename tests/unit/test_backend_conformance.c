@@ -1,0 +1,153 @@
+// Every backend through the conformance suite.
+#include <stdlib.h>
+
+#include "backends/registry.h"
+#include "tests/support/backend_conformance.h"
+#include "tests/support/test_main.h"
+#include "tests/support/uniform_step.h"
+
+static sp_registry *registry;
+
+static conformance_device open_device(const char *name, int device)
+{
+    conformance_device d = {
+        .device = device, .request = {.clock = SP_CLOCK_VIRTUAL, .precision = SP_FP64, .steps = 1}};
+    assert_int_equal(setenv("SLIMPACK_BACKEND_PATH", SP_TEST_PLUGIN_DIR, 1), 0);
+    assert_int_equal(sp_registry_new(&registry, NULL), SP_OK);
+    assert_int_equal(sp_registry_find(registry, name, &d.backend, NULL), SP_OK);
+    return d;
+}
+
+// Everything that the fake backend can do.
+static conformance_device open_fake(void)
+{
+    conformance_device d = open_device("fake", 0);
+    d.request.memory_points = true;
+    d.takes_costs = true;
+    d.fail = "fail";
+    d.stall = "stall";
+    d.exhaust = "exhaust";
+    return d;
+}
+
+static conformance_device open_plain_fake(void)
+{
+    conformance_device d = open_device("fake", 1);
+    d.takes_costs = true;
+    return d;
+}
+
+static conformance_device open_sample(void)
+{
+    conformance_device d = open_device("sample", 0);
+    d.request.memory_points = true;
+    return d;
+}
+
+static void close_device(void)
+{
+    sp_registry_free(registry);
+}
+
+static void run_schedule(const conformance_device *device, sp_schedule_kind kind, int chunks)
+{
+    uniform_case c = {.kind = kind,
+                      .pp = 3,
+                      .dp = 2,
+                      .chunks = chunks,
+                      .microbatches = 6,
+                      .slices = sp_schedule_traits_of(kind).sliced ? 3 : 0,
+                      .f_ns = 1000,
+                      .i_ns = 1100,
+                      .w_ns = 900,
+                      .p2p_ns = 90};
+    uniform_step step;
+    sp_engine_options options = {0};
+    uniform_step_run(&c, &options, &step);
+    conformance_runs(device, &step.plan, &step.costs);
+    uniform_step_fini(&step);
+}
+
+static void fake_runs_every_schedule(void **state)
+{
+    (void)state;
+    static const char jitter[] = "0.3";
+    const sp_backend_option options[] = {{"jitter", jitter}};
+    conformance_device d = open_fake();
+    for (int kind = 0; kind < SP_SCHEDULE_KINDS; kind++) {
+        sp_schedule_traits traits = sp_schedule_traits_of((sp_schedule_kind)kind);
+        int chunks = traits.chunks > 0 ? traits.chunks : kind == SP_SCHEDULE_INTERLEAVED ? 2 : 1;
+        d.request.option_count = 0;
+        run_schedule(&d, (sp_schedule_kind)kind, chunks);
+        d.request.options = options;
+        d.request.option_count = 1;
+        run_schedule(&d, (sp_schedule_kind)kind, chunks);
+    }
+    close_device();
+}
+
+static void fake_runs_random_plans(void **state)
+{
+    (void)state;
+    const sp_backend_option options[] = {{"jitter", "0.5"}};
+    conformance_device d = open_fake();
+    conformance_runs_random_plans(&d, 1, 100);
+    d.request.options = options;
+    d.request.option_count = 1;
+    d.request.steps = 2;
+    conformance_runs_random_plans(&d, 2, 100);
+    close_device();
+}
+
+static void fake_refuses(void **state)
+{
+    (void)state;
+    conformance_device d = open_fake();
+    conformance_refuses(&d);
+    close_device();
+    d = open_plain_fake();
+    conformance_refuses(&d);
+    conformance_runs_random_plans(&d, 3, 50);
+    run_schedule(&d, SP_SCHEDULE_1F1B, 1);
+    close_device();
+}
+
+static void fake_fails(void **state)
+{
+    (void)state;
+    conformance_device d = open_fake();
+    conformance_fails(&d);
+    close_device();
+}
+
+static void fake_survives_no_memory(void **state)
+{
+    (void)state;
+    conformance_device d = open_fake();
+    conformance_survives_no_memory(&d);
+    close_device();
+}
+
+static void plugin_conforms(void **state)
+{
+    (void)state;
+    conformance_device d = open_sample();
+    run_schedule(&d, SP_SCHEDULE_GPIPE, 1);
+    run_schedule(&d, SP_SCHEDULE_1F1B, 1);
+    run_schedule(&d, SP_SCHEDULE_INTERLEAVED, 2);
+    conformance_refuses(&d);
+    conformance_runs_random_plans(&d, 4, 50);
+    conformance_fails(&d);
+    close_device();
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(fake_runs_every_schedule),
+    cmocka_unit_test(fake_runs_random_plans),
+    cmocka_unit_test(fake_refuses),
+    cmocka_unit_test(fake_fails),
+    cmocka_unit_test(fake_survives_no_memory),
+    cmocka_unit_test(plugin_conforms),
+};
+
+SP_TEST_MAIN(tests)

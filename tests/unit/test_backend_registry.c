@@ -1,0 +1,226 @@
+// Backends by name: built in, as plug-ins, and all the ways in which a plug-in can be wrong.
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "backends/registry.h"
+#include "sim/base/alloc.h"
+#include "tests/support/plan_sample.h"
+#include "tests/support/test_main.h"
+
+static sp_registry *open_registry(const char *path)
+{
+    sp_registry *registry = NULL;
+    if (path != NULL) {
+        assert_int_equal(setenv("SLIMPACK_BACKEND_PATH", path, 1), 0);
+    } else {
+        assert_int_equal(unsetenv("SLIMPACK_BACKEND_PATH"), 0);
+    }
+    assert_int_equal(sp_registry_new(&registry, NULL), SP_OK);
+    return registry;
+}
+
+static void must_refuse(const char *name, sp_status expected, const char *text)
+{
+    sp_error err = {0};
+    const sp_backend *backend = NULL;
+    sp_registry *registry = open_registry(SP_TEST_PLUGIN_DIR);
+    assert_int_equal(sp_registry_find(registry, name, &backend, &err), expected);
+    assert_null(backend);
+    if (strstr(err.message[0], text) == NULL) {
+        fail_msg("expected \"%s\", got \"%s\"", text, err.message[0]);
+    }
+    sp_registry_free(registry);
+}
+
+static void built_in_backends(void **state)
+{
+    (void)state;
+    sp_registry *registry = open_registry(NULL);
+    const sp_backend *backend = NULL;
+    int count = 0;
+    sp_device_info info;
+    sp_error err = {0};
+    assert_int_equal(sp_registry_find(registry, "fake", &backend, &err), SP_OK);
+    assert_string_equal(sp_backend_name(backend), "fake");
+    assert_true(strlen(sp_backend_description(backend)) > 0);
+    assert_string_equal(sp_backend_options(backend)[0].key, "durations");
+    assert_int_equal(sp_backend_device_count(backend, &count, &err), SP_OK);
+    assert_int_equal(count, 2);
+    assert_int_equal(sp_backend_device_info(backend, 1, &info, &err), SP_OK);
+    assert_string_equal(info.name, "plain");
+    assert_int_equal(sp_backend_device_info(backend, 2, &info, &err), SP_ERR_USAGE);
+    assert_non_null(strstr(err.message[0], "backend 'fake' has no device 2 (it has 2)"));
+    sp_error_clear(&err);
+    assert_int_equal(sp_backend_device_info(backend, -1, &info, &err), SP_ERR_USAGE);
+    sp_registry_free(registry);
+}
+
+static void a_plugin_is_loaded_once(void **state)
+{
+    (void)state;
+    sp_registry *registry = open_registry("/nowhere:" SP_TEST_PLUGIN_DIR);
+    const sp_backend *backend = NULL;
+    const sp_backend *again = NULL;
+    sp_error err = {0};
+    if (sp_registry_find(registry, "sample", &backend, &err) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+    assert_string_equal(sp_backend_description(backend), "a sample");
+    assert_null(sp_backend_options(backend)[0].key);
+    assert_int_equal(sp_registry_find(registry, "sample", &again, &err), SP_OK);
+    assert_ptr_equal(backend, again);
+    sp_registry_free(registry);
+    // By its path, and without any variable.
+    registry = open_registry(NULL);
+    const char *path = SP_TEST_PLUGIN_DIR "/libslimpack-backend-sample.so";
+    assert_int_equal(sp_registry_find(registry, path, &backend, &err), SP_OK);
+    assert_string_equal(sp_backend_name(backend), "sample");
+    assert_int_equal(sp_registry_find(registry, path, &again, &err), SP_OK);
+    assert_ptr_equal(backend, again);
+    sp_registry_free(registry);
+}
+
+static void wrong_plugins(void **state)
+{
+    (void)state;
+    must_refuse("old_version", SP_ERR_CONTENT,
+                "made for version 0 of the backend interface, this is version 1");
+    must_refuse("other_headers", SP_ERR_CONTENT, "built from other headers");
+    must_refuse("no_symbol", SP_ERR_CONTENT, "symbol 'sp_backend_plugin' is missing");
+    must_refuse("misnamed", SP_ERR_CONTENT, "the backend calls itself 'another'");
+    must_refuse("no_description", SP_ERR_CONTENT, "a required entry");
+    must_refuse("too_short", SP_ERR_CONTENT, "a table of operations of 16 bytes is too short");
+    must_refuse("/nowhere/plugin.so", SP_ERR_IO, "/nowhere/plugin.so: cannot load: ");
+}
+
+static void no_shared_library(void **state)
+{
+    (void)state;
+    char folder[] = "plugins-XXXXXX";
+    char file[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(file, sizeof file, "%s/libslimpack-backend-text.so", folder);
+    FILE *out = fopen(file, "w");
+    assert_non_null(out);
+    fputs("text\n", out);
+    assert_int_equal(fclose(out), 0);
+    sp_registry *registry = open_registry(folder);
+    const sp_backend *backend = NULL;
+    sp_error err = {0};
+    sp_status status = sp_registry_find(registry, "text", &backend, &err);
+    sp_registry_free(registry);
+    remove(file);
+    rmdir(folder);
+    assert_int_equal(status, SP_ERR_IO);
+    assert_non_null(strstr(err.message[0], "libslimpack-backend-text.so: cannot load: "));
+}
+
+static void unknown_names_get_a_hint(void **state)
+{
+    (void)state;
+    must_refuse("fakc", SP_ERR_CONTENT, "unknown backend 'fakc' (did you mean 'fake'? known: ");
+    must_refuse("samples", SP_ERR_CONTENT, "did you mean 'sample'?");
+    must_refuse("quantum_tunnel", SP_ERR_CONTENT, "unknown backend 'quantum_tunnel' (known: ");
+    must_refuse("", SP_ERR_CONTENT, "unknown backend '' (");
+    must_refuse("quantum_tunnel", SP_ERR_CONTENT, ", misnamed, ");
+}
+
+static void names_are_in_order(void **state)
+{
+    (void)state;
+    sp_backend_names names;
+    bool fake = false;
+    bool sample = false;
+    assert_int_equal(setenv("SLIMPACK_BACKEND_PATH", SP_TEST_PLUGIN_DIR ":" SP_TEST_PLUGIN_DIR, 1),
+                     0);
+    assert_int_equal(sp_registry_names(&names, NULL), SP_OK);
+    for (size_t i = 0; i < names.count; i++) {
+        assert_true(i == 0 || strcmp(names.name[i - 1], names.name[i]) < 0);
+        fake = fake || strcmp(names.name[i], "fake") == 0;
+        sample = sample || strcmp(names.name[i], "sample") == 0;
+    }
+    assert_true(fake && sample);
+    sp_backend_names_fini(&names);
+}
+
+// What a backend leaves out is an error that says so, and never a call of nothing.
+static void slots_that_are_left_out(void **state)
+{
+    (void)state;
+    sp_registry *registry = open_registry(SP_TEST_PLUGIN_DIR);
+    const sp_backend *fake = NULL;
+    const sp_backend *sample = NULL;
+    const sp_backend *shorter = NULL;
+    sp_device_memory memory;
+    json_t *profile = NULL;
+    sp_error err = {0};
+    const sp_calibration_request calibration = {.limit_s = 1.5};
+    assert_int_equal(sp_registry_find(registry, "fake", &fake, NULL), SP_OK);
+    assert_int_equal(sp_registry_find(registry, "sample", &sample, NULL), SP_OK);
+    assert_int_equal(sp_registry_find(registry, "shorter", &shorter, NULL), SP_OK);
+    assert_int_equal(sp_backend_device_memory(fake, 0, &memory, &err), SP_ERR_USAGE);
+    assert_string_equal(err.message[0], "backend 'fake' does not tell its memory");
+    assert_int_equal(sp_backend_device_memory(sample, 0, &memory, NULL), SP_OK);
+    assert_int_equal(memory.free_bytes, 3000);
+    assert_int_equal(memory.total_bytes, 4000);
+    assert_int_equal(sp_backend_device_memory(sample, 1, &memory, NULL), SP_ERR_USAGE);
+    sp_error_clear(&err);
+    assert_int_equal(sp_backend_calibrate(fake, 0, &calibration, &profile, &err), SP_ERR_USAGE);
+    assert_string_equal(err.message[0], "backend 'fake' cannot calibrate");
+    assert_int_equal(sp_backend_calibrate(sample, 0, &calibration, &profile, NULL), SP_OK);
+    assert_true(json_number_value(json_object_get(profile, "limit")) == 1.5);
+    json_decref(profile);
+    // Its table is there up to this slot.
+    assert_int_equal(sp_backend_device_memory(shorter, 0, &memory, NULL), SP_OK);
+    assert_int_equal(sp_backend_calibrate(shorter, 0, &calibration, &profile, NULL), SP_ERR_USAGE);
+    assert_null(profile);
+    // No tensors.
+    plan_sample s;
+    const sp_run_request base = {.precision = SP_FP64, .steps = 1};
+    sp_run *run = NULL;
+    size_t count = 1;
+    plan_sample_make(SP_CAP_PIPELINE, &base, &s);
+    assert_int_equal(sp_backend_run(sample, 0, &s.request, &run, NULL), SP_OK);
+    assert_false(sp_run_step(run, 0)->has_loss);
+    sp_error_clear(&err);
+    assert_int_equal(sp_run_tensor_count(run, &count, &err), SP_ERR_USAGE);
+    assert_string_equal(err.message[0], "backend 'sample' gives no tensors to read");
+    assert_int_equal(count, 0);
+    sp_run_free(run);
+    plan_sample_fini(&s);
+    sp_registry_free(registry);
+}
+
+static void memory_may_run_out(void **state)
+{
+    (void)state;
+    sp_status status = SP_ERR_NO_MEMORY;
+    assert_int_equal(setenv("SLIMPACK_BACKEND_PATH", SP_TEST_PLUGIN_DIR, 1), 0);
+    for (long n = 0; status != SP_OK; n++) {
+        sp_registry *registry = NULL;
+        const sp_backend *backend = NULL;
+        sp_backend_names names = {0};
+        sp_i_alloc_fail_after(n);
+        status = sp_registry_new(&registry, NULL);
+        status = status == SP_OK ? sp_registry_find(registry, "sample", &backend, NULL) : status;
+        status = status == SP_OK ? sp_registry_names(&names, NULL) : status;
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        sp_backend_names_fini(&names);
+        sp_registry_free(registry);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(built_in_backends),
+    cmocka_unit_test(a_plugin_is_loaded_once),
+    cmocka_unit_test(wrong_plugins),
+    cmocka_unit_test(no_shared_library),
+    cmocka_unit_test(unknown_names_get_a_hint),
+    cmocka_unit_test(names_are_in_order),
+    cmocka_unit_test(slots_that_are_left_out),
+    cmocka_unit_test(memory_may_run_out),
+};
+
+SP_TEST_MAIN(tests)
