@@ -1,0 +1,74 @@
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "backends/host/run.h"
+#include "sim/base/alloc.h"
+
+SP_PRINTF(2, 3)
+static sp_status cannot(sp_error *err, const char *format, ...)
+{
+    char text[SP_ERROR_TEXT / 2];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return sp_error_set(err, SP_ERR_CONTENT, "backend 'host' cannot execute %s", text);
+}
+
+static int64_t longest_sample(const sp_packing *packing)
+{
+    int64_t longest = 0;
+    for (size_t s = 0; packing->batch != NULL && s < packing->batch->count; s++) {
+        int64_t tokens = packing->batch->tokens[s];
+        longest = tokens > longest ? tokens : longest;
+    }
+    return longest;
+}
+
+static sp_status check_model(const sp_model *model, const sp_packing *packing, sp_error *err)
+{
+    sp_status status = SP_OK;
+    int64_t longest = longest_sample(packing);
+    if (model->experts > 0) {
+        status = cannot(err, "experts");
+    }
+    if (model->qk_norm) {
+        status = cannot(err, "norms of queries and keys");
+    }
+    if (model->positional == SP_ROPE && model->head_dim % 2 != 0) {
+        status = cannot(err, "rotary positions of %lld features", (long long)model->head_dim);
+    }
+    if (model->positional == SP_LEARNED && longest > model->max_positions) {
+        status = cannot(err, "a sample of %lld tokens with %lld learned positions",
+                        (long long)longest, (long long)model->max_positions);
+    }
+    return status;
+}
+
+static sp_status check_layers(const sp_run_request *request, sp_error *err)
+{
+    const sp_layout *layout = &request->plan->layout;
+    sp_stage *parts = sp_i_calloc((size_t)sp_layout_vstages(layout), sizeof *parts);
+    if (parts == NULL) {
+        return sp_error_no_memory(err, "the stages of a plan");
+    }
+    const char *source = request->source != NULL ? request->source : "plan";
+    sp_status status = sp_layout_stages(layout, request->model->layers, source, parts, err);
+    sp_i_free(parts);
+    return status;
+}
+
+sp_status sp_i_host_check(const sp_run_request *request, sp_error *err)
+{
+    sp_i_host_options options;
+    sp_status status = sp_i_host_options_read(request, &options, err);
+    if (status != SP_OK || request->model == NULL) {
+        return status;
+    }
+    status = check_model(request->model, request->plan->packing, err);
+    if (request->memory != NULL && request->memory->attention == SP_ATTENTION_UNFUSED) {
+        status = cannot(err, "unfused attention");
+    }
+    sp_status layers = check_layers(request, err);
+    return status != SP_OK ? status : layers;
+}

@@ -1,0 +1,39 @@
+// What computes, for each precision. Matrices have one row a token of the pack, in the order of its
+// slices. False: memory ran out (sp_i_host_arena_failure); what was held stays in the arena.
+#ifndef SLIMPACK_BACKENDS_HOST_MATH_H
+#define SLIMPACK_BACKENDS_HOST_MATH_H
+
+#include "backends/host/stage.h"
+
+typedef struct sp_i_host_update {
+    int64_t step; // from 1 on
+    double learning_rate, weight_decay;
+} sp_i_host_update;
+
+typedef struct sp_i_host_math {
+    int64_t real_bytes;
+    // Runs a forward pack. `input` [rows, hidden] comes from the stage before, NULL where the
+    // stage embeds; `output` goes to the stage behind, NULL where it has the head, which adds to
+    // the pack's loss. Where not `keep` it will run again: only its input stays, and the keys and
+    // values that later slices read.
+    bool (*forward)(sp_i_host_stage *stage, int32_t pack, const void *input, void *output,
+                    bool keep);
+    // Runs it again and keeps what a forward keeps.
+    bool (*again)(sp_i_host_stage *stage, int32_t pack);
+    // Runs a backward pack. `gradient` is that of the stage's output, NULL for the head; writes
+    // `input_gradient`, NULL where the stage embeds. With `split` the products of the weight
+    // gradients are left to `weights`.
+    bool (*backward)(sp_i_host_stage *stage, int32_t pack, const void *gradient,
+                     void *input_gradient, bool split);
+    void (*weights)(sp_i_host_stage *stage, int32_t pack);
+    // cosine and sine [positions, head_dim / 2]
+    void (*rope_table)(int64_t positions, const int64_t *position, int64_t head_dim, void *cosine,
+                       void *sine);
+    void (*add)(int64_t n, const void *x, void *y); // y += x
+    void (*update)(const sp_i_host_update *update, int64_t n, const void *gradient, void *value,
+                   void *first, void *second);
+} sp_i_host_math;
+
+extern const sp_i_host_math sp_i_host_math_f32, sp_i_host_math_f64;
+
+#endif

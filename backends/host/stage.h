@@ -1,0 +1,86 @@
+// One virtual stage of one data-parallel rank: its parameters, and what its actions hold for each
+// other. Tensors are of the run's precision; what computes with them (typed/) is compiled for each.
+#ifndef SLIMPACK_BACKENDS_HOST_STAGE_H
+#define SLIMPACK_BACKENDS_HOST_STAGE_H
+
+#include "backends/host/arena.h"
+#include "backends/host/slices.h"
+#include "backends/host/tensors.h"
+#include "backends/host/weights.h"
+#include "sim/model/layout.h"
+
+#define SP_I_HOST_NORM_EPSILON 1e-5
+#define SP_I_HOST_ROPE_BASE 10000.0
+
+// What all stages share in a step.
+typedef struct sp_i_host_job {
+    const sp_model *model;
+    sp_i_shard shard;
+    sp_i_host_specs specs;
+    sp_i_host_slices slices;
+    // Of every computed token, slice after slice in the order of the forward packs: token, token to
+    // be predicted (negative: padding) and position. token_at[slice] is the place of its first one.
+    int64_t *token, *target, *position;
+    int64_t *token_at;
+    const int64_t *ids;    // of the batch's samples
+    double dropout;        // probability that an output of a block is dropped
+    uint64_t dropout_seed; // of the step
+} sp_i_host_job;
+
+// What the weight gradients of a layer read: inputs of its products and gradients of their outputs.
+typedef enum sp_i_host_deferred {
+    SP_I_HOST_QKV_IN,
+    SP_I_HOST_QKV_OUT,
+    SP_I_HOST_PROJECTION_IN,
+    SP_I_HOST_PROJECTION_OUT,
+    SP_I_HOST_FC1_IN,
+    SP_I_HOST_FC1_OUT,
+    SP_I_HOST_FC2_IN,
+    SP_I_HOST_FC2_OUT,
+    SP_I_HOST_DEFERRED,
+    // Of the head.
+    SP_I_HOST_HEAD_IN = 0,
+    SP_I_HOST_HEAD_OUT = 1
+} sp_i_host_deferred;
+
+// Tables hold blocks of the arena, NULL where there is none. The head's tensors stand behind those
+// of the last layer.
+typedef struct sp_i_host_stage {
+    const sp_i_host_job *job;
+    sp_i_host_arena *arena; // of its rank
+    sp_stage part;
+    int first_layer;           // in the model
+    void **value, **gradient;  // by slot; borrowed from the rank
+    const void *cosine, *sine; // [positions, head_dim / 2]; borrowed from the rank
+    void **saved;              // [forward packs][layers + 1][SP_I_HOST_TENSORS]
+    void **input;              // [forward packs]: of a forward that runs again
+    void **kv;                 // [slices][layers]: keys | values, turned by their positions
+    void **kv_gradient;        // [slices][layers]: sum so far over later slices
+    void **deferred;           // [backward packs][layers + 1][SP_I_HOST_DEFERRED]
+    double *loss;              // [forward packs]
+} sp_i_host_stage;
+
+// Tables, all empty. Value, gradient, cosine and sine are the caller's to fill in.
+sp_status sp_i_host_stage_init(sp_i_host_stage *stage, const sp_i_host_job *job,
+                               sp_i_host_arena *arena, sp_stage part, int first_layer,
+                               sp_error *err);
+void sp_i_host_stage_fini(sp_i_host_stage *stage);
+
+void **sp_i_host_saved(const sp_i_host_stage *stage, int32_t forward_pack, int layer,
+                       sp_i_host_tensor tensor);
+void **sp_i_host_kv(const sp_i_host_stage *stage, int32_t slice, int layer);
+void **sp_i_host_kv_gradient(const sp_i_host_stage *stage, int32_t slice, int layer);
+// SP_I_HOST_DEFERRED entries.
+void **sp_i_host_deferred_of(const sp_i_host_stage *stage, int32_t backward_pack, int layer);
+
+// The rows of a backward pack of a tensor that forwards saved, as a block of the caller's: the
+// saved one itself where the pack is a forward pack, else a copy, whose rows are given back where
+// they came from. False when memory ran out.
+bool sp_i_host_fetch(const sp_i_host_stage *stage, const sp_i_host_pack *pack, int layer,
+                     sp_i_host_tensor tensor, void **block);
+
+// Copies a number for each row of a pack from one of the job's tables.
+void sp_i_host_gather(const sp_i_host_job *job, const sp_i_host_pack *pack, const int64_t *from,
+                      int64_t *to);
+
+#endif

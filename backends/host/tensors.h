@@ -1,0 +1,59 @@
+// The tensors of a layer and of the head as the executor holds them, sized and kept as the
+// saved-tensor table says (sim/model/footprint.h). All have one row a token.
+#ifndef SLIMPACK_BACKENDS_HOST_TENSORS_H
+#define SLIMPACK_BACKENDS_HOST_TENSORS_H
+
+#include "backends/host/arena.h"
+#include "sim/model/footprint.h"
+#include "sim/model/shard.h"
+
+typedef enum sp_i_host_tensor {
+    SP_I_HOST_INPUT, // of the layer
+    SP_I_HOST_NORM1,
+    SP_I_HOST_MEAN1,
+    SP_I_HOST_RSTD1,
+    SP_I_HOST_QUERIES, // turned by their positions
+    SP_I_HOST_ATTENTION,
+    SP_I_HOST_LSE,
+    SP_I_HOST_RESIDUAL, // after the attention block
+    SP_I_HOST_NORM2,
+    SP_I_HOST_MEAN2,
+    SP_I_HOST_RSTD2,
+    SP_I_HOST_FC1,
+    SP_I_HOST_FC2_INPUT,
+    SP_I_HOST_ATTENTION_MASK, // of dropout, a byte each
+    SP_I_HOST_MLP_MASK,
+    SP_I_HOST_LAYER_TENSORS,
+    SP_I_HOST_FINAL_INPUT = SP_I_HOST_LAYER_TENSORS,
+    SP_I_HOST_FINAL_NORM,
+    SP_I_HOST_FINAL_MEAN,
+    SP_I_HOST_FINAL_RSTD,
+    SP_I_HOST_LOGITS, // in the place of the table's softmax, which follows from them and FINAL_LSE
+    SP_I_HOST_FINAL_LSE,
+    SP_I_HOST_EMBEDDING_MASK, // stands with the first layer
+    SP_I_HOST_TENSORS
+} sp_i_host_tensor;
+
+typedef struct sp_i_host_spec {
+    int64_t columns;
+    sp_i_host_width width;
+    sp_memory_category category; // where it is kept
+    bool kept;                   // from the forward to the backward
+} sp_i_host_spec;
+
+typedef struct sp_i_host_specs {
+    sp_i_host_spec of[SP_I_HOST_TENSORS];
+    bool drops;              // the model trains with dropout
+    bool keeps_kv;           // of slices that no later slice reads; the others' stay in every mode
+    int64_t kv_columns;      // keys, then values
+    sp_i_host_width value;   // of hidden states, queries and the like: bf16 in the table
+    sp_i_host_width exact;   // of statistics: fp32 in the table
+    sp_i_host_width scratch; // of the kernels' own work spaces, which no table has
+} sp_i_host_specs;
+
+// For numbers of `real_bytes`. SwiGLU is one kernel whatever the stack says. The table has no norm
+// statistics: they are kept where the norm's output is, as workspace.
+void sp_i_host_specs_make(const sp_model *model, const sp_layout *layout, sp_recompute recompute,
+                          int64_t real_bytes, sp_i_host_specs *specs);
+
+#endif

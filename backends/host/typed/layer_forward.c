@@ -1,0 +1,153 @@
+#include "backends/host/typed/layer.h"
+
+static const sp_model *model_of(const layer *l)
+{
+    return l->stage->job->model;
+}
+
+// y = x W^T + b, both of full width.
+static void linear(const layer *l, sp_i_host_layer_weight weight, int64_t in, int64_t out,
+                   const real *x, real *y)
+{
+    SP_KERNEL(linear)
+    (l->rows, in, out, x, in, SP_HOST(value)(l, weight), in,
+     SP_HOST(value)(l, (sp_i_host_layer_weight)(weight + 1)), y, out);
+}
+
+// A norm with its statistics, from one tensor of the layer to another.
+static bool norm(layer *l, sp_i_host_layer_weight weight, sp_i_host_tensor from,
+                 sp_i_host_tensor to)
+{
+    sp_i_host_tensor mean = (sp_i_host_tensor)(to + 1);
+    sp_i_host_tensor rstd = (sp_i_host_tensor)(to + 2);
+    if (!SP_HOST(make)(l, to) || !SP_HOST(make)(l, mean) || !SP_HOST(make)(l, rstd)) {
+        return false;
+    }
+    SP_HOST(norm)
+    (l, l->stage->value + sp_i_host_layer_slot(l->index, weight), l->t[from], l->t[to], l->t[mean],
+     l->t[rstd]);
+    return true;
+}
+
+static bool project_qkv(layer *l)
+{
+    const sp_i_shard *shard = &l->stage->job->shard;
+    int64_t width = shard->q + 2 * shard->kv;
+    real *qkv = SP_HOST(take)(l, width);
+    if (qkv == NULL) {
+        return false;
+    }
+    linear(l, SP_I_HOST_QKV_WEIGHT, model_of(l)->hidden, width, l->t[SP_I_HOST_NORM1], qkv);
+    bool ok = SP_HOST(split_qkv)(l, qkv);
+    sp_i_host_give(l->stage->arena, qkv);
+    return ok;
+}
+
+// y = dropout(x W^T + b) + around: the output of a block.
+static bool leave_block(layer *l, sp_i_host_layer_weight weight, int64_t in, const real *x,
+                        sp_i_host_tensor mask, const real *around, real *y)
+{
+    int64_t h = model_of(l)->hidden;
+    linear(l, weight, in, h, x, y);
+    if (!SP_HOST(drop_out)(l, mask, y)) {
+        return false;
+    }
+    SP_HOST(drop)(l, mask);
+    SP_KERNEL(add)(l->rows * h, around, y);
+    return true;
+}
+
+static bool attention_block(layer *l)
+{
+    if (!SP_HOST(make)(l, SP_I_HOST_RESIDUAL)) {
+        return false;
+    }
+    return leave_block(l, SP_I_HOST_PROJECTION_WEIGHT, l->stage->job->shard.q,
+                       l->t[SP_I_HOST_ATTENTION], SP_I_HOST_ATTENTION_MASK, l->t[SP_I_HOST_INPUT],
+                       l->t[SP_I_HOST_RESIDUAL]);
+}
+
+static bool fc1(layer *l)
+{
+    if (!SP_HOST(make)(l, SP_I_HOST_FC1)) {
+        return false;
+    }
+    linear(l, SP_I_HOST_FC1_WEIGHT, model_of(l)->hidden, l->stage->job->shard.fc1,
+           l->t[SP_I_HOST_NORM2], l->t[SP_I_HOST_FC1]);
+    return true;
+}
+
+static bool activate(layer *l)
+{
+    if (!SP_HOST(make)(l, SP_I_HOST_FC2_INPUT)) {
+        return false;
+    }
+    int64_t ffn = l->stage->job->shard.ffn;
+    const real *x = l->t[SP_I_HOST_FC1];
+    real *y = l->t[SP_I_HOST_FC2_INPUT];
+    if (model_of(l)->activation == SP_SWIGLU) {
+        SP_KERNEL(swiglu)(l->rows, ffn, x, x + ffn, 2 * ffn, y, ffn);
+    } else {
+        SP_KERNEL(gelu)(l->rows * ffn, x, y);
+    }
+    return true;
+}
+
+bool SP_HOST(layer_forward)(layer *l, real *y)
+{
+    if (!norm(l, SP_I_HOST_NORM1_WEIGHT, SP_I_HOST_INPUT, SP_I_HOST_NORM1) || !project_qkv(l)) {
+        return false;
+    }
+    SP_HOST(drop)(l, SP_I_HOST_NORM1);
+    if (!SP_HOST(attend)(l)) {
+        return false;
+    }
+    SP_HOST(drop)(l, SP_I_HOST_LSE);
+    SP_HOST(drop)(l, SP_I_HOST_QUERIES);
+    if (!attention_block(l)) {
+        return false;
+    }
+    SP_HOST(drop)(l, SP_I_HOST_ATTENTION);
+    if (!norm(l, SP_I_HOST_NORM2_WEIGHT, SP_I_HOST_RESIDUAL, SP_I_HOST_NORM2) || !fc1(l)) {
+        return false;
+    }
+    SP_HOST(drop)(l, SP_I_HOST_NORM2);
+    if (!activate(l)) {
+        return false;
+    }
+    SP_HOST(drop)(l, SP_I_HOST_FC1);
+    if (!leave_block(l, SP_I_HOST_FC2_WEIGHT, l->stage->job->shard.ffn, l->t[SP_I_HOST_FC2_INPUT],
+                     SP_I_HOST_MLP_MASK, l->t[SP_I_HOST_RESIDUAL], y)) {
+        return false;
+    }
+    SP_HOST(release_kv)(l);
+    return true;
+}
+
+bool SP_HOST(layer_rebuild)(layer *l)
+{
+    l->rebuilds = true;
+    bool ok = true;
+    if (l->t[SP_I_HOST_NORM1] == NULL) {
+        ok = norm(l, SP_I_HOST_NORM1_WEIGHT, SP_I_HOST_INPUT, SP_I_HOST_NORM1);
+    }
+    if (ok && l->t[SP_I_HOST_QUERIES] == NULL) {
+        ok = project_qkv(l);
+    }
+    if (ok && l->t[SP_I_HOST_LSE] == NULL) {
+        ok = SP_HOST(attend)(l);
+    }
+    if (ok && l->t[SP_I_HOST_RESIDUAL] == NULL) {
+        ok = attention_block(l);
+    }
+    if (ok && l->t[SP_I_HOST_NORM2] == NULL) {
+        ok = norm(l, SP_I_HOST_NORM2_WEIGHT, SP_I_HOST_RESIDUAL, SP_I_HOST_NORM2);
+    }
+    if (ok && l->t[SP_I_HOST_FC1] == NULL) {
+        ok = fc1(l);
+    }
+    if (ok && l->t[SP_I_HOST_FC2_INPUT] == NULL) {
+        ok = activate(l);
+    }
+    return ok && SP_HOST(mask)(l, SP_I_HOST_MLP_MASK);
+}

@@ -1,0 +1,86 @@
+// The parameters of one pipeline rank, tensor by tensor: names, places and starting values.
+#ifndef SLIMPACK_BACKENDS_HOST_WEIGHTS_H
+#define SLIMPACK_BACKENDS_HOST_WEIGHTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/base/status.h"
+#include "sim/model/layout.h"
+#include "sim/model/model.h"
+
+// Weights are [outputs, inputs], row-major.
+typedef enum sp_i_host_layer_weight {
+    SP_I_HOST_NORM1_WEIGHT,
+    SP_I_HOST_NORM1_BIAS,
+    SP_I_HOST_QKV_WEIGHT, // queries, keys, values
+    SP_I_HOST_QKV_BIAS,
+    SP_I_HOST_PROJECTION_WEIGHT,
+    SP_I_HOST_PROJECTION_BIAS,
+    SP_I_HOST_NORM2_WEIGHT,
+    SP_I_HOST_NORM2_BIAS,
+    SP_I_HOST_FC1_WEIGHT, // gate, then up
+    SP_I_HOST_FC1_BIAS,
+    SP_I_HOST_FC2_WEIGHT,
+    SP_I_HOST_FC2_BIAS,
+    SP_I_HOST_LAYER_WEIGHTS
+} sp_i_host_layer_weight;
+
+typedef enum sp_i_host_end_weight {
+    SP_I_HOST_TOKEN_TABLE,
+    SP_I_HOST_POSITION_TABLE,
+    SP_I_HOST_FINAL_WEIGHT,
+    SP_I_HOST_FINAL_BIAS,
+    SP_I_HOST_HEAD_TABLE,
+    SP_I_HOST_END_WEIGHTS
+} sp_i_host_end_weight;
+
+// Slots of a virtual stage: those of each layer, then the ends.
+static inline int sp_i_host_layer_slot(int layer, sp_i_host_layer_weight weight)
+{
+    return layer * SP_I_HOST_LAYER_WEIGHTS + (int)weight;
+}
+
+static inline int sp_i_host_end_slot(int layers, sp_i_host_end_weight weight)
+{
+    return layers * SP_I_HOST_LAYER_WEIGHTS + (int)weight;
+}
+
+static inline int sp_i_host_slots(int layers)
+{
+    return sp_i_host_end_slot(layers, SP_I_HOST_END_WEIGHTS);
+}
+
+enum { SP_I_HOST_WEIGHT_NAME = 64 };
+
+typedef struct sp_i_host_weight {
+    char name[SP_I_HOST_WEIGHT_NAME]; // in the whole model: "layers.3.qkv.weight"
+    int chunk, slot;
+    int64_t offset; // among the rank's parameters
+    int64_t elements, rows, columns;
+    bool decays;
+    bool copy;     // a tied table whose other end holds it too, under the same name
+    double centre; // starting values are spread evenly around it
+    double spread; // standard deviation
+} sp_i_host_weight;
+
+typedef struct sp_i_host_weights {
+    sp_i_host_weight *items;
+    size_t count, capacity;
+    int64_t elements; // of all
+} sp_i_host_weights;
+
+// All chunks of pipeline rank `pp`, in the order of sim/model/parameter_list; `stages` are all
+// virtual stages. Owned by the caller.
+sp_status sp_i_host_weights_make(const sp_model *model, const sp_layout *layout,
+                                 const sp_stage *stages, int pp, sp_i_host_weights *weights,
+                                 sp_error *err);
+void sp_i_host_weights_fini(sp_i_host_weights *weights);
+
+// Starting value of element `index` of a tensor: by the run's seed, the tensor's name and the index
+// alone, so that every layout starts from the same model. `tensor_seed` is sp_i_host_weight_seed's.
+uint64_t sp_i_host_weight_seed(const sp_i_host_weight *weight, uint64_t seed);
+double sp_i_host_weight_start(const sp_i_host_weight *weight, uint64_t tensor_seed, int64_t index);
+
+#endif

@@ -1,0 +1,177 @@
+#include "tests/support/host_run.h"
+
+#include <math.h>
+
+#include "sim/base/alloc.h"
+#include "sim/schedule/schedule.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+sp_model host_llama(void)
+{
+    return (sp_model){.name = "llama",
+                      .layers = 4,
+                      .hidden = 32,
+                      .ffn = 48,
+                      .heads = 4,
+                      .kv_heads = 2,
+                      .head_dim = 8,
+                      .vocab = 61,
+                      .activation = SP_SWIGLU,
+                      .norm = SP_RMSNORM,
+                      .positional = SP_ROPE};
+}
+
+sp_model host_gpt(void)
+{
+    return (sp_model){.name = "gpt",
+                      .layers = 4,
+                      .hidden = 32,
+                      .ffn = 64,
+                      .heads = 4,
+                      .kv_heads = 4,
+                      .head_dim = 8,
+                      .vocab = 61,
+                      .max_positions = 1024,
+                      .activation = SP_GELU,
+                      .norm = SP_LAYERNORM,
+                      .positional = SP_LEARNED,
+                      .tied_embeddings = true,
+                      .bias = true};
+}
+
+void host_open(host_device *device)
+{
+    assert_int_equal(sp_registry_new(&device->registry, NULL), SP_OK);
+    assert_int_equal(sp_registry_find(device->registry, "host", &device->backend, NULL), SP_OK);
+}
+
+void host_close(host_device *device)
+{
+    sp_registry_free(device->registry);
+}
+
+sp_run *host_run(const host_device *device, const sp_run_request *request)
+{
+    sp_error err = {0};
+    sp_run *run = NULL;
+    must_succeed("host", sp_backend_run(device->backend, 0, request, &run, &err), &err);
+    return run;
+}
+
+// ---- the plain step ----
+
+static bool left_out(const sp_packing *packing, int64_t sample)
+{
+    for (size_t i = 0; i < packing->dropped_count; i++) {
+        if (packing->dropped[i] == sample) {
+            return true;
+        }
+    }
+    for (size_t i = 0; i < packing->delayed_count; i++) {
+        if (packing->delayed[i] == sample) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void host_plain_make(const sp_run_request *request, host_plain *plain)
+{
+    const sp_packing *packing = request->plan->packing;
+    const sp_schedule_spec spec = {.kind = SP_SCHEDULE_GPIPE};
+    static const sp_memory_options memory;
+    *plain = (host_plain){.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1}};
+    sp_packing_init(&plain->packing, packing->batch, 1);
+    plain->packing.dropped = sp_i_calloc(packing->batch->count, sizeof(int64_t));
+    assert_non_null(plain->packing.dropped);
+    for (size_t s = 0; s < packing->batch->count; s++) {
+        if (left_out(packing, (int64_t)s)) {
+            plain->packing.dropped[plain->packing.dropped_count++] = (int64_t)s;
+            continue;
+        }
+        int64_t tokens = packing->batch->tokens[s];
+        sp_slice slice = {.sample = (int32_t)s, .tokens = tokens, .computed_tokens = tokens};
+        assert_true(sp_pack_list_begin(&plain->packing.forward, 0, 1));
+        assert_true(sp_pack_list_add(&plain->packing.forward, slice, true));
+    }
+    sp_error err = {0};
+    must_succeed("plain", sp_plan_init(&plain->plan, &plain->layout, &plain->packing, &err), &err);
+    must_succeed("plain", sp_schedule_generate(&spec, NULL, "plain", &plain->plan, &err), &err);
+    plain->request = *request;
+    plain->request.plan = &plain->plan;
+    plain->request.memory = &memory;
+}
+
+void host_plain_fini(host_plain *plain)
+{
+    sp_plan_fini(&plain->plan);
+    sp_packing_fini(&plain->packing);
+}
+
+// ---- comparison ----
+
+static double *read_tensor(const sp_run *run, const sp_tensor_info *info)
+{
+    double *values = sp_i_calloc((size_t)info->elements, sizeof *values);
+    assert_non_null(values);
+    assert_int_equal(sp_run_tensor_read(run, info->name, values, info->elements, NULL), SP_OK);
+    return values;
+}
+
+static double tensor_distance(const sp_run *a, const sp_run *b, const sp_tensor_info *info)
+{
+    double *x = read_tensor(a, info);
+    double *y = read_tensor(b, info);
+    double difference = 0.0;
+    double size = 0.0;
+    for (int64_t i = 0; i < info->elements; i++) {
+        difference += (x[i] - y[i]) * (x[i] - y[i]);
+        size += y[i] * y[i];
+    }
+    sp_i_free(x);
+    sp_i_free(y);
+    return size > 0.0 ? sqrt(difference / size) : difference > 0.0 ? HUGE_VAL : 0.0;
+}
+
+double host_distance(const sp_run *a, const sp_run *b, const char *prefix)
+{
+    size_t counts[2];
+    double worst = 0.0;
+    int compared = 0;
+    assert_int_equal(sp_run_tensor_count(a, &counts[0], NULL), SP_OK);
+    assert_int_equal(sp_run_tensor_count(b, &counts[1], NULL), SP_OK);
+    assert_int_equal(counts[0], counts[1]);
+    for (size_t i = 0; i < counts[1]; i++) {
+        sp_tensor_info info;
+        assert_int_equal(sp_run_tensor_at(b, i, &info, NULL), SP_OK);
+        if (strncmp(info.name, prefix, strlen(prefix)) == 0) {
+            double distance = tensor_distance(a, b, &info);
+            worst = isnan(distance) || distance > worst ? distance : worst;
+            compared++;
+        }
+    }
+    assert_true(compared > 0);
+    return worst;
+}
+
+void host_must_agree(const host_device *device, const sp_run_request *request, double bound)
+{
+    host_plain plain;
+    host_plain_make(request, &plain);
+    sp_run *own = host_run(device, request);
+    sp_run *expected = host_run(device, &plain.request);
+    double distance = host_distance(own, expected, "gradients/");
+    const sp_measured_step *mine = sp_run_step(own, 0);
+    const sp_measured_step *theirs = sp_run_step(expected, 0);
+    assert_true(mine->has_loss == theirs->has_loss);
+    if (!(distance <= bound)) {
+        fail_msg("gradients differ by %.3g, over the bound of %.0e", distance, bound);
+    }
+    if (!(fabs(mine->loss - theirs->loss) <= bound * fabs(theirs->loss))) {
+        fail_msg("loss %.17g, plain %.17g", mine->loss, theirs->loss);
+    }
+    sp_run_free(own);
+    sp_run_free(expected);
+    host_plain_fini(&plain);
+}

@@ -1,0 +1,43 @@
+// Runs of the CPU executor whose gradients are compared.
+#ifndef SLIMPACK_TESTS_SUPPORT_HOST_RUN_H
+#define SLIMPACK_TESTS_SUPPORT_HOST_RUN_H
+
+#include "backends/device.h"
+#include "backends/registry.h"
+
+// A model small enough for thousands of runs: 4 layers, hidden 32, 4 heads, 2 key and value heads,
+// vocabulary 61. Llama style, or GPT-2 style with biases, learned positions and a tied table.
+sp_model host_llama(void);
+sp_model host_gpt(void);
+
+typedef struct host_device {
+    sp_registry *registry;
+    const sp_backend *backend;
+} host_device;
+
+void host_open(host_device *device);
+void host_close(host_device *device);
+
+// Runs the request; fails the test case where it does not end well.
+sp_run *host_run(const host_device *device, const sp_run_request *request);
+
+// The same step without slices and without parallelism: one rank, a pack for each sample that the
+// request's packing trains.
+typedef struct host_plain {
+    sp_layout layout;
+    sp_packing packing;
+    sp_plan plan;
+    sp_run_request request;
+} host_plain;
+
+void host_plain_make(const sp_run_request *request, host_plain *plain);
+void host_plain_fini(host_plain *plain);
+
+// Largest relative error, |a - b| / |b| over each tensor whose name begins with `prefix`, of two
+// runs of one model; a tensor whose values are all zero must be so in both.
+double host_distance(const sp_run *a, const sp_run *b, const char *prefix);
+
+// Runs the request and its plain step and holds loss and every gradient against the bound.
+void host_must_agree(const host_device *device, const sp_run_request *request, double bound);
+
+#endif

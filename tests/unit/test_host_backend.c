@@ -1,0 +1,246 @@
+// What a user of the CPU executor meets: tensors by name, options, limits and refusals, and equal
+// runs from equal requests.
+#include "sim/model/footprint.h"
+#include "sim/schedule/schedule.h"
+#include "tests/support/host_run.h"
+#include "tests/support/test_main.h"
+
+static int64_t ids[] = {1, 2, 3, 4};
+static int64_t tokens[] = {9, 30, 17, 4};
+static const sp_batch batch = {.ids = ids, .tokens = tokens, .count = 4, .total_tokens = 60};
+
+// Two samples on each of two data-parallel ranks, 1F1B over two pipeline ranks.
+typedef struct fixture {
+    host_device device;
+    sp_model model;
+    sp_layout layout;
+    sp_packing packing;
+    sp_plan plan;
+    sp_run_request request;
+} fixture;
+
+static void fixture_make(fixture *f)
+{
+    const sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
+    *f = (fixture){.model = host_llama(),
+                   .layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1, .zero = 1}};
+    sp_packing_init(&f->packing, &batch, 2);
+    for (int s = 0; s < 4; s++) {
+        sp_slice slice = {.sample = s, .tokens = tokens[s], .computed_tokens = tokens[s]};
+        assert_true(sp_pack_list_begin(&f->packing.forward, s % 2, 1));
+        assert_true(sp_pack_list_add(&f->packing.forward, slice, true));
+    }
+    assert_int_equal(sp_plan_init(&f->plan, &f->layout, &f->packing, NULL), SP_OK);
+    assert_int_equal(sp_schedule_generate(&spec, NULL, "test", &f->plan, NULL), SP_OK);
+    f->request = (sp_run_request){.plan = &f->plan,
+                                  .model = &f->model,
+                                  .precision = SP_FP64,
+                                  .seed = 1,
+                                  .steps = 2,
+                                  .memory_points = true};
+    host_open(&f->device);
+}
+
+static void fixture_fini(fixture *f)
+{
+    host_close(&f->device);
+    sp_plan_fini(&f->plan);
+    sp_packing_fini(&f->packing);
+}
+
+static void tensors_are_those_of_the_model(void **state)
+{
+    (void)state;
+    fixture f;
+    fixture_make(&f);
+    sp_run *run = host_run(&f.device, &f.request);
+    size_t count;
+    int64_t elements[2] = {0, 0};
+    assert_int_equal(sp_run_tensor_count(run, &count, NULL), SP_OK);
+    for (size_t i = 0; i < count; i++) {
+        sp_tensor_info info;
+        assert_int_equal(sp_run_tensor_at(run, i, &info, NULL), SP_OK);
+        assert_int_equal(info.elements, info.size[0] * (info.dims == 2 ? info.size[1] : 1));
+        elements[strncmp(info.name, "gradients/", 10) == 0] += info.elements;
+    }
+    assert_int_equal(elements[0], sp_model_parameters(&f.model));
+    assert_int_equal(elements[1], elements[0]);
+    sp_tensor_info info;
+    assert_int_equal(sp_run_tensor_find(run, "parameters/layers.3.qkv.weight", &info, NULL), SP_OK);
+    // 4 heads of queries, 2 of keys, 2 of values.
+    assert_int_equal(info.size[0], 64);
+    assert_int_equal(info.size[1], 32);
+    assert_int_equal(sp_run_tensor_find(run, "gradients/head.weight", &info, NULL), SP_OK);
+    sp_run_free(run);
+    fixture_fini(&f);
+}
+
+static void equal_requests_equal_bits(void **state)
+{
+    (void)state;
+    fixture f;
+    fixture_make(&f);
+    sp_run *a = host_run(&f.device, &f.request);
+    sp_run *b = host_run(&f.device, &f.request);
+    assert_true(host_distance(a, b, "") == 0.0);
+    assert_true(sp_run_step(a, 1)->loss == sp_run_step(b, 1)->loss);
+    f.request.seed = 2;
+    sp_run *c = host_run(&f.device, &f.request);
+    assert_true(host_distance(a, c, "gradients/") > 0.0);
+    assert_true(sp_run_step(a, 0)->loss != sp_run_step(c, 0)->loss);
+    sp_run_free(a);
+    sp_run_free(b);
+    sp_run_free(c);
+    fixture_fini(&f);
+}
+
+// Sharded optimizer states and whole ones make the same step.
+static void zero_does_not_matter(void **state)
+{
+    (void)state;
+    fixture f;
+    fixture_make(&f);
+    sp_run *sharded = host_run(&f.device, &f.request);
+    f.layout.zero = 0;
+    f.plan.layout.zero = 0;
+    sp_run *whole = host_run(&f.device, &f.request);
+    assert_true(host_distance(sharded, whole, "parameters/") == 0.0);
+    sp_run_free(sharded);
+    sp_run_free(whole);
+    fixture_fini(&f);
+}
+
+static int64_t largest_peak(const sp_run *run)
+{
+    int64_t peak = 0;
+    const sp_memory_timeline *memory = &sp_run_step(run, 0)->memory;
+    for (size_t r = 0; r < memory->rank_count; r++) {
+        int64_t total = sp_bytes_total(&memory->ranks[r].peak);
+        peak = total > peak ? total : peak;
+    }
+    return peak;
+}
+
+// A run fits exactly into its own peak, and into no less.
+static void fits_its_peak(void **state)
+{
+    (void)state;
+    static const char *const measures[] = {"table", "real"};
+    fixture f;
+    fixture_make(&f);
+    int64_t peaks[2];
+    for (int m = 0; m < 2; m++) {
+        const sp_backend_option option = {"bytes", measures[m]};
+        sp_error err = {0};
+        sp_run *run = NULL;
+        f.request.options = &option;
+        f.request.option_count = 1;
+        f.request.memory_limit_bytes = 0;
+        run = host_run(&f.device, &f.request);
+        peaks[m] = largest_peak(run);
+        sp_run_free(run);
+        f.request.memory_limit_bytes = peaks[m];
+        sp_run_free(host_run(&f.device, &f.request));
+        f.request.memory_limit_bytes = peaks[m] - 1;
+        assert_int_equal(sp_backend_run(f.device.backend, 0, &f.request, &run, &err),
+                         SP_ERR_INFEASIBLE);
+        assert_non_null(strstr(err.message[0], "over the limit"));
+        assert_int_equal(strncmp(err.message[0], "dp ", 3), 0);
+        f.request.memory_limit_bytes = 1000;
+        sp_error_clear(&err);
+        assert_int_equal(sp_backend_run(f.device.backend, 0, &f.request, &run, &err),
+                         SP_ERR_INFEASIBLE);
+        assert_int_equal(strncmp(err.message[0], "parameters, ", 12), 0);
+    }
+    assert_true(peaks[1] > peaks[0]);
+    fixture_fini(&f);
+}
+
+static void refuses(const fixture *f, const sp_run_request *request, sp_status status,
+                    const char *text)
+{
+    sp_error err = {0};
+    sp_run *run = NULL;
+    assert_int_equal(sp_backend_run(f->device.backend, 0, request, &run, &err), status);
+    assert_null(run);
+    bool found = false;
+    for (int i = 0; i < err.count; i++) {
+        found = found || strstr(err.message[i], text) != NULL;
+    }
+    if (!found) {
+        fail_msg("no \"%s\" in \"%s\"", text, err.message[0]);
+    }
+}
+
+static void refuses_what_it_cannot_compute(void **state)
+{
+    (void)state;
+    const sp_memory_options unfused = {.attention = SP_ATTENTION_UNFUSED};
+    fixture f;
+    fixture_make(&f);
+    f.model.experts = 4;
+    f.model.experts_per_token = 2;
+    refuses(&f, &f.request, SP_ERR_CONTENT, "cannot execute experts");
+    f.model = host_llama();
+    f.model.qk_norm = true;
+    refuses(&f, &f.request, SP_ERR_CONTENT, "cannot execute norms of queries and keys");
+    f.model = host_gpt();
+    f.model.max_positions = 29;
+    refuses(&f, &f.request, SP_ERR_CONTENT, "a sample of 30 tokens with 29 learned positions");
+    f.model = host_llama();
+    f.model.layers = 3;
+    refuses(&f, &f.request, SP_ERR_CONTENT, "layers");
+    f.model = host_llama();
+    f.request.memory = &unfused;
+    refuses(&f, &f.request, SP_ERR_CONTENT, "unfused attention");
+    fixture_fini(&f);
+}
+
+static void refuses_options(void **state)
+{
+    (void)state;
+    static const struct {
+        sp_backend_option option;
+        const char *text;
+    } cases[] = {
+        {{"learning_rate", "fast"}, "learning_rate: expected a number of 0 or more, got \"fast\""},
+        {{"weight_decay", "-1"}, "weight_decay: expected a number of 0 or more"},
+        {{"dropout", "1"}, "dropout: expected a number below 1"},
+        {{"bytes", "both"}, "bytes: expected \"table\" or \"real\", got \"both\""},
+        {{"fail", "F9@0.0"}, "fail: expected an action of the plan, got \"F9@0.0\""},
+        {{"byte", "real"}, "unknown option 'byte' (did you mean 'bytes'?)"},
+    };
+    fixture f;
+    fixture_make(&f);
+    f.request.option_count = 1;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        f.request.options = &cases[i].option;
+        refuses(&f, &f.request, SP_ERR_USAGE, cases[i].text);
+    }
+    const sp_backend_option missing = {"text", "no_such_file"};
+    f.request.options = &missing;
+    refuses(&f, &f.request, SP_ERR_IO, "no_such_file");
+    fixture_fini(&f);
+}
+
+static void ends_at_its_timeout(void **state)
+{
+    (void)state;
+    fixture f;
+    fixture_make(&f);
+    f.request.timeout_ns = 1;
+    refuses(&f, &f.request, SP_ERR_LIMIT, "it is not done at the timeout of 1 ns");
+    fixture_fini(&f);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(tensors_are_those_of_the_model),
+    cmocka_unit_test(equal_requests_equal_bits),
+    cmocka_unit_test(zero_does_not_matter),
+    cmocka_unit_test(fits_its_peak),
+    cmocka_unit_test(refuses_what_it_cannot_compute),
+    cmocka_unit_test(refuses_options),
+    cmocka_unit_test(ends_at_its_timeout),
+};
+
+SP_TEST_MAIN(tests)

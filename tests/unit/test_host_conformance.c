@@ -1,0 +1,116 @@
+// The CPU executor through the suite that every backend passes.
+#include "tests/support/backend_conformance.h"
+#include "tests/support/host_run.h"
+#include "tests/support/test_main.h"
+#include "tests/support/uniform_step.h"
+
+// As many layers as any of the suite's layouts divides.
+static sp_model small_model(void)
+{
+    sp_model model = host_llama();
+    model.layers = 12;
+    model.hidden = 8;
+    model.ffn = 8;
+    model.heads = 2;
+    model.kv_heads = 1;
+    model.head_dim = 4;
+    model.vocab = 11;
+    return model;
+}
+
+static conformance_device device_of(const host_device *device, const sp_model *model)
+{
+    return (conformance_device){
+        .backend = device->backend,
+        .request = {.model = model, .precision = SP_FP32, .steps = 1, .memory_points = true}};
+}
+
+static void runs_random_plans(void **state)
+{
+    (void)state;
+    host_device device;
+    sp_model model = small_model();
+    host_open(&device);
+    conformance_device d = device_of(&device, &model);
+    conformance_runs_random_plans(&d, 1, 150);
+    d.request.steps = 2;
+    d.request.precision = SP_FP64;
+    conformance_runs_random_plans(&d, 2, 50);
+    host_close(&device);
+}
+
+// Packs without slices have nothing to compute.
+static void runs_every_schedule(void **state)
+{
+    (void)state;
+    host_device device;
+    sp_model model = small_model();
+    host_open(&device);
+    conformance_device d = device_of(&device, &model);
+    for (int kind = 0; kind < SP_SCHEDULE_KINDS; kind++) {
+        sp_schedule_traits traits = sp_schedule_traits_of((sp_schedule_kind)kind);
+        int chunks = traits.chunks > 0 ? traits.chunks : kind == SP_SCHEDULE_INTERLEAVED ? 2 : 1;
+        const uniform_case c = {.kind = (sp_schedule_kind)kind,
+                                .pp = 3,
+                                .dp = 2,
+                                .chunks = chunks,
+                                .microbatches = 6,
+                                .slices = traits.sliced ? 3 : 0,
+                                .f_ns = 1000,
+                                .i_ns = 1100,
+                                .w_ns = 900};
+        const sp_engine_options options = {0};
+        uniform_step step;
+        uniform_step_run(&c, &options, &step);
+        conformance_runs(&d, &step.plan, &step.costs);
+        uniform_step_fini(&step);
+    }
+    host_close(&device);
+}
+
+static void refuses(void **state)
+{
+    (void)state;
+    host_device device;
+    sp_model model = small_model();
+    host_open(&device);
+    conformance_device d = device_of(&device, &model);
+    conformance_refuses(&d);
+    host_close(&device);
+}
+
+static void fails(void **state)
+{
+    (void)state;
+    host_device device;
+    sp_model model = small_model();
+    host_open(&device);
+    conformance_device d = device_of(&device, &model);
+    d.fail = "fail";
+    d.stall = "stall";
+    d.exhaust = "exhaust";
+    conformance_fails(&d);
+    host_close(&device);
+}
+
+static void survives_no_memory(void **state)
+{
+    (void)state;
+    host_device device;
+    sp_model model = small_model();
+    model.layers = 2;
+    host_open(&device);
+    conformance_device d = device_of(&device, &model);
+    conformance_survives_no_memory(&d);
+    host_close(&device);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(runs_random_plans),
+    cmocka_unit_test(runs_every_schedule),
+    cmocka_unit_test(refuses),
+    cmocka_unit_test(fails),
+    cmocka_unit_test(survives_no_memory),
+};
+
+SP_TEST_MAIN(tests)

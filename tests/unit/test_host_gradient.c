@@ -1,0 +1,170 @@
+// The plain step's gradient against central differences of its loss, in fp64, and its loss against
+// its definition.
+#include <math.h>
+#include <stdlib.h>
+
+#include "backends/host/run.h"
+#include "sim/schedule/schedule.h"
+#include "tests/support/host_run.h"
+#include "tests/support/test_main.h"
+
+static int64_t ids[] = {3, 8, 5};
+static int64_t tokens[] = {7, 12, 1};
+static const sp_batch batch = {.ids = ids, .tokens = tokens, .count = 3, .total_tokens = 20};
+
+// A run that can be taken anywhere: its parameters are set, its loss is read.
+typedef struct probe {
+    sp_layout layout;
+    sp_packing packing;
+    sp_plan plan;
+    sp_backend_option options[2];
+    sp_run_request request;
+    host_plain plain;
+    sp_i_host_run *run;
+} probe;
+
+static void probe_make(const sp_model *model, const char *dropout, probe *p)
+{
+    *p = (probe){.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1},
+                 .options = {{"learning_rate", "0"}, {"dropout", dropout}}};
+    sp_packing_init(&p->packing, &batch, 1);
+    assert_int_equal(sp_plan_init(&p->plan, &p->layout, &p->packing, NULL), SP_OK);
+    p->request = (sp_run_request){.plan = &p->plan,
+                                  .model = model,
+                                  .precision = SP_FP64,
+                                  .seed = 11,
+                                  .steps = 1,
+                                  .options = p->options,
+                                  .option_count = 2};
+    host_plain_make(&p->request, &p->plain);
+    assert_int_equal(sp_i_host_run_new(&p->plain.request, &p->run, NULL), SP_OK);
+}
+
+static void probe_fini(probe *p)
+{
+    sp_i_host_run_free(p->run);
+    host_plain_fini(&p->plain);
+    sp_plan_fini(&p->plan);
+    sp_packing_fini(&p->packing);
+}
+
+static double loss(const probe *p)
+{
+    sp_measured_step step = {0};
+    sp_error err = {0};
+    // The same tokens every time.
+    p->run->steps_done = 0;
+    if (sp_i_host_run_step(p->run, &step, &err) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+    sp_timeline_fini(&step.timeline);
+    sp_memory_timeline_fini(&step.memory);
+    assert_true(step.has_loss);
+    return step.loss;
+}
+
+// The five-point difference, whose error is of the order of step^4, and of the loss's rounding over
+// the step.
+static double difference(const probe *p, double *at)
+{
+    const double step = 2e-4;
+    const double move[4] = {-2.0, -1.0, 1.0, 2.0};
+    const double share[4] = {1.0, -8.0, 8.0, -1.0};
+    double here = *at;
+    double sum = 0.0;
+    for (int i = 0; i < 4; i++) {
+        *at = here + move[i] * step;
+        sum += share[i] * loss(p);
+    }
+    *at = here;
+    return sum / (12.0 * step);
+}
+
+enum { PLACES = 5 };
+
+static void follows_differences(const sp_model *model, const char *dropout)
+{
+    probe p;
+    probe_make(model, dropout, &p);
+    const sp_i_host_weights *weights = &p.run->weights[0];
+    double *values = p.run->ranks[0].values;
+    double *gradients = p.run->ranks[0].gradients;
+    // Away from the start, where biases are zero and norms one.
+    for (int64_t i = 0; i < weights->elements; i++) {
+        values[i] += 0.05 * sin(1.7 * (double)i);
+    }
+    double first = loss(&p);
+    assert_true(fabs(first - log((double)model->vocab)) < 2.0);
+    double *expected = calloc((size_t)weights->elements, sizeof *expected);
+    assert_non_null(expected);
+    memcpy(expected, gradients, (size_t)weights->elements * sizeof *expected);
+    for (size_t w = 0; w < weights->count; w++) {
+        const sp_i_host_weight *weight = &weights->items[w];
+        double error = 0.0;
+        double size = 0.0;
+        for (int k = 0; k < PLACES; k++) {
+            int64_t at = weight->offset + weight->elements * k / PLACES + k % 3;
+            at = at < weight->offset + weight->elements ? at : weight->offset;
+            double measured = difference(&p, &values[at]);
+            error += (measured - expected[at]) * (measured - expected[at]);
+            size += expected[at] * expected[at];
+        }
+        if (sqrt(error) > 1e-6 * sqrt(size) + 1e-9) {
+            fail_msg("%s: differences are off by %.3g of %.3g", weight->name, sqrt(error),
+                     sqrt(size));
+        }
+    }
+    free(expected);
+    probe_fini(&p);
+}
+
+static void llama_follows_differences(void **state)
+{
+    (void)state;
+    sp_model model = host_llama();
+    follows_differences(&model, "0");
+}
+
+static void tied_llama_follows_differences(void **state)
+{
+    (void)state;
+    sp_model model = host_llama();
+    model.tied_embeddings = true;
+    model.qkv_bias = true;
+    model.kv_heads = 1;
+    follows_differences(&model, "0");
+}
+
+static void gpt_follows_differences(void **state)
+{
+    (void)state;
+    sp_model model = host_gpt();
+    follows_differences(&model, "0");
+}
+
+static void dropout_follows_differences(void **state)
+{
+    (void)state;
+    sp_model model = host_gpt();
+    follows_differences(&model, "0.3");
+}
+
+// With all parameters zero every token is equally likely.
+static void loss_of_equal_logits(void **state)
+{
+    (void)state;
+    probe p;
+    sp_model model = host_llama();
+    probe_make(&model, "0", &p);
+    memset(p.run->ranks[0].values, 0, (size_t)p.run->weights[0].elements * sizeof(double));
+    assert_true(fabs(loss(&p) - log(61.0)) < 1e-14);
+    probe_fini(&p);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(llama_follows_differences), cmocka_unit_test(tied_llama_follows_differences),
+    cmocka_unit_test(gpt_follows_differences),   cmocka_unit_test(dropout_follows_differences),
+    cmocka_unit_test(loss_of_equal_logits),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,251 @@
+// Gradients and loss of executed plans, whatever their schedule, strategy and layout, are those of
+// the plain step: one rank, whole samples.
+#include "sim/base/prng.h"
+#include "tests/support/host_run.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+// What the plans are made for: a model whose times are those of its products, as in large runs. The
+// one that executes them has as many layers.
+#define PLANNED \
+    "{'layers': 4, 'hidden': 8192, 'ffn': 16384, 'heads': 64, 'kv_heads': 8, 'vocab': 32000}"
+
+enum { SAMPLES = 14 };
+
+// What the plans of a case have to have, so that it tests what it says.
+typedef struct features {
+    bool slices, regrouped, split, repeats, padding;
+} features;
+
+typedef struct examination {
+    scenario_run run;
+    host_device device;
+    sp_model model;
+    sp_precision precision;
+    double bound;
+    int plans;
+    features found;
+} examination;
+
+static void find_features(const sp_plan *plan, features *found)
+{
+    const sp_packing *packing = plan->packing;
+    for (size_t s = 0; s < packing->forward.slice_count; s++) {
+        const sp_slice *slice = &packing->forward.slices[s];
+        found->slices = found->slices || slice->tokens < packing->batch->tokens[slice->sample];
+        found->padding = found->padding || slice->computed_tokens > slice->tokens;
+    }
+    found->regrouped = packing->backward.count > 0;
+    for (int s = 0; s < plan->layout.dp * plan->layout.pp; s++) {
+        for (size_t a = 0; a < plan->stages[s].count; a++) {
+            found->split = found->split || plan->stages[s].actions[a].kind == SP_ACTION_I;
+            found->repeats = found->repeats || plan->stages[s].actions[a].kind == SP_ACTION_R;
+        }
+    }
+}
+
+static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
+{
+    examination *e = context;
+    (void)err;
+    const sp_scenario *scenario = &e->run.scenario;
+    const sp_run_request request = {.plan = view->plan,
+                                    .model = &e->model,
+                                    .memory = &scenario->memory,
+                                    .precision = e->precision,
+                                    .seed = 5,
+                                    .steps = 1};
+    e->found = (features){0};
+    find_features(view->plan, &e->found);
+    host_must_agree(&e->device, &request, e->bound);
+    e->plans++;
+    return SP_OK;
+}
+
+// Lengths of SAMPLES samples: many short ones and a few long ones.
+static void put_lengths(char *text, int longest, uint64_t seed)
+{
+    sp_prng prng;
+    sp_prng_seed(&prng, seed);
+    for (int i = 0; i < SAMPLES; i++) {
+        uint64_t most = i % 5 == 0 ? (uint64_t)longest : 24;
+        put_json(text, "%s%d", i > 0 ? ", " : "", 1 + (int)sp_prng_below(&prng, most));
+    }
+}
+
+// The plan's settings beside its workload.
+typedef struct settings {
+    const char *parallel; // an object
+    const char *recompute;
+    int longest; // sample
+    const char *more;
+} settings;
+
+static features agrees(sp_model model, const settings *set, uint64_t seed, sp_precision precision)
+{
+    examination e = {
+        .model = model, .precision = precision, .bound = precision == SP_FP64 ? 1e-10 : 1e-4};
+    const sp_evaluate_options options = {
+        .engine = {.verify = true}, .observer = execute, .observer_context = &e};
+    char text[RUN_TEXT] = "";
+    put_json(text,
+             "{'model': " PLANNED ", 'cluster': 'h800-8', 'parallel': %s, 'memory': {'recompute': "
+             "'%s', 'limit_gib': 10000}, 'workload': {'lengths': [",
+             set->parallel, set->recompute);
+    put_lengths(text, set->longest, seed);
+    put_json(text, "], 'order': 'file', 'samples_per_batch': %d, 'context': %d}, %s}", SAMPLES,
+             set->longest, set->more);
+    host_open(&e.device);
+    run_good(text, &options, &e.run);
+    assert_int_equal(e.plans, 1);
+    run_fini(&e.run);
+    host_close(&e.device);
+    return e.found;
+}
+
+static features any_of(features a, features b)
+{
+    return (features){.slices = a.slices || b.slices,
+                      .regrouped = a.regrouped || b.regrouped,
+                      .split = a.split || b.split,
+                      .repeats = a.repeats || b.repeats,
+                      .padding = a.padding || b.padding};
+}
+
+// Gives what some of the plans had.
+static features agree(const settings *set)
+{
+    features found = {0};
+    found = any_of(found, agrees(host_llama(), set, 1, SP_FP64));
+    found = any_of(found, agrees(host_llama(), set, 2, SP_FP64));
+    found = any_of(found, agrees(host_gpt(), set, 3, SP_FP64));
+    return any_of(found, agrees(host_llama(), set, 4, SP_FP32));
+}
+
+static features agrees_everywhere(const char *parallel, const char *more)
+{
+    const settings set = {.parallel = parallel, .recompute = "none", .longest = 120, .more = more};
+    return agree(&set);
+}
+
+// With samples that are long enough to be cut at any price.
+static features agrees_in_slices(const char *parallel, const char *recompute, const char *more)
+{
+    const settings set = {
+        .parallel = parallel, .recompute = recompute, .longest = 640, .more = more};
+    return agree(&set);
+}
+
+#define STRATEGY(kind) "'strategy': {'kind': '" kind "'}"
+#define SCHEDULE(kind) "'schedule': {'kind': '" kind "'}"
+
+static void one_rank(void **state)
+{
+    (void)state;
+    agrees_everywhere("{}", STRATEGY("packed"));
+    assert_true(agrees_everywhere("{}", STRATEGY("padded")).padding);
+}
+
+static void data_parallel(void **state)
+{
+    (void)state;
+    agrees_everywhere("{'dp': 3}", STRATEGY("packed"));
+    agrees_everywhere("{'dp': 2, 'zero': 0}", STRATEGY("bfd"));
+}
+
+static void one_f_one_b(void **state)
+{
+    (void)state;
+    agrees_everywhere("{'pp': 2}", SCHEDULE("1f1b"));
+    agrees_everywhere("{'pp': 4, 'dp': 2}", SCHEDULE("1f1b") ", " STRATEGY("sorted"));
+    features found =
+        agrees_everywhere("{'pp': 2, 'dp': 2}", SCHEDULE("gpipe") ", " STRATEGY("padded"));
+    assert_true(found.padding);
+}
+
+static void interleaved(void **state)
+{
+    (void)state;
+    agrees_everywhere("{'pp': 2, 'chunks_per_rank': 2}", SCHEDULE("interleaved"));
+    agrees_everywhere("{'pp': 2, 'dp': 2, 'chunks_per_rank': 2}", SCHEDULE("interleaved"));
+}
+
+static void zero_bubble(void **state)
+{
+    (void)state;
+    assert_true(agrees_everywhere("{'pp': 4}", SCHEDULE("zb-h1")).split);
+    assert_true(agrees_everywhere("{'pp': 2, 'dp': 2}", SCHEDULE("zb-h2")).split);
+    assert_true(agrees_everywhere("{'pp': 2}", SCHEDULE("zb-auto")).split);
+}
+
+static void v_shaped(void **state)
+{
+    (void)state;
+    assert_true(agrees_everywhere("{'pp': 2}", SCHEDULE("zb-v")).split);
+    assert_true(agrees_everywhere("{'pp': 2, 'dp': 2}", SCHEDULE("v-half")).split);
+    assert_true(agrees_everywhere("{'pp': 2}", SCHEDULE("v-min")).split);
+    agrees_everywhere("{'pp': 2}", SCHEDULE("dualpipe-v") ", " STRATEGY("padded"));
+}
+
+static void sliced(void **state)
+{
+    (void)state;
+    static const char in_three[] = "'schedule': {'kind': 'terapipe', 'slices': 3}";
+    static const char in_four[] = "'schedule': {'kind': 'seq1f1b', 'slices': 4}";
+    static const char padded[] =
+        "'schedule': {'kind': 'seq1f1b', 'slices': 2, 'microbatch_samples': 2}, "
+        "'strategy': {'kind': 'padded', 'pad_to': 'longest'}";
+    assert_true(agrees_everywhere("{'pp': 2}", in_three).slices);
+    assert_true(agrees_everywhere("{'pp': 2, 'dp': 2}", in_four).slices);
+    assert_true(agrees_everywhere("{'pp': 4}", padded).padding);
+}
+
+static void slimpipe(void **state)
+{
+    (void)state;
+    static const char in_four[] = "'strategy': {'kind': 'slimpipe'}, 'schedule': {'slices': 4}";
+    static const char in_eight[] = "'strategy': {'kind': 'slimpipe'}, 'schedule': {'slices': 8}";
+    assert_true(agrees_everywhere("{'pp': 2}", in_four).slices);
+    assert_true(agrees_everywhere("{'pp': 4, 'dp': 2}", in_eight).slices);
+}
+
+static void chunkflow(void **state)
+{
+    (void)state;
+    static const char chunks[] = "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 16}";
+    assert_true(agrees_everywhere("{'pp': 2}", chunks).repeats);
+    assert_true(agrees_everywhere("{'pp': 4, 'dp': 2}", chunks).repeats);
+}
+
+// On one data-parallel rank: several would merge their ranks for a sample, which is refused.
+static void packflow(void **state)
+{
+    (void)state;
+    features found = agrees_in_slices("{'pp': 4}", "none", STRATEGY("slimpack-symmetric"));
+    assert_true(found.slices && found.regrouped);
+    found = agrees_in_slices("{'pp': 4}", "none", STRATEGY("slimpack"));
+    assert_true(found.slices && found.regrouped);
+    found = agrees_in_slices("{'pp': 4}", "none", STRATEGY("slimpack-zb"));
+    assert_true(found.slices && found.regrouped && found.split);
+}
+
+static void recomputing(void **state)
+{
+    (void)state;
+    static const char *const modes[] = {"activation", "partial-fc1", "attention", "full"};
+    static const char chunks[] = "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 128}";
+    for (int m = 0; m < 4; m++) {
+        assert_true(agrees_in_slices("{'pp': 2}", modes[m], SCHEDULE("zb-h1")).split);
+        assert_true(agrees_in_slices("{'pp': 4}", modes[m], STRATEGY("slimpack")).slices);
+        assert_true(agrees_in_slices("{'pp': 2}", modes[m], chunks).repeats);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(one_rank),    cmocka_unit_test(data_parallel), cmocka_unit_test(one_f_one_b),
+    cmocka_unit_test(interleaved), cmocka_unit_test(zero_bubble),   cmocka_unit_test(v_shaped),
+    cmocka_unit_test(sliced),      cmocka_unit_test(slimpipe),      cmocka_unit_test(chunkflow),
+    cmocka_unit_test(packflow),    cmocka_unit_test(recomputing),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,209 @@
+// Training lowers the loss, and the plan by which a step is executed does not matter to it; weights
+// and tokens follow their seeds alone.
+#include <math.h>
+
+#include "backends/host/text.h"
+#include "backends/host/weights.h"
+#include "sim/base/alloc.h"
+#include "tests/support/host_run.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+#define TEXT_FILE "training.txt"
+
+// Our own words: the first sentences about the pipeline.
+static const char text[] =
+    "A pipeline is a row of stages. Each stage holds some layers of the model, and a micro-batch "
+    "goes from stage to stage: forward from the first to the last, backward from the last to the "
+    "first. While a stage waits it does nothing, and that time is called the bubble. A schedule "
+    "says in which order a stage works. A packing says what a micro-batch is made of. Long samples "
+    "are cut into slices, short samples are put together, and every token is trained once.\n";
+
+enum { STEPS = 20 };
+
+static void write_text(void)
+{
+    FILE *file = fopen(TEXT_FILE, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, sizeof text - 1, file), sizeof text - 1);
+    assert_int_equal(fclose(file), 0);
+}
+
+typedef struct training {
+    host_device device;
+    sp_model model;
+    sp_precision precision;
+    double bound;
+} training;
+
+static double mean(const sp_run *run, int first, int count)
+{
+    double sum = 0.0;
+    for (int i = first; i < first + count; i++) {
+        sum += sp_run_step(run, i)->loss / count;
+    }
+    return sum;
+}
+
+static sp_status train(void *context, const sp_step_view *view, sp_error *err)
+{
+    const training *t = context;
+    const sp_backend_option options[] = {{"learning_rate", "0.003"}, {"text", TEXT_FILE}};
+    const sp_run_request request = {.plan = view->plan,
+                                    .model = &t->model,
+                                    .precision = t->precision,
+                                    .seed = 7,
+                                    .steps = STEPS,
+                                    .options = options,
+                                    .option_count = 2};
+    host_plain plain;
+    (void)err;
+    host_plain_make(&request, &plain);
+    sp_run *sliced = host_run(&t->device, &request);
+    sp_run *whole = host_run(&t->device, &plain.request);
+    for (int i = 0; i < STEPS; i++) {
+        double a = sp_run_step(sliced, i)->loss;
+        double b = sp_run_step(whole, i)->loss;
+        if (!(fabs(a - b) <= t->bound * b)) {
+            fail_msg("step %d: loss %.17g in slices, %.17g whole", i, a, b);
+        }
+    }
+    assert_true(fabs(mean(whole, 0, 1) - log((double)t->model.vocab)) < 0.5);
+    assert_true(mean(sliced, STEPS - 3, 3) < mean(sliced, 0, 3) - 0.5);
+    assert_true(host_distance(sliced, whole, "parameters/") <= t->bound);
+    sp_run_free(sliced);
+    sp_run_free(whole);
+    host_plain_fini(&plain);
+    return SP_OK;
+}
+
+static void trains_alike(sp_model model, const char *more, sp_precision precision, double bound)
+{
+    training t = {.model = model, .precision = precision, .bound = bound};
+    const sp_evaluate_options options = {.observer = train, .observer_context = &t};
+    char scenario[RUN_TEXT] = "";
+    scenario_run r;
+    t.model.vocab = 128;
+    put_json(scenario,
+             "{'model': {'layers': 4, 'hidden': 32, 'ffn': 48, 'heads': 4, 'vocab': 128}, "
+             "'cluster': 'h800-8', 'workload': {'lengths': [90, 12, 40, 7, 33, 61, 5, 20], "
+             "'order': 'file', 'samples_per_batch': 8}, %s}",
+             more);
+    write_text();
+    host_open(&t.device);
+    run_good(scenario, &options, &r);
+    run_fini(&r);
+    host_close(&t.device);
+    remove(TEXT_FILE);
+}
+
+// What a rounding changes in a gradient, AdamW's division by its size makes larger.
+static void learns_in_fp64(void **state)
+{
+    (void)state;
+    trains_alike(host_llama(),
+                 "'parallel': {'pp': 2, 'dp': 2}, "
+                 "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 16}",
+                 SP_FP64, 1e-8);
+    trains_alike(host_gpt(),
+                 "'parallel': {'pp': 2, 'dp': 2}, 'schedule': {'kind': 'seq1f1b', 'slices': 3}",
+                 SP_FP64, 1e-8);
+}
+
+static void learns_in_fp32(void **state)
+{
+    (void)state;
+    trains_alike(host_llama(),
+                 "'parallel': {'pp': 4}, 'strategy': {'kind': 'slimpipe'}, "
+                 "'schedule': {'slices': 4}",
+                 SP_FP32, 1e-2);
+}
+
+// ---- seeds ----
+
+static sp_i_host_weight weight_of(const char *name)
+{
+    sp_i_host_weight weight = {.elements = 10000, .spread = 0.5};
+    snprintf(weight.name, sizeof weight.name, "%s", name);
+    return weight;
+}
+
+// An even spread has mean 0 and the variance asked for; 10000 draws come within four standard
+// errors of both (0.5/100 and, by the fourth moment 9/5 of the variance's square, 0.25
+// sqrt(0.8)/100).
+static void weights_are_spread(void **state)
+{
+    (void)state;
+    sp_i_host_weight weight = weight_of("layers.0.fc1.weight");
+    double sum = 0.0;
+    double squares = 0.0;
+    for (int64_t i = 0; i < weight.elements; i++) {
+        double value = sp_i_host_weight_start(&weight, 1, i);
+        assert_true(fabs(value) <= 0.5 * sqrt(3.0));
+        sum += value;
+        squares += value * value;
+    }
+    assert_true(fabs(sum / 10000.0) < 4.0 * 0.5 / 100.0);
+    assert_true(fabs(squares / 10000.0 - 0.25) < 4.0 * 0.25 * sqrt(0.8) / 100.0);
+}
+
+static void weights_follow_name_and_seed(void **state)
+{
+    (void)state;
+    sp_i_host_weight a = weight_of("layers.0.fc1.weight");
+    sp_i_host_weight b = weight_of("layers.1.fc1.weight");
+    uint64_t first = sp_i_host_weight_seed(&a, 1);
+    uint64_t others[] = {sp_i_host_weight_seed(&b, 1), sp_i_host_weight_seed(&a, 2)};
+    assert_true(first == sp_i_host_weight_seed(&a, 1));
+    for (int64_t i = 0; i < 100; i++) {
+        double value = sp_i_host_weight_start(&a, first, i);
+        assert_true(value != sp_i_host_weight_start(&b, others[0], i));
+        assert_true(value != sp_i_host_weight_start(&a, others[1], i));
+    }
+}
+
+static void text_is_read_in_order(void **state)
+{
+    (void)state;
+    sp_i_host_text t;
+    write_text();
+    assert_int_equal(sp_i_host_text_read(TEXT_FILE, 128, &t, NULL), SP_OK);
+    assert_int_equal(t.count, sizeof text - 1);
+    // A sample is a piece of the text, which goes on at its start.
+    int64_t first = sp_i_host_token(&t, 3, 0, 9, 0, 128);
+    size_t at = 0;
+    bool found = false;
+    for (; !found && at < t.count; at++) {
+        found = text[at] == (char)first;
+        for (size_t i = 0; found && i < 2 * t.count; i++) {
+            found = text[(at + i) % t.count] == (char)sp_i_host_token(&t, 3, 0, 9, (int64_t)i, 128);
+        }
+    }
+    assert_true(found);
+    sp_i_host_text_fini(&t);
+    remove(TEXT_FILE);
+}
+
+static void refuses_text(void **state)
+{
+    (void)state;
+    sp_i_host_text t;
+    sp_error err = {0};
+    assert_int_equal(sp_i_host_text_read("no_such_file", 128, &t, &err), SP_ERR_IO);
+    write_text();
+    sp_error_clear(&err);
+    assert_int_equal(sp_i_host_text_read(TEXT_FILE, 61, &t, &err), SP_ERR_CONTENT);
+    assert_non_null(strstr(err.message[0], "the vocabulary has 61 tokens"));
+    sp_i_alloc_fail_after(0);
+    assert_int_equal(sp_i_host_text_read(TEXT_FILE, 128, &t, NULL), SP_ERR_NO_MEMORY);
+    sp_i_alloc_fail_after(-1);
+    remove(TEXT_FILE);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(learns_in_fp64),        cmocka_unit_test(learns_in_fp32),
+    cmocka_unit_test(weights_are_spread),    cmocka_unit_test(weights_follow_name_and_seed),
+    cmocka_unit_test(text_is_read_in_order), cmocka_unit_test(refuses_text),
+};
+
+SP_TEST_MAIN(tests)
