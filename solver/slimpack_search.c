@@ -45,6 +45,13 @@ sp_i_slimpack_options sp_i_slimpack_options_of(const sp_strategy_spec *spec, boo
     return options;
 }
 
+// Ways of context parallelism that cut whole packs need backward packs that mirror the forward
+// packs (sim/cost/cp_regroup.h).
+static bool may_regroup(const sp_layout *layout)
+{
+    return layout->cp_sharding == SP_SHARD_EVEN || layout->cp_sharding == SP_SHARD_DOCUMENT;
+}
+
 static void search_fini(search *s)
 {
     for (int i = 0; s->scorers != NULL && i < s->threads; i++) {
@@ -85,6 +92,7 @@ static sp_status search_init(search *s, const sp_strategy_input *input,
     const sp_scenario *scenario = input->scenario;
     int dp = scenario->layout.dp;
     *s = (search){.input = input, .options = *options};
+    s->options.asymmetric = options->asymmetric && may_regroup(&scenario->layout);
     s->threads = input->threads < 1 ? 1 : input->threads < dp ? input->threads : dp;
     s->scorers = sp_i_calloc((size_t)s->threads, sizeof *s->scorers);
     s->best = sp_i_calloc((size_t)dp, sizeof *s->best);
@@ -311,12 +319,12 @@ sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpa
     if (status == SP_OK && packing != NULL) {
         status = judge(&s, &best, outcome, err);
     }
-    if (status == SP_OK && options->asymmetric) {
+    if (status == SP_OK && s.options.asymmetric) {
         status = sp_i_parallel_for(s.threads, s.ranks.count, regroup, &s, err);
     }
     if (status == SP_OK && packing == NULL) {
         *outcome = outcome_of(&s);
-    } else if (status == SP_OK && options->asymmetric) {
+    } else if (status == SP_OK && s.options.asymmetric) {
         status = judge(&s, &best, outcome, err);
     }
     if (status == SP_OK && packing != NULL) {
