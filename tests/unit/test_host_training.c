@@ -1,6 +1,7 @@
 // Training lowers the loss, and the plan by which a step is executed does not matter to it; weights
 // and tokens follow their seeds alone.
 #include <math.h>
+#include <unistd.h>
 
 #include "backends/host/text.h"
 #include "backends/host/weights.h"
@@ -9,7 +10,13 @@
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
-#define TEXT_FILE "training.txt"
+// Cases run side by side in one folder.
+static char text_file[40];
+
+static void name_text(void)
+{
+    snprintf(text_file, sizeof text_file, "training-%ld.txt", (long)getpid());
+}
 
 // Our own words: the first sentences about the pipeline.
 static const char text[] =
@@ -23,7 +30,8 @@ enum { STEPS = 20 };
 
 static void write_text(void)
 {
-    FILE *file = fopen(TEXT_FILE, "wb");
+    name_text();
+    FILE *file = fopen(text_file, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(text, 1, sizeof text - 1, file), sizeof text - 1);
     assert_int_equal(fclose(file), 0);
@@ -48,7 +56,7 @@ static double mean(const sp_run *run, int first, int count)
 static sp_status train(void *context, const sp_step_view *view, sp_error *err)
 {
     const training *t = context;
-    const sp_backend_option options[] = {{"learning_rate", "0.003"}, {"text", TEXT_FILE}};
+    const sp_backend_option options[] = {{"learning_rate", "0.003"}, {"text", text_file}};
     const sp_run_request request = {.plan = view->plan,
                                     .model = &t->model,
                                     .precision = t->precision,
@@ -94,7 +102,7 @@ static void trains_alike(sp_model model, const char *more, sp_precision precisio
     run_good(scenario, &options, &r);
     run_fini(&r);
     host_close(&t.device);
-    remove(TEXT_FILE);
+    remove(text_file);
 }
 
 // What a rounding changes in a gradient, AdamW's division by its size makes larger.
@@ -167,7 +175,7 @@ static void text_is_read_in_order(void **state)
     (void)state;
     sp_i_host_text t;
     write_text();
-    assert_int_equal(sp_i_host_text_read(TEXT_FILE, 128, &t, NULL), SP_OK);
+    assert_int_equal(sp_i_host_text_read(text_file, 128, &t, NULL), SP_OK);
     assert_int_equal(t.count, sizeof text - 1);
     // A sample is a piece of the text, which goes on at its start.
     int64_t first = sp_i_host_token(&t, 3, 0, 9, 0, 128);
@@ -181,7 +189,7 @@ static void text_is_read_in_order(void **state)
     }
     assert_true(found);
     sp_i_host_text_fini(&t);
-    remove(TEXT_FILE);
+    remove(text_file);
 }
 
 static void refuses_text(void **state)
@@ -192,12 +200,12 @@ static void refuses_text(void **state)
     assert_int_equal(sp_i_host_text_read("no_such_file", 128, &t, &err), SP_ERR_IO);
     write_text();
     sp_error_clear(&err);
-    assert_int_equal(sp_i_host_text_read(TEXT_FILE, 61, &t, &err), SP_ERR_CONTENT);
+    assert_int_equal(sp_i_host_text_read(text_file, 61, &t, &err), SP_ERR_CONTENT);
     assert_non_null(strstr(err.message[0], "the vocabulary has 61 tokens"));
     sp_i_alloc_fail_after(0);
-    assert_int_equal(sp_i_host_text_read(TEXT_FILE, 128, &t, NULL), SP_ERR_NO_MEMORY);
+    assert_int_equal(sp_i_host_text_read(text_file, 128, &t, NULL), SP_ERR_NO_MEMORY);
     sp_i_alloc_fail_after(-1);
-    remove(TEXT_FILE);
+    remove(text_file);
 }
 
 static const struct CMUnitTest tests[] = {
