@@ -1,13 +1,6 @@
-#include <string.h>
-
 #include "experiments/cli/options.h"
-#include "experiments/cli/plot.h"
 #include "experiments/cli/report.h"
-#include "experiments/cli/validate_report.h"
-#include "experiments/measurements/published.h"
-#include "sim/base/alloc.h"
-
-enum { MOST_OVERRIDES = 64, OVERRIDE = 1100 };
+#include "experiments/cli/validate_modes.h"
 
 typedef struct validate_args {
     cli_common common;
@@ -17,6 +10,8 @@ typedef struct validate_args {
     const char *table;
     const char *measurements, *map, *profile;
     const char *plot;
+    const char *output;
+    cli_execute execute;
 } validate_args;
 
 static const cli_option options[] = {
@@ -54,7 +49,15 @@ static const cli_option options[] = {
      .name = "plot",
      .value = "FILE",
      .at = offsetof(validate_args, plot),
-     .help = "draw computed over measured as .png or .svg (needs gnuplot)"},
+     .help = "draw computed over measured, or both timelines of --backend, as .png or .svg (needs "
+             "gnuplot)"},
+    CLI_EXECUTE_OPTIONS(validate_args, "6"),
+    {.kind = CLI_FILE,
+     .letter = 'o',
+     .name = "output",
+     .value = "FILE",
+     .at = offsetof(validate_args, output),
+     .help = "keep the report of --backend in a file (JSON)"},
     CLI_JOBS_OPTION(validate_args),
     CLI_COMMON_OPTIONS(validate_args),
     {0},
@@ -64,6 +67,7 @@ static const char *const examples[] = {
     "slimpack validate --published",
     "slimpack validate --published --table a100_multi_node --rows",
     "slimpack validate --measurements my_runs.csv --profile a100",
+    "slimpack validate experiments/host_small.json --backend host",
     NULL,
 };
 
@@ -72,7 +76,8 @@ static int run(int argc, char **argv);
 const cli_command cli_cmd_validate = {
     .name = "validate",
     .summary = "compare measured steps with what is computed for them",
-    .max_operands = 0,
+    .operands = "SCENARIO",
+    .max_operands = 1,
     .description =
         "Simulates every row of tables of measured steps and prints for each table the mean error, "
         "the bias, the worst row, the bound that the table states and, where there is one, the "
@@ -83,142 +88,48 @@ const cli_command cli_cmd_validate = {
         "max_memory_allocated, largest rank). A map says which columns set what; without one the "
         "columns are named by the settings (\"parallel.tp\"). experiments/published/README.md "
         "describes both, and where the published tables come from."
-        "\n\nThe exit status is 1 when a table misses its bound.",
+        "\n\nSCENARIO --backend NAME plans the scenario, predicts its steps with the scenario's "
+        "profile, executes the same plan and prints predicted beside measured: iteration time, "
+        "bubble ratio, peak memory of each rank, and by category what ranks hold between actions."
+        "\n\nThe exit status is 1 when a table misses its bound, or a rank needs more memory than "
+        "its limit.",
     .examples = examples,
     .options = options,
     .run = run,
 };
 
-typedef struct tables {
-    sp_measurements measurements[SP_PUBLISHED_TABLES];
-    sp_validation validations[SP_PUBLISHED_TABLES];
-    int count;
-} tables;
-
-// A profile is a setting like any other, but bubble tables have none to replace.
-static sp_status choose_overrides(const validate_args *args, char profile[OVERRIDE],
-                                  const char **overrides, int *count, sp_error *err)
-{
-    *count = 0;
-    if (args->set.count >= MOST_OVERRIDES) {
-        return sp_error_set(err, SP_ERR_USAGE, "--set is given %d times or more", MOST_OVERRIDES);
-    }
-    if (args->profile != NULL) {
-        int length = snprintf(profile, OVERRIDE, "profile=\"%s\"", args->profile);
-        if (length >= OVERRIDE || strpbrk(args->profile, "\"\\") != NULL) {
-            return sp_error_set(err, SP_ERR_USAGE, "--profile: cannot use '%.64s'", args->profile);
-        }
-        overrides[(*count)++] = profile;
-    }
-    for (int i = 0; i < args->set.count; i++) {
-        overrides[(*count)++] = args->set.items[i];
-    }
-    return SP_OK;
-}
-
-// Tables of published bubble ratios state every cost: there is nothing to replace in them.
-static bool states_costs(const validate_args *args, const sp_measurements *measurements)
-{
-    return args->published && measurements->cases[0].scenario.uniform;
-}
-
-static sp_status read_table(const validate_args *args, const char *path,
-                            sp_measurements *measurements, sp_error *err)
-{
-    char profile[OVERRIDE];
-    const char *overrides[MOST_OVERRIDES];
-    int count = 0;
-    sp_status status = choose_overrides(args, profile, overrides, &count, err);
-    if (status == SP_OK && args->published && count > 0) {
-        status = sp_measurements_read(path, args->map, NULL, 0, measurements, err);
-        if (status != SP_OK || states_costs(args, measurements)) {
-            return status;
-        }
-        sp_measurements_fini(measurements);
-    }
-    return status == SP_OK
-               ? sp_measurements_read(path, args->map, overrides, count, measurements, err)
-               : status;
-}
-
-static sp_status validate_table(const validate_args *args, const char *path, tables *all,
-                                sp_error *err)
-{
-    sp_status status = read_table(args, path, &all->measurements[all->count], err);
-    if (status == SP_OK) {
-        status = sp_validation_run(&all->measurements[all->count], cli_threads(args->jobs),
-                                   &all->validations[all->count], err);
-        all->count++;
-    }
-    return status;
-}
-
-static sp_status validate_published(const validate_args *args, tables *all, sp_error *err)
-{
-    sp_published published;
-    char path[SP_PUBLISHED_PATH];
-    sp_status status = sp_published_list(&published, err);
-    if (status == SP_OK && args->table != NULL) {
-        status = sp_published_file(&published, args->table, path, err);
-        return status == SP_OK ? validate_table(args, path, all, err) : status;
-    }
-    for (int i = 0; status == SP_OK && i < published.count; i++) {
-        status = sp_published_file(&published, published.names[i], path, err);
-        if (status == SP_OK) {
-            status = validate_table(args, path, all, err);
-        }
-    }
-    return status;
-}
-
-// ---- output ----
-
-static int print(const validate_args *args, const tables *all)
-{
-    if (args->common.json) {
-        return cli_print_json(cli_validations_json(all->validations, all->count));
-    }
-    cli_print_validations(stdout, all->validations, all->count);
-    for (int i = 0; args->rows && i < all->count; i++) {
-        cli_print_validated_cases(stdout, &all->validations[i]);
-    }
-    return 0;
-}
-
-static bool within_bounds(const tables *all)
-{
-    bool within = true;
-    for (int i = 0; i < all->count; i++) {
-        within = within && all->validations[i].within_bound;
-    }
-    return within;
-}
-
-static int validate(const validate_args *args, tables *all)
-{
-    sp_error err = {0};
-    sp_status status = args->plot != NULL ? cli_plot_check(args->plot, &err) : SP_OK;
-    if (status == SP_OK) {
-        status = args->published ? validate_published(args, all, &err)
-                                 : validate_table(args, args->measurements, all, &err);
-    }
-    if (status != SP_OK) {
-        return cli_fail(&err);
-    }
-    int exit_status = print(args, all);
-    if (args->plot != NULL &&
-        cli_plot_validations(args->plot, all->validations, all->count, &err) != SP_OK) {
-        return cli_fail(&err);
-    }
-    return exit_status == 0 && !within_bounds(all) ? sp_status_exit(SP_ERR_INFEASIBLE)
-                                                   : exit_status;
-}
-
 // NULL: the options fit together.
-static const char *wrong_usage(const validate_args *args)
+static const char *wrong_backend_usage(const validate_args *args, int operands)
 {
+    if (operands == 0) {
+        return "--backend needs SCENARIO";
+    }
+    if (args->published || args->measurements != NULL) {
+        return "--published, --measurements and --backend exclude each other";
+    }
+    if (args->table != NULL || args->map != NULL || args->profile != NULL || args->rows) {
+        return "--table, --map, --profile and --rows are for tables of measured steps";
+    }
+    return NULL;
+}
+
+static const char *wrong_usage(const validate_args *args, int operands)
+{
+    const cli_execute *execute = &args->execute;
+    if (execute->backend != NULL) {
+        return wrong_backend_usage(args, operands);
+    }
+    if (args->output != NULL || execute->clock != NULL || execute->precision != NULL ||
+        execute->device != 0 || execute->seed != 0 || execute->steps != 0 ||
+        execute->options.count > 0) {
+        return "-o, --device, --clock, --precision, --seed, --steps and --option need --backend";
+    }
+    if (operands > 0) {
+        return "SCENARIO needs --backend NAME";
+    }
     if (args->published == (args->measurements != NULL)) {
-        return "'validate' needs either --published or --measurements TABLE";
+        return "'validate' needs either --published or --measurements TABLE, or SCENARIO "
+               "--backend NAME";
     }
     if (args->table != NULL && !args->published) {
         return "--table chooses among the tables of --published";
@@ -229,6 +140,33 @@ static const char *wrong_usage(const validate_args *args)
     return NULL;
 }
 
+static int validate_tables(const validate_args *args)
+{
+    const cli_validate_tables mode = {.table = args->table,
+                                      .measurements = args->measurements,
+                                      .map = args->map,
+                                      .profile = args->profile,
+                                      .set = &args->set,
+                                      .plot = args->plot,
+                                      .threads = cli_threads(args->jobs),
+                                      .rows = args->rows,
+                                      .json = args->common.json};
+    return cli_validate_with_tables(&mode);
+}
+
+static int validate_backend(const validate_args *args, const char *scenario)
+{
+    const cli_validate_backend mode = {.scenario = scenario,
+                                       .set = &args->set,
+                                       .execute = &args->execute,
+                                       .output = args->output,
+                                       .plot = args->plot,
+                                       .threads = cli_threads(args->jobs),
+                                       .json = args->common.json,
+                                       .quiet = args->common.quiet};
+    return cli_validate_with_backend(&mode);
+}
+
 static int run(int argc, char **argv)
 {
     validate_args args = {0};
@@ -237,22 +175,15 @@ static int run(int argc, char **argv)
     if (exit_status != CLI_PROCEED) {
         return exit_status;
     }
-    const char *wrong = wrong_usage(&args);
-    tables *all = sp_i_calloc(1, sizeof *all);
+    const char *wrong = wrong_usage(&args, operands.count);
     if (wrong != NULL) {
         exit_status = cli_usage_error(&cli_cmd_validate, "%s", wrong);
-    } else if (all == NULL) {
-        sp_error err = {0};
-        sp_error_no_memory(&err, "a validation");
-        exit_status = cli_fail(&err);
+    } else if (args.execute.backend != NULL) {
+        exit_status = validate_backend(&args, operands.items[0]);
     } else {
-        exit_status = validate(&args, all);
+        exit_status = validate_tables(&args);
     }
-    for (int i = 0; all != NULL && i < all->count; i++) {
-        sp_validation_fini(&all->validations[i]);
-        sp_measurements_fini(&all->measurements[i]);
-    }
-    sp_i_free(all);
     cli_list_fini(&args.set);
+    cli_list_fini(&args.execute.options);
     return exit_status;
 }

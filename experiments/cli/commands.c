@@ -7,8 +7,8 @@
 enum { MOST_COMMANDS = 32 };
 
 const cli_command *const cli_commands[] = {
-    &cli_cmd_simulate,  &cli_cmd_compare, &cli_cmd_plan, &cli_cmd_sweep, &cli_cmd_validate,
-    &cli_cmd_calibrate, &cli_cmd_lengths, &cli_cmd_help, NULL,
+    &cli_cmd_simulate, &cli_cmd_compare,   &cli_cmd_plan,    &cli_cmd_sweep, &cli_cmd_run,
+    &cli_cmd_validate, &cli_cmd_calibrate, &cli_cmd_lengths, &cli_cmd_help,  NULL,
 };
 
 const cli_command *cli_find_command(const char *name)

@@ -30,6 +30,9 @@ static const script residuals_script = {SP_PLOT_SOURCE_DIR "/residuals.gp",
 static const script validation_script = {SP_PLOT_SOURCE_DIR "/validation.gp",
                                          SP_PLOT_INSTALL_DIR "/validation.gp"};
 
+static const script comparison_script = {SP_PLOT_SOURCE_DIR "/comparison.gp",
+                                         SP_PLOT_INSTALL_DIR "/comparison.gp"};
+
 static const char *script_path(const script *which)
 {
     return access(which->source, R_OK) == 0 ? which->source : which->installed;
@@ -162,4 +165,24 @@ sp_status cli_plot_validations(const char *path, const sp_validation *validation
 {
     const validation_list list = {.items = validations, .count = count};
     return plot(&validation_script, path, write_validations, &list, err);
+}
+
+typedef struct comparison {
+    const sp_timeline *predicted, *measured;
+} comparison;
+
+// A stream that fails is found by its error flag.
+static void write_comparison(FILE *file, const void *what)
+{
+    const comparison *both = what;
+    sp_export_gnuplot(file, both->predicted, NULL, NULL, NULL);
+    fputs("\n\n# index 2 and 3: the same of what was measured\n", file);
+    sp_export_gnuplot(file, both->measured, NULL, NULL, NULL);
+}
+
+sp_status cli_plot_comparison(const char *path, const sp_timeline *predicted,
+                              const sp_timeline *measured, sp_error *err)
+{
+    const comparison both = {.predicted = predicted, .measured = measured};
+    return plot(&comparison_script, path, write_comparison, &both, err);
 }

@@ -24,4 +24,9 @@ sp_status cli_plot_residuals(const char *path, const fit_outcome *outcome, sp_er
 sp_status cli_plot_validations(const char *path, const sp_validation *validations, int count,
                                sp_error *err);
 
+// Draws two timelines of the same plan, what was predicted over what was measured, on one axis of
+// time with plots/comparison.gp, in the same way.
+sp_status cli_plot_comparison(const char *path, const sp_timeline *predicted,
+                              const sp_timeline *measured, sp_error *err);
+
 #endif

@@ -1,0 +1,208 @@
+#include "experiments/cli/execute_options.h"
+#include "experiments/cli/execution_report.h"
+#include "experiments/cli/options.h"
+#include "experiments/cli/output_file.h"
+#include "experiments/cli/plan_input.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/run_report.h"
+#include "experiments/cli/simulate_export.h"
+#include "experiments/execution/execution_json.h"
+#include "sim/base/json.h"
+
+enum { MOST_BATCHES = 1000000 };
+
+typedef struct run_args {
+    cli_common common;
+    cli_execute execute;
+    bool timeline;
+    const char *output, *trace, *trace_ranks, *trace_window, *plot;
+    int64_t batch;
+} run_args;
+
+static const cli_option options[] = {
+    CLI_EXECUTE_OPTIONS(run_args, "1"),
+    {.kind = CLI_FILE,
+     .letter = 'o',
+     .name = "output",
+     .value = "FILE",
+     .at = offsetof(run_args, output),
+     .help = "write the result with the measured timeline of every batch (JSON)"},
+    {.kind = CLI_FILE,
+     .name = "trace",
+     .value = "FILE",
+     .at = offsetof(run_args, trace),
+     .help = "write a Perfetto trace (opens in ui.perfetto.dev)"},
+    {.kind = CLI_STRING,
+     .name = "trace-ranks",
+     .value = "LIST",
+     .at = offsetof(run_args, trace_ranks),
+     .help = "pipeline ranks that trace, timeline and plot show, such as 0-3,7"},
+    {.kind = CLI_STRING,
+     .name = "trace-window",
+     .value = "FROM-TO",
+     .at = offsetof(run_args, trace_window),
+     .help = "part of the step that they show, in milliseconds"},
+    {.kind = CLI_FLAG,
+     .name = "timeline",
+     .at = offsetof(run_args, timeline),
+     .help = "draw the timeline in the terminal"},
+    {.kind = CLI_FILE,
+     .name = "plot",
+     .value = "FILE",
+     .at = offsetof(run_args, plot),
+     .help = "draw timeline and memory with gnuplot (.png or .svg); the data stays in FILE.dat"},
+    {.kind = CLI_INT,
+     .name = "batch",
+     .value = "N",
+     .at = offsetof(run_args, batch),
+     .min = 0,
+     .max = MOST_BATCHES,
+     .help = "batch that trace, timeline and plot show (default 0)"},
+    CLI_COMMON_OPTIONS(run_args),
+    {0},
+};
+
+static const char *const examples[] = {
+    "slimpack plan experiments/host_small.json -o plan.json && slimpack run plan.json --backend "
+    "host",
+    "slimpack run plan.json --backend host --precision fp64 --steps 10 --timeline",
+    "slimpack run plan.json --backend fake --option jitter=0.1 -o measured.json",
+    NULL,
+};
+
+static int run(int argc, char **argv);
+
+const cli_command cli_cmd_run = {
+    .name = "run",
+    .summary = "execute a plan and measure it",
+    .operands = "PLAN",
+    .min_operands = 1,
+    .max_operands = 1,
+    .description =
+        "Executes the steps of a plan on a backend: exactly the plan's actions, each rank's in the "
+        "plan's order. Prints what was measured as 'simulate' prints what is predicted, and the "
+        "time and the loss of every step. Each batch is trained from the same starting parameters."
+        "\n\nBackends are host (a real transformer on the CPU), fake (no work: the simulator's "
+        "durations or scripted ones, and failures on demand) and shared libraries "
+        "libslimpack-backend-NAME.so, looked up in $SLIMPACK_BACKEND_PATH. A failing rank, a peer "
+        "that never answers and memory that runs out end the run with the rank, the action and the "
+        "reason."
+        "\n\nThe exit status is 1 when memory runs out on a rank, 4 when a limit is hit, 70 when "
+        "an "
+        "action fails.",
+    .examples = examples,
+    .options = options,
+    .run = run,
+};
+
+typedef struct measured {
+    cli_exports exports;
+    json_t *timelines; // of every batch an array of ranks; NULL: not asked for
+} measured;
+
+static sp_status observe(void *context, const sp_step_view *predicted, const sp_step_view *view,
+                         sp_error *err)
+{
+    (void)predicted;
+    measured *m = context;
+    if (m->timelines != NULL) {
+        json_t *ranks = json_array();
+        sp_execution_put_timeline(ranks, view->timeline);
+        if (json_array_append_new(m->timelines, ranks) != 0) {
+            return sp_error_no_memory(err, "a timeline");
+        }
+    }
+    return cli_exports_observe(&m->exports, view, err);
+}
+
+static sp_status write_measured(const char *path, const sp_execution *execution, json_t *timelines,
+                                sp_error *err)
+{
+    json_t *root = sp_execution_result_json(execution);
+    json_t *batches = json_object_get(json_object_get(root, "execution"), "batches");
+    for (size_t b = 0; b < json_array_size(batches); b++) {
+        sp_json_put(json_array_get(batches, b), "ranks", json_incref(json_array_get(timelines, b)));
+    }
+    return cli_write_json(path, root, err);
+}
+
+static sp_status execute(const run_args *args, const cli_plan_input *in, cli_executor *executor,
+                         sp_execution *execution, sp_error *err)
+{
+    // With --json standard output belongs to the result alone.
+    measured m = {.exports = {.batch = (int)args->batch,
+                              .quiet = args->common.quiet,
+                              .trace = args->trace,
+                              .trace_ranks = args->trace_ranks,
+                              .trace_window = args->trace_window,
+                              .plot = args->plot,
+                              .timeline = args->timeline,
+                              .text = args->common.json ? stderr : stdout}};
+    if (args->batch >= in->plans.count) {
+        return sp_error_set(err, SP_ERR_USAGE, "--batch %lld: the last of %d is %d",
+                            (long long)args->batch, in->plans.count, in->plans.count - 1);
+    }
+    sp_status status = cli_executor_begin(&args->execute, &in->scenario, 1, executor, err);
+    executor->options.memory_points = cli_exports_need_memory(&m.exports) &&
+                                      !in->scenario.uniform &&
+                                      (executor->capabilities & SP_CAN(MEMORY_POINTS)) != 0;
+    executor->options.observer = observe;
+    executor->options.observer_context = &m;
+    if (status == SP_OK && args->output != NULL) {
+        m.timelines = json_array();
+        status = m.timelines != NULL ? SP_OK : sp_error_no_memory(err, "a timeline");
+    }
+    if (status == SP_OK) {
+        status = cli_exports_begin(&m.exports, in->scenario.layout.pp, err);
+    }
+    if (status == SP_OK) {
+        status = sp_execution_run_plans(&in->scenario, in->plans.plans, in->plans.count,
+                                        &executor->options, execution, err);
+    }
+    if (status == SP_OK && args->output != NULL) {
+        status = write_measured(args->output, execution, m.timelines, err);
+    }
+    json_decref(m.timelines);
+    sp_status closed = cli_exports_end(&m.exports, err);
+    return status != SP_OK ? status : closed;
+}
+
+static int run_plan(const run_args *args, const char *path)
+{
+    cli_plan_input in;
+    cli_executor executor = {0};
+    sp_execution execution = {0};
+    sp_error err = {0};
+    int exit_status = 0;
+    sp_status status = cli_plan_input_read(path, &in, &err);
+    if (status == SP_OK) {
+        status = execute(args, &in, &executor, &execution, &err);
+    }
+    if (status != SP_OK) {
+        exit_status = cli_fail(&err);
+    } else if (args->common.json) {
+        exit_status = cli_print_json(sp_execution_result_json(&execution));
+    } else {
+        cli_print_execution(stdout, &in.scenario, &execution);
+        cli_print_notes(args->common.quiet, &execution.measured);
+    }
+    sp_execution_fini(&execution);
+    cli_executor_end(&executor);
+    cli_plan_input_fini(&in);
+    return exit_status;
+}
+
+static int run(int argc, char **argv)
+{
+    run_args args = {0};
+    cli_operands operands;
+    int exit_status = cli_parse(&cli_cmd_run, argc, argv, &args, &operands);
+    if (exit_status != CLI_PROCEED) {
+        return exit_status;
+    }
+    exit_status = args.execute.backend == NULL
+                      ? cli_usage_error(&cli_cmd_run, "'run' needs --backend NAME")
+                      : run_plan(&args, operands.items[0]);
+    cli_list_fini(&args.execute.options);
+    return exit_status;
+}

@@ -1,0 +1,60 @@
+// What commands that execute plans take, and what it stands for.
+#ifndef SLIMPACK_EXPERIMENTS_CLI_EXECUTE_OPTIONS_H
+#define SLIMPACK_EXPERIMENTS_CLI_EXECUTE_OPTIONS_H
+
+#include "backends/registry.h"
+#include "experiments/cli/option_table.h"
+#include "experiments/execution/execution.h"
+#include "sim/scenario/scenario.h"
+
+// Zero and NULL: not given.
+typedef struct cli_execute {
+    const char *backend, *clock, *precision;
+    int64_t device, seed, steps;
+    cli_list options;
+} cli_execute;
+
+enum { CLI_MOST_STEPS = 100000, CLI_MOST_DEVICES = 1024 };
+
+// clang-format off
+// A member `cli_execute execute` of the argument struct; cli_list_fini(&execute.options) is the
+// command's.
+#define CLI_EXECUTE_OPTIONS(type, default_steps)                                                  \
+    {.kind = CLI_STRING, .name = "backend", .value = "NAME",                                      \
+     .at = offsetof(type, execute.backend),                                                       \
+     .help = "what executes: host, fake, or a plug-in by name or path"},                          \
+    {.kind = CLI_INT, .name = "device", .value = "N", .at = offsetof(type, execute.device),       \
+     .min = 0, .max = CLI_MOST_DEVICES, .help = "device of the backend (default 0)"},             \
+    {.kind = CLI_STRING, .name = "clock", .value = "CLOCK", .at = offsetof(type, execute.clock),  \
+     .help = "virtual (actions one by one, replayed side by side) or wall (default: wall where "  \
+             "the device has it and the ranks do not exceed the cores)"},                         \
+    {.kind = CLI_STRING, .name = "precision", .value = "P",                                       \
+     .at = offsetof(type, execute.precision),                                                     \
+     .help = "fp64, fp32 or bf16 (default: fp32 where the device has it)"},                       \
+    {.kind = CLI_INT, .name = "seed", .value = "N", .at = offsetof(type, execute.seed),           \
+     .min = 1, .max = INT64_MAX, .help = "seed of parameters and tokens (default 1)"},            \
+    {.kind = CLI_INT, .name = "steps", .value = "N", .at = offsetof(type, execute.steps),         \
+     .min = 1, .max = CLI_MOST_STEPS,                                                             \
+     .help = "steps of each batch; of several the first warms up and the one of median time "     \
+             "among the others is shown (default " default_steps ")"},                            \
+    {.kind = CLI_LIST, .name = "option", .value = "KEY=VALUE",                                    \
+     .at = offsetof(type, execute.options),                                                       \
+     .help = "a setting of the backend; may be repeated"}
+// clang-format on
+
+// A backend that was found, and how it is to execute.
+typedef struct cli_executor {
+    sp_registry *registry;
+    sp_backend_option *settings;
+    char *texts;           // keys and values of the settings
+    uint64_t capabilities; // of the device
+    sp_execution_options options;
+} cli_executor;
+
+// Finds backend and device and settles what was not given. An unknown backend, clock, precision or
+// device is an error that names what there is. cli_executor_end is called whatever happened.
+sp_status cli_executor_begin(const cli_execute *args, const sp_scenario *scenario,
+                             int default_steps, cli_executor *executor, sp_error *err);
+void cli_executor_end(cli_executor *executor);
+
+#endif

@@ -1,0 +1,88 @@
+// slimpack validate SCENARIO --backend
+
+#include "experiments/cli/execution_report.h"
+#include "experiments/cli/output_file.h"
+#include "experiments/cli/plot.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/run_report.h"
+#include "experiments/cli/validate_modes.h"
+#include "experiments/execution/execution_json.h"
+#include "solver/strategy.h"
+
+enum { DEFAULT_STEPS = 6 };
+
+// The picture shows the first batch.
+static sp_status draw(void *context, const sp_step_view *predicted, const sp_step_view *measured,
+                      sp_error *err)
+{
+    const cli_validate_backend *args = context;
+    if (args->plot == NULL || predicted->batch != 0) {
+        return SP_OK;
+    }
+    return cli_plot_comparison(args->plot, predicted->timeline, measured->timeline, err);
+}
+
+static sp_status execute(cli_validate_backend *args, const sp_scenario *scenario,
+                         cli_executor *executor, sp_execution *execution, sp_error *err)
+{
+    sp_status status = cli_executor_begin(args->execute, scenario, DEFAULT_STEPS, executor, err);
+    if (status == SP_OK && args->plot != NULL) {
+        status = cli_plot_check(args->plot, err);
+    }
+    if (status != SP_OK) {
+        return status;
+    }
+    sp_execution_options *options = &executor->options;
+    options->compare_memory =
+        !scenario->uniform && (executor->capabilities & SP_CAN(MEMORY_POINTS)) != 0;
+    options->bounds = true;
+    options->threads = args->threads;
+    options->observer = draw;
+    options->observer_context = args;
+    return sp_execution_run(scenario, options, execution, err);
+}
+
+static int report(const cli_validate_backend *args, const sp_scenario *scenario,
+                  const sp_execution *execution)
+{
+    sp_error err = {0};
+    if (args->output != NULL &&
+        cli_write_json(args->output, sp_execution_validation_json(execution), &err) != SP_OK) {
+        return cli_fail(&err);
+    }
+    if (args->json) {
+        return cli_print_json(sp_execution_validation_json(execution));
+    }
+    cli_print_validation(stdout, scenario, execution);
+    return 0;
+}
+
+int cli_validate_with_backend(const cli_validate_backend *args)
+{
+    cli_validate_backend own = *args;
+    sp_error err = {0};
+    sp_scenario scenario = {0};
+    cli_executor executor = {0};
+    sp_execution execution = {0};
+    int exit_status;
+    sp_status status =
+        sp_scenario_read(args->scenario, args->set->items, args->set->count, &scenario, &err);
+    if (status == SP_OK) {
+        status = sp_strategy_settle(&scenario, false, &err);
+    }
+    if (status == SP_OK) {
+        status = execute(&own, &scenario, &executor, &execution, &err);
+    }
+    if (status == SP_OK) {
+        exit_status = report(args, &scenario, &execution);
+        cli_print_notes(args->quiet || args->json, &execution.predicted);
+        bool oom = sp_result_is_oom(&execution.predicted) || sp_result_is_oom(&execution.measured);
+        exit_status = exit_status == 0 && oom ? sp_status_exit(SP_ERR_INFEASIBLE) : exit_status;
+    } else {
+        exit_status = cli_fail(&err);
+    }
+    sp_execution_fini(&execution);
+    cli_executor_end(&executor);
+    sp_scenario_fini(&scenario);
+    return exit_status;
+}

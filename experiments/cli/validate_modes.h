@@ -1,0 +1,32 @@
+// What `validate` compares with what is computed: tables of measured steps, or steps that it
+// executes.
+#ifndef SLIMPACK_EXPERIMENTS_CLI_VALIDATE_MODES_H
+#define SLIMPACK_EXPERIMENTS_CLI_VALIDATE_MODES_H
+
+#include "experiments/cli/execute_options.h"
+
+typedef struct cli_validate_tables {
+    const char *measurements; // NULL: the published tables
+    const char *table;        // only this one of them; may be NULL, as those below
+    const char *map, *profile, *plot;
+    const cli_list *set;
+    int threads;
+    bool rows, json;
+} cli_validate_tables;
+
+// --published and --measurements: computes the rows of tables. Returns the exit status.
+int cli_validate_with_tables(const cli_validate_tables *args);
+
+typedef struct cli_validate_backend {
+    const char *scenario; // path
+    const cli_list *set;
+    const cli_execute *execute;
+    const char *output, *plot; // may be NULL
+    int threads;
+    bool json, quiet;
+} cli_validate_backend;
+
+// --backend: predicts a scenario's steps and executes them. Returns the exit status.
+int cli_validate_with_backend(const cli_validate_backend *args);
+
+#endif
