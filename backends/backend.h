@@ -87,7 +87,8 @@ typedef struct sp_device_memory {
 typedef struct sp_calibration_request {
     sp_precision precision;
     uint64_t seed;
-    double limit_s; // time to spend; 0: as long as it takes
+    double limit_s;        // time to spend, about; 0: as long as it takes
+    const sp_model *model; // whose shapes are measured; NULL: the backend's choice
 } sp_calibration_request;
 
 typedef struct sp_backend_option_info {

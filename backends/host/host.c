@@ -1,5 +1,6 @@
 #include "backends/host/host.h"
 
+#include "backends/host/calibrate.h"
 #include "backends/host/run.h"
 
 static sp_status device_count(int *count, sp_error *err)
@@ -85,4 +86,5 @@ const sp_backend_ops sp_host_backend = {
     .tensor_count = tensor_count,
     .tensor_info = tensor_info,
     .tensor_read = tensor_read,
+    .calibrate = sp_i_host_calibrate,
 };

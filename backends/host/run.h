@@ -59,6 +59,8 @@ sp_status sp_i_host_check(const sp_run_request *request, sp_error *err);
 size_t sp_i_host_vstages(const sp_i_host_run *run);
 sp_i_host_rank *sp_i_host_rank_at(const sp_i_host_run *run, int dp, int pp);
 sp_i_host_stage *sp_i_host_stage_at(const sp_i_host_run *run, int dp, int vstage);
+// Time that the calling thread computed: on the virtual clock an action has its core to itself,
+// whatever else runs on this machine.
 int64_t sp_i_host_now_ns(void);
 // An error of a rank's arena: at an action, or, with `place` NULL, before the first.
 sp_status sp_i_host_run_out(const sp_i_host_run *run, const sp_i_host_arena *arena,

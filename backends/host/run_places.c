@@ -21,7 +21,7 @@ sp_i_host_stage *sp_i_host_stage_at(const sp_i_host_run *run, int dp, int vstage
 int64_t sp_i_host_now_ns(void)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 

@@ -6,6 +6,7 @@
 #include "experiments/calibrate/fit_report.h"
 #include "experiments/calibrate/fitted_profile.h"
 #include "experiments/calibrate/profile_document.h"
+#include "experiments/cli/calibrate_modes.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/plot.h"
 #include "experiments/cli/report.h"
@@ -21,6 +22,8 @@ typedef struct calibrate_args {
     const char *fit, *output, *report, *plot;
     int64_t folds, bootstrap;
     bool no_ablation;
+    const char *backend, *precision, *model;
+    bool quick;
 } calibrate_args;
 
 static const cli_option options[] = {
@@ -45,7 +48,27 @@ static const cli_option options[] = {
      .name = "output",
      .value = "PROFILE",
      .at = offsetof(calibrate_args, output),
-     .help = "write the fitted profile"},
+     .help = "write the profile"},
+    {.kind = CLI_STRING,
+     .name = "backend",
+     .value = "NAME",
+     .at = offsetof(calibrate_args, backend),
+     .help = "measure the operators of this backend instead: host"},
+    {.kind = CLI_STRING,
+     .name = "precision",
+     .value = "P",
+     .at = offsetof(calibrate_args, precision),
+     .help = "with --backend: fp32 or fp64 (default: fp32)"},
+    {.kind = CLI_STRING,
+     .name = "model",
+     .value = "MODEL",
+     .at = offsetof(calibrate_args, model),
+     .help = "with --backend: whose shapes are measured, a built-in name or a Hugging Face "
+             "config.json (default: a Llama of hidden size 256)"},
+    {.kind = CLI_FLAG,
+     .name = "quick",
+     .at = offsetof(calibrate_args, quick),
+     .help = "with --backend: a few seconds and small sizes in place of a minute"},
     {.kind = CLI_FILE,
      .name = "report",
      .value = "FILE",
@@ -84,6 +107,7 @@ static const char *const examples[] = {
     "--from-measurements experiments/published/a100_multi_node.csv "
     "--fit experiments/published/fit_a100.json -o a100-fitted.json --report a100.md",
     "slimpack calibrate --from-measurements runs.csv --fit fit.json -o mine.json --bootstrap 0",
+    "slimpack calibrate --backend host -o host.json",
     NULL,
 };
 
@@ -91,7 +115,7 @@ static int run(int argc, char **argv);
 
 const cli_command cli_cmd_calibrate = {
     .name = "calibrate",
-    .summary = "fit a profile to measured steps",
+    .summary = "fit a profile to measured steps, or measure one",
     .operands = "[TABLE...]",
     .min_operands = 0,
     .max_operands = -1,
@@ -113,7 +137,10 @@ const cli_command cli_cmd_calibrate = {
         "loss so that rows that nothing explains bend it little. Beside the constants it prints "
         "their spread, constants that the rows cannot tell apart, the errors on the rows "
         "themselves and on rows that were left out (k-fold), and the errors of the model without "
-        "each of its parts. -o writes the profile, with these figures in it.",
+        "each of its parts. -o writes the profile, with these figures in it."
+        "\n\nWith --backend it measures operators on this machine instead: products, attention, "
+        "copies, and whole actions of small steps, on one core; the profile predicts the steps of "
+        "`run --backend` on its virtual clock.",
     .examples = examples,
     .options = options,
     .run = run,
@@ -190,21 +217,6 @@ static sp_status list_sources(const calibrate_args *args, const cli_operands *op
 }
 
 // ---- output ----
-
-// A fit may take minutes: what cannot be written is told of before. Leaves the file as it is.
-static sp_status check_writable(const char *path, sp_error *err)
-{
-    bool exists = access(path, F_OK) == 0;
-    FILE *file = fopen(path, "a");
-    if (file == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
-    }
-    fclose(file);
-    if (!exists) {
-        remove(path);
-    }
-    return SP_OK;
-}
 
 static sp_status write_profile(const calibrate_args *args, const fit_spec *spec,
                                const fit_outcome *outcome, sp_error *err)
@@ -300,10 +312,35 @@ static int calibrate(const calibrate_args *args, const source_list *sources)
     return exit_status;
 }
 
+static int measure_backend(const calibrate_args *args, const cli_operands *operands)
+{
+    if (args->tables.count + operands->count > 0 || args->fit != NULL) {
+        return cli_usage_error(&cli_cmd_calibrate,
+                               "--backend measures operators; it takes no tables and no --fit");
+    }
+    if (args->output == NULL && !args->common.json) {
+        return cli_usage_error(&cli_cmd_calibrate, "--backend needs -o PROFILE or --json");
+    }
+    const cli_calibrate_backend_args of = {.backend = args->backend,
+                                           .precision = args->precision,
+                                           .model = args->model,
+                                           .output = args->output,
+                                           .quick = args->quick,
+                                           .json = args->common.json};
+    return cli_calibrate_backend(&of);
+}
+
 static int check_and_calibrate(const calibrate_args *args, const cli_operands *operands)
 {
     sp_error err = {0};
     source_list sources = {0};
+    if (args->backend != NULL) {
+        return measure_backend(args, operands);
+    }
+    if (args->quick || args->precision != NULL || args->model != NULL) {
+        return cli_usage_error(&cli_cmd_calibrate,
+                               "--quick, --precision and --model go with --backend");
+    }
     if (args->tables.count + operands->count == 0) {
         return cli_usage_error(&cli_cmd_calibrate, "'calibrate' needs --from-measurements TABLE");
     }
@@ -312,10 +349,10 @@ static int check_and_calibrate(const calibrate_args *args, const cli_operands *o
     }
     sp_status status = args->plot != NULL ? cli_plot_check(args->plot, &err) : SP_OK;
     if (status == SP_OK && args->output != NULL) {
-        status = check_writable(args->output, &err);
+        status = cli_check_writable(args->output, &err);
     }
     if (status == SP_OK && args->report != NULL) {
-        status = check_writable(args->report, &err);
+        status = cli_check_writable(args->report, &err);
     }
     if (status == SP_OK) {
         status = list_sources(args, operands, &sources, &err);

@@ -62,15 +62,21 @@ double sp_time_memory(const sp_op_timer *timer, double bytes, int kernels)
     return bytes / timer->profile->memory_bytes_per_s + sp_time_launch(timer, kernels);
 }
 
-const sp_gemm_table *sp_i_gemm_table(const sp_profile *profile, double n, double k)
+const sp_gemm_table *sp_i_gemm_table(const sp_profile *profile, sp_gemm_pass pass, double n,
+                                     double k)
 {
+    const sp_gemm_table *found = NULL;
     for (int i = 0; i < profile->gemm_tables; i++) {
         const sp_gemm_table *table = &profile->gemm[i];
-        if ((double)table->n == n && (double)table->k == k) {
+        if ((double)table->n != n || (double)table->k != k) {
+            continue;
+        }
+        if (table->weight_gradient && pass == SP_GEMM_TOKENS_IN) {
             return table;
         }
+        found = table->weight_gradient ? found : table;
     }
-    return NULL;
+    return found;
 }
 
 // Measured times hold launch and memory traffic already. Outside the points the rate behaves as
@@ -132,7 +138,7 @@ double sp_time_gemm(const sp_op_timer *timer, sp_gemm_pass pass, double tokens, 
     if (!(tokens > 0.0 && n > 0.0 && k > 0.0)) {
         return 0.0;
     }
-    const sp_gemm_table *table = sp_i_gemm_table(timer->profile, n, k);
+    const sp_gemm_table *table = sp_i_gemm_table(timer->profile, pass, n, k);
     if (table != NULL) {
         return time_from_table(timer, table, tokens);
     }

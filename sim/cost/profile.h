@@ -46,7 +46,8 @@ enum { SP_PROFILE_NAME = 64, SP_GEMM_TABLES = 64, SP_GEMM_TILES = 8 };
 // the rate curve where n and k match.
 typedef struct sp_gemm_table {
     int64_t n, k;
-    sp_curve time_s; // x = m, y = seconds
+    bool weight_gradient; // of nothing else; without such a table the other one of n, k serves
+    sp_curve time_s;      // x = m, y = seconds
 } sp_gemm_table;
 
 // GEMMs by the tiles and waves that a GPU runs them in, in place of a rate curve: with c matrices

@@ -41,6 +41,7 @@ static sp_status read_rate(sp_object *parent, const char *key, double y_unit, do
 
 static sp_status read_gemm_tables(sp_object *root, sp_profile *profile)
 {
+    static const char *const passes[] = {"any", "weight", NULL};
     const json_t *tables = sp_object_get(root, "gemm");
     if (tables == NULL) {
         return SP_OK;
@@ -61,12 +62,14 @@ static sp_status read_gemm_tables(sp_object *root, sp_profile *profile)
         sp_gemm_table *table = &profile->gemm[profile->gemm_tables++];
         table->n = sp_object_int(&object, "n", 1, 1, INT32_MAX);
         table->k = sp_object_int(&object, "k", 1, 1, INT32_MAX);
+        table->weight_gradient = sp_object_enum(&object, "pass", passes, 0) == 1;
         sp_status status = read_curve(&object, SP_I_S_PER_US, 0.0, true, &table->time_s);
         if (status != SP_OK) {
             return status;
         }
         for (int j = 0; j + 1 < profile->gemm_tables; j++) {
-            if (profile->gemm[j].n == table->n && profile->gemm[j].k == table->k) {
+            if (profile->gemm[j].n == table->n && profile->gemm[j].k == table->k &&
+                profile->gemm[j].weight_gradient == table->weight_gradient) {
                 sp_object_error(&object, "n", "a table for n %lld and k %lld is given already",
                                 (long long)table->n, (long long)table->k);
             }

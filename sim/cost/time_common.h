@@ -24,7 +24,8 @@ void sp_i_note_range(const sp_op_timer *timer, sp_range_kind kind, double x, dou
                      double last);
 
 // The table of times for this n and k, or NULL.
-const sp_gemm_table *sp_i_gemm_table(const sp_profile *profile, double n, double k);
+const sp_gemm_table *sp_i_gemm_table(const sp_profile *profile, sp_gemm_pass pass, double n,
+                                     double k);
 
 // Seconds per byte below which no collective of this kind over this group gets, however large:
 // without latency, at the best bus bandwidth of the table.

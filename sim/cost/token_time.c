@@ -182,7 +182,7 @@ static int neighbour(const sp_inventory *inventory, int at)
 static double least_gemm_s(const sp_profile *profile, const sp_op *op)
 {
     gemm_shape shape = shape_of(op);
-    const sp_gemm_table *table = sp_i_gemm_table(profile, shape.n, shape.k);
+    const sp_gemm_table *table = sp_i_gemm_table(profile, shape.pass, shape.n, shape.k);
     if (table == NULL) {
         return 2.0 * shape.tokens * shape.n * shape.k / sp_gemm_most_rate(profile);
     }

@@ -322,6 +322,9 @@ static void layer_input_gradient(builder *b)
 static void accumulate(builder *b, int64_t weights)
 {
     bool apart = b->stack->unfused_weight_gradient;
+    if (b->stack->timed_accumulation && !apart) {
+        return;
+    }
     memory(b, "gradient accumulation", 0.0, apart ? 4 : 0)->bytes_fixed =
         (apart ? 10.0 : 6.0) * (double)weights;
 }
@@ -391,6 +394,10 @@ static void embedding_pass(builder *b, sp_pass pass)
         }
         gather(b, "gather of the lookup's gradient");
     } else if (pass == SP_PASS_W) {
+        if (b->stack->in_place_lookup_gradient) {
+            memory(b, "token gradient", 3.0 * h, 1);
+            return;
+        }
         // Rows of the gradient are added into a dense bf16 table, which is zeroed first (2 B
         // written per weight) and then added to the fp32 buffer (6 B read, 4 B written).
         memory(b, "token gradient", 3.0 * h, 1);

@@ -37,6 +37,8 @@ static const struct {
     {"unfused_norms", offsetof(sp_stack, unfused_norms)},
     {"fused_softmax_limited", offsetof(sp_stack, fused_softmax_limited)},
     {"unfused_weight_gradient", offsetof(sp_stack, unfused_weight_gradient)},
+    {"timed_accumulation", offsetof(sp_stack, timed_accumulation)},
+    {"in_place_lookup_gradient", offsetof(sp_stack, in_place_lookup_gradient)},
     {"hide_forward_gather", offsetof(sp_stack, hide_forward_gather)},
     {"hide_forward_reduce", offsetof(sp_stack, hide_forward_reduce)},
     {"hide_backward_gather", offsetof(sp_stack, hide_backward_gather)},

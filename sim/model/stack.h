@@ -27,6 +27,10 @@ typedef struct sp_stack {
     // multiple of 4 and at most 2048 keys are attended to (Megatron-LM, fused_softmax.py, 2022).
     bool fused_softmax_limited;
     bool unfused_weight_gradient; // the weight gradient is a tensor of its own, then added
+    bool timed_accumulation;      // products' times hold the addition to the gradient buffer
+    // Rows of the lookup's gradient are added to the table's gradient buffer; off: to a dense table
+    // that is zeroed before and added to the buffer afterwards.
+    bool in_place_lookup_gradient;
 
     // Tensor parallelism: hidden behind the GEMM that stands next to it, else blocking.
     bool hide_forward_gather, hide_forward_reduce;

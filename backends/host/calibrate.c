@@ -1,0 +1,104 @@
+#include "backends/host/calibrate.h"
+
+#include <stdio.h>
+
+#include "kernels/start.h"
+#include "sim/base/alloc.h"
+
+// Default time and the sizes that it allows for.
+#define DEFAULT_LIMIT_S 40.0
+#define SHORT_LIMIT_S 10.0
+enum { MOST_TOKENS = 1024, SHORT_MOST_TOKENS = 256 };
+
+// Shapes of a Llama of four heads: small enough that a layer takes milliseconds.
+static const sp_model default_model = {.name = "llama-256",
+                                       .layers = 4,
+                                       .hidden = 256,
+                                       .ffn = 704,
+                                       .heads = 4,
+                                       .kv_heads = 2,
+                                       .head_dim = 64,
+                                       .vocab = 1024,
+                                       .activation = SP_SWIGLU,
+                                       .norm = SP_RMSNORM,
+                                       .positional = SP_ROPE};
+
+json_t *sp_i_host_measured(const sp_i_host_calibration *c, const char *what, double spread)
+{
+    char text[200];
+    snprintf(text, sizeof text,
+             "%s in %s on one %s core, medians; quartiles within %.1f %%; model %.40s", what,
+             sp_precision_names[c->precision], sp_kernels_blas_core(), 100.0 * spread,
+             c->model.name);
+    return json_pack("{s:s, s:s}", "level", sp_level_names[SP_LEVEL_MEASURED], "source", text);
+}
+
+static sp_status check_request(const sp_calibration_request *request, sp_error *err)
+{
+    if (request->precision != SP_FP32 && request->precision != SP_FP64) {
+        return sp_error_set(err, SP_ERR_USAGE, "backend 'host' cannot calibrate %s",
+                            sp_precision_names[request->precision]);
+    }
+    const sp_model *model = request->model;
+    if (model != NULL && (model->experts > 0 || model->qk_norm)) {
+        return sp_error_set(err, SP_ERR_CONTENT, "backend 'host' cannot execute %s",
+                            model->experts > 0 ? "experts" : "norms of queries and keys");
+    }
+    return SP_OK;
+}
+
+// The stack is what the executor does: SwiGLU is one kernel and the lookup's gradient is added
+// where it belongs.
+static json_t *begin_document(const sp_i_host_calibration *c)
+{
+    char core[SP_CLUSTER_NAME];
+    snprintf(core, sizeof core, "CPU core %.16s", sp_kernels_blas_core());
+    return json_pack("{s:s, s:s, s:s, s:{s:s, s:b, s:b, s:b}}", "schema", "slimpack/profile/1",
+                     "name", c->precision == SP_FP64 ? "host-fp64" : "host-fp32", "gpu", core,
+                     "stack", "name", "ours", "fused_swiglu", 1, "in_place_lookup_gradient", 1,
+                     "timed_accumulation", 1);
+}
+
+static void choose_sizes(const sp_calibration_request *request, sp_i_host_calibration *c)
+{
+    c->limit_s = request->limit_s > 0.0 ? request->limit_s : DEFAULT_LIMIT_S;
+    c->most_tokens = c->limit_s <= SHORT_LIMIT_S ? SHORT_MOST_TOKENS : MOST_TOKENS;
+    while (c->model.positional == SP_LEARNED && c->most_tokens > c->model.max_positions) {
+        c->most_tokens /= 2;
+    }
+}
+
+sp_status sp_i_host_calibrate(int device, const sp_calibration_request *request, json_t **profile,
+                              sp_error *err)
+{
+    (void)device;
+    *profile = NULL;
+    sp_status status = check_request(request, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    sp_i_host_calibration c = {.model = request->model != NULL ? *request->model : default_model,
+                               .precision = request->precision,
+                               .seed = request->seed,
+                               .probe = request->precision == SP_FP64 ? &sp_i_host_probe_f64
+                                                                      : &sp_i_host_probe_f32};
+    choose_sizes(request, &c);
+    sp_kernels_start();
+    c.document = begin_document(&c);
+    status = c.document != NULL ? SP_OK : sp_error_no_memory(err, "a profile");
+    if (status == SP_OK) {
+        status = sp_i_host_calibrate_products(&c, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_host_calibrate_attention(&c, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_host_calibrate_steps(&c, err);
+    }
+    if (status != SP_OK) {
+        json_decref(c.document);
+        return status;
+    }
+    *profile = c.document;
+    return SP_OK;
+}

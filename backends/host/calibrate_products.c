@@ -1,0 +1,218 @@
+// Products: a table of times over tokens for each (n, k) of the model's layers and head, and a
+// curve of rates by the edge of a cube for all others.
+#include <math.h>
+
+#include "backends/host/calibrate.h"
+#include "sim/base/alloc.h"
+#include "sim/model/shard.h"
+
+enum { LEAST_TOKENS = 8, LEAST_EDGE = 16, MOST_EDGE = 512, SHAPES = 5, POINTS = 16 };
+
+typedef struct shape {
+    int64_t in, out;
+} shape;
+
+typedef struct product {
+    const sp_i_host_probe *probe;
+    sp_i_host_product kind;
+    int64_t tokens;
+    shape shape;
+    void *x, *weight, *y;
+} product;
+
+static void run(void *context)
+{
+    const product *p = context;
+    p->probe->product(p->kind, p->tokens, p->shape.in, p->shape.out, p->x, p->weight, p->y);
+}
+
+static void free_matrices(product *p)
+{
+    sp_i_free(p->x);
+    sp_i_free(p->weight);
+    sp_i_free(p->y);
+}
+
+static void *random_matrix(const sp_i_host_calibration *c, uint64_t number, int64_t elements)
+{
+    void *values = sp_i_malloc((size_t)(elements * c->probe->real_bytes));
+    if (values != NULL) {
+        c->probe->fill(c->seed + number, elements, values);
+    }
+    return values;
+}
+
+static sp_status make_matrices(const sp_i_host_calibration *c, shape s, int64_t tokens, product *p,
+                               sp_error *err)
+{
+    *p = (product){.probe = c->probe, .shape = s};
+    p->x = random_matrix(c, 0, tokens * s.in);
+    p->weight = random_matrix(c, 1, s.in * s.out);
+    p->y = random_matrix(c, 2, tokens * s.out);
+    if (p->x == NULL || p->weight == NULL || p->y == NULL) {
+        free_matrices(p);
+        return sp_error_no_memory(err, "the matrices of a product");
+    }
+    return SP_OK;
+}
+
+static bool append_point(json_t *points, double x, double y)
+{
+    return json_array_append_new(points, json_pack("[f, f]", x, y)) == 0;
+}
+
+// ---- the model's shapes ----
+
+static int list_shapes(const sp_model *model, shape *shapes)
+{
+    const sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
+    const sp_i_shard shard = sp_i_shard_of(model, &layout);
+    shapes[0] = (shape){model->hidden, shard.q + 2 * shard.kv};
+    shapes[1] = (shape){shard.q, model->hidden};
+    shapes[2] = (shape){model->hidden, shard.fc1};
+    shapes[3] = (shape){shard.ffn, model->hidden};
+    shapes[4] = (shape){model->hidden, shard.vocab};
+    return SHAPES;
+}
+
+// Forward and weight gradient are priced with n outputs and k inputs, the input gradient with n
+// inputs and k outputs (sim/cost/token_time.c). Weight gradients have tables of their own; where a
+// forward and an input gradient share one its time is their mean.
+static bool serves(const shape *s, sp_i_host_product kind, bool weight, int64_t n, int64_t k)
+{
+    if (weight != (kind == SP_I_HOST_PRODUCT_WEIGHT)) {
+        return false;
+    }
+    return kind == SP_I_HOST_PRODUCT_INPUT ? s->in == n && s->out == k : s->out == n && s->in == k;
+}
+
+// Adds the times of all kinds of one shape that the table (n, k) serves.
+static sp_status add_times(const sp_i_host_calibration *c, const shape *s, bool weight, int64_t n,
+                           int64_t k, double *sum_us, int *kinds, double *spread, sp_error *err)
+{
+    product p;
+    double point_s = 0.4 * c->limit_s / (SHAPES * SP_I_HOST_PRODUCTS * 8);
+    sp_status status = make_matrices(c, *s, c->most_tokens, &p, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    for (int kind = 0; kind < SP_I_HOST_PRODUCTS; kind++) {
+        if (!serves(s, (sp_i_host_product)kind, weight, n, k)) {
+            continue;
+        }
+        p.kind = (sp_i_host_product)kind;
+        int point = 0;
+        for (p.tokens = LEAST_TOKENS; p.tokens <= c->most_tokens; p.tokens *= 2) {
+            sp_i_host_timing t = sp_i_host_time(run, &p, point_s);
+            sum_us[point++] += 1e6 * t.median_s;
+            *spread = fmax(*spread, t.spread);
+        }
+        ++*kinds;
+    }
+    free_matrices(&p);
+    return SP_OK;
+}
+
+static sp_status add_table(sp_i_host_calibration *c, const shape *shapes, int count, bool weight,
+                           int64_t n, int64_t k, json_t *tables, sp_error *err)
+{
+    double sum_us[POINTS] = {0};
+    double spread = 0.0;
+    int kinds = 0;
+    for (int i = 0; i < count; i++) {
+        sp_status status = add_times(c, &shapes[i], weight, n, k, sum_us, &kinds, &spread, err);
+        if (status != SP_OK) {
+            return status;
+        }
+    }
+    json_t *table = sp_i_host_measured(c, "products of random matrices", spread);
+    json_t *points = json_array();
+    bool ok = table != NULL && points != NULL;
+    int point = 0;
+    for (int64_t m = LEAST_TOKENS; ok && m <= c->most_tokens; m *= 2) {
+        ok = append_point(points, (double)m, sum_us[point++] / kinds);
+    }
+    ok = ok && json_object_set_new(table, "n", json_integer(n)) == 0 &&
+         json_object_set_new(table, "k", json_integer(k)) == 0 &&
+         (!weight || json_object_set_new(table, "pass", json_string("weight")) == 0) &&
+         json_object_set(table, "points", points) == 0 && json_array_append(tables, table) == 0;
+    json_decref(points);
+    json_decref(table);
+    return ok ? SP_OK : sp_error_no_memory(err, "a profile");
+}
+
+static bool is_listed(const json_t *tables, bool weight, int64_t n, int64_t k)
+{
+    size_t i;
+    json_t *table;
+    json_array_foreach (tables, i, table) {
+        if ((json_object_get(table, "pass") != NULL) == weight &&
+            json_integer_value(json_object_get(table, "n")) == n &&
+            json_integer_value(json_object_get(table, "k")) == k) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static sp_status add_tables(sp_i_host_calibration *c, sp_error *err)
+{
+    shape shapes[SHAPES];
+    int count = list_shapes(&c->model, shapes);
+    json_t *tables = json_array();
+    sp_status status = tables != NULL ? SP_OK : sp_error_no_memory(err, "a profile");
+    for (int i = 0; status == SP_OK && i < SP_I_HOST_PRODUCTS * count; i++) {
+        const shape *s = &shapes[i / SP_I_HOST_PRODUCTS];
+        sp_i_host_product kind = (sp_i_host_product)(i % SP_I_HOST_PRODUCTS);
+        bool weight = kind == SP_I_HOST_PRODUCT_WEIGHT;
+        int64_t n = kind == SP_I_HOST_PRODUCT_INPUT ? s->in : s->out;
+        int64_t k = kind == SP_I_HOST_PRODUCT_INPUT ? s->out : s->in;
+        if (!is_listed(tables, weight, n, k)) {
+            status = add_table(c, shapes, count, weight, n, k, tables, err);
+        }
+    }
+    if (status == SP_OK && json_object_set(c->document, "gemm", tables) != 0) {
+        status = sp_error_no_memory(err, "a profile");
+    }
+    json_decref(tables);
+    return status;
+}
+
+// ---- any shape ----
+
+static sp_status add_rates(sp_i_host_calibration *c, sp_error *err)
+{
+    product p;
+    sp_status status = make_matrices(c, (shape){MOST_EDGE, MOST_EDGE}, MOST_EDGE, &p, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    double spread = 0.0;
+    json_t *points = json_array();
+    bool ok = points != NULL;
+    for (int64_t edge = LEAST_EDGE; ok && edge <= MOST_EDGE; edge *= 2) {
+        double seconds = 0.0;
+        p.tokens = p.shape.in = p.shape.out = edge;
+        for (int kind = 0; kind < SP_I_HOST_PRODUCTS; kind++) {
+            p.kind = (sp_i_host_product)kind;
+            sp_i_host_timing t = sp_i_host_time(run, &p, 0.05 * c->limit_s / 18);
+            seconds += t.median_s;
+            spread = fmax(spread, t.spread);
+        }
+        double flops = 2.0 * SP_I_HOST_PRODUCTS * (double)(edge * edge * edge);
+        ok = append_point(points, (double)edge, 1e-12 * flops / seconds);
+    }
+    free_matrices(&p);
+    json_t *table = sp_i_host_measured(c, "products of random matrices, all passes", spread);
+    ok = ok && table != NULL && json_object_set(table, "points", points) == 0 &&
+         json_object_set(c->document, "gemm_rate", table) == 0;
+    json_decref(points);
+    json_decref(table);
+    return ok ? SP_OK : sp_error_no_memory(err, "a profile");
+}
+
+sp_status sp_i_host_calibrate_products(sp_i_host_calibration *c, sp_error *err)
+{
+    sp_status status = add_rates(c, err);
+    return status == SP_OK ? add_tables(c, err) : status;
+}

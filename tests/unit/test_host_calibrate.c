@@ -1,0 +1,152 @@
+// Calibration of the CPU executor: what it writes reads back as a profile of measured numbers, for
+// the shapes that the model has, with times that rise with work; what it refuses; memory that runs
+// out.
+#include "sim/base/alloc.h"
+#include "sim/cost/op_time.h"
+#include "tests/support/host_run.h"
+#include "tests/support/test_main.h"
+
+static json_t *calibrate(const sp_model *model, sp_precision precision)
+{
+    host_device device;
+    sp_error err = {0};
+    json_t *document = NULL;
+    const sp_calibration_request request = {
+        .precision = precision, .seed = 3, .limit_s = 0.05, .model = model};
+    host_open(&device);
+    assert_int_equal(sp_backend_calibrate(device.backend, 0, &request, &document, &err), SP_OK);
+    host_close(&device);
+    return document;
+}
+
+static void read_back(const json_t *document, sp_profile *profile)
+{
+    sp_error err = {0};
+    if (sp_profile_from_json(document, "measured", profile, &err) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+}
+
+static void is_a_measured_profile(void **state)
+{
+    (void)state;
+    sp_model models[] = {host_llama(), host_gpt()};
+    for (int i = 0; i < 2; i++) {
+        sp_profile profile;
+        json_t *document = calibrate(&models[i], i == 0 ? SP_FP32 : SP_FP64);
+        read_back(document, &profile);
+        assert_int_equal(sp_profile_level(&profile), SP_LEVEL_MEASURED);
+        assert_string_equal(profile.name, i == 0 ? "host-fp32" : "host-fp64");
+        assert_non_null(strstr(profile.gemm_rate.source, i == 0 ? "fp32" : "fp64"));
+        assert_non_null(strstr(profile.attention_forward_full.source, models[i].name));
+        assert_true(profile.memory_bytes_per_s > 0.0 && profile.host.layer_s >= 0.0);
+        assert_true(profile.optimizer_bytes_per_parameter > 0.0);
+        assert_true(profile.stack.fused_swiglu && profile.stack.timed_accumulation);
+        sp_profile_fini(&profile);
+        json_decref(document);
+    }
+}
+
+// Of the model's layers and head: 32 wide, MLP of 48, gate and up in one product, 2 key and value
+// heads of 8, a vocabulary of 61.
+static void products_of_the_model(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{64, 32}, {32, 32}, {96, 32}, {32, 48}, {61, 32}};
+    sp_model model = host_llama();
+    sp_profile profile;
+    json_t *document = calibrate(&model, SP_FP32);
+    read_back(document, &profile);
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        int forward = 0;
+        int input = 0;
+        int weight = 0;
+        for (int t = 0; t < profile.gemm_tables; t++) {
+            const sp_gemm_table *table = &profile.gemm[t];
+            bool as_is = table->n == shapes[i][0] && table->k == shapes[i][1];
+            bool turned = table->n == shapes[i][1] && table->k == shapes[i][0];
+            forward += as_is && !table->weight_gradient;
+            input += turned && !table->weight_gradient;
+            weight += as_is && table->weight_gradient;
+        }
+        assert_int_equal(forward, 1);
+        assert_int_equal(input, 1);
+        assert_int_equal(weight, 1);
+    }
+    sp_profile_fini(&profile);
+    json_decref(document);
+}
+
+static void times_rise(void **state)
+{
+    (void)state;
+    sp_model model = host_llama();
+    sp_profile profile;
+    json_t *document = calibrate(&model, SP_FP32);
+    read_back(document, &profile);
+    const sp_op_timer timer = {.profile = &profile};
+    double last[3] = {0.0, 0.0, 0.0};
+    for (double tokens = 4.0; tokens <= 4096.0; tokens *= 2.0) {
+        const double now[3] = {sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, tokens, 96.0, 32.0),
+                               sp_time_gemm(&timer, SP_GEMM_TOKENS_IN, tokens, 96.0, 32.0),
+                               sp_time_attention_slice(&timer, 1, tokens, 64.0, 4.0, 8.0)};
+        for (int i = 0; i < 3; i++) {
+            assert_true(now[i] > 0.0 && now[i] >= last[i]);
+            last[i] = now[i];
+        }
+    }
+    sp_profile_fini(&profile);
+    json_decref(document);
+}
+
+static void refuses(void **state)
+{
+    (void)state;
+    host_device device;
+    json_t *document = NULL;
+    sp_error err = {0};
+    sp_model model = host_llama();
+    host_open(&device);
+    sp_calibration_request request = {.precision = SP_BF16, .limit_s = 0.05};
+    assert_int_equal(sp_backend_calibrate(device.backend, 0, &request, &document, &err),
+                     SP_ERR_USAGE);
+    assert_string_equal(err.message[0], "backend 'host' cannot calibrate bf16");
+    model.experts = 4;
+    request = (sp_calibration_request){.precision = SP_FP32, .limit_s = 0.05, .model = &model};
+    assert_int_equal(sp_backend_calibrate(device.backend, 0, &request, &document, NULL),
+                     SP_ERR_CONTENT);
+    assert_null(document);
+    host_close(&device);
+}
+
+static void memory_may_run_out(void **state)
+{
+    (void)state;
+    static const long after[] = {0, 1, 2, 5, 12, 30, 50, 55, 60, 65, 70, 90, 150};
+    host_device device;
+    sp_model model = host_llama();
+    const sp_calibration_request request = {
+        .precision = SP_FP32, .seed = 3, .limit_s = 0.01, .model = &model};
+    host_open(&device);
+    for (size_t i = 0; i < sizeof after / sizeof after[0]; i++) {
+        sp_error err = {0};
+        json_t *document = NULL;
+        sp_i_alloc_fail_after(after[i]);
+        sp_status status = sp_backend_calibrate(device.backend, 0, &request, &document, &err);
+        sp_i_alloc_fail_after(-1);
+        if (status == SP_OK || document != NULL) {
+            fail_msg("after %ld allocations: %s", after[i], sp_status_text(status));
+        }
+    }
+    host_close(&device);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(is_a_measured_profile),
+    cmocka_unit_test(products_of_the_model),
+    cmocka_unit_test(times_rise),
+    cmocka_unit_test(refuses),
+    cmocka_unit_test(memory_may_run_out),
+};
+
+SP_TEST_MAIN(tests)
