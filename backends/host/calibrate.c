@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "backends/host/calibration.h"
 #include "kernels/start.h"
 #include "sim/base/alloc.h"
 
@@ -22,16 +23,6 @@ static const sp_model default_model = {.name = "llama-256",
                                        .activation = SP_SWIGLU,
                                        .norm = SP_RMSNORM,
                                        .positional = SP_ROPE};
-
-json_t *sp_i_host_measured(const sp_i_host_calibration *c, const char *what, double spread)
-{
-    char text[200];
-    snprintf(text, sizeof text,
-             "%s in %s on one %s core, medians; quartiles within %.1f %%; model %.40s", what,
-             sp_precision_names[c->precision], sp_kernels_blas_core(), 100.0 * spread,
-             c->model.name);
-    return json_pack("{s:s, s:s}", "level", sp_level_names[SP_LEVEL_MEASURED], "source", text);
-}
 
 static sp_status check_request(const sp_calibration_request *request, sp_error *err)
 {

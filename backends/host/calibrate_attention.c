@@ -2,7 +2,7 @@
 // tokens, which is what the slice takes beyond a sample of its own length.
 #include <math.h>
 
-#include "backends/host/calibrate.h"
+#include "backends/host/calibration.h"
 #include "sim/base/alloc.h"
 
 // FLOPs per (query, key) pair and element of the heads, as profiles count them

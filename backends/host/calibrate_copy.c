@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "backends/host/calibrate.h"
+#include "backends/host/calibration.h"
 #include "sim/base/alloc.h"
 
 enum { COPIED_BYTES = 64 << 20 };

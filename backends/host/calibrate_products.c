@@ -2,7 +2,7 @@
 // curve of rates by the edge of a cube for all others.
 #include <math.h>
 
-#include "backends/host/calibrate.h"
+#include "backends/host/calibration.h"
 #include "sim/base/alloc.h"
 #include "sim/model/shard.h"
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "backends/host/calibrate.h"
+#include "backends/host/calibration.h"
 #include "backends/host/run.h"
 #include "sim/base/alloc.h"
 

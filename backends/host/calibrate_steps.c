@@ -1,6 +1,6 @@
 // Whole actions: steps of a model with one layer on each of three stages, in packs of one sample,
 // with input and weight gradients as actions of their own.
-#include "backends/host/calibrate.h"
+#include "backends/host/calibration.h"
 #include "backends/host/run.h"
 #include "sim/base/alloc.h"
 #include "sim/cost/cost_model.h"

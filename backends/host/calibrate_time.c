@@ -1,6 +1,6 @@
 #include <stdlib.h>
 
-#include "backends/host/calibrate.h"
+#include "backends/host/calibration.h"
 #include "backends/host/run.h"
 
 static int compare(const void *x, const void *y)
