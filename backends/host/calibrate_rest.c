@@ -203,11 +203,11 @@ static sp_status write_rest(const sp_i_host_calibration *c, const rest *r, sp_er
 // A valid profile for the time being, so that the steps' products and attention can be priced.
 static sp_status price_products(const sp_i_host_calibration *c, sp_profile *profile, sp_error *err)
 {
-    static const rest placeholder = {.s_per_byte = 1e-9,
+    static const rest provisional = {.s_per_byte = 1e-9,
                                      .loss_bytes_per_logit = 1.0,
                                      .optimizer_bytes_per_parameter = 1.0,
                                      .copy_bytes_per_s = 1e9};
-    sp_status status = write_rest(c, &placeholder, err);
+    sp_status status = write_rest(c, &provisional, err);
     return status == SP_OK ? sp_profile_from_json(c->document, "calibration", profile, err)
                            : status;
 }
