@@ -129,8 +129,8 @@ static bool fits_rank(const search *find, int rank, int64_t tokens, int64_t coun
     for (int c = 0; c < layout->chunks; c++) {
         const sp_stage *stage = &find->input->cost->stages[sp_layout_vstage(layout, rank, c)];
         sp_unit_bytes unit;
-        sp_footprint_unit(&scenario->model, layout, stage, &scenario->memory, count * tokens, 0,
-                          count * tokens * tokens, &unit);
+        const sp_unit_load load = {.tokens = count * tokens, .pairs = count * tokens * tokens};
+        sp_footprint_unit(&scenario->model, layout, stage, &scenario->memory, &load, &unit);
         held += (double)sp_bytes_total(&unit.held);
         at_work = fmax(at_work, (double)sp_bytes_total(&unit.forward));
         at_work = fmax(at_work, (double)sp_bytes_total(&unit.backward));

@@ -1,26 +1,24 @@
 #include "sim/base/alloc.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-static long fail_after = -1;
+// Negative: all succeed. Threads may allocate at the same time.
+static atomic_long fail_after = -1;
 
 static bool refuse(void)
 {
-    if (fail_after < 0) {
-        return false;
+    long left = atomic_load_explicit(&fail_after, memory_order_relaxed);
+    while (left > 0 && !atomic_compare_exchange_weak(&fail_after, &left, left - 1)) {
     }
-    if (fail_after == 0) {
-        return true;
-    }
-    fail_after--;
-    return false;
+    return left == 0;
 }
 
 void sp_i_alloc_fail_after(long n)
 {
-    fail_after = n;
+    atomic_store(&fail_after, n);
 }
 
 void *sp_i_calloc(size_t count, size_t size)

@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "sim/cost/collective.h"
 #include "sim/cost/cp_load.h"
 #include "sim/cost/cp_sharding.h"
 #include "sim/cost/curve.h"
@@ -25,6 +26,8 @@ static double run_s(const sp_i_attention *attention, bool backward, const run *r
 static double unfused_s(const sp_i_attention *attention, bool backward, const run *r);
 static double score_weight(const sp_score_model *scores, double keys);
 static bool is_softmax_unfused(const sp_i_attention *attention, const run *r);
+static bool is_sliced(const sp_i_attention *attention);
+static double sliced_s(const sp_i_attention *attention, bool backward, const run *r);
 
 sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
                                            const sp_pack_list *list, const sp_pack *pack,
@@ -59,6 +62,20 @@ sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
     return load;
 }
 
+double sp_i_cp_exchange_s(const sp_i_attention *attention, sp_group cp,
+                          const sp_i_attention_load *load, double bytes, bool gradients)
+{
+    if (!is_sliced(attention) || !(load->exchanges > 0.0)) {
+        return sp_time_collective(attention->timer, SP_ALL_GATHER, cp, bytes);
+    }
+    double each = bytes / load->exchanges / (gradients ? 2.0 : 1.0);
+    double each_s = sp_time_collective(attention->timer, SP_ALL_GATHER, cp, each);
+    if (gradients) {
+        each_s += sp_time_collective(attention->timer, SP_REDUCE_SCATTER, cp, each);
+    }
+    return load->exchanges * each_s;
+}
+
 double sp_i_exposed_cp_s(const sp_i_attention *attention, double cp_s, double attention_s,
                          double qkv_s)
 {
@@ -70,6 +87,7 @@ double sp_i_exposed_cp_s(const sp_i_attention *attention, double cp_s, double at
         return attention->model->kv_heads == attention->model->heads ? fmax(0.0, cp_s - qkv_s)
                                                                      : cp_s;
     case SP_CP_BLOCKING:
+    case SP_CP_SLICES:
         return cp_s;
     }
     SP_UNREACHABLE("a CP overlap");
@@ -104,6 +122,7 @@ static void add_run(const sp_i_attention *attention, const run *r, bool forward,
     load->forward_s += forward ? run_s(attention, false, r) : 0.0;
     load->backward_s += backward ? run_s(attention, true, r) : 0.0;
     load->keys += r->count * keys;
+    load->exchanges += r->count * (1.0 + ceil(r->context / r->length));
     load->pairs += pairs;
     load->unfused_pairs += unfused ? pairs : 0.0;
     load->calls += 1.0;
@@ -114,6 +133,9 @@ static double run_s(const sp_i_attention *attention, bool backward, const run *r
 {
     if (attention->memory->attention == SP_ATTENTION_UNFUSED) {
         return unfused_s(attention, backward, r);
+    }
+    if (is_sliced(attention)) {
+        return r->count * sliced_s(attention, backward, r);
     }
     double heads = (double)attention->model->heads / attention->layout->tp;
     return r->count * sp_time_attention_slice(attention->timer, backward, r->length, r->context,
@@ -132,6 +154,25 @@ static double unfused_s(const sp_i_attention *attention, bool backward, const ru
         return scores_s + rows_s;
     }
     return scores_s + rows_s + 2.0 * sp_time_batched_gemm(attention->timer, batch, keys, hd, l);
+}
+
+static bool is_sliced(const sp_i_attention *attention)
+{
+    return attention->layout->cp > 1 && attention->memory->stack.cp_overlap == SP_CP_SLICES;
+}
+
+// All ranks together. Of the 2*cp runs of a slice the i-th sees i runs before it and itself; a
+// rank's two, i and 2*cp-1-i, see 2*cp-1, and each sees all runs of the context.
+static double sliced_s(const sp_i_attention *attention, bool backward, const run *r)
+{
+    double cp = attention->layout->cp;
+    double heads = (double)attention->model->heads / attention->layout->tp;
+    double head_dim = (double)attention->model->head_dim;
+    double l = r->length / (2.0 * cp);
+    double seen = 2.0 * cp - 1.0 + 2.0 * r->context / l;
+    double own_s = sp_time_attention_slice(attention->timer, backward, l, 0.0, heads, head_dim);
+    double both_s = sp_time_attention_slice(attention->timer, backward, l, l, heads, head_dim);
+    return cp * (2.0 * own_s + seen * (both_s - own_s));
 }
 
 // Traffic per score over what the kernels' own count says.

@@ -24,7 +24,9 @@ typedef struct sp_i_attention {
 // What attention the slices of a pack need in one layer of one rank.
 typedef struct sp_i_attention_load {
     double forward_s, backward_s;
-    double keys; // tokens with the context that slices read
+    double keys;      // tokens with the context that slices read
+    double exchanges; // of keys and values, where each slice has its own: one for its own tokens,
+                      // one for each part of its context that is as long
     // Full (query, key) pairs, weighed by the profile's score model; of them those whose softmax is
     // unfused.
     double pairs, unfused_pairs;
@@ -38,6 +40,11 @@ typedef struct sp_i_attention_load {
 sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
                                            const sp_pack_list *list, const sp_pack *pack,
                                            bool forward, bool backward);
+
+// Time in which the CP group exchanges `bytes` of keys and values, all of its tokens' together,
+// half of them gradients where the pass has `gradients`.
+double sp_i_cp_exchange_s(const sp_i_attention *attention, sp_group cp,
+                          const sp_i_attention_load *load, double bytes, bool gradients);
 
 // What context parallelism adds to an attention of attention_s behind a QKV projection of qkv_s.
 // A ring runs beside the attention on the blocks that are already there: all but the first of cp

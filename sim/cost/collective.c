@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "sim/cost/collective_times.h"
 #include "sim/cost/curve.h"
 #include "sim/cost/time_common.h"
 
@@ -131,11 +132,19 @@ static bool all_reduce_serves(sp_collective kind)
     return kind == SP_ALL_GATHER || kind == SP_REDUCE_SCATTER;
 }
 
+static bool is_timed(const sp_op_timer *timer, sp_collective kind, sp_group group)
+{
+    return group.nodes <= 1 && sp_i_has_collective_times(timer, kind);
+}
+
 double sp_time_collective(const sp_op_timer *timer, sp_collective kind, sp_group group,
                           double bytes)
 {
     if (group.size <= 1 || !(bytes > 0.0)) {
         return 0.0;
+    }
+    if (is_timed(timer, kind, group)) {
+        return sp_i_collective_times(timer, kind, group.size, bytes);
     }
     double time_s = plain_time(timer, kind, group, bytes);
     if (all_reduce_serves(kind)) {
@@ -165,6 +174,9 @@ double sp_i_collective_least_s_per_byte(const sp_op_timer *timer, sp_collective 
 {
     if (group.size <= 1) {
         return 0.0;
+    }
+    if (is_timed(timer, kind, group)) {
+        return sp_i_collective_times_least(timer, kind, group.size);
     }
     double least = plain_least_s_per_byte(timer, kind, group);
     if (all_reduce_serves(kind)) {

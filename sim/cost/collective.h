@@ -7,11 +7,12 @@
 #include "sim/model/cluster.h"
 
 // Seconds of one collective over `group` for a full tensor of `bytes` (the reduced tensor, the
-// gathered result, the tensor before scattering). 0 for a group of one. Inside a node: bytes * f(n)
-// / busbw(bytes), f = 2(n-1)/n for all-reduce and (n-1)/n otherwise, busbw from the profile's
-// table, else alpha-beta. Across nodes: ring, S*f(n)/B + steps*alpha with B the slower of NVLink
-// and the NICs that the members of the least populated node share; tree for all-reduce,
-// 2*log2(nodes) steps, where it is faster.
+// gathered result, the tensor before scattering). 0 for a group of one. Inside a node: from
+// the profile's tables of times by group size (collective_times.h); else bytes * f(n) /
+// busbw(bytes), f = 2(n-1)/n for all-reduce and (n-1)/n otherwise, busbw from the profile's table,
+// else alpha-beta. Across nodes: ring, S*f(n)/B + steps*alpha with B the slower of NVLink and the
+// NICs that the members of the least populated node share; tree for all-reduce, 2*log2(nodes)
+// steps, where it is faster.
 double sp_time_collective(const sp_op_timer *timer, sp_collective kind, sp_group group,
                           double bytes);
 

@@ -12,6 +12,7 @@
 #include "sim/cost/pack_time.h"
 #include "sim/cost/tail.h"
 #include "sim/cost/time_common.h"
+#include "sim/cost/unit_costs.h"
 
 #define BYTES_BF16 2.0
 
@@ -225,7 +226,8 @@ static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, c
                           const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
 static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
                           const sp_layout *layout, int64_t *near_ns, int64_t *far_ns);
-static sp_status fill_ranks(sp_cost_model *cost, sp_step_costs *costs, sp_error *err);
+static sp_status fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
+                            sp_error *err);
 
 sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
                               sp_error *err)
@@ -276,7 +278,10 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     sp_i_free(forward_pack);
     if (status == SP_OK) {
         costs->blocking_transfers = cost->memory.stack.blocking_transfers;
-        status = fill_ranks(cost, costs, err);
+        status = sp_i_unit_costs_fill(cost, packing, costs, err);
+    }
+    if (status == SP_OK) {
+        status = fill_ranks(cost, packing, costs, err);
     }
     if (status != SP_OK) {
         sp_step_costs_fini(costs);
@@ -288,11 +293,6 @@ static void repeat_forward(size_t k, sp_step_costs *costs)
 {
     size_t n = (size_t)costs->classes;
     memcpy(costs->f + k * n, costs->f + (k - 1) * n, n * sizeof *costs->f);
-    memcpy(costs->unit + k * n, costs->unit + (k - 1) * n, n * sizeof *costs->unit);
-    memcpy(costs->offloaded_bytes + k * n, costs->offloaded_bytes + (k - 1) * n,
-           n * sizeof *costs->offloaded_bytes);
-    memcpy(costs->o_ns + k * n, costs->o_ns + (k - 1) * n, n * sizeof *costs->o_ns);
-    memcpy(costs->l_ns + k * n, costs->l_ns + (k - 1) * n, n * sizeof *costs->l_ns);
     costs->p2p_f_ns[k] = costs->p2p_f_ns[k - 1];
     costs->p2p_f_far_ns[k] = costs->p2p_f_far_ns[k - 1];
 }
@@ -304,25 +304,8 @@ static void repeat_backward(size_t k, sp_step_costs *costs)
     for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++) {
         memcpy(tables[t] + k * n, tables[t] + (k - 1) * n, n * sizeof *tables[t]);
     }
-    if (costs->backward_unit != NULL) {
-        memcpy(costs->backward_unit + k * n, costs->backward_unit + (k - 1) * n,
-               n * sizeof *costs->backward_unit);
-    }
     costs->p2p_b_ns[k] = costs->p2p_b_ns[k - 1];
     costs->p2p_b_far_ns[k] = costs->p2p_b_far_ns[k - 1];
-}
-
-static void fill_unit(const sp_cost_model *cost, const sp_pack *pack, const sp_layout *layout,
-                      const sp_stage *stage, sp_unit_bytes *unit)
-{
-    sp_footprint_unit(cost->model, layout, stage, &cost->memory, pack->computed, pack->kv_tokens,
-                      pack->full_pairs, unit);
-}
-
-// A copy between a GPU and its host at the link's rate; what a start costs is small beside it.
-static int64_t copy_ns(const sp_cluster *cluster, int64_t bytes)
-{
-    return bytes > 0 ? sp_i_cut_ns((double)bytes / cluster->host_link_bytes_per_s) : 0;
 }
 
 static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
@@ -332,13 +315,6 @@ static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, co
         size_t at = k * (size_t)cost->classes + (size_t)c;
         const sp_stage *stage = &cost->class_stage[c];
         costs->f[at] = sp_i_price_forward(cost, timer, pack, time, stage);
-        fill_unit(cost, pack, time->layout, stage, &costs->unit[at]);
-        int64_t *held = costs->unit[at].held.of;
-        costs->offloaded_bytes[at] = held[SP_MEM_OFFLOADED];
-        held[SP_MEM_ACTIVATIONS] += held[SP_MEM_OFFLOADED];
-        held[SP_MEM_OFFLOADED] = 0;
-        costs->o_ns[at] = copy_ns(cost->cluster, costs->offloaded_bytes[at]);
-        costs->l_ns[at] = costs->o_ns[at];
     }
 }
 
@@ -353,9 +329,6 @@ static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, c
         costs->i[at] = price.i;
         costs->w[at] = price.w;
         costs->r[at] = price.r;
-        if (costs->backward_unit != NULL) {
-            fill_unit(cost, pack, time->layout, stage, &costs->backward_unit[at]);
-        }
     }
 }
 
@@ -374,7 +347,19 @@ static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, c
 
 // ---- what a pipeline rank has apart from its packs ----
 
-static sp_status fill_ranks(sp_cost_model *cost, sp_step_costs *costs, sp_error *err)
+// Beyond the last position of any slice.
+static int64_t positions_of(const sp_pack_list *list)
+{
+    int64_t positions = 0;
+    for (size_t s = 0; s < list->slice_count; s++) {
+        int64_t end = list->slices[s].begin + list->slices[s].computed_tokens;
+        positions = end > positions ? end : positions;
+    }
+    return positions;
+}
+
+static sp_status fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
+                            sp_error *err)
 {
     const sp_layout *layout = cost->layout;
     sp_op_timer timer = timer_of(cost);
@@ -382,12 +367,15 @@ static sp_status fill_ranks(sp_cost_model *cost, sp_step_costs *costs, sp_error 
     if (held == NULL) {
         return sp_error_no_memory(err, "the costs of a packing");
     }
+    int64_t rotary =
+        sp_footprint_rotary(cost->model, &cost->memory.stack, positions_of(&packing->forward));
     for (int r = 0; r < layout->pp; r++) {
         for (int c = 0; c < layout->chunks; c++) {
             held[c] = cost->stages[sp_layout_vstage(layout, r, c)];
         }
         sp_footprint_states(cost->model, layout, &cost->memory.stack, held, layout->chunks,
                             &costs->states[r]);
+        costs->states[r].of[SP_MEM_WORKSPACE] += rotary;
         costs->far[r] = sp_cluster_pp_crosses_node(cost->cluster, layout, r) != 0;
     }
     for (int s = 0; s < sp_layout_vstages(layout); s++) {

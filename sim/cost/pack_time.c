@@ -273,8 +273,8 @@ static sp_i_time pass_time(const sp_i_attention *attention, sp_group cp_group, c
     const sp_op_timer *timer = attention->timer;
     int cp = attention->layout->cp;
     double attention_s = ops->attentions * (pass == SP_PASS_I ? load->backward_s : load->forward_s);
-    double cp_s = sp_time_collective(timer, SP_ALL_GATHER, cp_group,
-                                     ops->ring_bytes_per_token * load->keys / cp);
+    double cp_s = sp_i_cp_exchange_s(
+        attention, cp_group, load, ops->ring_bytes_per_token * load->keys / cp, pass == SP_PASS_I);
     // A ring cuts an attention call into one for each block; after a gather it runs on the two
     // halves of a rank's zig-zag share.
     bool ring = attention->memory->stack.cp_overlap == SP_CP_ATTENTION;

@@ -9,7 +9,7 @@ const char *const sp_level_names[] = {"measured", "published", "fitted", "assume
 const char *const sp_collective_names[] = {"all_reduce", "all_gather", "reduce_scatter",
                                            "all_to_all", NULL};
 
-enum { CURVES = 6 + SP_GEMM_TABLES + SP_COLLECTIVES };
+enum { CURVES = 6 + SP_GEMM_TABLES + SP_COLLECTIVES + SP_COLLECTIVE_TABLES };
 
 static void curves_of(sp_profile *profile, sp_curve *curves[CURVES])
 {
@@ -25,6 +25,9 @@ static void curves_of(sp_profile *profile, sp_curve *curves[CURVES])
     }
     for (int i = 0; i < SP_COLLECTIVES; i++) {
         curves[n++] = &profile->collective[i];
+    }
+    for (int i = 0; i < SP_COLLECTIVE_TABLES; i++) {
+        curves[n++] = &profile->collective_times[i].time_s;
     }
 }
 

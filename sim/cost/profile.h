@@ -40,7 +40,7 @@ typedef enum sp_collective {
 
 extern const char *const sp_collective_names[]; // "all_reduce", ..., NULL
 
-enum { SP_PROFILE_NAME = 64, SP_GEMM_TABLES = 64, SP_GEMM_TILES = 8 };
+enum { SP_PROFILE_NAME = 64, SP_GEMM_TABLES = 64, SP_GEMM_TILES = 8, SP_COLLECTIVE_TABLES = 32 };
 
 // Times of one GEMM shape family: fixed n and k, by m (tokens). Filled by `calibrate`; used before
 // the rate curve where n and k match.
@@ -49,6 +49,14 @@ typedef struct sp_gemm_table {
     bool weight_gradient; // of nothing else; without such a table the other one of n, k serves
     sp_curve time_s;      // x = m, y = seconds
 } sp_gemm_table;
+
+// Times of one collective over a group of so many ranks inside a node, by the bytes of the whole
+// tensor. Filled by `calibrate`; used before every other model of collectives.
+typedef struct sp_collective_table {
+    sp_collective kind;
+    int ranks;
+    sp_curve time_s; // x = bytes, y = seconds
+} sp_collective_table;
 
 // GEMMs by the tiles and waves that a GPU runs them in, in place of a rate curve: with c matrices
 // of m x n x k, the least over the tiles of ceil(c*ceil(m/tile.m)*ceil(n/tile.n) / sms)*sms tiles
@@ -115,6 +123,8 @@ typedef struct sp_profile {
     // Collectives inside a node, full group of a node: bus bandwidth in bytes/s over message bytes
     // (NCCL's definition: algorithm bytes times 2(n-1)/n for all-reduce, (n-1)/n for the others).
     sp_curve collective[SP_COLLECTIVES];
+    sp_collective_table collective_times[SP_COLLECTIVE_TABLES];
+    int collective_tables;
     // Alpha-beta constants where there is no table, and between nodes.
     double nvlink_bytes_per_s, nvlink_latency_s; // reached, one direction, one GPU; per step
     double nic_efficiency, nic_latency_s;        // share of the line rate; per step

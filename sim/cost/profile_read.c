@@ -11,6 +11,8 @@
 
 enum { GEMM_EDGE_POWER = 3 }; // work grows with the cube of the edge
 
+enum { MOST_RANKS = 1 << 20 };
+
 // The keys of a table in an object already begun; the caller ends it.
 static sp_status read_curve(sp_object *object, double y_unit, double power, bool floor,
                             sp_curve *curve)
@@ -39,44 +41,72 @@ static sp_status read_rate(sp_object *parent, const char *key, double y_unit, do
 
 // ---- sections of the document ----
 
-static sp_status read_gemm_tables(sp_object *root, sp_profile *profile)
+// One entry of an array of tables; content errors go to object->err.
+typedef sp_status read_table(sp_object *object, sp_profile *profile);
+
+// Tables under `key`, at most `most` of them, each an object of its own.
+static sp_status read_tables(sp_object *root, const char *key, int most, read_table *read,
+                             sp_profile *profile)
 {
-    static const char *const passes[] = {"any", "weight", NULL};
-    const json_t *tables = sp_object_get(root, "gemm");
+    const json_t *tables = sp_object_get(root, key);
     if (tables == NULL) {
         return SP_OK;
     }
     size_t count = json_array_size(tables);
-    if (!json_is_array(tables) || count > SP_GEMM_TABLES) {
-        sp_object_error(root, "gemm", "expected an array of at most %d tables",
-                        (int)SP_GEMM_TABLES);
+    if (!json_is_array(tables) || count > (size_t)most) {
+        sp_object_error(root, key, "expected an array of at most %d tables", most);
         return SP_OK;
     }
     for (size_t i = 0; i < count; i++) {
-        char path[32];
+        char path[40];
         sp_object object;
-        snprintf(path, sizeof path, "gemm[%zu]", i);
+        snprintf(path, sizeof path, "%s[%zu]", key, i);
         sp_object_begin(&object, json_array_get(tables, i), root->source, path, root->err);
-        sp_object_require(&object, "n");
-        sp_object_require(&object, "k");
-        sp_gemm_table *table = &profile->gemm[profile->gemm_tables++];
-        table->n = sp_object_int(&object, "n", 1, 1, INT32_MAX);
-        table->k = sp_object_int(&object, "k", 1, 1, INT32_MAX);
-        table->weight_gradient = sp_object_enum(&object, "pass", passes, 0) == 1;
-        sp_status status = read_curve(&object, SP_I_S_PER_US, 0.0, true, &table->time_s);
+        sp_status status = read(&object, profile);
         if (status != SP_OK) {
             return status;
-        }
-        for (int j = 0; j + 1 < profile->gemm_tables; j++) {
-            if (profile->gemm[j].n == table->n && profile->gemm[j].k == table->k &&
-                profile->gemm[j].weight_gradient == table->weight_gradient) {
-                sp_object_error(&object, "n", "a table for n %lld and k %lld is given already",
-                                (long long)table->n, (long long)table->k);
-            }
         }
         sp_object_end(&object);
     }
     return SP_OK;
+}
+
+static sp_status read_gemm_table(sp_object *object, sp_profile *profile)
+{
+    static const char *const passes[] = {"any", "weight", NULL};
+    sp_object_require(object, "n");
+    sp_object_require(object, "k");
+    sp_gemm_table *table = &profile->gemm[profile->gemm_tables++];
+    table->n = sp_object_int(object, "n", 1, 1, INT32_MAX);
+    table->k = sp_object_int(object, "k", 1, 1, INT32_MAX);
+    table->weight_gradient = sp_object_enum(object, "pass", passes, 0) == 1;
+    sp_status status = read_curve(object, SP_I_S_PER_US, 0.0, true, &table->time_s);
+    for (int j = 0; status == SP_OK && j + 1 < profile->gemm_tables; j++) {
+        if (profile->gemm[j].n == table->n && profile->gemm[j].k == table->k &&
+            profile->gemm[j].weight_gradient == table->weight_gradient) {
+            sp_object_error(object, "n", "a table for n %lld and k %lld is given already",
+                            (long long)table->n, (long long)table->k);
+        }
+    }
+    return status;
+}
+
+static sp_status read_collective_table(sp_object *object, sp_profile *profile)
+{
+    sp_object_require(object, "kind");
+    sp_object_require(object, "ranks");
+    sp_collective_table *table = &profile->collective_times[profile->collective_tables++];
+    table->kind = (sp_collective)sp_object_enum(object, "kind", sp_collective_names, 0);
+    table->ranks = (int)sp_object_int(object, "ranks", 2, 2, MOST_RANKS);
+    sp_status status = read_curve(object, SP_I_S_PER_US, 0.0, true, &table->time_s);
+    for (int j = 0; status == SP_OK && j + 1 < profile->collective_tables; j++) {
+        if (profile->collective_times[j].kind == table->kind &&
+            profile->collective_times[j].ranks == table->ranks) {
+            sp_object_error(object, "ranks", "a table for %s of %d ranks is given already",
+                            sp_collective_names[table->kind], table->ranks);
+        }
+    }
+    return status;
 }
 
 // The rate of one attention call may grow at most with its length: then a query row never takes
@@ -228,13 +258,17 @@ sp_status sp_profile_from_json(const json_t *json, const char *source, sp_profil
     sp_status status =
         read_rate(&root, "gemm_rate", SP_I_FLOPS_PER_TFLOP, GEMM_EDGE_POWER, &profile->gemm_rate);
     if (status == SP_OK) {
-        status = read_gemm_tables(&root, profile);
+        status = read_tables(&root, "gemm", SP_GEMM_TABLES, read_gemm_table, profile);
     }
     if (status == SP_OK) {
         status = read_attention(&root, profile);
     }
     if (status == SP_OK) {
         status = read_collectives(&root, profile);
+    }
+    if (status == SP_OK) {
+        status = read_tables(&root, "collective_times", SP_COLLECTIVE_TABLES, read_collective_table,
+                             profile);
     }
     if (status == SP_OK) {
         status = sp_i_profile_read_models(&root, profile);

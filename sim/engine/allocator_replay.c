@@ -79,6 +79,9 @@ sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *
         return SP_OK;
     }
     sp_status status = match_packs(timeline->plan, &forward_pack, obstacle, err);
+    if (options->stack.tensors == SP_TENSORS_EXPLICIT) {
+        *obstacle = "tensors of the stack are not PyTorch's";
+    }
     if (forward_pack != NULL && repeats_forwards(timeline->plan)) {
         *obstacle = "forwards run again";
     }

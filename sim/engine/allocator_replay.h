@@ -20,7 +20,8 @@
 // data-parallel ranks whose optimizer takes most; after some million allocations no further one.
 //
 // Where a step has no such view *obstacle says why and *peak_bytes is 0; else it is NULL: uniform
-// costs, backward packs that are not the forward packs in another order, forwards that run again.
+// costs, a stack with explicit tensors, backward packs that are not the forward packs in another
+// order, forwards that run again.
 sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *costs,
                               const sp_memory_timeline *memory, const sp_model *model,
                               const sp_memory_options *options, int64_t *peak_bytes,

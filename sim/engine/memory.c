@@ -1,10 +1,10 @@
 #include "sim/engine/memory.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
 #include "sim/schedule/regroup.h"
+#include "sim/schedule/slice_sums.h"
 
 enum { COPY_BUFFERS = 2 };
 
@@ -14,8 +14,11 @@ typedef struct replay {
     const sp_step_costs *costs;
     // Of each slice of regrouped backward packs; NULL: backward packs are the forward packs.
     int32_t *forward_pack;
+    int64_t *last_begin;    // of each sample's slices, beside forward_pack
     sp_i_unit_state *units; // [forward packs * chunks], of the rank being walked
     size_t unit_count;
+    uint8_t *deferred; // [backward packs * chunks] of regrouped packs, of the same rank
+    size_t deferred_count;
     bool points;
 } replay;
 
@@ -33,6 +36,7 @@ typedef struct walk {
     int32_t forwards, forwards_ended;
     int buffers;
     int64_t buffer_bytes;
+    int64_t gradient_sums;
     int64_t time_ns;
 } walk;
 
@@ -42,18 +46,28 @@ static sp_status replay_init(replay *shared, const sp_timeline *timeline,
     const sp_packing *packing = timeline->plan->packing;
     *shared = (replay){.timeline = timeline, .costs = costs, .points = points};
     sp_status status = sp_i_regroup(packing, &shared->forward_pack, err);
-    if (status == SP_OK) {
-        shared->unit_count = packing->forward.count * (size_t)timeline->plan->layout.chunks;
-        shared->units = sp_i_calloc(shared->unit_count, sizeof *shared->units);
-        status = shared->units != NULL ? SP_OK : sp_error_no_memory(err, "the memory timeline");
+    if (status != SP_OK) {
+        return status;
     }
-    return status;
+    size_t chunks = (size_t)timeline->plan->layout.chunks;
+    shared->unit_count = packing->forward.count * chunks;
+    shared->units = sp_i_calloc(shared->unit_count, sizeof *shared->units);
+    bool ok = shared->units != NULL;
+    if (shared->forward_pack != NULL) {
+        shared->deferred_count = packing->backward.count * chunks;
+        shared->deferred = sp_i_calloc(shared->deferred_count, sizeof *shared->deferred);
+        shared->last_begin = sp_i_last_begins(packing, &packing->forward);
+        ok = ok && shared->deferred != NULL && shared->last_begin != NULL;
+    }
+    return ok ? SP_OK : sp_error_no_memory(err, "the memory timeline");
 }
 
 static void replay_fini(replay *shared)
 {
     sp_i_free(shared->forward_pack);
+    sp_i_free(shared->last_begin);
     sp_i_free(shared->units);
+    sp_i_free(shared->deferred);
 }
 
 static void add(sp_bytes *to, const sp_bytes *change, int sign)
@@ -63,22 +77,7 @@ static void add(sp_bytes *to, const sp_bytes *change, int sign)
     }
 }
 
-static bool note_peak_state(walk *w)
-{
-    sp_i_peak_state *peak = w->peak;
-    if (peak == NULL || peak->units != NULL || sp_bytes_total(&w->now) != w->peak_bytes) {
-        return true;
-    }
-    size_t count = w->shared->unit_count;
-    *peak = (sp_i_peak_state){.units = sp_i_malloc(count * sizeof *peak->units),
-                              .buffers = w->buffers,
-                              .buffer_bytes = w->buffer_bytes,
-                              .running = w->running};
-    if (peak->units != NULL) {
-        memcpy(peak->units, w->shared->units, count * sizeof *peak->units);
-    }
-    return peak->units != NULL;
-}
+static bool note_peak_state(walk *w);
 
 static bool note(walk *w, int64_t time_ns)
 {
@@ -107,35 +106,6 @@ static size_t unit_of(const walk *w, int32_t pack, int chunk)
            (size_t)costs->class_of_vstage[vstage_of(w, chunk)];
 }
 
-// A forward that runs again drops all it holds the first time but the keys and values that later
-// slices read (ChunkFlow, arXiv 2503.02356, section 4).
-sp_bytes sp_i_unit_held(const sp_step_costs *costs, size_t unit, sp_i_unit_holds holds)
-{
-    sp_bytes held = {{0}};
-    switch (holds) {
-    case SP_I_HOLDS_NOTHING:
-        break;
-    case SP_I_HOLDS_ALL:
-        held = costs->unit[unit].held;
-        break;
-    case SP_I_HOLDS_REST:
-        held = costs->unit[unit].held;
-        held.of[SP_MEM_ACTIVATIONS] -= costs->offloaded_bytes[unit];
-        break;
-    case SP_I_HOLDS_LOADED:
-        held = costs->unit[unit].held;
-        held.of[SP_MEM_ACTIVATIONS] += costs->unit[unit].rebuilt - costs->offloaded_bytes[unit];
-        break;
-    case SP_I_HOLDS_CACHE:
-        held.of[SP_MEM_KV_CACHE] = costs->unit[unit].held.of[SP_MEM_KV_CACHE];
-        break;
-    case SP_I_HOLDS_WEIGHTS:
-        held = costs->unit[unit].weights;
-        break;
-    }
-    return held;
-}
-
 // From what the unit held so far to what it holds from now on.
 static void hold(walk *w, sp_action action, sp_i_unit_holds holds)
 {
@@ -150,29 +120,29 @@ static void hold(walk *w, sp_action action, sp_i_unit_holds holds)
     state->holds = (uint8_t)holds;
 }
 
-// Frees what the slices of a regrouped backward pack held: of each forward pack the share of its
-// tokens that these slices are, rounded so that the last slice frees the last byte.
+// Frees what the slices of a regrouped backward pack held.
 static void free_slices(walk *w, sp_action action)
 {
     const sp_packing *packing = w->shared->timeline->plan->packing;
     const sp_pack *pack = &packing->backward.packs[action.pack];
     for (size_t s = pack->first_slice; s < pack->first_slice + pack->slice_count; s++) {
+        const sp_slice *slice = &packing->backward.slices[s];
         int32_t source = w->shared->forward_pack[s];
         sp_i_unit_state *state = state_of(w, source, action.chunk);
-        sp_bytes held = sp_i_unit_held(w->shared->costs, unit_of(w, source, action.chunk),
-                                       (sp_i_unit_holds)state->holds);
-        int64_t total = packing->forward.packs[source].computed;
-        int64_t freed = state->freed_tokens;
-        int64_t after = freed + packing->backward.slices[s].computed_tokens;
-        for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
-            double bytes = (double)held.of[c];
-            int64_t until =
-                after == total ? held.of[c] : (int64_t)floor(bytes * (double)after / (double)total);
-            int64_t before = (int64_t)floor(bytes * (double)freed / (double)total);
-            w->now.of[c] -= until - before;
+        const sp_pack *from = &packing->forward.packs[source];
+        size_t unit = unit_of(w, source, action.chunk);
+        sp_bytes before = sp_i_unit_rest(w->shared->costs, unit, from, state);
+        bool is_last = slice->begin == w->shared->last_begin[slice->sample];
+        state->freed_tokens += slice->computed_tokens;
+        state->freed_kv_tokens += is_last ? 0 : slice->computed_tokens;
+        sp_bytes after = sp_i_unit_rest(w->shared->costs, unit, from, state);
+        add(&w->now, &before, -1);
+        add(&w->now, &after, 1);
+        if (state->freed_tokens == from->computed) {
+            state->freed_tokens = 0;
+            state->freed_kv_tokens = 0;
+            state->holds = SP_I_HOLDS_NOTHING;
         }
-        state->freed_tokens = after == total ? 0 : after;
-        state->holds = after == total ? SP_I_HOLDS_NOTHING : state->holds;
     }
 }
 
@@ -186,9 +156,20 @@ static bool is_forward(const walk *w, sp_action action)
     return action.kind == SP_ACTION_F || (action.kind == SP_ACTION_R && is_regrouped(w));
 }
 
-static bool is_input_gradient(sp_action action)
+static bool runs_again(const walk *w, sp_action action)
 {
-    return action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;
+    return action.kind == SP_ACTION_F && state_of(w, action.pack, action.chunk)->runs_again != 0;
+}
+
+// The bytes of a backward pack; NULL: uniform costs.
+static const sp_unit_bytes *backward_of(const walk *w, sp_action action)
+{
+    const sp_step_costs *costs = w->shared->costs;
+    if (costs->unit == NULL) {
+        return NULL;
+    }
+    const sp_unit_bytes *units = is_regrouped(w) ? costs->backward_unit : costs->unit;
+    return &units[unit_of(w, action.pack, action.chunk)];
 }
 
 // What an action needs beyond what units hold; NULL: nothing. Transients of a regrouped backward
@@ -196,14 +177,47 @@ static bool is_input_gradient(sp_action action)
 static const sp_bytes *transients(const walk *w, sp_action action)
 {
     const sp_step_costs *costs = w->shared->costs;
-    if (costs->unit == NULL || (!is_forward(w, action) && !is_input_gradient(action))) {
+    if (costs->unit == NULL) {
         return NULL;
     }
-    size_t unit = unit_of(w, action.pack, action.chunk);
     if (is_forward(w, action)) {
-        return &costs->unit[unit].forward;
+        const sp_unit_bytes *unit = &costs->unit[unit_of(w, action.pack, action.chunk)];
+        return action.kind == SP_ACTION_R ? &unit->repeat
+               : runs_again(w, action)    ? &unit->first
+                                          : &unit->forward;
     }
-    return is_regrouped(w) ? &costs->backward_unit[unit].backward : &costs->unit[unit].backward;
+    return action.kind == SP_ACTION_B   ? &backward_of(w, action)->backward
+           : action.kind == SP_ACTION_I ? &backward_of(w, action)->input_gradient
+                                        : NULL;
+}
+
+static bool note_peak_state(walk *w)
+{
+    sp_i_peak_state *peak = w->peak;
+    if (peak == NULL || peak->units != NULL || sp_bytes_total(&w->now) != w->peak_bytes) {
+        return true;
+    }
+    const replay *shared = w->shared;
+    const sp_bytes *running = w->running ? transients(w, w->action) : NULL;
+    *peak = (sp_i_peak_state){.units = sp_i_malloc(shared->unit_count * sizeof *peak->units),
+                              .gradient_sums = w->gradient_sums,
+                              .buffers = w->buffers,
+                              .buffer_bytes = w->buffer_bytes};
+    if (running != NULL) {
+        peak->running = *running;
+    }
+    bool ok = peak->units != NULL;
+    if (ok) {
+        memcpy(peak->units, shared->units, shared->unit_count * sizeof *peak->units);
+    }
+    if (ok && shared->deferred_count > 0) {
+        peak->deferred = sp_i_malloc(shared->deferred_count);
+        ok = peak->deferred != NULL;
+    }
+    if (ok && shared->deferred_count > 0) {
+        memcpy(peak->deferred, shared->deferred, shared->deferred_count);
+    }
+    return ok;
 }
 
 static bool begin_span(walk *w, const sp_span *span)
@@ -214,7 +228,7 @@ static bool begin_span(walk *w, const sp_span *span)
     if (is_forward(w, span->action)) {
         w->units += w->shared->costs->unit_f;
         w->out->units_peak = w->units > w->out->units_peak ? w->units : w->out->units_peak;
-        hold(w, span->action, SP_I_HOLDS_ALL);
+        hold(w, span->action, runs_again(w, span->action) ? SP_I_HOLDS_REPEAT : SP_I_HOLDS_ALL);
     }
     const sp_bytes *needs = transients(w, span->action);
     if (needs == NULL) {
@@ -226,24 +240,41 @@ static bool begin_span(walk *w, const sp_span *span)
 
 static void end_forward(walk *w, sp_action action)
 {
-    bool first = action.kind == SP_ACTION_F;
-    w->forwards_ended += first;
-    if (first && state_of(w, action.pack, action.chunk)->runs_again != 0) {
-        w->units -= w->shared->costs->unit_f;
-        hold(w, action, SP_I_HOLDS_CACHE);
-    }
+    w->forwards_ended += action.kind == SP_ACTION_F;
+    w->units -= runs_again(w, action) ? w->shared->costs->unit_f : 0.0;
+}
+
+// What the weight gradient of a regrouped pack needs is there, or goes.
+static void defer(walk *w, sp_action action, bool there)
+{
+    size_t chunks = (size_t)w->shared->timeline->plan->layout.chunks;
+    w->shared->deferred[(size_t)action.pack * chunks + (size_t)action.chunk] = there;
+    add(&w->now, &backward_of(w, action)->weights, there ? 1 : -1);
 }
 
 static void end_backward(walk *w, sp_action action)
 {
     const sp_step_costs *costs = w->shared->costs;
-    w->units += action.kind == SP_ACTION_B   ? costs->unit_b + costs->unit_w
-                : action.kind == SP_ACTION_I ? costs->split_unit_b
-                                             : costs->split_unit_w;
+    bool weights = action.kind == SP_ACTION_W;
+    bool splits = action.kind == SP_ACTION_I;
+    w->units += weights  ? costs->split_unit_w
+                : splits ? costs->split_unit_b
+                         : costs->unit_b + costs->unit_w;
     if (!is_regrouped(w)) {
-        hold(w, action, action.kind == SP_ACTION_I ? SP_I_HOLDS_WEIGHTS : SP_I_HOLDS_NOTHING);
-    } else if (action.kind != SP_ACTION_I && costs->unit != NULL) {
-        free_slices(w, action);
+        hold(w, action, splits ? SP_I_HOLDS_WEIGHTS : SP_I_HOLDS_NOTHING);
+    } else if (costs->unit != NULL) {
+        if (!weights) {
+            free_slices(w, action);
+        }
+        if (weights || splits) {
+            defer(w, action, splits);
+        }
+    }
+    if (!weights && costs->unit != NULL) {
+        const sp_unit_bytes *unit = backward_of(w, action);
+        int64_t change = unit->gradients_begun - unit->gradients_found;
+        w->gradient_sums += change;
+        w->now.of[SP_MEM_KV_GRADIENTS] += change;
     }
 }
 
@@ -460,5 +491,6 @@ sp_status sp_i_memory_at_peak(const sp_timeline *timeline, const sp_step_costs *
 void sp_i_peak_state_fini(sp_i_peak_state *state)
 {
     sp_i_free(state->units);
+    sp_i_free(state->deferred);
     *state = (sp_i_peak_state){0};
 }

@@ -1,6 +1,5 @@
 #include "sim/metrics/peak_memory.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -131,21 +130,10 @@ static void add_transients(explanation *e)
         [SP_MEM_RECOMPUTE] = "rebuilt activations",
         [SP_MEM_COMMUNICATION] = "tensors at the stage borders",
     };
-    sp_action action = e->memory->peak_action;
-    if (!e->memory->has_peak_action || !e->state.running) {
-        return;
-    }
-    size_t unit = unit_of(e, action.pack, action.chunk);
-    bool backward = action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;
-    bool regrouped = e->costs->backward_unit != NULL;
-    const sp_bytes *bytes = NULL;
-    if (action.kind == SP_ACTION_F || (action.kind == SP_ACTION_R && regrouped)) {
-        bytes = &e->costs->unit[unit].forward;
-    } else if (backward) {
-        bytes =
-            regrouped ? &e->costs->backward_unit[unit].backward : &e->costs->unit[unit].backward;
-    }
-    for (int c = 0; bytes != NULL && c < SP_MEM_CATEGORIES; c++) {
+    sp_action_kind kind = (sp_action_kind)e->memory->peak_action.kind;
+    bool backward = kind == SP_ACTION_B || kind == SP_ACTION_I;
+    const sp_bytes *bytes = &e->state.running;
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
         const char *rest = backward ? "backward transients" : "forward transients";
         const char *name = names[c] != NULL ? names[c] : rest;
         // The softmax of the loss, not there at the moment, stands among the unit's tensors.
@@ -153,15 +141,6 @@ static void add_transients(explanation *e)
         add(e, absent ? SP_SOFTMAX_NAME : name, (sp_memory_category)c, bytes->of[c],
             absent ? 0 : 1);
     }
-}
-
-// What is left of `bytes` when backward packs have freed so many of the tokens.
-static int64_t left_of(int64_t bytes, int64_t freed_tokens, int64_t tokens)
-{
-    if (freed_tokens == 0) {
-        return bytes;
-    }
-    return bytes - (int64_t)floor((double)bytes * (double)freed_tokens / (double)tokens);
 }
 
 static void add_tensors(explanation *e, int32_t index, int chunk, const sp_i_unit_state *state)
@@ -179,37 +158,50 @@ static void add_tensors(explanation *e, int32_t index, int chunk, const sp_i_uni
     int64_t part = away ? sp_unit_offload(tensors, count, e->options->offload_ratio) : 0;
     for (int i = 0; i < count; i++) {
         const sp_unit_tensor *tensor = &tensors[i];
-        if (state->holds == SP_I_HOLDS_CACHE && tensor->category != SP_MEM_KV_CACHE) {
-            continue;
-        }
+        bool is_kv = tensor->is_kv && state->holds == SP_I_HOLDS_ALL;
         int64_t bytes = sp_i_mul_bytes(tensor->count, tensor->bytes) - tensor->away_bytes;
-        add(e, tensor->name, tensor->category, left_of(bytes, state->freed_tokens, pack->computed),
-            1);
+        add(e, tensor->name, tensor->category,
+            sp_i_unit_left(pack, state, tensor->category, is_kv, bytes), 1);
     }
     if (state->holds == SP_I_HOLDS_LOADED) {
         add(e, "tensors rebuilt from a copy", SP_MEM_ACTIVATIONS,
-            left_of(part, state->freed_tokens, pack->computed), 1);
+            sp_i_unit_left(pack, state, SP_MEM_ACTIVATIONS, false, part), 1);
+    }
+}
+
+static void add_all(explanation *e, const char *name, const sp_bytes *bytes)
+{
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        add(e, name, (sp_memory_category)c, bytes->of[c], 1);
     }
 }
 
 static void add_units(explanation *e)
 {
+    static const char kept[] = "kept for the weight gradient";
     const sp_plan *plan = e->timeline->plan;
     int chunks = plan->layout.chunks;
     for (size_t p = 0; p < plan->packing->forward.count; p++) {
         for (int chunk = 0; chunk < chunks; chunk++) {
             const sp_i_unit_state *state = &e->state.units[p * (size_t)chunks + (size_t)chunk];
+            const sp_unit_bytes *unit = &e->costs->unit[unit_of(e, (int32_t)p, chunk)];
             if (state->holds == SP_I_HOLDS_WEIGHTS) {
-                sp_bytes held =
-                    sp_i_unit_held(e->costs, unit_of(e, (int32_t)p, chunk), SP_I_HOLDS_WEIGHTS);
-                for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
-                    add(e, "kept for the weight gradient", (sp_memory_category)c, held.of[c], 1);
-                }
+                add_all(e, kept, &unit->weights);
+            } else if (state->holds == SP_I_HOLDS_REPEAT) {
+                add_all(e, "kept for a repeated forward", &unit->repeated);
             } else if (state->holds != SP_I_HOLDS_NOTHING) {
                 add_tensors(e, (int32_t)p, chunk, state);
             }
         }
     }
+    for (size_t p = 0; p < plan->packing->backward.count; p++) {
+        for (int chunk = 0; chunk < chunks; chunk++) {
+            if (e->state.deferred[p * (size_t)chunks + (size_t)chunk] != 0) {
+                add_all(e, kept, &e->costs->backward_unit[unit_of(e, (int32_t)p, chunk)].weights);
+            }
+        }
+    }
+    add(e, "gradients of keys and values", SP_MEM_KV_GRADIENTS, e->state.gradient_sums, 1);
 }
 
 // Of equal ones the first found.

@@ -61,9 +61,17 @@ void sp_footprint_states(const sp_model *model, const sp_layout *layout, const s
     bytes->of[SP_MEM_WORKSPACE] = work_space_bytes(stack);
 }
 
+// cos and sin of every position, bf16.
+int64_t sp_footprint_rotary(const sp_model *model, const sp_stack *stack, int64_t positions)
+{
+    bool lasts = stack->tensors == SP_TENSORS_EXPLICIT && model->positional == SP_ROPE;
+    return lasts ? sp_i_mul_bytes(positions, 2 * 2 * (model->head_dim / 2)) : 0;
+}
+
 static int64_t work_space_bytes(const sp_stack *stack)
 {
-    int64_t count = stack->work_spaces > 0 ? stack->work_spaces : CUBLAS_WORKSPACES;
+    int64_t usual = stack->tensors == SP_TENSORS_EXPLICIT ? 0 : CUBLAS_WORKSPACES;
+    int64_t count = stack->work_spaces > 0 ? stack->work_spaces : usual;
     int64_t bytes = stack->work_space_bytes > 0 ? stack->work_space_bytes : CUBLAS_WORKSPACE_BYTES;
     return sp_i_mul_bytes(count, bytes);
 }

@@ -53,9 +53,15 @@ typedef struct sp_saved_tensor {
     int64_t pair_bytes; // attention scores of the unfused attention
     bool is_kv;         // keys and values: later slices of the sample read them
     bool is_logits;     // softmax of the loss: counted as logits
+    bool is_statistic;  // counted as workspace
     bool contiguous;    // false: a strided view of a larger tensor (offload order)
     unsigned kept;      // bit 1<<m: kept under recompute mode m
 } sp_saved_tensor;
+
+static inline bool sp_saved_is_kept(const sp_saved_tensor *tensor, sp_recompute mode)
+{
+    return (tensor->kept >> mode & 1u) != 0;
+}
 
 enum { SP_SAVED_TENSORS = 32 };
 #define SP_SOFTMAX_NAME "softmax of the logits"
@@ -63,6 +69,10 @@ enum { SP_SAVED_TENSORS = 32 };
 // The table of one layer, in the order in which the forward pass saves; returns its length.
 int sp_saved_layer(const sp_model *model, const sp_layout *layout, const sp_memory_options *options,
                    sp_saved_tensor table[SP_SAVED_TENSORS]);
+// Statistics of the norms of a layer, or of head and loss, that the backward reads again: a few
+// numbers a row, which only explicit tensors count (stack.h); else returns 0.
+int sp_saved_statistics(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
+                        sp_part part, sp_saved_tensor table[SP_SAVED_TENSORS]);
 // What embedding and head save beyond their layers.
 int sp_saved_part(const sp_model *model, const sp_layout *layout, sp_part part,
                   sp_saved_tensor table[SP_SAVED_TENSORS]);
@@ -82,25 +92,48 @@ int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
 void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                          const sp_stage *stages, int n, sp_bytes *bytes);
 
-// What one unit (one pack on one virtual stage) holds and needs. As sp_footprint_unit gives it, the
-// offloaded part of its activations is away: held.of[SP_MEM_OFFLOADED] (unit_tensors.h).
+// Rotary tables of a rank that last from step to step, for samples of up to `positions` tokens; 0
+// where each pass makes its own.
+int64_t sp_footprint_rotary(const sp_model *model, const sp_stack *stack, int64_t positions);
+
+// What a unit (one pack on one virtual stage) works on. For slices: the gradients of a slice's keys
+// and values are summed from the backward of its sample's last slice to its own, over all packs in
+// between.
+typedef struct sp_unit_load {
+    int64_t tokens;    // computed, padding included
+    int64_t kv_tokens; // of them those of slices with later slices; 0 without slices
+    int64_t pairs;     // full (query, key) pairs: sum of l*(o+l) over slices
+    // Tokens, each slice's rounded up to whole rows of every CP rank: of earlier slices in other
+    // packs whose sums this backward begins, and of own slices whose sums others began.
+    int64_t begun_tokens, found_tokens;
+    bool collects; // a backward pack that is no forward pack: its rows come from several
+} sp_unit_load;
+
+// What one unit holds and needs. As sp_footprint_unit gives it, the offloaded part of its
+// activations is away: held.of[SP_MEM_OFFLOADED] (unit_tensors.h).
 typedef struct sp_unit_bytes {
     sp_bytes held; // from the start of its forward to the end of its backward (or input gradient)
     sp_bytes weights; // then, where the backward is split, to the end of the weight gradient:
                       // inputs of the GEMMs and gradients of their outputs
-    // Beyond `held`, while the forward or the (full or input-gradient) backward runs; negative
-    // where the softmax of the loss is held before or after, but not at the pass's fullest moment.
-    sp_bytes forward, backward;
+    // In place of `held` from a forward that runs again to its repeat: keys and values that later
+    // slices read, and the stage's input.
+    sp_bytes repeated;
+    // Beyond what is held, while an action runs: beyond `held` the forward, the repeat of a
+    // forward, the whole backward and the input gradient; beyond `repeated` a forward that runs
+    // again. A category is negative where something held is not there at the fullest moment.
+    sp_bytes forward, repeat, backward, input_gradient, first;
+    // Sums of gradients of keys and values that are there after the backward (or input gradient)
+    // and were not before, and the other way round.
+    int64_t gradients_begun, gradients_found;
+    int64_t kv_activations; // keys and values among the activations of `held`
     // What is offloaded of the tensor that leaves in part: brought back, it is put together again
     // beside the copy's buffer.
     int64_t rebuilt;
 } sp_unit_bytes;
 
-// For a pack of `tokens` computed tokens (padding included) of which the slices with later slices
-// in other packs are `kv_tokens`, with `pairs` full (query, key) pairs (sum of l*(o+l) over
-// slices). Without slices kv_tokens is 0 and keys and values count as activations.
+// Without slices keys and values count as activations. O(1), with explicit tensors O(layers).
 void sp_footprint_unit(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
-                       const sp_memory_options *options, int64_t tokens, int64_t kv_tokens,
-                       int64_t pairs, sp_unit_bytes *unit);
+                       const sp_memory_options *options, const sp_unit_load *load,
+                       sp_unit_bytes *unit);
 
 #endif

@@ -3,6 +3,7 @@
 // kwai/Megatron-Kwai, branch atc24ae (megatron/model/transformer.py), where Python keeps
 // intermediate tensors to the end of the enclosing function.
 #include "sim/base/units.h"
+#include "sim/model/explicit_unit.h"
 #include "sim/model/footprint.h"
 #include "sim/model/saturate.h"
 #include "sim/model/shard.h"
@@ -33,43 +34,53 @@ typedef struct unit {
     int64_t softmax;        // of the loss: held, but there only while the head is at work
 } unit;
 
-static void measure(unit *u, const sp_memory_options *options, const sp_saved_tensor *layer,
-                    int saved, int64_t tokens, int64_t kv_tokens, int64_t pairs);
+static void measure(unit *u, const sp_memory_options *options, const sp_unit_load *load);
 static void hold(sp_unit_tensor *tensors, int count, double offload_ratio, sp_unit_bytes *out);
+static void sum_gradients(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
+                          const sp_unit_load *load, sp_unit_bytes *out);
+static void run_with_autograd(unit *u, const sp_memory_options *options, const sp_unit_load *load,
+                              sp_unit_bytes *out);
 static void forward_transients(const unit *u, sp_bytes *bytes);
 static void backward_transients(const unit *u, sp_bytes *bytes);
+static void first_transients(const unit *u, const sp_memory_options *options,
+                             const sp_unit_load *load, sp_bytes *bytes);
 static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out);
 static void keep_for_weights(const unit *u, sp_bytes *bytes);
 
 void sp_footprint_unit(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
-                       const sp_memory_options *options, int64_t tokens, int64_t kv_tokens,
-                       int64_t pairs, sp_unit_bytes *out)
+                       const sp_memory_options *options, const sp_unit_load *load,
+                       sp_unit_bytes *out)
 {
     *out = (sp_unit_bytes){.held = {{0}}};
-    sp_saved_tensor layer[SP_SAVED_TENSORS];
     sp_unit_tensor tensors[SP_UNIT_TENSORS];
-    unit u = {.model = model, .layout = layout, .stage = stage, .mode = options->recompute};
-    int saved = sp_saved_layer(model, layout, options, layer);
-    measure(&u, options, layer, saved, tokens, kv_tokens, pairs);
-    int count = sp_unit_tensors(model, layout, stage, options, tokens, kv_tokens, pairs, tensors);
+    unit u = {.model = model, .layout = layout, .stage = stage};
+    measure(&u, options, load);
+    int count = sp_unit_tensors(model, layout, stage, options, load->tokens, load->kv_tokens,
+                                load->pairs, tensors);
     hold(tensors, count, options->offload_ratio, out);
-    u.softmax = out->held.of[SP_MEM_LOGITS];
-    forward_transients(&u, &out->forward);
-    backward_transients(&u, &out->backward);
-    add_buffers(&u, tokens, out);
+    sum_gradients(model, layout, stage, load, out);
     keep_for_weights(&u, &out->weights);
+    out->repeated.of[SP_MEM_KV_CACHE] = out->held.of[SP_MEM_KV_CACHE];
+    out->repeated.of[SP_MEM_RECOMPUTE] = stage->embedding ? 0 : u.hidden;
+    if (options->stack.tensors == SP_TENSORS_EXPLICIT) {
+        sp_i_explicit_unit(model, layout, stage, options, load, out);
+    } else {
+        run_with_autograd(&u, options, load, out);
+    }
 }
 
-static void measure(unit *u, const sp_memory_options *options, const sp_saved_tensor *layer,
-                    int saved, int64_t tokens, int64_t kv_tokens, int64_t pairs)
+static void measure_layer(unit *u, const sp_memory_options *options, const sp_unit_load *load);
+
+static void measure(unit *u, const sp_memory_options *options, const sp_unit_load *load)
 {
     const sp_layout *layout = u->layout;
+    u->mode = options->recompute;
     u->shard = sp_i_shard_of(u->model, layout);
     u->unfused = options->attention == SP_ATTENTION_UNFUSED;
     u->split_swiglu = u->model->activation == SP_SWIGLU && !options->stack.fused_swiglu;
     u->sequence_split = u->shard.norm_split > 1;
-    int64_t rows = sp_ceil_div(tokens, layout->cp);
-    int64_t norm_rows = sp_ceil_div(tokens, (int64_t)layout->cp * u->shard.norm_split);
+    int64_t rows = sp_ceil_div(load->tokens, layout->cp);
+    int64_t norm_rows = sp_ceil_div(load->tokens, (int64_t)layout->cp * u->shard.norm_split);
     u->hidden = sp_i_mul_bytes(norm_rows, BF16 * u->model->hidden);
     u->hidden_full = sp_i_mul_bytes(rows, BF16 * u->model->hidden);
     u->kv_own = sp_i_mul_bytes(rows, 2 * BF16 * u->shard.kv);
@@ -79,14 +90,21 @@ static void measure(unit *u, const sp_memory_options *options, const sp_saved_te
     u->fc1 = sp_i_mul_bytes(rows, BF16 * u->shard.fc1 * u->shard.active);
     u->logits = sp_i_mul_bytes(rows, BF16 * u->shard.vocab);
     if (u->unfused) {
-        u->scores = sp_i_mul_bytes(sp_ceil_div(pairs, layout->cp), BF16 * u->shard.heads);
+        u->scores = sp_i_mul_bytes(sp_ceil_div(load->pairs, layout->cp), BF16 * u->shard.heads);
     }
+    measure_layer(u, options, load);
+}
+
+static void measure_layer(unit *u, const sp_memory_options *options, const sp_unit_load *load)
+{
+    sp_saved_tensor layer[SP_SAVED_TENSORS];
+    int saved = sp_saved_layer(u->model, u->layout, options, layer);
     for (int i = 0; i < saved; i++) {
-        bool plain = (layer[i].kept >> SP_RECOMPUTE_NONE & 1u) != 0;
-        bool kept = (layer[i].kept >> u->mode & 1u) != 0;
-        int64_t bytes = sp_saved_bytes(&layer[i], layout, tokens, pairs);
+        bool plain = sp_saved_is_kept(&layer[i], SP_RECOMPUTE_NONE);
+        bool kept = sp_saved_is_kept(&layer[i], u->mode);
+        int64_t bytes = sp_saved_bytes(&layer[i], u->layout, load->tokens, load->pairs);
         if (layer[i].is_kv) {
-            bytes -= sp_saved_bytes(&layer[i], layout, kv_tokens, 0);
+            bytes -= sp_saved_bytes(&layer[i], u->layout, load->kv_tokens, 0);
         }
         u->dropped_layer += (plain - kept) * bytes;
         u->dropped_scores += layer[i].pair_bytes > 0 ? (plain - kept) * bytes : 0;
@@ -96,14 +114,38 @@ static void measure(unit *u, const sp_memory_options *options, const sp_saved_te
 static void hold(sp_unit_tensor *tensors, int count, double offload_ratio, sp_unit_bytes *out)
 {
     for (int i = 0; i < count; i++) {
-        out->held.of[tensors[i].category] += sp_i_mul_bytes(tensors[i].count, tensors[i].bytes);
+        int64_t bytes = sp_i_mul_bytes(tensors[i].count, tensors[i].bytes);
+        out->held.of[tensors[i].category] += bytes;
+        if (tensors[i].is_kv && tensors[i].category == SP_MEM_ACTIVATIONS) {
+            out->kv_activations += bytes;
+        }
     }
-    // bf16, like the tensors that they are gradients of.
-    out->backward.of[SP_MEM_KV_GRADIENTS] = out->held.of[SP_MEM_KV_CACHE];
     int64_t offloaded = sp_unit_offload_bytes(tensors, count, offload_ratio);
     out->held.of[SP_MEM_OFFLOADED] = offloaded;
     out->held.of[SP_MEM_ACTIVATIONS] -= offloaded;
     out->rebuilt = sp_unit_offload(tensors, count, offload_ratio);
+}
+
+// bf16, like the tensors that they are gradients of.
+static void sum_gradients(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
+                          const sp_unit_load *load, sp_unit_bytes *out)
+{
+    int64_t row = stage->layers * 2 * BF16 * sp_i_shard_of(model, layout).kv;
+    out->gradients_begun = sp_i_mul_bytes(load->begun_tokens / layout->cp, row);
+    out->gradients_found = sp_i_mul_bytes(load->found_tokens / layout->cp, row);
+}
+
+static void run_with_autograd(unit *u, const sp_memory_options *options, const sp_unit_load *load,
+                              sp_unit_bytes *out)
+{
+    u->softmax = out->held.of[SP_MEM_LOGITS];
+    forward_transients(u, &out->forward);
+    first_transients(u, options, load, &out->first);
+    backward_transients(u, &out->backward);
+    out->backward.of[SP_MEM_KV_GRADIENTS] = out->gradients_begun;
+    add_buffers(u, load->tokens, out);
+    out->repeat = out->forward;
+    out->input_gradient = out->backward;
 }
 
 static int64_t max(int64_t a, int64_t b)
@@ -144,6 +186,20 @@ static void forward_transients(const unit *u, sp_bytes *bytes)
     // The projection's bf16 logits and their fp32 copy; the softmax is a third, held tensor.
     head.of[SP_MEM_LOGITS] = u->stage->head ? u->logits + u->logits * FP32 / BF16 : 0;
     add_larger(&layer, &head, bytes);
+}
+
+// A forward that runs again keeps nothing for autograd: beside what passes in a layer that is
+// rebuilt there are the input of one layer and, in the head, the softmax.
+static void first_transients(const unit *u, const sp_memory_options *options,
+                             const sp_unit_load *load, sp_bytes *bytes)
+{
+    sp_memory_options full = *options;
+    full.recompute = SP_RECOMPUTE_FULL;
+    unit first = {.model = u->model, .layout = u->layout, .stage = u->stage, .softmax = u->softmax};
+    measure(&first, &full, load);
+    forward_transients(&first, bytes);
+    bytes->of[SP_MEM_WORKSPACE] += u->hidden;
+    bytes->of[SP_MEM_LOGITS] += u->softmax;
 }
 
 static void backward_transients(const unit *u, sp_bytes *bytes)
@@ -216,6 +272,7 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
         buffers += gathered_parameters(u);
     }
     out->forward.of[SP_MEM_WORKSPACE] += buffers;
+    out->first.of[SP_MEM_WORKSPACE] += buffers;
     out->backward.of[SP_MEM_WORKSPACE] += buffers;
     if (u->layout->pp > 1) {
         // Tensors at the stage's borders: one being sent and one being received. With transfers
@@ -223,6 +280,7 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
         // backward.
         bool overlapped = u->layout->chunks > 1;
         out->forward.of[SP_MEM_COMMUNICATION] = (overlapped ? 3 : 2) * u->hidden;
+        out->first.of[SP_MEM_COMMUNICATION] = out->forward.of[SP_MEM_COMMUNICATION];
         out->backward.of[SP_MEM_COMMUNICATION] = (overlapped ? 4 : 2) * u->hidden;
     }
 }

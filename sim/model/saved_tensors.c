@@ -106,7 +106,8 @@ static void add_mlp(saved_table *table, const sp_model *model, const sp_i_shard 
             ->element_bytes = FP32;
         add(table, "expert input", BF16 * model->hidden * shard->active, table->cp, UNLESS_FULL);
     }
-    if (model->activation == SP_SWIGLU && stack->fused_swiglu) {
+    bool fused = stack->fused_swiglu || stack->tensors == SP_TENSORS_EXPLICIT;
+    if (model->activation == SP_SWIGLU && fused) {
         add(table, "fc1 output", 2 * ffn, table->cp, UNLESS_ACTIVATION | KEPT_IN(ACTIVATION));
     } else if (model->activation == SP_SWIGLU) {
         // Autograd keeps the halves as views of one tensor; a fused recomputing MLP keeps it whole.
@@ -121,6 +122,29 @@ static void add_mlp(saved_table *table, const sp_model *model, const sp_i_shard 
     if (model->experts > 0) {
         add(table, "expert output", BF16 * model->hidden * shard->active, table->cp, UNLESS_FULL);
     }
+}
+
+// Mean and deviation of each norm, kept where its output is; of the loss the log-sum-exp.
+int sp_saved_statistics(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
+                        sp_part part, sp_saved_tensor rows[SP_SAVED_TENSORS])
+{
+    sp_i_shard shard = sp_i_shard_of(model, layout);
+    saved_table table = begin(rows, layout, &shard);
+    if (stack->tensors != SP_TENSORS_EXPLICIT) {
+        return 0;
+    }
+    if (part == SP_PART_LAYER) {
+        add(&table, "statistics of the first norm", 2 * FP32, table.norm_split, UNLESS_ACTIVATION);
+        add(&table, "statistics of the second norm", 2 * FP32, table.norm_split, UNLESS_ACTIVATION);
+    } else if (part == SP_PART_HEAD) {
+        add(&table, "statistics of the final norm", 2 * FP32, table.norm_split, ALWAYS);
+        add(&table, "log-sum-exp of the logits", FP32, table.cp, ALWAYS);
+    }
+    for (int r = 0; r < table.count; r++) {
+        rows[r].element_bytes = FP32;
+        rows[r].is_statistic = true;
+    }
+    return table.count;
 }
 
 // Recomputation covers layers only, so embedding and head keep theirs in every mode.

@@ -12,6 +12,7 @@
 // (blocking transfers, scatter and gather over TP). Megatron-Core of 2024 with TP and CP
 // overlapped, as kwai/Megatron-Kwai (branch atc24ae) runs it: forward reduce-scatters block
 // (core/tensor_parallel/layers.py), gradients are reduced after the backward (training.py).
+// "reference" is the plain C of kernels/ under the passes of backends/host.
 static const sp_stack builtin[] = {
     {.name = "ours"},
     {.name = "megatron-deepspeed-2022",
@@ -25,9 +26,16 @@ static const sp_stack builtin[] = {
      .hide_backward_gather = true,
      .hide_backward_reduce = true,
      .cp_overlap = SP_CP_QKV},
+    {.name = "reference",
+     .fused_swiglu = true,
+     .timed_accumulation = true,
+     .in_place_lookup_gradient = true,
+     .cp_overlap = SP_CP_SLICES,
+     .tensors = SP_TENSORS_EXPLICIT},
 };
 
-static const char *const cp_overlap_names[] = {"attention", "qkv", "blocking", NULL};
+static const char *const cp_overlap_names[] = {"attention", "qkv", "blocking", "slices", NULL};
+static const char *const tensor_names[] = {"autograd", "explicit", NULL};
 
 static const struct {
     const char *key;
@@ -114,6 +122,8 @@ static void read_switches(sp_object *object, sp_stack *stack)
     }
     stack->cp_overlap = (sp_cp_overlap)sp_object_enum(object, "cp_overlap", cp_overlap_names,
                                                       (int)stack->cp_overlap);
+    stack->tensors =
+        (sp_tensor_lives)sp_object_enum(object, "tensors", tensor_names, (int)stack->tensors);
     stack->bucket_bytes =
         SP_MIB * sp_object_real(object, "bucket_mib", stack->bucket_bytes / SP_MIB, 0.0, MOST_MIB);
     stack->split_limit_bytes = mib(object, "split_limit_mib", stack->split_limit_bytes);
@@ -152,6 +162,7 @@ json_t *sp_stack_to_json(const sp_stack *stack)
         ok = ok && sp_json_put(json, switches[i].key, json_boolean(*on));
     }
     ok = ok && sp_json_put(json, "cp_overlap", json_string(cp_overlap_names[stack->cp_overlap])) &&
+         sp_json_put(json, "tensors", json_string(tensor_names[stack->tensors])) &&
          sp_json_put(json, "bucket_mib", json_real(stack->bucket_bytes / SP_MIB)) &&
          sp_json_put(json, "split_limit_mib",
                      json_real((double)stack->split_limit_bytes / SP_MIB)) &&

@@ -15,7 +15,21 @@ typedef enum sp_cp_overlap {
     SP_CP_ATTENTION, // a ring, behind the attention on the blocks that are already there
     SP_CP_QKV,       // a gather behind the QKV projection; blocking with grouped queries
     SP_CP_BLOCKING,  // a gather before the attention
+    SP_CP_SLICES,    // the same for each slice, and its attention shard of keys by shard
 } sp_cp_overlap;
+
+// Who frees tensors.
+typedef enum sp_tensor_lives {
+    // PyTorch: what the forward saved lives to its function in the backward, all else to the end of
+    // the function that made it; cuBLAS has work spaces, the loss an fp32 copy of the logits, and
+    // hidden states have buffers at the borders of stages.
+    SP_TENSORS_AUTOGRAD,
+    // Hand-written passes: a tensor goes when its last reader is done, the gradient of the logits
+    // takes their place, one table of rotary positions serves all chunks, statistics of norms and
+    // loss count (as workspace), and what is on its way between stages is nobody's
+    // (explicit_unit.h).
+    SP_TENSORS_EXPLICIT,
+} sp_tensor_lives;
 
 // All switches off (a zeroed struct with a name) is the stack "ours".
 typedef struct sp_stack {
@@ -47,7 +61,8 @@ typedef struct sp_stack {
 
     // Memory.
     int64_t split_limit_bytes; // PyTorch's max_split_size_mb; 0: none
-    int64_t work_spaces;       // persistent cuBLAS work spaces; 0: 3
+    sp_tensor_lives tensors;   // explicit ones leave SwiGLU fused in memory, whatever its kernels
+    int64_t work_spaces;       // persistent cuBLAS work spaces; 0: 3, with explicit tensors none
     int64_t work_space_bytes;  // of each; 0: 32 MiB (Hopper)
 } sp_stack;
 
@@ -57,8 +72,9 @@ int sp_stack_builtin_count(void);
 const char *sp_stack_builtin_name(int index);
 
 // Reads `key` of `parent`: a name, or {"name": one of them (default: what *stack holds), switches
-// by the names above, "cp_overlap": "attention"|"qkv"|"blocking", "bucket_mib", "split_limit_mib",
-// "work_spaces", "work_space_mib"}; absent: *stack stays. Errors are collected in parent->err.
+// by the names above, "cp_overlap": "attention"|"qkv"|"blocking"|"slices", "tensors":
+// "autograd"|"explicit", "bucket_mib", "split_limit_mib", "work_spaces", "work_space_mib"}; absent:
+// *stack stays. Errors are collected in parent->err.
 void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack);
 
 // The same as a document, every switch stated; NULL when memory ran out.

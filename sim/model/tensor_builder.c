@@ -48,15 +48,10 @@ int sp_i_program_row(const sp_i_program_builder *b, const char *name)
     return -1;
 }
 
-bool sp_i_program_is_kept(const sp_saved_tensor *row, sp_recompute mode)
-{
-    return (row->kept >> mode & 1u) != 0;
-}
-
 bool sp_i_program_keeps(const sp_i_program_builder *b, const char *name)
 {
     int r = sp_i_program_row(b, name);
-    return r >= 0 && sp_i_program_is_kept(&b->rows[r], b->mode);
+    return r >= 0 && sp_saved_is_kept(&b->rows[r], b->mode);
 }
 
 int64_t sp_i_program_row_bytes(const sp_i_program_builder *b, const sp_saved_tensor *row)

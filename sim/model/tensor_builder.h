@@ -55,7 +55,6 @@ void sp_i_program_free(sp_i_program_builder *b, int32_t tensor);
 // Index into rows, or -1.
 int sp_i_program_row(const sp_i_program_builder *b, const char *name);
 bool sp_i_program_keeps(const sp_i_program_builder *b, const char *name);
-bool sp_i_program_is_kept(const sp_saved_tensor *row, sp_recompute mode);
 int64_t sp_i_program_row_bytes(const sp_i_program_builder *b, const sp_saved_tensor *row);
 // Makes the tensor of a row; a name that the table does not have is no tensor.
 int32_t sp_i_program_make(sp_i_program_builder *b, const char *name);

@@ -8,7 +8,7 @@ enum { BF16 = 2, FP32 = 4 };
 static void leave(sp_i_program_builder *b, const char *name)
 {
     int r = sp_i_program_row(b, name);
-    if (r >= 0 && !sp_i_program_is_kept(&b->rows[r], b->mode)) {
+    if (r >= 0 && !sp_saved_is_kept(&b->rows[r], b->mode)) {
         sp_i_program_free(b, b->now[r]);
         b->now[r] = SP_NO_TENSOR;
     }
@@ -179,7 +179,7 @@ static void save_row(sp_i_program_builder *b, const sp_saved_tensor *row, int32_
 static void save_layer(sp_i_program_builder *b, int layer)
 {
     for (int r = 0; r < b->row_count; r++) {
-        bool kept = sp_i_program_is_kept(&b->rows[r], b->mode) && b->now[r] != SP_NO_TENSOR;
+        bool kept = sp_saved_is_kept(&b->rows[r], b->mode) && b->now[r] != SP_NO_TENSOR;
         b->kept[layer * b->row_count + r] = kept ? b->now[r] : SP_NO_TENSOR;
         if (kept) {
             save_row(b, &b->rows[r], b->now[r]);

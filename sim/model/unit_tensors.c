@@ -24,10 +24,18 @@ static void add(list *to, const sp_saved_tensor *saved, sp_memory_category categ
     to->tensors[to->count++] = (sp_unit_tensor){
         .name = category == SP_MEM_KV_CACHE ? "keys and values of earlier slices" : saved->name,
         .category = category,
+        .is_kv = saved->is_kv,
         .count = count,
         .bytes = bytes,
         .elements = bytes / saved->element_bytes,
         .contiguous = saved->contiguous};
+}
+
+static sp_memory_category category_of(const sp_saved_tensor *saved)
+{
+    return saved->is_logits      ? SP_MEM_LOGITS
+           : saved->is_statistic ? SP_MEM_WORKSPACE
+                                 : SP_MEM_ACTIVATIONS;
 }
 
 // Keys and values that later slices read stay in every mode; the rest follows the mode.
@@ -42,9 +50,8 @@ static void add_part(list *to, const sp_layout *layout, sp_recompute mode,
             add(to, &saved[i], SP_MEM_KV_CACHE, times, cached);
             bytes -= cached;
         }
-        if ((saved[i].kept >> mode & 1u) != 0) {
-            add(to, &saved[i], saved[i].is_logits ? SP_MEM_LOGITS : SP_MEM_ACTIVATIONS, times,
-                bytes);
+        if (sp_saved_is_kept(&saved[i], mode)) {
+            add(to, &saved[i], category_of(&saved[i]), times, bytes);
         }
     }
 }
@@ -64,7 +71,11 @@ int sp_unit_tensors(const sp_model *model, const sp_layout *layout, const sp_sta
     if (stage->head) {
         rows = sp_saved_part(model, layout, SP_PART_HEAD, saved);
         add_part(&to, layout, options->recompute, saved, rows, 1, tokens, 0, 0);
+        rows = sp_saved_statistics(model, layout, &options->stack, SP_PART_HEAD, saved);
+        add_part(&to, layout, options->recompute, saved, rows, 1, tokens, 0, 0);
     }
+    rows = sp_saved_statistics(model, layout, &options->stack, SP_PART_LAYER, saved);
+    add_part(&to, layout, options->recompute, saved, rows, stage->layers, tokens, 0, 0);
     return to.count;
 }
 

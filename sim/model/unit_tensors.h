@@ -8,7 +8,9 @@
 // Tensors of one kind: one for each layer, or one of embedding or head.
 typedef struct sp_unit_tensor {
     const char *name;
-    sp_memory_category category; // activations, keys and values that stay in the cache, or logits
+    // Activations, keys and values that stay in the cache, logits, or statistics (workspace).
+    sp_memory_category category;
+    bool is_kv;
     int count;
     int64_t bytes; // of one
     int64_t elements;
@@ -18,8 +20,8 @@ typedef struct sp_unit_tensor {
 
 enum { SP_UNIT_TENSORS = 3 * SP_SAVED_TENSORS };
 
-// The kinds of tensors of a unit, in the order of saving; returns their number. Arguments as in
-// sp_footprint_unit.
+// The kinds of tensors of a unit, in the order of saving, statistics last; returns their number.
+// Tokens and pairs as in sp_unit_load.
 int sp_unit_tensors(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                     const sp_memory_options *options, int64_t tokens, int64_t kv_tokens,
                     int64_t pairs, sp_unit_tensor tensors[SP_UNIT_TENSORS]);

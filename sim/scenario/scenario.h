@@ -63,6 +63,7 @@ typedef struct sp_scenario {
     bool schedule_given;
     int64_t microbatches; // schedule.microbatches, per data-parallel rank; 0: not given
     sp_memory_options memory;
+    bool stack_given; // memory.stack is stated in the scenario
     sp_memory_model memory_model;
     int64_t memory_limit_bytes;
     sp_lengths lengths; // owned: the list where the workload names a file or an array

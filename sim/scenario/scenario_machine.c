@@ -186,5 +186,6 @@ static void read_stack(sp_i_scenario_reader *reader)
     if (stack->name[0] == '\0') {
         sp_stack_builtin("ours", stack);
     }
+    reader->scenario->stack_given = sp_object_has(&reader->root, "stack");
     sp_stack_from_member(&reader->root, "stack", stack);
 }

@@ -31,7 +31,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         sp_footprint_states(&model, &layout, &options.stack, &stage, 1, &states);
         SP_ASSERT(states.of[SP_MEM_PARAMETERS] == 2 * sp_model_parameters(&model));
         sp_unit_bytes unit;
-        sp_footprint_unit(&model, &layout, &stage, &options, 1 << 20, 0, INT64_C(1) << 40, &unit);
+        sp_footprint_unit(&model, &layout, &stage, &options,
+                          &(sp_unit_load){.tokens = 1 << 20, .pairs = INT64_C(1) << 40}, &unit);
         SP_ASSERT(sp_bytes_total(&unit.held) > 0);
     }
     return 0;

@@ -338,6 +338,7 @@ static void chunkflow_memory(void **state)
         step.costs.r[s].compute_ns = 300;
         step.costs.unit[s].held.of[SP_MEM_KV_CACHE] = KV;
         step.costs.unit[s].held.of[SP_MEM_ACTIVATIONS] = ACTIVATIONS;
+        step.costs.unit[s].repeated.of[SP_MEM_KV_CACHE] = KV;
         step.costs.backward_unit[s].backward.of[SP_MEM_WORKSPACE] = TRANSIENT;
     }
     simulate(&spec, &layout, &step);

@@ -476,7 +476,7 @@ static void least_work_is_a_bound(void **state)
                       .hide_forward_reduce = p % 4 == 0,
                       .hide_backward_gather = p % 5 == 0,
                       .hide_backward_reduce = p % 7 == 0,
-                      .cp_overlap = (sp_cp_overlap)sp_prng_below(&prng, 3)}};
+                      .cp_overlap = (sp_cp_overlap)sp_prng_below(&prng, 4)}};
         begin(&f, &llama, layout, models, memory);
         sp_cost_model_fini(&f.cost);
         if (names[p % 6] != NULL) {

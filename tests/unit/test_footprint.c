@@ -31,7 +31,8 @@ static sp_unit_bytes h800_unit(sp_recompute recompute, bool embedding, bool head
     sp_stage stage = {.layers = 2, .embedding = embedding, .head = head};
     sp_memory_options options = mode(recompute, SP_ATTENTION_FLASH);
     sp_unit_bytes unit;
-    sp_footprint_unit(&model, &h800, &stage, &options, 8192, 0, INT64_C(8192) * 8192, &unit);
+    sp_footprint_unit(&model, &h800, &stage, &options,
+                      &(sp_unit_load){.tokens = 8192, .pairs = INT64_C(8192) * 8192}, &unit);
     return unit;
 }
 
@@ -130,19 +131,23 @@ static void gpt_layers_follow_korthikanti(void **state)
         sp_memory_options none = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_UNFUSED);
         int64_t scores = 5 * a * s * s / t;
 
-        sp_footprint_unit(&model, &layout, &stage, &none, s, 0, s * s, &unit);
+        sp_footprint_unit(&model, &layout, &stage, &none,
+                          &(sp_unit_load){.tokens = s, .pairs = s * s}, &unit);
         assert_int_equal(sp_bytes_total(&unit.held), s * h * 10 + s * h * 24 / t + scores);
         layout.sequence_parallel = true;
-        sp_footprint_unit(&model, &layout, &stage, &none, s, 0, s * s, &unit);
+        sp_footprint_unit(&model, &layout, &stage, &none,
+                          &(sp_unit_load){.tokens = s, .pairs = s * s}, &unit);
         assert_int_equal(sp_bytes_total(&unit.held), s * h * 34 / t + scores);
         // Qi et al., arXiv 2401.10241, table 1: a weight gradient holds 32h a token.
         assert_int_equal(sp_bytes_total(&unit.weights), s * h * 32 / t);
         sp_memory_options selective = mode(SP_RECOMPUTE_ATTENTION, SP_ATTENTION_UNFUSED);
-        sp_footprint_unit(&model, &layout, &stage, &selective, s, 0, s * s, &unit);
+        sp_footprint_unit(&model, &layout, &stage, &selective,
+                          &(sp_unit_load){.tokens = s, .pairs = s * s}, &unit);
         assert_int_equal(sp_bytes_total(&unit.held), s * h * 34 / t);
         assert_int_equal(unit.backward.of[SP_MEM_RECOMPUTE], scores);
         sp_memory_options full = mode(SP_RECOMPUTE_FULL, SP_ATTENTION_UNFUSED);
-        sp_footprint_unit(&model, &layout, &stage, &full, s, 0, s * s, &unit);
+        sp_footprint_unit(&model, &layout, &stage, &full,
+                          &(sp_unit_load){.tokens = s, .pairs = s * s}, &unit);
         assert_int_equal(sp_bytes_total(&unit.held), s * h * 2 / t);
         assert_int_equal(unit.backward.of[SP_MEM_RECOMPUTE], s * h * 32 / t + scores);
     }
@@ -160,11 +165,13 @@ static void llama_layers_follow_slimpipe(void **state)
     sp_unit_bytes unit;
     int64_t s = 4096;
     sp_memory_options partial = mode(SP_RECOMPUTE_PARTIAL_FC1, SP_ATTENTION_FLASH);
-    sp_footprint_unit(&model, &layout, &stage, &partial, s, 0, s * s, &unit);
+    sp_footprint_unit(&model, &layout, &stage, &partial,
+                      &(sp_unit_load){.tokens = s, .pairs = s * s}, &unit);
     int64_t statistics = 3 * s * 4 * 64 / 8;
     assert_int_equal(sp_bytes_total(&unit.held) - statistics, 3 * s * (8 * 8192 + 4 * 1024) / 8);
     sp_memory_options full = mode(SP_RECOMPUTE_FULL, SP_ATTENTION_FLASH);
-    sp_footprint_unit(&model, &layout, &stage, &full, s, 0, s * s, &unit);
+    sp_footprint_unit(&model, &layout, &stage, &full, &(sp_unit_load){.tokens = s, .pairs = s * s},
+                      &unit);
     assert_int_equal(sp_bytes_total(&unit.held), 3 * s * 2 * 8192 / 8);
 }
 
@@ -186,15 +193,40 @@ static void slices_keep_keys_and_values(void **state)
             sp_memory_options options = mode((sp_recompute)m, SP_ATTENTION_FLASH);
             sp_unit_bytes whole;
             sp_unit_bytes sliced;
-            sp_footprint_unit(&model, &layout, &stage, &options, tokens, 0, 0, &whole);
-            sp_footprint_unit(&model, &layout, &stage, &options, tokens, kv_tokens, 0, &sliced);
+            sp_footprint_unit(&model, &layout, &stage, &options, &(sp_unit_load){.tokens = tokens},
+                              &whole);
+            sp_footprint_unit(&model, &layout, &stage, &options,
+                              &(sp_unit_load){.tokens = tokens, .kv_tokens = kv_tokens}, &sliced);
             assert_int_equal(sliced.held.of[SP_MEM_KV_CACHE], cached);
-            assert_int_equal(sliced.backward.of[SP_MEM_KV_GRADIENTS], cached);
             assert_int_equal(whole.held.of[SP_MEM_KV_CACHE], 0);
             int64_t extra = m == SP_RECOMPUTE_FULL ? cached : 0;
             assert_int_equal(sp_bytes_total(&sliced.held), sp_bytes_total(&whole.held) + extra);
         }
     }
+}
+
+// The sums of their gradients are as large, and are there while the backward that begins them runs.
+static void slices_sum_gradients(void **state)
+{
+    (void)state;
+    sp_model model = builtin("llama-70b");
+    sp_layout layout = {.tp = 4, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};
+    sp_stage stage = {.layers = 3};
+    sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_FLASH);
+    int64_t token = 3 * 4 * 1024 / 4 / 2;
+    sp_unit_bytes unit;
+    sp_footprint_unit(&model, &layout, &stage, &options,
+                      &(sp_unit_load){.tokens = 1000, .begun_tokens = 3000}, &unit);
+    assert_int_equal(unit.gradients_begun, 3000 * token);
+    assert_int_equal(unit.gradients_found, 0);
+    assert_int_equal(unit.backward.of[SP_MEM_KV_GRADIENTS], 3000 * token);
+    assert_int_equal(unit.forward.of[SP_MEM_KV_GRADIENTS], 0);
+    sp_footprint_unit(&model, &layout, &stage, &options,
+                      &(sp_unit_load){.tokens = 1000, .kv_tokens = 600, .found_tokens = 600},
+                      &unit);
+    assert_int_equal(unit.gradients_begun, 0);
+    assert_int_equal(unit.gradients_found, 600 * token);
+    assert_int_equal(unit.backward.of[SP_MEM_KV_GRADIENTS], 0);
 }
 
 // Of the tensors of at least 1 MiB each, here all but the softmax statistics, the share in whole
@@ -209,7 +241,8 @@ static void offload_moves_activations(void **state)
     for (int percent = 0; percent <= 100; percent++) {
         sp_unit_bytes unit;
         options.offload_ratio = percent / 100.0;
-        sp_footprint_unit(&model, &h800, &stage, &options, 8192, 0, INT64_C(8192) * 8192, &unit);
+        sp_footprint_unit(&model, &h800, &stage, &options,
+                          &(sp_unit_load){.tokens = 8192, .pairs = INT64_C(8192) * 8192}, &unit);
         int64_t leaves = (1200 * percent + 99) / 100 * MIB;
         assert_int_equal(unit.held.of[SP_MEM_OFFLOADED], leaves);
         assert_int_equal(unit.held.of[SP_MEM_ACTIVATIONS], 1200 * MIB + statistics - leaves);
@@ -233,14 +266,15 @@ static void offload_rounds_to_what_there_is(void **state)
     for (int i = 0; i < 4; i++) {
         sp_unit_bytes unit;
         options.offload_ratio = ratios[i];
-        sp_footprint_unit(&model, &layout, &stage, &options, 1000, 0, 0, &unit);
+        sp_footprint_unit(&model, &layout, &stage, &options, &(sp_unit_load){.tokens = 1000},
+                          &unit);
         assert_int_equal(unit.held.of[SP_MEM_OFFLOADED], leaves[i]);
         assert_int_equal(unit.held.of[SP_MEM_ACTIVATIONS], all + statistics - leaves[i]);
     }
     // Nothing of a short pack is as large as 1 MiB.
     options.offload_ratio = 1.0;
     sp_unit_bytes unit;
-    sp_footprint_unit(&model, &layout, &stage, &options, 30, 0, 0, &unit);
+    sp_footprint_unit(&model, &layout, &stage, &options, &(sp_unit_load){.tokens = 30}, &unit);
     assert_int_equal(unit.held.of[SP_MEM_OFFLOADED], 0);
 }
 
@@ -255,9 +289,9 @@ static void fused_swiglu_keeps_two_tensors(void **state)
         sp_memory_options options = mode((sp_recompute)m, SP_ATTENTION_FLASH);
         sp_unit_bytes split;
         sp_unit_bytes fused;
-        sp_footprint_unit(&model, &h800, &stage, &options, 8192, 0, 0, &split);
+        sp_footprint_unit(&model, &h800, &stage, &options, &(sp_unit_load){.tokens = 8192}, &split);
         options.stack.fused_swiglu = true;
-        sp_footprint_unit(&model, &h800, &stage, &options, 8192, 0, 0, &fused);
+        sp_footprint_unit(&model, &h800, &stage, &options, &(sp_unit_load){.tokens = 8192}, &fused);
         bool keeps = m == SP_RECOMPUTE_NONE || m == SP_RECOMPUTE_ATTENTION;
         assert_int_equal(sp_bytes_total(&split.held) - sp_bytes_total(&fused.held),
                          keeps ? 2 * 86 * MIB : 0);
@@ -360,7 +394,8 @@ static void recomputation_never_keeps_more(void **state)
             for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
                 sp_unit_bytes unit;
                 sp_memory_options options = mode((sp_recompute)m, (sp_attention)a);
-                sp_footprint_unit(&model, &layout, &stage, &options, 1001, 0, 1001 * 1001, &unit);
+                sp_footprint_unit(&model, &layout, &stage, &options,
+                                  &(sp_unit_load){.tokens = 1001, .pairs = 1001 * 1001}, &unit);
                 held[m] = sp_bytes_total(&unit.held);
                 for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
                     assert_true(unit.held.of[c] >= 0);
@@ -391,8 +426,10 @@ static void layers_run_without_the_softmax(void **state)
     sp_unit_bytes without;
     const sp_stage head = {.layers = 2, .head = true};
     const sp_stage plain = {.layers = 2};
-    sp_footprint_unit(&model, &layout, &head, &options, 4096, 0, INT64_C(4096) * 4096, &with);
-    sp_footprint_unit(&model, &layout, &plain, &options, 4096, 0, INT64_C(4096) * 4096, &without);
+    sp_footprint_unit(&model, &layout, &head, &options,
+                      &(sp_unit_load){.tokens = 4096, .pairs = INT64_C(4096) * 4096}, &with);
+    sp_footprint_unit(&model, &layout, &plain, &options,
+                      &(sp_unit_load){.tokens = 4096, .pairs = INT64_C(4096) * 4096}, &without);
     int64_t norm = INT64_C(2) * 2 * model.hidden * 4096;
     assert_int_equal(sp_bytes_total(&with.held) + sp_bytes_total(&with.backward),
                      sp_bytes_total(&without.held) + sp_bytes_total(&without.backward) + norm);
@@ -474,8 +511,11 @@ static void absurd_sizes_stay_defined(void **state)
     sp_stage stage = {.layers = 4096, .embedding = true, .head = true};
     sp_memory_options options = mode(SP_RECOMPUTE_FULL, SP_ATTENTION_UNFUSED);
     sp_unit_bytes unit;
-    sp_footprint_unit(&model, &layout, &stage, &options, INT64_MAX / 2, INT64_MAX / 2,
-                      INT64_MAX / 2, &unit);
+    sp_footprint_unit(&model, &layout, &stage, &options,
+                      &(sp_unit_load){.tokens = INT64_MAX / 2,
+                                      .kv_tokens = INT64_MAX / 2,
+                                      .pairs = INT64_MAX / 2},
+                      &unit);
     assert_true(sp_bytes_total(&unit.held) > 0);
     assert_true(sp_bytes_total(&unit.forward) > 0);
     assert_true(sp_bytes_total(&unit.backward) > 0);
@@ -498,6 +538,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(gpt_layers_follow_korthikanti),
     cmocka_unit_test(llama_layers_follow_slimpipe),
     cmocka_unit_test(slices_keep_keys_and_values),
+    cmocka_unit_test(slices_sum_gradients),
     cmocka_unit_test(offload_moves_activations),
     cmocka_unit_test(offload_rounds_to_what_there_is),
     cmocka_unit_test(fused_swiglu_keeps_two_tensors),

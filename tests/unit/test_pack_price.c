@@ -80,7 +80,7 @@ static void begin_fixture(fixture *f, sp_prng *prng)
                    .stack = {.fused_softmax_limited = below(prng, 2) == 0,
                              .hide_forward_gather = below(prng, 2) == 0,
                              .hide_backward_reduce = below(prng, 2) == 0,
-                             .cp_overlap = (sp_cp_overlap)below(prng, 3)}}};
+                             .cp_overlap = (sp_cp_overlap)below(prng, 4)}}};
     if (f->layout.cp_sharding != SP_SHARD_EVEN) {
         f->memory.attention = SP_ATTENTION_FLASH; // which alone is known uneven
     }

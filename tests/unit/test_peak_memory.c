@@ -119,6 +119,33 @@ static void holders_add_up_to_the_peak(void **state)
     }
 }
 
+// Also of packs that are regrouped, with gradients apart or forwards that run again.
+static void holders_of_regrouped_packs(void **state)
+{
+    (void)state;
+    static const char *const strategies[] = {
+        "'strategy': {'kind': 'slimpack', 'slice_tokens': 1024}",
+        "'strategy': {'kind': 'slimpack-zb', 'slice_tokens': 1024}",
+        "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 1024}",
+    };
+    static const char *const stacks[] = {"ours", "reference"};
+    for (int s = 0; s < 3; s++) {
+        for (int stack = 0; stack < 2; stack++) {
+            char text[TEXT];
+            sp_result result;
+            snprintf(text, sizeof text,
+                     "{'model': {'layers': 8, 'hidden': 1024, 'ffn': 2816, 'heads': 8, 'vocab': "
+                     "32000}, 'cluster': 'h800-8', 'profile': 'h800', 'stack': '%s', "
+                     "'parallel': {'pp': 4}, 'workload': {'lengths': [8000, 4000, 7000, 6000, 100, "
+                     "200, 5000, 3000], 'context': 8192, 'samples_per_batch': 8}, %s}",
+                     stacks[stack], strategies[s]);
+            evaluate(text, &result);
+            assert_true(result.peak_memory.known);
+            sp_result_fini(&result);
+        }
+    }
+}
+
 // One rank, two micro-batches of 1024 tokens under GPipe: at the start of the first backward both
 // units hold all. Two layers, hidden 1024, ffn 2048, tokens 1024: 2 MiB a hidden tensor, 4 MiB a
 // tensor of the MLP's width, twice for two layers and twice for two units; 4 B a logit.
@@ -223,6 +250,7 @@ static void every_allocation_may_fail(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(holders_add_up_to_the_peak),
+    cmocka_unit_test(holders_of_regrouped_packs),
     cmocka_unit_test(names_and_counts),
     cmocka_unit_test(planner_and_uniform_costs_have_none),
     cmocka_unit_test(every_allocation_may_fail),

@@ -67,6 +67,7 @@ static void assert_same(const sp_stack *a, const sp_stack *b)
         assert_int_equal(switch_of(a, i), switch_of(b, i));
     }
     assert_int_equal(a->cp_overlap, b->cp_overlap);
+    assert_int_equal(a->tensors, b->tensors);
     assert_true(a->bucket_bytes == b->bucket_bytes);
     assert_int_equal(a->split_limit_bytes, b->split_limit_bytes);
     assert_int_equal(a->work_spaces, b->work_spaces);
@@ -84,7 +85,7 @@ static void message_is(const char *value, const char *message)
 static void every_name_is_a_stack(void **state)
 {
     (void)state;
-    assert_true(sp_stack_builtin_count() >= 3);
+    assert_true(sp_stack_builtin_count() >= 4);
     for (int i = 0; i < sp_stack_builtin_count(); i++) {
         const char *name = sp_stack_builtin_name(i);
         sp_stack stack;
@@ -130,6 +131,12 @@ static void named_stacks(void **state)
     assert_true(stack.hide_backward_gather && stack.hide_backward_reduce);
     assert_int_equal(stack.cp_overlap, SP_CP_QKV);
     assert_int_equal(switches_on(&stack), 3);
+    assert_int_equal(stack.tensors, SP_TENSORS_AUTOGRAD);
+    // The CPU executor of this project.
+    assert_true(sp_stack_builtin("reference", &stack));
+    assert_true(stack.fused_swiglu && stack.timed_accumulation && stack.in_place_lookup_gradient);
+    assert_int_equal(switches_on(&stack), 3);
+    assert_int_equal(stack.tensors, SP_TENSORS_EXPLICIT);
 }
 
 static void reads_each_switch(void **state)
@@ -152,10 +159,12 @@ static void reads_numbers_in_their_units(void **state)
 {
     (void)state;
     sp_stack stack = {.name = "ours"};
-    assert_true(read("{\"cp_overlap\": \"blocking\", \"bucket_mib\": 0.5, \"split_limit_mib\": 21, "
+    assert_true(read("{\"cp_overlap\": \"blocking\", \"tensors\": \"explicit\", \"bucket_mib\": "
+                     "0.5, \"split_limit_mib\": 21, "
                      "\"work_spaces\": 2, \"work_space_mib\": 8.5}",
                      &stack));
     assert_int_equal(stack.cp_overlap, SP_CP_BLOCKING);
+    assert_int_equal(stack.tensors, SP_TENSORS_EXPLICIT);
     assert_true(stack.bucket_bytes == 524288.0);
     assert_int_equal(stack.split_limit_bytes, 21 << 20);
     assert_int_equal(stack.work_spaces, 2);
@@ -200,7 +209,7 @@ static void absent_and_null_leave_it(void **state)
 static void wrong_ones_are_refused(void **state)
 {
     (void)state;
-    const char *known = "known: ours, megatron-deepspeed-2022, megatron-core-2024";
+    const char *known = "known: ours, megatron-deepspeed-2022, megatron-core-2024, reference";
     char message[SP_ERROR_TEXT];
     snprintf(message, sizeof message,
              "test: stack: unknown stack 'megatron-core-2042' (did you mean "
@@ -220,8 +229,11 @@ static void wrong_ones_are_refused(void **state)
                "'hide_forward_gather'?)");
     message_is("{\"fused_swiglu\": 1}", "test: stack.fused_swiglu: expected true or false, got 1");
     message_is("{\"cp_overlap\": \"ring\"}",
-               "test: stack.cp_overlap: expected one of \"attention\", \"qkv\", \"blocking\", got "
+               "test: stack.cp_overlap: expected one of \"attention\", \"qkv\", \"blocking\", "
+               "\"slices\", got "
                "\"ring\"");
+    message_is("{\"tensors\": \"mine\"}",
+               "test: stack.tensors: expected one of \"autograd\", \"explicit\", got \"mine\"");
     message_is("{\"bucket_mib\": -1}",
                "test: stack.bucket_mib: expected a number from 0 to 1.04858e+06, got -1");
     message_is("{\"work_spaces\": 65}",
@@ -231,11 +243,12 @@ static void wrong_ones_are_refused(void **state)
 static sp_stack random_stack(sp_prng *prng)
 {
     sp_stack stack;
-    assert_true(sp_stack_builtin(sp_stack_builtin_name((int)sp_prng_below(prng, 3)), &stack));
+    assert_true(sp_stack_builtin(sp_stack_builtin_name((int)sp_prng_below(prng, 4)), &stack));
     for (int i = 0; i < SWITCHES; i++) {
         *(bool *)((char *)&stack + switches[i].offset) = sp_prng_below(prng, 2) == 1;
     }
-    stack.cp_overlap = (sp_cp_overlap)sp_prng_below(prng, 3);
+    stack.cp_overlap = (sp_cp_overlap)sp_prng_below(prng, 4);
+    stack.tensors = (sp_tensor_lives)sp_prng_below(prng, 2);
     stack.bucket_bytes = (double)sp_prng_below(prng, UINT64_C(1) << 40);
     stack.split_limit_bytes = (int64_t)sp_prng_below(prng, UINT64_C(1) << 40);
     stack.work_spaces = (int64_t)sp_prng_below(prng, 65);
@@ -252,7 +265,7 @@ static void document_reads_back(void **state)
         sp_stack stack = random_stack(&prng);
         json_t *json = sp_stack_to_json(&stack);
         assert_non_null(json);
-        assert_int_equal(json_object_size(json), SWITCHES + 6);
+        assert_int_equal(json_object_size(json), SWITCHES + 7);
         char *text = json_dumps(json, 0);
         assert_non_null(text);
         sp_stack back = random_stack(&prng);

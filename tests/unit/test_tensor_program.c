@@ -175,8 +175,9 @@ static void saved_tensors_add_up(void **state)
         sp_tensor_program program;
         sp_unit_bytes unit;
         build(&d, &program);
-        sp_footprint_unit(&d.model, &d.layout, &d.stage, &d.options, d.tokens, d.kv_tokens, d.pairs,
-                          &unit);
+        sp_footprint_unit(
+            &d.model, &d.layout, &d.stage, &d.options,
+            &(sp_unit_load){.tokens = d.tokens, .kv_tokens = d.kv_tokens, .pairs = d.pairs}, &unit);
         assert_int_equal(saved_bytes(&program), sp_bytes_total(&unit.held));
         for (int split = 0; split < 2; split++) {
             ledger l = open_ledger(&program);
@@ -210,8 +211,9 @@ static void split_backward_keeps_what_weights_need(void **state)
         sp_tensor_program program;
         sp_unit_bytes unit;
         build(&d, &program);
-        sp_footprint_unit(&d.model, &d.layout, &d.stage, &d.options, d.tokens, d.kv_tokens, d.pairs,
-                          &unit);
+        sp_footprint_unit(
+            &d.model, &d.layout, &d.stage, &d.options,
+            &(sp_unit_load){.tokens = d.tokens, .kv_tokens = d.kv_tokens, .pairs = d.pairs}, &unit);
         ledger l = open_ledger(&program);
         forward(&l);
         run(&l, SP_PROGRAM_INPUT_GRADIENT);

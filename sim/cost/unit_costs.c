@@ -1,0 +1,105 @@
+#include "sim/cost/unit_costs.h"
+
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/cost/time_common.h"
+#include "sim/schedule/same_packs.h"
+#include "sim/schedule/slice_sums.h"
+
+typedef struct filler {
+    const sp_cost_model *cost;
+    const sp_packing *packing;
+    sp_i_slice_sums *sums; // of backward packs
+    int32_t *same;         // forward packs of backward packs of their own; NULL: not asked
+    sp_step_costs *costs;
+} filler;
+
+static void fill_list(const filler *f, const sp_pack_list *list, bool backward,
+                      sp_unit_bytes *units);
+static void fill_copies(const filler *f);
+
+sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *packing,
+                               sp_step_costs *costs, sp_error *err)
+{
+    filler f = {.cost = cost, .packing = packing, .costs = costs};
+    bool regrouped = costs->backward_unit != NULL;
+    sp_status status = sp_i_slice_sums_make(packing, cost->layout->cp, &f.sums, err);
+    if (status == SP_OK && regrouped && cost->memory.stack.tensors == SP_TENSORS_EXPLICIT) {
+        status = sp_i_same_packs(packing, &f.same, err);
+    }
+    if (status == SP_OK) {
+        fill_list(&f, &packing->forward, !regrouped, costs->unit);
+        fill_copies(&f);
+        if (regrouped) {
+            fill_list(&f, &packing->backward, true, costs->backward_unit);
+        }
+    }
+    sp_i_free(f.sums);
+    sp_i_free(f.same);
+    return status;
+}
+
+static sp_unit_load load_of(const filler *f, const sp_pack *pack, size_t k, bool backward)
+{
+    sp_unit_load load = {
+        .tokens = pack->computed, .kv_tokens = pack->kv_tokens, .pairs = pack->full_pairs};
+    if (backward) {
+        load.begun_tokens = f->sums[k].begun_tokens;
+        load.found_tokens = f->sums[k].found_tokens;
+        load.collects = f->same != NULL && f->same[k] < 0;
+    }
+    return load;
+}
+
+static bool is_alike(const sp_unit_load *a, const sp_unit_load *b)
+{
+    return a->tokens == b->tokens && a->kv_tokens == b->kv_tokens && a->pairs == b->pairs &&
+           a->begun_tokens == b->begun_tokens && a->found_tokens == b->found_tokens &&
+           a->collects == b->collects;
+}
+
+// Samples of one length make equal packs one after the other.
+static void fill_list(const filler *f, const sp_pack_list *list, bool backward,
+                      sp_unit_bytes *units)
+{
+    const sp_cost_model *cost = f->cost;
+    size_t classes = (size_t)cost->classes;
+    sp_unit_load before = {0};
+    for (size_t k = 0; k < list->count; k++) {
+        const sp_pack *pack = &list->packs[k];
+        sp_unit_load load = load_of(f, pack, k, backward);
+        sp_unit_bytes *row = units + k * classes;
+        if (k > 0 && pack->dp_count == pack[-1].dp_count && is_alike(&load, &before)) {
+            memcpy(row, row - classes, classes * sizeof *row);
+            continue;
+        }
+        // A merged pack is sharded over its data-parallel ranks like context parallelism.
+        sp_layout layout = *cost->layout;
+        layout.cp *= pack->dp_count;
+        layout.dp /= pack->dp_count;
+        for (size_t c = 0; c < classes; c++) {
+            sp_footprint_unit(cost->model, &layout, &cost->class_stage[c], &cost->memory, &load,
+                              &row[c]);
+        }
+        before = load;
+    }
+}
+
+// The tables hold units as they are on the GPU; a copy between it and its host runs at the link's
+// rate, what a start costs is small beside it.
+static void fill_copies(const filler *f)
+{
+    sp_step_costs *costs = f->costs;
+    size_t units = costs->forward_packs * (size_t)costs->classes;
+    for (size_t u = 0; u < units; u++) {
+        int64_t *held = costs->unit[u].held.of;
+        int64_t bytes = held[SP_MEM_OFFLOADED];
+        held[SP_MEM_ACTIVATIONS] += bytes;
+        held[SP_MEM_OFFLOADED] = 0;
+        costs->offloaded_bytes[u] = bytes;
+        costs->o_ns[u] =
+            bytes > 0 ? sp_i_cut_ns((double)bytes / f->cost->cluster->host_link_bytes_per_s) : 0;
+        costs->l_ns[u] = costs->o_ns[u];
+    }
+}

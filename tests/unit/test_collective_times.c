@@ -1,0 +1,197 @@
+// Measured times of collectives by group size, and context parallelism that exchanges keys and
+// values slice by slice.
+#include <math.h>
+
+#include "tests/support/flat_profile.h"
+#include "tests/support/pack_times.h"
+
+#include "sim/cost/collective.h"
+
+// 2 and 8 ranks. Between points and group sizes times follow the definitions below.
+#define TABLES                                                                      \
+    "collective_times=["                                                            \
+    "{\"kind\":\"all_gather\",\"ranks\":2,\"level\":\"measured\",\"source\":\"s\"," \
+    "\"points\":[[1000,2],[100000,20]]},"                                           \
+    "{\"kind\":\"all_gather\",\"ranks\":8,\"level\":\"measured\",\"source\":\"s\"," \
+    "\"points\":[[1000,6],[100000,40]]}]"
+
+static sp_error err;
+static sp_profile profile;
+
+static const sp_cluster cluster = {
+    .gpus_per_node = 64, .nodes = 4, .nics_per_node = 8, .nic_bytes_per_s = 50e9};
+
+static const sp_model model = {.name = "dense",
+                               .layers = 4,
+                               .hidden = 1024,
+                               .ffn = 2816,
+                               .heads = 8,
+                               .kv_heads = 4,
+                               .head_dim = 128,
+                               .vocab = 32000,
+                               .activation = SP_SWIGLU,
+                               .norm = SP_RMSNORM,
+                               .positional = SP_ROPE};
+
+static void load(const char *const *overrides)
+{
+    sp_error_clear(&err);
+    if (flat_profile(overrides, &profile, &err) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+}
+
+static void assert_close(double value, double expected)
+{
+    if (!(fabs(value - expected) <= 1e-9 * fabs(expected))) {
+        fail_msg("%.17g is not %.17g", value, expected);
+    }
+}
+
+static double gather_us(int ranks, int nodes, double bytes)
+{
+    const sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
+    const sp_group group = {ranks, nodes, ranks / nodes, ranks / nodes};
+    return 1e6 * sp_time_collective(&timer, SP_ALL_GATHER, group, bytes);
+}
+
+// log t is linear in log bytes: at the geometric mean of two points stands that of their times.
+static void by_bytes(void **state)
+{
+    (void)state;
+    load((const char *[]){TABLES, NULL});
+    assert_close(gather_us(2, 1, 1000), 2.0);
+    assert_close(gather_us(2, 1, 100000), 20.0);
+    assert_close(gather_us(2, 1, 10000), sqrt(2.0 * 20.0));
+    assert_close(gather_us(2, 1, 10), 2.0);
+    assert_close(gather_us(2, 1, 300000), 60.0);
+    sp_profile_fini(&profile);
+}
+
+// 4 ranks are halfway from 2 to 8 in log2; 16 get 15/16 of a tensor from others, 8 get 7/8.
+static void by_group_size(void **state)
+{
+    (void)state;
+    load((const char *[]){TABLES, NULL});
+    assert_close(gather_us(8, 1, 1000), 6.0);
+    assert_close(gather_us(4, 1, 1000), 4.0);
+    assert_close(gather_us(4, 1, 100000), 30.0);
+    assert_close(gather_us(16, 1, 1000), 6.0 * (15.0 / 16.0) / (7.0 / 8.0));
+    assert_true(gather_us(1, 1, 1000) == 0.0);
+    sp_profile_fini(&profile);
+}
+
+// Other kinds, and groups over nodes, take what the rest of the profile says.
+static void others_are_not_timed(void **state)
+{
+    (void)state;
+    sp_profile with;
+    load((const char *[]){TABLES, NULL});
+    with = profile;
+    load(NULL);
+    const sp_op_timer timed = {.cluster = &cluster, .profile = &with};
+    const sp_op_timer plain = {.cluster = &cluster, .profile = &profile};
+    const sp_group inside = {4, 1, 4, 4};
+    const sp_group over = {4, 2, 2, 2};
+    assert_true(sp_time_collective(&timed, SP_ALL_REDUCE, inside, 1e6) ==
+                sp_time_collective(&plain, SP_ALL_REDUCE, inside, 1e6));
+    assert_true(sp_time_collective(&timed, SP_ALL_GATHER, over, 1e6) ==
+                sp_time_collective(&plain, SP_ALL_GATHER, over, 1e6));
+    sp_profile_fini(&profile);
+    sp_profile_fini(&with);
+}
+
+static void refuses_tables(void **state)
+{
+    (void)state;
+    static const char *const wrong[][2] = {
+        {"collective_times=[{\"kind\":\"all_gather\",\"ranks\":1,\"level\":\"measured\","
+         "\"source\":\"s\",\"points\":[[1,1]]}]",
+         "collective_times[0].ranks"},
+        {"collective_times=[{\"kind\":\"gather\",\"ranks\":2,\"level\":\"measured\","
+         "\"source\":\"s\",\"points\":[[1,1]]}]",
+         "collective_times[0].kind"},
+        {"collective_times=[{\"kind\":\"all_gather\",\"ranks\":2,\"level\":\"measured\","
+         "\"source\":\"s\",\"points\":[[1,1]]},{\"kind\":\"all_gather\",\"ranks\":2,"
+         "\"level\":\"measured\",\"source\":\"s\",\"points\":[[1,1]]}]",
+         "a table for all_gather of 2 ranks is given already"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        sp_error_clear(&err);
+        assert_int_equal(flat_profile((const char *[]){wrong[i][0], NULL}, &profile, &err),
+                         SP_ERR_CONTENT);
+        assert_non_null(strstr(err.message[0], wrong[i][1]));
+    }
+}
+
+static void pack_of(sp_cp_overlap mode, int samples, int64_t tokens, sp_i_pack_time *time)
+{
+    pack_times_case of = {.model = &model,
+                          .cluster = &cluster,
+                          .profile = &profile,
+                          .layout = {.tp = 1, .cp = 4, .pp = 1, .dp = 1, .chunks = 1},
+                          .memory = {.stack = {.cp_overlap = mode}}};
+    pack_times_of_samples(&of, samples, tokens, time);
+}
+
+// Where the rate is the same for every length the blocks of all ranks make up the whole attention.
+static void blocks_cover_the_attention(void **state)
+{
+    (void)state;
+    load(NULL);
+    sp_i_pack_time whole;
+    sp_i_pack_time blocks;
+    pack_of(SP_CP_BLOCKING, 2, 4096, &whole);
+    pack_of(SP_CP_SLICES, 2, 4096, &blocks);
+    for (int pass = SP_PASS_F; pass <= SP_PASS_I; pass++) {
+        assert_close(blocks.of[SP_PART_LAYER][pass].attention_s,
+                     whole.of[SP_PART_LAYER][pass].attention_s);
+    }
+    sp_profile_fini(&profile);
+}
+
+// At a rate that grows with the length small blocks take longer: 8 runs of 512, of which a rank has
+// two, sees 7 before them, and all of them in full at the rate of 512 tokens' squares.
+static void blocks_run_at_their_own_rate(void **state)
+{
+    (void)state;
+    load((const char *[]){"attention.forward_causal={\"level\":\"assumed\",\"source\":\"s\","
+                          "\"points\":[[1,1],[1000000,1000000]]}",
+                          NULL});
+    sp_i_pack_time time;
+    pack_of(SP_CP_SLICES, 1, 4096, &time);
+    double flops_per_pair = 4.0 * 8 * 128;
+    double causal_s = 0.5 * 512 * 512 * flops_per_pair / (512 * 1e12);
+    double block_s = 512.0 * 512 * flops_per_pair / (1024 * 1e12); // at the rate of all its keys
+    assert_close(time.of[SP_PART_LAYER][SP_PASS_F].attention_s, 2 * causal_s + 7 * block_s);
+    sp_profile_fini(&profile);
+}
+
+// Each of three samples has a gather of its own; backward its gradients are scattered besides. A
+// ring of 4 has 3 steps.
+static void slices_have_latencies_of_their_own(void **state)
+{
+    (void)state;
+    load(NULL);
+    sp_i_pack_time whole;
+    sp_i_pack_time slices;
+    pack_of(SP_CP_BLOCKING, 3, 4096, &whole);
+    pack_of(SP_CP_SLICES, 3, 4096, &slices);
+    double latency_s = 3 * FLAT_NVLINK_LATENCY_S;
+    assert_close(slices.of[SP_PART_LAYER][SP_PASS_F].cp_s,
+                 whole.of[SP_PART_LAYER][SP_PASS_F].cp_s + 2 * latency_s);
+    assert_close(slices.of[SP_PART_LAYER][SP_PASS_I].cp_s,
+                 whole.of[SP_PART_LAYER][SP_PASS_I].cp_s + 5 * latency_s);
+    sp_profile_fini(&profile);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(by_bytes),
+    cmocka_unit_test(by_group_size),
+    cmocka_unit_test(others_are_not_timed),
+    cmocka_unit_test(refuses_tables),
+    cmocka_unit_test(blocks_cover_the_attention),
+    cmocka_unit_test(blocks_run_at_their_own_rate),
+    cmocka_unit_test(slices_have_latencies_of_their_own),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,232 @@
+// Passes with explicit tensors: moments worked out by hand for a layer of a few bytes, and the
+// bytes that are left when a pass ends, which the saved-tensor table says in another way.
+#include "sim/base/prng.h"
+#include "sim/model/explicit_unit.h"
+#include "tests/support/test_main.h"
+
+enum { TOKEN = 1 };
+
+// One token of this model takes 8 bytes as a hidden state, as queries, as keys and values, as
+// output of the attention and as its log-sum-exp; 16 as output of QKV and as input of fc2, 32 as
+// output of fc1. Statistics of a norm are 8 bytes, logits 40.
+static const sp_model small = {.layers = 1,
+                               .hidden = 4,
+                               .ffn = 8,
+                               .heads = 2,
+                               .kv_heads = 1,
+                               .head_dim = 2,
+                               .vocab = 10,
+                               .activation = SP_SWIGLU,
+                               .norm = SP_RMSNORM,
+                               .positional = SP_ROPE};
+static const sp_layout alone = {.tp = 1, .cp = 1, .pp = 3, .dp = 1, .chunks = 1};
+
+static sp_memory_options explicit_in(sp_recompute mode)
+{
+    return (sp_memory_options){.recompute = mode, .stack = {.tensors = SP_TENSORS_EXPLICIT}};
+}
+
+static sp_unit_bytes small_unit(const sp_stage *stage, sp_recompute mode, const sp_unit_load *load)
+{
+    sp_memory_options options = explicit_in(mode);
+    sp_unit_bytes unit;
+    sp_footprint_unit(&small, &alone, stage, &options, load, &unit);
+    return unit;
+}
+
+static void equals(const sp_bytes *bytes, sp_memory_category category, int64_t expected)
+{
+    assert_int_equal(bytes->of[category], expected);
+    assert_int_equal(sp_bytes_total(bytes), expected);
+}
+
+// All that is kept is more than what QKV adds while its output is there. The backward's fullest
+// moment has the gradients of the layer's output, of fc2's input and of fc1's output.
+static void layer_that_keeps_all(void **state)
+{
+    (void)state;
+    const sp_stage stage = {.layers = 1};
+    sp_unit_bytes unit = small_unit(&stage, SP_RECOMPUTE_NONE, &(sp_unit_load){.tokens = TOKEN});
+    assert_int_equal(unit.held.of[SP_MEM_ACTIVATIONS], 8 * 8 + 32 + 16);
+    assert_int_equal(unit.held.of[SP_MEM_WORKSPACE], 2 * 8);
+    equals(&unit.forward, SP_MEM_WORKSPACE, 0);
+    equals(&unit.backward, SP_MEM_WORKSPACE, 8 + 16 + 32);
+}
+
+// Under full recomputation the forward's fullest moment is the activation function: statistics of
+// both norms, keys and values, residual, fc1's output and fc2's input. Without a copy for later it
+// has its own input too. In the backward all eleven tensors but the input are made again, then come
+// the same gradients.
+static void layer_that_keeps_its_input(void **state)
+{
+    (void)state;
+    const sp_stage stage = {.layers = 1};
+    sp_unit_bytes unit = small_unit(&stage, SP_RECOMPUTE_FULL, &(sp_unit_load){.tokens = TOKEN});
+    equals(&unit.held, SP_MEM_ACTIVATIONS, 8);
+    equals(&unit.forward, SP_MEM_WORKSPACE, 8 + 8 + 8 + 8 + 32 + 16);
+    equals(&unit.repeated, SP_MEM_RECOMPUTE, 8);
+    equals(&unit.first, SP_MEM_WORKSPACE, 8 + 80);
+    assert_int_equal(unit.backward.of[SP_MEM_RECOMPUTE], 9 * 8 + 32 + 16);
+    assert_int_equal(unit.backward.of[SP_MEM_WORKSPACE], 8 + 16 + 32);
+}
+
+// A repeat has the copied input and an output that nobody reads beside what it keeps.
+static void repeated_forward(void **state)
+{
+    (void)state;
+    const sp_stage stage = {.layers = 1};
+    sp_unit_bytes unit = small_unit(&stage, SP_RECOMPUTE_NONE, &(sp_unit_load){.tokens = TOKEN});
+    assert_int_equal(unit.repeat.of[SP_MEM_RECOMPUTE], 8);
+    assert_int_equal(unit.repeat.of[SP_MEM_WORKSPACE], 8);
+    assert_int_equal(sp_bytes_total(&unit.repeat), 16);
+}
+
+// The head begins with the gradients of its norm's output and input; rows of several forward packs
+// are copied tensor by tensor, logits as the largest.
+static void head(void **state)
+{
+    (void)state;
+    const sp_stage stage = {.head = true};
+    sp_unit_load load = {.tokens = TOKEN};
+    sp_unit_bytes unit = small_unit(&stage, SP_RECOMPUTE_NONE, &load);
+    assert_int_equal(unit.held.of[SP_MEM_WORKSPACE], 8 + 4);
+    equals(&unit.forward, SP_MEM_WORKSPACE, 0);
+    equals(&unit.backward, SP_MEM_WORKSPACE, 16);
+    load.collects = true;
+    unit = small_unit(&stage, SP_RECOMPUTE_NONE, &load);
+    assert_int_equal(unit.backward.of[SP_MEM_LOGITS], 40);
+    assert_int_equal(unit.backward.of[SP_MEM_WORKSPACE], 16);
+}
+
+static void tables_and_spaces(void **state)
+{
+    (void)state;
+    const sp_stack stack = explicit_in(SP_RECOMPUTE_NONE).stack;
+    const sp_stack autograd = {.name = "ours"};
+    const sp_stage stage = {.layers = 1};
+    sp_bytes bytes;
+    sp_footprint_states(&small, &alone, &stack, &stage, 1, &bytes);
+    assert_int_equal(bytes.of[SP_MEM_WORKSPACE], 0);
+    // cos and sin of one pair of columns, 2 bytes each.
+    assert_int_equal(sp_footprint_rotary(&small, &stack, 100), 400);
+    assert_int_equal(sp_footprint_rotary(&small, &autograd, 100), 0);
+    sp_model learned = small;
+    learned.positional = SP_LEARNED;
+    assert_int_equal(sp_footprint_rotary(&learned, &stack, 100), 0);
+}
+
+typedef struct draw {
+    sp_model model;
+    sp_layout layout;
+    sp_stage stage;
+    sp_memory_options options;
+    sp_unit_load load;
+} draw;
+
+static int below(sp_prng *prng, int bound)
+{
+    return (int)sp_prng_below(prng, (uint64_t)bound);
+}
+
+static draw random_draw(sp_prng *prng)
+{
+    int kv_heads = 4 << below(prng, 2);
+    draw d = {.model = {.layers = 8,
+                        .hidden = 64 * (1 + below(prng, 8)),
+                        .ffn = 64 * (1 + below(prng, 16)),
+                        .kv_heads = kv_heads,
+                        .heads = kv_heads * (1 + below(prng, 3)),
+                        .head_dim = 8 * (1 + below(prng, 4)),
+                        .vocab = 1000 + below(prng, 1000),
+                        .activation = below(prng, 2) == 0 ? SP_SWIGLU : SP_GELU},
+              .layout = {.tp = 1 << below(prng, 3),
+                         .cp = 1 << below(prng, 3),
+                         .pp = 4,
+                         .dp = 1,
+                         .chunks = 1,
+                         .sequence_parallel = below(prng, 2) == 0},
+              .stage = {.layers = below(prng, 4),
+                        .embedding = below(prng, 3) == 0,
+                        .head = below(prng, 3) == 0},
+              .options = explicit_in((sp_recompute)below(prng, SP_RECOMPUTE_MODES)),
+              .load = {.tokens = 8 * (1 + below(prng, 500)), .collects = below(prng, 2) == 0}};
+    d.options.attention = (sp_attention)below(prng, 2);
+    d.load.kv_tokens = 8 * below(prng, (int)d.load.tokens / 8 + 1);
+    d.load.found_tokens = 8 * below(prng, (int)d.load.kv_tokens / 8 + 1);
+    d.load.begun_tokens = 8 * below(prng, 1000);
+    d.load.pairs = d.load.tokens * (1 + below(prng, 5000));
+    if (d.stage.layers == 0 && !d.stage.embedding && !d.stage.head) {
+        d.stage.layers++;
+    }
+    return d;
+}
+
+static void is_there(const sp_i_explicit *x, const sp_bytes *expected)
+{
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        assert_int_equal(x->gauge.now.of[c], expected->of[c]);
+    }
+    assert_true(sp_bytes_total(&x->gauge.high) >= sp_bytes_total(expected));
+    assert_int_equal(x->gauge.total, sp_bytes_total(expected));
+}
+
+// A forward leaves what the table keeps; one that runs again leaves what its repeat needs; and a
+// backward leaves of all that only the sums that it began, and what its weight gradients need.
+static void passes_end_with_what_is_held(void **state)
+{
+    (void)state;
+    static const sp_bytes nothing;
+    sp_prng prng;
+    sp_prng_seed(&prng, 77);
+    for (int round = 0; round < 2000; round++) {
+        draw d = random_draw(&prng);
+        sp_unit_bytes unit;
+        sp_i_explicit x;
+        sp_footprint_unit(&d.model, &d.layout, &d.stage, &d.options, &d.load, &unit);
+        sp_i_explicit_measure(&d.model, &d.layout, &d.stage, &d.options, &d.load, &x);
+
+        sp_i_explicit_begin(&x, &nothing);
+        x.keeps = true;
+        sp_i_explicit_forward(&x);
+        is_there(&x, &unit.held);
+
+        sp_i_explicit_begin(&x, &nothing);
+        x.keeps = false;
+        sp_i_explicit_forward(&x);
+        sp_bytes cache = {{0}};
+        cache.of[SP_MEM_KV_CACHE] = unit.repeated.of[SP_MEM_KV_CACHE];
+        is_there(&x, &cache);
+
+        sp_i_explicit_begin(&x, &cache);
+        x.keeps = true;
+        x.cached = true;
+        sp_i_explicit_forward(&x);
+        is_there(&x, &unit.held);
+
+        sp_bytes before = unit.held;
+        sp_bytes after = {{0}};
+        before.of[SP_MEM_KV_GRADIENTS] = unit.gradients_found;
+        after.of[SP_MEM_KV_GRADIENTS] = unit.gradients_begun;
+        sp_i_explicit_begin(&x, &before);
+        sp_i_explicit_backward(&x);
+        is_there(&x, &after);
+
+        // The weight gradient reads its own share of hidden states, gathered again where they are
+        // split.
+        for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+            after.of[c] += unit.weights.of[c];
+        }
+        sp_i_explicit_begin(&x, &before);
+        x.splits = true;
+        sp_i_explicit_backward(&x);
+        is_there(&x, &after);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(layer_that_keeps_all), cmocka_unit_test(layer_that_keeps_its_input),
+    cmocka_unit_test(repeated_forward),     cmocka_unit_test(head),
+    cmocka_unit_test(tables_and_spaces),    cmocka_unit_test(passes_end_with_what_is_held),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,168 @@
+// What backward packs leave for each other, and which of them are forward packs, against their
+// definitions, slice by slice.
+#include "sim/schedule/same_packs.h"
+#include "sim/schedule/slice_sums.h"
+#include "tests/support/random_plan.h"
+#include "tests/support/test_main.h"
+
+static int64_t rows(int64_t tokens, int64_t ranks)
+{
+    return (tokens + ranks - 1) / ranks * ranks;
+}
+
+static bool is_last(const sp_pack_list *list, const sp_slice *slice)
+{
+    for (size_t s = 0; s < list->slice_count; s++) {
+        if (list->slices[s].sample == slice->sample && list->slices[s].begin > slice->begin) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static size_t pack_of_last(const sp_pack_list *list, int32_t sample)
+{
+    for (size_t k = 0; k < list->count; k++) {
+        for (size_t i = 0; i < list->packs[k].slice_count; i++) {
+            const sp_slice *slice = &list->slices[list->packs[k].first_slice + i];
+            if (slice->sample == sample && is_last(list, slice)) {
+                return k;
+            }
+        }
+    }
+    fail_msg("sample %d has no slice", sample);
+    return 0;
+}
+
+static void check_sums(const sp_packing *packing, int cp)
+{
+    const sp_pack_list *list = sp_packing_backward(packing);
+    sp_i_slice_sums *sums;
+    assert_int_equal(sp_i_slice_sums_make(packing, cp, &sums, NULL), SP_OK);
+    int64_t *expected = sp_i_calloc(2 * list->count, sizeof *expected);
+    assert_non_null(expected);
+    for (size_t k = 0; k < list->count; k++) {
+        const sp_pack *pack = &list->packs[k];
+        for (size_t i = 0; i < pack->slice_count; i++) {
+            const sp_slice *slice = &list->slices[pack->first_slice + i];
+            size_t begins = pack_of_last(list, slice->sample);
+            int64_t tokens = rows(slice->computed_tokens, (int64_t)cp * pack->dp_count);
+            expected[2 * begins] += begins != k ? tokens : 0;
+            expected[2 * k + 1] += begins != k ? tokens : 0;
+        }
+    }
+    for (size_t k = 0; k < list->count; k++) {
+        assert_int_equal(sums[k].begun_tokens, expected[2 * k]);
+        assert_int_equal(sums[k].found_tokens, expected[2 * k + 1]);
+    }
+    sp_i_free(expected);
+    sp_i_free(sums);
+}
+
+static bool same_slices(const sp_packing *packing, const sp_pack *forward, const sp_pack *backward)
+{
+    bool same = forward->slice_count == backward->slice_count && forward->slice_count > 0;
+    for (size_t i = 0; same && i < forward->slice_count; i++) {
+        const sp_slice *a = &packing->forward.slices[forward->first_slice + i];
+        const sp_slice *b = &packing->backward.slices[backward->first_slice + i];
+        same = a->sample == b->sample && a->begin == b->begin;
+    }
+    return same;
+}
+
+// Returns how many backward packs are forward packs.
+static int check_same(const sp_packing *packing)
+{
+    int32_t *same;
+    int count = 0;
+    assert_int_equal(sp_i_same_packs(packing, &same, NULL), SP_OK);
+    for (size_t b = 0; b < packing->backward.count; b++) {
+        int32_t expected = -1;
+        for (size_t f = 0; f < packing->forward.count; f++) {
+            if (same_slices(packing, &packing->forward.packs[f], &packing->backward.packs[b])) {
+                expected = (int32_t)f;
+            }
+        }
+        assert_int_equal(same[b], expected);
+        count += expected >= 0;
+    }
+    sp_i_free(same);
+    return count;
+}
+
+static void random_packings(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 21);
+    int regrouped = 0;
+    int same = 0;
+    for (int round = 0; round < 500; round++) {
+        random_plan r;
+        random_plan_make(&prng, 3, 1, &r);
+        check_sums(&r.packing, 1 + round % 3);
+        same += check_same(&r.packing);
+        regrouped += r.packing.backward.count > 0;
+        random_plan_fini(&r);
+    }
+    assert_true(regrouped > 50);
+    assert_true(same > 50);
+}
+
+// Samples of 30 tokens in three slices: the packs of the first two slices find sums, that of the
+// last one begins them; packs without samples have none.
+static void by_hand(void **state)
+{
+    (void)state;
+    int64_t id = 0;
+    int64_t tokens = 30;
+    const sp_batch batch = {.ids = &id, .tokens = &tokens, .count = 1};
+    sp_packing packing;
+    sp_packing_init(&packing, &batch, 1);
+    for (int s = 0; s < 3; s++) {
+        sp_slice slice = {.begin = 10 * s, .tokens = 10, .computed_tokens = 10};
+        assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
+        assert_true(sp_pack_list_add(&packing.forward, slice, s == 2));
+    }
+    sp_i_slice_sums *sums;
+    assert_int_equal(sp_i_slice_sums_make(&packing, 4, &sums, NULL), SP_OK);
+    assert_int_equal(sums[0].found_tokens, 12);
+    assert_int_equal(sums[1].found_tokens, 12);
+    assert_int_equal(sums[2].found_tokens, 0);
+    assert_int_equal(sums[2].begun_tokens, 24);
+    sp_i_free(sums);
+    packing.batch = NULL;
+    assert_int_equal(sp_i_slice_sums_make(&packing, 4, &sums, NULL), SP_OK);
+    assert_int_equal(sums[2].begun_tokens, 0);
+    sp_i_free(sums);
+    sp_packing_fini(&packing);
+}
+
+static void allocations_may_fail(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 4);
+    random_plan r;
+    random_plan_make(&prng, 3, 1, &r);
+    for (long n = 0; n < 3; n++) {
+        sp_i_slice_sums *sums;
+        int32_t *same;
+        sp_i_alloc_fail_after(n);
+        assert_int_equal(sp_i_slice_sums_make(&r.packing, 1, &sums, NULL), SP_ERR_NO_MEMORY);
+        sp_i_alloc_fail_after(n);
+        assert_int_equal(sp_i_same_packs(&r.packing, &same, NULL), SP_ERR_NO_MEMORY);
+        sp_i_alloc_fail_after(-1);
+        assert_null(sums);
+        assert_null(same);
+    }
+    random_plan_fini(&r);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(random_packings),
+    cmocka_unit_test(by_hand),
+    cmocka_unit_test(allocations_may_fail),
+};
+
+SP_TEST_MAIN(tests)
