@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/host/comm_collective.h"
-#include "backends/host/comm_queue.h"
-#include "backends/host/comm_workers.h"
+#include "backends/comm/collective.h"
+#include "backends/comm/queue.h"
+#include "backends/comm/workers.h"
 #include "sim/base/progress.h"
 
 enum { RANKS = 2, MOST_SAMPLES = 4000, TAG = 1 };

@@ -5,11 +5,15 @@
 
 #include "tests/support/test_main.h"
 
-sp_comm_world *world_of(int count, int64_t timeout_ns)
+sp_comm_world *world_of(int count)
 {
-    sp_comm_options options = {.timeout_ns = timeout_ns, .spins = -1};
+    return world_with(count, &(sp_comm_options){.spins = -1});
+}
+
+sp_comm_world *world_with(int count, const sp_comm_options *options)
+{
     sp_comm_world *world;
-    assert_int_equal(sp_comm_world_new(count, &options, &world, NULL), SP_OK);
+    assert_int_equal(sp_comm_world_new(count, options, &world, NULL), SP_OK);
     return world;
 }
 

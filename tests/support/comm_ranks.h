@@ -2,11 +2,12 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_COMM_RANKS_H
 #define SLIMPACK_TESTS_SUPPORT_COMM_RANKS_H
 
-#include "backends/host/comm_run.h"
+#include "backends/comm/run.h"
 #include "sim/base/prng.h"
 
 // A world that must be made; spins as chosen.
-sp_comm_world *world_of(int ranks, int64_t timeout_ns);
+sp_comm_world *world_of(int ranks);
+sp_comm_world *world_with(int ranks, const sp_comm_options *options);
 int group_of(sp_comm_world *world, const char *name, const int *ranks, int size);
 int group_of_all(sp_comm_world *world);
 

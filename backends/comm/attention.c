@@ -1,0 +1,250 @@
+#include "backends/comm/attention.h"
+
+#include <string.h>
+
+#include "backends/comm/attention_block.h"
+#include "backends/comm/queue.h"
+#include "kernels/kernels.h"
+
+// One call, and how its workspace is laid out. Key and value of a token stand one behind the other
+// in a row, and so do their gradients.
+typedef struct pass {
+    sp_comm *me;
+    const sp_comm_attention *attention;
+    sp_kernel_attention_shape packed; // the shape, with the stride of rows
+    int size, member;
+    size_t element_bytes;
+    int64_t width;     // of a row
+    int64_t *rows;     // [size], tokens of each member's keys
+    int64_t held_rows; // room for
+    const char *own;   // this member's rows
+    char *kv, *dkv, *tiles;
+    sp_i_attention_queries mine;
+} pass;
+
+int64_t sp_comm_shard_tokens(const sp_comm_shard *shard)
+{
+    int64_t tokens = 0;
+    for (int i = 0; i < shard->count; i++) {
+        tokens += shard->runs[i].tokens;
+    }
+    return tokens;
+}
+
+static int64_t kernel_elements(const sp_comm_attention *a, int64_t queries)
+{
+    return a->type == SP_COMM_F64 ? sp_kernel_attention_workspace_f64(a->shape, queries)
+                                  : sp_kernel_attention_workspace_f32(a->shape, queries);
+}
+
+static int64_t rows_held(const sp_comm_attention *a, int size)
+{
+    int64_t most = 0;
+    int64_t all = 0;
+    for (int j = 0; j < size; j++) {
+        int64_t rows = sp_comm_shard_tokens(&a->keys[j]);
+        all += rows;
+        most = rows > most ? rows : most;
+    }
+    return a->way == SP_COMM_RING ? most : all;
+}
+
+static int64_t row_width(const sp_kernel_attention_shape *shape)
+{
+    return 2 * shape->kv_heads * shape->head_dim;
+}
+
+int64_t sp_comm_attention_workspace(const sp_comm *me, const sp_comm_attention *attention)
+{
+    int size = sp_comm_member_count(me, attention->group);
+    int64_t queries = sp_comm_shard_tokens(&attention->queries);
+    int64_t elements = 2 * rows_held(attention, size) * row_width(attention->shape) +
+                       kernel_elements(attention, queries);
+    return size * (int64_t)sizeof(int64_t) +
+           elements * (int64_t)sp_comm_type_bytes(attention->type);
+}
+
+static pass pass_of(sp_comm *me, const sp_comm_attention *a, void *workspace)
+{
+    pass p = {.me = me,
+              .attention = a,
+              .packed = *a->shape,
+              .size = sp_comm_member_count(me, a->group),
+              .member = sp_comm_member(me, a->group),
+              .element_bytes = sp_comm_type_bytes(a->type),
+              .width = row_width(a->shape),
+              .rows = workspace};
+    p.packed.kv_stride = p.width;
+    for (int j = 0; j < p.size; j++) {
+        p.rows[j] = sp_comm_shard_tokens(&a->keys[j]);
+    }
+    p.held_rows = rows_held(a, p.size);
+    size_t held_bytes = (size_t)(p.held_rows * p.width) * p.element_bytes;
+    p.kv = (char *)(p.rows + p.size);
+    p.dkv = p.kv + held_bytes;
+    p.tiles = p.dkv + held_bytes;
+    return p;
+}
+
+static size_t message_bytes(const pass *p, int member)
+{
+    return (size_t)(p->rows[member] * p->width) * p->element_bytes;
+}
+
+// Bytes before a member's keys where those of all are held.
+static size_t message_offset(const pass *p, int member)
+{
+    size_t bytes = 0;
+    for (int j = 0; j < member; j++) {
+        bytes += message_bytes(p, j);
+    }
+    return bytes;
+}
+
+static size_t own_offset(const pass *p)
+{
+    return p->attention->way == SP_COMM_RING ? 0 : message_offset(p, p->member);
+}
+
+static const char *own_rows(const pass *p, const char *k, const char *v)
+{
+    size_t half = (size_t)p->width / 2 * p->element_bytes;
+    size_t stride = (size_t)p->attention->shape->kv_stride * p->element_bytes;
+    if (p->rows[p->member] > 0 && stride == 2 * half && v == k + half) {
+        return k;
+    }
+    char *to = p->kv + own_offset(p);
+    for (int64_t t = 0; t < p->rows[p->member]; t++) {
+        memcpy(to + (size_t)t * 2 * half, k + (size_t)t * stride, half);
+        memcpy(to + ((size_t)t * 2 + 1) * half, v + (size_t)t * stride, half);
+    }
+    return to;
+}
+
+static void add(const pass *p, const void *row, void *sum)
+{
+    if (p->attention->type == SP_COMM_F64) {
+        sp_kernel_add_f64(p->width / 2, row, sum);
+    } else {
+        sp_kernel_add_f32(p->width / 2, row, sum);
+    }
+}
+
+static void add_own_gradients(const pass *p, const char *rows, char *dk, char *dv)
+{
+    size_t half = (size_t)p->width / 2 * p->element_bytes;
+    size_t stride = (size_t)p->attention->shape->kv_stride * p->element_bytes;
+    for (int64_t t = 0; t < p->rows[p->member]; t++) {
+        add(p, rows + (size_t)t * 2 * half, dk + (size_t)t * stride);
+        add(p, rows + ((size_t)t * 2 + 1) * half, dv + (size_t)t * stride);
+    }
+}
+
+static void visit_shard(const pass *p, int owner, const char *kv, char *dkv)
+{
+    const sp_comm_attention *a = p->attention;
+    size_t half = (size_t)p->width / 2 * p->element_bytes;
+    sp_i_attention_keys theirs = {.k = kv, .v = kv + half};
+    if (dkv == NULL) {
+        sp_i_attention_forward_shard(a->type, &p->packed, &a->queries, &a->keys[owner], &p->mine,
+                                     &theirs, p->tiles);
+        return;
+    }
+    theirs.dk = dkv;
+    theirs.dv = dkv + half;
+    sp_i_attention_backward_shard(a->type, &p->packed, &a->queries, &a->keys[owner], &p->mine,
+                                  &theirs, p->tiles);
+}
+
+// ---- Round the ring: in step s a member works on the keys of the one s places before it ----
+
+static int owner_at(const pass *p, int step)
+{
+    return (p->member + p->size - step % p->size) % p->size;
+}
+
+// Keys are on their way to the next member while this one works on them.
+static sp_status visit_ring(const pass *p, bool backward, sp_error *err)
+{
+    const sp_comm_attention *a = p->attention;
+    int next = sp_comm_member_rank(p->me, a->group, (p->member + 1) % p->size);
+    int previous = sp_comm_member_rank(p->me, a->group, owner_at(p, 1));
+    sp_status status = SP_OK;
+    for (int step = 0; step < p->size && status == SP_OK; step++) {
+        bool last = step + 1 == p->size;
+        const char *kv = step == 0 ? p->own : p->kv;
+        size_t here = message_bytes(p, owner_at(p, step));
+        size_t coming = message_bytes(p, owner_at(p, step + 1));
+        if (!last) {
+            status = sp_comm_send(p->me, next, a->tag, kv, here, err);
+        }
+        if (status == SP_OK) {
+            visit_shard(p, owner_at(p, step), kv, backward ? p->dkv : NULL);
+        }
+        if (status == SP_OK && backward && p->size > 1) {
+            status = sp_comm_shift(p->me, a->group, a->tag + 1, p->dkv, here, p->dkv, coming, err);
+        }
+        if (status == SP_OK && !last) {
+            status = sp_comm_receive(p->me, previous, a->tag, p->kv, coming, err);
+        }
+    }
+    return status;
+}
+
+static void visit_gathered(const pass *p, bool backward)
+{
+    for (int step = 0; step < p->size; step++) {
+        int owner = owner_at(p, step);
+        size_t offset = message_offset(p, owner);
+        visit_shard(p, owner, p->kv + offset, backward ? p->dkv + offset : NULL);
+    }
+}
+
+// ---- Both ways ----
+
+static sp_status visit_all(const pass *p, bool backward, sp_error *err)
+{
+    const sp_comm_attention *a = p->attention;
+    if (a->way == SP_COMM_RING) {
+        return visit_ring(p, backward, err);
+    }
+    sp_status status =
+        sp_comm_all_gather_rows(p->me, a->group, a->type, p->own, p->kv, p->rows, p->width, err);
+    if (status == SP_OK) {
+        visit_gathered(p, backward);
+    }
+    return status;
+}
+
+sp_status sp_comm_attention_forward_block(sp_comm *me, const sp_comm_attention *attention,
+                                          const void *q, const void *k, const void *v, void *out,
+                                          void *max, void *sum, void *workspace, sp_error *err)
+{
+    pass p = pass_of(me, attention, workspace);
+    p.own = own_rows(&p, k, v);
+    p.mine = (sp_i_attention_queries){.q = q, .out = out, .max = max, .sum = sum};
+    return visit_all(&p, false, err);
+}
+
+sp_status sp_comm_attention_backward_block(sp_comm *me, const sp_comm_attention *attention,
+                                           const void *q, const void *k, const void *v,
+                                           const void *dout, const void *lse, const void *delta,
+                                           void *dq, void *dk, void *dv, void *workspace,
+                                           sp_error *err)
+{
+    pass p = pass_of(me, attention, workspace);
+    p.own = own_rows(&p, k, v);
+    p.mine =
+        (sp_i_attention_queries){.q = q, .dout = dout, .lse_in = lse, .delta = delta, .dq = dq};
+    memset(p.dkv, 0, (size_t)(p.held_rows * p.width) * p.element_bytes);
+    sp_status status = visit_all(&p, true, err);
+    char *own = p.dkv + own_offset(&p);
+    if (status == SP_OK && attention->way == SP_COMM_GATHERED) {
+        status = sp_comm_reduce_scatter_rows(me, attention->group, attention->type, SP_COMM_SUM,
+                                             p.dkv, own, p.rows, p.width, err);
+    }
+    if (status == SP_OK) {
+        add_own_gradients(&p, own, dk, dv);
+    }
+    return status;
+}

@@ -1,0 +1,64 @@
+// Causal attention of one sample whose tokens are spread over the ranks of a group (context
+// parallelism), in blocks of keys: round a ring, where keys and values of one member after the
+// other pass by (Liu, Zaharia, Abbeel: "Ring Attention with Blockwise Transformers", 2023), or
+// gathered (Dubey and others: "The Llama 3 Herd of Models", 2024, section 3.3.2).
+//
+// A shard is what one member holds: runs of positions of the sample, one behind the other at the
+// beginning of its buffers, with nothing read, sent or written behind them; zig-zag shards
+// (comm_zigzag.h), or any others. Queries are the member's tokens of the slice at work, keys those
+// of one slice, the same one at every member. A query sees the keys at its own position and before.
+// Layout of tensors as in kernels/attention.h, with the rows of this member's shard; any member may
+// hold none. Keys and values that stand without gaps as [tokens, key | value] (v behind k in a row
+// of kv_stride) go out as they are, others are copied before.
+//
+// Each member goes through the others' keys in an order of its own that never changes: results are
+// the same bits every time. The work of attention is that of the visible pairs.
+#ifndef SLIMPACK_BACKENDS_COMM_ATTENTION_H
+#define SLIMPACK_BACKENDS_COMM_ATTENTION_H
+
+#include "backends/comm/collective.h"
+#include "backends/comm/zigzag.h"
+#include "kernels/attention_shape.h"
+
+typedef struct sp_comm_shard {
+    const sp_token_run *runs;
+    int count;
+    const int64_t *rows; // of queries: where each run begins in their buffers; NULL: one behind the
+                         // other
+} sp_comm_shard;
+
+int64_t sp_comm_shard_tokens(const sp_comm_shard *shard);
+
+typedef enum sp_comm_attention_way { SP_COMM_RING, SP_COMM_GATHERED } sp_comm_attention_way;
+
+typedef struct sp_comm_attention {
+    int group;
+    int tag; // of the ring's messages; this and the next one are its own
+    sp_comm_attention_way way;
+    sp_comm_type type; // fp32 or fp64
+    const sp_kernel_attention_shape *shape;
+    sp_comm_shard queries;     // of this member
+    const sp_comm_shard *keys; // [members]
+} sp_comm_attention;
+
+// Bytes of workspace for both passes, which may hold anything. Ring: keys, values and their
+// gradients of the largest shard; gathered: of all shards.
+int64_t sp_comm_attention_workspace(const sp_comm *me, const sp_comm_attention *attention);
+
+// Takes the keys of all members' shards into max, sum [queries, heads] and the still unnormalised
+// out [queries, heads, head_dim]; each member receives the others' once. The caller starts and
+// finishes (kernels/attention.h), and between these calls once for every slice it holds keys of.
+sp_status sp_comm_attention_forward_block(sp_comm *me, const sp_comm_attention *attention,
+                                          const void *q, const void *k, const void *v, void *out,
+                                          void *max, void *sum, void *workspace, sp_error *err);
+
+// Adds to dq of this member's queries, given lse and delta [queries, heads] over all keys, and to
+// dk and dv of this member's keys what the queries of all members give. Keys and values pass as in
+// forward, their gradients once more.
+sp_status sp_comm_attention_backward_block(sp_comm *me, const sp_comm_attention *attention,
+                                           const void *q, const void *k, const void *v,
+                                           const void *dout, const void *lse, const void *delta,
+                                           void *dq, void *dk, void *dv, void *workspace,
+                                           sp_error *err);
+
+#endif

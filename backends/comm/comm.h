@@ -1,0 +1,97 @@
+// A world of ranks, each a thread of this process, and what they have in common: groups, failure,
+// waits without an end, counts. What they exchange: comm_collective.h, comm_queue.h, comm_flag.h.
+//
+// World and groups are made before the ranks' threads start. From then on a rank calls through its
+// own sp_comm, from one thread at a time. A rank that waits looks at atomic counters of its group
+// or queue for a while and then sleeps until it is woken; only to sleep does it take a lock that
+// all share.
+//
+// A world fails once, for the first reason given. Every call of every rank, waiting or new, then
+// returns that status and its messages. Nothing can be exchanged any more, and no rank reads or
+// writes another's buffers once that one's call has returned, so all may be freed.
+#ifndef SLIMPACK_BACKENDS_COMM_COMM_H
+#define SLIMPACK_BACKENDS_COMM_COMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/base/status.h"
+
+enum { SP_COMM_ACTION = 32, SP_COMM_GROUP_NAME = 32, SP_COMM_RANK_NAME = 48 };
+
+typedef struct sp_comm_world sp_comm_world;
+typedef struct sp_comm sp_comm; // one rank's end
+
+typedef struct sp_comm_options {
+    int spins;          // looks before a waiting rank sleeps; 0: none; negative: some where every
+                        // rank can have a core of its own
+    int queue_slots;    // messages that a queue holds if it was not opened otherwise; 0: 2
+    bool one_at_a_time; // see below
+    int64_t (*now_ns)(void); // of the calling thread, such as its processor time: advances the
+                             // ranks' clocks (comm_clock.h); NULL: only their owners do
+} sp_comm_options;
+
+// One at a time: the ranks of sp_comm_run take turns, so that each computes with the machine to
+// itself. A rank computes until it waits in a call, or finds in one of the try calls that it would
+// have to; then the next one does. None spins. Who waits for others by other means than calls holds
+// them up. When the world fails, turns are over and all ranks go on to their end.
+
+// What one rank has done so far. Bytes are those it wrote: of collectives into result buffers, its
+// own and others'; of queues once by the sender and once more by the receiver.
+typedef struct sp_comm_counts {
+    int64_t collective_bytes, sent_bytes, received_bytes;
+    int64_t collectives, messages_sent, messages_received;
+    int64_t wait_ns; // spent in waits that were not over at the first look
+} sp_comm_counts;
+
+// `options` NULL: spins chosen. SP_ERR_NO_MEMORY; SP_ERR_USAGE below one rank.
+sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_world **world,
+                            sp_error *err);
+// No rank may be in a call: abort the world and join the threads before. Messages that nobody
+// received are dropped.
+void sp_comm_world_free(sp_comm_world *world);
+
+int sp_comm_world_ranks(const sp_comm_world *world);
+sp_comm *sp_comm_of(sp_comm_world *world, int rank);
+int sp_comm_rank(const sp_comm *me);
+sp_comm_counts sp_comm_counted(const sp_comm *me); // for the rank's own thread, or after joining it
+
+// Makes a group of distinct ranks; the order given is that of its members. Any number of groups may
+// hold the same rank and be at work at the same time. `name` stands in messages; *group is the id.
+// SP_ERR_USAGE for ranks that are not there or stand twice.
+sp_status sp_comm_group_new(sp_comm_world *world, const char *name, const int *ranks, int size,
+                            int *group, sp_error *err);
+// The first group made of exactly these ranks in this order, or -1. Linear in all groups' sizes.
+int sp_comm_group_find(const sp_comm_world *world, const int *ranks, int size);
+int sp_comm_group_size(const sp_comm_world *world, int group);
+int sp_comm_group_rank(const sp_comm_world *world, int group, int member);
+// This rank's place in the group, or -1; the group's size; the rank of a member.
+int sp_comm_member(const sp_comm *me, int group);
+int sp_comm_member_count(const sp_comm *me, int group);
+int sp_comm_member_rank(const sp_comm *me, int group, int member);
+
+// Names the rank in failures and reports, before the ranks' threads start; without: "rank 3".
+void sp_comm_set_name(sp_comm *me, const char *name);
+// Names what the rank does now, such as "F3.1", in failures and reports; "" for nothing.
+void sp_comm_set_action(sp_comm *me, const char *action);
+
+// Lets the world fail with "rank 2: F3.1: <text>"; any status but SP_OK. Returns the status of the
+// failure that won, which may be an earlier one.
+sp_status sp_comm_abort(sp_comm *me, sp_status status, const char *format, ...) SP_PRINTF(3, 4);
+// The same from a thread that is no rank; the text stands alone.
+sp_status sp_comm_world_abort(sp_comm_world *world, sp_status status, const char *format, ...)
+    SP_PRINTF(3, 4);
+
+// SP_OK, or the failure, whose messages are added to err. For any thread.
+sp_status sp_comm_world_failure(sp_comm_world *world, sp_error *err);
+// The rank that let the world fail; -1 without failure or from outside.
+int sp_comm_failed_rank(sp_comm_world *world);
+
+// A wait may last as long as others compute. When all ranks of a run (comm_run.h) wait or have
+// ended and nothing that one waits for is there, they would do so for ever: the world fails at once
+// with SP_ERR_LIMIT. The first message is that of the rank at the end of the chain of who waits for
+// whom, or of one in a circle; the next are those of the ranks along the chain from there, then
+// the other ranks in order, as far as an sp_error has room.
+
+#endif

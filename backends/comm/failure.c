@@ -1,0 +1,125 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "backends/comm/private.h"
+
+static sp_status add_messages(const sp_error *from, sp_error *err)
+{
+    for (int i = 0; i < from->count; i++) {
+        sp_error_set(err, from->status, "%s", from->message[i]);
+    }
+    return from->status;
+}
+
+sp_status sp_i_comm_check(sp_comm_world *world, sp_error *err)
+{
+    if (!atomic_load(&world->failed)) {
+        return SP_OK;
+    }
+    pthread_mutex_lock(&world->failure_lock);
+    sp_status status = add_messages(&world->failure, err);
+    pthread_mutex_unlock(&world->failure_lock);
+    return status;
+}
+
+sp_status sp_comm_world_failure(sp_comm_world *world, sp_error *err)
+{
+    return sp_i_comm_check(world, err);
+}
+
+int sp_comm_failed_rank(sp_comm_world *world)
+{
+    pthread_mutex_lock(&world->failure_lock);
+    int rank = world->failed_rank;
+    pthread_mutex_unlock(&world->failure_lock);
+    return rank;
+}
+
+// Takes the failure lock; whoever does first holds it until the reason is complete. False, without
+// the lock, where the world has failed already.
+static bool claim_failure(sp_comm_world *world)
+{
+    pthread_mutex_lock(&world->failure_lock);
+    if (atomic_load(&world->failed)) {
+        pthread_mutex_unlock(&world->failure_lock);
+        return false;
+    }
+    atomic_store(&world->failed, true);
+    return true;
+}
+
+static void publish_failure(sp_comm_world *world, int rank)
+{
+    world->failed_rank = rank;
+    pthread_mutex_unlock(&world->failure_lock);
+    for (int i = 0; i < world->rank_count; i++) {
+        pthread_mutex_lock(&world->ranks[i].lock);
+        pthread_cond_broadcast(&world->ranks[i].wake);
+        pthread_mutex_unlock(&world->ranks[i].lock);
+    }
+    sp_i_comm_baton_drop(world);
+}
+
+static void fail(sp_comm_world *world, const sp_comm *me, sp_status status, const char *text)
+{
+    SP_ASSERT(status != SP_OK);
+    if (!claim_failure(world)) {
+        return;
+    }
+    if (me == NULL) {
+        sp_error_set(&world->failure, status, "%s", text);
+    } else {
+        // The action is this thread's own: only it writes it.
+        const char *mark = me->action[0] != '\0' ? ": " : "";
+        sp_error_set(&world->failure, status, "%s: %s%s%s", me->name, me->action, mark, text);
+    }
+    publish_failure(world, me != NULL ? me->rank : -1);
+}
+
+sp_status sp_comm_abort(sp_comm *me, sp_status status, const char *format, ...)
+{
+    char text[SP_ERROR_TEXT];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    fail(me->world, me, status, text);
+    return sp_i_comm_check(me->world, NULL);
+}
+
+sp_status sp_i_comm_fail(sp_comm *me, sp_error *err, sp_status status, const char *format, ...)
+{
+    char text[SP_ERROR_TEXT];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    fail(me->world, me, status, text);
+    return sp_i_comm_check(me->world, err);
+}
+
+sp_status sp_comm_world_abort(sp_comm_world *world, sp_status status, const char *format, ...)
+{
+    char text[SP_ERROR_TEXT];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    fail(world, NULL, status, text);
+    return sp_i_comm_check(world, NULL);
+}
+
+void sp_i_comm_give_up(sp_comm_world *world)
+{
+    if (claim_failure(world)) {
+        publish_failure(world, sp_i_comm_report_waits(world, &world->failure));
+    }
+}
+
+void sp_i_comm_give_up_late(sp_comm_world *world)
+{
+    if (claim_failure(world)) {
+        sp_i_comm_report_late(world, &world->failure);
+        publish_failure(world, -1);
+    }
+}

@@ -1,0 +1,197 @@
+// What the files of the communicator share.
+#ifndef SLIMPACK_BACKENDS_COMM_PRIVATE_H
+#define SLIMPACK_BACKENDS_COMM_PRIVATE_H
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+
+#include "backends/comm/collective.h"
+#include "backends/comm/flag.h"
+
+enum { SP_I_CACHE_LINE = 64 };
+
+typedef enum sp_i_comm_kind {
+    SP_I_BARRIER,
+    SP_I_ALL_REDUCE,
+    SP_I_ALL_GATHER,
+    SP_I_REDUCE_SCATTER,
+    SP_I_BROADCAST,
+    SP_I_ALL_TO_ALL
+} sp_i_comm_kind;
+extern const char *const sp_i_comm_kind_names[];
+
+// What a member brings to a collective.
+typedef struct sp_i_comm_call {
+    sp_i_comm_kind kind;
+    sp_comm_type type;
+    sp_comm_op op;
+    bool in_place;
+    int root;
+    int64_t count;       // elements of a member's part, or of all with one part; of a row
+    const int64_t *rows; // of each member's part; NULL: one
+    const char *in;
+    char *out;
+} sp_i_comm_call;
+
+// Meetings are numbered from 1. A member writes its call before it enters a meeting, the others
+// read it after that meeting and before they enter the next but one: two places are enough.
+typedef struct sp_i_comm_member {
+    sp_i_comm_call call[2];
+    int64_t clock_ns[2];      // when it entered; written and read as the calls
+    _Atomic uint64_t entered; // meetings this member has entered
+    atomic_bool touching;     // between two meetings, at work in the others' buffers
+    char unshared[SP_I_CACHE_LINE];
+} sp_i_comm_member;
+
+typedef struct sp_i_comm_group {
+    char name[SP_COMM_GROUP_NAME];
+    int size;
+    int *ranks;     // of members
+    int *member_of; // of each rank of the world, or -1
+    sp_i_comm_member *members;
+    char unshared[SP_I_CACHE_LINE];
+    _Atomic uint64_t arrivals; // of all members at all meetings: meeting n is complete at n * size
+} sp_i_comm_group;
+
+typedef struct sp_i_comm_slot {
+    int64_t sent_ns; // the sender's clock
+    char *data;
+    size_t capacity, bytes;
+} sp_i_comm_slot;
+
+typedef struct sp_i_comm_queue {
+    struct sp_i_comm_queue *next; // of the same two ranks
+    int from, to, tag;
+    int slots;
+    sp_i_comm_slot *slot; // [slots], message n in slot n % slots
+    char unshared[SP_I_CACHE_LINE];
+    _Atomic uint64_t sent; // by the sender alone
+    char unshared_too[SP_I_CACHE_LINE];
+    _Atomic uint64_t received; // by the receiver alone
+} sp_i_comm_queue;
+
+// What a rank waits for: a meeting of a group, room or a message in a queue, or a flag.
+typedef struct sp_i_comm_wait {
+    const char *operation; // NULL: it does not wait
+    sp_i_comm_group *group;
+    uint64_t meeting;
+    sp_i_comm_queue *queue;
+    bool sending;
+    const sp_comm_flag *flag;
+    int raiser; // of the flag
+    char what[SP_COMM_WHAT];
+} sp_i_comm_wait;
+
+// Who may compute; of worlds with one rank at a time.
+typedef struct sp_i_comm_baton {
+    pthread_mutex_t lock; // of all below; no other is taken while it is held
+    int holder;           // or -1
+    int *queue;           // [rank_count], the ranks that wait for it: a circle from `first` on
+    int first, waiting;
+} sp_i_comm_baton;
+
+struct sp_comm {
+    sp_comm_world *world;
+    int rank;
+    sp_comm_counts counts;
+    int64_t clock_ns, reading_ns; // the latter of the world's now_ns
+    pthread_mutex_t lock;         // of action, wait and end, and of new queues to this rank
+    pthread_cond_t wake;
+    atomic_bool sleeping; // or about to: whoever changes what it may wait for must wake it
+    sp_i_comm_wait wait;  // what it sleeps for
+    bool ended;           // it is in no run, or at its end
+    char name[SP_COMM_RANK_NAME];
+    char action[SP_COMM_ACTION];
+    pthread_cond_t turn; // for the baton, with its lock
+    char unshared[SP_I_CACHE_LINE];
+};
+
+struct sp_comm_world {
+    int rank_count;
+    sp_comm *ranks;
+    int spins;
+    int queue_slots;
+    int64_t (*now_ns)(void);
+    bool one_at_a_time;
+    sp_i_comm_baton baton;
+    sp_i_comm_group **groups;
+    size_t group_count, group_capacity;
+    _Atomic(sp_i_comm_queue *) *queues; // [from * rank_count + to]
+    pthread_mutex_t rest_lock;          // of at_work; all others may be taken while it is held
+    int at_work;                        // ranks of runs that neither sleep nor have ended
+    atomic_bool failed;                 // from the moment a reason is being written down
+    pthread_mutex_t failure_lock;       // of all below; never taken while a rank's lock is held
+    sp_error failure;
+    int failed_rank;
+    bool *reported; // [rank_count]
+};
+
+int64_t sp_i_comm_now_ns(void);
+
+// The baton; all do nothing where ranks may compute side by side. `give` says whether the rank had
+// it, `pass` lets those that wait go first, `drop` ends all waiting for it after a failure.
+sp_status sp_i_comm_baton_init(sp_comm_world *world, int ranks, sp_error *err);
+void sp_i_comm_baton_fini(sp_comm_world *world);
+void sp_i_comm_baton_take(sp_comm *me);
+bool sp_i_comm_baton_give(sp_comm *me);
+void sp_i_comm_baton_pass(sp_comm *me);
+void sp_i_comm_baton_drop(sp_comm_world *world);
+
+// Ranks that begin or go on to work, and one that no longer does: it will sleep, with what it waits
+// for on record, or has ended. The last one lets the world fail where the others wait for ever.
+void sp_i_comm_work_on(sp_comm_world *world, int ranks);
+void sp_i_comm_rest(sp_comm *me, bool ended);
+// A deadline is over: lets the world fail unless all ranks have ended.
+void sp_i_comm_time_out(sp_comm_world *world);
+
+// Returns when the wait is over or the world has failed.
+sp_status sp_i_comm_wait_for(sp_comm *me, const sp_i_comm_wait *wait, sp_error *err);
+bool sp_i_comm_is_over(const sp_i_comm_wait *wait);
+// To be called after a change of an atomic counter that the rank may wait for.
+void sp_i_comm_wake(sp_comm_world *world, int rank);
+
+// Clocks: a new reading that advances the clock, or does not; a reading, and on at the later of the
+// two; when a member enters a meeting; and on at the latest of all members when it is complete.
+void sp_i_comm_clock_advance(sp_comm *me);
+void sp_i_comm_clock_skip(sp_comm *me);
+void sp_i_comm_clock_meet(sp_comm *me, int64_t other_ns);
+void sp_i_comm_clock_enter(sp_comm *me, sp_i_comm_group *group, int member, uint64_t meeting);
+void sp_i_comm_clock_leave(sp_comm *me, const sp_i_comm_group *group, uint64_t meeting);
+
+// SP_OK, or the world's failure.
+sp_status sp_i_comm_check(sp_comm_world *world, sp_error *err);
+// As sp_comm_abort, and its messages are added to err.
+sp_status sp_i_comm_fail(sp_comm *me, sp_error *err, sp_status status, const char *format, ...)
+    SP_PRINTF(4, 5);
+// Lets the world fail because all of its ranks wait, or because they are late.
+void sp_i_comm_give_up(sp_comm_world *world);
+void sp_i_comm_give_up_late(sp_comm_world *world);
+// Do some ranks wait, and is none of their waits over? For a moment at which no rank works.
+bool sp_i_comm_all_wait(sp_comm_world *world);
+// Adds what each rank does and waits for to the record, and returns the rank it begins with.
+int sp_i_comm_report_waits(sp_comm_world *world, sp_error *record);
+// The same for a deadline that was not met: the ranks at work first.
+void sp_i_comm_report_late(sp_comm_world *world, sp_error *record);
+
+// The group of an id that `me` is a member of; otherwise the world fails and it is NULL.
+sp_i_comm_group *sp_i_comm_group_of(sp_comm *me, int group, int *member, sp_error *err);
+// Enters the group's next meeting and waits for it to be complete.
+sp_status sp_i_comm_meet(sp_comm *me, sp_i_comm_group *group, int member, const char *operation,
+                         sp_error *err);
+
+// This member's share of a collective between two meetings. Returns the bytes written.
+int64_t sp_i_comm_work(const sp_i_comm_group *group, int member, uint64_t meeting);
+// Elements before a member's part, and in it.
+int64_t sp_i_comm_part_offset(const sp_i_comm_call *call, int member);
+int64_t sp_i_comm_part_count(const sp_i_comm_call *call, int member);
+// The reduction of the members' elements [begin, begin + count) of in, in the order of members, to
+// out, or where that is NULL to the same elements of every member's out. Returns the bytes written.
+int64_t sp_i_comm_reduce(const sp_i_comm_group *group, uint64_t meeting, int64_t begin,
+                         int64_t count, char *out);
+// What a member brought to a meeting.
+const sp_i_comm_call *sp_i_comm_call_at(const sp_i_comm_group *group, int member, uint64_t meeting);
+
+void sp_i_comm_queues_free(sp_comm_world *world);
+
+#endif

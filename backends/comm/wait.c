@@ -1,0 +1,106 @@
+#include <time.h>
+
+#include "backends/comm/private.h"
+
+enum { NS_PER_S = 1000000000 };
+
+int64_t sp_i_comm_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+// What this rank waits for is on record before it rests: who is the last to rest looks at all of
+// them. `sleeping` is set before the look at the counters, and who changes a counter looks at
+// `sleeping` afterwards; all four are sequentially consistent, so one of the two sees the other.
+static sp_status sleep_until_over(sp_comm *me, const sp_i_comm_wait *wait, sp_error *err)
+{
+    sp_comm_world *world = me->world;
+    bool over;
+    pthread_mutex_lock(&me->lock);
+    me->wait = *wait;
+    atomic_store(&me->sleeping, true);
+    pthread_mutex_unlock(&me->lock);
+    sp_i_comm_rest(me, false);
+    pthread_mutex_lock(&me->lock);
+    while (!(over = sp_i_comm_is_over(wait)) && !atomic_load(&world->failed)) {
+        pthread_cond_wait(&me->wake, &me->lock);
+    }
+    atomic_store(&me->sleeping, false);
+    pthread_mutex_unlock(&me->lock);
+    sp_i_comm_work_on(world, 1);
+    // The report of a failure is complete when its check returns; until then the record stays.
+    sp_status status = over ? SP_OK : sp_i_comm_check(world, err);
+    pthread_mutex_lock(&me->lock);
+    me->wait.operation = NULL;
+    pthread_mutex_unlock(&me->lock);
+    return status;
+}
+
+sp_status sp_i_comm_wait_for(sp_comm *me, const sp_i_comm_wait *wait, sp_error *err)
+{
+    sp_comm_world *world = me->world;
+    if (sp_i_comm_is_over(wait)) {
+        return SP_OK;
+    }
+    sp_i_comm_clock_advance(me);
+    int64_t start_ns = sp_i_comm_now_ns();
+    sp_status status = SP_OK;
+    bool over = false;
+    for (int i = 0; i < world->spins && !over && !atomic_load(&world->failed); i++) {
+        relax();
+        over = sp_i_comm_is_over(wait);
+    }
+    if (!over) {
+        bool gave = sp_i_comm_baton_give(me);
+        status = sleep_until_over(me, wait, err);
+        if (gave) {
+            sp_i_comm_baton_take(me);
+        }
+    }
+    me->counts.wait_ns += sp_i_comm_now_ns() - start_ns;
+    sp_i_comm_clock_skip(me);
+    return status;
+}
+
+void sp_i_comm_wake(sp_comm_world *world, int rank)
+{
+    sp_comm *other = &world->ranks[rank];
+    if (atomic_load(&other->sleeping)) {
+        pthread_mutex_lock(&other->lock);
+        pthread_cond_signal(&other->wake);
+        pthread_mutex_unlock(&other->lock);
+    }
+}
+
+sp_status sp_i_comm_meet(sp_comm *me, sp_i_comm_group *group, int member, const char *operation,
+                         sp_error *err)
+{
+    uint64_t meeting = atomic_load(&group->members[member].entered) + 1;
+    sp_status status = SP_OK;
+    sp_i_comm_clock_enter(me, group, member, meeting);
+    atomic_store(&group->members[member].entered, meeting);
+    uint64_t arrivals = atomic_fetch_add(&group->arrivals, 1) + 1;
+    if (arrivals < meeting * (uint64_t)group->size) {
+        sp_i_comm_wait wait = {.operation = operation, .group = group, .meeting = meeting};
+        status = sp_i_comm_wait_for(me, &wait, err);
+    } else {
+        for (int i = 0; i < group->size; i++) {
+            if (i != member) {
+                sp_i_comm_wake(me->world, group->ranks[i]);
+            }
+        }
+    }
+    if (status == SP_OK) {
+        sp_i_comm_clock_leave(me, group, meeting);
+    }
+    return status;
+}

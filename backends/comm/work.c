@@ -1,0 +1,141 @@
+// A member's share of a collective: what it copies or reduces while the buffers of all members
+// stand still. The shares of two members never write the same element, and none writes what another
+// still reads.
+#include <string.h>
+
+#include "backends/comm/private.h"
+
+// Shares of an all-reduce end on whole cache lines of fp32, so that members do not write to the
+// same one.
+enum { SHARE_ELEMENTS = SP_I_CACHE_LINE / 4, SWAP_BYTES = 4096 };
+
+int64_t sp_i_comm_part_count(const sp_i_comm_call *call, int member)
+{
+    return call->rows != NULL ? call->rows[member] * call->count : call->count;
+}
+
+int64_t sp_i_comm_part_offset(const sp_i_comm_call *call, int member)
+{
+    if (call->rows == NULL) {
+        return member * call->count;
+    }
+    int64_t rows = 0;
+    for (int j = 0; j < member; j++) {
+        rows += call->rows[j];
+    }
+    return rows * call->count;
+}
+
+static int64_t all_reduce(const sp_i_comm_group *group, int member, uint64_t meeting)
+{
+    int64_t count = sp_i_comm_call_at(group, member, meeting)->count;
+    int64_t units = (count + SHARE_ELEMENTS - 1) / SHARE_ELEMENTS;
+    int64_t each = units / group->size;
+    int64_t extra = units % group->size;
+    int64_t first = each * member + (member < extra ? member : extra);
+    int64_t begin = first * SHARE_ELEMENTS;
+    int64_t end = begin + (each + (member < extra ? 1 : 0)) * SHARE_ELEMENTS;
+    end = end < count ? end : count;
+    return begin < end ? sp_i_comm_reduce(group, meeting, begin, end - begin, NULL) : 0;
+}
+
+static int64_t reduce_scatter(const sp_i_comm_group *group, int member, uint64_t meeting)
+{
+    const sp_i_comm_call *mine = sp_i_comm_call_at(group, member, meeting);
+    return sp_i_comm_reduce(group, meeting, sp_i_comm_part_offset(mine, member),
+                            sp_i_comm_part_count(mine, member), mine->out);
+}
+
+// Returns the bytes written.
+static int64_t copy(char *to, const char *from, int64_t bytes)
+{
+    if (to == from || bytes == 0) {
+        return 0;
+    }
+    memcpy(to, from, (size_t)bytes);
+    return bytes;
+}
+
+static int64_t all_gather(const sp_i_comm_group *group, int member, uint64_t meeting)
+{
+    const sp_i_comm_call *mine = sp_i_comm_call_at(group, member, meeting);
+    int64_t element = (int64_t)sp_comm_type_bytes(mine->type);
+    int64_t offset = 0;
+    int64_t written = 0;
+    for (int j = 0; j < group->size; j++) {
+        int64_t bytes = sp_i_comm_part_count(mine, j) * element;
+        written += copy(mine->out + offset, sp_i_comm_call_at(group, j, meeting)->in, bytes);
+        offset += bytes;
+    }
+    return written;
+}
+
+static int64_t broadcast(const sp_i_comm_group *group, int member, uint64_t meeting)
+{
+    const sp_i_comm_call *mine = sp_i_comm_call_at(group, member, meeting);
+    return copy(mine->out, sp_i_comm_call_at(group, mine->root, meeting)->in,
+                mine->count * (int64_t)sp_comm_type_bytes(mine->type));
+}
+
+static void swap(char *a, char *b, int64_t bytes)
+{
+    char kept[SWAP_BYTES];
+    while (bytes > 0) {
+        size_t n = bytes < SWAP_BYTES ? (size_t)bytes : SWAP_BYTES;
+        memcpy(kept, a, n);
+        memcpy(a, b, n);
+        memcpy(b, kept, n);
+        a += n;
+        b += n;
+        bytes -= (int64_t)n;
+    }
+}
+
+// Two members exchange their parts, each of them one half.
+static int64_t exchange(const sp_i_comm_group *group, int member, int other, uint64_t meeting)
+{
+    const sp_i_comm_call *mine = sp_i_comm_call_at(group, member, meeting);
+    int64_t bytes = mine->count * (int64_t)sp_comm_type_bytes(mine->type);
+    int64_t half = bytes / 2;
+    char *a = mine->out + other * bytes;
+    char *b = sp_i_comm_call_at(group, other, meeting)->out + member * bytes;
+    int64_t begin = member < other ? 0 : half;
+    int64_t length = member < other ? half : bytes - half;
+    swap(a + begin, b + begin, length);
+    return 2 * length;
+}
+
+static int64_t all_to_all(const sp_i_comm_group *group, int member, uint64_t meeting)
+{
+    const sp_i_comm_call *mine = sp_i_comm_call_at(group, member, meeting);
+    int64_t bytes = mine->count * (int64_t)sp_comm_type_bytes(mine->type);
+    int64_t written = 0;
+    for (int j = 0; j < group->size; j++) {
+        if (!mine->in_place) {
+            const char *from = sp_i_comm_call_at(group, j, meeting)->in;
+            written += copy(mine->out + j * bytes, from + member * bytes, bytes);
+        } else if (j != member && bytes > 0) {
+            written += exchange(group, member, j, meeting);
+        }
+    }
+    return written;
+}
+
+int64_t sp_i_comm_work(const sp_i_comm_group *group, int member, uint64_t meeting)
+{
+    switch (sp_i_comm_call_at(group, member, meeting)->kind) {
+    case SP_I_BARRIER:
+        return 0;
+    case SP_I_ALL_REDUCE:
+        return all_reduce(group, member, meeting);
+    case SP_I_ALL_GATHER:
+        return all_gather(group, member, meeting);
+    case SP_I_REDUCE_SCATTER:
+        return reduce_scatter(group, member, meeting);
+    case SP_I_BROADCAST:
+        return broadcast(group, member, meeting);
+    case SP_I_ALL_TO_ALL:
+        return all_to_all(group, member, meeting);
+    }
+    SP_UNREACHABLE("kind of collective");
+}

@@ -1,0 +1,258 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "backends/comm/cores.h"
+#include "backends/comm/private.h"
+#include "sim/base/alloc.h"
+
+enum { DEFAULT_SPINS = 2000, DEFAULT_SLOTS = 2 };
+
+static sp_status rank_init(sp_comm *me, sp_comm_world *world, int rank, sp_error *err)
+{
+    bool made = false;
+    me->world = world;
+    me->rank = rank;
+    me->ended = true;
+    snprintf(me->name, sizeof me->name, "rank %d", rank);
+    if (pthread_mutex_init(&me->lock, NULL) == 0) {
+        made = pthread_cond_init(&me->wake, NULL) == 0;
+        if (made && pthread_cond_init(&me->turn, NULL) != 0) {
+            pthread_cond_destroy(&me->wake);
+            made = false;
+        }
+        if (!made) {
+            pthread_mutex_destroy(&me->lock);
+        }
+    }
+    return made ? SP_OK : sp_error_no_memory(err, "a rank's lock");
+}
+
+static sp_status ranks_init(sp_comm_world *world, int ranks, sp_error *err)
+{
+    size_t n = (size_t)ranks;
+    world->ranks = sp_i_calloc(n, sizeof *world->ranks);
+    world->queues = sp_i_calloc(n * n, sizeof *world->queues);
+    world->reported = sp_i_calloc(n, sizeof *world->reported);
+    if (world->ranks == NULL || world->queues == NULL || world->reported == NULL) {
+        return sp_error_no_memory(err, "a world of ranks");
+    }
+    for (int rank = 0; rank < ranks; rank++) {
+        sp_status status = rank_init(&world->ranks[rank], world, rank, err);
+        if (status != SP_OK) {
+            return status;
+        }
+        world->rank_count = rank + 1;
+    }
+    return SP_OK;
+}
+
+sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_world **world,
+                            sp_error *err)
+{
+    static const sp_comm_options chosen = {.spins = -1};
+    options = options != NULL ? options : &chosen;
+    *world = NULL;
+    if (ranks < 1) {
+        return sp_error_set(err, SP_ERR_USAGE, "expected at least one rank, got %d", ranks);
+    }
+    sp_comm_world *made = sp_i_calloc(1, sizeof *made);
+    if (made == NULL) {
+        return sp_error_no_memory(err, "a world of ranks");
+    }
+    if (pthread_mutex_init(&made->failure_lock, NULL) != 0) {
+        sp_i_free(made);
+        return sp_error_no_memory(err, "a world of ranks");
+    }
+    if (pthread_mutex_init(&made->rest_lock, NULL) != 0) {
+        pthread_mutex_destroy(&made->failure_lock);
+        sp_i_free(made);
+        return sp_error_no_memory(err, "a world of ranks");
+    }
+    made->queue_slots = options->queue_slots > 0 ? options->queue_slots : DEFAULT_SLOTS;
+    made->now_ns = options->now_ns;
+    made->one_at_a_time = options->one_at_a_time;
+    made->spins = options->spins;
+    if (options->one_at_a_time) {
+        made->spins = 0;
+    } else if (options->spins < 0) {
+        made->spins = ranks <= sp_i_cores() ? DEFAULT_SPINS : 0;
+    }
+    made->failed_rank = -1;
+    sp_status status = sp_i_comm_baton_init(made, ranks, err);
+    if (status == SP_OK) {
+        status = ranks_init(made, ranks, err);
+    }
+    if (status != SP_OK) {
+        sp_comm_world_free(made);
+        return status;
+    }
+    *world = made;
+    return SP_OK;
+}
+
+static void group_free(sp_i_comm_group *group)
+{
+    if (group != NULL) {
+        sp_i_free(group->ranks);
+        sp_i_free(group->member_of);
+        sp_i_free(group->members);
+        sp_i_free(group);
+    }
+}
+
+void sp_comm_world_free(sp_comm_world *world)
+{
+    if (world == NULL) {
+        return;
+    }
+    sp_i_comm_queues_free(world);
+    for (size_t i = 0; i < world->group_count; i++) {
+        group_free(world->groups[i]);
+    }
+    for (int rank = 0; rank < world->rank_count; rank++) {
+        pthread_cond_destroy(&world->ranks[rank].turn);
+        pthread_cond_destroy(&world->ranks[rank].wake);
+        pthread_mutex_destroy(&world->ranks[rank].lock);
+    }
+    sp_i_comm_baton_fini(world);
+    pthread_mutex_destroy(&world->rest_lock);
+    pthread_mutex_destroy(&world->failure_lock);
+    sp_i_free(world->groups);
+    sp_i_free(world->reported);
+    sp_i_free((void *)world->queues);
+    sp_i_free(world->ranks);
+    sp_i_free(world);
+}
+
+int sp_comm_world_ranks(const sp_comm_world *world)
+{
+    return world->rank_count;
+}
+
+sp_comm *sp_comm_of(sp_comm_world *world, int rank)
+{
+    SP_ASSERT(rank >= 0 && rank < world->rank_count);
+    return &world->ranks[rank];
+}
+
+int sp_comm_rank(const sp_comm *me)
+{
+    return me->rank;
+}
+
+sp_comm_counts sp_comm_counted(const sp_comm *me)
+{
+    return me->counts;
+}
+
+void sp_comm_set_name(sp_comm *me, const char *name)
+{
+    snprintf(me->name, sizeof me->name, "%s", name);
+}
+
+void sp_comm_set_action(sp_comm *me, const char *action)
+{
+    pthread_mutex_lock(&me->lock);
+    snprintf(me->action, sizeof me->action, "%s", action);
+    pthread_mutex_unlock(&me->lock);
+}
+
+// ---- Groups ----
+
+static sp_status fill_group(sp_i_comm_group *group, int world_ranks, const int *ranks, int size,
+                            sp_error *err)
+{
+    for (int rank = 0; rank < world_ranks; rank++) {
+        group->member_of[rank] = -1;
+    }
+    for (int i = 0; i < size; i++) {
+        if (ranks[i] < 0 || ranks[i] >= world_ranks) {
+            return sp_error_set(err, SP_ERR_USAGE,
+                                "group '%s': expected ranks from 0 to %d, got %d", group->name,
+                                world_ranks - 1, ranks[i]);
+        }
+        if (group->member_of[ranks[i]] >= 0) {
+            return sp_error_set(err, SP_ERR_USAGE, "group '%s': rank %d stands in it twice",
+                                group->name, ranks[i]);
+        }
+        group->ranks[i] = ranks[i];
+        group->member_of[ranks[i]] = i;
+    }
+    return SP_OK;
+}
+
+sp_status sp_comm_group_new(sp_comm_world *world, const char *name, const int *ranks, int size,
+                            int *group, sp_error *err)
+{
+    if (size < 1) {
+        return sp_error_set(err, SP_ERR_USAGE, "group '%s': expected at least one rank", name);
+    }
+    sp_i_comm_group *made = sp_i_calloc(1, sizeof *made);
+    if (made == NULL) {
+        return sp_error_no_memory(err, "a group of ranks");
+    }
+    snprintf(made->name, sizeof made->name, "%s", name);
+    made->size = size;
+    made->ranks = sp_i_calloc((size_t)size, sizeof *made->ranks);
+    made->member_of = sp_i_calloc((size_t)world->rank_count, sizeof *made->member_of);
+    made->members = sp_i_calloc((size_t)size, sizeof *made->members);
+    sp_status status = SP_OK;
+    if (made->ranks == NULL || made->member_of == NULL || made->members == NULL ||
+        !sp_i_reserve((void **)&world->groups, &world->group_capacity, world->group_count + 1,
+                      sizeof(sp_i_comm_group *))) {
+        status = sp_error_no_memory(err, "a group of ranks");
+    } else {
+        status = fill_group(made, world->rank_count, ranks, size, err);
+    }
+    if (status != SP_OK) {
+        group_free(made);
+        return status;
+    }
+    *group = (int)world->group_count;
+    world->groups[world->group_count++] = made;
+    return SP_OK;
+}
+
+int sp_comm_group_find(const sp_comm_world *world, const int *ranks, int size)
+{
+    for (size_t i = 0; i < world->group_count; i++) {
+        const sp_i_comm_group *group = world->groups[i];
+        if (group->size == size && memcmp(group->ranks, ranks, (size_t)size * sizeof *ranks) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+static const sp_i_comm_group *group_at(const sp_comm_world *world, int group)
+{
+    SP_ASSERT(group >= 0 && (size_t)group < world->group_count);
+    return world->groups[group];
+}
+
+int sp_comm_group_size(const sp_comm_world *world, int group)
+{
+    return group_at(world, group)->size;
+}
+
+int sp_comm_group_rank(const sp_comm_world *world, int group, int member)
+{
+    const sp_i_comm_group *found = group_at(world, group);
+    SP_ASSERT(member >= 0 && member < found->size);
+    return found->ranks[member];
+}
+
+int sp_comm_member(const sp_comm *me, int group)
+{
+    return group_at(me->world, group)->member_of[me->rank];
+}
+
+int sp_comm_member_count(const sp_comm *me, int group)
+{
+    return sp_comm_group_size(me->world, group);
+}
+
+int sp_comm_member_rank(const sp_comm *me, int group, int member)
+{
+    return sp_comm_group_rank(me->world, group, member);
+}

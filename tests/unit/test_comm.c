@@ -1,0 +1,317 @@
+// Collectives against their definitions, worked out by every rank for itself: random groups, sizes,
+// types and timings, in place and not. Sums are compared bit by bit.
+#include <math.h>
+#include <stdlib.h>
+
+#include "backends/comm/collective.h"
+#include "tests/support/comm_ranks.h"
+#include "tests/support/test_main.h"
+
+enum { MOST_RANKS = 6, MOST_COUNT = 300, GROUPS = 8, ROOM = MOST_RANKS * MOST_COUNT };
+
+typedef enum kind {
+    BARRIER,
+    ALL_REDUCE,
+    ALL_GATHER,
+    GATHER_ROWS,
+    REDUCE_SCATTER,
+    SCATTER_ROWS,
+    BROADCAST,
+    ALL_TO_ALL,
+    KINDS
+} kind;
+
+typedef struct step {
+    kind kind;
+    int group;
+    sp_comm_type type;
+    sp_comm_op op;
+    bool in_place;
+    int root;
+    int64_t count;
+    int64_t rows[MOST_RANKS], width;
+} step;
+
+typedef struct script {
+    int groups[GROUPS];
+    step *steps;
+    int count;
+    uint64_t sleep_one_of;
+} script;
+
+static step random_step(sp_prng *prng, const sp_comm_world *world, const script *s)
+{
+    step made = {.kind = (kind)sp_prng_below(prng, KINDS),
+                 .group = s->groups[sp_prng_below(prng, GROUPS)],
+                 .type = (sp_comm_type)sp_prng_below(prng, 2),
+                 .op = sp_prng_below(prng, 4) == 0 ? SP_COMM_MAX : SP_COMM_SUM,
+                 .in_place = sp_prng_below(prng, 2) == 0};
+    uint64_t most = sp_prng_below(prng, 3) == 0 ? MOST_COUNT : 4;
+    made.root = (int)sp_prng_below(prng, (uint64_t)sp_comm_group_size(world, made.group));
+    made.count = (int64_t)sp_prng_below(prng, most + 1);
+    made.width = 1 + (int64_t)sp_prng_below(prng, 3);
+    for (int i = 0; i < MOST_RANKS; i++) {
+        made.rows[i] = (int64_t)sp_prng_below(prng, most / (uint64_t)made.width + 1);
+    }
+    return made;
+}
+
+static void random_group(sp_prng *prng, sp_comm_world *world, int *group)
+{
+    int ranks[MOST_RANKS];
+    int n = sp_comm_world_ranks(world);
+    for (int i = 0; i < n; i++) {
+        int j = (int)sp_prng_below(prng, (uint64_t)i + 1);
+        ranks[i] = ranks[j];
+        ranks[j] = i;
+    }
+    *group = group_of(world, "some", ranks, 1 + (int)sp_prng_below(prng, (uint64_t)n));
+}
+
+// Numbers in either type.
+typedef struct numbers {
+    float f32[ROOM];
+    double f64[ROOM];
+} numbers;
+
+static void *at(numbers *x, sp_comm_type type, int64_t i)
+{
+    return type == SP_COMM_F32 ? (void *)(x->f32 + i) : (void *)(x->f64 + i);
+}
+
+static void fill(numbers *x, int step_index, int rank, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        x->f64[i] = number_at((uint64_t)step_index, (uint64_t)rank, (uint64_t)i);
+        x->f32[i] = (float)x->f64[i];
+    }
+}
+
+// Element i of a member's input, and the reduction of all members' in their order.
+static double reduced(const sp_comm_world *world, const step *s, int index, int64_t i)
+{
+    double wide = 0;
+    float narrow = 0;
+    for (int m = 0; m < sp_comm_group_size(world, s->group); m++) {
+        double x = number_at((uint64_t)index, (uint64_t)sp_comm_group_rank(world, s->group, m),
+                             (uint64_t)i);
+        float y = (float)x;
+        if (m == 0) {
+            wide = x;
+            narrow = y;
+        } else if (s->op == SP_COMM_SUM) {
+            wide += x;
+            narrow += y;
+        } else {
+            wide = fmax(wide, x);
+            narrow = fmaxf(narrow, y);
+        }
+    }
+    return s->type == SP_COMM_F32 ? (double)narrow : wide;
+}
+
+static double given(const sp_comm_world *world, const step *s, int index, int member, int64_t i)
+{
+    int rank = sp_comm_group_rank(world, s->group, member);
+    double x = number_at((uint64_t)index, (uint64_t)rank, (uint64_t)i);
+    return s->type == SP_COMM_F32 ? (double)(float)x : x;
+}
+
+static int64_t part_count(const step *s, int member)
+{
+    bool rows = s->kind == GATHER_ROWS || s->kind == SCATTER_ROWS;
+    return rows ? s->rows[member] * s->width : s->count;
+}
+
+static int64_t part_offset(const step *s, int member)
+{
+    int64_t offset = 0;
+    for (int m = 0; m < member; m++) {
+        offset += part_count(s, m);
+    }
+    return offset;
+}
+
+static double value_of(numbers *x, sp_comm_type type, int64_t i)
+{
+    return type == SP_COMM_F32 ? (double)x->f32[i] : x->f64[i];
+}
+
+// Result of [0, count) against what member `me` should have.
+static sp_status check_result(const sp_comm_world *world, const step *s, int index, int me,
+                              numbers *all, int64_t first, sp_error *err)
+{
+    int size = sp_comm_group_size(world, s->group);
+    bool gathers = s->kind == ALL_GATHER || s->kind == GATHER_ROWS;
+    int parts = gathers || s->kind == ALL_TO_ALL ? size : 1;
+    int64_t done = first;
+    for (int m = 0; m < parts; m++) {
+        bool scatters = s->kind == REDUCE_SCATTER || s->kind == SCATTER_ROWS;
+        int64_t count = part_count(s, scatters ? me : m);
+        for (int64_t i = 0; i < count; i++) {
+            double expected;
+            if (gathers) {
+                expected = given(world, s, index, m, i);
+            } else if (s->kind == ALL_TO_ALL) {
+                expected = given(world, s, index, m, me * s->count + i);
+            } else if (s->kind == BROADCAST) {
+                expected = given(world, s, index, s->root, i);
+            } else {
+                expected = reduced(world, s, index, (scatters ? part_offset(s, me) : 0) + i);
+            }
+            double found = value_of(all, s->type, done++);
+            if (memcmp(&found, &expected, sizeof found) != 0) {
+                return sp_error_set(err, SP_ERR_INTERNAL, "step %d, kind %d, element %lld: %g, %g",
+                                    index, (int)s->kind, (long long)i, found, expected);
+            }
+        }
+    }
+    return SP_OK;
+}
+
+typedef struct buffers {
+    numbers in, out;
+} buffers;
+
+// In place, the input of a gather lies in its part of the output.
+static sp_status gather(sp_comm *me, const step *s, int index, int m, buffers *b, sp_error *err)
+{
+    numbers *from = &b->in;
+    int64_t offset = 0;
+    fill(&b->in, index, sp_comm_rank(me), part_count(s, m));
+    if (s->in_place) {
+        from = &b->out;
+        offset = part_offset(s, m);
+        size_t n = (size_t)part_count(s, m);
+        memcpy(b->out.f32 + offset, b->in.f32, n * sizeof(float));
+        memcpy(b->out.f64 + offset, b->in.f64, n * sizeof(double));
+    }
+    void *in = at(from, s->type, offset);
+    void *out = at(&b->out, s->type, 0);
+    return s->kind == ALL_GATHER
+               ? sp_comm_all_gather(me, s->group, s->type, in, out, s->count, err)
+               : sp_comm_all_gather_rows(me, s->group, s->type, in, out, s->rows, s->width, err);
+}
+
+static sp_status scatter(sp_comm *me, const step *s, void *in, void *out, sp_error *err)
+{
+    return s->kind == REDUCE_SCATTER
+               ? sp_comm_reduce_scatter(me, s->group, s->type, s->op, in, out, s->count, err)
+               : sp_comm_reduce_scatter_rows(me, s->group, s->type, s->op, in, out, s->rows,
+                                             s->width, err);
+}
+
+static sp_status run_step(sp_comm *me, const sp_comm_world *world, const step *s, int index,
+                          buffers *b, sp_error *err)
+{
+    int m = sp_comm_member(me, s->group);
+    numbers *result = s->in_place ? &b->in : &b->out;
+    int64_t first = 0;
+    sp_status status = SP_OK;
+    fill(&b->in, index, sp_comm_rank(me), part_offset(s, sp_comm_group_size(world, s->group)));
+    void *in = at(&b->in, s->type, 0);
+    void *out = at(result, s->type, 0);
+    switch (s->kind) {
+    case BARRIER:
+        return sp_comm_barrier(me, s->group, err);
+    case ALL_REDUCE:
+        status = sp_comm_all_reduce(me, s->group, s->type, s->op, in, out, s->count, err);
+        break;
+    case ALL_GATHER:
+    case GATHER_ROWS:
+        result = &b->out;
+        status = gather(me, s, index, m, b, err);
+        break;
+    case REDUCE_SCATTER:
+    case SCATTER_ROWS:
+        first = s->in_place ? part_offset(s, m) : 0;
+        status = scatter(me, s, in, at(result, s->type, first), err);
+        break;
+    case BROADCAST:
+        status = sp_comm_broadcast(me, s->group, s->type, in, out, s->count, s->root, err);
+        break;
+    case ALL_TO_ALL:
+    case KINDS:
+        status = sp_comm_all_to_all(me, s->group, s->type, in, out, s->count, err);
+        break;
+    }
+    return status == SP_OK ? check_result(world, s, index, m, result, first, err) : status;
+}
+
+typedef struct job {
+    const sp_comm_world *world;
+    const script *script;
+} job;
+
+static sp_status run_script(sp_comm *me, void *data, sp_error *err)
+{
+    job *j = data;
+    sp_prng prng;
+    sp_prng_seed(&prng, 77 + (uint64_t)sp_comm_rank(me));
+    buffers *b = malloc(sizeof *b);
+    sp_status status = RANK_CHECK(b != NULL);
+    for (int i = 0; i < j->script->count && status == SP_OK; i++) {
+        const step *s = &j->script->steps[i];
+        if (sp_comm_member(me, s->group) >= 0) {
+            sleep_sometimes(&prng, j->script->sleep_one_of, 80);
+            status = run_step(me, j->world, s, i, b, err);
+        }
+    }
+    free(b);
+    return status;
+}
+
+static void check_script(int ranks, int steps, uint64_t seed, uint64_t sleep_one_of)
+{
+    sp_prng prng;
+    sp_prng_seed(&prng, seed);
+    sp_comm_world *world = world_of(ranks);
+    script s = {.count = steps, .sleep_one_of = sleep_one_of};
+    for (int i = 0; i < GROUPS; i++) {
+        random_group(&prng, world, &s.groups[i]);
+    }
+    s.steps = malloc((size_t)steps * sizeof *s.steps);
+    assert_non_null(s.steps);
+    for (int i = 0; i < steps; i++) {
+        s.steps[i] = random_step(&prng, world, &s);
+    }
+    job j = {.world = world, .script = &s};
+    assert_ranks(world, run_script, &j);
+    free(s.steps);
+    sp_comm_world_free(world);
+}
+
+static void one_rank(void **state)
+{
+    (void)state;
+    check_script(1, 500, 1, 100);
+}
+
+static void two_ranks(void **state)
+{
+    (void)state;
+    check_script(2, 5000, 2, 200);
+}
+
+static void many_ranks(void **state)
+{
+    (void)state;
+    for (int ranks = 3; ranks <= MOST_RANKS; ranks++) {
+        check_script(ranks, 1500, (uint64_t)ranks, 100);
+    }
+}
+
+static void without_disturbance(void **state)
+{
+    (void)state;
+    check_script(4, 4000, 9, UINT64_MAX);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(one_rank),
+    cmocka_unit_test(two_ranks),
+    cmocka_unit_test(many_ranks),
+    cmocka_unit_test(without_disturbance),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,374 @@
+// Context-parallel attention against attention over the whole sample: round a ring and gathered,
+// zig-zag shards and arbitrary ones, a sample in one piece and in slices, shards without padding
+// and without tokens. Behind the keys of a shard stands what nobody may read or change.
+#include <math.h>
+#include <stdlib.h>
+
+#include "backends/comm/attention.h"
+#include "kernels/kernels.h"
+#include "tests/support/comm_ranks.h"
+#include "tests/support/kernels/key_block.h"
+#include "tests/support/test_main.h"
+
+enum { MOST_RANKS = 4, MOST_SLICES = 4, MOST_RUNS = 64, ANYTHING = 0xff };
+
+// The runs of one rank, slice after slice.
+typedef struct held {
+    sp_token_run runs[MOST_RUNS];
+    int count;
+    int until[MOST_SLICES + 1]; // runs of the slices before
+} held;
+
+typedef struct job {
+    attention_problem p;
+    int ranks, group, slices;
+    sp_comm_attention_way way;
+    bool wide, joined; // key and value of a token in one row
+    int64_t padding;   // tokens of the last slice that its shards are cut with and then lose
+    int64_t begin[MOST_SLICES + 1];
+    held of[MOST_RANKS];
+    tensor out, lse, dq, dk, dv; // put together from the shards
+} job;
+
+static void add_run(held *h, sp_token_run run)
+{
+    assert_true(h->count < MOST_RUNS);
+    h->runs[h->count++] = run;
+}
+
+static void cut_slice(job *j, int slice, bool zigzag)
+{
+    int64_t begin = j->begin[slice];
+    int64_t tokens = j->begin[slice + 1] - begin;
+    int64_t padded = tokens + (slice + 1 == j->slices ? j->padding : 0);
+    int64_t at = begin;
+    for (int rank = 0; zigzag && rank < j->ranks; rank++) {
+        sp_token_run runs[SP_ZIGZAG_RUNS];
+        sp_zigzag_runs(padded, j->ranks, rank, runs);
+        for (int i = 0; i < SP_ZIGZAG_RUNS; i++) {
+            int64_t room = tokens > runs[i].begin ? tokens - runs[i].begin : 0;
+            int64_t n = runs[i].tokens < room ? runs[i].tokens : room;
+            add_run(&j->of[rank], (sp_token_run){begin + runs[i].begin, n});
+        }
+    }
+    while (!zigzag && at < begin + tokens) {
+        int64_t room = begin + tokens - at;
+        int64_t most = tokens / 3 + 1;
+        int64_t n =
+            1 + (int64_t)sp_prng_below(&j->p.all.prng, (uint64_t)(room < most ? room : most));
+        add_run(&j->of[sp_prng_below(&j->p.all.prng, (uint64_t)j->ranks)], (sp_token_run){at, n});
+        at += n;
+    }
+    for (int rank = 0; rank < j->ranks; rank++) {
+        j->of[rank].until[slice + 1] = j->of[rank].count;
+    }
+}
+
+static size_t element_of(const job *j)
+{
+    return j->wide ? sizeof(double) : sizeof(float);
+}
+
+// ---- One rank ----
+
+typedef struct share {
+    char *q, *dout, *out, *lse, *sum, *dq, *delta;
+    key_block keys[MOST_SLICES];
+} share;
+
+static void start(const job *j, int64_t queries, void *out, void *max, void *sum)
+{
+    if (j->wide) {
+        sp_kernel_attention_start_f64(&j->p.shape, queries, out, max, sum);
+    } else {
+        sp_kernel_attention_start_f32(&j->p.shape, queries, out, max, sum);
+    }
+}
+
+static void finish(const job *j, int64_t queries, void *out, void *max, const void *sum)
+{
+    if (j->wide) {
+        sp_kernel_attention_finish_f64(&j->p.shape, queries, max, sum, out, max);
+    } else {
+        sp_kernel_attention_finish_f32(&j->p.shape, queries, max, sum, out, max);
+    }
+}
+
+static void find_delta(const job *j, int64_t queries, const void *out, const void *dout,
+                       void *delta)
+{
+    if (j->wide) {
+        sp_kernel_attention_delta_f64(&j->p.shape, queries, out, dout, delta);
+    } else {
+        sp_kernel_attention_delta_f32(&j->p.shape, queries, out, dout, delta);
+    }
+}
+
+// The queries of one slice and the keys of one slice.
+static sp_status run_block(sp_comm *me, const job *j, const share *s, int slice, int key_slice,
+                           bool backward, sp_error *err)
+{
+    const key_block *b = &s->keys[key_slice];
+    sp_kernel_attention_shape shape = j->p.shape;
+    sp_comm_shard before = {.runs = j->of[sp_comm_rank(me)].runs,
+                            .count = j->of[sp_comm_rank(me)].until[slice]};
+    sp_comm_shard keys[MOST_RANKS];
+    for (int rank = 0; rank < j->ranks; rank++) {
+        const held *h = &j->of[rank];
+        keys[rank] = (sp_comm_shard){.runs = h->runs + h->until[key_slice],
+                                     .count = h->until[key_slice + 1] - h->until[key_slice]};
+    }
+    sp_comm_attention a = {.group = j->group,
+                           .tag = 10,
+                           .way = j->way,
+                           .type = j->wide ? SP_COMM_F64 : SP_COMM_F32,
+                           .shape = &shape,
+                           .queries = s->keys[slice].shard,
+                           .keys = keys};
+    shape.kv_stride = b->stride;
+    size_t row = (size_t)sp_comm_shard_tokens(&before) * element_of(j);
+    size_t q = row * (size_t)shape.q_stride;
+    size_t out = row * (size_t)shape.out_stride;
+    size_t lse = row * (size_t)shape.heads;
+    size_t bytes = (size_t)sp_comm_attention_workspace(me, &a);
+    void *workspace = malloc(bytes);
+    sp_status status = RANK_CHECK(workspace != NULL);
+    if (status == SP_OK) {
+        memset(workspace, ANYTHING, bytes);
+    }
+    if (status == SP_OK && backward) {
+        status = sp_comm_attention_backward_block(me, &a, s->q + q, b->k, b->v, s->dout + out,
+                                                  s->lse + lse, s->delta + lse, s->dq + q, b->dk,
+                                                  b->dv, workspace, err);
+    } else if (status == SP_OK) {
+        status = sp_comm_attention_forward_block(me, &a, s->q + q, b->k, b->v, s->out + out,
+                                                 s->lse + lse, s->sum + lse, workspace, err);
+    }
+    free(workspace);
+    return status;
+}
+
+// All slices in order, each with the keys of the slices up to itself; then back.
+static sp_status run_slices(sp_comm *me, const job *j, const share *s, int64_t queries,
+                            sp_error *err)
+{
+    sp_status status = SP_OK;
+    start(j, queries, s->out, s->lse, s->sum);
+    for (int i = 0; i < j->slices && status == SP_OK; i++) {
+        for (int k = 0; k <= i && status == SP_OK; k++) {
+            status = run_block(me, j, s, i, k, false, err);
+        }
+    }
+    finish(j, queries, s->out, s->lse, s->sum);
+    find_delta(j, queries, s->out, s->dout, s->delta);
+    for (int i = j->slices - 1; i >= 0 && status == SP_OK; i--) {
+        for (int k = 0; k <= i && status == SP_OK; k++) {
+            status = run_block(me, j, s, i, k, true, err);
+        }
+    }
+    return status;
+}
+
+static void put_results(const job *j, const sp_comm_shard *all, const share *s)
+{
+    const sp_kernel_attention_shape *shape = &j->p.shape;
+    int64_t width = shape->heads * shape->head_dim;
+    put_rows(all, j->wide, s->out, shape->out_stride, j->out, shape->out_stride, width);
+    put_rows(all, j->wide, s->lse, shape->heads, j->lse, shape->heads, shape->heads);
+    put_rows(all, j->wide, s->dq, shape->q_stride, j->dq, shape->q_stride, width);
+    for (int i = 0; i < j->slices; i++) {
+        key_block_put(&s->keys[i], &j->p, j->dk, j->dv);
+    }
+}
+
+static sp_status run_share(sp_comm *me, void *data, sp_error *err)
+{
+    job *j = data;
+    const sp_kernel_attention_shape *shape = &j->p.shape;
+    const held *h = &j->of[sp_comm_rank(me)];
+    sp_comm_shard all = {.runs = h->runs, .count = h->count};
+    int64_t queries = sp_comm_shard_tokens(&all);
+    share s = {0};
+    char **parts[7] = {&s.q, &s.dq, &s.out, &s.dout, &s.lse, &s.sum, &s.delta};
+    int64_t strides[7] = {shape->q_stride, shape->q_stride, shape->out_stride, shape->out_stride,
+                          shape->heads,    shape->heads,    shape->heads};
+    sp_status status = SP_OK;
+    for (int i = 0; i < 7 && status == SP_OK; i++) {
+        *parts[i] = calloc((size_t)(queries * strides[i]) + 1, element_of(j));
+        status = RANK_CHECK(*parts[i] != NULL);
+    }
+    for (int i = 0; i < j->slices && status == SP_OK; i++) {
+        sp_comm_shard shard = {.runs = h->runs + h->until[i],
+                               .count = h->until[i + 1] - h->until[i]};
+        status = RANK_CHECK(key_block_init(&s.keys[i], &j->p, &shard, j->wide, j->joined));
+    }
+    if (status == SP_OK) {
+        take_rows(&all, j->wide, j->p.q, shape->q_stride, shape->q_stride, s.q, shape->q_stride);
+        take_rows(&all, j->wide, j->p.dout, shape->out_stride, shape->out_stride, s.dout,
+                  shape->out_stride);
+        status = run_slices(me, j, &s, queries, err);
+    }
+    for (int i = 0; i < j->slices && status == SP_OK; i++) {
+        status = RANK_CHECK(key_block_is_intact(&s.keys[i]));
+    }
+    if (status == SP_OK) {
+        put_results(j, &all, &s);
+    }
+    for (int i = 0; i < 7; i++) {
+        free(*parts[i]);
+    }
+    for (int i = 0; i < j->slices; i++) {
+        key_block_fini(&s.keys[i]);
+    }
+    return status;
+}
+
+// Rows without the gaps between them, which belong to nobody. The gradient through the softmax of a
+// single key is nothing but rounding.
+static void assert_rows(const attention_problem *p, tensor found, tensor expected, int64_t stride,
+                        int64_t width, double tolerance)
+{
+    double largest = 0;
+    for (int64_t t = 0; t < p->tokens; t++) {
+        for (int64_t i = 0; i < stride; i++) {
+            double *value = &found.d[t * stride + i];
+            *value = i < width ? *value : expected.d[t * stride + i];
+            largest = fmax(largest, fabs(expected.d[t * stride + i]));
+        }
+    }
+    for (int64_t i = 0; largest == 0 && i < expected.n; i++) {
+        assert_true(fabs(found.d[i]) <= tolerance);
+    }
+    if (largest > 0) {
+        assert_near_rows(found.d, expected.d, expected.n, tolerance);
+    }
+}
+
+static void expect_whole(attention_problem *p)
+{
+    naive_attention(p, p->out.d, p->lse.d);
+    naive_attention_backward(p, p->dq.d, p->dk.d, p->dv.d);
+}
+
+static void run_job(job *j, const int64_t *begin, int slices, bool zigzag)
+{
+    j->slices = slices;
+    memset(j->of, 0, sizeof j->of);
+    for (int i = 0; i <= slices; i++) {
+        j->begin[i] = begin[i];
+    }
+    for (int i = 0; i < slices; i++) {
+        cut_slice(j, i, zigzag);
+    }
+    tensor *results[5] = {&j->out, &j->lse, &j->dq, &j->dk, &j->dv};
+    tensor likes[5] = {j->p.out, j->p.lse, j->p.q, j->p.k, j->p.v};
+    for (int i = 0; i < 5; i++) {
+        *results[i] = tensor_zero(&j->p.all, likes[i].n);
+    }
+    sp_comm_world *world = world_of(j->ranks);
+    j->group = group_of_all(world);
+    assert_ranks(world, run_share, j);
+    sp_comm_world_free(world);
+}
+
+static void check_job(job *j)
+{
+    const sp_kernel_attention_shape *s = &j->p.shape;
+    double tolerance = j->wide ? 1e-12 : 1e-5;
+    int64_t q_width = s->heads * s->head_dim;
+    int64_t kv_width = s->kv_heads * s->head_dim;
+    assert_rows(&j->p, j->out, j->p.out, s->out_stride, q_width, tolerance);
+    assert_rows(&j->p, j->lse, j->p.lse, s->heads, s->heads, tolerance);
+    assert_rows(&j->p, j->dq, j->p.dq, s->q_stride, q_width, tolerance);
+    assert_rows(&j->p, j->dk, j->p.dk, s->kv_stride, kv_width, tolerance);
+    assert_rows(&j->p, j->dv, j->p.dv, s->kv_stride, kv_width, tolerance);
+}
+
+static void check_padded(int64_t tokens, int64_t padding, const int64_t *begin, int slices,
+                         bool zigzag)
+{
+    for (int ranks = 1; ranks <= MOST_RANKS; ranks++) {
+        for (int i = 0; i < 8; i++) {
+            job j = {.ranks = ranks,
+                     .way = i % 2 == 0 ? SP_COMM_RING : SP_COMM_GATHERED,
+                     .wide = i / 2 % 2 == 0,
+                     .joined = i >= 4,
+                     .padding = padding};
+            attention_set_up(&j.p, 4, 2, 6, tokens);
+            expect_whole(&j.p);
+            run_job(&j, begin, slices, zigzag);
+            check_job(&j);
+            tensors_fini(&j.p.all);
+        }
+    }
+}
+
+static void check(int64_t tokens, const int64_t *begin, int slices, bool zigzag)
+{
+    check_padded(tokens, 0, begin, slices, zigzag);
+}
+
+static void whole_sample(void **state)
+{
+    (void)state;
+    check(300, (const int64_t[]){0, 300}, 1, true);
+    check(173, (const int64_t[]){0, 173}, 1, true);
+}
+
+static void fewer_tokens_than_chunks(void **state)
+{
+    (void)state;
+    for (int64_t tokens = 1; tokens < 9; tokens++) {
+        check(tokens, (const int64_t[]){0, tokens}, 1, true);
+    }
+}
+
+static void sample_in_slices(void **state)
+{
+    (void)state;
+    check(260, (const int64_t[]){0, 100, 101, 230, 260}, 4, true);
+}
+
+static void arbitrary_shards(void **state)
+{
+    (void)state;
+    check(150, (const int64_t[]){0, 150}, 1, false);
+    check(150, (const int64_t[]){0, 70, 75, 150}, 3, false);
+}
+
+// With 4 ranks, 20 of 80 tokens leave the chunks 2 to 7 and with them two ranks empty.
+static void trimmed_padding(void **state)
+{
+    (void)state;
+    check_padded(61, 3, (const int64_t[]){0, 61}, 1, true);
+    check_padded(20, 60, (const int64_t[]){0, 20}, 1, true);
+    check_padded(70, 50, (const int64_t[]){0, 50, 70}, 2, true);
+}
+
+// The same again gives the same bits.
+static void equal_bits(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        job j = {.ranks = 3, .way = (sp_comm_attention_way)way, .wide = false};
+        attention_set_up(&j.p, 4, 2, 6, 200);
+        run_job(&j, (const int64_t[]){0, 200}, 1, true);
+        tensor first[5] = {j.out, j.lse, j.dq, j.dk, j.dv};
+        for (int again = 0; again < 5; again++) {
+            run_job(&j, (const int64_t[]){0, 200}, 1, true);
+            tensor now[5] = {j.out, j.lse, j.dq, j.dk, j.dv};
+            for (int i = 0; i < 5; i++) {
+                assert_memory_equal(now[i].d, first[i].d, (size_t)first[i].n * sizeof(double));
+            }
+        }
+        tensors_fini(&j.p.all);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(whole_sample),     cmocka_unit_test(fewer_tokens_than_chunks),
+    cmocka_unit_test(sample_in_slices), cmocka_unit_test(arbitrary_shards),
+    cmocka_unit_test(trimmed_padding),  cmocka_unit_test(equal_bits),
+};
+
+SP_TEST_MAIN(tests)

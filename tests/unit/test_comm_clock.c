@@ -1,0 +1,335 @@
+// Clocks of virtual time against a model that goes through the ranks' script in one thread: own
+// computing, added or read, and waiting in collectives, for messages and for flags. Processor time
+// within its bounds.
+#include <stdatomic.h>
+#include <time.h>
+
+#include "backends/comm/clock.h"
+#include "backends/comm/collective.h"
+#include "backends/comm/flag.h"
+#include "backends/comm/queue.h"
+#include "tests/support/comm_ranks.h"
+#include "tests/support/test_main.h"
+
+enum { RANKS = 4, STEPS = 600, GROUPS = 4 };
+
+typedef enum kind { COMPUTE, BARRIER, ALL_REDUCE, MESSAGE, SHIFT, FLAG, KINDS } kind;
+
+typedef struct step {
+    kind kind;
+    int from, to; // who computes is `from`
+    int group;
+    int64_t ns;
+} step;
+
+typedef struct script {
+    int groups[GROUPS];
+    bool add; // clocks are advanced by their owners
+    step steps[STEPS];
+    int64_t start[RANKS], expected[STEPS][RANKS];
+    sp_comm_flag flags[STEPS];
+} script;
+
+// What this rank's thread has computed, as a processor's clock would say.
+static _Thread_local int64_t computed_ns;
+
+static int64_t scripted_now_ns(void)
+{
+    return computed_ns;
+}
+
+// ---- The model ----
+
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void meet(const sp_comm_world *world, int group, int64_t *clock)
+{
+    int64_t latest = INT64_MIN;
+    for (int i = 0; i < sp_comm_group_size(world, group); i++) {
+        latest = later(latest, clock[sp_comm_group_rank(world, group, i)]);
+    }
+    for (int i = 0; i < sp_comm_group_size(world, group); i++) {
+        clock[sp_comm_group_rank(world, group, i)] = latest;
+    }
+}
+
+// Each member goes on with its predecessor's time when it sent.
+static void shift(const sp_comm_world *world, int group, int64_t *clock)
+{
+    int64_t before[RANKS];
+    int size = sp_comm_group_size(world, group);
+    memcpy(before, clock, sizeof before);
+    for (int i = 0; i < size; i++) {
+        int rank = sp_comm_group_rank(world, group, i);
+        int previous = sp_comm_group_rank(world, group, (i + size - 1) % size);
+        clock[rank] = later(before[rank], before[previous]);
+    }
+}
+
+static void expect(const sp_comm_world *world, script *s)
+{
+    int64_t clock[RANKS];
+    memcpy(clock, s->start, sizeof clock);
+    for (int i = 0; i < STEPS; i++) {
+        const step *now = &s->steps[i];
+        switch (now->kind) {
+        case COMPUTE:
+            clock[now->from] += now->ns;
+            break;
+        case BARRIER:
+        case ALL_REDUCE:
+            meet(world, s->groups[now->group], clock);
+            break;
+        case SHIFT:
+            shift(world, s->groups[now->group], clock);
+            break;
+        case MESSAGE:
+        case FLAG:
+        case KINDS:
+            clock[now->to] = later(clock[now->to], clock[now->from]);
+            break;
+        }
+        memcpy(s->expected[i], clock, sizeof clock);
+    }
+}
+
+// ---- The ranks ----
+
+static sp_status run_step(sp_comm *me, script *s, int i, sp_error *err)
+{
+    const step *now = &s->steps[i];
+    int rank = sp_comm_rank(me);
+    int group = s->groups[now->group];
+    bool member = sp_comm_member(me, group) >= 0;
+    double x = 1;
+    double y = 2;
+    sp_status status = SP_OK;
+    switch (now->kind) {
+    case COMPUTE:
+        if (rank == now->from && s->add) {
+            sp_comm_clock_add(me, now->ns);
+        } else if (rank == now->from) {
+            computed_ns += now->ns;
+        }
+        return SP_OK;
+    case BARRIER:
+        return member ? sp_comm_barrier(me, group, err) : SP_OK;
+    case ALL_REDUCE:
+        return member ? sp_comm_all_reduce(me, group, SP_COMM_F64, SP_COMM_SUM, &x, &y, 1, err)
+                      : SP_OK;
+    case SHIFT:
+        return member ? sp_comm_shift(me, group, 1, &x, sizeof x, &y, sizeof y, err) : SP_OK;
+    case MESSAGE:
+        if (rank == now->from) {
+            status = sp_comm_send(me, now->to, 0, &x, sizeof x, err);
+        }
+        return status == SP_OK && rank == now->to
+                   ? sp_comm_receive(me, now->from, 0, &y, sizeof y, err)
+                   : status;
+    case FLAG:
+    case KINDS:
+        if (rank == now->from) {
+            sp_comm_flag_raise(me, now->to, &s->flags[i]);
+        }
+        return rank == now->to ? sp_comm_flag_wait(me, &s->flags[i], now->from, "a flag", err)
+                               : SP_OK;
+    }
+    return SP_ERR_INTERNAL;
+}
+
+static sp_status run_script(sp_comm *me, void *data, sp_error *err)
+{
+    script *s = data;
+    int rank = sp_comm_rank(me);
+    sp_prng prng;
+    sp_prng_seed(&prng, 9 + (uint64_t)rank);
+    sp_status status = SP_OK;
+    computed_ns = 123456 * (rank + 1); // what a thread did before does not count
+    sp_comm_clock_start(me, s->start[rank]);
+    for (int i = 0; i < STEPS && status == SP_OK; i++) {
+        sleep_sometimes(&prng, 50, 100);
+        status = run_step(me, s, i, err);
+        // Not reading after every step leaves it to the calls.
+        if (status == SP_OK && i % 3 == 0) {
+            status = RANK_CHECK(sp_comm_clock_read(me) == s->expected[i][rank]);
+        }
+    }
+    return status == SP_OK ? RANK_CHECK(sp_comm_clock_read(me) == s->expected[STEPS - 1][rank])
+                           : status;
+}
+
+static void random_script(script *s, sp_prng *prng)
+{
+    for (int rank = 0; rank < RANKS; rank++) {
+        s->start[rank] = (int64_t)sp_prng_below(prng, 1000);
+    }
+    for (int i = 0; i < STEPS; i++) {
+        s->steps[i] = (step){.kind = (kind)sp_prng_below(prng, KINDS),
+                             .from = (int)sp_prng_below(prng, RANKS),
+                             .to = (int)sp_prng_below(prng, RANKS),
+                             .group = (int)sp_prng_below(prng, GROUPS),
+                             .ns = (int64_t)sp_prng_below(prng, 500)};
+        if (sp_prng_below(prng, 2) == 0) {
+            s->steps[i].kind = COMPUTE;
+        }
+    }
+}
+
+static void check_script(uint64_t seed, bool add, bool turns)
+{
+    static script s;
+    sp_prng prng;
+    sp_prng_seed(&prng, seed);
+    memset(&s, 0, sizeof s);
+    s.add = add;
+    sp_comm_options options = {
+        .spins = -1, .one_at_a_time = turns, .now_ns = add ? NULL : scripted_now_ns};
+    sp_comm_world *world = world_with(RANKS, &options);
+    s.groups[0] = group_of_all(world);
+    s.groups[1] = group_of(world, "pair", (const int[]){2, 0}, 2);
+    s.groups[2] = group_of(world, "three", (const int[]){1, 3, 0}, 3);
+    s.groups[3] = group_of(world, "alone", (const int[]){3}, 1);
+    for (int again = 0; again < 2; again++) {
+        random_script(&s, &prng);
+        expect(world, &s);
+        assert_ranks(world, run_script, &s);
+        for (int i = 0; i < STEPS; i++) {
+            sp_comm_flag_clear(&s.flags[i]);
+        }
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(sp_comm_clock(sp_comm_of(world, rank)), s.expected[STEPS - 1][rank]);
+    }
+    sp_comm_world_free(world);
+}
+
+static void clocks_that_read(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 10; seed++) {
+        check_script(seed, false, seed % 2 == 1);
+    }
+}
+
+static void clocks_of_owners(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 10; seed++) {
+        check_script(100 + seed, true, seed % 2 == 1);
+    }
+}
+
+// ---- What now_ns does while a rank waits is not its computing ----
+
+static _Atomic int64_t common_ns;
+
+static int64_t common_now_ns(void)
+{
+    return atomic_load(&common_ns);
+}
+
+// Time passes for all when rank 1 computes; rank 0 waits meanwhile, three times.
+static sp_status wait_meanwhile(sp_comm *me, void *data, sp_error *err)
+{
+    int rank = sp_comm_rank(me);
+    char x = 0;
+    sp_comm_flag *flag = data;
+    sp_status status = SP_OK;
+    for (int i = 0; i < 3 && status == SP_OK; i++) {
+        status = sp_comm_barrier(me, 0, err);
+        if (rank == 1) {
+            sleep_us(20000);
+            atomic_fetch_add(&common_ns, 1000);
+        }
+        if (status == SP_OK && i == 0) {
+            status = sp_comm_barrier(me, 0, err);
+        } else if (status == SP_OK && i == 1) {
+            status = rank == 1 ? sp_comm_send(me, 0, 0, &x, 1, err)
+                               : sp_comm_receive(me, 1, 0, &x, 1, err);
+        } else if (status == SP_OK && rank == 0) {
+            status = sp_comm_flag_wait(me, flag, 1, "the end", err);
+        } else if (status == SP_OK) {
+            sp_comm_flag_raise(me, 0, flag);
+        }
+    }
+    return status == SP_OK ? RANK_CHECK(sp_comm_clock_read(me) == 3000) : status;
+}
+
+static void waiting_is_not_computing(void **state)
+{
+    (void)state;
+    for (int spins = -1; spins <= 0; spins++) {
+        sp_comm_flag flag = {0};
+        sp_comm_world *world =
+            world_with(2, &(sp_comm_options){.spins = spins, .now_ns = common_now_ns});
+        group_of_all(world);
+        atomic_store(&common_ns, 77);
+        assert_ranks(world, wait_meanwhile, &flag);
+        sp_comm_world_free(world);
+    }
+}
+
+// ---- Processor time ----
+
+typedef struct load {
+    int all;
+    double sum[RANKS];
+    int64_t computed[RANKS], total[RANKS], clock[RANKS];
+} load;
+
+static int64_t processor_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static sp_status compute_and_meet(sp_comm *me, void *data, sp_error *err)
+{
+    load *l = data;
+    int rank = sp_comm_rank(me);
+    sp_status status = SP_OK;
+    for (int round = 0; round < 20 && status == SP_OK; round++) {
+        int64_t begin_ns = processor_ns();
+        for (uint64_t i = 0; i < 20000 * (uint64_t)(1 + (rank + round) % RANKS); i++) {
+            l->sum[rank] += number_at((uint64_t)round, (uint64_t)rank, i);
+        }
+        l->computed[rank] += processor_ns() - begin_ns;
+        status = sp_comm_barrier(me, l->all, err);
+        l->clock[rank] = sp_comm_clock(me);
+    }
+    l->total[rank] = processor_ns();
+    return status;
+}
+
+// The longest chain of computing is at least what any one rank has computed, and at most what all
+// have together; whoever has met reads the same time.
+static void processor_time(void **state)
+{
+    (void)state;
+    load l = {0};
+    int64_t total = 0;
+    sp_comm_world *world = world_with(
+        RANKS, &(sp_comm_options){.spins = -1, .one_at_a_time = true, .now_ns = processor_ns});
+    l.all = group_of_all(world);
+    assert_ranks(world, compute_and_meet, &l);
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(l.clock[rank], l.clock[0]);
+        assert_true(l.clock[0] >= l.computed[rank]);
+        total += l.total[rank];
+    }
+    assert_true(l.clock[0] <= total);
+    sp_comm_world_free(world);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(clocks_that_read),
+    cmocka_unit_test(clocks_of_owners),
+    cmocka_unit_test(waiting_is_not_computing),
+    cmocka_unit_test(processor_time),
+};
+
+SP_TEST_MAIN(tests)

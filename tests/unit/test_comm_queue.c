@@ -1,0 +1,258 @@
+// Queues between ranks: order, bounds, sizes, counts, and rings.
+#include <stdlib.h>
+
+#include "backends/comm/collective.h"
+#include "backends/comm/queue.h"
+#include "sim/base/alloc.h"
+#include "tests/support/comm_ranks.h"
+#include "tests/support/test_main.h"
+
+enum { RANKS = 4, TAGS = 3, MESSAGES = 400, MOST_DOUBLES = 64 };
+
+// Both sides work out a message's size and content from its place in the queue.
+static size_t doubles_of(int from, int to, int tag, int message)
+{
+    sp_prng prng;
+    sp_prng_seed(&prng, (uint64_t)(((from * RANKS + to) * TAGS + tag) * MESSAGES + message));
+    return (size_t)sp_prng_below(&prng, MOST_DOUBLES + 1);
+}
+
+static void write_message(double *x, int from, int to, int tag, int message)
+{
+    for (size_t i = 0; i < doubles_of(from, to, tag, message); i++) {
+        x[i] = number_at((uint64_t)message, (uint64_t)((from * RANKS + to) * TAGS + tag), i);
+    }
+}
+
+static sp_status try_both(sp_comm *me, int to, int from, int tag, int sent, int received,
+                          bool *did_send, bool *did_receive, sp_error *err)
+{
+    double out[MOST_DOUBLES];
+    double in[MOST_DOUBLES];
+    double expected[MOST_DOUBLES];
+    int rank = sp_comm_rank(me);
+    sp_status status = SP_OK;
+    *did_send = false;
+    *did_receive = false;
+    if (sent < MESSAGES) {
+        size_t bytes = doubles_of(rank, to, tag, sent) * sizeof *out;
+        write_message(out, rank, to, tag, sent);
+        status = sp_comm_try_send(me, to, tag, out, bytes, did_send, err);
+    }
+    if (status == SP_OK && received < MESSAGES) {
+        size_t bytes = doubles_of(from, rank, tag, received) * sizeof *in;
+        write_message(expected, from, rank, tag, received);
+        status = sp_comm_try_receive(me, from, tag, in, bytes, did_receive, err);
+        if (status == SP_OK && *did_receive) {
+            status = RANK_CHECK(memcmp(in, expected, bytes) == 0);
+        }
+    }
+    return status;
+}
+
+// Every rank sends to all others and receives from all others, in a random order of tags.
+static sp_status exchange_polling(sp_comm *me, void *data, sp_error *err)
+{
+    (void)data;
+    int rank = sp_comm_rank(me);
+    int sent[RANKS][TAGS] = {{0}};
+    int received[RANKS][TAGS] = {{0}};
+    int left = 2 * RANKS * TAGS * MESSAGES;
+    sp_prng prng;
+    sp_prng_seed(&prng, 5 + (uint64_t)rank);
+    sp_status status = SP_OK;
+    while (left > 0 && status == SP_OK) {
+        int peer = (int)sp_prng_below(&prng, RANKS);
+        int tag = (int)sp_prng_below(&prng, TAGS);
+        bool did_send;
+        bool did_receive;
+        status = try_both(me, peer, peer, tag, sent[peer][tag], received[peer][tag], &did_send,
+                          &did_receive, err);
+        sent[peer][tag] += did_send;
+        received[peer][tag] += did_receive;
+        left -= did_send + did_receive;
+        sleep_sometimes(&prng, 1000, 50);
+    }
+    return status;
+}
+
+static void random_traffic(void **state)
+{
+    (void)state;
+    sp_comm_world *world = world_of(RANKS);
+    int64_t sent = 0;
+    int64_t received = 0;
+    int64_t expected = 0;
+    assert_ranks(world, exchange_polling, NULL);
+    for (int from = 0; from < RANKS; from++) {
+        sp_comm_counts counts = sp_comm_counted(sp_comm_of(world, from));
+        assert_int_equal(counts.messages_sent, RANKS * TAGS * MESSAGES);
+        assert_int_equal(counts.messages_received, RANKS * TAGS * MESSAGES);
+        sent += counts.sent_bytes;
+        received += counts.received_bytes;
+        for (int i = 0; i < RANKS * TAGS * MESSAGES; i++) {
+            int tag = i / MESSAGES % TAGS;
+            int to = i / MESSAGES / TAGS;
+            expected += (int64_t)(doubles_of(from, to, tag, i % MESSAGES) * sizeof(double));
+        }
+    }
+    assert_int_equal(sent, expected);
+    assert_int_equal(received, expected);
+    sp_comm_world_free(world);
+}
+
+// Rank 0 to 1 to 2 ... , each adding its number, with blocking calls and other speeds.
+static sp_status pass_on(sp_comm *me, void *data, sp_error *err)
+{
+    (void)data;
+    int rank = sp_comm_rank(me);
+    sp_prng prng;
+    sp_prng_seed(&prng, (uint64_t)rank);
+    sp_status status = SP_OK;
+    for (int64_t i = 0; i < 3000 && status == SP_OK; i++) {
+        int64_t x = i;
+        sleep_sometimes(&prng, 300, 100);
+        if (rank > 0) {
+            status = sp_comm_receive(me, rank - 1, 0, &x, sizeof x, err);
+        }
+        if (status == SP_OK) {
+            status = RANK_CHECK(x == i + rank * (rank - 1) / 2);
+        }
+        x += rank;
+        if (status == SP_OK && rank + 1 < RANKS) {
+            status = sp_comm_send(me, rank + 1, 0, &x, sizeof x, err);
+        }
+    }
+    return status;
+}
+
+static void pipeline(void **state)
+{
+    (void)state;
+    sp_comm_world *world = world_of(RANKS);
+    assert_ranks(world, pass_on, NULL);
+    sp_comm_world_free(world);
+}
+
+// A queue of three: three sends pass without a receiver, a fourth does not, and what is left in it
+// is freed with the world.
+static void bound(void **state)
+{
+    (void)state;
+    sp_comm_world *world = world_of(2);
+    sp_comm *zero = sp_comm_of(world, 0);
+    sp_comm *one = sp_comm_of(world, 1);
+    char x[100] = "x";
+    bool done;
+    assert_int_equal(sp_comm_queue_open(world, 0, 1, 9, 3, 10, NULL), SP_OK);
+    assert_int_equal(sp_comm_queue_open(world, 0, 1, 9, 3, 10, NULL), SP_ERR_USAGE);
+    assert_int_equal(sp_comm_queue_open(world, 0, 2, 9, 3, 10, NULL), SP_ERR_USAGE);
+    assert_int_equal(sp_comm_queue_open(world, 0, 1, 8, 0, 10, NULL), SP_ERR_USAGE);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(sp_comm_try_send(zero, 1, 9, x, sizeof x, &done, NULL), SP_OK);
+        assert_int_equal(done, i < 3);
+    }
+    assert_int_equal(sp_comm_try_receive(one, 0, 9, x, sizeof x, &done, NULL), SP_OK);
+    assert_true(done);
+    assert_int_equal(sp_comm_try_send(zero, 1, 9, x, 0, &done, NULL), SP_OK);
+    assert_true(done);
+    assert_int_equal(sp_comm_try_receive(one, 0, 7, x, 1, &done, NULL), SP_OK);
+    assert_false(done);
+    sp_comm_world_free(world);
+}
+
+static void other_size(void **state)
+{
+    (void)state;
+    sp_comm_world *world = world_of(2);
+    char x[8] = "";
+    sp_error err = {0};
+    assert_int_equal(sp_comm_send(sp_comm_of(world, 0), 1, 3, x, 8, NULL), SP_OK);
+    sp_comm_set_action(sp_comm_of(world, 1), "B2");
+    assert_int_equal(sp_comm_receive(sp_comm_of(world, 1), 0, 3, x, 4, &err), SP_ERR_INTERNAL);
+    assert_string_equal(err.message[0],
+                        "rank 1: B2: expected 4 bytes from rank 0 with tag 3, got 8");
+    assert_int_equal(sp_comm_send(sp_comm_of(world, 0), 1, 3, x, 8, NULL), SP_ERR_INTERNAL);
+    sp_comm_world_free(world);
+    world = world_of(2);
+    assert_int_equal(sp_comm_send(sp_comm_of(world, 0), 2, 0, x, 8, &err), SP_ERR_USAGE);
+    sp_comm_world_free(world);
+}
+
+static void out_of_memory(void **state)
+{
+    (void)state;
+    char x[8] = "";
+    for (long n = 0; n < 3; n++) {
+        sp_comm_world *world = world_of(2);
+        sp_i_alloc_fail_after(n);
+        sp_status status = sp_comm_send(sp_comm_of(world, 0), 1, 0, x, 8, NULL);
+        sp_i_alloc_fail_after(-1);
+        assert_int_equal(status, SP_ERR_NO_MEMORY);
+        assert_int_equal(sp_comm_world_failure(world, NULL), SP_ERR_NO_MEMORY);
+        sp_comm_world_free(world);
+        world = world_of(2);
+        sp_i_alloc_fail_after(n);
+        status = sp_comm_queue_open(world, 0, 1, 0, 2, 8, NULL);
+        sp_i_alloc_fail_after(-1);
+        assert_int_equal(status, SP_ERR_NO_MEMORY);
+        sp_comm_world_free(world);
+    }
+}
+
+// After n shifts everything is back where it came from, whatever the ranks' speeds.
+typedef struct ring_job {
+    sp_comm_world *world;
+    int ring;
+} ring_job;
+
+static sp_status turn(sp_comm *me, void *data, sp_error *err)
+{
+    const ring_job *job = data;
+    int ring = job->ring;
+    int size = sp_comm_group_size(job->world, ring);
+    sp_prng prng;
+    sp_prng_seed(&prng, 31 + (uint64_t)sp_comm_rank(me));
+    double x[50];
+    sp_status status = SP_OK;
+    int mine = sp_comm_member(me, ring);
+    for (int round = 0; round < 600 * size && status == SP_OK; round++) {
+        int from = ((mine - round) % size + size) % size;
+        for (uint64_t i = 0; i < 50 && round == 0; i++) {
+            x[i] = number_at(0, (uint64_t)mine, i);
+        }
+        for (uint64_t i = 0; i < 50 && status == SP_OK; i++) {
+            double expected = number_at(0, (uint64_t)from, i);
+            status = RANK_CHECK(memcmp(&x[i], &expected, sizeof expected) == 0);
+        }
+        sleep_sometimes(&prng, 200, 100);
+        if (status == SP_OK) {
+            status = sp_comm_shift(me, ring, 1, x, sizeof x, x, sizeof x, err);
+        }
+    }
+    return status;
+}
+
+static void rings(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 5; size++) {
+        sp_comm_options options = {.spins = -1, .queue_slots = 1};
+        ring_job data;
+        assert_int_equal(sp_comm_world_new(size, &options, &data.world, NULL), SP_OK);
+        int ranks[5];
+        for (int i = 0; i < size; i++) {
+            ranks[i] = size - 1 - i;
+        }
+        data.ring = group_of(data.world, "ring", ranks, size);
+        assert_ranks(data.world, turn, &data);
+        sp_comm_world_free(data.world);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(random_traffic), cmocka_unit_test(pipeline),      cmocka_unit_test(bound),
+    cmocka_unit_test(other_size),     cmocka_unit_test(out_of_memory), cmocka_unit_test(rings),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,160 @@
+// Worker threads: all run, errors of the lowest rank, deadlines, threads that do not end.
+#include <stdatomic.h>
+#include <string.h>
+
+#include "backends/comm/cores.h"
+#include "backends/comm/workers.h"
+#include "sim/base/alloc.h"
+#include "tests/support/comm_ranks.h"
+#include "tests/support/test_main.h"
+
+enum { COUNT = 20 };
+
+typedef struct job {
+    atomic_int ran[COUNT];
+    atomic_bool stop;
+    atomic_int ended;
+} job;
+
+static sp_status note(void *data, int rank, sp_error *err)
+{
+    job *j = data;
+    atomic_fetch_add(&j->ran[rank], 1);
+    sleep_us(COUNT - rank);
+    if (rank % 3 == 1 && atomic_load(&j->stop)) {
+        return sp_error_set(err, rank == 4 ? SP_ERR_IO : SP_ERR_LIMIT, "worker %d", rank);
+    }
+    return SP_OK;
+}
+
+static void all_run_once(void **state)
+{
+    (void)state;
+    static job j;
+    sp_workers *workers;
+    sp_workers_options options = {.name = "a very long name of a thread",
+                                  .stack_bytes = (size_t)1 << 20};
+    memset(&j, 0, sizeof j);
+    assert_int_equal(sp_workers_start(COUNT, &options, note, &j, &workers, NULL), SP_OK);
+    assert_int_equal(sp_workers_join(workers, 0, NULL), SP_OK);
+    assert_int_equal(sp_workers_join(workers, 1, NULL), SP_OK);
+    assert_false(sp_workers_are_pinned(workers));
+    sp_workers_free(workers);
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(atomic_load(&j.ran[i]), 1);
+    }
+}
+
+static void lowest_rank_wins(void **state)
+{
+    (void)state;
+    static job j;
+    sp_workers *workers;
+    sp_error err = {0};
+    memset(&j, 0, sizeof j);
+    atomic_store(&j.stop, true);
+    assert_int_equal(sp_workers_start(COUNT, NULL, note, &j, &workers, NULL), SP_OK);
+    assert_int_equal(sp_workers_join(workers, 0, &err), SP_ERR_LIMIT);
+    assert_int_equal(err.count, 1);
+    assert_string_equal(err.message[0], "worker 1");
+    sp_workers_free(workers);
+}
+
+static sp_status wait_for_stop(void *data, int rank, sp_error *err)
+{
+    job *j = data;
+    (void)err;
+    while (rank % 2 == 0 && !atomic_load(&j->stop)) {
+        sleep_us(200);
+    }
+    atomic_fetch_add(&j->ended, 1);
+    return SP_OK;
+}
+
+static void deadline(void **state)
+{
+    (void)state;
+    static job j;
+    sp_workers *workers;
+    sp_error err = {0};
+    memset(&j, 0, sizeof j);
+    assert_int_equal(sp_workers_start(5, NULL, wait_for_stop, &j, &workers, NULL), SP_OK);
+    while (atomic_load(&j.ended) < 2) {
+        sleep_us(200);
+    }
+    assert_int_equal(sp_workers_join(workers, 100000000, &err), SP_ERR_LIMIT);
+    assert_string_equal(err.message[0], "after 0.1 s still at work: rank 0, 2, 4");
+    assert_int_equal(sp_workers_running(workers), 3);
+    atomic_store(&j.stop, true);
+    assert_int_equal(sp_workers_join(workers, 0, NULL), SP_OK);
+    sp_workers_free(workers);
+}
+
+static void abandoned(void **state)
+{
+    (void)state;
+    static job j;
+    sp_workers *workers;
+    memset(&j, 0, sizeof j);
+    assert_int_equal(sp_workers_start(4, NULL, wait_for_stop, &j, &workers, NULL), SP_OK);
+    assert_int_equal(sp_workers_join(workers, 1000000, NULL), SP_ERR_LIMIT);
+    sp_workers_abandon(workers);
+    atomic_store(&j.stop, true);
+    while (atomic_load(&j.ended) < 4) {
+        sleep_us(200);
+    }
+    sleep_us(20000); // the last thread frees what is left
+    assert_int_equal(sp_workers_start(1, NULL, wait_for_stop, &j, &workers, NULL), SP_OK);
+    assert_int_equal(sp_workers_join(workers, 0, NULL), SP_OK);
+    sp_workers_abandon(workers);
+    sp_workers_abandon(NULL);
+    sp_workers_free(NULL);
+}
+
+static void pinned(void **state)
+{
+    (void)state;
+    static job j;
+    sp_workers_options options = {.pin = true};
+    sp_workers *workers;
+    memset(&j, 0, sizeof j);
+    atomic_store(&j.stop, true);
+    int cores = sp_i_cores();
+    assert_true(cores >= 1);
+    assert_int_equal(sp_workers_start(1, &options, wait_for_stop, &j, &workers, NULL), SP_OK);
+#ifdef __linux__
+    assert_true(sp_workers_are_pinned(workers));
+#endif
+    sp_workers_free(workers);
+    assert_int_equal(sp_workers_start(cores + 1, &options, wait_for_stop, &j, &workers, NULL),
+                     SP_OK);
+    assert_false(sp_workers_are_pinned(workers));
+    sp_workers_free(workers);
+}
+
+static void cannot_start(void **state)
+{
+    (void)state;
+    static job j;
+    sp_workers *workers;
+    sp_workers_options options = {.stack_bytes = 1}; // below the least stack of the system
+    memset(&j, 0, sizeof j);
+    assert_int_equal(sp_workers_start(0, NULL, note, &j, &workers, NULL), SP_ERR_USAGE);
+    for (long n = 0; n < 2; n++) {
+        sp_i_alloc_fail_after(n);
+        sp_status status = sp_workers_start(2, NULL, note, &j, &workers, NULL);
+        sp_i_alloc_fail_after(-1);
+        assert_int_equal(status, SP_ERR_NO_MEMORY);
+        assert_null(workers);
+    }
+    assert_int_equal(sp_workers_start(2, &options, note, &j, &workers, NULL), SP_ERR_NO_MEMORY);
+    assert_int_equal(atomic_load(&j.ran[0]), 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(all_run_once), cmocka_unit_test(lowest_rank_wins),
+    cmocka_unit_test(deadline),     cmocka_unit_test(abandoned),
+    cmocka_unit_test(pinned),       cmocka_unit_test(cannot_start),
+};
+
+SP_TEST_MAIN(tests)

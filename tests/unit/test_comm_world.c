@@ -1,0 +1,203 @@
+// Collectives in special cases: large sums, NaN, bytes, groups side by side; worlds and groups that
+// cannot be made.
+#include <math.h>
+#include <stdlib.h>
+
+#include "backends/comm/collective.h"
+#include "sim/base/alloc.h"
+#include "tests/support/comm_ranks.h"
+#include "tests/support/test_main.h"
+
+// ---- A larger all-reduce: shares of all members, equal bits at all of them ----
+
+enum { LARGE = 100003 };
+
+static sp_status reduce_large(sp_comm *me, void *data, sp_error *err)
+{
+    float *x = malloc(LARGE * sizeof *x);
+    sp_status status = RANK_CHECK(x != NULL);
+    for (int64_t i = 0; i < LARGE && status == SP_OK; i++) {
+        x[i] = (float)number_at(1, (uint64_t)sp_comm_rank(me), (uint64_t)i);
+    }
+    if (status == SP_OK) {
+        status = sp_comm_all_reduce(me, *(int *)data, SP_COMM_F32, SP_COMM_SUM, x, x, LARGE, err);
+    }
+    for (int64_t i = 0; i < LARGE && status == SP_OK; i++) {
+        float sum = (float)number_at(1, 0, (uint64_t)i);
+        for (uint64_t m = 1; m < 3; m++) {
+            sum += (float)number_at(1, m, (uint64_t)i);
+        }
+        status = RANK_CHECK(memcmp(&sum, &x[i], sizeof sum) == 0);
+    }
+    if (status == SP_OK) {
+        sp_comm_counts counts = sp_comm_counted(me);
+        int64_t share = counts.collective_bytes / (3 * (int64_t)sizeof(float));
+        // Shares are whole units of 16 elements, and the last one is cut off.
+        status = RANK_CHECK(share >= LARGE / 3 - 32 && share <= LARGE / 3 + 16);
+    }
+    free(x);
+    return status;
+}
+
+static void large_sum(void **state)
+{
+    (void)state;
+    sp_comm_world *world = world_of(3);
+    int group = group_of_all(world);
+    assert_ranks(world, reduce_large, &group);
+    sp_comm_world_free(world);
+}
+
+// ---- Bytes, in numbers that do not divide by two ----
+
+enum { BYTES = 5001 };
+
+static unsigned char byte_at(int rank, int to, int i)
+{
+    return (unsigned char)((rank * 3 + to) * 53 + i * 7 + i / 256);
+}
+
+static sp_status move_bytes(sp_comm *me, void *data, sp_error *err)
+{
+    int group = *(int *)data;
+    int rank = sp_comm_rank(me);
+    unsigned char *all = malloc(3 * BYTES);
+    sp_status status = RANK_CHECK(all != NULL);
+    for (int i = 0; i < 3 * BYTES && status == SP_OK; i++) {
+        all[i] = byte_at(rank, i / BYTES, i % BYTES);
+    }
+    if (status == SP_OK) {
+        status = sp_comm_all_to_all(me, group, SP_COMM_BYTES, all, all, BYTES, err);
+    }
+    for (int i = 0; i < 3 * BYTES && status == SP_OK; i++) {
+        status = RANK_CHECK(all[i] == byte_at(i / BYTES, rank, i % BYTES));
+    }
+    unsigned char *mine = all != NULL ? all + rank * BYTES : NULL;
+    if (status == SP_OK) {
+        status = sp_comm_all_gather(me, group, SP_COMM_BYTES, mine, all, BYTES, err);
+    }
+    for (int i = 0; i < 3 * BYTES && status == SP_OK; i++) {
+        status = RANK_CHECK(all[i] == byte_at(i / BYTES, i / BYTES, i % BYTES));
+    }
+    free(all);
+    return status;
+}
+
+static void odd_bytes(void **state)
+{
+    (void)state;
+    sp_comm_world *world = world_of(3);
+    int group = group_of_all(world);
+    for (int i = 0; i < 50; i++) {
+        assert_ranks(world, move_bytes, &group);
+    }
+    sp_comm_world_free(world);
+}
+
+static sp_status reduce_nan(sp_comm *me, void *data, sp_error *err)
+{
+    double x[3] = {sp_comm_rank(me), sp_comm_rank(me) == 1 ? (double)NAN : -1, -HUGE_VAL};
+    sp_status status = sp_comm_all_reduce(me, *(int *)data, SP_COMM_F64, SP_COMM_MAX, x, x, 3, err);
+    return status == SP_OK ? RANK_CHECK(x[0] == 2 && isnan(x[1]) && x[2] < 0 && isinf(x[2]))
+                           : status;
+}
+
+static void maximum_of_nan_and_infinity(void **state)
+{
+    (void)state;
+    sp_comm_world *world = world_of(3);
+    int group = group_of_all(world);
+    assert_ranks(world, reduce_nan, &group);
+    sp_comm_world_free(world);
+}
+
+// Ranks 2 and 3 pass a thousand meetings while 0 stands in another group's barrier, which 1 enters
+// only after rank 3 has counted them all.
+typedef struct two_groups {
+    int held, busy, across;
+} two_groups;
+
+static sp_status meet_apart(sp_comm *me, void *data, sp_error *err)
+{
+    const two_groups *g = data;
+    int rank = sp_comm_rank(me);
+    sp_status status = SP_OK;
+    for (int i = 0; i < 1000 && rank >= 2 && status == SP_OK; i++) {
+        status = sp_comm_barrier(me, g->busy, err);
+    }
+    if (status == SP_OK && (rank == 1 || rank == 3)) {
+        status = sp_comm_barrier(me, g->across, err);
+    }
+    return status == SP_OK && rank <= 1 ? sp_comm_barrier(me, g->held, err) : status;
+}
+
+static void groups_do_not_hold_each_other(void **state)
+{
+    (void)state;
+    sp_comm_world *world = world_of(4);
+    two_groups g = {.held = group_of(world, "held", (const int[]){0, 1}, 2),
+                    .busy = group_of(world, "busy", (const int[]){2, 3}, 2),
+                    .across = group_of(world, "across", (const int[]){3, 1}, 2)};
+    assert_int_equal(sp_comm_group_find(world, (const int[]){3, 1}, 2), g.across);
+    assert_int_equal(sp_comm_group_find(world, (const int[]){1, 3}, 2), -1);
+    assert_ranks(world, meet_apart, &g);
+    sp_comm_world_free(world);
+}
+
+// ---- What cannot be made ----
+
+static void wrong_groups(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    sp_comm_world *world = NULL;
+    int group;
+    assert_int_equal(sp_comm_world_new(0, NULL, &world, &err), SP_ERR_USAGE);
+    assert_null(world);
+    world = world_of(2);
+    assert_int_equal(sp_comm_group_new(world, "a", (const int[]){0, 2}, 2, &group, NULL),
+                     SP_ERR_USAGE);
+    assert_int_equal(sp_comm_group_new(world, "a", (const int[]){1, 1}, 2, &group, NULL),
+                     SP_ERR_USAGE);
+    assert_int_equal(sp_comm_group_new(world, "a", NULL, 0, &group, NULL), SP_ERR_USAGE);
+    sp_comm_world_free(world);
+    sp_comm_world_free(NULL);
+}
+
+static sp_status make_all(sp_error *err)
+{
+    sp_comm_world *world;
+    int group;
+    sp_status status = sp_comm_world_new(3, NULL, &world, err);
+    if (status == SP_OK) {
+        status = sp_comm_group_new(world, "a", (const int[]){0, 2}, 2, &group, err);
+    }
+    sp_comm_world_free(world);
+    return status;
+}
+
+static void out_of_memory(void **state)
+{
+    (void)state;
+    sp_status status = SP_ERR_NO_MEMORY;
+    int refused = 0;
+    for (long n = 0; status != SP_OK; n++, refused++) {
+        sp_error err = {0};
+        sp_i_alloc_fail_after(n);
+        status = make_all(&err);
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+    }
+    assert_true(refused > 5);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(large_sum),
+    cmocka_unit_test(odd_bytes),
+    cmocka_unit_test(maximum_of_nan_and_infinity),
+    cmocka_unit_test(groups_do_not_hold_each_other),
+    cmocka_unit_test(wrong_groups),
+    cmocka_unit_test(out_of_memory),
+};
+
+SP_TEST_MAIN(tests)
