@@ -78,6 +78,7 @@ typedef struct sp_device_info {
     char name[64];
     uint64_t capabilities; // SP_CAN(...) | ...
     int64_t ranks;         // most ranks (tp * cp * pp * dp) of a plan; 0: any number
+    int64_t cores;         // that the ranks share on the wall clock; 0: each has what it needs
 } sp_device_info;
 
 typedef struct sp_device_memory {
@@ -131,6 +132,8 @@ typedef struct sp_backend_ops {
     // Measures the device; *profile is a profile document (sim/cost/profile.h), the caller's.
     sp_status (*calibrate)(int device, const sp_calibration_request *request, json_t **profile,
                            sp_error *err);
+    // Name of the software stack (sim/model/stack.h) whose memory is that of this backend.
+    const char *stack;
 } sp_backend_ops;
 
 // Sizes of the types that cross the interface, folded into one number: a backend that was built
@@ -144,10 +147,12 @@ typedef struct sp_backend_ops {
     SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD_PLAN, sp_model), sp_step_costs), \
                         sp_memory_options),                                            \
               sp_run_request)
-#define SP_BACKEND_TYPES                                                                  \
-    SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD_INPUT, sp_span), sp_rank_timeline), \
-                        sp_rank_memory),                                                  \
-              sp_measured_step)
+#define SP_BACKEND_TYPES                                                                      \
+    SP_I_FOLD(                                                                                \
+        SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD_INPUT, sp_span), sp_rank_timeline), \
+                            sp_rank_memory),                                                  \
+                  sp_measured_step),                                                          \
+        sp_device_info)
 
 // A plug-in is a shared library libslimpack-backend-NAME.so that exports its table of operations
 // under this name.

@@ -60,6 +60,13 @@ sp_status sp_i_backend_new(const sp_backend_ops *table, const char *source, sp_b
                             "device_info, execute)",
                             source);
     }
+    sp_stack stack;
+    if (made->ops.stack != NULL && !sp_stack_builtin(made->ops.stack, &stack)) {
+        status = sp_error_set(err, SP_ERR_CONTENT, "%s: names a stack '%.64s' that is not known",
+                              source, made->ops.stack);
+        sp_i_free(made);
+        return status;
+    }
     if (made->ops.options == NULL) {
         made->ops.options = no_options;
     }

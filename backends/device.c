@@ -15,6 +15,11 @@ const char *sp_backend_description(const sp_backend *backend)
     return backend->ops.description;
 }
 
+const char *sp_backend_stack(const sp_backend *backend)
+{
+    return backend->ops.stack;
+}
+
 const sp_backend_option_info *sp_backend_options(const sp_backend *backend)
 {
     return backend->ops.options;

@@ -13,6 +13,8 @@ typedef struct sp_run sp_run;
 
 const char *sp_backend_name(const sp_backend *backend);
 const char *sp_backend_description(const sp_backend *backend);
+// Name of the software stack that describes its memory; NULL: it names none.
+const char *sp_backend_stack(const sp_backend *backend);
 // Ends with a NULL key.
 const sp_backend_option_info *sp_backend_options(const sp_backend *backend);
 

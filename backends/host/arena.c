@@ -15,6 +15,8 @@ typedef struct block {
     int64_t real_bytes, table_bytes; // still counted
     int size_class;
     sp_memory_category category;
+    struct block *holder; // of a view
+    int64_t views;
 } block;
 
 struct sp_i_host_arena {
@@ -86,10 +88,12 @@ static block *new_block(sp_i_host_arena *arena, int64_t bytes, int size_class)
     return b;
 }
 
-static void count(sp_i_host_arena *arena, sp_memory_category category, int64_t real, int64_t table)
+static void count(sp_i_host_arena *arena, const block *b, int64_t real, int64_t table)
 {
-    arena->held[SP_I_HOST_REAL].of[category] += real;
-    arena->held[SP_I_HOST_TABLE].of[category] += table;
+    if (b->holder == NULL) {
+        arena->held[SP_I_HOST_REAL].of[b->category] += real;
+        arena->held[SP_I_HOST_TABLE].of[b->category] += table;
+    }
 }
 
 static void raise_mark(sp_i_host_arena *arena)
@@ -129,8 +133,10 @@ void *sp_i_host_take(sp_i_host_arena *arena, sp_memory_category category, int64_
     b->category = category;
     b->real_bytes = real;
     b->table_bytes = table;
+    b->holder = NULL;
+    b->views = 0;
     arena->blocks++;
-    count(arena, category, real, table);
+    count(arena, b, real, table);
     raise_mark(arena);
     return (char *)b + ALIGNMENT;
 }
@@ -151,8 +157,13 @@ void sp_i_host_give(sp_i_host_arena *arena, void *data)
         return;
     }
     block *b = block_of(data);
-    count(arena, b->category, -b->real_bytes, -b->table_bytes);
+    SP_ASSERT(b->views == 0);
     arena->blocks--;
+    if (b->holder != NULL) {
+        b->holder->views--;
+        return;
+    }
+    count(arena, b, -b->real_bytes, -b->table_bytes);
     b->next = arena->unused[b->size_class];
     arena->unused[b->size_class] = b;
 }
@@ -168,22 +179,54 @@ bool sp_i_host_give_part(sp_i_host_arena *arena, void *data, int64_t elements,
         sp_i_host_give(arena, data);
         return true;
     }
-    count(arena, b->category, -real, -table);
+    count(arena, b, -real, -table);
     b->real_bytes -= real;
     b->table_bytes -= table;
     return false;
 }
 
-void sp_i_host_recount(sp_i_host_arena *arena, void *data, sp_memory_category category,
-                       int64_t elements, sp_i_host_width width)
+void *sp_i_host_recount(sp_i_host_arena *arena, void *data, sp_memory_category category,
+                        int64_t elements, sp_i_host_width width)
 {
     block *b = block_of(data);
-    count(arena, b->category, -b->real_bytes, -b->table_bytes);
+    if (b->holder != NULL) {
+        void *own = sp_i_host_take(arena, category, elements, width);
+        if (own != NULL) {
+            memcpy(own, data, (size_t)(elements * width.real_bytes));
+            sp_i_host_give(arena, data);
+        }
+        return own;
+    }
+    count(arena, b, -b->real_bytes, -b->table_bytes);
     b->category = category;
     b->real_bytes = elements * width.real_bytes;
     b->table_bytes = elements * width.table_bytes;
-    count(arena, category, b->real_bytes, b->table_bytes);
+    count(arena, b, b->real_bytes, b->table_bytes);
     raise_mark(arena);
+    return data;
+}
+
+int64_t sp_i_host_view_room(int64_t real_bytes)
+{
+    return ALIGNMENT + (real_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+void *sp_i_host_view(sp_i_host_arena *arena, void *holder, int64_t at, int64_t elements,
+                     sp_i_host_width width)
+{
+    block *of = block_of(holder);
+    int64_t real = elements * width.real_bytes;
+    SP_ASSERT(at % ALIGNMENT == 0 && at + sp_i_host_view_room(real) <= of->real_bytes);
+    block *b = (block *)(void *)((char *)holder + at);
+    *b = (block){.holder = of, .real_bytes = real, .table_bytes = elements * width.table_bytes};
+    of->views++;
+    arena->blocks++;
+    return (char *)b + ALIGNMENT;
+}
+
+int64_t sp_i_host_views(void *holder)
+{
+    return block_of(holder)->views;
 }
 
 const sp_bytes *sp_i_host_held(const sp_i_host_arena *arena, sp_i_host_measure measure)

@@ -47,9 +47,19 @@ void sp_i_host_give(sp_i_host_arena *arena, void *block);
 // goes, and true is returned. The memory of a part stays until then.
 bool sp_i_host_give_part(sp_i_host_arena *arena, void *block, int64_t elements,
                          sp_i_host_width width);
-// Counts a whole block under another category and width from now on.
-void sp_i_host_recount(sp_i_host_arena *arena, void *block, sp_memory_category category,
-                       int64_t elements, sp_i_host_width width);
+// Counts a whole block under another category and width from now on, and returns it. A view moves
+// into a block of its own: NULL where there is none.
+void *sp_i_host_recount(sp_i_host_arena *arena, void *block, sp_memory_category category,
+                        int64_t elements, sp_i_host_width width);
+
+// A view: a tensor inside another block, from byte `at` of it on, a multiple of 64. It is used and
+// given back like a block, but the other one counts for both. It takes sp_i_host_view_room of its
+// real bytes there.
+void *sp_i_host_view(sp_i_host_arena *arena, void *holder, int64_t at, int64_t elements,
+                     sp_i_host_width width);
+int64_t sp_i_host_view_room(int64_t real_bytes);
+// Views of a block that are not given back; until then the block may not be.
+int64_t sp_i_host_views(void *holder);
 
 const sp_bytes *sp_i_host_held(const sp_i_host_arena *arena, sp_i_host_measure measure);
 // Starts a new high-water mark at what is held now.

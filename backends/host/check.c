@@ -45,6 +45,43 @@ static sp_status check_model(const sp_model *model, const sp_packing *packing, s
     return status;
 }
 
+// The keys of a sample stand where all its slices ran.
+static sp_status check_ranks(const sp_packing *packing, sp_error *err)
+{
+    const sp_pack_list *packs = &packing->forward;
+    size_t samples = packing->batch != NULL ? packing->batch->count : 0;
+    const sp_pack **first = sp_i_calloc(samples, sizeof *first);
+    if (first == NULL) {
+        return sp_error_no_memory(err, "the samples of a plan");
+    }
+    sp_status status = SP_OK;
+    for (size_t p = 0; status == SP_OK && p < packs->count; p++) {
+        const sp_pack *pack = &packs->packs[p];
+        for (size_t s = 0; status == SP_OK && s < pack->slice_count; s++) {
+            int32_t sample = packs->slices[pack->first_slice + s].sample;
+            const sp_pack **seen = &first[sample];
+            *seen = *seen != NULL ? *seen : pack;
+            if ((*seen)->dp_first != pack->dp_first || (*seen)->dp_count != pack->dp_count) {
+                status = cannot(err, "sample %d, whose slices are on different ranks", sample);
+            }
+        }
+    }
+    sp_i_free(first);
+    return status;
+}
+
+// The other pipeline ranks' share of the vocabulary belongs to no action of theirs.
+static sp_status check_vocabulary(const sp_run_request *request, sp_status status, sp_error *err)
+{
+    if (request->clock == SP_CLOCK_WALL) {
+        status = cannot(err, "a vocabulary spread over the pipeline ranks on the wall clock");
+    }
+    if (request->memory != NULL && request->memory->offload_ratio > 0.0) {
+        status = cannot(err, "offload beside a vocabulary spread over the pipeline ranks");
+    }
+    return status;
+}
+
 static sp_status check_layers(const sp_run_request *request, sp_error *err)
 {
     const sp_layout *layout = &request->plan->layout;
@@ -69,6 +106,14 @@ sp_status sp_i_host_check(const sp_run_request *request, sp_error *err)
     if (request->memory != NULL && request->memory->attention == SP_ATTENTION_UNFUSED) {
         status = cannot(err, "unfused attention");
     }
+    if (request->plan->layout.tp > SP_I_HOST_MOST_PARTS) {
+        status = cannot(err, "more than %d tensor-parallel ranks", SP_I_HOST_MOST_PARTS);
+    }
+    if (request->plan->layout.vocab_parallel && request->plan->layout.pp > 1) {
+        status = check_vocabulary(request, status, err);
+    }
+    sp_status ranks = check_ranks(request->plan->packing, err);
     sp_status layers = check_layers(request, err);
+    status = status != SP_OK ? status : ranks;
     return status != SP_OK ? status : layers;
 }

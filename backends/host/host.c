@@ -1,6 +1,7 @@
 #include "backends/host/host.h"
 
-#include "backends/host/calibrate.h"
+#include "backends/comm/cores.h"
+#include "backends/host/calibrate/calibrate.h"
 #include "backends/host/run.h"
 
 static sp_status device_count(int *count, sp_error *err)
@@ -14,15 +15,19 @@ static sp_status device_info(int device, sp_device_info *info, sp_error *err)
 {
     static const sp_device_info cpu = {
         .name = "cpu",
-        .capabilities = SP_CAN(PIPELINE) | SP_CAN(DATA_PARALLEL) | SP_CAN(ZERO_1) | SP_CAN(CHUNKS) |
-                        SP_CAN(SLICES) | SP_CAN(REGROUPED) | SP_CAN(SPLIT_BACKWARD) |
-                        SP_CAN(PAIRS) | SP_CAN(RECOMPUTE_ACTION) | SP_CAN(RECOMPUTE_ACTIVATION) |
-                        SP_CAN(RECOMPUTE_PARTIAL_FC1) | SP_CAN(RECOMPUTE_ATTENTION) |
-                        SP_CAN(RECOMPUTE_FULL) | SP_CAN(FP64) | SP_CAN(FP32) |
-                        SP_CAN(CLOCK_VIRTUAL) | SP_CAN(STEPS) | SP_CAN(MEMORY_POINTS)};
+        .capabilities =
+            SP_CAN(PIPELINE) | SP_CAN(DATA_PARALLEL) | SP_CAN(TENSOR_PARALLEL) |
+            SP_CAN(SEQUENCE_PARALLEL) | SP_CAN(CONTEXT_PARALLEL) | SP_CAN(VOCAB_PARALLEL) |
+            SP_CAN(DP_MERGE) | SP_CAN(ZERO_1) | SP_CAN(ZERO_2) | SP_CAN(ZERO_3) | SP_CAN(CHUNKS) |
+            SP_CAN(SLICES) | SP_CAN(REGROUPED) | SP_CAN(SPLIT_BACKWARD) | SP_CAN(PAIRS) |
+            SP_CAN(OFFLOAD) | SP_CAN(RECOMPUTE_ACTION) | SP_CAN(RECOMPUTE_ACTIVATION) |
+            SP_CAN(RECOMPUTE_PARTIAL_FC1) | SP_CAN(RECOMPUTE_ATTENTION) | SP_CAN(RECOMPUTE_FULL) |
+            SP_CAN(FP64) | SP_CAN(FP32) | SP_CAN(CLOCK_VIRTUAL) | SP_CAN(CLOCK_WALL) |
+            SP_CAN(STEPS) | SP_CAN(MEMORY_POINTS)};
     (void)device;
     (void)err;
     *info = cpu;
+    info->cores = sp_i_cores();
     return SP_OK;
 }
 
@@ -76,7 +81,7 @@ const sp_backend_ops sp_host_backend = {
     .size = sizeof(sp_backend_ops),
     .types = SP_BACKEND_TYPES,
     .name = "host",
-    .description = "a real transformer on the CPU, action by action in virtual time",
+    .description = "a real transformer on the CPU, all ranks in one process",
     .options = sp_i_host_option_list,
     .device_count = device_count,
     .device_info = device_info,
@@ -87,4 +92,5 @@ const sp_backend_ops sp_host_backend = {
     .tensor_info = tensor_info,
     .tensor_read = tensor_read,
     .calibrate = sp_i_host_calibrate,
+    .stack = "reference",
 };

@@ -1,5 +1,6 @@
-// What computes, for each precision. Matrices have one row a token of the pack, in the order of its
-// slices. False: memory ran out (sp_i_host_arena_failure); what was held stays in the arena.
+// What computes, for each precision. Hidden states have the rows of the rank's own part of the pack
+// (slices.h). False: an exchange with other ranks failed (links), or memory ran out
+// (sp_i_host_arena_failure); what was held stays in the arena.
 #ifndef SLIMPACK_BACKENDS_HOST_MATH_H
 #define SLIMPACK_BACKENDS_HOST_MATH_H
 
@@ -8,11 +9,20 @@
 typedef struct sp_i_host_update {
     int64_t step; // from 1 on
     double learning_rate, weight_decay;
+    double gradient_scale;
 } sp_i_host_update;
+
+typedef enum sp_i_host_end_work {
+    SP_I_HOST_END_EMBED,
+    SP_I_HOST_END_EMBED_BACKWARD,
+    SP_I_HOST_END_HEAD,
+    SP_I_HOST_END_HEAD_BACKWARD,
+    SP_I_HOST_END_HEAD_WEIGHTS
+} sp_i_host_end_work;
 
 typedef struct sp_i_host_math {
     int64_t real_bytes;
-    // Runs a forward pack. `input` [rows, hidden] comes from the stage before, NULL where the
+    // Runs a forward pack. `input` [own rows, hidden] comes from the stage before, NULL where the
     // stage embeds; `output` goes to the stage behind, NULL where it has the head, which adds to
     // the pack's loss. Where not `keep` it will run again: only its input stays, and the keys and
     // values that later slices read.
@@ -25,7 +35,10 @@ typedef struct sp_i_host_math {
     // gradients are left to `weights`.
     bool (*backward)(sp_i_host_stage *stage, int32_t pack, const void *gradient,
                      void *input_gradient, bool split);
-    void (*weights)(sp_i_host_stage *stage, int32_t pack);
+    bool (*weights)(sp_i_host_stage *stage, int32_t pack);
+    // A share of the vocabulary's work at a pipeline rank other than the one that runs the action,
+    // while that one does. `flag`: what the forward keeps stays; of a backward: split.
+    bool (*share)(sp_i_host_stage *stage, sp_i_host_end_work what, int32_t pack, bool flag);
     // cosine and sine [positions, head_dim / 2]
     void (*rope_table)(int64_t positions, const int64_t *position, int64_t head_dim, void *cosine,
                        void *sine);

@@ -8,15 +8,22 @@
 const sp_backend_option_info sp_i_host_option_list[] = {
     {"learning_rate", "of AdamW, 0 or more (default 0.001)"},
     {"weight_decay", "of AdamW, for matrices, 0 or more (default 0.1)"},
+    {"clip",
+     "largest norm of all gradients together, above which they are scaled down to it; 0: any "
+     "(default 0)"},
     {"dropout",
      "share of the outputs of embedding and blocks that GELU models drop, 0 or more and below 1 "
      "(default 0)"},
     {"text", "a file whose bytes are the tokens (default: random tokens)"},
+    {"attention",
+     "of packs that several ranks share: \"gathered\" (default), keys and values of all "
+     "ranks at once, or \"ring\", one rank's after the other's"},
     {"bytes", "that memory is counted and limited in: \"table\", as the saved-tensor table counts "
               "mixed-precision training (default), or \"real\""},
     {"fail", "ACTION@DP.PP, such as F3.1@0.2: the action fails"},
     {"stall", "ACTION@DP.PP: the action never ends"},
     {"exhaust", "ACTION@DP.PP: the action finds no memory"},
+    {"fault_step", "in which of the three above happen, from 1 (default 1)"},
     {NULL, NULL},
 };
 
@@ -43,6 +50,20 @@ static sp_status read_share(const char *key, const char *text, double *share, sp
     return status;
 }
 
+static sp_status read_step(const char *key, const char *text, int steps, int64_t *step,
+                           sp_error *err)
+{
+    char *end;
+    long number = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || number < 1 || number > steps) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "backend 'host': %s: expected a step from 1 to %d, got \"%.64s\"", key,
+                            steps, text);
+    }
+    *step = number;
+    return SP_OK;
+}
+
 static sp_status read_measure(const char *text, sp_i_host_measure *measure, sp_error *err)
 {
     bool real = strcmp(text, "real") == 0;
@@ -52,6 +73,18 @@ static sp_status read_measure(const char *text, sp_i_host_measure *measure, sp_e
                             text);
     }
     *measure = real ? SP_I_HOST_REAL : SP_I_HOST_TABLE;
+    return SP_OK;
+}
+
+static sp_status read_way(const char *text, sp_comm_attention_way *way, sp_error *err)
+{
+    bool ring = strcmp(text, "ring") == 0;
+    if (!ring && strcmp(text, "gathered") != 0) {
+        return sp_error_set(
+            err, SP_ERR_USAGE,
+            "backend 'host': attention: expected \"gathered\" or \"ring\", got \"%.64s\"", text);
+    }
+    *way = ring ? SP_COMM_RING : SP_COMM_GATHERED;
     return SP_OK;
 }
 
@@ -90,7 +123,10 @@ static sp_status read_action(const sp_plan *plan, const char *key, const char *t
 sp_status sp_i_host_options_read(const sp_run_request *request, sp_i_host_options *options,
                                  sp_error *err)
 {
-    *options = (sp_i_host_options){.learning_rate = 1e-3, .weight_decay = 0.1};
+    *options = (sp_i_host_options){.learning_rate = 1e-3,
+                                   .weight_decay = 0.1,
+                                   .fault_step = 1,
+                                   .attention_way = SP_COMM_GATHERED};
     sp_status status = SP_OK;
     for (size_t o = 0; status == SP_OK && o < request->option_count; o++) {
         const char *key = request->options[o].key;
@@ -99,6 +135,8 @@ sp_status sp_i_host_options_read(const sp_run_request *request, sp_i_host_option
             status = read_number(key, value, &options->learning_rate, err);
         } else if (strcmp(key, "weight_decay") == 0) {
             status = read_number(key, value, &options->weight_decay, err);
+        } else if (strcmp(key, "clip") == 0) {
+            status = read_number(key, value, &options->clip, err);
         } else if (strcmp(key, "dropout") == 0) {
             status = read_share(key, value, &options->dropout, err);
         } else if (strcmp(key, "text") == 0) {
@@ -109,6 +147,10 @@ sp_status sp_i_host_options_read(const sp_run_request *request, sp_i_host_option
             status = read_action(request->plan, key, value, &options->stall, err);
         } else if (strcmp(key, "exhaust") == 0) {
             status = read_action(request->plan, key, value, &options->exhaust, err);
+        } else if (strcmp(key, "fault_step") == 0) {
+            status = read_step(key, value, request->steps, &options->fault_step, err);
+        } else if (strcmp(key, "attention") == 0) {
+            status = read_way(value, &options->attention_way, err);
         } else if (strcmp(key, "bytes") == 0) {
             status = read_measure(value, &options->measure, err);
         }

@@ -3,10 +3,10 @@
 #include "kernels/kernels.h"
 #include "sim/base/alloc.h"
 
-static sp_status make_job(sp_i_host_run *run, sp_error *err);
 static sp_status make_tables(sp_i_host_run *run, sp_error *err);
+static sp_status make_jobs(sp_i_host_run *run, sp_error *err);
 static sp_status make_ranks(sp_i_host_run *run, sp_error *err);
-static void find_repeats(sp_i_host_run *run);
+static sp_status make_copies(sp_i_host_run *run, sp_error *err);
 
 sp_status sp_i_host_run_new(const sp_run_request *request, sp_i_host_run **run, sp_error *err)
 {
@@ -23,36 +23,61 @@ sp_status sp_i_host_run_new(const sp_run_request *request, sp_i_host_run **run, 
     if (status == SP_OK && made->options.text != NULL) {
         status = sp_i_host_text_read(made->options.text, request->model->vocab, &made->text, err);
     }
-    status = status == SP_OK ? make_job(made, err) : status;
     status = status == SP_OK ? make_tables(made, err) : status;
     if (status == SP_OK) {
         status =
             sp_layout_stages(&plan->layout, request->model->layers,
                              request->source != NULL ? request->source : "plan", made->parts, err);
     }
+    status = status == SP_OK ? make_jobs(made, err) : status;
     status = status == SP_OK ? make_ranks(made, err) : status;
+    status = status == SP_OK ? sp_i_host_world_make(made, err) : status;
     status = status == SP_OK ? sp_i_host_states_make(made, err) : status;
+    status = status == SP_OK ? make_copies(made, err) : status;
     if (status != SP_OK) {
         sp_i_host_run_free(made);
         return status;
     }
-    find_repeats(made);
     *run = made;
     return SP_OK;
 }
 
-static sp_status make_job(sp_i_host_run *run, sp_error *err)
+static sp_status make_tables(sp_i_host_run *run, sp_error *err)
+{
+    const sp_layout *layout = sp_i_host_layout(run);
+    const sp_packing *packing = run->request->plan->packing;
+    size_t vstages = sp_i_host_vstages(run);
+    size_t ranks = sp_i_host_rank_count(run);
+    size_t seats = (size_t)layout->dp * (size_t)sp_i_host_members(run);
+    size_t forward = packing->forward.count;
+    run->parts = sp_i_calloc(vstages, sizeof *run->parts);
+    run->weights = sp_i_calloc((size_t)layout->pp * (size_t)layout->tp, sizeof *run->weights);
+    run->jobs = sp_i_calloc(seats, sizeof *run->jobs);
+    run->ranks = sp_i_calloc(ranks, sizeof *run->ranks);
+    run->stages = sp_i_calloc(ranks * (size_t)layout->chunks, sizeof *run->stages);
+    run->token_groups = sp_i_calloc(ranks * forward, sizeof *run->token_groups);
+    run->runs_again = sp_i_calloc(vstages * forward, sizeof *run->runs_again);
+    if (run->parts == NULL || run->weights == NULL || run->jobs == NULL || run->ranks == NULL ||
+        run->stages == NULL || run->token_groups == NULL || run->runs_again == NULL) {
+        return sp_error_no_memory(err, "a run");
+    }
+    return sp_i_host_mail_init(&run->mail, vstages, forward, sp_packing_backward(packing)->count,
+                               seats, err);
+}
+
+static sp_status make_job(const sp_i_host_run *run, const sp_i_host_place *place,
+                          sp_i_host_job *job, sp_error *err)
 {
     const sp_run_request *request = run->request;
-    sp_i_host_job *job = &run->job;
     sp_recompute mode = request->memory != NULL ? request->memory->recompute : SP_RECOMPUTE_NONE;
     job->model = request->model;
     job->dropout = run->options.dropout;
+    job->attention_way = run->options.attention_way;
     job->ids = request->plan->packing->batch != NULL ? request->plan->packing->batch->ids : NULL;
     job->shard = sp_i_shard_of(request->model, &request->plan->layout);
     sp_i_host_specs_make(request->model, &request->plan->layout, mode, run->math->real_bytes,
                          &job->specs);
-    sp_status status = sp_i_host_slices_init(&job->slices, request->plan->packing, err);
+    sp_status status = sp_i_host_slices_init(&job->slices, request->plan->packing, place, err);
     if (status != SP_OK) {
         return status;
     }
@@ -60,7 +85,7 @@ static sp_status make_job(sp_i_host_run *run, sp_error *err)
     job->token_at = sp_i_calloc(job->slices.count, sizeof *job->token_at);
     for (size_t s = 0; job->token_at != NULL && s < job->slices.count; s++) {
         job->token_at[s] = (int64_t)rows;
-        rows += (size_t)job->slices.slice[s].computed;
+        rows += (size_t)job->slices.slice[s].rows;
     }
     job->token = sp_i_calloc(rows, sizeof *job->token);
     job->target = sp_i_calloc(rows, sizeof *job->target);
@@ -71,27 +96,24 @@ static sp_status make_job(sp_i_host_run *run, sp_error *err)
                : sp_error_no_memory(err, "the tokens of a batch");
 }
 
-static sp_status make_tables(sp_i_host_run *run, sp_error *err)
+static sp_status make_jobs(sp_i_host_run *run, sp_error *err)
 {
-    const sp_layout *layout = &run->request->plan->layout;
-    size_t vstages = sp_i_host_vstages(run);
-    size_t dp = (size_t)layout->dp;
-    size_t pp = (size_t)layout->pp;
-    const sp_i_host_slices *slices = &run->job.slices;
-    run->parts = sp_i_calloc(vstages, sizeof *run->parts);
-    run->weights = sp_i_calloc(pp, sizeof *run->weights);
-    run->ranks = sp_i_calloc(dp * pp, sizeof *run->ranks);
-    run->stages = sp_i_calloc(dp * vstages, sizeof *run->stages);
-    run->hidden = sp_i_calloc(vstages * slices->forward_count, sizeof *run->hidden);
-    run->hidden_gradient =
-        sp_i_calloc(vstages * slices->backward_count, sizeof *run->hidden_gradient);
-    run->runs_again = sp_i_calloc(vstages * slices->forward_count, sizeof *run->runs_again);
-    run->mail = sp_i_host_arena_new(SP_I_HOST_TABLE, 0);
-    return run->parts != NULL && run->weights != NULL && run->ranks != NULL &&
-                   run->stages != NULL && run->hidden != NULL && run->hidden_gradient != NULL &&
-                   run->runs_again != NULL && run->mail != NULL
-               ? SP_OK
-               : sp_error_no_memory(err, "a run");
+    const sp_layout *layout = sp_i_host_layout(run);
+    int parts = sp_i_shard_of(run->request->model, layout).norm_split;
+    int members = sp_i_host_members(run);
+    sp_status status = SP_OK;
+    for (int j = 0; status == SP_OK && j < layout->dp * members; j++) {
+        int tp_rank = j % layout->tp;
+        const sp_i_host_place place = {.dp = j / members,
+                                       .cp = layout->cp,
+                                       .cp_rank = j % members / layout->tp,
+                                       .tp = layout->tp,
+                                       .tp_rank = tp_rank,
+                                       .parts = parts,
+                                       .part = parts > 1 ? tp_rank : 0};
+        status = make_job(run, &place, &run->jobs[j], err);
+    }
+    return status;
 }
 
 static int first_layer(const sp_i_host_run *run, int vstage)
@@ -103,11 +125,12 @@ static int first_layer(const sp_i_host_run *run, int vstage)
     return layers;
 }
 
-static sp_status make_rank(sp_i_host_run *run, int dp, int pp, sp_error *err)
+static sp_status make_rank(sp_i_host_run *run, sp_i_host_rank *rank, sp_error *err)
 {
     const sp_plan *plan = run->request->plan;
-    sp_i_host_rank *rank = sp_i_host_rank_at(run, dp, pp);
-    size_t actions = sp_plan_stage(plan, dp, pp)->count;
+    size_t actions = sp_plan_stage(plan, rank->dp, rank->pp)->count;
+    rank->job = &run->jobs[sp_i_host_seat(run, rank)];
+    rank->weights = &run->weights[rank->pp * plan->layout.tp + rank->tp];
     rank->arena = sp_i_host_arena_new(run->options.measure, run->request->memory_limit_bytes);
     rank->log = sp_i_calloc(actions, sizeof *rank->log);
     if (rank->arena == NULL || rank->log == NULL) {
@@ -115,25 +138,37 @@ static sp_status make_rank(sp_i_host_run *run, int dp, int pp, sp_error *err)
     }
     sp_status status = SP_OK;
     for (int c = 0; status == SP_OK && c < plan->layout.chunks; c++) {
-        int vstage = sp_layout_vstage(&plan->layout, pp, c);
-        status = sp_i_host_stage_init(sp_i_host_stage_at(run, dp, vstage), &run->job, rank->arena,
-                                      run->parts[vstage], first_layer(run, vstage), err);
+        int vstage = sp_layout_vstage(&plan->layout, rank->pp, c);
+        sp_i_host_stage *stage = sp_i_host_stage_of(run, rank, c);
+        status = sp_i_host_stage_init(stage, rank->job, rank->arena, &rank->links,
+                                      run->parts[vstage], err);
+        stage->first_layer = first_layer(run, vstage);
+        stage->first = vstage == 0;
+        stage->last = vstage + 1 == (int)sp_i_host_vstages(run);
+        stage->vocab_rank =
+            (plan->layout.vocab_parallel ? rank->pp * plan->layout.tp : 0) + rank->tp;
     }
     return status;
 }
 
 static sp_status make_ranks(sp_i_host_run *run, sp_error *err)
 {
-    const sp_layout *layout = &run->request->plan->layout;
+    const sp_layout *layout = sp_i_host_layout(run);
+    int members = sp_i_host_members(run);
     sp_status status = SP_OK;
-    for (int p = 0; status == SP_OK && p < layout->pp; p++) {
-        status = sp_i_host_weights_make(run->request->model, layout, run->parts, p,
-                                        &run->weights[p], err);
+    for (int i = 0; status == SP_OK && i < layout->pp * layout->tp; i++) {
+        status = sp_i_host_weights_make(run->request->model, layout, run->parts, i / layout->tp,
+                                        i % layout->tp, &run->weights[i], err);
     }
-    for (int d = 0; d < layout->dp; d++) {
-        for (int p = 0; status == SP_OK && p < layout->pp; p++) {
-            status = make_rank(run, d, p, err);
-        }
+    for (size_t r = 0; status == SP_OK && r < sp_i_host_rank_count(run); r++) {
+        sp_i_host_rank *rank = &run->ranks[r];
+        int column = (int)r / members;
+        int member = (int)r % members;
+        rank->dp = column / layout->pp;
+        rank->pp = column % layout->pp;
+        rank->cp = member / layout->tp;
+        rank->tp = member % layout->tp;
+        status = make_rank(run, rank, err);
     }
     return status;
 }
@@ -148,7 +183,7 @@ static void find_repeats(sp_i_host_run *run)
                 sp_action action = stage->actions[a];
                 int vstage = sp_layout_vstage(&plan->layout, p, action.chunk);
                 if (action.kind == SP_ACTION_R) {
-                    run->runs_again[(size_t)vstage * run->job.slices.forward_count +
+                    run->runs_again[(size_t)vstage * plan->packing->forward.count +
                                     (size_t)action.pack] = 1;
                 }
             }
@@ -156,20 +191,45 @@ static void find_repeats(sp_i_host_run *run)
     }
 }
 
+static sp_status make_copies(sp_i_host_run *run, sp_error *err)
+{
+    sp_status status = SP_OK;
+    find_repeats(run);
+    for (size_t r = 0; status == SP_OK && r < sp_i_host_rank_count(run); r++) {
+        status = sp_i_host_offload_make(run, &run->ranks[r], err);
+    }
+    return status;
+}
+
+static void free_job(sp_i_host_job *job)
+{
+    sp_i_free(job->position);
+    sp_i_free(job->target);
+    sp_i_free(job->token);
+    sp_i_free(job->token_at);
+    sp_i_host_slices_fini(&job->slices);
+}
+
 static void free_ranks(sp_i_host_run *run)
 {
-    const sp_layout *layout = &run->request->plan->layout;
-    size_t ranks = (size_t)layout->dp * (size_t)layout->pp;
+    const sp_layout *layout = sp_i_host_layout(run);
+    size_t ranks = sp_i_host_rank_count(run);
     for (size_t r = 0; run->ranks != NULL && r < ranks; r++) {
+        sp_i_host_offload_fini(&run->ranks[r].offload);
         sp_i_host_arena_free(run->ranks[r].arena);
         sp_i_free(run->ranks[r].log);
     }
-    for (size_t s = 0; run->stages != NULL && s < (size_t)layout->dp * sp_i_host_vstages(run);
-         s++) {
+    for (size_t s = 0; run->stages != NULL && s < ranks * (size_t)layout->chunks; s++) {
         sp_i_host_stage_fini(&run->stages[s]);
     }
-    for (int p = 0; run->weights != NULL && p < layout->pp; p++) {
-        sp_i_host_weights_fini(&run->weights[p]);
+    for (int w = 0; run->replicas != NULL && w < layout->pp * layout->tp; w++) {
+        sp_i_host_replicas_fini(&run->replicas[w]);
+    }
+    for (int w = 0; run->weights != NULL && w < layout->pp * layout->tp; w++) {
+        sp_i_host_weights_fini(&run->weights[w]);
+    }
+    for (int j = 0; run->jobs != NULL && j < layout->dp * sp_i_host_members(run); j++) {
+        free_job(&run->jobs[j]);
     }
 }
 
@@ -178,20 +238,19 @@ void sp_i_host_run_free(sp_i_host_run *run)
     if (run == NULL) {
         return;
     }
+    if (run->world != NULL) {
+        sp_comm_world_free(run->world);
+    }
     free_ranks(run);
-    sp_i_host_arena_free(run->mail);
+    sp_i_host_mail_fini(&run->mail);
     sp_i_free(run->runs_again);
-    sp_i_free(run->hidden_gradient);
-    sp_i_free(run->hidden);
+    sp_i_free(run->token_groups);
+    sp_i_free(run->replicas);
     sp_i_free(run->stages);
     sp_i_free(run->ranks);
+    sp_i_free(run->jobs);
     sp_i_free(run->weights);
     sp_i_free(run->parts);
-    sp_i_free(run->job.position);
-    sp_i_free(run->job.target);
-    sp_i_free(run->job.token);
-    sp_i_free(run->job.token_at);
-    sp_i_host_slices_fini(&run->job.slices);
     sp_i_host_text_fini(&run->text);
     sp_i_free(run);
 }

@@ -1,118 +1,269 @@
+#include <stdio.h>
+
 #include "backends/host/run.h"
 
-// The buffer that a pack's rows travel in to the stage that reads them.
-static void **mail_to(const sp_i_host_run *run, bool gradient, int vstage, int32_t pack)
+static bool passes_gradients(sp_action action)
 {
-    const sp_i_host_slices *slices = &run->job.slices;
-    size_t packs = gradient ? slices->backward_count : slices->forward_count;
-    void **boxes = gradient ? run->hidden_gradient : run->hidden;
-    return &boxes[(size_t)vstage * packs + (size_t)pack];
+    return action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;
 }
 
-static bool send(sp_i_host_run *run, bool gradient, int vstage, int32_t pack, int64_t rows,
-                 void **box)
+static const sp_i_host_pack *pack_of(const sp_i_host_rank *rank, sp_action action)
 {
-    void **to = mail_to(run, gradient, vstage, pack);
-    *to = sp_i_host_take(run->mail, SP_MEM_COMMUNICATION, rows * run->job.model->hidden,
-                         run->job.specs.value);
-    *box = *to;
-    return *to != NULL;
+    bool backward = passes_gradients(action) || action.kind == SP_ACTION_W;
+    const sp_i_host_slices *slices = &rank->job->slices;
+    return (backward ? slices->backward : slices->forward) + action.pack;
 }
 
-static void receive_end(sp_i_host_run *run, bool gradient, int vstage, int32_t pack)
+static bool is_copy(sp_action action)
 {
-    void **box = mail_to(run, gradient, vstage, pack);
-    sp_i_host_give(run->mail, *box);
-    *box = NULL;
+    return action.kind == SP_ACTION_O || action.kind == SP_ACTION_L;
 }
 
-static bool run_forward(sp_i_host_run *run, sp_i_host_stage *stage, int vstage, int32_t pack)
+// One action at work.
+typedef struct work {
+    sp_i_host_run *run;
+    sp_i_host_rank *rank;
+    sp_i_host_stage *stage;
+    sp_action action;
+    int vstage;
+    int64_t own_rows;
+} work;
+
+static sp_i_host_address address(const work *w, int vstage)
 {
-    int64_t rows = run->job.slices.forward[pack].rows;
-    bool keep = run->runs_again[(size_t)vstage * run->job.slices.forward_count + (size_t)pack] == 0;
-    const void *input = stage->part.embedding ? NULL : *mail_to(run, false, vstage, pack);
-    void *output = NULL;
-    if (!stage->part.head && !send(run, false, vstage + 1, pack, rows, &output)) {
+    return (sp_i_host_address){.gradient = passes_gradients(w->action),
+                               .vstage = vstage,
+                               .pack = w->action.pack,
+                               .seat = sp_i_host_seat(w->run, w->rank)};
+}
+
+static void *open_mail(const work *w, int vstage)
+{
+    sp_i_host_address to = address(w, vstage);
+    return sp_i_host_mail_open(&w->run->mail, &to, w->own_rows * w->rank->job->model->hidden,
+                               w->rank->job->specs.value);
+}
+
+static void post_mail(const work *w, int vstage)
+{
+    sp_i_host_address to = address(w, vstage);
+    int pp;
+    int chunk;
+    sp_layout_locate(sp_i_host_layout(w->run), vstage, &pp, &chunk);
+    int reader = sp_i_host_rank_number(w->run, w->rank->dp, pp, sp_i_host_member(w->run, w->rank));
+    sp_i_host_mail_post(&w->run->mail, &to, w->rank->links.me, reader);
+}
+
+static const void *read_mail(const work *w)
+{
+    sp_i_host_address at = address(w, w->vstage);
+    return sp_i_host_mail_read(&w->run->mail, &at);
+}
+
+static void drop_mail(const work *w)
+{
+    sp_i_host_address at = address(w, w->vstage);
+    sp_i_host_mail_drop(&w->run->mail, &at);
+}
+
+static bool run_forward(const work *w)
+{
+    sp_i_host_run *run = w->run;
+    size_t unit = (size_t)w->vstage * w->rank->job->slices.forward_count + (size_t)w->action.pack;
+    const void *input = w->stage->first ? NULL : read_mail(w);
+    void *output = w->stage->last ? NULL : open_mail(w, w->vstage + 1);
+    if (!w->stage->last && output == NULL) {
         return false;
     }
-    bool ok = run->math->forward(stage, pack, input, output, keep);
-    if (!stage->part.embedding) {
-        receive_end(run, false, vstage, pack);
+    bool ok =
+        run->math->forward(w->stage, w->action.pack, input, output, run->runs_again[unit] == 0);
+    if (!w->stage->first) {
+        drop_mail(w);
     }
     return ok;
 }
 
-static bool run_backward(sp_i_host_run *run, sp_i_host_stage *stage, int vstage, int32_t pack,
-                         bool split)
+static bool run_backward(const work *w)
 {
-    int64_t rows = run->job.slices.backward[pack].rows;
-    const void *gradient = stage->part.head ? NULL : *mail_to(run, true, vstage, pack);
-    void *input_gradient = NULL;
-    if (!stage->part.embedding && !send(run, true, vstage - 1, pack, rows, &input_gradient)) {
+    const void *gradient = w->stage->last ? NULL : read_mail(w);
+    void *input_gradient = w->stage->first ? NULL : open_mail(w, w->vstage - 1);
+    if (!w->stage->first && input_gradient == NULL) {
         return false;
     }
-    bool ok = run->math->backward(stage, pack, gradient, input_gradient, split);
-    if (!stage->part.head) {
-        receive_end(run, true, vstage, pack);
+    bool ok = w->run->math->backward(w->stage, w->action.pack, gradient, input_gradient,
+                                     w->action.kind == SP_ACTION_I);
+    if (!w->stage->last) {
+        drop_mail(w);
     }
     return ok;
 }
 
-static bool dispatch(sp_i_host_run *run, sp_i_host_stage *stage, const sp_virtual_action *action)
+static bool reads_mail(const work *w)
 {
-    const sp_i_host_slices *slices = &run->job.slices;
-    int32_t pack = action->place.action.pack;
-    sp_action_kind kind = (sp_action_kind)action->place.action.kind;
-    bool forward = kind == SP_ACTION_F || kind == SP_ACTION_R;
-    if ((forward ? slices->forward : slices->backward)[pack].rows == 0) {
-        return true;
+    return (w->action.kind == SP_ACTION_F && !w->stage->first) ||
+           (passes_gradients(w->action) && !w->stage->last);
+}
+
+static void post_output(const work *w)
+{
+    if (w->action.kind == SP_ACTION_F && !w->stage->last) {
+        post_mail(w, w->vstage + 1);
+    } else if (passes_gradients(w->action) && !w->stage->first) {
+        post_mail(w, w->vstage - 1);
     }
-    switch (kind) {
+}
+
+static bool dispatch(const work *w)
+{
+    switch ((sp_action_kind)w->action.kind) {
     case SP_ACTION_F:
-        return run_forward(run, stage, action->vstage, pack);
+        return run_forward(w);
     case SP_ACTION_R:
-        return run->math->again(stage, pack);
+        return w->run->math->again(w->stage, w->action.pack);
     case SP_ACTION_B:
     case SP_ACTION_I:
-        return run_backward(run, stage, action->vstage, pack, kind == SP_ACTION_I);
+        return run_backward(w);
     case SP_ACTION_W:
-        run->math->weights(stage, pack);
-        return true;
+        return w->run->math->weights(w->stage, w->action.pack);
     case SP_ACTION_O:
+        return sp_i_host_copy_out(w->run, w->rank, w->action);
     case SP_ACTION_L:
+        return sp_i_host_copy_back(w->run, w->rank, w->action);
     case SP_ACTION_KINDS:
         break;
     }
-    SP_UNREACHABLE("an action of no capability");
+    SP_UNREACHABLE("an action of no kind");
 }
 
-sp_status sp_i_host_run_action(void *context, const sp_virtual_action *action,
-                               sp_virtual_outcome *outcome, sp_error *err)
+// On the wall clock a rank waits for its input, and for the others that share the pack.
+static sp_status wait_inputs(const work *w, sp_error *err)
 {
-    sp_i_host_run *run = context;
-    const sp_plan_place *place = &action->place;
-    sp_i_host_rank *rank = sp_i_host_rank_at(run, place->dp, place->pp);
-    sp_i_host_stage *stage = sp_i_host_stage_at(run, place->dp, action->vstage);
-    if (sp_i_host_names(run->options.fail, run->request->plan, place)) {
-        return sp_error_at_action(err, SP_ERR_INTERNAL, run->request->plan, place,
-                                  "it fails on demand");
+    sp_action_kind kind = (sp_action_kind)w->action.kind;
+    sp_status status = SP_OK;
+    if (reads_mail(w)) {
+        char action[32];
+        char what[SP_COMM_WHAT];
+        int pp;
+        int chunk;
+        sp_action from = w->action;
+        sp_layout_locate(sp_i_host_layout(w->run), w->vstage + (kind == SP_ACTION_F ? -1 : 1), &pp,
+                         &chunk);
+        from.chunk = (uint16_t)chunk;
+        sp_action_name(from, sp_i_host_layout(w->run)->chunks, action);
+        snprintf(what, sizeof what, "%s of dp %d pp %d", action, w->rank->dp, pp);
+        sp_i_host_address at = address(w, w->vstage);
+        int writer =
+            sp_i_host_rank_number(w->run, w->rank->dp, pp, sp_i_host_member(w->run, w->rank));
+        status = sp_i_host_mail_wait(&w->run->mail, &at, w->rank->links.me, writer, what, err);
     }
-    if (sp_i_host_names(run->options.exhaust, run->request->plan, place)) {
-        return sp_error_at_action(err, SP_ERR_INFEASIBLE, run->request->plan, place,
-                                  "it finds no memory, on demand");
+    const sp_i_host_pack *pack = pack_of(w->rank, w->action);
+    if (status == SP_OK && kind != SP_ACTION_W && !is_copy(w->action) && pack->count > 0) {
+        int32_t forward = w->rank->job->slices.slice[pack->slice[0]].forward_pack;
+        int group = w->rank->links.token_group[forward];
+        status = group >= 0 ? sp_comm_barrier(w->rank->links.me, group, err) : SP_OK;
     }
-    outcome->stalls = sp_i_host_names(run->options.stall, run->request->plan, place);
-    if (outcome->stalls) {
+    return status;
+}
+
+// What a request can make go wrong at one action, of the first rank of its (dp, pp).
+static sp_status fail_on_demand(const work *w, const sp_plan_place *place, sp_error *err)
+{
+    const sp_i_host_options *options = &w->run->options;
+    const sp_plan *plan = w->run->request->plan;
+    if (sp_i_host_member(w->run, w->rank) > 0 || w->run->steps_done + 1 != options->fault_step) {
         return SP_OK;
     }
-    sp_i_host_mark(rank->arena);
-    int64_t start_ns = sp_i_host_now_ns();
-    if (!dispatch(run, stage, action)) {
-        return sp_i_host_run_out(run, rank->arena, place, err);
+    if (sp_i_host_names(options->fail, plan, place)) {
+        return sp_error_at_action(err, SP_ERR_INTERNAL, plan, place, "it fails on demand");
     }
-    outcome->took.compute_ns = sp_i_host_now_ns() - start_ns;
-    rank->log[rank->logged++] =
-        (sp_i_host_held_log){.during = *sp_i_host_high(rank->arena, run->options.measure),
-                             .after = *sp_i_host_held(rank->arena, run->options.measure)};
+    if (sp_i_host_names(options->exhaust, plan, place)) {
+        return sp_error_at_action(err, SP_ERR_INFEASIBLE, plan, place,
+                                  "it finds no memory, on demand");
+    }
+    if (w->run->request->clock == SP_CLOCK_WALL && sp_i_host_names(options->stall, plan, place)) {
+        sp_comm_flag never = {0};
+        int me = sp_comm_rank(w->rank->links.me);
+        return sp_comm_flag_wait(w->rank->links.me, &never, me, "its own end", err);
+    }
+    return SP_OK;
+}
+
+static void note(const work *w, int64_t start_ns)
+{
+    const sp_i_host_run *run = w->run;
+    sp_i_host_log *log = &w->rank->log[w->rank->logged++];
+    log->start_ns = start_ns;
+    log->end_ns = sp_i_host_rank_ns(run, w->rank);
+    log->tp_ns = w->rank->links.tp_ns;
+    log->dp_ns = w->rank->links.dp_ns;
+    if (is_copy(w->action)) {
+        return;
+    }
+    log->during = *sp_i_host_high(w->rank->arena, run->options.measure);
+    log->after = sp_i_host_rank_held(run, w->rank);
+    log->during.of[SP_MEM_OFFLOADED] = log->after.of[SP_MEM_OFFLOADED];
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        log->during.of[c] -= w->rank->offload.moved.of[c];
+        log->after.of[c] -= w->rank->offload.moved.of[c];
+    }
+}
+
+static work work_of(sp_i_host_run *run, sp_i_host_rank *rank, sp_action action)
+{
+    return (work){.run = run,
+                  .rank = rank,
+                  .stage = sp_i_host_stage_of(run, rank, action.chunk),
+                  .action = action,
+                  .vstage = sp_layout_vstage(sp_i_host_layout(run), rank->pp, action.chunk),
+                  .own_rows = pack_of(rank, action)->own_rows};
+}
+
+// What an action leaves for another stage goes off when its end is on record, and that of the first
+// of a pair with that of the second.
+static void post_outputs(const work *w)
+{
+    sp_i_host_rank *rank = w->rank;
+    if (w->action.with_next) {
+        rank->first_of_pair = w->action;
+        return;
+    }
+    if (rank->first_of_pair.with_next) {
+        work first = work_of(w->run, rank, rank->first_of_pair);
+        post_output(&first);
+        rank->first_of_pair.with_next = 0;
+    }
+    post_output(w);
+}
+
+sp_status sp_i_host_rank_action(sp_i_host_run *run, sp_i_host_rank *rank, sp_action action,
+                                sp_error *err)
+{
+    bool computes = pack_of(rank, action)->all_rows > 0;
+    const sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = action};
+    const work w = work_of(run, rank, action);
+    bool wall = run->request->clock == SP_CLOCK_WALL;
+    sp_status status = fail_on_demand(&w, &place, err);
+    status = status == SP_OK && wall ? wait_inputs(&w, err) : status;
+    if (status != SP_OK) {
+        return status;
+    }
+    if (!rank->served) {
+        sp_i_host_mark(rank->arena); // else the peak of what it did for others counts here
+    }
+    rank->served = false;
+    rank->links.tp_ns = 0;
+    rank->links.dp_ns = 0;
+    int64_t start_ns = sp_i_host_rank_ns(run, rank);
+    if (computes && !dispatch(&w)) {
+        return sp_i_host_rank_failure(run, rank, &place, err);
+    }
+    if (!computes && reads_mail(&w)) {
+        drop_mail(&w);
+    }
+    note(&w, start_ns);
+    post_outputs(&w);
+    if (action.kind == SP_ACTION_F && !sp_i_host_forward_ended(run, rank)) {
+        return sp_i_host_rank_failure(run, rank, &place, err);
+    }
     return SP_OK;
 }

@@ -1,71 +1,23 @@
-// The end of a step: gradients are summed and the optimizer steps. Ranks work one after another; a
-// collective's time is divided by the ranks that would share it.
-#include <string.h>
-
+// The end of a step: gradients are summed over the ranks that hold the same parameters and the
+// optimizer steps, all ranks side by side or, in virtual time, one at a time.
+#include "backends/comm/clock.h"
 #include "backends/host/run.h"
+#include "sim/base/alloc.h"
 
-static const sp_layout *layout_of(const sp_i_host_run *run)
-{
-    return &run->request->plan->layout;
-}
+typedef struct tail {
+    sp_i_host_run *run;
+    const sp_timeline *spans; // of the actions before
+    sp_rank_timeline *of;     // [ranks]: reduce, optimizer and gather alone
+} tail;
 
-// Sums the same n gradients of several places into the first and gives all of them the sum.
-static void sum_into_all(const sp_i_host_run *run, int64_t n, void *const *places, int count)
+static sp_comm_type type_of(const sp_i_host_run *run)
 {
-    for (int i = 1; i < count; i++) {
-        run->math->add(n, places[i], places[0]);
-    }
-    for (int i = 1; i < count; i++) {
-        memcpy(places[i], places[0], (size_t)(n * run->math->real_bytes));
-    }
-}
-
-static void reduce_rank(const sp_i_host_run *run, int pp)
-{
-    void *first = sp_i_host_rank_at(run, 0, pp)->gradients;
-    int64_t n = run->weights[pp].elements;
-    for (int d = 1; d < layout_of(run)->dp; d++) {
-        run->math->add(n, sp_i_host_rank_at(run, d, pp)->gradients, first);
-    }
-    for (int d = 1; d < layout_of(run)->dp; d++) {
-        memcpy(sp_i_host_rank_at(run, d, pp)->gradients, first,
-               (size_t)(n * run->math->real_bytes));
-    }
-}
-
-static const sp_i_host_weight *find_table(const sp_i_host_run *run, bool copy, int *pp)
-{
-    for (int p = 0; p < layout_of(run)->pp; p++) {
-        const sp_i_host_weights *weights = &run->weights[p];
-        for (size_t w = 0; w < weights->count; w++) {
-            const sp_i_host_weight *weight = &weights->items[w];
-            if (weight->copy == copy && strcmp(weight->name, "embedding.tokens") == 0) {
-                *pp = p;
-                return weight;
-            }
-        }
-    }
-    return NULL;
-}
-
-// A tied table with its ends on two ranks has the sum of both gradients on both.
-static void sum_tied(const sp_i_host_run *run)
-{
-    int pp[2] = {0, 0};
-    const sp_i_host_weight *copy = find_table(run, true, &pp[1]);
-    const sp_i_host_weight *table = find_table(run, false, &pp[0]);
-    for (int d = 0; copy != NULL && d < layout_of(run)->dp; d++) {
-        int64_t real_bytes = run->math->real_bytes;
-        void *places[2] = {
-            (char *)sp_i_host_rank_at(run, d, pp[0])->gradients + table->offset * real_bytes,
-            (char *)sp_i_host_rank_at(run, d, pp[1])->gradients + copy->offset * real_bytes};
-        sum_into_all(run, table->elements, places, 2);
-    }
+    return run->request->precision == SP_FP64 ? SP_COMM_F64 : SP_COMM_F32;
 }
 
 // The part of a tensor that lies in the rank's share.
-static void update_tensor(const sp_i_host_run *run, sp_i_host_rank *rank,
-                          const sp_i_host_weight *weight)
+static void update_tensor(const sp_i_host_run *run, const sp_i_host_rank *rank,
+                          const sp_i_host_weight *weight, double gradient_scale)
 {
     int64_t end = weight->offset + weight->elements;
     int64_t from = weight->offset > rank->share_begin ? weight->offset : rank->share_begin;
@@ -73,78 +25,112 @@ static void update_tensor(const sp_i_host_run *run, sp_i_host_rank *rank,
     const sp_i_host_update update = {.step = run->steps_done + 1,
                                      .learning_rate = run->options.learning_rate,
                                      .weight_decay =
-                                         weight->decays ? run->options.weight_decay : 0.0};
+                                         weight->decays ? run->options.weight_decay : 0.0,
+                                     .gradient_scale = gradient_scale};
     if (from < to) {
-        int64_t at = from * run->math->real_bytes;
         int64_t in_share = (from - rank->share_begin) * run->math->real_bytes;
-        run->math->update(&update, to - from, (char *)rank->gradients + at,
-                          (char *)rank->values + at, (char *)rank->first + in_share,
+        run->math->update(&update, to - from, sp_i_host_gradient_at(run, rank, from),
+                          sp_i_host_value_at(run, rank, from), (char *)rank->first + in_share,
                           (char *)rank->second + in_share);
     }
 }
 
-// Every rank's share of the new parameters goes to all the others.
-static void gather_parameters(const sp_i_host_run *run, int pp)
+// Every rank's share of the new parameters goes to all the others, unless they are gathered when
+// they are needed.
+static sp_status gather_parameters(const sp_i_host_run *run, const sp_i_host_rank *rank,
+                                   sp_error *err)
 {
-    for (int d = 0; layout_of(run)->zero >= 1 && d < layout_of(run)->dp; d++) {
-        const sp_i_host_rank *from = sp_i_host_rank_at(run, d, pp);
-        size_t at = (size_t)(from->share_begin * run->math->real_bytes);
-        size_t bytes = (size_t)((from->share_end - from->share_begin) * run->math->real_bytes);
-        for (int e = 0; e < layout_of(run)->dp; e++) {
-            if (e != d) {
-                memcpy((char *)sp_i_host_rank_at(run, e, pp)->values + at,
-                       (char *)from->values + at, bytes);
-            }
-        }
+    const sp_layout *layout = sp_i_host_layout(run);
+    int count = layout->dp * layout->cp;
+    if (layout->zero < 1 || rank->data_group < 0 || sp_i_host_shards_values(run)) {
+        return SP_OK;
+    }
+    int64_t *shares = sp_i_calloc((size_t)count, sizeof *shares);
+    if (shares == NULL) {
+        return sp_error_no_memory(err, "shares of parameters");
+    }
+    for (int i = 0; i < count; i++) {
+        const sp_i_host_rank *other = sp_i_host_rank_at(run, i / layout->cp, rank->pp,
+                                                        i % layout->cp * layout->tp + rank->tp);
+        shares[i] = other->share_end - other->share_begin;
+    }
+    sp_status status = sp_comm_all_gather_rows(rank->links.me, rank->data_group, type_of(run),
+                                               sp_i_host_value_at(run, rank, rank->share_begin),
+                                               rank->values, shares, 1, err);
+    sp_i_free(shares);
+    return status;
+}
+
+static int64_t last_end_ns(const sp_timeline *timeline, const sp_i_host_run *run,
+                           const sp_i_host_rank *rank)
+{
+    const sp_rank_timeline *line =
+        &timeline->ranks[rank->dp * sp_i_host_layout(run)->pp + rank->pp];
+    return line->count > 0 ? line->spans[line->count - 1].end_ns : 0;
+}
+
+static sp_status end_step(sp_comm *me, void *data, sp_error *err)
+{
+    const tail *t = data;
+    sp_i_host_run *run = t->run;
+    sp_i_host_rank *rank = &run->ranks[sp_comm_rank(me)];
+    sp_rank_timeline *of = &t->of[sp_comm_rank(me)];
+    sp_comm_set_action(me, "optimizer");
+    sp_comm_clock_start(me, last_end_ns(t->spans, run, rank) + rank->owed_ns);
+    rank->owed_ns = 0;
+    sp_status status = rank->data_group < 0 ? SP_OK : sp_comm_barrier(me, rank->data_group, err);
+    of->reduce_start_ns = sp_i_host_rank_ns(run, rank);
+    double gradient_scale = 1.0;
+    status = status == SP_OK ? sp_i_host_reduce(run, rank, err) : status;
+    status = status == SP_OK ? sp_i_host_clip_scale(run, rank, &gradient_scale, err) : status;
+    of->reduce_end_ns = sp_i_host_rank_ns(run, rank);
+    for (size_t w = 0; status == SP_OK && w < rank->weights->count; w++) {
+        update_tensor(run, rank, &rank->weights->items[w], gradient_scale);
+    }
+    of->optimizer_end_ns = sp_i_host_rank_ns(run, rank);
+    status = status == SP_OK ? gather_parameters(run, rank, err) : status;
+    of->gather_end_ns = sp_i_host_rank_ns(run, rank);
+    return status;
+}
+
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+// The last of its members decides for a rank of the timeline. Without other ranks there is nothing
+// to reduce or to gather, and reading the clock took no time.
+static void fill_line(const tail *t, sp_rank_timeline *line)
+{
+    const sp_i_host_run *run = t->run;
+    line->reduce_start_ns = 0;
+    for (int m = 0; m < sp_i_host_members(run); m++) {
+        const sp_rank_timeline *of = &t->of[sp_i_host_rank_number(run, line->dp, line->pp, m)];
+        line->reduce_start_ns = later(line->reduce_start_ns, of->reduce_start_ns);
+        line->reduce_end_ns = later(line->reduce_end_ns, of->reduce_end_ns);
+        line->optimizer_end_ns = later(line->optimizer_end_ns, of->optimizer_end_ns);
+        line->gather_end_ns = later(line->gather_end_ns, of->gather_end_ns);
     }
 }
 
-static int64_t last_end_ns(const sp_rank_timeline *rank)
+sp_status sp_i_host_update_all(sp_i_host_run *run, sp_timeline *timeline, sp_error *err)
 {
-    return rank->count > 0 ? rank->spans[rank->count - 1].end_ns : 0;
-}
-
-void sp_i_host_update_all(sp_i_host_run *run, sp_timeline *timeline)
-{
-    int dp = layout_of(run)->dp;
-    int pp = layout_of(run)->pp;
-    for (int p = 0; p < pp; p++) {
-        int64_t ready_ns = 0;
-        for (int d = 0; d < dp; d++) {
-            int64_t end_ns = last_end_ns(&timeline->ranks[d * pp + p]);
-            ready_ns = end_ns > ready_ns ? end_ns : ready_ns;
-        }
-        int64_t start_ns = sp_i_host_now_ns();
-        reduce_rank(run, p);
-        int64_t took_ns = (sp_i_host_now_ns() - start_ns) / dp;
-        for (int d = 0; d < dp; d++) {
-            timeline->ranks[d * pp + p].reduce_start_ns = ready_ns;
-            timeline->ranks[d * pp + p].reduce_end_ns = ready_ns + (dp > 1 ? took_ns : 0);
-        }
+    size_t count = sp_i_host_rank_count(run);
+    tail t = {.run = run, .spans = timeline, .of = sp_i_calloc(count, sizeof *t.of)};
+    int *ranks = sp_i_calloc(count, sizeof *ranks);
+    sp_status status =
+        t.of != NULL && ranks != NULL ? SP_OK : sp_error_no_memory(err, "the end of a step");
+    for (size_t r = 0; status == SP_OK && r < count; r++) {
+        ranks[r] = (int)r;
     }
-    sum_tied(run);
-    for (int p = 0; p < pp; p++) {
-        for (int d = 0; d < dp; d++) {
-            sp_rank_timeline *line = &timeline->ranks[d * pp + p];
-            int64_t start_ns = sp_i_host_now_ns();
-            for (size_t w = 0; w < run->weights[p].count; w++) {
-                update_tensor(run, sp_i_host_rank_at(run, d, p), &run->weights[p].items[w]);
-            }
-            line->optimizer_end_ns = line->reduce_end_ns + sp_i_host_now_ns() - start_ns;
-        }
-        int64_t start_ns = sp_i_host_now_ns();
-        gather_parameters(run, p);
-        int64_t took_ns = (sp_i_host_now_ns() - start_ns) / dp;
-        int64_t ready_ns = 0;
-        for (int d = 0; d < dp; d++) {
-            int64_t end_ns = timeline->ranks[d * pp + p].optimizer_end_ns;
-            ready_ns = end_ns > ready_ns ? end_ns : ready_ns;
-        }
-        for (int d = 0; d < dp; d++) {
-            sp_rank_timeline *line = &timeline->ranks[d * pp + p];
-            bool gathers = dp > 1 && layout_of(run)->zero >= 1;
-            line->gather_end_ns = gathers ? ready_ns + took_ns : line->optimizer_end_ns;
-        }
+    if (status == SP_OK) {
+        status = sp_i_host_on_ranks(run, ranks, (int)count, end_step, &t, err);
+    }
+    for (size_t r = 0; status == SP_OK && r < timeline->rank_count; r++) {
+        fill_line(&t, &timeline->ranks[r]);
     }
     run->steps_done++;
+    sp_i_free(ranks);
+    sp_i_free(t.of);
+    return status;
 }

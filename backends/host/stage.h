@@ -3,7 +3,9 @@
 #ifndef SLIMPACK_BACKENDS_HOST_STAGE_H
 #define SLIMPACK_BACKENDS_HOST_STAGE_H
 
+#include "backends/comm/attention.h"
 #include "backends/host/arena.h"
+#include "backends/host/replicas.h"
 #include "backends/host/slices.h"
 #include "backends/host/tensors.h"
 #include "backends/host/weights.h"
@@ -12,20 +14,36 @@
 #define SP_I_HOST_NORM_EPSILON 1e-5
 #define SP_I_HOST_ROPE_BASE 10000.0
 
-// What all stages share in a step.
+// What all stages of a rank share in a step.
 typedef struct sp_i_host_job {
     const sp_model *model;
     sp_i_shard shard;
     sp_i_host_specs specs;
     sp_i_host_slices slices;
-    // Of every computed token, slice after slice in the order of the forward packs: token, token to
-    // be predicted (negative: padding) and position. token_at[slice] is the place of its first one.
+    // Of each of the rank's rows, slice after slice in the order of the forward packs: token, token
+    // to be predicted (negative: padding) and position. token_at[slice] is the place of its first.
     int64_t *token, *target, *position;
     int64_t *token_at;
-    const int64_t *ids;    // of the batch's samples
-    double dropout;        // probability that an output of a block is dropped
-    uint64_t dropout_seed; // of the step
+    const int64_t *ids;                  // of the batch's samples
+    sp_comm_attention_way attention_way; // of packs that several ranks share
+    double dropout;                      // probability that an output of a block is dropped
+    uint64_t dropout_seed;               // of the step
 } sp_i_host_job;
+
+// A rank's way to those that compute the same layers. Its first failed exchange is kept here: what
+// computes only says that it failed.
+typedef struct sp_i_host_links {
+    sp_comm *me;
+    int tp_group;           // ranks that share the layers' widths
+    int vocab_group;        // pipeline ranks that share the vocabulary, in their order; or -1
+    int vocab_root[2];      // of them: those with the model's first and last layers
+    const int *token_group; // [forward packs]: ranks that share the pack's tokens
+    int64_t (*now_ns)(void);
+    int64_t tp_ns; // spent in exchanges of the TP group since somebody set it to 0
+    int64_t dp_ns; // likewise with the ranks that have the same parameters
+    sp_status status;
+    sp_error err;
+} sp_i_host_links;
 
 // What the weight gradients of a layer read: inputs of its products and gradients of their outputs.
 typedef enum sp_i_host_deferred {
@@ -43,14 +61,26 @@ typedef enum sp_i_host_deferred {
     SP_I_HOST_HEAD_OUT = 1
 } sp_i_host_deferred;
 
+// Among the rank's flat parameters.
+typedef struct sp_i_host_range {
+    int64_t begin, count;
+} sp_i_host_range;
+
 // Tables hold blocks of the arena, NULL where there is none. The head's tensors stand behind those
 // of the last layer.
 typedef struct sp_i_host_stage {
     const sp_i_host_job *job;
     sp_i_host_arena *arena; // of its rank
+    sp_i_host_links *links; // of its rank
     sp_stage part;
-    int first_layer;           // in the model
-    void **value, **gradient;  // by slot; borrowed from the rank
+    int first_layer;          // in the model
+    bool first, last;         // of all virtual stages
+    int vocab_rank;           // which share of the vocabulary it has, if any
+    void **value, **gradient; // by slot; borrowed from the rank, or of an open unit (unit.h)
+    sp_i_host_range *range;   // by slot; count 0: there is none
+    bool gathers, scatters;   // parameters, gradients: the rank has its share of them alone
+    sp_i_host_replicas *replicas;
+    int member;                // of them, this rank
     const void *cosine, *sine; // [positions, head_dim / 2]; borrowed from the rank
     void **saved;              // [forward packs][layers + 1][SP_I_HOST_TENSORS]
     void **input;              // [forward packs]: of a forward that runs again
@@ -60,9 +90,10 @@ typedef struct sp_i_host_stage {
     double *loss;              // [forward packs]
 } sp_i_host_stage;
 
-// Tables, all empty. Value, gradient, cosine and sine are the caller's to fill in.
+// Tables, all empty. Places, value, gradient, range and what follows, cosine and sine are the
+// caller's to fill in.
 sp_status sp_i_host_stage_init(sp_i_host_stage *stage, const sp_i_host_job *job,
-                               sp_i_host_arena *arena, sp_stage part, int first_layer,
+                               sp_i_host_arena *arena, sp_i_host_links *links, sp_stage part,
                                sp_error *err);
 void sp_i_host_stage_fini(sp_i_host_stage *stage);
 
@@ -79,8 +110,8 @@ void **sp_i_host_deferred_of(const sp_i_host_stage *stage, int32_t backward_pack
 bool sp_i_host_fetch(const sp_i_host_stage *stage, const sp_i_host_pack *pack, int layer,
                      sp_i_host_tensor tensor, void **block);
 
-// Copies a number for each row of a pack from one of the job's tables.
-void sp_i_host_gather(const sp_i_host_job *job, const sp_i_host_pack *pack, const int64_t *from,
-                      int64_t *to);
+// Copies a number for each row of a pack, or of the rank's own part, from one of the job's tables.
+void sp_i_host_numbers(const sp_i_host_job *job, const sp_i_host_pack *pack, bool own,
+                       const int64_t *from, int64_t *to);
 
 #endif

@@ -6,7 +6,7 @@ enum { BF16 = 2, FP32 = 4, MASK = 1 };
 
 typedef struct saved_rows {
     sp_saved_tensor row[SP_SAVED_TENSORS];
-    int count;
+    int count, cp;
 } saved_rows;
 
 static const sp_saved_tensor *find(const saved_rows *rows, const char *name)
@@ -25,11 +25,13 @@ static void set(sp_i_host_specs *specs, sp_i_host_tensor tensor, const saved_row
 {
     const sp_saved_tensor *row = find(rows, name);
     specs->of[tensor] = (sp_i_host_spec){
+        .name = row->name,
         .columns = row->row_bytes / row->element_bytes,
         .width = {.real_bytes = row->element_bytes == MASK ? MASK : specs->value.real_bytes,
                   .table_bytes = row->element_bytes},
         .category = row->is_logits ? SP_MEM_LOGITS : SP_MEM_ACTIVATIONS,
-        .kept = (row->kept >> mode & 1u) != 0};
+        .kept = (row->kept >> mode & 1u) != 0,
+        .own = row->shard != rows->cp};
 }
 
 // A number for each token that the table leaves out; kept with another tensor.
@@ -38,7 +40,8 @@ static void set_statistic(sp_i_host_specs *specs, sp_i_host_tensor tensor, sp_i_
     specs->of[tensor] = (sp_i_host_spec){.columns = 1,
                                          .width = specs->exact,
                                          .category = SP_MEM_WORKSPACE,
-                                         .kept = specs->of[with].kept};
+                                         .kept = specs->of[with].kept,
+                                         .own = specs->of[with].own};
 }
 
 static void set_layer(const saved_rows *rows, sp_recompute mode, sp_i_host_specs *specs)
@@ -82,7 +85,7 @@ void sp_i_host_specs_make(const sp_model *model, const sp_layout *layout, sp_rec
                           int64_t real_bytes, sp_i_host_specs *specs)
 {
     const sp_memory_options options = {.recompute = recompute, .stack = {.fused_swiglu = true}};
-    saved_rows rows;
+    saved_rows rows = {.cp = layout->cp};
     *specs = (sp_i_host_specs){
         .value = {real_bytes, BF16}, .exact = {real_bytes, FP32}, .scratch = {real_bytes, 0}};
     rows.count = sp_saved_layer(model, layout, &options, rows.row);

@@ -1,5 +1,6 @@
 // The tensors of a layer and of the head as the executor holds them, sized and kept as the
-// saved-tensor table says (sim/model/footprint.h). All have one row a token.
+// saved-tensor table says (sim/model/footprint.h). All have a row for each
+// of the pack's rows, or of the rank's own part of them.
 #ifndef SLIMPACK_BACKENDS_HOST_TENSORS_H
 #define SLIMPACK_BACKENDS_HOST_TENSORS_H
 
@@ -35,10 +36,12 @@ typedef enum sp_i_host_tensor {
 } sp_i_host_tensor;
 
 typedef struct sp_i_host_spec {
+    const char *name; // in the table; NULL: it is not there
     int64_t columns;
     sp_i_host_width width;
     sp_memory_category category; // where it is kept
     bool kept;                   // from the forward to the backward
+    bool own; // has the rows of the rank's part alone, where sequence parallelism splits packs
 } sp_i_host_spec;
 
 typedef struct sp_i_host_specs {

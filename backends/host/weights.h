@@ -1,4 +1,7 @@
-// The parameters of one pipeline rank, tensor by tensor: names, places and starting values.
+// The parameters of one rank, tensor by tensor: names, places in the rank and in the whole model,
+// and starting values. Tensor-parallel ranks hold rows of the column-parallel matrices (queries,
+// keys and values, gate and up each cut by itself) and of the vocabulary tables, columns of the
+// row-parallel ones, and all of the rest.
 #ifndef SLIMPACK_BACKENDS_HOST_WEIGHTS_H
 #define SLIMPACK_BACKENDS_HOST_WEIGHTS_H
 
@@ -54,15 +57,31 @@ static inline int sp_i_host_slots(int layers)
 
 enum { SP_I_HOST_WEIGHT_NAME = 64 };
 
+// Rows that are neighbours in the whole tensor too.
+typedef struct sp_i_host_row_run {
+    int64_t rows, from;
+} sp_i_host_row_run;
+
+enum { SP_I_HOST_ROW_RUNS = 3 }; // queries, keys, values
+
 typedef struct sp_i_host_weight {
     char name[SP_I_HOST_WEIGHT_NAME]; // in the whole model: "layers.3.qkv.weight"
     int chunk, slot;
     int64_t offset; // among the rank's parameters
     int64_t elements, rows, columns;
+    // The whole tensor, and what of it these are. Rows behind the last run are padding, always 0.
+    int64_t all_rows, all_columns;
+    sp_i_host_row_run run[SP_I_HOST_ROW_RUNS];
+    int64_t first_column;
+    // Elements whose gradient each tensor-parallel rank has a part of, and how many neighbouring
+    // ranks have the same elements; 0 where gradients are complete or alike.
+    int64_t shared_first, shared_elements;
+    int shared_by;
     bool decays;
-    bool copy;     // a tied table whose other end holds it too, under the same name
-    double centre; // starting values are spread evenly around it
-    double spread; // standard deviation
+    bool copy;      // an earlier pipeline rank holds the same elements under the same name
+    bool continued; // an earlier pipeline rank holds other rows of it
+    double centre;  // starting values are spread evenly around it
+    double spread;  // standard deviation
 } sp_i_host_weight;
 
 typedef struct sp_i_host_weights {
@@ -71,16 +90,21 @@ typedef struct sp_i_host_weights {
     int64_t elements; // of all
 } sp_i_host_weights;
 
-// All chunks of pipeline rank `pp`, in the order of sim/model/parameter_list; `stages` are all
+// All chunks of a rank, in the order of sim/model/parameter_list; `stages` are all
 // virtual stages. Owned by the caller.
 sp_status sp_i_host_weights_make(const sp_model *model, const sp_layout *layout,
-                                 const sp_stage *stages, int pp, sp_i_host_weights *weights,
-                                 sp_error *err);
+                                 const sp_stage *stages, int pp, int tp_rank,
+                                 sp_i_host_weights *weights, sp_error *err);
 void sp_i_host_weights_fini(sp_i_host_weights *weights);
 
-// Starting value of element `index` of a tensor: by the run's seed, the tensor's name and the index
-// alone, so that every layout starts from the same model. `tensor_seed` is sp_i_host_weight_seed's.
+// Where a rank's element stands in the whole tensor; -1: padding.
+int64_t sp_i_host_weight_index(const sp_i_host_weight *weight, int64_t element);
+
+// Starting value of a rank's element: by the run's seed, the tensor's name and the place in the
+// whole tensor alone, so that every layout starts from the same model. `tensor_seed` is
+// sp_i_host_weight_seed's.
 uint64_t sp_i_host_weight_seed(const sp_i_host_weight *weight, uint64_t seed);
-double sp_i_host_weight_start(const sp_i_host_weight *weight, uint64_t tensor_seed, int64_t index);
+double sp_i_host_weight_start(const sp_i_host_weight *weight, uint64_t tensor_seed,
+                              int64_t element);
 
 #endif

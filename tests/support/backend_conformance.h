@@ -37,8 +37,7 @@ void conformance_refuses(const conformance_device *device);
 // gives no result, and names rank, action and a reason.
 void conformance_fails(const conformance_device *device);
 
-// No allocation that fails goes unnoticed or leaks (sp_i_alloc_fail_after); backends with threads
-// of their own leave it out.
+// No allocation that fails goes unnoticed or leaks (sp_i_alloc_fail_after).
 void conformance_survives_no_memory(const conformance_device *device);
 
 #endif

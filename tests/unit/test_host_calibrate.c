@@ -77,6 +77,51 @@ static void products_of_the_model(void **state)
     json_decref(document);
 }
 
+// Two heads of keys and values, an MLP of 48 and four query heads: groups of 2 and 4 ranks cut
+// them. A rank of 2 has half of the outputs of QKV and fc1, and half of the inputs of the
+// projections behind attention and MLP.
+static void products_of_a_tensor_parallel_rank(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{32, 32}, {32, 16}, {48, 32}, {32, 24}, {31, 32}};
+    sp_model model = host_llama();
+    sp_profile profile;
+    json_t *document = calibrate(&model, SP_FP32);
+    read_back(document, &profile);
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        int found = 0;
+        for (int t = 0; t < profile.gemm_tables; t++) {
+            found += profile.gemm[t].n == shapes[i][0] && profile.gemm[t].k == shapes[i][1] &&
+                     profile.gemm[t].weight_gradient;
+        }
+        assert_int_equal(found, 1);
+    }
+    sp_profile_fini(&profile);
+    json_decref(document);
+}
+
+// Three kinds over 2, 4 and 8 ranks; no tensor takes longer than a larger one.
+static void collectives_by_group_size(void **state)
+{
+    (void)state;
+    sp_model model = host_llama();
+    sp_profile profile;
+    json_t *document = calibrate(&model, SP_FP64);
+    read_back(document, &profile);
+    assert_int_equal(profile.collective_tables, 9);
+    for (int t = 0; t < profile.collective_tables; t++) {
+        const sp_collective_table *table = &profile.collective_times[t];
+        assert_true(table->ranks == 2 || table->ranks == 4 || table->ranks == 8);
+        assert_true(table->time_s.points > 1 && table->time_s.y[0] > 0.0);
+        for (int i = 1; i < table->time_s.points; i++) {
+            assert_true(table->time_s.y[i] >= table->time_s.y[i - 1]);
+        }
+    }
+    assert_int_equal(profile.stack.cp_overlap, SP_CP_SLICES);
+    sp_profile_fini(&profile);
+    json_decref(document);
+}
+
 static void times_rise(void **state)
 {
     (void)state;
@@ -144,6 +189,8 @@ static void memory_may_run_out(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(is_a_measured_profile),
     cmocka_unit_test(products_of_the_model),
+    cmocka_unit_test(products_of_a_tensor_parallel_rank),
+    cmocka_unit_test(collectives_by_group_size),
     cmocka_unit_test(times_rise),
     cmocka_unit_test(refuses),
     cmocka_unit_test(memory_may_run_out),

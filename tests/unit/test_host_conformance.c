@@ -18,20 +18,26 @@ static sp_model small_model(void)
     return model;
 }
 
-static conformance_device device_of(const host_device *device, const sp_model *model)
+static conformance_device device_of(const host_device *device, const sp_model *model,
+                                    sp_clock clock)
 {
-    return (conformance_device){
-        .backend = device->backend,
-        .request = {.model = model, .precision = SP_FP32, .steps = 1, .memory_points = true}};
+    return (conformance_device){.backend = device->backend,
+                                .request = {.model = model,
+                                            .clock = clock,
+                                            .precision = SP_FP32,
+                                            .steps = 1,
+                                            .memory_points = true},
+                                .fail = "fail",
+                                .stall = "stall",
+                                .exhaust = "exhaust"};
 }
 
-static void runs_random_plans(void **state)
+static void runs_random_plans_on(sp_clock clock)
 {
-    (void)state;
     host_device device;
     sp_model model = small_model();
     host_open(&device);
-    conformance_device d = device_of(&device, &model);
+    conformance_device d = device_of(&device, &model, clock);
     conformance_runs_random_plans(&d, 1, 150);
     d.request.steps = 2;
     d.request.precision = SP_FP64;
@@ -40,13 +46,12 @@ static void runs_random_plans(void **state)
 }
 
 // Packs without slices have nothing to compute.
-static void runs_every_schedule(void **state)
+static void runs_every_schedule_on(sp_clock clock)
 {
-    (void)state;
     host_device device;
     sp_model model = small_model();
     host_open(&device);
-    conformance_device d = device_of(&device, &model);
+    conformance_device d = device_of(&device, &model, clock);
     for (int kind = 0; kind < SP_SCHEDULE_KINDS; kind++) {
         sp_schedule_traits traits = sp_schedule_traits_of((sp_schedule_kind)kind);
         int chunks = traits.chunks > 0 ? traits.chunks : kind == SP_SCHEDULE_INTERLEAVED ? 2 : 1;
@@ -68,49 +73,101 @@ static void runs_every_schedule(void **state)
     host_close(&device);
 }
 
-static void refuses(void **state)
+static void refuses_on(sp_clock clock)
 {
-    (void)state;
     host_device device;
     sp_model model = small_model();
     host_open(&device);
-    conformance_device d = device_of(&device, &model);
+    conformance_device d = device_of(&device, &model, clock);
     conformance_refuses(&d);
     host_close(&device);
+}
+
+static void fails_on(sp_clock clock)
+{
+    host_device device;
+    sp_model model = small_model();
+    host_open(&device);
+    conformance_device d = device_of(&device, &model, clock);
+    conformance_fails(&d);
+    host_close(&device);
+}
+
+static void survives_no_memory_on(sp_clock clock)
+{
+    host_device device;
+    sp_model model = small_model();
+    model.layers = 2;
+    host_open(&device);
+    conformance_device d = device_of(&device, &model, clock);
+    conformance_survives_no_memory(&d);
+    host_close(&device);
+}
+
+static void runs_random_plans(void **state)
+{
+    (void)state;
+    runs_random_plans_on(SP_CLOCK_VIRTUAL);
+}
+
+static void runs_random_plans_on_the_wall_clock(void **state)
+{
+    (void)state;
+    runs_random_plans_on(SP_CLOCK_WALL);
+}
+
+static void runs_every_schedule(void **state)
+{
+    (void)state;
+    runs_every_schedule_on(SP_CLOCK_VIRTUAL);
+}
+
+static void runs_every_schedule_on_the_wall_clock(void **state)
+{
+    (void)state;
+    runs_every_schedule_on(SP_CLOCK_WALL);
+}
+
+static void refuses(void **state)
+{
+    (void)state;
+    refuses_on(SP_CLOCK_VIRTUAL);
 }
 
 static void fails(void **state)
 {
     (void)state;
-    host_device device;
-    sp_model model = small_model();
-    host_open(&device);
-    conformance_device d = device_of(&device, &model);
-    d.fail = "fail";
-    d.stall = "stall";
-    d.exhaust = "exhaust";
-    conformance_fails(&d);
-    host_close(&device);
+    fails_on(SP_CLOCK_VIRTUAL);
+}
+
+static void fails_on_the_wall_clock(void **state)
+{
+    (void)state;
+    fails_on(SP_CLOCK_WALL);
 }
 
 static void survives_no_memory(void **state)
 {
     (void)state;
-    host_device device;
-    sp_model model = small_model();
-    model.layers = 2;
-    host_open(&device);
-    conformance_device d = device_of(&device, &model);
-    conformance_survives_no_memory(&d);
-    host_close(&device);
+    survives_no_memory_on(SP_CLOCK_VIRTUAL);
+}
+
+static void survives_no_memory_on_the_wall_clock(void **state)
+{
+    (void)state;
+    survives_no_memory_on(SP_CLOCK_WALL);
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(runs_random_plans),
+    cmocka_unit_test(runs_random_plans_on_the_wall_clock),
     cmocka_unit_test(runs_every_schedule),
+    cmocka_unit_test(runs_every_schedule_on_the_wall_clock),
     cmocka_unit_test(refuses),
     cmocka_unit_test(fails),
+    cmocka_unit_test(fails_on_the_wall_clock),
     cmocka_unit_test(survives_no_memory),
+    cmocka_unit_test(survives_no_memory_on_the_wall_clock),
 };
 
 SP_TEST_MAIN(tests)

@@ -19,14 +19,18 @@ static void fill(const layer *l, sp_i_host_tensor mask)
     int64_t h = job->model->hidden;
     uint8_t *keeps = l->t[mask];
     if (job->dropout <= 0.0) {
-        memset(keeps, 1, (size_t)(l->rows * h));
+        memset(keeps, 1, (size_t)(l->own * h));
         return;
     }
-    for (int32_t i = 0; i < l->pack->count; i++) {
-        const sp_i_host_slice *slice = &job->slices.slice[l->pack->slice[i]];
-        uint64_t seed = seed_of(l, mask, job->ids[slice->sample]);
-        uint64_t first = (uint64_t)(slice->begin * h);
-        for (int64_t e = 0; e < slice->computed * h; e++) {
+    for (size_t p = 0; p < l->pack->first_piece[l->pack->count]; p++) {
+        const sp_i_host_piece *piece = &l->pack->piece[p];
+        if (piece->part != job->slices.place.part) {
+            continue;
+        }
+        int32_t sample = job->slices.slice[piece->slice].sample;
+        uint64_t seed = seed_of(l, mask, job->ids[sample]);
+        uint64_t first = (uint64_t)(piece->begin * h);
+        for (int64_t e = 0; e < piece->rows * h; e++) {
             *keeps++ = sp_i_host_unit(sp_i_host_draw(seed, first + (uint64_t)e)) >= job->dropout;
         }
     }
@@ -36,7 +40,7 @@ static void apply(const layer *l, sp_i_host_tensor mask, const real *x, real *y)
 {
     const uint8_t *keeps = l->t[mask];
     real scale = (real)(1.0 / (1.0 - l->stage->job->dropout));
-    for (int64_t e = 0; e < l->rows * l->stage->job->model->hidden; e++) {
+    for (int64_t e = 0; e < l->own * l->stage->job->model->hidden; e++) {
         y[e] = keeps[e] != 0 ? scale * x[e] : (real)0.0;
     }
 }
@@ -66,7 +70,7 @@ bool SP_HOST(drop_out)(layer *l, sp_i_host_tensor mask, real *x)
 
 real *SP_HOST(drop_out_backward)(const layer *l, sp_i_host_tensor mask, const real *dy)
 {
-    real *dx = SP_HOST(take)(l, l->stage->job->model->hidden);
+    real *dx = SP_HOST(take_own)(l);
     if (dx != NULL) {
         apply(l, mask, dy, dx);
     }

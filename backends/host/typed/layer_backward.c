@@ -5,16 +5,34 @@ static const sp_model *model_of(const layer *l)
     return l->stage->job->model;
 }
 
-// Input gradient of a projection, as a new matrix.
-static real *input_gradient(const layer *l, sp_i_host_layer_weight weight, int64_t in, int64_t out,
+// Row-parallel: from the gradient of all rows' outputs to that of this rank's inputs, as a new
+// matrix.
+static real *leave_backward(const layer *l, sp_i_host_layer_weight weight, int64_t in,
                             const real *dy)
 {
+    int64_t h = model_of(l)->hidden;
     real *dx = SP_HOST(take)(l, in);
     if (dx != NULL) {
         SP_KERNEL(linear_backward_input)
-        (l->rows, in, out, dy, out, SP_HOST(value)(l, weight), in, false, dx, in);
+        (l->rows, in, h, dy, h, SP_HOST(value)(l, weight), in, false, dx, in);
     }
     return dx;
+}
+
+// Column-parallel: from the gradient of this rank's outputs to that of the hidden states, as a new
+// matrix.
+static real *enter_backward(const layer *l, sp_i_host_layer_weight weight, int64_t out,
+                            const real *dy)
+{
+    int64_t h = model_of(l)->hidden;
+    real *dx = SP_HOST(take_own)(l);
+    real *part = dx != NULL ? SP_HOST(partial)(l, dx) : NULL;
+    if (part == NULL) {
+        return NULL;
+    }
+    SP_KERNEL(linear_backward_input)
+    (l->rows, h, out, dy, out, SP_HOST(value)(l, weight), h, false, part, h);
+    return SP_HOST(sum)(l, part, dx) ? dx : NULL;
 }
 
 // Through a norm and, with the gradient that goes around the block, to that of the block's input.
@@ -24,12 +42,12 @@ static real *norm_backward(const layer *l, sp_i_host_layer_weight weight, sp_i_h
 {
     int64_t h = model_of(l)->hidden;
     int slot = sp_i_host_layer_slot(l->index, weight);
-    real *dx = SP_HOST(take)(l, h);
+    real *dx = SP_HOST(take_own)(l);
     if (dx != NULL) {
         SP_HOST(norm_backward)
         (l, l->stage->value + slot, l->stage->gradient + slot, l->t[from], l->t[norm + 1],
          l->t[norm + 2], dy, dx);
-        SP_KERNEL(add)(l->rows * h, around, dx);
+        SP_KERNEL(add)(l->own * h, around, dx);
     }
     sp_i_host_give(l->stage->arena, dy);
     return dx;
@@ -51,9 +69,11 @@ static real *activation_backward(const layer *l, real *dproduct)
     return dx;
 }
 
+// One product with weights: column-parallel ones read hidden states, row-parallel ones write them.
 typedef struct product {
     sp_i_host_layer_weight weight;
     int64_t in, out;
+    bool column;
 } product;
 
 static product product_of(const sp_i_host_job *job, sp_i_host_deferred input)
@@ -62,51 +82,66 @@ static product product_of(const sp_i_host_job *job, sp_i_host_deferred input)
     const sp_i_shard *shard = &job->shard;
     switch (input) {
     case SP_I_HOST_QKV_IN:
-        return (product){SP_I_HOST_QKV_WEIGHT, h, shard->q + 2 * shard->kv};
+        return (product){SP_I_HOST_QKV_WEIGHT, h, shard->q + 2 * shard->kv, true};
     case SP_I_HOST_PROJECTION_IN:
-        return (product){SP_I_HOST_PROJECTION_WEIGHT, shard->q, h};
+        return (product){SP_I_HOST_PROJECTION_WEIGHT, shard->q, h, false};
     case SP_I_HOST_FC1_IN:
-        return (product){SP_I_HOST_FC1_WEIGHT, h, shard->fc1};
+        return (product){SP_I_HOST_FC1_WEIGHT, h, shard->fc1, true};
     default:
-        return (product){SP_I_HOST_FC2_WEIGHT, shard->ffn, h};
+        return (product){SP_I_HOST_FC2_WEIGHT, shard->ffn, h, false};
     }
 }
 
-static void weight_gradient(const sp_i_host_stage *stage, int index, int64_t rows,
-                            sp_i_host_deferred input, void *const *pair)
+// From a product's input and the gradient of its output. `all`: its hidden states where they have
+// been gathered, else NULL; given back.
+static bool weight_gradient(const layer *l, sp_i_host_deferred input, void *const *pair, real *all)
 {
-    product p = product_of(stage->job, input);
-    int slot = sp_i_host_layer_slot(index, p.weight);
+    product p = product_of(l->stage->job, input);
+    int slot = sp_i_host_layer_slot(l->index, p.weight);
+    void *const *gradient = l->stage->gradient + slot;
+    real *hidden = pair[p.column ? 0 : 1];
+    all = all != NULL ? all : SP_HOST(gather)(l, hidden);
+    if (all == NULL) {
+        return false;
+    }
     SP_KERNEL(linear_backward_weight)
-    (rows, p.in, p.out, pair[1], p.out, pair[0], p.in, stage->gradient[slot], p.in,
-     stage->gradient[slot + 1]);
+    (l->rows, p.in, p.out, p.column ? pair[1] : all, p.out, p.column ? all : pair[0], p.in,
+     gradient[0], p.in, gradient[1]);
+    SP_HOST(release)(l, hidden, all);
+    return true;
 }
 
 // What the weight gradients read is counted among the activations until they run.
-static void defer(const layer *l, sp_i_host_deferred input, void *const *pairs, void **deferred)
+static bool defer(const layer *l, sp_i_host_deferred input, void *const *pair, void **deferred)
 {
-    const sp_i_host_job *job = l->stage->job;
-    product p = product_of(job, input);
-    const int64_t columns[2] = {p.in, p.out};
+    product p = product_of(l->stage->job, input);
+    const int64_t elements[2] = {(p.column ? l->own : l->rows) * p.in,
+                                 (p.column ? l->rows : l->own) * p.out};
     for (int i = 0; i < 2; i++) {
-        void *block = pairs[(int)input + i];
-        sp_i_host_recount(l->stage->arena, block, SP_MEM_ACTIVATIONS, l->rows * columns[i],
-                          job->specs.value);
-        deferred[(int)input + i] = block;
+        deferred[(int)input + i] = sp_i_host_recount(l->stage->arena, pair[i], SP_MEM_ACTIVATIONS,
+                                                     elements[i], l->stage->job->specs.value);
+        if (deferred[(int)input + i] == NULL) {
+            return false;
+        }
     }
+    return true;
 }
 
-// Runs a product now, or leaves it for later; takes over its matrices.
-static void finish_product(const layer *l, int32_t backward_pack, sp_i_host_deferred input,
-                           void **pairs, bool split)
+// Runs a product now, or leaves it for later; takes over its matrices and `all`.
+static bool finish_product(const layer *l, int32_t backward_pack, sp_i_host_deferred input,
+                           void **pairs, real *all, bool split)
 {
+    void **pair = pairs + input;
     if (split) {
-        defer(l, input, pairs, sp_i_host_deferred_of(l->stage, backward_pack, l->index));
-        return;
+        if (all != NULL) {
+            SP_HOST(release)(l, pair[1], all);
+        }
+        return defer(l, input, pair, sp_i_host_deferred_of(l->stage, backward_pack, l->index));
     }
-    weight_gradient(l->stage, l->index, l->rows, input, pairs + input);
-    sp_i_host_give(l->stage->arena, pairs[input]);
-    sp_i_host_give(l->stage->arena, pairs[(int)input + 1]);
+    bool ok = weight_gradient(l, input, pair, all);
+    sp_i_host_give(l->stage->arena, pair[0]);
+    sp_i_host_give(l->stage->arena, pair[1]);
+    return ok;
 }
 
 static void give(layer *l, sp_i_host_tensor tensor)
@@ -145,15 +180,15 @@ static bool mlp_backward(layer *l, int32_t backward_pack, real *around, bool spl
                          real **dresidual)
 {
     const sp_i_shard *shard = &l->stage->job->shard;
-    int64_t h = model_of(l)->hidden;
     void *pairs[SP_I_HOST_DEFERRED];
     real *dy = enter_block(l, SP_I_HOST_MLP_MASK, around);
-    if (dy == NULL) {
+    real *all = dy != NULL ? SP_HOST(gather)(l, dy) : NULL;
+    if (all == NULL) {
         return false;
     }
     pairs[SP_I_HOST_FC2_OUT] = dy;
     pairs[SP_I_HOST_FC2_IN] = move(l, SP_I_HOST_FC2_INPUT);
-    real *dproduct = input_gradient(l, SP_I_HOST_FC2_WEIGHT, shard->ffn, h, dy);
+    real *dproduct = leave_backward(l, SP_I_HOST_FC2_WEIGHT, shard->ffn, all);
     real *dfc1 = dproduct != NULL ? activation_backward(l, dproduct) : NULL;
     if (dfc1 == NULL) {
         return false;
@@ -161,7 +196,7 @@ static bool mlp_backward(layer *l, int32_t backward_pack, real *around, bool spl
     give(l, SP_I_HOST_FC1);
     pairs[SP_I_HOST_FC1_OUT] = dfc1;
     pairs[SP_I_HOST_FC1_IN] = move(l, SP_I_HOST_NORM2);
-    real *dnorm = input_gradient(l, SP_I_HOST_FC1_WEIGHT, h, shard->fc1, dfc1);
+    real *dnorm = enter_backward(l, SP_I_HOST_FC1_WEIGHT, shard->fc1, dfc1);
     *dresidual = dnorm == NULL ? NULL
                                : norm_backward(l, SP_I_HOST_NORM2_WEIGHT, SP_I_HOST_RESIDUAL,
                                                SP_I_HOST_NORM2, dnorm, around);
@@ -169,25 +204,25 @@ static bool mlp_backward(layer *l, int32_t backward_pack, real *around, bool spl
         return false;
     }
     leave_block(l, around, dy);
-    finish_product(l, backward_pack, SP_I_HOST_FC2_IN, pairs, split);
-    finish_product(l, backward_pack, SP_I_HOST_FC1_IN, pairs, split);
+    bool ok = finish_product(l, backward_pack, SP_I_HOST_FC2_IN, pairs, all, split) &&
+              finish_product(l, backward_pack, SP_I_HOST_FC1_IN, pairs, NULL, split);
     give(l, SP_I_HOST_RESIDUAL);
-    return true;
+    return ok;
 }
 
 static bool attention_block_backward(layer *l, int32_t backward_pack, real *around, bool split,
                                      real **dx)
 {
     const sp_i_shard *shard = &l->stage->job->shard;
-    int64_t h = model_of(l)->hidden;
     int64_t width = shard->q + 2 * shard->kv;
     void *pairs[SP_I_HOST_DEFERRED];
     real *dy = enter_block(l, SP_I_HOST_ATTENTION_MASK, around);
-    if (dy == NULL) {
+    real *all = dy != NULL ? SP_HOST(gather)(l, dy) : NULL;
+    if (all == NULL) {
         return false;
     }
     pairs[SP_I_HOST_PROJECTION_OUT] = dy;
-    real *dout = input_gradient(l, SP_I_HOST_PROJECTION_WEIGHT, shard->q, h, dy);
+    real *dout = leave_backward(l, SP_I_HOST_PROJECTION_WEIGHT, shard->q, all);
     real *dqkv = dout != NULL ? SP_HOST(take)(l, width) : NULL;
     if (dqkv == NULL || !SP_HOST(attend_backward)(l, dout, dqkv)) {
         return false;
@@ -198,7 +233,7 @@ static bool attention_block_backward(layer *l, int32_t backward_pack, real *arou
     pairs[SP_I_HOST_PROJECTION_IN] = move(l, SP_I_HOST_ATTENTION);
     pairs[SP_I_HOST_QKV_OUT] = dqkv;
     pairs[SP_I_HOST_QKV_IN] = move(l, SP_I_HOST_NORM1);
-    real *dnorm = input_gradient(l, SP_I_HOST_QKV_WEIGHT, h, width, dqkv);
+    real *dnorm = enter_backward(l, SP_I_HOST_QKV_WEIGHT, width, dqkv);
     *dx = dnorm == NULL ? NULL
                         : norm_backward(l, SP_I_HOST_NORM1_WEIGHT, SP_I_HOST_INPUT, SP_I_HOST_NORM1,
                                         dnorm, around);
@@ -206,9 +241,8 @@ static bool attention_block_backward(layer *l, int32_t backward_pack, real *arou
         return false;
     }
     leave_block(l, around, dy);
-    finish_product(l, backward_pack, SP_I_HOST_PROJECTION_IN, pairs, split);
-    finish_product(l, backward_pack, SP_I_HOST_QKV_IN, pairs, split);
-    return true;
+    return finish_product(l, backward_pack, SP_I_HOST_PROJECTION_IN, pairs, all, split) &&
+           finish_product(l, backward_pack, SP_I_HOST_QKV_IN, pairs, NULL, split);
 }
 
 bool SP_HOST(layer_backward)(layer *l, int32_t backward_pack, real *dy, bool split, real **dx)
@@ -228,15 +262,17 @@ bool SP_HOST(layer_backward)(layer *l, int32_t backward_pack, real *dy, bool spl
     return true;
 }
 
-void SP_HOST(layer_weights)(sp_i_host_stage *stage, int32_t backward_pack, int index)
+bool SP_HOST(layer_weights)(const layer *l, int32_t backward_pack)
 {
-    void **deferred = sp_i_host_deferred_of(stage, backward_pack, index);
-    int64_t rows = stage->job->slices.backward[backward_pack].rows;
+    void **deferred = sp_i_host_deferred_of(l->stage, backward_pack, l->index);
     for (int p = 0; p < SP_I_HOST_DEFERRED; p += 2) {
-        weight_gradient(stage, index, rows, (sp_i_host_deferred)p, deferred + p);
+        if (!weight_gradient(l, (sp_i_host_deferred)p, deferred + p, NULL)) {
+            return false;
+        }
         for (int i = p; i < p + 2; i++) {
-            sp_i_host_give(stage->arena, deferred[i]);
+            sp_i_host_give(l->stage->arena, deferred[i]);
             deferred[i] = NULL;
         }
     }
+    return true;
 }

@@ -7,11 +7,27 @@ static const sp_model *model_of(const layer *l)
 
 // y = x W^T + b, both of full width.
 static void linear(const layer *l, sp_i_host_layer_weight weight, int64_t in, int64_t out,
-                   const real *x, real *y)
+                   const real *x, const real *bias, real *y)
 {
-    SP_KERNEL(linear)
-    (l->rows, in, out, x, in, SP_HOST(value)(l, weight), in,
-     SP_HOST(value)(l, (sp_i_host_layer_weight)(weight + 1)), y, out);
+    SP_KERNEL(linear)(l->rows, in, out, x, in, SP_HOST(value)(l, weight), in, bias, y, out);
+}
+
+static const real *bias_of(const layer *l, sp_i_host_layer_weight weight)
+{
+    return SP_HOST(value)(l, (sp_i_host_layer_weight)(weight + 1));
+}
+
+// Column-parallel: from hidden states to this rank's outputs.
+static bool enter_block(const layer *l, sp_i_host_layer_weight weight, int64_t out, real *x,
+                        real *y)
+{
+    real *all = SP_HOST(gather)(l, x);
+    if (all == NULL) {
+        return false;
+    }
+    linear(l, weight, model_of(l)->hidden, out, all, bias_of(l, weight), y);
+    SP_HOST(release)(l, x, all);
+    return true;
 }
 
 // A norm with its statistics, from one tensor of the layer to another.
@@ -37,23 +53,27 @@ static bool project_qkv(layer *l)
     if (qkv == NULL) {
         return false;
     }
-    linear(l, SP_I_HOST_QKV_WEIGHT, model_of(l)->hidden, width, l->t[SP_I_HOST_NORM1], qkv);
-    bool ok = SP_HOST(split_qkv)(l, qkv);
+    bool ok = enter_block(l, SP_I_HOST_QKV_WEIGHT, width, l->t[SP_I_HOST_NORM1], qkv) &&
+              SP_HOST(split_qkv)(l, qkv);
     sp_i_host_give(l->stage->arena, qkv);
     return ok;
 }
 
-// y = dropout(x W^T + b) + around: the output of a block.
+// Row-parallel: y = dropout(sum over ranks of x W^T, + b) + around, the output of a block.
 static bool leave_block(layer *l, sp_i_host_layer_weight weight, int64_t in, const real *x,
                         sp_i_host_tensor mask, const real *around, real *y)
 {
     int64_t h = model_of(l)->hidden;
-    linear(l, weight, in, h, x, y);
-    if (!SP_HOST(drop_out)(l, mask, y)) {
+    real *part = SP_HOST(partial)(l, y);
+    if (part == NULL) {
+        return false;
+    }
+    linear(l, weight, in, h, x, SP_HOST(adds)(l) ? bias_of(l, weight) : NULL, part);
+    if (!SP_HOST(sum)(l, part, y) || !SP_HOST(drop_out)(l, mask, y)) {
         return false;
     }
     SP_HOST(drop)(l, mask);
-    SP_KERNEL(add)(l->rows * h, around, y);
+    SP_KERNEL(add)(l->own * h, around, y);
     return true;
 }
 
@@ -72,9 +92,8 @@ static bool fc1(layer *l)
     if (!SP_HOST(make)(l, SP_I_HOST_FC1)) {
         return false;
     }
-    linear(l, SP_I_HOST_FC1_WEIGHT, model_of(l)->hidden, l->stage->job->shard.fc1,
-           l->t[SP_I_HOST_NORM2], l->t[SP_I_HOST_FC1]);
-    return true;
+    return enter_block(l, SP_I_HOST_FC1_WEIGHT, l->stage->job->shard.fc1, l->t[SP_I_HOST_NORM2],
+                       l->t[SP_I_HOST_FC1]);
 }
 
 static bool activate(layer *l)

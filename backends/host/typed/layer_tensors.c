@@ -11,8 +11,9 @@ bool SP_HOST(make)(layer *l, sp_i_host_tensor tensor)
     sp_memory_category category = l->rebuilds             ? SP_MEM_RECOMPUTE
                                   : l->keep && spec->kept ? spec->category
                                                           : SP_MEM_WORKSPACE;
+    int64_t rows = spec->own ? l->own : l->rows;
     SP_ASSERT(l->t[tensor] == NULL);
-    l->t[tensor] = sp_i_host_take(l->stage->arena, category, l->rows * spec->columns, spec->width);
+    l->t[tensor] = sp_i_host_take(l->stage->arena, category, rows * spec->columns, spec->width);
     return l->t[tensor] != NULL;
 }
 
@@ -51,6 +52,12 @@ void SP_HOST(clear)(layer *l)
 void *SP_HOST(take)(const layer *l, int64_t columns)
 {
     return sp_i_host_take(l->stage->arena, SP_MEM_WORKSPACE, l->rows * columns,
+                          l->stage->job->specs.value);
+}
+
+void *SP_HOST(take_own)(const layer *l)
+{
+    return sp_i_host_take(l->stage->arena, SP_MEM_WORKSPACE, l->own * l->stage->job->model->hidden,
                           l->stage->job->specs.value);
 }
 

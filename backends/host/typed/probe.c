@@ -1,4 +1,4 @@
-#include "backends/host/probe.h"
+#include "backends/host/calibrate/probe.h"
 #include "backends/host/typed/layer.h"
 #include "sim/base/prng.h"
 

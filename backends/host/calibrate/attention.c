@@ -2,7 +2,7 @@
 // tokens, which is what the slice takes beyond a sample of its own length.
 #include <math.h>
 
-#include "backends/host/calibration.h"
+#include "backends/host/calibrate/calibration.h"
 #include "sim/base/alloc.h"
 
 // FLOPs per (query, key) pair and element of the heads, as profiles count them
@@ -114,9 +114,9 @@ static bool measure(const sp_i_host_calibration *c, attention *a, bool backward,
         sp_i_host_timing alone = timing(a, backward, 0, l, budget_s);
         sp_i_host_timing behind = timing(a, backward, l, l, budget_s);
         double rectangle_s =
-            fmax(behind.median_s - alone.median_s, LEAST_RECTANGLE * behind.median_s);
+            fmax(behind.quartile_s - alone.quartile_s, LEAST_RECTANGLE * behind.quartile_s);
         to->spread = fmax(to->spread, fmax(alone.spread, behind.spread));
-        ok = append_rate(to->causal, (double)l, 0.5 * square * per_pair, alone.median_s) &&
+        ok = append_rate(to->causal, (double)l, 0.5 * square * per_pair, alone.quartile_s) &&
              append_rate(to->full, (double)l, square * per_pair, rectangle_s);
     }
     return ok;

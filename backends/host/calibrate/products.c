@@ -2,11 +2,13 @@
 // curve of rates by the edge of a cube for all others.
 #include <math.h>
 
-#include "backends/host/calibration.h"
+#include "backends/host/calibrate/calibration.h"
 #include "sim/base/alloc.h"
 #include "sim/model/shard.h"
 
-enum { LEAST_TOKENS = 8, LEAST_EDGE = 16, MOST_EDGE = 512, SHAPES = 5, POINTS = 16 };
+enum { LEAST_TOKENS = 8, LEAST_EDGE = 16, MOST_EDGE = 512, POINTS = 16 };
+// Products of one rank, for tensor-parallel groups of 1, 2, 4 and 8.
+enum { PRODUCTS = 5, MOST_TP = 8, SHAPES = 4 * PRODUCTS };
 
 typedef struct shape {
     int64_t in, out;
@@ -63,16 +65,38 @@ static bool append_point(json_t *points, double x, double y)
 
 // ---- the model's shapes ----
 
+static bool is_listed_shape(const shape *shapes, int count, shape s)
+{
+    for (int i = 0; i < count; i++) {
+        if (shapes[i].in == s.in && shapes[i].out == s.out) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Groups that cut all of the model evenly.
 static int list_shapes(const sp_model *model, shape *shapes)
 {
-    const sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
-    const sp_i_shard shard = sp_i_shard_of(model, &layout);
-    shapes[0] = (shape){model->hidden, shard.q + 2 * shard.kv};
-    shapes[1] = (shape){shard.q, model->hidden};
-    shapes[2] = (shape){model->hidden, shard.fc1};
-    shapes[3] = (shape){shard.ffn, model->hidden};
-    shapes[4] = (shape){model->hidden, shard.vocab};
-    return SHAPES;
+    int count = 0;
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
+    for (; layout.tp <= MOST_TP; layout.tp *= 2) {
+        if (sp_layout_check(&layout, model, "calibration", NULL) != SP_OK) {
+            break;
+        }
+        const sp_i_shard shard = sp_i_shard_of(model, &layout);
+        const shape all[PRODUCTS] = {{model->hidden, shard.q + 2 * shard.kv},
+                                     {shard.q, model->hidden},
+                                     {model->hidden, shard.fc1},
+                                     {shard.ffn, model->hidden},
+                                     {model->hidden, shard.vocab}};
+        for (int p = 0; p < PRODUCTS; p++) {
+            if (!is_listed_shape(shapes, count, all[p])) {
+                shapes[count++] = all[p];
+            }
+        }
+    }
+    return count;
 }
 
 // Forward and weight gradient are priced with n outputs and k inputs, the input gradient with n
@@ -104,7 +128,7 @@ static sp_status add_times(const sp_i_host_calibration *c, const shape *s, bool 
         int point = 0;
         for (p.tokens = LEAST_TOKENS; p.tokens <= c->most_tokens; p.tokens *= 2) {
             sp_i_host_timing t = sp_i_host_time(run, &p, point_s);
-            sum_us[point++] += 1e6 * t.median_s;
+            sum_us[point++] += 1e6 * t.quartile_s;
             *spread = fmax(*spread, t.spread);
         }
         ++*kinds;
@@ -196,7 +220,7 @@ static sp_status add_rates(sp_i_host_calibration *c, sp_error *err)
         for (int kind = 0; kind < SP_I_HOST_PRODUCTS; kind++) {
             p.kind = (sp_i_host_product)kind;
             sp_i_host_timing t = sp_i_host_time(run, &p, 0.05 * c->limit_s / 18);
-            seconds += t.median_s;
+            seconds += t.quartile_s;
             spread = fmax(spread, t.spread);
         }
         double flops = 2.0 * SP_I_HOST_PRODUCTS * (double)(edge * edge * edge);

@@ -1,11 +1,11 @@
 // What the parts of a calibration (calibrate.h) share.
-#ifndef SLIMPACK_BACKENDS_HOST_CALIBRATION_H
-#define SLIMPACK_BACKENDS_HOST_CALIBRATION_H
+#ifndef SLIMPACK_BACKENDS_HOST_CALIBRATE_CALIBRATION_H
+#define SLIMPACK_BACKENDS_HOST_CALIBRATE_CALIBRATION_H
 
 #include <jansson.h>
 
 #include "backends/backend.h"
-#include "backends/host/probe.h"
+#include "backends/host/calibrate/probe.h"
 #include "sim/cost/profile.h"
 
 typedef struct sp_i_host_calibration {
@@ -18,10 +18,10 @@ typedef struct sp_i_host_calibration {
     json_t *document;    // owned by the caller of the parts below
 } sp_i_host_calibration;
 
-// Seconds of repeated runs of one piece of work: the median, and half the distance between the
-// quartiles as a share of it.
+// Seconds of repeated runs of one piece of work: the lower quartile, since what disturbs a run can
+// only make it longer, and half the distance between the quartiles as a share of it.
 typedef struct sp_i_host_timing {
-    double median_s, spread;
+    double quartile_s, spread;
     int repeats;
 } sp_i_host_timing;
 
@@ -38,20 +38,22 @@ sp_i_host_timing sp_i_host_timing_of(double *seconds, int count);
 sp_status sp_i_host_calibrate_products(sp_i_host_calibration *c, sp_error *err);
 // "attention" at the model's heads.
 sp_status sp_i_host_calibrate_attention(sp_i_host_calibration *c, sp_error *err);
-// "memory", "kernel", "host", "loss", "optimizer" and "links"; needs the two above.
+// "collective_times" over 2, 4 and 8 ranks.
+sp_status sp_i_host_calibrate_collectives(sp_i_host_calibration *c, sp_error *err);
+// "memory", "kernel", "host", "loss", "optimizer" and "links"; needs the first two.
 sp_status sp_i_host_calibrate_steps(sp_i_host_calibration *c, sp_error *err);
 
 // Bytes per second of copies that no cache holds.
 sp_status sp_i_host_copy_rate(const sp_i_host_calibration *c, double *bytes_per_s, sp_error *err);
 
 // What the steps measure of a pack of `tokens` tokens, for virtual stages with the embedding, with
-// nothing but a layer, and with the head: median seconds of F, I and W.
+// nothing but a layer, and with the head: seconds of F, I and W.
 enum { SP_I_HOST_PROBE_STAGES = 3, SP_I_HOST_PROBE_KINDS = 3 };
 
 typedef struct sp_i_host_step_times {
     int64_t tokens;
     sp_i_host_timing action[SP_I_HOST_PROBE_STAGES][SP_I_HOST_PROBE_KINDS];
-    double optimizer_s;                                               // of the middle stage, median
+    double optimizer_s;                                               // of the middle stage
     double parameters;                                                // of the middle stage
     double products_s[SP_I_HOST_PROBE_STAGES][SP_I_HOST_PROBE_KINDS]; // predicted, with attention
     double bytes[SP_I_HOST_PROBE_STAGES][SP_I_HOST_PROBE_KINDS];      // counted, without the loss

@@ -1,7 +1,7 @@
 // Single operators of the executor on matrices of random numbers, for calibration. One table for
 // each precision.
-#ifndef SLIMPACK_BACKENDS_HOST_PROBE_H
-#define SLIMPACK_BACKENDS_HOST_PROBE_H
+#ifndef SLIMPACK_BACKENDS_HOST_CALIBRATE_PROBE_H
+#define SLIMPACK_BACKENDS_HOST_CALIBRATE_PROBE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 #include <stdlib.h>
 
-#include "backends/host/calibration.h"
+#include "backends/host/calibrate/calibration.h"
 #include "backends/host/run.h"
 
 static int compare(const void *x, const void *y)
@@ -13,10 +13,10 @@ static int compare(const void *x, const void *y)
 sp_i_host_timing sp_i_host_timing_of(double *seconds, int count)
 {
     qsort(seconds, (size_t)count, sizeof *seconds, compare);
-    double median_s = seconds[count / 2];
-    double quartiles_s = seconds[3 * count / 4] - seconds[count / 4];
-    return (sp_i_host_timing){.median_s = median_s,
-                              .spread = median_s > 0.0 ? 0.5 * quartiles_s / median_s : 0.0,
+    double quartile_s = seconds[count / 4];
+    double distance_s = seconds[3 * count / 4] - quartile_s;
+    return (sp_i_host_timing){.quartile_s = quartile_s,
+                              .spread = quartile_s > 0.0 ? 0.5 * distance_s / quartile_s : 0.0,
                               .repeats = count};
 }
 

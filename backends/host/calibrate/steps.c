@@ -1,6 +1,6 @@
 // Whole actions: steps of a model with one layer on each of three stages, in packs of one sample,
 // with input and weight gradients as actions of their own.
-#include "backends/host/calibration.h"
+#include "backends/host/calibrate/calibration.h"
 #include "backends/host/run.h"
 #include "sim/base/alloc.h"
 #include "sim/cost/cost_model.h"
@@ -141,7 +141,7 @@ static sp_status measure(const sp_i_host_calibration *c, const step *s, double b
         }
     }
     if (status == SP_OK) {
-        times->optimizer_s = sp_i_host_timing_of(r->optimizer_s, r->steps).median_s;
+        times->optimizer_s = sp_i_host_timing_of(r->optimizer_s, r->steps).quartile_s;
         times->parameters = (double)run->weights[1].elements;
     }
     if (run != NULL) {

@@ -1,8 +1,8 @@
-#include "backends/host/calibrate.h"
+#include "backends/host/calibrate/calibrate.h"
 
 #include <stdio.h>
 
-#include "backends/host/calibration.h"
+#include "backends/host/calibrate/calibration.h"
 #include "kernels/start.h"
 #include "sim/base/alloc.h"
 
@@ -38,16 +38,13 @@ static sp_status check_request(const sp_calibration_request *request, sp_error *
     return SP_OK;
 }
 
-// The stack is what the executor does: SwiGLU is one kernel and the lookup's gradient is added
-// where it belongs.
 static json_t *begin_document(const sp_i_host_calibration *c)
 {
     char core[SP_CLUSTER_NAME];
     snprintf(core, sizeof core, "CPU core %.16s", sp_kernels_blas_core());
-    return json_pack("{s:s, s:s, s:s, s:{s:s, s:b, s:b, s:b}}", "schema", "slimpack/profile/1",
-                     "name", c->precision == SP_FP64 ? "host-fp64" : "host-fp32", "gpu", core,
-                     "stack", "name", "ours", "fused_swiglu", 1, "in_place_lookup_gradient", 1,
-                     "timed_accumulation", 1);
+    return json_pack("{s:s, s:s, s:s, s:s}", "schema", "slimpack/profile/1", "name",
+                     c->precision == SP_FP64 ? "host-fp64" : "host-fp32", "gpu", core, "stack",
+                     "reference");
 }
 
 static void choose_sizes(const sp_calibration_request *request, sp_i_host_calibration *c)
@@ -82,6 +79,9 @@ sp_status sp_i_host_calibrate(int device, const sp_calibration_request *request,
     }
     if (status == SP_OK) {
         status = sp_i_host_calibrate_attention(&c, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_host_calibrate_collectives(&c, err);
     }
     if (status == SP_OK) {
         status = sp_i_host_calibrate_steps(&c, err);

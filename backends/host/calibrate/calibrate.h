@@ -2,8 +2,8 @@
 // whole actions of small steps, whose remainder beyond products and attention is put over the bytes
 // that the cost model counts. The result is a profile (sim/cost/profile.h) that predicts the
 // executor's steps on its virtual clock.
-#ifndef SLIMPACK_BACKENDS_HOST_CALIBRATE_H
-#define SLIMPACK_BACKENDS_HOST_CALIBRATE_H
+#ifndef SLIMPACK_BACKENDS_HOST_CALIBRATE_CALIBRATE_H
+#define SLIMPACK_BACKENDS_HOST_CALIBRATE_CALIBRATE_H
 
 #include <jansson.h>
 

@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "backends/host/calibration.h"
+#include "backends/host/calibrate/calibration.h"
 #include "sim/base/alloc.h"
 
 enum { COPIED_BYTES = 64 << 20 };
@@ -21,7 +21,7 @@ sp_status sp_i_host_copy_rate(const sp_i_host_calibration *c, double *bytes_per_
     bool ok = made.from != NULL && made.to != NULL;
     if (ok) {
         memset(made.from, 1, COPIED_BYTES);
-        *bytes_per_s = COPIED_BYTES / sp_i_host_time(run, &made, 0.01 * c->limit_s).median_s;
+        *bytes_per_s = COPIED_BYTES / sp_i_host_time(run, &made, 0.01 * c->limit_s).quartile_s;
     }
     sp_i_free(made.from);
     sp_i_free(made.to);

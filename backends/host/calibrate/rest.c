@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "backends/host/calibration.h"
+#include "backends/host/calibrate/calibration.h"
 #include "backends/host/run.h"
 #include "sim/base/alloc.h"
 
@@ -40,7 +40,7 @@ static void collect(const sp_i_host_step_times *times, int count, equations *e, 
     for (int i = 0; i < count; i++) {
         double weight = (double)times[i].tokens;
         for (int k = 0; k < SP_I_HOST_PROBE_KINDS; k++) {
-            double whole_s = times[i].action[MIDDLE][k].median_s;
+            double whole_s = times[i].action[MIDDLE][k].quartile_s;
             double products = times[i].products_s[MIDDLE][k] / whole_s;
             bool weight_gradient = k == SP_I_HOST_PROBE_KINDS - 1;
             double y = weight_gradient ? 1.0 : 1.0 - products;
@@ -125,8 +125,8 @@ static void fit_loss(const sp_i_host_calibration *c, const sp_i_host_step_times 
         double left_s = 0.0;
         double whole_s = 0.0;
         for (int k = 0; k < 2; k++) {
-            whole_s += times[i].action[HEAD][k].median_s;
-            left_s += times[i].action[HEAD][k].median_s - times[i].products_s[HEAD][k] -
+            whole_s += times[i].action[HEAD][k].quartile_s;
+            left_s += times[i].action[HEAD][k].quartile_s - times[i].products_s[HEAD][k] -
                       times[i].bytes[HEAD][k] * r->s_per_byte - LAYER_SHARE * r->layer_s;
         }
         double logit_s = (double)(c->model.vocab * times[i].tokens) * r->s_per_byte / whole_s;

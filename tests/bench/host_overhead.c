@@ -1,0 +1,222 @@
+// What the CPU executor takes beside its kernels, over the cases of a set of scenarios
+// (experiments/validate_host.json). The program counter is sampled by processor time: what lies in
+// the kernels, in OpenBLAS or in libm, or in libc on a kernel's behalf, is a kernel's; all else is
+// the executor's, its copies by libc and the virtual clock's replay included. Each case runs once
+// with one step and once with more, and the difference counts, so that no start of a run is in it.
+// The kernels are a shared library here, which tells them from the program by address.
+// host_overhead [SET [STEPS [CASES]]]; one JSON line a case, one for all, then the executor's
+// largest functions. CASES: only those whose name has this in it. Cases that the backend cannot
+// execute are listed as such.
+#define _GNU_SOURCE
+#include "backends/device.h"
+#include "backends/registry.h"
+#include "experiments/execution/scenario_set.h"
+#include "kernels/start.h"
+#include "sim/base/json.h"
+#include "solver/evaluate.h"
+#include "tests/bench/sampling.h"
+
+enum { LISTED = 12, MOST_STEPS = 1000 };
+
+typedef enum place { IN_KERNELS, IN_LIBC, IN_PROGRAM, ELSEWHERE, PLACES } place;
+
+typedef struct tally {
+    long of[PLACES];
+} tally;
+
+typedef struct bench {
+    const sp_backend *backend;
+    const sp_scenario *scenario;
+    int steps;
+    function *functions;
+    size_t function_count;
+    tally tally; // of the current case
+} bench;
+
+static void require(sp_status status, const sp_error *err)
+{
+    if (status != SP_OK) {
+        fprintf(stderr, "%s\n", err->count > 0 ? err->message[0] : sp_status_text(status));
+        exit(1);
+    }
+}
+
+// ---- one case ----
+
+static bool is_kernel(const located *at)
+{
+    return strstr(at->object, "bench_kernels") != NULL || strstr(at->object, "openblas") != NULL ||
+           strncmp(at->object, "libm.", 5) == 0;
+}
+
+static void count_function(bench *b, const located *at, long weight)
+{
+    function *f = function_at(b->functions, b->function_count, at->pc - at->base);
+    if (f != NULL) {
+        f->samples += weight;
+    }
+}
+
+// A copy by libc belongs to whoever called it.
+static place place_of(bench *b, const sample *taken, long weight)
+{
+    located at;
+    located caller;
+    if (!locate(taken->pc, &at)) {
+        return ELSEWHERE;
+    }
+    if (is_kernel(&at)) {
+        return IN_KERNELS;
+    }
+    if (at.object[0] == '\0') {
+        count_function(b, &at, weight);
+        return IN_PROGRAM;
+    }
+    if (strncmp(at.object, "libc.", 5) != 0) {
+        return ELSEWHERE;
+    }
+    if (locate(taken->caller, &caller) && is_kernel(&caller)) {
+        return IN_KERNELS;
+    }
+    if (caller.object[0] == '\0' && caller.base != 0) {
+        count_function(b, &caller, weight);
+    }
+    return IN_LIBC;
+}
+
+static sp_status run_sampled(bench *b, const sp_step_view *view, int steps, long weight,
+                             sp_error *err)
+{
+    sp_run *run = NULL;
+    const sp_run_request request = {.plan = view->plan,
+                                    .model = &b->scenario->model,
+                                    .memory = &b->scenario->memory,
+                                    .precision = SP_FP32,
+                                    .seed = 1,
+                                    .steps = steps};
+    sample_count = 0;
+    if (!start_sampling()) {
+        return sp_error_set(err, SP_ERR_INTERNAL, "the processor time cannot be sampled");
+    }
+    sp_status status = sp_backend_run(b->backend, 0, &request, &run, err);
+    stop_sampling();
+    sp_run_free(run);
+    for (long i = 0; status == SP_OK && i < sample_count; i++) {
+        b->tally.of[place_of(b, &samples[i], weight)] += weight;
+    }
+    return status;
+}
+
+static sp_status observe(void *context, const sp_step_view *view, sp_error *err)
+{
+    bench *b = context;
+    sp_status status = run_sampled(b, view, 1 + b->steps, 1, err);
+    return status == SP_OK ? run_sampled(b, view, 1, -1, err) : status;
+}
+
+static sp_status run_case(bench *b, sp_error *err)
+{
+    const sp_evaluate_options options = {
+        .no_bounds = true, .observer = observe, .observer_context = b};
+    sp_batches batches = {0};
+    sp_result result = {0};
+    b->tally = (tally){{0}};
+    sp_status status = sp_evaluate_batches(b->scenario, &batches, err);
+    if (status == SP_OK) {
+        status = sp_evaluate(b->scenario, &batches, &options, &result, err);
+        sp_result_fini(&result);
+    }
+    sp_batches_fini(&batches);
+    return status;
+}
+
+// ---- reports ----
+
+static long all_of(const tally *t)
+{
+    long all = 0;
+    for (int p = 0; p < PLACES; p++) {
+        all += t->of[p];
+    }
+    return all;
+}
+
+static void print_tally(const char *group, const char *name, const bench *b, const tally *t)
+{
+    double all = (double)all_of(t);
+    printf("{\"bench\": \"host_overhead\", \"version\": \"%s\", \"blas_core\": \"%s\", \"group\": "
+           "\"%s\", \"case\": \"%s\", \"steps\": %d, \"samples\": %ld, \"kernels\": %.4f, "
+           "\"libc\": %.4f, \"program\": %.4f, \"elsewhere\": %.4f, \"overhead\": %.4f}\n",
+           SP_VERSION, sp_kernels_blas_core(), group, name, b->steps, all_of(t),
+           (double)t->of[IN_KERNELS] / all, (double)t->of[IN_LIBC] / all,
+           (double)t->of[IN_PROGRAM] / all, (double)t->of[ELSEWHERE] / all,
+           1.0 - (double)t->of[IN_KERNELS] / all);
+    fflush(stdout);
+}
+
+static int by_samples(const void *x, const void *y)
+{
+    const function *p = x;
+    const function *q = y;
+    return (p->samples < q->samples) - (p->samples > q->samples);
+}
+
+static void print_functions(bench *b, long all)
+{
+    qsort(b->functions, b->function_count, sizeof *b->functions, by_samples);
+    for (size_t i = 0; i < b->function_count && i < LISTED && b->functions[i].samples > 0; i++) {
+        printf("{\"bench\": \"host_overhead\", \"function\": \"%s\", \"share\": %.4f}\n",
+               b->functions[i].name, (double)b->functions[i].samples / (double)all);
+    }
+}
+
+static void run_set(bench *b, const sp_scenario_set *set, const char *wanted)
+{
+    tally sum = {{0}};
+    for (size_t i = 0; i < set->count; i++) {
+        const sp_scenario_case *of = &set->cases[i];
+        sp_error err = {0};
+        if (strstr(of->name, wanted) == NULL) {
+            continue;
+        }
+        b->scenario = &of->scenario;
+        if (run_case(b, &err) != SP_OK) {
+            printf("{\"bench\": \"host_overhead\", \"group\": \"%s\", \"case\": \"%s\", "
+                   "\"reason\": \"%s\"}\n",
+                   of->group, of->name, err.count > 0 ? err.message[0] : "");
+            continue;
+        }
+        print_tally(of->group, of->name, b, &b->tally);
+        for (int p = 0; p < PLACES; p++) {
+            sum.of[p] += b->tally.of[p];
+        }
+    }
+    print_tally("all", "all", b, &sum);
+    print_functions(b, all_of(&sum));
+}
+
+int main(int argc, char **argv)
+{
+    const char *path = argc > 1 ? argv[1] : "experiments/validate_host.json";
+    // The executor's time does not depend on the profile, and the set's own need not be there.
+    const char *const overrides[] = {"profile=host"};
+    bench b = {.steps = argc > 2 ? atoi(argv[2]) : 4};
+    sp_error err = {0};
+    sp_registry *registry;
+    sp_scenario_set set;
+    json_t *document = NULL;
+    if (b.steps < 1 || b.steps > MOST_STEPS) {
+        fprintf(stderr, "steps: expected 1 to %d\n", MOST_STEPS);
+        return 2;
+    }
+    require(sp_json_read_file(path, 0, &document, &err), &err);
+    require(sp_scenario_set_from_json(document, path, overrides, 1, &set, &err), &err);
+    require(sp_registry_new(&registry, &err), &err);
+    require(sp_registry_find(registry, "host", &b.backend, &err), &err);
+    b.functions = read_functions(&b.function_count);
+    run_set(&b, &set, argc > 3 ? argv[3] : "");
+    free(b.functions);
+    sp_registry_free(registry);
+    sp_scenario_set_fini(&set);
+    return 0;
+}

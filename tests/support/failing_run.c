@@ -1,0 +1,123 @@
+#include "tests/support/failing_run.h"
+
+#include <dirent.h>
+#include <time.h>
+
+#include "sim/schedule/schedule.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+const failing_shape failing_shapes[FAILING_SHAPES] = {
+    {1, 1, 2, 1}, {2, 1, 2, 1}, {1, 2, 2, 1}, {1, 1, 2, 2}, {2, 2, 2, 2}};
+
+static int threads_now(void)
+{
+    int count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    while (tasks != NULL && readdir(tasks) != NULL) {
+        count++;
+    }
+    if (tasks != NULL) {
+        closedir(tasks);
+    }
+    return count;
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+// A sample for both data-parallel ranks, and others for one of them.
+static void make_packs(failing_run *f, int dp)
+{
+    static const int64_t tokens[FAILING_SAMPLES] = {24, 9, 12, 16};
+    f->batch = (sp_batch){.ids = f->ids, .tokens = f->tokens, .count = FAILING_SAMPLES};
+    sp_packing_init(&f->packing, &f->batch, dp);
+    for (int32_t s = 0; s < FAILING_SAMPLES; s++) {
+        f->ids[s] = s;
+        f->tokens[s] = tokens[s];
+        f->batch.total_tokens += tokens[s];
+        sp_slice slice = {.sample = s, .tokens = tokens[s], .computed_tokens = tokens[s]};
+        assert_true(sp_pack_list_begin(&f->packing.forward, s == 0 ? 0 : s % dp, s == 0 ? dp : 1));
+        assert_true(sp_pack_list_add(&f->packing.forward, slice, true));
+    }
+}
+
+void failing_run_make(failing_run *f, const failing_shape *s, sp_clock clock)
+{
+    static const sp_memory_options memory;
+    const sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
+    sp_error err = {0};
+    *f = (failing_run){.layout = {.tp = s->tp,
+                                  .cp = s->cp,
+                                  .pp = s->pp,
+                                  .dp = s->dp,
+                                  .chunks = 1,
+                                  .sequence_parallel = s->tp > 1,
+                                  .zero = 1}};
+    host_open(&f->device);
+    f->model = host_llama();
+    f->model.layers = 2;
+    f->model.hidden = 16;
+    f->model.head_dim = 4;
+    f->model.ffn = 16;
+    make_packs(f, s->dp);
+    must_succeed("plan", sp_plan_init(&f->plan, &f->layout, &f->packing, &err), &err);
+    must_succeed("plan", sp_schedule_generate(&spec, NULL, "plan", &f->plan, &err), &err);
+    f->request = (sp_run_request){.plan = &f->plan,
+                                  .model = &f->model,
+                                  .memory = &memory,
+                                  .clock = clock,
+                                  .precision = SP_FP32,
+                                  .seed = 1,
+                                  .steps = 2};
+    sp_run_free(host_run(&f->device, &f->request));
+    f->threads = threads_now();
+}
+
+void failing_run_fini(failing_run *f)
+{
+    sp_plan_fini(&f->plan);
+    sp_packing_fini(&f->packing);
+    host_close(&f->device);
+}
+
+// A thread that was joined leaves the list a moment later.
+void failing_run_no_thread_stays(const failing_run *f)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    for (int i = 0; i < 5000 && threads_now() != f->threads; i++) {
+        nanosleep(&moment, NULL);
+    }
+    assert_int_equal(threads_now(), f->threads);
+}
+
+// Far above what a run takes on a busy machine, far below what counts as a hang.
+void failing_run_must(const failing_run *f, const sp_run_request *request, sp_status expected,
+                      sp_error *err)
+{
+    sp_run *run = NULL;
+    int64_t began_ns = now_ns();
+    *err = (sp_error){0};
+    sp_status status = sp_backend_run(f->device.backend, 0, request, &run, err);
+    assert_null(run);
+    if (status != expected) {
+        fail_msg("expected '%s', got \"%s\"", sp_status_text(expected), err->message[0]);
+    }
+    assert_int_equal(err->status, expected);
+    assert_true(now_ns() - began_ns < INT64_C(20000000000));
+    failing_run_no_thread_stays(f);
+}
+
+bool failing_run_says(const sp_error *err, const char *text)
+{
+    for (int i = 0; i < err->count; i++) {
+        if (strstr(err->message[i], text) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,108 @@
+#include "tests/support/host_random.h"
+
+#include "sim/base/prng.h"
+#include "tests/support/host_run.h"
+#include "tests/support/plan_sample.h"
+#include "tests/support/random_plan.h"
+#include "tests/support/test_main.h"
+
+// A layout of at most four stages and its four layers in shares that need not be equal.
+static void draw_layers(sp_prng *prng, sp_layout *layout, int *layers, int total)
+{
+    int stages = sp_layout_vstages(layout);
+    for (int s = 0; s < stages; s++) {
+        bool end = s == 0 || s + 1 == stages;
+        layers[s] = end && stages > 1 ? 0 : 1;
+        total -= layers[s];
+    }
+    while (total > 0) {
+        layers[random_below(prng, stages)]++;
+        total--;
+    }
+    layout->stage_layers = layers;
+}
+
+// A tensor-parallel width that the model's heads allow, with or without sequence parallelism, and
+// context parallelism.
+static void draw_members(sp_prng *prng, const host_random *draw, sp_layout *layout)
+{
+    layout->tp = 1 << random_below(prng, draw->most_tp_bits + 1);
+    layout->cp = 1 + random_below(prng, draw->most_cp);
+    layout->sequence_parallel = random_below(prng, 2) == 0;
+    layout->vocab_parallel = draw->vocab;
+}
+
+// Takes out the copies to host memory.
+static void remove_copies(const sp_plan *plan)
+{
+    for (int s = 0; s < plan->layout.dp * plan->layout.pp; s++) {
+        sp_stage_plan *stage = &plan->stages[s];
+        size_t kept = 0;
+        for (size_t a = 0; a < stage->count; a++) {
+            bool copy =
+                stage->actions[a].kind == SP_ACTION_O || stage->actions[a].kind == SP_ACTION_L;
+            stage->actions[kept] = stage->actions[a];
+            kept += !copy;
+        }
+        stage->count = kept;
+    }
+}
+
+// Is there something to train, on ranks that are asked for?
+static bool is_wanted(bool merges, const random_plan *r)
+{
+    const sp_pack_list *packs = &r->packing.forward;
+    bool merged = false;
+    for (size_t p = 0; p < packs->count; p++) {
+        merged = merged || packs->packs[p].dp_count > 1;
+    }
+    return r->batch.count > 0 && packs->slice_count > 0 && (!merged || merges);
+}
+
+bool host_random_plan(sp_prng *prng, int layers, int stage_layers[HOST_STAGES], random_plan *r)
+{
+    random_plan_make(prng, 3, 2, r);
+    random_agreed_actions(prng, r);
+    remove_copies(&r->plan);
+    draw_layers(prng, &r->plan.layout, stage_layers, layers);
+    return is_wanted(false, r);
+}
+
+void host_random_agree(const host_random *draw)
+{
+    const sp_backend_option options[] = {{"dropout", draw->dropout},
+                                         {"attention", draw->ring ? "ring" : "gathered"}};
+    sp_prng prng;
+    host_device device;
+    int ran = 0;
+    sp_prng_seed(&prng, draw->seed);
+    host_open(&device);
+    while (ran < draw->count) {
+        random_plan r;
+        int layers[HOST_STAGES];
+        random_plan_make(&prng, 3, 2, &r);
+        random_agreed_actions(&prng, &r);
+        draw_layers(&prng, &r.plan.layout, layers, draw->model->layers);
+        draw_members(&prng, draw, &r.plan.layout);
+        r.plan.layout.zero = draw->zero > 0 ? draw->zero : 1;
+        const sp_memory_options memory = {
+            .recompute = (sp_recompute)random_below(&prng, SP_RECOMPUTE_MODES),
+            .offload_ratio = draw->vocab ? 0.0 : (double)random_below(&prng, 5) / 4.0};
+        const sp_run_request request = {.plan = &r.plan,
+                                        .model = draw->model,
+                                        .memory = &memory,
+                                        .clock = draw->clock,
+                                        .precision = draw->precision,
+                                        .seed = draw->seed,
+                                        .steps = 1,
+                                        .options = options,
+                                        .option_count = 2,
+                                        .memory_points = true};
+        if (is_wanted(draw->merges, &r)) {
+            host_must_agree(&device, &request, draw->precision == SP_FP64 ? 1e-10 : 1e-4);
+            ran++;
+        }
+        random_plan_fini(&r);
+    }
+    host_close(&device);
+}

@@ -1,0 +1,136 @@
+// Actions that fail, stall or find no memory on demand: with pipeline stages alone, with ranks that
+// share a layer or a pack, in either clock, in the first step and in the second. The run ends by
+// itself with the rank, the action and the first reason.
+#include "tests/support/failing_run.h"
+#include "tests/support/test_main.h"
+
+typedef struct demand {
+    const char *key;
+    sp_status status;
+    const char *reason[SP_CLOCKS];
+} demand;
+
+static void fail_on_demand(const failing_run *f, const demand *d, const char *action, int dp,
+                           int pp, const char *step, sp_error *err)
+{
+    char value[FAILING_PLACE];
+    snprintf(value, sizeof value, "%s@%d.%d", action, dp, pp);
+    const sp_backend_option options[] = {{d->key, value}, {"fault_step", step}};
+    sp_run_request request = f->request;
+    request.options = options;
+    request.option_count = 2;
+    failing_run_must(f, &request, d->status, err);
+}
+
+// The first message is that of the rank and the action in question, whatever became of the others.
+static void demand_everywhere(const demand *d, sp_clock clock)
+{
+    for (int s = 0; s < FAILING_SHAPES; s++) {
+        failing_run f;
+        failing_run_make(&f, &failing_shapes[s], clock);
+        int stages = f.layout.dp * f.layout.pp;
+        for (int r = 0; r < stages; r++) {
+            const sp_stage_plan *stage = sp_plan_stage(&f.plan, r / 2, r % 2);
+            size_t stride = stages > 2 ? 3 : 1;
+            for (size_t a = (size_t)r % stride; a < stage->count; a += stride) {
+                char name[32];
+                char place[FAILING_PLACE];
+                char expected[2 * FAILING_PLACE];
+                sp_error err;
+                sp_action_name(stage->actions[a], 1, name);
+                fail_on_demand(&f, d, name, r / 2, r % 2, a % 2 == 0 ? "1" : "2", &err);
+                snprintf(place, sizeof place, "dp %d pp %d: %s: ", r / 2, r % 2, name);
+                snprintf(expected, sizeof expected, "%s%s", place, d->reason[clock]);
+                if (strstr(err.message[0], expected) == NULL) {
+                    fail_msg("expected \"%s\", got \"%s\"", expected, err.message[0]);
+                }
+            }
+        }
+        failing_run_fini(&f);
+    }
+}
+
+static const demand fails = {"fail", SP_ERR_INTERNAL, {"it fails on demand", "it fails on demand"}};
+static const demand stalls = {"stall", SP_ERR_LIMIT, {"", "waits for ever for its own end"}};
+static const demand exhausts = {
+    "exhaust", SP_ERR_INFEASIBLE, {"it finds no memory, on demand", "it finds no memory"}};
+
+static void failing_action(void **state)
+{
+    (void)state;
+    demand_everywhere(&fails, SP_CLOCK_VIRTUAL);
+}
+
+static void failing_action_on_the_wall_clock(void **state)
+{
+    (void)state;
+    demand_everywhere(&fails, SP_CLOCK_WALL);
+}
+
+static void stalled_action(void **state)
+{
+    (void)state;
+    demand_everywhere(&stalls, SP_CLOCK_VIRTUAL);
+}
+
+static void stalled_action_on_the_wall_clock(void **state)
+{
+    (void)state;
+    demand_everywhere(&stalls, SP_CLOCK_WALL);
+}
+
+static void exhausted_action(void **state)
+{
+    (void)state;
+    demand_everywhere(&exhausts, SP_CLOCK_VIRTUAL);
+}
+
+static void exhausted_action_on_the_wall_clock(void **state)
+{
+    (void)state;
+    demand_everywhere(&exhausts, SP_CLOCK_WALL);
+}
+
+// Ranks that wait say for what: another stage's action, or the peers of an exchange.
+static void who_waits_for_what(void **state)
+{
+    (void)state;
+    static const char *const lines[FAILING_SHAPES] = {
+        "dp 0 pp 1: F0: waits for F0 of dp 0 pp 0",
+        "tp 1 of dp 0 pp 0: F0: waits for tp 0 of dp 0 pp 0 (",
+        "cp 1 of dp 0 pp 0: F0: waits for cp 0 of dp 0 pp 0 (barrier, group 'CP')",
+        "dp 1 pp 0: F0: waits for dp 0 pp 0 (barrier, group 'CP')",
+        "cp 0 tp 1 of dp 0 pp 1: F0: waits for F0 of dp 0 pp 0"};
+    for (int s = 0; s < FAILING_SHAPES; s++) {
+        failing_run f;
+        sp_error err;
+        failing_run_make(&f, &failing_shapes[s], SP_CLOCK_WALL);
+        fail_on_demand(&f, &stalls, "F0", 0, 0, "2", &err);
+        // A record has room for ten messages; the last shape has sixteen ranks.
+        assert_true(failing_run_says(&err, lines[s]));
+        failing_run_fini(&f);
+    }
+}
+
+static void step_of_a_fault(void **state)
+{
+    (void)state;
+    failing_run f;
+    sp_error err;
+    const demand wrong = {.key = "fail", .status = SP_ERR_USAGE};
+    failing_run_make(&f, &failing_shapes[0], SP_CLOCK_WALL);
+    fail_on_demand(&f, &wrong, "F0", 0, 0, "3", &err);
+    assert_string_equal(err.message[0],
+                        "backend 'host': fault_step: expected a step from 1 to 2, got \"3\"");
+    fail_on_demand(&f, &wrong, "F0", 0, 0, "0", &err);
+    failing_run_fini(&f);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(failing_action),     cmocka_unit_test(failing_action_on_the_wall_clock),
+    cmocka_unit_test(stalled_action),     cmocka_unit_test(stalled_action_on_the_wall_clock),
+    cmocka_unit_test(exhausted_action),   cmocka_unit_test(exhausted_action_on_the_wall_clock),
+    cmocka_unit_test(who_waits_for_what), cmocka_unit_test(step_of_a_fault),
+};
+
+SP_TEST_MAIN(tests)

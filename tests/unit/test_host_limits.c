@@ -1,0 +1,135 @@
+// Runs that meet a limit: of memory, of time, or an allocation that the machine refuses. With
+// pipeline stages alone and with ranks that share a layer or a pack, in either clock.
+#include "sim/base/alloc.h"
+#include "tests/support/failing_run.h"
+#include "tests/support/test_main.h"
+
+// Does it name an action of the plan? Its rank.
+static int rank_named(const failing_run *f, const char *message)
+{
+    for (int r = 0; r < f->layout.dp * f->layout.pp; r++) {
+        const sp_stage_plan *stage = sp_plan_stage(&f->plan, r / 2, r % 2);
+        for (size_t a = 0; a < stage->count; a++) {
+            char name[32];
+            char place[FAILING_PLACE];
+            sp_action_name(stage->actions[a], 1, name);
+            snprintf(place, sizeof place, "dp %d pp %d: %s: ", r / 2, r % 2, name);
+            if (strstr(message, place) != NULL) {
+                return r;
+            }
+        }
+    }
+    fail_msg("no action of the plan in \"%s\"", message);
+    return -1;
+}
+
+// What the fullest rank needs is enough; with a byte less it is the one that fails.
+static void memory_limit(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2 * FAILING_SHAPES; i++) {
+        failing_run f;
+        sp_error err;
+        int64_t most = 0;
+        failing_run_make(&f, &failing_shapes[i / 2], i % 2 == 0 ? SP_CLOCK_VIRTUAL : SP_CLOCK_WALL);
+        sp_run *run = host_run(&f.device, &f.request);
+        const sp_memory_timeline *memory = &sp_run_step(run, 0)->memory;
+        for (size_t r = 0; r < memory->rank_count; r++) {
+            int64_t peak = sp_bytes_total(&memory->ranks[r].peak);
+            most = peak > most ? peak : most;
+        }
+        sp_run_request request = f.request;
+        request.memory_limit_bytes = most;
+        sp_run_free(host_run(&f.device, &request));
+        request.memory_limit_bytes = most - 1;
+        failing_run_must(&f, &request, SP_ERR_INFEASIBLE, &err);
+        int named = rank_named(&f, err.message[0]);
+        assert_int_equal(sp_bytes_total(&memory->ranks[named].peak), most);
+        sp_run_free(run);
+        failing_run_fini(&f);
+    }
+}
+
+static void timeout_in_virtual_time(void **state)
+{
+    (void)state;
+    for (int s = 0; s < FAILING_SHAPES; s++) {
+        failing_run f;
+        sp_error err;
+        failing_run_make(&f, &failing_shapes[s], SP_CLOCK_VIRTUAL);
+        sp_run_request request = f.request;
+        request.timeout_ns = 1;
+        failing_run_must(&f, &request, SP_ERR_LIMIT, &err);
+        rank_named(&f, err.message[0]);
+        assert_true(failing_run_says(&err, "not done at the timeout"));
+        failing_run_fini(&f);
+    }
+}
+
+// So many steps that the deadline falls somewhere into one of them.
+static void timeout_on_the_wall_clock(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4 * FAILING_SHAPES; i++) {
+        failing_run f;
+        sp_error err;
+        failing_run_make(&f, &failing_shapes[i / 4], SP_CLOCK_WALL);
+        sp_run_request request = f.request;
+        request.steps = 50000;
+        request.timeout_ns = 1 + (int64_t)(i % 4) * 13000000;
+        failing_run_must(&f, &request, SP_ERR_LIMIT, &err);
+        const char *text = err.message[0];
+        if (strstr(text, "dp ") == NULL || strstr(text, "not done at the timeout") == NULL) {
+            fail_msg("got \"%s\"", text);
+        }
+        failing_run_fini(&f);
+    }
+}
+
+// ---- allocations ----
+
+static void refuse_every_allocation(sp_clock clock)
+{
+    const failing_shape all = {2, 2, 1, 2};
+    failing_run f;
+    sp_status status = SP_ERR_NO_MEMORY;
+    failing_run_make(&f, &all, clock);
+    f.request.steps = 1;
+    for (long n = 0; status != SP_OK; n++) {
+        sp_error err = {0};
+        sp_run *run = NULL;
+        sp_i_alloc_fail_after(n);
+        status = sp_backend_run(f.device.backend, 0, &f.request, &run, &err);
+        sp_i_alloc_fail_after(-1);
+        if (status != SP_OK && status != SP_ERR_NO_MEMORY) {
+            fail_msg("allocation %ld: \"%s\"", n, err.message[0]);
+        }
+        assert_true(status == SP_OK || err.count > 0);
+        assert_true((run != NULL) == (status == SP_OK));
+        sp_run_free(run);
+    }
+    failing_run_no_thread_stays(&f);
+    failing_run_fini(&f);
+}
+
+static void no_memory(void **state)
+{
+    (void)state;
+    refuse_every_allocation(SP_CLOCK_VIRTUAL);
+}
+
+static void no_memory_on_the_wall_clock(void **state)
+{
+    (void)state;
+    refuse_every_allocation(SP_CLOCK_WALL);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(memory_limit),
+    cmocka_unit_test(timeout_in_virtual_time),
+    cmocka_unit_test(timeout_on_the_wall_clock),
+    cmocka_unit_test(no_memory),
+    cmocka_unit_test(no_memory_on_the_wall_clock),
+};
+
+SP_TEST_MAIN(tests)

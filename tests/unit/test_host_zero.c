@@ -1,0 +1,208 @@
+// ZeRO 2 and 3: gradients are those of the plain step, parameters too after several steps, results
+// are the same bits every time, and between actions a rank holds its share alone.
+#include "backends/host/math.h"
+#include "backends/host/replicas.h"
+#include "tests/support/host_held.h"
+#include "tests/support/host_random.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+static void agree(const sp_model *model, const char *dropout, int zero, sp_clock clock,
+                  uint64_t seed)
+{
+    const host_random draw = {.model = model,
+                              .dropout = dropout,
+                              .seed = seed,
+                              .count = 8,
+                              .precision = SP_FP64,
+                              .clock = clock,
+                              .most_tp_bits = 1,
+                              .most_cp = 2,
+                              .merges = true,
+                              .zero = zero};
+    host_random_agree(&draw);
+}
+
+static void llama_in_virtual_time(void **state)
+{
+    (void)state;
+    sp_model model = host_llama();
+    agree(&model, "0", 2, SP_CLOCK_VIRTUAL, 31);
+    agree(&model, "0", 3, SP_CLOCK_VIRTUAL, 32);
+}
+
+// A tied table, whose ends may stand on one rank or two.
+static void gpt_in_virtual_time(void **state)
+{
+    (void)state;
+    sp_model model = host_gpt();
+    agree(&model, "0.25", 2, SP_CLOCK_VIRTUAL, 33);
+    agree(&model, "0.25", 3, SP_CLOCK_VIRTUAL, 34);
+}
+
+static void on_the_wall_clock(void **state)
+{
+    (void)state;
+    sp_model models[] = {host_llama(), host_gpt()};
+    agree(&models[0], "0", 3, SP_CLOCK_WALL, 35);
+    agree(&models[1], "0", 2, SP_CLOCK_WALL, 36);
+}
+
+#define LLAMA "{'layers': 4, 'hidden': 32, 'ffn': 48, 'heads': 4, 'kv_heads': 2, 'vocab': 61}"
+#define GPT                                                                                  \
+    "{'layers': 4, 'hidden': 32, 'ffn': 64, 'heads': 4, 'vocab': 61, 'activation': 'gelu', " \
+    "'norm': 'layernorm', 'positional': 'learned', 'max_positions': 128, 'bias': true, "     \
+    "'tied_embeddings': true}"
+
+#define SCENARIO                                                                           \
+    "{'model': %s, 'cluster': 'h800-8', 'stack': {'fused_swiglu': true}, 'parallel': %s, " \
+    "'workload': {'lengths': [38, 11, 64, 24, 12, 83, 15, 22, 40, 9, 31, 56], 'order': "   \
+    "'file', 'samples_per_batch': 12, 'context': 128}, %s}"
+
+static void holds(const char *layout, const char *more)
+{
+    static const char *const models[] = {LLAMA, GPT};
+    for (int m = 0; m < 2; m++) {
+        host_device device;
+        char text[RUN_TEXT] = "";
+        put_json(text, SCENARIO, models[m], layout, more);
+        host_open(&device);
+        host_held_must_agree(&device, text, SP_CLOCK_VIRTUAL);
+        host_close(&device);
+    }
+}
+
+static void shares_hold_what_is_predicted(void **state)
+{
+    (void)state;
+    holds("{'pp': 2, 'dp': 2, 'zero': 2}", "'schedule': {'kind': '1f1b'}");
+    holds("{'pp': 2, 'dp': 2, 'zero': 3}", "'schedule': {'kind': '1f1b'}");
+    holds("{'pp': 2, 'dp': 3, 'zero': 3}", "'schedule': {'kind': 'zb-h1'}");
+    holds("{'pp': 2, 'dp': 2, 'zero': 3}", "'strategy': {'kind': 'slimpack'}");
+}
+
+// ---- several steps ----
+
+typedef struct steps {
+    host_device device;
+    sp_model model;
+    sp_clock clock;
+} steps;
+
+// After several steps on the wall clock, twice, and on the plain step's single rank.
+static sp_status compare_steps(void *context, const sp_step_view *view, sp_error *err)
+{
+    const steps *s = context;
+    static const sp_memory_options memory;
+    const sp_run_request request = {.plan = view->plan,
+                                    .model = &s->model,
+                                    .memory = &memory,
+                                    .clock = s->clock,
+                                    .precision = SP_FP64,
+                                    .seed = 9,
+                                    .steps = 4};
+    host_plain plain;
+    (void)err;
+    host_plain_make(&request, &plain);
+    sp_run *first = host_run(&s->device, &request);
+    sp_run *second = host_run(&s->device, &request);
+    sp_run *expected = host_run(&s->device, &plain.request);
+    assert_true(host_distance(first, second, "") == 0.0);
+    assert_true(host_distance(first, expected, "parameters/") < 1e-7);
+    sp_run_free(first);
+    sp_run_free(second);
+    sp_run_free(expected);
+    host_plain_fini(&plain);
+    return SP_OK;
+}
+
+static void several_steps(const char *json, sp_model model, const char *layout, sp_clock clock)
+{
+    steps s = {.model = model, .clock = clock};
+    scenario_run run;
+    const sp_evaluate_options options = {
+        .no_bounds = true, .observer = compare_steps, .observer_context = &s};
+    char text[RUN_TEXT] = "";
+    put_json(text, SCENARIO, json, layout, "'schedule': {'kind': '1f1b'}");
+    host_open(&s.device);
+    run_good(text, &options, &run);
+    run_fini(&run);
+    host_close(&s.device);
+}
+
+static void steps_follow_one_another(void **state)
+{
+    (void)state;
+    for (int clock = 0; clock < SP_CLOCKS; clock++) {
+        several_steps(LLAMA, host_llama(), "{'pp': 2, 'dp': 3, 'zero': 2}", (sp_clock)clock);
+        several_steps(LLAMA, host_llama(), "{'pp': 2, 'dp': 3, 'zero': 3}", (sp_clock)clock);
+        several_steps(GPT, host_gpt(), "{'pp': 2, 'dp': 2, 'zero': 3}", (sp_clock)clock);
+    }
+}
+
+// ---- the order of sums ----
+
+enum { MEMBERS = 3, ELEMENTS = 8 };
+
+// Sums in fp32 whose order shows in their last bits.
+static float gift_of(int member, int number, int element)
+{
+    return 1.0f / (float)(1 + member + 3 * number * number + 7 * element);
+}
+
+// Everybody gives as often as `often` says; `from` gives all it has before the next member begins.
+static void give_all(const int *often, int from, float *sums)
+{
+    sp_i_host_replicas r;
+    float share[MEMBERS][ELEMENTS] = {{0}};
+    assert_int_equal(
+        sp_i_host_replicas_init(&r, MEMBERS, sizeof(float), sp_i_host_math_f32.add, NULL), SP_OK);
+    for (int m = 0; m < MEMBERS; m++) {
+        int64_t end = 3 * (m + 1) < ELEMENTS ? 3 * (m + 1) : ELEMENTS;
+        r.shares[m] = (sp_i_host_share){.begin = 3 * m, .end = end, .gradients = share[m]};
+    }
+    sp_i_host_scatter_begin(&r);
+    for (int i = 0; i < MEMBERS; i++) {
+        int m = (from + i) % MEMBERS;
+        for (int n = 0; n < often[m]; n++) {
+            float gift[ELEMENTS - 1];
+            for (int e = 0; e < ELEMENTS - 1; e++) {
+                gift[e] = gift_of(m, n, e);
+            }
+            assert_true(sp_i_host_scatter(&r, m, 1, ELEMENTS - 1, gift));
+        }
+        sp_i_host_scatter_end(&r, m);
+    }
+    for (int e = 0; e < ELEMENTS; e++) {
+        sums[e] = share[e / 3][e % 3];
+    }
+    sp_i_host_replicas_fini(&r);
+}
+
+static void sums_have_one_order(void **state)
+{
+    (void)state;
+    const int often[MEMBERS] = {5, 2, 7};
+    for (int from = 0; from < MEMBERS; from++) {
+        float sums[ELEMENTS];
+        give_all(often, from, sums);
+        assert_true(sums[0] == 0.0f);
+        for (int e = 0; e < ELEMENTS - 1; e++) {
+            float expected = 0.0f;
+            for (int n = 0; n < 7; n++) {
+                for (int m = 0; m < MEMBERS; m++) {
+                    expected += n < often[m] ? gift_of(m, n, e) : 0.0f;
+                }
+            }
+            assert_true(sums[e + 1] == expected);
+        }
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(llama_in_virtual_time),    cmocka_unit_test(gpt_in_virtual_time),
+    cmocka_unit_test(on_the_wall_clock),        cmocka_unit_test(shares_hold_what_is_predicted),
+    cmocka_unit_test(steps_follow_one_another), cmocka_unit_test(sums_have_one_order),
+};
+
+SP_TEST_MAIN(tests)
