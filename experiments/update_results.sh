@@ -9,7 +9,7 @@ build/bench/schedules >experiments/results/schedules.jsonl
 build/bench/sweep >experiments/results/sweep.json
 build/bench/solver >experiments/results/solver.json
 build/bench/assignment >experiments/results/assignment.txt
-(cd build && bench/validate_host 20 7 >../experiments/results/validate_host.txt)
+experiments/validate_host.sh
 
 # Fitted profiles, their reports, and what they predict.
 published=experiments/published

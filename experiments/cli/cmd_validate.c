@@ -68,6 +68,8 @@ static const char *const examples[] = {
     "slimpack validate --published --table a100_multi_node --rows",
     "slimpack validate --measurements my_runs.csv --profile a100",
     "slimpack validate experiments/host_small.json --backend host",
+    "slimpack validate experiments/validate_host.json --backend fake --set profile=host -o "
+    "report.json",
     NULL,
 };
 
@@ -90,7 +92,12 @@ const cli_command cli_cmd_validate = {
         "describes both, and where the published tables come from."
         "\n\nSCENARIO --backend NAME plans the scenario, predicts its steps with the scenario's "
         "profile, executes the same plan and prints predicted beside measured: iteration time, "
-        "bubble ratio, peak memory of each rank, and by category what ranks hold between actions."
+        "bubble ratio, peak memory of each rank, and by category what ranks hold between actions. "
+        "SCENARIO may be a set (schema slimpack/validation-set/1): {\"base\": {scenario}, "
+        "\"groups\": [{\"name\", \"set\": {\"parallel.pp\": 4, ...}, \"cases\": "
+        "[{\"name\", \"set\"}, ...]}, ...], \"bounds\": {\"iteration_time_mape\", "
+        "\"bubble_ratio_abs\", \"peak_memory_mape\"}}. Every case is then a row, with means "
+        "below; a case that the backend cannot execute says why and is no success."
         "\n\nThe exit status is 1 when a table misses its bound, or a rank needs more memory than "
         "its limit.",
     .examples = examples,

@@ -32,7 +32,7 @@ static sp_status choose_clock(const char *text, const sp_device_info *device,
         return status;
     }
     bool wall = (device->capabilities & SP_CAN(CLOCK_WALL)) != 0;
-    bool cores = sp_layout_ranks(&scenario->layout) <= cli_threads(0);
+    bool cores = device->cores == 0 || sp_layout_ranks(&scenario->layout) <= device->cores;
     bool only_wall = (device->capabilities & SP_CAN(CLOCK_VIRTUAL)) == 0;
     *clock = wall && (cores || only_wall) ? SP_CLOCK_WALL : SP_CLOCK_VIRTUAL;
     return SP_OK;

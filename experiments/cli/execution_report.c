@@ -158,7 +158,9 @@ void cli_print_validation(FILE *out, const sp_scenario *scenario, const sp_execu
             print_category(out, execution, c);
         }
     }
-    fprintf(out, "\npredicted with profile %s (%s)\n",
+    fprintf(out, "\npredicted with profile %s (%s)%s%s\n",
             execution->predicted.profile[0] != '\0' ? execution->predicted.profile : "-",
-            sp_level_names[execution->predicted.level]);
+            sp_level_names[execution->predicted.level],
+            execution->measured.parameters > 0 ? ", stack " : "",
+            execution->measured.parameters > 0 ? execution->stack.name : "");
 }

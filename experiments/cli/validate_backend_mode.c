@@ -7,9 +7,9 @@
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/validate_modes.h"
 #include "experiments/execution/execution_json.h"
+#include "experiments/execution/scenario_set.h"
+#include "sim/base/json.h"
 #include "solver/strategy.h"
-
-enum { DEFAULT_STEPS = 6 };
 
 // The picture shows the first batch.
 static sp_status draw(void *context, const sp_step_view *predicted, const sp_step_view *measured,
@@ -25,7 +25,8 @@ static sp_status draw(void *context, const sp_step_view *predicted, const sp_ste
 static sp_status execute(cli_validate_backend *args, const sp_scenario *scenario,
                          cli_executor *executor, sp_execution *execution, sp_error *err)
 {
-    sp_status status = cli_executor_begin(args->execute, scenario, DEFAULT_STEPS, executor, err);
+    sp_status status =
+        cli_executor_begin(args->execute, scenario, CLI_VALIDATE_STEPS, executor, err);
     if (status == SP_OK && args->plot != NULL) {
         status = cli_plot_check(args->plot, err);
     }
@@ -57,7 +58,7 @@ static int report(const cli_validate_backend *args, const sp_scenario *scenario,
     return 0;
 }
 
-int cli_validate_with_backend(const cli_validate_backend *args)
+static int validate_scenario(const cli_validate_backend *args, json_t *document)
 {
     cli_validate_backend own = *args;
     sp_error err = {0};
@@ -65,8 +66,9 @@ int cli_validate_with_backend(const cli_validate_backend *args)
     cli_executor executor = {0};
     sp_execution execution = {0};
     int exit_status;
-    sp_status status =
-        sp_scenario_read(args->scenario, args->set->items, args->set->count, &scenario, &err);
+    sp_status status = sp_scenario_from_json(document, args->scenario, args->set->items,
+                                             args->set->count, &scenario, &err);
+    json_decref(document);
     if (status == SP_OK) {
         status = sp_strategy_settle(&scenario, false, &err);
     }
@@ -76,6 +78,7 @@ int cli_validate_with_backend(const cli_validate_backend *args)
     if (status == SP_OK) {
         exit_status = report(args, &scenario, &execution);
         cli_print_notes(args->quiet || args->json, &execution.predicted);
+        cli_print_notes(args->quiet || args->json, &execution.measured);
         bool oom = sp_result_is_oom(&execution.predicted) || sp_result_is_oom(&execution.measured);
         exit_status = exit_status == 0 && oom ? sp_status_exit(SP_ERR_INFEASIBLE) : exit_status;
     } else {
@@ -85,4 +88,15 @@ int cli_validate_with_backend(const cli_validate_backend *args)
     cli_executor_end(&executor);
     sp_scenario_fini(&scenario);
     return exit_status;
+}
+
+int cli_validate_with_backend(const cli_validate_backend *args)
+{
+    sp_error err = {0};
+    json_t *document = NULL;
+    if (sp_json_read_file(args->scenario, 0, &document, &err) != SP_OK) {
+        return cli_fail(&err);
+    }
+    return sp_is_scenario_set(document) ? cli_validate_set_with_backend(args, document)
+                                        : validate_scenario(args, document);
 }

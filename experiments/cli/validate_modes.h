@@ -3,7 +3,12 @@
 #ifndef SLIMPACK_EXPERIMENTS_CLI_VALIDATE_MODES_H
 #define SLIMPACK_EXPERIMENTS_CLI_VALIDATE_MODES_H
 
+#include <jansson.h>
+
 #include "experiments/cli/execute_options.h"
+
+// Of each batch, unless --steps says otherwise: one to warm up and five.
+#define CLI_VALIDATE_STEPS 6
 
 typedef struct cli_validate_tables {
     const char *measurements; // NULL: the published tables
@@ -18,7 +23,7 @@ typedef struct cli_validate_tables {
 int cli_validate_with_tables(const cli_validate_tables *args);
 
 typedef struct cli_validate_backend {
-    const char *scenario; // path
+    const char *scenario; // path, of one or of a set of them
     const cli_list *set;
     const cli_execute *execute;
     const char *output, *plot; // may be NULL
@@ -26,7 +31,11 @@ typedef struct cli_validate_backend {
     bool json, quiet;
 } cli_validate_backend;
 
-// --backend: predicts a scenario's steps and executes them. Returns the exit status.
+// --backend: predicts a scenario's steps, or those of every case of a set, and executes them.
+// Returns the exit status.
 int cli_validate_with_backend(const cli_validate_backend *args);
+
+// The same for a set that was read; takes over `document`.
+int cli_validate_set_with_backend(const cli_validate_backend *args, json_t *document);
 
 #endif

@@ -6,7 +6,7 @@
 #include "sim/base/alloc.h"
 
 typedef struct executor {
-    const sp_scenario *scenario;
+    sp_scenario scenario; // the caller's, with the stack of the prediction; owns nothing
     const sp_execution_options *options;
     sp_execution *execution;
 } executor;
@@ -25,9 +25,17 @@ static sp_evaluate_options evaluation(executor *e)
         .observer_context = e};
 }
 
-static sp_status begin(const sp_execution_options *options, sp_execution *execution, sp_error *err)
+// Memory is predicted for the software that executes, unless the scenario asks for another.
+static sp_status begin(const sp_scenario *scenario, const sp_execution_options *options,
+                       executor *e, sp_execution *execution, sp_error *err)
 {
+    const char *stack = sp_backend_stack(options->backend);
     *execution = (sp_execution){.options = options};
+    *e = (executor){.scenario = *scenario, .options = options, .execution = execution};
+    if (!scenario->stack_given && stack != NULL) {
+        sp_stack_builtin(stack, &e->scenario.memory.stack);
+    }
+    execution->stack = e->scenario.memory.stack;
     return sp_backend_device_info(options->backend, options->device, &execution->device, err);
 }
 
@@ -42,15 +50,15 @@ static sp_status end(sp_execution *execution, sp_status status)
 sp_status sp_execution_run(const sp_scenario *scenario, const sp_execution_options *options,
                            sp_execution *execution, sp_error *err)
 {
-    executor e = {.scenario = scenario, .options = options, .execution = execution};
-    const sp_evaluate_options evaluate = evaluation(&e);
+    executor e;
     sp_batches batches = {0};
-    sp_status status = begin(options, execution, err);
+    sp_status status = begin(scenario, options, &e, execution, err);
+    const sp_evaluate_options evaluate = evaluation(&e);
     if (status == SP_OK) {
-        status = sp_evaluate_batches(scenario, &batches, err);
+        status = sp_evaluate_batches(&e.scenario, &batches, err);
     }
     if (status == SP_OK) {
-        status = sp_evaluate(scenario, &batches, &evaluate, &execution->predicted, err);
+        status = sp_evaluate(&e.scenario, &batches, &evaluate, &execution->predicted, err);
     }
     sp_batches_fini(&batches);
     return end(execution, status);
@@ -60,11 +68,12 @@ sp_status sp_execution_run_plans(const sp_scenario *scenario, const sp_plan *pla
                                  const sp_execution_options *options, sp_execution *execution,
                                  sp_error *err)
 {
-    executor e = {.scenario = scenario, .options = options, .execution = execution};
+    executor e;
+    sp_status status = begin(scenario, options, &e, execution, err);
     const sp_evaluate_options evaluate = evaluation(&e);
-    sp_status status = begin(options, execution, err);
     if (status == SP_OK) {
-        status = sp_evaluate_plans(scenario, plans, count, &evaluate, &execution->predicted, err);
+        status =
+            sp_evaluate_plans(&e.scenario, plans, count, &evaluate, &execution->predicted, err);
     }
     return end(execution, status);
 }
@@ -100,7 +109,7 @@ int sp_execution_median_step(const sp_executed_step *steps, int count)
 
 static sp_run_request request_of(const executor *e, const sp_step_view *view)
 {
-    const sp_scenario *scenario = e->scenario;
+    const sp_scenario *scenario = &e->scenario;
     const sp_execution_options *options = e->options;
     return (sp_run_request){.plan = view->plan,
                             .source = scenario->source,
@@ -138,6 +147,18 @@ static void describe(const executor *e, sp_result *measured)
     measured->published_bubble_ratio = -1.0;
 }
 
+// Ranks that take turns on a core wait for it where a prediction has them compute.
+static void warn_of_shared_cores(const sp_execution_options *options, const sp_device_info *device,
+                                 sp_result *measured)
+{
+    int64_t ranks = sp_layout_ranks(&measured->layout);
+    if (options->clock == SP_CLOCK_WALL && device->cores > 0 && ranks > device->cores) {
+        sp_warnings_add(&measured->warnings,
+                        "%lld ranks share %lld core%s: times are not those of side-by-side ranks",
+                        (long long)ranks, (long long)device->cores, device->cores == 1 ? "" : "s");
+    }
+}
+
 static sp_status keep_steps(sp_execution *execution, const sp_run *run, sp_error *err)
 {
     int count = sp_run_steps(run);
@@ -169,6 +190,7 @@ static sp_status add_measured(executor *e, const sp_step_view *view, sp_error *e
     facts.solver_ms = 0.0;
     facts.simulate_ms = 0.0;
     describe(e, measured);
+    warn_of_shared_cores(e->options, &execution->device, measured);
     sp_status status = sp_step_metrics_compute(view->timeline, view->memory, &metrics, err);
     if (status == SP_OK) {
         status = sp_result_add(measured, &metrics, &facts, err);

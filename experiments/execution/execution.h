@@ -45,6 +45,7 @@ typedef struct sp_executed_batch {
 typedef struct sp_execution {
     const sp_execution_options *options; // not owned
     sp_device_info device;
+    sp_stack stack; // that the prediction is made with
     sp_result predicted, measured;
     sp_executed_batch *batches; // owned
     size_t batch_count, batch_capacity;
@@ -53,7 +54,8 @@ typedef struct sp_execution {
     sp_held_memory *held;
 } sp_execution;
 
-// Packs and schedules the scenario's batches, predicts and executes them. Each batch is a run of
+// Packs and schedules the scenario's batches, predicts and executes them. Where the scenario states
+// no stack it is the backend's own, if that names one. Each batch is a run of
 // its own, from the same starting parameters. Errors: those of sp_evaluate and of sp_backend_run.
 // On success the caller calls sp_execution_fini.
 sp_status sp_execution_run(const sp_scenario *scenario, const sp_execution_options *options,

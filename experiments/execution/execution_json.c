@@ -64,6 +64,9 @@ static void put_setting(json_t *object, const sp_execution *execution)
     const sp_execution_options *options = execution->options;
     sp_json_put(object, "backend", json_string(sp_backend_name(options->backend)));
     sp_json_put(object, "device", json_string(execution->device.name));
+    sp_json_put(object, "stack",
+                execution->measured.parameters > 0 ? json_string(execution->stack.name)
+                                                   : json_null());
     sp_json_put(object, "clock", json_string(sp_clock_names[options->clock]));
     sp_json_put(object, "precision", json_string(sp_precision_names[options->precision]));
     sp_json_put(object, "seed", json_integer((json_int_t)options->seed));

@@ -81,7 +81,7 @@ fails() { # STATUS MESSAGE ARGUMENT...
     *) complain "message of $*: expected '$expected', got '$message'" ;;
     esac
 }
-fails 3 "unknown backend 'hots' (did you mean 'host'? known: fake, host" run plan.json --backend hots
+fails 3 "unknown backend 'hots' (did you mean 'host'? known: " run plan.json --backend hots
 fails 3 "expected a plan" run "$scenario" --backend fake
 fails 2 "--backend NAME" run plan.json
 fails 2 "--clock: expected one of virtual, wall, got 'sundial'" run plan.json --backend fake --clock sundial

@@ -1,0 +1,199 @@
+// slimpack validate SET --backend
+#include <math.h>
+
+#include "experiments/cli/output_file.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/validate_modes.h"
+#include "experiments/execution/set_validation.h"
+#include "sim/base/alloc.h"
+
+enum { FIGURE = 16, NAME = 30 };
+
+// What of a run is the same for all cases of a set.
+typedef struct set_run {
+    const cli_validate_backend *args;
+    sp_scenario_set set;
+    sp_case_outcome *outcomes; // owned
+    cli_executor executor;     // of the last case
+} set_run;
+
+// ---- the table ----
+
+static void print_heading(void)
+{
+    printf("%-10s %-*s %10s %11s %8s %7s %7s %8s %7s  %s\n", "group", NAME, "case", "pred. ms",
+           "executed ms", "error", "bubble", "exec.", "delta", "peak", "memory held");
+}
+
+static const char *percent(double share, bool sign, char text[FIGURE])
+{
+    if (isfinite(share)) {
+        snprintf(text, FIGURE, sign ? "%+.1f %%" : "%.1f %%", 100.0 * share);
+    } else {
+        snprintf(text, FIGURE, "-");
+    }
+    return text;
+}
+
+static void print_memory(const sp_case_outcome *outcome)
+{
+    if (!outcome->memory_compared) {
+        fputs("-", stdout);
+    } else if (sp_case_memory_is_exact(outcome)) {
+        fputs("exact", stdout);
+    } else {
+        fputs("other:", stdout);
+        for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+            if ((outcome->memory_differs >> c & 1u) != 0 && c != SP_MEM_WORKSPACE) {
+                printf(" %s", sp_memory_category_names[c]);
+            }
+        }
+    }
+}
+
+static void print_case(const sp_case_outcome *outcome)
+{
+    char error[FIGURE];
+    char peak[FIGURE];
+    printf("%-10s %-*s ", outcome->of->group, NAME, outcome->of->name);
+    if (outcome->status == SP_CASE_OK || outcome->status == SP_CASE_OOM) {
+        printf("%10.2f %11.2f %8s %7.3f %7.3f %+8.4f %7s  ", outcome->predicted_ms,
+               outcome->measured_ms, percent(outcome->error.iteration_time, true, error),
+               outcome->predicted_bubble, outcome->measured_bubble, outcome->error.bubble_ratio,
+               percent(outcome->error.peak_memory_mape, false, peak));
+        print_memory(outcome);
+        fputs(outcome->status == SP_CASE_OOM ? "  out of memory\n" : "\n", stdout);
+    } else {
+        printf("%s: %s\n", sp_case_status_names[outcome->status], outcome->reason);
+    }
+    fflush(stdout);
+}
+
+static void print_mean(const char *what, double figure, double bound)
+{
+    char text[FIGURE];
+    char bound_text[FIGURE];
+    printf("%s %s", what, percent(figure, false, text));
+    if (bound >= 0.0) {
+        printf(" (at most %s%s)", percent(bound, false, bound_text),
+               figure <= bound ? "" : ": MISSED");
+    }
+}
+
+static void print_summary(const sp_set_summary *summary, const sp_scenario_set_bounds *bounds,
+                          size_t count)
+{
+    char bias[FIGURE];
+    printf("\n%zu of %zu cases executed", summary->compared, count);
+    for (int s = SP_CASE_OOM; s < SP_CASE_STATUSES; s++) {
+        if (summary->of_status[s] > 0) {
+            printf(", %zu %s", summary->of_status[s], sp_case_status_names[s]);
+        }
+    }
+    print_mean("\niteration time, mean absolute error", summary->iteration_time_mape,
+               bounds->iteration_time_mape);
+    printf(", bias %s", percent(summary->iteration_time_bias, true, bias));
+    printf("\nbubble ratio, largest error %.4f", summary->largest_bubble_error);
+    if (bounds->bubble_ratio_abs >= 0.0) {
+        printf(" (at most %.4f%s)", bounds->bubble_ratio_abs,
+               summary->largest_bubble_error <= bounds->bubble_ratio_abs ? "" : ": MISSED");
+    }
+    print_mean("\npeak memory, mean absolute error over ranks", summary->peak_memory_mape,
+               bounds->peak_memory_mape);
+    printf("\nmemory held between actions: as predicted in every category in %zu of %zu cases\n",
+           summary->memory_exact, summary->memory_compared);
+}
+
+// ---- the run ----
+
+static sp_status run_case(set_run *run, size_t index, sp_error *err)
+{
+    const cli_validate_backend *args = run->args;
+    const sp_scenario_case *of = &run->set.cases[index];
+    cli_executor_end(&run->executor);
+    sp_status status =
+        cli_executor_begin(args->execute, &of->scenario, CLI_VALIDATE_STEPS, &run->executor, err);
+    if (status == SP_OK) {
+        sp_execution_options *options = &run->executor.options;
+        options->compare_memory =
+            !of->scenario.uniform && (run->executor.capabilities & SP_CAN(MEMORY_POINTS)) != 0;
+        options->threads = args->threads;
+        status = sp_set_run_case(of, options, &run->outcomes[index], err);
+    }
+    return status;
+}
+
+static sp_status run_cases(set_run *run, sp_error *err)
+{
+    sp_status status = SP_OK;
+    run->outcomes = sp_i_calloc(run->set.count, sizeof *run->outcomes);
+    if (run->outcomes == NULL) {
+        return sp_error_no_memory(err, "a set of scenarios");
+    }
+    for (size_t i = 0; status == SP_OK && i < run->set.count; i++) {
+        status = run_case(run, i, err);
+        if (status == SP_OK && !run->args->json) {
+            if (i == 0) {
+                print_heading();
+            }
+            print_case(&run->outcomes[i]);
+        }
+    }
+    return status;
+}
+
+static json_t *report_json(const set_run *run)
+{
+    return sp_set_validation_json(run->outcomes, run->set.count, &run->executor.options,
+                                  &run->set.bounds);
+}
+
+// A case that was not executed is no success, and neither is one that is outside its bounds.
+static int verdict(const sp_set_summary *summary, size_t count)
+{
+    if (summary->of_status[SP_CASE_FAILED] > 0) {
+        return sp_status_exit(SP_ERR_INTERNAL);
+    }
+    bool good = summary->of_status[SP_CASE_OK] == count && summary->within_bounds;
+    return sp_status_exit(good ? SP_OK : SP_ERR_INFEASIBLE);
+}
+
+static int report(const set_run *run)
+{
+    const cli_validate_backend *args = run->args;
+    sp_error err = {0};
+    sp_set_summary summary;
+    if (args->output != NULL && cli_write_json(args->output, report_json(run), &err) != SP_OK) {
+        return cli_fail(&err);
+    }
+    sp_set_summarize(run->outcomes, run->set.count, &run->set.bounds, &summary);
+    if (args->json) {
+        int printed = cli_print_json(report_json(run));
+        return printed != 0 ? printed : verdict(&summary, run->set.count);
+    }
+    print_summary(&summary, &run->set.bounds, run->set.count);
+    return verdict(&summary, run->set.count);
+}
+
+int cli_validate_set_with_backend(const cli_validate_backend *args, json_t *document)
+{
+    sp_error err = {0};
+    set_run run = {.args = args};
+    sp_status status = SP_OK;
+    if (args->plot != NULL) {
+        json_decref(document);
+        status = sp_error_set(&err, SP_ERR_USAGE, "--plot draws one scenario, %s is a set of them",
+                              args->scenario);
+    } else {
+        status = sp_scenario_set_from_json(document, args->scenario, args->set->items,
+                                           args->set->count, &run.set, &err);
+    }
+    if (status == SP_OK) {
+        status = run_cases(&run, &err);
+    }
+    int exit_status = status == SP_OK ? report(&run) : cli_fail(&err);
+    sp_i_free(run.outcomes);
+    cli_executor_end(&run.executor);
+    sp_scenario_set_fini(&run.set);
+    return exit_status;
+}

@@ -1,0 +1,65 @@
+// A set of scenarios predicted and executed: an outcome of each case, and what they come to.
+#ifndef SLIMPACK_EXPERIMENTS_EXECUTION_SET_VALIDATION_H
+#define SLIMPACK_EXPERIMENTS_EXECUTION_SET_VALIDATION_H
+
+#include "experiments/execution/execution_json.h"
+#include "experiments/execution/scenario_set.h"
+
+// ok: executed and compared; oom: the same, but a rank needs more memory than its limit;
+// infeasible: there is no plan; cannot_execute: the backend refuses it; failed: it broke while it
+// was executed. Only the first two have figures.
+typedef enum sp_case_status {
+    SP_CASE_OK,
+    SP_CASE_OOM,
+    SP_CASE_INFEASIBLE,
+    SP_CASE_CANNOT_EXECUTE,
+    SP_CASE_FAILED,
+    SP_CASE_STATUSES
+} sp_case_status;
+
+extern const char *const sp_case_status_names[]; // "ok", ..., NULL
+
+typedef struct sp_case_outcome {
+    const sp_scenario_case *of; // not owned
+    sp_case_status status;
+    char reason[SP_ERROR_TEXT]; // "" where there are figures
+    sp_clock clock;
+    char device[sizeof((sp_device_info *)0)->name];
+    double predicted_ms, measured_ms;
+    double predicted_bubble, measured_bubble;
+    int64_t predicted_peak_bytes, measured_peak_bytes; // of the largest rank
+    sp_execution_error error;
+    bool memory_compared;
+    uint32_t
+        memory_differs; // bit of each category of which a rank holds other bytes than predicted
+} sp_case_outcome;
+
+// Means over the cases that have figures; NAN where no case has.
+typedef struct sp_set_summary {
+    size_t of_status[SP_CASE_STATUSES];
+    size_t compared;
+    double iteration_time_mape, iteration_time_bias;
+    double largest_bubble_error; // absolute
+    double peak_memory_mape;     // mean over cases of the mean over their ranks
+    size_t memory_compared, memory_exact;
+    bool within_bounds; // of what the set states
+} sp_set_summary;
+
+// Runs one case. What is wrong with a case is its outcome; lack of memory, wrong usage and files
+// that cannot be read are errors.
+sp_status sp_set_run_case(const sp_scenario_case *of, const sp_execution_options *options,
+                          sp_case_outcome *outcome, sp_error *err);
+
+// Does every rank hold what was predicted, of each category, between its actions? Work spaces live
+// inside actions and are each executor's own: they do not count.
+bool sp_case_memory_is_exact(const sp_case_outcome *outcome);
+
+void sp_set_summarize(const sp_case_outcome *outcomes, size_t count,
+                      const sp_scenario_set_bounds *bounds, sp_set_summary *summary);
+
+// slimpack/validation/1 of a set: cases[] and summary. NULL when memory runs out.
+json_t *sp_set_validation_json(const sp_case_outcome *outcomes, size_t count,
+                               const sp_execution_options *options,
+                               const sp_scenario_set_bounds *bounds);
+
+#endif

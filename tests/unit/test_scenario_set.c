@@ -1,0 +1,231 @@
+// Sets of scenarios: how settings come together, what is refused, and what cases come to.
+#include <math.h>
+#include <string.h>
+
+#include "backends/registry.h"
+#include "experiments/execution/set_validation.h"
+#include "sim/base/alloc.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+#define HEAD                                                                                 \
+    "{'schema': 'slimpack/validation-set/1', 'base': {'model': {'layers': 4, 'hidden': 32, " \
+    "'ffn': 48, 'heads': 4, 'kv_heads': 2, 'vocab': 61}, 'cluster': 'h800-8', 'parallel': "  \
+    "{'pp': 2}, 'workload': {'lengths': [38, 11, 64, 24, 12, 83, 15, 22], 'order': 'file', " \
+    "'samples_per_batch': 8, 'context': 128}}, "
+
+static sp_status read_set(const char *rest, const char *const *overrides, int override_count,
+                          sp_scenario_set *set, sp_error *err)
+{
+    char text[RUN_TEXT] = "";
+    put_json(text, "%s%s", HEAD, rest);
+    json_t *document = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(document);
+    assert_true(sp_is_scenario_set(document));
+    return sp_scenario_set_from_json(document, "set.json", overrides, override_count, set, err);
+}
+
+static void good_set(const char *rest, const char *const *overrides, int override_count,
+                     sp_scenario_set *set)
+{
+    sp_error err = {0};
+    must_succeed("set", read_set(rest, overrides, override_count, set, &err), &err);
+}
+
+#define TWO_GROUPS                                                                               \
+    "'groups': [{'name': 'a', 'cases': [{'name': 'base'}, {'name': 'wide', 'set': "              \
+    "{'parallel.pp': 4}}]}, {'name': 'b', 'set': {'parallel.dp': 2, 'schedule.kind': 'gpipe'}, " \
+    "'cases': [{'name': 'own', 'set': {'schedule.kind': 'zb-h1'}}, {'name': 'group'}]}], "       \
+    "'bounds': {'iteration_time_mape': 0.25}}"
+
+static void settings_count_in_order(void **state)
+{
+    (void)state;
+    sp_scenario_set set;
+    good_set(TWO_GROUPS, NULL, 0, &set);
+    assert_int_equal(set.count, 4);
+    assert_string_equal(set.cases[1].group, "a");
+    assert_string_equal(set.cases[1].name, "wide");
+    assert_int_equal(set.cases[0].scenario.layout.pp, 2);
+    assert_int_equal(set.cases[1].scenario.layout.pp, 4);
+    // The case before leaves nothing behind.
+    assert_int_equal(set.cases[2].scenario.layout.pp, 2);
+    assert_int_equal(set.cases[2].scenario.layout.dp, 2);
+    assert_int_equal(set.cases[2].scenario.schedule.kind, SP_SCHEDULE_ZB_H1);
+    assert_int_equal(set.cases[3].scenario.schedule.kind, SP_SCHEDULE_GPIPE);
+    assert_true(set.bounds.iteration_time_mape == 0.25);
+    assert_true(set.bounds.peak_memory_mape < 0.0);
+    sp_scenario_set_fini(&set);
+    const char *const last[] = {"schedule.kind=1f1b"};
+    good_set(TWO_GROUPS, last, 1, &set);
+    assert_int_equal(set.cases[2].scenario.schedule.kind, SP_SCHEDULE_1F1B);
+    sp_scenario_set_fini(&set);
+}
+
+static void refuses(const char *rest, const char *message)
+{
+    sp_scenario_set set;
+    sp_error err = {0};
+    assert_int_equal(read_set(rest, NULL, 0, &set, &err), SP_ERR_CONTENT);
+    if (strstr(err.message[0], message) == NULL) {
+        fail_msg("expected '%s', got '%s'", message, err.message[0]);
+    }
+}
+
+static void names_what_is_wrong(void **state)
+{
+    (void)state;
+    refuses("'cases': []}", "groups");
+    refuses("'groups': [{'name': 'a', 'cases': []}]}", "groups[0].cases");
+    refuses("'groups': [{'name': 'a', 'cases': [{'set': {}}]}]}",
+            "groups[0].cases[0]: key 'name' is missing");
+    refuses("'groups': [{'name': 'a', 'cases': [{'name': 'x', 'sets': {}}]}]}", "'sets'");
+    refuses("'groups': [{'name': 'a', 'cases': [{'name': 'x', 'set': {'parallel.pq': 2}}]}]}",
+            "set.json: a: x: parallel");
+    refuses("'groups': [{'name': 'a', 'cases': [{'name': 'x', 'set': {'parallel.pp': 3}}]}]}",
+            "set.json: a: x");
+    refuses("'groups': [{'name': 'a', 'cases': [{'name': 'x'}]}], 'bounds': {'time': 1}}",
+            "'time'");
+}
+
+static void ends_when_memory_does(void **state)
+{
+    (void)state;
+    sp_scenario_set set;
+    sp_status status = SP_ERR_NO_MEMORY;
+    int allocations = 0;
+    for (; status == SP_ERR_NO_MEMORY; allocations++) {
+        sp_i_alloc_fail_after(allocations);
+        status = read_set(TWO_GROUPS, NULL, 0, &set, NULL);
+        sp_i_alloc_fail_after(-1);
+    }
+    assert_int_equal(status, SP_OK);
+    assert_true(allocations > 2);
+    sp_scenario_set_fini(&set);
+}
+
+// ---- execution ----
+
+typedef struct executed {
+    sp_registry *registry;
+    sp_scenario_set set;
+    sp_case_outcome outcomes[4];
+} executed;
+
+static void execute(const char *backend, const char *rest, executed *e)
+{
+    sp_error err = {0};
+    sp_execution_options options = {
+        .precision = SP_FP32, .seed = 1, .steps = 2, .compare_memory = true};
+    good_set(rest, NULL, 0, &e->set);
+    assert_true(e->set.count <= 4);
+    must_succeed("registry", sp_registry_new(&e->registry, &err), &err);
+    must_succeed("find", sp_registry_find(e->registry, backend, &options.backend, &err), &err);
+    for (size_t i = 0; i < e->set.count; i++) {
+        must_succeed("case", sp_set_run_case(&e->set.cases[i], &options, &e->outcomes[i], &err),
+                     &err);
+    }
+}
+
+static void fini(executed *e)
+{
+    sp_registry_free(e->registry);
+    sp_scenario_set_fini(&e->set);
+}
+
+// The fake backend takes the simulator's durations and memory.
+static void exact_cases_have_no_error(void **state)
+{
+    (void)state;
+    executed e;
+    sp_set_summary summary;
+    execute("fake", TWO_GROUPS, &e);
+    sp_set_summarize(e.outcomes, e.set.count, &e.set.bounds, &summary);
+    assert_int_equal(summary.of_status[SP_CASE_OK], 4);
+    assert_int_equal(summary.compared, 4);
+    assert_int_equal(summary.memory_exact, 4);
+    assert_true(summary.iteration_time_mape == 0.0);
+    assert_true(summary.largest_bubble_error == 0.0);
+    assert_true(summary.peak_memory_mape == 0.0);
+    assert_true(summary.within_bounds);
+    assert_true(e.outcomes[0].measured_ms > 0.0);
+    fini(&e);
+}
+
+// No backend's virtual clock knows experts; a case without a plan and one that is refused are
+// counted as what they are.
+static void refused_cases_are_no_success(void **state)
+{
+    (void)state;
+    executed e;
+    sp_set_summary summary;
+    execute("host",
+            "'groups': [{'name': 'g', 'cases': [{'name': 'experts', 'set': {'model.experts': 4, "
+            "'model.experts_per_token': 2}}, {'name': 'good'}]}]}",
+            &e);
+    sp_set_summarize(e.outcomes, e.set.count, &e.set.bounds, &summary);
+    assert_int_equal(e.outcomes[0].status, SP_CASE_CANNOT_EXECUTE);
+    assert_non_null(strstr(e.outcomes[0].reason, "experts"));
+    assert_int_equal(e.outcomes[1].status, SP_CASE_OK);
+    assert_int_equal(summary.of_status[SP_CASE_CANNOT_EXECUTE], 1);
+    assert_int_equal(summary.compared, 1);
+    fini(&e);
+}
+
+// ---- means ----
+
+static sp_case_outcome outcome(double time, double bubble, double peak, uint32_t differs)
+{
+    return (sp_case_outcome){
+        .error = {time, bubble, peak}, .memory_compared = true, .memory_differs = differs};
+}
+
+static void means_follow_their_definitions(void **state)
+{
+    (void)state;
+    const uint32_t work_space = UINT32_C(1) << SP_MEM_WORKSPACE;
+    const uint32_t logits = UINT32_C(1) << SP_MEM_LOGITS;
+    const sp_case_outcome outcomes[] = {outcome(0.1, -0.02, 0.3, work_space),
+                                        outcome(-0.3, 0.01, 0.1, logits),
+                                        {.status = SP_CASE_CANNOT_EXECUTE}};
+    sp_scenario_set_bounds bounds = {0.2, 0.02, 0.25};
+    sp_set_summary summary;
+    sp_set_summarize(outcomes, 3, &bounds, &summary);
+    assert_int_equal(summary.compared, 2);
+    assert_true(fabs(summary.iteration_time_mape - 0.2) < 1e-15);
+    assert_true(fabs(summary.iteration_time_bias + 0.1) < 1e-15);
+    assert_true(summary.largest_bubble_error == 0.02);
+    assert_true(fabs(summary.peak_memory_mape - 0.2) < 1e-15);
+    assert_int_equal(summary.memory_exact, 1);
+    assert_true(summary.within_bounds);
+    bounds.bubble_ratio_abs = 0.019;
+    sp_set_summarize(outcomes, 3, &bounds, &summary);
+    assert_false(summary.within_bounds);
+}
+
+// Nothing known is not within a bound, and without a bound it is no miss.
+static void nothing_executed_is_outside_bounds(void **state)
+{
+    (void)state;
+    const sp_case_outcome none = {.status = SP_CASE_INFEASIBLE};
+    sp_scenario_set_bounds bounds = {0.5, -1.0, -1.0};
+    sp_set_summary summary;
+    sp_set_summarize(&none, 1, &bounds, &summary);
+    assert_true(isnan(summary.iteration_time_mape));
+    assert_false(summary.within_bounds);
+    bounds.iteration_time_mape = -1.0;
+    sp_set_summarize(&none, 1, &bounds, &summary);
+    assert_true(summary.within_bounds);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(settings_count_in_order),
+    cmocka_unit_test(names_what_is_wrong),
+    cmocka_unit_test(ends_when_memory_does),
+    cmocka_unit_test(exact_cases_have_no_error),
+    cmocka_unit_test(refused_cases_are_no_success),
+    cmocka_unit_test(means_follow_their_definitions),
+    cmocka_unit_test(nothing_executed_is_outside_bounds),
+};
+
+SP_TEST_MAIN(tests)
