@@ -1,0 +1,193 @@
+// The part of FlashAttention-2, algorithm 2 (Dao, 2023), that gives dq, by a kernel of its own: a
+// block of threads keeps 128 queries with their output's gradients while keys and values pass by.
+// Recomputing the scores for it costs 2 products in 7, and leaves nothing to be summed by atomics.
+#include "kernels/attention_tile.cuh"
+
+namespace
+{
+
+enum {
+    THREADS = 256, // 16 queries to a warp
+    QUERIES = SP_CUDA_ATTENTION_TILE,
+    KEYS = SP_I_STREAMED_ROWS,
+    STEP = 32 // keys whose scores a warp holds
+};
+
+struct query_arguments {
+    const sp_cuda_attention_slice *slices;
+    const sp_cuda_attention_keys *keys;
+    const sp_cuda_attention_group *groups;
+    const sp_cuda_attention_tile *tiles;
+    int64_t q_stride, kv_stride, out_stride;
+    int heads, queries_per_kv, head_dim;
+    float scale;
+    bool resume, hold;
+};
+
+// What the lane's two rows need: lse in units of log 2, and delta.
+struct row_numbers {
+    float lse[2], delta[2];
+};
+
+// scores become the scores' gradients p (dp - delta) with p = exp(score - lse); 0 where hidden.
+__device__ __forceinline__ void differentiate(product<1, STEP / 8> &scores,
+                                              const product<1, STEP / 8> &dp,
+                                              const row_numbers &numbers, float scale_log2,
+                                              int warp_row, int ahead, int keys)
+{
+    int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int n = 0; n < STEP / 8; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int row = warp_row + lane / 4 + i / 2 * 8;
+            int column = n * 8 + lane % 4 * 2 + i % 2;
+            bool hidden = column >= keys || column + ahead > row;
+            float p = sp_i_exp2(scores.c[0][n][i] * scale_log2 - numbers.lse[i / 2]);
+            scores.c[0][n][i] = hidden ? 0.0F : p * (dp.c[0][n][i] - numbers.delta[i / 2]);
+        }
+    }
+}
+
+template <int DIM>
+__device__ __forceinline__ void start(const query_arguments &a,
+                                      const sp_cuda_attention_slice *slice, int64_t query, int head,
+                                      row_numbers &numbers, product<1, DIM / 8> &dq)
+{
+    int lane = static_cast<int>(threadIdx.x) % 32;
+    dq.clear();
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        bool inside = query + 8 * h < slice->queries;
+        int64_t row = (query + 8 * h) * a.heads + head;
+        // Of a row that does not exist every probability is 0.
+        numbers.lse[h] = inside ? slice->lse[row] * SP_I_LOG2_E : INFINITY;
+        numbers.delta[h] = inside ? slice->delta[row] : 0.0F;
+#pragma unroll
+        for (int n = 0; n < DIM / 8; n++) {
+            if (inside && a.resume && n * 8 < a.head_dim) {
+                const float *from = slice->held + row * a.head_dim + n * 8 + lane % 4 * 2;
+                dq.c[0][n][2 * h] = from[0];
+                dq.c[0][n][2 * h + 1] = from[1];
+            }
+        }
+    }
+}
+
+template <int DIM>
+__device__ __forceinline__ void finish(const query_arguments &a,
+                                       const sp_cuda_attention_slice *slice, int64_t query,
+                                       int head, const product<1, DIM / 8> &dq)
+{
+    int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int64_t row = query + 8 * h;
+#pragma unroll
+        for (int n = 0; n < DIM / 8; n++) {
+            int column = n * 8 + lane % 4 * 2;
+            if (row < slice->queries && column < a.head_dim && a.hold) {
+                float *to = slice->held + (row * a.heads + head) * a.head_dim + column;
+                to[0] = dq.c[0][n][2 * h];
+                to[1] = dq.c[0][n][2 * h + 1];
+            } else if (row < slice->queries && column < a.head_dim) {
+                sp_bf16 *to = slice->dq + row * a.q_stride + head * a.head_dim + column;
+                *reinterpret_cast<uint32_t *>(to) =
+                    sp_i_pack(dq.c[0][n][2 * h] * a.scale, dq.c[0][n][2 * h + 1] * a.scale);
+            }
+        }
+    }
+}
+
+template <int DIM>
+__global__ void __launch_bounds__(THREADS) attention_backward_queries_kernel(query_arguments a)
+{
+    unsigned char *q_tile = sp_i_shared();
+    unsigned char *dout_tile = q_tile + tile_bytes<DIM>(QUERIES);
+    unsigned char *stage = dout_tile + tile_bytes<DIM>(QUERIES); // keys and values, twice
+    const sp_cuda_attention_tile tile = a.tiles[blockIdx.x / static_cast<unsigned>(a.heads)];
+    int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(a.heads));
+    int kv_column = head / a.queries_per_kv * a.head_dim;
+    const sp_cuda_attention_slice *slice = a.slices + tile.owner;
+    const sp_cuda_attention_group *group = a.groups + slice->group;
+    int rows = static_cast<int>(slice->queries) - tile.begin;
+    rows = rows < QUERIES ? rows : QUERIES;
+    int64_t position = slice->query_begin + tile.begin;
+    int warp_row = static_cast<int>(threadIdx.x) / 32 * 16;
+    int64_t query = tile.begin + warp_row + static_cast<int>(threadIdx.x) % 32 / 4;
+
+    key_stream stream;
+    stream.open(a.keys + group->first_keys, group->key_blocks, position + rows);
+    take_tile<DIM, QUERIES, THREADS>(q_tile, slice->q + tile.begin * a.q_stride + head * a.head_dim,
+                                     a.q_stride, rows, a.head_dim);
+    take_tile<DIM, QUERIES, THREADS>(dout_tile,
+                                     slice->dout + tile.begin * a.out_stride + head * a.head_dim,
+                                     a.out_stride, rows, a.head_dim);
+    stream.take<DIM, THREADS>(stage, a.kv_stride, kv_column, a.head_dim);
+    sp_i_copy_commit();
+    product<1, DIM / 8> dq;
+    row_numbers numbers;
+    start<DIM>(a, slice, query, head, numbers, dq);
+    for (int turn = 0; !stream.done(); turn ^= 1) {
+        int keys = stream.keys();
+        int ahead = static_cast<int>(stream.first() - position);
+        const unsigned char *k_tile = stage + turn * tile_bytes<DIM>(2 * KEYS);
+        const unsigned char *v_tile = k_tile + tile_bytes<DIM>(KEYS);
+        stream.advance();
+        stream.take<DIM, THREADS>(stage + (turn ^ 1) * tile_bytes<DIM>(2 * KEYS), a.kv_stride,
+                                  kv_column, a.head_dim);
+        sp_i_copy_commit();
+        sp_i_copy_wait<1>();
+        __syncthreads();
+#pragma unroll 1
+        for (int key = 0; key < keys; key += STEP) {
+            product<1, STEP / 8> scores;
+            product<1, STEP / 8> dp;
+            scores.clear();
+            dp.clear();
+            multiply_rows<DIM>(scores, q_tile, warp_row, k_tile, key);
+            multiply_rows<DIM>(dp, dout_tile, warp_row, v_tile, key);
+            differentiate(scores, dp, numbers, a.scale * SP_I_LOG2_E, warp_row, key + ahead,
+                          keys - key);
+            multiply_columns<DIM>(dq, scores, k_tile, key);
+        }
+        __syncthreads();
+    }
+    finish<DIM>(a, slice, query, head, dq);
+}
+
+template <int DIM>
+int launch(const sp_cuda_attention_tables *tables, const query_arguments &a, sp_cuda_stream stream)
+{
+    return sp_i_launch(attention_backward_queries_kernel<DIM>,
+                       dim3(static_cast<unsigned>(tables->query_tile_count * a.heads)), THREADS,
+                       tile_bytes<DIM>(2 * QUERIES + 4 * KEYS), stream, a);
+}
+
+} // namespace
+
+int sp_cuda_attention_backward_queries(const sp_kernel_attention_shape *shape,
+                                       const sp_cuda_attention_tables *tables, bool resume,
+                                       bool hold, sp_cuda_stream stream)
+{
+    if (tables->query_tile_count * shape->heads > INT32_MAX) {
+        return SP_I_CUDA_INVALID;
+    }
+    if (tables->query_tile_count == 0) {
+        return 0;
+    }
+    query_arguments a = {tables->slices,
+                         tables->keys,
+                         tables->groups,
+                         tables->query_tiles,
+                         shape->q_stride,
+                         shape->kv_stride,
+                         shape->out_stride,
+                         static_cast<int>(shape->heads),
+                         static_cast<int>(shape->heads / shape->kv_heads),
+                         static_cast<int>(shape->head_dim),
+                         static_cast<float>(shape->scale),
+                         resume,
+                         hold};
+    return shape->head_dim > 64 ? launch<128>(tables, a, stream) : launch<64>(tables, a, stream);
+}

@@ -1,0 +1,277 @@
+// FlashAttention-2, algorithm 1 (Dao, 2023): a block of threads keeps 128 queries, keys and values
+// pass by, the next ones arriving while these are multiplied.
+#include "kernels/attention_tile.cuh"
+
+namespace
+{
+
+enum {
+    THREADS = 128,
+    ROW_TILES = 2, // 32 queries to a warp: each key that it reads serves two products
+    QUERIES = SP_CUDA_ATTENTION_TILE,
+    KEYS = SP_I_STREAMED_ROWS
+};
+
+struct forward_arguments {
+    const sp_cuda_attention_slice *slices;
+    const sp_cuda_attention_keys *keys;
+    const sp_cuda_attention_group *groups;
+    const sp_cuda_attention_tile *tiles;
+    int64_t q_stride, kv_stride, out_stride;
+    int heads, queries_per_kv, head_dim;
+    float scale_log2; // scores in units of log 2
+    bool resume, hold;
+};
+
+// Maximum and sum of each row's exponentials so far. The sum is spread over the lanes of a row.
+struct softmax_state {
+    float max[ROW_TILES][2], sum[ROW_TILES][2];
+};
+
+// Scores of keys that a query does not see become -infinity. Key column c is visible to row r where
+// c + ahead <= r.
+template <int STEP>
+__device__ __forceinline__ void hide(product<ROW_TILES, STEP / 8> &scores, int warp_row, int ahead,
+                                     int keys)
+{
+    int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int r = 0; r < ROW_TILES; r++) {
+#pragma unroll
+        for (int n = 0; n < STEP / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int row = warp_row + r * 16 + lane / 4 + i / 2 * 8;
+                int column = n * 8 + lane % 4 * 2 + i % 2;
+                if (column >= keys || column + ahead > row) {
+                    scores.c[r][n][i] = -INFINITY;
+                }
+            }
+        }
+    }
+}
+
+// Scores become exp(score - maximum); sum and out are brought to the new maximum.
+template <int DIM, int STEP>
+__device__ __forceinline__ void take_scores(product<ROW_TILES, STEP / 8> &scores,
+                                            softmax_state &state, product<ROW_TILES, DIM / 8> &out,
+                                            float scale_log2)
+{
+#pragma unroll
+    for (int r = 0; r < ROW_TILES; r++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float largest = -INFINITY;
+#pragma unroll
+            for (int n = 0; n < STEP / 8; n++) {
+                largest = fmaxf(largest, fmaxf(scores.c[r][n][2 * h], scores.c[r][n][2 * h + 1]));
+            }
+            largest = fmaxf(largest, sp_i_exchange(largest, 1));
+            largest = fmaxf(largest, sp_i_exchange(largest, 2));
+            float before = state.max[r][h];
+            float now = fmaxf(before, largest * scale_log2);
+            // A query that has seen nothing yet: any finite shift gives zeros.
+            float shift = now == -INFINITY ? 0.0F : now;
+            float factor = sp_i_exp2(before - shift);
+            float sum = 0;
+#pragma unroll
+            for (int n = 0; n < STEP / 8; n++) {
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    float p = sp_i_exp2(scores.c[r][n][2 * h + e] * scale_log2 - shift);
+                    scores.c[r][n][2 * h + e] = p;
+                    sum += p;
+                }
+            }
+#pragma unroll
+            for (int n = 0; n < DIM / 8; n++) {
+                out.c[r][n][2 * h] *= factor;
+                out.c[r][n][2 * h + 1] *= factor;
+            }
+            state.max[r][h] = now;
+            state.sum[r][h] = state.sum[r][h] * factor + sum;
+        }
+    }
+}
+
+// Calls step(r, h, query) for each of the lane's rows that exist.
+template <class Step>
+__device__ __forceinline__ void over_rows(const sp_cuda_attention_slice *slice, int64_t begin,
+                                          int warp_row, const Step &step)
+{
+    int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int r = 0; r < ROW_TILES; r++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int64_t query = begin + warp_row + r * 16 + h * 8 + lane / 4;
+            if (query < slice->queries) {
+                step(r, h, query);
+            }
+        }
+    }
+}
+
+template <int DIM>
+__device__ __forceinline__ void
+start(const forward_arguments &a, const sp_cuda_attention_slice *slice, int64_t begin, int warp_row,
+      int head, softmax_state &state, product<ROW_TILES, DIM / 8> &out)
+{
+    int lane = static_cast<int>(threadIdx.x) % 32;
+    out.clear();
+#pragma unroll
+    for (int r = 0; r < ROW_TILES; r++) {
+        state.max[r][0] = state.max[r][1] = -INFINITY;
+        state.sum[r][0] = state.sum[r][1] = 0;
+    }
+    if (!a.resume) {
+        return;
+    }
+    over_rows(slice, begin, warp_row, [&](int r, int h, int64_t query) {
+        int64_t row = query * a.heads + head;
+        state.max[r][h] = slice->held_max[row] * SP_I_LOG2_E;
+        state.sum[r][h] = lane % 4 == 0 ? slice->held_sum[row] : 0.0F;
+#pragma unroll
+        for (int n = 0; n < DIM / 8; n++) {
+            if (n * 8 < a.head_dim) {
+                const float *from = slice->held + row * a.head_dim + n * 8 + lane % 4 * 2;
+                out.c[r][n][2 * h] = from[0];
+                out.c[r][n][2 * h + 1] = from[1];
+            }
+        }
+    });
+}
+
+template <int DIM>
+__device__ __forceinline__ void
+finish(const forward_arguments &a, const sp_cuda_attention_slice *slice, int64_t begin,
+       int warp_row, int head, softmax_state &state, const product<ROW_TILES, DIM / 8> &out)
+{
+    int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int r = 0; r < ROW_TILES; r++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            state.sum[r][h] += sp_i_exchange(state.sum[r][h], 1);
+            state.sum[r][h] += sp_i_exchange(state.sum[r][h], 2);
+        }
+    }
+    over_rows(slice, begin, warp_row, [&](int r, int h, int64_t query) {
+        int64_t row = query * a.heads + head;
+        float max = state.max[r][h] * SP_I_LN_2;
+        float sum = state.sum[r][h];
+        if (lane % 4 == 0 && a.hold) {
+            slice->held_max[row] = max;
+            slice->held_sum[row] = sum;
+        } else if (lane % 4 == 0) {
+            slice->lse[row] = max + logf(sum);
+        }
+        // Where no key was seen the row is zero already.
+        float share = sum == 0.0F ? 1.0F : 1.0F / sum;
+#pragma unroll
+        for (int n = 0; n < DIM / 8; n++) {
+            int column = n * 8 + lane % 4 * 2;
+            if (column < a.head_dim && a.hold) {
+                float *to = slice->held + row * a.head_dim + column;
+                to[0] = out.c[r][n][2 * h];
+                to[1] = out.c[r][n][2 * h + 1];
+            } else if (column < a.head_dim) {
+                sp_bf16 *to = slice->out + query * a.out_stride + head * a.head_dim + column;
+                *reinterpret_cast<uint32_t *>(to) =
+                    sp_i_pack(out.c[r][n][2 * h] * share, out.c[r][n][2 * h + 1] * share);
+            }
+        }
+    });
+}
+
+// Scores of more keys at a time than this would not fit the registers.
+template <int DIM> constexpr int step_of = DIM > 64 ? 32 : 64;
+
+template <int DIM>
+__global__ void __launch_bounds__(THREADS) attention_forward_kernel(forward_arguments a)
+{
+    const int STEP = step_of<DIM>;
+    unsigned char *q_tile = sp_i_shared();
+    unsigned char *stage = q_tile + tile_bytes<DIM>(QUERIES); // keys and values, twice
+    const sp_cuda_attention_tile tile = a.tiles[blockIdx.x / static_cast<unsigned>(a.heads)];
+    int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(a.heads));
+    int kv_column = head / a.queries_per_kv * a.head_dim;
+    const sp_cuda_attention_slice *slice = a.slices + tile.owner;
+    const sp_cuda_attention_group *group = a.groups + slice->group;
+    int rows = static_cast<int>(slice->queries) - tile.begin;
+    rows = rows < QUERIES ? rows : QUERIES;
+    int64_t position = slice->query_begin + tile.begin;
+    int warp_row = static_cast<int>(threadIdx.x) / 32 * 16 * ROW_TILES;
+
+    key_stream stream;
+    stream.open(a.keys + group->first_keys, group->key_blocks, position + rows);
+    take_tile<DIM, QUERIES, THREADS>(q_tile, slice->q + tile.begin * a.q_stride + head * a.head_dim,
+                                     a.q_stride, rows, a.head_dim);
+    stream.take<DIM, THREADS>(stage, a.kv_stride, kv_column, a.head_dim);
+    sp_i_copy_commit();
+    product<ROW_TILES, DIM / 8> out;
+    softmax_state state;
+    start<DIM>(a, slice, tile.begin, warp_row, head, state, out);
+    for (int turn = 0; !stream.done(); turn ^= 1) {
+        int keys = stream.keys();
+        int ahead = static_cast<int>(stream.first() - position);
+        const unsigned char *k_tile = stage + turn * tile_bytes<DIM>(2 * KEYS);
+        const unsigned char *v_tile = k_tile + tile_bytes<DIM>(KEYS);
+        stream.advance();
+        stream.take<DIM, THREADS>(stage + (turn ^ 1) * tile_bytes<DIM>(2 * KEYS), a.kv_stride,
+                                  kv_column, a.head_dim);
+        sp_i_copy_commit();
+        sp_i_copy_wait<1>();
+        __syncthreads();
+#pragma unroll 1
+        for (int key = 0; key < keys; key += STEP) {
+            product<ROW_TILES, STEP / 8> scores;
+            scores.clear();
+            multiply_rows<DIM>(scores, q_tile, warp_row, k_tile, key);
+            if (keys - key < STEP || key + STEP - 1 + ahead > warp_row) {
+                hide<STEP>(scores, warp_row, key + ahead, keys - key);
+            }
+            take_scores<DIM, STEP>(scores, state, out, a.scale_log2);
+            multiply_columns<DIM>(out, scores, v_tile, key);
+        }
+        __syncthreads();
+    }
+    finish<DIM>(a, slice, tile.begin, warp_row, head, state, out);
+}
+
+template <int DIM>
+int launch(const sp_cuda_attention_tables *tables, const forward_arguments &a,
+           sp_cuda_stream stream)
+{
+    return sp_i_launch(attention_forward_kernel<DIM>,
+                       dim3(static_cast<unsigned>(tables->query_tile_count * a.heads)), THREADS,
+                       tile_bytes<DIM>(QUERIES + 4 * KEYS), stream, a);
+}
+
+} // namespace
+
+int sp_cuda_attention_forward(const sp_kernel_attention_shape *shape,
+                              const sp_cuda_attention_tables *tables, bool resume, bool hold,
+                              sp_cuda_stream stream)
+{
+    if (tables->query_tile_count * shape->heads > INT32_MAX) {
+        return SP_I_CUDA_INVALID;
+    }
+    if (tables->query_tile_count == 0) {
+        return 0;
+    }
+    forward_arguments a = {tables->slices,
+                           tables->keys,
+                           tables->groups,
+                           tables->query_tiles,
+                           shape->q_stride,
+                           shape->kv_stride,
+                           shape->out_stride,
+                           static_cast<int>(shape->heads),
+                           static_cast<int>(shape->heads / shape->kv_heads),
+                           static_cast<int>(shape->head_dim),
+                           static_cast<float>(shape->scale) * SP_I_LOG2_E,
+                           resume,
+                           hold};
+    return shape->head_dim > 64 ? launch<128>(tables, a, stream) : launch<64>(tables, a, stream);
+}

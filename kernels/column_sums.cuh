@@ -1,0 +1,115 @@
+// Sums over the rows of [rows, columns], added to fp32 vectors: weight gradients of what works on
+// each feature alone. Rows are cut into slabs whose sums meet in a workspace, so that the order of
+// every sum is that of the rows.
+//
+// Terms have SUMS, the number of vectors, a type `inputs<COUNT>` and the members
+//   inputs<COUNT> take<COUNT>(row, column)                     reads
+//   void add<COUNT>(inputs, floats<COUNT> (&sums)[SUMS])       adds what one row gives
+#ifndef SLIMPACK_KERNELS_COLUMN_SUMS_CUH
+#define SLIMPACK_KERNELS_COLUMN_SUMS_CUH
+
+#include "kernels/cuda_grid.h"
+#include "kernels/vector.cuh"
+
+enum { SP_I_COLUMN_WARPS = SP_I_CUDA_THREADS / 32, SP_I_COLUMN_UNROLL = 4 };
+
+template <int SUMS> struct sum_vectors {
+    float *to[SUMS];
+};
+
+// Workspace [SUMS, slabs, columns]; block (x, y) sums slab y of 32 COUNT columns, each warp every
+// eighth row.
+template <int COUNT, class Terms>
+__global__ void __launch_bounds__(SP_I_CUDA_THREADS)
+    column_sums_kernel(int64_t rows, int64_t columns, Terms terms, float *workspace)
+{
+    __shared__ float of_warp[SP_I_COLUMN_WARPS][32 * COUNT];
+    int lane = static_cast<int>(threadIdx.x) % 32;
+    int warp = static_cast<int>(threadIdx.x) / 32;
+    int64_t column = (static_cast<int64_t>(blockIdx.x) * 32 + lane) * COUNT;
+    int64_t slab_rows = (rows + gridDim.y - 1) / gridDim.y;
+    int64_t begin = blockIdx.y * slab_rows;
+    int64_t end = begin + slab_rows < rows ? begin + slab_rows : rows;
+    floats<COUNT> sums[Terms::SUMS] = {};
+    if (column < columns) {
+        for (int64_t row = begin + warp; row < end; row += SP_I_COLUMN_UNROLL * SP_I_COLUMN_WARPS) {
+            typename Terms::template inputs<COUNT> taken[SP_I_COLUMN_UNROLL] = {};
+#pragma unroll
+            for (int u = 0; u < SP_I_COLUMN_UNROLL; u++) {
+                if (row + u * SP_I_COLUMN_WARPS < end) {
+                    taken[u] = terms.template take<COUNT>(row + u * SP_I_COLUMN_WARPS, column);
+                }
+            }
+#pragma unroll
+            for (int u = 0; u < SP_I_COLUMN_UNROLL; u++) {
+                if (row + u * SP_I_COLUMN_WARPS < end) {
+                    terms.template add<COUNT>(taken[u], sums);
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int s = 0; s < Terms::SUMS; s++) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            of_warp[warp][i * 32 + lane] = sums[s].v[i];
+        }
+        __syncthreads();
+        int at = static_cast<int>(threadIdx.x);
+        int64_t summed = (static_cast<int64_t>(blockIdx.x) * 32 + at % 32) * COUNT + at / 32;
+        if (at < 32 * COUNT && summed < columns) {
+            float sum = 0;
+            for (int w = 0; w < SP_I_COLUMN_WARPS; w++) {
+                sum += of_warp[w][at];
+            }
+            workspace[(static_cast<int64_t>(s) * gridDim.y + blockIdx.y) * columns + summed] = sum;
+        }
+        __syncthreads();
+    }
+}
+
+template <int SUMS>
+__global__ void __launch_bounds__(SP_I_CUDA_THREADS)
+    add_slabs_kernel(int64_t columns, int64_t slabs, const float *workspace, sum_vectors<SUMS> sums)
+{
+    int64_t column = static_cast<int64_t>(blockIdx.x) * SP_I_CUDA_THREADS + threadIdx.x;
+    if (column >= columns) {
+        return;
+    }
+#pragma unroll
+    for (int s = 0; s < SUMS; s++) {
+        float sum = 0;
+#pragma unroll 8
+        for (int64_t slab = 0; slab < slabs; slab++) {
+            sum += workspace[(s * slabs + slab) * columns + column];
+        }
+        sums.to[s][column] += sum;
+    }
+}
+
+template <class Terms>
+int add_column_sums(int64_t rows, int64_t columns, bool aligned, const Terms &terms,
+                    sum_vectors<Terms::SUMS> sums, float *workspace, sp_cuda_stream stream)
+{
+    if (rows < 0 || columns < 0) {
+        return SP_I_CUDA_INVALID;
+    }
+    if (rows == 0 || columns == 0) {
+        return 0;
+    }
+    bool by_vectors = aligned && columns % 8 == 0;
+    int64_t slabs = sp_i_cuda_slabs(rows, columns);
+    dim3 grid(static_cast<unsigned>(sp_i_cuda_ceil(columns, by_vectors ? 256 : 32)),
+              static_cast<unsigned>(slabs));
+    int error =
+        sp_i_launch(by_vectors ? column_sums_kernel<8, Terms> : column_sums_kernel<1, Terms>, grid,
+                    SP_I_CUDA_THREADS, 0, stream, rows, columns, terms, workspace);
+    if (error != 0) {
+        return error;
+    }
+    dim3 across(static_cast<unsigned>(sp_i_cuda_ceil(columns, SP_I_CUDA_THREADS)));
+    return sp_i_launch(add_slabs_kernel<Terms::SUMS>, across, SP_I_CUDA_THREADS, 0, stream, columns,
+                       slabs, static_cast<const float *>(workspace), sums);
+}
+
+#endif

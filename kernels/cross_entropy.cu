@@ -1,0 +1,222 @@
+#include "kernels/cuda_cross_entropy.h"
+
+#include "kernels/reduce.cuh"
+#include "kernels/walk.cuh"
+
+namespace
+{
+
+enum { ROW_THREADS = 512, ROW_UNROLL = 4, LOSS_THREADS = 1024 };
+
+const float LOG2_E = 1.44269504F;
+
+// Sum of exp(x - max), brought along as max grows.
+struct running_sum {
+    float max, sum;
+
+    template <int COUNT> __device__ __forceinline__ void take(const floats<COUNT> &x)
+    {
+        float larger = max;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            larger = fmaxf(larger, x.v[i]);
+        }
+        // Nothing but -infinity so far: any finite shift gives the sum 0.
+        float shift = (larger == -INFINITY ? 0.0F : larger) * LOG2_E;
+        sum *= sp_i_exp2(max * LOG2_E - shift);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            sum += sp_i_exp2(x.v[i] * LOG2_E - shift);
+        }
+        max = larger;
+    }
+};
+
+template <int COUNT>
+__global__ void __launch_bounds__(ROW_THREADS)
+    cross_entropy_local_kernel(int64_t rows, int64_t columns, int64_t first, const sp_bf16 *logits,
+                               int64_t stride, const int64_t *target, float *max, float *sum,
+                               float *target_logit)
+{
+    int64_t vectors = columns / COUNT;
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+        const sp_bf16 *from = logits + row * stride;
+        running_sum running = {-INFINITY, 0};
+        for (int64_t at = threadIdx.x; at < vectors; at += ROW_UNROLL * ROW_THREADS) {
+            bf16s<COUNT> taken[ROW_UNROLL] = {};
+#pragma unroll
+            for (int u = 0; u < ROW_UNROLL; u++) {
+                if (at + u * ROW_THREADS < vectors) {
+                    taken[u] = read<COUNT>(from + (at + u * ROW_THREADS) * COUNT);
+                }
+            }
+#pragma unroll
+            for (int u = 0; u < ROW_UNROLL; u++) {
+                if (at + u * ROW_THREADS < vectors) {
+                    running.take(widen<COUNT>(taken[u]));
+                }
+            }
+        }
+        float largest = max_over_block(running.max);
+        float shift = largest == -INFINITY ? 0.0F : largest;
+        float total[1] = {running.sum * sp_i_exp2((running.max - shift) * LOG2_E)};
+        sum_over_block(total);
+        if (threadIdx.x == 0) {
+            int64_t column = target[row] - first;
+            bool here = column >= 0 && column < columns;
+            max[row] = largest;
+            sum[row] = total[0];
+            target_logit[row] = here ? widen<1>(read<1>(from + column)).v[0] : 0.0F;
+        }
+    }
+}
+
+struct rescale_operation {
+    const float *local_max, *max;
+    float *sum;
+
+    template <int COUNT> using inputs = floats<COUNT>;
+
+    template <int COUNT> __device__ inputs<COUNT> take(int64_t, int64_t column) const
+    {
+        return read<COUNT>(sum + column);
+    }
+
+    template <int COUNT> __device__ void put(int64_t, int64_t column, const inputs<COUNT> &in) const
+    {
+        floats<COUNT> local = read<COUNT>(local_max + column);
+        floats<COUNT> common = read<COUNT>(max + column);
+        floats<COUNT> brought = in;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            // A rank whose columns are all -infinity adds nothing.
+            float factor = local.v[i] == -INFINITY ? 0.0F : expf(local.v[i] - common.v[i]);
+            brought.v[i] *= factor;
+        }
+        write<COUNT>(sum + column, brought);
+    }
+};
+
+// Share of a token in the mean.
+__device__ __forceinline__ double share_of(int64_t row, const int64_t *target, const float *weight,
+                                           double total_weight)
+{
+    if (target[row] < 0) {
+        return 0.0;
+    }
+    return (weight != nullptr ? static_cast<double>(weight[row]) : 1.0) / total_weight;
+}
+
+__global__ void __launch_bounds__(LOSS_THREADS)
+    cross_entropy_loss_kernel(int64_t tokens, const int64_t *target, const float *weight,
+                              double total_weight, const float *max, const float *sum,
+                              const float *target_logit, float *lse, double *loss)
+{
+    double part[1] = {0};
+    for (int64_t t = threadIdx.x; t < tokens; t += LOSS_THREADS) {
+        double log_sum = static_cast<double>(max[t]) + log(static_cast<double>(sum[t]));
+        double share = share_of(t, target, weight, total_weight);
+        lse[t] = static_cast<float>(log_sum);
+        // No product for a token that does not count: its logits may be infinite.
+        part[0] += share != 0.0 ? share * (log_sum - static_cast<double>(target_logit[t])) : 0.0;
+    }
+    sum_over_block(part);
+    if (threadIdx.x == 0) {
+        *loss += part[0];
+    }
+}
+
+template <int COUNT> struct logits_of_row {
+    bf16s<COUNT> logits;
+    float lse, share;
+    int64_t target;
+};
+
+struct backward_operation {
+    int64_t first;
+    const sp_bf16 *logits;
+    int64_t stride;
+    const int64_t *target;
+    const float *weight;
+    float share; // of weight 1
+    const float *lse;
+    sp_bf16 *dlogits;
+    int64_t dlogits_stride;
+
+    template <int COUNT> using inputs = logits_of_row<COUNT>;
+
+    template <int COUNT> __device__ inputs<COUNT> take(int64_t row, int64_t column) const
+    {
+        int64_t column_of_target = target[row];
+        float of_row = column_of_target < 0 ? 0.0F
+                       : weight != nullptr  ? share * weight[row]
+                                            : share;
+        return {read<COUNT>(logits + row * stride + column), lse[row], of_row,
+                column_of_target - first};
+    }
+
+    template <int COUNT>
+    __device__ void put(int64_t row, int64_t column, const inputs<COUNT> &in) const
+    {
+        floats<COUNT> x = widen<COUNT>(in.logits);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            float p = sp_i_exp(x.v[i] - in.lse) - (in.target == column + i ? 1.0F : 0.0F);
+            x.v[i] = in.share == 0.0F ? 0.0F : p * in.share;
+        }
+        write<COUNT>(dlogits + row * dlogits_stride + column, x);
+    }
+};
+
+} // namespace
+
+int sp_cuda_cross_entropy_local(int64_t tokens, int64_t columns, int64_t first,
+                                const sp_bf16 *logits, int64_t stride, const int64_t *target,
+                                float *max, float *sum, float *target_logit, sp_cuda_stream stream)
+{
+    if (tokens < 0 || columns < 1) {
+        return SP_I_CUDA_INVALID;
+    }
+    if (tokens == 0) {
+        return 0;
+    }
+    bool by_vectors = columns % 8 == 0 && aligned_rows(logits, stride);
+    int64_t blocks = sp_i_cuda_least(tokens, INT32_MAX);
+    return sp_i_launch(by_vectors ? cross_entropy_local_kernel<8> : cross_entropy_local_kernel<1>,
+                       dim3(static_cast<unsigned>(blocks)), ROW_THREADS, 0, stream, tokens, columns,
+                       first, logits, stride, target, max, sum, target_logit);
+}
+
+int sp_cuda_cross_entropy_rescale(int64_t tokens, const float *local_max, const float *max,
+                                  float *sum, sp_cuda_stream stream)
+{
+    rescale_operation op = {local_max, max, sum};
+    return walk_over<4>(1, tokens,
+                        aligned_rows(local_max, 0) && aligned_rows(max, 0) && aligned_rows(sum, 0),
+                        op, stream);
+}
+
+int sp_cuda_cross_entropy_loss(int64_t tokens, const int64_t *target, const float *weight,
+                               double total_weight, const float *max, const float *sum,
+                               const float *target_logit, float *lse, double *loss,
+                               sp_cuda_stream stream)
+{
+    if (tokens < 0) {
+        return SP_I_CUDA_INVALID;
+    }
+    return sp_i_launch(cross_entropy_loss_kernel, dim3(1), LOSS_THREADS, 0, stream, tokens, target,
+                       weight, total_weight, max, sum, target_logit, lse, loss);
+}
+
+int sp_cuda_cross_entropy_backward(int64_t tokens, int64_t columns, int64_t first,
+                                   const sp_bf16 *logits, int64_t stride, const int64_t *target,
+                                   const float *weight, double total_weight, const float *lse,
+                                   sp_bf16 *dlogits, int64_t dlogits_stride, sp_cuda_stream stream)
+{
+    float share = static_cast<float>(1.0 / total_weight);
+    backward_operation op = {first, logits, stride,  target,        weight,
+                             share, lse,    dlogits, dlogits_stride};
+    return walk_over(tokens, columns,
+                     aligned_rows(logits, stride) && aligned_rows(dlogits, dlogits_stride), op,
+                     stream);
+}

@@ -1,0 +1,44 @@
+// Cross-entropy of bf16 logits on a CUDA device, as in cross_entropy.h, in pieces for a rank that
+// holds the columns [first, first + columns) of the vocabulary. One pass over the logits forward,
+// one backward:
+//   _local      maximum of the local columns, sum of exp(logit - that maximum), target's logit (0
+//               where the target is not here)
+//               [all-reduce the maxima by maximum]
+//   _rescale    local sums brought to the common maximum
+//               [all-reduce sums and targets' logits by sum]
+//   _loss       lse and loss, alike on every rank
+//   _backward   gradients of the local columns
+// A rank that holds the whole vocabulary calls _local, _loss, _backward. max, sum, target_logit,
+// lse, weight [tokens] fp32; weight may be NULL (all 1); a token with a negative target counts for
+// nothing.
+#ifndef SLIMPACK_KERNELS_CUDA_CROSS_ENTROPY_H
+#define SLIMPACK_KERNELS_CUDA_CROSS_ENTROPY_H
+
+#include "kernels/cuda_stream.h"
+
+SP_CUDA_BEGIN
+
+int sp_cuda_cross_entropy_local(int64_t tokens, int64_t columns, int64_t first,
+                                const sp_bf16 *logits, int64_t stride, const int64_t *target,
+                                float *max, float *sum, float *target_logit, sp_cuda_stream stream);
+
+// sum *= exp(local_max - max).
+int sp_cuda_cross_entropy_rescale(int64_t tokens, const float *local_max, const float *max,
+                                  float *sum, sp_cuda_stream stream);
+
+// Writes lse; *loss += the weighted mean's part of these tokens, summed in fp64 in the order of a
+// fixed tree.
+int sp_cuda_cross_entropy_loss(int64_t tokens, const int64_t *target, const float *weight,
+                               double total_weight, const float *max, const float *sum,
+                               const float *target_logit, float *lse, double *loss,
+                               sp_cuda_stream stream);
+
+// dlogits = weight / total_weight (softmax - onehot(target)). dlogits may be logits itself.
+int sp_cuda_cross_entropy_backward(int64_t tokens, int64_t columns, int64_t first,
+                                   const sp_bf16 *logits, int64_t stride, const int64_t *target,
+                                   const float *weight, double total_weight, const float *lse,
+                                   sp_bf16 *dlogits, int64_t dlogits_stride, sp_cuda_stream stream);
+
+SP_CUDA_END
+
+#endif

@@ -1,0 +1,206 @@
+#include "kernels/cuda_elementwise.h"
+
+#include "kernels/reduce.cuh"
+#include "kernels/walk.cuh"
+
+namespace
+{
+
+template <int COUNT> struct two_rows {
+    bf16s<COUNT> x, y;
+};
+
+// y += x, with one row of x for all where x_stride is 0.
+struct add_operation {
+    const sp_bf16 *x;
+    int64_t x_stride;
+    sp_bf16 *y;
+    int64_t y_stride;
+
+    template <int COUNT> using inputs = two_rows<COUNT>;
+
+    template <int COUNT> __device__ inputs<COUNT> take(int64_t row, int64_t column) const
+    {
+        return {read<COUNT>(x + row * x_stride + column), read<COUNT>(y + row * y_stride + column)};
+    }
+
+    template <int COUNT>
+    __device__ void put(int64_t row, int64_t column, const inputs<COUNT> &in) const
+    {
+        floats<COUNT> a = widen<COUNT>(in.x);
+        floats<COUNT> b = widen<COUNT>(in.y);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            b.v[i] += a.v[i];
+        }
+        write<COUNT>(y + row * y_stride + column, b);
+    }
+};
+
+template <int COUNT> struct bf16_and_fp32 {
+    bf16s<COUNT> x;
+    floats<COUNT> y;
+};
+
+struct accumulate_operation {
+    const sp_bf16 *x;
+    int64_t x_stride;
+    float *y;
+    int64_t y_stride;
+
+    template <int COUNT> using inputs = bf16_and_fp32<COUNT>;
+
+    template <int COUNT> __device__ inputs<COUNT> take(int64_t row, int64_t column) const
+    {
+        return {read<COUNT>(x + row * x_stride + column), read<COUNT>(y + row * y_stride + column)};
+    }
+
+    template <int COUNT>
+    __device__ void put(int64_t row, int64_t column, const inputs<COUNT> &in) const
+    {
+        floats<COUNT> sum = widen<COUNT>(in.x);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            sum.v[i] += in.y.v[i];
+        }
+        write<COUNT>(y + row * y_stride + column, sum);
+    }
+};
+
+struct round_operation {
+    const float *x;
+    int64_t x_stride;
+    sp_bf16 *y;
+    int64_t y_stride;
+
+    template <int COUNT> using inputs = floats<COUNT>;
+
+    template <int COUNT> __device__ inputs<COUNT> take(int64_t row, int64_t column) const
+    {
+        return read<COUNT>(x + row * x_stride + column);
+    }
+
+    template <int COUNT>
+    __device__ void put(int64_t row, int64_t column, const inputs<COUNT> &in) const
+    {
+        write<COUNT>(y + row * y_stride + column, in);
+    }
+};
+
+} // namespace
+
+int sp_cuda_add(int64_t n, const sp_bf16 *x, sp_bf16 *y, sp_cuda_stream stream)
+{
+    add_operation op = {x, 0, y, 0};
+    return walk_over(1, n, aligned_rows(x, 0) && aligned_rows(y, 0), op, stream);
+}
+
+int sp_cuda_add_bias(int64_t tokens, int64_t features, const sp_bf16 *bias, sp_bf16 *y,
+                     int64_t y_stride, sp_cuda_stream stream)
+{
+    add_operation op = {bias, 0, y, y_stride};
+    return walk_over(tokens, features, aligned_rows(bias, 0) && aligned_rows(y, y_stride), op,
+                     stream);
+}
+
+int sp_cuda_accumulate(int64_t rows, int64_t columns, const sp_bf16 *x, int64_t x_stride, float *y,
+                       int64_t y_stride, sp_cuda_stream stream)
+{
+    accumulate_operation op = {x, x_stride, y, y_stride};
+    return walk_over(rows, columns, aligned_rows(x, x_stride) && aligned_rows(y, y_stride), op,
+                     stream);
+}
+
+int sp_cuda_round(int64_t rows, int64_t columns, const float *x, int64_t x_stride, sp_bf16 *y,
+                  int64_t y_stride, sp_cuda_stream stream)
+{
+    round_operation op = {x, x_stride, y, y_stride};
+    return walk_over(rows, columns, aligned_rows(x, x_stride) && aligned_rows(y, y_stride), op,
+                     stream);
+}
+
+// ---- Norms ----
+
+template <int COUNT>
+__global__ void __launch_bounds__(SP_I_CUDA_THREADS)
+    sum_of_squares_kernel(int64_t n, const float *x, double *partial)
+{
+    enum { UNROLL = 4 };
+    int64_t step = static_cast<int64_t>(gridDim.x) * SP_I_CUDA_THREADS;
+    double sum = 0;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * SP_I_CUDA_THREADS + threadIdx.x;
+         i < n / COUNT; i += UNROLL * step) {
+        floats<COUNT> taken[UNROLL];
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            taken[u] = {};
+            if (i + u * step < n / COUNT) {
+                taken[u] = read<COUNT>(x + (i + u * step) * COUNT);
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+#pragma unroll
+            for (int j = 0; j < COUNT; j++) {
+                double value = static_cast<double>(taken[u].v[j]);
+                sum += value * value;
+            }
+        }
+    }
+    double all[1] = {sum};
+    sum_over_block(all);
+    if (threadIdx.x == 0) {
+        partial[blockIdx.x] = all[0];
+    }
+}
+
+__global__ void __launch_bounds__(SP_I_CUDA_THREADS)
+    sum_partials_kernel(int count, const double *partial, bool accumulate, double *sum)
+{
+    double all[1] = {0};
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += SP_I_CUDA_THREADS) {
+        all[0] += partial[i];
+    }
+    sum_over_block(all);
+    if (threadIdx.x == 0) {
+        *sum = accumulate ? *sum + all[0] : all[0];
+    }
+}
+
+__global__ void clip_scale_kernel(const double *sum, double max_norm, float *scale)
+{
+    if (threadIdx.x == 0) {
+        double norm = sqrt(*sum);
+        *scale = norm > max_norm ? static_cast<float>(max_norm / norm) : 1.0F;
+    }
+}
+
+int sp_cuda_sum_of_squares(int64_t n, const float *x, bool accumulate, double *sum,
+                           double *workspace, sp_cuda_stream stream)
+{
+    if (n < 0) {
+        return SP_I_CUDA_INVALID;
+    }
+    bool aligned = n % 4 == 0 && aligned_rows(x, 0);
+    int64_t items = aligned ? n / 4 : n;
+    // As many blocks on every device, so that the order of the sum is the same.
+    int64_t blocks =
+        sp_i_cuda_least(sp_i_cuda_ceil(items, SP_I_CUDA_THREADS), SP_CUDA_SUM_OF_SQUARES_WORKSPACE);
+    int error = 0;
+    if (blocks > 0) {
+        error = sp_i_launch(aligned ? sum_of_squares_kernel<4> : sum_of_squares_kernel<1>,
+                            dim3(static_cast<unsigned>(blocks)), SP_I_CUDA_THREADS, 0, stream, n, x,
+                            workspace);
+    }
+    if (error != 0) {
+        return error;
+    }
+    return sp_i_launch(sum_partials_kernel, dim3(1), SP_I_CUDA_THREADS, 0, stream,
+                       static_cast<int>(blocks), static_cast<const double *>(workspace), accumulate,
+                       sum);
+}
+
+int sp_cuda_clip_scale(const double *sum, double max_norm, float *scale, sp_cuda_stream stream)
+{
+    return sp_i_launch(clip_scale_kernel, dim3(1), 32, 0, stream, sum, max_norm, scale);
+}

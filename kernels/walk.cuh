@@ -1,0 +1,90 @@
+// Kernels that treat each element of [rows, columns] by itself: threads walk over all elements,
+// COUNT neighbours at a time, with the reads of two steps under way before the first write.
+//
+// An operation has a type `inputs<COUNT>` and the members
+//   inputs<COUNT> take<COUNT>(row, column)           reads
+//   void put<COUNT>(row, column, inputs)             computes and writes
+#ifndef SLIMPACK_KERNELS_WALK_CUH
+#define SLIMPACK_KERNELS_WALK_CUH
+
+#include "kernels/cuda_grid.h"
+#include "kernels/vector.cuh"
+
+enum { SP_I_WALK_UNROLL = 2 };
+
+template <int COUNT, class Operation>
+__global__ void __launch_bounds__(SP_I_CUDA_THREADS) walk_kernel(Operation op, sp_i_cuda_walk walk)
+{
+    int64_t step = walk.step_rows * walk.per_row + walk.step_items;
+    int64_t item = static_cast<int64_t>(blockIdx.x) * SP_I_CUDA_THREADS + threadIdx.x;
+    int64_t row = item / walk.per_row;
+    int64_t at = item - row * walk.per_row;
+    while (item < walk.items) {
+        typename Operation::template inputs<COUNT> taken[SP_I_WALK_UNROLL] = {};
+        int64_t rows[SP_I_WALK_UNROLL];
+        int64_t columns[SP_I_WALK_UNROLL];
+        bool inside[SP_I_WALK_UNROLL];
+#pragma unroll
+        for (int u = 0; u < SP_I_WALK_UNROLL; u++) {
+            rows[u] = row;
+            columns[u] = at * COUNT;
+            inside[u] = item < walk.items;
+            if (inside[u]) {
+                taken[u] = op.template take<COUNT>(row, columns[u]);
+            }
+            item += step;
+            row += walk.step_rows;
+            at += walk.step_items;
+            if (at >= walk.per_row) {
+                at -= walk.per_row;
+                row++;
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < SP_I_WALK_UNROLL; u++) {
+            if (inside[u]) {
+                op.template put<COUNT>(rows[u], columns[u], taken[u]);
+            }
+        }
+    }
+}
+
+template <int COUNT, class Operation>
+int walk_in_steps(int64_t rows, int64_t columns, const Operation &op, sp_cuda_stream stream)
+{
+    int64_t per_row = columns / COUNT;
+    int64_t blocks = sp_i_cuda_blocks(rows * per_row, SP_I_WALK_UNROLL, sp_i_multiprocessors());
+    sp_i_cuda_walk walk = sp_i_cuda_walk_of(rows, per_row, blocks * SP_I_CUDA_THREADS);
+    return sp_i_launch(walk_kernel<COUNT, Operation>, dim3(static_cast<unsigned>(blocks)),
+                       SP_I_CUDA_THREADS, 0, stream, op, walk);
+}
+
+// COUNT is VECTOR where `aligned` says that every row can be read so, else 1.
+template <int VECTOR = 8, class Operation>
+int walk_over(int64_t rows, int64_t columns, bool aligned, const Operation &op,
+              sp_cuda_stream stream)
+{
+    if (rows < 0 || columns < 0) {
+        return SP_I_CUDA_INVALID;
+    }
+    if (rows == 0 || columns == 0) {
+        return 0;
+    }
+    if (aligned && columns % VECTOR == 0) {
+        return walk_in_steps<VECTOR>(rows, columns, op, stream);
+    }
+    return walk_in_steps<1>(rows, columns, op, stream);
+}
+
+// Whether 8 elements of these rows at a time are one aligned access of bf16 or two of fp32.
+inline bool aligned_rows(const sp_bf16 *pointer, int64_t stride)
+{
+    return sp_i_cuda_aligned(pointer, stride, 2);
+}
+
+inline bool aligned_rows(const float *pointer, int64_t stride)
+{
+    return sp_i_cuda_aligned(pointer, stride, 4);
+}
+
+#endif

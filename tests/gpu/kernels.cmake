@@ -1,0 +1,63 @@
+# The suite of the CUDA kernels, once for a CUDA device (label gpu; skipped with the reason where
+# there is none) and once on the CPU that emulates one (label unit). Needs neither a test library nor
+# a BLAS.
+set(kernels_folder ${CMAKE_CURRENT_LIST_DIR})
+file(GLOB kernels_suite CONFIGURE_DEPENDS ${kernels_folder}/kernels_*.c)
+list(FILTER kernels_suite EXCLUDE REGEX "kernels_device_[a-z]*\\.c$")
+
+# The fp64 references, and fp32's for the tables that kernels read.
+foreach(bits 32 64)
+  add_library(gpu_reference_f${bits} STATIC)
+  sp_own_target(gpu_reference_f${bits})
+  foreach(file activation adamw cross_entropy elementwise embedding layer_norm rms_norm rope vector)
+    target_sources(gpu_reference_f${bits} PRIVATE ${PROJECT_SOURCE_DIR}/kernels/${file}.c)
+  endforeach()
+  target_include_directories(gpu_reference_f${bits} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(gpu_reference_f${bits} PRIVATE SP_KERNEL_BITS=${bits})
+endforeach()
+
+function(sp_add_kernels_suite target device entry_prefix label)
+  add_executable(${target} ${kernels_suite} ${kernels_folder}/kernels_device_${device}.c)
+  sp_own_target(${target})
+  target_link_libraries(${target} PRIVATE ${ARGN} gpu_reference_f64 gpu_reference_f32
+                                          $<$<BOOL:${SP_MATH_LIBRARY}>:m>)
+  foreach(file IN LISTS kernels_suite)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+    file(STRINGS ${file} lines REGEX "KERNEL_CASE\\(")
+    string(REGEX MATCHALL "KERNEL_CASE\\([a-z0-9_]+" calls "${lines}")
+    foreach(call IN LISTS calls)
+      string(REGEX REPLACE ".*\\(" "" case ${call})
+      add_test(NAME ${entry_prefix}.${case} COMMAND ${target} ${case})
+      set_tests_properties(${entry_prefix}.${case} PROPERTIES TIMEOUT 120 LABELS ${label}
+                                                              SKIP_RETURN_CODE 77)
+    endforeach()
+  endforeach()
+endfunction()
+
+if(SP_CUDA_FOUND)
+  sp_add_kernels_suite(gpu_kernels cuda gpu.kernels gpu slimpack_cuda_kernels)
+endif()
+
+# The emulation changes stacks, which TSan does not follow.
+if(CMAKE_CXX_COMPILER AND NOT SP_SANITIZE MATCHES "thread")
+  # The kernels' own source, as C++.
+  file(GLOB cuda_files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.cu)
+  add_library(emulated_cuda_kernels STATIC
+              ${cuda_files}
+              ${PROJECT_SOURCE_DIR}/tests/support/emulated_cuda/machine.cpp
+              ${PROJECT_SOURCE_DIR}/tests/support/emulated_cuda/warp.cpp)
+  set_source_files_properties(${cuda_files} PROPERTIES LANGUAGE CXX)
+  set_target_properties(emulated_cuda_kernels PROPERTIES CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON
+                                                         CXX_EXTENSIONS OFF)
+  target_include_directories(emulated_cuda_kernels PUBLIC ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(
+    emulated_cuda_kernels
+    PRIVATE _XOPEN_SOURCE=700 "SP_CUDA_MACHINE=\"tests/support/emulated_cuda/machine.h\"")
+  # Devices read elements of any type as words.
+  target_compile_options(
+    emulated_cuda_kernels
+    PRIVATE -x c++ -fno-strict-aliasing -ffp-contract=off -Wall -Wextra -Wshadow -Wconversion
+            -Wno-unknown-pragmas $<$<BOOL:${SP_WERROR}>:-Werror> ${sp_sanitize_flags})
+  target_link_libraries(emulated_cuda_kernels PUBLIC slimpack_cuda_plans)
+  sp_add_kernels_suite(emulated_kernels emulated unit.cuda_kernels unit emulated_cuda_kernels)
+endif()

@@ -1,0 +1,43 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/gpu/kernels_device.h"
+
+const char *device_missing(void)
+{
+    return NULL;
+}
+
+void *device_new(size_t bytes)
+{
+    void *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    if (memory == NULL) {
+        fprintf(stderr, "out of memory\n");
+        exit(1);
+    }
+    return memory;
+}
+
+void device_free(void *memory)
+{
+    free(memory);
+}
+
+void device_put(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+}
+
+void device_get(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+}
+
+void device_wait(int error)
+{
+    if (error != 0) {
+        fprintf(stderr, "a kernel's launcher returned %d\n", error);
+        exit(1);
+    }
+}

@@ -1,0 +1,184 @@
+// Rows that are copied (exactly), turned by their position, or looked up in a table.
+#include "kernels/cuda_elementwise.h"
+#include "kernels/cuda_embedding.h"
+#include "kernels/cuda_rope.h"
+#include "kernels/cuda_rows.h"
+#include "tests/gpu/kernels_test.h"
+
+static const tensor_layout plain = {0, 0};
+
+static void copies(void)
+{
+    for (int l = 0; l < TENSOR_LAYOUTS; l++) {
+        tensor from = tensor_drawn(TENSOR_BF16, 31, 72, tensor_layouts[l], 1);
+        tensor to = tensor_blank(TENSOR_BF16, 31, 72, tensor_layouts[(l + 1) % TENSOR_LAYOUTS]);
+        double *expected = tensor_zeros(31 * to.stride);
+        sp_kernel_copy_rows_f64(31, 72, from.value, from.stride, expected, to.stride);
+        device_wait(sp_cuda_copy_rows(31, 72, BF16(from), from.stride, BF16(to), to.stride, NULL));
+        tensor_check("copy_rows", &to, expected, 0, 0);
+    }
+}
+
+// A permutation there and back.
+static void gather_and_scatter(void)
+{
+    enum { ROWS = 29, COLUMNS = 40 };
+    for (int l = 0; l < TENSOR_LAYOUTS; l++) {
+        tensor from = tensor_drawn(TENSOR_BF16, ROWS, COLUMNS, tensor_layouts[l], 1);
+        tensor index = tensor_drawn(TENSOR_INT64, 1, ROWS, plain, 0);
+        tensor there = tensor_blank(TENSOR_BF16, ROWS, COLUMNS, tensor_layouts[l]);
+        tensor back = tensor_blank(TENSOR_BF16, ROWS, COLUMNS, tensor_layouts[l]);
+        double *expected = tensor_zeros(ROWS * there.stride);
+        for (int64_t r = 0; r < ROWS; r++) {
+            int64_t at = r * 11 % ROWS; // 11 and 29 have no common factor
+            index.value[r] = (double)at;
+            sp_kernel_copy_rows_f64(1, COLUMNS, from.value + at * from.stride, 0,
+                                    expected + r * there.stride, 0);
+        }
+        tensor_put(&index);
+        device_wait(sp_cuda_gather_rows(ROWS, COLUMNS, INT64(index), BF16(from), from.stride,
+                                        BF16(there), there.stride, NULL));
+        tensor_check("gather_rows", &there, expected, 0, 0);
+        device_wait(sp_cuda_scatter_rows(ROWS, COLUMNS, INT64(index), BF16(there), there.stride,
+                                         BF16(back), back.stride, NULL));
+        tensor_check("scatter_rows", &back, from.value, 0, 0);
+    }
+}
+
+static void split_and_merge(void)
+{
+    for (int l = 0; l < TENSOR_LAYOUTS; l++) {
+        int64_t tokens = 21;
+        int64_t q_columns = 64;
+        int64_t kv_columns = 16;
+        int64_t all = q_columns + 2 * kv_columns;
+        tensor qkv = tensor_drawn(TENSOR_BF16, tokens, all, tensor_layouts[l], 1);
+        tensor q = tensor_blank(TENSOR_BF16, tokens, q_columns, tensor_layouts[l]);
+        tensor kv = tensor_blank(TENSOR_BF16, tokens, 2 * kv_columns, tensor_layouts[l]);
+        tensor back = tensor_blank(TENSOR_BF16, tokens, all, tensor_layouts[l]);
+        double *expected_q = tensor_zeros(tokens * q.stride);
+        double *expected_kv = tensor_zeros(tokens * kv.stride);
+        sp_kernel_copy_rows_f64(tokens, q_columns, qkv.value, qkv.stride, expected_q, q.stride);
+        sp_kernel_copy_rows_f64(tokens, 2 * kv_columns, qkv.value + q_columns, qkv.stride,
+                                expected_kv, kv.stride);
+        device_wait(sp_cuda_split_qkv(tokens, q_columns, kv_columns, BF16(qkv), qkv.stride, BF16(q),
+                                      q.stride, BF16(kv), kv.stride, NULL));
+        tensor_check("split_qkv's q", &q, expected_q, 0, 0);
+        tensor_check("split_qkv's kv", &kv, expected_kv, 0, 0);
+        device_wait(sp_cuda_merge_qkv(tokens, q_columns, kv_columns, BF16(q), q.stride, BF16(kv),
+                                      kv.stride, BF16(back), back.stride, NULL));
+        tensor_check("merge_qkv", &back, qkv.value, 0, 0);
+    }
+}
+
+static void check_rope(int64_t heads, int64_t head_dim, tensor_layout layout, bool backward)
+{
+    enum { TOKENS = 17, POSITIONS = 50 };
+    int64_t half = head_dim / 2;
+    int64_t positions[POSITIONS];
+    static float cosine_f32[POSITIONS * 64];
+    static float sine_f32[POSITIONS * 64];
+    for (int64_t p = 0; p < POSITIONS; p++) {
+        positions[p] = p;
+    }
+    sp_kernel_rope_table_f32(POSITIONS, positions, head_dim, 10000, cosine_f32, sine_f32);
+    tensor cosine = tensor_drawn(TENSOR_FP32, POSITIONS, half, plain, 1);
+    tensor sine = tensor_drawn(TENSOR_FP32, POSITIONS, half, plain, 1);
+    for (int64_t i = 0; i < POSITIONS * half; i++) {
+        cosine.value[i] = (double)cosine_f32[i];
+        sine.value[i] = (double)sine_f32[i];
+    }
+    tensor_put(&cosine);
+    tensor_put(&sine);
+    tensor position = tensor_drawn(TENSOR_INT64, 1, TOKENS, plain, 0);
+    tensor x = tensor_drawn(TENSOR_BF16, TOKENS, heads * head_dim, layout, 1);
+    double *expected = tensor_values(&x);
+    for (int64_t t = 0; t < TOKENS; t++) {
+        int64_t at = tensor_below(POSITIONS);
+        position.value[t] = (double)at;
+        sp_kernel_rope_f64(1, heads, head_dim, cosine.value + at * half, sine.value + at * half,
+                           backward, expected + t * x.stride, x.stride);
+    }
+    tensor_put(&position);
+    device_wait(sp_cuda_rope(TOKENS, heads, head_dim, INT64(position), FP32(cosine), FP32(sine),
+                             backward, BF16(x), x.stride, NULL));
+    tensor_check("rope", &x, expected, BF16_ROUNDING, 1e-6);
+}
+
+static void rope(void)
+{
+    static const int64_t dims[] = {2, 6, 16, 64, 80, 128};
+    for (int d = 0; d < 6; d++) {
+        for (int l = 0; l < TENSOR_LAYOUTS; l++) {
+            check_rope(3, dims[d], tensor_layouts[l], l == 1);
+        }
+    }
+}
+
+// A rank that holds the rows [10, 40) of 50; some tokens stand often, some never.
+enum { TOKENS = 150, FIRST = 10, ROWS = 30, INDICES = 50 };
+
+static tensor draw_index(int64_t *on_host)
+{
+    tensor index = tensor_drawn(TENSOR_INT64, 1, TOKENS, plain, 0);
+    for (int64_t t = 0; t < TOKENS; t++) {
+        on_host[t] = t % 3 == 0 ? 12 : tensor_below(INDICES);
+        index.value[t] = (double)on_host[t];
+    }
+    tensor_put(&index);
+    return index;
+}
+
+static void embedding(void)
+{
+    for (int l = 0; l < 2 * TENSOR_LAYOUTS; l++) {
+        int64_t features = l % 2 ? 24 : 13;
+        int64_t on_host[TOKENS];
+        tensor index = draw_index(on_host);
+        tensor table = tensor_drawn(TENSOR_BF16, ROWS, features, plain, 1);
+        tensor y = tensor_blank(TENSOR_BF16, TOKENS, features, tensor_layouts[l / 2]);
+        double *expected = tensor_zeros(TOKENS * y.stride);
+        sp_kernel_embedding_f64(TOKENS, features, on_host, FIRST, ROWS, table.value, false,
+                                expected, y.stride);
+        device_wait(sp_cuda_embedding(TOKENS, features, INT64(index), FIRST, ROWS, BF16(table),
+                                      false, BF16(y), y.stride, NULL));
+        tensor_check("embedding", &y, expected, 0, 0);
+        sp_kernel_embedding_f64(TOKENS, features, on_host, FIRST, ROWS, table.value, true, expected,
+                                y.stride);
+        device_wait(sp_cuda_embedding(TOKENS, features, INT64(index), FIRST, ROWS, BF16(table),
+                                      true, BF16(y), y.stride, NULL));
+        tensor_check("embedding added", &y, expected, BF16_ROUNDING, 0);
+    }
+}
+
+static void embedding_gradient(void)
+{
+    for (int l = 0; l < 2 * TENSOR_LAYOUTS; l++) {
+        int64_t features = l % 2 ? 1032 : 13;
+        int64_t on_host[TOKENS];
+        int64_t order_host[TOKENS];
+        int64_t scratch[TOKENS];
+        tensor index = draw_index(on_host);
+        tensor order = tensor_drawn(TENSOR_INT64, 1, TOKENS, plain, 0);
+        sp_cuda_embedding_order(TOKENS, on_host, order_host, scratch);
+        for (int64_t t = 0; t < TOKENS; t++) {
+            order.value[t] = (double)order_host[t];
+        }
+        tensor_put(&order);
+        tensor dy = tensor_drawn(TENSOR_BF16, TOKENS, features, tensor_layouts[l / 2], 1);
+        tensor dtable = tensor_drawn(TENSOR_FP32, ROWS, features, plain, 1);
+        double *expected = tensor_values(&dtable);
+        sp_kernel_embedding_backward_weight_f64(TOKENS, features, on_host, FIRST, ROWS, dy.value,
+                                                dy.stride, expected);
+        device_wait(sp_cuda_embedding_backward_weight(TOKENS, features, INT64(index), INT64(order),
+                                                      FIRST, ROWS, BF16(dy), dy.stride,
+                                                      FP32(dtable), NULL));
+        tensor_check("embedding_backward_weight", &dtable, expected, 1e-6, 1e-5);
+    }
+}
+
+const kernel_case kernels_rows_cases[] = {
+    KERNEL_CASE(copies), KERNEL_CASE(gather_and_scatter), KERNEL_CASE(split_and_merge),
+    KERNEL_CASE(rope),   KERNEL_CASE(embedding),          KERNEL_CASE(embedding_gradient),
+    {NULL, NULL},
+};

@@ -1,0 +1,101 @@
+// The machine of kernels/machine.cuh on the CPU, so that the very kernels can be tested without a
+// device. One block runs at a time and its threads take turns at the points where threads of a
+// block or a warp meet, in an order drawn anew at every turn: what a missing barrier leaves to
+// chance comes out differently here. Asynchronous copies arrive as late as they may, and until then
+// their room holds NaN. A wrong meeting (threads at different barriers, lanes at different
+// instructions), an address that the instruction does not take or one outside shared memory ends
+// the program with a message.
+#ifndef SLIMPACK_TESTS_SUPPORT_EMULATED_CUDA_MACHINE_H
+#define SLIMPACK_TESTS_SUPPORT_EMULATED_CUDA_MACHINE_H
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#include "kernels/cuda_stream.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_)
+    {
+    }
+};
+
+extern dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+void __syncthreads();
+
+unsigned char *sp_i_shared();
+void sp_i_load_matrices(uint32_t m[4], const void *row);
+void sp_i_load_transposed(uint32_t m[4], const void *row);
+void sp_i_multiply(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1);
+float sp_i_exchange(float x, int mask);
+double sp_i_exchange(double x, int mask);
+void sp_i_copy_async(void *to, const void *from, bool valid);
+void sp_i_copy_commit();
+void sp_i_emulated_copy_wait(int pending);
+
+template <int PENDING> void sp_i_copy_wait()
+{
+    sp_i_emulated_copy_wait(PENDING);
+}
+
+inline uint32_t sp_i_pack(float low, float high)
+{
+    return sp_bf16_from_float(low) | static_cast<uint32_t>(sp_bf16_from_float(high)) << 16;
+}
+
+inline sp_bf16 sp_i_round(float x)
+{
+    return sp_bf16_from_float(x);
+}
+
+inline float sp_i_from_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+inline float sp_i_exp2(float x)
+{
+    return exp2f(x);
+}
+
+inline float sp_i_exp(float x)
+{
+    return expf(x);
+}
+
+inline float sp_i_divide(float x, float y)
+{
+    return x / y;
+}
+
+// Few, so that even small tests go round every loop more than once.
+inline int sp_i_multiprocessors()
+{
+    return 1;
+}
+
+// Runs all threads of all blocks; returns 0, or 1 for a launch that no device takes.
+int sp_i_emulated_launch(dim3 grid, int threads, size_t shared_bytes,
+                         const std::function<void()> &thread);
+
+template <class... Parameters, class... Arguments>
+int sp_i_launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes,
+                sp_cuda_stream, Arguments... arguments)
+{
+    return sp_i_emulated_launch(grid, threads, shared_bytes, [=] { kernel(arguments...); });
+}
+
+#endif

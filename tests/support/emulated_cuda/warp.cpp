@@ -1,0 +1,128 @@
+// What the lanes of a warp do together.
+#include "tests/support/emulated_cuda/warp.h"
+
+namespace
+{
+
+const size_t MATRIX_ROW_BYTES = 16;
+
+template <class T> struct exchanged {
+    T mine, other;
+    int mask;
+};
+
+template <class T> void resolve_exchange(void *const brought[SP_EMULATED_WARP])
+{
+    for (int lane = 0; lane < SP_EMULATED_WARP; lane++) {
+        exchanged<T> *e = static_cast<exchanged<T> *>(brought[lane]);
+        e->other = static_cast<exchanged<T> *>(brought[lane ^ e->mask])->mine;
+    }
+}
+
+template <class T> T exchange(T x, int mask)
+{
+    exchanged<T> e = {x, x, mask};
+    sp_emulated_meet(resolve_exchange<T>, &e);
+    return e.other;
+}
+
+struct matrices {
+    const void *row;
+    uint32_t *m;
+};
+
+// PTX ISA, figure "ldmatrix fragment layout".
+template <bool TRANSPOSED> void resolve_matrices(void *const brought[SP_EMULATED_WARP])
+{
+    for (int lane = 0; lane < SP_EMULATED_WARP; lane++) {
+        const matrices *mine = static_cast<const matrices *>(brought[lane]);
+        for (int i = 0; i < 4; i++) {
+            uint16_t element[2];
+            for (int e = 0; e < 2; e++) {
+                int row = TRANSPOSED ? 2 * (lane % 4) + e : lane / 4;
+                int column = TRANSPOSED ? lane / 4 : 2 * (lane % 4) + e;
+                const matrices *giver = static_cast<const matrices *>(brought[8 * i + row]);
+                memcpy(&element[e], static_cast<const unsigned char *>(giver->row) + 2 * column,
+                       sizeof element[e]);
+            }
+            mine->m[i] = element[0] | static_cast<uint32_t>(element[1]) << 16;
+        }
+    }
+}
+
+struct product {
+    float *c;
+    const uint32_t *a;
+    uint32_t b[2];
+};
+
+float half_of(uint32_t packed, int upper)
+{
+    return sp_bf16_to_float(static_cast<sp_bf16>(upper ? packed >> 16 : packed));
+}
+
+// PTX ISA, "Matrix fragments for mma.m16n8k16 with floating point type", from the formulas for row
+// and column of each element.
+void resolve_product(void *const brought[SP_EMULATED_WARP])
+{
+    float a[16][16];
+    float b[16][8];
+    for (int lane = 0; lane < SP_EMULATED_WARP; lane++) {
+        const product *p = static_cast<const product *>(brought[lane]);
+        int group = lane / 4;
+        int in_group = lane % 4;
+        for (int i = 0; i < 8; i++) {
+            int row = (i < 2 || (i >= 4 && i < 6)) ? group : group + 8;
+            int column = in_group * 2 + (i & 1) + (i < 4 ? 0 : 8);
+            a[row][column] = half_of(p->a[i / 2], i & 1);
+        }
+        for (int i = 0; i < 4; i++) {
+            int row = in_group * 2 + (i & 1) + (i < 2 ? 0 : 8);
+            b[row][group] = half_of(p->b[i / 2], i & 1);
+        }
+    }
+    for (int lane = 0; lane < SP_EMULATED_WARP; lane++) {
+        const product *p = static_cast<const product *>(brought[lane]);
+        for (int i = 0; i < 4; i++) {
+            int row = lane / 4 + (i < 2 ? 0 : 8);
+            int column = lane % 4 * 2 + (i & 1);
+            double sum = 0;
+            for (int k = 0; k < 16; k++) {
+                sum += static_cast<double>(a[row][k]) * static_cast<double>(b[k][column]);
+            }
+            p->c[i] = static_cast<float>(static_cast<double>(p->c[i]) + sum);
+        }
+    }
+}
+
+} // namespace
+
+float sp_i_exchange(float x, int mask)
+{
+    return exchange(x, mask);
+}
+
+double sp_i_exchange(double x, int mask)
+{
+    return exchange(x, mask);
+}
+
+void sp_i_load_matrices(uint32_t m[4], const void *row)
+{
+    sp_emulated_check_shared(row, MATRIX_ROW_BYTES);
+    matrices mine = {row, m};
+    sp_emulated_meet(resolve_matrices<false>, &mine);
+}
+
+void sp_i_load_transposed(uint32_t m[4], const void *row)
+{
+    sp_emulated_check_shared(row, MATRIX_ROW_BYTES);
+    matrices mine = {row, m};
+    sp_emulated_meet(resolve_matrices<true>, &mine);
+}
+
+void sp_i_multiply(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    product mine = {c, a, {b0, b1}};
+    sp_emulated_meet(resolve_product, &mine);
+}

@@ -1,0 +1,47 @@
+// The order in which an embedding's gradient is summed: a permutation, by index, equal ones in the
+// order of their tokens.
+#include "kernels/cuda_embedding.h"
+#include "sim/base/prng.h"
+#include "tests/support/test_main.h"
+
+enum { MOST = 300 };
+
+static void check_order(int64_t tokens, uint64_t different)
+{
+    int64_t index[MOST];
+    int64_t order[MOST];
+    int64_t scratch[MOST];
+    int seen[MOST] = {0};
+    sp_prng prng;
+    sp_prng_seed(&prng, (uint64_t)tokens * 1000 + different);
+    for (int64_t t = 0; t < tokens; t++) {
+        index[t] = (int64_t)sp_prng_below(&prng, different) - 2;
+    }
+    sp_cuda_embedding_order(tokens, index, order, scratch);
+    for (int64_t i = 0; i < tokens; i++) {
+        assert_true(order[i] >= 0 && order[i] < tokens);
+        assert_int_equal(seen[order[i]]++, 0);
+        if (i > 0) {
+            int64_t before = index[order[i - 1]];
+            int64_t now = index[order[i]];
+            assert_true(before < now || (before == now && order[i - 1] < order[i]));
+        }
+    }
+}
+
+static void sorts_and_keeps_the_order_of_equals(void **state)
+{
+    (void)state;
+    for (int64_t tokens = 0; tokens < 70; tokens++) {
+        check_order(tokens, 1);
+        check_order(tokens, 5);
+        check_order(tokens, 1000);
+    }
+    check_order(MOST, 20);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(sorts_and_keeps_the_order_of_equals),
+};
+
+SP_TEST_MAIN(tests)
