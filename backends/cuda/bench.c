@@ -1,0 +1,100 @@
+#include "backends/cuda/bench.h"
+
+#include <stdlib.h>
+
+static int compare(const void *x, const void *y)
+{
+    double a = *(const double *)x;
+    double b = *(const double *)y;
+    return (a > b) - (a < b);
+}
+
+sp_i_cuda_timing sp_i_cuda_timing_of(double *seconds, int count)
+{
+    SP_ASSERT(count > 0);
+    qsort(seconds, (size_t)count, sizeof *seconds, compare);
+    double median_s = seconds[count / 2];
+    double quartiles_s = seconds[3 * count / 4] - seconds[count / 4];
+    return (sp_i_cuda_timing){.median_s = median_s,
+                              .spread = median_s > 0.0 ? 0.5 * quartiles_s / median_s : 0.0,
+                              .least_s = seconds[0],
+                              .repeats = count};
+}
+
+sp_status sp_i_cuda_bench_init(const sp_i_cuda_device *device, cudaStream_t stream,
+                               int64_t flushed_bytes, sp_i_cuda_bench *bench, sp_error *err)
+{
+    *bench = (sp_i_cuda_bench){.device = *device, .stream = stream, .flushed_bytes = flushed_bytes};
+    sp_status status =
+        sp_i_cuda_events_init(device, 2 * SP_I_CUDA_BATCH, true, &bench->events, err);
+    if (status == SP_OK && flushed_bytes > 0) {
+        status = SP_I_CUDA(device, err, Malloc, &bench->flushed, (size_t)flushed_bytes);
+    }
+    if (status != SP_OK) {
+        sp_i_cuda_bench_fini(bench);
+    }
+    return status;
+}
+
+void sp_i_cuda_bench_fini(sp_i_cuda_bench *bench)
+{
+    sp_i_cuda_events_fini(&bench->events);
+    if (bench->flushed != NULL) {
+        (void)bench->device.api->Free(bench->flushed);
+    }
+    *bench = (sp_i_cuda_bench){0};
+}
+
+static sp_status queue(const sp_i_cuda_bench *b, int repeat, sp_i_cuda_work work, void *context,
+                       sp_error *err)
+{
+    sp_status status = SP_OK;
+    if (b->flushed != NULL) {
+        status = SP_I_CUDA(&b->device, err, MemsetAsync, b->flushed, repeat,
+                           (size_t)b->flushed_bytes, b->stream);
+    }
+    if (status == SP_OK) {
+        status = sp_i_cuda_record(&b->events, 2 * repeat, b->stream, err);
+    }
+    if (status == SP_OK) {
+        status = work(context, b->stream, err);
+    }
+    return status == SP_OK ? sp_i_cuda_record(&b->events, 2 * repeat + 1, b->stream, err) : status;
+}
+
+static sp_status run_batch(const sp_i_cuda_bench *b, sp_i_cuda_work work, void *context,
+                           double *seconds, double *total_s, sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (int i = 0; status == SP_OK && i < SP_I_CUDA_BATCH; i++) {
+        status = queue(b, i, work, context, err);
+    }
+    for (int i = 0; status == SP_OK && i < SP_I_CUDA_BATCH; i++) {
+        int64_t ns;
+        status = sp_i_cuda_between(&b->events, 2 * i, 2 * i + 1, &ns, err);
+        // The clock's own step keeps a time from being zero.
+        seconds[i] = 1e-9 * (double)(ns > 0 ? ns : 1);
+        *total_s += seconds[i];
+    }
+    return status;
+}
+
+sp_status sp_i_cuda_bench_time(sp_i_cuda_bench *bench, sp_i_cuda_work work, void *context,
+                               double budget_s, sp_i_cuda_timing *timing, sp_error *err)
+{
+    double seconds[SP_I_CUDA_MOST_REPEATS];
+    double total_s = 0.0;
+    int count = 0;
+    *timing = (sp_i_cuda_timing){0};
+    sp_status status = run_batch(bench, work, context, seconds, &total_s, err);
+    total_s = 0.0;
+    while (status == SP_OK && (count < SP_I_CUDA_LEAST_REPEATS ||
+                               (count < SP_I_CUDA_MOST_REPEATS && total_s < budget_s))) {
+        status = run_batch(bench, work, context, &seconds[count], &total_s, err);
+        count += SP_I_CUDA_BATCH;
+    }
+    if (status == SP_OK) {
+        *timing = sp_i_cuda_timing_of(seconds, count);
+    }
+    return status;
+}

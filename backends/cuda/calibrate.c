@@ -1,0 +1,96 @@
+#include "backends/cuda/calibrate.h"
+
+#include "backends/cuda/calibration.h"
+#include "sim/cost/profile.h"
+
+// Default time and the sizes that it allows for.
+#define DEFAULT_LIMIT_S 60.0
+#define SHORT_LIMIT_S 10.0
+enum { MOST_TOKENS = 8192, SHORT_MOST_TOKENS = 2048 };
+
+// The L2 cache is overwritten by this many times its size.
+enum { FLUSH = 2 };
+
+static sp_status check_request(const sp_calibration_request *request, sp_error *err)
+{
+    if (request->precision != SP_BF16) {
+        return sp_error_set(err, SP_ERR_USAGE, "backend 'cuda' calibrates bf16 alone");
+    }
+    const sp_model *model = request->model;
+    if (model != NULL && model->experts > 0) {
+        return sp_error_set(err, SP_ERR_CONTENT, "backend 'cuda' cannot execute experts");
+    }
+    return SP_OK;
+}
+
+// Only a profile of this very GPU serves; without one the document is still complete.
+static json_t *find_base(const char *gpu)
+{
+    char name[64];
+    char file[SP_PROFILE_PATH];
+    json_t *base = NULL;
+    sp_i_cuda_profile_name(gpu, name, sizeof name);
+    return name[0] != '\0' && sp_profile_document(name, &base, file, NULL) == SP_OK ? base : NULL;
+}
+
+static sp_status measure(sp_i_cuda_calibration *c, const sp_calibration_request *request,
+                         sp_error *err)
+{
+    c->limit_s = request->limit_s > 0.0 ? request->limit_s : DEFAULT_LIMIT_S;
+    c->most_tokens = c->limit_s <= SHORT_LIMIT_S ? SHORT_MOST_TOKENS : MOST_TOKENS;
+    c->seed = request->seed;
+    sp_status status = SP_OK;
+    if (request->model != NULL) {
+        c->model = *request->model;
+    } else {
+        status = sp_model_builtin("llama-7b", &c->model, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_cuda_bench_init(&c->device, NULL, FLUSH * c->info.l2_bytes, &c->bench, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_cuda_calibrate_all(c, err);
+    }
+    sp_i_cuda_bench_fini(&c->bench);
+    return status;
+}
+
+sp_status sp_i_cuda_calibrate(int device, const sp_calibration_request *request, json_t **profile,
+                              sp_error *err)
+{
+    sp_i_cuda_api api;
+    sp_i_cublas_api cublas;
+    char reason[SP_I_CUDA_TEXT];
+    *profile = NULL;
+    sp_status status = check_request(request, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    sp_i_cuda_api_init(&api);
+    sp_i_cuda_calibration c = {.device = {&api, device}, .cublas = &cublas};
+    if (!sp_i_cublas_api_init(&cublas, reason, sizeof reason)) {
+        return sp_error_set(err, SP_ERR_USAGE, "no cuBLASLt: %s", reason);
+    }
+    status = sp_i_cuda_use(&c.device, err);
+    if (status == SP_OK) {
+        status = sp_i_cuda_device_info(&c.device, &c.info, err);
+    }
+    if (status != SP_OK) {
+        return status;
+    }
+    sp_i_nvml *nvml = sp_i_nvml_open(c.info.pci, reason, sizeof reason);
+    c.nvml = nvml;
+    // Without cuDNN the base profile's curves stand; the document says which they are.
+    (void)sp_i_cuda_attention_new(&c.device, &c.attention, NULL);
+    c.base = find_base(c.info.name);
+    status = measure(&c, request, err);
+    sp_i_cuda_attention_free(c.attention);
+    sp_i_nvml_close(nvml);
+    json_decref(c.base);
+    if (status != SP_OK) {
+        json_decref(c.document);
+        return status;
+    }
+    *profile = c.document;
+    return SP_OK;
+}

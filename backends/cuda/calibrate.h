@@ -1,0 +1,15 @@
+// Calibration of one GPU: products, attention, copies and the floor of a launch, on the whole
+// device. The result is a profile (sim/cost/profile.h). What one GPU cannot say (links between
+// GPUs) is taken from the known profile of the same GPU, at its own level.
+#ifndef SLIMPACK_BACKENDS_CUDA_CALIBRATE_H
+#define SLIMPACK_BACKENDS_CUDA_CALIBRATE_H
+
+#include <jansson.h>
+
+#include "backends/backend.h"
+
+// The slot of the backend's table. bf16 alone.
+sp_status sp_i_cuda_calibrate(int device, const sp_calibration_request *request, json_t **profile,
+                              sp_error *err);
+
+#endif

@@ -1,0 +1,280 @@
+#include "backends/cuda/gemm.h"
+
+#include "sim/base/alloc.h"
+
+// What cuBLASLt needs for one shape. It counts matrices by columns: a row-major matrix [r, c] is
+// its column-major one [c, r], so that results are computed transposed, with the operands
+// exchanged:
+//   forward  y^T  [out, tokens] = W [in, out]^T  x^T  [in, tokens]
+//   input    dx^T [in, tokens]  = W [in, out]    dy^T [out, tokens]
+//   weight   dW^T [in, out]     = x^T [in, tokens] (dy^T [out, tokens])^T
+// where brackets hold column-major sizes.
+typedef struct plan {
+    sp_i_cuda_product product;
+    bool used;
+    cublasLtMatmulDesc_t matmul;
+    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatmulAlgo_t algorithm;
+    size_t workspace_bytes;
+} plan;
+
+struct sp_i_cuda_gemm {
+    sp_i_cuda_device device;
+    const sp_i_cublas_api *cublas;
+    sp_i_cuda_gemm_place place;
+    cublasLtHandle_t handle;
+    plan *plans; // open addressing, a power of two of places, at most half used
+    size_t capacity, count;
+};
+
+enum { FIRST_CAPACITY = 64 };
+
+static sp_status find_plan(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product, plan **found,
+                           sp_error *err);
+static sp_status check(const sp_i_cuda_gemm *gemm, cublasStatus_t code, const char *call,
+                       const sp_i_cuda_product *product, sp_error *err);
+
+sp_status sp_i_cuda_gemm_new(const sp_i_cuda_device *device, const sp_i_cublas_api *cublas,
+                             const sp_i_cuda_gemm_place *place, sp_i_cuda_gemm **made,
+                             sp_error *err)
+{
+    *made = NULL;
+    sp_i_cuda_gemm *gemm = sp_i_calloc(1, sizeof *gemm);
+    plan *plans = sp_i_calloc(FIRST_CAPACITY, sizeof *plans);
+    if (gemm == NULL || plans == NULL) {
+        sp_i_free(gemm);
+        sp_i_free(plans);
+        return sp_error_no_memory(err, "cuBLASLt's products");
+    }
+    *gemm = (sp_i_cuda_gemm){.device = *device,
+                             .cublas = cublas,
+                             .place = *place,
+                             .plans = plans,
+                             .capacity = FIRST_CAPACITY};
+    sp_status status = check(gemm, cublas->Create(&gemm->handle), "cublasLtCreate", NULL, err);
+    if (status != SP_OK) {
+        sp_i_cuda_gemm_free(gemm);
+        return status;
+    }
+    *made = gemm;
+    return SP_OK;
+}
+
+static void plan_fini(const sp_i_cuda_gemm *gemm, plan *p)
+{
+    const cublasLtMatrixLayout_t layouts[] = {p->a, p->b, p->c};
+    for (int i = 0; i < 3; i++) {
+        if (layouts[i] != NULL) {
+            (void)gemm->cublas->MatrixLayoutDestroy(layouts[i]);
+        }
+    }
+    if (p->matmul != NULL) {
+        (void)gemm->cublas->MatmulDescDestroy(p->matmul);
+    }
+}
+
+void sp_i_cuda_gemm_free(sp_i_cuda_gemm *gemm)
+{
+    if (gemm == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < gemm->capacity; i++) {
+        plan_fini(gemm, &gemm->plans[i]);
+    }
+    if (gemm->handle != NULL) {
+        (void)gemm->cublas->Destroy(gemm->handle);
+    }
+    sp_i_free(gemm->plans);
+    sp_i_free(gemm);
+}
+
+size_t sp_i_cuda_gemm_shapes(const sp_i_cuda_gemm *gemm)
+{
+    return gemm->count;
+}
+
+sp_status sp_i_cuda_gemm_run(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
+                             const sp_i_cuda_operands *operands, cudaStream_t stream, sp_error *err)
+{
+    const float one = 1.0f;
+    const float beta = product->accumulate ? 1.0f : 0.0f;
+    plan *p = NULL;
+    sp_status status = find_plan(gemm, product, &p, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    return check(gemm,
+                 gemm->cublas->Matmul(gemm->handle, p->matmul, &one, operands->right, p->a,
+                                      operands->left, p->b, &beta, operands->result, p->c,
+                                      operands->result, p->c, &p->algorithm, gemm->place.workspace,
+                                      p->workspace_bytes, stream),
+                 "cublasLtMatmul", product, err);
+}
+
+static sp_status check(const sp_i_cuda_gemm *gemm, cublasStatus_t code, const char *call,
+                       const sp_i_cuda_product *product, sp_error *err)
+{
+    static const char *const names[] = {"forward", "input gradient", "weight gradient"};
+    if (code == CUBLAS_STATUS_SUCCESS) {
+        return SP_OK;
+    }
+    sp_status status = code == CUBLAS_STATUS_ALLOC_FAILED ? SP_ERR_NO_MEMORY : SP_ERR_INTERNAL;
+    const char *name = gemm->cublas->GetStatusName(code);
+    if (product == NULL) {
+        return sp_error_set(err, status, "GPU %d: %s failed with %s", gemm->device.index, call,
+                            name);
+    }
+    return sp_error_set(err, status, "GPU %d: %s failed with %s for a %s of %lld x %lld x %lld",
+                        gemm->device.index, call, name, names[product->kind],
+                        (long long)product->tokens, (long long)product->in,
+                        (long long)product->out);
+}
+
+// ---- a shape's plan ----
+
+// Column-major sizes and transpositions of A and B, and the result's.
+typedef struct form {
+    cublasOperation_t a_op, b_op;
+    int64_t a_rows, a_columns, b_rows, b_columns, rows, columns;
+} form;
+
+static form form_of(const sp_i_cuda_product *p)
+{
+    switch (p->kind) {
+    case SP_I_CUDA_FORWARD:
+        return (form){CUBLAS_OP_T, CUBLAS_OP_N, p->in, p->out, p->in, p->tokens, p->out, p->tokens};
+    case SP_I_CUDA_INPUT:
+        return (form){CUBLAS_OP_N, CUBLAS_OP_N, p->in, p->out, p->out, p->tokens, p->in, p->tokens};
+    default:
+        return (form){CUBLAS_OP_N, CUBLAS_OP_T, p->in, p->tokens, p->out, p->tokens, p->in, p->out};
+    }
+}
+
+static cublasStatus_t describe(const sp_i_cuda_gemm *gemm, plan *p)
+{
+    const sp_i_cublas_api *lt = gemm->cublas;
+    const form f = form_of(&p->product);
+    const cudaDataType result = p->product.fp32 ? CUDA_R_32F : CUDA_R_16BF;
+    const int32_t sms = gemm->place.sms;
+    cublasStatus_t code = lt->MatmulDescCreate(&p->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (code == CUBLAS_STATUS_SUCCESS) {
+        code = lt->MatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_TRANSA, &f.a_op,
+                                          sizeof f.a_op);
+    }
+    if (code == CUBLAS_STATUS_SUCCESS) {
+        code = lt->MatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_TRANSB, &f.b_op,
+                                          sizeof f.b_op);
+    }
+    if (code == CUBLAS_STATUS_SUCCESS && sms > 0) {
+        code = lt->MatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sms,
+                                          sizeof sms);
+    }
+    if (code == CUBLAS_STATUS_SUCCESS) {
+        code = lt->MatrixLayoutCreate(&p->a, CUDA_R_16BF, (uint64_t)f.a_rows, (uint64_t)f.a_columns,
+                                      f.a_rows);
+    }
+    if (code == CUBLAS_STATUS_SUCCESS) {
+        code = lt->MatrixLayoutCreate(&p->b, CUDA_R_16BF, (uint64_t)f.b_rows, (uint64_t)f.b_columns,
+                                      f.b_rows);
+    }
+    if (code == CUBLAS_STATUS_SUCCESS) {
+        code = lt->MatrixLayoutCreate(&p->c, result, (uint64_t)f.rows, (uint64_t)f.columns, f.rows);
+    }
+    return code;
+}
+
+static cublasStatus_t choose_algorithm(const sp_i_cuda_gemm *gemm, plan *p)
+{
+    const sp_i_cublas_api *lt = gemm->cublas;
+    const uint64_t most = (uint64_t)gemm->place.workspace_bytes;
+    cublasLtMatmulPreference_t preference = NULL;
+    cublasLtMatmulHeuristicResult_t best;
+    int found = 0;
+    cublasStatus_t code = lt->MatmulPreferenceCreate(&preference);
+    if (code != CUBLAS_STATUS_SUCCESS) {
+        return code;
+    }
+    code = lt->MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                            &most, sizeof most);
+    if (code == CUBLAS_STATUS_SUCCESS) {
+        code = lt->MatmulAlgoGetHeuristic(gemm->handle, p->matmul, p->a, p->b, p->c, p->c,
+                                          preference, 1, &best, &found);
+    }
+    (void)lt->MatmulPreferenceDestroy(preference);
+    if (code == CUBLAS_STATUS_SUCCESS && found == 0) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    if (code == CUBLAS_STATUS_SUCCESS) {
+        p->algorithm = best.algo;
+        p->workspace_bytes = best.workspaceSize;
+    }
+    return code;
+}
+
+// ---- plans by shape ----
+
+static bool same(const sp_i_cuda_product *x, const sp_i_cuda_product *y)
+{
+    return x->kind == y->kind && x->tokens == y->tokens && x->in == y->in && x->out == y->out &&
+           x->fp32 == y->fp32 && x->accumulate == y->accumulate;
+}
+
+static plan *place_of(plan *plans, size_t capacity, const sp_i_cuda_product *p)
+{
+    const int64_t parts[] = {p->kind, p->tokens, p->in, p->out, p->fp32, p->accumulate};
+    uint64_t hash = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        hash = (hash ^ (uint64_t)parts[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        hash ^= hash >> 29;
+    }
+    size_t at = (size_t)hash & (capacity - 1);
+    while (plans[at].used && !same(&plans[at].product, p)) {
+        at = (at + 1) & (capacity - 1);
+    }
+    return &plans[at];
+}
+
+static bool grow(sp_i_cuda_gemm *gemm)
+{
+    if (2 * (gemm->count + 1) <= gemm->capacity) {
+        return true;
+    }
+    plan *plans = sp_i_calloc(2 * gemm->capacity, sizeof *plans);
+    if (plans == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < gemm->capacity; i++) {
+        if (gemm->plans[i].used) {
+            *place_of(plans, 2 * gemm->capacity, &gemm->plans[i].product) = gemm->plans[i];
+        }
+    }
+    sp_i_free(gemm->plans);
+    gemm->plans = plans;
+    gemm->capacity *= 2;
+    return true;
+}
+
+static sp_status find_plan(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product, plan **found,
+                           sp_error *err)
+{
+    if (!grow(gemm)) {
+        return sp_error_no_memory(err, "cuBLASLt's products");
+    }
+    *found = place_of(gemm->plans, gemm->capacity, product);
+    if ((*found)->used) {
+        return SP_OK;
+    }
+    plan made = {.product = *product, .used = true};
+    sp_status status = check(gemm, describe(gemm, &made), "describing a product", product, err);
+    if (status == SP_OK) {
+        status = check(gemm, choose_algorithm(gemm, &made), "cublasLtMatmulAlgoGetHeuristic",
+                       product, err);
+    }
+    if (status != SP_OK) {
+        plan_fini(gemm, &made);
+        return status;
+    }
+    **found = made;
+    gemm->count++;
+    return SP_OK;
+}

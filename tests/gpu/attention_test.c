@@ -1,0 +1,304 @@
+// Attention through cuDNN against its definition in fp64: outputs, statistics and gradients of
+// whole samples, late slices, unmasked prefixes and packed samples. Bound: relative error 1e-2 of
+// each tensor (bf16 in and out, fp32 sums).
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/cuda/attention.h"
+#include "backends/cuda/random_data.h"
+#include "backends/cuda/transfer.h"
+#include "tests/gpu/attention_reference.h"
+#include "tests/gpu/gpu_test.h"
+
+enum { MOST = 8 };
+
+typedef struct sample {
+    int64_t queries, keys;
+} sample;
+
+// What one case computes: segments of the given lengths, one after another in memory.
+typedef struct attention_case {
+    sample samples[MOST];
+    int count; // more than one: packed
+    int64_t heads, kv_heads, head_dim;
+    bool causal, interleaved; // interleaved: Q, K and V of a token beside each other
+} attention_case;
+
+typedef struct buffers {
+    char *memory;
+    void *tensors[SP_I_CUDA_ATTENTION_TENSORS];
+    void *workspace;
+} buffers;
+
+static sp_i_cuda_attention_shape shape_of(const attention_case *c)
+{
+    const int64_t q = c->heads * c->head_dim;
+    const int64_t kv = c->kv_heads * c->head_dim;
+    sp_i_cuda_attention_shape s = {.segments = c->count,
+                                   .heads = c->heads,
+                                   .kv_heads = c->kv_heads,
+                                   .head_dim = c->head_dim,
+                                   .q_stride = c->interleaved ? q + 2 * kv : q,
+                                   .kv_stride = c->interleaved ? q + 2 * kv : kv,
+                                   .out_stride = q,
+                                   .dq_stride = q,
+                                   .dkv_stride = kv,
+                                   .causal = c->causal,
+                                   .packed = c->count > 1};
+    for (int i = 0; i < c->count; i++) {
+        s.all_queries += c->samples[i].queries;
+        s.all_keys += c->samples[i].keys;
+        s.queries = c->samples[i].queries > s.queries ? c->samples[i].queries : s.queries;
+        s.keys = c->samples[i].keys > s.keys ? c->samples[i].keys : s.keys;
+    }
+    return s;
+}
+
+static char *take(char **next, int64_t bytes)
+{
+    char *data = *next;
+    *next += (bytes + 255) / 256 * 256;
+    return data;
+}
+
+static sp_status upload_tables(gpu_test *t, const attention_case *c,
+                               const sp_i_cuda_attention_shape *s, const buffers *b, sp_error *err)
+{
+    const int64_t strides[] = {s->q_stride, s->kv_stride, s->out_stride,
+                               s->heads,    s->dq_stride, s->dkv_stride};
+    const bool of_keys[] = {false, true, false, false, false, true};
+    int32_t lengths[2][MOST];
+    sp_status status = SP_OK;
+    for (int i = 0; i < c->count; i++) {
+        lengths[0][i] = (int32_t)c->samples[i].queries;
+        lengths[1][i] = (int32_t)c->samples[i].keys;
+    }
+    for (int k = 0; status == SP_OK && k < 2; k++) {
+        status = sp_i_cuda_upload(&t->device, b->tensors[SP_I_CUDA_QUERY_LENGTHS + k], lengths[k],
+                                  4 * c->count, NULL, err);
+    }
+    for (int table = 0; status == SP_OK && table < 6; table++) {
+        int32_t offsets[MOST + 1] = {0};
+        for (int i = 0; i < c->count; i++) {
+            offsets[i + 1] = offsets[i] + (int32_t)(lengths[of_keys[table]][i] * strides[table]);
+        }
+        status = sp_i_cuda_upload(&t->device, b->tensors[SP_I_CUDA_Q_OFFSETS + table], offsets,
+                                  4 * (c->count + 1), NULL, err);
+    }
+    return status;
+}
+
+static sp_status make_buffers(gpu_test *t, const attention_case *c,
+                              const sp_i_cuda_attention_shape *s, int64_t workspace, buffers *b,
+                              sp_error *err)
+{
+    const int64_t rows = s->all_queries > s->all_keys ? s->all_queries : s->all_keys;
+    const int64_t wide = 2 * rows * (s->q_stride + 2 * s->kv_stride) + 256;
+    void *memory = NULL;
+    sp_status status =
+        SP_I_CUDA(&t->device, err, Malloc, &memory, (size_t)(12 * wide + workspace + 8192));
+    b->memory = memory;
+    if (status != SP_OK) {
+        return status;
+    }
+    char *next = b->memory;
+    char *q = take(&next, wide);
+    b->tensors[SP_I_CUDA_Q] = q;
+    b->tensors[SP_I_CUDA_K] = c->interleaved ? q + 2 * s->heads * s->head_dim : take(&next, wide);
+    b->tensors[SP_I_CUDA_V] =
+        c->interleaved ? q + 2 * (s->heads + s->kv_heads) * s->head_dim : take(&next, wide);
+    b->tensors[SP_I_CUDA_DO] = take(&next, wide);
+    const int64_t drawn = (next - b->memory) / 2;
+    for (int id = SP_I_CUDA_O; id < SP_I_CUDA_QUERY_LENGTHS; id++) {
+        if (b->tensors[id] == NULL) {
+            b->tensors[id] = take(&next, id == SP_I_CUDA_STATS ? 4 * rows * s->heads : wide);
+        }
+    }
+    for (int id = SP_I_CUDA_QUERY_LENGTHS; id < SP_I_CUDA_ATTENTION_TENSORS; id++) {
+        b->tensors[id] = take(&next, 4 * (MOST + 1));
+    }
+    b->workspace = next;
+    status = sp_i_cuda_fill_normal(&t->device, b->memory, drawn, 1.0, 3, NULL, err);
+    return status == SP_OK && s->packed ? upload_tables(t, c, s, b, err) : status;
+}
+
+// One sample of a tensor of the device, its heads one after another.
+static double *read_rows(gpu_test *t, const void *data, int64_t first, int64_t rows, int64_t stride,
+                         int64_t width, bool fp32, sp_error *err)
+{
+    const char *from = (const char *)data + first * stride * (fp32 ? 4 : 2);
+    const int64_t count = (rows - 1) * stride + width;
+    double *all = fp32 ? gpu_read_fp32(t, from, count, err) : gpu_read_bf16(t, from, count, err);
+    for (int64_t r = 0; all != NULL && r < rows; r++) {
+        memmove(&all[r * width], &all[r * stride], (size_t)width * sizeof *all);
+    }
+    return all;
+}
+
+static sp_status check_sample(gpu_test *t, const sp_i_cuda_attention_shape *s, const buffers *b,
+                              sample one, int64_t first_query, int64_t first_key, sp_error *err)
+{
+    const int64_t wide = s->heads * s->head_dim;
+    const int64_t narrow = s->kv_heads * s->head_dim;
+    const struct {
+        int id;
+        int64_t first, rows, stride, width;
+        const char *name;
+    } of[] = {{SP_I_CUDA_Q, first_query, one.queries, s->q_stride, wide, "Q"},
+              {SP_I_CUDA_K, first_key, one.keys, s->kv_stride, narrow, "K"},
+              {SP_I_CUDA_V, first_key, one.keys, s->kv_stride, narrow, "V"},
+              {SP_I_CUDA_DO, first_query, one.queries, s->out_stride, wide, "dO"},
+              {SP_I_CUDA_O, first_query, one.queries, s->out_stride, wide, "O"},
+              {SP_I_CUDA_STATS, first_query, one.queries, s->heads, s->heads, "statistics"},
+              {SP_I_CUDA_DQ, first_query, one.queries, s->dq_stride, wide, "dQ"},
+              {SP_I_CUDA_DK, first_key, one.keys, s->dkv_stride, narrow, "dK"},
+              {SP_I_CUDA_DV, first_key, one.keys, s->dkv_stride, narrow, "dV"}};
+    enum { TENSORS = sizeof of / sizeof *of, INPUTS = 4 };
+    double *values[TENSORS] = {NULL};
+    bool read = true;
+    for (int i = 0; read && i < TENSORS; i++) {
+        values[i] = read_rows(t, b->tensors[of[i].id], of[i].first, of[i].rows, of[i].stride,
+                              of[i].width, of[i].id == SP_I_CUDA_STATS, err);
+        read = values[i] != NULL;
+    }
+    attention_reference r = {.queries = one.queries,
+                             .keys = one.keys,
+                             .heads = s->heads,
+                             .kv_heads = s->kv_heads,
+                             .head_dim = s->head_dim,
+                             .causal = s->causal,
+                             .q = values[0],
+                             .k = values[1],
+                             .v = values[2],
+                             .d_out = values[3]};
+    if (read && attention_reference_compute(&r)) {
+        double *const want[] = {r.out, r.stats, r.dq, r.dk, r.dv};
+        for (int i = INPUTS; i < TENSORS; i++) {
+            double error =
+                gpu_relative_error(values[i], want[i - INPUTS], of[i].rows * of[i].width);
+            gpu_require(t, error < 1e-2, "%lld of %lld keys: %s has a relative error of %.1e",
+                        (long long)one.queries, (long long)one.keys, of[i].name, error);
+        }
+    } else {
+        gpu_require(t, false, "out of memory");
+    }
+    attention_reference_free(&r);
+    for (int i = 0; i < TENSORS; i++) {
+        free(values[i]);
+    }
+    return read ? SP_OK : SP_ERR_INTERNAL;
+}
+
+static sp_status check_case(gpu_test *t, const attention_case *c, sp_error *err)
+{
+    sp_i_cuda_attention *attention;
+    buffers b;
+    int64_t bytes[2];
+    const sp_i_cuda_attention_shape s = shape_of(c);
+    memset(&b, 0, sizeof b);
+    sp_status status = sp_i_cuda_attention_new(&t->device, &attention, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    for (int pass = 0; status == SP_OK && pass < 2; pass++) {
+        status = sp_i_cuda_attention_workspace(attention, &s, pass == 1, &bytes[pass], err);
+    }
+    if (status == SP_OK) {
+        status = make_buffers(t, c, &s, bytes[0] > bytes[1] ? bytes[0] : bytes[1], &b, err);
+    }
+    for (int pass = 0; status == SP_OK && pass < 2; pass++) {
+        status =
+            sp_i_cuda_attention_run(attention, &s, pass == 1, b.tensors, b.workspace, NULL, err);
+    }
+    if (status == SP_OK) {
+        status = SP_I_CUDA(&t->device, err, StreamSynchronize, (cudaStream_t)NULL);
+    }
+    int64_t first_query = 0;
+    int64_t first_key = 0;
+    for (int i = 0; status == SP_OK && i < c->count; i++) {
+        status = check_sample(t, &s, &b, c->samples[i], first_query, first_key, err);
+        first_query += c->samples[i].queries;
+        first_key += c->samples[i].keys;
+    }
+    (void)t->api.Free(b.memory);
+    sp_i_cuda_attention_free(attention);
+    return status;
+}
+
+static sp_status whole_samples(gpu_test *t, sp_error *err)
+{
+    const attention_case c = {.samples = {{384, 384}},
+                              .count = 1,
+                              .heads = 4,
+                              .kv_heads = 4,
+                              .head_dim = 128,
+                              .causal = true};
+    return check_case(t, &c, err);
+}
+
+static sp_status late_slices_of_grouped_heads(gpu_test *t, sp_error *err)
+{
+    const attention_case c = {.samples = {{200, 713}},
+                              .count = 1,
+                              .heads = 8,
+                              .kv_heads = 2,
+                              .head_dim = 64,
+                              .causal = true,
+                              .interleaved = false};
+    return check_case(t, &c, err);
+}
+
+static sp_status matrices_beside_each_other(gpu_test *t, sp_error *err)
+{
+    const attention_case c = {.samples = {{256, 256}},
+                              .count = 1,
+                              .heads = 8,
+                              .kv_heads = 2,
+                              .head_dim = 128,
+                              .causal = true,
+                              .interleaved = true};
+    return check_case(t, &c, err);
+}
+
+static sp_status prefixes_without_mask(gpu_test *t, sp_error *err)
+{
+    const attention_case c = {
+        .samples = {{128, 512}}, .count = 1, .heads = 4, .kv_heads = 2, .head_dim = 128};
+    return check_case(t, &c, err);
+}
+
+static sp_status packed_samples(gpu_test *t, sp_error *err)
+{
+    const attention_case c = {.samples = {{100, 100}, {257, 257}, {3, 3}, {64, 64}},
+                              .count = 4,
+                              .heads = 8,
+                              .kv_heads = 2,
+                              .head_dim = 128,
+                              .causal = true};
+    return check_case(t, &c, err);
+}
+
+static sp_status packed_late_slices(gpu_test *t, sp_error *err)
+{
+    const attention_case c = {.samples = {{100, 300}, {57, 57}, {128, 513}},
+                              .count = 3,
+                              .heads = 4,
+                              .kv_heads = 4,
+                              .head_dim = 64,
+                              .causal = true};
+    return check_case(t, &c, err);
+}
+
+int main(void)
+{
+    static const gpu_case cases[] = {
+        {"whole_samples", whole_samples},
+        {"late_slices_of_grouped_heads", late_slices_of_grouped_heads},
+        {"matrices_beside_each_other", matrices_beside_each_other},
+        {"prefixes_without_mask", prefixes_without_mask},
+        {"packed_samples", packed_samples},
+        {"packed_late_slices", packed_late_slices},
+    };
+    return gpu_run_cases(cases, sizeof cases / sizeof *cases);
+}

@@ -1,0 +1,60 @@
+// calibrate FOLDER: measures the first GPU and writes FOLDER/NAME.json, a profile named after it;
+// the same as `slimpack calibrate --backend cuda`, from the backend alone. Exit status: 0 written,
+// 1 failed, 2 wrong usage, 77 no GPU.
+#include <stdio.h>
+
+#include "backends/cuda/calibrate.h"
+#include "backends/cuda/calibration.h"
+#include "sim/cost/profile.h"
+
+static int fail(const sp_error *err)
+{
+    fprintf(stderr, "calibrate: %s\n", err->message[0]);
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    sp_i_cuda_api api;
+    sp_i_cuda_info info;
+    sp_error err = {0};
+    char reason[SP_I_CUDA_TEXT];
+    int count = 0;
+    if (argc != 2) {
+        fprintf(stderr, "calibrate FOLDER\n");
+        return 2;
+    }
+    sp_i_cuda_api_init(&api);
+    const sp_i_cuda_device device = {&api, 0};
+    if (sp_i_cuda_device_count(&api, &count, reason, &err) != SP_OK) {
+        return fail(&err);
+    }
+    if (count == 0) {
+        printf("no GPU: %s\n", reason);
+        return 77;
+    }
+    json_t *document;
+    sp_profile profile;
+    const sp_calibration_request request = {.precision = SP_BF16, .seed = 1};
+    if (sp_i_cuda_device_info(&device, &info, &err) != SP_OK ||
+        sp_i_cuda_calibrate(0, &request, &document, &err) != SP_OK) {
+        return fail(&err);
+    }
+    // What cannot be read back is no profile.
+    sp_status status = sp_profile_from_json(document, "the profile", &profile, &err);
+    if (status == SP_OK) {
+        sp_profile_fini(&profile);
+    }
+    char name[64];
+    char file[SP_PROFILE_PATH];
+    sp_i_cuda_profile_name(info.name, name, sizeof name);
+    snprintf(file, sizeof file, "%s/%s.json", argv[1], name);
+    int written = json_dump_file(document, file, JSON_INDENT(2) | JSON_REAL_PRECISION(5));
+    json_decref(document);
+    if (written != 0) {
+        fprintf(stderr, "calibrate: cannot write %s\n", file);
+        return 1;
+    }
+    printf("%s\n", file);
+    return status == SP_OK ? 0 : fail(&err);
+}

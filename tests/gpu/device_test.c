@@ -1,0 +1,278 @@
+// The device layer on a GPU: memory, errors, partitions, transfers between them, products.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/cuda/arena.h"
+#include "backends/cuda/gemm.h"
+#include "backends/cuda/partition.h"
+#include "backends/cuda/random_data.h"
+#include "backends/cuda/transfer.h"
+#include "tests/gpu/gpu_test.h"
+
+static sp_status failures_leave_the_device_usable(gpu_test *t, sp_error *err)
+{
+    sp_error refused = {0};
+    void *data = NULL;
+    sp_status status = SP_I_CUDA(&t->device, &refused, Malloc, &data, (size_t)1 << 50);
+    gpu_require(t, status == SP_ERR_NO_MEMORY, "%s", refused.message[0]);
+    status = SP_I_CUDA(&t->device, err, Malloc, &data, 256);
+    (void)t->api.Free(data);
+    return status;
+}
+
+static sp_status random_numbers_are_normal(gpu_test *t, sp_error *err)
+{
+    const int64_t count = 10000001; // more than is drawn, and odd
+    void *data = NULL;
+    sp_status status = SP_I_CUDA(&t->device, err, Malloc, &data, (size_t)(2 * count));
+    if (status == SP_OK) {
+        status = sp_i_cuda_fill_normal(&t->device, data, count, 2.0, 5, NULL, err);
+    }
+    double *values = status == SP_OK ? gpu_read_bf16(t, data, count, err) : NULL;
+    (void)t->api.Free(data);
+    if (values == NULL) {
+        return status != SP_OK ? status : SP_ERR_INTERNAL;
+    }
+    double sum = 0.0;
+    double squares = 0.0;
+    for (int64_t i = 0; i < count; i++) {
+        sum += values[i];
+        squares += values[i] * values[i];
+    }
+    double mean = sum / (double)count;
+    double deviation = sqrt(squares / (double)count);
+    // 4.2 million different numbers: the mean's own deviation is 0.001.
+    gpu_require(t, fabs(mean) < 0.005 && fabs(deviation - 2.0) < 0.01, "mean %.4f, deviation %.4f",
+                mean, deviation);
+    free(values);
+    return SP_OK;
+}
+
+// Blocks of an arena keep what was written while others come and go.
+static sp_status arena_blocks_keep_their_bytes(gpu_test *t, sp_error *err)
+{
+    enum { BLOCKS = 24, CAPACITY = 64 << 20 };
+    sp_i_cuda_block *block[BLOCKS];
+    unsigned char *read = malloc(CAPACITY);
+    void *base = NULL;
+    sp_status status = SP_I_CUDA(&t->device, err, Malloc, &base, CAPACITY);
+    sp_i_cuda_arena *arena = status == SP_OK ? sp_i_cuda_arena_new(base, CAPACITY, 0) : NULL;
+    for (int i = 0; arena != NULL && status == SP_OK && i < BLOCKS; i++) {
+        block[i] = sp_i_cuda_take(arena, SP_MEM_ACTIVATIONS, 1000 + 40000 * i);
+        status = SP_I_CUDA(&t->device, err, MemsetAsync, block[i]->data, i + 1,
+                           (size_t)block[i]->bytes, NULL);
+        if (i % 3 == 2) {
+            sp_i_cuda_give(arena, block[i - 1]);
+            block[i - 1] = NULL;
+        }
+    }
+    for (int i = 0; arena != NULL && read != NULL && status == SP_OK && i < BLOCKS; i++) {
+        if (block[i] == NULL) {
+            continue;
+        }
+        status = sp_i_cuda_download(&t->device, read, block[i]->data, block[i]->bytes, NULL, err);
+        for (int64_t b = 0; status == SP_OK && b < block[i]->bytes; b++) {
+            gpu_require(t, read[b] == i + 1, "block %d byte %lld is %d", i, (long long)b, read[b]);
+        }
+    }
+    sp_i_cuda_arena_free(arena);
+    (void)t->api.Free(base);
+    free(read);
+    return status;
+}
+
+static sp_status partitions_split_the_device(gpu_test *t, sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (int count = 2; status == SP_OK && count <= 16; count *= 2) {
+        const char *reason;
+        sp_i_cuda_partitions *p;
+        int sms = 0;
+        status = sp_i_cuda_partitions_new(&t->device, count, 2, &p, err);
+        if (status != SP_OK) {
+            return status;
+        }
+        for (int i = 0; i < count; i++) {
+            sms += sp_i_cuda_partition_sms(p, i);
+        }
+        bool disjoint = sp_i_cuda_are_partitioned(p, &reason);
+        gpu_require(t, disjoint && sms <= t->info.sm_count && sms > 0,
+                    "%d partitions: %d of %d SMs, %s", count, sms, t->info.sm_count,
+                    disjoint ? "disjoint" : reason);
+        sp_i_cuda_partitions_free(p);
+    }
+    return status;
+}
+
+// A block goes around all partitions many times, each step on its sender's stream alone: it arrives
+// whole only if every receiver waited for its sender.
+static sp_status transfers_arrive_in_order(gpu_test *t, sp_error *err)
+{
+    enum { PARTITIONS = 4, BYTES = 8 << 20 };
+    const int rounds = t->small ? 2 : 25;
+    const sp_i_cuda_link link = {NULL};
+    sp_i_cuda_partitions *p = NULL;
+    sp_i_cuda_events events = {0};
+    void *memory = NULL;
+    unsigned char *sent = malloc(BYTES);
+    unsigned char *got = malloc(BYTES);
+    sp_status status = sp_i_cuda_partitions_new(&t->device, PARTITIONS, 1, &p, err);
+    if (status == SP_OK) {
+        status = sp_i_cuda_events_init(&t->device, PARTITIONS, false, &events, err);
+    }
+    if (status == SP_OK) {
+        status = SP_I_CUDA(&t->device, err, Malloc, &memory, (size_t)PARTITIONS * BYTES);
+    }
+    for (int i = 0; sent != NULL && i < BYTES; i++) {
+        sent[i] = (unsigned char)(i * 31 + i / 251);
+    }
+    char *place = memory;
+    if (status == SP_OK && sent != NULL && got != NULL) {
+        status = sp_i_cuda_upload(&t->device, place, sent, BYTES,
+                                  sp_i_cuda_partition_stream(p, 0, 0), err);
+    }
+    for (int i = 0; status == SP_OK && i < rounds * PARTITIONS; i++) {
+        int from = i % PARTITIONS;
+        int to = (i + 1) % PARTITIONS;
+        const sp_i_cuda_transfer transfer = {.to = place + (size_t)to * BYTES,
+                                             .from = place + (size_t)from * BYTES,
+                                             .bytes = BYTES,
+                                             .sender = sp_i_cuda_partition_stream(p, from, 0),
+                                             .receiver = sp_i_cuda_partition_stream(p, to, 0),
+                                             .sent = from};
+        status = sp_i_cuda_send(&events, &link, &transfer, err);
+        // What was sent must not be read again by a late copy.
+        if (status == SP_OK) {
+            status = SP_I_CUDA(&t->device, err, MemsetAsync, place + (size_t)from * BYTES, 0, BYTES,
+                               sp_i_cuda_partition_stream(p, from, 0));
+        }
+    }
+    if (status == SP_OK && sent != NULL && got != NULL) {
+        status = sp_i_cuda_download(&t->device, got, place, BYTES,
+                                    sp_i_cuda_partition_stream(p, 0, 0), err);
+        gpu_require(t, memcmp(sent, got, BYTES) == 0, "%d transfers of %d MiB", rounds * PARTITIONS,
+                    BYTES >> 20);
+    }
+    (void)t->api.Free(memory);
+    sp_i_cuda_events_fini(&events);
+    sp_i_cuda_partitions_free(p);
+    free(sent);
+    free(got);
+    return status;
+}
+
+// ---- products ----
+
+enum { TOKENS = 200, IN = 136, OUT = 264 };
+
+static double reference(sp_i_cuda_product_kind kind, const double *left, const double *right,
+                        int64_t row, int64_t column)
+{
+    const int64_t inner = kind == SP_I_CUDA_FORWARD ? IN : kind == SP_I_CUDA_INPUT ? OUT : TOKENS;
+    double sum = 0.0;
+    for (int64_t i = 0; i < inner; i++) {
+        double x = kind == SP_I_CUDA_FORWARD ? left[row * IN + i]
+                   : kind == SP_I_CUDA_INPUT ? left[row * OUT + i]
+                                             : left[i * OUT + row];
+        double y = kind == SP_I_CUDA_FORWARD ? right[column * IN + i]
+                   : kind == SP_I_CUDA_INPUT ? right[i * IN + column]
+                                             : right[i * IN + column];
+        sum += x * y;
+    }
+    return sum;
+}
+
+typedef struct matrices {
+    char *x, *weight, *dy, *result, *workspace;
+} matrices;
+
+static sp_status check_product(gpu_test *t, sp_i_cuda_gemm *gemm, const matrices *m,
+                               sp_i_cuda_product what, sp_error *err)
+{
+    const bool forward = what.kind == SP_I_CUDA_FORWARD;
+    const bool weight = what.kind == SP_I_CUDA_WEIGHT;
+    const int64_t rows = weight ? OUT : TOKENS;
+    const int64_t columns = forward ? OUT : IN;
+    const sp_i_cuda_operands operands = {forward ? m->x : m->dy, weight ? m->x : m->weight,
+                                         m->result};
+    sp_status status = sp_i_cuda_fill_normal(
+        &t->device, m->result, (what.fp32 ? 2 : 1) * rows * columns, 1.0, 9, NULL, err);
+    if (status == SP_OK && what.fp32) {
+        status = SP_I_CUDA(&t->device, err, MemsetAsync, m->result, 0, (size_t)(4 * rows * columns),
+                           NULL);
+    }
+    for (int i = 0; status == SP_OK && i < (what.accumulate ? 2 : 1); i++) {
+        status = sp_i_cuda_gemm_run(gemm, &what, &operands, NULL, err);
+    }
+    if (status != SP_OK) {
+        return status;
+    }
+    double *left = gpu_read_bf16(t, operands.left, forward ? TOKENS * IN : TOKENS * OUT, err);
+    double *right = gpu_read_bf16(t, operands.right, weight ? TOKENS * IN : IN * OUT, err);
+    double *got = what.fp32 ? gpu_read_fp32(t, m->result, rows * columns, err)
+                            : gpu_read_bf16(t, m->result, rows * columns, err);
+    double *want = malloc((size_t)(rows * columns) * sizeof *want);
+    bool read = left != NULL && right != NULL && got != NULL && want != NULL;
+    for (int64_t i = 0; read && i < rows * columns; i++) {
+        want[i] = (what.accumulate ? 2.0 : 1.0) *
+                  reference(what.kind, left, right, i / columns, i % columns);
+    }
+    double error = read ? gpu_relative_error(got, want, rows * columns) : (double)INFINITY;
+    // bf16 keeps 8 bits: rounding alone is 2^-9 / sqrt(3) of a number, about 0.001.
+    gpu_require(t, error < (what.fp32 ? 1e-5 : 3e-3), "kind %d fp32 %d: relative error %.2e",
+                (int)what.kind, what.fp32, error);
+    free(left);
+    free(right);
+    free(got);
+    free(want);
+    return SP_OK;
+}
+
+// Forward and input gradient to bf16 and fp32; the weight gradient added up in fp32, twice.
+static sp_status products_are_those_of_a_linear_layer(gpu_test *t, sp_error *err)
+{
+    sp_i_cublas_api cublas;
+    sp_i_cuda_gemm *gemm = NULL;
+    char reason[SP_I_CUDA_TEXT];
+    void *memory = NULL;
+    if (!sp_i_cublas_api_init(&cublas, reason, sizeof reason)) {
+        return sp_error_set(err, SP_ERR_USAGE, "%s", reason);
+    }
+    const size_t part = 1 << 20;
+    sp_status status =
+        SP_I_CUDA(&t->device, err, Malloc, &memory, 4 * part + SP_I_CUDA_GEMM_WORKSPACE);
+    char *base = memory;
+    const matrices m = {base, base + part, base + 2 * part, base + 3 * part, base + 4 * part};
+    if (status == SP_OK) {
+        status =
+            sp_i_cuda_fill_normal(&t->device, base, (int64_t)(3 * part / 2), 1.0, 1, NULL, err);
+    }
+    const sp_i_cuda_gemm_place place = {m.workspace, SP_I_CUDA_GEMM_WORKSPACE, 0};
+    if (status == SP_OK) {
+        status = sp_i_cuda_gemm_new(&t->device, &cublas, &place, &gemm, err);
+    }
+    for (int kind = 0; status == SP_OK && kind < SP_I_CUDA_PRODUCTS; kind++) {
+        for (int fp32 = kind == SP_I_CUDA_WEIGHT; status == SP_OK && fp32 < 2; fp32++) {
+            const sp_i_cuda_product what = {
+                (sp_i_cuda_product_kind)kind, TOKENS, IN, OUT, fp32 == 1, kind == SP_I_CUDA_WEIGHT};
+            status = check_product(t, gemm, &m, what, err);
+        }
+    }
+    sp_i_cuda_gemm_free(gemm);
+    (void)t->api.Free(memory);
+    return status;
+}
+
+int main(void)
+{
+    static const gpu_case cases[] = {
+        {"failures_leave_the_device_usable", failures_leave_the_device_usable},
+        {"random_numbers_are_normal", random_numbers_are_normal},
+        {"arena_blocks_keep_their_bytes", arena_blocks_keep_their_bytes},
+        {"partitions_split_the_device", partitions_split_the_device},
+        {"transfers_arrive_in_order", transfers_arrive_in_order},
+        {"products_are_those_of_a_linear_layer", products_are_those_of_a_linear_layer},
+    };
+    return gpu_run_cases(cases, sizeof cases / sizeof *cases);
+}

@@ -1,0 +1,129 @@
+#include "tests/gpu/gpu_test.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/cuda/random_data.h"
+#include "backends/cuda/transfer.h"
+
+static bool start(gpu_test *t)
+{
+    int count = 0;
+    char reason[SP_I_CUDA_TEXT] = "";
+    sp_error err = {0};
+    sp_i_cuda_api_init(&t->api);
+    t->device = (sp_i_cuda_device){&t->api, 0};
+    sp_status status = sp_i_cuda_device_count(&t->api, &count, reason, &err);
+    if (status == SP_OK && count > 0) {
+        status = sp_i_cuda_use(&t->device, &err);
+    }
+    if (status == SP_OK && count > 0) {
+        status = sp_i_cuda_device_info(&t->device, &t->info, &err);
+    }
+    if (status != SP_OK || count == 0) {
+        printf("no GPU: %s\n", status != SP_OK ? err.message[0] : reason);
+        return false;
+    }
+    return true;
+}
+
+static void print_line(const char *name, const char *status, const char *finding)
+{
+    json_t *line = json_pack("{s:s, s:s, s:s}", "test", name, "status", status, "finding", finding);
+    char *text = json_dumps(line, JSON_COMPACT);
+    puts(text != NULL ? text : name);
+    fflush(stdout);
+    free(text);
+    json_decref(line);
+}
+
+int gpu_run_cases(const gpu_case *cases, int count)
+{
+    bool failed = false;
+    gpu_test t;
+    memset(&t, 0, sizeof t);
+    t.small = getenv("SP_GPU_SMALL") != NULL;
+    if (!start(&t)) {
+        return 77;
+    }
+    for (int i = 0; i < count; i++) {
+        sp_error err = {0};
+        t.failed = false;
+        t.finding[0] = '\0';
+        sp_status status = cases[i].run(&t, &err);
+        if (status == SP_ERR_USAGE) {
+            print_line(cases[i].name, "missing", err.message[0]);
+        } else if (status != SP_OK) {
+            print_line(cases[i].name, "failed", err.message[0]);
+        } else {
+            print_line(cases[i].name, t.failed ? "failed" : "passed", t.finding);
+        }
+        failed = failed || t.failed || (status != SP_OK && status != SP_ERR_USAGE);
+    }
+    return failed ? 1 : 0;
+}
+
+void gpu_require(gpu_test *t, bool holds, const char *format, ...)
+{
+    if (t->failed) {
+        return;
+    }
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(t->finding, sizeof t->finding, format, arguments);
+    va_end(arguments);
+    t->failed = !holds;
+}
+
+double gpu_relative_error(const double *got, const double *want, int64_t count)
+{
+    double difference = 0.0;
+    double size = 0.0;
+    for (int64_t i = 0; i < count; i++) {
+        // What is no number must not pass as one.
+        if (!isfinite(got[i])) {
+            return INFINITY;
+        }
+        difference += (got[i] - want[i]) * (got[i] - want[i]);
+        size += want[i] * want[i];
+    }
+    return sqrt(difference / size);
+}
+
+double *gpu_read_bf16(gpu_test *t, const void *data, int64_t count, sp_error *err)
+{
+    uint16_t *bits = malloc((size_t)count * sizeof *bits);
+    double *values = malloc((size_t)count * sizeof *values);
+    if (bits == NULL || values == NULL ||
+        sp_i_cuda_download(&t->device, bits, data, 2 * count, NULL, err) != SP_OK) {
+        free(bits);
+        free(values);
+        return NULL;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = sp_i_bf16_value(bits[i]);
+    }
+    free(bits);
+    return values;
+}
+
+double *gpu_read_fp32(gpu_test *t, const void *data, int64_t count, sp_error *err)
+{
+    float *singles = malloc((size_t)count * sizeof *singles);
+    double *values = malloc((size_t)count * sizeof *values);
+    if (singles == NULL || values == NULL ||
+        sp_i_cuda_download(&t->device, singles, data, 4 * count, NULL, err) != SP_OK) {
+        free(singles);
+        free(values);
+        return NULL;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = (double)singles[i];
+    }
+    free(singles);
+    return values;
+}

@@ -1,0 +1,139 @@
+#!/bin/sh
+# run.sh [FOLDER]: everything that is to be learned from a machine with a GPU, in less than 8 minutes
+# and without anyone looking on. Needs gcc, CMake 3.25 and CUDA 13.0; nothing is fetched, and no
+# setting of the card is changed. Results go to FOLDER (default $OUT, or gpu-out), at most 8 files;
+# file_results.sh files them. Each part has a time limit, and its failure stops no other part.
+#
+# Exit status: 0 all parts passed, 1 one failed, 77 no GPU here.
+# SP_GPU_BUILD: build folder (default build-gpu). SP_GPU_SECONDS: time for everything (default 470).
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+out=${1:-${OUT:-gpu-out}}
+build=${SP_GPU_BUILD:-build-gpu}
+seconds=${SP_GPU_SECONDS:-470}
+begin=$(date +%s)
+mkdir -p "$out" || exit 1
+out=$(cd "$out" && pwd)
+summary=$out/summary.txt
+: >"$summary"
+
+note() { # STATUS PART TEXT
+    printf '%-8s %-12s %s\n' "$1" "$2" "$3" | tee -a "$summary"
+}
+have() {
+    command -v "$1" >/dev/null 2>&1
+}
+left() {
+    echo $((seconds - $(date +%s) + begin))
+}
+
+# part NAME SECONDS LOG COMMAND...: runs it within its limit and what is left of the whole.
+part() {
+    name=$1 limit=$2 log=$3
+    shift 3
+    rest=$(left)
+    if [ "$rest" -lt 5 ]; then
+        note missing "$name" "no time left"
+        return 1
+    fi
+    [ "$limit" -gt "$rest" ] && limit=$rest
+    start=$(date +%s)
+    timeout -k 5 "$limit" "$@" >>"$out/$log" 2>&1
+    status=$?
+    took="$(($(date +%s) - start)) s, see $log"
+    case $status in
+    0) note passed "$name" "$took" ;;
+    77) note missing "$name" "$took" ;;
+    124 | 137) note failed "$name" "over its limit of $limit s; $took" ;;
+    *) note failed "$name" "exit status $status; $took" ;;
+    esac
+    return "$status"
+}
+
+# Libraries that come with Python rather than with the toolkit.
+python_folder() { # NAME
+    have python3 && python3 - "$1" <<'PYTHON' 2>/dev/null
+import importlib.util, os, sys
+spec = importlib.util.find_spec("nvidia")
+for root in list(spec.submodule_search_locations) if spec else []:
+    for folder in (sys.argv[1], "cu13"):
+        path = os.path.join(root, folder)
+        if os.path.isdir(path):
+            print(path)
+            sys.exit(0)
+PYTHON
+}
+for library in cudnn nccl; do
+    folder=$(python_folder $library)
+    if [ -n "$folder" ] && [ -d "$folder/lib" ]; then
+        LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder/lib
+    fi
+    [ $library = cudnn ] && cudnn=$folder
+    [ $library = nccl ] && nccl=$folder
+done
+cuda=${CUDA_HOME:-/usr/local/cuda}
+for folder in "$cuda/lib64" "$cuda/lib"; do
+    [ -d "$folder" ] && LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
+done
+export LD_LIBRARY_PATH
+have nvcc || PATH=$PATH:$cuda/bin
+
+environment() {
+    uname -sr
+    for tool in gcc cmake nvcc make ninja compute-sanitizer ncu nvidia-cuda-mps-control \
+        nvidia-cuda-mps-server mpirun; do
+        if have "$tool"; then
+            printf '%s: %s\n' "$tool" "$("$tool" --version 2>/dev/null </dev/null | grep -m 1 '[0-9]\.')"
+        else
+            echo "$tool: missing"
+        fi
+    done
+    echo "LD_LIBRARY_PATH: $LD_LIBRARY_PATH"
+    nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem,power.draw,power.limit,temperature.gpu,mig.mode.current,compute_mode --format=csv
+    nvidia-smi topo -m
+    true
+}
+environment >"$out/environment.txt" 2>&1
+for tool in gcc cmake nvcc; do
+    have "$tool" || note missing "$tool" "not on this machine"
+done
+
+: >"$out/build.log"
+generator=
+have make || { have ninja && generator=-GNinja; }
+# shellcheck disable=SC2086
+part configure 60 build.log cmake -S . -B "$build" $generator -DSP_BARE=ON \
+    -DCMAKE_BUILD_TYPE=Release ${cudnn:+"-DSP_CUDNN_HINT=$cudnn/include"} \
+    ${nccl:+"-DSP_NCCL_HINT=$nccl/include"}
+part build 180 build.log cmake --build "$build" --parallel "$(getconf _NPROCESSORS_ONLN)"
+programs=$build/tests/gpu
+
+: >"$out/checklist.jsonl"
+part checklist 120 checklist.jsonl "$programs/checklist"
+no_gpu=$?
+
+: >"$out/tests.log"
+for program in "$programs"/*_test; do
+    [ -x "$program" ] || { note missing tests "none was built" && continue; }
+    part "$(basename "$program")" 60 tests.log "$program"
+done
+
+if [ $no_gpu -ne 77 ]; then
+    : >"$out/calibrate.log"
+    part calibrate 120 calibrate.log "$programs/calibrate" "$out"
+    if have compute-sanitizer; then
+        : >"$out/sanitizer.log"
+        for program in "$programs"/*_test; do
+            [ -x "$program" ] && part sanitizer 40 sanitizer.log env SP_GPU_SMALL=1 \
+                compute-sanitizer --error-exitcode 1 "$program"
+        done
+    else
+        note missing sanitizer "no compute-sanitizer"
+    fi
+fi
+
+note "$(grep -c '^failed' "$summary")" failed "parts"
+note "$(grep -c '^missing' "$summary")" missing "parts"
+note "$(grep -c '^passed' "$summary")" passed "parts, $(($(date +%s) - begin)) s"
+[ $no_gpu -eq 77 ] && exit 77
+! grep -q '^failed' "$summary"

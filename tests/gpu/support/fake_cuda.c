@@ -1,0 +1,325 @@
+#include "tests/gpu/support/fake_cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+fake_cuda fake;
+
+static bool fails(const char *call)
+{
+    size_t used = strlen(fake.log);
+    snprintf(fake.log + used, sizeof fake.log - used, "%s ", call);
+    return fake.fail != NULL && strcmp(fake.fail, call) == 0 && fake.calls++ == fake.fail_at;
+}
+
+#define RUNTIME(call)          \
+    if (fails(call)) {         \
+        return fake.fail_code; \
+    }
+#define DRIVER(call)             \
+    if (fails(call)) {           \
+        return fake.fail_result; \
+    }
+
+// ---- runtime ----
+
+static cudaError_t version(int *value)
+{
+    *value = 13000;
+    return cudaSuccess;
+}
+
+static cudaError_t device_count(int *count)
+{
+    *count = fake.devices;
+    return fake.count_code;
+}
+
+static cudaError_t set_device(int device)
+{
+    RUNTIME("SetDevice")
+    return device < fake.devices ? cudaSuccess : cudaErrorInvalidDevice;
+}
+
+static cudaError_t properties(struct cudaDeviceProp *p, int device)
+{
+    RUNTIME("GetDeviceProperties")
+    memset(p, 0, sizeof *p);
+    snprintf(p->name, sizeof p->name, "Fake %d", device);
+    p->major = 9;
+    p->multiProcessorCount = (int)fake.sms;
+    p->totalGlobalMem = (size_t)1 << 37;
+    p->l2CacheSize = 60 << 20;
+    return cudaSuccess;
+}
+
+static cudaError_t attribute(int *value, enum cudaDeviceAttr which, int device)
+{
+    (void)device;
+    RUNTIME("DeviceGetAttribute")
+    *value = which == cudaDevAttrMultiProcessorCount ? (int)fake.sms : 1980000;
+    return cudaSuccess;
+}
+
+static cudaError_t last_error(void)
+{
+    fake.cleared = true;
+    return cudaSuccess;
+}
+
+static const char *error_name(cudaError_t code)
+{
+    return code == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaErrorOther";
+}
+
+static const char *error_text(cudaError_t code)
+{
+    return code == cudaErrorMemoryAllocation ? "out of memory" : "something else";
+}
+
+static cudaError_t memory(size_t *free_bytes, size_t *total_bytes)
+{
+    RUNTIME("MemGetInfo")
+    *free_bytes = 100;
+    *total_bytes = 200;
+    return cudaSuccess;
+}
+
+static cudaError_t take(void **data, size_t bytes)
+{
+    RUNTIME("Malloc")
+    *data = malloc(bytes);
+    fake.live_blocks++;
+    return *data != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+static cudaError_t give(void *data)
+{
+    fake.live_blocks -= data != NULL;
+    free(data);
+    return cudaSuccess;
+}
+
+static cudaError_t host_take(void **data, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    return take(data, bytes);
+}
+
+static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                        cudaStream_t stream)
+{
+    (void)kind;
+    (void)stream;
+    RUNTIME("MemcpyAsync")
+    memcpy(to, from, bytes);
+    return cudaSuccess;
+}
+
+static cudaError_t set(void *to, int value, size_t bytes, cudaStream_t stream)
+{
+    (void)stream;
+    RUNTIME("MemsetAsync")
+    memset(to, value, bytes);
+    return cudaSuccess;
+}
+
+static cudaError_t stream_new(cudaStream_t *stream, unsigned flags, int priority)
+{
+    (void)flags;
+    (void)priority;
+    RUNTIME("StreamCreateWithPriority")
+    *stream = malloc(1);
+    fake.live_streams++;
+    return cudaSuccess;
+}
+
+static cudaError_t stream_free(cudaStream_t stream)
+{
+    free(stream);
+    fake.live_streams--;
+    return cudaSuccess;
+}
+
+static cudaError_t stream_end(cudaStream_t stream)
+{
+    (void)stream;
+    RUNTIME("StreamSynchronize")
+    return cudaSuccess;
+}
+
+static cudaError_t stream_wait(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    (void)stream;
+    (void)event;
+    (void)flags;
+    RUNTIME("StreamWaitEvent")
+    return cudaSuccess;
+}
+
+static cudaError_t event_new(cudaEvent_t *event, unsigned flags)
+{
+    (void)flags;
+    RUNTIME("EventCreateWithFlags")
+    *event = calloc(1, sizeof(int64_t));
+    fake.live_events++;
+    return cudaSuccess;
+}
+
+static cudaError_t event_free(cudaEvent_t event)
+{
+    free(event);
+    fake.live_events--;
+    return cudaSuccess;
+}
+
+static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream)
+{
+    (void)stream;
+    RUNTIME("EventRecord")
+    memcpy(event, &fake.clock_ns, sizeof fake.clock_ns);
+    return cudaSuccess;
+}
+
+static cudaError_t event_end(cudaEvent_t event)
+{
+    (void)event;
+    RUNTIME("EventSynchronize")
+    return cudaSuccess;
+}
+
+static cudaError_t event_between(float *ms, cudaEvent_t start, cudaEvent_t end)
+{
+    RUNTIME("EventElapsedTime")
+    int64_t from;
+    int64_t to;
+    memcpy(&from, start, sizeof from);
+    memcpy(&to, end, sizeof to);
+    *ms = (float)(to - from) / 1e6f;
+    return cudaSuccess;
+}
+
+// ---- driver ----
+
+static CUresult result_name(CUresult code, const char **name)
+{
+    *name = code == CUDA_ERROR_INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE" : NULL;
+    return *name != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult resource(CUdevice device, CUdevResource *made, CUdevResourceType type)
+{
+    (void)device;
+    (void)type;
+    DRIVER("DeviceGetDevResource")
+    made->sm.smCount = fake.sms;
+    made->sm.minSmPartitionSize = fake.smallest;
+    made->sm.smCoscheduledAlignment = fake.alignment;
+    return CUDA_SUCCESS;
+}
+
+static CUresult split(CUdevResource *made, unsigned *groups, const CUdevResource *input,
+                      CUdevResource *rest, unsigned flags, unsigned least)
+{
+    (void)flags;
+    DRIVER("DevSmResourceSplitByCount")
+    fake.splits++;
+    *groups -= fake.groups_less;
+    for (unsigned i = 0; i < *groups; i++) {
+        made[i].sm.smCount = least;
+    }
+    rest->sm.smCount = input->sm.smCount - *groups * least;
+    return CUDA_SUCCESS;
+}
+
+static CUresult describe(CUdevResourceDesc *made, CUdevResource *resources, unsigned count)
+{
+    (void)resources;
+    (void)count;
+    DRIVER("DevResourceGenerateDesc")
+    *made = NULL;
+    return CUDA_SUCCESS;
+}
+
+static CUresult context_new(CUgreenCtx *made, CUdevResourceDesc description, CUdevice device,
+                            unsigned flags)
+{
+    (void)description;
+    (void)device;
+    (void)flags;
+    DRIVER("GreenCtxCreate")
+    *made = malloc(1);
+    fake.live_contexts++;
+    return CUDA_SUCCESS;
+}
+
+static CUresult context_free(CUgreenCtx context)
+{
+    free(context);
+    fake.live_contexts--;
+    return CUDA_SUCCESS;
+}
+
+static CUresult context_resource(CUgreenCtx context, CUdevResource *made, CUdevResourceType type)
+{
+    (void)context;
+    return resource(0, made, type);
+}
+
+static CUresult context_stream(CUstream *stream, CUgreenCtx context, unsigned flags, int priority)
+{
+    (void)context;
+    (void)flags;
+    (void)priority;
+    DRIVER("GreenCtxStreamCreate")
+    *stream = malloc(1);
+    fake.live_streams++;
+    return CUDA_SUCCESS;
+}
+
+void fake_cuda_reset(sp_i_cuda_api *api)
+{
+    fake = (fake_cuda){.devices = 1,
+                       .fail_code = cudaErrorUnknown,
+                       .fail_result = CUDA_ERROR_INVALID_VALUE,
+                       .sms = 132,
+                       .smallest = 8,
+                       .alignment = 8};
+    *api = (sp_i_cuda_api){
+        .DriverGetVersion = version,
+        .RuntimeGetVersion = version,
+        .GetDeviceCount = device_count,
+        .SetDevice = set_device,
+        .GetDeviceProperties = properties,
+        .DeviceGetAttribute = attribute,
+        .GetLastError = last_error,
+        .GetErrorName = error_name,
+        .GetErrorString = error_text,
+        .MemGetInfo = memory,
+        .Malloc = take,
+        .Free = give,
+        .HostAlloc = host_take,
+        .FreeHost = give,
+        .MemcpyAsync = copy,
+        .MemsetAsync = set,
+        .StreamCreateWithPriority = stream_new,
+        .StreamDestroy = stream_free,
+        .StreamSynchronize = stream_end,
+        .StreamWaitEvent = stream_wait,
+        .EventCreateWithFlags = event_new,
+        .EventDestroy = event_free,
+        .EventRecord = event_record,
+        .EventSynchronize = event_end,
+        .EventElapsedTime = event_between,
+        .DrvGetErrorName = result_name,
+        .DeviceGetDevResource = resource,
+        .DevSmResourceSplitByCount = split,
+        .DevResourceGenerateDesc = describe,
+        .GreenCtxCreate = context_new,
+        .GreenCtxDestroy = context_free,
+        .GreenCtxGetDevResource = context_resource,
+        .GreenCtxStreamCreate = context_stream,
+        .partitions = true,
+    };
+}

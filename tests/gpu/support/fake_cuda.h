@@ -1,0 +1,34 @@
+// A table of CUDA entry points without a GPU behind it: counts what is alive, fails where it is
+// told to, and keeps a log of calls. Memory is the host's.
+#ifndef SLIMPACK_TESTS_GPU_SUPPORT_FAKE_CUDA_H
+#define SLIMPACK_TESTS_GPU_SUPPORT_FAKE_CUDA_H
+
+#include "backends/cuda/device.h"
+
+enum { FAKE_LOG = 4096 };
+
+typedef struct fake_cuda {
+    // ---- set by the test ----
+    int devices;
+    cudaError_t count_code; // of GetDeviceCount
+    const char *fail;       // call that fails, such as "Malloc"; NULL: none
+    int fail_at;            // which of its calls, from 0
+    cudaError_t fail_code;
+    CUresult fail_result; // of driver calls
+    unsigned sms, smallest, alignment;
+    unsigned groups_less; // fewer groups than a split should give
+    // ---- kept by the fake ----
+    int live_blocks, live_streams, live_events, live_contexts;
+    int splits;
+    int calls; // of `fail`
+    bool cleared;
+    int64_t clock_ns; // recorded by events; a delay adds to it
+    char log[FAKE_LOG];
+} fake_cuda;
+
+extern fake_cuda fake;
+
+// Resets the fake: one device of 132 SMs in steps of 8, nothing fails.
+void fake_cuda_reset(sp_i_cuda_api *api);
+
+#endif

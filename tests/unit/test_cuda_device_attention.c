@@ -1,0 +1,225 @@
+// Plans of cuDNN's attention, made for an H200 that is not here: cuDNN compiles the kernels of a
+// graph whose form one of its engines knows, and refuses every other, so that a finished plan is
+// the proof of the form. What the kernels compute needs a GPU (tests/gpu/attention_test.c).
+#include <dlfcn.h>
+
+#include "backends/cuda/attention.h"
+#include "backends/cuda/attention_graph.h"
+#include "backends/cuda/cudnn_plan.h"
+#include "tests/gpu/support/fake_cuda.h"
+#include "tests/support/test_main.h"
+
+// cudaGetDeviceProperties' numbers of an H200 as cuDNN spells them; all are required.
+static const char h200[] =
+    "{\"deviceVer\":900,\"driverVer\":13000,\"cudaDeviceId\":0,\"multiProcessorCount\":132,"
+    "\"maxThreadsPerSM\":2048,\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,\"warpSize\":32,"
+    "\"regsPerBlock\":65536,\"maxRegistersPerSM\":65536,\"maxSharedMemoryPerBlock\":49152,"
+    "\"maxSharedMemoryPerBlockOptin\":232448,\"reservedSharedMemoryPerBlock\":1024,"
+    "\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],"
+    "\"l2CacheSize\":62914560,\"totalGlobalMem\":150754820096,\"smClockRateKHz\":1980000,"
+    "\"memClockRateKHz\":3201000,\"supportCoopLaunch\":1,\"isTccDriver\":0,\"pciDeviceId\":0,"
+    "\"deviceName\":\"NVIDIA H200\"}";
+
+// The fake driver goes before any other that cuDNN would look for under the same name.
+static void start(sp_i_cudnn_api *api)
+{
+    char reason[200];
+    if (dlopen(SP_FAKE_DRIVER, RTLD_NOW | RTLD_GLOBAL) == NULL) {
+        fail_msg("%s", dlerror());
+    }
+    // Compilers that cuDNN unloads leave memory behind that nothing points to any more.
+    (void)dlopen("libnvrtc.so.13", RTLD_NOW | RTLD_NODELETE);
+    (void)dlopen("libnvrtc-builtins.so.13.0", RTLD_NOW | RTLD_NODELETE);
+    if (!sp_i_cudnn_api_init(api, reason, sizeof reason)) {
+        print_message("no cuDNN: %s\n", reason);
+        skip();
+    }
+    if (api->GetVersion() < 90800) {
+        print_message("cuDNN %zu makes no plans without a device\n", api->GetVersion());
+        skip();
+    }
+}
+
+static sp_i_cuda_attention_shape slice(int64_t queries, int64_t keys, int64_t heads,
+                                       int64_t kv_heads, int64_t head_dim)
+{
+    return (sp_i_cuda_attention_shape){.segments = 1,
+                                       .queries = queries,
+                                       .keys = keys,
+                                       .all_queries = queries,
+                                       .all_keys = keys,
+                                       .heads = heads,
+                                       .kv_heads = kv_heads,
+                                       .head_dim = head_dim,
+                                       .q_stride = (heads + 2 * kv_heads) * head_dim,
+                                       .kv_stride = (heads + 2 * kv_heads) * head_dim,
+                                       .out_stride = heads * head_dim,
+                                       .dq_stride = (heads + 2 * kv_heads) * head_dim,
+                                       .dkv_stride = kv_heads * head_dim,
+                                       .causal = true};
+}
+
+// Makes the plan and returns cuDNN's own workspace.
+static int64_t planned(const sp_i_cudnn_api *api, const sp_i_cuda_attention_shape *shape,
+                       bool backward, int operations)
+{
+    sp_error err = {0};
+    sp_i_cudnn_graph graph;
+    sp_i_cudnn_plan plan;
+    const sp_i_cudnn_target target = {.properties = h200};
+    assert_null(sp_i_cuda_attention_refusal(shape));
+    sp_i_cudnn_graph_init(&graph, api);
+    if (backward) {
+        sp_i_attention_backward(&graph, shape);
+    } else {
+        sp_i_attention_forward(&graph, shape);
+    }
+    assert_int_equal(graph.operation_count, operations);
+    sp_status status = sp_i_cudnn_plan_make(&graph, &target, &plan, &err);
+    if (status != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+    assert_non_null(plan.plan);
+    sp_i_cudnn_graph_fini(&graph);
+    assert_int_equal(graph.made_count, 0);
+    return plan.workspace_bytes;
+}
+
+// dK and dV of every query head in bf16, before a group's are added up, and less than 64 KiB of
+// small things.
+static void check_workspace(int64_t bytes, const sp_i_cuda_attention_shape *s)
+{
+    int64_t spread = s->heads == s->kv_heads ? 0 : 4 * s->keys * s->heads * s->head_dim;
+    assert_in_range(bytes - spread, 0, 1 << 16);
+}
+
+static void whole_samples_are_planned(void **state)
+{
+    (void)state;
+    sp_i_cudnn_api api;
+    start(&api);
+    sp_i_cuda_attention_shape s = slice(8192, 8192, 32, 32, 128);
+    assert_in_range(planned(&api, &s, false, 16), 0, 1 << 16);
+    check_workspace(planned(&api, &s, true, 24), &s);
+}
+
+static void late_slices_with_grouped_heads_are_planned(void **state)
+{
+    (void)state;
+    sp_i_cudnn_api api;
+    start(&api);
+    sp_i_cuda_attention_shape s = slice(2048, 131072, 32, 8, 128);
+    assert_in_range(planned(&api, &s, false, 16), 0, 1 << 16);
+    check_workspace(planned(&api, &s, true, 26), &s);
+}
+
+static void odd_lengths_and_small_heads_are_planned(void **state)
+{
+    (void)state;
+    sp_i_cudnn_api api;
+    start(&api);
+    sp_i_cuda_attention_shape s = slice(1000, 7777, 16, 4, 64);
+    assert_in_range(planned(&api, &s, false, 16), 0, 1 << 16);
+    check_workspace(planned(&api, &s, true, 26), &s);
+}
+
+static void a_prefix_without_mask_is_planned(void **state)
+{
+    (void)state;
+    sp_i_cudnn_api api;
+    start(&api);
+    sp_i_cuda_attention_shape s = slice(2048, 6144, 32, 8, 128);
+    s.causal = false;
+    assert_in_range(planned(&api, &s, false, 10), 0, 1 << 16);
+    check_workspace(planned(&api, &s, true, 20), &s);
+}
+
+static void packed_samples_are_planned(void **state)
+{
+    (void)state;
+    sp_i_cudnn_api api;
+    start(&api);
+    sp_i_cuda_attention_shape s = slice(4096, 4096, 32, 8, 128);
+    s.segments = 16;
+    s.all_queries = 8192;
+    s.all_keys = 8192;
+    s.packed = true;
+    assert_in_range(planned(&api, &s, false, 22), 0, 1 << 16);
+    assert_in_range(planned(&api, &s, true, 32), 0, 1 << 16);
+}
+
+// The fp32 sum of dQ and a number for each row: 4 queries heads (head_dim + 1) bytes. Packed
+// tensors have those of all segments, and of dK and dV where heads are grouped, 4 bytes each.
+static void workspace_is_that_of_its_parts(void **state)
+{
+    (void)state;
+    int64_t offset[SP_I_ATTENTION_IDS - SP_I_ATTENTION_DQ_SUM];
+    sp_i_cuda_attention_shape s = slice(1024, 4096, 32, 8, 128);
+    assert_int_equal(sp_i_attention_workspace(&s, offset), 4 * 1024 * 32 * (128 + 1));
+    assert_int_equal(offset[0], 0);
+    assert_int_equal(offset[1], 4 * 1024 * 32 * 128);
+    s.packed = true;
+    s.segments = 8;
+    s.all_queries = 3000;
+    s.all_keys = 5000;
+    s.dq_stride = 32 * 128;
+    assert_int_equal(sp_i_attention_workspace(&s, offset),
+                     4 * 3000 * 32 * (128 + 1) + 2 * 4 * 5000 * 32 * 128);
+    s.kv_heads = 32;
+    assert_int_equal(sp_i_attention_workspace(&s, offset), 4 * 3000 * 32 * (128 + 1));
+}
+
+static void what_cudnn_does_not_take_has_a_reason(void **state)
+{
+    (void)state;
+    sp_i_cuda_attention_shape s = slice(128, 128, 8, 2, 64);
+    assert_null(sp_i_cuda_attention_refusal(&s));
+    s.head_dim = 60;
+    assert_non_null(strstr(sp_i_cuda_attention_refusal(&s), "multiple of 8"));
+    s = slice(128, 128, 8, 3, 64);
+    assert_non_null(strstr(sp_i_cuda_attention_refusal(&s), "no multiple of the key heads"));
+    s = slice(129, 128, 8, 2, 64);
+    assert_non_null(strstr(sp_i_cuda_attention_refusal(&s), "more queries than keys"));
+    s.causal = false;
+    assert_null(sp_i_cuda_attention_refusal(&s));
+    s = slice(128, 128, 8, 2, 64);
+    s.q_stride += 4;
+    assert_non_null(strstr(sp_i_cuda_attention_refusal(&s), "16 bytes"));
+    s = slice(128, 128, 8, 2, 64);
+    s.segments = 2;
+    assert_non_null(strstr(sp_i_cuda_attention_refusal(&s), "table of lengths"));
+}
+
+// A failure in the middle is the one that is reported, and nothing is called after it.
+static void a_graph_keeps_its_first_failure(void **state)
+{
+    (void)state;
+    sp_i_cudnn_api api;
+    sp_error err = {0};
+    sp_i_cudnn_graph graph;
+    start(&api);
+    sp_i_cudnn_graph_init(&graph, &api);
+    // No tensor has a negative size.
+    const sp_i_cudnn_tensor wrong = {
+        .id = 1, .type = CUDNN_DATA_FLOAT, .size = {1, -1, 2, 2}, .stride = {1, 1, 1, 1}};
+    (void)sp_i_cudnn_add_tensor(&graph, &wrong);
+    int made = graph.made_count;
+    assert_int_equal(sp_i_cudnn_graph_status(&graph, &err), SP_ERR_INTERNAL);
+    assert_non_null(strstr(err.message[0], "a tensor failed with CUDNN_STATUS_BAD_PARAM"));
+    (void)sp_i_cudnn_add_scalar(&graph, 2, CUDNN_DATA_FLOAT);
+    assert_int_equal(graph.made_count, made);
+    sp_i_cudnn_graph_fini(&graph);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(whole_samples_are_planned),
+    cmocka_unit_test(late_slices_with_grouped_heads_are_planned),
+    cmocka_unit_test(odd_lengths_and_small_heads_are_planned),
+    cmocka_unit_test(a_prefix_without_mask_is_planned),
+    cmocka_unit_test(packed_samples_are_planned),
+    cmocka_unit_test(workspace_is_that_of_its_parts),
+    cmocka_unit_test(what_cudnn_does_not_take_has_a_reason),
+    cmocka_unit_test(a_graph_keeps_its_first_failure),
+};
+
+SP_TEST_MAIN(tests)

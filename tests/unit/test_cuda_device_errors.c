@@ -1,0 +1,170 @@
+// Devices and failures of the CUDA backend, on a fake table of entry points and on this machine's.
+#include "backends/cuda/events.h"
+#include "backends/cuda/transfer.h"
+#include "tests/gpu/support/fake_cuda.h"
+#include "tests/support/test_main.h"
+
+static sp_i_cuda_api api;
+static const sp_i_cuda_device device = {&api, 0};
+
+static void no_device_is_no_error(void **state)
+{
+    (void)state;
+    const cudaError_t codes[] = {cudaErrorNoDevice, cudaErrorInsufficientDriver,
+                                 cudaErrorStubLibrary};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        sp_error err = {0};
+        char reason[SP_I_CUDA_TEXT];
+        int count = 7;
+        fake_cuda_reset(&api);
+        fake.devices = 0;
+        fake.count_code = codes[i];
+        assert_int_equal(sp_i_cuda_device_count(&api, &count, reason, &err), SP_OK);
+        assert_int_equal(count, 0);
+        assert_string_equal(reason, "something else");
+        assert_true(fake.cleared);
+    }
+}
+
+static void other_failures_of_the_count_are_errors(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    char reason[SP_I_CUDA_TEXT];
+    int count;
+    fake_cuda_reset(&api);
+    fake.count_code = cudaErrorUnknown;
+    assert_int_equal(sp_i_cuda_device_count(&api, &count, reason, &err), SP_ERR_INTERNAL);
+    assert_non_null(strstr(err.message[0], "cudaGetDeviceCount failed with cudaErrorOther"));
+}
+
+static void failures_name_call_place_and_device(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    fake_cuda_reset(&api);
+    const sp_i_cuda_device second = {&api, 1};
+    assert_int_equal(sp_i_cuda_check(&second, cudaErrorMemoryAllocation, "cudaMalloc",
+                                     "some/folder/file.c", 12, &err),
+                     SP_ERR_NO_MEMORY);
+    assert_string_equal(err.message[0], "GPU 1: cudaMalloc failed with cudaErrorMemoryAllocation: "
+                                        "out of memory (file.c:12)");
+    sp_error_clear(&err);
+    assert_int_equal(
+        sp_i_cu_check(&second, CUDA_ERROR_INVALID_VALUE, "cuGreenCtxCreate", "a.c", 3, &err),
+        SP_ERR_INTERNAL);
+    assert_string_equal(err.message[0],
+                        "GPU 1: cuGreenCtxCreate failed with CUDA_ERROR_INVALID_VALUE, 1 (a.c:3)");
+    sp_error_clear(&err);
+    assert_int_equal(sp_i_cu_check(&second, CUDA_ERROR_OUT_OF_MEMORY, "cuX", "a.c", 3, &err),
+                     SP_ERR_NO_MEMORY);
+    assert_non_null(strstr(err.message[0], "an unknown code, 2"));
+}
+
+static void info_is_the_device_s(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    sp_i_cuda_info info;
+    int64_t free_bytes;
+    int64_t total_bytes;
+    fake_cuda_reset(&api);
+    assert_int_equal(sp_i_cuda_device_info(&device, &info, &err), SP_OK);
+    assert_string_equal(info.name, "Fake 0");
+    assert_int_equal(info.sm_count, 132);
+    assert_int_equal(info.l2_bytes, 60 << 20);
+    assert_int_equal(info.driver, 13000);
+    assert_int_equal(sp_i_cuda_memory(&device, &free_bytes, &total_bytes, &err), SP_OK);
+    assert_int_equal(free_bytes, 100);
+    assert_int_equal(total_bytes, 200);
+    fake.fail = "DeviceGetAttribute";
+    fake.fail_at = 1;
+    assert_int_equal(sp_i_cuda_device_info(&device, &info, &err), SP_ERR_INTERNAL);
+}
+
+static void events_measure_and_go_when_one_fails(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    sp_i_cuda_events events;
+    int64_t ns;
+    fake_cuda_reset(&api);
+    assert_int_equal(sp_i_cuda_events_init(&device, 3, true, &events, &err), SP_OK);
+    assert_int_equal(sp_i_cuda_record(&events, 0, NULL, &err), SP_OK);
+    fake.clock_ns = 2500000;
+    assert_int_equal(sp_i_cuda_record(&events, 2, NULL, &err), SP_OK);
+    assert_int_equal(sp_i_cuda_between(&events, 0, 2, &ns, &err), SP_OK);
+    assert_int_equal(ns, 2500000);
+    sp_i_cuda_events_fini(&events);
+    assert_int_equal(fake.live_events, 0);
+    fake.fail = "EventCreateWithFlags";
+    fake.fail_at = 2;
+    assert_int_equal(sp_i_cuda_events_init(&device, 3, true, &events, &err), SP_ERR_INTERNAL);
+    assert_int_equal(fake.live_events, 0);
+}
+
+static int64_t delayed_ns;
+
+static cudaError_t delay(int64_t ns, cudaStream_t stream)
+{
+    (void)stream;
+    delayed_ns = ns;
+    return ns < 1000 ? cudaSuccess : cudaErrorUnknown;
+}
+
+// Copy, delay, event on the sender's stream; then the receiver waits.
+static void a_transfer_copies_delays_and_hands_over(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    sp_i_cuda_events events;
+    char to[4] = "";
+    char streams[2];
+    fake_cuda_reset(&api);
+    assert_int_equal(sp_i_cuda_events_init(&device, 1, false, &events, &err), SP_OK);
+    sp_i_cuda_transfer t = {.to = to,
+                            .from = "abc",
+                            .bytes = 4,
+                            .link_ns = 500,
+                            .sender = (cudaStream_t)(void *)&streams[0],
+                            .receiver = (cudaStream_t)(void *)&streams[1]};
+    const sp_i_cuda_link link = {delay};
+    fake.log[0] = '\0';
+    assert_int_equal(sp_i_cuda_send(&events, &link, &t, &err), SP_OK);
+    assert_string_equal(to, "abc");
+    assert_int_equal(delayed_ns, 500);
+    assert_string_equal(fake.log, "MemcpyAsync EventRecord StreamWaitEvent ");
+    t.receiver = t.sender;
+    fake.log[0] = '\0';
+    assert_int_equal(sp_i_cuda_send(&events, &link, &t, &err), SP_OK);
+    assert_string_equal(fake.log, "MemcpyAsync EventRecord ");
+    t.link_ns = 1000;
+    assert_int_equal(sp_i_cuda_send(&events, &link, &t, &err), SP_ERR_INTERNAL);
+    assert_non_null(strstr(err.message[0], "the link's delay"));
+    sp_i_cuda_events_fini(&events);
+}
+
+static void without_a_driver_this_machine_still_answers(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    sp_i_cuda_api real;
+    char reason[SP_I_CUDA_TEXT];
+    int count = -1;
+    sp_i_cuda_api_init(&real);
+    assert_int_equal(sp_i_cuda_device_count(&real, &count, reason, &err), SP_OK);
+    assert_true(count > 0 || (count == 0 && reason[0] != '\0'));
+    assert_true(real.partitions || real.no_partitions[0] != '\0');
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(no_device_is_no_error),
+    cmocka_unit_test(other_failures_of_the_count_are_errors),
+    cmocka_unit_test(failures_name_call_place_and_device),
+    cmocka_unit_test(info_is_the_device_s),
+    cmocka_unit_test(events_measure_and_go_when_one_fails),
+    cmocka_unit_test(a_transfer_copies_delays_and_hands_over),
+    cmocka_unit_test(without_a_driver_this_machine_still_answers),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,144 @@
+// SM partitions: the arithmetic, and green contexts on a fake driver.
+#include "backends/cuda/partition.h"
+#include "backends/cuda/partition_plan.h"
+#include "tests/gpu/support/fake_cuda.h"
+#include "tests/support/test_main.h"
+
+static sp_i_cuda_api api;
+static const sp_i_cuda_device device = {&api, 0};
+
+// 132 SMs in steps of 8 (an H200): floor(132 / P / 8) * 8 of each.
+static void plans_are_equal_multiples_of_the_step(void **state)
+{
+    (void)state;
+    const int expected[][3] = {{1, 128, 4}, {2, 64, 4}, {3, 40, 12},
+                               {4, 32, 4},  {8, 16, 4}, {16, 8, 4}};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        sp_i_cuda_partition_plan plan;
+        char text[SP_I_CUDA_TEXT];
+        assert_true(sp_i_cuda_plan_partitions(132, 8, 8, expected[i][0], &plan, text, sizeof text));
+        assert_int_equal(plan.partitions, expected[i][0]);
+        assert_int_equal(plan.sms, expected[i][1]);
+        assert_int_equal(plan.rest, expected[i][2]);
+    }
+}
+
+static void what_does_not_fit_has_a_reason(void **state)
+{
+    (void)state;
+    sp_i_cuda_partition_plan plan;
+    char text[SP_I_CUDA_TEXT];
+    assert_false(sp_i_cuda_plan_partitions(132, 8, 8, 17, &plan, text, sizeof text));
+    assert_string_equal(text, "132 SMs do not make 17 partitions of at least 8 SMs in steps of 8");
+    // 40 in steps of 8 are 24 and 16 of two and of one more; a least of 20 keeps the second out.
+    assert_false(sp_i_cuda_plan_partitions(40, 20, 8, 2, &plan, text, sizeof text));
+    assert_string_equal(text, "40 SMs do not make 2 partitions of at least 24 SMs in steps of 8");
+    assert_false(sp_i_cuda_plan_partitions(132, 8, 8, 0, &plan, text, sizeof text));
+}
+
+static void everything_is_gone(void)
+{
+    assert_int_equal(fake.live_streams, 0);
+    assert_int_equal(fake.live_contexts, 0);
+}
+
+static void one_split_makes_all_partitions(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    sp_i_cuda_partitions *p;
+    fake_cuda_reset(&api);
+    assert_int_equal(sp_i_cuda_partitions_new(&device, 4, 2, &p, &err), SP_OK);
+    assert_true(sp_i_cuda_are_partitioned(p, NULL));
+    assert_int_equal(fake.splits, 1);
+    assert_int_equal(fake.live_contexts, 4);
+    assert_int_equal(fake.live_streams, 8);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(sp_i_cuda_partition_sms(p, i), 32);
+        assert_ptr_not_equal(sp_i_cuda_partition_stream(p, i, 0),
+                             sp_i_cuda_partition_stream(p, i, 1));
+    }
+    sp_i_cuda_partitions_free(p);
+    everything_is_gone();
+}
+
+// The reason names what was missing; the streams are there all the same, on the whole device.
+static void check_fallback(const char *reason)
+{
+    sp_error err = {0};
+    sp_i_cuda_partitions *p;
+    const char *why = NULL;
+    assert_int_equal(sp_i_cuda_partitions_new(&device, 4, 2, &p, &err), SP_OK);
+    assert_false(sp_i_cuda_are_partitioned(p, &why));
+    assert_non_null(strstr(why, reason));
+    assert_int_equal(fake.live_contexts, 0);
+    assert_int_equal(fake.live_streams, 8);
+    assert_int_equal(sp_i_cuda_partition_sms(p, 3), (int)fake.sms);
+    assert_non_null(sp_i_cuda_partition_stream(p, 3, 1));
+    sp_i_cuda_partitions_free(p);
+    everything_is_gone();
+}
+
+static void an_old_driver_falls_back(void **state)
+{
+    (void)state;
+    fake_cuda_reset(&api);
+    api.partitions = false;
+    snprintf(api.no_partitions, sizeof api.no_partitions, "the driver does not give cuX");
+    check_fallback("the driver does not give cuX");
+}
+
+static void too_few_sms_fall_back(void **state)
+{
+    (void)state;
+    fake_cuda_reset(&api);
+    fake.sms = 24;
+    check_fallback("24 SMs do not make 4 partitions");
+}
+
+static void a_short_split_falls_back(void **state)
+{
+    (void)state;
+    fake_cuda_reset(&api);
+    fake.groups_less = 1;
+    check_fallback("a split into 4 groups of 32 SMs gave 3");
+}
+
+static void a_failing_driver_falls_back(void **state)
+{
+    (void)state;
+    static const char *const calls[] = {"DeviceGetDevResource", "DevSmResourceSplitByCount",
+                                        "DevResourceGenerateDesc", "GreenCtxCreate"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        fake_cuda_reset(&api);
+        fake.fail = calls[i];
+        fake.fail_at = i < 2 ? 0 : 2;
+        check_fallback(calls[i]);
+    }
+}
+
+static void failing_streams_are_errors(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    sp_i_cuda_partitions *p;
+    fake_cuda_reset(&api);
+    fake.fail = "GreenCtxStreamCreate";
+    fake.fail_at = 5;
+    assert_int_equal(sp_i_cuda_partitions_new(&device, 4, 2, &p, &err), SP_ERR_INTERNAL);
+    assert_null(p);
+    everything_is_gone();
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(plans_are_equal_multiples_of_the_step),
+    cmocka_unit_test(what_does_not_fit_has_a_reason),
+    cmocka_unit_test(one_split_makes_all_partitions),
+    cmocka_unit_test(an_old_driver_falls_back),
+    cmocka_unit_test(too_few_sms_fall_back),
+    cmocka_unit_test(a_short_split_falls_back),
+    cmocka_unit_test(a_failing_driver_falls_back),
+    cmocka_unit_test(failing_streams_are_errors),
+};
+
+SP_TEST_MAIN(tests)
