@@ -133,7 +133,7 @@ static void write_jeroslow(int n, sp_i_mip *mip)
     sp_i_mip_add_term(mip, sp_i_mip_add_column(mip, 0.0, 1.0, 1.0, true), 1.0);
 }
 
-// Loose on a busy machine; within 50 ms: unit.assignment.time_is_kept.
+// Loose on a busy machine; how far over it may be: unit.assignment.time_is_kept.
 static void limits_are_kept(void **state)
 {
     (void)state;
