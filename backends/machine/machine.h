@@ -1,0 +1,92 @@
+// Where the memory of a run's ranks lies and where their work is done: this machine's own memory
+// and the calling thread (cpu.h), or a GPU's memory and a stream for each rank.
+//
+// Memory of a machine is reached through these calls and through what computes on it alone; only a
+// machine with `plain_memory` may be read and written directly. Each thread works for one rank at a
+// time (sp_machine_enter). Work of a rank is done in the order of the calls made for it; a call may
+// return before its work is done. Work of different ranks is in no order but by fences.
+//
+// What goes wrong in work that was only put down is kept with the rank and found by
+// sp_machine_settle; until then all further work of the rank is without effect that counts.
+#ifndef SLIMPACK_BACKENDS_MACHINE_MACHINE_H
+#define SLIMPACK_BACKENDS_MACHINE_MACHINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/base/status.h"
+
+typedef struct sp_machine sp_machine;
+
+typedef enum sp_element {
+    SP_ELEMENT_F32,
+    SP_ELEMENT_F64,
+    SP_ELEMENT_BF16,
+    SP_ELEMENT_BYTE
+} sp_element;
+int64_t sp_element_bytes(sp_element element);
+
+// A point in a rank's work. Zeroed: before all work.
+typedef struct sp_fence {
+    int rank;
+    uint64_t point;
+} sp_fence;
+
+enum { SP_MACHINE_ALIGNMENT = 256 };
+
+// A machine begins with this table; all slots are there.
+typedef struct sp_machine_ops {
+    // At least `bytes`, aligned to SP_MACHINE_ALIGNMENT; NULL where there is none. Of any thread.
+    void *(*allocate)(sp_machine *machine, int64_t bytes);
+    // All ranks' work on it is over.
+    void (*release)(sp_machine *machine, void *memory);
+
+    // The calling thread works for this rank of the run from now on.
+    void (*enter)(sp_machine *machine, int rank);
+
+    // Work of the calling thread's rank. Pieces do not overlap.
+    void (*copy)(sp_machine *machine, void *to, const void *from, int64_t bytes);
+    // `rows` pieces of `bytes` each, their begins `to_stride` and `from_stride` bytes apart.
+    void (*copy_rows)(sp_machine *machine, int64_t rows, int64_t bytes, void *to, int64_t to_stride,
+                      const void *from, int64_t from_stride);
+    void (*zero)(sp_machine *machine, void *to, int64_t bytes);
+    // From memory of the caller, which may change it when the call returns.
+    void (*upload)(sp_machine *machine, void *to, const void *from, int64_t bytes);
+    // Into memory of the caller, complete when the call returns.
+    void (*download)(sp_machine *machine, void *to, const void *from, int64_t bytes);
+    // out[i] = in[0][i] + in[1][i] + ..., or the maximum, in this order, by fp32 for bf16, rounded
+    // once. `in` stands in the caller's memory, what it points to in the machine's. out may be one
+    // of in. Not for bytes. A maximum with a NaN is NaN.
+    void (*reduce)(sp_machine *machine, sp_element element, bool maximum, int64_t count,
+                   const void *const *in, int members, void *out);
+    // *sum = sum of x^2, n elements of fp32 or fp64, in fp64 and in an order that depends on n
+    // alone; complete when the call returns.
+    void (*sum_of_squares)(sp_machine *machine, sp_element element, int64_t n, const void *x,
+                           double *sum);
+
+    // The point that the calling thread's rank has come to.
+    sp_fence (*mark)(sp_machine *machine);
+    // What the calling thread's rank is given from now on is done after that point.
+    void (*wait)(sp_machine *machine, sp_fence fence);
+
+    // Waits until all work of the calling thread's rank is done and returns the time of the
+    // machine's clock at its end, by which virtual time counts: of a CPU the thread's processor
+    // time.
+    int64_t (*now_ns)(sp_machine *machine);
+    // Notes the time at the point that the rank has come to, without waiting: the same clock for
+    // all ranks, on which a run's wall clock counts.
+    uint64_t (*stamp)(sp_machine *machine);
+    // The time of a stamp, when all work of the rank that noted it is done (sp_machine_settle).
+    int64_t (*stamp_ns)(sp_machine *machine, uint64_t stamp);
+
+    // Waits until all work of the calling thread's rank is done; the first thing that went wrong.
+    sp_status (*settle)(sp_machine *machine, sp_error *err);
+
+    bool plain_memory;
+} sp_machine_ops;
+
+struct sp_machine {
+    const sp_machine_ops *ops;
+};
+
+#endif
