@@ -83,18 +83,21 @@ static int64_t cpu_ns(clockid_t clock)
 }
 
 // One rank works on the thread of its caller. Whatever a library did in threads of its own would
-// be in the processor time of the process alone.
+// be in the processor time of the process alone: products on a second thread would double it, while
+// threads that a library only starts and stops wait for a moment in the first run.
 static void a_rank_is_one_thread(void **state)
 {
     (void)state;
     fixture f;
+    execute(&f, "{'pp': 1}", SP_CLOCK_WALL);
+    close_fixture(&f);
     int64_t process_ns = cpu_ns(CLOCK_PROCESS_CPUTIME_ID);
     int64_t thread_ns = cpu_ns(CLOCK_THREAD_CPUTIME_ID);
     execute(&f, "{'pp': 1}", SP_CLOCK_WALL);
     thread_ns = cpu_ns(CLOCK_THREAD_CPUTIME_ID) - thread_ns;
     process_ns = cpu_ns(CLOCK_PROCESS_CPUTIME_ID) - process_ns;
-    assert_true(thread_ns > 10000000);
-    assert_true((double)process_ns <= 1.05 * (double)thread_ns);
+    assert_true(thread_ns > 1000000);
+    assert_true((double)process_ns <= 1.3 * (double)thread_ns);
     close_fixture(&f);
 }
 
