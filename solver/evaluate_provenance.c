@@ -88,8 +88,9 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
     }
     if (scenario->layout.vocab_parallel) {
         sp_warnings_add(warnings,
-                        "vocab_parallel: a rank's share of the head does not wait for the "
-                        "last stage; its exchange counts as TP communication");
+                        "vocab_parallel: a rank's share of the head waits for the last stage, "
+                        "not for the other ranks' sums inside it; its exchange counts as TP "
+                        "communication");
     }
 }
 

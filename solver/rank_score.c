@@ -102,7 +102,7 @@ static sp_status fill_times(sp_i_rank_scorer *s, const sp_packing *packing, bool
 {
     size_t vstages = (size_t)sp_layout_vstages(s->cost.layout);
     int64_t *first_ns = s->class_ns;
-    int64_t *second_ns = first_ns + s->cost.classes;
+    int64_t *second_ns = first_ns + s->cost.stage_classes;
     sp_status status = SP_OK;
     for (size_t k = 0; status == SP_OK && k < nf; k++) {
         status = sp_cost_model_forward_ns(&s->cost, &packing->forward, &packing->forward.packs[k],

@@ -134,7 +134,8 @@ static sp_status run_step(const sp_run_request *request, const sp_i_fake_options
     sp_virtual_driver driver = {.context = &time,
                                 .run = sp_i_fake_action,
                                 .transfer_ns = sp_i_fake_transfer_ns,
-                                .blocking_transfers = costs != NULL && costs->blocking_transfers};
+                                .blocking_transfers = costs != NULL && costs->blocking_transfers,
+                                .shares = costs != NULL && costs->share_class > 0};
     sp_status status = sp_timeline_init(&step->timeline, request->plan, err);
     if (status == SP_OK) {
         status = sp_virtual_run(request->plan, &driver, &step->timeline, err);

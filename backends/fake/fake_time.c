@@ -70,6 +70,11 @@ sp_status sp_i_fake_action(void *context, const sp_virtual_action *action,
     if (t->options->jitter > 0.0) {
         add_jitter(t, place, &outcome->took);
     }
+    for (int p = 0; action->shares != NULL && p < plan->layout.pp; p++) {
+        if (action->shares[p] != NULL) {
+            outcome->shares[p] = sp_i_share_cost(plan, t->request->costs, action->shares[p]);
+        }
+    }
     return SP_OK;
 }
 

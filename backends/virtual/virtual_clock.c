@@ -1,5 +1,6 @@
 #include "backends/virtual/virtual_clock.h"
 
+#include "backends/virtual/virtual_share.h"
 #include "backends/virtual/virtual_state.h"
 #include "backends/virtual/virtual_wait.h"
 
@@ -67,7 +68,9 @@ static bool group_ready(const sp_i_virtual_state *s, const sp_plan_place *place,
         }
         sp_plan_place next = next_place(s, lane, 0);
         if (next.action.kind != place->action.kind || next.action.chunk != place->action.chunk ||
-            next.action.pack != place->action.pack || !sp_i_virtual_ready(s, &next, awaited)) {
+            next.action.pack != place->action.pack || !sp_i_virtual_ready(s, &next, awaited) ||
+            sp_i_virtual_share_pending(s, d, place->pp, awaited) ||
+            !sp_i_virtual_share_ready(s, &next, awaited)) {
             return false;
         }
     }
@@ -81,7 +84,8 @@ static bool can_run(const sp_i_virtual_state *s, size_t lane, sp_plan_place *awa
     if (sp_i_virtual_pack(s, place.action)->dp_count > 1 && !sp_i_virtual_is_copy(place.action)) {
         return group_ready(s, &place, awaited);
     }
-    if (!sp_i_virtual_ready(s, &place, awaited)) {
+    if (sp_i_virtual_share_pending(s, place.dp, place.pp, awaited) ||
+        !sp_i_virtual_ready(s, &place, awaited) || !sp_i_virtual_share_ready(s, &place, awaited)) {
         return false;
     }
     if (place.action.with_next) {
@@ -104,7 +108,7 @@ static void note_span(const sp_i_virtual_state *s, const sp_plan_place *place,
         rank->copies[rank->copy_count++] = span;
         return;
     }
-    int64_t idle_ns = start->at_ns - (rank->count > 0 ? rank->spans[rank->count - 1].end_ns : 0);
+    int64_t idle_ns = start->at_ns - sp_i_rank_last_ns(rank);
     int64_t wait_ns = start->sent_ns + start->awaited_ns;
     span.tp_ns = outcome->took.tp_ns;
     span.cp_ns = outcome->took.cp_ns;
@@ -145,62 +149,95 @@ static void note_end(sp_i_virtual_state *s, const sp_plan_place *place, int64_t 
     lane->leaving_ns = place->action.kind == SP_ACTION_F ? lane->last_out_ns : SP_I_NOT_YET;
 }
 
-// Runs one action whose start is known.
-static sp_status run_action(sp_i_virtual_state *s, const sp_plan_place *place,
-                            const sp_i_virtual_start *start, sp_error *err)
+// Runs an action, and what the other pipeline ranks do of an end with it.
+static sp_status execute(sp_i_virtual_state *s, const sp_plan_place *place, sp_error *err)
 {
-    sp_i_virtual_lane *lane = sp_i_virtual_lane_of(s, place->dp, place->pp);
+    sp_virtual_outcome *gave = &s->gave[place->dp];
     sp_virtual_action action = {.place = *place,
                                 .vstage = sp_i_virtual_vstage(s, place),
-                                .recomputed = sp_i_virtual_recomputed(s, place)};
-    sp_virtual_outcome outcome = {0};
-    sp_status status = s->driver->run(s->driver->context, &action, &outcome, err);
-    if (status != SP_OK || outcome.stalls) {
-        lane->stalled = outcome.stalls;
-        return status;
+                                .recomputed = sp_i_virtual_recomputed(s, place),
+                                .shares = sp_i_virtual_share_taken(s, place)};
+    *gave = (sp_virtual_outcome){.shares = s->took +
+                                           (s->took != NULL ? lane_number(s, place->dp, 0) : 0)};
+    sp_status status = s->driver->run(s->driver->context, &action, gave, err);
+    sp_i_virtual_lane_of(s, place->dp, place->pp)->stalled = status == SP_OK && gave->stalls;
+    if (status == SP_OK && !gave->stalls) {
+        sp_i_virtual_share_before(s, place, gave->shares);
     }
-    int64_t took_ns = sp_action_cost_ns(&outcome.took);
+    return status;
+}
+
+// Places an action that has run and whose start is known.
+static sp_status finish(sp_i_virtual_state *s, const sp_plan_place *place,
+                        sp_i_virtual_start *start, sp_error *err)
+{
+    sp_i_virtual_lane *lane = sp_i_virtual_lane_of(s, place->dp, place->pp);
+    const sp_virtual_outcome *gave = &s->gave[place->dp];
+    if (lane->stalled) {
+        return SP_OK;
+    }
+    sp_i_virtual_share_wait(s, place, start);
+    int64_t took_ns = sp_action_cost_ns(&gave->took);
     if (took_ns < 0 || took_ns > s->limit_ns - start->at_ns) {
         return sp_error_at_action(err, SP_ERR_LIMIT, s->plan, place,
                                   "a duration of %lld ns does not fit", (long long)took_ns);
     }
-    note_span(s, place, &outcome, start, start->at_ns + took_ns);
+    note_span(s, place, gave, start, start->at_ns + took_ns);
     note_end(s, place, start->at_ns + took_ns);
     lane->sending_ns = sp_i_virtual_is_copy(place->action) ? lane->sending_ns
                        : place->action.with_next           ? 0
                                                            : sp_i_virtual_sending_ns(s, place);
     lane->done++;
+    sp_i_virtual_share_after(s, place, gave->shares);
     return SP_OK;
 }
 
 static sp_status run_single(sp_i_virtual_state *s, const sp_plan_place *place, sp_error *err)
 {
     sp_i_virtual_start start = {0};
+    sp_i_virtual_share_take(s, place);
+    sp_status status = execute(s, place, err);
+    if (status != SP_OK) {
+        return status;
+    }
     if (sp_i_virtual_is_copy(place->action)) {
         start.at_ns = sp_i_virtual_copy_start(s, place);
     } else {
         sp_i_virtual_wait_rank(s, place, true, &start);
         sp_i_virtual_wait_inputs(s, place, true, &start);
     }
-    return run_action(s, place, &start, err);
+    return finish(s, place, &start, err);
 }
 
-static sp_status run_pair(sp_i_virtual_state *s, size_t number, sp_error *err)
+// The first of a pair also waits for the input of the second; what it gives is there at the end of
+// that one, and both send at once.
+static sp_status run_first(sp_i_virtual_state *s, size_t number, sp_error *err)
 {
     sp_plan_place first = next_place(s, number, 0);
     sp_plan_place second = next_place(s, number, 1);
-    sp_i_virtual_lane *lane = &s->lanes[number];
     sp_i_virtual_start start = {0};
+    sp_i_virtual_share_take(s, &first);
+    sp_status status = execute(s, &first, err);
+    if (status != SP_OK || s->lanes[number].stalled) {
+        return status;
+    }
     sp_i_virtual_wait_rank(s, &first, true, &start);
     sp_i_virtual_wait_inputs(s, &first, true, &start);
     sp_i_virtual_wait_inputs(s, &second, true, &start);
-    sp_status status = run_action(s, &first, &start, err);
-    if (status != SP_OK || lane->stalled) {
-        return status;
-    }
-    status = run_single(s, &second, err);
+    status = finish(s, &first, &start, err);
+    size_t at = sp_i_virtual_index(s, first.action, first.dp, sp_i_virtual_vstage(s, &first));
+    (first.action.kind == SP_ACTION_F ? s->forward_ns : s->backward_ns)[at] = SP_I_NOT_YET;
+    return status;
+}
+
+static sp_status run_second(sp_i_virtual_state *s, size_t number, sp_error *err)
+{
+    sp_i_virtual_lane *lane = &s->lanes[number];
+    sp_plan_place second = next_place(s, number, 0);
+    sp_plan_place first = second;
+    first.action = s->plan->stages[number].actions[lane->done - 1];
+    sp_status status = run_single(s, &second, err);
     if (status == SP_OK && !lane->stalled) {
-        // What the first gives is there at the end of the second, and both send at once.
         int64_t sending_ns = sp_i_virtual_sending_ns(s, &first);
         size_t at = sp_i_virtual_index(s, first.action, first.dp, sp_i_virtual_vstage(s, &first));
         (first.action.kind == SP_ACTION_F ? s->forward_ns : s->backward_ns)[at] = lane->end_ns;
@@ -214,6 +251,19 @@ static sp_status run_merged(sp_i_virtual_state *s, const sp_plan_place *place, s
 {
     const sp_pack *pack = sp_i_virtual_pack(s, place->action);
     sp_status status = SP_OK;
+    bool stalled = false;
+    int ran = 0;
+    for (int i = 0; i < pack->dp_count; i++) {
+        sp_plan_place member = *place;
+        member.dp = pack->dp_first + i;
+        sp_i_virtual_share_take(s, &member);
+    }
+    for (; status == SP_OK && !stalled && ran < pack->dp_count; ran++) {
+        sp_plan_place member = *place;
+        member.dp = pack->dp_first + ran;
+        status = execute(s, &member, err);
+        stalled = sp_i_virtual_lane_of(s, member.dp, member.pp)->stalled;
+    }
     for (int i = 0; i < pack->dp_count; i++) {
         s->starts[i] = (sp_i_virtual_start){0};
         for (int j = 0; j < pack->dp_count; j++) {
@@ -223,12 +273,10 @@ static sp_status run_merged(sp_i_virtual_state *s, const sp_plan_place *place, s
             sp_i_virtual_wait_inputs(s, &member, i == j, &s->starts[i]);
         }
     }
-    bool stalled = false;
-    for (int i = 0; status == SP_OK && !stalled && i < pack->dp_count; i++) {
+    for (int i = 0; status == SP_OK && i < ran; i++) {
         sp_plan_place member = *place;
         member.dp = pack->dp_first + i;
-        status = run_action(s, &member, &s->starts[i], err);
-        stalled = sp_i_virtual_lane_of(s, member.dp, member.pp)->stalled;
+        status = finish(s, &member, &s->starts[i], err);
     }
     return status;
 }
@@ -242,6 +290,9 @@ static void wake(sp_i_virtual_state *s, const sp_plan_place *place)
         enqueue(s, d, (place->pp + 1) % pp);
         enqueue(s, d, (place->pp + pp - 1) % pp);
         enqueue(s, d, place->pp);
+        for (int p = 0; s->shares.items != NULL && p < pp; p++) {
+            enqueue(s, d, p);
+        }
     }
 }
 
@@ -257,9 +308,14 @@ static sp_status visit(sp_i_virtual_state *s, size_t lane, sp_error *err)
         if (sp_i_virtual_pack(s, place.action)->dp_count > 1 && !copy) {
             status = run_merged(s, &place, err);
         } else {
-            status = place.action.with_next ? run_pair(s, lane, err) : run_single(s, &place, err);
+            size_t done = s->lanes[lane].done;
+            bool second = done > 0 && s->plan->stages[lane].actions[done - 1].with_next;
+            status = place.action.with_next ? run_first(s, lane, err)
+                     : second               ? run_second(s, lane, err)
+                                            : run_single(s, &place, err);
         }
-        if (!copy) {
+        // Behind its copies a rank may stand before a share that others wait for.
+        if (!copy || s->shares.items != NULL) {
             wake(s, &place);
         }
     }

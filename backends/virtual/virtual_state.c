@@ -23,6 +23,17 @@ static int64_t *new_ends(size_t count)
     return ends;
 }
 
+// `forwards` counts forward slots times virtual stages.
+static bool allocate_shares(sp_i_virtual_state *s, size_t forwards)
+{
+    s->found = sp_i_calloc(s->lane_count, sizeof *s->found);
+    s->took = sp_i_calloc(s->lane_count, sizeof *s->took);
+    s->ready_ns = sp_i_calloc((size_t)s->plan->layout.dp, sizeof *s->ready_ns);
+    s->head_ns =
+        sp_i_calloc(forwards / s->vstages * (size_t)s->plan->layout.pp + 1, sizeof *s->head_ns);
+    return s->found != NULL && s->took != NULL && s->ready_ns != NULL && s->head_ns != NULL;
+}
+
 static bool allocate(sp_i_virtual_state *s)
 {
     const sp_pack_list *forward = &s->plan->packing->forward;
@@ -41,6 +52,10 @@ static bool allocate(sp_i_virtual_state *s)
     s->backward_ns = new_ends(backwards);
     s->out_ns = new_ends(forwards);
     s->back_ns = new_ends(forwards);
+    s->gave = sp_i_calloc((size_t)s->plan->layout.dp, sizeof *s->gave);
+    if (s->gave == NULL || (s->shares.items != NULL && !allocate_shares(s, forwards))) {
+        return false;
+    }
     s->recomputed = sp_i_calloc(forwards, sizeof *s->recomputed);
     for (size_t l = 0; l < s->lane_count; l++) {
         s->lanes[l].last_out_ns = SP_I_NOT_YET;
@@ -64,6 +79,9 @@ sp_status sp_i_virtual_init(sp_i_virtual_state *state, const sp_plan *plan,
                                   .lane_count = lanes,
                                   .limit_ns = INT64_MAX / 4 / (int64_t)lanes};
     sp_status status = sp_i_regroup(plan->packing, &state->needs, err);
+    if (status == SP_OK && driver != NULL && driver->shares) {
+        status = sp_shares_make(plan, &state->shares, err);
+    }
     if (status == SP_OK && !allocate(state)) {
         status = sp_error_no_memory(err, "the run");
     }
@@ -83,6 +101,12 @@ void sp_i_virtual_fini(sp_i_virtual_state *state)
     sp_i_free(state->lanes);
     sp_i_free(state->queue);
     sp_i_free(state->starts);
+    sp_shares_fini(&state->shares);
+    sp_i_free((void *)state->found);
+    sp_i_free(state->took);
+    sp_i_free(state->ready_ns);
+    sp_i_free(state->head_ns);
+    sp_i_free(state->gave);
 }
 
 bool sp_i_virtual_is_backward(sp_action action)

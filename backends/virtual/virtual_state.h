@@ -9,7 +9,8 @@
 enum { SP_I_NOT_YET = -1 }; // an end that is not known
 
 typedef struct sp_i_virtual_lane {
-    size_t done;         // actions
+    size_t done; // actions
+    size_t shares_done;
     int64_t end_ns;      // of the last action other than a copy
     int64_t sending_ns;  // how long the rank then waits for what it sends
     int64_t last_out_ns; // end of the last O, SP_I_NOT_YET before
@@ -43,7 +44,14 @@ typedef struct sp_i_virtual_state {
     sp_i_virtual_start *starts; // [dp]: of the ranks of a merged pack
     size_t *queue;              // ring of lanes to visit
     size_t queue_begin, queue_count;
-    int64_t limit_ns; // that no end may pass
+    // Of a vocabulary that pipeline ranks share; the tables NULL where nothing is shared.
+    sp_shares shares;
+    const sp_share **found;   // [dp * pp]: of the action that runs
+    sp_action_cost *took;     // [dp * pp]
+    int64_t *ready_ns;        // [dp]: when it has the shares that it waits for
+    int64_t *head_ns;         // [forward slots * pp]: ends of the shares of the head
+    sp_virtual_outcome *gave; // [dp]: what running an action gave
+    int64_t limit_ns;         // that no end may pass
 } sp_i_virtual_state;
 
 sp_status sp_i_virtual_init(sp_i_virtual_state *state, const sp_plan *plan,

@@ -43,8 +43,8 @@ sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
     run pending = {0};
     while (slice < end) {
         double context = (double)slice->begin;
-        int64_t length;
-        slice = sp_i_segment_end(slice, end, &length);
+        int64_t length = slice->computed_tokens;
+        slice = is_sliced(attention) ? slice + 1 : sp_i_segment_end(slice, end, &length);
         if ((double)length != pending.length || context != pending.context) {
             add_run(attention, &pending, forward && even, backward && even, &load);
             pending = (run){.length = (double)length, .context = context};
@@ -93,15 +93,24 @@ double sp_i_exposed_cp_s(const sp_i_attention *attention, double cp_s, double at
     SP_UNREACHABLE("a CP overlap");
 }
 
+// Packs of merged ranks run in blocks as well, so this does not ask for the CP size.
+static double most_of_blocks(const sp_i_attention *attention, const sp_curve *curve)
+{
+    bool used = attention->memory->stack.cp_overlap == SP_CP_SLICES && curve->points > 0;
+    return used ? sp_i_curve_most(curve) : 0.0;
+}
+
 void sp_i_attention_least_s(const sp_i_attention *attention, double *forward_s, double *backward_s)
 {
     const sp_profile *profile = attention->timer->profile;
     double width = 0.5 * (double)attention->model->heads / attention->layout->tp *
                    (double)attention->model->head_dim;
-    *forward_s =
-        SP_I_FORWARD_FLOPS_PER_PAIR * width / sp_i_curve_most(&profile->attention_forward_causal);
-    *backward_s =
-        SP_I_BACKWARD_FLOPS_PER_PAIR * width / sp_i_curve_most(&profile->attention_backward_causal);
+    *forward_s = SP_I_FORWARD_FLOPS_PER_PAIR * width /
+                 fmax(sp_i_curve_most(&profile->attention_forward_causal),
+                      most_of_blocks(attention, &profile->attention_forward_block));
+    *backward_s = SP_I_BACKWARD_FLOPS_PER_PAIR * width /
+                  fmax(sp_i_curve_most(&profile->attention_backward_causal),
+                       most_of_blocks(attention, &profile->attention_backward_block));
     if (attention->memory->attention == SP_ATTENTION_UNFUSED) {
         double matmul = 2.0 * width / sp_gemm_most_rate(profile);
         *forward_s = UNFUSED_FORWARD_MATMULS * matmul;
@@ -162,7 +171,8 @@ static bool is_sliced(const sp_i_attention *attention)
 }
 
 // All ranks together. Of the 2*cp runs of a slice the i-th sees i runs before it and itself; a
-// rank's two, i and 2*cp-1-i, see 2*cp-1, and each sees all runs of the context.
+// rank's two, i and 2*cp-1-i, see 2*cp-1, and each sees all runs of the context. Every run with
+// itself is a call as well, and takes no less than the shortest block.
 static double sliced_s(const sp_i_attention *attention, bool backward, const run *r)
 {
     double cp = attention->layout->cp;
@@ -171,8 +181,10 @@ static double sliced_s(const sp_i_attention *attention, bool backward, const run
     double l = r->length / (2.0 * cp);
     double seen = 2.0 * cp - 1.0 + 2.0 * r->context / l;
     double own_s = sp_time_attention_slice(attention->timer, backward, l, 0.0, heads, head_dim);
-    double both_s = sp_time_attention_slice(attention->timer, backward, l, l, heads, head_dim);
-    return cp * (2.0 * own_s + seen * (both_s - own_s));
+    double seen_s = sp_time_attention_block(attention->timer, backward, l, l, heads, head_dim);
+    double one = fmin(l, 1.0);
+    double least_s = sp_time_attention_block(attention->timer, backward, one, one, heads, head_dim);
+    return cp * (2.0 * fmax(own_s, least_s) + seen * seen_s);
 }
 
 // Traffic per score over what the kernels' own count says.

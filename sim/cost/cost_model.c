@@ -13,6 +13,7 @@
 #include "sim/cost/tail.h"
 #include "sim/cost/time_common.h"
 #include "sim/cost/unit_costs.h"
+#include "sim/schedule/vocab_shares.h"
 
 #define BYTES_BF16 2.0
 
@@ -37,12 +38,17 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
     size_t vstages = (size_t)sp_layout_vstages(layout);
     sp_status status = SP_OK;
     cost->stages = sp_i_calloc(vstages, sizeof *cost->stages);
-    cost->class_stage = sp_i_calloc(vstages, sizeof *cost->class_stage);
+    size_t most = sp_shares_are(layout) ? 2 * vstages + 2 : vstages;
+    cost->class_stage = sp_i_calloc(most, sizeof *cost->class_stage);
     cost->class_of_vstage = sp_i_calloc(vstages, sizeof *cost->class_of_vstage);
+    if (sp_shares_are(layout)) {
+        cost->memory_class_of_vstage = sp_i_calloc(vstages, sizeof(int));
+    }
     cost->least = sp_i_calloc(vstages * SP_LEAST_SLOPES, sizeof *cost->least);
     cost->sizes = sp_i_calloc(vstages * SP_LEAST_SIZES, sizeof *cost->sizes);
     if (cost->stages == NULL || cost->class_stage == NULL || cost->class_of_vstage == NULL ||
-        cost->least == NULL || cost->sizes == NULL) {
+        (sp_shares_are(layout) && cost->memory_class_of_vstage == NULL) || cost->least == NULL ||
+        cost->sizes == NULL) {
         status = sp_error_no_memory(err, "the cost model");
     }
     if (status == SP_OK) {
@@ -66,25 +72,43 @@ void sp_cost_model_fini(sp_cost_model *cost)
     sp_i_free(cost->stages);
     sp_i_free(cost->class_stage);
     sp_i_free(cost->class_of_vstage);
+    sp_i_free(cost->memory_class_of_vstage);
     sp_i_free(cost->least);
     sp_i_free(cost->sizes);
     *cost = (sp_cost_model){0};
 }
 
+// The class of such a stage among those from `first` on, a new one where there is none.
+static int class_of(sp_cost_model *cost, int first, const sp_stage *stage)
+{
+    int c = first;
+    while (c < cost->classes && (cost->class_stage[c].layers != stage->layers ||
+                                 cost->class_stage[c].embedding != stage->embedding ||
+                                 cost->class_stage[c].head != stage->head)) {
+        c++;
+    }
+    if (c == cost->classes) {
+        cost->class_stage[cost->classes++] = *stage;
+    }
+    return c;
+}
+
 static void find_classes(sp_cost_model *cost)
 {
-    for (int s = 0; s < sp_layout_vstages(cost->layout); s++) {
-        const sp_stage *stage = &cost->stages[s];
-        int c = 0;
-        while (c < cost->classes && (cost->class_stage[c].layers != stage->layers ||
-                                     cost->class_stage[c].embedding != stage->embedding ||
-                                     cost->class_stage[c].head != stage->head)) {
-            c++;
-        }
-        if (c == cost->classes) {
-            cost->class_stage[cost->classes++] = *stage;
-        }
-        cost->class_of_vstage[s] = c;
+    int vstages = sp_layout_vstages(cost->layout);
+    for (int s = 0; s < vstages; s++) {
+        cost->class_of_vstage[s] = class_of(cost, 0, &cost->stages[s]);
+    }
+    cost->stage_classes = cost->classes;
+    if (!sp_shares_are(cost->layout)) {
+        return;
+    }
+    cost->class_stage[cost->classes++] = (sp_stage){.embedding = true};
+    cost->class_stage[cost->classes++] = (sp_stage){.head = true};
+    for (int s = 0; s < vstages; s++) {
+        sp_stage alone = {
+            .layers = cost->stages[s].layers, .embedding = s == 0, .head = s + 1 == vstages};
+        cost->memory_class_of_vstage[s] = class_of(cost, cost->stage_classes + 2, &alone);
     }
 }
 
@@ -108,7 +132,7 @@ double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, co
     if (sp_i_pack_time_of(cost->packs, &timer, list, pack, false, &time, NULL) != SP_OK) {
         return SP_I_MOST_S;
     }
-    for (int c = 0; c < cost->classes; c++) {
+    for (int c = 0; c < cost->stage_classes; c++) {
         most_s =
             fmax(most_s, sp_i_price_passes_s(cost, &time, &cost->class_stage[c], 1u << SP_PASS_F));
     }
@@ -126,7 +150,7 @@ double sp_cost_model_pack_s(sp_cost_model *cost, const sp_pack_list *list, const
         sp_i_pack_time_of(cost->packs, &timer, list, pack, true, &backward, NULL) != SP_OK) {
         return SP_I_MOST_S;
     }
-    for (int c = 0; c < cost->classes; c++) {
+    for (int c = 0; c < cost->stage_classes; c++) {
         const sp_stage *stage = &cost->class_stage[c];
         most_s = fmax(most_s, sp_i_price_passes_s(cost, &forward, stage, 1u << SP_PASS_F) +
                                   sp_i_price_passes_s(cost, &backward, stage, back));
@@ -140,7 +164,7 @@ sp_status sp_cost_model_forward_ns(sp_cost_model *cost, const sp_pack_list *list
     sp_op_timer timer = timer_of(cost);
     sp_i_pack_time time;
     sp_status status = sp_i_pack_time_of(cost->packs, &timer, list, pack, false, &time, err);
-    for (int c = 0; status == SP_OK && c < cost->classes; c++) {
+    for (int c = 0; status == SP_OK && c < cost->stage_classes; c++) {
         sp_action_cost f = sp_i_price_forward(cost, &timer, pack, &time, &cost->class_stage[c]);
         f_ns[c] = sp_action_cost_ns(&f);
     }
@@ -154,7 +178,7 @@ sp_status sp_cost_model_backward_ns(sp_cost_model *cost, const sp_pack_list *lis
     sp_op_timer timer = timer_of(cost);
     sp_i_pack_time time;
     sp_status status = sp_i_pack_time_of(cost->packs, &timer, list, pack, true, &time, err);
-    for (int c = 0; status == SP_OK && c < cost->classes; c++) {
+    for (int c = 0; status == SP_OK && c < cost->stage_classes; c++) {
         sp_i_price_backward_ns(cost, &timer, pack, &time, &cost->class_stage[c], split, &b_ns[c],
                                &w_ns[c]);
     }
@@ -226,6 +250,7 @@ static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, c
                           const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
 static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
                           const sp_layout *layout, int64_t *near_ns, int64_t *far_ns);
+static sp_status fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs, sp_error *err);
 static sp_status fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
                             sp_error *err);
 
@@ -237,6 +262,9 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     const sp_pack_list *backward = sp_packing_backward(packing);
     int32_t *forward_pack = NULL;
     sp_status status = sp_i_step_costs_init(costs, cost->layout, packing, cost->classes, true, err);
+    if (status == SP_OK) {
+        status = fill_share_classes(cost, costs, err);
+    }
     if (status == SP_OK) {
         status = sp_i_cp_regroup(cost->layout, packing, cost->source, &forward_pack, err);
     }
@@ -289,6 +317,22 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     return status;
 }
 
+static sp_status fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs, sp_error *err)
+{
+    if (cost->memory_class_of_vstage == NULL) {
+        return SP_OK;
+    }
+    size_t bytes = (size_t)sp_layout_vstages(cost->layout) * sizeof *costs->memory_class_of_vstage;
+    costs->stage_classes = cost->stage_classes;
+    costs->share_class = cost->stage_classes;
+    costs->memory_class_of_vstage = sp_i_malloc(bytes);
+    if (costs->memory_class_of_vstage == NULL) {
+        return sp_error_no_memory(err, "the costs of a packing");
+    }
+    memcpy(costs->memory_class_of_vstage, cost->memory_class_of_vstage, bytes);
+    return SP_OK;
+}
+
 static void repeat_forward(size_t k, sp_step_costs *costs)
 {
     size_t n = (size_t)costs->classes;
@@ -308,6 +352,16 @@ static void repeat_backward(size_t k, sp_step_costs *costs)
     costs->p2p_b_far_ns[k] = costs->p2p_b_far_ns[k - 1];
 }
 
+// Launches that the GPU waits for, and what ZeRO exchanges, stay with the stage's action.
+static void take_overhead(const sp_cost_model *cost, int class, sp_action_cost *action)
+{
+    if (class >= cost->stage_classes) {
+        action->compute_ns -= action->launch_ns;
+        action->launch_ns = 0;
+        action->dp_ns = 0;
+    }
+}
+
 static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
                          const sp_i_pack_time *time, size_t k, sp_step_costs *costs)
 {
@@ -315,6 +369,7 @@ static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, co
         size_t at = k * (size_t)cost->classes + (size_t)c;
         const sp_stage *stage = &cost->class_stage[c];
         costs->f[at] = sp_i_price_forward(cost, timer, pack, time, stage);
+        take_overhead(cost, c, &costs->f[at]);
     }
 }
 
@@ -329,6 +384,10 @@ static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, c
         costs->i[at] = price.i;
         costs->w[at] = price.w;
         costs->r[at] = price.r;
+        take_overhead(cost, c, &costs->b[at]);
+        take_overhead(cost, c, &costs->i[at]);
+        take_overhead(cost, c, &costs->w[at]);
+        take_overhead(cost, c, &costs->r[at]);
     }
 }
 

@@ -45,7 +45,11 @@ typedef struct sp_cost_model {
     sp_stage *stages;      // [pp*chunks], owned
     sp_stage *class_stage; // [classes], at most one per virtual stage; owned
     int classes;
-    int *class_of_vstage;          // [pp*chunks], owned
+    int *class_of_vstage; // [pp*chunks], owned
+    // Behind those of stages, where pipeline ranks share a vocabulary: an embedding's share, a
+    // head's and stages without shares (step_costs.h).
+    int stage_classes;
+    int *memory_class_of_vstage;   // [pp*chunks], owned; NULL: no shares
     struct sp_i_pack_timer *packs; // inventories and what was computed of them, owned
     struct sp_least_work *least;   // [slope * classes + class], owned
     struct sp_least_size *sizes;   // [class * SP_LEAST_SIZES + size], owned

@@ -89,15 +89,25 @@ double sp_exchange_bytes(const sp_exchange_report *report, double q_bytes, doubl
 
 // ---- tables with a class per virtual stage ----
 
-// A copy of a table with its rows spread over the virtual stages; NULL when memory runs out.
+// Classes that belong to no stage.
+static size_t others_of(const sp_step_costs *costs)
+{
+    return costs->share_class > 0 ? (size_t)(costs->classes - costs->stage_classes) : 0;
+}
+
+// A copy of a table with its rows spread over the virtual stages, other classes behind them; NULL
+// when memory runs out.
 static void *spread(const sp_step_costs *costs, size_t vstages, const void *table, size_t packs,
                     size_t bytes)
 {
-    char *made = packs > SIZE_MAX / vstages ? NULL : sp_i_calloc(packs * vstages, bytes);
+    size_t rows = vstages + others_of(costs);
+    char *made = packs > SIZE_MAX / rows ? NULL : sp_i_calloc(packs * rows, bytes);
     for (size_t k = 0; made != NULL && k < packs; k++) {
-        for (size_t s = 0; s < vstages; s++) {
-            size_t from = k * (size_t)costs->classes + (size_t)costs->class_of_vstage[s];
-            memcpy(made + (k * vstages + s) * bytes, (const char *)table + from * bytes, bytes);
+        for (size_t s = 0; s < rows; s++) {
+            size_t class = s < vstages ? (size_t)costs->class_of_vstage[s]
+                                       : (size_t)costs->stage_classes + s - vstages;
+            size_t from = k * (size_t)costs->classes + class;
+            memcpy(made + (k * rows + s) * bytes, (const char *)table + from * bytes, bytes);
         }
     }
     return made;
@@ -109,17 +119,24 @@ static bool widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_c
     size_t vstages = (size_t)sp_layout_vstages(layout);
     size_t forward = costs->forward_packs;
     size_t backward = costs->backward_packs;
-    *wide = (sp_step_costs){.classes = (int)vstages};
+    bool shares = costs->share_class > 0;
+    int moved = (int)vstages - costs->stage_classes;
+    *wide = (sp_step_costs){.classes = (int)(vstages + others_of(costs)),
+                            .stage_classes = shares ? (int)vstages : 0,
+                            .share_class = shares ? costs->share_class + moved : 0};
     wide->class_of_vstage = sp_i_calloc(vstages, sizeof *wide->class_of_vstage);
+    wide->memory_class_of_vstage = sp_i_calloc(vstages, sizeof *wide->memory_class_of_vstage);
     wide->f = spread(costs, vstages, costs->f, forward, sizeof *costs->f);
     wide->b = spread(costs, vstages, costs->b, backward, sizeof *costs->b);
     wide->i = spread(costs, vstages, costs->i, backward, sizeof *costs->i);
     wide->w = spread(costs, vstages, costs->w, backward, sizeof *costs->w);
     wide->r = spread(costs, vstages, costs->r, backward, sizeof *costs->r);
-    bool ok = wide->class_of_vstage != NULL && wide->f != NULL && wide->b != NULL &&
-              wide->i != NULL && wide->w != NULL && wide->r != NULL;
+    bool ok = wide->class_of_vstage != NULL && wide->memory_class_of_vstage != NULL &&
+              wide->f != NULL && wide->b != NULL && wide->i != NULL && wide->w != NULL &&
+              wide->r != NULL;
     for (size_t s = 0; ok && s < vstages; s++) {
         wide->class_of_vstage[s] = (int)s;
+        wide->memory_class_of_vstage[s] = shares ? costs->memory_class_of_vstage[s] + moved : 0;
     }
     if (ok && costs->unit != NULL) {
         wide->unit = spread(costs, vstages, costs->unit, forward, sizeof *costs->unit);
@@ -145,7 +162,10 @@ static void take_tables(sp_step_costs *costs, sp_step_costs *wide)
 {
     sp_step_costs old = *costs;
     costs->classes = wide->classes;
+    costs->stage_classes = wide->stage_classes;
     costs->class_of_vstage = wide->class_of_vstage;
+    costs->memory_class_of_vstage = wide->memory_class_of_vstage;
+    costs->share_class = wide->share_class;
     costs->f = wide->f;
     costs->b = wide->b;
     costs->i = wide->i;
@@ -157,6 +177,7 @@ static void take_tables(sp_step_costs *costs, sp_step_costs *wide)
     costs->l_ns = wide->l_ns;
     costs->offloaded_bytes = wide->offloaded_bytes;
     *wide = (sp_step_costs){.class_of_vstage = old.class_of_vstage,
+                            .memory_class_of_vstage = old.memory_class_of_vstage,
                             .f = old.f,
                             .b = old.b,
                             .i = old.i,

@@ -20,7 +20,7 @@ static double layer_s(const sp_host_model *host, const sp_i_pack_time *time, sp_
     SP_UNREACHABLE("a pass");
 }
 
-double sp_i_host_s(const sp_host_model *host, const sp_i_pack_time *time, const sp_stage *stage,
+double sp_i_exec_s(const sp_host_model *host, const sp_i_pack_time *time, const sp_stage *stage,
                    sp_pass pass)
 {
     double ends = 0.0;

@@ -31,7 +31,7 @@ void sp_i_least_work_find(sp_cost_model *cost)
     sp_op_timer timer = silent_timer(cost);
     sp_i_least_work parts;
     sp_i_pack_least_work(cost->packs, &timer, &parts);
-    for (int c = 0; c < cost->classes; c++) {
+    for (int c = 0; c < cost->stage_classes; c++) {
         cost->least[c] = least_of(cost, &parts, &cost->class_stage[c]);
     }
     for (int s = 0; s < sp_layout_vstages(cost->layout); s++) {
@@ -46,7 +46,7 @@ const sp_least_work *sp_cost_model_least_work(sp_cost_model *cost, int vstage, i
     if (slope > 0) {
         make_known(cost);
     }
-    return &cost->least[slope * cost->classes + cost->class_of_vstage[vstage]];
+    return &cost->least[slope * cost->stage_classes + cost->class_of_vstage[vstage]];
 }
 
 const sp_least_size *sp_cost_model_least_sizes(sp_cost_model *cost, int vstage)
@@ -57,7 +57,7 @@ const sp_least_size *sp_cost_model_least_sizes(sp_cost_model *cost, int vstage)
 
 static void make_known(sp_cost_model *cost)
 {
-    for (int c = 0; !cost->least_is_known && c < cost->classes; c++) {
+    for (int c = 0; !cost->least_is_known && c < cost->stage_classes; c++) {
         find_lines(cost, c);
     }
     cost->least_is_known = true;
@@ -213,7 +213,7 @@ static void find_lines(sp_cost_model *cost, int class)
     scan_all(&s, lower_rate);
     scan_all(&s, lower_lines);
     for (int slope = 1; slope < SP_LEAST_SLOPES; slope++) {
-        sp_least_work *least = &cost->least[slope * cost->classes + class];
+        sp_least_work *least = &cost->least[slope * cost->stage_classes + class];
         *least = *best;
         least->f_token_s = kept[slope] * s.rate_s[FORWARD];
         least->i_token_s = kept[slope] * s.rate_s[INPUTS];

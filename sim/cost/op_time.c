@@ -241,6 +241,27 @@ double sp_time_attention_slice(const sp_op_timer *timer, int backward, double l,
     return with_flops(rate_pairs_s, backward, heads, head_dim);
 }
 
+double sp_time_attention_block(const sp_op_timer *timer, int backward, double l, double o,
+                               double heads, double head_dim)
+{
+    const sp_profile *profile = timer->profile;
+    const sp_curve *curve =
+        backward ? &profile->attention_backward_block : &profile->attention_forward_block;
+    if (!(l > 0.0 && o > 0.0)) {
+        return 0.0;
+    }
+    if (curve->points == 0) {
+        return o / l *
+               (sp_time_attention_slice(timer, backward, l, l, heads, head_dim) -
+                sp_time_attention_slice(timer, backward, l, 0.0, heads, head_dim));
+    }
+    double first = sp_i_curve_first(curve);
+    sp_i_note_range(timer, backward ? SP_RANGE_ATTENTION_BACKWARD : SP_RANGE_ATTENTION_FORWARD,
+                    sqrt(l * o), first, sp_i_curve_last(curve));
+    double pairs = fmax(l * o, first * first);
+    return with_flops(pairs / sp_i_curve_hold(curve, sqrt(pairs)), backward, heads, head_dim);
+}
+
 double sp_time_attention_piece(const sp_op_timer *timer, int backward, double l, double o,
                                double heads, double head_dim)
 {

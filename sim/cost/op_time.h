@@ -63,10 +63,16 @@ double sp_time_memory(const sp_op_timer *timer, double bytes, int kernels);
 double sp_time_attention_slice(const sp_op_timer *timer, int backward, double l, double o,
                                double heads, double head_dim);
 
-// The same of a piece that a CP rank holds of a slice, where others hold the keys and queries
-// around it. Its rows fill whole tiles of 128 queries (min(128, x0) where x0 is shorter), so that a
-// piece takes what one of whole tiles takes (WLB-LLM, arXiv 2503.17924). The rectangle has no half
-// tiles of keys, and from a whole tile on a piece of any length reaches its rate in a
+// A rectangle of l queries over o earlier keys in a call of its own, at the rate that the profile's
+// table of such blocks has at length sqrt(l*o); shorter than the table it takes what its first
+// does. Without the table: what o = l tokens of context add to a slice of l, over l*l pairs.
+double sp_time_attention_block(const sp_op_timer *timer, int backward, double l, double o,
+                               double heads, double head_dim);
+
+// One slice as above, of a piece that a CP rank holds of a slice, where others hold the keys and
+// queries around it. Its rows fill whole tiles of 128 queries (min(128, x0) where x0 is shorter),
+// so that a piece takes what one of whole tiles takes (WLB-LLM, arXiv 2503.17924). The rectangle
+// has no half tiles of keys, and from a whole tile on a piece of any length reaches its rate in a
 // variable-length call (DistCA, arXiv 2510.18121): there the rate does not fall below x0. Not
 // continuous in l.
 double sp_time_attention_piece(const sp_op_timer *timer, int backward, double l, double o,

@@ -35,7 +35,7 @@ static double launch_wait_s(const sp_cost_model *cost, const sp_i_pack_time *tim
         if ((passes >> pass & 1u) != 0) {
             sp_i_time part = stage_time(time, stage, (sp_pass)pass);
             gpu_s += part.compute_s + part.tp_s + part.cp_s;
-            host_s += sp_i_host_s(host, time, stage, (sp_pass)pass);
+            host_s += sp_i_exec_s(host, time, stage, (sp_pass)pass);
             unit_s += sp_i_unit_share[pass] * host->unit_s;
         }
     }

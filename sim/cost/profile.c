@@ -9,7 +9,7 @@ const char *const sp_level_names[] = {"measured", "published", "fitted", "assume
 const char *const sp_collective_names[] = {"all_reduce", "all_gather", "reduce_scatter",
                                            "all_to_all", NULL};
 
-enum { CURVES = 6 + SP_GEMM_TABLES + SP_COLLECTIVES + SP_COLLECTIVE_TABLES };
+enum { CURVES = 8 + SP_GEMM_TABLES + SP_COLLECTIVES + SP_COLLECTIVE_TABLES };
 
 static void curves_of(sp_profile *profile, sp_curve *curves[CURVES])
 {
@@ -19,6 +19,8 @@ static void curves_of(sp_profile *profile, sp_curve *curves[CURVES])
     curves[n++] = &profile->attention_forward_full;
     curves[n++] = &profile->attention_backward_causal;
     curves[n++] = &profile->attention_backward_full;
+    curves[n++] = &profile->attention_forward_block;
+    curves[n++] = &profile->attention_backward_block;
     curves[n++] = &profile->groups.bytes_per_s;
     for (int i = 0; i < SP_GEMM_TABLES; i++) {
         curves[n++] = &profile->gemm[i].time_s;

@@ -116,7 +116,9 @@ typedef struct sp_profile {
     // Attention rates in FLOP/s (causal counts half the square) over the sequence length.
     sp_curve attention_forward_causal, attention_forward_full;
     sp_curve attention_backward_causal, attention_backward_full;
-    double memory_bytes_per_s; // reached by element-wise kernels, read plus write
+    sp_curve attention_forward_block,
+        attention_backward_block; // without mask, in a call of its own
+    double memory_bytes_per_s;    // reached by element-wise kernels, read plus write
     sp_level memory_level;
     double kernel_s; // time of an empty kernel in a stream: the floor of each launch
     sp_level kernel_level;
@@ -137,7 +139,9 @@ typedef struct sp_profile {
     double loss_bytes_per_logit; // forward and backward, halves; 0: as counted
     sp_level loss_level;
     double optimizer_bytes_per_parameter; // traffic of one optimizer step
-    int fitted_constants;                 // that the profile says were fitted
+    double reference_s;     // of the backend's reference work when it was calibrated; 0: not stated
+    double reference_drift; // largest less smallest time of it in the meantime, over reference_s
+    int fitted_constants;   // that the profile says were fitted
 } sp_profile;
 
 enum { SP_PROFILE_PATH = 4096 }; // bytes of a profile's file name: as long as Linux opens any

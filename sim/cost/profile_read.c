@@ -110,17 +110,21 @@ static sp_status read_collective_table(sp_object *object, sp_profile *profile)
 }
 
 // The rate of one attention call may grow at most with its length: then a query row never takes
-// less time when its sequence grows, by which slices can be priced (op_time.h).
+// less time when its sequence grows, by which slices can be priced (op_time.h). That of a block may
+// grow with its pairs: a larger one never takes less.
 static sp_status read_attention(sp_object *root, sp_profile *profile)
 {
     struct {
         const char *key;
         sp_curve *curve;
         bool required;
-    } tables[] = {{"forward_causal", &profile->attention_forward_causal, true},
-                  {"forward_full", &profile->attention_forward_full, false},
-                  {"backward_causal", &profile->attention_backward_causal, true},
-                  {"backward_full", &profile->attention_backward_full, false}};
+        double power;
+    } tables[] = {{"forward_causal", &profile->attention_forward_causal, true, 1.0},
+                  {"forward_full", &profile->attention_forward_full, false, 1.0},
+                  {"backward_causal", &profile->attention_backward_causal, true, 1.0},
+                  {"backward_full", &profile->attention_backward_full, false, 1.0},
+                  {"forward_block", &profile->attention_forward_block, false, 2.0},
+                  {"backward_block", &profile->attention_backward_block, false, 2.0}};
     sp_object object;
     sp_object_require(root, "attention");
     bool given = sp_object_member(root, "attention", &object);
@@ -129,8 +133,8 @@ static sp_status read_attention(sp_object *root, sp_profile *profile)
         if (tables[i].required) {
             sp_object_require(&object, tables[i].key);
         }
-        sp_status status =
-            read_rate(&object, tables[i].key, scale * SP_I_FLOPS_PER_TFLOP, 1.0, tables[i].curve);
+        sp_status status = read_rate(&object, tables[i].key, scale * SP_I_FLOPS_PER_TFLOP,
+                                     tables[i].power, tables[i].curve);
         if (status != SP_OK) {
             return status;
         }

@@ -129,6 +129,19 @@ static void read_loss(sp_object *root, sp_profile *profile)
     }
 }
 
+// No time is computed from it: it has a level for people.
+static void read_reference(sp_object *root, sp_profile *profile)
+{
+    sp_object object;
+    if (sp_object_member(root, "reference", &object)) {
+        profile->reference_s =
+            SP_I_S_PER_US * sp_i_profile_number(&object, "us", SP_I_PROFILE_LEAST, MOST_US);
+        profile->reference_drift = sp_object_real(&object, "drift", 0.0, 0.0, SP_I_PROFILE_MOST);
+        sp_i_profile_provenance(&object, NULL);
+        sp_object_end(&object);
+    }
+}
+
 static sp_status read_groups(sp_object *root, sp_group_model *groups)
 {
     sp_object object;
@@ -158,5 +171,6 @@ sp_status sp_i_profile_read_models(sp_object *root, sp_profile *profile)
     read_host(root, &profile->host);
     read_scores(root, &profile->scores);
     read_loss(root, profile);
+    read_reference(root, profile);
     return read_groups(root, &profile->groups);
 }

@@ -6,6 +6,7 @@
 void sp_step_costs_fini(sp_step_costs *costs)
 {
     sp_i_free(costs->class_of_vstage);
+    sp_i_free(costs->memory_class_of_vstage);
     sp_i_free(costs->f);
     sp_i_free(costs->b);
     sp_i_free(costs->i);

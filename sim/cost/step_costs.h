@@ -41,10 +41,17 @@ typedef struct sp_bucket_cost {
     int64_t bucket_ns, total_ns; // one; all of them
 } sp_bucket_cost;
 
-// Virtual stages of one class (same layers, embedding, head) cost the same.
+// Virtual stages of one class (same layers, embedding, head) cost the same. Where pipeline ranks
+// share a vocabulary a stage's costs hold its rank's shares of embedding and head; those alone are
+// classes of their own, without launches that the GPU waits for. Memory is that of an action
+// without other ranks' work: the model's first and last stage have the ends, all others none.
 typedef struct sp_step_costs {
     int classes;
     int *class_of_vstage; // [pp*chunks]
+    // Where a vocabulary is shared: how many classes are of stages; the class of an embedding's
+    // share, behind which stands that of a head's; of a stage's memory, [pp*chunks]. Else 0, NULL.
+    int stage_classes, share_class;
+    int *memory_class_of_vstage;
     size_t forward_packs, backward_packs;
     // Cost of a pack on a class, at [pack * classes + class].
     sp_action_cost *f; // forward packs
@@ -81,6 +88,13 @@ sp_status sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout,
                                const sp_packing *packing, int classes, bool with_memory,
                                sp_error *err);
 void sp_step_costs_fini(sp_step_costs *costs);
+
+// The class whose memory an action of the virtual stage has.
+static inline size_t sp_i_memory_class(const sp_step_costs *costs, int vstage)
+{
+    const int *of = costs->share_class > 0 ? costs->memory_class_of_vstage : costs->class_of_vstage;
+    return (size_t)of[vstage];
+}
 
 // Time of a boundary crossing from pipeline rank `from` to rank `to` (neighbours on the ring of
 // pp).

@@ -18,6 +18,7 @@ typedef struct filler {
 static void fill_list(const filler *f, const sp_pack_list *list, bool backward,
                       sp_unit_bytes *units);
 static void fill_copies(const filler *f);
+static void settle_shares(const sp_step_costs *costs, size_t packs, sp_unit_bytes *units);
 
 sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *packing,
                                sp_step_costs *costs, sp_error *err)
@@ -34,6 +35,8 @@ sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *pack
         if (regrouped) {
             fill_list(&f, &packing->backward, true, costs->backward_unit);
         }
+        settle_shares(costs, costs->forward_packs, costs->unit);
+        settle_shares(costs, regrouped ? costs->backward_packs : 0, costs->backward_unit);
     }
     sp_i_free(f.sums);
     sp_i_free(f.same);
@@ -101,5 +104,23 @@ static void fill_copies(const filler *f)
         costs->o_ns[u] =
             bytes > 0 ? sp_i_cut_ns((double)bytes / f->cost->cluster->host_link_bytes_per_s) : 0;
         costs->l_ns[u] = costs->o_ns[u];
+    }
+}
+
+// A share of the embedding leaves nothing: what it looks up goes into a message. Whoever shares a
+// head that runs again keeps nothing until then: the hidden states come a second time.
+static void settle_shares(const sp_step_costs *costs, size_t packs, sp_unit_bytes *units)
+{
+    static const sp_bytes nothing;
+    for (size_t k = 0; costs->share_class > 0 && k < packs; k++) {
+        sp_unit_bytes *embedding = &units[k * (size_t)costs->classes + (size_t)costs->share_class];
+        embedding->forward.of[SP_MEM_WORKSPACE] +=
+            embedding->forward.of[SP_MEM_ACTIVATIONS] + embedding->held.of[SP_MEM_ACTIVATIONS];
+        embedding->forward.of[SP_MEM_ACTIVATIONS] = 0;
+        embedding->first = embedding->forward;
+        embedding->repeat = embedding->forward;
+        embedding->held = nothing;
+        embedding->weights = nothing;
+        embedding[1].repeated = nothing;
     }
 }

@@ -7,11 +7,17 @@
 
 #include "sim/cost/step_costs.h"
 #include "sim/schedule/plan.h"
+#include "sim/schedule/vocab_shares.h"
 
-// Cost of one action of the plan on its virtual stage; `recomputed` says that the plan recomputes
-// all of a backward's forward packs explicitly, so that it does not.
+// Cost of one action of the plan on its virtual stage, without its rank's shares of a vocabulary;
+// `recomputed` says that the plan recomputes all of a backward's forward packs explicitly, so that
+// it does not.
 sp_action_cost sp_i_action_cost(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
                                 int vstage, bool recomputed);
+
+// Cost of a rank's share of a vocabulary's work.
+sp_action_cost sp_i_share_cost(const sp_plan *plan, const sp_step_costs *costs,
+                               const sp_share *share);
 
 // How long its rank waits for what an action sends; 0 where transfers do not block.
 int64_t sp_i_send_ns(const sp_plan *plan, const sp_step_costs *costs, sp_action action,

@@ -49,6 +49,15 @@ static sp_status check_range(const sp_plan *plan, const sp_i_task_graph *graph, 
                : sp_error_set(err, SP_ERR_LIMIT, "the actions of a step add up to over 285 years");
 }
 
+static size_t shares_of(const sp_i_task_graph *graph)
+{
+    size_t shares = 0;
+    for (size_t t = 0; t < graph->tasks; t++) {
+        shares += graph->share[t] > 0;
+    }
+    return shares;
+}
+
 static sp_status allocate(const sp_plan *plan, const sp_i_task_graph *graph, sp_timeline *timeline,
                           sp_error *err)
 {
@@ -56,8 +65,10 @@ static sp_status allocate(const sp_plan *plan, const sp_i_task_graph *graph, sp_
     timeline->rank_count = graph->lanes;
     timeline->ranks = sp_i_calloc(graph->lanes, sizeof *timeline->ranks);
     timeline->span_store = sp_i_malloc(graph->tasks * sizeof *timeline->span_store);
+    timeline->share_store = sp_i_calloc(shares_of(graph) + 1, sizeof *timeline->share_store);
     timeline->alike_store = sp_i_malloc((size_t)plan->layout.dp * sizeof *timeline->alike_store);
-    return timeline->ranks != NULL && timeline->span_store != NULL && timeline->alike_store != NULL
+    return timeline->ranks != NULL && timeline->span_store != NULL &&
+                   timeline->share_store != NULL && timeline->alike_store != NULL
                ? SP_OK
                : sp_error_no_memory(err, "the timeline");
 }
@@ -79,6 +90,40 @@ static int64_t transfer_wait_ns(const sp_i_task_graph *graph, const int64_t *end
         }
     }
     return sent_ns + awaited_ns;
+}
+
+// Where the shares of each lane begin in their store.
+static void place_shares(const sp_i_task_graph *graph, sp_timeline *timeline)
+{
+    for (size_t t = 0; t < graph->tasks; t++) {
+        timeline->ranks[graph->lane[t]].share_count += graph->share[t] > 0;
+    }
+    sp_share_span *next = timeline->share_store;
+    for (size_t lane = 0; lane < graph->lanes; lane++) {
+        timeline->ranks[lane].shares = next;
+        next += timeline->ranks[lane].share_count;
+        timeline->ranks[lane].share_count = 0;
+    }
+}
+
+static void add_share(const sp_step_costs *costs, const sp_i_task_graph *graph, size_t task,
+                      int64_t end_ns, sp_timeline *timeline)
+{
+    sp_rank_timeline *rank = &timeline->ranks[graph->lane[task]];
+    sp_share share = {.end = (sp_share_end)(graph->share[task] - 1), .action = graph->action[task]};
+    sp_action_cost cost = sp_i_share_cost(timeline->plan, costs, &share);
+    int pp;
+    int chunk;
+    sp_layout_locate(&timeline->plan->layout, sp_share_stage(&timeline->plan->layout, share.end),
+                     &pp, &chunk);
+    rank->shares[rank->share_count++] =
+        (sp_share_span){.span = {.start_ns = end_ns - graph->duration_ns[task],
+                                 .end_ns = end_ns,
+                                 .tp_ns = cost.tp_ns,
+                                 .cp_ns = cost.cp_ns,
+                                 .action = share.action},
+                        .end = share.end,
+                        .own = rank->pp == pp};
 }
 
 // Turns the ends of all tasks into the spans of each lane.
@@ -106,9 +151,14 @@ static void fill_spans(const sp_step_costs *costs, const sp_i_folding *folding,
         rank->copies = next + (stage->count - copies);
         next += stage->count;
     }
+    place_shares(graph, timeline);
     for (size_t t = 0; t < graph->tasks; t++) {
         sp_rank_timeline *rank = &timeline->ranks[graph->lane[t]];
         sp_action action = graph->action[t];
+        if (graph->share[t] > 0) {
+            add_share(costs, graph, t, end_ns[t], timeline);
+            continue;
+        }
         if (sp_i_is_copy(action)) {
             rank->copies[rank->copy_count++] =
                 (sp_span){.start_ns = end_ns[t] - graph->duration_ns[t],
@@ -123,7 +173,7 @@ static void fill_spans(const sp_step_costs *costs, const sp_i_folding *folding,
             cost = sp_i_action_cost(plan, costs, action, vstage, true);
         }
         int64_t start_ns = end_ns[t] - graph->duration_ns[t];
-        int64_t idle_ns = start_ns - (rank->count > 0 ? rank->spans[rank->count - 1].end_ns : 0);
+        int64_t idle_ns = start_ns - sp_i_rank_last_ns(rank);
         int64_t wait_ns = transfer_wait_ns(graph, end_ns, t, start_ns);
         rank->spans[rank->count++] = (sp_span){.start_ns = start_ns,
                                                .end_ns = end_ns[t],

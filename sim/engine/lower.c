@@ -3,12 +3,15 @@
 #include "sim/base/alloc.h"
 #include "sim/engine/action_cost.h"
 #include "sim/engine/lower_ready.h"
+#include "sim/engine/lower_share.h"
 #include "sim/engine/lower_task.h"
 #include "sim/schedule/regroup.h"
 
 static void enqueue(sp_i_lowering *low, size_t lane);
 static bool visit(sp_i_lowering *low, size_t lane, sp_error *err);
-static bool lower_pair(sp_i_lowering *low, size_t lane, sp_action first, int dp, int pp_rank);
+static bool lower_shares(sp_i_lowering *low, size_t lane);
+static bool lower_first(sp_i_lowering *low, size_t lane, sp_action first, int dp, int pp_rank);
+static void lower_alone(sp_i_lowering *low, size_t lane, sp_action action, int dp, int pp_rank);
 static bool lower_merged(sp_i_lowering *low, sp_action action, int pp_rank, sp_error *err);
 static void advance_lane(sp_i_lowering *low, size_t lane, uint32_t task, int64_t sending_ns);
 static bool finished(const sp_i_lowering *low);
@@ -24,6 +27,9 @@ sp_status sp_i_lower(const sp_plan *plan, const sp_step_costs *costs, const sp_i
                          .backward = sp_packing_backward(plan->packing),
                          .vstages = (size_t)sp_layout_vstages(&plan->layout)};
     sp_status status = sp_i_regroup(plan->packing, &low.needs, err);
+    if (status == SP_OK && costs->share_class > 0) {
+        status = sp_shares_make(plan, &low.shares, err);
+    }
     if (status != SP_OK) {
         goto out;
     }
@@ -73,20 +79,20 @@ static bool visit(sp_i_lowering *low, size_t lane, sp_error *err)
     int pp_rank = (int)(lane % (size_t)pp);
     int dp = low->folding->rank[kind];
     const sp_stage_plan *stage = sp_i_lowering_stage(low, lane);
-    size_t before = low->done[lane];
-    while (low->done[lane] < stage->count) {
+    size_t before = low->graph->tasks;
+    while (lower_shares(low, lane) && low->done[lane] < stage->count) {
         sp_action action = stage->actions[low->done[lane]];
         const sp_pack *pack = sp_i_lowering_pack(low, action);
         // The ranks of a merged pack copy their shares, and make weight gradients of them, each by
         // itself.
         if (pack->dp_count == 1 || sp_i_is_copy(action) || action.kind == SP_ACTION_W) {
-            if (!sp_i_lower_ready(low, action, dp, pp_rank)) {
+            if (!sp_i_lower_ready(low, action, dp, pp_rank) ||
+                !sp_i_lower_end_ready(low, action, dp, pp_rank)) {
                 break;
             }
             if (!action.with_next) {
-                advance_lane(low, lane, sp_i_lower_add_task(low, action, dp, pp_rank, NULL, 0),
-                             sp_i_send_ns(low->plan, low->costs, action, pp_rank));
-            } else if (!lower_pair(low, lane, action, dp, pp_rank)) {
+                lower_alone(low, lane, action, dp, pp_rank);
+            } else if (!lower_first(low, lane, action, dp, pp_rank)) {
                 break;
             }
             continue;
@@ -99,16 +105,44 @@ static bool visit(sp_i_lowering *low, size_t lane, sp_error *err)
             return false;
         }
     }
-    if (low->done[lane] > before) {
+    if (low->graph->tasks > before) {
         enqueue(low, sp_i_lowering_lane(low, kind, (pp_rank + 1) % pp));
         enqueue(low, sp_i_lowering_lane(low, kind, (pp_rank + pp - 1) % pp));
+        for (int p = 0; low->shares.items != NULL && p < pp; p++) {
+            enqueue(low, sp_i_lowering_lane(low, kind, p));
+        }
     }
     return true;
 }
 
-// Lowers an action and the next as a pair: the first also waits for the input of the second, what
-// the first gives is there at the end of the second, and both are sent at once.
-static bool lower_pair(sp_i_lowering *low, size_t lane, sp_action first, int dp, int pp_rank)
+// Lowers the shares of a vocabulary that stand before the lane's next action; false where one of
+// them cannot run yet.
+static bool lower_shares(sp_i_lowering *low, size_t lane)
+{
+    const sp_share *share = sp_i_lowering_next_share(low, lane);
+    while (share != NULL && sp_i_lower_share_ready(low, lane, share)) {
+        low->last[lane] = sp_i_lower_share(low, lane, share);
+        low->computed[lane] = 1;
+        low->sending_ns[lane] = 0;
+        if (low->copies) {
+            low->leaving[lane] = SP_I_NONE;
+        }
+        low->shares_done[lane]++;
+        share = sp_i_lowering_next_share(low, lane);
+    }
+    return share == NULL;
+}
+
+static int32_t *gives(const sp_i_lowering *low, sp_action action, int dp, int pp_rank)
+{
+    int vstage = sp_layout_vstage(&low->plan->layout, pp_rank, action.chunk);
+    int32_t *table = action.kind == SP_ACTION_F ? low->forward_task : low->backward_task;
+    return &table[sp_i_lowering_index(low, action, dp, vstage)];
+}
+
+// Lowers the first of a pair: it also waits for the input of the second, and what it gives is there
+// at the end of that one.
+static bool lower_first(sp_i_lowering *low, size_t lane, sp_action first, int dp, int pp_rank)
 {
     sp_action second = sp_i_lowering_stage(low, lane)->actions[low->done[lane] + 1];
     int vstage = sp_layout_vstage(&low->plan->layout, pp_rank, second.chunk);
@@ -121,14 +155,23 @@ static bool lower_pair(sp_i_lowering *low, size_t lane, sp_action first, int dp,
     if (sp_i_lower_source(low, second, dp, pp_rank, vstage, &source, &lag_ns)) {
         sp_i_lower_add_edge(low->graph, (uint32_t)source, lag_ns);
     }
-    uint32_t task = sp_i_lower_add_task(low, second, dp, pp_rank, NULL, 0);
-    int64_t first_ns = sp_i_send_ns(low->plan, low->costs, first, pp_rank);
-    int64_t second_ns = sp_i_send_ns(low->plan, low->costs, second, pp_rank);
-    advance_lane(low, lane, task, first_ns > second_ns ? first_ns : second_ns);
-    size_t index = sp_i_lowering_index(low, first, dp,
-                                       sp_layout_vstage(&low->plan->layout, pp_rank, first.chunk));
-    (first.kind == SP_ACTION_F ? low->forward_task : low->backward_task)[index] = (int32_t)task;
+    *gives(low, first, dp, pp_rank) = SP_I_NONE;
     return true;
+}
+
+// Lowers an action of one rank; the second of a pair sends what both gave.
+static void lower_alone(sp_i_lowering *low, size_t lane, sp_action action, int dp, int pp_rank)
+{
+    size_t at = low->done[lane];
+    const sp_action *before = sp_i_lowering_stage(low, lane)->actions + (at > 0 ? at - 1 : 0);
+    int64_t sending_ns = sp_i_send_ns(low->plan, low->costs, action, pp_rank);
+    uint32_t task = sp_i_lower_add_task(low, action, dp, pp_rank, NULL, 0);
+    if (at > 0 && before->with_next) {
+        int64_t first_ns = sp_i_send_ns(low->plan, low->costs, *before, pp_rank);
+        sending_ns = first_ns > sending_ns ? first_ns : sending_ns;
+        *gives(low, *before, dp, pp_rank) = (int32_t)task;
+    }
+    advance_lane(low, lane, task, sending_ns);
 }
 
 // Lowers the next action of a merged pack on all its ranks.
@@ -154,6 +197,9 @@ static bool lower_merged(sp_i_lowering *low, sp_action action, int pp_rank, sp_e
         size_t lane = sp_i_lowering_lane(low, low->kind_of_dp[pack->dp_first + (int)i], pp_rank);
         advance_lane(low, lane, after[i], sp_i_send_ns(low->plan, low->costs, action, pp_rank));
         enqueue(low, lane);
+        for (int p = 0; low->shares.items != NULL && p < low->plan->layout.pp; p++) {
+            enqueue(low, lane - (size_t)pp_rank + (size_t)p);
+        }
     }
     sp_i_free(before);
     return true;
@@ -179,7 +225,8 @@ static void advance_lane(sp_i_lowering *low, size_t lane, uint32_t task, int64_t
 static bool finished(const sp_i_lowering *low)
 {
     for (size_t lane = 0; lane < low->graph->lanes; lane++) {
-        if (low->done[lane] < sp_i_lowering_stage(low, lane)->count) {
+        if (low->done[lane] < sp_i_lowering_stage(low, lane)->count ||
+            sp_i_lowering_next_share(low, lane) != NULL) {
             return false;
         }
     }

@@ -1,5 +1,7 @@
 #include "sim/engine/lower_ready.h"
 
+#include "sim/engine/lower_share.h"
+
 static bool local_ready(const sp_i_lowering *low, sp_action action, int dp, int vstage);
 
 bool sp_i_lower_ready(const sp_i_lowering *low, sp_action action, int dp, int pp_rank)
@@ -23,6 +25,8 @@ bool sp_i_lower_group_ready(const sp_i_lowering *low, sp_action action, int pp_r
         }
         sp_action next = stage->actions[low->done[lane]];
         if (next.kind != action.kind || next.chunk != action.chunk || next.pack != action.pack ||
+            sp_i_lowering_next_share(low, lane) != NULL ||
+            !sp_i_lower_end_ready(low, action, d, pp_rank) ||
             !sp_i_lower_ready(low, action, d, pp_rank)) {
             return false;
         }

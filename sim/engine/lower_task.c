@@ -2,6 +2,7 @@
 
 #include "sim/engine/action_cost.h"
 #include "sim/engine/lower_ready.h"
+#include "sim/engine/lower_share.h"
 
 static bool was_recomputed(const sp_i_lowering *low, sp_action action, int dp, int vstage);
 static int32_t awaited_copy(const sp_i_lowering *low, sp_action action, int dp, int vstage);
@@ -41,6 +42,8 @@ uint32_t sp_i_lower_add_task(sp_i_lowering *low, sp_action action, int dp, int p
     if (sp_i_lower_source(low, action, dp, pp_rank, vstage, &source, &lag_ns)) {
         sp_i_lower_add_edge(graph, (uint32_t)source, lag_ns);
     }
+    sp_i_lower_end_edges(low, action, dp, pp_rank);
+    sp_i_lower_end_input(low, action, dp, pp_rank, task);
     bool backward = action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;
     for (int i = 0; i < peers && low->copies && backward; i++) {
         int member = sp_i_lowering_pack(low, action)->dp_first + i;
@@ -68,13 +71,6 @@ uint32_t sp_i_lower_add_task(sp_i_lowering *low, sp_action action, int dp, int p
         low->recomputed[index] = 1;
     }
     return task;
-}
-
-void sp_i_lower_add_edge(sp_i_task_graph *graph, uint32_t from, int64_t lag_ns)
-{
-    graph->edge_from[graph->edges] = from;
-    graph->edge_lag_ns[graph->edges] = lag_ns;
-    graph->edges++;
 }
 
 // Did the lane recompute everything that this backward reads?

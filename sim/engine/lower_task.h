@@ -11,7 +11,4 @@
 uint32_t sp_i_lower_add_task(sp_i_lowering *low, sp_action action, int dp, int pp_rank,
                              const uint32_t *peer_last, int peers);
 
-// Adds an edge to the task that was added last.
-void sp_i_lower_add_edge(sp_i_task_graph *graph, uint32_t from, int64_t lag_ns);
-
 #endif

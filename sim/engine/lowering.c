@@ -6,8 +6,10 @@
 #include "sim/engine/action_cost.h"
 
 static size_t number_slots(const sp_i_lowering *low, const sp_pack_list *list, size_t *slot);
+static size_t count_shares(const sp_i_lowering *low);
 static bool has_copies(const sp_stage_plan *stage);
 static bool prepare_copies(sp_i_lowering *low, size_t forward);
+static bool prepare_shares(sp_i_lowering *low, size_t forward, size_t backward);
 
 bool sp_i_lowering_allocate(sp_i_lowering *low)
 {
@@ -47,6 +49,10 @@ bool sp_i_lowering_allocate(sp_i_lowering *low)
     size_t backward = number_slots(low, low->backward, low->backward_slot) * low->vstages;
     // Merged packs also wait for each other's copies.
     size_t edges = 2 * tasks + extra_edges * (low->copies ? 2 : 1);
+    // A share, and the stage's action that needs it, may wait for one of every rank.
+    size_t shares = count_shares(low);
+    tasks += shares;
+    edges += shares * (2 * (size_t)plan->layout.pp + 3);
     if (edges >= UINT32_MAX) {
         return false;
     }
@@ -60,6 +66,7 @@ bool sp_i_lowering_allocate(sp_i_lowering *low)
     low->queue = sp_i_calloc(graph->lanes, sizeof *low->queue);
     low->queued = sp_i_calloc(graph->lanes, 1);
     graph->action = sp_i_malloc(tasks * sizeof *graph->action);
+    graph->share = sp_i_calloc(tasks, sizeof *graph->share);
     graph->lane = sp_i_malloc(tasks * sizeof *graph->lane);
     graph->duration_ns = sp_i_malloc(tasks * sizeof *graph->duration_ns);
     graph->edge_begin = sp_i_malloc((tasks + 1) * sizeof *graph->edge_begin);
@@ -68,9 +75,11 @@ bool sp_i_lowering_allocate(sp_i_lowering *low)
     if (low->forward_task == NULL || low->backward_task == NULL || low->recomputed == NULL ||
         low->done == NULL || low->last == NULL || low->computed == NULL ||
         low->sending_ns == NULL || low->queue == NULL || low->queued == NULL ||
-        (low->copies && !prepare_copies(low, forward)) || graph->action == NULL ||
-        graph->lane == NULL || graph->duration_ns == NULL || graph->edge_begin == NULL ||
-        graph->edge_from == NULL || graph->edge_lag_ns == NULL) {
+        (low->copies && !prepare_copies(low, forward)) ||
+        (low->shares.items != NULL && !prepare_shares(low, forward, backward)) ||
+        graph->action == NULL || graph->share == NULL || graph->lane == NULL ||
+        graph->duration_ns == NULL || graph->edge_begin == NULL || graph->edge_from == NULL ||
+        graph->edge_lag_ns == NULL) {
         return false;
     }
     memset(low->forward_task, 0xff, forward * sizeof *low->forward_task);
@@ -98,6 +107,16 @@ void sp_i_lowering_fini(sp_i_lowering *low)
     sp_i_free(low->queue);
     sp_i_free(low->queued);
     sp_i_free(low->needs);
+    sp_shares_fini(&low->shares);
+    sp_i_free(low->shares_done);
+    sp_i_free(low->head_input[0]);
+    sp_i_free(low->head_input[1]);
+    sp_i_free(low->table_input);
+    sp_i_free(low->head_task);
+    sp_i_free(low->head_runs);
+    sp_i_free(low->embed_task[0]);
+    sp_i_free(low->embed_task[1]);
+    sp_i_free(low->gradient_task);
 }
 
 // Slots of one side: a pack gets one for each of its simulated ranks (folded ranks have none).
@@ -111,6 +130,18 @@ static size_t number_slots(const sp_i_lowering *low, const sp_pack_list *list, s
         }
     }
     return slots;
+}
+
+// Of all lanes.
+static size_t count_shares(const sp_i_lowering *low)
+{
+    size_t total = 0;
+    for (size_t lane = 0; lane < low->graph->lanes; lane++) {
+        size_t count;
+        sp_i_lowering_shares(low, lane, &count);
+        total += count;
+    }
+    return total;
 }
 
 static bool has_copies(const sp_stage_plan *stage)
@@ -141,4 +172,33 @@ static bool prepare_copies(sp_i_lowering *low, size_t forward)
     memset(low->last_back, 0xff, lanes * sizeof *low->last_back);
     memset(low->leaving, 0xff, lanes * sizeof *low->leaving);
     return true;
+}
+
+static int32_t *no_tasks(size_t count)
+{
+    int32_t *table = sp_i_malloc((count + 1) * sizeof *table);
+    if (table != NULL) {
+        memset(table, 0xff, (count + 1) * sizeof *table);
+    }
+    return table;
+}
+
+// `forward` and `backward` count slots times virtual stages.
+static bool prepare_shares(sp_i_lowering *low, size_t forward, size_t backward)
+{
+    size_t pp = (size_t)low->plan->layout.pp;
+    size_t forward_slots = forward / low->vstages;
+    size_t backward_slots = backward / low->vstages;
+    low->shares_done = sp_i_calloc(low->graph->lanes, sizeof *low->shares_done);
+    low->head_input[0] = no_tasks(forward_slots);
+    low->head_input[1] = no_tasks(forward_slots);
+    low->table_input = no_tasks(backward_slots);
+    low->head_task = no_tasks(forward_slots * pp);
+    low->head_runs = sp_i_calloc(forward_slots * pp + 1, sizeof *low->head_runs);
+    low->embed_task[0] = no_tasks(forward_slots * pp);
+    low->embed_task[1] = no_tasks(forward_slots * pp);
+    low->gradient_task = no_tasks(backward_slots * pp);
+    return low->shares_done != NULL && low->head_input[0] != NULL && low->head_input[1] != NULL &&
+           low->table_input != NULL && low->head_task != NULL && low->head_runs != NULL &&
+           low->embed_task[0] != NULL && low->embed_task[1] != NULL && low->gradient_task != NULL;
 }

@@ -10,6 +10,7 @@
 #include "sim/engine/fold.h"
 #include "sim/engine/task_graph.h"
 #include "sim/schedule/plan.h"
+#include "sim/schedule/vocab_shares.h"
 
 enum { SP_I_NONE = -1 }; // no task, no simulated rank
 
@@ -41,7 +42,17 @@ typedef struct sp_i_lowering {
     size_t *queue;       // ring of lanes to visit
     uint8_t *queued;     // [lanes]
     size_t queue_begin, queue_count;
-    int32_t *needs; // regrouped backward packs: the forward pack of each backward slice
+    // Where a vocabulary is shared, else empty or NULL. Tables of shares are indexed by
+    // sp_i_lowering_share.
+    sp_shares shares;
+    size_t *shares_done;    // [lanes]
+    int32_t *head_input[2]; // [forward slots]: what gave the last hidden states: F, R; or SP_I_NONE
+    int32_t *table_input;   // [backward slots]: what gave the gradient of the embedding
+    int32_t *head_task;     // [forward slots * pp]: the rank's last share of the head
+    uint8_t *head_runs;     // how many there were
+    int32_t *embed_task[2]; // of the embedding: for F, R
+    int32_t *gradient_task; // [backward slots * pp]: of the head's backward
+    int32_t *needs;         // regrouped backward packs: the forward pack of each backward slice
 } sp_i_lowering;
 
 // Makes the tables of a lowering whose plan, costs, folding, graph and needs are set, and those of
@@ -60,6 +71,24 @@ static inline const sp_stage_plan *sp_i_lowering_stage(const sp_i_lowering *low,
     return sp_plan_stage(low->plan, low->folding->rank[lane / pp], (int)(lane % pp));
 }
 
+static inline const sp_share *sp_i_lowering_shares(const sp_i_lowering *low, size_t lane,
+                                                   size_t *count)
+{
+    size_t pp = (size_t)low->plan->layout.pp;
+    return sp_shares_of(&low->shares, &low->plan->layout, low->folding->rank[lane / pp],
+                        (int)(lane % pp), count);
+}
+
+// The share that the lane runs before its next action, or NULL.
+static inline const sp_share *sp_i_lowering_next_share(const sp_i_lowering *low, size_t lane)
+{
+    size_t count;
+    const sp_share *shares = sp_i_lowering_shares(low, lane, &count);
+    bool next = count > 0 && low->shares_done[lane] < count &&
+                shares[low->shares_done[lane]].before <= low->done[lane];
+    return next ? &shares[low->shares_done[lane]] : NULL;
+}
+
 static inline bool sp_i_is_backward(sp_action action)
 {
     return action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_W;
@@ -69,6 +98,15 @@ static inline const sp_pack *sp_i_lowering_pack(const sp_i_lowering *low, sp_act
 {
     return sp_i_is_backward(action) ? &low->backward->packs[action.pack]
                                     : &low->plan->packing->forward.packs[action.pack];
+}
+
+// The first entry of a pack's shares on its rank `dp`, those of pipeline rank 0.
+static inline size_t sp_i_lowering_share(const sp_i_lowering *low, sp_action action, int dp)
+{
+    size_t slot =
+        sp_i_is_backward(action) ? low->backward_slot[action.pack] : low->forward_slot[action.pack];
+    size_t member = (size_t)(dp - sp_i_lowering_pack(low, action)->dp_first);
+    return (slot + member) * (size_t)low->plan->layout.pp;
 }
 
 static inline size_t sp_i_lowering_index(const sp_i_lowering *low, sp_action action, int dp,

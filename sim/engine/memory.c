@@ -14,10 +14,13 @@ typedef struct replay {
     const sp_step_costs *costs;
     // Of each slice of regrouped backward packs; NULL: backward packs are the forward packs.
     int32_t *forward_pack;
-    int64_t *last_begin;    // of each sample's slices, beside forward_pack
-    sp_i_unit_state *units; // [forward packs * chunks], of the rank being walked
+    int64_t *last_begin; // of each sample's slices, beside forward_pack
+    // Chunks of a rank; where a vocabulary is shared its share of the head counts as one more, and
+    // that of the embedding, which holds nothing, stands behind it.
+    int chunks, parts;
+    sp_i_unit_state *units; // [forward packs * parts], of the rank being walked
     size_t unit_count;
-    uint8_t *deferred; // [backward packs * chunks] of regrouped packs, of the same rank
+    uint8_t *deferred; // [backward packs * parts] of regrouped packs, of the same rank
     size_t deferred_count;
     bool points;
 } replay;
@@ -38,6 +41,9 @@ typedef struct walk {
     int64_t buffer_bytes;
     int64_t gradient_sums;
     int64_t time_ns;
+    size_t share;               // of the rank's, done
+    bool share_runs;            // the next one, beside copies
+    const sp_bytes *transients; // of the share that runs
 } walk;
 
 static sp_status replay_init(replay *shared, const sp_timeline *timeline,
@@ -49,12 +55,14 @@ static sp_status replay_init(replay *shared, const sp_timeline *timeline,
     if (status != SP_OK) {
         return status;
     }
-    size_t chunks = (size_t)timeline->plan->layout.chunks;
-    shared->unit_count = packing->forward.count * chunks;
+    shared->chunks = timeline->plan->layout.chunks;
+    shared->parts = shared->chunks + (costs->share_class > 0);
+    size_t parts = (size_t)shared->parts;
+    shared->unit_count = packing->forward.count * parts;
     shared->units = sp_i_calloc(shared->unit_count, sizeof *shared->units);
     bool ok = shared->units != NULL;
     if (shared->forward_pack != NULL) {
-        shared->deferred_count = packing->backward.count * chunks;
+        shared->deferred_count = packing->backward.count * parts;
         shared->deferred = sp_i_calloc(shared->deferred_count, sizeof *shared->deferred);
         shared->last_begin = sp_i_last_begins(packing, &packing->forward);
         ok = ok && shared->deferred != NULL && shared->last_begin != NULL;
@@ -94,16 +102,17 @@ static int vstage_of(const walk *w, int chunk)
 
 static sp_i_unit_state *state_of(const walk *w, int32_t pack, int chunk)
 {
-    size_t chunks = (size_t)w->shared->timeline->plan->layout.chunks;
-    return &w->shared->units[(size_t)pack * chunks + (size_t)chunk];
+    return &w->shared->units[(size_t)pack * (size_t)w->shared->parts + (size_t)chunk];
 }
 
 // Where a forward pack's unit stands in the tables of the costs.
 static size_t unit_of(const walk *w, int32_t pack, int chunk)
 {
     const sp_step_costs *costs = w->shared->costs;
-    return (size_t)pack * (size_t)costs->classes +
-           (size_t)costs->class_of_vstage[vstage_of(w, chunk)];
+    int share = chunk - w->shared->chunks;
+    size_t class = share < 0 ? sp_i_memory_class(costs, vstage_of(w, chunk))
+                             : (size_t)(costs->share_class + (share == 0));
+    return (size_t)pack * (size_t)costs->classes + class;
 }
 
 // From what the unit held so far to what it holds from now on.
@@ -158,7 +167,8 @@ static bool is_forward(const walk *w, sp_action action)
 
 static bool runs_again(const walk *w, sp_action action)
 {
-    return action.kind == SP_ACTION_F && state_of(w, action.pack, action.chunk)->runs_again != 0;
+    return action.kind == SP_ACTION_F && action.chunk < w->shared->parts &&
+           state_of(w, action.pack, action.chunk)->runs_again != 0;
 }
 
 // The bytes of a backward pack; NULL: uniform costs.
@@ -198,8 +208,11 @@ static bool note_peak_state(walk *w)
         return true;
     }
     const replay *shared = w->shared;
-    const sp_bytes *running = w->running ? transients(w, w->action) : NULL;
-    *peak = (sp_i_peak_state){.units = sp_i_malloc(shared->unit_count * sizeof *peak->units),
+    const sp_bytes *running = w->transients != NULL ? w->transients
+                              : w->running          ? transients(w, w->action)
+                                                    : NULL;
+    *peak = (sp_i_peak_state){.parts = shared->parts,
+                              .units = sp_i_malloc(shared->unit_count * sizeof *peak->units),
                               .gradient_sums = w->gradient_sums,
                               .buffers = w->buffers,
                               .buffer_bytes = w->buffer_bytes};
@@ -247,8 +260,8 @@ static void end_forward(walk *w, sp_action action)
 // What the weight gradient of a regrouped pack needs is there, or goes.
 static void defer(walk *w, sp_action action, bool there)
 {
-    size_t chunks = (size_t)w->shared->timeline->plan->layout.chunks;
-    w->shared->deferred[(size_t)action.pack * chunks + (size_t)action.chunk] = there;
+    size_t parts = (size_t)w->shared->parts;
+    w->shared->deferred[(size_t)action.pack * parts + (size_t)action.chunk] = there;
     add(&w->now, &backward_of(w, action)->weights, there ? 1 : -1);
 }
 
@@ -278,6 +291,8 @@ static void end_backward(walk *w, sp_action action)
     }
 }
 
+static void end_weights(walk *w, sp_action action);
+
 static bool end_span(walk *w, const sp_span *span)
 {
     const sp_bytes *needs = transients(w, span->action);
@@ -289,8 +304,116 @@ static bool end_span(walk *w, const sp_span *span)
         end_forward(w, span->action);
     } else if (span->action.kind != SP_ACTION_R) {
         end_backward(w, span->action);
+        end_weights(w, span->action);
     }
     return w->shared->costs->unit == NULL || note(w, span->end_ns);
+}
+
+// ---- shares of a vocabulary ----
+
+// A share as an action of a part of its own, which holds what the share leaves; the stage's rank
+// has all of that in the stage's actions.
+static sp_action as_part(const walk *w, const sp_share_span *share)
+{
+    sp_action action = share->span.action;
+    bool head = share->end == SP_SHARE_HEAD || share->end == SP_SHARE_HEAD_BACKWARD;
+    action.chunk = (uint16_t)(w->shared->chunks + (head ? 0 : 1));
+    return action;
+}
+
+static bool share_runs_again(const walk *w, const sp_share_span *share)
+{
+    sp_action first = share->span.action;
+    return first.kind == SP_ACTION_F && share->end == SP_SHARE_HEAD &&
+           state_of(w, first.pack, w->shared->chunks)->runs_again != 0;
+}
+
+// What its last share of the head's backward leaves, and its weight gradient takes.
+static void end_head(walk *w, sp_action action)
+{
+    bool splits = action.kind == SP_ACTION_I;
+    bool weights = action.kind == SP_ACTION_W;
+    if (!is_regrouped(w)) {
+        hold(w, action, splits ? SP_I_HOLDS_WEIGHTS : SP_I_HOLDS_NOTHING);
+        return;
+    }
+    if (!weights) {
+        free_slices(w, action);
+    }
+    if (weights || splits) {
+        defer(w, action, splits);
+    }
+}
+
+static bool begin_share(walk *w, const sp_share_span *share)
+{
+    sp_action part = as_part(w, share);
+    if (share->own || w->shared->costs->unit == NULL) {
+        return true;
+    }
+    w->action = share->span.action;
+    w->acted = true;
+    w->running = true;
+    w->transients = transients(w, part);
+    if (share->end == SP_SHARE_HEAD) {
+        bool again = share_runs_again(w, share);
+        hold(w, part, again ? SP_I_HOLDS_REPEAT : SP_I_HOLDS_ALL);
+        if (again) {
+            w->transients = &w->shared->costs->unit[unit_of(w, part.pack, part.chunk)].first;
+        }
+    }
+    add(&w->now, w->transients, 1);
+    return note(w, share->span.start_ns);
+}
+
+static bool end_share(walk *w, const sp_share_span *share)
+{
+    if (w->transients == NULL) {
+        return true;
+    }
+    add(&w->now, w->transients, -1);
+    w->running = false;
+    w->transients = NULL;
+    if (share->end == SP_SHARE_HEAD_BACKWARD) {
+        end_head(w, as_part(w, share));
+    }
+    return note(w, share->span.end_ns);
+}
+
+// Of the head's weight gradient the rank's share is part of its own W of the last chunk.
+static void end_weights(walk *w, sp_action action)
+{
+    const sp_plan *plan = w->shared->timeline->plan;
+    int chunk = w->shared->chunks - 1;
+    bool own = vstage_of(w, chunk) + 1 == sp_layout_vstages(&plan->layout);
+    if (w->shared->parts > w->shared->chunks && !own && action.kind == SP_ACTION_W &&
+        action.chunk == chunk &&
+        sp_packing_backward(plan->packing)->packs[action.pack].computed > 0) {
+        action.chunk = (uint16_t)w->shared->chunks;
+        end_head(w, action);
+    }
+}
+
+// The share that the rank runs before a span, or with NULL the next one; NULL: none.
+static const sp_share_span *share_before(const walk *w, const sp_span *span)
+{
+    const sp_share_span *share = &w->rank->shares[w->share];
+    bool is_next =
+        w->share < w->rank->share_count && (span == NULL || share->span.start_ns < span->start_ns ||
+                                            share->span.end_ns <= span->start_ns);
+    return is_next ? share : NULL;
+}
+
+// All of them.
+static bool run_shares(walk *w, const sp_span *before)
+{
+    bool ok = true;
+    for (const sp_share_span *share = share_before(w, before); ok && share != NULL;
+         share = share_before(w, before)) {
+        ok = begin_share(w, share) && end_share(w, share);
+        w->share++;
+    }
+    return ok;
 }
 
 // ---- copies ----
@@ -370,16 +493,27 @@ static bool walk_spans_and_copies(walk *w)
     bool ok = true;
     bool running = false;
     size_t i = 0;
-    while (ok && (i < rank->count || out < rank->copy_count || back < rank->copy_count)) {
-        int64_t span_ns = i == rank->count ? INT64_MAX
-                          : running        ? rank->spans[i].end_ns
-                                           : rank->spans[i].start_ns;
+    while (ok && (i < rank->count || out < rank->copy_count || back < rank->copy_count ||
+                  w->share_runs)) {
+        // A share counts as a span of its own.
+        const sp_span *span = i == rank->count ? NULL : &rank->spans[i];
+        const sp_share_span *share = w->share_runs ? &rank->shares[w->share]
+                                     : running     ? NULL
+                                                   : share_before(w, span);
+        span = share != NULL ? &share->span : span;
+        int64_t span_ns = span == NULL ? INT64_MAX : running ? span->end_ns : span->start_ns;
         int64_t out_ns = out < rank->copy_count ? copied_out_ns(w, &rank->copies[out]) : INT64_MAX;
         int64_t back_ns = back < rank->copy_count ? rank->copies[back].start_ns : INT64_MAX;
         int64_t copy_ns = out_ns < back_ns ? out_ns : back_ns;
         if (span_ns < copy_ns || (running && span_ns == copy_ns)) {
-            ok = running ? end_span(w, &rank->spans[i]) : begin_span(w, &rank->spans[i]);
-            i += running;
+            if (share != NULL) {
+                ok = running ? end_share(w, share) : begin_share(w, share);
+                w->share += running;
+                w->share_runs = !running;
+            } else {
+                ok = running ? end_span(w, span) : begin_span(w, span);
+                i += running;
+            }
             running = !running;
         } else if (out_ns <= back_ns) {
             ok = end_copy_out(w, rank->copies[out].action, out_ns);
@@ -403,6 +537,15 @@ static void look_ahead(walk *w)
             *state_of(w, action.pack, action.chunk) = (sp_i_unit_state){.forward = w->forwards++};
         } else if (action.kind == SP_ACTION_R && is_regrouped(w)) {
             state_of(w, action.pack, action.chunk)->runs_again = 1;
+        }
+    }
+    for (size_t i = 0; i < rank->share_count; i++) {
+        const sp_share_span *share = &rank->shares[i];
+        sp_i_unit_state *state = state_of(w, share->span.action.pack, w->shared->chunks);
+        if (share->end == SP_SHARE_HEAD && share->span.action.kind == SP_ACTION_F) {
+            *state = (sp_i_unit_state){0};
+        } else if (share->end == SP_SHARE_HEAD && is_regrouped(w)) {
+            state->runs_again = 1;
         }
     }
     for (size_t i = 0; i < rank->copy_count && costs->offloaded_bytes != NULL; i++) {
@@ -429,8 +572,10 @@ static sp_status walk_rank(walk *w, sp_error *err)
         ok = ok && walk_spans_and_copies(w);
     }
     for (size_t i = 0; ok && w->rank->copy_count == 0 && i < w->rank->count; i++) {
-        ok = begin_span(w, &w->rank->spans[i]) && end_span(w, &w->rank->spans[i]);
+        const sp_span *span = &w->rank->spans[i];
+        ok = run_shares(w, span) && begin_span(w, span) && end_span(w, span);
     }
+    ok = ok && run_shares(w, NULL);
     if (!ok) {
         return sp_error_no_memory(err, "the memory timeline");
     }

@@ -17,16 +17,19 @@
 // forward ends. An L copies into one of two buffers as large as the rank's largest copy, each made
 // by the first L that needs it and kept from then on: workspace. Tensors are views of it but for
 // the one that left in part, which is put together again (kwai/Megatron-Kwai, branch atc24ae,
-// megatron/core/pipeline_parallel/offload.py). With `points` the whole course is kept. Every rank
-// must drain back to its states and buffers, else SP_ERR_INTERNAL. O(spans).
+// megatron/core/pipeline_parallel/offload.py). A share of a
+// head holds like a unit of its own from the share to that of its backward, but on the last stage's
+// rank, whose actions hold all of it. With `points` the whole course is kept. Every rank must drain
+// back to its states and buffers, else SP_ERR_INTERNAL. O(spans).
 sp_status sp_i_memory_replay(const sp_timeline *timeline, const sp_step_costs *costs, bool points,
                              sp_memory_timeline *memory, sp_error *err);
 
 // What a rank holds at the moment of its peak.
 typedef struct sp_i_peak_state {
-    sp_i_unit_state *units; // [forward packs * chunks]; owned
-    // [backward packs * chunks] of regrouped packs: they hold what the weight gradient needs;
-    // owned.
+    // Chunks, and behind them the rank's share of a head that pipeline ranks share.
+    int parts;
+    sp_i_unit_state *units; // [forward packs * parts]; owned
+    // [backward packs * parts] of regrouped packs: they hold what the weight gradient needs; owned.
     uint8_t *deferred;
     int64_t gradient_sums; // bytes of gradients of keys and values between actions
     int buffers;

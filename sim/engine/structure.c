@@ -4,6 +4,8 @@
 #include "sim/engine/structure_private.h"
 #include "sim/schedule/regroup.h"
 
+enum { ENDS = SP_SHARE_HEAD_BACKWARD + 1 };
+
 // Vertex of each action, by kind of pass, pack, data-parallel rank and virtual stage.
 typedef struct action_map {
     size_t *slot[2];       // first slot of each pack: forward, backward
@@ -14,6 +16,10 @@ typedef struct action_map {
     bool copies;           // there is an O
     int32_t *forward_pack; // of each backward slice, NULL where equal
     size_t vstages;
+    // Of a vocabulary that pipeline ranks share; the vertex + 1 as above. By end, of F or else of
+    // R, and [slots * pp]: each rank's share. By the same, [slots]: the stage's action itself.
+    sp_shares shares;
+    size_t *share[ENDS][2], *stage[ENDS][2];
 } action_map;
 
 static bool is_backward(sp_action action)
@@ -44,6 +50,75 @@ static void map_fini(action_map *map)
     sp_i_free(map->offload);
     sp_i_free(map->load);
     sp_i_free(map->forward_pack);
+    sp_shares_fini(&map->shares);
+    for (int i = 0; i < 2 * ENDS; i++) {
+        sp_i_free(map->share[i / 2][i % 2]);
+        sp_i_free(map->stage[i / 2][i % 2]);
+    }
+}
+
+static size_t share_index(const sp_plan *plan, const action_map *map, sp_action action, int dp)
+{
+    int side = is_backward(action);
+    int member = dp - pack_of(plan, side, action.pack)->dp_first;
+    return map->slot[side][action.pack] + (size_t)member;
+}
+
+static bool allocate_shares(const sp_plan *plan, action_map *map, const size_t slots[2])
+{
+    bool ok = true;
+    for (int i = 0; map->shares.items != NULL && i < 2 * ENDS; i++) {
+        size_t count = slots[0] + slots[1] + 1;
+        map->share[i / 2][i % 2] = sp_i_calloc(count * (size_t)plan->layout.pp, sizeof(size_t));
+        map->stage[i / 2][i % 2] = sp_i_calloc(count, sizeof(size_t));
+        ok = ok && map->share[i / 2][i % 2] != NULL && map->stage[i / 2][i % 2] != NULL;
+    }
+    return ok;
+}
+
+// Numbers a rank's shares that stand before its action `before`.
+static size_t number_shares(sp_structure *s, const sp_step_costs *costs, action_map *map, int dp,
+                            int pp, size_t before, size_t v, size_t *done)
+{
+    size_t count;
+    const sp_share *shares = sp_shares_of(&map->shares, &s->plan->layout, dp, pp, &count);
+    for (; *done < count && shares[*done].before <= before; (*done)++, v++) {
+        const sp_share *share = &shares[*done];
+        sp_action_cost cost = sp_i_share_cost(s->plan, costs, share);
+        size_t at = share_index(s->plan, map, share->action, dp) * (size_t)s->plan->layout.pp;
+        map->share[share->end][share->action.kind == SP_ACTION_R][at + (size_t)pp] = v + 1;
+        s->vertices[v] = (sp_i_vertex){.action = share->action,
+                                       .share = (uint8_t)(1 + share->end),
+                                       .dp = dp,
+                                       .pp = pp,
+                                       .duration_ns = sp_action_cost_ns(&cost)};
+    }
+    return v;
+}
+
+// Those that stand before the action `before`, beyond the `done` first.
+static size_t shares_between(const action_map *map, const sp_plan *plan, int dp, int pp,
+                             size_t done, size_t before)
+{
+    size_t count;
+    size_t between = 0;
+    const sp_share *shares = sp_shares_of(&map->shares, &plan->layout, dp, pp, &count);
+    while (done + between < count && shares[done + between].before <= before) {
+        between++;
+    }
+    return between;
+}
+
+// Notes an action that needs all ranks.
+static void number_stage(const sp_structure *s, const action_map *map, const sp_i_vertex *at,
+                         size_t v)
+{
+    int vstage = sp_layout_vstage(&s->plan->layout, at->pp, at->action.chunk);
+    sp_share_end end;
+    if (map->shares.items != NULL && sp_share_end_of(&s->plan->layout, vstage, at->action, &end)) {
+        map->stage[end][at->action.kind == SP_ACTION_R]
+                  [share_index(s->plan, map, at->action, at->dp)] = v + 1;
+    }
 }
 
 // Has every forward pack of this backward been recomputed by the actions numbered so far?
@@ -90,21 +165,28 @@ static bool number_actions(sp_structure *s, const sp_step_costs *costs, action_m
     for (size_t i = 0; i < stages; i++) {
         s->vertex_count += plan->stages[i].count;
     }
+    s->vertex_count += map->shares.items != NULL ? map->shares.first[stages] : 0;
     s->vertices = sp_i_malloc(s->vertex_count * sizeof *s->vertices);
     if (map->vertex[0] == NULL || map->vertex[1] == NULL || map->recompute == NULL ||
-        map->offload == NULL || map->load == NULL || s->vertices == NULL) {
+        map->offload == NULL || map->load == NULL || s->vertices == NULL ||
+        !allocate_shares(plan, map, slots)) {
         return false;
     }
     size_t v = 0;
     for (size_t i = 0; i < stages; i++) {
         int dp = (int)(i / (size_t)plan->layout.pp);
         int pp = (int)(i % (size_t)plan->layout.pp);
+        size_t shares = 0;
         for (size_t a = 0; a < plan->stages[i].count; a++, v++) {
+            v = number_shares(s, costs, map, dp, pp, a, v, &shares);
             sp_action action = plan->stages[i].actions[a];
             int vstage = sp_layout_vstage(&plan->layout, pp, action.chunk);
             size_t at = map_index(plan, map, is_backward(action), action.pack, dp, vstage);
             // What the first of a pair gives is there when the second is done.
-            size_t done = v + 1 + action.with_next;
+            size_t done = v + 1;
+            if (action.with_next) {
+                done += 1 + shares_between(map, plan, dp, pp, shares, a + 1);
+            }
             if (action.kind == SP_ACTION_F) {
                 map->vertex[0][at] = done;
             } else if (action.kind == SP_ACTION_B || action.kind == SP_ACTION_I) {
@@ -121,7 +203,9 @@ static bool number_actions(sp_structure *s, const sp_step_costs *costs, action_m
             sp_action_cost cost = sp_i_action_cost(plan, costs, action, vstage, recomputed);
             s->vertices[v] = (sp_i_vertex){
                 .action = action, .dp = dp, .pp = pp, .duration_ns = sp_action_cost_ns(&cost)};
+            number_stage(s, map, &s->vertices[v], v);
         }
+        v = number_shares(s, costs, map, dp, pp, plan->stages[i].count, v, &shares);
     }
     return true;
 }
@@ -219,6 +303,25 @@ static bool add_local(sp_structure *s, const action_map *map, size_t v)
     return ok;
 }
 
+// The action behind vertex v, and the one before it; v itself where there is none.
+static size_t next_action(const sp_structure *s, size_t v)
+{
+    size_t u = v + 1;
+    while (u < s->vertex_count && s->vertices[u].share > 0) {
+        u++;
+    }
+    return u < s->vertex_count ? u : v;
+}
+
+static size_t previous_action(const sp_structure *s, size_t v)
+{
+    size_t u = v;
+    while (u > 0 && s->vertices[u - 1].share > 0) {
+        u--;
+    }
+    return u > 0 ? u - 1 : v;
+}
+
 static bool is_copy(const sp_i_vertex *v)
 {
     return v->action.kind == SP_ACTION_O || v->action.kind == SP_ACTION_L;
@@ -246,7 +349,8 @@ static size_t vertex_before(const sp_structure *s, size_t v, bool alike)
 static size_t leaving_before(const sp_structure *s, const action_map *map, size_t v)
 {
     const sp_i_vertex *at = &s->vertices[v];
-    for (size_t u = map->copies && at->action.kind == SP_ACTION_F ? v : 0; u > 0; u--) {
+    bool forward = at->action.kind == SP_ACTION_F && at->share == 0;
+    for (size_t u = map->copies && forward ? v : 0; u > 0; u--) {
         const sp_i_vertex *before = &s->vertices[u - 1];
         if (before->dp != at->dp || before->pp != at->pp) {
             return 0;
@@ -267,7 +371,7 @@ static int64_t transfer_ns(const sp_structure *s, const sp_step_costs *costs, si
     bool up = at->action.kind == SP_ACTION_F;
     bool down = at->action.kind == SP_ACTION_B || at->action.kind == SP_ACTION_I;
     int reader = sp_layout_vstage(layout, at->pp, at->action.chunk) + up - down;
-    if (up == down || reader < 0 || reader == sp_layout_vstages(layout)) {
+    if (at->share > 0 || up == down || reader < 0 || reader == sp_layout_vstages(layout)) {
         return 0;
     }
     int to;
@@ -282,12 +386,13 @@ static int64_t transfer_ns(const sp_structure *s, const sp_step_costs *costs, si
 // once; then both are sent together.
 static int64_t sending_ns(const sp_structure *s, const sp_step_costs *costs, size_t v)
 {
-    if (!costs->blocking_transfers || s->vertices[v].action.with_next) {
+    if (!costs->blocking_transfers || s->vertices[v].action.with_next || s->vertices[v].share > 0) {
         return 0;
     }
     int64_t second_ns = transfer_ns(s, costs, v);
-    bool pair = v > 0 && s->vertices[v - 1].action.with_next;
-    int64_t first_ns = pair ? transfer_ns(s, costs, v - 1) : 0;
+    size_t first = previous_action(s, v);
+    bool pair = first < v && s->vertices[first].action.with_next;
+    int64_t first_ns = pair ? transfer_ns(s, costs, first) : 0;
     return first_ns > second_ns ? first_ns : second_ns;
 }
 
@@ -340,17 +445,81 @@ static bool add_members(sp_structure *s, const sp_step_costs *costs, const actio
     return ok;
 }
 
+// From a rank's share, or where `stage` from the stage's action, if there is one.
+static bool add_end(sp_structure *s, size_t from, size_t v)
+{
+    return from == 0 || from - 1 == v || add_edge(s, from - 1, v, 0, WAIT_SHARE);
+}
+
+// The shares of the head of all ranks that a backward reads.
+static bool add_heads(sp_structure *s, const action_map *map, size_t v)
+{
+    const sp_i_vertex *at = &s->vertices[v];
+    const sp_pack *pack = pack_of(s->plan, 1, at->action.pack);
+    size_t reads = map->forward_pack == NULL ? 1 : pack->slice_count;
+    int pp = s->plan->layout.pp;
+    bool ok = true;
+    for (size_t i = 0; i < reads; i++) {
+        int32_t from =
+            map->forward_pack == NULL ? at->action.pack : map->forward_pack[pack->first_slice + i];
+        const sp_action forward = {.kind = SP_ACTION_F, .pack = from};
+        size_t entry = share_index(s->plan, map, forward, at->dp) * (size_t)pp;
+        for (int p = 0; ok && p < pp; p++) {
+            ok = add_end(s, map->share[SP_SHARE_HEAD][0][entry + (size_t)p], v) &&
+                 add_end(s, map->share[SP_SHARE_HEAD][1][entry + (size_t)p], v);
+        }
+    }
+    return ok;
+}
+
+// What a share reads but for its rank's order.
+static bool add_share_inputs(sp_structure *s, const action_map *map, size_t v)
+{
+    const sp_i_vertex *at = &s->vertices[v];
+    sp_share_end end = (sp_share_end)(at->share - 1);
+    bool again = at->action.kind == SP_ACTION_R;
+    if (end == SP_SHARE_HEAD_BACKWARD) {
+        return add_heads(s, map, v);
+    }
+    return end == SP_SHARE_EMBEDDING ||
+           add_end(s, map->stage[end][again][share_index(s->plan, map, at->action, at->dp)], v);
+}
+
+// The shares that the stage's action needs.
+static bool add_shares(sp_structure *s, const action_map *map, size_t v)
+{
+    const sp_i_vertex *at = &s->vertices[v];
+    int vstage = sp_layout_vstage(&s->plan->layout, at->pp, at->action.chunk);
+    int pp = s->plan->layout.pp;
+    sp_share_end end;
+    if (map->shares.items == NULL || !sp_share_end_of(&s->plan->layout, vstage, at->action, &end) ||
+        (end != SP_SHARE_EMBEDDING && end != SP_SHARE_HEAD_BACKWARD)) {
+        return true;
+    }
+    size_t entry = share_index(s->plan, map, at->action, at->dp) * (size_t)pp;
+    bool ok = true;
+    for (int p = 0; ok && p < pp; p++) {
+        ok = add_end(s, map->share[end][at->action.kind == SP_ACTION_R][entry + (size_t)p], v);
+    }
+    return ok;
+}
+
 static bool add_edges(sp_structure *s, const sp_step_costs *costs, const action_map *map)
 {
     bool ok = true;
     for (size_t v = 0; ok && v < s->vertex_count; v++) {
         const sp_i_vertex *at = &s->vertices[v];
         ok = add_order(s, costs, map, v);
+        if (at->share > 0) {
+            ok = ok && add_share_inputs(s, map, v);
+            continue;
+        }
+        ok = ok && add_shares(s, map, v);
         bool moves = at->action.kind == SP_ACTION_F || at->action.kind == SP_ACTION_B ||
                      at->action.kind == SP_ACTION_I;
         ok = ok && (!moves || add_transfer(s, costs, map, v, v));
         // The first of a pair waits for the input of the second too.
-        ok = ok && (!at->action.with_next || add_transfer(s, costs, map, v + 1, v));
+        ok = ok && (!at->action.with_next || add_transfer(s, costs, map, next_action(s, v), v));
         ok = ok && (at->action.kind == SP_ACTION_F || add_local(s, map, v));
         ok = ok && (is_copy(at) || add_members(s, costs, map, v));
     }
@@ -385,6 +554,11 @@ sp_status sp_structure_new(const sp_plan *plan, const sp_step_costs *costs,
                                  : sp_i_regroup(plan->packing, &map.forward_pack, err);
     if (status == SP_OK) {
         s->plan = plan;
+        if (costs->share_class > 0) {
+            status = sp_shares_make(plan, &map.shares, err);
+        }
+    }
+    if (status == SP_OK) {
         // igraph aborts the process on errors unless told to return them.
         igraph_error_handler_t *previous = igraph_set_error_handler(igraph_error_handler_ignore);
         status = number_actions(s, costs, &map) && add_edges(s, costs, &map)

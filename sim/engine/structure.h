@@ -11,7 +11,8 @@
 #include "sim/cost/step_costs.h"
 #include "sim/schedule/plan.h"
 
-// One vertex per action of every data-parallel rank (nothing is folded), one edge per dependency.
+// One vertex per action, and per share of a vocabulary, of every data-parallel rank (nothing is
+// folded), one edge per dependency.
 // Not thread-safe: igraph is not.
 typedef struct sp_structure sp_structure;
 

@@ -1,7 +1,5 @@
 #include <stdio.h>
-#include <string.h>
 
-#include "sim/base/alloc.h"
 #include "sim/engine/structure_private.h"
 
 enum {
@@ -15,7 +13,8 @@ static const char *const reason_words[] = {"which stands before it in the list o
                                            "its activations",
                                            "which its pack's other data-parallel rank runs first",
                                            "its copy to the host",
-                                           "its copy back"};
+                                           "its copy back",
+                                           "its share of a vocabulary"};
 
 // A shortest cycle through some vertex of a strongly connected component; edges in order of the
 // path.
@@ -85,7 +84,8 @@ static void name_vertex(const sp_structure *s, igraph_integer_t v, char text[80]
     char name[32];
     const sp_i_vertex *at = &s->vertices[v];
     sp_action_name(at->action, s->plan->layout.chunks, name);
-    snprintf(text, 80, "%s on dp %d pp %d", name, at->dp, at->pp);
+    snprintf(text, 80, "%s%s on dp %d pp %d", at->share > 0 ? "the share of " : "", name, at->dp,
+             at->pp);
 }
 
 // Walks the cycle against its edges: each action and what it waits for.

@@ -1,3 +1,5 @@
+#include <stdio.h>
+
 #include "sim/base/alloc.h"
 #include "sim/engine/structure_private.h"
 
@@ -166,8 +168,10 @@ static sp_status set_attributes(sp_structure *s, const path_times *times, sp_err
     }
     for (igraph_integer_t v = 0; code == IGRAPH_SUCCESS && v < n; v++) {
         const sp_i_vertex *at = &s->vertices[v];
-        char name[32];
-        sp_action_name(at->action, s->plan->layout.chunks, name);
+        char action[32];
+        char name[48];
+        sp_action_name(at->action, s->plan->layout.chunks, action);
+        snprintf(name, sizeof name, "%s%s", at->share > 0 ? "share of " : "", action);
         code = igraph_strvector_set(&labels, v, name);
         VECTOR(values[0])[v] = at->dp;
         VECTOR(values[1])[v] = at->pp;

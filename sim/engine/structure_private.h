@@ -15,11 +15,13 @@ typedef enum sp_i_wait {
     WAIT_ACTIVATIONS,
     WAIT_MEMBER,
     WAIT_COPY_OUT,
-    WAIT_COPY_BACK
+    WAIT_COPY_BACK,
+    WAIT_SHARE
 } sp_i_wait;
 
 typedef struct sp_i_vertex {
     sp_action action;
+    uint8_t share; // 0, or 1 + the end of which this is its rank's share
     int dp, pp;
     int64_t duration_ns;
 } sp_i_vertex;

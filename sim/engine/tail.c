@@ -20,6 +20,19 @@ static bool makes_gradients(sp_action action)
     return action.kind == SP_ACTION_B || action.kind == SP_ACTION_W;
 }
 
+// Shares of a vocabulary make gradients of the chunks that they belong to.
+static void note_shares(const sp_rank_timeline *rank, readiness *ready)
+{
+    for (size_t s = 0; s < rank->share_count; s++) {
+        const sp_span *span = &rank->shares[s].span;
+        readiness *of = &ready[span->action.chunk];
+        if (makes_gradients(span->action) &&
+            (of->span == NULL || span->end_ns > of->span->end_ns)) {
+            of->span = span;
+        }
+    }
+}
+
 static void find_readiness(const sp_step_costs *costs, const sp_timeline *timeline, int pp_rank,
                            readiness *ready)
 {
@@ -38,6 +51,7 @@ static void find_readiness(const sp_step_costs *costs, const sp_timeline *timeli
                 ready[rank->spans[s].action.chunk].span = &rank->spans[s];
             }
         }
+        note_shares(rank, ready);
         for (int c = 0; c < chunks; c++) {
             const sp_span *span = ready[c].span;
             if (span != NULL) {
@@ -100,7 +114,7 @@ static void fill_rank(const sp_step_costs *costs, sp_timeline *timeline, int pp_
     for (size_t i = (size_t)pp_rank; i < timeline->rank_count; i += pp) {
         const sp_rank_timeline *rank = &timeline->ranks[i];
         int64_t forward_ns = first_forward_ns(rank);
-        ready_ns = later(ready_ns, rank->count > 0 ? rank->spans[rank->count - 1].end_ns : 0);
+        ready_ns = later(ready_ns, sp_i_rank_last_ns(rank));
         hidden_ns = forward_ns < hidden_ns ? forward_ns : hidden_ns;
     }
     int64_t reduced_ns = ready_ns;

@@ -13,8 +13,11 @@
 // transfers block, also on the edge to what the sender does next.
 typedef struct sp_i_task_graph {
     size_t tasks, edges;
-    size_t lanes;         // simulated dp ranks * pp, by dp then pp
-    sp_action *action;    // [tasks]
+    size_t lanes;      // simulated dp ranks * pp, by dp then pp
+    sp_action *action; // [tasks]
+    // [tasks]: 0, or 1 + the end (vocab_shares.h) of which this is the rank's share; then `action`
+    // is sp_share's.
+    uint8_t *share;
     uint32_t *lane;       // [tasks]
     int64_t *duration_ns; // [tasks]
     uint32_t *edge_begin; // [tasks + 1]
@@ -23,5 +26,8 @@ typedef struct sp_i_task_graph {
 } sp_i_task_graph;
 
 void sp_i_task_graph_fini(sp_i_task_graph *graph);
+
+// Adds an edge to the task that was added last.
+void sp_i_lower_add_edge(sp_i_task_graph *graph, uint32_t from, int64_t lag_ns);
 
 #endif

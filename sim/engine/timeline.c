@@ -21,6 +21,18 @@ sp_status sp_timeline_init(sp_timeline *timeline, const sp_plan *plan, sp_error 
         sp_timeline_fini(timeline);
         return sp_error_no_memory(err, "the timeline");
     }
+    sp_shares shares;
+    sp_status status = sp_shares_make(plan, &shares, err);
+    size_t share_count = status == SP_OK && shares.items != NULL ? shares.first[dp * pp] : 0;
+    timeline->share_store = sp_i_calloc(share_count + 1, sizeof *timeline->share_store);
+    if (status == SP_OK && timeline->share_store == NULL) {
+        status = sp_error_no_memory(err, "the timeline");
+    }
+    if (status != SP_OK) {
+        sp_shares_fini(&shares);
+        sp_timeline_fini(timeline);
+        return status;
+    }
     sp_span *next = timeline->span_store;
     for (size_t r = 0; r < dp * pp; r++) {
         sp_rank_timeline *rank = &timeline->ranks[r];
@@ -36,15 +48,25 @@ sp_status sp_timeline_init(sp_timeline *timeline, const sp_plan *plan, sp_error 
                                    .alike = 1,
                                    .dp_alike = &timeline->alike_store[r / pp],
                                    .spans = next,
-                                   .copies = next + (stage->count - copies)};
+                                   .copies = next + (stage->count - copies),
+                                   .shares = timeline->share_store +
+                                             (share_count > 0 ? shares.first[r] : 0)};
         next += stage->count;
     }
+    sp_shares_fini(&shares);
     return SP_OK;
 }
 
 static int64_t later(int64_t a, int64_t b)
 {
     return a > b ? a : b;
+}
+
+int64_t sp_i_rank_last_ns(const sp_rank_timeline *rank)
+{
+    int64_t action_ns = rank->count > 0 ? rank->spans[rank->count - 1].end_ns : 0;
+    size_t shares = rank->share_count;
+    return later(action_ns, shares > 0 ? rank->shares[shares - 1].span.end_ns : 0);
 }
 
 void sp_timeline_finish(sp_timeline *timeline)
@@ -54,7 +76,7 @@ void sp_timeline_finish(sp_timeline *timeline)
     timeline->iteration_ns = 0;
     for (size_t r = 0; r < timeline->rank_count; r++) {
         sp_rank_timeline *rank = &timeline->ranks[r];
-        int64_t last_ns = rank->count > 0 ? rank->spans[rank->count - 1].end_ns : 0;
+        int64_t last_ns = sp_i_rank_last_ns(rank);
         if (rank->gather_end_ns == 0) {
             rank->reduce_start_ns = last_ns;
             rank->reduce_end_ns = last_ns;
@@ -71,6 +93,7 @@ void sp_timeline_fini(sp_timeline *timeline)
 {
     sp_i_free(timeline->ranks);
     sp_i_free(timeline->span_store);
+    sp_i_free(timeline->share_store);
     sp_i_free(timeline->alike_store);
     *timeline = (sp_timeline){0};
 }

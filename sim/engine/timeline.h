@@ -10,6 +10,7 @@
 #include "sim/base/status.h"
 #include "sim/model/footprint.h"
 #include "sim/schedule/plan.h"
+#include "sim/schedule/vocab_shares.h"
 
 // One action as it ran. tp_ns, cp_ns and dp_ns are the parts of [start, end) in which communication
 // blocked the rank, launch_ns that in which the GPU waited for launches; wait_p2p_ns is the part of
@@ -22,6 +23,14 @@ typedef struct sp_span {
     sp_action action;
 } sp_span;
 
+// A rank's share of a vocabulary's work (sim/schedule/vocab_shares.h) as it ran. Nothing is idle in
+// it; a rank's shares and its actions follow one another.
+typedef struct sp_share_span {
+    sp_span span; // its action is sp_share's
+    sp_share_end end;
+    bool own;
+} sp_share_span;
+
 // Spans of one rank in order of time. Ranks that are provably alike share one entry: `alike` counts
 // the data-parallel ranks it stands for, dp_alike[0..alike) names them. Copies to and from host
 // memory (O and L) run beside the others, on a lane of their own in each direction.
@@ -33,6 +42,8 @@ typedef struct sp_rank_timeline {
     size_t count;
     sp_span *copies; // owned by the timeline; in order of their starts
     size_t copy_count;
+    sp_share_span *shares; // owned by the timeline; in order of time
+    size_t share_count;
     // The tail after the last action: gradient reduction, optimizer, parameter gather; the parts
     // that nothing hides.
     int64_t reduce_start_ns, reduce_end_ns, optimizer_end_ns, gather_end_ns;
@@ -42,15 +53,19 @@ typedef struct sp_timeline {
     const sp_plan *plan;     // not owned
     sp_rank_timeline *ranks; // ordered by dp, then pp
     size_t rank_count;
-    int64_t makespan_ns;  // end of the last action other than a copy
+    int64_t makespan_ns;  // end of the last action other than a copy, and of the last share
     int64_t iteration_ns; // end of the tail
     sp_span *span_store;
+    sp_share_span *share_store;
     int *alike_store;
 } sp_timeline;
 
 // A timeline to be filled by whoever ran the plan: one entry per rank (nothing is folded), with
-// room for each of its actions, none of them there yet. O(actions).
+// room for each of its actions and shares, none of them there yet. O(actions); where a vocabulary
+// is shared, of sp_shares_make.
 sp_status sp_timeline_init(sp_timeline *timeline, const sp_plan *plan, sp_error *err);
+// When the rank's last action, and its last share, is over; 0 of a rank that ran none.
+int64_t sp_i_rank_last_ns(const sp_rank_timeline *rank);
 // When spans, copies and tails are there: orders the copies by their starts and takes makespan_ns
 // and iteration_ns from the ranks. A rank without a tail (gather_end_ns 0) gets one of no length
 // at its last action. O(actions * log copies).

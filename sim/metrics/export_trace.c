@@ -1,6 +1,7 @@
 // Trace Event Format ("JSON Object Format", Google, 2016), read by ui.perfetto.dev and
 // chrome://tracing. Its times are microseconds; three decimals keep every nanosecond.
 #include <stddef.h>
+#include <stdio.h>
 
 #include "sim/metrics/export_internal.h"
 
@@ -173,6 +174,18 @@ static void trace_action(sp_trace *trace, const sp_span *span, size_t process, i
     }
 }
 
+// By the action it belongs to and the end: "F3 head".
+static void trace_share(sp_trace *trace, const sp_share_span *share, size_t process)
+{
+    char action[32];
+    char name[48];
+    bool head = share->end == SP_SHARE_HEAD || share->end == SP_SHARE_HEAD_BACKWARD;
+    sp_action_name(share->span.action, trace->chunks, action);
+    snprintf(name, sizeof name, "%s %s", action, head ? "head" : "embedding");
+    trace_part(trace, name, action_categories[share->span.action.kind], process, THREAD_COMPUTE,
+               share->span.start_ns, share->span.end_ns);
+}
+
 static void trace_span(sp_trace *trace, const sp_span *span, size_t process)
 {
     trace_part(trace, "p2p wait", "wait", process, THREAD_COMMUNICATION,
@@ -266,6 +279,9 @@ static void trace_ranks(sp_trace *trace, const sp_timeline *timeline,
         describe_process(trace, rank, i);
         for (size_t s = 0; s < rank->count; s++) {
             trace_span(trace, &rank->spans[s], i);
+        }
+        for (size_t s = 0; s < rank->share_count; s++) {
+            trace_share(trace, &rank->shares[s], i);
         }
         for (size_t s = 0; s < rank->copy_count; s++) {
             bool out = rank->copies[s].action.kind == SP_ACTION_O;

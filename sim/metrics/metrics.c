@@ -66,6 +66,20 @@ typedef struct rank_sums {
     double forward_variance, backward_variance;
 } rank_sums;
 
+// What a rank does of a vocabulary that pipeline ranks share is work like its actions.
+static void add_shares(const sp_rank_timeline *rank, rank_sums *sums)
+{
+    for (size_t i = 0; i < rank->share_count; i++) {
+        const sp_span *span = &rank->shares[i].span;
+        sums->busy_ns += span->end_ns - span->start_ns;
+        sums->tp_ns += span->tp_ns;
+        sums->cp_ns += span->cp_ns;
+        sums->dp_ns += span->dp_ns;
+        sums->first_ns = span->start_ns < sums->first_ns ? span->start_ns : sums->first_ns;
+        sums->last_ns = span->end_ns > sums->last_ns ? span->end_ns : sums->last_ns;
+    }
+}
+
 // `spreads` is scratch: forward, then backward, of each chunk.
 static rank_sums sum_rank(const sp_rank_timeline *rank, int chunks, spread *spreads)
 {
@@ -92,6 +106,7 @@ static rank_sums sum_rank(const sp_rank_timeline *rank, int chunks, spread *spre
             add_time(&backward[span->action.chunk], (double)took_ns);
         }
     }
+    add_shares(rank, &sums);
     sums.forward_variance = mean_relative_variance(spreads, chunks);
     sums.backward_variance = mean_relative_variance(backward, chunks);
     return sums;

@@ -116,10 +116,31 @@ static int vstage_of(const explanation *e, int chunk)
     return sp_layout_vstage(&e->timeline->plan->layout, e->rank->pp, chunk);
 }
 
+// A rank's share of a head that pipeline ranks share is one chunk more.
+static bool is_share(const explanation *e, int chunk)
+{
+    return chunk == e->timeline->plan->layout.chunks;
+}
+
 static size_t unit_of(const explanation *e, int32_t pack, int chunk)
 {
-    return (size_t)pack * (size_t)e->costs->classes +
-           (size_t)e->costs->class_of_vstage[vstage_of(e, chunk)];
+    size_t class = is_share(e, chunk) ? (size_t)(e->costs->share_class + 1)
+                                      : sp_i_memory_class(e->costs, vstage_of(e, chunk));
+    return (size_t)pack * (size_t)e->costs->classes + class;
+}
+
+static sp_stage stage_of(const explanation *e, int chunk)
+{
+    if (is_share(e, chunk)) {
+        return (sp_stage){.head = true};
+    }
+    int vstage = vstage_of(e, chunk);
+    sp_stage stage = e->stages[vstage];
+    if (e->costs->share_class > 0) {
+        stage.embedding = vstage == 0;
+        stage.head = vstage + 1 == sp_layout_vstages(&e->timeline->plan->layout);
+    }
+    return stage;
 }
 
 static void add_transients(explanation *e)
@@ -152,8 +173,9 @@ static void add_tensors(explanation *e, int32_t index, int chunk, const sp_i_uni
     layout.cp *= pack->dp_count;
     layout.dp /= pack->dp_count;
     sp_unit_tensor tensors[SP_UNIT_TENSORS];
-    int count = sp_unit_tensors(e->model, &layout, &e->stages[vstage_of(e, chunk)], e->options,
-                                pack->computed, pack->kv_tokens, pack->full_pairs, tensors);
+    const sp_stage stage = stage_of(e, chunk);
+    int count = sp_unit_tensors(e->model, &layout, &stage, e->options, pack->computed,
+                                pack->kv_tokens, pack->full_pairs, tensors);
     bool away = state->holds == SP_I_HOLDS_REST || state->holds == SP_I_HOLDS_LOADED;
     int64_t part = away ? sp_unit_offload(tensors, count, e->options->offload_ratio) : 0;
     for (int i = 0; i < count; i++) {
@@ -180,10 +202,10 @@ static void add_units(explanation *e)
 {
     static const char kept[] = "kept for the weight gradient";
     const sp_plan *plan = e->timeline->plan;
-    int chunks = plan->layout.chunks;
+    int parts = e->state.parts;
     for (size_t p = 0; p < plan->packing->forward.count; p++) {
-        for (int chunk = 0; chunk < chunks; chunk++) {
-            const sp_i_unit_state *state = &e->state.units[p * (size_t)chunks + (size_t)chunk];
+        for (int chunk = 0; chunk < parts; chunk++) {
+            const sp_i_unit_state *state = &e->state.units[p * (size_t)parts + (size_t)chunk];
             const sp_unit_bytes *unit = &e->costs->unit[unit_of(e, (int32_t)p, chunk)];
             if (state->holds == SP_I_HOLDS_WEIGHTS) {
                 add_all(e, kept, &unit->weights);
@@ -195,8 +217,8 @@ static void add_units(explanation *e)
         }
     }
     for (size_t p = 0; p < plan->packing->backward.count; p++) {
-        for (int chunk = 0; chunk < chunks; chunk++) {
-            if (e->state.deferred[p * (size_t)chunks + (size_t)chunk] != 0) {
+        for (int chunk = 0; chunk < parts; chunk++) {
+            if (e->state.deferred[p * (size_t)parts + (size_t)chunk] != 0) {
                 add_all(e, kept, &e->costs->backward_unit[unit_of(e, (int32_t)p, chunk)].weights);
             }
         }

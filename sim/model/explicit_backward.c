@@ -1,4 +1,6 @@
-#include "sim/model/explicit_unit.h"
+#include "sim/model/explicit_backward.h"
+
+#include "sim/model/explicit_forward.h"
 
 static void head_backward(sp_i_explicit *x);
 static void layer_backward(sp_i_explicit *x);

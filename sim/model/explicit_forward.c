@@ -1,4 +1,4 @@
-#include "sim/model/explicit_unit.h"
+#include "sim/model/explicit_forward.h"
 
 static void layer_forward(sp_i_explicit *x);
 static void head_forward(sp_i_explicit *x);

@@ -229,3 +229,36 @@ void sp_model_from_object(sp_object *object, sp_model *model)
         sp_model_check(model, object->source, object->path, object->err);
     }
 }
+
+json_t *sp_model_to_json(const sp_model *model)
+{
+    json_t *root = json_object();
+    bool ok = root != NULL;
+    ok = ok && sp_json_put(root, "name", json_string(model->name));
+    ok = ok && sp_json_put(root, "layers", json_integer(model->layers));
+    ok = ok && sp_json_put(root, "hidden", json_integer(model->hidden));
+    ok = ok && sp_json_put(root, "ffn", json_integer(model->ffn));
+    ok = ok && sp_json_put(root, "heads", json_integer(model->heads));
+    ok = ok && sp_json_put(root, "kv_heads", json_integer(model->kv_heads));
+    ok = ok && sp_json_put(root, "head_dim", json_integer(model->head_dim));
+    ok = ok && sp_json_put(root, "vocab", json_integer(model->vocab));
+    ok = ok && sp_json_put(root, "activation", json_string(activation_names[model->activation]));
+    ok = ok && sp_json_put(root, "norm", json_string(norm_names[model->norm]));
+    ok = ok && sp_json_put(root, "positional", json_string(positional_names[model->positional]));
+    if (model->max_positions > 0) {
+        ok = ok && sp_json_put(root, "max_positions", json_integer(model->max_positions));
+    }
+    ok = ok && sp_json_put(root, "tied_embeddings", json_boolean(model->tied_embeddings));
+    ok = ok && sp_json_put(root, "bias", json_boolean(model->bias));
+    ok = ok && sp_json_put(root, "qkv_bias", json_boolean(model->qkv_bias));
+    ok = ok && sp_json_put(root, "qk_norm", json_boolean(model->qk_norm));
+    if (model->experts > 0) {
+        ok = ok && sp_json_put(root, "experts", json_integer(model->experts));
+        ok = ok && sp_json_put(root, "experts_per_token", json_integer(model->experts_per_token));
+    }
+    if (!ok) {
+        json_decref(root);
+        return NULL;
+    }
+    return root;
+}

@@ -12,7 +12,7 @@
 // (blocking transfers, scatter and gather over TP). Megatron-Core of 2024 with TP and CP
 // overlapped, as kwai/Megatron-Kwai (branch atc24ae) runs it: forward reduce-scatters block
 // (core/tensor_parallel/layers.py), gradients are reduced after the backward (training.py).
-// "reference" is the plain C of kernels/ under the passes of backends/host.
+// "reference" is the passes of backends/executor, on the CPU and on GPUs alike.
 static const sp_stack builtin[] = {
     {.name = "ours"},
     {.name = "megatron-deepspeed-2022",

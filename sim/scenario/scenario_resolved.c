@@ -78,37 +78,6 @@ static double in_units(double value, double unit)
     return above * unit == value ? above : nextafter(quotient, 0.0);
 }
 
-static json_t *model_object(const sp_model *model)
-{
-    static const char *const activations[] = {"swiglu", "gelu"};
-    static const char *const norms[] = {"rmsnorm", "layernorm"};
-    static const char *const positionals[] = {"rope", "learned"};
-    building b = begin();
-    put_text(&b, "name", model->name);
-    put_int(&b, "layers", model->layers);
-    put_int(&b, "hidden", model->hidden);
-    put_int(&b, "ffn", model->ffn);
-    put_int(&b, "heads", model->heads);
-    put_int(&b, "kv_heads", model->kv_heads);
-    put_int(&b, "head_dim", model->head_dim);
-    put_int(&b, "vocab", model->vocab);
-    put_text(&b, "activation", activations[model->activation]);
-    put_text(&b, "norm", norms[model->norm]);
-    put_text(&b, "positional", positionals[model->positional]);
-    if (model->max_positions > 0) {
-        put_int(&b, "max_positions", model->max_positions);
-    }
-    put_bool(&b, "tied_embeddings", model->tied_embeddings);
-    put_bool(&b, "bias", model->bias);
-    put_bool(&b, "qkv_bias", model->qkv_bias);
-    put_bool(&b, "qk_norm", model->qk_norm);
-    if (model->experts > 0) {
-        put_int(&b, "experts", model->experts);
-        put_int(&b, "experts_per_token", model->experts_per_token);
-    }
-    return finish(b);
-}
-
 // A last node that is part filled follows from the ranks; stated, it would have to be full.
 static bool nodes_are_full(const sp_scenario *scenario)
 {
@@ -336,7 +305,7 @@ json_t *sp_i_scenario_resolve(const sp_i_scenario_reader *reader)
     if (scenario->uniform) {
         put(&b, "uniform_costs", uniform_object(&scenario->uniform_costs));
     } else {
-        put(&b, "model", model_object(&scenario->model));
+        put(&b, "model", sp_model_to_json(&scenario->model));
         put(&b, "cluster", cluster_object(&scenario->cluster));
         if (nodes_are_full(scenario)) {
             put_int(&b, "nodes", scenario->cluster.nodes);

@@ -203,6 +203,9 @@ static void check_metrics(const sp_measured_step *step)
         for (size_t i = 0; i < rank->count; i++) {
             busy_ns += rank->spans[i].end_ns - rank->spans[i].start_ns;
         }
+        for (size_t i = 0; i < rank->share_count; i++) {
+            busy_ns += rank->shares[i].span.end_ns - rank->shares[i].span.start_ns;
+        }
         assert_true(metrics.peak_bytes >= sp_bytes_total(&step->memory.ranks[r].peak));
     }
     assert_int_equal(metrics.busy_ns, busy_ns);

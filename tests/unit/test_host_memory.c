@@ -99,12 +99,33 @@ static void random_plans_hold_what_is_predicted(void **state)
     (void)state;
     sp_model llama = host_llama();
     sp_model gpt = host_gpt();
-    host_memory_compare_random(&llama, 1, 60, is_equal);
-    host_memory_compare_random(&gpt, 2, 60, is_equal);
+    host_memory_compare_random(&llama, 1, 60, false, is_equal);
+    host_memory_compare_random(&gpt, 2, 60, false, is_equal);
     llama.tied_embeddings = true;
     gpt.tied_embeddings = false;
-    host_memory_compare_random(&llama, 3, 30, is_equal);
-    host_memory_compare_random(&gpt, 4, 30, is_equal);
+    host_memory_compare_random(&llama, 3, 30, false, is_equal);
+    host_memory_compare_random(&gpt, 4, 30, false, is_equal);
+}
+
+static void a_shared_vocabulary_holds_what_is_predicted(void **state)
+{
+    (void)state;
+    static const char *const plans[] = {
+        "'schedule': {'kind': '1f1b'}",
+        "'schedule': {'kind': 'zb-h1'}",
+        "'strategy': {'kind': 'slimpipe'}, 'schedule': {'slices': 4}",
+        "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 16}",
+        "'strategy': {'kind': 'slimpack', 'slice_tokens': 16}",
+        "'strategy': {'kind': 'slimpack-zb', 'slice_tokens': 16}"};
+    for (size_t p = 0; p < sizeof plans / sizeof plans[0]; p++) {
+        is_as_predicted("{'pp': 2, 'vocab_parallel': true}", plans[p]);
+    }
+    is_as_predicted("{'pp': 4, 'vocab_parallel': true}", plans[2]);
+    is_as_predicted("{'pp': 2, 'dp': 2, 'tp': 2, 'vocab_parallel': true}", plans[4]);
+    sp_model llama = host_llama();
+    sp_model gpt = host_gpt();
+    host_memory_compare_random(&llama, 5, 40, true, is_equal);
+    host_memory_compare_random(&gpt, 6, 40, true, is_equal);
 }
 
 static const struct CMUnitTest tests[] = {
@@ -114,6 +135,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(regrouped_packs_hold_what_is_predicted),
     cmocka_unit_test(recomputation_holds_what_is_predicted),
     cmocka_unit_test(random_plans_hold_what_is_predicted),
+    cmocka_unit_test(a_shared_vocabulary_holds_what_is_predicted),
 };
 
 SP_TEST_MAIN(tests)

@@ -117,12 +117,12 @@ static void random_plans(void **state)
     (void)state;
     sp_model llama = host_llama();
     sp_model gpt = host_gpt();
-    host_memory_compare_random(&llama, 1, 60, is_equal);
-    host_memory_compare_random(&gpt, 2, 60, is_equal);
+    host_memory_compare_random(&llama, 1, 60, false, is_equal);
+    host_memory_compare_random(&gpt, 2, 60, false, is_equal);
     llama.tied_embeddings = true;
     gpt.tied_embeddings = false;
-    host_memory_compare_random(&llama, 3, 30, is_equal);
-    host_memory_compare_random(&gpt, 4, 30, is_equal);
+    host_memory_compare_random(&llama, 3, 30, false, is_equal);
+    host_memory_compare_random(&gpt, 4, 30, false, is_equal);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -344,6 +344,33 @@ static void attention_short(void **state)
     sp_profile_fini(&profile);
 }
 
+// A table of blocks gives times at the length sqrt(l*o), and below it the time of its first block.
+// A rate may grow with the square of the length, so that the time stays.
+static void attention_blocks(void **state)
+{
+    (void)state;
+    sp_profile profile;
+    load((const char *[]){"attention.forward_block={\"level\":\"assumed\",\"source\":\"s\","
+                          "\"points\":[[4,1],[8,4],[32,40]]}",
+                          NULL},
+         &profile);
+    sp_op_timer timer = timer_of(&profile);
+    const double flops = 4.0 * 8 * 128;
+    double first_s = 4 * 4 * flops / 1e12;
+    assert_near(sp_time_attention_block(&timer, 0, 4, 4, 8, 128), first_s, 1e-12);
+    assert_near(sp_time_attention_block(&timer, 0, 2, 32, 8, 128), first_s, 1e-12);
+    assert_near(sp_time_attention_block(&timer, 0, 1, 1, 8, 128), first_s, 1e-12);
+    assert_near(sp_time_attention_block(&timer, 0, 16, 64, 8, 128), 1024 * flops / 40e12, 1e-12);
+    assert_near(sp_time_attention_block(&timer, 0, 64, 64, 8, 128), 4096 * flops / 40e12, 1e-12);
+    assert_true(sp_time_attention_block(&timer, 0, 64, 0, 8, 128) == 0.0);
+    // Without a table: what as much context adds to a slice.
+    assert_near(sp_time_attention_block(&timer, 1, 1024, 1024, 8, 128),
+                sp_time_attention_slice(&timer, 1, 1024, 1024, 8, 128) -
+                    sp_time_attention_slice(&timer, 1, 1024, 0, 8, 128),
+                1e-12);
+    sp_profile_fini(&profile);
+}
+
 static void attention_is_monotone_and_continuous(void **state)
 {
     (void)state;
@@ -422,6 +449,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(tile_model_is_monotone),
     cmocka_unit_test(attention_flat),
     cmocka_unit_test(attention_short),
+    cmocka_unit_test(attention_blocks),
     cmocka_unit_test(attention_is_monotone_and_continuous),
     cmocka_unit_test(cutting_saves_nothing),
 };

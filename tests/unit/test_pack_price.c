@@ -125,7 +125,7 @@ static void check_pack(sp_cost_model *cost, const sp_pack_list *list, size_t k, 
         assert_int_equal(sp_cost_model_backward_ns(cost, list, &list->packs[k], split == 1,
                                                    first_ns, second_ns, &err),
                          SP_OK);
-        for (int c = 0; c < costs->classes; c++) {
+        for (int c = 0; c < cost->stage_classes; c++) {
             const sp_action_cost *first = &(split ? costs->i : costs->b)[at + (size_t)c];
             assert_int_equal(first_ns[c], total_ns(first));
             assert_int_equal(second_ns[c], split ? total_ns(&costs->w[at + (size_t)c]) : 0);
@@ -134,7 +134,7 @@ static void check_pack(sp_cost_model *cost, const sp_pack_list *list, size_t k, 
     if (!backward) {
         assert_int_equal(sp_cost_model_forward_ns(cost, list, &list->packs[k], first_ns, &err),
                          SP_OK);
-        for (int c = 0; c < costs->classes; c++) {
+        for (int c = 0; c < cost->stage_classes; c++) {
             assert_int_equal(first_ns[c], total_ns(&costs->f[at + (size_t)c]));
         }
     }

@@ -1,0 +1,189 @@
+#include "sim/model/explicit_state.h"
+
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/model/saturate.h"
+#include "sim/model/shard.h"
+
+enum { BF16 = 2, FP32 = 4 };
+
+static const char *const names[SP_I_EXPLICIT_TENSORS] = {
+    [SP_I_INPUT] = "layer input",
+    [SP_I_NORM1] = "first norm output",
+    [SP_I_STATISTICS1] = "statistics of the first norm",
+    [SP_I_QUERIES] = "queries",
+    [SP_I_PROBABILITIES] = "probabilities",
+    [SP_I_PROBABILITY_MASK] = "probability dropout mask",
+    [SP_I_DROPPED_PROBABILITIES] = "dropped probabilities",
+    [SP_I_ATTENTION] = "attention output",
+    [SP_I_LOG_SUM_EXP] = "log-sum-exp",
+    [SP_I_ATTENTION_MASK] = "attention block dropout mask",
+    [SP_I_RESIDUAL] = "residual",
+    [SP_I_NORM2] = "second norm output",
+    [SP_I_STATISTICS2] = "statistics of the second norm",
+    [SP_I_ROUTER] = "router probabilities",
+    [SP_I_EXPERT_INPUT] = "expert input",
+    [SP_I_FC1] = "fc1 output",
+    [SP_I_FC2_INPUT] = "fc2 input",
+    [SP_I_EXPERT_OUTPUT] = "expert output",
+    [SP_I_MLP_MASK] = "MLP dropout mask",
+    [SP_I_KEYS_VALUES] = "keys and values",
+    [SP_I_EMBEDDING_MASK] = "embedding dropout mask",
+    [SP_I_FINAL_INPUT] = "final norm input",
+    [SP_I_FINAL_NORM] = "final norm output",
+    [SP_I_FINAL_STATISTICS] = "statistics of the final norm",
+    [SP_I_LOGITS] = SP_SOFTMAX_NAME,
+    [SP_I_LOGITS_SUM] = "log-sum-exp of the logits",
+};
+
+void sp_i_explicit_begin(sp_i_explicit *x, const sp_bytes *there)
+{
+    x->gauge = sp_i_memory_gauge_at(there);
+    x->rebuilds = false;
+    for (int t = 0; t < SP_I_EXPLICIT_TENSORS; t++) {
+        x->place[t] = SP_MEM_CATEGORIES;
+    }
+}
+
+// Sums over the layers of a stage must stay defined.
+static int64_t cut(const sp_stage *stage, int64_t bytes)
+{
+    int64_t most = SP_I_MOST_BYTES / (stage->layers + 1);
+    return bytes < most ? bytes : most;
+}
+
+static void measure_tensors(const sp_saved_tensor *rows, int count, const sp_layout *layout,
+                            sp_recompute mode, const sp_unit_load *load, sp_i_explicit *x)
+{
+    for (int r = 0; r < count; r++) {
+        const sp_saved_tensor *row = &rows[r];
+        int t = 0;
+        while (t < SP_I_EXPLICIT_TENSORS && strcmp(names[t], row->name) != 0) {
+            t++;
+        }
+        SP_ASSERT(t < SP_I_EXPLICIT_TENSORS);
+        int64_t bytes = sp_saved_bytes(row, layout, load->tokens, load->pairs);
+        if (row->is_kv) {
+            int64_t cached = sp_saved_bytes(row, layout, load->kv_tokens, 0);
+            x->kv_cached = cut(x->stage, cached);
+            bytes -= cached;
+        }
+        x->bytes[t] = cut(x->stage, bytes);
+        x->kept[t] = sp_saved_is_kept(row, mode);
+        x->category[t] = row->is_logits      ? SP_MEM_LOGITS
+                         : row->is_statistic ? SP_MEM_WORKSPACE
+                                             : SP_MEM_ACTIVATIONS;
+    }
+}
+
+// Gradients of norms and of tables that are looked up do not wait for the weight gradients.
+static void measure_parts(const sp_model *model, const sp_layout *layout, sp_i_explicit *x)
+{
+    static const sp_stage stages[SP_PARTS] = {[SP_PART_LAYER] = {.layers = 1},
+                                              [SP_PART_EMBEDDING] = {.embedding = true},
+                                              [SP_PART_HEAD] = {.head = true}};
+    int64_t table = sp_i_shard_of(model, layout).vocab * model->hidden;
+    int64_t norm = sp_footprint_parameters(model, layout, &stages[SP_PART_HEAD], 1) - table;
+    for (int p = 0; p < SP_PARTS; p++) {
+        int64_t all = sp_footprint_parameters(model, layout, &stages[p], 1);
+        int64_t now = p == SP_PART_EMBEDDING ? all : p == SP_PART_LAYER ? 2 * norm : norm;
+        x->parameters[p] = layout->zero >= 3 ? cut(x->stage, sp_i_mul_bytes(BF16, all)) : 0;
+        x->gradients[p] = layout->zero >= 2 ? cut(x->stage, sp_i_mul_bytes(FP32, all)) : 0;
+        x->input_gradients[p] = layout->zero >= 2 ? cut(x->stage, sp_i_mul_bytes(FP32, now)) : 0;
+    }
+}
+
+void sp_i_explicit_measure(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
+                           const sp_memory_options *options, const sp_unit_load *load,
+                           sp_i_explicit *x)
+{
+    *x = (sp_i_explicit){.stage = stage, .collects = load->collects};
+    static const sp_part parts[] = {SP_PART_LAYER, SP_PART_EMBEDDING, SP_PART_HEAD};
+    sp_saved_tensor rows[SP_SAVED_TENSORS];
+    for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++) {
+        int count = parts[p] == SP_PART_LAYER ? sp_saved_layer(model, layout, options, rows)
+                                              : sp_saved_part(model, layout, parts[p], rows);
+        measure_tensors(rows, count, layout, options->recompute, load, x);
+        count = sp_saved_statistics(model, layout, &options->stack, parts[p], rows);
+        measure_tensors(rows, count, layout, options->recompute, load, x);
+    }
+    sp_i_shard shard = sp_i_shard_of(model, layout);
+    int64_t local = sp_ceil_div(load->tokens, layout->cp);
+    int64_t value = cut(x->stage, sp_i_mul_bytes(local, BF16)); // of one column
+    x->hidden = x->bytes[SP_I_INPUT];
+    x->hidden_gathered =
+        shard.norm_split > 1 ? cut(x->stage, sp_i_mul_bytes(value, model->hidden)) : 0;
+    x->q = cut(x->stage, sp_i_mul_bytes(value, shard.q));
+    x->qkv = cut(x->stage, sp_i_mul_bytes(value, shard.q + 2 * shard.kv));
+    x->scores = x->bytes[SP_I_PROBABILITIES];
+    x->ffn = cut(x->stage, sp_i_mul_bytes(value, shard.ffn * shard.active));
+    x->fc1 = cut(x->stage, sp_i_mul_bytes(value, shard.fc1 * shard.active));
+    int64_t kv = sp_i_mul_bytes(2 * BF16, shard.kv);
+    x->kv_found = cut(x->stage, sp_i_mul_bytes(load->found_tokens / layout->cp, kv));
+    x->kv_begun = cut(x->stage, sp_i_mul_bytes(load->begun_tokens / layout->cp, kv));
+    x->kv_missing = cut(x->stage, sp_i_mul_bytes(local, kv)) - x->kv_found;
+    x->kv_missing = x->kv_missing > 0 ? x->kv_missing : 0;
+    measure_parts(model, layout, x);
+}
+
+void sp_i_explicit_take(sp_i_explicit *x, int64_t workspace_bytes)
+{
+    sp_i_memory_take(&x->gauge, SP_MEM_WORKSPACE, workspace_bytes);
+}
+
+void sp_i_explicit_give(sp_i_explicit *x, int64_t workspace_bytes)
+{
+    sp_i_memory_give(&x->gauge, SP_MEM_WORKSPACE, workspace_bytes);
+}
+
+static int64_t open_bytes(const sp_i_explicit *x, sp_part part, bool backward)
+{
+    int64_t gradients = x->splits ? x->input_gradients[part] : x->gradients[part];
+    return x->parameters[part] + (backward ? gradients : 0);
+}
+
+void sp_i_explicit_open(sp_i_explicit *x, sp_part part, bool backward)
+{
+    sp_i_explicit_take(x, open_bytes(x, part, backward));
+}
+
+void sp_i_explicit_close(sp_i_explicit *x, sp_part part, bool backward)
+{
+    sp_i_explicit_give(x, open_bytes(x, part, backward));
+}
+
+void sp_i_explicit_pass(sp_i_explicit *x, int64_t workspace_bytes)
+{
+    sp_i_explicit_take(x, workspace_bytes);
+    sp_i_explicit_give(x, workspace_bytes);
+}
+
+bool sp_i_explicit_has(const sp_i_explicit *x, sp_i_explicit_tensor tensor)
+{
+    return x->place[tensor] != SP_MEM_CATEGORIES && x->bytes[tensor] > 0;
+}
+
+sp_memory_category sp_i_explicit_place(const sp_i_explicit *x, sp_i_explicit_tensor tensor)
+{
+    if (x->rebuilds) {
+        return SP_MEM_RECOMPUTE;
+    }
+    return x->keeps && x->kept[tensor] ? x->category[tensor] : SP_MEM_WORKSPACE;
+}
+
+void sp_i_explicit_make(sp_i_explicit *x, sp_i_explicit_tensor tensor)
+{
+    if (x->place[tensor] == SP_MEM_CATEGORIES) {
+        x->place[tensor] = sp_i_explicit_place(x, tensor);
+        sp_i_memory_take(&x->gauge, x->place[tensor], x->bytes[tensor]);
+    }
+}
+
+void sp_i_explicit_drop(sp_i_explicit *x, sp_i_explicit_tensor tensor)
+{
+    if (x->place[tensor] != SP_MEM_CATEGORIES) {
+        sp_i_memory_give(&x->gauge, x->place[tensor], x->bytes[tensor]);
+        x->place[tensor] = SP_MEM_CATEGORIES;
+    }
+}

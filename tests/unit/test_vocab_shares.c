@@ -1,0 +1,371 @@
+// At which places pipeline ranks do their shares of a vocabulary.
+#include "sim/schedule/vocab_shares.h"
+
+#include <stdlib.h>
+
+#include "tests/support/plan_sample.h"
+#include "tests/support/random_plan.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+// One step of one data-parallel rank's pipeline ranks: an action, or the work of an end.
+typedef struct walker {
+    const sp_plan *plan;
+    sp_shares shares;
+    size_t *done;        // [lanes]: actions
+    size_t *shares_done; // [lanes]
+    bool *over[2];       // [packs * dp * stages]: F; B or I
+} walker;
+
+static bool is_backward(sp_action action)
+{
+    return action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_W;
+}
+
+static const sp_pack *pack_of(const sp_plan *plan, sp_action action)
+{
+    const sp_pack_list *list =
+        is_backward(action) ? sp_packing_backward(plan->packing) : &plan->packing->forward;
+    return &list->packs[action.pack];
+}
+
+static int vstage_of(const walker *w, int pp, sp_action action)
+{
+    return sp_layout_vstage(&w->plan->layout, pp, action.chunk);
+}
+
+static bool *over_at(const walker *w, sp_action action, int dp, int vstage)
+{
+    int stages = sp_layout_vstages(&w->plan->layout);
+    size_t at = ((size_t)action.pack * (size_t)w->plan->layout.dp + (size_t)dp) * (size_t)stages;
+    return &w->over[is_backward(action)][at + (size_t)vstage];
+}
+
+static size_t lane_of(const walker *w, int dp, int pp)
+{
+    return (size_t)dp * (size_t)w->plan->layout.pp + (size_t)pp;
+}
+
+// The share that a rank stands before.
+static const sp_share *next_share(const walker *w, int dp, int pp)
+{
+    size_t count;
+    size_t lane = lane_of(w, dp, pp);
+    const sp_share *shares = sp_shares_of(&w->shares, &w->plan->layout, dp, pp, &count);
+    const sp_share *next = w->shares_done[lane] < count ? &shares[w->shares_done[lane]] : NULL;
+    return next != NULL && next->before <= w->done[lane] ? next : NULL;
+}
+
+static bool needs_all(const walker *w, int pp, sp_action action, sp_share_end *end)
+{
+    return sp_share_end_of(&w->plan->layout, vstage_of(w, pp, action), action, end) &&
+           pack_of(w->plan, action)->computed > 0;
+}
+
+// Do all other ranks stand before their shares of this action?
+static bool all_meet(const walker *w, int dp, int pp, sp_action action, sp_share_end end)
+{
+    for (int p = 0; p < w->plan->layout.pp; p++) {
+        const sp_share *share = next_share(w, dp, p);
+        bool is = share != NULL && share->end == end && share->action.pack == action.pack &&
+                  (share->action.kind == SP_ACTION_R) == (action.kind == SP_ACTION_R);
+        if (p != pp && !is) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool input_there(const walker *w, int dp, int pp, sp_action action)
+{
+    int vstage = vstage_of(w, pp, action);
+    int from = vstage + (action.kind == SP_ACTION_F ? -1 : 1);
+    bool passes =
+        action.kind == SP_ACTION_F || action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;
+    return !passes || from < 0 || from >= sp_layout_vstages(&w->plan->layout) ||
+           *over_at(w, action, dp, from);
+}
+
+static bool stands_before(const walker *w, int dp, int pp, sp_action action)
+{
+    const sp_stage_plan *stage = sp_plan_stage(w->plan, dp, pp);
+    size_t done = w->done[lane_of(w, dp, pp)];
+    return done < stage->count && memcmp(&stage->actions[done], &action, sizeof action) == 0;
+}
+
+static bool can_run(const walker *w, int dp, int pp, sp_action action)
+{
+    const sp_share *share = next_share(w, dp, pp);
+    sp_share_end end;
+    return stands_before(w, dp, pp, action) && (share == NULL || share->own) &&
+           input_there(w, dp, pp, action) &&
+           (!needs_all(w, pp, action, &end) || all_meet(w, dp, pp, action, end));
+}
+
+// All ranks meet in an action; each gives up one share, and its rank what is its own.
+static void run(walker *w, int dp, int pp, sp_action action)
+{
+    sp_share_end end;
+    size_t lane = lane_of(w, dp, pp);
+    bool all = needs_all(w, pp, action, &end);
+    for (int p = 0; all && p < w->plan->layout.pp; p++) {
+        w->shares_done[lane_of(w, dp, p)] += p != pp;
+    }
+    if (all && (end == SP_SHARE_HEAD || end == SP_SHARE_HEAD_BACKWARD)) {
+        size_t count;
+        const sp_share *own = sp_shares_of(&w->shares, &w->plan->layout, dp, pp, &count);
+        own += w->shares_done[lane]++;
+        assert_true(own->own);
+        assert_int_equal(own->end, end);
+        assert_int_equal(own->action.pack, action.pack);
+    }
+    w->done[lane]++;
+    if (action.kind != SP_ACTION_R && action.kind != SP_ACTION_W && action.kind != SP_ACTION_O &&
+        action.kind != SP_ACTION_L) {
+        *over_at(w, action, dp, vstage_of(w, pp, action)) = true;
+    }
+}
+
+static bool step(walker *w, int dp, int pp)
+{
+    const sp_stage_plan *stage = sp_plan_stage(w->plan, dp, pp);
+    size_t done = w->done[lane_of(w, dp, pp)];
+    if (done == stage->count) {
+        return false;
+    }
+    sp_action action = stage->actions[done];
+    const sp_pack *pack = pack_of(w->plan, action);
+    bool alone =
+        action.kind == SP_ACTION_W || action.kind == SP_ACTION_O || action.kind == SP_ACTION_L;
+    int first = alone ? dp : pack->dp_first;
+    int count = alone ? 1 : pack->dp_count;
+    for (int d = first; d < first + count; d++) {
+        if (!can_run(w, d, pp, action)) {
+            return false;
+        }
+    }
+    for (int d = first; d < first + count; d++) {
+        run(w, d, pp, action);
+    }
+    return true;
+}
+
+// Runs all, ranks meeting for each end; what remains is a circle.
+static bool ends(walker *w)
+{
+    const sp_layout *layout = &w->plan->layout;
+    bool moves = true;
+    while (moves) {
+        moves = false;
+        for (int d = 0; d < layout->dp; d++) {
+            for (int p = 0; p < layout->pp; p++) {
+                while (step(w, d, p)) {
+                    moves = true;
+                }
+            }
+        }
+    }
+    for (int d = 0; d < layout->dp; d++) {
+        for (int p = 0; p < layout->pp; p++) {
+            size_t lane = lane_of(w, d, p);
+            size_t count;
+            sp_shares_of(&w->shares, layout, d, p, &count);
+            if (w->done[lane] != sp_plan_stage(w->plan, d, p)->count ||
+                w->shares_done[lane] != count) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static bool all_end(const sp_plan *plan, bool shares)
+{
+    walker w = {.plan = plan};
+    sp_error err = {0};
+    size_t lanes = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
+    size_t packs = plan->packing->forward.count + sp_packing_backward(plan->packing)->count;
+    size_t entries = packs * (size_t)plan->layout.dp * (size_t)sp_layout_vstages(&plan->layout) + 1;
+    sp_plan bare = *plan;
+    bare.layout.vocab_parallel = shares;
+    w.plan = &bare;
+    assert_int_equal(sp_shares_make(&bare, &w.shares, &err), SP_OK);
+    w.done = calloc(lanes, sizeof *w.done);
+    w.shares_done = calloc(lanes, sizeof *w.shares_done);
+    w.over[0] = calloc(entries, sizeof(bool));
+    w.over[1] = calloc(entries, sizeof(bool));
+    assert_true(w.done != NULL && w.shares_done != NULL && w.over[0] != NULL && w.over[1] != NULL);
+    bool all = ends(&w);
+    free(w.done);
+    free(w.shares_done);
+    free(w.over[0]);
+    free(w.over[1]);
+    sp_shares_fini(&w.shares);
+    return all;
+}
+
+// How often a rank has a share of an end for a pack; of the head's repeats those of R.
+static int count_of(const sp_share *shares, size_t count, sp_share_end end, int32_t pack,
+                    bool again)
+{
+    int times = 0;
+    for (size_t i = 0; i < count; i++) {
+        times += shares[i].end == end && shares[i].action.pack == pack &&
+                 (shares[i].action.kind == SP_ACTION_R) == again;
+    }
+    return times;
+}
+
+// Every rank of a pack has one share of each end; of the embedding the first stage's rank none.
+static void each_once(const sp_plan *plan)
+{
+    sp_shares shares;
+    sp_error err = {0};
+    assert_int_equal(sp_shares_make(plan, &shares, &err), SP_OK);
+    for (int d = 0; d < plan->layout.dp; d++) {
+        for (int p = 0; p < plan->layout.pp; p++) {
+            size_t count;
+            const sp_share *of = sp_shares_of(&shares, &plan->layout, d, p, &count);
+            for (size_t i = 1; i < count; i++) {
+                assert_true(of[i - 1].before <= of[i].before);
+            }
+            for (int side = 0; side < 2; side++) {
+                const sp_pack_list *list =
+                    side == 0 ? &plan->packing->forward : sp_packing_backward(plan->packing);
+                for (size_t k = 0; k < list->count; k++) {
+                    const sp_pack *pack = &list->packs[k];
+                    bool mine = pack->dp_first <= d && d < pack->dp_first + pack->dp_count &&
+                                pack->computed > 0;
+                    assert_int_equal(count_of(of, count,
+                                              side == 0 ? SP_SHARE_HEAD : SP_SHARE_HEAD_BACKWARD,
+                                              (int32_t)k, false),
+                                     mine);
+                    assert_int_equal(
+                        count_of(of, count,
+                                 side == 0 ? SP_SHARE_EMBEDDING : SP_SHARE_EMBEDDING_BACKWARD,
+                                 (int32_t)k, false),
+                        mine && p > 0);
+                }
+            }
+        }
+    }
+    sp_shares_fini(&shares);
+}
+
+static void random_plans_have_each_share_once_and_no_circle(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    int ended = 0;
+    sp_prng_seed(&prng, 11);
+    for (int i = 0; i < 400; i++) {
+        random_plan r;
+        random_plan_make(&prng, 3, 2, &r);
+        random_agreed_actions(&prng, &r);
+        r.plan.layout.vocab_parallel = true;
+        if (r.plan.layout.pp > 1 && all_end(&r.plan, false)) {
+            each_once(&r.plan);
+            assert_true(all_end(&r.plan, true));
+            ended++;
+        }
+        random_plan_fini(&r);
+    }
+    assert_true(ended >= 100);
+}
+
+// 1F1B of two packs on two ranks, in units of a forward: rank 0 runs F0 0-1, F1 1-2, B0 4-6, B1
+// 7-9, rank 1 F0 1-2, B0 2-4, F1 4-5, B1 5-7. So rank 0 has the head of pack 0 at 2 and that of
+// pack 1 at 5, before its own B0 gives the gradient of the embedding at 6; rank 1 looks up at 0 and
+// 1, and adds the gradients at 6 and 9.
+static const struct {
+    int pp;
+    sp_share_end end;
+    int pack;
+    size_t before;
+} by_hand[] = {{0, SP_SHARE_HEAD, 0, 2},
+               {0, SP_SHARE_HEAD_BACKWARD, 0, 2},
+               {0, SP_SHARE_HEAD, 1, 2},
+               {0, SP_SHARE_HEAD_BACKWARD, 1, 2},
+               {1, SP_SHARE_EMBEDDING, 0, 0},
+               {1, SP_SHARE_EMBEDDING, 1, 0},
+               {1, SP_SHARE_HEAD, 0, 1},
+               {1, SP_SHARE_HEAD_BACKWARD, 0, 1},
+               {1, SP_SHARE_HEAD, 1, 3},
+               {1, SP_SHARE_HEAD_BACKWARD, 1, 3},
+               {1, SP_SHARE_EMBEDDING_BACKWARD, 0, 4},
+               {1, SP_SHARE_EMBEDDING_BACKWARD, 1, 4}};
+
+static sp_status stands_as_by_hand(void *context, const sp_step_view *view, sp_error *err)
+{
+    bool *seen = context;
+    sp_shares shares;
+    size_t at = 0;
+    assert_int_equal(sp_shares_make(view->plan, &shares, err), SP_OK);
+    for (int p = 0; p < 2; p++) {
+        size_t count;
+        const sp_share *of = sp_shares_of(&shares, &view->plan->layout, 0, p, &count);
+        for (size_t i = 0; i < count; i++, at++) {
+            assert_true(at < sizeof by_hand / sizeof by_hand[0]);
+            assert_int_equal(by_hand[at].pp, p);
+            assert_int_equal(by_hand[at].end, of[i].end);
+            assert_int_equal(by_hand[at].pack, of[i].action.pack);
+            assert_int_equal(by_hand[at].before, of[i].before);
+            assert_int_equal(of[i].own, p == 1 && (of[i].end == SP_SHARE_HEAD ||
+                                                   of[i].end == SP_SHARE_HEAD_BACKWARD));
+        }
+    }
+    assert_int_equal(at, sizeof by_hand / sizeof by_hand[0]);
+    sp_shares_fini(&shares);
+    *seen = true;
+    return SP_OK;
+}
+
+static void two_packs_by_hand(void **state)
+{
+    (void)state;
+    bool seen = false;
+    const sp_evaluate_options options = {
+        .engine = {.verify = true}, .observer = stands_as_by_hand, .observer_context = &seen};
+    scenario_run r;
+    run_good(TINY_MODEL "'cluster': 'h800-8', 'parallel': {'pp': 2, 'vocab_parallel': true}, "
+                        "'workload': {'lengths': [64, 64], 'context': 64, 'order': 'file', "
+                        "'samples_per_batch': 2}}",
+             &options, &r);
+    assert_true(seen);
+    run_fini(&r);
+}
+
+// Every simulation beside the longest path in igraph.
+static void simulations_agree_with_the_longest_path(void **state)
+{
+    (void)state;
+    static const char *const plans[] = {
+        "'pp': 2, 'vocab_parallel': true}, 'schedule': {'kind': 'dualpipe-v'}",
+        "'pp': 2, 'vocab_parallel': true, 'chunks_per_rank': 2}, 'schedule': {'kind': "
+        "'interleaved'}",
+        "'pp': 4, 'vocab_parallel': true}, 'schedule': {'kind': 'zb-h1'}",
+        "'pp': 4, 'dp': 2, 'vocab_parallel': true}, 'strategy': {'kind': 'slimpack'}",
+        "'pp': 2, 'vocab_parallel': true}, 'strategy': {'kind': 'slimpack-zb'}",
+        "'pp': 2, 'vocab_parallel': true}, 'strategy': {'kind': 'chunkflow', 'chunk_tokens': 32}",
+        "'pp': 4, 'vocab_parallel': true}, 'memory': {'offload_ratio': 0.5}, 'strategy': {'kind': "
+        "'slimpipe'}, 'schedule': {'slices': 4}"};
+    for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) {
+        char text[RUN_TEXT] = "";
+        scenario_run r;
+        put_json(text,
+                 "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
+                 "'cluster': 'h800-8', 'workload': {'lengths': [64, 96, 16, 128, 80, 24, 112, 48], "
+                 "'context': 128, 'order': 'file', 'samples_per_batch': 8}, 'parallel': {%s}",
+                 plans[i]);
+        run_good(text, &run_verified, &r);
+        run_fini(&r);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(two_packs_by_hand),
+    cmocka_unit_test(simulations_agree_with_the_longest_path),
+    cmocka_unit_test(random_plans_have_each_share_once_and_no_circle),
+};
+
+SP_TEST_MAIN(tests)
