@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backends/comm/attention_block.h"
+#include "backends/comm/private.h"
 #include "backends/comm/queue.h"
 #include "kernels/kernels.h"
 
@@ -33,8 +34,8 @@ int64_t sp_comm_shard_tokens(const sp_comm_shard *shard)
 
 static int64_t kernel_elements(const sp_comm_attention *a, int64_t queries)
 {
-    return a->type == SP_COMM_F64 ? sp_kernel_attention_workspace_f64(a->shape, queries)
-                                  : sp_kernel_attention_workspace_f32(a->shape, queries);
+    return a->type == SP_ELEMENT_F64 ? sp_kernel_attention_workspace_f64(a->shape, queries)
+                                     : sp_kernel_attention_workspace_f32(a->shape, queries);
 }
 
 static int64_t rows_held(const sp_comm_attention *a, int size)
@@ -60,18 +61,18 @@ int64_t sp_comm_attention_workspace(const sp_comm *me, const sp_comm_attention *
     int64_t queries = sp_comm_shard_tokens(&attention->queries);
     int64_t elements = 2 * rows_held(attention, size) * row_width(attention->shape) +
                        kernel_elements(attention, queries);
-    return size * (int64_t)sizeof(int64_t) +
-           elements * (int64_t)sp_comm_type_bytes(attention->type);
+    return size * (int64_t)sizeof(int64_t) + elements * sp_element_bytes(attention->type);
 }
 
 static pass pass_of(sp_comm *me, const sp_comm_attention *a, void *workspace)
 {
+    SP_ASSERT(!me->world->fenced);
     pass p = {.me = me,
               .attention = a,
               .packed = *a->shape,
               .size = sp_comm_member_count(me, a->group),
               .member = sp_comm_member(me, a->group),
-              .element_bytes = sp_comm_type_bytes(a->type),
+              .element_bytes = (size_t)sp_element_bytes(a->type),
               .width = row_width(a->shape),
               .rows = workspace};
     p.packed.kv_stride = p.width;
@@ -123,7 +124,7 @@ static const char *own_rows(const pass *p, const char *k, const char *v)
 
 static void add(const pass *p, const void *row, void *sum)
 {
-    if (p->attention->type == SP_COMM_F64) {
+    if (p->attention->type == SP_ELEMENT_F64) {
         sp_kernel_add_f64(p->width / 2, row, sum);
     } else {
         sp_kernel_add_f32(p->width / 2, row, sum);

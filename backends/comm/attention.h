@@ -5,14 +5,15 @@
 //
 // A shard is what one member holds: runs of positions of the sample, one behind the other at the
 // beginning of its buffers, with nothing read, sent or written behind them; zig-zag shards
-// (comm_zigzag.h), or any others. Queries are the member's tokens of the slice at work, keys those
+// (zigzag.h), or any others. Queries are the member's tokens of the slice at work, keys those
 // of one slice, the same one at every member. A query sees the keys at its own position and before.
 // Layout of tensors as in kernels/attention.h, with the rows of this member's shard; any member may
 // hold none. Keys and values that stand without gaps as [tokens, key | value] (v behind k in a row
 // of kv_stride) go out as they are, others are copied before.
 //
-// Each member goes through the others' keys in an order of its own that never changes: results are
-// the same bits every time. The work of attention is that of the visible pairs.
+// Of plain memory alone. Each member goes through the others' keys in an order of its own that
+// never changes: results are the same bits every time. The work of attention is that of the visible
+// pairs.
 #ifndef SLIMPACK_BACKENDS_COMM_ATTENTION_H
 #define SLIMPACK_BACKENDS_COMM_ATTENTION_H
 
@@ -35,7 +36,7 @@ typedef struct sp_comm_attention {
     int group;
     int tag; // of the ring's messages; this and the next one are its own
     sp_comm_attention_way way;
-    sp_comm_type type; // fp32 or fp64
+    sp_element type; // fp32 or fp64
     const sp_kernel_attention_shape *shape;
     sp_comm_shard queries;     // of this member
     const sp_comm_shard *keys; // [members]

@@ -95,20 +95,20 @@ static void backward_f64(const sp_kernel_attention_shape *shape, const pair *p,
         to_f64(mine->dq, p->q), to_f64(theirs->dk, p->key), to_f64(theirs->dv, p->key), tiles);
 }
 
-void sp_i_attention_forward_shard(sp_comm_type type, const sp_kernel_attention_shape *shape,
+void sp_i_attention_forward_shard(sp_element type, const sp_kernel_attention_shape *shape,
                                   const sp_comm_shard *queries, const sp_comm_shard *keys,
                                   const sp_i_attention_queries *mine,
                                   const sp_i_attention_keys *theirs, void *tiles)
 {
     for_visible_pairs(shape, queries, keys, mine, theirs, tiles,
-                      type == SP_COMM_F64 ? forward_f64 : forward_f32);
+                      type == SP_ELEMENT_F64 ? forward_f64 : forward_f32);
 }
 
-void sp_i_attention_backward_shard(sp_comm_type type, const sp_kernel_attention_shape *shape,
+void sp_i_attention_backward_shard(sp_element type, const sp_kernel_attention_shape *shape,
                                    const sp_comm_shard *queries, const sp_comm_shard *keys,
                                    const sp_i_attention_queries *mine,
                                    const sp_i_attention_keys *theirs, void *tiles)
 {
     for_visible_pairs(shape, queries, keys, mine, theirs, tiles,
-                      type == SP_COMM_F64 ? backward_f64 : backward_f32);
+                      type == SP_ELEMENT_F64 ? backward_f64 : backward_f32);
 }

@@ -1,5 +1,5 @@
 // Attention between this member's queries and the keys of one shard, in either type. Private to
-// comm_attention.c.
+// attention.c.
 #ifndef SLIMPACK_BACKENDS_COMM_ATTENTION_BLOCK_H
 #define SLIMPACK_BACKENDS_COMM_ATTENTION_BLOCK_H
 
@@ -18,12 +18,12 @@ typedef struct sp_i_attention_keys {
 } sp_i_attention_keys;
 
 // `shape` has the kv_stride of theirs. Forward takes the keys into max, sum and out.
-void sp_i_attention_forward_shard(sp_comm_type type, const sp_kernel_attention_shape *shape,
+void sp_i_attention_forward_shard(sp_element type, const sp_kernel_attention_shape *shape,
                                   const sp_comm_shard *queries, const sp_comm_shard *keys,
                                   const sp_i_attention_queries *mine,
                                   const sp_i_attention_keys *theirs, void *tiles);
 // Adds to dq, dk and dv.
-void sp_i_attention_backward_shard(sp_comm_type type, const sp_kernel_attention_shape *shape,
+void sp_i_attention_backward_shard(sp_element type, const sp_kernel_attention_shape *shape,
                                    const sp_comm_shard *queries, const sp_comm_shard *keys,
                                    const sp_i_attention_queries *mine,
                                    const sp_i_attention_keys *theirs, void *tiles);

@@ -12,11 +12,6 @@ void sp_comm_clock_add(sp_comm *me, int64_t ns)
     me->clock_ns += ns;
 }
 
-void sp_comm_clock_set(sp_comm *me, int64_t ns)
-{
-    me->clock_ns = ns;
-}
-
 void sp_comm_clock_start(sp_comm *me, int64_t at_ns)
 {
     sp_i_comm_clock_skip(me);
@@ -29,10 +24,17 @@ int64_t sp_comm_clock_read(sp_comm *me)
     return me->clock_ns;
 }
 
+int64_t sp_comm_clock_own(sp_comm *me)
+{
+    sp_i_comm_clock_advance(me);
+    return me->own_ns;
+}
+
 void sp_i_comm_clock_skip(sp_comm *me)
 {
-    if (me->world->now_ns != NULL) {
-        me->reading_ns = me->world->now_ns();
+    sp_comm_world *world = me->world;
+    if (world->clocked) {
+        me->reading_ns = world->machine->ops->now_ns(world->machine);
     }
 }
 
@@ -41,6 +43,7 @@ void sp_i_comm_clock_advance(sp_comm *me)
     int64_t before_ns = me->reading_ns;
     sp_i_comm_clock_skip(me);
     me->clock_ns += me->reading_ns - before_ns;
+    me->own_ns += me->reading_ns - before_ns;
 }
 
 void sp_i_comm_clock_meet(sp_comm *me, int64_t other_ns)

@@ -70,7 +70,7 @@ static sp_status touch(sp_comm *me, sp_i_comm_group *group, int member, uint64_t
         status = check_calls(me, group, member, meeting, err);
     }
     if (status == SP_OK) {
-        me->counts.collective_bytes += sp_i_comm_work(group, member, meeting);
+        me->counts.collective_bytes += sp_i_comm_work(me, group, member, meeting);
     }
     atomic_store(&group->members[member].touching, false);
     return status;
@@ -95,7 +95,7 @@ static bool is_valid(const sp_i_comm_group *group, const sp_i_comm_call *call)
     }
     bool reduces = call->kind == SP_I_ALL_REDUCE || call->kind == SP_I_REDUCE_SCATTER;
     return call->count >= 0 && call->root >= 0 && call->root < group->size &&
-           !(reduces && call->type == SP_COMM_BYTES);
+           !(reduces && call->type == SP_ELEMENT_BYTE);
 }
 
 static sp_status collective(sp_comm *me, int group_id, const sp_i_comm_call *call, sp_error *err)
@@ -112,6 +112,11 @@ static sp_status collective(sp_comm *me, int group_id, const sp_i_comm_call *cal
                               "%s in group '%s': a size below 0, a root that is no member, or a "
                               "reduction of bytes",
                               name, group->name);
+    }
+    if (call->in_place && call->count > 0 && me->world->fenced) {
+        return sp_i_comm_fail(me, err, SP_ERR_USAGE,
+                              "%s in group '%s': in place, in memory that is not plain", name,
+                              group->name);
     }
     uint64_t meeting = atomic_load(&group->members[member].entered) + 1;
     group->members[member].call[meeting % 2] = *call;
@@ -138,15 +143,15 @@ sp_status sp_comm_barrier(sp_comm *me, int group, sp_error *err)
     return collective(me, group, &call, err);
 }
 
-sp_status sp_comm_all_reduce(sp_comm *me, int group, sp_comm_type type, sp_comm_op op,
-                             const void *in, void *out, int64_t count, sp_error *err)
+sp_status sp_comm_all_reduce(sp_comm *me, int group, sp_element type, sp_comm_op op, const void *in,
+                             void *out, int64_t count, sp_error *err)
 {
     sp_i_comm_call call = {
         .kind = SP_I_ALL_REDUCE, .type = type, .op = op, .count = count, .in = in, .out = out};
     return collective(me, group, &call, err);
 }
 
-sp_status sp_comm_all_gather(sp_comm *me, int group, sp_comm_type type, const void *in, void *out,
+sp_status sp_comm_all_gather(sp_comm *me, int group, sp_element type, const void *in, void *out,
                              int64_t count, sp_error *err)
 {
     sp_i_comm_call call = {
@@ -154,7 +159,7 @@ sp_status sp_comm_all_gather(sp_comm *me, int group, sp_comm_type type, const vo
     return collective(me, group, &call, err);
 }
 
-sp_status sp_comm_all_gather_rows(sp_comm *me, int group, sp_comm_type type, const void *in,
+sp_status sp_comm_all_gather_rows(sp_comm *me, int group, sp_element type, const void *in,
                                   void *out, const int64_t *rows, int64_t width, sp_error *err)
 {
     sp_i_comm_call call = {
@@ -162,7 +167,7 @@ sp_status sp_comm_all_gather_rows(sp_comm *me, int group, sp_comm_type type, con
     return collective(me, group, &call, err);
 }
 
-sp_status sp_comm_reduce_scatter(sp_comm *me, int group, sp_comm_type type, sp_comm_op op,
+sp_status sp_comm_reduce_scatter(sp_comm *me, int group, sp_element type, sp_comm_op op,
                                  const void *in, void *out, int64_t count, sp_error *err)
 {
     sp_i_comm_call call = {
@@ -170,7 +175,7 @@ sp_status sp_comm_reduce_scatter(sp_comm *me, int group, sp_comm_type type, sp_c
     return collective(me, group, &call, err);
 }
 
-sp_status sp_comm_reduce_scatter_rows(sp_comm *me, int group, sp_comm_type type, sp_comm_op op,
+sp_status sp_comm_reduce_scatter_rows(sp_comm *me, int group, sp_element type, sp_comm_op op,
                                       const void *in, void *out, const int64_t *rows, int64_t width,
                                       sp_error *err)
 {
@@ -184,7 +189,7 @@ sp_status sp_comm_reduce_scatter_rows(sp_comm *me, int group, sp_comm_type type,
     return collective(me, group, &call, err);
 }
 
-sp_status sp_comm_broadcast(sp_comm *me, int group, sp_comm_type type, const void *in, void *out,
+sp_status sp_comm_broadcast(sp_comm *me, int group, sp_element type, const void *in, void *out,
                             int64_t count, int root, sp_error *err)
 {
     sp_i_comm_call call = {
@@ -192,7 +197,7 @@ sp_status sp_comm_broadcast(sp_comm *me, int group, sp_comm_type type, const voi
     return collective(me, group, &call, err);
 }
 
-sp_status sp_comm_all_to_all(sp_comm *me, int group, sp_comm_type type, const void *in, void *out,
+sp_status sp_comm_all_to_all(sp_comm *me, int group, sp_element type, const void *in, void *out,
                              int64_t count, sp_error *err)
 {
     sp_i_comm_call call = {.kind = SP_I_ALL_TO_ALL,

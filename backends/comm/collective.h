@@ -1,54 +1,54 @@
 // Collectives of a group. Every member makes the same calls in the same order; a call returns when
-// its buffers are complete and may be changed. Sums and maxima are formed in the order of members,
-// element by element, in the type itself: equal input gives equal bits, whatever the timing.
+// its buffers are complete and may be changed, by what the rank gives its machine from then on:
+// where memory is not plain, work may still be under way. Sums and maxima are formed in the order
+// of members, element by element, as sp_machine_ops.reduce does: equal input gives equal bits,
+// whatever the timing.
 //
-// Buffers of one call do not overlap, but for the in-place forms below. Members whose calls differ
-// in kind, type, size or root let the world fail with SP_ERR_INTERNAL. Counts are in elements.
-// Buffers are shared memory: a member reads and writes those of the others, so bandwidth is that of
-// memory. Bytes below are per member of m.
+// Buffers lie in the memory of the world's machine; those of one call do not overlap, but for the
+// in-place forms below. Members whose calls differ in kind, type, size or root let the world fail
+// with SP_ERR_INTERNAL. Counts are in elements. A member reads and writes the buffers of the
+// others, so bandwidth is that of memory. Bytes below are per member of m.
 #ifndef SLIMPACK_BACKENDS_COMM_COLLECTIVE_H
 #define SLIMPACK_BACKENDS_COMM_COLLECTIVE_H
 
 #include "backends/comm/comm.h"
 
-typedef enum sp_comm_type { SP_COMM_F32, SP_COMM_F64, SP_COMM_BYTES } sp_comm_type;
-size_t sp_comm_type_bytes(sp_comm_type type);
-
 // Bytes can be moved, not reduced. A maximum with a NaN is NaN.
 typedef enum sp_comm_op { SP_COMM_SUM, SP_COMM_MAX } sp_comm_op;
 
-// Returns when every member has called it.
+// Returns when every member has called it; what a rank is given afterwards is done after what any
+// member was given before.
 sp_status sp_comm_barrier(sp_comm *me, int group, sp_error *err);
 
 // out[i] = sum over members of in[i]. In place: out == in. Reads and writes `count`.
-sp_status sp_comm_all_reduce(sp_comm *me, int group, sp_comm_type type, sp_comm_op op,
-                             const void *in, void *out, int64_t count, sp_error *err);
+sp_status sp_comm_all_reduce(sp_comm *me, int group, sp_element type, sp_comm_op op, const void *in,
+                             void *out, int64_t count, sp_error *err);
 
 // out [m * count] = the members' in [count], one after the other. In place: in == out + member *
 // count. Writes m * count.
-sp_status sp_comm_all_gather(sp_comm *me, int group, sp_comm_type type, const void *in, void *out,
+sp_status sp_comm_all_gather(sp_comm *me, int group, sp_element type, const void *in, void *out,
                              int64_t count, sp_error *err);
 // The same with rows[j] rows of `width` elements of member j.
-sp_status sp_comm_all_gather_rows(sp_comm *me, int group, sp_comm_type type, const void *in,
+sp_status sp_comm_all_gather_rows(sp_comm *me, int group, sp_element type, const void *in,
                                   void *out, const int64_t *rows, int64_t width, sp_error *err);
 
 // out [count] = sum over members of this member's part of in [m * count]. In place: out == in +
 // member * count; the other parts of in keep their values. Reads m * count.
-sp_status sp_comm_reduce_scatter(sp_comm *me, int group, sp_comm_type type, sp_comm_op op,
+sp_status sp_comm_reduce_scatter(sp_comm *me, int group, sp_element type, sp_comm_op op,
                                  const void *in, void *out, int64_t count, sp_error *err);
 // The same with rows[j] rows of `width` elements for member j.
-sp_status sp_comm_reduce_scatter_rows(sp_comm *me, int group, sp_comm_type type, sp_comm_op op,
+sp_status sp_comm_reduce_scatter_rows(sp_comm *me, int group, sp_element type, sp_comm_op op,
                                       const void *in, void *out, const int64_t *rows, int64_t width,
                                       sp_error *err);
 
 // out = in of the member `root`. In place: out == in at every member. `in` is read at the root
 // only.
-sp_status sp_comm_broadcast(sp_comm *me, int group, sp_comm_type type, const void *in, void *out,
+sp_status sp_comm_broadcast(sp_comm *me, int group, sp_element type, const void *in, void *out,
                             int64_t count, int root, sp_error *err);
 
 // Part j of out [m * count] = this member's part of member j's in [m * count]. In place: out == in,
-// at all members or none.
-sp_status sp_comm_all_to_all(sp_comm *me, int group, sp_comm_type type, const void *in, void *out,
+// at all members or none, and only where memory is plain: elsewhere SP_ERR_USAGE.
+sp_status sp_comm_all_to_all(sp_comm *me, int group, sp_element type, const void *in, void *out,
                              int64_t count, sp_error *err);
 
 #endif

@@ -1,5 +1,6 @@
 // A world of ranks, each a thread of this process, and what they have in common: groups, failure,
-// waits without an end, counts. What they exchange: comm_collective.h, comm_queue.h, comm_flag.h.
+// waits without an end, counts. What they exchange: collective.h, queue.h, flag.h.
+// What is exchanged lies in the memory of a machine, which moves and adds it.
 //
 // World and groups are made before the ranks' threads start. From then on a rank calls through its
 // own sp_comm, from one thread at a time. A rank that waits looks at atomic counters of its group
@@ -8,7 +9,8 @@
 //
 // A world fails once, for the first reason given. Every call of every rank, waiting or new, then
 // returns that status and its messages. Nothing can be exchanged any more, and no rank reads or
-// writes another's buffers once that one's call has returned, so all may be freed.
+// writes another's buffers once that one's call has returned, so all may be freed; those that are
+// not plain memory when the run has returned (run.h).
 #ifndef SLIMPACK_BACKENDS_COMM_COMM_H
 #define SLIMPACK_BACKENDS_COMM_COMM_H
 
@@ -16,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sim/base/status.h"
+#include "backends/machine/machine.h"
 
 enum { SP_COMM_ACTION = 32, SP_COMM_GROUP_NAME = 32, SP_COMM_RANK_NAME = 48 };
 
@@ -24,12 +26,13 @@ typedef struct sp_comm_world sp_comm_world;
 typedef struct sp_comm sp_comm; // one rank's end
 
 typedef struct sp_comm_options {
-    int spins;          // looks before a waiting rank sleeps; 0: none; negative: some where every
-                        // rank can have a core of its own
-    int queue_slots;    // messages that a queue holds if it was not opened otherwise; 0: 2
-    bool one_at_a_time; // see below
-    int64_t (*now_ns)(void); // of the calling thread, such as its processor time: advances the
-                             // ranks' clocks (comm_clock.h); NULL: only their owners do
+    int spins;           // looks before a waiting rank sleeps; 0: none; negative: some where every
+                         // rank can have a core of its own
+    int queue_slots;     // messages that a queue holds if it was not opened otherwise; 0: 2
+    bool one_at_a_time;  // see below
+    sp_machine *machine; // required: of all ranks; outlives the world
+    bool clocked;        // the machine's now_ns advances the ranks' clocks (clock.h); without,
+                         // only their owners do
 } sp_comm_options;
 
 // One at a time: the ranks of sp_comm_run take turns, so that each computes with the machine to
@@ -45,7 +48,7 @@ typedef struct sp_comm_counts {
     int64_t wait_ns; // spent in waits that were not over at the first look
 } sp_comm_counts;
 
-// `options` NULL: spins chosen. SP_ERR_NO_MEMORY; SP_ERR_USAGE below one rank.
+// SP_ERR_NO_MEMORY; SP_ERR_USAGE below one rank.
 sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_world **world,
                             sp_error *err);
 // No rank may be in a call: abort the world and join the threads before. Messages that nobody
@@ -88,7 +91,7 @@ sp_status sp_comm_world_failure(sp_comm_world *world, sp_error *err);
 // The rank that let the world fail; -1 without failure or from outside.
 int sp_comm_failed_rank(sp_comm_world *world);
 
-// A wait may last as long as others compute. When all ranks of a run (comm_run.h) wait or have
+// A wait may last as long as others compute. When all ranks of a run (run.h) wait or have
 // ended and nothing that one waits for is there, they would do so for ever: the world fails at once
 // with SP_ERR_LIMIT. The first message is that of the rank at the end of the chain of who waits for
 // whom, or of one in a circle; the next are those of the ranks along the chain from there, then

@@ -8,10 +8,13 @@ void sp_comm_flag_raise(sp_comm *me, int waiting_rank, sp_comm_flag *flag)
 {
     SP_ASSERT(waiting_rank >= 0 && waiting_rank < me->world->rank_count);
     SP_ASSERT(!atomic_load(&flag->raised));
+    sp_machine *machine = me->world->machine;
     sp_i_comm_clock_advance(me);
     flag->raised_ns = me->clock_ns;
+    flag->fence = machine->ops->mark(machine);
     atomic_store(&flag->raised, true);
     sp_i_comm_wake(me->world, waiting_rank);
+    sp_i_comm_clock_skip(me);
 }
 
 sp_status sp_comm_flag_wait(sp_comm *me, const sp_comm_flag *flag, int raiser, const char *what,
@@ -26,6 +29,8 @@ sp_status sp_comm_flag_wait(sp_comm *me, const sp_comm_flag *flag, int raiser, c
     snprintf(wait.what, sizeof wait.what, "%s", what);
     status = sp_i_comm_wait_for(me, &wait, err);
     if (status == SP_OK) {
+        sp_machine *machine = me->world->machine;
+        machine->ops->wait(machine, flag->fence);
         sp_i_comm_clock_meet(me, flag->raised_ns);
     }
     return status;

@@ -1,5 +1,6 @@
 // Flags between two ranks: one raises it, once, the other waits for it. What the first wrote before
-// it raised the flag, the second sees after its wait. A zeroed flag is down.
+// it raised the flag, the second sees after its wait, and what the machine is given for the second
+// from then on is done after what it was given for the first until then. A zeroed flag is down.
 #ifndef SLIMPACK_BACKENDS_COMM_FLAG_H
 #define SLIMPACK_BACKENDS_COMM_FLAG_H
 
@@ -12,7 +13,8 @@ enum { SP_COMM_WHAT = 64 };
 // In the caller's storage, until both ranks' calls have returned.
 typedef struct sp_comm_flag {
     atomic_bool raised;
-    int64_t raised_ns; // the clock of the rank that raised it (comm_clock.h)
+    int64_t raised_ns; // the clock of the rank that raised it (clock.h)
+    sp_fence fence;    // what that rank had been given
 } sp_comm_flag;
 
 // For the flag's own rank, and it has not been raised. Never waits.

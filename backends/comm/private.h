@@ -3,7 +3,6 @@
 #define SLIMPACK_BACKENDS_COMM_PRIVATE_H
 
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 
 #include "backends/comm/collective.h"
@@ -24,9 +23,9 @@ extern const char *const sp_i_comm_kind_names[];
 // What a member brings to a collective.
 typedef struct sp_i_comm_call {
     sp_i_comm_kind kind;
-    sp_comm_type type;
+    sp_element type;
     sp_comm_op op;
-    bool in_place;
+    bool in_place; // of an all-to-all
     int root;
     int64_t count;       // elements of a member's part, or of all with one part; of a row
     const int64_t *rows; // of each member's part; NULL: one
@@ -39,6 +38,7 @@ typedef struct sp_i_comm_call {
 typedef struct sp_i_comm_member {
     sp_i_comm_call call[2];
     int64_t clock_ns[2];      // when it entered; written and read as the calls
+    sp_fence fence[2];        // what its rank had been given then; the same
     _Atomic uint64_t entered; // meetings this member has entered
     atomic_bool touching;     // between two meetings, at work in the others' buffers
     char unshared[SP_I_CACHE_LINE];
@@ -95,8 +95,11 @@ struct sp_comm {
     sp_comm_world *world;
     int rank;
     sp_comm_counts counts;
-    int64_t clock_ns, reading_ns; // the latter of the world's now_ns
-    pthread_mutex_t lock;         // of action, wait and end, and of new queues to this rank
+    int64_t clock_ns, reading_ns; // the latter of the machine's now_ns
+    int64_t own_ns;               // what the clock advanced by its own computing
+    const void **inputs;          // [rank_count], what a reduction reads, and where it writes
+    void **outputs;
+    pthread_mutex_t lock; // of action, wait and end, and of new queues to this rank
     pthread_cond_t wake;
     atomic_bool sleeping; // or about to: whoever changes what it may wait for must wake it
     sp_i_comm_wait wait;  // what it sleeps for
@@ -112,11 +115,15 @@ struct sp_comm_world {
     sp_comm *ranks;
     int spins;
     int queue_slots;
-    int64_t (*now_ns)(void);
+    sp_machine *machine;
+    bool fenced; // memory is not plain: work is ordered by fences
+    bool clocked;
     bool one_at_a_time;
     sp_i_comm_baton baton;
     sp_i_comm_group **groups;
     size_t group_count, group_capacity;
+    const void **inputs; // those of the ranks
+    void **outputs;
     _Atomic(sp_i_comm_queue *) *queues; // [from * rank_count + to]
     pthread_mutex_t rest_lock;          // of at_work; all others may be taken while it is held
     int at_work;                        // ranks of runs that neither sleep nor have ended
@@ -176,18 +183,19 @@ void sp_i_comm_report_late(sp_comm_world *world, sp_error *record);
 
 // The group of an id that `me` is a member of; otherwise the world fails and it is NULL.
 sp_i_comm_group *sp_i_comm_group_of(sp_comm *me, int group, int *member, sp_error *err);
-// Enters the group's next meeting and waits for it to be complete.
+// Enters the group's next meeting and waits for it to be complete. The rank's work from then on is
+// done after all that members were given before.
 sp_status sp_i_comm_meet(sp_comm *me, sp_i_comm_group *group, int member, const char *operation,
                          sp_error *err);
 
 // This member's share of a collective between two meetings. Returns the bytes written.
-int64_t sp_i_comm_work(const sp_i_comm_group *group, int member, uint64_t meeting);
+int64_t sp_i_comm_work(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t meeting);
 // Elements before a member's part, and in it.
 int64_t sp_i_comm_part_offset(const sp_i_comm_call *call, int member);
 int64_t sp_i_comm_part_count(const sp_i_comm_call *call, int member);
 // The reduction of the members' elements [begin, begin + count) of in, in the order of members, to
 // out, or where that is NULL to the same elements of every member's out. Returns the bytes written.
-int64_t sp_i_comm_reduce(const sp_i_comm_group *group, uint64_t meeting, int64_t begin,
+int64_t sp_i_comm_reduce(sp_comm *me, const sp_i_comm_group *group, uint64_t meeting, int64_t begin,
                          int64_t count, char *out);
 // What a member brought to a meeting.
 const sp_i_comm_call *sp_i_comm_call_at(const sp_i_comm_group *group, int member, uint64_t meeting);

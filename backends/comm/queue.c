@@ -101,6 +101,10 @@ sp_status sp_comm_queue_open(sp_comm_world *world, int from, int to, int tag, in
                             "least one slot, got %d",
                             from, to, tag, world->rank_count - 1, slots);
     }
+    if (world->fenced) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "queue from rank %d to %d, tag %d: memory is not plain", from, to, tag);
+    }
     if (find(world, from, to, tag) != NULL) {
         return sp_error_set(err, SP_ERR_USAGE, "queue from rank %d to %d, tag %d: is open already",
                             from, to, tag);
@@ -142,6 +146,11 @@ static sp_i_comm_queue *start(sp_comm *me, int from, int to, int tag, sp_status 
             sp_i_comm_fail(me, err, SP_ERR_USAGE, "there is no rank %d to exchange with", peer);
         return NULL;
     }
+    if (world->fenced) {
+        *status = sp_i_comm_fail(me, err, SP_ERR_USAGE,
+                                 "messages with rank %d, in memory that is not plain", peer);
+        return NULL;
+    }
     sp_i_comm_queue *queue = find_or_add(world, from, to, tag);
     if (queue == NULL) {
         *status =
@@ -168,6 +177,7 @@ static sp_status put(sp_comm *me, sp_i_comm_queue *queue, const void *data, size
     slot->sent_ns = me->clock_ns;
     atomic_store(&queue->sent, sent + 1);
     sp_i_comm_wake(me->world, queue->to);
+    sp_i_comm_clock_skip(me);
     me->counts.sent_bytes += (int64_t)bytes;
     me->counts.messages_sent++;
     return SP_OK;
@@ -188,7 +198,9 @@ static sp_status take(sp_comm *me, sp_i_comm_queue *queue, void *data, size_t by
         memcpy(data, slot->data, bytes);
     }
     atomic_store(&queue->received, received + 1);
+    sp_i_comm_clock_advance(me);
     sp_i_comm_wake(me->world, queue->from);
+    sp_i_comm_clock_skip(me);
     me->counts.received_bytes += (int64_t)bytes;
     me->counts.messages_received++;
     return SP_OK;

@@ -1,7 +1,8 @@
 // Messages between two ranks: for each sender, receiver and tag a bounded queue, first in, first
 // out. A message is copied in by the sender and out by the receiver, so that a send is over as soon
 // as the queue has room. Both sides know its size; a receiver that expects another one lets the
-// world fail with SP_ERR_INTERNAL.
+// world fail with SP_ERR_INTERNAL. For plain memory: with a machine that has other memory the calls
+// are SP_ERR_USAGE.
 #ifndef SLIMPACK_BACKENDS_COMM_QUEUE_H
 #define SLIMPACK_BACKENDS_COMM_QUEUE_H
 

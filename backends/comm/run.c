@@ -41,9 +41,13 @@ static sp_status run_rank(void *data, int number, sp_error *err)
 {
     const run *r = data;
     sp_comm *me = rank_at(r, number);
+    sp_machine *machine = r->world->machine;
+    machine->ops->enter(machine, me->rank);
     sp_i_comm_baton_take(me);
     sp_i_comm_clock_skip(me);
     sp_status status = r->body(me, r->data, err);
+    sp_status settled = machine->ops->settle(machine, status == SP_OK ? err : NULL);
+    status = status == SP_OK ? settled : status;
     if (status != SP_OK) {
         sp_comm_abort(me, status, "%s", err->count > 0 ? err->message[0] : sp_status_text(status));
     }

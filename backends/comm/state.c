@@ -1,12 +1,5 @@
 // What the state that ranks share says.
-#include "backends/comm/collective.h"
 #include "backends/comm/private.h"
-
-size_t sp_comm_type_bytes(sp_comm_type type)
-{
-    static const size_t bytes[] = {sizeof(float), sizeof(double), 1};
-    return bytes[type];
-}
 
 const sp_i_comm_call *sp_i_comm_call_at(const sp_i_comm_group *group, int member, uint64_t meeting)
 {

@@ -81,12 +81,26 @@ void sp_i_comm_wake(sp_comm_world *world, int rank)
     }
 }
 
+static void order_work(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t meeting)
+{
+    sp_machine *machine = me->world->machine;
+    for (int j = 0; me->world->fenced && j < group->size; j++) {
+        if (j != member) {
+            machine->ops->wait(machine, group->members[j].fence[meeting % 2]);
+        }
+    }
+}
+
 sp_status sp_i_comm_meet(sp_comm *me, sp_i_comm_group *group, int member, const char *operation,
                          sp_error *err)
 {
     uint64_t meeting = atomic_load(&group->members[member].entered) + 1;
     sp_status status = SP_OK;
+    sp_machine *machine = me->world->machine;
     sp_i_comm_clock_enter(me, group, member, meeting);
+    if (me->world->fenced) {
+        group->members[member].fence[meeting % 2] = machine->ops->mark(machine);
+    }
     atomic_store(&group->members[member].entered, meeting);
     uint64_t arrivals = atomic_fetch_add(&group->arrivals, 1) + 1;
     if (arrivals < meeting * (uint64_t)group->size) {
@@ -98,9 +112,11 @@ sp_status sp_i_comm_meet(sp_comm *me, sp_i_comm_group *group, int member, const 
                 sp_i_comm_wake(me->world, group->ranks[i]);
             }
         }
+        sp_i_comm_clock_skip(me);
     }
     if (status == SP_OK) {
         sp_i_comm_clock_leave(me, group, meeting);
+        order_work(me, group, member, meeting);
     }
     return status;
 }

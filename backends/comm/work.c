@@ -26,7 +26,7 @@ int64_t sp_i_comm_part_offset(const sp_i_comm_call *call, int member)
     return rows * call->count;
 }
 
-static int64_t all_reduce(const sp_i_comm_group *group, int member, uint64_t meeting)
+static int64_t all_reduce(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t meeting)
 {
     int64_t count = sp_i_comm_call_at(group, member, meeting)->count;
     int64_t units = (count + SHARE_ELEMENTS - 1) / SHARE_ELEMENTS;
@@ -36,45 +36,47 @@ static int64_t all_reduce(const sp_i_comm_group *group, int member, uint64_t mee
     int64_t begin = first * SHARE_ELEMENTS;
     int64_t end = begin + (each + (member < extra ? 1 : 0)) * SHARE_ELEMENTS;
     end = end < count ? end : count;
-    return begin < end ? sp_i_comm_reduce(group, meeting, begin, end - begin, NULL) : 0;
+    return begin < end ? sp_i_comm_reduce(me, group, meeting, begin, end - begin, NULL) : 0;
 }
 
-static int64_t reduce_scatter(const sp_i_comm_group *group, int member, uint64_t meeting)
+static int64_t reduce_scatter(sp_comm *me, const sp_i_comm_group *group, int member,
+                              uint64_t meeting)
 {
     const sp_i_comm_call *mine = sp_i_comm_call_at(group, member, meeting);
-    return sp_i_comm_reduce(group, meeting, sp_i_comm_part_offset(mine, member),
+    return sp_i_comm_reduce(me, group, meeting, sp_i_comm_part_offset(mine, member),
                             sp_i_comm_part_count(mine, member), mine->out);
 }
 
 // Returns the bytes written.
-static int64_t copy(char *to, const char *from, int64_t bytes)
+static int64_t copy(sp_comm *me, char *to, const char *from, int64_t bytes)
 {
     if (to == from || bytes == 0) {
         return 0;
     }
-    memcpy(to, from, (size_t)bytes);
+    sp_machine *machine = me->world->machine;
+    machine->ops->copy(machine, to, from, bytes);
     return bytes;
 }
 
-static int64_t all_gather(const sp_i_comm_group *group, int member, uint64_t meeting)
+static int64_t all_gather(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t meeting)
 {
     const sp_i_comm_call *mine = sp_i_comm_call_at(group, member, meeting);
-    int64_t element = (int64_t)sp_comm_type_bytes(mine->type);
+    int64_t element = sp_element_bytes(mine->type);
     int64_t offset = 0;
     int64_t written = 0;
     for (int j = 0; j < group->size; j++) {
         int64_t bytes = sp_i_comm_part_count(mine, j) * element;
-        written += copy(mine->out + offset, sp_i_comm_call_at(group, j, meeting)->in, bytes);
+        written += copy(me, mine->out + offset, sp_i_comm_call_at(group, j, meeting)->in, bytes);
         offset += bytes;
     }
     return written;
 }
 
-static int64_t broadcast(const sp_i_comm_group *group, int member, uint64_t meeting)
+static int64_t broadcast(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t meeting)
 {
     const sp_i_comm_call *mine = sp_i_comm_call_at(group, member, meeting);
-    return copy(mine->out, sp_i_comm_call_at(group, mine->root, meeting)->in,
-                mine->count * (int64_t)sp_comm_type_bytes(mine->type));
+    return copy(me, mine->out, sp_i_comm_call_at(group, mine->root, meeting)->in,
+                mine->count * sp_element_bytes(mine->type));
 }
 
 static void swap(char *a, char *b, int64_t bytes)
@@ -91,11 +93,11 @@ static void swap(char *a, char *b, int64_t bytes)
     }
 }
 
-// Two members exchange their parts, each of them one half.
+// Two members exchange their parts, each of them one half. In plain memory.
 static int64_t exchange(const sp_i_comm_group *group, int member, int other, uint64_t meeting)
 {
     const sp_i_comm_call *mine = sp_i_comm_call_at(group, member, meeting);
-    int64_t bytes = mine->count * (int64_t)sp_comm_type_bytes(mine->type);
+    int64_t bytes = mine->count * sp_element_bytes(mine->type);
     int64_t half = bytes / 2;
     char *a = mine->out + other * bytes;
     char *b = sp_i_comm_call_at(group, other, meeting)->out + member * bytes;
@@ -105,15 +107,15 @@ static int64_t exchange(const sp_i_comm_group *group, int member, int other, uin
     return 2 * length;
 }
 
-static int64_t all_to_all(const sp_i_comm_group *group, int member, uint64_t meeting)
+static int64_t all_to_all(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t meeting)
 {
     const sp_i_comm_call *mine = sp_i_comm_call_at(group, member, meeting);
-    int64_t bytes = mine->count * (int64_t)sp_comm_type_bytes(mine->type);
+    int64_t bytes = mine->count * sp_element_bytes(mine->type);
     int64_t written = 0;
     for (int j = 0; j < group->size; j++) {
         if (!mine->in_place) {
             const char *from = sp_i_comm_call_at(group, j, meeting)->in;
-            written += copy(mine->out + j * bytes, from + member * bytes, bytes);
+            written += copy(me, mine->out + j * bytes, from + member * bytes, bytes);
         } else if (j != member && bytes > 0) {
             written += exchange(group, member, j, meeting);
         }
@@ -121,21 +123,21 @@ static int64_t all_to_all(const sp_i_comm_group *group, int member, uint64_t mee
     return written;
 }
 
-int64_t sp_i_comm_work(const sp_i_comm_group *group, int member, uint64_t meeting)
+int64_t sp_i_comm_work(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t meeting)
 {
     switch (sp_i_comm_call_at(group, member, meeting)->kind) {
     case SP_I_BARRIER:
         return 0;
     case SP_I_ALL_REDUCE:
-        return all_reduce(group, member, meeting);
+        return all_reduce(me, group, member, meeting);
     case SP_I_ALL_GATHER:
-        return all_gather(group, member, meeting);
+        return all_gather(me, group, member, meeting);
     case SP_I_REDUCE_SCATTER:
-        return reduce_scatter(group, member, meeting);
+        return reduce_scatter(me, group, member, meeting);
     case SP_I_BROADCAST:
-        return broadcast(group, member, meeting);
+        return broadcast(me, group, member, meeting);
     case SP_I_ALL_TO_ALL:
-        return all_to_all(group, member, meeting);
+        return all_to_all(me, group, member, meeting);
     }
     SP_UNREACHABLE("kind of collective");
 }

@@ -7,6 +7,9 @@
 
 enum { DEFAULT_SPINS = 2000, DEFAULT_SLOTS = 2 };
 
+// Between the tables of two ranks, so that they are not in one cache line.
+enum { UNSHARED = SP_I_CACHE_LINE / sizeof(void *) };
+
 static sp_status rank_init(sp_comm *me, sp_comm_world *world, int rank, sp_error *err)
 {
     bool made = false;
@@ -33,7 +36,11 @@ static sp_status ranks_init(sp_comm_world *world, int ranks, sp_error *err)
     world->ranks = sp_i_calloc(n, sizeof *world->ranks);
     world->queues = sp_i_calloc(n * n, sizeof *world->queues);
     world->reported = sp_i_calloc(n, sizeof *world->reported);
-    if (world->ranks == NULL || world->queues == NULL || world->reported == NULL) {
+    size_t operands = n + UNSHARED;
+    world->inputs = sp_i_calloc(n * operands, sizeof *world->inputs);
+    world->outputs = sp_i_calloc(n * operands, sizeof *world->outputs);
+    if (world->ranks == NULL || world->queues == NULL || world->reported == NULL ||
+        world->inputs == NULL || world->outputs == NULL) {
         return sp_error_no_memory(err, "a world of ranks");
     }
     for (int rank = 0; rank < ranks; rank++) {
@@ -41,6 +48,8 @@ static sp_status ranks_init(sp_comm_world *world, int ranks, sp_error *err)
         if (status != SP_OK) {
             return status;
         }
+        world->ranks[rank].inputs = world->inputs + (size_t)rank * operands;
+        world->ranks[rank].outputs = world->outputs + (size_t)rank * operands;
         world->rank_count = rank + 1;
     }
     return SP_OK;
@@ -49,8 +58,6 @@ static sp_status ranks_init(sp_comm_world *world, int ranks, sp_error *err)
 sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_world **world,
                             sp_error *err)
 {
-    static const sp_comm_options chosen = {.spins = -1};
-    options = options != NULL ? options : &chosen;
     *world = NULL;
     if (ranks < 1) {
         return sp_error_set(err, SP_ERR_USAGE, "expected at least one rank, got %d", ranks);
@@ -69,7 +76,9 @@ sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_w
         return sp_error_no_memory(err, "a world of ranks");
     }
     made->queue_slots = options->queue_slots > 0 ? options->queue_slots : DEFAULT_SLOTS;
-    made->now_ns = options->now_ns;
+    made->machine = options->machine;
+    made->fenced = !made->machine->ops->plain_memory;
+    made->clocked = options->clocked;
     made->one_at_a_time = options->one_at_a_time;
     made->spins = options->spins;
     if (options->one_at_a_time) {
@@ -120,6 +129,8 @@ void sp_comm_world_free(sp_comm_world *world)
     sp_i_free(world->groups);
     sp_i_free(world->reported);
     sp_i_free((void *)world->queues);
+    sp_i_free((void *)world->inputs);
+    sp_i_free((void *)world->outputs);
     sp_i_free(world->ranks);
     sp_i_free(world);
 }

@@ -119,16 +119,18 @@ static sp_status settle(sp_machine *machine, sp_error *err)
 }
 
 static void reduce(sp_machine *machine, sp_element element, bool maximum, int64_t count,
-                   const void *const *in, int members, void *out)
+                   const void *const *in, int members, void *const *out, int outs)
 {
     (void)machine;
-    sp_i_cpu_reduce(element, maximum, count, in, members, out);
+    sp_i_cpu_reduce(element, maximum, count, in, members, out, outs);
 }
 
 sp_machine *sp_machine_cpu(void)
 {
     static const sp_machine_ops ops = {.allocate = allocate,
                                        .release = release,
+                                       .allocate_host = allocate,
+                                       .release_host = release,
                                        .enter = enter,
                                        .copy = copy,
                                        .copy_rows = copy_rows,

@@ -3,8 +3,8 @@
 
 #include "backends/machine/machine.h"
 
-// sp_machine_ops.reduce, for fp32 and fp64.
+// sp_machine_ops.reduce.
 void sp_i_cpu_reduce(sp_element element, bool maximum, int64_t count, const void *const *in,
-                     int members, void *out);
+                     int members, void *const *out, int outs);
 
 #endif

@@ -34,17 +34,22 @@ typedef struct sp_fence {
 
 enum { SP_MACHINE_ALIGNMENT = 256 };
 
-// A machine begins with this table; all slots are there.
+// A machine begins with this table; all slots are there unless they say otherwise.
 typedef struct sp_machine_ops {
     // At least `bytes`, aligned to SP_MACHINE_ALIGNMENT; NULL where there is none. Of any thread.
+    // errno is ENOSPC where a device has none, anything else where this computer has none.
     void *(*allocate)(sp_machine *machine, int64_t bytes);
     // All ranks' work on it is over.
     void (*release)(sp_machine *machine, void *memory);
+    // Memory beside the machine's, which copies reach as fast as they can, and nothing else of the
+    // machine's does; likewise.
+    void *(*allocate_host)(sp_machine *machine, int64_t bytes);
+    void (*release_host)(sp_machine *machine, void *memory);
 
     // The calling thread works for this rank of the run from now on.
     void (*enter)(sp_machine *machine, int rank);
 
-    // Work of the calling thread's rank. Pieces do not overlap.
+    // Work of the calling thread's rank. Pieces do not overlap. Either may be of allocate_host.
     void (*copy)(sp_machine *machine, void *to, const void *from, int64_t bytes);
     // `rows` pieces of `bytes` each, their begins `to_stride` and `from_stride` bytes apart.
     void (*copy_rows)(sp_machine *machine, int64_t rows, int64_t bytes, void *to, int64_t to_stride,
@@ -54,11 +59,12 @@ typedef struct sp_machine_ops {
     void (*upload)(sp_machine *machine, void *to, const void *from, int64_t bytes);
     // Into memory of the caller, complete when the call returns.
     void (*download)(sp_machine *machine, void *to, const void *from, int64_t bytes);
-    // out[i] = in[0][i] + in[1][i] + ..., or the maximum, in this order, by fp32 for bf16, rounded
-    // once. `in` stands in the caller's memory, what it points to in the machine's. out may be one
-    // of in. Not for bytes. A maximum with a NaN is NaN.
+    // out[k][i] = in[0][i] + in[1][i] + ..., or the maximum, in this order, by fp32 for bf16,
+    // rounded once; `members` of in, the same result in `outs` of out. The tables are the caller's,
+    // who may change them when the call returns, what they point to is the machine's. Each out may
+    // be one of in, and else overlaps none. Not for bytes. A maximum with a NaN is NaN.
     void (*reduce)(sp_machine *machine, sp_element element, bool maximum, int64_t count,
-                   const void *const *in, int members, void *out);
+                   const void *const *in, int members, void *const *out, int outs);
     // *sum = sum of x^2, n elements of fp32 or fp64, in fp64 and in an order that depends on n
     // alone; complete when the call returns.
     void (*sum_of_squares)(sp_machine *machine, sp_element element, int64_t n, const void *x,
@@ -81,6 +87,11 @@ typedef struct sp_machine_ops {
 
     // Waits until all work of the calling thread's rank is done; the first thing that went wrong.
     sp_status (*settle)(sp_machine *machine, sp_error *err);
+
+    // Names what the calling thread puts down until `end`, for profilers: the rank's action. Both
+    // may be NULL.
+    void (*begin)(sp_machine *machine, const char *action);
+    void (*end)(sp_machine *machine);
 
     bool plain_memory;
 } sp_machine_ops;

@@ -9,6 +9,7 @@
 #include "backends/comm/collective.h"
 #include "backends/comm/queue.h"
 #include "backends/comm/workers.h"
+#include "backends/machine/cpu.h"
 #include "sim/base/progress.h"
 
 enum { RANKS = 2, MOST_SAMPLES = 4000, TAG = 1 };
@@ -69,16 +70,16 @@ static sp_status once(sp_comm *me, const job *j, int rank)
     case PING_PONG:
         return ping_pong(me, rank, in, 8);
     case ALL_REDUCE:
-        return sp_comm_all_reduce(me, j->group, SP_COMM_F32, SP_COMM_SUM, in, out, floats, NULL);
+        return sp_comm_all_reduce(me, j->group, SP_ELEMENT_F32, SP_COMM_SUM, in, out, floats, NULL);
     case ALL_GATHER:
-        return sp_comm_all_gather(me, j->group, SP_COMM_F32, in, out, floats / RANKS, NULL);
+        return sp_comm_all_gather(me, j->group, SP_ELEMENT_F32, in, out, floats / RANKS, NULL);
     case REDUCE_SCATTER:
-        return sp_comm_reduce_scatter(me, j->group, SP_COMM_F32, SP_COMM_SUM, in, out,
+        return sp_comm_reduce_scatter(me, j->group, SP_ELEMENT_F32, SP_COMM_SUM, in, out,
                                       floats / RANKS, NULL);
     case BROADCAST:
-        return sp_comm_broadcast(me, j->group, SP_COMM_F32, in, out, floats, 0, NULL);
+        return sp_comm_broadcast(me, j->group, SP_ELEMENT_F32, in, out, floats, 0, NULL);
     case ALL_TO_ALL:
-        return sp_comm_all_to_all(me, j->group, SP_COMM_F32, in, out, floats / RANKS, NULL);
+        return sp_comm_all_to_all(me, j->group, SP_ELEMENT_F32, in, out, floats / RANKS, NULL);
     case QUEUE:
         return rank == 0 ? sp_comm_send(me, 1, TAG, in, bytes, NULL)
                          : sp_comm_receive(me, 0, TAG, out, bytes, NULL);
@@ -196,7 +197,8 @@ int main(void)
     static job j;
     static const int64_t sizes[] = {1 << 16, 1 << 20, 1 << 26};
     const int both[RANKS] = {0, 1};
-    need(sp_comm_world_new(RANKS, NULL, &j.world, NULL) == SP_OK, "no world");
+    const sp_comm_options options = {.machine = sp_machine_cpu(), .spins = -1};
+    need(sp_comm_world_new(RANKS, &options, &j.world, NULL) == SP_OK, "no world");
     need(sp_comm_group_new(j.world, "both", both, RANKS, &j.group, NULL) == SP_OK, "no group");
     for (int rank = 0; rank < RANKS; rank++) {
         j.in[rank] = calloc(1, 1 << 26);

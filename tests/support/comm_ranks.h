@@ -7,6 +7,7 @@
 
 // A world that must be made; spins as chosen.
 sp_comm_world *world_of(int ranks);
+// Without a machine: the CPU.
 sp_comm_world *world_with(int ranks, const sp_comm_options *options);
 int group_of(sp_comm_world *world, const char *name, const int *ranks, int size);
 int group_of_all(sp_comm_world *world);

@@ -24,7 +24,7 @@ typedef enum kind {
 typedef struct step {
     kind kind;
     int group;
-    sp_comm_type type;
+    sp_element type;
     sp_comm_op op;
     bool in_place;
     int root;
@@ -43,7 +43,7 @@ static step random_step(sp_prng *prng, const sp_comm_world *world, const script 
 {
     step made = {.kind = (kind)sp_prng_below(prng, KINDS),
                  .group = s->groups[sp_prng_below(prng, GROUPS)],
-                 .type = (sp_comm_type)sp_prng_below(prng, 2),
+                 .type = (sp_element)sp_prng_below(prng, 2),
                  .op = sp_prng_below(prng, 4) == 0 ? SP_COMM_MAX : SP_COMM_SUM,
                  .in_place = sp_prng_below(prng, 2) == 0};
     uint64_t most = sp_prng_below(prng, 3) == 0 ? MOST_COUNT : 4;
@@ -74,9 +74,9 @@ typedef struct numbers {
     double f64[ROOM];
 } numbers;
 
-static void *at(numbers *x, sp_comm_type type, int64_t i)
+static void *at(numbers *x, sp_element type, int64_t i)
 {
-    return type == SP_COMM_F32 ? (void *)(x->f32 + i) : (void *)(x->f64 + i);
+    return type == SP_ELEMENT_F32 ? (void *)(x->f32 + i) : (void *)(x->f64 + i);
 }
 
 static void fill(numbers *x, int step_index, int rank, int64_t count)
@@ -107,14 +107,14 @@ static double reduced(const sp_comm_world *world, const step *s, int index, int6
             narrow = fmaxf(narrow, y);
         }
     }
-    return s->type == SP_COMM_F32 ? (double)narrow : wide;
+    return s->type == SP_ELEMENT_F32 ? (double)narrow : wide;
 }
 
 static double given(const sp_comm_world *world, const step *s, int index, int member, int64_t i)
 {
     int rank = sp_comm_group_rank(world, s->group, member);
     double x = number_at((uint64_t)index, (uint64_t)rank, (uint64_t)i);
-    return s->type == SP_COMM_F32 ? (double)(float)x : x;
+    return s->type == SP_ELEMENT_F32 ? (double)(float)x : x;
 }
 
 static int64_t part_count(const step *s, int member)
@@ -132,9 +132,9 @@ static int64_t part_offset(const step *s, int member)
     return offset;
 }
 
-static double value_of(numbers *x, sp_comm_type type, int64_t i)
+static double value_of(numbers *x, sp_element type, int64_t i)
 {
-    return type == SP_COMM_F32 ? (double)x->f32[i] : x->f64[i];
+    return type == SP_ELEMENT_F32 ? (double)x->f32[i] : x->f64[i];
 }
 
 // Result of [0, count) against what member `me` should have.

@@ -121,7 +121,7 @@ static sp_status run_block(sp_comm *me, const job *j, const share *s, int slice,
     sp_comm_attention a = {.group = j->group,
                            .tag = 10,
                            .way = j->way,
-                           .type = j->wide ? SP_COMM_F64 : SP_COMM_F32,
+                           .type = j->wide ? SP_ELEMENT_F64 : SP_ELEMENT_F32,
                            .shape = &shape,
                            .queries = s->keys[slice].shard,
                            .keys = keys};

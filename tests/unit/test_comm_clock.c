@@ -8,6 +8,7 @@
 #include "backends/comm/collective.h"
 #include "backends/comm/flag.h"
 #include "backends/comm/queue.h"
+#include "backends/machine/cpu.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 
@@ -33,9 +34,18 @@ typedef struct script {
 // What this rank's thread has computed, as a processor's clock would say.
 static _Thread_local int64_t computed_ns;
 
-static int64_t scripted_now_ns(void)
+static int64_t scripted_now_ns(sp_machine *machine)
 {
+    (void)machine;
     return computed_ns;
+}
+
+// The CPU with another clock.
+static void set_clock(sp_machine *machine, sp_machine_ops *ops, int64_t (*now_ns)(sp_machine *))
+{
+    *ops = *sp_machine_cpu()->ops;
+    ops->now_ns = now_ns;
+    machine->ops = ops;
 }
 
 // ---- The model ----
@@ -118,7 +128,7 @@ static sp_status run_step(sp_comm *me, script *s, int i, sp_error *err)
     case BARRIER:
         return member ? sp_comm_barrier(me, group, err) : SP_OK;
     case ALL_REDUCE:
-        return member ? sp_comm_all_reduce(me, group, SP_COMM_F64, SP_COMM_SUM, &x, &y, 1, err)
+        return member ? sp_comm_all_reduce(me, group, SP_ELEMENT_F64, SP_COMM_SUM, &x, &y, 1, err)
                       : SP_OK;
     case SHIFT:
         return member ? sp_comm_shift(me, group, 1, &x, sizeof x, &y, sizeof y, err) : SP_OK;
@@ -185,8 +195,11 @@ static void check_script(uint64_t seed, bool add, bool turns)
     sp_prng_seed(&prng, seed);
     memset(&s, 0, sizeof s);
     s.add = add;
+    sp_machine machine;
+    sp_machine_ops ops;
+    set_clock(&machine, &ops, scripted_now_ns);
     sp_comm_options options = {
-        .spins = -1, .one_at_a_time = turns, .now_ns = add ? NULL : scripted_now_ns};
+        .spins = -1, .one_at_a_time = turns, .machine = &machine, .clocked = !add};
     sp_comm_world *world = world_with(RANKS, &options);
     s.groups[0] = group_of_all(world);
     s.groups[1] = group_of(world, "pair", (const int[]){2, 0}, 2);
@@ -226,8 +239,9 @@ static void clocks_of_owners(void **state)
 
 static _Atomic int64_t common_ns;
 
-static int64_t common_now_ns(void)
+static int64_t common_now_ns(sp_machine *machine)
 {
+    (void)machine;
     return atomic_load(&common_ns);
 }
 
@@ -261,10 +275,13 @@ static sp_status wait_meanwhile(sp_comm *me, void *data, sp_error *err)
 static void waiting_is_not_computing(void **state)
 {
     (void)state;
+    sp_machine machine;
+    sp_machine_ops ops;
+    set_clock(&machine, &ops, common_now_ns);
     for (int spins = -1; spins <= 0; spins++) {
         sp_comm_flag flag = {0};
         sp_comm_world *world =
-            world_with(2, &(sp_comm_options){.spins = spins, .now_ns = common_now_ns});
+            world_with(2, &(sp_comm_options){.spins = spins, .machine = &machine, .clocked = true});
         group_of_all(world);
         atomic_store(&common_ns, 77);
         assert_ranks(world, wait_meanwhile, &flag);
@@ -312,8 +329,8 @@ static void processor_time(void **state)
     (void)state;
     load l = {0};
     int64_t total = 0;
-    sp_comm_world *world = world_with(
-        RANKS, &(sp_comm_options){.spins = -1, .one_at_a_time = true, .now_ns = processor_ns});
+    sp_comm_world *world =
+        world_with(RANKS, &(sp_comm_options){.spins = -1, .one_at_a_time = true, .clocked = true});
     l.all = group_of_all(world);
     assert_ranks(world, compute_and_meet, &l);
     for (int rank = 0; rank < RANKS; rank++) {

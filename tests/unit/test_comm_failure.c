@@ -22,15 +22,15 @@ static sp_status run_collective(sp_comm *me, int operation, int group, const dou
     case 0:
         return sp_comm_barrier(me, group, err);
     case 1:
-        return sp_comm_all_reduce(me, group, SP_COMM_F64, SP_COMM_SUM, in, out, COUNT, err);
+        return sp_comm_all_reduce(me, group, SP_ELEMENT_F64, SP_COMM_SUM, in, out, COUNT, err);
     case 2:
-        return sp_comm_all_gather(me, group, SP_COMM_F64, in, out, PART, err);
+        return sp_comm_all_gather(me, group, SP_ELEMENT_F64, in, out, PART, err);
     case 3:
-        return sp_comm_reduce_scatter(me, group, SP_COMM_F64, SP_COMM_SUM, in, out, PART, err);
+        return sp_comm_reduce_scatter(me, group, SP_ELEMENT_F64, SP_COMM_SUM, in, out, PART, err);
     case 4:
-        return sp_comm_broadcast(me, group, SP_COMM_F64, in, out, COUNT, 1, err);
+        return sp_comm_broadcast(me, group, SP_ELEMENT_F64, in, out, COUNT, 1, err);
     default:
-        return sp_comm_all_to_all(me, group, SP_COMM_F64, in, out, PART, err);
+        return sp_comm_all_to_all(me, group, SP_ELEMENT_F64, in, out, PART, err);
     }
 }
 

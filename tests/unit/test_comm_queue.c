@@ -1,5 +1,4 @@
 // Queues between ranks: order, bounds, sizes, counts, and rings.
-#include <stdlib.h>
 
 #include "backends/comm/collective.h"
 #include "backends/comm/queue.h"
@@ -239,7 +238,7 @@ static void rings(void **state)
     for (int size = 1; size <= 5; size++) {
         sp_comm_options options = {.spins = -1, .queue_slots = 1};
         ring_job data;
-        assert_int_equal(sp_comm_world_new(size, &options, &data.world, NULL), SP_OK);
+        data.world = world_with(size, &options);
         int ranks[5];
         for (int i = 0; i < size; i++) {
             ranks[i] = size - 1 - i;

@@ -143,19 +143,20 @@ static sp_status differ(sp_comm *me, void *data, sp_error *err)
     rows[3] += odd;
     switch (j->operation) {
     case 0:
-        return odd ? sp_comm_broadcast(me, j->group, SP_COMM_F64, x, y, 2, 1, err)
+        return odd ? sp_comm_broadcast(me, j->group, SP_ELEMENT_F64, x, y, 2, 1, err)
                    : sp_comm_barrier(me, j->group, err);
     case 1:
-        return sp_comm_all_reduce(me, j->group, SP_COMM_F32, odd ? SP_COMM_MAX : SP_COMM_SUM, x, y,
-                                  8, err);
+        return sp_comm_all_reduce(me, j->group, SP_ELEMENT_F32, odd ? SP_COMM_MAX : SP_COMM_SUM, x,
+                                  y, 8, err);
     case 2:
-        return sp_comm_all_gather_rows(me, j->group, SP_COMM_F32, x, y, rows, 1, err);
+        return sp_comm_all_gather_rows(me, j->group, SP_ELEMENT_F32, x, y, rows, 1, err);
     case 3:
-        return sp_comm_broadcast(me, j->group, SP_COMM_F64, x, y, 2, odd, err);
+        return sp_comm_broadcast(me, j->group, SP_ELEMENT_F64, x, y, 2, odd, err);
     case 4:
-        return sp_comm_all_to_all(me, j->group, SP_COMM_F64, x, odd ? x : y, 2, err);
+        return sp_comm_all_to_all(me, j->group, SP_ELEMENT_F64, x, odd ? x : y, 2, err);
     default:
-        return sp_comm_all_gather(me, j->group, odd ? SP_COMM_F32 : SP_COMM_F64, x, y, 1, err);
+        return sp_comm_all_gather(me, j->group, odd ? SP_ELEMENT_F32 : SP_ELEMENT_F64, x, y, 1,
+                                  err);
     }
 }
 
@@ -212,8 +213,8 @@ static void calls_that_nobody_can_make(void **state)
     sp_comm_world *world = world_of(1);
     int group = group_of_all(world);
     double x = 0;
-    assert_int_equal(sp_comm_all_reduce(sp_comm_of(world, 0), group, SP_COMM_BYTES, SP_COMM_SUM, &x,
-                                        &x, 8, NULL),
+    assert_int_equal(sp_comm_all_reduce(sp_comm_of(world, 0), group, SP_ELEMENT_BYTE, SP_COMM_SUM,
+                                        &x, &x, 8, NULL),
                      SP_ERR_USAGE);
     sp_comm_world_free(world);
 }

@@ -40,7 +40,7 @@ static sp_status exchange(sp_comm *me, const job *j, int round, sp_error *err)
     double y = 0;
     sp_status status = SP_OK;
     if (round % 3 == 0) {
-        status = sp_comm_all_reduce(me, j->all, SP_COMM_F64, SP_COMM_SUM, &x, &y, 1, err);
+        status = sp_comm_all_reduce(me, j->all, SP_ELEMENT_F64, SP_COMM_SUM, &x, &y, 1, err);
         return status == SP_OK ? RANK_CHECK(y == RANKS * (RANKS - 1) / 2) : status;
     }
     if (round % 3 == 1) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "backends/comm/collective.h"
+#include "backends/machine/cpu.h"
 #include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
@@ -20,7 +21,8 @@ static sp_status reduce_large(sp_comm *me, void *data, sp_error *err)
         x[i] = (float)number_at(1, (uint64_t)sp_comm_rank(me), (uint64_t)i);
     }
     if (status == SP_OK) {
-        status = sp_comm_all_reduce(me, *(int *)data, SP_COMM_F32, SP_COMM_SUM, x, x, LARGE, err);
+        status =
+            sp_comm_all_reduce(me, *(int *)data, SP_ELEMENT_F32, SP_COMM_SUM, x, x, LARGE, err);
     }
     for (int64_t i = 0; i < LARGE && status == SP_OK; i++) {
         float sum = (float)number_at(1, 0, (uint64_t)i);
@@ -67,14 +69,14 @@ static sp_status move_bytes(sp_comm *me, void *data, sp_error *err)
         all[i] = byte_at(rank, i / BYTES, i % BYTES);
     }
     if (status == SP_OK) {
-        status = sp_comm_all_to_all(me, group, SP_COMM_BYTES, all, all, BYTES, err);
+        status = sp_comm_all_to_all(me, group, SP_ELEMENT_BYTE, all, all, BYTES, err);
     }
     for (int i = 0; i < 3 * BYTES && status == SP_OK; i++) {
         status = RANK_CHECK(all[i] == byte_at(i / BYTES, rank, i % BYTES));
     }
     unsigned char *mine = all != NULL ? all + rank * BYTES : NULL;
     if (status == SP_OK) {
-        status = sp_comm_all_gather(me, group, SP_COMM_BYTES, mine, all, BYTES, err);
+        status = sp_comm_all_gather(me, group, SP_ELEMENT_BYTE, mine, all, BYTES, err);
     }
     for (int i = 0; i < 3 * BYTES && status == SP_OK; i++) {
         status = RANK_CHECK(all[i] == byte_at(i / BYTES, i / BYTES, i % BYTES));
@@ -97,7 +99,8 @@ static void odd_bytes(void **state)
 static sp_status reduce_nan(sp_comm *me, void *data, sp_error *err)
 {
     double x[3] = {sp_comm_rank(me), sp_comm_rank(me) == 1 ? (double)NAN : -1, -HUGE_VAL};
-    sp_status status = sp_comm_all_reduce(me, *(int *)data, SP_COMM_F64, SP_COMM_MAX, x, x, 3, err);
+    sp_status status =
+        sp_comm_all_reduce(me, *(int *)data, SP_ELEMENT_F64, SP_COMM_MAX, x, x, 3, err);
     return status == SP_OK ? RANK_CHECK(x[0] == 2 && isnan(x[1]) && x[2] < 0 && isinf(x[2]))
                            : status;
 }
@@ -149,10 +152,11 @@ static void groups_do_not_hold_each_other(void **state)
 static void wrong_groups(void **state)
 {
     (void)state;
+    const sp_comm_options on_cpu = {.machine = sp_machine_cpu()};
     sp_error err = {0};
     sp_comm_world *world = NULL;
     int group;
-    assert_int_equal(sp_comm_world_new(0, NULL, &world, &err), SP_ERR_USAGE);
+    assert_int_equal(sp_comm_world_new(0, &on_cpu, &world, &err), SP_ERR_USAGE);
     assert_null(world);
     world = world_of(2);
     assert_int_equal(sp_comm_group_new(world, "a", (const int[]){0, 2}, 2, &group, NULL),
@@ -166,9 +170,10 @@ static void wrong_groups(void **state)
 
 static sp_status make_all(sp_error *err)
 {
+    const sp_comm_options on_cpu = {.machine = sp_machine_cpu()};
     sp_comm_world *world;
     int group;
-    sp_status status = sp_comm_world_new(3, NULL, &world, err);
+    sp_status status = sp_comm_world_new(3, &on_cpu, &world, err);
     if (status == SP_OK) {
         status = sp_comm_group_new(world, "a", (const int[]){0, 2}, 2, &group, err);
     }

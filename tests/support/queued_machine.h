@@ -1,0 +1,44 @@
+// A machine that puts its ranks' work into queues and does it as late as it can, so that a fence
+// that is missing shows: work is done only when someone must see it (now_ns, settle, download,
+// sum_of_squares, queued_machine_finish), by the thread that must, and then only what that needs,
+// or by chance more, in an order drawn among the ranks that fences allow.
+//
+// Addresses are held against the machine's blocks of memory: work on anything else, or on memory
+// that has been released, ends the program. New memory holds NaN. Its clock is no real one: a piece
+// of work takes a microsecond, and a nanosecond for each byte written, of its own rank (now_ns) or
+// of the machine, which does one thing at a time (stamp).
+#ifndef SLIMPACK_TESTS_SUPPORT_QUEUED_MACHINE_H
+#define SLIMPACK_TESTS_SUPPORT_QUEUED_MACHINE_H
+
+#include <stddef.h>
+
+#include "backends/machine/machine.h"
+
+typedef struct queued_machine_options {
+    int ranks;
+    uint64_t seed; // of the order
+    bool guarded;  // its addresses are for its calls alone: to read or write there ends the program
+} queued_machine_options;
+
+sp_machine *queued_machine_new(const queued_machine_options *options);
+// All memory must have been released.
+void queued_machine_free(sp_machine *machine);
+
+// Does all work of the calling thread's rank, for what is computed without the machine next.
+void queued_machine_finish(sp_machine *machine);
+
+// Puts down a call as work of the calling thread's rank; `arguments` are copied and handed to it.
+// It may call nothing of the machine but queued_machine_reach.
+typedef void queued_call(sp_machine *machine, const void *arguments);
+void queued_machine_put(sp_machine *machine, queued_call *call, const void *arguments,
+                        size_t bytes);
+// For such a call alone: where `bytes` of the machine's memory can be read and written.
+void *queued_machine_reach(sp_machine *machine, const void *memory, int64_t bytes);
+
+// The rank's next piece of work but `pieces` goes wrong: settle says so, once.
+void queued_machine_fail(sp_machine *machine, int rank, int pieces);
+
+// Pieces of the rank that are not done.
+int64_t queued_machine_left(sp_machine *machine, int rank);
+
+#endif

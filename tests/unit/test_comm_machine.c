@@ -1,0 +1,384 @@
+// Collectives, barriers and flags in memory that is reached through its machine alone, against
+// their definitions: on the CPU, and on a machine that does work as late as fences allow.
+#include <math.h>
+#include <stdlib.h>
+
+#include "backends/comm/collective.h"
+#include "backends/comm/flag.h"
+#include "backends/machine/cpu.h"
+#include "tests/support/comm_ranks.h"
+#include "tests/support/element_numbers.h"
+#include "tests/support/queued_machine.h"
+#include "tests/support/test_main.h"
+
+enum { MOST_RANKS = 6, MOST_PART = 500, GROUPS = 6, STEPS = 150, ROOM = MOST_RANKS * MOST_PART };
+enum { ROOM_BYTES = ROOM * WIDEST_ELEMENT };
+
+typedef enum kind { ALL_REDUCE, GATHER, SCATTER, BROADCAST, ALL_TO_ALL, BARRIER, FLAG, KINDS } kind;
+
+typedef struct step {
+    kind kind;
+    int group;
+    sp_element type;
+    sp_comm_op op;
+    bool in_place, by_rows;
+    int root, from, to;
+    int64_t rows[MOST_RANKS], width; // of each member's part
+} step;
+
+typedef struct job {
+    sp_comm_world *world;
+    sp_machine *machine;
+    int groups[GROUPS];
+    step steps[STEPS];
+    sp_comm_flag flags[STEPS];
+    uint64_t seed;
+    char *mail[MOST_RANKS]; // [STEPS] a number that others copy
+} job;
+
+// ---- What a step is, by definition ----
+
+static int64_t part(const step *s, int member)
+{
+    return s->rows[member] * s->width;
+}
+
+static int64_t before(const step *s, int member)
+{
+    int64_t sum = 0;
+    for (int m = 0; m < member; m++) {
+        sum += part(s, m);
+    }
+    return sum;
+}
+
+static double of_rank(const step *s, int index, int rank, int64_t i)
+{
+    return as_element(s->type, number_at((uint64_t)index, (uint64_t)rank, (uint64_t)i));
+}
+
+static double given(const job *j, int index, int member, int64_t i)
+{
+    const step *s = &j->steps[index];
+    return of_rank(s, index, sp_comm_group_rank(j->world, s->group, member), i);
+}
+
+// In the order of members; of fp32 and bf16 in fp32, of bf16 rounded at the end.
+static double reduced(const job *j, int index, int64_t i)
+{
+    const step *s = &j->steps[index];
+    double wide = given(j, index, 0, i);
+    float narrow = (float)wide;
+    for (int m = 1; m < sp_comm_group_size(j->world, s->group); m++) {
+        double x = given(j, index, m, i);
+        wide = s->op == SP_COMM_SUM ? wide + x : fmax(wide, x);
+        narrow = s->op == SP_COMM_SUM ? narrow + (float)x : fmaxf(narrow, (float)x);
+    }
+    return s->type == SP_ELEMENT_F64 ? wide : as_element(s->type, (double)narrow);
+}
+
+// Elements of a member's input, and of its result.
+static int64_t input_count(const step *s, int size, int me)
+{
+    return s->kind == BARRIER || s->kind == FLAG ? 1
+           : s->kind == GATHER                   ? part(s, me)
+                                                 : before(s, size);
+}
+
+static int64_t result_count(const step *s, int size, int me)
+{
+    return s->kind == BARRIER || s->kind == FLAG ? 1
+           : s->kind == SCATTER                  ? part(s, me)
+                                                 : before(s, size);
+}
+
+static double expected(const job *j, int index, int me, int64_t i)
+{
+    const step *s = &j->steps[index];
+    int size = sp_comm_group_size(j->world, s->group);
+    int m = 0;
+    switch (s->kind) {
+    case ALL_REDUCE:
+        return reduced(j, index, i);
+    case GATHER:
+        while (i >= before(s, m + 1)) {
+            m++;
+        }
+        return given(j, index, m, i - before(s, m));
+    case SCATTER:
+        return reduced(j, index, before(s, me) + i);
+    case BROADCAST:
+        return given(j, index, s->root, i);
+    case ALL_TO_ALL:
+        return given(j, index, (int)(i / part(s, 0)), me * part(s, 0) + i % part(s, 0));
+    case BARRIER:
+        return given(j, index, (me + 1) % size, 0);
+    case FLAG:
+    case KINDS:
+        break;
+    }
+    return of_rank(s, index, s->from, 0);
+}
+
+// ---- A rank: nothing waits for its machine but by chance, and at the end for all results ----
+
+typedef struct rank_memory {
+    sp_machine *machine;
+    char *in, *out, *log; // of the machine; log: [STEPS] results
+    char *caller;         // ROOM_BYTES of the test's
+} rank_memory;
+
+static void copy(const rank_memory *r, char *to, const char *from, int64_t bytes)
+{
+    r->machine->ops->copy(r->machine, to, from, bytes);
+}
+
+static void give(const rank_memory *r, char *to, const step *s, int index, int rank, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        store_element(s->type, r->caller, i, of_rank(s, index, rank, i));
+    }
+    r->machine->ops->upload(r->machine, to, r->caller, count * sp_element_bytes(s->type));
+    memset(r->caller, 0xff, ROOM_BYTES); // it is the caller's again
+}
+
+// The flag is raised behind the number, the wait comes before its copy.
+static sp_status pass_number(sp_comm *me, job *j, int index, const rank_memory *r, sp_error *err)
+{
+    const step *s = &j->steps[index];
+    int rank = sp_comm_rank(me);
+    int member = sp_comm_member(me, s->group);
+    int from = s->from;
+    sp_status status = SP_OK;
+    if (s->kind == BARRIER || rank == from) {
+        give(r, j->mail[rank] + index * WIDEST_ELEMENT, s, index, rank, 1);
+    }
+    if (s->kind == BARRIER) {
+        int size = sp_comm_group_size(j->world, s->group);
+        from = sp_comm_group_rank(j->world, s->group, (member + 1) % size);
+        status = sp_comm_barrier(me, s->group, err);
+    } else {
+        if (rank == from) {
+            sp_comm_flag_raise(me, s->to, &j->flags[index]);
+        }
+        status =
+            rank == s->to ? sp_comm_flag_wait(me, &j->flags[index], from, "a number", err) : SP_OK;
+    }
+    copy(r, r->log + index * (int64_t)ROOM_BYTES, j->mail[from] + index * WIDEST_ELEMENT,
+         s->kind == BARRIER || rank == s->to ? sp_element_bytes(s->type) : 0);
+    return status;
+}
+
+static sp_status call(sp_comm *me, const step *s, int size, char *in, char *out, sp_error *err)
+{
+    int64_t all = before(s, size);
+    switch (s->kind) {
+    case ALL_REDUCE:
+        return sp_comm_all_reduce(me, s->group, s->type, s->op, in, out, all, err);
+    case GATHER:
+        return s->by_rows
+                   ? sp_comm_all_gather_rows(me, s->group, s->type, in, out, s->rows, s->width, err)
+                   : sp_comm_all_gather(me, s->group, s->type, in, out, part(s, 0), err);
+    case SCATTER:
+        return s->by_rows
+                   ? sp_comm_reduce_scatter_rows(me, s->group, s->type, s->op, in, out, s->rows,
+                                                 s->width, err)
+                   : sp_comm_reduce_scatter(me, s->group, s->type, s->op, in, out, part(s, 0), err);
+    case BROADCAST:
+        return sp_comm_broadcast(me, s->group, s->type, in, out, all, s->root, err);
+    case ALL_TO_ALL:
+    case BARRIER:
+    case FLAG:
+    case KINDS:
+        break;
+    }
+    return sp_comm_all_to_all(me, s->group, s->type, in, out, part(s, 0), err);
+}
+
+static sp_status run_step(sp_comm *me, job *j, int index, const rank_memory *r, sp_error *err)
+{
+    const step *s = &j->steps[index];
+    int member = sp_comm_member(me, s->group);
+    int size = sp_comm_member_count(me, s->group);
+    if (s->kind == BARRIER || s->kind == FLAG) {
+        return pass_number(me, j, index, r, err);
+    }
+    int64_t own = before(s, member) * sp_element_bytes(s->type);
+    char *in = s->in_place && s->kind == GATHER ? r->out + own : r->in;
+    char *out = !s->in_place ? r->out : s->kind == GATHER ? r->out : r->in;
+    out += s->in_place && s->kind == SCATTER ? own : 0;
+    give(r, in, s, index, sp_comm_rank(me), input_count(s, size, member));
+    sp_status status = call(me, s, size, in, out, err);
+    copy(r, r->log + index * (int64_t)ROOM_BYTES, out,
+         result_count(s, size, member) * sp_element_bytes(s->type));
+    return status;
+}
+
+static sp_status check_step(const job *j, int index, int rank, const rank_memory *r, sp_error *err)
+{
+    const step *s = &j->steps[index];
+    int member = sp_comm_member(sp_comm_of(j->world, rank), s->group);
+    bool mine = s->kind == FLAG ? rank == s->to : member >= 0;
+    int64_t count = mine ? result_count(s, sp_comm_group_size(j->world, s->group), member) : 0;
+    r->machine->ops->download(r->machine, r->caller, r->log + index * (int64_t)ROOM_BYTES,
+                              count * sp_element_bytes(s->type));
+    for (int64_t i = 0; i < count; i++) {
+        double found = load_element(s->type, r->caller, i);
+        double right = expected(j, index, member, i);
+        if (memcmp(&found, &right, sizeof found) != 0) {
+            return sp_error_set(err, SP_ERR_INTERNAL,
+                                "step %d, kind %d, type %d, element %lld: %g "
+                                "instead of %g",
+                                index, (int)s->kind, (int)s->type, (long long)i, found, right);
+        }
+    }
+    return SP_OK;
+}
+
+static sp_status run_script(sp_comm *me, job *j, const rank_memory *r, sp_error *err)
+{
+    int rank = sp_comm_rank(me);
+    sp_prng prng;
+    sp_prng_seed(&prng, j->seed * MOST_RANKS + (uint64_t)rank);
+    sp_status status = SP_OK;
+    for (int i = 0; i < STEPS && status == SP_OK; i++) {
+        const step *s = &j->steps[i];
+        if (s->kind == FLAG ? rank == s->from || rank == s->to
+                            : sp_comm_member(me, s->group) >= 0) {
+            sleep_sometimes(&prng, 50, 60);
+            status = run_step(me, j, i, r, err);
+            if (status == SP_OK && sp_prng_below(&prng, 8) == 0) {
+                status = check_step(j, i, rank, r, err);
+            }
+        }
+    }
+    for (int i = 0; i < STEPS && status == SP_OK; i++) {
+        status = check_step(j, i, rank, r, err);
+    }
+    return status;
+}
+
+static sp_status run_rank(sp_comm *me, void *data, sp_error *err)
+{
+    job *j = data;
+    rank_memory r = {.machine = j->machine, .caller = malloc(ROOM_BYTES)};
+    r.in = j->mail[sp_comm_rank(me)] + STEPS * WIDEST_ELEMENT;
+    r.out = r.in + ROOM_BYTES;
+    r.log = r.out + ROOM_BYTES;
+    sp_status status = RANK_CHECK(r.caller != NULL);
+    status = status == SP_OK ? run_script(me, j, &r, err) : status;
+    free(r.caller);
+    return status;
+}
+
+// ---- Scripts ----
+
+static step random_step(sp_prng *prng, const job *j, int ranks)
+{
+    step s = {.kind = (kind)sp_prng_below(prng, KINDS),
+              .group = j->groups[sp_prng_below(prng, GROUPS)],
+              .op = sp_prng_below(prng, 4) == 0 ? SP_COMM_MAX : SP_COMM_SUM,
+              .by_rows = sp_prng_below(prng, 2) == 0,
+              .from = (int)sp_prng_below(prng, (uint64_t)ranks),
+              .to = (int)sp_prng_below(prng, (uint64_t)ranks),
+              .width = 1 + (int64_t)sp_prng_below(prng, 3)};
+    bool reduces = s.kind == ALL_REDUCE || s.kind == SCATTER;
+    s.type = (sp_element)sp_prng_below(prng, reduces ? SP_ELEMENT_BYTE : SP_ELEMENT_BYTE + 1);
+    s.in_place = s.kind != ALL_TO_ALL && sp_prng_below(prng, 2) == 0;
+    s.by_rows = s.by_rows && s.kind != ALL_TO_ALL;
+    s.root = (int)sp_prng_below(prng, (uint64_t)sp_comm_group_size(j->world, s.group));
+    int64_t most = sp_prng_below(prng, 3) == 0 ? MOST_PART : 6;
+    for (int i = 0; i < MOST_RANKS; i++) {
+        s.rows[i] = (int64_t)sp_prng_below(prng, (uint64_t)(most / s.width) + 1);
+        s.rows[i] = s.by_rows ? s.rows[i] : s.rows[0];
+    }
+    return s;
+}
+
+static void random_groups(sp_prng *prng, job *j, int ranks)
+{
+    for (int g = 0; g < GROUPS; g++) {
+        int members[MOST_RANKS];
+        for (int i = 0; i < ranks; i++) {
+            int other = (int)sp_prng_below(prng, (uint64_t)i + 1);
+            members[i] = members[other];
+            members[other] = i;
+        }
+        j->groups[g] =
+            group_of(j->world, "some", members, 1 + (int)sp_prng_below(prng, (uint64_t)ranks));
+    }
+}
+
+static void check_scripts(sp_machine *machine, int ranks, uint64_t seed, bool virtual_time)
+{
+    static job j;
+    sp_prng prng;
+    sp_prng_seed(&prng, seed);
+    memset(&j, 0, sizeof j);
+    j.machine = machine;
+    j.seed = seed;
+    j.world = world_with(ranks, &(sp_comm_options){.spins = -1,
+                                                   .one_at_a_time = virtual_time,
+                                                   .machine = machine,
+                                                   .clocked = virtual_time});
+    random_groups(&prng, &j, ranks);
+    for (int i = 0; i < STEPS; i++) {
+        j.steps[i] = random_step(&prng, &j, ranks);
+    }
+    for (int r = 0; r < ranks; r++) {
+        j.mail[r] =
+            machine->ops->allocate(machine, STEPS * WIDEST_ELEMENT + (2 + STEPS) * ROOM_BYTES);
+        assert_non_null(j.mail[r]);
+    }
+    assert_ranks(j.world, run_rank, &j);
+    for (int r = 0; r < ranks; r++) {
+        machine->ops->release(machine, j.mail[r]);
+    }
+    sp_comm_world_free(j.world);
+}
+
+static void check_queued(uint64_t first_seed, uint64_t seeds, bool guarded, bool virtual_time)
+{
+    for (uint64_t seed = first_seed; seed < first_seed + seeds; seed++) {
+        int ranks = 1 + (int)(seed % MOST_RANKS);
+        sp_machine *machine = queued_machine_new(
+            &(queued_machine_options){.ranks = ranks, .seed = seed, .guarded = guarded});
+        check_scripts(machine, ranks, seed, virtual_time);
+        queued_machine_free(machine);
+    }
+}
+
+static void on_the_cpu(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= MOST_RANKS; ranks++) {
+        check_scripts(sp_machine_cpu(), ranks, 100 + (uint64_t)ranks, ranks % 2 == 1);
+    }
+}
+
+static void as_late_as_fences_allow(void **state)
+{
+    (void)state;
+    check_queued(1, 18, false, false);
+}
+
+static void through_the_machine_alone(void **state)
+{
+    (void)state;
+    check_queued(200, 6, true, false);
+}
+
+static void in_virtual_time(void **state)
+{
+    (void)state;
+    check_queued(300, 6, false, true);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(on_the_cpu),
+    cmocka_unit_test(as_late_as_fences_allow),
+    cmocka_unit_test(through_the_machine_alone),
+    cmocka_unit_test(in_virtual_time),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,127 @@
+// Ranks whose work is done later: what goes wrong in it, what they cannot do, and clocks.
+#include "backends/comm/clock.h"
+#include "backends/comm/collective.h"
+#include "backends/comm/flag.h"
+#include "backends/comm/queue.h"
+#include "tests/support/comm_ranks.h"
+#include "tests/support/queued_machine.h"
+#include "tests/support/test_main.h"
+
+// ---- What goes wrong ----
+
+typedef struct job {
+    sp_machine *machine;
+    char *memory[3];
+} job;
+
+static sp_status write_twice(sp_comm *me, void *data, sp_error *err)
+{
+    job *j = data;
+    (void)err;
+    for (int i = 0; i < 2; i++) {
+        j->machine->ops->zero(j->machine, j->memory[sp_comm_rank(me)], 8);
+    }
+    return SP_OK;
+}
+
+// The body knows nothing of it.
+static void work_goes_wrong(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    job j = {.machine = queued_machine_new(&(queued_machine_options){.ranks = 3})};
+    sp_comm_world *world = world_with(3, &(sp_comm_options){.spins = -1, .machine = j.machine});
+    for (int r = 0; r < 3; r++) {
+        j.memory[r] = j.machine->ops->allocate(j.machine, 8);
+    }
+    queued_machine_fail(j.machine, 1, 1);
+    assert_int_equal(run_ranks(world, write_twice, &j, &err), SP_ERR_INTERNAL);
+    assert_string_equal(err.message[0], "rank 1: queued work went wrong");
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(queued_machine_left(j.machine, r), 0);
+        j.machine->ops->release(j.machine, j.memory[r]);
+    }
+    sp_comm_world_free(world);
+    queued_machine_free(j.machine);
+}
+
+static sp_status send(sp_comm *me, void *data, sp_error *err)
+{
+    return sp_comm_send(me, sp_comm_rank(me), 0, data, 1, err);
+}
+
+static sp_status exchange_in_place(sp_comm *me, void *data, sp_error *err)
+{
+    return sp_comm_all_to_all(me, 0, SP_ELEMENT_BYTE, data, data, 1, err);
+}
+
+static void only_in_plain_memory(void **state)
+{
+    (void)state;
+    sp_comm_body *const bodies[] = {send, exchange_in_place};
+    static const char *const texts[] = {
+        "rank 0: messages with rank 0, in memory that is not plain",
+        "rank 0: all-to-all in group 'all': in place, in memory that is not plain"};
+    sp_machine *machine = queued_machine_new(&(queued_machine_options){.ranks = 1});
+    for (int i = 0; i < 2; i++) {
+        char x = 0;
+        sp_error err = {0};
+        sp_comm_world *world = world_with(1, &(sp_comm_options){.spins = -1, .machine = machine});
+        group_of_all(world);
+        assert_int_equal(sp_comm_queue_open(world, 0, 0, 0, 1, 1, NULL), SP_ERR_USAGE);
+        assert_int_equal(run_ranks(world, bodies[i], &x, &err), SP_ERR_USAGE);
+        assert_string_equal(err.message[0], texts[i]);
+        sp_comm_world_free(world);
+    }
+    queued_machine_free(machine);
+}
+
+// ---- Clocks: the machine's time of each rank's own work, and waiting for that of others ----
+
+typedef struct timed {
+    sp_machine *machine;
+    char *memory; // 100 bytes for each of two ranks
+    sp_comm_flag flag;
+} timed;
+
+static sp_status work_and_wait(sp_comm *me, void *data, sp_error *err)
+{
+    timed *t = data;
+    int rank = sp_comm_rank(me);
+    sp_comm_clock_start(me, 0);
+    for (int i = 0; i < (rank == 0 ? 5 : 1); i++) {
+        t->machine->ops->zero(t->machine, t->memory + 100 * rank, 100);
+    }
+    sp_status status = SP_OK;
+    if (rank == 0) {
+        sp_comm_flag_raise(me, 1, &t->flag);
+        t->machine->ops->zero(t->machine, t->memory, 100);
+    } else {
+        status = sp_comm_flag_wait(me, &t->flag, 0, "rank 0", err);
+        t->machine->ops->zero(t->machine, t->memory + 100, 7);
+    }
+    // A piece takes 1000 ns and its bytes.
+    int64_t right_ns = 5 * 1100 + (rank == 0 ? 1100 : 1007);
+    return status == SP_OK ? RANK_CHECK(sp_comm_clock_read(me) == right_ns) : status;
+}
+
+static void clocks_of_work(void **state)
+{
+    (void)state;
+    timed t = {.machine = queued_machine_new(&(queued_machine_options){.ranks = 2})};
+    sp_comm_world *world =
+        world_with(2, &(sp_comm_options){.spins = -1, .machine = t.machine, .clocked = true});
+    t.memory = t.machine->ops->allocate(t.machine, 200);
+    assert_ranks(world, work_and_wait, &t);
+    t.machine->ops->release(t.machine, t.memory);
+    sp_comm_world_free(world);
+    queued_machine_free(t.machine);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(work_goes_wrong),
+    cmocka_unit_test(only_in_plain_memory),
+    cmocka_unit_test(clocks_of_work),
+};
+
+SP_TEST_MAIN(tests)

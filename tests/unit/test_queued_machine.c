@@ -1,0 +1,211 @@
+// The queued machine that other tests trust: a missing fence shows, a fence is kept, and its other
+// calls do what backends/machine/machine.h says.
+#include <math.h>
+
+#include "tests/support/queued_machine.h"
+#include "tests/support/test_main.h"
+
+enum { SEEDS = 64 };
+
+static sp_machine *machine_of(int ranks, uint64_t seed, bool guarded)
+{
+    return queued_machine_new(
+        &(queued_machine_options){.ranks = ranks, .seed = seed, .guarded = guarded});
+}
+
+// Rank 0 writes 7, rank 1 copies it: what it finds, by a thread that stands for both in turn.
+static float copied(uint64_t seed, bool fenced)
+{
+    sp_machine *machine = machine_of(2, seed, true);
+    const sp_machine_ops *ops = machine->ops;
+    float *x = ops->allocate(machine, 2 * sizeof *x);
+    float seven = 7;
+    float found;
+    ops->enter(machine, 0);
+    ops->upload(machine, x, &seven, sizeof seven);
+    seven = 0;
+    sp_fence fence = ops->mark(machine);
+    ops->enter(machine, 1);
+    ops->wait(machine, (sp_fence){0});
+    if (fenced) {
+        ops->wait(machine, fence);
+    }
+    ops->copy(machine, x + 1, x, sizeof *x);
+    ops->download(machine, &found, x + 1, sizeof found);
+    ops->enter(machine, 0);
+    queued_machine_finish(machine);
+    assert_int_equal(queued_machine_left(machine, 0), 0);
+    ops->release(machine, x);
+    queued_machine_free(machine);
+    return found;
+}
+
+static void fences_are_kept(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        assert_true(copied(seed, true) == 7);
+    }
+}
+
+// Mostly too early, now and then in time.
+static void a_missing_fence_shows(void **state)
+{
+    (void)state;
+    int early = 0;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        float found = copied(seed, false);
+        assert_true(isnan(found) || found == 7);
+        early += isnan(found) ? 1 : 0;
+    }
+    assert_in_range(early, SEEDS / 2, SEEDS - 1);
+}
+
+// Work waits for work that waits: 3 behind 2 behind 1 behind 0.
+static void chains_of_fences(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        sp_machine *machine = machine_of(4, seed, false);
+        const sp_machine_ops *ops = machine->ops;
+        double *x = ops->allocate(machine, 4 * sizeof *x);
+        double found[4];
+        sp_fence fence = {0};
+        const double first = 3;
+        for (int rank = 0; rank < 4; rank++) {
+            ops->enter(machine, rank);
+            ops->wait(machine, fence);
+            if (rank == 0) {
+                ops->upload(machine, x, &first, sizeof first);
+            } else {
+                const void *in[] = {x + rank - 1, x};
+                void *out[] = {x + rank};
+                ops->reduce(machine, SP_ELEMENT_F64, false, 1, in, 2, out, 1);
+                in[0] = in[1] = out[0] = NULL;
+            }
+            fence = ops->mark(machine);
+        }
+        ops->download(machine, found, x, sizeof found);
+        for (int rank = 0; rank < 4; rank++) {
+            assert_true(found[rank] == 3 * (rank + 1));
+        }
+        ops->release(machine, x);
+        queued_machine_free(machine);
+    }
+}
+
+static void rows_zeros_and_sums(void **state)
+{
+    (void)state;
+    sp_machine *machine = machine_of(1, 1, true);
+    const sp_machine_ops *ops = machine->ops;
+    const float given[] = {1, 2, 3, 4, 5, 6};
+    float found[6];
+    double sum;
+    float *x = ops->allocate(machine, sizeof given);
+    float *y = ops->allocate(machine, sizeof given);
+    assert_int_equal((uintptr_t)x % SP_MACHINE_ALIGNMENT, 0);
+    ops->enter(machine, 0);
+    ops->upload(machine, x, given, sizeof given);
+    ops->zero(machine, y, sizeof given);
+    // The second and third of each row of three, to the beginnings of rows.
+    ops->copy_rows(machine, 2, 8, y, 12, x + 1, 12);
+    ops->sum_of_squares(machine, SP_ELEMENT_F32, 6, x, &sum);
+    ops->download(machine, found, y, sizeof found);
+    assert_true(sum == 91);
+    const float right[] = {2, 3, 0, 5, 6, 0};
+    assert_memory_equal(found, right, sizeof right);
+    ops->release(machine, x);
+    ops->release(machine, y);
+    queued_machine_free(machine);
+}
+
+static void stamps_follow_fences(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        sp_machine *machine = machine_of(2, seed, false);
+        const sp_machine_ops *ops = machine->ops;
+        char *x = ops->allocate(machine, 10);
+        ops->enter(machine, 0);
+        uint64_t begin = ops->stamp(machine);
+        ops->zero(machine, x, 10);
+        uint64_t end = ops->stamp(machine);
+        sp_fence fence = ops->mark(machine);
+        ops->enter(machine, 1);
+        ops->wait(machine, fence);
+        uint64_t after = ops->stamp(machine);
+        assert_int_equal(ops->now_ns(machine), 0); // it has only waited
+        assert_true(ops->stamp_ns(machine, end) - ops->stamp_ns(machine, begin) >= 1010);
+        assert_true(ops->stamp_ns(machine, after) > ops->stamp_ns(machine, end));
+        ops->enter(machine, 0);
+        assert_int_equal(ops->now_ns(machine), 1010);
+        ops->release(machine, x);
+        queued_machine_free(machine);
+    }
+}
+
+static void settle_says_what_went_wrong(void **state)
+{
+    (void)state;
+    sp_machine *machine = machine_of(1, 1, false);
+    const sp_machine_ops *ops = machine->ops;
+    char *x = ops->allocate(machine, 3);
+    char found[3];
+    ops->enter(machine, 0);
+    queued_machine_fail(machine, 0, 1);
+    for (int i = 0; i < 3; i++) {
+        ops->zero(machine, x + i, 1);
+    }
+    sp_error err = {0};
+    assert_int_equal(ops->settle(machine, &err), SP_ERR_INTERNAL);
+    assert_string_equal(err.message[0], "queued work went wrong");
+    ops->download(machine, found, x, sizeof found);
+    assert_true(found[0] == 0 && found[1] != 0 && found[2] != 0);
+    ops->zero(machine, x, 3);
+    assert_int_equal(ops->settle(machine, NULL), SP_OK);
+    ops->download(machine, found, x, sizeof found);
+    assert_true(found[1] == 0 && found[2] == 0);
+    ops->release(machine, x);
+    queued_machine_free(machine);
+}
+
+typedef struct addend {
+    double *x;
+    double y;
+} addend;
+
+static void add(sp_machine *machine, const void *arguments)
+{
+    const addend *a = arguments;
+    double *x = queued_machine_reach(machine, a->x, sizeof *x);
+    *x += a->y;
+}
+
+static void calls_are_work_too(void **state)
+{
+    (void)state;
+    sp_machine *machine = machine_of(1, 1, true);
+    const sp_machine_ops *ops = machine->ops;
+    addend a = {.x = ops->allocate(machine, sizeof *a.x), .y = 2.5};
+    double found;
+    ops->enter(machine, 0);
+    ops->zero(machine, a.x, sizeof *a.x);
+    queued_machine_put(machine, add, &a, sizeof a);
+    a.y = 1;
+    queued_machine_put(machine, add, &a, sizeof a);
+    assert_int_equal(queued_machine_left(machine, 0), 3);
+    ops->download(machine, &found, a.x, sizeof found);
+    assert_true(found == 3.5);
+    ops->release(machine, a.x);
+    queued_machine_free(machine);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(fences_are_kept),      cmocka_unit_test(a_missing_fence_shows),
+    cmocka_unit_test(chains_of_fences),     cmocka_unit_test(rows_zeros_and_sums),
+    cmocka_unit_test(stamps_follow_fences), cmocka_unit_test(settle_says_what_went_wrong),
+    cmocka_unit_test(calls_are_work_too),
+};
+
+SP_TEST_MAIN(tests)
