@@ -90,6 +90,7 @@ typedef struct sp_calibration_request {
     uint64_t seed;
     double limit_s;        // time to spend, about; 0: as long as it takes
     const sp_model *model; // whose shapes are measured; NULL: the backend's choice
+    int partitions;        // of the device, one is measured beside busy others; 0, 1: all of it
 } sp_calibration_request;
 
 typedef struct sp_backend_option_info {
@@ -134,6 +135,11 @@ typedef struct sp_backend_ops {
                            sp_error *err);
     // Name of the software stack (sim/model/stack.h) whose memory is that of this backend.
     const char *stack;
+    // Seconds that a small piece of work takes now, always the same one: how fast the device is.
+    // With 0 ranks by the time that the virtual clock counts, which a profile of `calibrate` holds
+    // as it was then (profiles/README.md, "reference"); else by the wall clock, on so many ranks at
+    // once.
+    sp_status (*reference)(int device, int ranks, double *seconds, sp_error *err);
 } sp_backend_ops;
 
 // Sizes of the types that cross the interface, folded into one number: a backend that was built
@@ -147,12 +153,13 @@ typedef struct sp_backend_ops {
     SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD_PLAN, sp_model), sp_step_costs), \
                         sp_memory_options),                                            \
               sp_run_request)
-#define SP_BACKEND_TYPES                                                                      \
-    SP_I_FOLD(                                                                                \
-        SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD_INPUT, sp_span), sp_rank_timeline), \
-                            sp_rank_memory),                                                  \
-                  sp_measured_step),                                                          \
-        sp_device_info)
+#define SP_BACKEND_TYPES                                                                   \
+    SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD_INPUT, sp_span), \
+                                                      sp_rank_timeline),                   \
+                                            sp_rank_memory),                               \
+                                  sp_measured_step),                                       \
+                        sp_device_info),                                                   \
+              sp_calibration_request)
 
 // A plug-in is a shared library libslimpack-backend-NAME.so that exports its table of operations
 // under this name.

@@ -74,3 +74,13 @@ sp_status sp_backend_calibrate(const sp_backend *backend, int device,
     }
     return status == SP_OK ? backend->ops.calibrate(device, request, profile, err) : status;
 }
+
+sp_status sp_backend_reference(const sp_backend *backend, int device, int ranks, double *seconds,
+                               sp_error *err)
+{
+    *seconds = 0.0;
+    sp_status status = check_device(backend, device, err);
+    return status == SP_OK && backend->ops.reference != NULL
+               ? backend->ops.reference(device, ranks, seconds, err)
+               : status;
+}

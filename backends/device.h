@@ -28,6 +28,10 @@ sp_status sp_backend_calibrate(const sp_backend *backend, int device,
                                const sp_calibration_request *request, json_t **profile,
                                sp_error *err);
 
+// Seconds of the backend's reference work (backend.h); 0 where it has none.
+sp_status sp_backend_reference(const sp_backend *backend, int device, int ranks, double *seconds,
+                               sp_error *err);
+
 // Can the device execute this? In this order: the request and its options (unknown keys get the
 // nearest known one), the rules of the plan (sp_plan_check), that no ranks wait for each other for
 // ever (SP_ERR_DEADLOCK), then all capabilities that are missing, each a content error that names

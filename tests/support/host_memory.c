@@ -104,7 +104,7 @@ static void compare_random(comparison *c, const sp_scenario *scenario, const sp_
     sp_cost_model_fini(&cost);
 }
 
-void host_memory_compare_random(const sp_model *model, uint64_t seed, int count,
+void host_memory_compare_random(const sp_model *model, uint64_t seed, int count, bool vocab,
                                 host_memory_check check)
 {
     comparison c = {.check = check};
@@ -120,6 +120,7 @@ void host_memory_compare_random(const sp_model *model, uint64_t seed, int count,
         int layers[HOST_STAGES];
         bool wanted = host_random_plan(&prng, model->layers, layers, &r);
         sp_recompute mode = (sp_recompute)random_below(&prng, SP_RECOMPUTE_MODES);
+        r.plan.layout.vocab_parallel = vocab;
         if (wanted) {
             compare_random(&c, &scenario, model, &r, mode);
             ran++;

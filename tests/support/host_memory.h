@@ -25,8 +25,9 @@ typedef void (*host_memory_check)(const host_memory *memory);
 double host_memory_compare(const char *model, const char *layout, const char *more,
                            host_memory_check check);
 
-// The same with `count` random plans (host_random.h), under random recomputation and ZeRO 1.
-void host_memory_compare_random(const sp_model *model, uint64_t seed, int count,
+// The same with `count` random plans (host_random.h), under random recomputation and ZeRO 1, with
+// or without a vocabulary that pipeline ranks share.
+void host_memory_compare_random(const sp_model *model, uint64_t seed, int count, bool vocab,
                                 host_memory_check check);
 
 // Fails the test case, naming rank and action.

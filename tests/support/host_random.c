@@ -98,10 +98,14 @@ void host_random_agree(const host_random *draw)
                                         .options = options,
                                         .option_count = 2,
                                         .memory_points = true};
-        if (is_wanted(draw->merges, &r)) {
+        bool wanted = is_wanted(draw->merges, &r) &&
+                      (draw->most_tokens == 0 || r.batch.total_tokens <= draw->most_tokens);
+        if (wanted && draw->agrees != NULL) {
+            draw->agrees(&request);
+        } else if (wanted) {
             host_must_agree(&device, &request, draw->precision == SP_FP64 ? 1e-10 : 1e-4);
-            ran++;
         }
+        ran += wanted;
         random_plan_fini(&r);
     }
     host_close(&device);

@@ -1,11 +1,11 @@
-// Random plans whose gradients and loss, executed on the CPU, must be those of the plain step:
+// Random plans whose gradients and loss must be those of the plain step on the CPU:
 // slices and padding anywhere, backward packs that have nothing to do with the forward packs,
 // forwards that run again, split and whole backwards side by side, recompute modes, copies to host
 // memory (of tensors of a MiB or more).
 #ifndef SLIMPACK_TESTS_SUPPORT_HOST_RANDOM_H
 #define SLIMPACK_TESTS_SUPPORT_HOST_RANDOM_H
 
-#include "backends/backend.h"
+#include "backends/device.h"
 #include "tests/support/random_plan.h"
 
 enum { HOST_STAGES = 6 }; // virtual stages at most
@@ -17,10 +17,13 @@ enum { HOST_STAGES = 6 }; // virtual stages at most
 bool host_random_plan(sp_prng *prng, int layers, int stage_layers[HOST_STAGES], random_plan *r);
 
 typedef struct host_random {
+    void (*agrees)(
+        const sp_run_request *request); // NULL: the CPU executor's gradients are compared
     const sp_model *model;
     const char *dropout; // the executor's option
     uint64_t seed;
-    int count; // plans
+    int count;           // plans
+    int64_t most_tokens; // of a batch; 0: any
     sp_precision precision;
     sp_clock clock;
     int most_tp_bits; // tensor-parallel ranks: up to 2 to this

@@ -101,6 +101,9 @@ void host_plain_make(const sp_run_request *request, host_plain *plain)
     plain->request = *request;
     plain->request.plan = &plain->plan;
     plain->request.memory = &memory;
+    if (request->precision == SP_BF16) {
+        plain->request.precision = SP_FP64;
+    }
 }
 
 void host_plain_fini(host_plain *plain)

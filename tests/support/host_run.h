@@ -22,7 +22,7 @@ void host_close(host_device *device);
 sp_run *host_run(const host_device *device, const sp_run_request *request);
 
 // The same step without slices and without parallelism: one rank, a pack for each sample that the
-// request's packing trains.
+// request's packing trains; in fp64 where the request's precision is bf16.
 typedef struct host_plain {
     sp_layout layout;
     sp_packing packing;

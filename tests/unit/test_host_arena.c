@@ -1,79 +1,82 @@
 // The arena of a rank: what it counts, its limit, and memory that is used again.
-#include "backends/host/arena.h"
+#include <errno.h>
+
+#include "backends/executor/arena.h"
+#include "backends/machine/cpu.h"
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 
-static const sp_i_host_width width = {.real_bytes = 8, .table_bytes = 2};
+static const sp_i_exec_width width = {.real_bytes = 8, .table_bytes = 2};
 
-static int64_t held(const sp_i_host_arena *arena, sp_i_host_measure measure, sp_memory_category of)
+static int64_t held(const sp_i_exec_arena *arena, sp_i_exec_measure measure, sp_memory_category of)
 {
-    return sp_i_host_held(arena, measure)->of[of];
+    return sp_i_exec_held(arena, measure)->of[of];
 }
 
 static void counts_both_ways(void **state)
 {
     (void)state;
-    sp_i_host_arena *arena = sp_i_host_arena_new(SP_I_HOST_TABLE, 0);
-    void *a = sp_i_host_take(arena, SP_MEM_ACTIVATIONS, 100, width);
-    void *b = sp_i_host_take_zeroed(arena, SP_MEM_LOGITS, 7, width);
-    assert_int_equal(held(arena, SP_I_HOST_REAL, SP_MEM_ACTIVATIONS), 800);
-    assert_int_equal(held(arena, SP_I_HOST_TABLE, SP_MEM_ACTIVATIONS), 200);
-    assert_int_equal(held(arena, SP_I_HOST_TABLE, SP_MEM_LOGITS), 14);
+    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_machine_cpu(), SP_I_EXEC_TABLE, 0);
+    void *a = sp_i_exec_take(arena, SP_MEM_ACTIVATIONS, 100, width);
+    void *b = sp_i_exec_take_zeroed(arena, SP_MEM_LOGITS, 7, width);
+    assert_int_equal(held(arena, SP_I_EXEC_REAL, SP_MEM_ACTIVATIONS), 800);
+    assert_int_equal(held(arena, SP_I_EXEC_TABLE, SP_MEM_ACTIVATIONS), 200);
+    assert_int_equal(held(arena, SP_I_EXEC_TABLE, SP_MEM_LOGITS), 14);
     assert_int_equal((uintptr_t)a % 64, 0);
     assert_int_equal((uintptr_t)b % 64, 0);
     for (int i = 0; i < 7; i++) {
         assert_true(((const double *)b)[i] == 0.0);
     }
-    sp_i_host_recount(arena, b, SP_MEM_WORKSPACE, 7, (sp_i_host_width){8, 4});
-    assert_int_equal(held(arena, SP_I_HOST_TABLE, SP_MEM_LOGITS), 0);
-    assert_int_equal(held(arena, SP_I_HOST_TABLE, SP_MEM_WORKSPACE), 28);
-    sp_i_host_give(arena, b);
-    assert_false(sp_i_host_give_part(arena, a, 60, width));
-    assert_int_equal(held(arena, SP_I_HOST_REAL, SP_MEM_ACTIVATIONS), 320);
-    assert_int_equal(sp_i_host_blocks(arena), 1);
-    assert_true(sp_i_host_give_part(arena, a, 40, width));
-    assert_int_equal(sp_bytes_total(sp_i_host_held(arena, SP_I_HOST_REAL)), 0);
-    assert_int_equal(sp_i_host_blocks(arena), 0);
-    sp_i_host_give(arena, NULL);
-    sp_i_host_arena_free(arena);
+    sp_i_exec_recount(arena, b, SP_MEM_WORKSPACE, 7, (sp_i_exec_width){8, 4});
+    assert_int_equal(held(arena, SP_I_EXEC_TABLE, SP_MEM_LOGITS), 0);
+    assert_int_equal(held(arena, SP_I_EXEC_TABLE, SP_MEM_WORKSPACE), 28);
+    sp_i_exec_give(arena, b);
+    assert_false(sp_i_exec_give_part(arena, a, 60, width));
+    assert_int_equal(held(arena, SP_I_EXEC_REAL, SP_MEM_ACTIVATIONS), 320);
+    assert_int_equal(sp_i_exec_blocks(arena), 1);
+    assert_true(sp_i_exec_give_part(arena, a, 40, width));
+    assert_int_equal(sp_bytes_total(sp_i_exec_held(arena, SP_I_EXEC_REAL)), 0);
+    assert_int_equal(sp_i_exec_blocks(arena), 0);
+    sp_i_exec_give(arena, NULL);
+    sp_i_exec_arena_free(arena);
 }
 
 // The two measures may have their highest moments apart.
 static void keeps_the_highest_moment(void **state)
 {
     (void)state;
-    sp_i_host_arena *arena = sp_i_host_arena_new(SP_I_HOST_TABLE, 0);
-    void *a = sp_i_host_take(arena, SP_MEM_ACTIVATIONS, 10, (sp_i_host_width){1, 8});
-    sp_i_host_mark(arena);
-    sp_i_host_give(arena, a);
-    void *b = sp_i_host_take(arena, SP_MEM_LOGITS, 10, (sp_i_host_width){8, 1});
-    assert_int_equal(sp_i_host_high(arena, SP_I_HOST_TABLE)->of[SP_MEM_ACTIVATIONS], 80);
-    assert_int_equal(sp_i_host_high(arena, SP_I_HOST_TABLE)->of[SP_MEM_LOGITS], 0);
-    assert_int_equal(sp_i_host_high(arena, SP_I_HOST_REAL)->of[SP_MEM_LOGITS], 80);
-    sp_i_host_give(arena, b);
-    sp_i_host_mark(arena);
-    assert_int_equal(sp_bytes_total(sp_i_host_high(arena, SP_I_HOST_TABLE)), 0);
-    sp_i_host_arena_free(arena);
+    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_machine_cpu(), SP_I_EXEC_TABLE, 0);
+    void *a = sp_i_exec_take(arena, SP_MEM_ACTIVATIONS, 10, (sp_i_exec_width){1, 8});
+    sp_i_exec_mark(arena);
+    sp_i_exec_give(arena, a);
+    void *b = sp_i_exec_take(arena, SP_MEM_LOGITS, 10, (sp_i_exec_width){8, 1});
+    assert_int_equal(sp_i_exec_high(arena, SP_I_EXEC_TABLE)->of[SP_MEM_ACTIVATIONS], 80);
+    assert_int_equal(sp_i_exec_high(arena, SP_I_EXEC_TABLE)->of[SP_MEM_LOGITS], 0);
+    assert_int_equal(sp_i_exec_high(arena, SP_I_EXEC_REAL)->of[SP_MEM_LOGITS], 80);
+    sp_i_exec_give(arena, b);
+    sp_i_exec_mark(arena);
+    assert_int_equal(sp_bytes_total(sp_i_exec_high(arena, SP_I_EXEC_TABLE)), 0);
+    sp_i_exec_arena_free(arena);
 }
 
 static void stops_at_the_limit(void **state)
 {
     (void)state;
     char text[128];
-    sp_i_host_arena *arena = sp_i_host_arena_new(SP_I_HOST_TABLE, 100);
-    void *a = sp_i_host_take(arena, SP_MEM_ACTIVATIONS, 40, width);
+    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_machine_cpu(), SP_I_EXEC_TABLE, 100);
+    void *a = sp_i_exec_take(arena, SP_MEM_ACTIVATIONS, 40, width);
     assert_non_null(a);
-    assert_null(sp_i_host_take(arena, SP_MEM_WORKSPACE, 11, width));
-    assert_int_equal(sp_i_host_arena_failure(arena, text, sizeof text), SP_ERR_INFEASIBLE);
+    assert_null(sp_i_exec_take(arena, SP_MEM_WORKSPACE, 11, width));
+    assert_int_equal(sp_i_exec_arena_failure(arena, text, sizeof text), SP_ERR_INFEASIBLE);
     assert_string_equal(text, "it needs 102 bytes, over the limit of 100");
-    assert_int_equal(sp_bytes_total(sp_i_host_held(arena, SP_I_HOST_TABLE)), 80);
-    assert_non_null(sp_i_host_take(arena, SP_MEM_WORKSPACE, 10, width));
-    sp_i_host_arena_free(arena);
+    assert_int_equal(sp_bytes_total(sp_i_exec_held(arena, SP_I_EXEC_TABLE)), 80);
+    assert_non_null(sp_i_exec_take(arena, SP_MEM_WORKSPACE, 10, width));
+    sp_i_exec_arena_free(arena);
 
-    arena = sp_i_host_arena_new(SP_I_HOST_REAL, 100);
-    assert_null(sp_i_host_take(arena, SP_MEM_ACTIVATIONS, 13, width));
-    sp_i_host_arena_free(arena);
+    arena = sp_i_exec_arena_new(sp_machine_cpu(), SP_I_EXEC_REAL, 100);
+    assert_null(sp_i_exec_take(arena, SP_MEM_ACTIVATIONS, 13, width));
+    sp_i_exec_arena_free(arena);
 }
 
 static void memory_may_run_out(void **state)
@@ -81,14 +84,42 @@ static void memory_may_run_out(void **state)
     (void)state;
     char text[128];
     sp_i_alloc_fail_after(0);
-    assert_null(sp_i_host_arena_new(SP_I_HOST_TABLE, 0));
+    assert_null(sp_i_exec_arena_new(sp_machine_cpu(), SP_I_EXEC_TABLE, 0));
     sp_i_alloc_fail_after(-1);
-    sp_i_host_arena *arena = sp_i_host_arena_new(SP_I_HOST_TABLE, 0);
+    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_machine_cpu(), SP_I_EXEC_TABLE, 0);
     sp_i_alloc_fail_after(0);
-    assert_null(sp_i_host_take(arena, SP_MEM_ACTIVATIONS, 1, width));
+    assert_null(sp_i_exec_take(arena, SP_MEM_ACTIVATIONS, 1, width));
     sp_i_alloc_fail_after(-1);
-    assert_int_equal(sp_i_host_arena_failure(arena, text, sizeof text), SP_ERR_NO_MEMORY);
-    sp_i_host_arena_free(arena);
+    assert_int_equal(sp_i_exec_arena_failure(arena, text, sizeof text), SP_ERR_NO_MEMORY);
+    sp_i_exec_arena_free(arena);
+}
+
+// Views of a block count nothing, and keep it from being free.
+static void views_are_inside_a_block(void **state)
+{
+    (void)state;
+    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_machine_cpu(), SP_I_EXEC_TABLE, 0);
+    int64_t room = sp_i_exec_view_room(10 * width.real_bytes);
+    char *holder = sp_i_exec_take(arena, SP_MEM_WORKSPACE, 1, (sp_i_exec_width){2 * room, 7});
+    for (int round = 0; round < 3; round++) {
+        char *a = sp_i_exec_view(arena, holder, 0, 10, width);
+        char *b = sp_i_exec_view(arena, holder, room, 10, width);
+        assert_true(a > holder && a + 80 <= b && b + 80 <= holder + 2 * room);
+        assert_int_equal(sp_i_exec_views(arena, holder), 2);
+        assert_int_equal(sp_i_exec_blocks(arena), 3);
+        assert_int_equal(sp_bytes_total(sp_i_exec_held(arena, SP_I_EXEC_TABLE)), 7);
+        memset(b, round, 80);
+        char *own = sp_i_exec_recount(arena, b, SP_MEM_ACTIVATIONS, 10, width);
+        assert_true(own < holder || own >= holder + 2 * room);
+        assert_int_equal(own[79], round);
+        sp_i_exec_give(arena, own);
+        assert_int_equal(sp_i_exec_views(arena, holder), 1);
+        sp_i_exec_give(arena, a);
+        assert_int_equal(sp_i_exec_views(arena, holder), 0);
+    }
+    sp_i_exec_give(arena, holder);
+    assert_int_equal(sp_i_exec_blocks(arena), 0);
+    sp_i_exec_arena_free(arena);
 }
 
 enum { BLOCKS = 64 };
@@ -101,8 +132,8 @@ static void holds_under_random_use(void **state)
     int64_t size[BLOCKS] = {0};
     sp_prng prng;
     sp_prng_seed(&prng, 1);
-    sp_i_host_arena *arena = sp_i_host_arena_new(SP_I_HOST_TABLE, 0);
-    const sp_i_host_width bytes = {1, 1};
+    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_machine_cpu(), SP_I_EXEC_TABLE, 0);
+    const sp_i_exec_width bytes = {1, 1};
     int64_t sum = 0;
     for (int round = 0; round < 20000; round++) {
         size_t i = (size_t)sp_prng_below(&prng, BLOCKS);
@@ -110,31 +141,78 @@ static void holds_under_random_use(void **state)
             for (int64_t b = 0; b < size[i]; b++) {
                 assert_int_equal(block[i][b], i);
             }
-            sp_i_host_give(arena, block[i]);
+            sp_i_exec_give(arena, block[i]);
             block[i] = NULL;
             sum -= size[i];
         } else {
             size[i] = (int64_t)(sp_prng_below(&prng, 64) * sp_prng_below(&prng, 64));
-            block[i] = sp_i_host_take(arena, SP_MEM_ACTIVATIONS, size[i], bytes);
+            block[i] = sp_i_exec_take(arena, SP_MEM_ACTIVATIONS, size[i], bytes);
             assert_non_null(block[i]);
             memset(block[i], (int)i, (size_t)size[i]);
             sum += size[i];
         }
-        assert_int_equal(sp_bytes_total(sp_i_host_held(arena, SP_I_HOST_REAL)), sum);
+        assert_int_equal(sp_bytes_total(sp_i_exec_held(arena, SP_I_EXEC_REAL)), sum);
     }
     for (size_t i = 0; i < BLOCKS; i++) {
-        sp_i_host_give(arena, block[i]);
+        sp_i_exec_give(arena, block[i]);
     }
     sp_i_alloc_fail_after(0);
-    void *again = sp_i_host_take(arena, SP_MEM_ACTIVATIONS, 1000, bytes);
+    void *again = sp_i_exec_take(arena, SP_MEM_ACTIVATIONS, 1000, bytes);
     sp_i_alloc_fail_after(-1);
     assert_non_null(again);
-    sp_i_host_arena_free(arena);
+    sp_i_exec_arena_free(arena);
+}
+
+static void *no_block(sp_machine *machine, int64_t bytes)
+{
+    (void)machine;
+    (void)bytes;
+    errno = ENOSPC;
+    return NULL;
+}
+
+static void *no_host_block(sp_machine *machine, int64_t bytes)
+{
+    (void)machine;
+    (void)bytes;
+    errno = ENOMEM;
+    return NULL;
+}
+
+// A device whose memory is full has no room for this plan; a host may have some another time.
+static void says_whose_memory_ran_out(void **state)
+{
+    (void)state;
+    sp_machine_ops ops = *sp_machine_cpu()->ops;
+    sp_machine machine = {.ops = &ops};
+    char text[128];
+    ops.plain_memory = false;
+    ops.allocate = no_block;
+    ops.allocate_host = no_host_block;
+    sp_i_exec_arena *arena = sp_i_exec_arena_new(&machine, SP_I_EXEC_TABLE, 50);
+    sp_i_exec_arena *host = sp_i_exec_arena_new_host(&machine);
+    assert_null(sp_i_exec_take(arena, SP_MEM_WORKSPACE, 25, width));
+    assert_int_equal(sp_i_exec_arena_failure(arena, text, sizeof text), SP_ERR_INFEASIBLE);
+    assert_string_equal(text, "out of memory: the device has no 256 bytes in one piece");
+    ops.allocate = no_host_block; // its records
+    assert_null(sp_i_exec_take(arena, SP_MEM_WORKSPACE, 25, width));
+    assert_int_equal(sp_i_exec_arena_failure(arena, text, sizeof text), SP_ERR_NO_MEMORY);
+    assert_null(sp_i_exec_take(host, SP_MEM_OFFLOADED, 25, width));
+    assert_int_equal(sp_i_exec_arena_failure(host, text, sizeof text), SP_ERR_NO_MEMORY);
+    assert_null(sp_i_exec_take(arena, SP_MEM_WORKSPACE, 26, width));
+    assert_int_equal(sp_i_exec_arena_failure(arena, text, sizeof text), SP_ERR_INFEASIBLE);
+    assert_string_equal(text, "it needs 52 bytes, over the limit of 50");
+    ops.plain_memory = true;
+    assert_null(sp_i_exec_take(arena, SP_MEM_WORKSPACE, 25, width));
+    assert_int_equal(sp_i_exec_arena_failure(arena, text, sizeof text), SP_ERR_NO_MEMORY);
+    sp_i_exec_arena_free(host);
+    sp_i_exec_arena_free(arena);
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(counts_both_ways),       cmocka_unit_test(keeps_the_highest_moment),
-    cmocka_unit_test(stops_at_the_limit),     cmocka_unit_test(memory_may_run_out),
+    cmocka_unit_test(counts_both_ways),          cmocka_unit_test(keeps_the_highest_moment),
+    cmocka_unit_test(stops_at_the_limit),        cmocka_unit_test(memory_may_run_out),
+    cmocka_unit_test(says_whose_memory_ran_out), cmocka_unit_test(views_are_inside_a_block),
     cmocka_unit_test(holds_under_random_use),
 };
 

@@ -41,6 +41,9 @@ static void is_a_measured_profile(void **state)
         assert_non_null(strstr(profile.attention_forward_full.source, models[i].name));
         assert_true(profile.memory_bytes_per_s > 0.0 && profile.host.layer_s >= 0.0);
         assert_true(profile.optimizer_bytes_per_parameter > 0.0);
+        assert_true(profile.attention_forward_block.points > 0);
+        assert_true(profile.attention_backward_block.points > 0);
+        assert_true(profile.reference_s > 0.0 && profile.reference_drift >= 0.0);
         assert_true(profile.stack.fused_swiglu && profile.stack.timed_accumulation);
         sp_profile_fini(&profile);
         json_decref(document);

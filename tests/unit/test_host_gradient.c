@@ -3,8 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "backends/host/run.h"
-#include "sim/schedule/schedule.h"
+#include "backends/host/host.h"
 #include "tests/support/host_run.h"
 #include "tests/support/test_main.h"
 
@@ -20,7 +19,7 @@ typedef struct probe {
     sp_backend_option options[2];
     sp_run_request request;
     host_plain plain;
-    sp_i_host_run *run;
+    sp_i_exec_run *run;
 } probe;
 
 static void probe_make(const sp_model *model, const char *dropout, probe *p)
@@ -37,12 +36,12 @@ static void probe_make(const sp_model *model, const char *dropout, probe *p)
                                   .options = p->options,
                                   .option_count = 2};
     host_plain_make(&p->request, &p->plain);
-    assert_int_equal(sp_i_host_run_new(&p->plain.request, &p->run, NULL), SP_OK);
+    assert_int_equal(sp_i_host_run_new_cpu(&p->plain.request, &p->run, NULL), SP_OK);
 }
 
 static void probe_fini(probe *p)
 {
-    sp_i_host_run_free(p->run);
+    sp_i_exec_run_free(p->run);
     host_plain_fini(&p->plain);
     sp_plan_fini(&p->plan);
     sp_packing_fini(&p->packing);
@@ -54,7 +53,7 @@ static double loss(const probe *p)
     sp_error err = {0};
     // The same tokens every time.
     p->run->steps_done = 0;
-    if (sp_i_host_run_step(p->run, &step, &err) != SP_OK) {
+    if (sp_i_exec_run_step(p->run, &step, &err) != SP_OK) {
         fail_msg("%s", err.message[0]);
     }
     sp_timeline_fini(&step.timeline);
@@ -86,7 +85,7 @@ static void follows_differences(const sp_model *model, const char *dropout)
 {
     probe p;
     probe_make(model, dropout, &p);
-    const sp_i_host_weights *weights = &p.run->weights[0];
+    const sp_i_exec_weights *weights = &p.run->weights[0];
     double *values = p.run->ranks[0].values;
     double *gradients = p.run->ranks[0].gradients;
     // Away from the start, where biases are zero and norms one.
@@ -99,7 +98,7 @@ static void follows_differences(const sp_model *model, const char *dropout)
     assert_non_null(expected);
     memcpy(expected, gradients, (size_t)weights->elements * sizeof *expected);
     for (size_t w = 0; w < weights->count; w++) {
-        const sp_i_host_weight *weight = &weights->items[w];
+        const sp_i_exec_weight *weight = &weights->items[w];
         double error = 0.0;
         double size = 0.0;
         for (int k = 0; k < PLACES; k++) {

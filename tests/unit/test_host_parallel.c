@@ -131,11 +131,33 @@ static void on_the_wall_clock(void **state)
     host_random_agree(&draw);
 }
 
+static void spread_vocabulary_on_the_wall_clock(void **state)
+{
+    (void)state;
+    const sp_model model = host_llama();
+    const host_random draw = {.model = &model,
+                              .dropout = "0",
+                              .seed = 18,
+                              .count = 12,
+                              .precision = SP_FP64,
+                              .clock = SP_CLOCK_WALL,
+                              .most_tp_bits = 1,
+                              .most_cp = 2,
+                              .merges = true,
+                              .vocab = true};
+    host_random_agree(&draw);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(tensor_parallel),   cmocka_unit_test(tensor_parallel_gpt),
-    cmocka_unit_test(context_parallel),  cmocka_unit_test(merged_ranks),
-    cmocka_unit_test(spread_vocabulary), cmocka_unit_test(all_at_once),
-    cmocka_unit_test(all_in_fp32),       cmocka_unit_test(on_the_wall_clock),
+    cmocka_unit_test(tensor_parallel),
+    cmocka_unit_test(tensor_parallel_gpt),
+    cmocka_unit_test(context_parallel),
+    cmocka_unit_test(merged_ranks),
+    cmocka_unit_test(spread_vocabulary),
+    cmocka_unit_test(all_at_once),
+    cmocka_unit_test(all_in_fp32),
+    cmocka_unit_test(on_the_wall_clock),
+    cmocka_unit_test(spread_vocabulary_on_the_wall_clock),
 };
 
 SP_TEST_MAIN(tests)

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "backends/host/text.h"
-#include "backends/host/weights.h"
+#include "backends/executor/text.h"
+#include "backends/executor/weights.h"
 #include "backends/requirements.h"
 #include "sim/base/alloc.h"
 #include "tests/support/host_run.h"
@@ -177,9 +177,9 @@ static void learns_regrouped_and_split_in_fp32(void **state)
 
 // ---- seeds ----
 
-static sp_i_host_weight weight_of(const char *name)
+static sp_i_exec_weight weight_of(const char *name)
 {
-    sp_i_host_weight weight = {
+    sp_i_exec_weight weight = {
         .elements = 10000, .columns = 100, .all_columns = 100, .run = {{100, 0}}, .spread = 0.5};
     snprintf(weight.name, sizeof weight.name, "%s", name);
     return weight;
@@ -191,11 +191,11 @@ static sp_i_host_weight weight_of(const char *name)
 static void weights_are_spread(void **state)
 {
     (void)state;
-    sp_i_host_weight weight = weight_of("layers.0.fc1.weight");
+    sp_i_exec_weight weight = weight_of("layers.0.fc1.weight");
     double sum = 0.0;
     double squares = 0.0;
     for (int64_t i = 0; i < weight.elements; i++) {
-        double value = sp_i_host_weight_start(&weight, 1, i);
+        double value = sp_i_exec_weight_start(&weight, 1, i);
         assert_true(fabs(value) <= 0.5 * sqrt(3.0));
         sum += value;
         squares += value * value;
@@ -207,52 +207,52 @@ static void weights_are_spread(void **state)
 static void weights_follow_name_and_seed(void **state)
 {
     (void)state;
-    sp_i_host_weight a = weight_of("layers.0.fc1.weight");
-    sp_i_host_weight b = weight_of("layers.1.fc1.weight");
-    uint64_t first = sp_i_host_weight_seed(&a, 1);
-    uint64_t others[] = {sp_i_host_weight_seed(&b, 1), sp_i_host_weight_seed(&a, 2)};
-    assert_true(first == sp_i_host_weight_seed(&a, 1));
+    sp_i_exec_weight a = weight_of("layers.0.fc1.weight");
+    sp_i_exec_weight b = weight_of("layers.1.fc1.weight");
+    uint64_t first = sp_i_exec_weight_seed(&a, 1);
+    uint64_t others[] = {sp_i_exec_weight_seed(&b, 1), sp_i_exec_weight_seed(&a, 2)};
+    assert_true(first == sp_i_exec_weight_seed(&a, 1));
     for (int64_t i = 0; i < 100; i++) {
-        double value = sp_i_host_weight_start(&a, first, i);
-        assert_true(value != sp_i_host_weight_start(&b, others[0], i));
-        assert_true(value != sp_i_host_weight_start(&a, others[1], i));
+        double value = sp_i_exec_weight_start(&a, first, i);
+        assert_true(value != sp_i_exec_weight_start(&b, others[0], i));
+        assert_true(value != sp_i_exec_weight_start(&a, others[1], i));
     }
 }
 
 static void text_is_read_in_order(void **state)
 {
     (void)state;
-    sp_i_host_text t;
+    sp_i_exec_text t;
     write_text();
-    assert_int_equal(sp_i_host_text_read(text_file, 128, &t, NULL), SP_OK);
+    assert_int_equal(sp_i_exec_text_read(text_file, 128, &t, NULL), SP_OK);
     assert_int_equal(t.count, sizeof text - 1);
     // A sample is a piece of the text, which goes on at its start.
-    int64_t first = sp_i_host_token(&t, 3, 0, 9, 0, 128);
+    int64_t first = sp_i_exec_token(&t, 3, 0, 9, 0, 128);
     size_t at = 0;
     bool found = false;
     for (; !found && at < t.count; at++) {
         found = text[at] == (char)first;
         for (size_t i = 0; found && i < 2 * t.count; i++) {
-            found = text[(at + i) % t.count] == (char)sp_i_host_token(&t, 3, 0, 9, (int64_t)i, 128);
+            found = text[(at + i) % t.count] == (char)sp_i_exec_token(&t, 3, 0, 9, (int64_t)i, 128);
         }
     }
     assert_true(found);
-    sp_i_host_text_fini(&t);
+    sp_i_exec_text_fini(&t);
     remove(text_file);
 }
 
 static void refuses_text(void **state)
 {
     (void)state;
-    sp_i_host_text t;
+    sp_i_exec_text t;
     sp_error err = {0};
-    assert_int_equal(sp_i_host_text_read("no_such_file", 128, &t, &err), SP_ERR_IO);
+    assert_int_equal(sp_i_exec_text_read("no_such_file", 128, &t, &err), SP_ERR_IO);
     write_text();
     sp_error_clear(&err);
-    assert_int_equal(sp_i_host_text_read(text_file, 61, &t, &err), SP_ERR_CONTENT);
+    assert_int_equal(sp_i_exec_text_read(text_file, 61, &t, &err), SP_ERR_CONTENT);
     assert_non_null(strstr(err.message[0], "the vocabulary has 61 tokens"));
     sp_i_alloc_fail_after(0);
-    assert_int_equal(sp_i_host_text_read(text_file, 128, &t, NULL), SP_ERR_NO_MEMORY);
+    assert_int_equal(sp_i_exec_text_read(text_file, 128, &t, NULL), SP_ERR_NO_MEMORY);
     sp_i_alloc_fail_after(-1);
     remove(text_file);
 }

@@ -1,7 +1,8 @@
 // ZeRO 2 and 3: gradients are those of the plain step, parameters too after several steps, results
 // are the same bits every time, and between actions a rank holds its share alone.
-#include "backends/host/math.h"
-#include "backends/host/replicas.h"
+#include "backends/executor/math.h"
+#include "backends/executor/replicas.h"
+#include "backends/machine/cpu.h"
 #include "tests/support/host_held.h"
 #include "tests/support/host_random.h"
 #include "tests/support/scenario_run.h"
@@ -153,15 +154,16 @@ static float gift_of(int member, int number, int element)
 // Everybody gives as often as `often` says; `from` gives all it has before the next member begins.
 static void give_all(const int *often, int from, float *sums)
 {
-    sp_i_host_replicas r;
+    sp_i_exec_replicas r;
     float share[MEMBERS][ELEMENTS] = {{0}};
-    assert_int_equal(
-        sp_i_host_replicas_init(&r, MEMBERS, sizeof(float), sp_i_host_math_f32.add, NULL), SP_OK);
+    assert_int_equal(sp_i_exec_replicas_init(&r, sp_machine_cpu(), MEMBERS, sizeof(float),
+                                             sizeof(float), sp_i_exec_math_f32.add_exact, NULL),
+                     SP_OK);
     for (int m = 0; m < MEMBERS; m++) {
         int64_t end = 3 * (m + 1) < ELEMENTS ? 3 * (m + 1) : ELEMENTS;
-        r.shares[m] = (sp_i_host_share){.begin = 3 * m, .end = end, .gradients = share[m]};
+        r.shares[m] = (sp_i_exec_share){.begin = 3 * m, .end = end, .gradients = share[m]};
     }
-    sp_i_host_scatter_begin(&r);
+    sp_i_exec_scatter_begin(&r);
     for (int i = 0; i < MEMBERS; i++) {
         int m = (from + i) % MEMBERS;
         for (int n = 0; n < often[m]; n++) {
@@ -169,14 +171,14 @@ static void give_all(const int *often, int from, float *sums)
             for (int e = 0; e < ELEMENTS - 1; e++) {
                 gift[e] = gift_of(m, n, e);
             }
-            assert_true(sp_i_host_scatter(&r, m, 1, ELEMENTS - 1, gift));
+            assert_true(sp_i_exec_scatter(&r, m, 1, ELEMENTS - 1, gift));
         }
-        sp_i_host_scatter_end(&r, m);
+        sp_i_exec_scatter_end(&r, m);
     }
     for (int e = 0; e < ELEMENTS; e++) {
         sums[e] = share[e / 3][e % 3];
     }
-    sp_i_host_replicas_fini(&r);
+    sp_i_exec_replicas_fini(&r);
 }
 
 static void sums_have_one_order(void **state)

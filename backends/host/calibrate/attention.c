@@ -1,5 +1,6 @@
-// Attention of one sample: causal, and the rectangle of a slice over as much context as it has
-// tokens, which is what the slice takes beyond a sample of its own length.
+// Attention of one sample: causal; the rectangle of a slice over as much context as it has tokens,
+// which is what the slice takes beyond a sample of its own length; and that rectangle as a block in
+// a call of its own, as ranks run it that share the sample.
 #include <math.h>
 
 #include "backends/host/calibrate/calibration.h"
@@ -10,7 +11,7 @@
 #define FORWARD_FLOPS 4.0
 #define BACKWARD_FLOPS 10.0
 
-enum { LEAST_LENGTH = 16 };
+enum { LEAST_LENGTH = 2, MOST_LENGTHS = 10 };
 
 typedef struct attention {
     const sp_i_host_probe *probe;
@@ -24,6 +25,12 @@ static void run(void *context)
 {
     attention *a = context;
     a->probe->attention(a->backward, &a->shape, a->context, a->queries, a->tensors);
+}
+
+static void run_block(void *context)
+{
+    attention *a = context;
+    a->probe->attention_block(a->backward, &a->shape, a->context, a->queries, a->tensors);
 }
 
 static void free_tensors(attention *a)
@@ -89,59 +96,93 @@ static sp_i_host_timing timing(attention *a, bool backward, int64_t context, int
     return sp_i_host_time(run, a, budget_s);
 }
 
+// Maxima and sums, or lse and delta, are random numbers: those of no real queries, and as fast.
+static sp_i_host_timing block_timing(attention *a, bool backward, int64_t length, double budget_s)
+{
+    a->context = length;
+    a->queries = length;
+    a->backward = backward;
+    return sp_i_host_time(run_block, a, budget_s);
+}
+
+// Rates in FLOP/s by length, LEAST_LENGTH and its doubles.
+typedef enum curve { CAUSAL, FULL, BLOCK, CURVES } curve;
+
 typedef struct curves {
-    json_t *causal, *full;
+    double rate[CURVES][MOST_LENGTHS];
+    int count;
     double spread;
 } curves;
-
-static bool append_rate(json_t *points, double length, double flops, double seconds)
-{
-    return json_array_append_new(points, json_pack("[f, f]", length, 1e-12 * flops / seconds)) == 0;
-}
 
 // The least that a rectangle's time is taken for, as a share of the whole slice's: it is a
 // difference of two measured times.
 #define LEAST_RECTANGLE 0.2
 
-static bool measure(const sp_i_host_calibration *c, attention *a, bool backward, curves *to)
+static void measure(const sp_i_host_calibration *c, attention *a, bool backward, curves *to)
 {
     double per_pair =
         (backward ? BACKWARD_FLOPS : FORWARD_FLOPS) * (double)(a->shape.heads * a->shape.head_dim);
-    double budget_s = 0.15 * c->limit_s / 32;
-    bool ok = true;
-    for (int64_t l = LEAST_LENGTH; ok && l <= c->most_tokens; l *= 2) {
-        double square = (double)(l * l);
+    double budget_s = 0.15 * c->limit_s / (2 * CURVES * MOST_LENGTHS);
+    *to = (curves){0};
+    for (int64_t l = LEAST_LENGTH; to->count < MOST_LENGTHS && l <= c->most_tokens; l *= 2) {
+        double square = per_pair * (double)(l * l);
         sp_i_host_timing alone = timing(a, backward, 0, l, budget_s);
         sp_i_host_timing behind = timing(a, backward, l, l, budget_s);
+        sp_i_host_timing block = block_timing(a, backward, l, budget_s);
         double rectangle_s =
             fmax(behind.quartile_s - alone.quartile_s, LEAST_RECTANGLE * behind.quartile_s);
-        to->spread = fmax(to->spread, fmax(alone.spread, behind.spread));
-        ok = append_rate(to->causal, (double)l, 0.5 * square * per_pair, alone.quartile_s) &&
-             append_rate(to->full, (double)l, square * per_pair, rectangle_s);
+        to->spread = fmax(to->spread, fmax(alone.spread, fmax(behind.spread, block.spread)));
+        to->rate[CAUSAL][to->count] = 0.5 * square / alone.quartile_s;
+        to->rate[FULL][to->count] = square / rectangle_s;
+        to->rate[BLOCK][to->count] = square / block.quartile_s;
+        to->count++;
     }
-    return ok;
+}
+
+// A rate grows at most with the length, that of blocks with its square (profiles/README.md). Where
+// it grows faster it is the shorter lengths' that is raised: their calls take least.
+static json_t *points_of(double *rate, int count, double growth)
+{
+    json_t *points = json_array();
+    bool ok = points != NULL;
+    for (int i = count - 2; i >= 0; i--) {
+        rate[i] = fmax(rate[i], rate[i + 1] / growth);
+    }
+    double length = LEAST_LENGTH;
+    for (int i = 0; ok && i < count; i++) {
+        ok = json_array_append_new(points, json_pack("[f, f]", length, 1e-12 * rate[i])) == 0;
+        length *= 2.0;
+    }
+    if (!ok) {
+        json_decref(points);
+        return NULL;
+    }
+    return points;
 }
 
 static bool set_table(const sp_i_host_calibration *c, json_t *section, const char *key,
                       json_t *points, double spread)
 {
     json_t *table = sp_i_host_measured(c, "attention of one sample", spread);
-    bool ok = table != NULL && json_object_set(table, "points", points) == 0 &&
+    bool ok = table != NULL && points != NULL && json_object_set(table, "points", points) == 0 &&
               json_object_set(section, key, table) == 0;
+    json_decref(points);
     json_decref(table);
     return ok;
 }
 
 static bool add_curves(const sp_i_host_calibration *c, attention *a, bool backward, json_t *section)
 {
-    curves to = {.causal = json_array(), .full = json_array()};
-    bool ok =
-        to.causal != NULL && to.full != NULL && measure(c, a, backward, &to) &&
-        set_table(c, section, backward ? "backward_causal" : "forward_causal", to.causal,
-                  to.spread) &&
-        set_table(c, section, backward ? "backward_full" : "forward_full", to.full, to.spread);
-    json_decref(to.causal);
-    json_decref(to.full);
+    static const char *const keys[2][CURVES] = {
+        {"forward_causal", "forward_full", "forward_block"},
+        {"backward_causal", "backward_full", "backward_block"}};
+    curves of;
+    bool ok = true;
+    measure(c, a, backward, &of);
+    for (int i = 0; ok && i < CURVES; i++) {
+        json_t *points = points_of(of.rate[i], of.count, i == BLOCK ? 4.0 : 2.0);
+        ok = set_table(c, section, keys[backward][i], points, of.spread);
+    }
     return ok;
 }
 

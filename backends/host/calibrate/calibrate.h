@@ -1,7 +1,7 @@
-// Calibration of the CPU executor: single operators on one core (products, attention, copies), then
-// whole actions of small steps, whose remainder beyond products and attention is put over the bytes
-// that the cost model counts. The result is a profile (sim/cost/profile.h) that predicts the
-// executor's steps on its virtual clock.
+// Calibration of the executor on the CPU: single operators on one core (products, attention,
+// copies), then whole actions of small steps, whose remainder beyond products and attention is put
+// over the bytes that the cost model counts. The result is a profile (sim/cost/profile.h) that
+// predicts the executor's steps on its virtual clock.
 #ifndef SLIMPACK_BACKENDS_HOST_CALIBRATE_CALIBRATE_H
 #define SLIMPACK_BACKENDS_HOST_CALIBRATE_CALIBRATE_H
 

@@ -8,14 +8,18 @@
 #include "backends/host/calibrate/probe.h"
 #include "sim/cost/profile.h"
 
+enum { SP_I_HOST_REFERENCES = 5 };
+
 typedef struct sp_i_host_calibration {
     sp_model model;
     const sp_i_host_probe *probe;
     sp_precision precision;
     uint64_t seed;
     double limit_s;
-    int64_t most_tokens; // of a measurement
-    json_t *document;    // owned by the caller of the parts below
+    int64_t most_tokens;                      // of a measurement
+    json_t *document;                         // owned by the caller of the parts below
+    double reference_s[SP_I_HOST_REFERENCES]; // before, between and behind the parts
+    int references;
 } sp_i_host_calibration;
 
 // Seconds of repeated runs of one piece of work: the lower quartile, since what disturbs a run can
@@ -27,6 +31,8 @@ typedef struct sp_i_host_timing {
 
 enum { SP_I_HOST_LEAST_REPEATS = 5, SP_I_HOST_MOST_REPEATS = 1001 };
 
+// The processor time of the calling thread.
+int64_t sp_i_host_now_ns(void);
 // Runs it once to warm up, then until `budget_s` is over, at least SP_I_HOST_LEAST_REPEATS times.
 sp_i_host_timing sp_i_host_time(void (*work)(void *), void *context, double budget_s);
 // Of `count` samples, which it sorts.

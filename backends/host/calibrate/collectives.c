@@ -1,5 +1,5 @@
-// Collectives of two and more ranks, by the clocks of virtual time (comm_clock.h): each rank has a
-// core to itself, and a collective lasts until its slowest member is done.
+// Collectives of two and more ranks, by the clocks of virtual time (backends/comm/clock.h): each
+// rank has a core to itself, and a collective lasts until its slowest member is done.
 #include <math.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "backends/comm/collective.h"
 #include "backends/comm/run.h"
 #include "backends/host/calibrate/calibration.h"
-#include "backends/host/run.h"
+#include "backends/machine/cpu.h"
 #include "sim/base/alloc.h"
 
 // Elements of the whole tensor. The cost model counts 2 bytes for each of them.
@@ -19,7 +19,7 @@ static const sp_collective kinds[KINDS] = {SP_ALL_REDUCE, SP_ALL_GATHER, SP_REDU
 // One collective over and over.
 typedef struct trial {
     sp_collective kind;
-    sp_comm_type type;
+    sp_element type;
     int group, ranks;
     int64_t elements;
     double budget_s;
@@ -162,7 +162,8 @@ static sp_status add_group(sp_i_host_calibration *c, sp_comm_world *world, trial
 static sp_status add_tables(sp_i_host_calibration *c, trial *t, int64_t most, json_t *tables,
                             sp_error *err)
 {
-    const sp_comm_options options = {.one_at_a_time = true, .now_ns = sp_i_host_now_ns};
+    const sp_comm_options options = {
+        .machine = sp_machine_cpu(), .one_at_a_time = true, .clocked = true};
     sp_comm_world *world;
     sp_status status = sp_comm_world_new(MOST_RANKS, &options, &world, err);
     if (status != SP_OK) {
@@ -189,7 +190,7 @@ sp_status sp_i_host_calibrate_collectives(sp_i_host_calibration *c, sp_error *er
         json_decref(tables);
         return sp_error_no_memory(err, "the times of collectives");
     }
-    t->type = c->precision == SP_FP64 ? SP_COMM_F64 : SP_COMM_F32;
+    t->type = c->precision == SP_FP64 ? SP_ELEMENT_F64 : SP_ELEMENT_F32;
     t->budget_s = 0.1 * c->limit_s / (GROUPS * KINDS * SIZES);
     sp_status status = add_tables(c, t, most, tables, err);
     if (status == SP_OK && json_object_set(c->document, "collective_times", tables) != 0) {

@@ -40,8 +40,11 @@ typedef struct sp_i_host_probe {
     // Queries after `context` keys of the same sample. The backward takes what a forward left.
     void (*attention)(bool backward, const sp_kernel_attention_shape *shape, int64_t context,
                       int64_t queries, void *const *tensors);
+    // Queries over a block of `keys` earlier keys, in a call of its own.
+    void (*attention_block)(bool backward, const sp_kernel_attention_shape *shape, int64_t keys,
+                            int64_t queries, void *const *tensors);
 } sp_i_host_probe;
 
-extern const sp_i_host_probe sp_i_host_probe_f32, sp_i_host_probe_f64;
+extern const sp_i_host_probe sp_i_exec_probe_f32, sp_i_exec_probe_f64;
 
 #endif

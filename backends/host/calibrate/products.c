@@ -14,24 +14,37 @@ typedef struct shape {
     int64_t in, out;
 } shape;
 
+// In a step the weights of other layers, and what they are multiplied with, come before the same
+// ones are used again: repeats take one weight matrix after the other out of so many bytes, that no
+// cache near the core holds them.
+enum { WEIGHTS_BYTES = 16 << 20 };
+
 typedef struct product {
     const sp_i_host_probe *probe;
     sp_i_host_product kind;
     int64_t tokens;
     shape shape;
-    void *x, *weight, *y;
+    void *x, *y;
+    char *weights;
+    int64_t weights_bytes, next; // of all of them; where the next one begins
 } product;
 
 static void run(void *context)
 {
-    const product *p = context;
-    p->probe->product(p->kind, p->tokens, p->shape.in, p->shape.out, p->x, p->weight, p->y);
+    product *p = context;
+    int64_t bytes = p->shape.in * p->shape.out * p->probe->real_bytes;
+    if (p->next + bytes > p->weights_bytes) {
+        p->next = 0;
+    }
+    void *weight = p->weights + p->next;
+    p->next += bytes;
+    p->probe->product(p->kind, p->tokens, p->shape.in, p->shape.out, p->x, weight, p->y);
 }
 
 static void free_matrices(product *p)
 {
     sp_i_free(p->x);
-    sp_i_free(p->weight);
+    sp_i_free(p->weights);
     sp_i_free(p->y);
 }
 
@@ -44,14 +57,20 @@ static void *random_matrix(const sp_i_host_calibration *c, uint64_t number, int6
     return values;
 }
 
-static sp_status make_matrices(const sp_i_host_calibration *c, shape s, int64_t tokens, product *p,
-                               sp_error *err)
+// For products of up to `tokens` tokens and edges up to those of `most`.
+static sp_status make_matrices(const sp_i_host_calibration *c, shape most, int64_t tokens,
+                               product *p, sp_error *err)
 {
-    *p = (product){.probe = c->probe, .shape = s};
-    p->x = random_matrix(c, 0, tokens * s.in);
-    p->weight = random_matrix(c, 1, s.in * s.out);
-    p->y = random_matrix(c, 2, tokens * s.out);
-    if (p->x == NULL || p->weight == NULL || p->y == NULL) {
+    int64_t real_bytes = c->probe->real_bytes;
+    int64_t weights = most.in * most.out;
+    if (weights < WEIGHTS_BYTES / real_bytes) {
+        weights = WEIGHTS_BYTES / real_bytes;
+    }
+    *p = (product){.probe = c->probe, .shape = most, .weights_bytes = weights * real_bytes};
+    p->x = random_matrix(c, 0, tokens * most.in);
+    p->weights = random_matrix(c, 1, weights);
+    p->y = random_matrix(c, 2, tokens * most.out);
+    if (p->x == NULL || p->weights == NULL || p->y == NULL) {
         free_matrices(p);
         return sp_error_no_memory(err, "the matrices of a product");
     }
@@ -111,43 +130,34 @@ static bool serves(const shape *s, sp_i_host_product kind, bool weight, int64_t 
 }
 
 // Adds the times of all kinds of one shape that the table (n, k) serves.
-static sp_status add_times(const sp_i_host_calibration *c, const shape *s, bool weight, int64_t n,
-                           int64_t k, double *sum_us, int *kinds, double *spread, sp_error *err)
+static void add_times(const sp_i_host_calibration *c, product *p, bool weight, int64_t n, int64_t k,
+                      double *sum_us, int *kinds, double *spread)
 {
-    product p;
     double point_s = 0.4 * c->limit_s / (SHAPES * SP_I_HOST_PRODUCTS * 8);
-    sp_status status = make_matrices(c, *s, c->most_tokens, &p, err);
-    if (status != SP_OK) {
-        return status;
-    }
     for (int kind = 0; kind < SP_I_HOST_PRODUCTS; kind++) {
-        if (!serves(s, (sp_i_host_product)kind, weight, n, k)) {
+        if (!serves(&p->shape, (sp_i_host_product)kind, weight, n, k)) {
             continue;
         }
-        p.kind = (sp_i_host_product)kind;
+        p->kind = (sp_i_host_product)kind;
         int point = 0;
-        for (p.tokens = LEAST_TOKENS; p.tokens <= c->most_tokens; p.tokens *= 2) {
-            sp_i_host_timing t = sp_i_host_time(run, &p, point_s);
+        for (p->tokens = LEAST_TOKENS; p->tokens <= c->most_tokens; p->tokens *= 2) {
+            sp_i_host_timing t = sp_i_host_time(run, p, point_s);
             sum_us[point++] += 1e6 * t.quartile_s;
             *spread = fmax(*spread, t.spread);
         }
         ++*kinds;
     }
-    free_matrices(&p);
-    return SP_OK;
 }
 
-static sp_status add_table(sp_i_host_calibration *c, const shape *shapes, int count, bool weight,
-                           int64_t n, int64_t k, json_t *tables, sp_error *err)
+static sp_status add_table(sp_i_host_calibration *c, const shape *shapes, int count, product *p,
+                           bool weight, int64_t n, int64_t k, json_t *tables, sp_error *err)
 {
     double sum_us[POINTS] = {0};
     double spread = 0.0;
     int kinds = 0;
     for (int i = 0; i < count; i++) {
-        sp_status status = add_times(c, &shapes[i], weight, n, k, sum_us, &kinds, &spread, err);
-        if (status != SP_OK) {
-            return status;
-        }
+        p->shape = shapes[i];
+        add_times(c, p, weight, n, k, sum_us, &kinds, &spread);
     }
     json_t *table = sp_i_host_measured(c, "products of random matrices", spread);
     json_t *points = json_array();
@@ -179,12 +189,30 @@ static bool is_listed(const json_t *tables, bool weight, int64_t n, int64_t k)
     return false;
 }
 
+static shape largest(const shape *shapes, int count)
+{
+    shape most = {0, 0};
+    for (int i = 0; i < count; i++) {
+        most.in = shapes[i].in > most.in ? shapes[i].in : most.in;
+        most.out = shapes[i].out > most.out ? shapes[i].out : most.out;
+    }
+    return most;
+}
+
 static sp_status add_tables(sp_i_host_calibration *c, sp_error *err)
 {
     shape shapes[SHAPES];
+    product p;
     int count = list_shapes(&c->model, shapes);
     json_t *tables = json_array();
     sp_status status = tables != NULL ? SP_OK : sp_error_no_memory(err, "a profile");
+    if (status == SP_OK) {
+        status = make_matrices(c, largest(shapes, count), c->most_tokens, &p, err);
+    }
+    if (status != SP_OK) {
+        json_decref(tables);
+        return status;
+    }
     for (int i = 0; status == SP_OK && i < SP_I_HOST_PRODUCTS * count; i++) {
         const shape *s = &shapes[i / SP_I_HOST_PRODUCTS];
         sp_i_host_product kind = (sp_i_host_product)(i % SP_I_HOST_PRODUCTS);
@@ -192,9 +220,10 @@ static sp_status add_tables(sp_i_host_calibration *c, sp_error *err)
         int64_t n = kind == SP_I_HOST_PRODUCT_INPUT ? s->in : s->out;
         int64_t k = kind == SP_I_HOST_PRODUCT_INPUT ? s->out : s->in;
         if (!is_listed(tables, weight, n, k)) {
-            status = add_table(c, shapes, count, weight, n, k, tables, err);
+            status = add_table(c, shapes, count, &p, weight, n, k, tables, err);
         }
     }
+    free_matrices(&p);
     if (status == SP_OK && json_object_set(c->document, "gemm", tables) != 0) {
         status = sp_error_no_memory(err, "a profile");
     }

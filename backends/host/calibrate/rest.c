@@ -4,8 +4,6 @@
 #include <string.h>
 
 #include "backends/host/calibrate/calibration.h"
-#include "backends/host/run.h"
-#include "sim/base/alloc.h"
 
 enum { SIZES = 8, FIRST_TOKENS = 16, MIDDLE = 1, HEAD = 2 };
 

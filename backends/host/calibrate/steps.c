@@ -1,7 +1,8 @@
 // Whole actions: steps of a model with one layer on each of three stages, in packs of one sample,
 // with input and weight gradients as actions of their own.
+#include "backends/executor/run.h"
 #include "backends/host/calibrate/calibration.h"
-#include "backends/host/run.h"
+#include "backends/host/host.h"
 #include "sim/base/alloc.h"
 #include "sim/cost/cost_model.h"
 
@@ -95,7 +96,7 @@ static void note(record *r, const sp_timeline *timeline)
 }
 
 // The first step warms caches and pages up and does not count.
-static sp_status run_steps(sp_i_host_run *run, double budget_s, record *r, sp_error *err)
+static sp_status run_steps(sp_i_exec_run *run, double budget_s, record *r, sp_error *err)
 {
     sp_status status = SP_OK;
     int64_t begin_ns = sp_i_host_now_ns();
@@ -103,7 +104,7 @@ static sp_status run_steps(sp_i_host_run *run, double budget_s, record *r, sp_er
     while (status == SP_OK && r->steps < MOST_STEPS &&
            (r->steps < LEAST_STEPS || (double)(sp_i_host_now_ns() - begin_ns) < budget_s * 1e9)) {
         sp_measured_step measured = {0};
-        status = sp_i_host_run_step(run, &measured, err);
+        status = sp_i_exec_run_step(run, &measured, err);
         if (status == SP_OK && warm) {
             note(r, &measured.timeline);
         }
@@ -123,14 +124,14 @@ static sp_status measure(const sp_i_host_calibration *c, const step *s, double b
                                     .precision = c->precision,
                                     .seed = c->seed,
                                     .steps = 1};
-    sp_i_host_run *run = NULL;
+    sp_i_exec_run *run = NULL;
     record *r = sp_i_calloc(1, sizeof *r);
     sp_status status = r != NULL ? SP_OK : sp_error_no_memory(err, "the times of steps");
     if (status == SP_OK) {
-        status = sp_i_host_check(&request, err);
+        status = sp_i_exec_check(&request, "host", err);
     }
     if (status == SP_OK) {
-        status = sp_i_host_run_new(&request, &run, err);
+        status = sp_i_host_run_new_cpu(&request, &run, err);
     }
     if (status == SP_OK) {
         status = run_steps(run, budget_s, r, err);
@@ -145,7 +146,7 @@ static sp_status measure(const sp_i_host_calibration *c, const step *s, double b
         times->parameters = (double)run->weights[1].elements;
     }
     if (run != NULL) {
-        sp_i_host_run_free(run);
+        sp_i_exec_run_free(run);
     }
     sp_i_free(r);
     return status;

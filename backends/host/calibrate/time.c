@@ -1,7 +1,13 @@
+#include <math.h>
 #include <stdlib.h>
 
 #include "backends/host/calibrate/calibration.h"
-#include "backends/host/run.h"
+#include "backends/machine/cpu.h"
+
+int64_t sp_i_host_now_ns(void)
+{
+    return sp_machine_cpu()->ops->now_ns(sp_machine_cpu());
+}
 
 static int compare(const void *x, const void *y)
 {
@@ -20,20 +26,33 @@ sp_i_host_timing sp_i_host_timing_of(double *seconds, int count)
                               .repeats = count};
 }
 
+// Readings of the clock take part of a microsecond: short work is run several times between two.
+#define LEAST_BETWEEN_NS 2e4
+enum { MOST_BETWEEN = 64 };
+
+static int64_t run_for_ns(void (*work)(void *), void *context, int times)
+{
+    int64_t begin_ns = sp_i_host_now_ns();
+    for (int i = 0; i < times; i++) {
+        work(context);
+    }
+    int64_t took_ns = sp_i_host_now_ns() - begin_ns;
+    // The clock's own step keeps a time from being zero.
+    return took_ns > 0 ? took_ns : 1;
+}
+
 sp_i_host_timing sp_i_host_time(void (*work)(void *), void *context, double budget_s)
 {
     double seconds[SP_I_HOST_MOST_REPEATS];
     int count = 0;
     work(context);
+    double once_ns = (double)run_for_ns(work, context, 1);
+    int times = (int)fmin(fmax(LEAST_BETWEEN_NS / once_ns, 1.0), MOST_BETWEEN);
     int64_t begin_ns = sp_i_host_now_ns();
-    int64_t now_ns = begin_ns;
     while (count < SP_I_HOST_LEAST_REPEATS ||
-           (count < SP_I_HOST_MOST_REPEATS && (double)(now_ns - begin_ns) < budget_s * 1e9)) {
-        work(context);
-        int64_t end_ns = sp_i_host_now_ns();
-        // The clock's own step keeps a time from being zero.
-        seconds[count++] = 1e-9 * (double)(end_ns > now_ns ? end_ns - now_ns : 1);
-        now_ns = end_ns;
+           (count < SP_I_HOST_MOST_REPEATS &&
+            (double)(sp_i_host_now_ns() - begin_ns) < budget_s * 1e9)) {
+        seconds[count++] = 1e-9 * (double)run_for_ns(work, context, times) / times;
     }
     return sp_i_host_timing_of(seconds, count);
 }

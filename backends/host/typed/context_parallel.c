@@ -1,10 +1,9 @@
-// Attention over keys and values that are spread over the ranks of a group (comm_attention.h),
-// slice after slice of a sample.
+// Attention over keys and values that are spread over the ranks of a group
+// (backends/comm/attention.h), slice after slice of a sample.
+#include "backends/host/typed/context_parallel.h"
 #include "backends/comm/attention.h"
-#include "backends/host/typed/layer.h"
+#include "backends/executor/typed/layer.h"
 #include "sim/base/alloc.h"
-
-#define COMM_TYPE (sizeof(real) == sizeof(double) ? SP_COMM_F64 : SP_COMM_F32)
 
 enum { RING_TAG = 1 }; // and the next one
 
@@ -15,11 +14,6 @@ typedef struct exchange {
     sp_comm_shard *keys;
     sp_comm_attention attention;
 } exchange;
-
-static const sp_i_host_slice *slice_of(const layer *l, int32_t number)
-{
-    return &l->stage->job->slices.slice[number];
-}
 
 static void exchange_fini(exchange *x)
 {
@@ -32,8 +26,8 @@ static void exchange_fini(exchange *x)
 static bool exchange_make(const layer *l, int32_t i, const sp_kernel_attention_shape *shape,
                           exchange *x)
 {
-    const sp_i_host_slice *slice = slice_of(l, l->pack->slice[i]);
-    const sp_i_host_piece *piece = l->pack->piece + l->pack->first_piece[i];
+    const sp_i_exec_slice *slice = slice_of(l, l->pack->slice[i]);
+    const sp_i_exec_piece *piece = l->pack->piece + l->pack->first_piece[i];
     size_t pieces = l->pack->first_piece[i + 1] - l->pack->first_piece[i];
     size_t shards = (size_t)slice->shards;
     *x = (exchange){.runs = sp_i_calloc(pieces + SP_ZIGZAG_RUNS * shards, sizeof *x->runs),
@@ -55,7 +49,7 @@ static bool exchange_make(const layer *l, int32_t i, const sp_kernel_attention_s
         (sp_comm_attention){.group = l->stage->links->token_group[slice->forward_pack],
                             .tag = RING_TAG,
                             .way = l->stage->job->attention_way,
-                            .type = COMM_TYPE,
+                            .type = SP_REAL_ELEMENT,
                             .shape = shape,
                             .queries = {.runs = x->runs, .count = (int)pieces, .rows = x->rows},
                             .keys = x->keys};
@@ -66,11 +60,11 @@ static bool exchange_make(const layer *l, int32_t i, const sp_kernel_attention_s
 // last among a shard's rows.
 static void show_keys(const layer *l, int32_t e, bool earlier, exchange *x)
 {
-    const sp_i_host_slice *slice = slice_of(l, e);
+    const sp_i_exec_slice *slice = slice_of(l, e);
     int64_t end = slice->begin + (earlier ? slice->tokens : slice->computed);
     for (int s = 0; s < slice->shards; s++) {
         sp_token_run *runs = (sp_token_run *)x->keys[s].runs;
-        x->keys[s].count = sp_i_host_shard_runs(slice, s, runs);
+        x->keys[s].count = sp_i_exec_shard_runs(slice, s, runs);
         for (int r = 0; r < x->keys[s].count; r++) {
             int64_t shown = end > runs[r].begin ? end - runs[r].begin : 0;
             runs[r].tokens = shown < runs[r].tokens ? shown : runs[r].tokens;
@@ -78,36 +72,37 @@ static void show_keys(const layer *l, int32_t e, bool earlier, exchange *x)
     }
 }
 
-static real *workspace_of(const layer *l, const exchange *x)
+static void *workspace_of(const layer *l, const exchange *x)
 {
-    const sp_i_host_width byte = {1, 0};
-    return sp_i_host_take(l->stage->arena, SP_MEM_WORKSPACE,
+    const sp_i_exec_width byte = {1, 0};
+    return sp_i_exec_take(l->stage->arena, SP_MEM_WORKSPACE,
                           sp_comm_attention_workspace(l->stage->links->me, &x->attention), byte);
 }
 
 // Attention of a pack, one way or the other.
 typedef struct pass {
     const sp_kernel_attention_shape *shape;
-    real *sum;                // forward
-    const real *dout, *delta; // backward
+    exact *sum;       // forward
+    const real *dout; // backward
+    const exact *delta;
     real *dq;
 } pass;
 
 static bool exchange_keys(const layer *l, const pass *p, int32_t e, const exchange *x,
-                          real *workspace)
+                          void *workspace)
 {
-    sp_i_host_links *links = l->stage->links;
+    sp_i_exec_links *links = l->stage->links;
     int64_t kv = l->stage->job->shard.kv;
-    const real *q = l->t[SP_I_HOST_QUERIES];
-    real *lse = l->t[SP_I_HOST_LSE];
-    const real *k = *sp_i_host_kv(l->stage, e, l->index);
+    const real *q = l->t[SP_I_EXEC_QUERIES];
+    exact *lse = l->t[SP_I_EXEC_LSE];
+    const real *k = *sp_i_exec_kv(l->stage, e, l->index);
     if (p->dq == NULL) {
         links->status = sp_comm_attention_forward_block(links->me, &x->attention, q, k, k + kv,
-                                                        l->t[SP_I_HOST_ATTENTION], lse, p->sum,
+                                                        l->t[SP_I_EXEC_ATTENTION], lse, p->sum,
                                                         workspace, &links->err);
         return links->status == SP_OK;
     }
-    real *dk = SP_HOST(kv_gradient)(l, e);
+    exact *dk = SP_EXEC(kv_gradient)(l, e);
     if (dk == NULL) {
         return false;
     }
@@ -125,11 +120,11 @@ static bool run_slice(const layer *l, const pass *p, int32_t i)
         return false;
     }
     bool ok = true;
-    for (int32_t e = number; ok && e != SP_I_HOST_NONE; e = slice_of(l, e)->earlier) {
+    for (int32_t e = number; ok && e != SP_I_EXEC_NONE; e = slice_of(l, e)->earlier) {
         show_keys(l, e, e != number, &x);
-        real *workspace = workspace_of(l, &x);
+        void *workspace = workspace_of(l, &x);
         ok = workspace != NULL && exchange_keys(l, p, e, &x, workspace);
-        sp_i_host_give(l->stage->arena, workspace);
+        sp_i_exec_give(l->stage->arena, workspace);
     }
     exchange_fini(&x);
     return ok;
@@ -144,14 +139,14 @@ static bool run_pass(const layer *l, const pass *p)
     return ok;
 }
 
-bool SP_HOST(attend_shards)(const layer *l, const sp_kernel_attention_shape *shape, real *sum)
+bool SP_EXEC(attend_shards)(const layer *l, const sp_kernel_attention_shape *shape, exact *sum)
 {
     const pass p = {.shape = shape, .sum = sum};
     return run_pass(l, &p);
 }
 
-bool SP_HOST(shards_backward)(const layer *l, const sp_kernel_attention_shape *shape,
-                              const real *dout, const real *delta, real *dq)
+bool SP_EXEC(shards_backward)(const layer *l, const sp_kernel_attention_shape *shape,
+                              const real *dout, const exact *delta, real *dq)
 {
     const pass p = {.shape = shape, .dout = dout, .delta = delta, .dq = dq};
     return run_pass(l, &p);

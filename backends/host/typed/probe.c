@@ -1,5 +1,6 @@
 #include "backends/host/calibrate/probe.h"
-#include "backends/host/typed/layer.h"
+#include "backends/executor/typed/layer.h"
+#include "kernels/typed.h"
 #include "sim/base/prng.h"
 
 static void fill(uint64_t seed, int64_t n, void *values)
@@ -49,8 +50,30 @@ static void attention(bool backward, const sp_kernel_attention_shape *shape, int
      t[SP_I_HOST_PROBE_DK], t[SP_I_HOST_PROBE_DV], workspace);
 }
 
-const sp_i_host_probe SP_HOST(probe) = {.real_bytes = (int64_t)sizeof(real),
+// Maximum and sum, or lse and delta, of the queries stand one behind the other.
+static void attention_block(bool backward, const sp_kernel_attention_shape *shape, int64_t keys,
+                            int64_t queries, void *const *t)
+{
+    const sp_kernel_attention_block block = {keys, queries, 0, keys};
+    real *workspace = t[SP_I_HOST_PROBE_WORKSPACE];
+    const real *q = t[SP_I_HOST_PROBE_Q];
+    const real *k = t[SP_I_HOST_PROBE_K];
+    const real *v = t[SP_I_HOST_PROBE_V];
+    real *first = t[SP_I_HOST_PROBE_LSE];
+    real *second = first + queries * shape->heads;
+    if (!backward) {
+        SP_KERNEL(attention_block)
+        (shape, &block, q, k, v, t[SP_I_HOST_PROBE_OUT], first, second, workspace);
+        return;
+    }
+    SP_KERNEL(attention_block_backward)
+    (shape, &block, q, k, v, t[SP_I_HOST_PROBE_DOUT], first, second, t[SP_I_HOST_PROBE_DQ],
+     t[SP_I_HOST_PROBE_DK], t[SP_I_HOST_PROBE_DV], workspace);
+}
+
+const sp_i_host_probe SP_EXEC(probe) = {.real_bytes = (int64_t)sizeof(real),
                                         .fill = fill,
                                         .product = product,
                                         .attention_workspace = SP_KERNEL(attention_workspace),
-                                        .attention = attention};
+                                        .attention = attention,
+                                        .attention_block = attention_block};

@@ -1,0 +1,202 @@
+#include "backends/executor/replicas.h"
+
+#include "sim/base/alloc.h"
+
+struct sp_i_exec_gift {
+    sp_i_exec_gift *next;
+    int64_t begin, count;
+    void *gradient;
+    sp_fence copied;
+};
+
+sp_status sp_i_exec_replicas_init(sp_i_exec_replicas *replicas, sp_machine *machine, int count,
+                                  int64_t value_bytes, int64_t gradient_bytes,
+                                  void (*add)(int64_t n, const void *x, void *y), sp_error *err)
+{
+    *replicas = (sp_i_exec_replicas){.machine = machine,
+                                     .value_bytes = value_bytes,
+                                     .gradient_bytes = gradient_bytes,
+                                     .add = add};
+    replicas->arena = sp_i_exec_arena_new_shared(machine);
+    if (replicas->arena != NULL) {
+        pthread_mutex_init(&replicas->lock, NULL);
+    }
+    replicas->shares = sp_i_calloc((size_t)count, sizeof *replicas->shares);
+    replicas->givers = sp_i_calloc((size_t)count, sizeof *replicas->givers);
+    replicas->count = count;
+    return replicas->arena != NULL && replicas->shares != NULL && replicas->givers != NULL
+               ? SP_OK
+               : sp_error_no_memory(err, "shares of parameters");
+}
+
+// A step that failed leaves some on their way.
+static void drop_gifts(sp_i_exec_giver *giver)
+{
+    while (giver->first != NULL) {
+        sp_i_exec_gift *gift = giver->first;
+        giver->first = gift->next;
+        sp_i_free(gift);
+    }
+}
+
+void sp_i_exec_replicas_fini(sp_i_exec_replicas *replicas)
+{
+    for (int m = 0; replicas->givers != NULL && m < replicas->count; m++) {
+        drop_gifts(&replicas->givers[m]);
+    }
+    if (replicas->arena != NULL) {
+        pthread_mutex_destroy(&replicas->lock);
+    }
+    sp_i_exec_arena_free(replicas->arena);
+    sp_i_free(replicas->shares);
+    sp_i_free(replicas->givers);
+    *replicas = (sp_i_exec_replicas){0};
+}
+
+const sp_i_exec_share *sp_i_exec_share_of(const sp_i_exec_replicas *replicas, int64_t element)
+{
+    int64_t each = replicas->shares[0].end - replicas->shares[0].begin;
+    return &replicas->shares[element / each];
+}
+
+// The first run of [begin, end) that one member keeps.
+static int64_t run_end(const sp_i_exec_share *share, int64_t end)
+{
+    return share->end < end ? share->end : end;
+}
+
+void sp_i_exec_gather(const sp_i_exec_replicas *replicas, int64_t begin, int64_t count, void *to)
+{
+    int64_t bytes = replicas->value_bytes;
+    int64_t end = begin + count;
+    char *next = to;
+    while (begin < end) {
+        const sp_i_exec_share *share = sp_i_exec_share_of(replicas, begin);
+        int64_t until = run_end(share, end);
+        replicas->machine->ops->copy(replicas->machine, next,
+                                     (const char *)share->values + (begin - share->begin) * bytes,
+                                     (until - begin) * bytes);
+        next += (until - begin) * bytes;
+        begin = until;
+    }
+}
+
+static void add_up(sp_i_exec_replicas *r, int64_t begin, int64_t count, const void *gradient)
+{
+    int64_t end = begin + count;
+    const char *next = gradient;
+    r->machine->ops->wait(r->machine, r->added);
+    while (begin < end) {
+        const sp_i_exec_share *share = sp_i_exec_share_of(r, begin);
+        int64_t until = run_end(share, end);
+        r->add(until - begin, next,
+               (char *)share->gradients + (begin - share->begin) * r->gradient_bytes);
+        next += (until - begin) * r->gradient_bytes;
+        begin = until;
+    }
+    r->added = r->machine->ops->mark(r->machine);
+}
+
+static void pass_turn(sp_i_exec_replicas *r)
+{
+    r->turn = (r->turn + 1) % r->count;
+    r->round += r->turn == 0;
+}
+
+// Passes over members that give nothing more. False where all of them are done.
+static bool find_turn(sp_i_exec_replicas *r)
+{
+    for (int i = 0; i < r->count; i++) {
+        const sp_i_exec_giver *giver = &r->givers[r->turn];
+        if (!giver->finished || r->round < giver->given) {
+            return true;
+        }
+        pass_turn(r);
+    }
+    return false;
+}
+
+// Adds what is on its way, as far as it is its turn.
+static void add_waiting(sp_i_exec_replicas *r)
+{
+    while (find_turn(r) && r->givers[r->turn].first != NULL) {
+        sp_i_exec_giver *giver = &r->givers[r->turn];
+        sp_i_exec_gift *gift = giver->first;
+        r->machine->ops->wait(r->machine, gift->copied);
+        add_up(r, gift->begin, gift->count, gift->gradient);
+        giver->first = gift->next;
+        sp_i_exec_give(r->arena, gift->gradient);
+        sp_i_free(gift);
+        pass_turn(r);
+    }
+}
+
+static bool send(sp_i_exec_replicas *r, sp_i_exec_giver *giver, int64_t begin, int64_t count,
+                 const void *gradient)
+{
+    const sp_i_exec_width width = {r->gradient_bytes, 0};
+    sp_i_exec_gift *gift = sp_i_malloc(sizeof *gift);
+    void *copy = gift != NULL ? sp_i_exec_take(r->arena, SP_MEM_COMMUNICATION, count, width) : NULL;
+    if (copy == NULL) {
+        sp_i_free(gift);
+        return false;
+    }
+    r->machine->ops->copy(r->machine, copy, gradient, count * r->gradient_bytes);
+    *gift = (sp_i_exec_gift){.begin = begin,
+                             .count = count,
+                             .gradient = copy,
+                             .copied = r->machine->ops->mark(r->machine)};
+    if (giver->first == NULL) {
+        giver->first = gift;
+    } else {
+        giver->last->next = gift;
+    }
+    giver->last = gift;
+    return true;
+}
+
+bool sp_i_exec_scatter(sp_i_exec_replicas *replicas, int member, int64_t begin, int64_t count,
+                       const void *gradient)
+{
+    sp_i_exec_giver *giver = &replicas->givers[member];
+    bool ok = true;
+    pthread_mutex_lock(&replicas->lock);
+    bool now = find_turn(replicas) && replicas->turn == member && replicas->round == giver->given;
+    giver->given++;
+    if (now) {
+        add_up(replicas, begin, count, gradient);
+        pass_turn(replicas);
+        add_waiting(replicas);
+    } else {
+        ok = send(replicas, giver, begin, count, gradient);
+    }
+    pthread_mutex_unlock(&replicas->lock);
+    return ok;
+}
+
+void sp_i_exec_scatter_end(sp_i_exec_replicas *replicas, int member)
+{
+    pthread_mutex_lock(&replicas->lock);
+    replicas->givers[member].finished = true;
+    add_waiting(replicas);
+    pthread_mutex_unlock(&replicas->lock);
+}
+
+void sp_i_exec_scatter_wait(sp_i_exec_replicas *replicas)
+{
+    pthread_mutex_lock(&replicas->lock);
+    sp_fence added = replicas->added;
+    pthread_mutex_unlock(&replicas->lock);
+    replicas->machine->ops->wait(replicas->machine, added);
+}
+
+void sp_i_exec_scatter_begin(sp_i_exec_replicas *replicas)
+{
+    for (int m = 0; m < replicas->count; m++) {
+        SP_ASSERT(replicas->givers[m].first == NULL);
+        replicas->givers[m] = (sp_i_exec_giver){0};
+    }
+    replicas->round = 0;
+    replicas->turn = 0;
+    replicas->added = (sp_fence){0};
+}

@@ -1,0 +1,275 @@
+#include "backends/executor/run.h"
+
+#include "sim/base/alloc.h"
+
+static sp_status make_tables(sp_i_exec_run *run, sp_error *err);
+static sp_status make_jobs(sp_i_exec_run *run, sp_error *err);
+static sp_status make_ranks(sp_i_exec_run *run, sp_error *err);
+static sp_status make_copies(sp_i_exec_run *run, sp_error *err);
+
+sp_status sp_i_exec_run_new(const sp_run_request *request, const sp_i_exec_site *site,
+                            sp_i_exec_run **run, sp_error *err)
+{
+    const sp_plan *plan = request->plan;
+    *run = NULL;
+    sp_i_exec_run *made = sp_i_calloc(1, sizeof *made);
+    if (made == NULL) {
+        return sp_error_no_memory(err, "a run");
+    }
+    made->request = request;
+    made->machine = site->machine;
+    made->math = site->math;
+    sp_status status = sp_i_exec_options_read(request, site->backend, &made->options, err);
+    if (status == SP_OK && made->options.text != NULL) {
+        status = sp_i_exec_text_read(made->options.text, request->model->vocab, &made->text, err);
+    }
+    status = status == SP_OK ? make_tables(made, err) : status;
+    if (status == SP_OK) {
+        status =
+            sp_layout_stages(&plan->layout, request->model->layers,
+                             request->source != NULL ? request->source : "plan", made->parts, err);
+    }
+    status = status == SP_OK ? sp_shares_make(plan, &made->shares, err) : status;
+    status = status == SP_OK ? make_jobs(made, err) : status;
+    status = status == SP_OK ? make_ranks(made, err) : status;
+    status = status == SP_OK ? sp_i_exec_world_make(made, err) : status;
+    status = status == SP_OK ? sp_i_exec_states_make(made, err) : status;
+    status = status == SP_OK ? make_copies(made, err) : status;
+    if (status != SP_OK) {
+        sp_i_exec_run_free(made);
+        return status;
+    }
+    *run = made;
+    return SP_OK;
+}
+
+static sp_status make_tables(sp_i_exec_run *run, sp_error *err)
+{
+    const sp_layout *layout = sp_i_exec_layout(run);
+    const sp_packing *packing = run->request->plan->packing;
+    size_t vstages = sp_i_exec_vstages(run);
+    size_t ranks = sp_i_exec_rank_count(run);
+    size_t seats = (size_t)layout->dp * (size_t)sp_i_exec_members(run);
+    size_t forward = packing->forward.count;
+    run->parts = sp_i_calloc(vstages, sizeof *run->parts);
+    run->weights = sp_i_calloc((size_t)layout->pp * (size_t)layout->tp, sizeof *run->weights);
+    run->jobs = sp_i_calloc(seats, sizeof *run->jobs);
+    run->ranks = sp_i_calloc(ranks, sizeof *run->ranks);
+    run->stages = sp_i_calloc(ranks * (size_t)layout->chunks, sizeof *run->stages);
+    run->token_groups = sp_i_calloc(ranks * forward, sizeof *run->token_groups);
+    run->runs_again = sp_i_calloc(vstages * forward, sizeof *run->runs_again);
+    if (run->parts == NULL || run->weights == NULL || run->jobs == NULL || run->ranks == NULL ||
+        run->stages == NULL || run->token_groups == NULL || run->runs_again == NULL) {
+        return sp_error_no_memory(err, "a run");
+    }
+    return sp_i_exec_mail_init(&run->mail, run->machine, vstages, forward,
+                               sp_packing_backward(packing)->count, seats, err);
+}
+
+static sp_status make_job(const sp_i_exec_run *run, const sp_i_exec_place *place,
+                          sp_i_exec_job *job, sp_error *err)
+{
+    const sp_run_request *request = run->request;
+    sp_recompute mode = request->memory != NULL ? request->memory->recompute : SP_RECOMPUTE_NONE;
+    job->machine = run->machine;
+    job->model = request->model;
+    job->dropout = run->options.dropout;
+    job->attention_way = run->options.attention_way;
+    job->ids = request->plan->packing->batch != NULL ? request->plan->packing->batch->ids : NULL;
+    job->shard = sp_i_shard_of(request->model, &request->plan->layout);
+    sp_i_exec_specs_make(request->model, &request->plan->layout, mode, run->math->real_bytes,
+                         run->math->exact_bytes, &job->specs);
+    sp_status status = sp_i_exec_slices_init(&job->slices, request->plan->packing, place, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    size_t rows = 0;
+    job->token_at = sp_i_calloc(job->slices.count, sizeof *job->token_at);
+    for (size_t s = 0; job->token_at != NULL && s < job->slices.count; s++) {
+        job->token_at[s] = (int64_t)rows;
+        rows += (size_t)job->slices.slice[s].rows;
+    }
+    job->token = sp_i_calloc(rows, sizeof *job->token);
+    job->target = sp_i_calloc(rows, sizeof *job->target);
+    job->position = sp_i_calloc(rows, sizeof *job->position);
+    return job->token_at != NULL && job->token != NULL && job->target != NULL &&
+                   job->position != NULL
+               ? SP_OK
+               : sp_error_no_memory(err, "the tokens of a batch");
+}
+
+static sp_status make_jobs(sp_i_exec_run *run, sp_error *err)
+{
+    const sp_layout *layout = sp_i_exec_layout(run);
+    int parts = sp_i_shard_of(run->request->model, layout).norm_split;
+    int members = sp_i_exec_members(run);
+    sp_status status = SP_OK;
+    for (int j = 0; status == SP_OK && j < layout->dp * members; j++) {
+        int tp_rank = j % layout->tp;
+        const sp_i_exec_place place = {.dp = j / members,
+                                       .cp = layout->cp,
+                                       .cp_rank = j % members / layout->tp,
+                                       .tp = layout->tp,
+                                       .tp_rank = tp_rank,
+                                       .parts = parts,
+                                       .part = parts > 1 ? tp_rank : 0};
+        status = make_job(run, &place, &run->jobs[j], err);
+    }
+    return status;
+}
+
+static int first_layer(const sp_i_exec_run *run, int vstage)
+{
+    int layers = 0;
+    for (int s = 0; s < vstage; s++) {
+        layers += run->parts[s].layers;
+    }
+    return layers;
+}
+
+static sp_status make_rank(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err)
+{
+    const sp_plan *plan = run->request->plan;
+    size_t actions = sp_plan_stage(plan, rank->dp, rank->pp)->count;
+    rank->job = &run->jobs[sp_i_exec_seat(run, rank)];
+    rank->weights = &run->weights[rank->pp * plan->layout.tp + rank->tp];
+    rank->arena =
+        sp_i_exec_arena_new(run->machine, run->options.measure, run->request->memory_limit_bytes);
+    rank->log = sp_i_calloc(actions, sizeof *rank->log);
+    size_t shares;
+    sp_shares_of(&run->shares, &plan->layout, rank->dp, rank->pp, &shares);
+    rank->share_log = sp_i_calloc(shares + 1, sizeof *rank->share_log);
+    if (rank->arena == NULL || rank->log == NULL || rank->share_log == NULL) {
+        return sp_error_no_memory(err, "a rank");
+    }
+    sp_status status = SP_OK;
+    for (int c = 0; status == SP_OK && c < plan->layout.chunks; c++) {
+        int vstage = sp_layout_vstage(&plan->layout, rank->pp, c);
+        sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, c);
+        status = sp_i_exec_stage_init(stage, rank->job, rank->arena, &rank->links,
+                                      run->parts[vstage], err);
+        stage->first_layer = first_layer(run, vstage);
+        stage->first = vstage == 0;
+        stage->last = vstage + 1 == (int)sp_i_exec_vstages(run);
+        stage->vocab_rank =
+            (plan->layout.vocab_parallel ? rank->pp * plan->layout.tp : 0) + rank->tp;
+    }
+    return status;
+}
+
+static sp_status make_ranks(sp_i_exec_run *run, sp_error *err)
+{
+    const sp_layout *layout = sp_i_exec_layout(run);
+    int members = sp_i_exec_members(run);
+    sp_status status = SP_OK;
+    for (int i = 0; status == SP_OK && i < layout->pp * layout->tp; i++) {
+        status = sp_i_exec_weights_make(run->request->model, layout, run->parts, i / layout->tp,
+                                        i % layout->tp, &run->weights[i], err);
+    }
+    for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(run); r++) {
+        sp_i_exec_rank *rank = &run->ranks[r];
+        int column = (int)r / members;
+        int member = (int)r % members;
+        rank->dp = column / layout->pp;
+        rank->pp = column % layout->pp;
+        rank->cp = member / layout->tp;
+        rank->tp = member % layout->tp;
+        status = make_rank(run, rank, err);
+    }
+    return status;
+}
+
+static void find_repeats(sp_i_exec_run *run)
+{
+    const sp_plan *plan = run->request->plan;
+    for (int d = 0; d < plan->layout.dp; d++) {
+        for (int p = 0; p < plan->layout.pp; p++) {
+            const sp_stage_plan *stage = sp_plan_stage(plan, d, p);
+            for (size_t a = 0; a < stage->count; a++) {
+                sp_action action = stage->actions[a];
+                int vstage = sp_layout_vstage(&plan->layout, p, action.chunk);
+                if (action.kind == SP_ACTION_R) {
+                    run->runs_again[(size_t)vstage * plan->packing->forward.count +
+                                    (size_t)action.pack] = 1;
+                }
+            }
+        }
+    }
+}
+
+static sp_status make_copies(sp_i_exec_run *run, sp_error *err)
+{
+    sp_status status = SP_OK;
+    find_repeats(run);
+    for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(run); r++) {
+        status = sp_i_exec_offload_make(run, &run->ranks[r], err);
+    }
+    return status;
+}
+
+static void free_job(sp_i_exec_job *job)
+{
+    sp_i_free(job->position);
+    sp_i_free(job->target);
+    sp_i_free(job->token);
+    sp_i_free(job->token_at);
+    sp_i_exec_slices_fini(&job->slices);
+}
+
+static void free_ranks(sp_i_exec_run *run)
+{
+    const sp_layout *layout = sp_i_exec_layout(run);
+    size_t ranks = sp_i_exec_rank_count(run);
+    for (size_t r = 0; run->ranks != NULL && r < ranks; r++) {
+        sp_i_exec_offload_fini(&run->ranks[r].offload);
+        sp_i_exec_arena_free(run->ranks[r].arena);
+        sp_i_exec_links_fini(&run->ranks[r].links);
+        sp_i_free(run->ranks[r].log);
+        sp_i_free(run->ranks[r].share_log);
+    }
+    for (size_t s = 0; run->stages != NULL && s < ranks * (size_t)layout->chunks; s++) {
+        sp_i_exec_stage_fini(&run->stages[s]);
+    }
+    for (int w = 0; run->replicas != NULL && w < layout->pp * layout->tp; w++) {
+        sp_i_exec_replicas_fini(&run->replicas[w]);
+    }
+    for (int w = 0; run->weights != NULL && w < layout->pp * layout->tp; w++) {
+        sp_i_exec_weights_fini(&run->weights[w]);
+    }
+    for (int j = 0; run->jobs != NULL && j < layout->dp * sp_i_exec_members(run); j++) {
+        free_job(&run->jobs[j]);
+    }
+}
+
+// A run that failed has left work behind.
+static void settle_ranks(const sp_i_exec_run *run)
+{
+    for (size_t r = 0; run->ranks != NULL && r < sp_i_exec_rank_count(run); r++) {
+        sp_i_exec_enter(run, &run->ranks[r]);
+        sp_i_exec_settle(run, NULL, NULL);
+    }
+}
+
+void sp_i_exec_run_free(sp_i_exec_run *run)
+{
+    if (run == NULL) {
+        return;
+    }
+    settle_ranks(run);
+    if (run->world != NULL) {
+        sp_comm_world_free(run->world);
+    }
+    free_ranks(run);
+    sp_i_exec_mail_fini(&run->mail);
+    sp_shares_fini(&run->shares);
+    sp_i_free(run->runs_again);
+    sp_i_free(run->token_groups);
+    sp_i_free(run->replicas);
+    sp_i_free(run->stages);
+    sp_i_free(run->ranks);
+    sp_i_free(run->jobs);
+    sp_i_free(run->weights);
+    sp_i_free(run->parts);
+    sp_i_exec_text_fini(&run->text);
+    sp_i_free(run);
+}

@@ -1,0 +1,212 @@
+// A run: all ranks of a plan in one process. On the virtual clock one action runs at a time, by the
+// ranks that share its layers or its pack; on the wall clock every rank has a thread.
+#ifndef SLIMPACK_BACKENDS_EXECUTOR_RUN_H
+#define SLIMPACK_BACKENDS_EXECUTOR_RUN_H
+
+#include "backends/comm/run.h"
+#include "backends/executor/mail.h"
+#include "backends/executor/math.h"
+#include "backends/executor/offload.h"
+#include "backends/executor/options.h"
+#include "backends/executor/text.h"
+#include "backends/virtual/virtual_clock.h"
+
+// One action of a rank as it ran. What the rank held leaves out what copies had changed until then
+// (sp_i_exec_offload.moved); of a copy, `after` is what it changed, and it counts when its time has
+// come.
+typedef struct sp_i_exec_log {
+    sp_bytes during, after;
+    size_t out;       // of an L: the number of its O
+    int32_t forwards; // of an O: that must be over before what it copied goes
+    bool counted;
+    uint64_t start, end;                 // moments
+    size_t first_exchange, end_exchange; // of the links
+    // Filled in when the work is done. On the wall clock since the step's begin; of those, spent in
+    // exchanges of either kind.
+    int64_t start_ns, end_ns;
+    int64_t tp_ns, dp_ns;
+} sp_i_exec_log;
+
+// One rank. Parameters, gradients and optimizer states are flat, in the order of the rank's
+// weights; with ZeRO a rank has the states of its share alone, and maybe the gradients and the
+// parameters. Where parameters are less exact than gradients, the optimizer has a master copy of
+// its share of them; elsewhere `masters` is NULL and they are their own.
+typedef struct sp_i_exec_rank {
+    int dp, pp, cp, tp;
+    const sp_i_exec_job *job;
+    const sp_i_exec_weights *weights;
+    sp_i_exec_links links;
+    // Groups of ranks, or -1 for this one alone: with the same parameters, with the same heads of
+    // keys and values, with the two ends of a tied table.
+    int data_group, kv_group, tied_group;
+    sp_i_exec_arena *arena;
+    void *values, *gradients, *masters, *first, *second;
+    int64_t share_begin, share_end;
+    sp_i_exec_range values_at, gradients_at; // the elements that are there
+    void *cosine, *sine;
+    sp_i_exec_offload offload;
+    sp_i_exec_log *log; // of its actions
+    size_t logged;
+    // Of its shares of a vocabulary in others' actions; `counted`, `out`, `forwards` have no
+    // meaning.
+    sp_i_exec_log *share_log;
+    size_t shares_logged;
+    int64_t share_ns;        // computed in the last share, in its own action or another's
+    sp_action first_of_pair; // where it says with_next: what it left is still to be sent
+    sp_error err;            // of the action that failed
+} sp_i_exec_rank;
+
+// Where a run works: of the backend of this name, on a machine, with numbers of one precision.
+typedef struct sp_i_exec_site {
+    const char *backend;
+    sp_machine *machine;
+    const sp_i_exec_math *math;
+} sp_i_exec_site;
+
+typedef struct sp_i_exec_run {
+    const sp_run_request *request;
+    sp_machine *machine;
+    const sp_i_exec_math *math;
+    sp_i_exec_options options;
+    sp_i_exec_text text;
+    sp_stage *parts;              // [virtual stages]
+    sp_i_exec_weights *weights;   // [pp * tp]
+    sp_i_exec_job *jobs;          // [dp * cp * tp]
+    sp_i_exec_rank *ranks;        // [dp * pp * cp * tp], the order of the world
+    sp_i_exec_stage *stages;      // [ranks * chunks]
+    sp_i_exec_replicas *replicas; // [pp * tp]; NULL where nothing but states is sharded
+    sp_comm_world *world;
+    int all_group;     // of all ranks; -1 for one alone
+    int *token_groups; // [ranks][forward packs]
+    sp_i_exec_mail mail;
+    sp_shares shares;    // of a vocabulary
+    uint8_t *runs_again; // [virtual stages * forward packs]: the plan has an R for it
+    int64_t steps_done;
+    int64_t step_began_ns; // on the wall clock, by the machine's stamps
+    int64_t wall_began_ns; // the same moment by this computer's clock
+    int64_t elapsed_ns;    // over all steps
+} sp_i_exec_run;
+
+// What it can execute (backends/capabilities.h), but for precisions.
+#define SP_I_EXEC_CAPABILITIES                                                              \
+    (SP_CAN(PIPELINE) | SP_CAN(DATA_PARALLEL) | SP_CAN(TENSOR_PARALLEL) |                   \
+     SP_CAN(SEQUENCE_PARALLEL) | SP_CAN(CONTEXT_PARALLEL) | SP_CAN(VOCAB_PARALLEL) |        \
+     SP_CAN(DP_MERGE) | SP_CAN(ZERO_1) | SP_CAN(ZERO_2) | SP_CAN(ZERO_3) | SP_CAN(CHUNKS) | \
+     SP_CAN(SLICES) | SP_CAN(REGROUPED) | SP_CAN(SPLIT_BACKWARD) | SP_CAN(PAIRS) |          \
+     SP_CAN(OFFLOAD) | SP_CAN(RECOMPUTE_ACTION) | SP_CAN(RECOMPUTE_ACTIVATION) |            \
+     SP_CAN(RECOMPUTE_PARTIAL_FC1) | SP_CAN(RECOMPUTE_ATTENTION) | SP_CAN(RECOMPUTE_FULL) | \
+     SP_CAN(CLOCK_VIRTUAL) | SP_CAN(CLOCK_WALL) | SP_CAN(STEPS) | SP_CAN(MEMORY_POINTS))
+
+// The request must have passed the checks of the wrapper and sp_i_exec_check; the site's
+// math is that of its precision. The machine outlives the run. *run is NULL on failure.
+sp_status sp_i_exec_run_new(const sp_run_request *request, const sp_i_exec_site *site,
+                            sp_i_exec_run **run, sp_error *err);
+void sp_i_exec_run_free(sp_i_exec_run *run);
+
+// One optimizer step over the plan.
+sp_status sp_i_exec_run_step(sp_i_exec_run *run, sp_measured_step *step, sp_error *err);
+
+// What no capability says: shapes that the executor does not compute. All findings; `backend` names
+// it in them.
+sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, sp_error *err);
+
+// ---- shared by the files of a run (run_places.c unless said) ----
+
+const sp_layout *sp_i_exec_layout(const sp_i_exec_run *run);
+size_t sp_i_exec_vstages(const sp_i_exec_run *run);
+int sp_i_exec_members(const sp_i_exec_run *run); // ranks of one (dp, pp): cp * tp
+size_t sp_i_exec_rank_count(const sp_i_exec_run *run);
+int sp_i_exec_rank_number(const sp_i_exec_run *run, int dp, int pp, int member);
+sp_i_exec_rank *sp_i_exec_rank_at(const sp_i_exec_run *run, int dp, int pp, int member);
+sp_i_exec_stage *sp_i_exec_stage_of(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
+                                    int chunk);
+// Which of the ranks of its (dp, pp); which of all on its pipeline rank.
+int sp_i_exec_member(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
+int sp_i_exec_seat(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
+// Which of the ranks with the same parameters, and all of them where they have shares.
+int sp_i_exec_replica(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
+sp_i_exec_replicas *sp_i_exec_replicas_of(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
+// One rank alone has nothing to shard.
+bool sp_i_exec_shards_gradients(const sp_i_exec_run *run);
+bool sp_i_exec_shards_values(const sp_i_exec_run *run);
+// What parameters are made of, and what gradients, masters and moments are.
+sp_element sp_i_exec_value_element(const sp_i_exec_run *run);
+sp_element sp_i_exec_exact_element(const sp_i_exec_run *run);
+// The calling thread works for a rank from now on.
+void sp_i_exec_enter(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
+// Where a rank holds an element of its parameters, of their gradients and of their masters.
+void *sp_i_exec_value_at(const sp_i_exec_run *run, const sp_i_exec_rank *rank, int64_t element);
+void *sp_i_exec_gradient_at(const sp_i_exec_run *run, const sp_i_exec_rank *rank, int64_t element);
+void *sp_i_exec_master_at(const sp_i_exec_run *run, const sp_i_exec_rank *rank, int64_t element);
+// An error of a rank: of its exchanges or its arena, at an action, or, with `place` NULL, before
+// the first.
+sp_status sp_i_exec_rank_failure(const sp_i_exec_run *run, sp_i_exec_rank *rank,
+                                 const sp_plan_place *place, sp_error *err);
+
+// Waits until the work of a rank, whose thread calls, is done. What went wrong in it becomes an
+// error at an action, or, with `place` NULL, none's.
+sp_status sp_i_exec_settle(const sp_i_exec_run *run, const sp_plan_place *place, sp_error *err);
+// The same between actions: the error names the rank.
+sp_status sp_i_exec_settle_rank(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
+                                sp_error *err);
+
+// This computer's clock (run_times.c).
+int64_t sp_i_exec_wall_ns(void);
+// The moment that the rank of the calling thread has come to, and, when its work is done, its time:
+// since the step's begin, or since the rank's clock was started.
+uint64_t sp_i_exec_moment(const sp_i_exec_run *run, sp_i_exec_rank *rank);
+int64_t sp_i_exec_moment_ns(const sp_i_exec_run *run, uint64_t moment);
+void sp_i_exec_fill_times(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_i_exec_log *log);
+
+// The world and its groups (run_world.c).
+sp_status sp_i_exec_world_make(sp_i_exec_run *run, sp_error *err);
+// Runs a body on some ranks: one of them on this thread, several on threads of their own. Returns
+// the error of the rank that failed first. On the wall clock all fail with SP_ERR_LIMIT when the
+// request's time is over.
+sp_status sp_i_exec_on_ranks(sp_i_exec_run *run, const int *ranks, int count, sp_comm_body *body,
+                             void *data, sp_error *err);
+// Memory before the first step: parameters, gradients, states, tables (run_states.c).
+sp_status sp_i_exec_states_make(sp_i_exec_run *run, sp_error *err);
+// Copies of a rank, its O and L, and the end of one of its forwards; false where memory ran out.
+// At the end of a step the buffers go (run_offload.c).
+sp_status sp_i_exec_offload_make(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err);
+void sp_i_exec_offload_fini(sp_i_exec_offload *offload);
+bool sp_i_exec_copy_out(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action);
+bool sp_i_exec_copy_back(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action);
+bool sp_i_exec_forward_ended(const sp_i_exec_run *run, sp_i_exec_rank *rank);
+void sp_i_exec_offload_end(sp_i_exec_rank *rank);
+// What a rank holds, on the device and in host memory.
+sp_bytes sp_i_exec_rank_held(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
+// The memory of a step whose timeline is complete (run_memory.c).
+sp_status sp_i_exec_fill_memory(const sp_i_exec_run *run, sp_measured_step *step, sp_error *err);
+// One action of one rank; waits for its inputs on the wall clock (run_action.c).
+sp_status sp_i_exec_rank_action(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action,
+                                sp_error *err);
+// One of a rank's shares of a vocabulary in another rank's action; all that stand before a place
+// among its actions, where `done` of all are over (run_vocab.c).
+sp_status sp_i_exec_rank_share(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_share *share,
+                               sp_error *err);
+sp_status sp_i_exec_rank_shares(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t place,
+                                size_t *done, sp_error *err);
+// All actions in virtual time, or side by side; both fill the spans of the timeline
+// (run_virtual.c, run_wall.c).
+sp_status sp_i_exec_run_virtual(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
+sp_status sp_i_exec_run_wall(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
+// Sums gradients over the ranks with the same parameters (run_reduce.c).
+sp_status sp_i_exec_reduce(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_error *err);
+// What clipping multiplies all gradients with: 1, or what brings their norm down to the option's
+// (run_clip.c).
+sp_status sp_i_exec_clip_scale(const sp_i_exec_run *run, const sp_i_exec_rank *rank, double *scale,
+                               sp_error *err);
+// Sums gradients over the ranks with the same parameters and steps the optimizer; fills the tails
+// of a timeline whose spans are there (run_update.c).
+sp_status sp_i_exec_update_all(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
+
+// ---- tensors that can be read (run_tensors.c) ----
+
+size_t sp_i_exec_tensor_count(const sp_i_exec_run *run);
+void sp_i_exec_tensor_info(const sp_i_exec_run *run, size_t index, sp_tensor_info *info);
+sp_status sp_i_exec_tensor_read(const sp_i_exec_run *run, size_t index, double *values,
+                                sp_error *err);
+
+#endif

@@ -1,0 +1,231 @@
+#include "backends/executor/elements.h"
+#include "backends/executor/run.h"
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+
+enum { PIECE = 1 << 14 }; // elements that are drawn at a time
+
+// Real bytes of `elements` numbers beside the bytes that the predictor counts for them.
+static void *take_state(sp_i_exec_rank *rank, sp_memory_category category, int64_t elements,
+                        int64_t element_bytes, int64_t table_bytes)
+{
+    const sp_i_exec_width all = {elements * element_bytes, table_bytes};
+    return sp_i_exec_take_zeroed(rank->arena, category, 1, all);
+}
+
+// What a tensor starts with, piece by piece, and as the machine has it.
+typedef struct start {
+    double value[PIECE];
+    char real[PIECE * sizeof(double)];
+} start;
+
+// Elements [from, from + count) of a tensor, as far as they are among `there`, from `at` on.
+static void upload_piece(const sp_i_exec_run *run, const sp_i_exec_weight *weight, start *s,
+                         int64_t from, int64_t count, sp_i_exec_range there, sp_element element,
+                         void *at)
+{
+    int64_t bytes = sp_element_bytes(element);
+    int64_t first = weight->offset + from;
+    int64_t begin = first > there.begin ? first : there.begin;
+    int64_t end =
+        first + count < there.begin + there.count ? first + count : there.begin + there.count;
+    if (begin < end) {
+        sp_i_exec_elements_from(element, end - begin, s->value + (begin - first), s->real);
+        run->machine->ops->upload(run->machine, (char *)at + (begin - there.begin) * bytes, s->real,
+                                  (end - begin) * bytes);
+    }
+}
+
+static bool is_within(const sp_i_exec_rank *rank, int64_t begin, int64_t end)
+{
+    const sp_i_exec_range *values = &rank->values_at;
+    return (begin < values->begin + values->count && end > values->begin) ||
+           (rank->masters != NULL && begin < rank->share_end && end > rank->share_begin);
+}
+
+static void start_values(const sp_i_exec_run *run, const sp_i_exec_rank *rank, start *s)
+{
+    const sp_i_exec_range share = {rank->share_begin, rank->share_end - rank->share_begin};
+    for (size_t w = 0; w < rank->weights->count; w++) {
+        const sp_i_exec_weight *weight = &rank->weights->items[w];
+        uint64_t seed = sp_i_exec_weight_seed(weight, run->request->seed);
+        for (int64_t from = 0; from < weight->elements; from += PIECE) {
+            int64_t left = weight->elements - from;
+            int64_t count = left < PIECE ? left : PIECE;
+            if (!is_within(rank, weight->offset + from, weight->offset + from + count)) {
+                continue;
+            }
+            for (int64_t i = 0; i < count; i++) {
+                s->value[i] = sp_i_exec_weight_start(weight, seed, from + i);
+            }
+            if (run->options.rounded) {
+                sp_i_exec_elements_from(SP_ELEMENT_BF16, count, s->value, s->real);
+                sp_i_exec_elements_to(SP_ELEMENT_BF16, count, s->real, s->value);
+            }
+            upload_piece(run, weight, s, from, count, rank->values_at, sp_i_exec_value_element(run),
+                         rank->values);
+            if (rank->masters != NULL) {
+                upload_piece(run, weight, s, from, count, share, sp_i_exec_exact_element(run),
+                             rank->masters);
+            }
+        }
+    }
+}
+
+// With ZeRO each rank with the same parameters steps an equal share of them.
+static void set_share(const sp_i_exec_run *run, sp_i_exec_rank *rank)
+{
+    const sp_layout *layout = sp_i_exec_layout(run);
+    int64_t all = rank->weights->elements;
+    bool shares = layout->zero >= 1;
+    int64_t share = shares ? sp_ceil_div(all, (int64_t)layout->dp * layout->cp) : all;
+    int64_t begin = shares ? share * (rank->dp * layout->cp + rank->cp) : 0;
+    rank->share_begin = begin < all ? begin : all;
+    rank->share_end = begin + share < all ? begin + share : all;
+    const sp_i_exec_range whole = {0, all};
+    const sp_i_exec_range own = {rank->share_begin, rank->share_end - rank->share_begin};
+    rank->values_at = sp_i_exec_shards_values(run) ? own : whole;
+    rank->gradients_at = sp_i_exec_shards_gradients(run) ? own : whole;
+}
+
+static bool take_states(const sp_i_exec_run *run, sp_i_exec_rank *rank)
+{
+    const sp_layout *layout = sp_i_exec_layout(run);
+    sp_stage *parts = sp_i_calloc((size_t)layout->chunks, sizeof *parts);
+    if (parts == NULL) {
+        return false;
+    }
+    for (int c = 0; c < layout->chunks; c++) {
+        parts[c] = run->parts[sp_layout_vstage(layout, rank->pp, c)];
+    }
+    sp_bytes bytes;
+    const sp_stack stack = {.work_spaces = 1, .work_space_bytes = 1};
+    sp_footprint_states(run->request->model, layout, &stack, parts, layout->chunks, &bytes);
+    sp_i_free(parts);
+    set_share(run, rank);
+    int64_t share = rank->share_end - rank->share_begin;
+    bool masters = run->math->exact_bytes > run->math->real_bytes;
+    int64_t exact = run->math->exact_bytes;
+    int64_t left = bytes.of[SP_MEM_OPTIMIZER];
+    int64_t each = left / (masters ? 3 : 2);
+    rank->values = take_state(rank, SP_MEM_PARAMETERS, rank->values_at.count, run->math->real_bytes,
+                              bytes.of[SP_MEM_PARAMETERS]);
+    rank->gradients = take_state(rank, SP_MEM_GRADIENTS, rank->gradients_at.count, exact,
+                                 bytes.of[SP_MEM_GRADIENTS]);
+    if (masters) {
+        rank->masters = take_state(rank, SP_MEM_OPTIMIZER, share, exact, each);
+        left -= each;
+    }
+    rank->first = take_state(rank, SP_MEM_OPTIMIZER, share, exact, each);
+    rank->second = take_state(rank, SP_MEM_OPTIMIZER, share, exact, left - each);
+    return rank->values != NULL && rank->gradients != NULL && rank->first != NULL &&
+           rank->second != NULL && (!masters || rank->masters != NULL);
+}
+
+static bool make_rope(const sp_i_exec_run *run, sp_i_exec_rank *rank)
+{
+    const sp_model *model = run->request->model;
+    int64_t positions = rank->job->slices.positions;
+    if (model->positional != SP_ROPE || positions == 0) {
+        return true;
+    }
+    int64_t elements = positions * (model->head_dim / 2);
+    const sp_i_exec_width width = {run->math->exact_bytes, rank->job->specs.value.table_bytes};
+    rank->cosine = sp_i_exec_take(rank->arena, SP_MEM_WORKSPACE, elements, width);
+    rank->sine = sp_i_exec_take(rank->arena, SP_MEM_WORKSPACE, elements, width);
+    bool ok = rank->cosine != NULL && rank->sine != NULL;
+    if (ok) {
+        run->math->rope_table(positions, model->head_dim, rank->cosine, rank->sine);
+    }
+    return ok;
+}
+
+static void place_stage(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
+                        sp_i_exec_stage *stage)
+{
+    stage->scatters = sp_i_exec_shards_gradients(run);
+    stage->gathers = sp_i_exec_shards_values(run);
+    stage->replicas = stage->scatters ? sp_i_exec_replicas_of(run, rank) : NULL;
+    stage->member = sp_i_exec_replica(run, rank);
+    stage->cosine = rank->cosine;
+    stage->sine = rank->sine;
+    for (int s = 0; s < sp_i_exec_slots(stage->part.layers); s++) {
+        if (stage->range[s].count > 0 && !stage->gathers) {
+            stage->value[s] = sp_i_exec_value_at(run, rank, stage->range[s].begin);
+        }
+        if (stage->range[s].count > 0 && !stage->scatters) {
+            stage->gradient[s] = sp_i_exec_gradient_at(run, rank, stage->range[s].begin);
+        }
+    }
+}
+
+// Where the stages of a rank find their parameters. A tied table with both ends on this rank is the
+// embedding's.
+static void place_weights(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
+{
+    sp_i_exec_range table = {0};
+    for (size_t w = 0; w < rank->weights->count; w++) {
+        const sp_i_exec_weight *weight = &rank->weights->items[w];
+        sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, weight->chunk);
+        stage->range[weight->slot] = (sp_i_exec_range){weight->offset, weight->elements};
+        if (weight->slot == sp_i_exec_end_slot(stage->part.layers, SP_I_EXEC_TOKEN_TABLE)) {
+            table = stage->range[weight->slot];
+        }
+    }
+    for (int c = 0; c < sp_i_exec_layout(run)->chunks; c++) {
+        sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, c);
+        int slot = sp_i_exec_end_slot(stage->part.layers, SP_I_EXEC_HEAD_TABLE);
+        if (stage->part.head && stage->range[slot].count == 0) {
+            stage->range[slot] = table;
+        }
+        place_stage(run, rank, stage);
+    }
+}
+
+// The shares of all ranks with the same parameters.
+static sp_status make_replicas(sp_i_exec_run *run, sp_error *err)
+{
+    const sp_layout *layout = sp_i_exec_layout(run);
+    size_t count = (size_t)layout->pp * (size_t)layout->tp;
+    if (!sp_i_exec_shards_gradients(run)) {
+        return SP_OK;
+    }
+    run->replicas = sp_i_calloc(count, sizeof *run->replicas);
+    sp_status status =
+        run->replicas != NULL ? SP_OK : sp_error_no_memory(err, "shares of parameters");
+    for (size_t i = 0; status == SP_OK && i < count; i++) {
+        status = sp_i_exec_replicas_init(&run->replicas[i], run->machine, layout->dp * layout->cp,
+                                         run->math->real_bytes, run->math->exact_bytes,
+                                         run->math->add_exact, err);
+    }
+    for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(run); r++) {
+        const sp_i_exec_rank *rank = &run->ranks[r];
+        sp_i_exec_replicas_of(run, rank)->shares[sp_i_exec_replica(run, rank)] =
+            (sp_i_exec_share){.begin = rank->share_begin,
+                              .end = rank->share_end,
+                              .values = sp_i_exec_shards_values(run) ? rank->values : NULL,
+                              .gradients = rank->gradients};
+    }
+    return status;
+}
+
+sp_status sp_i_exec_states_make(sp_i_exec_run *run, sp_error *err)
+{
+    start *s = sp_i_malloc(sizeof *s);
+    sp_status status = s != NULL ? SP_OK : sp_error_no_memory(err, "starting values");
+    for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(run); r++) {
+        sp_i_exec_rank *rank = &run->ranks[r];
+        sp_i_exec_enter(run, rank);
+        if (take_states(run, rank) && make_rope(run, rank)) {
+            start_values(run, rank, s);
+        } else {
+            status = sp_i_exec_rank_failure(run, rank, NULL, err);
+        }
+    }
+    sp_i_free(s);
+    status = status == SP_OK ? make_replicas(run, err) : status;
+    for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(run); r++) {
+        place_weights(run, &run->ranks[r]);
+    }
+    return status;
+}

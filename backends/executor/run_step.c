@@ -1,0 +1,181 @@
+#include <string.h>
+
+#include "backends/executor/draw.h"
+#include "backends/executor/run.h"
+#include "sim/base/alloc.h"
+
+// Tokens and targets of one run of positions. Padding gets a token but no target, and the last
+// position of its slice, for which a position table has a row.
+static void fill_run(const sp_i_exec_run *run, sp_i_exec_job *job, const sp_i_exec_slice *slice,
+                     const sp_token_run *positions, int64_t at)
+{
+    int64_t id = job->ids[slice->sample];
+    int64_t vocab = job->model->vocab;
+    uint64_t seed = run->request->seed;
+    int step = (int)run->steps_done;
+    int64_t end = slice->begin + slice->tokens;
+    for (int64_t i = 0; i < positions->tokens; i++, at++) {
+        int64_t position = positions->begin + i;
+        bool trained = position < end;
+        job->position[at] = trained ? position : end - 1;
+        job->token[at] = trained ? sp_i_exec_token(&run->text, seed, step, id, position, vocab) : 0;
+        job->target[at] =
+            trained ? sp_i_exec_token(&run->text, seed, step, id, position + 1, vocab) : -1;
+    }
+}
+
+static void fill_tokens(const sp_i_exec_run *run, sp_i_exec_job *job)
+{
+    for (size_t s = 0; s < job->slices.count; s++) {
+        const sp_i_exec_slice *slice = &job->slices.slice[s];
+        sp_token_run runs[SP_ZIGZAG_RUNS];
+        int64_t at = job->token_at[s];
+        int count = slice->shard >= 0 ? sp_i_exec_shard_runs(slice, slice->shard, runs) : 0;
+        for (int r = 0; r < count; r++) {
+            fill_run(run, job, slice, &runs[r], at);
+            at += runs[r].tokens;
+        }
+    }
+}
+
+// Other ranks may add to the gradients of one: they must be zero before any begins.
+static sp_status begin_rank(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err)
+{
+    const sp_machine_ops *ops = run->machine->ops;
+    sp_i_exec_enter(run, rank);
+    ops->zero(run->machine, rank->gradients, rank->gradients_at.count * run->math->exact_bytes);
+    for (int c = 0; c < sp_i_exec_layout(run)->chunks; c++) {
+        ops->zero(run->machine, sp_i_exec_stage_of(run, rank, c)->loss,
+                  (int64_t)(rank->job->slices.forward_count * sizeof(double)));
+    }
+    memset(rank->log, 0,
+           sp_plan_stage(run->request->plan, rank->dp, rank->pp)->count * sizeof *rank->log);
+    rank->logged = 0;
+    rank->shares_logged = 0;
+    rank->links.exchange_count = 0;
+    return sp_i_exec_settle_rank(run, rank, err);
+}
+
+static sp_status begin_step(sp_i_exec_run *run, sp_error *err)
+{
+    const sp_layout *layout = sp_i_exec_layout(run);
+    sp_status status = SP_OK;
+    uint64_t dropout_seed = sp_i_exec_draw(sp_i_exec_draw_name(run->request->seed, "dropout"),
+                                           (uint64_t)run->steps_done);
+    for (int j = 0; j < layout->dp * sp_i_exec_members(run); j++) {
+        fill_tokens(run, &run->jobs[j]);
+        run->jobs[j].dropout_seed = dropout_seed;
+    }
+    for (int i = 0; run->replicas != NULL && i < layout->pp * layout->tp; i++) {
+        sp_i_exec_scatter_begin(&run->replicas[i]);
+    }
+    for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(run); r++) {
+        status = begin_rank(run, &run->ranks[r], err);
+    }
+    return status;
+}
+
+// Nothing may still run when the time is over; steps follow one another.
+static sp_status check_timeout(const sp_i_exec_run *run, const sp_timeline *timeline, sp_error *err)
+{
+    int64_t limit_ns = run->request->timeout_ns - run->elapsed_ns;
+    for (size_t r = 0; run->request->timeout_ns > 0 && r < timeline->rank_count; r++) {
+        const sp_rank_timeline *rank = &timeline->ranks[r];
+        for (size_t i = 0; i < rank->count; i++) {
+            if (rank->spans[i].end_ns > limit_ns) {
+                sp_plan_place place = {rank->dp, rank->pp, rank->spans[i].action};
+                return sp_error_at_action(err, SP_ERR_LIMIT, run->request->plan, &place,
+                                          "it is not done at the timeout of %lld ns",
+                                          (long long)run->request->timeout_ns);
+            }
+        }
+    }
+    return SP_OK;
+}
+
+static sp_status check_drained(const sp_i_exec_run *run, sp_error *err)
+{
+    for (size_t r = 0; r < sp_i_exec_rank_count(run); r++) {
+        sp_i_exec_rank *rank = &run->ranks[r];
+        sp_i_exec_offload_end(rank);
+        int64_t expected =
+            4 + (rank->masters != NULL) + (rank->cosine != NULL) + (rank->sine != NULL);
+        if (sp_i_exec_blocks(rank->arena) != expected) {
+            return sp_error_set(err, SP_ERR_INTERNAL,
+                                "dp %d pp %d cp %d tp %d: %lld blocks remain after the step",
+                                rank->dp, rank->pp, rank->cp, rank->tp,
+                                (long long)(sp_i_exec_blocks(rank->arena) - expected));
+        }
+    }
+    if (sp_i_exec_mail_left(&run->mail) != 0) {
+        return sp_error_set(err, SP_ERR_INTERNAL, "%lld hidden states were sent but not read",
+                            (long long)sp_i_exec_mail_left(&run->mail));
+    }
+    return SP_OK;
+}
+
+// Over the packs and their ranks in order, so that the sum does not depend on who ran when. `loss`
+// has room for one rank's of all packs, for each rank with the head.
+static sp_status sum_loss(const sp_i_exec_run *run, double *loss, double *sum, sp_error *err)
+{
+    const sp_layout *layout = sp_i_exec_layout(run);
+    const sp_pack_list *packs = &run->request->plan->packing->forward;
+    int members = sp_i_exec_members(run);
+    int pp;
+    int chunk;
+    sp_status status = SP_OK;
+    *sum = 0.0;
+    sp_layout_locate(layout, (int)sp_i_exec_vstages(run) - 1, &pp, &chunk);
+    for (int i = 0; status == SP_OK && i < layout->dp * members; i++) {
+        const sp_i_exec_rank *rank = sp_i_exec_rank_at(run, i / members, pp, i % members);
+        sp_i_exec_enter(run, rank);
+        run->machine->ops->download(run->machine, loss + (size_t)i * packs->count,
+                                    sp_i_exec_stage_of(run, rank, chunk)->loss,
+                                    (int64_t)(packs->count * sizeof *loss));
+        status = sp_i_exec_settle_rank(run, rank, err);
+    }
+    for (size_t p = 0; status == SP_OK && p < packs->count; p++) {
+        const sp_pack *pack = &packs->packs[p];
+        for (int i = pack->dp_first * members; i < (pack->dp_first + pack->dp_count) * members;
+             i++) {
+            *sum += loss[(size_t)i * packs->count + p];
+        }
+    }
+    return status;
+}
+
+static sp_status read_loss(const sp_i_exec_run *run, sp_measured_step *step, sp_error *err)
+{
+    size_t seats = (size_t)sp_i_exec_layout(run)->dp * (size_t)sp_i_exec_members(run);
+    double *loss = sp_i_calloc(seats * run->request->plan->packing->forward.count, sizeof *loss);
+    if (loss == NULL) {
+        return sp_error_no_memory(err, "the loss of a step");
+    }
+    step->has_loss = run->jobs[0].slices.trained > 0;
+    sp_status status = sum_loss(run, loss, &step->loss, err);
+    sp_i_free(loss);
+    return status;
+}
+
+sp_status sp_i_exec_run_step(sp_i_exec_run *run, sp_measured_step *step, sp_error *err)
+{
+    bool wall = run->request->clock == SP_CLOCK_WALL;
+    sp_status status = begin_step(run, err);
+    if (status == SP_OK) {
+        status = sp_timeline_init(&step->timeline, run->request->plan, err);
+    }
+    if (status == SP_OK) {
+        status = wall ? sp_i_exec_run_wall(run, &step->timeline, err)
+                      : sp_i_exec_run_virtual(run, &step->timeline, err);
+    }
+    status = status == SP_OK ? check_timeout(run, &step->timeline, err) : status;
+    status = status == SP_OK ? check_drained(run, err) : status;
+    status = status == SP_OK ? sp_i_exec_update_all(run, &step->timeline, err) : status;
+    if (status != SP_OK) {
+        return status;
+    }
+    sp_timeline_finish(&step->timeline);
+    run->elapsed_ns += step->timeline.iteration_ns;
+    status = read_loss(run, step, err);
+    return status == SP_OK ? sp_i_exec_fill_memory(run, step, err) : status;
+}

@@ -1,0 +1,145 @@
+// Actions in virtual time: sp_virtual_run says which is next, the ranks that share it run it, and
+// how long it took, by the machine's clock (sp_machine_ops.now_ns), decides when it would have run.
+#include "backends/comm/clock.h"
+#include "backends/executor/run.h"
+#include "sim/base/alloc.h"
+
+typedef struct driver {
+    sp_i_exec_run *run;
+    int *ranks; // scratch: [all]
+} driver;
+
+typedef struct job {
+    sp_i_exec_run *run;
+    sp_action action;
+    int dp, pp;              // that the action is on, of several data-parallel ranks the first
+    const sp_share **shares; // [data-parallel ranks * pp]: what others do with it
+} job;
+
+static sp_status run_one(sp_comm *me, void *data, sp_error *err)
+{
+    const job *j = data;
+    sp_i_exec_rank *rank = &j->run->ranks[sp_comm_rank(me)];
+    const sp_plan_place place = {.dp = rank->dp, .pp = j->pp, .action = j->action};
+    sp_comm_clock_start(me, 0);
+    int other = (rank->dp - j->dp) * sp_i_exec_layout(j->run)->pp + rank->pp;
+    sp_status status = rank->pp == j->pp
+                           ? sp_i_exec_rank_action(j->run, rank, j->action, &rank->err)
+                           : sp_i_exec_rank_share(j->run, rank, j->shares[other], &rank->err);
+    status = status == SP_OK ? sp_i_exec_settle(j->run, &place, &rank->err) : status;
+    if (status == SP_OK && rank->pp == j->pp) {
+        sp_i_exec_fill_times(j->run, rank, &rank->log[rank->logged - 1]);
+    }
+    for (int i = 0; status != SP_OK && i < rank->err.count; i++) {
+        sp_error_set(err, status, "%s", rank->err.message[i]);
+    }
+    return status;
+}
+
+static const sp_pack *pack_of(const sp_plan *plan, sp_action action)
+{
+    bool backward =
+        action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_W;
+    const sp_pack_list *packs =
+        backward ? sp_packing_backward(plan->packing) : &plan->packing->forward;
+    return &packs->packs[action.pack];
+}
+
+static bool is_copy(sp_action action)
+{
+    return action.kind == SP_ACTION_O || action.kind == SP_ACTION_L;
+}
+
+// The action is over when the last of its ranks is done.
+static void fill_outcome(const sp_i_exec_run *run, const sp_plan_place *place,
+                         sp_virtual_outcome *outcome)
+{
+    int64_t took_ns = 0;
+    for (int m = 0; m < sp_i_exec_members(run); m++) {
+        const sp_i_exec_rank *rank = sp_i_exec_rank_at(run, place->dp, place->pp, m);
+        const sp_i_exec_log *log = &rank->log[rank->logged - 1];
+        int64_t ns = log->end_ns - log->start_ns;
+        took_ns = ns > took_ns ? ns : took_ns;
+    }
+    const sp_i_exec_rank *first = sp_i_exec_rank_at(run, place->dp, place->pp, 0);
+    const sp_i_exec_log *log = &first->log[first->logged - 1];
+    outcome->took.tp_ns = log->tp_ns < took_ns ? log->tp_ns : took_ns;
+    took_ns -= outcome->took.tp_ns;
+    outcome->took.dp_ns = log->dp_ns < took_ns ? log->dp_ns : took_ns;
+    outcome->took.compute_ns = took_ns - outcome->took.dp_ns;
+}
+
+static void fill_shares(const sp_i_exec_run *run, const sp_virtual_action *action,
+                        sp_virtual_outcome *outcome)
+{
+    for (int p = 0; action->shares != NULL && p < sp_i_exec_layout(run)->pp; p++) {
+        int64_t took_ns = 0;
+        for (int m = 0; action->shares[p] != NULL && m < sp_i_exec_members(run); m++) {
+            int64_t ns = sp_i_exec_rank_at(run, action->place.dp, p, m)->share_ns;
+            took_ns = ns > took_ns ? ns : took_ns;
+        }
+        outcome->shares[p] = (sp_action_cost){.compute_ns = took_ns};
+    }
+}
+
+// The ranks that run an action: those of its pack, on its pipeline rank or, where they share the
+// vocabulary, on all. Returns how many.
+static int find_ranks(const driver *d, const sp_virtual_action *action, const sp_pack *pack)
+{
+    const sp_i_exec_run *run = d->run;
+    const sp_plan_place *place = &action->place;
+    bool copy = is_copy(place->action);
+    bool shared = action->shares != NULL;
+    int count = 0;
+    for (int i = 0; i < (copy ? 1 : pack->dp_count); i++) {
+        int dp = place->dp + i;
+        for (int pp = 0; pp < sp_i_exec_layout(run)->pp; pp++) {
+            for (int m = 0; (shared || pp == place->pp) && m < sp_i_exec_members(run); m++) {
+                d->ranks[count++] = sp_i_exec_rank_number(run, dp, pp, m);
+            }
+        }
+    }
+    return count;
+}
+
+static sp_status run_action(void *context, const sp_virtual_action *action,
+                            sp_virtual_outcome *outcome, sp_error *err)
+{
+    const driver *d = context;
+    sp_i_exec_run *run = d->run;
+    const sp_plan_place *place = &action->place;
+    const sp_pack *pack = pack_of(run->request->plan, place->action);
+    outcome->stalls = run->steps_done + 1 == run->options.fault_step &&
+                      sp_i_exec_names(run->options.stall, run->request->plan, place);
+    if (outcome->stalls) {
+        return SP_OK;
+    }
+    sp_status status = SP_OK;
+    // A merged pack comes once for each of its ranks; all of them run it the first time. Its copies
+    // are each rank's own.
+    if (place->dp == pack->dp_first || is_copy(place->action)) {
+        job j = {.run = run,
+                 .action = place->action,
+                 .dp = place->dp,
+                 .pp = place->pp,
+                 .shares = action->shares};
+        status = sp_i_exec_on_ranks(run, d->ranks, find_ranks(d, action, pack), run_one, &j, err);
+    }
+    if (status == SP_OK) {
+        fill_outcome(run, place, outcome);
+        fill_shares(run, action, outcome);
+    }
+    return status;
+}
+
+sp_status sp_i_exec_run_virtual(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err)
+{
+    driver d = {.run = run, .ranks = sp_i_calloc(sp_i_exec_rank_count(run), sizeof *d.ranks)};
+    if (d.ranks == NULL) {
+        return sp_error_no_memory(err, "the ranks of an action");
+    }
+    const sp_virtual_driver virtual = {.context = &d, .run = run_action, .shares = true};
+    sp_status status = sp_virtual_run(run->request->plan, &virtual, timeline, err);
+    sp_i_free(d.ranks);
+    return status;
+}

@@ -1,0 +1,164 @@
+#include "backends/executor/stage.h"
+
+#include <string.h>
+
+#include "sim/base/alloc.h"
+
+static size_t layers_of(const sp_i_exec_stage *stage)
+{
+    return (size_t)stage->part.layers;
+}
+
+sp_status sp_i_exec_stage_init(sp_i_exec_stage *stage, const sp_i_exec_job *job,
+                               sp_i_exec_arena *arena, sp_i_exec_links *links, sp_stage part,
+                               sp_error *err)
+{
+    *stage = (sp_i_exec_stage){.job = job, .arena = arena, .links = links, .part = part};
+    const sp_i_exec_slices *slices = &job->slices;
+    size_t layers = layers_of(stage);
+    size_t slots = (size_t)sp_i_exec_slots(part.layers);
+    size_t pack = (layers + 1) * SP_I_EXEC_TENSORS;
+    size_t deferred = (layers + 1) * SP_I_EXEC_DEFERRED;
+    stage->value = sp_i_calloc(slots, sizeof *stage->value);
+    stage->gradient = sp_i_calloc(slots, sizeof *stage->gradient);
+    stage->range = sp_i_calloc(slots, sizeof *stage->range);
+    stage->saved = sp_i_calloc(slices->forward_count * pack, sizeof *stage->saved);
+    stage->input = sp_i_calloc(slices->forward_count, sizeof *stage->input);
+    stage->kv = sp_i_calloc(slices->count * layers, sizeof *stage->kv);
+    stage->kv_gradient = sp_i_calloc(slices->count * layers, sizeof *stage->kv_gradient);
+    stage->deferred = sp_i_calloc(slices->backward_count * deferred, sizeof *stage->deferred);
+    stage->loss = job->machine->ops->allocate(
+        job->machine, (int64_t)(slices->forward_count * sizeof *stage->loss));
+    if (stage->value == NULL || stage->gradient == NULL || stage->range == NULL ||
+        stage->saved == NULL || stage->input == NULL || stage->kv == NULL ||
+        stage->kv_gradient == NULL || stage->deferred == NULL || stage->loss == NULL) {
+        sp_i_exec_stage_fini(stage);
+        return sp_error_no_memory(err, "a stage");
+    }
+    return SP_OK;
+}
+
+void sp_i_exec_stage_fini(sp_i_exec_stage *stage)
+{
+    sp_i_free(stage->value);
+    sp_i_free(stage->gradient);
+    sp_i_free(stage->range);
+    sp_i_free(stage->saved);
+    sp_i_free(stage->input);
+    sp_i_free(stage->kv);
+    sp_i_free(stage->kv_gradient);
+    sp_i_free(stage->deferred);
+    if (stage->loss != NULL) {
+        stage->job->machine->ops->release(stage->job->machine, stage->loss);
+    }
+    *stage = (sp_i_exec_stage){0};
+}
+
+void **sp_i_exec_saved(const sp_i_exec_stage *stage, int32_t forward_pack, int layer,
+                       sp_i_exec_tensor tensor)
+{
+    size_t unit = (size_t)forward_pack * (layers_of(stage) + 1) + (size_t)layer;
+    return &stage->saved[unit * SP_I_EXEC_TENSORS + (size_t)tensor];
+}
+
+void **sp_i_exec_kv(const sp_i_exec_stage *stage, int32_t slice, int layer)
+{
+    return &stage->kv[(size_t)slice * layers_of(stage) + (size_t)layer];
+}
+
+void **sp_i_exec_kv_gradient(const sp_i_exec_stage *stage, int32_t slice, int layer)
+{
+    return &stage->kv_gradient[(size_t)slice * layers_of(stage) + (size_t)layer];
+}
+
+void **sp_i_exec_deferred_of(const sp_i_exec_stage *stage, int32_t backward_pack, int layer)
+{
+    size_t unit = (size_t)backward_pack * (layers_of(stage) + 1) + (size_t)layer;
+    return &stage->deferred[unit * SP_I_EXEC_DEFERRED];
+}
+
+// Copies one part of a slice out of the block that its forward pack saved.
+static void fetch_part(const sp_i_exec_stage *stage, int32_t number, int part, bool own,
+                       size_t row_bytes, const char *saved, char *to)
+{
+    const sp_i_exec_slices *slices = &stage->job->slices;
+    const sp_i_exec_pack *from = &slices->forward[slices->slice[number].forward_pack];
+    int64_t row = sp_i_exec_forward_row(slices, number, part) - (own ? from->own_row : 0);
+    stage->job->machine->ops->copy(stage->job->machine, to, saved + (size_t)row * row_bytes,
+                                   sp_i_exec_part_rows(slices, number, part) * (int64_t)row_bytes);
+}
+
+static void fetch_slice(const sp_i_exec_stage *stage, const sp_i_exec_pack *pack, int layer,
+                        sp_i_exec_tensor tensor, int32_t place, char *block, int64_t *part_row)
+{
+    const sp_i_exec_slices *slices = &stage->job->slices;
+    const sp_i_exec_spec *spec = &stage->job->specs.of[tensor];
+    int32_t number = pack->slice[place];
+    size_t row_bytes = (size_t)(spec->columns * spec->width.real_bytes);
+    void **saved = sp_i_exec_saved(stage, slices->slice[number].forward_pack, layer, tensor);
+    int64_t rows = 0;
+    if (*saved == NULL) {
+        return; // this rank has no row of the slice, and the others' are gone
+    }
+    for (int part = 0; part < slices->place.parts; part++) {
+        if (!spec->own || part == slices->place.part) {
+            fetch_part(stage, number, part, spec->own, row_bytes, *saved,
+                       block + (size_t)part_row[part] * row_bytes);
+            part_row[part] += sp_i_exec_part_rows(slices, number, part);
+            rows += sp_i_exec_part_rows(slices, number, part);
+        }
+    }
+    if (sp_i_exec_give_part(stage->arena, *saved, rows * spec->columns, spec->width)) {
+        *saved = NULL;
+    }
+}
+
+// Where each part begins in a block of all rows, or of the own part alone.
+static void begin_parts(const sp_i_exec_slices *slices, const sp_i_exec_pack *pack, bool own,
+                        int64_t *part_row)
+{
+    int64_t row = 0;
+    for (int part = 0; part < slices->place.parts; part++) {
+        part_row[part] = own ? 0 : row;
+        for (int32_t i = 0; i < pack->count; i++) {
+            row += sp_i_exec_part_rows(slices, pack->slice[i], part);
+        }
+    }
+}
+
+bool sp_i_exec_fetch(const sp_i_exec_stage *stage, const sp_i_exec_pack *pack, int layer,
+                     sp_i_exec_tensor tensor, void **block)
+{
+    const sp_i_exec_slices *slices = &stage->job->slices;
+    const sp_i_exec_spec *spec = &stage->job->specs.of[tensor];
+    if (pack->same_as != SP_I_EXEC_NONE) {
+        void **saved = sp_i_exec_saved(stage, pack->same_as, layer, tensor);
+        *block = *saved;
+        *saved = NULL;
+        return true;
+    }
+    int64_t part_row[SP_I_EXEC_MOST_PARTS];
+    int64_t rows = spec->own ? pack->own_rows : pack->rows;
+    *block = sp_i_exec_take(stage->arena, spec->category, rows * spec->columns, spec->width);
+    if (*block == NULL) {
+        return false;
+    }
+    begin_parts(slices, pack, spec->own, part_row);
+    for (int32_t i = 0; i < pack->count; i++) {
+        fetch_slice(stage, pack, layer, tensor, i, *block, part_row);
+    }
+    return true;
+}
+
+void sp_i_exec_numbers(const sp_i_exec_job *job, const sp_i_exec_pack *pack, bool own,
+                       const int64_t *from, int64_t *to)
+{
+    for (size_t p = 0; p < pack->first_piece[pack->count]; p++) {
+        const sp_i_exec_piece *piece = &pack->piece[p];
+        if (!own || piece->part == job->slices.place.part) {
+            memcpy(to + piece->row - (own ? pack->own_row : 0),
+                   from + job->token_at[piece->slice] + piece->at,
+                   (size_t)piece->rows * sizeof *to);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+// One layer of a stage at work on a pack. Compiled for each precision.
+#include "backends/executor/math.h"
+#include "backends/executor/typed/ops.h"
+#include "kernels/attention_shape.h"
+
+#ifndef SLIMPACK_BACKENDS_EXECUTOR_TYPED_LAYER_H
+#define SLIMPACK_BACKENDS_EXECUTOR_TYPED_LAYER_H
+
+#if SP_KERNEL_BITS == 64
+#define SP_EXEC(name) sp_i_exec_##name##_f64
+#elif SP_KERNEL_BITS == 32
+#define SP_EXEC(name) sp_i_exec_##name##_f32
+#else
+#define SP_EXEC(name) sp_i_exec_##name##_bf16
+#endif
+
+typedef struct layer {
+    sp_i_exec_stage *stage;
+    const sp_i_exec_pack *pack;
+    int index;    // in the stage; the head's is the number of layers
+    int64_t rows; // this rank's of the pack
+    int64_t own;  // of its part: those of hidden states under sequence parallelism
+    bool keep;    // forward: what the table keeps stays
+    bool rebuilds;
+    void *t[SP_I_EXEC_TENSORS];
+} layer;
+
+static inline const sp_i_exec_slice *slice_of(const layer *l, int32_t number)
+{
+    return &l->stage->job->slices.slice[number];
+}
+
+// ---- tensors (layer_tensors.c) ----
+
+// Makes a tensor of the table; in t[] afterwards. One that is not kept is workspace, or recompute
+// where the backward rebuilds it.
+bool SP_EXEC(make)(layer *l, sp_i_exec_tensor tensor);
+// Gives back a tensor that the forward does not keep.
+void SP_EXEC(drop)(layer *l, sp_i_exec_tensor tensor);
+// A forward's tensors become the saved ones; all others are given back.
+void SP_EXEC(settle)(layer *l, int32_t forward_pack);
+// Gives back all of t[].
+void SP_EXEC(clear)(layer *l);
+// A matrix [rows, columns] that no table names, as workspace.
+void *SP_EXEC(take)(const layer *l, int64_t columns);
+// Hidden states [own, hidden], likewise.
+void *SP_EXEC(take_own)(const layer *l);
+
+real *SP_EXEC(value)(const layer *l, sp_i_exec_layer_weight weight);
+exact *SP_EXEC(gradient)(const layer *l, sp_i_exec_layer_weight weight);
+
+// ---- tensor parallelism (tensor_parallel.c): hidden states of a layer stand at each rank, all
+// rows or its own part of them; products with the layer's matrices see all rows
+
+// All rows of hidden states [own, hidden]: themselves, or gathered into a matrix that is given back
+// with SP_EXEC(release). NULL on failure.
+real *SP_EXEC(gather)(const layer *l, real *own);
+void SP_EXEC(release)(const layer *l, const real *own, real *all);
+// Where a product that each rank has a part of [rows, hidden] is written, so that its sum becomes
+// `own`: `own` itself, or a matrix of all rows. NULL on failure.
+real *SP_EXEC(partial)(const layer *l, real *own);
+// Sums the ranks' parts into `own` and gives `part` back.
+bool SP_EXEC(sum)(const layer *l, real *part, real *own);
+// Is this the rank that adds what is to be added once?
+bool SP_EXEC(adds)(const layer *l);
+
+// ---- ranks that share the vocabulary (tensor_parallel.c); nothing where they do not
+
+// The maximum, or the sum, of n numbers over all of them, in place.
+bool SP_EXEC(reduce)(const layer *l, bool maximum, int64_t n, exact *x);
+// Over pipeline ranks: the sum of hidden states [own, hidden], in place.
+bool SP_EXEC(sum_stages)(const layer *l, real *x);
+// Hidden states [own, hidden] of the stage with the model's last layers, or first ones, to all.
+bool SP_EXEC(share_stages)(const layer *l, bool last, real *x);
+
+// ---- norms (norms.c): weights are the value or the gradient of a norm, its bias in the slot
+// behind
+
+void SP_EXEC(norm)(const layer *l, void *const *weights, const real *x, real *y, exact *mean,
+                   exact *rstd);
+// dx [own, hidden] is overwritten.
+void SP_EXEC(norm_backward)(const layer *l, void *const *weights, void *const *gradients,
+                            const real *x, const exact *mean, const exact *rstd, const real *dy,
+                            real *dx);
+
+// ---- attention: slices' queries, keys and values (attention_slices.c), for every machine
+
+// Of the layer's heads on this rank. Queries, attention output and dq are dense [rows, q], a
+// slice's keys and values, and their gradients, are [rows, keys | values] in a block of their own.
+sp_kernel_attention_shape SP_EXEC(attention_shape)(const layer *l);
+// Does another rank hold tokens of the pack's slices?
+bool SP_EXEC(is_shared)(const layer *l);
+
+// Writes queries, turned, and the keys and values of the pack's slices that are not there yet.
+bool SP_EXEC(split_qkv)(layer *l, real *qkv);
+bool SP_EXEC(attend)(layer *l);
+// At the end of a forward: gives back keys and values that neither later slices nor the table keep.
+void SP_EXEC(release_kv)(const layer *l);
+// Writes the gradient of the QKV projection's output and gives back keys, values and their
+// gradients.
+bool SP_EXEC(attend_backward)(layer *l, const real *dout, real *dqkv);
+
+// The running gradient of a slice's keys and values, zero before its sample's last slice; NULL when
+// memory ran out.
+exact *SP_EXEC(kv_gradient)(const layer *l, int32_t number);
+
+// ---- attention: each machine has its own, the CPU in backends/host/typed/attention.c, a GPU in
+// backends/cuda/attention_ops.c
+
+// From the pack's queries, and the keys and values of its slices and of those before them in their
+// samples (sp_i_exec_kv, those of earlier slices without padding), writes SP_I_EXEC_ATTENTION
+// [rows, q] and SP_I_EXEC_LSE, `exact` [rows, heads]: both are there. All queries of the pack see
+// all keys of their own slice that are not behind them, padding too.
+bool SP_EXEC(attend_pack)(layer *l);
+// Overwrites dq [rows, q], still turned, and adds to the gradients of all these keys and values
+// (SP_EXEC(kv_gradient)).
+bool SP_EXEC(attend_pack_backward)(layer *l, const real *dout, real *dq);
+
+// ---- dropout (dropout.c), for models that have it ----
+
+// Makes a mask unless it is there.
+bool SP_EXEC(mask)(layer *l, sp_i_exec_tensor mask);
+// Makes it and drops elements of x [own, hidden].
+bool SP_EXEC(drop_out)(layer *l, sp_i_exec_tensor mask, real *x);
+// Gives the gradient before the mask, as a new matrix: NULL when memory ran out.
+real *SP_EXEC(drop_out_backward)(const layer *l, sp_i_exec_tensor mask, const real *dy);
+
+// ---- layers ----
+
+// From t[SP_I_EXEC_INPUT] to y [own, hidden] (layer_forward.c).
+bool SP_EXEC(layer_forward)(layer *l, real *y);
+// Makes the tensors that the backward reads and t[] lacks.
+bool SP_EXEC(layer_rebuild)(layer *l);
+// Takes over dy, the gradient of the layer's output, and gives that of its input
+// (layer_backward.c).
+bool SP_EXEC(layer_backward)(layer *l, int32_t backward_pack, real *dy, bool split, real **dx);
+bool SP_EXEC(layer_weights)(const layer *l, int32_t backward_pack);
+
+// ---- ends (ends.c) ----
+
+bool SP_EXEC(embed)(layer *l, real *y);
+bool SP_EXEC(embed_backward)(layer *l, real *dy);
+// A share of the vocabulary at a rank that does not hold the model's first layers.
+bool SP_EXEC(embed_share)(layer *l);
+bool SP_EXEC(embed_share_backward)(layer *l);
+// `counts`: the loss is added to the pack's.
+bool SP_EXEC(head_forward)(layer *l, int32_t forward_pack, bool counts);
+bool SP_EXEC(head_backward)(layer *l, int32_t backward_pack, bool split, real **dx);
+bool SP_EXEC(head_weights)(const layer *l, int32_t backward_pack);
+
+#endif

@@ -1,0 +1,67 @@
+// The arena's table of addresses against an array.
+#include "backends/executor/addresses.h"
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "tests/support/test_main.h"
+
+enum { ADDRESSES = 700, ROUNDS = 50000 };
+
+static void finds_what_is_there(void **state)
+{
+    (void)state;
+    static char memory[ADDRESSES * 64];
+    bool there[ADDRESSES] = {false};
+    int value[ADDRESSES];
+    size_t count = 0;
+    sp_i_exec_addresses table = {0};
+    sp_prng prng;
+    sp_prng_seed(&prng, 3);
+    for (int round = 0; round < ROUNDS; round++) {
+        size_t i = (size_t)sp_prng_below(&prng, ADDRESSES);
+        const void *address = memory + 64 * i;
+        if (there[i]) {
+            assert_ptr_equal(sp_i_exec_addresses_find(&table, address), &value[i]);
+            sp_i_exec_addresses_remove(&table, address);
+            count--;
+        } else {
+            assert_true(sp_i_exec_addresses_reserve(&table));
+            sp_i_exec_addresses_add(&table, address, &value[i]);
+            count++;
+        }
+        there[i] = !there[i];
+        assert_int_equal(table.count, count);
+    }
+    for (size_t i = 0; i < ADDRESSES; i++) {
+        if (there[i]) {
+            assert_ptr_equal(sp_i_exec_addresses_find(&table, memory + 64 * i), &value[i]);
+        }
+    }
+    sp_i_exec_addresses_fini(&table);
+}
+
+static void memory_may_run_out(void **state)
+{
+    (void)state;
+    static char memory[1 << 12];
+    sp_i_exec_addresses table = {0};
+    sp_i_alloc_fail_after(0);
+    assert_false(sp_i_exec_addresses_reserve(&table));
+    sp_i_alloc_fail_after(1);
+    size_t i = 0;
+    while (sp_i_exec_addresses_reserve(&table)) {
+        sp_i_exec_addresses_add(&table, memory + i, memory + i);
+        i++;
+    }
+    sp_i_alloc_fail_after(-1);
+    for (size_t k = 0; k < i; k++) {
+        assert_ptr_equal(sp_i_exec_addresses_find(&table, memory + k), memory + k);
+    }
+    sp_i_exec_addresses_fini(&table);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(finds_what_is_there),
+    cmocka_unit_test(memory_may_run_out),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,71 @@
+// The time that ranks spend in exchanges, on a machine with one clock for all of them.
+#include <stdatomic.h>
+
+#include "backends/comm/collective.h"
+#include "backends/comm/run.h"
+#include "backends/executor/links.h"
+#include "backends/machine/cpu.h"
+#include "tests/support/test_main.h"
+
+enum { RANKS = 2, SHORT_NS = 1000, LONG_NS = 1000000000 };
+
+// What has been computed by anyone, one rank at a time.
+static atomic_llong computed_ns;
+
+static int64_t now_ns(sp_machine *machine)
+{
+    (void)machine;
+    return atomic_load(&computed_ns);
+}
+
+typedef struct exchange {
+    sp_machine *machine;
+    int group;
+    sp_i_exec_links links[RANKS];
+} exchange;
+
+// Rank 0 comes first and waits while the other one computes.
+static sp_status body(sp_comm *me, void *data, sp_error *err)
+{
+    exchange *e = data;
+    int rank = sp_comm_rank(me);
+    sp_i_exec_links *links = &e->links[rank];
+    *links = (sp_i_exec_links){.me = me, .machine = e->machine};
+    sp_status status = rank == 0 ? SP_OK : sp_comm_barrier(me, e->group, err);
+    atomic_fetch_add(&computed_ns, rank == 0 ? SHORT_NS : LONG_NS);
+    uint64_t begin = sp_i_exec_exchange_begin(links);
+    atomic_fetch_add(&computed_ns, SHORT_NS);
+    status = status == SP_OK ? sp_comm_barrier(me, e->group, err) : status;
+    status = status == SP_OK && rank == 0 ? sp_comm_barrier(me, e->group, err) : status;
+    assert_true(sp_i_exec_exchange_end(links, SP_I_EXEC_TP, begin, status));
+    return status;
+}
+
+static void waits_are_not_an_exchanges_own(void **state)
+{
+    (void)state;
+    static const int ranks[RANKS] = {0, 1};
+    sp_machine_ops ops = *sp_machine_cpu()->ops;
+    sp_machine machine = {.ops = &ops};
+    const sp_comm_options options = {.machine = &machine, .one_at_a_time = true, .clocked = true};
+    exchange e = {.machine = &machine};
+    sp_comm_world *world;
+    ops.now_ns = now_ns;
+    assert_int_equal(sp_comm_world_new(RANKS, &options, &world, NULL), SP_OK);
+    assert_int_equal(sp_comm_group_new(world, "all", ranks, RANKS, &e.group, NULL), SP_OK);
+    assert_int_equal(sp_comm_run(world, NULL, body, &e, 0, NULL), SP_OK);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(e.links[r].exchange_count, 1);
+        const sp_i_exec_exchange *took = &e.links[r].exchanges[0];
+        assert_int_equal(took->kind, SP_I_EXEC_TP);
+        assert_int_equal(took->end - took->begin, SHORT_NS);
+        sp_i_exec_links_fini(&e.links[r]);
+    }
+    sp_comm_world_free(world);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(waits_are_not_an_exchanges_own),
+};
+
+SP_TEST_MAIN(tests)

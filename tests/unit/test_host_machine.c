@@ -1,0 +1,309 @@
+// What a run does with the machine it is given: it gives memory back, reads times and finds errors
+// when the work is done, and keeps masters where values are less exact.
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "backends/executor/run.h"
+#include "backends/machine/cpu.h"
+#include "tests/support/failing_run.h"
+#include "tests/support/test_main.h"
+
+enum { MOST_STAMPS = 1 << 14, MOST_RANKS = 16 };
+
+// The CPU, but that it counts blocks, that a stamp means nothing before its rank has settled, and
+// that work of one rank goes wrong.
+typedef struct counting {
+    sp_machine machine;
+    atomic_int blocks, host_blocks;
+    atomic_int stamps, too_early;
+    atomic_int rank_of[MOST_STAMPS]; // from 1; 0: not yet
+    uint64_t time[MOST_STAMPS];
+    atomic_bool settled[MOST_STAMPS];
+    atomic_int settles[MOST_RANKS];
+    int failing, after; // the rank, or -1; settles that are well
+    bool reads_fail;    // of the rank: from the first on, and then its settles
+} counting;
+
+static counting c;
+static _Thread_local int rank_here;
+
+static void *allocate(sp_machine *machine, int64_t bytes)
+{
+    atomic_fetch_add(&c.blocks, 1);
+    return sp_machine_cpu()->ops->allocate(machine, bytes);
+}
+
+static void release(sp_machine *machine, void *memory)
+{
+    atomic_fetch_sub(&c.blocks, 1);
+    sp_machine_cpu()->ops->release(machine, memory);
+}
+
+static void *allocate_host(sp_machine *machine, int64_t bytes)
+{
+    atomic_fetch_add(&c.host_blocks, 1);
+    return sp_machine_cpu()->ops->allocate_host(machine, bytes);
+}
+
+static void release_host(sp_machine *machine, void *memory)
+{
+    atomic_fetch_sub(&c.host_blocks, 1);
+    sp_machine_cpu()->ops->release_host(machine, memory);
+}
+
+static void enter(sp_machine *machine, int rank)
+{
+    (void)machine;
+    rank_here = rank;
+}
+
+static uint64_t stamp(sp_machine *machine)
+{
+    int number = atomic_fetch_add(&c.stamps, 1);
+    SP_ASSERT(number < MOST_STAMPS);
+    c.time[number] = sp_machine_cpu()->ops->stamp(machine);
+    atomic_store(&c.rank_of[number], rank_here + 1);
+    return (uint64_t)number;
+}
+
+static int64_t stamp_ns(sp_machine *machine, uint64_t number)
+{
+    (void)machine;
+    if (!atomic_load(&c.settled[number])) {
+        atomic_fetch_add(&c.too_early, 1);
+    }
+    return (int64_t)c.time[number];
+}
+
+static sp_status settle(sp_machine *machine, sp_error *err)
+{
+    (void)machine;
+    for (int s = 0; s < atomic_load(&c.stamps); s++) {
+        if (atomic_load(&c.rank_of[s]) == rank_here + 1) {
+            atomic_store(&c.settled[s], true);
+        }
+    }
+    int before = atomic_fetch_add(&c.settles[rank_here], 1);
+    return rank_here == c.failing && before >= c.after
+               ? sp_error_set(err, SP_ERR_INTERNAL, "it broke")
+               : SP_OK;
+}
+
+// After the step, whose losses and tensors are read.
+static void download(sp_machine *machine, void *to, const void *from, int64_t bytes)
+{
+    if (c.reads_fail && rank_here == c.failing) {
+        c.after = 0;
+    } else {
+        sp_machine_cpu()->ops->download(machine, to, from, bytes);
+    }
+}
+
+static sp_machine *counting_machine(int failing, int after)
+{
+    static sp_machine_ops ops;
+    ops = *sp_machine_cpu()->ops;
+    ops.allocate = allocate;
+    ops.release = release;
+    ops.allocate_host = allocate_host;
+    ops.release_host = release_host;
+    ops.enter = enter;
+    ops.stamp = stamp;
+    ops.stamp_ns = stamp_ns;
+    ops.settle = settle;
+    ops.download = download;
+    memset(&c, 0, sizeof c);
+    c.machine.ops = &ops;
+    c.failing = failing;
+    c.after = after;
+    return &c.machine;
+}
+
+static sp_status run_step(const failing_run *f, sp_machine *machine, double *loss, sp_error *err)
+{
+    sp_i_exec_run *run;
+    sp_measured_step step = {0};
+    *err = (sp_error){0};
+    sp_status status = sp_i_exec_run_new(
+        &f->request, &(sp_i_exec_site){"host", machine, &sp_i_exec_math_f32}, &run, err);
+    assert_int_equal(status, SP_OK);
+    status = sp_i_exec_run_step(run, &step, err);
+    for (size_t r = 0; status == SP_OK && r < step.timeline.rank_count; r++) {
+        const sp_rank_timeline *line = &step.timeline.ranks[r];
+        for (size_t a = 0; a < line->count; a++) {
+            assert_true(line->spans[a].start_ns >= 0);
+            assert_true(line->spans[a].start_ns <= line->spans[a].end_ns);
+        }
+    }
+    *loss = step.loss;
+    sp_timeline_fini(&step.timeline);
+    sp_memory_timeline_fini(&step.memory);
+    sp_i_exec_run_free(run);
+    return status;
+}
+
+static void gives_back_and_reads_late(void **state)
+{
+    (void)state;
+    for (int s = 0; s < FAILING_SHAPES; s++) {
+        for (int clock = 0; clock < SP_CLOCKS; clock++) {
+            failing_run f;
+            sp_error err;
+            double loss;
+            double expected;
+            failing_run_make(&f, &failing_shapes[s], (sp_clock)clock);
+            assert_int_equal(run_step(&f, sp_machine_cpu(), &expected, &err), SP_OK);
+            assert_int_equal(run_step(&f, counting_machine(-1, 0), &loss, &err), SP_OK);
+            assert_true(loss == expected);
+            assert_int_equal(c.too_early, 0);
+            assert_int_equal(c.blocks, 0);
+            assert_int_equal(c.host_blocks, 0);
+            assert_int_equal(c.stamps > 0, clock == SP_CLOCK_WALL);
+            failing_run_fini(&f);
+        }
+    }
+}
+
+// Pipeline rank 1 of the first data-parallel rank, after the step has begun: in virtual time at its
+// first action, on the wall clock at its last one.
+static void failed_work_is_an_actions(void **state)
+{
+    (void)state;
+    for (int clock = 0; clock < SP_CLOCKS; clock++) {
+        failing_run f;
+        sp_error err;
+        double loss;
+        char name[32];
+        char expected[FAILING_PLACE];
+        failing_run_make(&f, &failing_shapes[3], (sp_clock)clock);
+        const sp_stage_plan *stage = sp_plan_stage(&f.plan, 0, 1);
+        sp_action_name(stage->actions[clock == SP_CLOCK_WALL ? stage->count - 1 : 0], 1, name);
+        snprintf(expected, sizeof expected, "dp 0 pp 1: %s: it broke", name);
+        assert_int_equal(run_step(&f, counting_machine(1, 1), &loss, &err), SP_ERR_INTERNAL);
+        if (strstr(err.message[0], expected) == NULL) {
+            fail_msg("expected \"%s\", got \"%s\"", expected, err.message[0]);
+        }
+        assert_int_equal(c.blocks, 0);
+        failing_run_fini(&f);
+    }
+}
+
+static void failed_work_before_a_step(void **state)
+{
+    (void)state;
+    failing_run f;
+    sp_error err;
+    double loss;
+    failing_run_make(&f, &failing_shapes[3], SP_CLOCK_VIRTUAL);
+    assert_int_equal(run_step(&f, counting_machine(1, 0), &loss, &err), SP_ERR_INTERNAL);
+    assert_string_equal(err.message[0], "dp 0 pp 1 cp 0 tp 0: it broke");
+    failing_run_fini(&f);
+}
+
+static void failed_reads_are_errors(void **state)
+{
+    (void)state;
+    failing_run f;
+    sp_i_exec_run *run;
+    sp_measured_step step = {0};
+    sp_error err = {0};
+    double loss;
+    failing_run_make(&f, &failing_shapes[3], SP_CLOCK_VIRTUAL);
+    sp_machine *machine = counting_machine(1, MOST_STAMPS);
+    assert_int_equal(sp_i_exec_run_new(&f.request,
+                                       &(sp_i_exec_site){"host", machine, &sp_i_exec_math_f32},
+                                       &run, &err),
+                     SP_OK);
+    assert_int_equal(sp_i_exec_run_step(run, &step, &err), SP_OK);
+    // Pipeline rank 1 has the last of the parameters.
+    size_t last = sp_i_exec_tensor_count(run) / 2 - 1;
+    sp_tensor_info info;
+    sp_i_exec_tensor_info(run, last, &info);
+    double *values = malloc((size_t)info.elements * sizeof *values);
+    assert_non_null(values);
+    assert_int_equal(sp_i_exec_tensor_read(run, last, values, &err), SP_OK);
+    c.reads_fail = true;
+    assert_int_equal(sp_i_exec_tensor_read(run, 0, values, &err), SP_OK);
+    assert_int_equal(sp_i_exec_tensor_read(run, last, values, &err), SP_ERR_INTERNAL);
+    assert_string_equal(err.message[0], "dp 0 pp 1 cp 0 tp 0: it broke");
+    free(values);
+    sp_timeline_fini(&step.timeline);
+    sp_memory_timeline_fini(&step.memory);
+    sp_i_exec_run_free(run);
+    // The loss.
+    machine = counting_machine(1, MOST_STAMPS);
+    c.reads_fail = true;
+    assert_int_equal(run_step(&f, machine, &loss, &err), SP_ERR_INTERNAL);
+    assert_string_equal(err.message[0], "dp 0 pp 1 cp 0 tp 0: it broke");
+    failing_run_fini(&f);
+}
+
+static double start_of(const sp_i_exec_weights *weights, int64_t element)
+{
+    const sp_i_exec_weight *weight = weights->items;
+    while (element >= weight->offset + weight->elements) {
+        weight++;
+    }
+    return sp_i_exec_weight_start(weight, sp_i_exec_weight_seed(weight, 1),
+                                  element - weight->offset);
+}
+
+static const sp_bytes *held(const sp_i_exec_run *run, size_t rank)
+{
+    return sp_i_exec_held(run->ranks[rank].arena, SP_I_EXEC_TABLE);
+}
+
+// Values of 4 bytes under gradients of 8. Nothing is computed with them here.
+static void masters_are_as_exact_as_gradients(void **state)
+{
+    (void)state;
+    failing_run f;
+    sp_i_exec_run *run;
+    sp_i_exec_run *plain;
+    sp_i_exec_math math = sp_i_exec_math_f32;
+    math.exact_bytes = sizeof(double);
+    failing_run_make(&f, &failing_shapes[3], SP_CLOCK_VIRTUAL);
+    sp_machine *cpu = sp_machine_cpu();
+    assert_int_equal(
+        sp_i_exec_run_new(&f.request, &(sp_i_exec_site){"host", cpu, &math}, &run, NULL), SP_OK);
+    assert_int_equal(sp_i_exec_run_new(&f.request,
+                                       &(sp_i_exec_site){"host", cpu, &sp_i_exec_math_f32}, &plain,
+                                       NULL),
+                     SP_OK);
+    for (size_t r = 0; r < sp_i_exec_rank_count(run); r++) {
+        const sp_i_exec_rank *rank = &run->ranks[r];
+        const double *masters = rank->masters;
+        const float *values = rank->values;
+        assert_null(plain->ranks[r].masters);
+        assert_memory_equal(held(run, r), held(plain, r), sizeof(sp_bytes));
+        assert_int_equal(rank->values_at.count, rank->weights->elements);
+        assert_true(rank->share_end - rank->share_begin < rank->weights->elements);
+        for (int64_t e = 0; e < rank->weights->elements; e++) {
+            double expected = start_of(rank->weights, e);
+            assert_true(values[e] == (float)expected);
+            if (e >= rank->share_begin && e < rank->share_end) {
+                assert_true(masters[e - rank->share_begin] == expected);
+                assert_ptr_equal(sp_i_exec_master_at(run, rank, e),
+                                 masters + e - rank->share_begin);
+            }
+        }
+    }
+    sp_tensor_info info;
+    sp_i_exec_tensor_info(run, 0, &info);
+    assert_int_equal(info.precision, SP_FP32);
+    sp_i_exec_tensor_info(run, sp_i_exec_tensor_count(run) - 1, &info);
+    assert_int_equal(info.precision, SP_FP64);
+    sp_i_exec_run_free(plain);
+    sp_i_exec_run_free(run);
+    failing_run_fini(&f);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(gives_back_and_reads_late),
+    cmocka_unit_test(failed_work_is_an_actions),
+    cmocka_unit_test(failed_work_before_a_step),
+    cmocka_unit_test(failed_reads_are_errors),
+    cmocka_unit_test(masters_are_as_exact_as_gradients),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,154 @@
+// What the operations of a precision promise beyond the kernels behind them, and the widths of the
+// tensors they work on where values are narrower than statistics.
+#include <math.h>
+
+#include "backends/executor/tensors.h"
+#include "sim/model/layout.h"
+#include "tests/support/host_run.h"
+#include "tests/support/test_main.h"
+
+#define SP_KERNEL_BITS 64
+#include "backends/executor/typed/ops.h"
+#undef SP_KERNEL_BITS
+
+static const double base = 10000.0;
+
+// Positions 0, 1, ... by the definition of the angles, and rows that begin inside the table.
+static void rotation_by_position(void **state)
+{
+    (void)state;
+    enum { POSITIONS = 600, HEAD_DIM = 4, HALF = HEAD_DIM / 2, BEGIN = 511, ROWS = 3 };
+    static double cosine[POSITIONS * HALF];
+    static double sine[POSITIONS * HALF];
+    sp_i_op_rope_table_f64(POSITIONS, HEAD_DIM, base, cosine, sine);
+    for (int t = 0; t < POSITIONS; t++) {
+        for (int i = 0; i < HALF; i++) {
+            double angle = t / pow(base, 2.0 * i / HEAD_DIM);
+            assert_true(fabs(cosine[t * HALF + i] - cos(angle)) < 1e-12);
+            assert_true(fabs(sine[t * HALF + i] - sin(angle)) < 1e-12);
+        }
+    }
+    double x[ROWS * HEAD_DIM] = {0};
+    for (int t = 0; t < ROWS; t++) {
+        x[t * HEAD_DIM] = 1.0; // turns with feature HALF by the position itself
+    }
+    sp_i_op_rope_f64(ROWS, BEGIN, 1, HEAD_DIM, cosine, sine, false, x, HEAD_DIM);
+    for (int t = 0; t < ROWS; t++) {
+        assert_true(fabs(x[t * HEAD_DIM] - cos(BEGIN + t)) < 1e-12);
+        assert_true(fabs(x[t * HEAD_DIM + HALF] - sin(BEGIN + t)) < 1e-12);
+    }
+}
+
+enum { TOKENS = 3, WORDS = 4, STRIDE = 6 };
+static const int64_t target[TOKENS] = {1, -1, 3};
+static const double total = 2.0;
+
+static void make_logits(double logits[TOKENS * STRIDE])
+{
+    for (int i = 0; i < TOKENS * STRIDE; i++) {
+        logits[i] = i % STRIDE < WORDS ? (double)(i * 7 % 5) - 2.0 : 100.0;
+    }
+}
+
+// log of the sum of exponentials of a row's words.
+static double row_lse(const double *row)
+{
+    double sum = 0.0;
+    for (int w = 0; w < WORDS; w++) {
+        sum += exp(row[w]);
+    }
+    return log(sum);
+}
+
+// A rank whose words are all padding takes part in the exchanges with nothing of its own.
+static void share_without_words(void **state)
+{
+    (void)state;
+    double logits[TOKENS * STRIDE];
+    double max[TOKENS];
+    double sum[TOKENS];
+    double logit[TOKENS];
+    const double of_others[TOKENS] = {1.0, 2.0, 3.0};
+    make_logits(logits);
+    sp_i_op_cross_entropy_max_f64(TOKENS, 0, logits, STRIDE, max);
+    sp_i_op_cross_entropy_sums_f64(TOKENS, 0, WORDS, logits, STRIDE, target, of_others, sum, logit);
+    for (int t = 0; t < TOKENS; t++) {
+        assert_true(isinf(max[t]) && max[t] < 0.0);
+        assert_true(sum[t] == 0.0);
+        assert_true(logit[t] == 0.0);
+    }
+}
+
+// The loss is added to what is there; padding neither counts nor has a gradient.
+static void loss_and_its_gradient(void **state)
+{
+    (void)state;
+    double logits[TOKENS * STRIDE];
+    double dense[TOKENS * WORDS];
+    double lse[TOKENS];
+    double expected = 5.0;
+    double loss = 5.0;
+    make_logits(logits);
+    for (int t = 0; t < TOKENS; t++) {
+        memcpy(dense + t * WORDS, logits + t * STRIDE, WORDS * sizeof *dense);
+        expected += target[t] < 0
+                        ? 0.0
+                        : (row_lse(logits + t * STRIDE) - logits[t * STRIDE + target[t]]) / total;
+    }
+    sp_i_op_cross_entropy_f64(TOKENS, WORDS, dense, target, total, lse, &loss);
+    assert_true(fabs(loss - expected) < 1e-12);
+    sp_i_op_cross_entropy_backward_f64(TOKENS, WORDS, 0, logits, STRIDE, target, total, lse);
+    for (int i = 0; i < TOKENS * STRIDE; i++) {
+        int t = i / STRIDE;
+        int word = i % STRIDE;
+        bool counts = word < WORDS && target[t] >= 0;
+        double softmax =
+            word < WORDS ? exp(dense[t * WORDS + word] - row_lse(dense + t * WORDS)) : 0.0;
+        double gradient = counts ? (softmax - (word == target[t] ? 1.0 : 0.0)) / total : 0.0;
+        assert_true(fabs(logits[i] - gradient) < 1e-12);
+    }
+}
+
+static void dropped_elements(void **state)
+{
+    (void)state;
+    const uint8_t keeps[4] = {1, 0, 1, 0};
+    double x[4] = {1.0, 2.0, -3.0, HUGE_VAL};
+    sp_i_op_drop_f64(4, keeps, 4.0, x, x);
+    const double expected[4] = {4.0, 0.0, -12.0, 0.0};
+    assert_memory_equal(x, expected, sizeof x);
+}
+
+static void must_have_width(const sp_i_exec_specs *specs, sp_i_exec_tensor tensor,
+                            int64_t real_bytes, int64_t table_bytes)
+{
+    assert_int_equal(specs->of[tensor].width.real_bytes, real_bytes);
+    assert_int_equal(specs->of[tensor].width.table_bytes, table_bytes);
+}
+
+// Values of 2 bytes, statistics of 4. Logits are values, in the place of a softmax in fp32.
+static void widths_of_two_precisions(void **state)
+{
+    (void)state;
+    const sp_model model = host_gpt();
+    const sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
+    sp_i_exec_specs specs;
+    sp_i_exec_specs_make(&model, &layout, SP_RECOMPUTE_NONE, 2, 4, &specs);
+    must_have_width(&specs, SP_I_EXEC_INPUT, 2, 2);
+    must_have_width(&specs, SP_I_EXEC_FC1, 2, 2);
+    must_have_width(&specs, SP_I_EXEC_LSE, 4, 4);
+    must_have_width(&specs, SP_I_EXEC_MEAN1, 4, 4);
+    must_have_width(&specs, SP_I_EXEC_FINAL_LSE, 4, 4);
+    must_have_width(&specs, SP_I_EXEC_LOGITS, 2, 4);
+    must_have_width(&specs, SP_I_EXEC_MLP_MASK, 1, 1);
+    assert_int_equal(specs.of[SP_I_EXEC_LSE].columns, model.heads);
+    assert_int_equal(specs.of[SP_I_EXEC_LOGITS].columns, model.vocab);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(rotation_by_position),     cmocka_unit_test(share_without_words),
+    cmocka_unit_test(loss_and_its_gradient),    cmocka_unit_test(dropped_elements),
+    cmocka_unit_test(widths_of_two_precisions),
+};
+
+SP_TEST_MAIN(tests)
