@@ -6,27 +6,13 @@
 #include "backends/registry.h"
 #include "experiments/calibrate/profile_document.h"
 #include "experiments/cli/calibrate_modes.h"
+#include "experiments/cli/execute_options.h"
 #include "experiments/cli/report.h"
-#include "sim/base/json.h"
+#include "experiments/execution/steady_case.h"
 #include "sim/cost/profile.h"
 
 #define LIMIT_S 40.0
 #define QUICK_LIMIT_S 3.0
-
-static sp_status read_precision(const char *text, sp_precision *precision, sp_error *err)
-{
-    for (int i = 0; sp_precision_names[i] != NULL; i++) {
-        if (text != NULL && strcmp(text, sp_precision_names[i]) == 0) {
-            *precision = (sp_precision)i;
-            return SP_OK;
-        }
-    }
-    *precision = SP_FP32;
-    return text == NULL
-               ? SP_OK
-               : sp_error_set(err, SP_ERR_USAGE,
-                              "--precision: expected fp32, fp64 or bf16, got \"%.64s\"", text);
-}
 
 static sp_status read_model(const char *name, sp_model *model, sp_error *err)
 {
@@ -41,9 +27,12 @@ static sp_status measure(const cli_calibrate_backend_args *args, json_t **profil
     sp_registry *registry;
     const sp_backend *backend;
     sp_model model;
-    sp_calibration_request request = {.seed = 1, .limit_s = args->quick ? QUICK_LIMIT_S : LIMIT_S};
-    sp_status status = read_precision(args->precision, &request.precision, err);
-    if (status == SP_OK && args->model != NULL) {
+    sp_calibration_request request = {.seed = 1,
+                                      .limit_s = args->quick ? QUICK_LIMIT_S : LIMIT_S,
+                                      .partitions = args->partitions};
+    sp_device_info device;
+    sp_status status = SP_OK;
+    if (args->model != NULL) {
         status = read_model(args->model, &model, err);
         request.model = &model;
     }
@@ -55,6 +44,12 @@ static sp_status measure(const cli_calibrate_backend_args *args, json_t **profil
         return status;
     }
     status = sp_registry_find(registry, args->backend, &backend, err);
+    if (status == SP_OK) {
+        status = sp_backend_device_info(backend, 0, &device, err);
+    }
+    if (status == SP_OK) {
+        status = cli_choose_precision(args->precision, &device, &request.precision, err);
+    }
     if (status == SP_OK) {
         status = sp_backend_calibrate(backend, 0, &request, profile, err);
     }
@@ -86,6 +81,18 @@ static sp_status check_profile(const json_t *profile, sp_error *err)
     return status;
 }
 
+// What a machine that changes its speed makes of a profile no later step can tell.
+static void warn_of_drift(const json_t *profile)
+{
+    double drift = json_real_value(json_object_get(json_object_get(profile, "reference"), "drift"));
+    if (drift > SP_STEADY_SPEED) {
+        fprintf(stderr,
+                "warning: the machine's speed changed by %.0f %% during the calibration (more than "
+                "%.0f %%): its parts do not fit together, repeat it\n",
+                100.0 * drift, 100.0 * SP_STEADY_SPEED);
+    }
+}
+
 int cli_calibrate_backend(const cli_calibrate_backend_args *args)
 {
     sp_error err = {0};
@@ -104,6 +111,7 @@ int cli_calibrate_backend(const cli_calibrate_backend_args *args)
         json_decref(profile);
         return cli_fail(&err);
     }
+    warn_of_drift(profile);
     if (args->json) {
         return cli_print_json(profile);
     }

@@ -13,9 +13,10 @@ sp_status cli_check_writable(const char *path, sp_error *err);
 // --backend: measures operators on a device of the backend.
 typedef struct cli_calibrate_backend_args {
     const char *backend;
-    const char *precision; // NULL: fp32
+    const char *precision; // NULL: fp32 where the backend can
     const char *model;     // built-in name or a Hugging Face config; NULL: the backend's choice
     const char *output;    // may be NULL with json
+    int partitions;        // of the device, of which one is measured; 0: all of it
     bool quick, json;
 } cli_calibrate_backend_args;
 

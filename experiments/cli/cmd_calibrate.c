@@ -11,7 +11,6 @@
 #include "experiments/cli/plot.h"
 #include "experiments/cli/report.h"
 #include "sim/base/alloc.h"
-#include "sim/base/json.h"
 
 enum { NOT_GIVEN = -1 };
 
@@ -23,6 +22,7 @@ typedef struct calibrate_args {
     int64_t folds, bootstrap;
     bool no_ablation;
     const char *backend, *precision, *model;
+    int64_t partitions;
     bool quick;
 } calibrate_args;
 
@@ -53,18 +53,26 @@ static const cli_option options[] = {
      .name = "backend",
      .value = "NAME",
      .at = offsetof(calibrate_args, backend),
-     .help = "measure the operators of this backend instead: host"},
+     .help = "measure the operators of this backend instead: host or cuda"},
     {.kind = CLI_STRING,
      .name = "precision",
      .value = "P",
      .at = offsetof(calibrate_args, precision),
-     .help = "with --backend: fp32 or fp64 (default: fp32)"},
+     .help = "with --backend: fp32 or fp64 (host), bf16 (cuda) (default: fp32 where it can)"},
     {.kind = CLI_STRING,
      .name = "model",
      .value = "MODEL",
      .at = offsetof(calibrate_args, model),
      .help = "with --backend: whose shapes are measured, a built-in name or a Hugging Face "
              "config.json (default: a Llama of hidden size 256)"},
+    {.kind = CLI_INT,
+     .name = "partitions",
+     .value = "N",
+     .at = offsetof(calibrate_args, partitions),
+     .help = "with --backend: measure one of N partitions of a GPU beside busy others (default: "
+             "all of it)",
+     .min = 0,
+     .max = 16},
     {.kind = CLI_FLAG,
      .name = "quick",
      .at = offsetof(calibrate_args, quick),
@@ -324,6 +332,7 @@ static int measure_backend(const calibrate_args *args, const cli_operands *opera
     const cli_calibrate_backend_args of = {.backend = args->backend,
                                            .precision = args->precision,
                                            .model = args->model,
+                                           .partitions = (int)args->partitions,
                                            .output = args->output,
                                            .quick = args->quick,
                                            .json = args->common.json};
@@ -337,9 +346,9 @@ static int check_and_calibrate(const calibrate_args *args, const cli_operands *o
     if (args->backend != NULL) {
         return measure_backend(args, operands);
     }
-    if (args->quick || args->precision != NULL || args->model != NULL) {
+    if (args->quick || args->precision != NULL || args->model != NULL || args->partitions > 0) {
         return cli_usage_error(&cli_cmd_calibrate,
-                               "--quick, --precision and --model go with --backend");
+                               "--quick, --precision, --model and --partitions go with --backend");
     }
     if (args->tables.count + operands->count == 0) {
         return cli_usage_error(&cli_cmd_calibrate, "'calibrate' needs --from-measurements TABLE");

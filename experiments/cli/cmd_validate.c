@@ -1,6 +1,7 @@
 #include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/validate_modes.h"
+#include "experiments/execution/steady_case.h"
 
 typedef struct validate_args {
     cli_common common;
@@ -11,6 +12,8 @@ typedef struct validate_args {
     const char *measurements, *map, *profile;
     const char *plot;
     const char *output;
+    const char *export, *executed;
+    int64_t repeat;
     cli_execute execute;
 } validate_args;
 
@@ -52,6 +55,25 @@ static const cli_option options[] = {
      .help = "draw computed over measured, or both timelines of --backend, as .png or .svg (needs "
              "gnuplot)"},
     CLI_EXECUTE_OPTIONS(validate_args, "6"),
+    {.kind = CLI_INT,
+     .name = "repeat",
+     .value = "N",
+     .at = offsetof(validate_args, repeat),
+     .min = 1,
+     .max = SP_MOST_REPEAT,
+     .help = "runs of each case of a set; of those at the speed of the calibration the one of "
+             "median time is shown (default 1)"},
+    {.kind = CLI_FILE,
+     .name = "export",
+     .value = "FOLDER",
+     .at = offsetof(validate_args, export),
+     .help = "write what --backend is to execute of each case of a set to FOLDER, to be executed "
+             "on another machine"},
+    {.kind = CLI_FILE,
+     .name = "executed",
+     .value = "FOLDER",
+     .at = offsetof(validate_args, executed),
+     .help = "take what another machine executed of each case of a set from FOLDER"},
     {.kind = CLI_FILE,
      .letter = 'o',
      .name = "output",
@@ -70,6 +92,8 @@ static const char *const examples[] = {
     "slimpack validate experiments/host_small.json --backend host",
     "slimpack validate experiments/validate_host.json --backend fake --set profile=host -o "
     "report.json",
+    "slimpack validate experiments/validate_gpu.json --backend cuda --precision bf16 --export "
+    "gpu-requests",
     NULL,
 };
 
@@ -98,12 +122,49 @@ const cli_command cli_cmd_validate = {
         "[{\"name\", \"set\"}, ...]}, ...], \"bounds\": {\"iteration_time_mape\", "
         "\"bubble_ratio_abs\", \"peak_memory_mape\"}}. Every case is then a row, with means "
         "below; a case that the backend cannot execute says why and is no success."
+        "\n\n--export FOLDER writes FOLDER/NN-name.json for each case of a set: plan, model, "
+        "memory "
+        "and settings of what is to be executed, for a machine that has the backend's device but "
+        "not this program (tests/gpu/execute). That leaves NN-name.result.json, which --executed "
+        "FOLDER reads in place of executing: its plans are predicted with the profile that the "
+        "set names now, and compared as above. Groups and cases of a set may state a \"clock\", "
+        "which --clock overrides."
+        "\n\nMachines change their speed. Where the profile says what the backend's reference work "
+        "took at its calibration, the same work is timed around each run of a case of a set, and "
+        "the row says how fast the machine was against then. A run that differs by more than 5 % "
+        "is made again, up to three times as many runs as --repeat asks for; where no run was at "
+        "the profile's speed the nearest is shown and marked with '!'. Times are never scaled."
         "\n\nThe exit status is 1 when a table misses its bound, or a rank needs more memory than "
         "its limit.",
     .examples = examples,
     .options = options,
     .run = run,
 };
+
+// Nothing is executed here: an export has no report, and what was executed states how.
+static const char *wrong_elsewhere_usage(const validate_args *args)
+{
+    const cli_execute *execute = &args->execute;
+    if (args->export == NULL && args->executed == NULL) {
+        return NULL;
+    }
+    if (args->export != NULL && args->executed != NULL) {
+        return "--export and --executed exclude each other";
+    }
+    if (args->repeat != 0 || args->plot != NULL) {
+        return "--repeat and --plot have no use with --export and --executed";
+    }
+    if (args->export != NULL && args->output != NULL) {
+        return "-o keeps a report, --export has none";
+    }
+    if (args->executed != NULL &&
+        (execute->clock != NULL || execute->precision != NULL || execute->device != 0 ||
+         execute->seed != 0 || execute->steps != 0 || execute->options.count > 0)) {
+        return "--executed has its own --device, --clock, --precision, --seed, --steps and "
+               "--option";
+    }
+    return NULL;
+}
 
 // NULL: the options fit together.
 static const char *wrong_backend_usage(const validate_args *args, int operands)
@@ -117,7 +178,7 @@ static const char *wrong_backend_usage(const validate_args *args, int operands)
     if (args->table != NULL || args->map != NULL || args->profile != NULL || args->rows) {
         return "--table, --map, --profile and --rows are for tables of measured steps";
     }
-    return NULL;
+    return wrong_elsewhere_usage(args);
 }
 
 static const char *wrong_usage(const validate_args *args, int operands)
@@ -128,8 +189,11 @@ static const char *wrong_usage(const validate_args *args, int operands)
     }
     if (args->output != NULL || execute->clock != NULL || execute->precision != NULL ||
         execute->device != 0 || execute->seed != 0 || execute->steps != 0 ||
-        execute->options.count > 0) {
-        return "-o, --device, --clock, --precision, --seed, --steps and --option need --backend";
+        execute->options.count > 0 || args->repeat != 0 || args->export != NULL ||
+        args->executed != NULL) {
+        return "-o, --export, --executed, --repeat, --device, --clock, --precision, --seed, "
+               "--steps and --option need "
+               "--backend";
     }
     if (operands > 0) {
         return "SCENARIO needs --backend NAME";
@@ -168,6 +232,9 @@ static int validate_backend(const validate_args *args, const char *scenario)
                                        .execute = &args->execute,
                                        .output = args->output,
                                        .plot = args->plot,
+                                       .export = args->export,
+                                       .executed = args->executed,
+                                       .repeat = (int)args->repeat,
                                        .threads = cli_threads(args->jobs),
                                        .json = args->common.json,
                                        .quiet = args->common.quiet};

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "backends/absent.h"
 #include "experiments/cli/options.h"
 #include "sim/base/alloc.h"
 
@@ -38,8 +39,8 @@ static sp_status choose_clock(const char *text, const sp_device_info *device,
     return SP_OK;
 }
 
-static sp_status choose_precision(const char *text, const sp_device_info *device,
-                                  sp_precision *precision, sp_error *err)
+sp_status cli_choose_precision(const char *text, const sp_device_info *device,
+                               sp_precision *precision, sp_error *err)
 {
     int index = 0;
     if (text != NULL) {
@@ -52,6 +53,67 @@ static sp_status choose_precision(const char *text, const sp_device_info *device
                  : (can & SP_CAN(BF16)) != 0 ? SP_BF16
                                              : SP_FP64;
     return SP_OK;
+}
+
+// A backend that only another machine has is known by its name.
+static sp_status find_backend(const cli_execute *args, cli_executor *executor, sp_error *err)
+{
+    sp_error unknown = {0};
+    const sp_backend **backend = &executor->options.backend;
+    if (!args->elsewhere || strchr(args->backend, '/') != NULL) {
+        return sp_registry_find(executor->registry, args->backend, backend, err);
+    }
+    sp_status status = sp_registry_find(executor->registry, args->backend, backend, &unknown);
+    if (status == SP_ERR_CONTENT) {
+        status = sp_backend_absent_new(args->backend, &executor->absent, err);
+        *backend = executor->absent;
+    } else if (status != SP_OK) {
+        *err = unknown;
+    }
+    return status;
+}
+
+// Another machine's clock and precision, which nothing here decides.
+static sp_status settle_elsewhere(const cli_execute *args, cli_executor *executor, sp_error *err)
+{
+    sp_execution_options *options = &executor->options;
+    sp_device_info device = {0};
+    sp_error no_device = {0};
+    int clock = SP_CLOCK_VIRTUAL;
+    executor->capabilities = UINT64_MAX;
+    sp_status status = SP_OK;
+    if (args->clock != NULL) {
+        status = read_name("clock", args->clock, sp_clock_names, &clock, err);
+    }
+    options->clock = (sp_clock)clock;
+    if (status == SP_OK && args->precision == NULL &&
+        sp_backend_device_info(options->backend, options->device, &device, &no_device) != SP_OK) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "backend '%s' has no device %d here: its --precision must be given",
+                            sp_backend_name(options->backend), options->device);
+    }
+    return status == SP_OK
+               ? cli_choose_precision(args->precision, &device, &options->precision, err)
+               : status;
+}
+
+static sp_status settle_here(const cli_execute *args, const sp_scenario *scenario,
+                             cli_executor *executor, sp_error *err)
+{
+    sp_execution_options *options = &executor->options;
+    sp_device_info device = {0};
+    sp_status status = sp_backend_device_info(options->backend, options->device, &device, err);
+    if (status == SP_OK) {
+        status = choose_clock(args->clock, &device, scenario, &options->clock, err);
+    }
+    if (status == SP_OK) {
+        status = cli_choose_precision(args->precision, &device, &options->precision, err);
+    }
+    if (status == SP_OK && args->steps == 0 && (device.capabilities & SP_CAN(STEPS)) == 0) {
+        options->steps = 1;
+    }
+    executor->capabilities = device.capabilities;
+    return status;
 }
 
 // "KEY=VALUE" texts belong to argv: they are copied to be parted.
@@ -88,27 +150,17 @@ sp_status cli_executor_begin(const cli_execute *args, const sp_scenario *scenari
 {
     *executor = (cli_executor){0};
     sp_execution_options *options = &executor->options;
-    sp_device_info device = {0};
     options->device = (int)args->device;
     options->seed = args->seed > 0 ? (uint64_t)args->seed : 1;
     options->steps = args->steps > 0 ? (int)args->steps : default_steps;
     sp_status status = sp_registry_new(&executor->registry, err);
     if (status == SP_OK) {
-        status = sp_registry_find(executor->registry, args->backend, &options->backend, err);
+        status = find_backend(args, executor, err);
     }
     if (status == SP_OK) {
-        status = sp_backend_device_info(options->backend, options->device, &device, err);
+        status = args->elsewhere ? settle_elsewhere(args, executor, err)
+                                 : settle_here(args, scenario, executor, err);
     }
-    if (status == SP_OK) {
-        status = choose_clock(args->clock, &device, scenario, &options->clock, err);
-    }
-    if (status == SP_OK) {
-        status = choose_precision(args->precision, &device, &options->precision, err);
-    }
-    if (status == SP_OK && args->steps == 0 && (device.capabilities & SP_CAN(STEPS)) == 0) {
-        options->steps = 1;
-    }
-    executor->capabilities = device.capabilities;
     return status == SP_OK ? part_settings(&args->options, executor, err) : status;
 }
 
@@ -116,6 +168,7 @@ void cli_executor_end(cli_executor *executor)
 {
     sp_i_free(executor->settings);
     sp_i_free(executor->texts);
+    sp_i_backend_free(executor->absent);
     sp_registry_free(executor->registry);
     *executor = (cli_executor){0};
 }

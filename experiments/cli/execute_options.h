@@ -12,6 +12,7 @@ typedef struct cli_execute {
     const char *backend, *clock, *precision;
     int64_t device, seed, steps;
     cli_list options;
+    bool elsewhere; // another machine executes: the device need not be here
 } cli_execute;
 
 enum { CLI_MOST_STEPS = 100000, CLI_MOST_DEVICES = 1024 };
@@ -22,7 +23,7 @@ enum { CLI_MOST_STEPS = 100000, CLI_MOST_DEVICES = 1024 };
 #define CLI_EXECUTE_OPTIONS(type, default_steps)                                                  \
     {.kind = CLI_STRING, .name = "backend", .value = "NAME",                                      \
      .at = offsetof(type, execute.backend),                                                       \
-     .help = "what executes: host, fake, or a plug-in by name or path"},                          \
+     .help = "what executes: host, cuda, fake, or a plug-in by name or path"},                          \
     {.kind = CLI_INT, .name = "device", .value = "N", .at = offsetof(type, execute.device),       \
      .min = 0, .max = CLI_MOST_DEVICES, .help = "device of the backend (default 0)"},             \
     {.kind = CLI_STRING, .name = "clock", .value = "CLOCK", .at = offsetof(type, execute.clock),  \
@@ -45,6 +46,7 @@ enum { CLI_MOST_STEPS = 100000, CLI_MOST_DEVICES = 1024 };
 // A backend that was found, and how it is to execute.
 typedef struct cli_executor {
     sp_registry *registry;
+    sp_backend *absent; // stands for a backend that is not built here; NULL: none does
     sp_backend_option *settings;
     char *texts;           // keys and values of the settings
     uint64_t capabilities; // of the device
@@ -52,9 +54,16 @@ typedef struct cli_executor {
 } cli_executor;
 
 // Finds backend and device and settles what was not given. An unknown backend, clock, precision or
-// device is an error that names what there is. cli_executor_end is called whatever happened.
+// device is an error that names what there is. Where another machine executes, the backend need not
+// be built here (what it names of itself, its stack, is then the scenario's to state), the clock is
+// virtual unless it is given, and a precision must be given unless the device is here.
+// cli_executor_end is called whatever happened.
 sp_status cli_executor_begin(const cli_execute *args, const sp_scenario *scenario,
                              int default_steps, cli_executor *executor, sp_error *err);
 void cli_executor_end(cli_executor *executor);
+
+// The precision of this name, or, with NULL, fp32 where the device can, else bf16, else fp64.
+sp_status cli_choose_precision(const char *text, const sp_device_info *device,
+                               sp_precision *precision, sp_error *err);
 
 #endif

@@ -66,8 +66,15 @@ static int validate_scenario(const cli_validate_backend *args, json_t *document)
     cli_executor executor = {0};
     sp_execution execution = {0};
     int exit_status;
-    sp_status status = sp_scenario_from_json(document, args->scenario, args->set->items,
-                                             args->set->count, &scenario, &err);
+    sp_status status = SP_OK;
+    if (args->repeat != 0 || args->export != NULL || args->executed != NULL) {
+        status = sp_error_set(&err, SP_ERR_USAGE,
+                              "--repeat, --export and --executed are for sets, %s is one scenario",
+                              args->scenario);
+    } else {
+        status = sp_scenario_from_json(document, args->scenario, args->set->items, args->set->count,
+                                       &scenario, &err);
+    }
     json_decref(document);
     if (status == SP_OK) {
         status = sp_strategy_settle(&scenario, false, &err);
@@ -97,6 +104,9 @@ int cli_validate_with_backend(const cli_validate_backend *args)
     if (sp_json_read_file(args->scenario, 0, &document, &err) != SP_OK) {
         return cli_fail(&err);
     }
-    return sp_is_scenario_set(document) ? cli_validate_set_with_backend(args, document)
-                                        : validate_scenario(args, document);
+    if (!sp_is_scenario_set(document)) {
+        return validate_scenario(args, document);
+    }
+    return args->export != NULL ? cli_validate_export(args, document)
+                                : cli_validate_set_with_backend(args, document);
 }

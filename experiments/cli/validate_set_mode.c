@@ -1,17 +1,20 @@
 // slimpack validate SET --backend
 #include <math.h>
+#include <stdio.h>
 
 #include "experiments/cli/output_file.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/validate_modes.h"
-#include "experiments/execution/set_validation.h"
+#include "experiments/execution/elsewhere.h"
+#include "experiments/execution/steady_case.h"
 #include "sim/base/alloc.h"
 
-enum { FIGURE = 16, NAME = 30 };
+enum { FIGURE = 16, NAME = 30, PATH_BYTES = 1024 };
 
 // What of a run is the same for all cases of a set.
 typedef struct set_run {
     const cli_validate_backend *args;
+    int repeat;
     sp_scenario_set set;
     sp_case_outcome *outcomes; // owned
     cli_executor executor;     // of the last case
@@ -21,8 +24,8 @@ typedef struct set_run {
 
 static void print_heading(void)
 {
-    printf("%-10s %-*s %10s %11s %8s %7s %7s %8s %7s  %s\n", "group", NAME, "case", "pred. ms",
-           "executed ms", "error", "bubble", "exec.", "delta", "peak", "memory held");
+    printf("%-10s %-*s %10s %11s %8s %7s %7s %8s %7s %6s  %s\n", "group", NAME, "case", "pred. ms",
+           "executed ms", "error", "bubble", "exec.", "delta", "peak", "speed", "memory held");
 }
 
 static const char *percent(double share, bool sign, char text[FIGURE])
@@ -51,16 +54,43 @@ static void print_memory(const sp_case_outcome *outcome)
     }
 }
 
+// Over that of the calibration; '!' where it differs.
+static const char *speed_of(const sp_case_outcome *outcome, char text[FIGURE])
+{
+    if (isfinite(outcome->speed)) {
+        snprintf(text, FIGURE, "%.2f%s", outcome->speed, outcome->steady ? " " : "!");
+    } else {
+        snprintf(text, FIGURE, "- ");
+    }
+    return text;
+}
+
+static void print_speeds(const sp_set_summary *summary)
+{
+    if (summary->speeds == 0) {
+        return;
+    }
+    printf("speed of the machine over that at calibration, %.2f to %.2f", summary->least_speed,
+           summary->most_speed);
+    size_t other = summary->speeds - summary->steady;
+    if (other > 0) {
+        printf(": %zu of %zu cases (!) ran more than %.0f %% beside it, their times say little",
+               other, summary->speeds, 100.0 * SP_STEADY_SPEED);
+    }
+    putchar('\n');
+}
+
 static void print_case(const sp_case_outcome *outcome)
 {
     char error[FIGURE];
     char peak[FIGURE];
+    char speed[FIGURE];
     printf("%-10s %-*s ", outcome->of->group, NAME, outcome->of->name);
     if (outcome->status == SP_CASE_OK || outcome->status == SP_CASE_OOM) {
-        printf("%10.2f %11.2f %8s %7.3f %7.3f %+8.4f %7s  ", outcome->predicted_ms,
+        printf("%10.2f %11.2f %8s %7.3f %7.3f %+8.4f %7s %6s  ", outcome->predicted_ms,
                outcome->measured_ms, percent(outcome->error.iteration_time, true, error),
                outcome->predicted_bubble, outcome->measured_bubble, outcome->error.bubble_ratio,
-               percent(outcome->error.peak_memory_mape, false, peak));
+               percent(outcome->error.peak_memory_mape, false, peak), speed_of(outcome, speed));
         print_memory(outcome);
         fputs(outcome->status == SP_CASE_OOM ? "  out of memory\n" : "\n", stdout);
     } else {
@@ -102,24 +132,84 @@ static void print_summary(const sp_set_summary *summary, const sp_scenario_set_b
                bounds->peak_memory_mape);
     printf("\nmemory held between actions: as predicted in every category in %zu of %zu cases\n",
            summary->memory_exact, summary->memory_compared);
+    print_speeds(summary);
 }
 
 // ---- the run ----
 
-static sp_status run_case(set_run *run, size_t index, sp_error *err)
+cli_execute cli_execute_of_case(const cli_execute *execute, const sp_scenario_case *of)
 {
-    const cli_validate_backend *args = run->args;
-    const sp_scenario_case *of = &run->set.cases[index];
+    cli_execute own = *execute;
+    if (own.clock == NULL) {
+        own.clock = of->clock;
+    }
+    return own;
+}
+
+static sp_status begin_case(set_run *run, const cli_execute *execute, const sp_scenario_case *of,
+                            sp_error *err)
+{
     cli_executor_end(&run->executor);
     sp_status status =
-        cli_executor_begin(args->execute, &of->scenario, CLI_VALIDATE_STEPS, &run->executor, err);
-    if (status == SP_OK) {
-        sp_execution_options *options = &run->executor.options;
-        options->compare_memory =
-            !of->scenario.uniform && (run->executor.capabilities & SP_CAN(MEMORY_POINTS)) != 0;
-        options->threads = args->threads;
-        status = sp_set_run_case(of, options, &run->outcomes[index], err);
+        cli_executor_begin(execute, &of->scenario, CLI_VALIDATE_STEPS, &run->executor, err);
+    sp_execution_options *options = &run->executor.options;
+    options->compare_memory =
+        !of->scenario.uniform && (run->executor.capabilities & SP_CAN(MEMORY_POINTS)) != 0;
+    options->threads = run->args->threads;
+    return status;
+}
+
+static sp_status run_case(set_run *run, size_t index, sp_error *err)
+{
+    const sp_scenario_case *of = &run->set.cases[index];
+    const cli_execute execute = cli_execute_of_case(run->args->execute, of);
+    sp_status status = begin_case(run, &execute, of, err);
+    return status == SP_OK ? sp_set_run_steady_case(of, &run->executor.options, run->repeat,
+                                                    &run->outcomes[index], err)
+                           : status;
+}
+
+// --executed: the case's result in place of a run. That there is none is the case's outcome.
+static sp_status recall_case(set_run *run, size_t index, sp_error *err)
+{
+    const sp_scenario_case *of = &run->set.cases[index];
+    sp_case_outcome *outcome = &run->outcomes[index];
+    sp_execution_options *options = &run->executor.options;
+    // What executed is in the result; this stands for cases that have none.
+    cli_execute execute = cli_execute_of_case(run->args->execute, of);
+    execute.elsewhere = true;
+    execute.precision = sp_precision_names[run->executor.options.precision];
+    char name[SP_CASE_FILE];
+    char path[PATH_BYTES];
+    sp_result_file executed;
+    sp_error missing = {0};
+    sp_case_file_name(of, index, name);
+    snprintf(path, sizeof path, "%s/%s.result.json", run->args->executed, name);
+    sp_status status = begin_case(run, &execute, of, err);
+    if (status != SP_OK) {
+        return status;
     }
+    status = sp_set_read_executed(of, options->backend, path, &executed, &missing);
+    if (status == SP_ERR_IO) {
+        *outcome = (sp_case_outcome){
+            .of = of, .status = SP_CASE_FAILED, .clock = options->clock, .speed = (double)NAN};
+        snprintf(outcome->reason, sizeof outcome->reason, "%s", missing.message[0]);
+        return SP_OK;
+    }
+    if (status != SP_OK) {
+        *err = missing;
+        return status;
+    }
+    const sp_run_request *settings = &executed.request.run;
+    options->executed = &executed;
+    options->clock = settings->clock;
+    options->precision = settings->precision;
+    options->seed = settings->seed;
+    options->steps = settings->steps;
+    options->compare_memory = settings->memory_points;
+    status = sp_set_run_case(of, options, outcome, err);
+    options->executed = NULL;
+    sp_result_file_fini(&executed);
     return status;
 }
 
@@ -131,7 +221,7 @@ static sp_status run_cases(set_run *run, sp_error *err)
         return sp_error_no_memory(err, "a set of scenarios");
     }
     for (size_t i = 0; status == SP_OK && i < run->set.count; i++) {
-        status = run_case(run, i, err);
+        status = run->args->executed != NULL ? recall_case(run, i, err) : run_case(run, i, err);
         if (status == SP_OK && !run->args->json) {
             if (i == 0) {
                 print_heading();
@@ -145,7 +235,7 @@ static sp_status run_cases(set_run *run, sp_error *err)
 static json_t *report_json(const set_run *run)
 {
     return sp_set_validation_json(run->outcomes, run->set.count, &run->executor.options,
-                                  &run->set.bounds);
+                                  run->repeat, &run->set.bounds);
 }
 
 // A case that was not executed is no success, and neither is one that is outside its bounds.
@@ -178,7 +268,7 @@ static int report(const set_run *run)
 int cli_validate_set_with_backend(const cli_validate_backend *args, json_t *document)
 {
     sp_error err = {0};
-    set_run run = {.args = args};
+    set_run run = {.args = args, .repeat = args->repeat > 0 ? args->repeat : 1};
     sp_status status = SP_OK;
     if (args->plot != NULL) {
         json_decref(document);

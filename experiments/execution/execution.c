@@ -26,16 +26,30 @@ static sp_evaluate_options evaluation(executor *e)
 }
 
 // Memory is predicted for the software that executes, unless the scenario asks for another.
+sp_memory_options sp_execution_memory(const sp_scenario *scenario, const sp_backend *backend)
+{
+    sp_memory_options memory = scenario->memory;
+    const char *stack = sp_backend_stack(backend);
+    if (!scenario->stack_given && stack != NULL) {
+        sp_stack_builtin(stack, &memory.stack);
+    }
+    return memory;
+}
+
 static sp_status begin(const sp_scenario *scenario, const sp_execution_options *options,
                        executor *e, sp_execution *execution, sp_error *err)
 {
-    const char *stack = sp_backend_stack(options->backend);
     *execution = (sp_execution){.options = options};
     *e = (executor){.scenario = *scenario, .options = options, .execution = execution};
-    if (!scenario->stack_given && stack != NULL) {
-        sp_stack_builtin(stack, &e->scenario.memory.stack);
-    }
+    e->scenario.memory = sp_execution_memory(scenario, options->backend);
     execution->stack = e->scenario.memory.stack;
+    if (options->executed != NULL) {
+        execution->device = options->executed->device;
+        return SP_OK;
+    }
+    if (options->taker != NULL) {
+        return SP_OK;
+    }
     return sp_backend_device_info(options->backend, options->device, &execution->device, err);
 }
 
@@ -90,23 +104,6 @@ void sp_execution_fini(sp_execution *execution)
     *execution = (sp_execution){0};
 }
 
-int sp_execution_median_step(const sp_executed_step *steps, int count)
-{
-    int first = count > 1 ? 1 : 0;
-    int rank = (count - first - 1) / 2;
-    for (int i = first; i < count; i++) {
-        int before = 0;
-        for (int k = first; k < count; k++) {
-            before += steps[k].iteration_ns < steps[i].iteration_ns ||
-                      (steps[k].iteration_ns == steps[i].iteration_ns && k < i);
-        }
-        if (before == rank) {
-            return i;
-        }
-    }
-    SP_UNREACHABLE("an order of steps");
-}
-
 static sp_run_request request_of(const executor *e, const sp_step_view *view)
 {
     const sp_scenario *scenario = &e->scenario;
@@ -159,24 +156,19 @@ static void warn_of_shared_cores(const sp_execution_options *options, const sp_d
     }
 }
 
-static sp_status keep_steps(sp_execution *execution, const sp_run *run, sp_error *err)
+// Room for what a batch came to: `count` steps.
+static sp_executed_step *begin_steps(sp_execution *execution, int count, sp_error *err)
 {
-    int count = sp_run_steps(run);
     sp_executed_step *steps = sp_i_calloc((size_t)count, sizeof *steps);
     if (steps == NULL || !sp_i_reserve((void **)&execution->batches, &execution->batch_capacity,
                                        execution->batch_count + 1, sizeof *execution->batches)) {
         sp_i_free(steps);
-        return sp_error_no_memory(err, "the steps of a run");
+        sp_error_no_memory(err, "the steps of a run");
+        return NULL;
     }
-    for (int i = 0; i < count; i++) {
-        const sp_measured_step *step = sp_run_step(run, i);
-        steps[i] = (sp_executed_step){.iteration_ns = step->timeline.iteration_ns,
-                                      .has_loss = step->has_loss,
-                                      .loss = step->loss};
-    }
-    execution->batches[execution->batch_count++] = (sp_executed_batch){
-        .steps = steps, .step_count = count, .shown = sp_execution_median_step(steps, count)};
-    return SP_OK;
+    execution->batches[execution->batch_count++] =
+        (sp_executed_batch){.steps = steps, .step_count = count};
+    return steps;
 }
 
 static sp_status add_measured(executor *e, const sp_step_view *view, sp_error *err)
@@ -219,32 +211,94 @@ static sp_status compare_memory(executor *e, const sp_step_view *predicted,
     return SP_OK;
 }
 
+// The same metrics of a step that was executed, beside those of the simulated one.
+static sp_status measure(executor *e, const sp_step_view *view, const sp_measured_step *step,
+                         sp_error *err)
+{
+    sp_step_view measured = *view;
+    measured.timeline = &step->timeline;
+    measured.memory = &step->memory;
+    measured.lower_bound_ms = -1.0;
+    sp_status status = add_measured(e, &measured, err);
+    if (status == SP_OK) {
+        status = compare_memory(e, view, &measured, err);
+    }
+    if (status == SP_OK && e->options->observer != NULL) {
+        status = e->options->observer(e->options->observer_context, view, &measured, err);
+    }
+    return status;
+}
+
+static sp_status execute_here(executor *e, const sp_step_view *view, const sp_run_request *request,
+                              sp_error *err)
+{
+    sp_run *run = NULL;
+    sp_status status = sp_backend_run(e->options->backend, e->options->device, request, &run, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    int count = sp_run_steps(run);
+    sp_executed_step *steps = begin_steps(e->execution, count, err);
+    status = steps != NULL ? SP_OK : SP_ERR_NO_MEMORY;
+    for (int i = 0; status == SP_OK && i < count; i++) {
+        steps[i] = sp_executed_step_of(sp_run_step(run, i));
+    }
+    if (status == SP_OK) {
+        int shown = sp_execution_median_step(steps, count);
+        e->execution->batches[e->execution->batch_count - 1].shown = shown;
+        status = measure(e, view, sp_run_step(run, shown), err);
+    }
+    sp_run_free(run);
+    return status;
+}
+
+// What ended an execution on another machine, as a status of this one: what was wrong with that
+// machine's files or memory is no such thing here.
+static sp_status recalled(sp_status status)
+{
+    switch (status) {
+    case SP_ERR_USAGE:
+        return SP_ERR_CONTENT;
+    case SP_ERR_IO:
+    case SP_ERR_SYNTAX:
+    case SP_ERR_NO_MEMORY:
+        return SP_ERR_INTERNAL;
+    case SP_OK:
+    case SP_ERR_INFEASIBLE:
+    case SP_ERR_CONTENT:
+    case SP_ERR_DEADLOCK:
+    case SP_ERR_LIMIT:
+    case SP_ERR_INTERNAL:
+        break;
+    }
+    return status;
+}
+
+static sp_status recall(executor *e, const sp_step_view *view, sp_error *err)
+{
+    const sp_result_file *executed = e->options->executed;
+    if (executed->status != SP_OK) {
+        return sp_error_set(err, recalled(executed->status), "%s", executed->reason);
+    }
+    const sp_executed_run *run = &executed->batches[view->batch];
+    sp_executed_step *steps = begin_steps(e->execution, run->step_count, err);
+    if (steps == NULL) {
+        return SP_ERR_NO_MEMORY;
+    }
+    memcpy(steps, run->steps, (size_t)run->step_count * sizeof *steps);
+    e->execution->batches[e->execution->batch_count - 1].shown = run->shown;
+    return measure(e, view, &run->step, err);
+}
+
 // An sp_step_observer: the simulated step is there, now the same plan is executed.
 static sp_status execute_batch(void *context, const sp_step_view *view, sp_error *err)
 {
     executor *e = context;
+    const sp_execution_options *options = e->options;
+    if (options->executed != NULL) {
+        return recall(e, view, err);
+    }
     const sp_run_request request = request_of(e, view);
-    sp_run *run = NULL;
-    sp_status status = sp_backend_run(e->options->backend, e->options->device, &request, &run, err);
-    if (status == SP_OK) {
-        status = keep_steps(e->execution, run, err);
-    }
-    if (status == SP_OK) {
-        const sp_execution *execution = e->execution;
-        int shown = execution->batches[execution->batch_count - 1].shown;
-        const sp_measured_step *step = sp_run_step(run, shown);
-        sp_step_view measured = *view;
-        measured.timeline = &step->timeline;
-        measured.memory = &step->memory;
-        measured.lower_bound_ms = -1.0;
-        status = add_measured(e, &measured, err);
-        if (status == SP_OK) {
-            status = compare_memory(e, view, &measured, err);
-        }
-        if (status == SP_OK && e->options->observer != NULL) {
-            status = e->options->observer(e->options->observer_context, view, &measured, err);
-        }
-    }
-    sp_run_free(run);
-    return status;
+    return options->taker != NULL ? options->taker(options->taker_context, view, &request, err)
+                                  : execute_here(e, view, &request, err);
 }

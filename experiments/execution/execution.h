@@ -3,6 +3,7 @@
 #define SLIMPACK_EXPERIMENTS_EXECUTION_EXECUTION_H
 
 #include "backends/device.h"
+#include "backends/record/result.h"
 #include "experiments/execution/held_memory.h"
 #include "solver/evaluate.h"
 
@@ -10,9 +11,12 @@
 typedef sp_status (*sp_execution_observer)(void *context, const sp_step_view *predicted,
                                            const sp_step_view *measured, sp_error *err);
 
-// What is shown of a batch is one whole step, so that time, timeline and memory belong together:
-// the first of several is a warm-up, and of the others it is the one of median time (the faster of
-// the two in the middle, the earlier of equal ones).
+// Called in place of executing a batch.
+typedef sp_status (*sp_execution_taker)(void *context, const sp_step_view *predicted,
+                                        const sp_run_request *request, sp_error *err);
+
+// What is shown of a batch is one whole step, so that time, timeline and memory belong together
+// (backends/record/executed_step.h).
 typedef struct sp_execution_options {
     const sp_backend *backend;
     int device;
@@ -28,13 +32,11 @@ typedef struct sp_execution_options {
     int threads;
     sp_execution_observer observer; // may be NULL
     void *observer_context;
+    // Of these two at most one; the device need not be here then.
+    const sp_result_file *executed; // what another machine came to, batch by batch; NULL: execute
+    sp_execution_taker taker; // who gets what is to be executed; nothing is measured. May be NULL
+    void *taker_context;
 } sp_execution_options;
-
-typedef struct sp_executed_step {
-    int64_t iteration_ns;
-    bool has_loss;
-    double loss;
-} sp_executed_step;
 
 typedef struct sp_executed_batch {
     sp_executed_step *steps; // owned
@@ -68,7 +70,7 @@ sp_status sp_execution_run_plans(const sp_scenario *scenario, const sp_plan *pla
 
 void sp_execution_fini(sp_execution *execution);
 
-// Index of the step that is shown of `count`.
-int sp_execution_median_step(const sp_executed_step *steps, int count);
+// The scenario's memory with the stack that a prediction for this backend is made with.
+sp_memory_options sp_execution_memory(const sp_scenario *scenario, const sp_backend *backend);
 
 #endif

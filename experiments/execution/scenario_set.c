@@ -110,8 +110,21 @@ static sp_status read_scenario(const set_reader *reader, const json_t *group_set
 
 // ---- the document ----
 
-static sp_status read_case(set_reader *reader, const sp_object *group, const char *group_name,
-                           const json_t *group_settings, size_t index, const json_t *json)
+static const char *clock_of(sp_object *object, const char *fallback)
+{
+    bool given = sp_object_has(object, "clock");
+    int index = sp_object_enum(object, "clock", sp_clock_names, 0);
+    return given ? sp_clock_names[index] : fallback;
+}
+
+// What the cases of a group have in common.
+typedef struct group_settings {
+    const char *name, *clock;
+    const json_t *settings;
+} group_settings;
+
+static sp_status read_case(set_reader *reader, const sp_object *group, const group_settings *shared,
+                           size_t index, const json_t *json)
 {
     sp_object object;
     sp_object settings;
@@ -120,14 +133,15 @@ static sp_status read_case(set_reader *reader, const sp_object *group, const cha
     snprintf(path, sizeof path, "%.*s.cases[%zu]", PATH, group->path, index);
     sp_object_begin(&object, json, reader->source, path, reader->err);
     sp_object_require(&object, "name");
-    of->group = group_name;
+    of->group = shared->name;
     of->name = sp_object_string(&object, "name", "");
+    of->clock = clock_of(&object, shared->clock);
     sp_object_member(&object, "set", &settings);
     sp_object_end(&object);
     if (reader->err->status != SP_OK) {
         return reader->err->status;
     }
-    return read_scenario(reader, group_settings, settings.json, of);
+    return read_scenario(reader, shared->settings, settings.json, of);
 }
 
 static const json_t *filled_array(sp_object *object, const char *key)
@@ -147,13 +161,15 @@ static sp_status read_group(set_reader *reader, size_t index, const json_t *json
     snprintf(path, sizeof path, "groups[%zu]", index);
     sp_object_begin(&group, json, reader->source, path, reader->err);
     sp_object_require(&group, "name");
-    const char *name = sp_object_string(&group, "name", "");
+    group_settings shared = {.name = sp_object_string(&group, "name", "")};
+    shared.clock = clock_of(&group, NULL);
     sp_object_member(&group, "set", &settings);
+    shared.settings = settings.json;
     const json_t *cases = filled_array(&group, "cases");
     sp_object_end(&group);
     sp_status status = reader->err->status;
     for (size_t i = 0; status == SP_OK && i < json_array_size(cases); i++) {
-        status = read_case(reader, &group, name, settings.json, i, json_array_get(cases, i));
+        status = read_case(reader, &group, &shared, i, json_array_get(cases, i));
     }
     return status;
 }

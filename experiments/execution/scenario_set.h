@@ -1,17 +1,19 @@
 // A committed set of scenarios (slimpack/validation-set/1): one base, and named cases that differ
 // from it in some settings. Cases stand in groups that share settings of their own, such as a model
-// and the profile that was measured for it.
+// and the profile that was measured for it. Groups and cases may state a "clock" beside "set".
 #ifndef SLIMPACK_EXPERIMENTS_EXECUTION_SCENARIO_SET_H
 #define SLIMPACK_EXPERIMENTS_EXECUTION_SCENARIO_SET_H
 
 #include <jansson.h>
 
+#include "backends/backend.h"
 #include "sim/scenario/scenario.h"
 
 #define SP_SCENARIO_SET_SCHEMA "slimpack/validation-set/1"
 
 typedef struct sp_scenario_case {
     const char *group, *name; // belong to the set's document
+    const char *clock;        // that it is to be executed by; NULL: not stated
     sp_scenario scenario;
 } sp_scenario_case;
 

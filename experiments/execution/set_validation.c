@@ -6,6 +6,7 @@
 const char *const sp_case_status_names[] = {"ok",     "oom", "infeasible", "cannot execute",
                                             "failed", NULL};
 
+static void take_predicted(const sp_execution *execution, sp_case_outcome *outcome);
 static void take_figures(const sp_execution *execution, sp_case_outcome *outcome);
 
 sp_status sp_set_run_case(const sp_scenario_case *of, const sp_execution_options *options,
@@ -13,11 +14,20 @@ sp_status sp_set_run_case(const sp_scenario_case *of, const sp_execution_options
 {
     sp_execution execution = {0};
     sp_error reason = {0};
-    *outcome = (sp_case_outcome){.of = of, .clock = options->clock};
-    sp_status status = sp_execution_run(&of->scenario, options, &execution, &reason);
+    *outcome =
+        (sp_case_outcome){.of = of, .clock = options->clock, .speed = (double)NAN, .runs = 1};
+    const sp_result_file *executed = options->executed;
+    sp_status status =
+        executed != NULL
+            ? sp_execution_run_plans(&of->scenario, executed->request.plans.plans,
+                                     executed->request.plans.count, options, &execution, &reason)
+            : sp_execution_run(&of->scenario, options, &execution, &reason);
     switch (status) {
     case SP_OK:
-        take_figures(&execution, outcome);
+        take_predicted(&execution, outcome);
+        if (options->taker == NULL) {
+            take_figures(&execution, outcome);
+        }
         break;
     case SP_ERR_INFEASIBLE:
         outcome->status = SP_CASE_INFEASIBLE;
@@ -59,18 +69,24 @@ static uint32_t categories_that_differ(const sp_execution *execution)
     return differs;
 }
 
-static void take_figures(const sp_execution *execution, sp_case_outcome *outcome)
+static void take_predicted(const sp_execution *execution, sp_case_outcome *outcome)
 {
     const sp_result *predicted = &execution->predicted;
-    const sp_result *measured = &execution->measured;
-    bool oom = sp_result_is_oom(predicted) || sp_result_is_oom(measured);
-    outcome->status = oom ? SP_CASE_OOM : SP_CASE_OK;
-    snprintf(outcome->device, sizeof outcome->device, "%s", execution->device.name);
+    outcome->status = sp_result_is_oom(predicted) ? SP_CASE_OOM : SP_CASE_OK;
     outcome->predicted_ms = sp_result_iteration_ms(predicted);
-    outcome->measured_ms = sp_result_iteration_ms(measured);
     outcome->predicted_bubble = sp_result_bubble_ratio(predicted);
-    outcome->measured_bubble = sp_result_bubble_ratio(measured);
     outcome->predicted_peak_bytes = predicted->peak_bytes;
+}
+
+static void take_figures(const sp_execution *execution, sp_case_outcome *outcome)
+{
+    const sp_result *measured = &execution->measured;
+    if (sp_result_is_oom(measured)) {
+        outcome->status = SP_CASE_OOM;
+    }
+    snprintf(outcome->device, sizeof outcome->device, "%s", execution->device.name);
+    outcome->measured_ms = sp_result_iteration_ms(measured);
+    outcome->measured_bubble = sp_result_bubble_ratio(measured);
     outcome->measured_peak_bytes = measured->peak_bytes;
     outcome->error = sp_execution_compare(execution);
     outcome->memory_compared = execution->held != NULL;
@@ -118,6 +134,12 @@ void sp_set_summarize(const sp_case_outcome *outcomes, size_t count,
         if (isfinite(o->error.peak_memory_mape)) {
             peak += o->error.peak_memory_mape;
             peaks++;
+        }
+        if (isfinite(o->speed)) {
+            bool first = summary->speeds++ == 0;
+            summary->steady += o->steady;
+            summary->least_speed = first ? o->speed : fmin(summary->least_speed, o->speed);
+            summary->most_speed = first ? o->speed : fmax(summary->most_speed, o->speed);
         }
         summary->memory_compared += o->memory_compared;
         summary->memory_exact += sp_case_memory_is_exact(o);

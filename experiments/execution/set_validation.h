@@ -29,6 +29,11 @@ typedef struct sp_case_outcome {
     double predicted_bubble, measured_bubble;
     int64_t predicted_peak_bytes, measured_peak_bytes; // of the largest rank
     sp_execution_error error;
+    // The machine's speed while it ran over that at the profile's calibration, by the backend's
+    // reference work; NAN: not known. Nothing is scaled by it.
+    double speed;
+    bool steady; // speed within SP_STEADY_SPEED of 1, before and after the run
+    int runs;    // of which this is one
     bool memory_compared;
     uint32_t
         memory_differs; // bit of each category of which a rank holds other bytes than predicted
@@ -42,11 +47,15 @@ typedef struct sp_set_summary {
     double largest_bubble_error; // absolute
     double peak_memory_mape;     // mean over cases of the mean over their ranks
     size_t memory_compared, memory_exact;
+    size_t speeds, steady; // cases whose speed is known, and of them those at that of the profile
+    double least_speed, most_speed;
     bool within_bounds; // of what the set states
 } sp_set_summary;
 
-// Runs one case. What is wrong with a case is its outcome; lack of memory, wrong usage and files
-// that cannot be read are errors.
+// Runs one case once, without a look at the machine's speed. What was executed elsewhere
+// (options->executed) has its plans with it; a case that is only handed over (options->taker) has
+// no measured figures. What is wrong with a case is its
+// outcome; lack of memory, wrong usage and files that cannot be read are errors.
 sp_status sp_set_run_case(const sp_scenario_case *of, const sp_execution_options *options,
                           sp_case_outcome *outcome, sp_error *err);
 
@@ -59,7 +68,7 @@ void sp_set_summarize(const sp_case_outcome *outcomes, size_t count,
 
 // slimpack/validation/1 of a set: cases[] and summary. NULL when memory runs out.
 json_t *sp_set_validation_json(const sp_case_outcome *outcomes, size_t count,
-                               const sp_execution_options *options,
+                               const sp_execution_options *options, int repeat,
                                const sp_scenario_set_bounds *bounds);
 
 #endif

@@ -66,6 +66,10 @@ static json_t *case_json(const sp_case_outcome *outcome)
                     figures_json(outcome->measured_ms, outcome->measured_bubble,
                                  outcome->measured_peak_bytes));
         sp_json_put(object, "error", error_json(&outcome->error));
+        sp_json_put(object, "speed", number(outcome->speed));
+        sp_json_put(object, "steady",
+                    isfinite(outcome->speed) ? json_boolean(outcome->steady) : json_null());
+        sp_json_put(object, "runs", json_integer(outcome->runs));
         sp_json_put(object, "memory_exact",
                     outcome->memory_compared ? json_boolean(sp_case_memory_is_exact(outcome))
                                              : json_null());
@@ -99,13 +103,15 @@ static json_t *summary_json(const sp_set_summary *summary, const sp_scenario_set
     sp_json_put(object, "peak_memory_mape", number(summary->peak_memory_mape));
     sp_json_put(object, "memory_exact", json_integer((json_int_t)summary->memory_exact));
     sp_json_put(object, "memory_compared", json_integer((json_int_t)summary->memory_compared));
+    sp_json_put(object, "speeds_known", json_integer((json_int_t)summary->speeds));
+    sp_json_put(object, "steady", json_integer((json_int_t)summary->steady));
     sp_json_put(object, "bounds", stated);
     sp_json_put(object, "within_bounds", json_boolean(summary->within_bounds));
     return object;
 }
 
 json_t *sp_set_validation_json(const sp_case_outcome *outcomes, size_t count,
-                               const sp_execution_options *options,
+                               const sp_execution_options *options, int repeat,
                                const sp_scenario_set_bounds *bounds)
 {
     sp_set_summary summary;
@@ -123,6 +129,7 @@ json_t *sp_set_validation_json(const sp_case_outcome *outcomes, size_t count,
     sp_json_put(object, "precision", json_string(sp_precision_names[options->precision]));
     sp_json_put(object, "seed", json_integer((json_int_t)options->seed));
     sp_json_put(object, "steps", json_integer(options->steps));
+    sp_json_put(object, "repeat", json_integer(repeat));
     sp_json_put(object, "cases", cases);
     sp_json_put(object, "summary", summary_json(&summary, bounds));
     return object;

@@ -23,7 +23,7 @@ static double host_time(const sp_profile *profile, double gpu_s)
     const sp_stage stage = {.layers = 2, .embedding = true, .head = true};
     double total = 0.0;
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
-        double host_s = sp_i_host_s(&profile->host, &time, &stage, (sp_pass)pass);
+        double host_s = sp_i_exec_s(&profile->host, &time, &stage, (sp_pass)pass);
         double wait_s = sp_i_launch_wait_s(&profile->host, gpu_s, host_s);
         SP_ASSERT(host_s >= 0.0 && wait_s >= 0.0);
         SP_ASSERT(wait_s <= host_s * (1.0 + 1e-9) + gpu_s * 1e-9);

@@ -1,0 +1,51 @@
+// What came back of a request (request.h), as a document (slimpack/execution/1).
+//
+// {"schema", "request": {the request's document}, "status": "ok" or the name of a status, "reason":
+//  text or null, "device": {"name", "ranks", "cores"} or null, "batches": [{"steps":
+//  [{"iteration_ns", "loss": number, or null where there is none that is finite}, ...], "shown":
+//  index of the step of median time (executed_step.h), "ranks": [{"dp", "pp", "actions": [[name,
+//  start, end, tp, cp, dp, launch, wait], ...] in order of time, "copies": likewise, "shares":
+//  [[name, start, ..., end of the vocabulary, own], ...], "tail_ns": [reduction start, end,
+//  optimizer end, gather end], "memory":
+//  {"peak": {category: bytes}, "peak_ns", "peak_action": name or null, "units_peak", "points":
+//  [[time, bytes of each category in the order of "peak"], ...]}}, ...] of that step}, ...]}
+//
+// Times are in ns of the step. Where the status is not "ok" there are no batches.
+#ifndef SLIMPACK_BACKENDS_RECORD_RESULT_H
+#define SLIMPACK_BACKENDS_RECORD_RESULT_H
+
+#include "backends/device.h"
+#include "backends/record/executed_step.h"
+#include "backends/record/request.h"
+
+// A document without batches; NULL when memory runs out. `request` is that of a request, `device`
+// may be NULL, `reason` NULL where the status is SP_OK.
+json_t *sp_result_document(const json_t *request, const sp_device_info *device, sp_status status,
+                           const char *reason);
+
+// Adds what a batch came to.
+sp_status sp_result_document_add(json_t *document, const sp_run *run, sp_error *err);
+
+typedef struct sp_executed_run {
+    sp_executed_step *steps; // owned
+    int step_count;
+    int shown;
+    sp_measured_step step; // the one shown; owned
+} sp_executed_run;
+
+// A result in memory. It must not be moved: timelines point to its plans.
+typedef struct sp_result_file {
+    sp_request_file request; // owned
+    sp_status status;
+    char reason[SP_ERROR_TEXT]; // "" where the status is SP_OK
+    sp_device_info device;      // without capabilities; no name: not known
+    sp_executed_run *batches;   // owned; [request.plans.count], NULL where the status is not SP_OK
+} sp_result_file;
+
+// Reads a result and checks it against its plans (timeline_check.h); takes over `root`. Errors name
+// file, path and value.
+sp_status sp_result_json_read(json_t *root, const char *source, sp_result_file *file,
+                              sp_error *err);
+void sp_result_file_fini(sp_result_file *file);
+
+#endif

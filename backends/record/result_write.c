@@ -1,0 +1,140 @@
+#include <math.h>
+
+#include "backends/record/result.h"
+#include "backends/record/result_names.h"
+#include "sim/base/alloc.h"
+
+static json_t *device_json(const sp_device_info *device)
+{
+    return device == NULL
+               ? json_null()
+               : json_pack("{s:s, s:I, s:I}", "name", device->name, "ranks",
+                           (json_int_t)device->ranks, "cores", (json_int_t)device->cores);
+}
+
+json_t *sp_result_document(const json_t *request, const sp_device_info *device, sp_status status,
+                           const char *reason)
+{
+    return json_pack("{s:s, s:O, s:s, s:s?, s:o, s:o}", "schema", "slimpack/execution/1", "request",
+                     request, "status", sp_i_status_names[status], "reason", reason, "device",
+                     device_json(device), "batches", json_array());
+}
+
+static json_t *step_json(const sp_executed_step *step)
+{
+    return json_pack("{s:I, s:o}", "iteration_ns", (json_int_t)step->iteration_ns, "loss",
+                     step->has_loss && isfinite(step->loss) ? json_real(step->loss) : json_null());
+}
+
+// ---- the timeline ----
+
+static json_t *span_json(const sp_span *span, int chunks)
+{
+    char name[32];
+    int64_t times[SP_I_SPAN_TIMES];
+    json_t *array = json_array();
+    sp_action_name(span->action, chunks, name);
+    sp_i_span_times(span, times);
+    json_array_append_new(array, json_string(name));
+    for (int i = 0; i < SP_I_SPAN_TIMES; i++) {
+        json_array_append_new(array, json_integer(times[i]));
+    }
+    return array;
+}
+
+static json_t *spans_json(const sp_span *spans, size_t count, int chunks)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < count; i++) {
+        json_array_append_new(array, span_json(&spans[i], chunks));
+    }
+    return array;
+}
+
+static json_t *shares_json(const sp_rank_timeline *rank, int chunks)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < rank->share_count; i++) {
+        const sp_share_span *share = &rank->shares[i];
+        json_t *span = span_json(&share->span, chunks);
+        json_array_append_new(span, json_string(sp_i_share_names[share->end]));
+        json_array_append_new(span, json_boolean(share->own));
+        json_array_append_new(array, span);
+    }
+    return array;
+}
+
+// ---- memory ----
+
+static json_t *points_json(const sp_rank_memory *memory)
+{
+    json_t *points = json_array();
+    for (size_t i = 0; i < memory->point_count; i++) {
+        const sp_memory_point *point = &memory->points[i];
+        json_t *numbers = json_array();
+        json_array_append_new(numbers, json_integer(point->time_ns));
+        for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+            json_array_append_new(numbers, json_integer(point->bytes.of[c]));
+        }
+        json_array_append_new(points, numbers);
+    }
+    return points;
+}
+
+static json_t *memory_json(const sp_rank_memory *memory, int chunks)
+{
+    char name[32];
+    json_t *peak = json_object();
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        sp_json_put(peak, sp_memory_category_names[c], json_integer(memory->peak.of[c]));
+    }
+    sp_action_name(memory->peak_action, chunks, name);
+    return json_pack("{s:o, s:I, s:s?, s:f, s:o}", "peak", peak, "peak_ns",
+                     (json_int_t)memory->peak_ns, "peak_action",
+                     memory->has_peak_action ? name : NULL, "units_peak", memory->units_peak,
+                     "points", points_json(memory));
+}
+
+static json_t *rank_json(const sp_rank_timeline *rank, const sp_rank_memory *memory, int chunks)
+{
+    return json_pack("{s:i, s:i, s:o, s:o, s:o, s:[I,I,I,I], s:o}", "dp", rank->dp, "pp", rank->pp,
+                     "actions", spans_json(rank->spans, rank->count, chunks), "copies",
+                     spans_json(rank->copies, rank->copy_count, chunks), "shares",
+                     shares_json(rank, chunks), "tail_ns", (json_int_t)rank->reduce_start_ns,
+                     (json_int_t)rank->reduce_end_ns, (json_int_t)rank->optimizer_end_ns,
+                     (json_int_t)rank->gather_end_ns, "memory", memory_json(memory, chunks));
+}
+
+static json_t *ranks_json(const sp_measured_step *step)
+{
+    const sp_timeline *timeline = &step->timeline;
+    json_t *ranks = json_array();
+    for (size_t r = 0; r < timeline->rank_count; r++) {
+        json_array_append_new(ranks, rank_json(&timeline->ranks[r], &step->memory.ranks[r],
+                                               timeline->plan->layout.chunks));
+    }
+    return ranks;
+}
+
+sp_status sp_result_document_add(json_t *document, const sp_run *run, sp_error *err)
+{
+    int count = sp_run_steps(run);
+    sp_executed_step *steps = sp_i_calloc((size_t)count, sizeof *steps);
+    json_t *array = json_array();
+    if (steps == NULL || array == NULL) {
+        sp_i_free(steps);
+        json_decref(array);
+        return sp_error_no_memory(err, "a result");
+    }
+    for (int i = 0; i < count; i++) {
+        steps[i] = sp_executed_step_of(sp_run_step(run, i));
+        json_array_append_new(array, step_json(&steps[i]));
+    }
+    int shown = sp_execution_median_step(steps, count);
+    sp_i_free(steps);
+    json_t *batch = json_pack("{s:o, s:i, s:o}", "steps", array, "shown", shown, "ranks",
+                              ranks_json(sp_run_step(run, shown)));
+    return json_array_append_new(json_object_get(document, "batches"), batch) == 0
+               ? SP_OK
+               : sp_error_no_memory(err, "a result");
+}

@@ -1,0 +1,125 @@
+// slimpack validate SET --backend --export
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "experiments/cli/report.h"
+#include "experiments/cli/validate_modes.h"
+#include "experiments/execution/elsewhere.h"
+#include "sim/base/units.h"
+
+enum { NAME = 30, PATH_BYTES = 1024 };
+
+typedef struct export_run {
+    const cli_validate_backend *args;
+    sp_scenario_set set;
+    json_t *rows; // of --json
+    size_t written;
+} export_run;
+
+static long long bytes_of(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 ? (long long)info.st_size : 0;
+}
+
+static void print_case(const sp_case_outcome *outcome, const char *path)
+{
+    printf("%-10s %-*s ", outcome->of->group, NAME, outcome->of->name);
+    if (outcome->status == SP_CASE_OK || outcome->status == SP_CASE_OOM) {
+        printf("%10.2f %8.3f %9.3f %8lld  %s%s\n", outcome->predicted_ms, outcome->predicted_bubble,
+               sp_gib_from_bytes(outcome->predicted_peak_bytes), bytes_of(path), path,
+               outcome->status == SP_CASE_OOM ? "  out of memory" : "");
+    } else {
+        printf("%s: %s\n", sp_case_status_names[outcome->status], outcome->reason);
+    }
+    fflush(stdout);
+}
+
+static json_t *case_json(const sp_case_outcome *outcome, const char *path)
+{
+    bool planned = outcome->status == SP_CASE_OK || outcome->status == SP_CASE_OOM;
+    return json_pack("{s:s, s:s, s:s, s:s?, s:s?, s:I}", "group", outcome->of->group, "name",
+                     outcome->of->name, "status", sp_case_status_names[outcome->status], "reason",
+                     planned ? NULL : outcome->reason, "request", planned ? path : NULL, "bytes",
+                     (json_int_t)bytes_of(path));
+}
+
+static sp_status export_case(export_run *run, size_t index, sp_error *err)
+{
+    const cli_validate_backend *args = run->args;
+    const sp_scenario_case *of = &run->set.cases[index];
+    cli_execute execute = cli_execute_of_case(args->execute, of);
+    cli_executor executor;
+    sp_case_outcome outcome;
+    char name[SP_CASE_FILE];
+    char path[PATH_BYTES];
+    execute.elsewhere = true;
+    sp_case_file_name(of, index, name);
+    snprintf(path, sizeof path, "%s/%s.json", args->export, name);
+    sp_status status =
+        cli_executor_begin(&execute, &of->scenario, CLI_VALIDATE_STEPS, &executor, err);
+    if (status == SP_OK) {
+        executor.options.memory_points = !of->scenario.uniform;
+        executor.options.threads = args->threads;
+        status = sp_set_export_case(of, &executor.options, path, &outcome, err);
+    }
+    if (status == SP_OK) {
+        run->written += outcome.status == SP_CASE_OK;
+        if (args->json) {
+            json_array_append_new(run->rows, case_json(&outcome, path));
+        } else {
+            print_case(&outcome, path);
+        }
+    }
+    cli_executor_end(&executor);
+    return status;
+}
+
+static sp_status export_cases(export_run *run, sp_error *err)
+{
+    const cli_validate_backend *args = run->args;
+    if (mkdir(args->export, 0777) != 0 && errno != EEXIST) {
+        return sp_error_set(err, SP_ERR_IO, "%s: %s", args->export, strerror(errno));
+    }
+    if (!args->json) {
+        printf("%-10s %-*s %10s %8s %9s %8s  %s\n", "group", NAME, "case", "pred. ms", "bubble",
+               "peak GiB", "bytes", "request");
+    }
+    sp_status status = SP_OK;
+    for (size_t i = 0; status == SP_OK && i < run->set.count; i++) {
+        status = export_case(run, i, err);
+    }
+    return status;
+}
+
+// A case without a plan, or out of memory, is no success.
+static int report(export_run *run)
+{
+    bool good = run->written == run->set.count;
+    if (run->args->json) {
+        int printed = cli_print_json(
+            json_pack("{s:s, s:O}", "schema", "slimpack/export/1", "cases", run->rows));
+        if (printed != 0) {
+            return printed;
+        }
+    } else {
+        printf("%zu of %zu requests in %s\n", run->written, run->set.count, run->args->export);
+    }
+    return sp_status_exit(good ? SP_OK : SP_ERR_INFEASIBLE);
+}
+
+int cli_validate_export(const cli_validate_backend *args, json_t *document)
+{
+    sp_error err = {0};
+    export_run run = {.args = args, .rows = json_array()};
+    sp_status status = sp_scenario_set_from_json(document, args->scenario, args->set->items,
+                                                 args->set->count, &run.set, &err);
+    if (status == SP_OK) {
+        status = export_cases(&run, &err);
+    }
+    int exit_status = status == SP_OK ? report(&run) : cli_fail(&err);
+    sp_scenario_set_fini(&run.set);
+    json_decref(run.rows);
+    return exit_status;
+}

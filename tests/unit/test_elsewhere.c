@@ -1,0 +1,242 @@
+// Cases of a set that another machine executes: what comes out is what executing here gives.
+#include <stdlib.h>
+
+#include "backends/absent.h"
+#include "backends/record/execute.h"
+#include "experiments/execution/elsewhere.h"
+#include "sim/base/json.h"
+#include "tests/support/host_run.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+#define SET                                                                                      \
+    "{'schema': 'slimpack/validation-set/1', 'base': {'model': {'layers': 4, 'hidden': 32, "     \
+    "'ffn': 48, 'heads': 4, 'kv_heads': 2, 'vocab': 61}, 'cluster': 'h800-8', 'parallel': "      \
+    "{'pp': 2}, 'workload': {'lengths': [38, 11, 64, 24, 12, 83, 15, 22], 'order': 'file', "     \
+    "'samples_per_batch': 4, 'batches': 2, 'context': 128}}, 'groups': [{'name': 'a', 'clock': " \
+    "'wall', 'cases': [{'name': '1F1B, packed (pp 2)'}, {'name': 'slimpack', 'clock': "          \
+    "'virtual', 'set': {'strategy.kind': 'slimpack'}}, {'name': 'wide', 'set': "                 \
+    "{'model.hidden': 64, 'model.head_dim': 8}}]}, {'name': 'b', 'cases': [{'name': 'own'}]}]}"
+
+typedef struct fixture {
+    host_device device;
+    sp_scenario_set set;
+    sp_execution_options options;
+} fixture;
+
+static void open_fixture(fixture *f)
+{
+    char text[RUN_TEXT] = "";
+    sp_error err = {0};
+    host_open(&f->device);
+    put_json(text, "%s", SET);
+    must_succeed(
+        "set", sp_scenario_set_from_json(json_loads(text, 0, NULL), "set", NULL, 0, &f->set, &err),
+        &err);
+    f->options = (sp_execution_options){.backend = f->device.backend,
+                                        .precision = SP_FP64,
+                                        .seed = 3,
+                                        .steps = 2,
+                                        .compare_memory = true};
+}
+
+static void close_fixture(fixture *f)
+{
+    sp_scenario_set_fini(&f->set);
+    host_close(&f->device);
+}
+
+static void clocks_of_groups_and_cases(void **state)
+{
+    (void)state;
+    fixture f;
+    open_fixture(&f);
+    assert_string_equal(f.set.cases[0].clock, "wall");
+    assert_string_equal(f.set.cases[1].clock, "virtual");
+    assert_string_equal(f.set.cases[2].clock, "wall");
+    assert_null(f.set.cases[3].clock);
+    close_fixture(&f);
+}
+
+static void files_are_named_after_cases(void **state)
+{
+    (void)state;
+    char name[SP_CASE_FILE];
+    char text[3 * SP_CASE_FILE];
+    sp_scenario_case of = {.name = "1F1B, packed (pp 2)"};
+    sp_case_file_name(&of, 0, name);
+    assert_string_equal(name, "01-1f1b-packed-pp-2");
+    of.name = "...";
+    sp_case_file_name(&of, 98, name);
+    assert_string_equal(name, "99");
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = '\0';
+    of.name = text;
+    sp_case_file_name(&of, 99, name);
+    assert_true(strncmp(name, "100-xxxx", 8) == 0 && strlen(name) < SP_CASE_FILE);
+}
+
+// Losses and memory of both ways are the same bits; times are the machine's.
+static void executed_elsewhere_is_executed_here(void **state)
+{
+    (void)state;
+    fixture f;
+    char line[SP_ERROR_TEXT];
+    sp_error err = {0};
+    open_fixture(&f);
+    for (size_t i = 0; i < 2; i++) {
+        const sp_scenario_case *of = &f.set.cases[i];
+        sp_case_outcome exported;
+        sp_case_outcome here;
+        sp_case_outcome there;
+        sp_result_file executed;
+        sp_execution direct;
+        sp_execution recalled;
+        f.options.executed = NULL;
+        f.options.memory_points = true;
+        must_succeed("export", sp_set_export_case(of, &f.options, "case.json", &exported, &err),
+                     &err);
+        assert_int_equal(exported.status, SP_CASE_OK);
+        must_succeed("execute",
+                     sp_request_execute_file(f.device.backend, 0, "case.json", "case.result.json",
+                                             line, &err),
+                     &err);
+        must_succeed("here", sp_set_run_case(of, &f.options, &here, &err), &err);
+        must_succeed("direct", sp_execution_run(&of->scenario, &f.options, &direct, &err), &err);
+        must_succeed(
+            "read", sp_set_read_executed(of, f.device.backend, "case.result.json", &executed, &err),
+            &err);
+        f.options.executed = &executed;
+        must_succeed("there", sp_set_run_case(of, &f.options, &there, &err), &err);
+        must_succeed("recalled",
+                     sp_execution_run_plans(&of->scenario, executed.request.plans.plans,
+                                            executed.request.plans.count, &f.options, &recalled,
+                                            &err),
+                     &err);
+        assert_int_equal(there.status, here.status);
+        assert_true(there.predicted_ms == here.predicted_ms);
+        assert_true(there.predicted_ms == exported.predicted_ms);
+        assert_true(there.predicted_bubble == here.predicted_bubble);
+        assert_true(there.measured_peak_bytes == here.measured_peak_bytes);
+        assert_true(there.error.peak_memory_mape == here.error.peak_memory_mape);
+        assert_true(there.memory_compared && sp_case_memory_is_exact(&there));
+        assert_string_equal(there.device, here.device);
+        assert_int_equal(direct.batch_count, 2);
+        assert_int_equal(recalled.batch_count, 2);
+        for (size_t b = 0; b < 2; b++) {
+            assert_int_equal(recalled.batches[b].step_count, 2);
+            for (int s = 0; s < 2; s++) {
+                assert_true(recalled.batches[b].steps[s].loss == direct.batches[b].steps[s].loss);
+            }
+            assert_true(executed.batches[b].steps[recalled.batches[b].shown].iteration_ns ==
+                        recalled.batches[b].steps[recalled.batches[b].shown].iteration_ns);
+        }
+        for (size_t r = 0; r < 2; r++) {
+            assert_memory_equal(&recalled.held[r], &direct.held[r], sizeof direct.held[r]);
+        }
+        sp_execution_fini(&recalled);
+        sp_execution_fini(&direct);
+        sp_result_file_fini(&executed);
+    }
+    close_fixture(&f);
+}
+
+// Of another case, of another backend, of none.
+static void results_of_others_are_refused(void **state)
+{
+    (void)state;
+    fixture f;
+    sp_backend *cuda;
+    sp_case_outcome outcome;
+    sp_result_file executed;
+    sp_error err = {0};
+    open_fixture(&f);
+    must_succeed("export",
+                 sp_set_export_case(&f.set.cases[0], &f.options, "one.json", &outcome, &err), &err);
+    must_succeed(
+        "refuse",
+        sp_request_refuse_file("one.json", "one.result.json", SP_ERR_LIMIT, "no time", &err), &err);
+    assert_int_equal(
+        sp_set_read_executed(&f.set.cases[2], f.device.backend, "one.result.json", &executed, &err),
+        SP_ERR_CONTENT);
+    assert_string_equal(err.message[0],
+                        "one.result.json: model.hidden: executed with 32, the scenario has 64");
+    sp_error_clear(&err);
+    must_succeed("absent", sp_backend_absent_new("cuda", &cuda, &err), &err);
+    assert_int_equal(
+        sp_set_read_executed(&f.set.cases[0], cuda, "one.result.json", &executed, &err),
+        SP_ERR_CONTENT);
+    assert_string_equal(err.message[0],
+                        "one.result.json: request.backend: expected \"cuda\", got \"host\"");
+    sp_i_backend_free(cuda);
+    sp_error_clear(&err);
+    assert_int_equal(sp_set_read_executed(&f.set.cases[0], f.device.backend, "none.result.json",
+                                          &executed, &err),
+                     SP_ERR_IO);
+    close_fixture(&f);
+}
+
+// What ended an execution there is what the case comes to here; an error there is none here.
+static void failures_elsewhere_are_outcomes(void **state)
+{
+    (void)state;
+    static const struct {
+        sp_status status;
+        sp_case_status outcome;
+    } cases[] = {{SP_ERR_LIMIT, SP_CASE_FAILED},          {SP_ERR_INTERNAL, SP_CASE_FAILED},
+                 {SP_ERR_NO_MEMORY, SP_CASE_FAILED},      {SP_ERR_IO, SP_CASE_FAILED},
+                 {SP_ERR_USAGE, SP_CASE_CANNOT_EXECUTE},  {SP_ERR_CONTENT, SP_CASE_CANNOT_EXECUTE},
+                 {SP_ERR_INFEASIBLE, SP_CASE_INFEASIBLE}, {SP_ERR_DEADLOCK, SP_CASE_FAILED}};
+    fixture f;
+    sp_error err = {0};
+    sp_case_outcome outcome;
+    const sp_scenario_case *of;
+    open_fixture(&f);
+    of = &f.set.cases[0];
+    must_succeed("export", sp_set_export_case(of, &f.options, "two.json", &outcome, &err), &err);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_result_file executed;
+        must_succeed("refuse",
+                     sp_request_refuse_file("two.json", "two.result.json", cases[i].status,
+                                            "the reason", &err),
+                     &err);
+        must_succeed("read",
+                     sp_set_read_executed(of, f.device.backend, "two.result.json", &executed, &err),
+                     &err);
+        f.options.executed = &executed;
+        must_succeed("run", sp_set_run_case(of, &f.options, &outcome, &err), &err);
+        assert_int_equal(outcome.status, cases[i].outcome);
+        assert_string_equal(outcome.reason, "the reason");
+        sp_result_file_fini(&executed);
+    }
+    close_fixture(&f);
+}
+
+static void absent_backends_have_no_device(void **state)
+{
+    (void)state;
+    sp_backend *backend;
+    sp_device_info info;
+    sp_error err = {0};
+    int count = 7;
+    must_succeed("new", sp_backend_absent_new("elsewhere", &backend, &err), &err);
+    must_succeed("count", sp_backend_device_count(backend, &count, &err), &err);
+    assert_int_equal(count, 0);
+    assert_string_equal(sp_backend_name(backend), "elsewhere");
+    assert_null(sp_backend_stack(backend));
+    assert_int_equal(sp_backend_device_info(backend, 0, &info, &err), SP_ERR_USAGE);
+    sp_i_backend_free(backend);
+    sp_error_clear(&err);
+    assert_int_equal(sp_backend_absent_new("No Name", &backend, &err), SP_ERR_CONTENT);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(clocks_of_groups_and_cases),
+    cmocka_unit_test(files_are_named_after_cases),
+    cmocka_unit_test(executed_elsewhere_is_executed_here),
+    cmocka_unit_test(results_of_others_are_refused),
+    cmocka_unit_test(failures_elsewhere_are_outcomes),
+    cmocka_unit_test(absent_backends_have_no_device),
+};
+
+SP_TEST_MAIN(tests)

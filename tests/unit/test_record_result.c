@@ -1,0 +1,357 @@
+// Results as documents: a run of the CPU executor comes back bit for bit, and what no run of the
+// plan can have come to is refused.
+#include <math.h>
+#include <stdlib.h>
+
+#include "backends/record/execute.h"
+#include "sim/base/json.h"
+#include "tests/support/host_random.h"
+#include "tests/support/host_run.h"
+#include "tests/support/plan_sample.h"
+#include "tests/support/record_text.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+static sp_run_request request_of(const sp_plan *plan, const sp_model *model,
+                                 const sp_memory_options *memory)
+{
+    return (sp_run_request){.plan = plan,
+                            .model = model,
+                            .memory = memory,
+                            .precision = SP_FP32,
+                            .seed = 7,
+                            .steps = 3,
+                            .memory_points = true};
+}
+
+// By way of text, as between two machines.
+static void read_back(const json_t *document, sp_result_file *file)
+{
+    sp_error err = {0};
+    json_t *root = NULL;
+    char *text = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    must_succeed("text", sp_json_read_text(text, strlen(text), "result", &root, &err), &err);
+    must_succeed("result", sp_result_json_read(root, "result", file, &err), &err);
+    free(text);
+}
+
+static void must_equal_spans(const sp_span *a, const sp_span *b, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        assert_memory_equal(&a[i].action, &b[i].action, sizeof a[i].action);
+        assert_true(a[i].start_ns == b[i].start_ns && a[i].end_ns == b[i].end_ns);
+        assert_true(a[i].tp_ns == b[i].tp_ns && a[i].cp_ns == b[i].cp_ns);
+        assert_true(a[i].dp_ns == b[i].dp_ns && a[i].launch_ns == b[i].launch_ns);
+        assert_true(a[i].wait_p2p_ns == b[i].wait_p2p_ns);
+    }
+}
+
+static void must_equal_memory(const sp_rank_memory *a, const sp_rank_memory *b, bool times)
+{
+    assert_memory_equal(&a->peak, &b->peak, sizeof a->peak);
+    assert_true(a->units_peak == b->units_peak);
+    assert_int_equal(a->has_peak_action, b->has_peak_action);
+    assert_true(!a->has_peak_action || (a->peak_action.kind == b->peak_action.kind &&
+                                        a->peak_action.pack == b->peak_action.pack));
+    assert_true(!times || a->peak_ns == b->peak_ns);
+    assert_int_equal(times ? a->point_count : 0, times ? b->point_count : 0);
+    for (size_t i = 0; times && i < a->point_count; i++) {
+        assert_true(a->points[i].time_ns == b->points[i].time_ns);
+        assert_memory_equal(&a->points[i].bytes, &b->points[i].bytes, sizeof(sp_bytes));
+    }
+}
+
+static void must_equal_steps(const sp_measured_step *a, const sp_measured_step *b)
+{
+    assert_int_equal(a->timeline.rank_count, b->timeline.rank_count);
+    assert_true(a->timeline.makespan_ns == b->timeline.makespan_ns);
+    assert_true(a->timeline.iteration_ns == b->timeline.iteration_ns);
+    for (size_t r = 0; r < a->timeline.rank_count; r++) {
+        const sp_rank_timeline *x = &a->timeline.ranks[r];
+        const sp_rank_timeline *y = &b->timeline.ranks[r];
+        assert_int_equal(x->count, y->count);
+        assert_int_equal(x->copy_count, y->copy_count);
+        assert_int_equal(x->share_count, y->share_count);
+        must_equal_spans(x->spans, y->spans, x->count);
+        must_equal_spans(x->copies, y->copies, x->copy_count);
+        for (size_t i = 0; i < x->share_count; i++) {
+            must_equal_spans(&x->shares[i].span, &y->shares[i].span, 1);
+            assert_int_equal(x->shares[i].end, y->shares[i].end);
+            assert_int_equal(x->shares[i].own, y->shares[i].own);
+        }
+        assert_true(x->reduce_start_ns == y->reduce_start_ns);
+        assert_true(x->reduce_end_ns == y->reduce_end_ns);
+        assert_true(x->optimizer_end_ns == y->optimizer_end_ns);
+        assert_true(x->gather_end_ns == y->gather_end_ns);
+        must_equal_memory(&a->memory.ranks[r], &b->memory.ranks[r], true);
+    }
+}
+
+// Writes the run of a request and compares what is read with it; the number of its copies and
+// shares.
+static size_t must_come_back(const host_device *device, const sp_run_request *run_request)
+{
+    sp_request_file request;
+    sp_result_file result;
+    sp_error err = {0};
+    const sp_device_info info = {.name = "of the test", .ranks = 5, .cores = 2};
+    sp_run *run = host_run(device, run_request);
+    record_request_file("host", run_request, &request);
+    json_t *document = sp_result_document(request.document, &info, SP_OK, NULL);
+    must_succeed("add", sp_result_document_add(document, run, &err), &err);
+    read_back(document, &result);
+    assert_int_equal(result.status, SP_OK);
+    assert_string_equal(result.device.name, "of the test");
+    assert_int_equal(result.device.ranks, 5);
+    assert_int_equal(result.device.cores, 2);
+    const sp_executed_run *batch = &result.batches[0];
+    assert_int_equal(batch->step_count, run_request->steps);
+    for (int i = 0; i < batch->step_count; i++) {
+        const sp_measured_step *step = sp_run_step(run, i);
+        assert_true(batch->steps[i].iteration_ns == step->timeline.iteration_ns);
+        assert_int_equal(batch->steps[i].has_loss, step->has_loss);
+        assert_true(batch->steps[i].loss == step->loss);
+    }
+    assert_int_equal(batch->shown, sp_execution_median_step(batch->steps, batch->step_count));
+    must_equal_steps(sp_run_step(run, batch->shown), &batch->step);
+    size_t beside = 0;
+    for (size_t r = 0; r < batch->step.timeline.rank_count; r++) {
+        const sp_rank_timeline *rank = &batch->step.timeline.ranks[r];
+        beside += rank->copy_count + rank->share_count;
+    }
+    json_decref(document);
+    sp_result_file_fini(&result);
+    sp_request_file_fini(&request);
+    sp_run_free(run);
+    return beside;
+}
+
+static void random_runs_come_back(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    host_device device;
+    sp_model models[] = {host_llama(), host_gpt()};
+    int ran = 0;
+    sp_prng_seed(&prng, 23);
+    host_open(&device);
+    while (ran < 12) {
+        random_plan r;
+        int layers[HOST_STAGES];
+        sp_memory_options memory = {.recompute = (sp_recompute)(ran % SP_RECOMPUTE_MODES)};
+        if (host_random_plan(&prng, 4, layers, &r)) {
+            sp_run_request run = request_of(&r.plan, &models[ran % 2], &memory);
+            run.clock = ran % 3 == 0 ? SP_CLOCK_WALL : SP_CLOCK_VIRTUAL;
+            must_come_back(&device, &run);
+            ran++;
+        }
+        random_plan_fini(&r);
+    }
+    host_close(&device);
+}
+
+// A step with what only some plans have: copies to host memory, shares of a vocabulary.
+static void copies_and_shares_come_back(void **state)
+{
+    (void)state;
+    const sp_capability cases[] = {SP_CAP_OFFLOAD, SP_CAP_VOCAB_PARALLEL, SP_CAP_DP_MERGE,
+                                   SP_CAP_PAIRS};
+    host_device device;
+    sp_model model = host_llama();
+    host_open(&device);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        plan_sample sample;
+        const sp_memory_options none = {.offload_ratio = 0.0};
+        const sp_run_request wanted = request_of(NULL, &model, &none);
+        plan_sample_make(cases[i], &wanted, &sample);
+        size_t beside = must_come_back(&device, &sample.request);
+        assert_true(beside > 0 || i > 1);
+        plan_sample_fini(&sample);
+    }
+    host_close(&device);
+}
+
+// The program's path, from a file to a file, against the run itself. Times differ.
+static void executed_requests_are_the_run_itself(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    host_device device;
+    sp_model model = host_llama();
+    sp_memory_options memory = {.recompute = SP_RECOMPUTE_ATTENTION};
+    random_plan r;
+    int layers[HOST_STAGES];
+    sp_error err = {0};
+    char line[SP_ERROR_TEXT];
+    sp_prng_seed(&prng, 29);
+    host_open(&device);
+    while (!host_random_plan(&prng, 4, layers, &r)) {
+        random_plan_fini(&r);
+    }
+    const sp_run_request request = request_of(&r.plan, &model, &memory);
+    sp_run *run = host_run(&device, &request);
+    char *text = record_request_text("host", &request);
+    FILE *file = fopen("request.json", "w");
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+    must_succeed("execute",
+                 sp_request_execute_file(device.backend, 0, "request.json", "request.result.json",
+                                         line, &err),
+                 &err);
+    json_t *root = NULL;
+    sp_result_file result;
+    must_succeed("read", sp_json_read_file("request.result.json", 0, &root, &err), &err);
+    must_succeed("result", sp_result_json_read(root, "result", &result, &err), &err);
+    for (int i = 0; i < request.steps; i++) {
+        assert_true(result.batches[0].steps[i].loss == sp_run_step(run, i)->loss);
+    }
+    const sp_measured_step *step = &result.batches[0].step;
+    for (size_t k = 0; k < step->memory.rank_count; k++) {
+        must_equal_memory(&sp_run_step(run, 0)->memory.ranks[k], &step->memory.ranks[k], false);
+    }
+    free(text);
+    sp_result_file_fini(&result);
+    sp_run_free(run);
+    random_plan_fini(&r);
+    host_close(&device);
+}
+
+// ---- what goes wrong ----
+
+// A small result, as a document.
+static json_t *good_document(host_device *device, random_plan *r, int layers[HOST_STAGES])
+{
+    sp_prng prng;
+    sp_model model = host_llama();
+    sp_memory_options memory = {.recompute = SP_RECOMPUTE_NONE};
+    sp_request_file request;
+    sp_error err = {0};
+    sp_prng_seed(&prng, 31);
+    while (!host_random_plan(&prng, 4, layers, r) || r->layout.pp < 2 || r->layout.dp > 1 ||
+           r->plan.stages[0].count < 4) {
+        random_plan_fini(r);
+    }
+    const sp_run_request run_request = request_of(&r->plan, &model, &memory);
+    sp_run *run = host_run(device, &run_request);
+    record_request_file("host", &run_request, &request);
+    json_t *document = sp_result_document(request.document, NULL, SP_OK, NULL);
+    must_succeed("add", sp_result_document_add(document, run, &err), &err);
+    sp_request_file_fini(&request);
+    sp_run_free(run);
+    return document;
+}
+
+static void wrong_results_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *value, *says;
+    } cases[] = {
+        {"schema", "\"slimpack/plan/1\"", "result: schema: "},
+        {"status", "\"fine\"", "result: status: "},
+        {"request.steps", "9", "result: batches[0].steps: expected 9 elements, got 3"},
+        {"request.model.heads", "3", "result: request: model"},
+        {"batches", "[]", "result: batches: expected 1 elements, got 0"},
+        {"batches.0.shown", "0", "result: batches[0].shown: "},
+        {"batches.0.steps.1.iteration_ns", "-4", "result: batches[0].steps[1].iteration_ns: "},
+        {"batches.0.steps.0.iteration_ms", "4", "unknown key 'iteration_ms'"},
+        {"batches.0.ranks.0", NULL, "result: batches[0].ranks: expected "},
+        {"batches.0.ranks.1.pp", "0", "result: batches[0].ranks[1].pp: "},
+        {"batches.0.ranks.0.actions.0", NULL, "result: batches[0].ranks[0].actions: expected "},
+        {"batches.0.ranks.0.actions.0.0", "\"W7\"", "result: batches[0].ranks[0].actions[0]: "},
+        {"batches.0.ranks.0.actions.0.1", "-1", "result: batches[0].ranks[0].actions[0]: "},
+        {"batches.0.ranks.0.actions.0.2", "9007199254740993",
+         "ranks[0].actions[0]: expected [name"},
+        {"batches.0.ranks.0.actions.1.1", "0", "result: batches[0]: "},
+        {"batches.0.ranks.0.copies", "[[]]", "result: batches[0].ranks[0].copies: "},
+        {"batches.0.ranks.0.shares", "7", "result: batches[0].ranks[0].shares: "},
+        {"batches.0.ranks.0.tail_ns.3", "1e3", "result: batches[0].ranks[0].tail_ns[0]: "},
+        {"batches.0.ranks.0.tail_ns.3", "9000000000000000", "result: batches[0]: "},
+        {"batches.0.ranks.0.memory.peak.logits", NULL, "key 'logits' is missing"},
+        {"batches.0.ranks.0.memory.peak.parameters", "1", "result: batches[0]: "},
+        {"batches.0.ranks.0.memory.peak_action", "\"L3\"", "has no action \"L3\""},
+        {"batches.0.ranks.0.memory.points.0", "[0, 1]", "ranks[0].memory.points[0]: expected "},
+    };
+    host_device device;
+    random_plan r;
+    int layers[HOST_STAGES];
+    host_open(&device);
+    json_t *good = good_document(&device, &r, layers);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_result_file file;
+        sp_error err = {0};
+        json_t *document = json_deep_copy(good);
+        record_edit(document, cases[i].path, cases[i].value);
+        assert_int_equal(sp_result_json_read(document, "result", &file, &err), SP_ERR_CONTENT);
+        record_must_say(&err, cases[i].says);
+    }
+    json_decref(good);
+    random_plan_fini(&r);
+    host_close(&device);
+}
+
+// Failures keep status and reason, and have no batches.
+static void failures_come_back(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    host_device device;
+    random_plan r;
+    int layers[HOST_STAGES];
+    sp_model model = host_llama();
+    sp_memory_options memory = {0};
+    sp_request_file request;
+    sp_result_file result;
+    char line[SP_ERROR_TEXT];
+    sp_prng_seed(&prng, 37);
+    host_open(&device);
+    while (!host_random_plan(&prng, 4, layers, &r)) {
+        random_plan_fini(&r);
+    }
+    sp_run_request run = request_of(&r.plan, &model, &memory);
+    run.memory_limit_bytes = 1000;
+    record_request_file("host", &run, &request);
+    json_t *document = sp_request_execute(device.backend, 0, &request, line);
+    read_back(document, &result);
+    assert_int_equal(result.status, SP_ERR_INFEASIBLE);
+    assert_non_null(strstr(result.reason, "over the limit of 1000"));
+    assert_true(result.device.name[0] != '\0');
+    assert_null(result.batches);
+    assert_true(strncmp(line, "infeasible: ", 12) == 0);
+    json_decref(document);
+    sp_result_file_fini(&result);
+    sp_request_file_fini(&request);
+    random_plan_fini(&r);
+    host_close(&device);
+}
+
+// A loss that is no number is none in a document.
+static void lost_losses(void **state)
+{
+    (void)state;
+    host_device device;
+    random_plan r;
+    int layers[HOST_STAGES];
+    sp_result_file file;
+    host_open(&device);
+    json_t *document = good_document(&device, &r, layers);
+    record_edit(document, "batches.0.steps.0.loss", "null");
+    read_back(document, &file);
+    assert_false(file.batches[0].steps[0].has_loss);
+    assert_true(file.batches[0].steps[1].has_loss);
+    sp_result_file_fini(&file);
+    json_decref(document);
+    random_plan_fini(&r);
+    host_close(&device);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(random_runs_come_back),
+    cmocka_unit_test(copies_and_shares_come_back),
+    cmocka_unit_test(executed_requests_are_the_run_itself),
+    cmocka_unit_test(wrong_results_are_refused),
+    cmocka_unit_test(failures_come_back),
+    cmocka_unit_test(lost_losses),
+};
+
+SP_TEST_MAIN(tests)
