@@ -32,41 +32,104 @@ struct running_sum {
     }
 };
 
+// Calls step(floats<COUNT>) for the row's columns, those of the thread; a last vector is filled up
+// with -infinity.
+template <int COUNT, class Step>
+__device__ __forceinline__ void over_logits(const sp_bf16 *from, int64_t columns, const Step &step)
+{
+    int64_t vectors = (columns + COUNT - 1) / COUNT;
+    for (int64_t at = threadIdx.x; at < vectors; at += ROW_UNROLL * ROW_THREADS) {
+        bf16s<COUNT> taken[ROW_UNROLL] = {};
+#pragma unroll
+        for (int u = 0; u < ROW_UNROLL; u++) {
+            if (at + u * ROW_THREADS < vectors) {
+                taken[u] = read<COUNT>(from + (at + u * ROW_THREADS) * COUNT);
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < ROW_UNROLL; u++) {
+            if (at + u * ROW_THREADS < vectors) {
+                floats<COUNT> x = widen<COUNT>(taken[u]);
+                int64_t left = columns - (at + u * ROW_THREADS) * COUNT;
+                if (COUNT > 1 && left < COUNT) {
+#pragma unroll
+                    for (int i = 0; i < COUNT; i++) {
+                        x.v[i] = i < left ? x.v[i] : -INFINITY;
+                    }
+                }
+                step(x);
+            }
+        }
+    }
+}
+
+__device__ __forceinline__ float logit_of(const sp_bf16 *row, int64_t columns, int64_t column)
+{
+    return column >= 0 && column < columns ? widen<1>(read<1>(row + column)).v[0] : 0.0F;
+}
+
 template <int COUNT>
 __global__ void __launch_bounds__(ROW_THREADS)
     cross_entropy_local_kernel(int64_t rows, int64_t columns, int64_t first, const sp_bf16 *logits,
                                int64_t stride, const int64_t *target, float *max, float *sum,
                                float *target_logit)
 {
-    int64_t vectors = columns / COUNT;
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
         const sp_bf16 *from = logits + row * stride;
         running_sum running = {-INFINITY, 0};
-        for (int64_t at = threadIdx.x; at < vectors; at += ROW_UNROLL * ROW_THREADS) {
-            bf16s<COUNT> taken[ROW_UNROLL] = {};
-#pragma unroll
-            for (int u = 0; u < ROW_UNROLL; u++) {
-                if (at + u * ROW_THREADS < vectors) {
-                    taken[u] = read<COUNT>(from + (at + u * ROW_THREADS) * COUNT);
-                }
-            }
-#pragma unroll
-            for (int u = 0; u < ROW_UNROLL; u++) {
-                if (at + u * ROW_THREADS < vectors) {
-                    running.take(widen<COUNT>(taken[u]));
-                }
-            }
-        }
+        over_logits<COUNT>(from, columns, [&](const floats<COUNT> &x) { running.take(x); });
         float largest = max_over_block(running.max);
         float shift = largest == -INFINITY ? 0.0F : largest;
         float total[1] = {running.sum * sp_i_exp2((running.max - shift) * LOG2_E)};
         sum_over_block(total);
         if (threadIdx.x == 0) {
-            int64_t column = target[row] - first;
-            bool here = column >= 0 && column < columns;
             max[row] = largest;
             sum[row] = total[0];
-            target_logit[row] = here ? widen<1>(read<1>(from + column)).v[0] : 0.0F;
+            target_logit[row] = logit_of(from, columns, target[row] - first);
+        }
+    }
+}
+
+template <int COUNT>
+__global__ void __launch_bounds__(ROW_THREADS)
+    cross_entropy_max_kernel(int64_t rows, int64_t columns, const sp_bf16 *logits, int64_t stride,
+                             float *max)
+{
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+        float largest = -INFINITY;
+        over_logits<COUNT>(logits + row * stride, columns, [&](const floats<COUNT> &x) {
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) {
+                largest = fmaxf(largest, x.v[i]);
+            }
+        });
+        largest = max_over_block(largest);
+        if (threadIdx.x == 0) {
+            max[row] = largest;
+        }
+    }
+}
+
+template <int COUNT>
+__global__ void __launch_bounds__(ROW_THREADS)
+    cross_entropy_sums_kernel(int64_t rows, int64_t columns, int64_t first, const sp_bf16 *logits,
+                              int64_t stride, const int64_t *target, const float *max, float *sum,
+                              float *target_logit)
+{
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+        const sp_bf16 *from = logits + row * stride;
+        float shift = (max[row] == -INFINITY ? 0.0F : max[row]) * LOG2_E;
+        float total[1] = {0};
+        over_logits<COUNT>(from, columns, [&](const floats<COUNT> &x) {
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) {
+                total[0] += sp_i_exp2(x.v[i] * LOG2_E - shift);
+            }
+        });
+        sum_over_block(total);
+        if (threadIdx.x == 0) {
+            sum[row] = total[0];
+            target_logit[row] = logit_of(from, columns, target[row] - first);
         }
     }
 }
@@ -133,7 +196,7 @@ template <int COUNT> struct logits_of_row {
 };
 
 struct backward_operation {
-    int64_t first;
+    int64_t first, columns; // gradients behind the columns are zero
     const sp_bf16 *logits;
     int64_t stride;
     const int64_t *target;
@@ -162,11 +225,30 @@ struct backward_operation {
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
             float p = sp_i_exp(x.v[i] - in.lse) - (in.target == column + i ? 1.0F : 0.0F);
-            x.v[i] = in.share == 0.0F ? 0.0F : p * in.share;
+            x.v[i] = in.share == 0.0F || column + i >= columns ? 0.0F : p * in.share;
         }
         write<COUNT>(dlogits + row * dlogits_stride + column, x);
     }
 };
+
+// Launches a kernel whose blocks take a row each; the kernels are those for COUNT 8 and 1. A row's
+// last vector may reach beyond its columns.
+template <class Kernel, class... Arguments>
+int launch_for_rows(Kernel wide, Kernel narrow, int64_t tokens, int64_t columns,
+                    const sp_bf16 *logits, int64_t stride, sp_cuda_stream stream,
+                    Arguments... arguments)
+{
+    if (tokens < 0 || columns < 0) {
+        return SP_I_CUDA_INVALID;
+    }
+    if (tokens == 0) {
+        return 0;
+    }
+    bool by_vectors = stride % 8 == 0 && stride >= columns && aligned_rows(logits, stride);
+    int64_t blocks = sp_i_cuda_least(tokens, INT32_MAX);
+    return sp_i_launch(by_vectors ? wide : narrow, dim3(static_cast<unsigned>(blocks)), ROW_THREADS,
+                       0, stream, tokens, columns, arguments...);
+}
 
 } // namespace
 
@@ -174,17 +256,26 @@ int sp_cuda_cross_entropy_local(int64_t tokens, int64_t columns, int64_t first,
                                 const sp_bf16 *logits, int64_t stride, const int64_t *target,
                                 float *max, float *sum, float *target_logit, sp_cuda_stream stream)
 {
-    if (tokens < 0 || columns < 1) {
-        return SP_I_CUDA_INVALID;
-    }
-    if (tokens == 0) {
-        return 0;
-    }
-    bool by_vectors = columns % 8 == 0 && aligned_rows(logits, stride);
-    int64_t blocks = sp_i_cuda_least(tokens, INT32_MAX);
-    return sp_i_launch(by_vectors ? cross_entropy_local_kernel<8> : cross_entropy_local_kernel<1>,
-                       dim3(static_cast<unsigned>(blocks)), ROW_THREADS, 0, stream, tokens, columns,
-                       first, logits, stride, target, max, sum, target_logit);
+    return launch_for_rows(cross_entropy_local_kernel<8>, cross_entropy_local_kernel<1>, tokens,
+                           columns, logits, stride, stream, first, logits, stride, target, max, sum,
+                           target_logit);
+}
+
+int sp_cuda_cross_entropy_max(int64_t tokens, int64_t columns, const sp_bf16 *logits,
+                              int64_t stride, float *max, sp_cuda_stream stream)
+{
+    return launch_for_rows(cross_entropy_max_kernel<8>, cross_entropy_max_kernel<1>, tokens,
+                           columns, logits, stride, stream, logits, stride, max);
+}
+
+int sp_cuda_cross_entropy_sums(int64_t tokens, int64_t columns, int64_t first,
+                               const sp_bf16 *logits, int64_t stride, const int64_t *target,
+                               const float *max, float *sum, float *target_logit,
+                               sp_cuda_stream stream)
+{
+    return launch_for_rows(cross_entropy_sums_kernel<8>, cross_entropy_sums_kernel<1>, tokens,
+                           columns, logits, stride, stream, first, logits, stride, target, max, sum,
+                           target_logit);
 }
 
 int sp_cuda_cross_entropy_rescale(int64_t tokens, const float *local_max, const float *max,
@@ -214,9 +305,20 @@ int sp_cuda_cross_entropy_backward(int64_t tokens, int64_t columns, int64_t firs
                                    sp_bf16 *dlogits, int64_t dlogits_stride, sp_cuda_stream stream)
 {
     float share = static_cast<float>(1.0 / total_weight);
-    backward_operation op = {first, logits, stride,  target,        weight,
-                             share, lse,    dlogits, dlogits_stride};
+    backward_operation op = {first,  columns, logits, stride,  target,
+                             weight, share,   lse,    dlogits, dlogits_stride};
     return walk_over(tokens, columns,
                      aligned_rows(logits, stride) && aligned_rows(dlogits, dlogits_stride), op,
                      stream);
+}
+
+int sp_cuda_cross_entropy_backward_in_place(int64_t tokens, int64_t columns, int64_t first,
+                                            sp_bf16 *logits, int64_t stride, const int64_t *target,
+                                            double total_weight, const float *lse,
+                                            sp_cuda_stream stream)
+{
+    float share = static_cast<float>(1.0 / total_weight);
+    backward_operation op = {first,   columns, logits, stride, target,
+                             nullptr, share,   lse,    logits, stride};
+    return walk_over(tokens, stride, aligned_rows(logits, stride), op, stream);
 }

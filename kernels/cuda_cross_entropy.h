@@ -1,6 +1,6 @@
 // Cross-entropy of bf16 logits on a CUDA device, as in cross_entropy.h, in pieces for a rank that
-// holds the columns [first, first + columns) of the vocabulary. One pass over the logits forward,
-// one backward:
+// holds the columns [first, first + columns) of the vocabulary, which may be none. One pass over
+// the logits forward, one backward:
 //   _local      maximum of the local columns, sum of exp(logit - that maximum), target's logit (0
 //               where the target is not here)
 //               [all-reduce the maxima by maximum]
@@ -10,7 +10,8 @@
 //   _backward   gradients of the local columns
 // A rank that holds the whole vocabulary calls _local, _loss, _backward. max, sum, target_logit,
 // lse, weight [tokens] fp32; weight may be NULL (all 1); a token with a negative target counts for
-// nothing.
+// nothing. _max and _sums are _local and _rescale in two passes, without numbers to keep between.
+// Rows whose stride is a multiple of 8 are read fast, whatever their columns.
 #ifndef SLIMPACK_KERNELS_CUDA_CROSS_ENTROPY_H
 #define SLIMPACK_KERNELS_CUDA_CROSS_ENTROPY_H
 
@@ -21,6 +22,16 @@ SP_CUDA_BEGIN
 int sp_cuda_cross_entropy_local(int64_t tokens, int64_t columns, int64_t first,
                                 const sp_bf16 *logits, int64_t stride, const int64_t *target,
                                 float *max, float *sum, float *target_logit, sp_cuda_stream stream);
+
+// Maximum of the local columns, -infinity where there are none.
+int sp_cuda_cross_entropy_max(int64_t tokens, int64_t columns, const sp_bf16 *logits,
+                              int64_t stride, float *max, sp_cuda_stream stream);
+
+// Sum of exp(logit - max), 0 where no logit is finite, and the target's logit.
+int sp_cuda_cross_entropy_sums(int64_t tokens, int64_t columns, int64_t first,
+                               const sp_bf16 *logits, int64_t stride, const int64_t *target,
+                               const float *max, float *sum, float *target_logit,
+                               sp_cuda_stream stream);
 
 // sum *= exp(local_max - max).
 int sp_cuda_cross_entropy_rescale(int64_t tokens, const float *local_max, const float *max,
@@ -38,6 +49,13 @@ int sp_cuda_cross_entropy_backward(int64_t tokens, int64_t columns, int64_t firs
                                    const sp_bf16 *logits, int64_t stride, const int64_t *target,
                                    const float *weight, double total_weight, const float *lse,
                                    sp_bf16 *dlogits, int64_t dlogits_stride, sp_cuda_stream stream);
+
+// The same in the place of the logits, all weights 1; what stands behind the columns in a row of
+// `stride` becomes zero.
+int sp_cuda_cross_entropy_backward_in_place(int64_t tokens, int64_t columns, int64_t first,
+                                            sp_bf16 *logits, int64_t stride, const int64_t *target,
+                                            double total_weight, const float *lse,
+                                            sp_cuda_stream stream);
 
 SP_CUDA_END
 

@@ -87,12 +87,87 @@ struct round_operation {
     }
 };
 
+template <int COUNT> struct two_rows_fp32 {
+    floats<COUNT> x, y;
+};
+
+struct add_fp32_operation {
+    const float *x;
+    float *y;
+
+    template <int COUNT> using inputs = two_rows_fp32<COUNT>;
+
+    template <int COUNT> __device__ inputs<COUNT> take(int64_t, int64_t column) const
+    {
+        return {read<COUNT>(x + column), read<COUNT>(y + column)};
+    }
+
+    template <int COUNT> __device__ void put(int64_t, int64_t column, const inputs<COUNT> &in) const
+    {
+        floats<COUNT> sum = in.y;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            sum.v[i] += in.x.v[i];
+        }
+        write<COUNT>(y + column, sum);
+    }
+};
+
+// A byte for each element.
+template <int COUNT> struct alignas(COUNT) mask {
+    uint8_t keeps[COUNT];
+};
+
+template <int COUNT> struct row_and_mask {
+    bf16s<COUNT> x;
+    mask<COUNT> mask_of;
+};
+
+struct drop_operation {
+    const uint8_t *keeps;
+    float scale;
+    const sp_bf16 *x;
+    sp_bf16 *y;
+
+    template <int COUNT> using inputs = row_and_mask<COUNT>;
+
+    template <int COUNT> __device__ inputs<COUNT> take(int64_t, int64_t column) const
+    {
+        return {read<COUNT>(x + column), *reinterpret_cast<const mask<COUNT> *>(keeps + column)};
+    }
+
+    template <int COUNT> __device__ void put(int64_t, int64_t column, const inputs<COUNT> &in) const
+    {
+        floats<COUNT> left = widen<COUNT>(in.x);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            left.v[i] = in.mask_of.keeps[i] != 0 ? scale * left.v[i] : 0.0F;
+        }
+        write<COUNT>(y + column, left);
+    }
+};
+
 } // namespace
 
 int sp_cuda_add(int64_t n, const sp_bf16 *x, sp_bf16 *y, sp_cuda_stream stream)
 {
     add_operation op = {x, 0, y, 0};
     return walk_over(1, n, aligned_rows(x, 0) && aligned_rows(y, 0), op, stream);
+}
+
+int sp_cuda_add_fp32(int64_t n, const float *x, float *y, sp_cuda_stream stream)
+{
+    add_fp32_operation op = {x, y};
+    return walk_over(1, n, aligned_rows(x, 0) && aligned_rows(y, 0), op, stream);
+}
+
+int sp_cuda_drop(int64_t n, const uint8_t *keeps, double scale, const sp_bf16 *x, sp_bf16 *y,
+                 sp_cuda_stream stream)
+{
+    drop_operation op = {keeps, static_cast<float>(scale), x, y};
+    bool aligned =
+        reinterpret_cast<uintptr_t>(keeps) % 8 == 0 && aligned_rows(x, 0) && aligned_rows(y, 0);
+    return walk_over(1, n, aligned, op, stream);
 }
 
 int sp_cuda_add_bias(int64_t tokens, int64_t features, const sp_bf16 *bias, sp_bf16 *y,
@@ -121,7 +196,8 @@ int sp_cuda_round(int64_t rows, int64_t columns, const float *x, int64_t x_strid
 
 // ---- Norms ----
 
-template <int COUNT>
+// COUNT elements of a thread follow each other, read together or one by one.
+template <int COUNT, bool TOGETHER>
 __global__ void __launch_bounds__(SP_I_CUDA_THREADS)
     sum_of_squares_kernel(int64_t n, const float *x, double *partial)
 {
@@ -135,7 +211,14 @@ __global__ void __launch_bounds__(SP_I_CUDA_THREADS)
         for (int u = 0; u < UNROLL; u++) {
             taken[u] = {};
             if (i + u * step < n / COUNT) {
-                taken[u] = read<COUNT>(x + (i + u * step) * COUNT);
+                const float *from = x + (i + u * step) * COUNT;
+                if constexpr (TOGETHER) {
+                    taken[u] = read<COUNT>(from);
+                } else {
+                    for (int j = 0; j < COUNT; j++) {
+                        taken[u].v[j] = from[j];
+                    }
+                }
             }
         }
 #pragma unroll
@@ -181,14 +264,17 @@ int sp_cuda_sum_of_squares(int64_t n, const float *x, bool accumulate, double *s
     if (n < 0) {
         return SP_I_CUDA_INVALID;
     }
-    bool aligned = n % 4 == 0 && aligned_rows(x, 0);
-    int64_t items = aligned ? n / 4 : n;
-    // As many blocks on every device, so that the order of the sum is the same.
+    bool fours = n % 4 == 0;
+    int64_t items = fours ? n / 4 : n;
+    // As many blocks on every device and at every address, so that the order of the sum is the
+    // same.
     int64_t blocks =
         sp_i_cuda_least(sp_i_cuda_ceil(items, SP_I_CUDA_THREADS), SP_CUDA_SUM_OF_SQUARES_WORKSPACE);
     int error = 0;
     if (blocks > 0) {
-        error = sp_i_launch(aligned ? sum_of_squares_kernel<4> : sum_of_squares_kernel<1>,
+        error = sp_i_launch(!fours               ? sum_of_squares_kernel<1, true>
+                            : aligned_rows(x, 0) ? sum_of_squares_kernel<4, true>
+                                                 : sum_of_squares_kernel<4, false>,
                             dim3(static_cast<unsigned>(blocks)), SP_I_CUDA_THREADS, 0, stream, n, x,
                             workspace);
     }

@@ -126,6 +126,20 @@ template <int PENDING> __device__ __forceinline__ void sp_i_copy_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
+// Nanoseconds of a clock that all of the device shares.
+__device__ __forceinline__ int64_t sp_i_timer_ns()
+{
+    int64_t ns;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns)::"memory");
+    return ns;
+}
+
+// The thread rests for about this long.
+__device__ __forceinline__ void sp_i_pause(unsigned ns)
+{
+    __nanosleep(ns);
+}
+
 // 0 on a device that cannot be asked, which the launch then reports.
 inline int sp_i_multiprocessors()
 {

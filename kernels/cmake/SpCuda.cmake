@@ -1,5 +1,5 @@
 # Option SP_CUDA, the CUDA language, and C++ where tests run the kernels on the CPU. Sets
-# SP_CUDA_FOUND and, for the summary, SP_CUDA_TEXT. Included at the top level, because a language
+# SP_CUDA_FOUND, SP_EMULATED_CUDA and, for the summary, SP_CUDA_TEXT. Included at the top level, because a language
 # holds for the folders below.
 set(SP_CUDA AUTO CACHE STRING "Build what needs CUDA 13.0 or later: ON, OFF or AUTO")
 set_property(CACHE SP_CUDA PROPERTY STRINGS ON OFF AUTO)
@@ -9,6 +9,10 @@ if(sp_with_tests)
   check_language(CXX)
   if(CMAKE_CXX_COMPILER)
     enable_language(CXX)
+    # Kernels on a CPU that emulates a device. It changes stacks, which TSan does not follow.
+    if(NOT SP_SANITIZE MATCHES "thread")
+      set(SP_EMULATED_CUDA ON)
+    endif()
   endif()
 endif()
 

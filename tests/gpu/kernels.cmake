@@ -38,12 +38,12 @@ if(SP_CUDA_FOUND)
   sp_add_kernels_suite(gpu_kernels cuda gpu.kernels gpu slimpack_cuda_kernels)
 endif()
 
-# The emulation changes stacks, which TSan does not follow.
-if(CMAKE_CXX_COMPILER AND NOT SP_SANITIZE MATCHES "thread")
+if(SP_EMULATED_CUDA)
   # The kernels' own source, as C++.
   file(GLOB cuda_files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.cu)
   add_library(emulated_cuda_kernels STATIC
               ${cuda_files}
+              ${PROJECT_SOURCE_DIR}/tests/support/emulated_cuda/fiber.cpp
               ${PROJECT_SOURCE_DIR}/tests/support/emulated_cuda/machine.cpp
               ${PROJECT_SOURCE_DIR}/tests/support/emulated_cuda/warp.cpp)
   set_source_files_properties(${cuda_files} PROPERTIES LANGUAGE CXX)
@@ -57,7 +57,8 @@ if(CMAKE_CXX_COMPILER AND NOT SP_SANITIZE MATCHES "thread")
   target_compile_options(
     emulated_cuda_kernels
     PRIVATE -x c++ -fno-strict-aliasing -ffp-contract=off -Wall -Wextra -Wshadow -Wconversion
-            -Wno-unknown-pragmas $<$<BOOL:${SP_WERROR}>:-Werror> ${sp_sanitize_flags})
+            -Wno-unknown-pragmas $<$<BOOL:${SP_WERROR}>:-Werror> $<$<CONFIG:Debug>:-O1>
+            ${sp_sanitize_flags})
   target_link_libraries(emulated_cuda_kernels PUBLIC slimpack_cuda_plans)
   sp_add_kernels_suite(emulated_kernels emulated unit.cuda_kernels unit emulated_cuda_kernels)
 endif()

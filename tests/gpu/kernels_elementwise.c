@@ -25,6 +25,48 @@ static void add(void)
     }
 }
 
+static void add_fp32(void)
+{
+    for (int s = 0; s < 2 * SIZES; s++) {
+        int64_t n = sizes[s / 2];
+        tensor x = tensor_drawn(TENSOR_FP32, 1, n, s % 2 ? shifted : aligned, 1);
+        tensor y = tensor_drawn(TENSOR_FP32, 1, n, aligned, 1);
+        double *expected = tensor_values(&y);
+        sp_kernel_add_f64(n, x.value, expected);
+        device_wait(sp_cuda_add_fp32(n, FP32(x), FP32(y), NULL));
+        tensor_check("add_fp32", &y, expected, 6e-8, 0);
+    }
+}
+
+// What is dropped is zero even where it was no number.
+static void drop(void)
+{
+    for (int s = 0; s < 2 * SIZES; s++) {
+        int64_t n = sizes[s / 2];
+        tensor x = tensor_drawn(TENSOR_BF16, 1, n, aligned, 1);
+        tensor y = tensor_blank(TENSOR_BF16, 1, n, aligned);
+        uint8_t *keeps = malloc((size_t)n);
+        unsigned char *there = device_new((size_t)n + 1);
+        EXPECT(keeps != NULL);
+        double *expected = tensor_zeros(n);
+        for (int64_t i = 0; i < n; i++) {
+            keeps[i] = (uint8_t)(tensor_below(4) * 85);
+            expected[i] = keeps[i] != 0 ? 1.25 * x.value[i] : 0;
+        }
+        x.value[n / 2] = (double)NAN;
+        tensor_put(&x);
+        keeps[n / 2] = 0;
+        expected[n / 2] = 0;
+        device_put(there + s % 2, keeps, (size_t)n);
+        device_wait(sp_cuda_drop(n, there + s % 2, 1.25, BF16(x), BF16(y), NULL));
+        tensor_check("drop", &y, expected, BF16_ROUNDING, 0);
+        device_wait(sp_cuda_drop(n, there + s % 2, 1.25, BF16(x), BF16(x), NULL));
+        tensor_check("drop in place", &x, expected, BF16_ROUNDING, 0);
+        device_free(there);
+        free(keeps);
+    }
+}
+
 static void bias(void)
 {
     for (int l = 0; l < TENSOR_LAYOUTS; l++) {
@@ -63,6 +105,7 @@ static void sum_of_squares(void)
         tensor x = tensor_drawn(TENSOR_FP32, 1, n, s % 2 ? shifted : aligned, 3);
         tensor sum = tensor_drawn(TENSOR_FP64, 1, 1, aligned, 1);
         tensor room = tensor_blank(TENSOR_FP64, 1, SP_CUDA_SUM_OF_SQUARES_WORKSPACE, aligned);
+        tensor moved = tensor_blank(TENSOR_FP64, 1, 1, aligned);
         tensor scale = tensor_blank(TENSOR_FP32, 1, 1, aligned);
         double squares = sp_kernel_sum_of_squares_f64(n, x.value);
         double both = sum.value[0] + squares;
@@ -73,6 +116,15 @@ static void sum_of_squares(void)
         double clipped = 0.25;
         device_wait(sp_cuda_clip_scale(FP64(sum), 0.25 * sqrt(squares), FP32(scale), NULL));
         tensor_check("clip_scale of a norm too large", &scale, &clipped, 1e-7, 0);
+        tensor elsewhere = tensor_drawn(TENSOR_FP32, 1, n, s % 2 ? aligned : shifted, 0);
+        for (int64_t i = 0; i < n; i++) {
+            elsewhere.value[i] = x.value[i];
+        }
+        tensor_put(&elsewhere);
+        device_wait(
+            sp_cuda_sum_of_squares(n, FP32(elsewhere), false, FP64(moved), FP64(room), NULL));
+        tensor_get(&sum);
+        tensor_check("sum_of_squares at another address", &moved, sum.value, 0, 0);
         double whole = 1;
         device_wait(sp_cuda_clip_scale(FP64(sum), 2 * sqrt(squares), FP32(scale), NULL));
         tensor_check("clip_scale of a norm within", &scale, &whole, 0, 0);
@@ -172,6 +224,8 @@ static void adamw(void)
 
 const kernel_case kernels_elementwise_cases[] = {
     KERNEL_CASE(add),
+    KERNEL_CASE(add_fp32),
+    KERNEL_CASE(drop),
     KERNEL_CASE(bias),
     KERNEL_CASE(accumulate_and_round),
     KERNEL_CASE(sum_of_squares),

@@ -194,8 +194,100 @@ static void vocabulary_in_parts(void)
     }
 }
 
+// Maxima and sums in two passes, of a rank's columns in rows that may be longer: no columns at all,
+// and no finite logit, give numbers too.
+static void check_two_passes(int64_t columns, int64_t stride, int64_t first)
+{
+    tensor logits = tensor_drawn(TENSOR_BF16, TOKENS, stride, plain, 20);
+    tensor target = tensor_drawn(TENSOR_INT64, 1, TOKENS, plain, 0);
+    tensor max = tensor_blank(TENSOR_FP32, 1, TOKENS, plain);
+    tensor sum = tensor_blank(TENSOR_FP32, 1, TOKENS, plain);
+    tensor logit = tensor_blank(TENSOR_FP32, 1, TOKENS, plain);
+    int64_t target_host[TOKENS];
+    double *largest = tensor_zeros(TOKENS);
+    double *sums = tensor_zeros(TOKENS);
+    double *of_target = tensor_zeros(TOKENS);
+    for (int64_t t = 0; t < TOKENS; t++) {
+        target_host[t] = t % 4 == 0 ? -1 : first + tensor_below(2 * stride) - stride / 2;
+        target.value[t] = (double)target_host[t];
+        for (int64_t c = columns; c < stride; c++) {
+            logits.value[t * stride + c] = c % 2 ? 1000 : (double)NAN;
+        }
+        for (int64_t c = 0; t == 3 && c < columns; c++) {
+            logits.value[t * stride + c] = (double)-INFINITY;
+        }
+    }
+    tensor_put(&logits);
+    tensor_put(&target);
+    for (int64_t t = 0; t < TOKENS; t++) {
+        const double *row = logits.value + t * stride;
+        largest[t] = (double)-INFINITY;
+        for (int64_t c = 0; c < columns; c++) {
+            largest[t] = fmax(largest[t], row[c]);
+        }
+        for (int64_t c = 0; c < columns && t != 3; c++) {
+            sums[t] += exp(row[c] - largest[t]);
+        }
+        int64_t c = target_host[t] - first;
+        of_target[t] = c >= 0 && c < columns ? row[c] : 0;
+    }
+    device_wait(sp_cuda_cross_entropy_max(TOKENS, columns, BF16(logits), stride, FP32(max), NULL));
+    tensor_check("cross_entropy_max", &max, largest, 0, 0);
+    device_wait(sp_cuda_cross_entropy_sums(TOKENS, columns, first, BF16(logits), stride,
+                                           INT64(target), FP32(max), FP32(sum), FP32(logit), NULL));
+    tensor_check("cross_entropy_sums", &sum, sums, 1e-5, 0);
+    tensor_check("cross_entropy_sums' targets", &logit, of_target, 0, 0);
+    device_wait(sp_cuda_cross_entropy_local(TOKENS, columns, first, BF16(logits), stride,
+                                            INT64(target), FP32(max), FP32(sum), FP32(logit),
+                                            NULL));
+    tensor_check("cross_entropy_local's maxima", &max, largest, 0, 0);
+    tensor_check("cross_entropy_local's sums", &sum, sums, 1e-5, 0);
+}
+
+static void two_passes(void)
+{
+    static const int64_t columns[] = {0, 1, 8, 13, 40, 4101};
+    for (int c = 0; c < 6; c++) {
+        check_two_passes(columns[c], columns[c] + (columns[c] == 0), 5);
+        check_two_passes(columns[c], (columns[c] + 15) / 8 * 8, 0);
+    }
+}
+
+// The last of a table's rows are padding, whose gradients are zero.
+static void padded_vocabulary(void)
+{
+    static const int64_t vocabs[] = {0, 3, 40, 1001};
+    for (int v = 0; v < 8; v++) {
+        int64_t vocab = vocabs[v / 2];
+        int64_t width = v % 2 ? vocab + 3 : (vocab + 15) / 8 * 8;
+        tensor logits = tensor_drawn(TENSOR_BF16, TOKENS, width, plain, 5);
+        tensor target = tensor_drawn(TENSOR_INT64, 1, TOKENS, plain, 0);
+        tensor lse = tensor_drawn(TENSOR_FP32, 1, TOKENS, plain, 1);
+        int64_t target_host[TOKENS];
+        for (int64_t t = 0; t < TOKENS; t++) {
+            target_host[t] = t % 5 == 4 || vocab == 0 ? -1 : 100 + tensor_below(vocab);
+            target.value[t] = (double)target_host[t];
+            lse.value[t] += 10;
+            for (int64_t c = vocab; c < width; c++) {
+                logits.value[t * width + c] = (double)NAN;
+            }
+        }
+        tensor_put(&logits);
+        tensor_put(&target);
+        tensor_put(&lse);
+        double *expected = tensor_zeros(TOKENS * width);
+        sp_kernel_cross_entropy_backward_f64(TOKENS, vocab, 100, logits.value, width, target_host,
+                                             NULL, 17, lse.value, expected, width);
+        device_wait(sp_cuda_cross_entropy_backward_in_place(TOKENS, vocab, 100, BF16(logits), width,
+                                                            INT64(target), 17, FP32(lse), NULL));
+        tensor_check("cross_entropy_backward_in_place", &logits, expected, BF16_ROUNDING, 1e-7);
+    }
+}
+
 const kernel_case kernels_loss_cases[] = {
     KERNEL_CASE(whole_vocabulary),
     KERNEL_CASE(vocabulary_in_parts),
+    KERNEL_CASE(two_passes),
+    KERNEL_CASE(padded_vocabulary),
     {NULL, NULL},
 };

@@ -1,5 +1,4 @@
 // Rows that are copied (exactly), turned by their position, or looked up in a table.
-#include "kernels/cuda_elementwise.h"
 #include "kernels/cuda_embedding.h"
 #include "kernels/cuda_rope.h"
 #include "kernels/cuda_rows.h"
@@ -71,37 +70,48 @@ static void split_and_merge(void)
     }
 }
 
-static void check_rope(int64_t heads, int64_t head_dim, tensor_layout layout, bool backward)
+enum { POSITIONS = 50 };
+
+static void check_rope_table(int64_t head_dim, double base, tensor *cosine, tensor *sine)
 {
-    enum { TOKENS = 17, POSITIONS = 50 };
     int64_t half = head_dim / 2;
+    *cosine = tensor_blank(TENSOR_FP32, POSITIONS, half, plain);
+    *sine = tensor_blank(TENSOR_FP32, POSITIONS, half, plain);
+    double *expected_cosine = tensor_zeros(POSITIONS * half);
+    double *expected_sine = tensor_zeros(POSITIONS * half);
     int64_t positions[POSITIONS];
-    static float cosine_f32[POSITIONS * 64];
-    static float sine_f32[POSITIONS * 64];
     for (int64_t p = 0; p < POSITIONS; p++) {
         positions[p] = p;
     }
-    sp_kernel_rope_table_f32(POSITIONS, positions, head_dim, 10000, cosine_f32, sine_f32);
-    tensor cosine = tensor_drawn(TENSOR_FP32, POSITIONS, half, plain, 1);
-    tensor sine = tensor_drawn(TENSOR_FP32, POSITIONS, half, plain, 1);
-    for (int64_t i = 0; i < POSITIONS * half; i++) {
-        cosine.value[i] = (double)cosine_f32[i];
-        sine.value[i] = (double)sine_f32[i];
-    }
-    tensor_put(&cosine);
-    tensor_put(&sine);
+    sp_kernel_rope_table_f64(POSITIONS, positions, head_dim, base, expected_cosine, expected_sine);
+    device_wait(sp_cuda_rope_table(POSITIONS, head_dim, base, FP32(*cosine), FP32(*sine), NULL));
+    tensor_check("rope_table's cosines", cosine, expected_cosine, 0, 6e-8);
+    tensor_check("rope_table's sines", sine, expected_sine, 0, 6e-8);
+}
+
+// Tokens at positions of their own, or at neighbouring ones.
+static void check_rope(int64_t heads, int64_t head_dim, tensor_layout layout, bool backward,
+                       bool neighbours)
+{
+    enum { TOKENS = 17, BEGIN = 21 };
+    int64_t half = head_dim / 2;
+    tensor cosine;
+    tensor sine;
+    check_rope_table(head_dim, 10000, &cosine, &sine);
     tensor position = tensor_drawn(TENSOR_INT64, 1, TOKENS, plain, 0);
     tensor x = tensor_drawn(TENSOR_BF16, TOKENS, heads * head_dim, layout, 1);
     double *expected = tensor_values(&x);
     for (int64_t t = 0; t < TOKENS; t++) {
-        int64_t at = tensor_below(POSITIONS);
+        int64_t at = neighbours ? BEGIN + t : tensor_below(POSITIONS);
         position.value[t] = (double)at;
         sp_kernel_rope_f64(1, heads, head_dim, cosine.value + at * half, sine.value + at * half,
                            backward, expected + t * x.stride, x.stride);
     }
     tensor_put(&position);
-    device_wait(sp_cuda_rope(TOKENS, heads, head_dim, INT64(position), FP32(cosine), FP32(sine),
-                             backward, BF16(x), x.stride, NULL));
+    device_wait(neighbours ? sp_cuda_rope_run(TOKENS, BEGIN, heads, head_dim, FP32(cosine),
+                                              FP32(sine), backward, BF16(x), x.stride, NULL)
+                           : sp_cuda_rope(TOKENS, heads, head_dim, INT64(position), FP32(cosine),
+                                          FP32(sine), backward, BF16(x), x.stride, NULL));
     tensor_check("rope", &x, expected, BF16_ROUNDING, 1e-6);
 }
 
@@ -110,7 +120,8 @@ static void rope(void)
     static const int64_t dims[] = {2, 6, 16, 64, 80, 128};
     for (int d = 0; d < 6; d++) {
         for (int l = 0; l < TENSOR_LAYOUTS; l++) {
-            check_rope(3, dims[d], tensor_layouts[l], l == 1);
+            check_rope(3, dims[d], tensor_layouts[l], l == 1, false);
+            check_rope(2, dims[d], tensor_layouts[l], l == 2, true);
         }
     }
 }

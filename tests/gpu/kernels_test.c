@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-static const kernel_case *const lists[] = {kernels_elementwise_cases, kernels_norm_cases,
-                                           kernels_rows_cases, kernels_loss_cases,
-                                           kernels_attention_cases};
+static const kernel_case *const lists[] = {
+    kernels_elementwise_cases, kernels_norm_cases,      kernels_rows_cases, kernels_loss_cases,
+    kernels_reduce_cases,      kernels_attention_cases, kernels_delay_cases};
 
 int main(int argc, char **argv)
 {

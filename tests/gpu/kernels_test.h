@@ -28,7 +28,9 @@ extern const kernel_case kernels_elementwise_cases[];
 extern const kernel_case kernels_norm_cases[];
 extern const kernel_case kernels_rows_cases[];
 extern const kernel_case kernels_loss_cases[];
+extern const kernel_case kernels_reduce_cases[];
 extern const kernel_case kernels_attention_cases[];
+extern const kernel_case kernels_delay_cases[];
 
 #define EXPECT(condition)                                                       \
     do {                                                                        \

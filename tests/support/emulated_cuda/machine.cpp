@@ -1,19 +1,19 @@
+#include "tests/support/emulated_cuda/fiber.h"
 #include "tests/support/emulated_cuda/warp.h"
 
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <vector>
 
-#include <ucontext.h>
-
 dim3 threadIdx, blockIdx, blockDim, gridDim;
+long sp_emulated_launches = -1;
 
 namespace
 {
 
-const int WARP = SP_EMULATED_WARP;
-const size_t STACK_BYTES = 64 * 1024;
+const unsigned WARP = SP_EMULATED_WARP;
 const size_t MOST_SHARED_BYTES = 227 * 1024; // of compute capability 9.0
 const size_t COPY_BYTES = 16;
 
@@ -25,9 +25,8 @@ struct copy {
     bool valid;
 };
 
-struct fiber {
-    ucontext_t context;
-    std::unique_ptr<unsigned char[]> stack;
+struct cuda_thread {
+    sp_emulated_fiber *fiber; // from the start to the end
     at where;
     sp_emulated_meeting meets;
     void *brings;
@@ -35,14 +34,29 @@ struct fiber {
     std::vector<std::vector<copy>> groups; // not yet arrived
 };
 
-std::vector<fiber> fibers; // as many as the largest block so far
-ucontext_t scheduler;
-fiber *current;
+std::vector<cuda_thread> block; // as many as the largest so far
+// Only threads that wait for others need one each: who ends leaves it to the next that starts.
+std::vector<std::unique_ptr<sp_emulated_fiber>> fibers;
+std::vector<sp_emulated_fiber *> idle;
+sp_emulated_fiber scheduler;
+cuda_thread *current;
+
+// A turn of a warp: each lane that may go on does so once, until it waits again or ends.
+struct {
+    unsigned first; // thread of the warp
+    unsigned drawn; // the lane that begins
+    unsigned seen;  // lanes so far
+    bool met, released;
+    bool moved;
+} turn;
+
 const std::function<void()> *body;
 std::vector<unsigned char> shared_room;
 unsigned char *shared;
 size_t shared_size;
 uint64_t draw = 1;
+
+void fiber_main();
 
 [[noreturn]] void fail(const char *what)
 {
@@ -50,41 +64,67 @@ uint64_t draw = 1;
     abort();
 }
 
+sp_emulated_fiber *take_fiber()
+{
+    if (idle.empty()) {
+        fibers.emplace_back(new sp_emulated_fiber());
+        sp_emulated_fiber_make(*fibers.back(), fiber_main);
+        return fibers.back().get();
+    }
+    sp_emulated_fiber *taken = idle.back();
+    idle.pop_back();
+    return taken;
+}
+
+cuda_thread *next_of_turn()
+{
+    while (turn.seen < WARP) {
+        unsigned thread = turn.first + (turn.drawn + turn.seen++) % WARP;
+        cuda_thread &next = block[thread];
+        if (next.where == at::start || (next.where == at::meeting && turn.met) ||
+            (next.where == at::barrier && turn.released)) {
+            threadIdx = dim3(thread, 0, 0);
+            return &next;
+        }
+    }
+    return nullptr;
+}
+
+// Goes on with the next thread of the turn, after the last with the scheduler.
+void leave(sp_emulated_fiber &from)
+{
+    sp_emulated_fiber *to = &scheduler;
+    current = next_of_turn();
+    if (current != nullptr) {
+        if (current->where == at::start) {
+            current->fiber = take_fiber();
+        }
+        current->where = at::running;
+        turn.moved = true;
+        to = current->fiber;
+    }
+    if (to != &from) {
+        sp_emulated_fiber_switch(from, *to);
+    }
+}
+
 void pause_as(at where)
 {
     current->where = where;
-    swapcontext(&current->context, &scheduler);
+    leave(*current->fiber);
 }
 
 void fiber_main()
 {
-    (*body)();
-    if (!current->open.empty()) {
-        fail("copies that no group holds");
+    for (;;) {
+        (*body)();
+        if (!current->open.empty()) {
+            fail("copies that no group holds");
+        }
+        current->groups.clear();
+        idle.push_back(current->fiber);
+        pause_as(at::end);
     }
-    current->groups.clear();
-    pause_as(at::end);
-}
-
-void start(fiber &f)
-{
-    if (!f.stack) {
-        f.stack.reset(new unsigned char[STACK_BYTES]);
-    }
-    getcontext(&f.context);
-    f.context.uc_stack.ss_sp = f.stack.get();
-    f.context.uc_stack.ss_size = STACK_BYTES;
-    f.context.uc_link = nullptr;
-    makecontext(&f.context, fiber_main, 0);
-    f.where = at::start;
-}
-
-void run(int thread)
-{
-    current = &fibers[static_cast<size_t>(thread)];
-    threadIdx = dim3(static_cast<unsigned>(thread), 0, 0);
-    current->where = at::running;
-    swapcontext(&scheduler, &current->context);
 }
 
 // xorshift64 (Marsaglia: "Xorshift RNGs", 2003).
@@ -96,66 +136,58 @@ unsigned below(unsigned n)
     return static_cast<unsigned>(draw >> 33) % n;
 }
 
-bool resolve_warp(int first)
+bool resolve_warp(unsigned first)
 {
     void *brought[WARP];
-    for (int lane = 0; lane < WARP; lane++) {
-        fiber &f = fibers[static_cast<size_t>(first + lane)];
-        if (f.where != at::meeting) {
+    for (unsigned lane = 0; lane < WARP; lane++) {
+        const cuda_thread &mine = block[first + lane];
+        if (mine.where != at::meeting) {
             return false;
         }
-        if (f.meets != fibers[static_cast<size_t>(first)].meets) {
+        if (mine.meets != block[first].meets) {
             fail("lanes of a warp at different instructions");
         }
-        brought[lane] = f.brings;
+        brought[lane] = mine.brings;
     }
-    fibers[static_cast<size_t>(first)].meets(brought);
+    block[first].meets(brought);
     return true;
 }
 
 // Runs the warp's lanes as far as they go without the other warps.
-bool run_warp(int first, bool released)
+bool run_warp(unsigned first, bool released)
 {
     bool moved = false;
-    for (bool go = true; go;) {
-        go = false;
-        bool met = resolve_warp(first);
-        unsigned turn = below(WARP);
-        for (int i = 0; i < WARP; i++) {
-            int thread = first + static_cast<int>((static_cast<unsigned>(i) + turn) % WARP);
-            at where = fibers[static_cast<size_t>(thread)].where;
-            if (where == at::start || (where == at::meeting && met) ||
-                (where == at::barrier && released)) {
-                run(thread);
-                go = true;
-            }
-        }
+    do {
+        turn = {};
+        turn.first = first;
+        turn.met = resolve_warp(first);
+        turn.released = released;
+        turn.drawn = below(WARP);
+        leave(scheduler);
         released = false;
-        moved |= go;
-    }
+        moved |= turn.moved;
+    } while (turn.moved);
     return moved;
 }
 
-void run_block(int threads)
+void run_block(unsigned threads)
 {
-    int warps = threads / WARP;
-    for (int t = 0; t < threads; t++) {
-        start(fibers[static_cast<size_t>(t)]);
+    unsigned warps = threads / WARP;
+    for (unsigned t = 0; t < threads; t++) {
+        block[t].where = at::start;
     }
     bool released = false;
     for (;;) {
         bool moved = false;
-        unsigned turn = below(static_cast<unsigned>(warps));
-        for (int w = 0; w < warps; w++) {
-            int warp =
-                static_cast<int>((static_cast<unsigned>(w) + turn) % static_cast<unsigned>(warps));
-            moved |= run_warp(warp * WARP, released);
+        unsigned drawn = below(warps);
+        for (unsigned w = 0; w < warps; w++) {
+            moved |= run_warp((drawn + w) % warps * WARP, released);
         }
-        int ended = 0;
-        int waiting = 0;
-        for (int t = 0; t < threads; t++) {
-            ended += fibers[static_cast<size_t>(t)].where == at::end;
-            waiting += fibers[static_cast<size_t>(t)].where == at::barrier;
+        unsigned ended = 0;
+        unsigned waiting = 0;
+        for (unsigned t = 0; t < threads; t++) {
+            ended += block[t].where == at::end;
+            waiting += block[t].where == at::barrier;
         }
         if (ended == threads) {
             return;
@@ -169,22 +201,28 @@ void run_block(int threads)
 
 } // namespace
 
-int sp_i_emulated_launch(dim3 grid, int threads, size_t shared_bytes,
+int sp_i_emulated_launch(dim3 grid, int block_threads, size_t shared_bytes,
                          const std::function<void()> &thread)
 {
-    if (threads < 1 || threads > 1024 || threads % WARP != 0 || shared_bytes > MOST_SHARED_BYTES ||
-        grid.x < 1 || grid.y < 1 || grid.z < 1 || grid.x > 0x7fffffffU || grid.y > 65535 ||
-        grid.z > 65535) {
+    static std::mutex device; // launches of several host threads take turns
+    const std::lock_guard<std::mutex> turn(device);
+    if (sp_emulated_launches >= 0 && sp_emulated_launches-- == 0) {
         return 1;
     }
-    if (fibers.size() < static_cast<size_t>(threads)) {
-        fibers = std::vector<fiber>(static_cast<size_t>(threads));
+    unsigned threads = static_cast<unsigned>(block_threads);
+    if (block_threads < 1 || threads > 1024 || threads % WARP != 0 ||
+        shared_bytes > MOST_SHARED_BYTES || grid.x < 1 || grid.y < 1 || grid.z < 1 ||
+        grid.x > 0x7fffffffU || grid.y > 65535 || grid.z > 65535) {
+        return 1;
+    }
+    if (block.size() < threads) {
+        block.resize(threads);
     }
     shared_room.assign(shared_bytes + 128, 0xff);
     shared = shared_room.data() + 128 - reinterpret_cast<uintptr_t>(shared_room.data()) % 128;
     shared_size = shared_bytes;
     body = &thread;
-    blockDim = dim3(static_cast<unsigned>(threads));
+    blockDim = dim3(threads);
     gridDim = grid;
     for (unsigned z = 0; z < grid.z; z++) {
         for (unsigned y = 0; y < grid.y; y++) {

@@ -81,11 +81,31 @@ inline float sp_i_divide(float x, float y)
     return x / y;
 }
 
+// Goes on by itself with every look, and with every rest.
+inline int64_t &sp_i_emulated_timer()
+{
+    static int64_t ns = 1000000;
+    return ns;
+}
+
+inline int64_t sp_i_timer_ns()
+{
+    return sp_i_emulated_timer() += 32;
+}
+
+inline void sp_i_pause(unsigned ns)
+{
+    sp_i_emulated_timer() += ns;
+}
+
 // Few, so that even small tests go round every loop more than once.
 inline int sp_i_multiprocessors()
 {
     return 1;
 }
+
+// Launches until one fails; below 0: none does. C programs set it too.
+extern "C" long sp_emulated_launches;
 
 // Runs all threads of all blocks; returns 0, or 1 for a launch that no device takes.
 int sp_i_emulated_launch(dim3 grid, int threads, size_t shared_bytes,

@@ -56,17 +56,32 @@ struct product {
     uint32_t b[2];
 };
 
-float half_of(uint32_t packed, int upper)
+double half_of(uint32_t packed, int upper)
 {
-    return sp_bf16_to_float(static_cast<sp_bf16>(upper ? packed >> 16 : packed));
+    return static_cast<double>(
+        sp_bf16_to_float(static_cast<sp_bf16>(upper ? packed >> 16 : packed)));
+}
+
+// GCC 12 makes vectors of neighbouring columns if the loop over them stays one, and slow ones
+// across the other loop if not.
+void multiply_row(double sum[8], const double a[16], const double b[16][8])
+{
+    double s[8] = {};
+    for (int k = 0; k < 16; k++) {
+#pragma GCC unroll 1
+        for (int column = 0; column < 8; column++) {
+            s[column] += a[k] * b[k][column];
+        }
+    }
+    memcpy(sum, s, sizeof s);
 }
 
 // PTX ISA, "Matrix fragments for mma.m16n8k16 with floating point type", from the formulas for row
 // and column of each element.
 void resolve_product(void *const brought[SP_EMULATED_WARP])
 {
-    float a[16][16];
-    float b[16][8];
+    double a[16][16];
+    double b[16][8];
     for (int lane = 0; lane < SP_EMULATED_WARP; lane++) {
         const product *p = static_cast<const product *>(brought[lane]);
         int group = lane / 4;
@@ -81,16 +96,16 @@ void resolve_product(void *const brought[SP_EMULATED_WARP])
             b[row][group] = half_of(p->b[i / 2], i & 1);
         }
     }
+    double sum[16][8];
+    for (int row = 0; row < 16; row++) {
+        multiply_row(sum[row], a[row], b);
+    }
     for (int lane = 0; lane < SP_EMULATED_WARP; lane++) {
         const product *p = static_cast<const product *>(brought[lane]);
         for (int i = 0; i < 4; i++) {
             int row = lane / 4 + (i < 2 ? 0 : 8);
             int column = lane % 4 * 2 + (i & 1);
-            double sum = 0;
-            for (int k = 0; k < 16; k++) {
-                sum += static_cast<double>(a[row][k]) * static_cast<double>(b[k][column]);
-            }
-            p->c[i] = static_cast<float>(static_cast<double>(p->c[i]) + sum);
+            p->c[i] = static_cast<float>(static_cast<double>(p->c[i]) + sum[row][column]);
         }
     }
 }
