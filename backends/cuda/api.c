@@ -46,6 +46,7 @@ void sp_i_cuda_api_init(sp_i_cuda_api *api)
         .StreamCreateWithPriority = cudaStreamCreateWithPriority,
         .StreamDestroy = cudaStreamDestroy,
         .StreamSynchronize = cudaStreamSynchronize,
+        .StreamQuery = cudaStreamQuery,
         .StreamWaitEvent = cudaStreamWaitEvent,
         .EventCreateWithFlags = cudaEventCreateWithFlags,
         .EventDestroy = cudaEventDestroy,

@@ -30,6 +30,7 @@ typedef struct sp_i_cuda_api {
     cudaError_t (*StreamCreateWithPriority)(cudaStream_t *stream, unsigned flags, int priority);
     cudaError_t (*StreamDestroy)(cudaStream_t stream);
     cudaError_t (*StreamSynchronize)(cudaStream_t stream);
+    cudaError_t (*StreamQuery)(cudaStream_t stream);
     cudaError_t (*StreamWaitEvent)(cudaStream_t stream, cudaEvent_t event, unsigned flags);
     cudaError_t (*EventCreateWithFlags)(cudaEvent_t *event, unsigned flags);
     cudaError_t (*EventDestroy)(cudaEvent_t event);

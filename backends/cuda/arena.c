@@ -1,34 +1,29 @@
 #include "backends/cuda/arena.h"
 
+#include <errno.h>
+#include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
 
 #include "sim/base/alloc.h"
 
 // Two-level segregated fit (Masmano et al., TLSF, ECRTS 2004): gaps stand in lists by the logarithm
 // of their length, in FINE steps each; a bit for each list that is not empty finds one in O(1).
-enum { FINE_BITS = 4, FINE = 1 << FINE_BITS, COARSE = 48 };
+enum { FINE_BITS = 4, FINE = 1 << FINE_BITS, COARSE = 48, HASH_BITS = 10 };
 
 // A block or a gap. Neighbours in memory are linked, and two gaps are never neighbours.
 typedef struct segment {
-    sp_i_cuda_block block; // first: what the caller sees
-    int64_t begin, length; // units of SP_I_CUDA_ALIGNMENT
+    int64_t begin, length; // units of SP_MACHINE_ALIGNMENT
     struct segment *before, *after;
-    struct segment *previous, *next; // in its list of gaps, or among unused records
+    struct segment *previous, *next; // in its list of gaps, of blocks, or among unused records
     bool gap;
 } segment;
 
 struct sp_i_cuda_arena {
     char *base;
-    int64_t limit, capacity;
-    sp_bytes held, high;
-    int64_t high_total, extent, blocks;
-    int64_t refused; // bytes that the failed take would have led to
-    enum { NO_RECORD, NO_GAP, OVER_LIMIT } why;
-    int64_t wanted; // of the failed take
     uint64_t coarse;
     uint32_t fine[COARSE];
     segment *gaps[COARSE][FINE];
+    segment *blocks[1 << HASH_BITS]; // by where they begin
     segment *first, *unused;
 };
 
@@ -114,13 +109,16 @@ static int lowest_bit(uint64_t bits)
     return bit;
 }
 
-// A gap that is long enough: every one in the lists above the length's own is; in its own list some
-// may be too short, so that one is looked through last.
+// A gap that is long enough: the first of the length's own list if it is, because sizes come again;
+// every one in the lists above; and last what else is in the own list.
 static segment *find_gap(const sp_i_cuda_arena *arena, int64_t length)
 {
     int c;
     int f;
     list_of(length, &c, &f);
+    if (arena->gaps[c][f] != NULL && arena->gaps[c][f]->length >= length) {
+        return arena->gaps[c][f];
+    }
     uint32_t fine = f + 1 < FINE ? arena->fine[c] & ~((UINT32_C(2) << f) - 1) : 0;
     uint64_t coarse = arena->coarse & ~((UINT64_C(2) << c) - 1);
     if (fine != 0) {
@@ -138,9 +136,36 @@ static segment *find_gap(const sp_i_cuda_arena *arena, int64_t length)
     return NULL;
 }
 
+// ---- lists of blocks ----
+
+static segment **list_of_block(sp_i_cuda_arena *arena, int64_t begin)
+{
+    uint64_t hash = (uint64_t)begin * UINT64_C(0x9e3779b97f4a7c15);
+    return &arena->blocks[hash >> (64 - HASH_BITS)];
+}
+
+static void add_block(sp_i_cuda_arena *arena, segment *s)
+{
+    segment **list = list_of_block(arena, s->begin);
+    s->next = *list;
+    *list = s;
+}
+
+static segment *remove_block(sp_i_cuda_arena *arena, int64_t begin)
+{
+    segment **at = list_of_block(arena, begin);
+    while (*at != NULL && (*at)->begin != begin) {
+        at = &(*at)->next;
+    }
+    segment *s = *at;
+    SP_ASSERT(s != NULL);
+    *at = s->next;
+    return s;
+}
+
 // ---- the arena ----
 
-sp_i_cuda_arena *sp_i_cuda_arena_new(void *base, int64_t bytes, int64_t limit_bytes)
+sp_i_cuda_arena *sp_i_cuda_arena_new(void *base, int64_t bytes)
 {
     sp_i_cuda_arena *arena = sp_i_calloc(1, sizeof *arena);
     segment *all = arena != NULL ? new_record(arena) : NULL;
@@ -149,10 +174,8 @@ sp_i_cuda_arena *sp_i_cuda_arena_new(void *base, int64_t bytes, int64_t limit_by
         return NULL;
     }
     arena->base = base;
-    arena->limit = limit_bytes;
-    arena->capacity = bytes;
     arena->first = all;
-    all->length = bytes / SP_I_CUDA_ALIGNMENT;
+    all->length = bytes / SP_MACHINE_ALIGNMENT;
     if (all->length > 0) {
         add_gap(arena, all);
     }
@@ -200,43 +223,22 @@ static bool split(sp_i_cuda_arena *arena, segment *s, int64_t length)
     return true;
 }
 
-static void raise_marks(sp_i_cuda_arena *arena)
+void *sp_i_cuda_arena_take(sp_i_cuda_arena *arena, int64_t bytes)
 {
-    int64_t total = sp_bytes_total(&arena->held);
-    if (total > arena->high_total) {
-        arena->high_total = total;
-        arena->high = arena->held;
-    }
-}
-
-sp_i_cuda_block *sp_i_cuda_take(sp_i_cuda_arena *arena, sp_memory_category category, int64_t bytes)
-{
-    arena->wanted = bytes;
-    arena->refused = sp_bytes_total(&arena->held) + bytes;
-    if (arena->limit > 0 && arena->refused > arena->limit) {
-        arena->why = OVER_LIMIT;
-        return NULL;
-    }
-    int64_t length = bytes > 0 ? (bytes + SP_I_CUDA_ALIGNMENT - 1) / SP_I_CUDA_ALIGNMENT : 1;
+    int64_t length = bytes > 0 ? (bytes + SP_MACHINE_ALIGNMENT - 1) / SP_MACHINE_ALIGNMENT : 1;
     segment *s = find_gap(arena, length);
     if (s == NULL) {
-        arena->why = NO_GAP;
+        errno = ENOSPC;
         return NULL;
     }
     remove_gap(arena, s);
     if (!split(arena, s, length)) {
         add_gap(arena, s);
-        arena->why = NO_RECORD;
+        errno = ENOMEM;
         return NULL;
     }
-    s->block = (sp_i_cuda_block){
-        .data = arena->base + s->begin * SP_I_CUDA_ALIGNMENT, .bytes = bytes, .category = category};
-    int64_t end = (s->begin + length) * SP_I_CUDA_ALIGNMENT;
-    arena->extent = end > arena->extent ? end : arena->extent;
-    arena->blocks++;
-    arena->held.of[category] += bytes;
-    raise_marks(arena);
-    return &s->block;
+    add_block(arena, s);
+    return arena->base + s->begin * SP_MACHINE_ALIGNMENT;
 }
 
 // The second of two neighbouring gaps becomes part of the first.
@@ -251,15 +253,12 @@ static segment *join(sp_i_cuda_arena *arena, segment *first, segment *second)
     return first;
 }
 
-void sp_i_cuda_give(sp_i_cuda_arena *arena, sp_i_cuda_block *block)
+void sp_i_cuda_arena_give(sp_i_cuda_arena *arena, void *memory)
 {
-    if (block == NULL) {
+    if (memory == NULL) {
         return;
     }
-    segment *s = (segment *)(void *)block;
-    SP_ASSERT(!s->gap);
-    arena->held.of[block->category] -= block->bytes;
-    arena->blocks--;
+    segment *s = remove_block(arena, ((char *)memory - arena->base) / SP_MACHINE_ALIGNMENT);
     if (s->after != NULL && s->after->gap) {
         remove_gap(arena, s->after);
         s = join(arena, s, s->after);
@@ -269,70 +268,4 @@ void sp_i_cuda_give(sp_i_cuda_arena *arena, sp_i_cuda_block *block)
         s = join(arena, s->before, s);
     }
     add_gap(arena, s);
-}
-
-bool sp_i_cuda_give_part(sp_i_cuda_arena *arena, sp_i_cuda_block *block, int64_t bytes)
-{
-    SP_ASSERT(bytes <= block->bytes);
-    if (bytes == block->bytes) {
-        sp_i_cuda_give(arena, block);
-        return true;
-    }
-    arena->held.of[block->category] -= bytes;
-    block->bytes -= bytes;
-    return false;
-}
-
-void sp_i_cuda_recount(sp_i_cuda_arena *arena, sp_i_cuda_block *block, sp_memory_category category,
-                       int64_t bytes)
-{
-    arena->held.of[block->category] -= block->bytes;
-    block->category = category;
-    block->bytes = bytes;
-    arena->held.of[category] += bytes;
-    raise_marks(arena);
-}
-
-const sp_bytes *sp_i_cuda_held(const sp_i_cuda_arena *arena)
-{
-    return &arena->held;
-}
-
-void sp_i_cuda_mark(sp_i_cuda_arena *arena)
-{
-    arena->high = arena->held;
-    arena->high_total = sp_bytes_total(&arena->held);
-}
-
-const sp_bytes *sp_i_cuda_high(const sp_i_cuda_arena *arena)
-{
-    return &arena->high;
-}
-
-int64_t sp_i_cuda_extent(const sp_i_cuda_arena *arena)
-{
-    return arena->extent;
-}
-
-int64_t sp_i_cuda_blocks(const sp_i_cuda_arena *arena)
-{
-    return arena->blocks;
-}
-
-sp_status sp_i_cuda_arena_failure(const sp_i_cuda_arena *arena, char *text, size_t text_bytes)
-{
-    switch (arena->why) {
-    case OVER_LIMIT:
-        snprintf(text, text_bytes, "it needs %lld bytes, over the limit of %lld",
-                 (long long)arena->refused, (long long)arena->limit);
-        return SP_ERR_INFEASIBLE;
-    case NO_GAP:
-        snprintf(text, text_bytes, "no gap of %lld bytes in an arena of %lld that holds %lld",
-                 (long long)arena->wanted, (long long)arena->capacity,
-                 (long long)(arena->refused - arena->wanted));
-        return SP_ERR_INFEASIBLE;
-    default:
-        snprintf(text, text_bytes, "out of host memory");
-        return SP_ERR_NO_MEMORY;
-    }
 }

@@ -1,15 +1,13 @@
 #include "backends/cuda/calibrate.h"
 
 #include "backends/cuda/calibration.h"
+#include "backends/cuda/delay.h"
 #include "sim/cost/profile.h"
 
 // Default time and the sizes that it allows for.
 #define DEFAULT_LIMIT_S 60.0
 #define SHORT_LIMIT_S 10.0
 enum { MOST_TOKENS = 8192, SHORT_MOST_TOKENS = 2048 };
-
-// The L2 cache is overwritten by this many times its size.
-enum { FLUSH = 2 };
 
 static sp_status check_request(const sp_calibration_request *request, sp_error *err)
 {
@@ -29,7 +27,7 @@ static json_t *find_base(const char *gpu)
     char name[64];
     char file[SP_PROFILE_PATH];
     json_t *base = NULL;
-    sp_i_cuda_profile_name(gpu, name, sizeof name);
+    sp_i_cuda_profile_name(gpu, 1, name, sizeof name);
     return name[0] != '\0' && sp_profile_document(name, &base, file, NULL) == SP_OK ? base : NULL;
 }
 
@@ -46,12 +44,12 @@ static sp_status measure(sp_i_cuda_calibration *c, const sp_calibration_request 
         status = sp_model_builtin("llama-7b", &c->model, err);
     }
     if (status == SP_OK) {
-        status = sp_i_cuda_bench_init(&c->device, NULL, FLUSH * c->info.l2_bytes, &c->bench, err);
+        status = sp_i_cuda_calibration_begin(c, err);
     }
     if (status == SP_OK) {
         status = sp_i_cuda_calibrate_all(c, err);
     }
-    sp_i_cuda_bench_fini(&c->bench);
+    sp_i_cuda_calibration_end(c);
     return status;
 }
 
@@ -67,7 +65,11 @@ sp_status sp_i_cuda_calibrate(int device, const sp_calibration_request *request,
         return status;
     }
     sp_i_cuda_api_init(&api);
-    sp_i_cuda_calibration c = {.device = {&api, device}, .cublas = &cublas};
+    sp_i_cuda_calibration c = {.device = {&api, device},
+                               .cublas = &cublas,
+                               .launch = sp_i_cuda_launch_element,
+                               .delay = sp_i_cuda_put_delay,
+                               .places = request->partitions > 1 ? request->partitions : 1};
     if (!sp_i_cublas_api_init(&cublas, reason, sizeof reason)) {
         return sp_error_set(err, SP_ERR_USAGE, "no cuBLASLt: %s", reason);
     }

@@ -1,6 +1,7 @@
-// Calibration of one GPU: products, attention, copies and the floor of a launch, on the whole
-// device. The result is a profile (sim/cost/profile.h). What one GPU cannot say (links between
-// GPUs) is taken from the known profile of the same GPU, at its own level.
+// Calibration of one GPU, or of one of several partitions of it beside busy others: products,
+// attention, kernels bound by memory, copies. The result is a profile (sim/cost/profile.h). What
+// one GPU cannot say (links between GPUs) is taken from the known profile of the same GPU, at its
+// own level.
 #ifndef SLIMPACK_BACKENDS_CUDA_CALIBRATE_H
 #define SLIMPACK_BACKENDS_CUDA_CALIBRATE_H
 

@@ -2,6 +2,7 @@
 // backward. Beside the profile, for people: slices behind contexts and packed samples, which the
 // cost model puts together from the curves.
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "backends/cuda/calibration.h"
@@ -15,21 +16,27 @@
 
 enum { LEAST_LENGTH = 512, MOST_SEGMENTS = 16 };
 
+// Tensors of one place.
+typedef struct room {
+    const struct attention *of;
+    void *memory;
+    void *tensors[SP_I_CUDA_ATTENTION_TENSORS];
+    void *workspace;
+} room;
+
 typedef struct attention {
     sp_i_cuda_calibration *c;
     sp_i_cuda_attention_shape shape;
     bool backward;
-    void *memory;
-    int64_t memory_bytes;
-    void *tensors[SP_I_CUDA_ATTENTION_TENSORS];
-    void *workspace;
+    room rooms[SP_I_CUDA_MOST_PLACES];
 } attention;
 
 static sp_status run(void *context, cudaStream_t stream, sp_error *err)
 {
-    attention *a = context;
-    return sp_i_cuda_attention_run(a->c->attention, &a->shape, a->backward, a->tensors,
-                                   a->workspace, stream, err);
+    const room *r = context;
+    const attention *a = r->of;
+    return sp_i_cuda_attention_run(a->c->attention, &a->shape, a->backward, r->tensors,
+                                   r->workspace, stream, err);
 }
 
 static void set_shape(attention *a, int64_t queries, int64_t keys, bool causal)
@@ -61,7 +68,7 @@ static char *take(char **next, int64_t bytes)
 }
 
 // Places everything of the shape in one block: tensors, tables of a packed shape, workspace.
-static sp_status place(attention *a, int64_t workspace_bytes, sp_error *err)
+static sp_status place(const attention *a, int64_t workspace_bytes, room *r, sp_error *err)
 {
     const sp_i_cuda_attention_shape *s = &a->shape;
     int64_t q = 2 * s->all_queries * s->q_stride;
@@ -70,30 +77,30 @@ static sp_status place(attention *a, int64_t workspace_bytes, sp_error *err)
     int64_t tables = 8 * 256;
     int64_t bytes = 4 * q + 4 * kv + rows + tables + workspace_bytes + 20 * 256;
     const sp_i_cuda_device *device = &a->c->device;
-    sp_status status = SP_I_CUDA(device, err, Malloc, &a->memory, (size_t)bytes);
+    sp_status status = SP_I_CUDA(device, err, Malloc, &r->memory, (size_t)bytes);
     if (status != SP_OK) {
         return status;
     }
-    char *next = a->memory;
-    a->tensors[SP_I_CUDA_Q] = take(&next, q);
-    a->tensors[SP_I_CUDA_DO] = take(&next, q);
-    a->tensors[SP_I_CUDA_K] = take(&next, kv);
-    a->tensors[SP_I_CUDA_V] = take(&next, kv);
-    int64_t drawn = (next - (char *)a->memory) / 2;
-    a->tensors[SP_I_CUDA_O] = take(&next, q);
-    a->tensors[SP_I_CUDA_DQ] = take(&next, q);
-    a->tensors[SP_I_CUDA_DK] = take(&next, kv);
-    a->tensors[SP_I_CUDA_DV] = take(&next, kv);
-    a->tensors[SP_I_CUDA_STATS] = take(&next, rows);
+    char *next = r->memory;
+    r->tensors[SP_I_CUDA_Q] = take(&next, q);
+    r->tensors[SP_I_CUDA_DO] = take(&next, q);
+    r->tensors[SP_I_CUDA_K] = take(&next, kv);
+    r->tensors[SP_I_CUDA_V] = take(&next, kv);
+    int64_t drawn = (next - (char *)r->memory) / 2;
+    r->tensors[SP_I_CUDA_O] = take(&next, q);
+    r->tensors[SP_I_CUDA_DQ] = take(&next, q);
+    r->tensors[SP_I_CUDA_DK] = take(&next, kv);
+    r->tensors[SP_I_CUDA_DV] = take(&next, kv);
+    r->tensors[SP_I_CUDA_STATS] = take(&next, rows);
     for (int id = SP_I_CUDA_QUERY_LENGTHS; id < SP_I_CUDA_ATTENTION_TENSORS; id++) {
-        a->tensors[id] = take(&next, 4 * (MOST_SEGMENTS + 1));
+        r->tensors[id] = take(&next, 4 * (MOST_SEGMENTS + 1));
     }
-    a->workspace = take(&next, workspace_bytes);
-    return sp_i_cuda_fill_normal(device, a->memory, drawn, 1.0, a->c->seed, a->c->bench.stream,
+    r->workspace = take(&next, workspace_bytes);
+    return sp_i_cuda_fill_normal(device, r->memory, drawn, 1.0, a->c->seed, a->c->bench.stream,
                                  err);
 }
 
-static sp_status upload_tables(const attention *a, sp_error *err)
+static sp_status upload_tables(const attention *a, const room *r, sp_error *err)
 {
     const sp_i_cuda_attention_shape *s = &a->shape;
     const int64_t strides[] = {s->q_stride, s->kv_stride, s->out_stride,
@@ -105,47 +112,73 @@ static sp_status upload_tables(const attention *a, sp_error *err)
         lengths[i] = (int32_t)s->queries;
     }
     for (int id = SP_I_CUDA_QUERY_LENGTHS; status == SP_OK && id <= SP_I_CUDA_KEY_LENGTHS; id++) {
-        status = sp_i_cuda_upload(&a->c->device, a->tensors[id], lengths, 4 * s->segments,
+        status = sp_i_cuda_upload(&a->c->device, r->tensors[id], lengths, 4 * s->segments,
                                   a->c->bench.stream, err);
     }
     for (int t = 0; status == SP_OK && t < 6; t++) {
         for (int i = 0; i <= s->segments; i++) {
             offsets[i] = (int32_t)(i * s->queries * strides[t]);
         }
-        status = sp_i_cuda_upload(&a->c->device, a->tensors[SP_I_CUDA_Q_OFFSETS + t], offsets,
+        status = sp_i_cuda_upload(&a->c->device, r->tensors[SP_I_CUDA_Q_OFFSETS + t], offsets,
                                   4 * (s->segments + 1), a->c->bench.stream, err);
     }
     return status;
 }
 
-// Times a pass of a->shape. A backward reads what a forward of the same shape left.
-static sp_status time_pass(attention *a, bool backward, sp_i_cuda_timing *t, sp_error *err)
+static sp_status workspace_of(const attention *a, bool backward, int64_t *bytes, sp_error *err)
 {
-    sp_i_cuda_calibration *c = a->c;
     int64_t forward_bytes = 0;
-    int64_t backward_bytes = 0;
+    *bytes = 0;
     sp_status status =
-        sp_i_cuda_attention_workspace(c->attention, &a->shape, false, &forward_bytes, err);
+        sp_i_cuda_attention_workspace(a->c->attention, &a->shape, false, &forward_bytes, err);
     if (status == SP_OK && backward) {
-        status = sp_i_cuda_attention_workspace(c->attention, &a->shape, true, &backward_bytes, err);
+        status = sp_i_cuda_attention_workspace(a->c->attention, &a->shape, true, bytes, err);
     }
-    if (status == SP_OK) {
-        status = place(a, forward_bytes > backward_bytes ? forward_bytes : backward_bytes, err);
-    }
+    *bytes = forward_bytes > *bytes ? forward_bytes : *bytes;
+    return status;
+}
+
+// A backward reads what a forward of the same shape left.
+static sp_status set_up(attention *a, bool backward, int64_t workspace_bytes, room *r,
+                        sp_error *err)
+{
+    r->of = a;
+    sp_status status = place(a, workspace_bytes, r, err);
     if (status == SP_OK && a->shape.packed) {
-        status = upload_tables(a, err);
+        status = upload_tables(a, r, err);
     }
     a->backward = false;
-    if (status == SP_OK && backward) {
-        status = run(a, c->bench.stream, err);
-        a->backward = true;
+    return status == SP_OK && backward ? run(r, a->c->bench.stream, err) : status;
+}
+
+// Times a pass of a->shape; `name`: and notes it for partitions, unless it is NULL.
+static sp_status time_pass(attention *a, bool backward, const char *name, sp_i_cuda_timing *t,
+                           sp_error *err)
+{
+    sp_i_cuda_calibration *c = a->c;
+    void *contexts[SP_I_CUDA_MOST_PLACES];
+    int64_t workspace_bytes;
+    double budget_s = 0.3 * c->limit_s / 40;
+    sp_status status = workspace_of(a, backward, &workspace_bytes, err);
+    for (int i = 0; status == SP_OK && i < c->places; i++) {
+        contexts[i] = &a->rooms[i];
+        status = set_up(a, backward, workspace_bytes, &a->rooms[i], err);
+    }
+    a->backward = backward;
+    if (status == SP_OK) {
+        status = SP_I_CUDA(&c->device, err, StreamSynchronize, c->bench.stream);
     }
     if (status == SP_OK) {
-        status = sp_i_cuda_bench_time(&c->bench, run, a, 0.3 * c->limit_s / 40, t, err);
+        status = sp_i_cuda_calibration_time(c, run, contexts, budget_s, t, err);
     }
-    if (a->memory != NULL) {
-        (void)c->device.api->Free(a->memory);
-        a->memory = NULL;
+    if (status == SP_OK && name != NULL) {
+        status = sp_i_cuda_note_places(c, name, run, contexts, contexts[0], budget_s, err);
+    }
+    for (int i = 0; i < c->places; i++) {
+        if (a->rooms[i].memory != NULL) {
+            (void)c->device.api->Free(a->rooms[i].memory);
+            a->rooms[i].memory = NULL;
+        }
     }
     return status;
 }
@@ -167,8 +200,11 @@ static sp_status add_curve(attention *a, bool backward, bool causal, json_t *sec
     for (int64_t l = LEAST_LENGTH; status == SP_OK && l <= 4 * c->most_tokens; l *= 2) {
         sp_i_cuda_timing t;
         double pairs = (double)(l * l) * (causal ? 0.5 : 1.0);
+        char name[64];
         set_shape(a, l, l, causal);
-        status = time_pass(a, backward, &t, err);
+        snprintf(name, sizeof name, "attention %s, length %d", backward ? "backward" : "forward",
+                 (int)l);
+        status = time_pass(a, backward, causal && l == c->most_tokens ? name : NULL, &t, err);
         spread = fmax(spread, t.spread);
         if (status == SP_OK &&
             json_array_append_new(
@@ -193,7 +229,7 @@ static sp_status note_time(attention *a, bool backward, json_t *list, sp_error *
 {
     sp_i_cuda_timing t;
     const sp_i_cuda_attention_shape *s = &a->shape;
-    sp_status status = time_pass(a, backward, &t, err);
+    sp_status status = time_pass(a, backward, NULL, &t, err);
     if (status == SP_OK &&
         json_array_append_new(list,
                               json_pack("{s:I, s:I, s:I, s:b, s:f, s:f}", "segments",
@@ -265,5 +301,6 @@ sp_status sp_i_cuda_calibrate_attention(sp_i_cuda_calibration *c, sp_error *err)
         status = sp_error_no_memory(err, "a profile");
     }
     json_decref(section);
-    return status == SP_OK ? note_shapes(&a, err) : status;
+    // Of a partition nobody asks for more than the profile.
+    return status == SP_OK && c->partitions == NULL ? note_shapes(&a, err) : status;
 }

@@ -1,13 +1,21 @@
 // Products by cuBLASLt: a table of times over tokens for each (n, k) of the model's layers and
 // head, and a curve of rates by the edge of a cube for all others.
 #include <math.h>
+#include <stdio.h>
 
 #include "backends/cuda/calibration.h"
 #include "backends/cuda/gemm.h"
 #include "backends/cuda/random_data.h"
 #include "sim/model/shard.h"
 
-enum { LEAST_TOKENS = 128, LEAST_EDGE = 512, MOST_EDGE = 8192, SHAPES = 5, POINTS = 12 };
+enum {
+    LEAST_TOKENS = 128,
+    LEAST_EDGE = 512,
+    MOST_EDGE = 8192,
+    NOTED_EDGE = 4096,
+    SHAPES = 5,
+    POINTS = 12
+};
 
 typedef struct shape {
     int64_t in, out;
@@ -45,8 +53,9 @@ static int64_t aligned(int64_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-static sp_status product_init(const sp_i_cuda_calibration *c, shape s, int64_t tokens, product *p,
-                              sp_error *err)
+// sms: as sp_i_cuda_gemm_place.
+static sp_status product_init(const sp_i_cuda_calibration *c, shape s, int64_t tokens, int sms,
+                              product *p, sp_error *err)
 {
     int64_t x = aligned(2 * tokens * s.in);
     int64_t dy = aligned(2 * tokens * s.out);
@@ -62,7 +71,7 @@ static sp_status product_init(const sp_i_cuda_calibration *c, shape s, int64_t t
     p->dy = p->x + x;
     p->weight = p->dy + dy;
     p->result = p->weight + weight;
-    const sp_i_cuda_gemm_place place = {p->result + result, SP_I_CUDA_GEMM_WORKSPACE, 0};
+    const sp_i_cuda_gemm_place place = {p->result + result, SP_I_CUDA_GEMM_WORKSPACE, sms};
     status = sp_i_cuda_fill_normal(&c->device, p->x, (x + dy + weight) / 2, 1.0, c->seed,
                                    c->bench.stream, err);
     if (status == SP_OK) {
@@ -74,13 +83,48 @@ static sp_status product_init(const sp_i_cuda_calibration *c, shape s, int64_t t
                            : status;
 }
 
-static sp_status time_one(sp_i_cuda_calibration *c, product *p, sp_i_cuda_product_kind kind,
-                          shape s, int64_t tokens, double budget_s, sp_i_cuda_timing *t,
-                          sp_error *err)
+// One in each place.
+typedef struct products {
+    int count;
+    product of[SP_I_CUDA_MOST_PLACES];
+    void *contexts[SP_I_CUDA_MOST_PLACES];
+} products;
+
+static void products_fini(products *p)
+{
+    for (int i = 0; i < p->count; i++) {
+        product_fini(&p->of[i]);
+    }
+}
+
+// To be ended on failure as well.
+static sp_status products_init(const sp_i_cuda_calibration *c, shape s, int64_t tokens, products *p,
+                               sp_error *err)
+{
+    sp_status status = SP_OK;
+    p->count = 0;
+    while (status == SP_OK && p->count < c->places) {
+        int i = p->count++;
+        p->contexts[i] = &p->of[i];
+        status = product_init(c, s, tokens, sp_i_cuda_place_sms(c, i), &p->of[i], err);
+    }
+    return status;
+}
+
+static void set_product(product *p, sp_i_cuda_product_kind kind, shape s, int64_t tokens)
 {
     bool weight = kind == SP_I_CUDA_WEIGHT;
     p->what = (sp_i_cuda_product){kind, tokens, s.in, s.out, weight, weight};
-    return sp_i_cuda_bench_time(&c->bench, run, p, budget_s, t, err);
+}
+
+static sp_status time_one(sp_i_cuda_calibration *c, products *p, sp_i_cuda_product_kind kind,
+                          shape s, int64_t tokens, double budget_s, sp_i_cuda_timing *t,
+                          sp_error *err)
+{
+    for (int i = 0; i < p->count; i++) {
+        set_product(&p->of[i], kind, s, tokens);
+    }
+    return sp_i_cuda_calibration_time(c, run, p->contexts, budget_s, t, err);
 }
 
 // ---- the model's shapes ----
@@ -120,9 +164,9 @@ static table *table_of(table *tables, int *count, int64_t n, int64_t k, bool wei
 static sp_status time_shape(sp_i_cuda_calibration *c, shape s, table *tables, int *count,
                             sp_error *err)
 {
-    product p;
+    products p;
     double budget_s = 0.4 * c->limit_s / (SHAPES * SP_I_CUDA_PRODUCTS * 8);
-    sp_status status = product_init(c, s, c->most_tokens, &p, err);
+    sp_status status = products_init(c, s, c->most_tokens, &p, err);
     for (int kind = 0; kind < SP_I_CUDA_PRODUCTS; kind++) {
         bool input = kind == SP_I_CUDA_INPUT;
         table *t = table_of(tables, count, input ? s.in : s.out, input ? s.out : s.in,
@@ -136,7 +180,7 @@ static sp_status time_shape(sp_i_cuda_calibration *c, shape s, table *tables, in
         }
         t->products++;
     }
-    product_fini(&p);
+    products_fini(&p);
     return status;
 }
 
@@ -187,10 +231,10 @@ static sp_status add_tables(sp_i_cuda_calibration *c, sp_error *err)
 static sp_status time_cube(sp_i_cuda_calibration *c, int64_t edge, json_t *points, double *spread,
                            sp_error *err)
 {
-    product p;
+    products p;
     double seconds = 0.0;
     const shape s = {edge, edge};
-    sp_status status = product_init(c, s, edge, &p, err);
+    sp_status status = products_init(c, s, edge, &p, err);
     for (int kind = 0; status == SP_OK && kind < SP_I_CUDA_PRODUCTS; kind++) {
         sp_i_cuda_timing t;
         status =
@@ -198,12 +242,35 @@ static sp_status time_cube(sp_i_cuda_calibration *c, int64_t edge, json_t *point
         seconds += t.median_s;
         *spread = fmax(*spread, t.spread);
     }
-    product_fini(&p);
+    products_fini(&p);
     double flops = 2.0 * SP_I_CUDA_PRODUCTS * (double)edge * (double)edge * (double)edge;
     if (status == SP_OK && json_array_append_new(points, json_pack("[I, f]", (json_int_t)edge,
                                                                    1e-12 * flops / seconds)) != 0) {
         status = sp_error_no_memory(err, "a profile");
     }
+    return status;
+}
+
+static sp_status note_cube(sp_i_cuda_calibration *c, int64_t edge, sp_error *err)
+{
+    products p;
+    product whole = {0};
+    char name[48];
+    const shape s = {edge, edge};
+    sp_status status = products_init(c, s, edge, &p, err);
+    if (status == SP_OK) {
+        status = product_init(c, s, edge, 0, &whole, err);
+        set_product(&whole, SP_I_CUDA_FORWARD, s, edge);
+        snprintf(name, sizeof name, "product, edge %d", (int)edge);
+    }
+    for (int i = 0; i < p.count; i++) {
+        set_product(&p.of[i], SP_I_CUDA_FORWARD, s, edge);
+    }
+    if (status == SP_OK) {
+        status = sp_i_cuda_note_places(c, name, run, p.contexts, &whole, 0.005 * c->limit_s, err);
+    }
+    product_fini(&whole);
+    products_fini(&p);
     return status;
 }
 
@@ -215,6 +282,9 @@ static sp_status add_rates(sp_i_cuda_calibration *c, sp_error *err)
     int64_t most = MOST_EDGE < c->most_tokens ? MOST_EDGE : c->most_tokens;
     for (int64_t edge = LEAST_EDGE; status == SP_OK && edge <= most; edge *= 2) {
         status = time_cube(c, edge, points, &spread, err);
+    }
+    if (status == SP_OK && c->partitions != NULL) {
+        status = note_cube(c, most < NOTED_EDGE ? most : NOTED_EDGE, err);
     }
     if (status == SP_OK && !sp_i_cuda_add_table(c, c->document, "gemm_rate",
                                                 "cubes by cuBLASLt, all passes", spread, points)) {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "backends/cuda/device.h"
+#include "backends/executor/run.h"
 
 sp_status sp_i_cuda_backend_count(int *count, sp_error *err)
 {
@@ -21,6 +22,7 @@ sp_status sp_i_cuda_backend_info(int device, sp_device_info *info, sp_error *err
     sp_status status = sp_i_cuda_device_info(&of, &gpu, err);
     *info = (sp_device_info){0};
     snprintf(info->name, sizeof info->name, "%s", gpu.name);
+    info->capabilities = SP_I_EXEC_CAPABILITIES | SP_CAN(BF16);
     return status;
 }
 
@@ -33,14 +35,4 @@ sp_status sp_i_cuda_backend_memory(int device, sp_device_memory *memory, sp_erro
     sp_status status = sp_i_cuda_use(&of, err);
     return status == SP_OK ? sp_i_cuda_memory(&of, &memory->free_bytes, &memory->total_bytes, err)
                            : status;
-}
-
-sp_status sp_i_cuda_backend_execute(int device, const sp_run_request *request,
-                                    sp_measured_step *steps, void **state, sp_error *err)
-{
-    (void)request;
-    (void)steps;
-    *state = NULL;
-    return sp_error_set(err, SP_ERR_USAGE, "backend 'cuda' does not execute plans yet (GPU %d)",
-                        device);
 }

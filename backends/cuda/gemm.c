@@ -11,6 +11,7 @@
 // where brackets hold column-major sizes.
 typedef struct plan {
     sp_i_cuda_product product;
+    uint32_t alignment; // of the operand with the least, in bytes
     bool used;
     cublasLtMatmulDesc_t matmul;
     cublasLtMatrixLayout_t a, b, c;
@@ -27,10 +28,11 @@ struct sp_i_cuda_gemm {
     size_t capacity, count;
 };
 
-enum { FIRST_CAPACITY = 64 };
+enum { FIRST_CAPACITY = 64, BEST_ALIGNMENT = 256 };
 
-static sp_status find_plan(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product, plan **found,
-                           sp_error *err);
+static uint32_t alignment_of(const sp_i_cuda_operands *operands);
+static sp_status find_plan(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
+                           uint32_t alignment, plan **found, sp_error *err);
 static sp_status check(const sp_i_cuda_gemm *gemm, cublasStatus_t code, const char *call,
                        const sp_i_cuda_product *product, sp_error *err);
 
@@ -99,7 +101,7 @@ sp_status sp_i_cuda_gemm_run(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *prod
     const float one = 1.0f;
     const float beta = product->accumulate ? 1.0f : 0.0f;
     plan *p = NULL;
-    sp_status status = find_plan(gemm, product, &p, err);
+    sp_status status = find_plan(gemm, product, alignment_of(operands), &p, err);
     if (status != SP_OK) {
         return status;
     }
@@ -128,6 +130,14 @@ static sp_status check(const sp_i_cuda_gemm *gemm, cublasStatus_t code, const ch
                         gemm->device.index, call, name, names[product->kind],
                         (long long)product->tokens, (long long)product->in,
                         (long long)product->out);
+}
+
+// Parameters stand one behind the other, and tensors in others: any power of two may come.
+static uint32_t alignment_of(const sp_i_cuda_operands *operands)
+{
+    uintptr_t places = (uintptr_t)operands->left | (uintptr_t)operands->right |
+                       (uintptr_t)operands->result | BEST_ALIGNMENT;
+    return (uint32_t)(places & (~places + 1));
 }
 
 // ---- a shape's plan ----
@@ -185,6 +195,9 @@ static cublasStatus_t describe(const sp_i_cuda_gemm *gemm, plan *p)
 
 static cublasStatus_t choose_algorithm(const sp_i_cuda_gemm *gemm, plan *p)
 {
+    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     const sp_i_cublas_api *lt = gemm->cublas;
     const uint64_t most = (uint64_t)gemm->place.workspace_bytes;
     cublasLtMatmulPreference_t preference = NULL;
@@ -196,6 +209,10 @@ static cublasStatus_t choose_algorithm(const sp_i_cuda_gemm *gemm, plan *p)
     }
     code = lt->MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                             &most, sizeof most);
+    for (int i = 0; code == CUBLAS_STATUS_SUCCESS && i < 4; i++) {
+        code = lt->MatmulPreferenceSetAttribute(preference, alignments[i], &p->alignment,
+                                                sizeof p->alignment);
+    }
     if (code == CUBLAS_STATUS_SUCCESS) {
         code = lt->MatmulAlgoGetHeuristic(gemm->handle, p->matmul, p->a, p->b, p->c, p->c,
                                           preference, 1, &best, &found);
@@ -219,16 +236,16 @@ static bool same(const sp_i_cuda_product *x, const sp_i_cuda_product *y)
            x->fp32 == y->fp32 && x->accumulate == y->accumulate;
 }
 
-static plan *place_of(plan *plans, size_t capacity, const sp_i_cuda_product *p)
+static plan *place_of(plan *plans, size_t capacity, const sp_i_cuda_product *p, uint32_t alignment)
 {
-    const int64_t parts[] = {p->kind, p->tokens, p->in, p->out, p->fp32, p->accumulate};
+    const int64_t parts[] = {p->kind, p->tokens, p->in, p->out, p->fp32, p->accumulate, alignment};
     uint64_t hash = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         hash = (hash ^ (uint64_t)parts[i]) * UINT64_C(0x9e3779b97f4a7c15);
         hash ^= hash >> 29;
     }
     size_t at = (size_t)hash & (capacity - 1);
-    while (plans[at].used && !same(&plans[at].product, p)) {
+    while (plans[at].used && !(plans[at].alignment == alignment && same(&plans[at].product, p))) {
         at = (at + 1) & (capacity - 1);
     }
     return &plans[at];
@@ -245,7 +262,8 @@ static bool grow(sp_i_cuda_gemm *gemm)
     }
     for (size_t i = 0; i < gemm->capacity; i++) {
         if (gemm->plans[i].used) {
-            *place_of(plans, 2 * gemm->capacity, &gemm->plans[i].product) = gemm->plans[i];
+            *place_of(plans, 2 * gemm->capacity, &gemm->plans[i].product,
+                      gemm->plans[i].alignment) = gemm->plans[i];
         }
     }
     sp_i_free(gemm->plans);
@@ -254,17 +272,17 @@ static bool grow(sp_i_cuda_gemm *gemm)
     return true;
 }
 
-static sp_status find_plan(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product, plan **found,
-                           sp_error *err)
+static sp_status find_plan(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
+                           uint32_t alignment, plan **found, sp_error *err)
 {
     if (!grow(gemm)) {
         return sp_error_no_memory(err, "cuBLASLt's products");
     }
-    *found = place_of(gemm->plans, gemm->capacity, product);
+    *found = place_of(gemm->plans, gemm->capacity, product, alignment);
     if ((*found)->used) {
         return SP_OK;
     }
-    plan made = {.product = *product, .used = true};
+    plan made = {.product = *product, .alignment = alignment, .used = true};
     sp_status status = check(gemm, describe(gemm, &made), "describing a product", product, err);
     if (status == SP_OK) {
         status = check(gemm, choose_algorithm(gemm, &made), "cublasLtMatmulAlgoGetHeuristic",

@@ -43,13 +43,14 @@ sp_status sp_i_cuda_gemm_new(const sp_i_cuda_device *device, const sp_i_cublas_a
                              sp_error *err);
 void sp_i_cuda_gemm_free(sp_i_cuda_gemm *gemm);
 
-// Puts a product on the stream. The first of a shape asks cuBLASLt for an algorithm; O(1) after
-// that. SP_ERR_INTERNAL with the shape where there is none or the call fails.
+// Puts a product on the stream. The first of a shape, and of the alignment of its operands, asks
+// cuBLASLt for an algorithm that takes both; O(1) after that. SP_ERR_INTERNAL with the shape where
+// there is none or the call fails.
 sp_status sp_i_cuda_gemm_run(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
                              const sp_i_cuda_operands *operands, cudaStream_t stream,
                              sp_error *err);
 
-// Shapes that have an algorithm.
+// Shapes, each with an alignment, that have an algorithm.
 size_t sp_i_cuda_gemm_shapes(const sp_i_cuda_gemm *gemm);
 
 #endif

@@ -1,11 +1,17 @@
-// calibrate FOLDER: measures the first GPU and writes FOLDER/NAME.json, a profile named after it;
-// the same as `slimpack calibrate --backend cuda`, from the backend alone. Exit status: 0 written,
-// 1 failed, 2 wrong usage, 77 no GPU.
+// calibrate FOLDER [PARTITIONS]: measures the first GPU, or one of as many partitions of it beside
+// busy others, and writes FOLDER/NAME.json, a profile named after it; the same as `slimpack
+// calibrate --backend cuda`, from the backend alone. Exit status: 0 written, 1 failed, 2 wrong
+// usage, 77 no GPU.
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "backends/cuda/calibrate.h"
 #include "backends/cuda/calibration.h"
 #include "sim/cost/profile.h"
+
+// Of a partition less is measured: what it is beside the whole.
+#define LIMIT_S 40.0
+#define PARTITION_LIMIT_S 20.0
 
 static int fail(const sp_error *err)
 {
@@ -20,8 +26,11 @@ int main(int argc, char **argv)
     sp_error err = {0};
     char reason[SP_I_CUDA_TEXT];
     int count = 0;
-    if (argc != 2) {
-        fprintf(stderr, "calibrate FOLDER\n");
+    char *end = "";
+    long partitions = argc == 3 ? strtol(argv[2], &end, 10) : 1;
+    if (argc < 2 || argc > 3 || *end != '\0' || partitions < 1 ||
+        partitions > SP_I_CUDA_MOST_PLACES) {
+        fprintf(stderr, "calibrate FOLDER [PARTITIONS]\n");
         return 2;
     }
     sp_i_cuda_api_init(&api);
@@ -35,7 +44,10 @@ int main(int argc, char **argv)
     }
     json_t *document;
     sp_profile profile;
-    const sp_calibration_request request = {.precision = SP_BF16, .seed = 1};
+    const sp_calibration_request request = {.precision = SP_BF16,
+                                            .seed = 1,
+                                            .limit_s = partitions > 1 ? PARTITION_LIMIT_S : LIMIT_S,
+                                            .partitions = (int)partitions};
     if (sp_i_cuda_device_info(&device, &info, &err) != SP_OK ||
         sp_i_cuda_calibrate(0, &request, &document, &err) != SP_OK) {
         return fail(&err);
@@ -47,7 +59,7 @@ int main(int argc, char **argv)
     }
     char name[64];
     char file[SP_PROFILE_PATH];
-    sp_i_cuda_profile_name(info.name, name, sizeof name);
+    sp_i_cuda_profile_name(info.name, (int)partitions, name, sizeof name);
     snprintf(file, sizeof file, "%s/%s.json", argv[1], name);
     int written = json_dump_file(document, file, JSON_INDENT(2) | JSON_REAL_PRECISION(5));
     json_decref(document);

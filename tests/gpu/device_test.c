@@ -49,21 +49,26 @@ static sp_status random_numbers_are_normal(gpu_test *t, sp_error *err)
     return SP_OK;
 }
 
+static int64_t bytes_of_block(int block)
+{
+    return 1000 + 40000 * block;
+}
+
 // Blocks of an arena keep what was written while others come and go.
 static sp_status arena_blocks_keep_their_bytes(gpu_test *t, sp_error *err)
 {
     enum { BLOCKS = 24, CAPACITY = 64 << 20 };
-    sp_i_cuda_block *block[BLOCKS];
+    void *block[BLOCKS];
     unsigned char *read = malloc(CAPACITY);
     void *base = NULL;
     sp_status status = SP_I_CUDA(&t->device, err, Malloc, &base, CAPACITY);
-    sp_i_cuda_arena *arena = status == SP_OK ? sp_i_cuda_arena_new(base, CAPACITY, 0) : NULL;
+    sp_i_cuda_arena *arena = status == SP_OK ? sp_i_cuda_arena_new(base, CAPACITY) : NULL;
     for (int i = 0; arena != NULL && status == SP_OK && i < BLOCKS; i++) {
-        block[i] = sp_i_cuda_take(arena, SP_MEM_ACTIVATIONS, 1000 + 40000 * i);
-        status = SP_I_CUDA(&t->device, err, MemsetAsync, block[i]->data, i + 1,
-                           (size_t)block[i]->bytes, NULL);
+        block[i] = sp_i_cuda_arena_take(arena, bytes_of_block(i));
+        status = SP_I_CUDA(&t->device, err, MemsetAsync, block[i], i + 1, (size_t)bytes_of_block(i),
+                           NULL);
         if (i % 3 == 2) {
-            sp_i_cuda_give(arena, block[i - 1]);
+            sp_i_cuda_arena_give(arena, block[i - 1]);
             block[i - 1] = NULL;
         }
     }
@@ -71,8 +76,8 @@ static sp_status arena_blocks_keep_their_bytes(gpu_test *t, sp_error *err)
         if (block[i] == NULL) {
             continue;
         }
-        status = sp_i_cuda_download(&t->device, read, block[i]->data, block[i]->bytes, NULL, err);
-        for (int64_t b = 0; status == SP_OK && b < block[i]->bytes; b++) {
+        status = sp_i_cuda_download(&t->device, read, block[i], bytes_of_block(i), NULL, err);
+        for (int64_t b = 0; status == SP_OK && b < bytes_of_block(i); b++) {
             gpu_require(t, read[b] == i + 1, "block %d byte %lld is %d", i, (long long)b, read[b]);
         }
     }

@@ -6,10 +6,12 @@
 #
 # Exit status: 0 all parts passed, 1 one failed, 77 no GPU here.
 # SP_GPU_BUILD: build folder (default build-gpu). SP_GPU_SECONDS: time for everything (default 470).
+# SP_GPU_REQUESTS: steps to execute, as experiments/export_gpu.sh writes them (default gpu-requests).
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 out=${1:-${OUT:-gpu-out}}
 build=${SP_GPU_BUILD:-build-gpu}
+requests=${SP_GPU_REQUESTS:-gpu-requests}
 seconds=${SP_GPU_SECONDS:-470}
 begin=$(date +%s)
 mkdir -p "$out" || exit 1
@@ -118,13 +120,43 @@ for program in "$programs"/*_test; do
     part "$(basename "$program")" 60 tests.log "$program"
 done
 
+# Kernels that only stream through memory are to reach this share of what a copy reaches.
+copy_share=0.8
+slow_kernels() {
+    sed -n '/"limit": "copy"/s/.*"kernel": "\([a-z_0-9]*\)".*"ratio": \([0-9.]*\).*/\1 \2/p' \
+        "$out/checklist.jsonl" | awk -v least="$copy_share" '$2 < least { printf " %s %s", $1, $2 }'
+}
+
 if [ $no_gpu -ne 77 ]; then
+    if part kernels 60 checklist.jsonl "$programs/kernels_bench"; then
+        slow=$(slow_kernels)
+        if [ -z "$slow" ]; then
+            note passed copy_share "every kernel reaches $copy_share of a copy"
+        else
+            note failed copy_share "below $copy_share of a copy:$slow"
+        fi
+    fi
     : >"$out/calibrate.log"
     part calibrate 120 calibrate.log "$programs/calibrate" "$out"
+    # Streams of partitions must not share the queues that they are submitted by.
+    part calibrate-4 90 calibrate.log env CUDA_DEVICE_MAX_CONNECTIONS=32 "$programs/calibrate" \
+        "$out" 4
+    if [ -n "$(find "$requests" -name '*.json' 2>/dev/null | head -n 1)" ]; then
+        mkdir -p "$out/executed"
+        limit=$(left)
+        [ "$limit" -gt 180 ] && limit=180
+        # It ends by itself, so that what there was no time for is a result as well. Streams of
+        # partitions must not share the queues that they are submitted by.
+        part execute "$limit" executed/execute.log env CUDA_DEVICE_MAX_CONNECTIONS=32 \
+            "$programs/execute" "$requests" "$out/executed" $((limit > 20 ? limit - 10 : limit)) 60
+        mv "$out/build.log" "$out/executed/" # one file less
+        tar -czf "$out/executed.tar.gz" -C "$out" executed && rm -r "$out/executed"
+    else
+        note missing execute "no requests in $requests: experiments/export_gpu.sh makes them"
+    fi
     if have compute-sanitizer; then
-        : >"$out/sanitizer.log"
         for program in "$programs"/*_test; do
-            [ -x "$program" ] && part sanitizer 40 sanitizer.log env SP_GPU_SMALL=1 \
+            [ -x "$program" ] && part sanitizer 40 tests.log env SP_GPU_SMALL=1 \
                 compute-sanitizer --error-exitcode 1 "$program"
         done
     else

@@ -6,7 +6,6 @@
 #include "backends/cuda/attention.h"
 #include "backends/cuda/attention_graph.h"
 #include "backends/cuda/cudnn_plan.h"
-#include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
 
 // cudaGetDeviceProperties' numbers of an H200 as cuDNN spells them; all are required.
@@ -148,6 +147,26 @@ static void packed_samples_are_planned(void **state)
     assert_in_range(planned(&api, &s, true, 32), 0, 1 << 16);
 }
 
+// Keys and values side by side, and their gradients each alone (attention_packed.h).
+static void packs_of_an_executor_are_planned(void **state)
+{
+    (void)state;
+    sp_i_cudnn_api api;
+    start(&api);
+    sp_i_cuda_attention_shape s = slice(144, 144, 32, 8, 128);
+    s.segments = 3;
+    s.all_queries = 160;
+    s.all_keys = 160;
+    s.q_stride = s.dq_stride = 32 * 128;
+    s.kv_stride = 2 * 8 * 128;
+    s.packed = true;
+    assert_in_range(planned(&api, &s, false, 22), 0, 1 << 16);
+    assert_in_range(planned(&api, &s, true, 32), 0, 1 << 16);
+    s.segments = 1;
+    assert_in_range(planned(&api, &s, false, 22), 0, 1 << 16);
+    assert_in_range(planned(&api, &s, true, 32), 0, 1 << 16);
+}
+
 // The fp32 sum of dQ and a number for each row: 4 queries heads (head_dim + 1) bytes. Packed
 // tensors have those of all segments, and of dK and dV where heads are grouped, 4 bytes each.
 static void workspace_is_that_of_its_parts(void **state)
@@ -217,6 +236,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(odd_lengths_and_small_heads_are_planned),
     cmocka_unit_test(a_prefix_without_mask_is_planned),
     cmocka_unit_test(packed_samples_are_planned),
+    cmocka_unit_test(packs_of_an_executor_are_planned),
     cmocka_unit_test(workspace_is_that_of_its_parts),
     cmocka_unit_test(what_cudnn_does_not_take_has_a_reason),
     cmocka_unit_test(a_graph_keeps_its_first_failure),

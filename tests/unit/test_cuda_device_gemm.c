@@ -22,6 +22,7 @@ static struct {
     int live, heuristics, found;
     const char *fail;
     uint64_t workspace;
+    uint32_t alignment[4]; // of A, B, C and D, in the order of the attributes
     int32_t sms;
 } lt;
 
@@ -135,8 +136,15 @@ static cublasStatus_t preference_set(cublasLtMatmulPreference_t made,
                                      size_t bytes)
 {
     (void)made;
-    assert_int_equal(which, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
-    memcpy(&lt.workspace, value, bytes);
+    if (which == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) {
+        assert_int_equal(bytes, sizeof lt.workspace);
+        memcpy(&lt.workspace, value, bytes);
+        return CUBLAS_STATUS_SUCCESS;
+    }
+    assert_in_range(which, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+                    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES);
+    assert_int_equal(bytes, sizeof *lt.alignment);
+    memcpy(&lt.alignment[which - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, bytes);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -345,6 +353,34 @@ static void each_shape_asks_once(void **state)
     assert_int_equal(lt.live, 0);
 }
 
+// An algorithm may need operands at multiples of up to 256 bytes, unless it is told otherwise.
+static void each_alignment_asks_for_itself(void **state)
+{
+    (void)state;
+    static _Alignas(512) unsigned char data[3][1024];
+    static const struct {
+        size_t left, right, result;
+        uint32_t expected;
+        int asked; // so far
+    } cases[] = {{0, 0, 0, 256, 1}, {256, 512, 0, 256, 1}, {0, 64, 0, 64, 2}, {0, 0, 448, 64, 2},
+                 {2, 64, 16, 2, 3}, {0, 16, 256, 16, 4},   {0, 0, 0, 256, 4}};
+    const sp_i_cuda_product product = {SP_I_CUDA_FORWARD, 2, 2, 2, true, false};
+    sp_error err = {0};
+    sp_i_cuda_gemm *gemm = gemm_new(0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const sp_i_cuda_operands operands = {data[0] + cases[i].left, data[1] + cases[i].right,
+                                             data[2] + cases[i].result};
+        int before = lt.heuristics;
+        assert_int_equal(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, &err), SP_OK);
+        assert_int_equal(lt.heuristics, cases[i].asked);
+        for (int k = 0; k < 4 && lt.heuristics > before; k++) {
+            assert_int_equal(lt.alignment[k], cases[i].expected);
+        }
+    }
+    sp_i_cuda_gemm_free(gemm);
+    assert_int_equal(lt.live, 0);
+}
+
 static void failures_name_the_shape_and_leave_nothing(void **state)
 {
     (void)state;
@@ -377,6 +413,7 @@ static void failures_name_the_shape_and_leave_nothing(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(products_are_those_of_a_linear_layer),
     cmocka_unit_test(each_shape_asks_once),
+    cmocka_unit_test(each_alignment_asks_for_itself),
     cmocka_unit_test(failures_name_the_shape_and_leave_nothing),
 };
 

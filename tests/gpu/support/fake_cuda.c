@@ -1,16 +1,35 @@
 #include "tests/gpu/support/fake_cuda.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 fake_cuda fake;
 
-static bool fails(const char *call)
+// Ranks on the wall clock are threads.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void count(int *alive, int change)
+{
+    (void)pthread_mutex_lock(&lock);
+    *alive += change;
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static bool log_and_fail(const char *call)
 {
     size_t used = strlen(fake.log);
     snprintf(fake.log + used, sizeof fake.log - used, "%s ", call);
     return fake.fail != NULL && strcmp(fake.fail, call) == 0 && fake.calls++ == fake.fail_at;
+}
+
+static bool fails(const char *call)
+{
+    (void)pthread_mutex_lock(&lock);
+    bool failed = log_and_fail(call);
+    (void)pthread_mutex_unlock(&lock);
+    return failed;
 }
 
 #define RUNTIME(call)          \
@@ -22,6 +41,13 @@ static bool fails(const char *call)
         return fake.fail_result; \
     }
 
+// An event: the last of its records.
+typedef struct recorded {
+    int64_t clock_ns;
+    cudaStream_t stream;
+    int record; // how manyth of all records, from 1
+} recorded;
+
 // ---- runtime ----
 
 static cudaError_t version(int *value)
@@ -30,9 +56,9 @@ static cudaError_t version(int *value)
     return cudaSuccess;
 }
 
-static cudaError_t device_count(int *count)
+static cudaError_t device_count(int *found)
 {
-    *count = fake.devices;
+    *found = fake.devices;
     return fake.count_code;
 }
 
@@ -81,22 +107,22 @@ static const char *error_text(cudaError_t code)
 static cudaError_t memory(size_t *free_bytes, size_t *total_bytes)
 {
     RUNTIME("MemGetInfo")
-    *free_bytes = 100;
-    *total_bytes = 200;
+    *free_bytes = fake.free_bytes;
+    *total_bytes = fake.total_bytes;
     return cudaSuccess;
 }
 
 static cudaError_t take(void **data, size_t bytes)
 {
     RUNTIME("Malloc")
-    *data = malloc(bytes);
-    fake.live_blocks++;
+    *data = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    count(&fake.live_blocks, 1);
     return *data != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
 static cudaError_t give(void *data)
 {
-    fake.live_blocks -= data != NULL;
+    count(&fake.live_blocks, data != NULL ? -1 : 0);
     free(data);
     return cudaSuccess;
 }
@@ -131,14 +157,14 @@ static cudaError_t stream_new(cudaStream_t *stream, unsigned flags, int priority
     (void)priority;
     RUNTIME("StreamCreateWithPriority")
     *stream = malloc(1);
-    fake.live_streams++;
+    count(&fake.live_streams, 1);
     return cudaSuccess;
 }
 
 static cudaError_t stream_free(cudaStream_t stream)
 {
     free(stream);
-    fake.live_streams--;
+    count(&fake.live_streams, -1);
     return cudaSuccess;
 }
 
@@ -151,10 +177,13 @@ static cudaError_t stream_end(cudaStream_t stream)
 
 static cudaError_t stream_wait(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
-    (void)stream;
-    (void)event;
     (void)flags;
     RUNTIME("StreamWaitEvent")
+    recorded last;
+    (void)pthread_mutex_lock(&lock);
+    memcpy(&last, event, sizeof last);
+    fake.waited = (fake_wait){stream, last.stream, last.record};
+    (void)pthread_mutex_unlock(&lock);
     return cudaSuccess;
 }
 
@@ -162,23 +191,26 @@ static cudaError_t event_new(cudaEvent_t *event, unsigned flags)
 {
     (void)flags;
     RUNTIME("EventCreateWithFlags")
-    *event = calloc(1, sizeof(int64_t));
-    fake.live_events++;
+    *event = calloc(1, sizeof(recorded));
+    count(&fake.live_events, 1);
     return cudaSuccess;
 }
 
 static cudaError_t event_free(cudaEvent_t event)
 {
     free(event);
-    fake.live_events--;
+    count(&fake.live_events, -1);
     return cudaSuccess;
 }
 
 static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream)
 {
-    (void)stream;
     RUNTIME("EventRecord")
-    memcpy(event, &fake.clock_ns, sizeof fake.clock_ns);
+    (void)pthread_mutex_lock(&lock);
+    fake.clock_ns += fake.tick_ns;
+    const recorded now = {fake.clock_ns, stream, ++fake.records};
+    memcpy(event, &now, sizeof now);
+    (void)pthread_mutex_unlock(&lock);
     return cudaSuccess;
 }
 
@@ -192,11 +224,11 @@ static cudaError_t event_end(cudaEvent_t event)
 static cudaError_t event_between(float *ms, cudaEvent_t start, cudaEvent_t end)
 {
     RUNTIME("EventElapsedTime")
-    int64_t from;
-    int64_t to;
+    recorded from;
+    recorded to;
     memcpy(&from, start, sizeof from);
     memcpy(&to, end, sizeof to);
-    *ms = (float)(to - from) / 1e6f;
+    *ms = (float)((double)(to.clock_ns - from.clock_ns) / 1e6);
     return cudaSuccess;
 }
 
@@ -250,14 +282,14 @@ static CUresult context_new(CUgreenCtx *made, CUdevResourceDesc description, CUd
     (void)flags;
     DRIVER("GreenCtxCreate")
     *made = malloc(1);
-    fake.live_contexts++;
+    count(&fake.live_contexts, 1);
     return CUDA_SUCCESS;
 }
 
 static CUresult context_free(CUgreenCtx context)
 {
     free(context);
-    fake.live_contexts--;
+    count(&fake.live_contexts, -1);
     return CUDA_SUCCESS;
 }
 
@@ -274,13 +306,15 @@ static CUresult context_stream(CUstream *stream, CUgreenCtx context, unsigned fl
     (void)priority;
     DRIVER("GreenCtxStreamCreate")
     *stream = malloc(1);
-    fake.live_streams++;
+    count(&fake.live_streams, 1);
     return CUDA_SUCCESS;
 }
 
 void fake_cuda_reset(sp_i_cuda_api *api)
 {
     fake = (fake_cuda){.devices = 1,
+                       .free_bytes = 100,
+                       .total_bytes = 200,
                        .fail_code = cudaErrorUnknown,
                        .fail_result = CUDA_ERROR_INVALID_VALUE,
                        .sms = 132,

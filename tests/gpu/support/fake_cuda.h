@@ -1,11 +1,18 @@
 // A table of CUDA entry points without a GPU behind it: counts what is alive, fails where it is
-// told to, and keeps a log of calls. Memory is the host's.
+// told to, and keeps a log of calls. Memory is the host's. Several threads may call; one sets it
+// up.
 #ifndef SLIMPACK_TESTS_GPU_SUPPORT_FAKE_CUDA_H
 #define SLIMPACK_TESTS_GPU_SUPPORT_FAKE_CUDA_H
 
 #include "backends/cuda/device.h"
 
 enum { FAKE_LOG = 4096 };
+
+// A stream that waits for the event that was recorded on another as number `record` of all.
+typedef struct fake_wait {
+    cudaStream_t stream, recorded_on;
+    int record;
+} fake_wait;
 
 typedef struct fake_cuda {
     // ---- set by the test ----
@@ -15,13 +22,17 @@ typedef struct fake_cuda {
     int fail_at;            // which of its calls, from 0
     cudaError_t fail_code;
     CUresult fail_result; // of driver calls
+    size_t free_bytes, total_bytes;
     unsigned sms, smallest, alignment;
     unsigned groups_less; // fewer groups than a split should give
+    int64_t tick_ns;      // that the clock goes on with every record of an event
     // ---- kept by the fake ----
     int live_blocks, live_streams, live_events, live_contexts;
     int splits;
     int calls; // of `fail`
     bool cleared;
+    int records;      // of events
+    fake_wait waited; // the last
     int64_t clock_ns; // recorded by events; a delay adds to it
     char log[FAKE_LOG];
 } fake_cuda;

@@ -1,0 +1,56 @@
+#include "backends/cuda/calibration.h"
+
+static json_t *conditions(const sp_i_cuda_calibration *c)
+{
+    if (c->nvml == NULL) {
+        return json_null();
+    }
+    char driver[80];
+    sp_i_nvml_state s = sp_i_nvml_read(c->nvml);
+    sp_i_nvml_driver(c->nvml, driver, sizeof driver);
+    return json_pack("{s:s, s:i, s:i, s:f, s:f, s:i, s:I}", "driver", driver, "sm_mhz", s.sm_mhz,
+                     "memory_mhz", s.memory_mhz, "power_w", s.power_w, "power_limit_w",
+                     s.power_limit_w, "temperature_c", s.temperature_c, "throttle",
+                     (json_int_t)s.throttle);
+}
+
+// The stack is what the executor does: SwiGLU is one kernel, the lookup's gradient is added where
+// it belongs, and weight gradients are added up by their products.
+static sp_status begin(sp_i_cuda_calibration *c, sp_error *err)
+{
+    char name[64];
+    const json_t *gpu = c->base != NULL ? json_object_get(c->base, "gpu") : NULL;
+    sp_i_cuda_profile_name(c->info.name, c->places, name, sizeof name);
+    c->document =
+        json_pack("{s:s, s:s, s:s, s:{s:s, s:b, s:b, s:b}, s:{s:{}, s:s, s:o}}", "schema",
+                  "slimpack/profile/1", "name", name, "gpu",
+                  gpu != NULL ? json_string_value(gpu) : c->info.name, "stack", "name", "ours",
+                  "fused_swiglu", 1, "in_place_lookup_gradient", 1, "timed_accumulation", 1, "fit",
+                  "constants", "gpu", c->info.name, "before", conditions(c));
+    c->extra = json_object_get(c->document, "fit");
+    return c->document != NULL ? SP_OK : sp_error_no_memory(err, "a profile");
+}
+
+sp_status sp_i_cuda_calibrate_all(sp_i_cuda_calibration *c, sp_error *err)
+{
+    sp_status status = begin(c, err);
+    if (status == SP_OK) {
+        status = sp_i_cuda_calibrate_copies(c, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_cuda_calibrate_elements(c, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_cuda_calibrate_products(c, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_cuda_calibrate_attention(c, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_cuda_calibrate_rest(c, err);
+    }
+    if (status == SP_OK && json_object_set_new(c->extra, "after", conditions(c)) != 0) {
+        status = sp_error_no_memory(err, "a profile");
+    }
+    return status;
+}

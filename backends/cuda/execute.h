@@ -1,0 +1,28 @@
+// Plans on one GPU: the executor (backends/executor) on the GPU's machine, in bf16.
+#ifndef SLIMPACK_BACKENDS_CUDA_EXECUTE_H
+#define SLIMPACK_BACKENDS_CUDA_EXECUTE_H
+
+#include "backends/backend.h"
+#include "backends/cuda/api.h"
+#include "backends/cuda/cublas_api.h"
+
+// Options of the executor and of this backend.
+extern const sp_backend_option_info sp_i_cuda_option_list[];
+
+// On the virtual clock all ranks take turns on the whole GPU ("serial"), on the wall clock they
+// work side by side, each with a stream and, where the driver can, SMs of its own ("partition").
+// The tables are only borrowed for the call; NULL for those of this machine.
+sp_status sp_i_cuda_execute_with(const sp_i_cuda_api *api, const sp_i_cublas_api *cublas,
+                                 int device, const sp_run_request *request, sp_measured_step *steps,
+                                 void **state, sp_error *err);
+
+// Slots of the backend's table (backends/backend.h).
+sp_status sp_i_cuda_execute(int device, const sp_run_request *request, sp_measured_step *steps,
+                            void **state, sp_error *err);
+sp_status sp_i_cuda_check_request(int device, const sp_run_request *request, sp_error *err);
+void sp_i_cuda_free_state(void *state);
+sp_status sp_i_cuda_tensor_count(void *state, size_t *count, sp_error *err);
+sp_status sp_i_cuda_tensor_info(void *state, size_t index, sp_tensor_info *info, sp_error *err);
+sp_status sp_i_cuda_tensor_read(void *state, size_t index, double *values, sp_error *err);
+
+#endif

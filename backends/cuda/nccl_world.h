@@ -1,0 +1,53 @@
+// What the files of nccl.h share.
+#ifndef SLIMPACK_BACKENDS_CUDA_NCCL_WORLD_H
+#define SLIMPACK_BACKENDS_CUDA_NCCL_WORLD_H
+
+#include "backends/cuda/nccl.h"
+#include "backends/cuda/nccl_api.h"
+
+typedef struct sp_i_nccl_group {
+    char name[SP_I_NCCL_NAME];
+    int size, member; // member -1: this rank is in none
+    bool used;        // in the open batch
+    // NCCL fills it in from a thread of its own: it stays where it is, and is read each time.
+    ncclComm_t volatile comm;
+} sp_i_nccl_group;
+
+struct sp_i_nccl {
+    sp_i_nccl_options options;
+    sp_i_nccl_api own; // the library's, where options.api was NULL
+    const sp_i_nccl_api *api;
+    sp_i_nccl_group all; // the ranks of the world: splitting it makes the others
+    sp_i_nccl_group **groups;
+    size_t count, capacity;
+    int batch; // how many are open
+    sp_error failure;
+};
+
+// SP_OK, or the failure, its message added to err.
+sp_status sp_i_nccl_failure(const sp_i_nccl *n, sp_error *err);
+
+// Notes a failure, aborts all communicators and tells the others.
+sp_status sp_i_nccl_fail(sp_i_nccl *n, sp_error *err, sp_status status, const char *format, ...)
+    SP_PRINTF(4, 5);
+
+// Notes a failure that came from the exchange, which the others know of, and aborts.
+sp_status sp_i_nccl_follow(sp_i_nccl *n, sp_error *err, const sp_error *theirs);
+
+// What `call` (without "nccl") of the group's communicator returned: waits while that is "in
+// progress", fails for anything but success.
+sp_status sp_i_nccl_finish(sp_i_nccl *n, const sp_i_nccl_group *group, const char *call,
+                           ncclResult_t code, sp_error *err);
+
+// Time for something to end: looks at the other ranks now and then and sleeps longer and longer.
+typedef struct sp_i_nccl_patience {
+    int64_t until_ms, look_ms;
+    long pause_ns;
+    int turns;
+} sp_i_nccl_patience;
+sp_i_nccl_patience sp_i_nccl_patience_start(const sp_i_nccl *n);
+// SP_OK: look again. `what` is not over in time: a failure.
+sp_status sp_i_nccl_patience_wait(sp_i_nccl *n, sp_i_nccl_patience *patience, const char *what,
+                                  sp_error *err);
+
+#endif

@@ -1,0 +1,266 @@
+// NCCL on GPUs, through worlds and groups: alone, or as the ranks that a launcher starts
+// (torchrun --no-python --nproc-per-node 8 nccl_test), each with the GPU of its local rank. Two
+// ranks or more also time the collectives: rank 0 prints a profile's "collective_times".
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "backends/cuda/collective_bench.h"
+#include "backends/cuda/nccl.h"
+#include "backends/cuda/transfer.h"
+#include "tests/gpu/gpu_test.h"
+
+enum { WIDTH = 1 << 12, TIMEOUT_MS = 60000, SIZED_GROUPS = 16 };
+enum { TIMED_BYTES = 256 << 20, SMALL_TIMED_BYTES = 1 << 20 };
+
+typedef struct rank {
+    gpu_test *test;
+    sp_i_bootstrap_place place;
+    sp_i_bootstrap *bootstrap;
+    sp_i_nccl *n;
+    int group;
+    int sized[SIZED_GROUPS]; // the first 2, 4, 8, ... ranks, where those are not all
+    cudaStream_t stream;
+    float *in, *out;   // of the GPU, [count] each
+    float *numbers;    // of the host
+    int64_t *rows;     // of each member: 1, 2, 3, ...
+    int64_t count;     // WIDTH * sum of rows
+    int64_t own_first; // number at which this rank's rows begin
+} rank;
+
+// Whole numbers whose sums fp32 holds.
+static float value_of(int member, int64_t i)
+{
+    return (float)((member * 7 + i) % 1021);
+}
+
+static float sum_of(const rank *r, int64_t i)
+{
+    float sum = 0.0f;
+    for (int m = 0; m < r->place.ranks; m++) {
+        sum += value_of(m, i);
+    }
+    return sum;
+}
+
+static sp_status start_call(rank *r, int64_t count, sp_error *err)
+{
+    for (int64_t i = 0; i < count; i++) {
+        r->numbers[i] = value_of(r->place.rank, i);
+    }
+    return sp_i_cuda_upload(&r->test->device, r->in, r->numbers, 4 * count, r->stream, err);
+}
+
+static sp_status end_call(rank *r, sp_status status, sp_error *err)
+{
+    if (status == SP_OK) {
+        status = sp_i_nccl_settle(r->n, r->stream, err);
+    }
+    return status == SP_OK ? sp_i_cuda_download(&r->test->device, r->numbers, r->out, 4 * r->count,
+                                                r->stream, err)
+                           : status;
+}
+
+static sp_status sums(rank *r, sp_error *err)
+{
+    sp_status status = start_call(r, r->count, err);
+    if (status == SP_OK) {
+        status = sp_i_nccl_all_reduce(r->n, r->group, SP_ELEMENT_F32, false, r->in, r->out,
+                                      r->count, r->stream, err);
+    }
+    status = end_call(r, status, err);
+    for (int64_t i = 0; i < r->count && status == SP_OK; i++) {
+        gpu_require(r->test, r->numbers[i] == sum_of(r, i), "%d ranks: a sum", r->place.ranks);
+    }
+    if (status == SP_OK) {
+        status = start_call(r, r->count, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_nccl_reduce_scatter_rows(r->n, r->group, SP_ELEMENT_F32, false, r->in, r->out,
+                                               r->rows, WIDTH, r->stream, err);
+    }
+    status = end_call(r, status, err);
+    for (int64_t i = 0; i < r->rows[r->place.rank] * WIDTH && status == SP_OK; i++) {
+        gpu_require(r->test, r->numbers[i] == sum_of(r, r->own_first + i),
+                    "%d ranks: a sum of rows", r->place.ranks);
+    }
+    return status;
+}
+
+static sp_status moves(rank *r, sp_error *err)
+{
+    const int ranks = r->place.ranks;
+    sp_status status = start_call(r, r->rows[r->place.rank] * WIDTH, err);
+    if (status == SP_OK) {
+        status = sp_i_nccl_all_gather_rows(r->n, r->group, SP_ELEMENT_F32, r->in, r->out, r->rows,
+                                           WIDTH, r->stream, err);
+    }
+    status = end_call(r, status, err);
+    int64_t at = 0;
+    for (int m = 0; m < ranks && status == SP_OK; m++) {
+        for (int64_t i = 0; i < r->rows[m] * WIDTH; i++) {
+            gpu_require(r->test, r->numbers[at++] == value_of(m, i), "%d ranks: a row", ranks);
+        }
+    }
+    if (status == SP_OK) {
+        status = start_call(r, ranks * WIDTH, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_nccl_all_to_all(r->n, r->group, SP_ELEMENT_F32, r->in, r->out, WIDTH,
+                                      r->stream, err);
+    }
+    status = end_call(r, status, err);
+    for (int64_t i = 0; i < ranks * WIDTH && status == SP_OK; i++) {
+        gpu_require(r->test,
+                    r->numbers[i] == value_of((int)(i / WIDTH), r->place.rank * WIDTH + i % WIDTH),
+                    "%d ranks: a message", ranks);
+    }
+    return status;
+}
+
+// ---- times ----
+
+static int group_of(const rank *r, int ranks)
+{
+    int i = 0;
+    while (2 << i < ranks) {
+        i++;
+    }
+    return ranks == r->place.ranks ? r->group : r->sized[i];
+}
+
+static sp_status put(void *context, sp_collective kind, int ranks, const void *in, void *out,
+                     int64_t bytes, cudaStream_t stream, sp_error *err)
+{
+    const rank *r = context;
+    const int group = group_of(r, ranks);
+    const int64_t all = bytes / 2;
+    const int64_t part = all / ranks;
+    switch (kind) {
+    case SP_ALL_REDUCE:
+        return sp_i_nccl_all_reduce(r->n, group, SP_ELEMENT_BF16, false, in, out, all, stream, err);
+    case SP_ALL_GATHER:
+        return sp_i_nccl_all_gather(r->n, group, SP_ELEMENT_BF16, in, out, part, stream, err);
+    case SP_REDUCE_SCATTER:
+        return sp_i_nccl_reduce_scatter(r->n, group, SP_ELEMENT_BF16, false, in, out, part, stream,
+                                        err);
+    default:
+        return sp_i_nccl_all_to_all(r->n, group, SP_ELEMENT_BF16, in, out, part, stream, err);
+    }
+}
+
+static sp_status times(rank *r, sp_error *err)
+{
+    char source[80];
+    json_t *tables = NULL;
+    snprintf(source, sizeof source, "NCCL on %d of %.40s", r->place.ranks, r->test->info.name);
+    const sp_i_cuda_collective_bench bench = {.device = r->test->device,
+                                              .stream = r->stream,
+                                              .rank = r->place.rank,
+                                              .ranks = r->place.ranks,
+                                              .put = put,
+                                              .context = r,
+                                              .seed = 1,
+                                              .most_bytes =
+                                                  r->test->small ? SMALL_TIMED_BYTES : TIMED_BYTES,
+                                              .source = source};
+    sp_status status = sp_i_cuda_time_collectives(&bench, &tables, err);
+    char *text = tables != NULL ? json_dumps(tables, JSON_COMPACT) : NULL;
+    if (text != NULL) {
+        printf("{\"collective_times\":%s}\n", text);
+    }
+    free(text);
+    json_decref(tables);
+    // Ranks that are in few groups are done long before the others.
+    return status == SP_OK ? sp_i_bootstrap_barrier(r->bootstrap, err) : status;
+}
+
+// ---- a world ----
+
+static sp_status make_groups(rank *r, sp_error *err)
+{
+    int *members = malloc((size_t)r->place.ranks * sizeof *members);
+    if (members == NULL) {
+        return sp_error_no_memory(err, "a group");
+    }
+    for (int i = 0; i < r->place.ranks; i++) {
+        members[i] = i;
+    }
+    sp_status status = sp_i_nccl_group_new(r->n, "ranks", members, r->place.ranks, &r->group, err);
+    for (int i = 0; status == SP_OK && 2 << i < r->place.ranks; i++) {
+        status = sp_i_nccl_group_new(r->n, "first", members, 2 << i, &r->sized[i], err);
+    }
+    free(members);
+    return status;
+}
+
+static sp_status make_world(rank *r, sp_error *err)
+{
+    sp_status status = sp_i_bootstrap_join(&r->place, 0, TIMEOUT_MS, &r->bootstrap, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    const sp_i_nccl_options options = {.device = r->test->device,
+                                       .exchange = sp_i_nccl_over_bootstrap(r->bootstrap),
+                                       .rank = r->place.rank,
+                                       .ranks = r->place.ranks,
+                                       .timeout_ms = TIMEOUT_MS};
+    status = sp_i_nccl_new(&options, &r->n, err);
+    return status == SP_OK ? make_groups(r, err) : status;
+}
+
+static sp_status make_buffers(rank *r, sp_error *err)
+{
+    const sp_i_cuda_device *device = &r->test->device;
+    r->rows = malloc((size_t)r->place.ranks * sizeof *r->rows);
+    for (int i = 0; r->rows != NULL && i < r->place.ranks; i++) {
+        r->own_first += i < r->place.rank ? (i + 1) * WIDTH : 0;
+        r->rows[i] = i + 1;
+        r->count += r->rows[i] * WIDTH;
+    }
+    const size_t bytes = (size_t)r->count * sizeof *r->in;
+    r->numbers = malloc(bytes);
+    if (r->rows == NULL || r->numbers == NULL) {
+        return sp_error_no_memory(err, "numbers");
+    }
+    void *in = NULL;
+    void *out = NULL;
+    sp_status status = SP_I_CUDA(device, err, Malloc, &in, bytes);
+    status = status == SP_OK ? SP_I_CUDA(device, err, Malloc, &out, bytes) : status;
+    r->in = in;
+    r->out = out;
+    return status == SP_OK ? SP_I_CUDA(device, err, StreamCreateWithPriority, &r->stream,
+                                       cudaStreamNonBlocking, 0)
+                           : status;
+}
+
+static sp_status ranks_exchange(gpu_test *t, sp_error *err)
+{
+    rank r = {.test = t};
+    sp_status status = sp_i_bootstrap_place_read(getenv, &r.place, err);
+    if (status == SP_OK && r.place.local_rank > 0) {
+        t->device.index = r.place.local_rank;
+        status = sp_i_cuda_use(&t->device, err);
+    }
+    status = status == SP_OK ? make_buffers(&r, err) : status;
+    status = status == SP_OK ? make_world(&r, err) : status;
+    status = status == SP_OK ? sums(&r, err) : status;
+    status = status == SP_OK ? moves(&r, err) : status;
+    status = status == SP_OK && r.place.ranks > 1 ? times(&r, err) : status;
+    sp_i_nccl_free(r.n);
+    sp_i_bootstrap_free(r.bootstrap);
+    if (r.stream != NULL) {
+        (void)t->api.StreamDestroy(r.stream);
+    }
+    (void)t->api.Free(r.in);
+    (void)t->api.Free(r.out);
+    free(r.numbers);
+    free(r.rows);
+    return status;
+}
+
+int main(void)
+{
+    static const gpu_case cases[] = {{"ranks_exchange", ranks_exchange}};
+    return gpu_run_cases(cases, sizeof cases / sizeof *cases);
+}

@@ -1,0 +1,349 @@
+#include "tests/gpu/support/clocked_cuda.h"
+
+#include <stdlib.h>
+
+clocked_cuda clocked;
+
+void assert_near(double found, double expected, double share)
+{
+    if (!(fabs(found - expected) <= share * fabs(expected))) {
+        fail_msg("found %g, expected %g", found, expected);
+    }
+}
+
+// ---- the clock: how much longer work takes where its stream is ----
+
+static void go_on(double ns, cudaStream_t stream)
+{
+    fake.clock_ns += llround(ns * (!clocked.partitioned || stream == NULL ? 1
+                                   : clocked.busy                         ? LOADED
+                                                                          : ALONE));
+}
+
+static cudaError_t delay(int64_t ns, cudaStream_t stream)
+{
+    assert_true(ns > 0 && stream != NULL);
+    fake.clock_ns += ns;
+    clocked.busy = true;
+    clocked.delays++;
+    return cudaSuccess;
+}
+
+static cudaError_t stream_over(cudaStream_t stream)
+{
+    (void)stream;
+    clocked.busy = false;
+    return cudaSuccess;
+}
+
+// ---- cuBLASLt: time in proportion to work, and a constant by the kind of product ----
+
+static cublasStatus_t handle_new(cublasLtHandle_t *handle)
+{
+    *handle = malloc(1);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t handle_free(cublasLtHandle_t handle)
+{
+    free(handle);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t matmul_new(cublasLtMatmulDesc_t *made, cublasComputeType_t compute,
+                                 cudaDataType_t scale)
+{
+    (void)compute;
+    (void)scale;
+    *made = calloc(1, sizeof(cublasOperation_t[2]));
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t matmul_set(cublasLtMatmulDesc_t made, cublasLtMatmulDescAttributes_t which,
+                                 const void *value, size_t bytes)
+{
+    cublasOperation_t *operations = (cublasOperation_t *)(void *)made;
+    if (which == CUBLASLT_MATMUL_DESC_TRANSA || which == CUBLASLT_MATMUL_DESC_TRANSB) {
+        memcpy(&operations[which == CUBLASLT_MATMUL_DESC_TRANSB], value, bytes);
+    } else if (which == CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET) {
+        int32_t sms;
+        memcpy(&sms, value, sizeof sms);
+        clocked.told_sms += sms == 32; // of 132 in four
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t matmul_free(cublasLtMatmulDesc_t made)
+{
+    free(made);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t layout_new(cublasLtMatrixLayout_t *made, cudaDataType type, uint64_t rows,
+                                 uint64_t columns, int64_t stride)
+{
+    uint64_t *sizes = malloc(2 * sizeof *sizes);
+    (void)type;
+    (void)stride;
+    sizes[0] = rows;
+    sizes[1] = columns;
+    *made = (cublasLtMatrixLayout_t)(void *)sizes;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t layout_free(cublasLtMatrixLayout_t made)
+{
+    free(made);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t preference_new(cublasLtMatmulPreference_t *made)
+{
+    *made = malloc(1);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t preference_free(cublasLtMatmulPreference_t made)
+{
+    free(made);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t preference_set(cublasLtMatmulPreference_t made,
+                                     cublasLtMatmulPreferenceAttributes_t which, const void *value,
+                                     size_t bytes)
+{
+    (void)made;
+    (void)which;
+    (void)value;
+    (void)bytes;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t m,
+                                cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                cublasLtMatmulPreference_t preference, int wanted,
+                                cublasLtMatmulHeuristicResult_t results[], int *found)
+{
+    (void)handle;
+    (void)m;
+    (void)a;
+    (void)b;
+    (void)c;
+    (void)d;
+    (void)preference;
+    memset(results, 0, (size_t)wanted * sizeof results[0]);
+    *found = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+double product_ns(double m, double n, double k, bool weight)
+{
+    return 2.0 * m * n * k / FLOPS_PER_NS + (weight ? WEIGHT_NS : PRODUCT_NS);
+}
+
+static cublasStatus_t multiply(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                               const void *alpha, const void *a, cublasLtMatrixLayout_t a_desc,
+                               const void *b, cublasLtMatrixLayout_t b_desc, const void *beta,
+                               const void *c, cublasLtMatrixLayout_t c_desc, void *d,
+                               cublasLtMatrixLayout_t d_desc, const cublasLtMatmulAlgo_t *algorithm,
+                               void *workspace, size_t workspace_bytes, cudaStream_t stream)
+{
+    const cublasOperation_t *operations = (const cublasOperation_t *)(const void *)desc;
+    const uint64_t *left = (const uint64_t *)(const void *)a_desc;
+    const uint64_t *result = (const uint64_t *)(const void *)c_desc;
+    (void)handle;
+    (void)alpha;
+    (void)a;
+    (void)b;
+    (void)b_desc;
+    (void)beta;
+    (void)c;
+    (void)d;
+    (void)d_desc;
+    (void)algorithm;
+    (void)workspace;
+    (void)workspace_bytes;
+    bool weight = operations[1] == CUBLAS_OP_T;
+    uint64_t inner = operations[0] == CUBLAS_OP_T ? left[0] : left[1];
+    go_on(product_ns((double)result[0], (double)result[1], (double)inner, weight), stream);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static const sp_i_cublas_api cublas = {
+    .Create = handle_new,
+    .Destroy = handle_free,
+    .MatmulDescCreate = matmul_new,
+    .MatmulDescDestroy = matmul_free,
+    .MatmulDescSetAttribute = matmul_set,
+    .MatrixLayoutCreate = layout_new,
+    .MatrixLayoutDestroy = layout_free,
+    .MatmulPreferenceCreate = preference_new,
+    .MatmulPreferenceDestroy = preference_free,
+    .MatmulPreferenceSetAttribute = preference_set,
+    .MatmulAlgoGetHeuristic = heuristic,
+    .Matmul = multiply,
+};
+
+// ---- copies: a byte costs time, memory is not touched ----
+
+static cudaError_t slow_copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                             cudaStream_t stream)
+{
+    (void)to;
+    (void)from;
+    (void)kind;
+    go_on((double)bytes / BYTES_PER_NS + (bytes == 256 ? SMALL_NS : 0), stream);
+    return cudaSuccess;
+}
+
+static cudaError_t slow_set(void *to, int value, size_t bytes, cudaStream_t stream)
+{
+    (void)to;
+    (void)value;
+    (void)bytes;
+    (void)stream;
+    return cudaSuccess;
+}
+
+// ---- kernels: what the cost model counts for them at one rate, and a floor of each launch ----
+
+static double element_ns(sp_i_cuda_element element, const sp_i_cuda_element_shape *s)
+{
+    const double logits = (double)(s->loss_tokens * s->vocab);
+    sp_i_cuda_element_cost cost = sp_i_cuda_element_cost_of(element, s);
+    switch (element) {
+    case SP_I_CUDA_CROSS_ENTROPY:
+        return 6 * LAUNCH_NS + LOSS_BYTES * logits / MOVED_PER_NS;
+    case SP_I_CUDA_CROSS_ENTROPY_BACKWARD:
+        return 2 * LAUNCH_NS + LOSS_BACKWARD_BYTES * logits / MOVED_PER_NS;
+    case SP_I_CUDA_ADAMW:
+        return STEP_BYTES * (double)(s->tokens * s->hidden) / MOVED_PER_NS;
+    default:
+        return cost.counted_kernels * LAUNCH_NS + cost.counted_bytes / MOVED_PER_NS;
+    }
+}
+
+static int launch(sp_i_cuda_element element, const sp_i_cuda_element_shape *shape,
+                  const sp_i_cuda_element_data *data, cudaStream_t stream)
+{
+    assert_true(data->index != NULL && shape->distinct <= shape->tokens);
+    go_on(element_ns(element, shape), stream);
+    return cudaSuccess;
+}
+
+static const sp_model small = {.name = "small",
+                               .layers = 2,
+                               .hidden = 256,
+                               .ffn = 640,
+                               .heads = 4,
+                               .kv_heads = 2,
+                               .head_dim = 64,
+                               .vocab = 1024,
+                               .activation = SP_SWIGLU,
+                               .norm = SP_RMSNORM,
+                               .positional = SP_ROPE};
+
+sp_status clocked_calibrate(json_t *base, int places, json_t **document, sp_error *err)
+{
+    clocked.api.MemcpyAsync = slow_copy;
+    clocked.api.MemsetAsync = slow_set;
+    clocked.api.StreamSynchronize = stream_over;
+    clocked.partitioned = places > 1;
+    clocked.busy = false;
+    clocked.delays = 0;
+    clocked.told_sms = 0;
+    sp_i_cuda_calibration c = {.device = {&clocked.api, 0},
+                               .cublas = &cublas,
+                               .launch = launch,
+                               .delay = delay,
+                               .places = places,
+                               .model = small,
+                               .seed = 1,
+                               .limit_s = 1e-9,
+                               .most_tokens = 1024,
+                               .base = base};
+    assert_int_equal(sp_i_cuda_device_info(&c.device, &c.info, err), SP_OK);
+    sp_status status = sp_i_cuda_calibration_begin(&c, err);
+    if (status == SP_OK) {
+        status = sp_i_cuda_calibrate_all(&c, err);
+        sp_i_cuda_calibration_end(&c);
+    }
+    assert_int_equal(fake.live_blocks, 0);
+    assert_int_equal(fake.live_events, 0);
+    assert_int_equal(fake.live_streams, 0);
+    assert_int_equal(fake.live_contexts, 0);
+    *document = c.document;
+    return status;
+}
+
+json_t *calibrated_in(json_t *base, int places)
+{
+    sp_error err = {0};
+    json_t *document = NULL;
+    fake_cuda_reset(&clocked.api);
+    if (clocked_calibrate(base, places, &document, &err) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+    return document;
+}
+
+json_t *known(void)
+{
+    json_t *base = json_loads(
+        "{\"gpu\": \"Fake SXM\", \"attention\": {"
+        "\"forward_causal\": {\"level\": \"published\", \"source\": \"x\", \"points\": [[512, "
+        "100]]},"
+        "\"backward_causal\": {\"level\": \"published\", \"source\": \"x\", \"points\": [[512, "
+        "90]]}},"
+        "\"links\": {\"level\": \"published\", \"source\": \"x\", \"nvlink_gb_per_s\": 380,"
+        "\"nvlink_latency_us\": 5, \"nic_efficiency\": 0.9, \"nic_latency_us\": 20},"
+        "\"optimizer\": {\"level\": \"assumed\", \"source\": \"x\", \"bytes_per_parameter\": 30}}",
+        0, NULL);
+    assert_non_null(base);
+    return base;
+}
+
+static const json_t *table_of(const json_t *document, int n, int k, bool weight)
+{
+    size_t i;
+    const json_t *table;
+    json_array_foreach (json_object_get(document, "gemm"), i, table) {
+        if (json_integer_value(json_object_get(table, "n")) == n &&
+            json_integer_value(json_object_get(table, "k")) == k &&
+            (json_object_get(table, "pass") != NULL) == weight) {
+            return json_object_get(table, "points");
+        }
+    }
+    return NULL;
+}
+
+static void check_points(const json_t *points, int n, int k, bool weight, int times)
+{
+    assert_non_null(points);
+    assert_int_equal(json_array_size(points), 4); // 128 to 1024 tokens
+    for (size_t i = 0; i < json_array_size(points); i++) {
+        const json_t *point = json_array_get(points, i);
+        double m = json_number_value(json_array_get(point, 0));
+        double us = json_number_value(json_array_get(point, 1));
+        assert_true(m == (double)(128 << i));
+        // Times pass through milliseconds of 24 bits.
+        double expected = times * product_ns(m, n, k, weight) / 1e3;
+        assert_near(us, expected, 2e-3 + 2e-3 / expected);
+    }
+}
+
+// The model's five products: Q, K and V together, output, the MLP's two, and the head.
+void check_tables(const json_t *document, int times)
+{
+    const int shapes[][2] = {{512, 256}, {256, 256}, {1280, 256}, {256, 640}, {1024, 256}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        int n = shapes[i][0];
+        int k = shapes[i][1];
+        check_points(table_of(document, n, k, false), n, k, false, times);
+        check_points(table_of(document, n, k, true), n, k, true, times);
+        // Its input gradient.
+        check_points(table_of(document, k, n, false), k, n, false, times);
+    }
+}

@@ -1,0 +1,74 @@
+#include "tests/gpu/support/emulated_backend.h"
+
+#include "backends/backend_private.h"
+#include "backends/cuda/execute.h"
+#include "backends/cuda/machine.h"
+#include "backends/executor/run.h"
+#include "tests/gpu/support/computing_cublas.h"
+#include "tests/gpu/support/fake_cuda.h"
+#include "tests/support/test_main.h"
+
+// Far more than the models of tests take, and hardly touched.
+enum { MEMORY = 512 << 20 };
+
+static sp_i_cuda_api api;
+static sp_i_cublas_api cublas;
+
+static sp_status device_count(int *count, sp_error *err)
+{
+    (void)err;
+    *count = 1;
+    return SP_OK;
+}
+
+static sp_status device_info(int device, sp_device_info *info, sp_error *err)
+{
+    (void)device;
+    (void)err;
+    *info =
+        (sp_device_info){.name = "emulated", .capabilities = SP_I_EXEC_CAPABILITIES | SP_CAN(BF16)};
+    return SP_OK;
+}
+
+static sp_status execute(int device, const sp_run_request *request, sp_measured_step *steps,
+                         void **state, sp_error *err)
+{
+    return sp_i_cuda_execute_with(&api, &cublas, device, request, steps, state, err);
+}
+
+static const sp_backend_ops ops = {.abi = SP_BACKEND_ABI,
+                                   .size = sizeof(sp_backend_ops),
+                                   .types = SP_BACKEND_TYPES,
+                                   .name = "cuda",
+                                   .description = "emulated",
+                                   .options = sp_i_cuda_option_list,
+                                   .device_count = device_count,
+                                   .device_info = device_info,
+                                   .execute = execute,
+                                   .free_state = sp_i_cuda_free_state,
+                                   .check = sp_i_cuda_check_request,
+                                   .tensor_count = sp_i_cuda_tensor_count,
+                                   .tensor_info = sp_i_cuda_tensor_info,
+                                   .tensor_read = sp_i_cuda_tensor_read,
+                                   .stack = "reference"};
+
+sp_backend *emulated_backend_new(void)
+{
+    sp_backend *backend;
+    fake_cuda_reset(&api);
+    computing_cublas_reset(&cublas);
+    fake.free_bytes = SP_I_CUDA_RESERVE + MEMORY;
+    fake.tick_ns = 1000;
+    assert_int_equal(sp_i_backend_new(&ops, "test", &backend, NULL), SP_OK);
+    return backend;
+}
+
+void emulated_backend_free(sp_backend *backend)
+{
+    sp_i_backend_free(backend);
+    assert_int_equal(fake.live_blocks, 0);
+    assert_int_equal(fake.live_events, 0);
+    assert_int_equal(fake.live_streams, 0);
+    assert_int_equal(fake.live_contexts, 0);
+    assert_int_equal(computing.live, 0);
+}

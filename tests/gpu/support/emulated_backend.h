@@ -1,0 +1,17 @@
+// The CUDA backend without a GPU: its own table of operations, over a fake of CUDA whose kernels
+// the CPU emulates and a cuBLASLt that computes. Slow: for models of a few dozen features.
+#ifndef SLIMPACK_TESTS_GPU_SUPPORT_EMULATED_BACKEND_H
+#define SLIMPACK_TESTS_GPU_SUPPORT_EMULATED_BACKEND_H
+
+#include "backends/device.h"
+
+// Its device has memory far beyond what models of tests take, and a clock that goes on by a
+// microsecond with every event that is recorded.
+sp_backend *emulated_backend_new(void);
+// Fails the test case where anything of CUDA is still alive.
+void emulated_backend_free(sp_backend *backend);
+
+// Launches until one fails; below 0, as it is at first: none does (tests/support/emulated_cuda).
+extern long sp_emulated_launches;
+
+#endif

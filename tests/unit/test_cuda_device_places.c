@@ -1,0 +1,161 @@
+// One of several partitions is measured while the others are busy with the same.
+#include "sim/cost/profile.h"
+#include "tests/gpu/support/clocked_cuda.h"
+
+static void a_partition_is_measured_beside_busy_neighbours(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    sp_profile profile;
+    json_t *base = known();
+    json_t *document = calibrated_in(base, PLACES);
+    check_tables(document, LOADED);
+    assert_true(clocked.delays > 0 && clocked.told_sms > 0);
+    if (sp_profile_from_json(document, "document", &profile, &err) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+    assert_string_equal(profile.name, "fake-1of4");
+    assert_near(profile.memory_bytes_per_s, 1e9 * MOVED_PER_NS / LOADED, 1e-3);
+    assert_near(profile.kernel_s, 1e-9 * LAUNCH_NS * LOADED, 1e-3);
+    // Links are copies between partitions; those between GPUs do not hold here.
+    assert_near(profile.nvlink_bytes_per_s, 1e9 * BYTES_PER_NS / LOADED, 1e-3);
+    assert_near(profile.nvlink_latency_s, 1e-9 * SMALL_NS * LOADED, 1e-2);
+    assert_int_equal(profile.link_level, SP_LEVEL_MEASURED);
+    sp_profile_fini(&profile);
+    json_decref(document);
+    json_decref(base);
+}
+
+static void whole_alone_and_loaded_are_noted(void **state)
+{
+    (void)state;
+    size_t i;
+    const json_t *note;
+    json_t *base = known();
+    json_t *document = calibrated_in(base, PLACES);
+    const json_t *partition = json_object_get(json_object_get(document, "fit"), "partition");
+    assert_int_equal(json_integer_value(json_object_get(partition, "partitions")), PLACES);
+    assert_int_equal(json_integer_value(json_object_get(partition, "sms")), 32);
+    const json_t *notes = json_object_get(partition, "work");
+    assert_int_equal(json_array_size(notes), 3); // a copy, an addition, a product
+    json_array_foreach (notes, i, note) {
+        double whole_us = json_number_value(json_object_get(note, "whole_us"));
+        assert_true(whole_us > 0.0);
+        assert_near(json_number_value(json_object_get(note, "alone_us")), ALONE * whole_us, 2e-3);
+        assert_near(json_number_value(json_object_get(note, "loaded_us")), LOADED * whole_us, 2e-3);
+    }
+    json_decref(document);
+    json_decref(base);
+}
+
+static void partitions_that_cannot_be_had_are_refused(void **state)
+{
+    (void)state;
+    json_t *base = known();
+    for (int i = 0; i < 3; i++) {
+        sp_error err = {0};
+        json_t *document = NULL;
+        fake_cuda_reset(&clocked.api);
+        clocked.api.partitions = i != 0; // an old driver
+        fake.groups_less = i == 1;
+        int places = i < 2 ? PLACES : SP_I_CUDA_MOST_PLACES + 1;
+        assert_int_equal(clocked_calibrate(base, places, &document, &err),
+                         i < 2 ? SP_ERR_INFEASIBLE : SP_ERR_USAGE);
+        assert_null(document);
+    }
+    json_decref(base);
+}
+
+static void a_call_that_fails_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    static const char *const calls[] = {"Malloc", "EventRecord", "StreamWaitEvent",
+                                        "GreenCtxStreamCreate", "EventElapsedTime"};
+    json_t *base = known();
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        for (int at = 0; at < 4; at++) {
+            sp_error err = {0};
+            json_t *document = NULL;
+            fake_cuda_reset(&clocked.api);
+            fake.fail = calls[i];
+            fake.fail_at = at;
+            sp_status status = clocked_calibrate(base, PLACES, &document, &err);
+            // Streams that cannot be made are an error, not partitions that cannot be had.
+            assert_int_not_equal(status, SP_OK);
+            json_decref(document);
+        }
+    }
+    json_decref(base);
+}
+
+// ---- under load ----
+
+typedef struct worker {
+    cudaStream_t stream;
+    int runs;
+} worker;
+
+static int started; // runs of anybody before the delay
+
+static sp_status work(void *context, cudaStream_t stream, sp_error *err)
+{
+    worker *w = context;
+    (void)err;
+    assert_true(stream == w->stream);
+    started += clocked.delays == 0;
+    w->runs++;
+    fake.clock_ns += 1000;
+    return SP_OK;
+}
+
+static cudaError_t first_delay(int64_t ns, cudaStream_t stream)
+{
+    assert_true(ns > 0 && stream == NULL);
+    clocked.delays++;
+    return cudaSuccess;
+}
+
+// A warm-up and a batch: every stream has its own context, and no repeat that is timed is without
+// neighbours, who start after one delay and go on after the last.
+static void neighbours_work_longer_than_what_is_timed(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    sp_i_cuda_bench bench;
+    sp_i_cuda_timing t;
+    int place;
+    fake_cuda_reset(&clocked.api);
+    clocked.delays = started = 0;
+    const sp_i_cuda_device device = {&clocked.api, 0};
+    assert_int_equal(sp_i_cuda_bench_init(&device, NULL, 64, &bench, &err), SP_OK);
+    worker workers[3] = {{0}};
+    void *contexts[3] = {&workers[0], &workers[1], &workers[2]};
+    bench.delay = first_delay;
+    bench.neighbours = 2;
+    for (place = 1; place < 3; place++) {
+        bench.neighbour[place - 1] = workers[place].stream = (cudaStream_t)(void *)&workers[place];
+    }
+    assert_int_equal(sp_i_cuda_bench_time_loaded(&bench, work, contexts, 0.0, &t, &err), SP_OK);
+    assert_int_equal(started, 0);
+    assert_int_equal(clocked.delays, 2);
+    assert_int_equal(t.repeats, SP_I_CUDA_BATCH);
+    assert_int_equal(workers[0].runs, 2 * SP_I_CUDA_BATCH);
+    assert_true(workers[1].runs > 2 * SP_I_CUDA_BATCH && workers[2].runs == workers[1].runs);
+    assert_near(t.median_s, 1e-6, 1e-4);
+    // Alone, the neighbours rest.
+    int runs = workers[1].runs;
+    assert_int_equal(sp_i_cuda_bench_time(&bench, work, contexts[0], 0.0, &t, &err), SP_OK);
+    assert_int_equal(workers[1].runs, runs);
+    assert_int_equal(clocked.delays, 2);
+    sp_i_cuda_bench_fini(&bench);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(neighbours_work_longer_than_what_is_timed),
+    cmocka_unit_test(a_partition_is_measured_beside_busy_neighbours),
+    cmocka_unit_test(whole_alone_and_loaded_are_noted),
+    cmocka_unit_test(partitions_that_cannot_be_had_are_refused),
+    cmocka_unit_test(a_call_that_fails_leaves_nothing_behind),
+};
+
+SP_TEST_MAIN(tests)

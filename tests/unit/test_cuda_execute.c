@@ -1,0 +1,159 @@
+// Plans on the CUDA backend, whose kernels the CPU emulates: gradients and loss of the plain step
+// in fp64, memory of the CPU executor.
+#include "tests/gpu/support/emulated_plans.h"
+#include "tests/support/host_random.h"
+#include "tests/support/host_run.h"
+#include "tests/support/test_main.h"
+
+#define LLAMA "{'layers': 4, 'hidden': 32, 'ffn': 48, 'heads': 4, 'kv_heads': 2, 'vocab': 61}"
+#define GPT                                                                                  \
+    "{'layers': 4, 'hidden': 32, 'ffn': 64, 'heads': 4, 'vocab': 61, 'activation': 'gelu', " \
+    "'norm': 'layernorm', 'positional': 'learned', 'max_positions': 128, 'bias': true, "     \
+    "'tied_embeddings': true}"
+
+static void llama_on(const char *layout, const char *more, sp_clock clock)
+{
+    const emulated_plan plan = {LLAMA, layout, more, NULL, clock};
+    emulated_plan_agrees(&plan);
+}
+
+static void gpt_on(const char *layout, const char *more, sp_clock clock)
+{
+    const emulated_plan plan = {GPT, layout, more, "0.25", clock};
+    emulated_plan_agrees(&plan);
+}
+
+static void llama(const char *layout, const char *more)
+{
+    llama_on(layout, more, SP_CLOCK_VIRTUAL);
+}
+
+static void gpt(const char *layout, const char *more)
+{
+    gpt_on(layout, more, SP_CLOCK_VIRTUAL);
+}
+
+#define PLAIN "'schedule': {'kind': '1f1b'}"
+#define SLICED "'strategy': {'kind': 'slimpack', 'slice_tokens': 16}"
+
+static void schedules(void **state)
+{
+    (void)state;
+    llama("{}", "'schedule': {'kind': 'gpipe'}");
+    gpt("{'pp': 2}", PLAIN);
+    llama("{'pp': 2, 'chunks_per_rank': 2}", "'schedule': {'kind': 'interleaved'}");
+    gpt("{'pp': 4}", "'schedule': {'kind': 'zb-h1'}");
+    llama("{'pp': 2}", "'schedule': {'kind': 'zb-v'}");
+}
+
+static void slices(void **state)
+{
+    (void)state;
+    gpt("{'pp': 2}", "'schedule': {'kind': 'seq1f1b', 'slices': 3}");
+    llama("{'pp': 2}", "'strategy': {'kind': 'slimpipe'}, 'schedule': {'slices': 4}");
+    gpt("{'pp': 2}", "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 16}");
+    llama("{'pp': 2}", SLICED);
+    gpt("{'pp': 2}", "'strategy': {'kind': 'slimpack-zb', 'slice_tokens': 16}");
+}
+
+static void tensor_parallel(void **state)
+{
+    (void)state;
+    llama("{'tp': 2, 'sequence_parallel': false}", PLAIN);
+    gpt("{'tp': 2, 'sequence_parallel': true}", SLICED);
+    llama("{'tp': 4, 'sequence_parallel': true}", PLAIN);
+}
+
+static void context_parallel(void **state)
+{
+    (void)state;
+    gpt("{'cp': 2}", PLAIN);
+    gpt("{'cp': 2, 'tp': 2, 'sequence_parallel': true}", SLICED);
+}
+
+static void shares_of_states(void **state)
+{
+    (void)state;
+    llama("{'dp': 2, 'zero': 0}", PLAIN);
+    gpt("{'dp': 3, 'zero': 1}", PLAIN);
+    llama("{'pp': 2, 'dp': 2, 'zero': 2}", PLAIN);
+    gpt("{'pp': 2, 'dp': 2, 'zero': 3}", SLICED);
+}
+
+static void spread_vocabulary(void **state)
+{
+    (void)state;
+    llama("{'pp': 2, 'vocab_parallel': true}", PLAIN);
+    gpt("{'pp': 2, 'tp': 2, 'vocab_parallel': true}", SLICED);
+}
+
+static void recomputation(void **state)
+{
+    (void)state;
+    static const char *const modes[] = {"activation", "partial-fc1", "attention", "full"};
+    for (int m = 0; m < 4; m++) {
+        char more[128];
+        snprintf(more, sizeof more, "'memory': {'recompute': '%s'}, %s", modes[m],
+                 m % 2 == 0 ? PLAIN : SLICED);
+        llama("{'pp': 2}", more);
+    }
+}
+
+// Only tensors of a MiB or more leave.
+static void offload(void **state)
+{
+    (void)state;
+    const emulated_plan plan = {
+        .model = "{'layers': 2, 'hidden': 8, 'ffn': 4096, 'heads': 1, 'head_dim': 8, 'vocab': 61}",
+        .layout = "{'pp': 2}",
+        .more = "'memory': {'offload_ratio': 0.7}, 'strategy': {'kind': 'padded'}"};
+    assert_true(emulated_plan_agrees(&plan) > 0);
+}
+
+static void on_the_wall_clock(void **state)
+{
+    (void)state;
+    gpt_on("{'pp': 2}", PLAIN, SP_CLOCK_WALL);
+    llama_on("{'pp': 4}", SLICED, SP_CLOCK_WALL);
+    gpt_on("{'pp': 2, 'dp': 2, 'zero': 3}", PLAIN, SP_CLOCK_WALL);
+    llama_on("{'cp': 2, 'pp': 2}", SLICED, SP_CLOCK_WALL);
+    gpt_on("{'tp': 2, 'sequence_parallel': true, 'pp': 2}", SLICED, SP_CLOCK_WALL);
+    llama_on("{'pp': 2, 'vocab_parallel': true}", PLAIN, SP_CLOCK_WALL);
+}
+
+// ---- random plans ----
+
+static void request_agrees(const sp_run_request *request)
+{
+    emulated_request_agrees(request);
+}
+
+static void random_plans(void **state)
+{
+    (void)state;
+    const sp_model models[] = {host_llama(), host_gpt()};
+    for (int i = 0; i < 2; i++) {
+        const host_random draw = {.agrees = request_agrees,
+                                  .model = &models[i % 2],
+                                  .dropout = i % 2 == 1 ? "0.1" : "0",
+                                  .seed = 41 + (uint64_t)i,
+                                  .count = 1,
+                                  .most_tokens = 100,
+                                  .precision = SP_BF16,
+                                  .most_tp_bits = 1,
+                                  .most_cp = 2,
+                                  .merges = true,
+                                  .zero = 2 + i};
+        host_random_agree(&draw);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(schedules),         cmocka_unit_test(slices),
+    cmocka_unit_test(tensor_parallel),   cmocka_unit_test(context_parallel),
+    cmocka_unit_test(shares_of_states),  cmocka_unit_test(spread_vocabulary),
+    cmocka_unit_test(recomputation),     cmocka_unit_test(offload),
+    cmocka_unit_test(on_the_wall_clock), cmocka_unit_test(random_plans),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,264 @@
+// Runs on the CUDA backend that fail: on demand, or because the emulated device does at any of its
+// calls. Every run ends by itself, says where and why, and leaves nothing behind.
+#include "sim/base/alloc.h"
+#include "sim/schedule/schedule.h"
+#include "tests/gpu/support/computing_cublas.h"
+#include "tests/gpu/support/emulated_backend.h"
+#include "tests/gpu/support/fake_cuda.h"
+#include "tests/support/host_run.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+enum { SAMPLES = 2, MIB = 1 << 20, PRIME = 23 };
+
+// Two stages, one batch of two samples, 1F1B.
+typedef struct fixture {
+    sp_backend *backend;
+    sp_model model;
+    sp_layout layout;
+    sp_batch batch;
+    int64_t ids[SAMPLES], tokens[SAMPLES];
+    sp_packing packing;
+    sp_plan plan;
+    sp_backend_option option;
+    sp_run_request request;
+} fixture;
+
+static void open_fixture(fixture *f, sp_clock clock)
+{
+    static const sp_memory_options memory;
+    const sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
+    sp_error err = {0};
+    *f = (fixture){.model = host_llama(),
+                   .layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1},
+                   .tokens = {9, 5},
+                   .option = {"cudnn", "off"}};
+    f->model.layers = 2;
+    f->batch = (sp_batch){.ids = f->ids, .tokens = f->tokens, .count = SAMPLES, .total_tokens = 14};
+    sp_packing_init(&f->packing, &f->batch, 1);
+    for (int32_t s = 0; s < SAMPLES; s++) {
+        const sp_slice slice = {
+            .sample = s, .tokens = f->tokens[s], .computed_tokens = f->tokens[s]};
+        f->ids[s] = s;
+        assert_true(sp_pack_list_begin(&f->packing.forward, 0, 1));
+        assert_true(sp_pack_list_add(&f->packing.forward, slice, true));
+    }
+    must_succeed("plan", sp_plan_init(&f->plan, &f->layout, &f->packing, &err), &err);
+    must_succeed("plan", sp_schedule_generate(&spec, NULL, "plan", &f->plan, &err), &err);
+    f->request = (sp_run_request){.plan = &f->plan,
+                                  .model = &f->model,
+                                  .memory = &memory,
+                                  .clock = clock,
+                                  .precision = SP_BF16,
+                                  .seed = 1,
+                                  .steps = 1,
+                                  .options = &f->option,
+                                  .option_count = 1};
+    f->backend = emulated_backend_new();
+}
+
+static void close_fixture(fixture *f)
+{
+    emulated_backend_free(f->backend);
+    sp_plan_fini(&f->plan);
+    sp_packing_fini(&f->packing);
+}
+
+// Nothing of a run is alive behind it, whatever became of it.
+static sp_status run(const fixture *f, sp_error *err)
+{
+    sp_run *made = NULL;
+    *err = (sp_error){0};
+    sp_status status = sp_backend_run(f->backend, 0, &f->request, &made, err);
+    assert_true((made != NULL) == (status == SP_OK));
+    assert_true((err->count == 0) == (status == SP_OK));
+    sp_run_free(made);
+    assert_int_equal(fake.live_blocks, 0);
+    assert_int_equal(fake.live_events, 0);
+    assert_int_equal(fake.live_streams, 0);
+    assert_int_equal(fake.live_contexts, 0);
+    assert_int_equal(computing.live, 0);
+    return status;
+}
+
+// "dp 0 pp 1: F0: " and a reason.
+static bool names_an_action(const fixture *f, const sp_error *err)
+{
+    for (int p = 0; p < f->layout.pp; p++) {
+        const sp_stage_plan *stage = sp_plan_stage(&f->plan, 0, p);
+        for (size_t a = 0; a < stage->count; a++) {
+            char name[32];
+            char place[64];
+            sp_action_name(stage->actions[a], 1, name);
+            snprintf(place, sizeof place, "dp 0 pp %d: %s: ", p, name);
+            const char *at = strstr(err->message[0], place);
+            if (at != NULL && at[strlen(place)] != '\0') {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void must_say(const sp_error *err, const char *text)
+{
+    if (strstr(err->message[0], text) == NULL) {
+        fail_msg("no \"%s\" in \"%s\"", text, err->message[0]);
+    }
+}
+
+// Each launch, or some of them, goes wrong in a run of its own.
+static void launches_fail_on(sp_clock clock)
+{
+    fixture f;
+    int in_actions = 0;
+    open_fixture(&f, clock);
+    sp_status status = SP_ERR_INTERNAL;
+    for (long n = 0; status != SP_OK; n += PRIME) {
+        sp_error err;
+        sp_emulated_launches = n;
+        status = run(&f, &err);
+        bool reached = sp_emulated_launches < 0;
+        sp_emulated_launches = -1;
+        assert_true(reached == (status != SP_OK));
+        if (status != SP_OK) {
+            must_say(&err, "sp_cuda_");
+            in_actions += names_an_action(&f, &err);
+        }
+    }
+    assert_true(in_actions > 3);
+    close_fixture(&f);
+}
+
+static void launches_fail(void **state)
+{
+    (void)state;
+    launches_fail_on(SP_CLOCK_VIRTUAL);
+}
+
+static void launches_fail_on_the_wall_clock(void **state)
+{
+    (void)state;
+    launches_fail_on(SP_CLOCK_WALL);
+}
+
+static void calls_fail_on(const char *call, const char *name, int stride, sp_clock clock, bool acts)
+{
+    fixture f;
+    int in_actions = 0;
+    open_fixture(&f, clock);
+    fake.fail = call;
+    sp_status status = SP_ERR_INTERNAL;
+    for (int n = 0; status != SP_OK; n += stride) {
+        sp_error err;
+        fake.fail_at = n;
+        fake.calls = 0;
+        status = run(&f, &err);
+        if ((fake.calls > n) != (status != SP_OK)) {
+            fail_msg("call %d of %s: %s", n, call, sp_status_text(status));
+        }
+        if (status != SP_OK) {
+            must_say(&err, name);
+            in_actions += names_an_action(&f, &err);
+        }
+    }
+    assert_true(!acts || in_actions > 3);
+    close_fixture(&f);
+}
+
+// Uploads, downloads and copies are one call.
+static void copies_fail(void **state)
+{
+    (void)state;
+    calls_fail_on("MemcpyAsync", "cudaMemcpyAsync", 2, SP_CLOCK_VIRTUAL, true);
+    calls_fail_on("MemcpyAsync", "cudaMemcpyAsync", 2, SP_CLOCK_WALL, true);
+}
+
+// A tensor that cannot be read is an error, not zeroes.
+static void reading_fails(void **state)
+{
+    (void)state;
+    fixture f;
+    sp_run *made;
+    sp_error err = {0};
+    sp_tensor_info info;
+    open_fixture(&f, SP_CLOCK_VIRTUAL);
+    must_succeed("run", sp_backend_run(f.backend, 0, &f.request, &made, &err), &err);
+    assert_int_equal(sp_run_tensor_at(made, 0, &info, NULL), SP_OK);
+    double *values = sp_i_calloc((size_t)info.elements, sizeof *values);
+    assert_non_null(values);
+    fake.fail = "MemcpyAsync";
+    assert_int_equal(sp_run_tensor_read(made, info.name, values, info.elements, &err),
+                     SP_ERR_INTERNAL);
+    must_say(&err, "cudaMemcpyAsync");
+    sp_i_free(values);
+    sp_run_free(made);
+    close_fixture(&f);
+}
+
+static void clearing_fails(void **state)
+{
+    (void)state;
+    calls_fail_on("MemsetAsync", "cudaMemsetAsync", 1, SP_CLOCK_VIRTUAL, true);
+}
+
+static void events_fail(void **state)
+{
+    (void)state;
+    calls_fail_on("EventRecord", "cudaEventRecord", 7, SP_CLOCK_VIRTUAL, true);
+    calls_fail_on("EventRecord", "cudaEventRecord", 7, SP_CLOCK_WALL, true);
+    calls_fail_on("EventCreateWithFlags", "cudaEventCreateWithFlags", 3, SP_CLOCK_WALL, false);
+}
+
+static void partitions_fail(void **state)
+{
+    (void)state;
+    calls_fail_on("Malloc", "cuda", 1, SP_CLOCK_WALL, false);
+    calls_fail_on("StreamCreateWithPriority", "cuda", 1, SP_CLOCK_VIRTUAL, false);
+}
+
+static void products_fail(void **state)
+{
+    (void)state;
+    fixture f;
+    sp_error err;
+    open_fixture(&f, SP_CLOCK_VIRTUAL);
+    computing.fails = true;
+    assert_int_equal(run(&f, &err), SP_ERR_INTERNAL);
+    must_say(&err, "dp 0 pp 0: F0: ");
+    must_say(&err, "CUBLAS_STATUS_EXECUTION_FAILED");
+    close_fixture(&f);
+}
+
+// From a device that has no room for the run to one that has, in steps of 16 KiB: between them
+// memory runs out in the middle of an action.
+static void memory_runs_out(void **state)
+{
+    (void)state;
+    fixture f;
+    int in_actions = 0;
+    open_fixture(&f, SP_CLOCK_VIRTUAL);
+    size_t enough = fake.free_bytes;
+    fake.free_bytes -= (size_t)(512 - 32) * MIB;
+    for (sp_status status = SP_ERR_NO_MEMORY; status != SP_OK; fake.free_bytes += 16 << 10) {
+        sp_error err;
+        assert_true(fake.free_bytes < enough);
+        status = run(&f, &err);
+        bool in_action = status != SP_OK && names_an_action(&f, &err);
+        assert_true(status == SP_OK || status == SP_ERR_INFEASIBLE ||
+                    (status == SP_ERR_NO_MEMORY && !in_action));
+        in_actions += in_action;
+    }
+    assert_true(in_actions > 0);
+    close_fixture(&f);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(launches_fail),   cmocka_unit_test(launches_fail_on_the_wall_clock),
+    cmocka_unit_test(copies_fail),     cmocka_unit_test(reading_fails),
+    cmocka_unit_test(clearing_fails),  cmocka_unit_test(events_fail),
+    cmocka_unit_test(partitions_fail), cmocka_unit_test(products_fail),
+    cmocka_unit_test(memory_runs_out),
+};
+
+SP_TEST_MAIN(tests)

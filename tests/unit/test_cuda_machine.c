@@ -1,0 +1,343 @@
+// One GPU as a machine, on a fake of CUDA whose kernels the CPU emulates.
+#include <math.h>
+#include <stdlib.h>
+
+#include "backends/cuda/machine.h"
+#include "kernels/bf16.h"
+#include "sim/base/alloc.h"
+#include "tests/gpu/support/computing_cublas.h"
+#include "tests/gpu/support/fake_cuda.h"
+#include "tests/support/test_main.h"
+
+enum { MIB = 1 << 20, MEMORY = 80 * MIB };
+
+static sp_i_cuda_api api;
+static sp_i_cublas_api cublas;
+static const sp_i_cuda_device device = {&api, 0};
+static sp_error err;
+
+static sp_status try_machine(int ranks, bool partitioned, sp_machine **made)
+{
+    const sp_i_cuda_machine_options options = {
+        .ranks = ranks, .partitioned = partitioned, .memory_bytes = MEMORY};
+    sp_error_clear(&err);
+    return sp_i_cuda_machine_new(&device, &cublas, &options, made, &err);
+}
+
+static sp_machine *machine_new(int ranks, bool partitioned)
+{
+    sp_machine *machine;
+    fake_cuda_reset(&api);
+    computing_cublas_reset(&cublas);
+    assert_int_equal(try_machine(ranks, partitioned, &machine), SP_OK);
+    machine->ops->enter(machine, 0);
+    return machine;
+}
+
+static void nothing_lives(void)
+{
+    assert_int_equal(fake.live_blocks, 0);
+    assert_int_equal(fake.live_events, 0);
+    assert_int_equal(fake.live_streams, 0);
+    assert_int_equal(fake.live_contexts, 0);
+    assert_int_equal(computing.live, 0);
+}
+
+static void end(sp_machine *machine)
+{
+    sp_i_cuda_machine_free(machine);
+    nothing_lives();
+}
+
+static void memory_is_one_block_in_parts(void **state)
+{
+    (void)state;
+    sp_machine *m = machine_new(1, false);
+    assert_int_equal(fake.live_blocks, 2); // the device's, and pinned chunks
+    char *x = m->ops->allocate(m, 1000);
+    char *y = m->ops->allocate(m, 1);
+    assert_int_equal((uintptr_t)x % SP_MACHINE_ALIGNMENT, 0);
+    assert_ptr_equal(y, x + 1024);
+    m->ops->release(m, x);
+    assert_ptr_equal(m->ops->allocate(m, 1024), x);
+    assert_null(m->ops->allocate(m, MEMORY - SP_I_CUDA_GEMM_WORKSPACE));
+    m->ops->release(m, NULL);
+    void *beside = m->ops->allocate_host(m, 100);
+    assert_non_null(beside);
+    assert_int_equal(fake.live_blocks, 3);
+    m->ops->release_host(m, beside);
+    m->ops->release_host(m, NULL);
+    assert_false(m->ops->plain_memory);
+    end(m);
+}
+
+static void copies_move_bytes(void **state)
+{
+    (void)state;
+    enum { ROWS = 5, FROM = 16, TO = 24 };
+    sp_machine *m = machine_new(1, false);
+    unsigned char host[ROWS * TO];
+    unsigned char back[ROWS * TO];
+    unsigned char *x = m->ops->allocate(m, sizeof host);
+    unsigned char *y = m->ops->allocate(m, sizeof host);
+    for (int widths = 0; widths < 2; widths++) {
+        const int bytes = widths == 0 ? 14 : 13; // whole bf16 elements, and not
+        for (size_t i = 0; i < sizeof host; i++) {
+            host[i] = (unsigned char)(i * 7 + 1);
+        }
+        m->ops->upload(m, x, host, sizeof host);
+        memset(host, 0, sizeof host);
+        m->ops->zero(m, y, sizeof host);
+        m->ops->copy_rows(m, ROWS, bytes, y + 2, TO, x, FROM);
+        m->ops->download(m, back, y, sizeof back);
+        for (int i = 0; i < ROWS * TO; i++) {
+            int column = i % TO - 2;
+            bool inside = column >= 0 && column < bytes;
+            assert_int_equal(back[i],
+                             inside ? (unsigned char)((i / TO * FROM + column) * 7 + 1) : 0);
+        }
+    }
+    m->ops->copy(m, x, y, TO);
+    m->ops->copy_rows(m, ROWS - 1, TO, x + TO, TO, y + TO, TO);
+    m->ops->download(m, host, x, sizeof host);
+    assert_memory_equal(host, back, sizeof host);
+    assert_int_equal(m->ops->settle(m, &err), SP_OK);
+    end(m);
+}
+
+static int count(const char *call)
+{
+    int found = 0;
+    for (const char *at = fake.log; (at = strstr(at, call)) != NULL; at++) {
+        found++;
+    }
+    return found;
+}
+
+// Pinned memory is smaller; a part of it is used again when the copy out of it is over.
+static void long_uploads_pass_in_chunks(void **state)
+{
+    (void)state;
+    const size_t bytes = 6 * MIB + 3;
+    sp_machine *m = machine_new(1, false);
+    unsigned char *host = malloc(bytes);
+    unsigned char *back = malloc(bytes);
+    assert_true(host != NULL && back != NULL);
+    for (size_t i = 0; i < bytes; i++) {
+        host[i] = (unsigned char)(i % 251);
+    }
+    void *x = m->ops->allocate(m, (int64_t)bytes);
+    fake.log[0] = '\0';
+    m->ops->upload(m, x, host, (int64_t)bytes);
+    assert_int_equal(count("MemcpyAsync"), 7);
+    assert_int_equal(count("EventSynchronize"), 3);
+    m->ops->download(m, back, x, (int64_t)bytes);
+    assert_memory_equal(host, back, bytes);
+    free(host);
+    free(back);
+    end(m);
+}
+
+static void sums_are_of_all_members(void **state)
+{
+    (void)state;
+    enum { N = 11, MEMBERS = 3 };
+    sp_machine *m = machine_new(1, false);
+    const void *in[MEMBERS];
+    for (int member = 0; member < MEMBERS; member++) {
+        float x[N];
+        for (int i = 0; i < N; i++) {
+            x[i] = (float)(member * i - 4);
+        }
+        void *to = m->ops->allocate(m, sizeof x);
+        m->ops->upload(m, to, x, sizeof x);
+        in[member] = to;
+    }
+    float sum[N];
+    float largest[N];
+    double squares;
+    double expected = 0.0;
+    void *out[2] = {m->ops->allocate(m, sizeof sum), m->ops->allocate(m, sizeof sum)};
+    m->ops->reduce(m, SP_ELEMENT_F32, true, N, in, MEMBERS, out, 1);
+    m->ops->download(m, largest, out[0], sizeof largest);
+    m->ops->reduce(m, SP_ELEMENT_F32, false, N, in, MEMBERS, out, 2);
+    m->ops->download(m, sum, out[1], sizeof sum);
+    m->ops->sum_of_squares(m, SP_ELEMENT_F32, N, out[0], &squares);
+    for (int i = 0; i < N; i++) {
+        assert_true(sum[i] == (float)(3 * i - 12));
+        assert_true(largest[i] == (float)(2 * i - 4));
+        expected += (3.0 * i - 12.0) * (3.0 * i - 12.0);
+    }
+    assert_true(squares == expected);
+    // 1 + 2^-8 + 2^-8 is a bf16 number that two roundings miss.
+    const float parts[MEMBERS] = {1.0f, 0x1p-8f, 0x1p-8f};
+    sp_bf16 result;
+    for (int member = 0; member < MEMBERS; member++) {
+        const sp_bf16 x = sp_bf16_from_float(parts[member]);
+        m->ops->upload(m, (void *)(uintptr_t)in[member], &x, sizeof x);
+    }
+    m->ops->reduce(m, SP_ELEMENT_BF16, false, 1, in, MEMBERS, out, 1);
+    m->ops->download(m, &result, out[0], sizeof result);
+    assert_true(sp_bf16_to_float(result) == 1.0f + 0x1p-7f);
+    assert_int_equal(m->ops->settle(m, &err), SP_OK);
+    end(m);
+}
+
+// ---- failures ----
+
+static void failures_stay_with_their_rank(void **state)
+{
+    (void)state;
+    sp_machine *m = machine_new(2, true);
+    char byte = 0;
+    void *x = m->ops->allocate(m, 2);
+    fake.fail = "MemcpyAsync";
+    fake.fail_at = 1;
+    m->ops->copy(m, x, x, 0);
+    m->ops->upload(m, x, &byte, 1);
+    m->ops->upload(m, x, &byte, 1);
+    fake.log[0] = '\0';
+    m->ops->zero(m, x, 1);
+    m->ops->copy(m, x, x, 1);
+    m->ops->download(m, &byte, x, 1);
+    (void)m->ops->mark(m);
+    assert_int_equal(m->ops->stamp(m), 0);
+    assert_int_equal(m->ops->stamp_ns(m, 0), 0);
+    (void)m->ops->now_ns(m);
+    for (int times = 0; times < 2; times++) {
+        sp_error_clear(&err);
+        assert_int_equal(m->ops->settle(m, &err), SP_ERR_INTERNAL);
+        assert_non_null(strstr(err.message[0], "GPU 0: cudaMemcpyAsync failed with"));
+        assert_non_null(strstr(err.message[0], "(lane.c:"));
+    }
+    // What was put down before is waited for all the same.
+    assert_string_equal(fake.log, "StreamSynchronize StreamSynchronize ");
+    fake.log[0] = '\0';
+    m->ops->enter(m, 1);
+    sp_error_clear(&err);
+    m->ops->zero(m, x, 1);
+    assert_int_equal(m->ops->settle(m, &err), SP_OK);
+    assert_string_equal(fake.log, "SetDevice MemsetAsync StreamSynchronize ");
+    end(m);
+}
+
+static void a_launch_that_fails_is_named(void **state)
+{
+    (void)state;
+    sp_machine *m = machine_new(1, false);
+    void *none[1] = {NULL};
+    m->ops->reduce(m, SP_ELEMENT_F32, false, 1, (const void *const *)none, 0, none, 1);
+    assert_int_equal(m->ops->settle(m, &err), SP_ERR_INTERNAL);
+    assert_non_null(strstr(err.message[0], "GPU 0: sp_cuda_reduce_fp32 failed with"));
+    assert_non_null(strstr(err.message[0], "(machine_memory.c:"));
+    end(m);
+}
+
+static void scratch_memory_grows(void **state)
+{
+    (void)state;
+    sp_machine *m = machine_new(1, false);
+    sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
+    sp_i_cuda_hold(rank);
+    void *small = sp_i_cuda_scratch(rank, 1);
+    assert_non_null(small);
+    assert_ptr_equal(sp_i_cuda_scratch(rank, MIB), small);
+    assert_non_null(sp_i_cuda_scratch(rank, 3 * MIB));
+    assert_non_null(sp_i_cuda_scratch(rank, 40 * MIB));
+    // More than there is, and nothing after that.
+    assert_null(sp_i_cuda_scratch(rank, 60 * MIB));
+    assert_null(sp_i_cuda_scratch(rank, 1));
+    sp_i_cuda_release(rank);
+    assert_int_equal(m->ops->settle(m, &err), SP_ERR_INFEASIBLE);
+    assert_string_equal(err.message[0], "GPU 0: no 62914560 bytes of scratch memory");
+    end(m);
+}
+
+static void what_cannot_be_made_leaves_nothing(void **state)
+{
+    (void)state;
+    static const char *const calls[] = {
+        "SetDevice",
+        "Malloc",
+        "StreamCreateWithPriority",
+        "EventCreateWithFlags",
+        "EventRecord",
+        "DeviceGetAttribute",
+    };
+    int failures = 0;
+    for (int c = 0; c < 6; c++) {
+        for (int at = 0; at < 40; at++) {
+            sp_machine *m;
+            fake_cuda_reset(&api);
+            computing_cublas_reset(&cublas);
+            fake.groups_less = 1; // no partitions, so that streams are the runtime's
+            fake.fail = calls[c];
+            fake.fail_at = at;
+            if (try_machine(2, true, &m) == SP_OK) {
+                sp_i_cuda_machine_free(m);
+            } else {
+                assert_null(m);
+                failures++;
+            }
+            nothing_lives();
+        }
+    }
+    assert_true(failures > 40);
+    sp_status status = SP_ERR_NO_MEMORY;
+    for (int after = 0; status != SP_OK; after++) {
+        sp_machine *m;
+        fake_cuda_reset(&api);
+        computing_cublas_reset(&cublas);
+        sp_i_alloc_fail_after(after);
+        status = try_machine(2, true, &m);
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        sp_i_cuda_machine_free(m);
+        nothing_lives();
+    }
+}
+
+// Where there is no cuDNN the machine says why; a driver that is not there is reason enough.
+static void cudnn_is_there_or_a_reason(void **state)
+{
+    (void)state;
+    const sp_i_cuda_machine_options options = {.ranks = 1, .cudnn = true, .memory_bytes = MEMORY};
+    const char *reason;
+    sp_machine *m = machine_new(1, false);
+    assert_false(sp_i_cuda_machine_has_cudnn(m, &reason));
+    assert_string_equal(reason, "");
+    end(m);
+    sp_error_clear(&err);
+    assert_int_equal(sp_i_cuda_machine_new(&device, &cublas, &options, &m, &err), SP_OK);
+    assert_true(sp_i_cuda_machine_has_cudnn(m, &reason) == (reason[0] == '\0'));
+    m->ops->enter(m, 0);
+    assert_true((sp_i_cuda_rank_now()->attention != NULL) == (reason[0] == '\0'));
+    end(m);
+}
+
+static void memory_of_a_device_that_is_full(void **state)
+{
+    (void)state;
+    const sp_i_cuda_machine_options options = {.ranks = 1};
+    sp_machine *m;
+    fake_cuda_reset(&api);
+    sp_error_clear(&err);
+    assert_int_equal(sp_i_cuda_machine_new(&device, &cublas, &options, &m, &err), SP_ERR_NO_MEMORY);
+    assert_string_equal(err.message[0], "GPU 0: no free memory");
+    nothing_lives();
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(memory_is_one_block_in_parts),
+    cmocka_unit_test(copies_move_bytes),
+    cmocka_unit_test(long_uploads_pass_in_chunks),
+    cmocka_unit_test(sums_are_of_all_members),
+    cmocka_unit_test(failures_stay_with_their_rank),
+    cmocka_unit_test(a_launch_that_fails_is_named),
+    cmocka_unit_test(scratch_memory_grows),
+    cmocka_unit_test(what_cannot_be_made_leaves_nothing),
+    cmocka_unit_test(cudnn_is_there_or_a_reason),
+    cmocka_unit_test(memory_of_a_device_that_is_full),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,156 @@
+// Order between the ranks of one GPU and times on its clock, on a fake of CUDA that notes what
+// waits for what and whose clock is the test's.
+#include <stdlib.h>
+
+#include "backends/cuda/machine.h"
+#include "tests/gpu/support/computing_cublas.h"
+#include "tests/gpu/support/fake_cuda.h"
+#include "tests/support/test_main.h"
+
+static sp_i_cuda_api api;
+static sp_i_cublas_api cublas;
+
+static sp_machine *machine_new(int ranks, bool partitioned)
+{
+    const sp_i_cuda_device device = {&api, 0};
+    const sp_i_cuda_machine_options options = {
+        .ranks = ranks, .partitioned = partitioned, .memory_bytes = 80 << 20};
+    sp_machine *machine;
+    sp_error err = {0};
+    fake_cuda_reset(&api);
+    computing_cublas_reset(&cublas);
+    assert_int_equal(sp_i_cuda_machine_new(&device, &cublas, &options, &machine, &err), SP_OK);
+    machine->ops->enter(machine, 0);
+    return machine;
+}
+
+static void end(sp_machine *machine)
+{
+    sp_i_cuda_machine_free(machine);
+    assert_int_equal(fake.live_events, 0);
+    assert_int_equal(fake.live_streams, 0);
+}
+
+// ---- order ----
+
+static cudaStream_t stream_of(sp_machine *m, int rank)
+{
+    m->ops->enter(m, rank);
+    return sp_i_cuda_rank_now()->stream;
+}
+
+static void fences_order_the_streams_of_ranks(void **state)
+{
+    (void)state;
+    enum { MARKS = 1000 };
+    sp_machine *m = machine_new(2, true);
+    cudaStream_t streams[2] = {stream_of(m, 0), stream_of(m, 1)};
+    assert_ptr_not_equal(streams[0], streams[1]);
+    assert_true(sp_i_cuda_machine_partitioned(m, NULL));
+    for (int i = 0; i < MARKS; i++) {
+        m->ops->enter(m, 0);
+        sp_fence fence = m->ops->mark(m);
+        int record = fake.records;
+        if (i % 3 == 0) {
+            (void)m->ops->mark(m); // a later point
+        }
+        m->ops->enter(m, 1);
+        m->ops->wait(m, fence);
+        assert_ptr_equal(fake.waited.stream, streams[1]);
+        assert_ptr_equal(fake.waited.recorded_on, streams[0]);
+        assert_int_equal(fake.waited.record, record);
+    }
+    // A point so old that its event is another's by now: a later one is waited for.
+    m->ops->enter(m, 0);
+    sp_fence old = m->ops->mark(m);
+    int record = fake.records;
+    for (int i = 0; i < MARKS; i++) {
+        (void)m->ops->mark(m);
+    }
+    m->ops->enter(m, 1);
+    m->ops->wait(m, old);
+    assert_true(fake.waited.record >= record);
+    assert_ptr_equal(fake.waited.recorded_on, streams[0]);
+    end(m);
+}
+
+static void what_is_in_order_waits_for_nothing(void **state)
+{
+    (void)state;
+    sp_machine *m = machine_new(2, true);
+    sp_fence own = m->ops->mark(m);
+    fake.log[0] = '\0';
+    m->ops->wait(m, own);
+    m->ops->wait(m, (sp_fence){0});
+    assert_string_equal(fake.log, "");
+    end(m);
+
+    const char *reason;
+    m = machine_new(2, false);
+    assert_ptr_equal(stream_of(m, 0), stream_of(m, 1));
+    assert_false(sp_i_cuda_machine_partitioned(m, &reason));
+    assert_string_equal(reason, "all ranks work on one stream");
+    fake.log[0] = '\0';
+    sp_fence fence = m->ops->mark(m);
+    m->ops->enter(m, 0);
+    m->ops->wait(m, fence);
+    assert_string_equal(fake.log, "SetDevice ");
+    end(m);
+}
+
+// ---- times ----
+
+// The time between two events is a number of 24 bits.
+static void the_clock_stays_exact(void **state)
+{
+    (void)state;
+    sp_machine *m = machine_new(2, false);
+    int64_t begin = m->ops->now_ns(m);
+    for (int i = 0; i < 1000; i++) {
+        fake.clock_ns += 3600000000; // an hour in all
+        int64_t before = m->ops->now_ns(m);
+        m->ops->enter(m, i % 2);
+        fake.clock_ns += 1500;
+        assert_int_equal(m->ops->now_ns(m) - before, 1500);
+    }
+    assert_true(llabs(m->ops->now_ns(m) - begin - fake.clock_ns) < 1000000);
+    end(m);
+}
+
+static void stamps_are_on_one_clock(void **state)
+{
+    (void)state;
+    enum { STEPS = 20, STAMPS = 30, RANKS = 2 };
+    const int64_t gap = 20000500;
+    sp_machine *m = machine_new(RANKS, true);
+    for (int step = 0; step < STEPS; step++) {
+        uint64_t stamp[STAMPS][RANKS];
+        for (int i = 0; i < STAMPS; i++) {
+            for (int r = 0; r < RANKS; r++) {
+                m->ops->enter(m, r);
+                fake.clock_ns += gap;
+                stamp[i][r] = m->ops->stamp(m);
+            }
+        }
+        int64_t first = m->ops->stamp_ns(m, stamp[0][0]);
+        for (int r = RANKS - 1; r >= 0; r--) {
+            for (int i = 0; i < STAMPS; i++) {
+                int64_t ns = m->ops->stamp_ns(m, stamp[i][r]);
+                assert_true(llabs(ns - first - gap * (RANKS * i + r)) < 500);
+                assert_int_equal(m->ops->stamp_ns(m, stamp[i][r]), ns);
+            }
+        }
+    }
+    // Events are used again.
+    assert_true(fake.live_events < 1000);
+    end(m);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(fences_order_the_streams_of_ranks),
+    cmocka_unit_test(what_is_in_order_waits_for_nothing),
+    cmocka_unit_test(the_clock_stays_exact),
+    cmocka_unit_test(stamps_are_on_one_clock),
+};
+
+SP_TEST_MAIN(tests)

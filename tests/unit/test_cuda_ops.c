@@ -1,0 +1,333 @@
+// The operations in bf16 on the emulated device, with a cuBLASLt that computes, against the kernels
+// of the CPU in fp64 on the same numbers. Results are within one rounding of the largest of their
+// row, unless a case says otherwise.
+#include <math.h>
+
+#include "backends/cuda/machine.h"
+#include "backends/cuda/ops.h"
+#include "kernels/kernels.h"
+#include "tests/gpu/support/computing_cublas.h"
+#include "tests/gpu/support/fake_cuda.h"
+#include "tests/gpu/support/ops_tensor.h"
+#include "tests/support/test_main.h"
+
+static sp_machine *machine;
+
+static void begin(void)
+{
+    machine = ops_begin();
+}
+
+static ops_tensor *real_of(int64_t rows, int64_t columns)
+{
+    return ops_drawn(machine, true, rows, columns, 1.0);
+}
+
+static ops_tensor *exact_of(int64_t rows, int64_t columns)
+{
+    return ops_drawn(machine, false, rows, columns, 1.0);
+}
+
+static void check(const char *what, ops_tensor *t, const double *expected)
+{
+    ops_check_rounded(machine, what, t, expected, 1.0);
+}
+
+#define DROP(...)                                                                   \
+    ops_drop(machine, sizeof((ops_tensor *[]){__VA_ARGS__}) / sizeof(ops_tensor *), \
+             (ops_tensor *[]){__VA_ARGS__})
+
+static double expected[OPS_MOST];
+static double expected2[OPS_MOST];
+static double expected3[OPS_MOST];
+
+// ---- cases ----
+
+static void products_of_a_linear_layer(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][3] = {{1, 8, 8}, {5, 24, 40}, {33, 7, 13}};
+    begin();
+    for (int s = 0; s < 3; s++) {
+        const int64_t tokens = shapes[s][0];
+        const int64_t in = shapes[s][1];
+        const int64_t out = shapes[s][2];
+        ops_tensor *x = real_of(tokens, in);
+        ops_tensor *w = real_of(out, in);
+        ops_tensor *b = real_of(1, out);
+        ops_tensor *y = real_of(tokens, out);
+        SP_OP(linear)(tokens, in, out, x->data, w->data, NULL, y->data);
+        sp_kernel_linear_f64(tokens, in, out, x->value, in, w->value, in, NULL, expected, out);
+        check("linear", y, expected);
+        SP_OP(linear)(tokens, in, out, x->data, w->data, b->data, y->data);
+        // The product is rounded, and then the sum.
+        for (int64_t i = 0; i < tokens * out; i++) {
+            expected[i] = y->value[i] + b->value[i % out];
+        }
+        check("linear with bias", y, expected);
+        ops_tensor *dy = real_of(tokens, out);
+        ops_tensor *dx = real_of(tokens, in);
+        SP_OP(linear_backward_input)(tokens, in, out, dy->data, w->data, dx->data);
+        sp_kernel_linear_backward_input_f64(tokens, in, out, dy->value, out, w->value, in, false,
+                                            expected, in);
+        check("linear_backward_input", dx, expected);
+        ops_tensor *dw = exact_of(out, in);
+        ops_tensor *db = exact_of(1, out);
+        double *to = ops_copy(dw);
+        double *to_bias = ops_copy(db);
+        for (int times = 0; times < 2; times++) {
+            SP_OP(linear_backward_weight)
+            (tokens, in, out, dy->data, x->data, dw->data, times == 0 ? db->data : NULL);
+            sp_kernel_linear_backward_weight_f64(tokens, in, out, dy->value, out, x->value, in, to,
+                                                 in, times == 0 ? to_bias : NULL);
+        }
+        check("linear_backward_weight", dw, to);
+        check("linear_backward_weight's bias", db, to_bias);
+        SP_OP(linear)(0, in, out, x->data, w->data, b->data, y->data);
+        SP_OP(linear_backward_input)(0, in, out, dy->data, w->data, dx->data);
+        SP_OP(linear_backward_weight)(0, in, out, dy->data, x->data, dw->data, db->data);
+        check("linear_backward_weight of no tokens", dw, to);
+        DROP(x, w, b, y, dy, dx, dw, db);
+    }
+    ops_end(machine);
+}
+
+static void norms_and_their_gradients(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{3, 8}, {17, 96}, {70, 33}};
+    begin();
+    for (int s = 0; s < 3; s++) {
+        const int64_t n = shapes[s][0];
+        const int64_t h = shapes[s][1];
+        ops_tensor *x = real_of(n, h);
+        ops_tensor *w = real_of(1, h);
+        ops_tensor *b = real_of(1, h);
+        ops_tensor *dy = real_of(n, h);
+        ops_tensor *y = real_of(n, h);
+        ops_tensor *mean = exact_of(n, 1);
+        ops_tensor *rstd = exact_of(n, 1);
+        ops_tensor *dw = exact_of(1, h);
+        ops_tensor *db = exact_of(1, h);
+        for (int layer = 0; layer < 2; layer++) {
+            double *to = ops_copy(dw);
+            double *to_bias = ops_copy(db);
+            if (layer == 0) {
+                SP_OP(rms_norm)(n, h, x->data, w->data, 1e-5, y->data, rstd->data);
+                sp_kernel_rms_norm_f64(n, h, x->value, h, w->value, 1e-5, expected, h, expected3);
+            } else {
+                SP_OP(layer_norm)
+                (n, h, x->data, w->data, b->data, 1e-5, y->data, mean->data, rstd->data);
+                sp_kernel_layer_norm_f64(n, h, x->value, h, w->value, b->value, 1e-5, expected, h,
+                                         expected2, expected3);
+                check("mean", mean, expected2);
+            }
+            check("norm", y, expected);
+            check("rstd", rstd, expected3);
+            if (layer == 0) {
+                SP_OP(rms_norm_backward_input)
+                (n, h, x->data, w->data, rstd->data, dy->data, y->data);
+                SP_OP(rms_norm_backward_weight)(n, h, x->data, rstd->data, dy->data, dw->data);
+                sp_kernel_rms_norm_backward_input_f64(n, h, x->value, h, w->value, expected3,
+                                                      dy->value, h, expected, h);
+                sp_kernel_rms_norm_backward_weight_f64(n, h, x->value, h, expected3, dy->value, h,
+                                                       to);
+            } else {
+                SP_OP(layer_norm_backward_input)
+                (n, h, x->data, w->data, mean->data, rstd->data, dy->data, y->data);
+                SP_OP(layer_norm_backward_weight)
+                (n, h, x->data, mean->data, rstd->data, dy->data, dw->data, db->data);
+                sp_kernel_layer_norm_backward_input_f64(n, h, x->value, h, w->value, expected2,
+                                                        expected3, dy->value, h, expected, h);
+                sp_kernel_layer_norm_backward_weight_f64(n, h, x->value, h, expected2, expected3,
+                                                         dy->value, h, to, to_bias);
+                check("a norm's bias gradient", db, to_bias);
+            }
+            check("a norm's input gradient", y, expected);
+            check("a norm's weight gradient", dw, to);
+        }
+        DROP(x, w, b, dy, y, mean, rstd, dw, db);
+    }
+    ops_end(machine);
+}
+
+static void activations_of_the_mlp(void **state)
+{
+    (void)state;
+    begin();
+    for (int64_t h = 24; h < 26; h++) {
+        const int64_t n = 11;
+        ops_tensor *x = ops_drawn(machine, true, n, 2 * h, 4.0);
+        ops_tensor *dy = real_of(n, h);
+        ops_tensor *y = real_of(n, h);
+        ops_tensor *dx = real_of(n, 2 * h);
+        SP_OP(swiglu)(n, h, x->data, y->data);
+        sp_kernel_swiglu_f64(n, h, x->value, x->value + h, 2 * h, expected, h);
+        check("swiglu", y, expected);
+        SP_OP(swiglu_backward)(n, h, x->data, dy->data, dx->data);
+        sp_kernel_swiglu_backward_f64(n, h, x->value, x->value + h, 2 * h, dy->value, h, expected,
+                                      expected + h, 2 * h);
+        check("swiglu_backward", dx, expected);
+        SP_OP(gelu)(n * h, x->data, y->data);
+        sp_kernel_gelu_f64(n * h, x->value, expected);
+        check("gelu", y, expected);
+        SP_OP(gelu_backward)(n * h, x->data, dy->data, y->data);
+        sp_kernel_gelu_backward_f64(n * h, x->value, dy->value, expected);
+        check("gelu_backward", y, expected);
+        DROP(x, dy, y, dx);
+    }
+    ops_end(machine);
+}
+
+static void rotation_of_neighbouring_positions(void **state)
+{
+    (void)state;
+    enum { POSITIONS = 40, BEGIN = 13, TOKENS = 9, HEADS = 3, DIM = 16, HALF = DIM / 2 };
+    begin();
+    ops_tensor *cosine = exact_of(POSITIONS, HALF);
+    ops_tensor *sine = exact_of(POSITIONS, HALF);
+    ops_tensor *x = real_of(TOKENS, HEADS * DIM + 8);
+    int64_t position[POSITIONS];
+    for (int64_t p = 0; p < POSITIONS; p++) {
+        position[p] = p;
+    }
+    SP_OP(rope_table)(POSITIONS, DIM, 500.0, cosine->data, sine->data);
+    sp_kernel_rope_table_f64(POSITIONS, position, DIM, 500.0, expected, expected2);
+    check("cosines", cosine, expected);
+    check("sines", sine, expected2);
+    for (int backward = 0; backward < 2; backward++) {
+        double *turned = ops_copy(x);
+        SP_OP(rope)
+        (TOKENS, BEGIN, HEADS, DIM, cosine->data, sine->data, backward == 1, x->data,
+         HEADS * DIM + 8);
+        sp_kernel_rope_f64(TOKENS, HEADS, DIM, expected + BEGIN * HALF, expected2 + BEGIN * HALF,
+                           backward == 1, turned, HEADS * DIM + 8);
+        check("rope", x, turned);
+    }
+    DROP(cosine, sine, x);
+    ops_end(machine);
+}
+
+// ---- arrays ----
+
+static void plain_arrays(void **state)
+{
+    (void)state;
+    enum { ROWS = 7, COLUMNS = 24, WIDE = 40, N = ROWS * COLUMNS };
+    begin();
+    ops_tensor *x = real_of(ROWS, COLUMNS);
+    ops_tensor *y = real_of(ROWS, COLUMNS);
+    ops_tensor *wide = real_of(ROWS, WIDE);
+    ops_tensor *fx = exact_of(ROWS, COLUMNS);
+    ops_tensor *fy = exact_of(ROWS, COLUMNS);
+    double *sum = ops_copy(y);
+    sp_kernel_add_f64(N, x->value, sum);
+    SP_OP(add)(N, x->data, y->data);
+    check("add", y, sum);
+    sum = ops_copy(fy);
+    sp_kernel_add_f64(N, fx->value, sum);
+    SP_OP(add_exact)(N, fx->data, fy->data);
+    check("add_exact", fy, sum);
+    double *inside = ops_copy(wide);
+    sp_kernel_copy_rows_f64(ROWS, COLUMNS, x->value, COLUMNS, inside + 8, WIDE);
+    SP_OP(copy_rows)(ROWS, COLUMNS, x->data, COLUMNS, (sp_bf16 *)wide->data + 8, WIDE);
+    ops_check_rounded(machine, "copy_rows", wide, inside, 0.0);
+    sp_kernel_copy_rows_f64(ROWS, COLUMNS, fx->value, COLUMNS, inside + 8, WIDE);
+    SP_OP(round_rows)(ROWS, COLUMNS, fx->data, COLUMNS, (sp_bf16 *)wide->data + 8, WIDE);
+    check("round_rows", wide, inside);
+    uint8_t keeps[N];
+    uint8_t *mask = machine->ops->allocate(machine, sizeof keeps);
+    for (int i = 0; i < N; i++) {
+        keeps[i] = (uint8_t)ops_below(2);
+        expected[i] = keeps[i] != 0 ? 1.25 * x->value[i] : 0.0;
+    }
+    machine->ops->upload(machine, mask, keeps, sizeof keeps);
+    SP_OP(drop)(N, mask, 1.25, x->data, y->data);
+    check("drop", y, expected);
+    SP_OP(drop)(N, mask, 1.25, x->data, x->data);
+    check("drop in place", x, expected);
+    machine->ops->release(machine, mask);
+    DROP(x, y, wide, fx, fy);
+    ops_end(machine);
+}
+
+static void a_step_of_the_optimizer(void **state)
+{
+    (void)state;
+    enum { N = 100 };
+    const sp_kernel_adamw_step step = {.step = 3,
+                                       .learning_rate = 0.01,
+                                       .beta1 = 0.9,
+                                       .beta2 = 0.95,
+                                       .epsilon = 1e-8,
+                                       .weight_decay = 0.1,
+                                       .gradient_scale = 0.5};
+    begin();
+    ops_tensor *gradient = exact_of(1, N);
+    ops_tensor *master = exact_of(1, N);
+    ops_tensor *first = exact_of(1, N);
+    ops_tensor *second = exact_of(1, N);
+    ops_tensor *value = real_of(1, N);
+    for (int i = 0; i < N; i++) {
+        second->value[i] = fabs(second->value[i]);
+    }
+    ops_put(machine, second);
+    double *to = ops_copy(master);
+    double *to_first = ops_copy(first);
+    double *to_second = ops_copy(second);
+    sp_kernel_adamw_f64(&step, N, gradient->value, to, to_first, to_second);
+    SP_OP(adamw)
+    (&step, N, gradient->data, master->data, first->data, second->data, value->data);
+    check("master", master, to);
+    check("first moment", first, to_first);
+    check("second moment", second, to_second);
+    check("value", value, to);
+    for (int i = 0; i < N; i++) {
+        assert_true(value->value[i] ==
+                    (double)sp_bf16_to_float(sp_bf16_from_float((float)master->value[i])));
+    }
+    DROP(gradient, master, first, second, value);
+    ops_end(machine);
+}
+
+// ---- failures ----
+
+static void a_product_that_fails_ends_the_ranks_work(void **state)
+{
+    (void)state;
+    begin();
+    ops_tensor *x = real_of(8, 8);
+    ops_tensor *y = exact_of(8, 8);
+    const int64_t index[8] = {0};
+    sp_error err = {0};
+    computing.fails = true;
+    SP_OP(linear)(8, 8, 8, x->data, x->data, x->data, x->data);
+    fake.log[0] = '\0';
+    SP_OP(linear_backward_input)(8, 8, 8, x->data, x->data, x->data);
+    SP_OP(linear_backward_weight)(8, 8, 8, x->data, x->data, y->data, y->data);
+    SP_OP(rms_norm_backward_weight)(8, 8, x->data, y->data, x->data, y->data);
+    SP_OP(embedding)(8, 8, index, 0, 8, x->data, false, x->data);
+    SP_OP(embedding_backward_weight)(8, 8, index, 0, 8, x->data, y->data);
+    SP_OP(cross_entropy)(8, 8, x->data, index, 1.0, y->data, x->data);
+    SP_OP(add)(64, x->data, x->data);
+    assert_string_equal(fake.log, "");
+    assert_int_equal(computing.products, 1);
+    assert_int_equal(machine->ops->settle(machine, &err), SP_ERR_INTERNAL);
+    assert_string_equal(err.message[0],
+                        "GPU 0: cublasLtMatmul failed with "
+                        "CUBLAS_STATUS_EXECUTION_FAILED for a forward of 8 x 8 x 8");
+    DROP(x, y);
+    sp_i_cuda_machine_free(machine);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(products_of_a_linear_layer),
+    cmocka_unit_test(norms_and_their_gradients),
+    cmocka_unit_test(activations_of_the_mlp),
+    cmocka_unit_test(rotation_of_neighbouring_positions),
+    cmocka_unit_test(plain_arrays),
+    cmocka_unit_test(a_step_of_the_optimizer),
+    cmocka_unit_test(a_product_that_fails_ends_the_ranks_work),
+};
+
+SP_TEST_MAIN(tests)
