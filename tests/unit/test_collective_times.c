@@ -166,6 +166,33 @@ static void blocks_run_at_their_own_rate(void **state)
     sp_profile_fini(&profile);
 }
 
+// Two slices of one sample in one pack are cut and exchanged each for itself: runs of 256, of which
+// a rank has two of each slice, sees 7 of the own slice, and with its two all 8 of the slice
+// before.
+static void slices_of_a_pack_run_one_by_one(void **state)
+{
+    (void)state;
+    load((const char *[]){"attention.forward_causal={\"level\":\"assumed\",\"source\":\"s\","
+                          "\"points\":[[1,1],[1000000,1000000]]}",
+                          "attention.forward_block={\"level\":\"assumed\",\"source\":\"s\","
+                          "\"points\":[[1,3],[1000000,3000000]]}",
+                          NULL});
+    static const sp_slice slices[] = {{0, 0, 2048, 2048}, {0, 2048, 2048, 2048}};
+    pack_times_case of = {.model = &model,
+                          .cluster = &cluster,
+                          .profile = &profile,
+                          .layout = {.tp = 1, .cp = 4, .pp = 1, .dp = 1, .chunks = 1},
+                          .memory = {.stack = {.cp_overlap = SP_CP_SLICES}}};
+    sp_i_pack_time time;
+    pack_times(&of, slices, 2, 1, &time);
+    double flops_per_pair = 4.0 * 8 * 128;
+    double causal_s = 0.5 * 256 * 256 * flops_per_pair / (256 * 1e12);
+    double block_s = 256.0 * 256 * flops_per_pair / (3 * 256 * 1e12);
+    assert_close(time.of[SP_PART_LAYER][SP_PASS_F].attention_s,
+                 4 * causal_s + (7 + 7 + 2 * 8) * block_s);
+    sp_profile_fini(&profile);
+}
+
 // Each of three samples has a gather of its own; backward its gradients are scattered besides. A
 // ring of 4 has 3 steps.
 static void slices_have_latencies_of_their_own(void **state)
@@ -191,6 +218,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(refuses_tables),
     cmocka_unit_test(blocks_cover_the_attention),
     cmocka_unit_test(blocks_run_at_their_own_rate),
+    cmocka_unit_test(slices_of_a_pack_run_one_by_one),
     cmocka_unit_test(slices_have_latencies_of_their_own),
 };
 

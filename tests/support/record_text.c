@@ -1,0 +1,68 @@
+#include "tests/support/record_text.h"
+
+#include <stdlib.h>
+
+#include "sim/base/json.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+char *record_request_text(const char *backend, const sp_run_request *run)
+{
+    char *text = NULL;
+    size_t bytes;
+    sp_error err = {0};
+    json_t *scenario = json_pack("{s:s}", "schema", "slimpack/scenario/1");
+    FILE *file = open_memstream(&text, &bytes);
+    must_succeed("begin", sp_request_json_begin(file, backend, run, scenario, &err), &err);
+    must_succeed("batch", sp_request_json_batch(file, 0, run->plan, &err), &err);
+    must_succeed("end", sp_request_json_end(file, &err), &err);
+    assert_int_equal(fclose(file), 0);
+    json_decref(scenario);
+    return text;
+}
+
+void record_request_file(const char *backend, const sp_run_request *run, sp_request_file *file)
+{
+    sp_error err = {0};
+    json_t *root = NULL;
+    char *text = record_request_text(backend, run);
+    must_succeed("text", sp_json_read_text(text, strlen(text), "request", &root, &err), &err);
+    must_succeed("request", sp_request_json_read(root, "request", file, &err), &err);
+    free(text);
+}
+
+void record_edit(json_t *root, const char *path, const char *text)
+{
+    char parts[256];
+    char *rest = parts;
+    json_t *at = root;
+    snprintf(parts, sizeof parts, "%s", path);
+    for (char *dot = strchr(rest, '.'); dot != NULL; dot = strchr(rest, '.')) {
+        *dot = '\0';
+        at = json_is_array(at) ? json_array_get(at, strtoul(rest, NULL, 10))
+                               : json_object_get(at, rest);
+        assert_non_null(at);
+        rest = dot + 1;
+    }
+    json_t *value = text != NULL ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+    assert_true(text == NULL || value != NULL);
+    if (json_is_array(at)) {
+        size_t index = strtoul(rest, NULL, 10);
+        assert_int_equal(
+            value != NULL ? json_array_set_new(at, index, value) : json_array_remove(at, index), 0);
+    } else {
+        assert_int_equal(
+            value != NULL ? json_object_set_new(at, rest, value) : json_object_del(at, rest), 0);
+    }
+}
+
+void record_must_say(const sp_error *err, const char *part)
+{
+    bool said = false;
+    for (int i = 0; i < err->count; i++) {
+        said = said || strstr(err->message[i], part) != NULL;
+    }
+    if (!said) {
+        fail_msg("expected '%s', got '%s'", part, err->count > 0 ? err->message[0] : "nothing");
+    }
+}
