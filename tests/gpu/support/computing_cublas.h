@@ -3,14 +3,16 @@
 #ifndef SLIMPACK_TESTS_GPU_SUPPORT_COMPUTING_CUBLAS_H
 #define SLIMPACK_TESTS_GPU_SUPPORT_COMPUTING_CUBLAS_H
 
+#include <stdatomic.h>
+
 #include "backends/cuda/cublas_api.h"
 
 typedef struct computing_cublas {
     // ---- set by the test ----
     bool fails; // the next product
-    // ---- kept ----
-    int live;     // handles, descriptions, layouts, preferences
-    int products; // so far
+    // ---- kept, by ranks on threads of their own ----
+    atomic_int live;     // handles, descriptions, layouts, preferences
+    atomic_int products; // so far
 } computing_cublas;
 
 extern computing_cublas computing;
