@@ -6,6 +6,9 @@ cd "$(dirname "$0")/.."
 build/slimpack compare experiments/demo.json --strategies packed,packed-tuned,ffd,balanced,chunkflow,slimpipe,slimpack,slimpack-zb --quiet >experiments/results/demo.txt
 build/bench/engine >experiments/results/engine.json
 build/bench/schedules >experiments/results/schedules.jsonl
+# Cases in which the CPU executor takes more than 3 % beside its kernels, and all cases together.
+build/bench/host_overhead | sed -n 's/.*"group": "\([^"]*\)", "case": "\([^"]*\)".*"overhead": \([-0-9.]*\)}.*/\1|\2|\3/p' |
+    awk -F'|' '$2 == "all" || $3 > 0.03 { printf "%-10s %-32s %5.1f %%\n", $1, $2, 100 * $3 }' >experiments/results/host_overhead.txt
 build/bench/sweep >experiments/results/sweep.json
 build/bench/solver >experiments/results/solver.json
 build/bench/assignment >experiments/results/assignment.txt
