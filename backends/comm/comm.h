@@ -35,10 +35,12 @@ typedef struct sp_comm_options {
                          // only their owners do
 } sp_comm_options;
 
-// One at a time: the ranks of sp_comm_run take turns, so that each computes with the machine to
-// itself. A rank computes until it waits in a call, or finds in one of the try calls that it would
-// have to; then the next one does. None spins. Who waits for others by other means than calls holds
-// them up. When the world fails, turns are over and all ranks go on to their end.
+// One at a time: the ranks of sp_comm_run take turns on one thread, so that each computes with the
+// machine to itself. A rank computes until it waits in a call, or finds in one of the try calls
+// that it would have to; then the next one does, and nothing of the operating system is needed for
+// it. Who waits for others by other means than calls holds them up for ever. When the world fails,
+// all ranks go on to their end, one after the other. What is the thread's own (errno, thread-local
+// variables) is all ranks'; the machine is entered anew for each turn. One run at a time.
 
 // What one rank has done so far. Bytes are those it wrote: of collectives into result buffers, its
 // own and others'; of queues once by the sender and once more by the receiver.

@@ -58,7 +58,6 @@ static void publish_failure(sp_comm_world *world, int rank)
         pthread_cond_broadcast(&world->ranks[i].wake);
         pthread_mutex_unlock(&world->ranks[i].lock);
     }
-    sp_i_comm_baton_drop(world);
 }
 
 static void fail(sp_comm_world *world, const sp_comm *me, sp_status status, const char *text)

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "backends/comm/collective.h"
+#include "backends/comm/fiber.h"
 #include "backends/comm/flag.h"
 
 enum { SP_I_CACHE_LINE = 64 };
@@ -83,13 +84,11 @@ typedef struct sp_i_comm_wait {
     char what[SP_COMM_WHAT];
 } sp_i_comm_wait;
 
-// Who may compute; of worlds with one rank at a time.
-typedef struct sp_i_comm_baton {
-    pthread_mutex_t lock; // of all below; no other is taken while it is held
-    int holder;           // or -1
-    int *queue;           // [rank_count], the ranks that wait for it: a circle from `first` on
+// Who goes on next, in worlds with one rank at a time; for the thread that runs them alone.
+typedef struct sp_i_comm_turns {
+    sp_comm **queue; // [rank_count], a circle from `first` on
     int first, waiting;
-} sp_i_comm_baton;
+} sp_i_comm_turns;
 
 struct sp_comm {
     sp_comm_world *world;
@@ -106,7 +105,8 @@ struct sp_comm {
     bool ended;           // it is in no run, or at its end
     char name[SP_COMM_RANK_NAME];
     char action[SP_COMM_ACTION];
-    pthread_cond_t turn; // for the baton, with its lock
+    sp_i_fiber *fiber; // in worlds with one rank at a time, once it was needed
+    bool queued;       // it may go on
     char unshared[SP_I_CACHE_LINE];
 };
 
@@ -119,7 +119,7 @@ struct sp_comm_world {
     bool fenced; // memory is not plain: work is ordered by fences
     bool clocked;
     bool one_at_a_time;
-    sp_i_comm_baton baton;
+    sp_i_comm_turns turns;
     sp_i_comm_group **groups;
     size_t group_count, group_capacity;
     const void **inputs; // those of the ranks
@@ -136,14 +136,18 @@ struct sp_comm_world {
 
 int64_t sp_i_comm_now_ns(void);
 
-// The baton; all do nothing where ranks may compute side by side. `give` says whether the rank had
-// it, `pass` lets those that wait go first, `drop` ends all waiting for it after a failure.
-sp_status sp_i_comm_baton_init(sp_comm_world *world, int ranks, sp_error *err);
-void sp_i_comm_baton_fini(sp_comm_world *world);
-void sp_i_comm_baton_take(sp_comm *me);
-bool sp_i_comm_baton_give(sp_comm *me);
-void sp_i_comm_baton_pass(sp_comm *me);
-void sp_i_comm_baton_drop(sp_comm_world *world);
+// Turns, where ranks compute one at a time. Once made, a rank's flow may be started, which enters
+// main(data) when its turn comes; `run` drives those that were started until all have ended. The
+// rest is for the ranks: `ask` says that this one may go on, `leave` lets others go on until then,
+// and `pass` does both if others may, or nothing where ranks compute side by side.
+sp_status sp_i_comm_turns_init(sp_comm_world *world, int ranks, sp_error *err);
+void sp_i_comm_turns_fini(sp_comm_world *world);
+sp_status sp_i_comm_turn_make(sp_comm *me, sp_error *err);
+void sp_i_comm_turn_start(sp_comm *me, void (*main)(void *data), void *data);
+void sp_i_comm_turns_run(sp_comm_world *world, int started);
+void sp_i_comm_turn_ask(sp_comm *me);
+void sp_i_comm_turn_leave(sp_comm *me);
+void sp_i_comm_turn_pass(sp_comm *me);
 
 // Ranks that begin or go on to work, and one that no longer does: it will sleep, with what it waits
 // for on record, or has ended. The last one lets the world fail where the others wait for ever.

@@ -241,7 +241,7 @@ sp_status sp_comm_try_send(sp_comm *me, int to, int tag, const void *data, size_
     }
     sp_i_comm_wait room = {.queue = queue, .sending = true};
     if (!sp_i_comm_is_over(&room)) {
-        sp_i_comm_baton_pass(me);
+        sp_i_comm_turn_pass(me);
         return SP_OK;
     }
     status = put(me, queue, data, bytes, err);
@@ -260,7 +260,7 @@ sp_status sp_comm_try_receive(sp_comm *me, int from, int tag, void *data, size_t
     }
     sp_i_comm_wait message = {.queue = queue};
     if (!sp_i_comm_is_over(&message)) {
-        sp_i_comm_baton_pass(me);
+        sp_i_comm_turn_pass(me);
         return SP_OK;
     }
     status = take(me, queue, data, bytes, err);

@@ -1,12 +1,17 @@
 #include "backends/comm/run.h"
 
 #include "backends/comm/private.h"
+#include "sim/base/alloc.h"
+
+typedef struct turn turn;
 
 typedef struct run {
     sp_comm_world *world;
     const int *ranks; // NULL: all, in order
+    int count;
     sp_comm_body *body;
     void *data;
+    turn *turns; // [count], where they are needed
 } run;
 
 static sp_comm *rank_at(const run *r, int number)
@@ -21,20 +26,20 @@ static void set_ended(sp_comm *me, bool ended)
     pthread_mutex_unlock(&me->lock);
 }
 
-static void begin(const run *r, int count)
+static void begin(const run *r)
 {
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < r->count; i++) {
         set_ended(rank_at(r, i), false);
     }
-    sp_i_comm_work_on(r->world, count);
+    sp_i_comm_work_on(r->world, r->count);
 }
 
-static void cancel(const run *r, int count)
+static void cancel(const run *r)
 {
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < r->count; i++) {
         set_ended(rank_at(r, i), true);
     }
-    sp_i_comm_work_on(r->world, -count);
+    sp_i_comm_work_on(r->world, -r->count);
 }
 
 static sp_status run_rank(void *data, int number, sp_error *err)
@@ -43,7 +48,6 @@ static sp_status run_rank(void *data, int number, sp_error *err)
     sp_comm *me = rank_at(r, number);
     sp_machine *machine = r->world->machine;
     machine->ops->enter(machine, me->rank);
-    sp_i_comm_baton_take(me);
     sp_i_comm_clock_skip(me);
     sp_status status = r->body(me, r->data, err);
     sp_status settled = machine->ops->settle(machine, status == SP_OK ? err : NULL);
@@ -51,17 +55,15 @@ static sp_status run_rank(void *data, int number, sp_error *err)
     if (status != SP_OK) {
         sp_comm_abort(me, status, "%s", err->count > 0 ? err->message[0] : sp_status_text(status));
     }
-    sp_i_comm_baton_give(me);
     sp_i_comm_rest(me, true);
     return status;
 }
 
-// All in threads of their own.
-static sp_status run_workers(run *r, int count, const sp_workers_options *options,
-                             int64_t timeout_ns, sp_error *err)
+static sp_status run_threads(run *r, int threads, const sp_workers_options *options,
+                             sp_worker_run *work, int64_t timeout_ns, sp_error *err)
 {
     sp_workers *workers;
-    sp_status status = sp_workers_start(count, options, run_rank, r, &workers, err);
+    sp_status status = sp_workers_start(threads, options, work, r, &workers, err);
     if (status != SP_OK) {
         return status;
     }
@@ -72,6 +74,59 @@ static sp_status run_workers(run *r, int count, const sp_workers_options *option
     sp_workers_free(workers);
     return SP_OK;
 }
+
+// ---- one at a time ----
+
+struct turn {
+    run *run;
+    int number;
+};
+
+static void run_turn(void *data)
+{
+    const turn *t = data;
+    sp_error own = {0};
+    (void)run_rank(t->run, t->number, &own);
+}
+
+static sp_status drive(void *data, int thread, sp_error *err)
+{
+    run *r = data;
+    (void)thread;
+    (void)err;
+    for (int i = 0; i < r->count; i++) {
+        r->turns[i] = (turn){r, i};
+        sp_i_comm_turn_start(rank_at(r, i), run_turn, &r->turns[i]);
+    }
+    sp_i_comm_turns_run(r->world, r->count);
+    return SP_OK;
+}
+
+static sp_status make_turns(const run *r, sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (int i = 0; status == SP_OK && i < r->count; i++) {
+        status = sp_i_comm_turn_make(rank_at(r, i), err);
+    }
+    return status;
+}
+
+// A deadline is kept by a thread beside the one that all ranks are on.
+static sp_status run_turns(run *r, const sp_workers_options *options, int64_t timeout_ns,
+                           sp_error *err)
+{
+    r->turns = sp_i_calloc((size_t)r->count, sizeof *r->turns);
+    sp_status status = r->turns != NULL ? make_turns(r, err) : sp_error_no_memory(err, "ranks");
+    if (status == SP_OK && timeout_ns == 0) {
+        drive(r, 0, NULL);
+    } else if (status == SP_OK) {
+        status = run_threads(r, 1, options, drive, timeout_ns, err);
+    }
+    sp_i_free(r->turns);
+    return status;
+}
+
+// ---- runs ----
 
 sp_status sp_comm_run(sp_comm_world *world, const sp_workers_options *options, sp_comm_body *body,
                       void *data, int64_t timeout_ns, sp_error *err)
@@ -84,16 +139,19 @@ sp_status sp_comm_run_ranks(sp_comm_world *world, const int *ranks, int count,
                             const sp_workers_options *options, sp_comm_body *body, void *data,
                             int64_t timeout_ns, sp_error *err)
 {
-    run r = {.world = world, .ranks = ranks, .body = body, .data = data};
-    begin(&r, count);
+    run r = {.world = world, .ranks = ranks, .count = count, .body = body, .data = data};
+    sp_status status = SP_OK;
+    begin(&r);
     if (count == 1 && timeout_ns == 0) {
         sp_error own = {0};
         run_rank(&r, 0, &own);
-        return sp_comm_world_failure(world, err);
+    } else if (world->one_at_a_time) {
+        status = run_turns(&r, options, timeout_ns, err);
+    } else {
+        status = run_threads(&r, count, options, run_rank, timeout_ns, err);
     }
-    sp_status status = run_workers(&r, count, options, timeout_ns, err);
     if (status != SP_OK) {
-        cancel(&r, count);
+        cancel(&r);
         return status;
     }
     return sp_comm_world_failure(world, err);

@@ -1,5 +1,6 @@
-// All ranks of a world at work: a thread each, one failure, one deadline. One rank alone, without a
-// deadline, runs on the thread of its caller.
+// All ranks of a world at work: a thread each, or one for all where they compute one at a time; one
+// failure, one deadline. Without a deadline one rank alone, and ranks one at a time, run on the
+// thread of the caller.
 #ifndef SLIMPACK_BACKENDS_COMM_RUN_H
 #define SLIMPACK_BACKENDS_COMM_RUN_H
 

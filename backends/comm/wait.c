@@ -18,6 +18,18 @@ static void relax(void)
 #endif
 }
 
+// Until it is woken, or has reason to look again; its lock is held.
+static void sleep(sp_comm *me)
+{
+    if (!me->world->one_at_a_time) {
+        pthread_cond_wait(&me->wake, &me->lock);
+        return;
+    }
+    pthread_mutex_unlock(&me->lock);
+    sp_i_comm_turn_leave(me);
+    pthread_mutex_lock(&me->lock);
+}
+
 // What this rank waits for is on record before it rests: who is the last to rest looks at all of
 // them. `sleeping` is set before the look at the counters, and who changes a counter looks at
 // `sleeping` afterwards; all four are sequentially consistent, so one of the two sees the other.
@@ -32,7 +44,7 @@ static sp_status sleep_until_over(sp_comm *me, const sp_i_comm_wait *wait, sp_er
     sp_i_comm_rest(me, false);
     pthread_mutex_lock(&me->lock);
     while (!(over = sp_i_comm_is_over(wait)) && !atomic_load(&world->failed)) {
-        pthread_cond_wait(&me->wake, &me->lock);
+        sleep(me);
     }
     atomic_store(&me->sleeping, false);
     pthread_mutex_unlock(&me->lock);
@@ -60,11 +72,7 @@ sp_status sp_i_comm_wait_for(sp_comm *me, const sp_i_comm_wait *wait, sp_error *
         over = sp_i_comm_is_over(wait);
     }
     if (!over) {
-        bool gave = sp_i_comm_baton_give(me);
         status = sleep_until_over(me, wait, err);
-        if (gave) {
-            sp_i_comm_baton_take(me);
-        }
     }
     me->counts.wait_ns += sp_i_comm_now_ns() - start_ns;
     sp_i_comm_clock_skip(me);
@@ -74,7 +82,12 @@ sp_status sp_i_comm_wait_for(sp_comm *me, const sp_i_comm_wait *wait, sp_error *
 void sp_i_comm_wake(sp_comm_world *world, int rank)
 {
     sp_comm *other = &world->ranks[rank];
-    if (atomic_load(&other->sleeping)) {
+    if (!atomic_load(&other->sleeping)) {
+        return;
+    }
+    if (world->one_at_a_time) {
+        sp_i_comm_turn_ask(other);
+    } else {
         pthread_mutex_lock(&other->lock);
         pthread_cond_signal(&other->wake);
         pthread_mutex_unlock(&other->lock);

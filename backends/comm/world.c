@@ -19,10 +19,6 @@ static sp_status rank_init(sp_comm *me, sp_comm_world *world, int rank, sp_error
     snprintf(me->name, sizeof me->name, "rank %d", rank);
     if (pthread_mutex_init(&me->lock, NULL) == 0) {
         made = pthread_cond_init(&me->wake, NULL) == 0;
-        if (made && pthread_cond_init(&me->turn, NULL) != 0) {
-            pthread_cond_destroy(&me->wake);
-            made = false;
-        }
         if (!made) {
             pthread_mutex_destroy(&me->lock);
         }
@@ -87,7 +83,7 @@ sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_w
         made->spins = ranks <= sp_i_cores() ? DEFAULT_SPINS : 0;
     }
     made->failed_rank = -1;
-    sp_status status = sp_i_comm_baton_init(made, ranks, err);
+    sp_status status = sp_i_comm_turns_init(made, ranks, err);
     if (status == SP_OK) {
         status = ranks_init(made, ranks, err);
     }
@@ -118,12 +114,11 @@ void sp_comm_world_free(sp_comm_world *world)
     for (size_t i = 0; i < world->group_count; i++) {
         group_free(world->groups[i]);
     }
+    sp_i_comm_turns_fini(world);
     for (int rank = 0; rank < world->rank_count; rank++) {
-        pthread_cond_destroy(&world->ranks[rank].turn);
         pthread_cond_destroy(&world->ranks[rank].wake);
         pthread_mutex_destroy(&world->ranks[rank].lock);
     }
-    sp_i_comm_baton_fini(world);
     pthread_mutex_destroy(&world->rest_lock);
     pthread_mutex_destroy(&world->failure_lock);
     sp_i_free(world->groups);
