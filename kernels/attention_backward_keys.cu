@@ -2,7 +2,7 @@
 // keeps 128 keys with their values while the queries of all slices and heads that see them pass by
 // with their output's gradients. Scores stand transposed, keys by queries. No other block adds to
 // these rows of dk and dv.
-#include "kernels/attention_tile.cuh"
+#include "kernels/attention_opening.cuh"
 
 namespace
 {
@@ -12,16 +12,6 @@ enum {
     KEYS = SP_CUDA_ATTENTION_TILE,
     QUERIES = SP_I_STREAMED_ROWS,
     STEP = 32 // queries whose scores a warp holds
-};
-
-struct key_arguments {
-    const sp_cuda_attention_slice *slices;
-    const sp_cuda_attention_keys *keys;
-    const sp_cuda_attention_group *groups;
-    const sp_cuda_attention_tile *tiles;
-    int64_t q_stride, kv_stride, out_stride;
-    int heads, kv_heads, head_dim;
-    float scale;
 };
 
 // lse in units of log 2, and delta of the queries that pass by.
@@ -77,7 +67,7 @@ struct query_stream {
 
     // Starts the copy of the tile's queries, and of the gradients of their output behind them.
     template <int DIM>
-    __device__ __forceinline__ void take(const key_arguments &a, unsigned char *to,
+    __device__ __forceinline__ void take(const attention_arguments &a, unsigned char *to,
                                          query_numbers *numbers) const
     {
         if (done()) {
@@ -157,7 +147,7 @@ __device__ __forceinline__ void add_rows(float *to, int64_t row, int64_t rows, i
 }
 
 template <int DIM>
-__global__ void __launch_bounds__(THREADS) attention_backward_keys_kernel(key_arguments a)
+__global__ void __launch_bounds__(THREADS) attention_backward_keys_kernel(attention_arguments a)
 {
     unsigned char *k_tile = sp_i_shared();
     unsigned char *v_tile = k_tile + tile_bytes<DIM>(KEYS);
@@ -217,36 +207,14 @@ __global__ void __launch_bounds__(THREADS) attention_backward_keys_kernel(key_ar
     add_rows<DIM>(keys->dv + column, row, keys->keys, a.kv_stride, a.head_dim, 1.0F, dv);
 }
 
-template <int DIM>
-int launch(const sp_cuda_attention_tables *tables, const key_arguments &a, sp_cuda_stream stream)
-{
-    return sp_i_launch(attention_backward_keys_kernel<DIM>,
-                       dim3(static_cast<unsigned>(tables->key_tile_count * a.kv_heads)), THREADS,
-                       tile_bytes<DIM>(2 * KEYS + 4 * QUERIES) + 2 * sizeof(query_numbers), stream,
-                       a);
-}
-
 } // namespace
 
 int sp_cuda_attention_backward_keys(const sp_kernel_attention_shape *shape,
                                     const sp_cuda_attention_tables *tables, sp_cuda_stream stream)
 {
-    if (tables->key_tile_count * shape->kv_heads > INT32_MAX) {
-        return SP_I_CUDA_INVALID;
-    }
-    if (tables->key_tile_count == 0) {
-        return 0;
-    }
-    key_arguments a = {tables->slices,
-                       tables->keys,
-                       tables->groups,
-                       tables->key_tiles,
-                       shape->q_stride,
-                       shape->kv_stride,
-                       shape->out_stride,
-                       static_cast<int>(shape->heads),
-                       static_cast<int>(shape->kv_heads),
-                       static_cast<int>(shape->head_dim),
-                       static_cast<float>(shape->scale)};
-    return shape->head_dim > 64 ? launch<128>(tables, a, stream) : launch<64>(tables, a, stream);
+    attention_arguments a = arguments_of(shape, tables, tables->key_tiles, false, false);
+    return launch_over_tiles(attention_backward_keys_kernel<128>,
+                             attention_backward_keys_kernel<64>, a, tables->key_tile_count,
+                             shape->kv_heads, THREADS, 2 * KEYS + 4 * QUERIES,
+                             2 * sizeof(query_numbers), stream);
 }

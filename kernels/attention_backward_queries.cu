@@ -1,7 +1,7 @@
 // The part of FlashAttention-2, algorithm 2 (Dao, 2023), that gives dq, by a kernel of its own: a
 // block of threads keeps 128 queries with their output's gradients while keys and values pass by.
 // Recomputing the scores for it costs 2 products in 7, and leaves nothing to be summed by atomics.
-#include "kernels/attention_tile.cuh"
+#include "kernels/attention_opening.cuh"
 
 namespace
 {
@@ -11,17 +11,6 @@ enum {
     QUERIES = SP_CUDA_ATTENTION_TILE,
     KEYS = SP_I_STREAMED_ROWS,
     STEP = 32 // keys whose scores a warp holds
-};
-
-struct query_arguments {
-    const sp_cuda_attention_slice *slices;
-    const sp_cuda_attention_keys *keys;
-    const sp_cuda_attention_group *groups;
-    const sp_cuda_attention_tile *tiles;
-    int64_t q_stride, kv_stride, out_stride;
-    int heads, queries_per_kv, head_dim;
-    float scale;
-    bool resume, hold;
 };
 
 // What the lane's two rows need: lse in units of log 2, and delta.
@@ -50,7 +39,7 @@ __device__ __forceinline__ void differentiate(product<1, STEP / 8> &scores,
 }
 
 template <int DIM>
-__device__ __forceinline__ void start(const query_arguments &a,
+__device__ __forceinline__ void start(const attention_arguments &a,
                                       const sp_cuda_attention_slice *slice, int64_t query, int head,
                                       row_numbers &numbers, product<1, DIM / 8> &dq)
 {
@@ -75,7 +64,7 @@ __device__ __forceinline__ void start(const query_arguments &a,
 }
 
 template <int DIM>
-__device__ __forceinline__ void finish(const query_arguments &a,
+__device__ __forceinline__ void finish(const attention_arguments &a,
                                        const sp_cuda_attention_slice *slice, int64_t query,
                                        int head, const product<1, DIM / 8> &dq)
 {
@@ -100,42 +89,35 @@ __device__ __forceinline__ void finish(const query_arguments &a,
 }
 
 template <int DIM>
-__global__ void __launch_bounds__(THREADS) attention_backward_queries_kernel(query_arguments a)
+__global__ void __launch_bounds__(THREADS) attention_backward_queries_kernel(attention_arguments a)
 {
     unsigned char *q_tile = sp_i_shared();
     unsigned char *dout_tile = q_tile + tile_bytes<DIM>(QUERIES);
     unsigned char *stage = dout_tile + tile_bytes<DIM>(QUERIES); // keys and values, twice
-    const sp_cuda_attention_tile tile = a.tiles[blockIdx.x / static_cast<unsigned>(a.heads)];
-    int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(a.heads));
-    int kv_column = head / a.queries_per_kv * a.head_dim;
-    const sp_cuda_attention_slice *slice = a.slices + tile.owner;
-    const sp_cuda_attention_group *group = a.groups + slice->group;
-    int rows = static_cast<int>(slice->queries) - tile.begin;
-    rows = rows < QUERIES ? rows : QUERIES;
-    int64_t position = slice->query_begin + tile.begin;
+    const own_queries own(a);
     int warp_row = static_cast<int>(threadIdx.x) / 32 * 16;
-    int64_t query = tile.begin + warp_row + static_cast<int>(threadIdx.x) % 32 / 4;
+    int64_t query = own.begin + warp_row + static_cast<int>(threadIdx.x) % 32 / 4;
 
     key_stream stream;
-    stream.open(a.keys + group->first_keys, group->key_blocks, position + rows);
-    take_tile<DIM, QUERIES, THREADS>(q_tile, slice->q + tile.begin * a.q_stride + head * a.head_dim,
-                                     a.q_stride, rows, a.head_dim);
+    stream.open(a.keys + own.group->first_keys, own.group->key_blocks, own.position + own.rows);
+    take_tile<DIM, QUERIES, THREADS>(q_tile, own.slice->q + own.begin * a.q_stride + own.column,
+                                     a.q_stride, own.rows, a.head_dim);
     take_tile<DIM, QUERIES, THREADS>(dout_tile,
-                                     slice->dout + tile.begin * a.out_stride + head * a.head_dim,
-                                     a.out_stride, rows, a.head_dim);
-    stream.take<DIM, THREADS>(stage, a.kv_stride, kv_column, a.head_dim);
+                                     own.slice->dout + own.begin * a.out_stride + own.column,
+                                     a.out_stride, own.rows, a.head_dim);
+    stream.take<DIM, THREADS>(stage, a.kv_stride, own.kv_column, a.head_dim);
     sp_i_copy_commit();
     product<1, DIM / 8> dq;
     row_numbers numbers;
-    start<DIM>(a, slice, query, head, numbers, dq);
+    start<DIM>(a, own.slice, query, own.head, numbers, dq);
     for (int turn = 0; !stream.done(); turn ^= 1) {
         int keys = stream.keys();
-        int ahead = static_cast<int>(stream.first() - position);
+        int ahead = static_cast<int>(stream.first() - own.position);
         const unsigned char *k_tile = stage + turn * tile_bytes<DIM>(2 * KEYS);
         const unsigned char *v_tile = k_tile + tile_bytes<DIM>(KEYS);
         stream.advance();
         stream.take<DIM, THREADS>(stage + (turn ^ 1) * tile_bytes<DIM>(2 * KEYS), a.kv_stride,
-                                  kv_column, a.head_dim);
+                                  own.kv_column, a.head_dim);
         sp_i_copy_commit();
         sp_i_copy_wait<1>();
         __syncthreads();
@@ -153,15 +135,7 @@ __global__ void __launch_bounds__(THREADS) attention_backward_queries_kernel(que
         }
         __syncthreads();
     }
-    finish<DIM>(a, slice, query, head, dq);
-}
-
-template <int DIM>
-int launch(const sp_cuda_attention_tables *tables, const query_arguments &a, sp_cuda_stream stream)
-{
-    return sp_i_launch(attention_backward_queries_kernel<DIM>,
-                       dim3(static_cast<unsigned>(tables->query_tile_count * a.heads)), THREADS,
-                       tile_bytes<DIM>(2 * QUERIES + 4 * KEYS), stream, a);
+    finish<DIM>(a, own.slice, query, own.head, dq);
 }
 
 } // namespace
@@ -170,24 +144,8 @@ int sp_cuda_attention_backward_queries(const sp_kernel_attention_shape *shape,
                                        const sp_cuda_attention_tables *tables, bool resume,
                                        bool hold, sp_cuda_stream stream)
 {
-    if (tables->query_tile_count * shape->heads > INT32_MAX) {
-        return SP_I_CUDA_INVALID;
-    }
-    if (tables->query_tile_count == 0) {
-        return 0;
-    }
-    query_arguments a = {tables->slices,
-                         tables->keys,
-                         tables->groups,
-                         tables->query_tiles,
-                         shape->q_stride,
-                         shape->kv_stride,
-                         shape->out_stride,
-                         static_cast<int>(shape->heads),
-                         static_cast<int>(shape->heads / shape->kv_heads),
-                         static_cast<int>(shape->head_dim),
-                         static_cast<float>(shape->scale),
-                         resume,
-                         hold};
-    return shape->head_dim > 64 ? launch<128>(tables, a, stream) : launch<64>(tables, a, stream);
+    attention_arguments a = arguments_of(shape, tables, tables->query_tiles, resume, hold);
+    return launch_over_tiles(attention_backward_queries_kernel<128>,
+                             attention_backward_queries_kernel<64>, a, tables->query_tile_count,
+                             shape->heads, THREADS, 2 * QUERIES + 4 * KEYS, 0, stream);
 }

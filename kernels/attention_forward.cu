@@ -1,6 +1,6 @@
 // FlashAttention-2, algorithm 1 (Dao, 2023): a block of threads keeps 128 queries, keys and values
 // pass by, the next ones arriving while these are multiplied.
-#include "kernels/attention_tile.cuh"
+#include "kernels/attention_opening.cuh"
 
 namespace
 {
@@ -10,17 +10,6 @@ enum {
     ROW_TILES = 2, // 32 queries to a warp: each key that it reads serves two products
     QUERIES = SP_CUDA_ATTENTION_TILE,
     KEYS = SP_I_STREAMED_ROWS
-};
-
-struct forward_arguments {
-    const sp_cuda_attention_slice *slices;
-    const sp_cuda_attention_keys *keys;
-    const sp_cuda_attention_group *groups;
-    const sp_cuda_attention_tile *tiles;
-    int64_t q_stride, kv_stride, out_stride;
-    int heads, queries_per_kv, head_dim;
-    float scale_log2; // scores in units of log 2
-    bool resume, hold;
 };
 
 // Maximum and sum of each row's exponentials so far. The sum is spread over the lanes of a row.
@@ -114,8 +103,8 @@ __device__ __forceinline__ void over_rows(const sp_cuda_attention_slice *slice, 
 
 template <int DIM>
 __device__ __forceinline__ void
-start(const forward_arguments &a, const sp_cuda_attention_slice *slice, int64_t begin, int warp_row,
-      int head, softmax_state &state, product<ROW_TILES, DIM / 8> &out)
+start(const attention_arguments &a, const sp_cuda_attention_slice *slice, int64_t begin,
+      int warp_row, int head, softmax_state &state, product<ROW_TILES, DIM / 8> &out)
 {
     int lane = static_cast<int>(threadIdx.x) % 32;
     out.clear();
@@ -144,7 +133,7 @@ start(const forward_arguments &a, const sp_cuda_attention_slice *slice, int64_t 
 
 template <int DIM>
 __device__ __forceinline__ void
-finish(const forward_arguments &a, const sp_cuda_attention_slice *slice, int64_t begin,
+finish(const attention_arguments &a, const sp_cuda_attention_slice *slice, int64_t begin,
        int warp_row, int head, softmax_state &state, const product<ROW_TILES, DIM / 8> &out)
 {
     int lane = static_cast<int>(threadIdx.x) % 32;
@@ -188,38 +177,31 @@ finish(const forward_arguments &a, const sp_cuda_attention_slice *slice, int64_t
 template <int DIM> constexpr int step_of = DIM > 64 ? 32 : 64;
 
 template <int DIM>
-__global__ void __launch_bounds__(THREADS) attention_forward_kernel(forward_arguments a)
+__global__ void __launch_bounds__(THREADS) attention_forward_kernel(attention_arguments a)
 {
     const int STEP = step_of<DIM>;
     unsigned char *q_tile = sp_i_shared();
     unsigned char *stage = q_tile + tile_bytes<DIM>(QUERIES); // keys and values, twice
-    const sp_cuda_attention_tile tile = a.tiles[blockIdx.x / static_cast<unsigned>(a.heads)];
-    int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(a.heads));
-    int kv_column = head / a.queries_per_kv * a.head_dim;
-    const sp_cuda_attention_slice *slice = a.slices + tile.owner;
-    const sp_cuda_attention_group *group = a.groups + slice->group;
-    int rows = static_cast<int>(slice->queries) - tile.begin;
-    rows = rows < QUERIES ? rows : QUERIES;
-    int64_t position = slice->query_begin + tile.begin;
+    const own_queries own(a);
     int warp_row = static_cast<int>(threadIdx.x) / 32 * 16 * ROW_TILES;
 
     key_stream stream;
-    stream.open(a.keys + group->first_keys, group->key_blocks, position + rows);
-    take_tile<DIM, QUERIES, THREADS>(q_tile, slice->q + tile.begin * a.q_stride + head * a.head_dim,
-                                     a.q_stride, rows, a.head_dim);
-    stream.take<DIM, THREADS>(stage, a.kv_stride, kv_column, a.head_dim);
+    stream.open(a.keys + own.group->first_keys, own.group->key_blocks, own.position + own.rows);
+    take_tile<DIM, QUERIES, THREADS>(q_tile, own.slice->q + own.begin * a.q_stride + own.column,
+                                     a.q_stride, own.rows, a.head_dim);
+    stream.take<DIM, THREADS>(stage, a.kv_stride, own.kv_column, a.head_dim);
     sp_i_copy_commit();
     product<ROW_TILES, DIM / 8> out;
     softmax_state state;
-    start<DIM>(a, slice, tile.begin, warp_row, head, state, out);
+    start<DIM>(a, own.slice, own.begin, warp_row, own.head, state, out);
     for (int turn = 0; !stream.done(); turn ^= 1) {
         int keys = stream.keys();
-        int ahead = static_cast<int>(stream.first() - position);
+        int ahead = static_cast<int>(stream.first() - own.position);
         const unsigned char *k_tile = stage + turn * tile_bytes<DIM>(2 * KEYS);
         const unsigned char *v_tile = k_tile + tile_bytes<DIM>(KEYS);
         stream.advance();
         stream.take<DIM, THREADS>(stage + (turn ^ 1) * tile_bytes<DIM>(2 * KEYS), a.kv_stride,
-                                  kv_column, a.head_dim);
+                                  own.kv_column, a.head_dim);
         sp_i_copy_commit();
         sp_i_copy_wait<1>();
         __syncthreads();
@@ -231,21 +213,12 @@ __global__ void __launch_bounds__(THREADS) attention_forward_kernel(forward_argu
             if (keys - key < STEP || key + STEP - 1 + ahead > warp_row) {
                 hide<STEP>(scores, warp_row, key + ahead, keys - key);
             }
-            take_scores<DIM, STEP>(scores, state, out, a.scale_log2);
+            take_scores<DIM, STEP>(scores, state, out, a.scale);
             multiply_columns<DIM>(out, scores, v_tile, key);
         }
         __syncthreads();
     }
-    finish<DIM>(a, slice, tile.begin, warp_row, head, state, out);
-}
-
-template <int DIM>
-int launch(const sp_cuda_attention_tables *tables, const forward_arguments &a,
-           sp_cuda_stream stream)
-{
-    return sp_i_launch(attention_forward_kernel<DIM>,
-                       dim3(static_cast<unsigned>(tables->query_tile_count * a.heads)), THREADS,
-                       tile_bytes<DIM>(QUERIES + 4 * KEYS), stream, a);
+    finish<DIM>(a, own.slice, own.begin, warp_row, own.head, state, out);
 }
 
 } // namespace
@@ -254,24 +227,9 @@ int sp_cuda_attention_forward(const sp_kernel_attention_shape *shape,
                               const sp_cuda_attention_tables *tables, bool resume, bool hold,
                               sp_cuda_stream stream)
 {
-    if (tables->query_tile_count * shape->heads > INT32_MAX) {
-        return SP_I_CUDA_INVALID;
-    }
-    if (tables->query_tile_count == 0) {
-        return 0;
-    }
-    forward_arguments a = {tables->slices,
-                           tables->keys,
-                           tables->groups,
-                           tables->query_tiles,
-                           shape->q_stride,
-                           shape->kv_stride,
-                           shape->out_stride,
-                           static_cast<int>(shape->heads),
-                           static_cast<int>(shape->heads / shape->kv_heads),
-                           static_cast<int>(shape->head_dim),
-                           static_cast<float>(shape->scale) * SP_I_LOG2_E,
-                           resume,
-                           hold};
-    return shape->head_dim > 64 ? launch<128>(tables, a, stream) : launch<64>(tables, a, stream);
+    attention_arguments a = arguments_of(shape, tables, tables->query_tiles, resume, hold);
+    a.scale *= SP_I_LOG2_E; // scores in units of log 2
+    return launch_over_tiles(attention_forward_kernel<128>, attention_forward_kernel<64>, a,
+                             tables->query_tile_count, shape->heads, THREADS, QUERIES + 4 * KEYS, 0,
+                             stream);
 }

@@ -4,23 +4,6 @@
 #include "kernels/cuda_attention_index.h"
 #include "kernels/cuda_grid.h"
 
-static int64_t tiles_of(int64_t rows)
-{
-    return sp_i_cuda_ceil(rows, SP_CUDA_ATTENTION_TILE);
-}
-
-void sp_cuda_attention_count(sp_cuda_attention_tables *tables)
-{
-    tables->query_tile_count = 0;
-    tables->key_tile_count = 0;
-    for (int64_t i = 0; i < tables->slice_count; i++) {
-        tables->query_tile_count += tiles_of(tables->slices[i].queries);
-    }
-    for (int64_t i = 0; i < tables->key_count; i++) {
-        tables->key_tile_count += tiles_of(tables->keys[i].keys);
-    }
-}
-
 static bool aligned(const void *pointer)
 {
     return (uintptr_t)pointer % 16 == 0;

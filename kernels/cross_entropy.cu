@@ -134,32 +134,6 @@ __global__ void __launch_bounds__(ROW_THREADS)
     }
 }
 
-struct rescale_operation {
-    const float *local_max, *max;
-    float *sum;
-
-    template <int COUNT> using inputs = floats<COUNT>;
-
-    template <int COUNT> __device__ inputs<COUNT> take(int64_t, int64_t column) const
-    {
-        return read<COUNT>(sum + column);
-    }
-
-    template <int COUNT> __device__ void put(int64_t, int64_t column, const inputs<COUNT> &in) const
-    {
-        floats<COUNT> local = read<COUNT>(local_max + column);
-        floats<COUNT> common = read<COUNT>(max + column);
-        floats<COUNT> brought = in;
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            // A rank whose columns are all -infinity adds nothing.
-            float factor = local.v[i] == -INFINITY ? 0.0F : expf(local.v[i] - common.v[i]);
-            brought.v[i] *= factor;
-        }
-        write<COUNT>(sum + column, brought);
-    }
-};
-
 // Share of a token in the mean.
 __device__ __forceinline__ double share_of(int64_t row, const int64_t *target, const float *weight,
                                            double total_weight)
@@ -276,15 +250,6 @@ int sp_cuda_cross_entropy_sums(int64_t tokens, int64_t columns, int64_t first,
     return launch_for_rows(cross_entropy_sums_kernel<8>, cross_entropy_sums_kernel<1>, tokens,
                            columns, logits, stride, stream, first, logits, stride, target, max, sum,
                            target_logit);
-}
-
-int sp_cuda_cross_entropy_rescale(int64_t tokens, const float *local_max, const float *max,
-                                  float *sum, sp_cuda_stream stream)
-{
-    rescale_operation op = {local_max, max, sum};
-    return walk_over<4>(1, tokens,
-                        aligned_rows(local_max, 0) && aligned_rows(max, 0) && aligned_rows(sum, 0),
-                        op, stream);
 }
 
 int sp_cuda_cross_entropy_loss(int64_t tokens, const int64_t *target, const float *weight,

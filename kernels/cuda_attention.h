@@ -63,12 +63,10 @@ typedef struct sp_cuda_attention_tables {
     int64_t query_tile_count, key_tile_count;
 } sp_cuda_attention_tables;
 
-// On the host, from tables on the host: the number of tiles, for the caller to make room.
-void sp_cuda_attention_count(sp_cuda_attention_tables *tables);
-
-// On the host: fills the tiles, those with most pairs first, so that the longest blocks start
-// first. Returns 0, or cudaErrorInvalidValue (1) where shape or tables break a rule above. The
-// caller then copies all tables to the device and puts their addresses there in place of these.
+// On the host, from tables on the host with their counts: fills the tiles, those with most pairs
+// first, so that the longest blocks start first. Returns 0, or cudaErrorInvalidValue (1) where
+// shape or tables break a rule above. The caller then copies all tables to the device and puts
+// their addresses there in place of these.
 int sp_cuda_attention_plan(const sp_kernel_attention_shape *shape,
                            sp_cuda_attention_tables *tables);
 

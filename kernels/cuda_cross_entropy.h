@@ -1,16 +1,15 @@
 // Cross-entropy of bf16 logits on a CUDA device, as in cross_entropy.h, in pieces for a rank that
-// holds the columns [first, first + columns) of the vocabulary, which may be none. One pass over
+// holds the columns [first, first + columns) of the vocabulary, which may be none. Two passes over
 // the logits forward, one backward:
-//   _local      maximum of the local columns, sum of exp(logit - that maximum), target's logit (0
-//               where the target is not here)
+//   _max        maximum of the local columns
 //               [all-reduce the maxima by maximum]
-//   _rescale    local sums brought to the common maximum
+//   _sums       sum of exp(logit - maximum), target's logit (0 where the target is not here)
 //               [all-reduce sums and targets' logits by sum]
 //   _loss       lse and loss, alike on every rank
 //   _backward   gradients of the local columns
-// A rank that holds the whole vocabulary calls _local, _loss, _backward. max, sum, target_logit,
-// lse, weight [tokens] fp32; weight may be NULL (all 1); a token with a negative target counts for
-// nothing. _max and _sums are _local and _rescale in two passes, without numbers to keep between.
+// A rank that holds the whole vocabulary calls _local, which is _max and _sums in one pass, _loss,
+// _backward. max, sum, target_logit, lse, weight [tokens] fp32; weight may be NULL (all 1); a token
+// with a negative target counts for nothing.
 // Rows whose stride is a multiple of 8 are read fast, whatever their columns.
 #ifndef SLIMPACK_KERNELS_CUDA_CROSS_ENTROPY_H
 #define SLIMPACK_KERNELS_CUDA_CROSS_ENTROPY_H
@@ -32,10 +31,6 @@ int sp_cuda_cross_entropy_sums(int64_t tokens, int64_t columns, int64_t first,
                                const sp_bf16 *logits, int64_t stride, const int64_t *target,
                                const float *max, float *sum, float *target_logit,
                                sp_cuda_stream stream);
-
-// sum *= exp(local_max - max).
-int sp_cuda_cross_entropy_rescale(int64_t tokens, const float *local_max, const float *max,
-                                  float *sum, sp_cuda_stream stream);
 
 // Writes lse; *loss += the weighted mean's part of these tokens, summed in fp64 in the order of a
 // fixed tree.

@@ -36,9 +36,6 @@ enum { SP_CUDA_SUM_OF_SQUARES_WORKSPACE = 1024 };
 int sp_cuda_sum_of_squares(int64_t n, const float *x, bool accumulate, double *sum,
                            double *workspace, sp_cuda_stream stream);
 
-// *scale = min(1, max_norm / sqrt(*sum)): what a gradient is multiplied with to clip its norm.
-int sp_cuda_clip_scale(const double *sum, double max_norm, float *scale, sp_cuda_stream stream);
-
 SP_CUDA_END
 
 #endif

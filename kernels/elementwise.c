@@ -11,11 +11,6 @@ void SP_KERNEL(add)(int64_t n, const real *restrict x, real *restrict y)
     row_add(n, x, y);
 }
 
-void SP_KERNEL(scale)(int64_t n, double scale, real *x)
-{
-    row_scale(n, (real)scale, x);
-}
-
 void SP_KERNEL(copy_rows)(int64_t rows, int64_t columns, const real *from, int64_t from_stride,
                           real *to, int64_t to_stride)
 {

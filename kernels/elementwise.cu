@@ -250,14 +250,6 @@ __global__ void __launch_bounds__(SP_I_CUDA_THREADS)
     }
 }
 
-__global__ void clip_scale_kernel(const double *sum, double max_norm, float *scale)
-{
-    if (threadIdx.x == 0) {
-        double norm = sqrt(*sum);
-        *scale = norm > max_norm ? static_cast<float>(max_norm / norm) : 1.0F;
-    }
-}
-
 int sp_cuda_sum_of_squares(int64_t n, const float *x, bool accumulate, double *sum,
                            double *workspace, sp_cuda_stream stream)
 {
@@ -284,9 +276,4 @@ int sp_cuda_sum_of_squares(int64_t n, const float *x, bool accumulate, double *s
     return sp_i_launch(sum_partials_kernel, dim3(1), SP_I_CUDA_THREADS, 0, stream,
                        static_cast<int>(blocks), static_cast<const double *>(workspace), accumulate,
                        sum);
-}
-
-int sp_cuda_clip_scale(const double *sum, double max_norm, float *scale, sp_cuda_stream stream)
-{
-    return sp_i_launch(clip_scale_kernel, dim3(1), 32, 0, stream, sum, max_norm, scale);
 }

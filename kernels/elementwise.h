@@ -6,9 +6,6 @@
 // y += x, n elements: a residual connection forward, and gradients that meet backward.
 void SP_KERNEL(add)(int64_t n, const real *restrict x, real *restrict y);
 
-// x *= scale, n elements.
-void SP_KERNEL(scale)(int64_t n, double scale, real *x);
-
 // Copies [rows, columns] between different strides.
 void SP_KERNEL(copy_rows)(int64_t rows, int64_t columns, const real *from, int64_t from_stride,
                           real *to, int64_t to_stride);

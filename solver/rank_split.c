@@ -135,14 +135,6 @@ static sp_status gather(const split_job *job, sp_i_rank_split *split, sp_error *
     return SP_OK;
 }
 
-sp_status sp_i_rank_split_make(const sp_i_work *work, const sp_batch *batch, int dp,
-                               int most_merged, double merge_share, int64_t token_limit,
-                               sp_i_rank_split *split, sp_error *err)
-{
-    const sp_i_merge_costs costs = sp_i_merge_costs_assumed(most_merged);
-    return sp_i_rank_split_priced(work, batch, dp, &costs, merge_share, token_limit, split, err);
-}
-
 sp_status sp_i_rank_split_priced(const sp_i_work *work, const sp_batch *batch, int dp,
                                  const sp_i_merge_costs *costs, double merge_share,
                                  int64_t token_limit, sp_i_rank_split *split, sp_error *err)

@@ -30,10 +30,6 @@ typedef struct sp_i_rank_split {
 sp_status sp_i_rank_split_priced(const sp_i_work *work, const sp_batch *batch, int dp,
                                  const sp_i_merge_costs *costs, double merge_share,
                                  int64_t token_limit, sp_i_rank_split *split, sp_error *err);
-// The same for groups of at most `most_merged` ranks at sp_i_merge_costs_assumed.
-sp_status sp_i_rank_split_make(const sp_i_work *work, const sp_batch *batch, int dp,
-                               int most_merged, double merge_share, int64_t token_limit,
-                               sp_i_rank_split *split, sp_error *err);
 // The largest group's work over the bound, less 1.
 double sp_i_rank_split_gap(const sp_i_rank_split *split);
 // A copy of its own.

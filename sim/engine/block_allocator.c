@@ -327,8 +327,3 @@ int64_t sp_block_allocator_peak(const sp_block_allocator *allocator)
 {
     return allocator->peak;
 }
-
-void sp_block_allocator_reset_peak(sp_block_allocator *allocator)
-{
-    allocator->peak = allocator->allocated;
-}

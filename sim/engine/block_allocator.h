@@ -47,11 +47,10 @@ void sp_block_release(sp_block_allocator *allocator, int32_t block);
 // What an allocated block counts; 0 for SP_NO_BLOCK.
 int64_t sp_block_bytes(const sp_block_allocator *allocator, int32_t block);
 
-// Bytes in allocated blocks, in segments, and the largest of the former since the start or the
-// last reset (torch.cuda.memory_allocated, memory_reserved, max_memory_allocated).
+// Bytes in allocated blocks, in segments, and the largest of the former since the start
+// (torch.cuda.memory_allocated, memory_reserved, max_memory_allocated).
 int64_t sp_block_allocator_allocated(const sp_block_allocator *allocator);
 int64_t sp_block_allocator_reserved(const sp_block_allocator *allocator);
 int64_t sp_block_allocator_peak(const sp_block_allocator *allocator);
-void sp_block_allocator_reset_peak(sp_block_allocator *allocator);
 
 #endif

@@ -20,9 +20,6 @@ sp_status sp_structure_new(const sp_plan *plan, const sp_step_costs *costs,
                            sp_structure **structure, sp_error *err);
 void sp_structure_free(sp_structure *structure);
 
-int64_t sp_structure_vertices(const sp_structure *structure);
-int64_t sp_structure_edges(const sp_structure *structure);
-
 // Latest end over all actions by an igraph topological order: what the engine must predict.
 sp_status sp_structure_makespan(sp_structure *structure, int64_t *makespan_ns, sp_error *err);
 

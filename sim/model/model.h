@@ -40,8 +40,6 @@ typedef struct sp_model {
 sp_status sp_model_builtin(const char *name, sp_model *model, sp_error *err);
 int sp_model_builtin_count(void);
 const char *sp_model_builtin_name(int index);
-// One line: where the shape was published.
-const char *sp_model_builtin_source(int index);
 
 // Reads a Hugging Face config.json (model_type llama, mistral, qwen2, qwen3, mixtral, gpt2,
 // gpt_neox); keys that are not read are ignored, missing ones take the architecture's defaults.

@@ -96,19 +96,6 @@ static sp_status check_uniform(int dp, int64_t packs, sp_error *err)
                         (long long)packs, dp, (int)INT32_MAX);
 }
 
-sp_status sp_packing_uniform(sp_packing *packing, int dp, int64_t microbatches, sp_error *err)
-{
-    sp_packing_init(packing, NULL, dp);
-    sp_status status = check_uniform(dp, microbatches, err);
-    for (int64_t k = 0; status == SP_OK && k < dp * microbatches; k++) {
-        if (!sp_pack_list_begin(&packing->forward, (int)(k % dp), 1)) {
-            sp_packing_fini(packing);
-            status = sp_error_no_memory(err, "packing");
-        }
-    }
-    return status;
-}
-
 static bool add_token(sp_pack_list *list, int dp_rank, int64_t sample, int position, int slices)
 {
     sp_slice slice = {

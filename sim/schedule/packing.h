@@ -63,13 +63,9 @@ bool sp_pack_list_add(sp_pack_list *list, sp_slice slice, bool last);
 // The backward packs: `backward`, or `forward` where there are no others.
 const sp_pack_list *sp_packing_backward(const sp_packing *packing);
 
-// m equal packs per data-parallel rank with no slices, for uniform costs: pack k runs on rank k %
-// dp.
-sp_status sp_packing_uniform(sp_packing *packing, int dp, int64_t microbatches, sp_error *err);
-
-// The same in slices: micro-batch m is one sample of `slices` tokens on rank m % dp, each pack one
-// token of it; the backward packs hold them in reverse. Fills *batch, which the caller frees after
-// the packing.
+// Equal packs for uniform costs, in slices: micro-batch m is one sample of `slices` tokens on rank
+// m % dp, each pack one token of it; the backward packs hold them in reverse. Fills *batch, which
+// the caller frees after the packing.
 sp_status sp_packing_uniform_sliced(sp_packing *packing, sp_batch *batch, int dp,
                                     int64_t microbatches, int slices, sp_error *err);
 

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda_kernels.h"
 #include "tests/bench/cuda_timing.h"
+#include "tests/support/attention_tiles.h"
 
 // Each tensor is 256 MiB in bf16, four times the second-level cache of an H200.
 enum {
@@ -130,11 +131,6 @@ static int run_copy(void)
 static int run_copy_rows(void)
 {
     return sp_cuda_copy_rows(TOKENS, FEATURES, x[0], FEATURES, x[1], FEATURES, NULL);
-}
-
-static int run_gather_rows(void)
-{
-    return sp_cuda_gather_rows(TOKENS, FEATURES, index_of, x[0], FEATURES, x[1], FEATURES, NULL);
 }
 
 static int run_add(void)
@@ -270,7 +266,6 @@ static void report_streams(void)
         double bytes; // an element
     } cases[] = {
         {"copy_rows", run_copy_rows, 4},
-        {"gather_rows", run_gather_rows, 4},
         {"add", run_add, 6},
         {"add_bias", run_add_bias, 4},
         {"accumulate", run_accumulate, 10},
@@ -365,7 +360,7 @@ static void set_up_attention(int64_t head_dim, int64_t kv_heads, int64_t begin, 
                                         .slice_count = 1,
                                         .key_count = 1,
                                         .group_count = 1};
-    sp_cuda_attention_count(&tables);
+    count_attention_tiles(&tables);
     need(sp_cuda_attention_plan(&shape, &tables), "sp_cuda_attention_plan");
     tables.slices = copied(&slice, sizeof slice);
     tables.keys = copied(&keys, sizeof keys);

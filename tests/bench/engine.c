@@ -13,6 +13,7 @@
 #include "sim/engine/replay.h"
 #include "sim/metrics/metrics.h"
 #include "sim/schedule/schedule.h"
+#include "tests/support/uniform_packing.h"
 
 enum { PP = 64, CHUNKS = 2, MICROBATCHES = 3968, REPEATS = 7 };
 
@@ -117,7 +118,7 @@ int main(void)
     sp_engine_options options = {0};
     sp_engine_counts counts = {0};
     long before_kib = resident_kib();
-    require(sp_packing_uniform(&packing, 1, MICROBATCHES, &err), &err);
+    require(uniform_packing(&packing, 1, MICROBATCHES, &err), &err);
     long peak_kib = 0;
     int64_t makespan_ns = 0;
     for (int i = 0; i < REPEATS; i++) {

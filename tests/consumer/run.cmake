@@ -29,6 +29,21 @@ foreach(file bin/slimpack include/slimpack/sim/base/status.h share/man/man1/slim
   endif()
 endforeach()
 
+# Every header that is installed includes none that is not. They are read together below.
+file(GLOB_RECURSE headers RELATIVE ${prefix}/include/slimpack ${prefix}/include/slimpack/*.h)
+set(all_headers "")
+foreach(header IN LISTS headers)
+  file(STRINGS ${prefix}/include/slimpack/${header} lines REGEX "^#include \"")
+  foreach(line IN LISTS lines)
+    string(REGEX REPLACE "^#include \"(.*)\".*" "\\1" included "${line}")
+    if(NOT EXISTS ${prefix}/include/slimpack/${included})
+      message(FATAL_ERROR "${header} includes ${included}, which is not installed")
+    endif()
+  endforeach()
+  string(APPEND all_headers "#include \"${header}\"\n")
+endforeach()
+file(WRITE ${WORK}/all_headers.c "${all_headers}int main(void) { return 0; }\n")
+
 set(flags "")
 if(SANITIZE)
   set(flags -fsanitize=${SANITIZE})
@@ -44,6 +59,7 @@ separate_arguments(arguments UNIX_COMMAND "${output}")
 run(${COMPILER} ${flags} -o ${WORK}/by_pkg_config ${SOURCE}/consumer.c ${arguments}
     -Wl,-rpath,${prefix}/${LIBDIR})
 run_consumer(${WORK}/by_pkg_config)
+run(${COMPILER} -std=c17 -fsyntax-only ${WORK}/all_headers.c ${arguments})
 
 # The installed example: demo.json trains both batches, and drops the sample over its context.
 set(examples ${prefix}/share/doc/slimpack/examples)

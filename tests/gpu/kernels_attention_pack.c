@@ -5,6 +5,7 @@
 
 #include "tests/gpu/kernels_attention.h"
 #include "tests/gpu/kernels_device.h"
+#include "tests/support/attention_tiles.h"
 
 // Row of a token of a sample in the tensors of its ranges: which range, and where in it.
 static int64_t range_of(const attention_range *ranges, int64_t count, int64_t sample, int64_t token)
@@ -185,7 +186,7 @@ void attention_show(attention_pack *p, int64_t first, int64_t count)
             }
         }
     }
-    sp_cuda_attention_count(&t);
+    count_attention_tiles(&t);
     t.query_tiles = calloc((size_t)t.query_tile_count + 1, sizeof *t.query_tiles);
     t.key_tiles = calloc((size_t)t.key_tile_count + 1, sizeof *t.key_tiles);
     if (t.query_tiles == NULL || t.key_tiles == NULL ||

@@ -142,7 +142,6 @@ static void check_parts(int64_t vocab, tensor_layout layout)
 {
     problem p = set_up(vocab, layout, true);
     part parts[RANKS];
-    tensor local_max[RANKS];
     for (int r = 0; r < RANKS; r++) {
         part *q = &parts[r];
         q->first = vocab * r / RANKS / 8 * 8;
@@ -152,22 +151,18 @@ static void check_parts(int64_t vocab, tensor_layout layout)
         q->logit = tensor_blank(TENSOR_FP32, 1, TOKENS, plain);
         q->lse = tensor_blank(TENSOR_FP32, 1, TOKENS, plain);
         q->loss = tensor_drawn(TENSOR_FP64, 1, 1, plain, 0);
-        device_wait(sp_cuda_cross_entropy_local(
-            TOKENS, q->columns, q->first, BF16(p.logits) + q->first, p.logits.stride,
-            INT64(p.target), FP32(q->max), FP32(q->sum), FP32(q->logit), NULL));
+        device_wait(sp_cuda_cross_entropy_max(TOKENS, q->columns, BF16(p.logits) + q->first,
+                                              p.logits.stride, FP32(q->max), NULL));
         tensor_get(&q->max);
-        tensor_get(&q->logit);
-        local_max[r] = tensor_drawn(TENSOR_FP32, 1, TOKENS, plain, 0);
-        for (int64_t t = 0; t < TOKENS; t++) {
-            local_max[r].value[t] = q->max.value[t];
-        }
-        tensor_put(&local_max[r]);
     }
     reduce(parts, max_of, true);
     for (int r = 0; r < RANKS; r++) {
-        device_wait(sp_cuda_cross_entropy_rescale(TOKENS, FP32(local_max[r]), FP32(parts[r].max),
-                                                  FP32(parts[r].sum), NULL));
-        tensor_get(&parts[r].sum);
+        part *q = &parts[r];
+        device_wait(sp_cuda_cross_entropy_sums(
+            TOKENS, q->columns, q->first, BF16(p.logits) + q->first, p.logits.stride,
+            INT64(p.target), FP32(q->max), FP32(q->sum), FP32(q->logit), NULL));
+        tensor_get(&q->sum);
+        tensor_get(&q->logit);
     }
     reduce(parts, sum_of, false);
     reduce(parts, logit_of, false);

@@ -18,58 +18,6 @@ static void copies(void)
     }
 }
 
-// A permutation there and back.
-static void gather_and_scatter(void)
-{
-    enum { ROWS = 29, COLUMNS = 40 };
-    for (int l = 0; l < TENSOR_LAYOUTS; l++) {
-        tensor from = tensor_drawn(TENSOR_BF16, ROWS, COLUMNS, tensor_layouts[l], 1);
-        tensor index = tensor_drawn(TENSOR_INT64, 1, ROWS, plain, 0);
-        tensor there = tensor_blank(TENSOR_BF16, ROWS, COLUMNS, tensor_layouts[l]);
-        tensor back = tensor_blank(TENSOR_BF16, ROWS, COLUMNS, tensor_layouts[l]);
-        double *expected = tensor_zeros(ROWS * there.stride);
-        for (int64_t r = 0; r < ROWS; r++) {
-            int64_t at = r * 11 % ROWS; // 11 and 29 have no common factor
-            index.value[r] = (double)at;
-            sp_kernel_copy_rows_f64(1, COLUMNS, from.value + at * from.stride, 0,
-                                    expected + r * there.stride, 0);
-        }
-        tensor_put(&index);
-        device_wait(sp_cuda_gather_rows(ROWS, COLUMNS, INT64(index), BF16(from), from.stride,
-                                        BF16(there), there.stride, NULL));
-        tensor_check("gather_rows", &there, expected, 0, 0);
-        device_wait(sp_cuda_scatter_rows(ROWS, COLUMNS, INT64(index), BF16(there), there.stride,
-                                         BF16(back), back.stride, NULL));
-        tensor_check("scatter_rows", &back, from.value, 0, 0);
-    }
-}
-
-static void split_and_merge(void)
-{
-    for (int l = 0; l < TENSOR_LAYOUTS; l++) {
-        int64_t tokens = 21;
-        int64_t q_columns = 64;
-        int64_t kv_columns = 16;
-        int64_t all = q_columns + 2 * kv_columns;
-        tensor qkv = tensor_drawn(TENSOR_BF16, tokens, all, tensor_layouts[l], 1);
-        tensor q = tensor_blank(TENSOR_BF16, tokens, q_columns, tensor_layouts[l]);
-        tensor kv = tensor_blank(TENSOR_BF16, tokens, 2 * kv_columns, tensor_layouts[l]);
-        tensor back = tensor_blank(TENSOR_BF16, tokens, all, tensor_layouts[l]);
-        double *expected_q = tensor_zeros(tokens * q.stride);
-        double *expected_kv = tensor_zeros(tokens * kv.stride);
-        sp_kernel_copy_rows_f64(tokens, q_columns, qkv.value, qkv.stride, expected_q, q.stride);
-        sp_kernel_copy_rows_f64(tokens, 2 * kv_columns, qkv.value + q_columns, qkv.stride,
-                                expected_kv, kv.stride);
-        device_wait(sp_cuda_split_qkv(tokens, q_columns, kv_columns, BF16(qkv), qkv.stride, BF16(q),
-                                      q.stride, BF16(kv), kv.stride, NULL));
-        tensor_check("split_qkv's q", &q, expected_q, 0, 0);
-        tensor_check("split_qkv's kv", &kv, expected_kv, 0, 0);
-        device_wait(sp_cuda_merge_qkv(tokens, q_columns, kv_columns, BF16(q), q.stride, BF16(kv),
-                                      kv.stride, BF16(back), back.stride, NULL));
-        tensor_check("merge_qkv", &back, qkv.value, 0, 0);
-    }
-}
-
 enum { POSITIONS = 50 };
 
 static void check_rope_table(int64_t head_dim, double base, tensor *cosine, tensor *sine)
@@ -189,7 +137,6 @@ static void embedding_gradient(void)
 }
 
 const kernel_case kernels_rows_cases[] = {
-    KERNEL_CASE(copies), KERNEL_CASE(gather_and_scatter), KERNEL_CASE(split_and_merge),
-    KERNEL_CASE(rope),   KERNEL_CASE(embedding),          KERNEL_CASE(embedding_gradient),
+    KERNEL_CASE(copies), KERNEL_CASE(rope), KERNEL_CASE(embedding), KERNEL_CASE(embedding_gradient),
     {NULL, NULL},
 };

@@ -57,11 +57,17 @@ static size_t size_of(tensor_type type)
     return size[type];
 }
 
+static uint64_t draw_state;
+
+void tensor_start_draws(void)
+{
+    draw_state = 1;
+}
+
 // splitmix64 (Steele, Lea, Flood, 2014).
 static uint64_t draw(void)
 {
-    static uint64_t state = 1;
-    uint64_t z = state += 0x9e3779b97f4a7c15U;
+    uint64_t z = draw_state += 0x9e3779b97f4a7c15U;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9U;
     z = (z ^ z >> 27) * 0x94d049bb133111ebU;
     return z ^ z >> 31;

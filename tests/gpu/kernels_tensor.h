@@ -46,6 +46,9 @@ double *tensor_zeros(int64_t n);
 
 void tensor_free_all(void);
 
+// A case draws the same numbers alone and after others.
+void tensor_start_draws(void);
+
 // Fetches the tensor and ends the program with a message where an element differs from `expected`
 // [rows, stride] by more than relative |expected| + absolute.
 void tensor_check(const char *what, tensor *t, const double *expected, double relative,

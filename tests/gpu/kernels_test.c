@@ -21,6 +21,7 @@ int main(int argc, char **argv)
             if (argc < 2 || strcmp(argv[1], c->name) == 0) {
                 printf("%s\n", c->name);
                 fflush(stdout);
+                tensor_start_draws();
                 c->run();
                 tensor_free_all();
                 run++;

@@ -3,6 +3,7 @@
 
 #include "sim/base/prng.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 #include "tests/support/uniform_step.h"
 
 static const sp_engine_options plain;
@@ -214,7 +215,7 @@ static void too_few_microbatches(void **state)
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_DUALPIPE_V};
     sp_packing packing;
     sp_plan plan;
-    assert_int_equal(sp_packing_uniform(&packing, 1, 7, &err), SP_OK);
+    assert_int_equal(uniform_packing(&packing, 1, 7, &err), SP_OK);
     assert_int_equal(sp_plan_init(&plan, &layout, &packing, &err), SP_OK);
     assert_int_equal(sp_schedule_generate(&spec, NULL, "case.json", &plan, &err), SP_ERR_CONTENT);
     assert_non_null(strstr(err.message[0], "case.json: schedule.microbatches: "));

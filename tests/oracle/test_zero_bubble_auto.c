@@ -7,6 +7,7 @@
 #include "sim/base/prng.h"
 #include "sim/schedule/zb_clock.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 #include "tests/support/uniform_step.h"
 
 static const sp_engine_options plain;
@@ -201,7 +202,7 @@ static void uneven_stages(void **state)
                                     .unit_f = 1.0,
                                     .unit_b = -0.5,
                                     .unit_w = -0.5};
-        assert_int_equal(sp_packing_uniform(&u.packing, 1, m, &err), SP_OK);
+        assert_int_equal(uniform_packing(&u.packing, 1, m, &err), SP_OK);
         assert_int_equal(sp_step_costs_uniform(&uniform, &u.layout, &u.packing, &u.costs, &err),
                          SP_OK);
         give_stages_own_costs(&u.costs, p, &prng);
@@ -239,7 +240,7 @@ static void small_init(small *s)
     s->costs = (sp_schedule_costs){
         .f_ns = s->ns, .i_ns = s->ns, .w_ns = s->ns, .unit_f = 1.0, .unit_w = -1.0};
     sp_error err = {0};
-    assert_int_equal(sp_packing_uniform(&s->packing, 1, 4, &err), SP_OK);
+    assert_int_equal(uniform_packing(&s->packing, 1, 4, &err), SP_OK);
 }
 
 static sp_status generate(const small *s, double limit, sp_error *err)

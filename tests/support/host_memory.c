@@ -5,7 +5,6 @@
 #include "sim/cost/cost_model.h"
 #include "sim/engine/memory.h"
 #include "tests/support/host_random.h"
-#include "tests/support/host_run.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -19,9 +18,12 @@ const char *const host_models[HOST_MODELS] = {"{" LLAMA "}", TIED(GPT), TIED(LLA
 
 typedef struct comparison {
     scenario_run run;
-    host_device device;
+    const host_device *device;
+    sp_clock clock;
+    int steps;
     host_memory_check check;
     double error;
+    int64_t most_offloaded;
 } comparison;
 
 static double relative(const sp_bytes *predicted, const sp_bytes *measured)
@@ -29,18 +31,19 @@ static double relative(const sp_bytes *predicted, const sp_bytes *measured)
     return fabs((double)sp_bytes_total(predicted) / (double)sp_bytes_total(measured) - 1.0);
 }
 
-static void compare_plan(comparison *c, const sp_model *model, const sp_memory_options *memory_of,
-                         const sp_plan *plan, const sp_step_costs *costs)
+static int64_t most_offloaded(const sp_rank_memory *memory)
 {
-    const sp_run_request request = {.plan = plan,
-                                    .model = model,
-                                    .memory = memory_of,
-                                    .precision = SP_FP32,
-                                    .seed = 5,
-                                    .steps = 1,
-                                    .memory_points = true};
-    sp_run *run = host_run(&c->device, &request);
-    const sp_measured_step *step = sp_run_step(run, 0);
+    int64_t most = 0;
+    for (size_t i = 0; i < memory->point_count; i++) {
+        int64_t bytes = memory->points[i].bytes.of[SP_MEM_OFFLOADED];
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static void compare_step(comparison *c, const sp_plan *plan, const sp_step_costs *costs,
+                         const sp_measured_step *step)
+{
     sp_memory_timeline predicted;
     sp_error err = {0};
     must_succeed("replay", sp_i_memory_replay(&step->timeline, costs, true, &predicted, &err),
@@ -51,10 +54,29 @@ static void compare_plan(comparison *c, const sp_model *model, const sp_memory_o
                                     .rank = &step->timeline.ranks[r],
                                     .measured = &step->memory.ranks[r],
                                     .predicted = &predicted.ranks[r]};
+        int64_t offloaded = most_offloaded(memory.measured);
         c->error += relative(&memory.predicted->peak, &memory.measured->peak) / (double)ranks;
+        c->most_offloaded = offloaded > c->most_offloaded ? offloaded : c->most_offloaded;
         c->check(&memory);
     }
     sp_memory_timeline_fini(&predicted);
+}
+
+static void compare_plan(comparison *c, const sp_model *model, const sp_memory_options *memory_of,
+                         const sp_plan *plan, const sp_step_costs *costs)
+{
+    const sp_run_request request = {.plan = plan,
+                                    .model = model,
+                                    .memory = memory_of,
+                                    .clock = c->clock,
+                                    .precision = SP_FP32,
+                                    .seed = 5,
+                                    .steps = c->steps,
+                                    .memory_points = true};
+    sp_run *run = host_run(c->device, &request);
+    for (int s = 0; s < c->steps; s++) {
+        compare_step(c, plan, costs, sp_run_step(run, s));
+    }
     sp_run_free(run);
 }
 
@@ -67,21 +89,28 @@ static sp_status compare(void *context, const sp_step_view *view, sp_error *err)
     return SP_OK;
 }
 
+static void compare_scenario(comparison *c, const char *scenario)
+{
+    const sp_evaluate_options options = {
+        .no_bounds = true, .observer = compare, .observer_context = c};
+    run_good(scenario, &options, &c->run);
+    run_fini(&c->run);
+}
+
 double host_memory_compare(const char *model, const char *layout, const char *more,
                            host_memory_check check)
 {
-    comparison c = {.check = check};
-    const sp_evaluate_options options = {.observer = compare, .observer_context = &c};
+    host_device device;
+    comparison c = {.device = &device, .steps = 1, .check = check};
     char text[RUN_TEXT] = "";
-    host_open(&c.device);
+    host_open(&device);
     put_json(text,
              "{'model': %s, 'cluster': 'host', 'profile': 'host', 'stack': '%s', 'parallel': %s, "
              "'workload': {'lengths': [38, 11, 64, 24, 12, 83, 15, 22], 'order': 'file', "
              "'samples_per_batch': 8, 'context': 128}, %s}",
-             model, sp_backend_stack(c.device.backend), layout, more);
-    run_good(text, &options, &c.run);
-    run_fini(&c.run);
-    host_close(&c.device);
+             model, sp_backend_stack(device.backend), layout, more);
+    compare_scenario(&c, text);
+    host_close(&device);
     return c.error;
 }
 
@@ -93,7 +122,7 @@ static void compare_random(comparison *c, const sp_scenario *scenario, const sp_
     sp_cost_model cost;
     sp_step_costs costs;
     sp_error err = {0};
-    assert_true(sp_stack_builtin(sp_backend_stack(c->device.backend), &memory.stack));
+    assert_true(sp_stack_builtin(sp_backend_stack(c->device->backend), &memory.stack));
     must_succeed("cost model",
                  sp_cost_model_init(&cost, model, &r->plan.layout, &scenario->cluster,
                                     &scenario->profile, memory, "random", &err),
@@ -107,14 +136,15 @@ static void compare_random(comparison *c, const sp_scenario *scenario, const sp_
 void host_memory_compare_random(const sp_model *model, uint64_t seed, int count, bool vocab,
                                 host_memory_check check)
 {
-    comparison c = {.check = check};
+    host_device device;
+    comparison c = {.device = &device, .steps = 1, .check = check};
     sp_scenario scenario;
     sp_error err = {0};
     sp_prng prng;
     sp_prng_seed(&prng, seed);
     must_succeed("scenario",
                  run_read("{'model': 'llama-7b', 'cluster': 'h800-8'}", &scenario, &err), &err);
-    host_open(&c.device);
+    host_open(&device);
     for (int ran = 0; ran < count;) {
         random_plan r;
         int layers[HOST_STAGES];
@@ -127,7 +157,7 @@ void host_memory_compare_random(const sp_model *model, uint64_t seed, int count,
         }
         random_plan_fini(&r);
     }
-    host_close(&c.device);
+    host_close(&device);
     sp_scenario_fini(&scenario);
 }
 
@@ -138,4 +168,69 @@ void host_memory_differs(const host_memory *memory, sp_action action, const char
     sp_action_name(action, memory->plan->layout.chunks, name);
     fail_msg("dp %d pp %d, %s: %s %lld, predicted %lld", memory->rank->dp, memory->rank->pp, name,
              what, (long long)measured, (long long)predicted);
+}
+
+// What is held after an action that ended at `time_ns`: the first point of that moment, before
+// those of an action that follows at once. An action always ends with something given back.
+static const sp_bytes *held_after(const sp_rank_memory *memory, int64_t time_ns)
+{
+    size_t i = 0;
+    while (i + 1 < memory->point_count && memory->points[i].time_ns < time_ns) {
+        i++;
+    }
+    assert_int_equal(memory->points[i].time_ns, time_ns);
+    return &memory->points[i].bytes;
+}
+
+static void must_equal(const host_memory *memory, sp_action action, sp_memory_category category,
+                       const sp_bytes *measured, const sp_bytes *predicted)
+{
+    if (measured->of[category] != predicted->of[category]) {
+        host_memory_differs(memory, action, sp_memory_category_names[category],
+                            measured->of[category], predicted->of[category]);
+    }
+}
+
+void host_memory_equal_after_actions(const host_memory *memory, const sp_memory_category *category,
+                                     size_t count)
+{
+    for (size_t i = 0; i < memory->rank->count; i++) {
+        const sp_span *span = &memory->rank->spans[i];
+        const sp_bytes *measured = held_after(memory->measured, span->end_ns);
+        const sp_bytes *predicted = held_after(memory->predicted, span->end_ns);
+        for (size_t k = 0; k < count; k++) {
+            must_equal(memory, span->action, category[k], measured, predicted);
+        }
+    }
+}
+
+// At the end of a moment.
+static const sp_bytes *held_at(const sp_rank_memory *memory, int64_t time_ns)
+{
+    size_t i = 0;
+    while (i + 1 < memory->point_count && memory->points[i + 1].time_ns <= time_ns) {
+        i++;
+    }
+    return &memory->points[i].bytes;
+}
+
+static void is_held(const host_memory *memory)
+{
+    static const sp_memory_category exact[] = {
+        SP_MEM_PARAMETERS, SP_MEM_GRADIENTS, SP_MEM_OPTIMIZER, SP_MEM_ACTIVATIONS,
+        SP_MEM_KV_CACHE,   SP_MEM_LOGITS,    SP_MEM_OFFLOADED};
+    host_memory_equal_after_actions(memory, exact, sizeof exact / sizeof exact[0]);
+    for (size_t i = 0; i < 2 * memory->rank->copy_count; i++) {
+        const sp_span *span = &memory->rank->copies[i / 2];
+        int64_t time_ns = i % 2 == 0 ? span->start_ns : span->end_ns;
+        must_equal(memory, span->action, SP_MEM_OFFLOADED, held_at(memory->measured, time_ns),
+                   held_at(memory->predicted, time_ns));
+    }
+}
+
+int64_t host_memory_must_hold(const host_device *device, const char *scenario, sp_clock clock)
+{
+    comparison c = {.device = device, .clock = clock, .steps = 2, .check = is_held};
+    compare_scenario(&c, scenario);
+    return c.most_offloaded;
 }

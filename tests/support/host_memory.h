@@ -5,6 +5,7 @@
 
 #include "sim/engine/timeline.h"
 #include "sim/model/model.h"
+#include "tests/support/host_run.h"
 
 // Four layers; Llama style, the same with a tied table, GPT style with one, the same without.
 enum { HOST_MODELS = 4 };
@@ -29,6 +30,16 @@ double host_memory_compare(const char *model, const char *layout, const char *mo
 // or without a vocabulary that pipeline ranks share.
 void host_memory_compare_random(const sp_model *model, uint64_t seed, int count, bool vocab,
                                 host_memory_check check);
+
+// Executes two steps of the plans of a scenario (' for ") and fails the test case unless
+// parameters, gradients, optimizer states, activations, keys and values, logits and what is
+// offloaded are equal to the byte after every action, and what is offloaded also when each copy
+// begins and ends. Returns the most that was offloaded at once on any rank.
+int64_t host_memory_must_hold(const host_device *device, const char *scenario, sp_clock clock);
+
+// Fails the test case unless these categories are equal to the byte after every action.
+void host_memory_equal_after_actions(const host_memory *memory, const sp_memory_category *category,
+                                     size_t count);
 
 // Fails the test case, naming rank and action.
 void host_memory_differs(const host_memory *memory, sp_action action, const char *what,

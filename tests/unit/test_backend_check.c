@@ -7,6 +7,7 @@
 #include "sim/base/alloc.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 static const sp_run_request base = {
     .clock = SP_CLOCK_VIRTUAL, .precision = SP_FP64, .steps = 1, .memory_points = true};
@@ -50,7 +51,7 @@ static void requirements_of_one_rank(void **state)
                               .zero = 3,
                               .sequence_parallel = true,
                               .vocab_parallel = true};
-    assert_int_equal(sp_packing_uniform(&packing, 1, 1, NULL), SP_OK);
+    assert_int_equal(uniform_packing(&packing, 1, 1, NULL), SP_OK);
     assert_int_equal(sp_plan_init(&plan, &layout, &packing, NULL), SP_OK);
     assert_true(sp_stage_plan_add(sp_plan_stage(&plan, 0, 0), SP_ACTION_F, 0, 0));
     assert_true(sp_stage_plan_add(sp_plan_stage(&plan, 0, 0), SP_ACTION_B, 0, 0));
@@ -153,7 +154,7 @@ static void plans_that_cannot_end(void **state)
     sp_run *run = NULL;
     assert_int_equal(sp_registry_new(&registry, NULL), SP_OK);
     assert_int_equal(sp_registry_find(registry, "fake", &fake, NULL), SP_OK);
-    assert_int_equal(sp_packing_uniform(&packing, 1, 2, NULL), SP_OK);
+    assert_int_equal(uniform_packing(&packing, 1, 2, NULL), SP_OK);
     assert_int_equal(sp_plan_init(&plan, &layout, &packing, NULL), SP_OK);
     for (int p = 0; p < 2; p++) {
         for (int a = 0; a < 4; a++) {
@@ -248,6 +249,58 @@ static void numbers_are_checked(void **state)
     end(&f);
 }
 
+static int64_t transfers_ns(const sp_rank_timeline *rank)
+{
+    int64_t sum_ns = 0;
+    for (size_t i = 1; i < rank->count; i++) {
+        sum_ns += rank->spans[i].wait_p2p_ns;
+    }
+    return sum_ns;
+}
+
+// The fake begins as soon as it can, and says what it waits for on links: what begins later by some
+// time was idle for as long, and what waits for another rank's end was not.
+static void idle_time_waits_for_nobody(void **state)
+{
+    (void)state;
+    fixture f;
+    sp_run *run = NULL;
+    int64_t before_ns[2];
+    int64_t idle_ns[2];
+    begin(&f, SP_CAP_PIPELINE);
+    assert_int_equal(sp_backend_run(f.fake, 0, &f.s.request, &run, NULL), SP_OK);
+    const sp_measured_step *step = sp_run_step(run, 0);
+    assert_int_equal(step->timeline.rank_count, 2);
+    assert_int_equal(sp_measured_step_idle(&f.s.plan, step, before_ns, NULL), SP_OK);
+    for (size_t r = 0; r < 2; r++) {
+        assert_int_equal(before_ns[r], transfers_ns(&step->timeline.ranks[r]));
+    }
+    // The first rank has bubbles, though: between its last F and its first B, at least.
+    const sp_rank_timeline *first = &step->timeline.ranks[0];
+    int64_t gaps_ns = 0;
+    for (size_t i = 1; i < first->count; i++) {
+        gaps_ns += first->spans[i].start_ns - first->spans[i - 1].end_ns;
+    }
+    assert_true(gaps_ns > before_ns[0]);
+    // The last action of the first rank reads the end of the second's last.
+    sp_span *last[2];
+    for (size_t r = 0; r < 2; r++) {
+        const sp_rank_timeline *rank = &step->timeline.ranks[r];
+        last[r] = &rank->spans[rank->count - 1];
+    }
+    last[0]->start_ns += 7;
+    assert_int_equal(sp_measured_step_idle(&f.s.plan, step, idle_ns, NULL), SP_OK);
+    assert_int_equal(idle_ns[0], before_ns[0] + 7);
+    assert_int_equal(idle_ns[1], before_ns[1]);
+    last[1]->start_ns += 3;
+    last[1]->end_ns += 3;
+    assert_int_equal(sp_measured_step_idle(&f.s.plan, step, idle_ns, NULL), SP_OK);
+    assert_int_equal(idle_ns[0], before_ns[0] + 4);
+    assert_int_equal(idle_ns[1], before_ns[1] + 3);
+    sp_run_free(run);
+    end(&f);
+}
+
 static sp_status constant_time(void *context, const sp_virtual_action *action,
                                sp_virtual_outcome *outcome, sp_error *err)
 {
@@ -308,6 +361,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(plans_that_cannot_end),
     cmocka_unit_test(damage_is_found),
     cmocka_unit_test(numbers_are_checked),
+    cmocka_unit_test(idle_time_waits_for_nobody),
     cmocka_unit_test(pairs_end_together),
 };
 

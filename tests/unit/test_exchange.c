@@ -8,6 +8,7 @@
 #include "sim/base/prng.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 #include "tests/support/uniform_step.h"
 
 static const sp_engine_options plain;
@@ -380,7 +381,7 @@ static void whole_step_make(whole_step *step, int pp)
     sp_prng_seed(&prng, 3);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = pp, .dp = 2, .chunks = 1};
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
-    assert_int_equal(sp_packing_uniform(&step->packing, 2, 6, NULL), SP_OK);
+    assert_int_equal(uniform_packing(&step->packing, 2, 6, NULL), SP_OK);
     assert_int_equal(sp_plan_init(&step->plan, &layout, &step->packing, NULL), SP_OK);
     assert_int_equal(sp_schedule_generate(&spec, NULL, "test", &step->plan, NULL), SP_OK);
     random_costs(&prng, &layout, &step->packing, 0, &step->costs);

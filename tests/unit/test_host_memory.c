@@ -1,34 +1,15 @@
 // What the executor holds between its actions, beside what the predictor says for the very same
 // timeline: equal to the byte in each category.
 #include "tests/support/host_memory.h"
-#include "tests/support/host_run.h"
 #include "tests/support/test_main.h"
-
-// What is held after an action that ended at `time_ns`: the first point of that moment, before
-// those of an action that follows at once. An action always ends with something given back.
-static const sp_bytes *held_after(const sp_rank_memory *memory, int64_t time_ns)
-{
-    size_t i = 0;
-    while (i + 1 < memory->point_count && memory->points[i].time_ns < time_ns) {
-        i++;
-    }
-    assert_int_equal(memory->points[i].time_ns, time_ns);
-    return &memory->points[i].bytes;
-}
 
 static void is_equal(const host_memory *memory)
 {
-    for (size_t i = 0; i < memory->rank->count; i++) {
-        const sp_span *span = &memory->rank->spans[i];
-        const sp_bytes *mine = held_after(memory->measured, span->end_ns);
-        const sp_bytes *theirs = held_after(memory->predicted, span->end_ns);
-        for (int k = 0; k < SP_MEM_CATEGORIES; k++) {
-            if (mine->of[k] != theirs->of[k]) {
-                host_memory_differs(memory, span->action, sp_memory_category_names[k], mine->of[k],
-                                    theirs->of[k]);
-            }
-        }
+    sp_memory_category all[SP_MEM_CATEGORIES];
+    for (int k = 0; k < SP_MEM_CATEGORIES; k++) {
+        all[k] = (sp_memory_category)k;
     }
+    host_memory_equal_after_actions(memory, all, SP_MEM_CATEGORIES);
 }
 
 static void is_as_predicted(const char *layout, const char *more)

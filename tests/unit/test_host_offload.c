@@ -1,6 +1,6 @@
 // Copies to host memory and back: what leaves is what the predictor says, to the byte and at its
 // time, and gradients stay those of the plain step.
-#include "tests/support/host_held.h"
+#include "tests/support/host_memory.h"
 #include "tests/support/host_random.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -27,7 +27,7 @@ static void holds(const char *model, const char *layout, int context, const char
              "'context': %d}, 'memory': {%s}, %s}",
              model, layout, context, memory, more);
     host_open(&device);
-    int64_t most = host_held_must_agree(&device, text, clock);
+    int64_t most = host_memory_must_hold(&device, text, clock);
     host_close(&device);
     if (most == 0) {
         fail_msg("nothing left with %s, %s", layout, more);

@@ -1,7 +1,6 @@
 // The most that the executor holds while each of its actions runs, beside what the predictor says
 // for the very same timeline: equal to the byte, rank by rank, and in each category at the peak.
 #include "tests/support/host_memory.h"
-#include "tests/support/host_run.h"
 #include "tests/support/test_main.h"
 
 // The largest total of any moment from the start to the end of a span: what was held when it began

@@ -3,7 +3,7 @@
 #include "backends/executor/math.h"
 #include "backends/executor/replicas.h"
 #include "backends/machine/cpu.h"
-#include "tests/support/host_held.h"
+#include "tests/support/host_memory.h"
 #include "tests/support/host_random.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -68,7 +68,7 @@ static void holds(const char *layout, const char *more)
         char text[RUN_TEXT] = "";
         put_json(text, SCENARIO, models[m], layout, more);
         host_open(&device);
-        host_held_must_agree(&device, text, SP_CLOCK_VIRTUAL);
+        host_memory_must_hold(&device, text, SP_CLOCK_VIRTUAL);
         host_close(&device);
     }
 }

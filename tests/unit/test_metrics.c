@@ -9,6 +9,7 @@
 #include "sim/schedule/schedule.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 #include "tests/support/uniform_step.h"
 
 enum { MAX_RANKS = 8, MAX_SPANS = 8 };
@@ -364,7 +365,7 @@ static void time_adds_up(void **state)
         sp_plan plan;
         sp_step_costs costs;
         assert_int_equal(
-            sp_packing_uniform(&packing, layout.dp, 1 + (int)sp_prng_below(&prng, 9), &err), SP_OK);
+            uniform_packing(&packing, layout.dp, 1 + (int)sp_prng_below(&prng, 9), &err), SP_OK);
         random_costs(&prng, &layout, &packing, (int)sp_prng_below(&prng, 3), &costs);
         costs.blocking_transfers = sp_prng_below(&prng, 2) == 1;
         assert_int_equal(sp_plan_init(&plan, &layout, &packing, &err), SP_OK);

@@ -4,7 +4,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/cost/step_costs.h"
-#include "solver/rank_split.h"
+#include "tests/support/assumed_split.h"
 #include "tests/support/drawn_packs.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -33,8 +33,8 @@ static void fill(int dp, double merge_share, const sp_i_shape *shape, sp_packing
 {
     sp_error err = {0};
     sp_i_rank_split split;
-    assert_int_equal(
-        sp_i_rank_split_make(&drawn_work, &d.batch, dp, 8, merge_share, 0, &split, &err), SP_OK);
+    assert_int_equal(assumed_split(&drawn_work, &d.batch, dp, 8, merge_share, 0, &split, &err),
+                     SP_OK);
     sp_packing_init(packing, &d.batch, dp);
     for (int g = 0; g < split.count; g++) {
         const sp_i_rank_group *group = &split.groups[g];

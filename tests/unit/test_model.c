@@ -79,11 +79,10 @@ static void builtins_are_valid_and_named(void **state)
     (void)state;
     assert_true(sp_model_builtin_count() >= 16);
     assert_null(sp_model_builtin_name(-1));
-    assert_null(sp_model_builtin_source(sp_model_builtin_count()));
+    assert_null(sp_model_builtin_name(sp_model_builtin_count()));
     for (int i = 0; i < sp_model_builtin_count(); i++) {
         sp_model model = builtin(sp_model_builtin_name(i));
         assert_string_equal(model.name, sp_model_builtin_name(i));
-        assert_true(strlen(sp_model_builtin_source(i)) > 10);
         assert_int_equal(sp_model_check(&model, "builtin", "", NULL), SP_OK);
     }
 }

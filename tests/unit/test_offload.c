@@ -12,6 +12,7 @@
 #include "tests/support/flat_profile.h"
 #include "tests/support/offload_step.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 // ---- one rank: m forwards, then the backwards in reverse ----
 
@@ -27,7 +28,7 @@ static void stack(offload_step *s, int m, times t, int64_t leaving)
 {
     sp_error err = {0};
     *s = (offload_step){.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1}};
-    step_must_succeed(sp_packing_uniform(&s->packing, 1, m, &err), &err);
+    step_must_succeed(uniform_packing(&s->packing, 1, m, &err), &err);
     step_must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
     step_must_succeed(sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, 1, true, &err),
                       &err);

@@ -10,6 +10,7 @@
 #include "tests/support/offload_step.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 // ---- where copies stand ----
 
@@ -375,7 +376,7 @@ static void circles_beside_copies(void **state)
     (void)state;
     sp_error err = {0};
     offload_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1}};
-    step_must_succeed(sp_packing_uniform(&s.packing, 1, 2, &err), &err);
+    step_must_succeed(uniform_packing(&s.packing, 1, 2, &err), &err);
     step_must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, &err), &err);
     step_must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true, &err), &err);
     static const sp_action first[] = {{.kind = SP_ACTION_F},

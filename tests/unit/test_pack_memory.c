@@ -6,6 +6,7 @@
 #include "tests/support/drawn_packs.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 #define SMALL_MODEL \
     "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
@@ -258,7 +259,7 @@ static void unknown_memory(void **state)
     sp_i_pack_memory memory;
     const sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1, .zero = 1};
     const sp_uniform_costs uniform = {.f_ms = 1.0, .b_ms = 2.0};
-    must_succeed("packing", sp_packing_uniform(&packing, 1, 4, &err), &err);
+    must_succeed("packing", uniform_packing(&packing, 1, 4, &err), &err);
     must_succeed("costs", sp_step_costs_uniform(&uniform, &layout, &packing, &costs, &err), &err);
     must_succeed("memory", sp_i_pack_memory_measure(&costs, &packing, &layout, &memory, &err),
                  &err);

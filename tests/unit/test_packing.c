@@ -149,30 +149,36 @@ static void uniform_deals_packs_round_robin(void **state)
 {
     (void)state;
     sp_packing packing;
-    assert_int_equal(sp_packing_uniform(&packing, 3, 4, NULL), SP_OK);
+    sp_batch batch;
+    assert_int_equal(sp_packing_uniform_sliced(&packing, &batch, 3, 4, 1, NULL), SP_OK);
     assert_int_equal(packing.forward.count, 12);
-    assert_int_equal(packing.forward.slice_count, 0);
+    assert_int_equal(packing.forward.slice_count, 12);
     assert_int_equal(packing.backward.count, 0);
     assert_int_equal(packing.dp, 3);
-    assert_null(packing.batch);
     for (size_t k = 0; k < 12; k++) {
         assert_int_equal(packing.forward.packs[k].dp_first, k % 3);
         assert_int_equal(packing.forward.packs[k].dp_count, 1);
     }
     sp_packing_fini(&packing);
+    sp_batch_fini(&batch);
 }
 
 static void uniform_refuses_more_packs_than_an_action_can_name(void **state)
 {
     (void)state;
+    const int64_t many = INT64_C(1) << 30;
     sp_packing packing;
+    sp_batch batch;
     sp_error err;
     sp_error_clear(&err);
-    assert_int_equal(sp_packing_uniform(&packing, 2, INT64_C(1) << 30, &err), SP_ERR_LIMIT);
+    assert_int_equal(sp_packing_uniform_sliced(&packing, &batch, 2, many, 1, &err), SP_ERR_LIMIT);
     assert_int_equal(err.count, 1);
     sp_packing_fini(&packing);
-    assert_int_equal(sp_packing_uniform(&packing, 7, INT64_MAX, NULL), SP_ERR_LIMIT);
+    sp_batch_fini(&batch);
+    assert_int_equal(sp_packing_uniform_sliced(&packing, &batch, 7, INT64_MAX, 3, NULL),
+                     SP_ERR_LIMIT);
     sp_packing_fini(&packing);
+    sp_batch_fini(&batch);
 }
 
 static void memory_failures_are_reported(void **state)
@@ -182,11 +188,13 @@ static void memory_failures_are_reported(void **state)
     for (long n = 0; status != SP_OK; n++) {
         assert_true(n < 100);
         sp_packing packing;
+        sp_batch batch;
         sp_i_alloc_fail_after(n);
-        status = sp_packing_uniform(&packing, 2, 50, NULL);
+        status = sp_packing_uniform_sliced(&packing, &batch, 2, 50, 2, NULL);
         sp_i_alloc_fail_after(-1);
         assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
         sp_packing_fini(&packing);
+        sp_batch_fini(&batch);
     }
     sp_packing packing;
     sp_packing_init(&packing, NULL, 1);

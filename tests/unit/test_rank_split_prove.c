@@ -4,6 +4,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "solver/rank_split_prove.h"
+#include "tests/support/assumed_split.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -49,8 +50,8 @@ static double best_s(const drawn *d, size_t i, double load_s[RANKS])
 static void make(const drawn *d, int ranks, sp_i_rank_split *split)
 {
     sp_error err = {0};
-    must_succeed("split",
-                 sp_i_rank_split_make(&some_work, &d->batch, ranks, 1, 0.0, 0, split, &err), &err);
+    must_succeed("split", assumed_split(&some_work, &d->batch, ranks, 1, 0.0, 0, split, &err),
+                 &err);
 }
 
 // Every sample once, longest first, with the work that is said.

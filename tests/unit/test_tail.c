@@ -7,6 +7,7 @@
 #include "tests/support/priced_step.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 #define BYTES_BF16 2.0
 #define BYTES_FP32 4.0
@@ -220,7 +221,7 @@ static void random_case_make(random_case *c, sp_prng *prng)
     c->layout.dp = 1 + (int)sp_prng_below(prng, 3);
     c->layout.chunks = spec.kind == SP_SCHEDULE_INTERLEAVED ? 1 + (int)sp_prng_below(prng, 3) : 1;
     int m = c->layout.pp * (1 + (int)sp_prng_below(prng, 3));
-    succeed(sp_packing_uniform(&c->packing, c->layout.dp, m, &err), &err);
+    succeed(uniform_packing(&c->packing, c->layout.dp, m, &err), &err);
     succeed(sp_plan_init(&c->plan, &c->layout, &c->packing, &err), &err);
     succeed(sp_schedule_generate(&spec, NULL, "test", &c->plan, &err), &err);
     random_costs(prng, &c->layout, &c->packing, 0, &c->costs);

@@ -5,6 +5,7 @@
 #include "sim/metrics/metrics.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 #include "tests/support/uniform_step.h"
 
 typedef struct outcome {
@@ -61,7 +62,7 @@ static void pipeline_init(pipeline *s, int p, int m)
     sp_error err = {0};
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
     *s = (pipeline){.layout = {.tp = 1, .cp = 1, .pp = p, .dp = 1, .chunks = 1}};
-    succeed(sp_packing_uniform(&s->packing, 1, m, &err), &err);
+    succeed(uniform_packing(&s->packing, 1, m, &err), &err);
     succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
     succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, &err), &err);
     succeed(sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, p, false, &err), &err);
@@ -346,7 +347,7 @@ static void folding(void **state)
         sp_step_costs costs;
         outcome folded;
         outcome unfolded;
-        succeed(sp_packing_uniform(&packing, layout.dp, 8, &err), &err);
+        succeed(uniform_packing(&packing, layout.dp, 8, &err), &err);
         succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
         succeed(sp_schedule_generate(&spec, NULL, "test", &plan, &err), &err);
         random_costs(&prng, &layout, &packing, kinds, &costs);

@@ -1,0 +1,103 @@
+// A walk over the actions of one rank: what each of its units holds so far, and the bytes that come
+// and go with that.
+#ifndef SLIMPACK_SIM_ENGINE_MEMORY_WALK_H
+#define SLIMPACK_SIM_ENGINE_MEMORY_WALK_H
+
+#include "sim/engine/memory.h"
+
+// What the walks over all ranks share.
+typedef struct sp_i_memory_walks {
+    const sp_timeline *timeline;
+    const sp_step_costs *costs;
+    // Of each slice of regrouped backward packs; NULL: backward packs are the forward packs.
+    int32_t *forward_pack;
+    int64_t *last_begin; // of each sample's slices, beside forward_pack
+    // Chunks of a rank; where a vocabulary is shared its share of the head counts as one more, and
+    // that of the embedding, which holds nothing, stands behind it.
+    int chunks, parts;
+    sp_i_unit_state *units; // [forward packs * parts], of the rank being walked
+    size_t unit_count;
+    uint8_t *deferred; // [backward packs * parts] of regrouped packs, of the same rank
+    size_t deferred_count;
+    bool points;
+} sp_i_memory_walks;
+
+// Of one rank.
+typedef struct sp_i_memory_walk {
+    const sp_i_memory_walks *shared;
+    const sp_rank_timeline *rank;
+    sp_rank_memory *out;
+    sp_i_peak_state *peak; // where the state at a known peak goes; NULL otherwise
+    int64_t peak_bytes;
+    sp_bytes now;
+    double units;
+    sp_action action; // the last that began
+    bool acted;
+    bool running;
+    int32_t forwards, forwards_ended;
+    int buffers;
+    int64_t buffer_bytes;
+    int64_t gradient_sums;
+    int64_t time_ns;
+    size_t share;               // of the rank's, done
+    bool share_runs;            // the next one, beside copies
+    const sp_bytes *transients; // of the share that runs
+} sp_i_memory_walk;
+
+sp_status sp_i_memory_walks_init(sp_i_memory_walks *shared, const sp_timeline *timeline,
+                                 const sp_step_costs *costs, bool points, sp_error *err);
+void sp_i_memory_walks_fini(sp_i_memory_walks *shared);
+
+static inline void sp_i_walk_add(sp_bytes *to, const sp_bytes *change, int sign)
+{
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        to->of[c] += sign * change->of[c];
+    }
+}
+
+static inline sp_i_unit_state *sp_i_walk_state(const sp_i_memory_walk *w, int32_t pack, int chunk)
+{
+    return &w->shared->units[(size_t)pack * (size_t)w->shared->parts + (size_t)chunk];
+}
+
+static inline bool sp_i_walk_is_regrouped(const sp_i_memory_walk *w)
+{
+    return w->shared->forward_pack != NULL;
+}
+
+static inline bool sp_i_walk_is_forward(const sp_i_memory_walk *w, sp_action action)
+{
+    return action.kind == SP_ACTION_F || (action.kind == SP_ACTION_R && sp_i_walk_is_regrouped(w));
+}
+
+static inline bool sp_i_walk_runs_again(const sp_i_memory_walk *w, sp_action action)
+{
+    return action.kind == SP_ACTION_F && action.chunk < w->shared->parts &&
+           sp_i_walk_state(w, action.pack, action.chunk)->runs_again != 0;
+}
+
+int sp_i_walk_vstage(const sp_i_memory_walk *w, int chunk);
+
+// Where a forward pack's unit stands in the tables of the costs.
+size_t sp_i_walk_unit(const sp_i_memory_walk *w, int32_t pack, int chunk);
+
+// The bytes of a backward pack; NULL: uniform costs.
+const sp_unit_bytes *sp_i_walk_backward(const sp_i_memory_walk *w, sp_action action);
+
+// What an action needs beyond what units hold; NULL: nothing. Transients of a regrouped backward
+// pack come from its own shape.
+const sp_bytes *sp_i_walk_transients(const sp_i_memory_walk *w, sp_action action);
+
+// From what the unit held so far to what it holds from now on.
+void sp_i_walk_hold(sp_i_memory_walk *w, sp_action action, sp_i_unit_holds holds);
+
+// Frees what the slices of a regrouped backward pack held.
+void sp_i_walk_free_slices(sp_i_memory_walk *w, sp_action action);
+
+// What the weight gradient of a regrouped pack needs is there, or goes.
+void sp_i_walk_defer(sp_i_memory_walk *w, sp_action action, bool there);
+
+// Notes what is held at a time; false where memory for the points of the course runs out.
+bool sp_i_walk_note(sp_i_memory_walk *w, int64_t time_ns);
+
+#endif
