@@ -27,6 +27,7 @@ static double unfused_s(const sp_i_attention *attention, bool backward, const ru
 static double score_weight(const sp_score_model *scores, double keys);
 static bool is_softmax_unfused(const sp_i_attention *attention, const run *r);
 static bool is_sliced(const sp_i_attention *attention);
+static bool is_gathered(const sp_i_attention *attention);
 static double sliced_s(const sp_i_attention *attention, bool backward, const run *r);
 
 sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
@@ -65,13 +66,15 @@ sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
 double sp_i_cp_exchange_s(const sp_i_attention *attention, sp_group cp,
                           const sp_i_attention_load *load, double bytes, bool gradients)
 {
-    if (!is_sliced(attention) || !(load->exchanges > 0.0)) {
+    bool by_slices = is_sliced(attention) || is_gathered(attention);
+    if (!by_slices || !(load->exchanges > 0.0)) {
         return sp_time_collective(attention->timer, SP_ALL_GATHER, cp, bytes);
     }
     double each = bytes / load->exchanges / (gradients ? 2.0 : 1.0);
     double each_s = sp_time_collective(attention->timer, SP_ALL_GATHER, cp, each);
     if (gradients) {
-        each_s += sp_time_collective(attention->timer, SP_REDUCE_SCATTER, cp, each);
+        double number = is_gathered(attention) ? 2.0 : 1.0; // fp32 or bf16
+        each_s += sp_time_collective(attention->timer, SP_REDUCE_SCATTER, cp, number * each);
     }
     return load->exchanges * each_s;
 }
@@ -88,6 +91,7 @@ double sp_i_exposed_cp_s(const sp_i_attention *attention, double cp_s, double at
                                                                      : cp_s;
     case SP_CP_BLOCKING:
     case SP_CP_SLICES:
+    case SP_CP_GATHERED:
         return cp_s;
     }
     SP_UNREACHABLE("a CP overlap");
@@ -168,6 +172,11 @@ static double unfused_s(const sp_i_attention *attention, bool backward, const ru
 static bool is_sliced(const sp_i_attention *attention)
 {
     return attention->layout->cp > 1 && attention->memory->stack.cp_overlap == SP_CP_SLICES;
+}
+
+static bool is_gathered(const sp_i_attention *attention)
+{
+    return attention->layout->cp > 1 && attention->memory->stack.cp_overlap == SP_CP_GATHERED;
 }
 
 // All ranks together. Of the 2*cp runs of a slice the i-th sees i runs before it and itself; a

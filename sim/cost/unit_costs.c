@@ -12,6 +12,7 @@ typedef struct filler {
     const sp_packing *packing;
     sp_i_slice_sums *sums; // of backward packs
     int32_t *same;         // forward packs of backward packs of their own; NULL: not asked
+    int64_t *end;          // [samples], zeros between packs; NULL: seen tokens are not asked
     sp_step_costs *costs;
 } filler;
 
@@ -29,6 +30,10 @@ sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *pack
     if (status == SP_OK && regrouped && cost->memory.stack.tensors == SP_TENSORS_EXPLICIT) {
         status = sp_i_same_packs(packing, &f.same, err);
     }
+    if (status == SP_OK && packing->batch != NULL && sp_stack_counts_device(&cost->memory.stack)) {
+        f.end = sp_i_calloc(packing->batch->count, sizeof *f.end);
+        status = f.end != NULL ? SP_OK : sp_error_no_memory(err, "the ends of samples");
+    }
     if (status == SP_OK) {
         fill_list(&f, &packing->forward, !regrouped, costs->unit);
         fill_copies(&f);
@@ -40,13 +45,44 @@ sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *pack
     }
     sp_i_free(f.sums);
     sp_i_free(f.same);
+    sp_i_free(f.end);
     return status;
 }
 
-static sp_unit_load load_of(const filler *f, const sp_pack *pack, size_t k, bool backward)
+// Of a pack whose slices all begin their samples.
+static int64_t whole_samples(const filler *f, const sp_pack_list *list, const sp_pack *pack)
 {
-    sp_unit_load load = {
-        .tokens = pack->computed, .kv_tokens = pack->kv_tokens, .pairs = pack->full_pairs};
+    bool whole = f->end != NULL;
+    for (size_t s = 0; whole && s < pack->slice_count; s++) {
+        whole = list->slices[pack->first_slice + s].begin == 0;
+    }
+    return whole ? (int64_t)pack->slice_count : 0;
+}
+
+static int64_t seen_tokens(const filler *f, const sp_pack_list *list, const sp_pack *pack)
+{
+    int64_t seen = 0;
+    for (size_t s = 0; f->end != NULL && s < pack->slice_count; s++) {
+        const sp_slice *slice = &list->slices[pack->first_slice + s];
+        int64_t *end = &f->end[slice->sample];
+        int64_t beyond = slice->begin + slice->computed_tokens - *end;
+        seen += beyond > 0 ? beyond : 0;
+        *end += beyond > 0 ? beyond : 0;
+    }
+    for (size_t s = 0; f->end != NULL && s < pack->slice_count; s++) {
+        f->end[list->slices[pack->first_slice + s].sample] = 0;
+    }
+    return seen;
+}
+
+static sp_unit_load load_of(const filler *f, const sp_pack_list *list, size_t k, bool backward)
+{
+    const sp_pack *pack = &list->packs[k];
+    sp_unit_load load = {.tokens = pack->computed,
+                         .kv_tokens = pack->kv_tokens,
+                         .pairs = pack->full_pairs,
+                         .seen_tokens = seen_tokens(f, list, pack),
+                         .whole_samples = whole_samples(f, list, pack)};
     if (backward) {
         load.begun_tokens = f->sums[k].begun_tokens;
         load.found_tokens = f->sums[k].found_tokens;
@@ -59,6 +95,7 @@ static bool is_alike(const sp_unit_load *a, const sp_unit_load *b)
 {
     return a->tokens == b->tokens && a->kv_tokens == b->kv_tokens && a->pairs == b->pairs &&
            a->begun_tokens == b->begun_tokens && a->found_tokens == b->found_tokens &&
+           a->seen_tokens == b->seen_tokens && a->whole_samples == b->whole_samples &&
            a->collects == b->collects;
 }
 
@@ -71,7 +108,7 @@ static void fill_list(const filler *f, const sp_pack_list *list, bool backward,
     sp_unit_load before = {0};
     for (size_t k = 0; k < list->count; k++) {
         const sp_pack *pack = &list->packs[k];
-        sp_unit_load load = load_of(f, pack, k, backward);
+        sp_unit_load load = load_of(f, list, k, backward);
         sp_unit_bytes *row = units + k * classes;
         if (k > 0 && pack->dp_count == pack[-1].dp_count && is_alike(&load, &before)) {
             memcpy(row, row - classes, classes * sizeof *row);

@@ -43,12 +43,12 @@ static void fetch(sp_i_explicit *x, sp_i_explicit_tensor first, sp_i_explicit_te
     }
 }
 
-// The gradient of a product's input; of a column-parallel one all rows come first.
-static void back_through(sp_i_explicit *x, bool column_parallel, int64_t bytes)
+// The gradient of a column-parallel product's input: all rows come first.
+static void back_through(sp_i_explicit *x, int64_t bytes)
 {
-    sp_i_explicit_take(x, column_parallel ? x->hidden_gathered : 0);
+    sp_i_explicit_take(x, x->hidden_gathered);
     sp_i_explicit_take(x, bytes);
-    sp_i_explicit_give(x, column_parallel ? x->hidden_gathered : 0);
+    sp_i_explicit_give(x, x->hidden_gathered);
 }
 
 // The end of a product: its input and the gradient of its output are read once more, by the weight
@@ -67,6 +67,13 @@ static void finish(sp_i_explicit *x, sp_i_explicit_tensor input, int64_t output_
     x->place[input] = SP_MEM_CATEGORIES;
 }
 
+// The input of a column-parallel product is gathered once more for its weight gradient.
+static void finish_column(sp_i_explicit *x, sp_i_explicit_tensor input, int64_t output_gradient)
+{
+    sp_i_explicit_pass(x, x->splits ? 0 : x->hidden_gathered);
+    finish(x, input, output_gradient);
+}
+
 // The gradient of a block's output is behind its dropout a matrix of its own.
 static bool enter_block(sp_i_explicit *x, sp_i_explicit_tensor mask)
 {
@@ -82,12 +89,13 @@ static bool enter_block(sp_i_explicit *x, sp_i_explicit_tensor mask)
 // goes around the block is there no more, unless it is also the gradient of its output.
 static void leave_block(sp_i_explicit *x, bool own)
 {
-    back_through(x, true, x->hidden);
+    back_through(x, x->hidden);
     sp_i_explicit_take(x, x->hidden);
     sp_i_explicit_give(x, x->hidden);
     sp_i_explicit_give(x, own ? x->hidden : 0);
 }
 
+// What was gathered of the gradient of a block's output stays for the weight gradient.
 static void mlp_backward(sp_i_explicit *x)
 {
     bool own = enter_block(x, SP_I_MLP_MASK);
@@ -95,25 +103,28 @@ static void mlp_backward(sp_i_explicit *x)
     sp_i_explicit_drop(x, SP_I_EXPERT_OUTPUT);
     sp_i_explicit_take(x, x->hidden_gathered);
     sp_i_explicit_take(x, x->ffn);
-    sp_i_explicit_give(x, x->hidden_gathered);
     sp_i_explicit_take(x, x->fc1);
     sp_i_explicit_give(x, x->ffn);
     sp_i_explicit_drop(x, SP_I_FC1);
     leave_block(x, own);
+    sp_i_explicit_give(x, x->hidden_gathered);
     finish(x, SP_I_FC2_INPUT, x->hidden);
-    finish(x, SP_I_NORM2, x->fc1);
+    finish_column(x, SP_I_NORM2, x->fc1);
     sp_i_explicit_drop(x, SP_I_EXPERT_INPUT);
     sp_i_explicit_drop(x, SP_I_RESIDUAL);
 }
 
-// Slices add to the sums of their own and of earlier slices, then their own are complete.
+// Slices add to the sums of their own and of earlier slices, then their own are complete. Keys that
+// were gathered go sample by sample as sums are taken: they count to the last.
 static void attend_backward(sp_i_explicit *x)
 {
     sp_i_memory_gauge *gauge = &x->gauge;
     sp_i_explicit_take(x, x->q);
     sp_i_explicit_take(x, 2 * x->scores);
+    sp_i_explicit_take(x, x->attend_backward);
     sp_i_memory_take(gauge, SP_MEM_KV_GRADIENTS, x->kv_missing);
     sp_i_memory_take(gauge, SP_MEM_KV_GRADIENTS, x->kv_begun);
+    sp_i_explicit_give(x, x->attend_backward);
     sp_i_memory_give(gauge, SP_MEM_KV_GRADIENTS, x->kv_missing);
     sp_i_memory_give(gauge, SP_MEM_KV_GRADIENTS, x->kv_found);
     sp_i_memory_give(gauge, SP_MEM_KV_CACHE, x->kv_cached);
@@ -127,7 +138,6 @@ static void attention_block_backward(sp_i_explicit *x)
     bool own = enter_block(x, SP_I_ATTENTION_MASK);
     sp_i_explicit_take(x, x->hidden_gathered);
     sp_i_explicit_take(x, x->q);
-    sp_i_explicit_give(x, x->hidden_gathered);
     sp_i_explicit_take(x, x->qkv);
     attend_backward(x);
     sp_i_explicit_give(x, x->q);
@@ -137,8 +147,9 @@ static void attention_block_backward(sp_i_explicit *x)
     sp_i_explicit_drop(x, SP_I_QUERIES);
     sp_i_explicit_drop(x, SP_I_LOG_SUM_EXP);
     leave_block(x, own);
+    sp_i_explicit_give(x, x->hidden_gathered);
     finish(x, SP_I_ATTENTION, x->hidden);
-    finish(x, SP_I_NORM1, x->qkv);
+    finish_column(x, SP_I_NORM1, x->qkv);
 }
 
 static void layer_backward(sp_i_explicit *x)
@@ -152,10 +163,10 @@ static void layer_backward(sp_i_explicit *x)
     }
 }
 
-// The gradient of the logits takes their place, in bf16.
+// The gradient of the logits takes their place.
 static void head_backward(sp_i_explicit *x)
 {
-    int64_t gradient = x->bytes[SP_I_LOGITS] / 2;
+    int64_t gradient = x->logits_gradient;
     sp_i_explicit_take(x, x->hidden);
     sp_i_explicit_take(x, x->hidden);
     fetch(x, SP_I_FINAL_INPUT, SP_I_EXPLICIT_TENSORS);

@@ -92,6 +92,7 @@ static void attend(sp_i_explicit *x)
     sp_i_explicit_make(x, SP_I_PROBABILITY_MASK);
     sp_i_explicit_make(x, SP_I_DROPPED_PROBABILITIES);
     sp_i_explicit_make(x, SP_I_LOG_SUM_EXP);
+    sp_i_explicit_pass(x, x->attend);
 }
 
 static void attention_block(sp_i_explicit *x)

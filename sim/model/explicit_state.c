@@ -94,6 +94,55 @@ static void measure_parts(const sp_model *model, const sp_layout *layout, sp_i_e
     }
 }
 
+// Rows of a plan of cuDNN, which packs of much the same size share
+// (backends/cuda/attention_packed.c).
+static int64_t planned_rows(int64_t rows)
+{
+    int64_t base = 128;
+    while (2 * base < rows) {
+        base *= 2;
+    }
+    return rows <= base ? base : sp_ceil_div(rows, base / 8) * (base / 8);
+}
+
+// By cuDNN: keys and values of all samples in one matrix, their gradients in another; the gradients
+// of the queries in fp32 and a number for each row, and where heads are grouped the gradients of
+// the keys and values of every query head.
+static void measure_whole_attention(const sp_i_shard *shard, int64_t rows, int64_t samples,
+                                    sp_i_explicit *x)
+{
+    int64_t planned = planned_rows(rows);
+    int64_t kv = sp_i_mul_bytes(rows, 2 * BF16 * shard->kv);
+    int64_t sums = shard->q + shard->heads + (shard->q != shard->kv ? 2 * shard->q : 0);
+    x->attend = samples > 1 ? kv : 0;
+    x->attend_backward += x->attend + kv + sp_i_mul_bytes(planned, FP32 * sums);
+}
+
+// What a GPU's attention takes beside its tensors: backward a number for each query and head; keys
+// and values of all ranks that share the pack, backward with gradients in fp32.
+static void measure_attention(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
+                              const sp_unit_load *load, sp_i_explicit *x)
+{
+    enum { HEAD_STEP = 16 };
+    if (!sp_stack_counts_device(stack)) {
+        return;
+    }
+    sp_i_shard shard = sp_i_shard_of(model, layout);
+    int64_t rows = sp_ceil_div(load->tokens, layout->cp);
+    int64_t seen = load->seen_tokens > 0 ? load->seen_tokens : load->tokens;
+    int64_t samples = load->whole_samples;
+    bool one_run = samples == 1 || (samples > 1 && shard.norm_split == 1);
+    x->attend_backward = sp_i_mul_bytes(rows, FP32 * shard.heads);
+    if (layout->cp > 1) {
+        x->attend = sp_i_mul_bytes(seen, 2 * BF16 * shard.kv);
+        x->attend_backward += sp_i_mul_bytes(seen, 2 * (BF16 + FP32) * shard.kv);
+    } else if (stack->cudnn_attention && one_run && model->head_dim % HEAD_STEP == 0) {
+        measure_whole_attention(&shard, rows, samples, x);
+    }
+    x->attend = cut(x->stage, x->attend);
+    x->attend_backward = cut(x->stage, x->attend_backward);
+}
+
 void sp_i_explicit_measure(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                            const sp_memory_options *options, const sp_unit_load *load,
                            sp_i_explicit *x)
@@ -102,8 +151,9 @@ void sp_i_explicit_measure(const sp_model *model, const sp_layout *layout, const
     static const sp_part parts[] = {SP_PART_LAYER, SP_PART_EMBEDDING, SP_PART_HEAD};
     sp_saved_tensor rows[SP_SAVED_TENSORS];
     for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++) {
-        int count = parts[p] == SP_PART_LAYER ? sp_saved_layer(model, layout, options, rows)
-                                              : sp_saved_part(model, layout, parts[p], rows);
+        int count = parts[p] == SP_PART_LAYER
+                        ? sp_saved_layer(model, layout, options, rows)
+                        : sp_saved_part(model, layout, &options->stack, parts[p], rows);
         measure_tensors(rows, count, layout, options->recompute, load, x);
         count = sp_saved_statistics(model, layout, &options->stack, parts[p], rows);
         measure_tensors(rows, count, layout, options->recompute, load, x);
@@ -119,7 +169,9 @@ void sp_i_explicit_measure(const sp_model *model, const sp_layout *layout, const
     x->scores = x->bytes[SP_I_PROBABILITIES];
     x->ffn = cut(x->stage, sp_i_mul_bytes(value, shard.ffn * shard.active));
     x->fc1 = cut(x->stage, sp_i_mul_bytes(value, shard.fc1 * shard.active));
-    int64_t kv = sp_i_mul_bytes(2 * BF16, shard.kv);
+    x->logits_gradient = cut(x->stage, sp_i_mul_bytes(value, shard.vocab));
+    measure_attention(model, layout, &options->stack, load, x);
+    int64_t kv = sp_i_mul_bytes(2 * sp_footprint_kv_gradient_bytes(&options->stack), shard.kv);
     x->kv_found = cut(x->stage, sp_i_mul_bytes(load->found_tokens / layout->cp, kv));
     x->kv_begun = cut(x->stage, sp_i_mul_bytes(load->begun_tokens / layout->cp, kv));
     x->kv_missing = cut(x->stage, sp_i_mul_bytes(local, kv)) - x->kv_found;

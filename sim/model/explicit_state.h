@@ -46,6 +46,9 @@ typedef struct sp_i_explicit {
     bool kept[SP_I_EXPLICIT_TENSORS];
     int64_t hidden, hidden_gathered; // all rows, 0 where no gathering is
     int64_t q, qkv, scores, ffn, fc1;
+    int64_t logits_gradient; // bf16
+    // Work space of a GPU's attention, forward and backward.
+    int64_t attend, attend_backward;
     int64_t kv_cached;                      // of slices with later slices
     int64_t kv_found, kv_begun, kv_missing; // sums of gradients: found, for others, own made here
     bool collects;

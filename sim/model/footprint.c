@@ -61,11 +61,17 @@ void sp_footprint_states(const sp_model *model, const sp_layout *layout, const s
     bytes->of[SP_MEM_WORKSPACE] = work_space_bytes(stack);
 }
 
-// cos and sin of every position, bf16.
+int64_t sp_footprint_kv_gradient_bytes(const sp_stack *stack)
+{
+    return sp_stack_counts_device(stack) ? 4 : 2;
+}
+
+// cos and sin of every position, bf16, on a GPU fp32.
 int64_t sp_footprint_rotary(const sp_model *model, const sp_stack *stack, int64_t positions)
 {
     bool lasts = stack->tensors == SP_TENSORS_EXPLICIT && model->positional == SP_ROPE;
-    return lasts ? sp_i_mul_bytes(positions, 2 * 2 * (model->head_dim / 2)) : 0;
+    int64_t number = sp_stack_counts_device(stack) ? 4 : 2;
+    return lasts ? sp_i_mul_bytes(positions, 2 * number * (model->head_dim / 2)) : 0;
 }
 
 static int64_t work_space_bytes(const sp_stack *stack)

@@ -74,8 +74,8 @@ int sp_saved_layer(const sp_model *model, const sp_layout *layout, const sp_memo
 int sp_saved_statistics(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                         sp_part part, sp_saved_tensor table[SP_SAVED_TENSORS]);
 // What embedding and head save beyond their layers.
-int sp_saved_part(const sp_model *model, const sp_layout *layout, sp_part part,
-                  sp_saved_tensor table[SP_SAVED_TENSORS]);
+int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
+                  sp_part part, sp_saved_tensor table[SP_SAVED_TENSORS]);
 
 // Bytes of one tensor for a pack of `tokens` tokens and `pairs` full (query, key) pairs.
 int64_t sp_saved_bytes(const sp_saved_tensor *tensor, const sp_layout *layout, int64_t tokens,
@@ -92,6 +92,9 @@ int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
 void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                          const sp_stage *stages, int n, sp_bytes *bytes);
 
+// Bytes of a number of the sums of gradients of keys and values.
+int64_t sp_footprint_kv_gradient_bytes(const sp_stack *stack);
+
 // Rotary tables of a rank that last from step to step, for samples of up to `positions` tokens; 0
 // where each pass makes its own.
 int64_t sp_footprint_rotary(const sp_model *model, const sp_stack *stack, int64_t positions);
@@ -103,6 +106,10 @@ typedef struct sp_unit_load {
     int64_t tokens;    // computed, padding included
     int64_t kv_tokens; // of them those of slices with later slices; 0 without slices
     int64_t pairs;     // full (query, key) pairs: sum of l*(o+l) over slices
+    // Of each sample those up to the end of its last slice here; 0: `tokens`. Asked for where a
+    // stack counts what is gathered of them (stack.h, device_bytes).
+    int64_t seen_tokens;
+    int64_t whole_samples; // here; 0: not asked for, or a slice begins inside its sample
     // Tokens, each slice's rounded up to whole rows of every CP rank: of earlier slices in other
     // packs whose sums this backward begins, and of own slices whose sums others began.
     int64_t begun_tokens, found_tokens;

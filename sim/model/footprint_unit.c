@@ -37,7 +37,7 @@ typedef struct unit {
 static void measure(unit *u, const sp_memory_options *options, const sp_unit_load *load);
 static void hold(sp_unit_tensor *tensors, int count, double offload_ratio, sp_unit_bytes *out);
 static void sum_gradients(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
-                          const sp_unit_load *load, sp_unit_bytes *out);
+                          const sp_stack *stack, const sp_unit_load *load, sp_unit_bytes *out);
 static void run_with_autograd(unit *u, const sp_memory_options *options, const sp_unit_load *load,
                               sp_unit_bytes *out);
 static void forward_transients(const unit *u, sp_bytes *bytes);
@@ -58,7 +58,7 @@ void sp_footprint_unit(const sp_model *model, const sp_layout *layout, const sp_
     int count = sp_unit_tensors(model, layout, stage, options, load->tokens, load->kv_tokens,
                                 load->pairs, tensors);
     hold(tensors, count, options->offload_ratio, out);
-    sum_gradients(model, layout, stage, load, out);
+    sum_gradients(model, layout, stage, &options->stack, load, out);
     keep_for_weights(&u, &out->weights);
     out->repeated.of[SP_MEM_KV_CACHE] = out->held.of[SP_MEM_KV_CACHE];
     out->repeated.of[SP_MEM_RECOMPUTE] = stage->embedding ? 0 : u.hidden;
@@ -126,11 +126,11 @@ static void hold(sp_unit_tensor *tensors, int count, double offload_ratio, sp_un
     out->rebuilt = sp_unit_offload(tensors, count, offload_ratio);
 }
 
-// bf16, like the tensors that they are gradients of.
 static void sum_gradients(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
-                          const sp_unit_load *load, sp_unit_bytes *out)
+                          const sp_stack *stack, const sp_unit_load *load, sp_unit_bytes *out)
 {
-    int64_t row = stage->layers * 2 * BF16 * sp_i_shard_of(model, layout).kv;
+    int64_t number = sp_footprint_kv_gradient_bytes(stack);
+    int64_t row = stage->layers * 2 * number * sp_i_shard_of(model, layout).kv;
     out->gradients_begun = sp_i_mul_bytes(load->begun_tokens / layout->cp, row);
     out->gradients_found = sp_i_mul_bytes(load->found_tokens / layout->cp, row);
 }

@@ -148,8 +148,8 @@ int sp_saved_statistics(const sp_model *model, const sp_layout *layout, const sp
 }
 
 // Recomputation covers layers only, so embedding and head keep theirs in every mode.
-int sp_saved_part(const sp_model *model, const sp_layout *layout, sp_part part,
-                  sp_saved_tensor rows[SP_SAVED_TENSORS])
+int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
+                  sp_part part, sp_saved_tensor rows[SP_SAVED_TENSORS])
 {
     sp_i_shard shard = sp_i_shard_of(model, layout);
     saved_table table = begin(rows, layout, &shard);
@@ -160,10 +160,11 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, sp_part part,
     if (part == SP_PART_HEAD) {
         add(&table, "final norm input", BF16 * model->hidden, table.norm_split, ALWAYS);
         add(&table, "final norm output", BF16 * model->hidden, table.norm_split, ALWAYS);
+        int number = sp_stack_counts_device(stack) ? BF16 : FP32;
         sp_saved_tensor *softmax =
-            add(&table, SP_SOFTMAX_NAME, FP32 * shard.vocab, table.cp, ALWAYS);
+            add(&table, SP_SOFTMAX_NAME, number * shard.vocab, table.cp, ALWAYS);
         softmax->is_logits = true;
-        softmax->element_bytes = FP32;
+        softmax->element_bytes = number;
     }
     return table.count;
 }

@@ -12,7 +12,7 @@
 // (blocking transfers, scatter and gather over TP). Megatron-Core of 2024 with TP and CP
 // overlapped, as kwai/Megatron-Kwai (branch atc24ae) runs it: forward reduce-scatters block
 // (core/tensor_parallel/layers.py), gradients are reduced after the backward (training.py).
-// "reference" is the passes of backends/executor, on the CPU and on GPUs alike.
+// "reference" is the passes of backends/executor on the CPU, "cuda" the same on GPUs.
 static const sp_stack builtin[] = {
     {.name = "ours"},
     {.name = "megatron-deepspeed-2022",
@@ -32,9 +32,18 @@ static const sp_stack builtin[] = {
      .in_place_lookup_gradient = true,
      .cp_overlap = SP_CP_SLICES,
      .tensors = SP_TENSORS_EXPLICIT},
+    {.name = "cuda",
+     .fused_swiglu = true,
+     .timed_accumulation = true,
+     .in_place_lookup_gradient = true,
+     .cp_overlap = SP_CP_GATHERED,
+     .tensors = SP_TENSORS_EXPLICIT,
+     .device_bytes = true,
+     .cudnn_attention = true},
 };
 
-static const char *const cp_overlap_names[] = {"attention", "qkv", "blocking", "slices", NULL};
+static const char *const cp_overlap_names[] = {"attention", "qkv",      "blocking",
+                                               "slices",    "gathered", NULL};
 static const char *const tensor_names[] = {"autograd", "explicit", NULL};
 
 static const struct {
@@ -56,22 +65,14 @@ static const struct {
     {"sharded_step", offsetof(sp_stack, sharded_step)},
     {"blocking_transfers", offsetof(sp_stack, blocking_transfers)},
     {"whole_transfers", offsetof(sp_stack, whole_transfers)},
+    {"device_bytes", offsetof(sp_stack, device_bytes)},
+    {"cudnn_attention", offsetof(sp_stack, cudnn_attention)},
 };
 
 enum {
     BUILTIN = sizeof builtin / sizeof builtin[0],
     SWITCHES = sizeof switches / sizeof switches[0]
 };
-
-int sp_stack_builtin_count(void)
-{
-    return BUILTIN;
-}
-
-const char *sp_stack_builtin_name(int index)
-{
-    return builtin[index].name;
-}
 
 bool sp_stack_builtin(const char *name, sp_stack *stack)
 {
@@ -82,6 +83,11 @@ bool sp_stack_builtin(const char *name, sp_stack *stack)
         }
     }
     return false;
+}
+
+bool sp_stack_counts_device(const sp_stack *stack)
+{
+    return stack->tensors == SP_TENSORS_EXPLICIT && stack->device_bytes;
 }
 
 static void take_builtin(sp_object *object, const char *key, const char *name, sp_stack *stack)

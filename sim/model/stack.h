@@ -16,6 +16,7 @@ typedef enum sp_cp_overlap {
     SP_CP_QKV,       // a gather behind the QKV projection; blocking with grouped queries
     SP_CP_BLOCKING,  // a gather before the attention
     SP_CP_SLICES,    // the same for each slice, and its attention shard of keys by shard
+    SP_CP_GATHERED,  // the same for each slice, and one attention over all keys of the pack
 } sp_cp_overlap;
 
 // Who frees tensors.
@@ -62,17 +63,25 @@ typedef struct sp_stack {
     // Memory.
     int64_t split_limit_bytes; // PyTorch's max_split_size_mb; 0: none
     sp_tensor_lives tensors;   // explicit ones leave SwiGLU fused in memory, whatever its kernels
-    int64_t work_spaces;       // persistent cuBLAS work spaces; 0: 3, with explicit tensors none
-    int64_t work_space_bytes;  // of each; 0: 32 MiB (Hopper)
+    // With explicit tensors: as backends/cuda holds them. Logits are bf16; rotary tables and sums
+    // of gradients of keys and values are fp32; attention has a number for each query and head in
+    // its backward, and where ranks share a pack the keys of all of them, gathered, with gradients.
+    bool device_bytes;
+    // Then: cuDNN serves packs of whole samples on one rank alone, with heads of a multiple of 16
+    // features, for which it has work spaces (backends/cuda/attention_graph.c).
+    bool cudnn_attention;
+    int64_t work_spaces;      // persistent cuBLAS work spaces; 0: 3, with explicit tensors none
+    int64_t work_space_bytes; // of each; 0: 32 MiB (Hopper)
 } sp_stack;
 
 // False: no stack has this name.
 bool sp_stack_builtin(const char *name, sp_stack *stack);
-int sp_stack_builtin_count(void);
-const char *sp_stack_builtin_name(int index);
+
+// Are tensors explicit and counted as a GPU holds them?
+bool sp_stack_counts_device(const sp_stack *stack);
 
 // Reads `key` of `parent`: a name, or {"name": one of them (default: what *stack holds), switches
-// by the names above, "cp_overlap": "attention"|"qkv"|"blocking"|"slices", "tensors":
+// by the names above, "cp_overlap": "attention"|"qkv"|"blocking"|"slices"|"gathered", "tensors":
 // "autograd"|"explicit", "bucket_mib", "split_limit_mib", "work_spaces", "work_space_mib"}; absent:
 // *stack stays. Errors are collected in parent->err.
 void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack);

@@ -37,10 +37,11 @@ sp_status sp_tensor_program_build(const sp_model *model, const sp_layout *layout
                               .pairs = pairs};
     b.row_count = sp_saved_layer(model, layout, options, b.rows);
     if (stage->embedding) {
-        b.embedding_count = sp_saved_part(model, layout, SP_PART_EMBEDDING, b.embedding_rows);
+        b.embedding_count =
+            sp_saved_part(model, layout, &options->stack, SP_PART_EMBEDDING, b.embedding_rows);
     }
     if (stage->head) {
-        b.head_count = sp_saved_part(model, layout, SP_PART_HEAD, b.head_rows);
+        b.head_count = sp_saved_part(model, layout, &options->stack, SP_PART_HEAD, b.head_rows);
     }
     measure(&b, model);
     size_t layers = (size_t)stage->layers;

@@ -63,13 +63,13 @@ int sp_unit_tensors(const sp_model *model, const sp_layout *layout, const sp_sta
     list to = {tensors, 0};
     sp_saved_tensor saved[SP_SAVED_TENSORS];
     if (stage->embedding) {
-        int rows = sp_saved_part(model, layout, SP_PART_EMBEDDING, saved);
+        int rows = sp_saved_part(model, layout, &options->stack, SP_PART_EMBEDDING, saved);
         add_part(&to, layout, options->recompute, saved, rows, 1, tokens, 0, 0);
     }
     int rows = sp_saved_layer(model, layout, options, saved);
     add_part(&to, layout, options->recompute, saved, rows, stage->layers, tokens, kv_tokens, pairs);
     if (stage->head) {
-        rows = sp_saved_part(model, layout, SP_PART_HEAD, saved);
+        rows = sp_saved_part(model, layout, &options->stack, SP_PART_HEAD, saved);
         add_part(&to, layout, options->recompute, saved, rows, 1, tokens, 0, 0);
         rows = sp_saved_statistics(model, layout, &options->stack, SP_PART_HEAD, saved);
         add_part(&to, layout, options->recompute, saved, rows, 1, tokens, 0, 0);

@@ -211,6 +211,31 @@ static void slices_have_latencies_of_their_own(void **state)
     sp_profile_fini(&profile);
 }
 
+// The same gathers, and gradients that take twice the bytes in fp32; the attention of the pack is
+// one, at the rate of its samples.
+static void gathered_slices_have_one_attention(void **state)
+{
+    (void)state;
+    load(NULL);
+    sp_i_pack_time whole;
+    sp_i_pack_time slices;
+    sp_i_pack_time gathered;
+    pack_of(SP_CP_BLOCKING, 3, 4096, &whole);
+    pack_of(SP_CP_SLICES, 3, 4096, &slices);
+    pack_of(SP_CP_GATHERED, 3, 4096, &gathered);
+    double latency_s = 3 * FLAT_NVLINK_LATENCY_S;
+    double one_way_s = whole.of[SP_PART_LAYER][SP_PASS_F].cp_s - latency_s;
+    for (int pass = SP_PASS_F; pass <= SP_PASS_I; pass++) {
+        assert_close(gathered.of[SP_PART_LAYER][pass].attention_s,
+                     whole.of[SP_PART_LAYER][pass].attention_s);
+    }
+    assert_close(gathered.of[SP_PART_LAYER][SP_PASS_F].cp_s,
+                 slices.of[SP_PART_LAYER][SP_PASS_F].cp_s);
+    assert_close(gathered.of[SP_PART_LAYER][SP_PASS_I].cp_s,
+                 slices.of[SP_PART_LAYER][SP_PASS_I].cp_s + one_way_s);
+    sp_profile_fini(&profile);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(by_bytes),
     cmocka_unit_test(by_group_size),
@@ -219,6 +244,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(blocks_cover_the_attention),
     cmocka_unit_test(blocks_run_at_their_own_rate),
     cmocka_unit_test(slices_of_a_pack_run_one_by_one),
+    cmocka_unit_test(gathered_slices_have_one_attention),
     cmocka_unit_test(slices_have_latencies_of_their_own),
 };
 

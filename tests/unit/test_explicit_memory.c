@@ -100,6 +100,67 @@ static void head(void **state)
     assert_int_equal(unit.backward.of[SP_MEM_WORKSPACE], 16);
 }
 
+// On a GPU logits take 20 bytes and their gradient as much; the sums of another slice's keys and
+// values 16 where they take 8 elsewhere, and so do rotary tables of two positions.
+static void device_has_its_own_widths(void **state)
+{
+    (void)state;
+    sp_memory_options options = explicit_in(SP_RECOMPUTE_NONE);
+    options.stack.device_bytes = true;
+    const sp_stage head = {.head = true};
+    const sp_unit_load load = {.tokens = TOKEN, .begun_tokens = TOKEN, .collects = true};
+    sp_unit_bytes unit;
+    sp_footprint_unit(&small, &alone, &head, &options, &load, &unit);
+    assert_int_equal(unit.held.of[SP_MEM_LOGITS], 20);
+    assert_int_equal(unit.backward.of[SP_MEM_LOGITS], 20);
+    const sp_stage layer = {.layers = 1};
+    sp_footprint_unit(&small, &alone, &layer, &options, &load, &unit);
+    assert_int_equal(unit.gradients_begun, 16);
+    assert_int_equal(sp_footprint_rotary(&small, &options.stack, 2), 16);
+}
+
+// Attention beside its tensors, of 200 tokens: a number for each query and head. On two ranks 100
+// of them, and the keys and values that all see, 300 of 8 bytes, with gradients of 16. By cuDNN, of
+// two samples: their keys and values in one matrix and the gradients in another, and of 208 rows,
+// the next sixteenth of 256, the gradients of queries, keys and values of both query heads in fp32
+// and a number for each head. A whole sample alone is no copy.
+static void device_attention_has_work_spaces(void **state)
+{
+    (void)state;
+    sp_model model = small;
+    sp_layout layout = alone;
+    const sp_stage stage = {.layers = 1};
+    sp_memory_options options = explicit_in(SP_RECOMPUTE_NONE);
+    sp_unit_load load = {.tokens = 200, .seen_tokens = 300, .whole_samples = 2};
+    sp_i_explicit x;
+    sp_i_explicit_measure(&model, &layout, &stage, &options, &load, &x);
+    assert_int_equal(x.attend, 0);
+    assert_int_equal(x.attend_backward, 0);
+    options.stack.device_bytes = true;
+    sp_i_explicit_measure(&model, &layout, &stage, &options, &load, &x);
+    assert_int_equal(x.attend, 0);
+    assert_int_equal(x.attend_backward, 200 * 2 * 4);
+    layout.cp = 2;
+    sp_i_explicit_measure(&model, &layout, &stage, &options, &load, &x);
+    assert_int_equal(x.attend, 300 * 8);
+    assert_int_equal(x.attend_backward, 100 * 2 * 4 + 300 * (8 + 16));
+    layout.cp = 1;
+    model.head_dim = 16;
+    options.stack.cudnn_attention = true;
+    sp_i_explicit_measure(&model, &layout, &stage, &options, &load, &x);
+    int64_t kv = 200 * 2 * 16 * 2;
+    int64_t sums = 208 * 4 * (32 + 2 + 2 * 32);
+    assert_int_equal(x.attend, kv);
+    assert_int_equal(x.attend_backward, 200 * 2 * 4 + 2 * kv + sums);
+    load.whole_samples = 1;
+    sp_i_explicit_measure(&model, &layout, &stage, &options, &load, &x);
+    assert_int_equal(x.attend, 0);
+    assert_int_equal(x.attend_backward, 200 * 2 * 4 + kv + sums);
+    load.whole_samples = 0;
+    sp_i_explicit_measure(&model, &layout, &stage, &options, &load, &x);
+    assert_int_equal(x.attend_backward, 200 * 2 * 4);
+}
+
 static void tables_and_spaces(void **state)
 {
     (void)state;
@@ -226,9 +287,10 @@ static void passes_end_with_what_is_held(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(layer_that_keeps_all), cmocka_unit_test(layer_that_keeps_its_input),
-    cmocka_unit_test(repeated_forward),     cmocka_unit_test(head),
-    cmocka_unit_test(tables_and_spaces),    cmocka_unit_test(passes_end_with_what_is_held),
+    cmocka_unit_test(layer_that_keeps_all),      cmocka_unit_test(layer_that_keeps_its_input),
+    cmocka_unit_test(repeated_forward),          cmocka_unit_test(head),
+    cmocka_unit_test(device_has_its_own_widths), cmocka_unit_test(device_attention_has_work_spaces),
+    cmocka_unit_test(tables_and_spaces),         cmocka_unit_test(passes_end_with_what_is_held),
 };
 
 SP_TEST_MAIN(tests)
