@@ -55,6 +55,10 @@ static sp_status write_document(json_t *document, const char *path, sp_error *er
     if (document == NULL) {
         return sp_error_no_memory(err, "a result");
     }
+    if (path == NULL) {
+        json_decref(document);
+        return SP_OK;
+    }
     int length = snprintf(part, sizeof part, "%s.part", path);
     bool good = length > 0 && (size_t)length < sizeof part &&
                 json_dump_file(document, part, JSON_COMPACT | JSON_REAL_PRECISION(17)) == 0 &&

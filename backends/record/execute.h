@@ -10,8 +10,8 @@
 json_t *sp_request_execute(const sp_backend *backend, int device, const sp_request_file *request,
                            char *line);
 
-// Does so for a file: writes `result`, whole or not at all. An error where the request cannot be
-// read, names another backend, or the result not be written.
+// Does so for a file: writes `result`, whole or not at all; NULL: another process does. An error
+// where the request cannot be read, names another backend, or the result not be written.
 sp_status sp_request_execute_file(const sp_backend *backend, int device, const char *request,
                                   const char *result, char *line, sp_error *err);
 

@@ -4,8 +4,11 @@
 // {"schema", "backend", "clock", "precision", "seed", "steps", "memory_limit_bytes", "timeout_ns",
 //  "memory_points", "options": {key: value, ...}, "parallel": {...}, "model": {...} (the keys of a
 //  scenario, all of them), "memory": {"recompute", "attention", "offload_ratio", "stack"},
-//  "plan": {slimpack/plan/1}}; each batch of the plan is a run of its own. The simulator's costs
-// are not part of it.
+//  "plan": {slimpack/plan/1}, "links": [{"forward_ns": [...], "backward_ns", "forward_far_ns",
+//  "backward_far_ns", "far": [false, ...]}, ...]}; each batch of the plan is a run of its own. Of
+// the simulator's costs the times of links alone are part of it, batch by batch: nanoseconds of
+// each pack inside a node and across nodes, and which links between pipeline ranks cross nodes
+// (sim/cost/link_times.h). Without them, as in older requests, links cannot be emulated.
 #ifndef SLIMPACK_BACKENDS_RECORD_REQUEST_H
 #define SLIMPACK_BACKENDS_RECORD_REQUEST_H
 
@@ -21,7 +24,11 @@
 sp_status sp_request_json_begin(FILE *file, const char *backend, const sp_run_request *run,
                                 const json_t *scenario, sp_error *err);
 sp_status sp_request_json_batch(FILE *file, int index, const sp_plan *plan, sp_error *err);
-sp_status sp_request_json_end(FILE *file, sp_error *err);
+// `links` is what sp_request_links_add made of all batches, or NULL.
+sp_status sp_request_json_end(FILE *file, const json_t *links, sp_error *err);
+// Adds the times of links of the run of the next batch, where it has some; *links, the caller's, is
+// NULL before the first.
+sp_status sp_request_links_add(json_t **links, const sp_run_request *run, sp_error *err);
 
 // A request in memory. It may be moved.
 typedef struct sp_request_file {
@@ -32,6 +39,7 @@ typedef struct sp_request_file {
     sp_layout layout;
     int *stage_layers;          // layout.stage_layers; owned, NULL: equal shares
     sp_plan_file plans;         // owned
+    sp_link_times *links;       // [plans.count], owned; NULL: none
     sp_backend_option *options; // owned
     sp_run_request run;         // settings and options; what else it points to is set below
 } sp_request_file;

@@ -1,6 +1,7 @@
 #include <stdio.h>
 
 #include "backends/record/request.h"
+#include "backends/record/request_links.h"
 #include "backends/record/request_settings.h"
 #include "sim/base/alloc.h"
 
@@ -86,12 +87,14 @@ static sp_status read(const char *source, sp_request_file *file, sp_error *err)
     bool memory = sp_i_layout_from_member(&root, &file->layout, &file->stage_layers) &&
                   take_options(&root, file);
     const json_t *plan = sp_object_get(&root, "plan");
+    const json_t *links = sp_object_get(&root, "links");
     sp_object_end(&root);
     if (!memory) {
         return sp_error_no_memory(err, "a request");
     }
     sp_status status = err->status == SP_OK ? check_layout(file, source, err) : err->status;
-    return status == SP_OK ? read_plans(plan, source, file, err) : status;
+    status = status == SP_OK ? read_plans(plan, source, file, err) : status;
+    return status == SP_OK ? sp_i_links_read(links, source, file, err) : status;
 }
 
 sp_status sp_request_json_read(json_t *root, const char *source, sp_request_file *file,
@@ -108,6 +111,10 @@ sp_status sp_request_json_read(json_t *root, const char *source, sp_request_file
 
 void sp_request_file_fini(sp_request_file *file)
 {
+    for (int b = 0; file->links != NULL && b < file->plans.count; b++) {
+        sp_link_times_fini(&file->links[b]);
+    }
+    sp_i_free(file->links);
     sp_plan_file_fini(&file->plans);
     sp_i_free(file->options);
     sp_i_free(file->stage_layers);
@@ -121,6 +128,7 @@ sp_run_request sp_request_of_batch(const sp_request_file *file, int batch)
     run.plan = &file->plans.plans[batch];
     run.model = &file->model;
     run.memory = &file->memory;
+    run.links = file->links != NULL ? &file->links[batch] : NULL;
     run.options = file->options;
     return run;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backends/record/request.h"
+#include "backends/record/request_links.h"
 #include "backends/record/request_settings.h"
 
 static sp_status check_contents(const sp_run_request *run, sp_error *err)
@@ -87,7 +88,7 @@ sp_status sp_request_json_begin(FILE *file, const char *backend, const sp_run_re
     if (text == NULL) {
         return sp_error_no_memory(err, "a request");
     }
-    // Plans are written as they come: their object is the last member, put before the closing
+    // Plans are written as they come: their object and what follows it are put before the closing
     // brace.
     fwrite(text, 1, strlen(text) - 1, file);
     free(text);
@@ -102,9 +103,29 @@ sp_status sp_request_json_batch(FILE *file, int index, const sp_plan *plan, sp_e
     return sp_plan_json_batch(file, index, plan, none, err);
 }
 
-sp_status sp_request_json_end(FILE *file, sp_error *err)
+sp_status sp_request_links_add(json_t **links, const sp_run_request *run, sp_error *err)
+{
+    const sp_link_times times = sp_run_request_links(run);
+    if (times.far == NULL) {
+        return SP_OK;
+    }
+    *links = *links != NULL ? *links : json_array();
+    return json_array_append_new(*links, sp_i_links_json(&times, run->plan->layout.pp)) == 0
+               ? SP_OK
+               : sp_error_no_memory(err, "the times of links");
+}
+
+sp_status sp_request_json_end(FILE *file, const json_t *links, sp_error *err)
 {
     sp_status status = sp_plan_json_end(file, err);
+    char *text = status == SP_OK && links != NULL ? json_dumps(links, JSON_COMPACT) : NULL;
+    if (status == SP_OK && links != NULL && text == NULL) {
+        return sp_error_no_memory(err, "the times of links");
+    }
+    if (text != NULL) {
+        fprintf(file, ",\n\"links\": %s", text);
+    }
+    free(text);
     fputs("}\n", file);
     fflush(file);
     return status == SP_OK ? check_written(file, err) : status;

@@ -30,7 +30,8 @@ typedef struct exporter {
     FILE *file;
     const json_t *scenario;
     const char *backend;
-    int count; // batches written
+    json_t *links; // of all batches
+    int count;     // batches written
 } exporter;
 
 static sp_status write_batch(void *context, const sp_step_view *predicted,
@@ -41,6 +42,7 @@ static sp_status write_batch(void *context, const sp_step_view *predicted,
     if (e->count == 0) {
         status = sp_request_json_begin(e->file, e->backend, request, e->scenario, err);
     }
+    status = status == SP_OK ? sp_request_links_add(&e->links, request, err) : status;
     return status == SP_OK ? sp_request_json_batch(e->file, e->count++, predicted->plan, err)
                            : status;
 }
@@ -61,8 +63,9 @@ sp_status sp_set_export_case(const sp_scenario_case *of, const sp_execution_opti
     bool planned =
         status == SP_OK && (outcome->status == SP_CASE_OK || outcome->status == SP_CASE_OOM);
     if (planned) {
-        status = sp_request_json_end(e.file, err);
+        status = sp_request_json_end(e.file, e.links, err);
     }
+    json_decref(e.links);
     if (fclose(e.file) != 0 && status == SP_OK) {
         status = sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
     }

@@ -31,12 +31,8 @@ void sp_step_costs_fini(sp_step_costs *costs)
 int64_t sp_step_costs_p2p_ns(const sp_step_costs *costs, int backward, size_t pack, int from,
                              int to, int pp)
 {
-    // The link between ranks r and r+1 carries both directions; `from` names it going up.
-    int link = (from + 1) % pp == to ? from : to;
-    if (costs->far[link]) {
-        return backward ? costs->p2p_b_far_ns[pack] : costs->p2p_f_far_ns[pack];
-    }
-    return backward ? costs->p2p_b_ns[pack] : costs->p2p_f_ns[pack];
+    const sp_link_times links = sp_step_costs_links(costs);
+    return sp_link_times_ns(&links, backward != 0, pack, from, to, pp);
 }
 
 static void *table(size_t count, size_t size, bool *ok)

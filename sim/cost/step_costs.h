@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "sim/base/status.h"
+#include "sim/cost/link_times.h"
 #include "sim/model/footprint.h"
 #include "sim/model/layout.h"
 #include "sim/schedule/packing.h"
@@ -94,6 +95,18 @@ static inline size_t sp_i_memory_class(const sp_step_costs *costs, int vstage)
 {
     const int *of = costs->share_class > 0 ? costs->memory_class_of_vstage : costs->class_of_vstage;
     return (size_t)of[vstage];
+}
+
+// The transfers in the costs; borrows their tables.
+static inline sp_link_times sp_step_costs_links(const sp_step_costs *costs)
+{
+    return (sp_link_times){.forward_packs = costs->forward_packs,
+                           .backward_packs = costs->backward_packs,
+                           .f_ns = costs->p2p_f_ns,
+                           .b_ns = costs->p2p_b_ns,
+                           .f_far_ns = costs->p2p_f_far_ns,
+                           .b_far_ns = costs->p2p_b_far_ns,
+                           .far = costs->far};
 }
 
 // Time of a boundary crossing from pipeline rank `from` to rank `to` (neighbours on the ring of

@@ -18,10 +18,14 @@ static char *write_request(const sp_request_file *file)
     const sp_run_request first = sp_request_of_batch(file, 0);
     SP_ASSERT(sp_request_json_begin(out, file->backend, &first, file->plans.scenario, NULL) ==
               SP_OK);
+    json_t *links = NULL;
     for (int b = 0; b < file->plans.count; b++) {
+        const sp_run_request run = sp_request_of_batch(file, b);
+        SP_ASSERT(sp_request_links_add(&links, &run, NULL) == SP_OK);
         SP_ASSERT(sp_request_json_batch(out, b, &file->plans.plans[b], NULL) == SP_OK);
     }
-    SP_ASSERT(sp_request_json_end(out, NULL) == SP_OK);
+    SP_ASSERT(sp_request_json_end(out, links, NULL) == SP_OK);
+    json_decref(links);
     SP_ASSERT(fclose(out) == 0);
     return text;
 }
