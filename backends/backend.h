@@ -43,6 +43,9 @@ typedef struct sp_run_request {
     const sp_model *model;           // NULL: uniform costs
     const sp_memory_options *memory; // NULL: no recomputation, no offload
     const sp_step_costs *costs;      // the simulator's; only for backends that are driven by them
+    // How long transfers take where a backend emulates links; NULL: as `costs` say, if they are
+    // there.
+    const sp_link_times *links;
     sp_clock clock;
     sp_precision precision;
     uint64_t seed;              // of all that the backend draws: parameters, tokens, jitter
@@ -53,6 +56,14 @@ typedef struct sp_run_request {
     const sp_backend_option *options;
     size_t option_count;
 } sp_run_request;
+
+// The times of links that a request has; `far` is NULL where it has none.
+static inline sp_link_times sp_run_request_links(const sp_run_request *request)
+{
+    return request->links != NULL   ? *request->links
+           : request->costs != NULL ? sp_step_costs_links(request->costs)
+                                    : (sp_link_times){0};
+}
 
 // One step as it ran.
 typedef struct sp_measured_step {
@@ -140,6 +151,10 @@ typedef struct sp_backend_ops {
     // as it was then (profiles/README.md, "reference"); else by the wall clock, on so many ranks at
     // once.
     sp_status (*reference)(int device, int ranks, double *seconds, sp_error *err);
+    // Which of the processes that one run was started as this is: *rank of *ranks, 0 of 1 without
+    // this slot. Every process makes the same calls, and each gets what the whole run gives.
+    // Programs call it before any other slot.
+    sp_status (*process)(int *rank, int *ranks, sp_error *err);
 } sp_backend_ops;
 
 // Sizes of the types that cross the interface, folded into one number: a backend that was built
@@ -149,9 +164,10 @@ typedef struct sp_backend_ops {
     SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(UINT64_C(14695981039346656037), sp_plan), sp_pack), \
                         sp_slice),                                                              \
               sp_batch)
-#define SP_I_FOLD_INPUT                                                                \
-    SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD_PLAN, sp_model), sp_step_costs), \
-                        sp_memory_options),                                            \
+#define SP_I_FOLD_INPUT                                                                          \
+    SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD_PLAN, sp_model), sp_step_costs), \
+                                  sp_link_times),                                                \
+                        sp_memory_options),                                                      \
               sp_run_request)
 #define SP_BACKEND_TYPES                                                                   \
     SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD(SP_I_FOLD_INPUT, sp_span), \

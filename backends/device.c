@@ -25,6 +25,13 @@ const sp_backend_option_info *sp_backend_options(const sp_backend *backend)
     return backend->ops.options;
 }
 
+sp_status sp_backend_process(const sp_backend *backend, int *rank, int *ranks, sp_error *err)
+{
+    *rank = 0;
+    *ranks = 1;
+    return backend->ops.process != NULL ? backend->ops.process(rank, ranks, err) : SP_OK;
+}
+
 sp_status sp_backend_device_count(const sp_backend *backend, int *count, sp_error *err)
 {
     *count = 0;

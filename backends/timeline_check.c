@@ -248,6 +248,55 @@ static sp_status check_inputs(check *c, const sp_rank_timeline *rank)
     return status;
 }
 
+// ---- idle time ----
+
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+// When all was done that a span reads and the order of its rank's spans does not settle.
+static int64_t ready_ns(const check *c, const sp_rank_timeline *rank, const sp_span *span)
+{
+    const sp_i_virtual_state *s = &c->state;
+    sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = span->action};
+    sp_plan_place from;
+    int64_t ready = 0;
+    size_t count = span->action.kind == SP_ACTION_W ? 0 : sp_i_virtual_reads(s, span->action);
+    for (size_t i = 0; i < count; i++) {
+        sp_plan_place unit = place;
+        unit.action = (sp_action){.kind = SP_ACTION_L,
+                                  .chunk = span->action.chunk,
+                                  .pack = sp_i_virtual_read(s, span->action, i)};
+        size_t at = sp_i_virtual_index(s, unit.action, unit.dp, sp_i_virtual_vstage(s, &unit));
+        ready = later(ready, s->back_ns[at]);
+    }
+    return sp_i_virtual_source(s, &place, &from) ? later(ready, sp_i_virtual_source_ns(s, &from))
+                                                 : ready;
+}
+
+sp_status sp_measured_step_idle(const sp_plan *plan, const sp_measured_step *step, int64_t *idle_ns,
+                                sp_error *err)
+{
+    const sp_timeline *timeline = &step->timeline;
+    check c = {.plan = plan, .timeline = timeline, .err = err};
+    sp_status status = sp_i_virtual_init(&c.state, plan, NULL, NULL, err);
+    for (size_t r = 0; status == SP_OK && r < timeline->rank_count; r++) {
+        note_ends(&c, &timeline->ranks[r]);
+    }
+    for (size_t r = 0; status == SP_OK && r < timeline->rank_count; r++) {
+        const sp_rank_timeline *rank = &timeline->ranks[r];
+        idle_ns[r] = 0;
+        for (size_t i = 1; i < rank->count; i++) {
+            const sp_span *span = &rank->spans[i];
+            int64_t from = later(rank->spans[i - 1].end_ns, ready_ns(&c, rank, span));
+            idle_ns[r] += later(span->start_ns - from, 0);
+        }
+    }
+    sp_i_virtual_fini(&c.state);
+    return status;
+}
+
 // ---- memory ----
 
 static sp_status check_memory(const sp_rank_timeline *rank, const sp_rank_memory *memory,

@@ -14,4 +14,11 @@
 // action. O(actions + slices + points).
 sp_status sp_measured_step_check(const sp_plan *plan, const sp_measured_step *step, sp_error *err);
 
+// How long each rank was idle between two of its actions although all that the second reads was
+// done: from the later of the end of the action before it and of the last end that it waits for
+// (as above) to its start. idle_ns [dp * pp]. Of a step that passes the check and shares no
+// vocabulary; transfers count where they took time. O(actions + slices).
+sp_status sp_measured_step_idle(const sp_plan *plan, const sp_measured_step *step, int64_t *idle_ns,
+                                sp_error *err);
+
 #endif

@@ -5,7 +5,7 @@
 //   receives it goes on at the later of that time and its own.
 // A send takes no time but its own copying, as if queues had room without end. So times depend on
 // what the ranks compute and exchange, not on when their threads run; but for the try calls, which
-// succeed or not as the threads run.
+// succeed or not as the threads run, or as turns come.
 //
 // Own computing is what the owner adds, and where the world is clocked (sp_comm_options) what the
 // machine's now_ns has advanced between two readings. The calls of the communicator read it, so

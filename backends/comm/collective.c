@@ -118,6 +118,9 @@ static sp_status collective(sp_comm *me, int group_id, const sp_i_comm_call *cal
                               "%s in group '%s': in place, in memory that is not plain", name,
                               group->name);
     }
+    if (me->world->transport != NULL) {
+        return sp_i_comm_far_collective(me, group_id, group, call, err);
+    }
     uint64_t meeting = atomic_load(&group->members[member].entered) + 1;
     group->members[member].call[meeting % 2] = *call;
     me->counts.collectives++;

@@ -1,6 +1,7 @@
-// A world of ranks, each a thread of this process, and what they have in common: groups, failure,
-// waits without an end, counts. What they exchange: collective.h, queue.h, flag.h.
-// What is exchanged lies in the memory of a machine, which moves and adds it.
+// A world of ranks and what they have in common: groups, failure, waits without an end, counts.
+// They are threads of this process, or take turns on one thread, or are a process each (below).
+// What they exchange: collective.h, queue.h, flag.h, and between processes far.h. What is exchanged
+// lies in the memory of a machine, which moves and adds it.
 //
 // World and groups are made before the ranks' threads start. From then on a rank calls through its
 // own sp_comm, from one thread at a time. A rank that waits looks at atomic counters of its group
@@ -23,6 +24,7 @@
 enum { SP_COMM_ACTION = 32, SP_COMM_GROUP_NAME = 32, SP_COMM_RANK_NAME = 48 };
 
 typedef struct sp_comm_world sp_comm_world;
+struct sp_transport;            // transport.h
 typedef struct sp_comm sp_comm; // one rank's end
 
 typedef struct sp_comm_options {
@@ -33,7 +35,13 @@ typedef struct sp_comm_options {
     sp_machine *machine; // required: of all ranks; outlives the world
     bool clocked;        // the machine's now_ns advances the ranks' clocks (clock.h); without,
                          // only their owners do
+    struct sp_transport *transport; // where other ranks are processes, see below; or NULL
 } sp_comm_options;
+
+// With a transport the world knows all ranks, but only the transport's own is here: runs are its
+// alone, and collectives, the world's failure and what a rank may wait for are the transport's
+// matter. Queues and flags reach no other rank. Groups are everyone's: all processes make the same
+// ones in the same order, as the first of their transport. The transport outlives the world.
 
 // One at a time: the ranks of sp_comm_run take turns on one thread, so that each computes with the
 // machine to itself. A rank computes until it waits in a call, or finds in one of the try calls
@@ -56,6 +64,9 @@ sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_w
 // No rank may be in a call: abort the world and join the threads before. Messages that nobody
 // received are dropped.
 void sp_comm_world_free(sp_comm_world *world);
+
+// Lets the ranks compute one at a time from now on, or side by side. No rank may be in a run.
+void sp_comm_take_turns(sp_comm_world *world, bool one_at_a_time);
 
 int sp_comm_world_ranks(const sp_comm_world *world);
 sp_comm *sp_comm_of(sp_comm_world *world, int rank);

@@ -4,6 +4,8 @@
 
 #include "backends/comm/private.h"
 
+static void look_at_transport(sp_comm_world *world);
+
 static sp_status add_messages(const sp_error *from, sp_error *err)
 {
     for (int i = 0; i < from->count; i++) {
@@ -14,6 +16,9 @@ static sp_status add_messages(const sp_error *from, sp_error *err)
 
 sp_status sp_i_comm_check(sp_comm_world *world, sp_error *err)
 {
+    if (!atomic_load(&world->failed) && world->transport != NULL) {
+        look_at_transport(world);
+    }
     if (!atomic_load(&world->failed)) {
         return SP_OK;
     }
@@ -49,7 +54,7 @@ static bool claim_failure(sp_comm_world *world)
     return true;
 }
 
-static void publish_failure(sp_comm_world *world, int rank)
+static void end_waits(sp_comm_world *world, int rank)
 {
     world->failed_rank = rank;
     pthread_mutex_unlock(&world->failure_lock);
@@ -57,6 +62,48 @@ static void publish_failure(sp_comm_world *world, int rank)
         pthread_mutex_lock(&world->ranks[i].lock);
         pthread_cond_broadcast(&world->ranks[i].wake);
         pthread_mutex_unlock(&world->ranks[i].lock);
+    }
+}
+
+// All ranks of the world's failure, under its lock. The transport's first is the world's: false
+// where that is another one.
+static bool tell_transport(sp_comm_world *world)
+{
+    sp_transport *transport = world->transport;
+    sp_error first = {0};
+    transport->ops->abort(transport, world->failure.status, world->failure.message[0]);
+    sp_status status = transport->ops->check(transport, &first);
+    if (status == SP_OK || first.count == 0 ||
+        strcmp(first.message[0], world->failure.message[0]) == 0) {
+        return true;
+    }
+    world->failure = first;
+    return false;
+}
+
+static void publish_failure(sp_comm_world *world, int rank)
+{
+    bool own = world->transport == NULL || tell_transport(world);
+    end_waits(world, own ? rank : -1);
+}
+
+void sp_i_comm_adopt(sp_comm_world *world, sp_status status, const sp_error *own)
+{
+    if (claim_failure(world)) {
+        world->failure = *own;
+        if (own->count == 0) {
+            sp_error_set(&world->failure, status, "%s", sp_status_text(status));
+        }
+        end_waits(world, -1);
+    }
+}
+
+static void look_at_transport(sp_comm_world *world)
+{
+    sp_error own = {0};
+    sp_status status = world->transport->ops->check(world->transport, &own);
+    if (status != SP_OK) {
+        sp_i_comm_adopt(world, status, &own);
     }
 }
 

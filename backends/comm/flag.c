@@ -6,12 +6,17 @@
 
 void sp_comm_flag_raise(sp_comm *me, int waiting_rank, sp_comm_flag *flag)
 {
+    sp_comm_flag_raise_later(me, waiting_rank, flag, 0);
+}
+
+void sp_comm_flag_raise_later(sp_comm *me, int waiting_rank, sp_comm_flag *flag, int64_t ns)
+{
     SP_ASSERT(waiting_rank >= 0 && waiting_rank < me->world->rank_count);
     SP_ASSERT(!atomic_load(&flag->raised));
     sp_machine *machine = me->world->machine;
     sp_i_comm_clock_advance(me);
-    flag->raised_ns = me->clock_ns;
-    flag->fence = machine->ops->mark(machine);
+    flag->raised_ns = me->clock_ns + ns;
+    flag->fence = ns > 0 ? machine->ops->mark_later(machine, ns) : machine->ops->mark(machine);
     atomic_store(&flag->raised, true);
     sp_i_comm_wake(me->world, waiting_rank);
     sp_i_comm_clock_skip(me);

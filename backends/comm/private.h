@@ -8,6 +8,7 @@
 #include "backends/comm/collective.h"
 #include "backends/comm/fiber.h"
 #include "backends/comm/flag.h"
+#include "backends/comm/transport.h"
 
 enum { SP_I_CACHE_LINE = 64 };
 
@@ -48,8 +49,9 @@ typedef struct sp_i_comm_member {
 typedef struct sp_i_comm_group {
     char name[SP_COMM_GROUP_NAME];
     int size;
-    int *ranks;     // of members
-    int *member_of; // of each rank of the world, or -1
+    int *ranks;          // of members
+    int *member_of;      // of each rank of the world, or -1
+    int64_t *equal_rows; // [size], each 1: of collectives over a transport; else NULL
     sp_i_comm_member *members;
     char unshared[SP_I_CACHE_LINE];
     _Atomic uint64_t arrivals; // of all members at all meetings: meeting n is complete at n * size
@@ -72,7 +74,8 @@ typedef struct sp_i_comm_queue {
     _Atomic uint64_t received; // by the receiver alone
 } sp_i_comm_queue;
 
-// What a rank waits for: a meeting of a group, room or a message in a queue, or a flag.
+// What a rank waits for: a meeting of a group, room or a message in a queue, or a flag; with none
+// of them, what only the transport knows the end of.
 typedef struct sp_i_comm_wait {
     const char *operation; // NULL: it does not wait
     sp_i_comm_group *group;
@@ -113,10 +116,11 @@ struct sp_comm {
 struct sp_comm_world {
     int rank_count;
     sp_comm *ranks;
-    int spins;
+    int spins, free_spins; // the latter where ranks compute side by side
     int queue_slots;
     sp_machine *machine;
-    bool fenced; // memory is not plain: work is ordered by fences
+    sp_transport *transport; // or NULL
+    bool fenced;             // memory is not plain: work is ordered by fences
     bool clocked;
     bool one_at_a_time;
     sp_i_comm_turns turns;
@@ -178,6 +182,8 @@ sp_status sp_i_comm_fail(sp_comm *me, sp_error *err, sp_status status, const cha
 // Lets the world fail because all of its ranks wait, or because they are late.
 void sp_i_comm_give_up(sp_comm_world *world);
 void sp_i_comm_give_up_late(sp_comm_world *world);
+// The transport's failure becomes the world's, unless that has one.
+void sp_i_comm_adopt(sp_comm_world *world, sp_status status, const sp_error *own);
 // Do some ranks wait, and is none of their waits over? For a moment at which no rank works.
 bool sp_i_comm_all_wait(sp_comm_world *world);
 // Adds what each rank does and waits for to the record, and returns the rank it begins with.
@@ -203,6 +209,13 @@ int64_t sp_i_comm_reduce(sp_comm *me, const sp_i_comm_group *group, uint64_t mee
                          int64_t count, char *out);
 // What a member brought to a meeting.
 const sp_i_comm_call *sp_i_comm_call_at(const sp_i_comm_group *group, int member, uint64_t meeting);
+
+// A collective of a world with a transport, found valid (far.c).
+sp_status sp_i_comm_far_collective(sp_comm *me, int number, const sp_i_comm_group *group,
+                                   const sp_i_comm_call *call, sp_error *err);
+// Of any world: waits for the work of a rank whose body has ended with this status and error; adds
+// what went wrong in it to that of a good end.
+sp_status sp_i_comm_end_work(sp_comm *me, sp_status status, sp_error *err);
 
 void sp_i_comm_queues_free(sp_comm_world *world);
 

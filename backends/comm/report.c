@@ -51,7 +51,7 @@ static int first_awaited(const sp_i_comm_wait *wait)
     if (wait->queue != NULL) {
         return peer_of(wait);
     }
-    for (int i = 0; i < wait->group->size; i++) {
+    for (int i = 0; wait->group != NULL && i < wait->group->size; i++) {
         if (!has_entered(wait, i)) {
             return wait->group->ranks[i];
         }
@@ -80,7 +80,7 @@ static void list_absent(const sp_comm_world *world, const sp_i_comm_wait *wait, 
 static void describe_wait(const sp_comm_world *world, const sp_i_comm_wait *wait, char *text,
                           size_t size)
 {
-    if (wait->flag != NULL) {
+    if (wait->group == NULL && wait->queue == NULL) {
         snprintf(text, size, "%s", wait->what);
     } else if (wait->queue != NULL) {
         snprintf(text, size, "%s %s (%s, tag %d)", world->ranks[peer_of(wait)].name,
@@ -111,7 +111,8 @@ static void add_line(sp_comm_world *world, int rank, const state *seen, const ch
 static void add_rest(sp_comm_world *world, const char *waits, sp_error *record)
 {
     for (int rank = 0; rank < world->rank_count; rank++) {
-        if (!world->reported[rank]) {
+        bool here = world->transport == NULL || world->transport->rank == rank;
+        if (here && !world->reported[rank]) {
             state seen = look_at(world, rank);
             const char *how = seen.wait.operation != NULL ? waits
                               : seen.ended                ? "is done"

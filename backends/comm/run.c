@@ -50,7 +50,7 @@ static sp_status run_rank(void *data, int number, sp_error *err)
     machine->ops->enter(machine, me->rank);
     sp_i_comm_clock_skip(me);
     sp_status status = r->body(me, r->data, err);
-    sp_status settled = machine->ops->settle(machine, status == SP_OK ? err : NULL);
+    sp_status settled = sp_i_comm_end_work(me, status, err);
     status = status == SP_OK ? settled : status;
     if (status != SP_OK) {
         sp_comm_abort(me, status, "%s", err->count > 0 ? err->message[0] : sp_status_text(status));
@@ -128,6 +128,19 @@ static sp_status run_turns(run *r, const sp_workers_options *options, int64_t ti
 
 // ---- runs ----
 
+// Of ranks in processes of their own only one is here; false: not even that.
+static bool keep_here(run *r)
+{
+    const int *here = &r->world->transport->rank;
+    bool found = false;
+    for (int i = 0; i < r->count; i++) {
+        found = found || (r->ranks != NULL ? r->ranks[i] : i) == *here;
+    }
+    r->ranks = here;
+    r->count = 1;
+    return found;
+}
+
 sp_status sp_comm_run(sp_comm_world *world, const sp_workers_options *options, sp_comm_body *body,
                       void *data, int64_t timeout_ns, sp_error *err)
 {
@@ -141,14 +154,17 @@ sp_status sp_comm_run_ranks(sp_comm_world *world, const int *ranks, int count,
 {
     run r = {.world = world, .ranks = ranks, .count = count, .body = body, .data = data};
     sp_status status = SP_OK;
+    if (world->transport != NULL && !keep_here(&r)) {
+        return sp_comm_world_failure(world, err);
+    }
     begin(&r);
-    if (count == 1 && timeout_ns == 0) {
+    if (r.count == 1 && timeout_ns == 0) {
         sp_error own = {0};
         run_rank(&r, 0, &own);
     } else if (world->one_at_a_time) {
         status = run_turns(&r, options, timeout_ns, err);
     } else {
-        status = run_threads(&r, count, options, run_rank, timeout_ns, err);
+        status = run_threads(&r, r.count, options, run_rank, timeout_ns, err);
     }
     if (status != SP_OK) {
         cancel(&r);

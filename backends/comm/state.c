@@ -14,6 +14,9 @@ bool sp_i_comm_is_over(const sp_i_comm_wait *wait)
     if (wait->flag != NULL) {
         return atomic_load(&wait->flag->raised);
     }
+    if (wait->queue == NULL) {
+        return false;
+    }
     uint64_t held = atomic_load(&wait->queue->sent) - atomic_load(&wait->queue->received);
     return wait->sending ? held < (uint64_t)wait->queue->slots : held > 0;
 }

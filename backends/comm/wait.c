@@ -19,7 +19,7 @@ static void relax(void)
 }
 
 // Until it is woken, or has reason to look again; its lock is held.
-static void sleep(sp_comm *me)
+static void wait_for_wake(sp_comm *me)
 {
     if (!me->world->one_at_a_time) {
         pthread_cond_wait(&me->wake, &me->lock);
@@ -44,7 +44,7 @@ static sp_status sleep_until_over(sp_comm *me, const sp_i_comm_wait *wait, sp_er
     sp_i_comm_rest(me, false);
     pthread_mutex_lock(&me->lock);
     while (!(over = sp_i_comm_is_over(wait)) && !atomic_load(&world->failed)) {
-        sleep(me);
+        wait_for_wake(me);
     }
     atomic_store(&me->sleeping, false);
     pthread_mutex_unlock(&me->lock);

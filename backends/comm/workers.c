@@ -8,7 +8,7 @@
 #include "backends/comm/cores.h"
 #include "sim/base/alloc.h"
 
-enum { NS_PER_S = 1000000000, LISTED_RANKS = 8, THREAD_NAME = 16 };
+enum { NS_PER_S = 1000000000, LISTED_RANKS = 8 };
 
 typedef struct worker {
     sp_workers *workers;
@@ -25,7 +25,6 @@ typedef enum gate_state { GATE_CLOSED, GATE_OPEN, GATE_CANCELLED } gate_state;
 struct sp_workers {
     sp_worker_run *run;
     void *data;
-    char name[THREAD_NAME];
     bool pin;
     int count;
     worker *each;
@@ -77,8 +76,8 @@ static void *run_worker(void *data)
 {
     worker *me = data;
     sp_workers *workers = me->workers;
-    char name[THREAD_NAME + 12];
-    snprintf(name, sizeof name, "%s %d", workers->name, me->rank);
+    char name[20];
+    snprintf(name, sizeof name, "rank %d", me->rank);
     sp_i_name_thread(name);
     if (pass_gate(workers, workers->pin && sp_i_pin_to_core(me->rank))) {
         me->status = workers->run(workers->data, me->rank, &me->err);
@@ -103,24 +102,18 @@ static bool locks_init(sp_workers *workers)
     return made;
 }
 
-static int start_threads(sp_workers *workers, size_t stack_bytes)
+static int start_threads(sp_workers *workers)
 {
-    pthread_attr_t attributes;
     int started = 0;
-    if (pthread_attr_init(&attributes) != 0) {
-        return 0;
-    }
-    bool valid = stack_bytes == 0 || pthread_attr_setstacksize(&attributes, stack_bytes) == 0;
-    while (valid && started < workers->count) {
+    while (started < workers->count) {
         worker *next = &workers->each[started];
         next->workers = workers;
         next->rank = started;
-        if (pthread_create(&next->thread, &attributes, run_worker, next) != 0) {
+        if (pthread_create(&next->thread, NULL, run_worker, next) != 0) {
             break;
         }
         started++;
     }
-    pthread_attr_destroy(&attributes);
     return started;
 }
 
@@ -142,8 +135,6 @@ static sp_workers *workers_new(int count, const sp_workers_options *options, sp_
     if (workers == NULL) {
         return NULL;
     }
-    const char *name = options != NULL && options->name != NULL ? options->name : "rank";
-    snprintf(workers->name, sizeof workers->name, "%s", name);
     workers->run = run;
     workers->data = data;
     workers->count = count;
@@ -169,7 +160,7 @@ sp_status sp_workers_start(int count, const sp_workers_options *options, sp_work
     if (made == NULL) {
         return sp_error_no_memory(err, "worker threads");
     }
-    int started = start_threads(made, options != NULL ? options->stack_bytes : 0);
+    int started = start_threads(made);
     if (started < count) {
         set_gate(made, started, GATE_CANCELLED);
         for (int i = 0; i < started; i++) {

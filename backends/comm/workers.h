@@ -3,7 +3,6 @@
 #define SLIMPACK_BACKENDS_COMM_WORKERS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "sim/base/status.h"
@@ -14,9 +13,7 @@ typedef struct sp_workers sp_workers;
 typedef sp_status sp_worker_run(void *data, int rank, sp_error *err);
 
 typedef struct sp_workers_options {
-    const char *name;   // of the threads, a number behind it; NULL: "rank"
-    bool pin;           // each to a core of its own where the process may use enough of them
-    size_t stack_bytes; // 0: the system's choice
+    bool pin; // each to a core of its own where the process may use enough of them
 } sp_workers_options;
 
 // Starts `count` threads; none runs before all are there. SP_ERR_NO_MEMORY where one cannot be

@@ -58,6 +58,10 @@ sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_w
     if (ranks < 1) {
         return sp_error_set(err, SP_ERR_USAGE, "expected at least one rank, got %d", ranks);
     }
+    if (options->transport != NULL && options->transport->ranks != ranks) {
+        return sp_error_set(err, SP_ERR_USAGE, "%d ranks, but %d processes", ranks,
+                            options->transport->ranks);
+    }
     sp_comm_world *made = sp_i_calloc(1, sizeof *made);
     if (made == NULL) {
         return sp_error_no_memory(err, "a world of ranks");
@@ -73,15 +77,14 @@ sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_w
     }
     made->queue_slots = options->queue_slots > 0 ? options->queue_slots : DEFAULT_SLOTS;
     made->machine = options->machine;
+    made->transport = options->transport;
     made->fenced = !made->machine->ops->plain_memory;
     made->clocked = options->clocked;
-    made->one_at_a_time = options->one_at_a_time;
-    made->spins = options->spins;
-    if (options->one_at_a_time) {
-        made->spins = 0;
-    } else if (options->spins < 0) {
-        made->spins = ranks <= sp_i_cores() ? DEFAULT_SPINS : 0;
+    made->free_spins = options->spins;
+    if (options->spins < 0) {
+        made->free_spins = ranks <= sp_i_cores() ? DEFAULT_SPINS : 0;
     }
+    sp_comm_take_turns(made, options->one_at_a_time);
     made->failed_rank = -1;
     sp_status status = sp_i_comm_turns_init(made, ranks, err);
     if (status == SP_OK) {
@@ -95,12 +98,19 @@ sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_w
     return SP_OK;
 }
 
+void sp_comm_take_turns(sp_comm_world *world, bool one_at_a_time)
+{
+    world->one_at_a_time = one_at_a_time;
+    world->spins = one_at_a_time ? 0 : world->free_spins;
+}
+
 static void group_free(sp_i_comm_group *group)
 {
     if (group != NULL) {
         sp_i_free(group->ranks);
         sp_i_free(group->member_of);
         sp_i_free(group->members);
+        sp_i_free(group->equal_rows);
         sp_i_free(group);
     }
 }
@@ -187,6 +197,19 @@ static sp_status fill_group(sp_i_comm_group *group, int world_ranks, const int *
     return SP_OK;
 }
 
+static sp_status far_group(sp_comm_world *world, sp_i_comm_group *group, sp_error *err)
+{
+    group->equal_rows = sp_i_calloc((size_t)group->size, sizeof *group->equal_rows);
+    if (group->equal_rows == NULL) {
+        return sp_error_no_memory(err, "a group of ranks");
+    }
+    for (int i = 0; i < group->size; i++) {
+        group->equal_rows[i] = 1;
+    }
+    return world->transport->ops->group_new(world->transport, group->name, group->ranks,
+                                            group->size, err);
+}
+
 sp_status sp_comm_group_new(sp_comm_world *world, const char *name, const int *ranks, int size,
                             int *group, sp_error *err)
 {
@@ -209,6 +232,9 @@ sp_status sp_comm_group_new(sp_comm_world *world, const char *name, const int *r
         status = sp_error_no_memory(err, "a group of ranks");
     } else {
         status = fill_group(made, world->rank_count, ranks, size, err);
+    }
+    if (status == SP_OK && world->transport != NULL) {
+        status = far_group(world, made, err);
     }
     if (status != SP_OK) {
         group_free(made);

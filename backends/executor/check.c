@@ -96,6 +96,25 @@ static sp_status check_layers(const sp_run_request *request, sp_error *err)
     return status;
 }
 
+// Times of links must be there, and of this plan.
+static sp_status check_links(const char *backend, const sp_run_request *request, sp_error *err)
+{
+    const sp_packing *packing = request->plan->packing;
+    const sp_link_times links = sp_run_request_links(request);
+    if (links.far == NULL) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "backend '%s': links: the request has no times to emulate links with",
+                            backend);
+    }
+    if (links.forward_packs != packing->forward.count ||
+        links.backward_packs != sp_packing_backward(packing)->count) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "backend '%s': links: the times of links are those of another plan",
+                            backend);
+    }
+    return SP_OK;
+}
+
 sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, sp_error *err)
 {
     sp_i_exec_options options;
@@ -113,8 +132,10 @@ sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, sp
     if (request->plan->layout.vocab_parallel && request->plan->layout.pp > 1) {
         status = check_vocabulary(backend, request, status, err);
     }
+    sp_status links = options.emulated_links ? check_links(backend, request, err) : SP_OK;
     sp_status ranks = check_ranks(backend, request->plan->packing, err);
     sp_status layers = check_layers(request, err);
+    status = status != SP_OK ? status : links;
     status = status != SP_OK ? status : ranks;
     return status != SP_OK ? status : layers;
 }

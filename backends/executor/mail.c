@@ -2,7 +2,7 @@
 
 #include "sim/base/alloc.h"
 
-static sp_i_exec_box *box_at(const sp_i_exec_mail *mail, const sp_i_exec_address *at)
+sp_i_exec_box *sp_i_exec_mail_box(const sp_i_exec_mail *mail, const sp_i_exec_address *at)
 {
     size_t unit = (size_t)at->vstage * mail->packs[at->gradient] + (size_t)at->pack;
     return &mail->boxes[at->gradient][unit * mail->seats + (size_t)at->seat];
@@ -40,7 +40,7 @@ void sp_i_exec_mail_fini(sp_i_exec_mail *mail)
 void *sp_i_exec_mail_open(sp_i_exec_mail *mail, const sp_i_exec_address *to, int64_t elements,
                           sp_i_exec_width width)
 {
-    sp_i_exec_box *box = box_at(mail, to);
+    sp_i_exec_box *box = sp_i_exec_mail_box(mail, to);
     pthread_mutex_lock(&mail->lock);
     box->content = sp_i_exec_take(mail->arena, SP_MEM_COMMUNICATION, elements, width);
     pthread_mutex_unlock(&mail->lock);
@@ -55,30 +55,36 @@ sp_status sp_i_exec_mail_failure(sp_i_exec_mail *mail, char *text, size_t text_b
     return status;
 }
 
-void sp_i_exec_mail_post(sp_i_exec_mail *mail, const sp_i_exec_address *to, sp_comm *me, int reader)
+void sp_i_exec_mail_post(sp_i_exec_mail *mail, const sp_i_exec_address *to, sp_comm *me, int reader,
+                         int64_t ns)
 {
-    sp_comm_flag_raise(me, reader, &box_at(mail, to)->full);
+    sp_comm_flag_raise_later(me, reader, &sp_i_exec_mail_box(mail, to)->full, ns);
 }
 
 sp_status sp_i_exec_mail_wait(sp_i_exec_mail *mail, const sp_i_exec_address *at, sp_comm *me,
                               int writer, const char *what, sp_error *err)
 {
-    return sp_comm_flag_wait(me, &box_at(mail, at)->full, writer, what, err);
+    return sp_comm_flag_wait(me, &sp_i_exec_mail_box(mail, at)->full, writer, what, err);
 }
 
 const void *sp_i_exec_mail_read(const sp_i_exec_mail *mail, const sp_i_exec_address *at)
 {
-    return box_at(mail, at)->content;
+    return sp_i_exec_mail_box(mail, at)->content;
 }
 
 void sp_i_exec_mail_drop(sp_i_exec_mail *mail, const sp_i_exec_address *at)
 {
-    sp_i_exec_box *box = box_at(mail, at);
-    pthread_mutex_lock(&mail->lock);
-    sp_i_exec_give(mail->arena, box->content);
-    pthread_mutex_unlock(&mail->lock);
+    sp_i_exec_box *box = sp_i_exec_mail_box(mail, at);
+    sp_i_exec_mail_give(mail, box->content);
     box->content = NULL;
     sp_comm_flag_clear(&box->full);
+}
+
+void sp_i_exec_mail_give(sp_i_exec_mail *mail, void *content)
+{
+    pthread_mutex_lock(&mail->lock);
+    sp_i_exec_give(mail->arena, content);
+    pthread_mutex_unlock(&mail->lock);
 }
 
 int64_t sp_i_exec_mail_left(const sp_i_exec_mail *mail)

@@ -82,6 +82,17 @@ static sp_status read_way(const setting *s, sp_comm_attention_way *way, sp_error
     return SP_OK;
 }
 
+static sp_status read_links(const setting *s, bool *emulated, sp_error *err)
+{
+    *emulated = strcmp(s->text, "emulated") == 0;
+    if (!*emulated && strcmp(s->text, "off") != 0) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "backend '%s': links: expected \"off\" or \"emulated\", got \"%.64s\"",
+                            s->backend, s->text);
+    }
+    return SP_OK;
+}
+
 bool sp_i_exec_names(const char *option, const sp_plan *plan, const sp_plan_place *place)
 {
     char action[32];
@@ -109,15 +120,25 @@ static sp_status read_action(const sp_plan *plan, const setting *s, const char *
             }
         }
     }
-    return sp_error_set(err, SP_ERR_USAGE,
-                        "backend '%s': %s: expected an action of the plan, got \"%.64s\"",
-                        s->backend, s->key, s->text);
+    return sp_error_set(
+        err, SP_ERR_USAGE,
+        "backend '%s': %s: expected ACTION@DP.PP, an action of the plan, got \"%.64s\"", s->backend,
+        s->key, s->text);
+}
+
+// That of the request's stack, for a measurement beside its prediction.
+static sp_i_exec_measure measure_of(const sp_run_request *request)
+{
+    bool real = request->precision == SP_BF16 && request->memory != NULL &&
+                sp_stack_counts_device(&request->memory->stack);
+    return real ? SP_I_EXEC_REAL : SP_I_EXEC_TABLE;
 }
 
 sp_status sp_i_exec_options_read(const sp_run_request *request, const char *backend,
                                  sp_i_exec_options *options, sp_error *err)
 {
-    *options = (sp_i_exec_options){.learning_rate = 1e-3,
+    *options = (sp_i_exec_options){.measure = measure_of(request),
+                                   .learning_rate = 1e-3,
                                    .weight_decay = 0.1,
                                    .fault_step = 1,
                                    .attention_way = SP_COMM_GATHERED};
@@ -148,6 +169,8 @@ sp_status sp_i_exec_options_read(const sp_run_request *request, const char *back
             status = read_step(&s, request->steps, &options->fault_step, err);
         } else if (strcmp(key, "attention") == 0) {
             status = read_way(&s, &options->attention_way, err);
+        } else if (strcmp(key, "links") == 0) {
+            status = read_links(&s, &options->emulated_links, err);
         } else if (strcmp(key, "bytes") == 0) {
             status = read_measure(&s, &options->measure, err);
         }

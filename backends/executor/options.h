@@ -18,6 +18,7 @@ typedef struct sp_i_exec_options {
     int64_t fault_step; // in which they happen, from 1
     sp_i_exec_measure measure;
     sp_comm_attention_way attention_way;
+    bool emulated_links; // hidden states are under way as long as the request says
 } sp_i_exec_options;
 
 // What a backend that runs plans with this executor lists among its own options.
@@ -36,9 +37,13 @@ typedef struct sp_i_exec_options {
         {"attention",                                                                              \
          "of packs that several ranks share: \"gathered\" (default), keys and values of all "      \
          "ranks at once, or \"ring\", one rank's after the other's"},                              \
+        {"links",                                                                                  \
+         "between pipeline ranks: \"off\" (default), as the machine is, or \"emulated\", hidden "  \
+         "states arrive as late as predicted; on the CPU on the virtual clock alone"},             \
         {"bytes",                                                                                  \
          "that memory is counted and limited in: \"table\", as the saved-tensor table counts "     \
-         "mixed-precision training (default), or \"real\""},                                       \
+         "mixed-precision training, or \"real\" (default: real in bf16 where the stack has "       \
+         "device_bytes)"},                                                                         \
         {"fail", "ACTION@DP.PP, such as F3.1@0.2: the action fails"},                              \
         {"stall", "ACTION@DP.PP: the action never ends"},                                          \
         {"exhaust", "ACTION@DP.PP: the action finds no memory"},                                   \

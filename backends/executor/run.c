@@ -2,6 +2,7 @@
 
 #include "sim/base/alloc.h"
 
+static sp_status make(sp_i_exec_run *made, const sp_i_exec_site *site, sp_error *err);
 static sp_status make_tables(sp_i_exec_run *run, sp_error *err);
 static sp_status make_jobs(sp_i_exec_run *run, sp_error *err);
 static sp_status make_ranks(sp_i_exec_run *run, sp_error *err);
@@ -19,7 +20,31 @@ sp_status sp_i_exec_run_new(const sp_run_request *request, const sp_i_exec_site 
     made->request = request;
     made->machine = site->machine;
     made->math = site->math;
-    sp_status status = sp_i_exec_options_read(request, site->backend, &made->options, err);
+    made->repeats = site->repeats;
+    SP_ASSERT(!site->repeats || site->machine->ops->replay != NULL);
+    made->transport = site->transport;
+    made->here = site->transport != NULL ? (size_t)site->transport->rank : 0;
+    made->end_here =
+        site->transport != NULL ? made->here + 1 : (size_t)sp_layout_ranks(&plan->layout);
+    sp_error own = {0};
+    sp_status status = make(made, site, &own);
+    if (status != SP_OK) {
+        status = sp_i_exec_tell(made, status, &own, err);
+        sp_i_exec_run_free(made);
+        return status;
+    }
+    *run = made;
+    return SP_OK;
+}
+
+static sp_status make(sp_i_exec_run *made, const sp_i_exec_site *site, sp_error *err)
+{
+    const sp_run_request *request = made->request;
+    const sp_plan *plan = request->plan;
+    sp_status status = sp_i_exec_check_transport(request, site, err);
+    if (status == SP_OK) {
+        status = sp_i_exec_options_read(request, site->backend, &made->options, err);
+    }
     if (status == SP_OK && made->options.text != NULL) {
         status = sp_i_exec_text_read(made->options.text, request->model->vocab, &made->text, err);
     }
@@ -34,13 +59,10 @@ sp_status sp_i_exec_run_new(const sp_run_request *request, const sp_i_exec_site 
     status = status == SP_OK ? make_ranks(made, err) : status;
     status = status == SP_OK ? sp_i_exec_world_make(made, err) : status;
     status = status == SP_OK ? sp_i_exec_states_make(made, err) : status;
-    status = status == SP_OK ? make_copies(made, err) : status;
-    if (status != SP_OK) {
-        sp_i_exec_run_free(made);
-        return status;
+    if (status == SP_OK && made->transport != NULL) {
+        status = sp_i_exec_channels_make(made, err);
     }
-    *run = made;
-    return SP_OK;
+    return status == SP_OK ? make_copies(made, err) : status;
 }
 
 static sp_status make_tables(sp_i_exec_run *run, sp_error *err)
@@ -58,12 +80,41 @@ static sp_status make_tables(sp_i_exec_run *run, sp_error *err)
     run->stages = sp_i_calloc(ranks * (size_t)layout->chunks, sizeof *run->stages);
     run->token_groups = sp_i_calloc(ranks * forward, sizeof *run->token_groups);
     run->runs_again = sp_i_calloc(vstages * forward, sizeof *run->runs_again);
+    run->loss = sp_i_calloc(seats * forward, sizeof *run->loss);
+    run->tails = sp_i_calloc(ranks, sizeof *run->tails);
     if (run->parts == NULL || run->weights == NULL || run->jobs == NULL || run->ranks == NULL ||
-        run->stages == NULL || run->token_groups == NULL || run->runs_again == NULL) {
+        run->stages == NULL || run->token_groups == NULL || run->runs_again == NULL ||
+        run->loss == NULL || run->tails == NULL) {
         return sp_error_no_memory(err, "a run");
     }
     return sp_i_exec_mail_init(&run->mail, run->machine, vstages, forward,
-                               sp_packing_backward(packing)->count, seats, err);
+                               sp_packing_backward(packing)->count,
+                               run->transport != NULL ? 1 : seats, err);
+}
+
+static size_t place_packs(sp_i_exec_pack *packs, size_t count, size_t rows)
+{
+    for (size_t p = 0; p < count; p++) {
+        packs[p].packed_at = (int64_t)rows;
+        rows += (size_t)packs[p].rows;
+    }
+    return rows;
+}
+
+static bool make_numbers(sp_i_exec_job *job, size_t rows)
+{
+    const sp_i_exec_slices *slices = &job->slices;
+    size_t packed = place_packs(slices->forward, slices->forward_count, 0);
+    packed = place_packs(slices->backward, slices->backward_count, packed);
+    job->token = sp_i_calloc(rows, sizeof *job->token);
+    job->target = sp_i_calloc(rows, sizeof *job->target);
+    job->position = sp_i_calloc(rows, sizeof *job->position);
+    bool made = job->token != NULL && job->target != NULL && job->position != NULL;
+    for (int n = 0; n < SP_I_EXEC_NUMBERS; n++) {
+        job->packed[n] = sp_i_calloc(packed, sizeof *job->packed[n]);
+        made = made && job->packed[n] != NULL;
+    }
+    return made;
 }
 
 static sp_status make_job(const sp_i_exec_run *run, const sp_i_exec_place *place,
@@ -89,11 +140,7 @@ static sp_status make_job(const sp_i_exec_run *run, const sp_i_exec_place *place
         job->token_at[s] = (int64_t)rows;
         rows += (size_t)job->slices.slice[s].rows;
     }
-    job->token = sp_i_calloc(rows, sizeof *job->token);
-    job->target = sp_i_calloc(rows, sizeof *job->target);
-    job->position = sp_i_calloc(rows, sizeof *job->position);
-    return job->token_at != NULL && job->token != NULL && job->target != NULL &&
-                   job->position != NULL
+    return job->token_at != NULL && make_numbers(job, rows)
                ? SP_OK
                : sp_error_no_memory(err, "the tokens of a batch");
 }
@@ -133,16 +180,19 @@ static sp_status make_rank(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *e
     size_t actions = sp_plan_stage(plan, rank->dp, rank->pp)->count;
     rank->job = &run->jobs[sp_i_exec_seat(run, rank)];
     rank->weights = &run->weights[rank->pp * plan->layout.tp + rank->tp];
-    rank->arena =
-        sp_i_exec_arena_new(run->machine, run->options.measure, run->request->memory_limit_bytes);
     rank->log = sp_i_calloc(actions, sizeof *rank->log);
     size_t shares;
     sp_shares_of(&run->shares, &plan->layout, rank->dp, rank->pp, &shares);
     rank->share_log = sp_i_calloc(shares + 1, sizeof *rank->share_log);
-    if (rank->arena == NULL || rank->log == NULL || rank->share_log == NULL) {
+    if (rank->log == NULL || rank->share_log == NULL) {
         return sp_error_no_memory(err, "a rank");
     }
-    sp_status status = SP_OK;
+    if (!sp_i_exec_is_here(run, rank)) {
+        return SP_OK;
+    }
+    rank->arena =
+        sp_i_exec_arena_new(run->machine, run->options.measure, run->request->memory_limit_bytes);
+    sp_status status = rank->arena != NULL ? SP_OK : sp_error_no_memory(err, "a rank");
     for (int c = 0; status == SP_OK && c < plan->layout.chunks; c++) {
         int vstage = sp_layout_vstage(&plan->layout, rank->pp, c);
         sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, c);
@@ -201,7 +251,7 @@ static sp_status make_copies(sp_i_exec_run *run, sp_error *err)
 {
     sp_status status = SP_OK;
     find_repeats(run);
-    for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(run); r++) {
+    for (size_t r = run->here; status == SP_OK && r < run->end_here; r++) {
         status = sp_i_exec_offload_make(run, &run->ranks[r], err);
     }
     return status;
@@ -209,6 +259,9 @@ static sp_status make_copies(sp_i_exec_run *run, sp_error *err)
 
 static void free_job(sp_i_exec_job *job)
 {
+    for (int n = 0; n < SP_I_EXEC_NUMBERS; n++) {
+        sp_i_free(job->packed[n]);
+    }
     sp_i_free(job->position);
     sp_i_free(job->target);
     sp_i_free(job->token);
@@ -244,7 +297,7 @@ static void free_ranks(sp_i_exec_run *run)
 // A run that failed has left work behind.
 static void settle_ranks(const sp_i_exec_run *run)
 {
-    for (size_t r = 0; run->ranks != NULL && r < sp_i_exec_rank_count(run); r++) {
+    for (size_t r = run->here; run->ranks != NULL && r < run->end_here; r++) {
         sp_i_exec_enter(run, &run->ranks[r]);
         sp_i_exec_settle(run, NULL, NULL);
     }
@@ -261,7 +314,10 @@ void sp_i_exec_run_free(sp_i_exec_run *run)
     }
     free_ranks(run);
     sp_i_exec_mail_fini(&run->mail);
+    sp_i_exec_channels_fini(&run->channels);
     sp_shares_fini(&run->shares);
+    sp_i_free(run->tails);
+    sp_i_free(run->loss);
     sp_i_free(run->runs_again);
     sp_i_free(run->token_groups);
     sp_i_free(run->replicas);

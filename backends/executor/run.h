@@ -1,9 +1,14 @@
-// A run: all ranks of a plan in one process. On the virtual clock one action runs at a time, by the
-// ranks that share its layers or its pack; on the wall clock every rank has a thread.
+// A run: all ranks of a plan in one process, or one of them where each has a process and a machine
+// of its own (backends/comm/transport.h): every process then knows the places, sizes and orders of
+// all ranks, and has memory, stages and work of its own one alone: the ranks that are here. On the
+// virtual clock one action runs at a time, by the ranks that share its layers or its pack; on the
+// wall clock every rank has a thread.
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_RUN_H
 #define SLIMPACK_BACKENDS_EXECUTOR_RUN_H
 
 #include "backends/comm/run.h"
+#include "backends/comm/transport.h"
+#include "backends/executor/channels.h"
 #include "backends/executor/mail.h"
 #include "backends/executor/math.h"
 #include "backends/executor/offload.h"
@@ -53,6 +58,7 @@ typedef struct sp_i_exec_rank {
     size_t shares_logged;
     int64_t share_ns;        // computed in the last share, in its own action or another's
     sp_action first_of_pair; // where it says with_next: what it left is still to be sent
+    sp_bytes held;           // when the step is over
     sp_error err;            // of the action that failed
 } sp_i_exec_rank;
 
@@ -61,12 +67,17 @@ typedef struct sp_i_exec_site {
     const char *backend;
     sp_machine *machine;
     const sp_i_exec_math *math;
+    bool repeats; // on the wall clock: the machine captures the second step, and repeats it
+    sp_transport *transport; // of a rank alone, whose machine this is, and nothing is repeated;
+                             // NULL: all ranks work here
 } sp_i_exec_site;
 
 typedef struct sp_i_exec_run {
     const sp_run_request *request;
     sp_machine *machine;
     const sp_i_exec_math *math;
+    sp_transport *transport; // or NULL
+    size_t here, end_here;   // the ranks that are here: from the first to before the second
     sp_i_exec_options options;
     sp_i_exec_text text;
     sp_stage *parts;              // [virtual stages]
@@ -79,12 +90,17 @@ typedef struct sp_i_exec_run {
     int all_group;     // of all ranks; -1 for one alone
     int *token_groups; // [ranks][forward packs]
     sp_i_exec_mail mail;
-    sp_shares shares;    // of a vocabulary
-    uint8_t *runs_again; // [virtual stages * forward packs]: the plan has an R for it
+    sp_i_exec_channels channels; // with a transport
+    double *loss;                // [dp * cp * tp][forward packs], of the ranks with the head
+    sp_rank_timeline *tails;     // [ranks]: reduce, optimizer and gather alone
+    sp_shares shares;            // of a vocabulary
+    uint8_t *runs_again;         // [virtual stages * forward packs]: the plan has an R for it
     int64_t steps_done;
     int64_t step_began_ns; // on the wall clock, by the machine's stamps
     int64_t wall_began_ns; // the same moment by this computer's clock
     int64_t elapsed_ns;    // over all steps
+    bool repeats;          // of the site; how far it is:
+    bool rehearsed, capturing, captured;
 } sp_i_exec_run;
 
 // What it can execute (backends/capabilities.h), but for precisions.
@@ -103,12 +119,18 @@ sp_status sp_i_exec_run_new(const sp_run_request *request, const sp_i_exec_site 
                             sp_i_exec_run **run, sp_error *err);
 void sp_i_exec_run_free(sp_i_exec_run *run);
 
-// One optimizer step over the plan.
+// One optimizer step over the plan. With a transport every rank makes this call and those of
+// tensors below in the same order, and gets the same from them.
 sp_status sp_i_exec_run_step(sp_i_exec_run *run, sp_measured_step *step, sp_error *err);
 
 // What no capability says: shapes that the executor does not compute. All findings; `backend` names
 // it in them.
 sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, sp_error *err);
+
+// What a transport cannot do, and whether it is one for the plan; nothing where it is NULL
+// (run_far.c).
+sp_status sp_i_exec_check_transport(const sp_run_request *request, const sp_i_exec_site *site,
+                                    sp_error *err);
 
 // ---- shared by the files of a run (run_places.c unless said) ----
 
@@ -143,11 +165,18 @@ void *sp_i_exec_master_at(const sp_i_exec_run *run, const sp_i_exec_rank *rank, 
 sp_status sp_i_exec_rank_failure(const sp_i_exec_run *run, sp_i_exec_rank *rank,
                                  const sp_plan_place *place, sp_error *err);
 
+// The first rank that is here: with a transport the only one. Is a rank here?
+sp_i_exec_rank *sp_i_exec_rank_here(const sp_i_exec_run *run);
+bool sp_i_exec_is_here(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
+
 // Waits until the work of a rank, whose thread calls, is done. What went wrong in it becomes an
 // error at an action, or, with `place` NULL, none's.
 sp_status sp_i_exec_settle(const sp_i_exec_run *run, const sp_plan_place *place, sp_error *err);
-// The same between actions: the error names the rank.
+// The same between actions: the error names the rank. And behind the last action of a rank, at
+// which it is then found.
 sp_status sp_i_exec_settle_rank(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
+                                sp_error *err);
+sp_status sp_i_exec_settle_last(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
                                 sp_error *err);
 
 // This computer's clock (run_times.c).
@@ -158,11 +187,31 @@ uint64_t sp_i_exec_moment(const sp_i_exec_run *run, sp_i_exec_rank *rank);
 int64_t sp_i_exec_moment_ns(const sp_i_exec_run *run, uint64_t moment);
 void sp_i_exec_fill_times(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_i_exec_log *log);
 
+// Ranks in other processes (run_channels.c). Channels of all ranks, made by all. Is a rank
+// elsewhere? Sends what is in a box; asks for all that actions up to this one read; waits for what
+// was asked for; and ends the step.
+sp_status sp_i_exec_channels_make(sp_i_exec_run *run, sp_error *err);
+bool sp_i_exec_is_far(const sp_i_exec_run *run, int rank);
+void sp_i_exec_send(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_i_exec_address *to,
+                    int reader);
+sp_status sp_i_exec_ask(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t action, sp_error *err);
+sp_status sp_i_exec_await(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_i_exec_address *at,
+                          int writer, const char *what, sp_error *err);
+sp_status sp_i_exec_channels_end(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err);
+// Adds an error to another and returns its status; with a transport all ranks fail for it, and it
+// is that of another rank which failed before for another reason. With a transport: gives what the
+// rank here noted in a step to all others, and takes theirs (run_far.c); puts the clocks of all
+// ranks by each other (run_clocks.c).
+sp_status sp_i_exec_tell(const sp_i_exec_run *run, sp_status status, const sp_error *own,
+                         sp_error *err);
+sp_status sp_i_exec_share_step(sp_i_exec_run *run, sp_error *err);
+sp_status sp_i_exec_set_clocks(sp_i_exec_run *run, sp_error *err);
+
 // The world and its groups (run_world.c).
 sp_status sp_i_exec_world_make(sp_i_exec_run *run, sp_error *err);
-// Runs a body on some ranks: one of them on this thread, several on threads of their own. Returns
-// the error of the rank that failed first. On the wall clock all fail with SP_ERR_LIMIT when the
-// request's time is over.
+// Runs a body on some ranks: one of them on this thread, several on threads of their own or, where
+// they take turns, on one. Returns the error of the rank that failed first. On the wall clock all
+// fail with SP_ERR_LIMIT when the request's time is over.
 sp_status sp_i_exec_on_ranks(sp_i_exec_run *run, const int *ranks, int count, sp_comm_body *body,
                              void *data, sp_error *err);
 // Memory before the first step: parameters, gradients, states, tables (run_states.c).
@@ -188,10 +237,20 @@ sp_status sp_i_exec_rank_share(sp_i_exec_run *run, sp_i_exec_rank *rank, const s
                                sp_error *err);
 sp_status sp_i_exec_rank_shares(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t place,
                                 size_t *done, sp_error *err);
-// All actions in virtual time, or side by side; both fill the spans of the timeline
-// (run_virtual.c, run_wall.c).
+// How long what an action gives is under way to pipeline rank `to`: 0 on the same rank, and where
+// links are not emulated (run_links.c).
+int64_t sp_i_exec_transfer_ns(const sp_i_exec_run *run, const sp_plan_place *from, int to);
+// All actions in virtual time, or side by side; both fill the spans of the timeline, with a
+// transport the latter when all ranks' logs are here (run_virtual.c, run_wall.c).
 sp_status sp_i_exec_run_virtual(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
 sp_status sp_i_exec_run_wall(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
+void sp_i_exec_fill_wall(const sp_i_exec_run *run, sp_timeline *timeline);
+// Steps that the machine repeats (run_repeat.c). Captures the step that comes, by this body on all
+// ranks, where that is due; its end for a rank, whose turn it is; and what was captured, once more.
+sp_status sp_i_exec_capture(sp_i_exec_run *run, const int *ranks, int count, sp_comm_body *body,
+                            sp_error *err);
+sp_status sp_i_exec_end_captured(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_status status);
+sp_status sp_i_exec_repeat(sp_i_exec_run *run, sp_error *err);
 // Sums gradients over the ranks with the same parameters (run_reduce.c).
 sp_status sp_i_exec_reduce(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_error *err);
 // What clipping multiplies all gradients with: 1, or what brings their norm down to the option's
@@ -199,8 +258,9 @@ sp_status sp_i_exec_reduce(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
 sp_status sp_i_exec_clip_scale(const sp_i_exec_run *run, const sp_i_exec_rank *rank, double *scale,
                                sp_error *err);
 // Sums gradients over the ranks with the same parameters and steps the optimizer; fills the tails
-// of a timeline whose spans are there (run_update.c).
+// of a timeline whose spans are there, with a transport when all ranks' are here (run_update.c).
 sp_status sp_i_exec_update_all(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
+void sp_i_exec_fill_tails(const sp_i_exec_run *run, sp_timeline *timeline);
 
 // ---- tensors that can be read (run_tensors.c) ----
 

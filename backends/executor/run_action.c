@@ -35,7 +35,8 @@ static sp_i_exec_address address(const work *w, int vstage)
     return (sp_i_exec_address){.gradient = passes_gradients(w->action),
                                .vstage = vstage,
                                .pack = w->action.pack,
-                               .seat = sp_i_exec_seat(w->run, w->rank)};
+                               .seat =
+                                   w->run->transport != NULL ? 0 : sp_i_exec_seat(w->run, w->rank)};
 }
 
 static void *open_mail(const work *w, int vstage)
@@ -59,7 +60,14 @@ static void post_mail(const work *w, int vstage)
     int chunk;
     sp_layout_locate(sp_i_exec_layout(w->run), vstage, &pp, &chunk);
     int reader = sp_i_exec_rank_number(w->run, w->rank->dp, pp, sp_i_exec_member(w->run, w->rank));
-    sp_i_exec_mail_post(&w->run->mail, &to, w->rank->links.me, reader);
+    const sp_plan_place from = {.dp = w->rank->dp, .pp = w->rank->pp, .action = w->action};
+    bool wall = w->run->request->clock == SP_CLOCK_WALL;
+    if (sp_i_exec_is_far(w->run, reader)) {
+        sp_i_exec_send(w->run, w->rank, &to, reader);
+    } else {
+        sp_i_exec_mail_post(&w->run->mail, &to, w->rank->links.me, reader,
+                            wall ? sp_i_exec_transfer_ns(w->run, &from, pp) : 0);
+    }
 }
 
 static const void *read_mail(const work *w)
@@ -177,7 +185,10 @@ static sp_status wait_inputs(const work *w, sp_error *err)
         sp_i_exec_address at = address(w, w->vstage);
         int writer =
             sp_i_exec_rank_number(w->run, w->rank->dp, pp, sp_i_exec_member(w->run, w->rank));
-        status = sp_i_exec_mail_wait(&w->run->mail, &at, w->rank->links.me, writer, what, err);
+        status =
+            sp_i_exec_is_far(w->run, writer)
+                ? sp_i_exec_await(w->run, w->rank, &at, writer, what, err)
+                : sp_i_exec_mail_wait(&w->run->mail, &at, w->rank->links.me, writer, what, err);
     }
     const sp_i_exec_pack *pack = pack_of(w->rank, w->action);
     if (status == SP_OK && kind != SP_ACTION_W && !is_copy(w->action) && pack->count > 0) {
@@ -186,6 +197,19 @@ static sp_status wait_inputs(const work *w, sp_error *err)
         status = group >= 0 ? sp_comm_barrier(w->rank->links.me, group, err) : SP_OK;
     }
     return status;
+}
+
+// What this action and the next one read from other processes.
+static sp_status ask_ahead(const work *w, const sp_plan_place *place, sp_error *err)
+{
+    sp_error own = {0};
+    sp_status status = w->run->transport == NULL
+                           ? SP_OK
+                           : sp_i_exec_ask(w->run, w->rank, w->rank->logged + 1, &own);
+    if (status == SP_OK || sp_comm_world_failure(w->run->world, err) != SP_OK) {
+        return status;
+    }
+    return sp_error_at_action(err, status, w->run->request->plan, place, "%s", own.message[0]);
 }
 
 // What a request can make go wrong at one action, of the first rank of its (dp, pp).
@@ -279,6 +303,7 @@ sp_status sp_i_exec_rank_action(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_act
     const work w = work_of(run, rank, action);
     bool wall = run->request->clock == SP_CLOCK_WALL;
     sp_status status = fail_on_demand(&w, &place, err);
+    status = status == SP_OK ? ask_ahead(&w, &place, err) : status;
     status = status == SP_OK && wall ? wait_inputs(&w, err) : status;
     if (status != SP_OK) {
         return status;

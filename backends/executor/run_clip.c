@@ -69,7 +69,12 @@ static sp_status sum_ranks(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
     ops->upload(run->machine, at, x, sizeof *x);
     sp_status status = sp_comm_all_reduce(rank->links.me, run->all_group, SP_ELEMENT_F64,
                                           SP_COMM_SUM, at, at, 1, err);
-    ops->download(run->machine, x, at, sizeof *x);
+    if (status == SP_OK && run->transport != NULL) {
+        status = sp_i_exec_settle(run, NULL, err);
+    }
+    if (status == SP_OK) {
+        ops->download(run->machine, x, at, sizeof *x);
+    }
     sp_i_exec_give(rank->arena, at);
     return status;
 }
@@ -83,10 +88,14 @@ sp_status sp_i_exec_clip_scale(const sp_i_exec_run *run, const sp_i_exec_rank *r
     if (run->options.clip <= 0.0) {
         return SP_OK;
     }
-    for (size_t w = 0; counts(run, rank) && w < rank->weights->count; w++) {
+    // The sums wait for work of the rank that may wait for others.
+    if (run->transport != NULL) {
+        status = sp_i_exec_settle(run, NULL, err);
+    }
+    for (size_t w = 0; status == SP_OK && counts(run, rank) && w < rank->weights->count; w++) {
         squares += sum_squares(run, rank, &rank->weights->items[w]);
     }
-    if (run->all_group >= 0) {
+    if (status == SP_OK && run->all_group >= 0) {
         status = sum_ranks(run, rank, &squares, err);
     }
     double norm = sqrt(squares);

@@ -201,7 +201,7 @@ sp_status sp_i_exec_fill_memory(const sp_i_exec_run *run, sp_measured_step *step
                     .memory = &step_of->memory.ranks[r],
                     .points = run->request->memory_points};
         SP_ASSERT(c.rank->logged == line->count + line->copy_count);
-        c.held = sp_i_exec_rank_held(run, c.rank);
+        c.held = c.rank->held;
         ok = note(&c, 0) && walk(&c, line);
     }
     return ok || status != SP_OK ? status : sp_error_no_memory(err, "the memory timeline");

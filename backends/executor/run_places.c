@@ -1,4 +1,5 @@
 // Places of a run, and its words when a rank cannot go on.
+#include "backends/comm/far.h"
 #include "backends/executor/run.h"
 
 const sp_layout *sp_i_exec_layout(const sp_i_exec_run *run)
@@ -89,6 +90,17 @@ sp_element sp_i_exec_exact_element(const sp_i_exec_run *run)
     return element_of(run->math->exact_bytes);
 }
 
+sp_i_exec_rank *sp_i_exec_rank_here(const sp_i_exec_run *run)
+{
+    return &run->ranks[run->here];
+}
+
+bool sp_i_exec_is_here(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
+{
+    size_t number = (size_t)(rank - run->ranks);
+    return number >= run->here && number < run->end_here;
+}
+
 void sp_i_exec_enter(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
 {
     run->machine->ops->enter(run->machine, (int)(rank - run->ranks));
@@ -135,23 +147,45 @@ sp_status sp_i_exec_rank_failure(const sp_i_exec_run *run, sp_i_exec_rank *rank,
                : sp_error_set(err, status, "parameters, gradients and optimizer: %s", text);
 }
 
+// What another process let fail has its words.
+static bool is_named(const sp_i_exec_run *run)
+{
+    return run->transport != NULL && run->world != NULL &&
+           sp_comm_world_failure(run->world, NULL) != SP_OK;
+}
+
 sp_status sp_i_exec_settle_rank(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_error *err)
 {
     sp_error own = {0};
     sp_status status = sp_i_exec_settle(run, NULL, &own);
-    return status == SP_OK ? SP_OK
-                           : sp_error_set(err, status, "dp %d pp %d cp %d tp %d: %s", rank->dp,
-                                          rank->pp, rank->cp, rank->tp, own.message[0]);
+    if (status == SP_OK || is_named(run)) {
+        return status == SP_OK ? SP_OK : sp_error_set(err, status, "%s", own.message[0]);
+    }
+    return sp_error_set(err, status, "dp %d pp %d cp %d tp %d: %s", rank->dp, rank->pp, rank->cp,
+                        rank->tp, own.message[0]);
 }
 
 sp_status sp_i_exec_settle(const sp_i_exec_run *run, const sp_plan_place *place, sp_error *err)
 {
     sp_error own = {0};
-    sp_status status = run->machine->ops->settle(run->machine, &own);
+    sp_status status = run->transport == NULL || run->world == NULL
+                           ? run->machine->ops->settle(run->machine, &own)
+                           : sp_comm_settle(sp_i_exec_rank_here(run)->links.me, &own);
     if (status == SP_OK) {
         return SP_OK;
     }
     const char *text = own.count > 0 ? own.message[0] : sp_status_text(status);
-    return place != NULL ? sp_error_at_action(err, status, run->request->plan, place, "%s", text)
-                         : sp_error_set(err, status, "%s", text);
+    return place != NULL && !is_named(run)
+               ? sp_error_at_action(err, status, run->request->plan, place, "%s", text)
+               : sp_error_set(err, status, "%s", text);
+}
+
+sp_status sp_i_exec_settle_last(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_error *err)
+{
+    const sp_stage_plan *stage = sp_plan_stage(run->request->plan, rank->dp, rank->pp);
+    sp_plan_place last = {.dp = rank->dp, .pp = rank->pp};
+    if (stage->count > 0) {
+        last.action = stage->actions[stage->count - 1];
+    }
+    return sp_i_exec_settle(run, stage->count > 0 ? &last : NULL, err);
 }

@@ -102,7 +102,6 @@ static bool take_states(const sp_i_exec_run *run, sp_i_exec_rank *rank)
     const sp_stack stack = {.work_spaces = 1, .work_space_bytes = 1};
     sp_footprint_states(run->request->model, layout, &stack, parts, layout->chunks, &bytes);
     sp_i_free(parts);
-    set_share(run, rank);
     int64_t share = rank->share_end - rank->share_begin;
     bool masters = run->math->exact_bytes > run->math->real_bytes;
     int64_t exact = run->math->exact_bytes;
@@ -213,7 +212,10 @@ sp_status sp_i_exec_states_make(sp_i_exec_run *run, sp_error *err)
 {
     start *s = sp_i_malloc(sizeof *s);
     sp_status status = s != NULL ? SP_OK : sp_error_no_memory(err, "starting values");
-    for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(run); r++) {
+    for (size_t r = 0; r < sp_i_exec_rank_count(run); r++) {
+        set_share(run, &run->ranks[r]);
+    }
+    for (size_t r = run->here; status == SP_OK && r < run->end_here; r++) {
         sp_i_exec_rank *rank = &run->ranks[r];
         sp_i_exec_enter(run, rank);
         if (take_states(run, rank) && make_rope(run, rank)) {
@@ -224,7 +226,7 @@ sp_status sp_i_exec_states_make(sp_i_exec_run *run, sp_error *err)
     }
     sp_i_free(s);
     status = status == SP_OK ? make_replicas(run, err) : status;
-    for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(run); r++) {
+    for (size_t r = run->here; status == SP_OK && r < run->end_here; r++) {
         place_weights(run, &run->ranks[r]);
     }
     return status;

@@ -38,6 +38,16 @@ static void fill_tokens(const sp_i_exec_run *run, sp_i_exec_job *job)
     }
 }
 
+// A step that repeats another keeps what that one's actions noted, but for their times.
+static void forget_actions(const sp_i_exec_run *run, sp_i_exec_rank *rank)
+{
+    memset(rank->log, 0,
+           sp_plan_stage(run->request->plan, rank->dp, rank->pp)->count * sizeof *rank->log);
+    rank->logged = 0;
+    rank->shares_logged = 0;
+    rank->links.exchange_count = 0;
+}
+
 // Other ranks may add to the gradients of one: they must be zero before any begins.
 static sp_status begin_rank(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err)
 {
@@ -48,11 +58,9 @@ static sp_status begin_rank(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_e
         ops->zero(run->machine, sp_i_exec_stage_of(run, rank, c)->loss,
                   (int64_t)(rank->job->slices.forward_count * sizeof(double)));
     }
-    memset(rank->log, 0,
-           sp_plan_stage(run->request->plan, rank->dp, rank->pp)->count * sizeof *rank->log);
-    rank->logged = 0;
-    rank->shares_logged = 0;
-    rank->links.exchange_count = 0;
+    if (!run->captured) {
+        forget_actions(run, rank);
+    }
     return sp_i_exec_settle_rank(run, rank, err);
 }
 
@@ -63,13 +71,16 @@ static sp_status begin_step(sp_i_exec_run *run, sp_error *err)
     uint64_t dropout_seed = sp_i_exec_draw(sp_i_exec_draw_name(run->request->seed, "dropout"),
                                            (uint64_t)run->steps_done);
     for (int j = 0; j < layout->dp * sp_i_exec_members(run); j++) {
-        fill_tokens(run, &run->jobs[j]);
+        if (run->transport == NULL || &run->jobs[j] == sp_i_exec_rank_here(run)->job) {
+            fill_tokens(run, &run->jobs[j]);
+            sp_i_exec_pack_numbers(&run->jobs[j]);
+        }
         run->jobs[j].dropout_seed = dropout_seed;
     }
     for (int i = 0; run->replicas != NULL && i < layout->pp * layout->tp; i++) {
         sp_i_exec_scatter_begin(&run->replicas[i]);
     }
-    for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(run); r++) {
+    for (size_t r = run->here; status == SP_OK && r < run->end_here; r++) {
         status = begin_rank(run, &run->ranks[r], err);
     }
     return status;
@@ -95,7 +106,7 @@ static sp_status check_timeout(const sp_i_exec_run *run, const sp_timeline *time
 
 static sp_status check_drained(const sp_i_exec_run *run, sp_error *err)
 {
-    for (size_t r = 0; r < sp_i_exec_rank_count(run); r++) {
+    for (size_t r = run->here; r < run->end_here; r++) {
         sp_i_exec_rank *rank = &run->ranks[r];
         sp_i_exec_offload_end(rank);
         int64_t expected =
@@ -114,52 +125,66 @@ static sp_status check_drained(const sp_i_exec_run *run, sp_error *err)
     return SP_OK;
 }
 
-// Over the packs and their ranks in order, so that the sum does not depend on who ran when. `loss`
-// has room for one rank's of all packs, for each rank with the head.
-static sp_status sum_loss(const sp_i_exec_run *run, double *loss, double *sum, sp_error *err)
+// What a rank holds when the step is over, and the loss of one with the head.
+static sp_status end_rank(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err)
 {
-    const sp_layout *layout = sp_i_exec_layout(run);
-    const sp_pack_list *packs = &run->request->plan->packing->forward;
-    int members = sp_i_exec_members(run);
+    size_t packs = run->request->plan->packing->forward.count;
     int pp;
     int chunk;
-    sp_status status = SP_OK;
-    *sum = 0.0;
-    sp_layout_locate(layout, (int)sp_i_exec_vstages(run) - 1, &pp, &chunk);
-    for (int i = 0; status == SP_OK && i < layout->dp * members; i++) {
-        const sp_i_exec_rank *rank = sp_i_exec_rank_at(run, i / members, pp, i % members);
-        sp_i_exec_enter(run, rank);
-        run->machine->ops->download(run->machine, loss + (size_t)i * packs->count,
-                                    sp_i_exec_stage_of(run, rank, chunk)->loss,
-                                    (int64_t)(packs->count * sizeof *loss));
-        status = sp_i_exec_settle_rank(run, rank, err);
+    sp_layout_locate(sp_i_exec_layout(run), (int)sp_i_exec_vstages(run) - 1, &pp, &chunk);
+    rank->held = sp_i_exec_rank_held(run, rank);
+    if (rank->pp != pp) {
+        return SP_OK;
     }
-    for (size_t p = 0; status == SP_OK && p < packs->count; p++) {
+    sp_i_exec_enter(run, rank);
+    run->machine->ops->download(run->machine, run->loss + (size_t)sp_i_exec_seat(run, rank) * packs,
+                                sp_i_exec_stage_of(run, rank, chunk)->loss,
+                                (int64_t)(packs * sizeof *run->loss));
+    return sp_i_exec_settle_rank(run, rank, err);
+}
+
+static sp_status end_ranks(const sp_i_exec_run *run, sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (size_t r = run->here; status == SP_OK && r < run->end_here; r++) {
+        status = end_rank(run, &run->ranks[r], err);
+    }
+    return status;
+}
+
+// Over the packs and their ranks in order, so that the sum does not depend on who ran when.
+static double sum_loss(const sp_i_exec_run *run)
+{
+    const sp_pack_list *packs = &run->request->plan->packing->forward;
+    int members = sp_i_exec_members(run);
+    double sum = 0.0;
+    for (size_t p = 0; p < packs->count; p++) {
         const sp_pack *pack = &packs->packs[p];
         for (int i = pack->dp_first * members; i < (pack->dp_first + pack->dp_count) * members;
              i++) {
-            *sum += loss[(size_t)i * packs->count + p];
+            sum += run->loss[(size_t)i * packs->count + p];
         }
     }
-    return status;
+    return sum;
 }
 
-static sp_status read_loss(const sp_i_exec_run *run, sp_measured_step *step, sp_error *err)
+// What all ranks noted becomes one timeline, the same in every process.
+static sp_status join_step(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err)
 {
-    size_t seats = (size_t)sp_i_exec_layout(run)->dp * (size_t)sp_i_exec_members(run);
-    double *loss = sp_i_calloc(seats * run->request->plan->packing->forward.count, sizeof *loss);
-    if (loss == NULL) {
-        return sp_error_no_memory(err, "the loss of a step");
+    sp_status status = sp_i_exec_share_step(run, err);
+    status = status == SP_OK ? sp_i_exec_set_clocks(run, err) : status;
+    if (status == SP_OK) {
+        sp_i_exec_fill_wall(run, timeline);
+        sp_i_exec_fill_tails(run, timeline);
+        status = check_timeout(run, timeline, err);
     }
-    step->has_loss = run->jobs[0].slices.trained > 0;
-    sp_status status = sum_loss(run, loss, &step->loss, err);
-    sp_i_free(loss);
     return status;
 }
 
-sp_status sp_i_exec_run_step(sp_i_exec_run *run, sp_measured_step *step, sp_error *err)
+static sp_status run_step(sp_i_exec_run *run, sp_measured_step *step, sp_error *err)
 {
     bool wall = run->request->clock == SP_CLOCK_WALL;
+    bool joined = run->transport != NULL;
     sp_status status = begin_step(run, err);
     if (status == SP_OK) {
         status = sp_timeline_init(&step->timeline, run->request->plan, err);
@@ -168,14 +193,24 @@ sp_status sp_i_exec_run_step(sp_i_exec_run *run, sp_measured_step *step, sp_erro
         status = wall ? sp_i_exec_run_wall(run, &step->timeline, err)
                       : sp_i_exec_run_virtual(run, &step->timeline, err);
     }
-    status = status == SP_OK ? check_timeout(run, &step->timeline, err) : status;
+    status = status == SP_OK && !joined ? check_timeout(run, &step->timeline, err) : status;
     status = status == SP_OK ? check_drained(run, err) : status;
     status = status == SP_OK ? sp_i_exec_update_all(run, &step->timeline, err) : status;
+    status = status == SP_OK ? end_ranks(run, err) : status;
+    status = status == SP_OK && joined ? join_step(run, &step->timeline, err) : status;
     if (status != SP_OK) {
         return status;
     }
     sp_timeline_finish(&step->timeline);
     run->elapsed_ns += step->timeline.iteration_ns;
-    status = read_loss(run, step, err);
-    return status == SP_OK ? sp_i_exec_fill_memory(run, step, err) : status;
+    step->has_loss = run->jobs[0].slices.trained > 0;
+    step->loss = sum_loss(run);
+    return sp_i_exec_fill_memory(run, step, err);
+}
+
+sp_status sp_i_exec_run_step(sp_i_exec_run *run, sp_measured_step *step, sp_error *err)
+{
+    sp_error own = {0};
+    sp_status status = run_step(run, step, &own);
+    return sp_i_exec_tell(run, status, &own, err);
 }

@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backends/comm/far.h"
 #include "backends/executor/elements.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
@@ -74,6 +75,11 @@ typedef struct reader {
     const sp_i_exec_run *run;
     bool gradient;
     double *values;
+    // With a transport: what this rank has and what each rank gave, of which the bytes of one rank
+    // that were taken.
+    sp_transport_part mine, *of;
+    const sp_i_exec_rank *taking;
+    size_t taken;
     char real[PIECE * sizeof(double)];
     double piece[PIECE];
 } reader;
@@ -102,9 +108,9 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-// Copies what a rank has of a tensor to its places in the whole.
+// What a rank has of a tensor, to their places in the whole, or with `part` one after the other.
 static sp_status read_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exec_weight *weight,
-                           sp_error *err)
+                           double *part, sp_error *err)
 {
     const sp_i_exec_run *run = r->run;
     sp_element element = r->gradient ? sp_i_exec_exact_element(run) : sp_i_exec_value_element(run);
@@ -116,8 +122,10 @@ static sp_status read_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exe
         run->machine->ops->download(run->machine, r->real, at, count * sp_element_bytes(element));
         sp_i_exec_elements_to(element, count, r->real, r->piece);
         for (int64_t i = 0; i < count; i++) {
-            int64_t place = sp_i_exec_weight_index(weight, from + i);
-            if (place >= 0) {
+            int64_t place = part == NULL ? sp_i_exec_weight_index(weight, from + i) : -1;
+            if (part != NULL) {
+                part[from + i] = r->piece[i];
+            } else if (place >= 0) {
                 r->values[place] = r->piece[i];
             }
         }
@@ -125,7 +133,11 @@ static sp_status read_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exe
     return sp_i_exec_settle_rank(run, rank, err);
 }
 
-static sp_status read_parts(reader *r, const char *name, int pp, sp_error *err)
+typedef sp_status visit_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exec_weight *weight,
+                             sp_error *err);
+
+// Each rank's part of a tensor, of the ranks that stand for all with the same parameters.
+static sp_status each_part(reader *r, const char *name, int pp, visit_part *visit, sp_error *err)
 {
     const sp_layout *layout = sp_i_exec_layout(r->run);
     sp_status status = SP_OK;
@@ -135,11 +147,80 @@ static sp_status read_parts(reader *r, const char *name, int pp, sp_error *err)
             for (size_t w = 0; status == SP_OK && w < rank->weights->count; w++) {
                 const sp_i_exec_weight *weight = &rank->weights->items[w];
                 if (strcmp(weight->name, name) == 0) {
-                    status = read_part(r, rank, weight, err);
+                    status = visit(r, rank, weight, err);
                 }
             }
         }
     }
+    return status;
+}
+
+static sp_status place_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exec_weight *weight,
+                            sp_error *err)
+{
+    return read_part(r, rank, weight, NULL, err);
+}
+
+// ---- of ranks in processes of their own ----
+
+// Adds a part of the rank here to what it gives.
+static sp_status give_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exec_weight *weight,
+                           sp_error *err)
+{
+    if (!sp_i_exec_is_here(r->run, rank)) {
+        return SP_OK;
+    }
+    size_t bytes = (size_t)weight->elements * sizeof(double);
+    char *more = sp_i_realloc(r->mine.data, r->mine.bytes + bytes + 1);
+    if (more == NULL) {
+        return sp_error_no_memory(err, "a tensor");
+    }
+    r->mine.data = more;
+    double *part = (double *)(void *)(more + r->mine.bytes);
+    r->mine.bytes += bytes;
+    return read_part(r, rank, weight, part, err);
+}
+
+// The next part of what a rank gave; parts of one rank follow one another.
+static sp_status take_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exec_weight *weight,
+                           sp_error *err)
+{
+    const sp_transport_part *from = &r->of[rank - r->run->ranks];
+    size_t bytes = (size_t)weight->elements * sizeof(double);
+    r->taken = rank == r->taking ? r->taken : 0;
+    r->taking = rank;
+    if (from->bytes < r->taken + bytes) {
+        return sp_error_set(err, SP_ERR_INTERNAL, "dp %d pp %d cp %d tp %d gave no part of %s",
+                            rank->dp, rank->pp, rank->cp, rank->tp, weight->name);
+    }
+    const double *part = (const double *)(const void *)((const char *)from->data + r->taken);
+    r->taken += bytes;
+    for (int64_t i = 0; i < weight->elements; i++) {
+        int64_t place = sp_i_exec_weight_index(weight, i);
+        if (place >= 0) {
+            r->values[place] = part[i];
+        }
+    }
+    return SP_OK;
+}
+
+static sp_status read_far(reader *r, const char *name, int pp, sp_error *err)
+{
+    const sp_i_exec_run *run = r->run;
+    size_t ranks = sp_i_exec_rank_count(run);
+    r->of = sp_i_calloc(ranks, sizeof *r->of);
+    sp_status status = r->of != NULL ? SP_OK : sp_error_no_memory(err, "a tensor");
+    status = status == SP_OK ? each_part(r, name, pp, give_part, err) : status;
+    if (status == SP_OK) {
+        status = sp_comm_exchange(sp_i_exec_rank_here(run)->links.me, r->mine.data, r->mine.bytes,
+                                  r->of, err);
+    }
+    status = status == SP_OK ? each_part(r, name, pp, take_part, err) : status;
+    for (size_t i = 0; r->of != NULL && i < ranks; i++) {
+        sp_i_free(r->of[i].data);
+    }
+    sp_i_free(r->of);
+    sp_i_free(r->mine.data);
     return status;
 }
 
@@ -148,16 +229,21 @@ sp_status sp_i_exec_tensor_read(const sp_i_exec_run *run, size_t index, double *
 {
     int pp;
     size_t count = weight_count(run);
+    bool gradient = index >= count;
+    size_t w = weight_at(run, gradient ? index - count : index, &pp);
+    const char *name = sp_i_exec_rank_at(run, 0, pp, 0)->weights->items[w].name;
+    sp_error own = {0};
     reader *r = sp_i_malloc(sizeof *r);
-    if (r == NULL) {
-        return sp_error_no_memory(err, "a tensor");
+    sp_status status = r != NULL ? SP_OK : sp_error_no_memory(&own, "a tensor");
+    if (status == SP_OK) {
+        r->run = run;
+        r->gradient = gradient;
+        r->values = values;
+        r->mine = (sp_transport_part){0};
+        r->taking = NULL;
+        status = run->transport != NULL ? read_far(r, name, pp, &own)
+                                        : each_part(r, name, pp, place_part, &own);
     }
-    r->run = run;
-    r->gradient = index >= count;
-    r->values = values;
-    size_t w = weight_at(run, r->gradient ? index - count : index, &pp);
-    sp_status status =
-        read_parts(r, sp_i_exec_rank_at(run, 0, pp, 0)->weights->items[w].name, pp, err);
     sp_i_free(r);
-    return status;
+    return sp_i_exec_tell(run, status, &own, err);
 }

@@ -7,7 +7,6 @@
 typedef struct tail {
     sp_i_exec_run *run;
     const sp_timeline *spans; // of the actions before
-    sp_rank_timeline *of;     // [ranks]: reduce, optimizer and gather alone
 } tail;
 
 // The part of a tensor that lies in the rank's share.
@@ -69,7 +68,7 @@ static sp_status end_step(sp_comm *me, void *data, sp_error *err)
     const tail *t = data;
     sp_i_exec_run *run = t->run;
     sp_i_exec_rank *rank = &run->ranks[sp_comm_rank(me)];
-    sp_rank_timeline *of = &t->of[sp_comm_rank(me)];
+    sp_rank_timeline *of = &run->tails[sp_comm_rank(me)];
     sp_comm_set_action(me, "optimizer");
     sp_comm_clock_start(me, last_end_ns(t->spans, run, rank));
     sp_status status = rank->data_group < 0 ? SP_OK : sp_comm_barrier(me, rank->data_group, err);
@@ -101,12 +100,11 @@ static int64_t later(int64_t a, int64_t b)
 
 // The last of its members decides for a rank of the timeline. Without other ranks there is nothing
 // to reduce or to gather, and reading the clock took no time.
-static void fill_line(const tail *t, sp_rank_timeline *line)
+static void fill_line(const sp_i_exec_run *run, sp_rank_timeline *line)
 {
-    const sp_i_exec_run *run = t->run;
     line->reduce_start_ns = 0;
     for (int m = 0; m < sp_i_exec_members(run); m++) {
-        const sp_rank_timeline *of = &t->of[sp_i_exec_rank_number(run, line->dp, line->pp, m)];
+        const sp_rank_timeline *of = &run->tails[sp_i_exec_rank_number(run, line->dp, line->pp, m)];
         line->reduce_start_ns = later(line->reduce_start_ns, of->reduce_start_ns);
         line->reduce_end_ns = later(line->reduce_end_ns, of->reduce_end_ns);
         line->optimizer_end_ns = later(line->optimizer_end_ns, of->optimizer_end_ns);
@@ -114,24 +112,29 @@ static void fill_line(const tail *t, sp_rank_timeline *line)
     }
 }
 
+void sp_i_exec_fill_tails(const sp_i_exec_run *run, sp_timeline *timeline)
+{
+    for (size_t r = 0; r < timeline->rank_count; r++) {
+        fill_line(run, &timeline->ranks[r]);
+    }
+}
+
 sp_status sp_i_exec_update_all(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err)
 {
     size_t count = sp_i_exec_rank_count(run);
-    tail t = {.run = run, .spans = timeline, .of = sp_i_calloc(count, sizeof *t.of)};
+    tail t = {.run = run, .spans = timeline};
     int *ranks = sp_i_calloc(count, sizeof *ranks);
-    sp_status status =
-        t.of != NULL && ranks != NULL ? SP_OK : sp_error_no_memory(err, "the end of a step");
+    sp_status status = ranks != NULL ? SP_OK : sp_error_no_memory(err, "the end of a step");
     for (size_t r = 0; status == SP_OK && r < count; r++) {
         ranks[r] = (int)r;
     }
     if (status == SP_OK) {
         status = sp_i_exec_on_ranks(run, ranks, (int)count, end_step, &t, err);
     }
-    for (size_t r = 0; status == SP_OK && r < timeline->rank_count; r++) {
-        fill_line(&t, &timeline->ranks[r]);
+    if (status == SP_OK && run->transport == NULL) {
+        sp_i_exec_fill_tails(run, timeline);
     }
     run->steps_done++;
     sp_i_free(ranks);
-    sp_i_free(t.of);
     return status;
 }

@@ -132,13 +132,19 @@ static sp_status run_action(void *context, const sp_virtual_action *action,
     return status;
 }
 
+static int64_t transfer_ns(void *context, const sp_plan_place *from, int to)
+{
+    return sp_i_exec_transfer_ns(((const driver *)context)->run, from, to);
+}
+
 sp_status sp_i_exec_run_virtual(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err)
 {
     driver d = {.run = run, .ranks = sp_i_calloc(sp_i_exec_rank_count(run), sizeof *d.ranks)};
     if (d.ranks == NULL) {
         return sp_error_no_memory(err, "the ranks of an action");
     }
-    const sp_virtual_driver virtual = {.context = &d, .run = run_action, .shares = true};
+    const sp_virtual_driver virtual = {
+        .context = &d, .run = run_action, .transfer_ns = transfer_ns, .shares = true};
     sp_status status = sp_virtual_run(run->request->plan, &virtual, timeline, err);
     sp_i_free(d.ranks);
     return status;

@@ -5,14 +5,11 @@
 
 // The times of a rank's actions and shares, when its work is done. What went wrong in work that was
 // only put down is found here, and no sooner than at the last action.
-static sp_status end_rank(const sp_i_exec_run *run, sp_i_exec_rank *rank,
-                          const sp_stage_plan *stage)
+static sp_status end_rank(sp_i_exec_run *run, sp_i_exec_rank *rank)
 {
-    sp_plan_place last = {.dp = rank->dp, .pp = rank->pp};
-    if (stage->count > 0) {
-        last.action = stage->actions[stage->count - 1];
-    }
-    sp_status status = sp_i_exec_settle(run, stage->count > 0 ? &last : NULL, &rank->err);
+    sp_status status =
+        run->transport == NULL ? SP_OK : sp_i_exec_channels_end(run, rank, &rank->err);
+    status = status == SP_OK ? sp_i_exec_settle_last(run, rank, &rank->err) : status;
     for (size_t a = 0; status == SP_OK && a < rank->logged; a++) {
         sp_i_exec_fill_times(run, rank, &rank->log[a]);
     }
@@ -22,12 +19,50 @@ static sp_status end_rank(const sp_i_exec_run *run, sp_i_exec_rank *rank,
     return status;
 }
 
+// The moment that the times of the ranks that are here count from.
+static sp_status begin_clock(sp_i_exec_run *run, sp_error *err)
+{
+    sp_i_exec_enter(run, sp_i_exec_rank_here(run));
+    uint64_t stamp = run->machine->ops->stamp(run->machine);
+    run->wall_began_ns = sp_i_exec_wall_ns();
+    sp_status status = sp_i_exec_settle(run, NULL, err);
+    run->step_began_ns = status == SP_OK ? run->machine->ops->stamp_ns(run->machine, stamp) : 0;
+    return status;
+}
+
+// Of a rank in a process of its own. The barrier stands for one moment of all ranks, whose machines
+// have clocks of their own: each counts from where it has left it.
+static sp_status begin_together(sp_i_exec_run *run, sp_i_exec_rank *rank)
+{
+    sp_comm_set_action(rank->links.me, "begin of the step");
+    sp_status status =
+        run->all_group >= 0 ? sp_comm_barrier(rank->links.me, run->all_group, &rank->err) : SP_OK;
+    status = status == SP_OK ? sp_i_exec_settle(run, NULL, &rank->err) : status;
+    return status == SP_OK ? begin_clock(run, &rank->err) : status;
+}
+
+// What a rank that failed has to say.
+static sp_status say(const sp_i_exec_rank *rank, sp_status status, sp_error *err)
+{
+    for (int i = 0; status != SP_OK && i < rank->err.count; i++) {
+        sp_error_set(err, status, "%s", rank->err.message[i]);
+    }
+    return status;
+}
+
+// So that the others end with the same words.
+static void tell_others(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_status status)
+{
+    sp_comm_world_abort(run->world, status, "%s",
+                        rank->err.count > 0 ? rank->err.message[0] : sp_status_text(status));
+}
+
 static sp_status run_rank(sp_comm *me, void *data, sp_error *err)
 {
     sp_i_exec_run *run = data;
     sp_i_exec_rank *rank = &run->ranks[sp_comm_rank(me)];
     const sp_stage_plan *stage = sp_plan_stage(run->request->plan, rank->dp, rank->pp);
-    sp_status status = SP_OK;
+    sp_status status = run->transport != NULL ? begin_together(run, rank) : SP_OK;
     size_t shares = 0;
     for (size_t a = 0; status == SP_OK && a < stage->count; a++) {
         char name[32];
@@ -42,9 +77,13 @@ static sp_status run_rank(sp_comm *me, void *data, sp_error *err)
     if (status == SP_OK) {
         status = sp_i_exec_rank_shares(run, rank, stage->count, &shares, &rank->err);
     }
-    status = status == SP_OK ? end_rank(run, rank, stage) : status;
-    for (int i = 0; status != SP_OK && i < rank->err.count; i++) {
-        sp_error_set(err, status, "%s", rank->err.message[i]);
+    if (run->capturing) {
+        status = sp_i_exec_end_captured(run, rank, status);
+    } else {
+        status = status == SP_OK ? end_rank(run, rank) : status;
+    }
+    if (say(rank, status, err) != SP_OK && run->transport != NULL) {
+        tell_others(run, rank, status);
     }
     sp_comm_set_action(me, "");
     return status;
@@ -91,14 +130,22 @@ static void fill_rank(const sp_i_exec_run *run, sp_rank_timeline *line)
     fill_shares(run, line, rank);
 }
 
-// The moment that the step's times count from.
-static sp_status begin_clock(sp_i_exec_run *run, sp_error *err)
+void sp_i_exec_fill_wall(const sp_i_exec_run *run, sp_timeline *timeline)
 {
-    sp_i_exec_enter(run, &run->ranks[0]);
-    uint64_t stamp = run->machine->ops->stamp(run->machine);
-    run->wall_began_ns = sp_i_exec_wall_ns();
-    sp_status status = sp_i_exec_settle(run, NULL, err);
-    run->step_began_ns = status == SP_OK ? run->machine->ops->stamp_ns(run->machine, stamp) : 0;
+    for (size_t r = 0; r < timeline->rank_count; r++) {
+        fill_rank(run, &timeline->ranks[r]);
+    }
+}
+
+// No rank has run: the captured step's logs get new times.
+static sp_status repeat(sp_i_exec_run *run, sp_error *err)
+{
+    sp_status status = sp_i_exec_repeat(run, err);
+    for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(run); r++) {
+        sp_i_exec_rank *rank = &run->ranks[r];
+        sp_i_exec_enter(run, rank);
+        status = say(rank, end_rank(run, rank), err);
+    }
     return status;
 }
 
@@ -112,12 +159,17 @@ sp_status sp_i_exec_run_wall(sp_i_exec_run *run, sp_timeline *timeline, sp_error
     for (size_t r = 0; r < count; r++) {
         ranks[r] = (int)r;
     }
-    sp_status status = begin_clock(run, err);
-    if (status == SP_OK) {
-        status = sp_i_exec_on_ranks(run, ranks, (int)count, run_rank, run, err);
+    run->wall_began_ns = sp_i_exec_wall_ns();
+    sp_status status = sp_i_exec_capture(run, ranks, (int)count, run_rank, err);
+    if (status == SP_OK && run->transport == NULL) {
+        status = begin_clock(run, err);
     }
-    for (size_t r = 0; status == SP_OK && r < timeline->rank_count; r++) {
-        fill_rank(run, &timeline->ranks[r]);
+    if (status == SP_OK) {
+        status = run->captured ? repeat(run, err)
+                               : sp_i_exec_on_ranks(run, ranks, (int)count, run_rank, run, err);
+    }
+    if (status == SP_OK && run->transport == NULL) {
+        sp_i_exec_fill_wall(run, timeline);
     }
     sp_i_free(ranks);
     return status;

@@ -154,8 +154,11 @@ static void name_rank(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
 sp_status sp_i_exec_world_make(sp_i_exec_run *run, sp_error *err)
 {
     bool wall = run->request->clock == SP_CLOCK_WALL;
-    const sp_comm_options options = {
-        .spins = wall ? -1 : 0, .one_at_a_time = !wall, .clocked = !wall, .machine = run->machine};
+    const sp_comm_options options = {.spins = wall ? -1 : 0,
+                                     .one_at_a_time = !wall,
+                                     .clocked = !wall,
+                                     .machine = run->machine,
+                                     .transport = run->transport};
     int ranks = (int)sp_i_exec_rank_count(run);
     sp_status status = sp_comm_world_new(ranks, &options, &run->world, err);
     for (int r = 0; status == SP_OK && r < ranks; r++) {
@@ -194,7 +197,8 @@ static int64_t time_left_ns(const sp_i_exec_run *run)
 sp_status sp_i_exec_on_ranks(sp_i_exec_run *run, const int *ranks, int count, sp_comm_body *body,
                              void *data, sp_error *err)
 {
-    const sp_workers_options options = {.pin = run->request->clock == SP_CLOCK_WALL};
+    const sp_workers_options options = {.pin = run->request->clock == SP_CLOCK_WALL &&
+                                               run->transport == NULL};
     sp_error first = {0};
     sp_status status = sp_comm_run_ranks(run->world, ranks, count, &options, body, data,
                                          time_left_ns(run), &first);

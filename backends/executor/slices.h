@@ -53,7 +53,8 @@ typedef struct sp_i_exec_pack {
     int64_t own_row;  // the first of them
     const sp_i_exec_piece *piece;
     const size_t *first_piece; // [count + 1]
-    int32_t same_as; // the forward pack with the same slices in the same order, or SP_I_EXEC_NONE
+    int32_t same_as;   // the forward pack with the same slices in the same order, or SP_I_EXEC_NONE
+    int64_t packed_at; // where its numbers begin in tables of all packs' rows
 } sp_i_exec_pack;
 
 typedef struct sp_i_exec_slices {

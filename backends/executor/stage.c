@@ -150,8 +150,9 @@ bool sp_i_exec_fetch(const sp_i_exec_stage *stage, const sp_i_exec_pack *pack, i
     return true;
 }
 
-void sp_i_exec_numbers(const sp_i_exec_job *job, const sp_i_exec_pack *pack, bool own,
-                       const int64_t *from, int64_t *to)
+// Of a pack's rows, or of those of the rank's own part.
+static void pack_number(const sp_i_exec_job *job, const sp_i_exec_pack *pack, bool own,
+                        const int64_t *from, int64_t *to)
 {
     for (size_t p = 0; p < pack->first_piece[pack->count]; p++) {
         const sp_i_exec_piece *piece = &pack->piece[p];
@@ -161,4 +162,25 @@ void sp_i_exec_numbers(const sp_i_exec_job *job, const sp_i_exec_pack *pack, boo
                    (size_t)piece->rows * sizeof *to);
         }
     }
+}
+
+static void pack_numbers(sp_i_exec_job *job, const sp_i_exec_pack *packs, size_t count)
+{
+    for (size_t p = 0; p < count; p++) {
+        const int64_t at = packs[p].packed_at;
+        pack_number(job, &packs[p], false, job->token, job->packed[SP_I_EXEC_TOKENS] + at);
+        pack_number(job, &packs[p], false, job->target, job->packed[SP_I_EXEC_TARGETS] + at);
+        if (job->model->positional == SP_LEARNED) {
+            pack_number(job, &packs[p], false, job->position,
+                        job->packed[SP_I_EXEC_POSITIONS] + at);
+            pack_number(job, &packs[p], true, job->position,
+                        job->packed[SP_I_EXEC_OWN_POSITIONS] + at);
+        }
+    }
+}
+
+void sp_i_exec_pack_numbers(sp_i_exec_job *job)
+{
+    pack_numbers(job, job->slices.forward, job->slices.forward_count);
+    pack_numbers(job, job->slices.backward, job->slices.backward_count);
 }

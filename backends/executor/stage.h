@@ -16,6 +16,15 @@
 #define SP_I_EXEC_NORM_EPSILON 1e-5
 #define SP_I_EXEC_ROPE_BASE 10000.0
 
+// A number that each row of a pack has.
+typedef enum sp_i_exec_number {
+    SP_I_EXEC_TOKENS,
+    SP_I_EXEC_TARGETS,       // negative: padding
+    SP_I_EXEC_POSITIONS,     // where the model has a table of them
+    SP_I_EXEC_OWN_POSITIONS, // of the rank's part, in its order
+    SP_I_EXEC_NUMBERS
+} sp_i_exec_number;
+
 // What all stages of a rank share in a step.
 typedef struct sp_i_exec_job {
     sp_machine *machine; // that the run's ranks work on
@@ -27,6 +36,9 @@ typedef struct sp_i_exec_job {
     // to be predicted (negative: padding) and position. token_at[slice] is the place of its first.
     int64_t *token, *target, *position;
     int64_t *token_at;
+    // The same row by row of every pack, from `packed_at` on. They stay where they are while the
+    // run lasts: a machine that repeats a step reads them again (machine.h).
+    int64_t *packed[SP_I_EXEC_NUMBERS];
     const int64_t *ids;                  // of the batch's samples
     sp_comm_attention_way attention_way; // of packs that several ranks share
     double dropout;                      // probability that an output of a block is dropped
@@ -98,8 +110,7 @@ void **sp_i_exec_deferred_of(const sp_i_exec_stage *stage, int32_t backward_pack
 bool sp_i_exec_fetch(const sp_i_exec_stage *stage, const sp_i_exec_pack *pack, int layer,
                      sp_i_exec_tensor tensor, void **block);
 
-// Copies a number for each row of a pack, or of the rank's own part, from one of the job's tables.
-void sp_i_exec_numbers(const sp_i_exec_job *job, const sp_i_exec_pack *pack, bool own,
-                       const int64_t *from, int64_t *to);
+// Fills in the numbers of all packs from token, target and position.
+void sp_i_exec_pack_numbers(sp_i_exec_job *job);
 
 #endif

@@ -102,9 +102,9 @@ void sp_i_exec_specs_make(const sp_model *model, const sp_layout *layout, sp_rec
     specs->drops = sp_i_shard_of(model, layout).dropout;
     if (specs->drops) {
         set_masks(&rows, recompute, specs);
-        rows.count = sp_saved_part(model, layout, SP_PART_EMBEDDING, rows.row);
+        rows.count = sp_saved_part(model, layout, &options.stack, SP_PART_EMBEDDING, rows.row);
         set(specs, SP_I_EXEC_EMBEDDING_MASK, &rows, "embedding dropout mask", recompute);
     }
-    rows.count = sp_saved_part(model, layout, SP_PART_HEAD, rows.row);
+    rows.count = sp_saved_part(model, layout, &options.stack, SP_PART_HEAD, rows.row);
     set_head(&rows, recompute, specs);
 }

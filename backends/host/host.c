@@ -32,15 +32,25 @@ static sp_status device_info(int device, sp_device_info *info, sp_error *err)
 static sp_status check(int device, const sp_run_request *request, sp_error *err)
 {
     (void)device;
-    return sp_i_exec_check(request, backend, err);
+    sp_i_exec_options set;
+    sp_status status = sp_i_exec_check(request, backend, err);
+    // A core has nothing that keeps a message back while its thread goes on.
+    if (request->clock == SP_CLOCK_WALL &&
+        sp_i_exec_options_read(request, backend, &set, NULL) == SP_OK && set.emulated_links) {
+        sp_status own = sp_error_set(
+            err, SP_ERR_USAGE, "backend 'host': links: can be emulated on the virtual clock alone");
+        status = status != SP_OK ? status : own;
+    }
+    return status;
 }
 
 sp_status sp_i_host_run_new_cpu(const sp_run_request *request, sp_i_exec_run **run, sp_error *err)
 {
     sp_kernels_start();
-    const sp_i_exec_site site = {backend, sp_machine_cpu(),
-                                 request->precision == SP_FP64 ? &sp_i_exec_math_f64
-                                                               : &sp_i_exec_math_f32};
+    const sp_i_exec_site site = {.backend = backend,
+                                 .machine = sp_machine_cpu(),
+                                 .math = request->precision == SP_FP64 ? &sp_i_exec_math_f64
+                                                                       : &sp_i_exec_math_f32};
     return sp_i_exec_run_new(request, &site, run, err);
 }
 

@@ -130,7 +130,7 @@ static void need(bool condition, const char *text)
 static void measure(job *j, bool *pinned)
 {
     sp_workers *workers;
-    sp_workers_options options = {.name = "bench", .pin = true};
+    sp_workers_options options = {.pin = true};
     sp_error err = {0};
     need(sp_workers_start(RANKS, &options, run, j, &workers, &err) == SP_OK, "cannot start");
     need(sp_workers_join(workers, 0, &err) == SP_OK, err.message[0]);

@@ -1,6 +1,8 @@
 // A backend of few lines as a plug-in: a forward takes 1000 ns and holds 10 bytes of activations
 // until its backward, which takes 2000 ns, is over. Built several times, once right and otherwise
 // with something wrong.
+#include <stdlib.h>
+
 #include "backends/backend.h"
 #include "backends/virtual/virtual_clock.h"
 
@@ -115,6 +117,18 @@ static sp_status calibrate(int device, const sp_calibration_request *request, js
     return *profile != NULL ? SP_OK : sp_error_no_memory(err, "a profile");
 }
 
+#ifdef SAMPLE_PROCESS
+// As a launcher of two processes might say it.
+static sp_status process(int *rank, int *ranks, sp_error *err)
+{
+    const char *text = getenv("SAMPLE_RANK");
+    *rank = text != NULL && text[0] == '1';
+    *ranks = 2;
+    return text != NULL ? SP_OK
+                        : sp_error_set(err, SP_ERR_USAGE, "environment: SAMPLE_RANK is not set");
+}
+#endif
+
 extern const sp_backend_ops SAMPLE_SYMBOL;
 const sp_backend_ops SAMPLE_SYMBOL = {
     .abi = SAMPLE_ABI,
@@ -127,4 +141,7 @@ const sp_backend_ops SAMPLE_SYMBOL = {
     .execute = execute,
     .device_memory = device_memory,
     .calibrate = calibrate,
+#ifdef SAMPLE_PROCESS
+    .process = process,
+#endif
 };

@@ -3,7 +3,6 @@
 #include <math.h>
 
 #include "sim/base/alloc.h"
-#include "sim/schedule/schedule.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -61,55 +60,15 @@ sp_run *host_run(const host_device *device, const sp_run_request *request)
 
 // ---- the plain step ----
 
-static bool left_out(const sp_packing *packing, int64_t sample)
-{
-    for (size_t i = 0; i < packing->dropped_count; i++) {
-        if (packing->dropped[i] == sample) {
-            return true;
-        }
-    }
-    for (size_t i = 0; i < packing->delayed_count; i++) {
-        if (packing->delayed[i] == sample) {
-            return true;
-        }
-    }
-    return false;
-}
-
 void host_plain_make(const sp_run_request *request, host_plain *plain)
 {
-    const sp_packing *packing = request->plan->packing;
-    const sp_schedule_spec spec = {.kind = SP_SCHEDULE_GPIPE};
-    static const sp_memory_options memory;
-    *plain = (host_plain){.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1}};
-    sp_packing_init(&plain->packing, packing->batch, 1);
-    plain->packing.dropped = sp_i_calloc(packing->batch->count, sizeof(int64_t));
-    assert_non_null(plain->packing.dropped);
-    for (size_t s = 0; s < packing->batch->count; s++) {
-        if (left_out(packing, (int64_t)s)) {
-            plain->packing.dropped[plain->packing.dropped_count++] = (int64_t)s;
-            continue;
-        }
-        int64_t tokens = packing->batch->tokens[s];
-        sp_slice slice = {.sample = (int32_t)s, .tokens = tokens, .computed_tokens = tokens};
-        assert_true(sp_pack_list_begin(&plain->packing.forward, 0, 1));
-        assert_true(sp_pack_list_add(&plain->packing.forward, slice, true));
-    }
     sp_error err = {0};
-    must_succeed("plain", sp_plan_init(&plain->plan, &plain->layout, &plain->packing, &err), &err);
-    must_succeed("plain", sp_schedule_generate(&spec, NULL, "plain", &plain->plan, &err), &err);
-    plain->request = *request;
-    plain->request.plan = &plain->plan;
-    plain->request.memory = &memory;
-    if (request->precision == SP_BF16) {
-        plain->request.precision = SP_FP64;
-    }
+    must_succeed("plain", plain_step_make(request, plain, &err), &err);
 }
 
 void host_plain_fini(host_plain *plain)
 {
-    sp_plan_fini(&plain->plan);
-    sp_packing_fini(&plain->packing);
+    plain_step_fini(plain);
 }
 
 // ---- comparison ----

@@ -4,6 +4,7 @@
 
 #include "backends/device.h"
 #include "backends/registry.h"
+#include "tests/support/plain_step.h"
 
 // A model small enough for thousands of runs: 4 layers, hidden 32, 4 heads, 2 key and value heads,
 // vocabulary 61. Llama style, or GPT-2 style with biases, learned positions and a tied table.
@@ -21,14 +22,8 @@ void host_close(host_device *device);
 // Runs the request; fails the test case where it does not end well.
 sp_run *host_run(const host_device *device, const sp_run_request *request);
 
-// The same step without slices and without parallelism: one rank, a pack for each sample that the
-// request's packing trains; in fp64 where the request's precision is bf16.
-typedef struct host_plain {
-    sp_layout layout;
-    sp_packing packing;
-    sp_plan plan;
-    sp_run_request request;
-} host_plain;
+// Fails the test case where it cannot be made.
+typedef plain_step host_plain;
 
 void host_plain_make(const sp_run_request *request, host_plain *plain);
 void host_plain_fini(host_plain *plain);

@@ -167,11 +167,22 @@ static sp_fence mark(sp_machine *machine)
     return fence;
 }
 
+static sp_fence mark_later(sp_machine *machine, int64_t ns)
+{
+    queued_work *work = lock(machine);
+    int rank = own_rank(machine);
+    uint64_t stamp = queued_work_stamp(work, rank, ns);
+    SP_ASSERT(ns > 0 && work->each[rank].given <= UINT32_MAX);
+    sp_fence fence = {.rank = rank, .point = (stamp + 1) << 32 | work->each[rank].given};
+    unlock(machine);
+    return fence;
+}
+
 static void wait(sp_machine *machine, sp_fence fence)
 {
     queued_work *work = lock(machine);
     SP_ASSERT(fence.rank >= 0 && fence.rank < work->ranks);
-    SP_ASSERT(fence.point <= work->each[fence.rank].given);
+    SP_ASSERT(queued_work_point(fence) <= work->each[fence.rank].given);
     queued_piece *piece = queued_piece_new(QUEUED_WAIT, NULL, 0);
     piece->fence = fence;
     queued_work_put(work, own_rank(machine), piece);
@@ -187,7 +198,7 @@ static int64_t now_ns(sp_machine *machine)
 
 static uint64_t stamp(sp_machine *machine)
 {
-    uint64_t number = queued_work_stamp(lock(machine), own_rank(machine));
+    uint64_t number = queued_work_stamp(lock(machine), own_rank(machine), 0);
     unlock(machine);
     return number;
 }
@@ -225,6 +236,7 @@ sp_machine *queued_machine_new(const queued_machine_options *options)
                                        .reduce = reduce,
                                        .sum_of_squares = sum_of_squares,
                                        .mark = mark,
+                                       .mark_later = mark_later,
                                        .wait = wait,
                                        .now_ns = now_ns,
                                        .stamp = stamp,

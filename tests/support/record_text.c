@@ -11,12 +11,15 @@ char *record_request_text(const char *backend, const sp_run_request *run)
     char *text = NULL;
     size_t bytes;
     sp_error err = {0};
+    json_t *links = NULL;
     json_t *scenario = json_pack("{s:s}", "schema", "slimpack/scenario/1");
     FILE *file = open_memstream(&text, &bytes);
     must_succeed("begin", sp_request_json_begin(file, backend, run, scenario, &err), &err);
     must_succeed("batch", sp_request_json_batch(file, 0, run->plan, &err), &err);
-    must_succeed("end", sp_request_json_end(file, &err), &err);
+    must_succeed("links", sp_request_links_add(&links, run, &err), &err);
+    must_succeed("end", sp_request_json_end(file, links, &err), &err);
     assert_int_equal(fclose(file), 0);
+    json_decref(links);
     json_decref(scenario);
     return text;
 }

@@ -192,6 +192,32 @@ static void slots_that_are_left_out(void **state)
     sp_registry_free(registry);
 }
 
+static void processes_of_a_run(void **state)
+{
+    (void)state;
+    sp_registry *registry = NULL;
+    const sp_backend *alone = NULL;
+    const sp_backend *of_two = NULL;
+    sp_error err = {0};
+    int rank = -1;
+    int ranks = -1;
+    assert_int_equal(setenv("SLIMPACK_BACKEND_PATH", SP_TEST_PLUGIN_DIR, 1), 0);
+    assert_int_equal(sp_registry_new(&registry, NULL), SP_OK);
+    assert_int_equal(sp_registry_find(registry, "sample", &alone, NULL), SP_OK);
+    assert_int_equal(sp_registry_find(registry, "of_two", &of_two, NULL), SP_OK);
+    assert_int_equal(sp_backend_process(alone, &rank, &ranks, NULL), SP_OK);
+    assert_int_equal(rank, 0);
+    assert_int_equal(ranks, 1);
+    assert_int_equal(setenv("SAMPLE_RANK", "1", 1), 0);
+    assert_int_equal(sp_backend_process(of_two, &rank, &ranks, NULL), SP_OK);
+    assert_int_equal(rank, 1);
+    assert_int_equal(ranks, 2);
+    assert_int_equal(unsetenv("SAMPLE_RANK"), 0);
+    assert_int_equal(sp_backend_process(of_two, &rank, &ranks, &err), SP_ERR_USAGE);
+    assert_string_equal(err.message[0], "environment: SAMPLE_RANK is not set");
+    sp_registry_free(registry);
+}
+
 static void memory_may_run_out(void **state)
 {
     (void)state;
@@ -220,6 +246,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(unknown_names_get_a_hint),
     cmocka_unit_test(names_are_in_order),
     cmocka_unit_test(slots_that_are_left_out),
+    cmocka_unit_test(processes_of_a_run),
     cmocka_unit_test(memory_may_run_out),
 };
 

@@ -1,10 +1,12 @@
 // Collectives against their definitions, worked out by every rank for itself: random groups, sizes,
 // types and timings, in place and not. Sums are compared bit by bit.
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "backends/comm/collective.h"
 #include "tests/support/comm_ranks.h"
+#include "tests/support/joined_ranks.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_RANKS = 6, MOST_COUNT = 300, GROUPS = 8, ROOM = MOST_RANKS * MOST_COUNT };
@@ -261,11 +263,11 @@ static sp_status run_script(sp_comm *me, void *data, sp_error *err)
     return status;
 }
 
-static void check_script(int ranks, int steps, uint64_t seed, uint64_t sleep_one_of)
+static sp_status run_all(sp_comm_world *world, int steps, uint64_t seed, uint64_t sleep_one_of,
+                         sp_error *err)
 {
     sp_prng prng;
     sp_prng_seed(&prng, seed);
-    sp_comm_world *world = world_of(ranks);
     script s = {.count = steps, .sleep_one_of = sleep_one_of};
     for (int i = 0; i < GROUPS; i++) {
         random_group(&prng, world, &s.groups[i]);
@@ -276,9 +278,66 @@ static void check_script(int ranks, int steps, uint64_t seed, uint64_t sleep_one
         s.steps[i] = random_step(&prng, world, &s);
     }
     job j = {.world = world, .script = &s};
-    assert_ranks(world, run_script, &j);
+    sp_status status = run_ranks(world, run_script, &j, err);
     free(s.steps);
+    return status;
+}
+
+static void check_script(int ranks, int steps, uint64_t seed, uint64_t sleep_one_of)
+{
+    sp_error err = {0};
+    sp_comm_world *world = world_of(ranks);
+    if (run_all(world, steps, seed, sleep_one_of, &err) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
     sp_comm_world_free(world);
+}
+
+// ---- worlds with one rank each, and a transport between them ----
+
+typedef struct apart {
+    pthread_t thread;
+    sp_transport *transport;
+    sp_comm_counts counts;
+    sp_status status;
+    sp_error err;
+} apart;
+
+enum { APART_STEPS = 1500 };
+
+// Groups and steps are drawn by each from the same seed.
+static void *run_apart(void *data)
+{
+    apart *a = data;
+    int ranks = a->transport->ranks;
+    sp_comm_world *world = world_with(ranks, &(sp_comm_options){.transport = a->transport});
+    a->status = run_all(world, APART_STEPS, 20 + (uint64_t)ranks, 100, &a->err);
+    a->counts = sp_comm_counted(sp_comm_of(world, a->transport->rank));
+    sp_comm_world_free(world);
+    return NULL;
+}
+
+static void over_a_transport(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= MOST_RANKS; ranks++) {
+        joined_ranks *joined = joined_ranks_new(ranks, false);
+        apart all[MOST_RANKS] = {0};
+        for (int r = 0; r < ranks; r++) {
+            all[r].transport = joined_rank_at(joined, r);
+            assert_int_equal(pthread_create(&all[r].thread, NULL, run_apart, &all[r]), 0);
+        }
+        for (int r = 0; r < ranks; r++) {
+            assert_int_equal(pthread_join(all[r].thread, NULL), 0);
+        }
+        for (int r = 0; r < ranks; r++) {
+            if (all[r].status != SP_OK) {
+                fail_msg("rank %d: %s", r, all[r].err.message[0]);
+            }
+            assert_true(all[r].counts.collectives > 0);
+        }
+        joined_ranks_free(joined);
+    }
 }
 
 static void one_rank(void **state)
@@ -308,10 +367,9 @@ static void without_disturbance(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_rank),
-    cmocka_unit_test(two_ranks),
-    cmocka_unit_test(many_ranks),
-    cmocka_unit_test(without_disturbance),
+    cmocka_unit_test(one_rank),         cmocka_unit_test(two_ranks),
+    cmocka_unit_test(many_ranks),       cmocka_unit_test(without_disturbance),
+    cmocka_unit_test(over_a_transport),
 };
 
 SP_TEST_MAIN(tests)

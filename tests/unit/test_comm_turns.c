@@ -89,6 +89,22 @@ static void several_compute_otherwise(void **state)
     sp_comm_world_free(j.world);
 }
 
+// Turns begin and end between runs.
+static void turns_for_one_run(void **state)
+{
+    (void)state;
+    job j = {.world = world_of(RANKS)};
+    j.all = group_of_all(j.world);
+    j.some = group_of(j.world, "some", (const int[]){4, 0, 3}, 3);
+    sp_comm_take_turns(j.world, true);
+    assert_ranks(j.world, compute_and_exchange, &j);
+    assert_int_equal(atomic_load(&j.most), 1);
+    sp_comm_take_turns(j.world, false);
+    assert_ranks(j.world, compute_and_exchange, &j);
+    assert_true(atomic_load(&j.most) > 1);
+    sp_comm_world_free(j.world);
+}
+
 // Rank 0 looks again and again for a message that another rank must compute for.
 static sp_status look_for_message(sp_comm *me, void *data, sp_error *err)
 {
@@ -208,11 +224,9 @@ static void deadline_ends_a_turn(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_computes),
-    cmocka_unit_test(several_compute_otherwise),
-    cmocka_unit_test(looking_passes_the_turn),
-    cmocka_unit_test(a_rank_fails),
-    cmocka_unit_test(a_rank_stays_away),
+    cmocka_unit_test(one_computes),         cmocka_unit_test(several_compute_otherwise),
+    cmocka_unit_test(turns_for_one_run),    cmocka_unit_test(looking_passes_the_turn),
+    cmocka_unit_test(a_rank_fails),         cmocka_unit_test(a_rank_stays_away),
     cmocka_unit_test(deadline_ends_a_turn),
 };
 

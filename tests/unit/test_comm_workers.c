@@ -1,4 +1,8 @@
 // Worker threads: all run, errors of the lowest rank, deadlines, threads that do not end.
+// The C library declares what threads have by default as an extension.
+#define _GNU_SOURCE
+
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -32,10 +36,8 @@ static void all_run_once(void **state)
     (void)state;
     static job j;
     sp_workers *workers;
-    sp_workers_options options = {.name = "a very long name of a thread",
-                                  .stack_bytes = (size_t)1 << 20};
     memset(&j, 0, sizeof j);
-    assert_int_equal(sp_workers_start(COUNT, &options, note, &j, &workers, NULL), SP_OK);
+    assert_int_equal(sp_workers_start(COUNT, NULL, note, &j, &workers, NULL), SP_OK);
     assert_int_equal(sp_workers_join(workers, 0, NULL), SP_OK);
     assert_int_equal(sp_workers_join(workers, 1, NULL), SP_OK);
     assert_false(sp_workers_are_pinned(workers));
@@ -132,12 +134,27 @@ static void pinned(void **state)
     sp_workers_free(workers);
 }
 
+#ifdef __GLIBC__
+// Bytes of the stacks of threads to come; returns what they were.
+static size_t set_stacks(size_t bytes)
+{
+    pthread_attr_t attributes;
+    size_t before = 0;
+    assert_int_equal(pthread_getattr_default_np(&attributes), 0);
+    assert_int_equal(pthread_attr_getstacksize(&attributes, &before), 0);
+    assert_int_equal(pthread_attr_setstacksize(&attributes, bytes), 0);
+    assert_int_equal(pthread_setattr_default_np(&attributes), 0);
+    pthread_attr_destroy(&attributes);
+    return before;
+}
+#endif
+
 static void cannot_start(void **state)
 {
     (void)state;
     static job j;
+    sp_error err = {0};
     sp_workers *workers;
-    sp_workers_options options = {.stack_bytes = 1}; // below the least stack of the system
     memset(&j, 0, sizeof j);
     assert_int_equal(sp_workers_start(0, NULL, note, &j, &workers, NULL), SP_ERR_USAGE);
     for (long n = 0; n < 2; n++) {
@@ -147,7 +164,13 @@ static void cannot_start(void **state)
         assert_int_equal(status, SP_ERR_NO_MEMORY);
         assert_null(workers);
     }
-    assert_int_equal(sp_workers_start(2, &options, note, &j, &workers, NULL), SP_ERR_NO_MEMORY);
+#ifdef __GLIBC__
+    size_t usual = set_stacks(SIZE_MAX / 4); // which no address space holds
+    sp_status status = sp_workers_start(2, NULL, note, &j, &workers, &err);
+    set_stacks(usual);
+    assert_int_equal(status, SP_ERR_NO_MEMORY);
+    assert_string_equal(err.message[0], "only 0 of 2 worker threads could start");
+#endif
     assert_int_equal(atomic_load(&j.ran[0]), 0);
 }
 

@@ -207,7 +207,7 @@ static void refuses_options(void **state)
         {{"weight_decay", "-1"}, "weight_decay: expected a number of 0 or more"},
         {{"dropout", "1"}, "dropout: expected a number below 1"},
         {{"bytes", "both"}, "bytes: expected \"table\" or \"real\", got \"both\""},
-        {{"fail", "F9@0.0"}, "fail: expected an action of the plan, got \"F9@0.0\""},
+        {{"fail", "F9@0.0"}, "fail: expected ACTION@DP.PP, an action of the plan, got \"F9@0.0\""},
         {{"byte", "real"}, "unknown option 'byte' (did you mean 'bytes'?)"},
     };
     fixture f;

@@ -125,7 +125,9 @@ static sp_status run_step(const failing_run *f, sp_machine *machine, double *los
     sp_measured_step step = {0};
     *err = (sp_error){0};
     sp_status status = sp_i_exec_run_new(
-        &f->request, &(sp_i_exec_site){"host", machine, &sp_i_exec_math_f32}, &run, err);
+        &f->request,
+        &(sp_i_exec_site){.backend = "host", .machine = machine, .math = &sp_i_exec_math_f32}, &run,
+        err);
     assert_int_equal(status, SP_OK);
     status = sp_i_exec_run_step(run, &step, err);
     for (size_t r = 0; status == SP_OK && r < step.timeline.rank_count; r++) {
@@ -210,10 +212,12 @@ static void failed_reads_are_errors(void **state)
     double loss;
     failing_run_make(&f, &failing_shapes[3], SP_CLOCK_VIRTUAL);
     sp_machine *machine = counting_machine(1, MOST_STAMPS);
-    assert_int_equal(sp_i_exec_run_new(&f.request,
-                                       &(sp_i_exec_site){"host", machine, &sp_i_exec_math_f32},
-                                       &run, &err),
-                     SP_OK);
+    assert_int_equal(
+        sp_i_exec_run_new(
+            &f.request,
+            &(sp_i_exec_site){.backend = "host", .machine = machine, .math = &sp_i_exec_math_f32},
+            &run, &err),
+        SP_OK);
     assert_int_equal(sp_i_exec_run_step(run, &step, &err), SP_OK);
     // Pipeline rank 1 has the last of the parameters.
     size_t last = sp_i_exec_tensor_count(run) / 2 - 1;
@@ -265,11 +269,16 @@ static void masters_are_as_exact_as_gradients(void **state)
     failing_run_make(&f, &failing_shapes[3], SP_CLOCK_VIRTUAL);
     sp_machine *cpu = sp_machine_cpu();
     assert_int_equal(
-        sp_i_exec_run_new(&f.request, &(sp_i_exec_site){"host", cpu, &math}, &run, NULL), SP_OK);
-    assert_int_equal(sp_i_exec_run_new(&f.request,
-                                       &(sp_i_exec_site){"host", cpu, &sp_i_exec_math_f32}, &plain,
-                                       NULL),
-                     SP_OK);
+        sp_i_exec_run_new(&f.request,
+                          &(sp_i_exec_site){.backend = "host", .machine = cpu, .math = &math}, &run,
+                          NULL),
+        SP_OK);
+    assert_int_equal(
+        sp_i_exec_run_new(
+            &f.request,
+            &(sp_i_exec_site){.backend = "host", .machine = cpu, .math = &sp_i_exec_math_f32},
+            &plain, NULL),
+        SP_OK);
     for (size_t r = 0; r < sp_i_exec_rank_count(run); r++) {
         const sp_i_exec_rank *rank = &run->ranks[r];
         const double *masters = rank->masters;

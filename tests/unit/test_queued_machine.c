@@ -145,6 +145,42 @@ static void stamps_follow_fences(void **state)
     }
 }
 
+// Three points at once, each its time behind the one before; who marked them goes on.
+static void later_points_come_later(void **state)
+{
+    (void)state;
+    enum { LATE_NS = 1000000 };
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        sp_machine *machine = machine_of(2, seed, false);
+        const sp_machine_ops *ops = machine->ops;
+        char *x = ops->allocate(machine, 10);
+        uint64_t after[3];
+        sp_fence fence[3];
+        ops->enter(machine, 0);
+        ops->zero(machine, x, 10);
+        uint64_t begin = ops->stamp(machine);
+        for (int i = 0; i < 3; i++) {
+            fence[i] = ops->mark_later(machine, LATE_NS);
+        }
+        uint64_t end = ops->stamp(machine);
+        assert_int_equal(ops->now_ns(machine), 1010);
+        int64_t begin_ns = ops->stamp_ns(machine, begin);
+        assert_in_range(ops->stamp_ns(machine, end) - begin_ns, 0, 100);
+        ops->enter(machine, 1);
+        for (int i = 0; i < 3; i++) {
+            ops->wait(machine, fence[i]);
+            after[i] = ops->stamp(machine);
+        }
+        assert_int_equal(ops->now_ns(machine), 0);
+        for (int i = 0; i < 3; i++) {
+            int64_t late_ns = ops->stamp_ns(machine, after[i]) - begin_ns;
+            assert_in_range(late_ns, (i + 1) * LATE_NS, (i + 1) * LATE_NS + 100);
+        }
+        ops->release(machine, x);
+        queued_machine_free(machine);
+    }
+}
+
 static void settle_says_what_went_wrong(void **state)
 {
     (void)state;
@@ -202,9 +238,13 @@ static void calls_are_work_too(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fences_are_kept),      cmocka_unit_test(a_missing_fence_shows),
-    cmocka_unit_test(chains_of_fences),     cmocka_unit_test(rows_zeros_and_sums),
-    cmocka_unit_test(stamps_follow_fences), cmocka_unit_test(settle_says_what_went_wrong),
+    cmocka_unit_test(fences_are_kept),
+    cmocka_unit_test(a_missing_fence_shows),
+    cmocka_unit_test(chains_of_fences),
+    cmocka_unit_test(rows_zeros_and_sums),
+    cmocka_unit_test(stamps_follow_fences),
+    cmocka_unit_test(later_points_come_later),
+    cmocka_unit_test(settle_says_what_went_wrong),
     cmocka_unit_test(calls_are_work_too),
 };
 

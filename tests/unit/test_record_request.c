@@ -10,6 +10,41 @@
 
 static const sp_backend_option options[] = {{"clip", "0.5"}, {"dropout", "0.25"}};
 
+// Times of links, the caller's.
+static sp_link_times draw_links(const sp_plan *plan, sp_prng *prng)
+{
+    sp_link_times links;
+    size_t forward = plan->packing->forward.count;
+    size_t backward = sp_packing_backward(plan->packing)->count;
+    assert_int_equal(sp_link_times_init(&links, forward, backward, plan->layout.pp, NULL), SP_OK);
+    for (size_t k = 0; k < forward; k++) {
+        links.f_ns[k] = (int64_t)sp_prng_below(prng, 1000000000000001);
+        links.f_far_ns[k] = (int64_t)sp_prng_below(prng, 1000);
+    }
+    for (size_t k = 0; k < backward; k++) {
+        links.b_ns[k] = (int64_t)sp_prng_below(prng, 1000);
+        links.b_far_ns[k] = (int64_t)sp_prng_below(prng, 1000);
+    }
+    for (int p = 0; p < plan->layout.pp; p++) {
+        links.far[p] = sp_prng_below(prng, 2) == 1;
+    }
+    return links;
+}
+
+static void links_must_equal(const sp_link_times *a, const sp_link_times *b, int pp)
+{
+    assert_int_equal(a == NULL, b == NULL);
+    if (a != NULL) {
+        assert_int_equal(a->forward_packs, b->forward_packs);
+        assert_int_equal(a->backward_packs, b->backward_packs);
+        assert_memory_equal(a->f_ns, b->f_ns, a->forward_packs * sizeof *a->f_ns);
+        assert_memory_equal(a->f_far_ns, b->f_far_ns, a->forward_packs * sizeof *a->f_ns);
+        assert_memory_equal(a->b_ns, b->b_ns, a->backward_packs * sizeof *a->b_ns);
+        assert_memory_equal(a->b_far_ns, b->b_far_ns, a->backward_packs * sizeof *a->b_ns);
+        assert_memory_equal(a->far, b->far, (size_t)pp);
+    }
+}
+
 // A request with no member at its default.
 static sp_run_request request_of(const sp_plan *plan, const sp_model *model,
                                  const sp_memory_options *memory)
@@ -52,6 +87,7 @@ static void must_equal(const sp_run_request *a, const sp_request_file *file)
     assert_string_equal(a->memory->stack.name, b.memory->stack.name);
     const sp_layout *from = &a->plan->layout;
     const sp_layout *to = &b.plan->layout;
+    links_must_equal(a->links, b.links, from->pp);
     const int numbers[][2] = {{from->tp, to->tp},
                               {from->cp, to->cp},
                               {from->pp, to->pp},
@@ -92,7 +128,9 @@ static void random_plans_come_back(void **state)
         r.plan.layout.sequence_parallel = round % 3 == 0;
         r.plan.layout.cp_sharding = (sp_cp_sharding)(round % 4);
         if (wanted) {
-            const sp_run_request run = request_of(&r.plan, &models[round % 2], &memory);
+            sp_run_request run = request_of(&r.plan, &models[round % 2], &memory);
+            sp_link_times links = draw_links(&r.plan, &prng);
+            run.links = round % 3 > 0 ? &links : NULL;
             record_request_file("cuda", &run, &file);
             must_equal(&run, &file);
             // What was read is written as it was.
@@ -102,6 +140,7 @@ static void random_plans_come_back(void **state)
             assert_string_equal(first, again);
             free(first);
             free(again);
+            sp_link_times_fini(&links);
             sp_request_file_fini(&file);
         }
         random_plan_fini(&r);
@@ -156,6 +195,19 @@ static void wrong_documents_are_refused(void **state)
         {"plan", NULL, "key 'plan' is missing"},
         {"plan.batches.0.stages.0.actions.0", "\"X0\"", "request: plan: batches[0].stages[0]"},
         {"plan.batches.0.stages.0.actions.0", NULL, "request: plan: batches[0]"},
+        {"links", "7", "request: links: expected one object for each of 1 batches, got 7"},
+        {"links", "[]", "request: links: expected one object for each of 1 batches, got []"},
+        {"links.0", "[]", "request: links[0]: expected an object"},
+        {"links.0.forward_ns", NULL, "request: links[0]: key 'forward_ns' is missing"},
+        {"links.0.backward_far_ns", "[]", "request: links[0].backward_far_ns: expected "},
+        {"links.0.backward_ns", "3", "request: links[0].backward_ns: expected "},
+        {"links.0.forward_ns.0", "-1",
+         "request: links[0].forward_ns[0]: expected nanoseconds from 0 to 10^15, got -1"},
+        {"links.0.forward_far_ns.0", "0.5", "request: links[0].forward_far_ns[0]: expected "},
+        {"links.0.backward_ns.0", "1000000000000001", "request: links[0].backward_ns[0]: "},
+        {"links.0.far.1", "1", "request: links[0].far[1]: expected true or false, got 1"},
+        {"links.0.far", "[true]", "request: links[0].far: expected 2 values, got [true]"},
+        {"links.0.fair", "[]", "unknown key 'fair' (did you mean 'far'?)"},
     };
     random_plan r;
     int layers[HOST_STAGES];
@@ -163,7 +215,13 @@ static void wrong_documents_are_refused(void **state)
     sp_memory_options memory;
     sp_run_request run;
     random_request(&r, layers, &model, &memory, &run);
+    assert_int_equal(r.layout.pp, 2);
+    sp_prng prng;
+    sp_prng_seed(&prng, 3);
+    sp_link_times links = draw_links(&r.plan, &prng);
+    run.links = &links;
     char *text = record_request_text("cuda", &run);
+    sp_link_times_fini(&links);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_request_file file;
         sp_error err = {0};

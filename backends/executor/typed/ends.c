@@ -1,6 +1,5 @@
 // Embedding and head.
 #include "backends/executor/typed/layer.h"
-#include "sim/base/alloc.h"
 
 static const sp_i_exec_job *job_of(const layer *l)
 {
@@ -17,16 +16,10 @@ static void *const *end_gradient(const sp_i_exec_stage *stage, sp_i_exec_end_wei
     return stage->gradient + sp_i_exec_end_slot(stage->part.layers, weight);
 }
 
-// A number for each of the pack's rows out of a table of the job, in memory of our own.
-static int64_t *numbers(const layer *l, const int64_t *from)
+// A number for each of the pack's rows.
+static const int64_t *numbers(const layer *l, sp_i_exec_number number)
 {
-    int64_t *to = sp_i_malloc((size_t)l->rows * sizeof *to);
-    if (to == NULL) {
-        l->stage->links->status = sp_error_no_memory(&l->stage->links->err, "a pack's tokens");
-        return NULL;
-    }
-    sp_i_exec_numbers(job_of(l), l->pack, false, from, to);
-    return to;
+    return job_of(l)->packed[number] + l->pack->packed_at;
 }
 
 // The rows of the vocabulary that this rank holds begin here.
@@ -44,7 +37,7 @@ static int64_t words(const layer *l)
 }
 
 // The words that other ranks hold are rows of zeros here, until all parts are summed.
-static bool embed_tokens(const layer *l, const int64_t *index, real *y)
+static bool embed_tokens(const layer *l, real *y)
 {
     int64_t h = job_of(l)->model->hidden;
     real *part = SP_EXEC(partial)(l, y);
@@ -52,18 +45,16 @@ static bool embed_tokens(const layer *l, const int64_t *index, real *y)
         return false;
     }
     SP_OP(embedding)
-    (l->rows, h, index, first_word(l), words(l), *end_value(l->stage, SP_I_EXEC_TOKEN_TABLE), false,
-     part);
+    (l->rows, h, numbers(l, SP_I_EXEC_TOKENS), first_word(l), words(l),
+     *end_value(l->stage, SP_I_EXEC_TOKEN_TABLE), false, part);
     return SP_EXEC(sum)(l, part, y) && SP_EXEC(sum_stages)(l, y);
 }
 
 bool SP_EXEC(embed_share)(layer *l)
 {
-    int64_t *index = numbers(l, job_of(l)->token);
-    real *y = index != NULL ? SP_EXEC(take_own)(l) : NULL;
-    bool ok = y != NULL && embed_tokens(l, index, y);
+    real *y = SP_EXEC(take_own)(l);
+    bool ok = y != NULL && embed_tokens(l, y);
     sp_i_exec_give(l->stage->arena, y);
-    sp_i_free(index);
     return ok;
 }
 
@@ -71,15 +62,12 @@ bool SP_EXEC(embed)(layer *l, real *y)
 {
     const sp_model *model = job_of(l)->model;
     int64_t h = model->hidden;
-    int64_t *index = numbers(l, job_of(l)->token);
-    bool ok = index != NULL && embed_tokens(l, index, y);
+    bool ok = embed_tokens(l, y);
     if (ok && model->positional == SP_LEARNED) {
-        sp_i_exec_numbers(job_of(l), l->pack, true, job_of(l)->position, index);
         SP_OP(embedding)
-        (l->own, h, index, 0, model->max_positions, *end_value(l->stage, SP_I_EXEC_POSITION_TABLE),
-         true, y);
+        (l->own, h, numbers(l, SP_I_EXEC_OWN_POSITIONS), 0, model->max_positions,
+         *end_value(l->stage, SP_I_EXEC_POSITION_TABLE), true, y);
     }
-    sp_i_free(index);
     return ok && SP_EXEC(drop_out)(l, SP_I_EXEC_EMBEDDING_MASK, y);
 }
 
@@ -87,23 +75,19 @@ static bool table_gradients(const layer *l, real *dy)
 {
     const sp_model *model = job_of(l)->model;
     int64_t h = model->hidden;
-    int64_t *index = numbers(l, job_of(l)->token);
-    real *all = index != NULL ? SP_EXEC(gather)(l, dy) : NULL;
+    real *all = SP_EXEC(gather)(l, dy);
     if (all == NULL) {
-        sp_i_free(index);
         return false;
     }
     SP_OP(embedding_backward_weight)
-    (l->rows, h, index, first_word(l), words(l), all,
+    (l->rows, h, numbers(l, SP_I_EXEC_TOKENS), first_word(l), words(l), all,
      *end_gradient(l->stage, SP_I_EXEC_TOKEN_TABLE));
     if (model->positional == SP_LEARNED) {
-        sp_i_exec_numbers(job_of(l), l->pack, false, job_of(l)->position, index);
         SP_OP(embedding_backward_weight)
-        (l->rows, h, index, 0, model->max_positions, all,
+        (l->rows, h, numbers(l, SP_I_EXEC_POSITIONS), 0, model->max_positions, all,
          *end_gradient(l->stage, SP_I_EXEC_POSITION_TABLE));
     }
     SP_EXEC(release)(l, dy, all);
-    sp_i_free(index);
     return true;
 }
 
@@ -190,17 +174,14 @@ static bool make_head(layer *l)
 static bool loss_of(layer *l, double *loss)
 {
     const sp_i_exec_job *job = job_of(l);
-    int64_t *target = numbers(l, job->target);
-    bool ok = target != NULL;
-    if (ok && (job->slices.place.tp > 1 || l->stage->links->vocab_group >= 0)) {
-        ok = vocab_parallel_loss(l, target, loss);
-    } else if (ok) {
-        SP_OP(cross_entropy)
-        (l->rows, job->shard.vocab, l->t[SP_I_EXEC_LOGITS], target, (double)job->slices.trained,
-         l->t[SP_I_EXEC_FINAL_LSE], loss);
+    const int64_t *target = numbers(l, SP_I_EXEC_TARGETS);
+    if (job->slices.place.tp > 1 || l->stage->links->vocab_group >= 0) {
+        return vocab_parallel_loss(l, target, loss);
     }
-    sp_i_free(target);
-    return ok;
+    SP_OP(cross_entropy)
+    (l->rows, job->shard.vocab, l->t[SP_I_EXEC_LOGITS], target, (double)job->slices.trained,
+     l->t[SP_I_EXEC_FINAL_LSE], loss);
+    return true;
 }
 
 // Where another rank or an earlier forward counts it: of what the loss writes only the log-sum-exp
@@ -245,21 +226,15 @@ static bool table_gradient(const layer *l, const real *dlogits, real *norm)
 
 // The gradient of the logits takes their place; in the table it is bf16. Columns of padding have
 // none.
-static bool logits_backward(layer *l)
+static void logits_backward(layer *l)
 {
     const sp_i_exec_job *job = job_of(l);
     int64_t vocab = job->shard.vocab;
-    int64_t *target = numbers(l, job->target);
-    if (target == NULL) {
-        return false;
-    }
     real *logits = l->t[SP_I_EXEC_LOGITS];
     SP_OP(cross_entropy_backward)
-    (l->rows, words(l), first_word(l), logits, vocab, target, (double)job->slices.trained,
-     l->t[SP_I_EXEC_FINAL_LSE]);
-    sp_i_free(target);
+    (l->rows, words(l), first_word(l), logits, vocab, numbers(l, SP_I_EXEC_TARGETS),
+     (double)job->slices.trained, l->t[SP_I_EXEC_FINAL_LSE]);
     sp_i_exec_recount(l->stage->arena, logits, SP_MEM_LOGITS, l->rows * vocab, job->specs.value);
-    return true;
 }
 
 static bool fetch(layer *l)
@@ -301,8 +276,11 @@ bool SP_EXEC(head_backward)(layer *l, int32_t backward_pack, bool split, real **
 {
     real *dnorm = SP_EXEC(take_own)(l);
     *dx = SP_EXEC(take_own)(l);
-    if (dnorm == NULL || *dx == NULL || !fetch(l) || !logits_backward(l) ||
-        !norm_gradient(l, dnorm)) {
+    if (dnorm == NULL || *dx == NULL || !fetch(l)) {
+        return false;
+    }
+    logits_backward(l);
+    if (!norm_gradient(l, dnorm)) {
         return false;
     }
     SP_EXEC(norm_backward)

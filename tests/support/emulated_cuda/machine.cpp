@@ -9,6 +9,7 @@
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 long sp_emulated_launches = -1;
+sp_emulated_taker *sp_emulated_takes;
 
 namespace
 {
@@ -199,13 +200,54 @@ void run_block(unsigned threads)
     }
 }
 
+std::mutex device; // launches of several host threads take turns
+
+struct launch {
+    dim3 grid;
+    unsigned threads;
+    size_t shared_bytes;
+    std::function<void()> thread;
+};
+
+void run_grid(const launch &l)
+{
+    if (block.size() < l.threads) {
+        block.resize(l.threads);
+    }
+    shared_room.assign(l.shared_bytes + 128, 0xff);
+    shared = shared_room.data() + 128 - reinterpret_cast<uintptr_t>(shared_room.data()) % 128;
+    shared_size = l.shared_bytes;
+    body = &l.thread;
+    blockDim = dim3(l.threads);
+    gridDim = l.grid;
+    for (unsigned z = 0; z < l.grid.z; z++) {
+        for (unsigned y = 0; y < l.grid.y; y++) {
+            for (unsigned x = 0; x < l.grid.x; x++) {
+                blockIdx = dim3(x, y, z);
+                memset(shared, 0xff, shared_size);
+                run_block(l.threads);
+            }
+        }
+    }
+}
+
+void run_taken(void *taken)
+{
+    const std::lock_guard<std::mutex> held(device);
+    run_grid(*static_cast<const launch *>(taken));
+}
+
+void drop_taken(void *taken)
+{
+    delete static_cast<launch *>(taken);
+}
+
 } // namespace
 
-int sp_i_emulated_launch(dim3 grid, int block_threads, size_t shared_bytes,
+int sp_i_emulated_launch(dim3 grid, int block_threads, size_t shared_bytes, sp_cuda_stream stream,
                          const std::function<void()> &thread)
 {
-    static std::mutex device; // launches of several host threads take turns
-    const std::lock_guard<std::mutex> turn(device);
+    const std::lock_guard<std::mutex> held(device);
     if (sp_emulated_launches >= 0 && sp_emulated_launches-- == 0) {
         return 1;
     }
@@ -215,24 +257,15 @@ int sp_i_emulated_launch(dim3 grid, int block_threads, size_t shared_bytes,
         grid.x > 0x7fffffffU || grid.y > 65535 || grid.z > 65535) {
         return 1;
     }
-    if (block.size() < threads) {
-        block.resize(threads);
-    }
-    shared_room.assign(shared_bytes + 128, 0xff);
-    shared = shared_room.data() + 128 - reinterpret_cast<uintptr_t>(shared_room.data()) % 128;
-    shared_size = shared_bytes;
-    body = &thread;
-    blockDim = dim3(threads);
-    gridDim = grid;
-    for (unsigned z = 0; z < grid.z; z++) {
-        for (unsigned y = 0; y < grid.y; y++) {
-            for (unsigned x = 0; x < grid.x; x++) {
-                blockIdx = dim3(x, y, z);
-                memset(shared, 0xff, shared_size);
-                run_block(threads);
-            }
+    const launch made = {grid, threads, shared_bytes, thread};
+    if (sp_emulated_takes != nullptr) {
+        launch *taken = new launch(made);
+        if (sp_emulated_takes(stream, run_taken, taken, drop_taken)) {
+            return 0;
         }
+        drop_taken(taken);
     }
+    run_grid(made);
     return 0;
 }
 

@@ -1,0 +1,335 @@
+// Links between pipeline ranks that are emulated: on the virtual clock hidden states are under way
+// as long as the request says and as predicted, on the wall clock a machine is asked to hold them
+// up, and what is computed stays the same.
+#include <math.h>
+#include <pthread.h>
+
+#include "backends/executor/run.h"
+#include "backends/machine/cpu.h"
+#include "experiments/execution/execution.h"
+#include "sim/metrics/metrics.h"
+#include "tests/support/host_run.h"
+#include "tests/support/record_text.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+enum { PACKS = 2 };
+
+#define SECOND INT64_C(1000000000) // far beyond what an action takes
+
+// Forward to the next rank inside a node, backward across nodes; the two other tables must not be
+// read.
+static int64_t f_ns[PACKS] = {1 * SECOND, 5 * SECOND};
+static int64_t b_far_ns[PACKS] = {10 * SECOND, 2 * SECOND};
+static int64_t wrong_ns[PACKS] = {700 * SECOND, 900 * SECOND};
+static uint8_t far[2] = {0, 1};
+static const sp_link_times times = {.forward_packs = PACKS,
+                                    .backward_packs = PACKS,
+                                    .f_ns = f_ns,
+                                    .b_ns = wrong_ns,
+                                    .f_far_ns = wrong_ns,
+                                    .b_far_ns = b_far_ns,
+                                    .far = far};
+
+static const sp_backend_option emulated[] = {{"links", "emulated"}};
+
+static int64_t ids[PACKS] = {1, 2};
+static int64_t tokens[PACKS] = {9, 17};
+static const sp_batch batch = {.ids = ids, .tokens = tokens, .count = PACKS, .total_tokens = 26};
+
+// Two samples through two stages, 1F1B: F0 F1 B0 B1 on the first, F0 B0 F1 B1 on the second.
+typedef struct fixture {
+    host_device device;
+    sp_model model;
+    sp_layout layout;
+    sp_packing packing;
+    sp_plan plan;
+    sp_memory_options memory;
+    sp_run_request request;
+} fixture;
+
+static void fixture_make(fixture *f)
+{
+    const sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
+    *f = (fixture){.model = host_llama(),
+                   .layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1, .zero = 1}};
+    assert_true(sp_stack_builtin("reference", &f->memory.stack));
+    sp_packing_init(&f->packing, &batch, 1);
+    for (int s = 0; s < PACKS; s++) {
+        sp_slice slice = {.sample = s, .tokens = tokens[s], .computed_tokens = tokens[s]};
+        assert_true(sp_pack_list_begin(&f->packing.forward, 0, 1));
+        assert_true(sp_pack_list_add(&f->packing.forward, slice, true));
+    }
+    assert_int_equal(sp_plan_init(&f->plan, &f->layout, &f->packing, NULL), SP_OK);
+    assert_int_equal(sp_schedule_generate(&spec, NULL, "test", &f->plan, NULL), SP_OK);
+    f->request = (sp_run_request){.plan = &f->plan,
+                                  .model = &f->model,
+                                  .memory = &f->memory,
+                                  .links = &times,
+                                  .precision = SP_FP32,
+                                  .seed = 1,
+                                  .steps = 1,
+                                  .options = emulated,
+                                  .option_count = 1};
+    host_open(&f->device);
+}
+
+static void fixture_fini(fixture *f)
+{
+    host_close(&f->device);
+    sp_plan_fini(&f->plan);
+    sp_packing_fini(&f->packing);
+}
+
+// ---- the virtual clock ----
+
+static int64_t took_ns(const sp_span *span)
+{
+    return span->end_ns - span->start_ns;
+}
+
+// What the actions took is measured; when they ran is worked out by hand from that:
+// F1 reaches the second stage after all of pack 0 there, and the gradient of pack 0, ten seconds
+// under way, the first stage after that of pack 1.
+static void must_be_as_worked_out(const sp_measured_step *step)
+{
+    const sp_span *first = step->timeline.ranks[0].spans;
+    const sp_span *second = step->timeline.ranks[1].spans;
+    int64_t starts[2][4] = {{0}};
+    starts[0][1] = took_ns(&first[0]);
+    starts[1][0] = took_ns(&first[0]) + 1 * SECOND;
+    starts[1][1] = starts[1][0] + took_ns(&second[0]);
+    starts[1][2] = starts[0][1] + took_ns(&first[1]) + 5 * SECOND;
+    starts[1][3] = starts[1][2] + took_ns(&second[2]);
+    starts[0][2] = starts[1][1] + took_ns(&second[1]) + 10 * SECOND;
+    starts[0][3] = starts[0][2] + took_ns(&first[2]);
+    int64_t busy_ns = 0;
+    for (int a = 0; a < 4; a++) {
+        assert_int_equal(first[a].start_ns, starts[0][a]);
+        assert_int_equal(second[a].start_ns, starts[1][a]);
+        busy_ns += took_ns(&first[a]) + took_ns(&second[a]);
+    }
+    // The part of a rank's rest in which what it waits for is under way.
+    assert_int_equal(second[0].wait_p2p_ns, 1 * SECOND);
+    assert_int_equal(first[2].wait_p2p_ns, 10 * SECOND);
+    assert_int_equal(first[3].wait_p2p_ns, 0);
+    int64_t makespan_ns = starts[0][3] + took_ns(&first[3]);
+    assert_int_equal(step->timeline.makespan_ns, makespan_ns);
+    sp_step_metrics metrics = {0};
+    assert_int_equal(sp_step_metrics_compute(&step->timeline, &step->memory, &metrics, NULL),
+                     SP_OK);
+    double bubble = 1.0 - (double)busy_ns / (2.0 * (double)makespan_ns);
+    assert_true(fabs(sp_bubble_ratio(&metrics) - bubble) < 1e-12);
+    sp_step_metrics_fini(&metrics);
+}
+
+static void a_step_of_two_stages(void **state)
+{
+    (void)state;
+    fixture f;
+    fixture_make(&f);
+    sp_run *run = host_run(&f.device, &f.request);
+    must_be_as_worked_out(sp_run_step(run, 0));
+    sp_run_free(run);
+    // The same by way of a document.
+    sp_request_file file;
+    record_request_file("host", &f.request, &file);
+    const sp_run_request read = sp_request_of_batch(&file, 0);
+    run = host_run(&f.device, &read);
+    must_be_as_worked_out(sp_run_step(run, 0));
+    sp_run_free(run);
+    sp_request_file_fini(&file);
+    fixture_fini(&f);
+}
+
+static void tensors_stay_the_same(void **state)
+{
+    (void)state;
+    fixture f;
+    fixture_make(&f);
+    sp_run *with = host_run(&f.device, &f.request);
+    f.request.option_count = 0;
+    sp_run *without = host_run(&f.device, &f.request);
+    assert_true(host_distance(with, without, "") == 0.0);
+    assert_true(sp_run_step(with, 0)->timeline.makespan_ns > 11 * SECOND);
+    assert_true(sp_run_step(without, 0)->timeline.makespan_ns < 11 * SECOND);
+    sp_run_free(with);
+    sp_run_free(without);
+    fixture_fini(&f);
+}
+
+// ---- predicted and executed ----
+
+// Between the stages of one micro-batch nothing else runs: forward, then backward.
+typedef struct gaps {
+    int64_t predicted_ns[2], measured_ns[2];
+} gaps;
+
+static void find_gaps(const sp_timeline *timeline, int64_t ns[2])
+{
+    const sp_span *first = timeline->ranks[0].spans;
+    const sp_span *second = timeline->ranks[1].spans;
+    ns[0] = second[0].start_ns - first[0].end_ns;
+    ns[1] = first[1].start_ns - second[1].end_ns;
+}
+
+static sp_status see(void *context, const sp_step_view *predicted, const sp_step_view *measured,
+                     sp_error *err)
+{
+    gaps *g = context;
+    (void)err;
+    find_gaps(predicted->timeline, g->predicted_ns);
+    find_gaps(measured->timeline, g->measured_ns);
+    return SP_OK;
+}
+
+static gaps validate(size_t options)
+{
+    static const char text[] =
+        "{'model': {'layers': 2, 'hidden': 32, 'ffn': 48, 'heads': 4, 'vocab': 61}, 'cluster': "
+        "'host', 'parallel': {'pp': 2}, 'schedule': {'kind': '1f1b'}, 'workload': {'lengths': "
+        "[60], 'order': 'file', 'samples_per_batch': 1, 'context': 64}}";
+    gaps g = {{0}, {0}};
+    sp_error err = {0};
+    host_device device;
+    sp_scenario scenario;
+    sp_execution execution = {0};
+    host_open(&device);
+    must_succeed("scenario", run_read(text, &scenario, &err), &err);
+    const sp_execution_options set = {.backend = device.backend,
+                                      .clock = SP_CLOCK_VIRTUAL,
+                                      .precision = SP_FP32,
+                                      .seed = 1,
+                                      .steps = 1,
+                                      .options = emulated,
+                                      .option_count = options,
+                                      .observer = see,
+                                      .observer_context = &g};
+    must_succeed("run", sp_execution_run(&scenario, &set, &execution, &err), &err);
+    sp_execution_fini(&execution);
+    sp_scenario_fini(&scenario);
+    host_close(&device);
+    return g;
+}
+
+static void transfers_are_as_predicted(void **state)
+{
+    (void)state;
+    gaps g = validate(1);
+    assert_true(g.predicted_ns[0] > 0 && g.predicted_ns[1] > 0);
+    assert_int_equal(g.measured_ns[0], g.predicted_ns[0]);
+    assert_int_equal(g.measured_ns[1], g.predicted_ns[1]);
+    g = validate(0);
+    assert_true(g.predicted_ns[0] > 0);
+    assert_int_equal(g.measured_ns[0], 0);
+    assert_int_equal(g.measured_ns[1], 0);
+}
+
+// ---- the wall clock, on a machine that keeps account ----
+
+static struct {
+    sp_machine machine;
+    pthread_mutex_t lock;
+    int64_t asked_ns[2][PACKS]; // by rank
+    int asked[2];
+} account;
+
+static _Thread_local int rank_here;
+
+static void enter(sp_machine *machine, int rank)
+{
+    (void)machine;
+    rank_here = rank;
+}
+
+static sp_fence mark_later(sp_machine *machine, int64_t ns)
+{
+    (void)machine;
+    pthread_mutex_lock(&account.lock);
+    assert_true(account.asked[rank_here] < PACKS);
+    account.asked_ns[rank_here][account.asked[rank_here]++] = ns;
+    pthread_mutex_unlock(&account.lock);
+    return (sp_fence){0};
+}
+
+static void a_machine_holds_up_what_is_sent(void **state)
+{
+    (void)state;
+    static sp_machine_ops ops;
+    sp_i_exec_run *run;
+    sp_measured_step step = {0};
+    fixture f;
+    fixture_make(&f);
+    ops = *sp_machine_cpu()->ops;
+    ops.enter = enter;
+    ops.mark_later = mark_later;
+    account.machine.ops = &ops;
+    assert_int_equal(pthread_mutex_init(&account.lock, NULL), 0);
+    f.request.clock = SP_CLOCK_WALL;
+    const sp_i_exec_site site = {
+        .backend = "host", .machine = &account.machine, .math = &sp_i_exec_math_f32};
+    assert_int_equal(sp_i_exec_run_new(&f.request, &site, &run, NULL), SP_OK);
+    assert_int_equal(sp_i_exec_run_step(run, &step, NULL), SP_OK);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(account.asked[r], PACKS);
+        for (int k = 0; k < PACKS; k++) {
+            assert_int_equal(account.asked_ns[r][k], r == 0 ? f_ns[k] : b_far_ns[k]);
+        }
+    }
+    sp_timeline_fini(&step.timeline);
+    sp_memory_timeline_fini(&step.memory);
+    sp_i_exec_run_free(run);
+    pthread_mutex_destroy(&account.lock);
+    fixture_fini(&f);
+}
+
+// ---- what is refused ----
+
+static void must_refuse(const fixture *f, const sp_run_request *request, const char *says)
+{
+    sp_error err = {0};
+    sp_run *run = NULL;
+    assert_int_equal(sp_backend_run(f->device.backend, 0, request, &run, &err), SP_ERR_USAGE);
+    assert_null(run);
+    assert_string_equal(err.message[0], says);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    fixture f;
+    fixture_make(&f);
+    sp_run_request request = f.request;
+    request.clock = SP_CLOCK_WALL;
+    must_refuse(&f, &request, "backend 'host': links: can be emulated on the virtual clock alone");
+    request = f.request;
+    request.links = NULL;
+    must_refuse(&f, &request,
+                "backend 'host': links: the request has no times to emulate links with");
+    sp_link_times other = times;
+    other.backward_packs = PACKS + 1;
+    request.links = &other;
+    must_refuse(&f, &request,
+                "backend 'host': links: the times of links are those of another plan");
+    const sp_backend_option slow[] = {{"links", "slow"}};
+    request = f.request;
+    request.options = slow;
+    must_refuse(&f, &request,
+                "backend 'host': links: expected \"off\" or \"emulated\", got \"slow\"");
+    const sp_backend_option off[] = {{"links", "off"}};
+    request.options = off;
+    request.clock = SP_CLOCK_WALL;
+    request.links = NULL;
+    sp_run_free(host_run(&f.device, &request));
+    fixture_fini(&f);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_step_of_two_stages),
+    cmocka_unit_test(tensors_stay_the_same),
+    cmocka_unit_test(transfers_are_as_predicted),
+    cmocka_unit_test(a_machine_holds_up_what_is_sent),
+    cmocka_unit_test(refusals),
+};
+
+SP_TEST_MAIN(tests)

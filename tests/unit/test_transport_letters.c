@@ -1,0 +1,181 @@
+// In which order hidden states and their gradients go from one pipeline rank to another: plans
+// written out by hand, and the definition replayed on random ones.
+#include "backends/executor/letters.h"
+#include "tests/support/plan_sample.h"
+#include "tests/support/random_plan.h"
+#include "tests/support/test_main.h"
+
+enum { PACKS = 3 };
+
+typedef struct written {
+    sp_layout layout;
+    sp_packing packing;
+    sp_plan plan;
+} written;
+
+// An action as "F1.0", pack and chunk; behind a pair's first stands '+'.
+static void add(written *w, int pp, const char *text)
+{
+    sp_stage_plan *stage = sp_plan_stage(&w->plan, 0, pp);
+    for (; *text != '\0'; text += text[0] == ' ') {
+        sp_action_kind kind = text[0] == 'F'   ? SP_ACTION_F
+                              : text[0] == 'B' ? SP_ACTION_B
+                              : text[0] == 'I' ? SP_ACTION_I
+                                               : SP_ACTION_W;
+        assert_true(sp_stage_plan_add(stage, kind, text[3] - '0', text[1] - '0'));
+        stage->actions[stage->count - 1].with_next = text[4] == '+';
+        text += text[4] == '+' ? 5 : 4;
+    }
+}
+
+static void make(written *w, int chunks, const char *first, const char *second)
+{
+    *w = (written){.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = chunks}};
+    sp_packing_init(&w->packing, NULL, 1);
+    for (int p = 0; p < PACKS; p++) {
+        assert_true(sp_pack_list_begin(&w->packing.forward, 0, 1));
+    }
+    assert_int_equal(sp_plan_init(&w->plan, &w->layout, &w->packing, NULL), SP_OK);
+    add(w, 0, first);
+    add(w, 1, second);
+}
+
+static void fini(written *w)
+{
+    sp_plan_fini(&w->plan);
+    sp_packing_fini(&w->packing);
+}
+
+static void must_be(const written *w, int from, bool gradient, const sp_i_exec_letter *expected,
+                    size_t count)
+{
+    sp_i_exec_letters letters;
+    assert_int_equal(sp_i_exec_letters_make(&w->plan, 0, from, 1 - from, gradient, &letters, NULL),
+                     SP_OK);
+    assert_int_equal(letters.count, count);
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(letters.items[i].vstage, expected[i].vstage);
+        assert_int_equal(letters.items[i].pack, expected[i].pack);
+        assert_int_equal(letters.items[i].sent, expected[i].sent);
+        assert_int_equal(letters.items[i].read, expected[i].read);
+        assert_int_equal(letters.items[i].asked, expected[i].asked);
+    }
+    sp_i_exec_letters_fini(&letters);
+}
+
+// The receiver reads the last first: it must ask for all of them then.
+static void another_order_at_the_receiver(void **state)
+{
+    (void)state;
+    written w;
+    make(&w, 1, "F0.0 F1.0 F2.0 B0.0 B1.0 B2.0", "F2.0 F0.0 F1.0 B1.0 B0.0 B2.0");
+    must_be(&w, 0, false, (sp_i_exec_letter[]){{1, 0, 0, 1, 0}, {1, 1, 1, 2, 0}, {1, 2, 2, 0, 0}},
+            PACKS);
+    must_be(&w, 1, true, (sp_i_exec_letter[]){{0, 1, 3, 4, 3}, {0, 0, 4, 3, 3}, {0, 2, 5, 5, 5}},
+            PACKS);
+    must_be(&w, 1, false, NULL, 0);
+    must_be(&w, 0, true, NULL, 0);
+    fini(&w);
+}
+
+// What the first of a pair leaves goes off with what the second does.
+static void pairs(void **state)
+{
+    (void)state;
+    written w;
+    make(&w, 2, "F0.0 F1.0 F0.1+B0.1 F1.1 I1.1 B0.0 I1.0 W1.0 W1.1",
+         "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 B0.0 B1.0");
+    // From the stages 0 and 2 to 1 and 3, and back.
+    must_be(
+        &w, 0, false,
+        (sp_i_exec_letter[]){{1, 0, 0, 0, 0}, {1, 1, 1, 1, 1}, {3, 0, 3, 2, 2}, {3, 1, 4, 4, 4}},
+        4);
+    must_be(
+        &w, 1, true,
+        (sp_i_exec_letter[]){{2, 0, 3, 3, 3}, {2, 1, 5, 5, 5}, {0, 0, 6, 6, 6}, {0, 1, 7, 7, 7}},
+        4);
+    // From 1 to 2, and from 2 to 1.
+    must_be(&w, 1, false, (sp_i_exec_letter[]){{2, 0, 0, 2, 2}, {2, 1, 1, 4, 4}}, 2);
+    must_be(&w, 0, true, (sp_i_exec_letter[]){{1, 0, 3, 6, 6}, {1, 1, 5, 7, 7}}, 2);
+    fini(&w);
+}
+
+// ---- random plans ----
+
+static bool reads(const sp_plan *plan, int pp, sp_action action, bool gradient, int *from)
+{
+    int chunk;
+    int vstage = sp_layout_vstage(&plan->layout, pp, action.chunk);
+    bool passes = gradient ? action.kind == SP_ACTION_B || action.kind == SP_ACTION_I
+                           : action.kind == SP_ACTION_F;
+    int other = vstage + (gradient ? 1 : -1);
+    if (!passes || other < 0 || other >= sp_layout_vstages(&plan->layout)) {
+        return false;
+    }
+    sp_layout_locate(&plan->layout, other, from, &chunk);
+    return true;
+}
+
+// Every action that reads has one letter, and finds it among those that were asked for.
+static void check_receiver(const sp_plan *plan, int dp, int from, int to, bool gradient)
+{
+    sp_i_exec_letters letters;
+    const sp_stage_plan *stage = sp_plan_stage(plan, dp, to);
+    size_t asked = 0;
+    size_t read = 0;
+    assert_int_equal(sp_i_exec_letters_make(plan, dp, from, to, gradient, &letters, NULL), SP_OK);
+    for (size_t a = 0; a < stage->count; a++) {
+        int source;
+        if (!reads(plan, to, stage->actions[a], gradient, &source) || source != from) {
+            continue;
+        }
+        size_t before = asked;
+        while (asked < letters.count && letters.items[asked].asked <= a) {
+            asked++;
+        }
+        size_t i = 0;
+        while (i < asked && letters.items[i].read != a) {
+            i++;
+        }
+        assert_true(i < asked);
+        assert_int_equal(letters.items[i].pack, stage->actions[a].pack);
+        assert_int_equal(letters.items[i].vstage,
+                         sp_layout_vstage(&plan->layout, to, stage->actions[a].chunk));
+        // No more than this one needs.
+        assert_true(asked == before || asked == i + 1);
+        read++;
+    }
+    assert_int_equal(read, letters.count);
+    for (size_t i = 1; i < letters.count; i++) {
+        assert_true(letters.items[i - 1].sent <= letters.items[i].sent);
+    }
+    sp_i_exec_letters_fini(&letters);
+}
+
+static void random_plans(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 41);
+    for (int i = 0; i < 300; i++) {
+        random_plan r;
+        random_plan_make(&prng, 2, 3, &r);
+        random_agreed_actions(&prng, &r);
+        const sp_layout *layout = &r.plan.layout;
+        for (int d = 0; d < layout->dp; d++) {
+            for (int k = 0; k < layout->pp * layout->pp; k++) {
+                check_receiver(&r.plan, d, k / layout->pp, k % layout->pp, false);
+                check_receiver(&r.plan, d, k / layout->pp, k % layout->pp, true);
+            }
+        }
+        random_plan_fini(&r);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(another_order_at_the_receiver),
+    cmocka_unit_test(pairs),
+    cmocka_unit_test(random_plans),
+};
+
+SP_TEST_MAIN(tests)
