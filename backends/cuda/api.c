@@ -51,8 +51,16 @@ void sp_i_cuda_api_init(sp_i_cuda_api *api)
         .EventCreateWithFlags = cudaEventCreateWithFlags,
         .EventDestroy = cudaEventDestroy,
         .EventRecord = cudaEventRecord,
+        .EventQuery = cudaEventQuery,
         .EventSynchronize = cudaEventSynchronize,
         .EventElapsedTime = cudaEventElapsedTime,
+        .EventRecordWithFlags = cudaEventRecordWithFlags,
+        .StreamBeginCapture = cudaStreamBeginCapture,
+        .StreamEndCapture = cudaStreamEndCapture,
+        .GraphInstantiate = cudaGraphInstantiate,
+        .GraphLaunch = cudaGraphLaunch,
+        .GraphExecDestroy = cudaGraphExecDestroy,
+        .GraphDestroy = cudaGraphDestroy,
     };
     find_driver_entries(api);
 }

@@ -7,8 +7,8 @@
 #ifndef SLIMPACK_BACKENDS_CUDA_BENCH_H
 #define SLIMPACK_BACKENDS_CUDA_BENCH_H
 
+#include "backends/cuda/delay.h"
 #include "backends/cuda/events.h"
-#include "backends/cuda/transfer.h"
 
 // Puts one repeat on the stream.
 typedef sp_status (*sp_i_cuda_work)(void *context, cudaStream_t stream, sp_error *err);

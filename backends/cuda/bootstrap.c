@@ -250,7 +250,14 @@ sp_status sp_i_bootstrap_abort(sp_i_bootstrap *b, sp_status status, const char *
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    char with_rank[SP_ERROR_TEXT];
+    snprintf(with_rank, sizeof with_rank, "rank %d: %.*s", b->rank, SP_ERROR_TEXT - 40, text);
+    return sp_i_bootstrap_abort_with(b, status, with_rank);
+}
+
+sp_status sp_i_bootstrap_abort_with(sp_i_bootstrap *b, sp_status status, const char *text)
+{
     (void)sp_i_bootstrap_read(b);
     // What came before and has another cause is first.
-    return sp_i_bootstrap_fail(b, status, "rank %d: %s", b->rank, text);
+    return sp_i_bootstrap_fail(b, status, "%s", text);
 }

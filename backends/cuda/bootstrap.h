@@ -73,6 +73,11 @@ sp_status sp_i_bootstrap_gather(sp_i_bootstrap *b, const void *data, size_t byte
                                 sp_i_bootstrap_part *parts, sp_error *err);
 void sp_i_bootstrap_parts_fini(sp_i_bootstrap_part *parts, int ranks);
 
+// mine [bytes], of any size at each rank, to every rank: all [ranks], freed by the caller with
+// sp_i_bootstrap_parts_fini; zeroed where the call fails.
+sp_status sp_i_bootstrap_exchange(sp_i_bootstrap *b, const void *mine, size_t bytes,
+                                  sp_i_bootstrap_part *all, sp_error *err);
+
 // Returns when every rank has called it.
 sp_status sp_i_bootstrap_barrier(sp_i_bootstrap *b, sp_error *err);
 
@@ -83,5 +88,7 @@ sp_status sp_i_bootstrap_check(sp_i_bootstrap *b, sp_error *err);
 // call. Returns the status of the failure that was first.
 sp_status sp_i_bootstrap_abort(sp_i_bootstrap *b, sp_status status, const char *format, ...)
     SP_PRINTF(3, 4);
+// The same with the whole text, which says who failed.
+sp_status sp_i_bootstrap_abort_with(sp_i_bootstrap *b, sp_status status, const char *text);
 
 #endif

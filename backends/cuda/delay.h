@@ -1,10 +1,15 @@
-// The delay of a link that is not there, on a GPU (transfer.h).
+// Time that passes on a stream and keeps no SM busy but one: of a link that is not there, or until
+// all streams that are to begin together have been given their work.
 #ifndef SLIMPACK_BACKENDS_CUDA_DELAY_H
 #define SLIMPACK_BACKENDS_CUDA_DELAY_H
 
-#include "backends/cuda/transfer.h"
+#include <cuda_runtime_api.h>
+#include <stdint.h>
 
-// An sp_i_cuda_delay.
+// Puts a delay of `ns` on a stream; a launcher of a kernel.
+typedef cudaError_t (*sp_i_cuda_delay)(int64_t ns, cudaStream_t stream);
+
+// By a kernel that waits for the device's timer.
 cudaError_t sp_i_cuda_put_delay(int64_t ns, cudaStream_t stream);
 
 #endif

@@ -1,9 +1,13 @@
 #include "backends/cuda/execute.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "backends/cuda/attention_prepare.h"
+#include "backends/cuda/joined.h"
 #include "backends/cuda/machine.h"
+#include "backends/cuda/nccl_transport.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 
@@ -13,6 +17,9 @@ static const char backend[] = "cuda";
 typedef struct execution {
     sp_i_cuda_api api;
     sp_i_cublas_api cublas;
+    sp_i_bootstrap *bootstrap; // of ranks that are processes, and
+    sp_transport *transport;   // or NULL
+    int64_t spare_bytes;       // left to what is between them
     sp_machine *machine;
     sp_i_exec_run *run;
 } execution;
@@ -23,6 +30,14 @@ const sp_backend_option_info sp_i_cuda_option_list[] = {
               "slimpack's own kernels"},
     {"partition", "on the wall clock: \"on\" (default), each rank has SMs of its own, and it is an "
                   "error where the driver cannot split the device; \"off\": all share them"},
+    {"graphs", "\"on\": on the wall clock a step's actions are captured into a CUDA graph in the "
+               "second step, which later ones launch; \"off\" (default): every step launches its "
+               "kernels"},
+    {"transport",
+     "\"threads\": all ranks on one GPU; \"nccl\": a process and a GPU for each, as a "
+     "launcher starts them, on the wall clock; \"auto\" (default): nccl where there are "
+     "several processes"},
+    {"nccl_mib", "device memory that is left to NCCL, MiB (default 2048)"},
     {NULL, NULL},
 };
 
@@ -50,6 +65,23 @@ static sp_status read_switch(const sp_run_request *request, const char *key, boo
     return SP_OK;
 }
 
+// The first and the last step of what is repeated differ in nothing but tokens, targets and times.
+static sp_status read_graphs(const sp_run_request *request, bool *graphs, sp_error *err)
+{
+    const char *dropout = option_of(request, "dropout");
+    sp_status status = read_switch(request, "graphs", graphs, err);
+    *graphs = *graphs && option_of(request, "graphs") != NULL;
+    if (status == SP_OK && *graphs && request->clock != SP_CLOCK_WALL) {
+        status = sp_error_set(err, SP_ERR_USAGE,
+                              "backend 'cuda': graphs: steps are repeated on the wall clock alone");
+    }
+    if (status == SP_OK && *graphs && dropout != NULL && strtod(dropout, NULL) > 0.0) {
+        status = sp_error_set(err, SP_ERR_USAGE,
+                              "backend 'cuda': graphs: dropout draws other masks in every step");
+    }
+    return status;
+}
+
 static sp_status check_shapes(const sp_run_request *request, sp_error *err)
 {
     const sp_model *model = request->model;
@@ -74,7 +106,10 @@ sp_status sp_i_cuda_check_request(int device, const sp_run_request *request, sp_
     sp_status status = sp_i_exec_check(request, backend, err);
     sp_status own = read_switch(request, "cudnn", &on, err);
     own = own == SP_OK ? read_switch(request, "partition", &on, err) : own;
+    own = own == SP_OK ? read_graphs(request, &on, err) : own;
     own = own == SP_OK ? check_shapes(request, err) : own;
+    sp_i_cuda_joining joining;
+    own = own == SP_OK ? sp_i_cuda_joining_read(request, &joining, err) : own;
     return status != SP_OK ? status : own;
 }
 
@@ -84,7 +119,10 @@ static sp_status make_machine(execution *e, int device, const sp_run_request *re
     const sp_layout *layout = &request->plan->layout;
     const sp_i_cuda_device of = {&e->api, device};
     sp_i_cuda_machine_options options = {.ranks = layout->tp * layout->cp * layout->pp * layout->dp,
-                                         .partitioned = request->clock == SP_CLOCK_WALL};
+                                         .partitioned = request->clock == SP_CLOCK_WALL &&
+                                                        e->bootstrap == NULL,
+                                         .spare_bytes = e->spare_bytes,
+                                         .delay = sp_i_cuda_put_delay};
     bool split = false;
     const char *reason = NULL;
     sp_status status = read_switch(request, "cudnn", &options.cudnn, err);
@@ -106,7 +144,7 @@ static sp_status make_machine(execution *e, int device, const sp_run_request *re
 static sp_status prepare_attention(const execution *e, sp_error *err)
 {
     sp_status status = SP_OK;
-    for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(e->run); r++) {
+    for (size_t r = e->run->here; status == SP_OK && r < e->run->end_here; r++) {
         const sp_i_exec_rank *rank = &e->run->ranks[r];
         sp_i_exec_enter(e->run, rank);
         sp_i_cuda_attention *attention = sp_i_cuda_rank_now()->attention;
@@ -115,21 +153,72 @@ static sp_status prepare_attention(const execution *e, sp_error *err)
     return status;
 }
 
-sp_status sp_i_cuda_execute_with(const sp_i_cuda_api *api, const sp_i_cublas_api *cublas,
-                                 int device, const sp_run_request *request, sp_measured_step *steps,
-                                 void **state, sp_error *err)
+// ---- ranks that are processes ----
+
+static sp_status meet(execution *e, const sp_i_bootstrap_place *place, int device,
+                      const sp_run_request *request, int *own, sp_error *err)
 {
-    *state = NULL;
-    execution *e = sp_i_calloc(1, sizeof *e);
-    if (e == NULL) {
-        return sp_error_no_memory(err, "a run");
+    uint32_t hash = 0;
+    sp_status status = sp_i_cuda_request_hash(request, &hash, err);
+    status = status == SP_OK
+                 ? sp_i_bootstrap_join(place, hash, sp_i_cuda_joined_timeout_ms(request),
+                                       &e->bootstrap, err)
+                 : status;
+    return status == SP_OK ? sp_i_cuda_joined_device(&e->api, place, device, own, err) : status;
+}
+
+static sp_status connect_ranks(execution *e, int device, const sp_run_request *request,
+                               const struct sp_i_nccl_api *nccl, sp_error *err)
+{
+    const sp_i_nccl_transport_options options = {
+        .device = {&e->api, device},
+        .machine = e->machine,
+        .bootstrap = e->bootstrap,
+        .api = nccl,
+        .timeout_ms = sp_i_cuda_joined_timeout_ms(request),
+    };
+    return sp_i_nccl_transport_new(&options, &e->transport, err);
+}
+
+// The others wait for this rank. Where they know already, as of what fails in a step, that stays.
+static void tell_others(const execution *e, sp_status status, const sp_error *err)
+{
+    const char *text = err->count > 0 ? err->message[0] : sp_status_text(status);
+    char with_rank[SP_ERROR_TEXT];
+    if (e->transport != NULL) {
+        snprintf(with_rank, sizeof with_rank, "rank %d: %.600s", e->transport->rank, text);
+        (void)e->transport->ops->abort(e->transport, status, with_rank);
+    } else if (e->bootstrap != NULL) {
+        (void)sp_i_bootstrap_abort(e->bootstrap, status, "%.600s", text);
     }
-    e->api = *api;
-    e->cublas = *cublas;
-    *state = e;
-    sp_status status = make_machine(e, device, request, err);
+}
+
+// ---- execution ----
+
+static sp_status execute(execution *e, const sp_i_cuda_tables *tables,
+                         const sp_i_bootstrap_place *place, int device,
+                         const sp_run_request *request, sp_measured_step *steps, sp_error *err)
+{
+    sp_i_cuda_joining joining;
+    bool joins = false;
+    sp_status status = sp_i_cuda_joining_read(request, &joining, err);
+    status = status == SP_OK ? sp_i_cuda_joins(request, &joining, place, &joins, err) : status;
+    if (status == SP_OK && joins) {
+        e->spare_bytes = joining.spare_bytes;
+        status = meet(e, place, device, request, &device, err);
+    }
+    status = status == SP_OK ? make_machine(e, device, request, err) : status;
+    if (status == SP_OK && joins) {
+        status = connect_ranks(e, device, request, tables->nccl, err);
+    }
+    bool graphs = false;
+    status = status == SP_OK ? read_graphs(request, &graphs, err) : status;
     if (status == SP_OK) {
-        const sp_i_exec_site site = {backend, e->machine, &sp_i_exec_math_bf16};
+        const sp_i_exec_site site = {.backend = backend,
+                                     .machine = e->machine,
+                                     .math = &sp_i_exec_math_bf16,
+                                     .transport = e->transport,
+                                     .repeats = graphs};
         status = sp_i_exec_run_new(request, &site, &e->run, err);
     }
     status = status == SP_OK ? prepare_attention(e, err) : status;
@@ -139,18 +228,53 @@ sp_status sp_i_cuda_execute_with(const sp_i_cuda_api *api, const sp_i_cublas_api
     return status;
 }
 
+sp_status sp_i_cuda_execute_at(const sp_i_cuda_tables *tables, const sp_i_bootstrap_place *place,
+                               int device, const sp_run_request *request, sp_measured_step *steps,
+                               void **state, sp_error *err)
+{
+    sp_error own = {0};
+    sp_error *where = err != NULL ? err : &own;
+    *state = NULL;
+    execution *e = sp_i_calloc(1, sizeof *e);
+    if (e == NULL) {
+        return sp_error_no_memory(err, "a run");
+    }
+    e->api = *tables->cuda;
+    e->cublas = *tables->cublas;
+    *state = e;
+    sp_status status = execute(e, tables, place, device, request, steps, where);
+    if (status != SP_OK) {
+        tell_others(e, status, where);
+    }
+    return status;
+}
+
+sp_status sp_i_cuda_execute_with(const sp_i_cuda_api *api, const sp_i_cublas_api *cublas,
+                                 int device, const sp_run_request *request, sp_measured_step *steps,
+                                 void **state, sp_error *err)
+{
+    const sp_i_cuda_tables tables = {api, cublas, NULL};
+    const sp_i_bootstrap_place alone = {.ranks = 1};
+    return sp_i_cuda_execute_at(&tables, &alone, device, request, steps, state, err);
+}
+
 sp_status sp_i_cuda_execute(int device, const sp_run_request *request, sp_measured_step *steps,
                             void **state, sp_error *err)
 {
     sp_i_cuda_api api;
     sp_i_cublas_api cublas;
+    sp_i_bootstrap_place place;
     char reason[SP_I_CUDA_TEXT];
     *state = NULL;
     sp_i_cuda_api_init(&api);
     if (!sp_i_cublas_api_init(&cublas, reason, sizeof reason)) {
         return sp_error_set(err, SP_ERR_USAGE, "backend 'cuda': no cuBLASLt: %s", reason);
     }
-    return sp_i_cuda_execute_with(&api, &cublas, device, request, steps, state, err);
+    const sp_i_cuda_tables tables = {&api, &cublas, NULL};
+    sp_status status = sp_i_bootstrap_place_read(getenv, &place, err);
+    return status == SP_OK
+               ? sp_i_cuda_execute_at(&tables, &place, device, request, steps, state, err)
+               : status;
 }
 
 void sp_i_cuda_free_state(void *state)
@@ -159,8 +283,14 @@ void sp_i_cuda_free_state(void *state)
     if (e != NULL && e->run != NULL) {
         sp_i_exec_run_free(e->run);
     }
+    if (e != NULL && e->transport != NULL) {
+        sp_i_nccl_transport_free(e->transport);
+    }
     if (e != NULL && e->machine != NULL) {
         sp_i_cuda_machine_free(e->machine);
+    }
+    if (e != NULL && e->bootstrap != NULL) {
+        sp_i_bootstrap_free(e->bootstrap);
     }
     sp_i_free(e);
 }

@@ -1,9 +1,11 @@
-// Plans on one GPU: the executor (backends/executor) on the GPU's machine, in bf16.
+// Plans on one GPU, or on one for each rank: the executor (backends/executor) on the GPU's machine,
+// in bf16.
 #ifndef SLIMPACK_BACKENDS_CUDA_EXECUTE_H
 #define SLIMPACK_BACKENDS_CUDA_EXECUTE_H
 
 #include "backends/backend.h"
 #include "backends/cuda/api.h"
+#include "backends/cuda/bootstrap.h"
 #include "backends/cuda/cublas_api.h"
 
 // Options of the executor and of this backend.
@@ -15,6 +17,18 @@ extern const sp_backend_option_info sp_i_cuda_option_list[];
 sp_status sp_i_cuda_execute_with(const sp_i_cuda_api *api, const sp_i_cublas_api *cublas,
                                  int device, const sp_run_request *request, sp_measured_step *steps,
                                  void **state, sp_error *err);
+
+// What a run stands on.
+typedef struct sp_i_cuda_tables {
+    const sp_i_cuda_api *cuda;
+    const sp_i_cublas_api *cublas;
+    const struct sp_i_nccl_api *nccl; // lives as long as the run's state; NULL: that of libnccl
+} sp_i_cuda_tables;
+
+// The same for a process that may be one of several, each with a rank of the plan (joined.h).
+sp_status sp_i_cuda_execute_at(const sp_i_cuda_tables *tables, const sp_i_bootstrap_place *place,
+                               int device, const sp_run_request *request, sp_measured_step *steps,
+                               void **state, sp_error *err);
 
 // Slots of the backend's table (backends/backend.h).
 sp_status sp_i_cuda_execute(int device, const sp_run_request *request, sp_measured_step *steps,

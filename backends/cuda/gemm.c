@@ -13,6 +13,8 @@ typedef struct plan {
     sp_i_cuda_product product;
     uint32_t alignment; // of the operand with the least, in bytes
     bool used;
+    bool biased;    // asked for with a bias
+    bool adds_bias; // and has an algorithm that adds it
     cublasLtMatmulDesc_t matmul;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algorithm;
@@ -30,9 +32,9 @@ struct sp_i_cuda_gemm {
 
 enum { FIRST_CAPACITY = 64, BEST_ALIGNMENT = 256 };
 
-static uint32_t alignment_of(const sp_i_cuda_operands *operands);
+static uint32_t alignment_of(const sp_i_cuda_operands *operands, const void *bias);
 static sp_status find_plan(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
-                           uint32_t alignment, plan **found, sp_error *err);
+                           uint32_t alignment, bool biased, plan **found, sp_error *err);
 static sp_status check(const sp_i_cuda_gemm *gemm, cublasStatus_t code, const char *call,
                        const sp_i_cuda_product *product, sp_error *err);
 
@@ -95,22 +97,48 @@ size_t sp_i_cuda_gemm_shapes(const sp_i_cuda_gemm *gemm)
     return gemm->count;
 }
 
-sp_status sp_i_cuda_gemm_run(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
-                             const sp_i_cuda_operands *operands, cudaStream_t stream, sp_error *err)
+static sp_status run(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
+                     const sp_i_cuda_operands *operands, const void *bias, bool *added,
+                     cudaStream_t stream, sp_error *err)
 {
     const float one = 1.0f;
     const float beta = product->accumulate ? 1.0f : 0.0f;
     plan *p = NULL;
-    sp_status status = find_plan(gemm, product, alignment_of(operands), &p, err);
+    sp_status status =
+        find_plan(gemm, product, alignment_of(operands, bias), bias != NULL, &p, err);
+    if (status == SP_OK && p->adds_bias) {
+        status = check(gemm,
+                       gemm->cublas->MatmulDescSetAttribute(
+                           p->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
+                       "cublasLtMatmulDescSetAttribute", product, err);
+    }
     if (status != SP_OK) {
         return status;
     }
+    *added = p->adds_bias;
     return check(gemm,
                  gemm->cublas->Matmul(gemm->handle, p->matmul, &one, operands->right, p->a,
                                       operands->left, p->b, &beta, operands->result, p->c,
                                       operands->result, p->c, &p->algorithm, gemm->place.workspace,
                                       p->workspace_bytes, stream),
                  "cublasLtMatmul", product, err);
+}
+
+sp_status sp_i_cuda_gemm_run(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
+                             const sp_i_cuda_operands *operands, cudaStream_t stream, sp_error *err)
+{
+    bool added;
+    return run(gemm, product, operands, NULL, &added, stream, err);
+}
+
+sp_status sp_i_cuda_gemm_run_biased(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
+                                    const sp_i_cuda_operands *operands, const void *bias,
+                                    bool *added, cudaStream_t stream, sp_error *err)
+{
+    SP_ASSERT(bias != NULL && product->kind == SP_I_CUDA_FORWARD && !product->fp32 &&
+              !product->accumulate);
+    *added = false;
+    return run(gemm, product, operands, bias, added, stream, err);
 }
 
 static sp_status check(const sp_i_cuda_gemm *gemm, cublasStatus_t code, const char *call,
@@ -133,10 +161,10 @@ static sp_status check(const sp_i_cuda_gemm *gemm, cublasStatus_t code, const ch
 }
 
 // Parameters stand one behind the other, and tensors in others: any power of two may come.
-static uint32_t alignment_of(const sp_i_cuda_operands *operands)
+static uint32_t alignment_of(const sp_i_cuda_operands *operands, const void *bias)
 {
     uintptr_t places = (uintptr_t)operands->left | (uintptr_t)operands->right |
-                       (uintptr_t)operands->result | BEST_ALIGNMENT;
+                       (uintptr_t)operands->result | (uintptr_t)bias | BEST_ALIGNMENT;
     return (uint32_t)(places & (~places + 1));
 }
 
@@ -160,25 +188,44 @@ static form form_of(const sp_i_cuda_product *p)
     }
 }
 
+// A bias is of the result's type and as long as a column of it. Choosing an algorithm looks at the
+// alignment of its address and at nothing there: one that is aligned as the plan's operands are,
+// whatever that of the first call is.
+static cublasStatus_t describe_product(const sp_i_cuda_gemm *gemm, plan *p, const form *f)
+{
+    const void *bias = (const void *)(uintptr_t)p->alignment;
+    const int32_t sms = gemm->place.sms;
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const struct {
+        bool given;
+        cublasLtMatmulDescAttributes_t which;
+        const void *value;
+        size_t bytes;
+    } attributes[] = {
+        {true, CUBLASLT_MATMUL_DESC_TRANSA, &f->a_op, sizeof f->a_op},
+        {true, CUBLASLT_MATMUL_DESC_TRANSB, &f->b_op, sizeof f->b_op},
+        {sms > 0, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sms, sizeof sms},
+        {p->adds_bias, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue},
+        {p->adds_bias, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias},
+    };
+    cublasStatus_t code =
+        gemm->cublas->MatmulDescCreate(&p->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    for (size_t i = 0; code == CUBLAS_STATUS_SUCCESS && i < sizeof attributes / sizeof *attributes;
+         i++) {
+        if (attributes[i].given) {
+            code = gemm->cublas->MatmulDescSetAttribute(p->matmul, attributes[i].which,
+                                                        attributes[i].value, attributes[i].bytes);
+        }
+    }
+    return code;
+}
+
 static cublasStatus_t describe(const sp_i_cuda_gemm *gemm, plan *p)
 {
     const sp_i_cublas_api *lt = gemm->cublas;
     const form f = form_of(&p->product);
     const cudaDataType result = p->product.fp32 ? CUDA_R_32F : CUDA_R_16BF;
-    const int32_t sms = gemm->place.sms;
-    cublasStatus_t code = lt->MatmulDescCreate(&p->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    if (code == CUBLAS_STATUS_SUCCESS) {
-        code = lt->MatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_TRANSA, &f.a_op,
-                                          sizeof f.a_op);
-    }
-    if (code == CUBLAS_STATUS_SUCCESS) {
-        code = lt->MatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_TRANSB, &f.b_op,
-                                          sizeof f.b_op);
-    }
-    if (code == CUBLAS_STATUS_SUCCESS && sms > 0) {
-        code = lt->MatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sms,
-                                          sizeof sms);
-    }
+    cublasStatus_t code = describe_product(gemm, p, &f);
     if (code == CUBLAS_STATUS_SUCCESS) {
         code = lt->MatrixLayoutCreate(&p->a, CUDA_R_16BF, (uint64_t)f.a_rows, (uint64_t)f.a_columns,
                                       f.a_rows);
@@ -230,22 +277,27 @@ static cublasStatus_t choose_algorithm(const sp_i_cuda_gemm *gemm, plan *p)
 
 // ---- plans by shape ----
 
-static bool same(const sp_i_cuda_product *x, const sp_i_cuda_product *y)
+static bool same(const plan *a, const plan *b)
 {
+    const sp_i_cuda_product *x = &a->product;
+    const sp_i_cuda_product *y = &b->product;
     return x->kind == y->kind && x->tokens == y->tokens && x->in == y->in && x->out == y->out &&
-           x->fp32 == y->fp32 && x->accumulate == y->accumulate;
+           x->fp32 == y->fp32 && x->accumulate == y->accumulate && a->alignment == b->alignment &&
+           a->biased == b->biased;
 }
 
-static plan *place_of(plan *plans, size_t capacity, const sp_i_cuda_product *p, uint32_t alignment)
+static plan *place_of(plan *plans, size_t capacity, const plan *like)
 {
-    const int64_t parts[] = {p->kind, p->tokens, p->in, p->out, p->fp32, p->accumulate, alignment};
+    const sp_i_cuda_product *p = &like->product;
+    const int64_t parts[] = {p->kind, p->tokens,     p->in,           p->out,
+                             p->fp32, p->accumulate, like->alignment, like->biased};
     uint64_t hash = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         hash = (hash ^ (uint64_t)parts[i]) * UINT64_C(0x9e3779b97f4a7c15);
         hash ^= hash >> 29;
     }
     size_t at = (size_t)hash & (capacity - 1);
-    while (plans[at].used && !(plans[at].alignment == alignment && same(&plans[at].product, p))) {
+    while (plans[at].used && !same(&plans[at], like)) {
         at = (at + 1) & (capacity - 1);
     }
     return &plans[at];
@@ -262,8 +314,7 @@ static bool grow(sp_i_cuda_gemm *gemm)
     }
     for (size_t i = 0; i < gemm->capacity; i++) {
         if (gemm->plans[i].used) {
-            *place_of(plans, 2 * gemm->capacity, &gemm->plans[i].product,
-                      gemm->plans[i].alignment) = gemm->plans[i];
+            *place_of(plans, 2 * gemm->capacity, &gemm->plans[i]) = gemm->plans[i];
         }
     }
     sp_i_free(gemm->plans);
@@ -272,22 +323,36 @@ static bool grow(sp_i_cuda_gemm *gemm)
     return true;
 }
 
-static sp_status find_plan(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
-                           uint32_t alignment, plan **found, sp_error *err)
+// With a bias for which there is no algorithm: the plan of the plain product.
+static sp_status make_plan(const sp_i_cuda_gemm *gemm, plan *p, bool bias, sp_error *err)
 {
+    const plan empty = *p;
+    p->adds_bias = bias;
+    sp_status status = check(gemm, describe(gemm, p), "describing a product", &p->product, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    cublasStatus_t code = choose_algorithm(gemm, p);
+    if (code == CUBLAS_STATUS_NOT_SUPPORTED && p->adds_bias) {
+        plan_fini(gemm, p);
+        *p = empty;
+        return make_plan(gemm, p, false, err);
+    }
+    return check(gemm, code, "cublasLtMatmulAlgoGetHeuristic", &p->product, err);
+}
+
+static sp_status find_plan(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
+                           uint32_t alignment, bool biased, plan **found, sp_error *err)
+{
+    plan made = {.product = *product, .alignment = alignment, .used = true, .biased = biased};
     if (!grow(gemm)) {
         return sp_error_no_memory(err, "cuBLASLt's products");
     }
-    *found = place_of(gemm->plans, gemm->capacity, product, alignment);
+    *found = place_of(gemm->plans, gemm->capacity, &made);
     if ((*found)->used) {
         return SP_OK;
     }
-    plan made = {.product = *product, .alignment = alignment, .used = true};
-    sp_status status = check(gemm, describe(gemm, &made), "describing a product", product, err);
-    if (status == SP_OK) {
-        status = check(gemm, choose_algorithm(gemm, &made), "cublasLtMatmulAlgoGetHeuristic",
-                       product, err);
-    }
+    sp_status status = make_plan(gemm, &made, biased, err);
     if (status != SP_OK) {
         plan_fini(gemm, &made);
         return status;

@@ -2,6 +2,9 @@
 
 #include <string.h>
 
+#include "kernels/cuda_embedding.h"
+#include "sim/base/alloc.h"
+
 sp_status sp_i_cuda_lane_init(sp_i_cuda_lane *lane, const sp_i_cuda_device *device,
                               const sp_i_cublas_api *cublas, sp_machine *machine,
                               cudaStream_t stream, int sms, sp_error *err)
@@ -41,9 +44,15 @@ void sp_i_cuda_lane_fini(sp_i_cuda_lane *lane, const sp_i_cuda_device *device)
     if (lane->stream != NULL) {
         (void)device->api->StreamSynchronize(lane->stream);
     }
+    if (lane->side != NULL) {
+        (void)device->api->StreamSynchronize(lane->side);
+        (void)device->api->StreamDestroy(lane->side);
+    }
+    sp_i_cuda_events_fini(&lane->late);
     sp_i_cuda_events_fini(&lane->clock);
     sp_i_cuda_events_fini(&lane->points);
     sp_i_cuda_events_fini(&lane->chunks);
+    sp_i_cuda_kept_fini(&lane->kept, device);
     if (lane->pinned != NULL) {
         (void)device->api->FreeHost(lane->pinned);
     }
@@ -76,8 +85,15 @@ void *sp_i_cuda_scratch(sp_i_cuda_rank *rank, int64_t bytes)
     if (rank->status != SP_OK || bytes <= lane->scratch_bytes) {
         return rank->status == SP_OK ? lane->scratch : NULL;
     }
+    if (lane->kept.fixed) {
+        sp_status status = sp_error_set(&rank->error, SP_ERR_INTERNAL,
+                                        "GPU %d: scratch memory of a captured step would move",
+                                        rank->device.index);
+        sp_i_cuda_fail(rank, status, &rank->error);
+        return NULL;
+    }
     // Work that uses the old one may still run, and another rank may be given its memory.
-    SP_I_CUDA_CALL(rank, StreamSynchronize, rank->stream);
+    SP_I_CUDA_WAIT(rank, NULL);
     sp_machine *machine = lane->machine;
     machine->ops->release(machine, lane->scratch);
     int64_t twice = 2 * lane->scratch_bytes > LEAST ? 2 * lane->scratch_bytes : LEAST;
@@ -102,7 +118,7 @@ static int next_chunk(sp_i_cuda_rank *rank)
     sp_i_cuda_lane *lane = rank->lane;
     int chunk = (int)(lane->chunks_used++ % SP_I_CUDA_CHUNKS);
     if (lane->chunks_used > SP_I_CUDA_CHUNKS) {
-        SP_I_CUDA_CALL(rank, EventSynchronize, lane->chunks.event[chunk]);
+        SP_I_CUDA_WAIT(rank, lane->chunks.event[chunk]);
     }
     return chunk;
 }
@@ -112,9 +128,39 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+// What a captured step uploads; `room` is NULL where the step before did not need as much.
+static void put_kept(sp_i_cuda_rank *rank, void *to, const void *room, int64_t bytes)
+{
+    if (room == NULL && rank->status == SP_OK) {
+        sp_status status = sp_error_set(&rank->error, SP_ERR_INTERNAL,
+                                        "GPU %d: a captured step uploads more than its rehearsal",
+                                        rank->device.index);
+        sp_i_cuda_fail(rank, status, &rank->error);
+    }
+    SP_I_CUDA_CALL(rank, MemcpyAsync, to, room, (size_t)bytes, cudaMemcpyHostToDevice,
+                   rank->stream);
+}
+
+static void stage_kept(sp_i_cuda_rank *rank, void *to, const void *from, int64_t bytes)
+{
+    void *room = sp_i_cuda_kept_take(&rank->lane->kept, bytes);
+    if (room != NULL) {
+        memcpy(room, from, (size_t)bytes);
+    }
+    put_kept(rank, to, room, bytes);
+}
+
 void sp_i_cuda_stage(sp_i_cuda_rank *rank, void *to, const void *from, int64_t bytes)
 {
     sp_i_cuda_lane *lane = rank->lane;
+    if (bytes == 0) {
+        return;
+    }
+    if (lane->kept.capturing) {
+        stage_kept(rank, to, from, bytes);
+        return;
+    }
+    lane->kept.counted += sp_i_cuda_kept_size(bytes);
     for (int64_t done = 0; rank->status == SP_OK && done < bytes; done += SP_I_CUDA_CHUNK_BYTES) {
         size_t part = (size_t)least(bytes - done, SP_I_CUDA_CHUNK_BYTES);
         int chunk = next_chunk(rank);
@@ -128,6 +174,38 @@ void sp_i_cuda_stage(sp_i_cuda_rank *rank, void *to, const void *from, int64_t b
     }
 }
 
+static void stage_order(sp_i_cuda_rank *rank, void *to, const int64_t *numbers, int64_t count)
+{
+    const int64_t bytes = count * (int64_t)sizeof *numbers;
+    int64_t *order = sp_i_malloc((size_t)(2 * bytes));
+    if (order == NULL) {
+        sp_error err = {0};
+        sp_i_cuda_fail(rank, sp_error_no_memory(&err, "the order of tokens"), &err);
+        return;
+    }
+    sp_cuda_embedding_order(count, numbers, order, order + count);
+    sp_i_cuda_stage(rank, to, order, bytes);
+    rank->lane->kept.counted += sp_i_cuda_kept_size(bytes); // it keeps the room for its making
+    sp_i_free(order);
+}
+
+void sp_i_cuda_stage_numbers(sp_i_cuda_rank *rank, void *to, const int64_t *numbers, int64_t count,
+                             bool ordered)
+{
+    sp_i_cuda_kept *kept = &rank->lane->kept;
+    const int64_t bytes = count * (int64_t)sizeof *numbers;
+    if (count == 0) {
+        return;
+    }
+    if (kept->capturing) {
+        put_kept(rank, to, sp_i_cuda_kept_add(kept, numbers, count, ordered), bytes);
+    } else if (ordered) {
+        stage_order(rank, to, numbers, count);
+    } else {
+        sp_i_cuda_stage(rank, to, numbers, bytes);
+    }
+}
+
 void sp_i_cuda_stage_back(sp_i_cuda_rank *rank, void *to, const void *from, int64_t bytes)
 {
     sp_i_cuda_lane *lane = rank->lane;
@@ -136,19 +214,24 @@ void sp_i_cuda_stage_back(sp_i_cuda_rank *rank, void *to, const void *from, int6
         char *room = lane->pinned + (int64_t)next_chunk(rank) * SP_I_CUDA_CHUNK_BYTES;
         SP_I_CUDA_CALL(rank, MemcpyAsync, room, (const char *)from + done, part,
                        cudaMemcpyDeviceToHost, rank->stream);
-        SP_I_CUDA_CALL(rank, StreamSynchronize, rank->stream);
+        SP_I_CUDA_WAIT(rank, NULL);
         if (rank->status == SP_OK) {
             memcpy((char *)to + done, room, part);
         }
     }
 }
 
-void sp_i_cuda_multiply(sp_i_cuda_rank *rank, const sp_i_cuda_product *product,
-                        const sp_i_cuda_operands *operands)
+bool sp_i_cuda_multiply(sp_i_cuda_rank *rank, const sp_i_cuda_product *product,
+                        const sp_i_cuda_operands *operands, const void *bias)
 {
+    sp_i_cuda_gemm *gemm = rank->lane->gemm;
+    bool added = false;
     if (rank->status == SP_OK) {
         sp_status status =
-            sp_i_cuda_gemm_run(rank->lane->gemm, product, operands, rank->stream, &rank->error);
+            bias != NULL ? sp_i_cuda_gemm_run_biased(gemm, product, operands, bias, &added,
+                                                     rank->stream, &rank->error)
+                         : sp_i_cuda_gemm_run(gemm, product, operands, rank->stream, &rank->error);
         sp_i_cuda_fail(rank, status, &rank->error);
     }
+    return added;
 }

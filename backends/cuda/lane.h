@@ -1,11 +1,13 @@
 // What the ranks of one stream share: its products, scratch memory, pinned memory through which
-// bytes of the host pass, and events. Behind a machine (machine.h) alone; who calls holds the lane.
+// bytes of the host pass, or where a captured step keeps them, and events. Behind a machine
+// (machine.h) alone; who calls holds the lane.
 #ifndef SLIMPACK_BACKENDS_CUDA_LANE_H
 #define SLIMPACK_BACKENDS_CUDA_LANE_H
 
 #include <pthread.h>
 
 #include "backends/cuda/events.h"
+#include "backends/cuda/kept.h"
 #include "backends/cuda/rank.h"
 #include "backends/machine/machine.h"
 
@@ -32,10 +34,17 @@ struct sp_i_cuda_lane {
     // Point p is event p mod SP_I_CUDA_POINTS; a later point of the same event is as good.
     sp_i_cuda_events points;
     uint64_t marks;
+    // Points that come later: a stream beside the ranks', with delays on it, and its events, of
+    // which the last is for the ranks' stream. Made when first used.
+    cudaStream_t side;
+    sp_i_cuda_events late;
+    uint64_t late_marks;
+    uint64_t over; // points up to this one are over: nothing waits for their events
     // The clock: `clock_ns` is the time of event `clock_at`.
     sp_i_cuda_events clock;
     int clock_at;
     int64_t clock_ns;
+    sp_i_cuda_kept kept;
 };
 
 // The stream's, which runs on `sms` SMs (0: all). What was made before a failure is freed by _fini.

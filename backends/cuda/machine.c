@@ -7,7 +7,8 @@
 #include "sim/base/alloc.h"
 
 static const sp_machine_ops machine_ops;
-static sp_status take_memory(sp_i_cuda_machine *m, int64_t bytes, sp_error *err);
+static sp_status take_memory(sp_i_cuda_machine *m, int64_t bytes, int64_t spare_bytes,
+                             sp_error *err);
 static sp_status make_lanes(sp_i_cuda_machine *m, const sp_i_cublas_api *cublas, bool cudnn,
                             sp_error *err);
 
@@ -28,6 +29,7 @@ sp_status sp_i_cuda_machine_new(const sp_i_cuda_device *device, const sp_i_cubla
     }
     m->base.ops = &machine_ops;
     m->device = *device;
+    m->delay = options->delay;
     m->ranks = options->ranks;
     m->lanes = options->partitioned ? options->ranks : 1;
     m->rank = sp_i_calloc((size_t)m->ranks, sizeof *m->rank);
@@ -37,7 +39,7 @@ sp_status sp_i_cuda_machine_new(const sp_i_cuda_device *device, const sp_i_cubla
                            ? sp_i_cuda_use(device, err)
                            : sp_error_no_memory(err, "a GPU's ranks");
     if (status == SP_OK) {
-        status = take_memory(m, options->memory_bytes, err);
+        status = take_memory(m, options->memory_bytes, options->spare_bytes, err);
     }
     if (status == SP_OK) {
         status = make_lanes(m, cublas, options->cudnn, err);
@@ -60,6 +62,7 @@ void sp_i_cuda_machine_free(sp_machine *machine)
     }
     sp_i_cuda_machine *m = of(machine);
     const sp_i_cuda_api *api = m->device.api;
+    sp_i_cuda_machine_drop_graph(m);
     for (int i = 0; m->lane != NULL && i < m->lanes; i++) {
         sp_i_cuda_lane_fini(&m->lane[i], &m->device);
     }
@@ -80,13 +83,14 @@ void sp_i_cuda_machine_free(sp_machine *machine)
     sp_i_free(m);
 }
 
-static sp_status take_memory(sp_i_cuda_machine *m, int64_t bytes, sp_error *err)
+static sp_status take_memory(sp_i_cuda_machine *m, int64_t bytes, int64_t spare_bytes,
+                             sp_error *err)
 {
     int64_t total = 0;
     sp_status status = SP_OK;
     if (bytes == 0) {
         status = sp_i_cuda_memory(&m->device, &bytes, &total, err);
-        bytes -= SP_I_CUDA_RESERVE;
+        bytes -= SP_I_CUDA_RESERVE + spare_bytes;
     }
     if (status == SP_OK && bytes <= 0) {
         status = sp_error_set(err, SP_ERR_NO_MEMORY, "GPU %d: no free memory", m->device.index);
@@ -173,12 +177,14 @@ static void enter(sp_machine *machine, int rank)
 
 static sp_status settle(sp_machine *machine, sp_error *err)
 {
-    (void)machine;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
-    // What was put down before something went wrong runs to its end all the same.
-    cudaError_t code = rank->device.api->StreamSynchronize(rank->stream);
-    if (rank->status == SP_OK) {
-        sp_i_cuda_note(rank, (int)code, "cudaStreamSynchronize", __FILE__, __LINE__);
+    // What was put down before something went wrong runs to its end all the same. What a capture
+    // keeps does not run yet.
+    if (!of(machine)->capturing) {
+        cudaError_t code = rank->device.api->StreamSynchronize(rank->stream);
+        if (rank->status == SP_OK) {
+            sp_i_cuda_note(rank, (int)code, "cudaStreamSynchronize", __FILE__, __LINE__);
+        }
     }
     return rank->status == SP_OK ? SP_OK
                                  : sp_error_set(err, rank->status, "%s", rank->error.message[0]);
@@ -209,6 +215,7 @@ static const sp_machine_ops machine_ops = {.allocate = sp_i_cuda_machine_allocat
                                            .reduce = sp_i_cuda_machine_reduce,
                                            .sum_of_squares = sp_i_cuda_machine_sum_of_squares,
                                            .mark = sp_i_cuda_machine_mark,
+                                           .mark_later = sp_i_cuda_machine_mark_later,
                                            .wait = sp_i_cuda_machine_wait,
                                            .now_ns = sp_i_cuda_machine_now_ns,
                                            .stamp = sp_i_cuda_machine_stamp,
@@ -216,4 +223,8 @@ static const sp_machine_ops machine_ops = {.allocate = sp_i_cuda_machine_allocat
                                            .settle = settle,
                                            .begin = begin,
                                            .end = end,
+                                           .rehearse = sp_i_cuda_machine_rehearse,
+                                           .capture_begin = sp_i_cuda_machine_capture_begin,
+                                           .capture_end = sp_i_cuda_machine_capture_end,
+                                           .replay = sp_i_cuda_machine_replay,
                                            .plain_memory = false};

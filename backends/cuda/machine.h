@@ -4,14 +4,17 @@
 #ifndef SLIMPACK_BACKENDS_CUDA_MACHINE_H
 #define SLIMPACK_BACKENDS_CUDA_MACHINE_H
 
+#include "backends/cuda/delay.h"
 #include "backends/cuda/rank.h"
 #include "backends/machine/machine.h"
 
 typedef struct sp_i_cuda_machine_options {
     int ranks;
-    bool partitioned;     // a stream for each rank; else one for all
-    bool cudnn;           // attention by cuDNN, where it is there
-    int64_t memory_bytes; // of the device; 0: what is free, less SP_I_CUDA_RESERVE
+    bool partitioned;      // a stream for each rank; else one for all
+    bool cudnn;            // attention by cuDNN, where it is there
+    int64_t memory_bytes;  // of the device; 0: what is free, less SP_I_CUDA_RESERVE
+    int64_t spare_bytes;   // and less this
+    sp_i_cuda_delay delay; // what points that come later wait for; NULL: there are none
 } sp_i_cuda_machine_options;
 
 enum { SP_I_CUDA_RESERVE = 512 << 20 }; // for what CUDA loads while it runs

@@ -136,6 +136,11 @@ void sp_i_nccl_free(sp_i_nccl *n)
     sp_i_free(n);
 }
 
+int sp_i_nccl_world_version(const sp_i_nccl *n)
+{
+    return n->api->version;
+}
+
 // ---- groups ----
 
 // All ranks of the world call it; those that are no members get none. The child is there when the

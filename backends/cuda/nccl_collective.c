@@ -76,102 +76,60 @@ sp_status sp_i_nccl_batch_end(sp_i_nccl *n, sp_error *err)
     return any ? status : sp_i_nccl_finish(n, &n->all, "GroupEnd", code, err);
 }
 
+// All of a function that is one call of NCCL: returns, from parameters that every one of them has.
+#define CALL(name, ...)                                                                   \
+    do {                                                                                  \
+        sp_status status;                                                                 \
+        sp_i_nccl_group *g = enter(n, group, &status, err);                               \
+        return g == NULL || count == 0                                                    \
+                   ? status                                                               \
+                   : leave(n, g, #name, n->api->name(__VA_ARGS__, g->comm, stream), err); \
+    } while (0)
+#define COUNTED (size_t) count, type_of(element).type
+
 sp_status sp_i_nccl_all_reduce(sp_i_nccl *n, int group, sp_element element, bool maximum,
                                const void *in, void *out, int64_t count, cudaStream_t stream,
                                sp_error *err)
 {
-    sp_status status;
-    sp_i_nccl_group *g = enter(n, group, &status, err);
-    if (g == NULL || count == 0) {
-        return status;
-    }
-    return leave(n, g, "AllReduce",
-                 n->api->AllReduce(in, out, (size_t)count, type_of(element).type,
-                                   operation_of(element, maximum), g->comm, stream),
-                 err);
+    CALL(AllReduce, in, out, COUNTED, operation_of(element, maximum));
 }
 
 sp_status sp_i_nccl_all_gather(sp_i_nccl *n, int group, sp_element element, const void *in,
                                void *out, int64_t count, cudaStream_t stream, sp_error *err)
 {
-    sp_status status;
-    sp_i_nccl_group *g = enter(n, group, &status, err);
-    if (g == NULL || count == 0) {
-        return status;
-    }
-    return leave(n, g, "AllGather",
-                 n->api->AllGather(in, out, (size_t)count, type_of(element).type, g->comm, stream),
-                 err);
+    CALL(AllGather, in, out, COUNTED);
 }
 
 sp_status sp_i_nccl_reduce_scatter(sp_i_nccl *n, int group, sp_element element, bool maximum,
                                    const void *in, void *out, int64_t count, cudaStream_t stream,
                                    sp_error *err)
 {
-    sp_status status;
-    sp_i_nccl_group *g = enter(n, group, &status, err);
-    if (g == NULL || count == 0) {
-        return status;
-    }
-    return leave(n, g, "ReduceScatter",
-                 n->api->ReduceScatter(in, out, (size_t)count, type_of(element).type,
-                                       operation_of(element, maximum), g->comm, stream),
-                 err);
+    CALL(ReduceScatter, in, out, COUNTED, operation_of(element, maximum));
 }
 
 sp_status sp_i_nccl_broadcast(sp_i_nccl *n, int group, sp_element element, const void *in,
                               void *out, int64_t count, int root, cudaStream_t stream,
                               sp_error *err)
 {
-    sp_status status;
-    sp_i_nccl_group *g = enter(n, group, &status, err);
-    if (g == NULL || count == 0) {
-        return status;
-    }
-    return leave(
-        n, g, "Broadcast",
-        n->api->Broadcast(in, out, (size_t)count, type_of(element).type, root, g->comm, stream),
-        err);
+    CALL(Broadcast, in, out, COUNTED, root);
 }
 
 static sp_status reduce(sp_i_nccl *n, int group, sp_element element, bool maximum, const void *in,
                         void *out, int64_t count, int root, cudaStream_t stream, sp_error *err)
 {
-    sp_status status;
-    sp_i_nccl_group *g = enter(n, group, &status, err);
-    if (g == NULL || count == 0) {
-        return status;
-    }
-    return leave(n, g, "Reduce",
-                 n->api->Reduce(in, out, (size_t)count, type_of(element).type,
-                                operation_of(element, maximum), root, g->comm, stream),
-                 err);
+    CALL(Reduce, in, out, COUNTED, operation_of(element, maximum), root);
 }
 
 sp_status sp_i_nccl_send(sp_i_nccl *n, int group, sp_element element, const void *from,
                          int64_t count, int member, cudaStream_t stream, sp_error *err)
 {
-    sp_status status;
-    sp_i_nccl_group *g = enter(n, group, &status, err);
-    if (g == NULL || count == 0) {
-        return status;
-    }
-    return leave(n, g, "Send",
-                 n->api->Send(from, (size_t)count, type_of(element).type, member, g->comm, stream),
-                 err);
+    CALL(Send, from, COUNTED, member);
 }
 
 sp_status sp_i_nccl_receive(sp_i_nccl *n, int group, sp_element element, void *to, int64_t count,
                             int member, cudaStream_t stream, sp_error *err)
 {
-    sp_status status;
-    sp_i_nccl_group *g = enter(n, group, &status, err);
-    if (g == NULL || count == 0) {
-        return status;
-    }
-    return leave(n, g, "Recv",
-                 n->api->Recv(to, (size_t)count, type_of(element).type, member, g->comm, stream),
-                 err);
+    CALL(Recv, to, COUNTED, member);
 }
 
 // ---- put together ----

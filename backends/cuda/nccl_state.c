@@ -25,6 +25,25 @@ static void abort_comm(const sp_i_nccl *n, sp_i_nccl_group *group)
     }
 }
 
+// Freeing what one holds may wait for the whole GPU, and so for kernels of another that wait for
+// their peers. In a batch all are told to end before any is freed (NVIDIA/nccl#1013, NCCL 2.22 or
+// later; to those before it the batch is nothing).
+static void abort_comms(sp_i_nccl *n)
+{
+    if (n->all.comm == NULL) {
+        return; // nor any other: they are made after it and ended before it
+    }
+    bool together = n->api->GroupStart() == ncclSuccess;
+    // Those that were split from it before the world's own.
+    for (size_t i = n->count; i > 0; i--) {
+        abort_comm(n, n->groups[i - 1]);
+    }
+    abort_comm(n, &n->all);
+    if (together) {
+        (void)n->api->GroupEnd();
+    }
+}
+
 static void note(sp_i_nccl *n, sp_status status, const char *text)
 {
     (void)sp_error_set(&n->failure, status, "%s", text);
@@ -32,11 +51,7 @@ static void note(sp_i_nccl *n, sp_status status, const char *text)
     for (; n->batch > 0; n->batch--) {
         (void)n->api->GroupEnd();
     }
-    // Those that were split from it before the world's own.
-    for (size_t i = n->count; i > 0; i--) {
-        abort_comm(n, n->groups[i - 1]);
-    }
-    abort_comm(n, &n->all);
+    abort_comms(n);
 }
 
 sp_status sp_i_nccl_fail(sp_i_nccl *n, sp_error *err, sp_status status, const char *format, ...)
@@ -49,9 +64,12 @@ sp_status sp_i_nccl_fail(sp_i_nccl *n, sp_error *err, sp_status status, const ch
         vsnprintf(text, sizeof text, format, arguments);
         va_end(arguments);
         snprintf(with_rank, sizeof with_rank, "rank %d: %s", n->options.rank, text);
-        // The others first: aborting can take a while.
+        // The others first: aborting can take a while. What failed here may be what another
+        // rank's failure has left.
+        sp_error first = {0};
         n->options.exchange.abort(n->options.exchange.context, status, text);
-        note(n, status, with_rank);
+        sp_status theirs = n->options.exchange.check(n->options.exchange.context, &first);
+        note(n, theirs != SP_OK ? theirs : status, theirs != SP_OK ? first.message[0] : with_rank);
     }
     return sp_i_nccl_failure(n, err);
 }
@@ -112,9 +130,27 @@ static sp_status status_of(ncclResult_t code)
                                                                 : SP_ERR_INTERNAL;
 }
 
+// NCCL may notice that another rank is gone before its word of why is here.
+static sp_status hear_others(sp_i_nccl *n, sp_error *err)
+{
+    enum { TRIES = 100, PAUSE_NS = 5000000 };
+    sp_status status = look_at_others(n, err);
+    for (int i = 0; status == SP_OK && i < TRIES; i++) {
+        (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+        status = look_at_others(n, err);
+    }
+    return status;
+}
+
 static sp_status fail_with(sp_i_nccl *n, const sp_i_nccl_group *group, const char *call,
                            ncclResult_t code, sp_error *err)
 {
+    if (code == ncclRemoteError && n->options.ranks > 1 && n->failure.status == SP_OK) {
+        sp_status theirs = hear_others(n, err);
+        if (theirs != SP_OK) {
+            return theirs;
+        }
+    }
     const char *last = n->api->GetLastError(group->comm);
     return sp_i_nccl_fail(n, err, status_of(code),
                           "GPU %d: group '%s' of %d: nccl%s failed with %s: %s%s%.200s",

@@ -3,7 +3,6 @@
 #include "backends/cuda/ops.h"
 #include "kernels/cuda_cross_entropy.h"
 #include "kernels/cuda_embedding.h"
-#include "sim/base/alloc.h"
 
 // Holds the rank's lane. Room for `more` bytes stands behind the numbers, 16-byte aligned.
 static int64_t *on_device(sp_i_cuda_rank *rank, int64_t count, const int64_t *numbers, int64_t more,
@@ -16,7 +15,7 @@ static int64_t *on_device(sp_i_cuda_rank *rank, int64_t count, const int64_t *nu
         *behind = NULL;
         return NULL;
     }
-    sp_i_cuda_stage(rank, room, numbers, count * (int64_t)sizeof *numbers);
+    sp_i_cuda_stage_numbers(rank, room, numbers, count, false);
     *behind = room + bytes;
     return (int64_t *)(void *)room;
 }
@@ -36,21 +35,14 @@ void SP_OP(embedding_backward_weight)(int64_t tokens, int64_t features, const in
                                       int64_t first, int64_t rows, const sp_bf16 *dy, float *dtable)
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
-    const int64_t bytes = tokens * (int64_t)sizeof *index;
-    int64_t *order = sp_i_malloc((size_t)(2 * bytes));
-    if (order == NULL) {
-        sp_error err = {0};
-        sp_i_cuda_fail(rank, sp_error_no_memory(&err, "the order of tokens"), &err);
-        return;
+    void *order;
+    const int64_t *at = on_device(rank, tokens, index, tokens * (int64_t)sizeof *index, &order);
+    if (order != NULL) {
+        sp_i_cuda_stage_numbers(rank, order, index, tokens, true);
     }
-    void *order_at;
-    sp_cuda_embedding_order(tokens, index, order, order + tokens);
-    const int64_t *at = on_device(rank, tokens, index, bytes, &order_at);
-    sp_i_cuda_stage(rank, order_at, order, bytes);
-    SP_I_CUDA_PUT(rank, embedding_backward_weight, tokens, features, at, order_at, first, rows, dy,
+    SP_I_CUDA_PUT(rank, embedding_backward_weight, tokens, features, at, order, first, rows, dy,
                   features, dtable);
     sp_i_cuda_release(rank);
-    sp_i_free(order);
 }
 
 void SP_OP(cross_entropy_max)(int64_t tokens, int64_t columns, const sp_bf16 *logits,

@@ -3,13 +3,15 @@
 #include "kernels/cuda_elementwise.h"
 #include "kernels/cuda_norm.h"
 
-static void multiply(sp_i_cuda_rank *rank, const sp_i_cuda_product *product, const void *left,
-                     const void *right, void *result)
+// Whether a bias is in it.
+static bool multiply(sp_i_cuda_rank *rank, const sp_i_cuda_product *product, const void *left,
+                     const void *right, const void *bias, void *result)
 {
     const sp_i_cuda_operands operands = {left, right, result};
     sp_i_cuda_hold(rank);
-    sp_i_cuda_multiply(rank, product, &operands);
+    bool added = sp_i_cuda_multiply(rank, product, &operands, bias);
     sp_i_cuda_release(rank);
+    return added;
 }
 
 void SP_OP(linear)(int64_t tokens, int64_t in, int64_t out, const sp_bf16 *x, const sp_bf16 *weight,
@@ -20,8 +22,7 @@ void SP_OP(linear)(int64_t tokens, int64_t in, int64_t out, const sp_bf16 *x, co
     if (tokens == 0) {
         return;
     }
-    multiply(rank, &product, x, weight, y);
-    if (bias != NULL) {
+    if (!multiply(rank, &product, x, weight, bias, y) && bias != NULL) {
         SP_I_CUDA_PUT(rank, add_bias, tokens, out, bias, y, out);
     }
 }
@@ -31,7 +32,7 @@ void SP_OP(linear_backward_input)(int64_t tokens, int64_t in, int64_t out, const
 {
     const sp_i_cuda_product product = {.kind = SP_I_CUDA_INPUT, tokens, in, out};
     if (tokens > 0) {
-        multiply(sp_i_cuda_rank_now(), &product, dy, weight, dx);
+        (void)multiply(sp_i_cuda_rank_now(), &product, dy, weight, NULL, dx);
     }
 }
 
@@ -44,7 +45,7 @@ void SP_OP(linear_backward_weight)(int64_t tokens, int64_t in, int64_t out, cons
     if (tokens == 0) {
         return;
     }
-    multiply(rank, &product, dy, x, dweight);
+    (void)multiply(rank, &product, dy, x, NULL, dweight);
     if (dbias != NULL) {
         sp_i_cuda_hold(rank);
         int64_t room = sp_cuda_column_sums_workspace(tokens, out);

@@ -187,17 +187,23 @@ static sp_status whole_device(sp_i_cuda_partitions *p, sp_error *err)
     return status;
 }
 
-static sp_status make_streams(sp_i_cuda_partitions *p, sp_error *err)
+sp_status sp_i_cuda_partition_stream_new(const sp_i_cuda_partitions *p, int partition,
+                                         cudaStream_t *stream, sp_error *err)
 {
     const sp_i_cuda_device *device = &p->device;
+    SP_ASSERT(partition >= 0 && partition < p->count);
+    return p->disjoint
+               ? SP_I_CU(device, err, GreenCtxStreamCreate, stream, p->of[partition].context,
+                         CU_STREAM_NON_BLOCKING, 0)
+               : SP_I_CUDA(device, err, StreamCreateWithPriority, stream, cudaStreamNonBlocking, 0);
+}
+
+static sp_status make_streams(sp_i_cuda_partitions *p, sp_error *err)
+{
     sp_status status = SP_OK;
     for (int i = 0; i < p->count; i++) {
         for (int s = 0; status == SP_OK && s < p->streams; s++) {
-            cudaStream_t *stream = &p->of[i].streams[s];
-            status = p->disjoint ? SP_I_CU(device, err, GreenCtxStreamCreate, stream,
-                                           p->of[i].context, CU_STREAM_NON_BLOCKING, 0)
-                                 : SP_I_CUDA(device, err, StreamCreateWithPriority, stream,
-                                             cudaStreamNonBlocking, 0);
+            status = sp_i_cuda_partition_stream_new(p, i, &p->of[i].streams[s], err);
         }
     }
     return status;

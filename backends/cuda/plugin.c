@@ -2,13 +2,15 @@
 #include "backends/cuda/calibrate.h"
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/execute.h"
+#include "backends/cuda/joined.h"
+#include "backends/cuda/reference.h"
 
 const sp_backend_ops sp_backend_plugin = {
     .abi = SP_BACKEND_ABI,
     .size = sizeof(sp_backend_ops),
     .types = SP_BACKEND_TYPES,
     .name = "cuda",
-    .description = "a real transformer in bf16 on an NVIDIA GPU, all ranks on one",
+    .description = "a real transformer in bf16 on NVIDIA GPUs, all ranks on one or one on each",
     .options = sp_i_cuda_option_list,
     .device_count = sp_i_cuda_backend_count,
     .device_info = sp_i_cuda_backend_info,
@@ -20,5 +22,7 @@ const sp_backend_ops sp_backend_plugin = {
     .tensor_read = sp_i_cuda_tensor_read,
     .device_memory = sp_i_cuda_backend_memory,
     .calibrate = sp_i_cuda_calibrate,
-    .stack = "reference",
+    .stack = "cuda",
+    .reference = sp_i_cuda_reference,
+    .process = sp_i_cuda_process,
 };

@@ -24,197 +24,39 @@ void sp_i_nccl_free(sp_i_nccl *n)
 
 // ---- of worlds that are never made ----
 
-#define NEVER SP_UNREACHABLE("a world of NCCL without NCCL")
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#define NEVER(type, call, ...)                          \
+    type call(__VA_ARGS__)                              \
+    {                                                   \
+        SP_UNREACHABLE("a world of NCCL without NCCL"); \
+    }
 
-sp_status sp_i_nccl_group_new(sp_i_nccl *n, const char *name, const int *ranks, int size,
-                              int *group, sp_error *err)
-{
-    (void)n;
-    (void)name;
-    (void)ranks;
-    (void)size;
-    (void)group;
-    (void)err;
-    NEVER;
-}
-
-int sp_i_nccl_member(const sp_i_nccl *n, int group)
-{
-    (void)n;
-    (void)group;
-    NEVER;
-}
-
-sp_status sp_i_nccl_all_reduce(sp_i_nccl *n, int group, sp_element element, bool maximum,
-                               const void *in, void *out, int64_t count, cudaStream_t stream,
-                               sp_error *err)
-{
-    (void)n;
-    (void)group;
-    (void)element;
-    (void)maximum;
-    (void)in;
-    (void)out;
-    (void)count;
-    (void)stream;
-    (void)err;
-    NEVER;
-}
-
-sp_status sp_i_nccl_all_gather(sp_i_nccl *n, int group, sp_element element, const void *in,
-                               void *out, int64_t count, cudaStream_t stream, sp_error *err)
-{
-    (void)n;
-    (void)group;
-    (void)element;
-    (void)in;
-    (void)out;
-    (void)count;
-    (void)stream;
-    (void)err;
-    NEVER;
-}
-
-sp_status sp_i_nccl_all_gather_rows(sp_i_nccl *n, int group, sp_element element, const void *in,
-                                    void *out, const int64_t *rows, int64_t width,
-                                    cudaStream_t stream, sp_error *err)
-{
-    (void)n;
-    (void)group;
-    (void)element;
-    (void)in;
-    (void)out;
-    (void)rows;
-    (void)width;
-    (void)stream;
-    (void)err;
-    NEVER;
-}
-
-sp_status sp_i_nccl_reduce_scatter(sp_i_nccl *n, int group, sp_element element, bool maximum,
-                                   const void *in, void *out, int64_t count, cudaStream_t stream,
-                                   sp_error *err)
-{
-    (void)n;
-    (void)group;
-    (void)element;
-    (void)maximum;
-    (void)in;
-    (void)out;
-    (void)count;
-    (void)stream;
-    (void)err;
-    NEVER;
-}
-
-sp_status sp_i_nccl_reduce_scatter_rows(sp_i_nccl *n, int group, sp_element element, bool maximum,
-                                        const void *in, void *out, const int64_t *rows,
-                                        int64_t width, cudaStream_t stream, sp_error *err)
-{
-    (void)n;
-    (void)group;
-    (void)element;
-    (void)maximum;
-    (void)in;
-    (void)out;
-    (void)rows;
-    (void)width;
-    (void)stream;
-    (void)err;
-    NEVER;
-}
-
-sp_status sp_i_nccl_broadcast(sp_i_nccl *n, int group, sp_element element, const void *in,
-                              void *out, int64_t count, int root, cudaStream_t stream,
-                              sp_error *err)
-{
-    (void)n;
-    (void)group;
-    (void)element;
-    (void)in;
-    (void)out;
-    (void)count;
-    (void)root;
-    (void)stream;
-    (void)err;
-    NEVER;
-}
-
-sp_status sp_i_nccl_all_to_all(sp_i_nccl *n, int group, sp_element element, const void *in,
-                               void *out, int64_t count, cudaStream_t stream, sp_error *err)
-{
-    (void)n;
-    (void)group;
-    (void)element;
-    (void)in;
-    (void)out;
-    (void)count;
-    (void)stream;
-    (void)err;
-    NEVER;
-}
-
-sp_status sp_i_nccl_send(sp_i_nccl *n, int group, sp_element element, const void *from,
-                         int64_t count, int member, cudaStream_t stream, sp_error *err)
-{
-    (void)n;
-    (void)group;
-    (void)element;
-    (void)from;
-    (void)count;
-    (void)member;
-    (void)stream;
-    (void)err;
-    NEVER;
-}
-
-sp_status sp_i_nccl_receive(sp_i_nccl *n, int group, sp_element element, void *to, int64_t count,
-                            int member, cudaStream_t stream, sp_error *err)
-{
-    (void)n;
-    (void)group;
-    (void)element;
-    (void)to;
-    (void)count;
-    (void)member;
-    (void)stream;
-    (void)err;
-    NEVER;
-}
-
-sp_status sp_i_nccl_batch_begin(sp_i_nccl *n, sp_error *err)
-{
-    (void)n;
-    (void)err;
-    NEVER;
-}
-
-sp_status sp_i_nccl_batch_end(sp_i_nccl *n, sp_error *err)
-{
-    (void)n;
-    (void)err;
-    NEVER;
-}
-
-sp_status sp_i_nccl_check(sp_i_nccl *n, sp_error *err)
-{
-    (void)n;
-    (void)err;
-    NEVER;
-}
-
-sp_status sp_i_nccl_settle(sp_i_nccl *n, cudaStream_t stream, sp_error *err)
-{
-    (void)n;
-    (void)stream;
-    (void)err;
-    NEVER;
-}
-
-sp_status sp_i_nccl_abort(sp_i_nccl *n, sp_status status, const char *format, ...)
-{
-    (void)n;
-    (void)status;
-    (void)format;
-    NEVER;
-}
+NEVER(int, sp_i_nccl_world_version, const sp_i_nccl *n)
+NEVER(sp_status, sp_i_nccl_group_new, sp_i_nccl *n, const char *name, const int *ranks, int size,
+      int *group, sp_error *err)
+NEVER(int, sp_i_nccl_member, const sp_i_nccl *n, int group)
+NEVER(sp_status, sp_i_nccl_all_reduce, sp_i_nccl *n, int group, sp_element element, bool maximum,
+      const void *in, void *out, int64_t count, cudaStream_t stream, sp_error *err)
+NEVER(sp_status, sp_i_nccl_all_gather, sp_i_nccl *n, int group, sp_element element, const void *in,
+      void *out, int64_t count, cudaStream_t stream, sp_error *err)
+NEVER(sp_status, sp_i_nccl_all_gather_rows, sp_i_nccl *n, int group, sp_element element,
+      const void *in, void *out, const int64_t *rows, int64_t width, cudaStream_t stream,
+      sp_error *err)
+NEVER(sp_status, sp_i_nccl_reduce_scatter, sp_i_nccl *n, int group, sp_element element,
+      bool maximum, const void *in, void *out, int64_t count, cudaStream_t stream, sp_error *err)
+NEVER(sp_status, sp_i_nccl_reduce_scatter_rows, sp_i_nccl *n, int group, sp_element element,
+      bool maximum, const void *in, void *out, const int64_t *rows, int64_t width,
+      cudaStream_t stream, sp_error *err)
+NEVER(sp_status, sp_i_nccl_broadcast, sp_i_nccl *n, int group, sp_element element, const void *in,
+      void *out, int64_t count, int root, cudaStream_t stream, sp_error *err)
+NEVER(sp_status, sp_i_nccl_all_to_all, sp_i_nccl *n, int group, sp_element element, const void *in,
+      void *out, int64_t count, cudaStream_t stream, sp_error *err)
+NEVER(sp_status, sp_i_nccl_send, sp_i_nccl *n, int group, sp_element element, const void *from,
+      int64_t count, int member, cudaStream_t stream, sp_error *err)
+NEVER(sp_status, sp_i_nccl_receive, sp_i_nccl *n, int group, sp_element element, void *to,
+      int64_t count, int member, cudaStream_t stream, sp_error *err)
+NEVER(sp_status, sp_i_nccl_batch_begin, sp_i_nccl *n, sp_error *err)
+NEVER(sp_status, sp_i_nccl_batch_end, sp_i_nccl *n, sp_error *err)
+NEVER(sp_status, sp_i_nccl_check, sp_i_nccl *n, sp_error *err)
+NEVER(sp_status, sp_i_nccl_settle, sp_i_nccl *n, cudaStream_t stream, sp_error *err)
+NEVER(sp_status, sp_i_nccl_abort, sp_i_nccl *n, sp_status status, const char *format, ...)

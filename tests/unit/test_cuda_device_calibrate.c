@@ -39,6 +39,8 @@ static void the_document_is_a_profile_of_those_rates(void **state)
     assert_true(profile.nvlink_bytes_per_s == 380e9);
     assert_int_equal(profile.memory_level, SP_LEVEL_MEASURED);
     assert_int_equal(profile.link_level, SP_LEVEL_PUBLISHED);
+    assert_near(profile.reference_s, 1e-9 * product_ns(2048, 2048, 2048, false), 1e-3);
+    assert_true(profile.reference_drift < 1e-3);
     // All three passes of a cube of 1024, as one rate.
     double seconds =
         1e-9 * (2.0 * product_ns(1024, 1024, 1024, false) + product_ns(1024, 1024, 1024, true));

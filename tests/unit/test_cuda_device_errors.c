@@ -1,6 +1,5 @@
 // Devices and failures of the CUDA backend, on a fake table of entry points and on this machine's.
 #include "backends/cuda/events.h"
-#include "backends/cuda/transfer.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
 
@@ -103,47 +102,6 @@ static void events_measure_and_go_when_one_fails(void **state)
     assert_int_equal(fake.live_events, 0);
 }
 
-static int64_t delayed_ns;
-
-static cudaError_t delay(int64_t ns, cudaStream_t stream)
-{
-    (void)stream;
-    delayed_ns = ns;
-    return ns < 1000 ? cudaSuccess : cudaErrorUnknown;
-}
-
-// Copy, delay, event on the sender's stream; then the receiver waits.
-static void a_transfer_copies_delays_and_hands_over(void **state)
-{
-    (void)state;
-    sp_error err = {0};
-    sp_i_cuda_events events;
-    char to[4] = "";
-    char streams[2];
-    fake_cuda_reset(&api);
-    assert_int_equal(sp_i_cuda_events_init(&device, 1, false, &events, &err), SP_OK);
-    sp_i_cuda_transfer t = {.to = to,
-                            .from = "abc",
-                            .bytes = 4,
-                            .link_ns = 500,
-                            .sender = (cudaStream_t)(void *)&streams[0],
-                            .receiver = (cudaStream_t)(void *)&streams[1]};
-    const sp_i_cuda_link link = {delay};
-    fake.log[0] = '\0';
-    assert_int_equal(sp_i_cuda_send(&events, &link, &t, &err), SP_OK);
-    assert_string_equal(to, "abc");
-    assert_int_equal(delayed_ns, 500);
-    assert_string_equal(fake.log, "MemcpyAsync EventRecord StreamWaitEvent ");
-    t.receiver = t.sender;
-    fake.log[0] = '\0';
-    assert_int_equal(sp_i_cuda_send(&events, &link, &t, &err), SP_OK);
-    assert_string_equal(fake.log, "MemcpyAsync EventRecord ");
-    t.link_ns = 1000;
-    assert_int_equal(sp_i_cuda_send(&events, &link, &t, &err), SP_ERR_INTERNAL);
-    assert_non_null(strstr(err.message[0], "the link's delay"));
-    sp_i_cuda_events_fini(&events);
-}
-
 static void without_a_driver_this_machine_still_answers(void **state)
 {
     (void)state;
@@ -163,7 +121,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(failures_name_call_place_and_device),
     cmocka_unit_test(info_is_the_device_s),
     cmocka_unit_test(events_measure_and_go_when_one_fails),
-    cmocka_unit_test(a_transfer_copies_delays_and_hands_over),
     cmocka_unit_test(without_a_driver_this_machine_still_answers),
 };
 

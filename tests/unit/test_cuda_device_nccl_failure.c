@@ -92,6 +92,8 @@ static void calls_that_fail_are_named(void **state)
             assert_int_equal(world[0].status, codes[j].status);
             // A child that was still to appear is its parent's to abort.
             assert_in_range(atomic_load(&nccl.aborted), 1, failing[i].comms);
+            assert_int_equal(atomic_load(&nccl.aborted_alone), 0);
+            assert_int_equal(atomic_load(&nccl.open), 0);
         }
     }
 }
@@ -220,6 +222,7 @@ static void who_waits_learns_of_anothers_failure(void **state)
         assert_string_equal(world[i].err.message[0], "rank 1: F3.1: out of memory");
     }
     assert_int_equal(atomic_load(&nccl.aborted), 3);
+    assert_int_equal(atomic_load(&nccl.aborted_alone), 0);
 }
 
 static sp_status split_and_settle(rank_of_world *me, sp_error *err)

@@ -17,6 +17,7 @@ static void a_partition_is_measured_beside_busy_neighbours(void **state)
     assert_string_equal(profile.name, "fake-1of4");
     assert_near(profile.memory_bytes_per_s, 1e9 * MOVED_PER_NS / LOADED, 1e-3);
     assert_near(profile.kernel_s, 1e-9 * LAUNCH_NS * LOADED, 1e-3);
+    assert_near(profile.reference_s, 1e-9 * LOADED * product_ns(2048, 2048, 2048, false), 1e-3);
     // Links are copies between partitions; those between GPUs do not hold here.
     assert_near(profile.nvlink_bytes_per_s, 1e9 * BYTES_PER_NS / LOADED, 1e-3);
     assert_near(profile.nvlink_latency_s, 1e-9 * SMALL_NS * LOADED, 1e-2);

@@ -13,13 +13,13 @@
 
 static void llama_on(const char *layout, const char *more, sp_clock clock)
 {
-    const emulated_plan plan = {LLAMA, layout, more, NULL, clock};
+    const emulated_plan plan = {LLAMA, layout, more, NULL, clock, NULL};
     emulated_plan_agrees(&plan);
 }
 
 static void gpt_on(const char *layout, const char *more, sp_clock clock)
 {
-    const emulated_plan plan = {GPT, layout, more, "0.25", clock};
+    const emulated_plan plan = {GPT, layout, more, "0.25", clock, NULL};
     emulated_plan_agrees(&plan);
 }
 

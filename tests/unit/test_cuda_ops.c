@@ -43,6 +43,27 @@ static double expected3[OPS_MOST];
 
 // ---- cases ----
 
+// Bias and product are rounded once: each sum to its own nearest, however small it is beside them.
+static void a_bias_is_added_before_the_rounding(void **state)
+{
+    (void)state;
+    enum { TOKENS = 16, IN = 24, OUT = 40 };
+    begin();
+    ops_tensor *x = real_of(TOKENS, IN);
+    ops_tensor *w = real_of(OUT, IN);
+    ops_tensor *b = real_of(1, OUT);
+    ops_tensor *y = real_of(TOKENS, OUT);
+    SP_OP(linear)(TOKENS, IN, OUT, x->data, w->data, b->data, y->data);
+    sp_kernel_linear_f64(TOKENS, IN, OUT, x->value, IN, w->value, IN, b->value, expected, OUT);
+    check("linear with bias", y, expected);
+    for (int i = 0; i < TOKENS * OUT; i++) {
+        // Half of the last of 8 bits, and what fp32 rounded before.
+        assert_true(fabs(y->value[i] - expected[i]) <= 1.0001 / 256 * fabs(expected[i]));
+    }
+    DROP(x, w, b, y);
+    ops_end(machine);
+}
+
 static void products_of_a_linear_layer(void **state)
 {
     (void)state;
@@ -59,12 +80,13 @@ static void products_of_a_linear_layer(void **state)
         SP_OP(linear)(tokens, in, out, x->data, w->data, NULL, y->data);
         sp_kernel_linear_f64(tokens, in, out, x->value, in, w->value, in, NULL, expected, out);
         check("linear", y, expected);
-        SP_OP(linear)(tokens, in, out, x->data, w->data, b->data, y->data);
-        // The product is rounded, and then the sum.
+        // Where no product adds a bias it is rounded, and then the sum.
         for (int64_t i = 0; i < tokens * out; i++) {
             expected[i] = y->value[i] + b->value[i % out];
         }
-        check("linear with bias", y, expected);
+        computing.finds_no_bias = true;
+        SP_OP(linear)(tokens, in, out, x->data, w->data, b->data, y->data);
+        check("linear and bias", y, expected);
         ops_tensor *dy = real_of(tokens, out);
         ops_tensor *dx = real_of(tokens, in);
         SP_OP(linear_backward_input)(tokens, in, out, dy->data, w->data, dx->data);
@@ -322,6 +344,7 @@ static void a_product_that_fails_ends_the_ranks_work(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(products_of_a_linear_layer),
+    cmocka_unit_test(a_bias_is_added_before_the_rounding),
     cmocka_unit_test(norms_and_their_gradients),
     cmocka_unit_test(activations_of_the_mlp),
     cmocka_unit_test(rotation_of_neighbouring_positions),

@@ -1,6 +1,6 @@
 #include "tests/gpu/support/clocked_cuda.h"
 
-#include <stdlib.h>
+#include "tests/gpu/support/computing_cublas.h"
 
 clocked_cuda clocked;
 
@@ -38,153 +38,16 @@ static cudaError_t stream_over(cudaStream_t stream)
 
 // ---- cuBLASLt: time in proportion to work, and a constant by the kind of product ----
 
-static cublasStatus_t handle_new(cublasLtHandle_t *handle)
-{
-    *handle = malloc(1);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static cublasStatus_t handle_free(cublasLtHandle_t handle)
-{
-    free(handle);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static cublasStatus_t matmul_new(cublasLtMatmulDesc_t *made, cublasComputeType_t compute,
-                                 cudaDataType_t scale)
-{
-    (void)compute;
-    (void)scale;
-    *made = calloc(1, sizeof(cublasOperation_t[2]));
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static cublasStatus_t matmul_set(cublasLtMatmulDesc_t made, cublasLtMatmulDescAttributes_t which,
-                                 const void *value, size_t bytes)
-{
-    cublasOperation_t *operations = (cublasOperation_t *)(void *)made;
-    if (which == CUBLASLT_MATMUL_DESC_TRANSA || which == CUBLASLT_MATMUL_DESC_TRANSB) {
-        memcpy(&operations[which == CUBLASLT_MATMUL_DESC_TRANSB], value, bytes);
-    } else if (which == CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET) {
-        int32_t sms;
-        memcpy(&sms, value, sizeof sms);
-        clocked.told_sms += sms == 32; // of 132 in four
-    }
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static cublasStatus_t matmul_free(cublasLtMatmulDesc_t made)
-{
-    free(made);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static cublasStatus_t layout_new(cublasLtMatrixLayout_t *made, cudaDataType type, uint64_t rows,
-                                 uint64_t columns, int64_t stride)
-{
-    uint64_t *sizes = malloc(2 * sizeof *sizes);
-    (void)type;
-    (void)stride;
-    sizes[0] = rows;
-    sizes[1] = columns;
-    *made = (cublasLtMatrixLayout_t)(void *)sizes;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static cublasStatus_t layout_free(cublasLtMatrixLayout_t made)
-{
-    free(made);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static cublasStatus_t preference_new(cublasLtMatmulPreference_t *made)
-{
-    *made = malloc(1);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static cublasStatus_t preference_free(cublasLtMatmulPreference_t made)
-{
-    free(made);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static cublasStatus_t preference_set(cublasLtMatmulPreference_t made,
-                                     cublasLtMatmulPreferenceAttributes_t which, const void *value,
-                                     size_t bytes)
-{
-    (void)made;
-    (void)which;
-    (void)value;
-    (void)bytes;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t m,
-                                cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                cublasLtMatmulPreference_t preference, int wanted,
-                                cublasLtMatmulHeuristicResult_t results[], int *found)
-{
-    (void)handle;
-    (void)m;
-    (void)a;
-    (void)b;
-    (void)c;
-    (void)d;
-    (void)preference;
-    memset(results, 0, (size_t)wanted * sizeof results[0]);
-    *found = 1;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
 double product_ns(double m, double n, double k, bool weight)
 {
     return 2.0 * m * n * k / FLOPS_PER_NS + (weight ? WEIGHT_NS : PRODUCT_NS);
 }
 
-static cublasStatus_t multiply(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
-                               const void *alpha, const void *a, cublasLtMatrixLayout_t a_desc,
-                               const void *b, cublasLtMatrixLayout_t b_desc, const void *beta,
-                               const void *c, cublasLtMatrixLayout_t c_desc, void *d,
-                               cublasLtMatrixLayout_t d_desc, const cublasLtMatmulAlgo_t *algorithm,
-                               void *workspace, size_t workspace_bytes, cudaStream_t stream)
+static void multiply(const computing_product *p, cudaStream_t stream)
 {
-    const cublasOperation_t *operations = (const cublasOperation_t *)(const void *)desc;
-    const uint64_t *left = (const uint64_t *)(const void *)a_desc;
-    const uint64_t *result = (const uint64_t *)(const void *)c_desc;
-    (void)handle;
-    (void)alpha;
-    (void)a;
-    (void)b;
-    (void)b_desc;
-    (void)beta;
-    (void)c;
-    (void)d;
-    (void)d_desc;
-    (void)algorithm;
-    (void)workspace;
-    (void)workspace_bytes;
-    bool weight = operations[1] == CUBLAS_OP_T;
-    uint64_t inner = operations[0] == CUBLAS_OP_T ? left[0] : left[1];
-    go_on(product_ns((double)result[0], (double)result[1], (double)inner, weight), stream);
-    return CUBLAS_STATUS_SUCCESS;
+    clocked.told_sms += p->sms == 32; // of 132 in four
+    go_on(product_ns((double)p->rows, (double)p->columns, (double)p->inner, p->weight), stream);
 }
-
-static const sp_i_cublas_api cublas = {
-    .Create = handle_new,
-    .Destroy = handle_free,
-    .MatmulDescCreate = matmul_new,
-    .MatmulDescDestroy = matmul_free,
-    .MatmulDescSetAttribute = matmul_set,
-    .MatrixLayoutCreate = layout_new,
-    .MatrixLayoutDestroy = layout_free,
-    .MatmulPreferenceCreate = preference_new,
-    .MatmulPreferenceDestroy = preference_free,
-    .MatmulPreferenceSetAttribute = preference_set,
-    .MatmulAlgoGetHeuristic = heuristic,
-    .Matmul = multiply,
-};
 
 // ---- copies: a byte costs time, memory is not touched ----
 
@@ -254,6 +117,9 @@ sp_status clocked_calibrate(json_t *base, int places, json_t **document, sp_erro
     clocked.busy = false;
     clocked.delays = 0;
     clocked.told_sms = 0;
+    sp_i_cublas_api cublas;
+    computing_cublas_reset(&cublas);
+    computing.clock = multiply;
     sp_i_cuda_calibration c = {.device = {&clocked.api, 0},
                                .cublas = &cublas,
                                .launch = launch,
@@ -270,6 +136,7 @@ sp_status clocked_calibrate(json_t *base, int places, json_t **document, sp_erro
         status = sp_i_cuda_calibrate_all(&c, err);
         sp_i_cuda_calibration_end(&c);
     }
+    assert_int_equal(computing.live, 0);
     assert_int_equal(fake.live_blocks, 0);
     assert_int_equal(fake.live_events, 0);
     assert_int_equal(fake.live_streams, 0);

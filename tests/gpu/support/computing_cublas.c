@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/bf16.h"
+#include "tests/gpu/support/fake_graph.h"
 
 computing_cublas computing;
 
@@ -16,19 +17,38 @@ typedef struct layout {
 
 typedef struct matmul {
     cublasOperation_t a_op, b_op;
+    int32_t sms;
+    uint32_t epilogue; // CUBLASLT_EPILOGUE_BIAS, or 0
+    const void *bias;
 } matmul;
 
 // ---- what is described ----
 
 static const char *status_name(cublasStatus_t status)
 {
-    return status == CUBLAS_STATUS_EXECUTION_FAILED ? "CUBLAS_STATUS_EXECUTION_FAILED" : "another";
+    return status == CUBLAS_STATUS_EXECUTION_FAILED ? "CUBLAS_STATUS_EXECUTION_FAILED"
+           : status == CUBLAS_STATUS_INVALID_VALUE  ? "CUBLAS_STATUS_INVALID_VALUE"
+                                                    : "another";
 }
 
-static void *alive(size_t bytes)
+static bool fails(const char *call)
 {
+    return computing.fail != NULL && strcmp(computing.fail, call) == 0;
+}
+
+// NULL where the call fails.
+static void *alive(const char *call, size_t bytes)
+{
+    if (fails(call)) {
+        return NULL;
+    }
     computing.live++;
     return calloc(1, bytes);
+}
+
+static cublasStatus_t is_made(const void *made)
+{
+    return made != NULL ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 static void dead(void *made)
@@ -39,8 +59,8 @@ static void dead(void *made)
 
 static cublasStatus_t create(cublasLtHandle_t *handle)
 {
-    *handle = alive(1);
-    return CUBLAS_STATUS_SUCCESS;
+    *handle = alive("Create", 1);
+    return is_made(*handle);
 }
 
 static cublasStatus_t destroy(cublasLtHandle_t handle)
@@ -52,9 +72,10 @@ static cublasStatus_t destroy(cublasLtHandle_t handle)
 static cublasStatus_t matmul_new(cublasLtMatmulDesc_t *made, cublasComputeType_t compute,
                                  cudaDataType_t scale)
 {
-    *made = alive(sizeof(matmul));
-    return compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS
-                                                                : CUBLAS_STATUS_NOT_SUPPORTED;
+    *made = alive("MatmulDescCreate", sizeof(matmul));
+    return *made == NULL                                          ? CUBLAS_STATUS_INVALID_VALUE
+           : compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS
+                                                                  : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 static cublasStatus_t matmul_free(cublasLtMatmulDesc_t made)
@@ -67,11 +88,22 @@ static cublasStatus_t matmul_set(cublasLtMatmulDesc_t made, cublasLtMatmulDescAt
                                  const void *value, size_t bytes)
 {
     matmul *m = (matmul *)(void *)made;
+    if (fails("MatmulDescSetAttribute")) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
     if (which == CUBLASLT_MATMUL_DESC_TRANSA) {
         memcpy(&m->a_op, value, bytes);
     } else if (which == CUBLASLT_MATMUL_DESC_TRANSB) {
         memcpy(&m->b_op, value, bytes);
-    } else if (which != CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET) {
+    } else if (which == CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET) {
+        memcpy(&m->sms, value, bytes);
+    } else if (which == CUBLASLT_MATMUL_DESC_EPILOGUE) {
+        memcpy(&m->epilogue, value, bytes);
+        return m->epilogue == CUBLASLT_EPILOGUE_BIAS ? CUBLAS_STATUS_SUCCESS
+                                                     : CUBLAS_STATUS_NOT_SUPPORTED;
+    } else if (which == CUBLASLT_MATMUL_DESC_BIAS_POINTER) {
+        memcpy(&m->bias, value, bytes);
+    } else {
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     return CUBLAS_STATUS_SUCCESS;
@@ -80,7 +112,10 @@ static cublasStatus_t matmul_set(cublasLtMatmulDesc_t made, cublasLtMatmulDescAt
 static cublasStatus_t layout_new(cublasLtMatrixLayout_t *made, cudaDataType type, uint64_t rows,
                                  uint64_t columns, int64_t stride)
 {
-    layout *l = alive(sizeof *l);
+    layout *l = alive("MatrixLayoutCreate", sizeof *l);
+    if (l == NULL) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
     *l = (layout){type, rows, columns, stride};
     *made = (cublasLtMatrixLayout_t)(void *)l;
     return rows > 0 && columns > 0 && stride >= (int64_t)rows ? CUBLAS_STATUS_SUCCESS
@@ -95,8 +130,8 @@ static cublasStatus_t layout_free(cublasLtMatrixLayout_t made)
 
 static cublasStatus_t preference_new(cublasLtMatmulPreference_t *made)
 {
-    *made = alive(1);
-    return CUBLAS_STATUS_SUCCESS;
+    *made = alive("MatmulPreferenceCreate", 1);
+    return is_made(*made);
 }
 
 static cublasStatus_t preference_free(cublasLtMatmulPreference_t made)
@@ -109,29 +144,49 @@ static cublasStatus_t preference_set(cublasLtMatmulPreference_t made,
                                      cublasLtMatmulPreferenceAttributes_t which, const void *value,
                                      size_t bytes)
 {
+    const int first = CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
+    const int last = CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES;
+    uint64_t most = 0;
+    uint32_t alignment = 0;
     (void)made;
-    (void)which;
-    (void)value;
-    (void)bytes;
+    if (which == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == sizeof most) {
+        memcpy(&most, value, bytes);
+        computing.most_workspace_bytes = (long long)most;
+        return CUBLAS_STATUS_SUCCESS;
+    }
+    if ((int)which < first || (int)which > last || bytes != sizeof alignment) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    memcpy(&alignment, value, bytes);
+    computing.alignment[(int)which - first] = (int)alignment;
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t m,
+static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                 cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                 cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                 cublasLtMatmulPreference_t preference, int wanted,
                                 cublasLtMatmulHeuristicResult_t results[], int *found)
 {
     (void)handle;
-    (void)m;
     (void)a;
     (void)b;
     (void)c;
     (void)d;
     (void)preference;
+    const matmul *m = (const matmul *)(const void *)desc;
+    computing.heuristics++;
+    computing.sms = m->sms;
+    if (m->epilogue != 0) {
+        uintptr_t place = (uintptr_t)m->bias;
+        computing.bias_alignment = (int)(place & (~place + 1));
+    }
     memset(results, 0, (size_t)wanted * sizeof *results);
-    *found = 1;
-    return CUBLAS_STATUS_SUCCESS;
+    results[0].workspaceSize = computing.workspace_bytes;
+    *found = !computing.finds_nothing && !(computing.finds_no_bias && m->epilogue != 0);
+    return fails("MatmulAlgoGetHeuristic") || (m->epilogue != 0 && m->bias == NULL)
+               ? CUBLAS_STATUS_INVALID_VALUE
+               : CUBLAS_STATUS_SUCCESS;
 }
 
 // ---- products ----
@@ -160,6 +215,54 @@ static void put(void *data, const layout *l, uint64_t place, double sum, float b
     }
 }
 
+// As a graph would keep it: scalars, and where the bias is, by value.
+typedef struct product {
+    matmul m;
+    const layout *la, *lb, *lc;
+    const void *a, *b;
+    void *d;
+    float alpha, beta;
+    computing_product shape;
+} product;
+
+static double bias_of(const product *p, uint64_t row)
+{
+    const void *bias = p->m.bias;
+    return p->m.epilogue == 0          ? 0.0
+           : p->lc->type == CUDA_R_32F ? (double)((const float *)bias)[row]
+                                       : (double)sp_bf16_to_float(((const sp_bf16 *)bias)[row]);
+}
+
+static void compute(void *context)
+{
+    const product *p = context;
+    uint64_t rows = p->shape.rows;
+    uint64_t inner = p->shape.inner;
+    uint64_t columns = p->shape.columns;
+    double *left = malloc((rows * inner + inner * columns + rows) * sizeof *left);
+    if (left == NULL) {
+        abort();
+    }
+    double *right = left + rows * inner;
+    double *sums = right + inner * columns;
+    widen(p->a, p->la, p->m.a_op, left);
+    widen(p->b, p->lb, p->m.b_op, right);
+    for (uint64_t column = 0; column < columns; column++) {
+        memset(sums, 0, rows * sizeof *sums);
+        for (uint64_t i = 0; i < inner; i++) {
+            double factor = right[column * inner + i];
+            for (uint64_t row = 0; row < rows; row++) {
+                sums[row] += left[i * rows + row] * factor;
+            }
+        }
+        for (uint64_t row = 0; row < rows; row++) {
+            put(p->d, p->lc, column * (uint64_t)p->lc->stride + row,
+                (double)p->alpha * sums[row] + bias_of(p, row), p->beta);
+        }
+    }
+    free(left);
+}
+
 static cublasStatus_t multiply(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                const void *alpha, const void *a, cublasLtMatrixLayout_t a_desc,
                                const void *b, cublasLtMatrixLayout_t b_desc, const void *beta,
@@ -173,43 +276,37 @@ static cublasStatus_t multiply(cublasLtHandle_t handle, cublasLtMatmulDesc_t des
     const layout *lc = (const layout *)(const void *)c_desc;
     (void)handle;
     (void)algorithm;
-    (void)workspace;
-    (void)workspace_bytes;
-    (void)stream;
     computing.products++;
-    uint64_t inner = m->a_op == CUBLAS_OP_T ? la->rows : la->columns;
-    uint64_t rows = m->a_op == CUBLAS_OP_T ? la->columns : la->rows;
-    uint64_t columns = m->b_op == CUBLAS_OP_T ? lb->rows : lb->columns;
-    if (c != d || c_desc != d_desc || inner != (m->b_op == CUBLAS_OP_T ? lb->columns : lb->rows) ||
-        rows != lc->rows || columns != lc->columns) {
+    const computing_product shape = {
+        .rows = m->a_op == CUBLAS_OP_T ? la->columns : la->rows,
+        .columns = m->b_op == CUBLAS_OP_T ? lb->rows : lb->columns,
+        .inner = m->a_op == CUBLAS_OP_T ? la->rows : la->columns,
+        .weight = m->b_op == CUBLAS_OP_T,
+        .sms = m->sms,
+    };
+    if (c != d || c_desc != d_desc ||
+        shape.inner != (m->b_op == CUBLAS_OP_T ? lb->columns : lb->rows) ||
+        shape.rows != lc->rows || shape.columns != lc->columns ||
+        workspace_bytes != computing.workspace_bytes ||
+        (workspace_bytes > 0 && workspace == NULL)) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
     if (computing.fails) {
         computing.fails = false;
         return CUBLAS_STATUS_EXECUTION_FAILED;
     }
-    double *left = malloc((rows * inner + inner * columns + rows) * sizeof *left);
-    if (left == NULL) {
-        return CUBLAS_STATUS_ALLOC_FAILED;
+    if (computing.clock != NULL) {
+        computing.clock(&shape, stream);
+        return CUBLAS_STATUS_SUCCESS;
     }
-    double *right = left + rows * inner;
-    double *sums = right + inner * columns;
-    widen(a, la, m->a_op, left);
-    widen(b, lb, m->b_op, right);
-    for (uint64_t column = 0; column < columns; column++) {
-        memset(sums, 0, rows * sizeof *sums);
-        for (uint64_t i = 0; i < inner; i++) {
-            double factor = right[column * inner + i];
-            for (uint64_t row = 0; row < rows; row++) {
-                sums[row] += left[i * rows + row] * factor;
-            }
-        }
-        for (uint64_t row = 0; row < rows; row++) {
-            put(d, lc, column * (uint64_t)lc->stride + row,
-                (double)*(const float *)alpha * sums[row], *(const float *)beta);
-        }
+    product p = {*m, la, lb, lc, a, b, d, *(const float *)alpha, *(const float *)beta, shape};
+    if (fake_graph_holds(stream)) {
+        product *kept = malloc(sizeof *kept);
+        *kept = p;
+        fake_graph_add(stream, compute, kept, free);
+    } else {
+        compute(&p);
     }
-    free(left);
     return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -50,7 +50,7 @@ static const sp_backend_ops ops = {.abi = SP_BACKEND_ABI,
                                    .tensor_count = sp_i_cuda_tensor_count,
                                    .tensor_info = sp_i_cuda_tensor_info,
                                    .tensor_read = sp_i_cuda_tensor_read,
-                                   .stack = "reference"};
+                                   .stack = "cuda"};
 
 sp_backend *emulated_backend_new(void)
 {

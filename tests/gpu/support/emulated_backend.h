@@ -3,6 +3,8 @@
 #ifndef SLIMPACK_TESTS_GPU_SUPPORT_EMULATED_BACKEND_H
 #define SLIMPACK_TESTS_GPU_SUPPORT_EMULATED_BACKEND_H
 
+#include <cuda_runtime_api.h>
+
 #include "backends/device.h"
 
 // Its device has memory far beyond what models of tests take, and a clock that goes on by a
@@ -13,5 +15,8 @@ void emulated_backend_free(sp_backend *backend);
 
 // Launches until one fails; below 0, as it is at first: none does (tests/support/emulated_cuda).
 extern long sp_emulated_launches;
+// Asked with every launch, where it is not NULL, whether it takes it over (likewise).
+extern bool (*sp_emulated_takes)(cudaStream_t stream, void (*run)(void *), void *launch,
+                                 void (*drop)(void *));
 
 #endif

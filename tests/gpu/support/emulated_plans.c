@@ -138,9 +138,15 @@ static void free_all(runs *r)
 
 int64_t emulated_request_agrees(const sp_run_request *request)
 {
+    static const emulated_device one_gpu = {emulated_backend_new, emulated_backend_free};
+    return emulated_request_agrees_on(&one_gpu, request);
+}
+
+int64_t emulated_request_agrees_on(const emulated_device *device, const sp_run_request *request)
+{
     runs r;
     host_device cpu;
-    sp_backend *backend = emulated_backend_new();
+    sp_backend *backend = device->make();
     host_open(&cpu);
     run_all(backend, &cpu, request, &r);
     const sp_measured_step *step = sp_run_step(r.own, 0);
@@ -154,7 +160,7 @@ int64_t emulated_request_agrees(const sp_run_request *request)
     int64_t most = most_offloaded(step);
     free_all(&r);
     host_close(&cpu);
-    emulated_backend_free(backend);
+    device->end(backend);
     return most;
 }
 
@@ -180,7 +186,9 @@ static sp_status run_plan(void *context, const sp_step_view *view, sp_error *err
                                     .option_count = 1,
                                     .memory_points = true};
     (void)err;
-    r->most_offloaded = emulated_request_agrees(&request);
+    r->most_offloaded = r->plan->device == NULL
+                            ? emulated_request_agrees(&request)
+                            : emulated_request_agrees_on(r->plan->device, &request);
     return SP_OK;
 }
 

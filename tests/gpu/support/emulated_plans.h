@@ -22,11 +22,18 @@
 #define EMULATED_BIAS_BOUND 5.0
 #define EMULATED_LOSS_BOUND 2e-4 // relative
 
+// The device that a plan runs on: how its backend is made and freed.
+typedef struct emulated_device {
+    sp_backend *(*make)(void);
+    void (*end)(sp_backend *backend);
+} emulated_device;
+
 // The key of a scenario and more keys, ' for ".
 typedef struct emulated_plan {
     const char *model, *layout, *more;
     const char *dropout; // NULL: none
     sp_clock clock;
+    const emulated_device *device; // NULL: that of emulated_backend.h
 } emulated_plan;
 
 // Four samples of 7 to 38 tokens. Returns the most that was offloaded at once on any rank.
@@ -35,5 +42,6 @@ int64_t emulated_plan_agrees(const emulated_plan *plan);
 // The same for a request that is there, of one step in bf16 with memory points. The options that
 // both need are added.
 int64_t emulated_request_agrees(const sp_run_request *request);
+int64_t emulated_request_agrees_on(const emulated_device *device, const sp_run_request *request);
 
 #endif

@@ -101,7 +101,9 @@ static ncclResult_t split(ncclComm_t of, int color, int key, ncclComm_t *made, n
     }
     for (int i = 0; i < of->size; i++) {
         int other[2];
-        SP_ASSERT(mail_receive(of->members, MAIL_COLLECTIVES, i, of->rank, other, sizeof other));
+        if (!mail_receive(of->members, MAIL_COLLECTIVES, i, of->rank, other, sizeof other)) {
+            return ncclRemoteError;
+        }
         size += other[0] == 0;
         rank += other[0] == 0 && other[1] < key;
     }
@@ -155,6 +157,8 @@ static ncclResult_t destroy(ncclComm_t of)
 static ncclResult_t abort_comm(ncclComm_t of)
 {
     atomic_fetch_add(&nccl.aborted, 1);
+    atomic_fetch_add(&nccl.aborted_alone, group.depth == 0);
+    clique_break(of->members);
     return destroy(of);
 }
 
@@ -168,8 +172,9 @@ static ncclResult_t run_group(void)
             fits = fake_call_done(&group.calls[i], pass) && fits;
         }
     }
+    bool alone = group.count > 0 && clique_is_broken(group.calls[0].of->members);
     group.count = 0;
-    return fits ? ncclInProgress : ncclInvalidArgument;
+    return fits ? ncclInProgress : alone ? ncclRemoteError : ncclInvalidArgument;
 }
 
 static ncclResult_t put(fake_call c, const char *what, cudaStream_t stream)

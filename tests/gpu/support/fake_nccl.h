@@ -29,6 +29,7 @@ typedef struct fake_nccl {
     // ---- kept by the fake ----
     atomic_int live, aborted, splits, ids, set_devices;
     atomic_int open;              // groups begun and not ended
+    atomic_int aborted_alone;     // outside a group
     atomic_bool stream_was_other; // than &fake_nccl_stream, of a call
     char log[FAKE_NCCL_LOG];      // calls of rank 0 with type and count, ids and ends left out
 } fake_nccl;

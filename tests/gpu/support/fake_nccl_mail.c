@@ -17,6 +17,7 @@ typedef struct message {
 struct clique {
     char key[160];
     int size, joined, left;
+    bool broken;
     message *first[MAIL_KINDS][FAKE_NCCL_RANKS][FAKE_NCCL_RANKS];
     clique *next;
 };
@@ -87,6 +88,22 @@ void clique_leave(clique *c)
     pthread_mutex_unlock(&lock);
 }
 
+bool clique_is_broken(clique *c)
+{
+    pthread_mutex_lock(&lock);
+    bool broken = c->broken;
+    pthread_mutex_unlock(&lock);
+    return broken;
+}
+
+void clique_break(clique *c)
+{
+    pthread_mutex_lock(&lock);
+    c->broken = true;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
 void cliques_free(void)
 {
     while (cliques != NULL) {
@@ -117,8 +134,12 @@ bool mail_receive(clique *c, mail_kind kind, int from, int to, void *data, size_
 {
     pthread_mutex_lock(&lock);
     message **first = &c->first[kind][from][to];
-    while (*first == NULL) {
+    while (*first == NULL && !c->broken) {
         pthread_cond_wait(&changed, &lock);
+    }
+    if (*first == NULL) {
+        pthread_mutex_unlock(&lock);
+        return false;
     }
     message *m = *first;
     *first = m->next;

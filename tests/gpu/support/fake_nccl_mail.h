@@ -13,11 +13,14 @@ typedef enum mail_kind { MAIL_PAIRS, MAIL_COLLECTIVES, MAIL_KINDS } mail_kind;
 clique *clique_join(const char *key, int size);
 bool clique_is_full(clique *c);
 void clique_leave(clique *c);
+// A member has aborted: nobody waits for messages that have not come.
+void clique_break(clique *c);
+bool clique_is_broken(clique *c);
 // Frees those that some members never came to. No member is left.
 void cliques_free(void);
 
 void mail_send(clique *c, mail_kind kind, int from, int to, const void *data, size_t bytes);
-// Waits for it. False for a message of another size.
+// Waits for it. False for a message of another size, or none where the clique is broken.
 bool mail_receive(clique *c, mail_kind kind, int from, int to, void *data, size_t bytes);
 
 #endif

@@ -1,0 +1,125 @@
+#include "tests/gpu/support/joined_gpus.h"
+
+#include <pthread.h>
+
+#include "backends/cuda/machine.h"
+#include "backends/cuda/nccl_transport.h"
+#include "tests/gpu/support/computing_cublas.h"
+#include "tests/gpu/support/fake_cuda.h"
+#include "tests/gpu/support/fake_nccl.h"
+#include "tests/gpu/support/forked_ranks.h"
+#include "tests/gpu/support/streamed_nccl.h"
+#include "tests/support/test_main.h"
+
+joined_rank joined[JOINED_GPUS];
+sp_i_cuda_api joined_cuda;
+sp_i_cublas_api joined_cublas;
+sp_i_nccl_api joined_nccl;
+
+void joined_reset(void)
+{
+    sp_i_cuda_api little;
+    fake_nccl_reset(&joined_nccl, &little);
+    fake_cuda_reset(&joined_cuda);
+    computing_cublas_reset(&joined_cublas);
+    streamed_nccl_reset(&joined_nccl, &joined_cuda);
+    fake.free_bytes = (size_t)SP_I_CUDA_RESERVE + JOINED_MEMORY;
+    fake.tick_ns = 1000;
+}
+
+static void *run_rank(void *context)
+{
+    joined_rank *me = context;
+    me->status = me->body(me, &me->err);
+    return NULL;
+}
+
+void joined_run(int ranks, int timeout_ms, joined_body body, void *context)
+{
+    forked_ranks f;
+    pthread_t threads[JOINED_GPUS];
+    forked_ranks_init(&f, ranks);
+    for (int i = 0; i < ranks; i++) {
+        joined[i] = (joined_rank){
+            .place = f.place, .body = body, .context = context, .timeout_ms = timeout_ms};
+        joined[i].place.rank = i;
+        assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &joined[i]), 0);
+    }
+    for (int i = 0; i < ranks; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+    assert_int_equal(atomic_load(&nccl.live), 0);
+    assert_int_equal(fake.live_blocks, 0);
+    assert_int_equal(fake.live_events, 0);
+    assert_int_equal(fake.live_streams, 0);
+    assert_int_equal(computing.live, 0);
+    assert_int_equal(streamed_nccl_unequal(), 0);
+}
+
+// ---- with transports ----
+
+typedef struct inner {
+    joined_body body;
+    void *context;
+} inner;
+
+static sp_status run_with_transport(joined_rank *me, sp_error *err)
+{
+    const inner *in = me->context;
+    const sp_i_cuda_device device = {&joined_cuda, 0};
+    const sp_i_cuda_machine_options machine = {.ranks = me->place.ranks,
+                                               .memory_bytes = JOINED_MEMORY};
+    sp_i_nccl_transport_options options = {
+        .device = device, .api = &joined_nccl, .timeout_ms = me->timeout_ms};
+    me->context = in->context;
+    sp_status status = sp_i_bootstrap_join(&me->place, 1, JOINED_LONG_MS, &me->bootstrap, err);
+    if (status == SP_OK) {
+        status = sp_i_cuda_machine_new(&device, &joined_cublas, &machine, &me->machine, err);
+    }
+    if (status == SP_OK) {
+        options.machine = me->machine;
+        options.bootstrap = me->bootstrap;
+        status = sp_i_nccl_transport_new(&options, &me->transport, err);
+    }
+    if (status == SP_OK) {
+        status = in->body(me, err);
+    }
+    sp_i_nccl_transport_free(me->transport);
+    sp_i_cuda_machine_free(me->machine);
+    sp_i_bootstrap_free(me->bootstrap);
+    return status;
+}
+
+void joined_transports(int ranks, int timeout_ms, joined_body body, void *context)
+{
+    inner in = {body, context};
+    joined_run(ranks, timeout_ms, run_with_transport, &in);
+}
+
+void joined_must_be_well(int ranks)
+{
+    for (int i = 0; i < ranks; i++) {
+        assert_string_equal(joined[i].err.message[0], "");
+        assert_int_equal(joined[i].status, SP_OK);
+    }
+}
+
+// ---- for bodies ----
+
+double *joined_numbers(joined_rank *me)
+{
+    double *made = me->machine->ops->allocate(me->machine, JOINED_NUMBERS * (int64_t)sizeof *made);
+    for (int i = 0; made != NULL && i < JOINED_NUMBERS; i++) {
+        made[i] = -1.0;
+    }
+    return made;
+}
+
+sp_status joined_group(joined_rank *me, const char *name, int first, int size, sp_error *err)
+{
+    int ranks[JOINED_GPUS];
+    for (int i = 0; i < size; i++) {
+        ranks[i] = first + i;
+    }
+    return me->transport->ops->group_new(me->transport, name, ranks, size, err);
+}

@@ -1,0 +1,324 @@
+// A calibration by several processes with a GPU each: threads of this one, on a fake NCCL; rank 0's
+// GPU is the fake with a clock (clocked_cuda.h).
+#include <pthread.h>
+
+#include "backends/cuda/calibrate_together.h"
+#include "backends/cuda/joined.h"
+#include "sim/cost/profile.h"
+#include "tests/gpu/support/clocked_cuda.h"
+#include "tests/gpu/support/fake_nccl.h"
+#include "tests/gpu/support/forked_ranks.h"
+
+enum { LONG_WAIT_MS = 60000, SHORT_WAIT_MS = 300 };
+
+// Untied embeddings 2 x 128, a norm of 8, three layers of 464: attention 4 x 64, MLP 3 x 64, norms
+// 2 x 8. 1656 gradients of 4 bytes are more than 4 KiB.
+static const sp_model tiny = {.name = "tiny",
+                              .layers = 3,
+                              .hidden = 8,
+                              .ffn = 8,
+                              .heads = 1,
+                              .kv_heads = 1,
+                              .head_dim = 8,
+                              .vocab = 16,
+                              .activation = SP_SWIGLU,
+                              .norm = SP_RMSNORM,
+                              .positional = SP_ROPE};
+enum { SIZES = 3, KINDS = SP_COLLECTIVES }; // 1, 4 and 16 KiB
+
+typedef struct process {
+    sp_i_bootstrap_place place;
+    sp_model model;
+    int wait_ms;
+    sp_status status;
+    sp_error err;
+    json_t *document;
+} process;
+
+static process processes[FAKE_NCCL_RANKS];
+static sp_i_nccl_api nccl_api;
+static sp_i_cuda_api nccl_cuda;
+static sp_i_cuda_api plain;   // the fake's own
+static bool fails_to_measure; // rank 0
+static bool gpus_differ;
+static _Thread_local int own_rank;
+
+static cudaError_t stream_new(cudaStream_t *stream, unsigned flags, int priority)
+{
+    (void)priority;
+    *stream = (cudaStream_t)(void *)&fake_nccl_stream;
+    return flags == cudaStreamNonBlocking ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+static cudaError_t stream_free(cudaStream_t stream)
+{
+    return (void *)stream == (void *)&fake_nccl_stream ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+// Rank 1's GPU has failed, and no other's work is over without it.
+static cudaError_t query_beside_a_failure(cudaStream_t stream)
+{
+    (void)stream;
+    return own_rank == 1 ? cudaErrorIllegalAddress : cudaErrorNotReady;
+}
+
+// Equal GPUs, or rank 1's is another.
+static cudaError_t properties(struct cudaDeviceProp *p, int device)
+{
+    cudaError_t code = plain.GetDeviceProperties(p, device);
+    snprintf(p->name, sizeof p->name, "NVIDIA %s", gpus_differ && device == 1 ? "Other" : "Fake");
+    return code;
+}
+
+// Each record of an event takes a while, so that collectives do; copies are real again.
+static sp_status measure(void *context, const sp_i_cuda_device *device, json_t **document,
+                         sp_error *err)
+{
+    assert_true(context == &processes[0] && device->index == 0);
+    if (fails_to_measure) {
+        return sp_error_set(err, SP_ERR_INTERNAL, "no power");
+    }
+    json_t *base = known();
+    sp_status status = clocked_calibrate(base, 1, document, err);
+    json_decref(base);
+    clocked.api.MemcpyAsync = plain.MemcpyAsync;
+    fake.tick_ns = 5000;
+    return status;
+}
+
+static void *process_main(void *context)
+{
+    process *me = context;
+    own_rank = me->place.rank;
+    const sp_i_cuda_team team = {.place = &me->place,
+                                 .api = &clocked.api,
+                                 .model = &me->model,
+                                 .seed = 1,
+                                 .wait_ms = me->wait_ms,
+                                 .nccl = &nccl_api};
+    me->status = sp_i_cuda_calibrate_together(&team, measure, me, &me->document, &me->err);
+    return NULL;
+}
+
+static void reset(int ranks)
+{
+    forked_ranks f;
+    forked_ranks_init(&f, ranks);
+    fake_nccl_reset(&nccl_api, &nccl_cuda);
+    fake_cuda_reset(&clocked.api);
+    fake.devices = FAKE_NCCL_RANKS;
+    plain = clocked.api;
+    fails_to_measure = gpus_differ = false;
+    clocked.api.GetDeviceProperties = properties;
+    clocked.api.StreamQuery = nccl_cuda.StreamQuery;
+    clocked.api.StreamCreateWithPriority = stream_new;
+    clocked.api.StreamDestroy = stream_free;
+    for (int i = 0; i < ranks; i++) {
+        processes[i] = (process){.place = f.place, .model = tiny, .wait_ms = LONG_WAIT_MS};
+        processes[i].place.rank = processes[i].place.local_rank = i;
+    }
+}
+
+// The first `started` of them; rank 0 is this thread.
+static void run(int started)
+{
+    pthread_t threads[FAKE_NCCL_RANKS];
+    for (int i = 1; i < started; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, process_main, &processes[i]), 0);
+    }
+    (void)process_main(&processes[0]);
+    for (int i = 1; i < started; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+    assert_int_equal(fake.live_blocks, 0);
+    assert_int_equal(fake.live_events, 0);
+    assert_int_equal(atomic_load(&nccl.live), 0);
+    assert_false(atomic_load(&nccl.stream_was_other));
+}
+
+static void check_collectives(const json_t *tables, int ranks, const char *source)
+{
+    static const char *const kinds[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
+    size_t i;
+    const json_t *table;
+    assert_int_equal(json_array_size(tables), 2 * KINDS);
+    json_array_foreach (tables, i, table) {
+        const int members = i % 2 == 0 ? 2 : ranks;
+        const json_t *points = json_object_get(table, "points");
+        assert_string_equal(json_string_value(json_object_get(table, "kind")), kinds[i / 2]);
+        assert_int_equal(json_integer_value(json_object_get(table, "ranks")), members);
+        assert_string_equal(json_string_value(json_object_get(table, "level")), "measured");
+        assert_non_null(strstr(json_string_value(json_object_get(table, "source")), source));
+        assert_int_equal(json_array_size(points), SIZES);
+        for (int p = 0; p < SIZES; p++) {
+            const json_t *point = json_array_get(points, (size_t)p);
+            // Up to the next multiple of a bf16 for each member twice.
+            double least = 1024 << 2 * p;
+            double bytes = json_number_value(json_array_get(point, 0));
+            assert_true(bytes >= least && bytes < least + 2.0 * members);
+            assert_true(json_number_value(json_array_get(point, 1)) >= 4.9);
+        }
+    }
+}
+
+static void all_have_rank_0s_profile_and_the_times_of_collectives(void **state)
+{
+    (void)state;
+    for (int ranks = 3; ranks <= 4; ranks++) {
+        char source[120];
+        reset(ranks);
+        run(ranks);
+        for (int i = 0; i < ranks; i++) {
+            assert_string_equal(processes[i].err.message[0], "");
+            assert_int_equal(processes[i].status, SP_OK);
+            assert_true(json_equal(processes[i].document, processes[0].document));
+        }
+        check_tables(processes[0].document, 1);
+        snprintf(source, sizeof source,
+                 "NCCL 2.28.9 between GPUs of a node with %d of NVIDIA Fake, CUDA 13.0; bf16",
+                 ranks);
+        check_collectives(json_object_get(processes[1].document, "collective_times"), ranks,
+                          source);
+        // What NCCL was given: bf16 numbers, 16 KiB of them at most.
+        assert_non_null(strstr(nccl.log, "AllReduce bf16 512; "));
+        for (int i = 0; i < ranks; i++) {
+            json_decref(processes[i].document);
+        }
+    }
+}
+
+static void the_document_is_a_profile(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    sp_profile profile;
+    reset(2);
+    run(2);
+    assert_int_equal(processes[0].status, SP_OK);
+    if (sp_profile_from_json(processes[0].document, "document", &profile, &err) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+    assert_int_equal(profile.collective_tables, KINDS);
+    sp_profile_fini(&profile);
+    json_decref(processes[0].document);
+    json_decref(processes[1].document);
+}
+
+static void one_process_alone_has_no_tables(void **state)
+{
+    (void)state;
+    json_t *base = known();
+    json_t *document = calibrated_in(base, 1);
+    assert_null(json_object_get(document, "collective_times"));
+    json_decref(base);
+    json_decref(document);
+}
+
+static void check_failure(int ranks, sp_status status, const char *text)
+{
+    for (int i = 0; i < ranks; i++) {
+        if (strstr(processes[i].err.message[0], text) == NULL) {
+            fail_msg("rank %d: '%s' is not in '%s'", i, text, processes[i].err.message[0]);
+        }
+        assert_int_equal(processes[i].status, status);
+        assert_null(processes[i].document);
+    }
+}
+
+static void a_failure_of_one_is_everyones(void **state)
+{
+    (void)state;
+    // While the others wait for rank 0.
+    reset(3);
+    fails_to_measure = true;
+    run(3);
+    check_failure(3, SP_ERR_INTERNAL, "rank 0: no power");
+    // At NCCL's begin.
+    reset(3);
+    nccl.fail = "CommInitRankConfig";
+    nccl.fail_rank = 2;
+    nccl.fail_code = ncclInvalidUsage;
+    nccl.fail_way = FAKE_NCCL_LATER;
+    run(3);
+    check_failure(3, SP_ERR_USAGE,
+                  "rank 2: GPU 2: group 'all' of 3: ncclCommInitRankConfig failed");
+    // On a GPU while the other waits for it.
+    reset(2);
+    clocked.api.StreamQuery = query_beside_a_failure;
+    run(2);
+    check_failure(2, SP_ERR_INTERNAL, "rank 1: GPU 1: cudaStreamQuery failed");
+}
+
+static void ranks_that_do_not_fit_are_said(void **state)
+{
+    (void)state;
+    reset(2);
+    gpus_differ = true;
+    run(2);
+    check_failure(2, SP_ERR_USAGE,
+                  "rank 0: the GPUs differ: NVIDIA Fake at rank 0, NVIDIA Other at rank 1");
+    reset(3);
+    processes[2].place.local_rank = 9;
+    run(3);
+    check_failure(
+        3, SP_ERR_USAGE,
+        "rank 2: backend 'cuda': rank 2 is number 9 of its machine, which has no device 9");
+    reset(2);
+    processes[1].model.hidden = 16;
+    run(2);
+    check_failure(2, SP_ERR_USAGE, "rank 1 runs another plan");
+    reset(3);
+    for (int i = 0; i < 3; i++) {
+        processes[i].wait_ms = SHORT_WAIT_MS;
+    }
+    run(2);
+    check_failure(2, SP_ERR_LIMIT, "rank 2 of 3 did not come");
+}
+
+static void tensors_are_as_large_as_the_models_gradients(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    sp_model model = tiny;
+    assert_int_equal(sp_i_cuda_most_exchanged_bytes(&model), 16 << 10);
+    model.layers = 1; // 728 of 4 bytes
+    assert_int_equal(sp_i_cuda_most_exchanged_bytes(&model), 4 << 10);
+    assert_int_equal(sp_model_builtin("llama-7b", &model, &err), SP_OK);
+    assert_int_equal(sp_i_cuda_most_exchanged_bytes(&model), 256 << 20);
+}
+
+static void a_process_has_the_gpu_of_its_local_rank(void **state)
+{
+    (void)state;
+    static const struct {
+        int devices, first, local, expected; // -1: an error
+    } cases[] = {
+        {8, 0, 5, 5}, {8, 4, 1, 5},  {1, 0, 5, 0},  {1, 0, -1, 0},
+        {1, 3, 5, 0}, {0, 0, 0, -1}, {4, 0, 5, -1}, {8, 0, -1, -1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        sp_error err = {0};
+        int device = -1;
+        const sp_i_bootstrap_place place = {.rank = 5, .ranks = 8, .local_rank = cases[i].local};
+        fake_cuda_reset(&clocked.api);
+        fake.devices = cases[i].devices;
+        sp_status status =
+            sp_i_cuda_joined_device(&clocked.api, &place, cases[i].first, &device, &err);
+        assert_int_equal(status, cases[i].expected < 0 ? SP_ERR_USAGE : SP_OK);
+        if (status == SP_OK) {
+            assert_int_equal(device, cases[i].expected);
+        }
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(all_have_rank_0s_profile_and_the_times_of_collectives),
+    cmocka_unit_test(the_document_is_a_profile),
+    cmocka_unit_test(one_process_alone_has_no_tables),
+    cmocka_unit_test(a_failure_of_one_is_everyones),
+    cmocka_unit_test(ranks_that_do_not_fit_are_said),
+    cmocka_unit_test(tensors_are_as_large_as_the_models_gradients),
+    cmocka_unit_test(a_process_has_the_gpu_of_its_local_rank),
+};
+
+SP_TEST_MAIN(tests)

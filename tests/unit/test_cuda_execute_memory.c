@@ -1,0 +1,214 @@
+// The committed scenarios for GPUs (experiments/validate_gpu.json), each with its strategy,
+// schedule and layout and with a model and lengths that the emulated device is fast enough for:
+// what ranks hold in real bytes, beside what the stack of the backend predicts for the very same
+// timeline.
+#include <math.h>
+
+#include "experiments/execution/scenario_set.h"
+#include "sim/base/json.h"
+#include "sim/engine/memory.h"
+#include "tests/gpu/support/emulated_backend.h"
+#include "tests/support/host_memory.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+#define SET SP_TEST_SOURCE_DIR "/../experiments/validate_gpu.json"
+
+// Of the committed sizes. Lengths are multiples of 8, so that parts of slices are equal on all
+// ranks: the prediction rounds a pack's rows up once, ranks those of every slice.
+enum { FEATURES = 64, HEADS = 4, TOKENS = 128, LENGTH_STEP = 8 };
+
+// Tables that say what a launch of attention computes are not predicted: a few hundred bytes a
+// slice, of a model of a MiB.
+#define PEAK_BOUND 5e-3
+
+// ---- small scenarios ----
+
+static void divide(json_t *object, const char *key, int64_t by)
+{
+    const json_t *value = json_object_get(object, key);
+    if (value != NULL) {
+        json_object_set_new(object, key, json_integer(json_integer_value(value) / by));
+    }
+}
+
+static void shrink_lengths(json_t *lengths)
+{
+    for (size_t i = 0; i < json_array_size(lengths); i++) {
+        int64_t step = (int64_t)TOKENS * LENGTH_STEP;
+        int64_t steps = (json_integer_value(json_array_get(lengths, i)) + step - 1) / step;
+        json_array_set_new(lengths, i, json_integer(steps * LENGTH_STEP));
+    }
+}
+
+static void shrink_model(json_t *model)
+{
+    divide(model, "hidden", FEATURES);
+    divide(model, "ffn", FEATURES);
+    divide(model, "vocab", FEATURES);
+    divide(model, "heads", HEADS);
+    divide(model, "kv_heads", HEADS);
+}
+
+// The base, whose keys are nested, or what a group sets.
+static void shrink(json_t *settings)
+{
+    json_t *workload = json_object_get(settings, "workload");
+    shrink_lengths(json_object_get(workload, "lengths"));
+    divide(workload, "context", TOKENS);
+    shrink_lengths(json_object_get(settings, "workload.lengths"));
+    divide(settings, "workload.context", TOKENS);
+    shrink_model(json_object_get(settings, "model"));
+    // Times do not matter, and of partitions none were measured yet.
+    json_object_del(settings, "profile");
+}
+
+// Without cuDNN, as the emulated device is.
+static void read_small_set(sp_scenario_set *set)
+{
+    json_t *document;
+    sp_error err = {0};
+    const char *const overrides[] = {"profile=h200", "stack.name=cuda",
+                                     "stack.cudnn_attention=false"};
+    must_succeed(SET, sp_json_read_file(SET, 1 << 20, &document, &err), &err);
+    json_t *base = json_object_get(document, "base");
+    json_t *groups = json_object_get(document, "groups");
+    assert_string_equal(json_string_value(json_object_get(base, "stack")), "cuda");
+    json_object_del(base, "stack");
+    shrink(base);
+    for (size_t g = 0; g < json_array_size(groups); g++) {
+        shrink(json_object_get(json_array_get(groups, g), "set"));
+    }
+    must_succeed(SET, sp_scenario_set_from_json(document, SET, overrides, 3, set, &err), &err);
+}
+
+// ---- one case ----
+
+typedef struct execution {
+    const sp_scenario_case *of;
+    const sp_backend *backend;
+} execution;
+
+static void peak_is_near(const execution *e, const sp_rank_timeline *rank,
+                         const sp_rank_memory *measured, const sp_rank_memory *predicted)
+{
+    double bytes = (double)sp_bytes_total(&measured->peak);
+    double error = (double)sp_bytes_total(&predicted->peak) / bytes - 1.0;
+    if (!(fabs(error) <= PEAK_BOUND)) {
+        fail_msg("%s: dp %d pp %d: peak of %.0f bytes, predicted %+.2f %%", e->of->name, rank->dp,
+                 rank->pp, bytes, 100.0 * error);
+    }
+}
+
+static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
+{
+    const execution *e = context;
+    const sp_scenario *scenario = &e->of->scenario;
+    const sp_backend_option options[] = {{"cudnn", "off"}};
+    bool wall = strcmp(e->of->clock, sp_clock_names[SP_CLOCK_WALL]) == 0;
+    const sp_run_request request = {.plan = view->plan,
+                                    .model = &scenario->model,
+                                    .memory = &scenario->memory,
+                                    .clock = wall ? SP_CLOCK_WALL : SP_CLOCK_VIRTUAL,
+                                    .precision = SP_BF16,
+                                    .seed = 5,
+                                    .steps = 1,
+                                    .options = options,
+                                    .option_count = 1,
+                                    .memory_points = true};
+    sp_run *run = host_run(&(host_device){.backend = e->backend}, &request);
+    const sp_measured_step *step = sp_run_step(run, 0);
+    sp_memory_category all[SP_MEM_CATEGORIES];
+    for (int k = 0; k < SP_MEM_CATEGORIES; k++) {
+        all[k] = (sp_memory_category)k;
+    }
+    sp_memory_timeline predicted;
+    must_succeed("replay", sp_i_memory_replay(&step->timeline, view->costs, true, &predicted, err),
+                 err);
+    for (size_t r = 0; r < step->timeline.rank_count; r++) {
+        const host_memory memory = {.plan = view->plan,
+                                    .rank = &step->timeline.ranks[r],
+                                    .measured = &step->memory.ranks[r],
+                                    .predicted = &predicted.ranks[r]};
+        host_memory_equal_after_actions(&memory, all, SP_MEM_CATEGORIES);
+        peak_is_near(e, memory.rank, memory.measured, memory.predicted);
+    }
+    sp_memory_timeline_fini(&predicted);
+    sp_run_free(run);
+    return SP_OK;
+}
+
+static void is_as_predicted(const execution *e)
+{
+    const sp_evaluate_options options = {
+        .no_bounds = true, .observer = execute, .observer_context = (void *)(uintptr_t)e};
+    sp_batches batches;
+    sp_result result;
+    sp_error err = {0};
+    must_succeed(e->of->name, sp_evaluate_batches(&e->of->scenario, &batches, &err), &err);
+    must_succeed(e->of->name, sp_evaluate(&e->of->scenario, &batches, &options, &result, &err),
+                 &err);
+    sp_result_fini(&result);
+    sp_batches_fini(&batches);
+}
+
+static void group_is_as_predicted(const char *group, size_t least)
+{
+    sp_scenario_set set;
+    size_t cases = 0;
+    read_small_set(&set);
+    for (size_t c = 0; c < set.count; c++) {
+        if (strcmp(set.cases[c].group, group) == 0) {
+            sp_backend *backend = emulated_backend_new();
+            assert_string_equal(sp_backend_stack(backend), "cuda");
+            is_as_predicted(&(execution){&set.cases[c], backend});
+            emulated_backend_free(backend);
+            cases++;
+        }
+    }
+    assert_true(cases >= least);
+    sp_scenario_set_fini(&set);
+}
+
+static void llama(void **state)
+{
+    (void)state;
+    group_is_as_predicted("llama", 9);
+}
+
+static void llama_long(void **state)
+{
+    (void)state;
+    group_is_as_predicted("llama long", 7);
+}
+
+static void llama_wide(void **state)
+{
+    (void)state;
+    group_is_as_predicted("llama wide", 2);
+}
+
+static void gpt(void **state)
+{
+    (void)state;
+    group_is_as_predicted("gpt", 3);
+}
+
+static void partition(void **state)
+{
+    (void)state;
+    group_is_as_predicted("partition", 4);
+}
+
+static void partition_long(void **state)
+{
+    (void)state;
+    group_is_as_predicted("part. long", 3);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(llama), cmocka_unit_test(llama_long), cmocka_unit_test(llama_wide),
+    cmocka_unit_test(gpt),   cmocka_unit_test(partition),  cmocka_unit_test(partition_long),
+};
+
+SP_TEST_MAIN(tests)

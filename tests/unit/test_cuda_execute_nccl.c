@@ -1,0 +1,127 @@
+// Plans on the CUDA backend with a GPU for each rank, on an emulated device and a fake NCCL:
+// gradients and loss of the plain step in fp64, memory of the CPU executor; and what ends such
+// runs.
+#include "tests/gpu/support/emulated_plans.h"
+#include "tests/gpu/support/joined_backend.h"
+#include "tests/support/host_random.h"
+#include "tests/support/host_run.h"
+#include "tests/support/test_main.h"
+
+#define LLAMA "{'layers': 4, 'hidden': 32, 'ffn': 48, 'heads': 4, 'kv_heads': 2, 'vocab': 61}"
+#define GPT                                                                                  \
+    "{'layers': 4, 'hidden': 32, 'ffn': 64, 'heads': 4, 'vocab': 61, 'activation': 'gelu', " \
+    "'norm': 'layernorm', 'positional': 'learned', 'max_positions': 128, 'bias': true, "     \
+    "'tied_embeddings': true}"
+#define PLAIN "'schedule': {'kind': '1f1b'}"
+#define SLICED "'strategy': {'kind': 'slimpack', 'slice_tokens': 16}"
+
+static const emulated_device a_gpu_each = {joined_backend_new, joined_backend_free};
+
+static void llama(const char *layout, const char *more)
+{
+    const emulated_plan plan = {LLAMA, layout, more, NULL, SP_CLOCK_WALL, &a_gpu_each};
+    emulated_plan_agrees(&plan);
+}
+
+static void gpt(const char *layout, const char *more)
+{
+    const emulated_plan plan = {GPT, layout, more, "0.25", SP_CLOCK_WALL, &a_gpu_each};
+    emulated_plan_agrees(&plan);
+}
+
+static void pipelines(void **state)
+{
+    (void)state;
+    gpt("{'pp': 2}", PLAIN);
+    llama("{'pp': 2}", SLICED);
+    llama("{'pp': 2}", "'schedule': {'kind': 'zb-v'}");
+    gpt("{'pp': 4}", "'schedule': {'kind': 'zb-h1'}");
+}
+
+static void tensor_parallel(void **state)
+{
+    (void)state;
+    llama("{'tp': 2, 'sequence_parallel': false}", PLAIN);
+    gpt("{'tp': 2, 'sequence_parallel': true}", SLICED);
+}
+
+static void data_parallel(void **state)
+{
+    (void)state;
+    llama("{'dp': 2, 'zero': 0}", PLAIN);
+    gpt("{'dp': 2, 'zero': 1}", PLAIN);
+    gpt("{'cp': 2}", PLAIN);
+}
+
+static void all_together(void **state)
+{
+    (void)state;
+    gpt("{'pp': 2, 'tp': 2, 'dp': 2, 'zero': 1, 'sequence_parallel': true}", PLAIN);
+}
+
+static void what_the_memory_does(void **state)
+{
+    (void)state;
+    llama("{'pp': 2}", "'memory': {'recompute': 'full'}, " PLAIN);
+    gpt("{'pp': 2, 'tp': 2, 'vocab_parallel': true}", SLICED);
+    const emulated_plan plan = {
+        .model = "{'layers': 2, 'hidden': 8, 'ffn': 4096, 'heads': 1, 'head_dim': 8, 'vocab': 61}",
+        .layout = "{'pp': 2}",
+        .more = "'memory': {'offload_ratio': 0.7}, 'strategy': {'kind': 'padded'}",
+        .clock = SP_CLOCK_WALL,
+        .device = &a_gpu_each};
+    assert_true(emulated_plan_agrees(&plan) > 0);
+}
+
+// ---- random plans ----
+
+static int agreed;
+
+static void request_agrees(const sp_run_request *request)
+{
+    if (sp_layout_ranks(&request->plan->layout) <= JOINED_GPUS) {
+        emulated_request_agrees_on(&a_gpu_each, request);
+        agreed++;
+    }
+}
+
+static void random_plans(void **state)
+{
+    (void)state;
+    const sp_model models[] = {host_llama(), host_gpt()};
+    agreed = 0;
+    for (int i = 0; i < 6; i++) {
+        const host_random draw = {.agrees = request_agrees,
+                                  .model = &models[i % 2],
+                                  .dropout = i % 2 == 1 ? "0.1" : "0",
+                                  .seed = 71 + (uint64_t)i,
+                                  .count = 1,
+                                  .most_tokens = 24,
+                                  .precision = SP_BF16,
+                                  .clock = SP_CLOCK_WALL,
+                                  .most_tp_bits = 1 - i % 2,
+                                  .most_cp = 1 + i % 2,
+                                  .merges = true,
+                                  .zero = 1};
+        host_random_agree(&draw);
+    }
+    assert_true(agreed > 2);
+}
+
+static void one_rank_alone(void **state)
+{
+    (void)state;
+    llama("{}", PLAIN);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(pipelines),
+    cmocka_unit_test(tensor_parallel),
+    cmocka_unit_test(data_parallel),
+    cmocka_unit_test(all_together),
+    cmocka_unit_test(what_the_memory_does),
+    cmocka_unit_test(random_plans),
+    cmocka_unit_test(one_rank_alone),
+};
+
+SP_TEST_MAIN(tests)

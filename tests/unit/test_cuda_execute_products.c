@@ -1,0 +1,100 @@
+// What times an executor's products where they stand (tests/gpu/products.h), on the emulated
+// device: every product of a step is seen once, and alone each takes what cuBLASLt's clock says.
+#include <math.h>
+
+#include "backends/record/request.h"
+#include "tests/gpu/products.h"
+#include "tests/gpu/support/computing_cublas.h"
+#include "tests/gpu/support/emulated_backend.h"
+#include "tests/gpu/support/fake_cuda.h"
+#include "tests/support/host_run.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+enum { STEPS = 3, PACKS = 2, LAYERS = 2, ALONE_NS = 5000, TICK_NS = 1000 };
+
+static products_shape shapes[PRODUCTS_SHAPES];
+
+static void pass_alone(const computing_product *product, cudaStream_t stream)
+{
+    (void)product;
+    (void)stream;
+    fake.clock_ns += ALONE_NS;
+}
+
+static void run_watched(const sp_run_request *request, const sp_i_cuda_device *gpu, int *count)
+{
+    sp_error err = {0};
+    sp_backend *backend = emulated_backend_new();
+    const host_device device = {.backend = backend};
+    products_watch(gpu);
+    sp_run_free(host_run(&device, request));
+    must_succeed("products", products_seen(request->steps, shapes, count, &err), &err);
+    emulated_backend_free(backend);
+}
+
+static void every_product_is_seen(void **state)
+{
+    (void)state;
+    json_t *root;
+    sp_request_file file;
+    sp_error err = {0};
+    sp_i_cuda_api api;
+    sp_i_cublas_api cublas;
+    int count;
+    int products = 0;
+    const char *path = SP_TEST_SOURCE_DIR "/gpu/bars/gradients/01-packed-pp2.json";
+    const sp_backend_option options[] = {{"cudnn", "off"}};
+    fake_cuda_reset(&api);
+    computing_cublas_reset(&cublas);
+    const sp_i_cuda_device gpu = {&api, 0};
+    assert_int_equal(sp_json_read_file(path, 0, &root, &err), SP_OK);
+    assert_int_equal(sp_request_json_read(root, path, &file, &err), SP_OK);
+    sp_run_request request = sp_request_of_batch(&file, 0);
+    request.options = options;
+    request.option_count = 1;
+    request.steps = STEPS;
+    run_watched(&request, &gpu, &count);
+    // Of QKV, the output, gate and up, down, and the head: three products each of each pack.
+    assert_int_equal(count, PACKS * 3 * 5);
+    for (int i = 0; i < count; i++) {
+        const sp_i_cuda_product *p = &shapes[i].product;
+        assert_int_equal(shapes[i].times, (STEPS - 1) * (p->out == 61 ? 1 : LAYERS));
+        assert_true(p->tokens == 49 || p->tokens == 31);
+        assert_true(fabs(1e9 * shapes[i].executor_s - TICK_NS) < 1.0);
+        products += shapes[i].times;
+    }
+    assert_int_equal(products, (STEPS - 1) * PACKS * 3 * (4 * LAYERS + 1));
+
+    fake_cuda_reset(&api);
+    fake.tick_ns = TICK_NS;
+    computing.clock = pass_alone;
+    must_succeed("alone", products_alone(&gpu, &cublas, 0.001, shapes, count, &err), &err);
+    for (int i = 0; i < count; i++) {
+        assert_true(fabs(1e9 * shapes[i].alone_s - (ALONE_NS + TICK_NS)) < 1.0);
+    }
+    assert_int_equal(fake.live_blocks, 0);
+    assert_int_equal(fake.live_events, 0);
+    assert_int_equal(computing.live, 0);
+    sp_request_file_fini(&file);
+}
+
+// One step has none that counts.
+static void one_step_is_refused(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    sp_i_cuda_api api;
+    int count;
+    fake_cuda_reset(&api);
+    const sp_i_cuda_device gpu = {&api, 0};
+    products_watch(&gpu);
+    assert_int_equal(products_seen(1, shapes, &count, &err), SP_ERR_LIMIT);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_product_is_seen),
+    cmocka_unit_test(one_step_is_refused),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,298 @@
+// How the transport between GPUs fails: at all ranks, with the reason of the first, and no rank
+// waits for ever.
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include "backends/cuda/bootstrap_peer.h"
+#include "tests/gpu/support/fake_cuda.h"
+#include "tests/gpu/support/fake_nccl.h"
+#include "tests/gpu/support/joined_gpus.h"
+#include "tests/support/test_main.h"
+
+static void all_must_say(int ranks, sp_status expected, const char *text)
+{
+    for (int i = 0; i < ranks; i++) {
+        assert_string_equal(joined[i].err.message[0], text);
+        assert_int_equal(joined[i].status, expected);
+    }
+}
+
+// Rank 1 gives up where the others wait for a message of its, a sum and an exchange.
+static sp_status give_up(joined_rank *me, sp_error *err)
+{
+    sp_transport *t = me->transport;
+    const int r = me->place.rank;
+    uint64_t message;
+    sp_transport_part parts[4];
+    double *in = joined_numbers(me);
+    JOINED_TRY(joined_group(me, "some", 1, 2, err));
+    JOINED_TRY(t->ops->channel_new(t, 1, 0, err));
+    if (r == 1) {
+        sp_status status = t->ops->abort(t, SP_ERR_INFEASIBLE, "no more");
+        JOINED_MUST(status == SP_ERR_INFEASIBLE);
+        JOINED_MUST(t->ops->abort(t, SP_ERR_LIMIT, "again") == SP_ERR_INFEASIBLE);
+        return t->ops->check(t, err);
+    }
+    if (r == 0) {
+        JOINED_TRY(t->ops->receive(t, 0, in, 8, &message, err));
+        return t->ops->settle(t, err);
+    }
+    if (r == 2) {
+        JOINED_TRY(t->ops->all_reduce(t, 0, SP_ELEMENT_F64, false, in, in, 1, err));
+        return t->ops->settle(t, err);
+    }
+    sp_status status = t->ops->exchange(t, "x", 1, parts, err);
+    JOINED_MUST(parts[0].data == NULL && parts[3].data == NULL);
+    return status;
+}
+
+static void one_rank_gives_up_for_all(void **state)
+{
+    (void)state;
+    joined_reset();
+    joined_transports(4, JOINED_LONG_MS, give_up, NULL);
+    all_must_say(4, SP_ERR_INFEASIBLE, "no more");
+}
+
+static void *abort_later(void *context)
+{
+    sp_transport *t = context;
+    (void)t->ops->abort(t, SP_ERR_LIMIT, "time is over");
+    return NULL;
+}
+
+// Another thread gives up for rank 0, which waits for what never comes.
+static sp_status wait_for_ever(joined_rank *me, sp_error *err)
+{
+    sp_transport *t = me->transport;
+    uint64_t message;
+    pthread_t thread;
+    double *in = joined_numbers(me);
+    JOINED_TRY(t->ops->channel_new(t, 0, 1, err));
+    JOINED_TRY(t->ops->channel_new(t, 1, 0, err));
+    JOINED_TRY(t->ops->receive(t, 1 - me->place.rank, in, 8, &message, err));
+    if (me->place.rank == 0) {
+        JOINED_MUST(pthread_create(&thread, NULL, abort_later, t) == 0);
+    }
+    sp_status status = t->ops->settle(t, err);
+    if (me->place.rank == 0) {
+        (void)pthread_join(thread, NULL);
+    }
+    return status;
+}
+
+static void another_thread_gives_up(void **state)
+{
+    (void)state;
+    joined_reset();
+    joined_transports(2, JOINED_LONG_MS, wait_for_ever, NULL);
+    all_must_say(2, SP_ERR_LIMIT, "time is over");
+}
+
+static sp_status wait_in_vain(joined_rank *me, sp_error *err)
+{
+    sp_transport *t = me->transport;
+    uint64_t message;
+    double *in = joined_numbers(me);
+    JOINED_TRY(t->ops->channel_new(t, 1, 0, err));
+    if (me->place.rank == 0) {
+        JOINED_TRY(t->ops->receive(t, 0, in, 8, &message, err));
+        return t->ops->settle(t, err);
+    }
+    while (t->ops->check(t, NULL) == SP_OK) {
+    }
+    return t->ops->check(t, err);
+}
+
+static void waiting_ends_with_the_time(void **state)
+{
+    (void)state;
+    joined_reset();
+    joined_transports(2, 200, wait_in_vain, NULL);
+    all_must_say(2, SP_ERR_LIMIT, "rank 0: GPU 0: the work of a stream was not over in 200 ms");
+}
+
+// What is left of a process that has died: nothing is said, and nothing comes.
+static sp_status die(joined_rank *me, sp_error *err)
+{
+    sp_transport *t = me->transport;
+    uint64_t message;
+    double *in = joined_numbers(me);
+    JOINED_TRY(t->ops->channel_new(t, 1, 0, err));
+    if (me->place.rank == 1) {
+        JOINED_MUST(shutdown(me->bootstrap->peer[0].socket, SHUT_RDWR) == 0);
+        return SP_OK;
+    }
+    if (me->place.rank == 0) {
+        JOINED_TRY(t->ops->receive(t, 0, in, 8, &message, err));
+    }
+    sp_status status = t->ops->settle(t, err);
+    while (status == SP_OK) {
+        status = t->ops->check(t, err);
+    }
+    return status;
+}
+
+static void a_process_that_dies(void **state)
+{
+    (void)state;
+    joined_reset();
+    joined_transports(3, JOINED_LONG_MS, die, NULL);
+    for (int i = 0; i < 3; i += 2) {
+        assert_string_equal(joined[i].err.message[0], "rank 1 is gone: its connection ended");
+        assert_int_equal(joined[i].status, SP_ERR_IO);
+    }
+}
+
+// ---- waiting outside of the transport ----
+
+static _Atomic int queries_left; // until streams are ready; below 0: never
+
+static cudaError_t busy(cudaStream_t stream)
+{
+    (void)stream;
+    int left = queries_left;
+    queries_left = left > 0 ? left - 1 : left;
+    return left == 0 ? cudaSuccess : cudaErrorNotReady;
+}
+
+static sp_status download(joined_rank *me, sp_error *err)
+{
+    const sp_machine_ops *ops = me->machine->ops;
+    double *in = joined_numbers(me);
+    double read[2] = {0};
+    if (me->place.rank == 1) {
+        return queries_left < 0
+                   ? me->transport->ops->abort(me->transport, SP_ERR_INFEASIBLE, "no more")
+                   : me->transport->ops->settle(me->transport, err);
+    }
+    in[0] = 3.0;
+    in[1] = 4.0;
+    cudaError_t (*plain)(cudaStream_t) = joined_cuda.StreamQuery;
+    joined_cuda.StreamQuery = busy;
+    ops->download(me->machine, read, in, sizeof read);
+    joined_cuda.StreamQuery = plain;
+    JOINED_MUST(read[0] == 3.0 && read[1] == 4.0);
+    return me->transport->ops->check(me->transport, err);
+}
+
+// Where the GPU is busy for a while; where another rank fails meanwhile; where nothing ever comes.
+static void a_rank_that_waits_for_its_gpu(void **state)
+{
+    (void)state;
+    joined_reset();
+    queries_left = 200;
+    joined_transports(1, JOINED_LONG_MS, download, NULL);
+    joined_must_be_well(1);
+    assert_int_equal(queries_left, 0);
+    joined_reset();
+    queries_left = -1;
+    joined_transports(2, JOINED_LONG_MS, download, NULL);
+    assert_string_equal(joined[0].err.message[0], "no more");
+    assert_int_equal(joined[0].status, SP_ERR_INFEASIBLE);
+    joined_reset();
+    queries_left = -1;
+    joined_transports(1, 200, download, NULL);
+    assert_string_equal(joined[0].err.message[0],
+                        "rank 0: the work of a stream was not over in 200 ms");
+    assert_int_equal(joined[0].status, SP_ERR_LIMIT);
+}
+
+// What fails of CUDA is named, at every rank, wherever it was.
+static sp_status send_one(joined_rank *me, sp_error *err)
+{
+    sp_transport *t = me->transport;
+    const int r = me->place.rank;
+    uint64_t message;
+    double *in = joined_numbers(me);
+    JOINED_TRY(t->ops->channel_new(t, 0, 1, err));
+    JOINED_TRY(t->ops->settle(t, err));
+    if (r == 0) {
+        fake.fail = me->context;
+    }
+    sp_status status = r == 0 ? t->ops->send(t, 0, in, 8, &message, err)
+                              : t->ops->receive(t, 0, in, 8, &message, err);
+    status = status == SP_OK ? t->ops->wait(t, message, err) : status;
+    status = status == SP_OK ? t->ops->settle(t, err) : status;
+    fake.fail = NULL;
+    return status;
+}
+
+static void calls_of_cuda_that_fail_are_named(void **state)
+{
+    (void)state;
+    static char calls[][24] = {"EventCreateWithFlags", "EventRecord", "StreamWaitEvent"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        char text[128];
+        joined_reset();
+        joined_transports(2, JOINED_LONG_MS, send_one, calls[i]);
+        snprintf(text, sizeof text, "GPU 0: cuda%s failed with cudaErrorOther", calls[i]);
+        for (int r = 0; r < 2; r++) {
+            assert_non_null(strstr(joined[r].err.message[0], text));
+            assert_int_equal(joined[r].status, SP_ERR_INTERNAL);
+        }
+        assert_string_equal(joined[0].err.message[0], joined[1].err.message[0]);
+    }
+}
+
+// The rank's own work: found by settling, for its caller to tell the others of.
+static sp_status fail_at_work(joined_rank *me, sp_error *err)
+{
+    sp_transport *t = me->transport;
+    double *in = joined_numbers(me);
+    JOINED_TRY(joined_group(me, "all", 0, 2, err));
+    if (me->place.rank == 1) {
+        fake.fail = "MemsetAsync";
+        me->machine->ops->zero(me->machine, in, 8);
+        sp_status status = t->ops->settle(t, err);
+        JOINED_MUST(status == SP_ERR_INTERNAL && t->ops->check(t, NULL) == SP_OK);
+        (void)t->ops->abort(t, status, "F0 failed");
+        return SP_OK;
+    }
+    JOINED_TRY(t->ops->barrier(t, 0, err));
+    return t->ops->settle(t, err);
+}
+
+static void faults_of_the_rank_are_found_by_settling(void **state)
+{
+    (void)state;
+    joined_reset();
+    joined_transports(2, JOINED_LONG_MS, fail_at_work, NULL);
+    assert_non_null(strstr(joined[1].err.message[0], "cudaMemsetAsync failed"));
+    assert_string_equal(joined[0].err.message[0], "F0 failed");
+}
+
+static sp_status meet(joined_rank *me, sp_error *err)
+{
+    sp_transport_part parts[2];
+    return me->transport->ops->exchange(me->transport, NULL, 0, parts, err);
+}
+
+static void a_world_that_cannot_be_made(void **state)
+{
+    (void)state;
+    joined_reset();
+    nccl.fail = "CommInitRankConfig";
+    nccl.fail_rank = 1;
+    nccl.fail_code = ncclInvalidUsage;
+    joined_transports(2, JOINED_LONG_MS, meet, NULL);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(joined[i].status, SP_ERR_USAGE);
+        assert_non_null(strstr(joined[i].err.message[0], "rank 1: GPU 0: group 'all' of 2: "
+                                                         "ncclCommInitRankConfig failed with "
+                                                         "ncclInvalidUsage"));
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(one_rank_gives_up_for_all),
+    cmocka_unit_test(another_thread_gives_up),
+    cmocka_unit_test(waiting_ends_with_the_time),
+    cmocka_unit_test(a_process_that_dies),
+    cmocka_unit_test(a_rank_that_waits_for_its_gpu),
+    cmocka_unit_test(calls_of_cuda_that_fail_are_named),
+    cmocka_unit_test(faults_of_the_rank_are_found_by_settling),
+    cmocka_unit_test(a_world_that_cannot_be_made),
+};
+
+SP_TEST_MAIN(tests)
