@@ -71,6 +71,14 @@ expect "cases on the wall clock" 1 "$(grep -c '"clock": "wall"' "$work/report.js
 validate --backend host --executed "$work/results" --json >"$work/same.json"
 cmp "$work/report.json" "$work/same.json" || complain "--json prints another report"
 
+# Times of links go along; what is executed with them is compared as the rest.
+expect "times of links" 4 "$(grep -l '^"links": \[{"forward_ns":\[[1-9]' "$work"/requests/*.json | wc -l)"
+validate --backend host --clock virtual --steps 1 --option links=emulated --export "$work/links" >/dev/null
+"$execute" "$work/links" "$work/linked" 60 >"$work/lines"
+expect "executed with links" "3 of 4 cases executed" "$(tail -n 1 "$work/lines")"
+validate --backend host --executed "$work/linked" >"$work/table"
+expect "rows with links" 3 "$(grep -c ' exact$' "$work/table")"
+
 # No time: every case has its result, and its reason.
 "$execute" "$work/requests" "$work/late" 0.000001 >"$work/lines"
 expect "status without time" 1 "$?"

@@ -1,10 +1,12 @@
 // calibrate FOLDER [PARTITIONS]: measures the first GPU, or one of as many partitions of it beside
 // busy others, and writes FOLDER/NAME.json, a profile named after it; the same as `slimpack
-// calibrate --backend cuda`, from the backend alone. Exit status: 0 written, 1 failed, 2 wrong
-// usage, 77 no GPU.
+// calibrate --backend cuda`, from the backend alone. Started as several processes with a GPU each
+// (torchrun --no-python --nproc-per-node 8 calibrate FOLDER) it times NCCL's collectives too, and
+// the first process writes. Exit status: 0 written, 1 failed, 2 wrong usage, 77 no GPU.
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "backends/cuda/bootstrap.h"
 #include "backends/cuda/calibrate.h"
 #include "backends/cuda/calibration.h"
 #include "sim/cost/profile.h"
@@ -44,13 +46,19 @@ int main(int argc, char **argv)
     }
     json_t *document;
     sp_profile profile;
+    sp_i_bootstrap_place place;
     const sp_calibration_request request = {.precision = SP_BF16,
                                             .seed = 1,
                                             .limit_s = partitions > 1 ? PARTITION_LIMIT_S : LIMIT_S,
                                             .partitions = (int)partitions};
-    if (sp_i_cuda_device_info(&device, &info, &err) != SP_OK ||
+    if (sp_i_bootstrap_place_read(getenv, &place, &err) != SP_OK ||
+        sp_i_cuda_device_info(&device, &info, &err) != SP_OK ||
         sp_i_cuda_calibrate(0, &request, &document, &err) != SP_OK) {
         return fail(&err);
+    }
+    if (place.rank > 0) {
+        json_decref(document);
+        return 0;
     }
     // What cannot be read back is no profile.
     sp_status status = sp_profile_from_json(document, "the profile", &profile, &err);

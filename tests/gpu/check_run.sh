@@ -29,11 +29,14 @@ SP_GPU_BUILD=$build "$source/tests/gpu/run.sh" "$work/out" >/dev/null || status=
 for part in configure build; do
     grep -q "^passed *$part " "$work/out/summary.txt" || fail "part $part did not pass"
 done
-for part in checklist device_test attention_test; do
+for part in checklist device_test graph_test attention_test gradients_test; do
     grep -q "^missing *$part " "$work/out/summary.txt" || fail "part $part is not missing"
 done
 [ "$(find "$work/out" -type f | wc -l)" -le 8 ] || fail "more than 8 files"
 grep -q '"status":"missing","reason":"no GPU: ' "$work/out/checklist.jsonl" || fail "no reason"
+grep -q '^missing *bars .*none was measured' "$work/out/summary.txt" || fail "bars without a GPU"
+[ "$(grep -c '^not run ' "$work/out/summary.txt")" -eq 10 ] || fail "not ten bars that did not run"
+grep -q '^not run *gradients .*missing gradients_test' "$work/out/summary.txt" || fail "no reason of a bar"
 
 # A program that never ends, a broken one and one without a GPU, in place of the build's.
 mkdir -p "$work/fake/tests/gpu"
@@ -95,8 +98,83 @@ files=$(tar -tzf "$work/with_requests/executed.tar.gz" | sort | tr '\n' ' ')
 [ "$(find "$work/with_requests" -type f | wc -l)" -le 8 ] || fail "more than 8 files"
 grep -q '^missing *execute .*export_gpu.sh' "$work/with_no_requests/summary.txt" || fail "no word of requests"
 
+# Bars: each from what its program prints, held against its bound.
+cat >"$work/fake/tests/gpu/checklist" <<'CHECKLIST'
+#!/bin/sh
+echo "{\"check\":\"versions\",\"status\":\"ok\",\"gpu\":\"${BARS_GPU:-NVIDIA H200}\",\"pci\":\"x\"}"
+echo '{"check":"attention","status":"ok","partitions":1,"backward":false,"spread":0.01,"tflops":580.0}'
+echo '{"check":"attention","status":"ok","partitions":2,"backward":false,"spread":0.01,"tflops":100.0}'
+echo '{"check":"attention","status":"ok","partitions":1,"backward":true,"spread":0.01,"tflops":200.0}'
+CHECKLIST
+cat >"$work/fake/tests/gpu/gradients_test" <<'GRADIENTS'
+#!/bin/sh
+echo '{"gradients":"01-a.json","cudnn":"off","share":0.5,"tensor":"gradients/a"}'
+echo "{\"gradients\":\"02-a.json\",\"cudnn\":\"on\",\"share\":${BARS_SHARE:-1.0},\"tensor\":\"gradients/b\"}"
+[ "${BARS_SHARE:-1.0}" = 1.0 ]
+GRADIENTS
+printf '#!/bin/sh\necho "{\\"attention_error\\":0.009}"\n' >"$work/fake/tests/gpu/attention_test"
+cat >"$work/fake/tests/gpu/products" <<'PRODUCTS'
+#!/bin/sh
+[ -s "$1" ] || exit 1
+echo '{"products":"a","kind":"forward","tokens":8,"in":4,"out":2,"times":5,"executor_us":10.0,"alone_us":12.0,"ratio":1.2}'
+echo '{"products":"a","kind":"weight gradient","tokens":8,"in":4,"out":2,"times":5,"executor_us":20.0,"alone_us":18.0,"ratio":0.9}'
+PRODUCTS
+cat >"$work/fake/tests/gpu/gaps" <<'GAPS'
+#!/bin/sh
+[ -s "$1/01-a.result.json" ] || exit 1
+echo "{\"gaps\":\"01-a\",\"pp\":4,\"rank\":1,\"share\":${BARS_GAP:-0.02}}"
+echo '{"gaps":"02-a","pp":2,"rank":1,"share":0.5}'
+GAPS
+chmod +x "$work"/fake/tests/gpu/*
+rm -f "$work/fake/tests/gpu/a_test"
+bars() { # NAME [VARIABLE=VALUE]
+    name=$1
+    shift
+    env "$@" PATH="$work/bin:$PATH" SP_GPU_BUILD="$work/fake" SP_GPU_SECONDS=60 \
+        SP_GPU_REQUESTS="$work/requests" "$source/tests/gpu/run.sh" "$work/$name" >/dev/null || true
+}
+bars good A=1
+bars bad BARS_GAP=0.021 BARS_SHARE=1.01 BARS_GPU="NVIDIA H100 80GB HBM3"
+for bar in gradients attention_accuracy attention_rate products gaps copy_share; do
+    grep -q "^holds *$bar " "$work/good/summary.txt" || fail "bar $bar does not hold"
+done
+grep -q '^holds *products .* 0.9000 .*weight gradient 8 x 4 x 2; all together 1.000' "$work/good/summary.txt" ||
+    fail "not the slowest product"
+for bar in bubble iteration_time peak_memory; do
+    grep -q "^not run *$bar .*file_results.sh" "$work/good/summary.txt" || fail "bar $bar ran"
+done
+grep -q '^not run *sanitizer .*no compute-sanitizer' "$work/good/summary.txt" || have_sanitizer=1
+[ -z "${have_sanitizer:-}" ] || command -v compute-sanitizer >/dev/null || fail "a sanitizer that is not here"
+grep -q '^missed *gradients .* 1.0100 <= 1 ' "$work/bad/summary.txt" || fail "gradients beyond their bound"
+grep -q '^missed *gaps .* 0.0210 ' "$work/bad/summary.txt" || fail "gaps beyond their bound"
+grep -q '^reported *attention_rate .*another GPU' "$work/bad/summary.txt" || fail "an H100 by an H200's rate"
+grep -q '^failed *bars .*2 missed' "$work/bad/summary.txt" || fail "missed bars are no failure"
+grep -q '"name": "gaps".*"state": "missed", "value": 0.021,' "$work/bad/bars.json" || fail "no document"
+[ "$(find "$work/good" -type f | wc -l)" -le 8 ] || fail "more than 8 files"
+
+# Several GPUs: the same request alone and in as many processes, whose losses are compared.
+printf '#!/bin/sh\nfor i in 0 1 2 3; do echo "GPU $i: fake (UUID: x)"; done\n' >"$work/bin/nvidia-smi"
+cat >"$work/fake/tests/gpu/execute" <<'EXECUTE'
+#!/bin/sh
+[ "${RANK:-0}" = 0 ] || exit 0
+loss=4.1110
+[ "${WORLD_SIZE:-1}" = 1 ] || loss=${SEVERAL_LOSS:-4.1111}
+for request in "$1"/*.json; do
+    echo "{\"steps\": [{\"loss\": $loss}, {\"loss\": 4.0}]}" >"$2/$(basename "$request" .json).result.json"
+done
+EXECUTE
+chmod +x "$work"/fake/tests/gpu/execute "$work/bin/nvidia-smi"
+for loss in 4.1111 4.2 nan; do
+    PATH=$work/bin:$PATH SP_GPU_BUILD=$work/fake SP_GPU_SECONDS=60 SEVERAL_LOSS=$loss \
+        "$source/tests/gpu/run.sh" "$work/several_$loss" >/dev/null || true
+done
+grep -q '^passed *several ' "$work/several_4.1111/summary.txt" || fail "several GPUs did not pass"
+grep -q '^failed *several ' "$work/several_4.2/summary.txt" || fail "another loss passed"
+grep -q '^failed *several ' "$work/several_nan/summary.txt" || fail "no loss passed"
+grep -q '^missing *several .*one GPU' "$work/with_requests/summary.txt" || fail "no word of several GPUs"
+
 # Filing: not without a calibration that passed and a profile.
-cp "$source/tests/gpu/file_results.sh" "$work/tree/tests/gpu/"
+cp "$source/tests/gpu/file_results.sh" "$source/tests/gpu/bars.sh" "$work/tree/tests/gpu/"
 file="$work/tree/tests/gpu/file_results.sh"
 if "$file" "$work/out" 2>/dev/null; then
     fail "results without a GPU were filed"
@@ -122,15 +200,19 @@ fi
 [ -s "$work/tree/experiments/results/x1/checklist.jsonl" ] || fail "no results filed"
 [ ! -e "$work/tree/experiments/results/x1/x1.json" ] || fail "the profile was filed twice"
 
+grep -q '^not run *bubble ' "$work/tree/experiments/results/x1/bars.txt" || fail "no bars filed"
+
 # What was executed is compared where the program is there, and its answer kept.
 cp "$work/with_requests/executed.tar.gz" "$work/measured/"
+printf 'passed   calibrate    9 s\npassed   execute      9 s\n' >"$work/measured/summary.txt"
 SP_PROGRAM=$work/none "$file" "$work/measured" | grep -q '^executed.tar.gz stays' || fail "no word of the program"
 cat >"$work/program" <<'PROGRAM'
 #!/bin/sh
 [ -s "$SLIMPACK_PROFILE_PATH/h200.json" ] && [ -s "$SLIMPACK_PROFILE_PATH/h200-1of4.json" ] || exit 70
 [ "$1 $2 $3 $4 $5" = "validate experiments/validate_gpu.json --backend cuda --executed" ] || exit 70
 [ -s "$6/01-a.result.json" ] || exit 70
-echo "{}" >"$8"
+echo '{"cases": [{"error": {"bubble_ratio_abs": 9}}], "summary": {"compared": 2,' >"$8"
+echo '"iteration_time_mape": 0.05, "bubble_ratio_abs": 0.03, "peak_memory_mape": 0.001}}' >>"$8"
 echo "compared"
 exit 1
 PROGRAM
@@ -138,6 +220,9 @@ chmod +x "$work/program"
 SP_PROGRAM=$work/program "$file" "$work/measured" >/dev/null || fail "a bound that is missed is no failure"
 grep -q '^compared$' "$work/tree/experiments/results/x1/validate_gpu.txt" || fail "no table"
 [ -s "$work/tree/experiments/results/x1/validate_gpu.json" ] || fail "no report"
+for bar in 'missed *bubble .* 0.0300' 'holds *iteration_time .* 0.0500' 'holds *peak_memory .* 0.0010'; do
+    grep -q "^$bar <= .*2 cases compared" "$work/tree/experiments/results/x1/bars.txt" || fail "bar $bar"
+done
 sed -i 's/^exit 1/exit 70/' "$work/program"
 if SP_PROGRAM=$work/program "$file" "$work/measured" >/dev/null; then
     fail "a comparison that broke was taken for good"

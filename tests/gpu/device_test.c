@@ -1,10 +1,13 @@
-// The device layer on a GPU: memory, errors, partitions, transfers between them, products.
+// The device layer on a GPU: memory, errors, partitions, transfers between them, links that are
+// emulated, products.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backends/cuda/arena.h"
+#include "backends/cuda/events.h"
 #include "backends/cuda/gemm.h"
+#include "backends/cuda/machine.h"
 #include "backends/cuda/partition.h"
 #include "backends/cuda/random_data.h"
 #include "backends/cuda/transfer.h"
@@ -116,7 +119,6 @@ static sp_status transfers_arrive_in_order(gpu_test *t, sp_error *err)
 {
     enum { PARTITIONS = 4, BYTES = 8 << 20 };
     const int rounds = t->small ? 2 : 25;
-    const sp_i_cuda_link link = {NULL};
     sp_i_cuda_partitions *p = NULL;
     sp_i_cuda_events events = {0};
     void *memory = NULL;
@@ -140,17 +142,19 @@ static sp_status transfers_arrive_in_order(gpu_test *t, sp_error *err)
     for (int i = 0; status == SP_OK && i < rounds * PARTITIONS; i++) {
         int from = i % PARTITIONS;
         int to = (i + 1) % PARTITIONS;
-        const sp_i_cuda_transfer transfer = {.to = place + (size_t)to * BYTES,
-                                             .from = place + (size_t)from * BYTES,
-                                             .bytes = BYTES,
-                                             .sender = sp_i_cuda_partition_stream(p, from, 0),
-                                             .receiver = sp_i_cuda_partition_stream(p, to, 0),
-                                             .sent = from};
-        status = sp_i_cuda_send(&events, &link, &transfer, err);
+        cudaStream_t sender = sp_i_cuda_partition_stream(p, from, 0);
+        status = SP_I_CUDA(&t->device, err, MemcpyAsync, place + (size_t)to * BYTES,
+                           place + (size_t)from * BYTES, BYTES, cudaMemcpyDeviceToDevice, sender);
+        if (status == SP_OK) {
+            status = sp_i_cuda_record(&events, from, sender, err);
+        }
+        if (status == SP_OK) {
+            status = sp_i_cuda_wait(&events, from, sp_i_cuda_partition_stream(p, to, 0), err);
+        }
         // What was sent must not be read again by a late copy.
         if (status == SP_OK) {
             status = SP_I_CUDA(&t->device, err, MemsetAsync, place + (size_t)from * BYTES, 0, BYTES,
-                               sp_i_cuda_partition_stream(p, from, 0));
+                               sender);
         }
     }
     if (status == SP_OK && sent != NULL && got != NULL) {
@@ -164,6 +168,57 @@ static sp_status transfers_arrive_in_order(gpu_test *t, sp_error *err)
     sp_i_cuda_partitions_free(p);
     free(sent);
     free(got);
+    return status;
+}
+
+// What comes 20 ms later holds up who waits for it, and neither who sent it nor others.
+static sp_status links_hold_up_who_waits(gpu_test *t, sp_error *err)
+{
+    enum { RANKS = 3, LATE_NS = 20000000 };
+    sp_i_cublas_api cublas;
+    char reason[SP_I_CUDA_TEXT];
+    if (!sp_i_cublas_api_init(&cublas, reason, sizeof reason)) {
+        return sp_error_set(err, SP_ERR_USAGE, "%s", reason);
+    }
+    const sp_i_cuda_machine_options options = {.ranks = RANKS,
+                                               .partitioned = true,
+                                               .memory_bytes = 256 << 20,
+                                               .delay = sp_i_cuda_put_delay};
+    sp_machine *m;
+    uint64_t begin[RANKS];
+    uint64_t end[RANKS];
+    sp_status status = sp_i_cuda_machine_new(&t->device, &cublas, &options, &m, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    // What is loaded and made when it is first used.
+    m->ops->enter(m, 0);
+    sp_fence fence[2] = {m->ops->mark_later(m, 1)};
+    m->ops->wait(m, fence[0]);
+    status = m->ops->settle(m, err);
+    // The second message of rank 0 arrives behind its first.
+    for (int r = 0; r < RANKS; r++) {
+        m->ops->enter(m, r);
+        begin[r] = m->ops->stamp(m);
+        for (int i = 0; r == 0 && i < 2; i++) {
+            fence[i] = m->ops->mark_later(m, LATE_NS);
+        }
+        if (r == 1) {
+            m->ops->wait(m, fence[1]);
+        }
+        end[r] = m->ops->stamp(m);
+    }
+    for (int r = 0; status == SP_OK && r < RANKS; r++) {
+        m->ops->enter(m, r);
+        status = m->ops->settle(m, err);
+    }
+    for (int r = 0; status == SP_OK && r < RANKS; r++) {
+        // The receiver's from the sender's beginning, the others' from their own.
+        int64_t ns = m->ops->stamp_ns(m, end[r]) - m->ops->stamp_ns(m, begin[r == 1 ? 0 : r]);
+        gpu_require(t, r == 1 ? ns >= 2 * LATE_NS : ns < LATE_NS, "rank %d: %lld ns", r,
+                    (long long)ns);
+    }
+    sp_i_cuda_machine_free(m);
     return status;
 }
 
@@ -192,9 +247,11 @@ typedef struct matrices {
     char *x, *weight, *dy, *result, *workspace;
 } matrices;
 
+// `bias` [OUT], of a forward product with bf16 result, or NULL.
 static sp_status check_product(gpu_test *t, sp_i_cuda_gemm *gemm, const matrices *m,
-                               sp_i_cuda_product what, sp_error *err)
+                               sp_i_cuda_product what, const void *bias, sp_error *err)
 {
+    bool added = false;
     const bool forward = what.kind == SP_I_CUDA_FORWARD;
     const bool weight = what.kind == SP_I_CUDA_WEIGHT;
     const int64_t rows = weight ? OUT : TOKENS;
@@ -208,7 +265,9 @@ static sp_status check_product(gpu_test *t, sp_i_cuda_gemm *gemm, const matrices
                            NULL);
     }
     for (int i = 0; status == SP_OK && i < (what.accumulate ? 2 : 1); i++) {
-        status = sp_i_cuda_gemm_run(gemm, &what, &operands, NULL, err);
+        status = bias == NULL
+                     ? sp_i_cuda_gemm_run(gemm, &what, &operands, NULL, err)
+                     : sp_i_cuda_gemm_run_biased(gemm, &what, &operands, bias, &added, NULL, err);
     }
     if (status != SP_OK) {
         return status;
@@ -217,16 +276,23 @@ static sp_status check_product(gpu_test *t, sp_i_cuda_gemm *gemm, const matrices
     double *right = gpu_read_bf16(t, operands.right, weight ? TOKENS * IN : IN * OUT, err);
     double *got = what.fp32 ? gpu_read_fp32(t, m->result, rows * columns, err)
                             : gpu_read_bf16(t, m->result, rows * columns, err);
+    double *more = gpu_read_bf16(t, added ? bias : operands.left, OUT, err);
     double *want = malloc((size_t)(rows * columns) * sizeof *want);
-    bool read = left != NULL && right != NULL && got != NULL && want != NULL;
+    bool read = left != NULL && right != NULL && got != NULL && more != NULL && want != NULL;
     for (int64_t i = 0; read && i < rows * columns; i++) {
         want[i] = (what.accumulate ? 2.0 : 1.0) *
-                  reference(what.kind, left, right, i / columns, i % columns);
+                      reference(what.kind, left, right, i / columns, i % columns) +
+                  (added ? more[i % columns] : 0.0);
     }
     double error = read ? gpu_relative_error(got, want, rows * columns) : (double)INFINITY;
     // bf16 keeps 8 bits: rounding alone is 2^-9 / sqrt(3) of a number, about 0.001.
-    gpu_require(t, error < (what.fp32 ? 1e-5 : 3e-3), "kind %d fp32 %d: relative error %.2e",
-                (int)what.kind, what.fp32, error);
+    gpu_require(t, error < (what.fp32 ? 1e-5 : 3e-3),
+                "kind %d fp32 %d bias %d: relative error %.2e", (int)what.kind, what.fp32, added,
+                error);
+    // One that is aligned as other parameters are has an algorithm; of any other it may be.
+    gpu_require(t, bias == NULL || added || (uintptr_t)bias % 16 != 0,
+                "no algorithm adds an aligned bias");
+    free(more);
     free(left);
     free(right);
     free(got);
@@ -234,7 +300,8 @@ static sp_status check_product(gpu_test *t, sp_i_cuda_gemm *gemm, const matrices
     return SP_OK;
 }
 
-// Forward and input gradient to bf16 and fp32; the weight gradient added up in fp32, twice.
+// Forward and input gradient to bf16 and fp32; the weight gradient added up in fp32, twice; forward
+// with a bias.
 static sp_status products_are_those_of_a_linear_layer(gpu_test *t, sp_error *err)
 {
     sp_i_cublas_api cublas;
@@ -261,8 +328,14 @@ static sp_status products_are_those_of_a_linear_layer(gpu_test *t, sp_error *err
         for (int fp32 = kind == SP_I_CUDA_WEIGHT; status == SP_OK && fp32 < 2; fp32++) {
             const sp_i_cuda_product what = {
                 (sp_i_cuda_product_kind)kind, TOKENS, IN, OUT, fp32 == 1, kind == SP_I_CUDA_WEIGHT};
-            status = check_product(t, gemm, &m, what, err);
+            status = check_product(t, gemm, &m, what, NULL, err);
         }
+    }
+    // As large as the sums, so that it is seen; at any even place.
+    const sp_i_cuda_product forward = {SP_I_CUDA_FORWARD, TOKENS, IN, OUT, false, false};
+    for (int shift = 0; status == SP_OK && shift < 4; shift += 2) {
+        status = sp_i_cuda_fill_normal(&t->device, m.dy, OUT + 1, 10.0, 2, NULL, err);
+        status = status == SP_OK ? check_product(t, gemm, &m, forward, m.dy + shift, err) : status;
     }
     sp_i_cuda_gemm_free(gemm);
     (void)t->api.Free(memory);
@@ -277,6 +350,7 @@ int main(void)
         {"arena_blocks_keep_their_bytes", arena_blocks_keep_their_bytes},
         {"partitions_split_the_device", partitions_split_the_device},
         {"transfers_arrive_in_order", transfers_arrive_in_order},
+        {"links_hold_up_who_waits", links_hold_up_who_waits},
         {"products_are_those_of_a_linear_layer", products_are_those_of_a_linear_layer},
     };
     return gpu_run_cases(cases, sizeof cases / sizeof *cases);

@@ -4,6 +4,10 @@
 // takes too long (default: all together 3600 s, one of them 120 s) leaves its reason as its result,
 // and those behind it run. Prints one line for each. Exit status: 0 all executed, 1 some were not,
 // 2 wrong usage, 77 no GPU.
+//
+// A launcher (torchrun --no-python ...) can start it several times, as the ranks of every case: all
+// read the same requests, the first prints and writes, and the processes of a case meet by its
+// number, so that one that is late or early is told that it belongs elsewhere.
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -28,8 +32,9 @@ enum { PATH_BYTES = 1024, NO_GPU = 77, CANNOT = 3, POLL_NS = 5000000 };
 
 typedef struct settings {
     const char *requests, *out;
-    double end_s;  // of everything, by the clock of now_s
-    double case_s; // one case at most
+    double end_s;           // of everything, by the clock of now_s
+    double case_s;          // one case at most
+    int process, processes; // of those that a launcher started
 } settings;
 
 static double now_s(void)
@@ -41,10 +46,29 @@ static double now_s(void)
 
 // ---- in the process of one case: nothing of the GPU is touched outside ----
 
-static int fail(const sp_error *err)
+static int fail(int process, const sp_error *err)
 {
-    fprintf(stderr, "execute: %s\n", err->message[0]);
+    char who[32] = "";
+    if (process > 0) {
+        snprintf(who, sizeof who, "process %d: ", process);
+    }
+    fprintf(stderr, "execute: %s%s\n", who, err->message[0]);
     return CANNOT;
+}
+
+// A case's processes meet as a run of their own.
+static void name_case(const settings *s, int number)
+{
+    static const char *const names[] = {"SLIMPACK_RUN_ID", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"};
+    char run[64];
+    const char *own = NULL;
+    for (int i = 0; i < 3 && (own == NULL || own[0] == '\0'); i++) {
+        own = getenv(names[i]);
+    }
+    snprintf(run, sizeof run, "%.40s case %d", own != NULL ? own : "", number);
+    if (s->processes > 1) {
+        (void)setenv(names[0], run, 1);
+    }
 }
 
 static int look_for_gpu(void)
@@ -54,13 +78,14 @@ static int look_for_gpu(void)
     int count = 0;
     if (sp_i_backend_new(&SP_EXECUTE_TABLE, "execute", &backend, &err) != SP_OK ||
         sp_backend_device_count(backend, &count, &err) != SP_OK) {
-        return fail(&err);
+        return fail(0, &err);
     }
     sp_i_backend_free(backend);
     return count > 0 ? 0 : NO_GPU;
 }
 
-static int execute_case(const char *name, const char *request, const char *result)
+static int execute_case(const settings *s, const char *name, const char *request,
+                        const char *result)
 {
     sp_error err = {0};
     sp_backend *backend;
@@ -68,14 +93,17 @@ static int execute_case(const char *name, const char *request, const char *resul
     double begin_s = now_s();
     sp_status status = sp_i_backend_new(&SP_EXECUTE_TABLE, "execute", &backend, &err);
     if (status == SP_OK) {
-        status = sp_request_execute_file(backend, 0, request, result, line, &err);
+        status = sp_request_execute_file(backend, 0, request, s->process == 0 ? result : NULL, line,
+                                         &err);
         sp_i_backend_free(backend);
     }
     if (status != SP_OK) {
-        return fail(&err);
+        return fail(s->process, &err);
     }
-    printf("%s: %s (%.1f s)\n", name, line, now_s() - begin_s);
-    fflush(stdout);
+    if (s->process == 0) {
+        printf("%s: %s (%.1f s)\n", name, line, now_s() - begin_s);
+        fflush(stdout);
+    }
     return strncmp(line, "ok", 2) == 0 ? 0 : 1;
 }
 
@@ -100,16 +128,21 @@ static int wait_for(pid_t child, double end_s)
     }
 }
 
-static int refuse(const char *name, const char *request, const char *result, sp_status status,
-                  const char *reason)
+static int refuse(const settings *s, const char *name, const char *request, const char *result,
+                  sp_status status, const char *reason)
 {
     sp_error err = {0};
+    if (s->process > 0) {
+        fprintf(stderr, "execute: process %d: %s: %s\n", s->process, name, reason);
+        return 1;
+    }
     printf("%s: %s\n", name, reason);
     fflush(stdout);
-    return sp_request_refuse_file(request, result, status, reason, &err) == SP_OK ? 1 : fail(&err);
+    return sp_request_refuse_file(request, result, status, reason, &err) == SP_OK ? 1
+                                                                                  : fail(0, &err);
 }
 
-static int run_case(const settings *s, const char *file)
+static int run_case(const settings *s, const char *file, int number)
 {
     char name[PATH_BYTES];
     char request[2 * PATH_BYTES];
@@ -120,25 +153,26 @@ static int run_case(const settings *s, const char *file)
     snprintf(result, sizeof result, "%s/%s.result.json", s->out, name);
     double begin_s = now_s();
     if (begin_s >= s->end_s) {
-        return refuse(name, request, result, SP_ERR_LIMIT, "not executed: the time is spent");
+        return refuse(s, name, request, result, SP_ERR_LIMIT, "not executed: the time is spent");
     }
     double end_s = begin_s + s->case_s < s->end_s ? begin_s + s->case_s : s->end_s;
     pid_t child = fork();
     if (child == 0) {
-        _exit(execute_case(name, request, result));
+        name_case(s, number);
+        _exit(execute_case(s, name, request, result));
     }
     int how = child > 0 ? wait_for(child, end_s) : 0;
     if (child < 0) {
         snprintf(reason, sizeof reason, "no process: %s", strerror(errno));
-        return refuse(name, request, result, SP_ERR_INTERNAL, reason);
+        return refuse(s, name, request, result, SP_ERR_INTERNAL, reason);
     }
     if (how == -1) {
         snprintf(reason, sizeof reason, "ended after %.0f s", now_s() - begin_s);
-        return refuse(name, request, result, SP_ERR_LIMIT, reason);
+        return refuse(s, name, request, result, SP_ERR_LIMIT, reason);
     }
     if (WIFSIGNALED(how)) {
         snprintf(reason, sizeof reason, "crashed: signal %d", WTERMSIG(how));
-        return refuse(name, request, result, SP_ERR_INTERNAL, reason);
+        return refuse(s, name, request, result, SP_ERR_INTERNAL, reason);
     }
     return WEXITSTATUS(how);
 }
@@ -167,12 +201,31 @@ static int run_all(const settings *s)
         return 2;
     }
     for (int i = 0; i < count; i++) {
-        good += run_case(s, entries[i]->d_name) == 0;
+        good += run_case(s, entries[i]->d_name, i) == 0;
         free(entries[i]);
     }
     free(entries);
-    printf("%d of %d cases executed\n", good, count);
+    if (s->process == 0) {
+        printf("%d of %d cases executed\n", good, count);
+    }
     return good == count ? 0 : 1;
+}
+
+// Nothing of a GPU is touched: the backend looks at the environment alone.
+static bool find_process(settings *s)
+{
+    sp_error err = {0};
+    sp_backend *backend;
+    if (sp_i_backend_new(&SP_EXECUTE_TABLE, "execute", &backend, &err) != SP_OK) {
+        (void)fail(0, &err);
+        return false;
+    }
+    bool found = sp_backend_process(backend, &s->process, &s->processes, &err) == SP_OK;
+    sp_i_backend_free(backend);
+    if (!found) {
+        (void)fail(0, &err);
+    }
+    return found;
 }
 
 static bool read_seconds(int argc, char **argv, int at, double *seconds)
@@ -197,6 +250,9 @@ int main(int argc, char **argv)
     s.requests = argv[1];
     s.out = argv[2];
     s.end_s = now_s() + all_s;
+    if (!find_process(&s)) {
+        return 2;
+    }
     if (mkdir(s.out, 0777) != 0 && errno != EEXIST) {
         fprintf(stderr, "execute: %s: %s\n", s.out, strerror(errno));
         return 2;
@@ -207,7 +263,9 @@ int main(int argc, char **argv)
     }
     int how = child > 0 ? wait_for(child, s.end_s) : 0;
     if (child > 0 && how != -1 && WIFEXITED(how) && WEXITSTATUS(how) == NO_GPU) {
-        printf("no GPU\n");
+        if (s.process == 0) {
+            printf("no GPU\n");
+        }
         return NO_GPU;
     }
     return run_all(&s);

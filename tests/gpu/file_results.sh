@@ -4,7 +4,8 @@
 # a machine without a GPU, and of a calibration that did not end well; what is there already is
 # replaced. Steps that were executed are compared with what is predicted with those profiles, where
 # slimpack is built (SP_PROGRAM, default build/slimpack): experiments/results/GPU/validate_gpu.json
-# and .txt.
+# and .txt. Last, what all bars come to (bars.sh): bars.json and bars.txt, which
+# experiments/readme_tables.sh shows in README.md.
 set -eu
 from=$(cd "$1" && pwd)
 cd "$(dirname "$0")/../.."
@@ -32,13 +33,18 @@ if [ -s "$from/$gpu-1of4.json" ] && grep -q '^passed *calibrate-4 ' "$from/summa
     cp "$from/$gpu-1of4.json" profiles/
     echo "profiles/$gpu-1of4.json"
 fi
-for file in summary.txt environment.txt checklist.jsonl tests.log calibrate.log; do
+for file in summary.txt environment.txt checklist.jsonl tests.log; do
     if [ -e "$from/$file" ]; then
         cp "$from/$file" "$results/$file"
     fi
 done
 echo "profiles/$gpu.json"
 echo "$results/"
+
+bars() { # [VALIDATION]
+    sh tests/gpu/bars.sh "$results" "$@" >"$results/bars.txt" || [ $? -eq 1 ]
+    cat "$results/bars.txt"
+}
 
 # The set names the profiles of an H200: those of this GPU stand in their place.
 compare() { # FOLDER PROGRAM
@@ -58,6 +64,7 @@ compare() { # FOLDER PROGRAM
 if [ -e "$from/executed.tar.gz" ]; then
     program=${SP_PROGRAM:-build/slimpack}
     if [ ! -x "$program" ]; then
+        bars
         echo "executed.tar.gz stays in $from: build slimpack ($program) and file it again"
         exit 0
     fi
@@ -68,4 +75,7 @@ if [ -e "$from/executed.tar.gz" ]; then
     cat "$results/validate_gpu.txt"
     # 1 is an answer as well: a bound that is missed, or a case that was not executed.
     [ "$status" -le 1 ]
+    bars "$results/validate_gpu.json"
+else
+    bars
 fi

@@ -5,12 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backends/cuda/collective_bench.h"
-#include "backends/cuda/nccl.h"
+#include "backends/cuda/collective_nccl.h"
 #include "backends/cuda/transfer.h"
 #include "tests/gpu/gpu_test.h"
 
-enum { WIDTH = 1 << 12, TIMEOUT_MS = 60000, SIZED_GROUPS = 16 };
+enum { WIDTH = 1 << 12, TIMEOUT_MS = 60000 };
 enum { TIMED_BYTES = 256 << 20, SMALL_TIMED_BYTES = 1 << 20 };
 
 typedef struct rank {
@@ -19,7 +18,6 @@ typedef struct rank {
     sp_i_bootstrap *bootstrap;
     sp_i_nccl *n;
     int group;
-    int sized[SIZED_GROUPS]; // the first 2, 4, 8, ... ranks, where those are not all
     cudaStream_t stream;
     float *in, *out;   // of the GPU, [count] each
     float *numbers;    // of the host
@@ -120,35 +118,6 @@ static sp_status moves(rank *r, sp_error *err)
 
 // ---- times ----
 
-static int group_of(const rank *r, int ranks)
-{
-    int i = 0;
-    while (2 << i < ranks) {
-        i++;
-    }
-    return ranks == r->place.ranks ? r->group : r->sized[i];
-}
-
-static sp_status put(void *context, sp_collective kind, int ranks, const void *in, void *out,
-                     int64_t bytes, cudaStream_t stream, sp_error *err)
-{
-    const rank *r = context;
-    const int group = group_of(r, ranks);
-    const int64_t all = bytes / 2;
-    const int64_t part = all / ranks;
-    switch (kind) {
-    case SP_ALL_REDUCE:
-        return sp_i_nccl_all_reduce(r->n, group, SP_ELEMENT_BF16, false, in, out, all, stream, err);
-    case SP_ALL_GATHER:
-        return sp_i_nccl_all_gather(r->n, group, SP_ELEMENT_BF16, in, out, part, stream, err);
-    case SP_REDUCE_SCATTER:
-        return sp_i_nccl_reduce_scatter(r->n, group, SP_ELEMENT_BF16, false, in, out, part, stream,
-                                        err);
-    default:
-        return sp_i_nccl_all_to_all(r->n, group, SP_ELEMENT_BF16, in, out, part, stream, err);
-    }
-}
-
 static sp_status times(rank *r, sp_error *err)
 {
     char source[80];
@@ -158,13 +127,11 @@ static sp_status times(rank *r, sp_error *err)
                                               .stream = r->stream,
                                               .rank = r->place.rank,
                                               .ranks = r->place.ranks,
-                                              .put = put,
-                                              .context = r,
                                               .seed = 1,
                                               .most_bytes =
                                                   r->test->small ? SMALL_TIMED_BYTES : TIMED_BYTES,
                                               .source = source};
-    sp_status status = sp_i_cuda_time_collectives(&bench, &tables, err);
+    sp_status status = sp_i_nccl_time_collectives(r->n, &bench, &tables, err);
     char *text = tables != NULL ? json_dumps(tables, JSON_COMPACT) : NULL;
     if (text != NULL) {
         printf("{\"collective_times\":%s}\n", text);
@@ -177,7 +144,7 @@ static sp_status times(rank *r, sp_error *err)
 
 // ---- a world ----
 
-static sp_status make_groups(rank *r, sp_error *err)
+static sp_status make_group(rank *r, sp_error *err)
 {
     int *members = malloc((size_t)r->place.ranks * sizeof *members);
     if (members == NULL) {
@@ -187,9 +154,6 @@ static sp_status make_groups(rank *r, sp_error *err)
         members[i] = i;
     }
     sp_status status = sp_i_nccl_group_new(r->n, "ranks", members, r->place.ranks, &r->group, err);
-    for (int i = 0; status == SP_OK && 2 << i < r->place.ranks; i++) {
-        status = sp_i_nccl_group_new(r->n, "first", members, 2 << i, &r->sized[i], err);
-    }
     free(members);
     return status;
 }
@@ -206,7 +170,7 @@ static sp_status make_world(rank *r, sp_error *err)
                                        .ranks = r->place.ranks,
                                        .timeout_ms = TIMEOUT_MS};
     status = sp_i_nccl_new(&options, &r->n, err);
-    return status == SP_OK ? make_groups(r, err) : status;
+    return status == SP_OK ? make_group(r, err) : status;
 }
 
 static sp_status make_buffers(rank *r, sp_error *err)

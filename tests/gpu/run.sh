@@ -2,9 +2,10 @@
 # run.sh [FOLDER]: everything that is to be learned from a machine with a GPU, in less than 8 minutes
 # and without anyone looking on. Needs gcc, CMake 3.25 and CUDA 13.0; nothing is fetched, and no
 # setting of the card is changed. Results go to FOLDER (default $OUT, or gpu-out), at most 8 files;
-# file_results.sh files them. Each part has a time limit, and its failure stops no other part.
+# file_results.sh files them. Each part has a time limit, and its failure stops no other part. What
+# the bars come to (bars.sh) stands at the end of summary.txt and in bars.json.
 #
-# Exit status: 0 all parts passed, 1 one failed, 77 no GPU here.
+# Exit status: 0 all parts passed, 1 one failed or a bar was missed, 77 no GPU here.
 # SP_GPU_BUILD: build folder (default build-gpu). SP_GPU_SECONDS: time for everything (default 470).
 # SP_GPU_REQUESTS: steps to execute, as experiments/export_gpu.sh writes them (default gpu-requests).
 set -u
@@ -136,10 +137,10 @@ if [ $no_gpu -ne 77 ]; then
             note failed copy_share "below $copy_share of a copy:$slow"
         fi
     fi
-    : >"$out/calibrate.log"
-    part calibrate 120 calibrate.log "$programs/calibrate" "$out"
+    part products 60 tests.log "$programs/products" tests/gpu/bars/products/*.json
+    part calibrate 120 tests.log "$programs/calibrate" "$out"
     # Streams of partitions must not share the queues that they are submitted by.
-    part calibrate-4 90 calibrate.log env CUDA_DEVICE_MAX_CONNECTIONS=32 "$programs/calibrate" \
+    part calibrate-4 90 tests.log env CUDA_DEVICE_MAX_CONNECTIONS=32 "$programs/calibrate" \
         "$out" 4
     if [ -n "$(find "$requests" -name '*.json' 2>/dev/null | head -n 1)" ]; then
         mkdir -p "$out/executed"
@@ -149,10 +150,17 @@ if [ $no_gpu -ne 77 ]; then
         # partitions must not share the queues that they are submitted by.
         part execute "$limit" executed/execute.log env CUDA_DEVICE_MAX_CONNECTIONS=32 \
             "$programs/execute" "$requests" "$out/executed" $((limit > 20 ? limit - 10 : limit)) 60
+        part gaps 20 tests.log "$programs/gaps" "$out/executed"
         mv "$out/build.log" "$out/executed/" # one file less
         tar -czf "$out/executed.tar.gz" -C "$out" executed && rm -r "$out/executed"
     else
         note missing execute "no requests in $requests: experiments/export_gpu.sh makes them"
+    fi
+    gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+    if [ "$gpus" -ge 2 ]; then
+        part several 150 tests.log sh tests/gpu/several.sh "$programs" "$build/several" "$gpus"
+    else
+        note missing several "there is one GPU, ranks with a GPU each need two or more"
     fi
     if have compute-sanitizer; then
         for program in "$programs"/*_test; do
@@ -164,8 +172,21 @@ if [ $no_gpu -ne 77 ]; then
     fi
 fi
 
+bars=$(sh tests/gpu/bars.sh "$out")
+case $? in
+0)
+    if printf '%s\n' "$bars" | grep -q '^holds'; then
+        note passed bars "none was missed"
+    else
+        note missing bars "none was measured"
+    fi
+    ;;
+1) note failed bars "$(printf '%s\n' "$bars" | grep -c '^missed') missed" ;;
+*) note failed bars "bars.sh broke" ;;
+esac
 note "$(grep -c '^failed' "$summary")" failed "parts"
 note "$(grep -c '^missing' "$summary")" missing "parts"
 note "$(grep -c '^passed' "$summary")" passed "parts, $(($(date +%s) - begin)) s"
+printf '\n%s\n' "$bars" | tee -a "$summary"
 [ $no_gpu -eq 77 ] && exit 77
 ! grep -q '^failed' "$summary"

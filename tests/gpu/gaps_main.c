@@ -1,0 +1,104 @@
+// gaps FOLDER: of every result in FOLDER (execute's NAME.result.json) of a step in pipeline stages
+// side by side (the wall clock, two ranks or more, no other parallelism): how long ranks were idle
+// between two of their own actions although what the second reads was there
+// (sp_measured_step_idle), by the stamps around their kernels. Prints a line for each; `share` is
+// that of the idlest rank in the time of the step. What is idle inside an action is part of its
+// time. Exit status: 0 some were looked at, 1 a result cannot be read, 2 wrong usage, 77 there are
+// none.
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/record/result.h"
+#include "backends/timeline_check.h"
+#include "sim/base/alloc.h"
+
+enum { PATH_BYTES = 1024, NONE = 77 };
+
+static int is_result(const struct dirent *entry)
+{
+    static const char ending[] = ".result.json";
+    size_t length = strlen(entry->d_name);
+    return length > sizeof ending &&
+           strcmp(entry->d_name + length - (sizeof ending - 1), ending) == 0;
+}
+
+static bool is_looked_at(const sp_result_file *file)
+{
+    const sp_layout *l = &file->request.layout;
+    return file->status == SP_OK && file->request.run.clock == SP_CLOCK_WALL && l->pp > 1 &&
+           l->tp * l->cp * l->dp == 1 && !l->vocab_parallel;
+}
+
+static sp_status print_gaps(const char *name, const sp_result_file *file, sp_error *err)
+{
+    const sp_measured_step *step = &file->batches[0].step;
+    int64_t *idle_ns = sp_i_calloc(step->timeline.rank_count, sizeof *idle_ns);
+    if (idle_ns == NULL) {
+        return sp_error_no_memory(err, "gaps");
+    }
+    size_t worst = 0;
+    sp_status status = sp_measured_step_idle(step->timeline.plan, step, idle_ns, err);
+    for (size_t r = 1; r < step->timeline.rank_count; r++) {
+        worst = idle_ns[r] > idle_ns[worst] ? r : worst;
+    }
+    if (status == SP_OK) {
+        double step_ns = (double)step->timeline.iteration_ns;
+        printf("{\"gaps\":\"%s\",\"pp\":%d,\"rank\":%zu,\"actions\":%zu,\"idle_us\":%.3f,"
+               "\"step_us\":%.3f,\"share\":%.6f}\n",
+               name, file->request.layout.pp, worst, step->timeline.ranks[worst].count,
+               1e-3 * (double)idle_ns[worst], 1e-3 * step_ns, (double)idle_ns[worst] / step_ns);
+    }
+    sp_i_free(idle_ns);
+    return status;
+}
+
+// Counts what was looked at.
+static sp_status look_at(const char *folder, const char *name, int *count, sp_error *err)
+{
+    char path[2 * PATH_BYTES];
+    json_t *root = NULL;
+    sp_result_file file;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    sp_status status = sp_json_read_file(path, 0, &root, err);
+    if (status == SP_OK) {
+        status = sp_result_json_read(root, path, &file, err);
+    }
+    if (status != SP_OK) {
+        return status;
+    }
+    if (is_looked_at(&file)) {
+        status = print_gaps(name, &file, err);
+        (*count)++;
+    }
+    sp_result_file_fini(&file);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct dirent **entries;
+    int count = 0;
+    bool failed = false;
+    if (argc != 2) {
+        fprintf(stderr, "gaps FOLDER\n");
+        return 2;
+    }
+    int files = scandir(argv[1], &entries, is_result, alphasort);
+    if (files < 0) {
+        fprintf(stderr, "gaps: %s: %s\n", argv[1], strerror(errno));
+        return 2;
+    }
+    for (int i = 0; i < files; i++) {
+        sp_error err = {0};
+        if (look_at(argv[1], entries[i]->d_name, &count, &err) != SP_OK) {
+            fprintf(stderr, "gaps: %s\n", err.message[0]);
+            failed = true;
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    return failed ? 1 : count == 0 ? NONE : 0;
+}
