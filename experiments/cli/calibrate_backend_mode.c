@@ -22,8 +22,10 @@ static sp_status read_model(const char *name, sp_model *model, sp_error *err)
     return is_path ? sp_model_read_hf(name, model, err) : sp_model_builtin(name, model, err);
 }
 
-static sp_status measure(const cli_calibrate_backend_args *args, json_t **profile, sp_error *err)
+static sp_status measure(const cli_calibrate_backend_args *args, json_t **profile, int *process,
+                         sp_error *err)
 {
+    int processes = 1;
     sp_registry *registry;
     const sp_backend *backend;
     sp_model model;
@@ -44,6 +46,13 @@ static sp_status measure(const cli_calibrate_backend_args *args, json_t **profil
         return status;
     }
     status = sp_registry_find(registry, args->backend, &backend, err);
+    if (status == SP_OK) {
+        status = cli_settle_process(backend, process, &processes, err);
+    }
+    // The others may be on computers that have no such folder.
+    if (status == SP_OK && args->output != NULL && *process == 0) {
+        status = cli_check_writable(args->output, err);
+    }
     if (status == SP_OK) {
         status = sp_backend_device_info(backend, 0, &device, err);
     }
@@ -97,21 +106,21 @@ int cli_calibrate_backend(const cli_calibrate_backend_args *args)
 {
     sp_error err = {0};
     json_t *profile = NULL;
-    sp_status status = args->output != NULL ? cli_check_writable(args->output, &err) : SP_OK;
-    if (status == SP_OK) {
-        status = measure(args, &profile, &err);
-    }
+    int process = 0;
+    sp_status status = measure(args, &profile, &process, &err);
     if (status == SP_OK) {
         status = check_profile(profile, &err);
     }
-    if (status == SP_OK && args->output != NULL) {
+    if (status == SP_OK && args->output != NULL && process == 0) {
         status = write_profile(args->output, profile, &err);
     }
     if (status != SP_OK) {
         json_decref(profile);
-        return cli_fail(&err);
+        return cli_fail_of(process, &err);
     }
-    warn_of_drift(profile);
+    if (process == 0) {
+        warn_of_drift(profile);
+    }
     if (args->json) {
         return cli_print_json(profile);
     }

@@ -87,6 +87,8 @@ const cli_command cli_cmd_run = {
         "libslimpack-backend-NAME.so, looked up in $SLIMPACK_BACKEND_PATH. A failing rank, a peer "
         "that never answers and memory that runs out end the run with the rank, the action and the "
         "reason."
+        "\n\nA launcher such as torchrun can start the command several times, as the ranks of one "
+        "run: the first of these processes prints and writes files."
         "\n\nThe exit status is 1 when memory runs out on a rank, 4 when a limit is hit, 70 when "
         "an "
         "action fails.",
@@ -148,7 +150,13 @@ static sp_status execute(const run_args *args, const cli_plan_input *in, cli_exe
                                       (executor->capabilities & SP_CAN(MEMORY_POINTS)) != 0;
     executor->options.observer = observe;
     executor->options.observer_context = &m;
-    if (status == SP_OK && args->output != NULL) {
+    const char *output = args->output;
+    if (executor->process > 0) {
+        m.exports.trace = m.exports.plot = output = NULL;
+        m.exports.timeline = false;
+        m.exports.quiet = true;
+    }
+    if (status == SP_OK && output != NULL) {
         m.timelines = json_array();
         status = m.timelines != NULL ? SP_OK : sp_error_no_memory(err, "a timeline");
     }
@@ -159,8 +167,8 @@ static sp_status execute(const run_args *args, const cli_plan_input *in, cli_exe
         status = sp_execution_run_plans(&in->scenario, in->plans.plans, in->plans.count,
                                         &executor->options, execution, err);
     }
-    if (status == SP_OK && args->output != NULL) {
-        status = write_measured(args->output, execution, m.timelines, err);
+    if (status == SP_OK && output != NULL) {
+        status = write_measured(output, execution, m.timelines, err);
     }
     json_decref(m.timelines);
     sp_status closed = cli_exports_end(&m.exports, err);
@@ -179,12 +187,12 @@ static int run_plan(const run_args *args, const char *path)
         status = execute(args, &in, &executor, &execution, &err);
     }
     if (status != SP_OK) {
-        exit_status = cli_fail(&err);
+        exit_status = cli_fail_of(executor.process, &err);
     } else if (args->common.json) {
         exit_status = cli_print_json(sp_execution_result_json(&execution));
     } else {
         cli_print_execution(stdout, &in.scenario, &execution);
-        cli_print_notes(args->common.quiet, &execution.measured);
+        cli_print_notes(args->common.quiet || executor.process > 0, &execution.measured);
     }
     sp_execution_fini(&execution);
     cli_executor_end(&executor);

@@ -92,8 +92,8 @@ static const char *const examples[] = {
     "slimpack validate experiments/host_small.json --backend host",
     "slimpack validate experiments/validate_host.json --backend fake --set profile=host -o "
     "report.json",
-    "slimpack validate experiments/validate_gpu.json --backend cuda --precision bf16 --export "
-    "gpu-requests",
+    "slimpack validate experiments/validate_host.json --backend host --set profile=host --export "
+    "requests",
     NULL,
 };
 

@@ -1,5 +1,7 @@
 #include "experiments/cli/execute_options.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "backends/absent.h"
@@ -69,6 +71,15 @@ static sp_status find_backend(const cli_execute *args, cli_executor *executor, s
         *backend = executor->absent;
     } else if (status != SP_OK) {
         *err = unknown;
+    }
+    return status;
+}
+
+sp_status cli_settle_process(const sp_backend *backend, int *process, int *processes, sp_error *err)
+{
+    sp_status status = sp_backend_process(backend, process, processes, err);
+    if (status == SP_OK && *process > 0 && freopen("/dev/null", "w", stdout) == NULL) {
+        return sp_error_set(err, SP_ERR_IO, "/dev/null: %s", strerror(errno));
     }
     return status;
 }
@@ -156,6 +167,11 @@ sp_status cli_executor_begin(const cli_execute *args, const sp_scenario *scenari
     sp_status status = sp_registry_new(&executor->registry, err);
     if (status == SP_OK) {
         status = find_backend(args, executor, err);
+    }
+    executor->processes = 1;
+    if (status == SP_OK && !args->elsewhere) {
+        status =
+            cli_settle_process(options->backend, &executor->process, &executor->processes, err);
     }
     if (status == SP_OK) {
         status = args->elsewhere ? settle_elsewhere(args, executor, err)

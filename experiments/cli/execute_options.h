@@ -48,8 +48,9 @@ typedef struct cli_executor {
     sp_registry *registry;
     sp_backend *absent; // stands for a backend that is not built here; NULL: none does
     sp_backend_option *settings;
-    char *texts;           // keys and values of the settings
-    uint64_t capabilities; // of the device
+    char *texts;            // keys and values of the settings
+    uint64_t capabilities;  // of the device
+    int process, processes; // which of those that execute together (device.h); 0 of 1: alone
     sp_execution_options options;
 } cli_executor;
 
@@ -57,10 +58,15 @@ typedef struct cli_executor {
 // device is an error that names what there is. Where another machine executes, the backend need not
 // be built here (what it names of itself, its stack, is then the scenario's to state), the clock is
 // virtual unless it is given, and a precision must be given unless the device is here.
-// cli_executor_end is called whatever happened.
+// cli_executor_end is called whatever happened. Processes but the first print nothing on standard
+// output from here on; files are for the caller to leave alone.
 sp_status cli_executor_begin(const cli_execute *args, const sp_scenario *scenario,
                              int default_steps, cli_executor *executor, sp_error *err);
 void cli_executor_end(cli_executor *executor);
+
+// Asks a backend which process this is, and closes the mouth of all but the first.
+sp_status cli_settle_process(const sp_backend *backend, int *process, int *processes,
+                             sp_error *err);
 
 // The precision of this name, or, with NULL, fp32 where the device can, else bf16, else fp64.
 sp_status cli_choose_precision(const char *text, const sp_device_info *device,

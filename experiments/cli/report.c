@@ -15,14 +15,23 @@ enum {
 
 int cli_fail(const sp_error *err)
 {
+    return cli_fail_of(0, err);
+}
+
+int cli_fail_of(int process, const sp_error *err)
+{
+    char who[32] = "";
+    if (process > 0) {
+        snprintf(who, sizeof who, "process %d: ", process);
+    }
     for (int i = 0; i < err->count; i++) {
-        fprintf(stderr, "error: %s\n", err->message[i]);
+        fprintf(stderr, "%serror: %s\n", who, err->message[i]);
     }
     if (err->dropped > 0) {
-        fprintf(stderr, "error: and %d more\n", err->dropped);
+        fprintf(stderr, "%serror: and %d more\n", who, err->dropped);
     }
     if (err->count == 0) {
-        fprintf(stderr, "error: %s\n", sp_status_text(err->status));
+        fprintf(stderr, "%serror: %s\n", who, sp_status_text(err->status));
     }
     return sp_status_exit(err->status);
 }

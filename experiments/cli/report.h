@@ -12,6 +12,9 @@
 // Prints every message of the record ("error: ...") and returns its exit status.
 int cli_fail(const sp_error *err);
 
+// The same by one of several processes that execute together: those but the first say who they are.
+int cli_fail_of(int process, const sp_error *err);
+
 // Reports wrong usage with a pointer to the command's help (NULL: the program's); returns 2.
 int cli_usage_error(const cli_command *command, const char *format, ...) SP_PRINTF(2, 3);
 

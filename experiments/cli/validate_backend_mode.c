@@ -27,6 +27,10 @@ static sp_status execute(cli_validate_backend *args, const sp_scenario *scenario
 {
     sp_status status =
         cli_executor_begin(args->execute, scenario, CLI_VALIDATE_STEPS, executor, err);
+    if (executor->process > 0) {
+        args->plot = args->output = NULL;
+        args->quiet = true;
+    }
     if (status == SP_OK && args->plot != NULL) {
         status = cli_plot_check(args->plot, err);
     }
@@ -83,13 +87,13 @@ static int validate_scenario(const cli_validate_backend *args, json_t *document)
         status = execute(&own, &scenario, &executor, &execution, &err);
     }
     if (status == SP_OK) {
-        exit_status = report(args, &scenario, &execution);
-        cli_print_notes(args->quiet || args->json, &execution.predicted);
-        cli_print_notes(args->quiet || args->json, &execution.measured);
+        exit_status = report(&own, &scenario, &execution);
+        cli_print_notes(own.quiet || own.json, &execution.predicted);
+        cli_print_notes(own.quiet || own.json, &execution.measured);
         bool oom = sp_result_is_oom(&execution.predicted) || sp_result_is_oom(&execution.measured);
         exit_status = exit_status == 0 && oom ? sp_status_exit(SP_ERR_INFEASIBLE) : exit_status;
     } else {
-        exit_status = cli_fail(&err);
+        exit_status = cli_fail_of(executor.process, &err);
     }
     sp_execution_fini(&execution);
     cli_executor_end(&executor);

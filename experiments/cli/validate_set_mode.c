@@ -123,7 +123,11 @@ static void print_summary(const sp_set_summary *summary, const sp_scenario_set_b
     print_mean("\niteration time, mean absolute error", summary->iteration_time_mape,
                bounds->iteration_time_mape);
     printf(", bias %s", percent(summary->iteration_time_bias, true, bias));
-    printf("\nbubble ratio, largest error %.4f", summary->largest_bubble_error);
+    if (isnan(summary->largest_bubble_error)) {
+        printf("\nbubble ratio, largest error -");
+    } else {
+        printf("\nbubble ratio, largest error %.4f", summary->largest_bubble_error);
+    }
     if (bounds->bubble_ratio_abs >= 0.0) {
         printf(" (at most %.4f%s)", bounds->bubble_ratio_abs,
                summary->largest_bubble_error <= bounds->bubble_ratio_abs ? "" : ": MISSED");
@@ -164,6 +168,13 @@ static sp_status run_case(set_run *run, size_t index, sp_error *err)
     const sp_scenario_case *of = &run->set.cases[index];
     const cli_execute execute = cli_execute_of_case(run->args->execute, of);
     sp_status status = begin_case(run, &execute, of, err);
+    // Repeats go by the clock, which processes do not share.
+    if (status == SP_OK && run->executor.processes > 1) {
+        status = sp_error_set(err, SP_ERR_USAGE,
+                              "sets are executed by one process, this run has %d: validate one "
+                              "scenario, or export the set",
+                              run->executor.processes);
+    }
     return status == SP_OK ? sp_set_run_steady_case(of, &run->executor.options, run->repeat,
                                                     &run->outcomes[index], err)
                            : status;
