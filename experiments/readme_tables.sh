@@ -1,6 +1,7 @@
 #!/bin/sh
 # readme_tables.sh [--check]: puts the committed results into README.md and experiments/zoo.md between
 # their markers `<!-- result FILE -->` and `<!-- end -->`; with --check it only says whether they differ.
+# `<!-- results PATTERN -->` takes every file that there is of a pattern, and says where there is none.
 set -eu
 cd "$(dirname "$0")/.."
 new=$(mktemp)
@@ -20,6 +21,22 @@ for page in README.md experiments/zoo.md; do
                 print line
             }
             close($3)
+            print "```"
+            skipping = 1
+            next
+        }
+        /^<!-- results / {
+            print
+            print "```text"
+            files = 0
+            list = "ls " $3 " 2>/dev/null"
+            while ((list | getline file) > 0) {
+                if (files++) { print "" }
+                while ((getline line < file) > 0) { print line }
+                close(file)
+            }
+            close(list)
+            if (files == 0) { print "none measured" }
             print "```"
             skipping = 1
             next
