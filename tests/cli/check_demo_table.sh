@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# check_demo_table.sh PROGRAM SOURCE: the demo's committed table is what the program says, but for the time that
+# the solver took.
+set -euo pipefail
+program=$1
+source=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+without_solver_time() {
+    awk '/solver ms/ {at = index($0, " solver ms")}
+         at == 0 {print; next}
+         {print substr($0, 1, at - 1) substr($0, at + 10)}' "$1"
+}
+cd "$source"
+"$program" compare experiments/demo.json --quiet \
+    --strategies packed,packed-tuned,ffd,balanced,chunkflow,slimpipe,slimpack,slimpack-zb >"$work/now.txt"
+diff <(without_solver_time experiments/results/demo.txt) <(without_solver_time "$work/now.txt")
