@@ -252,20 +252,24 @@ static void ranks_that_do_not_arrive_are_named(void **state)
     }
 }
 
-// Rank 0 waits for something else; rank 1 ends well, rank 2 dies.
+// Rank 0 waits for something else; rank 1 ends well, and then rank 2 dies.
 static sp_status look_around(const sp_i_bootstrap_place *place, void *context, sp_error *err)
 {
-    (void)context;
+    const int *ended = context; // a pipe from rank 1 to rank 2
+    char word = 'e';
     sp_i_bootstrap *b = NULL;
     sp_status status = sp_i_bootstrap_join(place, PLAN, LONG_MS, &b, err);
     if (place->rank == 2) {
-        _exit(3);
+        _exit(read(ended[0], &word, 1) == 1 ? 3 : 4);
     }
     while (place->rank == 0 && status == SP_OK) {
         status = sp_i_bootstrap_check(b, err);
         sleep_ms(1);
     }
     sp_i_bootstrap_free(b);
+    if (place->rank == 1 && write(ended[1], &word, 1) != 1) {
+        return sp_error_set(err, SP_ERR_IO, "rank 2 is not told");
+    }
     return status;
 }
 
@@ -274,8 +278,12 @@ static void who_waits_elsewhere_learns_of_a_death(void **state)
     (void)state;
     forked_ranks f;
     rank_result results[FORKED_RANKS];
+    int ended[2];
+    assert_int_equal(pipe(ended), 0);
     forked_ranks_init(&f, 3);
-    forked_ranks_run(&f, look_around, NULL, results);
+    forked_ranks_run(&f, look_around, ended, results);
+    close(ended[0]);
+    close(ended[1]);
     assert_string_equal(results[0].text, "rank 2 is gone: its connection ended");
     assert_string_equal(results[1].text, "");
 }
