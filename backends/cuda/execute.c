@@ -8,6 +8,7 @@
 #include "backends/cuda/joined.h"
 #include "backends/cuda/machine.h"
 #include "backends/cuda/nccl_transport.h"
+#include "backends/cuda/request_option.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 
@@ -41,21 +42,11 @@ const sp_backend_option_info sp_i_cuda_option_list[] = {
     {NULL, NULL},
 };
 
-static const char *option_of(const sp_run_request *request, const char *key)
-{
-    for (size_t o = 0; o < request->option_count; o++) {
-        if (strcmp(request->options[o].key, key) == 0) {
-            return request->options[o].value;
-        }
-    }
-    return NULL;
-}
-
 // "on" where it is not given.
 static sp_status read_switch(const sp_run_request *request, const char *key, bool *on,
                              sp_error *err)
 {
-    const char *value = option_of(request, key);
+    const char *value = sp_i_cuda_option(request, key);
     *on = value == NULL || strcmp(value, "on") == 0;
     if (!*on && strcmp(value, "off") != 0) {
         return sp_error_set(err, SP_ERR_USAGE,
@@ -68,9 +59,9 @@ static sp_status read_switch(const sp_run_request *request, const char *key, boo
 // The first and the last step of what is repeated differ in nothing but tokens, targets and times.
 static sp_status read_graphs(const sp_run_request *request, bool *graphs, sp_error *err)
 {
-    const char *dropout = option_of(request, "dropout");
+    const char *dropout = sp_i_cuda_option(request, "dropout");
     sp_status status = read_switch(request, "graphs", graphs, err);
-    *graphs = *graphs && option_of(request, "graphs") != NULL;
+    *graphs = *graphs && sp_i_cuda_option(request, "graphs") != NULL;
     if (status == SP_OK && *graphs && request->clock != SP_CLOCK_WALL) {
         status = sp_error_set(err, SP_ERR_USAGE,
                               "backend 'cuda': graphs: steps are repeated on the wall clock alone");
@@ -85,7 +76,7 @@ static sp_status read_graphs(const sp_run_request *request, bool *graphs, sp_err
 static sp_status check_shapes(const sp_run_request *request, sp_error *err)
 {
     const sp_model *model = request->model;
-    const char *way = option_of(request, "attention");
+    const char *way = sp_i_cuda_option(request, "attention");
     const char *refusal = model != NULL ? sp_i_cuda_attention_model_refusal(model) : NULL;
     if (refusal != NULL) {
         return sp_error_set(err, SP_ERR_CONTENT,

@@ -4,26 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/cuda/request_option.h"
+
 enum { TIMEOUT_MS = 600000, NS_PER_MS = 1000000, SPARE_MIB = 2048, MOST_MIB = 1 << 20 };
 
 // ---- options ----
-
-static const char *option_of(const sp_run_request *request, const char *key)
-{
-    for (size_t o = 0; o < request->option_count; o++) {
-        if (strcmp(request->options[o].key, key) == 0) {
-            return request->options[o].value;
-        }
-    }
-    return NULL;
-}
 
 sp_status sp_i_cuda_joining_read(const sp_run_request *request, sp_i_cuda_joining *joining,
                                  sp_error *err)
 {
     static const char *const names[] = {"auto", "threads", "nccl"};
-    const char *ranks = option_of(request, "transport");
-    const char *mib = option_of(request, "nccl_mib");
+    const char *ranks = sp_i_cuda_option(request, "transport");
+    const char *mib = sp_i_cuda_option(request, "nccl_mib");
     char *end = NULL;
     long spare = mib != NULL ? strtol(mib, &end, 10) : SPARE_MIB;
     *joining = (sp_i_cuda_joining){0};
