@@ -54,7 +54,9 @@ typedef struct sp_cost_model {
     struct sp_least_work *least;   // [slope * classes + class], owned
     struct sp_least_size *sizes;   // [class * SP_LEAST_SIZES + size], owned
     bool least_is_known;           // also for slopes above 0, and for sizes
-    double work_per_token_s;       // of sp_cost_model_sample_work_s
+    bool pipeline_crosses_nodes;
+    double slowest_rank;     // time of computation on it over that of a rank alone
+    double work_per_token_s; // of sp_cost_model_sample_work_s
     double work_per_square_s;
     sp_uncalibrated uncalibrated; // filled as costs are asked for
 } sp_cost_model;

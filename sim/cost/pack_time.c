@@ -282,9 +282,11 @@ static sp_i_time pass_time(const sp_i_attention *attention, sp_group cp_group, c
     int calls = halves ? 2 : overlap == SP_CP_ATTENTION ? cp : 1;
     double score_bytes =
         ops->pair_bytes * load->pairs + ops->unfused_pair_bytes * load->unfused_pairs;
-    return (sp_i_time){.compute_s = attention_s +
+    double exposed_s = sp_i_exposed_cp_s(attention, cp_s, attention_s, qkv_s);
+    double slowed_s = timer->profile->interference.overlap_share * (cp_s - exposed_s);
+    return (sp_i_time){.compute_s = attention_s + slowed_s +
                                     sp_time_launch(timer, ops->attention_kernels * calls) +
                                     sp_time_memory(timer, score_bytes, 0),
-                       .cp_s = sp_i_exposed_cp_s(attention, cp_s, attention_s, qkv_s),
+                       .cp_s = exposed_s,
                        .attention_s = attention_s};
 }

@@ -85,6 +85,7 @@ sp_level sp_profile_level(const sp_profile *profile)
     }
     weakest = weaker(weakest, profile->gemm_model.level, profile->gemm_model.flops_per_s > 0.0);
     weakest = weaker(weakest, profile->host.level, true);
+    weakest = weaker(weakest, profile->interference.level, true);
     weakest = weaker(weakest, profile->scores.level, profile->scores.factor > 0.0);
     return weaker(weakest, profile->loss_level, profile->loss_bytes_per_logit > 0.0);
 }

@@ -12,7 +12,7 @@
 
 static int64_t bucket_count(const sp_cost_model *cost, const sp_stage *stage, double parameters);
 static sp_tail_cost tail_of(const sp_cost_model *cost, const sp_op_timer *timer, sp_group replicas,
-                            double parameters);
+                            double parameters, int64_t buckets);
 static sp_bucket_cost buckets_of(const sp_cost_model *cost, const sp_op_timer *timer,
                                  sp_group replicas, const sp_stage *stage, double parameters);
 static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *timer,
@@ -24,7 +24,10 @@ static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *tim
 // From ZeRO 2 on gradients are scattered inside the actions (zero.h).
 static bool hides_reduction(const sp_cost_model *cost)
 {
-    return cost->memory.stack.hide_gradient_reduce && cost->layout->zero < 2;
+    const sp_stack *stack = &cost->memory.stack;
+    int zero = cost->layout->zero;
+    return (stack->hide_gradient_reduce && zero < 2) ||
+           (stack->hide_gradient_all_reduce && zero == 0);
 }
 
 sp_status sp_i_fill_tails(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs,
@@ -43,6 +46,7 @@ sp_status sp_i_fill_tails(const sp_cost_model *cost, const sp_op_timer *timer, s
     }
     for (int r = 0; r < layout->pp; r++) {
         double parameters = 0.0;
+        int64_t buckets = 0;
         for (int c = 0; c < chunks; c++) {
             held[c] = cost->stages[sp_layout_vstage(layout, r, c)];
             // A tied table that two chunks of the rank share is the first one's.
@@ -51,9 +55,10 @@ sp_status sp_i_fill_tails(const sp_cost_model *cost, const sp_op_timer *timer, s
                 costs->buckets[r * chunks + c] =
                     buckets_of(cost, timer, replicas, &held[c], with_chunk - parameters);
             }
+            buckets += bucket_count(cost, &held[c], with_chunk - parameters);
             parameters = with_chunk;
         }
-        costs->tail[r] = tail_of(cost, timer, replicas, parameters);
+        costs->tail[r] = tail_of(cost, timer, replicas, parameters, buckets);
         if (costs->buckets != NULL) {
             costs->tail[r].grad_reduce_ns = 0;
         }
@@ -67,12 +72,19 @@ sp_status sp_i_fill_tails(const sp_cost_model *cost, const sp_op_timer *timer, s
     return SP_OK;
 }
 
+// Bucket after bucket, each with its latency.
+static int64_t bucketed_ns(const sp_op_timer *timer, sp_collective kind, sp_group replicas,
+                           double bytes, int64_t buckets)
+{
+    double count = (double)buckets;
+    return sp_i_cut_ns(count * sp_time_collective(timer, kind, replicas, bytes / count));
+}
+
 static sp_tail_cost tail_of(const sp_cost_model *cost, const sp_op_timer *timer, sp_group replicas,
-                            double parameters)
+                            double parameters, int64_t buckets)
 {
     const sp_profile *profile = timer->profile;
     int zero = cost->layout->zero;
-    double gradient_bytes = parameters * BYTES_FP32;
     bool sharded = zero > 0 || cost->memory.stack.sharded_step;
     double shards = sharded ? replicas.size : 1.0;
     double optimizer_s =
@@ -80,12 +92,11 @@ static sp_tail_cost tail_of(const sp_cost_model *cost, const sp_op_timer *timer,
     sp_tail_cost tail = {.optimizer_ns = sp_i_cut_ns(optimizer_s + profile->host.iteration_s)};
     if (zero <= 1) {
         sp_collective kind = zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
-        tail.grad_reduce_ns =
-            sp_i_cut_ns(sp_time_collective(timer, kind, replicas, gradient_bytes));
+        tail.grad_reduce_ns = bucketed_ns(timer, kind, replicas, parameters * BYTES_FP32, buckets);
     }
     if (zero == 1 || zero == 2) {
-        tail.param_gather_ns = sp_i_cut_ns(
-            sp_time_collective(timer, SP_ALL_GATHER, replicas, parameters * BYTES_BF16));
+        tail.param_gather_ns =
+            bucketed_ns(timer, SP_ALL_GATHER, replicas, parameters * BYTES_BF16, buckets);
     }
     return tail;
 }

@@ -52,10 +52,11 @@ typedef struct sp_stack {
     bool hide_backward_gather, hide_backward_reduce; // all-reduces count as reductions
     sp_cp_overlap cp_overlap;
     // Data parallelism.
-    bool hide_gradient_reduce;  // by buckets, behind the last backward of each model chunk
-    bool hide_parameter_gather; // behind the first forward of the next step
-    bool sharded_step;          // each replica steps its share of the weights though ZeRO is 0
-    double bucket_bytes;        // 0: one bucket for each layer
+    bool hide_gradient_reduce;     // by buckets, behind the last backward of each model chunk
+    bool hide_gradient_all_reduce; // of ZeRO 0 alone
+    bool hide_parameter_gather;    // behind the first forward of the next step
+    bool sharded_step;             // each replica steps its share of the weights though ZeRO is 0
+    double bucket_bytes;           // 0: one bucket for each layer
     // Pipeline transfers.
     bool blocking_transfers; // the sending rank waits for each of its sends
     bool whole_transfers;    // each TP rank sends all of a tensor that all of them hold, not 1/tp
