@@ -91,6 +91,7 @@ static void read_document(fit_spec *spec, sp_error *err)
     spec->tried = read_texts(&root, "tried");
     sp_object_require(&root, "profile");
     spec->profile = sp_object_string(&root, "profile", "");
+    spec->extends = sp_object_bool(&root, "extends", false);
     spec->start = read_settings(&root, "start");
     read_constants(&root, spec);
     read_tables(&root, spec);

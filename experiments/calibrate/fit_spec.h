@@ -51,6 +51,7 @@ typedef struct fit_spec {
     const char *description;
     const json_t *tried; // texts on rows that stay unexplained; may be NULL
     const char *profile; // to start from: name or path
+    bool extends;        // what comes out holds only the sections that differ from it
     const json_t *start; // path to value, set on it; may be NULL
     fit_constant constants[FIT_CONSTANTS];
     int constant_count;

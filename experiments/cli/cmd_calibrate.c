@@ -231,6 +231,9 @@ static sp_status write_profile(const calibrate_args *args, const fit_spec *spec,
 {
     json_t *document = NULL;
     sp_status status = fit_profile_document(spec, outcome, &document, err);
+    if (status == SP_OK && spec->extends) {
+        status = fit_document_extend(spec->profile, &document, err);
+    }
     FILE *file = status == SP_OK ? fopen(args->output, "w") : NULL;
     if (status == SP_OK && file == NULL) {
         status = sp_error_set(err, SP_ERR_IO, "%s: %s", args->output, strerror(errno));

@@ -85,6 +85,7 @@ static sp_tail_cost tail_of(const sp_cost_model *cost, const sp_op_timer *timer,
 {
     const sp_profile *profile = timer->profile;
     int zero = cost->layout->zero;
+    double gradient_bytes = sp_stack_gradient_bytes(&cost->memory.stack);
     bool sharded = zero > 0 || cost->memory.stack.sharded_step;
     double shards = sharded ? replicas.size : 1.0;
     double optimizer_s =
@@ -92,7 +93,8 @@ static sp_tail_cost tail_of(const sp_cost_model *cost, const sp_op_timer *timer,
     sp_tail_cost tail = {.optimizer_ns = sp_i_cut_ns(optimizer_s + profile->host.iteration_s)};
     if (zero <= 1) {
         sp_collective kind = zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
-        tail.grad_reduce_ns = bucketed_ns(timer, kind, replicas, parameters * BYTES_FP32, buckets);
+        tail.grad_reduce_ns =
+            bucketed_ns(timer, kind, replicas, parameters * gradient_bytes, buckets);
     }
     if (zero == 1 || zero == 2) {
         tail.param_gather_ns =
@@ -117,8 +119,8 @@ static sp_bucket_cost buckets_of(const sp_cost_model *cost, const sp_op_timer *t
 {
     sp_collective kind = cost->layout->zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
     int64_t count = bucket_count(cost, stage, parameters);
-    double bucket_s =
-        sp_time_collective(timer, kind, replicas, parameters * BYTES_FP32 / (double)count);
+    double bytes = parameters * sp_stack_gradient_bytes(&cost->memory.stack);
+    double bucket_s = sp_time_collective(timer, kind, replicas, bytes / (double)count);
     return (sp_bucket_cost){.count = count,
                             .bucket_ns = sp_i_cut_ns(bucket_s),
                             .total_ns = sp_i_cut_ns((double)count * bucket_s)};

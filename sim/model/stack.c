@@ -26,11 +26,20 @@ static const sp_stack builtin[] = {
      .hide_backward_gather = true,
      .hide_backward_reduce = true,
      .cp_overlap = SP_CP_QKV},
+    {.name = "megatron-core-2025",
+     .fused_swiglu = true,
+     .hide_forward_gather = true,
+     .hide_forward_reduce = true,
+     .hide_backward_gather = true,
+     .hide_backward_reduce = true,
+     .hide_gradient_reduce = true,
+     .hide_parameter_gather = true,
+     .gradient_reduce_dtype = SP_REDUCE_BF16},
     {.name = "nanotron-2025",
      .unfused_weight_gradient = true,
      .hide_gradient_all_reduce = true,
      .cp_overlap = SP_CP_BLOCKING},
-    {.name = "fsdp-2024", .unfused_weight_gradient = true},
+    {.name = "fsdp-2024", .unfused_weight_gradient = true, .gradient_reduce_dtype = SP_REDUCE_BF16},
     {.name = "reference",
      .fused_swiglu = true,
      .timed_accumulation = true,
@@ -49,6 +58,7 @@ static const sp_stack builtin[] = {
 
 static const char *const cp_overlap_names[] = {"attention", "qkv",      "blocking",
                                                "slices",    "gathered", NULL};
+static const char *const reduce_dtype_names[] = {"fp32", "bf16", NULL};
 static const char *const tensor_names[] = {"autograd", "explicit", NULL};
 
 static const struct {
@@ -89,6 +99,11 @@ bool sp_stack_builtin(const char *name, sp_stack *stack)
         }
     }
     return false;
+}
+
+double sp_stack_gradient_bytes(const sp_stack *stack)
+{
+    return stack->gradient_reduce_dtype == SP_REDUCE_BF16 ? 2.0 : 4.0;
 }
 
 bool sp_stack_counts_device(const sp_stack *stack)
@@ -134,6 +149,8 @@ static void read_switches(sp_object *object, sp_stack *stack)
     }
     stack->cp_overlap = (sp_cp_overlap)sp_object_enum(object, "cp_overlap", cp_overlap_names,
                                                       (int)stack->cp_overlap);
+    stack->gradient_reduce_dtype = (sp_reduce_dtype)sp_object_enum(
+        object, "gradient_reduce_dtype", reduce_dtype_names, (int)stack->gradient_reduce_dtype);
     stack->tensors =
         (sp_tensor_lives)sp_object_enum(object, "tensors", tensor_names, (int)stack->tensors);
     stack->bucket_bytes =
@@ -174,6 +191,8 @@ json_t *sp_stack_to_json(const sp_stack *stack)
         ok = ok && sp_json_put(json, switches[i].key, json_boolean(*on));
     }
     ok = ok && sp_json_put(json, "cp_overlap", json_string(cp_overlap_names[stack->cp_overlap])) &&
+         sp_json_put(json, "gradient_reduce_dtype",
+                     json_string(reduce_dtype_names[stack->gradient_reduce_dtype])) &&
          sp_json_put(json, "tensors", json_string(tensor_names[stack->tensors])) &&
          sp_json_put(json, "bucket_mib", json_real(stack->bucket_bytes / SP_MIB)) &&
          sp_json_put(json, "split_limit_mib",

@@ -32,6 +32,9 @@ typedef enum sp_tensor_lives {
     SP_TENSORS_EXPLICIT,
 } sp_tensor_lives;
 
+// In which precision data-parallel ranks add up gradients.
+typedef enum sp_reduce_dtype { SP_REDUCE_FP32, SP_REDUCE_BF16 } sp_reduce_dtype;
+
 // All switches off (a zeroed struct with a name) is the stack "ours".
 typedef struct sp_stack {
     char name[SP_STACK_NAME];
@@ -54,9 +57,10 @@ typedef struct sp_stack {
     // Data parallelism.
     bool hide_gradient_reduce;     // by buckets, behind the last backward of each model chunk
     bool hide_gradient_all_reduce; // of ZeRO 0 alone
-    bool hide_parameter_gather;    // behind the first forward of the next step
-    bool sharded_step;             // each replica steps its share of the weights though ZeRO is 0
-    double bucket_bytes;           // 0: one bucket for each layer
+    sp_reduce_dtype gradient_reduce_dtype;
+    bool hide_parameter_gather; // behind the first forward of the next step
+    bool sharded_step;          // each replica steps its share of the weights though ZeRO is 0
+    double bucket_bytes;        // 0: one bucket for each layer
     // Pipeline transfers.
     bool blocking_transfers; // the sending rank waits for each of its sends
     bool whole_transfers;    // each TP rank sends all of a tensor that all of them hold, not 1/tp
@@ -74,6 +78,9 @@ typedef struct sp_stack {
     int64_t work_spaces;      // persistent cuBLAS work spaces; 0: 3, with explicit tensors none
     int64_t work_space_bytes; // of each; 0: 32 MiB (Hopper)
 } sp_stack;
+
+// Bytes of one gradient on its way between data-parallel ranks.
+double sp_stack_gradient_bytes(const sp_stack *stack);
 
 // False: no stack has this name.
 bool sp_stack_builtin(const char *name, sp_stack *stack);
