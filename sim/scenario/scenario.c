@@ -345,10 +345,12 @@ static void read_stage_layers(sp_i_scenario_reader *reader, sp_object *parallel,
     if (array == NULL || !sized || scenario->uniform) {
         return;
     }
-    if (!json_is_array(array)) {
+    const char *name = json_string_value(array);
+    bool spreads = name != NULL && strcmp(name, "auto") == 0;
+    if (!json_is_array(array) && !spreads) {
         char found[80];
         sp_json_quote(array, found, sizeof found);
-        sp_object_error(parallel, "stage_layers", "expected an array, got %s", found);
+        sp_object_error(parallel, "stage_layers", "expected an array or \"auto\", got %s", found);
         return;
     }
     if (sp_object_has(parallel, "layers_per_chunk")) {
@@ -356,8 +358,8 @@ static void read_stage_layers(sp_i_scenario_reader *reader, sp_object *parallel,
                         "give layers_per_chunk or stage_layers, not both");
         return;
     }
-    size_t count = json_array_size(array);
     int vstages = sp_layout_vstages(&scenario->layout);
+    size_t count = spreads ? (size_t)vstages : json_array_size(array);
     if (count != (size_t)vstages) {
         sp_object_error(parallel, "stage_layers",
                         "expected %d entries, one for each of pp x chunks_per_rank virtual stages "
@@ -370,7 +372,10 @@ static void read_stage_layers(sp_i_scenario_reader *reader, sp_object *parallel,
         sp_error_no_memory(reader->err, "pipeline stages");
         return;
     }
-    for (size_t s = 0; s < count; s++) {
+    if (spreads) {
+        sp_layout_spread(&scenario->layout, &scenario->model, scenario->stage_layers);
+    }
+    for (size_t s = 0; s < count && !spreads; s++) {
         if (!layers_of_stage(json_array_get(array, s), &scenario->stage_layers[s])) {
             char path[64];
             char found[80];
