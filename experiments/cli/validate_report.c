@@ -53,10 +53,22 @@ static const char *error_text(const sp_validation *validation, double error, boo
     return text;
 }
 
+static void print_ranking(FILE *out, const sp_ranking *ranking)
+{
+    if (ranking->cells > 0) {
+        fprintf(out,
+                "  %d cells: rank correlation %.2f, regret of the pick %.1f %% (mean), %.1f %% "
+                "(worst, %s)\n",
+                ranking->cells, ranking->correlation, 100.0 * ranking->regret,
+                100.0 * ranking->worst_regret, ranking->worst_cell);
+    }
+}
+
 static void print_table(FILE *out, const sp_validation *v)
 {
     const sp_measurements *m = v->measurements;
     const sp_measured_case *worst = &m->cases[v->worst];
+    char median[FIGURE];
     char mean[FIGURE];
     char bias[FIGURE];
     char bound[FIGURE] = "-";
@@ -72,17 +84,19 @@ static void print_table(FILE *out, const sp_validation *v)
     if (profile_name(m)[0] != '\0') {
         snprintf(constants, sizeof constants, "%d", fitted_constants(m));
     }
-    fprintf(out, "%-18s %5zu %10s %10s %10s %10s %10s %6s%s\n", m->name, m->count,
+    fprintf(out, "%-18s %5zu %10s %10s %10s %10s %10s %10s %6s%s\n", m->name, m->count,
+            error_text(v, v->median_error, false, median),
             error_text(v, v->mean_error, false, mean), error_text(v, v->bias, true, bias),
             error_text(v, v->cases[v->worst].error, true, worst_error), bound, published, constants,
             m->bound < 0.0    ? ""
             : v->within_bound ? "  ok"
                               : "  MISSED");
     if (is_memory(v)) {
-        fprintf(out, "%-18s %5s %10s %10s\n", "  in plain bytes", "",
+        fprintf(out, "%-18s %5s %10s %10s %10s\n", "  in plain bytes", "", "",
                 error_text(v, v->plain_mean_error, false, mean),
                 error_text(v, v->plain_bias, true, bias));
     }
+    print_ranking(out, &v->ranking);
     if (fabs(v->cases[v->worst].error) > 0.0) {
         fprintf(out, "  worst: line %d%s%s\n", worst->line, worst->label[0] != '\0' ? ", " : "",
                 worst->label);
@@ -92,8 +106,8 @@ static void print_table(FILE *out, const sp_validation *v)
 void cli_print_validations(FILE *out, const sp_validation *validations, int count)
 {
     bool differences = false;
-    fprintf(out, "%-18s %5s %10s %10s %10s %10s %10s %6s\n", "table", "cases", "mean", "bias",
-            "worst", "bound", "published", "fitted");
+    fprintf(out, "%-18s %5s %10s %10s %10s %10s %10s %10s %6s\n", "table", "cases", "median",
+            "mean", "bias", "worst", "bound", "published", "fitted");
     for (int i = 0; i < count; i++) {
         print_table(out, &validations[i]);
         differences = differences || sp_validation_is_difference(validations[i].measurements->kind);
@@ -180,6 +194,15 @@ static json_t *published_json(const sp_measurements *m)
                : json_pack("{s:f, s:s}", "error", m->published_error, "by", m->published_by);
 }
 
+static json_t *ranking_json(const sp_ranking *ranking)
+{
+    return ranking->cells == 0
+               ? json_null()
+               : json_pack("{s:i, s:f, s:f, s:f, s:s}", "cells", ranking->cells, "correlation",
+                           ranking->correlation, "regret", ranking->regret, "worst_regret",
+                           ranking->worst_regret, "worst_cell", ranking->worst_cell);
+}
+
 static json_t *table_json(const sp_validation *v)
 {
     const sp_measurements *m = v->measurements;
@@ -196,7 +219,9 @@ static json_t *table_json(const sp_validation *v)
     sp_json_put(object, "fitted_constants", json_integer(fitted_constants(m)));
     sp_json_put(object, "count", json_integer((json_int_t)m->count));
     sp_json_put(object, "mean_absolute_error", json_real(v->mean_error));
+    sp_json_put(object, "median_absolute_error", json_real(v->median_error));
     sp_json_put(object, "bias", json_real(v->bias));
+    sp_json_put(object, "ranking", ranking_json(&v->ranking));
     sp_json_put(object, "worst", case_json(v, v->worst));
     if (is_memory(v)) {
         sp_json_put(object, "mean_absolute_error_plain", json_real(v->plain_mean_error));

@@ -154,15 +154,29 @@ static sp_status read_document(const char *name, json_t **root, char file[SP_PRO
     return sp_json_read_file(name, LIMIT, root, err);
 }
 
+// Another name for a profile, with all that it says of itself.
+static bool is_alias(const json_t *own)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach ((json_t *)own, key, value) {
+        if (strcmp(key, "schema") != 0 && strcmp(key, "name") != 0 && strcmp(key, "extends") != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 // Sections of `own` stand in place of the base's; null takes one away. What the base says of itself
-// does not hold for a profile that extends it.
+// does not hold for a profile that changes it.
 static bool replace_sections(json_t *base, const json_t *own)
 {
     static const char *const of_itself[] = {"name", "fit", "errors", "for_stack"};
+    size_t removed = is_alias(own) ? 1 : sizeof of_itself / sizeof of_itself[0];
     const char *key;
     json_t *value;
     bool ok = true;
-    for (size_t i = 0; i < sizeof of_itself / sizeof of_itself[0]; i++) {
+    for (size_t i = 0; i < removed; i++) {
         json_object_del(base, of_itself[i]);
     }
     json_object_foreach ((json_t *)own, key, value) {

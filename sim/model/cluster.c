@@ -41,6 +41,9 @@ static const sp_cluster builtin[] = {
     {"h200-8", "H200", "h200", 989.4e12, H200_BYTES, 4.8e12, 8, 0, 450e9, 8, 400 * GBIT_PER_S,
      PCIE_5,
      "NVIDIA H200 SXM data sheet; 8 x 400 Gb/s a node: Zeppelin cluster C, arXiv 2509.21841"},
+    {"b200-8", "B200", "b200", 2250e12, INT64_C(180) << 30, 8.0e12, 8, 0, 900e9, 8,
+     400 * GBIT_PER_S, PCIE_5,
+     "NVIDIA HGX B200 data sheet: 180 GB of HBM3e, NVLink 5; 8 x 400 Gb/s a node as in DGX B200"},
     // Worker threads of one process share its memory, so 64 of them count as one node.
     {"host", "CPU core", "host", 5e10, INT64_C(8) << 30, 1e10, 64, 0, 5e9, 1, 100 * GBIT_PER_S, 5e9,
      "assumed: one CPU core as one device with 50 GFLOP/s, 8 GiB and 10 GB/s of memory rate"},
