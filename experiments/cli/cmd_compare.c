@@ -62,6 +62,9 @@ const cli_command cli_cmd_compare = {
         "and the activation units that the fullest and the last pipeline rank hold. A schedule "
         "that "
         "runs a given number of chunks per rank gets that number."
+        "\n\nAbove the rows stands how far the profile was off on logged steps like these, or why "
+        "that is not known. The margin is the memory limit less the peak; a row within a tenth of "
+        "the limit is marked tight and may run several times slower."
         "\n\nA row that runs out of memory is marked oom; a warning (with --json its reason) says "
         "which sample needs how much. The exit status is 1 when no row can be trained.",
     .examples = examples,

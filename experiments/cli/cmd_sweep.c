@@ -69,6 +69,9 @@ const cli_command cli_cmd_sweep = {
         "settings make no scenario), the reason, and the keys of a result. The order of the lines "
         "is that of the points, the last setting turning fastest, whatever the number of threads. "
         "The file is kept whole through a kill, and --resume goes on with it."
+        "\n\nAt the end the fastest points that fit are listed, each with the median error of its "
+        "profile on logged steps like it. Points that fit tightly, within a tenth of the memory "
+        "limit, come last: such steps ran several times slower than predicted."
         "\n\nThe exit status is 1 when no point is ok.",
     .examples = examples,
     .options = options,
