@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "sim/base/status.h"
+#include "sim/cost/error_record.h"
 #include "sim/model/cluster.h"
 #include "sim/model/stack.h"
 
@@ -164,6 +165,7 @@ typedef struct sp_profile {
     double reference_s;     // of the backend's reference work when it was calibrated; 0: not stated
     double reference_drift; // largest less smallest time of it in the meantime, over reference_s
     int fitted_constants;   // that the profile says were fitted
+    sp_error_records errors; // on logged steps that no fit had seen
 } sp_profile;
 
 enum { SP_PROFILE_PATH = 4096 }; // bytes of a profile's file name: as long as Linux opens any

@@ -303,6 +303,9 @@ sp_status sp_profile_from_json(const json_t *json, const char *source, sp_profil
         status = sp_i_profile_read_models(&root, profile);
     }
     if (status == SP_OK) {
+        status = sp_i_error_records_read(&root, &profile->errors);
+    }
+    if (status == SP_OK) {
         sp_level optimizer_level = SP_LEVEL_ASSUMED;
         profile->memory_bytes_per_s =
             SP_I_BYTES_PER_GB *

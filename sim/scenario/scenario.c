@@ -16,7 +16,6 @@ static const double least_ms = 1e-6;
 static const double most_ms = 1e6;
 static const double most_step_ms = 4e12;
 
-static const double most_limit_gib = 1e6;
 static const double most_units = 1e6;
 
 // WLB-LLM (arXiv 2503.17924): a third queue no longer improves the balance.
@@ -526,26 +525,6 @@ static void settle_uniform(sp_i_scenario_reader *reader)
     }
 }
 
-static void read_memory(sp_i_scenario_reader *reader)
-{
-    sp_scenario *scenario = reader->scenario;
-    sp_object memory;
-    sp_object_member(&reader->root, "memory", &memory);
-    scenario->memory.recompute =
-        (sp_recompute)sp_object_enum(&memory, "recompute", sp_recompute_names, SP_RECOMPUTE_NONE);
-    scenario->memory.attention =
-        (sp_attention)sp_object_enum(&memory, "attention", sp_attention_names, SP_ATTENTION_FLASH);
-    scenario->memory_model = (sp_memory_model)sp_object_enum(
-        &memory, "model", sp_i_memory_model_names, (int)SP_MEMORY_TENSORS);
-    scenario->memory.offload_ratio = sp_object_real(&memory, "offload_ratio", 0.0, 0.0, 1.0);
-    scenario->memory_limit_bytes = scenario->cluster.memory_bytes;
-    if (sp_object_has(&memory, "limit_gib")) {
-        double gib = sp_object_real(&memory, "limit_gib", 1.0, 0.001, most_limit_gib);
-        scenario->memory_limit_bytes = (int64_t)(gib * SP_GIB + 0.5);
-    }
-    sp_object_end(&memory);
-}
-
 static void read_strategy(sp_i_scenario_reader *reader)
 {
     sp_strategy_spec *strategy = &reader->scenario->strategy;
@@ -600,7 +579,7 @@ static void read_sections(sp_i_scenario_reader *reader)
         settle_uniform(reader);
         return;
     }
-    read_memory(reader);
+    sp_i_scenario_read_memory(reader);
     sp_i_scenario_read_workload(reader);
     read_strategy(reader);
 }

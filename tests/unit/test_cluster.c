@@ -40,6 +40,8 @@ static void presets_carry_data_sheet_values(void **state)
     }
     assert_int_equal(builtin("h800-8").memory_bytes, 80 * INT64_C(1073741824));
     assert_int_equal(builtin("h200-8").memory_bytes, 143771 * INT64_C(1048576));
+    assert_int_equal(builtin("h200-8").reserve_bytes, SP_GPU_RESERVE_BYTES);
+    assert_int_equal(builtin("host").reserve_bytes, 0);
     assert_string_equal(builtin("host").profile, "host");
     assert_int_equal(sp_cluster_builtin_count(), 8);
     assert_null(sp_cluster_builtin_name(8));
