@@ -110,8 +110,8 @@ static sp_status set_up(fit_i_calibration *c, const fit_options *options)
     }
     status = check_units(c);
     if (status == SP_OK) {
-        status = fit_deal_rows(c->spec, c->sources, c->source_count, &outcome->rows, options->folds,
-                               outcome->folds, outcome->fold, c->err);
+        status = fit_deal_rows(c->spec, &outcome->rows, options->folds, outcome->folds,
+                               outcome->fold, c->err);
     }
     if (status != SP_OK) {
         return status;

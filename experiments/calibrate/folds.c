@@ -20,25 +20,12 @@ typedef struct grouping {
     sp_error *err;
 } grouping;
 
-static sp_status deal_groups(const fit_spec *spec, const fit_table_spec *table, const char *csv,
+static sp_status deal_groups(const fit_spec *spec, const fit_table_spec *table,
                              const sp_measurements *cases, sp_prng *prng, int *folds, int *fold,
                              sp_error *err);
 
-static const char *csv_of(const fit_source *sources, int source_count, const char *table)
-{
-    char name[SP_MEASUREMENTS_NAME];
-    for (int s = 0; s < source_count; s++) {
-        sp_measurements_name(sources[s].csv, name);
-        if (strcmp(name, table) == 0) {
-            return sources[s].csv;
-        }
-    }
-    return NULL;
-}
-
-sp_status fit_deal_rows(const fit_spec *spec, const fit_source *sources, int source_count,
-                        const fit_rows *rows, int count, int folds[FIT_TABLES], int *fold,
-                        sp_error *err)
+sp_status fit_deal_rows(const fit_spec *spec, const fit_rows *rows, int count,
+                        int folds[FIT_TABLES], int *fold, sp_error *err)
 {
     sp_prng prng;
     sp_status status = SP_OK;
@@ -51,9 +38,8 @@ sp_status fit_deal_rows(const fit_spec *spec, const fit_source *sources, int sou
             fold[row] = -1;
         }
         if (count < 0 && table->group_count > 0) {
-            const char *csv = csv_of(sources, source_count, table->name);
-            status = deal_groups(spec, table, csv, &rows->tables[t], &prng, &folds[t], fold + first,
-                                 err);
+            status =
+                deal_groups(spec, table, &rows->tables[t], &prng, &folds[t], fold + first, err);
             continue;
         }
         folds[t] = count >= 0 ? count : table->folds;
@@ -167,12 +153,12 @@ static sp_status deal_found(grouping *g, sp_prng *prng, int *folds, int *fold)
     return status;
 }
 
-static sp_status deal_groups(const fit_spec *spec, const fit_table_spec *table, const char *csv,
+static sp_status deal_groups(const fit_spec *spec, const fit_table_spec *table,
                              const sp_measurements *cases, sp_prng *prng, int *folds, int *fold,
                              sp_error *err)
 {
     grouping g = {.spec = spec, .table = table, .cases = cases, .err = err};
-    sp_status status = sp_csv_read_file(csv, &g.csv, err);
+    sp_status status = sp_csv_read_file(cases->file, &g.csv, err);
     if (status != SP_OK) {
         return status;
     }

@@ -9,8 +9,7 @@
 // its seed, or groups of the rows that agree in some columns, each a fold of its own or dealt whole
 // into so many folds. A table with fewer rows or groups has as many folds, with one none. Content
 // errors: a column that the table does not have; more than FIT_FOLDS groups.
-sp_status fit_deal_rows(const fit_spec *spec, const fit_source *sources, int source_count,
-                        const fit_rows *rows, int count, int folds[FIT_TABLES], int *fold,
-                        sp_error *err);
+sp_status fit_deal_rows(const fit_spec *spec, const fit_rows *rows, int count,
+                        int folds[FIT_TABLES], int *fold, sp_error *err);
 
 #endif

@@ -15,7 +15,7 @@
 #include "solver/strategy.h"
 
 enum {
-    PATH = 1024,
+    PATH = SP_MEASUREMENTS_FILE,
     MAP_LIMIT_BYTES = 16 << 20,
     SHOWN = 64,
 };
@@ -70,6 +70,7 @@ sp_status sp_measurements_read(const char *csv_path, const char *map_path,
         note_path(measurements, table_path);
     }
     if (status == SP_OK) {
+        snprintf(measurements->file, sizeof measurements->file, "%s", csv_path);
         status = sp_csv_read_file(csv_path, &reader.csv, reader.err);
     }
     if (status != SP_OK) {

@@ -26,6 +26,7 @@ extern const char *const sp_measured_names[]; // "iteration_ms", ..., NULL
 enum {
     SP_MEASURED_COLUMNS = 16, // of one table
     SP_MEASUREMENTS_NAME = 64,
+    SP_MEASUREMENTS_FILE = 1024,
 };
 
 typedef struct sp_measured_case {
@@ -41,6 +42,7 @@ typedef struct sp_measured_case {
 
 typedef struct sp_measurements {
     char name[SP_MEASUREMENTS_NAME]; // of the table, see sp_measurements_name
+    char file[SP_MEASUREMENTS_FILE]; // that the table was read from; "": from memory
     char path[224];                  // of the table, for messages
     char source[512], licence[256];
     sp_measured kind;

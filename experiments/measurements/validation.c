@@ -80,7 +80,7 @@ static sp_status simulate_case(void *context, size_t row, sp_error *err)
     }
     out->computed = sp_measured_value(measurements->kind, &result);
     out->error = error_of(measured, measurements->kind, out->computed);
-    out->fits_well = !sp_result_is_oom(&result);
+    out->fits_well = sp_result_fits(&result) == SP_FITS_YES;
     out->plain = (double)result.peak_bytes;
     out->plain_error = error_of(measured, measurements->kind, out->plain);
     sp_result_fini(&result);

@@ -44,7 +44,8 @@ static void tensor_parallel_growth(void **state)
         const sp_i_pack_time time = {.layout = &layout, .unfused_softmax = 1.0};
         double grown = 1.0 + 0.05 * doublings;
         assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_F, false), 2 * grown * (1e-3 + 1e-3));
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_I, false), 2 * grown * (1e-3 + 0.5e-3));
+        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_I, false),
+                    2 * grown * (1e-3 + 0.5e-3));
         assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, false), 2 * grown * 1e-3);
     }
 }
