@@ -101,6 +101,8 @@ typedef struct sp_interference_model {
                            // because the collective holds SMs and memory bandwidth
     double doubling_share; // of all computation, for each doubling of the nodes: the slowest of the
                            // ranks sets the pace
+    double tight_microbatch_s; // that a rank waits in each micro-batch for an allocator that frees
+                               // and takes blocks at the limit of its memory
     sp_level level;
 } sp_interference_model;
 

@@ -110,6 +110,8 @@ static void read_interference(sp_object *root, sp_interference_model *interferen
     }
     const constant constants[] = {
         {"overlap_share", &interference->overlap_share, 1.0, 0.0, 0.0, 1.0},
+        {"tight_microbatch_us", &interference->tight_microbatch_s, SP_I_S_PER_US, 0.0, 0.0,
+         MOST_US},
         {"doubling_share", &interference->doubling_share, 1.0, 0.0, 0.0, 1.0},
     };
     READ_CONSTANTS(&object, constants);

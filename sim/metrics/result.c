@@ -266,15 +266,32 @@ sp_fits sp_result_fits(const sp_result *result)
     return (double)counted_peak(result) > comfortable ? SP_FITS_TIGHT : SP_FITS_YES;
 }
 
+void sp_result_add_stalls(sp_result *result, double microbatch_s)
+{
+    sp_fits fits = sp_result_fits(result);
+    if (fits == SP_FITS_NONE || fits == SP_FITS_YES || !(microbatch_s > 0.0)) {
+        return;
+    }
+    for (size_t i = 0; i < result->batch_count; i++) {
+        sp_batch_result *batch = &result->batches[i];
+        double microbatches = (double)batch->facts.microbatches / result->layout.dp;
+        int64_t stall_ns = sp_ns_from_s(microbatches * microbatch_s);
+        batch->iteration_ns += stall_ns;
+        result->iteration_ns += (double)stall_ns;
+        result->stall_ns += (double)stall_ns;
+    }
+}
+
 void sp_result_warn_of_memory(sp_result *result)
 {
     if (sp_result_fits(result) == SP_FITS_TIGHT) {
         sp_warnings_add(&result->warnings,
                         "memory is tight: %.2f of %.2f GiB are within the %.0f %% that predictions "
                         "may be off; at the limit PyTorch frees and allocates blocks all the time, "
-                        "and logged steps ran 3 to 8 times slower",
+                        "and logged steps ran 3 to 8 times slower%s",
                         sp_gib_from_bytes(counted_peak(result)),
-                        sp_gib_from_bytes(result->memory_limit_bytes), 100.0 * SP_MEMORY_TIGHT);
+                        sp_gib_from_bytes(result->memory_limit_bytes), 100.0 * SP_MEMORY_TIGHT,
+                        result->stall_ns > 0.0 ? " (counted here)" : "");
     }
 }
 
@@ -441,6 +458,8 @@ static void put_memory(const sp_result *result, json_t *object)
     bool known = fits != SP_FITS_NONE;
     sp_json_put(object, "memory_margin_gib",
                 known ? gib(result, sp_result_margin_bytes(result)) : json_null());
+    sp_json_put(object, "memory_stall_ms",
+                number(result->stall_ns / batches_of(result) / SP_NS_PER_MS));
     sp_json_put(object, "fits", known ? json_string(sp_fits_names[fits]) : json_null());
 }
 

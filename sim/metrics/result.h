@@ -72,6 +72,7 @@ typedef struct sp_result {
     sp_batch_result *batches; // owned
     size_t batch_count, batch_capacity;
     sp_rank_metrics *ranks; // [dp * pp]: busy and span summed over batches, peaks maxima; owned
+    double stall_ns;        // of all batches, in iteration_ns
     double rank_ns;         // sum of ranks * makespan
     double busy_ns, tp_ns, cp_ns, dp_ns, launch_ns, wait_p2p_ns, reduce_ns, optimizer_ns;
     double iteration_ns, makespan_ns;
@@ -122,6 +123,9 @@ extern const char *const sp_fits_names[]; // "yes", "tight", "no", NULL
 sp_fits sp_result_fits(const sp_result *result);
 // Limit less that peak; negative where the peak is above it.
 int64_t sp_result_margin_bytes(const sp_result *result);
+// Lengthens every step that does not fit well by what each micro-batch of a rank then waits for the
+// allocator (profile.h). Once, after the last batch and before the warning.
+void sp_result_add_stalls(sp_result *result, double microbatch_s);
 // Warns of a tight step. Once, after the last batch.
 void sp_result_warn_of_memory(sp_result *result);
 
