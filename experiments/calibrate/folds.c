@@ -89,16 +89,20 @@ static bool holds_cell(const sp_csv *csv, size_t row, const sp_measured_case *me
 }
 
 // Cases come in the order of their rows; a row has one for each measured column.
-static void find_rows(grouping *g)
+static sp_status find_rows(grouping *g)
 {
     size_t row = 0;
     for (size_t i = 0; i < g->cases->count; i++) {
         while (row < g->csv.rows && !holds_cell(&g->csv, row, &g->cases->cases[i])) {
             row++;
         }
-        SP_ASSERT(row < g->csv.rows);
+        if (row == g->csv.rows) {
+            return sp_error_set(g->err, SP_ERR_IO, "%s: cannot be read twice: it has changed",
+                                g->cases->path);
+        }
         g->row[i] = row;
     }
+    return SP_OK;
 }
 
 static bool same_group(const grouping *g, size_t a, size_t b)
@@ -166,7 +170,9 @@ static sp_status deal_groups(const fit_spec *spec, const fit_table_spec *table,
     g.group = sp_i_calloc(cases->count, sizeof *g.group);
     status = g.row != NULL && g.group != NULL ? find_columns(&g) : sp_error_no_memory(err, "folds");
     if (status == SP_OK) {
-        find_rows(&g);
+        status = find_rows(&g);
+    }
+    if (status == SP_OK) {
         number_groups(&g);
         status = deal_found(&g, prng, folds, fold);
     }

@@ -67,7 +67,8 @@ static bool is_allowed(int word, const char *text)
 {
     const char *const *names = allowed[word];
     if (names == NULL) {
-        return text[0] != '\0' && strchr(text, '\n') == NULL;
+        // One that is longer than any step's would never hold.
+        return text[0] != '\0' && strlen(text) < SP_STEP_WORD && strchr(text, '\n') == NULL;
     }
     while (*names != NULL && strcmp(*names, text) != 0) {
         names++;
