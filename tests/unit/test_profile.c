@@ -219,10 +219,10 @@ static void shipped_profiles(void **state)
     const struct {
         const char *name;
         double peak;
-    } shipped[] = {{"a100", 312e12},
-                   {"h100", 989.4e12},
-                   {"h800", 989.4e12},
-                   {"h200", 989.4e12},
+    } shipped[] = {{"a100-burst", 312e12},
+                   {"h100-burst", 989.4e12},
+                   {"h800-burst", 989.4e12},
+                   {"h200-burst", 989.4e12},
                    {"host", 5e10}};
     for (size_t i = 0; i < sizeof shipped / sizeof shipped[0]; i++) {
         sp_profile profile;
@@ -250,13 +250,13 @@ static void shipped_profiles(void **state)
         sp_profile_fini(&profile);
     }
     sp_profile profile;
-    assert_int_equal(sp_profile_load("h200", &profile, &err), SP_OK);
+    assert_int_equal(sp_profile_load("h200-burst", &profile, &err), SP_OK);
     assert_true(profile.attention_forward_causal.x[2] == 8192.0);
     assert_true(profile.attention_forward_causal.y[2] == 644e12);
     assert_true(profile.attention_backward_full.y[4] == 572e12);
     assert_true(profile.memory_bytes_per_s == 4010e9);
     sp_profile_fini(&profile);
-    assert_int_equal(sp_profile_load("h100", &profile, &err), SP_OK);
+    assert_int_equal(sp_profile_load("h100-burst", &profile, &err), SP_OK);
     assert_true(profile.gemm_rate.x[2] == 4096.0 && profile.gemm_rate.y[2] == 789e12);
     sp_profile_fini(&profile);
 }

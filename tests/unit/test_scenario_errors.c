@@ -322,7 +322,7 @@ static void stage_layers(void **state)
     (void)state;
     static const wrong cases[] = {
         {"{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': 10}}",
-         "scenario.json: parallel.stage_layers: expected an array, got 10"},
+         "scenario.json: parallel.stage_layers: expected an array or \"auto\", got 10"},
         {"{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': [20, 20]}}",
          "scenario.json: parallel.stage_layers: expected 4 entries, one for each of pp x "
          "chunks_per_rank virtual stages (4 x 1), got 2"},
