@@ -45,8 +45,8 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
     if (sp_shares_are(layout)) {
         cost->memory_class_of_vstage = sp_i_calloc(vstages, sizeof(int));
     }
-    cost->least = sp_i_calloc(vstages * SP_LEAST_SLOPES, sizeof *cost->least);
-    cost->sizes = sp_i_calloc(vstages * SP_LEAST_SIZES, sizeof *cost->sizes);
+    cost->least = sp_i_calloc(most * SP_LEAST_SLOPES, sizeof *cost->least);
+    cost->sizes = sp_i_calloc(most * SP_LEAST_SIZES, sizeof *cost->sizes);
     if (cost->stages == NULL || cost->class_stage == NULL || cost->class_of_vstage == NULL ||
         (sp_shares_are(layout) && cost->memory_class_of_vstage == NULL) || cost->least == NULL ||
         cost->sizes == NULL) {
