@@ -55,7 +55,9 @@ sp_status sp_i_fill_tails(const sp_cost_model *cost, const sp_op_timer *timer, s
                 costs->buckets[r * chunks + c] =
                     buckets_of(cost, timer, replicas, &held[c], with_chunk - parameters);
             }
-            buckets += bucket_count(cost, &held[c], with_chunk - parameters);
+            buckets += cost->memory.stack.bucketed_tail
+                           ? bucket_count(cost, &held[c], with_chunk - parameters)
+                           : 0;
             parameters = with_chunk;
         }
         costs->tail[r] = tail_of(cost, timer, replicas, parameters, buckets);
@@ -72,11 +74,11 @@ sp_status sp_i_fill_tails(const sp_cost_model *cost, const sp_op_timer *timer, s
     return SP_OK;
 }
 
-// Bucket after bucket, each with its latency.
+// Bucket after bucket, each with its latency; 0 buckets: at once.
 static int64_t bucketed_ns(const sp_op_timer *timer, sp_collective kind, sp_group replicas,
                            double bytes, int64_t buckets)
 {
-    double count = (double)buckets;
+    double count = fmax(1.0, (double)buckets);
     return sp_i_cut_ns(count * sp_time_collective(timer, kind, replicas, bytes / count));
 }
 
