@@ -50,6 +50,24 @@ static void tensor_parallel_growth(void **state)
     }
 }
 
+// A pipeline across nodes adds its time for each rank of a TP group, in quarters, and nothing
+// without tensor parallelism.
+static void tensor_parallel_beside_a_pipeline(void **state)
+{
+    (void)state;
+    sp_host_model host = plain;
+    const sp_stage stage = {.layers = 3};
+    host.tp_rank_s = 2e-3;
+    for (int tp = 1; tp <= 16; tp *= 2) {
+        sp_layout layout = one_rank;
+        layout.tp = tp;
+        const sp_i_pack_time time = {.layout = &layout};
+        double more_s = tp > 1 ? 0.5e-3 * tp : 0.0;
+        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, false), 3 * 1e-3);
+        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, true), 3 * (1e-3 + more_s));
+    }
+}
+
 // The softmax counts with the share of the attention calls that run it unfused, and runs again
 // where the attention does.
 static void softmax_share(void **state)
@@ -262,6 +280,7 @@ static void fixed_times(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(quarters_of_a_layer),
     cmocka_unit_test(tensor_parallel_growth),
+    cmocka_unit_test(tensor_parallel_beside_a_pipeline),
     cmocka_unit_test(softmax_share),
     cmocka_unit_test(head_shares),
     cmocka_unit_test(partial_recompute_share),
