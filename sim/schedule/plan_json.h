@@ -1,5 +1,6 @@
 // plan.json: writing and reading (schema slimpack/plan/1). A slice that is computed longer than its
-// tokens (padding) carries "computed" beside "tokens". An action that runs side by side with the
+// tokens (padding) carries "computed" beside "tokens". A slice names its sample by the position in
+// "samples"; "dropped" and "delayed" list sample ids. An action that runs side by side with the
 // next one ends in '&': "F4.0&", "B1.1".
 #ifndef SLIMPACK_SIM_SCHEDULE_PLAN_JSON_H
 #define SLIMPACK_SIM_SCHEDULE_PLAN_JSON_H

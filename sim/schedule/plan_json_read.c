@@ -20,6 +20,7 @@ typedef struct reader {
     sp_batch *batch;
     sp_packing *packing;
     sp_plan *plan;
+    bool *settled; // [samples] has slices, or stands in dropped or delayed
 } reader;
 
 static const json_t *array_member(sp_object *object, const char *key);
@@ -148,8 +149,7 @@ static void wrong_value(reader *r, const char *path, const char *expected, const
 static sp_status read_samples(reader *r, const json_t *array);
 static sp_status read_packs(reader *r, const json_t *array, const char *side, sp_pack_list *list);
 static void merge_sides(reader *r, const json_t *backward);
-static sp_status read_indices(reader *r, const json_t *array, const char *key, int64_t **list,
-                              size_t *count);
+static sp_status read_left_out(reader *r, const json_t *dropped, const json_t *delayed);
 static sp_status read_stages(reader *r, const json_t *array);
 
 static sp_status read_batch(reader *r, const json_t *json)
@@ -182,10 +182,7 @@ static sp_status read_batch(reader *r, const json_t *json)
     }
     if (status == SP_OK) {
         merge_sides(r, backward);
-        status = read_indices(r, dropped, "dropped", &packing->dropped, &packing->dropped_count);
-    }
-    if (status == SP_OK) {
-        status = read_indices(r, delayed, "delayed", &packing->delayed, &packing->delayed_count);
+        status = read_left_out(r, dropped, delayed);
     }
     if (status == SP_OK) {
         status = sp_plan_init(r->plan, r->layout, packing, r->err);
@@ -335,8 +332,24 @@ static void merge_sides(reader *r, const json_t *backward)
     }
 }
 
-static sp_status read_indices(reader *r, const json_t *array, const char *key, int64_t **list,
-                              size_t *count)
+// The sample with an id; where several have it (a list of lengths that was started again), one that
+// is not settled yet. -1: there is none.
+static int64_t sample_of(const reader *r, const json_t *id)
+{
+    int64_t found = -1;
+    for (size_t i = 0; json_is_integer(id) && i < r->batch->count; i++) {
+        if (r->batch->ids[i] == json_integer_value(id) && (found < 0 || !r->settled[i])) {
+            found = (int64_t)i;
+            if (!r->settled[i]) {
+                break;
+            }
+        }
+    }
+    return found;
+}
+
+static sp_status read_ids(reader *r, const json_t *array, const char *key, int64_t **list,
+                          size_t *count)
 {
     size_t size = json_array_size(array);
     if (size == 0) {
@@ -349,19 +362,38 @@ static sp_status read_indices(reader *r, const json_t *array, const char *key, i
     *count = size;
     for (size_t i = 0; i < size; i++) {
         const json_t *value = json_array_get(array, i);
-        json_int_t sample = json_integer_value(value);
-        if (!json_is_integer(value) || sample < 0 || (size_t)sample >= r->batch->count) {
+        int64_t sample = sample_of(r, value);
+        if (sample < 0) {
             char path[SP_JSON_PATH];
             char expected[64];
             snprintf(path, sizeof path, "batches[%d].%s[%zu]", r->index, key, i);
-            snprintf(expected, sizeof expected, "the index of one of the %zu samples",
+            snprintf(expected, sizeof expected, "the id of one of the %zu samples",
                      r->batch->count);
             wrong_value(r, path, expected, value);
         } else {
             (*list)[i] = sample;
+            r->settled[sample] = true;
         }
     }
     return SP_OK;
+}
+
+static sp_status read_left_out(reader *r, const json_t *dropped, const json_t *delayed)
+{
+    sp_packing *packing = r->packing;
+    r->settled = sp_i_calloc(r->batch->count + 1, sizeof *r->settled);
+    if (r->settled == NULL) {
+        return SP_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < packing->forward.slice_count; i++) {
+        r->settled[packing->forward.slices[i].sample] = true;
+    }
+    sp_status status = read_ids(r, dropped, "dropped", &packing->dropped, &packing->dropped_count);
+    if (status == SP_OK) {
+        status = read_ids(r, delayed, "delayed", &packing->delayed, &packing->delayed_count);
+    }
+    sp_i_free(r->settled);
+    return status;
 }
 
 // Digits without sign or leading zeros, at most `max`; moves *text behind them.

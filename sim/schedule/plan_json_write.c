@@ -59,12 +59,14 @@ static void write_samples(FILE *file, const sp_batch *batch)
     write_text(file, "]");
 }
 
-static void write_indices(FILE *file, const char *key, const int64_t *list, size_t count)
+// A loader knows its samples by their ids.
+static void write_ids(FILE *file, const char *key, const sp_batch *batch, const int64_t *list,
+                      size_t count)
 {
     write_text(file, key);
     for (size_t i = 0; i < count; i++) {
         write_text(file, i > 0 ? ", " : "");
-        write_number(file, list[i]);
+        write_number(file, batch->ids[list[i]]);
     }
     write_text(file, "]");
 }
@@ -78,8 +80,8 @@ sp_status sp_plan_json_batch(FILE *file, int index, const sp_plan *plan,
     write_packs(file, ",\n\"forward_packs\": [", &packing->forward);
     write_packs(file, ",\n\"backward_packs\": [", sp_packing_backward(packing));
     write_stages(file, plan);
-    write_indices(file, ",\n\"dropped\": [", packing->dropped, packing->dropped_count);
-    write_indices(file, ", \"delayed\": [", packing->delayed, packing->delayed_count);
+    write_ids(file, ",\n\"dropped\": [", packing->batch, packing->dropped, packing->dropped_count);
+    write_ids(file, ", \"delayed\": [", packing->batch, packing->delayed, packing->delayed_count);
     sp_status status =
         write_prediction(file, ", \"lower_bound_ms\": ", predictions.lower_bound_ms, err);
     if (status == SP_OK) {
