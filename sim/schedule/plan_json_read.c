@@ -24,6 +24,7 @@ typedef struct reader {
 } reader;
 
 static const json_t *array_member(sp_object *object, const char *key);
+static int64_t required_int(sp_object *object, const char *key, int64_t min, int64_t max);
 static sp_status read_batch(reader *r, const json_t *json);
 
 bool sp_plan_json_is_plan(const json_t *root)
@@ -32,9 +33,26 @@ bool sp_plan_json_is_plan(const json_t *root)
     return text != NULL && strcmp(text, schema) == 0;
 }
 
+// What is said behind the batches of how they were formed.
+static void read_formed(sp_object *root, sp_batches *formed)
+{
+    formed->wrapped = sp_object_bool(root, "lengths_started_again", false);
+    const json_t *json = sp_object_get(root, "over_length");
+    if (json == NULL) {
+        return;
+    }
+    sp_object object;
+    sp_object_begin(&object, json, root->source, "over_length", root->err);
+    if (object.json != NULL) {
+        formed->dropped = required_int(&object, "dropped", 0, INT64_MAX);
+        formed->truncated = required_int(&object, "truncated", 0, INT64_MAX);
+        sp_object_end(&object);
+    }
+}
+
 // The document around the batches; its batches array.
 static const json_t *read_head(const json_t *root, const char *source, json_t **scenario,
-                               sp_error *err)
+                               sp_batches *formed, sp_error *err)
 {
     sp_object object;
     sp_object_begin(&object, root, source, "", err);
@@ -53,6 +71,7 @@ static const json_t *read_head(const json_t *root, const char *source, json_t **
     if (batches != NULL && json_array_size(batches) == 0) {
         sp_object_error(&object, "batches", "expected at least one batch");
     }
+    read_formed(&object, formed);
     sp_object_end(&object);
     *scenario = json_incref((json_t *)stored);
     return batches;
@@ -67,7 +86,7 @@ sp_status sp_plan_json_read(const json_t *root, const char *source, const sp_lay
         err = &own;
     }
     *file = (sp_plan_file){0};
-    const json_t *batches = read_head(root, source, &file->scenario, err);
+    const json_t *batches = read_head(root, source, &file->scenario, &file->formed, err);
     if (err->status != SP_OK) {
         goto out;
     }
@@ -274,8 +293,10 @@ static sp_status read_packs(reader *r, const json_t *array, const char *side, sp
         sp_object_begin(&pack, json_array_get(array, p), r->source, path, r->err);
         const json_t *ranks = NULL;
         const json_t *slices = NULL;
+        int64_t microbatch = (int64_t)p;
         if (pack.json != NULL) {
             ranks = array_member(&pack, "dp");
+            microbatch = sp_object_int(&pack, "microbatch", microbatch, 0, INT32_MAX);
             slices = array_member(&pack, "slices");
             sp_object_end(&pack);
         }
@@ -285,6 +306,7 @@ static sp_status read_packs(reader *r, const json_t *array, const char *side, sp
         if (!sp_pack_list_begin(list, dp_first, dp_count)) {
             return SP_ERR_NO_MEMORY;
         }
+        list->packs[list->count - 1].microbatch = (int32_t)microbatch;
         size_t slice_count = json_array_size(slices);
         for (size_t i = 0; i < slice_count; i++) {
             sp_object object;
