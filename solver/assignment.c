@@ -171,6 +171,7 @@ static sp_status solve_program(solving *s, const sp_i_assignment_options *option
                                          .most = 1.0 - gap};
     const sp_i_mip_options mip_options = {.time_limit_ms = options->time_limit_ms,
                                           .node_limit = options->node_limit,
+                                          .iteration_limit = options->iteration_limit,
                                           .gap = options->gap};
     sp_i_mip mip;
     sp_i_mip_result solved;

@@ -11,9 +11,9 @@
 #include "solver/mip.h"
 
 typedef struct sp_i_assignment_options {
-    int64_t time_limit_ms; // of the integer program; <= 0: none is solved
-    int64_t node_limit;    // 0: any; unlike time it ends the search at the same place everywhere
-    double gap;            // (largest - bound) / largest that is good enough
+    int64_t time_limit_ms;               // of the integer program; <= 0: none is solved
+    int64_t node_limit, iteration_limit; // as in sp_i_mip_options
+    double gap;                          // (largest - bound) / largest that is good enough
 } sp_i_assignment_options;
 
 typedef struct sp_i_assignment {

@@ -4,9 +4,12 @@
 #include "solver/strategy.h"
 
 static sp_status bring_order(sp_i_evaluation *ev, sp_error *err);
+static void warn_of_delayed(sp_i_evaluation *ev, sp_status status);
+static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing);
 static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *batch,
                                 int64_t context, sp_error *err);
 static sp_status evaluate_plan(sp_i_evaluation *ev, int index, const sp_plan *plan, sp_error *err);
+static sp_status new_costs(const sp_scenario *scenario, sp_cost_model *cost, sp_error *err);
 static sp_status build_costs(sp_i_evaluation *ev, const sp_packing *packing, sp_step_costs *costs,
                              sp_error *err);
 static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *plan,
@@ -25,27 +28,16 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
                       const sp_evaluate_options *options, sp_result *result, sp_error *err)
 {
     sp_i_evaluation ev;
-    sp_status status = scenario->uniform
-                           ? SP_OK
-                           : sp_strategy_check(scenario->strategy.kind, scenario->source, err);
-    if (status != SP_OK) {
-        *result = (sp_result){0};
-        return status;
-    }
-    status = sp_i_evaluate_begin(&ev, scenario, options, result, err);
+    sp_status status = sp_i_evaluate_begin(&ev, scenario, options, result, err);
     if (status == SP_OK && scenario->uniform) {
         status = evaluate_batch(&ev, 0, NULL, 0, err);
-    } else {
+    } else if (status == SP_OK) {
         sp_i_evaluate_warn_of_batches(result, batches);
     }
     for (int b = 0; status == SP_OK && b < batches->count; b++) {
         status = evaluate_batch(&ev, b, &batches->batch[b], batches->context, err);
     }
-    if (status == SP_OK && ev.carried.count > 0) {
-        sp_warnings_add(&result->warnings,
-                        "samples still delayed after the last batch: %zu (%lld tokens)",
-                        ev.carried.count, (long long)ev.carried.total_tokens);
-    }
+    warn_of_delayed(&ev, status);
     sp_i_evaluate_end(&ev, status);
     return status;
 }
@@ -55,11 +47,28 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
 {
     sp_i_evaluation ev;
     sp_status status = sp_i_evaluate_begin(&ev, scenario, options, result, err);
+    if (status == SP_OK && options->formed != NULL) {
+        sp_i_evaluate_warn_of_batches(result, options->formed);
+    }
     for (int b = 0; status == SP_OK && b < count; b++) {
         status = evaluate_plan(&ev, b, &plans[b], err);
     }
+    if (status == SP_OK && count > 0) {
+        const sp_packing *last = plans[count - 1].packing;
+        status = sp_batch_pick(last->batch, last->delayed, last->delayed_count, &ev.carried, err);
+    }
+    warn_of_delayed(&ev, status);
     sp_i_evaluate_end(&ev, status);
     return status;
+}
+
+static void warn_of_delayed(sp_i_evaluation *ev, sp_status status)
+{
+    if (status == SP_OK && ev->carried.count > 0) {
+        sp_warnings_add(&ev->result->warnings,
+                        "samples still delayed after the last batch: %zu (%lld tokens)",
+                        ev->carried.count, (long long)ev->carried.total_tokens);
+    }
 }
 
 sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
@@ -69,7 +78,12 @@ sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
         .scenario = scenario, .stated = scenario, .options = options, .result = result};
     ev->own.stage_layers = scenario->stage_layers;
     *result = (sp_result){0};
-    sp_status status = bring_order(ev, err);
+    sp_status status = scenario->uniform
+                           ? SP_OK
+                           : sp_strategy_check(scenario->strategy.kind, scenario->source, err);
+    if (status == SP_OK) {
+        status = bring_order(ev, err);
+    }
     if (status != SP_OK) {
         return status;
     }
@@ -79,7 +93,24 @@ sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
         return SP_OK;
     }
     sp_i_evaluate_recompute(ev);
-    return sp_cost_model_init(&ev->cost, &scenario->model, &scenario->layout, &scenario->cluster,
+    return sp_i_evaluate_costs(ev, err);
+}
+
+sp_status sp_i_evaluate_costs(sp_i_evaluation *ev, sp_error *err)
+{
+    sp_status status = new_costs(ev->scenario, &ev->cost, err);
+    return status == SP_OK ? new_costs(ev->scenario, &ev->trial, err) : status;
+}
+
+void sp_i_evaluate_costs_fini(sp_i_evaluation *ev)
+{
+    sp_cost_model_fini(&ev->cost);
+    sp_cost_model_fini(&ev->trial);
+}
+
+static sp_status new_costs(const sp_scenario *scenario, sp_cost_model *cost, sp_error *err)
+{
+    return sp_cost_model_init(cost, &scenario->model, &scenario->layout, &scenario->cluster,
                               &scenario->profile, scenario->memory, scenario->source, err);
 }
 
@@ -178,6 +209,28 @@ void sp_i_step_fini(sp_i_step *step)
     sp_batch_fini(&step->uniform);
 }
 
+sp_status sp_i_evaluate_alone(sp_i_evaluation *ev, const sp_packing *packing, sp_error *err)
+{
+    sp_plan plan = {0};
+    sp_step_costs costs = {0};
+    sp_batch_facts facts = {0};
+    sp_result_fini(ev->result);
+    sp_i_evaluate_describe(ev->scenario, ev->result);
+    sp_status status = sp_plan_init(&plan, &ev->scenario->layout, packing, err);
+    if (status == SP_OK) {
+        status = build_costs(ev, packing, &costs, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_evaluate_schedule(ev, &plan, &costs, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_evaluate_simulate(ev, 0, &plan, &costs, &facts, err);
+    }
+    sp_step_costs_fini(&costs);
+    sp_plan_fini(&plan);
+    return status;
+}
+
 // A plan that exists already.
 static sp_status evaluate_plan(sp_i_evaluation *ev, int index, const sp_plan *plan, sp_error *err)
 {
@@ -209,11 +262,23 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
                                  const sp_step_costs *costs, sp_batch_facts *facts, sp_error *err)
 {
     sp_i_evaluate_count(ev, plan->packing, facts);
+    warn_of_idle_ranks(ev, plan->packing);
     if (plan->packing->dropped_count + plan->packing->delayed_count > 0) {
         ev->result->lossless = false;
     }
     sp_status status = sp_i_evaluate_simulate(ev, index, plan, costs, facts, err);
     return status == SP_OK ? name_shortage(ev, plan->packing, err) : status;
+}
+
+static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing)
+{
+    long long dp = ev->scenario->layout.dp;
+    long long made = sp_i_evaluate_microbatches(packing);
+    if (made < dp) {
+        sp_warnings_add(&ev->result->warnings,
+                        "%lld micro-batches leave %lld of %lld data-parallel ranks idle", made,
+                        dp - made, dp);
+    }
 }
 
 // Of a step that is out of memory, what it would have needed.
@@ -243,7 +308,7 @@ void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status)
     if (!ev->scenario->uniform) {
         ev->result->uncalibrated_count =
             sp_uncalibrated_lines(&ev->cost.uncalibrated, ev->result->uncalibrated);
-        sp_cost_model_fini(&ev->cost);
+        sp_i_evaluate_costs_fini(ev);
         sp_result_add_stalls(ev->result, ev->scenario->profile.interference.tight_microbatch_s);
         sp_result_warn_of_memory(ev->result);
     }

@@ -31,7 +31,7 @@ sp_status sp_i_evaluate_pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t
                                      .batch = batch,
                                      .carried = ev->carried.count,
                                      .context = context,
-                                     .cost = &ev->cost,
+                                     .cost = &ev->trial,
                                      .threads = ev->options->threads};
     sp_status status = strategy->pack(&input, packing, err);
     if (status != SP_OK) {
@@ -55,7 +55,7 @@ sp_status sp_i_evaluate_cut(sp_i_evaluation *ev, sp_packing *packing, sp_error *
         return SP_OK;
     }
     return schedule->slice_rule == SP_SLICE_SHORTEST
-               ? sp_slice_rows_shortest(packing, scenario->layout.pp, pack_time_ns, &ev->cost, err)
+               ? sp_slice_rows_shortest(packing, scenario->layout.pp, pack_time_ns, &ev->trial, err)
                : sp_slice_rows(packing, schedule->slices, schedule->slice_rule, &scenario->model,
                                scenario->source, err);
 }
@@ -124,11 +124,6 @@ static sp_status check_microbatches(const sp_i_evaluation *ev, const sp_packing 
     int64_t dp = ev->scenario->layout.dp;
     int64_t made = sp_i_evaluate_microbatches(packing);
     int64_t wanted = ev->scenario->microbatches;
-    if (made < dp) {
-        sp_warnings_add(&ev->result->warnings,
-                        "%lld micro-batches leave %lld of %lld data-parallel ranks idle",
-                        (long long)made, (long long)(dp - made), (long long)dp);
-    }
     if (wanted > 0 && !ev->scenario->uniform && made != wanted * dp) {
         return sp_error_in(err, SP_ERR_CONTENT, ev->scenario->source, "schedule.microbatches",
                            "is %lld for each of %lld data-parallel ranks, strategy \"%s\" makes "

@@ -14,7 +14,9 @@ typedef struct sp_i_evaluation {
     // strategy chose.
     sp_scenario own;
     const sp_evaluate_options *options;
-    sp_cost_model cost; // unused with uniform costs
+    // Unused with uniform costs. The second is for packs that are only tried: they say nothing of
+    // the tables that the simulated packs use.
+    sp_cost_model cost, trial;
     double recompute_flops_per_token, recompute_flops_per_pair2;
     sp_i_shortage shortage; // the worst of the result's batches so far
     sp_batch carried;       // what the batches so far delayed; it stands in front of the next one
@@ -37,6 +39,14 @@ typedef struct sp_i_step {
 sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
                               const sp_evaluate_options *options, sp_result *result, sp_error *err);
 void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status);
+
+// The cost models of ev->scenario, and their end.
+sp_status sp_i_evaluate_costs(sp_i_evaluation *ev, sp_error *err);
+void sp_i_evaluate_costs_fini(sp_i_evaluation *ev);
+
+// Schedules and simulates a packing into a result that holds nothing else: time and memory as they
+// would be reported.
+sp_status sp_i_evaluate_alone(sp_i_evaluation *ev, const sp_packing *packing, sp_error *err);
 
 // Plans and simulates one batch and adds it to the result. sp_i_step_fini() in any case.
 sp_status sp_i_evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *batch,

@@ -8,11 +8,15 @@
 #include "sim/base/alloc.h"
 #include "solver/flexsp_solve.h"
 #include "solver/merged.h"
+#include "solver/mip.h"
 #include "solver/rows.h"
 #include "solver/strategies.h"
 
 #define DEFAULT_GAP 0.01
-enum { DEFAULT_LIMIT_MS = 5000 }; // of the solver in the paper's artifact
+
+// The solver in the paper's artifact has 5 s a batch. That is so many simplex iterations of
+// programs with some 200 columns, and unlike time it gives one plan on every machine.
+enum { MOST_ITERATIONS = 150000 };
 
 // A pack of `count` samples with `tokens` in all, the same to a token.
 static sp_status time_of(const sp_strategy_input *input, int degree, int64_t count, int64_t tokens,
@@ -101,7 +105,8 @@ sp_status sp_i_pack_flexsp(const sp_strategy_input *input, sp_packing *packing, 
         .ranks = dp,
         .rank_tokens = sp_i_merged_rank_tokens(input),
         .count = batch->count,
-        .time_limit_ms = spec->time_limit_ms > 0 ? spec->time_limit_ms : DEFAULT_LIMIT_MS,
+        .time_limit_ms = spec->time_limit_ms > 0 ? spec->time_limit_ms : SP_I_NO_TIME_LIMIT,
+        .iteration_limit = MOST_ITERATIONS,
         .mip_gap = spec->mip_gap >= 0.0 ? spec->mip_gap : DEFAULT_GAP,
     };
     sp_i_flexsp_plan plan = {0};

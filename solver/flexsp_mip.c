@@ -304,7 +304,8 @@ static sp_status adopt(program *p, const double *value, bool *improved, sp_error
 }
 
 sp_status sp_i_flexsp_improve(sp_i_flexsp_part *part, int64_t time_limit_ms,
-                              sp_i_mip_result *result, bool *improved, sp_error *err)
+                              int64_t iteration_limit, sp_i_mip_result *result, bool *improved,
+                              sp_error *err)
 {
     program p = {.part = part};
     double *value = NULL;
@@ -324,7 +325,8 @@ sp_status sp_i_flexsp_improve(sp_i_flexsp_part *part, int64_t time_limit_ms,
         value = sp_i_malloc((p.mip.column_count + 1) * sizeof *value);
         const sp_i_mip_options options = {.time_limit_ms = time_limit_ms,
                                           .gap = part->problem->mip_gap,
-                                          .node_limit = MOST_NODES};
+                                          .node_limit = MOST_NODES,
+                                          .iteration_limit = iteration_limit};
         status = value != NULL ? sp_i_mip_solve(&p.mip, &options, result, value, err)
                                : sp_error_no_memory(err, "an integer program");
     }

@@ -34,6 +34,7 @@ sp_status sp_i_flexsp_search(sp_i_flexsp_part *part, sp_error *err);
 
 // Replaces the part's groups by those of the integer program if they are faster.
 sp_status sp_i_flexsp_improve(sp_i_flexsp_part *part, int64_t time_limit_ms,
-                              sp_i_mip_result *result, bool *improved, sp_error *err);
+                              int64_t iteration_limit, sp_i_mip_result *result, bool *improved,
+                              sp_error *err);
 
 #endif

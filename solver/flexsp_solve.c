@@ -1,9 +1,9 @@
 #include "solver/flexsp_solve.h"
 
 #include <math.h>
-#include <time.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/progress.h"
 #include "sim/base/units.h"
 #include "solver/flexsp_part.h"
 
@@ -41,11 +41,17 @@ static int64_t least_largest_sum(const sp_i_flexsp_problem *problem, size_t runs
     return low;
 }
 
-static int64_t now_ms(void)
+// What is left of a limit of time that began at `started_s`.
+static int64_t left_ms(int64_t limit_ms, double started_s)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    return limit_ms == SP_I_NO_TIME_LIMIT ? limit_ms
+                                          : limit_ms - (int64_t)(1e3 * (sp_clock_s() - started_s));
+}
+
+// Of what is left of a limit of iterations, at least one; 0: any.
+static int64_t share_of(int64_t limit, int64_t spent, int64_t parts)
+{
+    return limit == 0 ? 0 : limit > spent + parts ? (limit - spent) / parts : 1;
 }
 
 static bool add_part(const sp_i_flexsp_part *part, int microbatch, sp_i_flexsp_plan *plan)
@@ -101,7 +107,8 @@ static sp_status drop_empty(sp_i_flexsp_plan *plan, size_t count, sp_error *err)
 static sp_status solve_parts(const sp_i_flexsp_problem *problem, const size_t *first, size_t runs,
                              sp_i_flexsp_plan *plan, bool *fits, sp_error *err)
 {
-    int64_t end_ms = now_ms() + problem->time_limit_ms;
+    double started_s = sp_clock_s();
+    int64_t spent = 0; // simplex iterations
     sp_status status = SP_OK;
     *fits = true;
     plan->group_count = 0;
@@ -119,8 +126,11 @@ static sp_status solve_parts(const sp_i_flexsp_problem *problem, const size_t *f
         if (*fits && problem->time_limit_ms > 0) {
             sp_i_mip_result result;
             bool improved = false;
-            int64_t left_ms = (end_ms - now_ms()) / (int64_t)(runs - m);
-            status = sp_i_flexsp_improve(&part, left_ms, &result, &improved, err);
+            int64_t parts = (int64_t)(runs - m);
+            status = sp_i_flexsp_improve(&part, left_ms(problem->time_limit_ms, started_s) / parts,
+                                         share_of(problem->iteration_limit, spent, parts), &result,
+                                         &improved, err);
+            spent += result.iterations;
             plan->improved += improved;
             plan->proven += result.outcome == SP_I_MIP_INFEASIBLE ||
                             (improved && result.outcome == SP_I_MIP_OPTIMAL);

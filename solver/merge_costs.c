@@ -74,8 +74,6 @@ sp_status sp_i_merge_costs_measure(sp_cost_model *cost, int64_t tokens, sp_i_mer
     sp_step_costs priced = {0};
     *costs = sp_i_merge_costs_assumed(1);
     sp_packing_init(&packing, NULL, cost->layout->dp);
-    // Probes say nothing of the packs that are simulated.
-    const sp_uncalibrated used = cost->uncalibrated;
     sp_status status = add_packs(cost->layout, tokens, &packing.forward)
                            ? sp_cost_model_build(cost, &packing, &priced, err)
                            : sp_error_no_memory(err, "the cost of merged ranks");
@@ -90,7 +88,6 @@ sp_status sp_i_merge_costs_measure(sp_cost_model *cost, int64_t tokens, sp_i_mer
         costs->cost[costs->levels++] = fmax(1.0, ldexp(merged_s, (int)l) / alone_s);
         half_s = merged_s;
     }
-    cost->uncalibrated = used;
     sp_step_costs_fini(&priced);
     sp_packing_fini(&packing);
     return status;

@@ -10,7 +10,13 @@
 
 #include "sim/base/alloc.h"
 
-enum { SAID = 200 }; // bytes kept of what GLPK said last
+enum {
+    SAID = 200, // bytes kept of what GLPK said last
+    // In some thousandth program GLPK's simplex method goes round without an iteration, and its
+    // clock alone ends that. This is for nothing else: it is hundreds of times what the relaxation
+    // of a node takes.
+    STUCK_MS = 10000,
+};
 
 void sp_i_mip_init(sp_i_mip *mip)
 {
@@ -66,7 +72,9 @@ typedef struct solve_job {
     const sp_i_mip *mip;
     const sp_i_mip_options *options;
     struct timespec begin;
-    int *row, *column; // triplets as GLPK wants them, [terms + 1], from 1
+    int64_t branching_ms; // when branch and bound began
+    glp_iocp control;     // of branch and bound, which reads it as it goes
+    int *row, *column;    // triplets as GLPK wants them, [terms + 1], from 1
     double *coefficient;
     double *value;
     sp_i_mip_result result;
@@ -77,18 +85,23 @@ typedef struct solve_job {
     jmp_buf escape;
 } solve_job;
 
-static int64_t time_left_ms(const solve_job *job)
+static int64_t time_spent_ms(const solve_job *job)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    int64_t spent_ms = (int64_t)(now.tv_sec - job->begin.tv_sec) * 1000 +
-                       (now.tv_nsec - job->begin.tv_nsec) / 1000000;
-    return job->options->time_limit_ms - spent_ms;
+    return (int64_t)(now.tv_sec - job->begin.tv_sec) * 1000 +
+           (now.tv_nsec - job->begin.tv_nsec) / 1000000;
 }
 
-static int limit_of(int64_t left_ms)
+static int64_t time_left_ms(const solve_job *job)
 {
-    return left_ms < INT32_MAX ? (int)left_ms : INT32_MAX;
+    return job->options->time_limit_ms - time_spent_ms(job);
+}
+
+// GLPK takes the largest int for no limit.
+static int limit_of(int64_t left)
+{
+    return left < INT32_MAX ? (int)left : INT32_MAX;
 }
 
 // Keeps GLPK silent, and its first words for the error message (the last name its source file).
@@ -110,6 +123,14 @@ static void escape(void *info)
     longjmp(job->escape, 1);
 }
 
+// Of GLPK's time in branch and bound, until the relaxation that comes next is solved.
+static int branching_limit(const solve_job *job)
+{
+    int64_t left_ms = time_left_ms(job);
+    int64_t from_begin_ms = time_spent_ms(job) - job->branching_ms;
+    return limit_of(from_begin_ms + (left_ms < STUCK_MS ? left_ms : STUCK_MS));
+}
+
 static void watch(glp_tree *tree, void *info)
 {
     solve_job *job = info;
@@ -118,11 +139,15 @@ static void watch(glp_tree *tree, void *info)
         double bound = glp_ios_node_bound(tree, best);
         job->result.bound = bound > job->result.bound ? bound : job->result.bound;
     }
-    if (glp_ios_reason(tree) == GLP_ISELECT) {
-        job->nodes++;
-        if (job->options->node_limit > 0 && job->nodes > job->options->node_limit) {
-            glp_ios_terminate(tree);
-        }
+    const sp_i_mip_options *options = job->options;
+    job->nodes += glp_ios_reason(tree) == GLP_ISELECT;
+    job->result.iterations = glp_get_it_cnt(glp_ios_get_prob(tree));
+    if ((options->node_limit > 0 && job->nodes > options->node_limit) ||
+        (options->iteration_limit > 0 && job->result.iterations > options->iteration_limit)) {
+        glp_ios_terminate(tree);
+    }
+    if (glp_ios_reason(tree) == GLP_IPREPRO) {
+        job->control.tm_lim = branching_limit(job);
     }
     if (time_left_ms(job) <= 0) {
         job->result.timed_out = true;
@@ -166,6 +191,12 @@ static void build(const solve_job *job, glp_prob *problem)
     glp_load_matrix(problem, (int)mip->term_count, job->row, job->column, job->coefficient);
 }
 
+// Did the numbers of a program defeat GLPK? That is no defect of the program.
+static bool gave_up(int code)
+{
+    return code == GLP_EFAIL || code == GLP_ESING || code == GLP_ECOND;
+}
+
 // The relaxation, which branch and bound needs solved; true: it is.
 static bool solve_relaxation(solve_job *job, glp_prob *problem)
 {
@@ -173,10 +204,17 @@ static bool solve_relaxation(solve_job *job, glp_prob *problem)
     glp_init_smcp(&control);
     control.msg_lev = GLP_MSG_OFF;
     control.meth = GLP_DUALP;
-    control.tm_lim = limit_of(time_left_ms(job));
+    int64_t left_ms = time_left_ms(job);
+    control.tm_lim = limit_of(left_ms < STUCK_MS ? left_ms : STUCK_MS);
+    if (job->options->iteration_limit > 0) {
+        control.it_lim = limit_of(job->options->iteration_limit);
+    }
     int code = control.tm_lim > 0 ? glp_simplex(problem, &control) : GLP_ETMLIM;
+    job->result.iterations = glp_get_it_cnt(problem);
     if (code == GLP_ETMLIM) {
         job->result.timed_out = true;
+    } else if (gave_up(code) || code == GLP_EITLIM) {
+        job->result.outcome = SP_I_MIP_UNKNOWN;
     } else if (code != 0 || glp_get_status(problem) == GLP_UNBND) {
         snprintf(job->said, SAID, "%s",
                  code != 0 ? "the relaxation cannot be solved" : "the program is unbounded");
@@ -192,18 +230,19 @@ static bool solve_relaxation(solve_job *job, glp_prob *problem)
 
 static void branch(solve_job *job, glp_prob *problem)
 {
-    glp_iocp control;
-    glp_init_iocp(&control);
-    control.msg_lev = GLP_MSG_OFF;
-    control.mip_gap = job->options->gap;
+    glp_iocp *control = &job->control;
+    glp_init_iocp(control);
+    control->msg_lev = GLP_MSG_OFF;
+    control->mip_gap = job->options->gap;
     // GLPK's own choice solves rows of the tableau for every candidate and looks at no clock
     // meanwhile: a second over the limit at 2,000 columns.
-    control.br_tech = GLP_BR_MFV;
-    control.cb_func = watch;
-    control.cb_info = job;
-    control.tm_lim = limit_of(time_left_ms(job));
-    int code = control.tm_lim > 0 ? glp_intopt(problem, &control) : GLP_ETMLIM;
-    bool limited = code == GLP_ETMLIM || code == GLP_ESTOP;
+    control->br_tech = GLP_BR_MFV;
+    control->cb_func = watch;
+    control->cb_info = job;
+    job->branching_ms = time_spent_ms(job);
+    control->tm_lim = branching_limit(job);
+    int code = control->tm_lim > 0 ? glp_intopt(problem, control) : GLP_ETMLIM;
+    bool limited = code == GLP_ETMLIM || code == GLP_ESTOP || gave_up(code);
     job->result.timed_out = job->result.timed_out || code == GLP_ETMLIM;
     if (code != 0 && code != GLP_EMIPGAP && !limited) {
         snprintf(job->said, SAID, "branch and bound ended with code %d", code);
@@ -239,6 +278,7 @@ static void *solve_here(void *argument)
         glp_prob *problem = glp_create_prob();
         build(job, problem);
         job->solving = true;
+        glp_scale_prob(problem, GLP_SF_AUTO);
         if (solve_relaxation(job, problem)) {
             branch(job, problem);
         }

@@ -47,10 +47,15 @@ int sp_i_mip_add_column(sp_i_mip *mip, double lower, double upper, double cost, 
 void sp_i_mip_add_row(sp_i_mip *mip, double lower, double upper);
 void sp_i_mip_add_term(sp_i_mip *mip, int column, double coefficient);
 
+#define SP_I_NO_TIME_LIMIT INT64_MAX
+
+// Limits of work end a search at one place on every machine, a limit of time does not.
 typedef struct sp_i_mip_options {
     int64_t time_limit_ms; // wall time of the whole solve, kept within 50 ms; <= 0: none is left
     double gap;            // stop when (objective - bound) / objective is not larger
-    int64_t node_limit;    // branch-and-bound nodes; 0: any. Unlike time the same on every machine
+    int64_t node_limit;    // branch-and-bound nodes; 0: any
+    // Simplex iterations of all relaxations together, overrun by those of one node at most; 0: any.
+    int64_t iteration_limit;
 } sp_i_mip_options;
 
 typedef enum sp_i_mip_outcome {
@@ -62,13 +67,15 @@ typedef enum sp_i_mip_outcome {
 
 typedef struct sp_i_mip_result {
     sp_i_mip_outcome outcome;
-    bool timed_out;   // the limit that was hit is that of time
-    double objective; // of OPTIMAL and FEASIBLE
-    double bound;     // no solution has a smaller objective; -HUGE_VAL: nothing is known
+    bool timed_out;     // the limit that was hit is that of time
+    double objective;   // of OPTIMAL and FEASIBLE
+    double bound;       // no solution has a smaller objective; -HUGE_VAL: nothing is known
+    int64_t iterations; // simplex iterations that were made
 } sp_i_mip_result;
 
 // Fills `value` [columns] where the outcome is OPTIMAL or FEASIBLE, integer columns with whole
-// numbers. A program that GLPK refuses is SP_ERR_INTERNAL with its words, an unbounded one too.
+// numbers. A program that GLPK refuses is SP_ERR_INTERNAL with its words, an unbounded one too; one
+// whose numbers defeat it is not: its outcome is UNKNOWN, or FEASIBLE with what was found before.
 sp_status sp_i_mip_solve(const sp_i_mip *mip, const sp_i_mip_options *options,
                          sp_i_mip_result *result, double *value, sp_error *err);
 

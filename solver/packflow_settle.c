@@ -123,10 +123,7 @@ sp_status sp_i_packflow_judge(const sp_scenario *scenario, sp_cost_model *cost,
     sp_schedule_costs *times = NULL;
     memory_tables tables = {0};
     const sp_plan plan = {.layout = scenario->layout, .packing = packing};
-    // What is only tried says nothing of the packs that are simulated.
-    const sp_uncalibrated used = cost->uncalibrated;
     sp_status status = sp_cost_model_build(cost, packing, &costs, err);
-    cost->uncalibrated = used;
     if (status != SP_OK) {
         return status;
     }

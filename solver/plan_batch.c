@@ -6,7 +6,6 @@
 #include "sim/base/units.h"
 #include "sim/schedule/plan_json.h"
 #include "solver/evaluate_private.h"
-#include "solver/strategy.h"
 
 struct sp_planner {
     const sp_scenario *scenario;
@@ -30,15 +29,12 @@ sp_status sp_planner_new(const sp_scenario *scenario, sp_planner **planner, sp_e
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "uniform_costs",
                            "have no samples that could be planned");
     }
-    sp_status status = sp_strategy_check(scenario->strategy.kind, scenario->source, err);
-    if (status != SP_OK) {
-        return status;
-    }
     sp_planner *made = sp_i_calloc(1, sizeof *made);
     if (made == NULL) {
         return sp_error_no_memory(err, "a planner");
     }
-    status = sp_i_evaluate_begin(&made->evaluation, scenario, &made->options, &made->result, err);
+    sp_status status =
+        sp_i_evaluate_begin(&made->evaluation, scenario, &made->options, &made->result, err);
     made->scenario = made->evaluation.scenario;
     if (status == SP_OK) {
         status = make_head(made, err);
@@ -231,7 +227,8 @@ sp_status sp_batch_plan_text(const sp_planner *planner, const sp_batch_plan *pla
     fwrite(planner->head, 1, planner->head_bytes, file);
     sp_status status = sp_plan_json_batch(file, 0, &plan->plan, predictions, err);
     if (status == SP_OK) {
-        status = sp_plan_json_end(file, err);
+        const sp_batches formed = {.dropped = plan->dropped, .truncated = plan->truncated};
+        status = sp_plan_json_end_formed(file, &formed, err);
     }
     return close_text(file, text, bytes, status, err);
 }

@@ -57,9 +57,7 @@ sp_status sp_i_shortage_find(const sp_scenario *scenario, const sp_packing *pack
         (sp_i_shortage){.limit_bytes = scenario->memory_limit_bytes, .plan_bytes = plan_bytes};
     sp_status status = list_candidates(packing, &list, &count, err);
     if (status == SP_OK) {
-        status =
-            sp_cost_model_init(&ev.cost, &scenario->model, &scenario->layout, &scenario->cluster,
-                               &scenario->profile, scenario->memory, scenario->source, err);
+        status = sp_i_evaluate_costs(&ev, err);
     }
     for (size_t i = 0; status == SP_OK && i < count; i++) {
         bool ran = false;
@@ -73,7 +71,7 @@ sp_status sp_i_shortage_find(const sp_scenario *scenario, const sp_packing *pack
         status = look_wider(&ev, packing, list[most], shortage, err);
     }
     sp_result_fini(&alone);
-    sp_cost_model_fini(&ev.cost);
+    sp_i_evaluate_costs_fini(&ev);
     sp_i_free(list);
     return status;
 }
@@ -213,28 +211,6 @@ static sp_status pack_alone(sp_i_evaluation *ev, const sp_packing *packing, cons
     return status;
 }
 
-static sp_status simulate(sp_i_evaluation *ev, const sp_packing *one, sp_error *err)
-{
-    sp_plan plan = {0};
-    sp_step_costs costs = {0};
-    sp_batch_facts facts = {0};
-    sp_result_fini(ev->result);
-    sp_i_evaluate_describe(ev->scenario, ev->result);
-    sp_status status = sp_plan_init(&plan, &ev->scenario->layout, one, err);
-    if (status == SP_OK) {
-        status = sp_cost_model_build(&ev->cost, one, &costs, err);
-    }
-    if (status == SP_OK) {
-        status = sp_i_evaluate_schedule(ev, &plan, &costs, err);
-    }
-    if (status == SP_OK) {
-        status = sp_i_evaluate_simulate(ev, 0, &plan, &costs, &facts, err);
-    }
-    sp_step_costs_fini(&costs);
-    sp_plan_fini(&plan);
-    return status;
-}
-
 // The peak is then that of ev->result. A schedule that has no order for it is no error here.
 static sp_status run_alone(sp_i_evaluation *ev, const sp_packing *packing, const candidate *c,
                            bool *ran, sp_error *err)
@@ -244,7 +220,7 @@ static sp_status run_alone(sp_i_evaluation *ev, const sp_packing *packing, const
     sp_error_clear(&own);
     sp_status status = pack_alone(ev, packing, c, &one, &own);
     if (status == SP_OK) {
-        status = simulate(ev, &one, &own);
+        status = sp_i_evaluate_alone(ev, &one, &own);
         sp_packing_fini(&one);
     }
     *ran = status == SP_OK;

@@ -79,7 +79,7 @@ static sp_status split_ranks(search *s, sp_error *err)
             &s->work, batch, scenario->layout.dp, &costs, spec->dp_merge ? MERGE_SHARE : 0.0,
             sp_i_rank_scorer_most_tokens(&s->scorers[0], s->options.split), &s->ranks, err);
     }
-    // A quarter of a time limit, and some time in any case.
+    // A quarter of a time limit.
     int64_t limit_ms = spec->time_limit_ms > 0 ? spec->time_limit_ms / 4 + 1 : 0;
     return status == SP_OK && spec->milp
                ? sp_i_rank_split_prove(&s->work, batch, limit_ms, spec->mip_gap, &s->ranks, err)

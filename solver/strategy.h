@@ -14,7 +14,7 @@ typedef struct sp_strategy_input {
     const sp_batch *batch;       // with what earlier batches delayed in front
     size_t carried;              // so many samples in front
     int64_t context;             // tokens of a row at most
-    sp_cost_model *cost;         // times of packs
+    sp_cost_model *cost;         // times of packs, also of those that are only tried
     int threads;                 // to solve on; 0: one
 } sp_strategy_input;
 

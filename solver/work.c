@@ -69,8 +69,6 @@ sp_status sp_i_work_measure(sp_cost_model *cost, int64_t tokens, sp_i_work *work
         samples += probes[i].samples;
     }
     sp_step_costs costs = {0};
-    // Probes say nothing of the packs that are simulated.
-    const sp_uncalibrated used = cost->uncalibrated;
     sp_status status = ok ? sp_cost_model_build(cost, &packing, &costs, err)
                           : sp_error_no_memory(err, "the work of slices");
     if (status == SP_OK) {
@@ -83,7 +81,6 @@ sp_status sp_i_work_measure(sp_cost_model *cost, int64_t tokens, sp_i_work *work
         }
         *work = (sp_i_work){solve(f_s, probes), solve(b_s, probes)};
     }
-    cost->uncalibrated = used;
     sp_step_costs_fini(&costs);
     sp_packing_fini(&packing);
     return status;

@@ -101,7 +101,8 @@ static sp_status make_plans(const plan_args *args, const sp_scenario *scenario, 
     cli_exports exports = {.batch = -1,
                            .quiet = args->common.quiet,
                            .plan = args->output,
-                           .scenario = scenario->resolved};
+                           .scenario = scenario->resolved,
+                           .formed = &batches};
     sp_evaluate_options evaluate = {.threads = cli_threads(args->jobs),
                                     .observer = cli_exports_observe,
                                     .observer_context = &exports};

@@ -178,6 +178,7 @@ static void input_fini(input *in)
 static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_result *result,
                           sp_error *err)
 {
+    const sp_batches *formed = in->is_plan ? &in->plans.formed : &in->batches;
     cli_exports exports = {.batch = (int)args->batch,
                            .quiet = args->common.quiet,
                            .trace = args->trace,
@@ -190,11 +191,13 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
                            .critical_path = args->critical_path,
                            .text = text,
                            .plan = args->plan,
-                           .scenario = in->scenario.resolved};
+                           .scenario = in->scenario.resolved,
+                           .formed = formed};
     sp_evaluate_options evaluate = {
         .engine = {.memory_points = cli_exports_need_memory(&exports), .verify = args->verify},
         .allocator_peak = true,
         .threads = cli_threads(args->jobs),
+        .formed = formed,
         .observer = cli_exports_observe,
         .observer_context = &exports};
     int batches = in->is_plan ? in->plans.count : in->scenario.uniform ? 1 : in->batches.count;

@@ -25,7 +25,7 @@ static sp_status check_plan(const char *path, checked *c, sp_error *err)
     }
     // The rules look at one rank at a time: whether the ranks wait for each other in a circle, and
     // what they hold together, shows in the step.
-    const sp_evaluate_options options = {.engine = {.verify = true}};
+    const sp_evaluate_options options = {.engine = {.verify = true}, .formed = &c->in.plans.formed};
     return sp_evaluate_plans(&c->in.scenario, c->in.plans.plans, c->in.plans.count, &options,
                              &c->result, err);
 }

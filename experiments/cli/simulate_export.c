@@ -51,7 +51,7 @@ sp_status cli_exports_end(cli_exports *exports, sp_error *err)
     if (exports->plan_file == NULL) {
         return SP_OK;
     }
-    sp_status status = sp_plan_json_end(exports->plan_file, err);
+    sp_status status = sp_plan_json_end_formed(exports->plan_file, exports->formed, err);
     if (fclose(exports->plan_file) != 0 && status == SP_OK) {
         status = sp_error_set(err, SP_ERR_IO, "%s: %s", exports->plan, strerror(errno));
     }

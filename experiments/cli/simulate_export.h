@@ -22,10 +22,11 @@ typedef struct cli_exports {
     bool critical_path; // text, to `text`
     FILE *text;
     const char *plan;
-    const json_t *scenario;  // resolved, for the plan
-    FILE *plan_file;         // open while batches are evaluated
-    sp_export_window window; // trace_ranks and trace_window as read
-    int *ranks;              // those of the window
+    const json_t *scenario;   // resolved, for the plan
+    const sp_batches *formed; // for the plan
+    FILE *plan_file;          // open while batches are evaluated
+    sp_export_window window;  // trace_ranks and trace_window as read
+    int *ranks;               // those of the window
 } cli_exports;
 
 // Do the exports need the whole memory timeline?

@@ -20,9 +20,11 @@ typedef struct reader {
     sp_batch *batch;
     sp_packing *packing;
     sp_plan *plan;
+    bool *settled; // [samples] has slices, or stands in dropped or delayed
 } reader;
 
 static const json_t *array_member(sp_object *object, const char *key);
+static int64_t required_int(sp_object *object, const char *key, int64_t min, int64_t max);
 static sp_status read_batch(reader *r, const json_t *json);
 
 bool sp_plan_json_is_plan(const json_t *root)
@@ -31,9 +33,26 @@ bool sp_plan_json_is_plan(const json_t *root)
     return text != NULL && strcmp(text, schema) == 0;
 }
 
+// What is said behind the batches of how they were formed.
+static void read_formed(sp_object *root, sp_batches *formed)
+{
+    formed->wrapped = sp_object_bool(root, "lengths_started_again", false);
+    const json_t *json = sp_object_get(root, "over_length");
+    if (json == NULL) {
+        return;
+    }
+    sp_object object;
+    sp_object_begin(&object, json, root->source, "over_length", root->err);
+    if (object.json != NULL) {
+        formed->dropped = required_int(&object, "dropped", 0, INT64_MAX);
+        formed->truncated = required_int(&object, "truncated", 0, INT64_MAX);
+        sp_object_end(&object);
+    }
+}
+
 // The document around the batches; its batches array.
 static const json_t *read_head(const json_t *root, const char *source, json_t **scenario,
-                               sp_error *err)
+                               sp_batches *formed, sp_error *err)
 {
     sp_object object;
     sp_object_begin(&object, root, source, "", err);
@@ -52,6 +71,7 @@ static const json_t *read_head(const json_t *root, const char *source, json_t **
     if (batches != NULL && json_array_size(batches) == 0) {
         sp_object_error(&object, "batches", "expected at least one batch");
     }
+    read_formed(&object, formed);
     sp_object_end(&object);
     *scenario = json_incref((json_t *)stored);
     return batches;
@@ -66,7 +86,7 @@ sp_status sp_plan_json_read(const json_t *root, const char *source, const sp_lay
         err = &own;
     }
     *file = (sp_plan_file){0};
-    const json_t *batches = read_head(root, source, &file->scenario, err);
+    const json_t *batches = read_head(root, source, &file->scenario, &file->formed, err);
     if (err->status != SP_OK) {
         goto out;
     }
@@ -148,8 +168,7 @@ static void wrong_value(reader *r, const char *path, const char *expected, const
 static sp_status read_samples(reader *r, const json_t *array);
 static sp_status read_packs(reader *r, const json_t *array, const char *side, sp_pack_list *list);
 static void merge_sides(reader *r, const json_t *backward);
-static sp_status read_indices(reader *r, const json_t *array, const char *key, int64_t **list,
-                              size_t *count);
+static sp_status read_left_out(reader *r, const json_t *dropped, const json_t *delayed);
 static sp_status read_stages(reader *r, const json_t *array);
 
 static sp_status read_batch(reader *r, const json_t *json)
@@ -182,10 +201,7 @@ static sp_status read_batch(reader *r, const json_t *json)
     }
     if (status == SP_OK) {
         merge_sides(r, backward);
-        status = read_indices(r, dropped, "dropped", &packing->dropped, &packing->dropped_count);
-    }
-    if (status == SP_OK) {
-        status = read_indices(r, delayed, "delayed", &packing->delayed, &packing->delayed_count);
+        status = read_left_out(r, dropped, delayed);
     }
     if (status == SP_OK) {
         status = sp_plan_init(r->plan, r->layout, packing, r->err);
@@ -277,8 +293,10 @@ static sp_status read_packs(reader *r, const json_t *array, const char *side, sp
         sp_object_begin(&pack, json_array_get(array, p), r->source, path, r->err);
         const json_t *ranks = NULL;
         const json_t *slices = NULL;
+        int64_t microbatch = (int64_t)p;
         if (pack.json != NULL) {
             ranks = array_member(&pack, "dp");
+            microbatch = sp_object_int(&pack, "microbatch", microbatch, 0, INT32_MAX);
             slices = array_member(&pack, "slices");
             sp_object_end(&pack);
         }
@@ -288,6 +306,7 @@ static sp_status read_packs(reader *r, const json_t *array, const char *side, sp
         if (!sp_pack_list_begin(list, dp_first, dp_count)) {
             return SP_ERR_NO_MEMORY;
         }
+        list->packs[list->count - 1].microbatch = (int32_t)microbatch;
         size_t slice_count = json_array_size(slices);
         for (size_t i = 0; i < slice_count; i++) {
             sp_object object;
@@ -335,8 +354,24 @@ static void merge_sides(reader *r, const json_t *backward)
     }
 }
 
-static sp_status read_indices(reader *r, const json_t *array, const char *key, int64_t **list,
-                              size_t *count)
+// The sample with an id; where several have it (a list of lengths that was started again), one that
+// is not settled yet. -1: there is none.
+static int64_t sample_of(const reader *r, const json_t *id)
+{
+    int64_t found = -1;
+    for (size_t i = 0; json_is_integer(id) && i < r->batch->count; i++) {
+        if (r->batch->ids[i] == json_integer_value(id) && (found < 0 || !r->settled[i])) {
+            found = (int64_t)i;
+            if (!r->settled[i]) {
+                break;
+            }
+        }
+    }
+    return found;
+}
+
+static sp_status read_ids(reader *r, const json_t *array, const char *key, int64_t **list,
+                          size_t *count)
 {
     size_t size = json_array_size(array);
     if (size == 0) {
@@ -349,19 +384,38 @@ static sp_status read_indices(reader *r, const json_t *array, const char *key, i
     *count = size;
     for (size_t i = 0; i < size; i++) {
         const json_t *value = json_array_get(array, i);
-        json_int_t sample = json_integer_value(value);
-        if (!json_is_integer(value) || sample < 0 || (size_t)sample >= r->batch->count) {
+        int64_t sample = sample_of(r, value);
+        if (sample < 0) {
             char path[SP_JSON_PATH];
             char expected[64];
             snprintf(path, sizeof path, "batches[%d].%s[%zu]", r->index, key, i);
-            snprintf(expected, sizeof expected, "the index of one of the %zu samples",
+            snprintf(expected, sizeof expected, "the id of one of the %zu samples",
                      r->batch->count);
             wrong_value(r, path, expected, value);
         } else {
             (*list)[i] = sample;
+            r->settled[sample] = true;
         }
     }
     return SP_OK;
+}
+
+static sp_status read_left_out(reader *r, const json_t *dropped, const json_t *delayed)
+{
+    sp_packing *packing = r->packing;
+    r->settled = sp_i_calloc(r->batch->count + 1, sizeof *r->settled);
+    if (r->settled == NULL) {
+        return SP_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < packing->forward.slice_count; i++) {
+        r->settled[packing->forward.slices[i].sample] = true;
+    }
+    sp_status status = read_ids(r, dropped, "dropped", &packing->dropped, &packing->dropped_count);
+    if (status == SP_OK) {
+        status = read_ids(r, delayed, "delayed", &packing->delayed, &packing->delayed_count);
+    }
+    sp_i_free(r->settled);
+    return status;
 }
 
 // Digits without sign or leading zeros, at most `max`; moves *text behind them.

@@ -59,12 +59,14 @@ static void write_samples(FILE *file, const sp_batch *batch)
     write_text(file, "]");
 }
 
-static void write_indices(FILE *file, const char *key, const int64_t *list, size_t count)
+// A loader knows its samples by their ids.
+static void write_ids(FILE *file, const char *key, const sp_batch *batch, const int64_t *list,
+                      size_t count)
 {
     write_text(file, key);
     for (size_t i = 0; i < count; i++) {
         write_text(file, i > 0 ? ", " : "");
-        write_number(file, list[i]);
+        write_number(file, batch->ids[list[i]]);
     }
     write_text(file, "]");
 }
@@ -78,8 +80,8 @@ sp_status sp_plan_json_batch(FILE *file, int index, const sp_plan *plan,
     write_packs(file, ",\n\"forward_packs\": [", &packing->forward);
     write_packs(file, ",\n\"backward_packs\": [", sp_packing_backward(packing));
     write_stages(file, plan);
-    write_indices(file, ",\n\"dropped\": [", packing->dropped, packing->dropped_count);
-    write_indices(file, ", \"delayed\": [", packing->delayed, packing->delayed_count);
+    write_ids(file, ",\n\"dropped\": [", packing->batch, packing->dropped, packing->dropped_count);
+    write_ids(file, ", \"delayed\": [", packing->batch, packing->delayed, packing->delayed_count);
     sp_status status =
         write_prediction(file, ", \"lower_bound_ms\": ", predictions.lower_bound_ms, err);
     if (status == SP_OK) {
@@ -94,7 +96,23 @@ sp_status sp_plan_json_batch(FILE *file, int index, const sp_plan *plan,
 
 sp_status sp_plan_json_end(FILE *file, sp_error *err)
 {
-    write_text(file, "\n]}\n");
+    return sp_plan_json_end_formed(file, &(sp_batches){0}, err);
+}
+
+sp_status sp_plan_json_end_formed(FILE *file, const sp_batches *formed, sp_error *err)
+{
+    write_text(file, "\n]");
+    if (formed->dropped + formed->truncated > 0) {
+        write_text(file, ", \"over_length\": {\"dropped\": ");
+        write_number(file, formed->dropped);
+        write_text(file, ", \"truncated\": ");
+        write_number(file, formed->truncated);
+        write_text(file, "}");
+    }
+    if (formed->wrapped) {
+        write_text(file, ", \"lengths_started_again\": true");
+    }
+    write_text(file, "}\n");
     fflush(file);
     return check_written(file, err);
 }
@@ -135,7 +153,13 @@ static void write_packs(FILE *file, const char *key, const sp_pack_list *list)
             write_text(file, i > 0 ? ", " : "");
             write_number(file, (int64_t)pack->dp_first + i);
         }
-        write_text(file, "], \"slices\": [");
+        if (pack->microbatch != (int32_t)p) {
+            write_text(file, "], \"microbatch\": ");
+            write_number(file, pack->microbatch);
+            write_text(file, ", \"slices\": [");
+        } else {
+            write_text(file, "], \"slices\": [");
+        }
         write_slices(file, list, pack);
         write_text(file, "]}");
     }

@@ -10,6 +10,7 @@
 #include "sim/schedule/schedule.h"
 #include "solver/flexsp_solve.h"
 #include "solver/merged.h"
+#include "solver/mip.h"
 #include "solver/strategy.h"
 #include "tests/support/random_step.h"
 #include "tests/support/scenario_run.h"
@@ -452,6 +453,34 @@ static void flexsp_out_of_time(void **state)
     assert_true(timeouts > 0);
 }
 
+// Times that no double holds side by side defeat the integer program, not the strategy.
+static void flexsp_with_any_times(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 73);
+    for (int round = 0; round < 400; round++) {
+        int64_t tokens[60];
+        sp_i_flexsp_problem p;
+        sp_i_flexsp_plan plan;
+        sp_i_flexsp_plan searched;
+        sp_error err = {0};
+        random_problem(&prng, 4 << sp_prng_below(&prng, 3), 60, tokens, &p);
+        for (int k = 0; k < p.degrees; k++) {
+            p.times[k].per_square = pow(10.0, 40.0 * sp_prng_uniform(&prng) - 30.0);
+            p.times[k].per_token = pow(10.0, 30.0 * sp_prng_uniform(&prng) - 20.0);
+            p.times[k].per_pack = pow(10.0, 40.0 * sp_prng_uniform(&prng) - 20.0);
+        }
+        must_succeed("search", sp_i_flexsp_solve(&p, &searched, &err), &err);
+        p.time_limit_ms = SP_I_NO_TIME_LIMIT;
+        p.iteration_limit = 500;
+        must_succeed("program", sp_i_flexsp_solve(&p, &plan, &err), &err);
+        assert_true(plan.time <= searched.time);
+        sp_i_flexsp_plan_fini(&plan);
+        sp_i_flexsp_plan_fini(&searched);
+    }
+}
+
 // ---- what is refused ----
 
 static void samples_too_long_are_infeasible(void **state)
@@ -510,6 +539,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(flexsp_at_most_static),
     cmocka_unit_test(flexsp_against_all_groupings),
     cmocka_unit_test(flexsp_out_of_time),
+    cmocka_unit_test(flexsp_with_any_times),
     cmocka_unit_test(samples_too_long_are_infeasible),
     cmocka_unit_test(allocation_failures),
 };

@@ -39,9 +39,7 @@ static sp_i_merge_costs measure(int tp, int dp, int64_t tokens)
     fixture f;
     sp_i_merge_costs costs;
     fixture_init(&f, tp, dp);
-    const sp_uncalibrated before = f.cost.uncalibrated;
     assert_int_equal(sp_i_merge_costs_measure(&f.cost, tokens, &costs, NULL), SP_OK);
-    assert_memory_equal(&before, &f.cost.uncalibrated, sizeof before);
     fixture_fini(&f);
     return costs;
 }

@@ -159,6 +159,16 @@ static void limits_are_kept(void **state)
     assert_int_equal(sp_i_mip_solve(&mip, &few, &result, value, NULL), SP_OK);
     assert_false(result.timed_out);
     assert_int_not_equal(result.outcome, SP_I_MIP_OPTIMAL);
+    // Iterations of the first relaxation, and those of branch and bound.
+    for (int64_t most = 1; most <= 1000; most *= 1000) {
+        const sp_i_mip_options work = {.time_limit_ms = SP_I_NO_TIME_LIMIT,
+                                       .iteration_limit = most};
+        assert_int_equal(sp_i_mip_solve(&mip, &work, &result, value, NULL), SP_OK);
+        assert_false(result.timed_out);
+        assert_int_not_equal(result.outcome, SP_I_MIP_OPTIMAL);
+        // A node more, of as many iterations as there are columns at most.
+        assert_in_range(result.iterations, most, most + 52);
+    }
     sp_i_mip_fini(&mip);
 }
 

@@ -222,6 +222,33 @@ static void over_length(void **state)
     sp_scenario_fini(&scenario);
 }
 
+// Behind an over-long sample positions in the batch and ids differ. A loader sends again what is
+// delayed, by id: with the lengths that it gave, exactly those of the outlier queue.
+static void delayed_are_named_by_id(void **state)
+{
+    (void)state;
+    static const int64_t tokens[] = {101, 7, 500, 90, 95, 8};
+    sp_scenario scenario;
+    sp_planner *planner;
+    sp_batch_plan *plan;
+    sp_error err;
+    make(TINY_MODEL "'cluster': 'h800-8', 'parallel': {'pp': 2}, 'workload': {'lengths': [5], "
+                    "'context': 100}, 'strategy': {'kind': 'balanced', 'outlier_tokens': 60}}",
+         &scenario, &planner);
+    must_succeed("plan", plan_of(planner, tokens, 6, &plan, &err), &err);
+    json_t *root = document_of(planner, plan);
+    json_t *batch = json_array_get(json_object_get(root, "batches"), 0);
+    json_t *delayed = json_object_get(batch, "delayed");
+    // Both outliers wait in their queue.
+    assert_int_equal(json_array_size(delayed), 2);
+    assert_int_equal(json_integer_value(json_array_get(delayed, 0)), 3);
+    assert_int_equal(json_integer_value(json_array_get(delayed, 1)), 4);
+    json_decref(root);
+    sp_batch_plan_free(plan);
+    sp_planner_free(planner);
+    sp_scenario_fini(&scenario);
+}
+
 static void uniform_costs_are_refused(void **state)
 {
     (void)state;
@@ -390,15 +417,11 @@ static void scenario_rules(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(same_plans_as_an_evaluation),
-    cmocka_unit_test(text_reads_back),
-    cmocka_unit_test(bad_lengths_are_refused),
-    cmocka_unit_test(over_length),
-    cmocka_unit_test(uniform_costs_are_refused),
-    cmocka_unit_test(out_of_memory_is_said),
-    cmocka_unit_test(planners_share_a_scenario),
-    cmocka_unit_test(every_allocation_may_fail),
-    cmocka_unit_test(scenario_rules),
+    cmocka_unit_test(same_plans_as_an_evaluation), cmocka_unit_test(text_reads_back),
+    cmocka_unit_test(bad_lengths_are_refused),     cmocka_unit_test(over_length),
+    cmocka_unit_test(delayed_are_named_by_id),     cmocka_unit_test(uniform_costs_are_refused),
+    cmocka_unit_test(out_of_memory_is_said),       cmocka_unit_test(planners_share_a_scenario),
+    cmocka_unit_test(every_allocation_may_fail),   cmocka_unit_test(scenario_rules),
 };
 
 SP_TEST_MAIN(tests)

@@ -1,0 +1,241 @@
+// A scenario, and the plan that is made from it, come to one result: every key but the times of
+// this machine.
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/json.h"
+#include "sim/base/prng.h"
+#include "sim/schedule/plan_json.h"
+#include "solver/strategy.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+static sp_status write_batch(void *context, const sp_step_view *view, sp_error *err)
+{
+    const sp_plan_predictions predictions = {.lower_bound_ms = view->lower_bound_ms,
+                                             .predicted_ms = -1.0};
+    return sp_plan_json_batch(context, view->batch, view->plan, predictions, err);
+}
+
+static json_t *result_keys(const sp_result *result)
+{
+    json_t *object = sp_result_json(result, true);
+    size_t b;
+    json_t *batch;
+    assert_non_null(object);
+    json_object_del(object, "solver_ms");
+    json_object_del(object, "simulate_ms");
+    json_array_foreach (json_object_get(object, "batches"), b, batch) {
+        json_object_del(batch, "solver_ms");
+        json_object_del(batch, "simulate_ms");
+    }
+    return object;
+}
+
+// Every key of the two that differs fails the test case by its name.
+static void assert_same_keys(const char *text, const json_t *a, json_t *b)
+{
+    const char *key;
+    json_t *value;
+    assert_int_equal(json_object_size(a), json_object_size(b));
+    json_object_foreach ((json_t *)a, key, value) {
+        json_t *other = json_object_get(b, key);
+        if (!json_equal(value, other)) {
+            char *of_scenario = json_dumps(value, JSON_ENCODE_ANY);
+            char *of_plan = json_dumps(other, JSON_ENCODE_ANY);
+            fail_msg("%s\n%s: %.400s, of the plan %.400s", text, key, of_scenario, of_plan);
+        }
+    }
+}
+
+static json_t *result_of_plan(const char *text, FILE *file)
+{
+    sp_error err = {0};
+    sp_scenario scenario;
+    sp_plan_file plans;
+    sp_result result;
+    rewind(file);
+    json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(root);
+    must_succeed(
+        text,
+        sp_scenario_from_json(json_object_get(root, "scenario"), "plan", NULL, 0, &scenario, &err),
+        &err);
+    must_succeed(text, sp_plan_json_read(root, "plan", &scenario.layout, &plans, &err), &err);
+    const sp_evaluate_options options = {.allocator_peak = true, .formed = &plans.formed};
+    must_succeed(text,
+                 sp_evaluate_plans(&scenario, plans.plans, plans.count, &options, &result, &err),
+                 &err);
+    json_t *keys = result_keys(&result);
+    sp_result_fini(&result);
+    sp_plan_file_fini(&plans);
+    sp_scenario_fini(&scenario);
+    json_decref(root);
+    return keys;
+}
+
+// False: the scenario cannot be planned.
+static bool agrees(const char *text)
+{
+    sp_error err = {0};
+    scenario_run r = {0};
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    sp_status status = run_read(text, &r.scenario, &err);
+    if (status == SP_OK) {
+        status = sp_strategy_settle(&r.scenario, false, &err);
+    }
+    if (status == SP_OK) {
+        status = sp_evaluate_batches(&r.scenario, &r.batches, &err);
+    }
+    if (status == SP_OK) {
+        const sp_evaluate_options options = {
+            .allocator_peak = true, .observer = write_batch, .observer_context = file};
+        must_succeed(text, sp_plan_json_begin(file, r.scenario.resolved, &err), &err);
+        status = sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err);
+    }
+    bool planned = status == SP_OK;
+    if (planned) {
+        must_succeed(text, sp_plan_json_end_formed(file, &r.batches, &err), &err);
+        json_t *of_scenario = result_keys(&r.result);
+        json_t *of_plan = result_of_plan(text, file);
+        assert_same_keys(text, of_scenario, of_plan);
+        json_decref(of_scenario);
+        json_decref(of_plan);
+    } else if (status != SP_ERR_CONTENT && status != SP_ERR_INFEASIBLE) {
+        fail_msg("%s: %s", text, err.message[0]);
+    }
+    run_fini(&r);
+    fclose(file);
+    return planned;
+}
+
+static int drawn(sp_prng *prng, const int *from, uint64_t count)
+{
+    return from[sp_prng_below(prng, count)];
+}
+
+static void put_lengths(sp_prng *prng, char *text)
+{
+    int count = 1 + (int)sp_prng_below(prng, 20);
+    for (int i = 0; i < count; i++) {
+        put_json(text, "%s%d", i > 0 ? ", " : "[", 1 + (int)sp_prng_below(prng, 9000));
+    }
+    put_json(text, "]");
+}
+
+static void put_layout(sp_prng *prng, char *text)
+{
+    static const int widths[] = {1, 1, 2, 4};
+    put_json(text,
+             "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
+             "'cluster': 'h800-8', 'parallel': {'tp': %d, 'pp': %d, 'dp': %d, 'cp': %d, 'zero': "
+             "%d, 'vocab_parallel': %s}, 'memory': {'recompute': '%s', 'offload_ratio': %s}, ",
+             drawn(prng, widths, 4), 1 << sp_prng_below(prng, 3), drawn(prng, widths, 4),
+             1 + (int)sp_prng_below(prng, 2), (int)sp_prng_below(prng, 4),
+             sp_prng_below(prng, 3) == 0 ? "true" : "false",
+             sp_prng_below(prng, 3) == 0 ? "full" : "none",
+             sp_prng_below(prng, 4) == 0 ? "0.5" : "0");
+}
+
+static void put_workload(sp_prng *prng, char *text)
+{
+    put_json(text, "'workload': {'lengths': ");
+    put_lengths(prng, text);
+    put_json(text,
+             ", 'context': %d, 'samples_per_batch': %d, 'batches': %d, 'over_length': '%s', 'seed':"
+             " %d}, ",
+             4096 << sp_prng_below(prng, 3), 1 + (int)sp_prng_below(prng, 16),
+             1 + (int)sp_prng_below(prng, 3), sp_prng_below(prng, 2) == 0 ? "drop" : "truncate",
+             1 + (int)sp_prng_below(prng, 99));
+}
+
+// So many scenarios of each strategy, and of each schedule, must be planned for the property to say
+// something of them.
+enum { ROUNDS = 12, LEAST = 2 };
+
+static void every_strategy(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 83);
+    for (int i = 0; sp_strategy_names[i] != NULL; i++) {
+        int planned = 0;
+        for (int round = 0; round < ROUNDS; round++) {
+            char text[RUN_TEXT] = "";
+            put_layout(&prng, text);
+            put_workload(&prng, text);
+            put_json(text, "'strategy': {'kind': '%s'%s}}", sp_strategy_names[i],
+                     strcmp(sp_strategy_names[i], "balanced") == 0 ? ", 'outlier_tokens': 3000"
+                                                                   : "");
+            planned += agrees(text);
+        }
+        assert_in_range(planned, LEAST, ROUNDS);
+    }
+}
+
+static void every_schedule(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 89);
+    for (int i = 0; sp_schedule_names[i] != NULL; i++) {
+        int planned = 0;
+        for (int round = 0; round < ROUNDS; round++) {
+            char text[RUN_TEXT] = "";
+            put_layout(&prng, text);
+            put_workload(&prng, text);
+            put_json(text,
+                     "'schedule': {'kind': '%s', 'slices': %d, 'microbatch_samples': %d}, "
+                     "'strategy': {'kind': 'packed'}}",
+                     sp_schedule_names[i], 1 << sp_prng_below(&prng, 3),
+                     1 + (int)sp_prng_below(&prng, 2));
+            planned += agrees(text);
+        }
+        assert_in_range(planned, LEAST, ROUNDS);
+    }
+}
+
+static void uniform_costs(void **state)
+{
+    (void)state;
+    int planned = 0;
+    for (int i = 0; sp_schedule_names[i] != NULL; i++) {
+        for (int slices = 1; slices <= 4; slices *= 4) {
+            char text[RUN_TEXT] = "";
+            put_json(text,
+                     "{'uniform_costs': {'f_ms': 2, 'b_ms': 3, 'w_ms': 1, 'p2p_ms': 0.25}, "
+                     "'parallel': {'pp': 4, 'dp': 2}, 'schedule': {'kind': '%s', 'microbatches': 8,"
+                     " 'slices': %d}}",
+                     sp_schedule_names[i], slices);
+            planned += agrees(text);
+        }
+    }
+    assert_in_range(planned, SP_SCHEDULE_KINDS, 2 * SP_SCHEDULE_KINDS);
+}
+
+// A plan may come from elsewhere, with a strategy of another name.
+static void plan_of_an_unknown_strategy(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    scenario_run r = {0};
+    must_succeed("scenario",
+                 run_read(TINY_MODEL "'workload': {'lengths': [5]}, 'strategy': {'kind': 'mine'}}",
+                          &r.scenario, &err),
+                 &err);
+    assert_int_equal(
+        sp_evaluate_plans(&r.scenario, NULL, 0, &(sp_evaluate_options){0}, &r.result, &err),
+        SP_ERR_CONTENT);
+    assert_non_null(strstr(err.message[0], "unknown strategy \"mine\""));
+    run_fini(&r);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_strategy),
+    cmocka_unit_test(every_schedule),
+    cmocka_unit_test(uniform_costs),
+    cmocka_unit_test(plan_of_an_unknown_strategy),
+};
+
+SP_TEST_MAIN(tests)
