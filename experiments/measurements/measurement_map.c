@@ -11,13 +11,18 @@
 
 enum { QUOTE = 80 };
 
-const char *const sp_measured_names[] = {"iteration_ms", "tokens_per_s",
-                                         "peak_memory_allocator_bytes", "bubble_ratio", NULL};
+const char *const sp_measured_names[] = {"iteration_ms",
+                                         "tokens_per_s",
+                                         "peak_memory_allocator_bytes",
+                                         "peak_memory_last_rank_bytes",
+                                         "bubble_ratio",
+                                         NULL};
 static const char *const check_names[] = {"none", "ranks", "whole_microbatches", NULL};
 
 // Indices into the names above are the enums' values.
 _Static_assert(SP_MEASURED_ITERATION_MS == 0 && SP_MEASURED_TOKENS_PER_S == 1 &&
-                   SP_MEASURED_ALLOCATOR_PEAK_BYTES == 2 && SP_MEASURED_BUBBLE_RATE == 3,
+                   SP_MEASURED_ALLOCATOR_PEAK_BYTES == 2 && SP_MEASURED_LAST_RANK_BYTES == 3 &&
+                   SP_MEASURED_BUBBLE_RATE == 4,
                "measured");
 _Static_assert(SP_MAP_CHECK_RANKS == 1 && SP_MAP_CHECK_WHOLE_MICROBATCHES == 2, "check");
 

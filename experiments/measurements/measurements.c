@@ -532,6 +532,8 @@ double sp_measured_value(sp_measured kind, const sp_result *result)
         return sp_result_tokens_per_s(result);
     case SP_MEASURED_ALLOCATOR_PEAK_BYTES:
         return (double)result->allocator_peak_bytes;
+    case SP_MEASURED_LAST_RANK_BYTES:
+        return (double)result->last_rank_bytes;
     case SP_MEASURED_BUBBLE_RATE:
         return result->published_bubble_ratio >= 0.0 ? result->published_bubble_ratio
                                                      : sp_result_bubble_ratio_longest_stage(result);
@@ -558,12 +560,13 @@ static sp_status evaluate_with(const sp_measured_case *measured, const sp_profil
 sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measured kind,
                                     const sp_profile *profile, sp_result *result, sp_error *err)
 {
-    bool of_blocks = kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES;
-    const sp_evaluate_options options = {.allocator_peak = of_blocks, .no_bounds = true};
+    const sp_evaluate_options options = {.allocator_peak = kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES,
+                                         .last_rank_peak = kind == SP_MEASURED_LAST_RANK_BYTES,
+                                         .no_bounds = true};
     sp_status status = profile != NULL ? evaluate_with(measured, profile, &options, result, err)
                                        : sp_evaluate(&measured->scenario, &measured->batches,
                                                      &options, result, err);
-    if (status == SP_OK && of_blocks && result->allocator_peak_bytes == 0) {
+    if (status == SP_OK && sp_measured_is_memory(kind) && sp_measured_value(kind, result) == 0.0) {
         const sp_warnings *said = &result->warnings;
         status = sp_error_in(err, SP_ERR_CONTENT, measured->scenario.source, NULL, "%s",
                              said->count > 0 ? said->text[said->count - 1]
@@ -597,6 +600,7 @@ static const char *suspected_unit(sp_measured kind, double over)
         return over < 1.0 ? "is it of one GPU, in thousands, or samples per second?"
                           : "is it of more than one second?";
     case SP_MEASURED_ALLOCATOR_PEAK_BYTES:
+    case SP_MEASURED_LAST_RANK_BYTES:
         if (over > 1.0) {
             return "is it of all GPUs together?";
         }

@@ -17,11 +17,17 @@ typedef enum sp_measured {
     SP_MEASURED_ITERATION_MS,
     SP_MEASURED_TOKENS_PER_S,         // of all GPUs together
     SP_MEASURED_ALLOCATOR_PEAK_BYTES, // PyTorch's max_memory_allocated, largest rank
+    SP_MEASURED_LAST_RANK_BYTES,      // the same of the last rank
     SP_MEASURED_BUBBLE_RATE,          // as the zero-bubble papers count it: of the longest stage,
                                       // interleaved schedules by their closed form
 } sp_measured;
 
 extern const char *const sp_measured_names[]; // "iteration_ms", ..., NULL
+
+static inline bool sp_measured_is_memory(sp_measured kind)
+{
+    return kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES || kind == SP_MEASURED_LAST_RANK_BYTES;
+}
 
 enum {
     SP_MEASURED_COLUMNS = 16, // of one table

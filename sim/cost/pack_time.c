@@ -276,9 +276,10 @@ static sp_i_time pass_time(const sp_i_attention *attention, sp_group cp_group, c
     double cp_s = sp_i_cp_exchange_s(
         attention, cp_group, load, ops->ring_bytes_per_token * load->keys / cp, pass == SP_PASS_I);
     // A ring cuts an attention call into one for each block; after a gather it runs on the two
-    // halves of a rank's zig-zag share, unless one launch takes both.
+    // halves of a rank's zig-zag share, unless one launch takes both, or all of the pack.
     sp_cp_overlap overlap = attention->memory->stack.cp_overlap;
-    bool halves = cp > 1 && overlap != SP_CP_ATTENTION && overlap != SP_CP_GATHERED;
+    bool whole = overlap == SP_CP_GATHERED || overlap == SP_CP_A2A;
+    bool halves = cp > 1 && overlap != SP_CP_ATTENTION && !whole;
     int calls = halves ? 2 : overlap == SP_CP_ATTENTION ? cp : 1;
     double score_bytes =
         ops->pair_bytes * load->pairs + ops->unfused_pair_bytes * load->unfused_pairs;

@@ -83,6 +83,7 @@ typedef struct sp_result {
     sp_bytes peak;
     sp_peak_memory peak_memory;   // filled by the caller, of the batch with the largest peak
     int64_t allocator_peak_bytes; // maximum over the batches that the caller fills; 0: unknown
+    int64_t last_rank_bytes;      // the same of the last rank alone
 } sp_result;
 
 // Puts a shortage, and its warning, in the place of an earlier one.

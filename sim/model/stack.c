@@ -19,13 +19,15 @@ static const sp_stack builtin[] = {
      .fused_softmax_limited = true,
      .sharded_step = true,
      .blocking_transfers = true,
+     .copied_logits = true,
      .work_spaces = 2,
      .work_space_bytes = 8 << 20},
     {.name = "megatron-core-2024",
      .hide_forward_gather = true,
      .hide_backward_gather = true,
      .hide_backward_reduce = true,
-     .cp_overlap = SP_CP_QKV},
+     .cp_overlap = SP_CP_QKV,
+     .copied_logits = true},
     {.name = "megatron-core-2025",
      .fused_swiglu = true,
      .hide_forward_gather = true,
@@ -35,12 +37,16 @@ static const sp_stack builtin[] = {
      .hide_gradient_reduce = true,
      .hide_parameter_gather = true,
      .bucketed_tail = true,
-     .gradient_reduce_dtype = SP_REDUCE_BF16},
+     .gradient_reduce_dtype = SP_REDUCE_BF16,
+     .fused_cross_entropy = true,
+     .dummy_weight_gradients = true},
     {.name = "nanotron-2025",
      .unfused_weight_gradient = true,
      .hide_gradient_all_reduce = true,
      .bucketed_tail = true,
-     .cp_overlap = SP_CP_BLOCKING},
+     .cp_overlap = SP_CP_BLOCKING,
+     .keep_gathered_inputs = true,
+     .gradient_buckets = true},
     {.name = "fsdp-2024", .unfused_weight_gradient = true, .gradient_reduce_dtype = SP_REDUCE_BF16},
     {.name = "reference",
      .fused_swiglu = true,
@@ -58,8 +64,8 @@ static const sp_stack builtin[] = {
      .cudnn_attention = true},
 };
 
-static const char *const cp_overlap_names[] = {"attention", "qkv",      "blocking",
-                                               "slices",    "gathered", NULL};
+static const char *const cp_overlap_names[] = {"attention", "qkv", "blocking", "slices",
+                                               "gathered",  "a2a", NULL};
 static const char *const reduce_dtype_names[] = {"fp32", "bf16", NULL};
 static const char *const tensor_names[] = {"autograd", "explicit", NULL};
 
@@ -70,6 +76,7 @@ static const struct {
     {"fused_swiglu", offsetof(sp_stack, fused_swiglu)},
     {"unfused_norms", offsetof(sp_stack, unfused_norms)},
     {"fused_softmax_limited", offsetof(sp_stack, fused_softmax_limited)},
+    {"unfused_softmax", offsetof(sp_stack, unfused_softmax)},
     {"unfused_weight_gradient", offsetof(sp_stack, unfused_weight_gradient)},
     {"timed_accumulation", offsetof(sp_stack, timed_accumulation)},
     {"in_place_lookup_gradient", offsetof(sp_stack, in_place_lookup_gradient)},
@@ -84,6 +91,14 @@ static const struct {
     {"sharded_step", offsetof(sp_stack, sharded_step)},
     {"blocking_transfers", offsetof(sp_stack, blocking_transfers)},
     {"whole_transfers", offsetof(sp_stack, whole_transfers)},
+    {"fused_cross_entropy", offsetof(sp_stack, fused_cross_entropy)},
+    {"copied_logits", offsetof(sp_stack, copied_logits)},
+    {"dummy_weight_gradients", offsetof(sp_stack, dummy_weight_gradients)},
+    {"keep_gathered_inputs", offsetof(sp_stack, keep_gathered_inputs)},
+    {"transposed_output", offsetof(sp_stack, transposed_output)},
+    {"attention_mask", offsetof(sp_stack, attention_mask)},
+    {"score_buffer", offsetof(sp_stack, score_buffer)},
+    {"gradient_buckets", offsetof(sp_stack, gradient_buckets)},
     {"device_bytes", offsetof(sp_stack, device_bytes)},
     {"cudnn_attention", offsetof(sp_stack, cudnn_attention)},
 };
@@ -112,6 +127,11 @@ double sp_stack_gradient_bytes(const sp_stack *stack)
 bool sp_stack_counts_device(const sp_stack *stack)
 {
     return stack->tensors == SP_TENSORS_EXPLICIT && stack->device_bytes;
+}
+
+bool sp_stack_keeps_bf16_logits(const sp_stack *stack)
+{
+    return stack->tensors == SP_TENSORS_EXPLICIT ? stack->device_bytes : stack->fused_cross_entropy;
 }
 
 static void take_builtin(sp_object *object, const char *key, const char *name, sp_stack *stack)

@@ -191,6 +191,20 @@ static sp_status check_cp_sharding(const sp_scenario *scenario, sp_error *err)
     return SP_OK;
 }
 
+// All-to-all gives each rank of a CP group some of the heads.
+static sp_status check_head_groups(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_layout *layout = &scenario->layout;
+    int64_t groups = (int64_t)layout->tp * layout->cp;
+    if (scenario->memory.stack.cp_overlap != SP_CP_A2A || layout->cp == 1 ||
+        scenario->model.heads % groups == 0) {
+        return SP_OK;
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_overlap",
+                       "a2a needs heads that tp x cp divides: %d heads, %lld ranks",
+                       scenario->model.heads, (long long)groups);
+}
+
 sp_status sp_scenario_settle(sp_scenario *scenario, sp_error *err)
 {
     scenario->layout.placement =
@@ -200,11 +214,13 @@ sp_status sp_scenario_settle(sp_scenario *scenario, sp_error *err)
     sp_status layers = SP_OK;
     sp_status exchange = SP_OK;
     sp_status sharding = SP_OK;
+    sp_status groups = SP_OK;
     if (!scenario->uniform) {
         layout = sp_layout_check(&scenario->layout, &scenario->model, scenario->source, err);
         layers = check_layers(scenario, err);
         exchange = check_exchange(scenario, err);
         sharding = check_cp_sharding(scenario, err);
+        groups = check_head_groups(scenario, err);
     }
     if (chunks != SP_OK) {
         return chunks;
@@ -215,7 +231,10 @@ sp_status sp_scenario_settle(sp_scenario *scenario, sp_error *err)
     if (layers != SP_OK) {
         return layers;
     }
-    return exchange != SP_OK ? exchange : sharding;
+    if (exchange != SP_OK) {
+        return exchange;
+    }
+    return sharding != SP_OK ? sharding : groups;
 }
 
 static void read_schema(sp_i_scenario_reader *reader)

@@ -216,8 +216,8 @@ static void wrong_columns(void **state)
     assert_messages("parallel.tp,time\n1,2\n", NULL,
                     "t.csv:1:13: unknown column 'time': without a map a column is named by the "
                     "setting that it gives, such as parallel.tp",
-                    "t.csv:1: no measured column: expected iteration_ms, tokens_per_s or "
-                    "peak_memory_allocator_bytes");
+                    "t.csv:1: no measured column: expected iteration_ms, tokens_per_s, "
+                    "peak_memory_allocator_bytes or peak_memory_last_rank_bytes");
     assert_messages("model,paralel.tp,iteration_ms\nllama-13b,1,2\nllama-13b,1,2\n", NULL,
                     "t.csv:1:7: column 'paralel.tp': unknown key 'paralel' (did you mean "
                     "'parallel'?)",
@@ -396,6 +396,7 @@ static void published_tables(void **state)
         {"a100_selene", 4, SP_MEASURED_ITERATION_MS},
         {"h800_throughput", 21, SP_MEASURED_TOKENS_PER_S},
         {"h800_memory", 10, SP_MEASURED_ALLOCATOR_PEAK_BYTES},
+        {"megatron_memory", 231, SP_MEASURED_LAST_RANK_BYTES},
         {"zb_table5", 20, SP_MEASURED_BUBBLE_RATE},
         {"zb_v", 15, SP_MEASURED_BUBBLE_RATE},
     };
