@@ -156,7 +156,8 @@ static bool has_no_input_gradient(const filler *f, const sp_unit_bytes *units, s
            sp_action_cost_ns(&costs->i[share]) == 0;
 }
 
-// A share of the embedding leaves nothing: what it looks up goes into a message. Whoever shares a
+// A share of the embedding leaves nothing: what it looks up goes into a message, and the mask of a
+// dropout is on the first stage's rank. Whoever shares a
 // head that runs again keeps nothing until then: the hidden states come a second time.
 static void settle_shares(const filler *f, size_t packs, sp_unit_bytes *units)
 {
@@ -172,6 +173,8 @@ static void settle_shares(const filler *f, size_t packs, sp_unit_bytes *units)
         if (has_no_input_gradient(f, units, k)) {
             embedding->input_gradient = nothing;
         }
+        embedding->backward.of[SP_MEM_ACTIVATIONS] = 0;
+        embedding->input_gradient.of[SP_MEM_ACTIVATIONS] = 0;
         embedding->held = nothing;
         embedding->weights = nothing;
         embedding[1].repeated = nothing;

@@ -7,7 +7,7 @@
 
 #define BYTES_BF16 2.0
 
-// A unit's exchanges and the computation of an action on it, in seconds.
+// A unit's exchanges and what an action on it takes without them, in seconds.
 typedef struct unit {
     double gather_s, scatter_s;
     double work_s;
@@ -105,7 +105,8 @@ static void set_work(chain *c, const sp_i_pack_time *time, unsigned passes)
         c->of[part].work_s = 0.0;
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             if ((passes >> pass & 1u) != 0) {
-                c->of[part].work_s += time->of[part][pass].compute_s;
+                const sp_i_time *of = &time->of[part][pass];
+                c->of[part].work_s += of->compute_s + of->tp_s + of->cp_s;
             }
         }
     }

@@ -142,6 +142,9 @@ typedef struct sp_unit_bytes {
     // forward, the whole backward and the input gradient; beyond `repeated` a forward that runs
     // again. A category is negative where something held is not there at the fullest moment.
     sp_bytes forward, repeat, backward, input_gradient, first;
+    // The whole backward and the input gradient beyond what is held of a unit that was offloaded
+    // and came back: views of the copy's buffer stay with the buffer.
+    sp_bytes loaded_backward, loaded_input_gradient;
     // Sums of gradients of keys and values that are there after the backward (or input gradient)
     // and were not before, and the other way round.
     int64_t gradients_begun, gradients_found;

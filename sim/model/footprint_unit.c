@@ -69,7 +69,7 @@ void sp_footprint_unit(const sp_model *model, const sp_layout *layout, const sp_
     out->repeated.of[SP_MEM_KV_CACHE] = out->held.of[SP_MEM_KV_CACHE];
     out->repeated.of[SP_MEM_RECOMPUTE] = stage->embedding ? 0 : u.hidden;
     if (options->stack.tensors == SP_TENSORS_EXPLICIT) {
-        sp_i_explicit_unit(model, layout, stage, options, load, out);
+        sp_i_explicit_unit(model, layout, stage, options, load, tensors, count, out);
     } else {
         run_with_autograd(&u, options, load, out);
     }
@@ -170,6 +170,8 @@ static void run_with_autograd(unit *u, const sp_memory_options *options, const s
     add_buffers(u, load->tokens, out);
     out->repeat = out->forward;
     out->input_gradient = out->backward;
+    out->loaded_backward = out->backward;
+    out->loaded_input_gradient = out->input_gradient;
 }
 
 static int64_t max(int64_t a, int64_t b)
