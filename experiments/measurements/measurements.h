@@ -20,6 +20,7 @@ typedef enum sp_measured {
     SP_MEASURED_LAST_RANK_BYTES,      // the same of the last rank
     SP_MEASURED_BUBBLE_RATE,          // as the zero-bubble papers count it: of the longest stage,
                                       // interleaved schedules by their closed form
+    SP_MEASURED_FITS,                 // 1: ran, 0: did not; predicted: fits in memory, if tightly
 } sp_measured;
 
 extern const char *const sp_measured_names[]; // "iteration_ms", ..., NULL
