@@ -14,6 +14,7 @@ enum { QUOTE = 80 };
 const char *const sp_measured_names[] = {"iteration_ms",
                                          "tokens_per_s",
                                          "peak_memory_allocator_bytes",
+                                         "peak_memory_first_rank_reserved_bytes",
                                          "peak_memory_last_rank_bytes",
                                          "bubble_ratio",
                                          NULL};
@@ -21,8 +22,9 @@ static const char *const check_names[] = {"none", "ranks", "whole_microbatches",
 
 // Indices into the names above are the enums' values.
 _Static_assert(SP_MEASURED_ITERATION_MS == 0 && SP_MEASURED_TOKENS_PER_S == 1 &&
-                   SP_MEASURED_ALLOCATOR_PEAK_BYTES == 2 && SP_MEASURED_LAST_RANK_BYTES == 3 &&
-                   SP_MEASURED_BUBBLE_RATE == 4,
+                   SP_MEASURED_ALLOCATOR_PEAK_BYTES == 2 &&
+                   SP_MEASURED_FIRST_RANK_RESERVED_BYTES == 3 && SP_MEASURED_LAST_RANK_BYTES == 4 &&
+                   SP_MEASURED_BUBBLE_RATE == 5,
                "measured");
 _Static_assert(SP_MAP_CHECK_RANKS == 1 && SP_MAP_CHECK_WHOLE_MICROBATCHES == 2, "check");
 

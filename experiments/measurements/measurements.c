@@ -532,8 +532,10 @@ double sp_measured_value(sp_measured kind, const sp_result *result)
         return sp_result_tokens_per_s(result);
     case SP_MEASURED_ALLOCATOR_PEAK_BYTES:
         return (double)result->allocator_peak_bytes;
+    case SP_MEASURED_FIRST_RANK_RESERVED_BYTES:
+        return (double)result->rank_reserved_bytes;
     case SP_MEASURED_LAST_RANK_BYTES:
-        return (double)result->last_rank_bytes;
+        return (double)result->rank_peak_bytes;
     case SP_MEASURED_BUBBLE_RATE:
         return result->published_bubble_ratio >= 0.0 ? result->published_bubble_ratio
                                                      : sp_result_bubble_ratio_longest_stage(result);
@@ -560,9 +562,12 @@ static sp_status evaluate_with(const sp_measured_case *measured, const sp_profil
 sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measured kind,
                                     const sp_profile *profile, sp_result *result, sp_error *err)
 {
-    const sp_evaluate_options options = {.allocator_peak = kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES,
-                                         .last_rank_peak = kind == SP_MEASURED_LAST_RANK_BYTES,
-                                         .no_bounds = true};
+    const sp_evaluate_options options = {
+        .allocator_peak = kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES,
+        .rank_peak = kind == SP_MEASURED_FIRST_RANK_RESERVED_BYTES ? SP_FIRST_RANK
+                     : kind == SP_MEASURED_LAST_RANK_BYTES         ? SP_LAST_RANK
+                                                                   : SP_NO_RANK,
+        .no_bounds = true};
     sp_status status = profile != NULL ? evaluate_with(measured, profile, &options, result, err)
                                        : sp_evaluate(&measured->scenario, &measured->batches,
                                                      &options, result, err);
@@ -600,6 +605,7 @@ static const char *suspected_unit(sp_measured kind, double over)
         return over < 1.0 ? "is it of one GPU, in thousands, or samples per second?"
                           : "is it of more than one second?";
     case SP_MEASURED_ALLOCATOR_PEAK_BYTES:
+    case SP_MEASURED_FIRST_RANK_RESERVED_BYTES:
     case SP_MEASURED_LAST_RANK_BYTES:
         if (over > 1.0) {
             return "is it of all GPUs together?";

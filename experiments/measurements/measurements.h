@@ -15,18 +15,20 @@
 // What the measured column holds; always compared in this unit.
 typedef enum sp_measured {
     SP_MEASURED_ITERATION_MS,
-    SP_MEASURED_TOKENS_PER_S,         // of all GPUs together
-    SP_MEASURED_ALLOCATOR_PEAK_BYTES, // PyTorch's max_memory_allocated, largest rank
-    SP_MEASURED_LAST_RANK_BYTES,      // the same of the last rank
-    SP_MEASURED_BUBBLE_RATE,          // as the zero-bubble papers count it: of the longest stage,
-                                      // interleaved schedules by their closed form
+    SP_MEASURED_TOKENS_PER_S,              // of all GPUs together
+    SP_MEASURED_ALLOCATOR_PEAK_BYTES,      // PyTorch's max_memory_allocated, largest rank
+    SP_MEASURED_FIRST_RANK_RESERVED_BYTES, // PyTorch's max_memory_reserved of rank 0
+    SP_MEASURED_LAST_RANK_BYTES,           // its max_memory_allocated of the last rank
+    SP_MEASURED_BUBBLE_RATE, // as the zero-bubble papers count it: of the longest stage,
+                             // interleaved schedules by their closed form
 } sp_measured;
 
 extern const char *const sp_measured_names[]; // "iteration_ms", ..., NULL
 
 static inline bool sp_measured_is_memory(sp_measured kind)
 {
-    return kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES || kind == SP_MEASURED_LAST_RANK_BYTES;
+    return kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES ||
+           kind == SP_MEASURED_FIRST_RANK_RESERVED_BYTES || kind == SP_MEASURED_LAST_RANK_BYTES;
 }
 
 enum {

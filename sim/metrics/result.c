@@ -449,6 +449,9 @@ static void put_memory(const sp_result *result, json_t *object)
     sp_json_put(object, "peak_memory_allocator_gib",
                 result->allocator_peak_bytes > 0 ? gib(result, result->allocator_peak_bytes)
                                                  : json_null());
+    sp_json_put(object, "peak_memory_reserved_gib",
+                result->reserved_peak_bytes > 0 ? gib(result, result->reserved_peak_bytes)
+                                                : json_null());
     sp_json_put(object, "memory_gib",
                 memory_is_known(result) ? json_memory(&result->peak) : json_null());
     sp_json_put(object, "peak_memory",

@@ -83,7 +83,8 @@ typedef struct sp_result {
     sp_bytes peak;
     sp_peak_memory peak_memory;   // filled by the caller, of the batch with the largest peak
     int64_t allocator_peak_bytes; // maximum over the batches that the caller fills; 0: unknown
-    int64_t last_rank_bytes;      // the same of the last rank alone
+    int64_t reserved_peak_bytes;  // the same of what the allocator takes from the device
+    int64_t rank_peak_bytes, rank_reserved_bytes; // the same of the one rank that was asked for
 } sp_result;
 
 // Puts a shortage, and its warning, in the place of an earlier one.

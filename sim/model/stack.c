@@ -45,6 +45,7 @@ static const sp_stack builtin[] = {
      .hide_gradient_all_reduce = true,
      .bucketed_tail = true,
      .cp_overlap = SP_CP_BLOCKING,
+     .copied_logits = true,
      .keep_gathered_inputs = true,
      .gradient_buckets = true},
     {.name = "fsdp-2024", .unfused_weight_gradient = true, .gradient_reduce_dtype = SP_REDUCE_BF16},
