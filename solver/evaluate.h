@@ -23,6 +23,7 @@ typedef struct sp_evaluate_options {
     sp_engine_options engine;
     bool allocator_peak;     // also the peak that an allocator counts (costs several simulations)
     sp_world_rank rank_peak; // the same of one rank alone
+    int64_t reserved_bytes;  // what that peak was found to reserve before; 0: not known
     bool no_bounds; // leaves lower bounds and gaps unknown, which saves most of a small step
     int threads;    // to solve each batch on; 0: one. The plans are the same for any number
     bool compared;  // schedule.kind is for the strategies that bring no order of their own

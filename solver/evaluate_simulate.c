@@ -109,6 +109,8 @@ static sp_status count_blocks(const sp_i_evaluation *ev, const sp_timeline *time
 {
     const sp_scenario *scenario = ev->scenario;
     const sp_evaluate_options *options = ev->options;
+    ev->result->reserved_peak_bytes =
+        larger(ev->result->reserved_peak_bytes, options->reserved_bytes);
     if ((!options->allocator_peak && options->rank_peak == SP_NO_RANK) || scenario->uniform) {
         return SP_OK;
     }
@@ -119,11 +121,11 @@ static sp_status count_blocks(const sp_i_evaluation *ev, const sp_timeline *time
     sp_status status = SP_OK;
     if (known && options->allocator_peak) {
         status = sp_allocator_replay(timeline, costs, memory, &scenario->model, &scenario->memory,
-                                     &all, &obstacle, err);
+                                     SP_NO_RANK, &all, &obstacle, err);
     }
     if (known && options->rank_peak != SP_NO_RANK && status == SP_OK) {
-        status = sp_allocator_replay_rank(timeline, costs, &scenario->model, &scenario->memory,
-                                          options->rank_peak, &one, &obstacle, err);
+        status = sp_allocator_replay(timeline, costs, memory, &scenario->model, &scenario->memory,
+                                     options->rank_peak, &one, &obstacle, err);
     }
     if (status == SP_OK && obstacle != NULL) {
         sp_warnings_add(&ev->result->warnings, "no peak_memory_allocator_gib: %s", obstacle);

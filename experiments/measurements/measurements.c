@@ -563,7 +563,10 @@ sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measure
                                     const sp_profile *profile, sp_result *result, sp_error *err)
 {
     const sp_evaluate_options options = {
-        .allocator_peak = kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES,
+        // Of a cell's rows those that fit well may be picked.
+        .allocator_peak = kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES ||
+                          (measured->cell[0] != '\0' && measured->reserved_bytes == 0),
+        .reserved_bytes = measured->reserved_bytes,
         .rank_peak = kind == SP_MEASURED_FIRST_RANK_RESERVED_BYTES ? SP_FIRST_RANK
                      : kind == SP_MEASURED_LAST_RANK_BYTES         ? SP_LAST_RANK
                                                                    : SP_NO_RANK,
@@ -577,6 +580,20 @@ sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measure
                              said->count > 0 ? said->text[said->count - 1]
                                              : "no allocator's peak can be computed");
         sp_result_fini(result);
+    }
+    return status;
+}
+
+sp_status sp_measured_case_count(sp_measured_case *measured, sp_measured kind, sp_error *err)
+{
+    sp_result result = {0};
+    if (measured->cell[0] == '\0' || measured->reserved_bytes > 0) {
+        return SP_OK;
+    }
+    sp_status status = sp_measured_case_evaluate(measured, kind, NULL, &result, err);
+    if (status == SP_OK) {
+        measured->reserved_bytes = result.reserved_peak_bytes;
+        sp_result_fini(&result);
     }
     return status;
 }

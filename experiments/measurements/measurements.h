@@ -46,6 +46,9 @@ typedef struct sp_measured_case {
     sp_batches batches;
     double measured;
     bool at_most; // measured is an upper bound: less is no error
+    // What PyTorch would reserve, where the row is one of a cell and sp_measured_case_count has
+    // counted it; else 0. No constant of a profile changes it.
+    int64_t reserved_bytes;
 } sp_measured_case;
 
 typedef struct sp_measurements {
@@ -81,11 +84,16 @@ void sp_measurements_fini(sp_measurements *measurements);
 void sp_measurements_name(const char *csv_path, char name[SP_MEASUREMENTS_NAME]);
 
 // Simulates one case with its own profile or (not NULL) another one, which is only read. Times and
-// throughputs do not ask for the allocator's peak. The software stack stays that of the scenario.
+// throughputs outside cells do not ask for the allocator's peak. The software stack stays that of
+// the scenario.
 sp_status sp_measured_case_predict(const sp_measured_case *measured, sp_measured kind,
                                    const sp_profile *profile, double *predicted, sp_error *err);
 
-// The same with all else that the simulation found; the caller frees the result.
+// Fills in reserved_bytes, which predictions of a cell's row otherwise count each time to tell
+// whether the row fits well.
+sp_status sp_measured_case_count(sp_measured_case *measured, sp_measured kind, sp_error *err);
+
+// The prediction with all else that the simulation found; the caller frees the result.
 sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measured kind,
                                     const sp_profile *profile, sp_result *result, sp_error *err);
 // What a result holds of the measured quantity.

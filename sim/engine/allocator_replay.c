@@ -90,31 +90,34 @@ static sp_status replay_one(const sp_timeline *timeline, const sp_model *model,
                             const sp_memory_options *options, const int32_t *forward_pack,
                             sp_world_rank which, sp_allocator_peak *peak, sp_error *err);
 
-sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *costs,
-                              const sp_memory_timeline *memory, const sp_model *model,
-                              const sp_memory_options *options, sp_allocator_peak *peak,
-                              const char **obstacle, sp_error *err)
+static sp_status replay(const sp_timeline *timeline, const sp_memory_timeline *memory,
+                        const sp_model *model, const sp_memory_options *options,
+                        const int32_t *forward_pack, sp_world_rank which, sp_allocator_peak *peak,
+                        sp_error *err)
 {
-    int32_t *forward_pack;
-    *peak = (sp_allocator_peak){0};
-    sp_status status = prepare(timeline, costs, options, &forward_pack, obstacle, err);
-    if (status == SP_OK && *obstacle == NULL) {
-        status = replay_lanes(timeline, memory, model, options, forward_pack, peak, err);
-    }
-    sp_i_free(forward_pack);
-    return status;
+    return which == SP_NO_RANK
+               ? replay_lanes(timeline, memory, model, options, forward_pack, peak, err)
+               : replay_one(timeline, model, options, forward_pack, which, peak, err);
 }
 
-sp_status sp_allocator_replay_rank(const sp_timeline *timeline, const sp_step_costs *costs,
-                                   const sp_model *model, const sp_memory_options *options,
-                                   sp_world_rank which, sp_allocator_peak *peak,
-                                   const char **obstacle, sp_error *err)
+sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *costs,
+                              const sp_memory_timeline *memory, const sp_model *model,
+                              const sp_memory_options *options, sp_world_rank which,
+                              sp_allocator_peak *peak, const char **obstacle, sp_error *err)
 {
     int32_t *forward_pack;
     *peak = (sp_allocator_peak){0};
     sp_status status = prepare(timeline, costs, options, &forward_pack, obstacle, err);
-    if (status == SP_OK && *obstacle == NULL) {
-        status = replay_one(timeline, model, options, forward_pack, which, peak, err);
+    bool known = status == SP_OK && *obstacle == NULL;
+    if (known) {
+        status = replay(timeline, memory, model, options, forward_pack, which, peak, err);
+    }
+    if (known && status == SP_OK && options->stack.lingering_inputs) {
+        sp_allocator_peak with = {0};
+        sp_memory_options kept = *options;
+        kept.stack.keep_gathered_inputs = true;
+        status = replay(timeline, memory, model, &kept, forward_pack, which, &with, err);
+        peak->reserved_bytes = with.reserved_bytes;
     }
     sp_i_free(forward_pack);
     return status;

@@ -19,27 +19,21 @@ typedef struct sp_allocator_peak {
     int64_t reserved_bytes;  // in segments taken from the device: torch.cuda.max_memory_reserved
 } sp_allocator_peak;
 
-// The largest of all ranks, each number by itself. A rank's allocations follow the order of its
-// plan, not the clock: the caching allocator works as the host launches. Moments of the optimizer
-// come at the end of the first iteration, out of what the activations left (apex FusedAdam); they,
-// and the fp32 parameters, are the rank's share of each model chunk's gradient buffer, cut at the
-// borders of parameters (Megatron-LM, distributed optimizer), so that data-parallel ranks differ.
-// Replayed are up to eight ranks, by their plain peaks, as long as one could be the largest, and of
-// each the data-parallel ranks whose optimizer takes most; after some million allocations no
-// further one.
+// Of one rank, or the largest of all ranks (SP_NO_RANK), each number by itself. A rank's
+// allocations follow the order of its plan, not the clock: the caching allocator works as the host
+// launches. Moments of the optimizer come at the end of the first iteration, out of what the
+// activations left (apex FusedAdam); they, and the fp32 parameters, are the rank's share of each
+// model chunk's gradient buffer, cut at the borders of parameters (Megatron-LM, distributed
+// optimizer), so that data-parallel ranks differ. Replayed are up to eight ranks, by their plain
+// peaks, as long as one could be the largest, and of each the data-parallel ranks whose optimizer
+// takes most; after some million allocations no further one.
 //
 // Where a step has no such view *obstacle says why and *peak is 0; else it is NULL: uniform
 // costs, a stack with explicit tensors, backward packs that are not the forward packs in another
 // order, forwards that run again.
 sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *costs,
                               const sp_memory_timeline *memory, const sp_model *model,
-                              const sp_memory_options *options, sp_allocator_peak *peak,
-                              const char **obstacle, sp_error *err);
-
-// The same of one rank alone.
-sp_status sp_allocator_replay_rank(const sp_timeline *timeline, const sp_step_costs *costs,
-                                   const sp_model *model, const sp_memory_options *options,
-                                   sp_world_rank which, sp_allocator_peak *peak,
-                                   const char **obstacle, sp_error *err);
+                              const sp_memory_options *options, sp_world_rank which,
+                              sp_allocator_peak *peak, const char **obstacle, sp_error *err);
 
 #endif

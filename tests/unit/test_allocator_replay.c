@@ -92,8 +92,8 @@ static int64_t replay(const step *s, const sp_step_costs *costs, const char **ob
 {
     sp_error err = {0};
     sp_allocator_peak peak = {-1, -1};
-    succeed(sp_allocator_replay(&s->timeline, costs, &s->memory, &s->model, &s->options, &peak,
-                                obstacle, &err),
+    succeed(sp_allocator_replay(&s->timeline, costs, &s->memory, &s->model, &s->options, SP_NO_RANK,
+                                &peak, obstacle, &err),
             &err);
     assert_true(peak.reserved_bytes >= peak.allocated_bytes);
     return peak.allocated_bytes;
@@ -266,8 +266,8 @@ static void one_rank(void **state)
         sp_error err = {0};
         const char *obstacle = "";
         sp_allocator_peak one = {0};
-        succeed(sp_allocator_replay_rank(&s.timeline, &s.costs, &s.model, &s.options, which, &one,
-                                         &obstacle, &err),
+        succeed(sp_allocator_replay(&s.timeline, &s.costs, &s.memory, &s.model, &s.options, which,
+                                    &one, &obstacle, &err),
                 &err);
         assert_null(obstacle);
         assert_true(one.allocated_bytes > 0 && one.allocated_bytes <= replayed(&s));
@@ -299,8 +299,8 @@ static void memory_runs_out(void **state)
         const char *obstacle;
         sp_error_clear(&err);
         sp_i_alloc_fail_after(n);
-        status = sp_allocator_replay(&s.timeline, &s.costs, &s.memory, &s.model, &s.options, &peak,
-                                     &obstacle, &err);
+        status = sp_allocator_replay(&s.timeline, &s.costs, &s.memory, &s.model, &s.options,
+                                     SP_NO_RANK, &peak, &obstacle, &err);
         sp_i_alloc_fail_after(-1);
         assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
     }
