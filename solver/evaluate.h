@@ -2,6 +2,7 @@
 #ifndef SLIMPACK_SOLVER_EVALUATE_H
 #define SLIMPACK_SOLVER_EVALUATE_H
 
+#include "sim/engine/allocator_replay.h"
 #include "sim/engine/engine.h"
 #include "sim/metrics/result.h"
 #include "sim/scenario/scenario.h"
@@ -20,11 +21,12 @@ typedef sp_status (*sp_step_observer)(void *context, const sp_step_view *view, s
 
 typedef struct sp_evaluate_options {
     sp_engine_options engine;
-    bool allocator_peak; // also the peak that an allocator counts (costs several simulations)
-    bool last_rank_peak; // the same of the last rank alone
-    bool no_bounds;      // leaves lower bounds and gaps unknown, which saves most of a small step
-    int threads;         // to solve each batch on; 0: one. The plans are the same for any number
-    bool compared;       // schedule.kind is for the strategies that bring no order of their own
+    bool allocator_peak;     // also the peak that an allocator counts (costs several simulations)
+    sp_world_rank rank_peak; // the same of one rank alone
+    int64_t reserved_bytes;  // what that peak was found to reserve before; 0: not known
+    bool no_bounds; // leaves lower bounds and gaps unknown, which saves most of a small step
+    int threads;    // to solve each batch on; 0: one. The plans are the same for any number
+    bool compared;  // schedule.kind is for the strategies that bring no order of their own
     const sp_batches *formed;  // of plans: what their batches left out; NULL: nothing is known
     sp_step_observer observer; // may be NULL
     void *observer_context;

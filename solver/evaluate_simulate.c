@@ -97,6 +97,11 @@ static sp_status plan_memory(const sp_i_evaluation *ev, const sp_packing *packin
     return status;
 }
 
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 // What PyTorch's allocator would count, where that can be said.
 static sp_status count_blocks(const sp_i_evaluation *ev, const sp_timeline *timeline,
                               const sp_step_costs *costs, const sp_memory_timeline *memory,
@@ -104,30 +109,33 @@ static sp_status count_blocks(const sp_i_evaluation *ev, const sp_timeline *time
 {
     const sp_scenario *scenario = ev->scenario;
     const sp_evaluate_options *options = ev->options;
-    if ((!options->allocator_peak && !options->last_rank_peak) || scenario->uniform) {
+    ev->result->reserved_peak_bytes =
+        larger(ev->result->reserved_peak_bytes, options->reserved_bytes);
+    if ((!options->allocator_peak && options->rank_peak == SP_NO_RANK) || scenario->uniform) {
         return SP_OK;
     }
     const char *obstacle = "the planner's formulas know no tensors";
     bool known = scenario->memory_model != SP_MEMORY_SLIMPIPE_PLANNER;
-    int64_t bytes = 0;
-    int64_t last = 0;
+    sp_allocator_peak all = {0};
+    sp_allocator_peak one = {0};
     sp_status status = SP_OK;
     if (known && options->allocator_peak) {
         status = sp_allocator_replay(timeline, costs, memory, &scenario->model, &scenario->memory,
-                                     &bytes, &obstacle, err);
+                                     SP_NO_RANK, &all, &obstacle, err);
     }
-    if (known && options->last_rank_peak && status == SP_OK) {
-        status = sp_allocator_replay_last_rank(timeline, costs, &scenario->model, &scenario->memory,
-                                               &last, &obstacle, err);
+    if (known && options->rank_peak != SP_NO_RANK && status == SP_OK) {
+        status = sp_allocator_replay(timeline, costs, memory, &scenario->model, &scenario->memory,
+                                     options->rank_peak, &one, &obstacle, err);
     }
     if (status == SP_OK && obstacle != NULL) {
         sp_warnings_add(&ev->result->warnings, "no peak_memory_allocator_gib: %s", obstacle);
     }
-    if (status == SP_OK && bytes > ev->result->allocator_peak_bytes) {
-        ev->result->allocator_peak_bytes = bytes;
-    }
-    if (status == SP_OK && last > ev->result->last_rank_bytes) {
-        ev->result->last_rank_bytes = last;
+    if (status == SP_OK) {
+        sp_result *r = ev->result;
+        r->allocator_peak_bytes = larger(r->allocator_peak_bytes, all.allocated_bytes);
+        r->reserved_peak_bytes = larger(r->reserved_peak_bytes, all.reserved_bytes);
+        r->rank_peak_bytes = larger(r->rank_peak_bytes, one.allocated_bytes);
+        r->rank_reserved_bytes = larger(r->rank_reserved_bytes, one.reserved_bytes);
     }
     return status;
 }

@@ -194,8 +194,11 @@ static sp_status predict_row(void *context, size_t row, sp_error *err)
     const sp_measurements *table = &p->rows->tables[fit_rows_table(p->rows, row)];
     sp_error found;
     sp_error_clear(&found);
-    sp_status status = sp_measured_case_predict(p->rows->cases[row], table->kind, p->profile,
-                                                &p->predicted[row], &found);
+    sp_status status = sp_measured_case_count(p->rows->cases[row], table->kind, &found);
+    if (status == SP_OK) {
+        status = sp_measured_case_predict(p->rows->cases[row], table->kind, p->profile,
+                                          &p->predicted[row], &found);
+    }
     return status == SP_OK ? SP_OK
                            : sp_error_set(err, status, "%s line %d: %.400s", table->name,
                                           p->rows->cases[row]->line, found.message[0]);

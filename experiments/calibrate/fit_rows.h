@@ -19,9 +19,9 @@ typedef struct fit_rows {
     int table_count;
     size_t first[FIT_TABLES + 1]; // first row of each table
     size_t count;
-    const sp_measured_case **cases; // [count], of the tables; owned array
-    double *observed;               // [count]; owned
-    double *weight;                 // [count], of the row's table; owned
+    sp_measured_case **cases; // [count], of the tables; owned array
+    double *observed;         // [count]; owned
+    double *weight;           // [count], of the row's table; owned
 } fit_rows;
 
 // Reads the tables that the specification names, each from the source of its name. Their scenarios

@@ -153,7 +153,7 @@ static void print_memory(FILE *out, const sp_result *result)
         static const char *const words[] = {", fits", ", fits TIGHTLY", ": OUT OF MEMORY", ""};
         fprintf(out, " of %.2f%s (margin %.2f%s)", sp_gib_from_bytes(result->memory_limit_bytes),
                 words[sp_result_fits(result)], sp_gib_from_bytes(sp_result_margin_bytes(result)),
-                result->allocator_peak_bytes > 0 ? " by the allocator's count" : "");
+                result->reserved_peak_bytes > 0 ? " by what PyTorch reserves" : "");
     }
     fputs("\n                 ", out);
     const char *separator = "";

@@ -163,8 +163,11 @@ void cli_print_validations(FILE *out, const sp_validation *validations, int coun
 
 static const char *unit_of(sp_measured kind)
 {
-    static const char *const units[] = {"ms", "tokens/s", "GiB", "GiB", "ratio", "ran"};
-    return units[kind];
+    return sp_measured_is_memory(kind)        ? "GiB"
+           : kind == SP_MEASURED_TOKENS_PER_S ? "tokens/s"
+           : kind == SP_MEASURED_BUBBLE_RATE  ? "ratio"
+           : kind == SP_MEASURED_FITS         ? "ran"
+                                              : "ms";
 }
 
 static double in_unit(sp_measured kind, double value)

@@ -8,7 +8,8 @@ static void raise(sp_bytes *most, const sp_bytes *bytes)
 }
 
 // The first point of the moment in which an action ends is what it left; later ones of the same
-// moment belong to the action that follows at once.
+// moment belong to the action that follows at once. An action without length (of a stage that holds
+// nothing) begins in that moment, too: what it left is the last point.
 static sp_bytes held_by_rank(const sp_rank_timeline *rank, const sp_rank_memory *memory)
 {
     sp_bytes most = {{0}};
@@ -17,6 +18,10 @@ static sp_bytes held_by_rank(const sp_rank_timeline *rank, const sp_rank_memory 
         int64_t end_ns = rank->spans[a].end_ns;
         while (point + 1 < memory->point_count && memory->points[point].time_ns < end_ns &&
                memory->points[point + 1].time_ns <= end_ns) {
+            point++;
+        }
+        while (rank->spans[a].start_ns == end_ns && point + 1 < memory->point_count &&
+               memory->points[point + 1].time_ns == end_ns) {
             point++;
         }
         if (point < memory->point_count) {

@@ -14,6 +14,7 @@ enum { QUOTE = 80 };
 const char *const sp_measured_names[] = {"iteration_ms",
                                          "tokens_per_s",
                                          "peak_memory_allocator_bytes",
+                                         "peak_memory_first_rank_reserved_bytes",
                                          "peak_memory_last_rank_bytes",
                                          "bubble_ratio",
                                          "fits",
@@ -22,8 +23,9 @@ static const char *const check_names[] = {"none", "ranks", "whole_microbatches",
 
 // Indices into the names above are the enums' values.
 _Static_assert(SP_MEASURED_ITERATION_MS == 0 && SP_MEASURED_TOKENS_PER_S == 1 &&
-                   SP_MEASURED_ALLOCATOR_PEAK_BYTES == 2 && SP_MEASURED_LAST_RANK_BYTES == 3 &&
-                   SP_MEASURED_BUBBLE_RATE == 4 && SP_MEASURED_FITS == 5,
+                   SP_MEASURED_ALLOCATOR_PEAK_BYTES == 2 &&
+                   SP_MEASURED_FIRST_RANK_RESERVED_BYTES == 3 && SP_MEASURED_LAST_RANK_BYTES == 4 &&
+                   SP_MEASURED_BUBBLE_RATE == 5 && SP_MEASURED_FITS == 6,
                "measured");
 _Static_assert(SP_MAP_CHECK_RANKS == 1 && SP_MAP_CHECK_WHOLE_MICROBATCHES == 2, "check");
 
@@ -244,7 +246,7 @@ static void read_measured_values(sp_map *map, sp_object *object)
         return;
     }
     map->measured_values = values.json;
-    json_object_foreach (values.json, cell, value) {
+    json_object_foreach ((json_t *)values.json, cell, value) {
         if (!json_is_number(value)) {
             char found[QUOTE];
             sp_json_quote(value, found, sizeof found);

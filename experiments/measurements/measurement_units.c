@@ -14,6 +14,7 @@ static const char *suspected_unit(sp_measured kind, double over)
         return over < 1.0 ? "is it of one GPU, in thousands, or samples per second?"
                           : "is it of more than one second?";
     case SP_MEASURED_ALLOCATOR_PEAK_BYTES:
+    case SP_MEASURED_FIRST_RANK_RESERVED_BYTES:
     case SP_MEASURED_LAST_RANK_BYTES:
         if (over > 1.0) {
             return "is it of all GPUs together?";

@@ -542,8 +542,10 @@ double sp_measured_value(sp_measured kind, const sp_result *result)
         return sp_result_tokens_per_s(result);
     case SP_MEASURED_ALLOCATOR_PEAK_BYTES:
         return (double)result->allocator_peak_bytes;
+    case SP_MEASURED_FIRST_RANK_RESERVED_BYTES:
+        return (double)result->rank_reserved_bytes;
     case SP_MEASURED_LAST_RANK_BYTES:
-        return (double)result->last_rank_bytes;
+        return (double)result->rank_peak_bytes;
     case SP_MEASURED_BUBBLE_RATE:
         return result->published_bubble_ratio >= 0.0 ? result->published_bubble_ratio
                                                      : sp_result_bubble_ratio_longest_stage(result);
@@ -572,9 +574,15 @@ static sp_status evaluate_with(const sp_measured_case *measured, const sp_profil
 sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measured kind,
                                     const sp_profile *profile, sp_result *result, sp_error *err)
 {
-    const sp_evaluate_options options = {.allocator_peak = kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES,
-                                         .last_rank_peak = kind == SP_MEASURED_LAST_RANK_BYTES,
-                                         .no_bounds = true};
+    const sp_evaluate_options options = {
+        // Of a cell's rows those that fit well may be picked.
+        .allocator_peak = kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES ||
+                          (measured->cell[0] != '\0' && measured->reserved_bytes == 0),
+        .reserved_bytes = measured->reserved_bytes,
+        .rank_peak = kind == SP_MEASURED_FIRST_RANK_RESERVED_BYTES ? SP_FIRST_RANK
+                     : kind == SP_MEASURED_LAST_RANK_BYTES         ? SP_LAST_RANK
+                                                                   : SP_NO_RANK,
+        .no_bounds = true};
     sp_status status = profile != NULL ? evaluate_with(measured, profile, &options, result, err)
                                        : sp_evaluate(&measured->scenario, &measured->batches,
                                                      &options, result, err);
@@ -584,6 +592,20 @@ sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measure
                              said->count > 0 ? said->text[said->count - 1]
                                              : "no allocator's peak can be computed");
         sp_result_fini(result);
+    }
+    return status;
+}
+
+sp_status sp_measured_case_count(sp_measured_case *measured, sp_measured kind, sp_error *err)
+{
+    sp_result result = {0};
+    if (measured->cell[0] == '\0' || measured->reserved_bytes > 0) {
+        return SP_OK;
+    }
+    sp_status status = sp_measured_case_evaluate(measured, kind, NULL, &result, err);
+    if (status == SP_OK) {
+        measured->reserved_bytes = result.reserved_peak_bytes;
+        sp_result_fini(&result);
     }
     return status;
 }

@@ -15,19 +15,21 @@
 // What the measured column holds; always compared in this unit.
 typedef enum sp_measured {
     SP_MEASURED_ITERATION_MS,
-    SP_MEASURED_TOKENS_PER_S,         // of all GPUs together
-    SP_MEASURED_ALLOCATOR_PEAK_BYTES, // PyTorch's max_memory_allocated, largest rank
-    SP_MEASURED_LAST_RANK_BYTES,      // the same of the last rank
-    SP_MEASURED_BUBBLE_RATE,          // as the zero-bubble papers count it: of the longest stage,
-                                      // interleaved schedules by their closed form
-    SP_MEASURED_FITS,                 // 1: ran, 0: did not; predicted: fits in memory, if tightly
+    SP_MEASURED_TOKENS_PER_S,              // of all GPUs together
+    SP_MEASURED_ALLOCATOR_PEAK_BYTES,      // PyTorch's max_memory_allocated, largest rank
+    SP_MEASURED_FIRST_RANK_RESERVED_BYTES, // PyTorch's max_memory_reserved of rank 0
+    SP_MEASURED_LAST_RANK_BYTES,           // its max_memory_allocated of the last rank
+    SP_MEASURED_BUBBLE_RATE, // as the zero-bubble papers count it: of the longest stage,
+                             // interleaved schedules by their closed form
+    SP_MEASURED_FITS,        // 1: ran, 0: did not; predicted: fits in memory, if tightly
 } sp_measured;
 
 extern const char *const sp_measured_names[]; // "iteration_ms", ..., NULL
 
 static inline bool sp_measured_is_memory(sp_measured kind)
 {
-    return kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES || kind == SP_MEASURED_LAST_RANK_BYTES;
+    return kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES ||
+           kind == SP_MEASURED_FIRST_RANK_RESERVED_BYTES || kind == SP_MEASURED_LAST_RANK_BYTES;
 }
 
 enum {
@@ -45,6 +47,9 @@ typedef struct sp_measured_case {
     sp_batches batches;
     double measured;
     bool at_most; // measured is an upper bound: less is no error
+    // What PyTorch would reserve, where the row is one of a cell and sp_measured_case_count has
+    // counted it; else 0. No constant of a profile changes it.
+    int64_t reserved_bytes;
 } sp_measured_case;
 
 typedef struct sp_measurements {
@@ -80,11 +85,16 @@ void sp_measurements_fini(sp_measurements *measurements);
 void sp_measurements_name(const char *csv_path, char name[SP_MEASUREMENTS_NAME]);
 
 // Simulates one case with its own profile or (not NULL) another one, which is only read. Times and
-// throughputs do not ask for the allocator's peak. The software stack stays that of the scenario.
+// throughputs outside cells do not ask for the allocator's peak. The software stack stays that of
+// the scenario.
 sp_status sp_measured_case_predict(const sp_measured_case *measured, sp_measured kind,
                                    const sp_profile *profile, double *predicted, sp_error *err);
 
-// The same with all else that the simulation found; the caller frees the result.
+// Fills in reserved_bytes, which predictions of a cell's row otherwise count each time to tell
+// whether the row fits well.
+sp_status sp_measured_case_count(sp_measured_case *measured, sp_measured kind, sp_error *err);
+
+// The prediction with all else that the simulation found; the caller frees the result.
 sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measured kind,
                                     const sp_profile *profile, sp_result *result, sp_error *err);
 // What a result holds of the measured quantity.

@@ -59,7 +59,7 @@ static sp_status allocate_chunk(sp_block_allocator *blocks, const sp_layout *lay
         int64_t elements = layout->zero >= 2 ? share : share * ranks;
         status = take(blocks, sp_i_mul_bytes(number, elements), err);
     }
-    if (status == SP_OK && stack->gradient_buckets) {
+    if (status == SP_OK && stack->gradient_buckets && ranks > 1) {
         status = take(blocks, sp_i_mul_bytes(BF16, elements_of(list)), err);
     }
     return status;

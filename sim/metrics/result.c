@@ -246,7 +246,7 @@ const char *const sp_fits_names[] = {"yes", "tight", "no", NULL};
 
 static int64_t counted_peak(const sp_result *result)
 {
-    return result->allocator_peak_bytes > 0 ? result->allocator_peak_bytes : result->peak_bytes;
+    return result->reserved_peak_bytes > 0 ? result->reserved_peak_bytes : result->peak_bytes;
 }
 
 int64_t sp_result_margin_bytes(const sp_result *result)
@@ -262,8 +262,11 @@ sp_fits sp_result_fits(const sp_result *result)
     if (sp_result_is_oom(result)) {
         return SP_FITS_NO;
     }
-    double comfortable = (1.0 - SP_MEMORY_TIGHT) * (double)result->memory_limit_bytes;
-    return (double)counted_peak(result) > comfortable ? SP_FITS_TIGHT : SP_FITS_YES;
+    double limit = (double)result->memory_limit_bytes;
+    bool tight = result->reserved_peak_bytes > 0
+                     ? (double)result->reserved_peak_bytes > (1.0 - SP_RESERVED_TIGHT) * limit
+                     : (double)result->peak_bytes > (1.0 - SP_MEMORY_TIGHT) * limit;
+    return tight ? SP_FITS_TIGHT : SP_FITS_YES;
 }
 
 void sp_result_add_stalls(sp_result *result, double microbatch_s)
@@ -286,11 +289,11 @@ void sp_result_warn_of_memory(sp_result *result)
 {
     if (sp_result_fits(result) == SP_FITS_TIGHT) {
         sp_warnings_add(&result->warnings,
-                        "memory is tight: %.2f of %.2f GiB are within the %.0f %% that predictions "
-                        "may be off; at the limit PyTorch frees and allocates blocks all the time, "
-                        "and logged steps ran 3 to 8 times slower%s",
+                        "memory is tight: %.2f of %.2f GiB%s; at the limit PyTorch frees and "
+                        "allocates blocks all the time, and logged steps ran 3 to 8 times slower%s",
                         sp_gib_from_bytes(counted_peak(result)),
-                        sp_gib_from_bytes(result->memory_limit_bytes), 100.0 * SP_MEMORY_TIGHT,
+                        sp_gib_from_bytes(result->memory_limit_bytes),
+                        result->reserved_peak_bytes > 0 ? " reserved" : "",
                         result->stall_ns > 0.0 ? " (counted here)" : "");
     }
 }
@@ -449,6 +452,9 @@ static void put_memory(const sp_result *result, json_t *object)
     sp_json_put(object, "peak_memory_allocator_gib",
                 result->allocator_peak_bytes > 0 ? gib(result, result->allocator_peak_bytes)
                                                  : json_null());
+    sp_json_put(object, "peak_memory_reserved_gib",
+                result->reserved_peak_bytes > 0 ? gib(result, result->reserved_peak_bytes)
+                                                : json_null());
     sp_json_put(object, "memory_gib",
                 memory_is_known(result) ? json_memory(&result->peak) : json_null());
     sp_json_put(object, "peak_memory",

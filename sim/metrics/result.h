@@ -83,7 +83,8 @@ typedef struct sp_result {
     sp_bytes peak;
     sp_peak_memory peak_memory;   // filled by the caller, of the batch with the largest peak
     int64_t allocator_peak_bytes; // maximum over the batches that the caller fills; 0: unknown
-    int64_t last_rank_bytes;      // the same of the last rank alone
+    int64_t reserved_peak_bytes;  // the same of what the allocator takes from the device
+    int64_t rank_peak_bytes, rank_reserved_bytes; // the same of the one rank that was asked for
 } sp_result;
 
 // Puts a shortage, and its warning, in the place of an earlier one.
@@ -108,21 +109,21 @@ double sp_result_dp_max_over_mean(const sp_result *result);
 double sp_result_microbatches(const sp_result *result); // mean per batch
 bool sp_result_is_oom(const sp_result *result);
 
-// Does the step fit? `no`: the peak is above the limit. `tight`: it is not, but the peak (PyTorch's
-// count where that is known) is above (1 - SP_MEMORY_TIGHT) of the limit. `none`: bytes or limit
-// are not known.
+// Does the step fit? `no`: the peak is above the limit. `tight`: it is not, but what PyTorch would
+// reserve is above (1 - SP_RESERVED_TIGHT) of the limit; where that is not known, the peak is above
+// (1 - SP_MEMORY_TIGHT) of it. `none`: bytes or limit are not known.
 //
-// A tenth is about what the memory model may be wrong by: on nanotron's steps on H100s of 80 GB
-// (607, the Ultra-Scale Playbook's) the median error is some 6 %, and one step in eight needs a
-// tenth more than predicted if errors are normal. The logged steps say what a tight one costs: with
-// more than 74 GB in use each of the six whose layout also ran with another micro-batch size took 3
-// to 8 times as long as that one, with 65 to 70 GB two of nine. PyTorch frees and allocates blocks
-// again and again at the limit.
+// Where segments fill the memory PyTorch frees and allocates them again and again. Of nanotron's
+// steps on H100s of 80 GB (experiments/published/h100_nanotron.csv) the eight that logged more than
+// 70 GB took 3 to 8 times as long as their layout needs; seven of them are predicted to reserve
+// more than 97 % of the limit, as are ten others. What segments take beyond the tensors in them is
+// up to a tenth there.
+#define SP_RESERVED_TIGHT 0.03
 #define SP_MEMORY_TIGHT 0.1
 typedef enum sp_fits { SP_FITS_YES, SP_FITS_TIGHT, SP_FITS_NO, SP_FITS_NONE } sp_fits;
 extern const char *const sp_fits_names[]; // "yes", "tight", "no", NULL
 sp_fits sp_result_fits(const sp_result *result);
-// Limit less that peak; negative where the peak is above it.
+// Limit less what PyTorch would reserve, or less the peak; negative where that is above it.
 int64_t sp_result_margin_bytes(const sp_result *result);
 // Lengthens every step that does not fit well by what each micro-batch of a rank then waits for the
 // allocator (profile.h). Once, after the last batch and before the warning.

@@ -58,7 +58,7 @@ void sp_footprint_states(const sp_model *model, const sp_layout *layout, const s
     bytes->of[SP_MEM_PARAMETERS] = sharded(2 * parameters, ranks, layout->zero >= 3);
     bytes->of[SP_MEM_GRADIENTS] =
         sharded((int64_t)sp_stack_gradient_bytes(stack) * parameters, ranks, layout->zero >= 2) +
-        (stack->gradient_buckets ? 2 * parameters : 0);
+        (stack->gradient_buckets && ranks > 1 ? 2 * parameters : 0);
     bytes->of[SP_MEM_OPTIMIZER] = sharded(12 * parameters, ranks, layout->zero >= 1);
     bytes->of[SP_MEM_WORKSPACE] = work_space_bytes(stack);
     int64_t dummies[SP_DUMMY_GRADIENTS];

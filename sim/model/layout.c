@@ -159,6 +159,18 @@ void sp_layout_spread(const sp_layout *layout, const sp_model *model, int *stage
     }
 }
 
+void sp_layout_fill(const sp_layout *layout, const sp_model *model, int *stage_layers)
+{
+    int vstages = sp_layout_vstages(layout);
+    double share = (model->layers + head_load(layout, model)) / vstages;
+    int s = 0;
+    memset(stage_layers, 0, (size_t)vstages * sizeof *stage_layers);
+    for (int layer = 1; layer <= model->layers; layer++) {
+        stage_layers[s]++;
+        s += s + 1 < vstages && layer > share * (s + 1);
+    }
+}
+
 static sp_status check_equal_shares(const sp_layout *layout, int layers, const char *source,
                                     sp_error *err)
 {
@@ -177,9 +189,9 @@ static sp_status check_equal_shares(const sp_layout *layout, int layers, const c
                        layers, layout->pp, layout->chunks);
 }
 
-// Embedding and head may stand for layers, as with Megatron-LM's
-// account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split, down to a stage
-// that holds nothing else.
+// A stage may hold no layer: embedding and head may stand for layers, as with Megatron-LM's
+// account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split, and nanotron's
+// last stages may only pass on.
 static sp_status check_stage_layers(const sp_layout *layout, int layers, const char *source,
                                     sp_error *err)
 {
@@ -187,15 +199,11 @@ static sp_status check_stage_layers(const sp_layout *layout, int layers, const c
     int64_t sum = 0;
     int last = sp_layout_vstages(layout) - 1;
     for (int s = 0; s <= last; s++) {
-        bool at_end = s == 0 || s == last;
-        if (layout->stage_layers[s] < (at_end ? 0 : 1)) {
+        if (layout->stage_layers[s] < 0) {
             char path[64];
             snprintf(path, sizeof path, "parallel.stage_layers[%d]", s);
             status = sp_error_in(err, SP_ERR_CONTENT, source, path,
-                                 at_end ? "expected at least 0 layers, got %d"
-                                        : "expected at least 1 layer, got %d: only the first and "
-                                          "the last virtual stage may hold none",
-                                 layout->stage_layers[s]);
+                                 "expected at least 0 layers, got %d", layout->stage_layers[s]);
         }
         sum += layout->stage_layers[s];
     }

@@ -53,6 +53,12 @@ typedef struct sp_stage {
     bool head; // final norm, logits and loss
 } sp_stage;
 
+// Does the stage hold nothing, and hand on what it receives?
+static inline bool sp_stage_is_empty(const sp_stage *stage)
+{
+    return stage->layers == 0 && !stage->embedding && !stage->head;
+}
+
 int64_t sp_layout_ranks(const sp_layout *layout); // tp*cp*pp*dp
 int sp_layout_size(const sp_layout *layout, sp_axis axis);
 // Ranks between two neighbours along an axis: the product of the faster sizes.
@@ -71,17 +77,21 @@ void sp_layout_locate(const sp_layout *layout, int vstage, int *pp_rank, int *ch
 // Does every virtual stage hold equally many layers?
 bool sp_layout_is_even(const sp_layout *layout);
 
-// The layers of every virtual stage, [pp*chunks], so that the largest load is the least possible: a
-// layer counts 1, the head its parameters over a layer's (as in nanotron's get_block_compute_costs
-// and Megatron-LM's account_for_loss_in_pipeline_split), the embedding nothing. Of equal loads the
-// later stage, which holds fewer micro-batches, gets the layer. O(layers * pp * chunks).
+// The layers of every virtual stage, [pp*chunks], by a rule. A layer counts 1, the head its
+// parameters over a layer's (as in nanotron's get_block_compute_costs and Megatron-LM's
+// account_for_loss_in_pipeline_split), the embedding nothing.
+// "auto": the largest load is the least possible; of equal loads the later stage, which holds fewer
+// micro-batches, gets the layer. O(layers * pp * chunks).
 void sp_layout_spread(const sp_layout *layout, const sp_model *model, int *stage_layers);
+// "nanotron": layers in order; a stage is full with the layer that takes all loads up to it beyond
+// its share of the whole (nanotron, src/nanotron/models/base.py, build_model). Early stages come
+// out larger, and where the head alone is more than a share, stages at the end hold nothing.
+void sp_layout_fill(const sp_layout *layout, const sp_model *model, int *stage_layers);
 
 // Fills stages[0 .. pp*chunks) with the layers of stage_layers, or with equal shares of all,
 // embedding first, head last. With vocabulary parallelism every pipeline rank has a share of both:
 // of the embedding in its first chunk, of the head in its last. Content errors naming `source`: a
-// layer count that pp*chunks does not divide; stage_layers that do not add up to `layers`, or that
-// leave a virtual stage between the first and the last without a layer.
+// layer count that pp*chunks does not divide; stage_layers that do not add up to `layers`.
 sp_status sp_layout_stages(const sp_layout *layout, int layers, const char *source,
                            sp_stage *stages, sp_error *err);
 

@@ -79,12 +79,16 @@ typedef struct sp_stack {
     bool dummy_weight_gradients;
     // Column-parallel layers keep their input as gathered over TP, in place of this rank's share.
     bool keep_gathered_inputs;
+    // They go at once, but while another stream may still read them PyTorch does not hand out their
+    // blocks again (record_stream): reserved memory counts them as kept.
+    bool lingering_inputs;
     // Attention works on other axes than the layers: its output is kept in both orders (Transformer
     // Engine with FlashAttention, micro-batches of more than one sample).
     bool transposed_output;
     bool attention_mask;   // ends of the model get a mask, a byte for each pair of tokens
     bool score_buffer;     // unfused attention keeps a buffer as input of the GEMM for the scores
-    bool gradient_buckets; // data parallelism keeps bf16 buckets of all gradients beside fp32 sums
+    bool gradient_buckets; // several data-parallel ranks keep bf16 buckets of all gradients beside
+                           // fp32 sums (DistributedDataParallel)
     int64_t split_limit_bytes; // PyTorch's max_split_size_mb; 0: none
     sp_tensor_lives tensors;   // explicit ones leave SwiGLU fused in memory, whatever its kernels
     // With explicit tensors: as backends/cuda holds them. Logits are bf16; rotary tables and sums

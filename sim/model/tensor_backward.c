@@ -365,6 +365,9 @@ int32_t sp_i_program_backward(sp_i_program_builder *b, sp_tensor_events *weights
     for (int layer = b->stage->layers - 1; layer >= 0 && !b->failed; layer--) {
         gradient = layer_backward(b, layer, gradient);
     }
+    if (sp_stage_is_empty(b->stage)) {
+        gradient = sp_i_program_allocate(b, "gradient of the input", b->hidden);
+    }
     if (b->stage->embedding) {
         embedding_backward(b, gradient);
         gradient = SP_NO_TENSOR;

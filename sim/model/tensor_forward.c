@@ -259,6 +259,10 @@ void sp_i_program_forward(sp_i_program_builder *b)
         at = sp_i_program_layer_forward(b, at, "layer output");
         save_layer(b, layer);
     }
+    if (sp_stage_is_empty(b->stage)) {
+        at = sp_i_program_allocate(b, "output", b->hidden);
+        sp_i_program_free(b, program->input);
+    }
     if (b->stage->head) {
         head_forward(b, at);
     } else {

@@ -364,11 +364,13 @@ static void read_stage_layers(sp_i_scenario_reader *reader, sp_object *parallel,
         return;
     }
     const char *name = json_string_value(array);
-    bool spreads = name != NULL && strcmp(name, "auto") == 0;
+    bool fills = name != NULL && strcmp(name, "nanotron") == 0;
+    bool spreads = fills || (name != NULL && strcmp(name, "auto") == 0);
     if (!json_is_array(array) && !spreads) {
         char found[80];
         sp_json_quote(array, found, sizeof found);
-        sp_object_error(parallel, "stage_layers", "expected an array or \"auto\", got %s", found);
+        sp_object_error(parallel, "stage_layers",
+                        "expected an array, \"auto\" or \"nanotron\", got %s", found);
         return;
     }
     if (sp_object_has(parallel, "layers_per_chunk")) {
@@ -391,7 +393,8 @@ static void read_stage_layers(sp_i_scenario_reader *reader, sp_object *parallel,
         return;
     }
     if (spreads) {
-        sp_layout_spread(&scenario->layout, &scenario->model, scenario->stage_layers);
+        (fills ? sp_layout_fill : sp_layout_spread)(&scenario->layout, &scenario->model,
+                                                    scenario->stage_layers);
     }
     for (size_t s = 0; s < count && !spreads; s++) {
         if (!layers_of_stage(json_array_get(array, s), &scenario->stage_layers[s])) {

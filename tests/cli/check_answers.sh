@@ -56,7 +56,7 @@ expect "a record of more GPUs" \
 expect "no record" \
     "not validated: no logged step has gpus 128 (logged: 2 to 64), lengths mixed (logged: uniform); the nearest are 607 with a median error of 3.0 %: all steps" \
     "$(error_of --set parallel.dp=32 --set workload.uniform=2048 --set workload.samples_per_batch=512)"
-expect "a profile without records" "not validated: profile h200 (published) has no record of logged steps" \
+expect "a profile without records" "not validated: profile h200 (assumed) has no record of logged steps" \
     "$(error_of --set profile=h200)"
 
 # compare and sweep say it too.

@@ -6,14 +6,13 @@
 #include "tests/support/random_plan.h"
 #include "tests/support/test_main.h"
 
-// A layout of at most four stages and its four layers in shares that need not be equal.
+// A layout of at most four stages and its four layers in shares that need not be equal, and may be
+// nothing.
 static void draw_layers(sp_prng *prng, sp_layout *layout, int *layers, int total)
 {
     int stages = sp_layout_vstages(layout);
     for (int s = 0; s < stages; s++) {
-        bool end = s == 0 || s + 1 == stages;
-        layers[s] = end && stages > 1 ? 0 : 1;
-        total -= layers[s];
+        layers[s] = 0;
     }
     while (total > 0) {
         layers[random_below(prng, stages)]++;

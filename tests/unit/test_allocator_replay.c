@@ -91,11 +91,12 @@ static void step_fini(step *s)
 static int64_t replay(const step *s, const sp_step_costs *costs, const char **obstacle)
 {
     sp_error err = {0};
-    int64_t bytes = -1;
-    succeed(sp_allocator_replay(&s->timeline, costs, &s->memory, &s->model, &s->options, &bytes,
-                                obstacle, &err),
+    sp_allocator_peak peak = {-1, -1};
+    succeed(sp_allocator_replay(&s->timeline, costs, &s->memory, &s->model, &s->options, SP_NO_RANK,
+                                &peak, obstacle, &err),
             &err);
-    return bytes;
+    assert_true(peak.reserved_bytes >= peak.allocated_bytes);
+    return peak.allocated_bytes;
 }
 
 static int64_t replayed(const step *s)
@@ -251,34 +252,38 @@ static void obstacles(void **state)
     step_fini(&s);
 }
 
-// Wherever memory runs out, that is what comes back, and nothing is lost.
-// Of one pipeline rank the last is all there is; of several no rank holds more than the largest,
-// and the last one alone gives what it gives among the others.
-static void last_rank(void **state)
+// Of one pipeline rank the first and the last are all there is; of several none holds more than the
+// largest, and one alone gives what it gives among the others.
+static void one_rank(void **state)
 {
     (void)state;
-    for (int pp = 1; pp <= 4; pp++) {
+    for (int i = 0; i < 8; i++) {
+        int pp = 1 + i / 2;
+        sp_world_rank which = i % 2 == 0 ? SP_FIRST_RANK : SP_LAST_RANK;
+        int kept = which == SP_FIRST_RANK ? 0 : pp - 1;
         step s;
         gpipe(&s, pp, 3, SP_RECOMPUTE_NONE);
         sp_error err = {0};
         const char *obstacle = "";
-        int64_t last = 0;
-        succeed(sp_allocator_replay_last_rank(&s.timeline, &s.costs, &s.model, &s.options, &last,
-                                              &obstacle, &err),
+        sp_allocator_peak one = {0};
+        succeed(sp_allocator_replay(&s.timeline, &s.costs, &s.memory, &s.model, &s.options, which,
+                                    &one, &obstacle, &err),
                 &err);
         assert_null(obstacle);
-        assert_true(last > 0 && last <= replayed(&s));
-        for (int r = 0; r < pp - 1; r++) {
-            s.memories[r].peak.of[SP_MEM_ACTIVATIONS] = 0;
+        assert_true(one.allocated_bytes > 0 && one.allocated_bytes <= replayed(&s));
+        assert_true(one.reserved_bytes >= one.allocated_bytes);
+        for (int r = 0; r < pp; r++) {
+            s.memories[r].peak.of[SP_MEM_ACTIVATIONS] *= r == kept;
         }
-        s.timeline.ranks += pp - 1;
-        s.memory.ranks += pp - 1;
+        s.timeline.ranks += kept;
+        s.memory.ranks += kept;
         s.timeline.rank_count = s.memory.rank_count = 1;
-        assert_int_equal(replayed(&s), last);
+        assert_int_equal(replayed(&s), one.allocated_bytes);
         step_fini(&s);
     }
 }
 
+// Wherever memory runs out, that is what comes back, and nothing is lost.
 static void memory_runs_out(void **state)
 {
     (void)state;
@@ -290,12 +295,12 @@ static void memory_runs_out(void **state)
     sp_status status = SP_ERR_NO_MEMORY;
     long n = 0;
     for (; status != SP_OK; n += 1 + n / 50) {
-        int64_t bytes = -1;
+        sp_allocator_peak peak = {-1, -1};
         const char *obstacle;
         sp_error_clear(&err);
         sp_i_alloc_fail_after(n);
-        status = sp_allocator_replay(&s.timeline, &s.costs, &s.memory, &s.model, &s.options, &bytes,
-                                     &obstacle, &err);
+        status = sp_allocator_replay(&s.timeline, &s.costs, &s.memory, &s.model, &s.options,
+                                     SP_NO_RANK, &peak, &obstacle, &err);
         sp_i_alloc_fail_after(-1);
         assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
     }
@@ -610,7 +615,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(blocks_without_rounding),
     cmocka_unit_test(blocks_that_are_not_split),
     cmocka_unit_test(obstacles),
-    cmocka_unit_test(last_rank),
+    cmocka_unit_test(one_rank),
     cmocka_unit_test(memory_runs_out),
     cmocka_unit_test(pieces_cover_the_parameters),
     cmocka_unit_test(pieces_at_a_border),

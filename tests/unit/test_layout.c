@@ -150,6 +150,32 @@ static void spread_layers_level_the_stages(void **state)
     }
 }
 
+// A stage's last layer is the first that takes the sum of loads beyond the stage's share; what is
+// behind that layer goes on to the next stage.
+static void filled_stages_reach_their_share(void **state)
+{
+    (void)state;
+    sp_model model = llama_13b();
+    for (int vocab = 1000; vocab <= 1000000; vocab *= 10) {
+        model.vocab = vocab;
+        double head =
+            (double)vocab * (double)model.hidden / (double)sp_model_layer_parameters(&model);
+        for (int pp = 1; pp <= 16; pp++) {
+            sp_layout layout = layout_of(1, 1, pp, 1, 1);
+            int stage_layers[16];
+            int sum = 0;
+            sp_layout_fill(&layout, &model, stage_layers);
+            for (int s = 0; s < pp; s++) {
+                double share = (model.layers + head) * (s + 1) / pp;
+                sum += stage_layers[s];
+                assert_true(stage_layers[s] == 0 || s == pp - 1 || sum - 1 <= share);
+                assert_true(sum == model.layers || sum > share);
+            }
+            assert_int_equal(sum, model.layers);
+        }
+    }
+}
+
 static void a_shared_vocabulary_burdens_no_stage(void **state)
 {
     (void)state;
@@ -194,9 +220,7 @@ static void stated_layers_must_fit(void **state)
         {{10, 10, 10, 9}, "s.json: parallel.stage_layers: add up to 39 layers, the model has 40"},
         {{2147483647, 2147483647, 2147483647, 2147483647},
          "s.json: parallel.stage_layers: add up to 8589934588 layers, the model has 40"},
-        {{20, 0, 10, 10},
-         "s.json: parallel.stage_layers[1]: expected at least 1 layer, got 0: only the first and "
-         "the last virtual stage may hold none"},
+        {{20, -2, 12, 10}, "s.json: parallel.stage_layers[1]: expected at least 0 layers, got -2"},
         {{20, 11, 10, -1}, "s.json: parallel.stage_layers[3]: expected at least 0 layers, got -1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -264,6 +288,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(vocabulary_parallel_stages),
     cmocka_unit_test(uneven_layers_are_an_error),
     cmocka_unit_test(spread_layers_level_the_stages),
+    cmocka_unit_test(filled_stages_reach_their_share),
     cmocka_unit_test(a_shared_vocabulary_burdens_no_stage),
     cmocka_unit_test(stated_layers_are_taken_over),
     cmocka_unit_test(stated_layers_must_fit),

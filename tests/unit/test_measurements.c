@@ -217,7 +217,8 @@ static void wrong_columns(void **state)
                     "t.csv:1:13: unknown column 'time': without a map a column is named by the "
                     "setting that it gives, such as parallel.tp",
                     "t.csv:1: no measured column: expected iteration_ms, tokens_per_s, "
-                    "peak_memory_allocator_bytes or peak_memory_last_rank_bytes");
+                    "peak_memory_allocator_bytes, peak_memory_first_rank_reserved_bytes or "
+                    "peak_memory_last_rank_bytes");
     assert_messages("model,paralel.tp,iteration_ms\nllama-13b,1,2\nllama-13b,1,2\n", NULL,
                     "t.csv:1:7: column 'paralel.tp': unknown key 'paralel' (did you mean "
                     "'parallel'?)",

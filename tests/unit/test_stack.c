@@ -24,6 +24,7 @@ static const struct {
                 {"hide_backward_reduce", offsetof(sp_stack, hide_backward_reduce)},
                 {"hide_gradient_reduce", offsetof(sp_stack, hide_gradient_reduce)},
                 {"hide_parameter_gather", offsetof(sp_stack, hide_parameter_gather)},
+                {"bucketed_tail", offsetof(sp_stack, bucketed_tail)},
                 {"sharded_step", offsetof(sp_stack, sharded_step)},
                 {"blocking_transfers", offsetof(sp_stack, blocking_transfers)},
                 {"whole_transfers", offsetof(sp_stack, whole_transfers)},
@@ -32,6 +33,7 @@ static const struct {
                 {"copied_logits", offsetof(sp_stack, copied_logits)},
                 {"dummy_weight_gradients", offsetof(sp_stack, dummy_weight_gradients)},
                 {"keep_gathered_inputs", offsetof(sp_stack, keep_gathered_inputs)},
+                {"lingering_inputs", offsetof(sp_stack, lingering_inputs)},
                 {"gradient_buckets", offsetof(sp_stack, gradient_buckets)},
                 {"transposed_output", offsetof(sp_stack, transposed_output)},
                 {"attention_mask", offsetof(sp_stack, attention_mask)},
@@ -160,7 +162,7 @@ static void named_stacks(void **state)
     assert_false(stack.copied_logits);
     assert_int_equal(stack.gradient_reduce_dtype, SP_REDUCE_BF16);
     assert_true(sp_stack_builtin("nanotron-2025", &stack));
-    assert_true(stack.keep_gathered_inputs && stack.gradient_buckets);
+    assert_true(stack.lingering_inputs && stack.gradient_buckets);
     assert_false(stack.dummy_weight_gradients || stack.fused_cross_entropy);
     // The CPU executor of this project.
     assert_true(sp_stack_builtin("reference", &stack));

@@ -53,8 +53,7 @@ static void share_out(sp_prng *prng, int stages, int layers[MOST_STAGES])
 {
     int left = LAYERS;
     for (int s = 0; s < stages; s++) {
-        layers[s] = s > 0 && s < stages - 1;
-        left -= layers[s];
+        layers[s] = 0;
     }
     while (left-- > 0) {
         layers[sp_prng_below(prng, (uint64_t)stages)]++;
