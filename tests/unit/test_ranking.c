@@ -54,5 +54,56 @@ static void cells_are_ranked(void **state)
     sp_ranking_fini(&ranking);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(cells_are_ranked)};
+// Whatever the times: a prediction that rises with them is in order and picks the best, one that
+// falls with them is in the opposite order and picks the worst; the means are those of the cells.
+static void order_alone_counts(void **state)
+{
+    (void)state;
+    enum { ROWS = 60, CELLS = 4 };
+    sp_measured_case cases[ROWS];
+    sp_ranked rising[ROWS];
+    sp_ranked falling[ROWS];
+    double best[CELLS] = {INFINITY, INFINITY, INFINITY, INFINITY};
+    double worst[CELLS] = {0.0};
+    sp_measurements m = {.kind = SP_MEASURED_ITERATION_MS, .cases = cases, .count = ROWS};
+    sp_ranking order;
+    uint64_t drawn = 7;
+    memset(cases, 0, sizeof cases);
+    for (int i = 0; i < ROWS; i++) {
+        drawn = drawn * 6364136223846793005u + 1442695040888963407u;
+        double time = 1.0 + (double)(drawn >> 40);
+        int cell = i % CELLS;
+        cases[i].measured = time;
+        snprintf(cases[i].cell, sizeof cases[i].cell, "cell %d", cell);
+        rising[i] = (sp_ranked){log(time), true};
+        falling[i] = (sp_ranked){1.0 / time, true};
+        best[cell] = fmin(best[cell], time);
+        worst[cell] = fmax(worst[cell], time);
+    }
+    assert_int_equal(sp_ranking_of(&m, rising, &order, NULL), SP_OK);
+    assert_int_equal(order.cells, CELLS);
+    assert_true(fabs(order.correlation - 1.0) < 1e-12);
+    assert_true(order.regret == 0.0 && order.worst_regret == 0.0);
+    sp_ranking_fini(&order);
+    assert_int_equal(sp_ranking_of(&m, falling, &order, NULL), SP_OK);
+    assert_true(fabs(order.correlation + 1.0) < 1e-12);
+    double sum = 0.0;
+    for (int c = 0; c < CELLS; c++) {
+        assert_true(fabs(order.cell[c].regret - (worst[c] / best[c] - 1.0)) < 1e-9);
+        sum += order.cell[c].regret;
+    }
+    assert_true(fabs(order.regret - sum / CELLS) < 1e-9);
+    sp_ranking_fini(&order);
+    // Nothing that fits well leaves nothing to pick.
+    for (int i = 0; i < ROWS; i++) {
+        rising[i].fits_well = false;
+    }
+    assert_int_equal(sp_ranking_of(&m, rising, &order, NULL), SP_OK);
+    assert_int_equal(order.picks, 0);
+    assert_true(order.cell[0].regret < 0.0 && order.regret == 0.0);
+    sp_ranking_fini(&order);
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(cells_are_ranked),
+                                          cmocka_unit_test(order_alone_counts)};
 SP_TEST_MAIN(tests)
