@@ -19,6 +19,7 @@ typedef struct chain {
     sp_stage stage;
     int count;
     bool forward;
+    double overlap_share; // of what is hidden: how much longer the work takes that hides it
 } chain;
 
 static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
@@ -92,7 +93,8 @@ static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const
     double before = stage->embedding ? parameters_of(cost, embedding) : 0.0;
     chain c = {.stage = *stage,
                .count = stage->embedding + stage->layers + stage->head,
-               .forward = forward};
+               .forward = forward,
+               .overlap_share = timer->profile->interference.overlap_share};
     c.of[SP_PART_LAYER] = unit_of(cost, timer, replicas, parameters_of(cost, layer));
     c.of[SP_PART_EMBEDDING] = unit_of(cost, timer, replicas, before);
     c.of[SP_PART_HEAD] = unit_of(cost, timer, replicas, parameters_of(cost, ends) - before);
@@ -136,6 +138,7 @@ static int64_t exposed_ns(const chain *c, bool gathers, bool scatters)
             beside_s += u > 0 ? unit_at(c, u - 1)->scatter_s : 0.0;
         }
         exposed_s += fmax(0.0, beside_s - now->work_s);
+        exposed_s += c->overlap_share * fmin(beside_s, now->work_s);
     }
     return sp_i_cut_ns(exposed_s);
 }
