@@ -126,8 +126,7 @@ function write_bars(name,   t, r, n, m, c, k, sum, regrets, worst_regret, fit, w
     shown("h100_nanotron_network", "nanotron, TP over nodes")
     t = "megatron_memory"
     bar("Megatron's logged tests, dense", "peak bytes of the last rank, nothing fitted, mean", "1 %", percent(mean[t]), mean[t] <= 0.01)
-    fsdp("h100_fsdp", "H100")
-    fsdp("a100_fsdp", "A100")
+    fsdp("h100_fsdp", "a100_fsdp")
     dynamic_cp()
     for (c = 1; c <= tables; c++) { t = table[c]; bounds += bound[t] != "-"; kept += bound[t] != "-" && within[t] == "true" }
     bar("all tables with a bound of their own", "within it", "all", kept " of " bounds, kept == bounds)
@@ -139,9 +138,13 @@ function shown(t, on,   r, n) {
     print "| " on " | time, measured over predicted, median and largest | shown | " \
         sprintf("%.1f, %.0f", median(found, n), found[n]) " | [below](#what-no-mechanism-explains) |" >bars
 }
-function fsdp(t, gpu) {
-    bar("FSDP, " gpu, "time, models left out of the fit, mean", "7 %", percent(left_mean[t]) " (in the fit " percent(mean[t]) ")", left_mean[t] <= 0.07,
-        steps[t] " rows in " folds[t] " folds by " left_groups[t] ", of which one is all that a fold's fit has seen")
+function fsdp(h100, a100,   n, left, fit) {
+    n = steps[h100] + steps[a100]
+    left = (steps[h100] * left_mean[h100] + steps[a100] * left_mean[a100]) / n
+    fit = (steps[h100] * mean[h100] + steps[a100] * mean[a100]) / n
+    bar("FSDP, H100 and A100 (" n " rows)", "time, models left out of the fit, mean", "7 %",
+        percent(left) " (H100 " percent(left_mean[h100]) ", A100 " percent(left_mean[a100]) "; in the fit " percent(fit) ")", left <= 0.07,
+        "of " folds[h100] " models one is all that a fold's fit has seen")
 }
 function dynamic_cp(   c, t, n, all) {
     for (c = 1; c <= tables; c++) { if (table[c] ~ /^dynamic_cp/) { t = table[c] } }
