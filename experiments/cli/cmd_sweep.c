@@ -70,7 +70,10 @@ const cli_command cli_cmd_sweep = {
         "is that of the points, the last setting turning fastest, whatever the number of threads. "
         "The file is kept whole through a kill, and --resume goes on with it."
         "\n\nAt the end the fastest points that fit are listed, each with the median error of its "
-        "profile on logged steps like it. Points that fit tightly, within a tenth of the memory "
+        "profile on logged steps like it. TFLOP/s/GPU and MFU full are by Megatron's formula, with "
+        "all "
+        "pairs of attention, MFU causal counts those that a causal mask keeps. Points that fit "
+        "tightly, within a tenth of the memory "
         "limit, come last: such steps ran several times slower than predicted."
         "\n\nThe exit status is 1 when no point is ok.",
     .examples = examples,
@@ -193,6 +196,9 @@ static json_t *summary_json(const sweep_spec *spec, const sweep_summary *summary
         sp_json_put(row, "point", best_point(spec, &summary->best[i]));
         sp_json_put(row, "iteration_ms", figure(digest->iteration_ms));
         sp_json_put(row, "tokens_per_s", figure(digest->tokens_per_s));
+        sp_json_put(row, "tokens_per_gpu_s", figure(digest->tokens_per_gpu_s));
+        sp_json_put(row, "tflops_per_gpu", figure(digest->tflops_per_gpu));
+        sp_json_put(row, "mfu_full_attention", figure(digest->mfu_full_attention));
         sp_json_put(row, "mfu", figure(digest->mfu));
         sp_json_put(row, "peak_memory_gib", figure(digest->peak_memory_gib));
         sp_json_put(row, "memory_margin_gib", figure(digest->memory_margin_gib));
@@ -220,33 +226,40 @@ static void print_not_validated(const sweep_summary *summary)
     }
 }
 
+static void print_best_row(const sweep_digest *digest, const char *point)
+{
+    char tokens[CLI_SHORT_NUMBER];
+    printf("%14.1f", digest->iteration_ms);
+    if (isfinite(digest->median_error)) {
+        printf(" %6.1f %%", 100.0 * digest->median_error);
+    } else {
+        printf(" %8s", "-");
+    }
+    printf(" %12s", cli_short_number(digest->tokens_per_gpu_s, tokens));
+    printf(" %10s", cli_short_number(digest->tokens_per_s, tokens));
+    if (isfinite(digest->mfu)) {
+        printf(" %11.1f %7.2f %% %8.2f %% %9.2f %9.2f %5s", digest->tflops_per_gpu,
+               100.0 * digest->mfu_full_attention, 100.0 * digest->mfu, digest->peak_memory_gib,
+               digest->memory_margin_gib,
+               digest->fits == SP_FITS_NONE ? "-" : sp_fits_names[digest->fits]);
+    } else {
+        printf(" %11s %9s %10s %9s %9s %5s", "-", "-", "-", "-", "-", "-");
+    }
+    printf("  %s\n", point);
+}
+
 static void print_best(const sweep_spec *spec, const sweep_summary *summary)
 {
     if (summary->best_count == 0) {
         return;
     }
-    printf("\n%14s %8s %10s %9s %9s %9s %5s  %s\n", "iteration ms", "error", "tokens/s", "MFU",
-           "peak GiB", "margin", "fits", "fastest points that fit");
+    printf("\n%14s %8s %12s %10s %11s %9s %10s %9s %9s %5s  %s\n", "iteration ms", "error",
+           "tokens/s/GPU", "tokens/s", "TFLOP/s/GPU", "MFU full", "MFU causal", "peak GiB",
+           "margin", "fits", "fastest points that fit");
     for (int i = 0; i < summary->best_count; i++) {
-        const sweep_digest *digest = &summary->best[i].digest;
-        char tokens[CLI_SHORT_NUMBER];
         json_t *point = best_point(spec, &summary->best[i]);
         char *text = point != NULL ? sweep_point_text(point) : NULL;
-        printf("%14.1f", digest->iteration_ms);
-        if (isfinite(digest->median_error)) {
-            printf(" %6.1f %%", 100.0 * digest->median_error);
-        } else {
-            printf(" %8s", "-");
-        }
-        printf(" %10s", cli_short_number(digest->tokens_per_s, tokens));
-        if (isfinite(digest->mfu)) {
-            printf(" %7.2f %% %9.2f %9.2f %5s", 100.0 * digest->mfu, digest->peak_memory_gib,
-                   digest->memory_margin_gib,
-                   digest->fits == SP_FITS_NONE ? "-" : sp_fits_names[digest->fits]);
-        } else {
-            printf(" %9s %9s %9s %5s", "-", "-", "-", "-");
-        }
-        printf("  %s\n", text != NULL ? text : "?");
+        print_best_row(&summary->best[i].digest, text != NULL ? text : "?");
         free(text);
         json_decref(point);
     }

@@ -86,10 +86,32 @@ static void print_error(FILE *out, const sp_result *result)
     }
 }
 
-static void print_speed(FILE *out, const sp_result *result)
+static void print_flops(FILE *out, const sp_result *result, sp_flops_count count, const char *what)
+{
+    double tflops = sp_result_tflops_per_gpu(result, count);
+    if (isfinite(tflops)) {
+        fprintf(out, "                 %.1f TFLOP/s/GPU", tflops);
+        print_percent(out, ", MFU ", sp_result_mfu(result, count));
+        fprintf(out, "  (%s)\n", what);
+    }
+}
+
+static void print_throughput(FILE *out, const sp_result *result)
 {
     char number[CLI_SHORT_NUMBER];
     double tokens_per_s = sp_result_tokens_per_s(result);
+    if (!isfinite(tokens_per_s)) {
+        return;
+    }
+    fprintf(out, "  throughput     %s tokens/s/GPU",
+            cli_short_number(sp_result_tokens_per_gpu_s(result), number));
+    fprintf(out, "  (%s tokens/s)\n", cli_short_number(tokens_per_s, number));
+    print_flops(out, result, SP_FLOPS_MEGATRON, "full attention, Megatron's formula");
+    print_flops(out, result, SP_FLOPS_CAUSAL, "causal attention");
+}
+
+static void print_speed(FILE *out, const sp_result *result)
+{
     fprintf(out, "  iteration      %.3f ms", sp_result_iteration_ms(result));
     double gap = sp_result_gap(result);
     if (isfinite(gap)) {
@@ -104,13 +126,7 @@ static void print_speed(FILE *out, const sp_result *result)
         print_percent(out, ", published form ", result->published_bubble_ratio);
     }
     fputs(")\n", out);
-    if (isfinite(tokens_per_s)) {
-        fprintf(out, "  throughput     %s tokens/s", cli_short_number(tokens_per_s, number));
-        double gpus = (double)sp_layout_ranks(&result->layout);
-        fprintf(out, "  (%s a GPU)\n", cli_short_number(tokens_per_s / gpus, number));
-        print_percent(out, "  MFU            ", sp_result_mfu(result));
-        fputc('\n', out);
-    }
+    print_throughput(out, result);
 }
 
 static void print_time(FILE *out, const sp_result *result)

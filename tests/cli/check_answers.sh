@@ -56,7 +56,7 @@ expect "a record of more GPUs" \
 expect "no record" \
     "not validated: no logged step has gpus 128 (logged: 2 to 64), lengths mixed (logged: uniform); the nearest are 607 with a median error of 3.0 %: all steps" \
     "$(error_of --set parallel.dp=32 --set workload.uniform=2048 --set workload.samples_per_batch=512)"
-expect "a profile without records" "not validated: profile h200 (published) has no record of logged steps" \
+expect "a profile without records" "not validated: profile h200 (assumed) has no record of logged steps" \
     "$(error_of --set profile=h200)"
 
 # compare and sweep say it too.
@@ -65,10 +65,20 @@ grep -q '^times ±1.2 % in the median' text || complain "compare tells no error:
 "$program" compare s.json --strategies packed --json >rows.json || complain "compare --json failed"
 expect "median of a row" 0.012 "$(value rows.json median)"
 
+# Throughput in the words of the field: tokens/s/GPU, then FLOPs by both counts, each labelled.
+"$program" simulate s.json --quiet >text || complain "simulate failed"
+grep -A2 -E '^  throughput +[0-9.]+ K tokens/s/GPU  \([0-9.]+ K tokens/s\)$' text |
+    grep -A1 -E '^ +[0-9.]+ TFLOP/s/GPU, MFU [0-9.]+ %  \(full attention, Megatron.s formula\)$' |
+    grep -qE '^ +[0-9.]+ TFLOP/s/GPU, MFU [0-9.]+ %  \(causal attention\)$' ||
+    complain "simulate does not tell throughput: $(cat text)"
+"$program" compare s.json --strategies packed --quiet >text || complain "compare failed"
+grep -q '^strategy .* tokens/s/GPU TFLOP/s/GPU  MFU full MFU causal ' text ||
+    complain "compare does not tell throughput: $(cat text)"
+
 # A scenario and its plan agree.
 "$program" simulate s.json --json --plan plan.json --quiet >of_scenario.json || complain "no plan"
 "$program" simulate plan.json --json --quiet >of_plan.json || complain "the plan cannot be simulated"
-for key in median p90 bias steps scope not_validated fits memory_margin_gib; do
+for key in median p90 bias steps scope not_validated fits memory_margin_gib tflops_per_gpu mfu_full_attention; do
     expect "$key of the plan" "$(value of_scenario.json $key)" "$(value of_plan.json $key)"
 done
 
