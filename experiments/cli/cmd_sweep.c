@@ -74,7 +74,8 @@ const cli_command cli_cmd_sweep = {
         "all "
         "pairs of attention, MFU causal counts those that a causal mask keeps. Points that fit "
         "tightly, within a tenth of the memory "
-        "limit, come last: such steps ran several times slower than predicted."
+        "limit, come last: such steps ran several times slower than predicted. Where no point fits "
+        "well, a line says so, with the margin of the first."
         "\n\nThe exit status is 1 when no point is ok.",
     .examples = examples,
     .options = options,
@@ -213,6 +214,20 @@ static json_t *summary_json(const sweep_spec *spec, const sweep_summary *summary
     return root;
 }
 
+// Points that fit tightly are ranked last, so where the first is one, all are.
+static void print_tight_pick(const sweep_digest *first)
+{
+    if (first->fits == SP_FITS_TIGHT) {
+        int column = printf("no point fits well: ");
+        char text[160];
+        snprintf(text, sizeof text,
+                 "the first fits TIGHTLY, with a margin of %.2f GiB; tight steps may run several "
+                 "times slower than predicted",
+                 first->memory_margin_gib);
+        cli_print_wrapped(stdout, text, column, 2);
+    }
+}
+
 // The reason of the fastest point that has no error.
 static void print_not_validated(const sweep_summary *summary)
 {
@@ -263,6 +278,7 @@ static void print_best(const sweep_spec *spec, const sweep_summary *summary)
         free(text);
         json_decref(point);
     }
+    print_tight_pick(&summary->best[0].digest);
     print_not_validated(summary);
 }
 

@@ -115,4 +115,44 @@ peak=$(value wide.json peak_memory_gib)
 expect "points, the fastest tight" "yes yes tight " "$(sweep "$(awk "BEGIN {print $peak * 1.02}")" narrow.json)"
 [ "$(value narrow.json schedule.microbatch_samples)" != "$fastest" ] || complain "a tight step is picked"
 expect "ok points" 3 "$(value narrow.json ok)"
+
+# Whatever the limit: what is picked fits well wherever any point does, and is the fastest of those;
+# where none does, the summary says in words that its first point is tight, and by how much.
+cat >all.json <<SPEC
+{"schema": "slimpack/sweep/1",
+ "base": {"model": "llama-7b", "cluster": "h100-8", "profile": "./logged.json", "memory": {"limit_gib": LIMIT},
+          "workload": {"uniform": 4096, "context": 4096, "samples_per_batch": 8}},
+ "grid": {"parallel.tp": [1, 2, 4], "parallel.pp": [1, 2, 4], "schedule.microbatch_samples": [1, 2, 4],
+          "memory.recompute": ["none", "full"]}}
+SPEC
+fastest_of() { # FITS: tokens/s of the fastest line of results.jsonl that fits so
+    grep "\"status\":\"ok\".*\"fits\":\"$1\"" results.jsonl |
+        sed 's/.*"tokens_per_s":\([0-9.e+]*\).*/\1/' | sort -rg | head -1
+}
+seen=
+for limit in $(seq 7 0.5 13) 20 40 80; do
+    sed "s/LIMIT/$limit/" all.json >sweep.json
+    rm -f results.jsonl
+    "$program" sweep sweep.json -o results.jsonl --json --quiet >best.json
+    first=$(value best.json fits)
+    expected=yes
+    [ -n "$(fastest_of yes)" ] || expected=tight
+    [ -n "$(fastest_of $expected)" ] || expected=
+    seen="$seen$expected "
+    expect "first point with a limit of $limit GiB" "$expected" "$first"
+    expect "its speed" "$(fastest_of "${expected:-none}")" "$(value best.json tokens_per_s)"
+    order=$(sed -n 's/^ *"fits": "\([a-z]*\)",*$/\1/p' best.json | uniq | tr '\n' ' ')
+    case $order in
+    "" | "yes " | "tight " | "yes tight ") ;;
+    *) complain "tight points before others with a limit of $limit GiB: $order" ;;
+    esac
+    "$program" sweep sweep.json -o again.jsonl --quiet >text 2>/dev/null
+    rm -f again.jsonl
+    said=$(grep -cE '^no point fits well: the first fits TIGHTLY, with a margin of [0-9.]+ GiB' text)
+    expect "word of a tight pick with a limit of $limit GiB" "$([ "$expected" = tight ] && echo 1 || echo 0)" "$said"
+done
+case $seen in
+*tight*yes*) ;;
+*) complain "no limit at which all that fits is tight, or none at which a point fits well: $seen" ;;
+esac
 exit "$failed"
