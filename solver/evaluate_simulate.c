@@ -97,6 +97,11 @@ static sp_status plan_memory(const sp_i_evaluation *ev, const sp_packing *packin
     return status;
 }
 
+static void raise_to(int64_t *largest, int64_t bytes)
+{
+    *largest = bytes > *largest ? bytes : *largest;
+}
+
 // What PyTorch's allocator would count, where that can be said.
 static sp_status count_blocks(const sp_i_evaluation *ev, const sp_timeline *timeline,
                               const sp_step_costs *costs, const sp_memory_timeline *memory,
@@ -109,12 +114,12 @@ static sp_status count_blocks(const sp_i_evaluation *ev, const sp_timeline *time
     }
     const char *obstacle = "the planner's formulas know no tensors";
     bool known = scenario->memory_model != SP_MEMORY_SLIMPIPE_PLANNER;
-    int64_t bytes = 0;
-    int64_t last = 0;
+    sp_allocator_peak all = {0};
+    sp_allocator_peak last = {0};
     sp_status status = SP_OK;
     if (known && options->allocator_peak) {
         status = sp_allocator_replay(timeline, costs, memory, &scenario->model, &scenario->memory,
-                                     &bytes, &obstacle, err);
+                                     &all, &obstacle, err);
     }
     if (known && options->last_rank_peak && status == SP_OK) {
         status = sp_allocator_replay_last_rank(timeline, costs, &scenario->model, &scenario->memory,
@@ -123,11 +128,10 @@ static sp_status count_blocks(const sp_i_evaluation *ev, const sp_timeline *time
     if (status == SP_OK && obstacle != NULL) {
         sp_warnings_add(&ev->result->warnings, "no peak_memory_allocator_gib: %s", obstacle);
     }
-    if (status == SP_OK && bytes > ev->result->allocator_peak_bytes) {
-        ev->result->allocator_peak_bytes = bytes;
-    }
-    if (status == SP_OK && last > ev->result->last_rank_bytes) {
-        ev->result->last_rank_bytes = last;
+    if (status == SP_OK) {
+        raise_to(&ev->result->allocator_peak_bytes, all.allocated_bytes);
+        raise_to(&ev->result->reserved_peak_bytes, all.reserved_bytes);
+        raise_to(&ev->result->last_rank_bytes, last.allocated_bytes);
     }
     return status;
 }

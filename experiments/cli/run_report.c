@@ -159,6 +159,35 @@ static void print_time(FILE *out, const sp_result *result)
     fputs(" ms (mean over ranks)\n", out);
 }
 
+// What the limit leaves of the GPU, and for what.
+static void print_reserve(FILE *out, const sp_result *result)
+{
+    double reserve_gib = sp_gib_from_bytes(result->memory_reserve_bytes);
+    if (reserve_gib <= 0.0) {
+        return;
+    }
+    fprintf(out, "\n                 of %.2f GiB, %.2f are kept for",
+            sp_gib_from_bytes(result->memory_limit_bytes) + reserve_gib, reserve_gib);
+    if (result->memory_reserve_bytes == SP_GPU_RESERVE_BYTES) {
+        fprintf(out, " the CUDA context (%.1f), NCCL (%.1f), cuBLAS and fragmentation (%.1f)",
+                sp_gib_from_bytes(SP_RESERVE_CONTEXT_BYTES),
+                sp_gib_from_bytes(SP_RESERVE_NCCL_BYTES),
+                sp_gib_from_bytes(SP_RESERVE_LIBRARIES_BYTES));
+    } else {
+        fputs(" the CUDA context, NCCL, cuBLAS and fragmentation", out);
+    }
+}
+
+static void print_allocator(FILE *out, const sp_result *result)
+{
+    if (result->allocator_peak_bytes > 0) {
+        fprintf(out,
+                "\n                 PyTorch's allocator: allocated %.2f GiB, reserved %.2f GiB",
+                sp_gib_from_bytes(result->allocator_peak_bytes),
+                sp_gib_from_bytes(result->reserved_peak_bytes));
+    }
+}
+
 static void print_memory(FILE *out, const sp_result *result)
 {
     if (result->parameters == 0) {
@@ -171,6 +200,8 @@ static void print_memory(FILE *out, const sp_result *result)
                 words[sp_result_fits(result)], sp_gib_from_bytes(sp_result_margin_bytes(result)),
                 result->allocator_peak_bytes > 0 ? " by the allocator's count" : "");
     }
+    print_reserve(out, result);
+    print_allocator(out, result);
     fputs("\n                 ", out);
     const char *separator = "";
     for (int c = 0; c < SP_MEM_CATEGORIES; c++) {

@@ -18,7 +18,7 @@ enum {
     EVENTS = 4000000     // after so many allocations and releases nothing more is begun
 };
 
-static sp_status lane_peak(sp_i_lane *l, int64_t *peak_bytes, sp_error *err);
+static sp_status lane_peak(sp_i_lane *l, sp_allocator_peak *peak, sp_error *err);
 
 // Finds the forward pack of every backward pack; *packs stays NULL where they are the same list.
 static sp_status match_packs(const sp_plan *plan, int32_t **packs, const char **obstacle,
@@ -85,21 +85,21 @@ static sp_status prepare(const sp_timeline *timeline, const sp_step_costs *costs
 
 static sp_status replay_lanes(const sp_timeline *timeline, const sp_memory_timeline *memory,
                               const sp_model *model, const sp_memory_options *options,
-                              const int32_t *forward_pack, int64_t *peak_bytes, sp_error *err);
+                              const int32_t *forward_pack, sp_allocator_peak *peak, sp_error *err);
 static sp_status replay_last(const sp_timeline *timeline, const sp_model *model,
                              const sp_memory_options *options, const int32_t *forward_pack,
-                             int64_t *peak_bytes, sp_error *err);
+                             sp_allocator_peak *peak, sp_error *err);
 
 sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *costs,
                               const sp_memory_timeline *memory, const sp_model *model,
-                              const sp_memory_options *options, int64_t *peak_bytes,
+                              const sp_memory_options *options, sp_allocator_peak *peak,
                               const char **obstacle, sp_error *err)
 {
     int32_t *forward_pack;
-    *peak_bytes = 0;
+    *peak = (sp_allocator_peak){0};
     sp_status status = prepare(timeline, costs, options, &forward_pack, obstacle, err);
     if (status == SP_OK && *obstacle == NULL) {
-        status = replay_lanes(timeline, memory, model, options, forward_pack, peak_bytes, err);
+        status = replay_lanes(timeline, memory, model, options, forward_pack, peak, err);
     }
     sp_i_free(forward_pack);
     return status;
@@ -107,13 +107,14 @@ sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *
 
 sp_status sp_allocator_replay_last_rank(const sp_timeline *timeline, const sp_step_costs *costs,
                                         const sp_model *model, const sp_memory_options *options,
-                                        int64_t *peak_bytes, const char **obstacle, sp_error *err)
+                                        sp_allocator_peak *peak, const char **obstacle,
+                                        sp_error *err)
 {
     int32_t *forward_pack;
-    *peak_bytes = 0;
+    *peak = (sp_allocator_peak){0};
     sp_status status = prepare(timeline, costs, options, &forward_pack, obstacle, err);
     if (status == SP_OK && *obstacle == NULL) {
-        status = replay_last(timeline, model, options, forward_pack, peak_bytes, err);
+        status = replay_last(timeline, model, options, forward_pack, peak, err);
     }
     sp_i_free(forward_pack);
     return status;
@@ -155,14 +156,15 @@ static bool choose_lane(const sp_timeline *timeline, const sp_memory_timeline *m
 
 static sp_status replay_lanes(const sp_timeline *timeline, const sp_memory_timeline *memory,
                               const sp_model *model, const sp_memory_options *options,
-                              const int32_t *forward_pack, int64_t *peak_bytes, sp_error *err)
+                              const int32_t *forward_pack, sp_allocator_peak *peak, sp_error *err)
 {
     size_t chosen[LANES];
     int64_t events = 0;
     sp_status status = SP_OK;
     for (size_t i = 0; status == SP_OK && i < LANES && events <= EVENTS; i++) {
         if (!choose_lane(timeline, memory, chosen, i) ||
-            MOST_OVER_PLAIN * (double)plain_peak(memory, chosen[i]) < (double)*peak_bytes) {
+            MOST_OVER_PLAIN * (double)plain_peak(memory, chosen[i]) <
+                (double)peak->allocated_bytes) {
             break;
         }
         sp_i_lane l;
@@ -170,7 +172,7 @@ static sp_status replay_lanes(const sp_timeline *timeline, const sp_memory_timel
                                 forward_pack, err);
         l.events = events;
         if (status == SP_OK) {
-            status = lane_peak(&l, peak_bytes, err);
+            status = lane_peak(&l, peak, err);
         }
         events = l.events;
         sp_i_lane_fini(&l);
@@ -198,8 +200,13 @@ static sp_status first_step(sp_i_lane *l, const sp_i_pieces *pieces, const sp_i_
     return status == SP_OK ? sp_i_lane_step(l, err) : status;
 }
 
+static void raise_to(int64_t *largest, int64_t bytes)
+{
+    *largest = bytes > *largest ? bytes : *largest;
+}
+
 static sp_status two_steps(sp_i_lane *l, const sp_i_pieces *pieces, const sp_i_largest *largest,
-                           int64_t *peak_bytes, sp_error *err)
+                           sp_allocator_peak *peak, sp_error *err)
 {
     sp_status status = first_step(l, pieces, largest, err);
     if (status == SP_OK) {
@@ -209,8 +216,8 @@ static sp_status two_steps(sp_i_lane *l, const sp_i_pieces *pieces, const sp_i_l
         status = sp_i_lane_step(l, err);
     }
     if (status == SP_OK) {
-        int64_t peak = sp_block_allocator_peak(l->memory.blocks);
-        *peak_bytes = peak > *peak_bytes ? peak : *peak_bytes;
+        raise_to(&peak->allocated_bytes, sp_block_allocator_peak(l->memory.blocks));
+        raise_to(&peak->reserved_bytes, sp_block_allocator_reserved(l->memory.blocks));
     }
     sp_block_allocator_free(l->memory.blocks);
     l->memory.blocks = NULL;
@@ -269,7 +276,7 @@ static void mark_done(candidate *ranks, size_t count, const sp_i_pieces *pieces)
     }
 }
 
-static sp_status replay_ranks(sp_i_lane *l, candidate *ranks, size_t count, int64_t *peak_bytes,
+static sp_status replay_ranks(sp_i_lane *l, candidate *ranks, size_t count, sp_allocator_peak *peak,
                               sp_error *err)
 {
     sp_i_largest largest = largest_of(l);
@@ -289,14 +296,14 @@ static sp_status replay_ranks(sp_i_lane *l, candidate *ranks, size_t count, int6
         if (next == NULL) {
             break;
         }
-        status = two_steps(l, &next->pieces, &largest, peak_bytes, err);
+        status = two_steps(l, &next->pieces, &largest, peak, err);
         mark_done(ranks, count, &next->pieces);
     }
     return status;
 }
 
 // The data-parallel ranks that the lane stands for differ in their pieces alone.
-static sp_status lane_peak(sp_i_lane *l, int64_t *peak_bytes, sp_error *err)
+static sp_status lane_peak(sp_i_lane *l, sp_allocator_peak *peak, sp_error *err)
 {
     const sp_layout *layout = &l->plan->layout;
     size_t count = (size_t)l->rank->alike * (size_t)layout->cp;
@@ -308,7 +315,7 @@ static sp_status lane_peak(sp_i_lane *l, int64_t *peak_bytes, sp_error *err)
         status = sp_i_optimizer_pieces(l->model, layout, l->stages, rank, &ranks[r].pieces, err);
     }
     if (status == SP_OK) {
-        status = replay_ranks(l, ranks, count, peak_bytes, err);
+        status = replay_ranks(l, ranks, count, peak, err);
     }
     for (size_t r = 0; ranks != NULL && r < count; r++) {
         sp_i_free(ranks[r].pieces.elements);
@@ -329,7 +336,7 @@ static bool is_last(const sp_rank_timeline *rank, const sp_layout *layout)
 
 static sp_status replay_last(const sp_timeline *timeline, const sp_model *model,
                              const sp_memory_options *options, const int32_t *forward_pack,
-                             int64_t *peak_bytes, sp_error *err)
+                             sp_allocator_peak *peak, sp_error *err)
 {
     const sp_layout *layout = &timeline->plan->layout;
     size_t r = 0;
@@ -347,7 +354,7 @@ static sp_status replay_last(const sp_timeline *timeline, const sp_model *model,
     }
     if (status == SP_OK) {
         sp_i_largest largest = largest_of(&l);
-        status = two_steps(&l, &pieces, &largest, peak_bytes, err);
+        status = two_steps(&l, &pieces, &largest, peak, err);
     }
     sp_i_free(pieces.elements);
     sp_i_lane_fini(&l);

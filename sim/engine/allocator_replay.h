@@ -10,27 +10,34 @@
 #include "sim/engine/timeline.h"
 #include "sim/model/footprint.h"
 
-// Largest number of bytes in allocated blocks over all ranks and two iterations of the same step,
-// as torch.cuda.max_memory_allocated counts. A rank's allocations follow the order of its plan, not
-// the clock: the caching allocator works as the host launches. Moments of the optimizer come at the
-// end of the first iteration, out of what the activations left (apex FusedAdam); they, and the fp32
-// parameters, are the rank's share of each model chunk's gradient buffer, cut at the borders of
-// parameters (Megatron-LM, distributed optimizer), so that data-parallel ranks differ. Replayed are
-// up to eight ranks, by their plain peaks, as long as one could be the largest, and of each the
-// data-parallel ranks whose optimizer takes most; after some million allocations no further one.
+// Largest number of bytes, as torch.cuda.max_memory_allocated and max_memory_reserved count.
+typedef struct sp_allocator_peak {
+    int64_t allocated_bytes; // in allocated blocks
+    int64_t reserved_bytes;  // in segments taken from the device, with what lies free in them
+} sp_allocator_peak;
+
+// The peaks over all ranks and two iterations of the same step. A rank's allocations follow the
+// order of its plan, not the clock: the caching allocator works as the host launches. Moments of
+// the optimizer come at the end of the first iteration, out of what the activations left (apex
+// FusedAdam); they, and the fp32 parameters, are the rank's share of each model chunk's gradient
+// buffer, cut at the borders of parameters (Megatron-LM, distributed optimizer), so that
+// data-parallel ranks differ. Replayed are up to eight ranks, by their plain peaks, as long as one
+// could be the largest, and of each the data-parallel ranks whose optimizer takes most; after some
+// million allocations no further one.
 //
-// Where a step has no such view *obstacle says why and *peak_bytes is 0; else it is NULL: uniform
+// Where a step has no such view *obstacle says why and *peak is 0; else it is NULL: uniform
 // costs, a stack with explicit tensors, backward packs that are not the forward packs in another
 // order, forwards that run again.
 sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *costs,
                               const sp_memory_timeline *memory, const sp_model *model,
-                              const sp_memory_options *options, int64_t *peak_bytes,
+                              const sp_memory_options *options, sp_allocator_peak *peak,
                               const char **obstacle, sp_error *err);
 
 // The same of one rank alone, the last of the world: last in every dimension of the layout, with
 // the head and the loss. That is where Megatron-LM logs memory.
 sp_status sp_allocator_replay_last_rank(const sp_timeline *timeline, const sp_step_costs *costs,
                                         const sp_model *model, const sp_memory_options *options,
-                                        int64_t *peak_bytes, const char **obstacle, sp_error *err);
+                                        sp_allocator_peak *peak, const char **obstacle,
+                                        sp_error *err);
 
 #endif

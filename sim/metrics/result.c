@@ -279,7 +279,9 @@ sp_fits sp_result_fits(const sp_result *result)
         return SP_FITS_NO;
     }
     double comfortable = (1.0 - SP_MEMORY_TIGHT) * (double)result->memory_limit_bytes;
-    return (double)counted_peak(result) > comfortable ? SP_FITS_TIGHT : SP_FITS_YES;
+    bool tight = (double)counted_peak(result) > comfortable ||
+                 result->reserved_peak_bytes > result->memory_limit_bytes;
+    return tight ? SP_FITS_TIGHT : SP_FITS_YES;
 }
 
 void sp_result_add_stalls(sp_result *result, double microbatch_s)
@@ -300,15 +302,22 @@ void sp_result_add_stalls(sp_result *result, double microbatch_s)
 
 void sp_result_warn_of_memory(sp_result *result)
 {
-    if (sp_result_fits(result) == SP_FITS_TIGHT) {
-        sp_warnings_add(&result->warnings,
-                        "memory is tight: %.2f of %.2f GiB are within the %.0f %% that predictions "
-                        "may be off; at the limit PyTorch frees and allocates blocks all the time, "
-                        "and logged steps ran 3 to 8 times slower%s",
-                        sp_gib_from_bytes(counted_peak(result)),
-                        sp_gib_from_bytes(result->memory_limit_bytes), 100.0 * SP_MEMORY_TIGHT,
-                        result->stall_ns > 0.0 ? " (counted here)" : "");
+    if (sp_result_fits(result) != SP_FITS_TIGHT) {
+        return;
     }
+    bool over = result->reserved_peak_bytes > result->memory_limit_bytes;
+    char why[80] = "PyTorch's allocator would reserve";
+    if (!over) {
+        snprintf(why, sizeof why, "within the %.0f %% that predictions may be off are",
+                 100.0 * SP_MEMORY_TIGHT);
+    }
+    sp_warnings_add(&result->warnings,
+                    "memory is tight: %s %.2f of %.2f GiB; at the limit PyTorch frees and "
+                    "allocates blocks all the time, and logged steps ran 3 to 8 times slower%s",
+                    why,
+                    sp_gib_from_bytes(over ? result->reserved_peak_bytes : counted_peak(result)),
+                    sp_gib_from_bytes(result->memory_limit_bytes),
+                    result->stall_ns > 0.0 ? " (counted here)" : "");
 }
 
 // A number, or null where it is not defined.
@@ -465,6 +474,9 @@ static void put_memory(const sp_result *result, json_t *object)
     sp_json_put(object, "peak_memory_allocator_gib",
                 result->allocator_peak_bytes > 0 ? gib(result, result->allocator_peak_bytes)
                                                  : json_null());
+    sp_json_put(object, "peak_memory_reserved_gib",
+                result->reserved_peak_bytes > 0 ? gib(result, result->reserved_peak_bytes)
+                                                : json_null());
     sp_json_put(object, "memory_gib",
                 memory_is_known(result) ? json_memory(&result->peak) : json_null());
     sp_json_put(object, "peak_memory",

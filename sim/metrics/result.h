@@ -52,7 +52,8 @@ typedef struct sp_result {
     int64_t parameters;     // 0: uniform costs
     double flops_per_token; // forward and backward, linear part
     double peak_flops_per_s;
-    int64_t memory_limit_bytes; // 0: none
+    int64_t memory_limit_bytes;   // 0: none
+    int64_t memory_reserve_bytes; // what the limit leaves of the GPU; 0: the limit was stated
     char profile[64];
     sp_level level;
     sp_step_error step_error; // of the profile, on logged steps like this one
@@ -83,7 +84,9 @@ typedef struct sp_result {
     sp_bytes peak;
     sp_peak_memory peak_memory;   // filled by the caller, of the batch with the largest peak
     int64_t allocator_peak_bytes; // maximum over the batches that the caller fills; 0: unknown
-    int64_t last_rank_bytes;      // the same of the last rank alone
+    int64_t
+        reserved_peak_bytes; // what PyTorch's allocator then has taken from the device; 0: unknown
+    int64_t last_rank_bytes; // the allocator's peak of the last rank alone
 } sp_result;
 
 // Puts a shortage, and its warning, in the place of an earlier one.
@@ -117,8 +120,9 @@ double sp_result_microbatches(const sp_result *result); // mean per batch
 bool sp_result_is_oom(const sp_result *result);
 
 // Does the step fit? `no`: the peak is above the limit. `tight`: it is not, but the peak (PyTorch's
-// count where that is known) is above (1 - SP_MEMORY_TIGHT) of the limit. `none`: bytes or limit
-// are not known.
+// count where that is known) is above (1 - SP_MEMORY_TIGHT) of the limit, or what PyTorch would
+// reserve is above the limit, so that it has to free and allocate. `none`: bytes or limit are not
+// known.
 //
 // A tenth is about what the memory model may be wrong by: on nanotron's steps on H100s of 80 GB
 // (607, the Ultra-Scale Playbook's) the median error is some 6 %, and one step in eight needs a

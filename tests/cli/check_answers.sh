@@ -71,6 +71,16 @@ grep -A2 -E '^  throughput +[0-9.]+ K tokens/s/GPU  \([0-9.]+ K tokens/s\)$' tex
     grep -A1 -E '^ +[0-9.]+ TFLOP/s/GPU, MFU [0-9.]+ %  \(full attention, Megatron.s formula\)$' |
     grep -qE '^ +[0-9.]+ TFLOP/s/GPU, MFU [0-9.]+ %  \(causal attention\)$' ||
     complain "simulate does not tell throughput: $(cat text)"
+# Memory: what the limit leaves of the GPU is named, and what PyTorch's allocator would have.
+grep -qE '^  peak memory +[0-9.]+ GiB of 77.00, fits' text &&
+    grep -qE '^ +of 80.00 GiB, 3.00 are kept for the CUDA context \(1.0\), NCCL \(1.5\), cuBLAS and fragmentation \(0.5\)$' text &&
+    grep -qE "^ +PyTorch's allocator: allocated [0-9.]+ GiB, reserved [0-9.]+ GiB$" text ||
+    complain "simulate does not tell memory: $(cat text)"
+"$program" simulate s.json --quiet --set memory.reserve_gib=5 >text || complain "simulate failed"
+grep -qE '^ +of 80.00 GiB, 5.00 are kept for the CUDA context, NCCL, cuBLAS and fragmentation$' text ||
+    complain "simulate does not tell a stated reserve: $(cat text)"
+"$program" simulate s.json --quiet --set memory.limit_gib=60 >text || complain "simulate failed"
+grep -q 'are kept for' text && complain "a stated limit has a reserve: $(cat text)"
 "$program" compare s.json --strategies packed --quiet >text || complain "compare failed"
 grep -q '^strategy .* tokens/s/GPU TFLOP/s/GPU  MFU full MFU causal ' text ||
     complain "compare does not tell throughput: $(cat text)"

@@ -91,11 +91,14 @@ static void step_fini(step *s)
 static int64_t replay(const step *s, const sp_step_costs *costs, const char **obstacle)
 {
     sp_error err = {0};
-    int64_t bytes = -1;
-    succeed(sp_allocator_replay(&s->timeline, costs, &s->memory, &s->model, &s->options, &bytes,
+    sp_allocator_peak peak = {-1, -1};
+    succeed(sp_allocator_replay(&s->timeline, costs, &s->memory, &s->model, &s->options, &peak,
                                 obstacle, &err),
             &err);
-    return bytes;
+    // Blocks lie in segments, whose sizes are multiples of 2 MiB.
+    assert_true(peak.reserved_bytes >= peak.allocated_bytes);
+    assert_int_equal(peak.reserved_bytes % (2 << 20), 0);
+    return peak.allocated_bytes;
 }
 
 static int64_t replayed(const step *s)
@@ -262,19 +265,19 @@ static void last_rank(void **state)
         gpipe(&s, pp, 3, SP_RECOMPUTE_NONE);
         sp_error err = {0};
         const char *obstacle = "";
-        int64_t last = 0;
+        sp_allocator_peak last = {0};
         succeed(sp_allocator_replay_last_rank(&s.timeline, &s.costs, &s.model, &s.options, &last,
                                               &obstacle, &err),
                 &err);
         assert_null(obstacle);
-        assert_true(last > 0 && last <= replayed(&s));
+        assert_true(last.allocated_bytes > 0 && last.allocated_bytes <= replayed(&s));
         for (int r = 0; r < pp - 1; r++) {
             s.memories[r].peak.of[SP_MEM_ACTIVATIONS] = 0;
         }
         s.timeline.ranks += pp - 1;
         s.memory.ranks += pp - 1;
         s.timeline.rank_count = s.memory.rank_count = 1;
-        assert_int_equal(replayed(&s), last);
+        assert_int_equal(replayed(&s), last.allocated_bytes);
         step_fini(&s);
     }
 }
@@ -290,11 +293,11 @@ static void memory_runs_out(void **state)
     sp_status status = SP_ERR_NO_MEMORY;
     long n = 0;
     for (; status != SP_OK; n += 1 + n / 50) {
-        int64_t bytes = -1;
+        sp_allocator_peak peak;
         const char *obstacle;
         sp_error_clear(&err);
         sp_i_alloc_fail_after(n);
-        status = sp_allocator_replay(&s.timeline, &s.costs, &s.memory, &s.model, &s.options, &bytes,
+        status = sp_allocator_replay(&s.timeline, &s.costs, &s.memory, &s.model, &s.options, &peak,
                                      &obstacle, &err);
         sp_i_alloc_fail_after(-1);
         assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
@@ -574,6 +577,8 @@ static void schedules(void **state)
             evaluate(text, &second);
             assert_true(first.allocator_peak_bytes > 0);
             assert_int_equal(first.allocator_peak_bytes, second.allocator_peak_bytes);
+            assert_int_equal(first.reserved_peak_bytes, second.reserved_peak_bytes);
+            assert_true(first.reserved_peak_bytes >= first.allocator_peak_bytes);
             // Both views of one memory: far apart only by mistake.
             double ratio = (double)first.allocator_peak_bytes / (double)first.peak_bytes;
             assert_true(ratio > 0.85 && ratio < 1.3);

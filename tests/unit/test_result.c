@@ -286,6 +286,7 @@ static const char *const result_keys[] = {"schema",
                                           "gap_work",
                                           "memory_stall_ms",
                                           "peak_memory_allocator_gib",
+                                          "peak_memory_reserved_gib",
                                           "solver_ms",
                                           "simulate_ms",
                                           "tasks",
@@ -387,6 +388,24 @@ static void fits_by_peak_and_limit(void **state)
         json_decref(json);
         sp_result_warn_of_memory(&r);
         assert_int_equal(r.warnings.count, cases[i].warnings);
+        sp_result_fini(&r);
+    }
+    // What PyTorch reserves beyond the limit it has to give back: tight, never out of memory.
+    for (int64_t reserved = 999; reserved <= 1001; reserved++) {
+        sp_result r = described();
+        r.memory_limit_bytes = 1000;
+        add_both(&r);
+        r.peak_bytes = 800;
+        r.allocator_peak_bytes = 810;
+        r.reserved_peak_bytes = reserved;
+        assert_int_equal(sp_result_fits(&r), reserved > 1000 ? SP_FITS_TIGHT : SP_FITS_YES);
+        assert_int_equal(sp_result_margin_bytes(&r), 190);
+        json_t *json = sp_result_json(&r, false);
+        assert_close(real(json, "peak_memory_reserved_gib"), (double)reserved / SP_GIB);
+        json_decref(json);
+        sp_result_warn_of_memory(&r);
+        assert_int_equal(r.warnings.count, reserved > 1000);
+        assert_true(reserved <= 1000 || strstr(r.warnings.text[0], "would reserve") != NULL);
         sp_result_fini(&r);
     }
     sp_result r = described();
