@@ -74,11 +74,11 @@ static sp_status simulate_case(void *context, size_t row, sp_error *err)
     const sp_measured_case *measured = &measurements->cases[row];
     sp_validated_case *out = &validation->cases[row];
     sp_result result = {0};
-    sp_status status = sp_measured_case_evaluate(measured, measurements->kind, NULL, &result, err);
+    sp_status status =
+        sp_measured_case_evaluate(measured, measurements->kind, NULL, &out->computed, &result, err);
     if (status != SP_OK) {
         return status;
     }
-    out->computed = sp_measured_value(measurements->kind, &result);
     out->error = error_of(measured, measurements->kind, out->computed);
     out->fits_well = sp_result_fits(&result) == SP_FITS_YES;
     out->plain = (double)result.peak_bytes;

@@ -175,6 +175,9 @@ bool sweep_digest_read(const json_t *row, sweep_digest *digest, const char **exp
     }
     digest->iteration_ms = figure(row, "iteration_ms");
     digest->tokens_per_s = figure(row, "tokens_per_s");
+    digest->tokens_per_gpu_s = figure(row, "tokens_per_gpu_s");
+    digest->tflops_per_gpu = figure(row, "tflops_per_gpu");
+    digest->mfu_full_attention = figure(row, "mfu_full_attention");
     digest->mfu = figure(row, "mfu");
     digest->peak_memory_gib = figure(row, "peak_memory_gib");
     digest->memory_margin_gib = figure(row, "memory_margin_gib");

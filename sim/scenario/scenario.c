@@ -571,6 +571,7 @@ static void read_strategy(sp_i_scenario_reader *reader)
     strategy->pack_tokens = sp_object_int(&object, "pack_tokens", 0, 1, most_pack_tokens);
     strategy->max_per_pack = sp_object_int(&object, "max_per_pack", 0, 1, SP_I_MAX_SAMPLES);
     strategy->rank_tokens = sp_object_int(&object, "rank_tokens", 0, 1, INT32_MAX);
+    strategy->pack_rounds = sp_object_bool(&object, "pack_rounds", false);
     strategy->chunk_tokens = sp_object_int(&object, "chunk_tokens", 0, 1, SP_MAX_LENGTH_TOKENS);
     strategy->slice_tokens = sp_object_int(&object, "slice_tokens", 0, 1, SP_MAX_LENGTH_TOKENS);
     strategy->time_limit_ms = sp_object_int(&object, "time_limit_ms", 0, 1, INT32_MAX);

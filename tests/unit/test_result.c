@@ -150,7 +150,7 @@ static void ratios_are_of_sums(void **state)
     assert_close(sp_result_bubble_ratio_longest_stage(&r), (40.0 + 20.0) / (100.0 + 40.0));
     assert_close(sp_result_tokens_per_s(&r), 1700.0 / 0.17);
     // Eight GPUs of 1 MFLOP/s for 0.17 s.
-    assert_close(sp_result_mfu(&r), 3.4e5 / (0.17 * 8e6));
+    assert_close(sp_result_mfu(&r, SP_FLOPS_CAUSAL), 3.4e5 / (0.17 * 8e6));
     assert_close(sp_result_lower_bound_ms(&r), 50.0);
     assert_close(sp_result_gap(&r), (85.0 - 50.0) / 50.0);
     assert_close(sp_result_gap_work(&r), (85.0 - 42.5) / 42.5);
@@ -160,6 +160,8 @@ static void ratios_are_of_sums(void **state)
     assert_non_null(json);
     assert_close(real(json, "tokens_per_gpu_s"), 1e4 / 8.0);
     assert_close(real(json, "mfu_full_attention"), 5e5 / (0.17 * 8e6));
+    assert_close(1e12 * real(json, "tflops_per_gpu"), 5e5 / 0.17 / 8.0);
+    assert_close(1e12 * real(json, "tflops_per_gpu_causal"), 3.4e5 / 0.17 / 8.0);
     assert_close(real(json, "hfu"), 6e5 / (0.17 * 8e6));
     // Ratio of sums: (100 + 40) / (80 + 40).
     assert_close(real(member(json, "imbalance"), "dp_max_over_mean"), 140.0 / 120.0);
@@ -263,6 +265,8 @@ static const char *const result_keys[] = {"schema",
                                           "bubble_ratio_longest_stage",
                                           "tokens_per_s",
                                           "tokens_per_gpu_s",
+                                          "tflops_per_gpu",
+                                          "tflops_per_gpu_causal",
                                           "mfu",
                                           "mfu_full_attention",
                                           "hfu",
@@ -386,6 +390,24 @@ static void fits_by_peak_and_limit(void **state)
         assert_int_equal(r.warnings.count, cases[i].warnings);
         sp_result_fini(&r);
     }
+    // What PyTorch reserves beyond the limit it has to give back: tight, never out of memory.
+    for (int64_t reserved = 999; reserved <= 1001; reserved++) {
+        sp_result r = described();
+        r.memory_limit_bytes = 1000;
+        add_both(&r);
+        r.peak_bytes = 800;
+        r.allocator_peak_bytes = 810;
+        r.reserved_peak_bytes = reserved;
+        assert_int_equal(sp_result_fits(&r), reserved > 1000 ? SP_FITS_TIGHT : SP_FITS_YES);
+        assert_int_equal(sp_result_margin_bytes(&r), 190);
+        json_t *json = sp_result_json(&r, false);
+        assert_close(real(json, "peak_memory_reserved_gib"), (double)reserved / SP_GIB);
+        json_decref(json);
+        sp_result_warn_of_memory(&r);
+        assert_int_equal(r.warnings.count, reserved > 1000);
+        assert_true(reserved <= 1000 || strstr(r.warnings.text[0], "would reserve") != NULL);
+        sp_result_fini(&r);
+    }
     sp_result r = described();
     r.memory_limit_bytes = 0; // none
     add_both(&r);
@@ -473,6 +495,8 @@ static void undefined_figures_are_null(void **state)
     static const char *const undefined[] = {"strategy",
                                             "tokens_per_s",
                                             "tokens_per_gpu_s",
+                                            "tflops_per_gpu",
+                                            "tflops_per_gpu_causal",
                                             "mfu",
                                             "mfu_full_attention",
                                             "hfu",
