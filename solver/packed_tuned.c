@@ -1,12 +1,17 @@
 // Packed, in rows of the length that suits the batch best: what tuning the pack length by hand
 // gives. Rows of the context's length waste a pipeline when a batch fills only a few of them.
 #include <math.h>
+#include <stdlib.h>
 
 #include "sim/base/alloc.h"
 #include "solver/pack_memory.h"
+#include "solver/step_judge.h"
 #include "solver/strategies.h"
 
-enum { LENGTHS = 17 }; // tried, from the longest sample to the context in equal ratios
+enum {
+    LENGTHS = 17,  // estimated, from the longest sample to the context in equal ratios
+    SIMULATED = 4, // of them, those with the best estimates
+};
 
 // What the rule of one-forward-one-backward says of a packing.
 typedef struct estimate {
@@ -88,42 +93,96 @@ static sp_status estimate_of(const sp_strategy_input *input, const sp_packing *p
     return status;
 }
 
-sp_status sp_i_pack_packed_tuned(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+// A length of rows, and what is estimated for it.
+typedef struct candidate {
+    int64_t length;
+    estimate found;
+} candidate;
+
+static int sooner(const void *a, const void *b)
+{
+    const candidate *x = a;
+    const candidate *y = b;
+    if (x->found.fits != y->found.fits) {
+        return x->found.fits ? -1 : 1;
+    }
+    if (x->found.time_s < y->found.time_s || x->found.time_s > y->found.time_s) {
+        return x->found.time_s < y->found.time_s ? -1 : 1;
+    }
+    return x->length > y->length ? -1 : x->length < y->length;
+}
+
+static sp_status pack(const sp_strategy_input *input, int64_t length, sp_packing *packing,
+                      sp_error *err)
+{
+    sp_strategy_input with = *input;
+    with.context = length;
+    return sp_i_pack_packed(&with, packing, err);
+}
+
+static sp_status estimate_all(const sp_strategy_input *input, candidate list[LENGTHS],
+                              sp_error *err)
 {
     int64_t longest = 1;
     for (size_t i = 0; i < input->batch->count; i++) {
         longest = input->batch->tokens[i] > longest ? input->batch->tokens[i] : longest;
     }
     double ratio = (double)input->context / (double)longest;
-    estimate best = {.time_s = HUGE_VAL};
-    bool any = false;
     sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < LENGTHS; i++) {
-        double length = (double)longest * pow(ratio, (double)i / (LENGTHS - 1));
-        sp_strategy_input with = *input;
         sp_packing tried;
-        estimate found;
-        with.context = i + 1 == LENGTHS ? input->context : (int64_t)length;
-        status = sp_i_pack_packed(&with, &tried, err);
-        if (status != SP_OK) {
-            break;
-        }
-        status = estimate_of(input, &tried, &found, err);
-        bool better =
-            status == SP_OK && (found.fits != best.fits ? found.fits : found.time_s < best.time_s);
-        if (better && any) {
-            sp_packing_fini(packing);
-        }
-        if (better) {
-            *packing = tried;
-            best = found;
-            any = true;
-        } else {
+        double length = (double)longest * pow(ratio, (double)i / (LENGTHS - 1));
+        list[i].length = i + 1 == LENGTHS ? input->context : (int64_t)length;
+        status = pack(input, list[i].length, &tried, err);
+        if (status == SP_OK) {
+            status = estimate_of(input, &tried, &list[i].found, err);
             sp_packing_fini(&tried);
         }
     }
-    if (status != SP_OK && any) {
-        sp_packing_fini(packing);
-    }
     return status;
+}
+
+// The whole step of rows of this length. No outcome where the schedule does not run them.
+static sp_status judge(const sp_strategy_input *input, int64_t length,
+                       sp_i_packflow_outcome *outcome, sp_error *err)
+{
+    sp_packing tried;
+    sp_error own;
+    sp_error_clear(&own);
+    *outcome = (sp_i_packflow_outcome){.makespan_ns = INT64_MAX};
+    sp_status status = pack(input, length, &tried, err);
+    if (status == SP_OK) {
+        status = sp_i_step_judge_rows(input, &tried, outcome, &own);
+        sp_packing_fini(&tried);
+    }
+    if (status == SP_ERR_NO_MEMORY || status == SP_ERR_INTERNAL) {
+        return own.count > 0 ? sp_error_set(err, status, "%s", own.message[0]) : status;
+    }
+    return SP_OK;
+}
+
+// Estimates say which lengths are worth a simulation; rows of the context's length are simulated in
+// any case, so that the result is never worse than theirs.
+sp_status sp_i_pack_packed_tuned(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    candidate list[LENGTHS];
+    sp_i_packflow_outcome best;
+    int64_t length = input->context;
+    sp_status status = estimate_all(input, list, err);
+    if (status == SP_OK) {
+        qsort(list, LENGTHS, sizeof *list, sooner);
+        status = judge(input, length, &best, err);
+    }
+    for (int i = 0; status == SP_OK && i < SIMULATED; i++) {
+        sp_i_packflow_outcome tried;
+        if (list[i].length == input->context) {
+            continue;
+        }
+        status = judge(input, list[i].length, &tried, err);
+        if (status == SP_OK && sp_i_packflow_is_better(&tried, &best)) {
+            best = tried;
+            length = list[i].length;
+        }
+    }
+    return status == SP_OK ? pack(input, length, packing, err) : status;
 }

@@ -114,32 +114,3 @@ sp_status sp_i_packflow_settle(const sp_scenario *scenario, const sp_cost_model 
     *memory = tables.token_bytes[0];
     return status == SP_OK ? settle_split(scenario, plan, &tables, times, spec, err) : status;
 }
-
-sp_status sp_i_packflow_judge(const sp_scenario *scenario, sp_cost_model *cost,
-                              const sp_packing *packing, bool split, sp_i_packflow_outcome *outcome,
-                              sp_error *err)
-{
-    sp_step_costs costs = {0};
-    sp_schedule_costs *times = NULL;
-    memory_tables tables = {0};
-    const sp_plan plan = {.layout = scenario->layout, .packing = packing};
-    sp_status status = sp_cost_model_build(cost, packing, &costs, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_step_costs_means(&costs, &plan, &times, err);
-    if (status == SP_OK) {
-        status = sp_step_costs_by_pack(&costs, &plan, times, err);
-    }
-    if (status == SP_OK) {
-        status = fill_memory(scenario, cost, &plan, &costs, &tables, err);
-    }
-    if (status == SP_OK) {
-        use_memory(&tables, split, times);
-        status = outcome_of(scenario, times, packing, split, outcome, err);
-    }
-    sp_schedule_costs_free(times);
-    sp_i_free(tables.token_bytes[0]);
-    sp_step_costs_fini(&costs);
-    return status;
-}

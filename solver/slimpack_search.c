@@ -3,10 +3,10 @@
 #include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
-#include "solver/packflow_settle.h"
 #include "solver/rank_split.h"
 #include "solver/rank_split_prove.h"
 #include "solver/shape_search.h"
+#include "solver/step_judge.h"
 
 // A sample beyond this share of a rank's fair share gets several ranks.
 #define MERGE_SHARE 0.95
@@ -291,8 +291,7 @@ static sp_status judge(const search *s, sp_packing *packing, sp_i_packflow_outco
     if (status != SP_OK) {
         return status;
     }
-    status = sp_i_packflow_judge(s->input->scenario, s->input->cost, &now, s->options.split,
-                                 &judged, err);
+    status = sp_i_step_judge(s->input, &now, &judged, err);
     bool better = status == SP_OK &&
                   (packing->forward.count == 0 || sp_i_packflow_is_better(&judged, outcome));
     sp_packing_fini(better ? packing : &now);
