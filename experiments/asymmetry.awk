@@ -1,7 +1,7 @@
 # From the results of experiments/asymmetry.json: by regime, how much longer symmetric packs take, in
 # the mean and at most.
 get("status") == "ok" {
-    slow = get("profile") == "h800" ? "as profiled" : "a third"
+    slow = get("profile") == "h800-burst" ? "as profiled" : "a third"
     k = slow "\t" get("memory.recompute") "\t" get("workload.lengths") "\t" get("workload.context") / 1024 "K"
     x = k "\t" get("workload.seed")
     ms[x, get("strategy.kind")] = get("iteration_ms") + 0

@@ -18,7 +18,7 @@ awk '/"backward_/ {backward = 1} backward && /"points"/ {
         backward = 0
         next
     }
-    {sub(/"name": "h800"/, "\"name\": \"h800-slow-backward\""); print}' profiles/h800.json >"$work/slow.json"
+    {sub(/"name": "h800-burst"/, "\"name\": \"h800-slow-backward\""); print}' profiles/h800-burst.json >"$work/slow.json"
 sed "s|SLOW_BACKWARD|$work/slow.json|" experiments/asymmetry.json >"$work/sweep.json"
 build/slimpack sweep "$work/sweep.json" -o "$work/results.jsonl" --quiet >/dev/null || [ $? -eq 1 ]
 awk -f experiments/json.awk -f experiments/asymmetry.awk "$work/results.jsonl" | sort | awk -F '\t' '

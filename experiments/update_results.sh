@@ -20,8 +20,17 @@ build/slimpack calibrate --from-measurements $published/a100_single_node.csv,$pu
     --fit $published/fit_a100.json -o profiles/a100-fitted.json --report experiments/results/fit_a100.md --quiet >/dev/null
 build/slimpack calibrate --from-measurements $published/h800_throughput.csv \
     --fit $published/fit_h800.json -o profiles/h800-fitted.json --report experiments/results/fit_h800.md --quiet >/dev/null
-awk '/^## /{on = $2 == "Errors"} on && /^\|/ && !(/^\| (table|---)/ && seen[$0]++)' \
-    experiments/results/fit_a100.md experiments/results/fit_h800.md >experiments/results/fits.txt
+fit() { # TABLE SPEC PROFILE
+    build/slimpack calibrate --from-measurements "$published/$1" --fit "$published/$2.json" -o "profiles/$3.json" \
+        --report "experiments/results/$2.md" --quiet >/dev/null
+}
+fit h100_dgxc.csv fit_h100 h100
+fit h100_nanotron.csv fit_h100_nanotron h100-nanotron
+fit h100_fsdp.json fit_h100_fsdp h100-fsdp
+fit a100_fsdp.json fit_a100_fsdp a100-fsdp
+for report in a100 h800 h100 h100_nanotron h100_fsdp a100_fsdp; do
+    cat "experiments/results/fit_$report.md"
+done | awk '/^## /{on = $2 == "Errors"} on && /^\|/ && !(/^\| (table|---)/ && seen[$0]++)' >experiments/results/fits.txt
 build/slimpack validate --published --quiet >experiments/results/validation.txt
 
 experiments/readme_tables.sh

@@ -309,6 +309,8 @@ void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status)
         ev->result->uncalibrated_count =
             sp_uncalibrated_lines(&ev->cost.uncalibrated, ev->result->uncalibrated);
         sp_i_evaluate_costs_fini(ev);
+        sp_result_add_stalls(ev->result, ev->scenario->profile.interference.tight_microbatch_s);
+        sp_result_warn_of_memory(ev->result);
     }
     json_decref(ev->own.resolved);
     if (ev->own.stage_layers != ev->stated->stage_layers) {

@@ -21,6 +21,7 @@ typedef sp_status (*sp_step_observer)(void *context, const sp_step_view *view, s
 typedef struct sp_evaluate_options {
     sp_engine_options engine;
     bool allocator_peak; // also the peak that an allocator counts (costs several simulations)
+    bool last_rank_peak; // the same of the last rank alone
     bool no_bounds;      // leaves lower bounds and gaps unknown, which saves most of a small step
     int threads;         // to solve each batch on; 0: one. The plans are the same for any number
     bool compared;       // schedule.kind is for the strategies that bring no order of their own

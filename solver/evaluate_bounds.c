@@ -118,10 +118,10 @@ static sp_bound_costs least_costs(sp_i_evaluation *ev, int slope, const freedom 
 {
     bool split = may->splits;
     int vstages = sp_layout_vstages(&ev->scenario->layout);
-    const sp_least_work *last = sp_cost_model_least_work(&ev->cost, vstages - 1, slope);
+    const sp_least_work *last = sp_cost_model_least_passage(&ev->cost, vstages - 1, slope);
     sp_least_work least = *last;
     for (int s = 0; s < vstages; s++) {
-        const sp_least_work *stage = sp_cost_model_least_work(&ev->cost, s, slope);
+        const sp_least_work *stage = sp_cost_model_least_passage(&ev->cost, s, slope);
         least.f_token_s = fmin(least.f_token_s, stage->f_token_s);
         least.f_square_s = fmin(least.f_square_s, stage->f_square_s);
         least.b_token_s = fmin(least.b_token_s, stage->b_token_s);

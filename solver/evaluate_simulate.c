@@ -103,21 +103,31 @@ static sp_status count_blocks(const sp_i_evaluation *ev, const sp_timeline *time
                               sp_error *err)
 {
     const sp_scenario *scenario = ev->scenario;
-    if (!ev->options->allocator_peak || scenario->uniform) {
+    const sp_evaluate_options *options = ev->options;
+    if ((!options->allocator_peak && !options->last_rank_peak) || scenario->uniform) {
         return SP_OK;
     }
     const char *obstacle = "the planner's formulas know no tensors";
+    bool known = scenario->memory_model != SP_MEMORY_SLIMPIPE_PLANNER;
     int64_t bytes = 0;
+    int64_t last = 0;
     sp_status status = SP_OK;
-    if (scenario->memory_model != SP_MEMORY_SLIMPIPE_PLANNER) {
+    if (known && options->allocator_peak) {
         status = sp_allocator_replay(timeline, costs, memory, &scenario->model, &scenario->memory,
                                      &bytes, &obstacle, err);
+    }
+    if (known && options->last_rank_peak && status == SP_OK) {
+        status = sp_allocator_replay_last_rank(timeline, costs, &scenario->model, &scenario->memory,
+                                               &last, &obstacle, err);
     }
     if (status == SP_OK && obstacle != NULL) {
         sp_warnings_add(&ev->result->warnings, "no peak_memory_allocator_gib: %s", obstacle);
     }
     if (status == SP_OK && bytes > ev->result->allocator_peak_bytes) {
         ev->result->allocator_peak_bytes = bytes;
+    }
+    if (status == SP_OK && last > ev->result->last_rank_bytes) {
+        ev->result->last_rank_bytes = last;
     }
     return status;
 }

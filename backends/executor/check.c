@@ -33,6 +33,9 @@ static sp_status check_model(const char *backend, const sp_model *model, const s
     if (model->experts > 0) {
         status = cannot(backend, err, "experts");
     }
+    if (model->activation == SP_SQUARED_RELU) {
+        status = cannot(backend, err, "squared ReLU");
+    }
     if (model->qk_norm) {
         status = cannot(backend, err, "norms of queries and keys");
     }

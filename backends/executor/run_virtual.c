@@ -2,6 +2,7 @@
 // how long it took, by the machine's clock (sp_machine_ops.now_ns), decides when it would have run.
 #include "backends/comm/clock.h"
 #include "backends/executor/run.h"
+#include "backends/virtual/virtual_state.h"
 #include "sim/base/alloc.h"
 
 typedef struct driver {
@@ -45,11 +46,6 @@ static const sp_pack *pack_of(const sp_plan *plan, sp_action action)
     return &packs->packs[action.pack];
 }
 
-static bool is_copy(sp_action action)
-{
-    return action.kind == SP_ACTION_O || action.kind == SP_ACTION_L;
-}
-
 // The action is over when the last of its ranks is done.
 static void fill_outcome(const sp_i_exec_run *run, const sp_plan_place *place,
                          sp_virtual_outcome *outcome)
@@ -88,10 +84,10 @@ static int find_ranks(const driver *d, const sp_virtual_action *action, const sp
 {
     const sp_i_exec_run *run = d->run;
     const sp_plan_place *place = &action->place;
-    bool copy = is_copy(place->action);
+    bool alone = sp_i_virtual_is_alone(pack, place->action);
     bool shared = action->shares != NULL;
     int count = 0;
-    for (int i = 0; i < (copy ? 1 : pack->dp_count); i++) {
+    for (int i = 0; i < (alone ? 1 : pack->dp_count); i++) {
         int dp = place->dp + i;
         for (int pp = 0; pp < sp_i_exec_layout(run)->pp; pp++) {
             for (int m = 0; (shared || pp == place->pp) && m < sp_i_exec_members(run); m++) {
@@ -115,9 +111,8 @@ static sp_status run_action(void *context, const sp_virtual_action *action,
         return SP_OK;
     }
     sp_status status = SP_OK;
-    // A merged pack comes once for each of its ranks; all of them run it the first time. Its copies
-    // are each rank's own.
-    if (place->dp == pack->dp_first || is_copy(place->action)) {
+    // A merged pack comes once for each of its ranks; all of them run it the first time.
+    if (place->dp == pack->dp_first || sp_i_virtual_is_alone(pack, place->action)) {
         job j = {.run = run,
                  .action = place->action,
                  .dp = place->dp,

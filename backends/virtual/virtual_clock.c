@@ -81,7 +81,7 @@ static bool group_ready(const sp_i_virtual_state *s, const sp_plan_place *place,
 static bool can_run(const sp_i_virtual_state *s, size_t lane, sp_plan_place *awaited)
 {
     sp_plan_place place = next_place(s, lane, 0);
-    if (sp_i_virtual_pack(s, place.action)->dp_count > 1 && !sp_i_virtual_is_copy(place.action)) {
+    if (!sp_i_virtual_is_alone(sp_i_virtual_pack(s, place.action), place.action)) {
         return group_ready(s, &place, awaited);
     }
     if (sp_i_virtual_share_pending(s, place.dp, place.pp, awaited) ||
@@ -305,7 +305,7 @@ static sp_status visit(sp_i_virtual_state *s, size_t lane, sp_error *err)
            s->lanes[lane].done < s->plan->stages[lane].count && can_run(s, lane, &awaited)) {
         sp_plan_place place = next_place(s, lane, 0);
         bool copy = sp_i_virtual_is_copy(place.action);
-        if (sp_i_virtual_pack(s, place.action)->dp_count > 1 && !copy) {
+        if (!sp_i_virtual_is_alone(sp_i_virtual_pack(s, place.action), place.action)) {
             status = run_merged(s, &place, err);
         } else {
             size_t done = s->lanes[lane].done;

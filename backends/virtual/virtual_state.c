@@ -119,6 +119,11 @@ bool sp_i_virtual_is_copy(sp_action action)
     return action.kind == SP_ACTION_O || action.kind == SP_ACTION_L;
 }
 
+bool sp_i_virtual_is_alone(const sp_pack *pack, sp_action action)
+{
+    return pack->dp_count == 1 || sp_i_virtual_is_copy(action) || action.kind == SP_ACTION_W;
+}
+
 const sp_pack *sp_i_virtual_pack(const sp_i_virtual_state *state, sp_action action)
 {
     return sp_i_virtual_is_backward(action) ? &state->backward->packs[action.pack]

@@ -60,6 +60,9 @@ void sp_i_virtual_fini(sp_i_virtual_state *state);
 
 bool sp_i_virtual_is_backward(sp_action action); // of a backward pack: B, I, W
 bool sp_i_virtual_is_copy(sp_action action);
+// Does each rank of a pack run it by itself? The ranks of a merged pack copy their shares, and make
+// weight gradients of them, each at its own time.
+bool sp_i_virtual_is_alone(const sp_pack *pack, sp_action action);
 const sp_pack *sp_i_virtual_pack(const sp_i_virtual_state *state, sp_action action);
 int sp_i_virtual_vstage(const sp_i_virtual_state *state, const sp_plan_place *place);
 // Where a pack on a rank and virtual stage stands in the tables of its side.

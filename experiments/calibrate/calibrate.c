@@ -6,6 +6,7 @@
 
 #include "experiments/calibrate/calibrate_ablation.h"
 #include "experiments/calibrate/calibrate_resampled.h"
+#include "experiments/calibrate/folds.h"
 #include "experiments/calibrate/refit.h"
 #include "sim/base/alloc.h"
 
@@ -58,16 +59,11 @@ sp_status fit_calibrate(const fit_spec *spec, const fit_source *sources, int sou
 
 // ---- set-up ----
 
-// Folds of each table, none where it has too few rows; returns the most.
-static int count_folds(fit_i_calibration *c, const fit_options *options)
+static int most_folds(const fit_outcome *outcome)
 {
     int most = 0;
-    for (int t = 0; t < c->spec->table_count; t++) {
-        int folds = options->folds >= 0 ? options->folds : c->spec->tables[t].folds;
-        size_t rows = c->outcome->rows.tables[t].count;
-        folds = (size_t)folds > rows ? (int)rows : folds;
-        c->outcome->folds[t] = folds >= 2 ? folds : 0;
-        most = c->outcome->folds[t] > most ? c->outcome->folds[t] : most;
+    for (int t = 0; t < outcome->rows.table_count; t++) {
+        most = outcome->folds[t] > most ? outcome->folds[t] : most;
     }
     return most;
 }
@@ -108,15 +104,20 @@ static sp_status set_up(fit_i_calibration *c, const fit_options *options)
     outcome->model.threads = options->threads;
     outcome->predicted = sp_i_calloc(outcome->rows.count, sizeof *outcome->predicted);
     outcome->left_out = sp_i_calloc(outcome->rows.count, sizeof *outcome->left_out);
-    if (outcome->predicted == NULL || outcome->left_out == NULL) {
+    outcome->fold = sp_i_calloc(outcome->rows.count, sizeof *outcome->fold);
+    if (outcome->predicted == NULL || outcome->left_out == NULL || outcome->fold == NULL) {
         return sp_error_no_memory(c->err, "predictions");
     }
     status = check_units(c);
+    if (status == SP_OK) {
+        status = fit_deal_rows(c->spec, &outcome->rows, options->folds, outcome->folds,
+                               outcome->fold, c->err);
+    }
     if (status != SP_OK) {
         return status;
     }
     c->resamples = options->bootstrap >= 0 ? options->bootstrap : c->spec->bootstrap;
-    int64_t steps = 1 + (int64_t)count_folds(c, options) + c->resamples +
+    int64_t steps = 1 + (int64_t)most_folds(outcome) + c->resamples +
                     (options->ablations ? c->spec->ablation_count : 0);
     sp_progress_begin(&c->progress, "fitting", steps, options->quiet);
     return SP_OK;

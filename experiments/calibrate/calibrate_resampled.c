@@ -22,32 +22,13 @@ static sp_status refit_part(fit_i_calibration *c, const char *part, int number,
 
 // ---- cross-validation ----
 
-static sp_status deal(fit_i_calibration *c, int *fold)
-{
-    const fit_rows *rows = &c->outcome->rows;
-    sp_prng prng;
-    sp_status status = SP_OK;
-    sp_prng_seed(&prng, c->spec->seed);
-    for (int t = 0; status == SP_OK && t < rows->table_count; t++) {
-        for (size_t row = rows->first[t]; row < rows->first[t + 1]; row++) {
-            fold[row] = -1;
-        }
-        if (c->outcome->folds[t] > 0) {
-            status = fit_deal_folds(&prng, rows->first[t], rows->first[t + 1], c->outcome->folds[t],
-                                    fold, c->err);
-        }
-    }
-    return status;
-}
-
 // Leaves fold k of every table out at once.
-static sp_status leave_out(fit_i_calibration *c, const int *fold, int k, double *weight,
-                           uint8_t *held)
+static sp_status leave_out(fit_i_calibration *c, int k, double *weight, uint8_t *held)
 {
     fit_outcome *outcome = c->outcome;
     fit_solution solution;
     for (size_t row = 0; row < outcome->rows.count; row++) {
-        held[row] = fold[row] == k;
+        held[row] = outcome->fold[row] == k;
         weight[row] = held[row] != 0 ? 0.0 : outcome->rows.weight[row];
     }
     sp_status status = refit_part(c, "fold", k + 1, weight, &solution);
@@ -64,17 +45,15 @@ sp_status fit_i_cross_validate(fit_i_calibration *c)
 {
     fit_outcome *outcome = c->outcome;
     size_t count = outcome->rows.count;
-    int *fold = sp_i_calloc(count, sizeof *fold);
     double *weight = sp_i_calloc(count, sizeof *weight);
     uint8_t *held = sp_i_calloc(count, sizeof *held);
-    bool all = fold != NULL && weight != NULL && held != NULL;
-    sp_status status = all ? deal(c, fold) : sp_error_no_memory(c->err, "folds");
+    sp_status status = weight != NULL && held != NULL ? SP_OK : sp_error_no_memory(c->err, "folds");
     int most = 0;
     for (int t = 0; t < outcome->rows.table_count; t++) {
         most = outcome->folds[t] > most ? outcome->folds[t] : most;
     }
     for (int k = 0; status == SP_OK && k < most; k++) {
-        status = leave_out(c, fold, k, weight, held);
+        status = leave_out(c, k, weight, held);
     }
     for (int t = 0; status == SP_OK && t < outcome->rows.table_count; t++) {
         if (outcome->folds[t] > 0) {
@@ -83,7 +62,6 @@ sp_status fit_i_cross_validate(fit_i_calibration *c)
                               outcome->rows.first[t + 1], &outcome->fold_errors[t], c->err);
         }
     }
-    sp_i_free(fold);
     sp_i_free(weight);
     sp_i_free(held);
     return status;

@@ -36,6 +36,7 @@ sp_status fit_errors_of(const double *observed, const double *predicted, size_t 
     }
     qsort(sizes, count, sizeof *sizes, compare);
     errors->median = 0.5 * (sizes[(count - 1) / 2] + sizes[count / 2]);
+    errors->p90 = sizes[(9 * count + 9) / 10 - 1];
     errors->known = true;
     sp_i_free(sizes);
     return SP_OK;

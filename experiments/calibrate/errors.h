@@ -10,9 +10,9 @@
 // Fractions; the error of a row is predicted / observed - 1.
 typedef struct fit_errors {
     bool known;
-    double mean, median; // of absolute errors
-    double bias;         // mean error
-    double worst;        // the error that is largest in size
+    double mean, median, p90; // of absolute errors; p90: nine in ten are at most so large
+    double bias;              // mean error
+    double worst;             // the error that is largest in size
     size_t worst_row;
 } fit_errors;
 

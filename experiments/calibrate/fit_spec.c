@@ -91,6 +91,7 @@ static void read_document(fit_spec *spec, sp_error *err)
     spec->tried = read_texts(&root, "tried");
     sp_object_require(&root, "profile");
     spec->profile = sp_object_string(&root, "profile", "");
+    spec->extends = sp_object_bool(&root, "extends", false);
     spec->start = read_settings(&root, "start");
     read_constants(&root, spec);
     read_tables(&root, spec);
@@ -202,6 +203,81 @@ static void read_constants(sp_object *root, fit_spec *spec)
 
 // ---- tables ----
 
+// Up to `most` different texts; returns how many.
+static int read_names(sp_object *object, const char *key, int most, const char **names)
+{
+    const json_t *list = sp_object_get(object, key);
+    size_t count = json_array_size(list);
+    bool good = list == NULL || (json_is_array(list) && count >= 1 && count <= (size_t)most);
+    for (size_t i = 0; good && i < count; i++) {
+        names[i] = json_string_value(json_array_get(list, i));
+        good = names[i] != NULL;
+        for (size_t j = 0; good && j < i; j++) {
+            good = strcmp(names[i], names[j]) != 0;
+        }
+    }
+    if (!good) {
+        char found[QUOTE];
+        sp_json_quote(list, found, sizeof found);
+        sp_object_error(object, key, "expected an array of 1 to %d different names, got %s", most,
+                        found);
+        return 0;
+    }
+    return (int)count;
+}
+
+static int read_fold_count(sp_object *object, const char *key)
+{
+    int folds = (int)sp_object_int(object, key, 0, 0, FIT_FOLDS);
+    if (folds == 1) {
+        sp_object_error(object, key, "expected 0 (none) or at least 2, got 1");
+    }
+    return folds;
+}
+
+// A number, or {"group": [columns], "count": number}.
+static void read_folds(sp_object *object, fit_table_spec *table)
+{
+    sp_object folds;
+    if (!json_is_object(sp_object_get(object, "folds"))) {
+        table->folds = read_fold_count(object, "folds");
+        return;
+    }
+    sp_object_member(object, "folds", &folds);
+    sp_object_require(&folds, "group");
+    table->group_count = read_names(&folds, "group", FIT_GROUP_COLUMNS, table->group);
+    table->folds = read_fold_count(&folds, "count");
+    sp_object_end(&folds);
+}
+
+static void read_traits(sp_object *object, fit_table_spec *table)
+{
+    const char *names[FIT_RECORD_TRAITS];
+    const char *known[SP_STEP_FIGURES + SP_STEP_WORDS + 1] = {NULL};
+    for (int i = 0; i < SP_STEP_FIGURES + SP_STEP_WORDS; i++) {
+        known[i] = sp_step_trait_name(i);
+    }
+    int count = read_names(object, "errors_by", FIT_RECORD_TRAITS, names);
+    for (int i = 0; i < count; i++) {
+        int trait = 0;
+        while (known[trait] != NULL && strcmp(known[trait], names[i]) != 0) {
+            trait++;
+        }
+        if (known[trait] == NULL) {
+            char list[SP_ERROR_TEXT / 2] = "";
+            for (int k = 0; known[k] != NULL; k++) {
+                size_t used = strlen(list);
+                snprintf(list + used, sizeof list - used, "%s%s", k > 0 ? ", " : "", known[k]);
+            }
+            sp_object_error(object, "errors_by", "expected some of %s, got '%.64s'", list,
+                            names[i]);
+            return;
+        }
+        table->errors_by[i] = trait;
+    }
+    table->errors_by_count = count;
+}
+
 static void read_tables(sp_object *root, fit_spec *spec)
 {
     sp_object tables;
@@ -222,10 +298,8 @@ static void read_tables(sp_object *root, fit_spec *spec)
         *table = (fit_table_spec){.name = name};
         if (sp_object_member(&tables, name, &object)) {
             table->weight = sp_object_real(&object, "weight", 1.0, 1e-6, 1e6);
-            table->folds = (int)sp_object_int(&object, "folds", 0, 0, FIT_FOLDS);
-            if (table->folds == 1) {
-                sp_object_error(&object, "folds", "expected 0 (none) or at least 2, got 1");
-            }
+            read_folds(&object, table);
+            read_traits(&object, table);
             sp_object_end(&object);
         }
     }

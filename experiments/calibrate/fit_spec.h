@@ -17,6 +17,8 @@ enum {
     FIT_ABLATIONS = 64,
     FIT_OVERRIDES = 16, // of the scenarios of one ablation
     FIT_FOLDS = 100,
+    FIT_GROUP_COLUMNS = 8,
+    FIT_RECORD_TRAITS = 4,
     FIT_RESAMPLES = 1000,
     FIT_SOURCE = 256,
 };
@@ -31,9 +33,15 @@ typedef struct fit_constant {
 } fit_constant;
 
 typedef struct fit_table_spec {
-    const char *name; // of the table's file, without folder and ".csv"
-    double weight;    // of each row
-    int folds;        // 0: no cross-validation
+    const char *name;                     // of the table's file, without folder and ".csv"
+    double weight;                        // of each row
+    int folds;                            // 0: no cross-validation, with groups: one for each
+    const char *group[FIT_GROUP_COLUMNS]; // columns that the rows of a fold agree in
+    int group_count;
+    // Traits of a step (sim/cost/error_record.h), by whose values the errors are recorded beside
+    // those of the whole table.
+    int errors_by[FIT_RECORD_TRAITS];
+    int errors_by_count;
 } fit_table_spec;
 
 // The model without one of its parts.
@@ -51,6 +59,7 @@ typedef struct fit_spec {
     const char *description;
     const json_t *tried; // texts on rows that stay unexplained; may be NULL
     const char *profile; // to start from: name or path
+    bool extends;        // what comes out holds only the sections that differ from it
     const json_t *start; // path to value, set on it; may be NULL
     fit_constant constants[FIT_CONSTANTS];
     int constant_count;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/calibrate/fit_records.h"
 #include "experiments/calibrate/profile_document.h"
 #include "sim/base/json.h"
 #include "sim/cost/profile.h"
@@ -159,6 +160,30 @@ static void mark_sections(const fit_outcome *outcome, json_t *document)
     }
 }
 
+// ---- errors ----
+
+static sp_status add_errors(const fit_spec *spec, const fit_outcome *outcome, json_t *document,
+                            sp_error *err)
+{
+    sp_profile profile;
+    json_t *records = NULL;
+    sp_status status = sp_profile_from_json(document, spec->name, &profile, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    status = fit_records_json(spec, outcome, &profile, &records, err);
+    sp_profile_fini(&profile);
+    if (status == SP_OK && json_array_size(records) > 0) {
+        return sp_json_put(document, "errors", records)
+                   ? SP_OK
+                   : sp_error_no_memory(err, "the errors of a fit");
+    }
+    json_decref(records);
+    return status;
+}
+
+// ---- the document ----
+
 // What jansson could not put for want of memory, the reading back finds missing or the copy shows.
 sp_status fit_profile_document(const fit_spec *spec, const fit_outcome *outcome, json_t **document,
                                sp_error *err)
@@ -175,8 +200,13 @@ sp_status fit_profile_document(const fit_spec *spec, const fit_outcome *outcome,
         return sp_error_no_memory(err, "a profile");
     }
     mark_sections(outcome, *document);
+    // Errors of the profile that the fit started from are not those of the fitted one.
+    json_object_del(*document, "errors");
+    sp_status status = add_errors(spec, outcome, *document, err);
     sp_profile profile;
-    sp_status status = sp_profile_from_json(*document, spec->name, &profile, err);
+    if (status == SP_OK) {
+        status = sp_profile_from_json(*document, spec->name, &profile, err);
+    }
     if (status == SP_OK) {
         sp_profile_fini(&profile);
     } else {

@@ -38,6 +38,7 @@ typedef struct fit_outcome {
     double *predicted; // [rows], with the values above; owned
     double *left_out;  // [rows], by a fit without the row's fold, 0 where there was none; owned
     fit_errors errors[FIT_TABLES], fold_errors[FIT_TABLES];
+    int *fold; // [rows]: which left the row out, negative: none; owned
     int folds[FIT_TABLES];
     int resamples; // 0: spreads are those of the linearised fit
     fit_correlation correlations[FIT_CORRELATIONS];

@@ -111,6 +111,37 @@ sp_status fit_document_load(const char *name, json_t **document, sp_error *err)
     return status;
 }
 
+sp_status fit_document_extend(const char *name, json_t **document, sp_error *err)
+{
+    char file[SP_PROFILE_PATH];
+    const char *key;
+    json_t *value;
+    json_t *base = NULL;
+    sp_status status = sp_profile_document(name, &base, file, err);
+    json_t *own = status == SP_OK ? json_pack("{s:O, s:s}", "schema",
+                                              json_object_get(*document, "schema"), "extends", name)
+                                  : NULL;
+    bool ok = own != NULL;
+    json_object_foreach (*document, key, value) {
+        if (ok && !json_equal(value, json_object_get(base, key))) {
+            ok = json_object_set(own, key, value) == 0;
+        }
+    }
+    json_object_foreach (base, key, value) {
+        if (ok && json_object_get(*document, key) == NULL) {
+            ok = json_object_set_new(own, key, json_null()) == 0;
+        }
+    }
+    json_decref(base);
+    if (status != SP_OK || !ok) {
+        json_decref(own);
+        return status != SP_OK ? status : sp_error_no_memory(err, "a profile");
+    }
+    json_decref(*document);
+    *document = own;
+    return SP_OK;
+}
+
 // ---- text ----
 
 static void write_value(const json_t *value, FILE *file, int depth);

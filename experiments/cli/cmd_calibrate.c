@@ -136,7 +136,8 @@ const cli_command cli_cmd_calibrate = {
         "start from, \"start\" with values to set on it by dotted path, \"constants\" with the "
         "paths of the free numbers and for each \"unit\", \"least\", \"most\" and, where something "
         "is known beforehand, \"expect\" and \"within\" (its standard deviation, as a share); "
-        "\"tables\" with \"weight\" and \"folds\" of each; \"loss_scale\", \"bootstrap\", "
+        "\"tables\" with \"weight\", \"folds\" (a number, or columns whose groups stay together) "
+        "and \"errors_by\" of each; \"loss_scale\", \"bootstrap\", "
         "\"seed\"; and \"ablations\", each with \"name\", \"set\" (values on the profile) and "
         "\"scenario\" (overrides of every row's scenario). experiments/published/README.md "
         "describes "
@@ -231,6 +232,9 @@ static sp_status write_profile(const calibrate_args *args, const fit_spec *spec,
 {
     json_t *document = NULL;
     sp_status status = fit_profile_document(spec, outcome, &document, err);
+    if (status == SP_OK && spec->extends) {
+        status = fit_document_extend(spec->profile, &document, err);
+    }
     FILE *file = status == SP_OK ? fopen(args->output, "w") : NULL;
     if (status == SP_OK && file == NULL) {
         status = sp_error_set(err, SP_ERR_IO, "%s: %s", args->output, strerror(errno));

@@ -7,6 +7,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/progress.h"
 #include "sim/base/units.h"
+#include "sim/scenario/step_kind.h"
 #include "solver/evaluate.h"
 #include "solver/strategy.h"
 
@@ -61,6 +62,9 @@ const cli_command cli_cmd_compare = {
         "and the activation units that the fullest and the last pipeline rank hold. A schedule "
         "that "
         "runs a given number of chunks per rank gets that number."
+        "\n\nAbove the rows stands how far the profile was off on logged steps like these, or why "
+        "that is not known. The margin is the memory limit less the peak; a row within a tenth of "
+        "the limit is marked tight and may run several times slower."
         "\n\nA row that runs out of memory is marked oom; a warning (with --json its reason) says "
         "which sample needs how much. The exit status is 1 when no row can be trained.",
     .examples = examples,
@@ -294,12 +298,13 @@ static void print_row(const comparison *cmp, const row *r)
     for (size_t b = 0; b < result->batch_count; b++) {
         solver_ms += result->batches[b].facts.solver_ms;
     }
-    printf("%-12s %14.1f %8.2fx %8.2f %% %9.2f %7.2f %% %9.3f %8.1f %% %8.1f %9.2f  %s%s\n",
+    printf("%-12s %14.1f %8.2fx %8.2f %% %9.2f %9.2f %7.2f %% %9.3f %8.1f %% %8.1f %9.2f  %s%s\n",
            r->name, sp_result_iteration_ms(result), speedup(cmp, r),
            100.0 * sp_result_bubble_ratio(result), sp_gib_from_bytes(result->peak_bytes),
-           100.0 * sp_result_mfu(result), sp_result_dp_max_over_mean(result),
-           100.0 * sp_result_gap(result), sp_result_microbatches(result), solver_ms / n,
-           status_word(r), result->lossless ? "" : ", not lossless");
+           sp_gib_from_bytes(sp_result_margin_bytes(result)), 100.0 * sp_result_mfu(result),
+           sp_result_dp_max_over_mean(result), 100.0 * sp_result_gap(result),
+           sp_result_microbatches(result), solver_ms / n, cli_memory_word(result),
+           result->lossless ? "" : ", not lossless");
 }
 
 static void print_schedule_row(const comparison *cmp, const row *r)
@@ -319,18 +324,35 @@ static void print_schedule_row(const comparison *cmp, const row *r)
            100.0 * sp_result_bubble_ratio_longest_stage(result), most,
            result->ranks[ranks - 1].units_peak);
     if (result->parameters > 0) {
-        printf(" %9.2f  %s\n", sp_gib_from_bytes(result->peak_bytes), status_word(r));
+        printf(" %9.2f %9.2f  %s\n", sp_gib_from_bytes(result->peak_bytes),
+               sp_gib_from_bytes(sp_result_margin_bytes(result)), cli_memory_word(result));
     } else {
-        printf(" %9s  %s\n", "-", status_word(r));
+        printf(" %9s %9s  %s\n", "-", "-", cli_memory_word(result));
     }
+}
+
+// All rows are steps of one kind.
+static void print_error_of_times(const sp_scenario *scenario)
+{
+    char text[CLI_STEP_ERROR];
+    sp_step_error error;
+    sp_scenario_step_error(scenario, &error);
+    int column = printf("times ");
+    cli_print_wrapped(stdout, cli_step_error(&error, text), column, column);
+    putchar('\n');
 }
 
 static void print_schedules(const comparison *cmp)
 {
-    printf("pp %d, dp %d; a unit is one chunk's activations of one micro-batch or slice\n\n",
+    printf("pp %d, dp %d; a unit is one chunk's activations of one micro-batch or slice\n",
            cmp->scenario.layout.pp, cmp->scenario.layout.dp);
-    printf("%-12s %14s %9s %10s %13s %9s %9s %9s  %s\n", "schedule", "iteration ms", "speed-up",
-           "bubble", "longest stage", "units", "last rank", "peak GiB", "status");
+    if (cmp->scenario.uniform) {
+        putchar('\n');
+    } else {
+        print_error_of_times(&cmp->scenario);
+    }
+    printf("%-12s %14s %9s %10s %13s %9s %9s %9s %9s  %s\n", "schedule", "iteration ms", "speed-up",
+           "bubble", "longest stage", "units", "last rank", "peak GiB", "margin", "status");
     for (int i = 0; i < cmp->count; i++) {
         print_schedule_row(cmp, &cmp->rows[i]);
     }
@@ -344,14 +366,15 @@ static void print_table(const comparison *cmp)
         sum += (double)cmp->batches.batch[b].total_tokens;
     }
     cli_print_headline(stdout, &cmp->scenario);
-    printf("%d batch%s, %s tokens each (mean), context %lld, seed %llu, profile %s (%s)\n\n",
+    printf("%d batch%s, %s tokens each (mean), context %lld, seed %llu, profile %s (%s)\n",
            cmp->batches.count, cmp->batches.count == 1 ? "" : "es",
            cli_short_number(sum / cmp->batches.count, tokens), (long long)cmp->batches.context,
            (unsigned long long)cmp->scenario.workload.seed, cmp->scenario.profile.name,
            sp_level_names[sp_profile_level(&cmp->scenario.profile)]);
-    printf("%-12s %14s %9s %10s %9s %9s %9s %10s %8s %9s  %s\n", "strategy", "iteration ms",
-           "speed-up", "bubble", "peak GiB", "MFU", "imbalance", "gap", "packs", "solver ms",
-           "status");
+    print_error_of_times(&cmp->scenario);
+    printf("%-12s %14s %9s %10s %9s %9s %9s %9s %10s %8s %9s  %s\n", "strategy", "iteration ms",
+           "speed-up", "bubble", "peak GiB", "margin", "MFU", "imbalance", "gap", "packs",
+           "solver ms", "status");
     for (int i = 0; i < cmp->count; i++) {
         print_row(cmp, &cmp->rows[i]);
     }

@@ -69,6 +69,9 @@ const cli_command cli_cmd_sweep = {
         "settings make no scenario), the reason, and the keys of a result. The order of the lines "
         "is that of the points, the last setting turning fastest, whatever the number of threads. "
         "The file is kept whole through a kill, and --resume goes on with it."
+        "\n\nAt the end the fastest points that fit are listed, each with the median error of its "
+        "profile on logged steps like it. Points that fit tightly, within a tenth of the memory "
+        "limit, come last: such steps ran several times slower than predicted."
         "\n\nThe exit status is 1 when no point is ok.",
     .examples = examples,
     .options = options,
@@ -165,6 +168,11 @@ static json_t *best_point(const sweep_spec *spec, const sweep_best *best)
     return sweep_spec_point(spec, digit);
 }
 
+static json_t *fits_json(sp_fits fits)
+{
+    return fits == SP_FITS_NONE ? json_null() : json_string(sp_fits_names[fits]);
+}
+
 static json_t *summary_json(const sweep_spec *spec, const sweep_summary *summary)
 {
     json_t *root = json_object();
@@ -187,10 +195,29 @@ static json_t *summary_json(const sweep_spec *spec, const sweep_summary *summary
         sp_json_put(row, "tokens_per_s", figure(digest->tokens_per_s));
         sp_json_put(row, "mfu", figure(digest->mfu));
         sp_json_put(row, "peak_memory_gib", figure(digest->peak_memory_gib));
+        sp_json_put(row, "memory_margin_gib", figure(digest->memory_margin_gib));
+        sp_json_put(row, "fits", fits_json(digest->fits));
+        sp_json_put(row, "median_error", figure(digest->median_error));
+        sp_json_put(row, "not_validated",
+                    digest->not_validated[0] != '\0' ? json_string(digest->not_validated)
+                                                     : json_null());
         json_array_append_new(best, row);
     }
     sp_json_put(root, "best", best);
     return root;
+}
+
+// The reason of the fastest point that has no error.
+static void print_not_validated(const sweep_summary *summary)
+{
+    for (int i = 0; i < summary->best_count; i++) {
+        const sweep_digest *digest = &summary->best[i].digest;
+        if (!isfinite(digest->median_error) && isfinite(digest->tokens_per_s)) {
+            int column = printf("times not validated: ");
+            cli_print_wrapped(stdout, digest->not_validated, column, 2);
+            return;
+        }
+    }
 }
 
 static void print_best(const sweep_spec *spec, const sweep_summary *summary)
@@ -198,23 +225,32 @@ static void print_best(const sweep_spec *spec, const sweep_summary *summary)
     if (summary->best_count == 0) {
         return;
     }
-    printf("\n%14s %10s %9s %9s  %s\n", "iteration ms", "tokens/s", "MFU", "peak GiB",
-           "fastest points that fit");
+    printf("\n%14s %8s %10s %9s %9s %9s %5s  %s\n", "iteration ms", "error", "tokens/s", "MFU",
+           "peak GiB", "margin", "fits", "fastest points that fit");
     for (int i = 0; i < summary->best_count; i++) {
         const sweep_digest *digest = &summary->best[i].digest;
         char tokens[CLI_SHORT_NUMBER];
         json_t *point = best_point(spec, &summary->best[i]);
         char *text = point != NULL ? sweep_point_text(point) : NULL;
-        printf("%14.1f %10s", digest->iteration_ms, cli_short_number(digest->tokens_per_s, tokens));
-        if (isfinite(digest->mfu)) {
-            printf(" %7.2f %% %9.2f", 100.0 * digest->mfu, digest->peak_memory_gib);
+        printf("%14.1f", digest->iteration_ms);
+        if (isfinite(digest->median_error)) {
+            printf(" %6.1f %%", 100.0 * digest->median_error);
         } else {
-            printf(" %9s %9s", "-", "-");
+            printf(" %8s", "-");
+        }
+        printf(" %10s", cli_short_number(digest->tokens_per_s, tokens));
+        if (isfinite(digest->mfu)) {
+            printf(" %7.2f %% %9.2f %9.2f %5s", 100.0 * digest->mfu, digest->peak_memory_gib,
+                   digest->memory_margin_gib,
+                   digest->fits == SP_FITS_NONE ? "-" : sp_fits_names[digest->fits]);
+        } else {
+            printf(" %9s %9s %9s %5s", "-", "-", "-", "-");
         }
         printf("  %s\n", text != NULL ? text : "?");
         free(text);
         json_decref(point);
     }
+    print_not_validated(summary);
 }
 
 static void print_summary(const sweep_spec *spec, const sweep_summary *summary, const char *output)

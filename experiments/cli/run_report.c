@@ -27,6 +27,26 @@ const char *cli_short_number(double value, char text[CLI_SHORT_NUMBER])
     return text;
 }
 
+const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR])
+{
+    if (error->known) {
+        snprintf(text, CLI_STEP_ERROR,
+                 "±%.1f %% in the median, %.1f %% for nine in ten, on %lld logged step%s like "
+                 "this (%s)",
+                 100.0 * error->median, 100.0 * error->p90, (long long)error->steps,
+                 error->steps == 1 ? "" : "s", error->scope);
+    } else {
+        snprintf(text, CLI_STEP_ERROR, "not validated: %s", error->not_validated);
+    }
+    return text;
+}
+
+const char *cli_memory_word(const sp_result *result)
+{
+    sp_fits fits = sp_result_fits(result);
+    return fits == SP_FITS_NO ? "oom" : fits == SP_FITS_TIGHT ? "tight" : "ok";
+}
+
 void cli_print_headline(FILE *out, const sp_scenario *scenario)
 {
     const sp_layout *layout = &scenario->layout;
@@ -55,6 +75,17 @@ static void print_percent(FILE *out, const char *label, double share)
     }
 }
 
+// Of a prediction. What was measured, and what is given as costs, has none.
+static void print_error(FILE *out, const sp_result *result)
+{
+    char text[CLI_STEP_ERROR];
+    if (result->parameters > 0 &&
+        (result->step_error.known || result->step_error.not_validated[0] != '\0')) {
+        int column = fprintf(out, "  error          ");
+        cli_print_wrapped(out, cli_step_error(&result->step_error, text), column, column);
+    }
+}
+
 static void print_speed(FILE *out, const sp_result *result)
 {
     char number[CLI_SHORT_NUMBER];
@@ -66,6 +97,7 @@ static void print_speed(FILE *out, const sp_result *result)
                 sp_result_lower_bound_ms(result));
     }
     fputc('\n', out);
+    print_error(out, result);
     print_percent(out, "  bubble         ", sp_result_bubble_ratio(result));
     print_percent(out, "  (longest stage ", sp_result_bubble_ratio_longest_stage(result));
     if (result->published_bubble_ratio >= 0.0) {
@@ -118,8 +150,10 @@ static void print_memory(FILE *out, const sp_result *result)
     }
     fprintf(out, "  peak memory    %.2f GiB", sp_gib_from_bytes(result->peak_bytes));
     if (result->memory_limit_bytes > 0) {
-        fprintf(out, " of %.2f%s", sp_gib_from_bytes(result->memory_limit_bytes),
-                sp_result_is_oom(result) ? ": OUT OF MEMORY" : "");
+        static const char *const words[] = {", fits", ", fits TIGHTLY", ": OUT OF MEMORY", ""};
+        fprintf(out, " of %.2f%s (margin %.2f%s)", sp_gib_from_bytes(result->memory_limit_bytes),
+                words[sp_result_fits(result)], sp_gib_from_bytes(sp_result_margin_bytes(result)),
+                result->allocator_peak_bytes > 0 ? " by the allocator's count" : "");
     }
     fputs("\n                 ", out);
     const char *separator = "";

@@ -16,6 +16,14 @@ void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *r
 // Warnings, and table ranges that were left, on standard error.
 void cli_print_notes(bool quiet, const sp_result *result);
 
+// "±3.0 % in the median, 8.1 % for nine in ten, on 607 logged steps like this (scope)", or "not
+// validated: ..." with the reason; returns text.
+enum { CLI_STEP_ERROR = 480 };
+const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]);
+
+// "ok", "tight" or "oom".
+const char *cli_memory_word(const sp_result *result);
+
 // Thousands in "4.19 M" style.
 enum { CLI_SHORT_NUMBER = 24 };
 const char *cli_short_number(double value, char text[CLI_SHORT_NUMBER]);

@@ -8,7 +8,8 @@
 
 enum { FIGURE = 32 };
 
-static bool is_memory(const sp_validation *validation)
+// Plain bytes are known of the largest rank.
+static bool has_plain(const sp_validation *validation)
 {
     return validation->measurements->kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES;
 }
@@ -33,7 +34,7 @@ static const char *profile_name(const sp_measurements *measurements)
 // No prediction of memory reads a fitted number.
 static int fitted_constants(const sp_measurements *measurements)
 {
-    bool timed = measurements->kind != SP_MEASURED_ALLOCATOR_PEAK_BYTES;
+    bool timed = !sp_measured_is_memory(measurements->kind);
     return timed && of_one_profile(measurements)
                ? measurements->cases[0].scenario.profile.fitted_constants
                : 0;
@@ -53,10 +54,22 @@ static const char *error_text(const sp_validation *validation, double error, boo
     return text;
 }
 
+static void print_ranking(FILE *out, const sp_ranking *ranking)
+{
+    if (ranking->cells > 0) {
+        fprintf(out,
+                "  %d cells: rank correlation %.2f, regret of the pick %.1f %% (mean), %.1f %% "
+                "(worst, %s)\n",
+                ranking->cells, ranking->correlation, 100.0 * ranking->regret,
+                100.0 * ranking->worst_regret, ranking->worst_cell);
+    }
+}
+
 static void print_table(FILE *out, const sp_validation *v)
 {
     const sp_measurements *m = v->measurements;
     const sp_measured_case *worst = &m->cases[v->worst];
+    char median[FIGURE];
     char mean[FIGURE];
     char bias[FIGURE];
     char bound[FIGURE] = "-";
@@ -72,17 +85,19 @@ static void print_table(FILE *out, const sp_validation *v)
     if (profile_name(m)[0] != '\0') {
         snprintf(constants, sizeof constants, "%d", fitted_constants(m));
     }
-    fprintf(out, "%-18s %5zu %10s %10s %10s %10s %10s %6s%s\n", m->name, m->count,
+    fprintf(out, "%-18s %5zu %10s %10s %10s %10s %10s %10s %6s%s\n", m->name, m->count,
+            error_text(v, v->median_error, false, median),
             error_text(v, v->mean_error, false, mean), error_text(v, v->bias, true, bias),
             error_text(v, v->cases[v->worst].error, true, worst_error), bound, published, constants,
             m->bound < 0.0    ? ""
             : v->within_bound ? "  ok"
                               : "  MISSED");
-    if (is_memory(v)) {
-        fprintf(out, "%-18s %5s %10s %10s\n", "  in plain bytes", "",
+    if (has_plain(v)) {
+        fprintf(out, "%-18s %5s %10s %10s %10s\n", "  in plain bytes", "", "",
                 error_text(v, v->plain_mean_error, false, mean),
                 error_text(v, v->plain_bias, true, bias));
     }
+    print_ranking(out, &v->ranking);
     if (fabs(v->cases[v->worst].error) > 0.0) {
         fprintf(out, "  worst: line %d%s%s\n", worst->line, worst->label[0] != '\0' ? ", " : "",
                 worst->label);
@@ -92,8 +107,8 @@ static void print_table(FILE *out, const sp_validation *v)
 void cli_print_validations(FILE *out, const sp_validation *validations, int count)
 {
     bool differences = false;
-    fprintf(out, "%-18s %5s %10s %10s %10s %10s %10s %6s\n", "table", "cases", "mean", "bias",
-            "worst", "bound", "published", "fitted");
+    fprintf(out, "%-18s %5s %10s %10s %10s %10s %10s %10s %6s\n", "table", "cases", "median",
+            "mean", "bias", "worst", "bound", "published", "fitted");
     for (int i = 0; i < count; i++) {
         print_table(out, &validations[i]);
         differences = differences || sp_validation_is_difference(validations[i].measurements->kind);
@@ -116,22 +131,22 @@ void cli_print_validations(FILE *out, const sp_validation *validations, int coun
 
 static const char *unit_of(sp_measured kind)
 {
-    static const char *const units[] = {"ms", "tokens/s", "GiB", "ratio"};
+    static const char *const units[] = {"ms", "tokens/s", "GiB", "GiB", "ratio"};
     return units[kind];
 }
 
 static double in_unit(sp_measured kind, double value)
 {
-    return kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES ? value / SP_GIB : value;
+    return sp_measured_is_memory(kind) ? value / SP_GIB : value;
 }
 
 void cli_print_validated_cases(FILE *out, const sp_validation *validation)
 {
     const sp_measurements *m = validation->measurements;
-    int digits = m->kind == SP_MEASURED_BUBBLE_RATE            ? 5
-                 : m->kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES ? 3
-                 : m->kind == SP_MEASURED_TOKENS_PER_S         ? 0
-                                                               : 2;
+    int digits = m->kind == SP_MEASURED_BUBBLE_RATE    ? 5
+                 : sp_measured_is_memory(m->kind)      ? 3
+                 : m->kind == SP_MEASURED_TOKENS_PER_S ? 0
+                                                       : 2;
     fprintf(out, "\n%s, %s%s%s, in %s\n", m->name, sp_measured_names[m->kind],
             profile_name(m)[0] != '\0' ? ", profile " : "", profile_name(m), unit_of(m->kind));
     fprintf(out, "%6s %12s %12s %12s %10s  %s\n", "line", "measured", "computed", "delta", "error",
@@ -163,7 +178,7 @@ static json_t *case_json(const sp_validation *v, size_t index)
     sp_json_put(object, "computed", json_real(found->computed));
     sp_json_put(object, "delta", json_real(found->computed - c->measured));
     sp_json_put(object, "error", json_real(found->error));
-    if (is_memory(v)) {
+    if (has_plain(v)) {
         sp_json_put(object, "computed_plain", json_real(found->plain));
         sp_json_put(object, "error_plain", json_real(found->plain_error));
     }
@@ -178,6 +193,15 @@ static json_t *published_json(const sp_measurements *m)
     return m->published_error < 0.0
                ? json_null()
                : json_pack("{s:f, s:s}", "error", m->published_error, "by", m->published_by);
+}
+
+static json_t *ranking_json(const sp_ranking *ranking)
+{
+    return ranking->cells == 0
+               ? json_null()
+               : json_pack("{s:i, s:f, s:f, s:f, s:s}", "cells", ranking->cells, "correlation",
+                           ranking->correlation, "regret", ranking->regret, "worst_regret",
+                           ranking->worst_regret, "worst_cell", ranking->worst_cell);
 }
 
 static json_t *table_json(const sp_validation *v)
@@ -196,9 +220,11 @@ static json_t *table_json(const sp_validation *v)
     sp_json_put(object, "fitted_constants", json_integer(fitted_constants(m)));
     sp_json_put(object, "count", json_integer((json_int_t)m->count));
     sp_json_put(object, "mean_absolute_error", json_real(v->mean_error));
+    sp_json_put(object, "median_absolute_error", json_real(v->median_error));
     sp_json_put(object, "bias", json_real(v->bias));
+    sp_json_put(object, "ranking", ranking_json(&v->ranking));
     sp_json_put(object, "worst", case_json(v, v->worst));
-    if (is_memory(v)) {
+    if (has_plain(v)) {
         sp_json_put(object, "mean_absolute_error_plain", json_real(v->plain_mean_error));
         sp_json_put(object, "bias_plain", json_real(v->plain_bias));
     }

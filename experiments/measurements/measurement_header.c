@@ -109,8 +109,8 @@ sp_status sp_map_of_header(const sp_csv *csv, const char *csv_source, json_t **d
     }
     if (measured < 0) {
         sp_error_at(err, SP_ERR_CONTENT, csv_source, 1, 0,
-                    "no measured column: expected iteration_ms, tokens_per_s or "
-                    "peak_memory_allocator_bytes");
+                    "no measured column: expected iteration_ms, tokens_per_s, "
+                    "peak_memory_allocator_bytes or peak_memory_last_rank_bytes");
     }
     if (err->status != SP_OK) {
         json_decref(columns);

@@ -11,13 +11,18 @@
 
 enum { QUOTE = 80 };
 
-const char *const sp_measured_names[] = {"iteration_ms", "tokens_per_s",
-                                         "peak_memory_allocator_bytes", "bubble_ratio", NULL};
+const char *const sp_measured_names[] = {"iteration_ms",
+                                         "tokens_per_s",
+                                         "peak_memory_allocator_bytes",
+                                         "peak_memory_last_rank_bytes",
+                                         "bubble_ratio",
+                                         NULL};
 static const char *const check_names[] = {"none", "ranks", "whole_microbatches", NULL};
 
 // Indices into the names above are the enums' values.
 _Static_assert(SP_MEASURED_ITERATION_MS == 0 && SP_MEASURED_TOKENS_PER_S == 1 &&
-                   SP_MEASURED_ALLOCATOR_PEAK_BYTES == 2 && SP_MEASURED_BUBBLE_RATE == 3,
+                   SP_MEASURED_ALLOCATOR_PEAK_BYTES == 2 && SP_MEASURED_LAST_RANK_BYTES == 3 &&
+                   SP_MEASURED_BUBBLE_RATE == 4,
                "measured");
 _Static_assert(SP_MAP_CHECK_RANKS == 1 && SP_MAP_CHECK_WHOLE_MICROBATCHES == 2, "check");
 
@@ -34,6 +39,8 @@ static void read_schema(sp_object *root);
 static void read_measured(map_reader *reader, sp_object *root);
 static void read_columns(map_reader *reader, sp_object *root);
 static void read_label(map_reader *reader, sp_object *root);
+static void read_rows(map_reader *reader, sp_object *root);
+static void read_cells(map_reader *reader, sp_object *root);
 static void read_description(sp_object *root, sp_measurements *measurements);
 
 sp_status sp_map_from_json(json_t *document, const char *source, const char *csv_source,
@@ -60,6 +67,9 @@ sp_status sp_map_from_json(json_t *document, const char *source, const char *csv
     read_measured(&reader, &root);
     read_columns(&reader, &root);
     read_label(&reader, &root);
+    read_rows(&reader, &root);
+    read_cells(&reader, &root);
+    sp_object_get(&root, "table");
     sp_object_end(&root);
     sp_status status = reader.err->status;
     if (status != SP_OK) {
@@ -419,24 +429,93 @@ static void read_columns(map_reader *reader, sp_object *root)
     }
 }
 
+// The column that an entry of the array `key` names; negative after an error.
+static int column_of_entry(map_reader *reader, sp_object *root, const char *key,
+                           const json_t *entry)
+{
+    const char *name = json_string_value(entry);
+    int c = name != NULL ? column_index(reader, name) : -1;
+    if (c < 0) {
+        char found[QUOTE];
+        sp_json_quote(entry, found, sizeof found);
+        sp_object_error(root, key, "expected the name of a column, got %s", found);
+    }
+    return c;
+}
+
+static const json_t *column_names(sp_object *root, const char *key)
+{
+    const json_t *names = sp_object_get(root, key);
+    if (names != NULL && !json_is_array(names)) {
+        sp_object_error(root, key, "expected an array of column names");
+    }
+    return names;
+}
+
 static void read_label(map_reader *reader, sp_object *root)
 {
-    const json_t *label = sp_object_get(root, "label");
-    if (label != NULL && !json_is_array(label)) {
-        sp_object_error(root, "label", "expected an array of column names");
-    }
+    const json_t *label = column_names(root, "label");
     for (size_t i = 0; i < json_array_size(label); i++) {
-        const char *name = json_string_value(json_array_get(label, i));
-        int c = name != NULL ? column_index(reader, name) : -1;
-        if (c < 0) {
-            char found[QUOTE];
-            sp_json_quote(json_array_get(label, i), found, sizeof found);
-            sp_object_error(root, "label", "expected the name of a column, got %s", found);
-        } else {
+        int c = column_of_entry(reader, root, "label", json_array_get(label, i));
+        if (c >= 0) {
             reader->map->columns[c].in_label = true;
         }
     }
     for (int c = 0; c < reader->csv->columns && label == NULL; c++) {
         reader->map->columns[c].in_label = reader->map->columns[c].is_setting;
     }
+}
+
+static void read_cells(map_reader *reader, sp_object *root)
+{
+    const json_t *cells = column_names(root, "cells");
+    for (size_t i = 0; i < json_array_size(cells); i++) {
+        int c = column_of_entry(reader, root, "cells", json_array_get(cells, i));
+        if (c >= 0) {
+            reader->map->columns[c].in_cell = true;
+        }
+    }
+}
+
+// {"status": ["ok"], "tp": [1, 2]}
+static void read_rows(map_reader *reader, sp_object *root)
+{
+    sp_object rows;
+    const char *name;
+    json_t *taken;
+    if (!sp_object_member(root, "rows", &rows)) {
+        return;
+    }
+    json_object_foreach ((json_t *)rows.json, name, taken) {
+        int c = column_index(reader, name);
+        if (c < 0) {
+            sp_object_error(&rows, name, "the table has no such column");
+        } else if (!json_is_array(taken) || json_array_size(taken) == 0) {
+            sp_object_error(&rows, name, "expected an array of cells");
+        } else {
+            reader->map->columns[c].taken = taken;
+        }
+    }
+}
+
+static bool is_cell(const json_t *value, const char *text)
+{
+    double number = 0.0;
+    return json_is_string(value)
+               ? strcmp(json_string_value(value), text) == 0
+               : sp_map_number(text, &number) && number == json_number_value(value);
+}
+
+bool sp_map_takes(const sp_map *map, const sp_csv *csv, size_t row)
+{
+    bool takes = true;
+    for (int c = 0; c < csv->columns && takes; c++) {
+        const json_t *taken = map->columns[c].taken;
+        bool found = taken == NULL;
+        for (size_t i = 0; i < json_array_size(taken) && !found; i++) {
+            found = is_cell(json_array_get(taken, i), sp_csv_at(csv, row, c)->text);
+        }
+        takes = found;
+    }
+    return takes;
 }

@@ -30,6 +30,8 @@ typedef struct sp_map_column {
     int target_count;
     const json_t *values; // by cell: the value, or without targets an object of values by path
     sp_map_check check;
+    const json_t *taken; // cells of the rows that are taken; NULL: any
+    bool in_cell;        // rows that agree in these columns are ranked against each other
 } sp_map_column;
 
 typedef struct sp_map {
@@ -60,6 +62,9 @@ sp_status sp_map_of_header(const sp_csv *csv, const char *csv_source, json_t **d
 
 // What the map says of the table itself: source, licence, bounds.
 void sp_map_describe(const sp_map *map, sp_measurements *measurements);
+
+// Is the row among those that the map takes?
+bool sp_map_takes(const sp_map *map, const sp_csv *csv, size_t row);
 
 // The scenario document of a row and one of its measured columns; the caller owns it. Errors name
 // row and column.

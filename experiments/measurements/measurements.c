@@ -15,7 +15,7 @@
 #include "solver/strategy.h"
 
 enum {
-    PATH = 1024,
+    PATH = SP_MEASUREMENTS_FILE,
     MAP_LIMIT_BYTES = 16 << 20,
     SHOWN = 64,
 };
@@ -39,9 +39,13 @@ typedef struct table_reader {
 
 static sp_status read_map(const char *csv_path, const char *map_path, json_t **map, char *name,
                           sp_error *err);
+static bool is_map(const char *path);
+static sp_status table_of_map(const char *map_path, const json_t *map, char path[PATH],
+                              sp_error *err);
 static sp_status read_table(table_reader *reader, json_t *map, const char *map_source);
 static sp_status read_cases(table_reader *reader);
 static void name_table(sp_measurements *measurements, const char *csv_source);
+static void note_path(sp_measurements *measurements, const char *csv_path);
 
 sp_status sp_measurements_read(const char *csv_path, const char *map_path,
                                const char *const *overrides, int override_count,
@@ -54,11 +58,19 @@ sp_status sp_measurements_read(const char *csv_path, const char *map_path,
                            .override_count = override_count,
                            .err = err != NULL ? err : &own};
     char map_name[PATH];
+    char table_path[PATH];
     json_t *map = NULL;
     *measurements = (sp_measurements){0};
     name_table(measurements, csv_path);
-    sp_status status = read_map(csv_path, map_path, &map, map_name, reader.err);
+    bool by_map = map_path == NULL && is_map(csv_path);
+    sp_status status = read_map(csv_path, by_map ? csv_path : map_path, &map, map_name, reader.err);
+    if (status == SP_OK && by_map) {
+        status = table_of_map(csv_path, map, table_path, reader.err);
+        csv_path = table_path;
+        note_path(measurements, table_path);
+    }
     if (status == SP_OK) {
+        snprintf(measurements->file, sizeof measurements->file, "%s", csv_path);
         status = sp_csv_read_file(csv_path, &reader.csv, reader.err);
     }
     if (status != SP_OK) {
@@ -102,13 +114,38 @@ void sp_measurements_fini(sp_measurements *measurements)
 // ---- files ----
 
 // Cut at the front where it is too long: the end says more.
+static void note_path(sp_measurements *measurements, const char *csv_path)
+{
+    size_t length = strlen(csv_path);
+    size_t most = sizeof measurements->path - 1;
+    size_t kept = length < most ? length : most;
+    memcpy(measurements->path, csv_path + (length - kept), kept + 1);
+}
+
 static void name_table(sp_measurements *measurements, const char *csv_source)
 {
-    size_t length = strlen(csv_source);
-    size_t most = sizeof measurements->path - 1;
-    snprintf(measurements->path, sizeof measurements->path, "%s",
-             length > most ? csv_source + (length - most) : csv_source);
+    note_path(measurements, csv_source);
     sp_measurements_name(csv_source, measurements->name);
+}
+
+static bool is_map(const char *path)
+{
+    size_t length = strlen(path);
+    return length > 5 && strcmp(path + length - 5, ".json") == 0;
+}
+
+// The table that a map names, in the map's folder, or the one of its own name.
+static sp_status table_of_map(const char *map_path, const json_t *map, char path[PATH],
+                              sp_error *err)
+{
+    const char *table = json_string_value(json_object_get(map, "table"));
+    const char *slash = strrchr(map_path, '/');
+    int folder = slash != NULL ? (int)(slash - map_path) + 1 : 0;
+    int length = table != NULL
+                     ? snprintf(path, PATH, "%.*s%s", folder, map_path, table)
+                     : snprintf(path, PATH, "%.*s.csv", (int)strlen(map_path) - 5, map_path);
+    return length < PATH ? SP_OK
+                         : sp_error_set(err, SP_ERR_IO, "%s: the path is too long", map_path);
 }
 
 void sp_measurements_name(const char *csv_path, char name[SP_MEASUREMENTS_NAME])
@@ -147,6 +184,16 @@ static sp_status read_map(const char *csv_path, const char *map_path, json_t **m
 
 // ---- the table ----
 
+static bool has_rows(const table_reader *reader)
+{
+    for (size_t row = 0; row < reader->csv.rows; row++) {
+        if (sp_map_takes(&reader->map, &reader->csv, row)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 // Takes over the map and the CSV.
 static sp_status read_table(table_reader *reader, json_t *map, const char *map_source)
 {
@@ -160,8 +207,11 @@ static sp_status read_table(table_reader *reader, json_t *map, const char *map_s
     if (status == SP_OK) {
         status = sp_map_from_json(map, map_source, path, &reader->csv, &reader->map, reader->err);
     }
-    if (status == SP_OK && reader->csv.rows == 0) {
-        status = sp_error_set(reader->err, SP_ERR_CONTENT, "%s: has a header and no rows", path);
+    if (status == SP_OK && !has_rows(reader)) {
+        status = sp_error_set(reader->err, SP_ERR_CONTENT,
+                              reader->csv.rows == 0 ? "%s: has a header and no rows"
+                                                    : "%s: has no row that the map takes",
+                              path);
     }
     if (status == SP_OK) {
         status = sp_scenario_cache_new(&reader->files, reader->err);
@@ -217,6 +267,9 @@ static sp_status read_cases(table_reader *reader)
         reader->varies[c] = varies(&reader->csv, c);
     }
     for (size_t i = 0; i < reader->csv.rows * columns && !reader->stop; i++) {
+        if (!sp_map_takes(&reader->map, &reader->csv, i / columns)) {
+            continue;
+        }
         sp_measured_case *next = &measurements->cases[measurements->count];
         sp_status status = read_case(reader, i / columns, (int)(i % columns), next);
         measurements->count += status == SP_OK;
@@ -349,18 +402,26 @@ static void mark_cut(char *text, size_t bytes)
     memcpy(text + end, "...", sizeof "...");
 }
 
+// Column c of a row behind what the text has already; it may be cut, then the size is `bytes` or
+// more.
+static size_t add_column(const table_reader *reader, size_t row, int c, char *text, size_t used,
+                         size_t bytes)
+{
+    const sp_csv *csv = &reader->csv;
+    const sp_map_column *column = &reader->map.columns[c];
+    return used + (size_t)snprintf(text + used, bytes - used, "%s%s=%s", used > 0 ? " " : "",
+                                   label_name(column, sp_csv_header(csv, c)->text),
+                                   sp_csv_at(csv, row, c)->text);
+}
+
 static void write_label(const table_reader *reader, size_t row, int measured, char *label,
                         size_t bytes)
 {
-    const sp_csv *csv = &reader->csv;
     size_t used = 0;
     label[0] = '\0';
-    for (int c = 0; c < csv->columns && used < bytes; c++) {
-        const sp_map_column *column = &reader->map.columns[c];
-        if (column->in_label && reader->varies[c]) {
-            used += (size_t)snprintf(label + used, bytes - used, "%s%s=%s", used > 0 ? " " : "",
-                                     label_name(column, sp_csv_header(csv, c)->text),
-                                     sp_csv_at(csv, row, c)->text);
+    for (int c = 0; c < reader->csv.columns && used < bytes; c++) {
+        if (reader->map.columns[c].in_label && reader->varies[c]) {
+            used = add_column(reader, row, c, label, used, bytes);
         }
     }
     if (reader->map.measured_count > 1 && used < bytes) {
@@ -369,6 +430,17 @@ static void write_label(const table_reader *reader, size_t row, int measured, ch
     }
     if (used >= bytes) {
         mark_cut(label, bytes);
+    }
+}
+
+static void write_cell(const table_reader *reader, size_t row, char *cell, size_t bytes)
+{
+    size_t used = 0;
+    cell[0] = '\0';
+    for (int c = 0; c < reader->csv.columns && used < bytes; c++) {
+        if (reader->map.columns[c].in_cell) {
+            used = add_column(reader, row, c, cell, used, bytes);
+        }
     }
 }
 
@@ -386,6 +458,7 @@ static sp_status read_measured(table_reader *reader, size_t row, int measured,
     measured_case->column = cell->column;
     snprintf(measured_case->measured_column, sizeof measured_case->measured_column, "%s", name);
     write_label(reader, row, measured, measured_case->label, sizeof measured_case->label);
+    write_cell(reader, row, measured_case->cell, sizeof measured_case->cell);
     if (is_number && isfinite(value) && value > 0.0) {
         return SP_OK;
     }
@@ -459,6 +532,8 @@ double sp_measured_value(sp_measured kind, const sp_result *result)
         return sp_result_tokens_per_s(result);
     case SP_MEASURED_ALLOCATOR_PEAK_BYTES:
         return (double)result->allocator_peak_bytes;
+    case SP_MEASURED_LAST_RANK_BYTES:
+        return (double)result->last_rank_bytes;
     case SP_MEASURED_BUBBLE_RATE:
         return result->published_bubble_ratio >= 0.0 ? result->published_bubble_ratio
                                                      : sp_result_bubble_ratio_longest_stage(result);
@@ -485,12 +560,13 @@ static sp_status evaluate_with(const sp_measured_case *measured, const sp_profil
 sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measured kind,
                                     const sp_profile *profile, sp_result *result, sp_error *err)
 {
-    bool of_blocks = kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES;
-    const sp_evaluate_options options = {.allocator_peak = of_blocks, .no_bounds = true};
+    const sp_evaluate_options options = {.allocator_peak = kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES,
+                                         .last_rank_peak = kind == SP_MEASURED_LAST_RANK_BYTES,
+                                         .no_bounds = true};
     sp_status status = profile != NULL ? evaluate_with(measured, profile, &options, result, err)
                                        : sp_evaluate(&measured->scenario, &measured->batches,
                                                      &options, result, err);
-    if (status == SP_OK && of_blocks && result->allocator_peak_bytes == 0) {
+    if (status == SP_OK && sp_measured_is_memory(kind) && sp_measured_value(kind, result) == 0.0) {
         const sp_warnings *said = &result->warnings;
         status = sp_error_in(err, SP_ERR_CONTENT, measured->scenario.source, NULL, "%s",
                              said->count > 0 ? said->text[said->count - 1]
@@ -524,6 +600,7 @@ static const char *suspected_unit(sp_measured kind, double over)
         return over < 1.0 ? "is it of one GPU, in thousands, or samples per second?"
                           : "is it of more than one second?";
     case SP_MEASURED_ALLOCATOR_PEAK_BYTES:
+    case SP_MEASURED_LAST_RANK_BYTES:
         if (over > 1.0) {
             return "is it of all GPUs together?";
         }
@@ -534,16 +611,25 @@ static const char *suspected_unit(sp_measured kind, double over)
     return "is it in percent?";
 }
 
+static bool is_off(double over)
+{
+    return !(over <= most_off && over >= 1.0 / most_off);
+}
+
 sp_status sp_measurements_check_units(const sp_measurements *measurements, const double *predicted,
                                       sp_error *err)
 {
     sp_status status = SP_OK;
-    // Bubble rates may well differ by any factor.
-    for (size_t i = 0; i < measurements->count && measurements->kind != SP_MEASURED_BUBBLE_RATE;
-         i++) {
+    size_t off = 0;
+    for (size_t i = 0; i < measurements->count; i++) {
+        off += is_off(measurements->cases[i].measured / predicted[i]);
+    }
+    // Bubble rates may well differ by any factor, and so may single steps that went wrong.
+    bool checks = measurements->kind != SP_MEASURED_BUBBLE_RATE && 2 * off > measurements->count;
+    for (size_t i = 0; i < measurements->count && checks; i++) {
         const sp_measured_case *c = &measurements->cases[i];
         double over = c->measured / predicted[i];
-        if (over <= most_off && over >= 1.0 / most_off) {
+        if (!is_off(over)) {
             continue;
         }
         status =

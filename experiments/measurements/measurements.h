@@ -17,20 +17,28 @@ typedef enum sp_measured {
     SP_MEASURED_ITERATION_MS,
     SP_MEASURED_TOKENS_PER_S,         // of all GPUs together
     SP_MEASURED_ALLOCATOR_PEAK_BYTES, // PyTorch's max_memory_allocated, largest rank
+    SP_MEASURED_LAST_RANK_BYTES,      // the same of the last rank
     SP_MEASURED_BUBBLE_RATE,          // as the zero-bubble papers count it: of the longest stage,
                                       // interleaved schedules by their closed form
 } sp_measured;
 
 extern const char *const sp_measured_names[]; // "iteration_ms", ..., NULL
 
+static inline bool sp_measured_is_memory(sp_measured kind)
+{
+    return kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES || kind == SP_MEASURED_LAST_RANK_BYTES;
+}
+
 enum {
     SP_MEASURED_COLUMNS = 16, // of one table
     SP_MEASUREMENTS_NAME = 64,
+    SP_MEASUREMENTS_FILE = 1024,
 };
 
 typedef struct sp_measured_case {
     int line, column; // of the measured cell in the CSV file
     char label[96];   // its cells that are settings, for tables and messages
+    char cell[96];    // its cells in the map's `cells`: rows of equal text are ranked; "": none
     char measured_column[48];
     sp_scenario scenario; // as read, with the profile that the map or an override names
     sp_batches batches;
@@ -40,6 +48,7 @@ typedef struct sp_measured_case {
 
 typedef struct sp_measurements {
     char name[SP_MEASUREMENTS_NAME]; // of the table, see sp_measurements_name
+    char file[SP_MEASUREMENTS_FILE]; // that the table was read from; "": from memory
     char path[224];                  // of the table, for messages
     char source[512], licence[256];
     sp_measured kind;
@@ -53,9 +62,9 @@ typedef struct sp_measurements {
 } sp_measurements;
 
 // Reads csv_path with its map: map_path, or (NULL) the file of the same name ending in ".json"
-// beside it, or, where there is none, columns named by scenario paths ("parallel.tp"). The
-// overrides (path=value) apply to every row's scenario. Errors name file, row and column; up to ten
-// are collected.
+// beside it; a csv_path that itself ends in ".json" is the map, which names its table. or, where
+// there is none, columns named by scenario paths ("parallel.tp"). The overrides (path=value) apply
+// to every row's scenario. Errors name file, row and column; up to ten are collected.
 sp_status sp_measurements_read(const char *csv_path, const char *map_path,
                                const char *const *overrides, int override_count,
                                sp_measurements *measurements, sp_error *err);
@@ -80,9 +89,9 @@ sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measure
 // What a result holds of the measured quantity.
 double sp_measured_value(sp_measured kind, const sp_result *result);
 
-// Refuses measured values that are off by more than a factor of 100 from what was predicted for
-// them (one for each case), with the unit that they may be in. A factor of 100 is beyond what any
-// mistake in a profile does, and below the 1000 of a wrong unit.
+// Refuses a table in which most measured values are off by more than a factor of 100 from what was
+// predicted for them (one for each case), with the unit that they may be in. A factor of 100 is
+// beyond what any mistake in a profile does, and below the 1000 of a wrong unit.
 sp_status sp_measurements_check_units(const sp_measurements *measurements, const double *predicted,
                                       sp_error *err);
 

@@ -9,6 +9,8 @@
 
 #include "sim/base/json.h"
 
+enum { MAP_LIMIT_BYTES = 16 << 20 };
+
 static const char *const folders[] = {
 #ifdef SP_PUBLISHED_SOURCE_DIR
     SP_PUBLISHED_SOURCE_DIR,
@@ -28,8 +30,16 @@ static int compare_names(const void *a, const void *b)
 static bool has_table(const char *folder, const char *name)
 {
     char path[SP_PUBLISHED_PATH];
+    json_t *map = NULL;
     int length = snprintf(path, sizeof path, "%s/%s.csv", folder, name);
-    return length < SP_PUBLISHED_PATH && access(path, F_OK) == 0;
+    if (length >= SP_PUBLISHED_PATH || access(path, F_OK) == 0) {
+        return length < SP_PUBLISHED_PATH;
+    }
+    snprintf(path, sizeof path, "%s/%s.json", folder, name);
+    sp_json_read_file(path, MAP_LIMIT_BYTES, &map, NULL);
+    bool names_table = json_is_string(json_object_get(map, "table"));
+    json_decref(map);
+    return names_table;
 }
 
 static void list_folder(const char *folder, sp_published *published)
@@ -76,7 +86,7 @@ sp_status sp_published_file(const sp_published *published, const char *name,
     for (int i = 0; i < published->count; i++) {
         names[i] = published->names[i];
         if (strcmp(names[i], name) == 0) {
-            int length = snprintf(path, SP_PUBLISHED_PATH, "%s/%s.csv", published->folder, name);
+            int length = snprintf(path, SP_PUBLISHED_PATH, "%s/%s.json", published->folder, name);
             return length < SP_PUBLISHED_PATH
                        ? SP_OK
                        : sp_error_set(err, SP_ERR_IO, "%s: the path is too long", name);

@@ -1,6 +1,7 @@
 #include "experiments/measurements/validation.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "experiments/measurements/row_threads.h"
 #include "sim/base/alloc.h"
@@ -9,6 +10,8 @@ static sp_status simulate_case(void *context, size_t row, sp_error *err);
 static sp_status check_units(const sp_measurements *measurements, const sp_validated_case *cases,
                              sp_error *err);
 static void sum_up(sp_validation *validation);
+static sp_status find_median(sp_validation *validation, sp_error *err);
+static sp_status rank(sp_validation *validation, sp_error *err);
 
 sp_status sp_validation_run(const sp_measurements *measurements, int threads,
                             sp_validation *validation, sp_error *err)
@@ -22,6 +25,12 @@ sp_status sp_validation_run(const sp_measurements *measurements, int threads,
         sp_rows_work(measurements->count, NULL, threads, simulate_case, validation, err);
     if (status == SP_OK) {
         status = check_units(measurements, validation->cases, err);
+    }
+    if (status == SP_OK) {
+        status = find_median(validation, err);
+    }
+    if (status == SP_OK) {
+        status = rank(validation, err);
     }
     if (status != SP_OK) {
         sp_validation_fini(validation);
@@ -71,6 +80,7 @@ static sp_status simulate_case(void *context, size_t row, sp_error *err)
     }
     out->computed = sp_measured_value(measurements->kind, &result);
     out->error = error_of(measured, measurements->kind, out->computed);
+    out->fits_well = sp_result_fits(&result) == SP_FITS_YES;
     out->plain = (double)result.peak_bytes;
     out->plain_error = error_of(measured, measurements->kind, out->plain);
     sp_result_fini(&result);
@@ -110,4 +120,42 @@ static void sum_up(sp_validation *validation)
     }
     validation->within_bound =
         measurements->bound < 0.0 || sp_validation_bounded_error(validation) <= measurements->bound;
+}
+
+static int compare_errors(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static sp_status find_median(sp_validation *validation, sp_error *err)
+{
+    size_t count = validation->measurements->count;
+    double *errors = sp_i_malloc(count * sizeof *errors);
+    if (errors == NULL) {
+        return sp_error_no_memory(err, "a validation");
+    }
+    for (size_t i = 0; i < count; i++) {
+        errors[i] = fabs(validation->cases[i].error);
+    }
+    qsort(errors, count, sizeof *errors, compare_errors);
+    validation->median_error = 0.5 * (errors[(count - 1) / 2] + errors[count / 2]);
+    sp_i_free(errors);
+    return SP_OK;
+}
+
+static sp_status rank(sp_validation *validation, sp_error *err)
+{
+    const sp_measurements *measurements = validation->measurements;
+    sp_ranked *rows = sp_i_malloc(measurements->count * sizeof *rows);
+    if (rows == NULL) {
+        return sp_error_no_memory(err, "a validation");
+    }
+    for (size_t i = 0; i < measurements->count; i++) {
+        rows[i] = (sp_ranked){validation->cases[i].computed, validation->cases[i].fits_well};
+    }
+    sp_status status = sp_ranking_of(measurements, rows, &validation->ranking, err);
+    sp_i_free(rows);
+    return status;
 }

@@ -3,11 +3,13 @@
 #define SLIMPACK_EXPERIMENTS_MEASUREMENTS_VALIDATION_H
 
 #include "experiments/measurements/measurements.h"
+#include "experiments/measurements/ranking.h"
 
 // Errors are computed / measured - 1, of bubble rates computed - measured. What stays below a
 // measured upper bound has none.
 typedef struct sp_validated_case {
     double computed, error;
+    bool fits_well;            // in memory, as predicted
     double plain, plain_error; // memory: of plain bytes in place of allocator blocks
 } sp_validated_case;
 
@@ -15,7 +17,9 @@ typedef struct sp_validation {
     const sp_measurements *measurements; // not owned
     sp_validated_case *cases;            // one for each of the measurements; owned
     double mean_error, bias;             // mean of |error| and of error
+    double median_error;                 // of |error|
     double plain_mean_error, plain_bias;
+    sp_ranking ranking;
     size_t worst;      // case with the largest |error|, the first of equal ones
     bool within_bound; // true where there is no bound
 } sp_validation;

@@ -150,6 +150,12 @@ static double figure(const json_t *row, const char *key)
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
+static const char *text_of(const json_t *row, const char *key)
+{
+    const char *text = json_string_value(json_object_get(row, key));
+    return text != NULL ? text : "";
+}
+
 bool sweep_digest_read(const json_t *row, sweep_digest *digest, const char **expected)
 {
     *digest = (sweep_digest){.status = SWEEP_STATUSES};
@@ -171,8 +177,16 @@ bool sweep_digest_read(const json_t *row, sweep_digest *digest, const char **exp
     digest->tokens_per_s = figure(row, "tokens_per_s");
     digest->mfu = figure(row, "mfu");
     digest->peak_memory_gib = figure(row, "peak_memory_gib");
-    const char *reason = json_string_value(json_object_get(row, "reason"));
-    snprintf(digest->reason, sizeof digest->reason, "%s", reason != NULL ? reason : "");
+    digest->memory_margin_gib = figure(row, "memory_margin_gib");
+    digest->median_error = figure(json_object_get(row, "error"), "median");
+    const char *fits = text_of(row, "fits");
+    digest->fits = SP_FITS_NONE;
+    for (int f = 0; sp_fits_names[f] != NULL; f++) {
+        digest->fits = strcmp(fits, sp_fits_names[f]) == 0 ? (sp_fits)f : digest->fits;
+    }
+    snprintf(digest->not_validated, sizeof digest->not_validated, "%s",
+             text_of(row, "not_validated"));
+    snprintf(digest->reason, sizeof digest->reason, "%s", text_of(row, "reason"));
     return true;
 }
 

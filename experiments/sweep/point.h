@@ -4,6 +4,7 @@
 
 #include "experiments/sweep/batch_cache.h"
 #include "experiments/sweep/spec.h"
+#include "sim/metrics/result.h"
 #include "sim/scenario/scenario_cache.h"
 
 // ok: fits; oom: evaluated, needs more memory than there is; infeasible: strategy or schedule
@@ -21,7 +22,10 @@ extern const char *const sweep_status_names[]; // "ok", ..., NULL
 // What a summary takes from a line. Figures are NAN where the line has none.
 typedef struct sweep_digest {
     sweep_status status;
-    double iteration_ms, tokens_per_s, mfu, peak_memory_gib;
+    double iteration_ms, tokens_per_s, mfu, peak_memory_gib, memory_margin_gib;
+    sp_fits fits;
+    double median_error;                  // of predicted times, on logged steps like this one
+    char not_validated[SP_NOT_VALIDATED]; // why there is none
     char reason[SP_ERROR_TEXT];
 } sweep_digest;
 

@@ -29,7 +29,7 @@ typedef struct sweep_summary {
     int64_t of_status[SWEEP_STATUSES];
     char reason[SWEEP_STATUSES][SP_ERROR_TEXT]; // the first of each
     // The fastest that fit: by tokens per second where there are tokens, else by iteration time; of
-    // equal ones the first.
+    // equal ones the first. Those that fit tightly come last.
     sweep_best best[SWEEP_BEST];
     int best_count;
     bool stopped; // before the end, by options->stop

@@ -67,6 +67,9 @@ double sp_i_cp_exchange_s(const sp_i_attention *attention, sp_group cp,
                           const sp_i_attention_load *load, double bytes, bool gradients)
 {
     bool by_slices = is_sliced(attention) || is_gathered(attention);
+    if (attention->memory->stack.cp_overlap == SP_CP_A2A) {
+        return sp_time_collective(attention->timer, SP_ALL_TO_ALL, cp, bytes);
+    }
     if (!by_slices || !(load->exchanges > 0.0)) {
         return sp_time_collective(attention->timer, SP_ALL_GATHER, cp, bytes);
     }
@@ -92,6 +95,7 @@ double sp_i_exposed_cp_s(const sp_i_attention *attention, double cp_s, double at
     case SP_CP_BLOCKING:
     case SP_CP_SLICES:
     case SP_CP_GATHERED:
+    case SP_CP_A2A:
         return cp_s;
     }
     SP_UNREACHABLE("a CP overlap");
@@ -209,7 +213,8 @@ static double score_weight(const sp_score_model *scores, double keys)
 static bool is_softmax_unfused(const sp_i_attention *attention, const run *r)
 {
     double matrices = r->count * (double)attention->model->heads / attention->layout->tp;
+    bool beyond = fmod(matrices, FUSED_MULTIPLE) != 0.0 || r->context + r->length > FUSED_KEYS;
+    const sp_stack *stack = &attention->memory->stack;
     return attention->memory->attention == SP_ATTENTION_UNFUSED &&
-           attention->memory->stack.fused_softmax_limited &&
-           (fmod(matrices, FUSED_MULTIPLE) != 0.0 || r->context + r->length > FUSED_KEYS);
+           (stack->unfused_softmax || (stack->fused_softmax_limited && beyond));
 }

@@ -18,6 +18,7 @@
 #define BYTES_BF16 2.0
 
 static void find_classes(sp_cost_model *cost);
+static void find_reach(sp_cost_model *cost);
 
 static sp_op_timer timer_of(sp_cost_model *cost)
 {
@@ -44,8 +45,8 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
     if (sp_shares_are(layout)) {
         cost->memory_class_of_vstage = sp_i_calloc(vstages, sizeof(int));
     }
-    cost->least = sp_i_calloc(vstages * SP_LEAST_SLOPES, sizeof *cost->least);
-    cost->sizes = sp_i_calloc(vstages * SP_LEAST_SIZES, sizeof *cost->sizes);
+    cost->least = sp_i_calloc(most * SP_LEAST_SLOPES, sizeof *cost->least);
+    cost->sizes = sp_i_calloc(most * SP_LEAST_SIZES, sizeof *cost->sizes);
     if (cost->stages == NULL || cost->class_stage == NULL || cost->class_of_vstage == NULL ||
         (sp_shares_are(layout) && cost->memory_class_of_vstage == NULL) || cost->least == NULL ||
         cost->sizes == NULL) {
@@ -62,6 +63,7 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
         return status;
     }
     find_classes(cost);
+    find_reach(cost);
     sp_i_least_work_find(cost);
     return SP_OK;
 }
@@ -109,6 +111,18 @@ static void find_classes(sp_cost_model *cost)
         sp_stage alone = {
             .layers = cost->stages[s].layers, .embedding = s == 0, .head = s + 1 == vstages};
         cost->memory_class_of_vstage[s] = class_of(cost, cost->stage_classes + 2, &alone);
+    }
+}
+
+// What the number of nodes does to computation and launches.
+static void find_reach(sp_cost_model *cost)
+{
+    const sp_layout *layout = cost->layout;
+    double nodes = (double)sp_ceil_div(sp_layout_ranks(layout), cost->cluster->gpus_per_node);
+    cost->slowest_rank = 1.0 + cost->profile->interference.doubling_share * log2(nodes);
+    for (int r = 0; r + 1 < layout->pp; r++) {
+        cost->pipeline_crosses_nodes = cost->pipeline_crosses_nodes ||
+                                       sp_cluster_pp_crosses_node(cost->cluster, layout, r) != 0;
     }
 }
 

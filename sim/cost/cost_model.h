@@ -53,8 +53,9 @@ typedef struct sp_cost_model {
     struct sp_i_pack_timer *packs; // inventories and what was computed of them, owned
     struct sp_least_work *least;   // [slope * classes + class], owned
     struct sp_least_size *sizes;   // [class * SP_LEAST_SIZES + size], owned
-    bool least_is_known;           // also for slopes above 0, and for sizes
-    double work_per_token_s;       // of sp_cost_model_sample_work_s
+    bool pipeline_crosses_nodes;
+    double slowest_rank;     // time of computation on it over that of a rank alone
+    double work_per_token_s; // of sp_cost_model_sample_work_s
     double work_per_square_s;
     sp_uncalibrated uncalibrated; // filled as costs are asked for
 } sp_cost_model;
@@ -75,10 +76,14 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
 // schedule can save. Used for the `gap_work` bound.
 double sp_cost_model_sample_work_s(sp_cost_model *cost, int64_t tokens);
 
-// Of one virtual stage. The first call with a slope above 0, or for sizes, tries some thousand
-// sizes of packs.
+// Of one virtual stage. The first call for a class of stages with a slope above 0, or for sizes,
+// tries some thousand sizes of packs.
 const sp_least_work *sp_cost_model_least_work(sp_cost_model *cost, int vstage, int slope);
-// Of one virtual stage, [SP_LEAST_SIZES], tokens ascending.
+// What a pack needs on its way through one virtual stage: where pipeline ranks share a vocabulary,
+// an embedding on the first alone and a head on the last. The other ranks' shares of both run
+// beside those, in a pack's way once.
+const sp_least_work *sp_cost_model_least_passage(sp_cost_model *cost, int vstage, int slope);
+// Of one virtual stage's passage, [SP_LEAST_SIZES], tokens ascending.
 const sp_least_size *sp_cost_model_least_sizes(sp_cost_model *cost, int vstage);
 // The least time between two stages.
 double sp_cost_model_least_p2p_s(sp_cost_model *cost);

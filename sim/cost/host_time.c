@@ -2,10 +2,15 @@
 
 #include <math.h>
 
-static double layer_s(const sp_host_model *host, const sp_i_pack_time *time, sp_pass pass)
+static double layer_s(const sp_host_model *host, const sp_i_pack_time *time, sp_pass pass,
+                      bool pipeline_crosses_nodes)
 {
-    double growth = 1.0 + host->tp_growth * log2((double)time->layout->tp);
+    int tp = time->layout->tp;
+    double growth = 1.0 + host->tp_growth * log2((double)tp);
     double launches = 0.25 * host->layer_s * growth;
+    if (tp > 1 && pipeline_crosses_nodes) {
+        launches += 0.25 * host->tp_rank_s * tp;
+    }
     double softmax = host->softmax_s * growth * time->unfused_softmax;
     switch (pass) {
     case SP_PASS_F:
@@ -21,7 +26,7 @@ static double layer_s(const sp_host_model *host, const sp_i_pack_time *time, sp_
 }
 
 double sp_i_exec_s(const sp_host_model *host, const sp_i_pack_time *time, const sp_stage *stage,
-                   sp_pass pass)
+                   sp_pass pass, bool pipeline_crosses_nodes)
 {
     double ends = 0.0;
     if (pass == SP_PASS_F) {
@@ -29,7 +34,7 @@ double sp_i_exec_s(const sp_host_model *host, const sp_i_pack_time *time, const 
     } else if (pass == SP_PASS_I) {
         ends = stage->head ? 0.4 : 0.0;
     }
-    return stage->layers * layer_s(host, time, pass) + ends * host->head_s;
+    return stage->layers * layer_s(host, time, pass, pipeline_crosses_nodes) + ends * host->head_s;
 }
 
 double sp_i_launch_wait_s(const sp_host_model *host, double gpu_s, double host_s)

@@ -23,7 +23,8 @@ static double of_stage(const sp_stage *stage, double of_part[SP_I_PARTS][SP_I_PA
                        sp_pass pass);
 static sp_least_work least_of(const sp_cost_model *cost, sp_i_least_work *parts,
                               const sp_stage *stage);
-static void make_known(sp_cost_model *cost);
+static const sp_least_work *least_of_class(sp_cost_model *cost, int class, int slope);
+static void make_known(sp_cost_model *cost, int class);
 static void find_lines(sp_cost_model *cost, int class);
 
 void sp_i_least_work_find(sp_cost_model *cost)
@@ -31,7 +32,7 @@ void sp_i_least_work_find(sp_cost_model *cost)
     sp_op_timer timer = silent_timer(cost);
     sp_i_least_work parts;
     sp_i_pack_least_work(cost->packs, &timer, &parts);
-    for (int c = 0; c < cost->stage_classes; c++) {
+    for (int c = 0; c < cost->classes; c++) {
         cost->least[c] = least_of(cost, &parts, &cost->class_stage[c]);
     }
     for (int s = 0; s < sp_layout_vstages(cost->layout); s++) {
@@ -43,24 +44,41 @@ void sp_i_least_work_find(sp_cost_model *cost)
 
 const sp_least_work *sp_cost_model_least_work(sp_cost_model *cost, int vstage, int slope)
 {
+    return least_of_class(cost, cost->class_of_vstage[vstage], slope);
+}
+
+static const sp_least_work *least_of_class(sp_cost_model *cost, int class, int slope)
+{
     if (slope > 0) {
-        make_known(cost);
+        make_known(cost, class);
     }
-    return &cost->least[slope * cost->stage_classes + cost->class_of_vstage[vstage]];
+    return &cost->least[slope * cost->classes + class];
+}
+
+static int passage_class(const sp_cost_model *cost, int vstage)
+{
+    const int *of = cost->memory_class_of_vstage;
+    return of != NULL ? of[vstage] : cost->class_of_vstage[vstage];
+}
+
+const sp_least_work *sp_cost_model_least_passage(sp_cost_model *cost, int vstage, int slope)
+{
+    return least_of_class(cost, passage_class(cost, vstage), slope);
 }
 
 const sp_least_size *sp_cost_model_least_sizes(sp_cost_model *cost, int vstage)
 {
-    make_known(cost);
-    return &cost->sizes[cost->class_of_vstage[vstage] * SP_LEAST_SIZES];
+    int class = passage_class(cost, vstage);
+    make_known(cost, class);
+    return &cost->sizes[class * SP_LEAST_SIZES];
 }
 
-static void make_known(sp_cost_model *cost)
+// Once for each class: sizes of a known one have tokens.
+static void make_known(sp_cost_model *cost, int class)
 {
-    for (int c = 0; !cost->least_is_known && c < cost->stage_classes; c++) {
-        find_lines(cost, c);
+    if (cost->sizes[class * SP_LEAST_SIZES].tokens <= 0.0) {
+        find_lines(cost, class);
     }
-    cost->least_is_known = true;
 }
 
 static sp_op_timer silent_timer(const sp_cost_model *cost)
@@ -213,7 +231,7 @@ static void find_lines(sp_cost_model *cost, int class)
     scan_all(&s, lower_rate);
     scan_all(&s, lower_lines);
     for (int slope = 1; slope < SP_LEAST_SLOPES; slope++) {
-        sp_least_work *least = &cost->least[slope * cost->stage_classes + class];
+        sp_least_work *least = &cost->least[slope * cost->classes + class];
         *least = *best;
         least->f_token_s = kept[slope] * s.rate_s[FORWARD];
         least->i_token_s = kept[slope] * s.rate_s[INPUTS];

@@ -14,12 +14,16 @@ static sp_i_time sum(sp_i_time a, double times, sp_i_time b)
                        a.cp_s + times * b.cp_s, a.attention_s + times * b.attention_s};
 }
 
-static sp_i_time stage_time(const sp_i_pack_time *time, const sp_stage *stage, sp_pass pass)
+static sp_i_time stage_time(const sp_cost_model *cost, const sp_i_pack_time *time,
+                            const sp_stage *stage, sp_pass pass)
 {
     sp_i_time total = {0};
     total = sum(total, stage->layers, time->of[SP_PART_LAYER][pass]);
     total = sum(total, stage->embedding, time->of[SP_PART_EMBEDDING][pass]);
-    return sum(total, stage->head, time->of[SP_PART_HEAD][pass]);
+    total = sum(total, stage->head, time->of[SP_PART_HEAD][pass]);
+    total.compute_s *= cost->slowest_rank;
+    total.attention_s *= cost->slowest_rank;
+    return total;
 }
 
 // How much longer an action of these passes (bits 1 << pass) takes than the GPU works, because it
@@ -33,9 +37,9 @@ static double launch_wait_s(const sp_cost_model *cost, const sp_i_pack_time *tim
     double unit_s = 0.0;
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
         if ((passes >> pass & 1u) != 0) {
-            sp_i_time part = stage_time(time, stage, (sp_pass)pass);
+            sp_i_time part = stage_time(cost, time, stage, (sp_pass)pass);
             gpu_s += part.compute_s + part.tp_s + part.cp_s;
-            host_s += sp_i_exec_s(host, time, stage, (sp_pass)pass);
+            host_s += sp_i_exec_s(host, time, stage, (sp_pass)pass, cost->pipeline_crosses_nodes);
             unit_s += sp_i_unit_share[pass] * host->unit_s;
         }
     }
@@ -48,7 +52,7 @@ double sp_i_price_passes_s(const sp_cost_model *cost, const sp_i_pack_time *time
     double total_s = launch_wait_s(cost, time, stage, passes);
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
         if ((passes >> pass & 1u) != 0) {
-            sp_i_time part = stage_time(time, stage, (sp_pass)pass);
+            sp_i_time part = stage_time(cost, time, stage, (sp_pass)pass);
             total_s += part.compute_s + part.tp_s + part.cp_s;
         }
     }
@@ -90,7 +94,7 @@ sp_action_cost sp_i_price_forward(const sp_cost_model *cost, const sp_op_timer *
                                   const sp_pack *pack, const sp_i_pack_time *time,
                                   const sp_stage *stage)
 {
-    sp_action_cost f = rounded(stage_time(time, stage, SP_PASS_F));
+    sp_action_cost f = rounded(stage_time(cost, time, stage, SP_PASS_F));
     f.tp_ns +=
         sp_i_cut_ns(vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_ALL_GATHER));
     add_launch_wait(cost, time, stage, 1u << SP_PASS_F, &f);
@@ -115,11 +119,11 @@ static sp_i_backward_price price_work(const sp_cost_model *cost, const sp_op_tim
                                       const sp_stage *stage)
 {
     sp_i_backward_price p;
-    p.r = rounded(stage_time(time, stage, SP_PASS_RECOMPUTE));
-    p.i = joined(rounded(stage_time(time, stage, SP_PASS_I)), p.r);
+    p.r = rounded(stage_time(cost, time, stage, SP_PASS_RECOMPUTE));
+    p.i = joined(rounded(stage_time(cost, time, stage, SP_PASS_I)), p.r);
     p.i.tp_ns += sp_i_cut_ns(
         vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_REDUCE_SCATTER));
-    p.w = rounded(stage_time(time, stage, SP_PASS_W));
+    p.w = rounded(stage_time(cost, time, stage, SP_PASS_W));
     p.b = joined(p.i, p.w);
     return p;
 }

@@ -276,15 +276,18 @@ static sp_i_time pass_time(const sp_i_attention *attention, sp_group cp_group, c
     double cp_s = sp_i_cp_exchange_s(
         attention, cp_group, load, ops->ring_bytes_per_token * load->keys / cp, pass == SP_PASS_I);
     // A ring cuts an attention call into one for each block; after a gather it runs on the two
-    // halves of a rank's zig-zag share, unless one launch takes both.
+    // halves of a rank's zig-zag share, unless one launch takes both, or all of the pack.
     sp_cp_overlap overlap = attention->memory->stack.cp_overlap;
-    bool halves = cp > 1 && overlap != SP_CP_ATTENTION && overlap != SP_CP_GATHERED;
+    bool whole = overlap == SP_CP_GATHERED || overlap == SP_CP_A2A;
+    bool halves = cp > 1 && overlap != SP_CP_ATTENTION && !whole;
     int calls = halves ? 2 : overlap == SP_CP_ATTENTION ? cp : 1;
     double score_bytes =
         ops->pair_bytes * load->pairs + ops->unfused_pair_bytes * load->unfused_pairs;
-    return (sp_i_time){.compute_s = attention_s +
+    double exposed_s = sp_i_exposed_cp_s(attention, cp_s, attention_s, qkv_s);
+    double slowed_s = timer->profile->interference.overlap_share * (cp_s - exposed_s);
+    return (sp_i_time){.compute_s = attention_s + slowed_s +
                                     sp_time_launch(timer, ops->attention_kernels * calls) +
                                     sp_time_memory(timer, score_bytes, 0),
-                       .cp_s = sp_i_exposed_cp_s(attention, cp_s, attention_s, qkv_s),
+                       .cp_s = exposed_s,
                        .attention_s = attention_s};
 }

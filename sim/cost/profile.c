@@ -40,6 +40,7 @@ void sp_profile_fini(sp_profile *profile)
     for (int i = 0; i < CURVES; i++) {
         sp_i_free(curves[i]->x);
     }
+    sp_i_error_records_fini(&profile->errors);
     memset(profile, 0, sizeof *profile);
 }
 
@@ -60,11 +61,14 @@ sp_status sp_profile_copy(const sp_profile *from, sp_profile *to, sp_error *err)
             memcpy(curves[i]->x, shared, 3 * (size_t)curves[i]->points * sizeof *shared);
         }
     }
-    if (!complete) {
-        sp_profile_fini(to);
-        return sp_error_no_memory(err, "a profile");
+    sp_status status = sp_i_error_records_copy(&from->errors, &to->errors, err);
+    if (status == SP_OK && !complete) {
+        status = sp_error_no_memory(err, "a profile");
     }
-    return SP_OK;
+    if (status != SP_OK) {
+        sp_profile_fini(to);
+    }
+    return status;
 }
 
 static sp_level weaker(sp_level a, sp_level b, bool used)
@@ -85,6 +89,7 @@ sp_level sp_profile_level(const sp_profile *profile)
     }
     weakest = weaker(weakest, profile->gemm_model.level, profile->gemm_model.flops_per_s > 0.0);
     weakest = weaker(weakest, profile->host.level, true);
+    weakest = weaker(weakest, profile->interference.level, true);
     weakest = weaker(weakest, profile->scores.level, profile->scores.factor > 0.0);
     return weaker(weakest, profile->loss_level, profile->loss_bytes_per_logit > 0.0);
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "sim/base/status.h"
+#include "sim/cost/error_record.h"
 #include "sim/model/cluster.h"
 #include "sim/model/stack.h"
 
@@ -40,7 +41,13 @@ typedef enum sp_collective {
 
 extern const char *const sp_collective_names[]; // "all_reduce", ..., NULL
 
-enum { SP_PROFILE_NAME = 64, SP_GEMM_TABLES = 64, SP_GEMM_TILES = 8, SP_COLLECTIVE_TABLES = 32 };
+enum {
+    SP_PROFILE_NAME = 64,
+    SP_PROFILE_STACKS = 8,
+    SP_GEMM_TABLES = 64,
+    SP_GEMM_TILES = 8,
+    SP_COLLECTIVE_TABLES = 32
+};
 
 // Times of one GEMM shape family: fixed n and k, by m (tokens). Filled by `calibrate`; used before
 // the rate curve where n and k match.
@@ -80,12 +87,24 @@ typedef struct sp_host_model {
                       // quarter for a whole forward that runs again
     double tp_growth; // more of it for each doubling of TP
     double softmax_s; // more for each unfused softmax's forward; half of it backward
+    double tp_rank_s; // more of a layer for each TP rank, with TP and a pipeline across nodes
     double head_s;    // of a pack: 0.2 embedding forward, 0.4 head forward, 0.4 head backward
     double overlap_power; // q; 0: the larger of the two
     double unit_s;        // added to each unit (pack on a chunk): half forward, half backward
     double iteration_s;   // added to each step
     sp_level level;
 } sp_host_model;
+
+// What operators lose to each other and to other ranks; 0: nothing.
+typedef struct sp_interference_model {
+    double overlap_share;  // of a collective's time behind computation: what that takes longer,
+                           // because the collective holds SMs and memory bandwidth
+    double doubling_share; // of all computation, for each doubling of the nodes: the slowest of the
+                           // ranks sets the pace
+    double tight_microbatch_s; // that a rank waits in each micro-batch for an allocator that frees
+                               // and takes blocks at the limit of its memory
+    sp_level level;
+} sp_interference_model;
 
 // Score traffic of the unfused attention: bytes times factor * (keys / from)^growth, the keys held
 // within [1, to].
@@ -106,6 +125,11 @@ typedef struct sp_profile {
     char name[SP_PROFILE_NAME];
     char gpu[SP_CLUSTER_NAME];
     sp_stack stack; // software that the numbers hold for; name "" where none is stated
+    // Profiles of the GPU under other software, which a scenario that states such a stack gets.
+    struct {
+        char stack[SP_PROFILE_NAME], profile[SP_PROFILE_NAME];
+    } for_stack[SP_PROFILE_STACKS];
+    int for_stacks;
     bool has_cluster;
     sp_cluster cluster; // where the profile carries one
     // GEMM rate in FLOP/s over the edge of the equivalent cube, cbrt(m*n*k).
@@ -135,6 +159,7 @@ typedef struct sp_profile {
     double p2p_bytes_per_s, p2p_latency_s;
     sp_group_model groups;
     sp_host_model host;
+    sp_interference_model interference;
     sp_score_model scores;
     double loss_bytes_per_logit; // forward and backward, halves; 0: as counted
     sp_level loss_level;
@@ -142,6 +167,7 @@ typedef struct sp_profile {
     double reference_s;     // of the backend's reference work when it was calibrated; 0: not stated
     double reference_drift; // largest less smallest time of it in the meantime, over reference_s
     int fitted_constants;   // that the profile says were fitted
+    sp_error_records errors; // on logged steps that no fit had seen
 } sp_profile;
 
 enum { SP_PROFILE_PATH = 4096 }; // bytes of a profile's file name: as long as Linux opens any

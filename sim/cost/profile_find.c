@@ -11,6 +11,7 @@
 enum {
     NAMES = 64,       // profiles listed in a message
     LIMIT = 16 << 20, // bytes of a profile
+    EXTENDED = 4,     // profiles that one extends, each the next
 };
 
 // The folders that names are looked up in, one after the other; false after the last.
@@ -141,8 +142,8 @@ static bool find_file(const char *name, char path[SP_PROFILE_PATH])
     return false;
 }
 
-sp_status sp_profile_document(const char *name, json_t **root, char file[SP_PROFILE_PATH],
-                              sp_error *err)
+static sp_status read_document(const char *name, json_t **root, char file[SP_PROFILE_PATH],
+                               sp_error *err)
 {
     *root = NULL;
     if (!is_path(name)) {
@@ -151,6 +152,87 @@ sp_status sp_profile_document(const char *name, json_t **root, char file[SP_PROF
     }
     snprintf(file, SP_PROFILE_PATH, "%s", name);
     return sp_json_read_file(name, LIMIT, root, err);
+}
+
+// Another name for a profile, with all that it says of itself.
+static bool is_alias(const json_t *own)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach ((json_t *)own, key, value) {
+        if (strcmp(key, "schema") != 0 && strcmp(key, "name") != 0 && strcmp(key, "extends") != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// Sections of `own` stand in place of the base's; null takes one away. What the base says of itself
+// does not hold for a profile that changes it.
+static bool replace_sections(json_t *base, const json_t *own)
+{
+    static const char *const of_itself[] = {"name", "fit", "errors", "for_stack"};
+    size_t removed = is_alias(own) ? 1 : sizeof of_itself / sizeof of_itself[0];
+    const char *key;
+    json_t *value;
+    bool ok = true;
+    for (size_t i = 0; i < removed; i++) {
+        json_object_del(base, of_itself[i]);
+    }
+    json_object_foreach ((json_t *)own, key, value) {
+        if (json_is_null(value) || strcmp(key, "extends") == 0) {
+            json_object_del(base, key);
+        } else {
+            ok = ok && json_object_set(base, key, value) == 0;
+        }
+    }
+    return ok;
+}
+
+// Takes over *root, a profile that extends another, and makes it the whole one.
+static sp_status extend(json_t **root, const char *file, int depth, sp_error *err)
+{
+    json_t *own = *root;
+    const json_t *extends = json_object_get(own, "extends");
+    if (extends == NULL) {
+        return SP_OK;
+    }
+    const char *name = json_string_value(extends);
+    char base_file[SP_PROFILE_PATH];
+    sp_status status = SP_OK;
+    *root = NULL;
+    if (name == NULL) {
+        status =
+            sp_error_in(err, SP_ERR_CONTENT, file, "extends", "expected the name of a profile");
+    } else if (depth == 0) {
+        status = sp_error_in(err, SP_ERR_CONTENT, file, "extends",
+                             "expected at most %d profiles that extend each other", (int)EXTENDED);
+    }
+    if (status == SP_OK) {
+        status = read_document(name, root, base_file, err);
+    }
+    if (status == SP_OK) {
+        status = extend(root, base_file, depth - 1, err);
+    }
+    if (status == SP_OK && !replace_sections(*root, own)) {
+        status = sp_error_no_memory(err, "a profile");
+    }
+    json_decref(own);
+    return status;
+}
+
+sp_status sp_profile_document(const char *name, json_t **root, char file[SP_PROFILE_PATH],
+                              sp_error *err)
+{
+    sp_status status = read_document(name, root, file, err);
+    if (status == SP_OK) {
+        status = extend(root, file, EXTENDED, err);
+    }
+    if (status != SP_OK) {
+        json_decref(*root);
+        *root = NULL;
+    }
+    return status;
 }
 
 sp_status sp_profile_load(const char *name, sp_profile *profile, sp_error *err)

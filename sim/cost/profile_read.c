@@ -214,6 +214,30 @@ static void copy_name(sp_object *object, const char *key, const char *fallback, 
     memcpy(to, text, strlen(text) + 1);
 }
 
+static void read_for_stack(sp_object *root, sp_profile *profile)
+{
+    sp_object object;
+    if (!sp_object_member(root, "for_stack", &object)) {
+        return;
+    }
+    const char *stack;
+    json_t *value;
+    if (json_object_size(object.json) > SP_PROFILE_STACKS) {
+        sp_object_error(root, "for_stack", "expected at most %d stacks", (int)SP_PROFILE_STACKS);
+        return;
+    }
+    json_object_foreach ((json_t *)object.json, stack, value) {
+        sp_stack known;
+        int i = profile->for_stacks++;
+        if (!sp_stack_builtin(stack, &known)) {
+            sp_object_error(&object, stack, "no stack has this name");
+        }
+        copy_name(&object, stack, "", profile->for_stack[i].profile, SP_PROFILE_NAME);
+        snprintf(profile->for_stack[i].stack, SP_PROFILE_NAME, "%s", stack);
+    }
+    sp_object_end(&object);
+}
+
 // "profiles/h100.json" gives "h100".
 static void name_of_source(const char *source, char name[SP_PROFILE_NAME])
 {
@@ -248,6 +272,7 @@ sp_status sp_profile_from_json(const json_t *json, const char *source, sp_profil
     copy_name(&root, "name", name, profile->name, sizeof profile->name);
     copy_name(&root, "gpu", "", profile->gpu, sizeof profile->gpu);
     sp_stack_from_member(&root, "stack", &profile->stack);
+    read_for_stack(&root, profile);
     sp_object cluster;
     profile->has_cluster = sp_object_member(&root, "cluster", &cluster);
     if (profile->has_cluster) {
@@ -276,6 +301,9 @@ sp_status sp_profile_from_json(const json_t *json, const char *source, sp_profil
     }
     if (status == SP_OK) {
         status = sp_i_profile_read_models(&root, profile);
+    }
+    if (status == SP_OK) {
+        status = sp_i_error_records_read(&root, &profile->errors);
     }
     if (status == SP_OK) {
         sp_level optimizer_level = SP_LEVEL_ASSUMED;

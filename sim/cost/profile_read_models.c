@@ -87,6 +87,7 @@ static void read_host(sp_object *root, sp_host_model *host)
         {"layer_us", &host->layer_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
         {"tp_growth", &host->tp_growth, 1.0, 0.0, 0.0, MOST_GROWTH},
         {"unfused_softmax_us", &host->softmax_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
+        {"tp_rank_us", &host->tp_rank_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
         {"head_us", &host->head_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
         {"overlap_power", &host->overlap_power, 1.0, 0.0, 0.0, 100.0},
         {"unit_us", &host->unit_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
@@ -98,6 +99,23 @@ static void read_host(sp_object *root, sp_host_model *host)
                         "expected 0 (the larger of GPU and host) or at least 1 (their sum)");
     }
     host->level = sp_i_profile_provenance(&object, NULL);
+    sp_object_end(&object);
+}
+
+static void read_interference(sp_object *root, sp_interference_model *interference)
+{
+    sp_object object;
+    if (!sp_object_member(root, "interference", &object)) {
+        return;
+    }
+    const constant constants[] = {
+        {"overlap_share", &interference->overlap_share, 1.0, 0.0, 0.0, 1.0},
+        {"tight_microbatch_us", &interference->tight_microbatch_s, SP_I_S_PER_US, 0.0, 0.0,
+         MOST_US},
+        {"doubling_share", &interference->doubling_share, 1.0, 0.0, 0.0, 1.0},
+    };
+    READ_CONSTANTS(&object, constants);
+    interference->level = sp_i_profile_provenance(&object, NULL);
     sp_object_end(&object);
 }
 
@@ -169,6 +187,7 @@ sp_status sp_i_profile_read_models(sp_object *root, sp_profile *profile)
 {
     read_gemm_model(root, &profile->gemm_model);
     read_host(root, &profile->host);
+    read_interference(root, &profile->interference);
     read_scores(root, &profile->scores);
     read_loss(root, profile);
     read_reference(root, profile);

@@ -12,7 +12,7 @@
 
 static int64_t bucket_count(const sp_cost_model *cost, const sp_stage *stage, double parameters);
 static sp_tail_cost tail_of(const sp_cost_model *cost, const sp_op_timer *timer, sp_group replicas,
-                            double parameters);
+                            double parameters, int64_t buckets);
 static sp_bucket_cost buckets_of(const sp_cost_model *cost, const sp_op_timer *timer,
                                  sp_group replicas, const sp_stage *stage, double parameters);
 static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *timer,
@@ -24,7 +24,10 @@ static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *tim
 // From ZeRO 2 on gradients are scattered inside the actions (zero.h).
 static bool hides_reduction(const sp_cost_model *cost)
 {
-    return cost->memory.stack.hide_gradient_reduce && cost->layout->zero < 2;
+    const sp_stack *stack = &cost->memory.stack;
+    int zero = cost->layout->zero;
+    return (stack->hide_gradient_reduce && zero < 2) ||
+           (stack->hide_gradient_all_reduce && zero == 0);
 }
 
 sp_status sp_i_fill_tails(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs,
@@ -43,6 +46,7 @@ sp_status sp_i_fill_tails(const sp_cost_model *cost, const sp_op_timer *timer, s
     }
     for (int r = 0; r < layout->pp; r++) {
         double parameters = 0.0;
+        int64_t buckets = 0;
         for (int c = 0; c < chunks; c++) {
             held[c] = cost->stages[sp_layout_vstage(layout, r, c)];
             // A tied table that two chunks of the rank share is the first one's.
@@ -51,9 +55,12 @@ sp_status sp_i_fill_tails(const sp_cost_model *cost, const sp_op_timer *timer, s
                 costs->buckets[r * chunks + c] =
                     buckets_of(cost, timer, replicas, &held[c], with_chunk - parameters);
             }
+            buckets += cost->memory.stack.bucketed_tail
+                           ? bucket_count(cost, &held[c], with_chunk - parameters)
+                           : 0;
             parameters = with_chunk;
         }
-        costs->tail[r] = tail_of(cost, timer, replicas, parameters);
+        costs->tail[r] = tail_of(cost, timer, replicas, parameters, buckets);
         if (costs->buckets != NULL) {
             costs->tail[r].grad_reduce_ns = 0;
         }
@@ -67,12 +74,20 @@ sp_status sp_i_fill_tails(const sp_cost_model *cost, const sp_op_timer *timer, s
     return SP_OK;
 }
 
+// Bucket after bucket, each with its latency; 0 buckets: at once.
+static int64_t bucketed_ns(const sp_op_timer *timer, sp_collective kind, sp_group replicas,
+                           double bytes, int64_t buckets)
+{
+    double count = fmax(1.0, (double)buckets);
+    return sp_i_cut_ns(count * sp_time_collective(timer, kind, replicas, bytes / count));
+}
+
 static sp_tail_cost tail_of(const sp_cost_model *cost, const sp_op_timer *timer, sp_group replicas,
-                            double parameters)
+                            double parameters, int64_t buckets)
 {
     const sp_profile *profile = timer->profile;
     int zero = cost->layout->zero;
-    double gradient_bytes = parameters * BYTES_FP32;
+    double gradient_bytes = sp_stack_gradient_bytes(&cost->memory.stack);
     bool sharded = zero > 0 || cost->memory.stack.sharded_step;
     double shards = sharded ? replicas.size : 1.0;
     double optimizer_s =
@@ -81,11 +96,11 @@ static sp_tail_cost tail_of(const sp_cost_model *cost, const sp_op_timer *timer,
     if (zero <= 1) {
         sp_collective kind = zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
         tail.grad_reduce_ns =
-            sp_i_cut_ns(sp_time_collective(timer, kind, replicas, gradient_bytes));
+            bucketed_ns(timer, kind, replicas, parameters * gradient_bytes, buckets);
     }
     if (zero == 1 || zero == 2) {
-        tail.param_gather_ns = sp_i_cut_ns(
-            sp_time_collective(timer, SP_ALL_GATHER, replicas, parameters * BYTES_BF16));
+        tail.param_gather_ns =
+            bucketed_ns(timer, SP_ALL_GATHER, replicas, parameters * BYTES_BF16, buckets);
     }
     return tail;
 }
@@ -106,8 +121,8 @@ static sp_bucket_cost buckets_of(const sp_cost_model *cost, const sp_op_timer *t
 {
     sp_collective kind = cost->layout->zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
     int64_t count = bucket_count(cost, stage, parameters);
-    double bucket_s =
-        sp_time_collective(timer, kind, replicas, parameters * BYTES_FP32 / (double)count);
+    double bytes = parameters * sp_stack_gradient_bytes(&cost->memory.stack);
+    double bucket_s = sp_time_collective(timer, kind, replicas, bytes / (double)count);
     return (sp_bucket_cost){.count = count,
                             .bucket_ns = sp_i_cut_ns(bucket_s),
                             .total_ns = sp_i_cut_ns((double)count * bucket_s)};

@@ -45,6 +45,7 @@ void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack, sp_group t
             double hidden_s = fmin(exposed_s, left_s[gemm]);
             left_s[gemm] -= hidden_s;
             exposed_s -= hidden_s;
+            *compute_s += timer->profile->interference.overlap_share * hidden_s;
         }
         *tp_s += exposed_s;
     }

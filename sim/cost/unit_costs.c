@@ -19,7 +19,7 @@ typedef struct filler {
 static void fill_list(const filler *f, const sp_pack_list *list, bool backward,
                       sp_unit_bytes *units);
 static void fill_copies(const filler *f);
-static void settle_shares(const sp_step_costs *costs, size_t packs, sp_unit_bytes *units);
+static void settle_shares(const filler *f, size_t packs, sp_unit_bytes *units);
 
 sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *packing,
                                sp_step_costs *costs, sp_error *err)
@@ -40,8 +40,8 @@ sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *pack
         if (regrouped) {
             fill_list(&f, &packing->backward, true, costs->backward_unit);
         }
-        settle_shares(costs, costs->forward_packs, costs->unit);
-        settle_shares(costs, regrouped ? costs->backward_packs : 0, costs->backward_unit);
+        settle_shares(&f, costs->forward_packs, costs->unit);
+        settle_shares(&f, regrouped ? costs->backward_packs : 0, costs->backward_unit);
     }
     sp_i_free(f.sums);
     sp_i_free(f.same);
@@ -144,11 +144,25 @@ static void fill_copies(const filler *f)
     }
 }
 
-// A share of the embedding leaves nothing: what it looks up goes into a message. Whoever shares a
+// Without tensor parallelism nobody gathers the gradient of the lookup: all that is left of a share
+// of an input gradient is the table's gradient, which is a weight gradient. Explicit tensors have
+// it in the input gradient, like the executors.
+static bool has_no_input_gradient(const filler *f, const sp_unit_bytes *units, size_t pack)
+{
+    const sp_step_costs *costs = f->costs;
+    bool backward = costs->backward_unit == NULL || units == costs->backward_unit;
+    size_t share = pack * (size_t)costs->classes + (size_t)costs->share_class;
+    return backward && f->cost->memory.stack.tensors == SP_TENSORS_AUTOGRAD &&
+           sp_action_cost_ns(&costs->i[share]) == 0;
+}
+
+// A share of the embedding leaves nothing: what it looks up goes into a message, and the mask of a
+// dropout is on the first stage's rank. Whoever shares a
 // head that runs again keeps nothing until then: the hidden states come a second time.
-static void settle_shares(const sp_step_costs *costs, size_t packs, sp_unit_bytes *units)
+static void settle_shares(const filler *f, size_t packs, sp_unit_bytes *units)
 {
     static const sp_bytes nothing;
+    const sp_step_costs *costs = f->costs;
     for (size_t k = 0; costs->share_class > 0 && k < packs; k++) {
         sp_unit_bytes *embedding = &units[k * (size_t)costs->classes + (size_t)costs->share_class];
         embedding->forward.of[SP_MEM_WORKSPACE] +=
@@ -156,6 +170,11 @@ static void settle_shares(const sp_step_costs *costs, size_t packs, sp_unit_byte
         embedding->forward.of[SP_MEM_ACTIVATIONS] = 0;
         embedding->first = embedding->forward;
         embedding->repeat = embedding->forward;
+        if (has_no_input_gradient(f, units, k)) {
+            embedding->input_gradient = nothing;
+        }
+        embedding->backward.of[SP_MEM_ACTIVATIONS] = 0;
+        embedding->input_gradient.of[SP_MEM_ACTIVATIONS] = 0;
         embedding->held = nothing;
         embedding->weights = nothing;
         embedding[1].repeated = nothing;

@@ -6,9 +6,8 @@
 #include "sim/cost/time_common.h"
 
 #define BYTES_BF16 2.0
-#define BYTES_FP32 4.0
 
-// A unit's exchanges and the computation of an action on it, in seconds.
+// A unit's exchanges and what an action on it takes without them, in seconds.
 typedef struct unit {
     double gather_s, scatter_s;
     double work_s;
@@ -73,12 +72,13 @@ static double parameters_of(const sp_cost_model *cost, sp_stage stage)
     return (double)sp_footprint_parameters(cost->model, cost->layout, &stage, 1);
 }
 
-static unit unit_of(const sp_op_timer *timer, sp_group replicas, double parameters)
+static unit unit_of(const sp_cost_model *cost, const sp_op_timer *timer, sp_group replicas,
+                    double parameters)
 {
+    double gradient_bytes = parameters * sp_stack_gradient_bytes(&cost->memory.stack);
     return (unit){
         .gather_s = sp_time_collective(timer, SP_ALL_GATHER, replicas, parameters * BYTES_BF16),
-        .scatter_s =
-            sp_time_collective(timer, SP_REDUCE_SCATTER, replicas, parameters * BYTES_FP32)};
+        .scatter_s = sp_time_collective(timer, SP_REDUCE_SCATTER, replicas, gradient_bytes)};
 }
 
 static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
@@ -93,9 +93,9 @@ static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const
     chain c = {.stage = *stage,
                .count = stage->embedding + stage->layers + stage->head,
                .forward = forward};
-    c.of[SP_PART_LAYER] = unit_of(timer, replicas, parameters_of(cost, layer));
-    c.of[SP_PART_EMBEDDING] = unit_of(timer, replicas, before);
-    c.of[SP_PART_HEAD] = unit_of(timer, replicas, parameters_of(cost, ends) - before);
+    c.of[SP_PART_LAYER] = unit_of(cost, timer, replicas, parameters_of(cost, layer));
+    c.of[SP_PART_EMBEDDING] = unit_of(cost, timer, replicas, before);
+    c.of[SP_PART_HEAD] = unit_of(cost, timer, replicas, parameters_of(cost, ends) - before);
     return c;
 }
 
@@ -105,7 +105,8 @@ static void set_work(chain *c, const sp_i_pack_time *time, unsigned passes)
         c->of[part].work_s = 0.0;
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             if ((passes >> pass & 1u) != 0) {
-                c->of[part].work_s += time->of[part][pass].compute_s;
+                const sp_i_time *of = &time->of[part][pass];
+                c->of[part].work_s += of->compute_s + of->tp_s + of->cp_s;
             }
         }
     }

@@ -9,9 +9,11 @@
 #include "sim/cost/pack_time.h"
 #include "sim/cost/step_costs.h"
 
-// Fill dp_ns of a pack's actions on a stage: what computation does not hide. A gather runs behind
-// the unit before, a scatter behind the unit after, and both share the network; the first gather
-// and the last scatter stand alone. Other data-parallel ranks are not waited for. O(layers).
+// Fill dp_ns of a pack's actions on a stage: what nothing hides. A gather runs behind the unit
+// before, a scatter behind the unit after, behind all that the unit takes: computation and the
+// exchanges of tensor and context parallelism that it waits for. A gather and a scatter at one time
+// share the network; the first gather and the last scatter stand alone. Other data-parallel ranks
+// are not waited for. O(layers).
 void sp_i_zero_forward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
                        const sp_i_pack_time *time, sp_action_cost *f);
 // The whole backward, its halves, and a recomputation apart, which gathers for itself.

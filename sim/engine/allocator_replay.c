@@ -62,31 +62,58 @@ static bool repeats_forwards(const sp_plan *plan)
     return false;
 }
 
+// The forward pack of every backward pack (match_packs), or why the step has no such view.
+static sp_status prepare(const sp_timeline *timeline, const sp_step_costs *costs,
+                         const sp_memory_options *options, int32_t **forward_pack,
+                         const char **obstacle, sp_error *err)
+{
+    *forward_pack = NULL;
+    *obstacle = NULL;
+    if (costs->unit == NULL) {
+        *obstacle = "uniform costs know no bytes";
+        return SP_OK;
+    }
+    sp_status status = match_packs(timeline->plan, forward_pack, obstacle, err);
+    if (options->stack.tensors == SP_TENSORS_EXPLICIT) {
+        *obstacle = "tensors of the stack are not PyTorch's";
+    }
+    if (*forward_pack != NULL && repeats_forwards(timeline->plan)) {
+        *obstacle = "forwards run again";
+    }
+    return status;
+}
+
 static sp_status replay_lanes(const sp_timeline *timeline, const sp_memory_timeline *memory,
                               const sp_model *model, const sp_memory_options *options,
                               const int32_t *forward_pack, int64_t *peak_bytes, sp_error *err);
+static sp_status replay_last(const sp_timeline *timeline, const sp_model *model,
+                             const sp_memory_options *options, const int32_t *forward_pack,
+                             int64_t *peak_bytes, sp_error *err);
 
 sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *costs,
                               const sp_memory_timeline *memory, const sp_model *model,
                               const sp_memory_options *options, int64_t *peak_bytes,
                               const char **obstacle, sp_error *err)
 {
-    int32_t *forward_pack = NULL;
+    int32_t *forward_pack;
     *peak_bytes = 0;
-    *obstacle = NULL;
-    if (costs->unit == NULL) {
-        *obstacle = "uniform costs know no bytes";
-        return SP_OK;
-    }
-    sp_status status = match_packs(timeline->plan, &forward_pack, obstacle, err);
-    if (options->stack.tensors == SP_TENSORS_EXPLICIT) {
-        *obstacle = "tensors of the stack are not PyTorch's";
-    }
-    if (forward_pack != NULL && repeats_forwards(timeline->plan)) {
-        *obstacle = "forwards run again";
-    }
+    sp_status status = prepare(timeline, costs, options, &forward_pack, obstacle, err);
     if (status == SP_OK && *obstacle == NULL) {
         status = replay_lanes(timeline, memory, model, options, forward_pack, peak_bytes, err);
+    }
+    sp_i_free(forward_pack);
+    return status;
+}
+
+sp_status sp_allocator_replay_last_rank(const sp_timeline *timeline, const sp_step_costs *costs,
+                                        const sp_model *model, const sp_memory_options *options,
+                                        int64_t *peak_bytes, const char **obstacle, sp_error *err)
+{
+    int32_t *forward_pack;
+    *peak_bytes = 0;
+    sp_status status = prepare(timeline, costs, options, &forward_pack, obstacle, err);
+    if (status == SP_OK && *obstacle == NULL) {
+        status = replay_last(timeline, model, options, forward_pack, peak_bytes, err);
     }
     sp_i_free(forward_pack);
     return status;
@@ -158,22 +185,23 @@ static bool same_pieces(const sp_i_pieces *a, const sp_i_pieces *b)
 }
 
 // The first step of a data-parallel rank with these pieces; makes l->memory.blocks.
-static sp_status first_step(sp_i_lane *l, const sp_i_pieces *pieces, int64_t tokens, sp_error *err)
+static sp_status first_step(sp_i_lane *l, const sp_i_pieces *pieces, const sp_i_largest *largest,
+                            sp_error *err)
 {
     const sp_stack *stack = &l->options->stack;
     l->memory = (sp_i_unit_memory){0};
     sp_status status = sp_block_allocator_new(stack->split_limit_bytes, &l->memory.blocks, err);
     if (status == SP_OK) {
         status = sp_i_allocate_states(l->memory.blocks, l->model, &l->plan->layout, l->stages,
-                                      pieces, stack, tokens, err);
+                                      pieces, stack, largest, err);
     }
     return status == SP_OK ? sp_i_lane_step(l, err) : status;
 }
 
-static sp_status two_steps(sp_i_lane *l, const sp_i_pieces *pieces, int64_t tokens,
+static sp_status two_steps(sp_i_lane *l, const sp_i_pieces *pieces, const sp_i_largest *largest,
                            int64_t *peak_bytes, sp_error *err)
 {
-    sp_status status = first_step(l, pieces, tokens, err);
+    sp_status status = first_step(l, pieces, largest, err);
     if (status == SP_OK) {
         status = sp_i_allocate_moments(l->memory.blocks, pieces, err);
     }
@@ -189,14 +217,19 @@ static sp_status two_steps(sp_i_lane *l, const sp_i_pieces *pieces, int64_t toke
     return status;
 }
 
-static int64_t largest_pack(const sp_pack_list *list)
+static sp_i_largest largest_of(const sp_i_lane *l)
 {
-    int64_t tokens = 0;
+    const sp_pack_list *list = &l->plan->packing->forward;
+    bool scored = l->options->attention == SP_ATTENTION_UNFUSED;
+    sp_i_largest largest = {0};
     for (size_t k = 0; k < list->count; k++) {
-        int64_t own = list->packs[k].computed / list->packs[k].dp_count;
-        tokens = own > tokens ? own : tokens;
+        const sp_pack *pack = &list->packs[k];
+        int64_t tokens = pack->computed / pack->dp_count;
+        int64_t pairs = scored ? pack->full_pairs / pack->dp_count : 0;
+        largest.tokens = tokens > largest.tokens ? tokens : largest.tokens;
+        largest.pairs = pairs > largest.pairs ? pairs : largest.pairs;
     }
-    return tokens;
+    return largest;
 }
 
 // A data-parallel rank of a lane.
@@ -239,8 +272,8 @@ static void mark_done(candidate *ranks, size_t count, const sp_i_pieces *pieces)
 static sp_status replay_ranks(sp_i_lane *l, candidate *ranks, size_t count, int64_t *peak_bytes,
                               sp_error *err)
 {
-    int64_t tokens = largest_pack(&l->plan->packing->forward);
-    sp_status status = first_step(l, &ranks[0].pieces, tokens, err);
+    sp_i_largest largest = largest_of(l);
+    sp_status status = first_step(l, &ranks[0].pieces, &largest, err);
     if (status == SP_OK) {
         status = weigh(l, ranks, count, err);
     }
@@ -256,7 +289,7 @@ static sp_status replay_ranks(sp_i_lane *l, candidate *ranks, size_t count, int6
         if (next == NULL) {
             break;
         }
-        status = two_steps(l, &next->pieces, tokens, peak_bytes, err);
+        status = two_steps(l, &next->pieces, &largest, peak_bytes, err);
         mark_done(ranks, count, &next->pieces);
     }
     return status;
@@ -281,5 +314,42 @@ static sp_status lane_peak(sp_i_lane *l, int64_t *peak_bytes, sp_error *err)
         sp_i_free(ranks[r].pieces.elements);
     }
     sp_i_free(ranks);
+    return status;
+}
+
+// Does the lane stand for the last data-parallel rank of the last pipeline rank?
+static bool is_last(const sp_rank_timeline *rank, const sp_layout *layout)
+{
+    bool last = false;
+    for (int i = 0; i < rank->alike; i++) {
+        last = last || rank->dp_alike[i] == layout->dp - 1;
+    }
+    return last && rank->pp == layout->pp - 1;
+}
+
+static sp_status replay_last(const sp_timeline *timeline, const sp_model *model,
+                             const sp_memory_options *options, const int32_t *forward_pack,
+                             int64_t *peak_bytes, sp_error *err)
+{
+    const sp_layout *layout = &timeline->plan->layout;
+    size_t r = 0;
+    while (r < timeline->rank_count && !is_last(&timeline->ranks[r], layout)) {
+        r++;
+    }
+    SP_ASSERT(r < timeline->rank_count);
+    sp_i_lane l;
+    sp_i_pieces pieces = {0};
+    sp_status status =
+        sp_i_lane_init(&l, timeline->plan, &timeline->ranks[r], model, options, forward_pack, err);
+    if (status == SP_OK) {
+        int64_t rank = (int64_t)layout->dp * layout->cp - 1;
+        status = sp_i_optimizer_pieces(model, layout, l.stages, rank, &pieces, err);
+    }
+    if (status == SP_OK) {
+        sp_i_largest largest = largest_of(&l);
+        status = two_steps(&l, &pieces, &largest, peak_bytes, err);
+    }
+    sp_i_free(pieces.elements);
+    sp_i_lane_fini(&l);
     return status;
 }

@@ -27,4 +27,10 @@ sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *
                               const sp_memory_options *options, int64_t *peak_bytes,
                               const char **obstacle, sp_error *err);
 
+// The same of one rank alone, the last of the world: last in every dimension of the layout, with
+// the head and the loss. That is where Megatron-LM logs memory.
+sp_status sp_allocator_replay_last_rank(const sp_timeline *timeline, const sp_step_costs *costs,
+                                        const sp_model *model, const sp_memory_options *options,
+                                        int64_t *peak_bytes, const char **obstacle, sp_error *err);
+
 #endif

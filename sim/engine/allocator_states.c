@@ -45,7 +45,7 @@ static int64_t elements_of(const sp_parameter_list *list)
 
 // Parameters one by one, then the chunk's gradient buffer, padded to equal shares.
 static sp_status allocate_chunk(sp_block_allocator *blocks, const sp_layout *layout,
-                                const sp_parameter_list *list, sp_error *err)
+                                const sp_stack *stack, const sp_parameter_list *list, sp_error *err)
 {
     sp_status status = SP_OK;
     int64_t ranks = shares(layout);
@@ -55,14 +55,19 @@ static sp_status allocate_chunk(sp_block_allocator *blocks, const sp_layout *lay
     }
     int64_t share = sp_ceil_div(elements_of(list), ranks);
     if (status == SP_OK) {
-        status = take(blocks, sp_i_mul_bytes(FP32, layout->zero >= 2 ? share : share * ranks), err);
+        int64_t number = (int64_t)sp_stack_gradient_bytes(stack);
+        int64_t elements = layout->zero >= 2 ? share : share * ranks;
+        status = take(blocks, sp_i_mul_bytes(number, elements), err);
+    }
+    if (status == SP_OK && stack->gradient_buckets) {
+        status = take(blocks, sp_i_mul_bytes(BF16, elements_of(list)), err);
     }
     return status;
 }
 
 static sp_status allocate_buffers(sp_block_allocator *blocks, const sp_model *model,
-                                  const sp_layout *layout, const sp_stack *stack, int64_t tokens,
-                                  sp_error *err)
+                                  const sp_layout *layout, const sp_stage *stages,
+                                  const sp_stack *stack, const sp_i_largest *largest, sp_error *err)
 {
     sp_status status = SP_OK;
     int64_t spaces = stack->work_spaces > 0 ? stack->work_spaces : WORK_SPACES;
@@ -70,11 +75,20 @@ static sp_status allocate_buffers(sp_block_allocator *blocks, const sp_model *mo
     for (int64_t i = 0; status == SP_OK && i < spaces; i++) {
         status = take(blocks, bytes, err);
     }
-    int64_t rows = sp_ceil_div(tokens, layout->cp);
+    int64_t rows = sp_ceil_div(largest->tokens, layout->cp);
     sp_i_shard shard = sp_i_shard_of(model, layout);
     if (status == SP_OK && shard.norm_split > 1) {
         // One gather buffer for all layers.
         status = take(blocks, sp_i_mul_bytes(rows, BF16 * model->hidden), err);
+    }
+    if (status == SP_OK && stack->score_buffer) {
+        int64_t pairs = sp_ceil_div(largest->pairs, layout->cp);
+        status = take(blocks, sp_i_mul_bytes(pairs, BF16 * shard.heads), err);
+    }
+    int64_t dummies[SP_DUMMY_GRADIENTS];
+    int count = sp_footprint_dummy_gradients(model, layout, stack, stages, layout->chunks, dummies);
+    for (int i = 0; status == SP_OK && i < count; i++) {
+        status = take(blocks, dummies[i], err);
     }
     // Each chunk keeps its table of angles.
     for (int c = 0; status == SP_OK && model->positional == SP_ROPE && c < layout->chunks; c++) {
@@ -102,22 +116,23 @@ static sp_status allocate_masters(sp_block_allocator *blocks, const sp_i_pieces 
 
 sp_status sp_i_allocate_states(sp_block_allocator *blocks, const sp_model *model,
                                const sp_layout *layout, const sp_stage *stages,
-                               const sp_i_pieces *pieces, const sp_stack *stack, int64_t tokens,
-                               sp_error *err)
+                               const sp_i_pieces *pieces, const sp_stack *stack,
+                               const sp_i_largest *largest, sp_error *err)
 {
     bool head_table = head_has_table(model, layout, stages);
     sp_status status = SP_OK;
     for (int c = 0; status == SP_OK && c < layout->chunks; c++) {
         sp_parameter_list list = {0};
         status = sp_parameter_list_add(model, layout, &stages[c], head_table, &list)
-                     ? allocate_chunk(blocks, layout, &list, err)
+                     ? allocate_chunk(blocks, layout, stack, &list, err)
                      : sp_error_no_memory(err, "the parameters of a rank");
         sp_parameter_list_fini(&list);
     }
     if (status == SP_OK) {
         status = allocate_masters(blocks, pieces, err);
     }
-    return status == SP_OK ? allocate_buffers(blocks, model, layout, stack, tokens, err) : status;
+    return status == SP_OK ? allocate_buffers(blocks, model, layout, stages, stack, largest, err)
+                           : status;
 }
 
 // Which parameters lie in [begin, end) of a chunk's buffer, whose order is that of the backward:

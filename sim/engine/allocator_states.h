@@ -7,6 +7,12 @@
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
 
+// The most that a pack of a rank has: tokens, and pairs of tokens whose scores are kept (0 where
+// attention keeps none).
+typedef struct sp_i_largest {
+    int64_t tokens, pairs;
+} sp_i_largest;
+
 // The optimizer's pieces of one data-parallel rank: elements, in the order in which the optimizer
 // takes them.
 typedef struct sp_i_pieces {
@@ -15,11 +21,11 @@ typedef struct sp_i_pieces {
 } sp_i_pieces;
 
 // Parameters, gradient buffers, fp32 parameters, work spaces and buffers of a pipeline rank that
-// holds `stages` [layout->chunks]; for packs of up to `tokens` tokens.
+// holds `stages` [layout->chunks]; for packs of up to `largest`.
 sp_status sp_i_allocate_states(sp_block_allocator *blocks, const sp_model *model,
                                const sp_layout *layout, const sp_stage *stages,
-                               const sp_i_pieces *pieces, const sp_stack *stack, int64_t tokens,
-                               sp_error *err);
+                               const sp_i_pieces *pieces, const sp_stack *stack,
+                               const sp_i_largest *largest, sp_error *err);
 
 // Pieces of data-parallel rank `rank` of dp * cp.
 sp_status sp_i_optimizer_pieces(const sp_model *model, const sp_layout *layout,

@@ -61,6 +61,13 @@ static sp_status walk_rank(sp_i_memory_walk *w, sp_error *err)
     if (!ok) {
         return sp_error_no_memory(err, "the memory timeline");
     }
+    if (w->below) {
+        char name[32];
+        sp_action_name(w->below_action, w->shared->chunks, name);
+        return sp_error_set(err, SP_ERR_INTERNAL, "%s of dp %d pp %d holds %lld bytes of %s", name,
+                            w->rank->dp, w->rank->pp, (long long)w->below_bytes,
+                            sp_memory_category_names[w->below_category]);
+    }
     sp_bytes end = *states;
     end.of[SP_MEM_WORKSPACE] += w->buffers * w->buffer_bytes;
     if (memcmp(&w->now, &end, sizeof end) != 0) {

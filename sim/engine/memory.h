@@ -20,7 +20,8 @@
 // megatron/core/pipeline_parallel/offload.py). A share of a
 // head holds like a unit of its own from the share to that of its backward, but on the last stage's
 // rank, whose actions hold all of it. With `points` the whole course is kept. Every rank must drain
-// back to its states and buffers, else SP_ERR_INTERNAL. O(spans).
+// back to its states and buffers and hold no less than nothing of any category at any time, else
+// SP_ERR_INTERNAL. O(spans).
 sp_status sp_i_memory_replay(const sp_timeline *timeline, const sp_step_costs *costs, bool points,
                              sp_memory_timeline *memory, sp_error *err);
 

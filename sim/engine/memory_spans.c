@@ -11,7 +11,7 @@ bool sp_i_walk_begin_span(sp_i_memory_walk *w, const sp_span *span)
         sp_i_walk_hold(w, span->action,
                        sp_i_walk_runs_again(w, span->action) ? SP_I_HOLDS_REPEAT : SP_I_HOLDS_ALL);
     }
-    const sp_bytes *needs = sp_i_walk_transients(w, span->action);
+    const sp_bytes *needs = sp_i_walk_begin_transients(w, span->action);
     if (needs == NULL) {
         return true;
     }
@@ -84,10 +84,10 @@ static void end_weights(sp_i_memory_walk *w, sp_action action)
 
 bool sp_i_walk_end_span(sp_i_memory_walk *w, const sp_span *span)
 {
-    const sp_bytes *needs = sp_i_walk_transients(w, span->action);
     w->running = false;
-    if (needs != NULL) {
-        sp_i_walk_add(&w->now, needs, -1);
+    if (w->transients != NULL) {
+        sp_i_walk_add(&w->now, w->transients, -1);
+        w->transients = NULL;
     }
     if (sp_i_walk_is_forward(w, span->action)) {
         end_forward(w, span->action);
@@ -124,7 +124,7 @@ bool sp_i_walk_begin_share(sp_i_memory_walk *w, const sp_share_span *share)
     w->action = share->span.action;
     w->acted = true;
     w->running = true;
-    w->transients = sp_i_walk_transients(w, part);
+    sp_i_walk_begin_transients(w, part);
     if (share->end == SP_SHARE_HEAD) {
         bool again = share_runs_again(w, share);
         sp_i_walk_hold(w, part, again ? SP_I_HOLDS_REPEAT : SP_I_HOLDS_ALL);

@@ -25,7 +25,8 @@ sp_status sp_i_memory_walks_init(sp_i_memory_walks *shared, const sp_timeline *t
         shared->deferred_count = packing->backward.count * parts;
         shared->deferred = sp_i_calloc(shared->deferred_count, sizeof *shared->deferred);
         shared->last_begin = sp_i_last_begins(packing, &packing->forward);
-        ok = ok && shared->deferred != NULL && shared->last_begin != NULL;
+        shared->before = sp_i_calloc(packing->backward.slice_count + 1, sizeof *shared->before);
+        ok = ok && shared->deferred != NULL && shared->last_begin != NULL && shared->before != NULL;
     }
     return ok ? SP_OK : sp_error_no_memory(err, "the memory timeline");
 }
@@ -34,6 +35,7 @@ void sp_i_memory_walks_fini(sp_i_memory_walks *shared)
 {
     sp_i_free(shared->forward_pack);
     sp_i_free(shared->last_begin);
+    sp_i_free(shared->before);
     sp_i_free(shared->units);
     sp_i_free(shared->deferred);
 }
@@ -62,6 +64,8 @@ const sp_unit_bytes *sp_i_walk_backward(const sp_i_memory_walk *w, sp_action act
     return &units[sp_i_walk_unit(w, action.pack, action.chunk)];
 }
 
+static bool is_loaded(const sp_i_memory_walk *w, sp_action action);
+
 const sp_bytes *sp_i_walk_transients(const sp_i_memory_walk *w, sp_action action)
 {
     const sp_step_costs *costs = w->shared->costs;
@@ -74,9 +78,80 @@ const sp_bytes *sp_i_walk_transients(const sp_i_memory_walk *w, sp_action action
                : sp_i_walk_runs_again(w, action) ? &unit->first
                                                  : &unit->forward;
     }
-    return action.kind == SP_ACTION_B   ? &sp_i_walk_backward(w, action)->backward
-           : action.kind == SP_ACTION_I ? &sp_i_walk_backward(w, action)->input_gradient
-                                        : NULL;
+    if (action.kind != SP_ACTION_B && action.kind != SP_ACTION_I) {
+        return NULL;
+    }
+    const sp_unit_bytes *unit = sp_i_walk_backward(w, action);
+    bool whole = action.kind == SP_ACTION_B;
+    if (is_loaded(w, action)) {
+        return whole ? &unit->loaded_backward : &unit->loaded_input_gradient;
+    }
+    return whole ? &unit->backward : &unit->input_gradient;
+}
+
+// Did anything that a backward pack reads come back from the host?
+static bool is_loaded(const sp_i_memory_walk *w, sp_action action)
+{
+    if (action.chunk >= w->shared->parts) {
+        return false;
+    }
+    if (!sp_i_walk_is_regrouped(w)) {
+        return sp_i_walk_state(w, action.pack, action.chunk)->holds == SP_I_HOLDS_LOADED;
+    }
+    const sp_pack *pack = &w->shared->timeline->plan->packing->backward.packs[action.pack];
+    bool loaded = false;
+    for (size_t s = pack->first_slice; !loaded && s < pack->first_slice + pack->slice_count; s++) {
+        int32_t source = w->shared->forward_pack[s];
+        loaded = sp_i_walk_state(w, source, action.chunk)->holds == SP_I_HOLDS_LOADED;
+    }
+    return loaded;
+}
+
+static sp_bytes slices_hold(sp_i_memory_walk *w, sp_action action);
+
+const sp_bytes *sp_i_walk_begin_transients(sp_i_memory_walk *w, sp_action action)
+{
+    const sp_bytes *needs = sp_i_walk_transients(w, action);
+    bool gives = false;
+    for (int c = 0; needs != NULL && c < SP_MEM_CATEGORIES; c++) {
+        gives = gives || needs->of[c] < 0;
+    }
+    w->transients = needs;
+    if (gives && sp_i_walk_is_regrouped(w) && !sp_i_walk_is_forward(w, action) &&
+        action.chunk < w->shared->parts) {
+        sp_bytes held = slices_hold(w, action);
+        w->limited = *needs;
+        for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+            int64_t most = -held.of[c];
+            w->limited.of[c] = needs->of[c] < most && needs->of[c] < 0 ? most : needs->of[c];
+        }
+        w->transients = &w->limited;
+    }
+    return w->transients;
+}
+
+// What sp_i_walk_free_slices would free, and the sums of gradients that end with the pack.
+static sp_bytes slices_hold(sp_i_memory_walk *w, sp_action action)
+{
+    const sp_packing *packing = w->shared->timeline->plan->packing;
+    const sp_pack *pack = &packing->backward.packs[action.pack];
+    sp_i_unit_state *before = w->shared->before;
+    sp_bytes now = w->now;
+    sp_bytes held = now;
+    for (size_t s = 0; s < pack->slice_count; s++) {
+        int32_t source = w->shared->forward_pack[pack->first_slice + s];
+        before[s] = *sp_i_walk_state(w, source, action.chunk);
+    }
+    sp_i_walk_free_slices(w, action);
+    sp_i_walk_add(&held, &w->now, -1);
+    w->now = now;
+    held.of[SP_MEM_KV_GRADIENTS] += sp_i_walk_backward(w, action)->gradients_found;
+    // All states of one source are the one from before.
+    for (size_t s = 0; s < pack->slice_count; s++) {
+        int32_t source = w->shared->forward_pack[pack->first_slice + s];
+        *sp_i_walk_state(w, source, action.chunk) = before[s];
+    }
+    return held;
 }
 
 void sp_i_walk_hold(sp_i_memory_walk *w, sp_action action, sp_i_unit_holds holds)
@@ -131,9 +206,7 @@ static bool note_peak_state(sp_i_memory_walk *w)
         return true;
     }
     const sp_i_memory_walks *shared = w->shared;
-    const sp_bytes *running = w->transients != NULL ? w->transients
-                              : w->running          ? sp_i_walk_transients(w, w->action)
-                                                    : NULL;
+    const sp_bytes *running = w->transients;
     *peak = (sp_i_peak_state){.parts = shared->parts,
                               .units = sp_i_malloc(shared->unit_count * sizeof *peak->units),
                               .gradient_sums = w->gradient_sums,
@@ -156,9 +229,22 @@ static bool note_peak_state(sp_i_memory_walk *w)
     return ok;
 }
 
+static void look_below(sp_i_memory_walk *w)
+{
+    for (int c = 0; c < SP_MEM_CATEGORIES && !w->below; c++) {
+        if (w->now.of[c] < 0) {
+            w->below = true;
+            w->below_category = (sp_memory_category)c;
+            w->below_bytes = w->now.of[c];
+            w->below_action = w->action;
+        }
+    }
+}
+
 bool sp_i_walk_note(sp_i_memory_walk *w, int64_t time_ns)
 {
     w->time_ns = time_ns;
+    look_below(w);
     return sp_rank_memory_note(w->out, time_ns, &w->now, w->acted ? &w->action : NULL,
                                w->shared->points) &&
            note_peak_state(w);

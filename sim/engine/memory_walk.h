@@ -17,7 +17,8 @@ typedef struct sp_i_memory_walks {
     int chunks, parts;
     sp_i_unit_state *units; // [forward packs * parts], of the rank being walked
     size_t unit_count;
-    uint8_t *deferred; // [backward packs * parts] of regrouped packs, of the same rank
+    sp_i_unit_state *before; // of a regrouped pack's sources, beside forward_pack; scratch
+    uint8_t *deferred;       // [backward packs * parts] of regrouped packs, of the same rank
     size_t deferred_count;
     bool points;
 } sp_i_memory_walks;
@@ -41,7 +42,12 @@ typedef struct sp_i_memory_walk {
     int64_t time_ns;
     size_t share;               // of the rank's, done
     bool share_runs;            // the next one, beside copies
-    const sp_bytes *transients; // of the share that runs
+    const sp_bytes *transients; // of the action or share that runs
+    sp_bytes limited;           // where they are not those of the tables
+    bool below;                 // something was held that is less than nothing: first where
+    sp_memory_category below_category;
+    int64_t below_bytes;
+    sp_action below_action;
 } sp_i_memory_walk;
 
 sp_status sp_i_memory_walks_init(sp_i_memory_walks *shared, const sp_timeline *timeline,
@@ -87,6 +93,9 @@ const sp_unit_bytes *sp_i_walk_backward(const sp_i_memory_walk *w, sp_action act
 // What an action needs beyond what units hold; NULL: nothing. Transients of a regrouped backward
 // pack come from its own shape.
 const sp_bytes *sp_i_walk_transients(const sp_i_memory_walk *w, sp_action action);
+// The same as the action begins; w->transients until it ends. A regrouped backward pack gives back
+// no more than its slices hold: rows of its own shape and of the forward packs' are rounded apart.
+const sp_bytes *sp_i_walk_begin_transients(sp_i_memory_walk *w, sp_action action);
 
 // From what the unit held so far to what it holds from now on.
 void sp_i_walk_hold(sp_i_memory_walk *w, sp_action action, sp_i_unit_holds holds);

@@ -52,13 +52,13 @@ static double relative_variance(const spread *s)
     return variance > 1e-12 * mean * mean ? variance / (mean * mean) : 0.0;
 }
 
-static double mean_relative_variance(const spread *s, int chunks)
+static double mean_relative_variance(const spread *s, size_t chunks)
 {
     double sum = 0.0;
-    for (int c = 0; c < chunks; c++) {
+    for (size_t c = 0; c < chunks; c++) {
         sum += relative_variance(&s[c]);
     }
-    return sum / chunks;
+    return sum / (double)chunks;
 }
 
 typedef struct rank_sums {
@@ -80,12 +80,60 @@ static void add_shares(const sp_rank_timeline *rank, rank_sums *sums)
     }
 }
 
-// `spreads` is scratch: forward, then backward, of each chunk.
-static rank_sums sum_rank(const sp_rank_timeline *rank, int chunks, spread *spreads)
+// Scratch of the ranks' sums.
+typedef struct scratch {
+    spread *spreads;      // forward, then backward, of each chunk
+    int64_t *backward_ns; // [backward packs * chunks], zeros between ranks
+    size_t chunks;
+    bool regrouped; // backward packs are not the forward packs, which R counts by
+} scratch;
+
+static bool scratch_init(scratch *s, const sp_plan *plan)
+{
+    const sp_pack_list *backward = sp_packing_backward(plan->packing);
+    *s = (scratch){.chunks = (size_t)plan->layout.chunks,
+                   .regrouped = backward != &plan->packing->forward};
+    s->spreads = sp_i_calloc(2 * s->chunks, sizeof *s->spreads);
+    s->backward_ns = sp_i_calloc(backward->count * s->chunks + 1, sizeof *s->backward_ns);
+    return s->spreads != NULL && s->backward_ns != NULL;
+}
+
+static void scratch_fini(scratch *s)
+{
+    sp_i_free(s->spreads);
+    sp_i_free(s->backward_ns);
+}
+
+// The backward time of the pack that an action works on.
+static int64_t *backward_of(const scratch *s, sp_action action)
+{
+    return &s->backward_ns[(size_t)action.pack * s->chunks + action.chunk];
+}
+
+// A pack's backward is one action or in parts: recomputation, input gradient, weight gradient.
+static bool is_backward_part(const scratch *s, sp_action action)
+{
+    return action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_W ||
+           (action.kind == SP_ACTION_R && !s->regrouped);
+}
+
+// Takes the backward times of a rank's packs out of the scratch.
+static void add_backwards(const sp_rank_timeline *rank, const scratch *s)
+{
+    for (size_t i = 0; i < rank->count; i++) {
+        sp_action action = rank->spans[i].action;
+        if (action.kind == SP_ACTION_B || action.kind == SP_ACTION_I) {
+            int64_t *took_ns = backward_of(s, action);
+            add_time(&s->spreads[s->chunks + action.chunk], (double)*took_ns);
+            *took_ns = 0;
+        }
+    }
+}
+
+static rank_sums sum_rank(const sp_rank_timeline *rank, const scratch *s)
 {
     rank_sums sums = {.first_ns = INT64_MAX};
-    spread *backward = spreads + chunks;
-    memset(spreads, 0, 2 * (size_t)chunks * sizeof *spreads);
+    memset(s->spreads, 0, 2 * s->chunks * sizeof *s->spreads);
     for (size_t i = 0; i < rank->count; i++) {
         const sp_span *span = &rank->spans[i];
         sums.wait_ns += span->wait_p2p_ns;
@@ -101,14 +149,15 @@ static rank_sums sum_rank(const sp_rank_timeline *rank, int chunks, spread *spre
         sums.first_ns = span->start_ns < sums.first_ns ? span->start_ns : sums.first_ns;
         sums.last_ns = span->end_ns > sums.last_ns ? span->end_ns : sums.last_ns;
         if (span->action.kind == SP_ACTION_F) {
-            add_time(&spreads[span->action.chunk], (double)took_ns);
-        } else if (span->action.kind == SP_ACTION_B || span->action.kind == SP_ACTION_I) {
-            add_time(&backward[span->action.chunk], (double)took_ns);
+            add_time(&s->spreads[span->action.chunk], (double)took_ns);
+        } else if (is_backward_part(s, span->action)) {
+            *backward_of(s, span->action) += took_ns;
         }
     }
+    add_backwards(rank, s);
     add_shares(rank, &sums);
-    sums.forward_variance = mean_relative_variance(spreads, chunks);
-    sums.backward_variance = mean_relative_variance(backward, chunks);
+    sums.forward_variance = mean_relative_variance(s->spreads, s->chunks);
+    sums.backward_variance = mean_relative_variance(s->spreads + s->chunks, s->chunks);
     return sums;
 }
 
@@ -154,13 +203,12 @@ sp_status sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_t
 {
     int dp = timeline->plan->layout.dp;
     int pp = timeline->plan->layout.pp;
-    int chunks = timeline->plan->layout.chunks;
+    scratch work;
     *metrics =
         (sp_step_metrics){.rank_count = (int64_t)dp * pp, .iteration_ns = timeline->iteration_ns};
     metrics->ranks = sp_i_calloc((size_t)dp * (size_t)pp, sizeof *metrics->ranks);
-    spread *spreads = sp_i_calloc(2 * (size_t)chunks, sizeof *spreads);
-    if (metrics->ranks == NULL || spreads == NULL) {
-        sp_i_free(spreads);
+    if (!scratch_init(&work, timeline->plan) || metrics->ranks == NULL) {
+        scratch_fini(&work);
         sp_step_metrics_fini(metrics);
         return sp_error_no_memory(err, "metrics");
     }
@@ -169,7 +217,7 @@ sp_status sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_t
     for (size_t i = 0; i < timeline->rank_count; i++) {
         const sp_rank_timeline *rank = &timeline->ranks[i];
         const sp_rank_memory *held = &memory->ranks[i];
-        rank_sums sums = sum_rank(rank, chunks, spreads);
+        rank_sums sums = sum_rank(rank, &work);
         int64_t span_ns = rank->count > 0 ? sums.last_ns - sums.first_ns : 0;
         int64_t peak_bytes = sp_bytes_total(&held->peak);
         forward += rank->alike * sums.forward_variance;
@@ -206,6 +254,6 @@ sp_status sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_t
     metrics->forward_pack_cv = sqrt(forward / (double)metrics->rank_count);
     metrics->backward_pack_cv = sqrt(backward / (double)metrics->rank_count);
     split_tail(timeline, metrics);
-    sp_i_free(spreads);
+    scratch_fini(&work);
     return SP_OK;
 }

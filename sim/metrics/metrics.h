@@ -29,8 +29,9 @@ typedef struct sp_step_metrics {
     int64_t longest_span_ns, longest_span_work_ns; // the rank with the longest span
     // Busy time of a data-parallel rank is that of its busiest stage: the largest, and the mean.
     double dp_busiest_ns, dp_mean_ns;
-    double dp_max_over_mean;                  // their ratio
-    double forward_pack_cv, backward_pack_cv; // coefficient of variation of pack times, over ranks
+    double dp_max_over_mean; // their ratio
+    // Coefficient of variation of pack times, over ranks; of a backward in parts their sum.
+    double forward_pack_cv, backward_pack_cv;
     int64_t peak_bytes;
     sp_bytes peak;          // categories at the largest rank's peak
     sp_rank_metrics *ranks; // [dp * pp], by dp then pp; owned

@@ -231,21 +231,74 @@ double sp_result_microbatches(const sp_result *result)
     return sum_of(result, fact_microbatches) / batches_of(result);
 }
 
+// Uniform costs know no bytes.
+static bool memory_is_known(const sp_result *result)
+{
+    return result->parameters > 0;
+}
+
 bool sp_result_is_oom(const sp_result *result)
 {
     return result->memory_limit_bytes > 0 && result->peak_bytes > result->memory_limit_bytes;
+}
+
+const char *const sp_fits_names[] = {"yes", "tight", "no", NULL};
+
+static int64_t counted_peak(const sp_result *result)
+{
+    return result->allocator_peak_bytes > 0 ? result->allocator_peak_bytes : result->peak_bytes;
+}
+
+int64_t sp_result_margin_bytes(const sp_result *result)
+{
+    return result->memory_limit_bytes - counted_peak(result);
+}
+
+sp_fits sp_result_fits(const sp_result *result)
+{
+    if (!memory_is_known(result) || result->memory_limit_bytes <= 0) {
+        return SP_FITS_NONE;
+    }
+    if (sp_result_is_oom(result)) {
+        return SP_FITS_NO;
+    }
+    double comfortable = (1.0 - SP_MEMORY_TIGHT) * (double)result->memory_limit_bytes;
+    return (double)counted_peak(result) > comfortable ? SP_FITS_TIGHT : SP_FITS_YES;
+}
+
+void sp_result_add_stalls(sp_result *result, double microbatch_s)
+{
+    sp_fits fits = sp_result_fits(result);
+    if (fits == SP_FITS_NONE || fits == SP_FITS_YES || !(microbatch_s > 0.0)) {
+        return;
+    }
+    for (size_t i = 0; i < result->batch_count; i++) {
+        sp_batch_result *batch = &result->batches[i];
+        double microbatches = (double)batch->facts.microbatches / result->layout.dp;
+        int64_t stall_ns = sp_ns_from_s(microbatches * microbatch_s);
+        batch->iteration_ns += stall_ns;
+        result->iteration_ns += (double)stall_ns;
+        result->stall_ns += (double)stall_ns;
+    }
+}
+
+void sp_result_warn_of_memory(sp_result *result)
+{
+    if (sp_result_fits(result) == SP_FITS_TIGHT) {
+        sp_warnings_add(&result->warnings,
+                        "memory is tight: %.2f of %.2f GiB are within the %.0f %% that predictions "
+                        "may be off; at the limit PyTorch frees and allocates blocks all the time, "
+                        "and logged steps ran 3 to 8 times slower%s",
+                        sp_gib_from_bytes(counted_peak(result)),
+                        sp_gib_from_bytes(result->memory_limit_bytes), 100.0 * SP_MEMORY_TIGHT,
+                        result->stall_ns > 0.0 ? " (counted here)" : "");
+    }
 }
 
 // A number, or null where it is not defined.
 static json_t *number(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
-}
-
-// Uniform costs know no bytes.
-static bool memory_is_known(const sp_result *result)
-{
-    return result->parameters > 0;
 }
 
 static json_t *gib(const sp_result *result, int64_t bytes)
@@ -401,6 +454,29 @@ static void put_memory(const sp_result *result, json_t *object)
     sp_json_put(object, "peak_memory",
                 result->peak_memory.known ? json_peak_memory(&result->peak_memory) : json_null());
     sp_json_put(object, "oom", json_boolean(sp_result_is_oom(result)));
+    sp_fits fits = sp_result_fits(result);
+    bool known = fits != SP_FITS_NONE;
+    sp_json_put(object, "memory_margin_gib",
+                known ? gib(result, sp_result_margin_bytes(result)) : json_null());
+    sp_json_put(object, "memory_stall_ms",
+                number(result->stall_ns / batches_of(result) / SP_NS_PER_MS));
+    sp_json_put(object, "fits", known ? json_string(sp_fits_names[fits]) : json_null());
+}
+
+static void put_error(const sp_step_error *found, json_t *object)
+{
+    json_t *error = json_null();
+    if (found->known) {
+        error = json_object();
+        sp_json_put(error, "median", number(found->median));
+        sp_json_put(error, "p90", number(found->p90));
+        sp_json_put(error, "bias", number(found->bias));
+        sp_json_put(error, "steps", json_integer(found->steps));
+        sp_json_put(error, "scope", json_string(found->scope));
+    }
+    sp_json_put(object, "error", error);
+    sp_json_put(object, "not_validated",
+                found->not_validated[0] != '\0' ? json_string(found->not_validated) : json_null());
 }
 
 json_t *sp_result_json(const sp_result *result, bool with_ranks)
@@ -447,6 +523,7 @@ json_t *sp_result_json(const sp_result *result, bool with_ranks)
     sp_json_put(object, "tasks", json_integer((json_int_t)sum_of(result, fact_tasks)));
     sp_json_put(object, "edges", json_integer((json_int_t)sum_of(result, fact_edges)));
     put_model(result, object);
+    put_error(&result->step_error, object);
     sp_json_put(object, "seed", json_integer((json_int_t)result->seed));
     sp_json_put(object, "lossless", json_boolean(result->lossless));
     sp_json_put(object, "warnings",

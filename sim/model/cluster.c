@@ -14,6 +14,7 @@ enum { MAX_GPUS_PER_NODE = 1024, MAX_NODES = 1 << 24 };
 // MiB.
 #define GIB_80 INT64_C(85899345920)
 #define H200_BYTES (INT64_C(143771) * 1048576)
+#define RESERVE SP_GPU_RESERVE_BYTES
 
 // Assumed: four fifths of the 31.5 and 63 GB/s that 16 lanes carry in one direction (PCI Express
 // Base Specification 4.0 and 5.0: 16 and 32 GT/s a lane, 128b/130b), the rest being packet headers
@@ -22,28 +23,34 @@ enum { MAX_GPUS_PER_NODE = 1024, MAX_NODES = 1 << 24 };
 #define PCIE_5 50e9
 
 static const sp_cluster builtin[] = {
-    {"a100-8", "A100", "a100", 312e12, GIB_80, 2.039e12, 8, 0, 300e9, 4, 200 * GBIT_PER_S, PCIE_4,
-     "NVIDIA A100 80GB SXM data sheet; 4 x 200 Gb/s InfiniBand a node: vTrain, arXiv 2312.12391"},
-    {"a100-selene", "A100", "a100", 312e12, GIB_80, 2.039e12, 8, 0, 300e9, 8, 200 * GBIT_PER_S,
+    {"a100-8", "A100", "a100", 312e12, GIB_80, RESERVE, 2.039e12, 8, 0, 300e9, 4, 200 * GBIT_PER_S,
      PCIE_4,
+     "NVIDIA A100 80GB SXM data sheet; 4 x 200 Gb/s InfiniBand a node: vTrain, arXiv 2312.12391"},
+    {"a100-selene", "A100", "a100", 312e12, GIB_80, RESERVE, 2.039e12, 8, 0, 300e9, 8,
+     200 * GBIT_PER_S, PCIE_4,
      "NVIDIA A100 80GB SXM data sheet; DGX A100 SuperPOD with 8 HDR NICs a node: arXiv 2205.05198"},
-    {"a800-8", "A800", "a100", 312e12, GIB_80, 2.039e12, 8, 0, 200e9, 4, 200 * GBIT_PER_S, PCIE_4,
+    {"a800-8", "A800", "a100", 312e12, GIB_80, RESERVE, 2.039e12, 8, 0, 200e9, 4, 200 * GBIT_PER_S,
+     PCIE_4,
      "A800 80GB: A100 with NVLink cut to 400 GB/s; 4 x 200 Gb/s RoCE a node: Zeppelin cluster A, "
      "arXiv 2509.21841"},
-    {"h800-8", "H800", "h800", 989.4e12, GIB_80, 3.35e12, 8, 0, 200e9, 8, 400 * GBIT_PER_S, PCIE_5,
-     "NVIDIA H100 SXM data sheet with NVLink cut to 400 GB/s; 8 x 400 Gb/s a node"},
-    {"h800-8x100g", "H800", "h800", 989.4e12, GIB_80, 3.35e12, 8, 0, 200e9, 8, 100 * GBIT_PER_S,
-     PCIE_5,
+    {"h800-8", "H800", "h800", 989.4e12, GIB_80, RESERVE, 3.35e12, 8, 0, 200e9, 8, 400 * GBIT_PER_S,
+     PCIE_5, "NVIDIA H100 SXM data sheet with NVLink cut to 400 GB/s; 8 x 400 Gb/s a node"},
+    {"h800-8x100g", "H800", "h800", 989.4e12, GIB_80, RESERVE, 3.35e12, 8, 0, 200e9, 8,
+     100 * GBIT_PER_S, PCIE_5,
      "NVIDIA H100 SXM data sheet with NVLink cut to 400 GB/s; 8 x 100 Gb/s a node: kwai/"
      "Megatron-Kwai, branch atc24ae"},
-    {"h100-8", "H100", "h100", 989.4e12, GIB_80, 3.35e12, 8, 0, 450e9, 8, 400 * GBIT_PER_S, PCIE_5,
-     "NVIDIA H100 SXM data sheet; DGX H100 with 8 x 400 Gb/s a node"},
-    {"h200-8", "H200", "h200", 989.4e12, H200_BYTES, 4.8e12, 8, 0, 450e9, 8, 400 * GBIT_PER_S,
-     PCIE_5,
+    {"h100-8", "H100", "h100", 989.4e12, GIB_80, RESERVE, 3.35e12, 8, 0, 450e9, 8, 400 * GBIT_PER_S,
+     PCIE_5, "NVIDIA H100 SXM data sheet; DGX H100 with 8 x 400 Gb/s a node"},
+    {"h200-8", "H200", "h200", 989.4e12, H200_BYTES, RESERVE, 4.8e12, 8, 0, 450e9, 8,
+     400 * GBIT_PER_S, PCIE_5,
      "NVIDIA H200 SXM data sheet; 8 x 400 Gb/s a node: Zeppelin cluster C, arXiv 2509.21841"},
-    // Worker threads of one process share its memory, so 64 of them count as one node.
-    {"host", "CPU core", "host", 5e10, INT64_C(8) << 30, 1e10, 64, 0, 5e9, 1, 100 * GBIT_PER_S, 5e9,
-     "assumed: one CPU core as one device with 50 GFLOP/s, 8 GiB and 10 GB/s of memory rate"},
+    {"b200-8", "B200", "b200", 2250e12, INT64_C(180) << 30, RESERVE, 8.0e12, 8, 0, 900e9, 8,
+     400 * GBIT_PER_S, PCIE_5,
+     "NVIDIA HGX B200 data sheet: 180 GB of HBM3e, NVLink 5; 8 x 400 Gb/s a node as in DGX B200"},
+    // Worker threads of one process share its memory, so 64 of them count as one node. No driver
+    // and no communicator takes any of it.
+    {"host", "CPU core", "host", 5e10, INT64_C(8) << 30, 0, 1e10, 64, 0, 5e9, 1, 100 * GBIT_PER_S,
+     5e9, "assumed: one CPU core as one device with 50 GFLOP/s, 8 GiB and 10 GB/s of memory rate"},
 };
 
 enum { BUILTINS = sizeof builtin / sizeof builtin[0] };
@@ -125,6 +132,13 @@ void sp_cluster_from_object(sp_object *object, sp_cluster *cluster)
     cluster->peak_flops_per_s = rate(object, "peak_tflops", 1e12, cluster->peak_flops_per_s);
     cluster->memory_bytes =
         (int64_t)llround(rate(object, "memory_gib", SP_GIB, (double)cluster->memory_bytes));
+    if (base == NULL) {
+        cluster->reserve_bytes = SP_GPU_RESERVE_BYTES;
+    }
+    // Of a device that is smaller than any GPU one trains on, most stays.
+    if (cluster->reserve_bytes > cluster->memory_bytes / 4) {
+        cluster->reserve_bytes = cluster->memory_bytes / 4;
+    }
     cluster->hbm_bytes_per_s = rate(object, "hbm_gb_per_s", 1e9, cluster->hbm_bytes_per_s);
     cluster->nvlink_bytes_per_s = rate(object, "nvlink_gb_per_s", 1e9, cluster->nvlink_bytes_per_s);
     cluster->nic_bytes_per_s = rate(object, "nic_gbit_per_s", GBIT_PER_S, cluster->nic_bytes_per_s);

@@ -10,6 +10,16 @@
 
 enum { SP_CLUSTER_NAME = 48, SP_CLUSTER_SOURCE = 200 };
 
+// What a GPU's memory holds beside the tensors of a step: the CUDA context, NCCL's communicators,
+// the work spaces of libraries, and what PyTorch's allocator reserves without using it.
+//
+// 3 GiB of 80. Of 607 steps that nanotron logged on H100s of 80 GB (the runs of the Ultra-Scale
+// Playbook) none used more than 77.1 GB. Of the parts: 1.06 GB of an H100 are taken before and
+// 4.34 GB after the first all-to-all of 8 GPUs (NVIDIA/nccl issue 1685); a communicator takes
+// 0.54 to 0.69 GB between A100s (issue 964) and 1.6 GB elsewhere, three of them up to 6 GB (issue
+// 864). Spread: 1 to 6 GiB, more with many communicators.
+#define SP_GPU_RESERVE_BYTES (INT64_C(3) << 30)
+
 // Data-sheet values; what is reached of them in practice stands in the profile.
 typedef struct sp_cluster {
     char name[SP_CLUSTER_NAME];
@@ -17,6 +27,7 @@ typedef struct sp_cluster {
     char profile[SP_CLUSTER_NAME]; // profile used where the scenario names none
     double peak_flops_per_s;       // dense bf16
     int64_t memory_bytes;          // of one GPU
+    int64_t reserve_bytes;         // of these: not for tensors, unless a scenario says otherwise
     double hbm_bytes_per_s;
     int gpus_per_node;
     int nodes;                 // 0: as many as the ranks need
@@ -36,7 +47,8 @@ const char *sp_cluster_builtin_name(int index);
 // "memory_gib", "hbm_gb_per_s", "gpus_per_node", "nodes", "nvlink_gb_per_s", "nics_per_node",
 // "nic_gbit_per_s", "host_link_gb_per_s", "source"}. Absent keys take the values of the built-in
 // cluster of that name; without one the rates and the memory are required, but for the host link
-// (PCIe 4.0 x16). Ends the object; errors are collected in object->err.
+// (PCIe 4.0 x16). The reserve is SP_GPU_RESERVE_BYTES, at most a quarter of the memory. Ends the
+// object; errors are collected in object->err.
 void sp_cluster_from_object(sp_object *object, sp_cluster *cluster);
 
 // Settles `nodes`: 0 becomes ceil(ranks / gpus_per_node); a given count must be filled exactly

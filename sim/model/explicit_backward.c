@@ -3,7 +3,7 @@
 #include "sim/model/explicit_forward.h"
 
 static void head_backward(sp_i_explicit *x);
-static void layer_backward(sp_i_explicit *x);
+static void layer_backward(sp_i_explicit *x, int layer);
 static void embedding_backward(sp_i_explicit *x);
 
 // The gradient of the hidden states is a buffer of its own from the head, or from a message, to the
@@ -19,7 +19,7 @@ void sp_i_explicit_backward(sp_i_explicit *x)
     }
     for (int i = 0; i < x->stage->layers; i++) {
         sp_i_explicit_open(x, SP_PART_LAYER, true);
-        layer_backward(x);
+        layer_backward(x, x->stage->layers - 1 - i);
         sp_i_explicit_close(x, SP_PART_LAYER, true);
     }
     if (x->stage->embedding) {
@@ -30,12 +30,21 @@ void sp_i_explicit_backward(sp_i_explicit *x)
     sp_i_explicit_give(x, x->hidden);
 }
 
+// Is the tensor of one of `layers` a view of the buffer that a copy came back into?
+static bool is_viewed(const sp_i_explicit *x, int tensor, int layer, int layers)
+{
+    int place = x->away_from_last ? layers - 1 - layer : layer;
+    return x->loaded && x->kept[tensor] && place < x->away_layers[tensor];
+}
+
 // What the forward kept. Where its rows lie in several forward packs they are copied, and given
 // back where they came from.
-static void fetch(sp_i_explicit *x, sp_i_explicit_tensor first, sp_i_explicit_tensor end)
+static void fetch(sp_i_explicit *x, sp_i_explicit_tensor first, sp_i_explicit_tensor end, int layer,
+                  int layers)
 {
     for (int t = (int)first; t < (int)end; t++) {
         x->place[t] = x->kept[t] ? x->category[t] : SP_MEM_CATEGORIES;
+        x->viewed[t] = is_viewed(x, t, layer, layers);
         if (x->kept[t] && x->collects && t != SP_I_KEYS_VALUES) {
             sp_i_memory_take(&x->gauge, x->category[t], x->bytes[t]);
             sp_i_memory_give(&x->gauge, x->category[t], x->bytes[t]);
@@ -56,7 +65,7 @@ static void back_through(sp_i_explicit *x, int64_t bytes)
 static void finish(sp_i_explicit *x, sp_i_explicit_tensor input, int64_t output_gradient)
 {
     if (x->splits) {
-        sp_i_memory_give(&x->gauge, x->place[input], x->bytes[input]);
+        sp_i_memory_give(&x->gauge, x->place[input], x->viewed[input] ? 0 : x->bytes[input]);
         sp_i_memory_take(&x->gauge, SP_MEM_ACTIVATIONS, x->bytes[input]);
         sp_i_explicit_give(x, output_gradient);
         sp_i_memory_take(&x->gauge, SP_MEM_ACTIVATIONS, output_gradient);
@@ -152,9 +161,9 @@ static void attention_block_backward(sp_i_explicit *x)
     finish_column(x, SP_I_NORM1, x->qkv);
 }
 
-static void layer_backward(sp_i_explicit *x)
+static void layer_backward(sp_i_explicit *x, int layer)
 {
-    fetch(x, SP_I_INPUT, SP_I_LAYER_TENSORS);
+    fetch(x, SP_I_INPUT, SP_I_LAYER_TENSORS, layer, x->stage->layers);
     sp_i_explicit_rebuild(x);
     mlp_backward(x);
     attention_block_backward(x);
@@ -169,7 +178,7 @@ static void head_backward(sp_i_explicit *x)
     int64_t gradient = x->logits_gradient;
     sp_i_explicit_take(x, x->hidden);
     sp_i_explicit_take(x, x->hidden);
-    fetch(x, SP_I_FINAL_INPUT, SP_I_EXPLICIT_TENSORS);
+    fetch(x, SP_I_FINAL_INPUT, SP_I_EXPLICIT_TENSORS, 0, 1);
     sp_i_memory_give(&x->gauge, SP_MEM_LOGITS, x->bytes[SP_I_LOGITS] - gradient);
     x->place[SP_I_LOGITS] = SP_MEM_CATEGORIES;
     sp_i_explicit_pass(x, x->hidden_gathered);
@@ -186,7 +195,7 @@ static void head_backward(sp_i_explicit *x)
 
 static void embedding_backward(sp_i_explicit *x)
 {
-    fetch(x, SP_I_EMBEDDING_MASK, SP_I_FINAL_INPUT);
+    fetch(x, SP_I_EMBEDDING_MASK, SP_I_FINAL_INPUT, 0, 1);
     bool own = enter_block(x, SP_I_EMBEDDING_MASK);
     sp_i_explicit_pass(x, x->hidden_gathered);
     sp_i_explicit_give(x, own ? x->hidden : 0);

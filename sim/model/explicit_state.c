@@ -43,6 +43,28 @@ void sp_i_explicit_begin(sp_i_explicit *x, const sp_bytes *there)
     x->rebuilds = false;
     for (int t = 0; t < SP_I_EXPLICIT_TENSORS; t++) {
         x->place[t] = SP_MEM_CATEGORIES;
+        x->viewed[t] = false;
+    }
+}
+
+static int tensor_of(const char *name)
+{
+    int t = 0;
+    while (t < SP_I_EXPLICIT_TENSORS && strcmp(names[t], name) != 0) {
+        t++;
+    }
+    return t;
+}
+
+void sp_i_explicit_offload(sp_i_explicit *x, const sp_unit_tensor *tensors, int count, double ratio)
+{
+    x->away_from_last = sp_unit_offload_from_last(ratio);
+    for (int i = 0; i < count; i++) {
+        if (tensors[i].away_bytes > 0) {
+            int t = tensor_of(tensors[i].name);
+            SP_ASSERT(t < SP_I_EXPLICIT_TENSORS);
+            x->away_layers[t] = (int)(tensors[i].away_bytes / tensors[i].bytes);
+        }
     }
 }
 
@@ -58,10 +80,7 @@ static void measure_tensors(const sp_saved_tensor *rows, int count, const sp_lay
 {
     for (int r = 0; r < count; r++) {
         const sp_saved_tensor *row = &rows[r];
-        int t = 0;
-        while (t < SP_I_EXPLICIT_TENSORS && strcmp(names[t], row->name) != 0) {
-            t++;
-        }
+        int t = tensor_of(row->name);
         SP_ASSERT(t < SP_I_EXPLICIT_TENSORS);
         int64_t bytes = sp_saved_bytes(row, layout, load->tokens, load->pairs);
         if (row->is_kv) {
@@ -235,7 +254,8 @@ void sp_i_explicit_make(sp_i_explicit *x, sp_i_explicit_tensor tensor)
 void sp_i_explicit_drop(sp_i_explicit *x, sp_i_explicit_tensor tensor)
 {
     if (x->place[tensor] != SP_MEM_CATEGORIES) {
-        sp_i_memory_give(&x->gauge, x->place[tensor], x->bytes[tensor]);
+        int64_t gone = x->viewed[tensor] ? 0 : x->bytes[tensor];
+        sp_i_memory_give(&x->gauge, x->place[tensor], gone);
         x->place[tensor] = SP_MEM_CATEGORIES;
     }
 }

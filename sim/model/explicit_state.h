@@ -4,6 +4,7 @@
 
 #include "sim/model/footprint.h"
 #include "sim/model/memory_gauge.h"
+#include "sim/model/unit_tensors.h"
 
 // What a layer or the head may keep; statistics of a norm stand behind its output.
 typedef enum sp_i_explicit_tensor {
@@ -52,6 +53,9 @@ typedef struct sp_i_explicit {
     int64_t kv_cached;                      // of slices with later slices
     int64_t kv_found, kv_begun, kv_missing; // sums of gradients: found, for others, own made here
     bool collects;
+    // Layers whose tensor an offload takes whole: so many from the first on, or from the last.
+    int away_layers[SP_I_EXPLICIT_TENSORS];
+    bool away_from_last;
     // Parameters that a layer or an end has gathered while it is at work, and its gradients before
     // they go to the ranks whose share they are: by part; 0 where ZeRO does not split them. The
     // last of a backward that leaves the weight gradients.
@@ -61,14 +65,19 @@ typedef struct sp_i_explicit {
     bool cached;   // a forward: keys and values of later slices are there
     bool rebuilds; // a backward makes what the mode dropped
     bool splits;   // a backward leaves the weight gradients
+    bool loaded;   // a backward of what an offload took and brought back
     // Where each tensor of the layer at hand is counted; SP_MEM_CATEGORIES: not there.
     sp_memory_category place[SP_I_EXPLICIT_TENSORS];
+    bool viewed[SP_I_EXPLICIT_TENSORS]; // of these a view of the copy's buffer, which stays
 } sp_i_explicit;
 
 // Sizes of a unit; nothing has run.
 void sp_i_explicit_measure(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                            const sp_memory_options *options, const sp_unit_load *load,
                            sp_i_explicit *x);
+// What of the unit's tensors an offload of this ratio takes (unit_tensors.h, away_bytes).
+void sp_i_explicit_offload(sp_i_explicit *x, const sp_unit_tensor *tensors, int count,
+                           double ratio);
 // A pass begins with this much.
 void sp_i_explicit_begin(sp_i_explicit *x, const sp_bytes *there);
 

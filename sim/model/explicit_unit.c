@@ -24,7 +24,7 @@ static sp_bytes backward(sp_i_explicit *x, bool splits)
 // What is offloaded is there while a pass runs: forwards start with it.
 void sp_i_explicit_unit(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                         const sp_memory_options *options, const sp_unit_load *load,
-                        sp_unit_bytes *unit)
+                        const sp_unit_tensor *tensors, int count, sp_unit_bytes *unit)
 {
     static const sp_bytes nothing;
     sp_i_explicit x;
@@ -57,4 +57,12 @@ void sp_i_explicit_unit(const sp_model *model, const sp_layout *layout, const sp
 
     unit->backward = backward(&x, false);
     unit->input_gradient = backward(&x, true);
+    unit->loaded_backward = unit->backward;
+    unit->loaded_input_gradient = unit->input_gradient;
+    if (options->offload_ratio > 0.0) {
+        sp_i_explicit_offload(&x, tensors, count, options->offload_ratio);
+        x.loaded = true;
+        unit->loaded_backward = backward(&x, false);
+        unit->loaded_input_gradient = backward(&x, true);
+    }
 }

@@ -9,11 +9,12 @@
 #define SLIMPACK_SIM_MODEL_EXPLICIT_UNIT_H
 
 #include "sim/model/footprint.h"
+#include "sim/model/unit_tensors.h"
 
 // Fills forward, repeat, backward, input_gradient and first, from held, repeated and the sums of
-// gradients. O(layers).
+// gradients, and the backwards of an offloaded unit from what of `tensors` goes away. O(layers).
 void sp_i_explicit_unit(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                         const sp_memory_options *options, const sp_unit_load *load,
-                        sp_unit_bytes *unit);
+                        const sp_unit_tensor *tensors, int count, sp_unit_bytes *unit);
 
 #endif

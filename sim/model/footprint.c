@@ -21,7 +21,7 @@ int64_t sp_bytes_total(const sp_bytes *bytes)
 // cuBLAS work spaces that PyTorch holds for good: 32 MiB each on Hopper (CUBLAS_WORKSPACE_CONFIG
 // default), for the forward thread, the backward thread and the GEMM that overlaps communication
 // (kwai/Megatron-Kwai, branch atc24ae).
-enum { CUBLAS_WORKSPACES = 3, CUBLAS_WORKSPACE_BYTES = 32 << 20 };
+enum { BF16 = 2, CUBLAS_WORKSPACES = 3, CUBLAS_WORKSPACE_BYTES = 32 << 20 };
 
 static int64_t work_space_bytes(const sp_stack *stack);
 static int64_t layer_parameters(const sp_model *model, const sp_i_shard *shard);
@@ -56,9 +56,52 @@ void sp_footprint_states(const sp_model *model, const sp_layout *layout, const s
     int64_t ranks = (int64_t)layout->dp * layout->cp;
     *bytes = (sp_bytes){{0}};
     bytes->of[SP_MEM_PARAMETERS] = sharded(2 * parameters, ranks, layout->zero >= 3);
-    bytes->of[SP_MEM_GRADIENTS] = sharded(4 * parameters, ranks, layout->zero >= 2);
+    bytes->of[SP_MEM_GRADIENTS] =
+        sharded((int64_t)sp_stack_gradient_bytes(stack) * parameters, ranks, layout->zero >= 2) +
+        (stack->gradient_buckets ? 2 * parameters : 0);
     bytes->of[SP_MEM_OPTIMIZER] = sharded(12 * parameters, ranks, layout->zero >= 1);
     bytes->of[SP_MEM_WORKSPACE] = work_space_bytes(stack);
+    int64_t dummies[SP_DUMMY_GRADIENTS];
+    int count = sp_footprint_dummy_gradients(model, layout, stack, stages, n, dummies);
+    for (int i = 0; i < count; i++) {
+        bytes->of[SP_MEM_WORKSPACE] += dummies[i];
+    }
+}
+
+void sp_footprint_weights(const sp_model *model, const sp_layout *layout,
+                          int64_t bytes[SP_LAYER_WEIGHTS])
+{
+    sp_i_shard shard = sp_i_shard_of(model, layout);
+    bytes[SP_WEIGHT_FC1] = BF16 * model->hidden * shard.fc1;
+    bytes[SP_WEIGHT_FC2] = BF16 * model->hidden * shard.ffn;
+    bytes[SP_WEIGHT_QKV] = BF16 * model->hidden * (shard.q + 2 * shard.kv);
+    bytes[SP_WEIGHT_OUTPUT] = BF16 * model->hidden * shard.q;
+}
+
+// Weights are rows of outputs: fc1 and QKV have `hidden` columns, fc2 and the output projection
+// `hidden` rows, so that a shape may come twice where two widths are equal.
+int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,
+                                 const sp_stack *stack, const sp_stage *stages, int n,
+                                 int64_t bytes[SP_DUMMY_GRADIENTS])
+{
+    if (!stack->dummy_weight_gradients || stack->unfused_weight_gradient) {
+        return 0;
+    }
+    int64_t all[SP_LAYER_WEIGHTS];
+    sp_footprint_weights(model, layout, all);
+    int count = 0;
+    bytes[count++] = all[SP_WEIGHT_FC1];
+    bytes[count++] = all[SP_WEIGHT_FC2];
+    if (all[SP_WEIGHT_QKV] != all[SP_WEIGHT_FC1]) {
+        bytes[count++] = all[SP_WEIGHT_QKV];
+    }
+    if (all[SP_WEIGHT_OUTPUT] != all[SP_WEIGHT_FC2]) {
+        bytes[count++] = all[SP_WEIGHT_OUTPUT];
+    }
+    if (stages[n - 1].head) {
+        bytes[count++] = BF16 * sp_i_shard_of(model, layout).vocab * model->hidden;
+    }
+    return count;
 }
 
 int64_t sp_footprint_kv_gradient_bytes(const sp_stack *stack)

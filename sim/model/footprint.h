@@ -86,11 +86,24 @@ int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
                                 const sp_stage *stages, int n);
 
 // Parameters, gradients and optimizer states of a rank that holds `stages[0..n)`: 2 B per parameter
-// (bf16), 4 B per gradient (fp32), 12 B optimizer (fp32 master, two moments); ZeRO 1 divides the
-// optimizer, 2 also the gradients, 3 also the parameters by dp*cp. Also the stack's persistent work
-// spaces.
+// (bf16), 4 B per gradient (fp32; 2 where the stack adds up in bf16, 2 more where it keeps
+// buckets), 12 B optimizer (fp32 master, two moments); ZeRO 1 divides the optimizer, 2 also the
+// gradients, 3 also the parameters by dp*cp. Also the stack's persistent work spaces.
 void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                          const sp_stage *stages, int n, sp_bytes *bytes);
+
+// Sizes of the weight matrices of a layer on one rank, in the order fc1, fc2, QKV, output
+// projection, in bytes of bf16 (of one expert).
+enum { SP_WEIGHT_FC1, SP_WEIGHT_FC2, SP_WEIGHT_QKV, SP_WEIGHT_OUTPUT, SP_LAYER_WEIGHTS };
+enum { SP_DUMMY_GRADIENTS = SP_LAYER_WEIGHTS + 1 };
+void sp_footprint_weights(const sp_model *model, const sp_layout *layout,
+                          int64_t bytes[SP_LAYER_WEIGHTS]);
+
+// What a rank that holds `stages[0..n)` keeps in place of weight gradients: bf16 tensors, one for
+// each shape of a weight, the head's among them. Returns their number, 0 where the stack has none.
+int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,
+                                 const sp_stack *stack, const sp_stage *stages, int n,
+                                 int64_t bytes[SP_DUMMY_GRADIENTS]);
 
 // Bytes of a number of the sums of gradients of keys and values.
 int64_t sp_footprint_kv_gradient_bytes(const sp_stack *stack);
@@ -129,6 +142,9 @@ typedef struct sp_unit_bytes {
     // forward, the whole backward and the input gradient; beyond `repeated` a forward that runs
     // again. A category is negative where something held is not there at the fullest moment.
     sp_bytes forward, repeat, backward, input_gradient, first;
+    // The whole backward and the input gradient beyond what is held of a unit that was offloaded
+    // and came back: views of the copy's buffer stay with the buffer.
+    sp_bytes loaded_backward, loaded_input_gradient;
     // Sums of gradients of keys and values that are there after the backward (or input gradient)
     // and were not before, and the other way round.
     int64_t gradients_begun, gradients_found;

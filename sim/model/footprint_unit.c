@@ -23,15 +23,21 @@ typedef struct unit {
     sp_i_shard shard;
     int64_t hidden;         // hidden states as the residual path holds them
     int64_t hidden_full;    // gathered over TP
+    int64_t input;          // of a column-parallel layer, as it is kept
     int64_t kv_own;         // keys and values of this rank's tokens
     int64_t kv_gathered;    // of the whole CP group; 0 without CP
     int64_t q;              // queries
     int64_t ffn, fc1;       // input of the second and output of the first MLP projection
     int64_t scores;         // one bf16 score matrix of the unfused attention; 0 otherwise
+    int64_t score_buffer;   // kept from step to step
+    int64_t mask;           // of the attention, from the data loader
     int64_t dropped_scores; // score tensors that the mode rebuilds
     int64_t dropped_layer;  // what a layer keeps without recomputation less what it keeps with it
     int64_t logits;         // one bf16 tensor
     int64_t softmax;        // of the loss: held, but there only while the head is at work
+    int64_t fresh_logits;   // of the head's forward, beyond what is held
+    int64_t logit_gradient; // of its backward, in bf16; 0 where it takes the place of the logits
+    int64_t table;          // gradient of the output weight as a tensor of its own; 0: none
 } unit;
 
 static void measure(unit *u, const sp_memory_options *options, const sp_unit_load *load);
@@ -63,12 +69,13 @@ void sp_footprint_unit(const sp_model *model, const sp_layout *layout, const sp_
     out->repeated.of[SP_MEM_KV_CACHE] = out->held.of[SP_MEM_KV_CACHE];
     out->repeated.of[SP_MEM_RECOMPUTE] = stage->embedding ? 0 : u.hidden;
     if (options->stack.tensors == SP_TENSORS_EXPLICIT) {
-        sp_i_explicit_unit(model, layout, stage, options, load, out);
+        sp_i_explicit_unit(model, layout, stage, options, load, tensors, count, out);
     } else {
         run_with_autograd(&u, options, load, out);
     }
 }
 
+static void measure_loss(unit *u, const sp_stack *stack);
 static void measure_layer(unit *u, const sp_memory_options *options, const sp_unit_load *load);
 
 static void measure(unit *u, const sp_memory_options *options, const sp_unit_load *load)
@@ -83,16 +90,33 @@ static void measure(unit *u, const sp_memory_options *options, const sp_unit_loa
     int64_t norm_rows = sp_ceil_div(load->tokens, (int64_t)layout->cp * u->shard.norm_split);
     u->hidden = sp_i_mul_bytes(norm_rows, BF16 * u->model->hidden);
     u->hidden_full = sp_i_mul_bytes(rows, BF16 * u->model->hidden);
+    u->input = options->stack.keep_gathered_inputs ? u->hidden_full : u->hidden;
     u->kv_own = sp_i_mul_bytes(rows, 2 * BF16 * u->shard.kv);
-    u->kv_gathered = layout->cp > 1 ? sp_i_mul_bytes(layout->cp, u->kv_own) : 0;
+    bool gathers = layout->cp > 1 && options->stack.cp_overlap != SP_CP_A2A;
+    u->kv_gathered = gathers ? sp_i_mul_bytes(layout->cp, u->kv_own) : 0;
     u->q = sp_i_mul_bytes(rows, BF16 * u->shard.q);
     u->ffn = sp_i_mul_bytes(rows, BF16 * u->shard.ffn * u->shard.active);
     u->fc1 = sp_i_mul_bytes(rows, BF16 * u->shard.fc1 * u->shard.active);
     u->logits = sp_i_mul_bytes(rows, BF16 * u->shard.vocab);
+    measure_loss(u, &options->stack);
     if (u->unfused) {
         u->scores = sp_i_mul_bytes(sp_ceil_div(load->pairs, layout->cp), BF16 * u->shard.heads);
     }
+    u->score_buffer = options->stack.score_buffer ? u->scores : 0;
+    u->mask = options->stack.attention_mask ? sp_ceil_div(load->pairs, layout->cp) : 0;
     measure_layer(u, options, load);
+}
+
+// The projection's bf16 logits, and an fp32 copy of them where the softmax is a tensor of its own.
+static void measure_loss(unit *u, const sp_stack *stack)
+{
+    bool fused = sp_stack_keeps_bf16_logits(stack);
+    int64_t copy = stack->copied_logits ? u->logits * FP32 / BF16 : 0;
+    u->fresh_logits = fused ? 0 : u->logits + copy;
+    u->logit_gradient = fused ? 0 : u->logits;
+    u->table = stack->unfused_weight_gradient
+                   ? sp_i_mul_bytes(u->shard.vocab, BF16 * u->model->hidden)
+                   : 0;
 }
 
 static void measure_layer(unit *u, const sp_memory_options *options, const sp_unit_load *load)
@@ -146,6 +170,8 @@ static void run_with_autograd(unit *u, const sp_memory_options *options, const s
     add_buffers(u, load->tokens, out);
     out->repeat = out->forward;
     out->input_gradient = out->backward;
+    out->loaded_backward = out->backward;
+    out->loaded_input_gradient = out->input_gradient;
 }
 
 static int64_t max(int64_t a, int64_t b)
@@ -183,8 +209,7 @@ static void forward_transients(const unit *u, sp_bytes *bytes)
     layer.of[SP_MEM_WORKSPACE] = max(max(scores, activation), max(fc2, residual));
     layer.of[SP_MEM_LOGITS] = -u->softmax;
     sp_bytes head = {{0}};
-    // The projection's bf16 logits and their fp32 copy; the softmax is a third, held tensor.
-    head.of[SP_MEM_LOGITS] = u->stage->head ? u->logits + u->logits * FP32 / BF16 : 0;
+    head.of[SP_MEM_LOGITS] = u->stage->head ? u->fresh_logits : 0;
     add_larger(&layer, &head, bytes);
 }
 
@@ -234,8 +259,8 @@ static void backward_transients(const unit *u, sp_bytes *bytes)
     // The loss overwrites the softmax with its gradient and casts it to bf16.
     sp_bytes head = {{0}};
     if (u->stage->head) {
-        head.of[SP_MEM_LOGITS] = u->logits;
-        head.of[SP_MEM_WORKSPACE] = u->hidden_full;
+        head.of[SP_MEM_LOGITS] = u->logit_gradient;
+        head.of[SP_MEM_WORKSPACE] = u->hidden_full + u->table;
     }
     // PyTorch makes the gradient of the lookup as a dense bf16 table.
     sp_bytes lookup = {{0}};
@@ -271,6 +296,10 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
     if (u->layout->zero >= 3) {
         buffers += gathered_parameters(u);
     }
+    buffers += u->score_buffer;
+    int64_t mask = u->stage->embedding || u->stage->head ? u->mask : 0;
+    out->forward.of[SP_MEM_WORKSPACE] += mask;
+    out->first.of[SP_MEM_WORKSPACE] += mask;
     out->forward.of[SP_MEM_WORKSPACE] += buffers;
     out->first.of[SP_MEM_WORKSPACE] += buffers;
     out->backward.of[SP_MEM_WORKSPACE] += buffers;
@@ -291,11 +320,11 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
 static void keep_for_weights(const unit *u, sp_bytes *bytes)
 {
     int64_t routed = sp_i_mul_bytes(u->shard.active, u->hidden);
-    int64_t inputs = u->hidden + u->q + routed + u->ffn;
+    int64_t inputs = u->input + u->q + sp_i_mul_bytes(u->shard.active, u->input) + u->ffn;
     int64_t gradients = u->q + u->kv_own + u->hidden + u->fc1 + routed;
     bytes->of[SP_MEM_ACTIVATIONS] = sp_i_mul_bytes(u->stage->layers, inputs + gradients);
     if (u->stage->head) {
-        bytes->of[SP_MEM_ACTIVATIONS] += u->hidden;
+        bytes->of[SP_MEM_ACTIVATIONS] += u->input;
         bytes->of[SP_MEM_LOGITS] = u->logits;
     }
 }

@@ -134,6 +134,31 @@ sp_status sp_layout_stages(const sp_layout *layout, int layers, const char *sour
     return SP_OK;
 }
 
+// A layer is 1; the lookup of the embedding takes no time worth counting.
+static double head_load(const sp_layout *layout, const sp_model *model)
+{
+    double head = (double)model->vocab * (double)model->hidden;
+    return layout->vocab_parallel ? 0.0 : head / (double)sp_model_layer_parameters(model);
+}
+
+void sp_layout_spread(const sp_layout *layout, const sp_model *model, int *stage_layers)
+{
+    int last = sp_layout_vstages(layout) - 1;
+    double head = head_load(layout, model);
+    memset(stage_layers, 0, ((size_t)last + 1) * sizeof *stage_layers);
+    for (int layer = 0; layer < model->layers; layer++) {
+        int least = last;
+        double least_load = stage_layers[last] + head;
+        for (int s = last - 1; s >= 0; s--) {
+            if (stage_layers[s] < least_load) {
+                least = s;
+                least_load = stage_layers[s];
+            }
+        }
+        stage_layers[least]++;
+    }
+}
+
 static sp_status check_equal_shares(const sp_layout *layout, int layers, const char *source,
                                     sp_error *err)
 {
@@ -142,11 +167,14 @@ static sp_status check_equal_shares(const sp_layout *layout, int layers, const c
     }
     if (layout->chunks == 1) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.pp",
-                           "%d layers cannot be split into %d equal stages", layers, layout->pp);
+                           "%d layers cannot be split into %d equal stages (parallel.stage_layers "
+                           "\"auto\" spreads them)",
+                           layers, layout->pp);
     }
     return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.pp",
-                       "%d layers cannot be split into %d x %d equal chunks", layers, layout->pp,
-                       layout->chunks);
+                       "%d layers cannot be split into %d x %d equal chunks (parallel.stage_layers "
+                       "\"auto\" spreads them)",
+                       layers, layout->pp, layout->chunks);
 }
 
 // Embedding and head may stand for layers, as with Megatron-LM's

@@ -71,6 +71,12 @@ void sp_layout_locate(const sp_layout *layout, int vstage, int *pp_rank, int *ch
 // Does every virtual stage hold equally many layers?
 bool sp_layout_is_even(const sp_layout *layout);
 
+// The layers of every virtual stage, [pp*chunks], so that the largest load is the least possible: a
+// layer counts 1, the head its parameters over a layer's (as in nanotron's get_block_compute_costs
+// and Megatron-LM's account_for_loss_in_pipeline_split), the embedding nothing. Of equal loads the
+// later stage, which holds fewer micro-batches, gets the layer. O(layers * pp * chunks).
+void sp_layout_spread(const sp_layout *layout, const sp_model *model, int *stage_layers);
+
 // Fills stages[0 .. pp*chunks) with the layers of stage_layers, or with equal shares of all,
 // embedding first, head last. With vocabulary parallelism every pipeline rank has a share of both:
 // of the embedding in its first chunk, of the head in its last. Content errors naming `source`: a

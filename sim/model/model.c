@@ -161,7 +161,7 @@ static void check_relations(checker *check, const sp_model *model)
     }
 }
 
-static const char *const activation_names[] = {"swiglu", "gelu", NULL};
+static const char *const activation_names[] = {"swiglu", "gelu", "squared-relu", NULL};
 static const char *const norm_names[] = {"rmsnorm", "layernorm", NULL};
 static const char *const positional_names[] = {"rope", "learned", NULL};
 
@@ -224,6 +224,9 @@ void sp_model_from_object(sp_object *object, sp_model *model)
     model->bias = sp_object_bool(object, "bias", false);
     model->qkv_bias = sp_object_bool(object, "qkv_bias", model->bias);
     model->qk_norm = sp_object_bool(object, "qk_norm", false);
+    if (sp_object_has(object, "dropout")) {
+        model->dropout = sp_object_bool(object, "dropout", false) ? SP_DROPOUT_ON : SP_DROPOUT_OFF;
+    }
     sp_object_end(object);
     if (object->json != NULL && object->err->count + object->err->dropped == before) {
         sp_model_check(model, object->source, object->path, object->err);
@@ -252,6 +255,9 @@ json_t *sp_model_to_json(const sp_model *model)
     ok = ok && sp_json_put(root, "bias", json_boolean(model->bias));
     ok = ok && sp_json_put(root, "qkv_bias", json_boolean(model->qkv_bias));
     ok = ok && sp_json_put(root, "qk_norm", json_boolean(model->qk_norm));
+    if (model->dropout != SP_DROPOUT_USUAL) {
+        ok = ok && sp_json_put(root, "dropout", json_boolean(model->dropout == SP_DROPOUT_ON));
+    }
     if (model->experts > 0) {
         ok = ok && sp_json_put(root, "experts", json_integer(model->experts));
         ok = ok && sp_json_put(root, "experts_per_token", json_integer(model->experts_per_token));

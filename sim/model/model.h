@@ -8,7 +8,9 @@
 #include "sim/base/json.h"
 #include "sim/base/status.h"
 
-typedef enum sp_activation { SP_SWIGLU, SP_GELU } sp_activation;
+typedef enum sp_activation { SP_SWIGLU, SP_GELU, SP_SQUARED_RELU } sp_activation;
+// Of hidden states and attention; usual: with GELU alone.
+typedef enum sp_dropout { SP_DROPOUT_USUAL, SP_DROPOUT_OFF, SP_DROPOUT_ON } sp_dropout;
 typedef enum sp_norm { SP_RMSNORM, SP_LAYERNORM } sp_norm;
 typedef enum sp_positional { SP_ROPE, SP_LEARNED } sp_positional;
 
@@ -32,7 +34,8 @@ typedef struct sp_model {
     bool bias;     // on every linear layer
     bool qkv_bias; // on the QKV projection alone (Qwen2); implied by bias
     bool qk_norm;  // norm of each head's q and k (Qwen3)
-    int experts;   // 0: dense MLP
+    sp_dropout dropout;
+    int experts; // 0: dense MLP
     int experts_per_token;
 } sp_model;
 

@@ -42,7 +42,9 @@ static saved_table begin(sp_saved_tensor *rows, const sp_layout *layout, const s
     return (saved_table){rows, 0, layout->cp, layout->cp * shard->norm_split};
 }
 
-static void add_attention(saved_table *table, const sp_i_shard *shard, sp_attention attention);
+static void add_norm_inputs(saved_table *table, const sp_model *model, const sp_i_shard *shard);
+static void add_attention(saved_table *table, const sp_i_shard *shard,
+                          const sp_memory_options *options);
 static void add_mlp(saved_table *table, const sp_model *model, const sp_i_shard *shard,
                     const sp_stack *stack);
 
@@ -53,37 +55,61 @@ int sp_saved_layer(const sp_model *model, const sp_layout *layout, const sp_memo
     saved_table table = begin(rows, layout, &shard);
     int64_t hidden = BF16 * model->hidden;
     add(&table, "layer input", hidden, table.norm_split, ALWAYS);
-    add(&table, "first norm output", hidden, table.norm_split, UNLESS_ACTIVATION);
-    add_attention(&table, &shard, options->attention);
+    int input_split = options->stack.keep_gathered_inputs ? table.cp : table.norm_split;
+    add(&table, "first norm output", hidden, input_split, UNLESS_ACTIVATION);
+    if (model->qk_norm && options->stack.tensors == SP_TENSORS_AUTOGRAD) {
+        add_norm_inputs(&table, model, &shard);
+    }
+    add_attention(&table, &shard, options);
     if (shard.dropout) {
         add(&table, "attention block dropout mask", MASK * model->hidden, table.norm_split,
             UNLESS_FULL)
             ->element_bytes = MASK;
     }
     add(&table, "residual", hidden, table.norm_split, UNLESS_FULL);
-    add(&table, "second norm output", hidden, table.norm_split, UNLESS_ACTIVATION);
+    add(&table, "second norm output", hidden, input_split, UNLESS_ACTIVATION);
     add_mlp(&table, model, &shard, &options->stack);
     if (shard.dropout) {
         add(&table, "MLP dropout mask", MASK * model->hidden, table.norm_split, UNLESS_FULL)
             ->element_bytes = MASK;
     }
     add(&table, "keys and values", 2 * BF16 * shard.kv, table.cp, UNLESS_FULL)->is_kv = true;
+    if ((layout->cp > 1 && options->stack.cp_overlap == SP_CP_A2A) ||
+        options->stack.transposed_output) {
+        // As the attention gave it; the output projection keeps it by tokens.
+        add(&table, "attention output in its own order", BF16 * shard.q, table.cp, UNLESS_FULL);
+    }
     return table.count;
+}
+
+// Norms of queries and keys keep copies of what they norm, the attention keeps what they give.
+// Values are a view of the projection's output and so hold its other parts too; after rotary
+// positions they are copied.
+static void add_norm_inputs(saved_table *table, const sp_model *model, const sp_i_shard *shard)
+{
+    if (model->positional != SP_ROPE) {
+        add(table, "rest of the QKV output", BF16 * (shard->q + shard->kv), table->cp, UNLESS_FULL);
+    }
+    add(table, "queries before their norm", BF16 * shard->q, table->cp, UNLESS_FULL);
+    add(table, "keys before their norm", BF16 * shard->kv, table->cp, UNLESS_FULL);
 }
 
 // The attention output is the input of the output projection, which keeps it in every mode but
 // full recompute.
-static void add_attention(saved_table *table, const sp_i_shard *shard, sp_attention attention)
+static void add_attention(saved_table *table, const sp_i_shard *shard,
+                          const sp_memory_options *options)
 {
     add(table, "queries", BF16 * shard->q, table->cp, UNLESS_FULL);
-    if (attention == SP_ATTENTION_FLASH) {
+    if (options->attention == SP_ATTENTION_FLASH) {
         add(table, "attention output", BF16 * shard->q, table->cp, UNLESS_FULL);
         add(table, "log-sum-exp", FP32 * shard->heads, table->cp, UNLESS_CORE_REBUILT)
             ->element_bytes = FP32;
         return;
     }
-    add(table, "probabilities", 0, table->cp, UNLESS_CORE_REBUILT)->pair_bytes =
-        BF16 * shard->heads;
+    int number = options->stack.unfused_softmax ? FP32 : BF16;
+    sp_saved_tensor *probabilities = add(table, "probabilities", 0, table->cp, UNLESS_CORE_REBUILT);
+    probabilities->pair_bytes = number * shard->heads;
+    probabilities->element_bytes = number;
     if (shard->dropout) {
         sp_saved_tensor *mask =
             add(table, "probability dropout mask", 0, table->cp, UNLESS_CORE_REBUILT);
@@ -159,8 +185,9 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_stack
     }
     if (part == SP_PART_HEAD) {
         add(&table, "final norm input", BF16 * model->hidden, table.norm_split, ALWAYS);
-        add(&table, "final norm output", BF16 * model->hidden, table.norm_split, ALWAYS);
-        int number = sp_stack_counts_device(stack) ? BF16 : FP32;
+        add(&table, "final norm output", BF16 * model->hidden,
+            stack->keep_gathered_inputs ? table.cp : table.norm_split, ALWAYS);
+        int number = sp_stack_keeps_bf16_logits(stack) ? BF16 : FP32;
         sp_saved_tensor *softmax =
             add(&table, SP_SOFTMAX_NAME, number * shard.vocab, table.cp, ALWAYS);
         softmax->is_logits = true;

@@ -17,7 +17,8 @@ sp_i_shard sp_i_shard_of(const sp_model *model, const sp_layout *layout)
         .experts = model->experts > 0 ? model->experts : 1,
         .active = model->experts > 0 ? model->experts_per_token : 1,
         .norm_split = layout->sequence_parallel ? layout->tp : 1,
-        .dropout = model->activation == SP_GELU,
+        .dropout = model->dropout == SP_DROPOUT_USUAL ? model->activation == SP_GELU
+                                                      : model->dropout == SP_DROPOUT_ON,
     };
     return shard;
 }

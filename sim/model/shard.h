@@ -17,7 +17,7 @@ typedef struct sp_i_shard {
     int64_t experts; // 1 where the MLP is dense
     int64_t active;  // experts per token, 1 where the MLP is dense
     int norm_split;  // ranks that share the tokens outside attention and MLP: tp or 1
-    bool dropout;    // GPT models train with dropout, the Llama family without
+    bool dropout;    // as usual GPT models train with dropout, the Llama family without
 } sp_i_shard;
 
 sp_i_shard sp_i_shard_of(const sp_model *model, const sp_layout *layout);

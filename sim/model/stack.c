@@ -19,13 +19,35 @@ static const sp_stack builtin[] = {
      .fused_softmax_limited = true,
      .sharded_step = true,
      .blocking_transfers = true,
+     .copied_logits = true,
      .work_spaces = 2,
      .work_space_bytes = 8 << 20},
     {.name = "megatron-core-2024",
      .hide_forward_gather = true,
      .hide_backward_gather = true,
      .hide_backward_reduce = true,
-     .cp_overlap = SP_CP_QKV},
+     .cp_overlap = SP_CP_QKV,
+     .copied_logits = true},
+    {.name = "megatron-core-2025",
+     .fused_swiglu = true,
+     .hide_forward_gather = true,
+     .hide_forward_reduce = true,
+     .hide_backward_gather = true,
+     .hide_backward_reduce = true,
+     .hide_gradient_reduce = true,
+     .hide_parameter_gather = true,
+     .bucketed_tail = true,
+     .gradient_reduce_dtype = SP_REDUCE_BF16,
+     .fused_cross_entropy = true,
+     .dummy_weight_gradients = true},
+    {.name = "nanotron-2025",
+     .unfused_weight_gradient = true,
+     .hide_gradient_all_reduce = true,
+     .bucketed_tail = true,
+     .cp_overlap = SP_CP_BLOCKING,
+     .keep_gathered_inputs = true,
+     .gradient_buckets = true},
+    {.name = "fsdp-2024", .unfused_weight_gradient = true, .gradient_reduce_dtype = SP_REDUCE_BF16},
     {.name = "reference",
      .fused_swiglu = true,
      .timed_accumulation = true,
@@ -42,8 +64,9 @@ static const sp_stack builtin[] = {
      .cudnn_attention = true},
 };
 
-static const char *const cp_overlap_names[] = {"attention", "qkv",      "blocking",
-                                               "slices",    "gathered", NULL};
+static const char *const cp_overlap_names[] = {"attention", "qkv", "blocking", "slices",
+                                               "gathered",  "a2a", NULL};
+static const char *const reduce_dtype_names[] = {"fp32", "bf16", NULL};
 static const char *const tensor_names[] = {"autograd", "explicit", NULL};
 
 static const struct {
@@ -53,6 +76,7 @@ static const struct {
     {"fused_swiglu", offsetof(sp_stack, fused_swiglu)},
     {"unfused_norms", offsetof(sp_stack, unfused_norms)},
     {"fused_softmax_limited", offsetof(sp_stack, fused_softmax_limited)},
+    {"unfused_softmax", offsetof(sp_stack, unfused_softmax)},
     {"unfused_weight_gradient", offsetof(sp_stack, unfused_weight_gradient)},
     {"timed_accumulation", offsetof(sp_stack, timed_accumulation)},
     {"in_place_lookup_gradient", offsetof(sp_stack, in_place_lookup_gradient)},
@@ -61,10 +85,20 @@ static const struct {
     {"hide_backward_gather", offsetof(sp_stack, hide_backward_gather)},
     {"hide_backward_reduce", offsetof(sp_stack, hide_backward_reduce)},
     {"hide_gradient_reduce", offsetof(sp_stack, hide_gradient_reduce)},
+    {"hide_gradient_all_reduce", offsetof(sp_stack, hide_gradient_all_reduce)},
     {"hide_parameter_gather", offsetof(sp_stack, hide_parameter_gather)},
+    {"bucketed_tail", offsetof(sp_stack, bucketed_tail)},
     {"sharded_step", offsetof(sp_stack, sharded_step)},
     {"blocking_transfers", offsetof(sp_stack, blocking_transfers)},
     {"whole_transfers", offsetof(sp_stack, whole_transfers)},
+    {"fused_cross_entropy", offsetof(sp_stack, fused_cross_entropy)},
+    {"copied_logits", offsetof(sp_stack, copied_logits)},
+    {"dummy_weight_gradients", offsetof(sp_stack, dummy_weight_gradients)},
+    {"keep_gathered_inputs", offsetof(sp_stack, keep_gathered_inputs)},
+    {"transposed_output", offsetof(sp_stack, transposed_output)},
+    {"attention_mask", offsetof(sp_stack, attention_mask)},
+    {"score_buffer", offsetof(sp_stack, score_buffer)},
+    {"gradient_buckets", offsetof(sp_stack, gradient_buckets)},
     {"device_bytes", offsetof(sp_stack, device_bytes)},
     {"cudnn_attention", offsetof(sp_stack, cudnn_attention)},
 };
@@ -85,9 +119,19 @@ bool sp_stack_builtin(const char *name, sp_stack *stack)
     return false;
 }
 
+double sp_stack_gradient_bytes(const sp_stack *stack)
+{
+    return stack->gradient_reduce_dtype == SP_REDUCE_BF16 ? 2.0 : 4.0;
+}
+
 bool sp_stack_counts_device(const sp_stack *stack)
 {
     return stack->tensors == SP_TENSORS_EXPLICIT && stack->device_bytes;
+}
+
+bool sp_stack_keeps_bf16_logits(const sp_stack *stack)
+{
+    return stack->tensors == SP_TENSORS_EXPLICIT ? stack->device_bytes : stack->fused_cross_entropy;
 }
 
 static void take_builtin(sp_object *object, const char *key, const char *name, sp_stack *stack)
@@ -128,6 +172,8 @@ static void read_switches(sp_object *object, sp_stack *stack)
     }
     stack->cp_overlap = (sp_cp_overlap)sp_object_enum(object, "cp_overlap", cp_overlap_names,
                                                       (int)stack->cp_overlap);
+    stack->gradient_reduce_dtype = (sp_reduce_dtype)sp_object_enum(
+        object, "gradient_reduce_dtype", reduce_dtype_names, (int)stack->gradient_reduce_dtype);
     stack->tensors =
         (sp_tensor_lives)sp_object_enum(object, "tensors", tensor_names, (int)stack->tensors);
     stack->bucket_bytes =
@@ -168,6 +214,8 @@ json_t *sp_stack_to_json(const sp_stack *stack)
         ok = ok && sp_json_put(json, switches[i].key, json_boolean(*on));
     }
     ok = ok && sp_json_put(json, "cp_overlap", json_string(cp_overlap_names[stack->cp_overlap])) &&
+         sp_json_put(json, "gradient_reduce_dtype",
+                     json_string(reduce_dtype_names[stack->gradient_reduce_dtype])) &&
          sp_json_put(json, "tensors", json_string(tensor_names[stack->tensors])) &&
          sp_json_put(json, "bucket_mib", json_real(stack->bucket_bytes / SP_MIB)) &&
          sp_json_put(json, "split_limit_mib",

@@ -17,6 +17,7 @@ typedef enum sp_cp_overlap {
     SP_CP_BLOCKING,  // a gather before the attention
     SP_CP_SLICES,    // the same for each slice, and its attention shard of keys by shard
     SP_CP_GATHERED,  // the same for each slice, and one attention over all keys of the pack
+    SP_CP_A2A,       // all-to-all: each rank attends over the whole pack with its share of heads
 } sp_cp_overlap;
 
 // Who frees tensors.
@@ -32,6 +33,9 @@ typedef enum sp_tensor_lives {
     SP_TENSORS_EXPLICIT,
 } sp_tensor_lives;
 
+// In which precision data-parallel ranks add up gradients.
+typedef enum sp_reduce_dtype { SP_REDUCE_FP32, SP_REDUCE_BF16 } sp_reduce_dtype;
+
 // All switches off (a zeroed struct with a name) is the stack "ours".
 typedef struct sp_stack {
     char name[SP_STACK_NAME];
@@ -41,6 +45,7 @@ typedef struct sp_stack {
     // Softmax of unfused attention in one kernel only where heads * sequences of a rank are a
     // multiple of 4 and at most 2048 keys are attended to (Megatron-LM, fused_softmax.py, 2022).
     bool fused_softmax_limited;
+    bool unfused_softmax;         // the same everywhere; its result is kept in fp32
     bool unfused_weight_gradient; // the weight gradient is a tensor of its own, then added
     bool timed_accumulation;      // products' times hold the addition to the gradient buffer
     // Rows of the lookup's gradient are added to the table's gradient buffer; off: to a dense table
@@ -52,15 +57,34 @@ typedef struct sp_stack {
     bool hide_backward_gather, hide_backward_reduce; // all-reduces count as reductions
     sp_cp_overlap cp_overlap;
     // Data parallelism.
-    bool hide_gradient_reduce;  // by buckets, behind the last backward of each model chunk
+    bool hide_gradient_reduce;     // by buckets, behind the last backward of each model chunk
+    bool hide_gradient_all_reduce; // of ZeRO 0 alone
+    sp_reduce_dtype gradient_reduce_dtype;
     bool hide_parameter_gather; // behind the first forward of the next step
     bool sharded_step;          // each replica steps its share of the weights though ZeRO is 0
-    double bucket_bytes;        // 0: one bucket for each layer
+    bool bucketed_tail;  // what is left after the backward goes bucket by bucket, not at once
+    double bucket_bytes; // 0: one bucket for each layer
     // Pipeline transfers.
     bool blocking_transfers; // the sending rank waits for each of its sends
     bool whole_transfers;    // each TP rank sends all of a tensor that all of them hold, not 1/tp
 
     // Memory.
+    // The loss writes its gradient into the bf16 logits; off: it keeps an fp32 softmax, made in
+    // place of an fp32 copy of them.
+    bool fused_cross_entropy;
+    bool copied_logits; // without it: the fp32 copy is one tensor, the softmax another
+    // Where the GEMM adds a weight gradient to its buffer, autograd still gets a bf16 tensor of the
+    // weight's shape: one for each shape is made in the first backward and kept (get_dummy_wgrad of
+    // Transformer Engine, which Megatron-LM's core/tensor_parallel/layers.py uses for the head).
+    bool dummy_weight_gradients;
+    // Column-parallel layers keep their input as gathered over TP, in place of this rank's share.
+    bool keep_gathered_inputs;
+    // Attention works on other axes than the layers: its output is kept in both orders (Transformer
+    // Engine with FlashAttention, micro-batches of more than one sample).
+    bool transposed_output;
+    bool attention_mask;   // ends of the model get a mask, a byte for each pair of tokens
+    bool score_buffer;     // unfused attention keeps a buffer as input of the GEMM for the scores
+    bool gradient_buckets; // data parallelism keeps bf16 buckets of all gradients beside fp32 sums
     int64_t split_limit_bytes; // PyTorch's max_split_size_mb; 0: none
     sp_tensor_lives tensors;   // explicit ones leave SwiGLU fused in memory, whatever its kernels
     // With explicit tensors: as backends/cuda holds them. Logits are bf16; rotary tables and sums
@@ -74,16 +98,22 @@ typedef struct sp_stack {
     int64_t work_space_bytes; // of each; 0: 32 MiB (Hopper)
 } sp_stack;
 
+// Bytes of one gradient on its way between data-parallel ranks.
+double sp_stack_gradient_bytes(const sp_stack *stack);
+
 // False: no stack has this name.
 bool sp_stack_builtin(const char *name, sp_stack *stack);
 
 // Are tensors explicit and counted as a GPU holds them?
 bool sp_stack_counts_device(const sp_stack *stack);
 
+// Is what the loss keeps for the backward the bf16 logits' own memory, not an fp32 softmax?
+bool sp_stack_keeps_bf16_logits(const sp_stack *stack);
+
 // Reads `key` of `parent`: a name, or {"name": one of them (default: what *stack holds), switches
-// by the names above, "cp_overlap": "attention"|"qkv"|"blocking"|"slices"|"gathered", "tensors":
-// "autograd"|"explicit", "bucket_mib", "split_limit_mib", "work_spaces", "work_space_mib"}; absent:
-// *stack stays. Errors are collected in parent->err.
+// by the names above, "cp_overlap": "attention"|"qkv"|"blocking"|"slices"|"gathered"|"a2a",
+// "tensors": "autograd"|"explicit", "bucket_mib", "split_limit_mib", "work_spaces",
+// "work_space_mib"}; absent: *stack stays. Errors are collected in parent->err.
 void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack);
 
 // The same as a document, every switch stated; NULL when memory ran out.

@@ -79,6 +79,16 @@ static int32_t project_back(sp_i_program_builder *b, int64_t full_bytes)
     return gradient;
 }
 
+// A weight gradient that the GEMM does not add itself: there until it is added to its buffer.
+static void make_weight_gradient(sp_i_program_builder *b, int weight)
+{
+    if (b->weight_gradients) {
+        int32_t gradient =
+            sp_i_program_allocate(b, "gradient of a layer's weight", b->weights[weight]);
+        sp_i_program_free(b, gradient);
+    }
+}
+
 // Through a norm, and the sum with the gradient that goes around the block.
 static int32_t norm_backward(sp_i_program_builder *b, int32_t inner, int32_t around, bool read)
 {
@@ -161,6 +171,7 @@ static int32_t mlp_backward(sp_i_program_builder *b, int32_t around)
     int32_t fc1_gradient;
     if (has(b, "fc2 input")) {
         int32_t product = sp_i_program_allocate(b, "gradient of fc2's input", b->ffn);
+        make_weight_gradient(b, SP_WEIGHT_FC2);
         drop_for_weights(b, "fc2 input");
         fc1_gradient = activation_backward(b, product);
     } else {
@@ -170,6 +181,7 @@ static int32_t mlp_backward(sp_i_program_builder *b, int32_t around)
     release_for_weights(b, output_gradient);
     rebuild(b, "second norm output");
     int32_t inner = project_back(b, b->routed ? b->routed_rows : b->hidden_full);
+    make_weight_gradient(b, SP_WEIGHT_FC1);
     release_for_weights(b, fc1_gradient);
     drop_for_weights(b, "expert input");
     drop_for_weights(b, "second norm output");
@@ -219,7 +231,11 @@ static void core_attention_backward(sp_i_program_builder *b, int32_t gathered, i
     drop(b, "probabilities");
     drop(b, "probability dropout mask");
     drop(b, "dropped probabilities");
+    drop(b, "rest of the QKV output");
+    drop(b, "queries before their norm");
+    drop(b, "keys before their norm");
     drop(b, "queries");
+    drop(b, "attention output in its own order");
     drop_for_weights(b, "attention output");
     if (parallel) {
         int32_t own = sp_i_program_allocate(b, "gradient of own keys and values", b->kv_own);
@@ -247,12 +263,14 @@ static int32_t attention_backward(sp_i_program_builder *b, int32_t around, int32
         drop(b, "attention block dropout mask");
     }
     int32_t output_gradient = sp_i_program_allocate(b, "gradient of the attention output", b->q);
+    make_weight_gradient(b, SP_WEIGHT_OUTPUT);
     release_for_weights(b, block_gradient);
     int32_t mixed[2];
     core_attention_backward(b, gathered, mixed);
     sp_i_program_free(b, output_gradient);
     rebuild(b, "first norm output");
     int32_t inner = project_back(b, b->hidden_full);
+    make_weight_gradient(b, SP_WEIGHT_QKV);
     release_for_weights(b, mixed[0]);
     release_for_weights(b, mixed[1]);
     drop_for_weights(b, "first norm output");
@@ -283,16 +301,24 @@ static int32_t layer_backward(sp_i_program_builder *b, int layer, int32_t gradie
     return gradient;
 }
 
-// The loss turns the softmax into its gradient in place and casts it to bf16.
+// The loss turns the softmax into its gradient in place and casts it to bf16; a fused one has
+// written it over the logits.
 static int32_t head_backward(sp_i_program_builder *b)
 {
-    int32_t logits = SP_NO_TENSOR;
     int last = b->head_count - 1;
-    if (b->head_rows[last].is_logits) {
+    int32_t logits = b->head_saved[last];
+    if (!b->fused_loss) {
         logits = sp_i_program_allocate(b, "gradient of the logits", b->logits);
-        sp_i_program_free(b, b->head_saved[last--]);
+        sp_i_program_free(b, b->head_saved[last]);
     }
+    last--;
     int32_t inner = project_back(b, b->hidden_full);
+    if (b->weight_gradients) {
+        b->head_gradient = sp_i_program_allocate(b, "gradient of the output weight", b->table);
+        if (!b->shares_table) {
+            sp_i_program_free(b, b->head_gradient);
+        }
+    }
     release_for_weights(b, logits);
     while (last > 0) {
         release_for_weights(b, b->head_saved[last--]);
@@ -311,6 +337,10 @@ static void embedding_backward(sp_i_program_builder *b, int32_t gradient)
         full = sp_i_program_allocate(b, "gathered gradient", b->hidden_full);
     }
     int32_t table = sp_i_program_allocate(b, "gradient of the embedding", b->table);
+    if (b->shares_table && b->weight_gradients) {
+        // Autograd adds the two up before it hands them on.
+        sp_i_program_free(b, b->head_gradient);
+    }
     sp_i_program_free(b, table);
     sp_i_program_free(b, full);
     for (int r = 0; r < b->embedding_count; r++) {

@@ -18,8 +18,15 @@ typedef struct sp_i_program_builder {
     const sp_stage *stage;
     sp_recompute mode; // of the layer at hand: none while a whole layer is rebuilt
     bool recomputes_layers;
-    bool splits; // the backward being written leaves the weight gradients
-    bool swiglu; // gate and up
+    bool splits;           // the backward being written leaves the weight gradients
+    bool swiglu;           // gate and up
+    bool fused_loss;       // keeps the bf16 logits, and puts their gradient in their place
+    bool copied_logits;    // to fp32, beside the softmax
+    bool weight_gradients; // are tensors of their own, then added to their buffer
+    // Queries, keys and values stay parts of what the projection gave: nothing is done to them
+    // before the attention.
+    bool mixed_views;
+    bool by_heads; // all-to-all context parallelism
     bool fused_swiglu;
     bool unfused_attention;
     bool sequence_split; // hidden states are split over TP outside attention and MLP
@@ -33,6 +40,8 @@ typedef struct sp_i_program_builder {
     int64_t routed_rows;         // one full hidden state for each expert of a token
     int64_t q, kv_own, kv_gathered, kv_cached;
     int64_t ffn, fc1, scores, logits, table;
+    int64_t mask; // of the attention, from the data loader; 0: none
+    int64_t weights[SP_LAYER_WEIGHTS];
     // The layer's saved-tensor table, and which tensor each row is in the layer at hand.
     sp_saved_tensor rows[SP_SAVED_TENSORS];
     int row_count;
@@ -43,7 +52,9 @@ typedef struct sp_i_program_builder {
     sp_saved_tensor embedding_rows[SP_SAVED_TENSORS], head_rows[SP_SAVED_TENSORS];
     int embedding_count, head_count;
     int32_t embedding_saved[SP_SAVED_TENSORS], head_saved[SP_SAVED_TENSORS];
-    bool outer_read; // the gradient from outside is that of a projection's output
+    bool shares_table;     // of embedding and head, both on this stage
+    int32_t head_gradient; // of the output weight
+    bool outer_read;       // the gradient from outside is that of a projection's output
     // What the weight gradients free.
     int32_t *deferred;
     size_t deferred_count, deferred_capacity;

@@ -58,9 +58,17 @@ static int32_t attention_forward(sp_i_program_builder *b, int32_t *gathered)
         // Rebuilt inside the projection's own backward.
         leave(b, "first norm output");
     }
-    sp_i_program_make(b, "queries");
-    if (*gathered == SP_NO_TENSOR) {
-        sp_i_program_make(b, "keys and values");
+    sp_i_program_make(b, "rest of the QKV output");
+    sp_i_program_make(b, "queries before their norm");
+    sp_i_program_make(b, "keys before their norm");
+    if (b->mixed_views && *gathered == SP_NO_TENSOR) {
+        make_view(b, "queries", mixed[0]);
+        make_view(b, "keys and values", mixed[0]);
+    } else {
+        sp_i_program_make(b, "queries");
+        if (*gathered == SP_NO_TENSOR) {
+            sp_i_program_make(b, "keys and values");
+        }
     }
     for (int i = 0; i < 3; i++) {
         sp_i_program_free(b, mixed[i]);
@@ -73,6 +81,7 @@ static int32_t attention_forward(sp_i_program_builder *b, int32_t *gathered)
         sp_i_program_make(b, "probability dropout mask");
         sp_i_program_make(b, "dropped probabilities");
     }
+    sp_i_program_make(b, "attention output in its own order");
     sp_i_program_make(b, "attention output");
     sp_i_program_make(b, "log-sum-exp");
     leave(b, "log-sum-exp");
@@ -80,7 +89,11 @@ static int32_t attention_forward(sp_i_program_builder *b, int32_t *gathered)
     leave(b, "probability dropout mask");
     leave(b, "dropped probabilities");
     int32_t output = project(b, "attention block output");
+    leave(b, "rest of the QKV output");
+    leave(b, "queries before their norm");
+    leave(b, "keys before their norm");
     leave(b, "queries");
+    leave(b, "attention output in its own order");
     leave(b, "attention output");
     if (*gathered == SP_NO_TENSOR) {
         leave(b, "keys and values");
@@ -203,17 +216,19 @@ static int32_t embedding_forward(sp_i_program_builder *b)
     return output;
 }
 
-// The first saved tensor of the head is what the last layer gives. The loss takes the logits in
-// fp32 and keeps their softmax.
+// The first saved tensor of the head is what the last layer gives. A fused loss keeps the logits;
+// others make an fp32 copy, and their softmax in its place or beside it.
 static void head_forward(sp_i_program_builder *b, int32_t input)
 {
     int32_t logits = SP_NO_TENSOR;
     int32_t exact = SP_NO_TENSOR;
     for (int r = 0; r < b->head_count; r++) {
         const sp_saved_tensor *row = &b->head_rows[r];
-        if (row->is_logits) {
+        if (row->is_logits && !b->fused_loss) {
             logits = sp_i_program_allocate(b, "logits", b->logits);
-            exact = sp_i_program_allocate(b, "logits in fp32", b->logits * FP32 / BF16);
+            if (b->copied_logits) {
+                exact = sp_i_program_allocate(b, "logits in fp32", b->logits * FP32 / BF16);
+            }
         }
         b->head_saved[r] =
             r == 0 ? input : sp_i_program_allocate(b, row->name, sp_i_program_row_bytes(b, row));
@@ -233,6 +248,10 @@ void sp_i_program_forward(sp_i_program_builder *b)
         program->input = at;
     }
     b->to = &program->pass[SP_PROGRAM_FORWARD];
+    int32_t mask = SP_NO_TENSOR;
+    if (b->mask > 0 && (b->stage->embedding || b->stage->head)) {
+        mask = sp_i_program_allocate(b, "attention mask", b->mask);
+    }
     if (b->stage->embedding) {
         at = embedding_forward(b);
     }
@@ -245,4 +264,5 @@ void sp_i_program_forward(sp_i_program_builder *b)
     } else {
         program->output = at;
     }
+    sp_i_program_free(b, mask);
 }

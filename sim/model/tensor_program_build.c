@@ -10,7 +10,7 @@
 
 enum { BF16 = 2 };
 
-static void measure(sp_i_program_builder *b, const sp_model *model);
+static void measure(sp_i_program_builder *b, const sp_model *model, const sp_stack *stack);
 
 sp_status sp_tensor_program_build(const sp_model *model, const sp_layout *layout,
                                   const sp_stage *stage, const sp_memory_options *options,
@@ -21,20 +21,26 @@ sp_status sp_tensor_program_build(const sp_model *model, const sp_layout *layout
                                    .output = SP_NO_TENSOR,
                                    .output_gradient = SP_NO_TENSOR,
                                    .input_gradient = {SP_NO_TENSOR, SP_NO_TENSOR}};
-    sp_i_program_builder b = {.program = program,
-                              .layout = layout,
-                              .stage = stage,
-                              .mode = options->recompute,
-                              .recomputes_layers = options->recompute == SP_RECOMPUTE_FULL,
-                              .swiglu = model->activation == SP_SWIGLU,
-                              .fused_swiglu = options->stack.fused_swiglu,
-                              .unfused_attention = options->attention == SP_ATTENTION_UNFUSED,
-                              .routed = model->experts > 0,
-                              .splits_qkv =
-                                  layout->cp > 1 && options->stack.cp_overlap == SP_CP_QKV,
-                              .tokens = tokens,
-                              .kv_tokens = kv_tokens,
-                              .pairs = pairs};
+    sp_i_program_builder b = {
+        .program = program,
+        .layout = layout,
+        .stage = stage,
+        .mode = options->recompute,
+        .recomputes_layers = options->recompute == SP_RECOMPUTE_FULL,
+        .swiglu = model->activation == SP_SWIGLU,
+        .fused_swiglu = options->stack.fused_swiglu,
+        .unfused_attention = options->attention == SP_ATTENTION_UNFUSED,
+        .routed = model->experts > 0,
+        .splits_qkv = layout->cp > 1 && options->stack.cp_overlap == SP_CP_QKV,
+        .fused_loss = sp_stack_keeps_bf16_logits(&options->stack),
+        .copied_logits = options->stack.copied_logits,
+        .weight_gradients = options->stack.unfused_weight_gradient,
+        .mixed_views = model->positional == SP_LEARNED && !model->qk_norm,
+        .by_heads = layout->cp > 1 && options->stack.cp_overlap == SP_CP_A2A,
+        .shares_table = model->tied_embeddings && stage->embedding && stage->head,
+        .tokens = tokens,
+        .kv_tokens = kv_tokens,
+        .pairs = pairs};
     b.row_count = sp_saved_layer(model, layout, options, b.rows);
     if (stage->embedding) {
         b.embedding_count =
@@ -43,7 +49,7 @@ sp_status sp_tensor_program_build(const sp_model *model, const sp_layout *layout
     if (stage->head) {
         b.head_count = sp_saved_part(model, layout, &options->stack, SP_PART_HEAD, b.head_rows);
     }
-    measure(&b, model);
+    measure(&b, model, &options->stack);
     size_t layers = (size_t)stage->layers;
     b.kept = sp_i_calloc(layers * (size_t)b.row_count, sizeof *b.kept);
     b.cached = sp_i_calloc(layers, sizeof *b.cached);
@@ -73,7 +79,7 @@ sp_status sp_tensor_program_build(const sp_model *model, const sp_layout *layout
     return SP_OK;
 }
 
-static void measure(sp_i_program_builder *b, const sp_model *model)
+static void measure(sp_i_program_builder *b, const sp_model *model, const sp_stack *stack)
 {
     const sp_layout *layout = b->layout;
     sp_i_shard shard = sp_i_shard_of(model, layout);
@@ -85,11 +91,13 @@ static void measure(sp_i_program_builder *b, const sp_model *model)
     b->routed_rows = sp_i_mul_bytes(shard.active, b->hidden_full);
     b->q = sp_i_mul_bytes(rows, BF16 * shard.q);
     b->kv_own = sp_i_mul_bytes(rows, 2 * BF16 * shard.kv);
-    b->kv_gathered = layout->cp > 1 ? sp_i_mul_bytes(layout->cp, b->kv_own) : 0;
+    b->kv_gathered = layout->cp > 1 && !b->by_heads ? sp_i_mul_bytes(layout->cp, b->kv_own) : 0;
     b->kv_cached = sp_i_mul_bytes(sp_ceil_div(b->kv_tokens, layout->cp), 2 * BF16 * shard.kv);
     b->ffn = sp_i_mul_bytes(rows, BF16 * shard.ffn * shard.active);
     b->fc1 = sp_i_mul_bytes(rows, BF16 * shard.fc1 * shard.active);
     b->logits = sp_i_mul_bytes(rows, BF16 * shard.vocab);
+    sp_footprint_weights(model, layout, b->weights);
+    b->mask = stack->attention_mask ? sp_ceil_div(b->pairs, layout->cp) : 0;
     b->table = sp_i_mul_bytes(shard.vocab, BF16 * model->hidden);
     if (b->unfused_attention) {
         b->scores = sp_i_mul_bytes(sp_ceil_div(b->pairs, layout->cp), BF16 * shard.heads);

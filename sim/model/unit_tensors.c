@@ -124,10 +124,15 @@ static int64_t take_layer(sp_unit_tensor *tensors, int count, const sp_unit_tens
     return part;
 }
 
+bool sp_unit_offload_from_last(double ratio)
+{
+    return ratio > 0.5;
+}
+
 int64_t sp_unit_offload(sp_unit_tensor *tensors, int count, double ratio)
 {
     int64_t left = sp_unit_offload_bytes(tensors, count, ratio);
-    bool reversed = ratio > 0.5;
+    bool reversed = sp_unit_offload_from_last(ratio);
     const sp_unit_tensor *last = NULL;
     int layers = 0;
     int64_t part = 0;

@@ -31,6 +31,9 @@ int sp_unit_tensors(const sp_model *model, const sp_layout *layout, const sp_sta
 // stay (kwai/Megatron-Kwai, branch atc24ae, megatron/core/pipeline_parallel/offload.py).
 int64_t sp_unit_offload_bytes(const sp_unit_tensor *tensors, int count, double ratio);
 
+// Does an offload of this ratio begin with what was saved last?
+bool sp_unit_offload_from_last(double ratio);
+
 // Fills away_bytes: contiguous tensors go first, then those of more elements, then those saved
 // earlier, layer by layer; in the reverse order above a ratio of a half. The last one may go in
 // part: returns what goes of that one, 0 where all go whole. O(layers * count).

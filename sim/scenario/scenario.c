@@ -16,7 +16,6 @@ static const double least_ms = 1e-6;
 static const double most_ms = 1e6;
 static const double most_step_ms = 4e12;
 
-static const double most_limit_gib = 1e6;
 static const double most_units = 1e6;
 
 // WLB-LLM (arXiv 2503.17924): a third queue no longer improves the balance.
@@ -192,6 +191,20 @@ static sp_status check_cp_sharding(const sp_scenario *scenario, sp_error *err)
     return SP_OK;
 }
 
+// All-to-all gives each rank of a CP group some of the heads.
+static sp_status check_head_groups(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_layout *layout = &scenario->layout;
+    int64_t groups = (int64_t)layout->tp * layout->cp;
+    if (scenario->memory.stack.cp_overlap != SP_CP_A2A || layout->cp == 1 ||
+        scenario->model.heads % groups == 0) {
+        return SP_OK;
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_overlap",
+                       "a2a needs heads that tp x cp divides: %d heads, %lld ranks",
+                       scenario->model.heads, (long long)groups);
+}
+
 sp_status sp_scenario_settle(sp_scenario *scenario, sp_error *err)
 {
     scenario->layout.placement =
@@ -201,11 +214,13 @@ sp_status sp_scenario_settle(sp_scenario *scenario, sp_error *err)
     sp_status layers = SP_OK;
     sp_status exchange = SP_OK;
     sp_status sharding = SP_OK;
+    sp_status groups = SP_OK;
     if (!scenario->uniform) {
         layout = sp_layout_check(&scenario->layout, &scenario->model, scenario->source, err);
         layers = check_layers(scenario, err);
         exchange = check_exchange(scenario, err);
         sharding = check_cp_sharding(scenario, err);
+        groups = check_head_groups(scenario, err);
     }
     if (chunks != SP_OK) {
         return chunks;
@@ -216,7 +231,10 @@ sp_status sp_scenario_settle(sp_scenario *scenario, sp_error *err)
     if (layers != SP_OK) {
         return layers;
     }
-    return exchange != SP_OK ? exchange : sharding;
+    if (exchange != SP_OK) {
+        return exchange;
+    }
+    return sharding != SP_OK ? sharding : groups;
 }
 
 static void read_schema(sp_i_scenario_reader *reader)
@@ -345,10 +363,12 @@ static void read_stage_layers(sp_i_scenario_reader *reader, sp_object *parallel,
     if (array == NULL || !sized || scenario->uniform) {
         return;
     }
-    if (!json_is_array(array)) {
+    const char *name = json_string_value(array);
+    bool spreads = name != NULL && strcmp(name, "auto") == 0;
+    if (!json_is_array(array) && !spreads) {
         char found[80];
         sp_json_quote(array, found, sizeof found);
-        sp_object_error(parallel, "stage_layers", "expected an array, got %s", found);
+        sp_object_error(parallel, "stage_layers", "expected an array or \"auto\", got %s", found);
         return;
     }
     if (sp_object_has(parallel, "layers_per_chunk")) {
@@ -356,8 +376,8 @@ static void read_stage_layers(sp_i_scenario_reader *reader, sp_object *parallel,
                         "give layers_per_chunk or stage_layers, not both");
         return;
     }
-    size_t count = json_array_size(array);
     int vstages = sp_layout_vstages(&scenario->layout);
+    size_t count = spreads ? (size_t)vstages : json_array_size(array);
     if (count != (size_t)vstages) {
         sp_object_error(parallel, "stage_layers",
                         "expected %d entries, one for each of pp x chunks_per_rank virtual stages "
@@ -370,7 +390,10 @@ static void read_stage_layers(sp_i_scenario_reader *reader, sp_object *parallel,
         sp_error_no_memory(reader->err, "pipeline stages");
         return;
     }
-    for (size_t s = 0; s < count; s++) {
+    if (spreads) {
+        sp_layout_spread(&scenario->layout, &scenario->model, scenario->stage_layers);
+    }
+    for (size_t s = 0; s < count && !spreads; s++) {
         if (!layers_of_stage(json_array_get(array, s), &scenario->stage_layers[s])) {
             char path[64];
             char found[80];
@@ -521,26 +544,6 @@ static void settle_uniform(sp_i_scenario_reader *reader)
     }
 }
 
-static void read_memory(sp_i_scenario_reader *reader)
-{
-    sp_scenario *scenario = reader->scenario;
-    sp_object memory;
-    sp_object_member(&reader->root, "memory", &memory);
-    scenario->memory.recompute =
-        (sp_recompute)sp_object_enum(&memory, "recompute", sp_recompute_names, SP_RECOMPUTE_NONE);
-    scenario->memory.attention =
-        (sp_attention)sp_object_enum(&memory, "attention", sp_attention_names, SP_ATTENTION_FLASH);
-    scenario->memory_model = (sp_memory_model)sp_object_enum(
-        &memory, "model", sp_i_memory_model_names, (int)SP_MEMORY_TENSORS);
-    scenario->memory.offload_ratio = sp_object_real(&memory, "offload_ratio", 0.0, 0.0, 1.0);
-    scenario->memory_limit_bytes = scenario->cluster.memory_bytes;
-    if (sp_object_has(&memory, "limit_gib")) {
-        double gib = sp_object_real(&memory, "limit_gib", 1.0, 0.001, most_limit_gib);
-        scenario->memory_limit_bytes = (int64_t)(gib * SP_GIB + 0.5);
-    }
-    sp_object_end(&memory);
-}
-
 static void read_strategy(sp_i_scenario_reader *reader)
 {
     sp_strategy_spec *strategy = &reader->scenario->strategy;
@@ -595,7 +598,7 @@ static void read_sections(sp_i_scenario_reader *reader)
         settle_uniform(reader);
         return;
     }
-    read_memory(reader);
+    sp_i_scenario_read_memory(reader);
     sp_i_scenario_read_workload(reader);
     read_strategy(reader);
 }

@@ -65,8 +65,9 @@ typedef struct sp_scenario {
     sp_memory_options memory;
     bool stack_given; // memory.stack is stated in the scenario
     sp_memory_model memory_model;
-    int64_t memory_limit_bytes;
-    sp_lengths lengths; // owned: the list where the workload names a file or an array
+    int64_t memory_limit_bytes;   // of tensors, on one GPU
+    int64_t memory_reserve_bytes; // what the limit leaves of the GPU, unless the limit is stated
+    sp_lengths lengths;           // owned: the list where the workload names a file or an array
     sp_workload_spec workload;
     sp_strategy_spec strategy;
 } sp_scenario;

@@ -100,13 +100,41 @@ static void read_model(sp_i_scenario_reader *reader)
     }
 }
 
+// The stack that the scenario names, "" where it names none.
+static const char *stated_stack(const sp_i_scenario_reader *reader)
+{
+    const json_t *stack = json_object_get(reader->root.json, "stack");
+    const char *name =
+        json_string_value(json_is_object(stack) ? json_object_get(stack, "name") : stack);
+    return name != NULL ? name : "";
+}
+
+// The profile that this one names for the stated stack; NULL: itself.
+static const char *profile_for_stack(const sp_profile *profile, const char *stack)
+{
+    for (int i = 0; i < profile->for_stacks; i++) {
+        if (strcmp(profile->for_stack[i].stack, stack) == 0) {
+            return profile->for_stack[i].profile;
+        }
+    }
+    return NULL;
+}
+
 static void load_profile(sp_i_scenario_reader *reader, const char *name)
 {
+    sp_profile *profile = &reader->scenario->profile;
     sp_error found;
     sp_error_clear(&found);
     reader->profile = name;
-    if (sp_i_scenario_cache_profile(reader->cache, name, &reader->scenario->profile, &found) !=
-        SP_OK) {
+    sp_status status = sp_i_scenario_cache_profile(reader->cache, name, profile, &found);
+    const char *other = status == SP_OK ? profile_for_stack(profile, stated_stack(reader)) : NULL;
+    if (other != NULL) {
+        char other_name[SP_PROFILE_NAME];
+        snprintf(other_name, sizeof other_name, "%s", other);
+        sp_profile_fini(profile);
+        status = sp_i_scenario_cache_profile(reader->cache, other_name, profile, &found);
+    }
+    if (status != SP_OK) {
         sp_i_adopt_errors(&reader->root, "profile", &found);
     }
 }

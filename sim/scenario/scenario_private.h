@@ -41,6 +41,9 @@ typedef struct sp_i_scenario_reader {
 // model, cluster, nodes and profile. The nodes are counted but not yet fitted to the ranks.
 void sp_i_scenario_read_machine(sp_i_scenario_reader *reader);
 
+// memory. Its limit follows from the cluster, which must have been read.
+void sp_i_scenario_read_memory(sp_i_scenario_reader *reader);
+
 // workload. Its defaults follow from the layout and the schedule, which must have been read.
 void sp_i_scenario_read_workload(sp_i_scenario_reader *reader);
 

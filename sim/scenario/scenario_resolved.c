@@ -193,6 +193,7 @@ static json_t *memory_object(const sp_scenario *scenario)
     put_text(&b, "recompute", sp_recompute_names[scenario->memory.recompute]);
     put_real(&b, "offload_ratio", scenario->memory.offload_ratio);
     put_real(&b, "limit_gib", sp_gib_from_bytes(scenario->memory_limit_bytes));
+    put_real(&b, "reserve_gib", sp_gib_from_bytes(scenario->memory_reserve_bytes));
     put_text(&b, "attention", sp_attention_names[scenario->memory.attention]);
     return finish(b);
 }

@@ -20,9 +20,14 @@ constants() {
         {n++; d = $4 / $2 - 1; if ($1 != $3 || d * d > 1e-6) {print "differs: " $0; bad = 1}}
         END {exit bad || n < 3}'
 }
-"$program" calibrate --quiet --folds 0 --bootstrap 0 --no-ablation --fit "$published/fit_a100.json" -o "$work/a100.json" \
-    --from-measurements "$published/a100_single_node.csv,$published/a100_multi_node.csv" >/dev/null
-constants "$source/profiles/a100-fitted.json" "$work/a100.json"
-"$program" calibrate --quiet --folds 0 --bootstrap 0 --no-ablation --fit "$published/fit_h800.json" -o "$work/h800.json" \
-    --from-measurements "$published/h800_throughput.csv" >/dev/null
-constants "$source/profiles/h800-fitted.json" "$work/h800.json"
+fits_again() { # TABLES SPEC PROFILE
+    "$program" calibrate --quiet --folds 0 --bootstrap 0 --no-ablation --fit "$published/$2.json" -o "$work/$3.json" \
+        --from-measurements "$1" >/dev/null
+    constants "$source/profiles/$3.json" "$work/$3.json"
+}
+fits_again "$published/a100_single_node.csv,$published/a100_multi_node.csv" fit_a100 a100-fitted
+fits_again "$published/h800_throughput.csv" fit_h800 h800-fitted
+fits_again "$published/h100_dgxc.csv" fit_h100 h100
+fits_again "$published/h100_nanotron.csv" fit_h100_nanotron h100-nanotron
+fits_again "$published/h100_fsdp.json" fit_h100_fsdp h100-fsdp
+fits_again "$published/a100_fsdp.json" fit_a100_fsdp a100-fsdp

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "sim/base/json.h"
 #include "sim/cost/collective.h"
@@ -48,6 +50,31 @@ static void use_stack(const sp_stack *stack)
     json_decref(second);
 }
 
+// A step either has an error or a reason why it has none.
+static void use_errors(const sp_profile *profile)
+{
+    sp_step_kind kind = {.figure = {7e9, 0, 64, 8, 1, 1, 2, 1, 4096}};
+    for (int i = 0; i <= profile->errors.count; i++) {
+        sp_step_error found;
+        sp_step_error_find(&profile->errors, &kind, profile->name, &found);
+        SP_ASSERT(found.known == (found.not_validated[0] == '\0'));
+        SP_ASSERT(isfinite(found.median) && found.median <= found.p90);
+        SP_ASSERT(strlen(found.not_validated) < sizeof found.not_validated);
+        if (i == profile->errors.count) {
+            break;
+        }
+        // The next step is of this record's kind, so that a record holds.
+        const sp_error_record *record = &profile->errors.record[i];
+        for (int f = 0; f < SP_STEP_FIGURES; f++) {
+            kind.figure[f] = isfinite(record->least[f]) ? record->least[f] : 1.0;
+        }
+        for (int w = 0; w < SP_STEP_WORDS; w++) {
+            size_t length = strcspn(record->words[w], "\n");
+            snprintf(kind.word[w], SP_STEP_WORD, "%.*s", (int)length, record->words[w]);
+        }
+    }
+}
+
 static void use(const sp_profile *profile)
 {
     static const double sizes[] = {1.0, 100.0, 5000.0, 1e7};
@@ -74,6 +101,7 @@ static void use(const sp_profile *profile)
     }
     char lines[SP_RANGES][160];
     SP_ASSERT(sp_uncalibrated_lines(&uncalibrated, lines) <= SP_RANGES);
+    use_errors(profile);
     SP_ASSERT(sp_profile_level(profile) <= SP_LEVEL_ASSUMED);
     double most = sp_gemm_most_rate(profile);
     SP_ASSERT(isfinite(most) && most > 0.0);

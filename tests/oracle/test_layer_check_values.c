@@ -192,7 +192,7 @@ static void launches_of_a_layer(void **state)
         pack_times_of_samples(&s.pack, c->samples, c->s, &times);
         double host_s[SP_I_PASSES];
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
-            host_s[pass] = sp_i_exec_s(&profile.host, &times, &one, (sp_pass)pass);
+            host_s[pass] = sp_i_exec_s(&profile.host, &times, &one, (sp_pass)pass, false);
         }
         assert_within("c_F", i, us(host_s[SP_PASS_F]), c->c_f, 0.5);
         assert_within("c_B", i,

@@ -213,20 +213,36 @@ static void agreed_forwards(uint64_t seed, const random_plan *r, int dp, sp_stag
     }
 }
 
+// Puts the weight gradients of the input gradients from place `from` on; returns the end.
+static size_t put_weights(sp_stage_plan *stage, size_t from)
+{
+    size_t end = stage->count;
+    for (size_t a = from; a < end; a++) {
+        sp_action action = stage->actions[a];
+        if (action.kind == SP_ACTION_I) {
+            put(stage, SP_ACTION_W, action.chunk, (size_t)action.pack);
+        }
+    }
+    return stage->count;
+}
+
+// When a rank runs the weight gradients of a merged pack is its own affair.
 static void agreed_backwards(uint64_t seed, const random_plan *r, int dp, sp_stage_plan *stage)
 {
     const sp_pack_list *backward = sp_packing_backward(&r->packing);
+    size_t weighed = stage->count;
     for (int chunk = r->layout.chunks - 1; chunk >= 0; chunk--) {
         for (size_t p = 0; p < backward->count; p++) {
             if (runs(&backward->packs[p], dp)) {
                 bool split = draw_of(seed, 3, chunk, p, 3) == 0;
                 put(stage, split ? SP_ACTION_I : SP_ACTION_B, chunk, p);
-                if (split) {
-                    put(stage, SP_ACTION_W, chunk, p);
+                if (draw_of(seed + (uint64_t)dp, 4, chunk, p, 2) == 0) {
+                    weighed = put_weights(stage, weighed);
                 }
             }
         }
     }
+    put_weights(stage, weighed);
 }
 
 void random_agreed_actions(sp_prng *prng, random_plan *r)

@@ -88,6 +88,7 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
                 draw_bytes(prng, &costs->unit[at].weights);
                 draw_bytes(prng, &costs->unit[at].forward);
                 draw_bytes(prng, &costs->unit[at].backward);
+                costs->unit[at].loaded_backward = costs->unit[at].backward;
             }
         }
         costs->p2p_f_ns[k] = copy ? costs->p2p_f_ns[same] : draw(prng, 400);
@@ -104,6 +105,7 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
             costs->b[at] = sum(costs->i[at], costs->w[at]);
             if (costs->backward_unit != NULL) {
                 draw_bytes(prng, &costs->backward_unit[at].backward);
+                costs->backward_unit[at].loaded_backward = costs->backward_unit[at].backward;
             }
         }
         costs->p2p_b_ns[k] = copy ? costs->p2p_b_ns[same] : draw(prng, 400);

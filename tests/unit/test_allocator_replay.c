@@ -252,6 +252,33 @@ static void obstacles(void **state)
 }
 
 // Wherever memory runs out, that is what comes back, and nothing is lost.
+// Of one pipeline rank the last is all there is; of several no rank holds more than the largest,
+// and the last one alone gives what it gives among the others.
+static void last_rank(void **state)
+{
+    (void)state;
+    for (int pp = 1; pp <= 4; pp++) {
+        step s;
+        gpipe(&s, pp, 3, SP_RECOMPUTE_NONE);
+        sp_error err = {0};
+        const char *obstacle = "";
+        int64_t last = 0;
+        succeed(sp_allocator_replay_last_rank(&s.timeline, &s.costs, &s.model, &s.options, &last,
+                                              &obstacle, &err),
+                &err);
+        assert_null(obstacle);
+        assert_true(last > 0 && last <= replayed(&s));
+        for (int r = 0; r < pp - 1; r++) {
+            s.memories[r].peak.of[SP_MEM_ACTIVATIONS] = 0;
+        }
+        s.timeline.ranks += pp - 1;
+        s.memory.ranks += pp - 1;
+        s.timeline.rank_count = s.memory.rank_count = 1;
+        assert_int_equal(replayed(&s), last);
+        step_fini(&s);
+    }
+}
+
 static void memory_runs_out(void **state)
 {
     (void)state;
@@ -560,7 +587,8 @@ static void results_that_say_why_not(void **state)
 {
     (void)state;
     sp_result result;
-    evaluate("{'model': 'llama-7b', 'parallel': {'pp': 2}, 'memory': {'model': "
+    // With room, so that no other warning stands beside this one.
+    evaluate("{'model': 'llama-7b', 'parallel': {'pp': 2}, 'memory': {'limit_gib': 1000, 'model': "
              "'slimpipe-planner'}, 'workload': {'uniform': 4096, 'samples_per_batch': 4}}",
              &result);
     assert_int_equal(result.allocator_peak_bytes, 0);
@@ -582,6 +610,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(blocks_without_rounding),
     cmocka_unit_test(blocks_that_are_not_split),
     cmocka_unit_test(obstacles),
+    cmocka_unit_test(last_rank),
     cmocka_unit_test(memory_runs_out),
     cmocka_unit_test(pieces_cover_the_parameters),
     cmocka_unit_test(pieces_at_a_border),

@@ -11,6 +11,7 @@
 #include "experiments/calibrate/profile_document.h"
 #include "experiments/calibrate/resample.h"
 #include "sim/base/alloc.h"
+#include "sim/scenario/step_kind.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
 
@@ -361,29 +362,215 @@ static void error_figures(void **state)
     assert_true(fabs(errors.mean - 0.20) < 1e-12);
     assert_true(fabs(errors.median - 0.15) < 1e-12);
     assert_true(fabs(errors.bias - 0.10) < 1e-12);
+    assert_true(fabs(errors.p90 - 0.50) < 1e-12); // 3 of 4 are too few for nine in ten
     assert_true(fabs(errors.worst - 0.50) < 1e-12);
     assert_int_equal(errors.worst_row, 4);
     assert_int_equal(fit_errors_of(observed, predicted, 2, 2, &errors, NULL), SP_OK);
     assert_false(errors.known);
 }
 
+// Ten errors of 1 to 10 %: nine of them are at most 9 %.
+static void ninth_decile(void **state)
+{
+    (void)state;
+    double observed[10];
+    double predicted[10];
+    fit_errors errors;
+    for (int i = 0; i < 10; i++) {
+        observed[i] = 100.0;
+        predicted[i] = 100.0 + (i % 2 == 0 ? 1 : -1) * (double)((7 * i) % 10 + 1);
+    }
+    assert_int_equal(fit_errors_of(observed, predicted, 0, 10, &errors, NULL), SP_OK);
+    assert_true(fabs(errors.p90 - 0.09) < 1e-12);
+}
+
+// ---- folds of groups, and error records ----
+
+static const fit_options quick = {
+    .threads = 2, .quiet = true, .folds = -1, .bootstrap = 0, .ablations = false};
+
+// The specification with other tables; the text is overwritten by the next call.
+static const char *spec_with(const char *tables)
+{
+    static const char folds[] = "{\"steps\": {\"folds\": 4}}";
+    static char text[sizeof spec_text + 200];
+    const char *at = strstr(spec_text, folds);
+    assert_non_null(at);
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - spec_text), spec_text, tables,
+             at + strlen(folds));
+    return text;
+}
+
+static void calibrate_with(const char *tables, fit_spec *spec, fit_outcome *outcome)
+{
+    sp_error err;
+    sp_error_clear(&err);
+    read_spec(spec_with(tables), spec);
+    if (fit_calibrate(spec, sources, 1, &quick, outcome, &err) != SP_OK) {
+        fail_msg("%s", err.message[0]);
+    }
+}
+
+// Rows of one model stand in one fold, and every model has a fold of its own or is dealt whole.
+static void folds_hold_whole_groups(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *tables;
+        int folds;
+    } cases[] = {
+        {"{\"steps\": {\"folds\": {\"group\": [\"model.hidden\", \"model.layers\"]}}}", 6},
+        {"{\"steps\": {\"folds\": {\"group\": [\"model.hidden\", \"model.layers\"], \"count\": "
+         "4}}}",
+         4},
+        {"{\"steps\": {\"folds\": {\"group\": [\"model.hidden\", \"model.layers\"], \"count\": "
+         "9}}}",
+         6},
+        {"{\"steps\": {\"folds\": {\"group\": [\"cluster\"]}}}", 0}, // all rows are one group
+    };
+    begin(0.02);
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        fit_spec spec;
+        fit_outcome outcome;
+        int seen[ROWS] = {0};
+        calibrate_with(cases[c].tables, &spec, &outcome);
+        assert_int_equal(outcome.folds[0], cases[c].folds);
+        for (int i = 0; i < ROWS; i++) {
+            // write_table: hidden by i / 4 % 3, layers by the half of the table.
+            int model = i / 4 % 3 + 3 * (i >= ROWS / 2);
+            int first = model % 3 * 4 + model / 3 * (ROWS / 2);
+            assert_int_equal(outcome.fold[i], outcome.fold[first]);
+            assert_true((outcome.left_out[i] > 0.0) == (cases[c].folds > 0));
+            if (cases[c].folds == 0) {
+                assert_int_equal(outcome.fold[i], -1);
+            } else {
+                assert_in_range(outcome.fold[i], 0, cases[c].folds - 1);
+                seen[outcome.fold[i]]++;
+            }
+        }
+        for (int f = 0; f < cases[c].folds; f++) {
+            assert_true(seen[f] > 0);
+        }
+        fit_outcome_fini(&outcome);
+        fit_spec_fini(&spec);
+    }
+}
+
+static void group_of_an_unknown_column(void **state)
+{
+    (void)state;
+    fit_spec spec;
+    fit_outcome outcome;
+    sp_error err;
+    begin(0.02);
+    sp_error_clear(&err);
+    read_spec(spec_with("{\"steps\": {\"folds\": {\"group\": [\"model.hiden\"]}}}"), &spec);
+    assert_int_equal(fit_calibrate(&spec, sources, 1, &quick, &outcome, &err), SP_ERR_CONTENT);
+    assert_string_equal(err.message[0],
+                        "fit.json: tables: steps: folds.group: the table has no column "
+                        "'model.hiden' (did you mean 'model.hidden'?)");
+    fit_spec_fini(&spec);
+}
+
+// The record of a table is of the rows as they were left out, with the conditions that they span;
+// kinds of fewer than ten rows have none.
+static void records_of_left_out_rows(void **state)
+{
+    (void)state;
+    fit_spec spec;
+    fit_outcome outcome;
+    json_t *document;
+    sp_profile profile;
+    begin(0.02);
+    calibrate_with("{\"steps\": {\"folds\": {\"group\": [\"model.hidden\"]}, \"errors_by\": "
+                   "[\"recompute\"]}}",
+                   &spec, &outcome);
+    assert_int_equal(fit_profile_document(&spec, &outcome, &document, NULL), SP_OK);
+    assert_int_equal(sp_profile_from_json(document, "fitted", &profile, NULL), SP_OK);
+    assert_int_equal(profile.errors.count, 2); // 16 rows recompute nothing, 8 all
+    const sp_error_record *all = &profile.errors.record[0];
+    const sp_error_record *none = &profile.errors.record[1];
+    assert_int_equal(all->steps, ROWS);
+    assert_int_equal(none->steps, 2 * ROWS / 3);
+    assert_string_equal(none->scope, "steps, recompute none");
+    assert_string_equal(none->words[SP_STEP_RECOMPUTE], "none");
+    assert_string_equal(all->words[SP_STEP_RECOMPUTE], "full\nnone");
+    assert_true(all->least[SP_STEP_GPUS] == 8.0 && all->most[SP_STEP_GPUS] == 8.0);
+    assert_true(all->least[SP_STEP_TP] == 1.0 && all->most[SP_STEP_TP] == 8.0);
+    assert_string_equal(all->words[SP_STEP_LENGTHS], "uniform");
+    assert_non_null(strstr(all->source, "3 folds of whole groups by model.hidden"));
+    double bias = 0.0;
+    int below = 0;
+    for (int i = 0; i < ROWS; i++) {
+        double error = outcome.left_out[i] / outcome.rows.observed[i] - 1.0;
+        bias += error / ROWS;
+        below += fabs(error) <= all->median;
+    }
+    assert_true(fabs(all->bias - bias) <= 0.005 * fabs(bias)); // three digits
+    assert_in_range(below, ROWS / 2 - 1, ROWS / 2 + 1);
+    // Every row of the table is a step that the record is of.
+    for (int i = 0; i < ROWS; i++) {
+        sp_step_kind kind;
+        sp_step_error found;
+        sp_step_kind_of(&outcome.rows.cases[i]->scenario, &profile, &kind);
+        sp_step_error_find(&profile.errors, &kind, "fitted", &found);
+        assert_true(found.known);
+        assert_int_equal(found.steps, i % 3 == 0 ? ROWS : 2 * ROWS / 3);
+    }
+    sp_profile_fini(&profile);
+    json_decref(document);
+    fit_outcome_fini(&outcome);
+    fit_spec_fini(&spec);
+}
+
+// Without folds nothing was left out, and errors of the start profile are not those of the fit.
+static void no_folds_no_records(void **state)
+{
+    (void)state;
+    fit_spec spec;
+    fit_outcome outcome;
+    json_t *document;
+    begin(0.02);
+    calibrate_with("{\"steps\": {}}", &spec, &outcome);
+    assert_true(sp_json_put(outcome.model.document, "errors", json_array()));
+    assert_int_equal(fit_profile_document(&spec, &outcome, &document, NULL), SP_OK);
+    assert_null(json_object_get(document, "errors"));
+    json_decref(document);
+    fit_outcome_fini(&outcome);
+    fit_spec_fini(&spec);
+}
+
 // Wherever memory runs out, the fit says so and leaves nothing behind.
 static void out_of_memory(void **state)
 {
     (void)state;
-    fit_options how = {.threads = 1, .quiet = true, .folds = 2, .bootstrap = 2, .ablations = true};
+    fit_options how = {.threads = 1, .quiet = true, .folds = -1, .bootstrap = 2, .ablations = true};
+    const char *text = spec_with("{\"steps\": {\"folds\": {\"group\": [\"model.hidden\"], "
+                                 "\"count\": 2}, \"errors_by\": [\"recompute\"]}}");
     sp_status status = SP_ERR_NO_MEMORY;
+    sp_status written = SP_ERR_NO_MEMORY;
     begin(0.02);
     for (long n = 0; status != SP_OK; n += 1 + n / 8) {
         fit_spec spec;
         fit_outcome outcome;
         sp_error err;
         sp_error_clear(&err);
-        read_spec(spec_text, &spec);
+        read_spec(text, &spec);
         sp_i_alloc_fail_after(n);
         status = fit_calibrate(&spec, sources, 1, &how, &outcome, &err);
         sp_i_alloc_fail_after(-1);
         assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        // So does the profile that comes out.
+        for (long m = 0; status == SP_OK && written != SP_OK; m++) {
+            json_t *document = NULL;
+            sp_error_clear(&err);
+            sp_i_alloc_fail_after(m);
+            written = fit_profile_document(&spec, &outcome, &document, &err);
+            sp_i_alloc_fail_after(-1);
+            assert_true(written == SP_OK || written == SP_ERR_NO_MEMORY);
+            assert_int_equal(document != NULL, written == SP_OK);
+            json_decref(document);
+        }
         fit_outcome_fini(&outcome);
         fit_spec_fini(&spec);
     }
@@ -398,6 +585,11 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(folds_are_even),
     cmocka_unit_test(draws_are_with_replacement),
     cmocka_unit_test(error_figures),
+    cmocka_unit_test(ninth_decile),
+    cmocka_unit_test(folds_hold_whole_groups),
+    cmocka_unit_test(group_of_an_unknown_column),
+    cmocka_unit_test(records_of_left_out_rows),
+    cmocka_unit_test(no_folds_no_records),
     cmocka_unit_test(out_of_memory),
 };
 SP_TEST_MAIN(tests)

@@ -26,6 +26,7 @@ static void presets_carry_data_sheet_values(void **state)
         {"h800-8x100g", "h800", 989.4, 3350, 200, 800},
         {"h100-8", "h100", 989.4, 3350, 450, 3200},
         {"h200-8", "h200", 989.4, 4800, 450, 3200},
+        {"b200-8", "b200", 2250, 8000, 900, 3200},
     };
     for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
         sp_cluster c = builtin(presets[i].name);
@@ -40,9 +41,11 @@ static void presets_carry_data_sheet_values(void **state)
     }
     assert_int_equal(builtin("h800-8").memory_bytes, 80 * INT64_C(1073741824));
     assert_int_equal(builtin("h200-8").memory_bytes, 143771 * INT64_C(1048576));
+    assert_int_equal(builtin("h200-8").reserve_bytes, SP_GPU_RESERVE_BYTES);
+    assert_int_equal(builtin("host").reserve_bytes, 0);
     assert_string_equal(builtin("host").profile, "host");
-    assert_int_equal(sp_cluster_builtin_count(), 8);
-    assert_null(sp_cluster_builtin_name(8));
+    assert_int_equal(sp_cluster_builtin_count(), 9);
+    assert_null(sp_cluster_builtin_name(9));
 }
 
 static void unknown_cluster_gets_the_nearest(void **state)

@@ -43,11 +43,11 @@ static void rebuilt_attention_fetches_keys(void **state)
     double cp_ns[3];
     for (int i = 0; i < 3; i++) {
         char text[RUN_TEXT] = "";
-        put_json(
-            text,
-            "%s'cluster': 'h800-8', 'parallel': {'tp': 8, 'cp': 2}, 'memory': {'recompute': '%s'}, "
-            "'workload': {'uniform': 4096, 'samples_per_batch': 1}}",
-            TINY_MODEL, modes[i]);
+        put_json(text,
+                 "%s'cluster': 'h800-8', 'profile': 'h800-burst', "
+                 "'parallel': {'tp': 8, 'cp': 2}, 'memory': {'recompute': '%s'}, "
+                 "'workload': {'uniform': 4096, 'samples_per_batch': 1}}",
+                 TINY_MODEL, modes[i]);
         scenario_run r;
         run_good(text, &run_verified, &r);
         cp_ns[i] = r.result.cp_ns;
@@ -62,10 +62,11 @@ static void rebuilt_attention_fetches_keys(void **state)
 static void tied_gradients_are_added_up(void **state)
 {
     (void)state;
-    const char *text = "{'model': {'layers': 2, 'hidden': 4096, 'ffn': 4096, 'heads': 8, "
-                       "'vocab': 65536, 'tied_embeddings': %s}, 'cluster': 'h800-8', "
-                       "'parallel': {'pp': %d, 'zero': 0}, "
-                       "'workload': {'uniform': 512, 'samples_per_batch': 4}}";
+    const char *text =
+        "{'model': {'layers': 2, 'hidden': 4096, 'ffn': 4096, 'heads': 8, "
+        "'vocab': 65536, 'tied_embeddings': %s}, 'cluster': 'h800-8', 'profile': 'h800-burst', "
+        "'parallel': {'pp': %d, 'zero': 0}, "
+        "'workload': {'uniform': 512, 'samples_per_batch': 4}}";
     double dp_ns[2][2];
     for (int tied = 0; tied < 2; tied++) {
         for (int pp = 1; pp <= 2; pp++) {

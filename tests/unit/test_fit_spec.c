@@ -70,6 +70,29 @@ static void whole_specification(void **state)
     fit_spec_fini(&spec);
 }
 
+static void folds_of_groups(void **state)
+{
+    (void)state;
+    fit_spec spec;
+    sp_error err;
+    assert_int_equal(
+        read(HEAD "'constants': {'kernel.us': " CONSTANT "}, 'tables': {"
+                  "'a': {'folds': {'group': ['model', 'gpus']}, 'errors_by': ['tp', 'lengths']},"
+                  "'b': {'folds': {'group': ['model'], 'count': 3}}}}",
+             &spec, &err),
+        SP_OK);
+    assert_int_equal(spec.tables[0].group_count, 2);
+    assert_string_equal(spec.tables[0].group[1], "gpus");
+    assert_int_equal(spec.tables[0].folds, 0);
+    assert_int_equal(spec.tables[0].errors_by_count, 2);
+    assert_int_equal(spec.tables[0].errors_by[0], SP_STEP_TP);
+    assert_int_equal(spec.tables[0].errors_by[1], SP_STEP_FIGURES + SP_STEP_LENGTHS);
+    assert_int_equal(spec.tables[1].group_count, 1);
+    assert_int_equal(spec.tables[1].folds, 3);
+    assert_int_equal(spec.tables[1].errors_by_count, 0);
+    fit_spec_fini(&spec);
+}
+
 static void refused(void **state)
 {
     (void)state;
@@ -100,6 +123,22 @@ static void refused(void **state)
          "fit.json: tables: expected 1 to 16 tables, got 0"},
         {HEAD "'constants': {'a': " CONSTANT "}, 'tables': {'t': {'folds': 1}}}",
          "fit.json: tables.t.folds: expected 0 (none) or at least 2, got 1"},
+        {HEAD "'constants': {'a': " CONSTANT "}, 'tables': {'t': {'folds': {'count': 2}}}}",
+         "fit.json: tables.t.folds: key 'group' is missing"},
+        {HEAD "'constants': {'a': " CONSTANT
+              "}, 'tables': {'t': {'folds': {'group': ['x', 'x']}}}}",
+         "fit.json: tables.t.folds.group: expected an array of 1 to 8 different names, got "
+         "[\"x\",\"x\"]"},
+        {HEAD "'constants': {'a': " CONSTANT
+              "}, 'tables': {'t': {'folds': {'group': ['x'], 'count': 1}}}}",
+         "fit.json: tables.t.folds.count: expected 0 (none) or at least 2, got 1"},
+        {HEAD "'constants': {'a': " CONSTANT
+              "}, 'tables': {'t': {'folds': {'group': ['x'], 'counts': 2}}}}",
+         "fit.json: tables.t.folds: unknown key 'counts' (did you mean 'count'?)"},
+        {HEAD "'constants': {'a': " CONSTANT "}, 'tables': {'t': {'errors_by': ['tp', 'model']}}}",
+         "fit.json: tables.t.errors_by: expected some of model_parameters, experts, gpus, tp, "
+         "tp_nodes, cp, pp, zero, context, cluster, stack, precision, attention, recompute, "
+         "lengths, got 'model'"},
         {HEAD BODY ", 'ablations': [{'name': 'x'}]}",
          "fit.json: ablations[0].set: is missing: an ablation changes the profile (set), the "
          "scenarios (scenario) or both"},
@@ -162,6 +201,7 @@ static void document_text(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(whole_specification),
+    cmocka_unit_test(folds_of_groups),
     cmocka_unit_test(refused),
     cmocka_unit_test(document_paths),
     cmocka_unit_test(document_text),

@@ -30,6 +30,7 @@ static sp_unit_bytes h800_unit(sp_recompute recompute, bool embedding, bool head
     model.vocab = 32256;
     sp_stage stage = {.layers = 2, .embedding = embedding, .head = head};
     sp_memory_options options = mode(recompute, SP_ATTENTION_FLASH);
+    options.stack.copied_logits = true;
     sp_unit_bytes unit;
     sp_footprint_unit(&model, &h800, &stage, &options,
                       &(sp_unit_load){.tokens = 8192, .pairs = INT64_C(8192) * 8192}, &unit);
@@ -82,8 +83,150 @@ static void h800_head(void **state)
     assert_int_equal(head.forward.of[SP_MEM_LOGITS], (126 + 252) * MIB);
 }
 
-// Bytes of the same runtime, without rounding to blocks: first, inner and last rank. They include
-// the 74 MiB of buffers that a unit's transients count here.
+static sp_unit_bytes unit_under(const sp_model *model, const sp_layout *layout, bool head,
+                                const sp_stack *stack, int64_t tokens)
+{
+    sp_stage stage = {.layers = 3, .head = head};
+    sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_FLASH);
+    options.stack = *stack;
+    sp_unit_bytes unit;
+    sp_footprint_unit(model, layout, &stage, &options,
+                      &(sp_unit_load){.tokens = tokens, .pairs = tokens * tokens}, &unit);
+    return unit;
+}
+
+// Bytes a logit at the end of the forward, held, and in the backward of the loss. The vocabulary is
+// large enough for the head to be the fullest moment.
+static void losses_hold_logits(void **state)
+{
+    (void)state;
+    static const struct {
+        sp_stack stack;
+        int64_t held, forward, backward;
+    } cases[] = {{{.fused_cross_entropy = true}, 2, 2, 2},
+                 {{.fused_cross_entropy = false}, 4, 6, 6},
+                 {{.copied_logits = true}, 4, 10, 6}};
+    sp_model model = builtin("llama-7b");
+    model.vocab = 512000;
+    sp_layout layout = {.tp = 4, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_unit_bytes unit = unit_under(&model, &layout, true, &cases[i].stack, 8192);
+        int64_t logits = 8192 / 2 * (512000 / 4);
+        int64_t held = unit.held.of[SP_MEM_LOGITS];
+        assert_int_equal(held, cases[i].held * logits);
+        assert_int_equal(held + unit.forward.of[SP_MEM_LOGITS], cases[i].forward * logits);
+        assert_int_equal(held + unit.backward.of[SP_MEM_LOGITS], cases[i].backward * logits);
+    }
+}
+
+// Transformer Engine's tensors for SwiGLU: 2*(2fh + fh + (a + 2g)dh + adh)/tp, and 2Vh/tp where the
+// head is; one where two weights have one shape.
+static void dummies_for_each_shape(void **state)
+{
+    (void)state;
+    sp_model model = builtin("llama-7b");
+    model.kv_heads = 8;
+    int64_t h = model.hidden;
+    int64_t d = model.head_dim;
+    for (int tp = 1; tp <= 8; tp *= 2) {
+        sp_layout layout = {.tp = tp, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
+        sp_stage ends[] = {{.layers = 16, .embedding = true}, {.layers = 16, .head = true}};
+        sp_stack stack = {.dummy_weight_gradients = true};
+        int64_t layers =
+            2 * (3 * model.ffn * h + (model.heads + 2 * 8) * d * h + model.heads * d * h) / tp;
+        for (int end = 0; end < 2; end++) {
+            sp_bytes with;
+            sp_bytes without;
+            sp_footprint_states(&model, &layout, &stack, &ends[end], 1, &with);
+            sp_footprint_states(&model, &layout, &plain_stack, &ends[end], 1, &without);
+            assert_int_equal(sp_bytes_total(&with) - sp_bytes_total(&without),
+                             layers + (end == 1 ? 2 * model.vocab / tp * h : 0));
+        }
+        int64_t bytes[SP_DUMMY_GRADIENTS];
+        stack.unfused_weight_gradient = true;
+        assert_int_equal(sp_footprint_dummy_gradients(&model, &layout, &stack, ends, 1, bytes), 0);
+    }
+    sp_layout one = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
+    sp_stage middle = {.layers = 1};
+    sp_stack stack = {.dummy_weight_gradients = true};
+    int64_t bytes[SP_DUMMY_GRADIENTS];
+    model.activation = SP_GELU;
+    model.ffn = model.heads * d;
+    assert_int_equal(sp_footprint_dummy_gradients(&model, &one, &stack, &middle, 1, bytes), 3);
+}
+
+static int64_t held_more(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
+                         bool head)
+{
+    sp_unit_bytes with = unit_under(model, layout, head, stack, 8192);
+    sp_unit_bytes without = unit_under(model, layout, head, &plain_stack, 8192);
+    return sp_bytes_total(&with.held) - sp_bytes_total(&without.held);
+}
+
+// All-to-all context parallelism, and an attention on other axes, keep its output once more:
+// 2*L*s*a*d/tp bytes. Gathered inputs are two hidden states a layer, and the head's, in full width
+// in place of 1/tp.
+static void stacks_keep_more(void **state)
+{
+    (void)state;
+    sp_model model = builtin("llama-7b");
+    sp_layout layout = {.tp = 4, .cp = 2, .pp = 2, .dp = 1, .chunks = 1, .sequence_parallel = true};
+    int64_t output = 2 * 3 * INT64_C(4096) * model.hidden / 4;
+    assert_int_equal(held_more(&model, &layout, &(sp_stack){.cp_overlap = SP_CP_A2A}, false),
+                     output);
+    assert_int_equal(held_more(&model, &layout, &(sp_stack){.transposed_output = true}, false),
+                     output);
+    int64_t gathered = 2 * INT64_C(4096) * model.hidden * 3 / 4;
+    sp_stack keeps = {.keep_gathered_inputs = true};
+    assert_int_equal(held_more(&model, &layout, &keeps, false), 2 * 3 * gathered);
+    assert_int_equal(held_more(&model, &layout, &keeps, true), (2 * 3 + 1) * gathered);
+    layout.cp = 1;
+    assert_int_equal(held_more(&model, &layout, &(sp_stack){.cp_overlap = SP_CP_A2A}, false), 0);
+}
+
+// The mask is there while the ends of the model run forward, the buffer of scores in every pass.
+static void masks_and_scores_take_room(void **state)
+{
+    (void)state;
+    sp_model model = builtin("gpt-175b");
+    sp_layout layout = {.tp = 8, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
+    sp_unit_load load = {.tokens = 4096, .pairs = INT64_C(2) * 2048 * 2048};
+    for (int head = 0; head < 2; head++) {
+        sp_stage stage = {.layers = 2, .head = head == 1};
+        sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_UNFUSED);
+        sp_unit_bytes plain;
+        sp_unit_bytes unit;
+        sp_footprint_unit(&model, &layout, &stage, &options, &load, &plain);
+        options.stack.attention_mask = true;
+        options.stack.score_buffer = true;
+        sp_footprint_unit(&model, &layout, &stage, &options, &load, &unit);
+        int64_t scores = 2 * load.pairs * model.heads / 8;
+        assert_int_equal(sp_bytes_total(&unit.held), sp_bytes_total(&plain.held));
+        assert_int_equal(sp_bytes_total(&unit.forward) - sp_bytes_total(&plain.forward),
+                         scores + head * load.pairs);
+        assert_int_equal(sp_bytes_total(&unit.backward) - sp_bytes_total(&plain.backward), scores);
+    }
+}
+
+// 4 bytes of gradients a parameter, 2 where they are added up in bf16, 2 more for buckets.
+static void gradients_follow_their_type(void **state)
+{
+    (void)state;
+    sp_model model = builtin("llama-7b");
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 8, .chunks = 1, .zero = 1};
+    sp_stage stage = {.layers = 32, .embedding = true, .head = true};
+    for (int i = 0; i < 4; i++) {
+        sp_stack stack = {.gradient_reduce_dtype = i % 2 == 0 ? SP_REDUCE_FP32 : SP_REDUCE_BF16,
+                          .gradient_buckets = i >= 2};
+        sp_bytes bytes;
+        sp_footprint_states(&model, &layout, &stack, &stage, 1, &bytes);
+        assert_int_equal(bytes.of[SP_MEM_GRADIENTS],
+                         ((i % 2 == 0 ? 4 : 2) + (i >= 2 ? 2 : 0)) * sp_model_parameters(&model));
+    }
+}
+
+// Bytes of the runtime of h800_units, without rounding to blocks: first, inner and last rank. They
+// include the 74 MiB of buffers that a unit's transients count here.
 static void h800_states(void **state)
 {
     (void)state;
@@ -534,6 +677,11 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(h800_units),
     cmocka_unit_test(h800_transients),
     cmocka_unit_test(h800_head),
+    cmocka_unit_test(losses_hold_logits),
+    cmocka_unit_test(dummies_for_each_shape),
+    cmocka_unit_test(stacks_keep_more),
+    cmocka_unit_test(masks_and_scores_take_room),
+    cmocka_unit_test(gradients_follow_their_type),
     cmocka_unit_test(h800_states),
     cmocka_unit_test(gpt_layers_follow_korthikanti),
     cmocka_unit_test(llama_layers_follow_slimpipe),

@@ -27,7 +27,7 @@ static void quarters_of_a_layer(void **state)
     const sp_i_pack_time time = {.layout = &one_rank, .recompute_share = 1.0};
     const sp_stage stage = {.layers = 3};
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
-        assert_near(sp_i_exec_s(&plain, &time, &stage, (sp_pass)pass), 3 * 1e-3);
+        assert_near(sp_i_exec_s(&plain, &time, &stage, (sp_pass)pass, false), 3 * 1e-3);
     }
 }
 
@@ -43,9 +43,28 @@ static void tensor_parallel_growth(void **state)
         layout.tp = 1 << doublings;
         const sp_i_pack_time time = {.layout = &layout, .unfused_softmax = 1.0};
         double grown = 1.0 + 0.05 * doublings;
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_F), 2 * grown * (1e-3 + 1e-3));
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_I), 2 * grown * (1e-3 + 0.5e-3));
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_W), 2 * grown * 1e-3);
+        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_F, false), 2 * grown * (1e-3 + 1e-3));
+        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_I, false),
+                    2 * grown * (1e-3 + 0.5e-3));
+        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, false), 2 * grown * 1e-3);
+    }
+}
+
+// A pipeline across nodes adds its time for each rank of a TP group, in quarters, and nothing
+// without tensor parallelism.
+static void tensor_parallel_beside_a_pipeline(void **state)
+{
+    (void)state;
+    sp_host_model host = plain;
+    const sp_stage stage = {.layers = 3};
+    host.tp_rank_s = 2e-3;
+    for (int tp = 1; tp <= 16; tp *= 2) {
+        sp_layout layout = one_rank;
+        layout.tp = tp;
+        const sp_i_pack_time time = {.layout = &layout};
+        double more_s = tp > 1 ? 0.5e-3 * tp : 0.0;
+        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, false), 3 * 1e-3);
+        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, true), 3 * (1e-3 + more_s));
     }
 }
 
@@ -56,11 +75,11 @@ static void softmax_share(void **state)
     (void)state;
     const sp_stage stage = {.layers = 1};
     sp_i_pack_time time = {.layout = &one_rank, .unfused_softmax = 0.25, .recompute_share = 0.5};
-    assert_near(sp_i_exec_s(&plain, &time, &stage, SP_PASS_F), 1e-3 + 0.25e-3);
-    assert_near(sp_i_exec_s(&plain, &time, &stage, SP_PASS_I), 1e-3 + 0.125e-3);
-    assert_near(sp_i_exec_s(&plain, &time, &stage, SP_PASS_RECOMPUTE), 0.5e-3);
+    assert_near(sp_i_exec_s(&plain, &time, &stage, SP_PASS_F, false), 1e-3 + 0.25e-3);
+    assert_near(sp_i_exec_s(&plain, &time, &stage, SP_PASS_I, false), 1e-3 + 0.125e-3);
+    assert_near(sp_i_exec_s(&plain, &time, &stage, SP_PASS_RECOMPUTE, false), 0.5e-3);
     time.recomputes_attention = true;
-    assert_near(sp_i_exec_s(&plain, &time, &stage, SP_PASS_RECOMPUTE), 0.5e-3 + 0.25e-3);
+    assert_near(sp_i_exec_s(&plain, &time, &stage, SP_PASS_RECOMPUTE, false), 0.5e-3 + 0.25e-3);
 }
 
 // 0.2 of it on the embedding's forward, 0.4 on the head's forward and 0.4 on its backward; one rank
@@ -77,7 +96,7 @@ static void head_shares(void **state)
         const sp_stage stage = {.layers = 1, .embedding = i != 1, .head = i != 0};
         double total = 0.0;
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
-            double host_s = sp_i_exec_s(&host, &time, &stage, (sp_pass)pass);
+            double host_s = sp_i_exec_s(&host, &time, &stage, (sp_pass)pass, false);
             assert_near(host_s, shares[i][pass] * 10e-3);
             total += host_s;
         }
@@ -110,7 +129,7 @@ static void partial_recompute_share(void **state)
         assert_near(time.recompute_share, shares[mode]);
         assert_int_equal(time.recomputes_attention,
                          mode == SP_RECOMPUTE_ATTENTION || mode == SP_RECOMPUTE_FULL);
-        assert_near(sp_i_exec_s(&plain, &time, &(sp_stage){.layers = 1}, SP_PASS_RECOMPUTE),
+        assert_near(sp_i_exec_s(&plain, &time, &(sp_stage){.layers = 1}, SP_PASS_RECOMPUTE, false),
                     1e-3 * shares[mode]);
     }
     sp_profile_fini(&profile);
@@ -261,6 +280,7 @@ static void fixed_times(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(quarters_of_a_layer),
     cmocka_unit_test(tensor_parallel_growth),
+    cmocka_unit_test(tensor_parallel_beside_a_pipeline),
     cmocka_unit_test(softmax_share),
     cmocka_unit_test(head_shares),
     cmocka_unit_test(partial_recompute_share),

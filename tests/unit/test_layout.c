@@ -1,3 +1,5 @@
+#include <math.h>
+
 #include "sim/base/prng.h"
 #include "sim/model/layout.h"
 #include "tests/support/test_main.h"
@@ -95,13 +97,71 @@ static void uneven_layers_are_an_error(void **state)
     sp_layout layout = layout_of(1, 1, 8, 1, 3);
     assert_int_equal(sp_layout_stages(&layout, 40, "scenario.json", stages, &err), SP_ERR_CONTENT);
     assert_string_equal(err.message[0], "scenario.json: parallel.pp: 40 layers cannot be split "
-                                        "into 8 x 3 equal chunks");
+                                        "into 8 x 3 equal chunks (parallel.stage_layers \"auto\" "
+                                        "spreads them)");
     sp_error_clear(&err);
     layout.chunks = 1;
     assert_int_equal(sp_layout_stages(&layout, 42, "scenario.json", stages, &err), SP_ERR_CONTENT);
-    assert_string_equal(
-        err.message[0],
-        "scenario.json: parallel.pp: 42 layers cannot be split into 8 equal stages");
+    assert_string_equal(err.message[0],
+                        "scenario.json: parallel.pp: 42 layers cannot be split into 8 equal stages "
+                        "(parallel.stage_layers \"auto\" spreads them)");
+}
+
+// The least possible largest load, by trying every split.
+static double best_load(int layers, int stages, double head)
+{
+    if (stages == 1) {
+        return layers + head;
+    }
+    double best = 1e9;
+    for (int first = 0; first <= layers; first++) {
+        double rest = best_load(layers - first, stages - 1, head);
+        double load = first > rest ? first : rest;
+        best = load < best ? load : best;
+    }
+    return best;
+}
+
+static void spread_layers_level_the_stages(void **state)
+{
+    (void)state;
+    sp_model model = llama_13b();
+    for (int vocab = 1000; vocab <= 1000000; vocab *= 10) {
+        model.vocab = vocab;
+        double head =
+            (double)vocab * (double)model.hidden / (double)sp_model_layer_parameters(&model);
+        for (int pp = 1; pp <= 4; pp++) {
+            for (model.layers = pp; model.layers <= 11; model.layers++) {
+                sp_layout layout = layout_of(1, 1, pp, 1, 1);
+                int stage_layers[4];
+                int sum = 0;
+                double most = 0.0;
+                sp_layout_spread(&layout, &model, stage_layers);
+                for (int s = 0; s < pp; s++) {
+                    double load = stage_layers[s] + (s == pp - 1 ? head : 0.0);
+                    sum += stage_layers[s];
+                    most = load > most ? load : most;
+                    assert_true(stage_layers[s] > 0 || s == pp - 1);
+                }
+                assert_int_equal(sum, model.layers);
+                assert_true(fabs(most - best_load(model.layers, pp, head)) < 1e-9);
+            }
+        }
+    }
+}
+
+static void a_shared_vocabulary_burdens_no_stage(void **state)
+{
+    (void)state;
+    sp_model model = llama_13b();
+    sp_layout layout = layout_of(1, 1, 4, 1, 1);
+    int stage_layers[4];
+    layout.vocab_parallel = true;
+    model.vocab = 1000000;
+    sp_layout_spread(&layout, &model, stage_layers);
+    for (int s = 0; s < 4; s++) {
+        assert_int_equal(stage_layers[s], model.layers / 4);
+    }
 }
 
 static void stated_layers_are_taken_over(void **state)
@@ -203,6 +263,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(stages_share_layers_and_ends),
     cmocka_unit_test(vocabulary_parallel_stages),
     cmocka_unit_test(uneven_layers_are_an_error),
+    cmocka_unit_test(spread_layers_level_the_stages),
+    cmocka_unit_test(a_shared_vocabulary_burdens_no_stage),
     cmocka_unit_test(stated_layers_are_taken_over),
     cmocka_unit_test(stated_layers_must_fit),
     cmocka_unit_test(checks_report_every_finding),

@@ -16,6 +16,7 @@ enum { MAX_RANKS = 8, MAX_SPANS = 8 };
 
 // A timeline in caller storage: entry i stands for data-parallel ranks alike[i].
 typedef struct drawing {
+    sp_packing packing; // of so many packs that each span may have its own
     sp_plan plan;
     sp_timeline timeline;
     sp_memory_timeline memory;
@@ -33,6 +34,8 @@ static void draw(drawing *d, int dp, int pp, int chunks)
         .timeline = {.ranks = d->ranks, .rank_count = (size_t)dp * (size_t)pp},
         .memory = {.ranks = d->held, .rank_count = (size_t)dp * (size_t)pp},
     };
+    d->packing.forward.count = MAX_SPANS;
+    d->plan.packing = &d->packing;
     d->timeline.plan = &d->plan;
     for (int i = 0; i < dp * pp; i++) {
         d->ranks[i] = (sp_rank_timeline){.dp = i / pp,
@@ -206,15 +209,17 @@ static void variation_of_packs(void **state)
     span(&d, 0, SP_ACTION_F, 0, 10);
     span(&d, 0, SP_ACTION_F, 10, 40);
     span(&d, 0, SP_ACTION_B, 40, 50);
-    span(&d, 0, SP_ACTION_B, 50, 60);
+    span(&d, 0, SP_ACTION_B, 50, 60)->action.pack = 1;
     span(&d, 1, SP_ACTION_F, 0, 5);
     span(&d, 1, SP_ACTION_F, 5, 20);
     span(&d, 1, SP_ACTION_I, 20, 24);
-    span(&d, 1, SP_ACTION_W, 24, 90);
-    span(&d, 1, SP_ACTION_I, 90, 102);
+    span(&d, 1, SP_ACTION_R, 24, 26)->action.pack = 1;
+    span(&d, 1, SP_ACTION_I, 26, 36)->action.pack = 1;
+    span(&d, 1, SP_ACTION_W, 36, 40);
+    span(&d, 1, SP_ACTION_W, 40, 52)->action.pack = 1;
     measure(&d, &m);
     assert_close(m.forward_pack_cv, 0.5);
-    // 4 and 12: again half of the mean, on one rank of two.
+    // 4 + 4 and 2 + 10 + 12: again half of the mean, on one rank of two.
     assert_close(m.backward_pack_cv, sqrt(0.25 / 2.0));
     sp_step_metrics_fini(&m);
 
@@ -297,6 +302,34 @@ static void closed_form(void **state)
         assert_close(sp_bubble_ratio_longest_stage(&step.metrics), (pp - 1.0) / (6.0 + pp - 1.0));
         assert_close(step.metrics.forward_pack_cv, 0.0);
         assert_close(step.metrics.dp_max_over_mean, 1.0);
+        uniform_step_fini(&step);
+    }
+}
+
+// Packs of one cost do not vary, whether a rank splits their backwards or not.
+static void equal_packs_do_not_vary(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < SP_SCHEDULE_KINDS; kind++) {
+        sp_schedule_traits traits = sp_schedule_traits_of((sp_schedule_kind)kind);
+        if (traits.sliced) {
+            continue;
+        }
+        uniform_case c = {.kind = (sp_schedule_kind)kind,
+                          .pp = 2,
+                          .dp = 2,
+                          .chunks = traits.chunks > 0 ? traits.chunks : 1,
+                          .microbatches = 6,
+                          .memory_limit_microbatches = 6.0,
+                          .f_ns = 2000,
+                          .i_ns = 3000,
+                          .w_ns = 1000,
+                          .p2p_ns = 250};
+        sp_engine_options options = {0};
+        uniform_step step;
+        uniform_step_run(&c, &options, &step);
+        assert_close(step.metrics.forward_pack_cv, 0.0);
+        assert_close(step.metrics.backward_pack_cv, 0.0);
         uniform_step_fini(&step);
     }
 }
@@ -408,6 +441,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(nothing_to_do),
     cmocka_unit_test(alike_ranks_count),
     cmocka_unit_test(closed_form),
+    cmocka_unit_test(equal_packs_do_not_vary),
     cmocka_unit_test(time_adds_up),
 };
 

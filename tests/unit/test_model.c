@@ -1,3 +1,5 @@
+#include <stdlib.h>
+
 #include "sim/base/prng.h"
 #include "sim/model/model.h"
 #include "tests/support/test_main.h"
@@ -244,6 +246,32 @@ static void scenario_object(void **state)
                 &model, &err);
     assert_int_equal(err.count, 0);
     assert_int_equal(sp_model_parameters(&model), 124439808); // GPT-2
+
+    // Squared ReLU has one matrix before it, and no dropout unless it is asked for.
+    object_from("{\"layers\":2,\"hidden\":64,\"heads\":4,\"vocab\":8,\"activation\":"
+                "\"squared-relu\"}",
+                &model, &err);
+    assert_int_equal(err.count, 0);
+    assert_int_equal(model.activation, SP_SQUARED_RELU);
+    assert_int_equal(model.dropout, SP_DROPOUT_USUAL);
+    assert_int_equal(model.ffn, 256);
+    for (int on = 0; on < 2; on++) {
+        char text[128];
+        sp_model back;
+        snprintf(text, sizeof text,
+                 "{\"layers\":2,\"hidden\":64,\"heads\":4,\"vocab\":8,\"activation\":\"gelu\","
+                 "\"dropout\":%s}",
+                 on == 1 ? "true" : "false");
+        object_from(text, &model, &err);
+        assert_int_equal(err.count, 0);
+        assert_int_equal(model.dropout, on == 1 ? SP_DROPOUT_ON : SP_DROPOUT_OFF);
+        json_t *json = sp_model_to_json(&model);
+        char *written = json_dumps(json, 0);
+        object_from(written, &back, &err);
+        assert_int_equal(back.dropout, model.dropout);
+        free(written);
+        json_decref(json);
+    }
 
     object_from("{\"layers\":0,\"hidden\":64,\"heads\":\"four\",\"vocabulary\":1}", &model, &err);
     assert_int_equal(err.status, SP_ERR_CONTENT);

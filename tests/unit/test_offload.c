@@ -43,6 +43,7 @@ static void stack(offload_step *s, int m, times t, int64_t leaving)
         s->costs.unit[k].held.of[SP_MEM_KV_CACHE] = OTHER;
         s->costs.unit[k].forward.of[SP_MEM_WORKSPACE] = FORWARD;
         s->costs.unit[k].backward.of[SP_MEM_WORKSPACE] = BACKWARD;
+        s->costs.unit[k].loaded_backward.of[SP_MEM_WORKSPACE] = BACKWARD;
         s->costs.offloaded_bytes[k] = leaving;
     }
     for (int k = m - 1; k >= 0; k--) {

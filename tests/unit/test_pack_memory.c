@@ -203,7 +203,8 @@ static void what_fits_stays_within_the_limit(void **state)
             double limit_gib = 4.5 + 2.5 * round;
             put_json(text,
                      "{'model': {'layers': 8, 'hidden': 2048, 'ffn': 5504, 'heads': 16, 'vocab': "
-                     "32000}, 'cluster': 'h800-8', 'parallel': {%s}, 'memory': {'limit_gib': %g}, "
+                     "32000}, 'cluster': 'h800-8', 'profile': 'h800-burst', 'parallel': {%s}, "
+                     "'memory': {'limit_gib': %g}, "
                      "'strategy': {'kind': '%s'}, 'workload': {'order': 'file', 'lengths': [",
                      cases[i].parallel, limit_gib, cases[i].kind);
             int count = 4 + (int)sp_prng_below(&prng, 40);

@@ -156,14 +156,19 @@ static void weakest_level(void **state)
     sp_profile_fini(&profile);
 }
 
-static void write_flat(const char *folder, const char *name)
+static void write_text(const char *folder, const char *name, const char *text)
 {
     char path[256];
     snprintf(path, sizeof path, "%s/%s.json", folder, name);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
-    assert_true(fputs(flat_profile_text, file) >= 0);
+    assert_true(fputs(text, file) >= 0);
     assert_int_equal(fclose(file), 0);
+}
+
+static void write_flat(const char *folder, const char *name)
+{
+    write_text(folder, name, flat_profile_text);
 }
 
 static void remove_flat(const char *folder, const char *name)
@@ -171,6 +176,96 @@ static void remove_flat(const char *folder, const char *name)
     char path[256];
     snprintf(path, sizeof path, "%s/%s.json", folder, name);
     assert_int_equal(remove(path), 0);
+}
+
+// The sections of a profile stand in place of those that it extends; what those say of themselves
+// goes, unless the profile is another name for them.
+static void extends_another(void **state)
+{
+    (void)state;
+    static const char faster[] =
+        "{\"schema\": \"slimpack/profile/1\", \"extends\": \"base\", \"memory\": {\"gb_per_s\": "
+        "3000, \"level\": \"assumed\", \"source\": \"test\"}, \"host\": {\"unit_us\": 5, "
+        "\"level\": "
+        "\"assumed\", \"source\": \"test\"}}";
+    static const char fastest[] = "{\"schema\": \"slimpack/profile/1\", \"extends\": \"faster\", "
+                                  "\"host\": null, \"kernel\": {\"us\": 2, \"level\": "
+                                  "\"assumed\", \"source\": \"test\"}}";
+    static const char other_name[] =
+        "{\"schema\": \"slimpack/profile/1\", \"name\": \"alias\", \"extends\": \"base\"}";
+    char folder[] = "/tmp/sp_profile_XXXXXX";
+    char base[sizeof flat_profile_text + 200];
+    sp_profile profile;
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(setenv("SLIMPACK_PROFILE_PATH", folder, 1), 0);
+    snprintf(base, sizeof base,
+             "%.*s, \"for_stack\": {\"ours\": \"faster\"}, \"fit\": {\"constants\": {\"a\": 1}}}",
+             (int)strlen(flat_profile_text) - 1, flat_profile_text);
+    write_text(folder, "base", base);
+    write_text(folder, "faster", faster);
+    write_text(folder, "fastest", fastest);
+    write_text(folder, "alias", other_name);
+    sp_error_clear(&err);
+    assert_int_equal(sp_profile_load("faster", &profile, &err), SP_OK);
+    assert_string_equal(profile.name, "faster");
+    assert_true(profile.memory_bytes_per_s == 3e12 && fabs(profile.host.unit_s - 5e-6) < 1e-15);
+    assert_true(profile.kernel_s == 0.0 && profile.nvlink_bytes_per_s == 2e11);
+    assert_int_equal(profile.for_stacks + profile.fitted_constants, 0);
+    sp_profile_fini(&profile);
+    assert_int_equal(sp_profile_load("fastest", &profile, &err), SP_OK);
+    assert_true(profile.memory_bytes_per_s == 3e12 && fabs(profile.kernel_s - 2e-6) < 1e-15);
+    assert_true(profile.host.unit_s == 0.0);
+    sp_profile_fini(&profile);
+    assert_int_equal(sp_profile_load("alias", &profile, &err), SP_OK);
+    assert_string_equal(profile.name, "alias");
+    assert_int_equal(profile.fitted_constants, 1);
+    assert_int_equal(profile.for_stacks, 1);
+    assert_string_equal(profile.for_stack[0].stack, "ours");
+    assert_string_equal(profile.for_stack[0].profile, "faster");
+    sp_profile_fini(&profile);
+    static const char *const names[] = {"base", "faster", "fastest", "alias"};
+    for (size_t i = 0; i < 4; i++) {
+        remove_flat(folder, names[i]);
+    }
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(unsetenv("SLIMPACK_PROFILE_PATH"), 0);
+}
+
+static void wrong_extensions_are_refused(void **state)
+{
+    (void)state;
+    const struct {
+        const char *text, *message;
+    } wrong[] = {
+        {"{\"extends\": 3}", "extends: expected the name of a profile"},
+        {"{\"extends\": \"itself\"}",
+         "extends: expected at most 4 profiles that extend each other"},
+        {"{\"extends\": \"h10-burst\"}", "unknown profile 'h10-burst' (did you mean 'h100-burst'?"},
+        {"{\"extends\": \"h100-burst\", \"memry\": {}}", "unknown key 'memry'"},
+        {"{\"extends\": \"h100-burst\", \"for_stack\": {\"megatron\": \"a\"}}",
+         "for_stack.megatron: no stack has this name"},
+        {"{\"extends\": \"h100-burst\", \"interference\": {\"overlap_share\": 2}}",
+         "interference.overlap_share: expected"},
+    };
+    char folder[] = "/tmp/sp_profile_XXXXXX";
+    sp_profile profile;
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(setenv("SLIMPACK_PROFILE_PATH", folder, 1), 0);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        bool said = false;
+        write_text(folder, "itself", wrong[i].text);
+        sp_error_clear(&err);
+        assert_int_equal(sp_profile_load("itself", &profile, &err), SP_ERR_CONTENT);
+        for (int m = 0; m < err.count; m++) {
+            said = said || strstr(err.message[m], wrong[i].message) != NULL;
+        }
+        if (!said) {
+            fail_msg("%s", err.message[0]);
+        }
+    }
+    remove_flat(folder, "itself");
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(unsetenv("SLIMPACK_PROFILE_PATH"), 0);
 }
 
 static void finds_names(void **state)
@@ -219,10 +314,10 @@ static void shipped_profiles(void **state)
     const struct {
         const char *name;
         double peak;
-    } shipped[] = {{"a100", 312e12},
-                   {"h100", 989.4e12},
-                   {"h800", 989.4e12},
-                   {"h200", 989.4e12},
+    } shipped[] = {{"a100-burst", 312e12},
+                   {"h100-burst", 989.4e12},
+                   {"h800-burst", 989.4e12},
+                   {"h200-burst", 989.4e12},
                    {"host", 5e10}};
     for (size_t i = 0; i < sizeof shipped / sizeof shipped[0]; i++) {
         sp_profile profile;
@@ -250,13 +345,13 @@ static void shipped_profiles(void **state)
         sp_profile_fini(&profile);
     }
     sp_profile profile;
-    assert_int_equal(sp_profile_load("h200", &profile, &err), SP_OK);
+    assert_int_equal(sp_profile_load("h200-burst", &profile, &err), SP_OK);
     assert_true(profile.attention_forward_causal.x[2] == 8192.0);
     assert_true(profile.attention_forward_causal.y[2] == 644e12);
     assert_true(profile.attention_backward_full.y[4] == 572e12);
     assert_true(profile.memory_bytes_per_s == 4010e9);
     sp_profile_fini(&profile);
-    assert_int_equal(sp_profile_load("h100", &profile, &err), SP_OK);
+    assert_int_equal(sp_profile_load("h100-burst", &profile, &err), SP_OK);
     assert_true(profile.gemm_rate.x[2] == 4096.0 && profile.gemm_rate.y[2] == 789e12);
     sp_profile_fini(&profile);
 }
@@ -285,10 +380,16 @@ static void survives_failing_memory(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(reads_units),      cmocka_unit_test(reads_cluster),
-    cmocka_unit_test(rejects_content),  cmocka_unit_test(levels_noise),
-    cmocka_unit_test(weakest_level),    cmocka_unit_test(finds_names),
-    cmocka_unit_test(shipped_profiles), cmocka_unit_test(survives_failing_memory),
+    cmocka_unit_test(reads_units),
+    cmocka_unit_test(reads_cluster),
+    cmocka_unit_test(rejects_content),
+    cmocka_unit_test(levels_noise),
+    cmocka_unit_test(weakest_level),
+    cmocka_unit_test(extends_another),
+    cmocka_unit_test(wrong_extensions_are_refused),
+    cmocka_unit_test(finds_names),
+    cmocka_unit_test(shipped_profiles),
+    cmocka_unit_test(survives_failing_memory),
 };
 
 SP_TEST_MAIN(tests)

@@ -270,12 +270,17 @@ static const char *const result_keys[] = {"schema",
                                           "memory_gib",
                                           "peak_memory",
                                           "oom",
+                                          "memory_margin_gib",
+                                          "fits",
+                                          "error",
+                                          "not_validated",
                                           "time_breakdown_ms",
                                           "imbalance",
                                           "microbatches",
                                           "lower_bound_ms",
                                           "gap",
                                           "gap_work",
+                                          "memory_stall_ms",
                                           "peak_memory_allocator_gib",
                                           "solver_ms",
                                           "simulate_ms",
@@ -350,6 +355,74 @@ static void peak_memory_is_listed(void **state)
     sp_result_fini(&r);
 }
 
+// A limit of 1000 bytes: comfortable up to 900, tight up to 1000, and no step of more fits. Where
+// PyTorch's count is known it says how tight a step is, never that a step is out of memory.
+static void fits_by_peak_and_limit(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t peak, allocator_peak, margin;
+        const char *fits;
+        int warnings;
+    } cases[] = {
+        {0, 0, 1000, "yes", 0},     {900, 0, 100, "yes", 0},     {901, 0, 99, "tight", 1},
+        {1000, 0, 0, "tight", 1},   {1001, 0, -1, "no", 0},      {5000, 0, -4000, "no", 0},
+        {880, 905, 95, "tight", 1}, {905, 880, 120, "yes", 0},   {990, 1010, -10, "tight", 1},
+        {1001, 800, 200, "no", 0},  {1001, 1100, -100, "no", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_result r = described();
+        r.memory_limit_bytes = 1000;
+        add_both(&r);
+        r.peak_bytes = cases[i].peak;
+        r.allocator_peak_bytes = cases[i].allocator_peak;
+        json_t *json = sp_result_json(&r, false);
+        assert_string_equal(json_string_value(member(json, "fits")), cases[i].fits);
+        assert_close(real(json, "memory_margin_gib"), (double)cases[i].margin / SP_GIB);
+        assert_int_equal(json_is_true(member(json, "oom")), cases[i].peak > 1000);
+        json_decref(json);
+        sp_result_warn_of_memory(&r);
+        assert_int_equal(r.warnings.count, cases[i].warnings);
+        sp_result_fini(&r);
+    }
+    sp_result r = described();
+    r.memory_limit_bytes = 0; // none
+    add_both(&r);
+    assert_int_equal(sp_result_fits(&r), SP_FITS_NONE);
+    sp_result_fini(&r);
+}
+
+static void error_of_the_profile_is_told(void **state)
+{
+    (void)state;
+    static const char *const error_keys[] = {"median", "p90", "bias", "steps", "scope", NULL};
+    sp_result r = described();
+    add_both(&r);
+    r.step_error = (sp_step_error){.known = true,
+                                   .median = 0.03,
+                                   .p90 = 0.08,
+                                   .bias = -0.01,
+                                   .steps = 607,
+                                   .scope = "steps of some cluster"};
+    json_t *json = sp_result_json(&r, false);
+    const json_t *error = member(json, "error");
+    assert_keys(error, error_keys);
+    assert_close(real(error, "median"), 0.03);
+    assert_close(real(error, "p90"), 0.08);
+    assert_close(real(error, "bias"), -0.01);
+    assert_int_equal(json_integer_value(member(error, "steps")), 607);
+    assert_string_equal(json_string_value(member(error, "scope")), "steps of some cluster");
+    assert_true(json_is_null(member(json, "not_validated")));
+    json_decref(json);
+    r.step_error = (sp_step_error){.not_validated = "no logged step has zero 3"};
+    json = sp_result_json(&r, false);
+    assert_true(json_is_null(member(json, "error")));
+    assert_string_equal(json_string_value(member(json, "not_validated")),
+                        "no logged step has zero 3");
+    json_decref(json);
+    sp_result_fini(&r);
+}
+
 static void keys_are_the_documented_ones(void **state)
 {
     (void)state;
@@ -404,6 +477,10 @@ static void undefined_figures_are_null(void **state)
                                             "hfu",
                                             "peak_memory_gib",
                                             "memory_gib",
+                                            "memory_margin_gib",
+                                            "fits",
+                                            "error",
+                                            "not_validated",
                                             "lower_bound_ms",
                                             "gap",
                                             "gap_work",
@@ -462,10 +539,16 @@ static void warnings_are_said_once(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(ratios_are_of_sums),       cmocka_unit_test(memory_is_the_maximum),
-    cmocka_unit_test(breakdown_adds_up),        cmocka_unit_test(out_of_memory),
-    cmocka_unit_test(peak_memory_is_listed),    cmocka_unit_test(keys_are_the_documented_ones),
-    cmocka_unit_test(empty_result_is_all_null), cmocka_unit_test(undefined_figures_are_null),
+    cmocka_unit_test(ratios_are_of_sums),
+    cmocka_unit_test(memory_is_the_maximum),
+    cmocka_unit_test(breakdown_adds_up),
+    cmocka_unit_test(out_of_memory),
+    cmocka_unit_test(peak_memory_is_listed),
+    cmocka_unit_test(fits_by_peak_and_limit),
+    cmocka_unit_test(error_of_the_profile_is_told),
+    cmocka_unit_test(keys_are_the_documented_ones),
+    cmocka_unit_test(empty_result_is_all_null),
+    cmocka_unit_test(undefined_figures_are_null),
     cmocka_unit_test(warnings_are_said_once),
 };
 

@@ -1,5 +1,6 @@
 // Scenarios that are right: defaults, every key, sources of every kind, and reading the resolved
 // document again. Expected values are the defaults and rules of the documented scenario format.
+#include "sim/base/units.h"
 #include "tests/support/scenario_fixture.h"
 
 #include "sim/base/prng.h"
@@ -42,7 +43,9 @@ static void defaults(void **state)
     assert_int_equal(s.memory.recompute, SP_RECOMPUTE_NONE);
     assert_int_equal(s.memory.attention, SP_ATTENTION_FLASH);
     assert_true(s.memory.offload_ratio == 0.0);
-    assert_int_equal(s.memory_limit_bytes, s.cluster.memory_bytes);
+    // An H100's 80 GiB without the 3 that cluster.h accounts for.
+    assert_int_equal(s.memory_reserve_bytes, INT64_C(3) << 30);
+    assert_int_equal(s.memory_limit_bytes, INT64_C(77) << 30);
     assert_null(s.workload.lengths);
     assert_null(s.workload.distribution);
     assert_int_equal(s.workload.uniform_tokens, 4096);
@@ -184,7 +187,41 @@ static void cluster_and_profile(void **state)
         read_good(cases[i].text, &s);
         assert_string_equal(s.cluster.name, cases[i].cluster);
         assert_string_equal(s.profile.name, cases[i].profile);
-        assert_int_equal(s.memory_limit_bytes, s.cluster.memory_bytes);
+        assert_int_equal(s.memory_limit_bytes, s.cluster.memory_bytes - (INT64_C(3) << 30));
+        sp_scenario_fini(&s);
+    }
+}
+
+static void check_round_trip(sp_scenario *s);
+
+// Of the GPU's memory the reserve is not for tensors; a stated limit goes before it.
+static void memory_limit(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *cluster, *memory;
+        double reserve_gib, limit_gib;
+    } cases[] = {
+        {"'h100-8'", "{}", 3.0, 77.0},
+        {"'h100-8'", "{'reserve_gib': 5.5}", 5.5, 74.5},
+        {"'h100-8'", "{'reserve_gib': 0}", 0.0, 80.0},
+        {"'h100-8'", "{'limit_gib': 60}", 3.0, 60.0},
+        {"'h100-8'", "{'limit_gib': 60, 'reserve_gib': 90}", 90.0, 60.0},
+        // No driver takes of a host's memory.
+        {"'host'", "{}", 0.0, 8.0},
+        {"{'name': 'h100-8', 'memory_gib': 96}", "{}", 3.0, 93.0},
+        // Most of a small device stays.
+        {"{'name': 'h100-8', 'memory_gib': 4}", "{}", 1.0, 3.0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[200];
+        sp_scenario s;
+        snprintf(text, sizeof text, "{'model': 'llama-13b', 'cluster': %s, 'memory': %s}",
+                 cases[i].cluster, cases[i].memory);
+        read_good(text, &s);
+        assert_true((double)s.memory_reserve_bytes == cases[i].reserve_gib * SP_GIB);
+        assert_true((double)s.memory_limit_bytes == cases[i].limit_gib * SP_GIB);
+        check_round_trip(&s);
         sp_scenario_fini(&s);
     }
 }
@@ -457,7 +494,8 @@ static void round_trip_of_documents(void **state)
         "{'model': 'llama-13b', 'workload': {'lengths': [5, 6.0, 70], 'context': 8}}",
         "{'model': 'llama-13b', 'workload': {'lengths': 'wikipedia', 'tokens_per_batch': 1000000, "
         "'batches': 4, 'order': 'file', 'seed': 9223372036854775807}, 'strategy': {'kind': "
-        "'padded', 'pad_to': 'longest'}, 'memory': {'limit_gib': 61.7, 'offload_ratio': 0.1}}",
+        "'padded', 'pad_to': 'longest'}, 'memory': {'limit_gib': 61.7, 'reserve_gib': 2.2, "
+        "'offload_ratio': 0.1}}",
         "{'model': 'llama-13b', 'parallel': {'pp': 3, 'stage_layers': [13, 14.0, 13]}}",
         "{'uniform_costs': {'f_ms': 0.1, 'b_ms': 0.2}, 'parallel': {'pp': 3}}",
         "{'uniform_costs': {'f_ms': 0.1, 'b_ms': 0.2, 'memory_units': {'f': 1, 'b': -0.5, 'w': "
@@ -561,6 +599,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(model_object),
     cmocka_unit_test(hugging_face_path),
     cmocka_unit_test(cluster_and_profile),
+    cmocka_unit_test(memory_limit),
     cmocka_unit_test(nodes),
     cmocka_unit_test(chunks),
     cmocka_unit_test(default_batch_size),

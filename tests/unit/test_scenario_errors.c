@@ -186,6 +186,10 @@ static void schedule_and_memory(void **state)
          "scenario.json: memory.attention: expected one of \"flash\", \"unfused\", got 3"},
         {"{'model': 'llama-13b', 'memory': {'offload_ratio': 1.5}}",
          "scenario.json: memory.offload_ratio: expected a number from 0 to 1, got 1.5"},
+        {"{'model': 'llama-13b', 'memory': {'reserve_gib': 80}}",
+         "scenario.json: memory.reserve_gib: expected less than the 80 GiB that a GPU has, got 80"},
+        {"{'model': 'llama-13b', 'memory': {'reserve_gib': 'some'}}",
+         "scenario.json: memory.reserve_gib: expected a number from 0 to 1e+06, got \"some\""},
         {"{'model': 'llama-13b', 'memory': {'limit_gib': -1}}",
          "scenario.json: memory.limit_gib: expected a number from 0.001 to 1e+06, got -1"},
         {"{'model': 'llama-13b', 'strategy': {'kind': ''}}",
@@ -318,7 +322,7 @@ static void stage_layers(void **state)
     (void)state;
     static const wrong cases[] = {
         {"{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': 10}}",
-         "scenario.json: parallel.stage_layers: expected an array, got 10"},
+         "scenario.json: parallel.stage_layers: expected an array or \"auto\", got 10"},
         {"{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': [20, 20]}}",
          "scenario.json: parallel.stage_layers: expected 4 entries, one for each of pp x "
          "chunks_per_rank virtual stages (4 x 1), got 2"},

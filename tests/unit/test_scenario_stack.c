@@ -116,13 +116,36 @@ static void refuses(const char *override, const char *prefix)
 static void wrong_ones_get_a_hint(void **state)
 {
     (void)state;
-    refuses("stack=megatron-core-2025", "scenario.json: stack: unknown stack 'megatron-core-2025' "
+    refuses("stack=megatron-core-2026", "scenario.json: stack: unknown stack 'megatron-core-2026' "
                                         "(did you mean 'megatron-core-2024'? known: ours, ");
     refuses("stack.hide_forward_gathers=true",
             "scenario.json: stack: unknown key 'hide_forward_gathers' (did you mean "
             "'hide_forward_gather'?)");
     refuses("stack.hide_forward_gather=2",
             "scenario.json: stack.hide_forward_gather: expected true or false, got 2");
+}
+
+// Four heads over two ranks of TP and four of CP.
+static void heads_must_divide(void **state)
+{
+    (void)state;
+    const char *text = "{'model': {'layers': 2, 'hidden': 64, 'ffn': 128, 'heads': 4, 'vocab': "
+                       "100}, 'cluster': 'h800-8', 'profile': 'h800-fitted', 'parallel': {'tp': 2, "
+                       "'cp': 4}, 'stack': {'cp_overlap': 'a2a'}, 'workload': {'uniform': 64, "
+                       "'samples_per_batch': 2}}";
+    sp_scenario s;
+    sp_error err;
+    fixture_begin();
+    json_t *root = fixture_document(text);
+    sp_error_clear(&err);
+    assert_int_equal(sp_scenario_from_json(root, "scenario.json", NULL, 0, &s, &err),
+                     SP_ERR_CONTENT);
+    json_decref(root);
+    assert_string_equal(err.message[0], "scenario.json: stack.cp_overlap: a2a needs heads that tp "
+                                        "x cp divides: 4 heads, 8 ranks");
+    sp_scenario_fini(&s);
+    read_with(text, (const char *[]){"parallel.cp=2"}, 1, &s);
+    sp_scenario_fini(&s);
 }
 
 // What a result or a plan repeats as its scenario states every switch and reads back as the same.
@@ -216,6 +239,14 @@ static void each_switch_changes_the_prediction(void **state)
         {"nodes=2", "stack.blocking_transfers=true", SLOWER},
         {"parallel.sequence_parallel=false", "stack.whole_transfers=true", SLOWER},
         {"nodes=2", "stack.work_spaces=9", OTHER_MEMORY},
+        {"nodes=2", "stack.unfused_softmax=true", SLOWER},
+        {"stack.cp_overlap=blocking", "stack.cp_overlap=a2a", OTHER_MEMORY},
+        {"nodes=2", "stack.gradient_reduce_dtype=bf16", OTHER_MEMORY},
+        {"nodes=2", "stack.dummy_weight_gradients=true", OTHER_MEMORY},
+        {"nodes=2", "stack.keep_gathered_inputs=true", OTHER_MEMORY},
+        {"nodes=2", "stack.gradient_buckets=true", OTHER_MEMORY},
+        {"nodes=2", "stack.transposed_output=true", OTHER_MEMORY},
+        {"nodes=2", "stack.score_buffer=true", OTHER_MEMORY},
         {"nodes=2", "stack.work_space_mib=100", OTHER_MEMORY},
         {"nodes=2", "stack.split_limit_mib=1", OTHER_MEMORY},
     };
@@ -282,6 +313,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(scenario_beats_profile_beats_default),
     cmocka_unit_test(overrides_name_it_and_switch_it),
     cmocka_unit_test(wrong_ones_get_a_hint),
+    cmocka_unit_test(heads_must_divide),
     cmocka_unit_test(resolved_form_states_it),
     cmocka_unit_test(each_switch_changes_the_prediction),
     cmocka_unit_test(hiding_never_slows_a_step),

@@ -27,6 +27,16 @@ static const struct {
                 {"sharded_step", offsetof(sp_stack, sharded_step)},
                 {"blocking_transfers", offsetof(sp_stack, blocking_transfers)},
                 {"whole_transfers", offsetof(sp_stack, whole_transfers)},
+                {"unfused_softmax", offsetof(sp_stack, unfused_softmax)},
+                {"fused_cross_entropy", offsetof(sp_stack, fused_cross_entropy)},
+                {"copied_logits", offsetof(sp_stack, copied_logits)},
+                {"dummy_weight_gradients", offsetof(sp_stack, dummy_weight_gradients)},
+                {"keep_gathered_inputs", offsetof(sp_stack, keep_gathered_inputs)},
+                {"gradient_buckets", offsetof(sp_stack, gradient_buckets)},
+                {"transposed_output", offsetof(sp_stack, transposed_output)},
+                {"attention_mask", offsetof(sp_stack, attention_mask)},
+                {"score_buffer", offsetof(sp_stack, score_buffer)},
+                {"hide_gradient_all_reduce", offsetof(sp_stack, hide_gradient_all_reduce)},
                 {"device_bytes", offsetof(sp_stack, device_bytes)},
                 {"cudnn_attention", offsetof(sp_stack, cudnn_attention)}};
 
@@ -49,7 +59,7 @@ static int switches_on(const sp_stack *stack)
 // Reads {"stack": value} over `stack`; true without an error.
 static bool read(const char *value, sp_stack *stack)
 {
-    char text[1024];
+    char text[2048];
     json_t *root = NULL;
     sp_object parent;
     snprintf(text, sizeof text, "{\"stack\": %s}", value);
@@ -69,6 +79,7 @@ static void assert_same(const sp_stack *a, const sp_stack *b)
         assert_int_equal(switch_of(a, i), switch_of(b, i));
     }
     assert_int_equal(a->cp_overlap, b->cp_overlap);
+    assert_int_equal(a->gradient_reduce_dtype, b->gradient_reduce_dtype);
     assert_int_equal(a->tensors, b->tensors);
     assert_true(a->bucket_bytes == b->bucket_bytes);
     assert_int_equal(a->split_limit_bytes, b->split_limit_bytes);
@@ -84,9 +95,15 @@ static void message_is(const char *value, const char *message)
     assert_string_equal(err.message[0], message);
 }
 
-enum { BUILTINS = 5 };
-static const char *const builtins[BUILTINS] = {"ours", "megatron-deepspeed-2022",
-                                               "megatron-core-2024", "reference", "cuda"};
+enum { BUILTINS = 8 };
+static const char *const builtins[BUILTINS] = {"ours",
+                                               "megatron-deepspeed-2022",
+                                               "megatron-core-2024",
+                                               "megatron-core-2025",
+                                               "nanotron-2025",
+                                               "fsdp-2024",
+                                               "reference",
+                                               "cuda"};
 
 static void every_name_is_a_stack(void **state)
 {
@@ -126,14 +143,25 @@ static void named_stacks(void **state)
     sp_stack stack;
     assert_true(sp_stack_builtin("megatron-deepspeed-2022", &stack));
     assert_true(stack.blocking_transfers && stack.fused_softmax_limited && stack.sharded_step);
-    assert_int_equal(switches_on(&stack), 3);
+    // Their loss has its softmax beside the fp32 logits (tensor_parallel/cross_entropy.py).
+    assert_true(stack.copied_logits);
+    assert_int_equal(switches_on(&stack), 4);
     assert_true(sp_stack_builtin("megatron-core-2024", &stack));
+    assert_true(stack.copied_logits);
     assert_true(stack.hide_forward_gather);
     assert_false(stack.hide_forward_reduce);
     assert_true(stack.hide_backward_gather && stack.hide_backward_reduce);
     assert_int_equal(stack.cp_overlap, SP_CP_QKV);
-    assert_int_equal(switches_on(&stack), 3);
+    assert_int_equal(switches_on(&stack), 4);
     assert_int_equal(stack.tensors, SP_TENSORS_AUTOGRAD);
+    // NVIDIA's recipes of 2025 with Transformer Engine; gradients are summed in bf16.
+    assert_true(sp_stack_builtin("megatron-core-2025", &stack));
+    assert_true(stack.fused_cross_entropy && stack.dummy_weight_gradients && stack.fused_swiglu);
+    assert_false(stack.copied_logits);
+    assert_int_equal(stack.gradient_reduce_dtype, SP_REDUCE_BF16);
+    assert_true(sp_stack_builtin("nanotron-2025", &stack));
+    assert_true(stack.keep_gathered_inputs && stack.gradient_buckets);
+    assert_false(stack.dummy_weight_gradients || stack.fused_cross_entropy);
     // The CPU executor of this project.
     assert_true(sp_stack_builtin("reference", &stack));
     assert_true(stack.fused_swiglu && stack.timed_accumulation && stack.in_place_lookup_gradient);
@@ -220,7 +248,8 @@ static void absent_and_null_leave_it(void **state)
 static void wrong_ones_are_refused(void **state)
 {
     (void)state;
-    const char *known = "known: ours, megatron-deepspeed-2022, megatron-core-2024, reference, cuda";
+    const char *known = "known: ours, megatron-deepspeed-2022, megatron-core-2024, "
+                        "megatron-core-2025, nanotron-2025, fsdp-2024, reference, cuda";
     char message[SP_ERROR_TEXT];
     snprintf(message, sizeof message,
              "test: stack: unknown stack 'megatron-core-2042' (did you mean "
@@ -241,7 +270,7 @@ static void wrong_ones_are_refused(void **state)
     message_is("{\"fused_swiglu\": 1}", "test: stack.fused_swiglu: expected true or false, got 1");
     message_is("{\"cp_overlap\": \"ring\"}",
                "test: stack.cp_overlap: expected one of \"attention\", \"qkv\", \"blocking\", "
-               "\"slices\", \"gathered\", got "
+               "\"slices\", \"gathered\", \"a2a\", got "
                "\"ring\"");
     message_is("{\"tensors\": \"mine\"}",
                "test: stack.tensors: expected one of \"autograd\", \"explicit\", got \"mine\"");
@@ -258,7 +287,8 @@ static sp_stack random_stack(sp_prng *prng)
     for (int i = 0; i < SWITCHES; i++) {
         *(bool *)((char *)&stack + switches[i].offset) = sp_prng_below(prng, 2) == 1;
     }
-    stack.cp_overlap = (sp_cp_overlap)sp_prng_below(prng, 5);
+    stack.cp_overlap = (sp_cp_overlap)sp_prng_below(prng, 6);
+    stack.gradient_reduce_dtype = (sp_reduce_dtype)sp_prng_below(prng, 2);
     stack.tensors = (sp_tensor_lives)sp_prng_below(prng, 2);
     stack.bucket_bytes = (double)sp_prng_below(prng, UINT64_C(1) << 40);
     stack.split_limit_bytes = (int64_t)sp_prng_below(prng, UINT64_C(1) << 40);
@@ -276,7 +306,7 @@ static void document_reads_back(void **state)
         sp_stack stack = random_stack(&prng);
         json_t *json = sp_stack_to_json(&stack);
         assert_non_null(json);
-        assert_int_equal(json_object_size(json), SWITCHES + 7);
+        assert_int_equal(json_object_size(json), SWITCHES + 8);
         char *text = json_dumps(json, 0);
         assert_non_null(text);
         sp_stack back = random_stack(&prng);

@@ -57,8 +57,18 @@ static draw random_draw(sp_prng *prng)
         d.model.experts = 8;
         d.model.experts_per_token = 1 + below(prng, 3);
     }
-    d.options.stack.fused_swiglu = below(prng, 2) == 0;
-    d.options.stack.cp_overlap = (sp_cp_overlap)below(prng, 3);
+    d.options.stack = (sp_stack){
+        .fused_swiglu = below(prng, 2) == 0,
+        .cp_overlap = below(prng, 4) == 0 ? SP_CP_A2A : (sp_cp_overlap)below(prng, 3),
+        .fused_cross_entropy = below(prng, 3) == 0,
+        .copied_logits = below(prng, 3) == 0,
+        .unfused_weight_gradient = below(prng, 2) == 0,
+        .dummy_weight_gradients = below(prng, 2) == 0,
+        .keep_gathered_inputs = below(prng, 3) == 0,
+        .transposed_output = below(prng, 3) == 0,
+        .attention_mask = below(prng, 3) == 0,
+        .unfused_softmax = below(prng, 3) == 0,
+    };
     d.kv_tokens = below(prng, 2) == 0 ? 0 : below(prng, (int)d.tokens + 1);
     d.pairs = d.tokens * (1 + below(prng, 5000));
     if (!d.stage.embedding && !d.stage.head) {

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "sim/engine/memory.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/random_plan.h"
 #include "tests/support/scenario_run.h"
@@ -362,7 +363,86 @@ static void simulations_agree_with_the_longest_path(void **state)
     }
 }
 
+// Peaks of a timeline without the shares that take no time.
+static void peaks_without_idle_shares(const sp_step_view *view, int64_t *peak_bytes, size_t *idle)
+{
+    sp_error err = {0};
+    size_t ranks = view->timeline->rank_count;
+    sp_timeline timeline = *view->timeline;
+    sp_memory_timeline memory;
+    timeline.ranks = calloc(ranks, sizeof *timeline.ranks);
+    assert_non_null(timeline.ranks);
+    for (size_t r = 0; r < ranks; r++) {
+        sp_rank_timeline *rank = &timeline.ranks[r];
+        *rank = view->timeline->ranks[r];
+        rank->shares = calloc(rank->share_count + 1, sizeof *rank->shares);
+        assert_non_null(rank->shares);
+        rank->share_count = 0;
+        for (size_t i = 0; i < view->timeline->ranks[r].share_count; i++) {
+            const sp_share_span *share = &view->timeline->ranks[r].shares[i];
+            bool idles = share->span.start_ns == share->span.end_ns;
+            *idle += idles;
+            if (!idles) {
+                rank->shares[rank->share_count++] = *share;
+            }
+        }
+    }
+    assert_int_equal(sp_i_memory_replay(&timeline, view->costs, false, &memory, &err), SP_OK);
+    for (size_t r = 0; r < ranks; r++) {
+        peak_bytes[r] = sp_bytes_total(&memory.ranks[r].peak);
+        free(timeline.ranks[r].shares);
+    }
+    sp_memory_timeline_fini(&memory);
+    free(timeline.ranks);
+}
+
+static sp_status shares_without_work_hold_nothing(void *context, const sp_step_view *view,
+                                                  sp_error *err)
+{
+    (void)err;
+    enum { MOST_RANKS = 16 };
+    int64_t peak_bytes[MOST_RANKS];
+    assert_true(view->timeline->rank_count <= MOST_RANKS);
+    peaks_without_idle_shares(view, peak_bytes, context);
+    for (size_t r = 0; r < view->timeline->rank_count; r++) {
+        assert_int_equal(sp_bytes_total(&view->memory->ranks[r].peak), peak_bytes[r]);
+    }
+    return SP_OK;
+}
+
+// Without tensor parallelism the input gradient of an embedding has no work: its memory is that of
+// a step without it. The table is large beside all that a rank holds for its packs.
+static void shares_without_work(void **state)
+{
+    (void)state;
+    static const char *const plans[] = {
+        "'schedule': {'kind': 'zb-h1'}", "'schedule': {'kind': 'zb-v'}",
+        "'schedule': {'kind': 'dualpipe-v'}", "'strategy': {'kind': 'slimpack-zb'}",
+        "'strategy': {'kind': 'slimpack-zb', 'slice_tokens': 4}"};
+    for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) {
+        size_t idle = 0;
+        const sp_evaluate_options options = {.observer = shares_without_work_hold_nothing,
+                                             .observer_context = &idle};
+        for (int pp = 2; pp <= 4; pp *= 2) {
+            char text[RUN_TEXT] = "";
+            scenario_run r;
+            put_json(
+                text,
+                "{'model': {'layers': 8, 'hidden': 1024, 'ffn': 512, 'heads': 4, 'vocab': "
+                "200000}, 'cluster': 'h800-8', 'profile': 'linear', 'workload': {'lengths': "
+                "[8, 12, 2, 16, 10, 3, 14, 6, 16, 16, 13], 'context': 16, 'order': "
+                "'file', "
+                "'samples_per_batch': 11}, 'parallel': {'pp': %d, 'vocab_parallel': true}, %s}",
+                pp, plans[i]);
+            run_good(text, &options, &r);
+            run_fini(&r);
+        }
+        assert_true(idle > 0);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(shares_without_work),
     cmocka_unit_test(two_packs_by_hand),
     cmocka_unit_test(simulations_agree_with_the_longest_path),
     cmocka_unit_test(random_plans_have_each_share_once_and_no_circle),

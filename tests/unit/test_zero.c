@@ -181,6 +181,48 @@ static void sharding_costs_time(void **state)
     }
 }
 
+static int64_t iteration_ns(const priced_case *c)
+{
+    priced_step step;
+    priced_step_run(c, &step);
+    int64_t ns = step.metrics.iteration_ns;
+    priced_step_fini(&step);
+    return ns;
+}
+
+// Less of what context and tensor parallelism exchange is hidden by computation that is twice as
+// fast. What ZeRO exchanges goes on meanwhile: no step gets slower.
+static void faster_computation_slows_no_step(void **state)
+{
+    (void)state;
+    static const char *const doubled[] = {"gemm_rate.scale=2", "attention.forward_causal.scale=2",
+                                          "attention.backward_causal.scale=2"};
+    static const int degrees[] = {1, 2, 4, 8};
+    sp_prng prng;
+    sp_prng_seed(&prng, 11);
+    for (int round = 0; round < 200; round++) {
+        priced_case c = sharded(2 + round % 2, exp(8.0 * sp_prng_uniform(&prng)));
+        c.layout.cp = degrees[sp_prng_below(&prng, 4)];
+        c.layout.tp = degrees[sp_prng_below(&prng, 2)];
+        c.layout.dp = degrees[sp_prng_below(&prng, 2)];
+        c.layout.pp = degrees[sp_prng_below(&prng, 2)];
+        c.microbatches = 1 + (int)sp_prng_below(&prng, 3);
+        c.tokens = 1024 * degrees[sp_prng_below(&prng, 4)];
+        c.memory.recompute = (sp_recompute)sp_prng_below(&prng, SP_RECOMPUTE_MODES);
+        int64_t before_ns = iteration_ns(&c);
+        for (int i = 0; i < 3; i++) {
+            c.overrides[i] = doubled[i];
+        }
+        int64_t after_ns = iteration_ns(&c);
+        // Each part of an action is rounded by itself.
+        int64_t rounding_ns = 8 * c.model.layers * c.microbatches;
+        if (after_ns > before_ns + rounding_ns) {
+            fail_msg("tp %d cp %d dp %d zero %d: %lld ns become %lld", c.layout.tp, c.layout.cp,
+                     c.layout.dp, c.layout.zero, (long long)before_ns, (long long)after_ns);
+        }
+    }
+}
+
 // Every rank holds a share of the states; two whole layers of ZeRO 3 pass through the workspace.
 static void memory_of_gathered_layers(void **state)
 {
@@ -210,6 +252,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ends_of_the_model),
     cmocka_unit_test(nothing_to_exchange),
     cmocka_unit_test(sharding_costs_time),
+    cmocka_unit_test(faster_computation_slows_no_step),
     cmocka_unit_test(memory_of_gathered_layers),
 };
 

@@ -35,9 +35,12 @@ static sp_status check_request(const sp_calibration_request *request, sp_error *
         return sp_error_set(err, SP_ERR_USAGE, "backend 'host' has no partitions");
     }
     const sp_model *model = request->model;
-    if (model != NULL && (model->experts > 0 || model->qk_norm)) {
+    bool squared = model != NULL && model->activation == SP_SQUARED_RELU;
+    if (model != NULL && (model->experts > 0 || model->qk_norm || squared)) {
         return sp_error_set(err, SP_ERR_CONTENT, "backend 'host' cannot execute %s",
-                            model->experts > 0 ? "experts" : "norms of queries and keys");
+                            model->experts > 0 ? "experts"
+                            : squared          ? "squared ReLU"
+                                               : "norms of queries and keys");
     }
     return SP_OK;
 }

@@ -1,0 +1,183 @@
+#include "experiments/calibrate/folds.h"
+
+#include <string.h>
+
+#include "experiments/calibrate/resample.h"
+#include "experiments/measurements/measurement_csv.h"
+#include "sim/base/alloc.h"
+#include "sim/base/json.h"
+
+// The rows of one table as cells, beside its cases.
+typedef struct grouping {
+    const fit_spec *spec;
+    const fit_table_spec *table;
+    const sp_measurements *cases;
+    sp_csv csv;
+    int columns[FIT_GROUP_COLUMNS]; // that a group agrees in
+    size_t *row;                    // [cases]: of the CSV
+    int *group;                     // [cases]
+    int groups;
+    sp_error *err;
+} grouping;
+
+static sp_status deal_groups(const fit_spec *spec, const fit_table_spec *table,
+                             const sp_measurements *cases, sp_prng *prng, int *folds, int *fold,
+                             sp_error *err);
+
+sp_status fit_deal_rows(const fit_spec *spec, const fit_rows *rows, int count,
+                        int folds[FIT_TABLES], int *fold, sp_error *err)
+{
+    sp_prng prng;
+    sp_status status = SP_OK;
+    sp_prng_seed(&prng, spec->seed);
+    for (int t = 0; status == SP_OK && t < rows->table_count; t++) {
+        const fit_table_spec *table = &spec->tables[t];
+        size_t first = rows->first[t];
+        size_t end = rows->first[t + 1];
+        for (size_t row = first; row < end; row++) {
+            fold[row] = -1;
+        }
+        if (count < 0 && table->group_count > 0) {
+            status =
+                deal_groups(spec, table, &rows->tables[t], &prng, &folds[t], fold + first, err);
+            continue;
+        }
+        folds[t] = count >= 0 ? count : table->folds;
+        folds[t] = (size_t)folds[t] > end - first ? (int)(end - first) : folds[t];
+        folds[t] = folds[t] >= 2 ? folds[t] : 0;
+        if (folds[t] > 0) {
+            status = fit_deal_folds(&prng, first, end, folds[t], fold, err);
+        }
+    }
+    return status;
+}
+
+// ---- groups ----
+
+static sp_status find_columns(grouping *g)
+{
+    for (int i = 0; i < g->table->group_count; i++) {
+        const char *names[SP_CSV_COLUMNS];
+        g->columns[i] = -1;
+        for (int c = 0; c < g->csv.columns; c++) {
+            names[c] = sp_csv_header(&g->csv, c)->text;
+            if (strcmp(names[c], g->table->group[i]) == 0) {
+                g->columns[i] = c;
+            }
+        }
+        if (g->columns[i] < 0) {
+            const char *near = sp_nearest_name(g->table->group[i], names, g->csv.columns);
+            return sp_error_in(g->err, SP_ERR_CONTENT, g->spec->source, "tables",
+                               "%s: folds.group: the table has no column '%.64s'%s%.64s%s",
+                               g->table->name, g->table->group[i],
+                               near != NULL ? " (did you mean '" : "", near != NULL ? near : "",
+                               near != NULL ? "'?)" : "");
+        }
+    }
+    return SP_OK;
+}
+
+static bool holds_cell(const sp_csv *csv, size_t row, const sp_measured_case *measured)
+{
+    for (int c = 0; c < csv->columns; c++) {
+        const sp_csv_cell *cell = sp_csv_at(csv, row, c);
+        if (cell->line == measured->line && cell->column == measured->column) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Cases come in the order of their rows; a row has one for each measured column.
+static sp_status find_rows(grouping *g)
+{
+    size_t row = 0;
+    for (size_t i = 0; i < g->cases->count; i++) {
+        while (row < g->csv.rows && !holds_cell(&g->csv, row, &g->cases->cases[i])) {
+            row++;
+        }
+        if (row == g->csv.rows) {
+            return sp_error_set(g->err, SP_ERR_IO, "%s: cannot be read twice: it has changed",
+                                g->cases->path);
+        }
+        g->row[i] = row;
+    }
+    return SP_OK;
+}
+
+static bool same_group(const grouping *g, size_t a, size_t b)
+{
+    for (int i = 0; i < g->table->group_count; i++) {
+        if (strcmp(sp_csv_at(&g->csv, g->row[a], g->columns[i])->text,
+                   sp_csv_at(&g->csv, g->row[b], g->columns[i])->text) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// Numbered as they come.
+static void number_groups(grouping *g)
+{
+    for (size_t i = 0; i < g->cases->count; i++) {
+        size_t earlier = 0;
+        while (!same_group(g, earlier, i)) {
+            earlier++;
+        }
+        g->group[i] = earlier < i ? g->group[earlier] : g->groups++;
+    }
+}
+
+static sp_status deal_found(grouping *g, sp_prng *prng, int *folds, int *fold)
+{
+    int count = g->table->folds;
+    if (count == 0 && g->groups > FIT_FOLDS) {
+        return sp_error_in(g->err, SP_ERR_CONTENT, g->spec->source, "tables",
+                           "%s: folds.group: %d groups, more than %d: state folds.count",
+                           g->table->name, g->groups, (int)FIT_FOLDS);
+    }
+    int *fold_of = sp_i_calloc((size_t)g->groups, sizeof *fold_of);
+    if (fold_of == NULL) {
+        return sp_error_no_memory(g->err, "folds");
+    }
+    bool dealt = count > 0 && count < g->groups;
+    sp_status status = SP_OK;
+    *folds = dealt ? count : g->groups;
+    for (int i = 0; i < g->groups; i++) {
+        fold_of[i] = i;
+    }
+    if (dealt) {
+        status = fit_deal_folds(prng, 0, (size_t)g->groups, count, fold_of, g->err);
+    }
+    *folds = *folds >= 2 ? *folds : 0;
+    for (size_t i = 0; status == SP_OK && *folds > 0 && i < g->cases->count; i++) {
+        fold[i] = fold_of[g->group[i]];
+    }
+    sp_i_free(fold_of);
+    return status;
+}
+
+static sp_status deal_groups(const fit_spec *spec, const fit_table_spec *table,
+                             const sp_measurements *cases, sp_prng *prng, int *folds, int *fold,
+                             sp_error *err)
+{
+    grouping g = {.spec = spec, .table = table, .cases = cases, .err = err};
+    sp_status status = sp_csv_read_file(cases->file, &g.csv, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    g.row = sp_i_calloc(cases->count, sizeof *g.row);
+    g.group = sp_i_calloc(cases->count, sizeof *g.group);
+    status = g.row != NULL && g.group != NULL ? find_columns(&g) : sp_error_no_memory(err, "folds");
+    if (status == SP_OK) {
+        status = find_rows(&g);
+    }
+    if (status == SP_OK) {
+        number_groups(&g);
+        status = deal_found(&g, prng, folds, fold);
+    }
+    sp_i_free(g.row);
+    sp_i_free(g.group);
+    sp_csv_fini(&g.csv);
+    return status;
+}

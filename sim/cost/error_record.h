@@ -1,0 +1,97 @@
+// How far a profile's predictions were from logged steps that its fit had not seen, by kind of
+// step: the `errors` of a profile (profiles/README.md). A prediction is as good as the record of
+// steps like it; where there is none, the text that says so names what no logged step has.
+#ifndef SLIMPACK_SIM_COST_ERROR_RECORD_H
+#define SLIMPACK_SIM_COST_ERROR_RECORD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/base/json.h"
+
+// What two steps are compared by: figures lie in a range, words are among some.
+typedef enum sp_step_figure {
+    SP_STEP_PARAMETERS,
+    SP_STEP_EXPERTS, // 0: dense
+    SP_STEP_GPUS,
+    SP_STEP_TP,
+    SP_STEP_TP_NODES, // that a tensor-parallel group spans
+    SP_STEP_CP,
+    SP_STEP_PP,
+    SP_STEP_ZERO,
+    SP_STEP_CONTEXT, // tokens
+    SP_STEP_FIGURES
+} sp_step_figure;
+
+typedef enum sp_step_word {
+    SP_STEP_CLUSTER,
+    SP_STEP_STACK,
+    SP_STEP_PRECISION,
+    SP_STEP_ATTENTION,
+    SP_STEP_RECOMPUTE,
+    SP_STEP_LENGTHS, // "uniform": every sample fills its row; else "mixed"
+    SP_STEP_WORDS
+} sp_step_word;
+
+extern const char *const sp_step_figure_names[]; // "model_parameters", ..., NULL
+extern const char *const sp_step_word_names[];   // "cluster", ..., NULL
+
+// Of figures and, numbered on, words.
+const char *sp_step_trait_name(int trait);
+
+enum {
+    SP_STEP_WORD = 96, // bytes of a word
+    SP_ERROR_RECORDS = 64,
+    SP_ERROR_SCOPE = 96,
+    SP_ERROR_SOURCE = 240,
+    SP_ERROR_WORDS = 200, // bytes of the words of one condition
+    SP_NOT_VALIDATED = 400,
+};
+
+typedef struct sp_step_kind {
+    double figure[SP_STEP_FIGURES];
+    char word[SP_STEP_WORDS][SP_STEP_WORD];
+} sp_step_kind;
+
+// Errors are fractions of what was measured: median and ninth decile of their sizes, their mean.
+typedef struct sp_error_record {
+    char scope[SP_ERROR_SCOPE]; // what was logged, for people
+    char source[SP_ERROR_SOURCE];
+    double least[SP_STEP_FIGURES], most[SP_STEP_FIGURES];
+    char words[SP_STEP_WORDS][SP_ERROR_WORDS]; // a word to a line; "": any
+    int conditions;                            // figures and words that are bound
+    int64_t steps;
+    double median, p90, bias;
+} sp_error_record;
+
+typedef struct sp_error_records {
+    sp_error_record *record; // [count]; owned
+    int count;
+} sp_error_records;
+
+// Reads `errors` of a profile (absent: none). SP_ERR_NO_MEMORY is the only error returned; content
+// errors go to root->err.
+sp_status sp_i_error_records_read(sp_object *root, sp_error_records *records);
+// Room for so many records, all zero.
+sp_status sp_i_error_records_allocate(sp_error_records *records, int count, sp_error *err);
+// A copy that owns its records.
+sp_status sp_i_error_records_copy(const sp_error_records *from, sp_error_records *to,
+                                  sp_error *err);
+void sp_i_error_records_fini(sp_error_records *records);
+
+// What the records say of a step.
+typedef struct sp_step_error {
+    bool known;
+    double median, p90, bias;
+    int64_t steps;
+    char scope[SP_ERROR_SCOPE];
+    char not_validated[SP_NOT_VALIDATED]; // why it is not known
+} sp_step_error;
+
+// Of the records whose conditions all hold the most specific one: with the most conditions, then
+// with the fewest steps, then the first. Where none holds, the reason is told of the record that
+// the fewest conditions keep off. `profile` names the profile for people. O(records).
+void sp_step_error_find(const sp_error_records *records, const sp_step_kind *kind,
+                        const char *profile, sp_step_error *found);
+
+#endif

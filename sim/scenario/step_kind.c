@@ -1,0 +1,95 @@
+#include "sim/scenario/step_kind.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int64_t context_tokens(const sp_workload_spec *workload);
+static bool fills_rows(const sp_workload_spec *workload);
+static void name_stack(const sp_stack *stack, const sp_profile *profile, char word[SP_STEP_WORD]);
+
+void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, sp_step_kind *kind)
+{
+    const sp_layout *layout = &scenario->layout;
+    const sp_memory_options *memory = &scenario->memory;
+    *kind = (sp_step_kind){{0}, {{0}}};
+    double *figure = kind->figure;
+    figure[SP_STEP_PARAMETERS] = (double)sp_model_parameters(&scenario->model);
+    figure[SP_STEP_EXPERTS] = scenario->model.experts;
+    figure[SP_STEP_GPUS] = (double)sp_layout_ranks(layout);
+    figure[SP_STEP_TP] = layout->tp;
+    figure[SP_STEP_TP_NODES] = sp_cluster_group(&scenario->cluster, layout, SP_DIM_TP).nodes;
+    figure[SP_STEP_CP] = layout->cp;
+    figure[SP_STEP_PP] = layout->pp;
+    figure[SP_STEP_ZERO] = layout->zero;
+    figure[SP_STEP_CONTEXT] = (double)context_tokens(&scenario->workload);
+    const char *words[SP_STEP_WORDS] = {
+        [SP_STEP_CLUSTER] = scenario->cluster.name,
+        [SP_STEP_STACK] = "",
+        [SP_STEP_PRECISION] = "bf16", // the only one that is priced
+        [SP_STEP_ATTENTION] = sp_attention_names[memory->attention],
+        [SP_STEP_RECOMPUTE] = sp_recompute_names[memory->recompute],
+        [SP_STEP_LENGTHS] = fills_rows(&scenario->workload) ? "uniform" : "mixed",
+    };
+    for (int w = 0; w < SP_STEP_WORDS; w++) {
+        snprintf(kind->word[w], SP_STEP_WORD, "%s", words[w]);
+    }
+    name_stack(&memory->stack, profile, kind->word[SP_STEP_STACK]);
+}
+
+// A context that is not stated is the longest sample.
+static int64_t context_tokens(const sp_workload_spec *workload)
+{
+    if (workload->context > 0) {
+        return workload->context;
+    }
+    int64_t longest = workload->uniform_tokens;
+    const sp_distribution *drawn = workload->distribution;
+    if (drawn != NULL) {
+        return (int64_t)drawn->tokens[drawn->points - 1];
+    }
+    const sp_lengths *lengths = workload->lengths;
+    for (size_t i = 0; lengths != NULL && i < lengths->count; i++) {
+        longest = lengths->tokens[i] > longest ? lengths->tokens[i] : longest;
+    }
+    return longest;
+}
+
+static bool fills_rows(const sp_workload_spec *workload)
+{
+    return workload->uniform_tokens > 0 &&
+           (workload->context == 0 || workload->context == workload->uniform_tokens);
+}
+
+// Padding bytes may differ where nothing else does.
+static bool is_same_stack(const sp_stack *a, const sp_stack *b)
+{
+    if (memcmp(a, b, sizeof *a) == 0) {
+        return true;
+    }
+    json_t *one = sp_stack_to_json(a);
+    json_t *other = sp_stack_to_json(b);
+    bool same = one != NULL && json_equal(one, other) != 0;
+    json_decref(one);
+    json_decref(other);
+    return same;
+}
+
+static void name_stack(const sp_stack *stack, const sp_profile *profile, char word[SP_STEP_WORD])
+{
+    sp_stack named = profile->stack;
+    if (strcmp(named.name, stack->name) != 0) {
+        sp_stack_builtin(stack->name, &named);
+    }
+    bool same = is_same_stack(stack, &named);
+    snprintf(word, SP_STEP_WORD, "%.80s%s", stack->name, same ? "" : ", changed");
+}
+
+void sp_scenario_step_error(const sp_scenario *scenario, sp_step_error *found)
+{
+    sp_step_kind kind;
+    char profile[SP_PROFILE_NAME + 16];
+    sp_step_kind_of(scenario, &scenario->profile, &kind);
+    snprintf(profile, sizeof profile, "%s (%s)", scenario->profile.name,
+             sp_level_names[sp_profile_level(&scenario->profile)]);
+    sp_step_error_find(&scenario->profile.errors, &kind, profile, found);
+}

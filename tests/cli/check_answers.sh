@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# check_answers.sh PROGRAM SOURCE: every prediction is told with its error, or with the reason why it
+# has none, and with the memory that it leaves; steps that fit tightly are warned of and not picked.
+set -u
+program=$1
+failed=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+unset SLIMPACK_PROFILE_PATH
+
+complain() {
+    echo "$*"
+    failed=1
+}
+expect() { # WHAT EXPECTED FOUND
+    [ "$2" = "$3" ] || complain "$1: expected '$2', got '$3'"
+}
+# The first value of a key in indented JSON, without quotes.
+value() { # FILE KEY
+    sed -n "s/^ *\"$2\": \(.*[^,]\),*\$/\1/p" "$1" | head -1 | tr -d '"'
+}
+
+cat >logged.json <<'PROFILE'
+{"schema": "slimpack/profile/1", "name": "logged", "gpu": "H100",
+ "gemm_model": {"tflops": 400, "level": "fitted", "source": "round numbers"},
+ "attention": {
+   "forward_causal": {"level": "fitted", "source": "round numbers", "points": [[1024, 400]]},
+   "backward_causal": {"level": "fitted", "source": "round numbers", "points": [[1024, 400]]}},
+ "memory": {"gb_per_s": 2000, "level": "fitted", "source": "round numbers"},
+ "kernel": {"us": 0, "level": "fitted", "source": "round numbers"},
+ "links": {"nvlink_gb_per_s": 200, "nvlink_latency_us": 4, "nic_efficiency": 0.8, "nic_latency_us": 10,
+   "level": "fitted", "source": "round numbers"},
+ "optimizer": {"bytes_per_parameter": 16, "level": "fitted", "source": "round numbers"},
+ "errors": [
+   {"scope": "all steps", "steps": 607, "median": 0.03, "p90": 0.081, "bias": -0.01, "source": "made",
+    "when": {"gpus": [2, 64], "context": [4096, 8192], "cluster": "h100-8", "lengths": "uniform"}},
+   {"scope": "steps on one node", "steps": 40, "median": 0.012, "p90": 0.02, "bias": 0.001, "source": "made",
+    "when": {"gpus": [2, 8], "context": [4096, 8192], "cluster": "h100-8", "lengths": "uniform"}}]}
+PROFILE
+cat >s.json <<'SCENARIO'
+{"model": "llama-7b", "cluster": "h100-8", "profile": "./logged.json", "parallel": {"tp": 2, "pp": 2},
+ "workload": {"uniform": 4096, "context": 4096, "samples_per_batch": 8}}
+SCENARIO
+# Words of a text that is wrapped, from `error` to the next entry.
+error_of() {
+    "$program" simulate s.json --quiet "$@" >text || [ $? -eq 1 ] || complain "simulate $* failed"
+    sed -n '/^  error /,/^  bubble /p' text | sed '$d' | tr -s ' \n' ' ' | sed 's/^ error //; s/ $//'
+}
+
+expect "the most specific record" \
+    "±1.2 % in the median, 2.0 % for nine in ten, on 40 logged steps like this (steps on one node)" "$(error_of)"
+expect "a record of more GPUs" \
+    "±3.0 % in the median, 8.1 % for nine in ten, on 607 logged steps like this (all steps)" \
+    "$(error_of --set parallel.dp=4)"
+expect "no record" \
+    "not validated: no logged step has gpus 128 (logged: 2 to 64), lengths mixed (logged: uniform); the nearest are 607 with a median error of 3.0 %: all steps" \
+    "$(error_of --set parallel.dp=32 --set workload.uniform=2048 --set workload.samples_per_batch=512)"
+expect "a profile without records" "not validated: profile h200 (published) has no record of logged steps" \
+    "$(error_of --set profile=h200)"
+
+# compare and sweep say it too.
+"$program" compare s.json --strategies packed,ffd --quiet >text || complain "compare failed"
+grep -q '^times ±1.2 % in the median' text || complain "compare tells no error: $(cat text)"
+"$program" compare s.json --strategies packed --json >rows.json || complain "compare --json failed"
+expect "median of a row" 0.012 "$(value rows.json median)"
+
+# A scenario and its plan agree.
+"$program" simulate s.json --json --plan plan.json --quiet >of_scenario.json || complain "no plan"
+"$program" simulate plan.json --json --quiet >of_plan.json || complain "the plan cannot be simulated"
+for key in median p90 bias steps scope not_validated fits memory_margin_gib; do
+    expect "$key of the plan" "$(value of_scenario.json $key)" "$(value of_plan.json $key)"
+done
+
+# With a limit barely above the peak a step fits tightly, with one below it is out of memory.
+limited() { # FACTOR: peak to limit
+    "$program" simulate s.json --json --quiet --set "memory.limit_gib=$(awk "BEGIN {print $peak * $1}")" >limited.json
+    echo "$? $(value limited.json fits) $(value limited.json oom) $(grep -c 'memory is tight' limited.json)"
+}
+peak=$(value of_scenario.json peak_memory_gib)
+expect "a wide limit" "0 yes false 0" "$(limited 1.3)"
+expect "a limit 5 % above the peak" "0 tight false 1" "$(limited 1.05)"
+expect "a limit below the peak" "1 no true 0" "$(limited 0.99)"
+"$program" simulate s.json --quiet --set "memory.limit_gib=$(awk "BEGIN {print $peak * 1.05}")" >text
+grep -q 'fits TIGHTLY (margin ' text || complain "no word of a tight step: $(cat text)"
+"$program" compare s.json --strategies packed --quiet --set "memory.limit_gib=$(awk "BEGIN {print $peak * 1.05}")" >text
+grep -q '^packed .* tight$' text || complain "compare does not say that a row is tight: $(cat text)"
+
+# The fastest point of a sweep becomes tight: another one is picked, and it is still listed.
+sweep() { # LIMIT FILE: the best points, as JSON
+    cat >sweep.json <<SPEC
+{"schema": "slimpack/sweep/1",
+ "base": {"model": "llama-7b", "cluster": "h100-8", "profile": "./logged.json", "memory": {"limit_gib": $1},
+          "parallel": {"tp": 4}, "workload": {"uniform": 4096, "context": 4096, "samples_per_batch": 8}},
+ "grid": {"schedule.microbatch_samples": [1, 2, 4]}}
+SPEC
+    rm -f results.jsonl
+    "$program" sweep sweep.json -o results.jsonl --json --quiet >"$2" || complain "the sweep failed"
+    sed -n 's/^ *"fits": "\([a-z]*\)",*$/\1/p' "$2" | tr '\n' ' '
+}
+expect "points with room" "yes yes yes " "$(sweep 1000 wide.json)"
+expect "error of the best point" 0.012 "$(value wide.json median_error)"
+fastest=$(value wide.json schedule.microbatch_samples)
+peak=$(value wide.json peak_memory_gib)
+expect "points, the fastest tight" "yes yes tight " "$(sweep "$(awk "BEGIN {print $peak * 1.02}")" narrow.json)"
+[ "$(value narrow.json schedule.microbatch_samples)" != "$fastest" ] || complain "a tight step is picked"
+expect "ok points" 3 "$(value narrow.json ok)"
+exit "$failed"

@@ -1,0 +1,280 @@
+// The error records of a profile: how they are read, which one a step has, and what is said where
+// none holds.
+#include "sim/cost/error_record.h"
+
+#include <math.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "sim/cost/profile.h"
+#include "tests/support/flat_profile.h"
+#include "tests/support/test_main.h"
+
+static sp_error err;
+
+#define FIGURES "\"steps\": 607, \"median\": 0.03, \"p90\": 0.08, \"bias\": -0.01"
+#define HEAD "{\"scope\": \"some steps\", \"source\": \"a test\", "
+#define RECORD(when) HEAD "\"when\": " when ", " FIGURES "}"
+
+// The flat profile with these errors.
+static sp_status read(const char *errors, sp_profile *profile)
+{
+    char override[4000];
+    const char *overrides[] = {override, NULL};
+    snprintf(override, sizeof override, "errors=%s", errors);
+    sp_error_clear(&err);
+    return flat_profile(overrides, profile, &err);
+}
+
+static void every_key(void **state)
+{
+    (void)state;
+    sp_profile profile;
+    assert_int_equal(read("[" RECORD("{\"model_parameters\": [1e9, 8e9], \"experts\": 0, \"gpus\": "
+                                     "[8, 512], "
+                                     "\"tp\": [1, 8], \"tp_nodes\": [1, 1], \"cp\": 1, \"pp\": [1, "
+                                     "16], "
+                                     "\"zero\": [0, 1], \"context\": 4096, \"cluster\": "
+                                     "\"h100-8\", \"stack\": "
+                                     "[\"one\", \"two\"], \"precision\": \"bf16\", \"attention\": "
+                                     "\"flash\", "
+                                     "\"recompute\": [\"none\", \"full\"], \"lengths\": "
+                                     "\"uniform\"}") ", " RECORD("{}") "]",
+                          &profile),
+                     SP_OK);
+    assert_int_equal(profile.errors.count, 2);
+    const sp_error_record *r = &profile.errors.record[0];
+    assert_string_equal(r->scope, "some steps");
+    assert_string_equal(r->source, "a test");
+    assert_int_equal(r->conditions, SP_STEP_FIGURES + SP_STEP_WORDS);
+    assert_true(r->least[SP_STEP_PARAMETERS] == 1e9 && r->most[SP_STEP_PARAMETERS] == 8e9);
+    assert_true(r->least[SP_STEP_CONTEXT] == 4096 && r->most[SP_STEP_CONTEXT] == 4096);
+    assert_string_equal(r->words[SP_STEP_STACK], "one\ntwo");
+    assert_int_equal(r->steps, 607);
+    assert_true(r->median == 0.03 && r->p90 == 0.08 && r->bias == -0.01);
+    assert_int_equal(profile.errors.record[1].conditions, 0);
+    sp_profile_fini(&profile);
+    assert_int_equal(read("[]", &profile), SP_OK);
+    assert_int_equal(profile.errors.count, 0);
+    sp_profile_fini(&profile);
+}
+
+static void refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *errors, *message;
+    } cases[] = {
+        {"3", "flat: errors: expected an array of at most 64 records"},
+        {"[3]", "flat: errors[0]: expected an object, got 3"},
+        {"[" HEAD FIGURES "}]", "flat: errors[0]: key 'when' is missing"},
+        {"[{\"scope\": \"s\", \"when\": {}, " FIGURES "}]",
+         "flat: errors[0]: key 'source' is missing"},
+        {"[" RECORD("{}") ", " RECORD("{\"gpu\": 8}") "]",
+         "flat: errors[1].when: unknown key 'gpu' (did you mean 'gpus'?)"},
+        {"[" RECORD("{\"gpus\": [8]}") "]",
+         "flat: errors[0].when.gpus: expected a number or [least, most], from 0 to 1e+18, got [8]"},
+        {"[" RECORD("{\"gpus\": [16, 8]}") "]", "flat: errors[0].when.gpus: expected a number or "
+                                                "[least, most], from 0 to 1e+18, got [16,8]"},
+        {"[" RECORD("{\"context\": \"4K\"}") "]",
+         "flat: errors[0].when.context: expected a number or [least, most], from 0 to 1e+18, got "
+         "\"4K\""},
+        {"[" RECORD("{\"precision\": \"fp4\"}") "]",
+         "flat: errors[0].when.precision: expected a text or an array of texts among \"bf16\", "
+         "\"fp8\", got \"fp4\""},
+        {"[" RECORD("{\"stack\": []}") "]",
+         "flat: errors[0].when.stack: expected a text or an array of texts, got []"},
+        {"[" HEAD "\"when\": {}, \"steps\": 0, \"median\": 0.1, \"p90\": 0.2, \"bias\": 0}]",
+         "flat: errors[0].steps: expected an integer from 1 to 1099511627776, got 0"},
+        {"[" HEAD "\"when\": {}, \"steps\": 1, \"median\": 0.3, \"p90\": 0.2, \"bias\": 0}]",
+         "flat: errors[0].p90: expected at least the median, 0.3, got 0.2"},
+        {"[" HEAD "\"when\": {}, \"steps\": 1, \"median\": 0.3, \"p90\": 0.4}]",
+         "flat: errors[0]: key 'bias' is missing"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_profile profile;
+        assert_int_equal(read(cases[i].errors, &profile), SP_ERR_CONTENT);
+        assert_string_equal(err.message[0], cases[i].message);
+        assert_int_equal(profile.errors.count, 0);
+    }
+}
+
+// A step of 8e9 parameters on 64 GPUs in 4096 tokens.
+static sp_step_kind plain_kind(void)
+{
+    sp_step_kind kind = {.figure = {8e9, 0, 64, 8, 1, 1, 2, 1, 4096}};
+    static const char *const words[SP_STEP_WORDS] = {"h100-8", "one",  "bf16",
+                                                     "flash",  "none", "uniform"};
+    for (int w = 0; w < SP_STEP_WORDS; w++) {
+        snprintf(kind.word[w], sizeof kind.word[w], "%s", words[w]);
+    }
+    return kind;
+}
+
+static void nearest_record_tells_why(void **state)
+{
+    (void)state;
+    sp_step_kind kind = plain_kind();
+    sp_step_error found;
+    sp_profile profile;
+    assert_int_equal(read("[]", &profile), SP_OK);
+    sp_step_error_find(&profile.errors, &kind, "flat (assumed)", &found);
+    assert_false(found.known);
+    assert_string_equal(found.not_validated,
+                        "profile flat (assumed) has no record of logged steps");
+    sp_profile_fini(&profile);
+
+    assert_int_equal(
+        read("[" RECORD("{\"gpus\": [8, 32], \"zero\": 0, \"lengths\": \"mixed\"}") ", " RECORD(
+                 "{\"context\": [8192, 16384], \"model_parameters\": [1e9, 7e10], "
+                 "\"cluster\": [\"a\", \"b\"]}") "]",
+             &profile),
+        SP_OK);
+    sp_step_error_find(&profile.errors, &kind, "flat (assumed)", &found);
+    assert_false(found.known);
+    assert_string_equal(found.not_validated,
+                        "no logged step has context 4096 (logged: 8192 to 16384), cluster h100-8 "
+                        "(logged: a, b); the nearest are 607 with a median error of 3.0 %: some "
+                        "steps");
+    kind.figure[SP_STEP_CONTEXT] = 8192;
+    kind.figure[SP_STEP_PARAMETERS] = 405e9;
+    snprintf(kind.word[SP_STEP_CLUSTER], SP_STEP_WORD, "b");
+    sp_step_error_find(&profile.errors, &kind, "flat (assumed)", &found);
+    assert_string_equal(found.not_validated,
+                        "no logged step has model_parameters 405 billion (logged: 1 billion to 70 "
+                        "billion); the nearest are 607 with a median error of 3.0 %: some steps");
+    kind.figure[SP_STEP_PARAMETERS] = 7e10; // bounds belong to a range
+    sp_step_error_find(&profile.errors, &kind, "flat (assumed)", &found);
+    assert_true(found.known);
+    assert_string_equal(found.not_validated, "");
+    sp_profile_fini(&profile);
+}
+
+// A word is one of a list only as a whole.
+static void words_are_whole(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *stack;
+        bool known;
+    } cases[] = {{"one", true},   {"one two", true}, {"two", false}, {"on", false},
+                 {"one ", false}, {"", false},       {"three", true}};
+    sp_profile profile;
+    assert_int_equal(
+        read("[" RECORD("{\"stack\": [\"one two\", \"one\", \"three\"]}") "]", &profile), SP_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_step_kind kind = plain_kind();
+        sp_step_error found;
+        snprintf(kind.word[SP_STEP_STACK], SP_STEP_WORD, "%s", cases[i].stack);
+        sp_step_error_find(&profile.errors, &kind, "flat", &found);
+        assert_int_equal(found.known, cases[i].known);
+    }
+    sp_profile_fini(&profile);
+}
+
+// Do all conditions of a record hold? Without the code under test: figures alone are drawn.
+static bool holds(const sp_error_record *r, const sp_step_kind *kind)
+{
+    bool all = true;
+    for (int f = 0; f < SP_STEP_FIGURES; f++) {
+        all = all && r->least[f] <= kind->figure[f] && kind->figure[f] <= r->most[f];
+    }
+    return all;
+}
+
+// Of random records and steps: what is found holds, nothing that holds has more conditions or, with
+// as many, fewer steps; and nothing is found only where nothing holds.
+static void most_specific_record_is_found(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 14);
+    int known = 0;
+    for (int round = 0; round < 2000; round++) {
+        sp_error_record record[6] = {{{0}, {0}, {0}, {0}, {{0}}, 0, 0, 0.0, 0.0, 0.0}};
+        sp_error_records records = {record, 1 + (int)sp_prng_below(&prng, 6)};
+        sp_step_kind kind = plain_kind();
+        for (int i = 0; i < records.count; i++) {
+            record[i].steps = 1 + (int64_t)sp_prng_below(&prng, 5);
+            record[i].median = 0.01 * (double)(i + 1);
+            for (int f = 0; f < SP_STEP_FIGURES; f++) {
+                bool bound = sp_prng_below(&prng, 3) == 0;
+                record[i].least[f] = bound ? (double)sp_prng_below(&prng, 3) : -HUGE_VAL;
+                record[i].most[f] = bound ? record[i].least[f] + 3.0 : HUGE_VAL;
+                record[i].conditions += bound;
+            }
+        }
+        for (int f = 0; f < SP_STEP_FIGURES; f++) {
+            kind.figure[f] = (double)sp_prng_below(&prng, 6);
+        }
+        sp_step_error found;
+        sp_step_error_find(&records, &kind, "p", &found);
+        const sp_error_record *chosen = NULL;
+        bool any = false;
+        for (int i = 0; i < records.count; i++) {
+            any = any || holds(&record[i], &kind);
+            chosen = found.known && record[i].median == found.median ? &record[i] : chosen;
+        }
+        assert_int_equal(found.known, any);
+        assert_int_equal(found.known, found.not_validated[0] == '\0');
+        known += found.known;
+        for (int i = 0; found.known && i < records.count; i++) {
+            assert_true(holds(chosen, &kind));
+            if (holds(&record[i], &kind)) {
+                assert_true(record[i].conditions <= chosen->conditions);
+                assert_true(record[i].conditions < chosen->conditions ||
+                            record[i].steps >= chosen->steps);
+            }
+        }
+    }
+    assert_in_range(known, 200, 1800); // both outcomes were tried
+}
+
+// Reading and copying with every allocation failing in turn.
+static void survives_failing_memory(void **state)
+{
+    (void)state;
+    sp_profile profile;
+    sp_profile copy;
+    sp_status status = SP_ERR_NO_MEMORY;
+    int failures = 0;
+    assert_int_equal(read("[" RECORD("{\"gpus\": 8}") "]", &profile), SP_OK);
+    for (; status != SP_OK && failures < 1000; failures++) {
+        sp_error_clear(&err);
+        sp_i_alloc_fail_after(failures);
+        status = sp_profile_copy(&profile, &copy, &err);
+        sp_i_alloc_fail_after(-1);
+        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+    }
+    // Three tables and the records.
+    assert_int_equal(failures, 5);
+    assert_ptr_not_equal(copy.errors.record, profile.errors.record);
+    assert_memory_equal(copy.errors.record, profile.errors.record, sizeof *copy.errors.record);
+    sp_profile_fini(&copy);
+    sp_profile_fini(&profile);
+    status = SP_ERR_NO_MEMORY;
+    for (failures = 0; status != SP_OK && failures < 1000; failures++) {
+        json_t *root = json_loads("{\"errors\": [" RECORD("{}") "]}", 0, NULL);
+        sp_error_records records = {0};
+        sp_object object;
+        sp_error_clear(&err);
+        sp_object_begin(&object, root, "test", "", &err);
+        sp_i_alloc_fail_after(failures);
+        status = sp_i_error_records_read(&object, &records);
+        sp_i_alloc_fail_after(-1);
+        assert_int_equal(records.count, status == SP_OK);
+        sp_i_error_records_fini(&records);
+        json_decref(root);
+    }
+    assert_int_equal(failures, 2);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_key),
+    cmocka_unit_test(refused),
+    cmocka_unit_test(nearest_record_tells_why),
+    cmocka_unit_test(words_are_whole),
+    cmocka_unit_test(most_specific_record_is_found),
+    cmocka_unit_test(survives_failing_memory),
+};
+SP_TEST_MAIN(tests)

@@ -1,0 +1,225 @@
+// Properties of every schedule, strategy and layout together, on scenarios drawn at random.
+#include <math.h>
+
+#include "sim/base/prng.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+#define COUNT(array) (int)(sizeof(array) / sizeof *(array))
+#define ONE_OF(array) (array)[sp_prng_below(prng, (uint64_t)COUNT(array))]
+
+static bool one_in(sp_prng *prng, int count)
+{
+    return sp_prng_below(prng, (uint64_t)count) == 0;
+}
+
+static void put_model(sp_prng *prng, char *text)
+{
+    static const int layers[] = {8, 16}, hidden[] = {256, 512, 1024, 4096}, kv_heads[] = {1, 2, 8};
+    static const int vocab[] = {1000, 32000, 50304, 200000};
+    bool llama = one_in(prng, 2);
+    put_json(text,
+             "{'model': {'layers': %d, 'hidden': %d, 'ffn': %d, 'heads': 8, 'kv_heads': %d, "
+             "'vocab': %d, 'tied_embeddings': %s, 'activation': '%s', 'norm': '%s', "
+             "'positional': '%s'}, ",
+             ONE_OF(layers), ONE_OF(hidden), one_in(prng, 2) ? 512 : 4096, ONE_OF(kv_heads),
+             ONE_OF(vocab), one_in(prng, 2) ? "true" : "false", llama ? "swiglu" : "gelu",
+             llama ? "rmsnorm" : "layernorm", llama ? "rope" : "learned");
+}
+
+static void put_lengths(sp_prng *prng, char *text)
+{
+    static const double most[] = {8.0, 11.0, 14.0};
+    double longest = ONE_OF(most);
+    int samples = 1 + (int)sp_prng_below(prng, 20);
+    put_json(text, "'workload': {'lengths': [");
+    for (int i = 0; i < samples; i++) {
+        put_json(text, "%s%d", i > 0 ? ", " : "", (int)exp2(longest * sp_prng_uniform(prng)) + 1);
+    }
+    put_json(text, "], 'context': 16384, 'order': 'file', 'samples_per_batch': %d}, ", samples);
+}
+
+static void put_memory(sp_prng *prng, char *text)
+{
+    static const char *const recompute[] = {"none", "activation", "partial-fc1", "attention",
+                                            "full"};
+    static const double ratios[] = {0.0, 0.0, 0.0, 0.2, 0.5, 0.7, 1.0};
+    put_json(text,
+             "'memory': {'limit_gib': 5000, 'recompute': '%s', 'attention': '%s', "
+             "'offload_ratio': %g}, 'stack': {'name': 'ours', 'tensors': '%s'}, ",
+             ONE_OF(recompute), one_in(prng, 3) ? "unfused" : "flash", ONE_OF(ratios),
+             one_in(prng, 2) ? "explicit" : "autograd");
+}
+
+// A schedule of its own, or the strategy that brings one. Returns the chunks of a rank.
+static int put_order(sp_prng *prng, char *text, int pp)
+{
+    static const char *const brought[] = {"slimpack",    "slimpack-symmetric", "slimpack-zb",
+                                          "slimpack-zb", "chunkflow",          "slimpipe"};
+    static const char *const packed[] = {"padded", "packed", "sorted",  "ffd",
+                                         "bfd",    "lpfhp",  "balanced"};
+    static const char *const schedules[] = {"gpipe",   "1f1b",     "interleaved", "zb-h1",
+                                            "zb-h2",   "zb-v",     "v-half",      "v-min",
+                                            "seq1f1b", "terapipe", "chunkflow",   "dualpipe-v"};
+    static const int tokens[] = {64, 256, 1000};
+    if (one_in(prng, 2)) {
+        const char *kind = ONE_OF(brought);
+        bool zb = strcmp(kind, "slimpack-zb") == 0;
+        put_json(text, "'strategy': {'kind': '%s'", kind);
+        if (strcmp(kind, "slimpipe") == 0) {
+            put_json(text, "}, 'schedule': {'slices': %d}", pp * (one_in(prng, 2) ? 2 : 1));
+        } else if (one_in(prng, 2)) {
+            put_json(text, ", '%s': %d}",
+                     strcmp(kind, "chunkflow") == 0 ? "chunk_tokens" : "slice_tokens",
+                     ONE_OF(tokens));
+        } else {
+            put_json(text, "}");
+        }
+        return zb && one_in(prng, 3) ? 2 : 1;
+    }
+    const char *kind = ONE_OF(schedules);
+    bool sliced = strcmp(kind, "seq1f1b") == 0 || strcmp(kind, "terapipe") == 0 ||
+                  strcmp(kind, "chunkflow") == 0;
+    put_json(text, "'strategy': {'kind': '%s'}, 'schedule': {'kind': '%s'%s}", ONE_OF(packed), kind,
+             !sliced           ? ""
+             : one_in(prng, 2) ? ", 'slices': 2"
+                               : ", 'slices': 4");
+    return strcmp(kind, "interleaved") == 0 ? 2 : 0;
+}
+
+static void draw_text(sp_prng *prng, char text[RUN_TEXT])
+{
+    static const int pipelines[] = {1, 2, 2, 4, 4}, degrees[] = {1, 1, 2, 4}, dp[] = {1, 1, 2, 3};
+    int pp = ONE_OF(pipelines);
+    text[0] = '\0';
+    put_model(prng, text);
+    put_lengths(prng, text);
+    put_memory(prng, text);
+    int chunks = put_order(prng, text, pp);
+    bool fitted = one_in(prng, 2);
+    put_json(text, ", 'cluster': '%s', 'profile': '%s', ", fitted ? "h100-8" : "h800-8",
+             fitted ? "h100" : "linear");
+    put_json(text,
+             "'parallel': {'pp': %d, 'tp': %d, 'cp': %d, 'dp': %d, 'zero': %d, "
+             "'vocab_parallel': %s",
+             pp, ONE_OF(degrees), ONE_OF(degrees), ONE_OF(dp), (int)sp_prng_below(prng, 4),
+             one_in(prng, 3) ? "false" : "true");
+    if (chunks > 0) {
+        put_json(text, ", 'chunks_per_rank': %d", chunks);
+    }
+    put_json(text, "}}");
+}
+
+// A scenario that cannot be (too few micro-batches, a layout that a schedule does not have) is no
+// finding; whatever else goes wrong is.
+static bool evaluates(const char *text, scenario_run *r)
+{
+    sp_error err = {0};
+    sp_status status = run_read(text, &r->scenario, &err);
+    status = status == SP_OK ? sp_evaluate_batches(&r->scenario, &r->batches, &err) : status;
+    status = status == SP_OK
+                 ? sp_evaluate(&r->scenario, &r->batches, &run_verified, &r->result, &err)
+                 : status;
+    if (status != SP_OK && status != SP_ERR_CONTENT && status != SP_ERR_INFEASIBLE) {
+        fail_msg("%s: %s", text, err.message[0]);
+    }
+    return status == SP_OK;
+}
+
+static void bounds_hold(const char *text, const scenario_run *r)
+{
+    for (size_t b = 0; b < r->result.batch_count; b++) {
+        const sp_batch_result *batch = &r->result.batches[b];
+        double bound_ns = batch->facts.lower_bound_ns;
+        if (!(bound_ns > 0.0 && bound_ns <= (double)batch->iteration_ns)) {
+            fail_msg("bound %.3f above %lld ns: %s", bound_ns, (long long)batch->iteration_ns,
+                     text);
+        }
+    }
+}
+
+// No step is faster than its lower bound, and no rank holds less than nothing, which is a defect of
+// the memory timeline (sim/engine/memory.h).
+static void any_scenario(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 60 };
+    sp_prng prng;
+    int ran = 0;
+    sp_prng_seed(&prng, 29);
+    for (int round = 0; round < ROUNDS; round++) {
+        char text[RUN_TEXT];
+        scenario_run r = {0};
+        draw_text(&prng, text);
+        if (evaluates(text, &r)) {
+            bounds_hold(text, &r);
+            ran++;
+        }
+        run_fini(&r);
+    }
+    assert_true(ran > ROUNDS / 2);
+}
+
+// With one long sample the way through the pipeline is the step. The ranks do their shares of the
+// head beside each other, so that the way has them once and not for every rank.
+static void shares_of_a_head_bound_the_way_once(void **state)
+{
+    (void)state;
+    static const int pipelines[] = {2, 4, 8}, vocab[] = {32000, 128256};
+    for (int p = 0; p < COUNT(pipelines); p++) {
+        for (int v = 0; v < COUNT(vocab); v++) {
+            char text[RUN_TEXT] = "";
+            scenario_run r;
+            put_json(text,
+                     "{'model': {'layers': 32, 'hidden': 4096, 'ffn': 11008, 'heads': 32, 'vocab': "
+                     "%d}, 'cluster': 'h800-8', 'profile': 'linear', 'parallel': {'tp': 8, 'pp': "
+                     "%d, 'vocab_parallel': true}, 'workload': {'lengths': [16384]}, 'strategy': "
+                     "{'kind': 'packed'}}",
+                     vocab[v], pipelines[p]);
+            run_good(text, &run_verified, &r);
+            bounds_hold(text, &r);
+            run_fini(&r);
+        }
+    }
+}
+
+// Backward packs whose rows are rounded apart from those of the forward packs that they give back;
+// tensors that came back into the buffer of a copy, which stays; masks that a share of the
+// embedding does not have.
+static void no_rank_holds_less_than_nothing(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {
+        "{'model': 'llama-7b', 'parallel': {'tp': 4, 'pp': 4, 'cp': 2, 'vocab_parallel': true}, "
+        "'memory': {'limit_gib': 500}, 'workload': {'lengths': [4639, 3135, 3607, 1363, 1354, 265, "
+        "3294, 594, 3735, 1554, 2897, 1769, 1367, 424, 1479, 4423, 3703, 3424, 3683]}, 'strategy': "
+        "{'kind': 'slimpack'}, ",
+        "{'model': 'llama-7b', 'memory': {'limit_gib': 5000, 'recompute': 'full', 'offload_ratio': "
+        "1.0}, 'workload': {'lengths': [16384]}, 'strategy': {'kind': 'slimpack-symmetric'}, "
+        "'stack': {'name': 'ours', 'tensors': 'explicit'}, ",
+        "{'model': {'layers': 16, 'hidden': 1536, 'ffn': 6144, 'heads': 16, 'vocab': 50304, "
+        "'activation': 'gelu', 'norm': 'layernorm', 'tied_embeddings': true, 'positional': "
+        "'learned'}, 'parallel': {'pp': 2}, 'memory': {'limit_gib': 5000, 'offload_ratio': 1.0}, "
+        "'workload': {'lengths': [1000]}, 'schedule': {'kind': 'v-min'}, 'stack': {'name': 'ours', "
+        "'tensors': 'explicit'}, ",
+        "{'model': {'layers': 16, 'hidden': 1536, 'ffn': 6144, 'heads': 16, 'vocab': 50304, "
+        "'activation': 'gelu', 'norm': 'layernorm', 'tied_embeddings': true}, 'parallel': {'tp': "
+        "2, 'pp': 4, 'vocab_parallel': true}, 'workload': {'lengths': [1000]}, 'schedule': "
+        "{'kind': 'chunkflow', 'slices': 2, 'retained_chunks': 1}, 'stack': {'name': 'ours', "
+        "'tensors': 'explicit'}, "};
+    for (int i = 0; i < COUNT(cases); i++) {
+        char text[RUN_TEXT] = "";
+        scenario_run r;
+        put_json(text, "%s'cluster': 'h800-8', 'profile': 'linear'}", cases[i]);
+        run_good(text, &run_verified, &r);
+        run_fini(&r);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(any_scenario),
+    cmocka_unit_test(no_rank_holds_less_than_nothing),
+    cmocka_unit_test(shares_of_a_head_bound_the_way_once),
+};
+
+SP_TEST_MAIN(tests)

@@ -1,0 +1,122 @@
+// What kind of step a scenario asks for.
+#include "sim/scenario/step_kind.h"
+
+#include "tests/support/scenario_fixture.h"
+
+static void read_scenario(const char *text, sp_scenario *scenario)
+{
+    sp_error err;
+    if (fixture_read(text, scenario, &err) != SP_OK) {
+        fail_msg("%s: %s", text, err.message[0]);
+    }
+}
+
+static void read_kind(const char *text, sp_step_kind *kind)
+{
+    sp_scenario s;
+    read_scenario(text, &s);
+    sp_step_kind_of(&s, &s.profile, kind);
+    sp_scenario_fini(&s);
+}
+
+static void figures_of_a_scenario(void **state)
+{
+    (void)state;
+    sp_step_kind kind;
+    read_kind("{'model': {'layers': 2, 'hidden': 64, 'ffn': 96, 'heads': 16, 'vocab': 100, "
+              "'activation': 'gelu', 'experts': 4, 'experts_per_token': 2}, 'cluster': 'a100-8', "
+              "'parallel': {'tp': 16, 'cp': 2, 'pp': 2, 'dp': 3, 'zero': 0}, 'memory': "
+              "{'recompute': 'full', 'attention': 'unfused'}, 'workload': {'uniform': 512, "
+              "'context': 512, 'samples_per_batch': 6}}",
+              &kind);
+    assert_true(kind.figure[SP_STEP_EXPERTS] == 4.0);
+    assert_true(kind.figure[SP_STEP_GPUS] == 16.0 * 2.0 * 2.0 * 3.0);
+    assert_true(kind.figure[SP_STEP_TP] == 16.0);
+    assert_true(kind.figure[SP_STEP_TP_NODES] == 2.0); // 16 ranks on nodes of 8
+    assert_true(kind.figure[SP_STEP_CP] == 2.0);
+    assert_true(kind.figure[SP_STEP_PP] == 2.0);
+    assert_true(kind.figure[SP_STEP_ZERO] == 0.0);
+    assert_true(kind.figure[SP_STEP_CONTEXT] == 512.0);
+    assert_string_equal(kind.word[SP_STEP_CLUSTER], "a100-8");
+    assert_string_equal(kind.word[SP_STEP_STACK], "ours");
+    assert_string_equal(kind.word[SP_STEP_PRECISION], "bf16");
+    assert_string_equal(kind.word[SP_STEP_ATTENTION], "unfused");
+    assert_string_equal(kind.word[SP_STEP_RECOMPUTE], "full");
+    assert_string_equal(kind.word[SP_STEP_LENGTHS], "uniform");
+    // Llama 2 7B has 6,738,415,616 parameters (arXiv 2307.09288, its config.json).
+    read_kind("{'model': 'config.json'}", &kind);
+    assert_true(kind.figure[SP_STEP_PARAMETERS] == 6738415616.0);
+    assert_true(kind.figure[SP_STEP_TP_NODES] == 1.0);
+    assert_true(kind.figure[SP_STEP_EXPERTS] == 0.0);
+}
+
+static void lengths_and_context(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *workload, *lengths;
+        double context;
+    } cases[] = {
+        {"{'uniform': 4096}", "uniform", 4096.0},
+        // Rows of several samples are packed.
+        {"{'uniform': 1024, 'context': 4096}", "mixed", 4096.0},
+        {"{'lengths': [100, 300, 200]}", "mixed", 300.0},
+        {"{'lengths': [100, 300, 200], 'context': 1000}", "mixed", 1000.0},
+        {"{'lengths': 'wikipedia', 'context': 8192}", "mixed", 8192.0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[200];
+        sp_step_kind kind;
+        snprintf(text, sizeof text, "{'model': 'llama-13b', 'workload': %s}", cases[i].workload);
+        read_kind(text, &kind);
+        assert_string_equal(kind.word[SP_STEP_LENGTHS], cases[i].lengths);
+        assert_true(kind.figure[SP_STEP_CONTEXT] == cases[i].context);
+    }
+}
+
+// A switch that is set as it is anyway changes nothing, another one does.
+static void changed_stack_says_so(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *stack, *word;
+    } cases[] = {
+        {"'megatron-core-2024'", "megatron-core-2024"},
+        {"{'name': 'megatron-core-2024', 'hide_forward_gather': true}", "megatron-core-2024"},
+        {"{'name': 'megatron-core-2024', 'hide_forward_gather': false}",
+         "megatron-core-2024, changed"},
+        {"{'bucket_mib': 25}", "ours, changed"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[200];
+        sp_step_kind kind;
+        snprintf(text, sizeof text, "{'model': 'llama-13b', 'stack': %s}", cases[i].stack);
+        read_kind(text, &kind);
+        assert_string_equal(kind.word[SP_STEP_STACK], cases[i].word);
+    }
+}
+
+// The profile's stack is the one that its errors are of, whatever the built-in one of that name is.
+static void profile_has_a_stack_of_its_own(void **state)
+{
+    (void)state;
+    sp_scenario s;
+    sp_step_kind kind;
+    read_scenario("{'model': 'llama-13b', 'stack': {'name': 'megatron-core-2024', "
+                  "'split_limit_mib': 21}}",
+                  &s);
+    sp_step_kind_of(&s, &s.profile, &kind);
+    assert_string_equal(kind.word[SP_STEP_STACK], "megatron-core-2024, changed");
+    s.profile.stack = s.memory.stack;
+    sp_step_kind_of(&s, &s.profile, &kind);
+    assert_string_equal(kind.word[SP_STEP_STACK], "megatron-core-2024");
+    sp_scenario_fini(&s);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(figures_of_a_scenario),
+    cmocka_unit_test(lengths_and_context),
+    cmocka_unit_test(changed_stack_says_so),
+    cmocka_unit_test(profile_has_a_stack_of_its_own),
+};
+SP_TEST_MAIN(tests)
