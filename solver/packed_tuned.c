@@ -35,21 +35,12 @@ static sp_status judge(const sp_strategy_input *input, int64_t length,
     return SP_OK;
 }
 
-static int64_t longest_sample(const sp_batch *batch)
-{
-    int64_t longest = 1;
-    for (size_t i = 0; i < batch->count; i++) {
-        longest = batch->tokens[i] > longest ? batch->tokens[i] : longest;
-    }
-    return longest;
-}
-
 // Rows of the context's length come first, so that the result is never worse than theirs.
 sp_status sp_i_pack_packed_tuned(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
     sp_i_packflow_outcome best;
     int64_t length = input->context;
-    int64_t longest = longest_sample(input->batch);
+    int64_t longest = sp_batch_longest(input->batch);
     double ratio = (double)longest / (double)input->context;
     sp_status status = judge(input, length, &best, err);
     for (int i = 1; status == SP_OK && i < LENGTHS; i++) {
