@@ -15,24 +15,17 @@ static sp_status pack(const sp_strategy_input *input, int64_t length, sp_packing
     return sp_i_pack_packed(&with, packing, err);
 }
 
-// The whole step of rows of this length. No outcome where the schedule does not run them: then it
-// is worse than any other, and packing by it says why.
+// The whole step of rows of this length.
 static sp_status judge(const sp_strategy_input *input, int64_t length,
                        sp_i_packflow_outcome *outcome, sp_error *err)
 {
     sp_packing tried;
-    sp_error own;
-    sp_error_clear(&own);
-    *outcome = (sp_i_packflow_outcome){.makespan_ns = INT64_MAX};
-    sp_status status = pack(input, length, &tried, &own);
+    sp_status status = pack(input, length, &tried, err);
     if (status == SP_OK) {
-        status = sp_i_step_judge_rows(input, &tried, outcome, &own);
+        status = sp_i_step_judge_rows(input, &tried, outcome, err);
         sp_packing_fini(&tried);
     }
-    if (status == SP_ERR_NO_MEMORY || status == SP_ERR_INTERNAL) {
-        return own.count > 0 ? sp_error_set(err, status, "%s", own.message[0]) : status;
-    }
-    return SP_OK;
+    return status;
 }
 
 // Rows of the context's length come first, so that the result is never worse than theirs.

@@ -83,12 +83,14 @@ int64_t sp_i_rank_scorer_most_tokens(sp_i_rank_scorer *s, bool split)
     sp_i_pack_memory_room(&s->memory, layout, split, s->scenario->memory_limit_bytes,
                           s->token_bytes, s->room_bytes);
     for (int r = 0; r < layout->pp; r++) {
-        double bytes = 0.0;
+        double bytes = 0.0; // of a token, with the sums of the gradients of its key and value
+        double room = (double)s->room_bytes[r];
         for (int chunk = 0; chunk < layout->chunks; chunk++) {
             int v = sp_layout_vstage(layout, r, chunk);
             bytes += (double)s->token_bytes[v] + s->memory.sums[v] / TYPICAL;
+            room += s->memory.sums[v];
         }
-        int64_t tokens = bytes > 0.0 ? (int64_t)((double)s->room_bytes[r] / bytes) : INT64_MAX;
+        int64_t tokens = bytes > 0.0 ? (int64_t)(room / bytes) : INT64_MAX;
         most = tokens < most ? tokens : most;
     }
     return most < 1 ? 1 : most;

@@ -9,13 +9,13 @@
 #include "solver/strategy.h"
 
 // Of packs in the schedule that the scenario settles on, cut into slices already where that runs
-// slices. SP_ERR_INFEASIBLE, SP_ERR_CONTENT and SP_ERR_DEADLOCK where the schedule does not run
-// them.
+// slices. Packs that the schedule does not run do not fit and last for ever; only fatal errors are
+// returned (sim/base/status.h).
 sp_status sp_i_step_judge(const sp_strategy_input *input, const sp_packing *packing,
                           sp_i_packflow_outcome *outcome, sp_error *err);
 
-// Rows as a strategy makes them: cut where the schedule runs slices, and SP_ERR_CONTENT where they
-// are not as many micro-batches as the scenario states. Changes the packing.
+// Rows as a strategy makes them: cut where the schedule runs slices, and not run where they are not
+// as many micro-batches as the scenario states. Changes the packing.
 sp_status sp_i_step_judge_rows(const sp_strategy_input *input, sp_packing *packing,
                                sp_i_packflow_outcome *outcome, sp_error *err);
 
