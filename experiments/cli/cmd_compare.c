@@ -64,8 +64,9 @@ const cli_command cli_cmd_compare = {
         "batch's work, micro-batches and solver time."
         "\n\nWith --schedules it compares pipeline schedules: iteration time, both bubble ratios, "
         "and the activation units that the fullest and the last pipeline rank hold. A schedule "
-        "that "
-        "runs a given number of chunks per rank gets that number."
+        "that runs a given number of chunks per rank gets that number. A row that cannot be "
+        "planned "
+        "or simulated says why."
         "\n\nAbove the rows stands how far the profile was off on logged steps like these, or why "
         "that is not known. The margin is the memory limit less the peak; a row within a tenth of "
         "the limit is marked tight and may run several times slower."
@@ -152,7 +153,7 @@ static sp_status read_with_schedule(const compare_args *args, const char *path, 
 {
     char kind[64];
     char chunks[64];
-    const char *overrides[MOST_OVERRIDES + 3];
+    const char *overrides[MOST_OVERRIDES + 2];
     int count = args->set.count;
     int index = 0;
     if (count > MOST_OVERRIDES) {
@@ -171,18 +172,10 @@ static sp_status read_with_schedule(const compare_args *args, const char *path, 
         snprintf(chunks, sizeof chunks, "parallel.chunks_per_rank=%d", runs);
         overrides[count++] = chunks;
     }
-    sp_status status = sp_scenario_read(path, overrides, count, scenario, err);
-    if (status == SP_OK && index == SP_SCHEDULE_INTERLEAVED && scenario->layout.chunks == 1) {
-        // With one chunk it would be 1F1B again.
-        sp_scenario_fini(scenario);
-        overrides[count++] = "parallel.chunks_per_rank=2";
-        status = sp_scenario_read(path, overrides, count, scenario, err);
-    }
-    return status;
+    return sp_scenario_read(path, overrides, count, scenario, err);
 }
 
-// A strategy or schedule that cannot serve the scenario is a row with its reason; any other failure
-// ends the command.
+// A strategy or schedule that cannot serve the scenario is a row with its reason.
 static sp_status evaluate_row(const compare_args *args, const char *path, comparison *cmp, row *r,
                               sp_error *err)
 {
@@ -199,8 +192,9 @@ static sp_status evaluate_row(const compare_args *args, const char *path, compar
                                 &options_of_row, &r->result, err);
     }
     sp_scenario_fini(&own);
-    if (r->status == SP_ERR_INFEASIBLE || r->status == SP_ERR_CONTENT) {
-        snprintf(r->reason, sizeof r->reason, "%s", err->message[0]);
+    if (r->status != SP_OK && !sp_status_is_fatal(r->status)) {
+        snprintf(r->reason, sizeof r->reason, "%s",
+                 err->count > 0 ? err->message[0] : sp_status_text(r->status));
         sp_error_clear(err);
         return SP_OK;
     }

@@ -30,11 +30,6 @@ void sweep_worker_fini(sweep_worker *worker)
 
 // ---- evaluation ----
 
-static bool ends_the_sweep(sp_status status)
-{
-    return status == SP_ERR_NO_MEMORY || status == SP_ERR_INTERNAL;
-}
-
 static sp_status evaluate_scenario(const sweep_worker *worker, const sp_scenario *scenario,
                                    sp_result *result, sweep_status *status, sp_error *err)
 {
@@ -80,7 +75,7 @@ static sp_status evaluate(const sweep_worker *worker, const int64_t digit[SWEEP_
         sp_result_fini(&result);
         sp_scenario_fini(&scenario);
     }
-    if (found != SP_OK && !ends_the_sweep(found)) {
+    if (found != SP_OK && !sp_status_is_fatal(found)) {
         *keys = sp_result_json_empty();
         return SP_OK;
     }
