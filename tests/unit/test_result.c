@@ -399,6 +399,28 @@ static void fits_by_peak_and_limit(void **state)
     sp_result_fini(&r);
 }
 
+// Every micro-batch of a rank waits, where the step does not fit well, once for each batch.
+static void tight_steps_wait(void **state)
+{
+    (void)state;
+    for (int64_t peak = 850; peak <= 1050; peak += 50) {
+        sp_result r = described();
+        r.memory_limit_bytes = 1000;
+        add_both(&r);
+        r.peak_bytes = peak;
+        double before_ns = r.iteration_ns;
+        double microbatches = 0.0;
+        for (size_t i = 0; i < r.batch_count; i++) {
+            microbatches += (double)r.batches[i].facts.microbatches / r.layout.dp;
+        }
+        sp_result_add_stalls(&r, 0.25);
+        double expected_ns = peak > 900 ? microbatches * 0.25e9 : 0.0;
+        assert_close(r.iteration_ns - before_ns, expected_ns);
+        assert_close(r.stall_ns, expected_ns);
+        sp_result_fini(&r);
+    }
+}
+
 static void error_of_the_profile_is_told(void **state)
 {
     (void)state;
@@ -554,6 +576,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(out_of_memory),
     cmocka_unit_test(peak_memory_is_listed),
     cmocka_unit_test(fits_by_peak_and_limit),
+    cmocka_unit_test(tight_steps_wait),
     cmocka_unit_test(error_of_the_profile_is_told),
     cmocka_unit_test(keys_are_the_documented_ones),
     cmocka_unit_test(empty_result_is_all_null),
