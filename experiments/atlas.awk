@@ -8,7 +8,7 @@
 function percent(x) { return x == "-" || x == "" ? "-" : sprintf("%.1f %%", 100 * x) }
 function signed(x) { return sprintf("%+.1f %%", 100 * x) }
 function size(x) { return x < 0 ? -x : x }
-function is_time(t) { return kind[t] == "iteration_ms" || kind[t] == "tokens_per_s" }
+function is_time(t) { return kind[t] == "iteration_ms" || kind[t] == "tokens_per_s" || kind[t] == "speedup" }
 function is_memory(t) { return kind[t] ~ /_bytes$/ }
 function is_nanotron(t) { return t ~ /^h100_nanotron/ }
 function file(name) { return out "/" name }
@@ -16,7 +16,7 @@ function file(name) { return out "/" name }
 part == "kfold" && $2 !~ /table|---/ {
     name = $2
     gsub(/ /, "", name)
-    left_mean[name] = $8 / 100
+    left_mean[name] = $8 ~ /[0-9]/ ? $8 / 100 : "-"
     folds[name] = $9 + 0
 }
 part == "log" && FNR > 1 { global_batch[FNR] = $8; logged_gb[FNR] = $11 }
@@ -147,7 +147,7 @@ function fsdp(h100, a100,   n, left, fit) {
         "of " folds[h100] " models one is all that a fold's fit has seen")
 }
 function dynamic_cp(   c, t, n, all) {
-    for (c = 1; c <= tables; c++) { if (table[c] ~ /^dynamic_cp/) { t = table[c] } }
+    for (c = 1; c <= tables; c++) { if (kind[table[c]] == "speedup") { t = table[c] } }
     n = t == "" ? 0 : find(t, "", "")
     if (n == 0) {
         print "| dynamic CP against packed | predicted over measured speed-up | 8 % | no table yet | |" >bars
@@ -262,7 +262,10 @@ function short_label(r,   text) {
     return text
 }
 function layout(r) { return "dp " dp[r] ", tp " tp[r] ", pp " pp[r] (cp[r] > 1 ? ", cp " cp[r] : "") }
-function amount(r, x) { return kind[tab[r]] == "tokens_per_s" ? sprintf("%.0f tokens/s", x) : sprintf("%.4g s", x / 1000) }
+function amount(r, x,   of) {
+    of = kind[tab[r]]
+    return of == "tokens_per_s" ? sprintf("%.0f tokens/s", x) : of == "speedup" ? sprintf("%.2f times", x) : sprintf("%.4g s", x / 1000)
+}
 function write_unexplained(   i, n, list, name, r, at) {
     n = split("transfers 512 nodes none", list, " ")
     for (i = 1; i <= n; i++) {
@@ -282,18 +285,20 @@ function write_unexplained(   i, n, list, name, r, at) {
 
 # ---- the figure's data: a block for each table ----
 
-function write_figure(name, timed,   i, t, r, blocks, in_unit, unit) {
-    unit[1000] = "s"; unit[1] = "tokens/s"; unit[1073741824] = "GiB"
+function write_figure(name, timed,   i, t, r, blocks, unit, per) {
+    unit["iteration_ms"] = "s"; per["iteration_ms"] = 1000
+    unit["tokens_per_s"] = "tokens/s"; per["tokens_per_s"] = 1
+    unit["speedup"] = "times"; per["speedup"] = 1
     print "# measured predicted fits table unit" >name
     for (i = 1; i <= tables; i++) {
         t = table[i]
         if (timed ? !is_time(t) : !is_memory(t)) { continue }
+        if (is_memory(t)) { unit[kind[t]] = "GiB"; per[kind[t]] = 1073741824 }
         if (blocks++) { print "\n" >name }
-        in_unit = kind[t] == "iteration_ms" ? 1000 : kind[t] == "tokens_per_s" ? 1 : 1073741824
         for (r = 1; r <= rows; r++) {
             if (tab[r] == t) {
-                printf "%.6g %.6g %d \"%s\" \"%s\"\n", measured[r] / in_unit, predicted[r] / in_unit,
-                    !timed || fits[r] == "yes" ? 0 : fits[r] == "tight" ? 1 : 2, t, unit[in_unit] >name
+                printf "%.6g %.6g %d \"%s\" \"%s\"\n", measured[r] / per[kind[t]], predicted[r] / per[kind[t]],
+                    !timed || fits[r] == "yes" ? 0 : fits[r] == "tight" ? 1 : 2, t, unit[kind[t]] >name
             }
         }
     }

@@ -19,11 +19,11 @@ function put_table() {
 }
 function put_row() {
     print "R", t["table"], r["line"], r["label"], r["measured"], r["computed"], r["error"], r["fits"],
-        r["measured_mfu_full_attention"], r["gpus"], r["dp"], r["tp"], r["cp"], r["pp"], r["microbatch_samples"], r["cell"]
+        r["measured_mfu_megatron"], r["gpus"], r["dp"], r["tp"], r["cp"], r["pp"], r["microbatch_samples"], r["cell"]
 }
 # What not every row has.
 function clear(list,   i, n, keys) {
-    n = split("fits measured_mfu_full_attention gpus dp tp cp pp microbatch_samples cell", keys, " ")
+    n = split("fits measured_mfu_megatron gpus dp tp cp pp microbatch_samples cell", keys, " ")
     for (i = 1; i <= n; i++) { list[keys[i]] = "-" }
 }
 BEGIN { OFS = "\t"; clear(r) }

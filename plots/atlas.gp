@@ -30,14 +30,15 @@ do for [i = 0:tables - 1] {
     # Statistics are of all points only while no range is set.
     unset logscale
     set autoscale
-    stats datafile index i using 1:(table = strcol(4), unit = strcol(5), $2) name "T" nooutput
-    least = 0.8 * (T_min_x < T_min_y ? T_min_x : T_min_y)
-    most = 1.25 * (T_max_x > T_max_y ? T_max_x : T_max_y)
+    stats datafile index i using 1 name "M" nooutput
+    stats datafile index i using (table = strcol(4), unit = strcol(5), $2) name "P" nooutput
+    least = 0.8 * (M_min < P_min ? M_min : P_min)
+    most = 1.25 * (M_max > P_max ? M_max : P_max)
     # A short logarithmic axis has no numbers.
     if (most / least > 30) { set logscale xy; set format "10^{%L}" } else { set format unit eq "tokens/s" ? "%.0s%c" : "%g" }
     set xrange [least:most]
     set yrange [least:most]
-    set title sprintf("%s (%d)", table, T_records) noenhanced
+    set title sprintf("%s (%d)", table, M_records) noenhanced
     set xlabel sprintf("measured (%s)", unit)
     set ylabel sprintf("predicted (%s)", unit) offset 1
     plot x lc rgb "#606060", 1.25 * x lc rgb "#a0a0a0" dt 2, x / 1.25 lc rgb "#a0a0a0" dt 2, \

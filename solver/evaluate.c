@@ -213,7 +213,7 @@ sp_status sp_i_evaluate_alone(sp_i_evaluation *ev, const sp_packing *packing, sp
 {
     sp_plan plan = {0};
     sp_step_costs costs = {0};
-    sp_batch_facts facts = {0};
+    sp_batch_facts facts = {.microbatches = sp_i_evaluate_microbatches(packing)};
     sp_result_fini(ev->result);
     sp_i_evaluate_describe(ev->scenario, ev->result);
     sp_status status = sp_plan_init(&plan, &ev->scenario->layout, packing, err);

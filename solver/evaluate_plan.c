@@ -37,14 +37,18 @@ sp_status sp_i_evaluate_pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t
     if (status != SP_OK) {
         return status;
     }
-    status = check_microbatches(ev, packing, err);
-    if (status == SP_OK && !strategy->sliced) {
-        status = sp_i_evaluate_cut(ev, packing, err);
-    }
+    status = strategy->sliced ? check_microbatches(ev, packing, err)
+                              : sp_i_evaluate_rows(ev, packing, err);
     if (status != SP_OK) {
         sp_packing_fini(packing);
     }
     return status;
+}
+
+sp_status sp_i_evaluate_rows(sp_i_evaluation *ev, sp_packing *packing, sp_error *err)
+{
+    sp_status status = check_microbatches(ev, packing, err);
+    return status == SP_OK ? sp_i_evaluate_cut(ev, packing, err) : status;
 }
 
 sp_status sp_i_evaluate_cut(sp_i_evaluation *ev, sp_packing *packing, sp_error *err)

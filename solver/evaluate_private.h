@@ -66,6 +66,10 @@ void sp_i_evaluate_warn_of_batches(sp_result *result, const sp_batches *batches)
 sp_status sp_i_evaluate_pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t context,
                              sp_batch *uniform, sp_packing *packing, sp_error *err);
 
+// Cuts a strategy's rows where the schedule runs slices; SP_ERR_CONTENT where they are not as many
+// micro-batches as stated.
+sp_status sp_i_evaluate_rows(sp_i_evaluation *ev, sp_packing *packing, sp_error *err);
+
 // Cuts rows into slices where the schedule runs slices.
 sp_status sp_i_evaluate_cut(sp_i_evaluation *ev, sp_packing *packing, sp_error *err);
 

@@ -33,6 +33,9 @@ void sp_i_evaluate_describe(const sp_scenario *scenario, sp_result *result)
     result->flops_per_token = 3.0 * sp_model_forward_flops(&scenario->model, 1.0, 0.0);
     result->peak_flops_per_s = scenario->cluster.peak_flops_per_s;
     result->memory_limit_bytes = scenario->memory_limit_bytes;
+    int64_t reserve_bytes = scenario->memory_reserve_bytes;
+    bool left = scenario->memory_limit_bytes + reserve_bytes == scenario->cluster.memory_bytes;
+    result->memory_reserve_bytes = left ? reserve_bytes : 0;
     // The rates of host links are assumed in every cluster.
     result->level = scenario->memory.offload_ratio > 0.0 ? SP_LEVEL_ASSUMED
                                                          : sp_profile_level(&scenario->profile);

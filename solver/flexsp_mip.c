@@ -309,7 +309,8 @@ sp_status sp_i_flexsp_improve(sp_i_flexsp_part *part, int64_t time_limit_ms,
 {
     program p = {.part = part};
     double *value = NULL;
-    bool small = part->groups > 0 && part->problem->ranks > 1;
+    // A program in units of the known time; no groups are faster than none.
+    bool small = part->groups > 0 && part->problem->ranks > 1 && part->time > 0.0;
     sp_status status = SP_OK;
     *result = (sp_i_mip_result){.outcome = SP_I_MIP_UNKNOWN};
     *improved = false;

@@ -7,6 +7,10 @@
 // only the first of the smallest degree grows. Two differences: what a round gives back is sorted
 // again, without which a later round would open blocks out of that order, and a block that cannot
 // grow because fewer ranks are idle than it needs leaves them idle.
+//
+// With strategy.pack_rounds the samples that a round gives to one block are one pack, as in
+// Megatron-LM since the scheduler `default_dynamic_cp` (pull requests 2000 and 3791): a round is
+// then a micro-batch.
 #include <string.h>
 
 #include "sim/base/alloc.h"
@@ -214,18 +218,38 @@ static void fill_idle(round *r)
     }
 }
 
-static bool add_packs(round *r, sp_packing *packing)
+static int first_rank(const round *r, int before)
+{
+    int first = 0;
+    for (int k = 0; k < before; k++) {
+        first += r->blocks[k].degree;
+    }
+    return first;
+}
+
+static bool add_packs(const round *r, sp_packing *packing)
 {
     bool ok = true;
     for (size_t i = 0; ok && i < r->placed_count; i++) {
+        int k = r->placed[i].block;
         if (r->placed[i].sample >= 0) {
-            int first = 0;
-            for (int k = 0; k < r->placed[i].block; k++) {
-                first += r->blocks[k].degree;
-            }
-            ok = sp_pack_list_begin(&packing->forward, first,
-                                    r->blocks[r->placed[i].block].degree) &&
+            ok = sp_pack_list_begin(&packing->forward, first_rank(r, k), r->blocks[k].degree) &&
                  sp_i_merged_add(packing, r->placed[i].sample);
+        }
+    }
+    return ok;
+}
+
+// A pack for each block. No block is empty: its first sample is never taken back.
+static bool add_packed(const round *r, sp_packing *packing)
+{
+    bool ok = true;
+    for (int k = 0; ok && k < r->block_count; k++) {
+        ok = sp_pack_list_begin(&packing->forward, first_rank(r, k), r->blocks[k].degree);
+        for (size_t i = 0; ok && i < r->placed_count; i++) {
+            if (r->placed[i].sample >= 0 && r->placed[i].block == k) {
+                ok = sp_i_merged_add(packing, r->placed[i].sample);
+            }
         }
     }
     return ok;
@@ -277,7 +301,7 @@ sp_status sp_i_pack_hybrid_cp(const sp_strategy_input *input, sp_packing *packin
         place(&r);
         trim(&r);
         fill_idle(&r);
-        if (!add_packs(&r, packing)) {
+        if (!(input->scenario->strategy.pack_rounds ? add_packed : add_packs)(&r, packing)) {
             status = sp_error_no_memory(err, "a packing");
         }
         leave_rest(&r, done);

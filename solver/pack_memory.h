@@ -1,34 +1,55 @@
-// What packs hold on every virtual stage, and the room that leaves for activations. Private to
-// solver.
+// What packs hold on every virtual stage, and the room that leaves for activations: a bound on what
+// the memory timeline counts (sim/engine/memory.h), term by term. Private to solver.
 #ifndef SLIMPACK_SOLVER_PACK_MEMORY_H
 #define SLIMPACK_SOLVER_PACK_MEMORY_H
 
 #include <stdbool.h>
 
-#include "sim/cost/step_costs.h"
-#include "sim/model/layout.h"
+#include "sim/cost/cost_model.h"
 #include "sim/schedule/packing.h"
 
-// In bytes for each token of a pack; of merged ranks, of each one's share.
+// The most that any pack of one data-parallel rank asks for. Of a pack that ranks share, tokens are
+// those of each one's share.
+typedef struct sp_i_fullest_pack {
+    int64_t dp_count; // ranks that share it; 0: the rank has no packs
+    int64_t tokens;
+    int64_t seen_tokens; // of its samples up to the ends of its slices
+    int64_t slices;
+    double pairs_per_token; // full (query, key) pairs
+    // The most tokens of slices for which sums of gradients of keys and values are there at a time:
+    // from the backward of their sample's last slice to their own.
+    int64_t summed_tokens;
+    int64_t waiting_tokens; // of them after the last pack so far: 0 in the end
+} sp_i_fullest_pack;
+
+// Of every data-parallel rank, [packing->dp]; `cp` ranks share each pack of one of them.
+// O(slices + samples).
+sp_status sp_i_fullest_packs(const sp_packing *packing, int cp, sp_i_fullest_pack *fullest,
+                             sp_error *err);
+
+// In bytes.
 typedef struct sp_i_pack_memory {
-    bool known;            // false: the costs have no memory
-    double *whole, *split; // [virtual stages] held until the backward, until the weight gradient
-    double *running;       // [virtual stages] while the largest pack runs, beside what is held
-    double *states;        // [pp] bytes, whatever the packs
-    int64_t largest;       // tokens of the largest pack
+    double *states;          // [pp] whatever the packs
+    double *whole, *split;   // [virtual stages] for each token of a pack: held until the backward,
+                             // until the weight gradient
+    double *running;         // [virtual stages] while any pack runs, beside what packs hold
+    double *sums;            // [virtual stages] the sums of gradients of keys and values
+    sp_i_fullest_pack packs; // what the tables of virtual stages are of
 } sp_i_pack_memory;
 
-// The most per token of the packs of a packing. O(packs * virtual stages).
-sp_status sp_i_pack_memory_measure(const sp_step_costs *costs, const sp_packing *packing,
-                                   const sp_layout *layout, sp_i_pack_memory *memory,
-                                   sp_error *err);
+// Takes the states of a step's costs; the other tables are unset.
+sp_status sp_i_pack_memory_init(sp_i_pack_memory *memory, const sp_layout *layout,
+                                const sp_step_costs *costs, sp_error *err);
 void sp_i_pack_memory_fini(sp_i_pack_memory *memory);
 
-// Room for activations in `limit_bytes` on every pipeline rank [pp], at least 0, when the largest
-// pack has so many tokens, and the bytes of a token on every virtual stage; `split`: held until the
-// weight gradient.
+// Of packs that ask for no more than the fullest. O(virtual stages), nothing where the tables are
+// of these packs already.
+void sp_i_pack_memory_measure(sp_i_pack_memory *memory, const sp_cost_model *cost,
+                              const sp_i_fullest_pack *fullest);
+
+// Room for activations in `limit_bytes` on every pipeline rank [pp], at least 0, and the bytes of a
+// token on every virtual stage; `split`: held until the weight gradient.
 void sp_i_pack_memory_room(const sp_i_pack_memory *memory, const sp_layout *layout, bool split,
-                           int64_t limit_bytes, int64_t largest, int64_t *token_bytes,
-                           int64_t *room_bytes);
+                           int64_t limit_bytes, int64_t *token_bytes, int64_t *room_bytes);
 
 #endif

@@ -2,128 +2,49 @@
 // gives. Rows of the context's length waste a pipeline when a batch fills only a few of them.
 #include <math.h>
 
-#include "sim/base/alloc.h"
-#include "solver/pack_memory.h"
+#include "solver/step_judge.h"
 #include "solver/strategies.h"
 
-enum { LENGTHS = 17 }; // tried, from the longest sample to the context in equal ratios
+enum { LENGTHS = 17 }; // tried, from the context to the longest sample in equal ratios
 
-// What the rule of one-forward-one-backward says of a packing.
-typedef struct estimate {
-    double time_s; // of the busiest rank
-    bool fits;
-} estimate;
-
-// One data-parallel rank: its micro-batches, and the longest of them while the pipeline fills.
-typedef struct rank_load {
-    double sum_s, longest_s;
-    int64_t packs, longest_tokens;
-} rank_load;
-
-static void add_loads(const sp_strategy_input *input, const sp_packing *packing, rank_load *ranks)
+static sp_status pack(const sp_strategy_input *input, int64_t length, sp_packing *packing,
+                      sp_error *err)
 {
-    for (size_t k = 0; k < packing->forward.count; k++) {
-        const sp_pack *pack = &packing->forward.packs[k];
-        rank_load *rank = &ranks[pack->dp_first];
-        double pack_s = sp_cost_model_pack_s(input->cost, &packing->forward, pack);
-        rank->sum_s += pack_s;
-        rank->longest_s = fmax(rank->longest_s, pack_s);
-        rank->packs++;
-        rank->longest_tokens =
-            pack->computed > rank->longest_tokens ? pack->computed : rank->longest_tokens;
-    }
+    sp_strategy_input with = *input;
+    with.context = length;
+    return sp_i_pack_packed(&with, packing, err);
 }
 
-// Pipeline rank r holds p - r micro-batches.
-static bool rank_fits(const sp_scenario *scenario, const sp_i_pack_memory *memory,
-                      const rank_load *rank, int64_t *token_bytes, int64_t *room_bytes)
+// The whole step of rows of this length.
+static sp_status judge(const sp_strategy_input *input, int64_t length,
+                       sp_i_packflow_outcome *outcome, sp_error *err)
 {
-    const sp_layout *layout = &scenario->layout;
-    sp_i_pack_memory_room(memory, layout, false, scenario->memory_limit_bytes, rank->longest_tokens,
-                          token_bytes, room_bytes);
-    for (int r = 0; r < layout->pp; r++) {
-        int64_t held = rank->packs < layout->pp - r ? rank->packs : layout->pp - r;
-        if (held * rank->longest_tokens * token_bytes[r] > room_bytes[r]) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static sp_status memory_of(const sp_strategy_input *input, const sp_packing *packing,
-                           sp_i_pack_memory *memory, sp_error *err)
-{
-    sp_step_costs costs;
-    sp_status status = sp_cost_model_build(input->cost, packing, &costs, err);
+    sp_packing tried;
+    sp_status status = pack(input, length, &tried, err);
     if (status == SP_OK) {
-        status = sp_i_pack_memory_measure(&costs, packing, &input->scenario->layout, memory, err);
-        sp_step_costs_fini(&costs);
+        status = sp_i_step_judge_rows(input, &tried, outcome, err);
+        sp_packing_fini(&tried);
     }
     return status;
 }
 
-static sp_status estimate_of(const sp_strategy_input *input, const sp_packing *packing,
-                             estimate *found, sp_error *err)
-{
-    const sp_layout *layout = &input->scenario->layout;
-    size_t vstages = (size_t)sp_layout_vstages(layout);
-    sp_i_pack_memory memory = {0};
-    rank_load *ranks = sp_i_calloc((size_t)layout->dp, sizeof *ranks);
-    int64_t *bytes = sp_i_malloc((vstages + (size_t)layout->pp) * sizeof *bytes);
-    sp_status status = ranks != NULL && bytes != NULL ? memory_of(input, packing, &memory, err)
-                                                      : sp_error_no_memory(err, "packing");
-    *found = (estimate){.fits = true};
-    if (status == SP_OK) {
-        add_loads(input, packing, ranks);
-    }
-    for (int d = 0; status == SP_OK && d < layout->dp; d++) {
-        found->time_s = fmax(found->time_s, ranks[d].sum_s + (layout->pp - 1) * ranks[d].longest_s);
-        found->fits =
-            found->fits && (!memory.known ||
-                            rank_fits(input->scenario, &memory, &ranks[d], bytes, bytes + vstages));
-    }
-    sp_i_pack_memory_fini(&memory);
-    sp_i_free(ranks);
-    sp_i_free(bytes);
-    return status;
-}
-
+// Rows of the context's length come first, so that the result is never worse than theirs.
 sp_status sp_i_pack_packed_tuned(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
-    int64_t longest = 1;
-    for (size_t i = 0; i < input->batch->count; i++) {
-        longest = input->batch->tokens[i] > longest ? input->batch->tokens[i] : longest;
-    }
-    double ratio = (double)input->context / (double)longest;
-    estimate best = {.time_s = HUGE_VAL};
-    bool any = false;
-    sp_status status = SP_OK;
-    for (int i = 0; status == SP_OK && i < LENGTHS; i++) {
-        double length = (double)longest * pow(ratio, (double)i / (LENGTHS - 1));
-        sp_strategy_input with = *input;
-        sp_packing tried;
-        estimate found;
-        with.context = i + 1 == LENGTHS ? input->context : (int64_t)length;
-        status = sp_i_pack_packed(&with, &tried, err);
-        if (status != SP_OK) {
-            break;
-        }
-        status = estimate_of(input, &tried, &found, err);
-        bool better =
-            status == SP_OK && (found.fits != best.fits ? found.fits : found.time_s < best.time_s);
-        if (better && any) {
-            sp_packing_fini(packing);
-        }
-        if (better) {
-            *packing = tried;
-            best = found;
-            any = true;
-        } else {
-            sp_packing_fini(&tried);
+    sp_i_packflow_outcome best;
+    int64_t length = input->context;
+    int64_t longest = sp_batch_longest(input->batch);
+    double ratio = (double)longest / (double)input->context;
+    sp_status status = judge(input, length, &best, err);
+    for (int i = 1; status == SP_OK && i < LENGTHS; i++) {
+        sp_i_packflow_outcome tried;
+        double shorter = (double)input->context * pow(ratio, (double)i / (LENGTHS - 1));
+        int64_t next = (int64_t)fmax(shorter, (double)longest);
+        status = judge(input, next, &tried, err);
+        if (status == SP_OK && sp_i_packflow_is_better(&tried, &best)) {
+            best = tried;
+            length = next;
         }
     }
-    if (status != SP_OK && any) {
-        sp_packing_fini(packing);
-    }
-    return status;
+    return status == SP_OK ? pack(input, length, packing, err) : status;
 }

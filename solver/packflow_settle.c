@@ -2,7 +2,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/schedule/packflow_plan.h"
-#include "solver/rank_score.h"
+#include "solver/pack_memory.h"
 
 // Of all data-parallel ranks.
 static sp_status outcome_of(const sp_scenario *scenario, const sp_schedule_costs *times,
@@ -28,53 +28,60 @@ typedef struct memory_tables {
     int64_t *token_bytes[2], *room_bytes[2]; // by `split`, of all data-parallel ranks; one block
 } memory_tables;
 
-// Tokens of the largest pack that runs on a data-parallel rank, its share of merged ones.
-static int64_t largest_on(const sp_packing *packing, int dp)
-{
-    const sp_pack_list *lists[] = {&packing->forward, sp_packing_backward(packing)};
-    int64_t largest = 0;
-    for (int side = 0; side < 2; side++) {
-        for (size_t k = 0; k < lists[side]->count; k++) {
-            const sp_pack *pack = &lists[side]->packs[k];
-            int64_t share = (pack->computed + pack->dp_count - 1) / pack->dp_count;
-            bool here = pack->dp_first <= dp && dp < pack->dp_first + pack->dp_count;
-            largest = here && share > largest ? share : largest;
-        }
-    }
-    return largest;
-}
-
 // As the search for packs reckons it (rank_score.h), so that the order is the one it has judged:
 // near the limit a little more or less room makes another order.
+static sp_status measure(const sp_scenario *scenario, const sp_cost_model *cost,
+                         const sp_plan *plan, const sp_i_fullest_pack *fullest,
+                         sp_i_pack_memory *memory, memory_tables *tables, sp_error *err)
+{
+    const sp_layout *layout = &plan->layout;
+    size_t dp = (size_t)layout->dp;
+    size_t pp = (size_t)layout->pp;
+    size_t vstages = (size_t)sp_layout_vstages(layout);
+    int64_t *block = sp_i_calloc(2 * dp * (vstages + pp), sizeof *block);
+    if (block == NULL) {
+        return sp_error_no_memory(err, "the memory of packs");
+    }
+    for (int split = 0; split < 2; split++) {
+        tables->token_bytes[split] = block + (size_t)split * dp * (vstages + pp);
+        tables->room_bytes[split] = tables->token_bytes[split] + dp * vstages;
+    }
+    for (size_t d = 0; d < dp; d++) {
+        if (fullest[d].dp_count == 0) {
+            continue;
+        }
+        sp_i_pack_memory_measure(memory, cost, &fullest[d]);
+        for (int split = 0; split < 2; split++) {
+            sp_i_pack_memory_room(memory, layout, split != 0, scenario->memory_limit_bytes,
+                                  tables->token_bytes[split] + d * vstages,
+                                  tables->room_bytes[split] + d * pp);
+        }
+    }
+    return SP_OK;
+}
+
 static sp_status fill_memory(const sp_scenario *scenario, const sp_cost_model *cost,
                              const sp_plan *plan, const sp_step_costs *costs, memory_tables *tables,
                              sp_error *err)
 {
-    sp_i_rank_scorer scorer;
     const sp_layout *layout = &plan->layout;
-    size_t vstages = (size_t)sp_layout_vstages(layout);
-    size_t pp = (size_t)layout->pp;
-    size_t ranks = pp * (size_t)layout->dp;
+    sp_i_pack_memory memory = {.states = NULL};
     *tables = (memory_tables){0};
     if (costs->unit == NULL) {
         return SP_OK; // uniform costs
     }
-    sp_status status = sp_i_rank_scorer_init(&scorer, scenario, cost, err);
-    if (status != SP_OK) {
-        return status;
+    sp_i_fullest_pack *fullest = sp_i_malloc((size_t)layout->dp * sizeof *fullest);
+    sp_status status = fullest != NULL ? sp_i_fullest_packs(plan->packing, layout->cp, fullest, err)
+                                       : sp_error_no_memory(err, "the memory of packs");
+    if (status == SP_OK) {
+        status = sp_i_pack_memory_init(&memory, layout, costs, err);
     }
-    int64_t *block = sp_i_malloc(2 * (vstages + ranks) * sizeof *block);
-    for (int split = 0; block != NULL && split < 2; split++) {
-        tables->token_bytes[split] = block + (size_t)split * (vstages + ranks);
-        tables->room_bytes[split] = tables->token_bytes[split] + vstages;
-        for (int d = 0; d < layout->dp; d++) {
-            sp_i_pack_memory_room(&scorer.memory, layout, split != 0, scenario->memory_limit_bytes,
-                                  largest_on(plan->packing, d), tables->token_bytes[split],
-                                  tables->room_bytes[split] + (size_t)d * pp);
-        }
+    if (status == SP_OK) {
+        status = measure(scenario, cost, plan, fullest, &memory, tables, err);
     }
-    sp_i_rank_scorer_fini(&scorer);
-    return block != NULL ? SP_OK : sp_error_no_memory(err, "the memory of packs");
+    sp_i_pack_memory_fini(&memory);
+    sp_i_free(fullest);
+    return status;
 }
 
 static void use_memory(const memory_tables *tables, bool split, sp_schedule_costs *times)
@@ -113,33 +120,4 @@ sp_status sp_i_packflow_settle(const sp_scenario *scenario, const sp_cost_model 
     sp_status status = fill_memory(scenario, cost, plan, costs, &tables, err);
     *memory = tables.token_bytes[0];
     return status == SP_OK ? settle_split(scenario, plan, &tables, times, spec, err) : status;
-}
-
-sp_status sp_i_packflow_judge(const sp_scenario *scenario, sp_cost_model *cost,
-                              const sp_packing *packing, bool split, sp_i_packflow_outcome *outcome,
-                              sp_error *err)
-{
-    sp_step_costs costs = {0};
-    sp_schedule_costs *times = NULL;
-    memory_tables tables = {0};
-    const sp_plan plan = {.layout = scenario->layout, .packing = packing};
-    sp_status status = sp_cost_model_build(cost, packing, &costs, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_step_costs_means(&costs, &plan, &times, err);
-    if (status == SP_OK) {
-        status = sp_step_costs_by_pack(&costs, &plan, times, err);
-    }
-    if (status == SP_OK) {
-        status = fill_memory(scenario, cost, &plan, &costs, &tables, err);
-    }
-    if (status == SP_OK) {
-        use_memory(&tables, split, times);
-        status = outcome_of(scenario, times, packing, split, outcome, err);
-    }
-    sp_schedule_costs_free(times);
-    sp_i_free(tables.token_bytes[0]);
-    sp_step_costs_fini(&costs);
-    return status;
 }

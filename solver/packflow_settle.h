@@ -7,12 +7,6 @@
 #include "sim/scenario/scenario.h"
 #include "solver/packflow_outcome.h"
 
-// Of all data-parallel ranks, with the costs and the memory that the plan of the packing would
-// have; `split`: input and weight gradients apart.
-sp_status sp_i_packflow_judge(const sp_scenario *scenario, sp_cost_model *cost,
-                              const sp_packing *packing, bool split, sp_i_packflow_outcome *outcome,
-                              sp_error *err);
-
 // Fills in what PackFlow looks at besides the times of every pack (sp_step_costs_by_pack): the
 // memory of the plan's packs, in a block that the caller frees with sp_i_free when the order is
 // made, and whether gradients run apart: only where that is faster, or fits where whole backwards

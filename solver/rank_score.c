@@ -3,10 +3,10 @@
 #include "sim/base/alloc.h"
 #include "sim/schedule/packflow.h"
 
-// Packs whose memory and transfers are measured.
+// Packs whose transfers are measured, tokens on a rank.
 enum { SMALL = 256, TYPICAL = 4096 };
 
-static sp_status measure(sp_i_rank_scorer *s, sp_error *err)
+static sp_status measure(sp_i_rank_scorer *s, int64_t longest_tokens, sp_error *err)
 {
     const sp_layout *layout = s->cost.layout;
     sp_packing packing;
@@ -14,17 +14,17 @@ static sp_status measure(sp_i_rank_scorer *s, sp_error *err)
     bool ok = true;
     for (int32_t i = 0; ok && i < 2; i++) {
         int64_t tokens = i == 0 ? SMALL : TYPICAL;
-        // Keys and values wait for a later slice.
+        // A rank's states have tables of as many positions as the longest sample.
+        int64_t begin = longest_tokens > tokens ? longest_tokens - tokens : 0;
+        sp_slice slice = {.sample = i, .begin = begin, .tokens = tokens, .computed_tokens = tokens};
         ok = sp_pack_list_begin(&packing.forward, 0, 1) &&
-             sp_pack_list_add(&packing.forward,
-                              (sp_slice){.sample = i, .tokens = tokens, .computed_tokens = tokens},
-                              false);
+             sp_pack_list_add(&packing.forward, slice, true);
     }
     sp_step_costs costs = {0};
     sp_status status = ok ? sp_cost_model_build(&s->cost, &packing, &costs, err)
                           : sp_error_no_memory(err, "the search for a packing");
     if (status == SP_OK) {
-        status = sp_i_pack_memory_measure(&costs, &packing, layout, &s->memory, err);
+        status = sp_i_pack_memory_init(&s->memory, layout, &costs, err);
     }
     if (status == SP_OK) {
         double small_ns = sp_step_costs_mean_p2p_ns(&costs, layout->pp, 0, 0);
@@ -38,7 +38,7 @@ static sp_status measure(sp_i_rank_scorer *s, sp_error *err)
 }
 
 sp_status sp_i_rank_scorer_init(sp_i_rank_scorer *scorer, const sp_scenario *scenario,
-                                const sp_cost_model *cost, sp_error *err)
+                                const sp_cost_model *cost, int64_t longest_tokens, sp_error *err)
 {
     *scorer = (sp_i_rank_scorer){.scenario = scenario};
     sp_status status = sp_cost_model_init(&scorer->cost, cost->model, cost->layout, cost->cluster,
@@ -46,12 +46,14 @@ sp_status sp_i_rank_scorer_init(sp_i_rank_scorer *scorer, const sp_scenario *sce
     size_t vstages = (size_t)sp_layout_vstages(cost->layout);
     scorer->token_bytes = sp_i_malloc((vstages + (size_t)cost->layout->pp) * sizeof(int64_t));
     scorer->class_ns = sp_i_malloc(2 * vstages * sizeof(int64_t));
-    if (status == SP_OK && (scorer->token_bytes == NULL || scorer->class_ns == NULL)) {
+    scorer->fullest = sp_i_malloc((size_t)cost->layout->dp * sizeof *scorer->fullest);
+    if (status == SP_OK &&
+        (scorer->token_bytes == NULL || scorer->class_ns == NULL || scorer->fullest == NULL)) {
         status = sp_error_no_memory(err, "the search for a packing");
     }
     if (status == SP_OK) {
         scorer->room_bytes = scorer->token_bytes + vstages;
-        status = measure(scorer, err);
+        status = measure(scorer, longest_tokens, err);
     }
     if (status != SP_OK) {
         sp_i_rank_scorer_fini(scorer);
@@ -65,6 +67,7 @@ void sp_i_rank_scorer_fini(sp_i_rank_scorer *scorer)
     sp_i_pack_memory_fini(&scorer->memory);
     sp_i_free(scorer->token_bytes);
     sp_i_free(scorer->class_ns);
+    sp_i_free(scorer->fullest);
     sp_i_free(scorer->times);
     sp_i_free(scorer->tokens);
     *scorer = (sp_i_rank_scorer){0};
@@ -73,18 +76,21 @@ void sp_i_rank_scorer_fini(sp_i_rank_scorer *scorer)
 int64_t sp_i_rank_scorer_most_tokens(sp_i_rank_scorer *s, bool split)
 {
     const sp_layout *layout = s->cost.layout;
-    if (!s->memory.known) {
-        return 0;
-    }
+    const sp_i_fullest_pack typical = {
+        .dp_count = 1, .tokens = TYPICAL, .slices = 1, .summed_tokens = TYPICAL};
+    sp_i_pack_memory_measure(&s->memory, &s->cost, &typical);
     int64_t most = INT64_MAX;
-    sp_i_pack_memory_room(&s->memory, layout, split, s->scenario->memory_limit_bytes, TYPICAL,
+    sp_i_pack_memory_room(&s->memory, layout, split, s->scenario->memory_limit_bytes,
                           s->token_bytes, s->room_bytes);
     for (int r = 0; r < layout->pp; r++) {
-        int64_t bytes = 0;
+        double bytes = 0.0; // of a token, with the sums of the gradients of its key and value
+        double room = (double)s->room_bytes[r];
         for (int chunk = 0; chunk < layout->chunks; chunk++) {
-            bytes += s->token_bytes[sp_layout_vstage(layout, r, chunk)];
+            int v = sp_layout_vstage(layout, r, chunk);
+            bytes += (double)s->token_bytes[v] + s->memory.sums[v] / TYPICAL;
+            room += s->memory.sums[v];
         }
-        int64_t tokens = bytes > 0 ? s->room_bytes[r] / bytes : INT64_MAX;
+        int64_t tokens = bytes > 0.0 ? (int64_t)(room / bytes) : INT64_MAX;
         most = tokens < most ? tokens : most;
     }
     return most < 1 ? 1 : most;
@@ -123,16 +129,27 @@ static sp_status fill_times(sp_i_rank_scorer *s, const sp_packing *packing, bool
     return status;
 }
 
-// Tokens of each pack on one of the ranks that share it; the largest.
-static int64_t fill_tokens(const sp_pack_list *list, int64_t *tokens)
+// Tokens of each pack on one of the ranks that share it.
+static void fill_tokens(const sp_pack_list *list, int64_t *tokens)
 {
-    int64_t largest = 0;
     for (size_t k = 0; k < list->count; k++) {
         const sp_pack *pack = &list->packs[k];
         tokens[k] = (pack->computed + pack->dp_count - 1) / pack->dp_count;
-        largest = tokens[k] > largest ? tokens[k] : largest;
     }
-    return largest;
+}
+
+static sp_status fill_memory(sp_i_rank_scorer *s, const sp_packing *packing, bool split,
+                             sp_error *err)
+{
+    const sp_layout *layout = s->cost.layout;
+    sp_status status = sp_i_fullest_packs(packing, layout->cp, s->fullest, err);
+    if (status == SP_OK) {
+        sp_i_pack_memory_measure(&s->memory, &s->cost,
+                                 &s->fullest[packing->forward.packs[0].dp_first]);
+        sp_i_pack_memory_room(&s->memory, layout, split, s->scenario->memory_limit_bytes,
+                              s->token_bytes, s->room_bytes);
+    }
+    return status;
 }
 
 sp_status sp_i_rank_score(sp_i_rank_scorer *scorer, const sp_packing *packing, const int32_t *need,
@@ -149,14 +166,16 @@ sp_status sp_i_rank_score(sp_i_rank_scorer *scorer, const sp_packing *packing, c
         return sp_error_no_memory(err, "the search for a packing");
     }
     int64_t *freed = scorer->tokens + nf;
-    int64_t largest = fill_tokens(&packing->forward, scorer->tokens);
-    int64_t backward_largest = fill_tokens(&packing->backward, freed);
-    largest = backward_largest > largest ? backward_largest : largest;
+    fill_tokens(&packing->forward, scorer->tokens);
+    fill_tokens(&packing->backward, freed);
     for (size_t k = 0; k < nf + nb; k++) {
         freed[nb + k] =
             (int64_t)(scorer->p2p_ns + scorer->p2p_token_ns * (double)scorer->tokens[k] + 0.5);
     }
     sp_status status = fill_times(scorer, packing, split, nf, nb, err);
+    if (status == SP_OK) {
+        status = fill_memory(scorer, packing, split, err);
+    }
     if (status != SP_OK) {
         return status;
     }
@@ -172,13 +191,9 @@ sp_status sp_i_rank_score(sp_i_rank_scorer *scorer, const sp_packing *packing, c
         .freed = freed,
         .p2p_f_ns = freed + nb,
         .p2p_b_ns = freed + nb + nf,
+        .token_bytes = scorer->token_bytes,
+        .room_bytes = scorer->room_bytes,
     };
-    if (scorer->memory.known) {
-        sp_i_pack_memory_room(&scorer->memory, layout, split, scorer->scenario->memory_limit_bytes,
-                              largest, scorer->token_bytes, scorer->room_bytes);
-        job.token_bytes = scorer->token_bytes;
-        job.room_bytes = scorer->room_bytes;
-    }
     sp_packflow_result result = {0};
     status = sp_packflow_run(&job, &result, err);
     *outcome = (sp_i_packflow_outcome){.makespan_ns = result.makespan_ns,

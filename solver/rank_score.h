@@ -12,7 +12,8 @@
 typedef struct sp_i_rank_scorer {
     const sp_scenario *scenario;
     sp_cost_model cost;
-    sp_i_pack_memory memory;     // of typical packs
+    sp_i_pack_memory memory;     // of the packs at hand
+    sp_i_fullest_pack *fullest;  // [dp] of the packs at hand
     double p2p_ns, p2p_token_ns; // between pipeline ranks: fixed, and per token of a pack
     int64_t *class_ns;           // [2 * classes]
     int64_t *token_bytes, *room_bytes;
@@ -22,8 +23,9 @@ typedef struct sp_i_rank_scorer {
     size_t tokens_capacity;
 } sp_i_rank_scorer;
 
+// For samples of up to so many tokens.
 sp_status sp_i_rank_scorer_init(sp_i_rank_scorer *scorer, const sp_scenario *scenario,
-                                const sp_cost_model *cost, sp_error *err);
+                                const sp_cost_model *cost, int64_t longest_tokens, sp_error *err);
 void sp_i_rank_scorer_fini(sp_i_rank_scorer *scorer);
 
 // Tokens of one sample that every pipeline rank can hold at once, as its backwards begin; 0: any.

@@ -3,10 +3,10 @@
 #include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
-#include "solver/packflow_settle.h"
 #include "solver/rank_split.h"
 #include "solver/rank_split_prove.h"
 #include "solver/shape_search.h"
+#include "solver/step_judge.h"
 
 // A sample beyond this share of a rank's fair share gets several ranks.
 #define MERGE_SHARE 0.95
@@ -68,12 +68,9 @@ static sp_status split_ranks(search *s, sp_error *err)
     const sp_scenario *scenario = s->input->scenario;
     const sp_strategy_spec *spec = &scenario->strategy;
     const sp_batch *batch = s->input->batch;
-    int64_t longest = 1;
-    for (size_t i = 0; i < batch->count; i++) {
-        longest = batch->tokens[i] > longest ? batch->tokens[i] : longest;
-    }
     sp_i_merge_costs costs;
-    sp_status status = sp_i_merge_costs_measure(s->input->cost, longest, &costs, err);
+    sp_status status =
+        sp_i_merge_costs_measure(s->input->cost, sp_batch_longest(batch), &costs, err);
     if (status == SP_OK) {
         status = sp_i_rank_split_priced(
             &s->work, batch, scenario->layout.dp, &costs, spec->dp_merge ? MERGE_SHARE : 0.0,
@@ -100,7 +97,8 @@ static sp_status search_init(search *s, const sp_strategy_input *input,
                            ? SP_OK
                            : sp_error_no_memory(err, "the search for a packing");
     for (int i = 0; status == SP_OK && i < s->threads; i++) {
-        status = sp_i_rank_scorer_init(&s->scorers[i], scenario, input->cost, err);
+        status = sp_i_rank_scorer_init(&s->scorers[i], scenario, input->cost,
+                                       sp_batch_longest(input->batch), err);
     }
     if (status == SP_OK) {
         status = sp_i_work_measure(input->cost, TYPICAL_TOKENS, &s->work, err);
@@ -291,8 +289,7 @@ static sp_status judge(const search *s, sp_packing *packing, sp_i_packflow_outco
     if (status != SP_OK) {
         return status;
     }
-    status = sp_i_packflow_judge(s->input->scenario, s->input->cost, &now, s->options.split,
-                                 &judged, err);
+    status = sp_i_step_judge(s->input, &now, &judged, err);
     bool better = status == SP_OK &&
                   (packing->forward.count == 0 || sp_i_packflow_is_better(&judged, outcome));
     sp_packing_fini(better ? packing : &now);

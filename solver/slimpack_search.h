@@ -17,10 +17,10 @@ typedef struct sp_i_slimpack_options {
 sp_i_slimpack_options sp_i_slimpack_options_of(const sp_strategy_spec *spec, bool asymmetric,
                                                bool split);
 
-// Fills the packing (uninitialised; not with an error) unless it is NULL, and what PackFlow makes
-// of it: judged by the costs of a plan where there is a packing, as predicted by the search where
-// not. Ranks are searched on input->threads threads; the plan is the same for any number of them.
-// What is better in the prediction but not when judged is not taken.
+// Fills the packing (uninitialised; not with an error) unless it is NULL, and what comes of it: the
+// whole step as it is simulated where there is a packing, as predicted by the search where not.
+// Ranks are searched on input->threads threads; the plan is the same for any number of them. What
+// is better in the prediction but not in the whole step is not taken.
 sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpack_options *options,
                                sp_packing *packing, sp_i_packflow_outcome *outcome, sp_error *err);
 

@@ -8,8 +8,10 @@ static bool write_resolved(const sp_scenario *scenario)
 {
     const sp_schedule_spec *schedule = &scenario->schedule;
     json_t *object = json_object_get(scenario->resolved, "schedule");
-    return object == NULL ||
-           (sp_json_put(object, "kind", json_string(sp_schedule_names[schedule->kind])) &&
+    json_t *parallel = json_object_get(scenario->resolved, "parallel");
+    return object == NULL || parallel == NULL ||
+           (sp_json_put(parallel, "chunks_per_rank", json_integer(scenario->layout.chunks)) &&
+            sp_json_put(object, "kind", json_string(sp_schedule_names[schedule->kind])) &&
             sp_json_put(object, "slices", json_integer(schedule->slices)) &&
             sp_json_put(object, "slice_rule",
                         json_string(sp_slice_rule_names[schedule->slice_rule])));
@@ -27,6 +29,10 @@ sp_status sp_strategy_settle(sp_scenario *scenario, bool compared, sp_error *err
                            "is \"%s\", but strategy \"%s\" brings its own order, \"%s\"",
                            sp_schedule_names[schedule->kind], strategy->name,
                            sp_schedule_names[strategy->schedule]);
+    }
+    if (schedule->kind != strategy->schedule && !scenario->chunks_given) {
+        int chunks = sp_schedule_traits_of(strategy->schedule).chunks;
+        scenario->layout.chunks = chunks > 1 ? chunks : 1;
     }
     schedule->kind = strategy->schedule;
     schedule->split_backward = strategy->split_backward;

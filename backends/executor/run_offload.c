@@ -4,8 +4,7 @@
 // apart (sp_i_exec_log) and counted at its own time (run_memory.c).
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
-
-enum { COPY_BUFFERS = 2 };
+#include "sim/schedule/offload.h"
 
 static sp_i_exec_copies *copies_of(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
                                    sp_action action)
@@ -183,7 +182,7 @@ bool sp_i_exec_copy_out(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_actio
 static void *free_buffer(sp_i_exec_rank *rank)
 {
     sp_i_exec_offload *offload = &rank->offload;
-    for (size_t b = 0; offload->loads >= COPY_BUFFERS && b < offload->buffer_count; b++) {
+    for (size_t b = 0; offload->loads >= SP_COPY_BUFFERS && b < offload->buffer_count; b++) {
         if (sp_i_exec_views(rank->arena, offload->buffers[b]) == 0) {
             return offload->buffers[b];
         }

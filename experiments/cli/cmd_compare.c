@@ -55,13 +55,18 @@ const cli_command cli_cmd_compare = {
     .max_operands = 1,
     .description =
         "Evaluates a scenario with several packing strategies, all on the same batches, and prints "
-        "a row for each: iteration time, speed-up over the first, bubble ratio, peak memory, MFU, "
-        "imbalance over data-parallel ranks (busiest over mean), gap to the lower bound of the "
+        "a row for each: iteration time, speed-up over the first, tokens/s/GPU, TFLOP/s/GPU and "
+        "MFU "
+        "full (by Megatron's formula, with all pairs of attention), MFU causal (with the pairs "
+        "that "
+        "a causal mask keeps), bubble ratio, peak memory, imbalance over data-parallel ranks "
+        "(busiest over mean), gap to the lower bound of the "
         "batch's work, micro-batches and solver time."
         "\n\nWith --schedules it compares pipeline schedules: iteration time, both bubble ratios, "
         "and the activation units that the fullest and the last pipeline rank hold. A schedule "
-        "that "
-        "runs a given number of chunks per rank gets that number."
+        "that runs a given number of chunks per rank gets that number. A row that cannot be "
+        "planned "
+        "or simulated says why."
         "\n\nAbove the rows stands how far the profile was off on logged steps like these, or why "
         "that is not known. The margin is the memory limit less the peak; a row within a tenth of "
         "the limit is marked tight and may run several times slower."
@@ -148,7 +153,7 @@ static sp_status read_with_schedule(const compare_args *args, const char *path, 
 {
     char kind[64];
     char chunks[64];
-    const char *overrides[MOST_OVERRIDES + 3];
+    const char *overrides[MOST_OVERRIDES + 2];
     int count = args->set.count;
     int index = 0;
     if (count > MOST_OVERRIDES) {
@@ -167,18 +172,10 @@ static sp_status read_with_schedule(const compare_args *args, const char *path, 
         snprintf(chunks, sizeof chunks, "parallel.chunks_per_rank=%d", runs);
         overrides[count++] = chunks;
     }
-    sp_status status = sp_scenario_read(path, overrides, count, scenario, err);
-    if (status == SP_OK && index == SP_SCHEDULE_INTERLEAVED && scenario->layout.chunks == 1) {
-        // With one chunk it would be 1F1B again.
-        sp_scenario_fini(scenario);
-        overrides[count++] = "parallel.chunks_per_rank=2";
-        status = sp_scenario_read(path, overrides, count, scenario, err);
-    }
-    return status;
+    return sp_scenario_read(path, overrides, count, scenario, err);
 }
 
-// A strategy or schedule that cannot serve the scenario is a row with its reason; any other failure
-// ends the command.
+// A strategy or schedule that cannot serve the scenario is a row with its reason.
 static sp_status evaluate_row(const compare_args *args, const char *path, comparison *cmp, row *r,
                               sp_error *err)
 {
@@ -195,8 +192,9 @@ static sp_status evaluate_row(const compare_args *args, const char *path, compar
                                 &options_of_row, &r->result, err);
     }
     sp_scenario_fini(&own);
-    if (r->status == SP_ERR_INFEASIBLE || r->status == SP_ERR_CONTENT) {
-        snprintf(r->reason, sizeof r->reason, "%s", err->message[0]);
+    if (r->status != SP_OK && !sp_status_is_fatal(r->status)) {
+        snprintf(r->reason, sizeof r->reason, "%s",
+                 err->count > 0 ? err->message[0] : sp_status_text(r->status));
         sp_error_clear(err);
         return SP_OK;
     }
@@ -298,10 +296,15 @@ static void print_row(const comparison *cmp, const row *r)
     for (size_t b = 0; b < result->batch_count; b++) {
         solver_ms += result->batches[b].facts.solver_ms;
     }
-    printf("%-12s %14.1f %8.2fx %8.2f %% %9.2f %9.2f %7.2f %% %9.3f %8.1f %% %8.1f %9.2f  %s%s\n",
+    char tokens[CLI_SHORT_NUMBER];
+    printf("%-12s %14.1f %8.2fx %12s %11.1f %7.2f %% %8.2f %% %8.2f %% %9.2f %9.2f %9.3f %8.1f %% "
+           "%8.1f %9.2f  %s%s\n",
            r->name, sp_result_iteration_ms(result), speedup(cmp, r),
-           100.0 * sp_result_bubble_ratio(result), sp_gib_from_bytes(result->peak_bytes),
-           sp_gib_from_bytes(sp_result_margin_bytes(result)), 100.0 * sp_result_mfu(result),
+           cli_short_number(sp_result_tokens_per_gpu_s(result), tokens),
+           sp_result_tflops_per_gpu(result, SP_FLOPS_MEGATRON),
+           100.0 * sp_result_mfu(result, SP_FLOPS_MEGATRON),
+           100.0 * sp_result_mfu(result, SP_FLOPS_CAUSAL), 100.0 * sp_result_bubble_ratio(result),
+           sp_gib_from_bytes(result->peak_bytes), sp_gib_from_bytes(sp_result_margin_bytes(result)),
            sp_result_dp_max_over_mean(result), 100.0 * sp_result_gap(result),
            sp_result_microbatches(result), solver_ms / n, cli_memory_word(result),
            result->lossless ? "" : ", not lossless");
@@ -372,9 +375,9 @@ static void print_table(const comparison *cmp)
            (unsigned long long)cmp->scenario.workload.seed, cmp->scenario.profile.name,
            sp_level_names[sp_profile_level(&cmp->scenario.profile)]);
     print_error_of_times(&cmp->scenario);
-    printf("%-12s %14s %9s %10s %9s %9s %9s %9s %10s %8s %9s  %s\n", "strategy", "iteration ms",
-           "speed-up", "bubble", "peak GiB", "margin", "MFU", "imbalance", "gap", "packs",
-           "solver ms", "status");
+    printf("%-12s %14s %9s %12s %11s %9s %10s %10s %9s %9s %9s %10s %8s %9s  %s\n", "strategy",
+           "iteration ms", "speed-up", "tokens/s/GPU", "TFLOP/s/GPU", "MFU full", "MFU causal",
+           "bubble", "peak GiB", "margin", "imbalance", "gap", "packs", "solver ms", "status");
     for (int i = 0; i < cmp->count; i++) {
         print_row(cmp, &cmp->rows[i]);
     }

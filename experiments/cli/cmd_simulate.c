@@ -101,8 +101,10 @@ const cli_command cli_cmd_simulate = {
     .description =
         "Packs the workload of a scenario, schedules it and simulates one training step per batch, "
         "or simulates the steps of a plan. Prints iteration time with the error of the profile on "
-        "logged steps like this one (or why that is not known), bubble ratios, throughput, MFU, "
-        "and the memory of each pipeline rank with what it leaves of the limit."
+        "logged steps like this one (or why that is not known), bubble ratios, tokens/s/GPU, "
+        "TFLOP/s/GPU and MFU (by Megatron's formula, which counts all pairs of attention, and with "
+        "the causal pairs alone), and the memory of each pipeline rank with what it leaves of the "
+        "limit."
         "\n\nThe exit status is 1 when a rank needs more memory than its limit; the result is "
         "printed all the same, with a warning that says which sample needs how much.",
     .examples = examples,

@@ -70,8 +70,12 @@ const cli_command cli_cmd_sweep = {
         "is that of the points, the last setting turning fastest, whatever the number of threads. "
         "The file is kept whole through a kill, and --resume goes on with it."
         "\n\nAt the end the fastest points that fit are listed, each with the median error of its "
-        "profile on logged steps like it. Points that fit tightly, within a tenth of the memory "
-        "limit, come last: such steps ran several times slower than predicted."
+        "profile on logged steps like it. TFLOP/s/GPU and MFU full are by Megatron's formula, with "
+        "all "
+        "pairs of attention, MFU causal counts those that a causal mask keeps. Points that fit "
+        "tightly, within a tenth of the memory "
+        "limit, come last: such steps ran several times slower than predicted. Where no point fits "
+        "well, a line says so, with the margin of the first."
         "\n\nThe exit status is 1 when no point is ok.",
     .examples = examples,
     .options = options,
@@ -193,6 +197,9 @@ static json_t *summary_json(const sweep_spec *spec, const sweep_summary *summary
         sp_json_put(row, "point", best_point(spec, &summary->best[i]));
         sp_json_put(row, "iteration_ms", figure(digest->iteration_ms));
         sp_json_put(row, "tokens_per_s", figure(digest->tokens_per_s));
+        sp_json_put(row, "tokens_per_gpu_s", figure(digest->tokens_per_gpu_s));
+        sp_json_put(row, "tflops_per_gpu", figure(digest->tflops_per_gpu));
+        sp_json_put(row, "mfu_full_attention", figure(digest->mfu_full_attention));
         sp_json_put(row, "mfu", figure(digest->mfu));
         sp_json_put(row, "peak_memory_gib", figure(digest->peak_memory_gib));
         sp_json_put(row, "memory_margin_gib", figure(digest->memory_margin_gib));
@@ -205,6 +212,20 @@ static json_t *summary_json(const sweep_spec *spec, const sweep_summary *summary
     }
     sp_json_put(root, "best", best);
     return root;
+}
+
+// Points that fit tightly are ranked last, so where the first is one, all are.
+static void print_tight_pick(const sweep_digest *first)
+{
+    if (first->fits == SP_FITS_TIGHT) {
+        int column = printf("no point fits well: ");
+        char text[160];
+        snprintf(text, sizeof text,
+                 "the first fits TIGHTLY, with a margin of %.2f GiB; tight steps may run several "
+                 "times slower than predicted",
+                 first->memory_margin_gib);
+        cli_print_wrapped(stdout, text, column, 2);
+    }
 }
 
 // The reason of the fastest point that has no error.
@@ -220,36 +241,44 @@ static void print_not_validated(const sweep_summary *summary)
     }
 }
 
+static void print_best_row(const sweep_digest *digest, const char *point)
+{
+    char tokens[CLI_SHORT_NUMBER];
+    printf("%14.1f", digest->iteration_ms);
+    if (isfinite(digest->median_error)) {
+        printf(" %6.1f %%", 100.0 * digest->median_error);
+    } else {
+        printf(" %8s", "-");
+    }
+    printf(" %12s", cli_short_number(digest->tokens_per_gpu_s, tokens));
+    printf(" %10s", cli_short_number(digest->tokens_per_s, tokens));
+    if (isfinite(digest->mfu)) {
+        printf(" %11.1f %7.2f %% %8.2f %% %9.2f %9.2f %5s", digest->tflops_per_gpu,
+               100.0 * digest->mfu_full_attention, 100.0 * digest->mfu, digest->peak_memory_gib,
+               digest->memory_margin_gib,
+               digest->fits == SP_FITS_NONE ? "-" : sp_fits_names[digest->fits]);
+    } else {
+        printf(" %11s %9s %10s %9s %9s %5s", "-", "-", "-", "-", "-", "-");
+    }
+    printf("  %s\n", point);
+}
+
 static void print_best(const sweep_spec *spec, const sweep_summary *summary)
 {
     if (summary->best_count == 0) {
         return;
     }
-    printf("\n%14s %8s %10s %9s %9s %9s %5s  %s\n", "iteration ms", "error", "tokens/s", "MFU",
-           "peak GiB", "margin", "fits", "fastest points that fit");
+    printf("\n%14s %8s %12s %10s %11s %9s %10s %9s %9s %5s  %s\n", "iteration ms", "error",
+           "tokens/s/GPU", "tokens/s", "TFLOP/s/GPU", "MFU full", "MFU causal", "peak GiB",
+           "margin", "fits", "fastest points that fit");
     for (int i = 0; i < summary->best_count; i++) {
-        const sweep_digest *digest = &summary->best[i].digest;
-        char tokens[CLI_SHORT_NUMBER];
         json_t *point = best_point(spec, &summary->best[i]);
         char *text = point != NULL ? sweep_point_text(point) : NULL;
-        printf("%14.1f", digest->iteration_ms);
-        if (isfinite(digest->median_error)) {
-            printf(" %6.1f %%", 100.0 * digest->median_error);
-        } else {
-            printf(" %8s", "-");
-        }
-        printf(" %10s", cli_short_number(digest->tokens_per_s, tokens));
-        if (isfinite(digest->mfu)) {
-            printf(" %7.2f %% %9.2f %9.2f %5s", 100.0 * digest->mfu, digest->peak_memory_gib,
-                   digest->memory_margin_gib,
-                   digest->fits == SP_FITS_NONE ? "-" : sp_fits_names[digest->fits]);
-        } else {
-            printf(" %9s %9s %9s %5s", "-", "-", "-", "-");
-        }
-        printf("  %s\n", text != NULL ? text : "?");
+        print_best_row(&summary->best[i].digest, text != NULL ? text : "?");
         free(text);
         json_decref(point);
     }
+    print_tight_pick(&summary->best[0].digest);
     print_not_validated(summary);
 }
 

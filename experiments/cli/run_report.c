@@ -86,10 +86,32 @@ static void print_error(FILE *out, const sp_result *result)
     }
 }
 
-static void print_speed(FILE *out, const sp_result *result)
+static void print_flops(FILE *out, const sp_result *result, sp_flops_count count, const char *what)
+{
+    double tflops = sp_result_tflops_per_gpu(result, count);
+    if (isfinite(tflops)) {
+        fprintf(out, "                 %.1f TFLOP/s/GPU", tflops);
+        print_percent(out, ", MFU ", sp_result_mfu(result, count));
+        fprintf(out, "  (%s)\n", what);
+    }
+}
+
+static void print_throughput(FILE *out, const sp_result *result)
 {
     char number[CLI_SHORT_NUMBER];
     double tokens_per_s = sp_result_tokens_per_s(result);
+    if (!isfinite(tokens_per_s)) {
+        return;
+    }
+    fprintf(out, "  throughput     %s tokens/s/GPU",
+            cli_short_number(sp_result_tokens_per_gpu_s(result), number));
+    fprintf(out, "  (%s tokens/s)\n", cli_short_number(tokens_per_s, number));
+    print_flops(out, result, SP_FLOPS_MEGATRON, "full attention, Megatron's formula");
+    print_flops(out, result, SP_FLOPS_CAUSAL, "causal attention");
+}
+
+static void print_speed(FILE *out, const sp_result *result)
+{
     fprintf(out, "  iteration      %.3f ms", sp_result_iteration_ms(result));
     double gap = sp_result_gap(result);
     if (isfinite(gap)) {
@@ -104,13 +126,7 @@ static void print_speed(FILE *out, const sp_result *result)
         print_percent(out, ", published form ", result->published_bubble_ratio);
     }
     fputs(")\n", out);
-    if (isfinite(tokens_per_s)) {
-        fprintf(out, "  throughput     %s tokens/s", cli_short_number(tokens_per_s, number));
-        double gpus = (double)sp_layout_ranks(&result->layout);
-        fprintf(out, "  (%s a GPU)\n", cli_short_number(tokens_per_s / gpus, number));
-        print_percent(out, "  MFU            ", sp_result_mfu(result));
-        fputc('\n', out);
-    }
+    print_throughput(out, result);
 }
 
 static void print_time(FILE *out, const sp_result *result)
@@ -143,6 +159,35 @@ static void print_time(FILE *out, const sp_result *result)
     fputs(" ms (mean over ranks)\n", out);
 }
 
+// What the limit leaves of the GPU, and for what.
+static void print_reserve(FILE *out, const sp_result *result)
+{
+    double reserve_gib = sp_gib_from_bytes(result->memory_reserve_bytes);
+    if (reserve_gib <= 0.0) {
+        return;
+    }
+    fprintf(out, "\n                 of %.2f GiB, %.2f are kept for",
+            sp_gib_from_bytes(result->memory_limit_bytes) + reserve_gib, reserve_gib);
+    if (result->memory_reserve_bytes == SP_GPU_RESERVE_BYTES) {
+        fprintf(out, " the CUDA context (%.1f), NCCL (%.1f), cuBLAS and fragmentation (%.1f)",
+                sp_gib_from_bytes(SP_RESERVE_CONTEXT_BYTES),
+                sp_gib_from_bytes(SP_RESERVE_NCCL_BYTES),
+                sp_gib_from_bytes(SP_RESERVE_LIBRARIES_BYTES));
+    } else {
+        fputs(" the CUDA context, NCCL, cuBLAS and fragmentation", out);
+    }
+}
+
+static void print_allocator(FILE *out, const sp_result *result)
+{
+    if (result->allocator_peak_bytes > 0) {
+        fprintf(out,
+                "\n                 PyTorch's allocator: allocated %.2f GiB, reserved %.2f GiB",
+                sp_gib_from_bytes(result->allocator_peak_bytes),
+                sp_gib_from_bytes(result->reserved_peak_bytes));
+    }
+}
+
 static void print_memory(FILE *out, const sp_result *result)
 {
     if (result->parameters == 0) {
@@ -155,6 +200,8 @@ static void print_memory(FILE *out, const sp_result *result)
                 words[sp_result_fits(result)], sp_gib_from_bytes(sp_result_margin_bytes(result)),
                 result->reserved_peak_bytes > 0 ? " by what PyTorch reserves" : "");
     }
+    print_reserve(out, result);
+    print_allocator(out, result);
     fputs("\n                 ", out);
     const char *separator = "";
     for (int c = 0; c < SP_MEM_CATEGORIES; c++) {

@@ -166,6 +166,7 @@ static const char *unit_of(sp_measured kind)
     return sp_measured_is_memory(kind)        ? "GiB"
            : kind == SP_MEASURED_TOKENS_PER_S ? "tokens/s"
            : kind == SP_MEASURED_BUBBLE_RATE  ? "ratio"
+           : kind == SP_MEASURED_SPEEDUP      ? "x"
            : kind == SP_MEASURED_FITS         ? "ran"
                                               : "ms";
 }
@@ -178,10 +179,10 @@ static double in_unit(sp_measured kind, double value)
 void cli_print_validated_cases(FILE *out, const sp_validation *validation)
 {
     const sp_measurements *m = validation->measurements;
-    int digits = m->kind == SP_MEASURED_BUBBLE_RATE    ? 5
-                 : sp_measured_is_memory(m->kind)      ? 3
-                 : m->kind == SP_MEASURED_TOKENS_PER_S ? 0
-                                                       : 2;
+    int digits = m->kind == SP_MEASURED_BUBBLE_RATE                                 ? 5
+                 : sp_measured_is_memory(m->kind) || m->kind == SP_MEASURED_SPEEDUP ? 3
+                 : m->kind == SP_MEASURED_TOKENS_PER_S                              ? 0
+                                                                                    : 2;
     fprintf(out, "\n%s, %s%s%s, in %s\n", m->name, sp_measured_names[m->kind],
             profile_name(m)[0] != '\0' ? ", profile " : "", profile_name(m), unit_of(m->kind));
     fprintf(out, "%6s %12s %12s %12s %10s  %s\n", "line", "measured", "computed", "delta", "error",
@@ -214,7 +215,7 @@ static void put_step(json_t *object, const sp_measured_case *c, const sp_validat
                 found->fits != SP_FITS_NONE ? json_string(sp_fits_names[found->fits])
                                             : json_null());
     if (found->measured_mfu > 0.0) {
-        sp_json_put(object, "measured_mfu_full_attention", json_real(found->measured_mfu));
+        sp_json_put(object, "measured_mfu_megatron", json_real(found->measured_mfu));
     }
 }
 

@@ -17,6 +17,7 @@ const char *const sp_measured_names[] = {"iteration_ms",
                                          "peak_memory_first_rank_reserved_bytes",
                                          "peak_memory_last_rank_bytes",
                                          "bubble_ratio",
+                                         "speedup",
                                          "fits",
                                          NULL};
 static const char *const check_names[] = {"none", "ranks", "whole_microbatches", NULL};
@@ -25,7 +26,8 @@ static const char *const check_names[] = {"none", "ranks", "whole_microbatches",
 _Static_assert(SP_MEASURED_ITERATION_MS == 0 && SP_MEASURED_TOKENS_PER_S == 1 &&
                    SP_MEASURED_ALLOCATOR_PEAK_BYTES == 2 &&
                    SP_MEASURED_FIRST_RANK_RESERVED_BYTES == 3 && SP_MEASURED_LAST_RANK_BYTES == 4 &&
-                   SP_MEASURED_BUBBLE_RATE == 5 && SP_MEASURED_FITS == 6,
+                   SP_MEASURED_BUBBLE_RATE == 5 && SP_MEASURED_SPEEDUP == 6 &&
+                   SP_MEASURED_FITS == 7,
                "measured");
 _Static_assert(SP_MAP_CHECK_RANKS == 1 && SP_MAP_CHECK_WHOLE_MICROBATCHES == 2, "check");
 
@@ -40,6 +42,7 @@ typedef struct map_reader {
 
 static void read_schema(sp_object *root);
 static void read_measured(map_reader *reader, sp_object *root);
+static void read_baseline(map_reader *reader, sp_object *measured);
 static void read_columns(map_reader *reader, sp_object *root);
 static void read_label(map_reader *reader, sp_object *root);
 static void read_rows(map_reader *reader, sp_object *root);
@@ -276,6 +279,9 @@ static void read_measured(map_reader *reader, sp_object *root)
     } else if (column != NULL) {
         add_measured(reader, &object, "column", column, NULL, false);
     }
+    if (object.json != NULL) {
+        read_baseline(reader, &object);
+    }
     sp_object_end(&object);
 }
 
@@ -403,6 +409,36 @@ static void read_rule(sp_object *columns, const char *name, const json_t *rule,
         add_targets(columns, name, column, rule, 1.0);
     }
     column->is_setting = column->target_count > 0 || column->values != NULL;
+}
+
+// A speed-up needs what it is over; nothing else has a baseline.
+static void read_baseline(map_reader *reader, sp_object *measured)
+{
+    sp_object baseline;
+    sp_object settings;
+    sp_object columns;
+    const char *name;
+    json_t *rule;
+    bool given = sp_object_member(measured, "baseline", &baseline);
+    reader->map->baseline.given = given;
+    if (given != (reader->map->kind == SP_MEASURED_SPEEDUP)) {
+        sp_object_error(measured, "baseline",
+                        given ? "only a \"speedup\" has a baseline"
+                              : "expected what a \"speedup\" is over: {\"with\": settings by "
+                                "path, \"columns\": rules of columns}");
+        return;
+    }
+    sp_object_member(&baseline, "with", &settings);
+    check_settings(&baseline, "with", settings.json);
+    reader->map->baseline.settings = settings.json;
+    sp_object_member(&baseline, "columns", &columns);
+    json_object_foreach ((json_t *)columns.json, name, rule) {
+        int c = find_column(reader, name);
+        if (c >= 0) {
+            read_rule(&columns, name, rule, &reader->map->baseline.columns[c]);
+        }
+    }
+    sp_object_end(&baseline);
 }
 
 static void unknown_column(const map_reader *reader, int c, const char *const *known, int count)

@@ -47,6 +47,12 @@ typedef struct sp_map {
         bool at_most;           // the cell is an upper bound of what is computed
     } measured[SP_MEASURED_COLUMNS];
     int measured_count;
+    // Of a speed-up: what is set beside all else in the scenario that it is over.
+    struct {
+        bool given;
+        const json_t *settings; // by path; may be NULL
+        sp_map_column columns[SP_CSV_COLUMNS];
+    } baseline;
     sp_map_column columns[SP_CSV_COLUMNS]; // in the order of the table
 } sp_map;
 
@@ -67,10 +73,10 @@ void sp_map_describe(const sp_map *map, sp_measurements *measurements);
 // Is the row among those that the map takes?
 bool sp_map_takes(const sp_map *map, const sp_csv *csv, size_t row);
 
-// The scenario document of a row and one of its measured columns; the caller owns it. Errors name
-// row and column.
+// The scenario document of a row and one of its measured columns, or of the baseline that this is
+// over; the caller owns it. Errors name row and column.
 sp_status sp_map_row(const sp_map *map, const sp_csv *csv, const char *csv_source, size_t row,
-                     int measured, json_t **document, sp_error *err);
+                     int measured, bool baseline, json_t **document, sp_error *err);
 
 // The column that sets `path`, or with `inside` something inside it, in this row; negative where
 // none does.

@@ -21,6 +21,7 @@ static const char *suspected_unit(sp_measured kind, double over)
         }
         return over < 1e-7 ? "is it in GiB?" : over < 1e-4 ? "is it in MiB?" : "is it in KiB?";
     case SP_MEASURED_BUBBLE_RATE:
+    case SP_MEASURED_SPEEDUP:
     case SP_MEASURED_FITS:
         break;
     }

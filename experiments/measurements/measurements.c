@@ -98,11 +98,20 @@ sp_status sp_measurements_from_text(const char *csv_text, size_t bytes, const ch
     return read_table(&reader, map, map_source);
 }
 
+static void case_fini(sp_measured_case *measured)
+{
+    sp_scenario_fini(&measured->scenario);
+    sp_batches_fini(&measured->batches);
+    if (measured->baseline != NULL) {
+        case_fini(measured->baseline);
+        sp_i_free(measured->baseline);
+    }
+}
+
 void sp_measurements_fini(sp_measurements *measurements)
 {
     for (size_t i = 0; i < measurements->count; i++) {
-        sp_scenario_fini(&measurements->cases[i].scenario);
-        sp_batches_fini(&measurements->cases[i].batches);
+        case_fini(&measurements->cases[i]);
     }
     sp_i_free(measurements->cases);
     *measurements = (sp_measurements){0};
@@ -344,7 +353,8 @@ static sp_status adopt_errors(table_reader *reader, size_t row, const char *sour
 static sp_status check_kind(table_reader *reader, const sp_scenario *scenario)
 {
     sp_measured kind = reader->map.kind;
-    if (!scenario->uniform || kind == SP_MEASURED_ITERATION_MS || kind == SP_MEASURED_BUBBLE_RATE) {
+    if (!scenario->uniform || kind == SP_MEASURED_ITERATION_MS || kind == SP_MEASURED_BUBBLE_RATE ||
+        kind == SP_MEASURED_SPEEDUP) {
         return SP_OK;
     }
     reader->stop = true;
@@ -515,15 +525,12 @@ static sp_status read_scenario(table_reader *reader, size_t row, json_t *documen
     return status;
 }
 
-static sp_status read_case(table_reader *reader, size_t row, int measured,
-                           sp_measured_case *measured_case)
+static sp_status read_row(table_reader *reader, size_t row, int measured, bool baseline,
+                          sp_measured_case *measured_case)
 {
     json_t *document = NULL;
-    sp_status status = read_measured(reader, row, measured, measured_case);
-    if (status == SP_OK) {
-        status = sp_map_row(&reader->map, &reader->csv, reader->measurements->path, row, measured,
-                            &document, reader->err);
-    }
+    sp_status status = sp_map_row(&reader->map, &reader->csv, reader->measurements->path, row,
+                                  measured, baseline, &document, reader->err);
     if (status == SP_OK) {
         status = read_scenario(reader, row, document, measured_case);
     }
@@ -531,12 +538,46 @@ static sp_status read_case(table_reader *reader, size_t row, int measured,
     return status;
 }
 
+static sp_status read_baseline(table_reader *reader, size_t row, int measured,
+                               sp_measured_case *measured_case)
+{
+    sp_measured_case *baseline = sp_i_calloc(1, sizeof *baseline);
+    if (baseline == NULL) {
+        return sp_error_no_memory(reader->err, "a table of measurements");
+    }
+    sp_status status = read_row(reader, row, measured, true, baseline);
+    if (status == SP_OK) {
+        measured_case->baseline = baseline;
+    } else {
+        sp_i_free(baseline);
+    }
+    return status;
+}
+
+static sp_status read_case(table_reader *reader, size_t row, int measured,
+                           sp_measured_case *measured_case)
+{
+    sp_status status = read_measured(reader, row, measured, measured_case);
+    if (status == SP_OK) {
+        status = read_row(reader, row, measured, false, measured_case);
+    }
+    if (status == SP_OK && reader->map.baseline.given) {
+        status = read_baseline(reader, row, measured, measured_case);
+        if (status != SP_OK) {
+            case_fini(measured_case);
+        }
+    }
+    return status;
+}
+
 // ---- predictions ----
 
-double sp_measured_value(sp_measured kind, const sp_result *result)
+// What a result holds of the measured quantity; of a speed-up the time.
+static double value_of(sp_measured kind, const sp_result *result)
 {
     switch (kind) {
     case SP_MEASURED_ITERATION_MS:
+    case SP_MEASURED_SPEEDUP:
         return sp_result_iteration_ms(result);
     case SP_MEASURED_TOKENS_PER_S:
         return sp_result_tokens_per_s(result);
@@ -571,8 +612,8 @@ static sp_status evaluate_with(const sp_measured_case *measured, const sp_profil
     return status;
 }
 
-sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measured kind,
-                                    const sp_profile *profile, sp_result *result, sp_error *err)
+static sp_status evaluate(const sp_measured_case *measured, sp_measured kind,
+                          const sp_profile *profile, sp_result *result, sp_error *err)
 {
     const sp_evaluate_options options = {
         // Of a cell's rows those that fit well may be picked.
@@ -583,14 +624,32 @@ sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measure
                      : kind == SP_MEASURED_LAST_RANK_BYTES         ? SP_LAST_RANK
                                                                    : SP_NO_RANK,
         .no_bounds = true};
-    sp_status status = profile != NULL ? evaluate_with(measured, profile, &options, result, err)
-                                       : sp_evaluate(&measured->scenario, &measured->batches,
-                                                     &options, result, err);
-    if (status == SP_OK && sp_measured_is_memory(kind) && sp_measured_value(kind, result) == 0.0) {
+    return profile != NULL
+               ? evaluate_with(measured, profile, &options, result, err)
+               : sp_evaluate(&measured->scenario, &measured->batches, &options, result, err);
+}
+
+sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measured kind,
+                                    const sp_profile *profile, double *predicted, sp_result *result,
+                                    sp_error *err)
+{
+    sp_status status = evaluate(measured, kind, profile, result, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    *predicted = value_of(kind, result);
+    if (measured->baseline != NULL) {
+        sp_result baseline = {0};
+        status = evaluate(measured->baseline, kind, profile, &baseline, err);
+        *predicted = status == SP_OK ? value_of(kind, &baseline) / *predicted : 0.0;
+        sp_result_fini(&baseline);
+    } else if (sp_measured_is_memory(kind) && *predicted == 0.0) {
         const sp_warnings *said = &result->warnings;
         status = sp_error_in(err, SP_ERR_CONTENT, measured->scenario.source, NULL, "%s",
                              said->count > 0 ? said->text[said->count - 1]
                                              : "no allocator's peak can be computed");
+    }
+    if (status != SP_OK) {
         sp_result_fini(result);
     }
     return status;
@@ -602,7 +661,7 @@ sp_status sp_measured_case_count(sp_measured_case *measured, sp_measured kind, s
     if (measured->cell[0] == '\0' || measured->reserved_bytes > 0) {
         return SP_OK;
     }
-    sp_status status = sp_measured_case_evaluate(measured, kind, NULL, &result, err);
+    sp_status status = evaluate(measured, kind, NULL, &result, err);
     if (status == SP_OK) {
         measured->reserved_bytes = result.reserved_peak_bytes;
         sp_result_fini(&result);
@@ -614,9 +673,8 @@ sp_status sp_measured_case_predict(const sp_measured_case *measured, sp_measured
                                    const sp_profile *profile, double *predicted, sp_error *err)
 {
     sp_result result = {0};
-    sp_status status = sp_measured_case_evaluate(measured, kind, profile, &result, err);
+    sp_status status = sp_measured_case_evaluate(measured, kind, profile, predicted, &result, err);
     if (status == SP_OK) {
-        *predicted = sp_measured_value(kind, &result);
         sp_result_fini(&result);
     }
     return status;

@@ -21,6 +21,7 @@ typedef enum sp_measured {
     SP_MEASURED_LAST_RANK_BYTES,           // its max_memory_allocated of the last rank
     SP_MEASURED_BUBBLE_RATE, // as the zero-bubble papers count it: of the longest stage,
                              // interleaved schedules by their closed form
+    SP_MEASURED_SPEEDUP,     // time of the baseline's step over that of the case's
     SP_MEASURED_FITS,        // 1: ran, 0: did not; predicted: fits in memory, if tightly
 } sp_measured;
 
@@ -38,7 +39,8 @@ enum {
     SP_MEASUREMENTS_FILE = 1024,
 };
 
-typedef struct sp_measured_case {
+typedef struct sp_measured_case sp_measured_case;
+struct sp_measured_case {
     int line, column; // of the measured cell in the CSV file
     char label[96];   // its cells that are settings, for tables and messages
     char cell[96];    // its cells in the map's `cells`: rows of equal text are ranked; "": none
@@ -46,11 +48,12 @@ typedef struct sp_measured_case {
     sp_scenario scenario; // as read, with the profile that the map or an override names
     sp_batches batches;
     double measured;
-    bool at_most; // measured is an upper bound: less is no error
+    bool at_most;               // measured is an upper bound: less is no error
+    sp_measured_case *baseline; // of a speed-up: scenario and batches of what it is over; owned
     // What PyTorch would reserve, where the row is one of a cell and sp_measured_case_count has
     // counted it; else 0. No constant of a profile changes it.
     int64_t reserved_bytes;
-} sp_measured_case;
+};
 
 typedef struct sp_measurements {
     char name[SP_MEASUREMENTS_NAME]; // of the table, see sp_measurements_name
@@ -94,11 +97,11 @@ sp_status sp_measured_case_predict(const sp_measured_case *measured, sp_measured
 // whether the row fits well.
 sp_status sp_measured_case_count(sp_measured_case *measured, sp_measured kind, sp_error *err);
 
-// The prediction with all else that the simulation found; the caller frees the result.
+// The prediction with all else that the simulation of the case found; the caller frees the result.
+// A speed-up takes a second simulation, of the baseline.
 sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measured kind,
-                                    const sp_profile *profile, sp_result *result, sp_error *err);
-// What a result holds of the measured quantity.
-double sp_measured_value(sp_measured kind, const sp_result *result);
+                                    const sp_profile *profile, double *predicted, sp_result *result,
+                                    sp_error *err);
 
 // Refuses a table in which most measured values are off by more than a factor of 100 from what was
 // predicted for them (one for each case), with the unit that they may be in. A factor of 100 is

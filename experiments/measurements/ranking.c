@@ -15,7 +15,8 @@ typedef struct entry {
 
 static double as_time(sp_measured kind, double value)
 {
-    return kind == SP_MEASURED_TOKENS_PER_S ? 1.0 / value : value;
+    bool rate = kind == SP_MEASURED_TOKENS_PER_S || kind == SP_MEASURED_SPEEDUP;
+    return rate ? 1.0 / value : value;
 }
 
 static size_t collect(const sp_measurements *m, const sp_ranked *rows, const char *cell,

@@ -69,19 +69,14 @@ static double error_of(const sp_measured_case *measured, sp_measured kind, doubl
 }
 
 // The predicted step's share of the GPUs' peak, by what was measured in place of its time.
-static double measured_mfu(const sp_measured_case *measured, sp_measured kind,
+static double measured_mfu(double measured, double computed, sp_measured kind,
                            const sp_result *result)
 {
-    double flops = 0.0;
-    for (size_t i = 0; i < result->batch_count; i++) {
-        flops += result->batches[i].facts.full_flops;
-    }
-    double gpu_s = (double)sp_layout_ranks(&result->layout) * result->iteration_ns / 1e9;
-    double mfu = flops / (gpu_s * result->peak_flops_per_s);
-    double faster = sp_measured_value(kind, result) / measured->measured;
-    bool timed = kind == SP_MEASURED_ITERATION_MS || kind == SP_MEASURED_TOKENS_PER_S;
-    return timed && isfinite(mfu) ? mfu * (kind == SP_MEASURED_ITERATION_MS ? faster : 1.0 / faster)
-                                  : 0.0;
+    double mfu = sp_result_mfu(result, SP_FLOPS_MEGATRON);
+    double share = kind == SP_MEASURED_ITERATION_MS   ? mfu * computed / measured
+                   : kind == SP_MEASURED_TOKENS_PER_S ? mfu * measured / computed
+                                                      : 0.0;
+    return isfinite(share) ? share : 0.0;
 }
 
 static sp_status simulate_case(void *context, size_t row, sp_error *err)
@@ -91,14 +86,15 @@ static sp_status simulate_case(void *context, size_t row, sp_error *err)
     const sp_measured_case *measured = &measurements->cases[row];
     sp_validated_case *out = &validation->cases[row];
     sp_result result = {0};
-    sp_status status = sp_measured_case_evaluate(measured, measurements->kind, NULL, &result, err);
+    sp_status status =
+        sp_measured_case_evaluate(measured, measurements->kind, NULL, &out->computed, &result, err);
     if (status != SP_OK) {
         return status;
     }
-    out->computed = sp_measured_value(measurements->kind, &result);
     out->error = error_of(measured, measurements->kind, out->computed);
     out->fits = sp_result_fits(&result);
-    out->measured_mfu = measured_mfu(measured, measurements->kind, &result);
+    out->measured_mfu =
+        measured_mfu(measured->measured, out->computed, measurements->kind, &result);
     out->plain = (double)result.peak_bytes;
     out->plain_error = error_of(measured, measurements->kind, out->plain);
     sp_result_fini(&result);

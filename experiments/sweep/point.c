@@ -30,11 +30,6 @@ void sweep_worker_fini(sweep_worker *worker)
 
 // ---- evaluation ----
 
-static bool ends_the_sweep(sp_status status)
-{
-    return status == SP_ERR_NO_MEMORY || status == SP_ERR_INTERNAL;
-}
-
 static sp_status evaluate_scenario(const sweep_worker *worker, const sp_scenario *scenario,
                                    sp_result *result, sweep_status *status, sp_error *err)
 {
@@ -80,7 +75,7 @@ static sp_status evaluate(const sweep_worker *worker, const int64_t digit[SWEEP_
         sp_result_fini(&result);
         sp_scenario_fini(&scenario);
     }
-    if (found != SP_OK && !ends_the_sweep(found)) {
+    if (found != SP_OK && !sp_status_is_fatal(found)) {
         *keys = sp_result_json_empty();
         return SP_OK;
     }
@@ -175,6 +170,9 @@ bool sweep_digest_read(const json_t *row, sweep_digest *digest, const char **exp
     }
     digest->iteration_ms = figure(row, "iteration_ms");
     digest->tokens_per_s = figure(row, "tokens_per_s");
+    digest->tokens_per_gpu_s = figure(row, "tokens_per_gpu_s");
+    digest->tflops_per_gpu = figure(row, "tflops_per_gpu");
+    digest->mfu_full_attention = figure(row, "mfu_full_attention");
     digest->mfu = figure(row, "mfu");
     digest->peak_memory_gib = figure(row, "peak_memory_gib");
     digest->memory_margin_gib = figure(row, "memory_margin_gib");

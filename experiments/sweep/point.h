@@ -22,7 +22,8 @@ extern const char *const sweep_status_names[]; // "ok", ..., NULL
 // What a summary takes from a line. Figures are NAN where the line has none.
 typedef struct sweep_digest {
     sweep_status status;
-    double iteration_ms, tokens_per_s, mfu, peak_memory_gib, memory_margin_gib;
+    double iteration_ms, tokens_per_s, tokens_per_gpu_s, peak_memory_gib, memory_margin_gib;
+    double tflops_per_gpu, mfu_full_attention, mfu;
     sp_fits fits;
     double median_error;                  // of predicted times, on logged steps like this one
     char not_validated[SP_NOT_VALIDATED]; // why there is none

@@ -17,6 +17,11 @@ const char *sp_status_text(sp_status status)
     return "unknown status";
 }
 
+bool sp_status_is_fatal(sp_status status)
+{
+    return status == SP_ERR_NO_MEMORY || status == SP_ERR_INTERNAL;
+}
+
 int sp_status_exit(sp_status status)
 {
     switch (status) {

@@ -2,6 +2,7 @@
 #ifndef SLIMPACK_SIM_BASE_STATUS_H
 #define SLIMPACK_SIM_BASE_STATUS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #if defined(__GNUC__)
@@ -34,6 +35,10 @@ const char *sp_status_text(sp_status status);
 
 // The exit status that the command line gives for a status (INTERFACE: 0, 1, 2, 3, 4 or 70).
 int sp_status_exit(sp_status status);
+
+// Does it end whatever goes on, as memory that ran out or a defect of ours? All others are answers
+// about what was asked: where several things are tried, a row or a candidate with its reason.
+bool sp_status_is_fatal(sp_status status);
 
 enum {
     SP_ERROR_MESSAGES = 10, // content errors kept of one file

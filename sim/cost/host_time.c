@@ -12,15 +12,17 @@ static double layer_s(const sp_host_model *host, const sp_i_pack_time *time, sp_
         launches += 0.25 * host->tp_rank_s * tp;
     }
     double softmax = host->softmax_s * growth * time->unfused_softmax;
+    double ring = 0.5 * host->cp_step_s * time->ring_steps;
     switch (pass) {
     case SP_PASS_F:
-        return launches + softmax;
+        return launches + softmax + ring;
     case SP_PASS_I:
-        return launches + 0.5 * softmax;
+        return launches + 0.5 * softmax + ring;
     case SP_PASS_W:
         return launches;
     case SP_PASS_RECOMPUTE:
-        return launches * time->recompute_share + (time->recomputes_attention ? softmax : 0.0);
+        return launches * time->recompute_share +
+               (time->recomputes_attention ? softmax + ring : 0.0);
     }
     SP_UNREACHABLE("a pass");
 }

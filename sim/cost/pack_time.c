@@ -94,6 +94,12 @@ void sp_i_pack_timer_free(sp_i_pack_timer *packs)
     sp_i_free(packs);
 }
 
+static int ring_steps(const sp_i_pack_timer *packs, const sp_layout *layout)
+{
+    bool ring = layout->cp > 1 && packs->memory.stack.cp_overlap == SP_CP_ATTENTION;
+    return ring ? layout->cp : 0;
+}
+
 sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
                             const sp_pack_list *list, const sp_pack *pack, bool backward,
                             sp_i_pack_time *time, sp_error *err)
@@ -116,6 +122,7 @@ sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
                              .recompute_share = (double)layer[SP_PASS_RECOMPUTE].kernels /
                                                 (double)layer[SP_PASS_F].kernels,
                              .recomputes_attention = recomputes,
+                             .ring_steps = ring_steps(packs, &(*v)->layout),
                              .unfused_softmax =
                                  load.calls > 0.0 ? load.unfused_calls / load.calls : 0.0};
     for (int part = 0; part < SP_I_PARTS; part++) {

@@ -25,6 +25,7 @@ typedef struct sp_i_pack_time {
     const sp_layout *layout; // the pack's: with cp grown by its data-parallel ranks (DP-Merge)
     double recompute_share;  // kernels of a layer's recomputation over those of its forward
     bool recomputes_attention;
+    int ring_steps;         // of each attention call over context-parallel ranks; 0: no ring
     double unfused_softmax; // share of the attention calls whose softmax runs as separate kernels
 } sp_i_pack_time;
 

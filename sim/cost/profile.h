@@ -88,6 +88,8 @@ typedef struct sp_host_model {
     double tp_growth; // more of it for each doubling of TP
     double softmax_s; // more for each unfused softmax's forward; half of it backward
     double tp_rank_s; // more of a layer for each TP rank, with TP and a pipeline across nodes
+    double cp_step_s; // more of a layer for each step of a ring over CP ranks, of which there are
+                      // as many: half in the forward, half in the input gradient
     double head_s;    // of a pack: 0.2 embedding forward, 0.4 head forward, 0.4 head backward
     double overlap_power; // q; 0: the larger of the two
     double unit_s;        // added to each unit (pack on a chunk): half forward, half backward

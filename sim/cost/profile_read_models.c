@@ -88,6 +88,7 @@ static void read_host(sp_object *root, sp_host_model *host)
         {"tp_growth", &host->tp_growth, 1.0, 0.0, 0.0, MOST_GROWTH},
         {"unfused_softmax_us", &host->softmax_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
         {"tp_rank_us", &host->tp_rank_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
+        {"cp_step_us", &host->cp_step_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
         {"head_us", &host->head_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
         {"overlap_power", &host->overlap_power, 1.0, 0.0, 0.0, 100.0},
         {"unit_us", &host->unit_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},

@@ -1,8 +1,7 @@
 #include "sim/engine/memory_copies.h"
 
 #include "sim/engine/memory_spans.h"
-
-enum { COPY_BUFFERS = 2 };
+#include "sim/schedule/offload.h"
 
 static int64_t copied_bytes(const sp_i_memory_walk *w, sp_action action)
 {
@@ -43,7 +42,7 @@ static bool begin_copy_back(sp_i_memory_walk *w, sp_action action, int64_t time_
     begin_copy(w, action);
     sp_i_walk_hold(w, action, SP_I_HOLDS_LOADED);
     w->now.of[SP_MEM_OFFLOADED] -= bytes;
-    if (w->buffers < COPY_BUFFERS) {
+    if (w->buffers < SP_COPY_BUFFERS) {
         w->buffers++;
         w->now.of[SP_MEM_WORKSPACE] += w->buffer_bytes;
     }

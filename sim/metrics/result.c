@@ -192,15 +192,31 @@ double sp_result_tokens_per_s(const sp_result *result)
     return per_second(result, sum_of(result, fact_tokens));
 }
 
+double sp_result_tokens_per_gpu_s(const sp_result *result)
+{
+    return sp_result_tokens_per_s(result) / (double)sp_layout_ranks(&result->layout);
+}
+
+static fact counted_flops(sp_flops_count count)
+{
+    return count == SP_FLOPS_CAUSAL ? fact_model_flops : fact_full_flops;
+}
+
+double sp_result_tflops_per_gpu(const sp_result *result, sp_flops_count count)
+{
+    double flops_per_s = per_second(result, sum_of(result, counted_flops(count)));
+    return flops_per_s / (double)sp_layout_ranks(&result->layout) / 1e12;
+}
+
 static double utilisation(const sp_result *result, fact flops)
 {
     double peak = result->peak_flops_per_s * (double)sp_layout_ranks(&result->layout);
     return peak > 0.0 ? per_second(result, sum_of(result, flops)) / peak : (double)NAN;
 }
 
-double sp_result_mfu(const sp_result *result)
+double sp_result_mfu(const sp_result *result, sp_flops_count count)
 {
-    return utilisation(result, fact_model_flops);
+    return utilisation(result, counted_flops(count));
 }
 
 double sp_result_lower_bound_ms(const sp_result *result)
@@ -469,6 +485,19 @@ static void put_memory(const sp_result *result, json_t *object)
     sp_json_put(object, "fits", known ? json_string(sp_fits_names[fits]) : json_null());
 }
 
+static void put_throughput(const sp_result *result, json_t *object)
+{
+    sp_json_put(object, "tokens_per_s", number(sp_result_tokens_per_s(result)));
+    sp_json_put(object, "tokens_per_gpu_s", number(sp_result_tokens_per_gpu_s(result)));
+    sp_json_put(object, "tflops_per_gpu",
+                number(sp_result_tflops_per_gpu(result, SP_FLOPS_MEGATRON)));
+    sp_json_put(object, "tflops_per_gpu_causal",
+                number(sp_result_tflops_per_gpu(result, SP_FLOPS_CAUSAL)));
+    sp_json_put(object, "mfu", number(sp_result_mfu(result, SP_FLOPS_CAUSAL)));
+    sp_json_put(object, "mfu_full_attention", number(sp_result_mfu(result, SP_FLOPS_MEGATRON)));
+    sp_json_put(object, "hfu", number(utilisation(result, fact_hardware_flops)));
+}
+
 static void put_error(const sp_step_error *found, json_t *object)
 {
     json_t *error = json_null();
@@ -491,7 +520,6 @@ json_t *sp_result_json(const sp_result *result, bool with_ranks)
     if (object == NULL) {
         return NULL;
     }
-    double gpus = (double)sp_layout_ranks(&result->layout);
     json_t *imbalance = json_object();
     sp_json_put(imbalance, "dp_max_over_mean", number(sp_result_dp_max_over_mean(result)));
     sp_json_put(imbalance, "forward_pack_cv", number(result->forward_pack_cv / batches_of(result)));
@@ -509,11 +537,7 @@ json_t *sp_result_json(const sp_result *result, bool with_ranks)
     if (result->published_bubble_ratio >= 0.0) {
         sp_json_put(object, "bubble_ratio_published", number(result->published_bubble_ratio));
     }
-    sp_json_put(object, "tokens_per_s", number(sp_result_tokens_per_s(result)));
-    sp_json_put(object, "tokens_per_gpu_s", number(sp_result_tokens_per_s(result) / gpus));
-    sp_json_put(object, "mfu", number(sp_result_mfu(result)));
-    sp_json_put(object, "mfu_full_attention", number(utilisation(result, fact_full_flops)));
-    sp_json_put(object, "hfu", number(utilisation(result, fact_hardware_flops)));
+    put_throughput(result, object);
     put_memory(result, object);
     sp_json_put(object, "time_breakdown_ms", json_breakdown(result));
     sp_json_put(object, "imbalance", imbalance);

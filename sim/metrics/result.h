@@ -52,7 +52,8 @@ typedef struct sp_result {
     int64_t parameters;     // 0: uniform costs
     double flops_per_token; // forward and backward, linear part
     double peak_flops_per_s;
-    int64_t memory_limit_bytes; // 0: none
+    int64_t memory_limit_bytes;   // 0: none
+    int64_t memory_reserve_bytes; // what the limit leaves of the GPU; 0: the limit was stated
     char profile[64];
     sp_level level;
     sp_step_error step_error; // of the profile, on logged steps like this one
@@ -101,7 +102,15 @@ double sp_result_bubble_ratio(const sp_result *result);
 double sp_result_compute_ns(const sp_result *result); // busy without communication, all ranks
 double sp_result_bubble_ratio_longest_stage(const sp_result *result);
 double sp_result_tokens_per_s(const sp_result *result);
-double sp_result_mfu(const sp_result *result);
+double sp_result_tokens_per_gpu_s(const sp_result *result);
+// FLOPs that the model needs for its trained tokens (3 times a forward, nothing for recomputation),
+// by GPU and second, and their share of the GPU's peak (MFU). Two counts are in use: `causal` has
+// the pairs of attention that a causal mask keeps; `megatron` all pairs, as Megatron-LM's
+// num_floating_point_operations() prints them for dense models (Narayanan et al., arXiv 2104.04473,
+// section 5.1, with GQA and gated MLPs) and as most papers quote them.
+typedef enum sp_flops_count { SP_FLOPS_CAUSAL, SP_FLOPS_MEGATRON } sp_flops_count;
+double sp_result_tflops_per_gpu(const sp_result *result, sp_flops_count count);
+double sp_result_mfu(const sp_result *result, sp_flops_count count);
 double sp_result_lower_bound_ms(const sp_result *result);
 double sp_result_gap(const sp_result *result);      // over the lower bound
 double sp_result_gap_work(const sp_result *result); // over pure work

@@ -10,15 +10,26 @@
 
 enum { SP_CLUSTER_NAME = 48, SP_CLUSTER_SOURCE = 200 };
 
-// What a GPU's memory holds beside the tensors of a step: the CUDA context, NCCL's communicators,
-// the work spaces of libraries, and what PyTorch's allocator reserves without using it.
+// What a GPU's memory holds beside the tensors of a step, in the parts that are published:
 //
-// 3 GiB of 80. Of 607 steps that nanotron logged on H100s of 80 GB (the runs of the Ultra-Scale
-// Playbook) none used more than 77.1 GB. Of the parts: 1.06 GB of an H100 are taken before and
-// 4.34 GB after the first all-to-all of 8 GPUs (NVIDIA/nccl issue 1685); a communicator takes
-// 0.54 to 0.69 GB between A100s (issue 964) and 1.6 GB elsewhere, three of them up to 6 GB (issue
-// 864). Spread: 1 to 6 GiB, more with many communicators.
-#define SP_GPU_RESERVE_BYTES (INT64_C(3) << 30)
+// - The CUDA context with the kernels that are loaded: 0.3 GB with CUDA's lazy loading, above 1 GB
+//   before CUDA 11.7 (pytorch/pytorch issue 107667); 1.06 GB of an H100 are taken before the first
+//   all-to-all (NVIDIA/nccl issue 1685).
+// - NCCL: a communicator of 2 A100 takes 0.54 GB, one of 3 or 4 A100 0.69 GB (issue 964); the share
+//   is that of two to three. Elsewhere 1.6 GB for one and 6 GB for three (issue 864), and 3.3 GB
+//   for an all-to-all of 8 H100 (issue 1685).
+// - cuBLAS, cuDNN and what PyTorch's allocator reserves without using it. cuBLAS's own work spaces
+//   are 32 MiB on Hopper and 4 to 8.1 MiB before (cublasSetWorkspace() in its reference); those
+//   that come from PyTorch's allocator are counted with the step (stack.h, work_spaces).
+//
+// The sum is held against 607 steps that nanotron logged on H100s of 80 GB (the runs of the
+// Ultra-Scale Playbook), of which none used more than 77.1 GB. Spread: 1 to 6 GiB, more with many
+// communicators.
+#define SP_RESERVE_CONTEXT_BYTES (INT64_C(1) << 30)
+#define SP_RESERVE_NCCL_BYTES (INT64_C(3) << 29)
+#define SP_RESERVE_LIBRARIES_BYTES (INT64_C(1) << 29)
+#define SP_GPU_RESERVE_BYTES \
+    (SP_RESERVE_CONTEXT_BYTES + SP_RESERVE_NCCL_BYTES + SP_RESERVE_LIBRARIES_BYTES)
 
 // Data-sheet values; what is reached of them in practice stands in the profile.
 typedef struct sp_cluster {

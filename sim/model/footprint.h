@@ -107,6 +107,9 @@ int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,
 
 // Bytes of a number of the sums of gradients of keys and values.
 int64_t sp_footprint_kv_gradient_bytes(const sp_stack *stack);
+// The sums of so many tokens, on one rank and all layers of a virtual stage.
+int64_t sp_footprint_gradient_sums(const sp_model *model, const sp_layout *layout,
+                                   const sp_stage *stage, const sp_stack *stack, int64_t tokens);
 
 // Rotary tables of a rank that last from step to step, for samples of up to `positions` tokens; 0
 // where each pass makes its own.

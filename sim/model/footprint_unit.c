@@ -153,10 +153,18 @@ static void hold(sp_unit_tensor *tensors, int count, double offload_ratio, sp_un
 static void sum_gradients(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                           const sp_stack *stack, const sp_unit_load *load, sp_unit_bytes *out)
 {
+    out->gradients_begun =
+        sp_footprint_gradient_sums(model, layout, stage, stack, load->begun_tokens);
+    out->gradients_found =
+        sp_footprint_gradient_sums(model, layout, stage, stack, load->found_tokens);
+}
+
+int64_t sp_footprint_gradient_sums(const sp_model *model, const sp_layout *layout,
+                                   const sp_stage *stage, const sp_stack *stack, int64_t tokens)
+{
     int64_t number = sp_footprint_kv_gradient_bytes(stack);
     int64_t row = stage->layers * 2 * number * sp_i_shard_of(model, layout).kv;
-    out->gradients_begun = sp_i_mul_bytes(load->begun_tokens / layout->cp, row);
-    out->gradients_found = sp_i_mul_bytes(load->found_tokens / layout->cp, row);
+    return sp_i_mul_bytes(tokens / layout->cp, row);
 }
 
 static void run_with_autograd(unit *u, const sp_memory_options *options, const sp_unit_load *load,

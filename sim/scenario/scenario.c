@@ -309,14 +309,33 @@ static void refuse_beside_uniform(sp_i_scenario_reader *reader)
     }
 }
 
+// Chunks of a rank where nothing is stated: what the schedule runs. Interleaving takes two, since
+// one is 1F1B, where the layers make as many stages.
+static int usual_chunks(const sp_scenario *scenario, sp_object *parallel)
+{
+    const sp_layout *layout = &scenario->layout;
+    int vstages = 2 * layout->pp;
+    int layers = scenario->model.layers;
+    const json_t *listed = sp_object_get(parallel, "stage_layers");
+    if (!scenario->schedule_given) {
+        return 1;
+    }
+    if (scenario->schedule.kind != SP_SCHEDULE_INTERLEAVED) {
+        int chunks = sp_schedule_traits_of(scenario->schedule.kind).chunks;
+        return chunks > 1 ? chunks : 1;
+    }
+    bool two = json_is_array(listed) ? json_array_size(listed) == (size_t)vstages
+               : listed != NULL      ? layers >= vstages
+                                     : scenario->uniform || layers % vstages == 0;
+    return layout->pp > 1 && two ? 2 : 1;
+}
+
 static int read_chunks(sp_i_scenario_reader *reader, sp_object *parallel)
 {
     const sp_scenario *scenario = reader->scenario;
     bool given = sp_object_has(parallel, "chunks_per_rank");
-    int usual =
-        scenario->schedule_given ? sp_schedule_traits_of(scenario->schedule.kind).chunks : 1;
-    int chunks =
-        (int)sp_object_int(parallel, "chunks_per_rank", usual > 1 ? usual : 1, 1, SP_I_MAX_CHUNKS);
+    int chunks = (int)sp_object_int(parallel, "chunks_per_rank", usual_chunks(scenario, parallel),
+                                    1, SP_I_MAX_CHUNKS);
     int per_chunk = (int)sp_object_int(parallel, "layers_per_chunk", 0, 1, SP_I_MAX_CHUNK_LAYERS);
     int layers = scenario->model.layers;
     int pp = scenario->layout.pp;
@@ -571,6 +590,7 @@ static void read_strategy(sp_i_scenario_reader *reader)
     strategy->pack_tokens = sp_object_int(&object, "pack_tokens", 0, 1, most_pack_tokens);
     strategy->max_per_pack = sp_object_int(&object, "max_per_pack", 0, 1, SP_I_MAX_SAMPLES);
     strategy->rank_tokens = sp_object_int(&object, "rank_tokens", 0, 1, INT32_MAX);
+    strategy->pack_rounds = sp_object_bool(&object, "pack_rounds", false);
     strategy->chunk_tokens = sp_object_int(&object, "chunk_tokens", 0, 1, SP_MAX_LENGTH_TOKENS);
     strategy->slice_tokens = sp_object_int(&object, "slice_tokens", 0, 1, SP_MAX_LENGTH_TOKENS);
     strategy->time_limit_ms = sp_object_int(&object, "time_limit_ms", 0, 1, INT32_MAX);

@@ -282,6 +282,9 @@ static json_t *strategy_object(const sp_scenario *scenario)
     if (strategy->rank_tokens > 0) {
         put_int(&b, "rank_tokens", strategy->rank_tokens);
     }
+    if (strategy->pack_rounds) {
+        put_bool(&b, "pack_rounds", true);
+    }
     if (strategy->chunk_tokens > 0) {
         put_int(&b, "chunk_tokens", strategy->chunk_tokens);
     }

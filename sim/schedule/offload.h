@@ -4,6 +4,9 @@
 
 #include "sim/schedule/plan.h"
 
+// An L brings its copy back into one of so many buffers of the rank.
+enum { SP_COPY_BUFFERS = 2 };
+
 // Adds to every rank of a plan that sp_plan_check accepts an O after each F and, before the B or I
 // (or R) that first reads the forward pack, its L: the unit leaves while the next one runs and
 // starts to come back with the backward before its own, as in kwai/Megatron-Kwai, branch atc24ae

@@ -91,12 +91,11 @@ static sp_status rank_job_init(const sp_schedule_spec *spec, const sp_schedule_c
     size_t vstages = (size_t)sp_layout_vstages(layout);
     size_t forwards = count_on(forward, dp);
     size_t backwards = count_on(backward, dp);
-    const int64_t *room = costs->room_bytes;
-    *rank = (rank_job){.job = {.layout = layout,
-                               .forward = forwards,
-                               .backward = backwards,
-                               .token_bytes = costs->token_bytes,
-                               .room_bytes = room != NULL ? room + dp * layout->pp : NULL}};
+    *rank = (rank_job){.job = {.layout = layout, .forward = forwards, .backward = backwards}};
+    if (costs->room_bytes != NULL) {
+        rank->job.token_bytes = costs->token_bytes + (size_t)dp * vstages;
+        rank->job.room_bytes = costs->room_bytes + dp * layout->pp;
+    }
     if (!allocate(rank, forwards, backwards, vstages)) {
         rank_job_fini(rank);
         return sp_error_no_memory(err, "a schedule");

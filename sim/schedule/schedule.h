@@ -71,8 +71,9 @@ typedef struct sp_schedule_costs {
     // forward packs for f and backward packs for b (whole), i and w; NULL otherwise.
     const int64_t *pack_f_ns, *pack_b_ns, *pack_i_ns, *pack_w_ns;
     const int64_t *pack_p2p_f_ns, *pack_p2p_b_ns; // [pack], between ranks
-    // Memory for schedules that look at it, not owned: activations of a token on each virtual
-    // stage, and what each rank has for them: [data-parallel rank * pp + rank]. NULL: any amount.
+    // Memory for schedules that look at it, not owned: activations of a token, [data-parallel rank
+    // * pp * chunks + virtual stage], and what each rank has for them, [data-parallel rank * pp +
+    // rank]. NULL: any amount.
     const int64_t *token_bytes, *room_bytes;
 } sp_schedule_costs;
 

@@ -42,6 +42,15 @@ void sp_batch_fini(sp_batch *batch)
     *batch = (sp_batch){0};
 }
 
+int64_t sp_batch_longest(const sp_batch *batch)
+{
+    int64_t longest = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        longest = batch->tokens[i] > longest ? batch->tokens[i] : longest;
+    }
+    return longest;
+}
+
 static sp_status batch_of(size_t count, sp_batch *batch, sp_error *err)
 {
     *batch = (sp_batch){.count = count};

@@ -37,6 +37,9 @@ typedef struct sp_batch {
 
 void sp_batch_fini(sp_batch *batch);
 
+// Tokens of the longest sample; 0: no samples.
+int64_t sp_batch_longest(const sp_batch *batch);
+
 // The samples of `front` and behind them those of `back`, or those at `index`: copies, ids kept.
 // The caller frees them.
 sp_status sp_batch_join(const sp_batch *front, const sp_batch *back, sp_batch *joined,

@@ -82,16 +82,30 @@ static const double bert512_tokens[] = {
     0, 32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 416, 448, 511, 512, 512,
 };
 
+// exp(N(mu, 1.5)) with mu = ln 1024 - 1.5^2 / 2, clipped to 128 and 8192: 26.2 % of the samples lie
+// on the lower end and 1.6 % on the upper one. Between them 16 steps of a factor of 64^(1/16).
+static const double lognormal_quantile[] = {
+    0,         0.2622923, 0.3216795, 0.3860149, 0.4536543, 0.5226688, 0.5910084,
+    0.6566827, 0.7179334, 0.7733726, 0.8220711, 0.8635861, 0.8979328, 0.9255105,
+    0.9469997, 0.9632506, 0.9751774, 0.9836723, 1,
+};
+static const double lognormal_tokens[] = {
+    128,     128,     166.00,  215.27,  279.17,  362.04,  469.51,  608.87, 789.61, 1024,
+    1327.96, 1722.16, 2233.36, 2896.31, 3756.05, 4870.99, 6316.90, 8192,   8192,
+};
+
 enum {
     WIKIPEDIA_POINTS = sizeof wikipedia_quantile / sizeof wikipedia_quantile[0],
     LONGMIX_POINTS = sizeof longmix_quantile / sizeof longmix_quantile[0],
     PROLONG_POINTS = sizeof prolong_quantile / sizeof prolong_quantile[0],
     BERT512_POINTS = sizeof bert512_quantile / sizeof bert512_quantile[0],
+    LOGNORMAL_POINTS = sizeof lognormal_quantile / sizeof lognormal_quantile[0],
 };
 _Static_assert(sizeof wikipedia_tokens == sizeof wikipedia_quantile, "one length per quantile");
 _Static_assert(sizeof longmix_tokens == sizeof longmix_quantile, "one length per quantile");
 _Static_assert(sizeof prolong_tokens == sizeof prolong_quantile, "one length per quantile");
 _Static_assert(sizeof bert512_tokens == sizeof bert512_quantile, "one length per quantile");
+_Static_assert(sizeof lognormal_tokens == sizeof lognormal_quantile, "one length per quantile");
 
 static const sp_distribution distributions[] = {
     {
@@ -130,6 +144,14 @@ static const sp_distribution distributions[] = {
         .tokens = bert512_tokens,
         .points = BERT512_POINTS,
         .linear = 1,
+    },
+    {
+        .name = "lognormal",
+        .title = "made up: lognormal of mean 1,024 and sigma 1.5, clipped to 128 and 8,192 tokens",
+        .source = "Megatron-LM, examples/dynamic_context_parallel, mock data set",
+        .quantile = lognormal_quantile,
+        .tokens = lognormal_tokens,
+        .points = LOGNORMAL_POINTS,
     },
 };
 

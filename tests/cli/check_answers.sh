@@ -65,10 +65,30 @@ grep -q '^times ±1.2 % in the median' text || complain "compare tells no error:
 "$program" compare s.json --strategies packed --json >rows.json || complain "compare --json failed"
 expect "median of a row" 0.012 "$(value rows.json median)"
 
+# Throughput in the words of the field: tokens/s/GPU, then FLOPs by both counts, each labelled.
+"$program" simulate s.json --quiet >text || complain "simulate failed"
+grep -A2 -E '^  throughput +[0-9.]+ K tokens/s/GPU  \([0-9.]+ K tokens/s\)$' text |
+    grep -A1 -E '^ +[0-9.]+ TFLOP/s/GPU, MFU [0-9.]+ %  \(full attention, Megatron.s formula\)$' |
+    grep -qE '^ +[0-9.]+ TFLOP/s/GPU, MFU [0-9.]+ %  \(causal attention\)$' ||
+    complain "simulate does not tell throughput: $(cat text)"
+# Memory: what the limit leaves of the GPU is named, and what PyTorch's allocator would have.
+grep -qE '^  peak memory +[0-9.]+ GiB of 77.00, fits' text &&
+    grep -qE '^ +of 80.00 GiB, 3.00 are kept for the CUDA context \(1.0\), NCCL \(1.5\), cuBLAS and fragmentation \(0.5\)$' text &&
+    grep -qE "^ +PyTorch's allocator: allocated [0-9.]+ GiB, reserved [0-9.]+ GiB$" text ||
+    complain "simulate does not tell memory: $(cat text)"
+"$program" simulate s.json --quiet --set memory.reserve_gib=5 >text || complain "simulate failed"
+grep -qE '^ +of 80.00 GiB, 5.00 are kept for the CUDA context, NCCL, cuBLAS and fragmentation$' text ||
+    complain "simulate does not tell a stated reserve: $(cat text)"
+"$program" simulate s.json --quiet --set memory.limit_gib=60 >text || complain "simulate failed"
+grep -q 'are kept for' text && complain "a stated limit has a reserve: $(cat text)"
+"$program" compare s.json --strategies packed --quiet >text || complain "compare failed"
+grep -q '^strategy .* tokens/s/GPU TFLOP/s/GPU  MFU full MFU causal ' text ||
+    complain "compare does not tell throughput: $(cat text)"
+
 # A scenario and its plan agree.
 "$program" simulate s.json --json --plan plan.json --quiet >of_scenario.json || complain "no plan"
 "$program" simulate plan.json --json --quiet >of_plan.json || complain "the plan cannot be simulated"
-for key in median p90 bias steps scope not_validated fits memory_margin_gib; do
+for key in median p90 bias steps scope not_validated fits memory_margin_gib tflops_per_gpu mfu_full_attention; do
     expect "$key of the plan" "$(value of_scenario.json $key)" "$(value of_plan.json $key)"
 done
 
@@ -105,4 +125,44 @@ peak=$(value wide.json peak_memory_gib)
 expect "points, the fastest tight" "yes yes tight " "$(sweep "$(awk "BEGIN {print $peak * 1.02}")" narrow.json)"
 [ "$(value narrow.json schedule.microbatch_samples)" != "$fastest" ] || complain "a tight step is picked"
 expect "ok points" 3 "$(value narrow.json ok)"
+
+# Whatever the limit: what is picked fits well wherever any point does, and is the fastest of those;
+# where none does, the summary says in words that its first point is tight, and by how much.
+cat >all.json <<SPEC
+{"schema": "slimpack/sweep/1",
+ "base": {"model": "llama-7b", "cluster": "h100-8", "profile": "./logged.json", "memory": {"limit_gib": LIMIT},
+          "workload": {"uniform": 4096, "context": 4096, "samples_per_batch": 8}},
+ "grid": {"parallel.tp": [1, 2, 4], "parallel.pp": [1, 2, 4], "schedule.microbatch_samples": [1, 2, 4],
+          "memory.recompute": ["none", "full"]}}
+SPEC
+fastest_of() { # FITS: tokens/s of the fastest line of results.jsonl that fits so
+    grep "\"status\":\"ok\".*\"fits\":\"$1\"" results.jsonl |
+        sed 's/.*"tokens_per_s":\([0-9.e+]*\).*/\1/' | sort -rg | head -1
+}
+seen=
+for limit in $(seq 7 0.5 13) 20 40 80; do
+    sed "s/LIMIT/$limit/" all.json >sweep.json
+    rm -f results.jsonl
+    "$program" sweep sweep.json -o results.jsonl --json --quiet >best.json
+    first=$(value best.json fits)
+    expected=yes
+    [ -n "$(fastest_of yes)" ] || expected=tight
+    [ -n "$(fastest_of $expected)" ] || expected=
+    seen="$seen$expected "
+    expect "first point with a limit of $limit GiB" "$expected" "$first"
+    expect "its speed" "$(fastest_of "${expected:-none}")" "$(value best.json tokens_per_s)"
+    order=$(sed -n 's/^ *"fits": "\([a-z]*\)",*$/\1/p' best.json | uniq | tr '\n' ' ')
+    case $order in
+    "" | "yes " | "tight " | "yes tight ") ;;
+    *) complain "tight points before others with a limit of $limit GiB: $order" ;;
+    esac
+    "$program" sweep sweep.json -o again.jsonl --quiet >text 2>/dev/null
+    rm -f again.jsonl
+    said=$(grep -cE '^no point fits well: the first fits TIGHTLY, with a margin of [0-9.]+ GiB' text)
+    expect "word of a tight pick with a limit of $limit GiB" "$([ "$expected" = tight ] && echo 1 || echo 0)" "$said"
+done
+case $seen in
+*tight*yes*) ;;
+*) complain "no limit at which all that fits is tight, or none at which a point fits well: $seen" ;;
+esac
 exit "$failed"

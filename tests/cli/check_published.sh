@@ -30,4 +30,5 @@ fits_again "$published/h800_throughput.csv" fit_h800 h800-fitted
 fits_again "$published/h100_dgxc.csv" fit_h100 h100
 fits_again "$published/h100_nanotron.csv" fit_h100_nanotron h100-nanotron
 fits_again "$published/h100_fsdp.json" fit_h100_fsdp h100-fsdp
+fits_again "$published/dynamic_cp.csv,$published/dynamic_cp_packed.json" fit_h100_varlen h100-varlen
 fits_again "$published/a100_fsdp.json" fit_a100_fsdp a100-fsdp

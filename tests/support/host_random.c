@@ -6,13 +6,15 @@
 #include "tests/support/random_plan.h"
 #include "tests/support/test_main.h"
 
-// A layout of at most four stages and its four layers in shares that need not be equal, and may be
-// nothing.
-static void draw_layers(sp_prng *prng, sp_layout *layout, int *layers, int total)
+// A layout of at most four stages and its four layers in shares that need not be equal. Stages
+// between the first and the last may be left without one where `empty`.
+static void draw_layers(sp_prng *prng, sp_layout *layout, int *layers, int total, bool empty)
 {
     int stages = sp_layout_vstages(layout);
     for (int s = 0; s < stages; s++) {
-        layers[s] = 0;
+        bool end = s == 0 || s + 1 == stages;
+        layers[s] = empty || (end && stages > 1) ? 0 : 1;
+        total -= layers[s];
     }
     while (total > 0) {
         layers[random_below(prng, stages)]++;
@@ -63,7 +65,7 @@ bool host_random_plan(sp_prng *prng, int layers, int stage_layers[HOST_STAGES], 
     random_plan_make(prng, 3, 2, r);
     random_agreed_actions(prng, r);
     remove_copies(&r->plan);
-    draw_layers(prng, &r->plan.layout, stage_layers, layers);
+    draw_layers(prng, &r->plan.layout, stage_layers, layers, true);
     return is_wanted(false, r);
 }
 
@@ -81,7 +83,7 @@ void host_random_agree(const host_random *draw)
         int layers[HOST_STAGES];
         random_plan_make(&prng, 3, 2, &r);
         random_agreed_actions(&prng, &r);
-        draw_layers(&prng, &r.plan.layout, layers, draw->model->layers);
+        draw_layers(&prng, &r.plan.layout, layers, draw->model->layers, draw->agrees == NULL);
         draw_members(&prng, draw, &r.plan.layout);
         r.plan.layout.zero = draw->zero > 0 ? draw->zero : 1;
         const sp_memory_options memory = {

@@ -206,10 +206,42 @@ static void bert512_has_the_histograms_shares(void **state)
     assert_int_equal(sp_distribution_quantile(find("bert512"), 1 - .2344), 511);
 }
 
+static double normal_cdf(double z)
+{
+    return 0.5 * erfc(-z / sqrt(2.0));
+}
+
+// The closed form: shares below a length by the normal distribution of its logarithm, and the mean
+// of what is clipped, a P(a) + b (1 - P(b)) + m (P'(b) - P'(a)), where P is the share below a
+// length and P' that of a normal distribution shifted by sigma.
+static void lognormal_as_its_closed_form(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {129, 200, 332, 500, 1024, 3000, 8191};
+    const double mu = log(1024.0) - 1.125;
+    const double low = (log(128.0) - mu) / 1.5;
+    const double high = (log(8192.0) - mu) / 1.5;
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        double below = normal_cdf((log((double)lengths[i]) - mu) / 1.5);
+        // Points are a factor of 1.3 apart: between them the length is within 2 %.
+        double found = (double)sp_distribution_quantile(find("lognormal"), below);
+        assert_near(found / (double)lengths[i], 1.0, 0.02, "length");
+    }
+    double mean = 0.0;
+    for (int i = 0; i < GRID; i++) {
+        mean += (double)sp_distribution_quantile(find("lognormal"), (i + .5) / GRID) / GRID;
+    }
+    double expected = 128.0 * normal_cdf(low) + 8192.0 * (1.0 - normal_cdf(high)) +
+                      1024.0 * (normal_cdf(high - 1.5) - normal_cdf(low - 1.5));
+    assert_near(mean / expected, 1.0, 0.005, "mean");
+    assert_int_equal(sp_distribution_quantile(find("lognormal"), 0), 128);
+    assert_int_equal(sp_distribution_quantile(find("lognormal"), nextafter(1, 0)), 8192);
+}
+
 static void points_are_well_formed(void **state)
 {
     (void)state;
-    assert_int_equal(sp_distribution_count(), 4);
+    assert_int_equal(sp_distribution_count(), 5);
     for (int d = 0; d < sp_distribution_count(); d++) {
         const sp_distribution *distribution = sp_distribution_at(d);
         assert_ptr_equal(sp_distribution_find(distribution->name), distribution);
@@ -270,6 +302,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(longmix_has_the_tables_counts),
     cmocka_unit_test(prolong_has_the_lists_shares_and_quantiles),
     cmocka_unit_test(bert512_has_the_histograms_shares),
+    cmocka_unit_test(lognormal_as_its_closed_form),
     cmocka_unit_test(points_are_well_formed),
     cmocka_unit_test(quantiles_never_fall),
     cmocka_unit_test(samples_follow_the_quantiles),

@@ -91,7 +91,7 @@ static void assert_valid(const bench *b, const char *kind, const sp_packing *pac
         assert_true(p->dp_first >= 0 && p->dp_first + p->dp_count <= dp);
         assert_true(p->slice_count > 0);
         assert_true(p->tokens <= rank_tokens(b) * p->dp_count);
-        if (strcmp(kind, "hybrid-cp") == 0) {
+        if (strcmp(kind, "hybrid-cp") == 0 && !b->scenario.strategy.pack_rounds) {
             assert_int_equal(p->slice_count, 1);
         }
         for (size_t s = p->first_slice; s < p->first_slice + p->slice_count; s++) {
@@ -156,6 +156,70 @@ static void samples_once_within_room_without_deadlock(void **state)
         }
         bench_fini(&b);
     }
+}
+
+// Ranks of every sample's pack.
+typedef struct place {
+    int first, count;
+} place;
+
+static void find_places(const sp_packing *packing, place places[MOST_SAMPLES])
+{
+    for (size_t k = 0; k < packing->forward.count; k++) {
+        const sp_pack *p = &packing->forward.packs[k];
+        for (size_t s = p->first_slice; s < p->first_slice + p->slice_count; s++) {
+            places[packing->forward.slices[s].sample] = (place){p->dp_first, p->dp_count};
+        }
+    }
+}
+
+// hybrid-cp with packed rounds puts every sample on the ranks that it has alone, and gives all
+// ranks equally many packs: one in each round, where their number is a power of two and none stays
+// idle.
+static void rounds_are_packs(void **state)
+{
+    (void)state;
+    static const int ranks[] = {1, 2, 4, 8, 16};
+    sp_prng prng;
+    sp_prng_seed(&prng, 59);
+    size_t fewer = 0;
+    for (int round = 0; round < 60; round++) {
+        static bench b;
+        int dp = ranks[round % 5];
+        place places[2][MOST_SAMPLES];
+        size_t packs[2];
+        bench_init(&b, round % 2 == 0 ? 4 : 1, dp, 200 + (int64_t)sp_prng_below(&prng, 20000));
+        random_batch(&prng, &b);
+        for (int packed = 0; packed < 2; packed++) {
+            sp_packing packing;
+            sp_error err = {0};
+            b.scenario.strategy.pack_rounds = packed != 0;
+            must_succeed("hybrid-cp", pack(&b, "hybrid-cp", &packing, &err), &err);
+            assert_int_equal(packing.forward.slice_count, b.batch.count);
+            assert_int_equal(plan_status(&b, SP_SCHEDULE_1F1B, &packing), SP_OK);
+            find_places(&packing, places[packed]);
+            packs[packed] = packing.forward.count;
+            size_t of_rank[MOST_RANKS] = {0};
+            for (size_t k = 0; packed && k < packing.forward.count; k++) {
+                const sp_pack *p = &packing.forward.packs[k];
+                for (int r = p->dp_first; r < p->dp_first + p->dp_count; r++) {
+                    of_rank[r]++;
+                }
+            }
+            for (int r = 1; r < dp; r++) {
+                assert_int_equal(of_rank[r], of_rank[0]);
+            }
+            sp_packing_fini(&packing);
+        }
+        for (size_t i = 0; i < b.batch.count; i++) {
+            assert_int_equal(places[0][i].first, places[1][i].first);
+            assert_int_equal(places[0][i].count, places[1][i].count);
+        }
+        assert_true(packs[1] <= packs[0]);
+        fewer += packs[1] < packs[0];
+        bench_fini(&b);
+    }
+    assert_true(fewer > 40);
 }
 
 // Packs on random aligned blocks: 1F1B runs them in the order of descending degree, while in their
@@ -533,6 +597,7 @@ static void allocation_failures(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(samples_once_within_room_without_deadlock),
+    cmocka_unit_test(rounds_are_packs),
     cmocka_unit_test(random_groups_in_order),
     cmocka_unit_test(simulated_and_verified),
     cmocka_unit_test(work_below_that_of_fixed_groups),

@@ -102,7 +102,8 @@ static void check_result(const char *text, const scenario_run *r)
     }
     double bubble = sp_result_bubble_ratio(result);
     assert_true(bubble >= 0.0 && bubble < 1.0);
-    assert_true(sp_result_mfu(result) > 0.0 && sp_result_mfu(result) < 1.0);
+    assert_true(sp_result_mfu(result, SP_FLOPS_CAUSAL) > 0.0 &&
+                sp_result_mfu(result, SP_FLOPS_CAUSAL) < 1.0);
     assert_true(sp_result_gap(result) >= 0.0);
     assert_true(result->peak_bytes > 0);
     json_t *json = sp_result_json(result, true);

@@ -82,6 +82,56 @@ static void softmax_share(void **state)
     assert_near(sp_i_exec_s(&plain, &time, &stage, SP_PASS_RECOMPUTE, false), 0.5e-3 + 0.25e-3);
 }
 
+// Each step of a ring is launched half forward and half with the input gradient, again where the
+// attention runs again, and not with weight gradients.
+static void ring_steps(void **state)
+{
+    (void)state;
+    const sp_host_model host = {.layer_s = 4e-3, .cp_step_s = 0.8e-3};
+    const sp_stage stage = {.layers = 2};
+    for (int steps = 0; steps <= 8; steps += 2) {
+        sp_i_pack_time time = {.layout = &one_rank, .recompute_share = 0.5, .ring_steps = steps};
+        double ring = 0.4e-3 * steps;
+        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_F, false), 2 * (1e-3 + ring));
+        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_I, false), 2 * (1e-3 + ring));
+        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, false), 2 * 1e-3);
+        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_RECOMPUTE, false), 2 * 0.5e-3);
+        time.recomputes_attention = true;
+        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_RECOMPUTE, false),
+                    2 * (0.5e-3 + ring));
+    }
+}
+
+// A ring over as many ranks as hold the pack, those of merged data-parallel ranks among them; none
+// on one rank, nor where a gather or all-to-alls bring all keys before the attention.
+static void steps_of_a_pack(void **state)
+{
+    (void)state;
+    sp_model model;
+    sp_profile profile;
+    sp_error_clear(&err);
+    assert_int_equal(sp_model_builtin("llama-7b", &model, &err), SP_OK);
+    assert_int_equal(flat_profile(NULL, &profile, &err), SP_OK);
+    const sp_cluster cluster = {
+        .gpus_per_node = 8, .nodes = 1, .nics_per_node = 8, .nic_bytes_per_s = 5e10};
+    for (int cp = 1; cp <= 8; cp *= 2) {
+        for (int overlap = 0; overlap <= (int)SP_CP_A2A; overlap++) {
+            sp_layout layout = one_rank;
+            layout.cp = cp;
+            pack_times_case of = {.model = &model,
+                                  .cluster = &cluster,
+                                  .profile = &profile,
+                                  .layout = layout,
+                                  .memory = {.stack = {.cp_overlap = (sp_cp_overlap)overlap}}};
+            sp_i_pack_time time;
+            pack_times_of_samples(&of, 1, 1000, &time);
+            bool ring = cp > 1 && overlap == SP_CP_ATTENTION;
+            assert_int_equal(time.ring_steps, ring ? cp : 0);
+        }
+    }
+    sp_profile_fini(&profile);
+}
+
 // 0.2 of it on the embedding's forward, 0.4 on the head's forward and 0.4 on its backward; one rank
 // with both ends pays all of it.
 static void head_shares(void **state)
@@ -282,6 +332,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(tensor_parallel_growth),
     cmocka_unit_test(tensor_parallel_beside_a_pipeline),
     cmocka_unit_test(softmax_share),
+    cmocka_unit_test(ring_steps),
+    cmocka_unit_test(steps_of_a_pack),
     cmocka_unit_test(head_shares),
     cmocka_unit_test(partial_recompute_share),
     cmocka_unit_test(norm_of_both),

@@ -273,7 +273,60 @@ static void wrong_maps(void **state)
                     "t.csv:2: uniform_costs: a table of tokens_per_s needs a model", NULL);
 }
 
+// A speed-up, and nothing else, has a baseline.
+static void wrong_baselines(void **state)
+{
+    (void)state;
+    static const char csv[] = "a,times\n1,2\n";
+#define SPEEDUP(rest) \
+    "{'measured': {'column': 'times', 'is': " rest "}, 'base': {}, 'columns': {'a': null}}"
+    assert_messages(csv, SPEEDUP("'speedup'"),
+                    "t.json: measured.baseline: expected what a \"speedup\" is over: {\"with\": "
+                    "settings by path, \"columns\": rules of columns}",
+                    NULL);
+    assert_messages(csv, SPEEDUP("'iteration_ms', 'baseline': {}"),
+                    "t.json: measured.baseline: only a \"speedup\" has a baseline", NULL);
+    assert_messages(csv, SPEEDUP("'speedup', 'baseline': {'wiht': {}}"),
+                    "t.json: measured.baseline: unknown key 'wiht' (did you mean 'with'?)", NULL);
+    assert_messages(csv, SPEEDUP("'speedup', 'baseline': {'with': {'x..y': 1}}"),
+                    "t.json: measured.baseline.with: expected paths such as \"parallel.tp\", got "
+                    "\"x..y\"",
+                    NULL);
+    assert_messages(csv, SPEEDUP("'speedup', 'baseline': {'columns': {'b': 'parallel.pp'}}"),
+                    "t.csv:1: column 'b' is missing", NULL);
+}
+
 // ---- predictions ----
+
+// m micro-batches of one rank take m (f + b), those of a pipeline of p ranks under 1F1B
+// (m + p - 1) (f + b): the first is (m + p - 1) / m times as fast.
+static void speedup_over_a_baseline(void **state)
+{
+    (void)state;
+    static const char map[] =
+        "{'measured': {'column': 'times', 'is': 'speedup', 'baseline': {'with': {'schedule.kind': "
+        "'1f1b'}, 'columns': {'p': 'parallel.pp'}}}, 'base': {'uniform_costs': {'f_ms': 1, "
+        "'b_ms': 2}, 'schedule': {'kind': 'gpipe'}}, 'columns': {'m': 'schedule.microbatches', "
+        "'p': null}}";
+    sp_measurements m;
+    sp_error err;
+    sp_validation validation;
+    must_read("m,p,times\n8,4,1.375\n2,1,1\n4,8,5.5\n", map, &m);
+    assert_int_equal(m.kind, SP_MEASURED_SPEEDUP);
+    assert_int_equal(m.cases[0].scenario.layout.pp, 1);
+    assert_int_equal(m.cases[0].scenario.schedule.kind, SP_SCHEDULE_GPIPE);
+    assert_int_equal(m.cases[0].baseline->scenario.layout.pp, 4);
+    assert_int_equal(m.cases[0].baseline->scenario.schedule.kind, SP_SCHEDULE_1F1B);
+    sp_error_clear(&err);
+    assert_int_equal(sp_validation_run(&m, 2, &validation, &err), SP_OK);
+    static const double expected[] = {11.0 / 8.0, 1.0, 11.0 / 4.0};
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(fabs(validation.cases[i].computed - expected[i]) < 1e-12);
+    }
+    assert_true(fabs(validation.cases[2].error + 0.5) < 1e-12);
+    sp_validation_fini(&validation);
+    sp_measurements_fini(&m);
+}
 
 static void predictions(void **state)
 {
@@ -299,11 +352,14 @@ static void predictions(void **state)
         assert_true(own == sp_result_iteration_ms(&result));
         assert_true(again == own);
         assert_true(other > own);
-        assert_true(sp_measured_value(SP_MEASURED_TOKENS_PER_S, &result) ==
-                    sp_result_tokens_per_s(&result));
+        double tokens_per_s = 0.0;
+        sp_result_fini(&result);
+        assert_int_equal(sp_measured_case_evaluate(&m.cases[i], SP_MEASURED_TOKENS_PER_S, NULL,
+                                                   &tokens_per_s, &result, &err),
+                         SP_OK);
+        assert_true(tokens_per_s == sp_result_tokens_per_s(&result));
         // 8 samples of 128 tokens.
-        assert_true(
-            fabs(sp_measured_value(SP_MEASURED_TOKENS_PER_S, &result) * own / 1024e3 - 1.0) < 1e-9);
+        assert_true(fabs(tokens_per_s * own / 1024e3 - 1.0) < 1e-9);
         sp_result_fini(&result);
     }
     sp_profile_fini(&slow);
@@ -401,6 +457,7 @@ static void published_tables(void **state)
         {"h100_nanotron_fits", 1063, SP_MEASURED_FITS},
         {"zb_table5", 20, SP_MEASURED_BUBBLE_RATE},
         {"zb_v", 15, SP_MEASURED_BUBBLE_RATE},
+        {"dynamic_cp", 2, SP_MEASURED_SPEEDUP},
     };
     for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++) {
         sp_measurements m;
@@ -641,5 +698,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(published_rows),
     cmocka_unit_test(published_bubbles),
     cmocka_unit_test(every_allocation_fails_once),
+    cmocka_unit_test(wrong_baselines),
+    cmocka_unit_test(speedup_over_a_baseline),
 };
 SP_TEST_MAIN(tests)

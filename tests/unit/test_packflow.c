@@ -190,7 +190,7 @@ static void merged_ranks_share_their_tokens(void **state)
     int64_t f_ns[2 * PACKS * STAGES];
     int64_t b_ns[2 * PACKS * STAGES];
     int64_t none[2 * PACKS * STAGES] = {0};
-    int64_t token_bytes[STAGES] = {3, 3, 3, 3};
+    int64_t token_bytes[3 * STAGES];
     int64_t room_bytes[3 * STAGES];
     const sp_layout layout = {.tp = 1, .cp = 1, .pp = STAGES, .dp = 3, .chunks = 1};
     sp_batch batch = {.ids = tokens, .tokens = tokens, .count = (size_t)2 * PACKS};
@@ -218,6 +218,7 @@ static void merged_ranks_share_their_tokens(void **state)
     const sp_schedule_spec spec = {.kind = SP_SCHEDULE_PACKFLOW};
     for (int packs = 0; packs <= STAGES; packs++) {
         for (int s = 0; s < 3 * STAGES; s++) {
+            token_bytes[s] = 3;
             room_bytes[s] = 300 * packs;
         }
         int64_t makespan_ns[3];

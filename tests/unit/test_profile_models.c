@@ -71,7 +71,7 @@ static void host_units(void **state)
     sp_profile profile;
     load((const char *[]){"host={\"layer_us\":3160,\"tp_growth\":0.034,\"unfused_softmax_us\":495,"
                           "\"head_us\":3500,\"overlap_power\":3.9,\"unit_us\":2000,"
-                          "\"iteration_us\":1000" SOURCE,
+                          "\"iteration_us\":1000,\"cp_step_us\":700" SOURCE,
                           NULL},
          &profile);
     assert_near(profile.host.layer_s, 3.16e-3);
@@ -81,11 +81,13 @@ static void host_units(void **state)
     assert_near(profile.host.overlap_power, 3.9);
     assert_near(profile.host.unit_s, 2e-3);
     assert_near(profile.host.iteration_s, 1e-3);
+    assert_near(profile.host.cp_step_s, 0.7e-3);
     sp_profile_fini(&profile);
     load((const char *[]){"host={\"layer_us\":1" SOURCE, NULL}, &profile);
     assert_true(profile.host.tp_growth == 0.0 && profile.host.softmax_s == 0.0 &&
                 profile.host.head_s == 0.0 && profile.host.overlap_power == 0.0 &&
-                profile.host.unit_s == 0.0 && profile.host.iteration_s == 0.0);
+                profile.host.unit_s == 0.0 && profile.host.iteration_s == 0.0 &&
+                profile.host.cp_step_s == 0.0);
     sp_profile_fini(&profile);
 }
 
@@ -227,8 +229,9 @@ static void wrong_gemm_models(void **state)
 static void wrong_constants(void **state)
 {
     (void)state;
-    static const char *const host[] = {"layer_us", "tp_growth",    "unfused_softmax_us", "head_us",
-                                       "unit_us",  "iteration_us", "overlap_power"};
+    static const char *const host[] = {"layer_us",      "tp_growth", "unfused_softmax_us",
+                                       "head_us",       "unit_us",   "iteration_us",
+                                       "overlap_power", "cp_step_us"};
     static const char *const values[] = {"-1", "1e300", "true", "\"3\""};
     for (size_t i = 0; i < sizeof host / sizeof host[0]; i++) {
         for (size_t j = 0; j < sizeof values / sizeof values[0]; j++) {

@@ -14,6 +14,9 @@
 // Each transfer is off by a few nanoseconds.
 #define ROUNDED 1e-4
 
+// Tokens of a sample at most.
+enum { LONGEST = 100000 };
+
 static drawn_batch d;
 
 typedef struct scored_case {
@@ -39,7 +42,8 @@ static void case_init(int tp, int pp, int dp, int chunks, const char *more, scor
                                     &c->scenario.cluster, &c->scenario.profile, c->scenario.memory,
                                     c->scenario.source, &err),
                  &err);
-    must_succeed("scorer", sp_i_rank_scorer_init(&c->scorer, &c->scenario, &c->cost, &err), &err);
+    must_succeed("scorer", sp_i_rank_scorer_init(&c->scorer, &c->scenario, &c->cost, LONGEST, &err),
+                 &err);
 }
 
 static void case_fini(scored_case *c)
@@ -256,8 +260,8 @@ static void fits_up_to_the_limit(void **state)
     }
     int64_t token_bytes[2];
     int64_t room_bytes[2];
-    sp_i_pack_memory_room(&c.scorer.memory, &c.scenario.layout, false, most_bytes, 100000,
-                          token_bytes, room_bytes);
+    sp_i_pack_memory_room(&c.scorer.memory, &c.scenario.layout, false, most_bytes, token_bytes,
+                          room_bytes);
     assert_true(room_bytes[0] >= 100000 * token_bytes[0] &&
                 room_bytes[1] >= 100000 * token_bytes[1]);
     assert_true(room_bytes[0] == 100000 * token_bytes[0] ||
@@ -287,7 +291,7 @@ static void allocation_failures(void **state)
         sp_i_rank_scorer scorer;
         sp_i_packflow_outcome outcome;
         sp_i_alloc_fail_after(n);
-        status = sp_i_rank_scorer_init(&scorer, &c.scenario, &c.cost, &err);
+        status = sp_i_rank_scorer_init(&scorer, &c.scenario, &c.cost, LONGEST, &err);
         if (status == SP_OK) {
             status = sp_i_rank_score(&scorer, &packing, needs.pack, true, &outcome, &err);
         }

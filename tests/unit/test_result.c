@@ -150,7 +150,7 @@ static void ratios_are_of_sums(void **state)
     assert_close(sp_result_bubble_ratio_longest_stage(&r), (40.0 + 20.0) / (100.0 + 40.0));
     assert_close(sp_result_tokens_per_s(&r), 1700.0 / 0.17);
     // Eight GPUs of 1 MFLOP/s for 0.17 s.
-    assert_close(sp_result_mfu(&r), 3.4e5 / (0.17 * 8e6));
+    assert_close(sp_result_mfu(&r, SP_FLOPS_CAUSAL), 3.4e5 / (0.17 * 8e6));
     assert_close(sp_result_lower_bound_ms(&r), 50.0);
     assert_close(sp_result_gap(&r), (85.0 - 50.0) / 50.0);
     assert_close(sp_result_gap_work(&r), (85.0 - 42.5) / 42.5);
@@ -160,6 +160,8 @@ static void ratios_are_of_sums(void **state)
     assert_non_null(json);
     assert_close(real(json, "tokens_per_gpu_s"), 1e4 / 8.0);
     assert_close(real(json, "mfu_full_attention"), 5e5 / (0.17 * 8e6));
+    assert_close(1e12 * real(json, "tflops_per_gpu"), 5e5 / 0.17 / 8.0);
+    assert_close(1e12 * real(json, "tflops_per_gpu_causal"), 3.4e5 / 0.17 / 8.0);
     assert_close(real(json, "hfu"), 6e5 / (0.17 * 8e6));
     // Ratio of sums: (100 + 40) / (80 + 40).
     assert_close(real(member(json, "imbalance"), "dp_max_over_mean"), 140.0 / 120.0);
@@ -263,6 +265,8 @@ static const char *const result_keys[] = {"schema",
                                           "bubble_ratio_longest_stage",
                                           "tokens_per_s",
                                           "tokens_per_gpu_s",
+                                          "tflops_per_gpu",
+                                          "tflops_per_gpu_causal",
                                           "mfu",
                                           "mfu_full_attention",
                                           "hfu",
@@ -380,6 +384,8 @@ static void fits_by_peak_and_limit(void **state)
         json_t *json = sp_result_json(&r, false);
         assert_string_equal(json_string_value(member(json, "fits")), cases[i].fits);
         assert_close(real(json, "memory_margin_gib"), (double)cases[i].margin / SP_GIB);
+        assert_true(cases[i].reserved_peak == 0 || real(json, "peak_memory_reserved_gib") ==
+                                                       (double)cases[i].reserved_peak / SP_GIB);
         assert_int_equal(json_is_true(member(json, "oom")), cases[i].peak > 1000);
         json_decref(json);
         sp_result_warn_of_memory(&r);
@@ -391,6 +397,28 @@ static void fits_by_peak_and_limit(void **state)
     add_both(&r);
     assert_int_equal(sp_result_fits(&r), SP_FITS_NONE);
     sp_result_fini(&r);
+}
+
+// Every micro-batch of a rank waits, where the step does not fit well, once for each batch.
+static void tight_steps_wait(void **state)
+{
+    (void)state;
+    for (int64_t peak = 850; peak <= 1050; peak += 50) {
+        sp_result r = described();
+        r.memory_limit_bytes = 1000;
+        add_both(&r);
+        r.peak_bytes = peak;
+        double before_ns = r.iteration_ns;
+        double microbatches = 0.0;
+        for (size_t i = 0; i < r.batch_count; i++) {
+            microbatches += (double)r.batches[i].facts.microbatches / r.layout.dp;
+        }
+        sp_result_add_stalls(&r, 0.25);
+        double expected_ns = peak > 900 ? microbatches * 0.25e9 : 0.0;
+        assert_close(r.iteration_ns - before_ns, expected_ns);
+        assert_close(r.stall_ns, expected_ns);
+        sp_result_fini(&r);
+    }
 }
 
 static void error_of_the_profile_is_told(void **state)
@@ -473,6 +501,8 @@ static void undefined_figures_are_null(void **state)
     static const char *const undefined[] = {"strategy",
                                             "tokens_per_s",
                                             "tokens_per_gpu_s",
+                                            "tflops_per_gpu",
+                                            "tflops_per_gpu_causal",
                                             "mfu",
                                             "mfu_full_attention",
                                             "hfu",
@@ -546,6 +576,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(out_of_memory),
     cmocka_unit_test(peak_memory_is_listed),
     cmocka_unit_test(fits_by_peak_and_limit),
+    cmocka_unit_test(tight_steps_wait),
     cmocka_unit_test(error_of_the_profile_is_told),
     cmocka_unit_test(keys_are_the_documented_ones),
     cmocka_unit_test(empty_result_is_all_null),

@@ -75,6 +75,33 @@ static void scenario_beats_profile_beats_default(void **state)
     assert_int_equal(remove("stacked.json"), 0);
 }
 
+// A profile may name another that holds for other software: a scenario that states such a stack
+// gets it.
+static void a_stack_brings_its_profile(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *stack, *found;
+    } cases[] = {{"'ours'", "base"},
+                 {"'fsdp-2024'", "base"},
+                 {"'nanotron-2025'", "other"},
+                 {"{'name': 'nanotron-2025', 'fused_swiglu': true}", "other"}};
+    write_profile("other", "{'name': 'nanotron-2025'}");
+    write_profile("base", "{'name': 'ours'}, 'for_stack': {'nanotron-2025': 'other'}");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[256];
+        sp_scenario s;
+        snprintf(text, sizeof text,
+                 "{'model': 'llama-13b', 'profile': 'base', 'cluster': 'h800-8', 'stack': %s}",
+                 cases[i].stack);
+        read_with(text, NULL, 0, &s);
+        assert_string_equal(s.profile.name, cases[i].found);
+        sp_scenario_fini(&s);
+    }
+    assert_int_equal(remove("base.json"), 0);
+    assert_int_equal(remove("other.json"), 0);
+}
+
 static void overrides_name_it_and_switch_it(void **state)
 {
     (void)state;
@@ -311,6 +338,7 @@ static void hiding_never_slows_a_step(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(default_is_ours),
     cmocka_unit_test(scenario_beats_profile_beats_default),
+    cmocka_unit_test(a_stack_brings_its_profile),
     cmocka_unit_test(overrides_name_it_and_switch_it),
     cmocka_unit_test(wrong_ones_get_a_hint),
     cmocka_unit_test(heads_must_divide),

@@ -34,7 +34,8 @@ static void case_init(int pp, search_case *c)
                                     &c->scenario.cluster, &c->scenario.profile, c->scenario.memory,
                                     c->scenario.source, &err),
                  &err);
-    must_succeed("scorer", sp_i_rank_scorer_init(&c->scorer, &c->scenario, &c->cost, &err), &err);
+    must_succeed("scorer", sp_i_rank_scorer_init(&c->scorer, &c->scenario, &c->cost, 30000, &err),
+                 &err);
     must_succeed("work", sp_i_work_measure(&c->cost, 4096, &c->work, &err), &err);
     c->search = (sp_i_shape_search){
         .scorer = &c->scorer, .work = &c->work, .batch = &d.batch, .taper = true, .trials = 100};

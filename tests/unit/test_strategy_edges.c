@@ -84,7 +84,7 @@ static void check_figures(const char *text, const sp_result *result)
     }
     assert_true(sp_result_iteration_ms(result) > 0.0);
     assert_true(sp_result_bubble_ratio(result) < 1.0);
-    assert_true(sp_result_mfu(result) < 1.0);
+    assert_true(sp_result_mfu(result, SP_FLOPS_CAUSAL) < 1.0);
     for (size_t b = 0; b < result->batch_count; b++) {
         const sp_batch_result *batch = &result->batches[b];
         assert_true(batch->facts.lower_bound_ns <= (double)batch->iteration_ns);

@@ -109,6 +109,38 @@ static void buckets(void **state)
     }
 }
 
+// One after the other each bucket pays its latency; bf16 gradients are half the bytes; what ZeRO 0
+// hides with `hide_gradient_all_reduce` ZeRO 1 does not.
+static void switches_of_the_reduction(void **state)
+{
+    (void)state;
+    for (int zero = 0; zero <= 1; zero++) {
+        priced_step step;
+        priced_case c = replicated(zero);
+        sp_collective kind = zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
+        c.overrides[0] = "links.nvlink_latency_us=20";
+        c.memory.stack.bucketed_tail = true;
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            c.memory.stack.gradient_reduce_dtype = bf16 ? SP_REDUCE_BF16 : SP_REDUCE_FP32;
+            priced_step_run(&c, &step);
+            double buckets = c.model.layers;
+            double bucket = (double)sp_model_parameters(&c.model) / buckets;
+            double bytes = bucket * (bf16 ? BYTES_BF16 : BYTES_FP32);
+            assert_close_ns((double)step.costs.tail[0].grad_reduce_ns,
+                            1e9 * buckets * priced_collective_s(&step, kind, bytes), 1.0);
+            double gather_s = priced_collective_s(&step, SP_ALL_GATHER, bucket * BYTES_BF16);
+            assert_close_ns((double)step.costs.tail[0].param_gather_ns,
+                            zero == 1 ? 1e9 * buckets * gather_s : 0.0, 1.0);
+            priced_step_fini(&step);
+        }
+        c.memory.stack.hide_gradient_all_reduce = true;
+        priced_step_run(&c, &step);
+        assert_true((step.costs.buckets != NULL) == (zero == 0));
+        assert_true((step.costs.tail[0].grad_reduce_ns == 0) == (zero == 0));
+        priced_step_fini(&step);
+    }
+}
+
 // A tied table on two pipeline ranks is added up when the replicas' reduction is over, hidden or
 // not; on one rank it belongs to the first chunk alone.
 static void tied_tables(void **state)
@@ -373,6 +405,7 @@ static void overlap_never_costs(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(formulas),
     cmocka_unit_test(buckets),
+    cmocka_unit_test(switches_of_the_reduction),
     cmocka_unit_test(tied_tables),
     cmocka_unit_test(reduction_behind_the_last_backward),
     cmocka_unit_test(gather_behind_the_first_forward),

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# check_schedules.sh PROGRAM SOURCE: every schedule takes as long in `compare --schedules` as where a
+# scenario names it, and runs as many chunks.
+set -u
+program=$1
+failed=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+unset SLIMPACK_PROFILE_PATH
+
+schedules="gpipe 1f1b interleaved zb-h1 zb-h2 zb-auto zb-v v-half v-min dualpipe-v terapipe seq1f1b
+    slimpipe chunkflow packflow"
+
+# Iteration time, status and last rank's units, by what runs it; an error's words where it does not.
+compared() { # SCENARIO
+    "$program" compare "$1" --schedules "$(echo $schedules | tr ' ' ,)" --json --quiet |
+        awk '/^ *"schedule":/ { name = $2; gsub(/[",]/, "", name) }
+             /^      "iteration_ms":/ { time = $2; sub(/,/, "", time) }
+             /^ *"activation_units_peak":/ { units = $2 }
+             /^    }/ { print name, time, units; units = "" }' | sort
+}
+named() { # SCENARIO
+    for kind in $schedules; do
+        "$program" simulate "$1" --set "schedule.kind=$kind" --json --quiet 2>messages >result
+        [ $? -le 1 ] || echo null >result
+        awk -v name="$kind" 'BEGIN { time = "null" }
+             /^  "iteration_ms":/ { time = $2; sub(/,/, "", time) }
+             /^ *"activation_units_peak":/ { units = $2 }
+             END { print name, time, units }' result
+    done | sort
+}
+
+check() { # SCENARIO RUNNING: so many of the schedules run it
+    compared "$1" >one
+    named "$1" >other
+    if ! cmp -s one other; then
+        echo "$1: compare and simulate differ"
+        diff one other
+        failed=1
+    fi
+    running=$(grep -vc ' null' other)
+    if [ "$running" -lt "$2" ]; then
+        echo "$1: $running schedules run"
+        failed=1
+    fi
+}
+
+cat >uniform.json <<'SCENARIO'
+{"uniform_costs": {"f_ms": 3, "b_ms": 4, "w_ms": 2, "p2p_ms": 0.5}, "parallel": {"pp": 4},
+ "schedule": {"microbatches": 16}}
+SCENARIO
+cat >model.json <<'SCENARIO'
+{"model": "llama-7b", "cluster": "h800-8", "parallel": {"tp": 2, "pp": 4},
+ "workload": {"uniform": 4096, "samples_per_batch": 16}}
+SCENARIO
+# 28 layers make no eight equal stages.
+cat >odd.json <<'SCENARIO'
+{"model": {"layers": 28, "hidden": 1024, "ffn": 2048, "heads": 8, "vocab": 1000}, "cluster": "h800-8",
+ "parallel": {"pp": 4}, "workload": {"uniform": 1024, "samples_per_batch": 8}}
+SCENARIO
+cat >alone.json <<'SCENARIO'
+{"uniform_costs": {"f_ms": 1, "b_ms": 1, "w_ms": 1}, "schedule": {"microbatches": 4}}
+SCENARIO
+check uniform.json 14
+check model.json 14
+check odd.json 8
+check alone.json 8
+
+# Interleaving runs two chunks where the layers make as many stages, one where they do not.
+chunks() { # SCENARIO
+    "$program" simulate "$1" --set schedule.kind=interleaved --explain --json --quiet 2>messages |
+        sed -n 's/.*"chunks_per_rank": *\([0-9]*\).*/\1/p' | head -1
+}
+for case in uniform:2 model:2 odd:1 alone:1; do
+    found=$(chunks "${case%:*}.json")
+    if [ "$found" != "${case#*:}" ]; then
+        echo "${case%:*}.json: expected ${case#*:} chunks, got '$found'"
+        failed=1
+    fi
+done
+exit $failed

@@ -1,0 +1,105 @@
+// A strategy that has another's packing among its candidates returns no worse plan: one that fits
+// where the other fits, and then one that takes no longer, over random scenarios with what an
+// estimate may leave out.
+#include "sim/base/prng.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+static int drawn(sp_prng *prng, const int *from, uint64_t count)
+{
+    return from[sp_prng_below(prng, count)];
+}
+
+static void put_scenario(sp_prng *prng, char *text)
+{
+    static const char *const models[] = {
+        "'llama-7b'", "{'layers': 8, 'hidden': 1024, 'ffn': 2816, 'heads': 16, 'vocab': 64000}"};
+    static const int widths[] = {1, 2, 8};
+    static const int limits_gib[] = {3, 30, 2000};
+    static const char *const recomputes[] = {"none", "attention", "full"};
+    int count = 5 + (int)sp_prng_below(prng, 30);
+    int longest = 300 << sp_prng_below(prng, 5);
+    put_json(text,
+             "{'model': %s, 'cluster': 'h800-8', 'parallel': {'tp': %d, 'pp': %d, 'dp': %d, 'cp': "
+             "%d, 'zero': %d, 'vocab_parallel': %s}, 'memory': {'limit_gib': %d, 'recompute': '%s',"
+             " 'offload_ratio': %s}, 'workload': {'order': 'file', 'context': %d, 'lengths': [",
+             models[sp_prng_below(prng, 2)], drawn(prng, widths, 3), 2 << sp_prng_below(prng, 2),
+             1 + (int)sp_prng_below(prng, 2), 1 + (int)sp_prng_below(prng, 2),
+             sp_prng_below(prng, 2) == 0 ? 3 : 1, sp_prng_below(prng, 2) == 0 ? "true" : "false",
+             drawn(prng, limits_gib, 3), recomputes[sp_prng_below(prng, 3)],
+             sp_prng_below(prng, 3) == 0 ? "0.3" : "0", 8192 << sp_prng_below(prng, 3));
+    for (int i = 0; i < count; i++) {
+        put_json(text, "%s%d", i > 0 ? ", " : "", 1 + (int)sp_prng_below(prng, (uint64_t)longest));
+    }
+    put_json(text, "]}, ");
+}
+
+// False: neither strategy has a plan.
+static bool is_no_worse(const char *scenario, const char *candidate, const char *chooser)
+{
+    scenario_run r[2] = {0};
+    bool planned[2];
+    const char *const kinds[] = {candidate, chooser};
+    char text[2][RUN_TEXT] = {"", ""};
+    for (int i = 0; i < 2; i++) {
+        sp_error err = {0};
+        put_json(text[i], "%s'strategy': {'kind': '%s'}}", scenario, kinds[i]);
+        planned[i] =
+            run_text(text[i], &(sp_evaluate_options){.no_bounds = true}, &r[i], &err) == SP_OK;
+    }
+    bool oom[2] = {false, false};
+    for (int i = 0; i < 2 && planned[i]; i++) {
+        oom[i] = sp_result_is_oom(&r[i].result);
+    }
+    if (planned[0] && !planned[1]) {
+        fail_msg("no plan: %s", text[1]);
+    }
+    if (planned[0] && !oom[0] && oom[1]) {
+        fail_msg("out of memory: %s", text[1]);
+    }
+    if (planned[0] && oom[0] == oom[1] &&
+        sp_result_iteration_ms(&r[1].result) > sp_result_iteration_ms(&r[0].result)) {
+        fail_msg("%.3f ms, %s %.3f: %s", sp_result_iteration_ms(&r[1].result), candidate,
+                 sp_result_iteration_ms(&r[0].result), text[1]);
+    }
+    run_fini(&r[0]);
+    run_fini(&r[1]);
+    return planned[0];
+}
+
+static void tuned_rows(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 97);
+    int planned = 0;
+    for (int round = 0; round < 150; round++) {
+        char text[RUN_TEXT] = "";
+        put_scenario(&prng, text);
+        put_json(text, "'schedule': {'kind': '%s', 'slices': 4}, ",
+                 sp_schedule_names[sp_prng_below(&prng, SP_SCHEDULE_KINDS)]);
+        planned += is_no_worse(text, "packed", "packed-tuned");
+    }
+    assert_in_range(planned, 50, 150);
+}
+
+static void asymmetric_packs(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 101);
+    int planned = 0;
+    for (int round = 0; round < 60; round++) {
+        char text[RUN_TEXT] = "";
+        put_scenario(&prng, text);
+        planned += is_no_worse(text, "slimpack-symmetric", "slimpack");
+    }
+    assert_in_range(planned, 30, 60);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(tuned_rows),
+    cmocka_unit_test(asymmetric_packs),
+};
+
+SP_TEST_MAIN(tests)

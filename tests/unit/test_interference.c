@@ -1,0 +1,92 @@
+// What operators lose to collectives beside them and to the slowest of many ranks
+// (interference of a profile).
+#include <math.h>
+#include <stdio.h>
+
+#include "sim/base/prng.h"
+#include "tests/support/priced_step.h"
+#include "tests/support/test_main.h"
+
+static void assert_near(double a, double b)
+{
+    if (!(fabs(a - b) <= 2.0 + 1e-9 * fabs(b))) {
+        fail_msg("%.3f is not %.3f", a, b);
+    }
+}
+
+// The profile with one constant of its interference stated.
+static void state_constant(priced_case *c, const char *constant)
+{
+    c->overrides[0] = "interference.level=assumed";
+    c->overrides[1] = "interference.source=the test";
+    c->overrides[2] = constant;
+}
+
+// 1 + share * log2(nodes), on nodes of eight GPUs, on computation alone.
+static void each_doubling_of_nodes_slows_computation(void **state)
+{
+    (void)state;
+    for (int nodes = 1; nodes <= 16; nodes *= 2) {
+        priced_step even;
+        priced_step uneven;
+        priced_case c = priced_default();
+        c.layout.tp = 2;
+        c.layout.dp = 4 * nodes;
+        priced_step_run(&c, &even);
+        state_constant(&c, "interference.doubling_share=0.03");
+        priced_step_run(&c, &uneven);
+        double factor = 1.0 + 0.03 * log2((double)nodes);
+        assert_near((double)uneven.costs.f[0].compute_ns,
+                    factor * (double)even.costs.f[0].compute_ns);
+        assert_near((double)uneven.costs.b[0].compute_ns,
+                    factor * (double)even.costs.b[0].compute_ns);
+        assert_int_equal(uneven.costs.f[0].tp_ns, even.costs.f[0].tp_ns);
+        assert_int_equal(uneven.costs.tail[0].grad_reduce_ns, even.costs.tail[0].grad_reduce_ns);
+        priced_step_fini(&even);
+        priced_step_fini(&uneven);
+    }
+}
+
+// Tensor parallelism: of what its collectives no longer take by themselves the computation that
+// hides them gets longer by a share; nothing hidden, nothing lost.
+static void hidden_collectives_slow_computation(void **state)
+{
+    (void)state;
+    sp_prng prng;
+    sp_prng_seed(&prng, 5);
+    for (int round = 0; round < 40; round++) {
+        char constant[64];
+        double share = sp_prng_uniform(&prng);
+        priced_step blocking;
+        priced_step hidden;
+        priced_case c = priced_default();
+        c.layout.tp = 4;
+        c.layout.sequence_parallel = round % 2 == 0;
+        c.nvlink_gb_per_s = exp(8.0 * sp_prng_uniform(&prng));
+        snprintf(constant, sizeof constant, "interference.overlap_share=%.17g", share);
+        state_constant(&c, constant);
+        priced_step_run(&c, &blocking);
+        sp_stack *stack = &c.memory.stack;
+        stack->hide_forward_gather = stack->hide_forward_reduce = true;
+        stack->hide_backward_gather = stack->hide_backward_reduce = true;
+        priced_step_run(&c, &hidden);
+        const sp_action_cost *before[] = {&blocking.costs.f[0], &blocking.costs.b[0]};
+        const sp_action_cost *after[] = {&hidden.costs.f[0], &hidden.costs.b[0]};
+        for (int i = 0; i < 2; i++) {
+            double away_ns = (double)(before[i]->tp_ns - after[i]->tp_ns);
+            assert_true(away_ns > 0.0);
+            // Of each of a pack's parts a nanosecond may be cut.
+            double lost_ns = (double)(after[i]->compute_ns - before[i]->compute_ns);
+            assert_true(fabs(lost_ns - share * away_ns) <= 20.0 + 1e-9 * away_ns);
+        }
+        priced_step_fini(&blocking);
+        priced_step_fini(&hidden);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(each_doubling_of_nodes_slows_computation),
+    cmocka_unit_test(hidden_collectives_slow_computation),
+};
+
+SP_TEST_MAIN(tests)
