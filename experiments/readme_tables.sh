@@ -1,16 +1,18 @@
 #!/bin/sh
-# readme_tables.sh [--check]: puts the committed results into README.md and experiments/zoo.md between
+# readme_tables.sh [--check]: puts the committed results into README.md, experiments/zoo.md and atlas.md between
 # their markers `<!-- result FILE -->` and `<!-- end -->`; with --check it only says whether they differ.
 # `<!-- results PATTERN -->` takes every file that there is of a pattern, and says where there is none.
 set -eu
 cd "$(dirname "$0")/.."
 new=$(mktemp)
 trap 'rm -f "$new"' EXIT
-for page in README.md experiments/zoo.md; do
+for page in README.md experiments/zoo.md experiments/atlas.md; do
     awk '
+        # A result that is Markdown needs no fence.
         /^<!-- result / {
+            fence = $3 ~ /\.md$/ ? "" : "```"
             print
-            print "```text"
+            print fence (fence != "" ? "text" : "")
             while ((getline line < $3) > 0) {
                 # A benchmark of one JSON line reads better with a key a line.
                 if ($3 ~ /\.json$/) {
@@ -21,7 +23,7 @@ for page in README.md experiments/zoo.md; do
                 print line
             }
             close($3)
-            print "```"
+            print fence
             skipping = 1
             next
         }

@@ -85,10 +85,11 @@ static sp_status read_tables(const fit_spec *spec, const fit_source *sources,
             return status;
         }
         rows->table_count++;
-        if (rows->tables[t].kind == SP_MEASURED_BUBBLE_RATE) {
-            return sp_error_set(err, SP_ERR_CONTENT,
-                                "%s: holds bubble rates, which no profile has a part in",
-                                source->csv);
+        sp_measured kind = rows->tables[t].kind;
+        if (kind == SP_MEASURED_BUBBLE_RATE || kind == SP_MEASURED_FITS) {
+            return sp_error_set(err, SP_ERR_CONTENT, "%s: holds %s, which no profile has a part in",
+                                source->csv,
+                                kind == SP_MEASURED_FITS ? "what ran" : "bubble rates");
         }
         rows->first[t + 1] = rows->first[t] + rows->tables[t].count;
     }

@@ -65,6 +65,31 @@ static void print_ranking(FILE *out, const sp_ranking *ranking)
     }
 }
 
+// Of the rows that did (ran 1) or did not run, those whose memory says so.
+static size_t count_agreed(const sp_validation *v, double ran, size_t *rows)
+{
+    size_t agreed = 0;
+    *rows = 0;
+    for (size_t i = 0; i < v->measurements->count; i++) {
+        bool counts = v->measurements->cases[i].measured == ran;
+        *rows += counts;
+        agreed += counts && v->cases[i].computed == ran;
+    }
+    return agreed;
+}
+
+static void print_fits(FILE *out, const sp_validation *v)
+{
+    if (v->measurements->kind == SP_MEASURED_FITS) {
+        size_t ran;
+        size_t failed;
+        size_t fit = count_agreed(v, 1.0, &ran);
+        size_t do_not = count_agreed(v, 0.0, &failed);
+        fprintf(out, "  ran: %zu of %zu predicted to fit; failed: %zu of %zu predicted not to\n",
+                fit, ran, do_not, failed);
+    }
+}
+
 static void print_table(FILE *out, const sp_validation *v)
 {
     const sp_measurements *m = v->measurements;
@@ -98,6 +123,7 @@ static void print_table(FILE *out, const sp_validation *v)
                 error_text(v, v->plain_bias, true, bias));
     }
     print_ranking(out, &v->ranking);
+    print_fits(out, v);
     if (fabs(v->cases[v->worst].error) > 0.0) {
         fprintf(out, "  worst: line %d%s%s\n", worst->line, worst->label[0] != '\0' ? ", " : "",
                 worst->label);
@@ -106,18 +132,24 @@ static void print_table(FILE *out, const sp_validation *v)
 
 void cli_print_validations(FILE *out, const sp_validation *validations, int count)
 {
-    bool differences = false;
+    bool bubbles = false;
+    bool fits = false;
     fprintf(out, "%-18s %5s %10s %10s %10s %10s %10s %10s %6s\n", "table", "cases", "median",
             "mean", "bias", "worst", "bound", "published", "fitted");
     for (int i = 0; i < count; i++) {
         print_table(out, &validations[i]);
-        differences = differences || sp_validation_is_difference(validations[i].measurements->kind);
+        bubbles = bubbles || validations[i].measurements->kind == SP_MEASURED_BUBBLE_RATE;
+        fits = fits || validations[i].measurements->kind == SP_MEASURED_FITS;
     }
     fputs("\nErrors are computed / measured - 1; mean is that of their sizes, and what the bound "
           "is of.\n",
           out);
-    if (differences) {
+    if (bubbles) {
         fputs("Errors of bubble ratios are computed - measured, their bound is of the largest.\n",
+              out);
+    }
+    if (fits) {
+        fputs("Errors of what fits are computed - measured: 1 fits or ran, 0 does or did not.\n",
               out);
     }
     fputs("fitted: constants of the profile that were fitted to measurements.\n", out);
@@ -135,6 +167,7 @@ static const char *unit_of(sp_measured kind)
            : kind == SP_MEASURED_TOKENS_PER_S ? "tokens/s"
            : kind == SP_MEASURED_BUBBLE_RATE  ? "ratio"
            : kind == SP_MEASURED_SPEEDUP      ? "x"
+           : kind == SP_MEASURED_FITS         ? "ran"
                                               : "ms";
 }
 
@@ -169,6 +202,23 @@ void cli_print_validated_cases(FILE *out, const sp_validation *validation)
 
 // ---- JSON ----
 
+// What a model's step is, beside what the table's own words say of it.
+static void put_step(json_t *object, const sp_measured_case *c, const sp_validated_case *found)
+{
+    const sp_layout *l = &c->scenario.layout;
+    sp_json_put(object, "layout",
+                json_pack("{s:I, s:i, s:i, s:i, s:i, s:i, s:I}", "gpus",
+                          (json_int_t)sp_layout_ranks(l), "dp", l->dp, "tp", l->tp, "cp", l->cp,
+                          "pp", l->pp, "chunks_per_rank", l->chunks, "microbatch_samples",
+                          (json_int_t)c->scenario.strategy.microbatch_samples));
+    sp_json_put(object, "fits",
+                found->fits != SP_FITS_NONE ? json_string(sp_fits_names[found->fits])
+                                            : json_null());
+    if (found->measured_mfu > 0.0) {
+        sp_json_put(object, "measured_mfu_full_attention", json_real(found->measured_mfu));
+    }
+}
+
 static json_t *case_json(const sp_validation *v, size_t index)
 {
     const sp_measured_case *c = &v->measurements->cases[index];
@@ -188,6 +238,12 @@ static json_t *case_json(const sp_validation *v, size_t index)
     if (c->at_most) {
         sp_json_put(object, "at_most", json_true());
     }
+    if (c->cell[0] != '\0') {
+        sp_json_put(object, "cell", json_string(c->cell));
+    }
+    if (!c->scenario.uniform) {
+        put_step(object, c, found);
+    }
     return object;
 }
 
@@ -198,13 +254,41 @@ static json_t *published_json(const sp_measurements *m)
                : json_pack("{s:f, s:s}", "error", m->published_error, "by", m->published_by);
 }
 
+static json_t *ranked_cell_json(const sp_ranked_cell *cell)
+{
+    return json_pack("{s:s, s:I, s:f, s:o}", "cell", cell->name, "rows", (json_int_t)cell->rows,
+                     "correlation", cell->correlation, "regret",
+                     cell->regret >= 0.0 ? json_real(cell->regret) : json_null());
+}
+
 static json_t *ranking_json(const sp_ranking *ranking)
 {
-    return ranking->cells == 0
-               ? json_null()
-               : json_pack("{s:i, s:f, s:f, s:f, s:s}", "cells", ranking->cells, "correlation",
-                           ranking->correlation, "regret", ranking->regret, "worst_regret",
-                           ranking->worst_regret, "worst_cell", ranking->worst_cell);
+    json_t *by_cell = json_array();
+    for (int c = 0; c < ranking->cells; c++) {
+        json_array_append_new(by_cell, ranked_cell_json(&ranking->cell[c]));
+    }
+    if (ranking->cells == 0) {
+        json_decref(by_cell);
+        return json_null();
+    }
+    return json_pack("{s:i, s:f, s:f, s:f, s:s, s:o}", "cells", ranking->cells, "correlation",
+                     ranking->correlation, "regret", ranking->regret, "worst_regret",
+                     ranking->worst_regret, "worst_cell", ranking->worst_cell, "by_cell", by_cell);
+}
+
+// What the fit of the table's profile found of these rows when it left them out.
+static json_t *left_out_json(const sp_measurements *m)
+{
+    const sp_error_records *records = &m->cases[0].scenario.profile.errors;
+    for (int r = 0; of_one_profile(m) && r < records->count; r++) {
+        const sp_error_record *record = &records->record[r];
+        if (strcmp(record->scope, m->name) == 0) {
+            return json_pack("{s:I, s:f, s:f, s:f, s:s}", "steps", (json_int_t)record->steps,
+                             "median", record->median, "p90", record->p90, "bias", record->bias,
+                             "source", record->source);
+        }
+    }
+    return json_null();
 }
 
 static json_t *table_json(const sp_validation *v)
@@ -225,6 +309,7 @@ static json_t *table_json(const sp_validation *v)
     sp_json_put(object, "mean_absolute_error", json_real(v->mean_error));
     sp_json_put(object, "median_absolute_error", json_real(v->median_error));
     sp_json_put(object, "bias", json_real(v->bias));
+    sp_json_put(object, "left_out", left_out_json(m));
     sp_json_put(object, "ranking", ranking_json(&v->ranking));
     sp_json_put(object, "worst", case_json(v, v->worst));
     if (has_plain(v)) {
@@ -261,9 +346,13 @@ json_t *cli_validations_json(const sp_validation *validations, int count)
 void cli_write_validations(FILE *out, const sp_validation *validations, int count)
 {
     fputs("# measured computed computed/measured table quantity line\n", out);
+    int written = 0;
     for (int i = 0; i < count; i++) {
         const sp_measurements *m = validations[i].measurements;
-        fputs(i > 0 ? "\n\n" : "", out);
+        if (m->kind == SP_MEASURED_FITS) { // no ratio
+            continue;
+        }
+        fputs(written++ > 0 ? "\n\n" : "", out);
         for (size_t k = 0; k < m->count; k++) {
             double measured = in_unit(m->kind, m->cases[k].measured);
             double computed = in_unit(m->kind, validations[i].cases[k].computed);

@@ -18,6 +18,7 @@ const char *const sp_measured_names[] = {"iteration_ms",
                                          "peak_memory_last_rank_bytes",
                                          "bubble_ratio",
                                          "speedup",
+                                         "fits",
                                          NULL};
 static const char *const check_names[] = {"none", "ranks", "whole_microbatches", NULL};
 
@@ -25,7 +26,8 @@ static const char *const check_names[] = {"none", "ranks", "whole_microbatches",
 _Static_assert(SP_MEASURED_ITERATION_MS == 0 && SP_MEASURED_TOKENS_PER_S == 1 &&
                    SP_MEASURED_ALLOCATOR_PEAK_BYTES == 2 &&
                    SP_MEASURED_FIRST_RANK_RESERVED_BYTES == 3 && SP_MEASURED_LAST_RANK_BYTES == 4 &&
-                   SP_MEASURED_BUBBLE_RATE == 5 && SP_MEASURED_SPEEDUP == 6,
+                   SP_MEASURED_BUBBLE_RATE == 5 && SP_MEASURED_SPEEDUP == 6 &&
+                   SP_MEASURED_FITS == 7,
                "measured");
 _Static_assert(SP_MAP_CHECK_RANKS == 1 && SP_MAP_CHECK_WHOLE_MICROBATCHES == 2, "check");
 
@@ -238,6 +240,24 @@ static void read_measured_columns(map_reader *reader, sp_object *columns)
     }
 }
 
+static void read_measured_values(sp_map *map, sp_object *object)
+{
+    sp_object values;
+    const char *cell;
+    json_t *value;
+    if (!sp_object_member(object, "values", &values)) {
+        return;
+    }
+    map->measured_values = values.json;
+    json_object_foreach ((json_t *)values.json, cell, value) {
+        if (!json_is_number(value)) {
+            char found[QUOTE];
+            sp_json_quote(value, found, sizeof found);
+            sp_object_error(&values, cell, "expected a number, got %s", found);
+        }
+    }
+}
+
 static void read_measured(map_reader *reader, sp_object *root)
 {
     sp_object object;
@@ -248,6 +268,7 @@ static void read_measured(map_reader *reader, sp_object *root)
     bool several = sp_object_member(&object, "columns", &columns);
     reader->map->kind = (sp_measured)sp_object_enum(&object, "is", sp_measured_names, 0);
     reader->map->scale = sp_object_real(&object, "scale", 1.0, 1e-30, 1e30);
+    read_measured_values(reader->map, &object);
     if (object.json != NULL) {
         sp_object_require(&object, "is");
     }

@@ -9,7 +9,7 @@
 #include "experiments/measurements/measurement_csv.h"
 #include "experiments/measurements/measurements.h"
 
-enum { SP_MAP_TARGETS = 8 };
+enum { SP_MAP_TARGETS = 8, SP_MAP_LIST = 200 };
 
 // What a cell must agree with, beside or in place of setting something.
 typedef enum sp_map_check {
@@ -39,7 +39,8 @@ typedef struct sp_map {
     const char *source;
     json_t *base;
     sp_measured kind;
-    double scale; // from the cell to the kind's unit
+    double scale;                  // from the cell to the kind's unit
+    const json_t *measured_values; // numbers by cell; NULL: the cell is the number
     struct {
         const char *column;
         const json_t *settings; // of its own: an object of values by path; may be NULL
@@ -84,6 +85,9 @@ int sp_map_column_of(const sp_map *map, const sp_csv *csv, size_t row, const cha
 
 // "parallel.tp" or "model": names without an empty part, short enough for SP_JSON_PATH.
 bool sp_map_is_path(const char *path);
+
+// The cells that values are given for, as errors tell of them.
+void sp_map_list_values(const json_t *values, char list[SP_MAP_LIST]);
 
 // A finite number with nothing after it.
 bool sp_map_number(const char *text, double *number);

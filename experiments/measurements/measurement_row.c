@@ -8,7 +8,7 @@
 #include "experiments/measurements/measurement_map.h"
 #include "sim/base/json.h"
 
-enum { SHOWN = 64, LIST = 200 };
+enum { SHOWN = 64 };
 
 typedef struct row_writer {
     const sp_csv *csv;
@@ -202,19 +202,17 @@ static void set_object(row_writer *writer, const char *name, const sp_csv_cell *
     }
 }
 
-static void unknown_value(row_writer *writer, const json_t *values, const char *name,
-                          const sp_csv_cell *cell)
+void sp_map_list_values(const json_t *values, char list[SP_MAP_LIST])
 {
-    char list[LIST] = "one of ";
-    size_t used = strlen(list);
+    static const char start[] = "one of ";
+    size_t used = strlen(strcpy(list, start));
     const char *known;
     json_t *value;
     json_object_foreach ((json_t *)values, known, value) {
-        int more = snprintf(list + used, sizeof list - used, "%s\"%.*s\"",
-                            used > strlen("one of ") ? ", " : "", SHOWN, known);
-        used = used + (size_t)more < sizeof list ? used + (size_t)more : sizeof list - 1;
+        int more = snprintf(list + used, SP_MAP_LIST - used, "%s\"%.*s\"",
+                            used > strlen(start) ? ", " : "", SHOWN, known);
+        used = used + (size_t)more < SP_MAP_LIST ? used + (size_t)more : SP_MAP_LIST - 1;
     }
-    cell_error(writer, name, cell, list);
 }
 
 // A number times a factor stays an integer where both are.
@@ -252,7 +250,9 @@ static void set_cell(row_writer *writer, const sp_map_column *column, const char
     if (cell->text[0] == '\0') {
         cell_error(writer, name, cell, "a value");
     } else if (column->values != NULL && value == NULL) {
-        unknown_value(writer, column->values, name, cell);
+        char list[SP_MAP_LIST];
+        sp_map_list_values(column->values, list);
+        cell_error(writer, name, cell, list);
     } else if (column->values != NULL && column->target_count == 0) {
         set_object(writer, name, cell, value);
     } else {

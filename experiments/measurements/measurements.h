@@ -22,6 +22,7 @@ typedef enum sp_measured {
     SP_MEASURED_BUBBLE_RATE, // as the zero-bubble papers count it: of the longest stage,
                              // interleaved schedules by their closed form
     SP_MEASURED_SPEEDUP,     // time of the baseline's step over that of the case's
+    SP_MEASURED_FITS,        // 1: ran, 0: did not; predicted: fits in memory, if tightly
 } sp_measured;
 
 extern const char *const sp_measured_names[]; // "iteration_ms", ..., NULL

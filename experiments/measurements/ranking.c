@@ -108,35 +108,57 @@ static bool is_first_of_cell(const sp_measurements *m, size_t row)
     return m->cases[row].cell[0] != '\0';
 }
 
+// Cells with less than two rows have no order.
+static void rank_cells(const sp_measurements *m, const sp_ranked *rows, entry *entries,
+                       sp_ranking *ranking)
+{
+    for (size_t row = 0; row < m->count; row++) {
+        const char *name = m->cases[row].cell;
+        size_t count = is_first_of_cell(m, row) ? collect(m, rows, name, entries) : 0;
+        if (count >= 2) {
+            double regret = regret_of(entries, count);
+            ranking->cell[ranking->cells++] =
+                (sp_ranked_cell){name, count, correlation_of(entries, count), regret};
+        }
+    }
+}
+
+static void sum_up(sp_ranking *ranking)
+{
+    for (int c = 0; c < ranking->cells; c++) {
+        const sp_ranked_cell *cell = &ranking->cell[c];
+        ranking->correlation += cell->correlation / ranking->cells;
+        if (cell->regret >= 0.0) {
+            ranking->regret += cell->regret;
+            ranking->picks++;
+        }
+        if (ranking->worst_cell == NULL || cell->regret > ranking->worst_regret) {
+            ranking->worst_regret = fmax(cell->regret, 0.0);
+            ranking->worst_cell = cell->name;
+        }
+    }
+    ranking->regret /= fmax(1.0, ranking->picks);
+}
+
 sp_status sp_ranking_of(const sp_measurements *measurements, const sp_ranked *rows,
                         sp_ranking *ranking, sp_error *err)
 {
     *ranking = (sp_ranking){.cells = 0};
     entry *entries = sp_i_malloc(measurements->count * sizeof *entries);
-    if (entries == NULL) {
+    ranking->cell = sp_i_calloc(measurements->count, sizeof *ranking->cell);
+    if (entries == NULL || ranking->cell == NULL) {
+        sp_i_free(entries);
+        sp_ranking_fini(ranking);
         return sp_error_no_memory(err, "a validation");
     }
-    for (size_t row = 0; row < measurements->count; row++) {
-        const char *cell = measurements->cases[row].cell;
-        size_t count =
-            is_first_of_cell(measurements, row) ? collect(measurements, rows, cell, entries) : 0;
-        if (count < 2) {
-            continue;
-        }
-        double regret = regret_of(entries, count);
-        ranking->correlation += correlation_of(entries, count);
-        ranking->cells++;
-        if (regret >= 0.0) {
-            ranking->regret += regret;
-            ranking->picks++;
-        }
-        if (ranking->worst_cell == NULL || regret > ranking->worst_regret) {
-            ranking->worst_regret = fmax(regret, 0.0);
-            ranking->worst_cell = cell;
-        }
-    }
-    ranking->correlation /= fmax(1.0, ranking->cells);
-    ranking->regret /= fmax(1.0, ranking->picks);
+    rank_cells(measurements, rows, entries, ranking);
+    sum_up(ranking);
     sp_i_free(entries);
     return SP_OK;
+}
+
+void sp_ranking_fini(sp_ranking *ranking)
+{
+    sp_i_free(ranking->cell);
+    *ranking = (sp_ranking){.cells = 0};
 }

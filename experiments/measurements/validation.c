@@ -43,17 +43,18 @@ sp_status sp_validation_run(const sp_measurements *measurements, int threads,
 void sp_validation_fini(sp_validation *validation)
 {
     sp_i_free(validation->cases);
+    sp_ranking_fini(&validation->ranking);
     *validation = (sp_validation){0};
 }
 
 bool sp_validation_is_difference(sp_measured kind)
 {
-    return kind == SP_MEASURED_BUBBLE_RATE;
+    return kind == SP_MEASURED_BUBBLE_RATE || kind == SP_MEASURED_FITS;
 }
 
 double sp_validation_bounded_error(const sp_validation *validation)
 {
-    return sp_validation_is_difference(validation->measurements->kind)
+    return validation->measurements->kind == SP_MEASURED_BUBBLE_RATE
                ? fabs(validation->cases[validation->worst].error)
                : validation->mean_error;
 }
@@ -65,6 +66,22 @@ static double error_of(const sp_measured_case *measured, sp_measured kind, doubl
     double error = sp_validation_is_difference(kind) ? computed - measured->measured
                                                      : computed / measured->measured - 1.0;
     return measured->at_most && error < 0.0 ? 0.0 : error;
+}
+
+// The predicted step's share of the GPUs' peak, by what was measured in place of its time.
+static double measured_mfu(const sp_measured_case *measured, sp_measured kind, double computed,
+                           const sp_result *result)
+{
+    double flops = 0.0;
+    for (size_t i = 0; i < result->batch_count; i++) {
+        flops += result->batches[i].facts.full_flops;
+    }
+    double gpu_s = (double)sp_layout_ranks(&result->layout) * result->iteration_ns / 1e9;
+    double mfu = flops / (gpu_s * result->peak_flops_per_s);
+    double faster = computed / measured->measured;
+    bool timed = kind == SP_MEASURED_ITERATION_MS || kind == SP_MEASURED_TOKENS_PER_S;
+    return timed && isfinite(mfu) ? mfu * (kind == SP_MEASURED_ITERATION_MS ? faster : 1.0 / faster)
+                                  : 0.0;
 }
 
 static sp_status simulate_case(void *context, size_t row, sp_error *err)
@@ -80,7 +97,8 @@ static sp_status simulate_case(void *context, size_t row, sp_error *err)
         return status;
     }
     out->error = error_of(measured, measurements->kind, out->computed);
-    out->fits_well = sp_result_fits(&result) == SP_FITS_YES;
+    out->fits = sp_result_fits(&result);
+    out->measured_mfu = measured_mfu(measured, measurements->kind, out->computed, &result);
     out->plain = (double)result.peak_bytes;
     out->plain_error = error_of(measured, measurements->kind, out->plain);
     sp_result_fini(&result);
@@ -153,7 +171,8 @@ static sp_status rank(sp_validation *validation, sp_error *err)
         return sp_error_no_memory(err, "a validation");
     }
     for (size_t i = 0; i < measurements->count; i++) {
-        rows[i] = (sp_ranked){validation->cases[i].computed, validation->cases[i].fits_well};
+        rows[i] =
+            (sp_ranked){validation->cases[i].computed, validation->cases[i].fits == SP_FITS_YES};
     }
     sp_status status = sp_ranking_of(measurements, rows, &validation->ranking, err);
     sp_i_free(rows);

@@ -9,7 +9,8 @@
 // measured upper bound has none.
 typedef struct sp_validated_case {
     double computed, error;
-    bool fits_well;            // in memory, as predicted
+    sp_fits fits;              // in memory, as predicted
+    double measured_mfu;       // of times with a model: of all pairs, as Megatron counts; else 0
     double plain, plain_error; // memory: of plain bytes in place of allocator blocks
 } sp_validated_case;
 
