@@ -146,13 +146,8 @@ function fsdp(h100, a100,   n, left, fit) {
         percent(left) " (H100 " percent(left_mean[h100]) ", A100 " percent(left_mean[a100]) "; in the fit " percent(fit) ")", left <= 0.07,
         "of " folds[h100] " models one is all that a fold's fit has seen")
 }
-function dynamic_cp(   c, t, n, all) {
-    for (c = 1; c <= tables; c++) { if (kind[table[c]] == "speedup") { t = table[c] } }
-    n = t == "" ? 0 : find(t, "", "")
-    if (n == 0) {
-        print "| dynamic CP against packed | predicted over measured speed-up | 8 % | no table yet | |" >bars
-        return
-    }
+function dynamic_cp(   n) {
+    n = find("dynamic_cp", "", "")
     median(found, n)
     bar("dynamic CP against packed", "speed-up, worst error", "8 %", percent(found[n]), found[n] <= 0.08)
 }

@@ -284,6 +284,15 @@ static json_t *comparison_json(const comparison *cmp)
     return root;
 }
 
+enum { FACTOR = 32 };
+
+// "1.25x"; "-" where the baseline has no time.
+static const char *factor_text(double factor, char text[FACTOR])
+{
+    snprintf(text, FACTOR, isfinite(factor) ? "%.2fx" : "-", factor);
+    return text;
+}
+
 static void print_row(const comparison *cmp, const row *r)
 {
     if (r->status != SP_OK) {
@@ -297,9 +306,10 @@ static void print_row(const comparison *cmp, const row *r)
         solver_ms += result->batches[b].facts.solver_ms;
     }
     char tokens[CLI_SHORT_NUMBER];
-    printf("%-12s %14.1f %8.2fx %12s %11.1f %7.2f %% %8.2f %% %8.2f %% %9.2f %9.2f %9.3f %8.1f %% "
+    char factor[FACTOR];
+    printf("%-12s %14.1f %9s %12s %11.1f %7.2f %% %8.2f %% %8.2f %% %9.2f %9.2f %9.3f %8.1f %% "
            "%8.1f %9.2f  %s%s\n",
-           r->name, sp_result_iteration_ms(result), speedup(cmp, r),
+           r->name, sp_result_iteration_ms(result), factor_text(speedup(cmp, r), factor),
            cli_short_number(sp_result_tokens_per_gpu_s(result), tokens),
            sp_result_tflops_per_gpu(result, SP_FLOPS_MEGATRON),
            100.0 * sp_result_mfu(result, SP_FLOPS_MEGATRON),
@@ -322,8 +332,10 @@ static void print_schedule_row(const comparison *cmp, const row *r)
     for (size_t i = 0; i < ranks; i++) {
         most = result->ranks[i].units_peak > most ? result->ranks[i].units_peak : most;
     }
-    printf("%-12s %14.3f %8.2fx %8.2f %% %11.2f %% %9.4g %9.4g", r->name,
-           sp_result_iteration_ms(result), speedup(cmp, r), 100.0 * sp_result_bubble_ratio(result),
+    char factor[FACTOR];
+    printf("%-12s %14.3f %9s %8.2f %% %11.2f %% %9.4g %9.4g", r->name,
+           sp_result_iteration_ms(result), factor_text(speedup(cmp, r), factor),
+           100.0 * sp_result_bubble_ratio(result),
            100.0 * sp_result_bubble_ratio_longest_stage(result), most,
            result->ranks[ranks - 1].units_peak);
     if (result->parameters > 0) {

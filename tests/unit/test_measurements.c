@@ -685,6 +685,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(measured_columns),
     cmocka_unit_test(without_map),
     cmocka_unit_test(wrong_cells),
+    cmocka_unit_test(wrong_baselines),
+    cmocka_unit_test(speedup_over_a_baseline),
     cmocka_unit_test(wrong_columns),
     cmocka_unit_test(wrong_maps),
     cmocka_unit_test(predictions),
@@ -698,7 +700,5 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(published_rows),
     cmocka_unit_test(published_bubbles),
     cmocka_unit_test(every_allocation_fails_once),
-    cmocka_unit_test(wrong_baselines),
-    cmocka_unit_test(speedup_over_a_baseline),
 };
 SP_TEST_MAIN(tests)
