@@ -304,13 +304,13 @@ void sp_result_add_stalls(sp_result *result, double microbatch_s)
 void sp_result_warn_of_memory(sp_result *result)
 {
     if (sp_result_fits(result) == SP_FITS_TIGHT) {
-        sp_warnings_add(&result->warnings,
-                        "memory is tight: %.2f of %.2f GiB%s; at the limit PyTorch frees and "
-                        "allocates blocks all the time, and logged steps ran 3 to 8 times slower%s",
-                        sp_gib_from_bytes(counted_peak(result)),
-                        sp_gib_from_bytes(result->memory_limit_bytes),
-                        result->reserved_peak_bytes > 0 ? " reserved" : "",
-                        result->stall_ns > 0.0 ? " (counted here)" : "");
+        sp_warnings_add(
+            &result->warnings,
+            "memory is tight: %.2f of %.2f GiB%s; at the limit PyTorch frees and "
+            "allocates blocks all the time; such logged steps ran 3 to 8 times slower%s",
+            sp_gib_from_bytes(counted_peak(result)), sp_gib_from_bytes(result->memory_limit_bytes),
+            result->reserved_peak_bytes > 0 ? " reserved" : "",
+            result->stall_ns > 0.0 ? " (counted here)" : "");
     }
 }
 
