@@ -9,9 +9,6 @@ static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing);
 static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *batch,
                                 int64_t context, sp_error *err);
 static sp_status evaluate_plan(sp_i_evaluation *ev, int index, const sp_plan *plan, sp_error *err);
-static sp_status new_costs(const sp_scenario *scenario, sp_cost_model *cost, sp_error *err);
-static sp_status build_costs(sp_i_evaluation *ev, const sp_packing *packing, sp_step_costs *costs,
-                             sp_error *err);
 static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *plan,
                                  const sp_step_costs *costs, sp_batch_facts *facts, sp_error *err);
 static sp_status name_shortage(sp_i_evaluation *ev, const sp_packing *packing, sp_error *err);
@@ -96,24 +93,6 @@ sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
     return sp_i_evaluate_costs(ev, err);
 }
 
-sp_status sp_i_evaluate_costs(sp_i_evaluation *ev, sp_error *err)
-{
-    sp_status status = new_costs(ev->scenario, &ev->cost, err);
-    return status == SP_OK ? new_costs(ev->scenario, &ev->trial, err) : status;
-}
-
-void sp_i_evaluate_costs_fini(sp_i_evaluation *ev)
-{
-    sp_cost_model_fini(&ev->cost);
-    sp_cost_model_fini(&ev->trial);
-}
-
-static sp_status new_costs(const sp_scenario *scenario, sp_cost_model *cost, sp_error *err)
-{
-    return sp_cost_model_init(cost, &scenario->model, &scenario->layout, &scenario->cluster,
-                              &scenario->profile, scenario->memory, scenario->source, err);
-}
-
 // A strategy that brings its own order is evaluated in a copy of the scenario.
 static sp_status bring_order(sp_i_evaluation *ev, sp_error *err)
 {
@@ -166,7 +145,7 @@ sp_status sp_i_evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *ba
     status = sp_plan_init(&step->plan, &ev->scenario->layout, &step->packing, err);
     double packed_s = sp_clock_s();
     if (status == SP_OK) {
-        status = build_costs(ev, &step->packing, &step->costs, err);
+        status = sp_i_evaluate_build(ev, &step->packing, &step->costs, err);
     }
     double costed_s = sp_clock_s();
     if (status == SP_OK) {
@@ -209,35 +188,13 @@ void sp_i_step_fini(sp_i_step *step)
     sp_batch_fini(&step->uniform);
 }
 
-sp_status sp_i_evaluate_alone(sp_i_evaluation *ev, const sp_packing *packing, sp_error *err)
-{
-    sp_plan plan = {0};
-    sp_step_costs costs = {0};
-    sp_batch_facts facts = {.microbatches = sp_i_evaluate_microbatches(packing)};
-    sp_result_fini(ev->result);
-    sp_i_evaluate_describe(ev->scenario, ev->result);
-    sp_status status = sp_plan_init(&plan, &ev->scenario->layout, packing, err);
-    if (status == SP_OK) {
-        status = build_costs(ev, packing, &costs, err);
-    }
-    if (status == SP_OK) {
-        status = sp_i_evaluate_schedule(ev, &plan, &costs, err);
-    }
-    if (status == SP_OK) {
-        status = sp_i_evaluate_simulate(ev, 0, &plan, &costs, &facts, err);
-    }
-    sp_step_costs_fini(&costs);
-    sp_plan_fini(&plan);
-    return status;
-}
-
 // A plan that exists already.
 static sp_status evaluate_plan(sp_i_evaluation *ev, int index, const sp_plan *plan, sp_error *err)
 {
     sp_step_costs costs = {0};
     sp_batch_facts facts = {0};
     double started_s = sp_clock_s();
-    sp_status status = build_costs(ev, plan->packing, &costs, err);
+    sp_status status = sp_i_evaluate_build(ev, plan->packing, &costs, err);
     if (status == SP_OK) {
         status = sp_i_evaluate_exchange(ev, plan, &costs, err);
     }
@@ -247,14 +204,6 @@ static sp_status evaluate_plan(sp_i_evaluation *ev, int index, const sp_plan *pl
     }
     sp_step_costs_fini(&costs);
     return status;
-}
-
-static sp_status build_costs(sp_i_evaluation *ev, const sp_packing *packing, sp_step_costs *costs,
-                             sp_error *err)
-{
-    return ev->scenario->uniform ? sp_step_costs_uniform(&ev->scenario->uniform_costs,
-                                                         &ev->scenario->layout, packing, costs, err)
-                                 : sp_cost_model_build(&ev->cost, packing, costs, err);
 }
 
 // Simulates a plan whose costs are known.

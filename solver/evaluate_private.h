@@ -44,6 +44,10 @@ void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status);
 sp_status sp_i_evaluate_costs(sp_i_evaluation *ev, sp_error *err);
 void sp_i_evaluate_costs_fini(sp_i_evaluation *ev);
 
+// What the actions of a packing cost.
+sp_status sp_i_evaluate_build(sp_i_evaluation *ev, const sp_packing *packing, sp_step_costs *costs,
+                              sp_error *err);
+
 // Schedules and simulates a packing into a result that holds nothing else: time and memory as they
 // would be reported.
 sp_status sp_i_evaluate_alone(sp_i_evaluation *ev, const sp_packing *packing, sp_error *err);
