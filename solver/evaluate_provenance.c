@@ -101,9 +101,17 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
     }
 }
 
+// "H100 SXM" describes an "H100".
+static bool describes(const char *profile_gpu, const char *gpu)
+{
+    size_t length = strlen(gpu);
+    return strncmp(profile_gpu, gpu, length) == 0 &&
+           (profile_gpu[length] == '\0' || profile_gpu[length] == ' ');
+}
+
 static void warn_of_other_gpu(const sp_scenario *scenario, sp_warnings *warnings)
 {
-    if (strcmp(scenario->profile.gpu, scenario->cluster.gpu) != 0 &&
+    if (!describes(scenario->profile.gpu, scenario->cluster.gpu) &&
         strcmp(scenario->profile.name, scenario->cluster.profile) != 0) {
         sp_warnings_add(warnings,
                         "profile %s describes the %s, the cluster's GPUs are %s: utilisation is "

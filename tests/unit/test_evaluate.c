@@ -433,7 +433,39 @@ static void every_allocation_may_fail(void **state)
     sp_scenario_fini(&scenario);
 }
 
+// A profile of another GPU than the cluster's is said to be one; a longer name of its own is none.
+static void other_gpus_are_told(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *cluster, *profile;
+        bool other;
+    } cases[] = {
+        {"h100-8", "h100", false},          {"h100-8", "h100-burst", false},
+        {"h100-8", "h100-nanotron", false}, {"h800-8", "h800-burst", false},
+        {"a800-8", "a100", false}, // what the cluster names
+        {"h100-8", "h200", true},           {"a100-8", "h800", true},
+        {"a800-8", "a100-burst", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        scenario_run r;
+        char text[RUN_TEXT] = "";
+        bool told = false;
+        put_json(text, TINY_MODEL "'cluster': '%s', 'profile': '%s', 'workload': {'uniform': 64}}",
+                 cases[i].cluster, cases[i].profile);
+        run_good(text, &run_verified, &r);
+        for (int w = 0; w < r.result.warnings.count; w++) {
+            told = told || strstr(r.result.warnings.text[w], " describes the ") != NULL;
+        }
+        if (told != cases[i].other) {
+            fail_msg("%s on %s: told %d", cases[i].profile, cases[i].cluster, told);
+        }
+        run_fini(&r);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(other_gpus_are_told),
     cmocka_unit_test(bound_holds_everywhere),
     cmocka_unit_test(folding_saves_work),
     cmocka_unit_test(plans_round_trip),
