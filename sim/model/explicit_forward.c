@@ -140,7 +140,8 @@ void sp_i_explicit_rebuild(sp_i_explicit *x)
     if (misses(x, SP_I_QUERIES)) {
         project_qkv(x);
     }
-    if (misses(x, SP_I_LOG_SUM_EXP) || misses(x, SP_I_PROBABILITIES)) {
+    // Of no pairs there are no probabilities, but there is an output.
+    if (misses(x, SP_I_LOG_SUM_EXP) || misses(x, SP_I_PROBABILITIES) || misses(x, SP_I_ATTENTION)) {
         attend(x);
     }
     if (misses(x, SP_I_RESIDUAL)) {
