@@ -88,7 +88,7 @@ static double correlation_of(entry *entries, size_t count)
 static double regret_of(const entry *entries, size_t count)
 {
     const entry *pick = NULL;
-    double best = INFINITY;
+    double best = HUGE_VAL;
     for (size_t i = 0; i < count; i++) {
         best = fmin(best, entries[i].measured);
         if (entries[i].fits && (pick == NULL || entries[i].predicted < pick->predicted)) {

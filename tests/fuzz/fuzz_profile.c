@@ -24,8 +24,9 @@ static double host_time(const sp_profile *profile, double gpu_s)
                                  .unfused_softmax = 0.25};
     const sp_stage stage = {.layers = 2, .embedding = true, .head = true};
     double total = 0.0;
-    for (int pass = 0; pass < SP_I_PASSES; pass++) {
-        double host_s = sp_i_exec_s(&profile->host, &time, &stage, (sp_pass)pass);
+    for (int i = 0; i < 2 * SP_I_PASSES; i++) {
+        bool crosses_nodes = i % 2 == 1;
+        double host_s = sp_i_exec_s(&profile->host, &time, &stage, (sp_pass)(i / 2), crosses_nodes);
         double wait_s = sp_i_launch_wait_s(&profile->host, gpu_s, host_s);
         SP_ASSERT(host_s >= 0.0 && wait_s >= 0.0);
         SP_ASSERT(wait_s <= host_s * (1.0 + 1e-9) + gpu_s * 1e-9);
