@@ -125,9 +125,9 @@ bool sp_result_is_oom(const sp_result *result);
 // Where segments fill the memory PyTorch has to free and allocate them again. What that costs no
 // table tells by itself: of nanotron's steps on H100s of 80 GB (experiments/published/
 // h100_nanotron.csv) all eight that logged more than 70 GB took 3 to 8 times as long as predicted,
-// but so did thirty with less (experiments/atlas.md, transfers). Seven of the eight are predicted
-// to reserve more than 97 % of the limit, as are ten others; without a margin the layout that is
-// picked for 80B on 64 GPUs is one of the eight. Of the peak without an allocator a tenth is kept,
+// but so did thirty with less (experiments/atlas.md, transfers). Six of the eight are predicted to
+// reserve more than 97 % of the limit, as are nine others; without a margin the layout that is
+// picked for 8B on 8 GPUs is one of the eight. Of the peak without an allocator a tenth is kept,
 // which is about what segments take beyond the tensors in them.
 #define SP_RESERVED_TIGHT 0.03
 #define SP_MEMORY_TIGHT 0.1
