@@ -20,10 +20,13 @@ typedef struct planned {
     double wall_ms, cpu_ms;
 } planned;
 
+// Of the calling thread alone, which does all the work where one thread searches: what libraries
+// do on threads of their own, such as the spinning of OpenBLAS's when it is loaded, is not the
+// search's.
 static double cpu_s(void)
 {
     struct timespec now;
-    assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now), 0);
+    assert_int_equal(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now), 0);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
@@ -220,8 +223,16 @@ static void merging_switched_off(void **state)
     }
 }
 
+// What the search may take beyond its limit, ms: whole steps of what was found are simulated after
+// the limit, which takes five times as long where every access to memory is watched.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MOST_OVER_MS 1000.0
+#else
+#define MOST_OVER_MS 50.0
+#endif
+
 // Every rank gets its share of the time, and the plan is whole. Another's work on the machine is
-// not counted: the time of the process is at most what passes.
+// not counted.
 static void time_limits_are_kept(void **state)
 {
     (void)state;
@@ -236,7 +247,7 @@ static void time_limits_are_kept(void **state)
                  "%d}}",
                  limits_ms[i]);
         plan(text, true, false, 1, &p);
-        if (p.cpu_ms > limits_ms[i] + 50.0) {
+        if (p.cpu_ms > limits_ms[i] + MOST_OVER_MS) {
             fail_msg("%d ms: %.1f ms, %.1f ms of them at work", limits_ms[i], p.wall_ms, p.cpu_ms);
         }
         planned_fini(&p);
@@ -271,7 +282,7 @@ static void time_limits_hold_for_both_searches(void **state)
     must_succeed("pack", sp_strategy_find("slimpack-zb")->pack(&input, &packing, &err), &err);
     double used_ms = 1e3 * (cpu_s() - used_s);
     assert_pack_rules(&packing);
-    if (used_ms > 100.0 + 50.0) {
+    if (used_ms > 100.0 + MOST_OVER_MS) {
         fail_msg("%.1f ms", used_ms);
     }
     sp_packing_fini(&packing);
