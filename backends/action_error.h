@@ -3,7 +3,7 @@
 #define SLIMPACK_BACKENDS_ACTION_ERROR_H
 
 #include "sim/base/status.h"
-#include "sim/schedule/plan.h"
+#include "sim/plan/plan.h"
 
 // An action of one rank of a plan.
 typedef struct sp_plan_place {

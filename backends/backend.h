@@ -15,10 +15,10 @@
 #include "backends/capabilities.h"
 #include "sim/base/status.h"
 #include "sim/cost/step_costs.h"
-#include "sim/engine/timeline.h"
 #include "sim/model/footprint.h"
 #include "sim/model/model.h"
-#include "sim/schedule/plan.h"
+#include "sim/plan/plan.h"
+#include "sim/plan/timeline.h"
 
 // Version of this interface. A backend of another version is refused.
 enum { SP_BACKEND_ABI = 1 };

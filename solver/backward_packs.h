@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_SOLVER_BACKWARD_PACKS_H
 #define SLIMPACK_SOLVER_BACKWARD_PACKS_H
 
-#include "sim/schedule/packing.h"
+#include "sim/plan/packing.h"
 #include "solver/pack_shape.h"
 #include "solver/work.h"
 

@@ -4,7 +4,7 @@
 #ifndef SLIMPACK_SOLVER_MICROPACKS_H
 #define SLIMPACK_SOLVER_MICROPACKS_H
 
-#include "sim/schedule/packing.h"
+#include "sim/plan/packing.h"
 #include "solver/backward_packs.h"
 #include "solver/work.h"
 

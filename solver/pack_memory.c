@@ -5,8 +5,8 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
+#include "sim/plan/slice_sums.h"
 #include "sim/schedule/offload.h"
-#include "sim/schedule/slice_sums.h"
 
 static int64_t larger(int64_t a, int64_t b)
 {

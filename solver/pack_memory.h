@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 #include "sim/cost/cost_model.h"
-#include "sim/schedule/packing.h"
+#include "sim/plan/packing.h"
 
 // The most that any pack of one data-parallel rank asks for. Of a pack that ranks share, tokens are
 // those of each one's share.

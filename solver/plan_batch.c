@@ -4,7 +4,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/schedule/plan_json.h"
+#include "sim/plan/plan_json.h"
 #include "solver/evaluate_private.h"
 
 struct sp_planner {

@@ -11,8 +11,8 @@
 #define SLIMPACK_SOLVER_PLAN_BATCH_H
 
 #include "sim/metrics/result.h"
+#include "sim/plan/plan.h"
 #include "sim/scenario/scenario.h"
-#include "sim/schedule/plan.h"
 
 typedef struct sp_planner sp_planner;
 

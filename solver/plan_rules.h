@@ -1,10 +1,10 @@
-// What a scenario asks of its plans, beyond what makes any plan a plan (sim/schedule/plan.h).
+// What a scenario asks of its plans, beyond what makes any plan a plan (sim/plan/plan.h).
 // Shares no code with the strategies that it checks.
 #ifndef SLIMPACK_SOLVER_PLAN_RULES_H
 #define SLIMPACK_SOLVER_PLAN_RULES_H
 
+#include "sim/plan/plan.h"
 #include "sim/scenario/scenario.h"
-#include "sim/schedule/plan.h"
 
 // Checks batch `index` of a plan file at `source`: no sample longer than the context; no pack of a
 // strategy of rows longer than the rows of a micro-batch; nothing dropped or delayed by a strategy

@@ -5,8 +5,8 @@
 
 #include "sim/metrics/result.h"
 #include "sim/model/footprint.h"
+#include "sim/plan/packing.h"
 #include "sim/scenario/scenario.h"
-#include "sim/schedule/packing.h"
 
 typedef struct sp_i_shortage {
     int64_t limit_bytes;

@@ -3,7 +3,7 @@
 #define SLIMPACK_SOLVER_SLICING_H
 
 #include "sim/model/model.h"
-#include "sim/schedule/packing.h"
+#include "sim/plan/packing.h"
 #include "sim/schedule/schedule.h"
 
 // Cuts every forward pack, a row of whole samples (the packing has no backward packs), into

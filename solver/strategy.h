@@ -5,8 +5,8 @@
 #include <stdbool.h>
 
 #include "sim/cost/cost_model.h"
+#include "sim/plan/packing.h"
 #include "sim/scenario/scenario.h"
-#include "sim/schedule/packing.h"
 
 // What a strategy looks at.
 typedef struct sp_strategy_input {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "backends/cuda/joined.h"
-#include "sim/schedule/plan_json.h"
+#include "sim/plan/plan_json.h"
 
 static void put_layout(FILE *file, const sp_layout *l)
 {

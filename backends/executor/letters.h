@@ -3,7 +3,7 @@
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_LETTERS_H
 #define SLIMPACK_BACKENDS_EXECUTOR_LETTERS_H
 
-#include "sim/schedule/plan.h"
+#include "sim/plan/plan.h"
 
 // Places are those among the actions of a rank.
 typedef struct sp_i_exec_letter {

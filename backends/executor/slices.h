@@ -11,7 +11,7 @@
 #define SLIMPACK_BACKENDS_EXECUTOR_SLICES_H
 
 #include "backends/comm/zigzag.h"
-#include "sim/schedule/packing.h"
+#include "sim/plan/packing.h"
 
 enum { SP_I_EXEC_NONE = -1, SP_I_EXEC_MOST_PARTS = 64 };
 

@@ -15,7 +15,7 @@
 #include <stdio.h>
 
 #include "backends/backend.h"
-#include "sim/schedule/plan_json.h"
+#include "sim/plan/plan_json.h"
 
 // Writes a request: the head once (`run` without its plan's packing, which may be any of the
 // batches'), then the batches, then the end. `backend` is a name; `scenario` is kept in the plan.

@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_BACKENDS_RECORD_RESULT_NAMES_H
 #define SLIMPACK_BACKENDS_RECORD_RESULT_NAMES_H
 
-#include "sim/engine/timeline.h"
+#include "sim/plan/timeline.h"
 
 extern const char *const sp_i_status_names[]; // "ok", "infeasible", ..., NULL; by sp_status
 extern const char *const sp_i_share_names[];  // "head", ..., NULL; by sp_share_end

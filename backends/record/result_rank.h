@@ -3,7 +3,7 @@
 #define SLIMPACK_BACKENDS_RECORD_RESULT_RANK_H
 
 #include "sim/base/json.h"
-#include "sim/engine/timeline.h"
+#include "sim/plan/timeline.h"
 
 // The array `key` of an object if it has `count` elements; else NULL, with an error in object->err.
 const json_t *sp_i_result_array(sp_object *object, const char *key, size_t count);

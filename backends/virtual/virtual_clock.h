@@ -9,7 +9,7 @@
 
 #include "backends/action_error.h"
 #include "sim/cost/step_costs.h"
-#include "sim/engine/timeline.h"
+#include "sim/plan/timeline.h"
 
 // One action that is to be run now.
 typedef struct sp_virtual_action {
@@ -37,7 +37,7 @@ typedef struct sp_virtual_driver {
     // How long what the action sends is under way to pipeline rank `to`, another one. NULL: 0.
     int64_t (*transfer_ns)(void *context, const sp_plan_place *from, int to);
     bool blocking_transfers; // a rank waits for each of its sends
-    // Pipeline ranks that share a vocabulary (sim/schedule/vocab_shares.h) run their shares at
+    // Pipeline ranks that share a vocabulary (sim/plan/vocab_shares.h) run their shares at
     // their own places; else they are no concern of this clock.
     bool shares;
 } sp_virtual_driver;

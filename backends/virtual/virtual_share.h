@@ -1,4 +1,4 @@
-// Shares of a vocabulary (sim/schedule/vocab_shares.h) in virtual time. All ranks compute theirs
+// Shares of a vocabulary (sim/plan/vocab_shares.h) in virtual time. All ranks compute theirs
 // when the stage's action runs, each at its own place among its actions; when each would have run
 // follows from how long it took.
 #ifndef SLIMPACK_BACKENDS_VIRTUAL_VIRTUAL_SHARE_H

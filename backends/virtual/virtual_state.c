@@ -1,7 +1,7 @@
 #include "backends/virtual/virtual_state.h"
 
 #include "sim/base/alloc.h"
-#include "sim/schedule/regroup.h"
+#include "sim/plan/regroup.h"
 
 // Gives each pack of the list as many slots as it has ranks; the number of all.
 static size_t place_slots(const sp_pack_list *list, size_t *slot)

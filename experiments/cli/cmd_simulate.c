@@ -4,7 +4,7 @@
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/simulate_export.h"
-#include "sim/schedule/plan_json.h"
+#include "sim/plan/plan_json.h"
 #include "solver/evaluate.h"
 #include "solver/strategy.h"
 

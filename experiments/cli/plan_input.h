@@ -2,8 +2,8 @@
 #ifndef SLIMPACK_EXPERIMENTS_CLI_PLAN_INPUT_H
 #define SLIMPACK_EXPERIMENTS_CLI_PLAN_INPUT_H
 
+#include "sim/plan/plan_json.h"
 #include "sim/scenario/scenario.h"
-#include "sim/schedule/plan_json.h"
 
 typedef struct cli_plan_input {
     json_t *root;

@@ -4,8 +4,8 @@
 
 #include "experiments/calibrate/outcome.h"
 #include "experiments/measurements/validation.h"
-#include "sim/engine/timeline.h"
 #include "sim/metrics/export.h"
+#include "sim/plan/timeline.h"
 
 // Is the name one that can be drawn to?
 sp_status cli_plot_check(const char *path, sp_error *err);

@@ -10,9 +10,9 @@
 #include "experiments/cli/report.h"
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/engine/structure.h"
 #include "sim/metrics/export.h"
-#include "sim/schedule/plan_json.h"
+#include "sim/plan/plan_json.h"
+#include "sim/verify/structure.h"
 
 enum {
     TRACE_RANKS = 4096,     // pipeline ranks a selection can name

@@ -4,7 +4,7 @@
 #ifndef SLIMPACK_EXPERIMENTS_EXECUTION_HELD_MEMORY_H
 #define SLIMPACK_EXPERIMENTS_EXECUTION_HELD_MEMORY_H
 
-#include "sim/engine/timeline.h"
+#include "sim/plan/timeline.h"
 
 // Of one rank: of each category, the most that is held after any action.
 typedef struct sp_held_memory {

@@ -9,7 +9,7 @@
 #include "sim/model/footprint.h"
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
-#include "sim/schedule/packing.h"
+#include "sim/plan/packing.h"
 
 // Whose attention, and what prices it.
 typedef struct sp_i_attention {

@@ -13,7 +13,7 @@
 #include "sim/cost/tail.h"
 #include "sim/cost/time_common.h"
 #include "sim/cost/unit_costs.h"
-#include "sim/schedule/vocab_shares.h"
+#include "sim/plan/vocab_shares.h"
 
 #define BYTES_BF16 2.0
 

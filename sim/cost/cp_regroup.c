@@ -1,7 +1,7 @@
 #include "sim/cost/cp_regroup.h"
 
 #include "sim/base/alloc.h"
-#include "sim/schedule/regroup.h"
+#include "sim/plan/regroup.h"
 
 static bool is_cut(const sp_layout *layout, const sp_pack *pack)
 {

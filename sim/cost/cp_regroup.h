@@ -3,7 +3,7 @@
 #define SLIMPACK_SIM_COST_CP_REGROUP_H
 
 #include "sim/model/layout.h"
-#include "sim/schedule/packing.h"
+#include "sim/plan/packing.h"
 
 // A pack as it was cut.
 typedef struct sp_i_cp_row {

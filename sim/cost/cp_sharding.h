@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "sim/schedule/packing.h"
+#include "sim/plan/packing.h"
 
 // Called for every piece: `tokens` > 0 queries after `context` tokens of their sample, on CP rank
 // `rank` of [0, cp).

@@ -9,7 +9,7 @@
 
 #include "sim/base/status.h"
 #include "sim/cost/step_costs.h"
-#include "sim/schedule/plan.h"
+#include "sim/plan/plan.h"
 
 typedef struct sp_exchange_report {
     // Attention of the busiest rank over the mean of the ranks at work, over the steps in which at

@@ -10,7 +10,7 @@
 #include "sim/model/inventory.h"
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
-#include "sim/schedule/packing.h"
+#include "sim/plan/packing.h"
 
 enum { SP_I_PARTS = 3, SP_I_PASSES = 4 };
 

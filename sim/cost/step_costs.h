@@ -11,7 +11,7 @@
 #include "sim/cost/link_times.h"
 #include "sim/model/footprint.h"
 #include "sim/model/layout.h"
-#include "sim/schedule/packing.h"
+#include "sim/plan/packing.h"
 #include "sim/schedule/schedule.h"
 
 // One action's time: what the GPU computes and the communication that blocks it.

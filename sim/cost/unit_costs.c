@@ -4,8 +4,8 @@
 
 #include "sim/base/alloc.h"
 #include "sim/cost/time_common.h"
-#include "sim/schedule/same_packs.h"
-#include "sim/schedule/slice_sums.h"
+#include "sim/plan/same_packs.h"
+#include "sim/plan/slice_sums.h"
 
 typedef struct filler {
     const sp_cost_model *cost;

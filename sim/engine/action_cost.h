@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 #include "sim/cost/step_costs.h"
-#include "sim/schedule/plan.h"
-#include "sim/schedule/vocab_shares.h"
+#include "sim/plan/plan.h"
+#include "sim/plan/vocab_shares.h"
 
 // Cost of one action of the plan on its virtual stage, without its rank's shares of a vocabulary;
 // `recomputed` says that the plan recomputes all of a backward's forward packs explicitly, so that

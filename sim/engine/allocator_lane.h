@@ -3,7 +3,7 @@
 #define SLIMPACK_SIM_ENGINE_ALLOCATOR_LANE_H
 
 #include "sim/engine/allocator_unit.h"
-#include "sim/engine/timeline.h"
+#include "sim/plan/timeline.h"
 
 // What one rank of the timeline needs for its replays.
 typedef struct sp_i_lane {

@@ -5,7 +5,7 @@
 #include "sim/base/alloc.h"
 #include "sim/engine/allocator_lane.h"
 #include "sim/engine/allocator_states.h"
-#include "sim/schedule/regroup.h"
+#include "sim/plan/regroup.h"
 
 // Ranks whose plain peak would have to grow by more than this are not replayed. In the measured
 // configurations of kwai/Megatron-Kwai (branch atc24ae) blocks add up to 3 %.

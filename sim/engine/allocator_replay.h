@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 #include "sim/cost/step_costs.h"
-#include "sim/engine/timeline.h"
 #include "sim/model/footprint.h"
+#include "sim/plan/timeline.h"
 
 // A rank by its place in the world: 0, or the last in every dimension of the layout.
 typedef enum sp_world_rank { SP_NO_RANK, SP_FIRST_RANK, SP_LAST_RANK } sp_world_rank;

@@ -8,8 +8,8 @@
 #include "sim/engine/lower.h"
 #include "sim/engine/memory.h"
 #include "sim/engine/replay.h"
-#include "sim/engine/structure.h"
 #include "sim/engine/tail.h"
+#include "sim/verify/structure.h"
 
 // Uniform costs have no time for copies to and from host memory.
 static sp_status refuse_unknown_costs(const sp_plan *plan, const sp_step_costs *costs,

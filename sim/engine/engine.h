@@ -6,8 +6,8 @@
 #include <stddef.h>
 
 #include "sim/cost/step_costs.h"
-#include "sim/engine/timeline.h"
-#include "sim/schedule/plan.h"
+#include "sim/plan/plan.h"
+#include "sim/plan/timeline.h"
 
 typedef struct sp_engine_options {
     bool unfold; // simulate alike data-parallel ranks one by one (tests: must not change a number)

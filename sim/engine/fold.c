@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "sim/schedule/regroup.h"
+#include "sim/plan/regroup.h"
 
 void sp_i_folding_fini(sp_i_folding *folding)
 {

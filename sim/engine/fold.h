@@ -6,7 +6,7 @@
 
 #include "sim/base/status.h"
 #include "sim/cost/step_costs.h"
-#include "sim/schedule/plan.h"
+#include "sim/plan/plan.h"
 
 typedef struct sp_i_folding {
     int simulated; // distinct data-parallel ranks

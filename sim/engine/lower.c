@@ -5,7 +5,7 @@
 #include "sim/engine/lower_ready.h"
 #include "sim/engine/lower_share.h"
 #include "sim/engine/lower_task.h"
-#include "sim/schedule/regroup.h"
+#include "sim/plan/regroup.h"
 
 static void enqueue(sp_i_lowering *low, size_t lane);
 static bool visit(sp_i_lowering *low, size_t lane, sp_error *err);

@@ -6,7 +6,7 @@
 #include "sim/cost/step_costs.h"
 #include "sim/engine/fold.h"
 #include "sim/engine/task_graph.h"
-#include "sim/schedule/plan.h"
+#include "sim/plan/plan.h"
 
 // O(tasks + edges). A plan that cannot finish is SP_ERR_DEADLOCK without a message (structure.h
 // finds the cycle). At most 2^32 - 1 tasks.

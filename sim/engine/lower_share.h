@@ -1,4 +1,4 @@
-// Lowering of the shares of a vocabulary (sim/schedule/vocab_shares.h): tasks of their own.
+// Lowering of the shares of a vocabulary (sim/plan/vocab_shares.h): tasks of their own.
 #ifndef SLIMPACK_SIM_ENGINE_LOWER_SHARE_H
 #define SLIMPACK_SIM_ENGINE_LOWER_SHARE_H
 

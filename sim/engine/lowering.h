@@ -9,8 +9,8 @@
 #include "sim/cost/step_costs.h"
 #include "sim/engine/fold.h"
 #include "sim/engine/task_graph.h"
-#include "sim/schedule/plan.h"
-#include "sim/schedule/vocab_shares.h"
+#include "sim/plan/plan.h"
+#include "sim/plan/vocab_shares.h"
 
 enum { SP_I_NONE = -1 }; // no task, no simulated rank
 

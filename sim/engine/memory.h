@@ -5,8 +5,8 @@
 #include <stdbool.h>
 
 #include "sim/cost/step_costs.h"
-#include "sim/engine/timeline.h"
 #include "sim/engine/unit_memory.h"
+#include "sim/plan/timeline.h"
 
 // Walks every rank entry of the timeline: states all the time; what a unit holds from the start of
 // its F to the end of its B or I; of a split backward what the weight gradient needs to the end of

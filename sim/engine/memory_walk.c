@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "sim/schedule/regroup.h"
-#include "sim/schedule/slice_sums.h"
+#include "sim/plan/regroup.h"
+#include "sim/plan/slice_sums.h"
 
 sp_status sp_i_memory_walks_init(sp_i_memory_walks *shared, const sp_timeline *timeline,
                                  const sp_step_costs *costs, bool points, sp_error *err)

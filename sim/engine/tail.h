@@ -3,7 +3,7 @@
 #define SLIMPACK_SIM_ENGINE_TAIL_H
 
 #include "sim/cost/step_costs.h"
-#include "sim/engine/timeline.h"
+#include "sim/plan/timeline.h"
 
 // Fills the tails of all ranks, makespan and iteration. The optimizer of a pipeline rank waits for
 // the reduction of its gradients, which needs those of all data-parallel ranks. O(spans + ranks *

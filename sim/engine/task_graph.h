@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sim/schedule/plan.h"
+#include "sim/plan/plan.h"
 
 // Tasks of all simulated lanes. A lane is one pipeline rank of one simulated data-parallel rank;
 // tasks of a lane run one after another, but for O and L: beside them run those to host memory and

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "sim/engine/timeline.h"
+#include "sim/plan/timeline.h"
 
 // Which part of a timeline is exported. Ranks are the timeline's own entries; an empty selection
 // means all; the window is in nanoseconds, [0, 0] means all.

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "sim/engine/timeline.h"
+#include "sim/plan/timeline.h"
 
 // One pipeline rank of one data-parallel rank (CP and TP ranks are alike).
 typedef struct sp_rank_metrics {

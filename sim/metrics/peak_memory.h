@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 #include "sim/cost/step_costs.h"
-#include "sim/engine/timeline.h"
 #include "sim/model/model.h"
+#include "sim/plan/timeline.h"
 
 enum { SP_PEAK_HOLDERS = 10, SP_HOLDER_NAME = 48, SP_HOLDER_ACTION = 32 };
 

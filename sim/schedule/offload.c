@@ -1,7 +1,7 @@
 #include "sim/schedule/offload.h"
 
 #include "sim/base/alloc.h"
-#include "sim/schedule/regroup.h"
+#include "sim/plan/regroup.h"
 
 // What one rank does with a forward pack on one chunk, by positions in its list.
 typedef struct use {

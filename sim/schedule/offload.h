@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_SIM_SCHEDULE_OFFLOAD_H
 #define SLIMPACK_SIM_SCHEDULE_OFFLOAD_H
 
-#include "sim/schedule/plan.h"
+#include "sim/plan/plan.h"
 
 // An L brings its copy back into one of so many buffers of the rank.
 enum { SP_COPY_BUFFERS = 2 };

@@ -1,8 +1,8 @@
 #include "sim/schedule/packflow_plan.h"
 
 #include "sim/base/alloc.h"
+#include "sim/plan/regroup.h"
 #include "sim/schedule/packflow.h"
-#include "sim/schedule/regroup.h"
 
 // Packs of one data-parallel rank and what a run over them needs.
 typedef struct rank_job {

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "sim/schedule/plan.h"
+#include "sim/plan/plan.h"
 
 typedef enum sp_schedule_kind {
     SP_SCHEDULE_GPIPE,

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "sim/schedule/plan.h"
+#include "sim/plan/plan.h"
 
 enum { SP_I_UNIT = 4 };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "sim/base/json.h"
-#include "sim/schedule/plan_json.h"
+#include "sim/plan/plan_json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

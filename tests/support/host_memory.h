@@ -3,8 +3,8 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_HOST_MEMORY_H
 #define SLIMPACK_TESTS_SUPPORT_HOST_MEMORY_H
 
-#include "sim/engine/timeline.h"
 #include "sim/model/model.h"
+#include "sim/plan/timeline.h"
 #include "tests/support/host_run.h"
 
 // Four layers; Llama style, the same with a tied table, GPT style with one, the same without.

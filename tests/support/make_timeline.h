@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "sim/engine/timeline.h"
+#include "sim/plan/timeline.h"
 
 // What the timeline looks like; times in ns. With equal stages 1F1B takes (m + p - 1) * (F + B)
 // (Narayanan et al., arXiv 2104.04473, section 2.2.1).

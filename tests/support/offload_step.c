@@ -2,8 +2,8 @@
 
 #include <stdio.h>
 
+#include "sim/plan/plan_check.h"
 #include "sim/schedule/offload.h"
-#include "sim/schedule/plan_check.h"
 #include "tests/support/test_main.h"
 
 void step_must_succeed(sp_status status, const sp_error *err)

@@ -7,7 +7,7 @@
 #include "sim/cost/step_costs.h"
 #include "sim/engine/engine.h"
 #include "sim/metrics/metrics.h"
-#include "sim/schedule/plan.h"
+#include "sim/plan/plan.h"
 
 typedef struct offload_step {
     sp_layout layout;

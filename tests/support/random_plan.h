@@ -11,7 +11,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
-#include "sim/schedule/plan.h"
+#include "sim/plan/plan.h"
 
 enum { RANDOM_SAMPLES = 8, RANDOM_CUTS = 5 };
 

@@ -4,7 +4,7 @@
 
 #include "sim/base/prng.h"
 #include "sim/cost/step_costs.h"
-#include "sim/schedule/packing.h"
+#include "sim/plan/packing.h"
 
 // Costs of every pack drawn at random, with transfers, a tail and memory; virtual stages in two
 // classes where there are at least two. With `kinds` > 0 packs repeat that many different cost

@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_UNIFORM_PACKING_H
 #define SLIMPACK_TESTS_SUPPORT_UNIFORM_PACKING_H
 
-#include "sim/schedule/packing.h"
+#include "sim/plan/packing.h"
 
 // As many packs per data-parallel rank, with no slices: pack k runs on rank k % dp.
 static inline sp_status uniform_packing(sp_packing *packing, int dp, int64_t microbatches,

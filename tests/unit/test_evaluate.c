@@ -5,7 +5,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
-#include "sim/schedule/plan_json.h"
+#include "sim/plan/plan_json.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/schedule/plan_json.h"
+#include "sim/plan/plan_json.h"
 #include "solver/evaluate.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"

@@ -4,7 +4,7 @@
 #include "backends/registry.h"
 #include "experiments/execution/execution_json.h"
 #include "sim/base/alloc.h"
-#include "sim/engine/timeline.h"
+#include "sim/plan/timeline.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

@@ -6,7 +6,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
-#include "sim/schedule/plan_json.h"
+#include "sim/plan/plan_json.h"
 #include "tests/support/offload_step.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"

@@ -2,7 +2,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
-#include "sim/schedule/packing.h"
+#include "sim/plan/packing.h"
 
 static void add(sp_pack_list *list, int64_t begin, int64_t tokens, int64_t computed, bool last)
 {

@@ -4,8 +4,8 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
-#include "sim/schedule/plan_check.h"
-#include "sim/schedule/plan_json.h"
+#include "sim/plan/plan_check.h"
+#include "sim/plan/plan_json.h"
 #include "solver/plan_batch.h"
 #include "solver/plan_rules.h"
 #include "tests/support/scenario_run.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "sim/base/alloc.h"
-#include "sim/schedule/plan.h"
+#include "sim/plan/plan.h"
 
 // A plan written by hand: samples, packs and actions are given as in plan.json.
 typedef struct fixture {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "sim/base/json.h"
-#include "sim/schedule/plan_json.h"
+#include "sim/plan/plan_json.h"
 #include "tests/support/random_plan.h"
 
 static const sp_plan_predictions unknown = {.lower_bound_ms = -1, .predicted_ms = -1};

@@ -1,7 +1,7 @@
 // What backward packs leave for each other, and which of them are forward packs, against their
 // definitions, slice by slice.
-#include "sim/schedule/same_packs.h"
-#include "sim/schedule/slice_sums.h"
+#include "sim/plan/same_packs.h"
+#include "sim/plan/slice_sums.h"
 #include "tests/support/random_plan.h"
 #include "tests/support/test_main.h"
 

@@ -9,7 +9,7 @@
 #include "sim/base/prng.h"
 #include "sim/cost/cost_model.h"
 #include "sim/model/planner_memory.h"
-#include "sim/schedule/plan_json.h"
+#include "sim/plan/plan_json.h"
 #include "solver/evaluate.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"

@@ -1,5 +1,5 @@
 // At which places pipeline ranks do their shares of a vocabulary.
-#include "sim/schedule/vocab_shares.h"
+#include "sim/plan/vocab_shares.h"
 
 #include <stdlib.h>
 

@@ -1,0 +1,72 @@
+// A packing: the samples of a batch as slices, grouped into forward packs and backward packs. The
+// two are different partitions of the same slices (SlimPack, arXiv 2509.26246); most strategies use
+// equal ones. Made by a strategy, read by the schedule, the cost model and the engine.
+#ifndef SLIMPACK_SIM_PLAN_PACKING_H
+#define SLIMPACK_SIM_PLAN_PACKING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/base/status.h"
+#include "sim/workload/batch.h"
+
+// [begin, begin+tokens) of one sample, computed as computed_tokens >= tokens (padding at the end).
+typedef struct sp_slice {
+    int32_t sample; // index into the batch
+    int64_t begin;
+    int64_t tokens;
+    int64_t computed_tokens;
+} sp_slice;
+
+// Slices that run together as one variable-length micro-batch on dp ranks [dp_first,
+// dp_first+dp_count) (more than one: DP-Merge, the tokens sharded over them by context
+// parallelism).
+typedef struct sp_pack {
+    int32_t dp_first, dp_count;
+    int32_t microbatch; // packs of one number are slices of one row; a pack's own index by default
+    size_t first_slice; // into slices[] of its side
+    size_t slice_count;
+    int64_t tokens;     // trained
+    int64_t computed;   // with padding
+    int64_t pairs2;     // twice the causal pairs computed: sum of 2*l*o + l*l over computed lengths
+    int64_t full_pairs; // sum of l*(o+l): what an attention without causal mask covers
+    int64_t kv_tokens;  // computed tokens of slices whose sample has later slices
+} sp_pack;
+
+typedef struct sp_pack_list {
+    sp_pack *packs;
+    size_t count, capacity;
+    sp_slice *slices;
+    size_t slice_count, slice_capacity;
+} sp_pack_list;
+
+typedef struct sp_packing {
+    const sp_batch *batch; // not owned; NULL for uniform costs
+    int dp;                // data-parallel ranks
+    sp_pack_list forward;
+    sp_pack_list backward; // empty: the forward packs, one to one
+    int64_t *dropped;      // sample indices a strategy dropped or delayed
+    size_t dropped_count;
+    int64_t *delayed;
+    size_t delayed_count;
+} sp_packing;
+
+void sp_packing_init(sp_packing *packing, const sp_batch *batch, int dp);
+void sp_packing_fini(sp_packing *packing);
+
+// Starts a new pack on a list; add its slices next. False when memory runs out.
+bool sp_pack_list_begin(sp_pack_list *list, int dp_first, int dp_count);
+// Adds a slice to the last pack and to its sums. `last` says that no slice of the sample follows.
+bool sp_pack_list_add(sp_pack_list *list, sp_slice slice, bool last);
+
+// The backward packs: `backward`, or `forward` where there are no others.
+const sp_pack_list *sp_packing_backward(const sp_packing *packing);
+
+// Equal packs for uniform costs, in slices: micro-batch m is one sample of `slices` tokens on rank
+// m % dp, each pack one token of it; the backward packs hold them in reverse. Fills *batch, which
+// the caller frees after the packing.
+sp_status sp_packing_uniform_sliced(sp_packing *packing, sp_batch *batch, int dp,
+                                    int64_t microbatches, int slices, sp_error *err);
+
+#endif

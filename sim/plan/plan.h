@@ -1,0 +1,75 @@
+// The plan: per pipeline rank of each data-parallel rank the ordered actions over a packing. The
+// one object that is both simulated and executed.
+#ifndef SLIMPACK_SIM_PLAN_PLAN_H
+#define SLIMPACK_SIM_PLAN_PLAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/base/status.h"
+#include "sim/model/layout.h"
+#include "sim/plan/packing.h"
+
+// F forward, B full backward, I input gradient, W weight gradient, R recompute, O offload, L load.
+typedef enum sp_action_kind {
+    SP_ACTION_F,
+    SP_ACTION_B,
+    SP_ACTION_I,
+    SP_ACTION_W,
+    SP_ACTION_R,
+    SP_ACTION_O,
+    SP_ACTION_L,
+    SP_ACTION_KINDS
+} sp_action_kind;
+
+extern const char sp_action_letters[SP_ACTION_KINDS + 1]; // "FBIWROL"
+
+// pack indexes the forward packs (F, R, O, L) or the backward packs (B, I, W) of the whole packing.
+typedef struct sp_action {
+    uint8_t kind; // sp_action_kind
+    // 1: a forward and a full backward that run side by side, this action and the next (DualPipe's
+    // overlapped pair): both wait for the inputs of both, and both are done when the second is.
+    uint8_t with_next;
+    uint16_t chunk;
+    int32_t pack;
+} sp_action;
+
+// The actions of one pipeline rank of one data-parallel rank, in order.
+typedef struct sp_stage_plan {
+    sp_action *actions;
+    size_t count, capacity;
+} sp_stage_plan;
+
+typedef struct sp_plan {
+    sp_layout layout;
+    const sp_packing *packing; // not owned
+    sp_stage_plan *stages;     // [dp rank * pp + pp rank]
+} sp_plan;
+
+// An empty plan for the layout and packing, which agree in dp. stages has layout.dp * layout.pp
+// entries.
+sp_status sp_plan_init(sp_plan *plan, const sp_layout *layout, const sp_packing *packing,
+                       sp_error *err);
+void sp_plan_fini(sp_plan *plan);
+
+sp_stage_plan *sp_plan_stage(const sp_plan *plan, int dp_rank, int pp_rank);
+
+// Appends an action; false when memory runs out.
+bool sp_stage_plan_add(sp_stage_plan *stage, sp_action_kind kind, int chunk, int64_t pack);
+
+// Writes an action as in plan.json: "F3", with the chunk where a rank has several ("F3.1").
+// Needs 32 bytes.
+void sp_action_name(sp_action action, int chunks, char name[32]);
+
+// Checks the rules of a plan, independent of how it was made: every slice of every sample that is
+// not dropped or delayed in exactly one forward and one backward pack, both on the same ranks; pack
+// order of each sample's slices (forward ascending, backward descending); slices cover [0, tokens)
+// of the sample; each rank has for each of its packs and chunks one F, and one B or one I and one
+// W; only known packs and chunks; each action after those it needs on its rank (F before the B, I,
+// R, O of its slices, I before W, O before L before B; earlier slices of a sample first forward and
+// last backward). Packs without slices only where the backward packs are the forward packs. A
+// broken rule is a content error at `source` that names rule, pack and slice. Time and memory
+// O(slices + actions), up to the sorting of the slices of one sample inside a pack.
+sp_status sp_plan_check(const sp_plan *plan, const char *source, sp_error *err);
+
+#endif

@@ -1,0 +1,540 @@
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/json.h"
+#include "sim/plan/plan_check.h"
+#include "sim/plan/plan_json.h"
+
+static const char schema[] = "slimpack/plan/1";
+
+// One batch being read. Reading functions note content errors in err and go on; what they return is
+// about memory alone.
+typedef struct reader {
+    const char *source;
+    const sp_layout *layout;
+    sp_error *err;
+    int index; // of the batch
+    sp_batch *batch;
+    sp_packing *packing;
+    sp_plan *plan;
+    bool *settled; // [samples] has slices, or stands in dropped or delayed
+} reader;
+
+static const json_t *array_member(sp_object *object, const char *key);
+static int64_t required_int(sp_object *object, const char *key, int64_t min, int64_t max);
+static sp_status read_batch(reader *r, const json_t *json);
+
+bool sp_plan_json_is_plan(const json_t *root)
+{
+    const char *text = json_string_value(json_object_get(root, "schema"));
+    return text != NULL && strcmp(text, schema) == 0;
+}
+
+// What is said behind the batches of how they were formed.
+static void read_formed(sp_object *root, sp_batches *formed)
+{
+    formed->wrapped = sp_object_bool(root, "lengths_started_again", false);
+    const json_t *json = sp_object_get(root, "over_length");
+    if (json == NULL) {
+        return;
+    }
+    sp_object object;
+    sp_object_begin(&object, json, root->source, "over_length", root->err);
+    if (object.json != NULL) {
+        formed->dropped = required_int(&object, "dropped", 0, INT64_MAX);
+        formed->truncated = required_int(&object, "truncated", 0, INT64_MAX);
+        sp_object_end(&object);
+    }
+}
+
+// The document around the batches; its batches array.
+static const json_t *read_head(const json_t *root, const char *source, json_t **scenario,
+                               sp_batches *formed, sp_error *err)
+{
+    sp_object object;
+    sp_object_begin(&object, root, source, "", err);
+    if (object.json == NULL) {
+        return NULL;
+    }
+    const char *const schemas[] = {schema, NULL};
+    sp_object_require(&object, "schema");
+    sp_object_enum(&object, "schema", schemas, 0);
+    sp_object_require(&object, "scenario");
+    const json_t *stored = sp_object_get(&object, "scenario");
+    if (stored != NULL && !json_is_object(stored)) {
+        sp_object_error(&object, "scenario", "expected an object");
+    }
+    const json_t *batches = array_member(&object, "batches");
+    if (batches != NULL && json_array_size(batches) == 0) {
+        sp_object_error(&object, "batches", "expected at least one batch");
+    }
+    read_formed(&object, formed);
+    sp_object_end(&object);
+    *scenario = json_incref((json_t *)stored);
+    return batches;
+}
+
+sp_status sp_plan_json_read(const json_t *root, const char *source, const sp_layout *layout,
+                            sp_plan_file *file, sp_error *err)
+{
+    sp_error own;
+    if (err == NULL) {
+        sp_error_clear(&own);
+        err = &own;
+    }
+    *file = (sp_plan_file){0};
+    const json_t *batches = read_head(root, source, &file->scenario, &file->formed, err);
+    if (err->status != SP_OK) {
+        goto out;
+    }
+    size_t count = json_array_size(batches);
+    if (count > INT_MAX) {
+        sp_error_in(err, SP_ERR_CONTENT, source, "batches", "more than %d batches", INT_MAX);
+        goto out;
+    }
+    file->batches = sp_i_calloc(count, sizeof *file->batches);
+    file->packings = sp_i_calloc(count, sizeof *file->packings);
+    file->plans = sp_i_calloc(count, sizeof *file->plans);
+    if (file->batches == NULL || file->packings == NULL || file->plans == NULL) {
+        sp_error_no_memory(err, "plan");
+        goto out;
+    }
+    file->count = (int)count;
+    for (int i = 0; i < file->count && err->count < SP_ERROR_MESSAGES; i++) {
+        reader r = {
+            .source = source,
+            .layout = layout,
+            .err = err,
+            .index = i,
+            .batch = &file->batches[i],
+            .packing = &file->packings[i],
+            .plan = &file->plans[i],
+        };
+        if (read_batch(&r, json_array_get(batches, (size_t)i)) == SP_ERR_NO_MEMORY) {
+            sp_error_no_memory(err, "plan");
+            break;
+        }
+    }
+out:
+    if (err->status != SP_OK) {
+        sp_plan_file_fini(file);
+    }
+    return err->status;
+}
+
+void sp_plan_file_fini(sp_plan_file *file)
+{
+    for (int i = 0; i < file->count; i++) {
+        sp_plan_fini(&file->plans[i]);
+        sp_packing_fini(&file->packings[i]);
+        sp_batch_fini(&file->batches[i]);
+    }
+    sp_i_free(file->plans);
+    sp_i_free(file->packings);
+    sp_i_free(file->batches);
+    json_decref(file->scenario);
+    *file = (sp_plan_file){0};
+}
+
+static const json_t *array_member(sp_object *object, const char *key)
+{
+    sp_object_require(object, key);
+    const json_t *value = sp_object_get(object, key);
+    if (value != NULL && !json_is_array(value)) {
+        char found[80];
+        sp_json_quote(value, found, sizeof found);
+        sp_object_error(object, key, "expected an array, got %s", found);
+        return NULL;
+    }
+    return value;
+}
+
+static int64_t required_int(sp_object *object, const char *key, int64_t min, int64_t max)
+{
+    sp_object_require(object, key);
+    return sp_object_int(object, key, min, min, max);
+}
+
+static void wrong_value(reader *r, const char *path, const char *expected, const json_t *found)
+{
+    char text[80];
+    sp_json_quote(found, text, sizeof text);
+    sp_error_in(r->err, SP_ERR_CONTENT, r->source, path, "expected %s, got %s", expected, text);
+}
+
+static sp_status read_samples(reader *r, const json_t *array);
+static sp_status read_packs(reader *r, const json_t *array, const char *side, sp_pack_list *list);
+static void merge_sides(reader *r, const json_t *backward);
+static sp_status read_left_out(reader *r, const json_t *dropped, const json_t *delayed);
+static sp_status read_stages(reader *r, const json_t *array);
+
+static sp_status read_batch(reader *r, const json_t *json)
+{
+    char path[SP_JSON_PATH];
+    snprintf(path, sizeof path, "batches[%d]", r->index);
+    sp_object object;
+    sp_object_begin(&object, json, r->source, path, r->err);
+    if (object.json == NULL) {
+        return SP_ERR_CONTENT;
+    }
+    const json_t *samples = array_member(&object, "samples");
+    const json_t *forward = array_member(&object, "forward_packs");
+    const json_t *backward = array_member(&object, "backward_packs");
+    const json_t *stages = array_member(&object, "stages");
+    const json_t *dropped = array_member(&object, "dropped");
+    const json_t *delayed = array_member(&object, "delayed");
+    sp_object_real(&object, "lower_bound_ms", 0, 0, HUGE_VAL);
+    sp_object_real(&object, "predicted_ms", 0, 0, HUGE_VAL);
+    sp_object_end(&object);
+
+    sp_packing *packing = r->packing;
+    sp_packing_init(packing, json_array_size(samples) > 0 ? r->batch : NULL, r->layout->dp);
+    sp_status status = read_samples(r, samples);
+    if (status == SP_OK) {
+        status = read_packs(r, forward, "forward_packs", &packing->forward);
+    }
+    if (status == SP_OK) {
+        status = read_packs(r, backward, "backward_packs", &packing->backward);
+    }
+    if (status == SP_OK) {
+        merge_sides(r, backward);
+        status = read_left_out(r, dropped, delayed);
+    }
+    if (status == SP_OK) {
+        status = sp_plan_init(r->plan, r->layout, packing, r->err);
+    }
+    if (status == SP_OK) {
+        status = read_stages(r, stages);
+    }
+    if (status == SP_OK && r->err->status == SP_OK) {
+        status = sp_i_plan_check_at(r->plan, r->source, path, r->err);
+    }
+    return status;
+}
+
+static sp_status read_samples(reader *r, const json_t *array)
+{
+    size_t count = json_array_size(array);
+    r->batch->ids = sp_i_calloc(count, sizeof *r->batch->ids);
+    r->batch->tokens = sp_i_calloc(count, sizeof *r->batch->tokens);
+    if (r->batch->ids == NULL || r->batch->tokens == NULL) {
+        return SP_ERR_NO_MEMORY;
+    }
+    r->batch->count = count;
+    for (size_t i = 0; i < count; i++) {
+        char path[SP_JSON_PATH];
+        snprintf(path, sizeof path, "batches[%d].samples[%zu]", r->index, i);
+        sp_object object;
+        sp_object_begin(&object, json_array_get(array, i), r->source, path, r->err);
+        if (object.json != NULL) {
+            r->batch->ids[i] = required_int(&object, "id", 0, INT64_MAX);
+            r->batch->tokens[i] = required_int(&object, "tokens", 1, SP_MAX_LENGTH_TOKENS);
+            r->batch->total_tokens += r->batch->tokens[i];
+        }
+        sp_object_end(&object);
+    }
+    return SP_OK;
+}
+
+// The data-parallel ranks of a pack: consecutive ones, in order.
+static void read_ranks(reader *r, const json_t *array, const char *pack_path, int *first,
+                       int *count)
+{
+    size_t size = json_array_size(array);
+    json_int_t begin = json_integer_value(json_array_get(array, 0));
+    bool good = size > 0 && size <= (size_t)r->layout->dp && begin >= 0 &&
+                begin <= r->layout->dp - (int)size;
+    for (size_t i = 0; i < size && good; i++) {
+        const json_t *rank = json_array_get(array, i);
+        good = json_is_integer(rank) && json_integer_value(rank) == begin + (json_int_t)i;
+    }
+    *first = good ? (int)begin : 0;
+    *count = good ? (int)size : 1;
+    if (!good && array != NULL) {
+        char path[SP_JSON_PATH + 4];
+        char expected[80];
+        snprintf(path, sizeof path, "%s.dp", pack_path);
+        snprintf(expected, sizeof expected, "consecutive data-parallel ranks from 0 to %d",
+                 r->layout->dp - 1);
+        wrong_value(r, path, expected, array);
+    }
+}
+
+static bool read_slice(reader *r, sp_object *object, sp_pack_list *list)
+{
+    const sp_batch *batch = r->batch;
+    if (batch->count == 0) {
+        sp_object_error(object, "sample", "there are no samples");
+        return true;
+    }
+    int64_t samples = batch->count > INT32_MAX ? INT32_MAX : (int64_t)batch->count;
+    sp_slice slice = {
+        .sample = (int32_t)required_int(object, "sample", 0, samples - 1),
+        .begin = required_int(object, "begin", 0, SP_MAX_LENGTH_TOKENS),
+        .tokens = required_int(object, "tokens", 1, SP_MAX_LENGTH_TOKENS),
+    };
+    slice.computed_tokens =
+        sp_object_int(object, "computed", slice.tokens, slice.tokens, SP_MAX_LENGTH_TOKENS);
+    sp_object_end(object);
+    bool last = slice.begin + slice.tokens >= batch->tokens[slice.sample];
+    return sp_pack_list_add(list, slice, last);
+}
+
+static sp_status read_packs(reader *r, const json_t *array, const char *side, sp_pack_list *list)
+{
+    size_t count = json_array_size(array);
+    for (size_t p = 0; p < count; p++) {
+        char path[SP_JSON_PATH];
+        snprintf(path, sizeof path, "batches[%d].%s[%zu]", r->index, side, p);
+        sp_object pack;
+        sp_object_begin(&pack, json_array_get(array, p), r->source, path, r->err);
+        const json_t *ranks = NULL;
+        const json_t *slices = NULL;
+        int64_t microbatch = (int64_t)p;
+        if (pack.json != NULL) {
+            ranks = array_member(&pack, "dp");
+            microbatch = sp_object_int(&pack, "microbatch", microbatch, 0, INT32_MAX);
+            slices = array_member(&pack, "slices");
+            sp_object_end(&pack);
+        }
+        int dp_first;
+        int dp_count;
+        read_ranks(r, ranks, path, &dp_first, &dp_count);
+        if (!sp_pack_list_begin(list, dp_first, dp_count)) {
+            return SP_ERR_NO_MEMORY;
+        }
+        list->packs[list->count - 1].microbatch = (int32_t)microbatch;
+        size_t slice_count = json_array_size(slices);
+        for (size_t i = 0; i < slice_count; i++) {
+            sp_object object;
+            snprintf(path, sizeof path, "batches[%d].%s[%zu].slices[%zu]", r->index, side, p, i);
+            sp_object_begin(&object, json_array_get(slices, i), r->source, path, r->err);
+            if (object.json != NULL && !read_slice(r, &object, list)) {
+                return SP_ERR_NO_MEMORY;
+            }
+        }
+    }
+    return SP_OK;
+}
+
+static bool same_packs(const sp_pack_list *a, const sp_pack_list *b)
+{
+    bool same = a->count == b->count && a->slice_count == b->slice_count;
+    for (size_t i = 0; i < a->count && same; i++) {
+        const sp_pack *x = &a->packs[i];
+        const sp_pack *y = &b->packs[i];
+        same = x->dp_first == y->dp_first && x->dp_count == y->dp_count &&
+               x->slice_count == y->slice_count;
+    }
+    for (size_t i = 0; i < a->slice_count && same; i++) {
+        const sp_slice *x = &a->slices[i];
+        const sp_slice *y = &b->slices[i];
+        same = x->sample == y->sample && x->begin == y->begin && x->tokens == y->tokens &&
+               x->computed_tokens == y->computed_tokens;
+    }
+    return same;
+}
+
+// Backward packs equal to the forward packs are kept as none: both mean the same.
+static void merge_sides(reader *r, const json_t *backward)
+{
+    sp_packing *packing = r->packing;
+    if (backward != NULL && packing->backward.count == 0 && packing->forward.count > 0) {
+        char path[SP_JSON_PATH];
+        snprintf(path, sizeof path, "batches[%d].backward_packs", r->index);
+        sp_error_in(r->err, SP_ERR_CONTENT, r->source, path,
+                    "there are none, but %zu forward packs", packing->forward.count);
+    } else if (same_packs(&packing->forward, &packing->backward)) {
+        sp_i_free(packing->backward.packs);
+        sp_i_free(packing->backward.slices);
+        packing->backward = (sp_pack_list){0};
+    }
+}
+
+// The sample with an id; where several have it (a list of lengths that was started again), one that
+// is not settled yet. -1: there is none.
+static int64_t sample_of(const reader *r, const json_t *id)
+{
+    int64_t found = -1;
+    for (size_t i = 0; json_is_integer(id) && i < r->batch->count; i++) {
+        if (r->batch->ids[i] == json_integer_value(id) && (found < 0 || !r->settled[i])) {
+            found = (int64_t)i;
+            if (!r->settled[i]) {
+                break;
+            }
+        }
+    }
+    return found;
+}
+
+static sp_status read_ids(reader *r, const json_t *array, const char *key, int64_t **list,
+                          size_t *count)
+{
+    size_t size = json_array_size(array);
+    if (size == 0) {
+        return SP_OK;
+    }
+    *list = sp_i_calloc(size, sizeof **list);
+    if (*list == NULL) {
+        return SP_ERR_NO_MEMORY;
+    }
+    *count = size;
+    for (size_t i = 0; i < size; i++) {
+        const json_t *value = json_array_get(array, i);
+        int64_t sample = sample_of(r, value);
+        if (sample < 0) {
+            char path[SP_JSON_PATH];
+            char expected[64];
+            snprintf(path, sizeof path, "batches[%d].%s[%zu]", r->index, key, i);
+            snprintf(expected, sizeof expected, "the id of one of the %zu samples",
+                     r->batch->count);
+            wrong_value(r, path, expected, value);
+        } else {
+            (*list)[i] = sample;
+            r->settled[sample] = true;
+        }
+    }
+    return SP_OK;
+}
+
+static sp_status read_left_out(reader *r, const json_t *dropped, const json_t *delayed)
+{
+    sp_packing *packing = r->packing;
+    r->settled = sp_i_calloc(r->batch->count + 1, sizeof *r->settled);
+    if (r->settled == NULL) {
+        return SP_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < packing->forward.slice_count; i++) {
+        r->settled[packing->forward.slices[i].sample] = true;
+    }
+    sp_status status = read_ids(r, dropped, "dropped", &packing->dropped, &packing->dropped_count);
+    if (status == SP_OK) {
+        status = read_ids(r, delayed, "delayed", &packing->delayed, &packing->delayed_count);
+    }
+    sp_i_free(r->settled);
+    return status;
+}
+
+// Digits without sign or leading zeros, at most `max`; moves *text behind them.
+static bool parse_number(const char **text, int64_t max, int64_t *number)
+{
+    const char *digits = *text;
+    int64_t value = 0;
+    while (**text >= '0' && **text <= '9' && value <= max) {
+        value = value * 10 + (**text - '0');
+        (*text)++;
+    }
+    *number = value;
+    return *text > digits && value <= max && (*digits != '0' || *text == digits + 1);
+}
+
+// "F3", or "F3.1" where a rank has several chunks.
+static bool parse_action(const json_t *json, int chunks, sp_action *action)
+{
+    int64_t chunk = 0;
+    int64_t pack;
+    const char *text = json_string_value(json);
+    const char *letter = text == NULL || *text == '\0' ? NULL : strchr(sp_action_letters, *text);
+    if (letter == NULL) {
+        return false;
+    }
+    text++;
+    if (!parse_number(&text, INT32_MAX, &pack)) {
+        return false;
+    }
+    bool dot = *text == '.';
+    if (dot) {
+        text++;
+        if (!parse_number(&text, UINT16_MAX, &chunk)) {
+            return false;
+        }
+    }
+    bool pair = *text == '&';
+    text += pair;
+    *action = (sp_action){.kind = (uint8_t)(letter - sp_action_letters),
+                          .with_next = pair,
+                          .chunk = (uint16_t)chunk,
+                          .pack = (int32_t)pack};
+    return (dot || chunks == 1) && text == json_string_value(json) + json_string_length(json);
+}
+
+static sp_status read_actions(reader *r, const json_t *array, size_t number, sp_stage_plan *stage)
+{
+    size_t count = json_array_size(array);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *json = json_array_get(array, i);
+        sp_action action;
+        if (!parse_action(json, r->layout->chunks, &action)) {
+            char path[SP_JSON_PATH];
+            snprintf(path, sizeof path, "batches[%d].stages[%zu].actions[%zu]", r->index, number,
+                     i);
+            wrong_value(r, path,
+                        r->layout->chunks > 1
+                            ? "one of F, B, I, W, R, O, L with pack and chunk (\"F3.1\")"
+                            : "one of F, B, I, W, R, O, L with a pack (\"F3\")",
+                        json);
+        } else if (!sp_stage_plan_add(stage, (sp_action_kind)action.kind, action.chunk,
+                                      action.pack)) {
+            return SP_ERR_NO_MEMORY;
+        } else {
+            stage->actions[stage->count - 1].with_next = action.with_next;
+        }
+    }
+    return SP_OK;
+}
+
+static sp_status read_stage(reader *r, const json_t *json, size_t number, char *seen)
+{
+    const sp_layout *layout = r->layout;
+    char path[SP_JSON_PATH];
+    snprintf(path, sizeof path, "batches[%d].stages[%zu]", r->index, number);
+    sp_object object;
+    sp_object_begin(&object, json, r->source, path, r->err);
+    if (object.json == NULL) {
+        return SP_OK;
+    }
+    int messages = r->err->count + r->err->dropped;
+    int64_t dp = required_int(&object, "dp", 0, layout->dp - 1);
+    int64_t pp = required_int(&object, "pp", 0, layout->pp - 1);
+    const json_t *actions = array_member(&object, "actions");
+    sp_object_end(&object);
+    if (r->err->count + r->err->dropped > messages) {
+        return SP_OK;
+    }
+    char *mark = &seen[(size_t)dp * (size_t)layout->pp + (size_t)pp];
+    if (*mark != 0) {
+        sp_error_in(r->err, SP_ERR_CONTENT, r->source, path, "dp %d pp %d stands twice", (int)dp,
+                    (int)pp);
+        return SP_OK;
+    }
+    *mark = 1;
+    return read_actions(r, actions, number, sp_plan_stage(r->plan, (int)dp, (int)pp));
+}
+
+static sp_status read_stages(reader *r, const json_t *array)
+{
+    size_t pp = (size_t)r->layout->pp;
+    size_t stages = (size_t)r->layout->dp * pp;
+    char *seen = sp_i_calloc(stages, 1);
+    if (seen == NULL) {
+        return SP_ERR_NO_MEMORY;
+    }
+    sp_status status = SP_OK;
+    size_t count = json_array_size(array);
+    for (size_t i = 0; i < count && status == SP_OK; i++) {
+        status = read_stage(r, json_array_get(array, i), i, seen);
+    }
+    for (size_t i = 0; i < stages && r->err->status == SP_OK && status == SP_OK; i++) {
+        if (seen[i] == 0) {
+            char path[SP_JSON_PATH];
+            snprintf(path, sizeof path, "batches[%d].stages", r->index);
+            sp_error_in(r->err, SP_ERR_CONTENT, r->source, path, "dp %zu pp %zu is missing", i / pp,
+                        i % pp);
+        }
+    }
+    sp_i_free(seen);
+    return status;
+}

@@ -1,0 +1,24 @@
+// What the backward packs of a packing leave for each other. The gradients of a slice's keys and
+// values are summed over its own backward and those of all later slices of its sample; the backward
+// of the last slice begins the sums of all, and each slice's own backward ends its own.
+#ifndef SLIMPACK_SIM_PLAN_SLICE_SUMS_H
+#define SLIMPACK_SIM_PLAN_SLICE_SUMS_H
+
+#include "sim/plan/packing.h"
+
+// Tokens of slices, each rounded up to whole rows of the ranks that share its pack.
+typedef struct sp_i_slice_sums {
+    int64_t begun_tokens; // of slices in other packs whose sums this pack begins
+    int64_t found_tokens; // of own slices whose sums another pack began
+} sp_i_slice_sums;
+
+// For every backward pack, in an array that the caller frees with sp_i_free; `cp` ranks share each
+// pack of one data-parallel rank. A packing without samples has no sums. O(slices + samples).
+sp_status sp_i_slice_sums_make(const sp_packing *packing, int cp, sp_i_slice_sums **sums,
+                               sp_error *err);
+
+// Of each sample of the batch the begin of its last slice in the list, -1 where it has none; freed
+// by the caller, NULL when memory ran out. O(slices + samples).
+int64_t *sp_i_last_begins(const sp_packing *packing, const sp_pack_list *list);
+
+#endif

@@ -1,0 +1,233 @@
+#include <stdio.h>
+
+#include "sim/base/alloc.h"
+#include "sim/verify/structure_private.h"
+
+// Earliest ends, and optionally the longest time from the start of each action to the end of all.
+typedef struct path_times {
+    int64_t *end_ns;
+    int64_t *to_finish_ns; // from the action's start
+    int64_t makespan_ns;
+} path_times;
+
+static void path_times_fini(path_times *times)
+{
+    sp_i_free(times->end_ns);
+    sp_i_free(times->to_finish_ns);
+}
+
+static sp_status longest_paths(sp_structure *s, path_times *times, sp_error *err)
+{
+    *times = (path_times){0};
+    size_t n = s->vertex_count;
+    times->end_ns = sp_i_calloc(n, sizeof *times->end_ns);
+    times->to_finish_ns = sp_i_calloc(n, sizeof *times->to_finish_ns);
+    if (times->end_ns == NULL || times->to_finish_ns == NULL) {
+        path_times_fini(times);
+        return sp_error_no_memory(err, "longest paths");
+    }
+    igraph_error_handler_t *previous = igraph_set_error_handler(igraph_error_handler_ignore);
+    igraph_vector_int_t order;
+    igraph_vector_int_t incident;
+    igraph_error_t code = igraph_vector_int_init(&order, 0);
+    if (code == IGRAPH_SUCCESS) {
+        code = igraph_vector_int_init(&incident, 0);
+        if (code == IGRAPH_SUCCESS) {
+            code = igraph_topological_sorting(&s->graph, &order, IGRAPH_OUT);
+            for (igraph_integer_t i = 0;
+                 code == IGRAPH_SUCCESS && i < igraph_vector_int_size(&order); i++) {
+                igraph_integer_t v = VECTOR(order)[i];
+                code = igraph_incident(&s->graph, &incident, v, IGRAPH_IN);
+                int64_t start_ns = 0;
+                for (igraph_integer_t e = 0; e < igraph_vector_int_size(&incident); e++) {
+                    igraph_integer_t edge = VECTOR(incident)[e];
+                    int64_t ready_ns =
+                        times->end_ns[IGRAPH_FROM(&s->graph, edge)] + s->lag_ns[edge];
+                    start_ns = ready_ns > start_ns ? ready_ns : start_ns;
+                }
+                times->end_ns[v] = start_ns + s->vertices[v].duration_ns;
+                if (times->end_ns[v] > times->makespan_ns) {
+                    times->makespan_ns = times->end_ns[v];
+                }
+            }
+            for (igraph_integer_t i = igraph_vector_int_size(&order);
+                 code == IGRAPH_SUCCESS && i > 0; i--) {
+                igraph_integer_t v = VECTOR(order)[i - 1];
+                code = igraph_incident(&s->graph, &incident, v, IGRAPH_OUT);
+                int64_t after_ns = 0;
+                for (igraph_integer_t e = 0; e < igraph_vector_int_size(&incident); e++) {
+                    igraph_integer_t edge = VECTOR(incident)[e];
+                    int64_t path_ns =
+                        times->to_finish_ns[IGRAPH_TO(&s->graph, edge)] + s->lag_ns[edge];
+                    after_ns = path_ns > after_ns ? path_ns : after_ns;
+                }
+                times->to_finish_ns[v] = after_ns + s->vertices[v].duration_ns;
+            }
+            igraph_vector_int_destroy(&incident);
+        }
+        igraph_vector_int_destroy(&order);
+    }
+    igraph_set_error_handler(previous);
+    if (code != IGRAPH_SUCCESS) {
+        path_times_fini(times);
+        return sp_i_igraph_failed(err, "longest paths", code);
+    }
+    return SP_OK;
+}
+
+sp_status sp_structure_makespan(sp_structure *s, int64_t *makespan_ns, sp_error *err)
+{
+    path_times times;
+    sp_status status = longest_paths(s, &times, err);
+    if (status == SP_OK) {
+        *makespan_ns = times.makespan_ns;
+        path_times_fini(&times);
+    }
+    return status;
+}
+
+sp_status sp_structure_critical_path(sp_structure *s, sp_critical_step **steps, size_t *count,
+                                     sp_error *err)
+{
+    path_times times;
+    *steps = NULL;
+    *count = 0;
+    sp_status status = longest_paths(s, &times, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    // Critical: earliest start plus the longest way to the end is the makespan. In order of
+    // vertices the steps of one path are picked by their times.
+    size_t capacity = 0;
+    int64_t now_ns = -1;
+    size_t at = s->vertex_count;
+    for (size_t v = 0; v < s->vertex_count; v++) {
+        if (times.end_ns[v] - s->vertices[v].duration_ns == 0 &&
+            times.to_finish_ns[v] == times.makespan_ns) {
+            at = v;
+            break;
+        }
+    }
+    igraph_error_handler_t *previous = igraph_set_error_handler(igraph_error_handler_ignore);
+    igraph_vector_int_t incident;
+    igraph_error_t code = igraph_vector_int_init(&incident, 0);
+    bool ok = code == IGRAPH_SUCCESS;
+    while (ok && at < s->vertex_count) {
+        const sp_i_vertex *v = &s->vertices[at];
+        ok = sp_i_reserve((void **)steps, &capacity, *count + 1, sizeof **steps);
+        if (!ok) {
+            break;
+        }
+        now_ns = times.end_ns[at];
+        (*steps)[(*count)++] = (sp_critical_step){.dp = v->dp,
+                                                  .pp = v->pp,
+                                                  .action = v->action,
+                                                  .start_ns = now_ns - v->duration_ns,
+                                                  .end_ns = now_ns};
+        ok = igraph_incident(&s->graph, &incident, (igraph_integer_t)at, IGRAPH_OUT) ==
+             IGRAPH_SUCCESS;
+        size_t next = s->vertex_count;
+        for (igraph_integer_t e = 0; ok && e < igraph_vector_int_size(&incident); e++) {
+            igraph_integer_t edge = VECTOR(incident)[e];
+            size_t to = (size_t)IGRAPH_TO(&s->graph, edge);
+            if (now_ns + s->lag_ns[edge] + times.to_finish_ns[to] == times.makespan_ns &&
+                to < next) {
+                next = to;
+            }
+        }
+        at = next;
+    }
+    if (code == IGRAPH_SUCCESS) {
+        igraph_vector_int_destroy(&incident);
+    }
+    igraph_set_error_handler(previous);
+    path_times_fini(&times);
+    if (!ok) {
+        sp_i_free(*steps);
+        *steps = NULL;
+        *count = 0;
+        return sp_error_no_memory(err, "the critical path");
+    }
+    return SP_OK;
+}
+
+// Slack: how much later an action could end without moving the end of all.
+static sp_status set_attributes(sp_structure *s, const path_times *times, sp_error *err)
+{
+    igraph_integer_t n = (igraph_integer_t)s->vertex_count;
+    igraph_integer_t m = (igraph_integer_t)s->edge_count;
+    igraph_vector_t values[4] = {{0}};
+    igraph_vector_t lag = {0};
+    igraph_strvector_t labels = {0};
+    igraph_error_t code = igraph_strvector_init(&labels, n);
+    for (int i = 0; code == IGRAPH_SUCCESS && i < 4; i++) {
+        code = igraph_vector_init(&values[i], n);
+    }
+    if (code == IGRAPH_SUCCESS) {
+        code = igraph_vector_init(&lag, m);
+    }
+    for (igraph_integer_t v = 0; code == IGRAPH_SUCCESS && v < n; v++) {
+        const sp_i_vertex *at = &s->vertices[v];
+        char action[32];
+        char name[48];
+        sp_action_name(at->action, s->plan->layout.chunks, action);
+        snprintf(name, sizeof name, "%s%s", at->share > 0 ? "share of " : "", action);
+        code = igraph_strvector_set(&labels, v, name);
+        VECTOR(values[0])[v] = at->dp;
+        VECTOR(values[1])[v] = at->pp;
+        VECTOR(values[2])[v] = (igraph_real_t)at->duration_ns;
+        VECTOR(values[3])
+        [v] = (igraph_real_t)(times->makespan_ns - times->to_finish_ns[v] -
+                              (times->end_ns[v] - at->duration_ns));
+    }
+    for (igraph_integer_t e = 0; code == IGRAPH_SUCCESS && e < m; e++) {
+        VECTOR(lag)[e] = (igraph_real_t)s->lag_ns[e];
+    }
+    static const char *const names[4] = {"dp", "pp", "duration_ns", "slack_ns"};
+    for (int i = 0; code == IGRAPH_SUCCESS && i < 4; i++) {
+        code = igraph_cattribute_VAN_setv(&s->graph, names[i], &values[i]);
+    }
+    if (code == IGRAPH_SUCCESS) {
+        code = igraph_cattribute_VAS_setv(&s->graph, "label", &labels);
+    }
+    if (code == IGRAPH_SUCCESS) {
+        code = igraph_cattribute_EAN_setv(&s->graph, "lag_ns", &lag);
+    }
+    for (int i = 0; i < 4; i++) {
+        igraph_vector_destroy(&values[i]);
+    }
+    igraph_vector_destroy(&lag);
+    igraph_strvector_destroy(&labels);
+    return code == IGRAPH_SUCCESS ? SP_OK : sp_i_igraph_failed(err, "graph attributes", code);
+}
+
+// Attributes live in a graph that was made under the attribute table, so the graph is made again.
+sp_status sp_structure_graphml(sp_structure *s, FILE *file, sp_error *err)
+{
+    path_times times;
+    sp_status status = longest_paths(s, &times, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    igraph_error_handler_t *handler = igraph_set_error_handler(igraph_error_handler_ignore);
+    igraph_attribute_table_t *table = igraph_set_attribute_table(&igraph_cattribute_table);
+    sp_structure with = *s;
+    igraph_vector_int_t edges = {0};
+    igraph_vector_int_view(&edges, s->ends, (igraph_integer_t)(2 * s->edge_count));
+    igraph_error_t code =
+        igraph_create(&with.graph, &edges, (igraph_integer_t)s->vertex_count, IGRAPH_DIRECTED);
+    if (code == IGRAPH_SUCCESS) {
+        status = set_attributes(&with, &times, err);
+        if (status == SP_OK) {
+            code = igraph_write_graph_graphml(&with.graph, file, 0);
+        }
+        igraph_destroy(&with.graph);
+    }
+    if (code != IGRAPH_SUCCESS) {
+        status = sp_i_igraph_failed(err, "writing GraphML", code);
+    }
+    igraph_set_attribute_table(table);
+    igraph_set_error_handler(handler);
+    path_times_fini(&times);
+    return status;
+}
