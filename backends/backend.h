@@ -24,7 +24,7 @@
 enum { SP_BACKEND_ABI = 1 };
 
 // wall: ranks work side by side and time is the clock's. virtual: actions run one by one, and what
-// each took decides when it would have run (virtual/virtual_clock.h).
+// each took decides when it would have run (sim/plan/walk.h).
 typedef enum sp_clock { SP_CLOCK_VIRTUAL, SP_CLOCK_WALL, SP_CLOCKS } sp_clock;
 extern const char *const sp_clock_names[]; // "virtual", "wall", NULL
 
@@ -127,9 +127,9 @@ typedef struct sp_backend_ops {
     // Required. Runs request->steps steps, which `steps` has room for, zeroed. What it leaves there
     // belongs to the caller, on failure as well. *state is what stays for reading tensors. Times
     // start at 0 in each step. A run ends by itself: no rank waits for ever for one that failed.
-    // Errors name rank, action and reason (action_error.h): SP_ERR_INFEASIBLE where memory runs out
-    // on the device, SP_ERR_LIMIT at the timeout or for what never ends, SP_ERR_INTERNAL where an
-    // action fails.
+    // Errors name rank, action and reason (sp_error_at_action): SP_ERR_INFEASIBLE where memory runs
+    // out on the device, SP_ERR_LIMIT at the timeout or for what never ends, SP_ERR_INTERNAL where
+    // an action fails.
     sp_status (*execute)(int device, const sp_run_request *request, sp_measured_step *steps,
                          void **state, sp_error *err);
 

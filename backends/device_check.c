@@ -3,8 +3,8 @@
 
 #include "backends/backend_private.h"
 #include "backends/requirements.h"
-#include "backends/virtual/virtual_clock.h"
 #include "sim/base/json.h"
+#include "sim/plan/walk.h"
 
 enum { OPTIONS = 64 }; // of one backend
 
@@ -51,8 +51,8 @@ static sp_status check_options(const sp_backend *backend, const sp_run_request *
 }
 
 // Runs the plan without any work, to find ranks that wait for each other.
-static sp_status no_work(void *context, const sp_virtual_action *action,
-                         sp_virtual_outcome *outcome, sp_error *err)
+static sp_status no_work(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
+                         sp_error *err)
 {
     (void)context;
     (void)action;
@@ -92,14 +92,14 @@ static sp_status check_capabilities(const sp_backend *backend, const sp_device_i
 sp_status sp_backend_check(const sp_backend *backend, int device, const sp_run_request *request,
                            sp_error *err)
 {
-    const sp_virtual_driver idle = {.run = no_work};
+    const sp_walk_driver idle = {.run = no_work};
     const char *source = request->source != NULL ? request->source : "plan";
     sp_device_info info;
     sp_status status = sp_backend_device_info(backend, device, &info, err);
     status = status == SP_OK ? check_request(request, err) : status;
     status = status == SP_OK ? check_options(backend, request, err) : status;
     status = status == SP_OK ? sp_plan_check(request->plan, source, err) : status;
-    status = status == SP_OK ? sp_virtual_run(request->plan, &idle, NULL, err) : status;
+    status = status == SP_OK ? sp_walk(request->plan, &idle, NULL, NULL, err) : status;
     if (status != SP_OK) {
         return status;
     }

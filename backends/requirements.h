@@ -2,8 +2,8 @@
 #ifndef SLIMPACK_BACKENDS_REQUIREMENTS_H
 #define SLIMPACK_BACKENDS_REQUIREMENTS_H
 
-#include "backends/action_error.h"
 #include "backends/backend.h"
+#include "sim/plan/plan.h"
 
 typedef struct sp_requirements {
     uint64_t needed; // SP_CAN(...) | ...

@@ -1,13 +1,14 @@
 #include "backends/timeline_check.h"
 
-#include "backends/action_error.h"
-#include "backends/virtual/virtual_state.h"
-#include "backends/virtual/virtual_wait.h"
+#include "sim/base/alloc.h"
+#include "sim/plan/depends.h"
 
 typedef struct check {
     const sp_plan *plan;
     const sp_timeline *timeline;
-    sp_i_virtual_state state; // ends of all actions
+    sp_depends depends;
+    int64_t *end_ns[2];        // of F; of B or I
+    int64_t *out_ns, *back_ns; // of O, L
     sp_error *err;
 } check;
 
@@ -18,11 +19,56 @@ static sp_status check_inputs(check *c, const sp_rank_timeline *rank);
 static sp_status check_memory(const sp_rank_timeline *rank, const sp_rank_memory *memory,
                               sp_error *err);
 
+static sp_status check_init(check *c)
+{
+    sp_status status = sp_depends_init(&c->depends, c->plan, NULL, c->err);
+    if (status != SP_OK) {
+        return status;
+    }
+    c->end_ns[0] = sp_depends_ends(&c->depends, 0);
+    c->end_ns[1] = sp_depends_ends(&c->depends, 1);
+    c->out_ns = sp_depends_ends(&c->depends, 0);
+    c->back_ns = sp_depends_ends(&c->depends, 0);
+    bool ok =
+        c->end_ns[0] != NULL && c->end_ns[1] != NULL && c->out_ns != NULL && c->back_ns != NULL;
+    return ok ? SP_OK : sp_error_no_memory(c->err, "the check of a timeline");
+}
+
+static void check_fini(check *c)
+{
+    sp_depends_fini(&c->depends);
+    sp_i_free(c->end_ns[0]);
+    sp_i_free(c->end_ns[1]);
+    sp_i_free(c->out_ns);
+    sp_i_free(c->back_ns);
+}
+
+// Where what an action gave stands in its table.
+static size_t entry_of(const check *c, const sp_plan_place *place)
+{
+    int vstage = sp_depends_vstage(&c->depends, place->pp, place->action);
+    return sp_depends_entry(&c->depends, place->action, place->dp, vstage);
+}
+
+// When the F, B or I ended.
+static int64_t end_of(const check *c, const sp_plan_place *place)
+{
+    return c->end_ns[sp_action_is_backward(place->action)][entry_of(c, place)];
+}
+
+// The units that an action reads of its rank. The weight gradient reads what the input gradient
+// before it brought.
+static size_t reads(const check *c, sp_action action)
+{
+    bool none = action.kind == SP_ACTION_W || action.kind == SP_ACTION_F;
+    return none ? 0 : sp_depends_reads(&c->depends, action);
+}
+
 sp_status sp_measured_step_check(const sp_plan *plan, const sp_measured_step *step, sp_error *err)
 {
     const sp_timeline *timeline = &step->timeline;
     check c = {.plan = plan, .timeline = timeline, .err = err};
-    sp_status status = sp_i_virtual_init(&c.state, plan, NULL, NULL, err);
+    sp_status status = check_init(&c);
     status = status == SP_OK ? check_ranks(&c) : status;
     if (status == SP_OK && step->memory.rank_count != timeline->rank_count) {
         status = sp_error_set(err, SP_ERR_INTERNAL, "memory of %zu ranks, timeline of %zu",
@@ -40,7 +86,7 @@ sp_status sp_measured_step_check(const sp_plan *plan, const sp_measured_step *st
     for (size_t r = 0; status == SP_OK && r < timeline->rank_count; r++) {
         status = check_memory(&timeline->ranks[r], &step->memory.ranks[r], err);
     }
-    sp_i_virtual_fini(&c.state);
+    check_fini(&c);
     return status;
 }
 
@@ -119,7 +165,7 @@ static sp_status check_order(check *c, const sp_rank_timeline *rank)
     sp_status status = SP_OK;
     for (size_t a = 0; status == SP_OK && a < stage->count; a++) {
         sp_action action = stage->actions[a];
-        if (sp_i_virtual_is_copy(action)) {
+        if (sp_action_is_copy(action)) {
             int lane = action.kind == SP_ACTION_O ? 0 : 1;
             status = check_span(c, rank, next_copy(rank, action.kind, &copies[lane]), action,
                                 &free_ns[lane]);
@@ -141,22 +187,21 @@ static sp_status check_order(check *c, const sp_rank_timeline *rank)
 
 static void note_end(check *c, const sp_rank_timeline *rank, const sp_span *span, int64_t end_ns)
 {
-    sp_i_virtual_state *s = &c->state;
     sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = span->action};
-    size_t at = sp_i_virtual_index(s, place.action, place.dp, sp_i_virtual_vstage(s, &place));
+    size_t at = entry_of(c, &place);
     switch ((sp_action_kind)place.action.kind) {
     case SP_ACTION_F:
-        s->forward_ns[at] = end_ns;
+        c->end_ns[0][at] = end_ns;
         break;
     case SP_ACTION_B:
     case SP_ACTION_I:
-        s->backward_ns[at] = end_ns;
+        c->end_ns[1][at] = end_ns;
         break;
     case SP_ACTION_O:
-        s->out_ns[at] = end_ns;
+        c->out_ns[at] = end_ns;
         break;
     case SP_ACTION_L:
-        s->back_ns[at] = end_ns;
+        c->back_ns[at] = end_ns;
         break;
     case SP_ACTION_R:
     case SP_ACTION_W:
@@ -210,21 +255,19 @@ static sp_status check_after(check *c, const sp_rank_timeline *rank, const sp_sp
 // What a span reads of its own rank that the order of its spans does not settle: copies.
 static sp_status check_units(check *c, const sp_rank_timeline *rank, const sp_span *span)
 {
-    const sp_i_virtual_state *s = &c->state;
     sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = span->action};
-    bool copy = sp_i_virtual_is_copy(span->action);
+    bool copy = sp_action_is_copy(span->action);
     bool out = span->action.kind == SP_ACTION_O;
-    const int64_t *ends = out ? s->forward_ns : copy ? s->out_ns : s->back_ns;
+    const int64_t *ends = out ? c->end_ns[0] : copy ? c->out_ns : c->back_ns;
     uint8_t kind = (uint8_t)(out ? SP_ACTION_F : copy ? SP_ACTION_O : SP_ACTION_L);
-    // The weight gradient reads what the input gradient before it brought.
-    size_t count = span->action.kind == SP_ACTION_W ? 0 : sp_i_virtual_reads(s, span->action);
+    size_t count = reads(c, span->action);
     sp_status status = SP_OK;
     for (size_t i = 0; status == SP_OK && i < count; i++) {
         sp_plan_place unit = place;
         unit.action = (sp_action){.kind = kind,
                                   .chunk = span->action.chunk,
-                                  .pack = sp_i_virtual_read(s, span->action, i)};
-        size_t at = sp_i_virtual_index(s, unit.action, unit.dp, sp_i_virtual_vstage(s, &unit));
+                                  .pack = sp_depends_read(&c->depends, span->action, i)};
+        size_t at = entry_of(c, &unit);
         status = check_after(c, rank, span, ends[at], &unit);
     }
     return status;
@@ -238,8 +281,8 @@ static sp_status check_inputs(check *c, const sp_rank_timeline *rank)
         sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = span->action};
         sp_plan_place from;
         status = check_units(c, rank, span);
-        if (status == SP_OK && sp_i_virtual_source(&c->state, &place, &from)) {
-            status = check_after(c, rank, span, sp_i_virtual_source_ns(&c->state, &from), &from);
+        if (status == SP_OK && sp_depends_from(&c->depends, &place, &from)) {
+            status = check_after(c, rank, span, end_of(c, &from), &from);
         }
     }
     for (size_t i = 0; status == SP_OK && i < rank->copy_count; i++) {
@@ -258,21 +301,19 @@ static int64_t later(int64_t a, int64_t b)
 // When all was done that a span reads and the order of its rank's spans does not settle.
 static int64_t ready_ns(const check *c, const sp_rank_timeline *rank, const sp_span *span)
 {
-    const sp_i_virtual_state *s = &c->state;
     sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = span->action};
     sp_plan_place from;
     int64_t ready = 0;
-    size_t count = span->action.kind == SP_ACTION_W ? 0 : sp_i_virtual_reads(s, span->action);
+    size_t count = reads(c, span->action);
     for (size_t i = 0; i < count; i++) {
         sp_plan_place unit = place;
         unit.action = (sp_action){.kind = SP_ACTION_L,
                                   .chunk = span->action.chunk,
-                                  .pack = sp_i_virtual_read(s, span->action, i)};
-        size_t at = sp_i_virtual_index(s, unit.action, unit.dp, sp_i_virtual_vstage(s, &unit));
-        ready = later(ready, s->back_ns[at]);
+                                  .pack = sp_depends_read(&c->depends, span->action, i)};
+        size_t at = entry_of(c, &unit);
+        ready = later(ready, c->back_ns[at]);
     }
-    return sp_i_virtual_source(s, &place, &from) ? later(ready, sp_i_virtual_source_ns(s, &from))
-                                                 : ready;
+    return sp_depends_from(&c->depends, &place, &from) ? later(ready, end_of(c, &from)) : ready;
 }
 
 sp_status sp_measured_step_idle(const sp_plan *plan, const sp_measured_step *step, int64_t *idle_ns,
@@ -280,7 +321,7 @@ sp_status sp_measured_step_idle(const sp_plan *plan, const sp_measured_step *ste
 {
     const sp_timeline *timeline = &step->timeline;
     check c = {.plan = plan, .timeline = timeline, .err = err};
-    sp_status status = sp_i_virtual_init(&c.state, plan, NULL, NULL, err);
+    sp_status status = check_init(&c);
     for (size_t r = 0; status == SP_OK && r < timeline->rank_count; r++) {
         note_ends(&c, &timeline->ranks[r]);
     }
@@ -293,7 +334,7 @@ sp_status sp_measured_step_idle(const sp_plan *plan, const sp_measured_step *ste
             idle_ns[r] += later(span->start_ns - from, 0);
         }
     }
-    sp_i_virtual_fini(&c.state);
+    check_fini(&c);
     return status;
 }
 

@@ -5,7 +5,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/plan/slice_sums.h"
+#include "sim/plan/regroup.h"
 #include "sim/schedule/offload.h"
 
 static int64_t larger(int64_t a, int64_t b)
@@ -15,7 +15,7 @@ static int64_t larger(int64_t a, int64_t b)
 
 // ---- the fullest packs ----
 
-static void add_pack(const sp_pack_list *list, const sp_pack *pack, const sp_i_slice_sums *sums,
+static void add_pack(const sp_pack_list *list, const sp_pack *pack, const sp_slice_sums *sums,
                      sp_i_fullest_pack *fullest)
 {
     int64_t seen = 0;
@@ -42,8 +42,8 @@ sp_status sp_i_fullest_packs(const sp_packing *packing, int cp, sp_i_fullest_pac
                              sp_error *err)
 {
     const sp_pack_list *backward = sp_packing_backward(packing);
-    sp_i_slice_sums *sums = NULL;
-    sp_status status = sp_i_slice_sums_make(packing, cp, &sums, err);
+    sp_slice_sums *sums = NULL;
+    sp_status status = sp_slice_sums_make(packing, cp, &sums, err);
     if (status != SP_OK) {
         return status;
     }

@@ -2,10 +2,10 @@
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_OPTIONS_H
 #define SLIMPACK_BACKENDS_EXECUTOR_OPTIONS_H
 
-#include "backends/action_error.h"
 #include "backends/backend.h"
 #include "backends/comm/attention.h"
 #include "backends/executor/arena.h"
+#include "sim/plan/plan.h"
 
 typedef struct sp_i_exec_options {
     double learning_rate, weight_decay;

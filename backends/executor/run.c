@@ -1,6 +1,7 @@
 #include "backends/executor/run.h"
 
 #include "sim/base/alloc.h"
+#include "sim/plan/vocab_shares.h"
 
 static sp_status make(sp_i_exec_run *made, const sp_i_exec_site *site, sp_error *err);
 static sp_status make_tables(sp_i_exec_run *run, sp_error *err);

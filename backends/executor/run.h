@@ -14,7 +14,7 @@
 #include "backends/executor/offload.h"
 #include "backends/executor/options.h"
 #include "backends/executor/text.h"
-#include "backends/virtual/virtual_clock.h"
+#include "sim/plan/walk.h"
 
 // One action of a rank as it ran. What the rank held leaves out what copies had changed until then
 // (sp_i_exec_offload.moved); of a copy, `after` is what it changed, and it counts when its time has

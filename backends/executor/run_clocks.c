@@ -4,8 +4,8 @@
 // read before: where the times say so, the reader's clock is slow, and it is put forward from that
 // action on. Nothing else is changed, so every action takes as long as it took.
 #include "backends/executor/run.h"
-#include "backends/virtual/virtual_wait.h"
 #include "sim/base/alloc.h"
+#include "sim/plan/depends.h"
 
 typedef struct lane {
     sp_i_exec_rank *rank; // the one that stands for the others of its (dp, pp)
@@ -32,31 +32,41 @@ static void move_shares(lane *l, size_t place)
     }
 }
 
+typedef struct ends {
+    sp_depends depends;
+    int64_t *end_ns[2]; // of F; of B or I
+} ends;
+
+static int64_t *end_of(const ends *e, const sp_plan_place *place)
+{
+    int vstage = sp_depends_vstage(&e->depends, place->pp, place->action);
+    return &e->end_ns[sp_action_is_backward(place->action)]
+                     [sp_depends_entry(&e->depends, place->action, place->dp, vstage)];
+}
+
 // Of a pair both are over when the second is.
-static void note_end(sp_i_virtual_state *state, const lane *l, size_t action, int64_t end_ns)
+static void note_end(const ends *e, const lane *l, size_t action, int64_t end_ns)
 {
     sp_plan_place place = {
         .dp = l->rank->dp, .pp = l->rank->pp, .action = l->stage->actions[action]};
-    int64_t *ends = sp_i_virtual_is_backward(place.action) ? state->backward_ns : state->forward_ns;
     bool sends = place.action.kind == SP_ACTION_F || place.action.kind == SP_ACTION_B ||
                  place.action.kind == SP_ACTION_I;
     if (sends) {
-        ends[sp_i_virtual_index(state, place.action, place.dp,
-                                sp_i_virtual_vstage(state, &place))] = end_ns;
+        *end_of(e, &place) = end_ns;
     }
 }
 
 // False where what the next action reads is not yet known.
-static bool move_action(sp_i_virtual_state *state, lane *l)
+static bool move_action(const ends *e, lane *l)
 {
     sp_i_exec_log *log = &l->rank->log[l->done];
     const sp_plan_place place = {
         .dp = l->rank->dp, .pp = l->rank->pp, .action = l->stage->actions[l->done]};
     sp_plan_place from;
     int64_t sent_ns = INT64_MIN;
-    if (sp_i_virtual_source(state, &place, &from)) {
-        sent_ns = sp_i_virtual_source_ns(state, &from);
-        if (sent_ns == SP_I_NOT_YET) {
+    if (sp_depends_from(&e->depends, &place, &from)) {
+        sent_ns = *end_of(e, &from);
+        if (sent_ns == SP_NOT_YET) {
             return false;
         }
     }
@@ -66,10 +76,10 @@ static bool move_action(sp_i_virtual_state *state, lane *l)
     }
     move(log, l->forward_ns);
     if (!place.action.with_next) {
-        note_end(state, l, l->done, log->end_ns);
+        note_end(e, l, l->done, log->end_ns);
     }
     if (l->done > 0 && l->stage->actions[l->done - 1].with_next) {
-        note_end(state, l, l->done - 1, log->end_ns);
+        note_end(e, l, l->done - 1, log->end_ns);
     }
     l->done++;
     return true;
@@ -104,10 +114,14 @@ sp_status sp_i_exec_set_clocks(sp_i_exec_run *run, sp_error *err)
 {
     const sp_layout *layout = sp_i_exec_layout(run);
     size_t count = (size_t)layout->dp * (size_t)layout->pp;
-    sp_i_virtual_state state;
+    ends e = {0};
     lane *lanes = sp_i_calloc(count, sizeof *lanes);
-    sp_status status = sp_i_virtual_init(&state, run->request->plan, NULL, NULL, err);
-    if (status == SP_OK && lanes == NULL) {
+    sp_status status = sp_depends_init(&e.depends, run->request->plan, NULL, err);
+    if (status == SP_OK) {
+        e.end_ns[0] = sp_depends_ends(&e.depends, 0);
+        e.end_ns[1] = sp_depends_ends(&e.depends, 1);
+    }
+    if (status == SP_OK && (lanes == NULL || e.end_ns[0] == NULL || e.end_ns[1] == NULL)) {
         status = sp_error_no_memory(err, "the clocks of ranks");
     }
     if (status == SP_OK) {
@@ -116,7 +130,7 @@ sp_status sp_i_exec_set_clocks(sp_i_exec_run *run, sp_error *err)
     for (bool moved = true; status == SP_OK && moved;) {
         moved = false;
         for (size_t i = 0; i < count; i++) {
-            while (lanes[i].done < lanes[i].stage->count && move_action(&state, &lanes[i])) {
+            while (lanes[i].done < lanes[i].stage->count && move_action(&e, &lanes[i])) {
                 moved = true;
             }
         }
@@ -126,7 +140,9 @@ sp_status sp_i_exec_set_clocks(sp_i_exec_run *run, sp_error *err)
         move_shares(&lanes[i], lanes[i].stage->count);
         move_tails(run, &lanes[i]);
     }
-    sp_i_virtual_fini(&state);
+    sp_depends_fini(&e.depends);
+    sp_i_free(e.end_ns[0]);
+    sp_i_free(e.end_ns[1]);
     sp_i_free(lanes);
     return status;
 }

@@ -1,9 +1,9 @@
-// Actions in virtual time: sp_virtual_run says which is next, the ranks that share it run it, and
+// Actions in virtual time: sp_walk says which is next, the ranks that share it run it, and
 // how long it took, by the machine's clock (sp_machine_ops.now_ns), decides when it would have run.
 #include "backends/comm/clock.h"
 #include "backends/executor/run.h"
-#include "backends/virtual/virtual_state.h"
 #include "sim/base/alloc.h"
+#include "sim/plan/walk.h"
 
 typedef struct driver {
     sp_i_exec_run *run;
@@ -48,7 +48,7 @@ static const sp_pack *pack_of(const sp_plan *plan, sp_action action)
 
 // The action is over when the last of its ranks is done.
 static void fill_outcome(const sp_i_exec_run *run, const sp_plan_place *place,
-                         sp_virtual_outcome *outcome)
+                         sp_walk_outcome *outcome)
 {
     int64_t took_ns = 0;
     for (int m = 0; m < sp_i_exec_members(run); m++) {
@@ -65,8 +65,8 @@ static void fill_outcome(const sp_i_exec_run *run, const sp_plan_place *place,
     outcome->took.compute_ns = took_ns - outcome->took.dp_ns;
 }
 
-static void fill_shares(const sp_i_exec_run *run, const sp_virtual_action *action,
-                        sp_virtual_outcome *outcome)
+static void fill_shares(const sp_i_exec_run *run, const sp_walk_action *action,
+                        sp_walk_outcome *outcome)
 {
     for (int p = 0; action->shares != NULL && p < sp_i_exec_layout(run)->pp; p++) {
         int64_t took_ns = 0;
@@ -80,11 +80,11 @@ static void fill_shares(const sp_i_exec_run *run, const sp_virtual_action *actio
 
 // The ranks that run an action: those of its pack, on its pipeline rank or, where they share the
 // vocabulary, on all. Returns how many.
-static int find_ranks(const driver *d, const sp_virtual_action *action, const sp_pack *pack)
+static int find_ranks(const driver *d, const sp_walk_action *action, const sp_pack *pack)
 {
     const sp_i_exec_run *run = d->run;
     const sp_plan_place *place = &action->place;
-    bool alone = sp_i_virtual_is_alone(pack, place->action);
+    bool alone = sp_depends_alone(pack, place->action);
     bool shared = action->shares != NULL;
     int count = 0;
     for (int i = 0; i < (alone ? 1 : pack->dp_count); i++) {
@@ -98,8 +98,8 @@ static int find_ranks(const driver *d, const sp_virtual_action *action, const sp
     return count;
 }
 
-static sp_status run_action(void *context, const sp_virtual_action *action,
-                            sp_virtual_outcome *outcome, sp_error *err)
+static sp_status run_action(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
+                            sp_error *err)
 {
     const driver *d = context;
     sp_i_exec_run *run = d->run;
@@ -112,7 +112,7 @@ static sp_status run_action(void *context, const sp_virtual_action *action,
     }
     sp_status status = SP_OK;
     // A merged pack comes once for each of its ranks; all of them run it the first time.
-    if (place->dp == pack->dp_first || sp_i_virtual_is_alone(pack, place->action)) {
+    if (place->dp == pack->dp_first || sp_depends_alone(pack, place->action)) {
         job j = {.run = run,
                  .action = place->action,
                  .dp = place->dp,
@@ -138,9 +138,9 @@ sp_status sp_i_exec_run_virtual(sp_i_exec_run *run, sp_timeline *timeline, sp_er
     if (d.ranks == NULL) {
         return sp_error_no_memory(err, "the ranks of an action");
     }
-    const sp_virtual_driver virtual = {
-        .context = &d, .run = run_action, .transfer_ns = transfer_ns, .shares = true};
-    sp_status status = sp_virtual_run(run->request->plan, &virtual, timeline, err);
+    const sp_walk_driver virtual = {
+        .context = &d, .run = run_action, .transfer_ns = transfer_ns, .shares = &run->shares};
+    sp_status status = sp_walk(run->request->plan, &virtual, timeline, NULL, err);
     sp_i_free(d.ranks);
     return status;
 }

@@ -6,10 +6,11 @@
 #include "backends/fake/fake_options.h"
 #include "backends/fake/fake_tensor.h"
 #include "backends/fake/fake_time.h"
-#include "backends/virtual/virtual_clock.h"
 #include "sim/base/alloc.h"
 #include "sim/engine/memory.h"
 #include "sim/engine/tail.h"
+#include "sim/plan/vocab_shares.h"
+#include "sim/plan/walk.h"
 
 static sp_status device_count(int *count, sp_error *err)
 {
@@ -131,15 +132,20 @@ static sp_status run_step(const sp_run_request *request, const sp_i_fake_options
 {
     sp_i_fake_time time = {.request = request, .options = options, .step = number};
     const sp_step_costs *costs = request->costs;
-    sp_virtual_driver driver = {.context = &time,
-                                .run = sp_i_fake_action,
-                                .transfer_ns = sp_i_fake_transfer_ns,
-                                .blocking_transfers = costs != NULL && costs->blocking_transfers,
-                                .shares = costs != NULL && costs->share_class > 0};
+    sp_shares shares = {0};
+    sp_walk_driver driver = {.context = &time,
+                             .run = sp_i_fake_action,
+                             .transfer_ns = sp_i_fake_transfer_ns,
+                             .blocking_transfers = costs != NULL && costs->blocking_transfers,
+                             .shares = &shares};
     sp_status status = sp_timeline_init(&step->timeline, request->plan, err);
-    if (status == SP_OK) {
-        status = sp_virtual_run(request->plan, &driver, &step->timeline, err);
+    if (status == SP_OK && costs != NULL && costs->share_class > 0) {
+        status = sp_shares_make(request->plan, &shares, err);
     }
+    if (status == SP_OK) {
+        status = sp_walk(request->plan, &driver, &step->timeline, NULL, err);
+    }
+    sp_shares_fini(&shares);
     if (status == SP_OK && costs != NULL) {
         status = sp_i_fill_tail(costs, &step->timeline, err);
     }

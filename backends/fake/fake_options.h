@@ -2,8 +2,8 @@
 #ifndef SLIMPACK_BACKENDS_FAKE_FAKE_OPTIONS_H
 #define SLIMPACK_BACKENDS_FAKE_FAKE_OPTIONS_H
 
-#include "backends/action_error.h"
 #include "backends/backend.h"
+#include "sim/plan/plan.h"
 
 enum { SP_I_ANY = -1 };
 

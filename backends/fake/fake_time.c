@@ -45,8 +45,8 @@ static void add_jitter(const sp_i_fake_time *t, const sp_plan_place *place, sp_a
     cost->launch_ns = scale(cost->launch_ns, factor);
 }
 
-sp_status sp_i_fake_action(void *context, const sp_virtual_action *action,
-                           sp_virtual_outcome *outcome, sp_error *err)
+sp_status sp_i_fake_action(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
+                           sp_error *err)
 {
     const sp_i_fake_time *t = context;
     const sp_plan_place *place = &action->place;
@@ -91,7 +91,8 @@ int64_t sp_i_fake_transfer_ns(void *context, const sp_plan_place *from, int to)
 
 static bool has_cost(const sp_step_costs *costs, sp_action action)
 {
-    return costs != NULL && (!sp_i_is_copy(action) || (costs->o_ns != NULL && costs->l_ns != NULL));
+    return costs != NULL &&
+           (!sp_action_is_copy(action) || (costs->o_ns != NULL && costs->l_ns != NULL));
 }
 
 sp_status sp_i_fake_time_check(const sp_run_request *request, const sp_i_fake_options *options,

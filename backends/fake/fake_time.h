@@ -3,7 +3,7 @@
 #define SLIMPACK_BACKENDS_FAKE_FAKE_TIME_H
 
 #include "backends/fake/fake_options.h"
-#include "backends/virtual/virtual_clock.h"
+#include "sim/plan/walk.h"
 
 typedef struct sp_i_fake_time {
     const sp_run_request *request;
@@ -12,8 +12,8 @@ typedef struct sp_i_fake_time {
 } sp_i_fake_time;
 
 // Drives a run in virtual time; `context` of both is an sp_i_fake_time.
-sp_status sp_i_fake_action(void *context, const sp_virtual_action *action,
-                           sp_virtual_outcome *outcome, sp_error *err);
+sp_status sp_i_fake_action(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
+                           sp_error *err);
 int64_t sp_i_fake_transfer_ns(void *context, const sp_plan_place *from, int to);
 
 // Is there a time for every action of the plan?

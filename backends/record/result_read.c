@@ -7,6 +7,7 @@
 #include "backends/record/result_rank.h"
 #include "backends/timeline_check.h"
 #include "sim/base/alloc.h"
+#include "sim/plan/vocab_shares.h"
 
 typedef struct result_reader {
     const char *source;

@@ -29,7 +29,7 @@ sp_status sp_i_cp_regroup(const sp_layout *layout, const sp_packing *packing, co
     if (layout->cp_sharding == SP_SHARD_EVEN || layout->cp_sharding == SP_SHARD_DOCUMENT) {
         return SP_OK;
     }
-    sp_status status = sp_i_regroup(packing, forward_pack, err);
+    sp_status status = sp_regroup(packing, forward_pack, err);
     for (size_t k = 0; status == SP_OK && k < backward->count; k++) {
         const sp_pack *pack = &backward->packs[k];
         if (is_cut(layout, pack) && !is_forward_pack(&packing->forward, pack, *forward_pack)) {

@@ -13,7 +13,7 @@ typedef struct sp_i_cp_row {
 
 // Sequence and adaptive sharding depend on what else is in the pack and in which order. A backward
 // pack over several CP ranks must hold the slices of one forward pack, whose cut it then keeps:
-// otherwise activations would have to change ranks in between. *forward_pack is sp_i_regroup's,
+// otherwise activations would have to change ranks in between. *forward_pack is sp_regroup's,
 // freed by the caller; NULL for the other ways, and where there are no backward packs. Errors:
 // SP_ERR_CONTENT at strategy.cp_sharding of `source`, SP_ERR_NO_MEMORY. O(slices * log slices).
 sp_status sp_i_cp_regroup(const sp_layout *layout, const sp_packing *packing, const char *source,

@@ -14,19 +14,6 @@
 #include "sim/plan/packing.h"
 #include "sim/schedule/schedule.h"
 
-// One action's time: what the GPU computes and the communication that blocks it.
-typedef struct sp_action_cost {
-    int64_t compute_ns, tp_ns, cp_ns;
-    int64_t dp_ns;        // parameters gathered, gradients scattered by ZeRO 2 and 3
-    int64_t attention_ns; // part of compute_ns: the attention core
-    int64_t launch_ns;    // part of compute_ns: the GPU waits for launches
-} sp_action_cost;
-
-static inline int64_t sp_action_cost_ns(const sp_action_cost *cost)
-{
-    return cost->compute_ns + cost->tp_ns + cost->cp_ns + cost->dp_ns;
-}
-
 // After the last backward of a pipeline rank.
 typedef struct sp_tail_cost {
     int64_t grad_reduce_ns; // starts when all data-parallel ranks are done

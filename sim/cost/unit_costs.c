@@ -4,15 +4,14 @@
 
 #include "sim/base/alloc.h"
 #include "sim/cost/time_common.h"
-#include "sim/plan/same_packs.h"
-#include "sim/plan/slice_sums.h"
+#include "sim/plan/regroup.h"
 
 typedef struct filler {
     const sp_cost_model *cost;
     const sp_packing *packing;
-    sp_i_slice_sums *sums; // of backward packs
-    int32_t *same;         // forward packs of backward packs of their own; NULL: not asked
-    int64_t *end;          // [samples], zeros between packs; NULL: seen tokens are not asked
+    sp_slice_sums *sums; // of backward packs
+    int32_t *same;       // forward packs of backward packs of their own; NULL: not asked
+    int64_t *end;        // [samples], zeros between packs; NULL: seen tokens are not asked
     sp_step_costs *costs;
 } filler;
 
@@ -26,9 +25,9 @@ sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *pack
 {
     filler f = {.cost = cost, .packing = packing, .costs = costs};
     bool regrouped = costs->backward_unit != NULL;
-    sp_status status = sp_i_slice_sums_make(packing, cost->layout->cp, &f.sums, err);
+    sp_status status = sp_slice_sums_make(packing, cost->layout->cp, &f.sums, err);
     if (status == SP_OK && regrouped && cost->memory.stack.tensors == SP_TENSORS_EXPLICIT) {
-        status = sp_i_same_packs(packing, &f.same, err);
+        status = sp_same_packs(packing, &f.same, err);
     }
     if (status == SP_OK && packing->batch != NULL && sp_stack_counts_device(&cost->memory.stack)) {
         f.end = sp_i_calloc(packing->batch->count, sizeof *f.end);

@@ -65,7 +65,7 @@ static bool has_tokens(const sp_plan *plan, sp_action action)
 sp_action_cost sp_i_action_cost(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
                                 int vstage, bool recomputed)
 {
-    bool copy = sp_i_is_copy(action);
+    bool copy = sp_action_is_copy(action);
     int class = copy ? (int)sp_i_memory_class(costs, vstage) : costs->class_of_vstage[vstage];
     sp_action_cost cost = class_cost(plan, costs, action, class, recomputed);
     // Weight gradients of the head are no share: they need no other rank.
@@ -85,29 +85,4 @@ sp_action_cost sp_i_share_cost(const sp_plan *plan, const sp_step_costs *costs,
 {
     bool head = share->end == SP_SHARE_HEAD || share->end == SP_SHARE_HEAD_BACKWARD;
     return class_cost(plan, costs, share->action, share_class(costs, head), false);
-}
-
-int64_t sp_i_send_ns(const sp_plan *plan, const sp_step_costs *costs, sp_action action, int pp_rank)
-{
-    const sp_layout *layout = &plan->layout;
-    bool forward = action.kind == SP_ACTION_F;
-    if (!costs->blocking_transfers ||
-        (!forward && action.kind != SP_ACTION_B && action.kind != SP_ACTION_I)) {
-        return 0;
-    }
-    int target = sp_layout_vstage(layout, pp_rank, action.chunk) + (forward ? 1 : -1);
-    if (target < 0 || target >= sp_layout_vstages(layout)) {
-        return 0;
-    }
-    int rank;
-    int chunk;
-    sp_layout_locate(layout, target, &rank, &chunk);
-    return rank == pp_rank ? 0
-                           : sp_step_costs_p2p_ns(costs, !forward, (size_t)action.pack, pp_rank,
-                                                  rank, layout->pp);
-}
-
-bool sp_i_is_copy(sp_action action)
-{
-    return action.kind == SP_ACTION_O || action.kind == SP_ACTION_L;
 }

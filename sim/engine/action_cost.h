@@ -1,13 +1,12 @@
-// What one action of a plan costs its rank, and how long the rank then waits for what it sends.
+// What one action of a plan costs its rank, and what a share of a vocabulary does.
 #ifndef SLIMPACK_SIM_ENGINE_ACTION_COST_H
 #define SLIMPACK_SIM_ENGINE_ACTION_COST_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "sim/cost/step_costs.h"
+#include "sim/plan/depends.h"
 #include "sim/plan/plan.h"
-#include "sim/plan/vocab_shares.h"
 
 // Cost of one action of the plan on its virtual stage, without its rank's shares of a vocabulary;
 // `recomputed` says that the plan recomputes all of a backward's forward packs explicitly, so that
@@ -18,12 +17,5 @@ sp_action_cost sp_i_action_cost(const sp_plan *plan, const sp_step_costs *costs,
 // Cost of a rank's share of a vocabulary's work.
 sp_action_cost sp_i_share_cost(const sp_plan *plan, const sp_step_costs *costs,
                                const sp_share *share);
-
-// How long its rank waits for what an action sends; 0 where transfers do not block.
-int64_t sp_i_send_ns(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
-                     int pp_rank);
-
-// O and L: they run on the copy lanes of their rank.
-bool sp_i_is_copy(sp_action action);
 
 #endif

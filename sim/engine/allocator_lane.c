@@ -274,11 +274,11 @@ static sp_status run_action(sp_i_lane *l, size_t a, sp_error *err)
     sp_i_unit *unit = &l->units[unit_index(l, action)];
     sp_status status = SP_OK;
     if (is_backward(action)) {
-        bool fresh = a > 0 && sp_i_is_copy(l->actions[a - 1]);
+        bool fresh = a > 0 && sp_action_is_copy(l->actions[a - 1]);
         status = fresh && l->coming != unit ? SP_OK : finish_copies(l, err);
         return status == SP_OK ? run_backward(l, a, err) : status;
     }
-    if (sp_i_is_copy(action)) {
+    if (sp_action_is_copy(action)) {
         return start_copy(l, a, err);
     }
     if (action.kind == SP_ACTION_F) {
@@ -295,7 +295,7 @@ static sp_status run_action(sp_i_lane *l, size_t a, sp_error *err)
 static bool first_gradient_comes(const sp_i_lane *l, size_t a)
 {
     size_t next = a + 1;
-    while (next < l->action_count && sp_i_is_copy(l->actions[next])) {
+    while (next < l->action_count && sp_action_is_copy(l->actions[next])) {
         next++;
     }
     return l->next_backward[a] == (int32_t)a || l->next_backward[a] == (int32_t)next;
@@ -320,7 +320,7 @@ sp_status sp_i_lane_step(sp_i_lane *l, sp_error *err)
     int64_t before = held_between_steps(l);
     sp_status status = receive(l, l->next_forward[0], err);
     for (size_t a = 0; status == SP_OK && a < l->action_count; a++) {
-        if (!asked && !sp_i_is_copy(l->actions[a]) && first_gradient_comes(l, a)) {
+        if (!asked && !sp_action_is_copy(l->actions[a]) && first_gradient_comes(l, a)) {
             asked = true;
             status = receive(l, l->next_backward[a], err);
         }

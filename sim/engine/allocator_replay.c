@@ -27,7 +27,7 @@ static sp_status match_packs(const sp_plan *plan, int32_t **packs, const char **
     const sp_pack_list *backward = &plan->packing->backward;
     const sp_pack_list *forward = &plan->packing->forward;
     int32_t *of_slice = NULL;
-    sp_status status = sp_i_regroup(plan->packing, &of_slice, err);
+    sp_status status = sp_regroup(plan->packing, &of_slice, err);
     if (status != SP_OK || of_slice == NULL) {
         return status;
     }

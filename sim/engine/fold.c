@@ -5,15 +5,6 @@
 #include "sim/base/alloc.h"
 #include "sim/plan/regroup.h"
 
-void sp_i_folding_fini(sp_i_folding *folding)
-{
-    sp_i_free(folding->rank);
-    sp_i_free(folding->kind);
-    sp_i_free(folding->members);
-    sp_i_free(folding->first);
-    *folding = (sp_i_folding){0};
-}
-
 // The plan as the comparison of ranks sees it: packs by their position among those of their rank.
 typedef struct view {
     const sp_plan *plan;
@@ -200,7 +191,7 @@ static bool view_init(view *v, const sp_plan *plan, const sp_step_costs *costs)
                 .costs = costs,
                 .list = {&plan->packing->forward, sp_packing_backward(plan->packing)}};
     int32_t *next = sp_i_malloc((size_t)plan->layout.dp * sizeof *next);
-    bool ok = next != NULL && sp_i_regroup(plan->packing, &v->forward_pack, NULL) == SP_OK;
+    bool ok = next != NULL && sp_regroup(plan->packing, &v->forward_pack, NULL) == SP_OK;
     for (int side = 0; ok && side < 2; side++) {
         size_t packs = v->list[side]->count;
         v->ordinal[side] = sp_i_malloc(packs * sizeof *v->ordinal[side]);
@@ -258,70 +249,80 @@ static bool same_rank(const view *v, int dp_a, int dp_b)
     return true;
 }
 
-static bool find_kinds(const sp_plan *plan, const sp_step_costs *costs, sp_i_folding *folding)
+// Numbers the ranks by kind, each kind by its first rank: kind[dp]; returns how many kinds there
+// are, 0 without memory.
+static int find_kinds(const sp_plan *plan, const sp_step_costs *costs, int *kind)
 {
     view v;
-    uint64_t *kind_hash = sp_i_malloc((size_t)plan->layout.dp * sizeof *kind_hash);
-    bool ok = view_init(&v, plan, costs) && kind_hash != NULL;
+    int kinds = 0;
+    size_t dp = (size_t)plan->layout.dp;
+    uint64_t *kind_hash = sp_i_malloc(dp * sizeof *kind_hash);
+    int *first = sp_i_malloc(dp * sizeof *first);
+    bool ok = view_init(&v, plan, costs) && kind_hash != NULL && first != NULL;
     for (int d = 0; ok && d < plan->layout.dp; d++) {
         uint64_t hash = hash_rank(&v, d);
-        int kind = 0;
-        while (kind < folding->simulated &&
-               (kind_hash[kind] != hash || !same_rank(&v, folding->rank[kind], d))) {
-            kind++;
+        int k = 0;
+        while (k < kinds && (kind_hash[k] != hash || !same_rank(&v, first[k], d))) {
+            k++;
         }
-        if (kind == folding->simulated) {
-            kind_hash[kind] = hash;
-            folding->rank[kind] = d;
-            folding->simulated++;
+        if (k == kinds) {
+            kind_hash[k] = hash;
+            first[k] = d;
+            kinds++;
         }
-        folding->kind[d] = kind;
+        kind[d] = k;
     }
     sp_i_free(kind_hash);
+    sp_i_free(first);
     view_fini(&v);
-    return ok;
+    return ok ? kinds : 0;
 }
 
 sp_status sp_i_fold(const sp_plan *plan, const sp_step_costs *costs, bool unfold,
-                    sp_i_folding *folding, sp_error *err)
+                    sp_alike_ranks *alike, sp_error *err)
 {
     int dp = plan->layout.dp;
-    *folding = (sp_i_folding){0};
-    folding->rank = sp_i_calloc((size_t)dp, sizeof *folding->rank);
-    folding->kind = sp_i_calloc((size_t)dp, sizeof *folding->kind);
-    folding->members = sp_i_calloc((size_t)dp, sizeof *folding->members);
-    folding->first = sp_i_calloc((size_t)dp + 1, sizeof *folding->first);
-    bool ok = folding->rank != NULL && folding->kind != NULL && folding->members != NULL &&
-              folding->first != NULL;
-    if (ok && !unfold && dp > 1 && can_fold(plan)) {
-        ok = find_kinds(plan, costs, folding);
-    } else if (ok) {
+    int *kind = sp_i_malloc((size_t)dp * sizeof *kind);
+    *alike = (sp_alike_ranks){.members = sp_i_calloc((size_t)dp, sizeof *alike->members),
+                              .first = sp_i_calloc((size_t)dp + 1, sizeof *alike->first)};
+    if (kind != NULL && alike->members != NULL && alike->first != NULL) {
+        alike->kinds = dp;
         for (int d = 0; d < dp; d++) {
-            folding->rank[d] = d;
-            folding->kind[d] = d;
+            kind[d] = d;
         }
-        folding->simulated = dp;
+        if (!unfold && dp > 1 && can_fold(plan)) {
+            alike->kinds = find_kinds(plan, costs, kind);
+        }
     }
-    if (!ok) {
-        sp_i_folding_fini(folding);
+    if (alike->kinds == 0) {
+        sp_i_free(kind);
+        sp_i_alike_fini(alike);
         return sp_error_no_memory(err, "folding of alike ranks");
     }
     // Counting sort by kind; first[k] runs ahead as the write position and ends one kind further.
     for (int d = 0; d < dp; d++) {
-        folding->first[folding->kind[d]]++;
+        alike->first[kind[d]]++;
     }
     int begin = 0;
-    for (int k = 0; k <= folding->simulated; k++) {
-        int size = k < folding->simulated ? folding->first[k] : 0;
-        folding->first[k] = begin;
+    for (int k = 0; k <= alike->kinds; k++) {
+        int size = k < alike->kinds ? alike->first[k] : 0;
+        alike->first[k] = begin;
         begin += size;
     }
     for (int d = 0; d < dp; d++) {
-        folding->members[folding->first[folding->kind[d]]++] = d;
+        alike->members[alike->first[kind[d]]++] = d;
     }
-    for (int k = folding->simulated; k > 0; k--) {
-        folding->first[k] = folding->first[k - 1];
+    for (int k = alike->kinds; k > 0; k--) {
+        alike->first[k] = alike->first[k - 1];
     }
-    folding->first[0] = 0;
+    alike->first[0] = 0;
+    sp_i_free(kind);
     return SP_OK;
+}
+
+void sp_i_alike_fini(sp_alike_ranks *alike)
+{
+    sp_i_free(alike->members);
+    sp_i_free(alike->first);
+    *alike = (sp_alike_ranks){0};
 }

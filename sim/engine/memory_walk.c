@@ -4,14 +4,13 @@
 
 #include "sim/base/alloc.h"
 #include "sim/plan/regroup.h"
-#include "sim/plan/slice_sums.h"
 
 sp_status sp_i_memory_walks_init(sp_i_memory_walks *shared, const sp_timeline *timeline,
                                  const sp_step_costs *costs, bool points, sp_error *err)
 {
     const sp_packing *packing = timeline->plan->packing;
     *shared = (sp_i_memory_walks){.timeline = timeline, .costs = costs, .points = points};
-    sp_status status = sp_i_regroup(packing, &shared->forward_pack, err);
+    sp_status status = sp_regroup(packing, &shared->forward_pack, err);
     if (status != SP_OK) {
         return status;
     }
@@ -24,7 +23,7 @@ sp_status sp_i_memory_walks_init(sp_i_memory_walks *shared, const sp_timeline *t
     if (shared->forward_pack != NULL) {
         shared->deferred_count = packing->backward.count * parts;
         shared->deferred = sp_i_calloc(shared->deferred_count, sizeof *shared->deferred);
-        shared->last_begin = sp_i_last_begins(packing, &packing->forward);
+        shared->last_begin = sp_last_begins(packing, &packing->forward);
         shared->before = sp_i_calloc(packing->backward.slice_count + 1, sizeof *shared->before);
         ok = ok && shared->deferred != NULL && shared->last_begin != NULL && shared->before != NULL;
     }

@@ -3,6 +3,7 @@
 #ifndef SLIMPACK_SIM_PLAN_PLAN_H
 #define SLIMPACK_SIM_PLAN_PLAN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,6 +35,31 @@ typedef struct sp_action {
     int32_t pack;
 } sp_action;
 
+// Of the backward packs: B, I, W.
+static inline bool sp_action_is_backward(sp_action action)
+{
+    return action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_W;
+}
+
+// O and L: they run on the copy lanes of their rank, beside what computes.
+static inline bool sp_action_is_copy(sp_action action)
+{
+    return action.kind == SP_ACTION_O || action.kind == SP_ACTION_L;
+}
+
+// One action's time: what the GPU computes and the communication that blocks it.
+typedef struct sp_action_cost {
+    int64_t compute_ns, tp_ns, cp_ns;
+    int64_t dp_ns;        // parameters gathered, gradients scattered by ZeRO 2 and 3
+    int64_t attention_ns; // part of compute_ns: the attention core
+    int64_t launch_ns;    // part of compute_ns: the GPU waits for launches
+} sp_action_cost;
+
+static inline int64_t sp_action_cost_ns(const sp_action_cost *cost)
+{
+    return cost->compute_ns + cost->tp_ns + cost->cp_ns + cost->dp_ns;
+}
+
 // The actions of one pipeline rank of one data-parallel rank, in order.
 typedef struct sp_stage_plan {
     sp_action *actions;
@@ -45,6 +71,12 @@ typedef struct sp_plan {
     const sp_packing *packing; // not owned
     sp_stage_plan *stages;     // [dp rank * pp + pp rank]
 } sp_plan;
+
+// An action of one rank of a plan.
+typedef struct sp_plan_place {
+    int dp, pp;
+    sp_action action;
+} sp_plan_place;
 
 // An empty plan for the layout and packing, which agree in dp. stages has layout.dp * layout.pp
 // entries.
@@ -60,6 +92,10 @@ bool sp_stage_plan_add(sp_stage_plan *stage, sp_action_kind kind, int chunk, int
 // Writes an action as in plan.json: "F3", with the chunk where a rank has several ("F3.1").
 // Needs 32 bytes.
 void sp_action_name(sp_action action, int chunks, char name[32]);
+
+// Adds "dp 0 pp 1: F3.1: <text>" to the record and returns the status, as sp_error_set does.
+sp_status sp_error_at_action(sp_error *err, sp_status status, const sp_plan *plan,
+                             const sp_plan_place *place, const char *format, ...) SP_PRINTF(5, 6);
 
 // Checks the rules of a plan, independent of how it was made: every slice of every sample that is
 // not dropped or delayed in exactly one forward and one backward pack, both on the same ranks; pack

@@ -5,56 +5,107 @@
 
 #include "sim/base/alloc.h"
 
-sp_status sp_timeline_init(sp_timeline *timeline, const sp_plan *plan, sp_error *err)
+// How many shares each pipeline rank of a data-parallel rank has at most: one for each action that
+// all of them work for.
+static size_t count_shares(const sp_plan *plan, int dp)
+{
+    const sp_layout *layout = &plan->layout;
+    size_t count = 0;
+    for (int p = 0; sp_shares_are(layout) && p < layout->pp; p++) {
+        const sp_stage_plan *stage = sp_plan_stage(plan, dp, p);
+        for (size_t a = 0; a < stage->count; a++) {
+            sp_share_end end;
+            count += sp_action_is_shared(plan, p, stage->actions[a], &end);
+        }
+    }
+    return count;
+}
+
+static size_t count_copies(const sp_stage_plan *stage)
+{
+    size_t copies = 0;
+    for (size_t a = 0; a < stage->count; a++) {
+        copies += sp_action_is_copy(stage->actions[a]);
+    }
+    return copies;
+}
+
+// Counts the actions and shares of the kinds.
+static void count(const sp_plan *plan, const sp_alike_ranks *alike, size_t *actions, size_t *shares)
+{
+    *actions = 0;
+    *shares = 0;
+    for (int k = 0; k < alike->kinds; k++) {
+        int dp = alike->members[alike->first[k]];
+        for (int p = 0; p < plan->layout.pp; p++) {
+            *actions += sp_plan_stage(plan, dp, p)->count;
+        }
+        *shares += count_shares(plan, dp) * (size_t)plan->layout.pp;
+    }
+}
+
+static void place_ranks(sp_timeline *timeline, const sp_alike_ranks *alike)
+{
+    const sp_plan *plan = timeline->plan;
+    sp_span *next = timeline->span_store;
+    sp_share_span *next_share = timeline->share_store;
+    sp_rank_timeline *rank = timeline->ranks;
+    for (int k = 0; k < alike->kinds; k++) {
+        int dp = alike->members[alike->first[k]];
+        size_t shares = count_shares(plan, dp);
+        for (int p = 0; p < plan->layout.pp; p++, rank++) {
+            const sp_stage_plan *stage = sp_plan_stage(plan, dp, p);
+            *rank = (sp_rank_timeline){.dp = dp,
+                                       .pp = p,
+                                       .alike = alike->first[k + 1] - alike->first[k],
+                                       .dp_alike = timeline->alike_store + alike->first[k],
+                                       .spans = next,
+                                       .copies = next + (stage->count - count_copies(stage)),
+                                       .shares = next_share};
+            next += stage->count;
+            next_share += shares;
+        }
+    }
+}
+
+sp_status sp_timeline_init_alike(sp_timeline *timeline, const sp_plan *plan,
+                                 const sp_alike_ranks *alike, sp_error *err)
 {
     size_t dp = (size_t)plan->layout.dp;
-    size_t pp = (size_t)plan->layout.pp;
-    size_t actions = 0;
-    for (size_t r = 0; r < dp * pp; r++) {
-        actions += plan->stages[r].count;
-    }
-    *timeline = (sp_timeline){.plan = plan, .rank_count = dp * pp};
-    timeline->ranks = sp_i_calloc(dp * pp, sizeof *timeline->ranks);
-    timeline->span_store = sp_i_calloc(actions, sizeof *timeline->span_store);
-    timeline->alike_store = sp_i_calloc(dp, sizeof *timeline->alike_store);
-    if (timeline->ranks == NULL || timeline->span_store == NULL || timeline->alike_store == NULL) {
+    size_t actions;
+    size_t shares;
+    *timeline =
+        (sp_timeline){.plan = plan, .rank_count = (size_t)alike->kinds * (size_t)plan->layout.pp};
+    count(plan, alike, &actions, &shares);
+    timeline->ranks = sp_i_calloc(timeline->rank_count, sizeof *timeline->ranks);
+    timeline->span_store = sp_i_malloc((actions + 1) * sizeof *timeline->span_store);
+    timeline->share_store = sp_i_calloc(shares + 1, sizeof *timeline->share_store);
+    timeline->alike_store = sp_i_malloc(dp * sizeof *timeline->alike_store);
+    if (timeline->ranks == NULL || timeline->span_store == NULL || timeline->share_store == NULL ||
+        timeline->alike_store == NULL) {
         sp_timeline_fini(timeline);
         return sp_error_no_memory(err, "the timeline");
     }
-    sp_shares shares;
-    sp_status status = sp_shares_make(plan, &shares, err);
-    size_t share_count = status == SP_OK && shares.items != NULL ? shares.first[dp * pp] : 0;
-    timeline->share_store = sp_i_calloc(share_count + 1, sizeof *timeline->share_store);
-    if (status == SP_OK && timeline->share_store == NULL) {
-        status = sp_error_no_memory(err, "the timeline");
-    }
-    if (status != SP_OK) {
-        sp_shares_fini(&shares);
-        sp_timeline_fini(timeline);
-        return status;
-    }
-    sp_span *next = timeline->span_store;
-    for (size_t r = 0; r < dp * pp; r++) {
-        sp_rank_timeline *rank = &timeline->ranks[r];
-        const sp_stage_plan *stage = &plan->stages[r];
-        size_t copies = 0;
-        for (size_t a = 0; a < stage->count; a++) {
-            copies +=
-                stage->actions[a].kind == SP_ACTION_O || stage->actions[a].kind == SP_ACTION_L;
-        }
-        timeline->alike_store[r / pp] = (int)(r / pp);
-        *rank = (sp_rank_timeline){.dp = (int)(r / pp),
-                                   .pp = (int)(r % pp),
-                                   .alike = 1,
-                                   .dp_alike = &timeline->alike_store[r / pp],
-                                   .spans = next,
-                                   .copies = next + (stage->count - copies),
-                                   .shares = timeline->share_store +
-                                             (share_count > 0 ? shares.first[r] : 0)};
-        next += stage->count;
-    }
-    sp_shares_fini(&shares);
+    memcpy(timeline->alike_store, alike->members, dp * sizeof *timeline->alike_store);
+    place_ranks(timeline, alike);
     return SP_OK;
+}
+
+sp_status sp_timeline_init(sp_timeline *timeline, const sp_plan *plan, sp_error *err)
+{
+    int dp = plan->layout.dp;
+    int *each = sp_i_malloc(((size_t)dp + 1) * sizeof *each);
+    *timeline = (sp_timeline){0};
+    if (each == NULL) {
+        return sp_error_no_memory(err, "the timeline");
+    }
+    for (int d = 0; d <= dp; d++) {
+        each[d] = d;
+    }
+    const sp_alike_ranks all = {.kinds = dp, .members = each, .first = each};
+    sp_status status = sp_timeline_init_alike(timeline, plan, &all, err);
+    sp_i_free(each);
+    return status;
 }
 
 static int64_t later(int64_t a, int64_t b)

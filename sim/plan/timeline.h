@@ -9,8 +9,7 @@
 
 #include "sim/base/status.h"
 #include "sim/model/footprint.h"
-#include "sim/plan/plan.h"
-#include "sim/plan/vocab_shares.h"
+#include "sim/plan/depends.h"
 
 // One action as it ran. tp_ns, cp_ns and dp_ns are the parts of [start, end) in which communication
 // blocked the rank, launch_ns that in which the GPU waited for launches; wait_p2p_ns is the part of
@@ -23,7 +22,7 @@ typedef struct sp_span {
     sp_action action;
 } sp_span;
 
-// A rank's share of a vocabulary's work (sim/plan/vocab_shares.h) as it ran. Nothing is idle in
+// A rank's share of a vocabulary's work (vocab_shares.h) as it ran. Nothing is idle in
 // it; a rank's shares and its actions follow one another.
 typedef struct sp_share_span {
     sp_span span; // its action is sp_share's
@@ -60,10 +59,19 @@ typedef struct sp_timeline {
     int *alike_store;
 } sp_timeline;
 
-// A timeline to be filled by whoever ran the plan: one entry per rank (nothing is folded), with
-// room for each of its actions and shares, none of them there yet. O(actions); where a vocabulary
-// is shared, of sp_shares_make.
+// Data-parallel ranks by kind: those of one kind are alike, and the first of them stands for all.
+typedef struct sp_alike_ranks {
+    int kinds;
+    int *members; // [dp]: ranks by kind, ascending inside a kind
+    int *first;   // [kinds + 1]: members of kind k are members[first[k] .. first[k+1])
+} sp_alike_ranks;
+
+// A timeline to be filled by whoever runs the plan: one entry per rank, with room for each of its
+// actions and shares, none of them there yet. O(actions).
 sp_status sp_timeline_init(sp_timeline *timeline, const sp_plan *plan, sp_error *err);
+// With entries for the first rank of each kind alone.
+sp_status sp_timeline_init_alike(sp_timeline *timeline, const sp_plan *plan,
+                                 const sp_alike_ranks *alike, sp_error *err);
 // When the rank's last action, and its last share, is over; 0 of a rank that ran none.
 int64_t sp_i_rank_last_ns(const sp_rank_timeline *rank);
 // When spans, copies and tails are there: orders the copies by their starts and takes makespan_ns

@@ -3,106 +3,110 @@
 #include <stdlib.h>
 
 #include "sim/base/alloc.h"
-#include "sim/schedule/unit_clock.h"
+#include "sim/plan/walk.h"
 
-// A place in the order of all actions and shares. At one time ends come in the order of
+enum { UNIT = 4 }; // the time of a forward
+
+// A place in the order of all actions and shares. At one time shared work comes in the order of
 // sp_share_end, so that what one rank runs there is in the order of its list; then other actions.
-typedef struct moment {
+typedef struct timestamp {
     int64_t time;
     int rank;
-} moment;
+} timestamp;
 
 enum { OTHER_ACTION = SP_SHARE_HEAD_BACKWARD + 1 };
 
-// The work of an end for one pack and data-parallel rank.
-typedef struct meeting {
-    moment at;
-    int dp, pp; // whose action needs it
+// An action for which all pipeline ranks work.
+typedef struct shared_action {
+    timestamp at;
+    int pp; // whose action it is
     size_t place;
     sp_share_end end;
     sp_action action;
-} meeting;
+} shared_action;
 
 typedef struct maker {
     const sp_plan *plan;
-    sp_i_unit_clock clock;
-    meeting *meetings; // by dp, then in order
-    size_t *of_dp;     // [dp + 1]
-    uint8_t *split;    // [2][backward packs]: the rank at hand has an I on its first, last chunk
+    size_t *first;         // [dp * pp + 1]: of each rank's actions
+    int64_t *start;        // of each action in unit time; of copies nothing
+    shared_action *shared; // by dp, then in order
+    size_t *of_dp;         // [dp + 1]
+    uint8_t *split; // [2][backward packs]: the rank at hand has an I on its first, last chunk
     sp_share *next;
 } maker;
 
-bool sp_shares_are(const sp_layout *layout)
+static int64_t unit_ns(sp_action action)
 {
-    return layout->vocab_parallel && layout->pp > 1;
+    return sp_action_is_copy(action) ? 0 : action.kind == SP_ACTION_B ? 2 * UNIT : UNIT;
 }
 
-int sp_share_stage(const sp_layout *layout, sp_share_end end)
+static sp_status take_units(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
+                            sp_error *err)
 {
-    bool head = end == SP_SHARE_HEAD || end == SP_SHARE_HEAD_BACKWARD;
-    return head ? sp_layout_vstages(layout) - 1 : 0;
+    (void)context;
+    (void)err;
+    outcome->took.compute_ns = unit_ns(action->place.action);
+    return SP_OK;
 }
 
-bool sp_share_end_of(const sp_layout *layout, int vstage, sp_action action, sp_share_end *end)
+// Fills the starts of all actions; SP_ERR_DEADLOCK where the plan does not end.
+static sp_status find_starts(maker *m, sp_error *err)
 {
-    bool last = vstage + 1 == sp_layout_vstages(layout);
-    bool forward = action.kind == SP_ACTION_F || action.kind == SP_ACTION_R;
-    bool backward = action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;
-    *end = last ? (forward ? SP_SHARE_HEAD : SP_SHARE_HEAD_BACKWARD)
-                : (forward ? SP_SHARE_EMBEDDING : SP_SHARE_EMBEDDING_BACKWARD);
-    return sp_shares_are(layout) && (last || vstage == 0) && (forward || backward);
+    const sp_walk_driver units = {.run = take_units};
+    size_t ranks = (size_t)m->plan->layout.dp * (size_t)m->plan->layout.pp;
+    sp_timeline timeline;
+    m->first = sp_i_calloc(ranks + 1, sizeof *m->first);
+    for (size_t r = 0; m->first != NULL && r < ranks; r++) {
+        m->first[r + 1] = m->first[r] + m->plan->stages[r].count;
+    }
+    m->start = m->first != NULL ? sp_i_calloc(m->first[ranks] + 1, sizeof *m->start) : NULL;
+    if (m->start == NULL) {
+        return sp_error_no_memory(err, "shares of the vocabulary");
+    }
+    sp_status status = sp_timeline_init(&timeline, m->plan, err);
+    status = status == SP_OK ? sp_walk(m->plan, &units, &timeline, NULL, NULL) : status;
+    for (size_t r = 0; status == SP_OK && r < ranks; r++) {
+        const sp_span *span = timeline.ranks[r].spans;
+        for (size_t a = 0; a < m->plan->stages[r].count; a++) {
+            if (!sp_action_is_copy(m->plan->stages[r].actions[a])) {
+                m->start[m->first[r] + a] = (span++)->start_ns;
+            }
+        }
+    }
+    sp_timeline_fini(&timeline);
+    return status == SP_ERR_NO_MEMORY ? sp_error_no_memory(err, "shares of the vocabulary")
+                                      : status;
 }
 
-static bool is_copy(sp_action action)
-{
-    return action.kind == SP_ACTION_O || action.kind == SP_ACTION_L;
-}
-
-static const sp_pack *pack_of(const sp_plan *plan, sp_action action)
-{
-    bool backward = action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;
-    const sp_pack_list *list =
-        backward ? sp_packing_backward(plan->packing) : &plan->packing->forward;
-    return &list->packs[action.pack];
-}
-
-// Does a rank's action need all ranks?
-static bool meets(const maker *m, int pp, sp_action action, sp_share_end *end)
-{
-    int vstage = sp_layout_vstage(&m->plan->layout, pp, action.chunk);
-    return sp_share_end_of(&m->plan->layout, vstage, action, end) &&
-           pack_of(m->plan, action)->computed > 0;
-}
-
-static moment moment_of(const maker *m, int dp, int pp, size_t place)
+static timestamp timestamp_of(const maker *m, int dp, int pp, size_t place)
 {
     size_t lane = (size_t)dp * (size_t)m->plan->layout.pp + (size_t)pp;
     sp_action action = m->plan->stages[lane].actions[place];
-    int64_t start = m->clock.start[m->clock.first[lane] + place];
+    int64_t start = m->start[m->first[lane] + place];
     sp_share_end end;
-    if (!meets(m, pp, action, &end)) {
-        return (moment){start + sp_i_unit_length(action) / 4, OTHER_ACTION};
+    if (!sp_action_is_shared(m->plan, pp, action, &end)) {
+        return (timestamp){start + unit_ns(action) / 4, OTHER_ACTION};
     }
     bool ends = end == SP_SHARE_HEAD || end == SP_SHARE_EMBEDDING_BACKWARD;
-    return (moment){start + (ends ? sp_i_unit_length(action) : 0), (int)end};
+    return (timestamp){start + (ends ? unit_ns(action) : 0), (int)end};
 }
 
-static int compare_moments(const moment *a, const moment *b)
+static int compare_timestamps(const timestamp *a, const timestamp *b)
 {
     return a->time != b->time ? (a->time > b->time) - (a->time < b->time) : a->rank - b->rank;
 }
 
-static int compare_meetings(const void *a, const void *b)
+static int compare_shared(const void *a, const void *b)
 {
-    const meeting *x = a;
-    const meeting *y = b;
-    int order = compare_moments(&x->at, &y->at);
+    const shared_action *x = a;
+    const shared_action *y = b;
+    int order = compare_timestamps(&x->at, &y->at);
     return order != 0 ? order
                       : (x->action.pack > y->action.pack) - (x->action.pack < y->action.pack);
 }
 
-// All meetings; with `meetings` NULL only their number by rank.
-static void find_meetings(maker *m)
+// All shared actions; with `shared` NULL only their number by rank.
+static void find_shared(maker *m)
 {
     const sp_layout *layout = &m->plan->layout;
     size_t count = 0;
@@ -111,13 +115,13 @@ static void find_meetings(maker *m)
         for (int p = 0; p < layout->pp; p++) {
             const sp_stage_plan *stage = sp_plan_stage(m->plan, d, p);
             for (size_t a = 0; a < stage->count; a++) {
-                meeting found = {.dp = d, .pp = p, .place = a, .action = stage->actions[a]};
-                if (!meets(m, p, found.action, &found.end)) {
+                shared_action found = {.pp = p, .place = a, .action = stage->actions[a]};
+                if (!sp_action_is_shared(m->plan, p, found.action, &found.end)) {
                     continue;
                 }
-                if (m->meetings != NULL) {
-                    found.at = moment_of(m, d, p, a);
-                    m->meetings[count] = found;
+                if (m->shared != NULL) {
+                    found.at = timestamp_of(m, d, p, a);
+                    m->shared[count] = found;
                 }
                 count++;
             }
@@ -129,7 +133,7 @@ static void find_meetings(maker *m)
 // The place of the next action that is no copy.
 static size_t next_place(const sp_stage_plan *stage, size_t place)
 {
-    while (place < stage->count && is_copy(stage->actions[place])) {
+    while (place < stage->count && sp_action_is_copy(stage->actions[place])) {
         place++;
     }
     return place;
@@ -156,7 +160,7 @@ static void find_splits(const maker *m, const sp_stage_plan *stage)
 }
 
 // As B or I, what the rank does itself on the chunk.
-static sp_action own_action(const maker *m, const meeting *of)
+static sp_action own_action(const maker *m, const shared_action *of)
 {
     bool head = of->end == SP_SHARE_HEAD || of->end == SP_SHARE_HEAD_BACKWARD;
     sp_action action = of->action;
@@ -174,13 +178,13 @@ static void place_shares(maker *m, int dp, int pp)
     size_t place = next_place(stage, 0);
     find_splits(m, stage);
     for (size_t i = m->of_dp[dp]; i < m->of_dp[dp + 1]; i++) {
-        const meeting *of = &m->meetings[i];
+        const shared_action *of = &m->shared[i];
         bool own = of->pp == pp;
         bool head = of->end == SP_SHARE_HEAD || of->end == SP_SHARE_HEAD_BACKWARD;
         while (place < stage->count) {
-            moment at = moment_of(m, dp, pp, place);
+            timestamp at = timestamp_of(m, dp, pp, place);
             bool done = own ? place < of->place || (of->end == SP_SHARE_HEAD && place == of->place)
-                            : compare_moments(&at, &of->at) < 0;
+                            : compare_timestamps(&at, &of->at) < 0;
             if (!done) {
                 break;
             }
@@ -197,20 +201,20 @@ static sp_status make(maker *m, sp_shares *shares, sp_error *err)
 {
     const sp_layout *layout = &m->plan->layout;
     size_t lanes = (size_t)layout->dp * (size_t)layout->pp;
-    find_meetings(m);
+    find_shared(m);
     size_t count = m->of_dp[layout->dp];
-    m->meetings = sp_i_calloc(count + 1, sizeof *m->meetings);
+    m->shared = sp_i_calloc(count + 1, sizeof *m->shared);
     shares->items = sp_i_calloc(count * (size_t)layout->pp + 1, sizeof *shares->items);
     shares->first = sp_i_calloc(lanes + 1, sizeof *shares->first);
     m->split = sp_i_calloc(2 * sp_packing_backward(m->plan->packing)->count, sizeof *m->split);
-    if (m->meetings == NULL || shares->items == NULL || shares->first == NULL || m->split == NULL) {
+    if (m->shared == NULL || shares->items == NULL || shares->first == NULL || m->split == NULL) {
         return sp_error_no_memory(err, "shares of the vocabulary");
     }
-    find_meetings(m);
+    find_shared(m);
     m->next = shares->items;
     for (int d = 0; d < layout->dp; d++) {
-        qsort(m->meetings + m->of_dp[d], m->of_dp[d + 1] - m->of_dp[d], sizeof *m->meetings,
-              compare_meetings);
+        qsort(m->shared + m->of_dp[d], m->of_dp[d + 1] - m->of_dp[d], sizeof *m->shared,
+              compare_shared);
         for (int p = 0; p < layout->pp; p++) {
             place_shares(m, d, p);
             shares->first[d * layout->pp + p + 1] = (size_t)(m->next - shares->items);
@@ -222,19 +226,21 @@ static sp_status make(maker *m, sp_shares *shares, sp_error *err)
 sp_status sp_shares_make(const sp_plan *plan, sp_shares *shares, sp_error *err)
 {
     maker m = {.plan = plan};
-    bool ends = false;
     *shares = (sp_shares){0};
     if (!sp_shares_are(&plan->layout)) {
         return SP_OK;
     }
-    sp_status status = sp_i_unit_clock_make(plan, &m.clock, &ends, err);
-    if (status == SP_OK && ends) {
+    sp_status status = find_starts(&m, err);
+    if (status == SP_OK) {
         m.of_dp = sp_i_calloc((size_t)plan->layout.dp + 1, sizeof *m.of_dp);
         status = m.of_dp != NULL ? make(&m, shares, err)
                                  : sp_error_no_memory(err, "shares of the vocabulary");
+    } else if (status == SP_ERR_DEADLOCK) {
+        status = SP_OK;
     }
-    sp_i_unit_clock_fini(&m.clock);
-    sp_i_free(m.meetings);
+    sp_i_free(m.first);
+    sp_i_free(m.start);
+    sp_i_free(m.shared);
     sp_i_free(m.split);
     sp_i_free(m.of_dp);
     if (status != SP_OK) {
@@ -248,16 +254,4 @@ void sp_shares_fini(sp_shares *shares)
     sp_i_free(shares->items);
     sp_i_free(shares->first);
     *shares = (sp_shares){0};
-}
-
-const sp_share *sp_shares_of(const sp_shares *shares, const sp_layout *layout, int dp, int pp,
-                             size_t *count)
-{
-    if (shares->items == NULL) {
-        *count = 0;
-        return NULL;
-    }
-    const size_t *first = &shares->first[dp * layout->pp + pp];
-    *count = first[1] - first[0];
-    return &shares->items[first[0]];
 }

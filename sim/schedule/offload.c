@@ -37,7 +37,7 @@ sp_status sp_schedule_add_offload(sp_plan *plan, sp_error *err)
     offloading o = {.plan = plan, .backward = sp_packing_backward(plan->packing)};
     size_t uses = plan->packing->forward.count * (size_t)plan->layout.chunks;
     size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
-    sp_status status = sp_i_regroup(plan->packing, &o.forward_pack, err);
+    sp_status status = sp_regroup(plan->packing, &o.forward_pack, err);
     if (status == SP_OK) {
         o.uses = sp_i_calloc(uses, sizeof *o.uses);
         status = o.uses != NULL ? SP_OK : sp_error_no_memory(err, "offloading");

@@ -183,7 +183,7 @@ sp_status sp_i_schedule_packflow(const sp_schedule_spec *spec, const sp_schedule
                                  sp_plan *plan, sp_error *err)
 {
     int32_t *forward_pack = NULL;
-    sp_status status = sp_i_regroup(plan->packing, &forward_pack, err);
+    sp_status status = sp_regroup(plan->packing, &forward_pack, err);
     int32_t *place = sp_i_malloc((plan->packing->forward.count + 1) * sizeof *place);
     if (status == SP_OK && place == NULL) {
         status = sp_error_no_memory(err, "a schedule");
@@ -201,7 +201,7 @@ sp_status sp_i_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_cos
                              sp_packflow_result *result, sp_error *err)
 {
     int32_t *forward_pack = NULL;
-    sp_status status = sp_i_regroup(packing, &forward_pack, err);
+    sp_status status = sp_regroup(packing, &forward_pack, err);
     int32_t *place = sp_i_malloc((packing->forward.count + 1) * sizeof *place);
     if (status == SP_OK && place == NULL) {
         status = sp_error_no_memory(err, "a schedule");

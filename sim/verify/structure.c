@@ -27,7 +27,7 @@ sp_status sp_structure_new(const sp_plan *plan, const sp_step_costs *costs,
     sp_i_vertex_map map = {0};
     sp_structure *s = sp_i_calloc(1, sizeof *s);
     sp_status status = s == NULL ? sp_error_no_memory(err, "the dependency graph")
-                                 : sp_i_regroup(plan->packing, &map.forward_pack, err);
+                                 : sp_regroup(plan->packing, &map.forward_pack, err);
     if (status == SP_OK) {
         s->plan = plan;
         if (costs->share_class > 0) {

@@ -1,6 +1,6 @@
-// Speed of the engine at about a million tasks: lowering, replay, memory and metrics as `simulate`
-// runs them, and igraph's own topological sort of the same graph in the same run. One JSON line on
-// stdout.
+// Speed of the engine at about a million tasks: the walk over the plan by itself and all that
+// `simulate` runs, and igraph's topological sort of the graph that checks the walk, in the same
+// run. One JSON line on stdout.
 #include <igraph/igraph.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,11 +8,12 @@
 #include <sys/resource.h>
 
 #include "sim/base/progress.h"
+#include "sim/engine/action_cost.h"
 #include "sim/engine/engine.h"
-#include "sim/engine/lower.h"
-#include "sim/engine/replay.h"
 #include "sim/metrics/metrics.h"
+#include "sim/plan/walk.h"
 #include "sim/schedule/schedule.h"
+#include "sim/verify/structure_private.h"
 #include "tests/support/uniform_packing.h"
 
 enum { PP = 64, CHUNKS = 2, MICROBATCHES = 3968, REPEATS = 7 };
@@ -49,8 +50,8 @@ static long resident_kib(void)
     return usage.ru_maxrss;
 }
 
-// Bytes per second that one core reads when it streams through memory: the limit of the replay,
-// whose work per edge is one addition and one comparison.
+// Bytes per second that one core reads when it streams through memory: the limit of the walk,
+// whose work per dependency is one addition and one comparison.
 static double stream_bytes_per_s(void)
 {
     enum { WORDS = 1 << 25 };
@@ -77,28 +78,43 @@ static double stream_bytes_per_s(void)
     return best;
 }
 
-// Seconds of igraph's topological sorting on the same edges.
-static double igraph_seconds(const sp_i_task_graph *graph)
+// Seconds of igraph's topological sorting of the plan's dependencies.
+static double igraph_seconds(const sp_plan *plan, const sp_step_costs *costs)
 {
-    igraph_vector_int_t edges;
+    sp_error err = {0};
+    sp_structure *structure;
     igraph_vector_int_t order;
-    igraph_t g;
-    igraph_vector_int_init(&edges, (igraph_integer_t)(2 * graph->edges));
+    require(sp_structure_new(plan, costs, &structure, &err), &err);
     igraph_vector_int_init(&order, 0);
-    for (size_t t = 0; t < graph->tasks; t++) {
-        for (uint32_t e = graph->edge_begin[t]; e < graph->edge_begin[t + 1]; e++) {
-            VECTOR(edges)[2 * e] = (igraph_integer_t)graph->edge_from[e];
-            VECTOR(edges)[2 * e + 1] = (igraph_integer_t)t;
-        }
-    }
-    igraph_create(&g, &edges, (igraph_integer_t)graph->tasks, IGRAPH_DIRECTED);
     double started = sp_clock_s();
-    igraph_topological_sorting(&g, &order, IGRAPH_OUT);
+    igraph_topological_sorting(&structure->graph, &order, IGRAPH_OUT);
     double seconds = sp_clock_s() - started;
-    igraph_destroy(&g);
-    igraph_vector_int_destroy(&edges);
     igraph_vector_int_destroy(&order);
+    sp_structure_free(structure);
     return seconds;
+}
+
+typedef struct pricing {
+    const sp_plan *plan;
+    const sp_step_costs *costs;
+    int64_t last_ns;
+} pricing;
+
+static sp_status price(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
+                       sp_error *err)
+{
+    const pricing *p = context;
+    (void)err;
+    outcome->took = sp_i_action_cost(p->plan, p->costs, action->place.action, action->vstage,
+                                     action->recomputed);
+    return SP_OK;
+}
+
+static int64_t transfer_ns(void *context, const sp_plan_place *from, int to)
+{
+    const pricing *p = context;
+    return sp_step_costs_p2p_ns(p->costs, sp_action_is_backward(from->action),
+                                (size_t)from->action.pack, from->pp, to, p->plan->layout.pp);
 }
 
 int main(void)
@@ -109,18 +125,14 @@ int main(void)
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_INTERLEAVED};
     sp_packing packing;
     sp_step_costs costs;
-    sp_i_folding folding;
-    sp_i_task_graph graph;
     samples plan_s;
-    samples lower_s;
-    samples replay_s;
+    samples walk_s;
     samples simulate_s;
     sp_engine_options options = {0};
     sp_engine_counts counts = {0};
     long before_kib = resident_kib();
     require(uniform_packing(&packing, 1, MICROBATCHES, &err), &err);
     long peak_kib = 0;
-    int64_t makespan_ns = 0;
     for (int i = 0; i < REPEATS; i++) {
         sp_plan plan;
         sp_timeline timeline;
@@ -135,7 +147,6 @@ int main(void)
         require(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err), &err);
         require(sp_step_metrics_compute(&timeline, &memory, &metrics, &err), &err);
         simulate_s.seconds[i] = sp_clock_s() - started + plan_s.seconds[i];
-        makespan_ns = metrics.makespan_ns;
         peak_kib = resident_kib();
         sp_step_metrics_fini(&metrics);
         sp_memory_timeline_fini(&memory);
@@ -147,51 +158,29 @@ int main(void)
     require(sp_plan_init(&plan, &layout, &packing, &err), &err);
     require(sp_schedule_generate(&spec, NULL, "bench", &plan, &err), &err);
     require(sp_step_costs_uniform(&uniform, &layout, &packing, &costs, &err), &err);
-    require(sp_i_fold(&plan, &costs, false, &folding, &err), &err);
-    int64_t *end_ns = NULL;
+    pricing prices = {.plan = &plan, .costs = &costs};
+    const sp_walk_driver driver = {.context = &prices, .run = price, .transfer_ns = transfer_ns};
     for (int i = 0; i < REPEATS; i++) {
         double started = sp_clock_s();
-        require(sp_i_lower(&plan, &costs, &folding, &graph, &err), &err);
-        lower_s.seconds[i] = sp_clock_s() - started;
-        end_ns = realloc(end_ns, graph.tasks * sizeof *end_ns);
-        if (end_ns == NULL) {
-            return 1;
-        }
-        memset(end_ns, 0, graph.tasks * sizeof *end_ns);
-        started = sp_clock_s();
-        sp_i_replay(&graph, end_ns);
-        replay_s.seconds[i] = sp_clock_s() - started;
-        if (i + 1 < REPEATS) {
-            sp_i_task_graph_fini(&graph);
-        }
+        require(sp_walk(&plan, &driver, NULL, NULL, &err), &err);
+        walk_s.seconds[i] = sp_clock_s() - started;
     }
-    int64_t last_ns = 0;
-    for (size_t t = 0; t < graph.tasks; t++) {
-        last_ns = end_ns[t] > last_ns ? end_ns[t] : last_ns;
-    }
-    if (last_ns != makespan_ns) {
-        fprintf(stderr, "replay and simulation differ\n");
-        return 1;
-    }
-    double sort_s = igraph_seconds(&graph);
-    double edges = (double)graph.edges;
-    // Read once: edges' sources and lags, tasks' durations and offsets; written once: ends.
-    double bytes = edges * 12.0 + (double)graph.tasks * 20.0;
+    double sort_s = igraph_seconds(&plan, &costs);
+    double edges = (double)counts.edges;
+    double tasks = (double)counts.tasks;
+    // Read once: actions, what they cost and the ends of their inputs; written once: their ends.
+    double bytes = tasks * 8.0 + edges * 8.0 + tasks * 8.0;
     double limit_s = bytes / stream_bytes_per_s();
     printf("{\"bench\": \"engine\", \"version\": \"%s\", \"compiler\": \"%s\", \"repeats\": %d, "
-           "\"tasks\": %zu, \"edges\": %zu, \"plan_s\": %.4f, \"lower_s\": %.4f, "
-           "\"replay_s\": %.4f, \"simulate_s\": %.4f, \"replay_ns_per_edge\": %.2f, "
-           "\"stream_limit_ns_per_edge\": %.2f, \"replay_over_limit\": %.1f, "
-           "\"igraph_sort_ns_per_edge\": %.2f, \"igraph_over_replay\": %.1f, "
+           "\"tasks\": %zu, \"edges\": %zu, \"plan_s\": %.4f, \"walk_s\": %.4f, "
+           "\"simulate_s\": %.4f, \"walk_ns_per_task\": %.2f, "
+           "\"stream_limit_ns_per_task\": %.2f, \"walk_over_limit\": %.1f, "
+           "\"igraph_sort_ns_per_task\": %.2f, \"igraph_over_walk\": %.2f, "
            "\"bytes_per_task\": %.1f}\n",
-           SP_VERSION, __VERSION__, REPEATS, graph.tasks, graph.edges, median(&plan_s),
-           median(&lower_s), median(&replay_s), median(&simulate_s),
-           median(&replay_s) * 1e9 / edges, limit_s * 1e9 / edges, median(&replay_s) / limit_s,
-           sort_s * 1e9 / edges, sort_s / median(&replay_s),
-           (double)(peak_kib - before_kib) * 1024.0 / (double)graph.tasks);
-    free(end_ns);
-    sp_i_task_graph_fini(&graph);
-    sp_i_folding_fini(&folding);
+           SP_VERSION, __VERSION__, REPEATS, counts.tasks, counts.edges, median(&plan_s),
+           median(&walk_s), median(&simulate_s), median(&walk_s) * 1e9 / tasks,
+           limit_s * 1e9 / tasks, median(&walk_s) / limit_s, sort_s * 1e9 / tasks,
+           sort_s / median(&walk_s), (double)(peak_kib - before_kib) * 1024.0 / tasks);
     sp_step_costs_fini(&costs);
     sp_plan_fini(&plan);
     sp_packing_fini(&packing);

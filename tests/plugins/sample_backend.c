@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "backends/backend.h"
-#include "backends/virtual/virtual_clock.h"
+#include "sim/plan/walk.h"
 
 #ifndef SAMPLE_NAME
 #define SAMPLE_NAME "sample"
@@ -46,8 +46,8 @@ static sp_status device_info(int device, sp_device_info *info, sp_error *err)
     return SP_OK;
 }
 
-static sp_status run_action(void *context, const sp_virtual_action *action,
-                            sp_virtual_outcome *outcome, sp_error *err)
+static sp_status run_action(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
+                            sp_error *err)
 {
     (void)context;
     (void)err;
@@ -71,10 +71,10 @@ static bool note_memory(const sp_rank_timeline *rank, bool points, sp_rank_memor
 
 static sp_status run_step(const sp_run_request *request, sp_measured_step *step, sp_error *err)
 {
-    const sp_virtual_driver driver = {.run = run_action};
+    const sp_walk_driver driver = {.run = run_action};
     sp_status status = sp_timeline_init(&step->timeline, request->plan, err);
     if (status == SP_OK) {
-        status = sp_virtual_run(request->plan, &driver, &step->timeline, err);
+        status = sp_walk(request->plan, &driver, &step->timeline, NULL, err);
     }
     if (status == SP_OK) {
         sp_timeline_finish(&step->timeline);

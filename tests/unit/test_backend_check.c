@@ -3,8 +3,8 @@
 #include "backends/registry.h"
 #include "backends/requirements.h"
 #include "backends/timeline_check.h"
-#include "backends/virtual/virtual_clock.h"
 #include "sim/base/alloc.h"
+#include "sim/plan/walk.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
@@ -301,8 +301,8 @@ static void idle_time_waits_for_nobody(void **state)
     end(&f);
 }
 
-static sp_status constant_time(void *context, const sp_virtual_action *action,
-                               sp_virtual_outcome *outcome, sp_error *err)
+static sp_status constant_time(void *context, const sp_walk_action *action,
+                               sp_walk_outcome *outcome, sp_error *err)
 {
     (void)context;
     (void)action;
@@ -315,7 +315,7 @@ static sp_status constant_time(void *context, const sp_virtual_action *action,
 static void pairs_end_together(void **state)
 {
     (void)state;
-    const sp_virtual_driver driver = {.run = constant_time};
+    const sp_walk_driver driver = {.run = constant_time};
     plan_sample s;
     sp_measured_step step;
     sp_error err = {0};
@@ -334,7 +334,7 @@ static void pairs_end_together(void **state)
             }
         }
         assert_true(pairs > 0);
-        assert_int_equal(sp_virtual_run(&s.plan, &driver, &step.timeline, NULL), SP_OK);
+        assert_int_equal(sp_walk(&s.plan, &driver, &step.timeline, NULL, NULL), SP_OK);
         for (int p = 0; p < 2; p++) {
             sp_stage_plan *stage = sp_plan_stage(&s.plan, 0, p);
             for (size_t a = 0; a < stage->count; a++) {

@@ -1,7 +1,6 @@
 // What backward packs leave for each other, and which of them are forward packs, against their
 // definitions, slice by slice.
-#include "sim/plan/same_packs.h"
-#include "sim/plan/slice_sums.h"
+#include "sim/plan/regroup.h"
 #include "tests/support/random_plan.h"
 #include "tests/support/test_main.h"
 
@@ -37,8 +36,8 @@ static size_t pack_of_last(const sp_pack_list *list, int32_t sample)
 static void check_sums(const sp_packing *packing, int cp)
 {
     const sp_pack_list *list = sp_packing_backward(packing);
-    sp_i_slice_sums *sums;
-    assert_int_equal(sp_i_slice_sums_make(packing, cp, &sums, NULL), SP_OK);
+    sp_slice_sums *sums;
+    assert_int_equal(sp_slice_sums_make(packing, cp, &sums, NULL), SP_OK);
     int64_t *expected = sp_i_calloc(2 * list->count, sizeof *expected);
     assert_non_null(expected);
     for (size_t k = 0; k < list->count; k++) {
@@ -75,7 +74,7 @@ static int check_same(const sp_packing *packing)
 {
     int32_t *same;
     int count = 0;
-    assert_int_equal(sp_i_same_packs(packing, &same, NULL), SP_OK);
+    assert_int_equal(sp_same_packs(packing, &same, NULL), SP_OK);
     for (size_t b = 0; b < packing->backward.count; b++) {
         int32_t expected = -1;
         for (size_t f = 0; f < packing->forward.count; f++) {
@@ -124,15 +123,15 @@ static void by_hand(void **state)
         assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
         assert_true(sp_pack_list_add(&packing.forward, slice, s == 2));
     }
-    sp_i_slice_sums *sums;
-    assert_int_equal(sp_i_slice_sums_make(&packing, 4, &sums, NULL), SP_OK);
+    sp_slice_sums *sums;
+    assert_int_equal(sp_slice_sums_make(&packing, 4, &sums, NULL), SP_OK);
     assert_int_equal(sums[0].found_tokens, 12);
     assert_int_equal(sums[1].found_tokens, 12);
     assert_int_equal(sums[2].found_tokens, 0);
     assert_int_equal(sums[2].begun_tokens, 24);
     sp_i_free(sums);
     packing.batch = NULL;
-    assert_int_equal(sp_i_slice_sums_make(&packing, 4, &sums, NULL), SP_OK);
+    assert_int_equal(sp_slice_sums_make(&packing, 4, &sums, NULL), SP_OK);
     assert_int_equal(sums[2].begun_tokens, 0);
     sp_i_free(sums);
     sp_packing_fini(&packing);
@@ -146,12 +145,12 @@ static void allocations_may_fail(void **state)
     random_plan r;
     random_plan_make(&prng, 3, 1, &r);
     for (long n = 0; n < 3; n++) {
-        sp_i_slice_sums *sums;
+        sp_slice_sums *sums;
         int32_t *same;
         sp_i_alloc_fail_after(n);
-        assert_int_equal(sp_i_slice_sums_make(&r.packing, 1, &sums, NULL), SP_ERR_NO_MEMORY);
+        assert_int_equal(sp_slice_sums_make(&r.packing, 1, &sums, NULL), SP_ERR_NO_MEMORY);
         sp_i_alloc_fail_after(n);
-        assert_int_equal(sp_i_same_packs(&r.packing, &same, NULL), SP_ERR_NO_MEMORY);
+        assert_int_equal(sp_same_packs(&r.packing, &same, NULL), SP_ERR_NO_MEMORY);
         sp_i_alloc_fail_after(-1);
         assert_null(sums);
         assert_null(same);

@@ -1,0 +1,112 @@
+#include "sim/plan/depends.h"
+
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/plan/regroup.h"
+
+// Gives each pack of a side as many slots as it has ranks, where they run.
+static void number_slots(sp_depends *d, int side, const uint8_t *runs)
+{
+    const sp_pack_list *list = d->packs[side];
+    for (size_t k = 0; k < list->count; k++) {
+        const sp_pack *pack = &list->packs[k];
+        d->base[side][k] = d->slots[side] - (size_t)pack->dp_first;
+        d->merged = d->merged || pack->dp_count > 1;
+        if (runs == NULL || runs[pack->dp_first] != 0) {
+            d->slots[side] += (size_t)pack->dp_count;
+        }
+    }
+}
+
+sp_status sp_depends_init(sp_depends *depends, const sp_plan *plan, const uint8_t *runs,
+                          sp_error *err)
+{
+    sp_depends *d = depends;
+    *d = (sp_depends){.plan = plan,
+                      .packs = {&plan->packing->forward, sp_packing_backward(plan->packing)},
+                      .vstages = sp_layout_vstages(&plan->layout)};
+    d->vstage_of = sp_i_malloc((size_t)d->vstages * sizeof *d->vstage_of);
+    d->rank_of = sp_i_malloc((size_t)d->vstages * sizeof *d->rank_of);
+    d->chunk_of = sp_i_malloc((size_t)d->vstages * sizeof *d->chunk_of);
+    d->base[0] = sp_i_malloc((d->packs[0]->count + 1) * sizeof *d->base[0]);
+    d->base[1] = sp_i_malloc((d->packs[1]->count + 1) * sizeof *d->base[1]);
+    if (d->vstage_of == NULL || d->rank_of == NULL || d->chunk_of == NULL || d->base[0] == NULL ||
+        d->base[1] == NULL) {
+        return sp_error_no_memory(err, "the dependencies of a plan");
+    }
+    for (int v = 0; v < d->vstages; v++) {
+        sp_layout_locate(&plan->layout, v, &d->rank_of[v], &d->chunk_of[v]);
+        d->vstage_of[d->rank_of[v] * plan->layout.chunks + d->chunk_of[v]] = v;
+    }
+    number_slots(d, 0, runs);
+    number_slots(d, 1, runs);
+    return sp_regroup(plan->packing, &d->forward_pack, err);
+}
+
+void sp_depends_fini(sp_depends *depends)
+{
+    sp_i_free(depends->forward_pack);
+    sp_i_free(depends->vstage_of);
+    sp_i_free(depends->rank_of);
+    sp_i_free(depends->chunk_of);
+    sp_i_free(depends->base[0]);
+    sp_i_free(depends->base[1]);
+    *depends = (sp_depends){0};
+}
+
+int64_t *sp_depends_ends(const sp_depends *depends, int side)
+{
+    // One more, so that no table is empty.
+    size_t bytes = (depends->slots[side] * (size_t)depends->vstages + 1) * sizeof(int64_t);
+    int64_t *ends = sp_i_malloc(bytes);
+    if (ends != NULL) {
+        memset(ends, 0xff, bytes); // SP_NOT_YET
+    }
+    return ends;
+}
+
+bool sp_shares_are(const sp_layout *layout)
+{
+    return layout->vocab_parallel && layout->pp > 1;
+}
+
+const sp_share *sp_shares_of(const sp_shares *shares, const sp_layout *layout, int dp, int pp,
+                             size_t *count)
+{
+    if (shares->items == NULL) {
+        *count = 0;
+        return NULL;
+    }
+    const size_t *first = &shares->first[dp * layout->pp + pp];
+    *count = first[1] - first[0];
+    return &shares->items[first[0]];
+}
+
+bool sp_share_end_of(const sp_layout *layout, int vstage, sp_action action, sp_share_end *end)
+{
+    bool last = vstage + 1 == sp_layout_vstages(layout);
+    bool forward = action.kind == SP_ACTION_F || action.kind == SP_ACTION_R;
+    bool backward = action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;
+    *end = last ? (forward ? SP_SHARE_HEAD : SP_SHARE_HEAD_BACKWARD)
+                : (forward ? SP_SHARE_EMBEDDING : SP_SHARE_EMBEDDING_BACKWARD);
+    return sp_shares_are(layout) && (last || vstage == 0) && (forward || backward);
+}
+
+bool sp_action_is_shared(const sp_plan *plan, int pp, sp_action action, sp_share_end *end)
+{
+    if (!sp_shares_are(&plan->layout) ||
+        !sp_share_end_of(&plan->layout, sp_layout_vstage(&plan->layout, pp, action.chunk), action,
+                         end)) {
+        return false;
+    }
+    const sp_pack_list *list = sp_action_is_backward(action) ? sp_packing_backward(plan->packing)
+                                                             : &plan->packing->forward;
+    return list->packs[action.pack].computed > 0;
+}
+
+int sp_share_stage(const sp_layout *layout, sp_share_end end)
+{
+    bool head = end == SP_SHARE_HEAD || end == SP_SHARE_HEAD_BACKWARD;
+    return head ? sp_layout_vstages(layout) - 1 : 0;
+}

@@ -1,0 +1,605 @@
+#include "sim/base/alloc.h"
+#include "sim/plan/walk_private.h"
+
+static void enqueue(sp_i_walk *w, sp_i_walk_lane *lane)
+{
+    if (!lane->queued) {
+        lane->queued = true;
+        w->queue[(w->queue_begin + w->queue_count) % w->lane_count] = (size_t)(lane - w->lanes);
+        w->queue_count++;
+    }
+}
+
+// An action and its entry in the tables of its side.
+typedef struct step {
+    sp_plan_place place;
+    int vstage;
+    size_t entry;
+} step;
+
+static inline step step_at(const sp_i_walk *w, const sp_i_walk_lane *lane, size_t place)
+{
+    sp_action action = lane->stage->actions[place];
+    int vstage = sp_depends_vstage(&w->depends, lane->pp, action);
+    return (step){.place = {.dp = lane->dp, .pp = lane->pp, .action = action},
+                  .vstage = vstage,
+                  .entry = sp_depends_entry(&w->depends, action, lane->dp, vstage)};
+}
+
+static bool is_same(sp_action a, sp_action b)
+{
+    return a.kind == b.kind && a.chunk == b.chunk && a.pack == b.pack;
+}
+
+// ---- What an action waits for ----
+
+static inline int64_t transfer_ns(const sp_i_walk *w, const sp_plan_place *from, int to)
+{
+    return from->pp == to || w->driver->transfer_ns == NULL
+               ? 0
+               : w->driver->transfer_ns(w->driver->context, from, to);
+}
+
+// The output of the neighbouring virtual stage.
+static inline bool wait_source(const sp_i_walk *w, const step *s, sp_i_walk_start *start,
+                               sp_plan_place *awaited)
+{
+    int source = sp_depends_source(&w->depends, s->place.action, s->vstage);
+    if (source < 0) {
+        return true;
+    }
+    int64_t end_ns = w->end_ns[sp_action_is_backward(s->place.action)]
+                              [s->entry + (size_t)source - (size_t)s->vstage];
+    sp_plan_place from = sp_depends_at(&w->depends, &s->place, source);
+    if (end_ns == SP_NOT_YET) {
+        *awaited = from;
+        return false;
+    }
+    int to = s->place.pp;
+    sp_i_walk_wait(start, end_ns, transfer_ns(w, &from, to), from.pp == to);
+    return true;
+}
+
+// The copies back of what the action reads. One rank's copies end in the order of their list, so
+// the last of them decides.
+static void wait_copies_back(const sp_i_walk *w, const step *s, bool own, sp_i_walk_start *start)
+{
+    int64_t last_ns = SP_NOT_YET;
+    for (size_t i = 0; i < sp_depends_reads(&w->depends, s->place.action); i++) {
+        const sp_action unit = {.kind = SP_ACTION_L,
+                                .pack = sp_depends_read(&w->depends, s->place.action, i)};
+        int64_t back_ns = w->back_ns[sp_depends_entry(&w->depends, unit, s->place.dp, s->vstage)];
+        last_ns = back_ns > last_ns ? back_ns : last_ns;
+    }
+    if (last_ns != SP_NOT_YET) {
+        sp_i_walk_wait(start, last_ns, 0, own);
+    }
+}
+
+// Did all forwards that the action reads end? Their rank ran them before, so they move no start.
+static inline bool forwards_ended(const sp_i_walk *w, const step *s, sp_plan_place *awaited)
+{
+    sp_action unit = {.kind = SP_ACTION_F, .chunk = s->place.action.chunk};
+    for (size_t i = 0; i < sp_depends_reads(&w->depends, s->place.action); i++) {
+        unit.pack = sp_depends_read(&w->depends, s->place.action, i);
+        if (w->end_ns[0][sp_depends_entry(&w->depends, unit, s->place.dp, s->vstage)] ==
+            SP_NOT_YET) {
+            *awaited = (sp_plan_place){.dp = s->place.dp, .pp = s->place.pp, .action = unit};
+            return false;
+        }
+    }
+    return true;
+}
+
+// Moves the start of a copy behind the one before it in its direction; to the host behind what it
+// copies; from the host behind the copy there and the action after which it is issued.
+static bool wait_copy(const sp_i_walk *w, const sp_i_walk_lane *lane, const step *s,
+                      sp_i_walk_start *start, sp_plan_place *awaited)
+{
+    bool out = s->place.action.kind == SP_ACTION_O;
+    int64_t last_ns = out ? lane->last_out_ns : lane->last_back_ns;
+    int64_t there_ns = (out ? w->end_ns[0] : w->out_ns)[s->entry];
+    if (there_ns == SP_NOT_YET) {
+        *awaited = s->place;
+        awaited->action.kind = out ? SP_ACTION_F : SP_ACTION_O;
+        return false;
+    }
+    if (last_ns != SP_NOT_YET) {
+        sp_i_walk_wait(start, last_ns, 0, true);
+    }
+    sp_i_walk_wait(start, there_ns, 0, true);
+    if (!out && lane->computed) {
+        sp_i_walk_wait(start, lane->end_ns, 0, true);
+    }
+    return true;
+}
+
+// Moves the start of a rank's next action behind all that it reads; false: something did not end
+// yet, *awaited.
+static inline bool wait_inputs(const sp_i_walk *w, const sp_i_walk_lane *lane, const step *s,
+                               sp_i_walk_start *start, sp_plan_place *awaited)
+{
+    switch ((sp_action_kind)s->place.action.kind) {
+    case SP_ACTION_F:
+        return wait_source(w, s, start, awaited);
+    case SP_ACTION_B:
+    case SP_ACTION_I:
+    case SP_ACTION_R:
+        if (!forwards_ended(w, s, awaited)) {
+            return false;
+        }
+        if (w->back_ns != NULL) {
+            wait_copies_back(w, s, true, start);
+        }
+        return wait_source(w, s, start, awaited);
+    case SP_ACTION_W:
+        *awaited = s->place;
+        awaited->action.kind = SP_ACTION_I;
+        return w->end_ns[1][s->entry] != SP_NOT_YET;
+    case SP_ACTION_O:
+    case SP_ACTION_L:
+        return wait_copy(w, lane, s, start, awaited);
+    case SP_ACTION_KINDS:
+        break;
+    }
+    return true;
+}
+
+// Has a rank all that its next action needs of itself and of other pipeline ranks?
+static inline bool rank_ready(const sp_i_walk *w, const sp_i_walk_lane *lane, const step *s,
+                              sp_i_walk_start *start, sp_plan_place *awaited)
+{
+    if (w->found != NULL && (sp_i_walk_share_pending(w, lane, awaited) ||
+                             !sp_i_walk_shares_ready(w, &s->place, awaited))) {
+        return false;
+    }
+    if (!wait_inputs(w, lane, s, start, awaited)) {
+        return false;
+    }
+    if (!s->place.action.with_next) {
+        return true;
+    }
+    // The first of a pair also waits for what the second reads from another stage.
+    step second = step_at(w, lane, lane->done + 1);
+    return (second.place.action.kind == SP_ACTION_F || forwards_ended(w, &second, awaited)) &&
+           wait_source(w, &second, start, awaited);
+}
+
+// Does every rank of a merged pack stand before this action, with its inputs there?
+static bool group_ready(const sp_i_walk *w, const step *s, sp_plan_place *awaited)
+{
+    const sp_pack *pack = sp_depends_pack(&w->depends, s->place.action);
+    for (int i = 0; i < pack->dp_count; i++) {
+        const sp_i_walk_lane *lane = sp_i_walk_lane_of(w, pack->dp_first + i, s->place.pp);
+        *awaited = s->place;
+        awaited->dp = lane->dp;
+        w->starts[i] = (sp_i_walk_start){0};
+        if (lane->done == lane->stage->count || lane->stalled ||
+            !is_same(lane->stage->actions[lane->done], s->place.action)) {
+            return false;
+        }
+        step member = step_at(w, lane, lane->done);
+        if (!rank_ready(w, lane, &member, &w->starts[i], awaited)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static inline bool is_alone(const sp_i_walk *w, sp_action action)
+{
+    return !w->depends.merged || sp_depends_alone(sp_depends_pack(&w->depends, action), action);
+}
+
+// Can the next action of a lane run, by itself or with the other ranks of its pack? Where each rank
+// runs it by itself, *start is behind its inputs.
+static inline bool can_run(const sp_i_walk *w, const sp_i_walk_lane *lane, const step *s,
+                           sp_i_walk_start *start, sp_plan_place *awaited)
+{
+    return is_alone(w, s->place.action) ? rank_ready(w, lane, s, start, awaited)
+                                        : group_ready(w, s, awaited);
+}
+
+// ---- Running ----
+
+static inline int64_t sending_ns(const sp_i_walk *w, const step *s)
+{
+    int target = w->driver->blocking_transfers
+                     ? sp_depends_target(&w->depends, s->place.action, s->vstage)
+                     : -1;
+    return target >= 0 ? transfer_ns(w, &s->place, w->depends.rank_of[target]) : 0;
+}
+
+static inline void note_span(const sp_i_walk_lane *lane, sp_action action,
+                             const sp_action_cost *took, const sp_i_walk_start *start,
+                             int64_t end_ns)
+{
+    sp_rank_timeline *rank = lane->timeline;
+    if (rank == NULL) {
+        return;
+    }
+    if (sp_action_is_copy(action)) {
+        rank->copies[rank->copy_count++] =
+            (sp_span){.start_ns = start->at_ns, .end_ns = end_ns, .action = action};
+        return;
+    }
+    int64_t idle_ns = start->at_ns - lane->end_ns;
+    int64_t wait_ns = start->sent_ns + start->awaited_ns;
+    rank->spans[rank->count++] = (sp_span){.start_ns = start->at_ns,
+                                           .end_ns = end_ns,
+                                           .tp_ns = took->tp_ns,
+                                           .cp_ns = took->cp_ns,
+                                           .dp_ns = took->dp_ns,
+                                           .launch_ns = took->launch_ns,
+                                           .wait_p2p_ns = wait_ns < idle_ns ? wait_ns : idle_ns,
+                                           .action = action};
+}
+
+static inline void note_end(const sp_i_walk *w, sp_i_walk_lane *lane, const step *s, int64_t end_ns)
+{
+    sp_action action = s->place.action;
+    switch ((sp_action_kind)action.kind) {
+    case SP_ACTION_F:
+        w->end_ns[0][s->entry] = end_ns;
+        break;
+    case SP_ACTION_B:
+    case SP_ACTION_I:
+        w->end_ns[1][s->entry] = end_ns;
+        break;
+    case SP_ACTION_R:
+        w->recomputed[s->entry] = 1;
+        break;
+    case SP_ACTION_O:
+        w->out_ns[s->entry] = lane->last_out_ns = end_ns;
+        return;
+    case SP_ACTION_L:
+        w->back_ns[s->entry] = lane->last_back_ns = end_ns;
+        return;
+    case SP_ACTION_W:
+    case SP_ACTION_KINDS:
+        break;
+    }
+    lane->computed = true;
+    lane->end_ns = end_ns;
+    // A rank holds no more than two whole units after a forward: it goes on when what left before
+    // that forward is gone (kwai/Megatron-Kwai, branch atc24ae,
+    // megatron/core/pipeline_parallel/schedules.py).
+    lane->leaving_ns = action.kind == SP_ACTION_F ? lane->last_out_ns : SP_NOT_YET;
+    lane->sending_ns = action.with_next ? 0 : sending_ns(w, s);
+}
+
+static bool was_recomputed(const sp_i_walk *w, const step *s)
+{
+    if (s->place.action.kind != SP_ACTION_B && s->place.action.kind != SP_ACTION_I) {
+        return false;
+    }
+    for (size_t i = 0; i < sp_depends_reads(&w->depends, s->place.action); i++) {
+        const sp_action unit = {.kind = SP_ACTION_R,
+                                .pack = sp_depends_read(&w->depends, s->place.action, i)};
+        if (w->recomputed[sp_depends_entry(&w->depends, unit, s->place.dp, s->vstage)] == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// Runs an action, and with it what the other pipeline ranks do of a vocabulary.
+static inline sp_status execute(sp_i_walk *w, sp_i_walk_lane *lane, const step *s, sp_error *err)
+{
+    sp_walk_outcome *gave = &w->gave[s->place.dp];
+    sp_walk_action action = {.place = s->place,
+                             .vstage = s->vstage,
+                             .recomputed = w->recomputed != NULL && was_recomputed(w, s)};
+    *gave = (sp_walk_outcome){0};
+    if (w->found != NULL) {
+        action.shares = sp_i_walk_shares_taken(w, &s->place);
+        gave->shares = w->took + (size_t)s->place.dp * (size_t)w->depends.plan->layout.pp;
+    }
+    sp_status status = w->driver->run(w->driver->context, &action, gave, err);
+    lane->stalled = status == SP_OK && gave->stalls;
+    if (status == SP_OK && !gave->stalls && w->found != NULL) {
+        sp_i_walk_shares_before(w, &s->place, gave->shares);
+    }
+    return status;
+}
+
+// Places an action that has run and whose start is known.
+static inline sp_status finish(sp_i_walk *w, sp_i_walk_lane *lane, const step *s,
+                               sp_i_walk_start *start, sp_error *err)
+{
+    const sp_walk_outcome *gave = &w->gave[s->place.dp];
+    if (lane->stalled) {
+        return SP_OK;
+    }
+    if (w->found != NULL) {
+        sp_i_walk_shares_wait(w, &s->place, start);
+    }
+    int64_t took_ns = sp_action_cost_ns(&gave->took);
+    if (took_ns < 0 || took_ns > w->limit_ns - start->at_ns) {
+        return sp_error_at_action(err, SP_ERR_LIMIT, w->depends.plan, &s->place,
+                                  "a duration of %lld ns does not fit", (long long)took_ns);
+    }
+    w->waits += start->waits;
+    note_span(lane, s->place.action, &gave->took, start, start->at_ns + took_ns);
+    note_end(w, lane, s, start->at_ns + took_ns);
+    lane->done++;
+    if (w->found != NULL) {
+        sp_i_walk_shares_after(w, &s->place, gave->shares);
+    }
+    return SP_OK;
+}
+
+// What the first of a pair gives is there at the end of the second, and both are sent then.
+static void finish_pair(const sp_i_walk *w, sp_i_walk_lane *lane, size_t first_place)
+{
+    step first = step_at(w, lane, first_place);
+    int64_t first_ns = sending_ns(w, &first);
+    w->end_ns[sp_action_is_backward(first.place.action)][first.entry] = lane->end_ns;
+    lane->sending_ns = first_ns > lane->sending_ns ? first_ns : lane->sending_ns;
+}
+
+// Runs the next action of a lane by itself, with *start behind its inputs.
+static inline sp_status run_alone(sp_i_walk *w, sp_i_walk_lane *lane, const step *s,
+                                  sp_i_walk_start *start, sp_error *err)
+{
+    size_t at = lane->done;
+    if (w->found != NULL) {
+        sp_i_walk_shares_take(w, &s->place);
+    }
+    sp_status status = execute(w, lane, s, err);
+    if (status != SP_OK || lane->stalled) {
+        return status;
+    }
+    if (!sp_action_is_copy(s->place.action)) {
+        sp_i_walk_wait_lane(lane, true, start);
+    }
+    status = finish(w, lane, s, start, err);
+    if (status == SP_OK && s->place.action.with_next) {
+        w->end_ns[sp_action_is_backward(s->place.action)][s->entry] = SP_NOT_YET;
+    } else if (status == SP_OK && at > 0 && lane->stage->actions[at - 1].with_next) {
+        finish_pair(w, lane, at - 1);
+    }
+    return status;
+}
+
+// Runs a merged pack on all its ranks, each behind its own inputs; each also waits for what the
+// others did before, and a backward for what comes back to them.
+static sp_status run_merged(sp_i_walk *w, const step *s, sp_error *err)
+{
+    const sp_pack *pack = sp_depends_pack(&w->depends, s->place.action);
+    bool copies = sp_action_is_backward(s->place.action) && w->back_ns != NULL;
+    sp_i_walk_lane **lanes = w->members;
+    sp_status status = SP_OK;
+    int ran = 0;
+    for (int i = 0; i < pack->dp_count; i++) {
+        lanes[i] = sp_i_walk_lane_of(w, pack->dp_first + i, s->place.pp);
+        step member = step_at(w, lanes[i], lanes[i]->done);
+        if (w->found != NULL) {
+            sp_i_walk_shares_take(w, &member.place);
+        }
+    }
+    for (bool stalled = false; status == SP_OK && !stalled && ran < pack->dp_count; ran++) {
+        step member = step_at(w, lanes[ran], lanes[ran]->done);
+        status = execute(w, lanes[ran], &member, err);
+        stalled = lanes[ran]->stalled;
+    }
+    for (int i = 0; i < pack->dp_count; i++) {
+        for (int j = 0; j < pack->dp_count; j++) {
+            sp_i_walk_wait_lane(lanes[j], i == j, &w->starts[i]);
+            if (i != j && copies) {
+                step member = step_at(w, lanes[j], lanes[j]->done);
+                wait_copies_back(w, &member, false, &w->starts[i]);
+            }
+        }
+    }
+    for (int i = 0; status == SP_OK && i < ran; i++) {
+        step member = step_at(w, lanes[i], lanes[i]->done);
+        status = finish(w, lanes[i], &member, &w->starts[i], err);
+    }
+    return status;
+}
+
+// The ranks that may wait for what actions of a pack gave.
+static void wake(sp_i_walk *w, const sp_pack *pack, int pp_rank)
+{
+    int pp = w->depends.plan->layout.pp;
+    for (int d = pack->dp_first; d < pack->dp_first + pack->dp_count; d++) {
+        sp_i_walk_lane *lanes = sp_i_walk_lane_of(w, d, 0);
+        enqueue(w, &lanes[(pp_rank + 1) % pp]);
+        enqueue(w, &lanes[(pp_rank + pp - 1) % pp]);
+        if (pack->dp_count > 1) {
+            enqueue(w, &lanes[pp_rank]);
+        }
+        for (int p = 0; w->found != NULL && p < pp; p++) {
+            enqueue(w, &lanes[p]);
+        }
+    }
+}
+
+// Runs as many actions of a lane as can run.
+static sp_status visit(sp_i_walk *w, sp_i_walk_lane *lane, sp_error *err)
+{
+    sp_status status = SP_OK;
+    size_t before = lane->done;
+    while (status == SP_OK && !lane->stalled && lane->done < lane->stage->count) {
+        sp_i_walk_start start = {0};
+        sp_plan_place awaited;
+        step s = step_at(w, lane, lane->done);
+        if (!can_run(w, lane, &s, &start, &awaited)) {
+            break;
+        }
+        status = is_alone(w, s.place.action) ? run_alone(w, lane, &s, &start, err)
+                                             : run_merged(w, &s, err);
+        if (w->depends.merged) {
+            wake(w, sp_depends_pack(&w->depends, s.place.action), lane->pp);
+        }
+    }
+    if (lane->done > before && !w->depends.merged) {
+        wake(w, sp_depends_pack(&w->depends, lane->stage->actions[before]), lane->pp);
+    }
+    return status;
+}
+
+// ---- The end ----
+
+// A rank may run as B what its neighbour runs as I.
+static sp_action as_planned(const sp_i_walk *w, const sp_plan_place *place)
+{
+    const sp_stage_plan *stage = sp_plan_stage(w->depends.plan, place->dp, place->pp);
+    sp_action action = place->action;
+    bool either = action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;
+    for (size_t a = 0; either && a < stage->count; a++) {
+        sp_action other = stage->actions[a];
+        if ((other.kind == SP_ACTION_B || other.kind == SP_ACTION_I) &&
+            other.chunk == action.chunk && other.pack == action.pack) {
+            return other;
+        }
+    }
+    return action;
+}
+
+static sp_status unfinished(const sp_i_walk *w, sp_error *err)
+{
+    const sp_plan *plan = w->depends.plan;
+    sp_plan_place place = {0};
+    sp_plan_place awaited = {0};
+    bool found = false;
+    for (size_t l = 0; l < w->lane_count; l++) {
+        const sp_i_walk_lane *lane = &w->lanes[l];
+        if (lane->stalled) {
+            place = step_at(w, lane, lane->done).place;
+            return sp_error_at_action(err, SP_ERR_LIMIT, plan, &place, "it does not end");
+        }
+        if (!found && lane->done < lane->stage->count) {
+            sp_i_walk_start start = {0};
+            step s = step_at(w, lane, lane->done);
+            place = s.place;
+            found = !can_run(w, lane, &s, &start, &awaited);
+        }
+    }
+    if (!found) {
+        return SP_OK;
+    }
+    char name[32];
+    sp_action_name(as_planned(w, &awaited), plan->layout.chunks, name);
+    return sp_error_at_action(err, SP_ERR_DEADLOCK, plan, &place,
+                              "waits for %s of dp %d pp %d, which cannot run before it", name,
+                              awaited.dp, awaited.pp);
+}
+
+// ---- The state ----
+
+// The lanes: the ranks of the timeline, or all.
+static bool make_lanes(sp_i_walk *w, const sp_plan *plan, sp_timeline *timeline)
+{
+    size_t dp = (size_t)plan->layout.dp;
+    size_t pp = (size_t)plan->layout.pp;
+    w->lane_count = timeline != NULL ? timeline->rank_count : dp * pp;
+    w->lanes = sp_i_calloc(w->lane_count, sizeof *w->lanes);
+    w->lane_of_dp = sp_i_calloc(dp, sizeof *w->lane_of_dp);
+    w->runs = sp_i_calloc(dp, sizeof *w->runs);
+    w->queue = sp_i_malloc(w->lane_count * sizeof *w->queue);
+    w->gave = sp_i_calloc(dp, sizeof *w->gave);
+    w->starts = sp_i_calloc(dp, sizeof *w->starts);
+    w->members = sp_i_calloc(dp, sizeof *w->members);
+    if (w->lanes == NULL || w->lane_of_dp == NULL || w->runs == NULL || w->queue == NULL ||
+        w->gave == NULL || w->starts == NULL || w->members == NULL) {
+        return false;
+    }
+    for (size_t l = 0; l < w->lane_count; l++) {
+        sp_rank_timeline *rank = timeline != NULL ? &timeline->ranks[l] : NULL;
+        int d = rank != NULL ? rank->dp : (int)(l / pp);
+        w->lanes[l] = (sp_i_walk_lane){.stage = sp_plan_stage(plan, d, (int)(l % pp)),
+                                       .timeline = rank,
+                                       .dp = d,
+                                       .pp = (int)(l % pp),
+                                       .last_out_ns = SP_NOT_YET,
+                                       .last_back_ns = SP_NOT_YET,
+                                       .leaving_ns = SP_NOT_YET};
+        w->lane_of_dp[d] = l / pp * pp;
+        w->runs[d] = 1;
+    }
+    return true;
+}
+
+static bool plan_has(const sp_i_walk *w, sp_action_kind kind)
+{
+    for (size_t l = 0; l < w->lane_count; l++) {
+        const sp_stage_plan *stage = w->lanes[l].stage;
+        for (size_t a = 0; a < stage->count; a++) {
+            if (stage->actions[a].kind == kind) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static bool make_tables(sp_i_walk *w)
+{
+    bool ok = true;
+    w->end_ns[0] = sp_depends_ends(&w->depends, 0);
+    w->end_ns[1] = sp_depends_ends(&w->depends, 1);
+    if (plan_has(w, SP_ACTION_O) || plan_has(w, SP_ACTION_L)) {
+        w->out_ns = sp_depends_ends(&w->depends, 0);
+        w->back_ns = sp_depends_ends(&w->depends, 0);
+        ok = w->out_ns != NULL && w->back_ns != NULL;
+    }
+    if (plan_has(w, SP_ACTION_R)) {
+        w->recomputed = sp_i_calloc(w->depends.slots[0] * (size_t)w->depends.vstages + 1, 1);
+        ok = ok && w->recomputed != NULL;
+    }
+    bool shared = w->driver->shares != NULL && w->driver->shares->items != NULL;
+    return ok && w->end_ns[0] != NULL && w->end_ns[1] != NULL &&
+           (!shared || sp_i_walk_shares_allocate(w));
+}
+
+static void walk_fini(sp_i_walk *w)
+{
+    sp_i_walk_shares_free(w);
+    sp_i_free(w->end_ns[0]);
+    sp_i_free(w->end_ns[1]);
+    sp_i_free(w->out_ns);
+    sp_i_free(w->back_ns);
+    sp_i_free(w->recomputed);
+    sp_i_free(w->lanes);
+    sp_i_free(w->lane_of_dp);
+    sp_i_free(w->runs);
+    sp_i_free(w->queue);
+    sp_i_free(w->gave);
+    sp_i_free(w->starts);
+    sp_i_free((void *)w->members);
+    sp_depends_fini(&w->depends);
+}
+
+sp_status sp_walk(const sp_plan *plan, const sp_walk_driver *driver, sp_timeline *timeline,
+                  size_t *waits, sp_error *err)
+{
+    int64_t ranks = (int64_t)plan->layout.dp * plan->layout.pp;
+    sp_i_walk w = {.driver = driver,
+                   .limit_ns = driver->limit_ns > 0 ? driver->limit_ns : INT64_MAX / 4 / ranks};
+    sp_status status = make_lanes(&w, plan, timeline)
+                           ? sp_depends_init(&w.depends, plan, w.runs, err)
+                           : sp_error_no_memory(err, "the walk over the plan");
+    if (status == SP_OK && !make_tables(&w)) {
+        status = sp_error_no_memory(err, "the walk over the plan");
+    }
+    for (size_t l = 0; status == SP_OK && l < w.lane_count; l++) {
+        enqueue(&w, &w.lanes[l]);
+    }
+    while (status == SP_OK && w.queue_count > 0) {
+        sp_i_walk_lane *lane = &w.lanes[w.queue[w.queue_begin]];
+        w.queue_begin = (w.queue_begin + 1) % w.lane_count;
+        w.queue_count--;
+        lane->queued = false;
+        status = visit(&w, lane, err);
+    }
+    if (status == SP_OK) {
+        status = unfinished(&w, err);
+    }
+    if (waits != NULL) {
+        *waits = w.waits;
+    }
+    walk_fini(&w);
+    return status;
+}

@@ -1,0 +1,64 @@
+// The walk over a plan: every action once, in an order that keeps all dependencies (depends.h), by
+// one caller. A driver says what each takes; the walk says when it runs, had all ranks worked side
+// by side. The simulator, the backends in virtual time and the check for deadlocks are drivers.
+//
+// Ranks stand in a worklist. A visited rank runs actions until one waits for another rank; ranks
+// that may go on then are visited again. No graph is built, and the order of visits changes no
+// time. An input is there when its end stands in the walk's tables: a driver whose transfers end
+// when others let them, as on a shared network, will write arrivals there once the worklist is
+// empty.
+#ifndef SLIMPACK_SIM_PLAN_WALK_H
+#define SLIMPACK_SIM_PLAN_WALK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/plan/depends.h"
+#include "sim/plan/timeline.h"
+
+// One action that is to be run now.
+typedef struct sp_walk_action {
+    sp_plan_place place;
+    int vstage;
+    bool recomputed; // B and I: all its forward packs were recomputed by R before
+    // Where a vocabulary is shared and the action needs all pipeline ranks: what each of them does,
+    // [pp], NULL for none; of a merged pack at its first rank [data-parallel ranks * pp]. To be run
+    // with the action.
+    const sp_share **shares;
+} sp_walk_action;
+
+// What running it gave.
+typedef struct sp_walk_outcome {
+    sp_action_cost took;    // without shares
+    sp_action_cost *shares; // [pp], the caller's: what those of the action took, each by itself
+    bool stalls;            // it never ends; so do all that wait for it
+} sp_walk_outcome;
+
+typedef struct sp_walk_driver {
+    void *context;
+    // Runs an action. The actions of a pair (with_next) come one after the other.
+    sp_status (*run)(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
+                     sp_error *err);
+    // How long what the action sends is under way to pipeline rank `to`, another one. NULL: 0.
+    int64_t (*transfer_ns)(void *context, const sp_plan_place *from, int to);
+    bool blocking_transfers; // a rank waits for each of its sends
+    // Those of the plan; NULL or empty: ranks share no vocabulary, or it is no concern here.
+    const sp_shares *shares;
+    // That no action may end after; 0: a quarter of what sums over all ranks may be.
+    int64_t limit_ns;
+} sp_walk_driver;
+
+// Runs the plan, which passed sp_plan_check, on the ranks of `timeline` (sp_timeline_init), and
+// fills their spans, copies and shares; sp_timeline_finish is left to the caller. With `timeline`
+// NULL all ranks run and nothing is kept. The rules of time: actions of a rank run one after
+// another; a merged pack waits for all its ranks; an overlapped pair waits for the inputs of both
+// and gives its outputs at its end; copies to and from host memory run in each direction one after
+// another, beside the actions; a rank goes on after a forward when the copy to the host that stands
+// before that forward is over; a share of a vocabulary waits for what it reads and not for the
+// other ranks' shares. *waits, which may be NULL, counts the dependencies on the way. Errors: those
+// of `run`; SP_ERR_DEADLOCK and, where an action stalls, SP_ERR_LIMIT with rank and action;
+// SP_ERR_LIMIT when times do not fit. O(actions + slices).
+sp_status sp_walk(const sp_plan *plan, const sp_walk_driver *driver, sp_timeline *timeline,
+                  size_t *waits, sp_error *err);
+
+#endif

@@ -1,0 +1,114 @@
+// What the files of the walk share.
+#ifndef SLIMPACK_SIM_PLAN_WALK_PRIVATE_H
+#define SLIMPACK_SIM_PLAN_WALK_PRIVATE_H
+
+#include "sim/plan/walk.h"
+
+// The start of an action as its inputs become known.
+typedef struct sp_i_walk_start {
+    int64_t at_ns;
+    int64_t sent_ns;    // the rank's own sends
+    int64_t awaited_ns; // the transfer in flight that decided the start
+    size_t waits;
+} sp_i_walk_start;
+
+// One pipeline rank of one data-parallel rank.
+typedef struct sp_i_walk_lane {
+    const sp_stage_plan *stage;
+    sp_rank_timeline *timeline; // NULL: nothing is kept
+    int dp, pp;
+    size_t done; // actions
+    size_t shares_done;
+    int64_t end_ns;      // of the last action other than a copy
+    int64_t sending_ns;  // how long the rank then waits for what it sends
+    int64_t last_out_ns; // end of the last O, SP_NOT_YET before
+    int64_t last_back_ns;
+    int64_t leaving_ns; // end of the O that the next action waits for, or SP_NOT_YET
+    bool computed;      // something other than a copy ran
+    bool stalled;       // its next action never ends
+    bool queued;
+} sp_i_walk_lane;
+
+// Tables of ends have the entries of `depends`.
+typedef struct sp_i_walk {
+    const sp_walk_driver *driver;
+    sp_depends depends;
+    int64_t *end_ns[2];    // of F; of B or I
+    int64_t *out_ns;       // of O, by forward slot; NULL: the plan has no copies
+    int64_t *back_ns;      // of L
+    uint8_t *recomputed;   // an R ran, by forward slot; NULL: the plan has none
+    sp_i_walk_lane *lanes; // those that run, by data-parallel rank
+    size_t *lane_of_dp;    // [dp]: the first lane of each that runs
+    uint8_t *runs;         // [dp]
+    size_t lane_count;
+    size_t *queue; // ring of lanes to visit
+    size_t queue_begin, queue_count;
+    sp_walk_outcome *gave;    // [dp]: what running an action gave
+    sp_i_walk_start *starts;  // [dp]: of the ranks of a merged pack
+    sp_i_walk_lane **members; // [dp]: their lanes
+    int64_t limit_ns;
+    size_t waits;
+    // Of a vocabulary that pipeline ranks share; NULL where nothing is shared.
+    const sp_share **found;   // [dp * pp]: of the action that runs
+    sp_action_cost *took;     // [dp * pp]
+    int64_t *shares_ready_ns; // [dp]: when the action that runs has the shares that it waits for
+    int64_t *head_ns;         // [forward slots * pp]: ends of the shares of the head
+} sp_i_walk;
+
+static inline sp_i_walk_lane *sp_i_walk_lane_of(const sp_i_walk *w, int dp, int pp)
+{
+    return &w->lanes[w->lane_of_dp[dp] + (size_t)pp];
+}
+
+// Moves a start behind an end that comes `lag_ns` later; `own`: the rank's own.
+static inline void sp_i_walk_wait(sp_i_walk_start *start, int64_t end_ns, int64_t lag_ns, bool own)
+{
+    int64_t there_ns = end_ns + lag_ns;
+    start->waits++;
+    if (own) {
+        start->sent_ns = lag_ns > start->sent_ns ? lag_ns : start->sent_ns;
+    }
+    if (there_ns > start->at_ns) {
+        start->at_ns = there_ns;
+        start->awaited_ns = own ? 0 : lag_ns;
+    } else if (there_ns == start->at_ns && !own && lag_ns > start->awaited_ns) {
+        start->awaited_ns = lag_ns;
+    }
+}
+
+// Moves the start behind what the lane did before.
+static inline void sp_i_walk_wait_lane(const sp_i_walk_lane *lane, bool own, sp_i_walk_start *start)
+{
+    if (lane->computed) {
+        sp_i_walk_wait(start, lane->end_ns, lane->sending_ns, own);
+    }
+    if (lane->leaving_ns != SP_NOT_YET) {
+        sp_i_walk_wait(start, lane->leaving_ns, 0, own);
+    }
+}
+
+// ---- Shares of a vocabulary (walk_shares.c): all ranks run theirs when the stage's action runs,
+// each at its own place among its actions; when each would have run follows from how long it took.
+
+// False without memory.
+bool sp_i_walk_shares_allocate(sp_i_walk *w);
+void sp_i_walk_shares_free(sp_i_walk *w);
+
+// Does the rank stand before a share of another rank's action? *awaited is that action.
+bool sp_i_walk_share_pending(const sp_i_walk *w, const sp_i_walk_lane *lane,
+                             sp_plan_place *awaited);
+// Do all other pipeline ranks stand before their shares of an action, where it has any?
+bool sp_i_walk_shares_ready(const sp_i_walk *w, const sp_plan_place *place, sp_plan_place *awaited);
+// Takes the shares of an action about to run; they are there until the last call below.
+void sp_i_walk_shares_take(sp_i_walk *w, const sp_plan_place *place);
+// Those taken, [pp], behind them those of the next data-parallel rank; NULL: there are none.
+const sp_share **sp_i_walk_shares_taken(const sp_i_walk *w, const sp_plan_place *place);
+
+// Once the action has run: what shares took, [pp], goes to the timeline. First those that the
+// action waits for, moving its rank behind its own; then the start of the action moves behind all
+// of them; when its end is known, those that wait for it.
+void sp_i_walk_shares_before(sp_i_walk *w, const sp_plan_place *place, const sp_action_cost *took);
+void sp_i_walk_shares_wait(sp_i_walk *w, const sp_plan_place *place, sp_i_walk_start *start);
+void sp_i_walk_shares_after(sp_i_walk *w, const sp_plan_place *place, const sp_action_cost *took);
+
+#endif
