@@ -1,7 +1,7 @@
 #include "solver/packflow_settle.h"
 
 #include "sim/base/alloc.h"
-#include "sim/schedule/packflow_plan.h"
+#include "sim/schedule/packflow.h"
 #include "solver/pack_memory.h"
 
 // Of all data-parallel ranks.
@@ -15,7 +15,7 @@ static sp_status outcome_of(const sp_scenario *scenario, const sp_schedule_costs
     sp_status status = SP_OK;
     for (int d = 0; status == SP_OK && d < scenario->layout.dp; d++) {
         sp_packflow_result result = {0};
-        status = sp_i_packflow_rank(&spec, times, packing, &scenario->layout, d, &result, err);
+        status = sp_packflow_rank(&spec, times, packing, &scenario->layout, d, &result, err);
         outcome->makespan_ns =
             result.makespan_ns > outcome->makespan_ns ? result.makespan_ns : outcome->makespan_ns;
         outcome->fits = outcome->fits && result.lacking_bytes == 0;

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "sim/base/prng.h"
-#include "sim/engine/action_cost.h"
+#include "sim/cost/action_cost.h"
 
 static const sp_i_scripted *script_of(const sp_i_fake_options *options, const sp_plan_place *place)
 {
@@ -64,15 +64,15 @@ sp_status sp_i_fake_action(void *context, const sp_walk_action *action, sp_walk_
     if (scripted != NULL) {
         outcome->took = (sp_action_cost){.compute_ns = scripted->ns};
     } else if (t->request->costs != NULL) {
-        outcome->took = sp_i_action_cost(plan, t->request->costs, place->action, action->vstage,
-                                         action->recomputed);
+        outcome->took = sp_action_cost_of(plan, t->request->costs, place->action, action->vstage,
+                                          action->recomputed);
     }
     if (t->options->jitter > 0.0) {
         add_jitter(t, place, &outcome->took);
     }
     for (int p = 0; action->shares != NULL && p < plan->layout.pp; p++) {
         if (action->shares[p] != NULL) {
-            outcome->shares[p] = sp_i_share_cost(plan, t->request->costs, action->shares[p]);
+            outcome->shares[p] = sp_share_cost_of(plan, t->request->costs, action->shares[p]);
         }
     }
     return SP_OK;

@@ -12,7 +12,7 @@
 #include "sim/base/units.h"
 #include "sim/metrics/export.h"
 #include "sim/plan/plan_json.h"
-#include "sim/verify/structure.h"
+#include "sim/verify/dependency_graph.h"
 
 enum {
     TRACE_RANKS = 4096,     // pipeline ranks a selection can name

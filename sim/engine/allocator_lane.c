@@ -1,5 +1,5 @@
-#include "sim/engine/allocator_lane.h"
-#include "sim/engine/action_cost.h"
+#include "sim/cost/action_cost.h"
+#include "sim/engine/allocator_private.h"
 
 #include "sim/base/alloc.h"
 #include "sim/model/tensor_program_build.h"

@@ -3,8 +3,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "sim/engine/allocator_lane.h"
-#include "sim/engine/allocator_states.h"
+#include "sim/engine/allocator_private.h"
 #include "sim/plan/regroup.h"
 
 // Ranks whose plain peak would have to grow by more than this are not replayed. In the measured

@@ -1,4 +1,4 @@
-#include "sim/engine/allocator_states.h"
+#include "sim/engine/allocator_private.h"
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"

@@ -1,4 +1,4 @@
-#include "sim/engine/allocator_unit.h"
+#include "sim/engine/allocator_private.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,13 +3,13 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "sim/engine/action_cost.h"
+#include "sim/cost/action_cost.h"
 #include "sim/engine/fold.h"
 #include "sim/engine/memory.h"
 #include "sim/engine/tail.h"
 #include "sim/plan/vocab_shares.h"
 #include "sim/plan/walk.h"
-#include "sim/verify/structure.h"
+#include "sim/verify/dependency_graph.h"
 
 // Uniform costs have no time for copies to and from host memory.
 static sp_status refuse_unknown_costs(const sp_plan *plan, const sp_step_costs *costs,
@@ -54,12 +54,12 @@ static sp_status price(void *context, const sp_walk_action *action, sp_walk_outc
                        sp_error *err)
 {
     pricing *p = context;
-    outcome->took = sp_i_action_cost(p->plan, p->costs, action->place.action, action->vstage,
-                                     action->recomputed);
+    outcome->took = sp_action_cost_of(p->plan, p->costs, action->place.action, action->vstage,
+                                      action->recomputed);
     sp_status status = add_ns(p, sp_action_cost_ns(&outcome->took), err);
     for (int r = 0; status == SP_OK && action->shares != NULL && r < p->plan->layout.pp; r++) {
         if (action->shares[r] != NULL) {
-            outcome->shares[r] = sp_i_share_cost(p->plan, p->costs, action->shares[r]);
+            outcome->shares[r] = sp_share_cost_of(p->plan, p->costs, action->shares[r]);
             status = add_ns(p, sp_action_cost_ns(&outcome->shares[r]), err);
         }
     }

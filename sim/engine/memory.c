@@ -1,10 +1,10 @@
 #include "sim/engine/memory.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "sim/engine/memory_copies.h"
-#include "sim/engine/memory_spans.h"
+#include "sim/engine/memory_walk.h"
 
 // Notes what the rank does with its units later on.
 static void look_ahead(sp_i_memory_walk *w)
@@ -128,4 +128,66 @@ void sp_i_peak_state_fini(sp_i_peak_state *state)
     sp_i_free(state->units);
     sp_i_free(state->deferred);
     *state = (sp_i_peak_state){0};
+}
+
+// A forward that runs again keeps nothing the first time but the keys and values that later slices
+// read (ChunkFlow, arXiv 2503.02356, section 4), and its input.
+sp_bytes sp_i_unit_held(const sp_step_costs *costs, size_t unit, sp_i_unit_holds holds)
+{
+    sp_bytes held = {{0}};
+    switch (holds) {
+    case SP_I_HOLDS_NOTHING:
+        break;
+    case SP_I_HOLDS_ALL:
+        held = costs->unit[unit].held;
+        break;
+    case SP_I_HOLDS_REST:
+        held = costs->unit[unit].held;
+        held.of[SP_MEM_ACTIVATIONS] -= costs->offloaded_bytes[unit];
+        break;
+    case SP_I_HOLDS_LOADED:
+        held = costs->unit[unit].held;
+        held.of[SP_MEM_ACTIVATIONS] += costs->unit[unit].rebuilt - costs->offloaded_bytes[unit];
+        break;
+    case SP_I_HOLDS_REPEAT:
+        held = costs->unit[unit].repeated;
+        break;
+    case SP_I_HOLDS_WEIGHTS:
+        held = costs->unit[unit].weights;
+        break;
+    }
+    return held;
+}
+
+int64_t sp_i_unit_left(const sp_pack *pack, const sp_i_unit_state *state,
+                       sp_memory_category category, bool is_kv, int64_t bytes)
+{
+    int64_t freed = state->freed_tokens;
+    int64_t total = pack->computed;
+    // Rounded so that the last slice frees the last byte.
+    if (freed == total) {
+        return 0;
+    }
+    if (category == SP_MEM_KV_CACHE) {
+        freed = state->freed_kv_tokens;
+        total = pack->kv_tokens;
+    } else if (is_kv) {
+        freed -= state->freed_kv_tokens;
+        total -= pack->kv_tokens;
+    }
+    return freed == 0 ? bytes
+                      : bytes - (int64_t)floor((double)bytes * (double)freed / (double)total);
+}
+
+sp_bytes sp_i_unit_rest(const sp_step_costs *costs, size_t unit, const sp_pack *pack,
+                        const sp_i_unit_state *state)
+{
+    sp_bytes bytes = sp_i_unit_held(costs, unit, (sp_i_unit_holds)state->holds);
+    int64_t kv = state->holds == SP_I_HOLDS_ALL ? costs->unit[unit].kv_activations : 0;
+    bytes.of[SP_MEM_ACTIVATIONS] -= kv;
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        bytes.of[c] = sp_i_unit_left(pack, state, (sp_memory_category)c, false, bytes.of[c]);
+    }
+    bytes.of[SP_MEM_ACTIVATIONS] += sp_i_unit_left(pack, state, SP_MEM_ACTIVATIONS, true, kv);
+    return bytes;
 }

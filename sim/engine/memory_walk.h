@@ -109,4 +109,20 @@ void sp_i_walk_defer(sp_i_memory_walk *w, sp_action action, bool there);
 // Notes what is held at a time; false where memory for the points of the course runs out.
 bool sp_i_walk_note(sp_i_memory_walk *w, int64_t time_ns);
 
+// What the actions of a rank, and its shares of a vocabulary, take and give back when they begin
+// and end (memory_spans.c). All return false where memory for the points of the course runs out.
+bool sp_i_walk_begin_span(sp_i_memory_walk *w, const sp_span *span);
+bool sp_i_walk_end_span(sp_i_memory_walk *w, const sp_span *span);
+
+// The share that the rank runs before a span, or with NULL the next one; NULL: none.
+const sp_share_span *sp_i_walk_share_before(const sp_i_memory_walk *w, const sp_span *span);
+bool sp_i_walk_begin_share(sp_i_memory_walk *w, const sp_share_span *share);
+bool sp_i_walk_end_share(sp_i_memory_walk *w, const sp_share_span *share);
+// All shares before a span, or with NULL all that are left.
+bool sp_i_walk_run_shares(sp_i_memory_walk *w, const sp_span *before);
+
+// Runs a rank that copies: starts and ends of its actions, shares and copies in order of time; at
+// one time what frees comes before what allocates. False without memory.
+bool sp_i_walk_spans_and_copies(sp_i_memory_walk *w);
+
 #endif

@@ -12,6 +12,7 @@
 
 #include "sim/base/status.h"
 #include "sim/model/layout.h"
+#include "sim/schedule/schedule.h"
 
 // One data-parallel rank: its forward packs and its backward packs, both in the order in which
 // every virtual stage runs them. Times at [pack * virtual stages + virtual stage].
@@ -56,5 +57,10 @@ size_t sp_packflow_length(const sp_packflow_job *job);
 
 // O(pp * actions of a rank * (pp + chunks)). SP_ERR_NO_MEMORY is the only error.
 sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_result *result, sp_error *err);
+
+// What a run over the costs of its packs gives for data-parallel rank `dp`, without a plan.
+sp_status sp_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
+                           const sp_packing *packing, const sp_layout *layout, int dp,
+                           sp_packflow_result *result, sp_error *err);
 
 #endif

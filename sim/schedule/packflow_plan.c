@@ -1,8 +1,8 @@
-#include "sim/schedule/packflow_plan.h"
+#include "sim/schedule/packflow.h"
+#include "sim/schedule/schedule_family.h"
 
 #include "sim/base/alloc.h"
 #include "sim/plan/regroup.h"
-#include "sim/schedule/packflow.h"
 
 // Packs of one data-parallel rank and what a run over them needs.
 typedef struct rank_job {
@@ -179,9 +179,12 @@ static sp_status order_rank(const sp_schedule_spec *spec, const sp_schedule_cost
     return status;
 }
 
-sp_status sp_i_schedule_packflow(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
-                                 sp_plan *plan, sp_error *err)
+// The orders of all data-parallel ranks, each by a run of packflow.h over the costs of its packs.
+// Ranks that share merged packs must have equal lists, or their orders may wait for each other,
+// which the engine finds. O(stages * packs).
+sp_status sp_i_schedule_packflow(const sp_i_schedule_job *job, sp_error *err)
 {
+    sp_plan *plan = job->plan;
     int32_t *forward_pack = NULL;
     sp_status status = sp_regroup(plan->packing, &forward_pack, err);
     int32_t *place = sp_i_malloc((plan->packing->forward.count + 1) * sizeof *place);
@@ -189,16 +192,16 @@ sp_status sp_i_schedule_packflow(const sp_schedule_spec *spec, const sp_schedule
         status = sp_error_no_memory(err, "a schedule");
     }
     for (int d = 0; status == SP_OK && d < plan->layout.dp; d++) {
-        status = order_rank(spec, costs, d, forward_pack, place, plan, err);
+        status = order_rank(job->spec, job->costs, d, forward_pack, place, plan, err);
     }
     sp_i_free(forward_pack);
     sp_i_free(place);
     return status;
 }
 
-sp_status sp_i_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
-                             const sp_packing *packing, const sp_layout *layout, int dp,
-                             sp_packflow_result *result, sp_error *err)
+sp_status sp_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
+                           const sp_packing *packing, const sp_layout *layout, int dp,
+                           sp_packflow_result *result, sp_error *err)
 {
     int32_t *forward_pack = NULL;
     sp_status status = sp_regroup(packing, &forward_pack, err);

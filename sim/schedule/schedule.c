@@ -3,12 +3,13 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "sim/schedule/packflow_plan.h"
 #include "sim/schedule/schedule_family.h"
 
 const char *const sp_schedule_names[] = {
-    "gpipe", "1f1b",       "interleaved", "zb-h1",   "zb-h2",    "zb-auto",   "zb-v",     "v-half",
-    "v-min", "dualpipe-v", "terapipe",    "seq1f1b", "slimpipe", "chunkflow", "packflow", NULL};
+#define X(kind, name, generator, ...) name,
+    SP_SCHEDULE_LIST(X)
+#undef X
+        NULL};
 
 const char *const sp_slice_rule_names[] = {"tokens", "flops", "shortest", NULL};
 
@@ -16,26 +17,9 @@ static const struct {
     sp_i_schedule_family generate;
     sp_schedule_traits traits;
 } families[SP_SCHEDULE_KINDS] = {
-    [SP_SCHEDULE_GPIPE] = {sp_i_schedule_gpipe, {.chunks = 1}},
-    [SP_SCHEDULE_1F1B] = {sp_i_schedule_1f1b, {.chunks = 1}},
-    [SP_SCHEDULE_INTERLEAVED] = {sp_i_schedule_interleaved, {.chunks = 0}},
-    [SP_SCHEDULE_ZB_H1] = {sp_i_schedule_zb_h1, {.chunks = 1, .split = true}},
-    [SP_SCHEDULE_ZB_H2] = {sp_i_schedule_zb_h2, {.chunks = 1, .split = true}},
-    [SP_SCHEDULE_ZB_AUTO] = {sp_i_schedule_zb_auto, {.chunks = 1, .split = true, .timed = true}},
-    [SP_SCHEDULE_ZB_V] = {sp_i_schedule_zb_v,
-                          {.placement = SP_PLACE_V, .chunks = 2, .split = true, .timed = true}},
-    [SP_SCHEDULE_V_HALF] = {sp_i_schedule_v_half,
-                            {.placement = SP_PLACE_V, .chunks = 2, .split = true}},
-    [SP_SCHEDULE_V_MIN] = {sp_i_schedule_v_min,
-                           {.placement = SP_PLACE_V, .chunks = 2, .split = true}},
-    [SP_SCHEDULE_DUALPIPE_V] = {sp_i_schedule_dualpipe_v,
-                                {.placement = SP_PLACE_V, .chunks = 2, .split = true}},
-    [SP_SCHEDULE_TERAPIPE] = {sp_i_schedule_terapipe, {.chunks = 1, .sliced = true}},
-    [SP_SCHEDULE_SEQ1F1B] = {sp_i_schedule_seq1f1b, {.sliced = true}},
-    [SP_SCHEDULE_SLIMPIPE] = {sp_i_schedule_slimpipe, {.sliced = true}},
-    [SP_SCHEDULE_CHUNKFLOW] = {sp_i_schedule_chunkflow, {.chunks = 1, .sliced = true}},
-    // Orders packs, not micro-batches: a path of its own in sp_schedule_generate.
-    [SP_SCHEDULE_PACKFLOW] = {NULL, {.sliced = true, .timed = true, .by_pack = true}},
+#define X(kind, name, generator, ...) {sp_i_schedule_##generator, {__VA_ARGS__}},
+    SP_SCHEDULE_LIST(X)
+#undef X
 };
 
 sp_schedule_traits sp_schedule_traits_of(sp_schedule_kind kind)
@@ -45,8 +29,8 @@ sp_schedule_traits sp_schedule_traits_of(sp_schedule_kind kind)
 
 sp_placement sp_schedule_placement(sp_schedule_kind kind, int chunks)
 {
-    return kind == SP_SCHEDULE_PACKFLOW && chunks == 2 ? SP_PLACE_V
-                                                       : families[kind].traits.placement;
+    const sp_schedule_traits *traits = &families[kind].traits;
+    return traits->v_of_two && chunks == 2 ? SP_PLACE_V : traits->placement;
 }
 
 // Packs of every data-parallel rank: list[first[d] .. first[d+1]) ascending.
@@ -162,8 +146,7 @@ static sp_status copy_rank(const sp_i_schedule_job *job, const sp_i_schedule_job
         sp_stage_plan *to = sp_plan_stage(job->plan, job->dp_rank, r);
         for (size_t a = 0; ok && a < from->count; a++) {
             sp_action action = from->actions[a];
-            bool back = action.kind == SP_ACTION_B || action.kind == SP_ACTION_I ||
-                        action.kind == SP_ACTION_W;
+            bool back = sp_action_is_backward(action);
             int32_t pack = (back ? job->backward : job->forward)[place[back][action.pack]];
             ok = sp_stage_plan_add(to, (sp_action_kind)action.kind, action.chunk, pack);
             if (ok) {
@@ -257,8 +240,10 @@ sp_status sp_schedule_generate(const sp_schedule_spec *spec, const sp_schedule_c
     if (status == SP_OK) {
         status = check_fit(spec, source, plan, err);
     }
-    if (status == SP_OK && spec->kind == SP_SCHEDULE_PACKFLOW) {
-        return sp_i_schedule_packflow(spec, costs, plan, err);
+    if (status == SP_OK && families[spec->kind].traits.by_pack) {
+        const sp_i_schedule_job all = {
+            .spec = spec, .costs = costs, .source = source, .plan = plan, .dp_rank = -1};
+        return families[spec->kind].generate(&all, err);
     }
     if (status == SP_OK &&
         (!collect(&plan->packing->forward, plan->layout.dp, &forward) ||

@@ -6,23 +6,32 @@
 
 #include "sim/plan/plan.h"
 
+// Every schedule in one row: X(KIND, "name", generator, traits...). The generator is
+// sp_i_schedule_<generator> (schedule_family.h), in a file of its own; the traits are those of
+// sp_schedule_traits.
+#define SP_SCHEDULE_LIST(X)                                                                      \
+    X(GPIPE, "gpipe", gpipe, .chunks = 1)                                                        \
+    X(1F1B, "1f1b", 1f1b, .chunks = 1)                                                           \
+    X(INTERLEAVED, "interleaved", interleaved, .chunks = 0)                                      \
+    X(ZB_H1, "zb-h1", zb_h1, .chunks = 1, .split = true)                                         \
+    X(ZB_H2, "zb-h2", zb_h2, .chunks = 1, .split = true)                                         \
+    X(ZB_AUTO, "zb-auto", zb_auto, .chunks = 1, .split = true, .timed = true)                    \
+    X(ZB_V, "zb-v", zb_v, .placement = SP_PLACE_V, .chunks = 2, .split = true, .timed = true)    \
+    X(V_HALF, "v-half", v_half, .placement = SP_PLACE_V, .chunks = 2, .split = true)             \
+    X(V_MIN, "v-min", v_min, .placement = SP_PLACE_V, .chunks = 2, .split = true)                \
+    X(DUALPIPE_V, "dualpipe-v", dualpipe_v, .placement = SP_PLACE_V, .chunks = 2, .split = true) \
+    X(TERAPIPE, "terapipe", terapipe, .chunks = 1, .sliced = true)                               \
+    X(SEQ1F1B, "seq1f1b", seq1f1b, .sliced = true)                                               \
+    X(SLIMPIPE, "slimpipe", slimpipe, .sliced = true)                                            \
+    X(CHUNKFLOW, "chunkflow", chunkflow, .chunks = 1, .sliced = true)                            \
+    X(PACKFLOW, "packflow", packflow, .sliced = true, .timed = true, .by_pack = true,            \
+      .v_of_two = true)
+
 typedef enum sp_schedule_kind {
-    SP_SCHEDULE_GPIPE,
-    SP_SCHEDULE_1F1B,
-    SP_SCHEDULE_INTERLEAVED,
-    SP_SCHEDULE_ZB_H1,
-    SP_SCHEDULE_ZB_H2,
-    SP_SCHEDULE_ZB_AUTO,
-    SP_SCHEDULE_ZB_V,
-    SP_SCHEDULE_V_HALF,
-    SP_SCHEDULE_V_MIN,
-    SP_SCHEDULE_DUALPIPE_V,
-    SP_SCHEDULE_TERAPIPE,
-    SP_SCHEDULE_SEQ1F1B,
-    SP_SCHEDULE_SLIMPIPE,
-    SP_SCHEDULE_CHUNKFLOW,
-    SP_SCHEDULE_PACKFLOW,
-    SP_SCHEDULE_KINDS
+#define X(kind, name, generator, ...) SP_SCHEDULE_##kind,
+    SP_SCHEDULE_LIST(X)
+#undef X
+        SP_SCHEDULE_KINDS
 } sp_schedule_kind;
 
 extern const char *const sp_schedule_names[]; // "gpipe", "1f1b", ..., in order of the enum, NULL
@@ -49,16 +58,17 @@ typedef struct sp_schedule_spec {
 // What a schedule asks of the layout and of its packs.
 typedef struct sp_schedule_traits {
     sp_placement placement;
-    int chunks;   // per rank; 0: any number
-    bool sliced;  // runs micro-batches of several slices
-    bool split;   // runs input and weight gradients as actions of their own
-    bool timed;   // orders actions by their costs
-    bool by_pack; // by those of every pack
+    int chunks;    // per rank; 0: any number
+    bool sliced;   // runs micro-batches of several slices
+    bool split;    // runs input and weight gradients as actions of their own
+    bool timed;    // orders actions by their costs
+    bool by_pack;  // by those of every pack, over all data-parallel ranks at once
+    bool v_of_two; // two chunks lie as a V
 } sp_schedule_traits;
 
 sp_schedule_traits sp_schedule_traits_of(sp_schedule_kind kind);
 
-// Where the chunks lie: that of the traits, but packflow runs two chunks as a V.
+// Where so many chunks lie.
 sp_placement sp_schedule_placement(sp_schedule_kind kind, int chunks);
 
 // What the timed schedules look at: the mean costs of one micro-batch's pack on each virtual stage,

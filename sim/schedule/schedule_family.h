@@ -5,7 +5,8 @@
 
 #include "sim/schedule/schedule.h"
 
-// One data-parallel rank to be scheduled. Its packs, ascending, belong to micro-batches: slice s of
+// One data-parallel rank to be scheduled; all of them, without packs and micro-batches here, where
+// the schedule orders by pack. Its packs, ascending, belong to micro-batches: slice s of
 // micro-batch m is forward pack forward[first[m] + s], for s below first[m + 1] - first[m]. Slices
 // run backward in reverse, so its backward pack is backward[first[m + 1] - 1 - s]. Where no
 // micro-batch has several slices the two arrays are the same.
@@ -37,19 +38,9 @@ void sp_i_schedule_pair(const sp_i_schedule_job *job, int pp_rank);
 // A family: SP_OK, SP_ERR_NO_MEMORY (without a message), or a content error at source: schedule.*.
 typedef sp_status (*sp_i_schedule_family)(const sp_i_schedule_job *job, sp_error *err);
 
-sp_status sp_i_schedule_gpipe(const sp_i_schedule_job *job, sp_error *err);
-sp_status sp_i_schedule_1f1b(const sp_i_schedule_job *job, sp_error *err);
-sp_status sp_i_schedule_interleaved(const sp_i_schedule_job *job, sp_error *err);
-sp_status sp_i_schedule_zb_h1(const sp_i_schedule_job *job, sp_error *err);
-sp_status sp_i_schedule_zb_h2(const sp_i_schedule_job *job, sp_error *err);
-sp_status sp_i_schedule_zb_auto(const sp_i_schedule_job *job, sp_error *err);
-sp_status sp_i_schedule_zb_v(const sp_i_schedule_job *job, sp_error *err);
-sp_status sp_i_schedule_v_half(const sp_i_schedule_job *job, sp_error *err);
-sp_status sp_i_schedule_v_min(const sp_i_schedule_job *job, sp_error *err);
-sp_status sp_i_schedule_dualpipe_v(const sp_i_schedule_job *job, sp_error *err);
-sp_status sp_i_schedule_terapipe(const sp_i_schedule_job *job, sp_error *err);
-sp_status sp_i_schedule_seq1f1b(const sp_i_schedule_job *job, sp_error *err);
-sp_status sp_i_schedule_slimpipe(const sp_i_schedule_job *job, sp_error *err);
-sp_status sp_i_schedule_chunkflow(const sp_i_schedule_job *job, sp_error *err);
+#define X(kind, name, generator, ...) \
+    sp_status sp_i_schedule_##generator(const sp_i_schedule_job *job, sp_error *err);
+SP_SCHEDULE_LIST(X)
+#undef X
 
 #endif

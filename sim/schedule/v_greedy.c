@@ -1,4 +1,4 @@
-#include "sim/schedule/v_greedy.h"
+#include "sim/schedule/v_order.h"
 
 #include "sim/base/alloc.h"
 

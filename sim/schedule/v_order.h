@@ -81,4 +81,11 @@ bool sp_i_v_order_justify(sp_i_v_order *order);
 // Adds the order's actions to the plan; false when memory runs out.
 bool sp_i_v_order_emit(const sp_i_v_order *order, const sp_i_schedule_job *job);
 
+// Greedy orders under a memory cap, by simulating the ranks.
+enum { SP_I_V_RULES = 4 };
+
+// Writes the order of a rule (0 .. SP_I_V_RULES-1) into an empty one; its setting has a cap of 2p
+// chunks or more. SP_OK or SP_ERR_NO_MEMORY. O(operations * p).
+sp_status sp_i_v_greedy(int rule, sp_i_v_order *order);
+
 #endif

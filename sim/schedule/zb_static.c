@@ -1,7 +1,7 @@
 // ZB-H1 and ZB-H2 (Zero Bubble, arXiv 2401.10241, sections 2.1 and 2.2). Longest stage's bubble for
 // F, B (input gradient) and W of similar size: (p-1)(F+B-W) and (p-1)(F+B-2W). With M_B held for B
 // and M_W for W rank r holds (p-r)M_B + r M_W and (2p-1-2r)M_B + 2r M_W at most (section 2.3).
-#include "sim/schedule/zb_order.h"
+#include "sim/schedule/zb_clock.h"
 
 static sp_status schedule_static(const sp_i_schedule_job *job, int steepness)
 {

@@ -1,6 +1,6 @@
 // ZB-V (Qi et al., Zero Bubble Pipeline Parallelism, arXiv 2401.10241v1, section 6): two chunks per
 // rank in V placement, backward split in I and W, no rank above 2p chunks, which is the memory of
-// 1F1B. The paper's fixed order and those of a few greedy rules on the mean costs (v_greedy.h) are
+// 1F1B. The paper's fixed order and those of a few greedy rules on the mean costs (v_greedy.c) are
 // each improved by justification (v_order.h); the one with the shortest longest stage is kept.
 //
 // How near this is to the best: with equal stages rank p-1 starts at (p-1)(F+c) and before its
@@ -10,7 +10,6 @@
 // least 2(p-1)(F+2c-W) - W + (2p-2)c - (p-1)(F-I) in chunk times. Table 8 of the paper shows just
 // that to its four decimals, and on such costs these orders meet it.
 #include "sim/base/alloc.h"
-#include "sim/schedule/v_greedy.h"
 #include "sim/schedule/v_order.h"
 
 // What a chunk holds after I, in SP_I_V_UNIT of its peak, rounded up.

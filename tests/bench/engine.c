@@ -8,12 +8,12 @@
 #include <sys/resource.h>
 
 #include "sim/base/progress.h"
-#include "sim/engine/action_cost.h"
+#include "sim/cost/action_cost.h"
 #include "sim/engine/engine.h"
 #include "sim/metrics/metrics.h"
 #include "sim/plan/walk.h"
 #include "sim/schedule/schedule.h"
-#include "sim/verify/structure_private.h"
+#include "sim/verify/graph_private.h"
 #include "tests/support/uniform_packing.h"
 
 enum { PP = 64, CHUNKS = 2, MICROBATCHES = 3968, REPEATS = 7 };
@@ -105,8 +105,8 @@ static sp_status price(void *context, const sp_walk_action *action, sp_walk_outc
 {
     const pricing *p = context;
     (void)err;
-    outcome->took = sp_i_action_cost(p->plan, p->costs, action->place.action, action->vstage,
-                                     action->recomputed);
+    outcome->took = sp_action_cost_of(p->plan, p->costs, action->place.action, action->vstage,
+                                      action->recomputed);
     return SP_OK;
 }
 

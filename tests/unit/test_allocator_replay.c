@@ -4,9 +4,8 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
+#include "sim/engine/allocator_private.h"
 #include "sim/engine/allocator_replay.h"
-#include "sim/engine/allocator_states.h"
-#include "sim/engine/allocator_unit.h"
 #include "sim/model/tensor_program_build.h"
 #include "sim/model/unit_tensors.h"
 #include "sim/schedule/offload.h"

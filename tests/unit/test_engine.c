@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "sim/verify/structure.h"
+#include "sim/verify/dependency_graph.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "sim/base/alloc.h"
-#include "sim/schedule/packflow_plan.h"
+#include "sim/schedule/packflow.h"
 #include "tests/support/packflow_replay.h"
 #include "tests/support/test_main.h"
 
@@ -225,7 +225,7 @@ static void merged_ranks_share_their_tokens(void **state)
         for (int d = 0; d < 3; d++) {
             sp_error err = {0};
             sp_packflow_result result;
-            assert_int_equal(sp_i_packflow_rank(&spec, &costs, &packing, &layout, d, &result, &err),
+            assert_int_equal(sp_packflow_rank(&spec, &costs, &packing, &layout, d, &result, &err),
                              SP_OK);
             // One pack at a time is the least that a rank can hold.
             assert_int_equal(result.lacking_bytes, packs == 0 ? 300 : 0);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "sim/base/alloc.h"
-#include "sim/schedule/packflow_plan.h"
+#include "sim/schedule/packflow.h"
 #include "solver/rank_score.h"
 #include "tests/support/drawn_packs.h"
 #include "tests/support/scenario_run.h"
@@ -85,7 +85,7 @@ static void simulate(scored_case *c, const sp_packing *packing, bool split, simu
     must_succeed("rules", sp_plan_check(&plan, "test", &err), &err);
     sp_packflow_result result;
     must_succeed("run",
-                 sp_i_packflow_rank(&spec, times, packing, &c->scenario.layout, 0, &result, &err),
+                 sp_packflow_rank(&spec, times, packing, &c->scenario.layout, 0, &result, &err),
                  &err);
     sp_timeline timeline;
     sp_memory_timeline memory;

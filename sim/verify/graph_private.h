@@ -1,9 +1,49 @@
-// The vertices of the dependency graph: every action's number and duration, and where it is found.
-#ifndef SLIMPACK_SIM_VERIFY_STRUCTURE_MAP_H
-#define SLIMPACK_SIM_VERIFY_STRUCTURE_MAP_H
+// What the files of the dependency graph share.
+#ifndef SLIMPACK_SIM_VERIFY_GRAPH_PRIVATE_H
+#define SLIMPACK_SIM_VERIFY_GRAPH_PRIVATE_H
+
+#include <igraph/igraph.h>
+#include <stdbool.h>
 
 #include "sim/plan/vocab_shares.h"
-#include "sim/verify/structure_private.h"
+#include "sim/verify/dependency_graph.h"
+
+// Why one action waits for another.
+typedef enum sp_i_wait {
+    WAIT_ORDER,
+    WAIT_INPUT,
+    WAIT_GRADIENT,
+    WAIT_ACTIVATIONS,
+    WAIT_MEMBER,
+    WAIT_COPY_OUT,
+    WAIT_COPY_BACK,
+    WAIT_SHARE
+} sp_i_wait;
+
+typedef struct sp_i_vertex {
+    sp_action action;
+    uint8_t share; // 0, or 1 + the end of which this is its rank's share
+    int dp, pp;
+    int64_t duration_ns;
+} sp_i_vertex;
+
+struct sp_structure {
+    const sp_plan *plan;
+    igraph_t graph;
+    bool has_graph;
+    sp_i_vertex *vertices;
+    size_t vertex_count;
+    // By igraph's edge number, which is the order in which edges were given.
+    igraph_integer_t *ends; // 2 per edge: from, to
+    int64_t *lag_ns;
+    uint8_t *reason;
+    size_t edge_count, edge_capacity, lag_capacity, reason_capacity;
+};
+
+// A failure inside igraph as an error of ours.
+sp_status sp_i_igraph_failed(sp_error *err, const char *what, igraph_error_t code);
+
+// ---- Vertices (graph_vertices.c) ----
 
 enum { SP_I_SHARE_ENDS = SP_SHARE_HEAD_BACKWARD + 1 };
 
@@ -46,5 +86,11 @@ size_t sp_i_vertex_map_index(const sp_plan *plan, const sp_i_vertex_map *map, in
 // In those that go by slot alone.
 size_t sp_i_vertex_map_share(const sp_plan *plan, const sp_i_vertex_map *map, sp_action action,
                              int dp);
+
+// ---- Edges (graph_build.c) ----
+
+// What every numbered vertex waits for, and for how long after. False without memory.
+bool sp_i_structure_connect(sp_structure *s, const sp_step_costs *costs,
+                            const sp_i_vertex_map *map);
 
 #endif

@@ -1,4 +1,4 @@
-#include "sim/engine/action_cost.h"
+#include "sim/cost/action_cost.h"
 
 static sp_action_cost class_cost(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
                                  int class, bool recomputed)
@@ -62,8 +62,8 @@ static bool has_tokens(const sp_plan *plan, sp_action action)
     return list->packs[action.pack].computed > 0;
 }
 
-sp_action_cost sp_i_action_cost(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
-                                int vstage, bool recomputed)
+sp_action_cost sp_action_cost_of(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
+                                 int vstage, bool recomputed)
 {
     bool copy = sp_action_is_copy(action);
     int class = copy ? (int)sp_i_memory_class(costs, vstage) : costs->class_of_vstage[vstage];
@@ -80,8 +80,8 @@ sp_action_cost sp_i_action_cost(const sp_plan *plan, const sp_step_costs *costs,
     return cost;
 }
 
-sp_action_cost sp_i_share_cost(const sp_plan *plan, const sp_step_costs *costs,
-                               const sp_share *share)
+sp_action_cost sp_share_cost_of(const sp_plan *plan, const sp_step_costs *costs,
+                                const sp_share *share)
 {
     bool head = share->end == SP_SHARE_HEAD || share->end == SP_SHARE_HEAD_BACKWARD;
     return class_cost(plan, costs, share->action, share_class(costs, head), false);

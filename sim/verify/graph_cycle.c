@@ -1,6 +1,6 @@
 #include <stdio.h>
 
-#include "sim/verify/structure_private.h"
+#include "sim/verify/graph_private.h"
 
 enum {
     TRIES = 32,      // start vertices tried for a shorter cycle

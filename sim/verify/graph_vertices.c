@@ -1,7 +1,7 @@
-#include "sim/verify/structure_map.h"
+#include "sim/verify/graph_private.h"
 
 #include "sim/base/alloc.h"
-#include "sim/engine/action_cost.h"
+#include "sim/cost/action_cost.h"
 
 size_t sp_i_vertex_map_index(const sp_plan *plan, const sp_i_vertex_map *map, int side,
                              int32_t pack, int dp, int vstage)
@@ -55,7 +55,7 @@ static size_t number_shares(sp_structure *s, const sp_step_costs *costs, sp_i_ve
     const sp_share *shares = sp_shares_of(&map->shares, &s->plan->layout, dp, pp, &count);
     for (; *done < count && shares[*done].before <= before; (*done)++, v++) {
         const sp_share *share = &shares[*done];
-        sp_action_cost cost = sp_i_share_cost(s->plan, costs, share);
+        sp_action_cost cost = sp_share_cost_of(s->plan, costs, share);
         size_t at =
             sp_i_vertex_map_share(s->plan, map, share->action, dp) * (size_t)s->plan->layout.pp;
         map->share[share->end][share->action.kind == SP_ACTION_R][at + (size_t)pp] = v + 1;
@@ -174,7 +174,7 @@ bool sp_i_structure_number(sp_structure *s, const sp_step_costs *costs, sp_i_ver
                 map->load[at] = v + 1;
             }
             bool recomputed = was_recomputed(plan, map, action, dp, vstage);
-            sp_action_cost cost = sp_i_action_cost(plan, costs, action, vstage, recomputed);
+            sp_action_cost cost = sp_action_cost_of(plan, costs, action, vstage, recomputed);
             s->vertices[v] = (sp_i_vertex){
                 .action = action, .dp = dp, .pp = pp, .duration_ns = sp_action_cost_ns(&cost)};
             number_stage(s, map, &s->vertices[v], v);

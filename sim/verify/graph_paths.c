@@ -1,7 +1,7 @@
 #include <stdio.h>
 
 #include "sim/base/alloc.h"
-#include "sim/verify/structure_private.h"
+#include "sim/verify/graph_private.h"
 
 // Earliest ends, and optionally the longest time from the start of each action to the end of all.
 typedef struct path_times {
