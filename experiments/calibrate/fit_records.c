@@ -158,7 +158,7 @@ static sp_status record(recording *r, const size_t *chosen, size_t count, const 
 {
     char scope[SP_ERROR_SCOPE];
     char source[SP_ERROR_SOURCE];
-    fit_errors errors;
+    sp_prediction_errors errors;
     if (json_array_size(r->records) == SP_ERROR_RECORDS) {
         return SP_OK;
     }

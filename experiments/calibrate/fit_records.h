@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "experiments/calibrate/outcome.h"
+#include "experiments/calibrate/calibrate.h"
 
 // Kinds with fewer steps have no record of their own: nine in ten of them would be all.
 enum { FIT_RECORD_STEPS = 10 };

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "experiments/calibrate/outcome.h"
+#include "experiments/calibrate/calibrate.h"
 
 // Rows that are off by more than this are named.
 #define FIT_UNEXPLAINED 0.10

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "experiments/calibrate/profile_document.h"
 #include "sim/base/json.h"
 
 enum { DOCUMENT_LIMIT_BYTES = 16 << 20, QUOTE = 80 };
@@ -116,7 +115,7 @@ static void read_name(sp_object *root, fit_spec *spec)
 
 static bool check_path(sp_object *object, const char *path)
 {
-    if (!fit_path_is_valid(path)) {
+    if (!sp_json_path_is_valid(path, SP_JSON_PATH / 2)) {
         sp_object_error(object, path, "expected a dotted path such as gemm_model.tflops");
         return false;
     }
@@ -193,7 +192,7 @@ static void read_constants(sp_object *root, fit_spec *spec)
         fit_constant *constant = &spec->constants[spec->constant_count];
         read_constant(&constants, path, constant);
         for (int c = 0; c < spec->constant_count; c++) {
-            if (fit_paths_overlap(spec->constants[c].path, path)) {
+            if (sp_json_paths_overlap(spec->constants[c].path, path)) {
                 sp_object_error(&constants, path, "overlaps with '%.64s'", spec->constants[c].path);
             }
         }

@@ -43,8 +43,8 @@ static json_t *tables_json(const fit_outcome *outcome)
 {
     json_t *tables = json_array();
     for (int t = 0; t < outcome->rows.table_count; t++) {
-        const fit_errors *errors = &outcome->errors[t];
-        const fit_errors *folds = &outcome->fold_errors[t];
+        const sp_prediction_errors *errors = &outcome->errors[t];
+        const sp_prediction_errors *folds = &outcome->fold_errors[t];
         json_t *table = json_object();
         sp_json_put(table, "name", json_string(outcome->rows.tables[t].name));
         sp_json_put(table, "rows", json_integer((json_int_t)outcome->rows.tables[t].count));

@@ -8,11 +8,6 @@
 
 #include "sim/base/status.h"
 
-// Names between single dots, short enough for a message.
-bool fit_path_is_valid(const char *path);
-// Is one of the two the other, or an object around it?
-bool fit_paths_overlap(const char *a, const char *b);
-
 // The document of a valid profile by name or path, found as sp_profile_load finds it. The caller
 // owns it; NULL after an error.
 sp_status fit_document_load(const char *name, json_t **document, sp_error *err);

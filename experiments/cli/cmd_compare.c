@@ -102,11 +102,9 @@ static sp_status check_name(const comparison *cmp, const char *name, sp_error *e
             return SP_OK;
         }
     }
-    const char *near = sp_nearest_name(name, sp_schedule_names, SP_SCHEDULE_KINDS);
-    return near != NULL
-               ? sp_error_set(err, SP_ERR_USAGE,
-                              "--schedules: unknown schedule '%s' (did you mean '%s'?)", name, near)
-               : sp_error_set(err, SP_ERR_USAGE, "--schedules: unknown schedule '%s'", name);
+    char hint[SP_NAME_HINT];
+    return sp_error_set(err, SP_ERR_USAGE, "--schedules: unknown schedule '%s'%s", name,
+                        sp_name_hint(name, sp_schedule_names, SP_SCHEDULE_KINDS, hint));
 }
 
 static sp_status add_row(comparison *cmp, const char *name, size_t length, sp_error *err)

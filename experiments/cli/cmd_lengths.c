@@ -197,17 +197,13 @@ static sp_status draw(const sp_distribution *distribution, int64_t samples, int6
 static sp_status no_such_source(const char *name, sp_error *err)
 {
     const char *names[NAMES];
+    char hint[SP_NAME_HINT];
     int n = 0;
     for (; n < sp_distribution_count() && n < NAMES; n++) {
         names[n] = sp_distribution_at(n)->name;
     }
-    const char *near = sp_nearest_name(name, names, n);
-    if (near != NULL) {
-        return sp_error_set(err, SP_ERR_IO,
-                            "%s: no such file or built-in distribution (did you mean '%s'?)", name,
-                            near);
-    }
-    return sp_error_set(err, SP_ERR_IO, "%s: no such file or built-in distribution", name);
+    return sp_error_set(err, SP_ERR_IO, "%s: no such file or built-in distribution%s", name,
+                        sp_name_hint(name, names, n, hint));
 }
 
 static json_t *distribution_json(const sp_distribution *distribution)

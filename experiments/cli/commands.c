@@ -24,14 +24,12 @@ const cli_command *cli_find_command(const char *name)
 int cli_unknown_command(const char *name)
 {
     const char *names[MOST_COMMANDS];
+    char hint[SP_NAME_HINT];
     int n = 0;
     for (int i = 0; cli_commands[i] != NULL; i++) {
         SP_ASSERT(n < MOST_COMMANDS);
         names[n++] = cli_commands[i]->name;
     }
-    const char *near = sp_nearest_name(name, names, n);
-    if (near != NULL) {
-        return cli_usage_error(NULL, "unknown command '%s' (did you mean '%s'?)", name, near);
-    }
-    return cli_usage_error(NULL, "unknown command '%s'", name);
+    return cli_usage_error(NULL, "unknown command '%s'%s", name,
+                           sp_name_hint(name, names, n, hint));
 }

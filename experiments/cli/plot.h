@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_EXPERIMENTS_CLI_PLOT_H
 #define SLIMPACK_EXPERIMENTS_CLI_PLOT_H
 
-#include "experiments/calibrate/outcome.h"
+#include "experiments/calibrate/calibrate.h"
 #include "experiments/measurements/validation.h"
 #include "sim/metrics/export.h"
 #include "sim/plan/timeline.h"

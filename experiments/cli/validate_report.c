@@ -93,7 +93,7 @@ static void print_fits(FILE *out, const sp_validation *v)
 static void print_table(FILE *out, const sp_validation *v)
 {
     const sp_measurements *m = v->measurements;
-    const sp_measured_case *worst = &m->cases[v->worst];
+    const sp_measured_case *worst = &m->cases[v->errors.worst_row];
     char median[FIGURE];
     char mean[FIGURE];
     char bias[FIGURE];
@@ -111,20 +111,20 @@ static void print_table(FILE *out, const sp_validation *v)
         snprintf(constants, sizeof constants, "%d", fitted_constants(m));
     }
     fprintf(out, "%-18s %5zu %10s %10s %10s %10s %10s %10s %6s%s\n", m->name, m->count,
-            error_text(v, v->median_error, false, median),
-            error_text(v, v->mean_error, false, mean), error_text(v, v->bias, true, bias),
-            error_text(v, v->cases[v->worst].error, true, worst_error), bound, published, constants,
+            error_text(v, v->errors.median, false, median),
+            error_text(v, v->errors.mean, false, mean), error_text(v, v->errors.bias, true, bias),
+            error_text(v, v->errors.worst, true, worst_error), bound, published, constants,
             m->bound < 0.0    ? ""
             : v->within_bound ? "  ok"
                               : "  MISSED");
     if (has_plain(v)) {
         fprintf(out, "%-18s %5s %10s %10s %10s\n", "  in plain bytes", "", "",
-                error_text(v, v->plain_mean_error, false, mean),
-                error_text(v, v->plain_bias, true, bias));
+                error_text(v, v->plain_errors.mean, false, mean),
+                error_text(v, v->plain_errors.bias, true, bias));
     }
     print_ranking(out, &v->ranking);
     print_fits(out, v);
-    if (fabs(v->cases[v->worst].error) > 0.0) {
+    if (fabs(v->errors.worst) > 0.0) {
         fprintf(out, "  worst: line %d%s%s\n", worst->line, worst->label[0] != '\0' ? ", " : "",
                 worst->label);
     }
@@ -306,15 +306,15 @@ static json_t *table_json(const sp_validation *v)
     sp_json_put(object, "profile", profile[0] != '\0' ? json_string(profile) : json_null());
     sp_json_put(object, "fitted_constants", json_integer(fitted_constants(m)));
     sp_json_put(object, "count", json_integer((json_int_t)m->count));
-    sp_json_put(object, "mean_absolute_error", json_real(v->mean_error));
-    sp_json_put(object, "median_absolute_error", json_real(v->median_error));
-    sp_json_put(object, "bias", json_real(v->bias));
+    sp_json_put(object, "mean_absolute_error", json_real(v->errors.mean));
+    sp_json_put(object, "median_absolute_error", json_real(v->errors.median));
+    sp_json_put(object, "bias", json_real(v->errors.bias));
     sp_json_put(object, "left_out", left_out_json(m));
     sp_json_put(object, "ranking", ranking_json(&v->ranking));
-    sp_json_put(object, "worst", case_json(v, v->worst));
+    sp_json_put(object, "worst", case_json(v, v->errors.worst_row));
     if (has_plain(v)) {
-        sp_json_put(object, "mean_absolute_error_plain", json_real(v->plain_mean_error));
-        sp_json_put(object, "bias_plain", json_real(v->plain_bias));
+        sp_json_put(object, "mean_absolute_error_plain", json_real(v->plain_errors.mean));
+        sp_json_put(object, "bias_plain", json_real(v->plain_errors.bias));
     }
     sp_json_put(object, "bound", m->bound >= 0.0 ? json_real(m->bound) : json_null());
     sp_json_put(object, "within_bound", json_boolean(v->within_bound));

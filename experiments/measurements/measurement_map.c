@@ -40,7 +40,6 @@ typedef struct map_reader {
     bool named[SP_CSV_COLUMNS];        // in the map
 } map_reader;
 
-static void read_schema(sp_object *root);
 static void read_measured(map_reader *reader, sp_object *root);
 static void read_baseline(map_reader *reader, sp_object *measured);
 static void read_columns(map_reader *reader, sp_object *root);
@@ -64,7 +63,7 @@ sp_status sp_map_from_json(json_t *document, const char *source, const char *csv
     sp_object root;
     sp_measurements described = {0};
     sp_object_begin(&root, document, source, "", reader.err);
-    read_schema(&root);
+    sp_object_schema(&root, SCHEMA);
     read_description(&root, &described);
     sp_object_require(&root, "base");
     sp_object base;
@@ -88,18 +87,6 @@ void sp_map_fini(sp_map *map)
 {
     json_decref(map->document);
     *map = (sp_map){0};
-}
-
-static void read_schema(sp_object *root)
-{
-    const json_t *schema = sp_object_get(root, "schema");
-    if (schema == NULL ||
-        (json_is_string(schema) && strcmp(json_string_value(schema), SCHEMA) == 0)) {
-        return;
-    }
-    char found[QUOTE];
-    sp_json_quote(schema, found, sizeof found);
-    sp_object_error(root, "schema", "expected \"" SCHEMA "\", got %s", found);
 }
 
 // ---- what the table is ----
@@ -215,7 +202,7 @@ static void check_settings(sp_object *object, const char *key, const json_t *set
     const char *path;
     json_t *value;
     json_object_foreach ((json_t *)settings, path, value) {
-        if (!sp_map_is_path(path)) {
+        if (!sp_json_path_is_valid(path, SP_JSON_PATH)) {
             sp_object_error(object, key, "expected paths such as \"parallel.tp\", got \"%.64s\"",
                             path);
         }
@@ -287,18 +274,11 @@ static void read_measured(map_reader *reader, sp_object *root)
 
 // ---- what a column sets ----
 
-bool sp_map_is_path(const char *path)
-{
-    size_t length = strlen(path);
-    return length > 0 && length < SP_JSON_PATH && path[0] != '.' && path[length - 1] != '.' &&
-           strstr(path, "..") == NULL;
-}
-
 // path NULL: no text was given.
 static void add_target(sp_object *columns, const char *name, sp_map_column *column,
                        const char *path, double factor)
 {
-    if (path == NULL || !sp_map_is_path(path)) {
+    if (path == NULL || !sp_json_path_is_valid(path, SP_JSON_PATH)) {
         sp_object_error(columns, name, "expected a setting's path such as \"parallel.tp\"%s%.64s",
                         path != NULL ? ", got " : "", path != NULL ? path : "");
     } else if (column->target_count == SP_MAP_TARGETS) {

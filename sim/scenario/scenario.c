@@ -237,19 +237,6 @@ sp_status sp_scenario_settle(sp_scenario *scenario, sp_error *err)
     return sharding != SP_OK ? sharding : groups;
 }
 
-static void read_schema(sp_i_scenario_reader *reader)
-{
-    const json_t *schema = sp_object_get(&reader->root, "schema");
-    if (schema == NULL ||
-        (json_is_string(schema) && strcmp(json_string_value(schema), SP_I_SCENARIO_SCHEMA) == 0)) {
-        return;
-    }
-    char found[80];
-    sp_json_quote(schema, found, sizeof found);
-    sp_object_error(&reader->root, "schema", "expected \"" SP_I_SCENARIO_SCHEMA "\", got %s",
-                    found);
-}
-
 static void read_memory_units(sp_object *parent, sp_uniform_costs *costs)
 {
     sp_object units;
@@ -606,7 +593,7 @@ static void read_strategy(sp_i_scenario_reader *reader)
 static void read_sections(sp_i_scenario_reader *reader)
 {
     sp_scenario *scenario = reader->scenario;
-    read_schema(reader);
+    sp_object_schema(&reader->root, SP_I_SCENARIO_SCHEMA);
     scenario->uniform = sp_object_has(&reader->root, "uniform_costs");
     if (scenario->uniform) {
         read_uniform_costs(reader);

@@ -174,8 +174,8 @@ static void document_paths(void **state)
     assert_true(fit_document_set(root, "no.such.thing", NULL));
     assert_null(fit_document_get(root, "no"));
     json_decref(root);
-    assert_true(fit_paths_overlap("a.b", "a.b") && fit_paths_overlap("a", "a.b"));
-    assert_false(fit_paths_overlap("a.b", "a.bc"));
+    assert_true(sp_json_paths_overlap("a.b", "a.b") && sp_json_paths_overlap("a", "a.b"));
+    assert_false(sp_json_paths_overlap("a.b", "a.bc"));
 }
 
 // What is written is read again as the same document.
