@@ -1,6 +1,5 @@
 #include "experiments/calibrate/profile_document.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "sim/base/json.h"
@@ -183,14 +182,8 @@ static void write_value(const json_t *value, FILE *file, int depth)
     }
 }
 
-sp_status fit_document_write(const json_t *document, FILE *file, const char *path, sp_error *err)
+void fit_document_write(const json_t *document, FILE *file)
 {
-    errno = 0;
     write_value(document, file, 0);
     fputc('\n', file);
-    if (fflush(file) != 0 || ferror(file)) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", path,
-                            errno != 0 ? strerror(errno) : "cannot write");
-    }
-    return SP_OK;
 }

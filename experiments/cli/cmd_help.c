@@ -1,6 +1,5 @@
 #include <string.h>
 
-#include "experiments/cli/help_text.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 #include "sim/base/json.h"
@@ -13,14 +12,8 @@ typedef struct help_args {
 } help_args;
 
 static const cli_option options[] = {
-    {.kind = CLI_FLAG,
-     .name = "man",
-     .at = offsetof(help_args, manual),
-     .help = "print the manual page, as source for man(1)"},
-    {.kind = CLI_FLAG,
-     .name = "completion",
-     .at = offsetof(help_args, completion),
-     .help = "print the completion script for bash"},
+    CLI_FLAG_OPTION("man", help_args, manual, "print the manual page, as source for man(1)"),
+    CLI_FLAG_OPTION("completion", help_args, completion, "print the completion script for bash"),
     CLI_COMMON_OPTIONS(help_args),
     {0},
 };

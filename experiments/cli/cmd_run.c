@@ -1,7 +1,6 @@
 #include "experiments/cli/execute_options.h"
 #include "experiments/cli/execution_report.h"
 #include "experiments/cli/options.h"
-#include "experiments/cli/output_file.h"
 #include "experiments/cli/plan_input.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"

@@ -3,7 +3,7 @@
 #define SLIMPACK_EXPERIMENTS_CLI_EXECUTE_OPTIONS_H
 
 #include "backends/registry.h"
-#include "experiments/cli/option_table.h"
+#include "experiments/cli/options.h"
 #include "experiments/execution/execution.h"
 #include "sim/scenario/scenario.h"
 

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/cli/help_text.h"
 #include "experiments/cli/report.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
