@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "sim/base/data_folder.h"
 #include "sim/metrics/export.h"
 
 enum {
@@ -15,19 +16,21 @@ enum {
     NOT_STARTED = 127, // exit status of the child when gnuplot could not be started
 };
 
-// The folder of the scripts: beside the source tree, else the installed one.
-static void script_path(const char *name, char path[PATH_BYTES])
+// The script in the first folder of the program that has it; the last one's name where none has.
+static void script_path(const char *name, char path[SP_DATA_PATH])
 {
-    snprintf(path, PATH_BYTES, "%s/%s", SP_PLOT_SOURCE_DIR, name);
-    if (access(path, R_OK) != 0) {
-        snprintf(path, PATH_BYTES, "%s/%s", SP_PLOT_INSTALL_DIR, name);
+    char folder[SP_DATA_PATH];
+    bool found = false;
+    for (int f = 0; !found && sp_data_folder("plots", f, folder); f++) {
+        int length = snprintf(path, SP_DATA_PATH, "%s/%s", folder, name);
+        found = length < SP_DATA_PATH && access(path, R_OK) == 0;
     }
 }
 
 static sp_status run_gnuplot(const char *script, const char *settings, const char *path,
                              sp_error *err)
 {
-    char file[PATH_BYTES];
+    char file[SP_DATA_PATH];
     script_path(script, file);
     pid_t child = fork();
     if (child == 0) {
