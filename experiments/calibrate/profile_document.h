@@ -24,8 +24,8 @@ sp_status fit_document_apply(json_t *document, const json_t *settings, sp_error 
 // from then on.
 sp_status fit_document_extend(const char *name, json_t **document, sp_error *err);
 
-// Writes it with arrays on one line and 15 digits. What could not be written shows in the error flag
-// of the stream.
+// Writes it with arrays on one line and 15 digits. What could not be written shows in the error
+// flag of the stream.
 void fit_document_write(const json_t *document, FILE *file);
 
 #endif

@@ -7,8 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/stream/lengths_line.h"
-#include "experiments/stream/lines.h"
+#include "experiments/stream/batch_lines.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 
