@@ -80,7 +80,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-static int run(int argc, char **argv);
+static int run(const void *given, const cli_operands *operands);
 
 const cli_command cli_cmd_calibrate = {
     .name = "calibrate",
@@ -89,20 +89,19 @@ const cli_command cli_cmd_calibrate = {
     .min_operands = 0,
     .max_operands = -1,
     .description =
-        "Fits constants of a profile so that the simulator reproduces measured training steps. The "
-        "tables are CSV files with a row for each measured step; the map of a table says which "
-        "setting of a scenario each column is, and what was measured. Tables may also be given as "
-        "operands."
+        "Fits constants of a profile so that the simulator reproduces measured training steps. "
+        "The tables are CSV files with a row for each measured step; the map of a table says "
+        "which setting of a scenario each column is, and what was measured. Tables may also be "
+        "given as operands."
         "\n\nSPEC (slimpack/fit/1) is a JSON object: \"name\" of the new profile, \"profile\" to "
         "start from, \"start\" with values to set on it by dotted path, \"constants\" with the "
-        "paths of the free numbers and for each \"unit\", \"least\", \"most\" and, where something "
-        "is known beforehand, \"expect\" and \"within\" (its standard deviation, as a share); "
-        "\"tables\" with \"weight\", \"folds\" (a number, or columns whose groups stay together) "
-        "and \"errors_by\" of each; \"loss_scale\", \"bootstrap\", "
-        "\"seed\"; and \"ablations\", each with \"name\", \"set\" (values on the profile) and "
-        "\"scenario\" (overrides of every row's scenario). experiments/published/README.md "
-        "describes "
-        "tables, maps and SPEC, profiles/README.md the constants of a profile."
+        "paths of the free numbers and for each \"unit\", \"least\", \"most\" and, where "
+        "something is known beforehand, \"expect\" and \"within\" (its standard deviation, as a "
+        "share); \"tables\" with \"weight\", \"folds\" (a number, or columns whose groups stay "
+        "together) and \"errors_by\" of each; \"loss_scale\", \"bootstrap\", \"seed\"; and "
+        "\"ablations\", each with \"name\", \"set\" (values on the profile) and \"scenario\" "
+        "(overrides of every row's scenario). experiments/published/README.md describes tables, "
+        "maps and SPEC, profiles/README.md the constants of a profile."
         "\n\nThe fit is least squares on the logarithm of predicted over measured, with a soft-L1 "
         "loss so that rows that nothing explains bend it little. Beside the constants it prints "
         "their spread, constants that the rows cannot tell apart, the errors on the rows "
@@ -113,6 +112,8 @@ const cli_command cli_cmd_calibrate = {
         "`run --backend` on its virtual clock.",
     .examples = examples,
     .options = options,
+    .args_bytes = sizeof(calibrate_args),
+    .defaults = &(const calibrate_args){.folds = NOT_GIVEN, .bootstrap = NOT_GIVEN},
     .run = run,
 };
 
@@ -411,8 +412,9 @@ static int measure_backend(const calibrate_args *args, const cli_operands *opera
 
 // ---- the command ----
 
-static int check_and_calibrate(const calibrate_args *args, const cli_operands *operands)
+static int run(const void *given, const cli_operands *operands)
 {
+    const calibrate_args *args = given;
     sp_error err = {0};
     source_list sources = {0};
     if (args->backend != NULL) {
@@ -440,19 +442,5 @@ static int check_and_calibrate(const calibrate_args *args, const cli_operands *o
     }
     int exit_status = status == SP_OK ? calibrate(args, &sources) : cli_fail(&err);
     free_sources(&sources);
-    return exit_status;
-}
-
-static int run(int argc, char **argv)
-{
-    calibrate_args args = {.folds = NOT_GIVEN, .bootstrap = NOT_GIVEN};
-    cli_operands operands;
-    int exit_status = cli_parse(&cli_cmd_calibrate, argc, argv, &args, &operands);
-    if (exit_status != CLI_PROCEED) {
-        return exit_status;
-    }
-    exit_status = check_and_calibrate(&args, &operands);
-    cli_list_fini(&args.tables);
-    cli_list_fini(&args.maps);
     return exit_status;
 }

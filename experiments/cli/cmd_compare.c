@@ -39,7 +39,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-static int run(int argc, char **argv);
+static int run(const void *given, const cli_operands *operands);
 
 const cli_command cli_cmd_compare = {
     .name = "compare",
@@ -48,19 +48,16 @@ const cli_command cli_cmd_compare = {
     .min_operands = 1,
     .max_operands = 1,
     .description =
-        "Evaluates a scenario with several packing strategies, all on the same batches, and prints "
-        "a row for each: iteration time, speed-up over the first, tokens/s/GPU, TFLOP/s/GPU and "
-        "MFU "
-        "full (by Megatron's formula, with all pairs of attention), MFU causal (with the pairs "
-        "that "
-        "a causal mask keeps), bubble ratio, peak memory, imbalance over data-parallel ranks "
-        "(busiest over mean), gap to the lower bound of the "
-        "batch's work, micro-batches and solver time."
+        "Evaluates a scenario with several packing strategies, all on the same batches, and "
+        "prints a row for each: iteration time, speed-up over the first, tokens/s/GPU, "
+        "TFLOP/s/GPU and MFU full (by Megatron's formula, with all pairs of attention), MFU "
+        "causal (with the pairs that a causal mask keeps), bubble ratio, peak memory, imbalance "
+        "over data-parallel ranks (busiest over mean), gap to the lower bound of the batch's "
+        "work, micro-batches and solver time."
         "\n\nWith --schedules it compares pipeline schedules: iteration time, both bubble ratios, "
         "and the activation units that the fullest and the last pipeline rank hold. A schedule "
         "that runs a given number of chunks per rank gets that number. A row that cannot be "
-        "planned "
-        "or simulated says why."
+        "planned or simulated says why."
         "\n\nAbove the rows stands how far the profile was off on logged steps like these, or why "
         "that is not known. The margin is the memory limit less the peak; a row within a tenth of "
         "the limit is marked tight and may run several times slower."
@@ -68,6 +65,7 @@ const cli_command cli_cmd_compare = {
         "which sample needs how much. The exit status is 1 when no row can be trained.",
     .examples = examples,
     .options = options,
+    .args_bytes = sizeof(compare_args),
     .run = run,
 };
 
@@ -387,23 +385,18 @@ static void print_table(const comparison *cmp)
     }
 }
 
-static int run(int argc, char **argv)
+static int run(const void *given, const cli_operands *operands)
 {
-    compare_args args = {0};
-    cli_operands operands;
-    int exit_status = cli_parse(&cli_cmd_compare, argc, argv, &args, &operands);
-    if (exit_status != CLI_PROCEED) {
-        return exit_status;
-    }
+    const compare_args *args = given;
+    int exit_status = 0;
     comparison cmp = {0};
     sp_error err = {0};
-    sp_status status = choose_rows(&args, &cmp, &err);
+    sp_status status = choose_rows(args, &cmp, &err);
     if (status == SP_OK) {
-        status = evaluate_all(&args, operands.items[0], &cmp, &err);
+        status = evaluate_all(args, operands->items[0], &cmp, &err);
     }
     if (status == SP_OK) {
-        exit_status = 0;
-        if (args.common.json) {
+        if (args->common.json) {
             exit_status = cli_print_json(comparison_json(&cmp));
         } else if (cmp.of_schedules) {
             print_schedules(&cmp);
@@ -414,16 +407,14 @@ static int run(int argc, char **argv)
         for (int i = 0; i < cmp.count; i++) {
             any = any || strcmp(status_word(&cmp.rows[i]), "ok") == 0;
         }
-        cli_print_notes(args.common.quiet || args.common.json, &cmp.rows[0].result);
+        cli_print_notes(args->common.quiet || args->common.json, &cmp.rows[0].result);
         for (int i = 1; i < cmp.count; i++) {
             if (cmp.rows[i].status == SP_OK && cmp.rows[i].reason[0] != '\0') {
-                cli_warn(args.common.quiet || args.common.json, "%s: %s", cmp.rows[i].name,
+                cli_warn(args->common.quiet || args->common.json, "%s: %s", cmp.rows[i].name,
                          cmp.rows[i].reason);
             }
         }
-        if (exit_status == 0 && !any) {
-            exit_status = sp_status_exit(SP_ERR_INFEASIBLE);
-        }
+        exit_status = cli_answer(exit_status, any);
     } else {
         exit_status = cli_fail(&err);
     }
@@ -433,6 +424,5 @@ static int run(int argc, char **argv)
     sp_i_free(cmp.rows);
     sp_batches_fini(&cmp.batches);
     sp_scenario_fini(&cmp.scenario);
-    cli_list_fini(&args.set);
     return exit_status;
 }

@@ -24,7 +24,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-static int run(int argc, char **argv);
+static int run(const void *given, const cli_operands *operands);
 
 const cli_command cli_cmd_help = {
     .name = "help",
@@ -35,39 +35,35 @@ const cli_command cli_cmd_help = {
                    "comes as data, for tools that offer the commands.",
     .examples = examples,
     .options = options,
+    .args_bytes = sizeof(help_args),
     .run = run,
 };
 
 static json_t *command_json(const cli_command *command);
 static json_t *overview_json(void);
 
-static int run(int argc, char **argv)
+static int run(const void *given, const cli_operands *operands)
 {
-    help_args args = {0};
-    cli_operands operands;
-    int result = cli_parse(&cli_cmd_help, argc, argv, &args, &operands);
-    if (result != CLI_PROCEED) {
-        return result;
-    }
-    if (args.manual || args.completion) {
-        if (operands.count > 0 || args.common.json || (args.manual && args.completion)) {
+    const help_args *args = given;
+    if (args->manual || args->completion) {
+        if (operands->count > 0 || args->common.json || (args->manual && args->completion)) {
             return cli_usage_error(&cli_cmd_help, "--man and --completion stand alone");
         }
-        (args.manual ? cli_print_manual : cli_print_completion)(stdout);
+        (args->manual ? cli_print_manual : cli_print_completion)(stdout);
         return 0;
     }
-    if (operands.count == 0) {
-        if (args.common.json) {
+    if (operands->count == 0) {
+        if (args->common.json) {
             return cli_print_json(overview_json());
         }
         cli_print_overview(stdout);
         return 0;
     }
-    const cli_command *command = cli_find_command(operands.items[0]);
+    const cli_command *command = cli_find_command(operands->items[0]);
     if (command == NULL) {
-        return cli_unknown_command(operands.items[0]);
+        return cli_unknown_command(operands->items[0]);
     }
-    if (args.common.json) {
+    if (args->common.json) {
         return cli_print_json(command_json(command));
     }
     cli_print_help(stdout, command);

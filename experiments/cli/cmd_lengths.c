@@ -45,7 +45,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-static int run(int argc, char **argv);
+static int run(const void *given, const cli_operands *operands);
 
 const cli_command cli_cmd_lengths = {
     .name = "lengths",
@@ -61,6 +61,8 @@ const cli_command cli_cmd_lengths = {
         "\n\nWithout an argument, lists the built-in distributions and where they were published.",
     .examples = examples,
     .options = options,
+    .args_bytes = sizeof(lengths_args),
+    .defaults = &(const lengths_args){.seed = -1},
     .run = run,
 };
 
@@ -79,29 +81,25 @@ static sp_status read_source(const char *name, const lengths_args *args, source 
 static json_t *source_json(const source *from);
 static void print_source(const source *from);
 
-static int run(int argc, char **argv)
+static int run(const void *given, const cli_operands *operands)
 {
-    lengths_args args = {.seed = -1};
-    cli_operands names;
-    int exit_status = cli_parse(&cli_cmd_lengths, argc, argv, &args, &names);
-    if (exit_status != CLI_PROCEED) {
+    const lengths_args *args = given;
+    int exit_status = 0;
+    if (!options_apply(args, operands, &exit_status)) {
         return exit_status;
     }
-    if (!options_apply(&args, &names, &exit_status)) {
-        return exit_status;
-    }
-    if (names.count == 0) {
-        return list_distributions(args.common.json);
+    if (operands->count == 0) {
+        return list_distributions(args->common.json);
     }
     sp_error err = {0};
     json_t *all = json_array();
-    for (int i = 0; i < names.count; i++) {
+    for (int i = 0; i < operands->count; i++) {
         source from;
-        if (read_source(names.items[i], &args, &from, &err) != SP_OK) {
+        if (read_source(operands->items[i], args, &from, &err) != SP_OK) {
             json_decref(all);
             return cli_fail(&err);
         }
-        if (args.common.json) {
+        if (args->common.json) {
             json_array_append_new(all, source_json(&from));
             continue;
         }
@@ -110,13 +108,13 @@ static int run(int argc, char **argv)
         }
         print_source(&from);
     }
-    if (!args.common.json) {
+    if (!args->common.json) {
         json_decref(all);
         return 0;
     }
     // An append that failed has left the array too short.
-    bool complete = json_array_size(all) == (size_t)names.count;
-    json_t *printed = !complete ? NULL : names.count == 1 ? json_array_get(all, 0) : all;
+    bool complete = json_array_size(all) == (size_t)operands->count;
+    json_t *printed = !complete ? NULL : operands->count == 1 ? json_array_get(all, 0) : all;
     json_incref(printed);
     json_decref(all);
     return cli_print_json(printed);

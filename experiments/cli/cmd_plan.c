@@ -49,7 +49,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-static int run(int argc, char **argv);
+static int run(const void *given, const cli_operands *operands);
 
 const cli_command cli_cmd_plan = {
     .name = "plan",
@@ -77,6 +77,7 @@ const cli_command cli_cmd_plan = {
         "of a stream has no plan; the plans are written all the same.",
     .examples = examples,
     .options = options,
+    .args_bytes = sizeof(plan_args),
     .run = run,
 };
 
@@ -174,9 +175,7 @@ static int write_plan(const plan_args *args, const sp_scenario *scenario)
     if (make_plans(args, scenario, &result, &err) == SP_OK) {
         exit_status = print_plans(args, &result);
         cli_print_notes(args->common.quiet || args->common.json, &result);
-        if (exit_status == 0 && sp_result_is_oom(&result)) {
-            exit_status = sp_status_exit(SP_ERR_INFEASIBLE);
-        }
+        exit_status = cli_answer(exit_status, !sp_result_is_oom(&result));
     } else {
         exit_status = cli_fail(&err);
     }
@@ -254,9 +253,7 @@ static int check(const char *path, bool json, bool quiet)
     if (status == SP_OK) {
         exit_status = print_check(path, &c, json);
         cli_print_notes(quiet || json, &c.result);
-        if (exit_status == 0 && sp_result_is_oom(&c.result)) {
-            exit_status = sp_status_exit(SP_ERR_INFEASIBLE);
-        }
+        exit_status = cli_answer(exit_status, !sp_result_is_oom(&c.result));
     } else {
         exit_status = cli_fail(&err);
     }
@@ -341,7 +338,7 @@ static int stream(const sp_scenario *scenario, int64_t jobs, int64_t ahead, bool
     if (status != SP_OK) {
         return cli_fail(&err);
     }
-    return a.oom + a.infeasible > 0 ? sp_status_exit(SP_ERR_INFEASIBLE) : 0;
+    return cli_answer(0, a.oom + a.infeasible == 0);
 }
 
 // ---- the command ----
@@ -391,19 +388,13 @@ static int plan_scenario(const plan_args *args, const char *path)
     return exit_status;
 }
 
-static int run(int argc, char **argv)
+static int run(const void *given, const cli_operands *operands)
 {
-    plan_args args = {0};
-    cli_operands operands;
-    int exit_status = cli_parse(&cli_cmd_plan, argc, argv, &args, &operands);
+    const plan_args *args = given;
+    int exit_status = check_usage(args, operands);
     if (exit_status != CLI_PROCEED) {
         return exit_status;
     }
-    exit_status = check_usage(&args, &operands);
-    if (exit_status == CLI_PROCEED) {
-        exit_status = args.check != NULL ? check(args.check, args.common.json, args.common.quiet)
-                                         : plan_scenario(&args, operands.items[0]);
-    }
-    cli_list_fini(&args.set);
-    return exit_status;
+    return args->check != NULL ? check(args->check, args->common.json, args->common.quiet)
+                               : plan_scenario(args, operands->items[0]);
 }

@@ -69,7 +69,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-static int run(int argc, char **argv);
+static int run(const void *given, const cli_operands *operands);
 
 const cli_command cli_cmd_run = {
     .name = "run",
@@ -93,6 +93,7 @@ const cli_command cli_cmd_run = {
         "action fails.",
     .examples = examples,
     .options = options,
+    .args_bytes = sizeof(run_args),
     .run = run,
 };
 
@@ -199,17 +200,10 @@ static int run_plan(const run_args *args, const char *path)
     return exit_status;
 }
 
-static int run(int argc, char **argv)
+static int run(const void *given, const cli_operands *operands)
 {
-    run_args args = {0};
-    cli_operands operands;
-    int exit_status = cli_parse(&cli_cmd_run, argc, argv, &args, &operands);
-    if (exit_status != CLI_PROCEED) {
-        return exit_status;
-    }
-    exit_status = args.execute.backend == NULL
-                      ? cli_usage_error(&cli_cmd_run, "'run' needs --backend NAME")
-                      : run_plan(&args, operands.items[0]);
-    cli_list_fini(&args.execute.options);
-    return exit_status;
+    const run_args *args = given;
+    return args->execute.backend == NULL
+               ? cli_usage_error(&cli_cmd_run, "'run' needs --backend NAME")
+               : run_plan(args, operands->items[0]);
 }

@@ -56,7 +56,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-static int run(int argc, char **argv);
+static int run(const void *given, const cli_operands *operands);
 
 const cli_command cli_cmd_simulate = {
     .name = "simulate",
@@ -75,6 +75,7 @@ const cli_command cli_cmd_simulate = {
         "printed all the same, with a warning that says which sample needs how much.",
     .examples = examples,
     .options = options,
+    .args_bytes = sizeof(simulate_args),
     .run = run,
 };
 
@@ -200,38 +201,31 @@ static int print(const simulate_args *args, const input *in, const sp_result *re
     return 0;
 }
 
-static int run(int argc, char **argv)
+static int run(const void *given, const cli_operands *operands)
 {
-    simulate_args args = {0};
-    cli_operands operands;
-    int exit_status = cli_parse(&cli_cmd_simulate, argc, argv, &args, &operands);
-    if (exit_status != CLI_PROCEED) {
-        return exit_status;
-    }
+    const simulate_args *args = given;
+    int exit_status = 0;
     input in = {0};
     sp_result result = {0};
     sp_error err = {0};
-    sp_status status = read_input(operands.items[0], &args, &in, &err);
-    if (status == SP_OK && args.explain && !args.common.json) {
+    sp_status status = read_input(operands->items[0], args, &in, &err);
+    if (status == SP_OK && args->explain && !args->common.json) {
         cli_print_json(json_incref(in.scenario.resolved));
         cli_print_json(sp_scenario_derived(&in.scenario));
         putchar('\n');
     }
     if (status == SP_OK) {
         // With --json standard output belongs to the result alone.
-        status = simulate(&args, &in, args.common.json ? stderr : stdout, &result, &err);
+        status = simulate(args, &in, args->common.json ? stderr : stdout, &result, &err);
     }
     if (status == SP_OK) {
-        exit_status = print(&args, &in, &result);
-        cli_print_notes(args.common.quiet || args.common.json, &result);
-        if (exit_status == 0 && sp_result_is_oom(&result)) {
-            exit_status = sp_status_exit(SP_ERR_INFEASIBLE);
-        }
+        exit_status = print(args, &in, &result);
+        cli_print_notes(args->common.quiet || args->common.json, &result);
+        exit_status = cli_answer(exit_status, !sp_result_is_oom(&result));
     } else {
         exit_status = cli_fail(&err);
     }
     sp_result_fini(&result);
     input_fini(&in);
-    cli_list_fini(&args.set);
     return exit_status;
 }

@@ -43,7 +43,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-static int run(int argc, char **argv);
+static int run(const void *given, const cli_operands *operands);
 
 const cli_command cli_cmd_sweep = {
     .name = "sweep",
@@ -54,23 +54,23 @@ const cli_command cli_cmd_sweep = {
     .description =
         "Evaluates a base scenario at every point of a grid, such as all layouts of a model on a "
         "cluster. SPEC is a JSON object: \"base\" is a scenario, \"grid\" names settings by their "
-        "dotted path (\"parallel.tp\") and gives each an array of values, \"where\" is a condition "
-        "that chooses among the combinations (\"tp*pp*dp == 512 && zero != 3\")."
+        "dotted path (\"parallel.tp\") and gives each an array of values, \"where\" is a "
+        "condition that chooses among the combinations (\"tp*pp*dp == 512 && zero != 3\")."
         "\n\nEach point becomes a line of the results file: its settings, a status (ok; oom, it "
         "needs more memory than there is; infeasible, strategy or schedule cannot; invalid, the "
         "settings make no scenario), the reason, and the keys of a result. The order of the lines "
         "is that of the points, the last setting turning fastest, whatever the number of threads. "
         "The file is kept whole through a kill, and --resume goes on with it."
         "\n\nAt the end the fastest points that fit are listed, each with the median error of its "
-        "profile on logged steps like it. TFLOP/s/GPU and MFU full are by Megatron's formula, with "
-        "all "
-        "pairs of attention, MFU causal counts those that a causal mask keeps. Points that fit "
-        "tightly, within a tenth of the memory "
-        "limit, come last: such steps ran several times slower than predicted. Where no point fits "
-        "well, a line says so, with the margin of the first."
+        "profile on logged steps like it. TFLOP/s/GPU and MFU full are by Megatron's formula, "
+        "with all pairs of attention, MFU causal counts those that a causal mask keeps. Points "
+        "that fit tightly, within a tenth of the memory limit, come last: such steps ran several "
+        "times slower than predicted. Where no point fits well, a line says so, with the margin "
+        "of the first."
         "\n\nThe exit status is 1 when no point is ok.",
     .examples = examples,
     .options = options,
+    .args_bytes = sizeof(sweep_args),
     .run = run,
 };
 
@@ -336,27 +336,21 @@ static int sweep(const sweep_args *args, const sweep_spec *spec)
         cli_warn(args->common.quiet, "stopped by a signal; --resume goes on from here");
         return EXIT_BY_SIGNAL + (int)stop_signal;
     }
-    return exit_status == 0 && summary.of_status[SWEEP_OK] == 0 ? sp_status_exit(SP_ERR_INFEASIBLE)
-                                                                : exit_status;
+    return cli_answer(exit_status, summary.of_status[SWEEP_OK] > 0);
 }
 
-static int run(int argc, char **argv)
+static int run(const void *given, const cli_operands *operands)
 {
-    sweep_args args = {0};
-    cli_operands operands;
-    int exit_status = cli_parse(&cli_cmd_sweep, argc, argv, &args, &operands);
-    if (exit_status != CLI_PROCEED) {
-        return exit_status;
-    }
-    if (args.output == NULL && !args.dry_run) {
+    const sweep_args *args = given;
+    if (args->output == NULL && !args->dry_run) {
         return cli_usage_error(&cli_cmd_sweep, "'sweep' needs -o FILE (or --dry-run)");
     }
     sp_error err = {0};
     sweep_spec spec;
-    if (sweep_spec_read(operands.items[0], &spec, &err) != SP_OK) {
+    if (sweep_spec_read(operands->items[0], &spec, &err) != SP_OK) {
         return cli_fail(&err);
     }
-    exit_status = args.dry_run ? dry_run(&args, &spec) : sweep(&args, &spec);
+    int exit_status = args->dry_run ? dry_run(args, &spec) : sweep(args, &spec);
     sweep_spec_fini(&spec);
     return exit_status;
 }

@@ -48,7 +48,7 @@ static int dispatch(int argc, char **argv)
                                word);
     }
     const cli_command *command = cli_find_command(word);
-    return command == NULL ? cli_unknown_command(word) : command->run(argc - 1, argv + 1);
+    return command == NULL ? cli_unknown_command(word) : cli_run(command, argc - 1, argv + 1);
 }
 
 // A failed SP_ASSERT ends in SIGABRT; the command line promises 70 for a defect of ours.

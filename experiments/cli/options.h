@@ -78,16 +78,25 @@ enum { CLI_MOST_THREADS = 1024 };
 
 // ---- commands ----
 
+// The arguments that are no options, in order; points into argv.
+typedef struct cli_operands {
+    char **items;
+    int count;
+} cli_operands;
+
 typedef struct cli_command {
     const char *name;
-    const char *summary;               // one line, no full stop
-    const char *operands;              // as in the usage line ("SCENARIO|PLAN"); NULL: none
-    int min_operands;                  // fewer are refused
-    int max_operands;                  // more are refused; negative: any number
-    const char *description;           // paragraphs, separated by an empty line
-    const char *const *examples;       // command lines, NULL-terminated; may be NULL
-    const cli_option *options;         // ends with a row without a name
-    int (*run)(int argc, char **argv); // argv[0] is the command's name; returns the exit status
+    const char *summary;         // one line, no full stop
+    const char *operands;        // as in the usage line ("SCENARIO|PLAN"); NULL: none
+    int min_operands;            // fewer are refused
+    int max_operands;            // more are refused; negative: any number
+    const char *description;     // paragraphs, separated by an empty line
+    const char *const *examples; // command lines, NULL-terminated; may be NULL
+    const cli_option *options;   // ends with a row without a name
+    size_t args_bytes;           // of the command's argument struct
+    const void *defaults;        // such a struct; NULL: all zero
+    // `args` is the argument struct as given; returns the exit status.
+    int (*run)(const void *args, const cli_operands *operands);
 } cli_command;
 
 // One object per cmd_*.c; a new command is declared here and listed in main.c.
@@ -117,25 +126,15 @@ void cli_print_help(FILE *out, const cli_command *command);
 void cli_print_manual(FILE *out);
 void cli_print_completion(FILE *out);
 
-// ---- reading arguments ----
-
-void cli_list_fini(cli_list *list);
-
-// The arguments that are no options, in order; points into argv.
-typedef struct cli_operands {
-    char **items;
-    int count;
-} cli_operands;
+// ---- running ----
 
 enum { CLI_PROCEED = -1 };
 
-// Reads argv[1..argc) into `args` (the command's struct, holding the defaults) and the operands,
-// which are moved to the front of argv. Returns CLI_PROCEED, or the exit status with which the
-// command ends at once: --help was printed (0), or the usage was wrong and has been reported (2).
-// Lists in `args` are to be freed after CLI_PROCEED only. `--name value`, `--name=value`, `-n
-// value`, `-nvalue`, bundled letters; `--` ends the options; the last of several values counts.
-int cli_parse(const cli_command *command, int argc, char **argv, void *args,
-              cli_operands *operands);
+// Reads argv[1..argc) by the command's table and runs it; returns the exit status. --help prints
+// the help (0), wrong usage is reported (2). `--name value`, `--name=value`, `-n value`, `-nvalue`,
+// bundled letters; `--` ends the options; the last of several values counts. argv is put in another
+// order.
+int cli_run(const cli_command *command, int argc, char **argv);
 
 // Threads for a number of jobs that CLI_JOBS_OPTION read.
 int cli_threads(int64_t jobs);

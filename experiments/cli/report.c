@@ -36,6 +36,11 @@ int cli_fail_of(int process, const sp_error *err)
     return sp_status_exit(err->status);
 }
 
+int cli_answer(int exit_status, bool positive)
+{
+    return exit_status == 0 && !positive ? sp_status_exit(SP_ERR_INFEASIBLE) : exit_status;
+}
+
 int cli_usage_error(const cli_command *command, const char *format, ...)
 {
     va_list args;

@@ -15,6 +15,10 @@ int cli_fail(const sp_error *err);
 // Does so for one of several processes that execute together: those but the first say who they are.
 int cli_fail_of(int process, const sp_error *err);
 
+// The exit status of a command that printed its answer: 1 where all went well and the answer is
+// negative.
+int cli_answer(int exit_status, bool positive);
+
 // Reports wrong usage with a pointer to the command's help (NULL: the program's); returns 2.
 int cli_usage_error(const cli_command *command, const char *format, ...) SP_PRINTF(2, 3);
 

@@ -481,8 +481,7 @@ static int validate(const cli_validate_tables *args, tables *all)
         cli_plot("validation.gp", args->plot, write_figure, all, &err) != SP_OK) {
         return cli_fail(&err);
     }
-    return exit_status == 0 && !within_bounds(all) ? sp_status_exit(SP_ERR_INFEASIBLE)
-                                                   : exit_status;
+    return cli_answer(exit_status, within_bounds(all));
 }
 
 int cli_validate_with_tables(const cli_validate_tables *args)
