@@ -37,11 +37,10 @@ static json_t *constants_json(const fit_outcome *outcome)
     json_t *constants = json_object();
     for (int i = 0; i < outcome->model.constant_count; i++) {
         const fit_value *value = &outcome->values[i];
-        json_t *constant = json_object();
-        sp_json_put(constant, "value", json_real(value->value));
-        sp_json_put(constant, "sd_percent", brief_percent(value->spread >= 0.0, value->spread));
-        sp_json_put(constant, "unit", json_string(outcome->model.constants[i].unit));
-        sp_json_put(constants, outcome->model.constants[i].path, constant);
+        sp_json_put(constants, outcome->model.constants[i].path,
+                    json_pack("{s:f, s:o, s:s}", "value", value->value, "sd_percent",
+                              brief_percent(value->spread >= 0.0, value->spread), "unit",
+                              outcome->model.constants[i].unit));
     }
     return constants;
 }
@@ -52,13 +51,13 @@ static json_t *tables_json(const fit_outcome *outcome)
     for (int t = 0; t < outcome->rows.table_count; t++) {
         const sp_prediction_errors *errors = &outcome->errors[t];
         const sp_prediction_errors *folds = &outcome->fold_errors[t];
-        json_t *table = json_object();
-        sp_json_put(table, "name", json_string(outcome->rows.tables[t].name));
-        sp_json_put(table, "rows", json_integer((json_int_t)outcome->rows.tables[t].count));
-        sp_json_put(table, "mean_error_percent", brief_percent(errors->known, errors->mean));
-        sp_json_put(table, "kfold_error_percent", brief_percent(folds->known, folds->mean));
-        sp_json_put(table, "worst_percent", brief_percent(errors->known, errors->worst));
-        json_array_append_new(tables, table);
+        json_array_append_new(
+            tables, json_pack("{s:o*, s:I, s:o, s:o, s:o}", "name",
+                              json_string(outcome->rows.tables[t].name), "rows",
+                              (json_int_t)outcome->rows.tables[t].count, "mean_error_percent",
+                              brief_percent(errors->known, errors->mean), "kfold_error_percent",
+                              brief_percent(folds->known, folds->mean), "worst_percent",
+                              brief_percent(errors->known, errors->worst)));
     }
     return tables;
 }
@@ -332,18 +331,10 @@ static sp_status record(recording *r, const size_t *chosen, size_t count, const 
     }
     scope_text(r, kind, scope);
     source_text(r, source);
-    json_t *object = json_object();
-    bool complete = sp_json_put(object, "scope", json_string(scope)) &&
-                    sp_json_put(object, "when", when_json(r, chosen, count)) &&
-                    sp_json_put(object, "steps", json_integer((json_int_t)count)) &&
-                    sp_json_put(object, "median", brief(errors.median)) &&
-                    sp_json_put(object, "p90", brief(errors.p90)) &&
-                    sp_json_put(object, "bias", brief(errors.bias)) &&
-                    sp_json_put(object, "source", json_string(source));
-    if (!complete) {
-        json_decref(object);
-        return sp_error_no_memory(r->err, "the errors of a fit");
-    }
+    json_t *object = json_pack("{s:s, s:o, s:I, s:o, s:o, s:o, s:s}", "scope", scope, "when",
+                               when_json(r, chosen, count), "steps", (json_int_t)count, "median",
+                               brief(errors.median), "p90", brief(errors.p90), "bias",
+                               brief(errors.bias), "source", source);
     return json_array_append_new(r->records, object) == 0
                ? SP_OK
                : sp_error_no_memory(r->err, "the errors of a fit");
