@@ -216,10 +216,9 @@ static int read_names(sp_object *object, const char *key, int most, const char *
         }
     }
     if (!good) {
-        char found[QUOTE];
-        sp_json_quote(list, found, sizeof found);
-        sp_object_error(object, key, "expected an array of 1 to %d different names, got %s", most,
-                        found);
+        char what[QUOTE];
+        snprintf(what, sizeof what, "an array of 1 to %d different names", most);
+        sp_object_expected(object, key, list, what);
         return 0;
     }
     return (int)count;
@@ -317,11 +316,9 @@ static void read_overrides(sp_object *object, fit_ablation *ablation)
         ablation->overrides[i] = text;
     }
     if (!fits) {
-        char found[QUOTE];
-        sp_json_quote(list, found, sizeof found);
-        sp_object_error(object, "scenario",
-                        "expected an array of at most %d texts PATH=VALUE, got %s",
-                        (int)FIT_OVERRIDES, found);
+        char what[QUOTE];
+        snprintf(what, sizeof what, "an array of at most %d texts PATH=VALUE", (int)FIT_OVERRIDES);
+        sp_object_expected(object, "scenario", list, what);
         return;
     }
     ablation->override_count = (int)count;

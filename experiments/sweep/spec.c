@@ -114,10 +114,9 @@ static void read_axis(sweep_spec *spec, sp_object *grid, const char *path, const
         sp_error_in(grid->err, SP_ERR_CONTENT, grid->source, "grid",
                     "expected a dotted path such as parallel.tp, got '%.64s'", path);
     } else if (count == 0 || count > SWEEP_AXIS_VALUES) {
-        char found[QUOTE];
-        sp_json_quote(values, found, sizeof found);
-        sp_object_error(grid, path, "expected an array of 1 to %d values, got %s",
-                        (int)SWEEP_AXIS_VALUES, found);
+        char what[QUOTE];
+        snprintf(what, sizeof what, "an array of 1 to %d values", (int)SWEEP_AXIS_VALUES);
+        sp_object_expected(grid, path, values, what);
     } else if (spec->axis_count == SWEEP_AXES) {
         sp_object_error(grid, path, "is more than the %d axes that a grid may have",
                         (int)SWEEP_AXES);

@@ -93,7 +93,7 @@ void sp_object_error(sp_object *object, const char *key, const char *format, ...
     sp_error_in(object->err, SP_ERR_CONTENT, object->source, path, "%s", text);
 }
 
-static void expected(sp_object *object, const char *key, const json_t *value, const char *what)
+void sp_object_expected(sp_object *object, const char *key, const json_t *value, const char *what)
 {
     char found[80];
     sp_json_quote(value, found, sizeof found);
@@ -166,7 +166,7 @@ int64_t sp_object_int(sp_object *object, const char *key, int64_t fallback, int6
             snprintf(what, sizeof what, "an integer from %lld to %lld", (long long)min,
                      (long long)max);
         }
-        expected(object, key, value, what);
+        sp_object_expected(object, key, value, what);
         return fallback;
     }
     return number;
@@ -186,7 +186,7 @@ double sp_object_real(sp_object *object, const char *key, double fallback, doubl
         } else {
             snprintf(what, sizeof what, "a number from %g to %g", min, max);
         }
-        expected(object, key, value, what);
+        sp_object_expected(object, key, value, what);
         return fallback;
     }
     return number;
@@ -199,7 +199,7 @@ bool sp_object_bool(sp_object *object, const char *key, bool fallback)
         return fallback;
     }
     if (!json_is_boolean(value)) {
-        expected(object, key, value, "true or false");
+        sp_object_expected(object, key, value, "true or false");
         return fallback;
     }
     return json_is_true(value);
@@ -212,7 +212,7 @@ const char *sp_object_string(sp_object *object, const char *key, const char *fal
         return fallback;
     }
     if (!json_is_string(value)) {
-        expected(object, key, value, "a string");
+        sp_object_expected(object, key, value, "a string");
         return fallback;
     }
     return json_string_value(value);
@@ -265,7 +265,7 @@ void sp_object_schema(sp_object *object, const char *expected_schema)
     }
     char what[WORD];
     snprintf(what, sizeof what, "\"%s\"", expected_schema);
-    expected(object, "schema", schema, what);
+    sp_object_expected(object, "schema", schema, what);
 }
 
 void sp_object_end(sp_object *object)

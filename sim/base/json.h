@@ -70,6 +70,9 @@ void sp_object_require(sp_object *object, const char *key);
 // Notes a content error at `key` of the object: "source: path.key: text".
 void sp_object_error(sp_object *object, const char *key, const char *format, ...) SP_PRINTF(3, 4);
 
+// Notes "expected WHAT, got VALUE" at `key`, with the value cut short.
+void sp_object_expected(sp_object *object, const char *key, const json_t *value, const char *what);
+
 // The compact text of a value, cut at `bytes` with "..." (for messages).
 void sp_json_quote(const json_t *value, char *text, size_t bytes);
 
