@@ -155,14 +155,13 @@ static sp_status add_sources(source_list *list, const char *text, sp_error *err)
     }
     list->texts[list->text_count++] = copy;
     sp_status status = SP_OK;
-    char *next = copy;
-    while (status == SP_OK && next != NULL) {
-        char *csv = next;
-        next = strchr(csv, ',');
-        if (next != NULL) {
-            *next++ = '\0';
+    for (char *csv = copy; status == SP_OK && csv != NULL;) {
+        char *comma = strchr(csv, ',');
+        if (comma != NULL) {
+            *comma++ = '\0';
         }
         status = add_source(list, csv, err);
+        csv = comma;
     }
     return status;
 }

@@ -247,7 +247,7 @@ static json_t *row_json(const comparison *cmp, const row *r)
         sp_json_put(object, cmp->of_schedules ? "schedule" : "strategy", json_string(r->name));
         sp_json_put(object, "status", json_string(status_word(r)));
         sp_json_put(object, "reason", r->reason[0] != '\0' ? json_string(r->reason) : json_null());
-        sp_json_put(object, "speedup", isfinite(factor) ? json_real(factor) : json_null());
+        sp_json_put(object, "speedup", cli_json_figure(factor));
         if (!cmp->of_schedules) {
             bool lossless = r->status == SP_OK ? r->result.lossless
                                                : sp_strategy_is_lossless(sp_strategy_find(r->name),
@@ -260,18 +260,13 @@ static json_t *row_json(const comparison *cmp, const row *r)
 
 static json_t *comparison_json(const comparison *cmp)
 {
-    json_t *root = json_object();
     json_t *rows = json_array();
-    sp_json_put(root, "schema", json_string("slimpack/comparison/1"));
-    sp_json_put(root, "baseline", json_string(cmp->rows[0].name));
-    sp_json_put(
-        root, "baseline_oom",
-        json_boolean(cmp->rows[0].status == SP_OK && sp_result_is_oom(&cmp->rows[0].result)));
     for (int i = 0; i < cmp->count; i++) {
         json_array_append_new(rows, row_json(cmp, &cmp->rows[i]));
     }
-    sp_json_put(root, "rows", rows);
-    return root;
+    bool oom = cmp->rows[0].status == SP_OK && sp_result_is_oom(&cmp->rows[0].result);
+    return json_pack("{s:s, s:s, s:b, s:o}", "schema", "slimpack/comparison/1", "baseline",
+                     cmp->rows[0].name, "baseline_oom", (int)oom, "rows", rows);
 }
 
 enum { FACTOR = 32 };

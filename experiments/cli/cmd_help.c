@@ -70,66 +70,35 @@ static int run(const void *given, const cli_operands *operands)
     return 0;
 }
 
-static json_t *text_or_null(const char *text)
-{
-    return text == NULL ? json_null() : json_string(text);
-}
-
 static json_t *option_json(const cli_option *option)
 {
     static const char *const kinds[] = {"flag", "integer", "string", "file", "list"};
-    json_t *json = json_object();
     char letter[2] = {option->letter, '\0'};
-    bool ok = sp_json_put(json, "name", json_string(option->name)) &&
-              sp_json_put(json, "letter", text_or_null(letter[0] == '\0' ? NULL : letter)) &&
-              sp_json_put(json, "kind", json_string(kinds[option->kind])) &&
-              sp_json_put(json, "value", text_or_null(option->value)) &&
-              sp_json_put(json, "help", json_string(option->help));
-    if (ok && option->kind == CLI_INT) {
-        ok = sp_json_put(json, "min", json_integer(option->min)) &&
-             sp_json_put(json, "max", json_integer(option->max));
-    }
-    if (!ok) {
-        json_decref(json);
-        return NULL;
+    json_t *json = json_pack("{s:s, s:s?, s:s, s:s?, s:s}", "name", option->name, "letter",
+                             letter[0] != '\0' ? letter : NULL, "kind", kinds[option->kind],
+                             "value", option->value, "help", option->help);
+    if (json != NULL && option->kind == CLI_INT) {
+        sp_json_put(json, "min", json_integer(option->min));
+        sp_json_put(json, "max", json_integer(option->max));
     }
     return json;
 }
 
 static json_t *command_json(const cli_command *command)
 {
-    json_t *json = json_object();
     json_t *list = json_array();
-    bool ok = json != NULL && list != NULL;
-    for (const cli_option *option = command->options; ok && option->name != NULL; option++) {
-        ok = json_array_append_new(list, option_json(option)) == 0;
+    for (const cli_option *option = command->options; option->name != NULL; option++) {
+        json_array_append_new(list, option_json(option));
     }
-    ok = ok && sp_json_put(json, "name", json_string(command->name)) &&
-         sp_json_put(json, "summary", json_string(command->summary)) &&
-         sp_json_put(json, "arguments", text_or_null(command->operands)) &&
-         sp_json_put(json, "options", json_incref(list));
-    json_decref(list);
-    if (!ok) {
-        json_decref(json);
-        return NULL;
-    }
-    return json;
+    return json_pack("{s:s, s:s, s:s?, s:o}", "name", command->name, "summary", command->summary,
+                     "arguments", command->operands, "options", list);
 }
 
 static json_t *overview_json(void)
 {
-    json_t *json = json_object();
     json_t *list = json_array();
-    bool ok = json != NULL && list != NULL;
-    for (int i = 0; ok && cli_commands[i] != NULL; i++) {
-        ok = json_array_append_new(list, command_json(cli_commands[i])) == 0;
+    for (int i = 0; cli_commands[i] != NULL; i++) {
+        json_array_append_new(list, command_json(cli_commands[i]));
     }
-    ok = ok && sp_json_put(json, "version", json_string(SP_VERSION)) &&
-         sp_json_put(json, "commands", json_incref(list));
-    json_decref(list);
-    if (!ok) {
-        json_decref(json);
-        return NULL;
-    }
-    return json;
+    return json_pack("{s:s, s:o}", "version", SP_VERSION, "commands", list);
 }

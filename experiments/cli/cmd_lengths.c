@@ -223,13 +223,8 @@ static int list_distributions(bool json)
 static json_t *quantiles_json(const sp_length_stats *stats)
 {
     json_t *json = json_object();
-    bool ok = json != NULL;
-    for (int i = 0; ok && i < SP_LENGTH_QUANTILES; i++) {
-        ok = sp_json_put(json, sp_length_quantile_names[i], json_integer(stats->quantiles[i]));
-    }
-    if (!ok) {
-        json_decref(json);
-        return NULL;
+    for (int i = 0; i < SP_LENGTH_QUANTILES; i++) {
+        sp_json_put(json, sp_length_quantile_names[i], json_integer(stats->quantiles[i]));
     }
     return json;
 }
@@ -237,17 +232,12 @@ static json_t *quantiles_json(const sp_length_stats *stats)
 static json_t *bins_json(const sp_length_stats *stats)
 {
     json_t *json = json_array();
-    bool ok = json != NULL;
-    for (int i = 0; ok && i < stats->bin_count; i++) {
+    for (int i = 0; i < stats->bin_count; i++) {
         const sp_length_bin *bin = &stats->bins[i];
-        json_t *row = json_pack("{s:I, s:I, s:I, s:f}", "upto", (json_int_t)bin->upto, "samples",
-                                (json_int_t)bin->samples, "tokens", (json_int_t)bin->tokens,
-                                "sum_squares", bin->sum_squares);
-        ok = json_array_append_new(json, row) == 0;
-    }
-    if (!ok) {
-        json_decref(json);
-        return NULL;
+        json_array_append_new(json,
+                              json_pack("{s:I, s:I, s:I, s:f}", "upto", (json_int_t)bin->upto,
+                                        "samples", (json_int_t)bin->samples, "tokens",
+                                        (json_int_t)bin->tokens, "sum_squares", bin->sum_squares));
     }
     return json;
 }
@@ -255,24 +245,15 @@ static json_t *bins_json(const sp_length_stats *stats)
 static json_t *source_json(const source *from)
 {
     const sp_length_stats *stats = &from->stats;
-    json_t *json = json_object();
-    bool ok = sp_json_put(json, "lengths", json_string(from->name)) &&
-              sp_json_put(json, "count", json_integer(stats->count)) &&
-              sp_json_put(json, "tokens", json_integer(stats->tokens)) &&
-              sp_json_put(json, "mean", json_real(stats->mean)) &&
-              sp_json_put(json, "stddev", json_real(stats->stddev)) &&
-              sp_json_put(json, "token_weighted_mean", json_real(stats->token_weighted_mean)) &&
-              sp_json_put(json, "min", json_integer(stats->min)) &&
-              sp_json_put(json, "max", json_integer(stats->max)) &&
-              sp_json_put(json, "quantiles", quantiles_json(stats)) &&
-              sp_json_put(json, "bins", bins_json(stats));
-    if (ok && from->distribution != NULL) {
-        ok = sp_json_put(json, "distribution", distribution_json(from->distribution)) &&
-             sp_json_put(json, "seed", json_integer(from->seed));
-    }
-    if (!ok) {
-        json_decref(json);
-        return NULL;
+    json_t *json = json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:o, s:o}", "lengths",
+                             from->name, "count", (json_int_t)stats->count, "tokens",
+                             (json_int_t)stats->tokens, "mean", stats->mean, "stddev",
+                             stats->stddev, "token_weighted_mean", stats->token_weighted_mean,
+                             "min", (json_int_t)stats->min, "max", (json_int_t)stats->max,
+                             "quantiles", quantiles_json(stats), "bins", bins_json(stats));
+    if (json != NULL && from->distribution != NULL) {
+        sp_json_put(json, "distribution", distribution_json(from->distribution));
+        sp_json_put(json, "seed", json_integer(from->seed));
     }
     return json;
 }

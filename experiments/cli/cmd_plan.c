@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -119,34 +118,26 @@ static double bound_ms(const sp_batch_result *batch)
     return batch->facts.lower_bound_ns / SP_NS_PER_MS;
 }
 
-static json_t *figure(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
+// A name that is not UTF-8 has no place in JSON: its key is left out.
 static int print_plans_json(const plan_args *args, const sp_result *result)
 {
-    json_t *root = json_object();
     json_t *batches = json_array();
     for (size_t b = 0; b < result->batch_count; b++) {
         const sp_batch_result *batch = &result->batches[b];
-        json_t *row = json_object();
-        sp_json_put(row, "samples", json_integer(batch->facts.samples));
-        sp_json_put(row, "tokens", json_integer(batch->facts.tokens));
-        sp_json_put(row, "microbatches", json_integer(batch->facts.microbatches));
-        sp_json_put(row, "predicted_ms", figure(predicted_ms(batch)));
-        sp_json_put(row, "lower_bound_ms", figure(bound_ms(batch)));
-        sp_json_put(row, "solver_ms", figure(batch->facts.solver_ms));
-        json_array_append_new(batches, row);
+        json_array_append_new(batches,
+                              json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "samples",
+                                        (json_int_t)batch->facts.samples, "tokens",
+                                        (json_int_t)batch->facts.tokens, "microbatches",
+                                        (json_int_t)batch->facts.microbatches, "predicted_ms",
+                                        cli_json_figure(predicted_ms(batch)), "lower_bound_ms",
+                                        cli_json_figure(bound_ms(batch)), "solver_ms",
+                                        cli_json_figure(batch->facts.solver_ms)));
     }
-    sp_json_put(root, "schema", json_string("slimpack/plan-summary/1"));
-    sp_json_put(root, "plan", json_string(args->output));
-    sp_json_put(root, "strategy", json_string(result->strategy));
-    sp_json_put(root, "schedule", json_string(result->schedule));
-    sp_json_put(root, "lossless", json_boolean(result->lossless));
-    sp_json_put(root, "oom", json_boolean(sp_result_is_oom(result)));
-    sp_json_put(root, "batches", batches);
-    return cli_print_json(root);
+    return cli_print_json(json_pack("{s:s, s:o*, s:s, s:s, s:b, s:b, s:o}", "schema",
+                                    "slimpack/plan-summary/1", "plan", json_string(args->output),
+                                    "strategy", result->strategy, "schedule", result->schedule,
+                                    "lossless", (int)result->lossless, "oom",
+                                    (int)sp_result_is_oom(result), "batches", batches));
 }
 
 static int print_plans(const plan_args *args, const sp_result *result)
@@ -224,14 +215,10 @@ static int print_check(const char *path, const checked *c, bool json)
 {
     bool oom = sp_result_is_oom(&c->result);
     if (json) {
-        json_t *root = json_object();
-        sp_json_put(root, "schema", json_string("slimpack/plan-check/1"));
-        sp_json_put(root, "plan", json_string(path));
-        sp_json_put(root, "batches", json_integer(c->in.plans.count));
-        sp_json_put(root, "actions", json_integer(actions_of(c)));
-        sp_json_put(root, "iteration_ms", json_real(sp_result_iteration_ms(&c->result)));
-        sp_json_put(root, "oom", json_boolean(oom));
-        return cli_print_json(root);
+        return cli_print_json(json_pack(
+            "{s:s, s:o*, s:i, s:I, s:f, s:b}", "schema", "slimpack/plan-check/1", "plan",
+            json_string(path), "batches", c->in.plans.count, "actions", (json_int_t)actions_of(c),
+            "iteration_ms", sp_result_iteration_ms(&c->result), "oom", (int)oom));
     }
     char actions[CLI_GROUPED];
     printf("%s: %d batch%s, %s actions, all rules kept, %.1f ms a step%s\n", path,

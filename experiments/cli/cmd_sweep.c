@@ -97,16 +97,6 @@ static void catch_signal(int signal_number)
 
 // ---- --dry-run ----
 
-static json_t *dry_run_json(const sweep_spec *spec, int64_t points, json_t *first)
-{
-    json_t *root = json_object();
-    sp_json_put(root, "schema", json_string("slimpack/sweep-points/1"));
-    sp_json_put(root, "combinations", json_integer(spec->combinations));
-    sp_json_put(root, "points", json_integer(points));
-    sp_json_put(root, "first", first);
-    return root;
-}
-
 static int print_points(const sweep_spec *spec, int64_t points, json_t *first)
 {
     char combinations[CLI_GROUPED];
@@ -146,16 +136,14 @@ static int dry_run(const sweep_args *args, const sweep_spec *spec)
         json_decref(first);
         return cli_fail(&err);
     }
-    return args->common.json ? cli_print_json(dry_run_json(spec, points, first))
-                             : print_points(spec, points, first);
+    return args->common.json
+               ? cli_print_json(json_pack(
+                     "{s:s, s:I, s:I, s:o}", "schema", "slimpack/sweep-points/1", "combinations",
+                     (json_int_t)spec->combinations, "points", (json_int_t)points, "first", first))
+               : print_points(spec, points, first);
 }
 
 // ---- the summary ----
-
-static json_t *figure(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
 
 static json_t *best_point(const sweep_spec *spec, const sweep_best *best)
 {
@@ -164,46 +152,37 @@ static json_t *best_point(const sweep_spec *spec, const sweep_best *best)
     return sweep_spec_point(spec, digit);
 }
 
-static json_t *fits_json(sp_fits fits)
+static json_t *best_json(const sweep_spec *spec, const sweep_best *best)
 {
-    return fits == SP_FITS_NONE ? json_null() : json_string(sp_fits_names[fits]);
+    const sweep_digest *digest = &best->digest;
+    const char *fits = digest->fits != SP_FITS_NONE ? sp_fits_names[digest->fits] : NULL;
+    const char *not_validated = digest->not_validated[0] != '\0' ? digest->not_validated : NULL;
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s?, s:o, s:s?}", "point",
+                     best_point(spec, best), "iteration_ms", cli_json_figure(digest->iteration_ms),
+                     "tokens_per_s", cli_json_figure(digest->tokens_per_s), "tokens_per_gpu_s",
+                     cli_json_figure(digest->tokens_per_gpu_s), "tflops_per_gpu",
+                     cli_json_figure(digest->tflops_per_gpu), "mfu_full_attention",
+                     cli_json_figure(digest->mfu_full_attention), "mfu",
+                     cli_json_figure(digest->mfu), "peak_memory_gib",
+                     cli_json_figure(digest->peak_memory_gib), "memory_margin_gib",
+                     cli_json_figure(digest->memory_margin_gib), "fits", fits, "median_error",
+                     cli_json_figure(digest->median_error), "not_validated", not_validated);
 }
 
 static json_t *summary_json(const sweep_spec *spec, const sweep_summary *summary)
 {
-    json_t *root = json_object();
     json_t *statuses = json_object();
     json_t *best = json_array();
-    sp_json_put(root, "schema", json_string("slimpack/sweep-summary/1"));
-    sp_json_put(root, "combinations", json_integer(spec->combinations));
-    sp_json_put(root, "points", json_integer(summary->points));
-    sp_json_put(root, "resumed", json_integer(summary->resumed));
-    sp_json_put(root, "written", json_integer(summary->written));
     for (int s = 0; s < SWEEP_STATUSES; s++) {
         sp_json_put(statuses, sweep_status_names[s], json_integer(summary->of_status[s]));
     }
-    sp_json_put(root, "status", statuses);
     for (int i = 0; i < summary->best_count; i++) {
-        const sweep_digest *digest = &summary->best[i].digest;
-        json_t *row = json_object();
-        sp_json_put(row, "point", best_point(spec, &summary->best[i]));
-        sp_json_put(row, "iteration_ms", figure(digest->iteration_ms));
-        sp_json_put(row, "tokens_per_s", figure(digest->tokens_per_s));
-        sp_json_put(row, "tokens_per_gpu_s", figure(digest->tokens_per_gpu_s));
-        sp_json_put(row, "tflops_per_gpu", figure(digest->tflops_per_gpu));
-        sp_json_put(row, "mfu_full_attention", figure(digest->mfu_full_attention));
-        sp_json_put(row, "mfu", figure(digest->mfu));
-        sp_json_put(row, "peak_memory_gib", figure(digest->peak_memory_gib));
-        sp_json_put(row, "memory_margin_gib", figure(digest->memory_margin_gib));
-        sp_json_put(row, "fits", fits_json(digest->fits));
-        sp_json_put(row, "median_error", figure(digest->median_error));
-        sp_json_put(row, "not_validated",
-                    digest->not_validated[0] != '\0' ? json_string(digest->not_validated)
-                                                     : json_null());
-        json_array_append_new(best, row);
+        json_array_append_new(best, best_json(spec, &summary->best[i]));
     }
-    sp_json_put(root, "best", best);
-    return root;
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "schema", "slimpack/sweep-summary/1",
+                     "combinations", (json_int_t)spec->combinations, "points",
+                     (json_int_t)summary->points, "resumed", (json_int_t)summary->resumed,
+                     "written", (json_int_t)summary->written, "status", statuses, "best", best);
 }
 
 // Points that fit tightly are ranked last, so where the first is one, all are.

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -83,6 +84,11 @@ int cli_print_json(json_t *root)
     }
     putchar('\n');
     return sp_status_exit(SP_OK);
+}
+
+json_t *cli_json_figure(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
 }
 
 static sp_status dump_json(FILE *file, const void *root, sp_error *err)

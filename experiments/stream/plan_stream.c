@@ -155,13 +155,11 @@ static void *read_lines(void *context)
 
 static sp_status answer_infeasible(stream_answer *answer, sp_error *failure)
 {
-    json_t *root = json_object();
     answer->infeasible = true;
     memcpy(answer->reason, failure->message[0], sizeof answer->reason);
     sp_error_clear(failure);
-    sp_json_put(root, "schema", json_string("slimpack/plan/1"));
-    sp_json_put(root, "batches", json_array());
-    sp_json_put(root, "reason", json_string(answer->reason));
+    json_t *root = json_pack("{s:s, s:[], s:o*}", "schema", "slimpack/plan/1", "batches", "reason",
+                             json_string(answer->reason));
     answer->text = json_dumps(root, JSON_COMPACT);
     json_decref(root);
     if (answer->text == NULL) {
