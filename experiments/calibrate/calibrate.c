@@ -253,7 +253,7 @@ static double rounded(double value)
     return strtod(text, NULL);
 }
 
-static bool is_blind(const calibration *c, int constant)
+static bool is_undetermined(const calibration *c, int constant)
 {
     size_t count = (size_t)c->outcome->model.constant_count;
     for (size_t row = 0; row < c->outcome->rows.count; row++) {
@@ -280,7 +280,7 @@ static sp_status round_values(calibration *c)
             .spread = variance > 0.0 ? sqrt(variance) : -1.0,
             .at_bound = log(value / constant->least) < near_bound ||
                         log(constant->most / value) < near_bound,
-            .blind = is_blind(c, i),
+            .undetermined = is_undetermined(c, i),
         };
     }
     sp_status status =
@@ -389,7 +389,7 @@ static sp_status bootstrap(calibration *c)
     double *weight = sp_i_calloc(outcome->rows.count, sizeof *weight);
     sp_status status = weight != NULL ? SP_OK : sp_error_no_memory(c->err, "a resample");
     sp_prng prng;
-    // Not the numbers that dealt the folds.
+    // Not the numbers that the folds were drawn with.
     sp_prng_seed(&prng, c->spec->seed ^ UINT64_C(0x9e3779b97f4a7c15));
     for (int b = 0; status == SP_OK && b < c->resamples; b++) {
         fit_solution solution;

@@ -12,10 +12,10 @@
 enum { FIT_DIGITS = 6, FIT_CORRELATIONS = FIT_CONSTANTS * (FIT_CONSTANTS - 1) / 2 };
 
 typedef struct fit_value {
-    double value;  // FIT_DIGITS significant digits
-    double spread; // sd of its logarithm; negative: unknown
-    bool at_bound; // within 0.1 % of one
-    bool blind;    // no row depends on it
+    double value;      // FIT_DIGITS significant digits
+    double spread;     // sd of its logarithm; negative: unknown
+    bool at_bound;     // within 0.1 % of one
+    bool undetermined; // no row depends on it
 } fit_value;
 
 // Of the logs of two constants, by their numbers.

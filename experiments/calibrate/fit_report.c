@@ -41,11 +41,12 @@ static void print_constants(FILE *out, const fit_outcome *outcome)
         const fit_value *value = &outcome->values[i];
         fprintf(out, "| %-*s | %*.*g |", TEXT, outcome->model.constants[i].path, WIDE, FIT_DIGITS,
                 value->value);
-        print_percent(out, WIDE, value->spread >= 0.0 && !value->blind, value->spread, "%.1f");
+        print_percent(out, WIDE, value->spread >= 0.0 && !value->undetermined, value->spread,
+                      "%.1f");
         fprintf(out, " %*s | %*s |\n", WIDE, outcome->model.constants[i].unit, WIDE,
-                value->blind      ? "no row says"
-                : value->at_bound ? "at its bound"
-                                  : "");
+                value->undetermined ? "no row says"
+                : value->at_bound   ? "at its bound"
+                                    : "");
     }
     if (outcome->resamples > 0) {
         fprintf(out, "\nsd: of %d bootstrap resamples\n", outcome->resamples);
@@ -244,9 +245,9 @@ static json_t *constants_json(const fit_outcome *outcome)
         const fit_value *value = &outcome->values[i];
         sp_json_put(constants, outcome->model.constants[i].path,
                     json_pack("{s:f, s:o, s:s, s:b, s:b}", "value", value->value, "sd_percent",
-                              percent(value->spread >= 0.0 && !value->blind, value->spread), "unit",
-                              outcome->model.constants[i].unit, "at_bound", (int)value->at_bound,
-                              "determined", (int)!value->blind));
+                              percent(value->spread >= 0.0 && !value->undetermined, value->spread),
+                              "unit", outcome->model.constants[i].unit, "at_bound",
+                              (int)value->at_bound, "determined", (int)!value->undetermined));
     }
     return constants;
 }

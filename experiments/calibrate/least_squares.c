@@ -376,9 +376,9 @@ static sp_status descend(solver *s, gsl_multifit_nlinear_workspace *work, bool *
             return fault(s, code);
         }
         double next = loss_of(work);
-        bool settled = loss - next <= s->tolerance * loss || largest_move(work, s) <= least_move;
+        bool converged = loss - next <= s->tolerance * loss || largest_move(work, s) <= least_move;
         loss = next;
-        if (settled) {
+        if (converged) {
             solution->converged = true;
             return SP_OK;
         }

@@ -40,14 +40,14 @@ struct sweep_batch_entry {
     sp_batches batches;
     int64_t samples;
     int users;
-    uint64_t used; // turn of the last use
+    uint64_t used; // count of uses at the last one
     sweep_batch_entry *next;
 };
 
 struct sweep_batch_cache {
     pthread_mutex_t mutex;
     sweep_batch_entry *first;
-    uint64_t turn;
+    uint64_t uses;
     int count;
     int64_t samples;
 };
@@ -142,8 +142,8 @@ static void trim(sweep_batch_cache *cache)
     }
 }
 
-sp_status sweep_batch_cache_take(sweep_batch_cache *cache, const sp_scenario *scenario,
-                                 sweep_batch_entry **entry, sp_error *err)
+sp_status sweep_batch_cache_acquire(sweep_batch_cache *cache, const sp_scenario *scenario,
+                                    sweep_batch_entry **entry, sp_error *err)
 {
     const json_t *workload = json_object_get(scenario->resolved, "workload");
     sweep_batch_entry *made = NULL;
@@ -163,13 +163,13 @@ sp_status sweep_batch_cache_take(sweep_batch_cache *cache, const sp_scenario *sc
         found = made;
     }
     found->users++;
-    found->used = ++cache->turn;
+    found->used = ++cache->uses;
     pthread_mutex_unlock(&cache->mutex);
     *entry = found;
     return SP_OK;
 }
 
-void sweep_batch_cache_give(sweep_batch_cache *cache, sweep_batch_entry *entry)
+void sweep_batch_cache_release(sweep_batch_cache *cache, sweep_batch_entry *entry)
 {
     pthread_mutex_lock(&cache->mutex);
     entry->users--;
@@ -188,13 +188,13 @@ static sp_status evaluate_scenario(const sweep_worker *worker, const sp_scenario
     sp_status found =
         scenario->uniform ? SP_OK : sp_strategy_check(scenario->strategy.kind, "point", err);
     if (found == SP_OK) {
-        found = sweep_batch_cache_take(worker->cache, scenario, &entry, err);
+        found = sweep_batch_cache_acquire(worker->cache, scenario, &entry, err);
     }
     if (found != SP_OK) {
         return found;
     }
     found = sp_evaluate(scenario, &entry->batches, &plain, result, err);
-    sweep_batch_cache_give(worker->cache, entry);
+    sweep_batch_cache_release(worker->cache, entry);
     *status = SWEEP_INFEASIBLE;
     if (found == SP_OK) {
         *status = sp_result_is_oom(result) ? SWEEP_OOM : SWEEP_OK;
@@ -204,7 +204,7 @@ static sp_status evaluate_scenario(const sweep_worker *worker, const sp_scenario
 
 // The result's keys, all null where there is none.
 static sp_status evaluate(const sweep_worker *worker, const int64_t digit[SWEEP_AXES],
-                          json_t **keys, sweep_status *status, char shortage[SP_WARNING_TEXT],
+                          json_t **keys, sweep_status *status, char oom_reason[SP_WARNING_TEXT],
                           sp_error *err)
 {
     sp_scenario scenario;
@@ -220,7 +220,7 @@ static sp_status evaluate(const sweep_worker *worker, const int64_t digit[SWEEP_
     if (found == SP_OK) {
         found = evaluate_scenario(worker, &scenario, &result, status, err);
         *keys = found == SP_OK ? sp_result_json(&result, false) : NULL;
-        snprintf(shortage, SP_WARNING_TEXT, "%s", result.shortage);
+        snprintf(oom_reason, SP_WARNING_TEXT, "%s", result.shortage);
         sp_result_fini(&result);
         sp_scenario_fini(&scenario);
     }
@@ -269,13 +269,15 @@ sp_status sweep_evaluate_point(const sweep_worker *worker, const int64_t digit[S
     sweep_status status = SWEEP_INVALID;
     const char *expected;
     *line = NULL;
-    char shortage[SP_WARNING_TEXT] = "";
-    sp_status found = evaluate(worker, digit, &keys, &status, shortage, &reason);
+    char oom_reason[SP_WARNING_TEXT] = "";
+    sp_status found = evaluate(worker, digit, &keys, &status, oom_reason, &reason);
     if (found != SP_OK) {
         return sp_error_set(err, found, "%s",
                             reason.count > 0 ? reason.message[0] : sp_status_text(found));
     }
-    const char *text = reason.count > 0 ? reason.message[0] : shortage[0] != '\0' ? shortage : NULL;
+    const char *text = reason.count > 0        ? reason.message[0]
+                       : oom_reason[0] != '\0' ? oom_reason
+                                               : NULL;
     json_t *row = make_row(worker, digit, status, text, keys);
     if (row != NULL) {
         *line = line_text(row);

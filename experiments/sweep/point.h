@@ -38,12 +38,12 @@ sp_status sweep_batch_cache_new(sweep_batch_cache **cache, sp_error *err);
 void sweep_batch_cache_free(sweep_batch_cache *cache);
 
 // The batches of the scenario's workload, formed where no scenario before had an equal one. They
-// stay until they are given back. Thread-safe; two threads may form the same ones at once.
+// stay until they are released. Thread-safe; two threads may form the same ones at once.
 typedef struct sweep_batch_entry sweep_batch_entry;
-sp_status sweep_batch_cache_take(sweep_batch_cache *cache, const sp_scenario *scenario,
-                                 sweep_batch_entry **entry, sp_error *err);
+sp_status sweep_batch_cache_acquire(sweep_batch_cache *cache, const sp_scenario *scenario,
+                                    sweep_batch_entry **entry, sp_error *err);
 const sp_batches *sweep_batch_entry_batches(const sweep_batch_entry *entry);
-void sweep_batch_cache_give(sweep_batch_cache *cache, sweep_batch_entry *entry);
+void sweep_batch_cache_release(sweep_batch_cache *cache, sweep_batch_entry *entry);
 
 // What one thread evaluates with.
 typedef struct sweep_worker {

@@ -303,8 +303,8 @@ void sweep_cursor_begin(sweep_cursor *cursor, const sweep_spec *spec)
     *cursor = (sweep_cursor){.spec = spec, .combination = -1};
 }
 
-// Counts up by one, from all zeros at combination 0.
-static void turn(sweep_cursor *cursor)
+// To the next combination, from all zeros at combination 0.
+static void count_up(sweep_cursor *cursor)
 {
     if (cursor->next++ == 0) {
         return;
@@ -323,7 +323,7 @@ sp_status sweep_cursor_next(sweep_cursor *cursor, bool *found, sp_error *err)
     sp_status status = SP_OK;
     *found = false;
     while (status == SP_OK && !*found && cursor->next < spec->combinations) {
-        turn(cursor);
+        count_up(cursor);
         cursor->combination = cursor->next - 1;
         *found = spec->where == NULL;
         if (spec->where != NULL) {

@@ -163,7 +163,7 @@ static void constants_come_back(void **state)
     for (int c = 0; c < CONSTANTS; c++) {
         assert_true(fabs(outcome.values[c].value / truth[c] - 1.0) < 1e-3);
         assert_false(outcome.values[c].at_bound);
-        assert_false(outcome.values[c].blind);
+        assert_false(outcome.values[c].undetermined);
     }
     assert_true(outcome.errors[0].mean < 1e-4);
     assert_false(outcome.fold_errors[0].known);
