@@ -6,7 +6,7 @@
 
 #include "backends/executor/arena.h"
 #include "sim/model/footprint.h"
-#include "sim/model/shard.h"
+#include "sim/model/layout.h"
 
 typedef enum sp_i_exec_tensor {
     SP_I_EXEC_INPUT, // of the layer

@@ -8,7 +8,7 @@
 //  "backward_far_ns", "far": [false, ...]}, ...]}; each batch of the plan is a run of its own. Of
 // the simulator's costs the times of links alone are part of it, batch by batch: nanoseconds of
 // each pack inside a node and across nodes, and which links between pipeline ranks cross nodes
-// (sim/cost/link_times.h). Without them, as in older requests, links cannot be emulated.
+// (sim/cost/step_costs.h). Without them, as in older requests, links cannot be emulated.
 #ifndef SLIMPACK_BACKENDS_RECORD_REQUEST_H
 #define SLIMPACK_BACKENDS_RECORD_REQUEST_H
 

@@ -5,14 +5,11 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/cost/collective.h"
-#include "sim/cost/cp_regroup.h"
-#include "sim/cost/least_work.h"
-#include "sim/cost/pack_price.h"
+#include "sim/cost/attention_load.h"
+#include "sim/cost/cost_private.h"
+#include "sim/cost/op_time.h"
 #include "sim/cost/pack_time.h"
-#include "sim/cost/tail.h"
 #include "sim/cost/time_common.h"
-#include "sim/cost/unit_costs.h"
 #include "sim/plan/vocab_shares.h"
 
 #define BYTES_BF16 2.0

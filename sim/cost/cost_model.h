@@ -67,7 +67,7 @@ void sp_cost_model_fini(sp_cost_model *cost);
 
 // Costs of every pack on every stage class, transfers, tail and memory. O(slices + packs *
 // classes). SP_ERR_CONTENT where the layout's CP sharding does not go with packs that are regrouped
-// for the backward (cp_regroup.h).
+// for the backward (attention_load.h).
 sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
                               sp_error *err);
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "sim/cost/curve.h"
+#include "sim/cost/profile_private.h"
 #include "sim/cost/time_common.h"
 
 // Keys and queries of one FlashAttention tile (Dao, arXiv 2307.08691, section 3.3).

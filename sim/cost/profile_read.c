@@ -1,9 +1,9 @@
 // Profiles from JSON (slimpack/profile/1).
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "sim/cost/profile_fields.h"
-#include "sim/cost/profile_read_models.h"
+#include "sim/cost/profile_private.h"
 
 #define SCHEMA "slimpack/profile/1"
 
@@ -322,4 +322,88 @@ sp_status sp_profile_from_json(const json_t *json, const char *source, sp_profil
         sp_profile_fini(profile);
     }
     return status;
+}
+
+enum { POINTS = 4096 }; // of one table
+
+sp_level sp_i_profile_provenance(sp_object *object, char *source)
+{
+    sp_object_require(object, "level");
+    sp_object_require(object, "source");
+    const char *text = sp_object_string(object, "source", "");
+    if (strlen(text) >= SP_I_PROFILE_SOURCE) {
+        sp_object_error(object, "source", "expected at most %d bytes of text, got %d",
+                        SP_I_PROFILE_SOURCE - 1, (int)strlen(text));
+    } else if (source != NULL) {
+        memcpy(source, text, strlen(text) + 1);
+    }
+    return (sp_level)sp_object_enum(object, "level", sp_level_names, SP_LEVEL_ASSUMED);
+}
+
+double sp_i_profile_number(sp_object *object, const char *key, double least, double most)
+{
+    sp_object_require(object, key);
+    return sp_object_real(object, key, least, least, most);
+}
+
+static bool point_number(const json_t *point, size_t index, double *number)
+{
+    const json_t *value = json_array_get(point, index);
+    *number = json_is_number(value) ? json_number_value(value) : 0.0;
+    return *number >= SP_I_PROFILE_LEAST && *number <= SP_I_PROFILE_MOST;
+}
+
+static void point_error(sp_object *object, const char *table, size_t index, const char *expected,
+                        const json_t *found)
+{
+    char key[48];
+    char quote[80];
+    snprintf(key, sizeof key, "%s[%zu]", table, index);
+    sp_json_quote(found, quote, sizeof quote);
+    sp_object_error(object, key, "expected %s, got %s", expected, quote);
+}
+
+sp_status sp_i_profile_points(sp_object *object, const char *key, double y_unit, sp_curve *curve)
+{
+    sp_object_require(object, key);
+    const json_t *points = sp_object_get(object, key);
+    if (points == NULL) {
+        return SP_OK;
+    }
+    size_t count = json_array_size(points);
+    if (count == 0 || count > POINTS) {
+        sp_object_error(object, key, "expected an array of 1 to %d points [x, y]", (int)POINTS);
+        return SP_OK;
+    }
+    if (!sp_i_curve_allocate(curve, count)) {
+        return sp_error_no_memory(object->err, "a profile table");
+    }
+    for (size_t i = 0; i < count; i++) {
+        const json_t *point = json_array_get(points, i);
+        double y = 0.0;
+        if (json_array_size(point) != 2 || !point_number(point, 0, &curve->x[i]) ||
+            !point_number(point, 1, &y)) {
+            point_error(object, key, i, "[x, y], two numbers from 1e-9 to 1e+18", point);
+            return SP_OK;
+        }
+        if (i > 0 && curve->x[i] <= curve->x[i - 1]) {
+            point_error(object, key, i, "a larger x than the point before", point);
+            return SP_OK;
+        }
+        curve->y[i] = y * y_unit;
+    }
+    return SP_OK;
+}
+
+void sp_i_profile_monotone(sp_curve *curve, double power, bool floor)
+{
+    for (int i = 1; i < curve->points; i++) {
+        double bound = curve->y[i - 1] * pow(curve->x[i] / curve->x[i - 1], power);
+        if (floor ? curve->y[i] < bound : curve->y[i] > bound) {
+            curve->y[i] = bound;
+        }
+    }
+    for (int i = 0; i + 1 < curve->points; i++) {
+        curve->slope[i] = log(curve->y[i + 1] / curve->y[i]) / log(curve->x[i + 1] / curve->x[i]);
+    }
 }

@@ -1,6 +1,4 @@
-#include "sim/cost/profile_read_models.h"
-
-#include "sim/cost/profile_fields.h"
+#include "sim/cost/profile_private.h"
 
 #define MOST_US 1e12
 #define MOST_GROWTH 10.0

@@ -1,10 +1,10 @@
-#include "sim/cost/tail.h"
+#include "sim/cost/cost_private.h"
 
 #include <math.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/cost/collective.h"
+#include "sim/cost/op_time.h"
 #include "sim/cost/time_common.h"
 
 #define BYTES_BF16 2.0
@@ -21,7 +21,7 @@ static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *
 static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *timer,
                                sp_step_costs *costs);
 
-// From ZeRO 2 on gradients are scattered inside the actions (zero.h).
+// From ZeRO 2 on gradients are scattered inside the actions (zero.c).
 static bool hides_reduction(const sp_cost_model *cost)
 {
     const sp_stack *stack = &cost->memory.stack;

@@ -1,8 +1,7 @@
-#include "sim/cost/token_time.h"
-
+// Time of operators that depend on the token count alone.
 #include <math.h>
 
-#include "sim/cost/collective.h"
+#include "sim/cost/op_time.h"
 #include "sim/cost/time_common.h"
 
 // The dimension that counts tokens goes first: a table of times for n and k then also serves the

@@ -1,4 +1,4 @@
-#include "sim/cost/unit_costs.h"
+#include "sim/cost/cost_private.h"
 
 #include <string.h>
 

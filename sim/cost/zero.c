@@ -1,8 +1,8 @@
-#include "sim/cost/zero.h"
+#include "sim/cost/cost_private.h"
 
 #include <math.h>
 
-#include "sim/cost/collective.h"
+#include "sim/cost/op_time.h"
 #include "sim/cost/time_common.h"
 
 #define BYTES_BF16 2.0

@@ -1,4 +1,4 @@
-#include "sim/metrics/export_blocks.h"
+#include "sim/metrics/export_internal.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -10,7 +10,6 @@
 #include "sim/cost/error_record.h"
 #include "sim/cost/profile.h"
 #include "sim/metrics/metrics.h"
-#include "sim/metrics/peak_memory.h"
 #include "sim/model/layout.h"
 
 enum { SP_WARNINGS = 16, SP_WARNING_TEXT = 320 };

@@ -91,4 +91,16 @@ sp_status sp_scenario_settle(sp_scenario *scenario, sp_error *err);
 // owns it; NULL when memory ran out.
 json_t *sp_scenario_derived(const sp_scenario *scenario);
 
+// What scenarios read from files, read once for many of them: profiles by name and lists of lengths
+// by path and column, for as long as the cache lives; files that change meanwhile are not read
+// again. Thread-safe.
+typedef struct sp_scenario_cache sp_scenario_cache;
+
+sp_status sp_scenario_cache_new(sp_scenario_cache **cache, sp_error *err);
+void sp_scenario_cache_free(sp_scenario_cache *cache);
+
+// As sp_scenario_from_json, through the cache. The scenario holds copies and may outlive it.
+sp_status sp_scenario_from_json_cached(json_t *root, const char *source, sp_scenario_cache *cache,
+                                       sp_scenario *scenario, sp_error *err);
+
 #endif

@@ -7,7 +7,6 @@
 
 #include "sim/base/json.h"
 #include "sim/scenario/scenario.h"
-#include "sim/scenario/scenario_cache.h"
 
 #define SP_I_SCENARIO_SCHEMA "slimpack/scenario/1"
 
@@ -49,6 +48,12 @@ void sp_i_scenario_read_workload(sp_i_scenario_reader *reader);
 
 // Reads the file that workload.lengths names, if it names one.
 sp_status sp_i_scenario_load_lengths(sp_i_scenario_reader *reader);
+
+// As sp_profile_load and sp_lengths_read; without a cache (NULL) they read the file.
+sp_status sp_i_scenario_cache_profile(sp_scenario_cache *cache, const char *name,
+                                      sp_profile *profile, sp_error *err);
+sp_status sp_i_scenario_cache_lengths(sp_scenario_cache *cache, const char *path,
+                                      const char *column, sp_lengths *lengths, sp_error *err);
 
 // The document that says every setting as resolved; NULL when memory ran out.
 json_t *sp_i_scenario_resolve(const sp_i_scenario_reader *reader);

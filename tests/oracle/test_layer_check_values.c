@@ -19,9 +19,9 @@
 // final norm (4*T*h and 6*T*h bytes), which the equations leave out.
 #include <math.h>
 
-#include "sim/cost/collective.h"
 #include "sim/cost/cost_model.h"
-#include "sim/cost/host_time.h"
+#include "sim/cost/cost_private.h"
+#include "sim/cost/op_time.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/pack_times.h"
 

@@ -5,8 +5,8 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
-#include "sim/cost/collective.h"
 #include "sim/cost/cost_model.h"
+#include "sim/cost/op_time.h"
 
 // A profile without memory traffic, latencies or launch floors leaves FLOPs / rate.
 static const char *const arithmetic_only[] = {"memory.gb_per_s=1e15", "links.nvlink_latency_us=0",

@@ -7,7 +7,7 @@
 
 #include "sim/base/prng.h"
 #include "sim/cost/cost_model.h"
-#include "sim/cost/host_time.h"
+#include "sim/cost/cost_private.h"
 
 static sp_error err;
 
