@@ -40,11 +40,11 @@ sp_status sp_strategy_settle(sp_scenario *scenario, bool compared, sp_error *err
     if (schedule->slices == 0) {
         schedule->slices = scenario->layout.pp;
     }
-    sp_status status = sp_scenario_settle(scenario, err);
+    sp_status status = sp_scenario_resolve_layout(scenario, err);
     if (status == SP_OK && strategy->chooses_chunks) {
         status = sp_i_choose_chunks(scenario, err);
         if (status == SP_OK) {
-            status = sp_scenario_settle(scenario, err);
+            status = sp_scenario_resolve_layout(scenario, err);
         }
     }
     if (status == SP_OK && !write_resolved(scenario)) {

@@ -33,10 +33,11 @@ json_t *sp_i_links_json(const sp_link_times *links, int pp)
     json_t *object = json_object();
     if (!sp_json_put(object, "forward_ns", times_json(links->f_ns, links->forward_packs)) ||
         !sp_json_put(object, "backward_ns", times_json(links->b_ns, links->backward_packs)) ||
-        !sp_json_put(object, "forward_far_ns", times_json(links->f_far_ns, links->forward_packs)) ||
+        !sp_json_put(object, "forward_far_ns",
+                     times_json(links->f_internode_ns, links->forward_packs)) ||
         !sp_json_put(object, "backward_far_ns",
-                     times_json(links->b_far_ns, links->backward_packs)) ||
-        !sp_json_put(object, "far", far_json(links->far, pp))) {
+                     times_json(links->b_internode_ns, links->backward_packs)) ||
+        !sp_json_put(object, "far", far_json(links->crosses_nodes, pp))) {
         json_decref(object);
         return NULL;
     }
@@ -110,9 +111,9 @@ static sp_status read_batch(const json_t *json, int batch, const char *source,
     if (object.json != NULL) {
         read_times(&object, "forward_ns", links->forward_packs, links->f_ns);
         read_times(&object, "backward_ns", links->backward_packs, links->b_ns);
-        read_times(&object, "forward_far_ns", links->forward_packs, links->f_far_ns);
-        read_times(&object, "backward_far_ns", links->backward_packs, links->b_far_ns);
-        read_far(&object, (size_t)file->layout.pp, links->far);
+        read_times(&object, "forward_far_ns", links->forward_packs, links->f_internode_ns);
+        read_times(&object, "backward_far_ns", links->backward_packs, links->b_internode_ns);
+        read_far(&object, (size_t)file->layout.pp, links->crosses_nodes);
         sp_object_end(&object);
     }
     return err->status;

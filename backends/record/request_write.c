@@ -106,7 +106,7 @@ sp_status sp_request_json_batch(FILE *file, int index, const sp_plan *plan, sp_e
 sp_status sp_request_links_add(json_t **links, const sp_run_request *run, sp_error *err)
 {
     const sp_link_times times = sp_run_request_links(run);
-    if (times.far == NULL) {
+    if (times.crosses_nodes == NULL) {
         return SP_OK;
     }
     *links = *links != NULL ? *links : json_array();

@@ -7,7 +7,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/progress.h"
 #include "sim/base/units.h"
-#include "sim/scenario/step_kind.h"
+#include "sim/scenario/scenario.h"
 #include "solver/evaluate.h"
 #include "solver/strategy.h"
 

@@ -389,3 +389,47 @@ sp_status sp_json_override(json_t *root, const char *assignment, sp_error *err)
     sp_i_free(path);
     return status;
 }
+
+sp_json_builder sp_json_build(void)
+{
+    json_t *json = json_object();
+    return (sp_json_builder){.json = json, .ok = json != NULL};
+}
+
+void sp_json_add(sp_json_builder *builder, const char *key, json_t *value)
+{
+    if (!builder->ok) {
+        json_decref(value);
+        return;
+    }
+    builder->ok = sp_json_put(builder->json, key, value);
+}
+
+void sp_json_add_int(sp_json_builder *builder, const char *key, int64_t value)
+{
+    sp_json_add(builder, key, json_integer(value));
+}
+
+void sp_json_add_real(sp_json_builder *builder, const char *key, double value)
+{
+    sp_json_add(builder, key, json_real(value));
+}
+
+void sp_json_add_bool(sp_json_builder *builder, const char *key, bool value)
+{
+    sp_json_add(builder, key, json_boolean(value));
+}
+
+void sp_json_add_text(sp_json_builder *builder, const char *key, const char *value)
+{
+    sp_json_add(builder, key, json_string(value));
+}
+
+json_t *sp_json_built(sp_json_builder builder)
+{
+    if (!builder.ok) {
+        json_decref(builder.json);
+        return NULL;
+    }
+    return builder.json;
+}

@@ -84,4 +84,21 @@ sp_status sp_json_override(json_t *root, const char *assignment, sp_error *err);
 // Member of an object being built; takes over `value`. Returns false when memory ran out.
 bool sp_json_put(json_t *object, const char *key, json_t *value);
 
+// An object being built member by member. When memory runs out, the builder lets everything that is
+// added later go, and sp_json_built() returns NULL.
+typedef struct sp_json_builder {
+    json_t *json;
+    bool ok;
+} sp_json_builder;
+
+sp_json_builder sp_json_build(void);
+// Takes over `value`.
+void sp_json_add(sp_json_builder *builder, const char *key, json_t *value);
+void sp_json_add_int(sp_json_builder *builder, const char *key, int64_t value);
+void sp_json_add_real(sp_json_builder *builder, const char *key, double value);
+void sp_json_add_bool(sp_json_builder *builder, const char *key, bool value);
+void sp_json_add_text(sp_json_builder *builder, const char *key, const char *value);
+// The object, which the caller owns.
+json_t *sp_json_built(sp_json_builder builder);
+
 #endif

@@ -4,7 +4,7 @@
 
 #include "sim/cost/op_time.h"
 #include "sim/cost/profile_private.h"
-#include "sim/cost/time_common.h"
+#include "sim/cost/time_private.h"
 
 // QK^T and PV; backward dV, dP, dQ, dK.
 #define UNFUSED_FORWARD_MATMULS 2.0

@@ -3,7 +3,7 @@
 
 #include "sim/cost/op_time.h"
 #include "sim/cost/profile_private.h"
-#include "sim/cost/time_common.h"
+#include "sim/cost/time_private.h"
 
 // ---- measured times by group size (profile.h, sp_collective_table) ----
 

@@ -50,11 +50,11 @@ extern const double sp_i_unit_share[SP_I_PASSES];
 // Fills cost->least for slope 0, and the sums of sp_cost_model_sample_work_s.
 void sp_i_least_work_find(sp_cost_model *cost);
 
-// ---- tail.c: what a pipeline rank does once a step, after its packs ----
+// ---- epilogue.c: what a pipeline rank does once a step, after its packs ----
 
-// Fills costs->tail; costs->far is already there.
-sp_status sp_i_fill_tails(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs,
-                          sp_error *err);
+// Fills costs->epilogue; costs->crosses_nodes is already there.
+sp_status sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer,
+                              sp_step_costs *costs, sp_error *err);
 
 // ---- unit_costs.c: bytes of every pack on every stage class, and copies to the host ----
 

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "sim/cost/op_time.h"
-#include "sim/cost/time_common.h"
+#include "sim/cost/time_private.h"
 
 #define BYTES_BF16 2.0
 
@@ -102,7 +102,7 @@ sp_action_cost sp_i_price_forward(const sp_cost_model *cost, const sp_op_timer *
 }
 
 // The sum of the rounded halves, so that a split backward does exactly the work of the whole one.
-static sp_action_cost joined(sp_action_cost a, sp_action_cost b)
+static sp_action_cost sum_of(sp_action_cost a, sp_action_cost b)
 {
     return (sp_action_cost){.compute_ns = a.compute_ns + b.compute_ns,
                             .tp_ns = a.tp_ns + b.tp_ns,
@@ -119,11 +119,11 @@ static sp_i_backward_price price_work(const sp_cost_model *cost, const sp_op_tim
 {
     sp_i_backward_price p;
     p.r = rounded(stage_time(cost, time, stage, SP_PASS_RECOMPUTE));
-    p.i = joined(rounded(stage_time(cost, time, stage, SP_PASS_I)), p.r);
+    p.i = sum_of(rounded(stage_time(cost, time, stage, SP_PASS_I)), p.r);
     p.i.tp_ns += sp_i_cut_ns(
         vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_REDUCE_SCATTER));
     p.w = rounded(stage_time(cost, time, stage, SP_PASS_W));
-    p.b = joined(p.i, p.w);
+    p.b = sum_of(p.i, p.w);
     return p;
 }
 
@@ -186,13 +186,14 @@ static double layer_s(const sp_host_model *host, const sp_i_pack_time *time, sp_
 double sp_i_exec_s(const sp_host_model *host, const sp_i_pack_time *time, const sp_stage *stage,
                    sp_pass pass, bool pipeline_crosses_nodes)
 {
-    double ends = 0.0;
+    double embedding_and_head = 0.0;
     if (pass == SP_PASS_F) {
-        ends = (stage->embedding ? 0.2 : 0.0) + (stage->head ? 0.4 : 0.0);
+        embedding_and_head = (stage->embedding ? 0.2 : 0.0) + (stage->head ? 0.4 : 0.0);
     } else if (pass == SP_PASS_I) {
-        ends = stage->head ? 0.4 : 0.0;
+        embedding_and_head = stage->head ? 0.4 : 0.0;
     }
-    return stage->layers * layer_s(host, time, pass, pipeline_crosses_nodes) + ends * host->head_s;
+    return stage->layers * layer_s(host, time, pass, pipeline_crosses_nodes) +
+           embedding_and_head * host->head_s;
 }
 
 double sp_i_launch_wait_s(const sp_host_model *host, double gpu_s, double host_s)

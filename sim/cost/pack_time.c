@@ -3,7 +3,7 @@
 #include "sim/base/alloc.h"
 #include "sim/cost/attention_load.h"
 #include "sim/cost/op_time.h"
-#include "sim/cost/time_common.h"
+#include "sim/cost/time_private.h"
 
 enum { MEMO = 4096 }; // token counts kept: candidates of a search repeat them
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "sim/metrics/export_internal.h"
+#include "sim/metrics/export_private.h"
 
 // The opcodes of Python's pickle protocol 2 (PEP 307, Lib/pickletools.py) that a nest of lists,
 // dictionaries, integers and texts needs. They are also among those that PyTorch's memory viewer
@@ -81,7 +81,7 @@ typedef struct sp_snapshot {
     const sp_i_block_log *log;
     int64_t base[SP_I_BLOCK_CATEGORIES]; // first address of the category's segment
     bool known[FIRST_FRAMES];
-    uint32_t *frame_slots; // [moment * SP_I_BLOCK_CATEGORIES + category], 0: not yet written
+    uint32_t *frame_slots; // [phase * SP_I_BLOCK_CATEGORIES + category], 0: not yet written
     uint32_t next_slot;
 } sp_snapshot;
 
@@ -104,7 +104,7 @@ sp_status sp_export_memory_snapshot(FILE *file, const sp_timeline *timeline,
                             .rank = &timeline->ranks[rank],
                             .log = &log,
                             .next_slot = FIRST_FRAMES};
-    snapshot.frame_slots = sp_i_calloc(sp_i_moment_count(snapshot.rank),
+    snapshot.frame_slots = sp_i_calloc(sp_i_phase_count(snapshot.rank),
                                        SP_I_BLOCK_CATEGORIES * sizeof(*snapshot.frame_slots));
     if (snapshot.frame_slots == NULL) {
         status = sp_error_no_memory(err, "the memory snapshot");
@@ -190,23 +190,23 @@ static void frame(sp_snapshot *snapshot, const char *file, int64_t line, const c
 }
 
 // The "call stack" of a block: "activations:5:F3" (the fifth action of the rank) in "dp0 pp1".
-static void put_frames(sp_snapshot *snapshot, int category, sp_i_moment moment)
+static void put_frames(sp_snapshot *snapshot, int category, sp_i_phase phase)
 {
     word(snapshot, WORD_FRAMES);
-    uint32_t *slot = &snapshot->frame_slots[moment * SP_I_BLOCK_CATEGORIES + (size_t)category];
+    uint32_t *slot = &snapshot->frame_slots[phase * SP_I_BLOCK_CATEGORIES + (size_t)category];
     if (*slot != 0) {
         pickle_recall(snapshot->out, *slot);
         return;
     }
     char name[32];
     char label[SP_I_LABEL];
-    sp_i_moment_name(snapshot->rank, snapshot->timeline->plan->layout.chunks, moment, name);
+    sp_i_phase_name(snapshot->rank, snapshot->timeline->plan->layout.chunks, phase, name);
     sp_i_export_label(snapshot->rank, label);
     pickle_list(snapshot->out);
     *slot = snapshot->next_slot++;
     pickle_store(snapshot->out, *slot);
     pickle_batch_begin(snapshot->out);
-    frame(snapshot, sp_memory_category_names[category], (int64_t)moment, name);
+    frame(snapshot, sp_memory_category_names[category], (int64_t)phase, name);
     frame(snapshot, label, 0, "rank");
     pickle_batch_end(snapshot->out);
 }

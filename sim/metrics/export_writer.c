@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sim/metrics/export_internal.h"
+#include "sim/metrics/export_private.h"
 
 enum {
     MAX_DIGITS = 20, // of a 64-bit integer

@@ -8,7 +8,7 @@
 // A running sum of bytes by category with its high-water mark.
 typedef struct sp_i_memory_gauge {
     sp_bytes now;
-    sp_bytes high; // at the first moment of the largest total
+    sp_bytes high; // when the total was first at its largest
     int64_t total, high_total;
 } sp_i_memory_gauge;
 

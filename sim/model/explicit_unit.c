@@ -78,7 +78,7 @@ static void leave(sp_i_explicit *x, sp_i_explicit_tensor tensor)
 }
 
 // The end of a layer: what is kept is nobody's to give until the backward.
-static void settle(sp_i_explicit *x)
+static void end_layer(sp_i_explicit *x)
 {
     for (int t = 0; t < SP_I_EXPLICIT_TENSORS; t++) {
         leave(x, (sp_i_explicit_tensor)t);
@@ -109,7 +109,7 @@ void sp_i_explicit_forward(sp_i_explicit *x)
         sp_i_explicit_open(x, SP_PART_LAYER, false);
         layer_forward(x);
         sp_i_explicit_close(x, SP_PART_LAYER, false);
-        settle(x);
+        end_layer(x);
         x->place[next] = output;
     }
     if (stage->head) {
@@ -119,7 +119,7 @@ void sp_i_explicit_forward(sp_i_explicit *x)
     } else if (stage->layers == 0) {
         sp_i_explicit_drop(x, SP_I_FINAL_INPUT);
     }
-    settle(x);
+    end_layer(x);
 }
 
 static void norm(sp_i_explicit *x, sp_i_explicit_tensor output)

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "sim/base/alloc.h"
-#include "sim/workload/length_reader_internal.h"
+#include "sim/workload/length_reader.h"
 
 static sp_i_length_format format_of_name(const char *path)
 {

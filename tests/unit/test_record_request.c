@@ -19,14 +19,14 @@ static sp_link_times draw_links(const sp_plan *plan, sp_prng *prng)
     assert_int_equal(sp_link_times_init(&links, forward, backward, plan->layout.pp, NULL), SP_OK);
     for (size_t k = 0; k < forward; k++) {
         links.f_ns[k] = (int64_t)sp_prng_below(prng, 1000000000000001);
-        links.f_far_ns[k] = (int64_t)sp_prng_below(prng, 1000);
+        links.f_internode_ns[k] = (int64_t)sp_prng_below(prng, 1000);
     }
     for (size_t k = 0; k < backward; k++) {
         links.b_ns[k] = (int64_t)sp_prng_below(prng, 1000);
-        links.b_far_ns[k] = (int64_t)sp_prng_below(prng, 1000);
+        links.b_internode_ns[k] = (int64_t)sp_prng_below(prng, 1000);
     }
     for (int p = 0; p < plan->layout.pp; p++) {
-        links.far[p] = sp_prng_below(prng, 2) == 1;
+        links.crosses_nodes[p] = sp_prng_below(prng, 2) == 1;
     }
     return links;
 }
@@ -38,10 +38,12 @@ static void links_must_equal(const sp_link_times *a, const sp_link_times *b, int
         assert_int_equal(a->forward_packs, b->forward_packs);
         assert_int_equal(a->backward_packs, b->backward_packs);
         assert_memory_equal(a->f_ns, b->f_ns, a->forward_packs * sizeof *a->f_ns);
-        assert_memory_equal(a->f_far_ns, b->f_far_ns, a->forward_packs * sizeof *a->f_ns);
+        assert_memory_equal(a->f_internode_ns, b->f_internode_ns,
+                            a->forward_packs * sizeof *a->f_ns);
         assert_memory_equal(a->b_ns, b->b_ns, a->backward_packs * sizeof *a->b_ns);
-        assert_memory_equal(a->b_far_ns, b->b_far_ns, a->backward_packs * sizeof *a->b_ns);
-        assert_memory_equal(a->far, b->far, (size_t)pp);
+        assert_memory_equal(a->b_internode_ns, b->b_internode_ns,
+                            a->backward_packs * sizeof *a->b_ns);
+        assert_memory_equal(a->crosses_nodes, b->crosses_nodes, (size_t)pp);
     }
 }
 

@@ -1,6 +1,6 @@
 // What the time functions share inside sim/cost.
-#ifndef SLIMPACK_SIM_COST_TIME_COMMON_H
-#define SLIMPACK_SIM_COST_TIME_COMMON_H
+#ifndef SLIMPACK_SIM_COST_TIME_PRIVATE_H
+#define SLIMPACK_SIM_COST_TIME_PRIVATE_H
 
 #include <math.h>
 

@@ -13,7 +13,7 @@ static void read_cluster(sp_i_scenario_reader *reader);
 static void default_profile(sp_i_scenario_reader *reader);
 static void read_stack(sp_i_scenario_reader *reader);
 
-void sp_i_scenario_read_machine(sp_i_scenario_reader *reader)
+void sp_i_scenario_read_model(sp_i_scenario_reader *reader)
 {
     sp_scenario *scenario = reader->scenario;
     read_model(reader);

@@ -1,7 +1,7 @@
 // What the exporters share: the window, rank labels and a buffered writer that formats integers
 // itself, because traces run to millions of numbers and printf is several times slower.
-#ifndef SLIMPACK_SIM_METRICS_EXPORT_INTERNAL_H
-#define SLIMPACK_SIM_METRICS_EXPORT_INTERNAL_H
+#ifndef SLIMPACK_SIM_METRICS_EXPORT_PRIVATE_H
+#define SLIMPACK_SIM_METRICS_EXPORT_PRIVATE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -53,20 +53,21 @@ void sp_i_write_gib(sp_i_writer *out, int64_t bytes);
 sp_status sp_i_writer_finish(sp_i_writer *out, const char *what, sp_error *err);
 
 // Memory over time as single blocks: the engine knows how many bytes of each category a rank holds
-// at each moment, viewers of allocations want to see blocks come and go.
+// at each phase, viewers of allocations want to see blocks come and go.
 
 enum { SP_I_BLOCK_CATEGORIES = SP_MEM_OFFLOADED }; // those on the GPU
 
-// What a rank was doing: 0 before its first action, 1 + s in span s, then the parts of the tail.
-typedef size_t sp_i_moment;
+// What a rank was doing: 0 before its first action, 1 + s in span s, then the parts of the
+// optimizer epilogue.
+typedef size_t sp_i_phase;
 
-size_t sp_i_moment_count(const sp_rank_timeline *rank);
-void sp_i_moment_name(const sp_rank_timeline *rank, int chunks, sp_i_moment moment, char name[32]);
+size_t sp_i_phase_count(const sp_rank_timeline *rank);
+void sp_i_phase_name(const sp_rank_timeline *rank, int chunks, sp_i_phase phase, char name[32]);
 
 typedef struct sp_i_block {
     int64_t address; // from the start of its category's own address space
     int64_t bytes;
-    sp_i_moment made;
+    sp_i_phase made;
     size_t order; // of allocation
 } sp_i_block;
 
