@@ -16,11 +16,12 @@ enum {
 
 // Reads a whole JSON file (duplicate keys refused). Files above limit_bytes (0: 256 MiB) are
 // refused unread. The caller owns *root.
-sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t **root, sp_error *err);
+SP_API sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t **root,
+                                   sp_error *err);
 
 // The same from memory; `source` names it in messages.
-sp_status sp_json_read_text(const char *text, size_t bytes, const char *source, json_t **root,
-                            sp_error *err);
+SP_API sp_status sp_json_read_text(const char *text, size_t bytes, const char *source,
+                                   json_t **root, sp_error *err);
 
 // One object being read. Every getter notes its key as known; sp_object_end() then reports the keys
 // nobody asked for. Content errors go to *err (collected, up to ten); the getters return the

@@ -117,13 +117,15 @@ static inline size_t sp_i_memory_class(const sp_step_costs *costs, int vstage)
 // The transfers in the costs; borrows their tables.
 static inline sp_link_times sp_step_costs_links(const sp_step_costs *costs)
 {
-    return (sp_link_times){.forward_packs = costs->forward_packs,
-                           .backward_packs = costs->backward_packs,
-                           .f_ns = costs->p2p_f_ns,
-                           .b_ns = costs->p2p_b_ns,
-                           .f_internode_ns = costs->p2p_f_internode_ns,
-                           .b_internode_ns = costs->p2p_b_internode_ns,
-                           .crosses_nodes = costs->crosses_nodes};
+    sp_link_times links;
+    links.forward_packs = costs->forward_packs;
+    links.backward_packs = costs->backward_packs;
+    links.f_ns = costs->p2p_f_ns;
+    links.b_ns = costs->p2p_b_ns;
+    links.f_internode_ns = costs->p2p_f_internode_ns;
+    links.b_internode_ns = costs->p2p_b_internode_ns;
+    links.crosses_nodes = costs->crosses_nodes;
+    return links;
 }
 
 // Time of a boundary crossing from pipeline rank `from` to rank `to` (neighbours on the ring of

@@ -77,12 +77,13 @@ typedef struct sp_scenario {
 
 // Reads, checks and resolves a scenario; overrides are `path=value` texts (--set). Relative paths
 // inside are relative to the current directory. Up to ten content errors are collected.
-sp_status sp_scenario_read(const char *path, const char *const *overrides, int override_count,
-                           sp_scenario *scenario, sp_error *err);
+SP_API sp_status sp_scenario_read(const char *path, const char *const *overrides,
+                                  int override_count, sp_scenario *scenario, sp_error *err);
 // The same from a document; `root` is changed by the overrides.
-sp_status sp_scenario_from_json(json_t *root, const char *source, const char *const *overrides,
-                                int override_count, sp_scenario *scenario, sp_error *err);
-void sp_scenario_fini(sp_scenario *scenario);
+SP_API sp_status sp_scenario_from_json(json_t *root, const char *source,
+                                       const char *const *overrides, int override_count,
+                                       sp_scenario *scenario, sp_error *err);
+SP_API void sp_scenario_fini(sp_scenario *scenario);
 
 // Resolves the layout that a schedule change brings (chunks default by kind) and checks that
 // layout, model, cluster and schedule fit together.
@@ -96,19 +97,20 @@ sp_status sp_scenario_set_order(sp_scenario *scenario, sp_error *err);
 // What follows from the settings, for people (--explain): ranks, virtual stages, micro-batches
 // where given, nodes, layers per chunk (fewest and most where they differ), parameters. The caller
 // owns it; NULL when memory ran out.
-json_t *sp_scenario_derived(const sp_scenario *scenario);
+SP_API json_t *sp_scenario_derived(const sp_scenario *scenario);
 
 // What scenarios read from files, read once for many of them: profiles by name and lists of lengths
 // by path and column, for as long as the cache lives; files that change meanwhile are not read
 // again. Thread-safe.
 typedef struct sp_scenario_cache sp_scenario_cache;
 
-sp_status sp_scenario_cache_new(sp_scenario_cache **cache, sp_error *err);
-void sp_scenario_cache_free(sp_scenario_cache *cache);
+SP_API sp_status sp_scenario_cache_new(sp_scenario_cache **cache, sp_error *err);
+SP_API void sp_scenario_cache_free(sp_scenario_cache *cache);
 
 // As sp_scenario_from_json, through the cache. The scenario holds copies and may outlive it.
-sp_status sp_scenario_from_json_cached(json_t *root, const char *source, sp_scenario_cache *cache,
-                                       sp_scenario *scenario, sp_error *err);
+SP_API sp_status sp_scenario_from_json_cached(json_t *root, const char *source,
+                                              sp_scenario_cache *cache, sp_scenario *scenario,
+                                              sp_error *err);
 
 // Of a scenario with a model, predicted with a profile. `stack` is its name where all its switches
 // are as the profile's stack, or else the built-in one, of that name has them; else the name with
@@ -116,6 +118,6 @@ sp_status sp_scenario_from_json_cached(json_t *root, const char *source, sp_scen
 void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, sp_step_kind *kind);
 
 // What the scenario's profile says of steps of its kind.
-void sp_scenario_step_error(const sp_scenario *scenario, sp_step_error *found);
+SP_API void sp_scenario_step_error(const sp_scenario *scenario, sp_step_error *found);
 
 #endif
