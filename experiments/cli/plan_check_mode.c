@@ -4,7 +4,7 @@
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "sim/base/json.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 #include "solver/plan_rules.h"
 
 typedef struct checked {

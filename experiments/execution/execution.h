@@ -5,7 +5,7 @@
 #include "backends/device.h"
 #include "backends/record/result.h"
 #include "experiments/execution/held_memory.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 
 // Called after each batch with the simulated and the executed step.
 typedef sp_status (*sp_execution_observer)(void *context, const sp_step_view *predicted,
