@@ -1,5 +1,5 @@
-#Installs BUILD below WORK, then builds and runs the consumer twice : with the CMake package and
-#with pkg - config.
+# Installs BUILD below WORK, then builds and runs the consumer twice: with the CMake package and
+# with pkg-config.
 set(prefix ${WORK}/prefix)
 file(REMOVE_RECURSE ${WORK})
 
@@ -20,9 +20,7 @@ function(run_consumer program)
   endif()
 endfunction()
 
-run(${
-    CMAKE_COMMAND} --install ${
-    BUILD} --prefix ${prefix})
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
 foreach(file bin/slimpack include/slimpack/slimpack.h share/man/man1/slimpack.1
              share/bash-completion/completions/slimpack share/doc/slimpack/examples/plan_batch.c
              share/doc/slimpack/examples/demo.json)
@@ -31,7 +29,7 @@ foreach(file bin/slimpack include/slimpack/slimpack.h share/man/man1/slimpack.1
   endif()
 endforeach()
 
-#Every header that is installed includes none that is not .They are read together below.
+# Every header that is installed includes none that is not. They are read together below.
 file(GLOB_RECURSE headers RELATIVE ${prefix}/include/slimpack ${prefix}/include/slimpack/*.h)
 set(all_headers "")
 foreach(header IN LISTS headers)
