@@ -62,6 +62,13 @@ bool sp_object_bool(sp_object *object, const char *key, bool fallback);
 // A string, owned by the JSON document.
 const char *sp_object_string(sp_object *object, const char *key, const char *fallback);
 
+// A string of fewer than `bytes` bytes into `to`, which stays as it is after an error.
+void sp_object_text(sp_object *object, const char *key, const char *fallback, char *to,
+                    size_t bytes);
+
+// The member "schema" of a document: absent, or this one.
+void sp_object_schema(sp_object *root, const char *schema);
+
 // One of the names (NULL-terminated); returns its index.
 int sp_object_enum(sp_object *object, const char *key, const char *const *names, int fallback);
 
@@ -70,6 +77,10 @@ void sp_object_require(sp_object *object, const char *key);
 
 // Notes a content error at `key` of the object: "source: path.key: text".
 void sp_object_error(sp_object *object, const char *key, const char *format, ...) SP_PRINTF(3, 4);
+
+// Notes that a value at `key` is not what was expected: "... expected <text>, got <value>".
+void sp_object_expected(sp_object *object, const char *key, const json_t *value, const char *format,
+                        ...) SP_PRINTF(4, 5);
 
 // The compact text of a value, cut at `bytes` with "..." (for messages).
 void sp_json_quote(const json_t *value, char *text, size_t bytes);

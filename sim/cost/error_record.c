@@ -214,25 +214,6 @@ static const char *const *const allowed[SP_STEP_WORDS] = {
     [SP_STEP_LENGTHS] = lengths,
 };
 
-static void wrong(sp_object *object, const char *key, const json_t *value, const char *expected)
-{
-    char found[80];
-    sp_json_quote(value, found, sizeof found);
-    sp_object_error(object, key, "expected %s, got %s", expected, found);
-}
-
-static void read_text(sp_object *object, const char *key, char *to, size_t bytes)
-{
-    sp_object_require(object, key);
-    const char *text = sp_object_string(object, key, "");
-    if (strlen(text) >= bytes) {
-        sp_object_error(object, key, "expected at most %d bytes of text, got %d", (int)bytes - 1,
-                        (int)strlen(text));
-        return;
-    }
-    memcpy(to, text, strlen(text) + 1);
-}
-
 // [least, most], or one number for both.
 static void read_figure(sp_object *when, int figure, sp_error_record *record)
 {
@@ -249,7 +230,7 @@ static void read_figure(sp_object *when, int figure, sp_error_record *record)
     double most = json_is_number(last) ? json_number_value(last) : (double)NAN;
     bool two = json_is_number(value) || json_array_size(value) == 2;
     if (!two || !(least >= 0.0 && least <= most && most <= most_figure)) {
-        wrong(when, key, value, "a number or [least, most], from 0 to 1e+18");
+        sp_object_expected(when, key, value, "a number or [least, most], from 0 to 1e+18");
         return;
     }
     record->least[figure] = least;
@@ -304,7 +285,7 @@ static void read_words(sp_object *when, int word, sp_error_record *record)
     if (!good) {
         char expected[SP_ERROR_WORDS];
         expected_words(word, expected);
-        wrong(when, key, value, expected);
+        sp_object_expected(when, key, value, "%s", expected);
         list[0] = '\0';
         return;
     }
@@ -314,8 +295,10 @@ static void read_words(sp_object *when, int word, sp_error_record *record)
 static void read_record(sp_object *object, sp_error_record *record)
 {
     sp_object when;
-    read_text(object, "scope", record->scope, sizeof record->scope);
-    read_text(object, "source", record->source, sizeof record->source);
+    sp_object_require(object, "scope");
+    sp_object_text(object, "scope", "", record->scope, sizeof record->scope);
+    sp_object_require(object, "source");
+    sp_object_text(object, "source", "", record->source, sizeof record->source);
     sp_object_require(object, "when");
     sp_object_member(object, "when", &when);
     for (int f = 0; f < SP_STEP_FIGURES; f++) {

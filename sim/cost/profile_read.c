@@ -202,18 +202,6 @@ static void read_links(sp_object *root, sp_profile *profile)
     sp_object_end(&object);
 }
 
-static void copy_name(sp_object *object, const char *key, const char *fallback, char *to,
-                      size_t bytes)
-{
-    const char *text = sp_object_string(object, key, fallback);
-    if (strlen(text) >= bytes) {
-        sp_object_error(object, key, "expected at most %d bytes of text, got %d", (int)bytes - 1,
-                        (int)strlen(text));
-        return;
-    }
-    memcpy(to, text, strlen(text) + 1);
-}
-
 static void read_for_stack(sp_object *root, sp_profile *profile)
 {
     sp_object object;
@@ -232,7 +220,7 @@ static void read_for_stack(sp_object *root, sp_profile *profile)
         if (!sp_stack_builtin(stack, &known)) {
             sp_object_error(&object, stack, "no stack has this name");
         }
-        copy_name(&object, stack, "", profile->for_stack[i].profile, SP_PROFILE_NAME);
+        sp_object_text(&object, stack, "", profile->for_stack[i].profile, SP_PROFILE_NAME);
         snprintf(profile->for_stack[i].stack, SP_PROFILE_NAME, "%s", stack);
     }
     sp_object_end(&object);
@@ -269,8 +257,8 @@ sp_status sp_profile_from_json(const json_t *json, const char *source, sp_profil
     if (strcmp(schema, SCHEMA) != 0) {
         sp_object_error(&root, "schema", "expected \"%s\", got \"%.64s\"", SCHEMA, schema);
     }
-    copy_name(&root, "name", name, profile->name, sizeof profile->name);
-    copy_name(&root, "gpu", "", profile->gpu, sizeof profile->gpu);
+    sp_object_text(&root, "name", name, profile->name, sizeof profile->name);
+    sp_object_text(&root, "gpu", "", profile->gpu, sizeof profile->gpu);
     sp_stack_from_member(&root, "stack", &profile->stack);
     read_for_stack(&root, profile);
     sp_object cluster;
@@ -330,13 +318,8 @@ sp_level sp_i_profile_provenance(sp_object *object, char *source)
 {
     sp_object_require(object, "level");
     sp_object_require(object, "source");
-    const char *text = sp_object_string(object, "source", "");
-    if (strlen(text) >= SP_I_PROFILE_SOURCE) {
-        sp_object_error(object, "source", "expected at most %d bytes of text, got %d",
-                        SP_I_PROFILE_SOURCE - 1, (int)strlen(text));
-    } else if (source != NULL) {
-        memcpy(source, text, strlen(text) + 1);
-    }
+    char unused[SP_I_PROFILE_SOURCE];
+    sp_object_text(object, "source", "", source != NULL ? source : unused, SP_I_PROFILE_SOURCE);
     return (sp_level)sp_object_enum(object, "level", sp_level_names, SP_LEVEL_ASSUMED);
 }
 
@@ -357,10 +340,8 @@ static void point_error(sp_object *object, const char *table, size_t index, cons
                         const json_t *found)
 {
     char key[48];
-    char quote[80];
     snprintf(key, sizeof key, "%s[%zu]", table, index);
-    sp_json_quote(found, quote, sizeof quote);
-    sp_object_error(object, key, "expected %s, got %s", expected, quote);
+    sp_object_expected(object, key, found, "%s", expected);
 }
 
 sp_status sp_i_profile_points(sp_object *object, const char *key, double y_unit, sp_curve *curve)

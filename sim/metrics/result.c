@@ -27,16 +27,16 @@ void sp_warnings_add(sp_warnings *warnings, const char *format, ...)
     }
 }
 
-void sp_result_note_shortage(sp_result *result, const char *text)
+void sp_result_note_oom(sp_result *result, const char *text)
 {
     sp_warnings *warnings = &result->warnings;
     int at = 0;
-    while (at < warnings->count && strcmp(warnings->text[at], result->shortage) != 0) {
+    while (at < warnings->count && strcmp(warnings->text[at], result->oom_diagnosis) != 0) {
         at++;
     }
-    snprintf(result->shortage, sizeof result->shortage, "%s", text);
+    snprintf(result->oom_diagnosis, sizeof result->oom_diagnosis, "%s", text);
     if (at < warnings->count) {
-        memcpy(warnings->text[at], result->shortage, sizeof result->shortage);
+        memcpy(warnings->text[at], result->oom_diagnosis, sizeof result->oom_diagnosis);
     } else {
         sp_warnings_add(warnings, "%s", text);
     }

@@ -60,7 +60,8 @@ typedef struct sp_result {
     bool lossless;
     double published_bubble_ratio; // negative: not defined for this scenario
     sp_warnings warnings;
-    char shortage[SP_WARNING_TEXT]; // what a step out of memory would have needed; also a warning
+    char oom_diagnosis[SP_WARNING_TEXT]; // what a step out of memory would have needed; also a
+                                         // warning
     char uncalibrated[8][160];
     int uncalibrated_count;
     // SlimPipe's attention exchange: busiest rank over mean before and after, sent in all.
@@ -87,8 +88,8 @@ typedef struct sp_result {
     int64_t rank_peak_bytes, rank_reserved_bytes; // the same of the one rank that was asked for
 } sp_result;
 
-// Puts a shortage, and its warning, in the place of an earlier one.
-void sp_result_note_shortage(sp_result *result, const char *text);
+// Puts an OOM diagnosis, and its warning, in the place of an earlier one.
+void sp_result_note_oom(sp_result *result, const char *text);
 
 // Adds one batch.
 sp_status sp_result_add(sp_result *result, const sp_step_metrics *metrics,

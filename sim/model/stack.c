@@ -196,9 +196,7 @@ void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack)
         return;
     }
     if (!json_is_object(value)) {
-        char found[80];
-        sp_json_quote(value, found, sizeof found);
-        sp_object_error(parent, key, "expected the name of a stack or an object, got %s", found);
+        sp_object_expected(parent, key, value, "the name of a stack or an object");
         return;
     }
     sp_object object;

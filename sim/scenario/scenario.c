@@ -229,19 +229,6 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
     return sharding != SP_OK ? sharding : groups;
 }
 
-static void read_schema(sp_i_scenario_reader *reader)
-{
-    const json_t *schema = sp_object_get(&reader->root, "schema");
-    if (schema == NULL ||
-        (json_is_string(schema) && strcmp(json_string_value(schema), SP_I_SCENARIO_SCHEMA) == 0)) {
-        return;
-    }
-    char found[80];
-    sp_json_quote(schema, found, sizeof found);
-    sp_object_error(&reader->root, "schema", "expected \"" SP_I_SCENARIO_SCHEMA "\", got %s",
-                    found);
-}
-
 static void read_memory_units(sp_object *parent, sp_uniform_costs *costs)
 {
     sp_object units;
@@ -378,10 +365,7 @@ static void read_stage_layers(sp_i_scenario_reader *reader, sp_object *parallel,
     bool fills = name != NULL && strcmp(name, "nanotron") == 0;
     bool spreads = fills || (name != NULL && strcmp(name, "auto") == 0);
     if (!json_is_array(array) && !spreads) {
-        char found[80];
-        sp_json_quote(array, found, sizeof found);
-        sp_object_error(parallel, "stage_layers",
-                        "expected an array, \"auto\" or \"nanotron\", got %s", found);
+        sp_object_expected(parallel, "stage_layers", array, "an array, \"auto\" or \"nanotron\"");
         return;
     }
     if (sp_object_has(parallel, "layers_per_chunk")) {
@@ -409,12 +393,10 @@ static void read_stage_layers(sp_i_scenario_reader *reader, sp_object *parallel,
     }
     for (size_t s = 0; s < count && !spreads; s++) {
         if (!layers_of_stage(json_array_get(array, s), &scenario->stage_layers[s])) {
-            char path[64];
-            char found[80];
-            sp_json_quote(json_array_get(array, s), found, sizeof found);
-            snprintf(path, sizeof path, "parallel.stage_layers[%zu]", s);
-            sp_error_in(reader->err, SP_ERR_CONTENT, parallel->source, path,
-                        "expected an integer from 0 to %d, got %s", SP_I_MAX_CHUNK_LAYERS, found);
+            char key[64];
+            snprintf(key, sizeof key, "stage_layers[%zu]", s);
+            sp_object_expected(parallel, key, json_array_get(array, s), "an integer from 0 to %d",
+                               SP_I_MAX_CHUNK_LAYERS);
         }
     }
     scenario->layout.stage_layers = scenario->stage_layers;
@@ -561,7 +543,7 @@ static void resolve_uniform(sp_i_scenario_reader *reader)
 static void read_sections(sp_i_scenario_reader *reader)
 {
     sp_scenario *scenario = reader->scenario;
-    read_schema(reader);
+    sp_object_schema(&reader->root, SP_I_SCENARIO_SCHEMA);
     scenario->uniform = sp_object_has(&reader->root, "uniform_costs");
     if (scenario->uniform) {
         read_uniform_costs(reader);

@@ -30,13 +30,6 @@ static int errors_so_far(const sp_i_scenario_reader *reader)
     return reader->err->count + reader->err->dropped;
 }
 
-static void wrong_type(sp_i_scenario_reader *reader, const char *key, const char *expected)
-{
-    char found[80];
-    sp_json_quote(sp_object_get(&reader->root, key), found, sizeof found);
-    sp_object_error(&reader->root, key, "expected %s, got %s", expected, found);
-}
-
 // A name that was cut to its field may end inside a UTF-8 character, which JSON would refuse.
 static void trim_half_character(char *text)
 {
@@ -91,7 +84,7 @@ static void read_model(sp_i_scenario_reader *reader)
         sp_object_member(&reader->root, "model", &object);
         sp_model_from_object(&object, &scenario->model);
     } else {
-        wrong_type(reader, "model", "a name, a path or an object");
+        sp_object_expected(&reader->root, "model", model, "a name, a path or an object");
     }
     if (errors_so_far(reader) == before) {
         sp_model_check(&scenario->model, scenario->source, "model", reader->err);
@@ -144,7 +137,7 @@ static void read_profile(sp_i_scenario_reader *reader)
 {
     const json_t *profile = sp_object_get(&reader->root, "profile");
     if (profile != NULL && !json_is_string(profile)) {
-        wrong_type(reader, "profile", "a name or a path");
+        sp_object_expected(&reader->root, "profile", profile, "a name or a path");
     } else if (profile != NULL) {
         load_profile(reader, json_string_value(profile));
     }
@@ -185,7 +178,7 @@ static void read_cluster(sp_i_scenario_reader *reader)
         sp_object_member(&reader->root, "cluster", &object);
         sp_cluster_from_object(&object, &scenario->cluster);
     } else if (!json_is_string(cluster)) {
-        wrong_type(reader, "cluster", "a name or an object");
+        sp_object_expected(&reader->root, "cluster", cluster, "a name or an object");
     } else if (sp_i_names_has(&clusters, json_string_value(cluster))) {
         sp_cluster_builtin(json_string_value(cluster), &scenario->cluster, reader->err);
     } else {

@@ -86,9 +86,8 @@ void sp_i_scenario_read_strategy(sp_i_scenario_reader *reader)
     strategy->given = sp_object_has(&object, "kind");
     const char *kind = sp_object_string(&object, "kind", "packed");
     if (kind[0] == '\0' || strlen(kind) >= SP_STRATEGY_NAME) {
-        char found[80];
-        sp_json_quote(sp_object_get(&object, "kind"), found, sizeof found);
-        sp_object_error(&object, "kind", "expected the name of a strategy, got %s", found);
+        sp_object_expected(&object, "kind", sp_object_get(&object, "kind"),
+                           "the name of a strategy");
     } else {
         snprintf(strategy->kind, sizeof strategy->kind, "%s", kind);
     }
