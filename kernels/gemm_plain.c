@@ -1,4 +1,5 @@
-// In place of gemm.c where OpenBLAS was not found when this was built: right for small models, slow.
+// In place of gemm.c where OpenBLAS was not found when this was built: right for small models,
+// slow.
 #include "kernels/gemm.h"
 
 enum { COLUMNS = 32 };

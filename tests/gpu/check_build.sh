@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_bare_build.sh SOURCE BUILD: configures and builds the CUDA backend alone where no package can
-# be found, and looks at what the plug-in links. Exit status 77 where CUDA is not found.
+# check_build.sh SOURCE BUILD: configures and builds what run.sh does where no package can be found,
+# and looks at what the program and the plug-in link. Exit status 77 where CUDA is not found.
 set -eu
 source=$1
 build=$2
@@ -10,22 +10,23 @@ if [ -n "${SP_CUDA_HOST_REASON:-}" ]; then
 fi
 rm -rf "$build"
 # No pkg-config, and no package of the system's include folders by CMake's own search.
-cmake -S "$source" -B "$build" -DSP_BARE=ON -DSP_WERROR=ON -DCMAKE_BUILD_TYPE=Release \
+(cd "$source" && cmake --preset gpu -B "$build" -DSP_WERROR=ON -DSP_MPI=OFF \
     -DPKG_CONFIG_EXECUTABLE=false -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON \
-    -DCMAKE_DISABLE_FIND_PACKAGE_GLPK=ON
+    -DCMAKE_DISABLE_FIND_PACKAGE_GLPK=ON)
 cmake --build "$build" --parallel "$(getconf _NPROCESSORS_ONLN)"
 
-plugin=$build/backends/libslimpack-backend-cuda.so
-needed=$(readelf -d "$plugin" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
-for library in $needed; do
-    case $library in
-    libc.so.* | libm.so.* | libdl.so.* | librt.so.* | libpthread.so.* | libstdc++.so.* | \
-        libgcc_s.so.* | ld-linux* | libslimpack_jansson.so | libcudart.so.*) ;;
-    *)
-        echo "the plug-in needs $library" >&2
-        exit 1
-        ;;
-    esac
+for binary in slimpack backends/libslimpack-backend-cuda.so; do
+    needed=$(readelf -d "$build/$binary" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+    for library in $needed; do
+        case $library in
+        libc.so.* | libm.so.* | libdl.so.* | librt.so.* | libpthread.so.* | libstdc++.so.* | \
+            libgcc_s.so.* | ld-linux* | libslimpack-jansson.so | libcudart.so.*) ;;
+        *)
+            echo "$binary needs $library" >&2
+            exit 1
+            ;;
+        esac
+    done
 done
 # The headers of every other library must have stayed out as well: none of them is on the machine
 # that this stands for.
@@ -35,4 +36,5 @@ if grep -rlE '/(jansson|igraph|glpk|cblas|gsl|cmocka)[^ /]*\.h' "$build" --inclu
     exit 1
 fi
 "$build/tests/gpu/checklist" --list >/dev/null
-echo "the backend builds alone; the plug-in needs:" $needed
+"$build/slimpack" run "$source/tests/gpu/several/2/pp2.json" --backend host --quiet >/dev/null
+echo "the program builds without packages; the plug-in needs:" $needed
