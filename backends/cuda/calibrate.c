@@ -118,8 +118,8 @@ static sp_status measure_alone(void *context, const sp_i_cuda_device *device, js
 }
 
 static sp_status calibrate_team(const sp_i_cuda_api *api, int device,
-                                const sp_calibration_request *request,
-                                const sp_i_bootstrap_place *place, json_t **profile, sp_error *err)
+                                const sp_calibration_request *request, const sp_i_place *place,
+                                json_t **profile, sp_error *err)
 {
     sp_model model;
     sp_calibration_request same = *request;
@@ -146,11 +146,11 @@ sp_status sp_i_cuda_calibrate(int device, const sp_calibration_request *request,
                               sp_error *err)
 {
     sp_i_cuda_api api;
-    sp_i_bootstrap_place place;
+    sp_i_place place;
     *profile = NULL;
     sp_status status = check_request(request, err);
     if (status == SP_OK) {
-        status = sp_i_bootstrap_place_read(getenv, &place, err);
+        status = sp_i_place_of_process(&place, err);
     }
     if (status != SP_OK) {
         return status;

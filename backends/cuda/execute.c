@@ -18,9 +18,9 @@ static const char backend[] = "cuda";
 typedef struct execution {
     sp_i_cuda_api api;
     sp_i_cublas_api cublas;
-    sp_i_bootstrap *bootstrap; // of ranks that are processes, and
-    sp_transport *transport;   // or NULL
-    int64_t spare_bytes;       // left to what is between them
+    sp_i_rendezvous *rendezvous; // of ranks that are processes, and
+    sp_transport *transport;     // or NULL
+    int64_t spare_bytes;         // left to what is between them
     sp_machine *machine;
     sp_i_exec_run *run;
 } execution;
@@ -111,7 +111,7 @@ static sp_status make_machine(execution *e, int device, const sp_run_request *re
     const sp_i_cuda_device of = {&e->api, device};
     sp_i_cuda_machine_options options = {.ranks = layout->tp * layout->cp * layout->pp * layout->dp,
                                          .partitioned = request->clock == SP_CLOCK_WALL &&
-                                                        e->bootstrap == NULL,
+                                                        e->rendezvous == NULL,
                                          .spare_bytes = e->spare_bytes,
                                          .delay = sp_i_cuda_put_delay};
     bool split = false;
@@ -146,14 +146,16 @@ static sp_status prepare_attention(const execution *e, sp_error *err)
 
 // ---- ranks that are processes ----
 
-static sp_status meet(execution *e, const sp_i_bootstrap_place *place, int device,
+static sp_status meet(execution *e, const sp_i_place *place, int device,
                       const sp_run_request *request, int *own, sp_error *err)
 {
     uint32_t hash = 0;
+    char card[32];
     sp_status status = sp_i_cuda_request_hash(request, &hash, err);
+    snprintf(card, sizeof card, "plan %08x", (unsigned)hash);
     status = status == SP_OK
-                 ? sp_i_bootstrap_join(place, hash, sp_i_cuda_joined_timeout_ms(request),
-                                       &e->bootstrap, err)
+                 ? sp_i_rendezvous_join(place, card, sp_i_cuda_joined_timeout_ms(request),
+                                        &e->rendezvous, err)
                  : status;
     return status == SP_OK ? sp_i_cuda_joined_device(&e->api, place, device, own, err) : status;
 }
@@ -164,7 +166,7 @@ static sp_status connect_ranks(execution *e, int device, const sp_run_request *r
     const sp_i_nccl_transport_options options = {
         .device = {&e->api, device},
         .machine = e->machine,
-        .bootstrap = e->bootstrap,
+        .rendezvous = e->rendezvous,
         .api = nccl,
         .timeout_ms = sp_i_cuda_joined_timeout_ms(request),
     };
@@ -179,16 +181,16 @@ static void tell_others(const execution *e, sp_status status, const sp_error *er
     if (e->transport != NULL) {
         snprintf(with_rank, sizeof with_rank, "rank %d: %.600s", e->transport->rank, text);
         (void)e->transport->ops->abort(e->transport, status, with_rank);
-    } else if (e->bootstrap != NULL) {
-        (void)sp_i_bootstrap_abort(e->bootstrap, status, "%.600s", text);
+    } else if (e->rendezvous != NULL) {
+        (void)sp_i_rendezvous_abort(e->rendezvous, status, "%.600s", text);
     }
 }
 
 // ---- execution ----
 
-static sp_status execute(execution *e, const sp_i_cuda_tables *tables,
-                         const sp_i_bootstrap_place *place, int device,
-                         const sp_run_request *request, sp_measured_step *steps, sp_error *err)
+static sp_status execute(execution *e, const sp_i_cuda_tables *tables, const sp_i_place *place,
+                         int device, const sp_run_request *request, sp_measured_step *steps,
+                         sp_error *err)
 {
     sp_i_cuda_joining joining;
     bool joins = false;
@@ -219,9 +221,9 @@ static sp_status execute(execution *e, const sp_i_cuda_tables *tables,
     return status;
 }
 
-sp_status sp_i_cuda_execute_at(const sp_i_cuda_tables *tables, const sp_i_bootstrap_place *place,
-                               int device, const sp_run_request *request, sp_measured_step *steps,
-                               void **state, sp_error *err)
+sp_status sp_i_cuda_execute_at(const sp_i_cuda_tables *tables, const sp_i_place *place, int device,
+                               const sp_run_request *request, sp_measured_step *steps, void **state,
+                               sp_error *err)
 {
     sp_error own = {0};
     sp_error *where = err != NULL ? err : &own;
@@ -245,7 +247,7 @@ sp_status sp_i_cuda_execute_with(const sp_i_cuda_api *api, const sp_i_cublas_api
                                  void **state, sp_error *err)
 {
     const sp_i_cuda_tables tables = {api, cublas, NULL};
-    const sp_i_bootstrap_place alone = {.ranks = 1};
+    const sp_i_place alone = {.ranks = 1};
     return sp_i_cuda_execute_at(&tables, &alone, device, request, steps, state, err);
 }
 
@@ -254,7 +256,7 @@ sp_status sp_i_cuda_execute(int device, const sp_run_request *request, sp_measur
 {
     sp_i_cuda_api api;
     sp_i_cublas_api cublas;
-    sp_i_bootstrap_place place;
+    sp_i_place place;
     char reason[SP_I_CUDA_TEXT];
     *state = NULL;
     sp_i_cuda_api_init(&api);
@@ -262,7 +264,7 @@ sp_status sp_i_cuda_execute(int device, const sp_run_request *request, sp_measur
         return sp_error_set(err, SP_ERR_USAGE, "backend 'cuda': no cuBLASLt: %s", reason);
     }
     const sp_i_cuda_tables tables = {&api, &cublas, NULL};
-    sp_status status = sp_i_bootstrap_place_read(getenv, &place, err);
+    sp_status status = sp_i_place_of_process(&place, err);
     return status == SP_OK
                ? sp_i_cuda_execute_at(&tables, &place, device, request, steps, state, err)
                : status;
@@ -280,8 +282,8 @@ void sp_i_cuda_free_state(void *state)
     if (e != NULL && e->machine != NULL) {
         sp_i_cuda_machine_free(e->machine);
     }
-    if (e != NULL && e->bootstrap != NULL) {
-        sp_i_bootstrap_free(e->bootstrap);
+    if (e != NULL && e->rendezvous != NULL) {
+        sp_i_rendezvous_free(e->rendezvous);
     }
     sp_i_free(e);
 }

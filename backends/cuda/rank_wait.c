@@ -2,8 +2,8 @@
 #include <sched.h>
 #include <time.h>
 
-#include "backends/cuda/bootstrap_socket.h"
 #include "backends/cuda/rank.h"
+#include "backends/cuda/rendezvous.h"
 
 enum { YIELDS = 64, PAUSE_NS = 50000, LOOK_MS = 50 };
 
@@ -23,7 +23,7 @@ static cudaError_t stay(const sp_i_cuda_rank *rank, cudaEvent_t event)
 // near.
 static cudaError_t watch(const sp_i_cuda_rank *rank, cudaEvent_t event)
 {
-    const int64_t begin_ms = sp_i_socket_now_ms();
+    const int64_t begin_ms = sp_i_now_ms();
     int64_t look_ms = begin_ms + LOOK_MS;
     cudaError_t code = ask(rank, event);
     for (int turns = 0; code == cudaErrorNotReady; turns++) {
@@ -34,7 +34,7 @@ static cudaError_t watch(const sp_i_cuda_rank *rank, cudaEvent_t event)
         } else {
             (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
         }
-        const int64_t now_ms = sp_i_socket_now_ms();
+        const int64_t now_ms = sp_i_now_ms();
         if (now_ms >= look_ms) {
             look_ms = now_ms + LOOK_MS;
             if (rank->lookout.look(rank->lookout.context, now_ms - begin_ms) != SP_OK) {

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backends/cuda/bootstrap.h"
 #include "backends/cuda/calibrate.h"
 #include "backends/cuda/calibration.h"
+#include "backends/cuda/rendezvous.h"
 #include "sim/cost/profile.h"
 
 // Of a partition less is measured: what it is beside the whole.
@@ -46,12 +46,12 @@ int main(int argc, char **argv)
     }
     json_t *document;
     sp_profile profile;
-    sp_i_bootstrap_place place;
+    sp_i_place place;
     const sp_calibration_request request = {.precision = SP_BF16,
                                             .seed = 1,
                                             .limit_s = partitions > 1 ? PARTITION_LIMIT_S : LIMIT_S,
                                             .partitions = (int)partitions};
-    if (sp_i_bootstrap_place_read(getenv, &place, &err) != SP_OK ||
+    if (sp_i_place_of_process(&place, &err) != SP_OK ||
         sp_i_cuda_device_info(&device, &info, &err) != SP_OK ||
         sp_i_cuda_calibrate(0, &request, &document, &err) != SP_OK) {
         return fail(&err);

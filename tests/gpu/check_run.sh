@@ -1,13 +1,13 @@
 #!/bin/sh
 # check_run.sh SOURCE BUILD WORK: run.sh and file_results.sh where there is no GPU: everything ends,
-# what could not be looked at is named, and nothing is filed that was not measured. BUILD is the bare
-# build of check_bare_build.sh. Exit status 77 where that was not made, or on a machine with a GPU.
+# what could not be looked at is named, and nothing is filed that was not measured. BUILD is that
+# of check_build.sh. Exit status 77 where that was not made, or on a machine with a GPU.
 set -eu
 source=$1
 build=$2
 work=$3
 if [ ! -x "$build/tests/gpu/checklist" ]; then
-    echo "SKIPPED: no bare build"
+    echo "SKIPPED: no build"
     exit 77
 fi
 status=0
@@ -81,19 +81,20 @@ PATH=$work/bin:$PATH SP_GPU_BUILD=$work/fake SP_GPU_SECONDS=60 "$source/tests/gp
 grep -q '^passed *copy_share ' "$work/fast/summary.txt" || fail "a kernel at the share failed"
 
 # Requests: executed where there are some, with the log among the results; else missing.
-printf '#!/bin/sh\necho "$2" && echo "{}" >"$2/01-a.result.json"\n' >"$work/fake/tests/gpu/execute"
+printf '#!/bin/sh\n[ "$1 $2 $3 $4" = "run 01-a.json --record 01-a.result.json" ] && echo "{}" >"$4"\n' >"$work/fake/slimpack"
 printf '#!/bin/sh\nexit 0\n' >"$work/fake/tests/gpu/a_test"
-chmod +x "$work"/fake/tests/gpu/*
+chmod +x "$work"/fake/tests/gpu/* "$work/fake/slimpack"
 rm -f "$work"/fake/tests/gpu/b_test
 mkdir -p "$work/requests" "$work/no_requests"
 echo '{}' >"$work/requests/01-a.json"
+echo 'run 01-a.json --record 01-a.result.json' >"$work/requests/runs.txt"
 for requests in requests no_requests; do
     PATH=$work/bin:$PATH SP_GPU_BUILD=$work/fake SP_GPU_SECONDS=60 SP_GPU_REQUESTS=$work/$requests \
         "$source/tests/gpu/run.sh" "$work/with_$requests" >/dev/null || true
 done
-grep -q '^passed *execute ' "$work/with_requests/summary.txt" || fail "requests were not executed"
+grep -q '^passed *execute ' "$work/with_requests/summary.txt" || fail "plans were not executed"
 files=$(tar -tzf "$work/with_requests/executed.tar.gz" | sort | tr '\n' ' ')
-[ "$files" = "executed/ executed/01-a.result.json executed/build.log executed/execute.log " ] ||
+[ "$files" = "executed/ executed/01-a.json executed/01-a.result.json executed/build.log executed/execute.log executed/runs.txt " ] ||
     fail "results are: $files"
 [ "$(find "$work/with_requests" -type f | wc -l)" -le 8 ] || fail "more than 8 files"
 grep -q '^missing *execute .*export_gpu.sh' "$work/with_no_requests/summary.txt" || fail "no word of requests"
@@ -152,18 +153,17 @@ grep -q '^failed *bars .*2 missed' "$work/bad/summary.txt" || fail "missed bars 
 grep -q '"name": "gaps".*"state": "missed", "value": 0.021,' "$work/bad/bars.json" || fail "no document"
 [ "$(find "$work/good" -type f | wc -l)" -le 8 ] || fail "more than 8 files"
 
-# Several GPUs: the same request alone and in as many processes, whose losses are compared.
+# Several GPUs: the same plan alone and in as many processes, whose losses are compared.
 printf '#!/bin/sh\nfor i in 0 1 2 3; do echo "GPU $i: fake (UUID: x)"; done\n' >"$work/bin/nvidia-smi"
-cat >"$work/fake/tests/gpu/execute" <<'EXECUTE'
+cat >"$work/fake/slimpack" <<'SLIMPACK'
 #!/bin/sh
 [ "${RANK:-0}" = 0 ] || exit 0
 loss=4.1110
 [ "${WORLD_SIZE:-1}" = 1 ] || loss=${SEVERAL_LOSS:-4.1111}
-for request in "$1"/*.json; do
-    echo "{\"steps\": [{\"loss\": $loss}, {\"loss\": 4.0}]}" >"$2/$(basename "$request" .json).result.json"
-done
-EXECUTE
-chmod +x "$work"/fake/tests/gpu/execute "$work/bin/nvidia-smi"
+while [ "$1" != --record ]; do shift; done
+echo "{\"steps\": [{\"loss\": $loss}, {\"loss\": 4.0}]}" >"$2"
+SLIMPACK
+chmod +x "$work/fake/slimpack" "$work/bin/nvidia-smi"
 for loss in 4.1111 4.2 nan; do
     PATH=$work/bin:$PATH SP_GPU_BUILD=$work/fake SP_GPU_SECONDS=60 SEVERAL_LOSS=$loss \
         "$source/tests/gpu/run.sh" "$work/several_$loss" >/dev/null || true

@@ -7,7 +7,7 @@
 #
 # Exit status: 0 all parts passed, 1 one failed or a bar was missed, 77 no GPU here.
 # SP_GPU_BUILD: build folder (default build-gpu). SP_GPU_SECONDS: time for everything (default 470).
-# SP_GPU_REQUESTS: steps to execute, as experiments/export_gpu.sh writes them (default gpu-requests).
+# SP_GPU_REQUESTS: plans to execute, as experiments/export_gpu.sh writes them (default gpu-requests).
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 out=${1:-${OUT:-gpu-out}}
@@ -105,11 +105,11 @@ done
 generator=
 have make || { have ninja && generator=-GNinja; }
 # shellcheck disable=SC2086
-part configure 60 build.log cmake -S . -B "$build" $generator -DSP_BARE=ON \
-    -DCMAKE_BUILD_TYPE=Release ${cudnn:+"-DSP_CUDNN_HINT=$cudnn/include"} \
-    ${nccl:+"-DSP_NCCL_HINT=$nccl/include"}
+part configure 60 build.log cmake --preset gpu -B "$build" $generator \
+    ${cudnn:+"-DSP_CUDNN_HINT=$cudnn/include"} ${nccl:+"-DSP_NCCL_HINT=$nccl/include"}
 part build 180 build.log cmake --build "$build" --parallel "$(getconf _NPROCESSORS_ONLN)"
 programs=$build/tests/gpu
+slimpack=$build/slimpack
 
 : >"$out/checklist.jsonl"
 part checklist 120 checklist.jsonl "$programs/checklist"
@@ -142,23 +142,24 @@ if [ $no_gpu -ne 77 ]; then
     # Streams of partitions must not share the queues that they are submitted by.
     part calibrate-4 90 tests.log env CUDA_DEVICE_MAX_CONNECTIONS=32 "$programs/calibrate" \
         "$out" 4
-    if [ -n "$(find "$requests" -name '*.json' 2>/dev/null | head -n 1)" ]; then
-        mkdir -p "$out/executed"
+    if [ -s "$requests/runs.txt" ]; then
+        cp -r "$requests" "$out/executed"
         limit=$(left)
         [ "$limit" -gt 180 ] && limit=180
         # It ends by itself, so that what there was no time for is a result as well. Streams of
         # partitions must not share the queues that they are submitted by.
         part execute "$limit" executed/execute.log env CUDA_DEVICE_MAX_CONNECTIONS=32 \
-            "$programs/execute" "$requests" "$out/executed" $((limit > 20 ? limit - 10 : limit)) 60
+            sh experiments/execute_plans.sh "$slimpack" "$out/executed" \
+            $((limit > 20 ? limit - 10 : limit)) 60
         part gaps 20 tests.log "$programs/gaps" "$out/executed"
         mv "$out/build.log" "$out/executed/" # one file less
         tar -czf "$out/executed.tar.gz" -C "$out" executed && rm -r "$out/executed"
     else
-        note missing execute "no requests in $requests: experiments/export_gpu.sh makes them"
+        note missing execute "no plans in $requests: experiments/export_gpu.sh makes them"
     fi
     gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
     if [ "$gpus" -ge 2 ]; then
-        part several 150 tests.log sh tests/gpu/several.sh "$programs" "$build/several" "$gpus"
+        part several 150 tests.log sh tests/gpu/several.sh "$slimpack" "$build/several" "$gpus"
     else
         note missing several "there is one GPU, ranks with a GPU each need two or more"
     fi

@@ -1,10 +1,10 @@
-#include "experiments/cli/plan_input.h"
+#include "sim/scenario/plan_input.h"
 
 #include "sim/base/json.h"
 
-sp_status cli_plan_input_read(const char *path, cli_plan_input *in, sp_error *err)
+sp_status sp_plan_input_read(const char *path, sp_plan_input *in, sp_error *err)
 {
-    *in = (cli_plan_input){0};
+    *in = (sp_plan_input){0};
     sp_status status = sp_json_read_file(path, 0, &in->root, err);
     if (status != SP_OK) {
         return status;
@@ -20,10 +20,10 @@ sp_status cli_plan_input_read(const char *path, cli_plan_input *in, sp_error *er
                : sp_plan_json_read(in->root, path, &in->scenario.layout, &in->plans, err);
 }
 
-void cli_plan_input_fini(cli_plan_input *in)
+void sp_plan_input_fini(sp_plan_input *in)
 {
     sp_plan_file_fini(&in->plans);
     sp_scenario_fini(&in->scenario);
     json_decref(in->root);
-    *in = (cli_plan_input){0};
+    *in = (sp_plan_input){0};
 }
