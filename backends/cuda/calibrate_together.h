@@ -8,7 +8,7 @@
 #include <jansson.h>
 
 #include "backends/cuda/bootstrap.h"
-#include "backends/cuda/device.h"
+#include "backends/cuda/device/device.h"
 #include "sim/model/model.h"
 
 struct sp_i_nccl_api;

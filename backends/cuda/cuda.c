@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "backends/cuda/device.h"
+#include "backends/cuda/device/device.h"
 #include "backends/executor/run.h"
 
 sp_status sp_i_cuda_backend_count(int *count, sp_error *err)

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/attention_prepare.h"
+#include "backends/cuda/attention/attention_prepare.h"
+#include "backends/cuda/device/machine.h"
 #include "backends/cuda/joined.h"
-#include "backends/cuda/machine.h"
 #include "backends/cuda/nccl_transport.h"
 #include "backends/cuda/request_option.h"
 #include "backends/executor/run.h"

@@ -6,7 +6,7 @@
 #include "backends/backend.h"
 #include "backends/comm/transport.h"
 #include "backends/cuda/bootstrap.h"
-#include "backends/cuda/device.h"
+#include "backends/cuda/device/device.h"
 #include "backends/machine/machine.h"
 
 struct sp_i_nccl_api;

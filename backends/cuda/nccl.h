@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #include "backends/cuda/bootstrap.h"
-#include "backends/cuda/device.h"
+#include "backends/cuda/device/device.h"
 #include "backends/machine/machine.h"
 
 enum { SP_I_NCCL_NAME = 32 };

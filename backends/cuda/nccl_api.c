@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "backends/cuda/library.h"
+#include "backends/cuda/device/library.h"
 
 #define ENTRY(call)                                 \
     {                                               \

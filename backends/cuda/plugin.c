@@ -1,9 +1,9 @@
 // The table by which a registry finds the backend.
-#include "backends/cuda/calibrate.h"
+#include "backends/cuda/calibrate/calibrate.h"
+#include "backends/cuda/calibrate/reference.h"
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/execute.h"
 #include "backends/cuda/joined.h"
-#include "backends/cuda/reference.h"
 
 const sp_backend_ops sp_backend_plugin = {
     .abi = SP_BACKEND_ABI,

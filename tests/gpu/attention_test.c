@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/attention.h"
-#include "backends/cuda/random_data.h"
-#include "backends/cuda/transfer.h"
+#include "backends/cuda/attention/attention.h"
+#include "backends/cuda/calibrate/random_data.h"
+#include "backends/cuda/device/transfer.h"
 #include "tests/gpu/attention_reference.h"
 #include "tests/gpu/gpu_test.h"
 

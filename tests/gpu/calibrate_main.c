@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 #include "backends/cuda/bootstrap.h"
-#include "backends/cuda/calibrate.h"
-#include "backends/cuda/calibration.h"
+#include "backends/cuda/calibrate/calibrate.h"
+#include "backends/cuda/calibrate/calibration.h"
 #include "sim/cost/profile.h"
 
 // Of a partition less is measured: what it is beside the whole.

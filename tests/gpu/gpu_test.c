@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/random_data.h"
-#include "backends/cuda/transfer.h"
+#include "backends/cuda/calibrate/random_data.h"
+#include "backends/cuda/device/transfer.h"
 
 static bool start(gpu_test *t)
 {

@@ -4,7 +4,7 @@
 #ifndef SLIMPACK_TESTS_GPU_GPU_TEST_H
 #define SLIMPACK_TESTS_GPU_GPU_TEST_H
 
-#include "backends/cuda/device.h"
+#include "backends/cuda/device/device.h"
 
 typedef struct gpu_test {
     sp_i_cuda_api api;

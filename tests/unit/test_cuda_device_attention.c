@@ -3,9 +3,9 @@
 // the proof of the form. What the kernels compute needs a GPU (tests/gpu/attention_test.c).
 #include <dlfcn.h>
 
-#include "backends/cuda/attention.h"
-#include "backends/cuda/attention_graph.h"
-#include "backends/cuda/cudnn_plan.h"
+#include "backends/cuda/attention/attention.h"
+#include "backends/cuda/attention/attention_graph.h"
+#include "backends/cuda/attention/cudnn_plan.h"
 #include "tests/support/test_main.h"
 
 // cudaGetDeviceProperties' numbers of an H200 as cuDNN spells them; all are required.

@@ -1,6 +1,6 @@
 // SM partitions: the arithmetic, and green contexts on a fake driver.
-#include "backends/cuda/partition.h"
-#include "backends/cuda/partition_plan.h"
+#include "backends/cuda/device/partition.h"
+#include "backends/cuda/device/partition_plan.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
 

@@ -3,8 +3,8 @@
 // alone.
 #include <stdlib.h>
 
-#include "backends/cuda/lane.h"
-#include "backends/cuda/machine.h"
+#include "backends/cuda/device/lane.h"
+#include "backends/cuda/device/machine.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/fake_graph.h"

@@ -2,7 +2,7 @@
 // waits for what and whose clock is the test's.
 #include <stdlib.h>
 
-#include "backends/cuda/machine.h"
+#include "backends/cuda/device/machine.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"

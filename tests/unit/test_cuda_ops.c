@@ -3,8 +3,8 @@
 // row, unless a case says otherwise.
 #include <math.h>
 
-#include "backends/cuda/machine.h"
-#include "backends/cuda/ops.h"
+#include "backends/cuda/device/machine.h"
+#include "backends/cuda/products/ops.h"
 #include "kernels/kernels.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"

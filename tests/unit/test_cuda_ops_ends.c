@@ -3,7 +3,7 @@
 // row, unless a case says otherwise.
 #include <math.h>
 
-#include "backends/cuda/ops.h"
+#include "backends/cuda/products/ops.h"
 #include "kernels/kernels.h"
 #include "tests/gpu/support/ops_tensor.h"
 #include "tests/support/test_main.h"

@@ -1,8 +1,8 @@
 #include "tests/gpu/support/emulated_backend.h"
 
 #include "backends/backend_private.h"
+#include "backends/cuda/device/machine.h"
 #include "backends/cuda/execute.h"
-#include "backends/cuda/machine.h"
 #include "backends/executor/run.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"

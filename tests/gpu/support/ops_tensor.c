@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "backends/cuda/machine.h"
+#include "backends/cuda/device/machine.h"
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
 #include "sim/base/prng.h"

@@ -1,0 +1,272 @@
+#include "backends/cuda/attention/attention.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "backends/cuda/attention/attention_graph.h"
+#include "backends/cuda/attention/cudnn_plan.h"
+#include "sim/base/alloc.h"
+
+typedef struct entry {
+    struct entry *next;
+    sp_i_cuda_attention_shape shape;
+    bool backward;
+    sp_i_cudnn_graph graph;
+    sp_i_cudnn_plan plan;
+    int64_t offset[SP_I_ATTENTION_IDS - SP_I_ATTENTION_DQ_SUM];
+    int64_t own_bytes; // of the workspace, before cuDNN's
+} entry;
+
+enum { BUCKETS = 256 };
+
+struct sp_i_cuda_attention {
+    sp_i_cuda_device device;
+    sp_i_cudnn_api api;
+    cudnnHandle_t handle;
+    size_t count;
+    entry *bucket[BUCKETS];
+};
+
+static sp_status find(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *shape, bool backward,
+                      entry **found, sp_error *err);
+static sp_status check(const sp_i_cuda_attention *a, cudnnStatus_t code, const char *call,
+                       sp_error *err);
+
+sp_status sp_i_cuda_attention_new(const sp_i_cuda_device *device, sp_i_cuda_attention **made,
+                                  sp_error *err)
+{
+    char reason[SP_I_CUDA_TEXT];
+    *made = NULL;
+    sp_i_cuda_attention *a = sp_i_calloc(1, sizeof *a);
+    if (a == NULL) {
+        return sp_error_no_memory(err, "attention");
+    }
+    a->device = *device;
+    sp_status status = SP_OK;
+    if (!sp_i_cudnn_api_init(&a->api, reason, sizeof reason)) {
+        status = sp_error_set(err, SP_ERR_USAGE, "no cuDNN: %s", reason);
+    } else {
+        status = check(a, a->api.Create(&a->handle), "cudnnCreate", err);
+    }
+    if (status != SP_OK) {
+        sp_i_free(a);
+        return status;
+    }
+    *made = a;
+    return SP_OK;
+}
+
+void sp_i_cuda_attention_free(sp_i_cuda_attention *a)
+{
+    if (a == NULL) {
+        return;
+    }
+    for (int i = 0; i < BUCKETS; i++) {
+        while (a->bucket[i] != NULL) {
+            entry *e = a->bucket[i];
+            a->bucket[i] = e->next;
+            sp_i_cudnn_graph_fini(&e->graph);
+            sp_i_free(e);
+        }
+    }
+    (void)a->api.Destroy(a->handle);
+    sp_i_free(a);
+}
+
+static sp_status check(const sp_i_cuda_attention *a, cudnnStatus_t code, const char *call,
+                       sp_error *err)
+{
+    char detail[SP_I_CUDA_TEXT] = "";
+    if (code == CUDNN_STATUS_SUCCESS) {
+        return SP_OK;
+    }
+    a->api.GetLastErrorString(detail, sizeof detail);
+    return sp_error_set(err, SP_ERR_INTERNAL, "GPU %d: %s failed with %s: %s", a->device.index,
+                        call, a->api.GetErrorString(code), detail);
+}
+
+size_t sp_i_cuda_attention_plans(const sp_i_cuda_attention *a)
+{
+    return a->count;
+}
+
+sp_status sp_i_cuda_attention_workspace(sp_i_cuda_attention *a,
+                                        const sp_i_cuda_attention_shape *shape, bool backward,
+                                        int64_t *bytes, sp_error *err)
+{
+    entry *e = NULL;
+    *bytes = 0;
+    sp_status status = find(a, shape, backward, &e, err);
+    if (status == SP_OK) {
+        *bytes = e->own_bytes + e->plan.workspace_bytes;
+    }
+    return status;
+}
+
+// ---- running ----
+
+// Scalars that a plan reads when it is put on a stream.
+typedef struct scalars {
+    float scale, masked, one;
+    int32_t queries, keys;
+} scalars;
+
+typedef struct pack {
+    int64_t ids[SP_I_ATTENTION_IDS];
+    void *data[SP_I_ATTENTION_IDS];
+    int64_t count;
+} pack;
+
+static void add(pack *p, int64_t id, void *data)
+{
+    p->ids[p->count] = id;
+    p->data[p->count++] = data;
+}
+
+static void fill_pack(const entry *e, void *const *tensors, char *workspace, scalars *s, pack *p)
+{
+    const bool packed = e->shape.packed;
+    const int last = packed ? SP_I_CUDA_ATTENTION_TENSORS : SP_I_CUDA_QUERY_LENGTHS;
+    for (int id = SP_I_CUDA_Q; id < last; id++) {
+        bool gradient = (id >= SP_I_CUDA_DO && id <= SP_I_CUDA_DV) || id == SP_I_CUDA_DQ_OFFSETS ||
+                        id == SP_I_CUDA_DKV_OFFSETS;
+        if (e->backward || !gradient) {
+            add(p, id, tensors[id]);
+        }
+    }
+    add(p, SP_I_ATTENTION_SCALE, &s->scale);
+    if (e->shape.causal || packed) {
+        add(p, SP_I_ATTENTION_MASKED, &s->masked);
+    }
+    if (e->shape.causal && !packed) {
+        add(p, SP_I_ATTENTION_QUERIES, &s->queries);
+        add(p, SP_I_ATTENTION_KEYS, &s->keys);
+    }
+    if (!e->backward) {
+        return;
+    }
+    const bool spread = packed && e->shape.heads != e->shape.kv_heads;
+    add(p, SP_I_ATTENTION_ONE, &s->one);
+    for (int id = SP_I_ATTENTION_DQ_SUM;
+         id < (spread ? SP_I_ATTENTION_IDS : SP_I_ATTENTION_DK_HEADS); id++) {
+        add(p, id, workspace + e->offset[id - SP_I_ATTENTION_DQ_SUM]);
+    }
+}
+
+static sp_status execute(sp_i_cuda_attention *a, const entry *e, pack *p, void *rest, sp_error *err)
+{
+    const sp_i_cudnn_api *api = &a->api;
+    cudnnBackendDescriptor_t made = NULL;
+    cudnnStatus_t code = api->CreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &made);
+    if (code == CUDNN_STATUS_SUCCESS) {
+        code = api->SetAttribute(made, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64,
+                                 p->count, p->ids);
+    }
+    if (code == CUDNN_STATUS_SUCCESS) {
+        code = api->SetAttribute(made, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
+                                 p->count, p->data);
+    }
+    if (code == CUDNN_STATUS_SUCCESS) {
+        code = api->SetAttribute(made, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
+                                 &rest);
+    }
+    if (code == CUDNN_STATUS_SUCCESS) {
+        code = api->Finalize(made);
+    }
+    if (code == CUDNN_STATUS_SUCCESS) {
+        code = api->Execute(a->handle, e->plan.plan, made);
+    }
+    sp_status status = check(a, code, "an attention plan", err);
+    if (made != NULL) {
+        (void)api->DestroyDescriptor(made);
+    }
+    return status;
+}
+
+sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *shape,
+                                  bool backward, void *const tensors[SP_I_CUDA_ATTENTION_TENSORS],
+                                  void *workspace, cudaStream_t stream, sp_error *err)
+{
+    entry *e = NULL;
+    pack p = {.count = 0};
+    scalars s = {.scale = (float)(1.0 / sqrt((double)shape->head_dim)),
+                 .masked = -INFINITY,
+                 .one = 1.0f,
+                 .queries = (int32_t)shape->queries,
+                 .keys = (int32_t)shape->keys};
+    sp_status status = find(a, shape, backward, &e, err);
+    if (status == SP_OK) {
+        status = check(a, a->api.SetStream(a->handle, stream), "cudnnSetStream", err);
+    }
+    if (status != SP_OK) {
+        return status;
+    }
+    fill_pack(e, tensors, workspace, &s, &p);
+    return execute(a, e, &p, (char *)workspace + e->own_bytes, err);
+}
+
+// ---- plans by shape ----
+
+static bool same(const sp_i_cuda_attention_shape *x, const sp_i_cuda_attention_shape *y)
+{
+    return x->segments == y->segments && x->queries == y->queries && x->keys == y->keys &&
+           x->all_queries == y->all_queries && x->all_keys == y->all_keys && x->heads == y->heads &&
+           x->kv_heads == y->kv_heads && x->head_dim == y->head_dim && x->q_stride == y->q_stride &&
+           x->kv_stride == y->kv_stride && x->out_stride == y->out_stride &&
+           x->dq_stride == y->dq_stride && x->dkv_stride == y->dkv_stride &&
+           x->causal == y->causal && x->packed == y->packed;
+}
+
+// Slices differ in these; the rest is the model's.
+static size_t bucket_of(const sp_i_cuda_attention_shape *s, bool backward)
+{
+    uint64_t hash = (uint64_t)s->queries * UINT64_C(0x9e3779b97f4a7c15);
+    hash ^= ((uint64_t)s->keys + (uint64_t)s->segments) * UINT64_C(0xc2b2ae3d27d4eb4f) + backward;
+    return (size_t)((hash ^ hash >> 32) % BUCKETS);
+}
+
+static sp_status make(sp_i_cuda_attention *a, entry *e, sp_error *err)
+{
+    const sp_i_cudnn_target target = {.handle = a->handle};
+    sp_i_cudnn_graph_init(&e->graph, &a->api);
+    if (e->backward) {
+        e->own_bytes = sp_i_attention_workspace(&e->shape, e->offset);
+        sp_i_attention_backward(&e->graph, &e->shape);
+    } else {
+        sp_i_attention_forward(&e->graph, &e->shape);
+    }
+    return sp_i_cudnn_plan_make(&e->graph, &target, &e->plan, err);
+}
+
+static sp_status find(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *shape, bool backward,
+                      entry **found, sp_error *err)
+{
+    entry **bucket = &a->bucket[bucket_of(shape, backward)];
+    for (entry *e = *bucket; e != NULL; e = e->next) {
+        if (e->backward == backward && same(&e->shape, shape)) {
+            *found = e;
+            return SP_OK;
+        }
+    }
+    const char *refusal = sp_i_cuda_attention_refusal(shape);
+    if (refusal != NULL) {
+        return sp_error_set(err, SP_ERR_USAGE, "cuDNN's attention does not take %s", refusal);
+    }
+    entry *e = sp_i_calloc(1, sizeof *e);
+    if (e == NULL) {
+        return sp_error_no_memory(err, "a plan of attention");
+    }
+    e->shape = *shape;
+    e->backward = backward;
+    sp_status status = make(a, e, err);
+    if (status != SP_OK) {
+        sp_i_cudnn_graph_fini(&e->graph);
+        sp_i_free(e);
+        return status;
+    }
+    e->next = *bucket;
+    *bucket = e;
+    a->count++;
+    *found = e;
+    return SP_OK;
+}

@@ -1,0 +1,57 @@
+#include "backends/cuda/calibrate/calibration.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+void sp_i_cuda_profile_name(const char *gpu, int places, char *name, size_t name_bytes)
+{
+    size_t used = 0;
+    if (strncmp(gpu, "NVIDIA ", 7) == 0) {
+        gpu += 7;
+    }
+    while (used + 1 < name_bytes && isalnum((unsigned char)gpu[used])) {
+        name[used] = (char)tolower((unsigned char)gpu[used]);
+        used++;
+    }
+    name[used] = '\0';
+    if (used > 0 && places > 1) {
+        snprintf(name + used, name_bytes - used, "-1of%d", places);
+    }
+}
+
+json_t *sp_i_cuda_measured(const sp_i_cuda_calibration *c, const char *what, double spread)
+{
+    char text[230];
+    char state[48] = "";
+    if (c->nvml != NULL) {
+        sp_i_nvml_state now = sp_i_nvml_read(c->nvml);
+        snprintf(state, sizeof state, ", %d MHz, %.0f W", now.sm_mhz, now.power_w);
+    }
+    snprintf(text, sizeof text,
+             "%s on %.40s, CUDA %d.%d%s; random data, %s, medians; quartiles within %.1f %%; model "
+             "%.24s",
+             what, c->info.name, c->info.driver / 1000, c->info.driver % 1000 / 10, state,
+             c->places > 1 ? "busy neighbours" : "cold caches", 100.0 * spread, c->model.name);
+    return json_pack("{s:s, s:s}", "level", "measured", "source", text);
+}
+
+bool sp_i_cuda_add_table(const sp_i_cuda_calibration *c, json_t *section, const char *key,
+                         const char *what, double spread, json_t *points)
+{
+    json_t *table = sp_i_cuda_measured(c, what, spread);
+    bool ok = table != NULL && json_object_set(table, "points", points) == 0 &&
+              json_object_set(section, key, table) == 0;
+    json_decref(table);
+    return ok;
+}
+
+sp_status sp_i_cuda_add_value(const sp_i_cuda_calibration *c, const char *section, const char *key,
+                              double value, const char *what, double spread, sp_error *err)
+{
+    json_t *made = sp_i_cuda_measured(c, what, spread);
+    bool ok = made != NULL && json_object_set_new(made, key, json_real(value)) == 0 &&
+              json_object_set(c->document, section, made) == 0;
+    json_decref(made);
+    return ok ? SP_OK : sp_error_no_memory(err, "a profile");
+}

@@ -1,0 +1,27 @@
+// Events of one device: order between streams, and times on its own clock.
+#ifndef SLIMPACK_BACKENDS_CUDA_DEVICE_EVENTS_H
+#define SLIMPACK_BACKENDS_CUDA_DEVICE_EVENTS_H
+
+#include "backends/cuda/device/device.h"
+
+typedef struct sp_i_cuda_events {
+    sp_i_cuda_device device;
+    int count;
+    cudaEvent_t *event;
+} sp_i_cuda_events;
+
+// `timed`: with time stamps; without them an event is cheaper.
+sp_status sp_i_cuda_events_init(const sp_i_cuda_device *device, int count, bool timed,
+                                sp_i_cuda_events *events, sp_error *err);
+void sp_i_cuda_events_fini(sp_i_cuda_events *events);
+
+sp_status sp_i_cuda_record(const sp_i_cuda_events *events, int event, cudaStream_t stream,
+                           sp_error *err);
+// What is put on the stream from now on starts after the event's last record.
+sp_status sp_i_cuda_wait(const sp_i_cuda_events *events, int event, cudaStream_t stream,
+                         sp_error *err);
+// From one event to another, both over: nanoseconds, of about half a microsecond's resolution.
+sp_status sp_i_cuda_between(const sp_i_cuda_events *events, int from, int to, int64_t *ns,
+                            sp_error *err);
+
+#endif
