@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/attention/attention_prepare.h"
+#include "backends/cuda/attention/attention_packed.h"
 #include "backends/cuda/device/machine.h"
 #include "backends/cuda/joined.h"
 #include "backends/cuda/nccl_transport.h"

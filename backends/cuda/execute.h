@@ -6,7 +6,7 @@
 #include "backends/backend.h"
 #include "backends/cuda/bootstrap.h"
 #include "backends/cuda/device/api.h"
-#include "backends/cuda/products/cublas_api.h"
+#include "backends/cuda/products/gemm.h"
 
 // Options of the executor and of this backend.
 extern const sp_backend_option_info sp_i_cuda_option_list[];

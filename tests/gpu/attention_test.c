@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "backends/cuda/attention/attention.h"
-#include "backends/cuda/calibrate/random_data.h"
-#include "backends/cuda/device/transfer.h"
+#include "backends/cuda/calibrate/bench.h"
+#include "backends/cuda/device/device.h"
 #include "tests/gpu/attention_reference.h"
 #include "tests/gpu/gpu_test.h"
 

@@ -8,7 +8,7 @@
 
 #include "backends/cuda/calibrate/bench.h"
 #include "backends/cuda/device/nvml.h"
-#include "backends/cuda/products/cublas_api.h"
+#include "backends/cuda/products/gemm.h"
 
 typedef struct checklist {
     sp_i_cuda_api api;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "backends/cuda/attention/attention.h"
-#include "backends/cuda/calibrate/random_data.h"
+#include "backends/cuda/calibrate/bench.h"
 #include "backends/cuda/device/partition.h"
 #include "tests/gpu/checklist.h"
 

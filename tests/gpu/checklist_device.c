@@ -2,7 +2,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#include "backends/cuda/calibrate/random_data.h"
+#include "backends/cuda/calibrate/bench.h"
 #include "backends/cuda/products/gemm.h"
 #include "tests/gpu/checklist.h"
 

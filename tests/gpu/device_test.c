@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/calibrate/random_data.h"
-#include "backends/cuda/device/arena.h"
+#include "backends/cuda/calibrate/bench.h"
+#include "backends/cuda/device/device.h"
 #include "backends/cuda/device/events.h"
 #include "backends/cuda/device/machine.h"
+#include "backends/cuda/device/machine_state.h"
 #include "backends/cuda/device/partition.h"
-#include "backends/cuda/device/transfer.h"
 #include "backends/cuda/products/gemm.h"
 #include "tests/gpu/gpu_test.h"
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/calibrate/random_data.h"
-#include "backends/cuda/device/transfer.h"
+#include "backends/cuda/calibrate/bench.h"
+#include "backends/cuda/device/device.h"
 
 static bool start(gpu_test *t)
 {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "backends/cuda/collective_nccl.h"
-#include "backends/cuda/device/transfer.h"
+#include "backends/cuda/device/device.h"
 #include "tests/gpu/gpu_test.h"
 
 enum { WIDTH = 1 << 12, TIMEOUT_MS = 60000 };

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "backends/cuda/calibrate/bench.h"
-#include "backends/cuda/calibrate/random_data.h"
 #include "sim/base/alloc.h"
 
 // The linker's names for the calls that come by and for those of the backend.

@@ -2,7 +2,6 @@
 // here reads the tensors by their shapes and offsets; outputs and gradients agree with fp64 within
 // 1e-2 in the norm of each tensor, lse within 1e-3.
 #include "backends/cuda/attention/attention_packed.h"
-#include "backends/cuda/attention/attention_prepare.h"
 #include "tests/gpu/support/attention_case.h"
 #include "tests/support/test_main.h"
 

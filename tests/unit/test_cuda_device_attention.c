@@ -5,7 +5,7 @@
 
 #include "backends/cuda/attention/attention.h"
 #include "backends/cuda/attention/attention_graph.h"
-#include "backends/cuda/attention/cudnn_plan.h"
+#include "backends/cuda/attention/cudnn.h"
 #include "tests/support/test_main.h"
 
 // cudaGetDeviceProperties' numbers of an H200 as cuDNN spells them; all are required.

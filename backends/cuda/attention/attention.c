@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "backends/cuda/attention/attention_graph.h"
-#include "backends/cuda/attention/cudnn_plan.h"
+#include "backends/cuda/attention/cudnn.h"
 #include "sim/base/alloc.h"
 
 typedef struct entry {

@@ -6,8 +6,8 @@
 #ifndef SLIMPACK_BACKENDS_CUDA_ATTENTION_ATTENTION_GRAPH_H
 #define SLIMPACK_BACKENDS_CUDA_ATTENTION_ATTENTION_GRAPH_H
 
-#include "backends/cuda/attention/attention_shape.h"
-#include "backends/cuda/attention/cudnn_graph.h"
+#include "backends/cuda/attention/attention.h"
+#include "backends/cuda/attention/cudnn.h"
 
 // Numbers of the tensors that are no sp_i_cuda_attention_tensor: scalars of host memory and parts
 // of the workspace.

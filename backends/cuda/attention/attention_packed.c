@@ -1,6 +1,7 @@
 #include "backends/cuda/attention/attention_packed.h"
 
 #include "backends/cuda/attention/attention.h"
+#include "backends/cuda/attention/attention_pass.h"
 #include "kernels/cuda_grid.h"
 
 enum {
@@ -145,4 +146,71 @@ void sp_i_cuda_packed_tensors(const sp_i_exec_pack *pack, int32_t *index,
     for (int table = 0; table < TABLES; table++) {
         tensors[SP_I_CUDA_QUERY_LENGTHS + table] = index + table * table_step(pack);
     }
+}
+
+const char *sp_i_cuda_attention_model_refusal(const sp_model *model)
+{
+    return model->head_dim % 8 != 0 || model->head_dim > 128
+               ? "attention on a GPU takes heads of a multiple of 8 up to 128"
+               : NULL;
+}
+
+static sp_status prepare(sp_i_cuda_attention *attention, const sp_i_exec_slices *slices,
+                         const sp_i_exec_pack *pack, const sp_kernel_attention_shape *shape,
+                         sp_error *err)
+{
+    sp_i_cuda_attention_shape packed;
+    int64_t bytes;
+    if (!sp_i_cuda_packed_shape(slices, pack, shape, &packed)) {
+        return SP_OK;
+    }
+    sp_status status = sp_i_cuda_attention_workspace(attention, &packed, false, &bytes, err);
+    return status != SP_OK ? status
+                           : sp_i_cuda_attention_workspace(attention, &packed, true, &bytes, err);
+}
+
+sp_status sp_i_cuda_attention_prepare(sp_i_cuda_attention *attention, const sp_i_exec_job *job,
+                                      sp_error *err)
+{
+    sp_i_exec_stage stage = {.job = job};
+    const layer l = {.stage = &stage};
+    sp_kernel_attention_shape shape = SP_EXEC(attention_shape)(&l);
+    const sp_i_exec_slices *slices = &job->slices;
+    sp_status status = SP_OK;
+    for (size_t p = 0; status == SP_OK && p < slices->forward_count; p++) {
+        status = prepare(attention, slices, &slices->forward[p], &shape, err);
+    }
+    for (size_t p = 0; status == SP_OK && p < slices->backward_count; p++) {
+        status = prepare(attention, slices, &slices->backward[p], &shape, err);
+    }
+    return status;
+}
+
+enum { MOST_HEAD_DIM = 256, STEP = 8 }; // STEP: bf16 elements of 16 bytes
+
+const char *sp_i_cuda_attention_refusal(const sp_i_cuda_attention_shape *s)
+{
+    const int64_t strides[] = {s->q_stride, s->kv_stride, s->out_stride, s->dq_stride,
+                               s->dkv_stride};
+    if (s->head_dim % STEP != 0 || s->head_dim > MOST_HEAD_DIM || s->head_dim < STEP) {
+        return "a head dimension that is not a multiple of 8 up to 256";
+    }
+    if (s->kv_heads < 1 || s->heads % s->kv_heads != 0) {
+        return "query heads that are no multiple of the key heads";
+    }
+    if (s->segments < 1 || s->queries < 1 || s->keys < 1) {
+        return "an empty slice";
+    }
+    if (!s->packed && s->causal && s->queries > s->keys) {
+        return "more queries than keys under a causal mask";
+    }
+    if (!s->packed && s->segments != 1) {
+        return "several slices without a table of lengths";
+    }
+    for (int i = 0; i < 5; i++) {
+        if (strides[i] % STEP != 0) {
+            return "rows that do not begin at multiples of 16 bytes";
+        }
+    }
+    return NULL;
 }

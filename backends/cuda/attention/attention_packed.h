@@ -4,8 +4,9 @@
 #ifndef SLIMPACK_BACKENDS_CUDA_ATTENTION_ATTENTION_PACKED_H
 #define SLIMPACK_BACKENDS_CUDA_ATTENTION_ATTENTION_PACKED_H
 
-#include "backends/cuda/attention/attention_shape.h"
+#include "backends/cuda/attention/attention.h"
 #include "backends/executor/slices.h"
+#include "backends/executor/stage.h"
 #include "kernels/attention_shape.h"
 
 // Does cuDNN serve the pack? Every slice begins its sample, has tokens, stands on this rank alone
@@ -29,5 +30,16 @@ void sp_i_cuda_packed_index(const sp_i_exec_slices *slices, const sp_i_exec_pack
 // Points the tensors of lengths and offsets into a copy of them.
 void sp_i_cuda_packed_tensors(const sp_i_exec_pack *pack, int32_t *index,
                               void *tensors[SP_I_CUDA_ATTENTION_TENSORS]);
+
+// What a run on a GPU settles before its first step about attention; the passes themselves are
+// those of backends/executor/typed/layer.h (attend_pack, attend_pack_backward).
+
+// Why the model's attention is not computed, as text; NULL: it is.
+const char *sp_i_cuda_attention_model_refusal(const sp_model *model);
+
+// Makes cuDNN's plans of all packs of a rank that it serves, which takes up to a second for each
+// shape and would else count as time of the first step.
+sp_status sp_i_cuda_attention_prepare(sp_i_cuda_attention *attention, const sp_i_exec_job *job,
+                                      sp_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-#include "backends/cuda/attention/attention_tables.h"
+#include "backends/cuda/attention/attention_pass.h"
 
 #include <stdlib.h>
 

@@ -7,7 +7,7 @@
 #ifndef SLIMPACK_BACKENDS_CUDA_CALIBRATE_BENCH_H
 #define SLIMPACK_BACKENDS_CUDA_CALIBRATE_BENCH_H
 
-#include "backends/cuda/device/delay.h"
+#include "backends/cuda/device/device.h"
 #include "backends/cuda/device/events.h"
 
 // Puts one repeat on the stream.
@@ -54,5 +54,18 @@ sp_status sp_i_cuda_bench_time_loaded(sp_i_cuda_bench *bench, sp_i_cuda_work wor
 
 // Of `count` samples, at least one, which it sorts.
 sp_i_cuda_timing sp_i_cuda_timing_of(double *seconds, int count);
+
+// Random numbers in device memory: what a product takes depends on its operands' bits (zeros draw
+// less power), so that nothing is timed on constant data.
+
+// Fills `elements` bf16 numbers at `data`: normal, mean 0, this standard deviation. A drawn block
+// of up to 8 MiB is repeated. Returns when it is done.
+sp_status sp_i_cuda_fill_normal(const sp_i_cuda_device *device, void *data, int64_t elements,
+                                double deviation, uint64_t seed, cudaStream_t stream,
+                                sp_error *err);
+
+// To the nearest, halves to even; not for NaN.
+uint16_t sp_i_bf16(double value);
+double sp_i_bf16_value(uint16_t bits);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "backends/cuda/calibrate/calibration.h"
 #include "backends/cuda/calibrate_together.h"
-#include "backends/cuda/device/delay.h"
+#include "backends/cuda/device/events.h"
 #include "sim/cost/profile.h"
 
 // Default time and the sizes that it allows for.

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backends/cuda/calibrate/bench.h"
 #include "backends/cuda/calibrate/calibration.h"
-#include "backends/cuda/calibrate/random_data.h"
-#include "backends/cuda/device/transfer.h"
+#include "backends/cuda/device/device.h"
 
 // FLOPs per (query, key) pair and element of the heads, as profiles count them
 // (profiles/README.md).

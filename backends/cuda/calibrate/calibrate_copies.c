@@ -1,6 +1,6 @@
 // Copies inside the device, and what one GPU cannot say.
+#include "backends/cuda/calibrate/bench.h"
 #include "backends/cuda/calibrate/calibration.h"
-#include "backends/cuda/calibrate/random_data.h"
 
 enum { COPIED_BYTES = 512 << 20, SMALL_BYTES = 256 };
 

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "backends/cuda/calibrate/bench.h"
 #include "backends/cuda/calibrate/calibration.h"
-#include "backends/cuda/calibrate/random_data.h"
 #include "backends/cuda/products/gemm.h"
 #include "sim/model/shard.h"
 

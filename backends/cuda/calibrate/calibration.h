@@ -3,13 +3,14 @@
 #define SLIMPACK_BACKENDS_CUDA_CALIBRATE_CALIBRATION_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "backends/cuda/attention/attention.h"
 #include "backends/cuda/calibrate/bench.h"
 #include "backends/cuda/calibrate/elements.h"
 #include "backends/cuda/device/nvml.h"
 #include "backends/cuda/device/partition.h"
-#include "backends/cuda/products/cublas_api.h"
+#include "backends/cuda/products/gemm.h"
 #include "sim/model/model.h"
 
 // That work under load is timed in at the same time: partitions, or the whole device alone.
@@ -83,5 +84,24 @@ bool sp_i_cuda_add_table(const sp_i_cuda_calibration *c, json_t *section, const 
 // {"level", "source", key: value} as the document's `section`.
 sp_status sp_i_cuda_add_value(const sp_i_cuda_calibration *c, const char *section, const char *key,
                               double value, const char *what, double spread, sp_error *err);
+
+// The rate and the floor of a launch that tell times of kernels bound by memory best: the sum of
+// the squares of relative errors, ((kernels * kernel_s + bytes / bytes_per_s) / time - 1)^2, is
+// least. Two unknowns, so that sums are enough.
+
+typedef struct sp_i_cuda_fit_sums {
+    double kernels2, bytes2, both, kernels, bytes; // of terms divided by their times
+} sp_i_cuda_fit_sums;
+
+typedef struct sp_i_cuda_fit {
+    double bytes_per_s, kernel_s;
+} sp_i_cuda_fit;
+
+// `times`: how much it counts.
+void sp_i_cuda_fit_add(sp_i_cuda_fit_sums *sums, double times, double bytes, double kernels,
+                       double time_s);
+// kernel_s is at least a tenth of a microsecond: less cannot be seen. False where no positive rate
+// fits.
+bool sp_i_cuda_fit_solve(const sp_i_cuda_fit_sums *sums, sp_i_cuda_fit *fit);
 
 #endif

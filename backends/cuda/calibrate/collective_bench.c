@@ -1,7 +1,6 @@
 #include "backends/cuda/calibrate/collective_bench.h"
 
 #include "backends/cuda/calibrate/bench.h"
-#include "backends/cuda/calibrate/random_data.h"
 
 // Ranks must put as many collectives as each other, so that no clock says how many.
 enum { WARM = 4, REPEATS = 20, EVENTS = REPEATS + 1, LEAST_BYTES = 1024, GROWTH = 4 };

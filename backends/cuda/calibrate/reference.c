@@ -1,8 +1,8 @@
-#include "backends/cuda/calibrate/reference.h"
+#include "backends/cuda/calibrate/calibrate.h"
 
+#include "backends/cuda/calibrate/bench.h"
 #include "backends/cuda/calibrate/calibration.h"
-#include "backends/cuda/calibrate/random_data.h"
-#include "backends/cuda/device/delay.h"
+#include "backends/cuda/device/events.h"
 #include "backends/cuda/products/gemm.h"
 
 enum { EDGE = SP_I_CUDA_REFERENCE_EDGE, ELEMENTS = EDGE * EDGE, DRAWN = 1 << 18, SEED = 1 };

@@ -1,4 +1,4 @@
-#include "backends/cuda/device/arena.h"
+#include "backends/cuda/device/machine_state.h"
 
 #include <errno.h>
 #include <stdbool.h>

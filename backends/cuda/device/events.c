@@ -1,5 +1,6 @@
 #include "backends/cuda/device/events.h"
 
+#include "kernels/cuda_delay.h"
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 
@@ -55,4 +56,9 @@ sp_status sp_i_cuda_between(const sp_i_cuda_events *events, int from, int to, in
         *ns = sp_ns_from_ms((double)ms);
     }
     return status;
+}
+
+cudaError_t sp_i_cuda_put_delay(int64_t ns, cudaStream_t stream)
+{
+    return (cudaError_t)sp_cuda_delay(ns, stream);
 }

@@ -3,7 +3,6 @@
 #include <stdio.h>
 
 #include "backends/cuda/device/machine_state.h"
-#include "backends/cuda/device/nvtx.h"
 #include "sim/base/alloc.h"
 
 static const sp_machine_ops machine_ops;
@@ -228,3 +227,40 @@ static const sp_machine_ops machine_ops = {.allocate = sp_i_cuda_machine_allocat
                                            .capture_end = sp_i_cuda_machine_capture_end,
                                            .replay = sp_i_cuda_machine_replay,
                                            .plain_memory = false};
+
+#if defined(__has_include)
+#if __has_include(<nvtx3/nvToolsExt.h>)
+#define WITH_NVTX
+#include <nvtx3/nvToolsExt.h>
+#endif
+#endif
+
+static void push(const char *name)
+{
+#ifdef WITH_NVTX
+    (void)nvtxRangePushA(name);
+#else
+    (void)name;
+#endif
+}
+
+static void pop(void)
+{
+#ifdef WITH_NVTX
+    (void)nvtxRangePop();
+#endif
+}
+
+const sp_i_cuda_ranges sp_i_cuda_nvtx = {.push = push, .pop = pop};
+
+void sp_i_cuda_range_push(const sp_i_cuda_ranges *ranges, const char *action, int rank)
+{
+    char name[SP_I_CUDA_RANGE];
+    snprintf(name, sizeof name, "%s rank %d", action, rank);
+    ranges->push(name);
+}
+
+void sp_i_cuda_range_pop(const sp_i_cuda_ranges *ranges)
+{
+    ranges->pop();
+}

@@ -4,7 +4,7 @@
 #ifndef SLIMPACK_BACKENDS_CUDA_DEVICE_MACHINE_H
 #define SLIMPACK_BACKENDS_CUDA_DEVICE_MACHINE_H
 
-#include "backends/cuda/device/delay.h"
+#include "backends/cuda/device/events.h"
 #include "backends/cuda/device/rank.h"
 #include "backends/machine/machine.h"
 

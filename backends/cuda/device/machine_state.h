@@ -2,10 +2,29 @@
 #ifndef SLIMPACK_BACKENDS_CUDA_DEVICE_MACHINE_STATE_H
 #define SLIMPACK_BACKENDS_CUDA_DEVICE_MACHINE_STATE_H
 
-#include "backends/cuda/device/arena.h"
-#include "backends/cuda/device/delay.h"
+#include <stdint.h>
+
+#include "backends/cuda/device/events.h"
 #include "backends/cuda/device/lane.h"
 #include "backends/cuda/device/partition.h"
+#include "backends/machine/machine.h"
+
+// One block of the device, given out in parts whose addresses depend on nothing but the order of
+// calls. What is held is counted by who takes (backends/executor/arena.h), not here.
+
+typedef struct sp_i_cuda_arena sp_i_cuda_arena;
+
+// Over `bytes` at `base`, which the caller owns and frees after the arena; it is never read. NULL
+// when host memory ran out.
+sp_i_cuda_arena *sp_i_cuda_arena_new(void *base, int64_t bytes);
+void sp_i_cuda_arena_free(sp_i_cuda_arena *arena);
+
+// Aligned to SP_MACHINE_ALIGNMENT; NULL where no gap is long enough (errno ENOSPC), or when host
+// memory ran out (ENOMEM).
+// O(1).
+void *sp_i_cuda_arena_take(sp_i_cuda_arena *arena, int64_t bytes);
+// Neighbouring gaps become one. NULL is nothing. O(1) but for blocks in the same of 1024 lists.
+void sp_i_cuda_arena_give(sp_i_cuda_arena *arena, void *memory);
 
 // A moment of a rank that was noted; `known` when its time was asked for.
 typedef struct sp_i_cuda_stamp {
@@ -83,5 +102,24 @@ void sp_i_cuda_machine_drop_graph(sp_i_cuda_machine *machine);
 // whose stamps have other times (machine_time.c).
 sp_status sp_i_cuda_machine_capture_clock(sp_i_cuda_machine *machine, sp_error *err);
 void sp_i_cuda_machine_repeat_clock(sp_i_cuda_machine *machine);
+
+// Ranges on the host's timeline for profilers (NVTX, Nsight Systems), named after the plan's
+// actions. Without a profiler, and in builds without NVTX's header, they cost next to nothing and
+// do nothing.
+
+// Ranges of the calling thread, one inside another.
+typedef struct sp_i_cuda_ranges {
+    void (*push)(const char *name);
+    void (*pop)(void);
+} sp_i_cuda_ranges;
+
+extern const sp_i_cuda_ranges sp_i_cuda_nvtx;
+
+enum { SP_I_CUDA_RANGE = 48 };
+
+// Around the launches of an action, as "F3.1 rank 2": the action as in plan.json, then who works at
+// it; cut to SP_I_CUDA_RANGE - 1 bytes. Each push has its pop, by the same thread.
+void sp_i_cuda_range_push(const sp_i_cuda_ranges *ranges, const char *action, int rank);
+void sp_i_cuda_range_pop(const sp_i_cuda_ranges *ranges);
 
 #endif

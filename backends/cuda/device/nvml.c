@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "backends/cuda/device/library.h"
+#include "backends/cuda/device/api.h"
 #include "sim/base/alloc.h"
 
 // The toolkit does not always bring nvml.h. These are the calls and numbers that it documents; the

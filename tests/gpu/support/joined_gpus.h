@@ -7,7 +7,7 @@
 #include "backends/cuda/bootstrap.h"
 #include "backends/cuda/device/api.h"
 #include "backends/cuda/nccl_api.h"
-#include "backends/cuda/products/cublas_api.h"
+#include "backends/cuda/products/gemm.h"
 #include "backends/machine/machine.h"
 
 enum { JOINED_GPUS = 8, JOINED_LONG_MS = 60000, JOINED_MEMORY = 256 << 20 };

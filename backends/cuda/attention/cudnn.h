@@ -2,11 +2,40 @@
 // it does nothing, so that a graph reads as its formulas; ask sp_i_cudnn_graph_status at the end.
 //
 // Source: cuDNN 9 backend API, "cuDNN Graph Library".
-#ifndef SLIMPACK_BACKENDS_CUDA_ATTENTION_CUDNN_GRAPH_H
-#define SLIMPACK_BACKENDS_CUDA_ATTENTION_CUDNN_GRAPH_H
+#ifndef SLIMPACK_BACKENDS_CUDA_ATTENTION_CUDNN_H
+#define SLIMPACK_BACKENDS_CUDA_ATTENTION_CUDNN_H
 
-#include "backends/cuda/attention/cudnn_api.h"
+#include <cudnn_graph.h>
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "sim/base/status.h"
+
+// The entry points of cuDNN's graph API that the backend calls, as a table (see api.h).
+
+typedef struct sp_i_cudnn_api {
+    size_t (*GetVersion)(void);
+    const char *(*GetErrorString)(cudnnStatus_t status);
+    void (*GetLastErrorString)(char *text, size_t bytes);
+    cudnnStatus_t (*Create)(cudnnHandle_t *handle);
+    cudnnStatus_t (*Destroy)(cudnnHandle_t handle);
+    cudnnStatus_t (*SetStream)(cudnnHandle_t handle, cudaStream_t stream);
+    cudnnStatus_t (*CreateDescriptor)(cudnnBackendDescriptorType_t type,
+                                      cudnnBackendDescriptor_t *made);
+    cudnnStatus_t (*DestroyDescriptor)(cudnnBackendDescriptor_t made);
+    cudnnStatus_t (*Finalize)(cudnnBackendDescriptor_t made);
+    cudnnStatus_t (*SetAttribute)(cudnnBackendDescriptor_t of, cudnnBackendAttributeName_t name,
+                                  cudnnBackendAttributeType_t type, int64_t count,
+                                  const void *values);
+    cudnnStatus_t (*GetAttribute)(cudnnBackendDescriptor_t of, cudnnBackendAttributeName_t name,
+                                  cudnnBackendAttributeType_t type, int64_t wanted, int64_t *count,
+                                  void *values);
+    cudnnStatus_t (*Execute)(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
+                             cudnnBackendDescriptor_t pack);
+} sp_i_cudnn_api;
+
+// False, with the reason, where cuDNN is not there.
+bool sp_i_cudnn_api_init(sp_i_cudnn_api *api, char *reason, size_t reason_bytes);
 
 enum { SP_I_CUDNN_DESCRIPTORS = 192, SP_I_CUDNN_OPERATIONS = 48, SP_I_CUDNN_RANK = 4 };
 
@@ -68,5 +97,26 @@ void sp_i_cudnn_add_pointwise(sp_i_cudnn_graph *graph, cudnnPointwiseMode_t mode
 void sp_i_cudnn_add_reduction(sp_i_cudnn_graph *graph, cudnnReduceTensorOp_t operation,
                               sp_i_cudnn_node x, sp_i_cudnn_node y);
 void sp_i_cudnn_add_reshape(sp_i_cudnn_graph *graph, sp_i_cudnn_node x, sp_i_cudnn_node y);
+
+// An execution plan of a graph: the engine that cuDNN's heuristics put first of those that support
+// the graph on the device.
+
+// Where a plan is to run: a handle, or the properties of a device that need not be here
+// (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, from cuDNN 9.8 on).
+typedef struct sp_i_cudnn_target {
+    cudnnHandle_t handle;
+    const char *properties; // JSON; NULL: the handle's device
+} sp_i_cudnn_target;
+
+typedef struct sp_i_cudnn_plan {
+    sp_i_cudnn_node plan; // the graph's; NULL: none was made
+    int64_t workspace_bytes;
+    int configs; // engines that the heuristics named
+} sp_i_cudnn_plan;
+
+// Ends the graph and makes a plan of it; the graph owns it. An engine that refuses is passed over;
+// SP_ERR_INTERNAL where all do, with the last one's reason. Takes up to a second: keep plans.
+sp_status sp_i_cudnn_plan_make(sp_i_cudnn_graph *graph, const sp_i_cudnn_target *target,
+                               sp_i_cudnn_plan *plan, sp_error *err);
 
 #endif
