@@ -201,7 +201,7 @@ static sp_status check_case(gpu_test *t, const attention_case *c, sp_error *err)
     int64_t bytes[2];
     const sp_i_cuda_attention_shape s = shape_of(c);
     memset(&b, 0, sizeof b);
-    sp_status status = sp_i_cuda_attention_new(&t->device, &attention, err);
+    sp_status status = sp_i_cuda_attention_new(&t->device, NULL, &attention, err);
     if (status != SP_OK) {
         return status;
     }

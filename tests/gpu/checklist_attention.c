@@ -98,7 +98,7 @@ sp_status check_attention(checklist *c, sp_error *err)
     pass p;
     int64_t bytes = 0;
     memset(&p, 0, sizeof p);
-    sp_status status = sp_i_cuda_attention_new(&c->device, &p.attention, err);
+    sp_status status = sp_i_cuda_attention_new(&c->device, NULL, &p.attention, err);
     if (status == SP_ERR_USAGE) {
         checklist_missing("attention", err->message[0]);
         sp_error_clear(err);

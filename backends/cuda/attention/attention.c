@@ -1,6 +1,7 @@
 #include "backends/cuda/attention/attention.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "backends/cuda/attention/attention_graph.h"
@@ -13,18 +14,23 @@ typedef struct entry {
     bool backward;
     sp_i_cudnn_graph graph;
     sp_i_cudnn_plan plan;
-    int64_t offset[SP_I_ATTENTION_IDS - SP_I_ATTENTION_DQ_SUM];
-    int64_t own_bytes; // of the workspace, before cuDNN's
 } entry;
 
-enum { BUCKETS = 256 };
+enum { BUCKETS = 64, PARTS = SP_I_ATTENTION_IDS - SP_I_ATTENTION_DQ_SUM };
+
+// Plans of all streams of a device; an entry stays as it is once it is found.
+typedef struct plans {
+    sp_i_cudnn_api api;
+    pthread_mutex_t lock; // of what follows
+    int users;
+    size_t count;
+    entry *bucket[BUCKETS];
+} plans;
 
 struct sp_i_cuda_attention {
     sp_i_cuda_device device;
-    sp_i_cudnn_api api;
     cudnnHandle_t handle;
-    size_t count;
-    entry *bucket[BUCKETS];
+    plans *plans;
 };
 
 static sp_status find(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *shape, bool backward,
@@ -32,24 +38,61 @@ static sp_status find(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *s
 static sp_status check(const sp_i_cuda_attention *a, cudnnStatus_t code, const char *call,
                        sp_error *err);
 
-sp_status sp_i_cuda_attention_new(const sp_i_cuda_device *device, sp_i_cuda_attention **made,
-                                  sp_error *err)
+static sp_status make_plans(plans **made, sp_error *err)
 {
     char reason[SP_I_CUDA_TEXT];
+    plans *p = sp_i_calloc(1, sizeof *p);
+    if (p == NULL || pthread_mutex_init(&p->lock, NULL) != 0) {
+        sp_i_free(p);
+        return sp_error_no_memory(err, "attention");
+    }
+    *made = p;
+    return sp_i_cudnn_api_init(&p->api, reason, sizeof reason)
+               ? SP_OK
+               : sp_error_set(err, SP_ERR_USAGE, "no cuDNN: %s", reason);
+}
+
+static void leave_plans(plans *p)
+{
+    (void)pthread_mutex_lock(&p->lock);
+    bool last = --p->users <= 0;
+    (void)pthread_mutex_unlock(&p->lock);
+    if (!last) {
+        return;
+    }
+    for (int i = 0; i < BUCKETS; i++) {
+        while (p->bucket[i] != NULL) {
+            entry *e = p->bucket[i];
+            p->bucket[i] = e->next;
+            sp_i_cudnn_graph_fini(&e->graph);
+            sp_i_free(e);
+        }
+    }
+    (void)pthread_mutex_destroy(&p->lock);
+    sp_i_free(p);
+}
+
+sp_status sp_i_cuda_attention_new(const sp_i_cuda_device *device, sp_i_cuda_attention *shares,
+                                  sp_i_cuda_attention **made, sp_error *err)
+{
     *made = NULL;
     sp_i_cuda_attention *a = sp_i_calloc(1, sizeof *a);
     if (a == NULL) {
         return sp_error_no_memory(err, "attention");
     }
     a->device = *device;
-    sp_status status = SP_OK;
-    if (!sp_i_cudnn_api_init(&a->api, reason, sizeof reason)) {
-        status = sp_error_set(err, SP_ERR_USAGE, "no cuDNN: %s", reason);
-    } else {
-        status = check(a, a->api.Create(&a->handle), "cudnnCreate", err);
+    a->plans = shares != NULL ? shares->plans : NULL;
+    sp_status status = a->plans == NULL ? make_plans(&a->plans, err) : SP_OK;
+    if (a->plans != NULL) {
+        (void)pthread_mutex_lock(&a->plans->lock);
+        a->plans->users++;
+        (void)pthread_mutex_unlock(&a->plans->lock);
+    }
+    if (status == SP_OK) {
+        status = check(a, a->plans->api.Create(&a->handle), "cudnnCreate", err);
     }
     if (status != SP_OK) {
-        sp_i_free(a);
+        sp_i_cuda_attention_free(a);
         return status;
     }
     *made = a;
@@ -61,15 +104,12 @@ void sp_i_cuda_attention_free(sp_i_cuda_attention *a)
     if (a == NULL) {
         return;
     }
-    for (int i = 0; i < BUCKETS; i++) {
-        while (a->bucket[i] != NULL) {
-            entry *e = a->bucket[i];
-            a->bucket[i] = e->next;
-            sp_i_cudnn_graph_fini(&e->graph);
-            sp_i_free(e);
-        }
+    if (a->handle != NULL) {
+        (void)a->plans->api.Destroy(a->handle);
     }
-    (void)a->api.Destroy(a->handle);
+    if (a->plans != NULL) {
+        leave_plans(a->plans);
+    }
     sp_i_free(a);
 }
 
@@ -80,14 +120,24 @@ static sp_status check(const sp_i_cuda_attention *a, cudnnStatus_t code, const c
     if (code == CUDNN_STATUS_SUCCESS) {
         return SP_OK;
     }
-    a->api.GetLastErrorString(detail, sizeof detail);
+    a->plans->api.GetLastErrorString(detail, sizeof detail);
     return sp_error_set(err, SP_ERR_INTERNAL, "GPU %d: %s failed with %s: %s", a->device.index,
-                        call, a->api.GetErrorString(code), detail);
+                        call, a->plans->api.GetErrorString(code), detail);
 }
 
 size_t sp_i_cuda_attention_plans(const sp_i_cuda_attention *a)
 {
-    return a->count;
+    (void)pthread_mutex_lock(&a->plans->lock);
+    size_t count = a->plans->count;
+    (void)pthread_mutex_unlock(&a->plans->lock);
+    return count;
+}
+
+// Bytes of our own parts of the backward's workspace; cuDNN's come behind them.
+static int64_t own_bytes(const sp_i_cuda_attention_shape *shape, bool backward,
+                         int64_t offset[PARTS])
+{
+    return backward ? sp_i_attention_workspace(shape, offset) : 0;
 }
 
 sp_status sp_i_cuda_attention_workspace(sp_i_cuda_attention *a,
@@ -95,10 +145,11 @@ sp_status sp_i_cuda_attention_workspace(sp_i_cuda_attention *a,
                                         int64_t *bytes, sp_error *err)
 {
     entry *e = NULL;
+    int64_t offset[PARTS];
     *bytes = 0;
     sp_status status = find(a, shape, backward, &e, err);
     if (status == SP_OK) {
-        *bytes = e->own_bytes + e->plan.workspace_bytes;
+        *bytes = own_bytes(shape, backward, offset) + e->plan.workspace_bytes;
     }
     return status;
 }
@@ -123,7 +174,8 @@ static void add(pack *p, int64_t id, void *data)
     p->data[p->count++] = data;
 }
 
-static void fill_pack(const entry *e, void *const *tensors, char *workspace, scalars *s, pack *p)
+static void fill_pack(const entry *e, void *const *tensors, const int64_t *offset, char *workspace,
+                      scalars *s, pack *p)
 {
     const bool packed = e->shape.packed;
     const int last = packed ? SP_I_CUDA_ATTENTION_TENSORS : SP_I_CUDA_QUERY_LENGTHS;
@@ -149,13 +201,13 @@ static void fill_pack(const entry *e, void *const *tensors, char *workspace, sca
     add(p, SP_I_ATTENTION_ONE, &s->one);
     for (int id = SP_I_ATTENTION_DQ_SUM;
          id < (spread ? SP_I_ATTENTION_IDS : SP_I_ATTENTION_DK_HEADS); id++) {
-        add(p, id, workspace + e->offset[id - SP_I_ATTENTION_DQ_SUM]);
+        add(p, id, workspace + offset[id - SP_I_ATTENTION_DQ_SUM]);
     }
 }
 
 static sp_status execute(sp_i_cuda_attention *a, const entry *e, pack *p, void *rest, sp_error *err)
 {
-    const sp_i_cudnn_api *api = &a->api;
+    const sp_i_cudnn_api *api = &a->plans->api;
     cudnnBackendDescriptor_t made = NULL;
     cudnnStatus_t code = api->CreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &made);
     if (code == CUDNN_STATUS_SUCCESS) {
@@ -188,6 +240,7 @@ sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *a, const sp_i_cuda_attent
                                   void *workspace, cudaStream_t stream, sp_error *err)
 {
     entry *e = NULL;
+    int64_t offset[PARTS];
     pack p = {.count = 0};
     scalars s = {.scale = (float)(1.0 / sqrt((double)shape->head_dim)),
                  .masked = -INFINITY,
@@ -196,28 +249,37 @@ sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *a, const sp_i_cuda_attent
                  .keys = (int32_t)shape->keys};
     sp_status status = find(a, shape, backward, &e, err);
     if (status == SP_OK) {
-        status = check(a, a->api.SetStream(a->handle, stream), "cudnnSetStream", err);
+        status = check(a, a->plans->api.SetStream(a->handle, stream), "cudnnSetStream", err);
     }
     if (status != SP_OK) {
         return status;
     }
-    fill_pack(e, tensors, workspace, &s, &p);
-    return execute(a, e, &p, (char *)workspace + e->own_bytes, err);
+    const int64_t own = own_bytes(shape, backward, offset);
+    fill_pack(e, tensors, offset, workspace, &s, &p);
+    return execute(a, e, &p, (char *)workspace + own, err);
 }
 
 // ---- plans by shape ----
 
+// Tokens of all segments are nothing to a plan, only to its workspace.
+static sp_i_cuda_attention_shape key_of(const sp_i_cuda_attention_shape *shape)
+{
+    sp_i_cuda_attention_shape key = *shape;
+    key.all_queries = 0;
+    key.all_keys = 0;
+    return key;
+}
+
 static bool same(const sp_i_cuda_attention_shape *x, const sp_i_cuda_attention_shape *y)
 {
     return x->segments == y->segments && x->queries == y->queries && x->keys == y->keys &&
-           x->all_queries == y->all_queries && x->all_keys == y->all_keys && x->heads == y->heads &&
-           x->kv_heads == y->kv_heads && x->head_dim == y->head_dim && x->q_stride == y->q_stride &&
-           x->kv_stride == y->kv_stride && x->out_stride == y->out_stride &&
-           x->dq_stride == y->dq_stride && x->dkv_stride == y->dkv_stride &&
-           x->causal == y->causal && x->packed == y->packed;
+           x->heads == y->heads && x->kv_heads == y->kv_heads && x->head_dim == y->head_dim &&
+           x->q_stride == y->q_stride && x->kv_stride == y->kv_stride &&
+           x->out_stride == y->out_stride && x->dq_stride == y->dq_stride &&
+           x->dkv_stride == y->dkv_stride && x->causal == y->causal && x->packed == y->packed;
 }
 
-// Slices differ in these; the rest is the model's.
+// Plans differ in these; the rest is the model's.
 static size_t bucket_of(const sp_i_cuda_attention_shape *s, bool backward)
 {
     uint64_t hash = (uint64_t)s->queries * UINT64_C(0x9e3779b97f4a7c15);
@@ -225,48 +287,57 @@ static size_t bucket_of(const sp_i_cuda_attention_shape *s, bool backward)
     return (size_t)((hash ^ hash >> 32) % BUCKETS);
 }
 
-static sp_status make(sp_i_cuda_attention *a, entry *e, sp_error *err)
+static sp_status make(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *shape, bool backward,
+                      entry **made, sp_error *err)
 {
     const sp_i_cudnn_target target = {.handle = a->handle};
-    sp_i_cudnn_graph_init(&e->graph, &a->api);
-    if (e->backward) {
-        e->own_bytes = sp_i_attention_workspace(&e->shape, e->offset);
-        sp_i_attention_backward(&e->graph, &e->shape);
-    } else {
-        sp_i_attention_forward(&e->graph, &e->shape);
-    }
-    return sp_i_cudnn_plan_make(&e->graph, &target, &e->plan, err);
-}
-
-static sp_status find(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *shape, bool backward,
-                      entry **found, sp_error *err)
-{
-    entry **bucket = &a->bucket[bucket_of(shape, backward)];
-    for (entry *e = *bucket; e != NULL; e = e->next) {
-        if (e->backward == backward && same(&e->shape, shape)) {
-            *found = e;
-            return SP_OK;
-        }
-    }
-    const char *refusal = sp_i_cuda_attention_refusal(shape);
-    if (refusal != NULL) {
-        return sp_error_set(err, SP_ERR_USAGE, "cuDNN's attention does not take %s", refusal);
-    }
     entry *e = sp_i_calloc(1, sizeof *e);
     if (e == NULL) {
         return sp_error_no_memory(err, "a plan of attention");
     }
-    e->shape = *shape;
+    e->shape = key_of(shape);
     e->backward = backward;
-    sp_status status = make(a, e, err);
+    sp_i_cudnn_graph_init(&e->graph, &a->plans->api);
+    if (backward) {
+        sp_i_attention_backward(&e->graph, &e->shape);
+    } else {
+        sp_i_attention_forward(&e->graph, &e->shape);
+    }
+    sp_status status = sp_i_cudnn_plan_make(&e->graph, &target, &e->plan, err);
     if (status != SP_OK) {
         sp_i_cudnn_graph_fini(&e->graph);
         sp_i_free(e);
         return status;
     }
-    e->next = *bucket;
-    *bucket = e;
-    a->count++;
-    *found = e;
+    *made = e;
     return SP_OK;
+}
+
+// The lock is held while a plan is made: who wants the plan as well waits for this one.
+static sp_status find(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *shape, bool backward,
+                      entry **found, sp_error *err)
+{
+    const sp_i_cuda_attention_shape key = key_of(shape);
+    const char *refusal = sp_i_cuda_attention_refusal(shape);
+    if (refusal != NULL) {
+        return sp_error_set(err, SP_ERR_USAGE, "cuDNN's attention does not take %s", refusal);
+    }
+    (void)pthread_mutex_lock(&a->plans->lock);
+    entry **bucket = &a->plans->bucket[bucket_of(shape, backward)];
+    entry *e = *bucket;
+    while (e != NULL && (e->backward != backward || !same(&e->shape, &key))) {
+        e = e->next;
+    }
+    sp_status status = SP_OK;
+    if (e == NULL) {
+        status = make(a, shape, backward, &e, err);
+        if (status == SP_OK) {
+            e->next = *bucket;
+            *bucket = e;
+            a->plans->count++;
+        }
+    }
+    (void)pthread_mutex_unlock(&a->plans->lock);
+    *found = e;
+    return status;
 }

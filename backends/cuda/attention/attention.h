@@ -1,5 +1,5 @@
 // Attention through cuDNN, for one thread and its streams: plans by shape, made when a shape is
-// first asked for.
+// first asked for, and shared by all streams of a device.
 #ifndef SLIMPACK_BACKENDS_CUDA_ATTENTION_ATTENTION_H
 #define SLIMPACK_BACKENDS_CUDA_ATTENTION_ATTENTION_H
 
@@ -51,9 +51,10 @@ typedef enum sp_i_cuda_attention_tensor {
 
 typedef struct sp_i_cuda_attention sp_i_cuda_attention;
 
-// SP_ERR_USAGE with the reason where cuDNN is not there, in this build or on this machine.
-sp_status sp_i_cuda_attention_new(const sp_i_cuda_device *device, sp_i_cuda_attention **made,
-                                  sp_error *err);
+// `shares`: another of the device, whose plans it uses too; NULL: plans of its own. SP_ERR_USAGE
+// with the reason where cuDNN is not there, in this build or on this machine.
+sp_status sp_i_cuda_attention_new(const sp_i_cuda_device *device, sp_i_cuda_attention *shares,
+                                  sp_i_cuda_attention **made, sp_error *err);
 void sp_i_cuda_attention_free(sp_i_cuda_attention *attention);
 
 // What cuDNN does not take, as text; NULL: nothing is known against the shape.

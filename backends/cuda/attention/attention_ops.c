@@ -20,7 +20,7 @@ static void launch(const sp_i_cuda_pass *p, const sp_cuda_attention_tables *t)
 }
 
 // The block of the device goes back before it is read: what the rank takes next, it writes later.
-static bool compute(const sp_i_cuda_pass *p, const sp_i_cuda_turns *turns, int turn)
+static bool by_kernels(const sp_i_cuda_pass *p, const sp_i_cuda_turns *turns, int turn)
 {
     sp_machine *machine = p->l->stage->job->machine;
     sp_cuda_attention_tables tables;
@@ -40,6 +40,23 @@ static bool compute(const sp_i_cuda_pass *p, const sp_i_cuda_turns *turns, int t
     sp_i_cuda_pass_give(p, there);
     sp_i_free(block);
     return there != NULL;
+}
+
+static bool compute(const sp_i_cuda_pass *p, const sp_i_cuda_turns *turns, int turn)
+{
+    sp_i_cuda_segments segments;
+    sp_i_cuda_attention_shape packed;
+    if (p->rank->attention == NULL) {
+        return by_kernels(p, turns, turn);
+    }
+    if (!sp_i_cuda_segments_init(&segments, turns, turn)) {
+        return sp_i_cuda_pass_no_memory(p);
+    }
+    bool ok = sp_i_cuda_packed_shape(&segments, p->l->rows, &p->shape, &packed)
+                  ? sp_i_cuda_by_cudnn(p, turns, turn, &segments, &packed)
+                  : by_kernels(p, turns, turn);
+    sp_i_cuda_segments_fini(&segments);
+    return ok;
 }
 
 static bool find_keys(const sp_i_cuda_pass *p, sp_i_cuda_seen *seen)
@@ -102,15 +119,7 @@ static bool refuses(const sp_i_cuda_pass *p)
 
 static bool run(const sp_i_cuda_pass *p)
 {
-    sp_i_cuda_attention_shape packed;
-    if (refuses(p)) {
-        return false;
-    }
-    if (p->rank->attention != NULL &&
-        sp_i_cuda_packed_shape(&p->l->stage->job->slices, p->l->pack, &p->shape, &packed)) {
-        return sp_i_cuda_whole(p, &packed);
-    }
-    return run_turns(p);
+    return !refuses(p) && run_turns(p);
 }
 
 bool SP_EXEC(attend_pack)(layer *l)

@@ -1,195 +1,229 @@
 #include "backends/cuda/attention/attention_packed.h"
 
-#include "backends/cuda/attention/attention.h"
-#include "backends/cuda/attention/attention_pass.h"
+#include <stdlib.h>
+
 #include "kernels/cuda_grid.h"
+#include "sim/base/alloc.h"
 
 enum {
-    LEAST_LENGTH = 128,
-    STEPS = 8, // of lengths, to each doubling
+    LEAST_LENGTH = 512,
+    LEAST_ROWS = 128,
+    ROW_STEPS = 8, // to each doubling
     HEAD_STEP = 16,
     TABLES = SP_I_CUDA_ATTENTION_TENSORS - SP_I_CUDA_QUERY_LENGTHS,
     LENGTH_TABLES = SP_I_CUDA_Q_OFFSETS - SP_I_CUDA_QUERY_LENGTHS
 };
 
-static int64_t round_up(int64_t length)
+// ---- segments ----
+
+// Runs that stand one behind the other in their sample and in the pack are one.
+static void add_piece(sp_i_cuda_segments *s, size_t group, const sp_i_exec_piece *piece)
 {
-    int64_t base = LEAST_LENGTH;
-    while (2 * base < length) {
-        base *= 2;
+    sp_i_cuda_segment *last = s->count > 0 ? &s->of[s->count - 1] : NULL;
+    int64_t end = piece->begin + piece->rows;
+    if (piece->rows == 0) {
+        return;
     }
-    return length <= base ? base : sp_i_cuda_ceil(length, base / STEPS) * (base / STEPS);
+    if (last != NULL && last->group == group && last->keys == piece->begin &&
+        last->row + last->queries == piece->row) {
+        last->queries += piece->rows;
+        last->keys = end;
+    } else {
+        s->of[s->count++] = (sp_i_cuda_segment){group, piece->row, piece->rows, end, 0};
+    }
 }
 
-int64_t sp_i_cuda_packed_row(const sp_i_exec_pack *pack, int32_t i)
+static int compare_rows(const void *a, const void *b)
 {
-    return pack->piece[pack->first_piece[i]].row;
+    const sp_i_cuda_segment *x = a;
+    const sp_i_cuda_segment *y = b;
+    return (x->row > y->row) - (x->row < y->row);
 }
 
-// In the order of their positions, and in rows one behind the other from the slice's first on.
-static bool is_one_run(const sp_i_exec_pack *pack, int32_t i, const sp_i_exec_slice *slice)
+// The group's last slice is the first that it sees, and ends behind all others.
+static void place_rows(sp_i_cuda_segments *s, const sp_i_cuda_turns *turns)
 {
-    int64_t at = 0;
-    for (size_t p = pack->first_piece[i]; p < pack->first_piece[i + 1]; p++) {
-        const sp_i_exec_piece *piece = &pack->piece[p];
-        if (piece->begin != slice->begin + at || piece->row != sp_i_cuda_packed_row(pack, i) + at) {
-            return false;
+    for (int32_t i = 0; i < s->count; i++) {
+        sp_i_cuda_segment *segment = &s->of[i];
+        int64_t *key_row = &s->key_row[segment->group];
+        segment->gradient_row = s->gradient_rows;
+        s->gradient_rows += segment->keys;
+        if (*key_row < 0) {
+            *key_row = s->key_rows;
+            s->key_rows += turns->seen[turns->group[segment->group].first_seen].end;
         }
-        at += piece->rows;
+        s->longest_queries =
+            segment->queries > s->longest_queries ? segment->queries : s->longest_queries;
+        s->longest_keys = segment->keys > s->longest_keys ? segment->keys : s->longest_keys;
     }
-    return at == slice->computed && at > 0;
 }
 
-static bool offsets_fit(int64_t rows, const sp_i_cuda_attention_shape *s)
+bool sp_i_cuda_segments_init(sp_i_cuda_segments *s, const sp_i_cuda_turns *turns, int turn)
 {
-    const int64_t strides[] = {s->q_stride,  s->kv_stride,  s->out_stride,
-                               s->dq_stride, s->dkv_stride, s->heads};
-    for (int i = 0; i < 6; i++) {
-        if (rows > INT32_MAX / strides[i]) {
-            return false;
+    const sp_i_exec_pack *pack = turns->pack;
+    *s = (sp_i_cuda_segments){
+        .of = sp_i_calloc(pack->first_piece[pack->count] + 1, sizeof *s->of),
+        .key_row = sp_i_calloc(turns->groups + 1, sizeof *s->key_row),
+    };
+    if (s->of == NULL || s->key_row == NULL) {
+        sp_i_cuda_segments_fini(s);
+        return false;
+    }
+    for (size_t g = 0; g < turns->groups; g++) {
+        const sp_i_cuda_group *group = &turns->group[g];
+        s->key_row[g] = -1;
+        for (int32_t i = 0; group->turn == turn && i < group->count; i++) {
+            int32_t place = turns->order[group->first + i];
+            for (size_t p = pack->first_piece[place]; p < pack->first_piece[place + 1]; p++) {
+                add_piece(s, g, &pack->piece[p]);
+            }
         }
     }
+    qsort(s->of, (size_t)s->count, sizeof *s->of, compare_rows);
+    place_rows(s, turns);
     return true;
 }
 
-bool sp_i_cuda_packed_shape(const sp_i_exec_slices *slices, const sp_i_exec_pack *pack,
+void sp_i_cuda_segments_fini(sp_i_cuda_segments *s)
+{
+    sp_i_free(s->of);
+    sp_i_free(s->key_row);
+    *s = (sp_i_cuda_segments){0};
+}
+
+// ---- the shape of a plan ----
+
+static int64_t power_of_two(int64_t least, int64_t n)
+{
+    int64_t power = least;
+    while (power < n) {
+        power *= 2;
+    }
+    return power;
+}
+
+// Work spaces are for so many rows; the plan does not depend on them.
+static int64_t round_rows(int64_t rows)
+{
+    int64_t base = LEAST_ROWS;
+    while (2 * base < rows) {
+        base *= 2;
+    }
+    return rows <= base ? base : sp_i_cuda_ceil(rows, base / ROW_STEPS) * (base / ROW_STEPS);
+}
+
+bool sp_i_cuda_cudnn_takes(const sp_kernel_attention_shape *shape)
+{
+    return shape->head_dim % HEAD_STEP == 0;
+}
+
+static bool offsets_fit(const sp_i_cuda_segments *segments, int64_t rows,
+                        const sp_i_cuda_attention_shape *s)
+{
+    // The gradients of keys and values stand by query heads first.
+    const int64_t gradient_stride = s->dkv_stride * (s->heads / s->kv_heads);
+    return rows <= INT32_MAX / s->q_stride && rows <= INT32_MAX / s->out_stride &&
+           segments->key_rows <= INT32_MAX / s->kv_stride &&
+           segments->gradient_rows <= INT32_MAX / gradient_stride;
+}
+
+bool sp_i_cuda_packed_shape(const sp_i_cuda_segments *segments, int64_t rows,
                             const sp_kernel_attention_shape *shape,
                             sp_i_cuda_attention_shape *packed)
 {
-    int64_t longest = 0;
-    if (shape->head_dim % HEAD_STEP != 0) {
-        return false;
-    }
-    for (int32_t i = 0; i < pack->count; i++) {
-        const sp_i_exec_slice *slice = &slices->slice[pack->slice[i]];
-        if (slice->begin != 0 || slice->shards != 1 || !is_one_run(pack, i, slice)) {
-            return false;
-        }
-        longest = slice->computed > longest ? slice->computed : longest;
-    }
-    int64_t length = round_up(longest);
-    int64_t rows = round_up(pack->rows);
-    *packed = (sp_i_cuda_attention_shape){.segments = pack->count,
-                                          .queries = length,
-                                          .keys = length,
-                                          .all_queries = rows,
-                                          .all_keys = rows,
-                                          .heads = shape->heads,
-                                          .kv_heads = shape->kv_heads,
-                                          .head_dim = shape->head_dim,
-                                          .q_stride = shape->q_stride,
-                                          .kv_stride = shape->kv_stride,
-                                          .out_stride = shape->out_stride,
-                                          .dq_stride = shape->q_stride,
-                                          .dkv_stride = shape->kv_heads * shape->head_dim,
-                                          .causal = true,
-                                          .packed = true};
-    return sp_i_cuda_attention_refusal(packed) == NULL && offsets_fit(pack->rows, packed);
+    *packed = (sp_i_cuda_attention_shape){
+        .segments = power_of_two(1, segments->count),
+        .queries = power_of_two(LEAST_LENGTH, segments->longest_queries),
+        .keys = power_of_two(LEAST_LENGTH, segments->longest_keys),
+        .all_queries = round_rows(rows),
+        .all_keys = round_rows(segments->gradient_rows),
+        .heads = shape->heads,
+        .kv_heads = shape->kv_heads,
+        .head_dim = shape->head_dim,
+        .q_stride = shape->q_stride,
+        .kv_stride = shape->kv_stride,
+        .out_stride = shape->out_stride,
+        .dq_stride = shape->q_stride,
+        .dkv_stride = shape->kv_heads * shape->head_dim,
+        .causal = true,
+        .packed = true};
+    return sp_i_cuda_cudnn_takes(shape) && sp_i_cuda_attention_refusal(packed) == NULL &&
+           offsets_fit(segments, rows, packed);
 }
 
 // ---- lengths and offsets ----
 
 // Every table has room for the longest.
-static int64_t table_step(const sp_i_exec_pack *pack)
+static int64_t table_step(const sp_i_cuda_attention_shape *packed)
 {
-    return sp_i_cuda_ceil(pack->count + 1, 4) * 4;
+    return sp_i_cuda_ceil(packed->segments + 1, 4) * 4;
 }
 
-int64_t sp_i_cuda_packed_index_count(const sp_i_exec_pack *pack)
+int64_t sp_i_cuda_packed_index_count(const sp_i_cuda_attention_shape *packed)
 {
-    return TABLES * table_step(pack);
+    return TABLES * table_step(packed);
 }
 
-// Elements of a token, in the order of the tables of offsets.
-static int64_t stride_of(const sp_i_cuda_attention_shape *s, int tensor)
+typedef struct place {
+    int64_t first, end, stride; // rows, and elements of a row
+} place;
+
+static place place_of(const sp_i_cuda_segments *segments, const sp_i_cuda_segment *segment,
+                      const sp_i_cuda_attention_shape *s, int tensor)
 {
+    const int64_t end = segment->row + segment->queries;
+    const int64_t key_row = segments->key_row[segment->group];
     switch (tensor) {
     case SP_I_CUDA_Q_OFFSETS:
-        return s->q_stride;
+        return (place){segment->row, end, s->q_stride};
     case SP_I_CUDA_KV_OFFSETS:
-        return s->kv_stride;
+        return (place){key_row, key_row + segment->keys, s->kv_stride};
     case SP_I_CUDA_O_OFFSETS:
-        return s->out_stride;
+        return (place){segment->row, end, s->out_stride};
     case SP_I_CUDA_STATS_OFFSETS:
-        return s->heads;
+        return (place){segment->row, end, s->heads};
     case SP_I_CUDA_DQ_OFFSETS:
-        return s->dq_stride;
+        return (place){segment->row, end, s->dq_stride};
     default:
-        return s->dkv_stride;
+        return (place){segment->gradient_row, segment->gradient_row + segment->keys, s->dkv_stride};
     }
 }
 
-void sp_i_cuda_packed_index(const sp_i_exec_slices *slices, const sp_i_exec_pack *pack,
+void sp_i_cuda_packed_index(const sp_i_cuda_segments *segments,
                             const sp_i_cuda_attention_shape *packed, int32_t *index)
 {
-    int64_t step = table_step(pack);
+    const int64_t step = table_step(packed);
     for (int64_t i = 0; i < TABLES * step; i++) {
         index[i] = 0;
     }
-    for (int32_t i = 0; i < pack->count; i++) {
-        int64_t computed = slices->slice[pack->slice[i]].computed;
-        int64_t row = sp_i_cuda_packed_row(pack, i);
-        for (int table = 0; table < LENGTH_TABLES; table++) {
-            index[table * step + i] = (int32_t)computed;
-        }
-        for (int table = LENGTH_TABLES; table < TABLES; table++) {
-            int64_t stride = stride_of(packed, SP_I_CUDA_QUERY_LENGTHS + table);
-            index[table * step + i] = (int32_t)(row * stride);
-            index[table * step + i + 1] = (int32_t)((row + computed) * stride);
+    for (int32_t i = 0; i < segments->count; i++) {
+        index[i] = (int32_t)segments->of[i].queries;
+        index[step + i] = (int32_t)segments->of[i].keys;
+    }
+    for (int table = LENGTH_TABLES; table < TABLES; table++) {
+        for (int64_t i = 0; i <= packed->segments; i++) {
+            // Segments that are not there begin and end where the last one ends.
+            bool there = i < segments->count;
+            const sp_i_cuda_segment *segment = &segments->of[there ? i : segments->count - 1];
+            place p = place_of(segments, segment, packed, SP_I_CUDA_QUERY_LENGTHS + table);
+            index[table * step + i] = (int32_t)((there ? p.first : p.end) * p.stride);
         }
     }
 }
 
-void sp_i_cuda_packed_tensors(const sp_i_exec_pack *pack, int32_t *index,
+void sp_i_cuda_packed_tensors(const sp_i_cuda_attention_shape *packed, int32_t *index,
                               void *tensors[SP_I_CUDA_ATTENTION_TENSORS])
 {
     for (int table = 0; table < TABLES; table++) {
-        tensors[SP_I_CUDA_QUERY_LENGTHS + table] = index + table * table_step(pack);
+        tensors[SP_I_CUDA_QUERY_LENGTHS + table] = index + table * table_step(packed);
     }
 }
 
-const char *sp_i_cuda_attention_model_refusal(const sp_model *model)
-{
-    return model->head_dim % 8 != 0 || model->head_dim > 128
-               ? "attention on a GPU takes heads of a multiple of 8 up to 128"
-               : NULL;
-}
-
-static sp_status prepare(sp_i_cuda_attention *attention, const sp_i_exec_slices *slices,
-                         const sp_i_exec_pack *pack, const sp_kernel_attention_shape *shape,
-                         sp_error *err)
-{
-    sp_i_cuda_attention_shape packed;
-    int64_t bytes;
-    if (!sp_i_cuda_packed_shape(slices, pack, shape, &packed)) {
-        return SP_OK;
-    }
-    sp_status status = sp_i_cuda_attention_workspace(attention, &packed, false, &bytes, err);
-    return status != SP_OK ? status
-                           : sp_i_cuda_attention_workspace(attention, &packed, true, &bytes, err);
-}
-
-sp_status sp_i_cuda_attention_prepare(sp_i_cuda_attention *attention, const sp_i_exec_job *job,
-                                      sp_error *err)
-{
-    sp_i_exec_stage stage = {.job = job};
-    const layer l = {.stage = &stage};
-    sp_kernel_attention_shape shape = SP_EXEC(attention_shape)(&l);
-    const sp_i_exec_slices *slices = &job->slices;
-    sp_status status = SP_OK;
-    for (size_t p = 0; status == SP_OK && p < slices->forward_count; p++) {
-        status = prepare(attention, slices, &slices->forward[p], &shape, err);
-    }
-    for (size_t p = 0; status == SP_OK && p < slices->backward_count; p++) {
-        status = prepare(attention, slices, &slices->backward[p], &shape, err);
-    }
-    return status;
-}
-
-enum { MOST_HEAD_DIM = 256, STEP = 8 }; // STEP: bf16 elements of 16 bytes
+// ---- what cuDNN does not take at all ----
 
 const char *sp_i_cuda_attention_refusal(const sp_i_cuda_attention_shape *s)
 {
+    enum { MOST_HEAD_DIM = 256, STEP = 8 }; // STEP: bf16 elements of 16 bytes
     const int64_t strides[] = {s->q_stride, s->kv_stride, s->out_stride, s->dq_stride,
                                s->dkv_stride};
     if (s->head_dim % STEP != 0 || s->head_dim > MOST_HEAD_DIM || s->head_dim < STEP) {

@@ -97,9 +97,4 @@ bool sp_i_cuda_scatter(const sp_i_cuda_pass *pass, const sp_i_cuda_turns *turns,
 // Gives back what was gathered.
 void sp_i_cuda_forget(const sp_i_cuda_pass *pass, sp_i_cuda_seen *seen);
 
-// ---- packs that cuDNN serves (attention_whole.c) ----
-
-// The pass by cuDNN's plan of this shape.
-bool sp_i_cuda_whole(const sp_i_cuda_pass *pass, const sp_i_cuda_attention_shape *packed);
-
 #endif

@@ -1,9 +1,10 @@
 // In place of attention.c where cuDNN's headers were not there when this was built.
 #include "backends/cuda/attention/attention.h"
 
-sp_status sp_i_cuda_attention_new(const sp_i_cuda_device *device, sp_i_cuda_attention **made,
-                                  sp_error *err)
+sp_status sp_i_cuda_attention_new(const sp_i_cuda_device *device, sp_i_cuda_attention *shares,
+                                  sp_i_cuda_attention **made, sp_error *err)
 {
+    (void)shares;
     *made = NULL;
     return sp_error_set(err, SP_ERR_USAGE,
                         "GPU %d: this build has no attention: cuDNN's headers were not found",

@@ -109,7 +109,7 @@ static void find_cudnn(sp_i_cuda_machine *m, sp_i_cuda_lane *lane)
 {
     sp_error why;
     sp_error_clear(&why);
-    if (sp_i_cuda_attention_new(&m->device, &lane->attention, &why) != SP_OK) {
+    if (sp_i_cuda_attention_new(&m->device, m->lane->attention, &lane->attention, &why) != SP_OK) {
         lane->attention = NULL;
         snprintf(m->no_cudnn, sizeof m->no_cudnn, "%.*s", SP_I_CUDA_TEXT - 1, why.message[0]);
     }

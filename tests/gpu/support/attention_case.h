@@ -48,6 +48,7 @@ void case_fini(attention_case *c);
 
 struct sp_i_cuda_attention {
     int forward, backward, asked; // calls
+    int segments;                 // of all calls that compute
     sp_i_cuda_attention_shape last;
     sp_status fails; // what the next calls return
 };
