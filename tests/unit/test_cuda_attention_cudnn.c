@@ -227,9 +227,10 @@ static void drawn_packs_agree(void **state)
         attention_case c = small();
         sp_prng prng;
         c.plans = &plans;
-        c.cp = shares[seed % 6][0];
-        c.dp = shares[seed % 6][1];
-        c.parts = shares[seed % 6][2];
+        plans.large = seed % 2 == 1;
+        c.cp = shares[seed / 2][0];
+        c.dp = shares[seed / 2][1];
+        c.parts = shares[seed / 2][2];
         sp_prng_seed(&prng, seed);
         int64_t begin[SAMPLES] = {0};
         for (int p = 0; p < PACKS; p++) {
@@ -263,15 +264,57 @@ static void plans_are_made_before_the_first_step(void **state)
     const sp_model model = {.head_dim = 16};
     const sp_i_exec_job job = {
         .model = &model, .shard = {.heads = 4, .q = 64, .kv = 32}, .slices = c.slices};
-    assert_int_equal(sp_i_cuda_attention_prepare(&plans, &job, &err), SP_OK);
-    assert_int_equal(plans.asked, 8); // both ways, two forward packs and two backward packs
-    assert_int_equal(plans.last.queries, 512);
+    const sp_i_exec_job *jobs[] = {&job, &job};
+    assert_int_equal(sp_i_cuda_attention_prepare(&plans, jobs, 2, &err), SP_OK);
+    // Both packs are small, and so one plan each way serves both.
+    assert_int_equal(plans.plans[0], 1);
+    assert_int_equal(plans.plans[1], 1);
+    assert_int_equal(plans.plan[0][0].segments, 1);
+    assert_int_equal(plans.plan[0][0].queries, 512);
     plans.fails = SP_ERR_INTERNAL;
-    assert_int_equal(sp_i_cuda_attention_prepare(&plans, &job, &err), SP_ERR_INTERNAL);
+    assert_int_equal(sp_i_cuda_attention_prepare(&plans, jobs, 2, &err), SP_ERR_INTERNAL);
     c.plans = &plans;
     assert_int_equal(case_run(&c, &err), SP_ERR_INTERNAL);
     assert_non_null(strstr(err.message[0], "no engine"));
     case_fini(&c);
+}
+
+static void need(attention_case *c, int samples, int64_t tokens)
+{
+    static int32_t sample = 0;
+    case_pack(c);
+    for (int i = 0; i < samples; i++) {
+        case_slice(c, sample++, 0, tokens, 0);
+    }
+}
+
+// 32768 tokens in one sample and in four: one plan of 4 of 32768 starts four times what each needs,
+// which is near. A plan of 16 of 1024 is small, so that a sample of 100 tokens joins it.
+static void near_shapes_get_one_plan(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    struct sp_i_cuda_attention plans = {0};
+    attention_case c = {.heads = 1, .kv_heads = 1, .head_dim = 16};
+    need(&c, 1, 32768);
+    need(&c, 4, 8192);
+    need(&c, 16, 1000);
+    need(&c, 1, 100);
+    const sp_i_exec_place place = {.cp = 1, .parts = 1, .tp = 1};
+    sp_i_exec_job job = {.model = &(sp_model){.head_dim = 16},
+                         .shard = {.heads = 1, .q = 16, .kv = 16}};
+    assert_int_equal(sp_i_exec_slices_init(&job.slices, &c.packing, &place, &err), SP_OK);
+    const sp_i_exec_job *jobs[] = {&job};
+    assert_int_equal(sp_i_cuda_attention_prepare(&plans, jobs, 1, &err), SP_OK);
+    for (int pass = 0; pass < 2; pass++) {
+        assert_int_equal(plans.plans[pass], 2);
+        assert_int_equal(plans.plan[pass][0].segments, 4);
+        assert_int_equal(plans.plan[pass][0].queries, 32768);
+        assert_int_equal(plans.plan[pass][1].segments, 16);
+        assert_int_equal(plans.plan[pass][1].queries, 1024);
+    }
+    sp_i_exec_slices_fini(&job.slices);
+    sp_packing_fini(&c.packing);
 }
 
 static const struct CMUnitTest tests[] = {
@@ -282,6 +325,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(packs_agree_with_the_cpu),
     cmocka_unit_test(drawn_packs_agree),
     cmocka_unit_test(plans_are_made_before_the_first_step),
+    cmocka_unit_test(near_shapes_get_one_plan),
 };
 
 SP_TEST_MAIN(tests)

@@ -16,7 +16,7 @@ typedef struct entry {
     sp_i_cudnn_plan plan;
 } entry;
 
-enum { BUCKETS = 64, PARTS = SP_I_ATTENTION_IDS - SP_I_ATTENTION_DQ_SUM };
+enum { PARTS = SP_I_ATTENTION_IDS - SP_I_ATTENTION_DQ_SUM };
 
 // Plans of all streams of a device; an entry stays as it is once it is found.
 typedef struct plans {
@@ -24,7 +24,7 @@ typedef struct plans {
     pthread_mutex_t lock; // of what follows
     int users;
     size_t count;
-    entry *bucket[BUCKETS];
+    entry *first;
 } plans;
 
 struct sp_i_cuda_attention {
@@ -34,7 +34,7 @@ struct sp_i_cuda_attention {
 };
 
 static sp_status find(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *shape, bool backward,
-                      entry **found, sp_error *err);
+                      bool nearest, entry **found, sp_error *err);
 static sp_status check(const sp_i_cuda_attention *a, cudnnStatus_t code, const char *call,
                        sp_error *err);
 
@@ -60,13 +60,11 @@ static void leave_plans(plans *p)
     if (!last) {
         return;
     }
-    for (int i = 0; i < BUCKETS; i++) {
-        while (p->bucket[i] != NULL) {
-            entry *e = p->bucket[i];
-            p->bucket[i] = e->next;
-            sp_i_cudnn_graph_fini(&e->graph);
-            sp_i_free(e);
-        }
+    while (p->first != NULL) {
+        entry *e = p->first;
+        p->first = e->next;
+        sp_i_cudnn_graph_fini(&e->graph);
+        sp_i_free(e);
     }
     (void)pthread_mutex_destroy(&p->lock);
     sp_i_free(p);
@@ -147,7 +145,7 @@ sp_status sp_i_cuda_attention_workspace(sp_i_cuda_attention *a,
     entry *e = NULL;
     int64_t offset[PARTS];
     *bytes = 0;
-    sp_status status = find(a, shape, backward, &e, err);
+    sp_status status = find(a, shape, backward, false, &e, err);
     if (status == SP_OK) {
         *bytes = own_bytes(shape, backward, offset) + e->plan.workspace_bytes;
     }
@@ -247,7 +245,7 @@ sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *a, const sp_i_cuda_attent
                  .one = 1.0f,
                  .queries = (int32_t)shape->queries,
                  .keys = (int32_t)shape->keys};
-    sp_status status = find(a, shape, backward, &e, err);
+    sp_status status = find(a, shape, backward, false, &e, err);
     if (status == SP_OK) {
         status = check(a, a->plans->api.SetStream(a->handle, stream), "cudnnSetStream", err);
     }
@@ -261,32 +259,6 @@ sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *a, const sp_i_cuda_attent
 
 // ---- plans by shape ----
 
-// Tokens of all segments are nothing to a plan, only to its workspace.
-static sp_i_cuda_attention_shape key_of(const sp_i_cuda_attention_shape *shape)
-{
-    sp_i_cuda_attention_shape key = *shape;
-    key.all_queries = 0;
-    key.all_keys = 0;
-    return key;
-}
-
-static bool same(const sp_i_cuda_attention_shape *x, const sp_i_cuda_attention_shape *y)
-{
-    return x->segments == y->segments && x->queries == y->queries && x->keys == y->keys &&
-           x->heads == y->heads && x->kv_heads == y->kv_heads && x->head_dim == y->head_dim &&
-           x->q_stride == y->q_stride && x->kv_stride == y->kv_stride &&
-           x->out_stride == y->out_stride && x->dq_stride == y->dq_stride &&
-           x->dkv_stride == y->dkv_stride && x->causal == y->causal && x->packed == y->packed;
-}
-
-// Plans differ in these; the rest is the model's.
-static size_t bucket_of(const sp_i_cuda_attention_shape *s, bool backward)
-{
-    uint64_t hash = (uint64_t)s->queries * UINT64_C(0x9e3779b97f4a7c15);
-    hash ^= ((uint64_t)s->keys + (uint64_t)s->segments) * UINT64_C(0xc2b2ae3d27d4eb4f) + backward;
-    return (size_t)((hash ^ hash >> 32) % BUCKETS);
-}
-
 static sp_status make(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *shape, bool backward,
                       entry **made, sp_error *err)
 {
@@ -295,7 +267,7 @@ static sp_status make(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *s
     if (e == NULL) {
         return sp_error_no_memory(err, "a plan of attention");
     }
-    e->shape = key_of(shape);
+    e->shape = *shape;
     e->backward = backward;
     sp_i_cudnn_graph_init(&e->graph, &a->plans->api);
     if (backward) {
@@ -313,31 +285,67 @@ static sp_status make(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *s
     return SP_OK;
 }
 
+static bool serves(const entry *e, const sp_i_cuda_attention_shape *s, bool backward)
+{
+    return e->backward == backward && s->packed && sp_i_cuda_attention_alike(&e->shape, s) &&
+           e->shape.segments >= s->segments && e->shape.queries >= s->queries &&
+           e->shape.keys >= s->keys &&
+           sp_i_cuda_attention_near(sp_i_cuda_attention_area(&e->shape, backward),
+                                    sp_i_cuda_attention_area(s, backward));
+}
+
+// The plan of this very shape or, with `nearest`, the least that serves it; NULL: none yet.
+static entry *look_up(const plans *p, const sp_i_cuda_attention_shape *shape, bool backward,
+                      bool nearest)
+{
+    entry *found = NULL;
+    for (entry *e = p->first; e != NULL; e = e->next) {
+        bool own = e->backward == backward && sp_i_cuda_attention_one_plan(&e->shape, shape);
+        if (own && !nearest) {
+            return e;
+        }
+        if (own || (nearest && serves(e, shape, backward))) {
+            bool less = found == NULL || sp_i_cuda_attention_area(&e->shape, backward) <
+                                             sp_i_cuda_attention_area(&found->shape, backward);
+            found = less ? e : found;
+        }
+    }
+    return found;
+}
+
 // The lock is held while a plan is made: who wants the plan as well waits for this one.
 static sp_status find(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *shape, bool backward,
-                      entry **found, sp_error *err)
+                      bool nearest, entry **found, sp_error *err)
 {
-    const sp_i_cuda_attention_shape key = key_of(shape);
     const char *refusal = sp_i_cuda_attention_refusal(shape);
     if (refusal != NULL) {
         return sp_error_set(err, SP_ERR_USAGE, "cuDNN's attention does not take %s", refusal);
     }
     (void)pthread_mutex_lock(&a->plans->lock);
-    entry **bucket = &a->plans->bucket[bucket_of(shape, backward)];
-    entry *e = *bucket;
-    while (e != NULL && (e->backward != backward || !same(&e->shape, &key))) {
-        e = e->next;
-    }
+    entry *e = look_up(a->plans, shape, backward, nearest);
     sp_status status = SP_OK;
     if (e == NULL) {
         status = make(a, shape, backward, &e, err);
         if (status == SP_OK) {
-            e->next = *bucket;
-            *bucket = e;
+            e->next = a->plans->first;
+            a->plans->first = e;
             a->plans->count++;
         }
     }
     (void)pthread_mutex_unlock(&a->plans->lock);
     *found = e;
+    return status;
+}
+
+sp_status sp_i_cuda_attention_plan(sp_i_cuda_attention *a, sp_i_cuda_attention_shape *shape,
+                                   bool backward, sp_error *err)
+{
+    entry *e = NULL;
+    sp_status status = find(a, shape, backward, true, &e, err);
+    if (status == SP_OK) {
+        shape->segments = e->shape.segments;
+        shape->queries = e->shape.queries;
+        shape->keys = e->shape.keys;
+    }
     return status;
 }

@@ -60,6 +60,26 @@ void sp_i_cuda_attention_free(sp_i_cuda_attention *attention);
 // What cuDNN does not take, as text; NULL: nothing is known against the shape.
 const char *sp_i_cuda_attention_refusal(const sp_i_cuda_attention_shape *shape);
 
+// Whether two shapes have one plan: tokens of all segments are nothing to it, only to its
+// workspace.
+bool sp_i_cuda_attention_one_plan(const sp_i_cuda_attention_shape *x,
+                                  const sp_i_cuda_attention_shape *y);
+// Whether they differ in no more than numbers of segments, lengths and tokens.
+bool sp_i_cuda_attention_alike(const sp_i_cuda_attention_shape *x,
+                               const sp_i_cuda_attention_shape *y);
+// What a launch of the plan goes over, in tokens: blocks whose tokens are not there end at once,
+// but are started.
+int64_t sp_i_cuda_attention_area(const sp_i_cuda_attention_shape *shape, bool backward);
+// Whether a plan of the one area may serve a shape of the other: at most four times as many blocks
+// are started, or so few (128 tiles a head) that starting them takes some microseconds.
+bool sp_i_cuda_attention_near(int64_t planned_area, int64_t needed_area);
+
+// Finds the plan with the least area that serves a packed shape and is near it, else makes one of
+// this shape; *shape becomes that of the plan, whose tables of lengths it takes. Other shapes have
+// plans of their own.
+sp_status sp_i_cuda_attention_plan(sp_i_cuda_attention *attention, sp_i_cuda_attention_shape *shape,
+                                   bool backward, sp_error *err);
+
 // Bytes that a pass needs beside its tensors. Makes the plan, which takes up to a second; O(shapes)
 // after that. SP_ERR_USAGE for a refused shape, SP_ERR_INTERNAL where cuDNN finds no engine.
 sp_status sp_i_cuda_attention_workspace(sp_i_cuda_attention *attention,

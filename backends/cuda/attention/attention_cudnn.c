@@ -216,19 +216,21 @@ static void compute(const work *w, const room *r)
 }
 
 bool sp_i_cuda_by_cudnn(const sp_i_cuda_pass *p, const sp_i_cuda_turns *turns, int turn,
-                        const sp_i_cuda_segments *segments, const sp_i_cuda_attention_shape *packed)
+                        const sp_i_cuda_segments *segments, const sp_i_cuda_attention_shape *needed)
 {
-    const work w = {p, turns, turn, segments, packed};
+    sp_i_cuda_attention_shape packed = *needed;
+    const work w = {p, turns, turn, segments, &packed};
     room r = {0};
     int64_t workspace = 0;
     sp_error err = {0};
     if (segments->count == 0) {
         return true;
     }
-    sp_i_cuda_hold(p->rank);
-    sp_status status =
-        sp_i_cuda_attention_workspace(p->rank->attention, packed, p->backward, &workspace, &err);
-    sp_i_cuda_release(p->rank);
+    sp_status status = sp_i_cuda_attention_plan(p->rank->attention, &packed, p->backward, &err);
+    if (status == SP_OK) {
+        status = sp_i_cuda_attention_workspace(p->rank->attention, &packed, p->backward, &workspace,
+                                               &err);
+    }
     if (status != SP_OK) {
         sp_i_cuda_fail(p->rank, status, &err);
         return true;
@@ -239,67 +241,4 @@ bool sp_i_cuda_by_cudnn(const sp_i_cuda_pass *p, const sp_i_cuda_turns *turns, i
     }
     give_room(p, &r);
     return ok;
-}
-
-// ---- before the first step ----
-
-const char *sp_i_cuda_attention_model_refusal(const sp_model *model)
-{
-    return model->head_dim % 8 != 0 || model->head_dim > 128
-               ? "attention on a GPU takes heads of a multiple of 8 up to 128"
-               : NULL;
-}
-
-static sp_status prepare_turn(sp_i_cuda_attention *attention, const sp_i_cuda_turns *turns,
-                              int turn, const sp_kernel_attention_shape *shape, sp_error *err)
-{
-    sp_i_cuda_segments segments;
-    sp_i_cuda_attention_shape packed;
-    int64_t bytes;
-    sp_status status = SP_OK;
-    if (!sp_i_cuda_segments_init(&segments, turns, turn)) {
-        return sp_error_no_memory(err, "segments of attention");
-    }
-    if (segments.count > 0 &&
-        sp_i_cuda_packed_shape(&segments, turns->pack->rows, shape, &packed)) {
-        status = sp_i_cuda_attention_workspace(attention, &packed, false, &bytes, err);
-        status = status == SP_OK
-                     ? sp_i_cuda_attention_workspace(attention, &packed, true, &bytes, err)
-                     : status;
-    }
-    sp_i_cuda_segments_fini(&segments);
-    return status;
-}
-
-static sp_status prepare_pack(sp_i_cuda_attention *attention, const sp_i_exec_slices *slices,
-                              const sp_i_exec_pack *pack, const sp_kernel_attention_shape *shape,
-                              sp_error *err)
-{
-    sp_i_cuda_turns turns;
-    sp_status status = SP_OK;
-    if (!sp_i_cuda_turns_init(&turns, slices, pack)) {
-        return sp_error_no_memory(err, "segments of attention");
-    }
-    for (int turn = 0; status == SP_OK && turn < turns.turns; turn++) {
-        status = prepare_turn(attention, &turns, turn, shape, err);
-    }
-    sp_i_cuda_turns_fini(&turns);
-    return status;
-}
-
-sp_status sp_i_cuda_attention_prepare(sp_i_cuda_attention *attention, const sp_i_exec_job *job,
-                                      sp_error *err)
-{
-    sp_i_exec_stage stage = {.job = job};
-    const layer l = {.stage = &stage};
-    sp_kernel_attention_shape shape = SP_EXEC(attention_shape)(&l);
-    const sp_i_exec_slices *slices = &job->slices;
-    sp_status status = SP_OK;
-    for (size_t p = 0; status == SP_OK && p < slices->forward_count; p++) {
-        status = prepare_pack(attention, slices, &slices->forward[p], &shape, err);
-    }
-    for (size_t p = 0; status == SP_OK && p < slices->backward_count; p++) {
-        status = prepare_pack(attention, slices, &slices->backward[p], &shape, err);
-    }
-    return status;
 }

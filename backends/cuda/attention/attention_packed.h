@@ -37,10 +37,10 @@ bool sp_i_cuda_cudnn_takes(const sp_kernel_attention_shape *shape);
 
 // The shape of the segments' plan: queries and the like as given, keys and values in one matrix
 // [key_rows, key | value], their gradients in matrices of their own [gradient_rows, kv_heads
-// head_dim]. Numbers of segments and lengths are rounded up, so that packs of much the same size
-// share a plan: lengths say what is there, and segments that are not there have length 0, which
-// skips them (cudnn-frontend's documentation of "padding mask"). False where cuDNN does not take
-// the heads, or offsets do not fit 32 bits.
+// head_dim]. Numbers of segments and lengths are powers of two. A plan serves all that is smaller:
+// lengths say what is there, and segments that are not there have length 0, which skips them
+// (cudnn-frontend's documentation, Attention, "padding mask"). False where cuDNN does not take the
+// heads, or offsets do not fit 32 bits.
 bool sp_i_cuda_packed_shape(const sp_i_cuda_segments *segments, int64_t rows,
                             const sp_kernel_attention_shape *shape,
                             sp_i_cuda_attention_shape *packed);
@@ -58,14 +58,16 @@ void sp_i_cuda_packed_tensors(const sp_i_cuda_attention_shape *packed, int32_t *
 // The pass over the segments of a turn, whose keys are known; forward and backward as the pass.
 bool sp_i_cuda_by_cudnn(const sp_i_cuda_pass *pass, const sp_i_cuda_turns *turns, int turn,
                         const sp_i_cuda_segments *segments,
-                        const sp_i_cuda_attention_shape *packed);
+                        const sp_i_cuda_attention_shape *needed);
 
 // Why the model's attention is not computed, as text; NULL: it is.
 const char *sp_i_cuda_attention_model_refusal(const sp_model *model);
 
-// Makes cuDNN's plans of all packs of a rank, which takes more than a second for each shape and
-// would else count as time of the first step.
-sp_status sp_i_cuda_attention_prepare(sp_i_cuda_attention *attention, const sp_i_exec_job *job,
+// Makes cuDNN's plans of all packs of these ranks, which takes more than a second for each and
+// would else count as time of the first step. Shapes of a run that are near each other get one plan
+// (sp_i_cuda_attention_near).
+sp_status sp_i_cuda_attention_prepare(sp_i_cuda_attention *attention,
+                                      const sp_i_exec_job *const *jobs, size_t count,
                                       sp_error *err);
 
 #endif

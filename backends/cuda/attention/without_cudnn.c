@@ -16,6 +16,16 @@ void sp_i_cuda_attention_free(sp_i_cuda_attention *attention)
     SP_ASSERT(attention == NULL);
 }
 
+sp_status sp_i_cuda_attention_plan(sp_i_cuda_attention *attention, sp_i_cuda_attention_shape *shape,
+                                   bool backward, sp_error *err)
+{
+    (void)attention;
+    (void)shape;
+    (void)backward;
+    (void)err;
+    SP_UNREACHABLE("attention without cuDNN");
+}
+
 sp_status sp_i_cuda_attention_workspace(sp_i_cuda_attention *attention,
                                         const sp_i_cuda_attention_shape *shape, bool backward,
                                         int64_t *bytes, sp_error *err)

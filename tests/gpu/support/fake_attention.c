@@ -23,19 +23,41 @@ void sp_i_cuda_attention_free(sp_i_cuda_attention *attention)
 
 size_t sp_i_cuda_attention_plans(const sp_i_cuda_attention *attention)
 {
-    return (size_t)attention->asked;
+    return (size_t)(attention->plans[0] + attention->plans[1]);
+}
+
+sp_status sp_i_cuda_attention_plan(sp_i_cuda_attention *attention, sp_i_cuda_attention_shape *shape,
+                                   bool backward, sp_error *err)
+{
+    int *plans = &attention->plans[backward];
+    int p = 0;
+    if (attention->fails != SP_OK) {
+        return sp_error_set(err, attention->fails, "no engine is found");
+    }
+    while (p < *plans && !sp_i_cuda_attention_one_plan(&attention->plan[backward][p], shape)) {
+        p++;
+    }
+    SP_ASSERT(p < FAKE_PLANS);
+    attention->plan[backward][p] = *shape;
+    *plans += p == *plans;
+    if (attention->large) {
+        shape->segments *= 2;
+        shape->queries *= 2;
+        shape->keys *= 2;
+    }
+    return SP_OK;
 }
 
 sp_status sp_i_cuda_attention_workspace(sp_i_cuda_attention *attention,
                                         const sp_i_cuda_attention_shape *shape, bool backward,
                                         int64_t *bytes, sp_error *err)
 {
+    (void)attention;
+    (void)shape;
     (void)backward;
-    attention->asked++;
-    attention->last = *shape;
+    (void)err;
     *bytes = 1000;
-    return attention->fails == SP_OK ? SP_OK
-                                     : sp_error_set(err, attention->fails, "no engine is found");
+    return SP_OK;
 }
 
 // One segment in fp64.
