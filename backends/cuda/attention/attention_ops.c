@@ -7,16 +7,18 @@
 
 // ---- one turn ----
 
-// The kernels of a pass over one table.
-static void launch(const sp_i_cuda_pass *p, const sp_cuda_attention_tables *t)
+int sp_i_cuda_attention_launch(const sp_kernel_attention_shape *shape,
+                               const sp_cuda_attention_tables *tables, bool backward,
+                               cudaStream_t stream)
 {
-    if (!p->backward) {
-        SP_I_CUDA_PUT(p->rank, attention_forward, &p->shape, t, false, false);
-        return;
+    if (!backward) {
+        return sp_cuda_attention_forward(shape, tables, false, false, stream);
     }
-    SP_I_CUDA_PUT(p->rank, attention_delta, &p->shape, t);
-    SP_I_CUDA_PUT(p->rank, attention_backward_queries, &p->shape, t, false, false);
-    SP_I_CUDA_PUT(p->rank, attention_backward_keys, &p->shape, t);
+    int code = sp_cuda_attention_delta(shape, tables, stream);
+    if (code == 0) {
+        code = sp_cuda_attention_backward_queries(shape, tables, false, false, stream);
+    }
+    return code == 0 ? sp_cuda_attention_backward_keys(shape, tables, stream) : code;
 }
 
 // The block of the device goes back before it is read: what the rank takes next, it writes later.
@@ -35,7 +37,10 @@ static bool by_kernels(const sp_i_cuda_pass *p, const sp_i_cuda_turns *turns, in
         sp_i_cuda_note(p->rank, code, "sp_cuda_attention_plan", __FILE__, __LINE__);
         machine->ops->upload(machine, there, block, bytes);
         sp_i_cuda_tables_move(&tables, block, there);
-        launch(p, &tables);
+        if (p->rank->status == SP_OK) {
+            code = sp_i_cuda_attention_launch(&p->shape, &tables, p->backward, p->rank->stream);
+            sp_i_cuda_note(p->rank, code, "attention's kernels", __FILE__, __LINE__);
+        }
     }
     sp_i_cuda_pass_give(p, there);
     sp_i_free(block);

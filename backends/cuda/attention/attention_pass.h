@@ -85,6 +85,11 @@ void sp_i_cuda_pass_give(const sp_i_cuda_pass *pass, void *block);
 // Memory of the host ran out: false, with the error in the layer's links.
 bool sp_i_cuda_pass_no_memory(const sp_i_cuda_pass *pass);
 
+// The kernels of a pass over one table, put on the stream; a cudaError_t.
+int sp_i_cuda_attention_launch(const sp_kernel_attention_shape *shape,
+                               const sp_cuda_attention_tables *tables, bool backward,
+                               cudaStream_t stream);
+
 // ---- keys that other ranks hold as well (attention_shards.c) ----
 
 // Gathers the keys and values of a slice from all ranks that share the slices of `group`, and

@@ -8,9 +8,8 @@
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 
-// Repeats of the neighbours beyond those that are timed, so that none of these runs alone, and the
-// host's time for one launch, of which a repeat has up to LAUNCHES.
-enum { MORE_REPEATS = SP_I_CUDA_BATCH / 4, LAUNCH_NS = 5000, LAUNCHES = 4 };
+// The host's time for one launch, of which a repeat has up to LAUNCHES.
+enum { LAUNCH_NS = 5000, LAUNCHES = 4 };
 
 // The events of a batch, and one at which streams start together.
 enum { START = 2 * SP_I_CUDA_BATCH, EVENTS };
@@ -74,10 +73,16 @@ static sp_status queue(const sp_i_cuda_bench *b, int repeat, bool flush, sp_i_cu
     return status == SP_OK ? sp_i_cuda_record(&b->events, 2 * repeat + 1, b->stream, err) : status;
 }
 
-// All streams wait until the host has put everything on them.
-static sp_status hold_start(const sp_i_cuda_bench *b, sp_error *err)
+// Of the neighbours beyond those that are timed, so that none of these runs alone.
+static int more_repeats(int repeats)
 {
-    const int64_t ns = (int64_t)LAUNCH_NS * (LAUNCHES + 2) * (SP_I_CUDA_BATCH + MORE_REPEATS) *
+    return repeats > 4 ? repeats / 4 : 1;
+}
+
+// All streams wait until the host has put everything on them.
+static sp_status hold_start(const sp_i_cuda_bench *b, int repeats, sp_error *err)
+{
+    const int64_t ns = (int64_t)LAUNCH_NS * (LAUNCHES + 2) * (repeats + more_repeats(repeats)) *
                        (b->neighbours + 1);
     SP_ASSERT(b->delay != NULL && b->neighbours <= SP_I_CUDA_MOST_NEIGHBOURS);
     sp_status status =
@@ -101,27 +106,27 @@ static sp_status queue_neighbours(const sp_i_cuda_bench *b, sp_i_cuda_work work,
     return status;
 }
 
-static sp_status queue_batch(const sp_i_cuda_bench *b, bool loaded, sp_i_cuda_work work,
-                             void *const *contexts, sp_error *err)
+static sp_status queue_batch(const sp_i_cuda_bench *b, bool loaded, int repeats,
+                             sp_i_cuda_work work, void *const *contexts, sp_error *err)
 {
-    sp_status status = loaded ? hold_start(b, err) : SP_OK;
-    for (int i = 0; status == SP_OK && i < SP_I_CUDA_BATCH; i++) {
+    sp_status status = loaded ? hold_start(b, repeats, err) : SP_OK;
+    for (int i = 0; status == SP_OK && i < repeats; i++) {
         status = loaded ? queue_neighbours(b, work, contexts, err) : SP_OK;
         if (status == SP_OK) {
             status = queue(b, i, !loaded, work, contexts[0], err);
         }
     }
-    for (int i = 0; loaded && status == SP_OK && i < MORE_REPEATS; i++) {
+    for (int i = 0; loaded && status == SP_OK && i < more_repeats(repeats); i++) {
         status = queue_neighbours(b, work, contexts, err);
     }
     return status;
 }
 
-static sp_status run_batch(const sp_i_cuda_bench *b, bool loaded, sp_i_cuda_work work,
+static sp_status run_batch(const sp_i_cuda_bench *b, bool loaded, int repeats, sp_i_cuda_work work,
                            void *const *contexts, double *seconds, double *total_s, sp_error *err)
 {
-    sp_status status = queue_batch(b, loaded, work, contexts, err);
-    for (int i = 0; status == SP_OK && i < SP_I_CUDA_BATCH; i++) {
+    sp_status status = queue_batch(b, loaded, repeats, work, contexts, err);
+    for (int i = 0; status == SP_OK && i < repeats; i++) {
         int64_t ns;
         status = sp_i_cuda_between(&b->events, 2 * i, 2 * i + 1, &ns, err);
         // The clock's own step keeps a time from being zero.
@@ -142,12 +147,19 @@ static sp_status time_work(sp_i_cuda_bench *bench, bool loaded, sp_i_cuda_work w
     double total_s = 0.0;
     int count = 0;
     *timing = (sp_i_cuda_timing){0};
-    sp_status status = run_batch(bench, loaded, work, contexts, seconds, &total_s, err);
+    sp_status status = run_batch(bench, loaded, 1, work, contexts, seconds, &total_s, err);
+    const double pieces = status == SP_OK ? budget_s / seconds[0] : 0.0;
+    const int batch = pieces >= SP_I_CUDA_BATCH           ? SP_I_CUDA_BATCH
+                      : pieces >= SP_I_CUDA_LEAST_REPEATS ? (int)pieces
+                                                          : SP_I_CUDA_LEAST_REPEATS;
+    if (status == SP_OK && batch == SP_I_CUDA_BATCH) {
+        status = run_batch(bench, loaded, batch, work, contexts, seconds, &total_s, err);
+    }
     total_s = 0.0;
-    while (status == SP_OK && (count < SP_I_CUDA_LEAST_REPEATS ||
-                               (count < SP_I_CUDA_MOST_REPEATS && total_s < budget_s))) {
-        status = run_batch(bench, loaded, work, contexts, &seconds[count], &total_s, err);
-        count += SP_I_CUDA_BATCH;
+    while (status == SP_OK &&
+           (count == 0 || (count + batch <= SP_I_CUDA_MOST_REPEATS && total_s < budget_s))) {
+        status = run_batch(bench, loaded, batch, work, contexts, &seconds[count], &total_s, err);
+        count += batch;
     }
     if (status == SP_OK) {
         *timing = sp_i_cuda_timing_of(seconds, count);

@@ -19,7 +19,11 @@ typedef struct sp_i_cuda_timing {
     int repeats;
 } sp_i_cuda_timing;
 
-enum { SP_I_CUDA_BATCH = 16, SP_I_CUDA_LEAST_REPEATS = 16, SP_I_CUDA_MOST_REPEATS = 512 };
+enum {
+    SP_I_CUDA_BATCH = 16,
+    SP_I_CUDA_LEAST_REPEATS = 4, // of what takes longer than its budget
+    SP_I_CUDA_MOST_REPEATS = 512
+};
 
 enum { SP_I_CUDA_MOST_NEIGHBOURS = 15 };
 
@@ -41,8 +45,10 @@ sp_status sp_i_cuda_bench_init(const sp_i_cuda_device *device, cudaStream_t stre
                                int64_t flushed_bytes, sp_i_cuda_bench *bench, sp_error *err);
 void sp_i_cuda_bench_fini(sp_i_cuda_bench *bench);
 
-// Repeats until about budget_s of device time is over, in batches of SP_I_CUDA_BATCH between
-// SP_I_CUDA_LEAST_REPEATS and SP_I_CUDA_MOST_REPEATS; the first batch warms up and does not count.
+// Repeats until about budget_s of device time is over, between SP_I_CUDA_LEAST_REPEATS and
+// SP_I_CUDA_MOST_REPEATS times, in batches of SP_I_CUDA_BATCH or, of long pieces, of as many as the
+// budget holds. A first repeat, which says how long a piece takes, and of short pieces a first
+// batch warm up and do not count.
 sp_status sp_i_cuda_bench_time(sp_i_cuda_bench *bench, sp_i_cuda_work work, void *context,
                                double budget_s, sp_i_cuda_timing *timing, sp_error *err);
 

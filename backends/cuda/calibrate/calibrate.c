@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "backends/cuda/attention/attention_pass.h"
 #include "backends/cuda/calibrate/calibration.h"
 #include "backends/cuda/calibrate_together.h"
 #include "backends/cuda/device/events.h"
@@ -80,6 +81,8 @@ static sp_status calibrate_device(const sp_i_cuda_device *device,
     sp_i_cuda_calibration c = {.device = *device,
                                .cublas = &cublas,
                                .launch = sp_i_cuda_launch_element,
+                               .attend = sp_i_cuda_attention_launch,
+                               .request = request,
                                .delay = sp_i_cuda_put_delay,
                                .places = request->partitions > 1 ? request->partitions : 1};
     if (!sp_i_cublas_api_init(&cublas, reason, sizeof reason)) {

@@ -73,6 +73,22 @@ static json_t *conditions(const sp_i_cuda_calibration *c)
                      (json_int_t)s.throttle);
 }
 
+// What is known of the whole GPU from elsewhere stands until it is measured, so that the document
+// is a profile after every part.
+static bool add_known(const sp_i_cuda_calibration *c)
+{
+    static const char *const sections[] = {"memory",    "kernel",    "loss",
+                                           "optimizer", "gemm_rate", "gemm",
+                                           "attention", "links",     "collectives"};
+    bool ok = true;
+    for (size_t i = 0; ok && i < sizeof sections / sizeof *sections; i++) {
+        json_t *known =
+            c->base != NULL && c->places == 1 ? json_object_get(c->base, sections[i]) : NULL;
+        ok = known == NULL || json_object_set(c->document, sections[i], known) == 0;
+    }
+    return ok;
+}
+
 // The stack is what the executor does: SwiGLU is one kernel, the lookup's gradient is added where
 // it belongs, and weight gradients are added up by their products.
 static sp_status begin(sp_i_cuda_calibration *c, sp_error *err)
@@ -87,7 +103,7 @@ static sp_status begin(sp_i_cuda_calibration *c, sp_error *err)
                   "fused_swiglu", 1, "in_place_lookup_gradient", 1, "timed_accumulation", 1, "fit",
                   "constants", "gpu", c->info.name, "before", conditions(c));
     c->extra = json_object_get(c->document, "fit");
-    return c->document != NULL ? SP_OK : sp_error_no_memory(err, "a profile");
+    return c->document != NULL && add_known(c) ? SP_OK : sp_error_no_memory(err, "a profile");
 }
 
 typedef sp_status calibrate_part(sp_i_cuda_calibration *c, sp_error *err);
@@ -132,6 +148,9 @@ sp_status sp_i_cuda_calibrate_all(sp_i_cuda_calibration *c, sp_error *err)
         status = parts[i](c, err);
         if (status == SP_OK) {
             status = sp_i_cuda_reference_in(c, &reference_s[i + 1], err);
+        }
+        if (status == SP_OK && c->request != NULL && c->request->part != NULL) {
+            c->request->part(c->request->part_context, c->document);
         }
     }
     if (status == SP_OK) {

@@ -5,13 +5,21 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+#include "backends/backend.h"
 #include "backends/cuda/attention/attention.h"
 #include "backends/cuda/calibrate/bench.h"
 #include "backends/cuda/calibrate/elements.h"
 #include "backends/cuda/device/nvml.h"
 #include "backends/cuda/device/partition.h"
 #include "backends/cuda/products/gemm.h"
+#include "kernels/attention_shape.h"
+#include "kernels/cuda_attention.h"
 #include "sim/model/model.h"
+
+// As sp_i_cuda_attention_launch.
+typedef int (*sp_i_cuda_attention_launcher)(const sp_kernel_attention_shape *shape,
+                                            const sp_cuda_attention_tables *tables, bool backward,
+                                            cudaStream_t stream);
 
 // That work under load is timed in at the same time: partitions, or the whole device alone.
 enum { SP_I_CUDA_MOST_PLACES = 1 + SP_I_CUDA_MOST_NEIGHBOURS };
@@ -23,6 +31,7 @@ typedef struct sp_i_cuda_calibration {
     sp_i_cuda_attention *attention; // NULL: none
     const sp_i_nvml *nvml;          // NULL: none
     sp_i_cuda_element_launch launch;
+    sp_i_cuda_attention_launcher attend; // slimpack's kernels; NULL: not timed
     sp_i_cuda_delay delay;
     sp_i_cuda_partitions *partitions; // NULL: the whole device
     int places;                       // partitions, or 1
@@ -34,6 +43,7 @@ typedef struct sp_i_cuda_calibration {
     int64_t most_tokens; // of a measurement
     json_t *base;        // a profile of this GPU from other sources; NULL: none
     double copied_bytes_per_s, small_copy_s, empty_s; // what calibrate_copies found
+    const sp_calibration_request *request;            // whose `part` is called; NULL: none
     json_t *document;                                 // owned by the caller of the parts below
     json_t *extra; // measurements that a profile has no place for; the document's
 } sp_i_cuda_calibration;
@@ -51,7 +61,9 @@ sp_status sp_i_cuda_calibrate_copies(sp_i_cuda_calibration *c, sp_error *err);
 sp_status sp_i_cuda_calibrate_elements(sp_i_cuda_calibration *c, sp_error *err);
 // "gemm" for the model's products and "gemm_rate" for any other.
 sp_status sp_i_cuda_calibrate_products(sp_i_cuda_calibration *c, sp_error *err);
-// "attention" at the model's heads; the base profile's where there is no attention.
+// "attention" at the model's heads: the curves of what computes it in a run, which is cuDNN where
+// it is there and takes the heads (sp_i_cuda_cudnn_takes), else slimpack's kernels. Those of either
+// stand under "fit". The base profile's where neither is timed.
 sp_status sp_i_cuda_calibrate_attention(sp_i_cuda_calibration *c, sp_error *err);
 // What one GPU cannot say ("links", "collectives"): the base profile's, else assumed. Between
 // partitions the links are copies, and the collectives follow from them.

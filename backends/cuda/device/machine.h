@@ -17,7 +17,9 @@ typedef struct sp_i_cuda_machine_options {
     sp_i_cuda_delay delay; // what points that come later wait for; NULL: there are none
 } sp_i_cuda_machine_options;
 
-enum { SP_I_CUDA_RESERVE = 512 << 20 }; // for what CUDA loads while it runs
+// Left to what CUDA, cuBLASLt and cuDNN load while they run (kernels, local memory of all SMs,
+// graphs); a guess that no GPU has tried.
+#define SP_I_CUDA_RESERVE (INT64_C(2) << 30)
 
 // SP_ERR_NO_MEMORY where the device or the host has not enough.
 sp_status sp_i_cuda_machine_new(const sp_i_cuda_device *device, const sp_i_cublas_api *cublas,

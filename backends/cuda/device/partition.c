@@ -65,8 +65,13 @@ sp_status sp_i_cuda_partitions_new(const sp_i_cuda_device *device, int partition
         status = of[i].streams != NULL ? SP_OK : sp_error_no_memory(err, "streams");
     }
     if (status == SP_OK) {
-        split_device(p);
-        status = p->disjoint ? SP_OK : whole_device(p, err);
+        // One partition is the whole device: a split would leave SMs out, and a green context may
+        // launch more slowly than a plain stream.
+        p->disjoint = partitions == 1;
+        if (partitions > 1) {
+            split_device(p);
+        }
+        status = p->disjoint && partitions > 1 ? SP_OK : whole_device(p, err);
     }
     if (status == SP_OK) {
         status = make_streams(p, err);
@@ -213,7 +218,7 @@ sp_status sp_i_cuda_partition_stream_new(const sp_i_cuda_partitions *p, int part
 {
     const sp_i_cuda_device *device = &p->device;
     SP_ASSERT(partition >= 0 && partition < p->count);
-    return p->disjoint
+    return p->of[partition].context != NULL
                ? SP_I_CU(device, err, GreenCtxStreamCreate, stream, p->of[partition].context,
                          CU_STREAM_NON_BLOCKING, 0)
                : SP_I_CUDA(device, err, StreamCreateWithPriority, stream, cudaStreamNonBlocking, 0);

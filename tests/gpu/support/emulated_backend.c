@@ -57,7 +57,7 @@ sp_backend *emulated_backend_new(void)
     sp_backend *backend;
     fake_cuda_reset(&api);
     computing_cublas_reset(&cublas);
-    fake.free_bytes = SP_I_CUDA_RESERVE + MEMORY;
+    fake.free_bytes = (size_t)SP_I_CUDA_RESERVE + MEMORY;
     fake.tick_ns = 1000;
     assert_int_equal(sp_i_backend_new(&ops, "test", &backend, NULL), SP_OK);
     return backend;
