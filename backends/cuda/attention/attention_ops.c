@@ -39,7 +39,9 @@ static bool by_kernels(const sp_i_cuda_pass *p, const sp_i_cuda_turns *turns, in
         sp_i_cuda_tables_move(&tables, block, there);
         if (p->rank->status == SP_OK) {
             code = sp_i_cuda_attention_launch(&p->shape, &tables, p->backward, p->rank->stream);
-            sp_i_cuda_note(p->rank, code, "attention's kernels", __FILE__, __LINE__);
+            sp_i_cuda_note(p->rank, code,
+                           p->backward ? "sp_cuda_attention_backward" : "sp_cuda_attention_forward",
+                           __FILE__, __LINE__);
         }
     }
     sp_i_cuda_pass_give(p, there);
