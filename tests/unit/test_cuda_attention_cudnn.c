@@ -3,6 +3,7 @@
 // kernels, slice by slice, within 1e-2 in the norm of each tensor, lse within 1e-3.
 #include "backends/cuda/attention/attention_packed.h"
 #include "sim/base/prng.h"
+#include "sim/model/explicit_state.h"
 #include "tests/gpu/support/attention_case.h"
 #include "tests/support/test_main.h"
 
@@ -250,6 +251,59 @@ static void drawn_packs_agree(void **state)
     }
 }
 
+// What the passes take beside their tensors is what the stack "cuda" predicts, but for the lengths
+// and offsets.
+static void takes_what_is_predicted(attention_case *c, int64_t tokens, int64_t seen, int64_t slices)
+{
+    struct sp_i_cuda_attention plans = {0};
+    const sp_model model = {.layers = 1,
+                            .hidden = 64,
+                            .ffn = 64,
+                            .heads = (int)c->heads,
+                            .kv_heads = (int)c->kv_heads,
+                            .head_dim = (int)c->head_dim,
+                            .vocab = 64};
+    const sp_layout layout = {.tp = 1, .cp = c->cp, .pp = 1, .dp = 1, .chunks = 1};
+    const sp_stage stage = {.layers = 1};
+    sp_memory_options options = {.recompute = SP_RECOMPUTE_NONE};
+    assert_true(sp_stack_builtin("cuda", &options.stack));
+    const sp_unit_load load = {.tokens = tokens, .seen_tokens = seen, .slices = slices};
+    sp_i_explicit x;
+    sp_i_explicit_measure(&model, &layout, &stage, &options, &load, &x);
+    c->plans = &plans;
+    case_fill(c, 57);
+    agrees(c);
+    assert_in_range(c->real_bytes - x.attend_backward, 1, 8 * 20 * 4);
+}
+
+static void work_spaces_are_predicted(void **state)
+{
+    (void)state;
+    attention_case whole = small();
+    case_pack(&whole);
+    case_slice(&whole, 0, 0, 200, 0);
+    takes_what_is_predicted(&whole, 200, 200, 1);
+    attention_case several = small();
+    case_pack(&several);
+    case_slice(&several, 0, 0, 200, 0);
+    case_slice(&several, 1, 0, 40, 0);
+    takes_what_is_predicted(&several, 240, 240, 2);
+    attention_case late = small();
+    case_pack(&late);
+    case_slice(&late, 0, 0, 8, 0);
+    case_pack(&late);
+    case_slice(&late, 0, 8, 192, 0);
+    takes_what_is_predicted(&late, 192, 200, 1);
+    attention_case shared = small();
+    shared.cp = 2;
+    case_pack(&shared);
+    case_slice(&shared, 0, 0, 8, 0);
+    case_pack(&shared);
+    case_slice(&shared, 0, 8, 192, 0);
+    case_slice(&shared, 1, 0, 80, 0);
+    takes_what_is_predicted(&shared, 272, 280, 2);
+}
+
 static void plans_are_made_before_the_first_step(void **state)
 {
     (void)state;
@@ -324,6 +378,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(packs_of_much_the_same_size_share_a_shape),
     cmocka_unit_test(packs_agree_with_the_cpu),
     cmocka_unit_test(drawn_packs_agree),
+    cmocka_unit_test(work_spaces_are_predicted),
     cmocka_unit_test(plans_are_made_before_the_first_step),
     cmocka_unit_test(near_shapes_get_one_plan),
 };

@@ -29,6 +29,7 @@ typedef struct attention_case {
     case_result *want, *got;
     int64_t leaked;      // blocks that the passes left
     int64_t table_bytes; // by which they raised the ranks' high-water marks
+    int64_t real_bytes;  // the most that one of them took beside its tensors
 } attention_case;
 
 void case_pack(attention_case *c);

@@ -53,10 +53,11 @@ sp_status sp_i_cuda_attention_workspace(sp_i_cuda_attention *attention,
                                         int64_t *bytes, sp_error *err)
 {
     (void)attention;
-    (void)shape;
-    (void)backward;
     (void)err;
-    *bytes = 1000;
+    // As cuDNN's: dQ in fp32 and a number for each row; dK and dV of every head of a group.
+    int64_t q = shape->heads * shape->head_dim;
+    int64_t spread = shape->heads != shape->kv_heads ? 2 * 4 * shape->all_keys * q : 0;
+    *bytes = backward ? 4 * shape->all_queries * (q + shape->heads) + spread : 0;
     return SP_OK;
 }
 
