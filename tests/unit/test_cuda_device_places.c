@@ -116,8 +116,8 @@ static cudaError_t first_delay(int64_t ns, cudaStream_t stream)
     return cudaSuccess;
 }
 
-// A first repeat, a warm-up and two batches: every stream has its own context, and no repeat that is
-// timed is without neighbours, who start after one delay and go on after the last.
+// A first repeat, a warm-up and two batches: every stream has its own context, and no repeat that
+// is timed is without neighbours, who start after one delay and go on after the last.
 static void neighbours_work_longer_than_what_is_timed(void **state)
 {
     (void)state;
