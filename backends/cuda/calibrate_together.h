@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-#include "backends/cuda/device.h"
+#include "backends/cuda/device/device.h"
 #include "backends/cuda/rendezvous.h"
 #include "sim/model/model.h"
 

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/attention_prepare.h"
+#include "backends/cuda/attention/attention_packed.h"
+#include "backends/cuda/device/machine.h"
 #include "backends/cuda/joined.h"
-#include "backends/cuda/machine.h"
 #include "backends/cuda/nccl_transport.h"
 #include "backends/cuda/request_option.h"
 #include "backends/executor/run.h"
@@ -131,16 +131,22 @@ static sp_status make_machine(execution *e, int device, const sp_run_request *re
     return status;
 }
 
-// Plans of cuDNN are made before anything is timed.
+// Plans of cuDNN are made before anything is timed. All ranks' streams share them.
 static sp_status prepare_attention(const execution *e, sp_error *err)
 {
-    sp_status status = SP_OK;
-    for (size_t r = e->run->here; status == SP_OK && r < e->run->end_here; r++) {
-        const sp_i_exec_rank *rank = &e->run->ranks[r];
-        sp_i_exec_enter(e->run, rank);
-        sp_i_cuda_attention *attention = sp_i_cuda_rank_now()->attention;
-        status = attention != NULL ? sp_i_cuda_attention_prepare(attention, rank->job, err) : SP_OK;
+    const size_t count = e->run->end_here - e->run->here;
+    const sp_i_exec_job **jobs = sp_i_calloc(count + 1, sizeof *jobs);
+    if (jobs == NULL) {
+        return sp_error_no_memory(err, "a run");
     }
+    for (size_t r = 0; r < count; r++) {
+        jobs[r] = e->run->ranks[e->run->here + r].job;
+    }
+    sp_i_exec_enter(e->run, &e->run->ranks[e->run->here]);
+    sp_i_cuda_attention *attention = sp_i_cuda_rank_now()->attention;
+    sp_status status =
+        attention != NULL ? sp_i_cuda_attention_prepare(attention, jobs, count, err) : SP_OK;
+    sp_i_free(jobs);
     return status;
 }
 

@@ -4,8 +4,8 @@
 #define SLIMPACK_BACKENDS_CUDA_EXECUTE_H
 
 #include "backends/backend.h"
-#include "backends/cuda/api.h"
-#include "backends/cuda/cublas_api.h"
+#include "backends/cuda/device/api.h"
+#include "backends/cuda/products/gemm.h"
 #include "backends/cuda/rendezvous.h"
 
 // Options of the executor and of this backend.

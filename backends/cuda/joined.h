@@ -5,7 +5,7 @@
 
 #include "backends/backend.h"
 #include "backends/comm/transport.h"
-#include "backends/cuda/device.h"
+#include "backends/cuda/device/device.h"
 #include "backends/cuda/rendezvous.h"
 #include "backends/machine/machine.h"
 

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "backends/cuda/device.h"
+#include "backends/cuda/device/device.h"
 #include "backends/cuda/rendezvous.h"
 #include "backends/machine/machine.h"
 

@@ -4,9 +4,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "backends/cuda/device/rank.h"
 #include "backends/cuda/nccl_bytes.h"
 #include "backends/cuda/nccl_messages.h"
-#include "backends/cuda/rank.h"
 #include "sim/base/alloc.h"
 
 // Calls come from one thread at a time, but for `abort`: where another thread is in a call, what is

@@ -93,7 +93,7 @@ static sp_unit_load load_of(const sp_fullest_pack *fullest, int64_t tokens)
                           .kv_tokens = all,
                           .pairs = (int64_t)ceil(fullest->pairs_per_token * (double)all),
                           .seen_tokens = fullest->seen_tokens,
-                          .whole_samples = fullest->slices,
+                          .slices = fullest->slices,
                           .collects = true};
 }
 

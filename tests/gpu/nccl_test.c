@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "backends/cuda/collective_nccl.h"
+#include "backends/cuda/device/device.h"
 #include "backends/cuda/nccl_bytes.h"
-#include "backends/cuda/transfer.h"
 #include "sim/base/alloc.h"
 #include "tests/gpu/gpu_test.h"
 

@@ -8,7 +8,7 @@
 #include "tests/support/host_run.h"
 #include "tests/support/test_main.h"
 
-static const char folder[] = SP_TEST_SOURCE_DIR "/gpu/bars/gradients";
+static const char folder[] = SP_TEST_SOURCE_DIR "/gpu/thresholds/gradients";
 // Of the GPU alone.
 static const sp_backend_option on_gpu[] = {{"cudnn", "off"}, {"dropout", "0.25"}};
 

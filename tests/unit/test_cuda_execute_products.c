@@ -42,7 +42,7 @@ static void every_product_is_seen(void **state)
     sp_i_cublas_api cublas;
     int count;
     int products = 0;
-    const char *path = SP_TEST_SOURCE_DIR "/gpu/bars/gradients/01-packed-pp2.json";
+    const char *path = SP_TEST_SOURCE_DIR "/gpu/thresholds/gradients/01-packed-pp2.json";
     const sp_backend_option options[] = {{"cudnn", "off"}};
     fake_cuda_reset(&api);
     computing_cublas_reset(&cublas);

@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-#include "backends/cuda/machine.h"
+#include "backends/cuda/device/machine.h"
 #include "backends/cuda/nccl_transport.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"

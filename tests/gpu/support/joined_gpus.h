@@ -4,9 +4,9 @@
 #define SLIMPACK_TESTS_GPU_SUPPORT_JOINED_GPUS_H
 
 #include "backends/comm/transport.h"
-#include "backends/cuda/api.h"
-#include "backends/cuda/cublas_api.h"
+#include "backends/cuda/device/api.h"
 #include "backends/cuda/nccl_api.h"
+#include "backends/cuda/products/gemm.h"
 #include "backends/cuda/rendezvous.h"
 #include "backends/machine/machine.h"
 
