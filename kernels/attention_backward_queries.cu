@@ -1,7 +1,7 @@
 // The part of FlashAttention-2, algorithm 2 (Dao, 2023), that gives dq, by a kernel of its own: a
 // block of threads keeps 128 queries with their output's gradients while keys and values pass by.
 // Recomputing the scores for it costs 2 products in 7, and leaves nothing to be summed by atomics.
-#include "kernels/attention_opening.cuh"
+#include "kernels/attention_prologue.cuh"
 
 namespace
 {

@@ -8,7 +8,7 @@
 #include "kernels/cuda_attention.h"
 #include "kernels/cuda_attention_index.h"
 #include "kernels/cuda_grid.h"
-#include "kernels/machine.cuh"
+#include "kernels/instructions.cuh"
 
 const float SP_I_LOG2_E = 1.44269504F;
 const float SP_I_LN_2 = 0.693147181F;

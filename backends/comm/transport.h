@@ -5,14 +5,14 @@
 // All ranks make the calls that are said to be everyone's, in the same order; those of one rank
 // come from one thread at a time, which has entered the machine for that rank. Collectives and
 // messages are put down as work of the rank, in the order of the calls, and may return before it is
-// done (backends/machine/machine.h). The first failure is final and every rank's: each later call
-// returns it, and no call waits for ever for a rank that has failed.
+// done (backends/api/device_runtime.h). The first failure is final and every rank's: each later
+// call returns it, and no call waits for ever for a rank that has failed.
 #ifndef SLIMPACK_BACKENDS_COMM_TRANSPORT_H
 #define SLIMPACK_BACKENDS_COMM_TRANSPORT_H
 
 #include <stddef.h>
 
-#include "backends/machine/machine.h"
+#include "backends/api/device_runtime.h"
 
 typedef struct sp_transport sp_transport;
 

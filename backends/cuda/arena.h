@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "backends/machine/machine.h"
+#include "backends/api/device_runtime.h"
 
 typedef struct sp_i_cuda_arena sp_i_cuda_arena;
 

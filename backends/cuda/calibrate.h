@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
 
 // The slot of the backend's table. bf16 alone. Of several processes all have the same *profile.
 sp_status sp_i_cuda_calibrate(int device, const sp_calibration_request *request, json_t **profile,

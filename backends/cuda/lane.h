@@ -6,10 +6,10 @@
 
 #include <pthread.h>
 
+#include "backends/api/device_runtime.h"
 #include "backends/cuda/events.h"
 #include "backends/cuda/kept.h"
 #include "backends/cuda/rank.h"
-#include "backends/machine/machine.h"
 
 enum {
     SP_I_CUDA_CHUNKS = 4,

@@ -1,12 +1,12 @@
-// One GPU as the machine of a run (backends/machine/machine.h). Its memory is one block of the
+// One GPU as the machine of a run (backends/api/device_runtime.h). Its memory is one block of the
 // device. Ranks work on one stream, one after the other (virtual time), or each on a stream of its
 // own and, where the driver can, on SMs of its own (the wall clock).
 #ifndef SLIMPACK_BACKENDS_CUDA_MACHINE_H
 #define SLIMPACK_BACKENDS_CUDA_MACHINE_H
 
+#include "backends/api/device_runtime.h"
 #include "backends/cuda/delay.h"
 #include "backends/cuda/rank.h"
-#include "backends/machine/machine.h"
 
 typedef struct sp_i_cuda_machine_options {
     int ranks;

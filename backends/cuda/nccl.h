@@ -17,9 +17,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backends/api/device_runtime.h"
 #include "backends/cuda/bootstrap.h"
 #include "backends/cuda/device.h"
-#include "backends/machine/machine.h"
 
 enum { SP_I_NCCL_NAME = 32 };
 

@@ -2,8 +2,8 @@
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_LINKS_H
 #define SLIMPACK_BACKENDS_EXECUTOR_LINKS_H
 
+#include "backends/api/device_runtime.h"
 #include "backends/comm/comm.h"
-#include "backends/machine/machine.h"
 
 typedef enum sp_i_exec_exchange_kind {
     SP_I_EXEC_TP, // with ranks that share the layers' widths, or the vocabulary

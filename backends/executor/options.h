@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_OPTIONS_H
 #define SLIMPACK_BACKENDS_EXECUTOR_OPTIONS_H
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
 #include "backends/comm/attention.h"
 #include "backends/executor/arena.h"
 #include "sim/plan/plan.h"

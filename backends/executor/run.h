@@ -8,11 +8,11 @@
 
 #include "backends/comm/run.h"
 #include "backends/comm/transport.h"
-#include "backends/executor/channels.h"
-#include "backends/executor/mail.h"
 #include "backends/executor/math.h"
 #include "backends/executor/offload.h"
 #include "backends/executor/options.h"
+#include "backends/executor/p2p.h"
+#include "backends/executor/p2p_remote.h"
 #include "backends/executor/text.h"
 #include "sim/plan/walk.h"
 
@@ -103,7 +103,7 @@ typedef struct sp_i_exec_run {
     bool rehearsed, capturing, captured;
 } sp_i_exec_run;
 
-// What it can execute (backends/capabilities.h), but for precisions.
+// What it can execute (backends/api/capabilities.h), but for precisions.
 #define SP_I_EXEC_CAPABILITIES                                                              \
     (SP_CAN(PIPELINE) | SP_CAN(DATA_PARALLEL) | SP_CAN(TENSOR_PARALLEL) |                   \
      SP_CAN(SEQUENCE_PARALLEL) | SP_CAN(CONTEXT_PARALLEL) | SP_CAN(VOCAB_PARALLEL) |        \

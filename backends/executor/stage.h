@@ -3,6 +3,7 @@
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_STAGE_H
 #define SLIMPACK_BACKENDS_EXECUTOR_STAGE_H
 
+#include "backends/api/device_runtime.h"
 #include "backends/comm/attention.h"
 #include "backends/executor/arena.h"
 #include "backends/executor/links.h"
@@ -10,7 +11,6 @@
 #include "backends/executor/slices.h"
 #include "backends/executor/tensors.h"
 #include "backends/executor/weights.h"
-#include "backends/machine/machine.h"
 #include "sim/model/layout.h"
 
 #define SP_I_EXEC_NORM_EPSILON 1e-5

@@ -4,7 +4,7 @@
 #include "backends/executor/run.h"
 #include "backends/host/calibrate/calibrate.h"
 #include "backends/host/calibrate/reference.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "kernels/start.h"
 
 static const char backend[] = "host";

@@ -14,7 +14,7 @@
 
 #include <stdio.h>
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
 #include "sim/plan/plan_json.h"
 
 // Writes a request: the head once (`run` without its plan's packing, which may be any of the

@@ -9,7 +9,7 @@
 #include "backends/comm/collective.h"
 #include "backends/comm/queue.h"
 #include "backends/comm/workers.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "sim/base/progress.h"
 
 enum { RANKS = 2, MOST_SAMPLES = 4000, TAG = 1 };

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/device.h"
-#include "backends/registry.h"
+#include "backends/api/device.h"
+#include "backends/api/registry.h"
 #include "kernels/kernels.h"
 #include "sim/base/progress.h"
 #include "sim/schedule/schedule.h"

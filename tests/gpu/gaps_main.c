@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/api/timeline_check.h"
 #include "backends/record/result.h"
-#include "backends/timeline_check.h"
 #include "sim/base/alloc.h"
 
 enum { PATH_BYTES = 1024, NONE = 77 };

@@ -4,7 +4,7 @@ file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.c)
 list(FILTER kernels EXCLUDE REGEX "/(start|gemm|attention_tiles|attention_plan|embedding_order)[.]c$")
 file(GLOB typed CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/backends/host/typed/*.c)
 set(backends ${PROJECT_SOURCE_DIR}/backends)
-file(GLOB sources CONFIGURE_DEPENDS ${backends}/machine/cpu*.c ${backends}/comm/attention*.c
+file(GLOB sources CONFIGURE_DEPENDS ${backends}/comm/attention*.c
      ${backends}/host/*.c ${backends}/host/calibrate/*.c)
 add_library(bare_host STATIC ${sources} plain_start.c
                              ${PROJECT_SOURCE_DIR}/kernels/attention_tiles.c)

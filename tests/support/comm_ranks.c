@@ -3,7 +3,7 @@
 #include <math.h>
 #include <time.h>
 
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "tests/support/test_main.h"
 
 sp_comm_world *world_of(int count)

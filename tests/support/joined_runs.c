@@ -3,9 +3,9 @@
 #include <math.h>
 #include <pthread.h>
 
+#include "backends/api/timeline_check.h"
 #include "backends/executor/run.h"
-#include "backends/machine/cpu.h"
-#include "backends/timeline_check.h"
+#include "backends/host/cpu_runtime.h"
 #include "kernels/start.h"
 #include "sim/base/alloc.h"
 #include "tests/support/joined_ranks.h"

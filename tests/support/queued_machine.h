@@ -12,7 +12,7 @@
 
 #include <stddef.h>
 
-#include "backends/machine/machine.h"
+#include "backends/api/device_runtime.h"
 
 typedef struct queued_machine_options {
     int ranks;

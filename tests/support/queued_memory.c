@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "backends/machine/machine.h"
+#include "backends/api/device_runtime.h"
 #include "sim/base/alloc.h"
 
 // All bits set: NaN in every type.

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 
 enum { PIECE_NS = 1000 };
 

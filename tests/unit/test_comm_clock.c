@@ -8,7 +8,7 @@
 #include "backends/comm/collective.h"
 #include "backends/comm/flag.h"
 #include "backends/comm/queue.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 

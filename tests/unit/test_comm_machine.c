@@ -5,7 +5,7 @@
 
 #include "backends/comm/collective.h"
 #include "backends/comm/flag.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/element_numbers.h"
 #include "tests/support/queued_machine.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "backends/comm/collective.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"

@@ -2,7 +2,7 @@
 #include <errno.h>
 
 #include "backends/executor/arena.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "tests/support/test_main.h"

@@ -5,7 +5,7 @@
 #include <pthread.h>
 
 #include "backends/executor/run.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "experiments/execution/execution.h"
 #include "sim/metrics/metrics.h"
 #include "tests/support/host_run.h"

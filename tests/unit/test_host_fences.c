@@ -4,7 +4,7 @@
 // counts pairs of accesses to the same bytes, one of them a write, that nothing orders.
 
 #include "backends/executor/replicas.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 

@@ -4,7 +4,7 @@
 #include "backends/comm/collective.h"
 #include "backends/comm/run.h"
 #include "backends/executor/links.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "tests/support/test_main.h"
 
 enum { RANKS = 2, SHORT_NS = 1000, LONG_NS = 1000000000 };

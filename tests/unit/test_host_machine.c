@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "backends/executor/run.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "tests/support/failing_run.h"
 #include "tests/support/test_main.h"
 

@@ -3,9 +3,9 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "backends/api/requirements.h"
 #include "backends/executor/text.h"
 #include "backends/executor/weights.h"
-#include "backends/requirements.h"
 #include "sim/base/alloc.h"
 #include "tests/support/host_run.h"
 #include "tests/support/scenario_run.h"

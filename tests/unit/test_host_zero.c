@@ -2,7 +2,7 @@
 // are the same bits every time, and between actions a rank holds its share alone.
 #include "backends/executor/math.h"
 #include "backends/executor/replicas.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "tests/support/host_memory.h"
 #include "tests/support/host_random.h"
 #include "tests/support/scenario_run.h"

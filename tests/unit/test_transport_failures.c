@@ -1,7 +1,7 @@
 // Ranks that stand alone, of which one fails or never comes: all end by themselves, with the words
 // of the first. And what is refused before anything runs.
 #include "backends/executor/run.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "tests/support/failing_run.h"
 #include "tests/support/joined_runs.h"
 #include "tests/support/test_main.h"

@@ -1,7 +1,7 @@
 // What the executor computes with, for one precision: `real` of values, and `exact` of statistics
 // and of sums over tokens (gradients of weights, of keys and values), which is wider where `real`
-// is bf16. Tensors are in the memory of the run's machine (backends/machine/machine.h), sizes and
-// pointers to constants on the caller's side are not; the work is the calling thread's rank's.
+// is bf16. Tensors are in the memory of the run's machine (backends/api/device_runtime.h), sizes
+// and pointers to constants on the caller's side are not; the work is the calling thread's rank's.
 // Formulas, shapes and strides are those of the kernel of the same name in kernels/.
 //
 // On the CPU an operation is a kernel (backends/host/typed/ops_cpu.c); a GPU puts one on its rank's
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "backends/machine/machine.h"
+#include "backends/api/device_runtime.h"
 #include "kernels/adamw_step.h"
 
 #undef real

@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
 
 // The slot of the backend's table.
 sp_status sp_i_host_calibrate(int device, const sp_calibration_request *request, json_t **profile,

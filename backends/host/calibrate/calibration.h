@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
 #include "backends/host/calibrate/probe.h"
 #include "sim/cost/profile.h"
 

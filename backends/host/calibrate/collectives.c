@@ -7,7 +7,7 @@
 #include "backends/comm/collective.h"
 #include "backends/comm/run.h"
 #include "backends/host/calibrate/calibration.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "sim/base/alloc.h"
 
 // Elements of the whole tensor. The cost model counts 2 bytes for each of them.

@@ -6,7 +6,7 @@
 #include "backends/comm/run.h"
 #include "backends/executor/run.h"
 #include "backends/host/calibrate/calibration.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "sim/base/alloc.h"
 
 enum { EDGE = 256, COPIED_BYTES = 2 << 20, SEED = 1, WALL_REPEATS = 100 };

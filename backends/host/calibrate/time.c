@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "backends/host/calibrate/calibration.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 
 int64_t sp_i_host_now_ns(void)
 {

@@ -5,7 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "backends/device.h"
+#include "backends/api/device.h"
 
 // Its device has memory far beyond what models of tests take, and a clock that goes on by a
 // microsecond with every event that is recorded.

@@ -3,12 +3,12 @@
 #ifndef SLIMPACK_TESTS_GPU_SUPPORT_JOINED_GPUS_H
 #define SLIMPACK_TESTS_GPU_SUPPORT_JOINED_GPUS_H
 
+#include "backends/api/device_runtime.h"
 #include "backends/comm/transport.h"
 #include "backends/cuda/api.h"
 #include "backends/cuda/bootstrap.h"
 #include "backends/cuda/cublas_api.h"
 #include "backends/cuda/nccl_api.h"
-#include "backends/machine/machine.h"
 
 enum { JOINED_GPUS = 8, JOINED_LONG_MS = 60000, JOINED_MEMORY = 256 << 20 };
 

@@ -1,0 +1,72 @@
+// The calls that users of a backend make. Every operation is there for every backend: one that it
+// leaves out is answered here, with an error that says so.
+#ifndef SLIMPACK_BACKENDS_API_DEVICE_H
+#define SLIMPACK_BACKENDS_API_DEVICE_H
+
+#include "backends/api/backend.h"
+
+// A backend that passed the checks of sp_i_backend_new; a registry (registry.h) makes and owns it.
+typedef struct sp_backend sp_backend;
+
+// A run that ended well. The backend's registry must outlive it.
+typedef struct sp_run sp_run;
+
+const char *sp_backend_name(const sp_backend *backend);
+const char *sp_backend_description(const sp_backend *backend);
+// Name of the software stack that describes its memory; NULL: it names none.
+const char *sp_backend_stack(const sp_backend *backend);
+// Ends with a NULL key.
+const sp_backend_option_info *sp_backend_options(const sp_backend *backend);
+
+// Which of the processes of one run this is (backend.h); *rank 0 of *ranks 1 where it is alone.
+// Only process 0 prints and writes files.
+sp_status sp_backend_process(const sp_backend *backend, int *rank, int *ranks, sp_error *err);
+
+sp_status sp_backend_device_count(const sp_backend *backend, int *count, sp_error *err);
+// SP_ERR_USAGE for a device that is not there, with what is.
+sp_status sp_backend_device_info(const sp_backend *backend, int device, sp_device_info *info,
+                                 sp_error *err);
+sp_status sp_backend_device_memory(const sp_backend *backend, int device, sp_device_memory *memory,
+                                   sp_error *err);
+sp_status sp_backend_calibrate(const sp_backend *backend, int device,
+                               const sp_calibration_request *request, json_t **profile,
+                               sp_error *err);
+
+// Seconds of the backend's reference work (backend.h); 0 where it has none.
+sp_status sp_backend_reference(const sp_backend *backend, int device, int ranks, double *seconds,
+                               sp_error *err);
+
+// Can the device execute this? In this order: the request and its options (unknown keys get the
+// nearest known one), the rules of the plan (sp_plan_check), that no ranks wait for each other for
+// ever (SP_ERR_DEADLOCK), then all capabilities that are missing, each a content error that names
+// it and the first action that needs it, and what the backend checks itself. O(actions + slices),
+// up to sorting.
+sp_status sp_backend_check(const sp_backend *backend, int device, const sp_run_request *request,
+                           sp_error *err);
+
+// Checks, executes, and checks what came back (timeline_check.h): a timeline that is not one of the
+// plan is SP_ERR_INTERNAL. *run is freed with sp_run_free; NULL on failure.
+sp_status sp_backend_run(const sp_backend *backend, int device, const sp_run_request *request,
+                         sp_run **run, sp_error *err);
+void sp_run_free(sp_run *run);
+
+int sp_run_steps(const sp_run *run);
+const sp_measured_step *sp_run_step(const sp_run *run, int step);
+
+// Tensors of a run by name. An unknown name is SP_ERR_USAGE with the nearest one. Each call
+// O(tensors).
+sp_status sp_run_tensor_count(const sp_run *run, size_t *count, sp_error *err);
+sp_status sp_run_tensor_at(const sp_run *run, size_t index, sp_tensor_info *info, sp_error *err);
+sp_status sp_run_tensor_find(const sp_run *run, const char *name, sp_tensor_info *info,
+                             sp_error *err);
+// Its elements, row-major; `count` must be info.elements.
+sp_status sp_run_tensor_read(const sp_run *run, const char *name, double *values, int64_t count,
+                             sp_error *err);
+
+// For registries: checks version, size and types of a table and resolves its slots. `table` is
+// only read as far as it says that it goes, and must outlive the backend; `source` names it.
+sp_status sp_i_backend_new(const sp_backend_ops *table, const char *source, sp_backend **backend,
+                           sp_error *err);
+void sp_i_backend_free(sp_backend *backend);
+
+#endif

@@ -1,0 +1,107 @@
+#include "backends/executor/p2p_order.h"
+
+#include "sim/base/alloc.h"
+
+// One way of one pass.
+typedef struct route {
+    const sp_plan *plan;
+    int from, to;
+    bool gradient;
+} route;
+
+static bool passes(const route *r, sp_action action)
+{
+    return r->gradient ? action.kind == SP_ACTION_B || action.kind == SP_ACTION_I
+                       : action.kind == SP_ACTION_F;
+}
+
+// The stage that reads what an action leaves, if it is on the other rank; else -1.
+static int reader_of(const route *r, sp_action action)
+{
+    const sp_layout *layout = &r->plan->layout;
+    if (!passes(r, action)) {
+        return -1;
+    }
+    int reader = sp_layout_vstage(layout, r->from, action.chunk) + (r->gradient ? -1 : 1);
+    int pp = -1;
+    int chunk;
+    if (reader >= 0 && reader < sp_layout_vstages(layout)) {
+        sp_layout_locate(layout, reader, &pp, &chunk);
+    }
+    return pp == r->to ? reader : -1;
+}
+
+static void add(const route *r, sp_i_exec_letters *letters, sp_action action, size_t sent)
+{
+    int reader = reader_of(r, action);
+    if (reader >= 0) {
+        letters->items[letters->count++] =
+            (sp_i_exec_letter){.vstage = reader, .pack = action.pack, .sent = sent};
+    }
+}
+
+// What the first of a pair leaves goes off with what the second does, before it.
+static void list_sent(const route *r, const sp_stage_plan *sender, sp_i_exec_letters *letters)
+{
+    for (size_t a = 0; a < sender->count; a++) {
+        if (a > 0 && sender->actions[a - 1].with_next) {
+            add(r, letters, sender->actions[a - 1], a);
+        }
+        if (!sender->actions[a].with_next) {
+            add(r, letters, sender->actions[a], a);
+        }
+    }
+}
+
+// places [chunks][packs]: the action that reads for a pack.
+static void find_places(const route *r, const sp_stage_plan *receiver, size_t packs, size_t *places)
+{
+    for (size_t a = 0; a < receiver->count; a++) {
+        sp_action action = receiver->actions[a];
+        if (passes(r, action)) {
+            places[action.chunk * packs + (size_t)action.pack] = a;
+        }
+    }
+}
+
+static void place_letters(const route *r, size_t packs, const size_t *places,
+                          sp_i_exec_letters *letters)
+{
+    size_t asked = SIZE_MAX;
+    for (size_t i = letters->count; i-- > 0;) {
+        sp_i_exec_letter *letter = &letters->items[i];
+        int pp;
+        int chunk;
+        sp_layout_locate(&r->plan->layout, letter->vstage, &pp, &chunk);
+        letter->read = places[(size_t)chunk * packs + (size_t)letter->pack];
+        asked = letter->read < asked ? letter->read : asked;
+        letter->asked = asked;
+    }
+}
+
+sp_status sp_i_exec_letters_make(const sp_plan *plan, int dp, int from, int to, bool gradient,
+                                 sp_i_exec_letters *letters, sp_error *err)
+{
+    const route r = {.plan = plan, .from = from, .to = to, .gradient = gradient};
+    const sp_stage_plan *sender = sp_plan_stage(plan, dp, from);
+    const sp_pack_list *list =
+        gradient ? sp_packing_backward(plan->packing) : &plan->packing->forward;
+    size_t *places = sp_i_calloc(list->count * (size_t)plan->layout.chunks, sizeof *places);
+    *letters = (sp_i_exec_letters){.items = sp_i_calloc(sender->count, sizeof *letters->items)};
+    if (places == NULL || letters->items == NULL) {
+        sp_i_free(places);
+        sp_i_exec_letters_fini(letters);
+        return sp_error_no_memory(err, "the order of hidden states");
+    }
+    list_sent(&r, sender, letters);
+    find_places(&r, sp_plan_stage(plan, dp, to), list->count, places);
+    place_letters(&r, list->count, places, letters);
+    sp_i_free(places);
+    return SP_OK;
+}
+
+void sp_i_exec_letters_fini(sp_i_exec_letters *letters)
+{
+    sp_i_free(letters->items);
+    *letters = (sp_i_exec_letters){0};
+}

@@ -1,0 +1,10 @@
+// This machine's own memory and threads: work is done by the call, so fences mean nothing.
+#ifndef SLIMPACK_BACKENDS_HOST_CPU_RUNTIME_H
+#define SLIMPACK_BACKENDS_HOST_CPU_RUNTIME_H
+
+#include "backends/api/device_runtime.h"
+
+// Without state: one serves all runs.
+sp_machine *sp_machine_cpu(void);
+
+#endif
