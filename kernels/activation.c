@@ -1,4 +1,4 @@
-#include "kernels/activation.h"
+#include "kernels/typed.h"
 
 #include "kernels/exp.h"
 #include "kernels/vector.h"

@@ -1,4 +1,4 @@
-#include "kernels/adamw.h"
+#include "kernels/typed.h"
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/attention.h"
+#include "kernels/typed.h"
 
 #include <math.h>
 #include <string.h>

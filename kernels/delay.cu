@@ -1,4 +1,4 @@
-#include "kernels/cuda_delay.h"
+#include "kernels/cuda_kernels.h"
 
 #include "kernels/instructions.cuh"
 

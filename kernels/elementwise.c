@@ -1,4 +1,4 @@
-#include "kernels/elementwise.h"
+#include "kernels/typed.h"
 
 #include <string.h>
 

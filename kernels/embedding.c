@@ -1,4 +1,4 @@
-#include "kernels/embedding.h"
+#include "kernels/typed.h"
 
 #include <string.h>
 

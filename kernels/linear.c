@@ -1,4 +1,4 @@
-#include "kernels/linear.h"
+#include "kernels/typed.h"
 
 #include <string.h>
 

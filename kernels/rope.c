@@ -1,4 +1,4 @@
-#include "kernels/rope.h"
+#include "kernels/typed.h"
 
 #include <math.h>
 

@@ -2,9 +2,121 @@
 #include <string.h>
 
 #include "backends/api/backend_private.h"
-#include "backends/api/requirements.h"
 #include "sim/base/json.h"
 #include "sim/plan/walk.h"
+
+static void need(sp_requirements *r, sp_capability capability, bool needed)
+{
+    r->needed |= needed ? UINT64_C(1) << capability : 0;
+}
+
+static void need_at(sp_requirements *r, sp_capability capability, const sp_plan_place *place)
+{
+    uint64_t bit = UINT64_C(1) << capability;
+    if ((r->at_action & bit) == 0) {
+        r->first[capability] = *place;
+        r->at_action |= bit;
+    }
+    r->needed |= bit;
+}
+
+static void find_in_layout(const sp_layout *layout, sp_requirements *r)
+{
+    need(r, SP_CAP_PIPELINE, layout->pp > 1);
+    need(r, SP_CAP_DATA_PARALLEL, layout->dp > 1);
+    need(r, SP_CAP_TENSOR_PARALLEL, layout->tp > 1);
+    need(r, SP_CAP_SEQUENCE_PARALLEL, layout->tp > 1 && layout->sequence_parallel);
+    need(r, SP_CAP_CONTEXT_PARALLEL, layout->cp > 1);
+    need(r, SP_CAP_VOCAB_PARALLEL, layout->pp > 1 && layout->vocab_parallel);
+    need(r, SP_CAP_CHUNKS, layout->chunks > 1);
+    // One rank alone has nothing to shard.
+    bool shards = layout->dp > 1 || layout->cp > 1;
+    need(r, SP_CAP_ZERO_1, shards && layout->zero == 1);
+    need(r, SP_CAP_ZERO_2, shards && layout->zero == 2);
+    need(r, SP_CAP_ZERO_3, shards && layout->zero == 3);
+}
+
+static bool is_part(const sp_packing *packing, const sp_slice *slice)
+{
+    return packing->batch != NULL && slice->tokens < packing->batch->tokens[slice->sample];
+}
+
+static void find_in_packing(const sp_packing *packing, sp_requirements *r)
+{
+    const sp_pack_list *forward = &packing->forward;
+    bool sliced = false;
+    for (size_t s = 0; s < forward->slice_count && !sliced; s++) {
+        sliced = is_part(packing, &forward->slices[s]);
+    }
+    need(r, SP_CAP_SLICES, sliced);
+    need(r, SP_CAP_REGROUPED, packing->backward.count > 0);
+}
+
+static bool is_merged(const sp_plan *plan, sp_action action)
+{
+    bool backward =
+        action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_W;
+    const sp_pack_list *list =
+        backward ? sp_packing_backward(plan->packing) : &plan->packing->forward;
+    return list->packs[action.pack].dp_count > 1;
+}
+
+static void find_in_action(const sp_plan *plan, const sp_plan_place *place, sp_requirements *r)
+{
+    sp_action action = place->action;
+    if (action.kind == SP_ACTION_I || action.kind == SP_ACTION_W) {
+        need_at(r, SP_CAP_SPLIT_BACKWARD, place);
+    } else if (action.kind == SP_ACTION_R) {
+        need_at(r, SP_CAP_RECOMPUTE_ACTION, place);
+    } else if (action.kind == SP_ACTION_O || action.kind == SP_ACTION_L) {
+        need_at(r, SP_CAP_OFFLOAD, place);
+    }
+    if (action.with_next) {
+        need_at(r, SP_CAP_PAIRS, place);
+    }
+    if (is_merged(plan, action)) {
+        need_at(r, SP_CAP_DP_MERGE, place);
+    }
+}
+
+static void find_in_plan(const sp_plan *plan, sp_requirements *r)
+{
+    for (int d = 0; d < plan->layout.dp; d++) {
+        for (int p = 0; p < plan->layout.pp; p++) {
+            const sp_stage_plan *stage = sp_plan_stage(plan, d, p);
+            for (size_t a = 0; a < stage->count; a++) {
+                sp_plan_place place = {.dp = d, .pp = p, .action = stage->actions[a]};
+                find_in_action(plan, &place, r);
+            }
+        }
+    }
+}
+
+void sp_requirements_find(const sp_run_request *request, sp_requirements *requirements)
+{
+    static const sp_capability of_recompute[SP_RECOMPUTE_MODES] = {
+        [SP_RECOMPUTE_ACTIVATION] = SP_CAP_RECOMPUTE_ACTIVATION,
+        [SP_RECOMPUTE_PARTIAL_FC1] = SP_CAP_RECOMPUTE_PARTIAL_FC1,
+        [SP_RECOMPUTE_ATTENTION] = SP_CAP_RECOMPUTE_ATTENTION,
+        [SP_RECOMPUTE_FULL] = SP_CAP_RECOMPUTE_FULL};
+    static const sp_capability of_precision[SP_PRECISIONS] = {
+        [SP_FP64] = SP_CAP_FP64, [SP_FP32] = SP_CAP_FP32, [SP_BF16] = SP_CAP_BF16};
+    sp_requirements *r = requirements;
+    *r = (sp_requirements){0};
+    find_in_layout(&request->plan->layout, r);
+    find_in_packing(request->plan->packing, r);
+    find_in_plan(request->plan, r);
+    sp_recompute mode = request->memory != NULL ? request->memory->recompute : SP_RECOMPUTE_NONE;
+    if (mode != SP_RECOMPUTE_NONE) {
+        need(r, of_recompute[mode], true);
+    }
+    need(r, of_precision[request->precision], true);
+    need(r, SP_CAP_CLOCK_VIRTUAL, request->clock == SP_CLOCK_VIRTUAL);
+    need(r, SP_CAP_CLOCK_WALL, request->clock == SP_CLOCK_WALL);
+    need(r, SP_CAP_NO_MODEL, request->model == NULL);
+    need(r, SP_CAP_STEPS, request->steps > 1);
+    need(r, SP_CAP_MEMORY_POINTS, request->memory_points);
+}
 
 enum { OPTIONS = 64 }; // of one backend
 

@@ -1,14 +1,18 @@
 #include "backends/api/registry.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "backends/api/builtin.h"
-#include "backends/api/plugin_path.h"
+#include "backends/fake/fake.h"
+#include "backends/host/host.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
+
+static const sp_backend_ops *const builtin[] = {&sp_fake_backend, &sp_host_backend, NULL};
 
 typedef struct entry {
     sp_backend *backend; // owned
@@ -33,7 +37,7 @@ sp_status sp_registry_new(sp_registry **registry, sp_error *err)
     }
     sp_status status = SP_OK;
     const sp_backend_ops *table;
-    for (size_t i = 0; status == SP_OK && (table = sp_i_builtin_backend(i)) != NULL; i++) {
+    for (size_t i = 0; status == SP_OK && (table = builtin[i]) != NULL; i++) {
         status = add(made, table, table->name, NULL, err);
     }
     if (status != SP_OK) {
@@ -75,6 +79,115 @@ static sp_status add(sp_registry *registry, const sp_backend_ops *table, const c
     }
     registry->entries[registry->count++] = made;
     return SP_OK;
+}
+
+// ---- Where plug-ins are looked for ----
+
+enum { PLUGIN_PATH = 4096 };
+#define PLUGIN_PREFIX "libslimpack-backend-"
+#define PLUGIN_SUFFIX ".so"
+
+// A folder list: first the parts of the variable, then the two built-in folders.
+typedef struct folders {
+    const char *rest; // of the variable
+    int built_in;     // the next one
+    char folder[PLUGIN_PATH];
+} folders;
+
+static folders folders_begin(void)
+{
+    const char *path = getenv("SLIMPACK_BACKEND_PATH");
+    return (folders){.rest = path != NULL ? path : ""};
+}
+
+static bool folders_next(folders *f)
+{
+    static const char *const built_in[] = {SP_BACKEND_BUILD_DIR, SP_BACKEND_INSTALL_DIR};
+    while (*f->rest != '\0') {
+        const char *part = f->rest;
+        size_t length = strcspn(part, ":");
+        f->rest = part + length + (part[length] == ':');
+        if (length > 0 && length < sizeof f->folder) {
+            memcpy(f->folder, part, length);
+            f->folder[length] = '\0';
+            return true;
+        }
+    }
+    if (f->built_in == sizeof built_in / sizeof built_in[0]) {
+        return false;
+    }
+    snprintf(f->folder, sizeof f->folder, "%s", built_in[f->built_in++]);
+    return true;
+}
+
+// The first file for this name; false where there is none.
+static bool plugin_find(const char *name, char path[PLUGIN_PATH])
+{
+    folders f = folders_begin();
+    while (folders_next(&f)) {
+        int length =
+            snprintf(path, PLUGIN_PATH, "%s/" PLUGIN_PREFIX "%s" PLUGIN_SUFFIX, f.folder, name);
+        if (length < PLUGIN_PATH && access(path, F_OK) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool names_add(sp_backend_names *names, const char *name, size_t length)
+{
+    if (length == 0 || length >= SP_BACKEND_NAME) {
+        return true;
+    }
+    for (size_t i = 0; i < names->count; i++) {
+        if (strlen(names->name[i]) == length && memcmp(names->name[i], name, length) == 0) {
+            return true;
+        }
+    }
+    if (!sp_i_reserve((void **)&names->name, &names->capacity, names->count + 1,
+                      sizeof *names->name)) {
+        return false;
+    }
+    memcpy(names->name[names->count], name, length);
+    names->name[names->count++][length] = '\0';
+    return true;
+}
+
+// The name in a file name of a plug-in; its length is 0 where the file is none.
+static size_t name_in(const char *file, const char **name)
+{
+    size_t prefix = strlen(PLUGIN_PREFIX);
+    size_t suffix = strlen(PLUGIN_SUFFIX);
+    size_t length = strlen(file);
+    if (length <= prefix + suffix) {
+        *name = file;
+        return 0;
+    }
+    *name = file + prefix;
+    return strncmp(file, PLUGIN_PREFIX, prefix) == 0 &&
+                   strcmp(file + length - suffix, PLUGIN_SUFFIX) == 0
+               ? length - prefix - suffix
+               : 0;
+}
+
+// Adds the names of all plug-ins in the folders, each once, unordered. False when memory runs out.
+static bool plugin_names(sp_backend_names *names)
+{
+    folders f = folders_begin();
+    bool ok = true;
+    while (ok && folders_next(&f)) {
+        DIR *directory = opendir(f.folder);
+        const struct dirent *file;
+        while (ok && directory != NULL && (file = readdir(directory)) != NULL) {
+            const char *name;
+            size_t length = name_in(file->d_name, &name);
+            ok = names_add(names, name, length);
+        }
+        if (directory != NULL) {
+            closedir(directory);
+        }
+    }
+    return ok;
 }
 
 // ---- plug-ins ----
@@ -154,7 +267,7 @@ sp_status sp_registry_find(sp_registry *registry, const char *name, const sp_bac
                            sp_error *err)
 {
     bool path = strchr(name, '/') != NULL;
-    char file[SP_I_PLUGIN_PATH];
+    char file[PLUGIN_PATH];
     sp_status status = SP_OK;
     *backend = loaded(registry, name, path);
     if (*backend != NULL) {
@@ -162,7 +275,7 @@ sp_status sp_registry_find(sp_registry *registry, const char *name, const sp_bac
     }
     if (path) {
         status = load(registry, name, NULL, err);
-    } else if (name[0] != '\0' && sp_i_plugin_find(name, file)) {
+    } else if (name[0] != '\0' && plugin_find(name, file)) {
         status = load(registry, file, name, err);
     } else {
         status = unknown_name(name, err);
@@ -185,10 +298,10 @@ sp_status sp_registry_names(sp_backend_names *names, sp_error *err)
     *names = (sp_backend_names){0};
     const sp_backend_ops *table;
     bool ok = true;
-    for (size_t i = 0; ok && (table = sp_i_builtin_backend(i)) != NULL; i++) {
-        ok = sp_i_backend_names_add(names, table->name, strlen(table->name));
+    for (size_t i = 0; ok && (table = builtin[i]) != NULL; i++) {
+        ok = names_add(names, table->name, strlen(table->name));
     }
-    if (!ok || !sp_i_plugin_names(names)) {
+    if (!ok || !plugin_names(names)) {
         sp_backend_names_fini(names);
         return sp_error_no_memory(err, "the names of backends");
     }

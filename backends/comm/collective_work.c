@@ -5,6 +5,28 @@
 
 #include "backends/comm/private.h"
 
+// What the state that ranks share says.
+
+const sp_i_comm_call *sp_i_comm_call_at(const sp_i_comm_group *group, int member, uint64_t meeting)
+{
+    return &group->members[member].call[meeting % 2];
+}
+
+bool sp_i_comm_is_over(const sp_i_comm_wait *wait)
+{
+    if (wait->group != NULL) {
+        return atomic_load(&wait->group->arrivals) >= wait->meeting * (uint64_t)wait->group->size;
+    }
+    if (wait->flag != NULL) {
+        return atomic_load(&wait->flag->raised);
+    }
+    if (wait->queue == NULL) {
+        return false;
+    }
+    uint64_t held = atomic_load(&wait->queue->sent) - atomic_load(&wait->queue->received);
+    return wait->sending ? held < (uint64_t)wait->queue->slots : held > 0;
+}
+
 // Shares of an all-reduce end on whole cache lines of fp32, so that members do not write to the
 // same one.
 enum { SHARE_ELEMENTS = SP_I_CACHE_LINE / 4, SWAP_BYTES = 4096 };
@@ -140,4 +162,25 @@ int64_t sp_i_comm_work(sp_comm *me, const sp_i_comm_group *group, int member, ui
         return all_to_all(me, group, member, meeting);
     }
     SP_UNREACHABLE("kind of collective");
+}
+
+// Sums and maxima of the members' elements: what the machine reduces, and where to.
+
+int64_t sp_i_comm_reduce(sp_comm *me, const sp_i_comm_group *group, uint64_t meeting, int64_t begin,
+                         int64_t count, char *out)
+{
+    const sp_i_comm_call *first = sp_i_comm_call_at(group, 0, meeting);
+    sp_machine *machine = me->world->machine;
+    int64_t element = sp_element_bytes(first->type);
+    int outs = out != NULL ? 1 : group->size;
+    for (int j = 0; j < group->size; j++) {
+        const sp_i_comm_call *call = sp_i_comm_call_at(group, j, meeting);
+        me->inputs[j] = call->in + begin * element;
+        me->outputs[j] = out != NULL ? out : call->out + begin * element;
+    }
+    if (count > 0) {
+        machine->ops->reduce(machine, first->type, first->op == SP_COMM_MAX, count, me->inputs,
+                             group->size, me->outputs, outs);
+    }
+    return count * element * outs;
 }

@@ -15,6 +15,7 @@
 #ifndef SLIMPACK_BACKENDS_COMM_COMM_H
 #define SLIMPACK_BACKENDS_COMM_COMM_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -109,5 +110,64 @@ int sp_comm_failed_rank(sp_comm_world *world);
 // with SP_ERR_LIMIT. The first message is that of the rank at the end of the chain of who waits for
 // whom, or of one in a circle; the next are those of the ranks along the chain from there, then
 // the other ranks in order, as far as an sp_error has room.
+
+// ---- Clocks ----
+
+// Clocks of virtual time: what each rank's clock would show if every rank had a machine of its own.
+// A clock advances by its rank's own computing, and goes on at the time of others where it waits:
+// - the members of a collective go on at the latest of their clocks, before and after its work;
+// - a message brings the sender's time when it was complete, a flag that of raising it: who
+//   receives it goes on at the later of that time and its own.
+// A send takes no time but its own copying, as if queues had room without end. So times depend on
+// what the ranks compute and exchange, not on when their threads run; but for the try calls, which
+// succeed or not as the threads run, or as turns come.
+//
+// Own computing is what the owner adds, and where the world is clocked (sp_comm_options) what the
+// machine's now_ns has advanced between two readings. The calls of the communicator read it, so
+// they wait for the rank's work, and leave out what it advances while they wait and while they wake
+// others: ranks with machines of their own would look for each other, and whether one already
+// sleeps is chance.
+
+// For the rank's own thread, or after joining it. A clock is 0 at first.
+
+// The time of the last call or reading.
+int64_t sp_comm_clock(const sp_comm *me);
+void sp_comm_clock_add(sp_comm *me, int64_t ns);
+
+// Sets the clock and takes a reading: computing counts from here. To be called by the rank itself,
+// and sp_comm_run does so before each body, at the time the clock had.
+void sp_comm_clock_start(sp_comm *me, int64_t at_ns);
+// Takes a reading and returns the time.
+int64_t sp_comm_clock_read(sp_comm *me);
+// Takes a reading and returns how much the clock has ever advanced by the rank's own computing,
+// that is without waits.
+int64_t sp_comm_clock_own(sp_comm *me);
+
+// ---- Flags ----
+
+// Flags between two ranks: one raises it, once, the other waits for it. What the first wrote before
+// it raised the flag, the second sees after its wait, and what the machine is given for the second
+// from then on is done after what it was given for the first until then. A zeroed flag is down.
+
+enum { SP_COMM_WHAT = 64 };
+
+// In the caller's storage, until both ranks' calls have returned.
+typedef struct sp_comm_flag {
+    atomic_bool raised;
+    int64_t raised_ns; // the clock of the rank that raised it (clock.h), when it arrives
+    sp_fence fence;    // what that rank had been given
+} sp_comm_flag;
+
+// For the flag's own rank, and it has not been raised. Never waits.
+void sp_comm_flag_raise(sp_comm *me, int waiting_rank, sp_comm_flag *flag);
+// The same for what arrives `ns` later, 0 or more: what the machine is given for the waiting rank
+// is then held up until that time, on a machine that can (sp_machine_ops.mark_later).
+void sp_comm_flag_raise_later(sp_comm *me, int waiting_rank, sp_comm_flag *flag, int64_t ns);
+// Waits until `raiser` raises the flag; it stays so. `what` stands in reports ("rank 2: B1: waits
+// for F3.1 of pp 1"), cut to SP_COMM_WHAT - 1 bytes.
+sp_status sp_comm_flag_wait(sp_comm *me, const sp_comm_flag *flag, int raiser, const char *what,
+                            sp_error *err);
+// Takes it down, while no rank may wait for it or raise it.
+void sp_comm_flag_clear(sp_comm_flag *flag);
 
 #endif

@@ -1,6 +1,6 @@
 // Ranks in other processes. All knowledge of how they are reached is the transport's, whose
 // failures become the world's.
-#include "backends/comm/remote.h"
+#include "backends/comm/transport.h"
 
 #include <stdio.h>
 #include <string.h>

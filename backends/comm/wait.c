@@ -1,5 +1,7 @@
+#include <stdio.h>
 #include <time.h>
 
+#include "backends/comm/comm.h"
 #include "backends/comm/private.h"
 
 enum { NS_PER_S = 1000000000 };
@@ -132,4 +134,118 @@ sp_status sp_i_comm_meet(sp_comm *me, sp_i_comm_group *group, int member, const 
         order_work(me, group, member, meeting);
     }
     return status;
+}
+
+// ---- Flags ----
+
+void sp_comm_flag_raise(sp_comm *me, int waiting_rank, sp_comm_flag *flag)
+{
+    sp_comm_flag_raise_later(me, waiting_rank, flag, 0);
+}
+
+void sp_comm_flag_raise_later(sp_comm *me, int waiting_rank, sp_comm_flag *flag, int64_t ns)
+{
+    SP_ASSERT(waiting_rank >= 0 && waiting_rank < me->world->rank_count);
+    SP_ASSERT(!atomic_load(&flag->raised));
+    sp_machine *machine = me->world->machine;
+    sp_i_comm_clock_advance(me);
+    flag->raised_ns = me->clock_ns + ns;
+    flag->fence = ns > 0 ? machine->ops->mark_later(machine, ns) : machine->ops->mark(machine);
+    atomic_store(&flag->raised, true);
+    sp_i_comm_wake(me->world, waiting_rank);
+    sp_i_comm_clock_skip(me);
+}
+
+sp_status sp_comm_flag_wait(sp_comm *me, const sp_comm_flag *flag, int raiser, const char *what,
+                            sp_error *err)
+{
+    sp_i_comm_wait wait = {.operation = "wait", .flag = flag, .raiser = raiser};
+    SP_ASSERT(raiser >= 0 && raiser < me->world->rank_count);
+    sp_status status = sp_i_comm_check(me->world, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    snprintf(wait.what, sizeof wait.what, "%s", what);
+    status = sp_i_comm_wait_for(me, &wait, err);
+    if (status == SP_OK) {
+        sp_machine *machine = me->world->machine;
+        machine->ops->wait(machine, flag->fence);
+        sp_i_comm_clock_meet(me, flag->raised_ns);
+    }
+    return status;
+}
+
+void sp_comm_flag_clear(sp_comm_flag *flag)
+{
+    atomic_store(&flag->raised, false);
+}
+
+// ---- Clocks of virtual time ----
+
+int64_t sp_comm_clock(const sp_comm *me)
+{
+    return me->clock_ns;
+}
+
+void sp_comm_clock_add(sp_comm *me, int64_t ns)
+{
+    me->clock_ns += ns;
+}
+
+void sp_comm_clock_start(sp_comm *me, int64_t at_ns)
+{
+    sp_i_comm_clock_skip(me);
+    me->clock_ns = at_ns;
+}
+
+int64_t sp_comm_clock_read(sp_comm *me)
+{
+    sp_i_comm_clock_advance(me);
+    return me->clock_ns;
+}
+
+int64_t sp_comm_clock_own(sp_comm *me)
+{
+    sp_i_comm_clock_advance(me);
+    return me->own_ns;
+}
+
+void sp_i_comm_clock_skip(sp_comm *me)
+{
+    sp_comm_world *world = me->world;
+    if (world->clocked) {
+        me->reading_ns = world->machine->ops->now_ns(world->machine);
+    }
+}
+
+void sp_i_comm_clock_advance(sp_comm *me)
+{
+    int64_t before_ns = me->reading_ns;
+    sp_i_comm_clock_skip(me);
+    me->clock_ns += me->reading_ns - before_ns;
+    me->own_ns += me->reading_ns - before_ns;
+}
+
+void sp_i_comm_clock_meet(sp_comm *me, int64_t other_ns)
+{
+    sp_i_comm_clock_advance(me);
+    if (other_ns > me->clock_ns) {
+        me->clock_ns = other_ns;
+    }
+}
+
+void sp_i_comm_clock_enter(sp_comm *me, sp_i_comm_group *group, int member, uint64_t meeting)
+{
+    sp_i_comm_clock_advance(me);
+    group->members[member].clock_ns[meeting % 2] = me->clock_ns;
+}
+
+void sp_i_comm_clock_leave(sp_comm *me, const sp_i_comm_group *group, uint64_t meeting)
+{
+    int64_t latest_ns = group->members[0].clock_ns[meeting % 2];
+    for (int i = 1; i < group->size; i++) {
+        int64_t entered_ns = group->members[i].clock_ns[meeting % 2];
+        latest_ns = entered_ns > latest_ns ? entered_ns : latest_ns;
+    }
+    me->clock_ns = latest_ns;
 }

@@ -1,8 +1,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/comm/cores.h"
 #include "backends/comm/private.h"
+#include "backends/comm/workers.h"
 #include "sim/base/alloc.h"
 
 enum { DEFAULT_SPINS = 2000, DEFAULT_SLOTS = 2 };

@@ -4,7 +4,7 @@
 #include "backends/cuda/attention.h"
 #include "backends/cuda/attention_packed.h"
 #include "backends/cuda/attention_pass.h"
-#include "kernels/cuda_elementwise.h"
+#include "kernels/cuda_kernels.h"
 #include "sim/base/alloc.h"
 
 // Memory of the device beside the executor's tensors; NULL: not there.

@@ -4,7 +4,7 @@
 #include "backends/cuda/calibration.h"
 #include "backends/cuda/random_data.h"
 #include "backends/cuda/transfer.h"
-#include "kernels/cuda_embedding.h"
+#include "kernels/cuda_kernels.h"
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 

@@ -1,6 +1,6 @@
 #include "backends/cuda/delay.h"
 
-#include "kernels/cuda_delay.h"
+#include "kernels/cuda_kernels.h"
 
 cudaError_t sp_i_cuda_put_delay(int64_t ns, cudaStream_t stream)
 {

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "kernels/cuda_embedding.h"
+#include "kernels/cuda_kernels.h"
 #include "sim/base/alloc.h"
 
 enum { ALIGNMENT = 256 };

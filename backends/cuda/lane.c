@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "kernels/cuda_embedding.h"
+#include "kernels/cuda_kernels.h"
 #include "sim/base/alloc.h"
 
 sp_status sp_i_cuda_lane_init(sp_i_cuda_lane *lane, const sp_i_cuda_device *device,

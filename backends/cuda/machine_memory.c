@@ -1,8 +1,6 @@
 // Memory of a GPU as that of a machine, and the work on it that no operation is (machine.c).
 #include "backends/cuda/machine_state.h"
-#include "kernels/cuda_elementwise.h"
-#include "kernels/cuda_reduce.h"
-#include "kernels/cuda_rows.h"
+#include "kernels/cuda_kernels.h"
 
 static sp_i_cuda_machine *of(sp_machine *machine)
 {

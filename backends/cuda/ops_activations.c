@@ -1,7 +1,6 @@
 // Activations and rotation.
 #include "backends/cuda/ops.h"
-#include "kernels/cuda_activation.h"
-#include "kernels/cuda_rope.h"
+#include "kernels/cuda_kernels.h"
 
 void SP_OP(swiglu)(int64_t tokens, int64_t features, const sp_bf16 *x, sp_bf16 *y)
 {

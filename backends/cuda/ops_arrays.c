@@ -1,8 +1,6 @@
 // Plain arrays, and the optimizer's step.
 #include "backends/cuda/ops.h"
-#include "kernels/cuda_adamw.h"
-#include "kernels/cuda_elementwise.h"
-#include "kernels/cuda_rows.h"
+#include "kernels/cuda_kernels.h"
 
 void SP_OP(add)(int64_t n, const sp_bf16 *x, sp_bf16 *y)
 {

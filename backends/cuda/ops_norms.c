@@ -1,5 +1,5 @@
 #include "backends/cuda/ops.h"
-#include "kernels/cuda_norm.h"
+#include "kernels/cuda_kernels.h"
 
 // Holds the rank's lane, for sums over tokens.
 static float *column_sums_workspace(sp_i_cuda_rank *rank, int64_t tokens, int64_t features)

@@ -1,6 +1,6 @@
 #include "backends/executor/links.h"
 
-#include "backends/comm/clock.h"
+#include "backends/comm/comm.h"
 #include "sim/base/alloc.h"
 
 void sp_i_exec_links_fini(sp_i_exec_links *links)

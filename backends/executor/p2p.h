@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-#include "backends/comm/flag.h"
+#include "backends/comm/comm.h"
 #include "backends/executor/arena.h"
 
 typedef struct sp_i_exec_box {

@@ -1,6 +1,6 @@
 #include <stdio.h>
 
-#include "backends/comm/clock.h"
+#include "backends/comm/comm.h"
 #include "backends/executor/run.h"
 
 static bool passes_gradients(sp_action action)

@@ -1,7 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/comm/remote.h"
+#include "backends/comm/transport.h"
 #include "backends/executor/elements.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"

@@ -2,7 +2,7 @@
 // stamp of its machine, whose time is known when the rank's work is done.
 #include <time.h>
 
-#include "backends/comm/clock.h"
+#include "backends/comm/comm.h"
 #include "backends/executor/run.h"
 
 int64_t sp_i_exec_wall_ns(void)

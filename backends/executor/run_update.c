@@ -1,6 +1,6 @@
 // The end of a step: gradients are summed over the ranks that hold the same parameters and the
 // optimizer steps, all ranks side by side or, in virtual time, one at a time.
-#include "backends/comm/clock.h"
+#include "backends/comm/comm.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 

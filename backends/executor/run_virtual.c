@@ -1,6 +1,6 @@
 // Actions in virtual time: sp_walk says which is next, the ranks that share it run it, and
 // how long it took, by the machine's clock (sp_machine_ops.now_ns), decides when it would have run.
-#include "backends/comm/clock.h"
+#include "backends/comm/comm.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 #include "sim/plan/walk.h"

@@ -3,7 +3,7 @@
 // among its actions that sim/plan/vocab_shares.h names; there all ranks meet, because sums go
 // over all of them. On the virtual clock a share takes what its rank computes, as if sums were
 // under way while others go on; on the wall clock ranks wait for each other.
-#include "backends/comm/clock.h"
+#include "backends/comm/comm.h"
 #include "backends/executor/run.h"
 
 static bool is_split(const sp_share *share)

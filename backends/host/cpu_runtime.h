@@ -7,4 +7,8 @@
 // Without state: one serves all runs.
 sp_machine *sp_machine_cpu(void);
 
+// sp_machine_ops.reduce.
+void sp_i_cpu_reduce(sp_element element, bool maximum, int64_t count, const void *const *in,
+                     int members, void *const *out, int outs);
+
 #endif

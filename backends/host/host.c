@@ -1,9 +1,8 @@
 #include "backends/host/host.h"
 
-#include "backends/comm/cores.h"
+#include "backends/comm/workers.h"
 #include "backends/executor/run.h"
-#include "backends/host/calibrate/calibrate.h"
-#include "backends/host/calibrate/reference.h"
+#include "backends/host/calibrate/calibration.h"
 #include "backends/host/cpu_runtime.h"
 #include "kernels/start.h"
 

@@ -6,7 +6,7 @@
 #include "backends/cuda/execute.h"
 #include "backends/cuda/lane.h"
 #include "backends/cuda/machine.h"
-#include "kernels/cuda_delay.h"
+#include "kernels/cuda_kernels.h"
 #include "sim/schedule/schedule.h"
 #include "tests/gpu/gpu_test.h"
 

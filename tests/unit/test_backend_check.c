@@ -1,7 +1,7 @@
 // What is checked before a run and behind it: capabilities, plans that cannot end, and timelines
 // that are not those of the plan.
+#include "backends/api/backend_private.h"
 #include "backends/api/registry.h"
-#include "backends/api/requirements.h"
 #include "backends/api/timeline_check.h"
 #include "sim/base/alloc.h"
 #include "sim/plan/walk.h"

@@ -4,9 +4,8 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "backends/comm/clock.h"
 #include "backends/comm/collective.h"
-#include "backends/comm/flag.h"
+#include "backends/comm/comm.h"
 #include "backends/comm/queue.h"
 #include "backends/host/cpu_runtime.h"
 #include "tests/support/comm_ranks.h"

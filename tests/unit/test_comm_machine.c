@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "backends/comm/collective.h"
-#include "backends/comm/flag.h"
+#include "backends/comm/comm.h"
 #include "backends/host/cpu_runtime.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/element_numbers.h"

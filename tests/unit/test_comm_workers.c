@@ -6,7 +6,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "backends/comm/cores.h"
 #include "backends/comm/workers.h"
 #include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"

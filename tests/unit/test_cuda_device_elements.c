@@ -7,7 +7,7 @@
 
 #include "backends/cuda/elements.h"
 #include "backends/cuda/random_data.h"
-#include "kernels/cuda_embedding.h"
+#include "kernels/cuda_kernels.h"
 #include "sim/model/inventory.h"
 #include "tests/support/test_main.h"
 

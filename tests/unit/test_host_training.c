@@ -3,7 +3,7 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "backends/api/requirements.h"
+#include "backends/api/backend_private.h"
 #include "backends/executor/text.h"
 #include "backends/executor/weights.h"
 #include "sim/base/alloc.h"

@@ -36,7 +36,7 @@
 #define SP_EXACT_ELEMENT SP_ELEMENT_F32
 #endif
 
-// ---- products (kernels/linear.h); all matrices dense ----
+// ---- products (kernels/typed.h); all matrices dense ----
 
 void SP_OP(linear)(int64_t tokens, int64_t in, int64_t out, const real *x, const real *weight,
                    const real *bias, real *y);
@@ -46,7 +46,7 @@ void SP_OP(linear_backward_input)(int64_t tokens, int64_t in, int64_t out, const
 void SP_OP(linear_backward_weight)(int64_t tokens, int64_t in, int64_t out, const real *dy,
                                    const real *x, exact *dweight, exact *dbias);
 
-// ---- norms (kernels/norm.h); dense ----
+// ---- norms (kernels/typed.h); dense ----
 
 void SP_OP(rms_norm)(int64_t tokens, int64_t features, const real *x, const real *weight,
                      double epsilon, real *y, exact *rstd);
@@ -64,7 +64,7 @@ void SP_OP(layer_norm_backward_weight)(int64_t tokens, int64_t features, const r
                                        const exact *mean, const exact *rstd, const real *dy,
                                        exact *dweight, exact *dbias);
 
-// ---- activations (kernels/activation.h), rotation (kernels/rope.h) ----
+// ---- activations (kernels/typed.h), rotation (kernels/typed.h) ----
 
 // x [tokens, gate | up].
 void SP_OP(swiglu)(int64_t tokens, int64_t features, const real *x, real *y);
@@ -79,7 +79,7 @@ void SP_OP(rope_table)(int64_t positions, int64_t head_dim, double base, exact *
 void SP_OP(rope)(int64_t tokens, int64_t begin, int64_t heads, int64_t head_dim,
                  const exact *cosine, const exact *sine, bool backward, real *x, int64_t x_stride);
 
-// ---- ends (kernels/embedding.h, kernels/cross_entropy.h); index and target are in the caller's
+// ---- ends (kernels/typed.h, kernels/typed.h); index and target are in the caller's
 // memory, which may change when the call returns; a captured step (machine.h) reads them again ----
 
 void SP_OP(embedding)(int64_t tokens, int64_t features, const int64_t *index, int64_t first,

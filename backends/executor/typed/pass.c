@@ -1,5 +1,5 @@
 // Whole passes of a stage over a pack.
-#include "backends/comm/clock.h"
+#include "backends/comm/comm.h"
 #include "backends/executor/typed/layer.h"
 #include "backends/executor/unit.h"
 

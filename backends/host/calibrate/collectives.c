@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "backends/comm/clock.h"
 #include "backends/comm/collective.h"
+#include "backends/comm/comm.h"
 #include "backends/comm/run.h"
 #include "backends/host/calibrate/calibration.h"
 #include "backends/host/cpu_runtime.h"

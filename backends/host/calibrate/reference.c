@@ -1,4 +1,3 @@
-#include "backends/host/calibrate/reference.h"
 
 #include <string.h>
 
@@ -134,4 +133,32 @@ sp_status sp_i_host_reference_wall_s(int ranks, double *seconds, sp_error *err)
     sp_i_free(all.seconds);
     sp_i_free(numbers);
     return status;
+}
+
+// ---- Copies ----
+
+enum { LARGE_BYTES = 64 << 20 };
+
+typedef struct copied {
+    char *from, *to;
+} copied;
+
+static void copy_large(void *context)
+{
+    const copied *c = context;
+    memcpy(c->to, c->from, LARGE_BYTES);
+}
+
+sp_status sp_i_host_copy_rate(const sp_i_host_calibration *c, double *bytes_per_s, sp_error *err)
+{
+    copied made = {sp_i_malloc(LARGE_BYTES), sp_i_malloc(LARGE_BYTES)};
+    bool ok = made.from != NULL && made.to != NULL;
+    if (ok) {
+        memset(made.from, 1, LARGE_BYTES);
+        *bytes_per_s =
+            LARGE_BYTES / sp_i_host_time(copy_large, &made, 0.01 * c->limit_s).quartile_s;
+    }
+    sp_i_free(made.from);
+    sp_i_free(made.to);
+    return ok ? SP_OK : sp_error_no_memory(err, "the copies");
 }
