@@ -1,12 +1,12 @@
 #!/bin/sh
-# readme_tables.sh [--check]: puts the committed results into README.md, experiments/zoo.md and atlas.md between
+# readme_tables.sh [--check]: puts the committed results into the pages below between
 # their markers `<!-- result FILE -->` and `<!-- end -->`; with --check it only says whether they differ.
 # `<!-- results PATTERN -->` takes every file that there is of a pattern, and says where there is none.
 set -eu
 cd "$(dirname "$0")/.."
 new=$(mktemp)
 trap 'rm -f "$new"' EXIT
-for page in README.md experiments/zoo.md experiments/atlas.md; do
+for page in README.md experiments/RESULTS.md experiments/zoo.md experiments/atlas.md backends/cuda/README.md; do
     awk '
         # A result that is Markdown needs no fence.
         /^<!-- result / {

@@ -1,9 +1,14 @@
 #!/bin/sh
-# update_results.sh: runs what README.md shows and puts the outputs into experiments/results and from
-# there into README.md. Needs the release build with its benchmarks.
+# update_results.sh: runs what the pages show and puts the outputs into experiments/results and from
+# there into the pages. Needs the release build with its benchmarks.
 set -eu
 cd "$(dirname "$0")/.."
 build/slimpack compare experiments/demo.json --strategies packed,packed-tuned,ffd,balanced,chunkflow,slimpipe,slimpack,slimpack-zb --quiet >experiments/results/demo.txt
+build/slimpack simulate experiments/demo.json --set strategy.kind=slimpack --set workload.batches=1 --quiet >experiments/results/step.txt
+build/slimpack simulate experiments/demo.json --set strategy.kind=slimpack --set workload.batches=1 --set parallel.dp=1 \
+    --set nodes=8 --set workload.samples_per_batch=128 --plot experiments/results/step.png --quiet >/dev/null
+rm experiments/results/step.png.dat
+build/slimpack compare experiments/zoo.json --schedules 1f1b,zb-h1,zb-v,slimpipe --quiet >experiments/results/zoo_four.txt
 build/bench/engine >experiments/results/engine.json
 build/bench/schedules >experiments/results/schedules.jsonl
 # Cases in which the CPU executor takes more than 3 % beside its kernels, and all cases together.

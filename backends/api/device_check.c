@@ -54,10 +54,8 @@ static void find_in_packing(const sp_packing *packing, sp_requirements *r)
 
 static bool is_merged(const sp_plan *plan, sp_action action)
 {
-    bool backward =
-        action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_W;
-    const sp_pack_list *list =
-        backward ? sp_packing_backward(plan->packing) : &plan->packing->forward;
+    const sp_pack_list *list = sp_action_is_backward(action) ? sp_packing_backward(plan->packing)
+                                                             : &plan->packing->forward;
     return list->packs[action.pack].dp_count > 1;
 }
 

@@ -4,31 +4,22 @@
 
 // One way of one pass.
 typedef struct route {
-    const sp_plan *plan;
+    const sp_depends *depends;
     int from, to;
     bool gradient;
 } route;
 
 static bool passes(const route *r, sp_action action)
 {
-    return r->gradient ? action.kind == SP_ACTION_B || action.kind == SP_ACTION_I
-                       : action.kind == SP_ACTION_F;
+    return sp_depends_passes(action) && sp_action_is_backward(action) == r->gradient;
 }
 
 // The stage that reads what an action leaves, if it is on the other rank; else -1.
 static int reader_of(const route *r, sp_action action)
 {
-    const sp_layout *layout = &r->plan->layout;
-    if (!passes(r, action)) {
-        return -1;
-    }
-    int reader = sp_layout_vstage(layout, r->from, action.chunk) + (r->gradient ? -1 : 1);
-    int pp = -1;
-    int chunk;
-    if (reader >= 0 && reader < sp_layout_vstages(layout)) {
-        sp_layout_locate(layout, reader, &pp, &chunk);
-    }
-    return pp == r->to ? reader : -1;
+    int vstage = sp_depends_vstage(r->depends, r->from, action);
+    int reader = passes(r, action) ? sp_depends_target(r->depends, action, vstage) : -1;
+    return reader >= 0 && r->depends->rank_of[reader] == r->to ? reader : -1;
 }
 
 static void add(const route *r, sp_i_exec_letters *letters, sp_action action, size_t sent)
@@ -70,22 +61,20 @@ static void place_letters(const route *r, size_t packs, const size_t *places,
     size_t asked = SIZE_MAX;
     for (size_t i = letters->count; i-- > 0;) {
         sp_i_exec_letter *letter = &letters->items[i];
-        int pp;
-        int chunk;
-        sp_layout_locate(&r->plan->layout, letter->vstage, &pp, &chunk);
-        letter->read = places[(size_t)chunk * packs + (size_t)letter->pack];
+        size_t chunk = (size_t)r->depends->chunk_of[letter->vstage];
+        letter->read = places[chunk * packs + (size_t)letter->pack];
         asked = letter->read < asked ? letter->read : asked;
         letter->asked = asked;
     }
 }
 
-sp_status sp_i_exec_letters_make(const sp_plan *plan, int dp, int from, int to, bool gradient,
+sp_status sp_i_exec_letters_make(const sp_depends *depends, int dp, int from, int to, bool gradient,
                                  sp_i_exec_letters *letters, sp_error *err)
 {
-    const route r = {.plan = plan, .from = from, .to = to, .gradient = gradient};
+    const route r = {.depends = depends, .from = from, .to = to, .gradient = gradient};
+    const sp_plan *plan = depends->plan;
     const sp_stage_plan *sender = sp_plan_stage(plan, dp, from);
-    const sp_pack_list *list =
-        gradient ? sp_packing_backward(plan->packing) : &plan->packing->forward;
+    const sp_pack_list *list = depends->packs[gradient];
     size_t *places = sp_i_calloc(list->count * (size_t)plan->layout.chunks, sizeof *places);
     *letters = (sp_i_exec_letters){.items = sp_i_calloc(sender->count, sizeof *letters->items)};
     if (places == NULL || letters->items == NULL) {

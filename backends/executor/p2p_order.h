@@ -3,7 +3,7 @@
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_P2P_ORDER_H
 #define SLIMPACK_BACKENDS_EXECUTOR_P2P_ORDER_H
 
-#include "sim/plan/plan.h"
+#include "sim/plan/depends.h"
 
 // Places are those among the actions of a rank.
 typedef struct sp_i_exec_letter {
@@ -21,7 +21,7 @@ typedef struct sp_i_exec_letters {
 
 // From one pipeline rank of a data-parallel rank to another, in the forward or the backward; packs
 // without rows of their own among them. The plan must have passed sp_plan_check. O(actions).
-sp_status sp_i_exec_letters_make(const sp_plan *plan, int dp, int from, int to, bool gradient,
+sp_status sp_i_exec_letters_make(const sp_depends *depends, int dp, int from, int to, bool gradient,
                                  sp_i_exec_letters *letters, sp_error *err);
 void sp_i_exec_letters_fini(sp_i_exec_letters *letters);
 

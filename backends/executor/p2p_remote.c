@@ -33,7 +33,7 @@ static sp_status keep_channel(sp_i_exec_run *run, const sp_i_exec_rank *from, in
     sp_i_exec_channel *made = &channels->items[channels->count++];
     *made = (sp_i_exec_channel){
         .number = number, .peer = sends ? receiver : sender, .sends = sends, .gradient = gradient};
-    sp_status status = sp_i_exec_letters_make(run->request->plan, from->dp, from->pp, pp, gradient,
+    sp_status status = sp_i_exec_letters_make(&run->depends, from->dp, from->pp, pp, gradient,
                                               &made->letters, err);
     made->parcels = sp_i_calloc(made->letters.count, sizeof *made->parcels);
     return status == SP_OK && made->parcels == NULL

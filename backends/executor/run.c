@@ -55,6 +55,7 @@ static sp_status make(sp_i_exec_run *made, const sp_i_exec_site *site, sp_error 
             sp_layout_stages(&plan->layout, request->model->layers,
                              request->source != NULL ? request->source : "plan", made->parts, err);
     }
+    status = status == SP_OK ? sp_depends_init(&made->depends, plan, NULL, err) : status;
     status = status == SP_OK ? sp_shares_make(plan, &made->shares, err) : status;
     status = status == SP_OK ? make_jobs(made, err) : status;
     status = status == SP_OK ? make_ranks(made, err) : status;
@@ -316,6 +317,7 @@ void sp_i_exec_run_free(sp_i_exec_run *run)
     free_ranks(run);
     sp_i_exec_mail_fini(&run->mail);
     sp_i_exec_channels_fini(&run->channels);
+    sp_depends_fini(&run->depends);
     sp_shares_fini(&run->shares);
     sp_i_free(run->tails);
     sp_i_free(run->loss);

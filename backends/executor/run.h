@@ -93,8 +93,9 @@ typedef struct sp_i_exec_run {
     sp_i_exec_channels channels; // with a transport
     double *loss;                // [dp * cp * tp][forward packs], of the ranks with the head
     sp_rank_timeline *tails;     // [ranks]: reduce, optimizer and gather alone
-    sp_shares shares;            // of a vocabulary
-    uint8_t *runs_again;         // [virtual stages * forward packs]: the plan has an R for it
+    sp_depends depends;
+    sp_shares shares;    // of a vocabulary
+    uint8_t *runs_again; // [virtual stages * forward packs]: the plan has an R for it
     int64_t steps_done;
     int64_t step_began_ns; // on the wall clock, by the machine's stamps
     int64_t wall_began_ns; // the same moment by this computer's clock

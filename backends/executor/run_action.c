@@ -10,14 +10,8 @@ static bool passes_gradients(sp_action action)
 
 static const sp_i_exec_pack *pack_of(const sp_i_exec_rank *rank, sp_action action)
 {
-    bool backward = passes_gradients(action) || action.kind == SP_ACTION_W;
     const sp_i_exec_slices *slices = &rank->job->slices;
-    return (backward ? slices->backward : slices->forward) + action.pack;
-}
-
-static bool is_copy(sp_action action)
-{
-    return action.kind == SP_ACTION_O || action.kind == SP_ACTION_L;
+    return (sp_action_is_backward(action) ? slices->backward : slices->forward) + action.pack;
 }
 
 // One action at work.
@@ -56,9 +50,7 @@ static void *open_mail(const work *w, int vstage)
 static void post_mail(const work *w, int vstage)
 {
     sp_i_exec_address to = address(w, vstage);
-    int pp;
-    int chunk;
-    sp_layout_locate(sp_i_exec_layout(w->run), vstage, &pp, &chunk);
+    int pp = w->run->depends.rank_of[vstage];
     int reader = sp_i_exec_rank_number(w->run, w->rank->dp, pp, sp_i_exec_member(w->run, w->rank));
     const sp_plan_place from = {.dp = w->rank->dp, .pp = w->rank->pp, .action = w->action};
     bool wall = w->run->request->clock == SP_CLOCK_WALL;
@@ -116,16 +108,14 @@ static bool run_backward(const work *w)
 
 static bool reads_mail(const work *w)
 {
-    return (w->action.kind == SP_ACTION_F && !w->stage->first) ||
-           (passes_gradients(w->action) && !w->stage->last);
+    return sp_depends_source(&w->run->depends, w->action, w->vstage) >= 0;
 }
 
 static void post_output(const work *w)
 {
-    if (w->action.kind == SP_ACTION_F && !w->stage->last) {
-        post_mail(w, w->vstage + 1);
-    } else if (passes_gradients(w->action) && !w->stage->first) {
-        post_mail(w, w->vstage - 1);
+    int target = sp_depends_target(&w->run->depends, w->action, w->vstage);
+    if (target >= 0) {
+        post_mail(w, target);
     }
 }
 
@@ -169,29 +159,25 @@ static bool dispatch_named(const work *w)
 // On the wall clock a rank waits for its input, and for the others that share the pack.
 static sp_status wait_inputs(const work *w, sp_error *err)
 {
-    sp_action_kind kind = (sp_action_kind)w->action.kind;
+    const sp_depends *depends = &w->run->depends;
+    const sp_plan_place place = {.dp = w->rank->dp, .pp = w->rank->pp, .action = w->action};
+    sp_plan_place from;
     sp_status status = SP_OK;
-    if (reads_mail(w)) {
+    if (sp_depends_from(depends, &place, &from)) {
         char action[32];
         char what[SP_COMM_WHAT];
-        int pp;
-        int chunk;
-        sp_action from = w->action;
-        sp_layout_locate(sp_i_exec_layout(w->run), w->vstage + (kind == SP_ACTION_F ? -1 : 1), &pp,
-                         &chunk);
-        from.chunk = (uint16_t)chunk;
-        sp_action_name(from, sp_i_exec_layout(w->run)->chunks, action);
-        snprintf(what, sizeof what, "%s of dp %d pp %d", action, w->rank->dp, pp);
+        sp_action_name(from.action, sp_i_exec_layout(w->run)->chunks, action);
+        snprintf(what, sizeof what, "%s of dp %d pp %d", action, from.dp, from.pp);
         sp_i_exec_address at = address(w, w->vstage);
         int writer =
-            sp_i_exec_rank_number(w->run, w->rank->dp, pp, sp_i_exec_member(w->run, w->rank));
+            sp_i_exec_rank_number(w->run, from.dp, from.pp, sp_i_exec_member(w->run, w->rank));
         status =
             sp_i_exec_is_far(w->run, writer)
                 ? sp_i_exec_await(w->run, w->rank, &at, writer, what, err)
                 : sp_i_exec_mail_wait(&w->run->mail, &at, w->rank->links.me, writer, what, err);
     }
     const sp_i_exec_pack *pack = pack_of(w->rank, w->action);
-    if (status == SP_OK && kind != SP_ACTION_W && !is_copy(w->action) && pack->count > 0) {
+    if (status == SP_OK && sp_depends_is_joint(w->action) && pack->count > 0) {
         int32_t forward = w->rank->job->slices.slice[pack->slice[0]].forward_pack;
         int group = w->rank->links.token_group[forward];
         status = group >= 0 ? sp_comm_barrier(w->rank->links.me, group, err) : SP_OK;
@@ -242,7 +228,7 @@ static void note(const work *w, uint64_t start)
     log->start = start;
     log->end = sp_i_exec_moment(run, w->rank);
     log->end_exchange = w->rank->links.exchange_count;
-    if (is_copy(w->action)) {
+    if (sp_action_is_copy(w->action)) {
         return;
     }
     log->during = *sp_i_exec_high(w->rank->arena, run->options.measure);

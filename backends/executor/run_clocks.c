@@ -5,7 +5,6 @@
 // action on. Nothing else is changed, so every action takes as long as it took.
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
-#include "sim/plan/depends.h"
 
 typedef struct lane {
     sp_i_exec_rank *rank; // the one that stands for the others of its (dp, pp)
@@ -33,15 +32,15 @@ static void move_shares(lane *l, size_t place)
 }
 
 typedef struct ends {
-    sp_depends depends;
+    const sp_depends *depends;
     int64_t *end_ns[2]; // of F; of B or I
 } ends;
 
 static int64_t *end_of(const ends *e, const sp_plan_place *place)
 {
-    int vstage = sp_depends_vstage(&e->depends, place->pp, place->action);
+    int vstage = sp_depends_vstage(e->depends, place->pp, place->action);
     return &e->end_ns[sp_action_is_backward(place->action)]
-                     [sp_depends_entry(&e->depends, place->action, place->dp, vstage)];
+                     [sp_depends_entry(e->depends, place->action, place->dp, vstage)];
 }
 
 // Of a pair both are over when the second is.
@@ -49,9 +48,7 @@ static void note_end(const ends *e, const lane *l, size_t action, int64_t end_ns
 {
     sp_plan_place place = {
         .dp = l->rank->dp, .pp = l->rank->pp, .action = l->stage->actions[action]};
-    bool sends = place.action.kind == SP_ACTION_F || place.action.kind == SP_ACTION_B ||
-                 place.action.kind == SP_ACTION_I;
-    if (sends) {
+    if (sp_depends_passes(place.action)) {
         *end_of(e, &place) = end_ns;
     }
 }
@@ -64,7 +61,7 @@ static bool move_action(const ends *e, lane *l)
         .dp = l->rank->dp, .pp = l->rank->pp, .action = l->stage->actions[l->done]};
     sp_plan_place from;
     int64_t sent_ns = INT64_MIN;
-    if (sp_depends_from(&e->depends, &place, &from)) {
+    if (sp_depends_from(e->depends, &place, &from)) {
         sent_ns = *end_of(e, &from);
         if (sent_ns == SP_NOT_YET) {
             return false;
@@ -114,14 +111,11 @@ sp_status sp_i_exec_set_clocks(sp_i_exec_run *run, sp_error *err)
 {
     const sp_layout *layout = sp_i_exec_layout(run);
     size_t count = (size_t)layout->dp * (size_t)layout->pp;
-    ends e = {0};
+    ends e = {.depends = &run->depends,
+              .end_ns = {sp_depends_ends(&run->depends, 0), sp_depends_ends(&run->depends, 1)}};
     lane *lanes = sp_i_calloc(count, sizeof *lanes);
-    sp_status status = sp_depends_init(&e.depends, run->request->plan, NULL, err);
-    if (status == SP_OK) {
-        e.end_ns[0] = sp_depends_ends(&e.depends, 0);
-        e.end_ns[1] = sp_depends_ends(&e.depends, 1);
-    }
-    if (status == SP_OK && (lanes == NULL || e.end_ns[0] == NULL || e.end_ns[1] == NULL)) {
+    sp_status status = SP_OK;
+    if (lanes == NULL || e.end_ns[0] == NULL || e.end_ns[1] == NULL) {
         status = sp_error_no_memory(err, "the clocks of ranks");
     }
     if (status == SP_OK) {
@@ -140,7 +134,6 @@ sp_status sp_i_exec_set_clocks(sp_i_exec_run *run, sp_error *err)
         move_shares(&lanes[i], lanes[i].stage->count);
         move_tails(run, &lanes[i]);
     }
-    sp_depends_fini(&e.depends);
     sp_i_free(e.end_ns[0]);
     sp_i_free(e.end_ns[1]);
     sp_i_free(lanes);

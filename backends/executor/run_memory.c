@@ -25,14 +25,9 @@ typedef struct course {
     bool share_runs;
 } course;
 
-static bool is_copy(sp_action action)
-{
-    return action.kind == SP_ACTION_O || action.kind == SP_ACTION_L;
-}
-
 static bool is_of(sp_action action, int kind)
 {
-    return kind == SP_ACTION_KINDS ? !is_copy(action) : action.kind == kind;
+    return kind == SP_ACTION_KINDS ? !sp_action_is_copy(action) : action.kind == kind;
 }
 
 // Moves to the next of its kind, or of all that are no copies (SP_ACTION_KINDS).

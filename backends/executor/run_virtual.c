@@ -37,15 +37,6 @@ static sp_status run_one(sp_comm *me, void *data, sp_error *err)
     return status;
 }
 
-static const sp_pack *pack_of(const sp_plan *plan, sp_action action)
-{
-    bool backward =
-        action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_W;
-    const sp_pack_list *packs =
-        backward ? sp_packing_backward(plan->packing) : &plan->packing->forward;
-    return &packs->packs[action.pack];
-}
-
 // The action is over when the last of its ranks is done.
 static void fill_outcome(const sp_i_exec_run *run, const sp_plan_place *place,
                          sp_walk_outcome *outcome)
@@ -104,7 +95,7 @@ static sp_status run_action(void *context, const sp_walk_action *action, sp_walk
     const driver *d = context;
     sp_i_exec_run *run = d->run;
     const sp_plan_place *place = &action->place;
-    const sp_pack *pack = pack_of(run->request->plan, place->action);
+    const sp_pack *pack = sp_depends_pack(&run->depends, place->action);
     outcome->stalls = run->steps_done + 1 == run->options.fault_step &&
                       sp_i_exec_names(run->options.stall, run->request->plan, place);
     if (outcome->stalls) {

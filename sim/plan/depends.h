@@ -58,12 +58,18 @@ static inline size_t sp_depends_entry(const sp_depends *depends, sp_action actio
     return sp_depends_slot(depends, action, dp) * (size_t)depends->vstages + (size_t)vstage;
 }
 
-// Does each data-parallel rank of a pack run the action by itself? The ranks of a merged pack run
-// forwards, backwards and repeats together, for their attention exchanges keys and values; they
-// copy their parts, and make weight gradients of them, each at its own time.
+// Do the ranks that share the tokens of a pack run the action together? They do forwards, backwards
+// and repeats, whose attention exchanges keys and values; they copy their parts, and make weight
+// gradients of them, each at its own time.
+static inline bool sp_depends_is_joint(sp_action action)
+{
+    return !sp_action_is_copy(action) && action.kind != SP_ACTION_W;
+}
+
+// Does each data-parallel rank of the pack run it by itself?
 static inline bool sp_depends_alone(const sp_pack *pack, sp_action action)
 {
-    return pack->dp_count == 1 || sp_action_is_copy(action) || action.kind == SP_ACTION_W;
+    return pack->dp_count == 1 || !sp_depends_is_joint(action);
 }
 
 // The forward packs whose units a B, I, R, O or L touches on its own rank and virtual stage: how
@@ -79,6 +85,12 @@ static inline int32_t sp_depends_read(const sp_depends *depends, sp_action actio
     bool regrouped = depends->forward_pack != NULL && sp_action_is_backward(action);
     return regrouped ? depends->forward_pack[sp_depends_pack(depends, action)->first_slice + i]
                      : action.pack;
+}
+
+// Does the action pass hidden states on, or their gradients back?
+static inline bool sp_depends_passes(sp_action action)
+{
+    return action.kind == SP_ACTION_F || action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;
 }
 
 // The virtual stage whose output an action of stage `vstage` reads: for F the stage before, for B

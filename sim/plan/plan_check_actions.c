@@ -1,4 +1,4 @@
-#include "sim/plan/plan_check_actions.h"
+#include "sim/plan/plan_check.h"
 
 #include <stdio.h>
 

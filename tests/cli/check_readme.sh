@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check_readme.sh PROGRAM SOURCE: README.md holds the committed results, and every line of it that calls
+# check_readme.sh PROGRAM SOURCE: the pages hold the committed results, and every line of them that calls
 # build/slimpack runs.
 set -euo pipefail
 program=$1
@@ -12,14 +12,17 @@ ln -s "$program" "$work/build/slimpack"
 ln -s "$source/experiments" "$work/experiments"
 cd "$work"
 ran=0
-while IFS= read -r line; do
-    # Status 1 is an answer as well (out of memory, say).
-    bash -c "$line" >out 2>err </dev/null || [ $? -eq 1 ] || {
-        echo "README.md: fails: $line"
-        cat err
-        exit 1
-    }
-    ran=$((ran + 1))
-done < <(awk '/^```sh/ {code = 1; next} /^```/ {code = 0} code && /^build\/slimpack/' "$source/README.md")
-[ "$ran" -gt 3 ] || { echo "README.md: only $ran commands found"; exit 1; }
-echo "$ran commands of README.md run"
+pages="README.md experiments/README.md experiments/RESULTS.md solver/README.md backends/README.md"
+for page in $pages; do
+    while IFS= read -r line; do
+        # Status 1 is an answer as well (out of memory, say).
+        bash -c "$line" >out 2>err </dev/null || [ $? -eq 1 ] || {
+            echo "$page: fails: $line"
+            cat err
+            exit 1
+        }
+        ran=$((ran + 1))
+    done < <(awk '/^```sh/ {code = 1; next} /^```/ {code = 0} code && /^build\/slimpack/' "$source/$page")
+done
+[ "$ran" -gt 10 ] || { echo "only $ran commands found"; exit 1; }
+echo "$ran commands of $pages run"

@@ -50,8 +50,11 @@ static void must_be(const written *w, int from, bool gradient, const sp_i_exec_l
                     size_t count)
 {
     sp_i_exec_letters letters;
-    assert_int_equal(sp_i_exec_letters_make(&w->plan, 0, from, 1 - from, gradient, &letters, NULL),
+    sp_depends depends;
+    assert_int_equal(sp_depends_init(&depends, &w->plan, NULL, NULL), SP_OK);
+    assert_int_equal(sp_i_exec_letters_make(&depends, 0, from, 1 - from, gradient, &letters, NULL),
                      SP_OK);
+    sp_depends_fini(&depends);
     assert_int_equal(letters.count, count);
     for (size_t i = 0; i < count; i++) {
         assert_int_equal(letters.items[i].vstage, expected[i].vstage);
@@ -123,7 +126,11 @@ static void check_receiver(const sp_plan *plan, int dp, int from, int to, bool g
     const sp_stage_plan *stage = sp_plan_stage(plan, dp, to);
     size_t asked = 0;
     size_t read = 0;
-    assert_int_equal(sp_i_exec_letters_make(plan, dp, from, to, gradient, &letters, NULL), SP_OK);
+    sp_depends depends;
+    assert_int_equal(sp_depends_init(&depends, plan, NULL, NULL), SP_OK);
+    assert_int_equal(sp_i_exec_letters_make(&depends, dp, from, to, gradient, &letters, NULL),
+                     SP_OK);
+    sp_depends_fini(&depends);
     for (size_t a = 0; a < stage->count; a++) {
         int source;
         if (!reads(plan, to, stage->actions[a], gradient, &source) || source != from) {
