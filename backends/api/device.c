@@ -1,11 +1,11 @@
 #include "backends/api/device.h"
 
+#include <stddef.h>
+#include <string.h>
+
 #include "backends/api/backend.h"
 #include "backends/api/backend_private.h"
 #include "sim/base/alloc.h"
-
-#include <stddef.h>
-#include <string.h>
 
 const char *const sp_clock_names[] = {"virtual", "wall", NULL};
 const char *const sp_precision_names[] = {"fp64", "fp32", "bf16", NULL};

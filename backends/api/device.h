@@ -75,4 +75,55 @@ void sp_i_backend_free(sp_backend *backend);
 // backend (backend.h), else a content error. The caller frees it with sp_i_backend_free.
 sp_status sp_backend_absent_new(const char *name, sp_backend **backend, sp_error *err);
 
+// ---- Checks of what came back ----
+
+// Is a measured timeline one of the plan?
+
+// Checks one step: an entry for every rank; on each rank exactly the plan's actions in its order,
+// the copies of each direction likewise; no span ends before it starts, or starts before the one
+// before it ended; no action starts before what it reads was done (the stage before or behind, O
+// after its F, L after its O, what reads a copy after its L; both of an overlapped pair are done
+// when the second is); memory whose points are in order, whose largest total is the peak, and that
+// ends with nothing held of activations, keys and values, their gradients, logits, recomputation
+// and offloaded bytes beyond what was held at the start. A finding is SP_ERR_INTERNAL with rank and
+// action. O(actions + slices + points).
+sp_status sp_measured_step_check(const sp_plan *plan, const sp_measured_step *step, sp_error *err);
+
+// How long each rank was idle between two of its actions although all that the second reads was
+// done: from the later of the end of the action before it and of the last end that it waits for
+// (as above) to its start. idle_ns [dp * pp]. Of a step that passes the check and shares no
+// vocabulary; transfers count where they took time. O(actions + slices).
+sp_status sp_measured_step_idle(const sp_plan *plan, const sp_measured_step *step, int64_t *idle_ns,
+                                sp_error *err);
+
+// ---- Backends by name ----
+
+// Backends by name: those built in, then plug-ins.
+
+// Not for use by several threads at once.
+typedef struct sp_registry sp_registry;
+
+sp_status sp_registry_new(sp_registry **registry, sp_error *err);
+// Closes the plug-ins; all runs of their backends must be freed before.
+void sp_registry_free(sp_registry *registry);
+
+// The backend of this name; loads the plug-in libslimpack-backend-NAME.so once. Folders, in this
+// order: those of $SLIMPACK_BACKEND_PATH (separated by ':'), backends/ of the program's build tree,
+// slimpack/ of the installed library folder. The first file that is there is taken, or the error
+// says what is wrong with it: no shared library, no table of operations, another version of the
+// interface, other headers, another name. A name with '/' is the path of a plug-in. An unknown name
+// is a content error with the nearest known name and all of them. O(files in the folders).
+sp_status sp_registry_find(sp_registry *registry, const char *name, const sp_backend **backend,
+                           sp_error *err);
+
+// Names of all that can be found, in alphabetical order, without loading any.
+enum { SP_BACKEND_NAME = 64 };
+typedef struct sp_backend_names {
+    char (*name)[SP_BACKEND_NAME]; // owned
+    size_t count, capacity;
+} sp_backend_names;
+
+sp_status sp_registry_names(sp_backend_names *names, sp_error *err);
+void sp_backend_names_fini(sp_backend_names *names);
+
 #endif

@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "backends/api/backend_private.h"
-#include "backends/api/timeline_check.h"
+#include "backends/api/device.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 

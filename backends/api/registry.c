@@ -1,5 +1,3 @@
-#include "backends/api/registry.h"
-
 #include <dirent.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -7,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backends/api/device.h"
 #include "backends/fake/fake.h"
 #include "backends/host/host.h"
 #include "sim/base/alloc.h"

@@ -1,5 +1,4 @@
-#include "backends/api/timeline_check.h"
-
+#include "backends/api/device.h"
 #include "sim/base/alloc.h"
 #include "sim/plan/depends.h"
 

@@ -1,7 +1,7 @@
 // A world of ranks and what they have in common: groups, failure, waits without an end, counts.
 // They are threads of this process, or take turns on one thread, or are a process each (below).
-// What they exchange: collective.h, queue.h, flag.h, and between processes far.h. What is exchanged
-// lies in the memory of a machine, which moves and adds it.
+// What they exchange: collective.h, queue.h, comm.h, and between processes transport.h. What is
+// exchanged lies in the memory of a machine, which moves and adds it.
 //
 // World and groups are made before the ranks' threads start. From then on a rank calls through its
 // own sp_comm, from one thread at a time. A rank that waits looks at atomic counters of its group
@@ -26,6 +26,7 @@ enum { SP_COMM_ACTION = 32, SP_COMM_GROUP_NAME = 32, SP_COMM_RANK_NAME = 48 };
 
 typedef struct sp_comm_world sp_comm_world;
 struct sp_transport;            // transport.h
+struct sp_workers_options;      // workers.h
 typedef struct sp_comm sp_comm; // one rank's end
 
 typedef struct sp_comm_options {
@@ -34,7 +35,7 @@ typedef struct sp_comm_options {
     int queue_slots;     // messages that a queue holds if it was not opened otherwise; 0: 2
     bool one_at_a_time;  // see below
     sp_machine *machine; // required: of all ranks; outlives the world
-    bool clocked;        // the machine's now_ns advances the ranks' clocks (clock.h); without,
+    bool clocked;        // the machine's now_ns advances the ranks' clocks (comm.h); without,
                          // only their owners do
     struct sp_transport *transport; // where other ranks are processes, see below; or NULL
 } sp_comm_options;
@@ -154,7 +155,7 @@ enum { SP_COMM_WHAT = 64 };
 // In the caller's storage, until both ranks' calls have returned.
 typedef struct sp_comm_flag {
     atomic_bool raised;
-    int64_t raised_ns; // the clock of the rank that raised it (clock.h), when it arrives
+    int64_t raised_ns; // the clock of the rank that raised it (comm.h), when it arrives
     sp_fence fence;    // what that rank had been given
 } sp_comm_flag;
 
@@ -169,5 +170,27 @@ sp_status sp_comm_flag_wait(sp_comm *me, const sp_comm_flag *flag, int raiser, c
                             sp_error *err);
 // Takes it down, while no rank may wait for it or raise it.
 void sp_comm_flag_clear(sp_comm_flag *flag);
+
+// ---- Runs ----
+
+// All ranks of a world at work: a thread each, or one for all where they compute one at a time; one
+// failure, one deadline. Without a deadline one rank alone, and ranks one at a time, run on the
+// thread of the caller.
+
+typedef sp_status sp_comm_body(sp_comm *me, void *data, sp_error *err);
+
+// Runs the body on every rank, for which its thread has entered the machine, and returns when all
+// have ended and their work is done. A rank whose body fails, or then its work, lets the world fail
+// with its messages. After timeout_ns (0: none) the world fails with SP_ERR_LIMIT, first with the
+// ranks that were at work; ranks that compute end with their next call. Returns the world's
+// failure, so the first reason, even where no body gave one, or SP_OK; SP_ERR_NO_MEMORY where the
+// threads cannot start. `options` may be NULL.
+sp_status sp_comm_run(sp_comm_world *world, const struct sp_workers_options *options,
+                      sp_comm_body *body, void *data, int64_t timeout_ns, sp_error *err);
+// On `count` distinct ranks alone, of a world that has not failed: what they wait for must come
+// from each other. `ranks` NULL: the first ones.
+sp_status sp_comm_run_ranks(sp_comm_world *world, const int *ranks, int count,
+                            const struct sp_workers_options *options, sp_comm_body *body,
+                            void *data, int64_t timeout_ns, sp_error *err);
 
 #endif

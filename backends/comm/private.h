@@ -229,7 +229,7 @@ int64_t sp_i_comm_reduce(sp_comm *me, const sp_i_comm_group *group, uint64_t mee
 // What a member brought to a meeting.
 const sp_i_comm_call *sp_i_comm_call_at(const sp_i_comm_group *group, int member, uint64_t meeting);
 
-// A collective of a world with a transport, found valid (far.c).
+// A collective of a world with a transport, found valid (transport.c).
 sp_status sp_i_comm_far_collective(sp_comm *me, int number, const sp_i_comm_group *group,
                                    const sp_i_comm_call *call, sp_error *err);
 // Of any world: waits for the work of a rank whose body has ended with this status and error; adds

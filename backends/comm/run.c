@@ -1,6 +1,6 @@
-#include "backends/comm/run.h"
-
+#include "backends/comm/comm.h"
 #include "backends/comm/private.h"
+#include "backends/comm/workers.h"
 #include "sim/base/alloc.h"
 
 typedef struct turn turn;

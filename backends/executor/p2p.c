@@ -1,5 +1,8 @@
 #include "backends/executor/p2p.h"
 
+#include <stdio.h>
+
+#include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 
 sp_i_exec_box *sp_i_exec_mail_box(const sp_i_exec_mail *mail, const sp_i_exec_address *at)
@@ -55,31 +58,6 @@ sp_status sp_i_exec_mail_failure(sp_i_exec_mail *mail, char *text, size_t text_b
     return status;
 }
 
-void sp_i_exec_mail_post(sp_i_exec_mail *mail, const sp_i_exec_address *to, sp_comm *me, int reader,
-                         int64_t ns)
-{
-    sp_comm_flag_raise_later(me, reader, &sp_i_exec_mail_box(mail, to)->full, ns);
-}
-
-sp_status sp_i_exec_mail_wait(sp_i_exec_mail *mail, const sp_i_exec_address *at, sp_comm *me,
-                              int writer, const char *what, sp_error *err)
-{
-    return sp_comm_flag_wait(me, &sp_i_exec_mail_box(mail, at)->full, writer, what, err);
-}
-
-const void *sp_i_exec_mail_read(const sp_i_exec_mail *mail, const sp_i_exec_address *at)
-{
-    return sp_i_exec_mail_box(mail, at)->content;
-}
-
-void sp_i_exec_mail_drop(sp_i_exec_mail *mail, const sp_i_exec_address *at)
-{
-    sp_i_exec_box *box = sp_i_exec_mail_box(mail, at);
-    sp_i_exec_mail_give(mail, box->content);
-    box->content = NULL;
-    sp_comm_flag_clear(&box->full);
-}
-
 void sp_i_exec_mail_give(sp_i_exec_mail *mail, void *content)
 {
     pthread_mutex_lock(&mail->lock);
@@ -90,4 +68,136 @@ void sp_i_exec_mail_give(sp_i_exec_mail *mail, void *content)
 int64_t sp_i_exec_mail_left(const sp_i_exec_mail *mail)
 {
     return sp_i_exec_blocks(mail->arena);
+}
+
+// ---- What an action reads and gives, by sim/plan/depends ----
+
+// Links between pipeline ranks that are emulated: how long a hidden state or its gradient is under
+// way. On the virtual clock the time is counted, on the wall clock the machine holds up the reader.
+
+int64_t sp_i_exec_transfer_ns(const sp_i_exec_run *run, const sp_plan_place *from, int to)
+{
+    sp_action_kind kind = (sp_action_kind)from->action.kind;
+    if (!run->options.emulated_links || from->pp == to) {
+        return 0;
+    }
+    const sp_link_times links = sp_run_request_links(run->request);
+    return sp_link_times_ns(&links, kind != SP_ACTION_F, (size_t)from->action.pack, from->pp, to,
+                            sp_i_exec_layout(run)->pp);
+}
+
+static int vstage_of(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_action action)
+{
+    return sp_depends_vstage(&run->depends, rank->pp, action);
+}
+
+static bool reads(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_action action)
+{
+    return sp_depends_source(&run->depends, action, vstage_of(run, rank, action)) >= 0;
+}
+
+// The virtual stage that reads what an action gives; -1: none.
+static int target_of(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_action action)
+{
+    return sp_depends_target(&run->depends, action, vstage_of(run, rank, action));
+}
+
+// Of what stage `vstage` reads for the pack of an action.
+static sp_i_exec_address address_at(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
+                                    sp_action action, int vstage)
+{
+    return (sp_i_exec_address){.gradient = sp_action_is_backward(action),
+                               .vstage = vstage,
+                               .pack = action.pack,
+                               .seat = run->transport != NULL ? 0 : sp_i_exec_seat(run, rank)};
+}
+
+const void *sp_i_exec_input(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_action action)
+{
+    sp_i_exec_address at = address_at(run, rank, action, vstage_of(run, rank, action));
+    return reads(run, rank, action) ? sp_i_exec_mail_box(&run->mail, &at)->content : NULL;
+}
+
+void sp_i_exec_drop_input(sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_action action)
+{
+    if (reads(run, rank, action)) {
+        sp_i_exec_address at = address_at(run, rank, action, vstage_of(run, rank, action));
+        sp_i_exec_box *box = sp_i_exec_mail_box(&run->mail, &at);
+        sp_i_exec_mail_give(&run->mail, box->content);
+        box->content = NULL;
+        sp_comm_flag_clear(&box->full);
+    }
+}
+
+bool sp_i_exec_make_output(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action,
+                           void **output)
+{
+    int target = target_of(run, rank, action);
+    *output = NULL;
+    if (target < 0) {
+        return true;
+    }
+    sp_i_exec_address to = address_at(run, rank, action, target);
+    const sp_i_exec_pack *pack = sp_i_exec_pack_at(&rank->job->slices, to.gradient, action.pack);
+    *output = sp_i_exec_mail_open(&run->mail, &to, pack->own_rows * rank->job->model->hidden,
+                                  rank->job->specs.value);
+    if (*output == NULL) {
+        char text[SP_ERROR_TEXT / 2];
+        sp_status status = sp_i_exec_mail_failure(&run->mail, text, sizeof text);
+        rank->links.status = sp_error_set(&rank->links.err, status, "%s", text);
+    }
+    return *output != NULL;
+}
+
+void sp_i_exec_send_output(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action)
+{
+    int target = target_of(run, rank, action);
+    if (target < 0) {
+        return;
+    }
+    sp_i_exec_address to = address_at(run, rank, action, target);
+    int pp = run->depends.rank_of[target];
+    int reader = sp_i_exec_rank_number(run, rank->dp, pp, sp_i_exec_member(run, rank));
+    const sp_plan_place from = {.dp = rank->dp, .pp = rank->pp, .action = action};
+    bool wall = run->request->clock == SP_CLOCK_WALL;
+    if (sp_i_exec_is_far(run, reader)) {
+        sp_i_exec_send(run, rank, &to, reader);
+    } else {
+        sp_comm_flag_raise_later(rank->links.me, reader, &sp_i_exec_mail_box(&run->mail, &to)->full,
+                                 wall ? sp_i_exec_transfer_ns(run, &from, pp) : 0);
+    }
+}
+
+// The hidden state or gradient that another pipeline rank sends.
+static sp_status wait_transfer(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action,
+                               const sp_plan_place *from, sp_error *err)
+{
+    char name[32];
+    char what[SP_COMM_WHAT];
+    sp_action_name(from->action, sp_i_exec_layout(run)->chunks, name);
+    snprintf(what, sizeof what, "%s of dp %d pp %d", name, from->dp, from->pp);
+    sp_i_exec_address at = address_at(run, rank, action, vstage_of(run, rank, action));
+    int writer = sp_i_exec_rank_number(run, from->dp, from->pp, sp_i_exec_member(run, rank));
+    return sp_i_exec_is_far(run, writer)
+               ? sp_i_exec_await(run, rank, &at, writer, what, err)
+               : sp_comm_flag_wait(rank->links.me, &sp_i_exec_mail_box(&run->mail, &at)->full,
+                                   writer, what, err);
+}
+
+sp_status sp_i_exec_wait_input(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action,
+                               sp_error *err)
+{
+    const sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = action};
+    sp_plan_place from;
+    sp_status status = sp_depends_from(&run->depends, &place, &from)
+                           ? wait_transfer(run, rank, action, &from, err)
+                           : SP_OK;
+    const sp_i_exec_slices *slices = &rank->job->slices;
+    const sp_i_exec_pack *pack =
+        sp_i_exec_pack_at(slices, sp_action_is_backward(action), action.pack);
+    if (status == SP_OK && sp_depends_is_joint(action) && pack->count > 0) {
+        int group = rank->links.token_group[slices->slice[pack->slice[0]].forward_pack];
+        status = group >= 0 ? sp_comm_barrier(rank->links.me, group, err) : SP_OK;
+    }
+    return status;
 }

@@ -8,11 +8,12 @@
 
 #include "backends/comm/comm.h"
 #include "backends/executor/arena.h"
+#include "sim/plan/depends.h"
 
 typedef struct sp_i_exec_box {
     void *content;
     sp_comm_flag full;
-    // Of what comes over a channel (channels.h).
+    // Of what comes over a channel (p2p.h).
     uint64_t message;
     size_t sent; // the sender's action, as in sp_i_exec_letter
 } sp_i_exec_box;
@@ -43,19 +44,68 @@ void *sp_i_exec_mail_open(sp_i_exec_mail *mail, const sp_i_exec_address *to, int
                           sp_i_exec_width width);
 // As sp_i_exec_arena_failure.
 sp_status sp_i_exec_mail_failure(sp_i_exec_mail *mail, char *text, size_t text_bytes);
-// It is complete, and under way for `ns` (sp_comm_flag_raise_later): `reader`, who may wait for it,
-// is woken.
-void sp_i_exec_mail_post(sp_i_exec_mail *mail, const sp_i_exec_address *to, sp_comm *me, int reader,
-                         int64_t ns);
-// Waits until `writer` has filled a box.
-sp_status sp_i_exec_mail_wait(sp_i_exec_mail *mail, const sp_i_exec_address *at, sp_comm *me,
-                              int writer, const char *what, sp_error *err);
-// What is in it, and its end.
-const void *sp_i_exec_mail_read(const sp_i_exec_mail *mail, const sp_i_exec_address *at);
-void sp_i_exec_mail_drop(sp_i_exec_mail *mail, const sp_i_exec_address *at);
 // Gives back content that was taken out of its box.
 void sp_i_exec_mail_give(sp_i_exec_mail *mail, void *content);
 // Blocks that nobody read.
 int64_t sp_i_exec_mail_left(const sp_i_exec_mail *mail);
+
+// ---- In which order transfers go ----
+
+// In which order hidden states, or their gradients, go from one pipeline rank to another, and when
+// they are read: what both ends of a channel between processes know from the plan alone.
+
+// Places are those among the actions of a rank.
+typedef struct sp_i_exec_letter {
+    int vstage; // that reads it
+    int32_t pack;
+    size_t sent;  // the sender's action at whose end it goes off; of a pair the second
+    size_t read;  // the receiver's action that reads it
+    size_t asked; // before which the receiver must ask for it: it does so in the sender's order
+} sp_i_exec_letter;
+
+typedef struct sp_i_exec_letters {
+    sp_i_exec_letter *items; // in the order in which they go off
+    size_t count;
+} sp_i_exec_letters;
+
+// From one pipeline rank of a data-parallel rank to another, in the forward or the backward; packs
+// without rows of their own among them. The plan must have passed sp_plan_check. O(actions).
+sp_status sp_i_exec_letters_make(const sp_depends *depends, int dp, int from, int to, bool gradient,
+                                 sp_i_exec_letters *letters, sp_error *err);
+void sp_i_exec_letters_fini(sp_i_exec_letters *letters);
+
+// ---- Transfers between processes ----
+
+// Hidden states and their gradients that go from one process to another. A channel goes one way
+// between two ranks and is of one pass; what goes over it goes in the sender's order (p2p.h).
+//
+// The receiver asks for what an action reads while the action before it computes, and no sooner: a
+// box that nobody needs yet is not taken. The sender gives a box back when something has come to it
+// that the receiver sent after it had read the box's content, or at the end of the step. So nobody
+// ever waits for a rank that may be waiting for it, whatever the plan.
+
+// Of a sender: content of the mail's arena.
+typedef struct sp_i_exec_parcel {
+    void *content;
+    uint64_t message;
+} sp_i_exec_parcel;
+
+// One that the rank here is an end of.
+typedef struct sp_i_exec_channel {
+    int number; // of the transport
+    int peer;   // rank at the other end
+    bool sends, gradient;
+    sp_i_exec_letters letters;
+    sp_i_exec_parcel *parcels; // of its letters, if it sends
+    size_t next;               // letter to be sent, or to be asked for
+    size_t over;               // those before it were given back
+} sp_i_exec_channel;
+
+typedef struct sp_i_exec_channels {
+    sp_i_exec_channel *items;
+    size_t count, capacity;
+} sp_i_exec_channels;
+
+void sp_i_exec_channels_fini(sp_i_exec_channels *channels);
 
 #endif

@@ -1,5 +1,4 @@
-#include "backends/executor/p2p_order.h"
-
+#include "backends/executor/p2p.h"
 #include "sim/base/alloc.h"
 
 // One way of one pass.

@@ -44,15 +44,12 @@ static sp_status keep_channel(sp_i_exec_run *run, const sp_i_exec_rank *from, in
 // Does some stage of one pipeline rank leave what one of the other reads?
 static bool are_linked(const sp_i_exec_run *run, int from, int to, bool gradient)
 {
-    const sp_layout *layout = sp_i_exec_layout(run);
-    for (int c = 0; c < layout->chunks; c++) {
-        int reader = sp_layout_vstage(layout, from, c) + (gradient ? -1 : 1);
-        int pp = -1;
-        int chunk;
-        if (reader >= 0 && reader < (int)sp_i_exec_vstages(run)) {
-            sp_layout_locate(layout, reader, &pp, &chunk);
-        }
-        if (pp == to) {
+    const sp_depends *depends = &run->depends;
+    for (int c = 0; c < sp_i_exec_layout(run)->chunks; c++) {
+        const sp_action action = {.kind = gradient ? SP_ACTION_B : SP_ACTION_F,
+                                  .chunk = (uint16_t)c};
+        int target = sp_depends_target(depends, action, sp_depends_vstage(depends, from, action));
+        if (target >= 0 && depends->rank_of[target] == to) {
             return true;
         }
     }
@@ -99,16 +96,11 @@ static sp_i_exec_channel *channel_of(const sp_i_exec_run *run, int peer, bool se
     SP_UNREACHABLE("a channel that was not made");
 }
 
-static const sp_i_exec_pack *pack_of(const sp_i_exec_rank *rank, bool gradient, int32_t pack)
-{
-    const sp_i_exec_slices *slices = &rank->job->slices;
-    return (gradient ? slices->backward : slices->forward) + pack;
-}
-
 // Elements of a letter; of none, no message is made.
 static int64_t elements_of(const sp_i_exec_rank *rank, bool gradient, int32_t pack)
 {
-    return pack_of(rank, gradient, pack)->own_rows * rank->job->model->hidden;
+    return sp_i_exec_pack_at(&rank->job->slices, gradient, pack)->own_rows *
+           rank->job->model->hidden;
 }
 
 static int64_t bytes_of(const sp_i_exec_rank *rank, bool gradient, int32_t pack)
@@ -142,7 +134,7 @@ static sp_status ask_for(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_i_ex
         .gradient = channel->gradient, .vstage = letter->vstage, .pack = letter->pack};
     sp_i_exec_box *box = sp_i_exec_mail_box(&run->mail, &at);
     box->sent = letter->sent;
-    if (pack_of(rank, at.gradient, at.pack)->all_rows == 0) {
+    if (sp_i_exec_pack_at(&rank->job->slices, at.gradient, at.pack)->all_rows == 0) {
         return SP_OK;
     }
     int64_t bytes = bytes_of(rank, at.gradient, at.pack);

@@ -1,4 +1,3 @@
-#include "backends/executor/elements.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
@@ -26,13 +25,11 @@ static void upload_piece(const sp_i_exec_run *run, const sp_i_exec_weight *weigh
 {
     int64_t bytes = sp_element_bytes(element);
     int64_t first = weight->offset + from;
-    int64_t begin = first > there.begin ? first : there.begin;
-    int64_t end =
-        first + count < there.begin + there.count ? first + count : there.begin + there.count;
-    if (begin < end) {
-        sp_i_exec_elements_from(element, end - begin, s->value + (begin - first), s->real);
-        run->machine->ops->upload(run->machine, (char *)at + (begin - there.begin) * bytes, s->real,
-                                  (end - begin) * bytes);
+    sp_i_exec_range here = sp_i_exec_overlap(there, first, first + count);
+    if (here.count > 0) {
+        sp_i_exec_elements_from(element, here.count, s->value + (here.begin - first), s->real);
+        run->machine->ops->upload(run->machine, (char *)at + (here.begin - there.begin) * bytes,
+                                  s->real, here.count * bytes);
     }
 }
 

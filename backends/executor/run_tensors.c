@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "backends/comm/transport.h"
-#include "backends/executor/elements.h"
 #include "backends/executor/run.h"
+#include "kernels/bf16.h"
 #include "sim/base/alloc.h"
 
 static bool is_named_before(const sp_i_exec_weight *weight)
@@ -246,4 +246,34 @@ sp_status sp_i_exec_tensor_read(const sp_i_exec_run *run, size_t index, double *
     }
     sp_i_free(r);
     return sp_i_exec_tell(run, status, &own, err);
+}
+
+// ---- Numbers of elements ----
+
+void sp_i_exec_elements_from(sp_element element, int64_t n, const double *from, void *to)
+{
+    SP_ASSERT(element != SP_ELEMENT_BYTE);
+    for (int64_t i = 0; i < n; i++) {
+        if (element == SP_ELEMENT_F64) {
+            ((double *)to)[i] = from[i];
+        } else if (element == SP_ELEMENT_F32) {
+            ((float *)to)[i] = (float)from[i];
+        } else {
+            ((sp_bf16 *)to)[i] = sp_bf16_from_float((float)from[i]);
+        }
+    }
+}
+
+void sp_i_exec_elements_to(sp_element element, int64_t n, const void *from, double *to)
+{
+    SP_ASSERT(element != SP_ELEMENT_BYTE);
+    for (int64_t i = 0; i < n; i++) {
+        if (element == SP_ELEMENT_F64) {
+            to[i] = ((const double *)from)[i];
+        } else if (element == SP_ELEMENT_F32) {
+            to[i] = (double)((const float *)from)[i];
+        } else {
+            to[i] = (double)sp_bf16_to_float(((const sp_bf16 *)from)[i]);
+        }
+    }
 }

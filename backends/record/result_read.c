@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/api/timeline_check.h"
+#include "backends/api/device.h"
 #include "backends/record/result.h"
 #include "backends/record/result_names.h"
 #include "backends/record/result_rank.h"

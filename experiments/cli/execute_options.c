@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/api/absent.h"
+#include "backends/api/device.h"
 #include "experiments/cli/options.h"
 #include "sim/base/alloc.h"
 

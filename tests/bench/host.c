@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "backends/api/device.h"
-#include "backends/api/registry.h"
 #include "kernels/kernels.h"
 #include "sim/base/progress.h"
 #include "sim/schedule/schedule.h"

@@ -9,7 +9,6 @@
 // execute are listed as such.
 #define _GNU_SOURCE
 #include "backends/api/device.h"
-#include "backends/api/registry.h"
 #include "experiments/execution/scenario_set.h"
 #include "kernels/start.h"
 #include "sim/base/json.h"

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/api/timeline_check.h"
+#include "backends/api/device.h"
 #include "backends/record/result.h"
 #include "sim/base/alloc.h"
 

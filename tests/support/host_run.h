@@ -3,7 +3,6 @@
 #define SLIMPACK_TESTS_SUPPORT_HOST_RUN_H
 
 #include "backends/api/device.h"
-#include "backends/api/registry.h"
 #include "tests/support/plain_step.h"
 
 // A model small enough for thousands of runs: 4 layers, hidden 32, 4 heads, 2 key and value heads,

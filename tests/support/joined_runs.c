@@ -3,7 +3,7 @@
 #include <math.h>
 #include <pthread.h>
 
-#include "backends/api/timeline_check.h"
+#include "backends/api/device.h"
 #include "backends/executor/run.h"
 #include "backends/host/cpu_runtime.h"
 #include "kernels/start.h"

@@ -2,8 +2,8 @@
 #include <stdatomic.h>
 
 #include "backends/comm/collective.h"
-#include "backends/comm/run.h"
-#include "backends/executor/links.h"
+#include "backends/comm/comm.h"
+#include "backends/executor/stage.h"
 #include "backends/host/cpu_runtime.h"
 #include "tests/support/test_main.h"
 

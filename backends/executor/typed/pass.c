@@ -1,7 +1,7 @@
 // Whole passes of a stage over a pack.
 #include "backends/comm/comm.h"
+#include "backends/executor/stage.h"
 #include "backends/executor/typed/layer.h"
-#include "backends/executor/unit.h"
 
 static layer layer_of(sp_i_exec_stage *stage, const sp_i_exec_pack *pack, int index)
 {
@@ -219,10 +219,9 @@ static sp_i_exec_unit unit_of(const sp_i_exec_stage *stage, sp_i_exec_end_work w
 // A rank that takes part in another one's ends has neither hidden states nor a loss of its own.
 static bool share(sp_i_exec_stage *stage, sp_i_exec_end_work what, int32_t pack, bool flag)
 {
-    const sp_i_exec_slices *slices = &stage->job->slices;
     bool forward = what == SP_I_EXEC_END_EMBED || what == SP_I_EXEC_END_HEAD;
     layer l =
-        layer_of(stage, (forward ? slices->forward : slices->backward) + pack, stage->part.layers);
+        layer_of(stage, sp_i_exec_pack_at(&stage->job->slices, !forward, pack), stage->part.layers);
     sp_i_exec_unit unit = unit_of(stage, what, flag);
     l.keep = flag;
     return sp_i_exec_open(stage, unit) && run_share(&l, what, pack, flag) &&

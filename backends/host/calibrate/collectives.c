@@ -5,7 +5,6 @@
 
 #include "backends/comm/collective.h"
 #include "backends/comm/comm.h"
-#include "backends/comm/run.h"
 #include "backends/host/calibrate/calibration.h"
 #include "backends/host/cpu_runtime.h"
 #include "sim/base/alloc.h"

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "backends/comm/collective.h"
-#include "backends/comm/run.h"
+#include "backends/comm/comm.h"
 #include "backends/executor/run.h"
 #include "backends/host/calibrate/calibration.h"
 #include "backends/host/cpu_runtime.h"

@@ -1,6 +1,6 @@
 // The ranks of a case at work on the packs, as stages of an executor on one GPU.
 #define SP_KERNEL_BITS 16
-#include "backends/comm/run.h"
+#include "backends/comm/comm.h"
 #include "backends/cuda/machine.h"
 #include "backends/executor/typed/layer.h"
 #include "kernels/bf16.h"
