@@ -3,11 +3,12 @@
 //
 // Memory of a machine is reached through these calls and through what computes on it alone; only a
 // machine with `plain_memory` may be read and written directly. Each thread works for one rank at a
-// time (sp_machine_enter). Work of a rank is done in the order of the calls made for it; a call may
-// return before its work is done. Work of different ranks is in no order but by fences.
+// time (sp_runtime_ops.enter). Work of a rank is done in the order of the calls made for it; a call
+// may return before its work is done. Work of different ranks is in no order but by fences.
 //
 // What goes wrong in work that was only put down is kept with the rank and found by
-// sp_machine_settle; until then all further work of the rank is without effect that counts.
+// sp_runtime_ops.synchronize; until then all further work of the rank is without effect that
+// counts.
 #ifndef SLIMPACK_BACKENDS_API_DEVICE_RUNTIME_H
 #define SLIMPACK_BACKENDS_API_DEVICE_RUNTIME_H
 
@@ -16,7 +17,7 @@
 
 #include "sim/base/status.h"
 
-typedef struct sp_machine sp_machine;
+typedef struct sp_runtime sp_runtime;
 
 typedef enum sp_element {
     SP_ELEMENT_F32,
@@ -36,93 +37,94 @@ typedef struct sp_fence {
     uint64_t point;
 } sp_fence;
 
-enum { SP_MACHINE_ALIGNMENT = 256 };
+enum { SP_RUNTIME_ALIGNMENT = 256 };
 
 // A machine begins with this table; all slots are there unless they say otherwise.
-typedef struct sp_machine_ops {
-    // At least `bytes`, aligned to SP_MACHINE_ALIGNMENT; NULL where there is none. Of any thread.
+typedef struct sp_runtime_ops {
+    // At least `bytes`, aligned to SP_RUNTIME_ALIGNMENT; NULL where there is none. Of any thread.
     // errno is ENOSPC where a device has none, anything else where this computer has none.
-    void *(*allocate)(sp_machine *machine, int64_t bytes);
+    void *(*allocate)(sp_runtime *runtime, int64_t bytes);
     // All ranks' work on it is over.
-    void (*release)(sp_machine *machine, void *memory);
+    void (*release)(sp_runtime *runtime, void *memory);
     // Memory beside the machine's, which copies reach as fast as they can, and nothing else of the
     // machine's does; likewise.
-    void *(*allocate_host)(sp_machine *machine, int64_t bytes);
-    void (*release_host)(sp_machine *machine, void *memory);
+    void *(*allocate_host)(sp_runtime *runtime, int64_t bytes);
+    void (*release_host)(sp_runtime *runtime, void *memory);
 
     // The calling thread works for this rank of the run from now on.
-    void (*enter)(sp_machine *machine, int rank);
+    void (*enter)(sp_runtime *runtime, int rank);
 
     // Work of the calling thread's rank. Pieces do not overlap. Either may be of allocate_host.
-    void (*copy)(sp_machine *machine, void *to, const void *from, int64_t bytes);
+    void (*copy)(sp_runtime *runtime, void *to, const void *from, int64_t bytes);
     // `rows` pieces of `bytes` each, their begins `to_stride` and `from_stride` bytes apart.
-    void (*copy_rows)(sp_machine *machine, int64_t rows, int64_t bytes, void *to, int64_t to_stride,
+    void (*copy_rows)(sp_runtime *runtime, int64_t rows, int64_t bytes, void *to, int64_t to_stride,
                       const void *from, int64_t from_stride);
-    void (*zero)(sp_machine *machine, void *to, int64_t bytes);
+    void (*zero)(sp_runtime *runtime, void *to, int64_t bytes);
     // From memory of the caller, which may change it when the call returns.
-    void (*upload)(sp_machine *machine, void *to, const void *from, int64_t bytes);
+    void (*upload)(sp_runtime *runtime, void *to, const void *from, int64_t bytes);
     // Into memory of the caller, complete when the call returns.
-    void (*download)(sp_machine *machine, void *to, const void *from, int64_t bytes);
+    void (*download)(sp_runtime *runtime, void *to, const void *from, int64_t bytes);
     // out[k][i] = in[0][i] + in[1][i] + ..., or the maximum, in this order, by fp32 for bf16,
     // rounded once; `members` of in, the same result in `outs` of out. The tables are the caller's,
     // who may change them when the call returns, what they point to is the machine's. Each out may
     // be one of in, and else overlaps none. Not for bytes. A maximum with a NaN is NaN.
-    void (*reduce)(sp_machine *machine, sp_element element, bool maximum, int64_t count,
+    void (*reduce)(sp_runtime *runtime, sp_element element, bool maximum, int64_t count,
                    const void *const *in, int members, void *const *out, int outs);
     // *sum = sum of x^2, n elements of fp32 or fp64, in fp64 and in an order that depends on n
     // alone; complete when the call returns.
-    void (*sum_of_squares)(sp_machine *machine, sp_element element, int64_t n, const void *x,
+    void (*sum_of_squares)(sp_runtime *runtime, sp_element element, int64_t n, const void *x,
                            double *sum);
 
     // The point that the calling thread's rank has come to.
-    sp_fence (*mark)(sp_machine *machine);
+    sp_fence (*mark)(sp_runtime *runtime);
     // That point, `ns` nanoseconds (above 0) of the machine's time after it at the earliest: what
     // waits for it is held up, what the rank is given next is not. Such points of one rank come one
     // after another, each no sooner than `ns` after the one before it, as what goes over one link
     // does. May be NULL.
-    sp_fence (*mark_later)(sp_machine *machine, int64_t ns);
+    sp_fence (*mark_later)(sp_runtime *runtime, int64_t ns);
     // What the calling thread's rank is given from now on is done after that point.
-    void (*wait)(sp_machine *machine, sp_fence fence);
+    void (*wait)(sp_runtime *runtime, sp_fence fence);
 
     // Waits until all work of the calling thread's rank is done and returns the time of the
     // machine's clock at its end, by which virtual time counts: of a CPU the thread's processor
     // time.
-    int64_t (*now_ns)(sp_machine *machine);
+    int64_t (*now_ns)(sp_runtime *runtime);
     // Notes the time at the point that the rank has come to, without waiting: the same clock for
     // all ranks, on which a run's wall clock counts.
-    uint64_t (*stamp)(sp_machine *machine);
-    // The time of a stamp, when all work of the rank that noted it is done (sp_machine_settle).
-    int64_t (*stamp_ns)(sp_machine *machine, uint64_t stamp);
+    uint64_t (*stamp)(sp_runtime *runtime);
+    // The time of a stamp, when all work of the rank that noted it is done
+    // (sp_runtime_ops.synchronize).
+    int64_t (*stamp_ns)(sp_runtime *runtime, uint64_t stamp);
 
     // Waits until all work of the calling thread's rank is done; the first thing that went wrong.
-    sp_status (*settle)(sp_machine *machine, sp_error *err);
+    sp_status (*synchronize)(sp_runtime *runtime, sp_error *err);
 
     // Names what the calling thread puts down until `end`, for profilers: the rank's action. Both
     // may be NULL.
-    void (*begin)(sp_machine *machine, const char *action);
-    void (*end)(sp_machine *machine);
+    void (*begin)(sp_runtime *runtime, const char *action);
+    void (*end)(sp_runtime *runtime);
 
     // Work that is kept, to be done again and again without being put down. All four are there or
     // none is; they are called while no rank works and all that was put down is done.
     //
     // What is put down from now on is what will be captured: it shows how much room that takes.
-    void (*rehearse)(sp_machine *machine);
+    void (*rehearse)(sp_runtime *runtime);
     // From here to capture_end the work of all ranks is kept and not done. Ranks put it down one at
     // a time; settle waits for nothing then, and whatever else would wait for work (download,
     // sum_of_squares, now_ns) is an error. Uploads keep their bytes; tokens and targets of
     // operations are read again for each repetition, from where they stood.
-    sp_status (*capture_begin)(sp_machine *machine, sp_error *err);
+    sp_status (*capture_begin)(sp_runtime *runtime, sp_error *err);
     // `keep` false: what was kept is dropped, by a rank too while no other works.
-    sp_status (*capture_end)(sp_machine *machine, bool keep, sp_error *err);
+    sp_status (*capture_end)(sp_runtime *runtime, bool keep, sp_error *err);
     // Does what was captured last, as it was ordered by each rank's calls and by fences; done when
     // the call returns. Stamps in it then have the times of this repetition.
-    sp_status (*replay)(sp_machine *machine, sp_error *err);
+    sp_status (*replay)(sp_runtime *runtime, sp_error *err);
 
     bool plain_memory;
-} sp_machine_ops;
+} sp_runtime_ops;
 
-struct sp_machine {
-    const sp_machine_ops *ops;
+struct sp_runtime {
+    const sp_runtime_ops *ops;
 };
 
 #endif

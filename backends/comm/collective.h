@@ -1,7 +1,7 @@
 // Collectives of a group. Every member makes the same calls in the same order; a call returns when
 // its buffers are complete and may be changed, by what the rank gives its machine from then on:
 // where memory is not plain, work may still be under way. Sums and maxima are formed in the order
-// of members, element by element, as sp_machine_ops.reduce does: equal input gives equal bits,
+// of members, element by element, as sp_runtime_ops.reduce does: equal input gives equal bits,
 // whatever the timing.
 //
 // Buffers lie in the memory of the world's machine; those of one call do not overlap, but for the

@@ -34,7 +34,7 @@ typedef struct sp_comm_options {
                          // rank can have a core of its own
     int queue_slots;     // messages that a queue holds if it was not opened otherwise; 0: 2
     bool one_at_a_time;  // see below
-    sp_machine *machine; // required: of all ranks; outlives the world
+    sp_runtime *runtime; // required: of all ranks; outlives the world
     bool clocked;        // the machine's now_ns advances the ranks' clocks (comm.h); without,
                          // only their owners do
     struct sp_transport *transport; // where other ranks are processes, see below; or NULL
@@ -68,7 +68,7 @@ sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_w
 void sp_comm_world_free(sp_comm_world *world);
 
 // Lets the ranks compute one at a time from now on, or side by side. No rank may be in a run.
-void sp_comm_take_turns(sp_comm_world *world, bool one_at_a_time);
+void sp_comm_set_one_at_a_time(sp_comm_world *world, bool one_at_a_time);
 
 int sp_comm_world_ranks(const sp_comm_world *world);
 sp_comm *sp_comm_of(sp_comm_world *world, int rank);
@@ -162,7 +162,7 @@ typedef struct sp_comm_flag {
 // For the flag's own rank, and it has not been raised. Never waits.
 void sp_comm_flag_raise(sp_comm *me, int waiting_rank, sp_comm_flag *flag);
 // The same for what arrives `ns` later, 0 or more: what the machine is given for the waiting rank
-// is then held up until that time, on a machine that can (sp_machine_ops.mark_later).
+// is then held up until that time, on a machine that can (sp_runtime_ops.mark_later).
 void sp_comm_flag_raise_later(sp_comm *me, int waiting_rank, sp_comm_flag *flag, int64_t ns);
 // Waits until `raiser` raises the flag; it stays so. `what` stands in reports ("rank 2: B1: waits
 // for F3.1 of pp 1"), cut to SP_COMM_WHAT - 1 bytes.

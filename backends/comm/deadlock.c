@@ -31,7 +31,7 @@ static state look_at(const sp_comm_world *world, int number)
 
 static bool has_entered(const sp_i_comm_wait *wait, int member)
 {
-    return atomic_load(&wait->group->members[member].entered) >= wait->meeting;
+    return atomic_load(&wait->group->members[member].entered) >= wait->phase;
 }
 
 static int peer_of(const sp_i_comm_wait *wait)
@@ -171,7 +171,7 @@ int sp_i_comm_report_waits(sp_comm_world *world, sp_error *record)
     return first;
 }
 
-void sp_i_comm_report_late(sp_comm_world *world, sp_error *record)
+void sp_i_comm_report_timeout(sp_comm_world *world, sp_error *record)
 {
     for (int rank = 0; rank < world->rank_count; rank++) {
         state seen = look_at(world, rank);
@@ -186,11 +186,11 @@ void sp_i_comm_report_late(sp_comm_world *world, sp_error *record)
 // and cannot go on to work while the lock is held: what the last one sees under it is how the
 // world stays.
 
-void sp_i_comm_work_on(sp_comm_world *world, int ranks)
+void sp_i_comm_start_work(sp_comm_world *world, int ranks)
 {
-    pthread_mutex_lock(&world->rest_lock);
+    pthread_mutex_lock(&world->work_lock);
     world->at_work += ranks;
-    pthread_mutex_unlock(&world->rest_lock);
+    pthread_mutex_unlock(&world->work_lock);
 }
 
 static void end(sp_comm *me)
@@ -201,31 +201,31 @@ static void end(sp_comm *me)
     pthread_mutex_unlock(&me->lock);
 }
 
-void sp_i_comm_rest(sp_comm *me, bool ended)
+void sp_i_comm_stop_work(sp_comm *me, bool ended)
 {
     sp_comm_world *world = me->world;
-    pthread_mutex_lock(&world->rest_lock);
+    pthread_mutex_lock(&world->work_lock);
     if (ended) {
         end(me);
     }
     bool for_ever = --world->at_work == 0 && sp_i_comm_all_wait(world);
-    pthread_mutex_unlock(&world->rest_lock);
+    pthread_mutex_unlock(&world->work_lock);
     if (for_ever) {
-        sp_i_comm_give_up(world);
+        sp_i_comm_fail_deadlock(world);
     }
 }
 
-void sp_i_comm_time_out(sp_comm_world *world)
+void sp_i_comm_deadline_over(sp_comm_world *world)
 {
     bool late = false;
-    pthread_mutex_lock(&world->rest_lock);
+    pthread_mutex_lock(&world->work_lock);
     for (int i = 0; !late && i < world->rank_count; i++) {
         pthread_mutex_lock(&world->ranks[i].lock);
         late = !world->ranks[i].ended;
         pthread_mutex_unlock(&world->ranks[i].lock);
     }
     if (late) {
-        sp_i_comm_give_up_late(world);
+        sp_i_comm_fail_timeout(world);
     }
-    pthread_mutex_unlock(&world->rest_lock);
+    pthread_mutex_unlock(&world->work_lock);
 }

@@ -156,17 +156,17 @@ sp_status sp_comm_world_abort(sp_comm_world *world, sp_status status, const char
     return sp_i_comm_check(world, NULL);
 }
 
-void sp_i_comm_give_up(sp_comm_world *world)
+void sp_i_comm_fail_deadlock(sp_comm_world *world)
 {
     if (claim_failure(world)) {
         publish_failure(world, sp_i_comm_report_waits(world, &world->failure));
     }
 }
 
-void sp_i_comm_give_up_late(sp_comm_world *world)
+void sp_i_comm_fail_timeout(sp_comm_world *world)
 {
     if (claim_failure(world)) {
-        sp_i_comm_report_late(world, &world->failure);
+        sp_i_comm_report_timeout(world, &world->failure);
         publish_failure(world, -1);
     }
 }

@@ -76,8 +76,8 @@ static int64_t bytes_written(const sp_i_comm_group *group, int member, const sp_
     return count * sp_element_bytes(call->type);
 }
 
-sp_status sp_i_comm_far_collective(sp_comm *me, int number, const sp_i_comm_group *group,
-                                   const sp_i_comm_call *call, sp_error *err)
+sp_status sp_i_comm_remote_collective(sp_comm *me, int number, const sp_i_comm_group *group,
+                                      const sp_i_comm_call *call, sp_error *err)
 {
     sp_error own = {0};
     char what[SP_COMM_WHAT];
@@ -140,32 +140,32 @@ sp_status sp_comm_exchange(sp_comm *me, const void *mine, size_t bytes, sp_trans
     return end_wait(me, status, &own, err);
 }
 
-sp_status sp_comm_settle(sp_comm *me, sp_error *err)
+sp_status sp_comm_synchronize(sp_comm *me, sp_error *err)
 {
     sp_transport *transport = me->world->transport;
-    sp_machine *machine = me->world->machine;
+    sp_runtime *runtime = me->world->runtime;
     sp_error own = {0};
     begin_wait(me, "settle", "the end of its work with others");
-    sp_status status = transport->ops->settle(transport, NULL);
+    sp_status status = transport->ops->synchronize(transport, NULL);
     // What is no failure of the ranks went wrong in this one's own work: its caller says where.
     if (status != SP_OK) {
         status = transport->ops->check(transport, &own);
     }
     status = end_wait(me, status, &own, err);
-    sp_status settled = machine->ops->settle(machine, status == SP_OK ? err : NULL);
+    sp_status settled = runtime->ops->synchronize(runtime, status == SP_OK ? err : NULL);
     return status == SP_OK ? settled : status;
 }
 
 // A rank that failed tells the others before it waits for its work, which may wait for theirs.
 sp_status sp_i_comm_end_work(sp_comm *me, sp_status status, sp_error *err)
 {
-    sp_machine *machine = me->world->machine;
+    sp_runtime *runtime = me->world->runtime;
     sp_error *settled = status == SP_OK ? err : NULL;
     if (me->world->transport == NULL) {
-        return machine->ops->settle(machine, settled);
+        return runtime->ops->synchronize(runtime, settled);
     }
     if (status != SP_OK) {
         sp_comm_abort(me, status, "%s", err->count > 0 ? err->message[0] : sp_status_text(status));
     }
-    return sp_comm_settle(me, settled);
+    return sp_comm_synchronize(me, settled);
 }

@@ -73,7 +73,7 @@ typedef struct sp_transport_ops {
     // put down keeps the machine from ending the rank's work, nor touches memory of messages. What
     // went wrong in the rank's own work may be returned too: it is no failure, and the machine's
     // settle returns it again.
-    sp_status (*settle)(sp_transport *transport, sp_error *err);
+    sp_status (*synchronize)(sp_transport *transport, sp_error *err);
     // Does not wait: SP_OK, or a failure, such as another rank's.
     sp_status (*check)(sp_transport *transport, sp_error *err);
     // Lets all ranks fail, from any thread. Returns the status of the failure that was first.
@@ -104,6 +104,6 @@ sp_status sp_comm_exchange(sp_comm *me, const void *mine, size_t bytes, sp_trans
                            sp_error *err);
 // Until the rank's work and messages are over, and then what went wrong in its work on the machine,
 // which is not yet the world's failure.
-sp_status sp_comm_settle(sp_comm *me, sp_error *err);
+sp_status sp_comm_synchronize(sp_comm *me, sp_error *err);
 
 #endif

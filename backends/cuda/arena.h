@@ -14,7 +14,7 @@ typedef struct sp_i_cuda_arena sp_i_cuda_arena;
 sp_i_cuda_arena *sp_i_cuda_arena_new(void *base, int64_t bytes);
 void sp_i_cuda_arena_free(sp_i_cuda_arena *arena);
 
-// Aligned to SP_MACHINE_ALIGNMENT; NULL where no gap is long enough (errno ENOSPC), or when host
+// Aligned to SP_RUNTIME_ALIGNMENT; NULL where no gap is long enough (errno ENOSPC), or when host
 // memory ran out (ENOMEM).
 // O(1).
 void *sp_i_cuda_arena_take(sp_i_cuda_arena *arena, int64_t bytes);

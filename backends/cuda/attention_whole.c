@@ -45,7 +45,7 @@ static bool take_room(const sp_i_cuda_pass *p, const sp_i_cuda_attention_shape *
 static bool upload_index(const sp_i_cuda_pass *p, const sp_i_cuda_attention_shape *packed,
                          const room *r)
 {
-    sp_machine *machine = p->l->stage->job->machine;
+    sp_runtime *machine = p->l->stage->job->runtime;
     int64_t count = sp_i_cuda_packed_index_count(p->l->pack);
     int32_t *index = sp_i_calloc((size_t)count, sizeof *index);
     if (index == NULL) {
@@ -59,7 +59,7 @@ static bool upload_index(const sp_i_cuda_pass *p, const sp_i_cuda_attention_shap
 
 static const sp_bf16 *join_keys(const sp_i_cuda_pass *p, const room *r)
 {
-    sp_machine *machine = p->l->stage->job->machine;
+    sp_runtime *machine = p->l->stage->job->runtime;
     const sp_i_exec_pack *pack = p->l->pack;
     int64_t stride = p->shape.kv_stride;
     if (r->kv == NULL) {

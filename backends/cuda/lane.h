@@ -18,7 +18,7 @@ enum {
 };
 
 struct sp_i_cuda_lane {
-    sp_machine *machine; // memory comes from it
+    sp_runtime *machine; // memory comes from it
     cudaStream_t stream;
     pthread_mutex_t lock;
     bool locks; // the lock is made
@@ -49,7 +49,7 @@ struct sp_i_cuda_lane {
 
 // The stream's, which runs on `sms` SMs (0: all). What was made before a failure is freed by _fini.
 sp_status sp_i_cuda_lane_init(sp_i_cuda_lane *lane, const sp_i_cuda_device *device,
-                              const sp_i_cublas_api *cublas, sp_machine *machine,
+                              const sp_i_cublas_api *cublas, sp_runtime *machine,
                               cudaStream_t stream, int sms, sp_error *err);
 void sp_i_cuda_lane_fini(sp_i_cuda_lane *lane, const sp_i_cuda_device *device);
 

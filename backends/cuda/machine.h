@@ -21,15 +21,15 @@ enum { SP_I_CUDA_RESERVE = 512 << 20 }; // for what CUDA loads while it runs
 
 // SP_ERR_NO_MEMORY where the device or the host has not enough.
 sp_status sp_i_cuda_machine_new(const sp_i_cuda_device *device, const sp_i_cublas_api *cublas,
-                                const sp_i_cuda_machine_options *options, sp_machine **made,
+                                const sp_i_cuda_machine_options *options, sp_runtime **made,
                                 sp_error *err);
 // Waits for all work.
-void sp_i_cuda_machine_free(sp_machine *machine);
+void sp_i_cuda_machine_free(sp_runtime *machine);
 
 // Whether ranks have SMs of their own; where not, `reason` (may be NULL) gets why.
-bool sp_i_cuda_machine_partitioned(const sp_machine *machine, const char **reason);
+bool sp_i_cuda_machine_partitioned(const sp_runtime *machine, const char **reason);
 
 // Whether attention may go by cuDNN; where it was asked for and is not there, `reason` gets why.
-bool sp_i_cuda_machine_has_cudnn(const sp_machine *machine, const char **reason);
+bool sp_i_cuda_machine_has_cudnn(const sp_runtime *machine, const char **reason);
 
 #endif

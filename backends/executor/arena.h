@@ -32,17 +32,17 @@ typedef struct sp_i_exec_arena sp_i_exec_arena;
 
 // Of a rank alone. `limit_bytes`: most that may be held at once, by `measure`; 0: no limit. NULL
 // when memory ran out.
-sp_i_exec_arena *sp_i_exec_arena_new(sp_machine *machine, sp_i_exec_measure measure,
+sp_i_exec_arena *sp_i_exec_arena_new(sp_runtime *runtime, sp_i_exec_measure measure,
                                      int64_t limit_bytes);
 // Of several ranks, whose threads call under a lock of theirs: who takes a block that another rank
 // gave back works on it after what that one did until then. No limit.
-sp_i_exec_arena *sp_i_exec_arena_new_shared(sp_machine *machine);
+sp_i_exec_arena *sp_i_exec_arena_new_shared(sp_runtime *runtime);
 // Of a rank alone, in the memory beside the machine's (allocate_host), for copies. No limit.
-sp_i_exec_arena *sp_i_exec_arena_new_host(sp_machine *machine);
+sp_i_exec_arena *sp_i_exec_arena_new_host(sp_runtime *runtime);
 // With all blocks, given back or not. The ranks' work on them is over.
 void sp_i_exec_arena_free(sp_i_exec_arena *arena);
 
-// A block of `elements`, at least one byte, aligned to SP_MACHINE_ALIGNMENT, its content undefined.
+// A block of `elements`, at least one byte, aligned to SP_RUNTIME_ALIGNMENT, its content undefined.
 // Blocks that were given back are used again before new memory is asked for. NULL over the limit or
 // when memory ran out: sp_i_exec_arena_failure says which. O(1) but for new memory.
 void *sp_i_exec_take(sp_i_exec_arena *arena, sp_memory_category category, int64_t elements,

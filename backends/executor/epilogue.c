@@ -43,7 +43,7 @@ static double sum_range(const sp_i_exec_run *run, const sp_i_exec_rank *rank, in
     sp_i_exec_range own = sp_i_exec_overlap((sp_i_exec_range){begin, end - begin},
                                             rank->share_begin, rank->share_end);
     if (own.count > 0) {
-        run->machine->ops->sum_of_squares(run->machine, sp_i_exec_exact_element(run), own.count,
+        run->runtime->ops->sum_of_squares(run->runtime, sp_i_exec_exact_element(run), own.count,
                                           sp_i_exec_gradient_at(run, rank, own.begin), &sum);
     }
     return sum;
@@ -69,19 +69,19 @@ static double sum_squares(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
 static sp_status sum_ranks(const sp_i_exec_run *run, const sp_i_exec_rank *rank, double *x,
                            sp_error *err)
 {
-    const sp_machine_ops *ops = run->machine->ops;
+    const sp_runtime_ops *ops = run->runtime->ops;
     void *at = sp_i_exec_take(rank->arena, SP_MEM_WORKSPACE, 1, (sp_i_exec_width){sizeof *x, 0});
     if (at == NULL) {
         return sp_error_no_memory(err, "the norm of gradients");
     }
-    ops->upload(run->machine, at, x, sizeof *x);
+    ops->upload(run->runtime, at, x, sizeof *x);
     sp_status status = sp_comm_all_reduce(rank->links.me, run->all_group, SP_ELEMENT_F64,
                                           SP_COMM_SUM, at, at, 1, err);
     if (status == SP_OK && run->transport != NULL) {
-        status = sp_i_exec_settle(run, NULL, err);
+        status = sp_i_exec_synchronize(run, NULL, err);
     }
     if (status == SP_OK) {
-        ops->download(run->machine, x, at, sizeof *x);
+        ops->download(run->runtime, x, at, sizeof *x);
     }
     sp_i_exec_give(rank->arena, at);
     return status;
@@ -99,7 +99,7 @@ static sp_status clip_scale(const sp_i_exec_run *run, const sp_i_exec_rank *rank
     }
     // The sums wait for work of the rank that may wait for others.
     if (run->transport != NULL) {
-        status = sp_i_exec_settle(run, NULL, err);
+        status = sp_i_exec_synchronize(run, NULL, err);
     }
     for (size_t w = 0; status == SP_OK && counts(run, rank) && w < rank->weights->count; w++) {
         squares += sum_squares(run, rank, &rank->weights->items[w]);
@@ -176,7 +176,7 @@ static sp_status sum_tied_shares(const sp_i_exec_run *run, const sp_i_exec_rank 
                                     SP_COMM_SUM, sums, sums, table->elements, err);
     }
     if (status == SP_OK && own.count > 0) {
-        run->machine->ops->copy(run->machine, at,
+        run->runtime->ops->copy(run->runtime, at,
                                 (char *)sums + (own.begin - all.begin) * run->math->exact_bytes,
                                 own.count * run->math->exact_bytes);
     }
@@ -221,10 +221,10 @@ static sp_status reduce(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp
 
 // ---- The epilogue of a step ----
 
-typedef struct tail {
+typedef struct epilogue {
     sp_i_exec_run *run;
     const sp_timeline *spans; // of the actions before
-} tail;
+} epilogue;
 
 // The part of a tensor that lies in the rank's share.
 static void update_tensor(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
@@ -282,30 +282,30 @@ static int64_t last_end_ns(const sp_timeline *timeline, const sp_i_exec_run *run
 
 static sp_status end_step(sp_comm *me, void *data, sp_error *err)
 {
-    const tail *t = data;
+    const epilogue *t = data;
     sp_i_exec_run *run = t->run;
     sp_i_exec_rank *rank = &run->ranks[sp_comm_rank(me)];
-    sp_rank_timeline *of = &run->tails[sp_comm_rank(me)];
+    sp_rank_timeline *of = &run->epilogues[sp_comm_rank(me)];
     sp_comm_set_action(me, "optimizer");
     sp_comm_clock_start(me, last_end_ns(t->spans, run, rank));
     sp_status status = rank->data_group < 0 ? SP_OK : sp_comm_barrier(me, rank->data_group, err);
-    uint64_t reduce_start = sp_i_exec_moment(run, rank);
+    uint64_t reduce_start = sp_i_exec_timestamp(run, rank);
     double gradient_scale = 1.0;
     status = status == SP_OK ? reduce(run, rank, err) : status;
     status = status == SP_OK ? clip_scale(run, rank, &gradient_scale, err) : status;
-    uint64_t reduce_end = sp_i_exec_moment(run, rank);
+    uint64_t reduce_end = sp_i_exec_timestamp(run, rank);
     for (size_t w = 0; status == SP_OK && w < rank->weights->count; w++) {
         update_tensor(run, rank, &rank->weights->items[w], gradient_scale);
     }
-    uint64_t optimizer_end = sp_i_exec_moment(run, rank);
+    uint64_t optimizer_end = sp_i_exec_timestamp(run, rank);
     status = status == SP_OK ? gather_parameters(run, rank, err) : status;
-    uint64_t gather_end = sp_i_exec_moment(run, rank);
-    status = status == SP_OK ? sp_i_exec_settle(run, NULL, err) : status;
+    uint64_t gather_end = sp_i_exec_timestamp(run, rank);
+    status = status == SP_OK ? sp_i_exec_synchronize(run, NULL, err) : status;
     if (status == SP_OK) {
-        of->reduce_start_ns = sp_i_exec_moment_ns(run, reduce_start);
-        of->reduce_end_ns = sp_i_exec_moment_ns(run, reduce_end);
-        of->optimizer_end_ns = sp_i_exec_moment_ns(run, optimizer_end);
-        of->gather_end_ns = sp_i_exec_moment_ns(run, gather_end);
+        of->reduce_start_ns = sp_i_exec_timestamp_ns(run, reduce_start);
+        of->reduce_end_ns = sp_i_exec_timestamp_ns(run, reduce_end);
+        of->optimizer_end_ns = sp_i_exec_timestamp_ns(run, optimizer_end);
+        of->gather_end_ns = sp_i_exec_timestamp_ns(run, gather_end);
     }
     return status;
 }
@@ -321,7 +321,8 @@ static void fill_line(const sp_i_exec_run *run, sp_rank_timeline *line)
 {
     line->reduce_start_ns = 0;
     for (int m = 0; m < sp_i_exec_members(run); m++) {
-        const sp_rank_timeline *of = &run->tails[sp_i_exec_rank_number(run, line->dp, line->pp, m)];
+        const sp_rank_timeline *of =
+            &run->epilogues[sp_i_exec_rank_number(run, line->dp, line->pp, m)];
         line->reduce_start_ns = later(line->reduce_start_ns, of->reduce_start_ns);
         line->reduce_end_ns = later(line->reduce_end_ns, of->reduce_end_ns);
         line->optimizer_end_ns = later(line->optimizer_end_ns, of->optimizer_end_ns);
@@ -329,17 +330,17 @@ static void fill_line(const sp_i_exec_run *run, sp_rank_timeline *line)
     }
 }
 
-void sp_i_exec_fill_tails(const sp_i_exec_run *run, sp_timeline *timeline)
+void sp_i_exec_fill_epilogues(const sp_i_exec_run *run, sp_timeline *timeline)
 {
     for (size_t r = 0; r < timeline->rank_count; r++) {
         fill_line(run, &timeline->ranks[r]);
     }
 }
 
-sp_status sp_i_exec_update_all(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err)
+sp_status sp_i_exec_run_epilogue(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err)
 {
     size_t count = sp_i_exec_rank_count(run);
-    tail t = {.run = run, .spans = timeline};
+    epilogue t = {.run = run, .spans = timeline};
     int *ranks = sp_i_calloc(count, sizeof *ranks);
     sp_status status = ranks != NULL ? SP_OK : sp_error_no_memory(err, "the end of a step");
     for (size_t r = 0; status == SP_OK && r < count; r++) {
@@ -349,7 +350,7 @@ sp_status sp_i_exec_update_all(sp_i_exec_run *run, sp_timeline *timeline, sp_err
         status = sp_i_exec_on_ranks(run, ranks, (int)count, end_step, &t, err);
     }
     if (status == SP_OK && run->transport == NULL) {
-        sp_i_exec_fill_tails(run, timeline);
+        sp_i_exec_fill_epilogues(run, timeline);
     }
     run->steps_done++;
     sp_i_free(ranks);

@@ -161,7 +161,7 @@ sp_status sp_i_exec_offload_make(const sp_i_exec_run *run, sp_i_exec_rank *rank,
     const sp_stage_plan *stage = sp_plan_stage(plan, rank->dp, rank->pp);
     offload->unit_count = plan->packing->forward.count * (size_t)plan->layout.chunks;
     offload->units = sp_i_calloc(offload->unit_count, sizeof *offload->units);
-    offload->host = sp_i_exec_arena_new_host(run->machine);
+    offload->host = sp_i_exec_arena_new_host(run->runtime);
     bool ok = offload->units != NULL && offload->host != NULL;
     for (size_t a = 0; ok && a < stage->count; a++) {
         sp_action action = stage->actions[a];
@@ -236,7 +236,7 @@ static bool let_go(const sp_i_exec_run *run, sp_i_exec_rank *rank)
             if (item->rest == NULL) {
                 return false;
             }
-            run->machine->ops->copy(run->machine, item->rest,
+            run->runtime->ops->copy(run->runtime, item->rest,
                                     (char *)*item->place + item->away.real_bytes, rest.real_bytes);
         }
         if (item->host != NULL) {
@@ -270,7 +270,7 @@ bool sp_i_exec_copy_out(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_actio
         if (item->host == NULL) {
             return false;
         }
-        run->machine->ops->copy(run->machine, item->host, *item->place, item->away.real_bytes);
+        run->runtime->ops->copy(run->runtime, item->host, *item->place, item->away.real_bytes);
     }
     note_change(run, rank, rank->logged, &before);
     offload->leaving = copies;
@@ -305,7 +305,7 @@ static void *free_buffer(sp_i_exec_rank *rank)
 static bool bring_back(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_i_exec_leaving *item,
                        void *buffer, int64_t *at)
 {
-    const sp_machine_ops *ops = run->machine->ops;
+    const sp_runtime_ops *ops = run->runtime->ops;
     if (!item->in_part) {
         *item->place = sp_i_exec_view(rank->arena, buffer, *at, item->elements, item->width);
         *at += sp_i_exec_view_room(item->elements * item->width.real_bytes);
@@ -315,9 +315,9 @@ static bool bring_back(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_i_exec
     if (*item->place == NULL) {
         return false;
     }
-    ops->copy(run->machine, *item->place, item->host, item->away.real_bytes);
+    ops->copy(run->runtime, *item->place, item->host, item->away.real_bytes);
     if (item->rest != NULL) {
-        ops->copy(run->machine, (char *)*item->place + item->away.real_bytes, item->rest,
+        ops->copy(run->runtime, (char *)*item->place + item->away.real_bytes, item->rest,
                   rest_of(item).real_bytes);
     }
     sp_i_exec_give(rank->arena, item->rest);

@@ -5,69 +5,70 @@
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 
-sp_i_exec_box *sp_i_exec_mail_box(const sp_i_exec_mail *mail, const sp_i_exec_address *at)
+sp_i_exec_p2p_buffer *sp_i_exec_p2p_buffer_at(const sp_i_exec_p2p *p2p,
+                                              const sp_i_exec_p2p_slot *at)
 {
-    size_t unit = (size_t)at->vstage * mail->packs[at->gradient] + (size_t)at->pack;
-    return &mail->boxes[at->gradient][unit * mail->seats + (size_t)at->seat];
+    size_t unit = (size_t)at->vstage * p2p->packs[at->gradient] + (size_t)at->pack;
+    return &p2p->buffers[at->gradient][unit * p2p->pipelines + (size_t)at->pipeline];
 }
 
-sp_status sp_i_exec_mail_init(sp_i_exec_mail *mail, sp_machine *machine, size_t vstages,
-                              size_t forward_packs, size_t backward_packs, size_t seats,
-                              sp_error *err)
+sp_status sp_i_exec_p2p_init(sp_i_exec_p2p *p2p, sp_runtime *runtime, size_t vstages,
+                             size_t forward_packs, size_t backward_packs, size_t pipelines,
+                             sp_error *err)
 {
-    *mail = (sp_i_exec_mail){
-        .vstages = vstages, .packs = {forward_packs, backward_packs}, .seats = seats};
-    mail->arena = sp_i_exec_arena_new_shared(machine);
-    if (mail->arena != NULL) {
-        pthread_mutex_init(&mail->lock, NULL);
+    *p2p = (sp_i_exec_p2p){
+        .vstages = vstages, .packs = {forward_packs, backward_packs}, .pipelines = pipelines};
+    p2p->arena = sp_i_exec_arena_new_shared(runtime);
+    if (p2p->arena != NULL) {
+        pthread_mutex_init(&p2p->lock, NULL);
     }
     for (int i = 0; i < 2; i++) {
-        mail->boxes[i] = sp_i_calloc(vstages * mail->packs[i] * seats, sizeof **mail->boxes);
+        p2p->buffers[i] = sp_i_calloc(vstages * p2p->packs[i] * pipelines, sizeof **p2p->buffers);
     }
-    return mail->arena != NULL && mail->boxes[0] != NULL && mail->boxes[1] != NULL
+    return p2p->arena != NULL && p2p->buffers[0] != NULL && p2p->buffers[1] != NULL
                ? SP_OK
                : sp_error_no_memory(err, "hidden states on their way");
 }
 
-void sp_i_exec_mail_fini(sp_i_exec_mail *mail)
+void sp_i_exec_p2p_fini(sp_i_exec_p2p *p2p)
 {
-    if (mail->arena != NULL) {
-        sp_i_exec_arena_free(mail->arena);
-        pthread_mutex_destroy(&mail->lock);
+    if (p2p->arena != NULL) {
+        sp_i_exec_arena_free(p2p->arena);
+        pthread_mutex_destroy(&p2p->lock);
     }
-    sp_i_free(mail->boxes[0]);
-    sp_i_free(mail->boxes[1]);
-    *mail = (sp_i_exec_mail){0};
+    sp_i_free(p2p->buffers[0]);
+    sp_i_free(p2p->buffers[1]);
+    *p2p = (sp_i_exec_p2p){0};
 }
 
-void *sp_i_exec_mail_open(sp_i_exec_mail *mail, const sp_i_exec_address *to, int64_t elements,
-                          sp_i_exec_width width)
+void *sp_i_exec_p2p_allocate(sp_i_exec_p2p *p2p, const sp_i_exec_p2p_slot *to, int64_t elements,
+                             sp_i_exec_width width)
 {
-    sp_i_exec_box *box = sp_i_exec_mail_box(mail, to);
-    pthread_mutex_lock(&mail->lock);
-    box->content = sp_i_exec_take(mail->arena, SP_MEM_COMMUNICATION, elements, width);
-    pthread_mutex_unlock(&mail->lock);
+    sp_i_exec_p2p_buffer *box = sp_i_exec_p2p_buffer_at(p2p, to);
+    pthread_mutex_lock(&p2p->lock);
+    box->content = sp_i_exec_take(p2p->arena, SP_MEM_COMMUNICATION, elements, width);
+    pthread_mutex_unlock(&p2p->lock);
     return box->content;
 }
 
-sp_status sp_i_exec_mail_failure(sp_i_exec_mail *mail, char *text, size_t text_bytes)
+sp_status sp_i_exec_p2p_failure(sp_i_exec_p2p *p2p, char *text, size_t text_bytes)
 {
-    pthread_mutex_lock(&mail->lock);
-    sp_status status = sp_i_exec_arena_failure(mail->arena, text, text_bytes);
-    pthread_mutex_unlock(&mail->lock);
+    pthread_mutex_lock(&p2p->lock);
+    sp_status status = sp_i_exec_arena_failure(p2p->arena, text, text_bytes);
+    pthread_mutex_unlock(&p2p->lock);
     return status;
 }
 
-void sp_i_exec_mail_give(sp_i_exec_mail *mail, void *content)
+void sp_i_exec_p2p_release(sp_i_exec_p2p *p2p, void *content)
 {
-    pthread_mutex_lock(&mail->lock);
-    sp_i_exec_give(mail->arena, content);
-    pthread_mutex_unlock(&mail->lock);
+    pthread_mutex_lock(&p2p->lock);
+    sp_i_exec_give(p2p->arena, content);
+    pthread_mutex_unlock(&p2p->lock);
 }
 
-int64_t sp_i_exec_mail_left(const sp_i_exec_mail *mail)
+int64_t sp_i_exec_p2p_in_flight(const sp_i_exec_p2p *p2p)
 {
-    return sp_i_exec_blocks(mail->arena);
+    return sp_i_exec_blocks(p2p->arena);
 }
 
 // ---- What an action reads and gives, by sim/plan/depends ----
@@ -103,27 +104,28 @@ static int target_of(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_ac
 }
 
 // Of what stage `vstage` reads for the pack of an action.
-static sp_i_exec_address address_at(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
-                                    sp_action action, int vstage)
+static sp_i_exec_p2p_slot address_at(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
+                                     sp_action action, int vstage)
 {
-    return (sp_i_exec_address){.gradient = sp_action_is_backward(action),
-                               .vstage = vstage,
-                               .pack = action.pack,
-                               .seat = run->transport != NULL ? 0 : sp_i_exec_seat(run, rank)};
+    return (sp_i_exec_p2p_slot){.gradient = sp_action_is_backward(action),
+                                .vstage = vstage,
+                                .pack = action.pack,
+                                .pipeline =
+                                    run->transport != NULL ? 0 : sp_i_exec_pipeline(run, rank)};
 }
 
 const void *sp_i_exec_input(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_action action)
 {
-    sp_i_exec_address at = address_at(run, rank, action, vstage_of(run, rank, action));
-    return reads(run, rank, action) ? sp_i_exec_mail_box(&run->mail, &at)->content : NULL;
+    sp_i_exec_p2p_slot at = address_at(run, rank, action, vstage_of(run, rank, action));
+    return reads(run, rank, action) ? sp_i_exec_p2p_buffer_at(&run->p2p, &at)->content : NULL;
 }
 
 void sp_i_exec_drop_input(sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_action action)
 {
     if (reads(run, rank, action)) {
-        sp_i_exec_address at = address_at(run, rank, action, vstage_of(run, rank, action));
-        sp_i_exec_box *box = sp_i_exec_mail_box(&run->mail, &at);
-        sp_i_exec_mail_give(&run->mail, box->content);
+        sp_i_exec_p2p_slot at = address_at(run, rank, action, vstage_of(run, rank, action));
+        sp_i_exec_p2p_buffer *box = sp_i_exec_p2p_buffer_at(&run->p2p, &at);
+        sp_i_exec_p2p_release(&run->p2p, box->content);
         box->content = NULL;
         sp_comm_flag_clear(&box->full);
     }
@@ -137,13 +139,13 @@ bool sp_i_exec_make_output(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action a
     if (target < 0) {
         return true;
     }
-    sp_i_exec_address to = address_at(run, rank, action, target);
+    sp_i_exec_p2p_slot to = address_at(run, rank, action, target);
     const sp_i_exec_pack *pack = sp_i_exec_pack_at(&rank->job->slices, to.gradient, action.pack);
-    *output = sp_i_exec_mail_open(&run->mail, &to, pack->own_rows * rank->job->model->hidden,
-                                  rank->job->specs.value);
+    *output = sp_i_exec_p2p_allocate(&run->p2p, &to, pack->own_rows * rank->job->model->hidden,
+                                     rank->job->specs.value);
     if (*output == NULL) {
         char text[SP_ERROR_TEXT / 2];
-        sp_status status = sp_i_exec_mail_failure(&run->mail, text, sizeof text);
+        sp_status status = sp_i_exec_p2p_failure(&run->p2p, text, sizeof text);
         rank->links.status = sp_error_set(&rank->links.err, status, "%s", text);
     }
     return *output != NULL;
@@ -155,15 +157,16 @@ void sp_i_exec_send_output(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action a
     if (target < 0) {
         return;
     }
-    sp_i_exec_address to = address_at(run, rank, action, target);
+    sp_i_exec_p2p_slot to = address_at(run, rank, action, target);
     int pp = run->depends.rank_of[target];
     int reader = sp_i_exec_rank_number(run, rank->dp, pp, sp_i_exec_member(run, rank));
     const sp_plan_place from = {.dp = rank->dp, .pp = rank->pp, .action = action};
     bool wall = run->request->clock == SP_CLOCK_WALL;
-    if (sp_i_exec_is_far(run, reader)) {
+    if (sp_i_exec_is_remote(run, reader)) {
         sp_i_exec_send(run, rank, &to, reader);
     } else {
-        sp_comm_flag_raise_later(rank->links.me, reader, &sp_i_exec_mail_box(&run->mail, &to)->full,
+        sp_comm_flag_raise_later(rank->links.me, reader,
+                                 &sp_i_exec_p2p_buffer_at(&run->p2p, &to)->full,
                                  wall ? sp_i_exec_transfer_ns(run, &from, pp) : 0);
     }
 }
@@ -176,11 +179,11 @@ static sp_status wait_transfer(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_acti
     char what[SP_COMM_WHAT];
     sp_action_name(from->action, sp_i_exec_layout(run)->chunks, name);
     snprintf(what, sizeof what, "%s of dp %d pp %d", name, from->dp, from->pp);
-    sp_i_exec_address at = address_at(run, rank, action, vstage_of(run, rank, action));
+    sp_i_exec_p2p_slot at = address_at(run, rank, action, vstage_of(run, rank, action));
     int writer = sp_i_exec_rank_number(run, from->dp, from->pp, sp_i_exec_member(run, rank));
-    return sp_i_exec_is_far(run, writer)
-               ? sp_i_exec_await(run, rank, &at, writer, what, err)
-               : sp_comm_flag_wait(rank->links.me, &sp_i_exec_mail_box(&run->mail, &at)->full,
+    return sp_i_exec_is_remote(run, writer)
+               ? sp_i_exec_wait_receive(run, rank, &at, writer, what, err)
+               : sp_comm_flag_wait(rank->links.me, &sp_i_exec_p2p_buffer_at(&run->p2p, &at)->full,
                                    writer, what, err);
 }
 

@@ -7,8 +7,8 @@
 void sp_i_exec_channels_fini(sp_i_exec_channels *channels)
 {
     for (size_t i = 0; i < channels->count; i++) {
-        sp_i_exec_letters_fini(&channels->items[i].letters);
-        sp_i_free(channels->items[i].parcels);
+        sp_i_exec_transfers_fini(&channels->items[i].transfers);
+        sp_i_free(channels->items[i].sent_items);
     }
     sp_i_free(channels->items);
     *channels = (sp_i_exec_channels){0};
@@ -33,10 +33,10 @@ static sp_status keep_channel(sp_i_exec_run *run, const sp_i_exec_rank *from, in
     sp_i_exec_channel *made = &channels->items[channels->count++];
     *made = (sp_i_exec_channel){
         .number = number, .peer = sends ? receiver : sender, .sends = sends, .gradient = gradient};
-    sp_status status = sp_i_exec_letters_make(&run->depends, from->dp, from->pp, pp, gradient,
-                                              &made->letters, err);
-    made->parcels = sp_i_calloc(made->letters.count, sizeof *made->parcels);
-    return status == SP_OK && made->parcels == NULL
+    sp_status status = sp_i_exec_transfers_make(&run->depends, from->dp, from->pp, pp, gradient,
+                                                &made->transfers, err);
+    made->sent_items = sp_i_calloc(made->transfers.count, sizeof *made->sent_items);
+    return status == SP_OK && made->sent_items == NULL
                ? sp_error_no_memory(err, "channels between ranks")
                : status;
 }
@@ -80,7 +80,7 @@ sp_status sp_i_exec_channels_make(sp_i_exec_run *run, sp_error *err)
 
 // ---- in a step ----
 
-bool sp_i_exec_is_far(const sp_i_exec_run *run, int rank)
+bool sp_i_exec_is_remote(const sp_i_exec_run *run, int rank)
 {
     return run->transport != NULL && run->transport->rank != rank;
 }
@@ -108,41 +108,42 @@ static int64_t bytes_of(const sp_i_exec_rank *rank, bool gradient, int32_t pack)
     return elements_of(rank, gradient, pack) * rank->job->specs.value.real_bytes;
 }
 
-void sp_i_exec_send(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_i_exec_address *to,
+void sp_i_exec_send(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_i_exec_p2p_slot *to,
                     int reader)
 {
     sp_i_exec_channel *channel = channel_of(run, reader, true, to->gradient);
-    SP_ASSERT(channel->next < channel->letters.count);
-    const sp_i_exec_letter *letter = &channel->letters.items[channel->next];
-    sp_i_exec_parcel *parcel = &channel->parcels[channel->next++];
-    sp_i_exec_box *box = sp_i_exec_mail_box(&run->mail, to);
-    SP_ASSERT(letter->vstage == to->vstage && letter->pack == to->pack);
-    parcel->content = box->content;
+    SP_ASSERT(channel->next < channel->transfers.count);
+    const sp_i_exec_transfer *transfer = &channel->transfers.items[channel->next];
+    sp_i_exec_sent *sent_item = &channel->sent_items[channel->next++];
+    sp_i_exec_p2p_buffer *box = sp_i_exec_p2p_buffer_at(&run->p2p, to);
+    SP_ASSERT(transfer->vstage == to->vstage && transfer->pack == to->pack);
+    sent_item->content = box->content;
     box->content = NULL;
     int64_t bytes = bytes_of(rank, to->gradient, to->pack);
     if (bytes > 0) {
         // A failure is the world's, and found before the next action.
-        sp_comm_channel_send(rank->links.me, channel->number, parcel->content, bytes,
-                             &parcel->message, NULL);
+        sp_comm_channel_send(rank->links.me, channel->number, sent_item->content, bytes,
+                             &sent_item->message, NULL);
     }
 }
 
-static sp_status ask_for(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_i_exec_channel *channel,
-                         const sp_i_exec_letter *letter, sp_error *err)
+static sp_status post_receive(sp_i_exec_run *run, sp_i_exec_rank *rank,
+                              const sp_i_exec_channel *channel, const sp_i_exec_transfer *transfer,
+                              sp_error *err)
 {
-    const sp_i_exec_address at = {
-        .gradient = channel->gradient, .vstage = letter->vstage, .pack = letter->pack};
-    sp_i_exec_box *box = sp_i_exec_mail_box(&run->mail, &at);
-    box->sent = letter->sent;
+    const sp_i_exec_p2p_slot at = {
+        .gradient = channel->gradient, .vstage = transfer->vstage, .pack = transfer->pack};
+    sp_i_exec_p2p_buffer *box = sp_i_exec_p2p_buffer_at(&run->p2p, &at);
+    box->sent = transfer->sent;
     if (sp_i_exec_pack_at(&rank->job->slices, at.gradient, at.pack)->all_rows == 0) {
         return SP_OK;
     }
     int64_t bytes = bytes_of(rank, at.gradient, at.pack);
-    void *room = sp_i_exec_mail_open(&run->mail, &at, elements_of(rank, at.gradient, at.pack),
-                                     rank->job->specs.value);
+    void *room = sp_i_exec_p2p_allocate(&run->p2p, &at, elements_of(rank, at.gradient, at.pack),
+                                        rank->job->specs.value);
     if (room == NULL) {
         char text[SP_ERROR_TEXT / 2];
-        sp_status status = sp_i_exec_mail_failure(&run->mail, text, sizeof text);
+        sp_status status = sp_i_exec_p2p_failure(&run->p2p, text, sizeof text);
         return sp_error_set(err, status, "%s", text);
     }
     return bytes == 0 ? SP_OK
@@ -150,41 +151,43 @@ static sp_status ask_for(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_i_ex
                                                 &box->message, err);
 }
 
-sp_status sp_i_exec_ask(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t action, sp_error *err)
+sp_status sp_i_exec_post_receives(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t action,
+                                  sp_error *err)
 {
     sp_status status = SP_OK;
     for (size_t i = 0; status == SP_OK && i < run->channels.count; i++) {
         sp_i_exec_channel *channel = &run->channels.items[i];
-        const sp_i_exec_letters *letters = &channel->letters;
-        while (!channel->sends && status == SP_OK && channel->next < letters->count &&
-               letters->items[channel->next].asked <= action) {
-            status = ask_for(run, rank, channel, &letters->items[channel->next++], err);
+        const sp_i_exec_transfers *transfers = &channel->transfers;
+        while (!channel->sends && status == SP_OK && channel->next < transfers->count &&
+               transfers->items[channel->next].receive_by <= action) {
+            status = post_receive(run, rank, channel, &transfers->items[channel->next++], err);
         }
     }
     return status;
 }
 
-static sp_status take_back(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_i_exec_channel *channel,
-                           sp_error *err)
+static sp_status reclaim(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_i_exec_channel *channel,
+                         sp_error *err)
 {
-    sp_i_exec_parcel *parcel = &channel->parcels[channel->over];
-    const sp_i_exec_letter *letter = &channel->letters.items[channel->over++];
+    sp_i_exec_sent *sent_item = &channel->sent_items[channel->over];
+    const sp_i_exec_transfer *transfer = &channel->transfers.items[channel->over++];
     sp_status status = SP_OK;
-    if (bytes_of(rank, channel->gradient, letter->pack) > 0) {
+    if (bytes_of(rank, channel->gradient, transfer->pack) > 0) {
         char what[SP_COMM_WHAT];
         const sp_i_exec_rank *peer = &run->ranks[channel->peer];
         snprintf(what, sizeof what, "dp %d pp %d to take what it sent", peer->dp, peer->pp);
-        status = sp_comm_channel_wait(rank->links.me, parcel->message, what, err);
+        status = sp_comm_channel_wait(rank->links.me, sent_item->message, what, err);
     }
-    sp_i_exec_mail_give(&run->mail, parcel->content);
-    parcel->content = NULL;
+    sp_i_exec_p2p_release(&run->p2p, sent_item->content);
+    sent_item->content = NULL;
     return status;
 }
 
-sp_status sp_i_exec_await(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_i_exec_address *at,
-                          int writer, const char *what, sp_error *err)
+sp_status sp_i_exec_wait_receive(sp_i_exec_run *run, sp_i_exec_rank *rank,
+                                 const sp_i_exec_p2p_slot *at, int writer, const char *what,
+                                 sp_error *err)
 {
-    const sp_i_exec_box *box = sp_i_exec_mail_box(&run->mail, at);
+    const sp_i_exec_p2p_buffer *box = sp_i_exec_p2p_buffer_at(&run->p2p, at);
     if (bytes_of(rank, at->gradient, at->pack) == 0) {
         return SP_OK;
     }
@@ -193,8 +196,8 @@ sp_status sp_i_exec_await(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_i_e
         sp_i_exec_channel *channel = &run->channels.items[i];
         while (status == SP_OK && channel->sends && channel->peer == writer &&
                channel->over < channel->next &&
-               channel->letters.items[channel->over].read <= box->sent) {
-            status = take_back(run, rank, channel, err);
+               channel->transfers.items[channel->over].read <= box->sent) {
+            status = reclaim(run, rank, channel, err);
         }
     }
     return status;
@@ -206,10 +209,10 @@ sp_status sp_i_exec_channels_end(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_er
     for (size_t i = 0; i < run->channels.count; i++) {
         sp_i_exec_channel *channel = &run->channels.items[i];
         while (status == SP_OK && channel->sends && channel->over < channel->next) {
-            status = take_back(run, rank, channel, err);
+            status = reclaim(run, rank, channel, err);
         }
         if (status == SP_OK) {
-            SP_ASSERT(channel->next == channel->letters.count);
+            SP_ASSERT(channel->next == channel->transfers.count);
             channel->next = 0;
             channel->over = 0;
         }

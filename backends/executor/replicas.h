@@ -23,20 +23,20 @@ typedef struct sp_i_exec_share {
     void *values, *gradients; // of these elements alone; NULL where they are not sharded
 } sp_i_exec_share;
 
-typedef struct sp_i_exec_gift sp_i_exec_gift;
+typedef struct sp_i_exec_contribution sp_i_exec_contribution;
 
 // What a member has given in this step.
-typedef struct sp_i_exec_giver {
-    sp_i_exec_gift *first, *last; // on their way
+typedef struct sp_i_exec_contributor {
+    sp_i_exec_contribution *first, *last; // on their way
     int64_t given;
     bool finished;
-} sp_i_exec_giver;
+} sp_i_exec_contributor;
 
 typedef struct sp_i_exec_replicas {
-    sp_i_exec_share *shares; // [count], one behind the other
-    sp_i_exec_giver *givers; // [count]
+    sp_i_exec_share *shares;             // [count], one behind the other
+    sp_i_exec_contributor *contributors; // [count]
     int count;
-    sp_machine *machine;
+    sp_runtime *runtime;
     int64_t value_bytes, gradient_bytes;            // of an element
     void (*add)(int64_t n, const void *x, void *y); // y += x, gradients
     pthread_mutex_t lock;                           // of all below, and of the shared gradients
@@ -47,7 +47,7 @@ typedef struct sp_i_exec_replicas {
 } sp_i_exec_replicas;
 
 // Shares all empty: the caller's to fill in.
-sp_status sp_i_exec_replicas_init(sp_i_exec_replicas *replicas, sp_machine *machine, int count,
+sp_status sp_i_exec_replicas_init(sp_i_exec_replicas *replicas, sp_runtime *runtime, int count,
                                   int64_t value_bytes, int64_t gradient_bytes,
                                   void (*add)(int64_t n, const void *x, void *y), sp_error *err);
 void sp_i_exec_replicas_fini(sp_i_exec_replicas *replicas);

@@ -177,7 +177,7 @@ typedef struct sp_i_exec_rank {
 // Where a run works: of the backend of this name, on a machine, with numbers of one precision.
 typedef struct sp_i_exec_site {
     const char *backend;
-    sp_machine *machine;
+    sp_runtime *runtime;
     const sp_i_exec_math *math;
     bool repeats; // on the wall clock: the machine captures the second step, and repeats it
     sp_transport *transport; // of a rank alone, whose machine this is, and nothing is repeated;
@@ -186,7 +186,7 @@ typedef struct sp_i_exec_site {
 
 typedef struct sp_i_exec_run {
     const sp_run_request *request;
-    sp_machine *machine;
+    sp_runtime *runtime;
     const sp_i_exec_math *math;
     sp_transport *transport; // or NULL
     size_t here, end_here;   // the ranks that are here: from the first to before the second
@@ -201,10 +201,10 @@ typedef struct sp_i_exec_run {
     sp_comm_world *world;
     int all_group;     // of all ranks; -1 for one alone
     int *token_groups; // [ranks][forward packs]
-    sp_i_exec_mail mail;
+    sp_i_exec_p2p p2p;
     sp_i_exec_channels channels; // with a transport
     double *loss;                // [dp * cp * tp][forward packs], of the ranks with the head
-    sp_rank_timeline *tails;     // [ranks]: reduce, optimizer and gather alone
+    sp_rank_timeline *epilogues; // [ranks]: reduce, optimizer and gather alone
     sp_depends depends;
     sp_shares shares;    // of a vocabulary
     uint8_t *runs_again; // [virtual stages * forward packs]: the plan has an R for it
@@ -257,7 +257,7 @@ sp_i_exec_stage *sp_i_exec_stage_of(const sp_i_exec_run *run, const sp_i_exec_ra
                                     int chunk);
 // Which of the ranks of its (dp, pp); which of all on its pipeline rank.
 int sp_i_exec_member(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
-int sp_i_exec_seat(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
+int sp_i_exec_pipeline(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
 // Which of the ranks with the same parameters, and all of them where they have shares.
 int sp_i_exec_replica(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
 sp_i_exec_replicas *sp_i_exec_replicas_of(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
@@ -284,39 +284,42 @@ bool sp_i_exec_is_here(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
 
 // Waits until the work of a rank, whose thread calls, is done. What went wrong in it becomes an
 // error at an action, or, with `place` NULL, none's.
-sp_status sp_i_exec_settle(const sp_i_exec_run *run, const sp_plan_place *place, sp_error *err);
+sp_status sp_i_exec_synchronize(const sp_i_exec_run *run, const sp_plan_place *place,
+                                sp_error *err);
 // The same between actions: the error names the rank. And behind the last action of a rank, at
 // which it is then found.
-sp_status sp_i_exec_settle_rank(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
-                                sp_error *err);
-sp_status sp_i_exec_settle_last(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
-                                sp_error *err);
+sp_status sp_i_exec_synchronize_rank(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
+                                     sp_error *err);
+sp_status sp_i_exec_synchronize_last(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
+                                     sp_error *err);
 
 // This computer's clock (run_remote.c).
 int64_t sp_i_exec_wall_ns(void);
 // The moment that the rank of the calling thread has come to, and, when its work is done, its time:
 // since the step's begin, or since the rank's clock was started.
-uint64_t sp_i_exec_moment(const sp_i_exec_run *run, sp_i_exec_rank *rank);
-int64_t sp_i_exec_moment_ns(const sp_i_exec_run *run, uint64_t moment);
+uint64_t sp_i_exec_timestamp(const sp_i_exec_run *run, sp_i_exec_rank *rank);
+int64_t sp_i_exec_timestamp_ns(const sp_i_exec_run *run, uint64_t timestamp);
 void sp_i_exec_fill_times(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_i_exec_log *log);
 
 // Ranks in other processes (p2p_remote.c). Channels of all ranks, made by all. Is a rank
 // elsewhere? Sends what is in a box; asks for all that actions up to this one read; waits for what
 // was asked for; and ends the step.
 sp_status sp_i_exec_channels_make(sp_i_exec_run *run, sp_error *err);
-bool sp_i_exec_is_far(const sp_i_exec_run *run, int rank);
-void sp_i_exec_send(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_i_exec_address *to,
+bool sp_i_exec_is_remote(const sp_i_exec_run *run, int rank);
+void sp_i_exec_send(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_i_exec_p2p_slot *to,
                     int reader);
-sp_status sp_i_exec_ask(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t action, sp_error *err);
-sp_status sp_i_exec_await(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_i_exec_address *at,
-                          int writer, const char *what, sp_error *err);
+sp_status sp_i_exec_post_receives(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t action,
+                                  sp_error *err);
+sp_status sp_i_exec_wait_receive(sp_i_exec_run *run, sp_i_exec_rank *rank,
+                                 const sp_i_exec_p2p_slot *at, int writer, const char *what,
+                                 sp_error *err);
 sp_status sp_i_exec_channels_end(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err);
 // Adds an error to another and returns its status; with a transport all ranks fail for it, and it
 // is that of another rank which failed before for another reason. With a transport: gives what the
 // rank here noted in a step to all others, and takes theirs (run_remote.c); puts the clocks of all
 // ranks by each other (run_remote.c).
-sp_status sp_i_exec_tell(const sp_i_exec_run *run, sp_status status, const sp_error *own,
-                         sp_error *err);
+sp_status sp_i_exec_report_failure(const sp_i_exec_run *run, sp_status status, const sp_error *own,
+                                   sp_error *err);
 sp_status sp_i_exec_share_step(sp_i_exec_run *run, sp_error *err);
 sp_status sp_i_exec_set_clocks(sp_i_exec_run *run, sp_error *err);
 
@@ -371,8 +374,8 @@ sp_status sp_i_exec_run_wall(sp_i_exec_run *run, sp_timeline *timeline, sp_error
 void sp_i_exec_fill_wall(const sp_i_exec_run *run, sp_timeline *timeline);
 // Sums gradients over the ranks with the same parameters and steps the optimizer; fills the tails
 // of a timeline whose spans are there, with a transport when all ranks' are here (epilogue.c).
-sp_status sp_i_exec_update_all(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
-void sp_i_exec_fill_tails(const sp_i_exec_run *run, sp_timeline *timeline);
+sp_status sp_i_exec_run_epilogue(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
+void sp_i_exec_fill_epilogues(const sp_i_exec_run *run, sp_timeline *timeline);
 
 // ---- tensors that can be read (run_tensors.c) ----
 

@@ -60,25 +60,25 @@ static bool dispatch(const work *w)
 // Profilers see it under the action's name.
 static bool dispatch_named(const work *w)
 {
-    sp_machine *machine = w->run->machine;
-    if (machine->ops->begin == NULL) {
+    sp_runtime *runtime = w->run->runtime;
+    if (runtime->ops->begin == NULL) {
         return dispatch(w);
     }
     char name[32];
     sp_action_name(w->action, sp_i_exec_layout(w->run)->chunks, name);
-    machine->ops->begin(machine, name);
+    runtime->ops->begin(runtime, name);
     bool ok = dispatch(w);
-    machine->ops->end(machine);
+    runtime->ops->end(runtime);
     return ok;
 }
 
 // What this action and the next one read from other processes.
-static sp_status ask_ahead(const work *w, const sp_plan_place *place, sp_error *err)
+static sp_status post_receives(const work *w, const sp_plan_place *place, sp_error *err)
 {
     sp_error own = {0};
     sp_status status = w->run->transport == NULL
                            ? SP_OK
-                           : sp_i_exec_ask(w->run, w->rank, w->rank->logged + 1, &own);
+                           : sp_i_exec_post_receives(w->run, w->rank, w->rank->logged + 1, &own);
     if (status == SP_OK || sp_comm_world_failure(w->run->world, err) != SP_OK) {
         return status;
     }
@@ -113,7 +113,7 @@ static void note(const work *w, uint64_t start)
     const sp_i_exec_run *run = w->run;
     sp_i_exec_log *log = &w->rank->log[w->rank->logged++];
     log->start = start;
-    log->end = sp_i_exec_moment(run, w->rank);
+    log->end = sp_i_exec_timestamp(run, w->rank);
     log->end_exchange = w->rank->links.exchange_count;
     if (sp_action_is_copy(w->action)) {
         return;
@@ -174,7 +174,7 @@ sp_status sp_i_exec_rank_action(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_act
     const work w = work_of(run, rank, action);
     bool wall = run->request->clock == SP_CLOCK_WALL;
     sp_status status = fail_on_demand(&w, &place, err);
-    status = status == SP_OK ? ask_ahead(&w, &place, err) : status;
+    status = status == SP_OK ? post_receives(&w, &place, err) : status;
     status = status == SP_OK && wall ? sp_i_exec_wait_input(run, rank, action, err) : status;
     if (status != SP_OK) {
         return status;
@@ -182,7 +182,7 @@ sp_status sp_i_exec_rank_action(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_act
     sp_i_exec_mark(rank->arena);
     rank->log[rank->logged].first_exchange = rank->links.exchange_count;
     rank->links.end_ns = 0;
-    uint64_t start = sp_i_exec_moment(run, rank);
+    uint64_t start = sp_i_exec_timestamp(run, rank);
     int64_t own_ns = sp_comm_clock_own(rank->links.me);
     if (computes && !dispatch_named(&w)) {
         return sp_i_exec_rank_failure(run, rank, &place, err);
@@ -225,16 +225,15 @@ static bool run_share(const sp_i_exec_run *run, const sp_i_exec_rank *rank, cons
     sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, share->action.chunk);
     switch (share->end) {
     case SP_SHARE_EMBEDDING:
-        return run->math->share(stage, SP_I_EXEC_END_EMBED, share->action.pack,
+        return run->math->share(stage, SP_I_EXEC_EMBED, share->action.pack,
                                 keeps(run, rank, share));
     case SP_SHARE_EMBEDDING_BACKWARD:
-        return run->math->share(stage, SP_I_EXEC_END_EMBED_BACKWARD, share->action.pack,
+        return run->math->share(stage, SP_I_EXEC_EMBED_BACKWARD, share->action.pack,
                                 is_split(share));
     case SP_SHARE_HEAD:
-        return run->math->share(stage, SP_I_EXEC_END_HEAD, share->action.pack,
-                                keeps(run, rank, share));
+        return run->math->share(stage, SP_I_EXEC_HEAD, share->action.pack, keeps(run, rank, share));
     case SP_SHARE_HEAD_BACKWARD:
-        return run->math->share(stage, SP_I_EXEC_END_HEAD_BACKWARD, share->action.pack,
+        return run->math->share(stage, SP_I_EXEC_HEAD_BACKWARD, share->action.pack,
                                 is_split(share));
     }
     SP_UNREACHABLE("a share of no end");
@@ -248,11 +247,11 @@ sp_status sp_i_exec_rank_share(sp_i_exec_run *run, sp_i_exec_rank *rank, const s
     sp_i_exec_mark(rank->arena);
     int64_t own_ns = sp_comm_clock_own(rank->links.me);
     log->first_exchange = rank->links.exchange_count;
-    log->start = sp_i_exec_moment(run, rank);
+    log->start = sp_i_exec_timestamp(run, rank);
     if (!run_share(run, rank, share)) {
         return sp_i_exec_rank_failure(run, rank, &place, err);
     }
-    log->end = sp_i_exec_moment(run, rank);
+    log->end = sp_i_exec_timestamp(run, rank);
     log->end_exchange = rank->links.exchange_count;
     rank->share_ns = sp_comm_clock_own(rank->links.me) - own_ns;
     log->during = *sp_i_exec_high(rank->arena, run->options.measure);

@@ -50,8 +50,8 @@ sp_status sp_i_exec_check_transport(const sp_run_request *request, const sp_i_ex
     return status;
 }
 
-sp_status sp_i_exec_tell(const sp_i_exec_run *run, sp_status status, const sp_error *own,
-                         sp_error *err)
+sp_status sp_i_exec_report_failure(const sp_i_exec_run *run, sp_status status, const sp_error *own,
+                                   sp_error *err)
 {
     const char *text = own->count > 0 ? own->message[0] : sp_status_text(status);
     const sp_error *said = own;
@@ -80,7 +80,7 @@ sp_status sp_i_exec_tell(const sp_i_exec_run *run, sp_status status, const sp_er
 typedef struct record {
     size_t logged, shares_logged;
     sp_bytes held;
-    sp_rank_timeline tail; // without tables
+    sp_rank_timeline epilogue; // without tables
 } record;
 
 static size_t losses_of(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
@@ -94,7 +94,7 @@ static size_t losses_of(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
 static double *loss_of(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
 {
     size_t packs = run->request->plan->packing->forward.count;
-    return run->loss + (size_t)sp_i_exec_seat(run, rank) * packs;
+    return run->loss + (size_t)sp_i_exec_pipeline(run, rank) * packs;
 }
 
 static size_t record_bytes(const sp_i_exec_run *run, const sp_i_exec_rank *rank, const record *r)
@@ -124,7 +124,7 @@ static void *write_record(const sp_i_exec_run *run, const sp_i_exec_rank *rank, 
     const record r = {.logged = rank->logged,
                       .shares_logged = rank->shares_logged,
                       .held = rank->held,
-                      .tail = run->tails[rank - run->ranks]};
+                      .epilogue = run->epilogues[rank - run->ranks]};
     *bytes = record_bytes(run, rank, &r);
     char *made = sp_i_malloc(*bytes);
     if (made != NULL) {
@@ -155,7 +155,7 @@ static sp_status read_record(sp_i_exec_run *run, sp_i_exec_rank *rank,
     rank->logged = r.logged;
     rank->shares_logged = r.shares_logged;
     rank->held = r.held;
-    run->tails[rank - run->ranks] = r.tail;
+    run->epilogues[rank - run->ranks] = r.epilogue;
     const char *from = (const char *)part->data + sizeof r;
     from = get(from, loss_of(run, rank), losses_of(run, rank) * sizeof *run->loss);
     from = get(from, rank->log, r.logged * sizeof *rank->log);
@@ -200,14 +200,14 @@ sp_status sp_i_exec_share_step(sp_i_exec_run *run, sp_error *err)
 // read before: where the times say so, the reader's clock is slow, and it is put forward from that
 // action on. Nothing else is changed, so every action takes as long as it took.
 
-typedef struct lane {
+typedef struct rank_clock {
     sp_i_exec_rank *rank; // the one that stands for the others of its (dp, pp)
     const sp_stage_plan *stage;
     const sp_share *shares;
     size_t share_count;
     size_t done, shares_done, shares_logged;
     int64_t forward_ns; // how far its clock is put forward
-} lane;
+} rank_clock;
 
 static void move(sp_i_exec_log *log, int64_t ns)
 {
@@ -215,7 +215,7 @@ static void move(sp_i_exec_log *log, int64_t ns)
     log->end_ns += ns;
 }
 
-static void move_shares(lane *l, size_t place)
+static void move_shares(rank_clock *l, size_t place)
 {
     for (; l->shares_done < l->share_count && l->shares[l->shares_done].before <= place;
          l->shares_done++) {
@@ -225,12 +225,12 @@ static void move_shares(lane *l, size_t place)
     }
 }
 
-typedef struct ends {
+typedef struct end_times {
     const sp_depends *depends;
     int64_t *end_ns[2]; // of F; of B or I
-} ends;
+} end_times;
 
-static int64_t *end_of(const ends *e, const sp_plan_place *place)
+static int64_t *end_of(const end_times *e, const sp_plan_place *place)
 {
     int vstage = sp_depends_vstage(e->depends, place->pp, place->action);
     return &e->end_ns[sp_action_is_backward(place->action)]
@@ -238,7 +238,7 @@ static int64_t *end_of(const ends *e, const sp_plan_place *place)
 }
 
 // Of a pair both are over when the second is.
-static void note_end(const ends *e, const lane *l, size_t action, int64_t end_ns)
+static void note_end(const end_times *e, const rank_clock *l, size_t action, int64_t end_ns)
 {
     sp_plan_place place = {
         .dp = l->rank->dp, .pp = l->rank->pp, .action = l->stage->actions[action]};
@@ -248,7 +248,7 @@ static void note_end(const ends *e, const lane *l, size_t action, int64_t end_ns
 }
 
 // False where what the next action reads is not yet known.
-static bool move_action(const ends *e, lane *l)
+static bool move_action(const end_times *e, rank_clock *l)
 {
     sp_i_exec_log *log = &l->rank->log[l->done];
     const sp_plan_place place = {
@@ -276,27 +276,27 @@ static bool move_action(const ends *e, lane *l)
     return true;
 }
 
-static void move_tails(sp_i_exec_run *run, const lane *l)
+static void move_epilogues(sp_i_exec_run *run, const rank_clock *l)
 {
     for (int m = 0; m < sp_i_exec_members(run); m++) {
-        sp_rank_timeline *tail =
-            &run->tails[sp_i_exec_rank_number(run, l->rank->dp, l->rank->pp, m)];
-        tail->reduce_start_ns += l->forward_ns;
-        tail->reduce_end_ns += l->forward_ns;
-        tail->optimizer_end_ns += l->forward_ns;
-        tail->gather_end_ns += l->forward_ns;
+        sp_rank_timeline *epilogue =
+            &run->epilogues[sp_i_exec_rank_number(run, l->rank->dp, l->rank->pp, m)];
+        epilogue->reduce_start_ns += l->forward_ns;
+        epilogue->reduce_end_ns += l->forward_ns;
+        epilogue->optimizer_end_ns += l->forward_ns;
+        epilogue->gather_end_ns += l->forward_ns;
     }
 }
 
-static void make_lanes(const sp_i_exec_run *run, lane *lanes)
+static void make_clocks(const sp_i_exec_run *run, rank_clock *clocks)
 {
     const sp_layout *layout = sp_i_exec_layout(run);
     for (int i = 0; i < layout->dp * layout->pp; i++) {
         int dp = i / layout->pp;
         int pp = i % layout->pp;
-        lanes[i].rank = sp_i_exec_rank_at(run, dp, pp, 0);
-        lanes[i].stage = sp_plan_stage(run->request->plan, dp, pp);
-        lanes[i].shares = sp_shares_of(&run->shares, layout, dp, pp, &lanes[i].share_count);
+        clocks[i].rank = sp_i_exec_rank_at(run, dp, pp, 0);
+        clocks[i].stage = sp_plan_stage(run->request->plan, dp, pp);
+        clocks[i].shares = sp_shares_of(&run->shares, layout, dp, pp, &clocks[i].share_count);
     }
 }
 
@@ -305,32 +305,33 @@ sp_status sp_i_exec_set_clocks(sp_i_exec_run *run, sp_error *err)
 {
     const sp_layout *layout = sp_i_exec_layout(run);
     size_t count = (size_t)layout->dp * (size_t)layout->pp;
-    ends e = {.depends = &run->depends,
-              .end_ns = {sp_depends_ends(&run->depends, 0), sp_depends_ends(&run->depends, 1)}};
-    lane *lanes = sp_i_calloc(count, sizeof *lanes);
+    end_times e = {
+        .depends = &run->depends,
+        .end_ns = {sp_depends_ends(&run->depends, 0), sp_depends_ends(&run->depends, 1)}};
+    rank_clock *clocks = sp_i_calloc(count, sizeof *clocks);
     sp_status status = SP_OK;
-    if (lanes == NULL || e.end_ns[0] == NULL || e.end_ns[1] == NULL) {
+    if (clocks == NULL || e.end_ns[0] == NULL || e.end_ns[1] == NULL) {
         status = sp_error_no_memory(err, "the clocks of ranks");
     }
     if (status == SP_OK) {
-        make_lanes(run, lanes);
+        make_clocks(run, clocks);
     }
     for (bool moved = true; status == SP_OK && moved;) {
         moved = false;
         for (size_t i = 0; i < count; i++) {
-            while (lanes[i].done < lanes[i].stage->count && move_action(&e, &lanes[i])) {
+            while (clocks[i].done < clocks[i].stage->count && move_action(&e, &clocks[i])) {
                 moved = true;
             }
         }
     }
     for (size_t i = 0; status == SP_OK && i < count; i++) {
-        SP_ASSERT(lanes[i].done == lanes[i].stage->count);
-        move_shares(&lanes[i], lanes[i].stage->count);
-        move_tails(run, &lanes[i]);
+        SP_ASSERT(clocks[i].done == clocks[i].stage->count);
+        move_shares(&clocks[i], clocks[i].stage->count);
+        move_epilogues(run, &clocks[i]);
     }
     sp_i_free(e.end_ns[0]);
     sp_i_free(e.end_ns[1]);
-    sp_i_free(lanes);
+    sp_i_free(clocks);
     return status;
 }
 
@@ -346,17 +347,17 @@ int64_t sp_i_exec_wall_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-uint64_t sp_i_exec_moment(const sp_i_exec_run *run, sp_i_exec_rank *rank)
+uint64_t sp_i_exec_timestamp(const sp_i_exec_run *run, sp_i_exec_rank *rank)
 {
-    return run->request->clock == SP_CLOCK_WALL ? run->machine->ops->stamp(run->machine)
+    return run->request->clock == SP_CLOCK_WALL ? run->runtime->ops->stamp(run->runtime)
                                                 : (uint64_t)sp_comm_clock_read(rank->links.me);
 }
 
-int64_t sp_i_exec_moment_ns(const sp_i_exec_run *run, uint64_t moment)
+int64_t sp_i_exec_timestamp_ns(const sp_i_exec_run *run, uint64_t timestamp)
 {
     return run->request->clock == SP_CLOCK_WALL
-               ? run->machine->ops->stamp_ns(run->machine, moment) - run->step_began_ns
-               : (int64_t)moment;
+               ? run->runtime->ops->stamp_ns(run->runtime, timestamp) - run->step_began_ns
+               : (int64_t)timestamp;
 }
 
 void sp_i_exec_fill_times(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_i_exec_log *log)
@@ -364,11 +365,11 @@ void sp_i_exec_fill_times(const sp_i_exec_run *run, const sp_i_exec_rank *rank, 
     int64_t spent_ns[SP_I_EXEC_EXCHANGE_KINDS] = {0};
     for (size_t e = log->first_exchange; e < log->end_exchange; e++) {
         const sp_i_exec_exchange *exchange = &rank->links.exchanges[e];
-        spent_ns[exchange->kind] +=
-            sp_i_exec_moment_ns(run, exchange->end) - sp_i_exec_moment_ns(run, exchange->begin);
+        spent_ns[exchange->kind] += sp_i_exec_timestamp_ns(run, exchange->end) -
+                                    sp_i_exec_timestamp_ns(run, exchange->begin);
     }
-    log->start_ns = sp_i_exec_moment_ns(run, log->start);
-    log->end_ns = sp_i_exec_moment_ns(run, log->end);
+    log->start_ns = sp_i_exec_timestamp_ns(run, log->start);
+    log->end_ns = sp_i_exec_timestamp_ns(run, log->end);
     log->tp_ns = spent_ns[SP_I_EXEC_TP];
     log->dp_ns = spent_ns[SP_I_EXEC_DP];
 }

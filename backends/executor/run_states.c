@@ -28,7 +28,7 @@ static void upload_piece(const sp_i_exec_run *run, const sp_i_exec_weight *weigh
     sp_i_exec_range here = sp_i_exec_overlap(there, first, first + count);
     if (here.count > 0) {
         sp_i_exec_elements_from(element, here.count, s->value + (here.begin - first), s->real);
-        run->machine->ops->upload(run->machine, (char *)at + (here.begin - there.begin) * bytes,
+        run->runtime->ops->upload(run->runtime, (char *)at + (here.begin - there.begin) * bytes,
                                   s->real, here.count * bytes);
     }
 }
@@ -164,13 +164,13 @@ static void place_weights(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
         const sp_i_exec_weight *weight = &rank->weights->items[w];
         sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, weight->chunk);
         stage->range[weight->slot] = (sp_i_exec_range){weight->offset, weight->elements};
-        if (weight->slot == sp_i_exec_end_slot(stage->part.layers, SP_I_EXEC_TOKEN_TABLE)) {
+        if (weight->slot == sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_TOKEN_TABLE)) {
             table = stage->range[weight->slot];
         }
     }
     for (int c = 0; c < sp_i_exec_layout(run)->chunks; c++) {
         sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, c);
-        int slot = sp_i_exec_end_slot(stage->part.layers, SP_I_EXEC_HEAD_TABLE);
+        int slot = sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_HEAD_TABLE);
         if (stage->part.head && stage->range[slot].count == 0) {
             stage->range[slot] = table;
         }
@@ -190,7 +190,7 @@ static sp_status make_replicas(sp_i_exec_run *run, sp_error *err)
     sp_status status =
         run->replicas != NULL ? SP_OK : sp_error_no_memory(err, "shares of parameters");
     for (size_t i = 0; status == SP_OK && i < count; i++) {
-        status = sp_i_exec_replicas_init(&run->replicas[i], run->machine, layout->dp * layout->cp,
+        status = sp_i_exec_replicas_init(&run->replicas[i], run->runtime, layout->dp * layout->cp,
                                          run->math->real_bytes, run->math->exact_bytes,
                                          run->math->add_exact, err);
     }

@@ -53,17 +53,17 @@ static void forget_actions(const sp_i_exec_run *run, sp_i_exec_rank *rank)
 // Other ranks may add to the gradients of one: they must be zero before any begins.
 static sp_status begin_rank(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err)
 {
-    const sp_machine_ops *ops = run->machine->ops;
+    const sp_runtime_ops *ops = run->runtime->ops;
     sp_i_exec_enter(run, rank);
-    ops->zero(run->machine, rank->gradients, rank->gradients_at.count * run->math->exact_bytes);
+    ops->zero(run->runtime, rank->gradients, rank->gradients_at.count * run->math->exact_bytes);
     for (int c = 0; c < sp_i_exec_layout(run)->chunks; c++) {
-        ops->zero(run->machine, sp_i_exec_stage_of(run, rank, c)->loss,
+        ops->zero(run->runtime, sp_i_exec_stage_of(run, rank, c)->loss,
                   (int64_t)(rank->job->slices.forward_count * sizeof(double)));
     }
     if (!run->captured) {
         forget_actions(run, rank);
     }
-    return sp_i_exec_settle_rank(run, rank, err);
+    return sp_i_exec_synchronize_rank(run, rank, err);
 }
 
 static sp_status begin_step(sp_i_exec_run *run, sp_error *err)
@@ -120,9 +120,9 @@ static sp_status check_drained(const sp_i_exec_run *run, sp_error *err)
                                 (long long)(sp_i_exec_blocks(rank->arena) - expected));
         }
     }
-    if (sp_i_exec_mail_left(&run->mail) != 0) {
+    if (sp_i_exec_p2p_in_flight(&run->p2p) != 0) {
         return sp_error_set(err, SP_ERR_INTERNAL, "%lld hidden states were sent but not read",
-                            (long long)sp_i_exec_mail_left(&run->mail));
+                            (long long)sp_i_exec_p2p_in_flight(&run->p2p));
     }
     return SP_OK;
 }
@@ -139,10 +139,10 @@ static sp_status end_rank(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_err
         return SP_OK;
     }
     sp_i_exec_enter(run, rank);
-    run->machine->ops->download(run->machine, run->loss + (size_t)sp_i_exec_seat(run, rank) * packs,
-                                sp_i_exec_stage_of(run, rank, chunk)->loss,
-                                (int64_t)(packs * sizeof *run->loss));
-    return sp_i_exec_settle_rank(run, rank, err);
+    run->runtime->ops->download(
+        run->runtime, run->loss + (size_t)sp_i_exec_pipeline(run, rank) * packs,
+        sp_i_exec_stage_of(run, rank, chunk)->loss, (int64_t)(packs * sizeof *run->loss));
+    return sp_i_exec_synchronize_rank(run, rank, err);
 }
 
 static sp_status end_ranks(const sp_i_exec_run *run, sp_error *err)
@@ -171,13 +171,13 @@ static double sum_loss(const sp_i_exec_run *run)
 }
 
 // What all ranks noted becomes one timeline, the same in every process.
-static sp_status join_step(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err)
+static sp_status merge_step(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err)
 {
     sp_status status = sp_i_exec_share_step(run, err);
     status = status == SP_OK ? sp_i_exec_set_clocks(run, err) : status;
     if (status == SP_OK) {
         sp_i_exec_fill_wall(run, timeline);
-        sp_i_exec_fill_tails(run, timeline);
+        sp_i_exec_fill_epilogues(run, timeline);
         status = check_timeout(run, timeline, err);
     }
     return status;
@@ -186,7 +186,7 @@ static sp_status join_step(sp_i_exec_run *run, sp_timeline *timeline, sp_error *
 static sp_status run_step(sp_i_exec_run *run, sp_measured_step *step, sp_error *err)
 {
     bool wall = run->request->clock == SP_CLOCK_WALL;
-    bool joined = run->transport != NULL;
+    bool multi_process = run->transport != NULL;
     sp_status status = begin_step(run, err);
     if (status == SP_OK) {
         status = sp_timeline_init(&step->timeline, run->request->plan, err);
@@ -195,11 +195,11 @@ static sp_status run_step(sp_i_exec_run *run, sp_measured_step *step, sp_error *
         status = wall ? sp_i_exec_run_wall(run, &step->timeline, err)
                       : sp_i_exec_run_virtual(run, &step->timeline, err);
     }
-    status = status == SP_OK && !joined ? check_timeout(run, &step->timeline, err) : status;
+    status = status == SP_OK && !multi_process ? check_timeout(run, &step->timeline, err) : status;
     status = status == SP_OK ? check_drained(run, err) : status;
-    status = status == SP_OK ? sp_i_exec_update_all(run, &step->timeline, err) : status;
+    status = status == SP_OK ? sp_i_exec_run_epilogue(run, &step->timeline, err) : status;
     status = status == SP_OK ? end_ranks(run, err) : status;
-    status = status == SP_OK && joined ? join_step(run, &step->timeline, err) : status;
+    status = status == SP_OK && multi_process ? merge_step(run, &step->timeline, err) : status;
     if (status != SP_OK) {
         return status;
     }
@@ -214,7 +214,7 @@ sp_status sp_i_exec_run_step(sp_i_exec_run *run, sp_measured_step *step, sp_erro
 {
     sp_error own = {0};
     sp_status status = run_step(run, step, &own);
-    return sp_i_exec_tell(run, status, &own, err);
+    return sp_i_exec_report_failure(run, status, &own, err);
 }
 
 // ---- Tokens of samples ----

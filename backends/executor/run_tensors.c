@@ -119,7 +119,7 @@ static sp_status read_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exe
     for (int64_t from = 0; from < weight->elements; from += count) {
         const void *at = element_at(r, rank, weight->offset + from, &count);
         count = least(least(count, weight->elements - from), PIECE);
-        run->machine->ops->download(run->machine, r->real, at, count * sp_element_bytes(element));
+        run->runtime->ops->download(run->runtime, r->real, at, count * sp_element_bytes(element));
         sp_i_exec_elements_to(element, count, r->real, r->piece);
         for (int64_t i = 0; i < count; i++) {
             int64_t place = part == NULL ? sp_i_exec_weight_index(weight, from + i) : -1;
@@ -130,7 +130,7 @@ static sp_status read_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exe
             }
         }
     }
-    return sp_i_exec_settle_rank(run, rank, err);
+    return sp_i_exec_synchronize_rank(run, rank, err);
 }
 
 typedef sp_status visit_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exec_weight *weight,
@@ -245,7 +245,7 @@ sp_status sp_i_exec_tensor_read(const sp_i_exec_run *run, size_t index, double *
                                         : each_part(r, name, pp, place_part, &own);
     }
     sp_i_free(r);
-    return sp_i_exec_tell(run, status, &own, err);
+    return sp_i_exec_report_failure(run, status, &own, err);
 }
 
 // ---- Numbers of elements ----

@@ -21,29 +21,29 @@ static bool is_repeated(const sp_i_exec_run *run)
 static sp_status capture(sp_i_exec_run *run, const int *ranks, int count, sp_comm_body *body,
                          sp_error *err)
 {
-    const sp_machine_ops *ops = run->machine->ops;
+    const sp_runtime_ops *ops = run->runtime->ops;
     if (!is_repeated(run) || run->captured) {
         return SP_OK;
     }
     if (!run->rehearsed) {
-        ops->rehearse(run->machine);
+        ops->rehearse(run->runtime);
         run->rehearsed = true;
         return SP_OK;
     }
     sp_i_exec_enter(run, &run->ranks[0]);
-    sp_status status = ops->capture_begin(run->machine, err);
+    sp_status status = ops->capture_begin(run->runtime, err);
     if (status != SP_OK) {
         return status;
     }
     run->wall_began_ns = sp_i_exec_wall_ns();
     run->capturing = true;
-    sp_comm_take_turns(run->world, true);
+    sp_comm_set_one_at_a_time(run->world, true);
     status = sp_i_exec_on_ranks(run, ranks, count, body, run, err);
-    sp_comm_take_turns(run->world, false);
+    sp_comm_set_one_at_a_time(run->world, false);
     if (run->capturing) {
         bool keep = status == SP_OK;
         run->capturing = false;
-        sp_status ended = ops->capture_end(run->machine, keep, keep ? err : NULL);
+        sp_status ended = ops->capture_end(run->runtime, keep, keep ? err : NULL);
         status = keep ? ended : status;
     }
     run->captured = status == SP_OK;
@@ -57,12 +57,12 @@ static sp_status end_captured(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_statu
         sp_i_exec_scatter_end(sp_i_exec_replicas_of(run, rank), sp_i_exec_replica(run, rank));
     }
     if (status == SP_OK) {
-        status = sp_i_exec_settle_last(run, rank, &rank->err);
+        status = sp_i_exec_synchronize_last(run, rank, &rank->err);
     }
     // The first that fails gives up the capture, and then lets the world fail.
     if (status != SP_OK && sp_comm_world_failure(run->world, NULL) == SP_OK) {
         run->capturing = false;
-        (void)run->machine->ops->capture_end(run->machine, false, NULL);
+        (void)run->runtime->ops->capture_end(run->runtime, false, NULL);
     }
     return status;
 }
@@ -74,7 +74,7 @@ static sp_status replay(sp_i_exec_run *run, sp_error *err)
             run->ranks[r].log[a].counted = false;
         }
     }
-    return run->machine->ops->replay(run->machine, err);
+    return run->runtime->ops->replay(run->runtime, err);
 }
 
 // ---- Ranks side by side ----
@@ -85,7 +85,7 @@ static sp_status end_rank(sp_i_exec_run *run, sp_i_exec_rank *rank)
 {
     sp_status status =
         run->transport == NULL ? SP_OK : sp_i_exec_channels_end(run, rank, &rank->err);
-    status = status == SP_OK ? sp_i_exec_settle_last(run, rank, &rank->err) : status;
+    status = status == SP_OK ? sp_i_exec_synchronize_last(run, rank, &rank->err) : status;
     for (size_t a = 0; status == SP_OK && a < rank->logged; a++) {
         sp_i_exec_fill_times(run, rank, &rank->log[a]);
     }
@@ -99,10 +99,10 @@ static sp_status end_rank(sp_i_exec_run *run, sp_i_exec_rank *rank)
 static sp_status begin_clock(sp_i_exec_run *run, sp_error *err)
 {
     sp_i_exec_enter(run, sp_i_exec_rank_here(run));
-    uint64_t stamp = run->machine->ops->stamp(run->machine);
+    uint64_t stamp = run->runtime->ops->stamp(run->runtime);
     run->wall_began_ns = sp_i_exec_wall_ns();
-    sp_status status = sp_i_exec_settle(run, NULL, err);
-    run->step_began_ns = status == SP_OK ? run->machine->ops->stamp_ns(run->machine, stamp) : 0;
+    sp_status status = sp_i_exec_synchronize(run, NULL, err);
+    run->step_began_ns = status == SP_OK ? run->runtime->ops->stamp_ns(run->runtime, stamp) : 0;
     return status;
 }
 
@@ -113,7 +113,7 @@ static sp_status begin_together(sp_i_exec_run *run, sp_i_exec_rank *rank)
     sp_comm_set_action(rank->links.me, "begin of the step");
     sp_status status =
         run->all_group >= 0 ? sp_comm_barrier(rank->links.me, run->all_group, &rank->err) : SP_OK;
-    status = status == SP_OK ? sp_i_exec_settle(run, NULL, &rank->err) : status;
+    status = status == SP_OK ? sp_i_exec_synchronize(run, NULL, &rank->err) : status;
     return status == SP_OK ? begin_clock(run, &rank->err) : status;
 }
 

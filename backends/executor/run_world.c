@@ -72,19 +72,20 @@ static sp_status kv_group(sp_i_exec_run *run, sp_i_exec_rank *rank, int *scratch
 static sp_status tied_group(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err)
 {
     const sp_layout *layout = sp_i_exec_layout(run);
-    int ends[2];
+    int end_times[2];
     int chunk;
-    sp_layout_locate(layout, 0, &ends[0], &chunk);
-    sp_layout_locate(layout, (int)sp_i_exec_vstages(run) - 1, &ends[1], &chunk);
+    sp_layout_locate(layout, 0, &end_times[0], &chunk);
+    sp_layout_locate(layout, (int)sp_i_exec_vstages(run) - 1, &end_times[1], &chunk);
     rank->tied_group = -1;
-    if (!run->request->model->tied_embeddings || layout->vocab_parallel || ends[0] == ends[1] ||
-        (rank->pp != ends[0] && rank->pp != ends[1])) {
+    if (!run->request->model->tied_embeddings || layout->vocab_parallel ||
+        end_times[0] == end_times[1] || (rank->pp != end_times[0] && rank->pp != end_times[1])) {
         return SP_OK;
     }
     for (int e = 0; e < 2; e++) {
-        ends[e] = sp_i_exec_rank_number(run, rank->dp, ends[e], sp_i_exec_member(run, rank));
+        end_times[e] =
+            sp_i_exec_rank_number(run, rank->dp, end_times[e], sp_i_exec_member(run, rank));
     }
-    return group_of(run, "tied table", ends, 2, &rank->tied_group, err);
+    return group_of(run, "tied table", end_times, 2, &rank->tied_group, err);
 }
 
 // The pipeline ranks that share the vocabulary.
@@ -158,13 +159,13 @@ sp_status sp_i_exec_world_make(sp_i_exec_run *run, sp_error *err)
     const sp_comm_options options = {.spins = wall ? -1 : 0,
                                      .one_at_a_time = !wall,
                                      .clocked = !wall,
-                                     .machine = run->machine,
+                                     .runtime = run->runtime,
                                      .transport = run->transport};
     int ranks = (int)sp_i_exec_rank_count(run);
     sp_status status = sp_comm_world_new(ranks, &options, &run->world, err);
     for (int r = 0; status == SP_OK && r < ranks; r++) {
         run->ranks[r].links.me = sp_comm_of(run->world, r);
-        run->ranks[r].links.machine = run->machine;
+        run->ranks[r].links.runtime = run->runtime;
         run->ranks[r].links.stamps = wall;
         name_rank(run, &run->ranks[r]);
     }

@@ -28,8 +28,8 @@ sp_status sp_i_exec_stage_init(sp_i_exec_stage *stage, const sp_i_exec_job *job,
     stage->kv = sp_i_calloc(slices->count * layers, sizeof *stage->kv);
     stage->kv_gradient = sp_i_calloc(slices->count * layers, sizeof *stage->kv_gradient);
     stage->deferred = sp_i_calloc(slices->backward_count * deferred, sizeof *stage->deferred);
-    stage->loss = job->machine->ops->allocate(
-        job->machine, (int64_t)(slices->forward_count * sizeof *stage->loss));
+    stage->loss = job->runtime->ops->allocate(
+        job->runtime, (int64_t)(slices->forward_count * sizeof *stage->loss));
     if (stage->value == NULL || stage->gradient == NULL || stage->range == NULL ||
         stage->saved == NULL || stage->input == NULL || stage->kv == NULL ||
         stage->kv_gradient == NULL || stage->deferred == NULL || stage->loss == NULL) {
@@ -50,7 +50,7 @@ void sp_i_exec_stage_fini(sp_i_exec_stage *stage)
     sp_i_free(stage->kv_gradient);
     sp_i_free(stage->deferred);
     if (stage->loss != NULL) {
-        stage->job->machine->ops->release(stage->job->machine, stage->loss);
+        stage->job->runtime->ops->release(stage->job->runtime, stage->loss);
     }
     *stage = (sp_i_exec_stage){0};
 }
@@ -85,7 +85,7 @@ static void fetch_part(const sp_i_exec_stage *stage, int32_t number, int part, b
     const sp_i_exec_slices *slices = &stage->job->slices;
     const sp_i_exec_pack *from = &slices->forward[slices->slice[number].forward_pack];
     int64_t row = sp_i_exec_forward_row(slices, number, part) - (own ? from->own_row : 0);
-    stage->job->machine->ops->copy(stage->job->machine, to, saved + (size_t)row * row_bytes,
+    stage->job->runtime->ops->copy(stage->job->runtime, to, saved + (size_t)row * row_bytes,
                                    sp_i_exec_part_rows(slices, number, part) * (int64_t)row_bytes);
 }
 
@@ -195,7 +195,7 @@ void sp_i_exec_links_fini(sp_i_exec_links *links)
 
 uint64_t sp_i_exec_exchange_begin(const sp_i_exec_links *links)
 {
-    return links->stamps ? links->machine->ops->stamp(links->machine)
+    return links->stamps ? links->runtime->ops->stamp(links->runtime)
                          : (uint64_t)sp_comm_clock_own(links->me);
 }
 
@@ -225,21 +225,21 @@ sp_i_exec_unit sp_i_exec_layer_unit(int layer, sp_i_exec_unit_use use)
 
 sp_i_exec_unit sp_i_exec_embedding_unit(const sp_i_exec_stage *stage, sp_i_exec_unit_use use)
 {
-    return (sp_i_exec_unit){sp_i_exec_end_slot(stage->part.layers, SP_I_EXEC_TOKEN_TABLE),
+    return (sp_i_exec_unit){sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_TOKEN_TABLE),
                             SP_I_EXEC_FINAL_WEIGHT - SP_I_EXEC_TOKEN_TABLE, use};
 }
 
 sp_i_exec_unit sp_i_exec_head_unit(const sp_i_exec_stage *stage, sp_i_exec_unit_use use)
 {
-    return (sp_i_exec_unit){sp_i_exec_end_slot(stage->part.layers, SP_I_EXEC_FINAL_WEIGHT),
-                            SP_I_EXEC_END_WEIGHTS - SP_I_EXEC_FINAL_WEIGHT, use};
+    return (sp_i_exec_unit){sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_FINAL_WEIGHT),
+                            SP_I_EXEC_VOCAB_WEIGHTS - SP_I_EXEC_FINAL_WEIGHT, use};
 }
 
 // Does a split backward leave the slot's gradient to the weight gradients?
 static bool is_product(const sp_i_exec_stage *stage, int slot)
 {
-    if (slot >= sp_i_exec_end_slot(stage->part.layers, SP_I_EXEC_TOKEN_TABLE)) {
-        return slot == sp_i_exec_end_slot(stage->part.layers, SP_I_EXEC_HEAD_TABLE);
+    if (slot >= sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_TOKEN_TABLE)) {
+        return slot == sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_HEAD_TABLE);
     }
     switch (slot % SP_I_EXEC_LAYER_WEIGHTS) {
     case SP_I_EXEC_NORM1_WEIGHT:

@@ -30,7 +30,7 @@ typedef struct sp_i_exec_exchange {
 // Its first failed exchange is kept here: what computes only says that it failed.
 typedef struct sp_i_exec_links {
     sp_comm *me;
-    sp_machine *machine;
+    sp_runtime *runtime;
     bool stamps;                   // moments are stamps: of runs on the wall clock
     int tp_group;                  // ranks that share the layers' widths
     int vocab_group;               // pipeline ranks that share the vocabulary, in order; or -1
@@ -65,7 +65,7 @@ typedef enum sp_i_exec_number {
 
 // What all stages of a rank share in a step.
 typedef struct sp_i_exec_job {
-    sp_machine *machine; // that the run's ranks work on
+    sp_runtime *runtime; // that the run's ranks work on
     const sp_model *model;
     sp_i_shard shard;
     sp_i_exec_specs specs;
@@ -193,12 +193,12 @@ typedef struct sp_i_exec_update {
     double gradient_scale;
 } sp_i_exec_update;
 
-typedef enum sp_i_exec_end_work {
-    SP_I_EXEC_END_EMBED,
-    SP_I_EXEC_END_EMBED_BACKWARD,
-    SP_I_EXEC_END_HEAD,
-    SP_I_EXEC_END_HEAD_BACKWARD
-} sp_i_exec_end_work;
+typedef enum sp_i_exec_vocab_work {
+    SP_I_EXEC_EMBED,
+    SP_I_EXEC_EMBED_BACKWARD,
+    SP_I_EXEC_HEAD,
+    SP_I_EXEC_HEAD_BACKWARD
+} sp_i_exec_vocab_work;
 
 typedef struct sp_i_exec_math {
     // Of values and hidden states; of statistics, gradients, optimizer states and masters.
@@ -219,7 +219,7 @@ typedef struct sp_i_exec_math {
     bool (*weights)(sp_i_exec_stage *stage, int32_t pack);
     // A share of the vocabulary's work at a pipeline rank other than the one that runs the action,
     // while that one does. `flag`: what the forward keeps stays; of a backward: split.
-    bool (*share)(sp_i_exec_stage *stage, sp_i_exec_end_work what, int32_t pack, bool flag);
+    bool (*share)(sp_i_exec_stage *stage, sp_i_exec_vocab_work what, int32_t pack, bool flag);
     // cosine and sine, exact [positions, head_dim / 2] of the positions 0, 1, ...
     void (*rope_table)(int64_t positions, int64_t head_dim, void *cosine, void *sine);
     void (*add_exact)(int64_t n, const void *x, void *y); // y += x, of gradients

@@ -118,14 +118,14 @@ typedef enum sp_i_exec_layer_weight {
     SP_I_EXEC_LAYER_WEIGHTS
 } sp_i_exec_layer_weight;
 
-typedef enum sp_i_exec_end_weight {
+typedef enum sp_i_exec_vocab_weight {
     SP_I_EXEC_TOKEN_TABLE,
     SP_I_EXEC_POSITION_TABLE,
     SP_I_EXEC_FINAL_WEIGHT,
     SP_I_EXEC_FINAL_BIAS,
     SP_I_EXEC_HEAD_TABLE,
-    SP_I_EXEC_END_WEIGHTS
-} sp_i_exec_end_weight;
+    SP_I_EXEC_VOCAB_WEIGHTS
+} sp_i_exec_vocab_weight;
 
 // Slots of a virtual stage: those of each layer, then the ends.
 static inline int sp_i_exec_layer_slot(int layer, sp_i_exec_layer_weight weight)
@@ -133,14 +133,14 @@ static inline int sp_i_exec_layer_slot(int layer, sp_i_exec_layer_weight weight)
     return layer * SP_I_EXEC_LAYER_WEIGHTS + (int)weight;
 }
 
-static inline int sp_i_exec_end_slot(int layers, sp_i_exec_end_weight weight)
+static inline int sp_i_exec_vocab_slot(int layers, sp_i_exec_vocab_weight weight)
 {
     return layers * SP_I_EXEC_LAYER_WEIGHTS + (int)weight;
 }
 
 static inline int sp_i_exec_slots(int layers)
 {
-    return sp_i_exec_end_slot(layers, SP_I_EXEC_END_WEIGHTS);
+    return sp_i_exec_vocab_slot(layers, SP_I_EXEC_VOCAB_WEIGHTS);
 }
 
 enum { SP_I_EXEC_WEIGHT_NAME = 64 };

@@ -213,13 +213,13 @@ static void add_layer(writer *w, int layer, int global)
 }
 
 // Equal rows for each rank; the last ones may have fewer that are real.
-static sp_i_exec_weight *add_vocabulary(writer *w, sp_i_exec_end_weight weight)
+static sp_i_exec_weight *add_vocabulary(writer *w, sp_i_exec_vocab_weight weight)
 {
     int64_t rows = w->shard.vocab;
     int64_t from = w->vocab_rank * rows;
     int64_t left = w->model->vocab > from ? w->model->vocab - from : 0;
     sp_i_exec_weight *made =
-        add(w, sp_i_exec_end_slot(w->layers, weight), rows, w->model->hidden, 0.0, TABLE_SPREAD);
+        add(w, sp_i_exec_vocab_slot(w->layers, weight), rows, w->model->hidden, 0.0, TABLE_SPREAD);
     if (made != NULL) {
         made->all_rows = w->model->vocab;
         made->continued = w->later_ends;
@@ -233,7 +233,7 @@ static void add_embedding(writer *w)
     const sp_model *model = w->model;
     name_end(w, add_vocabulary(w, SP_I_EXEC_TOKEN_TABLE), "embedding.tokens");
     if (model->positional == SP_LEARNED) {
-        int slot = sp_i_exec_end_slot(w->layers, SP_I_EXEC_POSITION_TABLE);
+        int slot = sp_i_exec_vocab_slot(w->layers, SP_I_EXEC_POSITION_TABLE);
         name_end(w, add(w, slot, model->max_positions, model->hidden, 0.0, TABLE_SPREAD),
                  "embedding.positions");
     }
@@ -242,7 +242,7 @@ static void add_embedding(writer *w)
 static void add_head(writer *w, bool table)
 {
     const sp_model *model = w->model;
-    int slot = sp_i_exec_end_slot(w->layers, SP_I_EXEC_FINAL_WEIGHT);
+    int slot = sp_i_exec_vocab_slot(w->layers, SP_I_EXEC_FINAL_WEIGHT);
     name_end(w, add_norm(w, slot, 1.0), "final_norm.weight");
     if (model->norm == SP_LAYERNORM) {
         name_end(w, add_norm(w, slot + 1, 0.0), "final_norm.bias");

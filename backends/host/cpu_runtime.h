@@ -5,9 +5,9 @@
 #include "backends/api/device_runtime.h"
 
 // Without state: one serves all runs.
-sp_machine *sp_machine_cpu(void);
+sp_runtime *sp_runtime_cpu(void);
 
-// sp_machine_ops.reduce.
+// sp_runtime_ops.reduce.
 void sp_i_cpu_reduce(sp_element element, bool maximum, int64_t count, const void *const *in,
                      int members, void *const *out, int outs);
 

@@ -15,12 +15,12 @@ enum { MEMORY = 200 << 20 };
 static sp_i_cuda_api api;
 static sp_i_cublas_api cublas;
 
-static sp_machine *machine_new(int ranks)
+static sp_runtime *machine_new(int ranks)
 {
     const sp_i_cuda_device device = {&api, 0};
     const sp_i_cuda_machine_options options = {
         .ranks = ranks, .partitioned = true, .memory_bytes = MEMORY};
-    sp_machine *machine;
+    sp_runtime *machine;
     sp_error err = {0};
     fake_cuda_reset(&api);
     computing_cublas_reset(&cublas);
@@ -29,7 +29,7 @@ static sp_machine *machine_new(int ranks)
     return machine;
 }
 
-static void end(sp_machine *machine)
+static void end(sp_runtime *machine)
 {
     sp_i_cuda_machine_free(machine);
     assert_int_equal(fake.live_blocks, 0);
@@ -47,7 +47,7 @@ static void must(sp_status status, const sp_error *err)
 }
 
 // Puts the same work down twice: once to be done, once to be kept.
-static void capture(sp_machine *m, void (*put)(sp_machine *m, void *data), void *data)
+static void capture(sp_runtime *m, void (*put)(sp_runtime *m, void *data), void *data)
 {
     sp_error err = {0};
     m->ops->rehearse(m);
@@ -57,7 +57,7 @@ static void capture(sp_machine *m, void (*put)(sp_machine *m, void *data), void 
     must(m->ops->capture_end(m, true, &err), &err);
 }
 
-static void replay(sp_machine *m)
+static void replay(sp_runtime *m)
 {
     sp_error err = {0};
     must(m->ops->replay(m, &err), &err);
@@ -73,7 +73,7 @@ typedef struct uploads {
     int64_t from[COUNT], index[COUNT]; // of the host
 } uploads;
 
-static void upload(sp_machine *m, void *data)
+static void upload(sp_runtime *m, void *data)
 {
     uploads *u = data;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
@@ -88,7 +88,7 @@ static void upload(sp_machine *m, void *data)
 static void numbers_are_read_again_and_bytes_are_not(void **state)
 {
     (void)state;
-    sp_machine *m = machine_new(1);
+    sp_runtime *m = machine_new(1);
     int64_t *room = m->ops->allocate(m, 4 * COUNT * (int64_t)sizeof *room);
     uploads u = {.bytes = room,
                  .numbers = room + COUNT,
@@ -117,7 +117,7 @@ static void numbers_are_read_again_and_bytes_are_not(void **state)
     end(m);
 }
 
-static void upload_nothing(sp_machine *m, void *data)
+static void upload_nothing(sp_runtime *m, void *data)
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     m->ops->upload(m, data, data, 0);
@@ -130,12 +130,12 @@ static void upload_nothing(sp_machine *m, void *data)
 static void what_has_no_bytes_needs_no_room(void **state)
 {
     (void)state;
-    sp_machine *m = machine_new(1);
+    sp_runtime *m = machine_new(1);
     sp_error err = {0};
     void *room = m->ops->allocate(m, 64);
     capture(m, upload_nothing, room);
     replay(m);
-    must(m->ops->settle(m, &err), &err);
+    must(m->ops->synchronize(m, &err), &err);
     m->ops->release(m, room);
     end(m);
 }
@@ -143,7 +143,7 @@ static void what_has_no_bytes_needs_no_room(void **state)
 static void a_repetition_is_one_launch(void **state)
 {
     (void)state;
-    sp_machine *m = machine_new(3);
+    sp_runtime *m = machine_new(3);
     int64_t *room = m->ops->allocate(m, 4 * COUNT * (int64_t)sizeof *room);
     uploads u = {room, room + COUNT, room + 2 * COUNT, room + 3 * COUNT, {1}, {1}};
     capture(m, upload, &u);
@@ -165,7 +165,7 @@ typedef struct ring {
     sp_fence before;
 } ring;
 
-static void go_round(sp_machine *m, void *data)
+static void go_round(sp_runtime *m, void *data)
 {
     ring *r = data;
     for (int i = 0; i < RANKS * ROUNDS; i++) {
@@ -180,7 +180,7 @@ static void go_round(sp_machine *m, void *data)
 static void fences_order_a_repetition(void **state)
 {
     (void)state;
-    sp_machine *m = machine_new(RANKS);
+    sp_runtime *m = machine_new(RANKS);
     int64_t bytes = (RANKS * ROUNDS + 1) * (int64_t)sizeof(int64_t);
     ring r = {.at = m->ops->allocate(m, bytes)};
     memset(r.at, 0, (size_t)bytes);
@@ -194,7 +194,7 @@ static void fences_order_a_repetition(void **state)
     sp_error err = {0};
     m->ops->enter(m, 1);
     m->ops->wait(m, r.before);
-    must(m->ops->settle(m, &err), &err);
+    must(m->ops->synchronize(m, &err), &err);
     assert_int_equal(fake_graphs.refused, 0);
     m->ops->release(m, r.at);
     end(m);
@@ -204,7 +204,7 @@ static void fences_order_a_repetition(void **state)
 
 enum { STAMPS = 6 };
 
-static void stamp(sp_machine *m, void *data)
+static void stamp(sp_runtime *m, void *data)
 {
     uint64_t(*stamps)[STAMPS] = data;
     for (int r = 0; r < 2; r++) {
@@ -223,7 +223,7 @@ static void repetitions_have_their_own_times(void **state)
     (void)state;
     const int64_t tick_ns = 70000000;
     uint64_t stamps[2][STAMPS];
-    sp_machine *m = machine_new(2);
+    sp_runtime *m = machine_new(2);
     capture(m, stamp, stamps);
     fake.tick_ns = tick_ns;
     for (int step = 0; step < 50; step++) {
@@ -257,17 +257,17 @@ static void must_say(const sp_error *err, const char *text)
 }
 
 // The rank's error, at the capture's end; it is dropped.
-static void capture_must_fail(sp_machine *m, const char *text)
+static void capture_must_fail(sp_runtime *m, const char *text)
 {
     sp_error err = {0};
-    assert_int_not_equal(m->ops->settle(m, &err), SP_OK);
+    assert_int_not_equal(m->ops->synchronize(m, &err), SP_OK);
     must_say(&err, text);
     must(m->ops->capture_end(m, false, &err), &err);
     assert_false(fake_graph_capturing());
     end(m);
 }
 
-static void begin_capture(sp_machine *m)
+static void begin_capture(sp_runtime *m)
 {
     sp_error err = {0};
     m->ops->rehearse(m);
@@ -278,7 +278,7 @@ static void nothing_in_a_capture_waits(void **state)
 {
     (void)state;
     double out;
-    sp_machine *m = machine_new(2);
+    sp_runtime *m = machine_new(2);
     void *room = m->ops->allocate(m, 64);
     memset(room, 0, 64);
     begin_capture(m);
@@ -297,7 +297,7 @@ static void a_capture_is_as_its_rehearsal(void **state)
 {
     (void)state;
     int64_t x = 1;
-    sp_machine *m = machine_new(2);
+    sp_runtime *m = machine_new(2);
     void *room = m->ops->allocate(m, 64);
     begin_capture(m);
     m->ops->upload(m, room, &x, sizeof x);
@@ -321,7 +321,7 @@ static void a_dropped_capture_leaves_nothing(void **state)
 {
     (void)state;
     sp_error err = {0};
-    sp_machine *m = machine_new(RANKS);
+    sp_runtime *m = machine_new(RANKS);
     int64_t bytes = (RANKS * ROUNDS + 1) * (int64_t)sizeof(int64_t);
     ring r = {.at = m->ops->allocate(m, bytes)};
     memset(r.at, 0, (size_t)bytes);

@@ -10,12 +10,12 @@
 static sp_i_cuda_api api;
 static sp_i_cublas_api cublas;
 
-static sp_machine *machine_new(int ranks, bool partitioned)
+static sp_runtime *machine_new(int ranks, bool partitioned)
 {
     const sp_i_cuda_device device = {&api, 0};
     const sp_i_cuda_machine_options options = {
         .ranks = ranks, .partitioned = partitioned, .memory_bytes = 80 << 20};
-    sp_machine *machine;
+    sp_runtime *machine;
     sp_error err = {0};
     fake_cuda_reset(&api);
     computing_cublas_reset(&cublas);
@@ -24,7 +24,7 @@ static sp_machine *machine_new(int ranks, bool partitioned)
     return machine;
 }
 
-static void end(sp_machine *machine)
+static void end(sp_runtime *machine)
 {
     sp_i_cuda_machine_free(machine);
     assert_int_equal(fake.live_events, 0);
@@ -33,7 +33,7 @@ static void end(sp_machine *machine)
 
 // ---- order ----
 
-static cudaStream_t stream_of(sp_machine *m, int rank)
+static cudaStream_t stream_of(sp_runtime *m, int rank)
 {
     m->ops->enter(m, rank);
     return sp_i_cuda_rank_now()->stream;
@@ -43,7 +43,7 @@ static void fences_order_the_streams_of_ranks(void **state)
 {
     (void)state;
     enum { MARKS = 1000 };
-    sp_machine *m = machine_new(2, true);
+    sp_runtime *m = machine_new(2, true);
     cudaStream_t streams[2] = {stream_of(m, 0), stream_of(m, 1)};
     assert_ptr_not_equal(streams[0], streams[1]);
     assert_true(sp_i_cuda_machine_partitioned(m, NULL));
@@ -77,7 +77,7 @@ static void fences_order_the_streams_of_ranks(void **state)
 static void what_is_in_order_waits_for_nothing(void **state)
 {
     (void)state;
-    sp_machine *m = machine_new(2, true);
+    sp_runtime *m = machine_new(2, true);
     sp_fence own = m->ops->mark(m);
     fake.log[0] = '\0';
     m->ops->wait(m, own);
@@ -104,7 +104,7 @@ static void what_is_in_order_waits_for_nothing(void **state)
 static void the_clock_stays_exact(void **state)
 {
     (void)state;
-    sp_machine *m = machine_new(2, false);
+    sp_runtime *m = machine_new(2, false);
     int64_t begin = m->ops->now_ns(m);
     for (int i = 0; i < 1000; i++) {
         fake.clock_ns += 3600000000; // an hour in all
@@ -122,7 +122,7 @@ static void stamps_are_on_one_clock(void **state)
     (void)state;
     enum { STEPS = 20, STAMPS = 30, RANKS = 2 };
     const int64_t gap = 20000500;
-    sp_machine *m = machine_new(RANKS, true);
+    sp_runtime *m = machine_new(RANKS, true);
     for (int step = 0; step < STEPS; step++) {
         uint64_t stamp[STAMPS][RANKS];
         for (int i = 0; i < STAMPS; i++) {

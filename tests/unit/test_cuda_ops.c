@@ -11,7 +11,7 @@
 #include "tests/gpu/support/ops_tensor.h"
 #include "tests/support/test_main.h"
 
-static sp_machine *machine;
+static sp_runtime *machine;
 
 static void begin(void)
 {
@@ -334,7 +334,7 @@ static void a_product_that_fails_ends_the_ranks_work(void **state)
     SP_OP(add)(64, x->data, x->data);
     assert_string_equal(fake.log, "");
     assert_int_equal(computing.products, 1);
-    assert_int_equal(machine->ops->settle(machine, &err), SP_ERR_INTERNAL);
+    assert_int_equal(machine->ops->synchronize(machine, &err), SP_ERR_INTERNAL);
     assert_string_equal(err.message[0],
                         "GPU 0: cublasLtMatmul failed with "
                         "CUBLAS_STATUS_EXECUTION_FAILED for a forward of 8 x 8 x 8");

@@ -8,7 +8,7 @@
 #include "tests/gpu/support/ops_tensor.h"
 #include "tests/support/test_main.h"
 
-static sp_machine *machine;
+static sp_runtime *machine;
 
 static void begin(void)
 {

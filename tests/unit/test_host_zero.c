@@ -156,7 +156,7 @@ static void give_all(const int *often, int from, float *sums)
 {
     sp_i_exec_replicas r;
     float share[MEMBERS][ELEMENTS] = {{0}};
-    assert_int_equal(sp_i_exec_replicas_init(&r, sp_machine_cpu(), MEMBERS, sizeof(float),
+    assert_int_equal(sp_i_exec_replicas_init(&r, sp_runtime_cpu(), MEMBERS, sizeof(float),
                                              sizeof(float), sp_i_exec_math_f32.add_exact, NULL),
                      SP_OK);
     for (int m = 0; m < MEMBERS; m++) {

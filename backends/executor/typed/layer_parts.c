@@ -155,7 +155,7 @@ static bool fill(const layer *l, sp_i_exec_tensor mask)
         return false;
     }
     draw(l, mask, keeps);
-    job->machine->ops->upload(job->machine, l->t[mask], keeps, bytes);
+    job->runtime->ops->upload(job->runtime, l->t[mask], keeps, bytes);
     sp_i_free(keeps);
     return true;
 }

@@ -6,14 +6,14 @@ static const sp_i_exec_job *job_of(const layer *l)
     return l->stage->job;
 }
 
-static void *const *end_value(const sp_i_exec_stage *stage, sp_i_exec_end_weight weight)
+static void *const *end_value(const sp_i_exec_stage *stage, sp_i_exec_vocab_weight weight)
 {
-    return stage->value + sp_i_exec_end_slot(stage->part.layers, weight);
+    return stage->value + sp_i_exec_vocab_slot(stage->part.layers, weight);
 }
 
-static void *const *end_gradient(const sp_i_exec_stage *stage, sp_i_exec_end_weight weight)
+static void *const *end_gradient(const sp_i_exec_stage *stage, sp_i_exec_vocab_weight weight)
 {
-    return stage->gradient + sp_i_exec_end_slot(stage->part.layers, weight);
+    return stage->gradient + sp_i_exec_vocab_slot(stage->part.layers, weight);
 }
 
 // A number for each of the pack's rows.

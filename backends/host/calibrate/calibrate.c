@@ -143,7 +143,7 @@ json_t *sp_i_host_measured(const sp_i_host_calibration *c, const char *what, dou
 
 int64_t sp_i_host_now_ns(void)
 {
-    return sp_machine_cpu()->ops->now_ns(sp_machine_cpu());
+    return sp_runtime_cpu()->ops->now_ns(sp_runtime_cpu());
 }
 
 sp_i_host_timing sp_i_host_timing_of(double *seconds, int count)

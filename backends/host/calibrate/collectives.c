@@ -162,7 +162,7 @@ static sp_status add_tables(sp_i_host_calibration *c, trial *t, int64_t most, js
                             sp_error *err)
 {
     const sp_comm_options options = {
-        .machine = sp_machine_cpu(), .one_at_a_time = true, .clocked = true};
+        .runtime = sp_runtime_cpu(), .one_at_a_time = true, .clocked = true};
     sp_comm_world *world;
     sp_status status = sp_comm_world_new(MOST_RANKS, &options, &world, err);
     if (status != SP_OK) {

@@ -99,7 +99,7 @@ static sp_status run_ranks(const side_by_side *all, int ranks, const int *number
 {
     side_by_side in = *all;
     sp_comm_world *world;
-    const sp_comm_options options = {.machine = sp_machine_cpu(), .spins = -1};
+    const sp_comm_options options = {.runtime = sp_runtime_cpu(), .spins = -1};
     sp_status status = sp_comm_world_new(ranks, &options, &world, err);
     if (status != SP_OK) {
         return status;

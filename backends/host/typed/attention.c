@@ -264,7 +264,7 @@ static bool backward_all(const layer *l, const sp_kernel_attention_shape *shape,
 
 bool SP_EXEC(attend_pack_backward)(layer *l, const real *dout, real *dq)
 {
-    sp_machine *machine = l->stage->job->machine;
+    sp_runtime *runtime = l->stage->job->runtime;
     sp_kernel_attention_shape shape = SP_EXEC(attention_shape)(l);
     exact *workspace = take_workspace(l, &shape);
     if (workspace == NULL) {
@@ -272,7 +272,7 @@ bool SP_EXEC(attend_pack_backward)(layer *l, const real *dout, real *dq)
     }
     exact *delta = workspace + SP_KERNEL(attention_workspace)(&shape, 0);
     SP_KERNEL(attention_delta)(&shape, l->rows, l->t[SP_I_EXEC_ATTENTION], dout, delta);
-    machine->ops->zero(machine, dq, l->rows * shape.q_stride * (int64_t)sizeof *dq);
+    runtime->ops->zero(runtime, dq, l->rows * shape.q_stride * (int64_t)sizeof *dq);
     bool ok = backward_all(l, &shape, dout, delta, dq, workspace);
     if (ok) {
         sp_i_exec_give(l->stage->arena, workspace);

@@ -19,11 +19,11 @@ static sp_i_cublas_api cublas;
 static const sp_i_cuda_device device = {&api, 0};
 static sp_prng prng;
 
-sp_machine *ops_begin(void)
+sp_runtime *ops_begin(void)
 {
     const sp_i_cuda_machine_options options = {.ranks = 1, .memory_bytes = 64 << 20};
     sp_error err = {0};
-    sp_machine *machine;
+    sp_runtime *machine;
     fake_cuda_reset(&api);
     computing_cublas_reset(&cublas);
     sp_prng_seed(&prng, 11);
@@ -33,10 +33,10 @@ sp_machine *ops_begin(void)
     return machine;
 }
 
-void ops_end(sp_machine *machine)
+void ops_end(sp_runtime *machine)
 {
     sp_error err = {0};
-    sp_status status = machine->ops->settle(machine, &err);
+    sp_status status = machine->ops->synchronize(machine, &err);
     if (status != SP_OK) {
         print_error("%s\n", err.message[0]);
     }
@@ -46,7 +46,7 @@ void ops_end(sp_machine *machine)
     assert_int_equal(computing.live, 0);
 }
 
-void ops_put(sp_machine *machine, ops_tensor *t)
+void ops_put(sp_runtime *machine, ops_tensor *t)
 {
     static sp_bf16 half[OPS_MOST];
     static float single[OPS_MOST];
@@ -63,7 +63,7 @@ void ops_put(sp_machine *machine, ops_tensor *t)
     }
 }
 
-static void get(sp_machine *machine, ops_tensor *t)
+static void get(sp_runtime *machine, ops_tensor *t)
 {
     static sp_bf16 half[OPS_MOST];
     static float single[OPS_MOST];
@@ -78,7 +78,7 @@ static void get(sp_machine *machine, ops_tensor *t)
     }
 }
 
-ops_tensor *ops_drawn(sp_machine *machine, bool bf16, int64_t rows, int64_t columns, double size)
+ops_tensor *ops_drawn(sp_runtime *machine, bool bf16, int64_t rows, int64_t columns, double size)
 {
     ops_tensor *t = calloc(1, sizeof *t);
     assert_non_null(t);
@@ -99,7 +99,7 @@ int64_t ops_below(int64_t n)
     return (int64_t)sp_prng_below(&prng, (uint64_t)n);
 }
 
-void ops_drop(sp_machine *machine, int count, ops_tensor *const *all)
+void ops_drop(sp_runtime *machine, int count, ops_tensor *const *all)
 {
     for (int i = 0; i < count; i++) {
         machine->ops->release(machine, all[i]->data);
@@ -107,7 +107,7 @@ void ops_drop(sp_machine *machine, int count, ops_tensor *const *all)
     }
 }
 
-void ops_check_rounded(sp_machine *machine, const char *what, ops_tensor *t, const double *expected,
+void ops_check_rounded(sp_runtime *machine, const char *what, ops_tensor *t, const double *expected,
                        double roundings)
 {
     get(machine, t);
