@@ -44,7 +44,7 @@ int sp_cuda_rms_norm_backward_weight(int64_t tokens, int64_t features, const sp_
                                      int64_t dy_stride, float *dweight, float *workspace,
                                      sp_cuda_stream stream);
 
-// The same and dbias += sum over tokens of dy.
+// dweight += sum over tokens of dy xhat, and dbias += sum over tokens of dy.
 int sp_cuda_layer_norm_backward_weight(int64_t tokens, int64_t features, const sp_bf16 *x,
                                        int64_t x_stride, const float *mean, const float *rstd,
                                        const sp_bf16 *dy, int64_t dy_stride, float *dweight,
@@ -87,7 +87,7 @@ int sp_cuda_rope(int64_t tokens, int64_t heads, int64_t head_dim, const int64_t 
                  const float *cosine, const float *sine, bool backward, sp_bf16 *x,
                  int64_t x_stride, sp_cuda_stream stream);
 
-// The same for tokens at the neighbouring positions begin, begin + 1, ...
+// Turns tokens at the neighbouring positions begin, begin + 1, ...
 int sp_cuda_rope_run(int64_t tokens, int64_t begin, int64_t heads, int64_t head_dim,
                      const float *cosine, const float *sine, bool backward, sp_bf16 *x,
                      int64_t x_stride, sp_cuda_stream stream);
@@ -162,7 +162,7 @@ int sp_cuda_cross_entropy_backward(int64_t tokens, int64_t columns, int64_t firs
                                    const float *weight, double total_weight, const float *lse,
                                    sp_bf16 *dlogits, int64_t dlogits_stride, sp_cuda_stream stream);
 
-// The same in the place of the logits, all weights 1; what stands behind the columns in a row of
+// Gradients in the place of the logits, all weights 1; what stands behind the columns in a row of
 // `stride` becomes zero.
 int sp_cuda_cross_entropy_backward_in_place(int64_t tokens, int64_t columns, int64_t first,
                                             sp_bf16 *logits, int64_t stride, const int64_t *target,
@@ -187,7 +187,7 @@ int sp_cuda_adamw(const sp_kernel_adamw_step *step, const float *clip, int64_t n
 // y += x, n elements: residual connections, and gradients that meet.
 int sp_cuda_add(int64_t n, const sp_bf16 *x, sp_bf16 *y, sp_cuda_stream stream);
 
-// The same in fp32: gradients of weights that meet.
+// y += x in fp32, n elements: gradients of weights that add up.
 int sp_cuda_add_fp32(int64_t n, const float *x, float *y, sp_cuda_stream stream);
 
 // y = scale x where keeps[i] is not 0, else 0; a byte for each of n elements. y may be x.

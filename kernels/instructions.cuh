@@ -1,4 +1,4 @@
-// What kernels need of the machine beyond the language: matrix instructions, asynchronous copies,
+// What kernels need of the device beyond the language: matrix instructions, asynchronous copies,
 // launches. A build that runs kernels elsewhere names its own header in SP_CUDA_MACHINE, which
 // defines the same functions and the words of the language.
 #ifndef SLIMPACK_KERNELS_INSTRUCTIONS_CUH

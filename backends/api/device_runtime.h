@@ -1,14 +1,14 @@
-// Where the memory of a run's ranks lies and where their work is done: this machine's own memory
-// and the calling thread (cpu.h), or a GPU's memory and a stream for each rank.
+// The device runtime of a run: where the memory of the run's ranks lies and where their work is
+// done. That is this computer's own memory and the calling thread (backends/host/cpu_runtime.h), or
+// a GPU's memory and a stream for each rank.
 //
-// Memory of a machine is reached through these calls and through what computes on it alone; only a
-// machine with `plain_memory` may be read and written directly. Each thread works for one rank at a
-// time (sp_runtime_ops.enter). Work of a rank is done in the order of the calls made for it; a call
-// may return before its work is done. Work of different ranks is in no order but by fences.
+// Memory of a device is reached by these calls and by what computes on the device. Only memory of a
+// runtime with `plain_memory` may be read and written directly. Each thread works for one rank at a
+// time (`enter`). Work of a rank is done in the order of the calls made for it, and a call may
+// return before its work is done. Only fences order the work of different ranks.
 //
-// What goes wrong in work that was only put down is kept with the rank and found by
-// sp_runtime_ops.synchronize; until then all further work of the rank is without effect that
-// counts.
+// A failure in work that was only enqueued is kept with the rank, and `synchronize` returns it.
+// Until then further work of the rank has no effect that counts.
 #ifndef SLIMPACK_BACKENDS_API_DEVICE_RUNTIME_H
 #define SLIMPACK_BACKENDS_API_DEVICE_RUNTIME_H
 
@@ -39,15 +39,15 @@ typedef struct sp_fence {
 
 enum { SP_RUNTIME_ALIGNMENT = 256 };
 
-// A machine begins with this table; all slots are there unless they say otherwise.
+// A runtime begins with this table. Every slot is there unless its comment says otherwise.
 typedef struct sp_runtime_ops {
     // At least `bytes`, aligned to SP_RUNTIME_ALIGNMENT; NULL where there is none. Of any thread.
     // errno is ENOSPC where a device has none, anything else where this computer has none.
     void *(*allocate)(sp_runtime *runtime, int64_t bytes);
     // All ranks' work on it is over.
     void (*release)(sp_runtime *runtime, void *memory);
-    // Memory beside the machine's, which copies reach as fast as they can, and nothing else of the
-    // machine's does; likewise.
+    // Host memory that copies of the device reach as fast as they can, and that no other work of
+    // the device reaches. Of any thread; NULL where there is none.
     void *(*allocate_host)(sp_runtime *runtime, int64_t bytes);
     void (*release_host)(sp_runtime *runtime, void *memory);
 
@@ -66,7 +66,7 @@ typedef struct sp_runtime_ops {
     void (*download)(sp_runtime *runtime, void *to, const void *from, int64_t bytes);
     // out[k][i] = in[0][i] + in[1][i] + ..., or the maximum, in this order, by fp32 for bf16,
     // rounded once; `members` of in, the same result in `outs` of out. The tables are the caller's,
-    // who may change them when the call returns, what they point to is the machine's. Each out may
+    // who may change them when the call returns, what they point to is the device's. Each out may
     // be one of in, and else overlaps none. Not for bytes. A maximum with a NaN is NaN.
     void (*reduce)(sp_runtime *runtime, sp_element element, bool maximum, int64_t count,
                    const void *const *in, int members, void *const *out, int outs);
@@ -77,7 +77,7 @@ typedef struct sp_runtime_ops {
 
     // The point that the calling thread's rank has come to.
     sp_fence (*mark)(sp_runtime *runtime);
-    // That point, `ns` nanoseconds (above 0) of the machine's time after it at the earliest: what
+    // That point, `ns` nanoseconds (above 0) of the device's time after it at the earliest: what
     // waits for it is held up, what the rank is given next is not. Such points of one rank come one
     // after another, each no sooner than `ns` after the one before it, as what goes over one link
     // does. May be NULL.
@@ -86,7 +86,7 @@ typedef struct sp_runtime_ops {
     void (*wait)(sp_runtime *runtime, sp_fence fence);
 
     // Waits until all work of the calling thread's rank is done and returns the time of the
-    // machine's clock at its end, by which virtual time counts: of a CPU the thread's processor
+    // device's clock at its end, by which virtual time counts: of a CPU the thread's processor
     // time.
     int64_t (*now_ns)(sp_runtime *runtime);
     // Notes the time at the point that the rank has come to, without waiting: the same clock for
@@ -110,7 +110,7 @@ typedef struct sp_runtime_ops {
     // What is put down from now on is what will be captured: it shows how much room that takes.
     void (*rehearse)(sp_runtime *runtime);
     // From here to capture_end the work of all ranks is kept and not done. Ranks put it down one at
-    // a time; settle waits for nothing then, and whatever else would wait for work (download,
+    // a time; synchronize waits for nothing then, and whatever else would wait for work (download,
     // sum_of_squares, now_ns) is an error. Uploads keep their bytes; tokens and targets of
     // operations are read again for each repetition, from where they stood.
     sp_status (*capture_begin)(sp_runtime *runtime, sp_error *err);

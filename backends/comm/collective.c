@@ -76,7 +76,7 @@ static sp_status touch(sp_comm *me, sp_i_comm_group *group, int member, uint64_t
     return status;
 }
 
-// Work between two meetings is finite, and no member waits in it.
+// Work between two phases is finite, and no member waits in it.
 static void leave_failed(const sp_i_comm_group *group)
 {
     for (int j = 0; j < group->size; j++) {

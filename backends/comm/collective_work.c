@@ -163,7 +163,7 @@ int64_t sp_i_comm_work(sp_comm *me, const sp_i_comm_group *group, int member, ui
     SP_UNREACHABLE("kind of collective");
 }
 
-// Sums and maxima of the members' elements: what the machine reduces, and where to.
+// Lists what the device sums, or takes the maximum of, and where the result goes.
 
 int64_t sp_i_comm_reduce(sp_comm *me, const sp_i_comm_group *group, uint64_t phase, int64_t begin,
                          int64_t count, char *out)

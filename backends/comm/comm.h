@@ -1,7 +1,7 @@
 // A world of ranks and what they have in common: groups, failure, waits without an end, counts.
-// They are threads of this process, or take turns on one thread, or are a process each (below).
+// Ranks are threads of this process, or fibers of one thread, or a process each (below).
 // What they exchange: collective.h, queue.h, comm.h, and between processes transport.h. What is
-// exchanged lies in the memory of a machine, which moves and adds it.
+// exchanged lies in the memory of a device, which moves and adds it.
 //
 // World and groups are made before the ranks' threads start. From then on a rank calls through its
 // own sp_comm, from one thread at a time. A rank that waits looks at atomic counters of its group
@@ -35,7 +35,7 @@ typedef struct sp_comm_options {
     int queue_slots;     // messages that a queue holds if it was not opened otherwise; 0: 2
     bool one_at_a_time;  // see below
     sp_runtime *runtime; // required: of all ranks; outlives the world
-    bool clocked;        // the machine's now_ns advances the ranks' clocks (comm.h); without,
+    bool clocked;        // the device's now_ns advances the ranks' clocks (comm.h); without,
                          // only their owners do
     struct sp_transport *transport; // where other ranks are processes, see below; or NULL
 } sp_comm_options;
@@ -45,12 +45,12 @@ typedef struct sp_comm_options {
 // matter. Queues and flags reach no other rank. Groups are everyone's: all processes make the same
 // ones in the same order, as the first of their transport. The transport outlives the world.
 
-// One at a time: the ranks of sp_comm_run take turns on one thread, so that each computes with the
-// machine to itself. A rank computes until it waits in a call, or finds in one of the try calls
-// that it would have to; then the next one does, and nothing of the operating system is needed for
-// it. Who waits for others by other means than calls holds them up for ever. When the world fails,
-// all ranks go on to their end, one after the other. What is the thread's own (errno, thread-local
-// variables) is all ranks'; the machine is entered anew for each turn. One run at a time.
+// One at a time: the ranks of sp_comm_run are fibers of one thread, so that each computes with the
+// device to itself. A rank computes until it waits in a call, or finds in one of the try calls that
+// it would have to. Then the next rank goes on, without the operating system. A rank that waits for
+// others by other means than calls holds them up for ever. When the world fails, all ranks go on to
+// their end, one after the other. All ranks share what is the thread's own (errno, thread-local
+// variables), and the device is entered anew each time a rank goes on. One run at a time.
 
 // What one rank has done so far. Bytes are those it wrote: of collectives into result buffers, its
 // own and others'; of queues once by the sender and once more by the receiver.
@@ -97,7 +97,7 @@ void sp_comm_set_action(sp_comm *me, const char *action);
 // Lets the world fail with "rank 2: F3.1: <text>"; any status but SP_OK. Returns the status of the
 // failure that won, which may be an earlier one.
 sp_status sp_comm_abort(sp_comm *me, sp_status status, const char *format, ...) SP_PRINTF(3, 4);
-// The same from a thread that is no rank; the text stands alone.
+// Lets the world fail from a thread that is no rank. The text stands alone.
 sp_status sp_comm_world_abort(sp_comm_world *world, sp_status status, const char *format, ...)
     SP_PRINTF(3, 4);
 
@@ -114,7 +114,7 @@ int sp_comm_failed_rank(sp_comm_world *world);
 
 // ---- Clocks ----
 
-// Clocks of virtual time: what each rank's clock would show if every rank had a machine of its own.
+// Clocks of virtual time: what each rank's clock would show if every rank had a device of its own.
 // A clock advances by its rank's own computing, and goes on at the time of others where it waits:
 // - the members of a collective go on at the latest of their clocks, before and after its work;
 // - a message brings the sender's time when it was complete, a flag that of raising it: who
@@ -124,9 +124,9 @@ int sp_comm_failed_rank(sp_comm_world *world);
 // succeed or not as the threads run, or as turns come.
 //
 // Own computing is what the owner adds, and where the world is clocked (sp_comm_options) what the
-// machine's now_ns has advanced between two readings. The calls of the communicator read it, so
+// device's now_ns has advanced between two readings. The calls of the communicator read it, so
 // they wait for the rank's work, and leave out what it advances while they wait and while they wake
-// others: ranks with machines of their own would look for each other, and whether one already
+// others: ranks with devices of their own would look for each other, and whether one already
 // sleeps is chance.
 
 // For the rank's own thread, or after joining it. A clock is 0 at first.
@@ -147,7 +147,7 @@ int64_t sp_comm_clock_own(sp_comm *me);
 // ---- Flags ----
 
 // Flags between two ranks: one raises it, once, the other waits for it. What the first wrote before
-// it raised the flag, the second sees after its wait, and what the machine is given for the second
+// it raised the flag, the second sees after its wait, and what the device is given for the second
 // from then on is done after what it was given for the first until then. A zeroed flag is down.
 
 enum { SP_COMM_WHAT = 64 };
@@ -161,8 +161,8 @@ typedef struct sp_comm_flag {
 
 // For the flag's own rank, and it has not been raised. Never waits.
 void sp_comm_flag_raise(sp_comm *me, int waiting_rank, sp_comm_flag *flag);
-// The same for what arrives `ns` later, 0 or more: what the machine is given for the waiting rank
-// is then held up until that time, on a machine that can (sp_runtime_ops.mark_later).
+// Raises a flag for what arrives `ns` later, 0 or more: what the device is given for the waiting
+// rank is then held up until that time, on a device that can (sp_runtime_ops.mark_later).
 void sp_comm_flag_raise_later(sp_comm *me, int waiting_rank, sp_comm_flag *flag, int64_t ns);
 // Waits until `raiser` raises the flag; it stays so. `what` stands in reports ("rank 2: B1: waits
 // for F3.1 of pp 1"), cut to SP_COMM_WHAT - 1 bytes.
@@ -179,7 +179,7 @@ void sp_comm_flag_clear(sp_comm_flag *flag);
 
 typedef sp_status sp_comm_body(sp_comm *me, void *data, sp_error *err);
 
-// Runs the body on every rank, for which its thread has entered the machine, and returns when all
+// Runs the body on every rank, for which its thread has entered the device, and returns when all
 // have ended and their work is done. A rank whose body fails, or then its work, lets the world fail
 // with its messages. After timeout_ns (0: none) the world fails with SP_ERR_LIMIT, first with the
 // ranks that were at work; ranks that compute end with their next call. Returns the world's

@@ -1,4 +1,4 @@
-// Who waits for whom, when nothing goes on or time is up.
+// Deadlock detection: who waits for whom when nothing goes on, or when time is up.
 #include <stdio.h>
 #include <string.h>
 
@@ -182,9 +182,9 @@ void sp_i_comm_report_timeout(sp_comm_world *world, sp_error *record)
     add_rest(world, "is not done at the timeout and waits for ", record);
 }
 
-// Ranks that work and ranks that do not. A rank that rests changes nothing that another waits for,
-// and cannot go on to work while the lock is held: what the last one sees under it is how the
-// world stays.
+// Ranks at work are counted. A rank that is not at work changes nothing that another one waits for,
+// and cannot go on while the lock is held. So what the last rank to stop sees under the lock is how
+// the world stays.
 
 void sp_i_comm_start_work(sp_comm_world *world, int ranks)
 {

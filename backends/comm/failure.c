@@ -107,9 +107,12 @@ static void look_at_transport(sp_comm_world *world)
     }
 }
 
-static void fail(sp_comm_world *world, const sp_comm *me, sp_status status, const char *text)
+static void fail(sp_comm_world *world, const sp_comm *me, sp_status status, const char *format,
+                 va_list arguments)
 {
+    char text[SP_ERROR_TEXT];
     SP_ASSERT(status != SP_OK);
+    vsnprintf(text, sizeof text, format, arguments);
     if (!claim_failure(world)) {
         return;
     }
@@ -125,34 +128,28 @@ static void fail(sp_comm_world *world, const sp_comm *me, sp_status status, cons
 
 sp_status sp_comm_abort(sp_comm *me, sp_status status, const char *format, ...)
 {
-    char text[SP_ERROR_TEXT];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    fail(me->world, me, status, format, arguments);
     va_end(arguments);
-    fail(me->world, me, status, text);
     return sp_i_comm_check(me->world, NULL);
 }
 
 sp_status sp_i_comm_fail(sp_comm *me, sp_error *err, sp_status status, const char *format, ...)
 {
-    char text[SP_ERROR_TEXT];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    fail(me->world, me, status, format, arguments);
     va_end(arguments);
-    fail(me->world, me, status, text);
     return sp_i_comm_check(me->world, err);
 }
 
 sp_status sp_comm_world_abort(sp_comm_world *world, sp_status status, const char *format, ...)
 {
-    char text[SP_ERROR_TEXT];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    fail(world, NULL, status, format, arguments);
     va_end(arguments);
-    fail(world, NULL, status, text);
     return sp_i_comm_check(world, NULL);
 }
 

@@ -90,7 +90,7 @@ sp_status sp_i_comm_remote_collective(sp_comm *me, int number, const sp_i_comm_g
     return end_wait(me, status, &own, err);
 }
 
-// ---- messages, and beside the machine ----
+// ---- messages, and beside the device ----
 
 sp_status sp_comm_channel_new(sp_comm_world *world, int from, int to, sp_error *err)
 {

@@ -1,9 +1,9 @@
-// How ranks that are processes reach each other, each on a machine of its own: a world with a
+// How ranks that are processes reach each other, each on a device of its own: a world with a
 // transport has one rank here, and its calls go through this table. Without one, all ranks of a
 // world are in this process and reach each other's memory.
 //
 // All ranks make the calls that are said to be everyone's, in the same order; those of one rank
-// come from one thread at a time, which has entered the machine for that rank. Collectives and
+// come from one thread at a time, which has entered the device for that rank. Collectives and
 // messages are put down as work of the rank, in the order of the calls, and may return before it is
 // done (backends/api/device_runtime.h). The first failure is final and every rank's: each later
 // call returns it, and no call waits for ever for a rank that has failed.
@@ -62,7 +62,7 @@ typedef struct sp_transport_ops {
     // What the rank is given from now on is done after the message is over.
     sp_status (*wait)(sp_transport *transport, uint64_t message, sp_error *err);
 
-    // ---- beside the machine ----
+    // ---- beside the device ----
 
     // Everyone's: `mine` [bytes] of plain memory, any size at each rank; parts [ranks], what each
     // gave, on every rank, which frees the data with sp_i_free. Zeroed where it fails.
@@ -70,9 +70,9 @@ typedef struct sp_transport_ops {
                           sp_transport_part *parts, sp_error *err);
     // Waits until all work of the rank and its messages are over, and looks after the other ranks
     // meanwhile: a failure of theirs ends the wait, and after a failure nothing that the transport
-    // put down keeps the machine from ending the rank's work, nor touches memory of messages. What
-    // went wrong in the rank's own work may be returned too: it is no failure, and the machine's
-    // settle returns it again.
+    // put down keeps the device from ending the rank's work, nor touches memory of messages. What
+    // went wrong in the rank's own work may be returned too: it is no failure, and the device's
+    // synchronize returns it again.
     sp_status (*synchronize)(sp_transport *transport, sp_error *err);
     // Does not wait: SP_OK, or a failure, such as another rank's.
     sp_status (*check)(sp_transport *transport, sp_error *err);
@@ -102,7 +102,7 @@ sp_status sp_comm_channel_wait(sp_comm *me, uint64_t message, const char *what, 
 // parts [ranks of the world].
 sp_status sp_comm_exchange(sp_comm *me, const void *mine, size_t bytes, sp_transport_part *parts,
                            sp_error *err);
-// Until the rank's work and messages are over, and then what went wrong in its work on the machine,
+// Until the rank's work and messages are over, and then what went wrong in its work on the device,
 // which is not yet the world's failure.
 sp_status sp_comm_synchronize(sp_comm *me, sp_error *err);
 

@@ -32,8 +32,8 @@ static void wait_for_wake(sp_comm *me)
     pthread_mutex_lock(&me->lock);
 }
 
-// What this rank waits for is on record before it rests: who is the last to rest looks at all of
-// them. `sleeping` is set before the look at the counters, and who changes a counter looks at
+// What this rank waits for is on record before it stops work: the last one to stop looks at all
+// records. `sleeping` is set before the look at the counters, and who changes a counter looks at
 // `sleeping` afterwards; all four are sequentially consistent, so one of the two sees the other.
 static sp_status sleep_until_over(sp_comm *me, const sp_i_comm_wait *wait, sp_error *err)
 {

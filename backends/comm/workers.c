@@ -36,7 +36,6 @@ struct sp_workers {
     gate_state gate;
     int at_gate, pinned;
     int running;
-    bool abandoned;
 };
 
 static void release(sp_workers *workers)
@@ -67,12 +66,8 @@ static void end(worker *me)
     pthread_mutex_lock(&workers->lock);
     me->ended = true;
     workers->running--;
-    bool last = workers->abandoned && workers->running == 0;
     pthread_cond_broadcast(&workers->changed);
     pthread_mutex_unlock(&workers->lock);
-    if (last) {
-        release(workers);
-    }
 }
 
 static void *run_worker(void *data)
@@ -261,23 +256,6 @@ void sp_workers_free(sp_workers *workers)
         pthread_join(workers->each[i].thread, NULL);
     }
     release(workers);
-}
-
-void sp_workers_abandon(sp_workers *workers)
-{
-    if (workers == NULL) {
-        return;
-    }
-    for (int i = 0; i < workers->count; i++) {
-        pthread_detach(workers->each[i].thread);
-    }
-    pthread_mutex_lock(&workers->lock);
-    workers->abandoned = true;
-    bool none = workers->running == 0;
-    pthread_mutex_unlock(&workers->lock);
-    if (none) {
-        release(workers);
-    }
 }
 
 // ---- Cores ----

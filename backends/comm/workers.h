@@ -35,10 +35,6 @@ bool sp_workers_are_pinned(const sp_workers *workers);
 // Waits for threads that still run.
 void sp_workers_free(sp_workers *workers);
 
-// For threads that cannot be made to end: leaves them alone, with the data they use; the last of
-// them frees what is the workers' own.
-void sp_workers_abandon(sp_workers *workers);
-
 // Cores of the machine, and threads on them. Both do nothing where the system does not offer it.
 
 // That this process may use; at least 1.

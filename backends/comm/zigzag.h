@@ -6,7 +6,6 @@
 #ifndef SLIMPACK_BACKENDS_COMM_ZIGZAG_H
 #define SLIMPACK_BACKENDS_COMM_ZIGZAG_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 enum { SP_ZIGZAG_RUNS = 2 };
@@ -17,15 +16,8 @@ typedef struct sp_token_run {
 } sp_token_run;
 
 sp_token_run sp_zigzag_chunk(int64_t tokens, int ranks, int chunk);
-int sp_zigzag_rank(int ranks, int chunk); // that holds the chunk
 // The two chunks of a rank in the order of its shard; either may be empty.
 void sp_zigzag_runs(int64_t tokens, int ranks, int rank, sp_token_run runs[SP_ZIGZAG_RUNS]);
 int64_t sp_zigzag_tokens(int64_t tokens, int ranks, int rank);
-
-// Copies a rank's shard [its tokens, row_bytes] out of the row [tokens, row_bytes], and back.
-void sp_zigzag_scatter(int64_t tokens, int ranks, int rank, size_t row_bytes, const void *row,
-                       void *shard);
-void sp_zigzag_gather(int64_t tokens, int ranks, int rank, size_t row_bytes, const void *shard,
-                      void *row);
 
 #endif

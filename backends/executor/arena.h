@@ -1,6 +1,6 @@
 // The memory of one rank: every buffer of the executor is taken from here, so that what is held is
-// known to the byte at any moment, by category. Blocks are memory of a machine, which none but the
-// machine may be able to read: all that is known of them stands beside them.
+// known to the byte at any moment, by category. Blocks are memory of a device, which none but the
+// device may be able to read: all that is known of them stands beside them.
 //
 // Each block is counted twice. Its real bytes are those of the run's own precision (2, 4 or 8 a
 // number). Its table bytes are those that the saved-tensor table (sim/model/footprint.h) gives the
@@ -37,7 +37,7 @@ sp_i_exec_arena *sp_i_exec_arena_new(sp_runtime *runtime, sp_i_exec_measure meas
 // Of several ranks, whose threads call under a lock of theirs: who takes a block that another rank
 // gave back works on it after what that one did until then. No limit.
 sp_i_exec_arena *sp_i_exec_arena_new_shared(sp_runtime *runtime);
-// Of a rank alone, in the memory beside the machine's (allocate_host), for copies. No limit.
+// Of a rank alone, in the memory beside the device's (allocate_host), for copies. No limit.
 sp_i_exec_arena *sp_i_exec_arena_new_host(sp_runtime *runtime);
 // With all blocks, given back or not. The ranks' work on them is over.
 void sp_i_exec_arena_free(sp_i_exec_arena *arena);

@@ -1,5 +1,5 @@
 // The actions O and L. An O copies at once; what it copied goes when the rank's next forward is
-// over (sim/engine/memory.h). On the virtual clock copies run on lanes of their own, beside the
+// over (sim/engine/memory.h). On the virtual clock copies run on streams of their own, beside the
 // actions that they stand between here: what each changes in the rank's memory is therefore kept
 // apart (sp_i_exec_log) and counted at its own time (run_memory.c).
 #include <string.h>

@@ -74,7 +74,7 @@ int64_t sp_i_exec_p2p_in_flight(const sp_i_exec_p2p *p2p)
 // ---- What an action reads and gives, by sim/plan/depends ----
 
 // Links between pipeline ranks that are emulated: how long a hidden state or its gradient is under
-// way. On the virtual clock the time is counted, on the wall clock the machine holds up the reader.
+// way. On the virtual clock the time is counted, on the wall clock the device holds up the reader.
 
 int64_t sp_i_exec_transfer_ns(const sp_i_exec_run *run, const sp_plan_place *from, int to)
 {

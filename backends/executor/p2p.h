@@ -1,6 +1,6 @@
-// Hidden states and their gradients on their way between pipeline stages: one box for each pack and
-// virtual stage that reads it, at each rank that runs the pack. On the way nobody's memory holds
-// them. Sending never waits: a plan may have any number under way.
+// Hidden states and their gradients in flight between pipeline stages. There is one buffer for each
+// pack and virtual stage that reads it, at each rank that runs the pack. What is in flight counts
+// for no rank's memory. A send never waits: a plan may have any number of transfers in flight.
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_P2P_H
 #define SLIMPACK_BACKENDS_EXECUTOR_P2P_H
 
@@ -13,20 +13,20 @@
 typedef struct sp_i_exec_p2p_buffer {
     void *content;
     sp_comm_flag full;
-    // Of what comes over a channel (p2p.h).
+    // Of a transfer from another process:
     uint64_t message;
-    size_t sent; // the sender's action, as in sp_i_exec_transfer
+    size_t sent; // the sender's action (sp_i_exec_transfer)
 } sp_i_exec_p2p_buffer;
 
 typedef struct sp_i_exec_p2p {
     sp_i_exec_arena *arena;
     pthread_mutex_t lock; // of the arena
     sp_i_exec_p2p_buffer
-        *buffers[2]; // of hidden states, of gradients: [virtual stages][packs][seats]
+        *buffers[2]; // of hidden states, of gradients: [virtual stages][packs][pipelines]
     size_t vstages, packs[2], pipelines;
 } sp_i_exec_p2p;
 
-// Which box: `gradient` says of which pass, `vstage` reads it.
+// Which buffer: `gradient` tells the backward from the forward, `vstage` is the stage that reads.
 typedef struct sp_i_exec_p2p_slot {
     bool gradient;
     int vstage;
@@ -41,29 +41,28 @@ void sp_i_exec_p2p_fini(sp_i_exec_p2p *p2p);
 
 sp_i_exec_p2p_buffer *sp_i_exec_p2p_buffer_at(const sp_i_exec_p2p *p2p,
                                               const sp_i_exec_p2p_slot *at);
-// Room for what goes into an empty box; NULL when memory ran out.
+// Gives an empty buffer its memory, and returns it; NULL when memory ran out.
 void *sp_i_exec_p2p_allocate(sp_i_exec_p2p *p2p, const sp_i_exec_p2p_slot *to, int64_t elements,
                              sp_i_exec_width width);
 // As sp_i_exec_arena_failure.
 sp_status sp_i_exec_p2p_failure(sp_i_exec_p2p *p2p, char *text, size_t text_bytes);
-// Gives back content that was taken out of its box.
+// Gives back memory that was taken out of its buffer.
 void sp_i_exec_p2p_release(sp_i_exec_p2p *p2p, void *content);
-// Blocks that nobody read.
+// Transfers that nobody has read.
 int64_t sp_i_exec_p2p_in_flight(const sp_i_exec_p2p *p2p);
 
-// ---- In which order transfers go ----
+// ---- The order of transfers ----
 
-// In which order hidden states, or their gradients, go from one pipeline rank to another, and when
-// they are read: what both ends of a channel between processes know from the plan alone.
+// Both ends of a channel between processes know from the plan alone in which order hidden states,
+// or their gradients, go from one pipeline rank to another, and when they are read.
 
-// Places are those among the actions of a rank.
+// sent, read and receive_by number the actions of a rank in the plan's order.
 typedef struct sp_i_exec_transfer {
     int vstage; // that reads it
     int32_t pack;
-    size_t sent; // the sender's action at whose end it goes off; of a pair the second
-    size_t read; // the receiver's action that reads it
-    size_t
-        receive_by; // before which the receiver must ask for it: it does so in the sender's order
+    size_t sent;       // the sender's action at whose end it goes off; of a pair the second
+    size_t read;       // the receiver's action that reads it
+    size_t receive_by; // the receiver posts its receive before this action, in the sender's order
 } sp_i_exec_transfer;
 
 typedef struct sp_i_exec_transfers {
@@ -79,29 +78,29 @@ void sp_i_exec_transfers_fini(sp_i_exec_transfers *transfers);
 
 // ---- Transfers between processes ----
 
-// Hidden states and their gradients that go from one process to another. A channel goes one way
-// between two ranks and is of one pass; what goes over it goes in the sender's order (p2p.h).
+// A channel goes one way between two ranks in processes of their own and belongs to the forward or
+// the backward. Its transfers go in the sender's order.
 //
-// The receiver asks for what an action reads while the action before it computes, and no sooner: a
-// box that nobody needs yet is not taken. The sender gives a box back when something has come to it
-// that the receiver sent after it had read the box's content, or at the end of the step. So nobody
-// ever waits for a rank that may be waiting for it, whatever the plan.
+// The receiver posts the receive of what an action reads while the action before it computes, and
+// no sooner, so that a buffer nobody needs yet takes no memory. The sender releases a buffer when
+// something has come that the receiver sent after it had read that buffer, or at the end of the
+// step. So no rank ever waits for a rank that may be waiting for it, whatever the plan.
 
-// Of a sender: content of the mail's arena.
+// What a sender has sent: memory of the P2P arena, and the message that carries it.
 typedef struct sp_i_exec_sent {
     void *content;
     uint64_t message;
 } sp_i_exec_sent;
 
-// One that the rank here is an end of.
+// A channel that the rank of this process is an end of.
 typedef struct sp_i_exec_channel {
     int number; // of the transport
     int peer;   // rank at the other end
     bool sends, gradient;
     sp_i_exec_transfers transfers;
-    sp_i_exec_sent *sent_items; // of its letters, if it sends
-    size_t next;                // letter to be sent, or to be asked for
-    size_t over;                // those before it were given back
+    sp_i_exec_sent *sent_items; // of its transfers, if it sends
+    size_t next;                // transfer to be sent, or whose receive is to be posted
+    size_t over;                // transfers before this one were released
 } sp_i_exec_channel;
 
 typedef struct sp_i_exec_channels {

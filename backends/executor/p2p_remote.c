@@ -96,7 +96,7 @@ static sp_i_exec_channel *channel_of(const sp_i_exec_run *run, int peer, bool se
     SP_UNREACHABLE("a channel that was not made");
 }
 
-// Elements of a letter; of none, no message is made.
+// Elements of a transfer. A transfer without elements makes no message.
 static int64_t elements_of(const sp_i_exec_rank *rank, bool gradient, int32_t pack)
 {
     return sp_i_exec_pack_at(&rank->job->slices, gradient, pack)->own_rows *

@@ -9,7 +9,7 @@
 // in an order that no timing changes: the first that each member gave, member after member, then
 // the second of each, and so on. What comes before its turn is copied and waits on its way, where
 // it is, like hidden states between stages, in nobody's memory. Whoever adds does so after what the
-// one before added, by the machine's fences.
+// one before added, by the device's fences.
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_REPLICAS_H
 #define SLIMPACK_BACKENDS_EXECUTOR_REPLICAS_H
 
@@ -41,7 +41,7 @@ typedef struct sp_i_exec_replicas {
     void (*add)(int64_t n, const void *x, void *y); // y += x, gradients
     pthread_mutex_t lock;                           // of all below, and of the shared gradients
     sp_i_exec_arena *arena;                         // of what is on its way
-    int64_t round; // whose turn it is: the gift `round` of member `turn`
+    int64_t round; // the next to be added: contribution `round` of member `turn`
     int turn;
     sp_fence added; // the last addition
 } sp_i_exec_replicas;

@@ -1,8 +1,8 @@
-// A run: all ranks of a plan in one process, or one of them where each has a process and a machine
-// of its own (backends/comm/transport.h): every process then knows the places, sizes and orders of
-// all ranks, and has memory, stages and work of its own one alone: the ranks that are here. On the
-// virtual clock one action runs at a time, by the ranks that share its layers or its pack; on the
-// wall clock every rank has a thread.
+// A run of the executor: all ranks of a plan in one process, or one rank where each has a process
+// and a device of its own (backends/comm/transport.h). Every process then knows the places, sizes
+// and orders of all ranks, and has memory, stages and work of its own rank alone: the ranks that
+// are here. On the virtual clock one action runs at a time, by the ranks that share its layers or
+// its pack. On the wall clock every rank has a thread.
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_RUN_H
 #define SLIMPACK_BACKENDS_EXECUTOR_RUN_H
 
@@ -174,13 +174,13 @@ typedef struct sp_i_exec_rank {
     sp_error err;            // of the action that failed
 } sp_i_exec_rank;
 
-// Where a run works: of the backend of this name, on a machine, with numbers of one precision.
+// Where a run works: for the backend of this name, on a device, with numbers of one precision.
 typedef struct sp_i_exec_site {
     const char *backend;
     sp_runtime *runtime;
     const sp_i_exec_math *math;
-    bool repeats; // on the wall clock: the machine captures the second step, and repeats it
-    sp_transport *transport; // of a rank alone, whose machine this is, and nothing is repeated;
+    bool repeats; // on the wall clock: the device captures the second step, and repeats it
+    sp_transport *transport; // of a rank alone, whose device this is, and nothing is repeated;
                              // NULL: all ranks work here
 } sp_i_exec_site;
 
@@ -209,8 +209,8 @@ typedef struct sp_i_exec_run {
     sp_shares shares;    // of a vocabulary
     uint8_t *runs_again; // [virtual stages * forward packs]: the plan has an R for it
     int64_t steps_done;
-    int64_t step_began_ns; // on the wall clock, by the machine's stamps
-    int64_t wall_began_ns; // the same moment by this computer's clock
+    int64_t step_began_ns; // on the wall clock, by the device's stamps
+    int64_t wall_began_ns; // the step's begin by this computer's clock
     int64_t elapsed_ns;    // over all steps
     bool repeats;          // of the site; how far it is:
     bool rehearsed, capturing, captured;
@@ -227,7 +227,7 @@ typedef struct sp_i_exec_run {
      SP_CAN(CLOCK_VIRTUAL) | SP_CAN(CLOCK_WALL) | SP_CAN(STEPS) | SP_CAN(MEMORY_POINTS))
 
 // The request must have passed the checks of the wrapper and sp_i_exec_check; the site's
-// math is that of its precision. The machine outlives the run. *run is NULL on failure.
+// math is that of its precision. The device runtime outlives the run. *run is NULL on failure.
 sp_status sp_i_exec_run_new(const sp_run_request *request, const sp_i_exec_site *site,
                             sp_i_exec_run **run, sp_error *err);
 void sp_i_exec_run_free(sp_i_exec_run *run);
@@ -286,8 +286,8 @@ bool sp_i_exec_is_here(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
 // error at an action, or, with `place` NULL, none's.
 sp_status sp_i_exec_synchronize(const sp_i_exec_run *run, const sp_plan_place *place,
                                 sp_error *err);
-// The same between actions: the error names the rank. And behind the last action of a rank, at
-// which it is then found.
+// Waits for the work between actions: an error names the rank. Waits for the work behind the last
+// action of a rank: an error is found at that action.
 sp_status sp_i_exec_synchronize_rank(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
                                      sp_error *err);
 sp_status sp_i_exec_synchronize_last(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
@@ -295,15 +295,15 @@ sp_status sp_i_exec_synchronize_last(const sp_i_exec_run *run, const sp_i_exec_r
 
 // This computer's clock (run_remote.c).
 int64_t sp_i_exec_wall_ns(void);
-// The moment that the rank of the calling thread has come to, and, when its work is done, its time:
-// since the step's begin, or since the rank's clock was started.
+// A timestamp of the point that the rank of the calling thread has come to, and, when its work is
+// done, the time of the timestamp: since the step's begin, or since the rank's clock was started.
 uint64_t sp_i_exec_timestamp(const sp_i_exec_run *run, sp_i_exec_rank *rank);
 int64_t sp_i_exec_timestamp_ns(const sp_i_exec_run *run, uint64_t timestamp);
 void sp_i_exec_fill_times(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_i_exec_log *log);
 
-// Ranks in other processes (p2p_remote.c). Channels of all ranks, made by all. Is a rank
-// elsewhere? Sends what is in a box; asks for all that actions up to this one read; waits for what
-// was asked for; and ends the step.
+// Ranks in other processes (p2p_remote.c). All processes make the channels of all ranks. Is a rank
+// in another process? Sends what is in a buffer. Posts the receives of all that actions up to this
+// one read. Waits for a receive that was posted. Ends the step.
 sp_status sp_i_exec_channels_make(sp_i_exec_run *run, sp_error *err);
 bool sp_i_exec_is_remote(const sp_i_exec_run *run, int rank);
 void sp_i_exec_send(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_i_exec_p2p_slot *to,
@@ -314,10 +314,10 @@ sp_status sp_i_exec_wait_receive(sp_i_exec_run *run, sp_i_exec_rank *rank,
                                  const sp_i_exec_p2p_slot *at, int writer, const char *what,
                                  sp_error *err);
 sp_status sp_i_exec_channels_end(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err);
-// Adds an error to another and returns its status; with a transport all ranks fail for it, and it
-// is that of another rank which failed before for another reason. With a transport: gives what the
-// rank here noted in a step to all others, and takes theirs (run_remote.c); puts the clocks of all
-// ranks by each other (run_remote.c).
+// Adds an error to another and returns its status. With a transport all ranks fail for it; where
+// another rank failed before for another reason, that reason is added and returned. With a
+// transport: gives what this process's rank noted in a step to all others, and takes theirs; then
+// sets the clocks of all ranks by each other (run_remote.c).
 sp_status sp_i_exec_report_failure(const sp_i_exec_run *run, sp_status status, const sp_error *own,
                                    sp_error *err);
 sp_status sp_i_exec_share_step(sp_i_exec_run *run, sp_error *err);
@@ -326,8 +326,8 @@ sp_status sp_i_exec_set_clocks(sp_i_exec_run *run, sp_error *err);
 // The world and its groups (run_world.c).
 sp_status sp_i_exec_world_make(sp_i_exec_run *run, sp_error *err);
 // Runs a body on some ranks: one of them on this thread, several on threads of their own or, where
-// they take turns, on one. Returns the error of the rank that failed first. On the wall clock all
-// fail with SP_ERR_LIMIT when the request's time is over.
+// ranks compute one at a time, on one. Returns the error of the rank that failed first. On the wall
+// clock all fail with SP_ERR_LIMIT when the request's time is over.
 sp_status sp_i_exec_on_ranks(sp_i_exec_run *run, const int *ranks, int count, sp_comm_body *body,
                              void *data, sp_error *err);
 // Memory before the first step: parameters, gradients, states, tables (run_states.c).
@@ -372,8 +372,9 @@ sp_status sp_i_exec_rank_shares(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t
 sp_status sp_i_exec_run_virtual(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
 sp_status sp_i_exec_run_wall(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
 void sp_i_exec_fill_wall(const sp_i_exec_run *run, sp_timeline *timeline);
-// Sums gradients over the ranks with the same parameters and steps the optimizer; fills the tails
-// of a timeline whose spans are there, with a transport when all ranks' are here (epilogue.c).
+// Sums gradients over the ranks with the same parameters and steps the optimizer; fills the
+// epilogues of a timeline whose spans are there, with a transport when all ranks' are here
+// (epilogue.c).
 sp_status sp_i_exec_run_epilogue(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
 void sp_i_exec_fill_epilogues(const sp_i_exec_run *run, sp_timeline *timeline);
 
@@ -386,7 +387,7 @@ sp_status sp_i_exec_tensor_read(const sp_i_exec_run *run, size_t index, double *
 
 // ---- Numbers of a device's elements (run_tensors.c) ----
 
-// Numbers of a machine's elements in the caller's memory, from and to fp64.
+// Numbers of a device's elements in the caller's memory, from and to fp64.
 
 // Not for bytes. To the nearest; bf16 is rounded from fp32, as masters are.
 void sp_i_exec_elements_from(sp_element element, int64_t n, const double *from, void *to);

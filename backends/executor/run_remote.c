@@ -85,10 +85,8 @@ typedef struct record {
 
 static size_t losses_of(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
 {
-    int pp;
-    int chunk;
-    sp_layout_locate(sp_i_exec_layout(run), (int)sp_i_exec_vstages(run) - 1, &pp, &chunk);
-    return rank->pp == pp ? run->request->plan->packing->forward.count : 0;
+    int last = run->depends.rank_of[sp_i_exec_vstages(run) - 1];
+    return rank->pp == last ? run->request->plan->packing->forward.count : 0;
 }
 
 static double *loss_of(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
@@ -195,7 +193,7 @@ sp_status sp_i_exec_share_step(sp_i_exec_run *run, sp_error *err)
 // ---- Clocks ----
 
 // Times of ranks in processes of their own. Each rank's stamps count from its own begin of the step
-// behind a barrier of all ranks: that sets the clocks of different machines, as exactly as ranks
+// behind a barrier of all ranks: that sets the clocks of different devices, as exactly as ranks
 // leave a barrier together, and they may drift from there. What one rank sends another cannot have
 // read before: where the times say so, the reader's clock is slow, and it is put forward from that
 // action on. Nothing else is changed, so every action takes as long as it took.
@@ -300,7 +298,7 @@ static void make_clocks(const sp_i_exec_run *run, rank_clock *clocks)
     }
 }
 
-// Goes from lane to lane until all are done: the plan ran, so it does not stop.
+// Goes from clock to clock until all are done. The plan ran, so this comes to an end.
 sp_status sp_i_exec_set_clocks(sp_i_exec_run *run, sp_error *err)
 {
     const sp_layout *layout = sp_i_exec_layout(run);
@@ -337,8 +335,8 @@ sp_status sp_i_exec_set_clocks(sp_i_exec_run *run, sp_error *err)
 
 // ---- Times of a run ----
 
-// Times of a run. On the virtual clock a moment is what the rank's clock shows, on the wall clock a
-// stamp of its machine, whose time is known when the rank's work is done.
+// Times of a run. On the virtual clock a timestamp is what the rank's clock shows, on the wall
+// clock a stamp of its device, whose time is known when the rank's work is done.
 
 int64_t sp_i_exec_wall_ns(void)
 {

@@ -12,7 +12,7 @@ static void *take_state(sp_i_exec_rank *rank, sp_memory_category category, int64
     return sp_i_exec_take_zeroed(rank->arena, category, 1, all);
 }
 
-// What a tensor starts with, piece by piece, and as the machine has it.
+// What a tensor starts with, piece by piece, and as the device has it.
 typedef struct start {
     double value[PIECE];
     char real[PIECE * sizeof(double)];

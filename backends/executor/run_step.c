@@ -131,17 +131,16 @@ static sp_status check_drained(const sp_i_exec_run *run, sp_error *err)
 static sp_status end_rank(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err)
 {
     size_t packs = run->request->plan->packing->forward.count;
-    int pp;
-    int chunk;
-    sp_layout_locate(sp_i_exec_layout(run), (int)sp_i_exec_vstages(run) - 1, &pp, &chunk);
+    size_t last = sp_i_exec_vstages(run) - 1;
     rank->held = sp_i_exec_rank_held(run, rank);
-    if (rank->pp != pp) {
+    if (rank->pp != run->depends.rank_of[last]) {
         return SP_OK;
     }
     sp_i_exec_enter(run, rank);
-    run->runtime->ops->download(
-        run->runtime, run->loss + (size_t)sp_i_exec_pipeline(run, rank) * packs,
-        sp_i_exec_stage_of(run, rank, chunk)->loss, (int64_t)(packs * sizeof *run->loss));
+    run->runtime->ops->download(run->runtime,
+                                run->loss + (size_t)sp_i_exec_pipeline(run, rank) * packs,
+                                sp_i_exec_stage_of(run, rank, run->depends.chunk_of[last])->loss,
+                                (int64_t)(packs * sizeof *run->loss));
     return sp_i_exec_synchronize_rank(run, rank, err);
 }
 

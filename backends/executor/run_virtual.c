@@ -1,5 +1,5 @@
 // Actions in virtual time: sp_walk says which is next, the ranks that share it run it, and
-// how long it took, by the machine's clock (sp_runtime_ops.now_ns), decides when it would have run.
+// how long it took, by the device's clock (sp_runtime_ops.now_ns), decides when it would have run.
 #include "backends/comm/comm.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"

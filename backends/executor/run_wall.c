@@ -5,8 +5,8 @@
 
 // ---- Steps that the device repeats ----
 
-// Steps that the machine repeats, on the wall clock: the first one runs as ever, the second's work
-// is captured, and from there on the machine does it again, step after step, while no rank's code
+// Steps that the device repeats, on the wall clock: the first one runs as ever, the second's work
+// is captured, and from there on the device does it again, step after step, while no rank's code
 // runs. What the captured step takes from the arenas it gives back before its end: nothing else
 // holds these blocks when it is repeated.
 
@@ -106,7 +106,7 @@ static sp_status begin_clock(sp_i_exec_run *run, sp_error *err)
     return status;
 }
 
-// Of a rank in a process of its own. The barrier stands for one moment of all ranks, whose machines
+// Of a rank in a process of its own. The barrier stands for one moment of all ranks, whose devices
 // have clocks of their own: each counts from where it has left it.
 static sp_status begin_together(sp_i_exec_run *run, sp_i_exec_rank *rank)
 {

@@ -68,31 +68,28 @@ static sp_status kv_group(sp_i_exec_run *run, sp_i_exec_rank *rank, int *scratch
     return tp_group(run, rank, rank->tp / same * same, same, scratch, &rank->kv_group, err);
 }
 
-// The two ends of a tied table.
+// The two ranks that hold a tied table, for the embedding and for the LM head.
 static sp_status tied_group(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err)
 {
     const sp_layout *layout = sp_i_exec_layout(run);
-    int end_times[2];
-    int chunk;
-    sp_layout_locate(layout, 0, &end_times[0], &chunk);
-    sp_layout_locate(layout, (int)sp_i_exec_vstages(run) - 1, &end_times[1], &chunk);
+    const int *rank_of = run->depends.rank_of;
+    int holders[2] = {rank_of[0], rank_of[sp_i_exec_vstages(run) - 1]};
     rank->tied_group = -1;
     if (!run->request->model->tied_embeddings || layout->vocab_parallel ||
-        end_times[0] == end_times[1] || (rank->pp != end_times[0] && rank->pp != end_times[1])) {
+        holders[0] == holders[1] || (rank->pp != holders[0] && rank->pp != holders[1])) {
         return SP_OK;
     }
     for (int e = 0; e < 2; e++) {
-        end_times[e] =
-            sp_i_exec_rank_number(run, rank->dp, end_times[e], sp_i_exec_member(run, rank));
+        holders[e] = sp_i_exec_rank_number(run, rank->dp, holders[e], sp_i_exec_member(run, rank));
     }
-    return group_of(run, "tied table", end_times, 2, &rank->tied_group, err);
+    return group_of(run, "tied table", holders, 2, &rank->tied_group, err);
 }
 
 // The pipeline ranks that share the vocabulary.
 static sp_status vocab_group(sp_i_exec_run *run, sp_i_exec_rank *rank, int *scratch, sp_error *err)
 {
     const sp_layout *layout = sp_i_exec_layout(run);
-    int chunk;
+    const int *rank_of = run->depends.rank_of;
     rank->links.vocab_group = -1;
     if (!layout->vocab_parallel) {
         return SP_OK;
@@ -100,8 +97,8 @@ static sp_status vocab_group(sp_i_exec_run *run, sp_i_exec_rank *rank, int *scra
     for (int p = 0; p < layout->pp; p++) {
         scratch[p] = sp_i_exec_rank_number(run, rank->dp, p, sp_i_exec_member(run, rank));
     }
-    sp_layout_locate(layout, 0, &rank->links.vocab_root[0], &chunk);
-    sp_layout_locate(layout, (int)sp_i_exec_vstages(run) - 1, &rank->links.vocab_root[1], &chunk);
+    rank->links.vocab_root[0] = rank_of[0];
+    rank->links.vocab_root[1] = rank_of[sp_i_exec_vstages(run) - 1];
     return group_of(run, "vocabulary", scratch, layout->pp, &rank->links.vocab_group, err);
 }
 

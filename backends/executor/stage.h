@@ -20,8 +20,9 @@ typedef enum sp_i_exec_exchange_kind {
     SP_I_EXEC_EXCHANGE_KINDS
 } sp_i_exec_exchange_kind;
 
-// From one moment to another: of the rank's own computing, which leaves out what others do on the
-// same machine while it waits for them, or of the machine's stamps.
+// From one timestamp to another. Virtual time counts the rank's own computing, which leaves out
+// what others do on the same device while the rank waits for them; the wall clock takes the
+// device's stamps.
 typedef struct sp_i_exec_exchange {
     sp_i_exec_exchange_kind kind;
     uint64_t begin, end;
@@ -74,8 +75,8 @@ typedef struct sp_i_exec_job {
     // to be predicted (negative: padding) and position. token_at[slice] is the place of its first.
     int64_t *token, *target, *position;
     int64_t *token_at;
-    // The same row by row of every pack, from `packed_at` on. They stay where they are while the
-    // run lasts: a machine that repeats a step reads them again (device_runtime.h).
+    // These numbers row by row of every pack, from `packed_at` on. They stay where they are while
+    // the run lasts: a device that repeats a step reads them again (device_runtime.h).
     int64_t *packed[SP_I_EXEC_NUMBERS];
     const int64_t *ids;                  // of the batch's samples
     sp_comm_attention_way attention_way; // of packs that several ranks share
@@ -133,7 +134,7 @@ typedef struct sp_i_exec_stage {
     void **kv;                 // [slices][layers]: keys | values, turned by their positions
     void **kv_gradient;        // [slices][layers]: sum so far over later slices
     void **deferred;           // [backward packs][layers + 1][SP_I_EXEC_DEFERRED]
-    double *loss;              // [forward packs], in the machine's memory
+    double *loss;              // [forward packs], in the device's memory
 } sp_i_exec_stage;
 
 // Tables, all empty, and a loss that is not yet set. Places, value, gradient, range and what
@@ -223,8 +224,8 @@ typedef struct sp_i_exec_math {
     // cosine and sine, exact [positions, head_dim / 2] of the positions 0, 1, ...
     void (*rope_table)(int64_t positions, int64_t head_dim, void *cosine, void *sine);
     void (*add_exact)(int64_t n, const void *x, void *y); // y += x, of gradients
-    // All exact but `value`, which becomes master rounded. The same array as master where the two
-    // widths are one.
+    // All exact but `value`, which becomes master rounded. Where the two widths
+    // are one, value and master are one array.
     void (*update)(const sp_i_exec_update *update, int64_t n, const void *gradient, void *master,
                    void *first, void *second, void *value);
 } sp_i_exec_math;

@@ -43,7 +43,7 @@ void SP_EXEC(settle)(layer *l, int32_t forward_pack);
 void SP_EXEC(clear)(layer *l);
 // A matrix [rows, columns] that no table names, as workspace.
 void *SP_EXEC(take)(const layer *l, int64_t columns);
-// Hidden states [own, hidden], likewise.
+// Hidden states [own, hidden], as workspace.
 void *SP_EXEC(take_own)(const layer *l);
 
 real *SP_EXEC(value)(const layer *l, sp_i_exec_layer_weight weight);
@@ -83,7 +83,7 @@ void SP_EXEC(norm_backward)(const layer *l, void *const *weights, void *const *g
                             const real *x, const exact *mean, const exact *rstd, const real *dy,
                             real *dx);
 
-// ---- attention: slices' queries, keys and values (attention_slices.c), for every machine
+// ---- attention: slices' queries, keys and values (attention_slices.c), for every device
 
 // Of the layer's heads on this rank. Queries, attention output and dq are dense [rows, q], a
 // slice's keys and values, and their gradients, are [rows, keys | values] in a block of their own.
@@ -104,7 +104,7 @@ bool SP_EXEC(attend_backward)(layer *l, const real *dout, real *dqkv);
 // memory ran out.
 exact *SP_EXEC(kv_gradient)(const layer *l, int32_t number);
 
-// ---- attention: each machine has its own, the CPU in backends/host/typed/attention.c, a GPU in
+// ---- attention: each device has its own, the CPU in backends/host/typed/attention.c, a GPU in
 // backends/cuda/attention_ops.c
 
 // From the pack's queries, and the keys and values of its slices and of those before them in their

@@ -144,7 +144,7 @@ static void draw(const layer *l, sp_i_exec_tensor mask, uint8_t *keeps)
     }
 }
 
-// Drawn here, for the machine to take over.
+// Drawn here, for the device to take over.
 static bool fill(const layer *l, sp_i_exec_tensor mask)
 {
     const sp_i_exec_job *job = l->stage->job;

@@ -1,6 +1,6 @@
 // What the executor computes with, for one precision: `real` of values, and `exact` of statistics
 // and of sums over tokens (gradients of weights, of keys and values), which is wider where `real`
-// is bf16. Tensors are in the memory of the run's machine (backends/api/device_runtime.h), sizes
+// is bf16. Tensors are in the memory of the run's device (backends/api/device_runtime.h), sizes
 // and pointers to constants on the caller's side are not; the work is the calling thread's rank's.
 // Formulas, shapes and strides are those of the kernel of the same name in kernels/.
 //
@@ -94,7 +94,7 @@ void SP_OP(cross_entropy_max)(int64_t tokens, int64_t columns, const real *logit
 void SP_OP(cross_entropy_sums)(int64_t tokens, int64_t columns, int64_t first, const real *logits,
                                int64_t stride, const int64_t *target, const exact *max, exact *sum,
                                exact *target_logit);
-// Adds to *loss, which is in the machine's memory and there even where nobody reads it.
+// Adds to *loss, which is in the device's memory and there even where nobody reads it.
 void SP_OP(cross_entropy_loss)(int64_t tokens, const int64_t *target, double total_weight,
                                const exact *max, const exact *sum, const exact *target_logit,
                                exact *lse, double *loss);

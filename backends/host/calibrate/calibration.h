@@ -1,4 +1,4 @@
-// What the parts of a calibration (calibrate.h) share.
+// Calibration of the executor on the CPU, and what its parts share.
 #ifndef SLIMPACK_BACKENDS_HOST_CALIBRATE_CALIBRATION_H
 #define SLIMPACK_BACKENDS_HOST_CALIBRATE_CALIBRATION_H
 
@@ -134,8 +134,8 @@ json_t *sp_i_host_measured(const sp_i_host_calibration *c, const char *what, dou
 // quartile of its repeats by the thread's processor time. About 20 ms. Needs sp_kernels_start.
 sp_status sp_i_host_reference_s(double *seconds, sp_error *err);
 
-// The same on `ranks` threads at once by the wall clock: a mean over about 30 ms, of the slowest.
-// It is longer as well where the threads have no cores to themselves.
+// Seconds of the reference work on `ranks` threads at once by the wall clock: a mean over about 30
+// ms, of the slowest. It is longer as well where the threads have no cores to themselves.
 sp_status sp_i_host_reference_wall_s(int ranks, double *seconds, sp_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-// Collectives of two and more ranks, by the clocks of virtual time (backends/comm/clock.h): each
+// Collectives of two and more ranks, by the clocks of virtual time (backends/comm/comm.h): each
 // rank has a core to itself, and a collective lasts until its slowest member is done.
 #include <math.h>
 #include <string.h>
