@@ -44,11 +44,11 @@ void sp_i_exec_p2p_fini(sp_i_exec_p2p *p2p)
 void *sp_i_exec_p2p_allocate(sp_i_exec_p2p *p2p, const sp_i_exec_p2p_slot *to, int64_t elements,
                              sp_i_exec_width width)
 {
-    sp_i_exec_p2p_buffer *box = sp_i_exec_p2p_buffer_at(p2p, to);
+    sp_i_exec_p2p_buffer *buffer = sp_i_exec_p2p_buffer_at(p2p, to);
     pthread_mutex_lock(&p2p->lock);
-    box->content = sp_i_exec_take(p2p->arena, SP_MEM_COMMUNICATION, elements, width);
+    buffer->content = sp_i_exec_take(p2p->arena, SP_MEM_COMMUNICATION, elements, width);
     pthread_mutex_unlock(&p2p->lock);
-    return box->content;
+    return buffer->content;
 }
 
 sp_status sp_i_exec_p2p_failure(sp_i_exec_p2p *p2p, char *text, size_t text_bytes)
@@ -73,9 +73,8 @@ int64_t sp_i_exec_p2p_in_flight(const sp_i_exec_p2p *p2p)
 
 // ---- What an action reads and gives, by sim/plan/depends ----
 
-// Links between pipeline ranks that are emulated: how long a hidden state or its gradient is under
-// way. On the virtual clock the time is counted, on the wall clock the device holds up the reader.
-
+// Of emulated links between pipeline ranks. On the virtual clock the time is counted, on the wall
+// clock the device holds up the reader.
 int64_t sp_i_exec_transfer_ns(const sp_i_exec_run *run, const sp_plan_place *from, int to)
 {
     sp_action_kind kind = (sp_action_kind)from->action.kind;
@@ -104,8 +103,8 @@ static int target_of(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_ac
 }
 
 // Of what stage `vstage` reads for the pack of an action.
-static sp_i_exec_p2p_slot address_at(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
-                                     sp_action action, int vstage)
+static sp_i_exec_p2p_slot slot_at(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
+                                  sp_action action, int vstage)
 {
     return (sp_i_exec_p2p_slot){.gradient = sp_action_is_backward(action),
                                 .vstage = vstage,
@@ -116,18 +115,18 @@ static sp_i_exec_p2p_slot address_at(const sp_i_exec_run *run, const sp_i_exec_r
 
 const void *sp_i_exec_input(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_action action)
 {
-    sp_i_exec_p2p_slot at = address_at(run, rank, action, vstage_of(run, rank, action));
+    sp_i_exec_p2p_slot at = slot_at(run, rank, action, vstage_of(run, rank, action));
     return reads(run, rank, action) ? sp_i_exec_p2p_buffer_at(&run->p2p, &at)->content : NULL;
 }
 
 void sp_i_exec_drop_input(sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_action action)
 {
     if (reads(run, rank, action)) {
-        sp_i_exec_p2p_slot at = address_at(run, rank, action, vstage_of(run, rank, action));
-        sp_i_exec_p2p_buffer *box = sp_i_exec_p2p_buffer_at(&run->p2p, &at);
-        sp_i_exec_p2p_release(&run->p2p, box->content);
-        box->content = NULL;
-        sp_comm_flag_clear(&box->full);
+        sp_i_exec_p2p_slot at = slot_at(run, rank, action, vstage_of(run, rank, action));
+        sp_i_exec_p2p_buffer *buffer = sp_i_exec_p2p_buffer_at(&run->p2p, &at);
+        sp_i_exec_p2p_release(&run->p2p, buffer->content);
+        buffer->content = NULL;
+        sp_comm_flag_clear(&buffer->full);
     }
 }
 
@@ -139,7 +138,7 @@ bool sp_i_exec_make_output(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action a
     if (target < 0) {
         return true;
     }
-    sp_i_exec_p2p_slot to = address_at(run, rank, action, target);
+    sp_i_exec_p2p_slot to = slot_at(run, rank, action, target);
     const sp_i_exec_pack *pack = sp_i_exec_pack_at(&rank->job->slices, to.gradient, action.pack);
     *output = sp_i_exec_p2p_allocate(&run->p2p, &to, pack->own_rows * rank->job->model->hidden,
                                      rank->job->specs.value);
@@ -157,7 +156,7 @@ void sp_i_exec_send_output(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action a
     if (target < 0) {
         return;
     }
-    sp_i_exec_p2p_slot to = address_at(run, rank, action, target);
+    sp_i_exec_p2p_slot to = slot_at(run, rank, action, target);
     int pp = run->depends.rank_of[target];
     int reader = sp_i_exec_rank_number(run, rank->dp, pp, sp_i_exec_member(run, rank));
     const sp_plan_place from = {.dp = rank->dp, .pp = rank->pp, .action = action};
@@ -179,7 +178,7 @@ static sp_status wait_transfer(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_acti
     char what[SP_COMM_WHAT];
     sp_action_name(from->action, sp_i_exec_layout(run)->chunks, name);
     snprintf(what, sizeof what, "%s of dp %d pp %d", name, from->dp, from->pp);
-    sp_i_exec_p2p_slot at = address_at(run, rank, action, vstage_of(run, rank, action));
+    sp_i_exec_p2p_slot at = slot_at(run, rank, action, vstage_of(run, rank, action));
     int writer = sp_i_exec_rank_number(run, from->dp, from->pp, sp_i_exec_member(run, rank));
     return sp_i_exec_is_remote(run, writer)
                ? sp_i_exec_wait_receive(run, rank, &at, writer, what, err)

@@ -115,10 +115,10 @@ void sp_i_exec_send(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_i_exec_p2
     SP_ASSERT(channel->next < channel->transfers.count);
     const sp_i_exec_transfer *transfer = &channel->transfers.items[channel->next];
     sp_i_exec_sent *sent_item = &channel->sent_items[channel->next++];
-    sp_i_exec_p2p_buffer *box = sp_i_exec_p2p_buffer_at(&run->p2p, to);
+    sp_i_exec_p2p_buffer *buffer = sp_i_exec_p2p_buffer_at(&run->p2p, to);
     SP_ASSERT(transfer->vstage == to->vstage && transfer->pack == to->pack);
-    sent_item->content = box->content;
-    box->content = NULL;
+    sent_item->content = buffer->content;
+    buffer->content = NULL;
     int64_t bytes = bytes_of(rank, to->gradient, to->pack);
     if (bytes > 0) {
         // A failure is the world's, and found before the next action.
@@ -133,8 +133,8 @@ static sp_status post_receive(sp_i_exec_run *run, sp_i_exec_rank *rank,
 {
     const sp_i_exec_p2p_slot at = {
         .gradient = channel->gradient, .vstage = transfer->vstage, .pack = transfer->pack};
-    sp_i_exec_p2p_buffer *box = sp_i_exec_p2p_buffer_at(&run->p2p, &at);
-    box->sent = transfer->sent;
+    sp_i_exec_p2p_buffer *buffer = sp_i_exec_p2p_buffer_at(&run->p2p, &at);
+    buffer->sent = transfer->sent;
     if (sp_i_exec_pack_at(&rank->job->slices, at.gradient, at.pack)->all_rows == 0) {
         return SP_OK;
     }
@@ -148,7 +148,7 @@ static sp_status post_receive(sp_i_exec_run *run, sp_i_exec_rank *rank,
     }
     return bytes == 0 ? SP_OK
                       : sp_comm_channel_receive(rank->links.me, channel->number, room, bytes,
-                                                &box->message, err);
+                                                &buffer->message, err);
 }
 
 sp_status sp_i_exec_post_receives(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t action,
@@ -187,16 +187,16 @@ sp_status sp_i_exec_wait_receive(sp_i_exec_run *run, sp_i_exec_rank *rank,
                                  const sp_i_exec_p2p_slot *at, int writer, const char *what,
                                  sp_error *err)
 {
-    const sp_i_exec_p2p_buffer *box = sp_i_exec_p2p_buffer_at(&run->p2p, at);
+    const sp_i_exec_p2p_buffer *buffer = sp_i_exec_p2p_buffer_at(&run->p2p, at);
     if (bytes_of(rank, at->gradient, at->pack) == 0) {
         return SP_OK;
     }
-    sp_status status = sp_comm_channel_wait(rank->links.me, box->message, what, err);
+    sp_status status = sp_comm_channel_wait(rank->links.me, buffer->message, what, err);
     for (size_t i = 0; i < run->channels.count; i++) {
         sp_i_exec_channel *channel = &run->channels.items[i];
         while (status == SP_OK && channel->sends && channel->peer == writer &&
                channel->over < channel->next &&
-               channel->transfers.items[channel->over].read <= box->sent) {
+               channel->transfers.items[channel->over].read <= buffer->sent) {
             status = reclaim(run, rank, channel, err);
         }
     }
