@@ -149,6 +149,10 @@ typedef struct sp_calibration_request {
     double limit_s;        // time to spend, about; 0: as long as it takes
     const sp_model *model; // whose shapes are measured; NULL: the backend's choice
     int partitions;        // of the device, one is measured beside busy others; 0, 1: all of it
+    // Called after each part with the document so far, so that a calibration that is cut off leaves
+    // what it has measured; NULL: not called. A backend may have one part.
+    void (*part)(void *context, const json_t *so_far);
+    void *part_context;
 } sp_calibration_request;
 
 typedef struct sp_backend_option_info {

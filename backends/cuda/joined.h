@@ -6,8 +6,8 @@
 #include "backends/api/backend.h"
 #include "backends/api/device_runtime.h"
 #include "backends/comm/transport.h"
-#include "backends/cuda/bootstrap.h"
-#include "backends/cuda/device.h"
+#include "backends/cuda/device/device.h"
+#include "backends/cuda/rendezvous.h"
 
 struct sp_i_nccl_api;
 
@@ -24,12 +24,15 @@ sp_status sp_i_cuda_joining_read(const sp_run_request *request, sp_i_cuda_joinin
 // Whether the ranks of the request are the processes of the place's run. SP_ERR_USAGE where they
 // are to be and do not fit: other numbers, the virtual clock.
 sp_status sp_i_cuda_joins(const sp_run_request *request, const sp_i_cuda_joining *joining,
-                          const sp_i_bootstrap_place *place, bool *joins, sp_error *err);
+                          const sp_i_place *place, bool *joins, sp_error *err);
 
 // The GPU of a process: `device`, which the caller named, is that of the machine's first one; its
 // others take those behind it. A process that sees a single GPU takes that one.
-sp_status sp_i_cuda_joined_device(const sp_i_cuda_api *api, const sp_i_bootstrap_place *place,
-                                  int device, int *own, sp_error *err);
+sp_status sp_i_cuda_joined_device(const sp_i_cuda_api *api, const sp_i_place *place, int device,
+                                  int *own, sp_error *err);
+
+// CRC-32 (ISO-HDLC, as in zlib and Ethernet) of a text, such as that of a plan.
+uint32_t sp_i_cuda_hash(const void *text, size_t bytes);
 
 // A number of everything that processes of one run have in common: plan, model and settings.
 sp_status sp_i_cuda_request_hash(const sp_run_request *request, uint32_t *hash, sp_error *err);

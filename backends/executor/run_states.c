@@ -1,3 +1,4 @@
+#include "backends/comm/workers.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
@@ -205,23 +206,60 @@ static sp_status make_replicas(sp_i_exec_run *run, sp_error *err)
     return status;
 }
 
+// ---- starting values, drawn by as many threads as there are ranks or cores ----
+
+typedef struct drawing {
+    const sp_i_exec_run *run;
+    size_t threads;
+} drawing;
+
+static sp_status draw_values(void *data, int thread, sp_error *err)
+{
+    const drawing *d = data;
+    start *s = sp_i_malloc(sizeof *s);
+    if (s == NULL) {
+        return sp_error_no_memory(err, "starting values");
+    }
+    for (size_t r = d->run->here + (size_t)thread; r < d->run->end_here; r += d->threads) {
+        sp_i_exec_enter(d->run, &d->run->ranks[r]);
+        start_values(d->run, &d->run->ranks[r], s);
+    }
+    sp_i_free(s);
+    return SP_OK;
+}
+
+static sp_status start_all_values(const sp_i_exec_run *run, sp_error *err)
+{
+    const size_t ranks = run->end_here - run->here;
+    const size_t cores = (size_t)sp_i_cores();
+    drawing d = {run, ranks < cores ? ranks : cores};
+    sp_workers *workers = NULL;
+    if (d.threads <= 1) {
+        d.threads = 1;
+        return draw_values(&d, 0, err);
+    }
+    sp_status status = sp_workers_start((int)d.threads, NULL, draw_values, &d, &workers, err);
+    if (status == SP_OK) {
+        status = sp_workers_join(workers, 0, err);
+        sp_workers_free(workers);
+    }
+    return status;
+}
+
 sp_status sp_i_exec_states_make(sp_i_exec_run *run, sp_error *err)
 {
-    start *s = sp_i_malloc(sizeof *s);
-    sp_status status = s != NULL ? SP_OK : sp_error_no_memory(err, "starting values");
+    sp_status status = SP_OK;
     for (size_t r = 0; r < sp_i_exec_rank_count(run); r++) {
         set_share(run, &run->ranks[r]);
     }
     for (size_t r = run->here; status == SP_OK && r < run->end_here; r++) {
         sp_i_exec_rank *rank = &run->ranks[r];
         sp_i_exec_enter(run, rank);
-        if (take_states(run, rank) && make_rope(run, rank)) {
-            start_values(run, rank, s);
-        } else {
+        if (!take_states(run, rank) || !make_rope(run, rank)) {
             status = sp_i_exec_rank_failure(run, rank, NULL, err);
         }
     }
-    sp_i_free(s);
+    status = status == SP_OK ? start_all_values(run, err) : status;
     status = status == SP_OK ? make_replicas(run, err) : status;
     for (size_t r = run->here; status == SP_OK && r < run->end_here; r++) {
         place_weights(run, &run->ranks[r]);

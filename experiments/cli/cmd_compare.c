@@ -8,7 +8,7 @@
 #include "sim/base/progress.h"
 #include "sim/base/units.h"
 #include "sim/scenario/step_kind.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
 enum { MOST_ROWS = 64, MOST_OVERRIDES = 64 };

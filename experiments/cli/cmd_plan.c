@@ -8,7 +8,7 @@
 #include "experiments/stream/plan_stream.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
 typedef struct plan_args {
@@ -225,7 +225,7 @@ static int plan_scenario(const plan_args *args, const char *path)
     int exit_status = 0;
     sp_status status = sp_scenario_read(path, args->set.items, args->set.count, &scenario, &err);
     if (status == SP_OK) {
-        status = sp_strategy_settle(&scenario, false, &err);
+        status = sp_strategy_resolve(&scenario, false, &err);
     }
     if (status != SP_OK) {
         exit_status = cli_fail(&err);

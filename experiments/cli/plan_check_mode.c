@@ -1,14 +1,14 @@
 // slimpack plan --check
-#include "experiments/cli/plan_input.h"
 #include "experiments/cli/plan_modes.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "sim/base/json.h"
-#include "solver/evaluate.h"
+#include "sim/scenario/plan_input.h"
+#include "solver/evaluate/evaluate.h"
 #include "solver/plan_rules.h"
 
 typedef struct checked {
-    cli_plan_input in;
+    sp_plan_input in;
     sp_result result;
 } checked;
 
@@ -68,7 +68,7 @@ int cli_plan_check(const char *path, bool json, bool quiet)
     checked c = {0};
     sp_error err = {0};
     int exit_status = 0;
-    sp_status status = cli_plan_input_read(path, &c.in, &err);
+    sp_status status = sp_plan_input_read(path, &c.in, &err);
     if (status == SP_OK) {
         status = check_plan(path, &c, &err);
     }
@@ -82,6 +82,6 @@ int cli_plan_check(const char *path, bool json, bool quiet)
         exit_status = cli_fail(&err);
     }
     sp_result_fini(&c.result);
-    cli_plan_input_fini(&c.in);
+    sp_plan_input_fini(&c.in);
     return exit_status;
 }

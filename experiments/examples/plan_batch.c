@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "sim/scenario/scenario.h"
-#include "solver/plan_batch.h"
+#include "solver/evaluate/plan_batch.h"
 
 enum { MOST_SAMPLES = 4096 };
 

@@ -11,7 +11,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/scenario/scenario_cache.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
 enum {

@@ -3,7 +3,7 @@
 #include <pthread.h>
 
 #include "sim/base/alloc.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 
 // What is kept that nobody uses; 16 bytes per sample.
 enum { MOST_ENTRIES = 64, MOST_SAMPLES = 4 << 20 };

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "sim/base/json.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
 // As many digits as all JSON output of the program has.

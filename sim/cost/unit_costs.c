@@ -48,16 +48,6 @@ sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *pack
     return status;
 }
 
-// Of a pack whose slices all begin their samples.
-static int64_t whole_samples(const filler *f, const sp_pack_list *list, const sp_pack *pack)
-{
-    bool whole = f->end != NULL;
-    for (size_t s = 0; whole && s < pack->slice_count; s++) {
-        whole = list->slices[pack->first_slice + s].begin == 0;
-    }
-    return whole ? (int64_t)pack->slice_count : 0;
-}
-
 static int64_t seen_tokens(const filler *f, const sp_pack_list *list, const sp_pack *pack)
 {
     int64_t seen = 0;
@@ -81,7 +71,7 @@ static sp_unit_load load_of(const filler *f, const sp_pack_list *list, size_t k,
                          .kv_tokens = pack->kv_tokens,
                          .pairs = pack->full_pairs,
                          .seen_tokens = seen_tokens(f, list, pack),
-                         .whole_samples = whole_samples(f, list, pack)};
+                         .slices = f->end != NULL ? (int64_t)pack->slice_count : 0};
     if (backward) {
         load.begun_tokens = f->sums[k].begun_tokens;
         load.found_tokens = f->sums[k].found_tokens;
@@ -94,8 +84,7 @@ static bool is_alike(const sp_unit_load *a, const sp_unit_load *b)
 {
     return a->tokens == b->tokens && a->kv_tokens == b->kv_tokens && a->pairs == b->pairs &&
            a->begun_tokens == b->begun_tokens && a->found_tokens == b->found_tokens &&
-           a->seen_tokens == b->seen_tokens && a->whole_samples == b->whole_samples &&
-           a->collects == b->collects;
+           a->seen_tokens == b->seen_tokens && a->slices == b->slices && a->collects == b->collects;
 }
 
 // Samples of one length make equal packs one after the other.

@@ -113,8 +113,7 @@ static void measure_parts(const sp_model *model, const sp_layout *layout, sp_i_e
     }
 }
 
-// Rows of a plan of cuDNN, which packs of much the same size share
-// (backends/cuda/attention_packed.c).
+// Rows that work spaces of cuDNN are for (backends/cuda/attention/attention_packed.c).
 static int64_t planned_rows(int64_t rows)
 {
     int64_t base = 128;
@@ -124,17 +123,33 @@ static int64_t planned_rows(int64_t rows)
     return rows <= base ? base : sp_ceil_div(rows, base / 8) * (base / 8);
 }
 
-// By cuDNN: keys and values of all samples in one matrix, their gradients in another; the gradients
-// of the queries in fp32 and a number for each row, and where heads are grouped the gradients of
-// the keys and values of every query head.
-static void measure_whole_attention(const sp_i_shard *shard, int64_t rows, int64_t samples,
-                                    sp_i_explicit *x)
+// Keys that the runs of a pack's queries see, each run for itself: its sample's up to its end. A
+// rank has one run of a slice, of a zig-zag shard two; of several slices each sequence-parallel
+// part is a run of its own.
+static int64_t run_keys(const sp_i_shard *shard, const sp_layout *layout, const sp_unit_load *load,
+                        int64_t rows, int64_t seen)
 {
-    int64_t planned = planned_rows(rows);
-    int64_t kv = sp_i_mul_bytes(rows, 2 * BF16 * shard->kv);
-    int64_t sums = shard->q + shard->heads + (shard->q != shard->kv ? 2 * shard->q : 0);
-    x->attend = samples > 1 ? kv : 0;
-    x->attend_backward += x->attend + kv + sp_i_mul_bytes(planned, FP32 * sums);
+    int64_t runs = layout->cp > 1 ? 2 : 1;
+    int64_t parts = load->slices > 1 ? shard->norm_split / runs : 1;
+    int64_t ends = runs * seen - (runs - 1) * (load->tokens - rows / 2);
+    return parts > 1 ? parts * ends - rows * (parts - 1) / 2 : ends;
+}
+
+// By cuDNN: keys and values of all samples in one matrix, but of the one slice that stands so
+// already; their gradients in another, of each run; the gradients of the queries in fp32 and a
+// number for each row, and where heads are grouped the gradients of the keys and values of every
+// query head.
+static void measure_cudnn(const sp_i_shard *shard, const sp_layout *layout,
+                          const sp_unit_load *load, int64_t rows, int64_t seen, sp_i_explicit *x)
+{
+    bool alone = layout->cp == 1 && load->slices == 1 && seen == load->tokens;
+    int64_t keys = run_keys(shard, layout, load, rows, seen);
+    int64_t joined = alone ? 0 : sp_i_mul_bytes(seen, 2 * BF16 * shard->kv);
+    int64_t spread = shard->q != shard->kv ? 2 * FP32 * shard->q : 0;
+    x->attend += joined;
+    x->attend_backward += joined + sp_i_mul_bytes(keys, 2 * BF16 * shard->kv) +
+                          sp_i_mul_bytes(planned_rows(rows), FP32 * (shard->q + shard->heads)) +
+                          sp_i_mul_bytes(planned_rows(keys), spread);
 }
 
 // What a GPU's attention takes beside its tensors: backward a number for each query and head; keys
@@ -149,14 +164,13 @@ static void measure_attention(const sp_model *model, const sp_layout *layout, co
     sp_i_shard shard = sp_i_shard_of(model, layout);
     int64_t rows = sp_ceil_div(load->tokens, layout->cp);
     int64_t seen = load->seen_tokens > 0 ? load->seen_tokens : load->tokens;
-    int64_t samples = load->whole_samples;
-    bool one_run = samples == 1 || (samples > 1 && shard.norm_split == 1);
     x->attend_backward = sp_i_mul_bytes(rows, FP32 * shard.heads);
     if (layout->cp > 1) {
         x->attend = sp_i_mul_bytes(seen, 2 * BF16 * shard.kv);
         x->attend_backward += sp_i_mul_bytes(seen, 2 * (BF16 + FP32) * shard.kv);
-    } else if (stack->cudnn_attention && one_run && model->head_dim % HEAD_STEP == 0) {
-        measure_whole_attention(&shard, rows, samples, x);
+    }
+    if (stack->cudnn_attention && load->slices > 0 && model->head_dim % HEAD_STEP == 0) {
+        measure_cudnn(&shard, layout, load, rows, seen, x);
     }
     x->attend = cut(x->stage, x->attend);
     x->attend_backward = cut(x->stage, x->attend_backward);

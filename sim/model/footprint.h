@@ -125,7 +125,7 @@ typedef struct sp_unit_load {
     // Of each sample those up to the end of its last slice here; 0: `tokens`. Asked for where a
     // stack counts what is gathered of them (stack.h, device_bytes).
     int64_t seen_tokens;
-    int64_t whole_samples; // here; 0: not asked for, or a slice begins inside its sample
+    int64_t slices; // here; 0: not asked for
     // Tokens, each slice's rounded up to whole rows of every CP rank: of earlier slices in other
     // packs whose sums this backward begins, and of own slices whose sums others began.
     int64_t begun_tokens, found_tokens;

@@ -12,7 +12,7 @@
 #include "experiments/execution/scenario_set.h"
 #include "kernels/start.h"
 #include "sim/base/json.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 #include "tests/bench/sampling.h"
 
 enum { LISTED = 12, MOST_STEPS = 1000 };

@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/arena.h"
-#include "backends/cuda/events.h"
-#include "backends/cuda/gemm.h"
-#include "backends/cuda/machine.h"
-#include "backends/cuda/partition.h"
-#include "backends/cuda/random_data.h"
-#include "backends/cuda/transfer.h"
+#include "backends/cuda/calibrate/bench.h"
+#include "backends/cuda/device/device.h"
+#include "backends/cuda/device/events.h"
+#include "backends/cuda/device/machine.h"
+#include "backends/cuda/device/machine_state.h"
+#include "backends/cuda/device/partition.h"
+#include "backends/cuda/products/gemm.h"
 #include "tests/gpu/gpu_test.h"
 
 static sp_status failures_leave_the_device_usable(gpu_test *t, sp_error *err)

@@ -3,9 +3,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "backends/cuda/device/lane.h"
+#include "backends/cuda/device/machine.h"
 #include "backends/cuda/execute.h"
-#include "backends/cuda/lane.h"
-#include "backends/cuda/machine.h"
 #include "kernels/cuda_kernels.h"
 #include "sim/schedule/schedule.h"
 #include "tests/gpu/gpu_test.h"

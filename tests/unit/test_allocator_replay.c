@@ -9,7 +9,7 @@
 #include "sim/model/tensor_program_build.h"
 #include "sim/model/unit_tensors.h"
 #include "sim/schedule/offload.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 #include "tests/support/scenario_fixture.h"
 #include "tests/support/test_main.h"
 

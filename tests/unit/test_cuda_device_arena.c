@@ -1,5 +1,5 @@
 // The arena of a GPU: gaps, the same addresses again. No address is read.
-#include "backends/cuda/arena.h"
+#include "backends/cuda/device/machine_state.h"
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "tests/support/test_main.h"

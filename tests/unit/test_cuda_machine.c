@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "backends/cuda/machine.h"
+#include "backends/cuda/device/machine.h"
 #include "kernels/bf16.h"
 #include "sim/base/alloc.h"
 #include "tests/gpu/support/computing_cublas.h"

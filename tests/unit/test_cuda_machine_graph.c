@@ -3,38 +3,18 @@
 // alone.
 #include <stdlib.h>
 
-#include "backends/cuda/lane.h"
-#include "backends/cuda/machine.h"
-#include "tests/gpu/support/computing_cublas.h"
+#include "backends/cuda/device/lane.h"
+#include "backends/cuda/device/machine.h"
+#include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/fake_graph.h"
 #include "tests/support/test_main.h"
 
 enum { MEMORY = 200 << 20 };
 
-static sp_i_cuda_api api;
-static sp_i_cublas_api cublas;
-
-static sp_runtime *machine_new(int ranks)
-{
-    const sp_i_cuda_device device = {&api, 0};
-    const sp_i_cuda_machine_options options = {
-        .ranks = ranks, .partitioned = true, .memory_bytes = MEMORY};
-    sp_runtime *machine;
-    sp_error err = {0};
-    fake_cuda_reset(&api);
-    computing_cublas_reset(&cublas);
-    assert_int_equal(sp_i_cuda_machine_new(&device, &cublas, &options, &machine, &err), SP_OK);
-    machine->ops->enter(machine, 0);
-    return machine;
-}
-
 static void end(sp_runtime *machine)
 {
-    sp_i_cuda_machine_free(machine);
-    assert_int_equal(fake.live_blocks, 0);
-    assert_int_equal(fake.live_events, 0);
-    assert_int_equal(fake.live_streams, 0);
+    emulated_machine_free(machine);
     assert_int_equal(fake_graphs.live, 0);
     assert_false(fake_graph_capturing());
 }
@@ -88,7 +68,7 @@ static void upload(sp_runtime *m, void *data)
 static void numbers_are_read_again_and_bytes_are_not(void **state)
 {
     (void)state;
-    sp_runtime *m = machine_new(1);
+    sp_runtime *m = emulated_machine_new(1, true, MEMORY);
     int64_t *room = m->ops->allocate(m, 4 * COUNT * (int64_t)sizeof *room);
     uploads u = {.bytes = room,
                  .numbers = room + COUNT,
@@ -130,7 +110,7 @@ static void upload_nothing(sp_runtime *m, void *data)
 static void what_has_no_bytes_needs_no_room(void **state)
 {
     (void)state;
-    sp_runtime *m = machine_new(1);
+    sp_runtime *m = emulated_machine_new(1, true, MEMORY);
     sp_error err = {0};
     void *room = m->ops->allocate(m, 64);
     capture(m, upload_nothing, room);
@@ -143,7 +123,7 @@ static void what_has_no_bytes_needs_no_room(void **state)
 static void a_repetition_is_one_launch(void **state)
 {
     (void)state;
-    sp_runtime *m = machine_new(3);
+    sp_runtime *m = emulated_machine_new(3, true, MEMORY);
     int64_t *room = m->ops->allocate(m, 4 * COUNT * (int64_t)sizeof *room);
     uploads u = {room, room + COUNT, room + 2 * COUNT, room + 3 * COUNT, {1}, {1}};
     capture(m, upload, &u);
@@ -180,7 +160,7 @@ static void go_round(sp_runtime *m, void *data)
 static void fences_order_a_repetition(void **state)
 {
     (void)state;
-    sp_runtime *m = machine_new(RANKS);
+    sp_runtime *m = emulated_machine_new(RANKS, true, MEMORY);
     int64_t bytes = (RANKS * ROUNDS + 1) * (int64_t)sizeof(int64_t);
     ring r = {.at = m->ops->allocate(m, bytes)};
     memset(r.at, 0, (size_t)bytes);
@@ -223,7 +203,7 @@ static void repetitions_have_their_own_times(void **state)
     (void)state;
     const int64_t tick_ns = 70000000;
     uint64_t stamps[2][STAMPS];
-    sp_runtime *m = machine_new(2);
+    sp_runtime *m = emulated_machine_new(2, true, MEMORY);
     capture(m, stamp, stamps);
     fake.tick_ns = tick_ns;
     for (int step = 0; step < 50; step++) {
@@ -278,7 +258,7 @@ static void nothing_in_a_capture_waits(void **state)
 {
     (void)state;
     double out;
-    sp_runtime *m = machine_new(2);
+    sp_runtime *m = emulated_machine_new(2, true, MEMORY);
     void *room = m->ops->allocate(m, 64);
     memset(room, 0, 64);
     begin_capture(m);
@@ -286,7 +266,7 @@ static void nothing_in_a_capture_waits(void **state)
     assert_int_equal(fake_graphs.refused, 1);
     capture_must_fail(m, "cudaStreamSynchronize");
 
-    m = machine_new(2);
+    m = emulated_machine_new(2, true, MEMORY);
     begin_capture(m);
     (void)m->ops->now_ns(m);
     assert_int_equal(fake_graphs.refused, 1);
@@ -297,18 +277,18 @@ static void a_capture_is_as_its_rehearsal(void **state)
 {
     (void)state;
     int64_t x = 1;
-    sp_runtime *m = machine_new(2);
+    sp_runtime *m = emulated_machine_new(2, true, MEMORY);
     void *room = m->ops->allocate(m, 64);
     begin_capture(m);
     m->ops->upload(m, room, &x, sizeof x);
     capture_must_fail(m, "GPU 0: a captured step uploads more than its rehearsal");
 
-    m = machine_new(2);
+    m = emulated_machine_new(2, true, MEMORY);
     begin_capture(m);
     assert_int_equal(m->ops->stamp(m), 0);
     capture_must_fail(m, "GPU 0: a captured step has more stamps than its rehearsal");
 
-    m = machine_new(2);
+    m = emulated_machine_new(2, true, MEMORY);
     begin_capture(m);
     sp_i_cuda_hold(sp_i_cuda_rank_now());
     assert_null(sp_i_cuda_scratch(sp_i_cuda_rank_now(), 1));
@@ -321,7 +301,7 @@ static void a_dropped_capture_leaves_nothing(void **state)
 {
     (void)state;
     sp_error err = {0};
-    sp_runtime *m = machine_new(RANKS);
+    sp_runtime *m = emulated_machine_new(RANKS, true, MEMORY);
     int64_t bytes = (RANKS * ROUNDS + 1) * (int64_t)sizeof(int64_t);
     ring r = {.at = m->ops->allocate(m, bytes)};
     memset(r.at, 0, (size_t)bytes);

@@ -1,5 +1,5 @@
 // The transport between GPUs: collectives, messages and exchanges, on fakes of CUDA and NCCL and
-// the real bootstrap.
+// the real rendezvous.
 #include "sim/base/alloc.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/joined_gpus.h"
@@ -204,7 +204,7 @@ static void streams_are_made_at_the_ends_alone(void **state)
 
 static sp_status tell_all(joined_rank *me, sp_error *err)
 {
-    enum { LARGE = (64 << 20) + 5 }; // two messages of the bootstrap
+    enum { LARGE = (64 << 20) + 5 }; // many parts
     static const size_t sizes[3] = {3, 0, LARGE};
     sp_transport *t = me->transport;
     const int r = me->place.rank;

@@ -9,7 +9,6 @@
 #include "experiments/execution/execution.h"
 #include "sim/metrics/metrics.h"
 #include "tests/support/host_run.h"
-#include "tests/support/record_text.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -131,14 +130,6 @@ static void a_step_of_two_stages(void **state)
     sp_run *run = host_run(&f.device, &f.request);
     must_be_as_worked_out(sp_run_step(run, 0));
     sp_run_free(run);
-    // The same by way of a document.
-    sp_request_file file;
-    record_request_file("host", &f.request, &file);
-    const sp_run_request read = sp_request_of_batch(&file, 0);
-    run = host_run(&f.device, &read);
-    must_be_as_worked_out(sp_run_step(run, 0));
-    sp_run_free(run);
-    sp_request_file_fini(&file);
     fixture_fini(&f);
 }
 

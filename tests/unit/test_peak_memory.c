@@ -7,7 +7,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

@@ -6,7 +6,7 @@
 #include "sim/base/json.h"
 #include "sim/plan/plan_check.h"
 #include "sim/plan/plan_json.h"
-#include "solver/plan_batch.h"
+#include "solver/evaluate/plan_batch.h"
 #include "solver/plan_rules.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"

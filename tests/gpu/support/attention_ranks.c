@@ -1,7 +1,7 @@
 // The ranks of a case at work on the packs, as stages of an executor on one GPU.
 #define SP_KERNEL_BITS 16
 #include "backends/comm/comm.h"
-#include "backends/cuda/machine.h"
+#include "backends/cuda/device/machine.h"
 #include "backends/executor/typed/layer.h"
 #include "kernels/bf16.h"
 #include "sim/base/alloc.h"
@@ -167,12 +167,15 @@ static bool run_pack(rank *r, const sp_i_exec_pack *pack)
     sp_i_exec_mark(arena);
     int64_t blocks = sp_i_exec_blocks(arena);
     int64_t held = sp_bytes_total(high);
+    int64_t before = sp_bytes_total(sp_i_exec_held(arena, SP_I_EXEC_REAL));
     sp_i_alloc_fail_after(r->c->failing - 1);
     bool ok = attend(r, pack, &t);
     sp_i_alloc_fail_after(-1);
     if (ok) {
         r->c->leaked += sp_i_exec_blocks(arena) - blocks;
         r->c->table_bytes += sp_bytes_total(high) - held;
+        int64_t taken = sp_bytes_total(sp_i_exec_high(arena, SP_I_EXEC_REAL)) - before;
+        r->c->real_bytes = taken > r->c->real_bytes ? taken : r->c->real_bytes;
         move_pack(r, pack, &t, true);
     }
     give_tensors(r, &t);

@@ -3,47 +3,50 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "backends/cuda/machine.h"
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
 #include "sim/base/prng.h"
-#include "tests/gpu/support/computing_cublas.h"
-#include "tests/gpu/support/fake_cuda.h"
+#include "tests/gpu/support/emulated_backend.h"
 #include "tests/support/test_main.h"
 
 #define BF16_BOUND (1.02 / 256)
 #define FP32_BOUND 1e-5
 
-static sp_i_cuda_api api;
-static sp_i_cublas_api cublas;
-static const sp_i_cuda_device device = {&api, 0};
 static sp_prng prng;
 
-sp_runtime *ops_begin(void)
+sp_runtime *ops_machine;
+
+void ops_begin(void)
 {
-    const sp_i_cuda_machine_options options = {.ranks = 1, .memory_bytes = 64 << 20};
-    sp_error err = {0};
-    sp_runtime *machine;
-    fake_cuda_reset(&api);
-    computing_cublas_reset(&cublas);
     sp_prng_seed(&prng, 11);
     sp_kernels_start();
-    assert_int_equal(sp_i_cuda_machine_new(&device, &cublas, &options, &machine, &err), SP_OK);
-    machine->ops->enter(machine, 0);
-    return machine;
+    ops_machine = emulated_machine_new(1, false, 64 << 20);
 }
 
-void ops_end(sp_runtime *machine)
+void ops_end(void)
 {
     sp_error err = {0};
-    sp_status status = machine->ops->synchronize(machine, &err);
+    sp_status status = ops_machine->ops->synchronize(ops_machine, &err);
     if (status != SP_OK) {
         print_error("%s\n", err.message[0]);
     }
     assert_int_equal(status, SP_OK);
-    sp_i_cuda_machine_free(machine);
-    assert_int_equal(fake.live_blocks, 0);
-    assert_int_equal(computing.live, 0);
+    emulated_machine_free(ops_machine);
+}
+
+ops_tensor *ops_bf16(int64_t rows, int64_t columns)
+{
+    return ops_drawn(ops_machine, true, rows, columns, 1.0);
+}
+
+ops_tensor *ops_fp32(int64_t rows, int64_t columns)
+{
+    return ops_drawn(ops_machine, false, rows, columns, 1.0);
+}
+
+void ops_check(const char *what, ops_tensor *t, const double *expected)
+{
+    ops_check_rounded(ops_machine, what, t, expected, 1.0);
 }
 
 void ops_put(sp_runtime *machine, ops_tensor *t)
