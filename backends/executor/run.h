@@ -301,9 +301,10 @@ uint64_t sp_i_exec_timestamp(const sp_i_exec_run *run, sp_i_exec_rank *rank);
 int64_t sp_i_exec_timestamp_ns(const sp_i_exec_run *run, uint64_t timestamp);
 void sp_i_exec_fill_times(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_i_exec_log *log);
 
-// Ranks in other processes (p2p_remote.c). All processes make the channels of all ranks. Is a rank
-// in another process? Sends what is in a buffer. Posts the receives of all that actions up to this
-// one read. Waits for a receive that was posted. Ends the step.
+// Ranks in other processes (p2p_remote.c). All processes make the channels of all ranks.
+// `is_remote`: is a rank in another process? `send` sends what is in a buffer, `post_receives`
+// posts the receives of all that actions up to this one read, `wait_receive` waits for a receive
+// that was posted, and `channels_end` ends the step.
 sp_status sp_i_exec_channels_make(sp_i_exec_run *run, sp_error *err);
 bool sp_i_exec_is_remote(const sp_i_exec_run *run, int rank);
 void sp_i_exec_send(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_i_exec_p2p_slot *to,
@@ -344,12 +345,15 @@ void sp_i_exec_offload_end(sp_i_exec_rank *rank);
 sp_bytes sp_i_exec_rank_held(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
 // The memory of a step whose timeline is complete (run_memory.c).
 sp_status sp_i_exec_fill_memory(const sp_i_exec_run *run, sp_measured_step *step, sp_error *err);
-// What an action reads and what it gives, by sim/plan/depends (p2p.c): the hidden states of a
-// forward, the gradients of a backward. On the wall clock: waits until what the action reads is
-// there and the ranks that run it together have come. What it reads; NULL: nothing. The end of what
-// was read. Room for what the action gives, NULL where nobody reads it; false where memory ran out.
-// Sends what was written there. And how long that is under way to pipeline rank `to`: 0 on the same
-// rank, and where links are not emulated.
+// What an action reads and what it gives, by sim/plan/depends (p2p.c): a forward passes hidden
+// states on, a backward their gradients.
+//
+// `wait_input` waits, on the wall clock, until what the action reads is there and the ranks that
+// run it together have come. `input` is what the action reads, NULL where it reads nothing, and
+// `drop_input` ends it. `make_output` makes room for what the action gives, NULL where nobody reads
+// it, and is false where memory ran out. `send_output` sends what was written there. `transfer_ns`
+// is how long that is in flight to pipeline rank `to`: 0 on one rank, and where links are not
+// emulated.
 sp_status sp_i_exec_wait_input(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action,
                                sp_error *err);
 const void *sp_i_exec_input(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_action action);
