@@ -57,20 +57,6 @@ sp_status sp_strategy_check(const char *name, const char *source, sp_error *err)
 
 // ---- The order that a strategy brings, in the place of the scenario's own ----
 
-// The document then says what is run, so that reading it again gives the same scenario.
-static bool write_resolved(const sp_scenario *scenario)
-{
-    const sp_schedule_spec *schedule = &scenario->schedule;
-    json_t *object = json_object_get(scenario->resolved, "schedule");
-    json_t *parallel = json_object_get(scenario->resolved, "parallel");
-    return object == NULL || parallel == NULL ||
-           (sp_json_put(parallel, "chunks_per_rank", json_integer(scenario->layout.chunks)) &&
-            sp_json_put(object, "kind", json_string(sp_schedule_names[schedule->kind])) &&
-            sp_json_put(object, "slices", json_integer(schedule->slices)) &&
-            sp_json_put(object, "slice_rule",
-                        json_string(sp_slice_rule_names[schedule->slice_rule])));
-}
-
 sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *err)
 {
     const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
@@ -90,19 +76,12 @@ sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *er
     }
     schedule->kind = strategy->schedule;
     schedule->split_backward = strategy->split_backward;
-    scenario->schedule_given = true;
     if (schedule->slices == 0) {
         schedule->slices = scenario->layout.pp;
     }
-    sp_status status = sp_scenario_settle(scenario, err);
-    if (status == SP_OK && strategy->choose_chunks != NULL) {
+    sp_status status = sp_scenario_resolve_layout(scenario, err);
+    if (status == SP_OK && strategy->choose_chunks != NULL && !scenario->order_resolved) {
         status = strategy->choose_chunks(scenario, err);
-        if (status == SP_OK) {
-            status = sp_scenario_settle(scenario, err);
-        }
     }
-    if (status == SP_OK && !write_resolved(scenario)) {
-        status = sp_error_no_memory(err, "a scenario");
-    }
-    return status;
+    return status == SP_OK ? sp_scenario_set_order(scenario, err) : status;
 }

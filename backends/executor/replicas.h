@@ -3,7 +3,7 @@
 // 1910.02054, section 5).
 //
 // They run different packs at different times, so nothing here waits for another rank, as in the
-// cost model (sim/cost/zero.h). All live in one memory: parameters do not change within a step, so
+// cost model (sim/cost/zero.c). All live in one memory: parameters do not change within a step, so
 // whoever needs some reads them where their owners keep them. Gradients are given away tensor by
 // tensor, as soon as an action has finished them, and added up in the owners' shares under a lock,
 // in an order that no timing changes: the first that each member gave, member after member, then

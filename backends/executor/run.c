@@ -129,7 +129,7 @@ static sp_status make_job(const sp_i_exec_run *run, const sp_i_exec_place *place
     job->dropout = run->options.dropout;
     job->attention_way = run->options.attention_way;
     job->ids = request->plan->packing->batch != NULL ? request->plan->packing->batch->ids : NULL;
-    job->shard = sp_i_shard_of(request->model, &request->plan->layout);
+    job->shard = sp_shard_of(request->model, &request->plan->layout);
     sp_i_exec_specs_make(request->model, &request->plan->layout, mode, run->math->real_bytes,
                          run->math->exact_bytes, &job->specs);
     sp_status status = sp_i_exec_slices_init(&job->slices, request->plan->packing, place, err);
@@ -150,7 +150,7 @@ static sp_status make_job(const sp_i_exec_run *run, const sp_i_exec_place *place
 static sp_status make_jobs(sp_i_exec_run *run, sp_error *err)
 {
     const sp_layout *layout = sp_i_exec_layout(run);
-    int parts = sp_i_shard_of(run->request->model, layout).norm_split;
+    int parts = sp_shard_of(run->request->model, layout).norm_split;
     int members = sp_i_exec_members(run);
     sp_status status = SP_OK;
     for (int j = 0; status == SP_OK && j < layout->dp * members; j++) {

@@ -68,7 +68,7 @@ typedef enum sp_i_exec_number {
 typedef struct sp_i_exec_job {
     sp_runtime *runtime; // that the run's ranks work on
     const sp_model *model;
-    sp_i_shard shard;
+    sp_shard shard;
     sp_i_exec_specs specs;
     sp_i_exec_slices slices;
     // Of each of the rank's rows, slice after slice in the order of the forward packs: token, token

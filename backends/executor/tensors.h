@@ -13,7 +13,6 @@
 #include "sim/model/footprint.h"
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
-#include "sim/model/shard.h"
 
 typedef enum sp_i_exec_tensor {
     SP_I_EXEC_INPUT, // of the layer

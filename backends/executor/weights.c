@@ -4,14 +4,14 @@
 
 #include "backends/executor/tensors.h"
 #include "sim/base/alloc.h"
+#include "sim/model/layout.h"
 #include "sim/model/parameter_list.h"
-#include "sim/model/shard.h"
 
 #define TABLE_SPREAD 0.02
 
 typedef struct writer {
     const sp_model *model;
-    sp_i_shard shard;
+    sp_shard shard;
     int tp, tp_rank;
     int vocab_rank;  // of the ranks that share the vocabulary tables
     bool later_ends; // with an earlier rank's ends under the same names
@@ -138,7 +138,7 @@ static void add_linear(writer *w, int layer, int global, const product *p)
 static void add_qkv(writer *w, int layer, int global)
 {
     const sp_model *model = w->model;
-    const sp_i_shard *shard = &w->shard;
+    const sp_shard *shard = &w->shard;
     int64_t all_q = model->heads * model->head_dim;
     int64_t all_kv = model->kv_heads * model->head_dim;
     int64_t kv_from = w->tp_rank * model->kv_heads / w->tp * model->head_dim;
@@ -291,7 +291,7 @@ sp_status sp_i_exec_weights_make(const sp_model *model, const sp_layout *layout,
 {
     *weights = (sp_i_exec_weights){0};
     writer w = {.model = model,
-                .shard = sp_i_shard_of(model, layout),
+                .shard = sp_shard_of(model, layout),
                 .tp = layout->tp,
                 .tp_rank = tp_rank,
                 .vocab_rank = (layout->vocab_parallel ? pp * layout->tp : 0) + tp_rank,

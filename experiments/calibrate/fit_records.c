@@ -7,7 +7,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
-#include "sim/scenario/step_kind.h"
+#include "sim/scenario/scenario.h"
 
 enum { NUMBER = 32 };
 

@@ -10,7 +10,7 @@
 #include "experiments/measurements/measurement_map.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
-#include "sim/scenario/scenario_cache.h"
+#include "sim/scenario/scenario.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 

@@ -2,7 +2,7 @@
 
 #include <stdbool.h>
 
-#include "sim/workload/length_reader_internal.h"
+#include "sim/workload/length_reader.h"
 
 enum { ELEMENT = 64 }; // longest element that can be a length
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "sim/base/status.h"
-#include "sim/workload/length_list.h"
+#include "sim/workload/lengths.h"
 
 // Reads "[5321, 812]" into an empty list: lengths from 1 to SP_MAX_LENGTH_TOKENS, blanks around
 // them. An empty array is a content error: there is no step without samples. Errors name source,

@@ -71,7 +71,7 @@ static sp_status evaluate(const sweep_worker *worker, const int64_t digit[SWEEP_
     if (found == SP_OK) {
         found = evaluate_scenario(worker, &scenario, &result, status, err);
         *keys = found == SP_OK ? sp_result_json(&result, false) : NULL;
-        snprintf(shortage, SP_WARNING_TEXT, "%s", result.shortage);
+        snprintf(shortage, SP_WARNING_TEXT, "%s", result.oom_diagnosis);
         sp_result_fini(&result);
         sp_scenario_fini(&scenario);
     }

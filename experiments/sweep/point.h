@@ -5,7 +5,7 @@
 #include "experiments/sweep/batch_cache.h"
 #include "experiments/sweep/spec.h"
 #include "sim/metrics/result.h"
-#include "sim/scenario/scenario_cache.h"
+#include "sim/scenario/scenario.h"
 
 // ok: fits; oom: evaluated, needs more memory than there is; infeasible: strategy or schedule
 // cannot; invalid: no scenario.

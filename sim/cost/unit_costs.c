@@ -1,9 +1,9 @@
-#include "sim/cost/unit_costs.h"
+#include "sim/cost/cost_private.h"
 
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "sim/cost/time_common.h"
+#include "sim/cost/time_private.h"
 #include "sim/plan/regroup.h"
 
 typedef struct filler {
@@ -18,7 +18,7 @@ typedef struct filler {
 static void fill_list(const filler *f, const sp_pack_list *list, bool backward,
                       sp_unit_bytes *units);
 static void fill_copies(const filler *f);
-static void settle_shares(const filler *f, size_t packs, sp_unit_bytes *units);
+static void move_shares(const filler *f, size_t packs, sp_unit_bytes *units);
 
 sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *packing,
                                sp_step_costs *costs, sp_error *err)
@@ -39,8 +39,8 @@ sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *pack
         if (regrouped) {
             fill_list(&f, &packing->backward, true, costs->backward_unit);
         }
-        settle_shares(&f, costs->forward_packs, costs->unit);
-        settle_shares(&f, regrouped ? costs->backward_packs : 0, costs->backward_unit);
+        move_shares(&f, costs->forward_packs, costs->unit);
+        move_shares(&f, regrouped ? costs->backward_packs : 0, costs->backward_unit);
     }
     sp_i_free(f.sums);
     sp_i_free(f.same);
@@ -147,7 +147,7 @@ static bool has_no_input_gradient(const filler *f, const sp_unit_bytes *units, s
 // A share of the embedding leaves nothing: what it looks up goes into a message, and the mask of a
 // dropout is on the first stage's rank. Whoever shares a
 // head that runs again keeps nothing until then: the hidden states come a second time.
-static void settle_shares(const filler *f, size_t packs, sp_unit_bytes *units)
+static void move_shares(const filler *f, size_t packs, sp_unit_bytes *units)
 {
     static const sp_bytes nothing;
     const sp_step_costs *costs = f->costs;

@@ -143,7 +143,7 @@ typedef struct sp_unit_bytes {
     sp_bytes repeated;
     // Beyond what is held, while an action runs: beyond `held` the forward, the repeat of a
     // forward, the whole backward and the input gradient; beyond `repeated` a forward that runs
-    // again. A category is negative where something held is not there at the fullest moment.
+    // again. A category is negative where something held is not there at the peak.
     sp_bytes forward, repeat, backward, input_gradient, first;
     // The whole backward and the input gradient beyond what is held of a unit that was offloaded
     // and came back: views of the copy's buffer stay with the buffer.

@@ -62,8 +62,8 @@ typedef struct sp_stack {
     sp_reduce_dtype gradient_reduce_dtype;
     bool hide_parameter_gather; // behind the first forward of the next step
     bool sharded_step;          // each replica steps its share of the weights though ZeRO is 0
-    bool bucketed_tail;  // what is left after the backward goes bucket by bucket, not at once
-    double bucket_bytes; // 0: one bucket for each layer
+    bool bucketed_epilogue; // what is left after the backward goes bucket by bucket, not at once
+    double bucket_bytes;    // 0: one bucket for each layer
     // Pipeline transfers.
     bool blocking_transfers; // the sending rank waits for each of its sends
     bool whole_transfers;    // each TP rank sends all of a tensor that all of them hold, not 1/tp

@@ -246,7 +246,7 @@ static sp_status name_shortage(sp_i_evaluation *ev, const sp_packing *packing, s
     if (status == SP_OK && sp_oom_diagnosis_is_worse(&shortage, &ev->shortage)) {
         char text[SP_WARNING_TEXT];
         sp_oom_diagnosis_text(&shortage, text);
-        sp_result_note_shortage(ev->result, text);
+        sp_result_note_oom(ev->result, text);
         ev->shortage = shortage;
     }
     return status;

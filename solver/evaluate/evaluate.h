@@ -34,15 +34,17 @@ typedef struct sp_evaluate_options {
 
 // Forms the batches of the scenario's workload once, to be shared by several evaluations. Uniform
 // costs have none: count 0.
-sp_status sp_evaluate_batches(const sp_scenario *scenario, sp_batches *batches, sp_error *err);
+SP_API sp_status sp_evaluate_batches(const sp_scenario *scenario, sp_batches *batches,
+                                     sp_error *err);
 
 // Evaluates the scenario with its strategy and schedule on these batches. SP_ERR_INFEASIBLE with
 // the reason where the strategy cannot pack them. The caller frees the result.
-sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
-                      const sp_evaluate_options *options, sp_result *result, sp_error *err);
+SP_API sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
+                             const sp_evaluate_options *options, sp_result *result, sp_error *err);
 
 // Evaluates plans that exist already (plan.json), in place of packing and scheduling.
-sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, int count,
-                            const sp_evaluate_options *options, sp_result *result, sp_error *err);
+SP_API sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, int count,
+                                   const sp_evaluate_options *options, sp_result *result,
+                                   sp_error *err);
 
 #endif

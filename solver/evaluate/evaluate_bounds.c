@@ -211,7 +211,7 @@ static double work_ns(sp_i_evaluation *ev, const sp_bound_batch *batch, const sp
 
 static int64_t tail_ns(const sp_step_costs *costs, int rank)
 {
-    const sp_tail_cost *tail = &costs->tail[rank];
+    const sp_epilogue_cost *tail = &costs->epilogue[rank];
     return tail->grad_reduce_ns + tail->optimizer_ns + tail->param_gather_ns -
            tail->hideable_gather_ns;
 }

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sim/scenario/step_kind.h"
+#include "sim/scenario/scenario.h"
 #include "solver/evaluate/evaluate_private.h"
 #include "solver/strategy.h"
 

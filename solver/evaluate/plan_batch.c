@@ -232,3 +232,8 @@ sp_status sp_batch_plan_text(const sp_planner *planner, const sp_batch_plan *pla
     }
     return close_text(file, text, bytes, status, err);
 }
+
+void sp_batch_plan_text_free(char *text)
+{
+    free(text);
+}

@@ -32,20 +32,21 @@ typedef struct sp_batch_plan {
 
 // The scenario must outlive the planner; of its workload `context` and `over_length` count. A
 // scenario of uniform costs has no samples to plan (SP_ERR_CONTENT).
-sp_status sp_planner_new(const sp_scenario *scenario, sp_planner **planner, sp_error *err);
-void sp_planner_free(sp_planner *planner);
+SP_API sp_status sp_planner_new(const sp_scenario *scenario, sp_planner **planner, sp_error *err);
+SP_API void sp_planner_free(sp_planner *planner);
 
 // Plans one batch of `count` samples of tokens[i] >= 1 tokens. SP_ERR_CONTENT where the lengths
 // make no batch, SP_ERR_INFEASIBLE with the reason where the strategy has no plan for it; *plan is
 // NULL then. Any error leaves the planner usable. The caller frees the plan.
-sp_status sp_plan_batch(sp_planner *planner, const int64_t *tokens, size_t count,
-                        sp_batch_plan **plan, sp_error *err);
-void sp_batch_plan_free(sp_batch_plan *plan);
+SP_API sp_status sp_plan_batch(sp_planner *planner, const int64_t *tokens, size_t count,
+                               sp_batch_plan **plan, sp_error *err);
+SP_API void sp_batch_plan_free(sp_batch_plan *plan);
 
 // The plan as a document of its own (schema slimpack/plan/1, one batch) on one line: no blank and
 // no newline outside strings, none at the end. `bytes` counts without the terminator. The caller
-// frees the text with free().
-sp_status sp_batch_plan_text(const sp_planner *planner, const sp_batch_plan *plan, char **text,
-                             size_t *bytes, sp_error *err);
+// frees the text with sp_batch_plan_text_free().
+SP_API sp_status sp_batch_plan_text(const sp_planner *planner, const sp_batch_plan *plan,
+                                    char **text, size_t *bytes, sp_error *err);
+SP_API void sp_batch_plan_text_free(char *text);
 
 #endif

@@ -54,20 +54,6 @@ static sp_status predict(const sp_scenario *scenario, const sp_batches *batches,
     return status;
 }
 
-static bool write_resolved(const sp_scenario *scenario)
-{
-    json_t *object = json_object_get(scenario->resolved, "parallel");
-    if (object == NULL) {
-        return true;
-    }
-    json_t *array = json_array();
-    for (int s = 0; array != NULL && s < sp_layout_vstages(&scenario->layout); s++) {
-        json_array_append_new(array, json_integer(scenario->layout.stage_layers[s]));
-    }
-    return sp_json_put(object, "stage_layers", array) &&
-           sp_json_put(object, "chunks_per_rank", json_integer(scenario->layout.chunks));
-}
-
 // How many model chunks each pipeline rank holds, where that is for the strategy to say: one chunk,
 // or two in V placement with equally many layers on every rank: what a short search on the first
 // batch of the workload predicts to be faster. A job keeps its chunks, whatever its later batches.
@@ -100,9 +86,7 @@ sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err)
         scenario->layout.stage_layers = layers;
         scenario->stage_layers = layers;
         layers = NULL;
-        status = write_resolved(scenario) ? SP_OK : sp_error_no_memory(err, "a scenario");
     }
-    scenario->chunks_given = true;
     sp_i_free(layers);
     return status;
 }

@@ -36,7 +36,7 @@ static sp_status prepare_all(void *context, const sp_step_view *view, sp_error *
                                        .parts = layout->sequence_parallel ? layout->tp : 1,
                                        .tp = layout->tp};
         jobs[r] = (sp_i_exec_job){.model = &c->of->scenario.model,
-                                  .shard = sp_i_shard_of(&c->of->scenario.model, layout)};
+                                  .shard = sp_shard_of(&c->of->scenario.model, layout)};
         of[r] = &jobs[r];
         must_succeed(c->of->name,
                      sp_i_exec_slices_init(&jobs[r].slices, plan->packing, &place, err), err);

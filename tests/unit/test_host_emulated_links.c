@@ -19,16 +19,16 @@ enum { PACKS = 2 };
 // Forward to the next rank inside a node, backward across nodes; the two other tables must not be
 // read.
 static int64_t f_ns[PACKS] = {1 * SECOND, 5 * SECOND};
-static int64_t b_far_ns[PACKS] = {10 * SECOND, 2 * SECOND};
+static int64_t b_internode_ns[PACKS] = {10 * SECOND, 2 * SECOND};
 static int64_t wrong_ns[PACKS] = {700 * SECOND, 900 * SECOND};
 static uint8_t far[2] = {0, 1};
 static const sp_link_times times = {.forward_packs = PACKS,
                                     .backward_packs = PACKS,
                                     .f_ns = f_ns,
                                     .b_ns = wrong_ns,
-                                    .f_far_ns = wrong_ns,
-                                    .b_far_ns = b_far_ns,
-                                    .far = far};
+                                    .f_internode_ns = wrong_ns,
+                                    .b_internode_ns = b_internode_ns,
+                                    .crosses_nodes = far};
 
 static const sp_backend_option emulated[] = {{"links", "emulated"}};
 
@@ -264,7 +264,7 @@ static void a_machine_holds_up_what_is_sent(void **state)
     for (int r = 0; r < 2; r++) {
         assert_int_equal(account.asked[r], PACKS);
         for (int k = 0; k < PACKS; k++) {
-            assert_int_equal(account.asked_ns[r][k], r == 0 ? f_ns[k] : b_far_ns[k]);
+            assert_int_equal(account.asked_ns[r][k], r == 0 ? f_ns[k] : b_internode_ns[k]);
         }
     }
     sp_timeline_fini(&step.timeline);

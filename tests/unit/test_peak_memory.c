@@ -1,6 +1,6 @@
 // What fills the peak. The named holders must add up to the peak that the memory timeline found,
 // whatever the schedule; counts and sizes of a small case are worked out by hand.
-#include "sim/metrics/peak_memory.h"
+#include "sim/metrics/metrics.h"
 
 #include <stdlib.h>
 #include <string.h>

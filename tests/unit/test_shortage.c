@@ -185,7 +185,7 @@ static bool is_oom_at(const char *kind, const setting *s, double limit_gib, cons
                    limit, lengths);
     sp_status status = run_text(text, &run_verified, &r, &err);
     bool oom = status == SP_ERR_INFEASIBLE || (status == SP_OK && sp_result_is_oom(&r.result));
-    snprintf(shortage, SP_WARNING_TEXT, "%s", status == SP_OK ? r.result.shortage : "");
+    snprintf(shortage, SP_WARNING_TEXT, "%s", status == SP_OK ? r.result.oom_diagnosis : "");
     if (status == SP_ERR_INFEASIBLE) {
         snprintf(shortage, SP_WARNING_TEXT, "%.*s", SP_WARNING_TEXT - 1, err.message[0]);
     } else {
@@ -323,7 +323,7 @@ static void the_worst_batch_is_named(void **state)
             found += strstr(r.result.warnings.text[w], "alone needs") != NULL;
         }
         assert_int_equal(found, 1);
-        assert_non_null(strstr(r.result.shortage, named));
+        assert_non_null(strstr(r.result.oom_diagnosis, named));
         run_fini(&r);
     }
 }
@@ -342,7 +342,7 @@ static void nothing_else_changes(void **state)
     run_good(text, &run_verified, &wide);
     assert_true(sp_result_is_oom(&tight.result));
     assert_false(sp_result_is_oom(&wide.result));
-    assert_string_equal(wide.result.shortage, "");
+    assert_string_equal(wide.result.oom_diagnosis, "");
     assert_int_equal(tight.result.batches[0].iteration_ns, wide.result.batches[0].iteration_ns);
     assert_int_equal(tight.result.peak_bytes, wide.result.peak_bytes);
     assert_int_equal(tight.result.uncalibrated_count, wide.result.uncalibrated_count);
@@ -376,7 +376,7 @@ static void allocation_failures(void **state)
             sp_i_alloc_fail_after(-1);
         }
         if (status == SP_OK) {
-            assert_non_null(strstr(r.result.shortage, "alone needs"));
+            assert_non_null(strstr(r.result.oom_diagnosis, "alone needs"));
         } else {
             assert_int_equal(status, SP_ERR_INFEASIBLE);
             assert_non_null(strstr(err.message[0], "alone needs"));

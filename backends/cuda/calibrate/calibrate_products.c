@@ -6,7 +6,7 @@
 #include "backends/cuda/calibrate/bench.h"
 #include "backends/cuda/calibrate/calibration.h"
 #include "backends/cuda/products/gemm.h"
-#include "sim/model/shard.h"
+#include "sim/model/layout.h"
 
 enum {
     LEAST_TOKENS = 128,
@@ -132,7 +132,7 @@ static sp_status time_one(sp_i_cuda_calibration *c, products *p, sp_i_cuda_produ
 static void list_shapes(const sp_model *model, shape *shapes)
 {
     const sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
-    const sp_i_shard shard = sp_i_shard_of(model, &layout);
+    const sp_shard shard = sp_shard_of(model, &layout);
     shapes[0] = (shape){model->hidden, shard.q + 2 * shard.kv};
     shapes[1] = (shape){shard.q, model->hidden};
     shapes[2] = (shape){model->hidden, shard.fc1};

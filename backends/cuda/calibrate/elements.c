@@ -4,7 +4,7 @@
 
 #include "kernels/cuda_grid.h"
 #include "kernels/cuda_kernels.h"
-#include "sim/model/shard.h"
+#include "sim/model/layout.h"
 
 const char *const sp_i_cuda_element_names[] = {"rms_norm",
                                                "rms_norm_backward",
@@ -58,7 +58,7 @@ sp_i_cuda_element_shape sp_i_cuda_element_shape_of(const sp_model *model, int64_
                                                    int64_t memory_tokens)
 {
     const sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
-    const sp_i_shard shard = sp_i_shard_of(model, &layout);
+    const sp_shard shard = sp_shard_of(model, &layout);
     sp_i_cuda_element_shape s = {.tokens = memory_tokens,
                                  .hidden = model->hidden,
                                  .q = shard.q,

@@ -1,18 +1,18 @@
-#include "sim/cost/tail.h"
+#include "sim/cost/cost_private.h"
 
 #include <math.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/cost/collective.h"
-#include "sim/cost/time_common.h"
+#include "sim/cost/op_time.h"
+#include "sim/cost/time_private.h"
 
 #define BYTES_BF16 2.0
 #define BYTES_FP32 4.0
 
 static int64_t bucket_count(const sp_cost_model *cost, const sp_stage *stage, double parameters);
-static sp_tail_cost tail_of(const sp_cost_model *cost, const sp_op_timer *timer, sp_group replicas,
-                            double parameters, int64_t buckets);
+static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer *timer,
+                                    sp_group replicas, double parameters, int64_t buckets);
 static sp_bucket_cost buckets_of(const sp_cost_model *cost, const sp_op_timer *timer,
                                  sp_group replicas, const sp_stage *stage, double parameters);
 static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *timer,
@@ -21,7 +21,7 @@ static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *
 static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *timer,
                                sp_step_costs *costs);
 
-// From ZeRO 2 on gradients are scattered inside the actions (zero.h).
+// From ZeRO 2 on gradients are scattered inside the actions (zero.c).
 static bool hides_reduction(const sp_cost_model *cost)
 {
     const sp_stack *stack = &cost->memory.stack;
@@ -30,8 +30,8 @@ static bool hides_reduction(const sp_cost_model *cost)
            (stack->hide_gradient_all_reduce && zero == 0);
 }
 
-sp_status sp_i_fill_tails(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs,
-                          sp_error *err)
+sp_status sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer,
+                              sp_step_costs *costs, sp_error *err)
 {
     const sp_layout *layout = cost->layout;
     int chunks = layout->chunks;
@@ -55,18 +55,18 @@ sp_status sp_i_fill_tails(const sp_cost_model *cost, const sp_op_timer *timer, s
                 costs->buckets[r * chunks + c] =
                     buckets_of(cost, timer, replicas, &held[c], with_chunk - parameters);
             }
-            buckets += cost->memory.stack.bucketed_tail
+            buckets += cost->memory.stack.bucketed_epilogue
                            ? bucket_count(cost, &held[c], with_chunk - parameters)
                            : 0;
             parameters = with_chunk;
         }
-        costs->tail[r] = tail_of(cost, timer, replicas, parameters, buckets);
+        costs->epilogue[r] = epilogue_of(cost, timer, replicas, parameters, buckets);
         if (costs->buckets != NULL) {
-            costs->tail[r].grad_reduce_ns = 0;
+            costs->epilogue[r].grad_reduce_ns = 0;
         }
         if (cost->memory.stack.hide_parameter_gather) {
-            costs->tail[r].hideable_gather_ns =
-                hideable_gather_ns(cost, timer, replicas, &held[0], costs->tail[r].param_gather_ns);
+            costs->epilogue[r].hideable_gather_ns = hideable_gather_ns(
+                cost, timer, replicas, &held[0], costs->epilogue[r].param_gather_ns);
         }
     }
     add_tied_reduction(cost, timer, costs);
@@ -82,8 +82,8 @@ static int64_t bucketed_ns(const sp_op_timer *timer, sp_collective kind, sp_grou
     return sp_i_cut_ns(count * sp_time_collective(timer, kind, replicas, bytes / count));
 }
 
-static sp_tail_cost tail_of(const sp_cost_model *cost, const sp_op_timer *timer, sp_group replicas,
-                            double parameters, int64_t buckets)
+static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer *timer,
+                                    sp_group replicas, double parameters, int64_t buckets)
 {
     const sp_profile *profile = timer->profile;
     int zero = cost->layout->zero;
@@ -92,17 +92,18 @@ static sp_tail_cost tail_of(const sp_cost_model *cost, const sp_op_timer *timer,
     double shards = sharded ? replicas.size : 1.0;
     double optimizer_s =
         sp_time_memory(timer, parameters / shards * profile->optimizer_bytes_per_parameter, 0);
-    sp_tail_cost tail = {.optimizer_ns = sp_i_cut_ns(optimizer_s + profile->host.iteration_s)};
+    sp_epilogue_cost epilogue = {.optimizer_ns =
+                                     sp_i_cut_ns(optimizer_s + profile->host.iteration_s)};
     if (zero <= 1) {
         sp_collective kind = zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
-        tail.grad_reduce_ns =
+        epilogue.grad_reduce_ns =
             bucketed_ns(timer, kind, replicas, parameters * gradient_bytes, buckets);
     }
     if (zero == 1 || zero == 2) {
-        tail.param_gather_ns =
+        epilogue.param_gather_ns =
             bucketed_ns(timer, SP_ALL_GATHER, replicas, parameters * BYTES_BF16, buckets);
     }
-    return tail;
+    return epilogue;
 }
 
 static int64_t bucket_count(const sp_cost_model *cost, const sp_stage *stage, double parameters)
@@ -154,12 +155,12 @@ static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *tim
         return;
     }
     // The last pipeline rank's neighbour up the ring is the first.
-    int nodes = costs->far[layout->pp - 1] ? 2 : 1;
-    sp_group ends = {
+    int nodes = costs->crosses_nodes[layout->pp - 1] ? 2 : 1;
+    sp_group first_and_last = {
         .size = 2, .nodes = nodes, .least_per_node = 2 / nodes, .most_per_node = 2 / nodes};
     double rows = (double)sp_ceil_div(cost->model->vocab, layout->tp);
-    int64_t ns = sp_i_cut_ns(sp_time_collective(timer, SP_ALL_REDUCE, ends,
+    int64_t ns = sp_i_cut_ns(sp_time_collective(timer, SP_ALL_REDUCE, first_and_last,
                                                 rows * (double)cost->model->hidden * BYTES_FP32));
-    costs->tail[0].grad_reduce_ns += ns;
-    costs->tail[last_rank].grad_reduce_ns += ns;
+    costs->epilogue[0].grad_reduce_ns += ns;
+    costs->epilogue[last_rank].grad_reduce_ns += ns;
 }

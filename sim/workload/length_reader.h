@@ -1,6 +1,6 @@
 // What the length readers share: one buffered input, its lines, and how a bad length is refused.
-#ifndef SLIMPACK_SIM_WORKLOAD_LENGTH_READER_INTERNAL_H
-#define SLIMPACK_SIM_WORKLOAD_LENGTH_READER_INTERNAL_H
+#ifndef SLIMPACK_SIM_WORKLOAD_LENGTH_READER_H
+#define SLIMPACK_SIM_WORKLOAD_LENGTH_READER_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,11 +1,13 @@
 // What the time functions share inside sim/cost.
-#ifndef SLIMPACK_SIM_COST_TIME_COMMON_H
-#define SLIMPACK_SIM_COST_TIME_COMMON_H
+#ifndef SLIMPACK_SIM_COST_TIME_PRIVATE_H
+#define SLIMPACK_SIM_COST_TIME_PRIVATE_H
 
 #include <math.h>
 
 #include "sim/base/units.h"
 #include "sim/cost/op_time.h"
+#include "sim/model/inventory.h"
+#include "sim/model/stack.h"
 
 // Times stop here (three years), so that sums of nanoseconds fit int64_t whatever a profile says.
 #define SP_I_MOST_S 1e8
@@ -31,5 +33,21 @@ const sp_gemm_table *sp_i_gemm_table(const sp_profile *profile, sp_gemm_pass pas
 // without latency, at the best bus bandwidth of the table.
 double sp_i_collective_least_s_per_byte(const sp_op_timer *timer, sp_collective kind,
                                         sp_group group);
+
+// Time of an inventory's operators that depend on the token count alone: GEMMs, kernels bound by
+// memory and TP collectives (token_time.c). Seconds for the tokens of one rank. Of a collective
+// counts what the stack does not hide: what is left to hide behind a GEMM goes down with each
+// collective that does.
+void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack, sp_group tp,
+                     const sp_inventory *inventory, sp_pass pass, double local_tokens,
+                     double *compute_s, double *tp_s);
+
+// The QKV projection among them.
+double sp_i_qkv_s(const sp_op_timer *timer, const sp_inventory *inventory, double local_tokens);
+
+// Seconds per token below which no size of pack gets. Collectives that the stack may hide count
+// nothing, and a profile may state the loss apart.
+double sp_i_token_least_s(const sp_op_timer *timer, const sp_stack *stack, sp_group tp,
+                          const sp_inventory *inventory, sp_pass pass);
 
 #endif

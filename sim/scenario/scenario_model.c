@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/base/units.h"
 #include "sim/scenario/scenario_private.h"
 
 #define DEFAULT_CLUSTER "h100-8"
@@ -12,7 +13,7 @@ static void read_cluster(sp_i_scenario_reader *reader);
 static void default_profile(sp_i_scenario_reader *reader);
 static void read_stack(sp_i_scenario_reader *reader);
 
-void sp_i_scenario_read_machine(sp_i_scenario_reader *reader)
+void sp_i_scenario_read_model(sp_i_scenario_reader *reader)
 {
     sp_scenario *scenario = reader->scenario;
     read_model(reader);
@@ -27,13 +28,6 @@ void sp_i_scenario_read_machine(sp_i_scenario_reader *reader)
 static int errors_so_far(const sp_i_scenario_reader *reader)
 {
     return reader->err->count + reader->err->dropped;
-}
-
-static void wrong_type(sp_i_scenario_reader *reader, const char *key, const char *expected)
-{
-    char found[80];
-    sp_json_quote(sp_object_get(&reader->root, key), found, sizeof found);
-    sp_object_error(&reader->root, key, "expected %s, got %s", expected, found);
 }
 
 // A name that was cut to its field may end inside a UTF-8 character, which JSON would refuse.
@@ -90,7 +84,7 @@ static void read_model(sp_i_scenario_reader *reader)
         sp_object_member(&reader->root, "model", &object);
         sp_model_from_object(&object, &scenario->model);
     } else {
-        wrong_type(reader, "model", "a name, a path or an object");
+        sp_object_expected(&reader->root, "model", model, "a name, a path or an object");
     }
     if (errors_so_far(reader) == before) {
         sp_model_check(&scenario->model, scenario->source, "model", reader->err);
@@ -143,7 +137,7 @@ static void read_profile(sp_i_scenario_reader *reader)
 {
     const json_t *profile = sp_object_get(&reader->root, "profile");
     if (profile != NULL && !json_is_string(profile)) {
-        wrong_type(reader, "profile", "a name or a path");
+        sp_object_expected(&reader->root, "profile", profile, "a name or a path");
     } else if (profile != NULL) {
         load_profile(reader, json_string_value(profile));
     }
@@ -184,7 +178,7 @@ static void read_cluster(sp_i_scenario_reader *reader)
         sp_object_member(&reader->root, "cluster", &object);
         sp_cluster_from_object(&object, &scenario->cluster);
     } else if (!json_is_string(cluster)) {
-        wrong_type(reader, "cluster", "a name or an object");
+        sp_object_expected(&reader->root, "cluster", cluster, "a name or an object");
     } else if (sp_i_names_has(&clusters, json_string_value(cluster))) {
         sp_cluster_builtin(json_string_value(cluster), &scenario->cluster, reader->err);
     } else {
@@ -216,4 +210,45 @@ static void read_stack(sp_i_scenario_reader *reader)
     }
     reader->scenario->stack_given = sp_object_has(&reader->root, "stack");
     sp_stack_from_member(&reader->root, "stack", stack);
+}
+
+// The memory section of a scenario: what is kept, recomputed and copied away, and how much of a GPU
+// a step may take.
+
+static const double most_gib = 1e6;
+
+static void read_limit(sp_object *memory, sp_scenario *scenario);
+
+void sp_i_scenario_read_memory(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    sp_object memory;
+    sp_object_member(&reader->root, "memory", &memory);
+    scenario->memory.recompute =
+        (sp_recompute)sp_object_enum(&memory, "recompute", sp_recompute_names, SP_RECOMPUTE_NONE);
+    scenario->memory.attention =
+        (sp_attention)sp_object_enum(&memory, "attention", sp_attention_names, SP_ATTENTION_FLASH);
+    scenario->memory_model = (sp_memory_model)sp_object_enum(
+        &memory, "model", sp_i_memory_model_names, (int)SP_MEMORY_TENSORS);
+    scenario->memory.offload_ratio = sp_object_real(&memory, "offload_ratio", 0.0, 0.0, 1.0);
+    read_limit(&memory, scenario);
+    sp_object_end(&memory);
+}
+
+// A stated limit goes before what the reserve leaves.
+static void read_limit(sp_object *memory, sp_scenario *scenario)
+{
+    const sp_cluster *cluster = &scenario->cluster;
+    double reserve_gib = sp_object_real(memory, "reserve_gib",
+                                        sp_gib_from_bytes(cluster->reserve_bytes), 0.0, most_gib);
+    scenario->memory_reserve_bytes = (int64_t)(reserve_gib * SP_GIB + 0.5);
+    scenario->memory_limit_bytes = cluster->memory_bytes - scenario->memory_reserve_bytes;
+    if (sp_object_has(memory, "limit_gib")) {
+        double gib = sp_object_real(memory, "limit_gib", 1.0, 0.001, most_gib);
+        scenario->memory_limit_bytes = (int64_t)(gib * SP_GIB + 0.5);
+    } else if (cluster->memory_bytes > 0 && scenario->memory_limit_bytes <= 0) {
+        sp_object_error(memory, "reserve_gib",
+                        "expected less than the %.4g GiB that a GPU has, got %.4g",
+                        sp_gib_from_bytes(cluster->memory_bytes), reserve_gib);
+    }
 }
