@@ -21,7 +21,7 @@ typedef struct execution {
     sp_i_rendezvous *rendezvous; // of ranks that are processes, and
     sp_transport *transport;     // or NULL
     int64_t spare_bytes;         // left to what is between them
-    sp_machine *machine;
+    sp_runtime *machine;
     sp_i_exec_run *run;
 } execution;
 
@@ -214,7 +214,7 @@ static sp_status execute(execution *e, const sp_i_cuda_tables *tables, const sp_
     status = status == SP_OK ? read_graphs(request, &graphs, err) : status;
     if (status == SP_OK) {
         const sp_i_exec_site site = {.backend = backend,
-                                     .machine = e->machine,
+                                     .runtime = e->machine,
                                      .math = &sp_i_exec_math_bf16,
                                      .transport = e->transport,
                                      .repeats = graphs};

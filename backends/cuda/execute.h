@@ -3,7 +3,7 @@
 #ifndef SLIMPACK_BACKENDS_CUDA_EXECUTE_H
 #define SLIMPACK_BACKENDS_CUDA_EXECUTE_H
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
 #include "backends/cuda/device/api.h"
 #include "backends/cuda/products/gemm.h"
 #include "backends/cuda/rendezvous.h"
@@ -30,7 +30,7 @@ sp_status sp_i_cuda_execute_at(const sp_i_cuda_tables *tables, const sp_i_place 
                                const sp_run_request *request, sp_measured_step *steps, void **state,
                                sp_error *err);
 
-// Slots of the backend's table (backends/backend.h).
+// Slots of the backend's table (backends/api/backend.h).
 sp_status sp_i_cuda_execute(int device, const sp_run_request *request, sp_measured_step *steps,
                             void **state, sp_error *err);
 sp_status sp_i_cuda_check_request(int device, const sp_run_request *request, sp_error *err);

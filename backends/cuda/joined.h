@@ -3,11 +3,11 @@
 #ifndef SLIMPACK_BACKENDS_CUDA_JOINED_H
 #define SLIMPACK_BACKENDS_CUDA_JOINED_H
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
+#include "backends/api/device_runtime.h"
 #include "backends/comm/transport.h"
 #include "backends/cuda/device/device.h"
 #include "backends/cuda/rendezvous.h"
-#include "backends/machine/machine.h"
 
 struct sp_i_nccl_api;
 
@@ -41,8 +41,9 @@ sp_status sp_i_cuda_request_hash(const sp_run_request *request, uint32_t *hash, 
 // timeout, or 10 minutes.
 int sp_i_cuda_joined_timeout_ms(const sp_run_request *request);
 
-// How this process is one of several, for programs that ask (backends/backend.h). Sets variables of
-// CUDA and NCCL that such a process needs, unless they are set; before anything calls CUDA.
+// How this process is one of several, for programs that ask (backends/api/backend.h). Sets
+// variables of CUDA and NCCL that such a process needs, unless they are set; before anything calls
+// CUDA.
 sp_status sp_i_cuda_process(int *rank, int *ranks, sp_error *err);
 
 #endif

@@ -17,9 +17,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backends/api/device_runtime.h"
 #include "backends/cuda/device/device.h"
 #include "backends/cuda/rendezvous.h"
-#include "backends/machine/machine.h"
 
 enum { SP_I_NCCL_NAME = 32 };
 

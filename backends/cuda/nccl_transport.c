@@ -13,7 +13,7 @@
 // asked for is kept for that one, which looks for it while it waits and when it ends.
 typedef struct nccl_transport {
     sp_transport base; // first
-    sp_machine *machine;
+    sp_runtime *machine;
     sp_i_rendezvous *rendezvous;
     sp_i_nccl *n;
     cudaStream_t stream; // the rank's
@@ -232,7 +232,7 @@ static sp_status settle(sp_transport *transport, sp_error *err)
         sp_i_nccl_messages_end(&t->messages);
     }
     status = leave(t, status);
-    return status == SP_OK ? t->machine->ops->settle(t->machine, err) : status;
+    return status == SP_OK ? t->machine->ops->synchronize(t->machine, err) : status;
 }
 
 static sp_status check(sp_transport *transport, sp_error *err)
@@ -270,7 +270,7 @@ static const sp_transport_ops transport_ops = {.group_new = group_new,
                                                .receive = receive_message,
                                                .wait = wait_message,
                                                .exchange = exchange,
-                                               .settle = settle,
+                                               .synchronize = settle,
                                                .check = check,
                                                .abort = give_up};
 
@@ -291,7 +291,7 @@ static sp_status look(void *context, int64_t waited_ms)
 
 static sp_status make(nccl_transport *t, const sp_i_nccl_transport_options *options, sp_error *err)
 {
-    sp_machine *machine = t->machine;
+    sp_runtime *machine = t->machine;
     machine->ops->enter(machine, t->base.rank);
     t->stream = sp_i_cuda_rank_now()->stream;
     void *token = machine->ops->allocate(machine, SP_I_NCCL_TOKEN);
@@ -309,7 +309,7 @@ static sp_status make(nccl_transport *t, const sp_i_nccl_transport_options *opti
         .timeout_ms = options->timeout_ms,
         .api = options->api,
     };
-    sp_status status = machine->ops->settle(machine, err);
+    sp_status status = machine->ops->synchronize(machine, err);
     status = status == SP_OK ? sp_i_nccl_new(&world, &t->n, err) : status;
     t->timeout_ms = options->timeout_ms;
     if (status == SP_OK) {

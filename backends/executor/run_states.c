@@ -1,6 +1,4 @@
-#include "backends/comm/cores.h"
 #include "backends/comm/workers.h"
-#include "backends/executor/elements.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
@@ -15,7 +13,7 @@ static void *take_state(sp_i_exec_rank *rank, sp_memory_category category, int64
     return sp_i_exec_take_zeroed(rank->arena, category, 1, all);
 }
 
-// What a tensor starts with, piece by piece, and as the machine has it.
+// What a tensor starts with, piece by piece, and as the device has it.
 typedef struct start {
     double value[PIECE];
     char real[PIECE * sizeof(double)];
@@ -28,13 +26,11 @@ static void upload_piece(const sp_i_exec_run *run, const sp_i_exec_weight *weigh
 {
     int64_t bytes = sp_element_bytes(element);
     int64_t first = weight->offset + from;
-    int64_t begin = first > there.begin ? first : there.begin;
-    int64_t end =
-        first + count < there.begin + there.count ? first + count : there.begin + there.count;
-    if (begin < end) {
-        sp_i_exec_elements_from(element, end - begin, s->value + (begin - first), s->real);
-        run->machine->ops->upload(run->machine, (char *)at + (begin - there.begin) * bytes, s->real,
-                                  (end - begin) * bytes);
+    sp_i_exec_range here = sp_i_exec_overlap(there, first, first + count);
+    if (here.count > 0) {
+        sp_i_exec_elements_from(element, here.count, s->value + (here.begin - first), s->real);
+        run->runtime->ops->upload(run->runtime, (char *)at + (here.begin - there.begin) * bytes,
+                                  s->real, here.count * bytes);
     }
 }
 
@@ -169,13 +165,13 @@ static void place_weights(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
         const sp_i_exec_weight *weight = &rank->weights->items[w];
         sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, weight->chunk);
         stage->range[weight->slot] = (sp_i_exec_range){weight->offset, weight->elements};
-        if (weight->slot == sp_i_exec_end_slot(stage->part.layers, SP_I_EXEC_TOKEN_TABLE)) {
+        if (weight->slot == sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_TOKEN_TABLE)) {
             table = stage->range[weight->slot];
         }
     }
     for (int c = 0; c < sp_i_exec_layout(run)->chunks; c++) {
         sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, c);
-        int slot = sp_i_exec_end_slot(stage->part.layers, SP_I_EXEC_HEAD_TABLE);
+        int slot = sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_HEAD_TABLE);
         if (stage->part.head && stage->range[slot].count == 0) {
             stage->range[slot] = table;
         }
@@ -195,7 +191,7 @@ static sp_status make_replicas(sp_i_exec_run *run, sp_error *err)
     sp_status status =
         run->replicas != NULL ? SP_OK : sp_error_no_memory(err, "shares of parameters");
     for (size_t i = 0; status == SP_OK && i < count; i++) {
-        status = sp_i_exec_replicas_init(&run->replicas[i], run->machine, layout->dp * layout->cp,
+        status = sp_i_exec_replicas_init(&run->replicas[i], run->runtime, layout->dp * layout->cp,
                                          run->math->real_bytes, run->math->exact_bytes,
                                          run->math->add_exact, err);
     }

@@ -17,7 +17,7 @@
 #ifndef SLIMPACK_BACKENDS_RECORD_RESULT_H
 #define SLIMPACK_BACKENDS_RECORD_RESULT_H
 
-#include "backends/device.h"
+#include "backends/api/device.h"
 #include "backends/record/executed_step.h"
 #include "sim/plan/plan_json.h"
 

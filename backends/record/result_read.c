@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backends/api/device.h"
 #include "backends/record/result.h"
 #include "backends/record/result_names.h"
 #include "backends/record/result_rank.h"
-#include "backends/timeline_check.h"
 #include "sim/base/alloc.h"
 #include "sim/plan/vocab_shares.h"
 

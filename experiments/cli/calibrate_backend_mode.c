@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/registry.h"
+#include "backends/api/device.h"
 #include "experiments/calibrate/profile_document.h"
 #include "experiments/cli/calibrate_modes.h"
 #include "experiments/cli/execute_options.h"

@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_EXPERIMENTS_EXECUTION_EXECUTION_H
 #define SLIMPACK_EXPERIMENTS_EXECUTION_EXECUTION_H
 
-#include "backends/device.h"
+#include "backends/api/device.h"
 #include "backends/record/result.h"
 #include "experiments/execution/held_memory.h"
 #include "solver/evaluate/evaluate.h"

@@ -8,8 +8,7 @@
 // largest functions. CASES: only those whose name has this in it. Cases that the backend cannot
 // execute are listed as such.
 #define _GNU_SOURCE
-#include "backends/device.h"
-#include "backends/registry.h"
+#include "backends/api/device.h"
 #include "experiments/execution/scenario_set.h"
 #include "kernels/start.h"
 #include "sim/base/json.h"

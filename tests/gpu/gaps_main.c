@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/api/device.h"
 #include "backends/record/result.h"
-#include "backends/timeline_check.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/scenario/scenario.h"

@@ -3,7 +3,7 @@
 #ifndef SLIMPACK_TESTS_GPU_GRADIENTS_H
 #define SLIMPACK_TESTS_GPU_GRADIENTS_H
 
-#include "backends/device.h"
+#include "backends/api/device.h"
 
 typedef struct gradients_report {
     double worst; // the largest share that a distance has of its bound; the step agrees up to 1

@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_TESTS_GPU_PLAN_REQUEST_H
 #define SLIMPACK_TESTS_GPU_PLAN_REQUEST_H
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
 #include "sim/scenario/plan_input.h"
 
 // The first batch in bf16, from seed 1, without a limit of memory; borrows from `in`.

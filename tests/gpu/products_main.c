@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/device.h"
+#include "backends/api/device.h"
 #include "tests/gpu/plan_request.h"
 #include "tests/gpu/products.h"
 

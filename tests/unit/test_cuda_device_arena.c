@@ -4,7 +4,7 @@
 #include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 
-enum { LINE = SP_MACHINE_ALIGNMENT };
+enum { LINE = SP_RUNTIME_ALIGNMENT };
 
 static char *const base = (char *)(uintptr_t)0x700000000000;
 

@@ -7,7 +7,7 @@
 
 #include "backends/cuda/calibrate/bench.h"
 #include "backends/cuda/calibrate/elements.h"
-#include "kernels/cuda_embedding.h"
+#include "kernels/cuda_kernels.h"
 #include "sim/model/inventory.h"
 #include "tests/support/test_main.h"
 

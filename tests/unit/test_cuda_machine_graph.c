@@ -12,7 +12,7 @@
 
 enum { MEMORY = 200 << 20 };
 
-static void end(sp_machine *machine)
+static void end(sp_runtime *machine)
 {
     emulated_machine_free(machine);
     assert_int_equal(fake_graphs.live, 0);
@@ -27,7 +27,7 @@ static void must(sp_status status, const sp_error *err)
 }
 
 // Puts the same work down twice: once to be done, once to be kept.
-static void capture(sp_machine *m, void (*put)(sp_machine *m, void *data), void *data)
+static void capture(sp_runtime *m, void (*put)(sp_runtime *m, void *data), void *data)
 {
     sp_error err = {0};
     m->ops->rehearse(m);
@@ -37,7 +37,7 @@ static void capture(sp_machine *m, void (*put)(sp_machine *m, void *data), void 
     must(m->ops->capture_end(m, true, &err), &err);
 }
 
-static void replay(sp_machine *m)
+static void replay(sp_runtime *m)
 {
     sp_error err = {0};
     must(m->ops->replay(m, &err), &err);
@@ -53,7 +53,7 @@ typedef struct uploads {
     int64_t from[COUNT], index[COUNT]; // of the host
 } uploads;
 
-static void upload(sp_machine *m, void *data)
+static void upload(sp_runtime *m, void *data)
 {
     uploads *u = data;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
@@ -68,7 +68,7 @@ static void upload(sp_machine *m, void *data)
 static void numbers_are_read_again_and_bytes_are_not(void **state)
 {
     (void)state;
-    sp_machine *m = emulated_machine_new(1, true, MEMORY);
+    sp_runtime *m = emulated_machine_new(1, true, MEMORY);
     int64_t *room = m->ops->allocate(m, 4 * COUNT * (int64_t)sizeof *room);
     uploads u = {.bytes = room,
                  .numbers = room + COUNT,
@@ -97,7 +97,7 @@ static void numbers_are_read_again_and_bytes_are_not(void **state)
     end(m);
 }
 
-static void upload_nothing(sp_machine *m, void *data)
+static void upload_nothing(sp_runtime *m, void *data)
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     m->ops->upload(m, data, data, 0);
@@ -110,12 +110,12 @@ static void upload_nothing(sp_machine *m, void *data)
 static void what_has_no_bytes_needs_no_room(void **state)
 {
     (void)state;
-    sp_machine *m = emulated_machine_new(1, true, MEMORY);
+    sp_runtime *m = emulated_machine_new(1, true, MEMORY);
     sp_error err = {0};
     void *room = m->ops->allocate(m, 64);
     capture(m, upload_nothing, room);
     replay(m);
-    must(m->ops->settle(m, &err), &err);
+    must(m->ops->synchronize(m, &err), &err);
     m->ops->release(m, room);
     end(m);
 }
@@ -123,7 +123,7 @@ static void what_has_no_bytes_needs_no_room(void **state)
 static void a_repetition_is_one_launch(void **state)
 {
     (void)state;
-    sp_machine *m = emulated_machine_new(3, true, MEMORY);
+    sp_runtime *m = emulated_machine_new(3, true, MEMORY);
     int64_t *room = m->ops->allocate(m, 4 * COUNT * (int64_t)sizeof *room);
     uploads u = {room, room + COUNT, room + 2 * COUNT, room + 3 * COUNT, {1}, {1}};
     capture(m, upload, &u);
@@ -145,7 +145,7 @@ typedef struct ring {
     sp_fence before;
 } ring;
 
-static void go_round(sp_machine *m, void *data)
+static void go_round(sp_runtime *m, void *data)
 {
     ring *r = data;
     for (int i = 0; i < RANKS * ROUNDS; i++) {
@@ -160,7 +160,7 @@ static void go_round(sp_machine *m, void *data)
 static void fences_order_a_repetition(void **state)
 {
     (void)state;
-    sp_machine *m = emulated_machine_new(RANKS, true, MEMORY);
+    sp_runtime *m = emulated_machine_new(RANKS, true, MEMORY);
     int64_t bytes = (RANKS * ROUNDS + 1) * (int64_t)sizeof(int64_t);
     ring r = {.at = m->ops->allocate(m, bytes)};
     memset(r.at, 0, (size_t)bytes);
@@ -174,7 +174,7 @@ static void fences_order_a_repetition(void **state)
     sp_error err = {0};
     m->ops->enter(m, 1);
     m->ops->wait(m, r.before);
-    must(m->ops->settle(m, &err), &err);
+    must(m->ops->synchronize(m, &err), &err);
     assert_int_equal(fake_graphs.refused, 0);
     m->ops->release(m, r.at);
     end(m);
@@ -184,7 +184,7 @@ static void fences_order_a_repetition(void **state)
 
 enum { STAMPS = 6 };
 
-static void stamp(sp_machine *m, void *data)
+static void stamp(sp_runtime *m, void *data)
 {
     uint64_t(*stamps)[STAMPS] = data;
     for (int r = 0; r < 2; r++) {
@@ -203,7 +203,7 @@ static void repetitions_have_their_own_times(void **state)
     (void)state;
     const int64_t tick_ns = 70000000;
     uint64_t stamps[2][STAMPS];
-    sp_machine *m = emulated_machine_new(2, true, MEMORY);
+    sp_runtime *m = emulated_machine_new(2, true, MEMORY);
     capture(m, stamp, stamps);
     fake.tick_ns = tick_ns;
     for (int step = 0; step < 50; step++) {
@@ -237,17 +237,17 @@ static void must_say(const sp_error *err, const char *text)
 }
 
 // The rank's error, at the capture's end; it is dropped.
-static void capture_must_fail(sp_machine *m, const char *text)
+static void capture_must_fail(sp_runtime *m, const char *text)
 {
     sp_error err = {0};
-    assert_int_not_equal(m->ops->settle(m, &err), SP_OK);
+    assert_int_not_equal(m->ops->synchronize(m, &err), SP_OK);
     must_say(&err, text);
     must(m->ops->capture_end(m, false, &err), &err);
     assert_false(fake_graph_capturing());
     end(m);
 }
 
-static void begin_capture(sp_machine *m)
+static void begin_capture(sp_runtime *m)
 {
     sp_error err = {0};
     m->ops->rehearse(m);
@@ -258,7 +258,7 @@ static void nothing_in_a_capture_waits(void **state)
 {
     (void)state;
     double out;
-    sp_machine *m = emulated_machine_new(2, true, MEMORY);
+    sp_runtime *m = emulated_machine_new(2, true, MEMORY);
     void *room = m->ops->allocate(m, 64);
     memset(room, 0, 64);
     begin_capture(m);
@@ -277,7 +277,7 @@ static void a_capture_is_as_its_rehearsal(void **state)
 {
     (void)state;
     int64_t x = 1;
-    sp_machine *m = emulated_machine_new(2, true, MEMORY);
+    sp_runtime *m = emulated_machine_new(2, true, MEMORY);
     void *room = m->ops->allocate(m, 64);
     begin_capture(m);
     m->ops->upload(m, room, &x, sizeof x);
@@ -301,7 +301,7 @@ static void a_dropped_capture_leaves_nothing(void **state)
 {
     (void)state;
     sp_error err = {0};
-    sp_machine *m = emulated_machine_new(RANKS, true, MEMORY);
+    sp_runtime *m = emulated_machine_new(RANKS, true, MEMORY);
     int64_t bytes = (RANKS * ROUNDS + 1) * (int64_t)sizeof(int64_t);
     ring r = {.at = m->ops->allocate(m, bytes)};
     memset(r.at, 0, (size_t)bytes);

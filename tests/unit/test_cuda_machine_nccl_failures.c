@@ -36,11 +36,11 @@ static sp_status give_up(joined_rank *me, sp_error *err)
     }
     if (r == 0) {
         JOINED_TRY(t->ops->receive(t, 0, in, 8, &message, err));
-        return t->ops->settle(t, err);
+        return t->ops->synchronize(t, err);
     }
     if (r == 2) {
         JOINED_TRY(t->ops->all_reduce(t, 0, SP_ELEMENT_F64, false, in, in, 1, err));
-        return t->ops->settle(t, err);
+        return t->ops->synchronize(t, err);
     }
     sp_status status = t->ops->exchange(t, "x", 1, parts, err);
     JOINED_MUST(parts[0].data == NULL && parts[3].data == NULL);
@@ -75,7 +75,7 @@ static sp_status wait_for_ever(joined_rank *me, sp_error *err)
     if (me->place.rank == 0) {
         JOINED_MUST(pthread_create(&thread, NULL, abort_later, t) == 0);
     }
-    sp_status status = t->ops->settle(t, err);
+    sp_status status = t->ops->synchronize(t, err);
     if (me->place.rank == 0) {
         (void)pthread_join(thread, NULL);
     }
@@ -98,7 +98,7 @@ static sp_status wait_in_vain(joined_rank *me, sp_error *err)
     JOINED_TRY(t->ops->channel_new(t, 1, 0, err));
     if (me->place.rank == 0) {
         JOINED_TRY(t->ops->receive(t, 0, in, 8, &message, err));
-        return t->ops->settle(t, err);
+        return t->ops->synchronize(t, err);
     }
     while (t->ops->check(t, NULL) == SP_OK) {
     }
@@ -147,7 +147,7 @@ static sp_status die(joined_rank *me, sp_error *err)
     if (me->place.rank == 0) {
         JOINED_TRY(t->ops->receive(t, 0, in, 8, &message, err));
     }
-    sp_status status = t->ops->settle(t, err);
+    sp_status status = t->ops->synchronize(t, err);
     while (status == SP_OK) {
         status = t->ops->check(t, err);
     }
@@ -179,13 +179,13 @@ static cudaError_t busy(cudaStream_t stream)
 
 static sp_status download(joined_rank *me, sp_error *err)
 {
-    const sp_machine_ops *ops = me->machine->ops;
+    const sp_runtime_ops *ops = me->machine->ops;
     double *in = joined_numbers(me);
     double read[2] = {0};
     if (me->place.rank == 1) {
         return queries_left < 0
                    ? me->transport->ops->abort(me->transport, SP_ERR_INFEASIBLE, "no more")
-                   : me->transport->ops->settle(me->transport, err);
+                   : me->transport->ops->synchronize(me->transport, err);
     }
     in[0] = 3.0;
     in[1] = 4.0;
@@ -227,14 +227,14 @@ static sp_status send_one(joined_rank *me, sp_error *err)
     uint64_t message;
     double *in = joined_numbers(me);
     JOINED_TRY(t->ops->channel_new(t, 0, 1, err));
-    JOINED_TRY(t->ops->settle(t, err));
+    JOINED_TRY(t->ops->synchronize(t, err));
     if (r == 0) {
         fake.fail = me->context;
     }
     sp_status status = r == 0 ? t->ops->send(t, 0, in, 8, &message, err)
                               : t->ops->receive(t, 0, in, 8, &message, err);
     status = status == SP_OK ? t->ops->wait(t, message, err) : status;
-    status = status == SP_OK ? t->ops->settle(t, err) : status;
+    status = status == SP_OK ? t->ops->synchronize(t, err) : status;
     fake.fail = NULL;
     return status;
 }
@@ -265,13 +265,13 @@ static sp_status fail_at_work(joined_rank *me, sp_error *err)
     if (me->place.rank == 1) {
         fake.fail = "MemsetAsync";
         me->machine->ops->zero(me->machine, in, 8);
-        sp_status status = t->ops->settle(t, err);
+        sp_status status = t->ops->synchronize(t, err);
         JOINED_MUST(status == SP_ERR_INTERNAL && t->ops->check(t, NULL) == SP_OK);
         (void)t->ops->abort(t, status, "F0 failed");
         return SP_OK;
     }
     JOINED_TRY(t->ops->barrier(t, 0, err));
-    return t->ops->settle(t, err);
+    return t->ops->synchronize(t, err);
 }
 
 static void faults_of_the_rank_are_found_by_settling(void **state)

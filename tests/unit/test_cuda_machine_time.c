@@ -9,7 +9,7 @@
 
 // ---- order ----
 
-static cudaStream_t stream_of(sp_machine *m, int rank)
+static cudaStream_t stream_of(sp_runtime *m, int rank)
 {
     m->ops->enter(m, rank);
     return sp_i_cuda_rank_now()->stream;
@@ -19,7 +19,7 @@ static void fences_order_the_streams_of_ranks(void **state)
 {
     (void)state;
     enum { MARKS = 1000 };
-    sp_machine *m = emulated_machine_new(2, true, 80 << 20);
+    sp_runtime *m = emulated_machine_new(2, true, 80 << 20);
     cudaStream_t streams[2] = {stream_of(m, 0), stream_of(m, 1)};
     assert_ptr_not_equal(streams[0], streams[1]);
     assert_true(sp_i_cuda_machine_partitioned(m, NULL));
@@ -53,7 +53,7 @@ static void fences_order_the_streams_of_ranks(void **state)
 static void what_is_in_order_waits_for_nothing(void **state)
 {
     (void)state;
-    sp_machine *m = emulated_machine_new(2, true, 80 << 20);
+    sp_runtime *m = emulated_machine_new(2, true, 80 << 20);
     sp_fence own = m->ops->mark(m);
     fake.log[0] = '\0';
     m->ops->wait(m, own);
@@ -80,7 +80,7 @@ static void what_is_in_order_waits_for_nothing(void **state)
 static void the_clock_stays_exact(void **state)
 {
     (void)state;
-    sp_machine *m = emulated_machine_new(2, false, 80 << 20);
+    sp_runtime *m = emulated_machine_new(2, false, 80 << 20);
     int64_t begin = m->ops->now_ns(m);
     for (int i = 0; i < 1000; i++) {
         fake.clock_ns += 3600000000; // an hour in all
@@ -98,7 +98,7 @@ static void stamps_are_on_one_clock(void **state)
     (void)state;
     enum { STEPS = 20, STAMPS = 30, RANKS = 2 };
     const int64_t gap = 20000500;
-    sp_machine *m = emulated_machine_new(RANKS, true, 80 << 20);
+    sp_runtime *m = emulated_machine_new(RANKS, true, 80 << 20);
     for (int step = 0; step < STEPS; step++) {
         uint64_t stamp[STAMPS][RANKS];
         for (int i = 0; i < STAMPS; i++) {

@@ -308,7 +308,7 @@ static void a_product_that_fails_ends_the_ranks_work(void **state)
     SP_OP(add)(64, x->data, x->data);
     assert_string_equal(fake.log, "");
     assert_int_equal(computing.products, 1);
-    assert_int_equal(ops_machine->ops->settle(ops_machine, &err), SP_ERR_INTERNAL);
+    assert_int_equal(ops_machine->ops->synchronize(ops_machine, &err), SP_ERR_INTERNAL);
     assert_string_equal(err.message[0],
                         "GPU 0: cublasLtMatmul failed with "
                         "CUBLAS_STATUS_EXECUTION_FAILED for a forward of 8 x 8 x 8");

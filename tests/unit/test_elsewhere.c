@@ -1,7 +1,7 @@
 // Cases of a set that another machine executes: what comes out is what executing here gives.
 #include <stdlib.h>
 
-#include "backends/absent.h"
+#include "backends/api/device.h"
 #include "experiments/execution/elsewhere.h"
 #include "sim/base/json.h"
 #include "tests/support/host_run.h"

@@ -5,7 +5,7 @@
 #include <pthread.h>
 
 #include "backends/executor/run.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "experiments/execution/execution.h"
 #include "sim/metrics/metrics.h"
 #include "tests/support/host_run.h"
@@ -219,7 +219,7 @@ static void transfers_are_as_predicted(void **state)
 // ---- the wall clock, on a machine that keeps account ----
 
 static struct {
-    sp_machine machine;
+    sp_runtime machine;
     pthread_mutex_t lock;
     int64_t asked_ns[2][PACKS]; // by rank
     int asked[2];
@@ -227,13 +227,13 @@ static struct {
 
 static _Thread_local int rank_here;
 
-static void enter(sp_machine *machine, int rank)
+static void enter(sp_runtime *machine, int rank)
 {
     (void)machine;
     rank_here = rank;
 }
 
-static sp_fence mark_later(sp_machine *machine, int64_t ns)
+static sp_fence mark_later(sp_runtime *machine, int64_t ns)
 {
     (void)machine;
     pthread_mutex_lock(&account.lock);
@@ -246,19 +246,19 @@ static sp_fence mark_later(sp_machine *machine, int64_t ns)
 static void a_machine_holds_up_what_is_sent(void **state)
 {
     (void)state;
-    static sp_machine_ops ops;
+    static sp_runtime_ops ops;
     sp_i_exec_run *run;
     sp_measured_step step = {0};
     fixture f;
     fixture_make(&f);
-    ops = *sp_machine_cpu()->ops;
+    ops = *sp_runtime_cpu()->ops;
     ops.enter = enter;
     ops.mark_later = mark_later;
     account.machine.ops = &ops;
     assert_int_equal(pthread_mutex_init(&account.lock, NULL), 0);
     f.request.clock = SP_CLOCK_WALL;
     const sp_i_exec_site site = {
-        .backend = "host", .machine = &account.machine, .math = &sp_i_exec_math_f32};
+        .backend = "host", .runtime = &account.machine, .math = &sp_i_exec_math_f32};
     assert_int_equal(sp_i_exec_run_new(&f.request, &site, &run, NULL), SP_OK);
     assert_int_equal(sp_i_exec_run_step(run, &step, NULL), SP_OK);
     for (int r = 0; r < 2; r++) {

@@ -4,7 +4,7 @@
 #include "backends/cuda/attention/attention.h"
 #include "backends/cuda/attention/attention_packed.h"
 #include "backends/cuda/attention/attention_pass.h"
-#include "kernels/cuda_elementwise.h"
+#include "kernels/cuda_kernels.h"
 #include "sim/base/alloc.h"
 
 // What one turn is computed of.
@@ -110,7 +110,7 @@ static bool take_room(const work *w, int64_t workspace_bytes, room *r)
 
 static bool upload_index(const work *w, const room *r)
 {
-    sp_machine *machine = w->p->l->stage->job->machine;
+    sp_runtime *machine = w->p->l->stage->job->runtime;
     int64_t count = sp_i_cuda_packed_index_count(w->packed);
     int32_t *index = sp_i_calloc((size_t)count, sizeof *index);
     if (index == NULL) {
@@ -124,7 +124,7 @@ static bool upload_index(const work *w, const room *r)
 
 static const sp_bf16 *join_keys(const work *w, const room *r)
 {
-    sp_machine *machine = w->p->l->stage->job->machine;
+    sp_runtime *machine = w->p->l->stage->job->runtime;
     const int64_t stride = w->packed->kv_stride;
     const int64_t row_bytes = stride * (int64_t)sizeof(sp_bf16);
     if (r->kv == NULL) {

@@ -24,7 +24,7 @@ int sp_i_cuda_attention_launch(const sp_kernel_attention_shape *shape,
 // The block of the device goes back before it is read: what the rank takes next, it writes later.
 static bool by_kernels(const sp_i_cuda_pass *p, const sp_i_cuda_turns *turns, int turn)
 {
-    sp_machine *machine = p->l->stage->job->machine;
+    sp_runtime *machine = p->l->stage->job->runtime;
     sp_cuda_attention_tables tables;
     int64_t bytes;
     int code;

@@ -40,7 +40,7 @@ bool sp_i_cuda_gather(const sp_i_cuda_pass *pass, const sp_i_cuda_turns *turns,
         return false;
     }
     if (pass->backward) {
-        sp_machine *machine = pass->l->stage->job->machine;
+        sp_runtime *machine = pass->l->stage->job->runtime;
         machine->ops->zero(machine, seen->dkv, count * (int64_t)sizeof *seen->dkv);
     }
     int64_t own;

@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
 #include "sim/base/status.h"
 
 // The slot of the backend's table. bf16 alone. Of several processes all have the same *profile.

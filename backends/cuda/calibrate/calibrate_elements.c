@@ -3,7 +3,7 @@
 #include "backends/cuda/calibrate/bench.h"
 #include "backends/cuda/calibrate/calibration.h"
 #include "backends/cuda/device/device.h"
-#include "kernels/cuda_embedding.h"
+#include "kernels/cuda_kernels.h"
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 

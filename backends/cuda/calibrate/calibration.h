@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
 #include "backends/cuda/attention/attention.h"
 #include "backends/cuda/calibrate/bench.h"
 #include "backends/cuda/calibrate/elements.h"

@@ -12,7 +12,7 @@ enum { FINE_BITS = 4, FINE = 1 << FINE_BITS, COARSE = 48, HASH_BITS = 10 };
 
 // A block or a gap. Neighbours in memory are linked, and two gaps are never neighbours.
 typedef struct segment {
-    int64_t begin, length; // units of SP_MACHINE_ALIGNMENT
+    int64_t begin, length; // units of SP_RUNTIME_ALIGNMENT
     struct segment *before, *after;
     struct segment *previous, *next; // in its list of gaps, of blocks, or among unused records
     bool gap;
@@ -175,7 +175,7 @@ sp_i_cuda_arena *sp_i_cuda_arena_new(void *base, int64_t bytes)
     }
     arena->base = base;
     arena->first = all;
-    all->length = bytes / SP_MACHINE_ALIGNMENT;
+    all->length = bytes / SP_RUNTIME_ALIGNMENT;
     if (all->length > 0) {
         add_gap(arena, all);
     }
@@ -225,7 +225,7 @@ static bool split(sp_i_cuda_arena *arena, segment *s, int64_t length)
 
 void *sp_i_cuda_arena_take(sp_i_cuda_arena *arena, int64_t bytes)
 {
-    int64_t length = bytes > 0 ? (bytes + SP_MACHINE_ALIGNMENT - 1) / SP_MACHINE_ALIGNMENT : 1;
+    int64_t length = bytes > 0 ? (bytes + SP_RUNTIME_ALIGNMENT - 1) / SP_RUNTIME_ALIGNMENT : 1;
     segment *s = find_gap(arena, length);
     if (s == NULL) {
         errno = ENOSPC;
@@ -238,7 +238,7 @@ void *sp_i_cuda_arena_take(sp_i_cuda_arena *arena, int64_t bytes)
         return NULL;
     }
     add_block(arena, s);
-    return arena->base + s->begin * SP_MACHINE_ALIGNMENT;
+    return arena->base + s->begin * SP_RUNTIME_ALIGNMENT;
 }
 
 // The second of two neighbouring gaps becomes part of the first.
@@ -258,7 +258,7 @@ void sp_i_cuda_arena_give(sp_i_cuda_arena *arena, void *memory)
     if (memory == NULL) {
         return;
     }
-    segment *s = remove_block(arena, ((char *)memory - arena->base) / SP_MACHINE_ALIGNMENT);
+    segment *s = remove_block(arena, ((char *)memory - arena->base) / SP_RUNTIME_ALIGNMENT);
     if (s->after != NULL && s->after->gap) {
         remove_gap(arena, s->after);
         s = join(arena, s, s->after);

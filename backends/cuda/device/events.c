@@ -1,6 +1,6 @@
 #include "backends/cuda/device/events.h"
 
-#include "kernels/cuda_delay.h"
+#include "kernels/cuda_kernels.h"
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 

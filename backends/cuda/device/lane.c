@@ -2,11 +2,11 @@
 
 #include <string.h>
 
-#include "kernels/cuda_embedding.h"
+#include "kernels/cuda_kernels.h"
 #include "sim/base/alloc.h"
 
 sp_status sp_i_cuda_lane_init(sp_i_cuda_lane *lane, const sp_i_cuda_device *device,
-                              const sp_i_cublas_api *cublas, sp_machine *machine,
+                              const sp_i_cublas_api *cublas, sp_runtime *machine,
                               cudaStream_t stream, int sms, sp_error *err)
 {
     void *pinned = NULL;
@@ -94,7 +94,7 @@ void *sp_i_cuda_scratch(sp_i_cuda_rank *rank, int64_t bytes)
     }
     // Work that uses the old one may still run, and another rank may be given its memory.
     SP_I_CUDA_WAIT(rank, NULL);
-    sp_machine *machine = lane->machine;
+    sp_runtime *machine = lane->machine;
     machine->ops->release(machine, lane->scratch);
     int64_t twice = 2 * lane->scratch_bytes > LEAST ? 2 * lane->scratch_bytes : LEAST;
     lane->scratch_bytes = bytes > twice ? bytes : twice;

@@ -6,10 +6,10 @@
 
 #include <pthread.h>
 
+#include "backends/api/device_runtime.h"
 #include "backends/cuda/device/device.h"
 #include "backends/cuda/device/events.h"
 #include "backends/cuda/device/rank.h"
-#include "backends/machine/machine.h"
 
 // What a captured step uploads from the host (machine.h, capture_begin): in pinned memory of its
 // own, because every repetition copies it again. Behind a lane (lane.h) alone.
@@ -55,7 +55,7 @@ enum {
 };
 
 struct sp_i_cuda_lane {
-    sp_machine *machine; // memory comes from it
+    sp_runtime *machine; // memory comes from it
     cudaStream_t stream;
     pthread_mutex_t lock;
     bool locks; // the lock is made
@@ -86,7 +86,7 @@ struct sp_i_cuda_lane {
 
 // The stream's, which runs on `sms` SMs (0: all). What was made before a failure is freed by _fini.
 sp_status sp_i_cuda_lane_init(sp_i_cuda_lane *lane, const sp_i_cuda_device *device,
-                              const sp_i_cublas_api *cublas, sp_machine *machine,
+                              const sp_i_cublas_api *cublas, sp_runtime *machine,
                               cudaStream_t stream, int sms, sp_error *err);
 void sp_i_cuda_lane_fini(sp_i_cuda_lane *lane, const sp_i_cuda_device *device);
 

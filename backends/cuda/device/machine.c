@@ -5,19 +5,19 @@
 #include "backends/cuda/device/machine_state.h"
 #include "sim/base/alloc.h"
 
-static const sp_machine_ops machine_ops;
+static const sp_runtime_ops machine_ops;
 static sp_status take_memory(sp_i_cuda_machine *m, int64_t bytes, int64_t spare_bytes,
                              sp_error *err);
 static sp_status make_lanes(sp_i_cuda_machine *m, const sp_i_cublas_api *cublas, bool cudnn,
                             sp_error *err);
 
-static sp_i_cuda_machine *of(sp_machine *machine)
+static sp_i_cuda_machine *of(sp_runtime *machine)
 {
     return (sp_i_cuda_machine *)(void *)machine;
 }
 
 sp_status sp_i_cuda_machine_new(const sp_i_cuda_device *device, const sp_i_cublas_api *cublas,
-                                const sp_i_cuda_machine_options *options, sp_machine **made,
+                                const sp_i_cuda_machine_options *options, sp_runtime **made,
                                 sp_error *err)
 {
     *made = NULL;
@@ -54,7 +54,7 @@ sp_status sp_i_cuda_machine_new(const sp_i_cuda_device *device, const sp_i_cubla
     return SP_OK;
 }
 
-void sp_i_cuda_machine_free(sp_machine *machine)
+void sp_i_cuda_machine_free(sp_runtime *machine)
 {
     if (machine == NULL) {
         return;
@@ -144,7 +144,7 @@ static sp_status make_lanes(sp_i_cuda_machine *m, const sp_i_cublas_api *cublas,
     return status;
 }
 
-bool sp_i_cuda_machine_partitioned(const sp_machine *machine, const char **reason)
+bool sp_i_cuda_machine_partitioned(const sp_runtime *machine, const char **reason)
 {
     const sp_i_cuda_machine *m = (const sp_i_cuda_machine *)(const void *)machine;
     if (m->partitions == NULL) {
@@ -156,7 +156,7 @@ bool sp_i_cuda_machine_partitioned(const sp_machine *machine, const char **reaso
     return sp_i_cuda_are_partitioned(m->partitions, reason);
 }
 
-bool sp_i_cuda_machine_has_cudnn(const sp_machine *machine, const char **reason)
+bool sp_i_cuda_machine_has_cudnn(const sp_runtime *machine, const char **reason)
 {
     const sp_i_cuda_machine *m = (const sp_i_cuda_machine *)(const void *)machine;
     *reason = m->no_cudnn;
@@ -165,7 +165,7 @@ bool sp_i_cuda_machine_has_cudnn(const sp_machine *machine, const char **reason)
 
 // ---- the rank of a thread ----
 
-static void enter(sp_machine *machine, int rank)
+static void enter(sp_runtime *machine, int rank)
 {
     sp_i_cuda_machine *m = of(machine);
     SP_ASSERT(rank >= 0 && rank < m->ranks);
@@ -174,7 +174,7 @@ static void enter(sp_machine *machine, int rank)
     SP_I_CUDA_CALL(entered, SetDevice, m->device.index);
 }
 
-static sp_status settle(sp_machine *machine, sp_error *err)
+static sp_status settle(sp_runtime *machine, sp_error *err)
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     // What was put down before something went wrong runs to its end all the same. What a capture
@@ -189,19 +189,19 @@ static sp_status settle(sp_machine *machine, sp_error *err)
                                  : sp_error_set(err, rank->status, "%s", rank->error.message[0]);
 }
 
-static void begin(sp_machine *machine, const char *action)
+static void begin(sp_runtime *machine, const char *action)
 {
     (void)machine;
     sp_i_cuda_range_push(&sp_i_cuda_nvtx, action, sp_i_cuda_rank_now()->number);
 }
 
-static void end(sp_machine *machine)
+static void end(sp_runtime *machine)
 {
     (void)machine;
     sp_i_cuda_range_pop(&sp_i_cuda_nvtx);
 }
 
-static const sp_machine_ops machine_ops = {.allocate = sp_i_cuda_machine_allocate,
+static const sp_runtime_ops machine_ops = {.allocate = sp_i_cuda_machine_allocate,
                                            .release = sp_i_cuda_machine_release,
                                            .allocate_host = sp_i_cuda_machine_allocate_host,
                                            .release_host = sp_i_cuda_machine_release_host,
@@ -219,7 +219,7 @@ static const sp_machine_ops machine_ops = {.allocate = sp_i_cuda_machine_allocat
                                            .now_ns = sp_i_cuda_machine_now_ns,
                                            .stamp = sp_i_cuda_machine_stamp,
                                            .stamp_ns = sp_i_cuda_machine_stamp_ns,
-                                           .settle = settle,
+                                           .synchronize = settle,
                                            .begin = begin,
                                            .end = end,
                                            .rehearse = sp_i_cuda_machine_rehearse,

@@ -1,12 +1,12 @@
-// One GPU as the machine of a run (backends/machine/machine.h). Its memory is one block of the
+// One GPU as the machine of a run (backends/api/device_runtime.h). Its memory is one block of the
 // device. Ranks work on one stream, one after the other (virtual time), or each on a stream of its
 // own and, where the driver can, on SMs of its own (the wall clock).
 #ifndef SLIMPACK_BACKENDS_CUDA_DEVICE_MACHINE_H
 #define SLIMPACK_BACKENDS_CUDA_DEVICE_MACHINE_H
 
+#include "backends/api/device_runtime.h"
 #include "backends/cuda/device/events.h"
 #include "backends/cuda/device/rank.h"
-#include "backends/machine/machine.h"
 
 typedef struct sp_i_cuda_machine_options {
     int ranks;
@@ -23,15 +23,15 @@ typedef struct sp_i_cuda_machine_options {
 
 // SP_ERR_NO_MEMORY where the device or the host has not enough.
 sp_status sp_i_cuda_machine_new(const sp_i_cuda_device *device, const sp_i_cublas_api *cublas,
-                                const sp_i_cuda_machine_options *options, sp_machine **made,
+                                const sp_i_cuda_machine_options *options, sp_runtime **made,
                                 sp_error *err);
 // Waits for all work.
-void sp_i_cuda_machine_free(sp_machine *machine);
+void sp_i_cuda_machine_free(sp_runtime *machine);
 
 // Whether ranks have SMs of their own; where not, `reason` (may be NULL) gets why.
-bool sp_i_cuda_machine_partitioned(const sp_machine *machine, const char **reason);
+bool sp_i_cuda_machine_partitioned(const sp_runtime *machine, const char **reason);
 
 // Whether attention may go by cuDNN; where it was asked for and is not there, `reason` gets why.
-bool sp_i_cuda_machine_has_cudnn(const sp_machine *machine, const char **reason);
+bool sp_i_cuda_machine_has_cudnn(const sp_runtime *machine, const char **reason);
 
 #endif

@@ -4,12 +4,12 @@
 // passes where the event still has the record of the step before.
 #include "backends/cuda/device/machine_state.h"
 
-static sp_i_cuda_machine *of(sp_machine *machine)
+static sp_i_cuda_machine *of(sp_runtime *machine)
 {
     return (sp_i_cuda_machine *)(void *)machine;
 }
 
-void sp_i_cuda_machine_rehearse(sp_machine *machine)
+void sp_i_cuda_machine_rehearse(sp_runtime *machine)
 {
     sp_i_cuda_machine *m = of(machine);
     for (int i = 0; i < m->lanes; i++) {
@@ -59,7 +59,7 @@ static void pass_points(sp_i_cuda_machine *m)
 }
 
 // The mode is relaxed because ranks' threads put work down, and another one ends the capture.
-sp_status sp_i_cuda_machine_capture_begin(sp_machine *machine, sp_error *err)
+sp_status sp_i_cuda_machine_capture_begin(sp_runtime *machine, sp_error *err)
 {
     sp_i_cuda_machine *m = of(machine);
     SP_ASSERT(!m->capturing && m->graph == NULL);
@@ -79,7 +79,7 @@ sp_status sp_i_cuda_machine_capture_begin(sp_machine *machine, sp_error *err)
     return status;
 }
 
-sp_status sp_i_cuda_machine_capture_end(sp_machine *machine, bool keep, sp_error *err)
+sp_status sp_i_cuda_machine_capture_end(sp_runtime *machine, bool keep, sp_error *err)
 {
     sp_i_cuda_machine *m = of(machine);
     SP_ASSERT(m->capturing);
@@ -105,7 +105,7 @@ sp_status sp_i_cuda_machine_capture_end(sp_machine *machine, bool keep, sp_error
     return status;
 }
 
-sp_status sp_i_cuda_machine_replay(sp_machine *machine, sp_error *err)
+sp_status sp_i_cuda_machine_replay(sp_runtime *machine, sp_error *err)
 {
     sp_i_cuda_machine *m = of(machine);
     SP_ASSERT(m->graph != NULL);

@@ -1,17 +1,15 @@
 // Memory of a GPU as that of a machine, and the work on it that no operation is (machine.c).
 #include "backends/cuda/device/machine_state.h"
-#include "kernels/cuda_elementwise.h"
-#include "kernels/cuda_reduce.h"
-#include "kernels/cuda_rows.h"
+#include "kernels/cuda_kernels.h"
 
-static sp_i_cuda_machine *of(sp_machine *machine)
+static sp_i_cuda_machine *of(sp_runtime *machine)
 {
     return (sp_i_cuda_machine *)(void *)machine;
 }
 
 // ---- memory ----
 
-void *sp_i_cuda_machine_allocate(sp_machine *machine, int64_t bytes)
+void *sp_i_cuda_machine_allocate(sp_runtime *machine, int64_t bytes)
 {
     sp_i_cuda_machine *m = of(machine);
     (void)pthread_mutex_lock(&m->lock);
@@ -20,7 +18,7 @@ void *sp_i_cuda_machine_allocate(sp_machine *machine, int64_t bytes)
     return memory;
 }
 
-void sp_i_cuda_machine_release(sp_machine *machine, void *memory)
+void sp_i_cuda_machine_release(sp_runtime *machine, void *memory)
 {
     sp_i_cuda_machine *m = of(machine);
     (void)pthread_mutex_lock(&m->lock);
@@ -28,7 +26,7 @@ void sp_i_cuda_machine_release(sp_machine *machine, void *memory)
     (void)pthread_mutex_unlock(&m->lock);
 }
 
-void *sp_i_cuda_machine_allocate_host(sp_machine *machine, int64_t bytes)
+void *sp_i_cuda_machine_allocate_host(sp_runtime *machine, int64_t bytes)
 {
     const sp_i_cuda_machine *m = of(machine);
     void *memory = NULL;
@@ -38,7 +36,7 @@ void *sp_i_cuda_machine_allocate_host(sp_machine *machine, int64_t bytes)
     return got ? memory : NULL;
 }
 
-void sp_i_cuda_machine_release_host(sp_machine *machine, void *memory)
+void sp_i_cuda_machine_release_host(sp_runtime *machine, void *memory)
 {
     if (memory != NULL) {
         (void)of(machine)->device.api->FreeHost(memory);
@@ -46,7 +44,7 @@ void sp_i_cuda_machine_release_host(sp_machine *machine, void *memory)
 }
 
 // Pinned memory has one address for host and device, so that CUDA finds the direction.
-void sp_i_cuda_machine_copy(sp_machine *machine, void *to, const void *from, int64_t bytes)
+void sp_i_cuda_machine_copy(sp_runtime *machine, void *to, const void *from, int64_t bytes)
 {
     (void)machine;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
@@ -57,7 +55,7 @@ void sp_i_cuda_machine_copy(sp_machine *machine, void *to, const void *from, int
 
 // Pieces of whole bf16 elements are copied by a kernel, which is as fast as memory and stays on the
 // rank's own SMs.
-void sp_i_cuda_machine_copy_rows(sp_machine *machine, int64_t rows, int64_t bytes, void *to,
+void sp_i_cuda_machine_copy_rows(sp_runtime *machine, int64_t rows, int64_t bytes, void *to,
                                  int64_t to_stride, const void *from, int64_t from_stride)
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
@@ -74,7 +72,7 @@ void sp_i_cuda_machine_copy_rows(sp_machine *machine, int64_t rows, int64_t byte
     }
 }
 
-void sp_i_cuda_machine_zero(sp_machine *machine, void *to, int64_t bytes)
+void sp_i_cuda_machine_zero(sp_runtime *machine, void *to, int64_t bytes)
 {
     (void)machine;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
@@ -83,7 +81,7 @@ void sp_i_cuda_machine_zero(sp_machine *machine, void *to, int64_t bytes)
     }
 }
 
-void sp_i_cuda_machine_upload(sp_machine *machine, void *to, const void *from, int64_t bytes)
+void sp_i_cuda_machine_upload(sp_runtime *machine, void *to, const void *from, int64_t bytes)
 {
     (void)machine;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
@@ -92,7 +90,7 @@ void sp_i_cuda_machine_upload(sp_machine *machine, void *to, const void *from, i
     sp_i_cuda_release(rank);
 }
 
-void sp_i_cuda_machine_download(sp_machine *machine, void *to, const void *from, int64_t bytes)
+void sp_i_cuda_machine_download(sp_runtime *machine, void *to, const void *from, int64_t bytes)
 {
     (void)machine;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
@@ -103,7 +101,7 @@ void sp_i_cuda_machine_download(sp_machine *machine, void *to, const void *from,
 
 // ---- sums ----
 
-void sp_i_cuda_machine_reduce(sp_machine *machine, sp_element element, bool maximum, int64_t count,
+void sp_i_cuda_machine_reduce(sp_runtime *machine, sp_element element, bool maximum, int64_t count,
                               const void *const *in, int members, void *const *out, int outs)
 {
     (void)machine;
@@ -123,7 +121,7 @@ void sp_i_cuda_machine_reduce(sp_machine *machine, sp_element element, bool maxi
     }
 }
 
-void sp_i_cuda_machine_sum_of_squares(sp_machine *machine, sp_element element, int64_t n,
+void sp_i_cuda_machine_sum_of_squares(sp_runtime *machine, sp_element element, int64_t n,
                                       const void *x, double *sum)
 {
     (void)machine;

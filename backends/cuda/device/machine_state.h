@@ -4,10 +4,10 @@
 
 #include <stdint.h>
 
+#include "backends/api/device_runtime.h"
 #include "backends/cuda/device/events.h"
 #include "backends/cuda/device/lane.h"
 #include "backends/cuda/device/partition.h"
-#include "backends/machine/machine.h"
 
 // One block of the device, given out in parts whose addresses depend on nothing but the order of
 // calls. What is held is counted by who takes (backends/executor/arena.h), not here.
@@ -19,7 +19,7 @@ typedef struct sp_i_cuda_arena sp_i_cuda_arena;
 sp_i_cuda_arena *sp_i_cuda_arena_new(void *base, int64_t bytes);
 void sp_i_cuda_arena_free(sp_i_cuda_arena *arena);
 
-// Aligned to SP_MACHINE_ALIGNMENT; NULL where no gap is long enough (errno ENOSPC), or when host
+// Aligned to SP_RUNTIME_ALIGNMENT; NULL where no gap is long enough (errno ENOSPC), or when host
 // memory ran out (ENOMEM).
 // O(1).
 void *sp_i_cuda_arena_take(sp_i_cuda_arena *arena, int64_t bytes);
@@ -42,7 +42,7 @@ typedef struct sp_i_cuda_stamps {
 } sp_i_cuda_stamps;
 
 typedef struct sp_i_cuda_machine {
-    sp_machine base; // first
+    sp_runtime base; // first
     sp_i_cuda_device device;
     int ranks, lanes; // one lane for all ranks, or as many
     sp_i_cuda_rank *rank;
@@ -67,36 +67,36 @@ typedef struct sp_i_cuda_machine {
 
 // ---- slots of the machine's table ----
 
-void *sp_i_cuda_machine_allocate(sp_machine *machine, int64_t bytes);
-void sp_i_cuda_machine_release(sp_machine *machine, void *memory);
-void *sp_i_cuda_machine_allocate_host(sp_machine *machine, int64_t bytes);
-void sp_i_cuda_machine_release_host(sp_machine *machine, void *memory);
-void sp_i_cuda_machine_copy(sp_machine *machine, void *to, const void *from, int64_t bytes);
-void sp_i_cuda_machine_copy_rows(sp_machine *machine, int64_t rows, int64_t bytes, void *to,
+void *sp_i_cuda_machine_allocate(sp_runtime *machine, int64_t bytes);
+void sp_i_cuda_machine_release(sp_runtime *machine, void *memory);
+void *sp_i_cuda_machine_allocate_host(sp_runtime *machine, int64_t bytes);
+void sp_i_cuda_machine_release_host(sp_runtime *machine, void *memory);
+void sp_i_cuda_machine_copy(sp_runtime *machine, void *to, const void *from, int64_t bytes);
+void sp_i_cuda_machine_copy_rows(sp_runtime *machine, int64_t rows, int64_t bytes, void *to,
                                  int64_t to_stride, const void *from, int64_t from_stride);
-void sp_i_cuda_machine_zero(sp_machine *machine, void *to, int64_t bytes);
-void sp_i_cuda_machine_upload(sp_machine *machine, void *to, const void *from, int64_t bytes);
-void sp_i_cuda_machine_download(sp_machine *machine, void *to, const void *from, int64_t bytes);
-void sp_i_cuda_machine_reduce(sp_machine *machine, sp_element element, bool maximum, int64_t count,
+void sp_i_cuda_machine_zero(sp_runtime *machine, void *to, int64_t bytes);
+void sp_i_cuda_machine_upload(sp_runtime *machine, void *to, const void *from, int64_t bytes);
+void sp_i_cuda_machine_download(sp_runtime *machine, void *to, const void *from, int64_t bytes);
+void sp_i_cuda_machine_reduce(sp_runtime *machine, sp_element element, bool maximum, int64_t count,
                               const void *const *in, int members, void *const *out, int outs);
-void sp_i_cuda_machine_sum_of_squares(sp_machine *machine, sp_element element, int64_t n,
+void sp_i_cuda_machine_sum_of_squares(sp_runtime *machine, sp_element element, int64_t n,
                                       const void *x, double *sum);
 
 // Order between ranks, and times.
-sp_fence sp_i_cuda_machine_mark(sp_machine *machine);
-sp_fence sp_i_cuda_machine_mark_later(sp_machine *machine, int64_t ns);
-void sp_i_cuda_machine_wait(sp_machine *machine, sp_fence fence);
-int64_t sp_i_cuda_machine_now_ns(sp_machine *machine);
-uint64_t sp_i_cuda_machine_stamp(sp_machine *machine);
-int64_t sp_i_cuda_machine_stamp_ns(sp_machine *machine, uint64_t stamp);
+sp_fence sp_i_cuda_machine_mark(sp_runtime *machine);
+sp_fence sp_i_cuda_machine_mark_later(sp_runtime *machine, int64_t ns);
+void sp_i_cuda_machine_wait(sp_runtime *machine, sp_fence fence);
+int64_t sp_i_cuda_machine_now_ns(sp_runtime *machine);
+uint64_t sp_i_cuda_machine_stamp(sp_runtime *machine);
+int64_t sp_i_cuda_machine_stamp_ns(sp_runtime *machine, uint64_t stamp);
 sp_status sp_i_cuda_machine_start_clock(sp_i_cuda_machine *machine, sp_error *err);
 void sp_i_cuda_machine_stop_clock(sp_i_cuda_machine *machine);
 
 // A step as a graph (machine_graph.c).
-void sp_i_cuda_machine_rehearse(sp_machine *machine);
-sp_status sp_i_cuda_machine_capture_begin(sp_machine *machine, sp_error *err);
-sp_status sp_i_cuda_machine_capture_end(sp_machine *machine, bool keep, sp_error *err);
-sp_status sp_i_cuda_machine_replay(sp_machine *machine, sp_error *err);
+void sp_i_cuda_machine_rehearse(sp_runtime *machine);
+sp_status sp_i_cuda_machine_capture_begin(sp_runtime *machine, sp_error *err);
+sp_status sp_i_cuda_machine_capture_end(sp_runtime *machine, bool keep, sp_error *err);
+sp_status sp_i_cuda_machine_replay(sp_runtime *machine, sp_error *err);
 void sp_i_cuda_machine_drop_graph(sp_i_cuda_machine *machine);
 // Events for as many stamps in it as were noted since the rehearsal's begin; another repetition,
 // whose stamps have other times (machine_time.c).

@@ -9,14 +9,14 @@ enum { FAR_NS = 100000000 }; // 0.1 s, which fp32 holds to 8 ns
 
 static const uint64_t late_point = UINT64_C(1) << 63; // points of a lane's side stream
 
-static sp_i_cuda_machine *of(sp_machine *machine)
+static sp_i_cuda_machine *of(sp_runtime *machine)
 {
     return (sp_i_cuda_machine *)(void *)machine;
 }
 
 // ---- order ----
 
-sp_fence sp_i_cuda_machine_mark(sp_machine *machine)
+sp_fence sp_i_cuda_machine_mark(sp_runtime *machine)
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     sp_i_cuda_lane *lane = rank->lane;
@@ -34,7 +34,7 @@ sp_fence sp_i_cuda_machine_mark(sp_machine *machine)
 // Where the event has been recorded again since, the wait is for a later point. That is no circle:
 // a stream only waits for what was put down before. Points before a capture and in it are over when
 // others come: nothing may wait for them across its borders.
-void sp_i_cuda_machine_wait(sp_machine *machine, sp_fence fence)
+void sp_i_cuda_machine_wait(sp_runtime *machine, sp_fence fence)
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     bool late = (fence.point & late_point) != 0;
@@ -76,7 +76,7 @@ static void make_side(sp_i_cuda_machine *m, sp_i_cuda_rank *rank)
 
 // The side stream waits for the rank's, lets the time pass and records the point. It does one after
 // the other, whatever the rank has put down since.
-sp_fence sp_i_cuda_machine_mark_later(sp_machine *machine, int64_t ns)
+sp_fence sp_i_cuda_machine_mark_later(sp_runtime *machine, int64_t ns)
 {
     sp_i_cuda_machine *m = of(machine);
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
@@ -105,7 +105,7 @@ sp_fence sp_i_cuda_machine_mark_later(sp_machine *machine, int64_t ns)
 
 // ---- the clock of virtual time ----
 
-int64_t sp_i_cuda_machine_now_ns(sp_machine *machine)
+int64_t sp_i_cuda_machine_now_ns(sp_runtime *machine)
 {
     (void)machine;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
@@ -206,7 +206,7 @@ static uint64_t captured_stamp(sp_i_cuda_rank *rank, sp_i_cuda_stamps *stamps)
 }
 
 // The rank's number and the stamp's, from 1; 0 where the rank's work has failed.
-uint64_t sp_i_cuda_machine_stamp(sp_machine *machine)
+uint64_t sp_i_cuda_machine_stamp(sp_runtime *machine)
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     sp_i_cuda_stamps *stamps = &of(machine)->stamps[rank->number];
@@ -267,7 +267,7 @@ static void find_time(sp_i_cuda_machine *m, sp_i_cuda_rank *rank, sp_i_cuda_stam
     }
 }
 
-int64_t sp_i_cuda_machine_stamp_ns(sp_machine *machine, uint64_t number)
+int64_t sp_i_cuda_machine_stamp_ns(sp_runtime *machine, uint64_t number)
 {
     sp_i_cuda_machine *m = of(machine);
     if (number == 0) {

@@ -26,7 +26,7 @@ typedef struct sp_i_cuda_rank {
     sp_error error;
 } sp_i_cuda_rank;
 
-// That the thread entered last (sp_machine_ops.enter).
+// That the thread entered last (sp_runtime_ops.enter).
 sp_i_cuda_rank *sp_i_cuda_rank_now(void);
 // The thread works for this rank from here on.
 void sp_i_cuda_rank_enter(sp_i_cuda_rank *rank);

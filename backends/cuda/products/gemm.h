@@ -1,5 +1,5 @@
 // The products of a linear layer in bf16 with fp32 sums, by cuBLASLt. All matrices are row-major
-// and dense, as those of kernels/linear.h.
+// and dense, as those of kernels/typed.h.
 #ifndef SLIMPACK_BACKENDS_CUDA_PRODUCTS_GEMM_H
 #define SLIMPACK_BACKENDS_CUDA_PRODUCTS_GEMM_H
 

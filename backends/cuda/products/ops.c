@@ -1,12 +1,7 @@
 // Products of linear layers.
 #include "backends/cuda/products/ops.h"
 
-#include "kernels/cuda_activation.h"
-#include "kernels/cuda_adamw.h"
-#include "kernels/cuda_elementwise.h"
-#include "kernels/cuda_norm.h"
-#include "kernels/cuda_rope.h"
-#include "kernels/cuda_rows.h"
+#include "kernels/cuda_kernels.h"
 
 // Whether a bias is in it.
 static bool multiply(sp_i_cuda_rank *rank, const sp_i_cuda_product *product, const void *left,

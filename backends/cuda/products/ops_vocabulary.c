@@ -1,8 +1,7 @@
 // Embedding and cross-entropy. Indices and targets stand on the host and pass through the rank's
 // scratch memory.
 #include "backends/cuda/products/ops.h"
-#include "kernels/cuda_cross_entropy.h"
-#include "kernels/cuda_embedding.h"
+#include "kernels/cuda_kernels.h"
 
 // Holds the rank's lane. Room for `more` bytes stands behind the numbers, 16-byte aligned.
 static int64_t *on_device(sp_i_cuda_rank *rank, int64_t count, const int64_t *numbers, int64_t more,

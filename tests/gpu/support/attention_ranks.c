@@ -1,6 +1,6 @@
 // The ranks of a case at work on the packs, as stages of an executor on one GPU.
 #define SP_KERNEL_BITS 16
-#include "backends/comm/run.h"
+#include "backends/comm/comm.h"
 #include "backends/cuda/device/machine.h"
 #include "backends/executor/typed/layer.h"
 #include "kernels/bf16.h"
@@ -13,7 +13,7 @@ enum { MEMORY_BYTES = 64 << 20, ALL = 0 };
 
 typedef struct rank {
     attention_case *c;
-    sp_machine *machine;
+    sp_runtime *machine;
     sp_model model;
     sp_i_exec_job job;
     sp_i_exec_links links;
@@ -205,7 +205,7 @@ static void make_job(rank *r, const sp_i_exec_place *place)
     const attention_case *c = r->c;
     r->model = (sp_model){.head_dim = c->head_dim};
     r->job = (sp_i_exec_job){
-        .machine = r->machine,
+        .runtime = r->machine,
         .model = &r->model,
         .shard = {.heads = c->heads, .q = c->shape.q_stride, .kv = c->shape.kv_stride / 2},
         .specs = {.kv_columns = c->shape.kv_stride,
@@ -231,7 +231,7 @@ static sp_status failure_of(const rank *r, sp_error *err)
 
 typedef struct world {
     attention_case *c;
-    sp_machine *machine;
+    sp_runtime *machine;
 } world;
 
 static sp_status rank_body(sp_comm *me, void *data, sp_error *err)
@@ -253,7 +253,7 @@ static sp_status rank_body(sp_comm *me, void *data, sp_error *err)
                                                     (sp_stage){.layers = 1}, NULL) == SP_OK);
     sp_status status = run_packs(&r) ? SP_OK : failure_of(&r, err);
     if (status == SP_OK) {
-        status = r.machine->ops->settle(r.machine, err);
+        status = r.machine->ops->synchronize(r.machine, err);
     }
     sp_i_exec_stage_fini(&r.stage);
     sp_i_exec_arena_free(arena);
@@ -264,7 +264,7 @@ static sp_status rank_body(sp_comm *me, void *data, sp_error *err)
 
 static sp_status run_ranks(world *w, int ranks, sp_error *err)
 {
-    const sp_comm_options options = {.one_at_a_time = true, .machine = w->machine};
+    const sp_comm_options options = {.one_at_a_time = true, .runtime = w->machine};
     int members[16];
     int group = -1;
     sp_comm_world *comm = NULL;

@@ -1,6 +1,6 @@
 #include "tests/gpu/support/emulated_backend.h"
 
-#include "backends/backend_private.h"
+#include "backends/api/backend_private.h"
 #include "backends/cuda/device/machine.h"
 #include "backends/cuda/execute.h"
 #include "backends/executor/run.h"
@@ -78,12 +78,12 @@ void emulated_backend_free(sp_backend *backend)
     nothing_lives();
 }
 
-sp_machine *emulated_machine_new(int ranks, bool partitioned, int64_t memory_bytes)
+sp_runtime *emulated_machine_new(int ranks, bool partitioned, int64_t memory_bytes)
 {
     const sp_i_cuda_device device = {&api, 0};
     const sp_i_cuda_machine_options options = {
         .ranks = ranks, .partitioned = partitioned, .memory_bytes = memory_bytes};
-    sp_machine *machine;
+    sp_runtime *machine;
     sp_error err = {0};
     fake_cuda_reset(&api);
     computing_cublas_reset(&cublas);
@@ -92,7 +92,7 @@ sp_machine *emulated_machine_new(int ranks, bool partitioned, int64_t memory_byt
     return machine;
 }
 
-void emulated_machine_free(sp_machine *machine)
+void emulated_machine_free(sp_runtime *machine)
 {
     sp_i_cuda_machine_free(machine);
     nothing_lives();

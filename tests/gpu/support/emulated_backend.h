@@ -5,8 +5,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include "backends/device.h"
-#include "backends/machine/machine.h"
+#include "backends/api/device.h"
+#include "backends/api/device_runtime.h"
 
 // Its device has memory far beyond what models of tests take, and a clock that goes on by a
 // microsecond with every event that is recorded.
@@ -16,8 +16,8 @@ void emulated_backend_free(sp_backend *backend);
 
 // A GPU as a machine on fresh fakes, whose first rank the calling thread enters. The end fails the
 // test case as that of the backend does.
-sp_machine *emulated_machine_new(int ranks, bool partitioned, int64_t memory_bytes);
-void emulated_machine_free(sp_machine *machine);
+sp_runtime *emulated_machine_new(int ranks, bool partitioned, int64_t memory_bytes);
+void emulated_machine_free(sp_runtime *machine);
 
 // Launches until one fails; below 0, as it is at first: none does (tests/support/emulated_cuda).
 extern long sp_emulated_launches;

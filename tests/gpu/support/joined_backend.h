@@ -5,7 +5,7 @@
 #ifndef SLIMPACK_TESTS_GPU_SUPPORT_JOINED_BACKEND_H
 #define SLIMPACK_TESTS_GPU_SUPPORT_JOINED_BACKEND_H
 
-#include "backends/device.h"
+#include "backends/api/device.h"
 #include "tests/gpu/support/joined_gpus.h"
 
 sp_backend *joined_backend_new(void);

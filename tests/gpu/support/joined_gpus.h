@@ -3,12 +3,12 @@
 #ifndef SLIMPACK_TESTS_GPU_SUPPORT_JOINED_GPUS_H
 #define SLIMPACK_TESTS_GPU_SUPPORT_JOINED_GPUS_H
 
+#include "backends/api/device_runtime.h"
 #include "backends/comm/transport.h"
 #include "backends/cuda/device/api.h"
 #include "backends/cuda/nccl_api.h"
 #include "backends/cuda/products/gemm.h"
 #include "backends/cuda/rendezvous.h"
-#include "backends/machine/machine.h"
 
 enum { JOINED_GPUS = 8, JOINED_LONG_MS = 60000, JOINED_MEMORY = 256 << 20 };
 
@@ -22,7 +22,7 @@ struct joined_rank {
     void *context;
     int timeout_ms;
     sp_i_rendezvous *rendezvous; // of joined_transports
-    sp_machine *machine;         // likewise
+    sp_runtime *machine;         // likewise
     sp_transport *transport;     // likewise
     sp_status status;            // what came of it
     sp_error err;

@@ -14,7 +14,7 @@
 
 static sp_prng prng;
 
-sp_machine *ops_machine;
+sp_runtime *ops_machine;
 
 void ops_begin(void)
 {
@@ -26,7 +26,7 @@ void ops_begin(void)
 void ops_end(void)
 {
     sp_error err = {0};
-    sp_status status = ops_machine->ops->settle(ops_machine, &err);
+    sp_status status = ops_machine->ops->synchronize(ops_machine, &err);
     if (status != SP_OK) {
         print_error("%s\n", err.message[0]);
     }
@@ -49,7 +49,7 @@ void ops_check(const char *what, ops_tensor *t, const double *expected)
     ops_check_rounded(ops_machine, what, t, expected, 1.0);
 }
 
-void ops_put(sp_machine *machine, ops_tensor *t)
+void ops_put(sp_runtime *machine, ops_tensor *t)
 {
     static sp_bf16 half[OPS_MOST];
     static float single[OPS_MOST];
@@ -66,7 +66,7 @@ void ops_put(sp_machine *machine, ops_tensor *t)
     }
 }
 
-static void get(sp_machine *machine, ops_tensor *t)
+static void get(sp_runtime *machine, ops_tensor *t)
 {
     static sp_bf16 half[OPS_MOST];
     static float single[OPS_MOST];
@@ -81,7 +81,7 @@ static void get(sp_machine *machine, ops_tensor *t)
     }
 }
 
-ops_tensor *ops_drawn(sp_machine *machine, bool bf16, int64_t rows, int64_t columns, double size)
+ops_tensor *ops_drawn(sp_runtime *machine, bool bf16, int64_t rows, int64_t columns, double size)
 {
     ops_tensor *t = calloc(1, sizeof *t);
     assert_non_null(t);
@@ -102,7 +102,7 @@ int64_t ops_below(int64_t n)
     return (int64_t)sp_prng_below(&prng, (uint64_t)n);
 }
 
-void ops_drop(sp_machine *machine, int count, ops_tensor *const *all)
+void ops_drop(sp_runtime *machine, int count, ops_tensor *const *all)
 {
     for (int i = 0; i < count; i++) {
         machine->ops->release(machine, all[i]->data);
@@ -110,7 +110,7 @@ void ops_drop(sp_machine *machine, int count, ops_tensor *const *all)
     }
 }
 
-void ops_check_rounded(sp_machine *machine, const char *what, ops_tensor *t, const double *expected,
+void ops_check_rounded(sp_runtime *machine, const char *what, ops_tensor *t, const double *expected,
                        double roundings)
 {
     get(machine, t);
