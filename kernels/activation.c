@@ -1,6 +1,5 @@
-#include "kernels/activation.h"
-
 #include "kernels/exp.h"
+#include "kernels/typed.h"
 #include "kernels/vector.h"
 
 static inline real sigmoid(real x)

@@ -1,7 +1,6 @@
-#include "kernels/adamw.h"
-
 #include <math.h>
 
+#include "kernels/typed.h"
 #include "kernels/vector.h"
 
 #if SP_KERNEL_BITS == 64

@@ -1,4 +1,4 @@
-#include "kernels/cuda_adamw.h"
+#include "kernels/cuda_kernels.h"
 
 #include "kernels/walk.cuh"
 

@@ -1,9 +1,8 @@
-#include "kernels/attention.h"
-
 #include <math.h>
 #include <string.h>
 
 #include "kernels/attention_tiles.h"
+#include "kernels/typed.h"
 #include "kernels/vector.h"
 
 // Two tiles of scores, and a number for each query.

@@ -1,8 +1,8 @@
 #include <string.h>
 
-#include "kernels/attention.h"
 #include "kernels/attention_tiles.h"
 #include "kernels/gemm.h"
+#include "kernels/typed.h"
 #include "kernels/vector.h"
 
 enum {

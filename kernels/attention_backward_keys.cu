@@ -2,7 +2,7 @@
 // keeps 128 keys with their values while the queries of all slices and heads that see them pass by
 // with their output's gradients. Scores stand transposed, keys by queries. No other block adds to
 // these rows of dk and dv.
-#include "kernels/attention_opening.cuh"
+#include "kernels/attention_prologue.cuh"
 
 namespace
 {

@@ -1,9 +1,9 @@
 #include <string.h>
 
-#include "kernels/attention.h"
 #include "kernels/attention_tiles.h"
 #include "kernels/exp.h"
 #include "kernels/gemm.h"
+#include "kernels/typed.h"
 #include "kernels/vector.h"
 
 enum { SCORE_STRIDE = SP_I_KERNEL_KEY_TILE };

@@ -1,6 +1,6 @@
 // FlashAttention-2, algorithm 1 (Dao, 2023): a block of threads keeps 128 queries, keys and values
 // pass by, the next ones arriving while these are multiplied.
-#include "kernels/attention_opening.cuh"
+#include "kernels/attention_prologue.cuh"
 
 namespace
 {

@@ -1,8 +1,7 @@
-#include "kernels/cross_entropy.h"
-
 #include <math.h>
 #include <string.h>
 
+#include "kernels/typed.h"
 #include "kernels/vector.h"
 
 double SP_KERNEL(cross_entropy)(int64_t tokens, int64_t vocab, const real *logits, int64_t stride,

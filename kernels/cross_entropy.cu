@@ -1,4 +1,4 @@
-#include "kernels/cuda_cross_entropy.h"
+#include "kernels/cuda_kernels.h"
 
 #include "kernels/reduce.cuh"
 #include "kernels/walk.cuh"

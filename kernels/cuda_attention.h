@@ -1,5 +1,5 @@
 // Causal grouped-query attention of a whole pack on a CUDA device, in bf16 with fp32 sums; what
-// attention.h computes slice by slice. Tables say where the slices of the pack and the keys of
+// typed.h computes slice by slice. Tables say where the slices of the pack and the keys of
 // their samples lie, so that one launch serves slices and key blocks of any number and length; key
 // blocks that arrive one after another (ring attention) are taken by several launches that hand a
 // state on. Head size a multiple of 8 up to 128; rows and tensors 16-byte aligned. Equal input

@@ -1,6 +1,6 @@
-#include "kernels/cuda_delay.h"
+#include "kernels/cuda_kernels.h"
 
-#include "kernels/machine.cuh"
+#include "kernels/instructions.cuh"
 
 namespace
 {

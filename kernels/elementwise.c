@@ -1,7 +1,6 @@
-#include "kernels/elementwise.h"
-
 #include <string.h>
 
+#include "kernels/typed.h"
 #include "kernels/vector.h"
 
 enum { LANES = 16 };

@@ -1,4 +1,4 @@
-#include "kernels/cuda_elementwise.h"
+#include "kernels/cuda_kernels.h"
 
 #include "kernels/reduce.cuh"
 #include "kernels/walk.cuh"
@@ -276,4 +276,39 @@ int sp_cuda_sum_of_squares(int64_t n, const float *x, bool accumulate, double *s
     return sp_i_launch(sum_partials_kernel, dim3(1), SP_I_CUDA_THREADS, 0, stream,
                        static_cast<int>(blocks), static_cast<const double *>(workspace), accumulate,
                        sum);
+}
+
+// ---- Rows ----
+
+namespace
+{
+
+struct copy_operation {
+    const sp_bf16 *from;
+    int64_t from_stride;
+    sp_bf16 *to;
+    int64_t to_stride;
+
+    template <int COUNT> using inputs = bf16s<COUNT>;
+
+    template <int COUNT> __device__ inputs<COUNT> take(int64_t row, int64_t column) const
+    {
+        return read<COUNT>(from + row * from_stride + column);
+    }
+
+    template <int COUNT>
+    __device__ void put(int64_t row, int64_t column, const inputs<COUNT> &in) const
+    {
+        *reinterpret_cast<bf16s<COUNT> *>(to + row * to_stride + column) = in;
+    }
+};
+
+} // namespace
+
+int sp_cuda_copy_rows(int64_t rows, int64_t columns, const sp_bf16 *from, int64_t from_stride,
+                      sp_bf16 *to, int64_t to_stride, sp_cuda_stream stream)
+{
+    copy_operation op = {from, from_stride, to, to_stride};
+    bool aligned = aligned_rows(from, from_stride) && aligned_rows(to, to_stride);
+    return walk_over(rows, columns, aligned, op, stream);
 }

@@ -1,7 +1,6 @@
-#include "kernels/embedding.h"
-
 #include <string.h>
 
+#include "kernels/typed.h"
 #include "kernels/vector.h"
 
 void SP_KERNEL(embedding)(int64_t tokens, int64_t features, const int64_t *index, int64_t first,

@@ -1,4 +1,4 @@
-#include "kernels/cuda_embedding.h"
+#include "kernels/cuda_kernels.h"
 
 #include "kernels/walk.cuh"
 

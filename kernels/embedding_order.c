@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "kernels/cuda_embedding.h"
+#include "kernels/cuda_kernels.h"
 
 static int64_t least(int64_t a, int64_t b)
 {

@@ -1,8 +1,7 @@
-#include "kernels/linear.h"
-
 #include <string.h>
 
 #include "kernels/gemm.h"
+#include "kernels/typed.h"
 #include "kernels/vector.h"
 
 void SP_KERNEL(linear)(int64_t tokens, int64_t in, int64_t out, const real *x, int64_t x_stride,

@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_KERNELS_REDUCE_CUH
 #define SLIMPACK_KERNELS_REDUCE_CUH
 
-#include "kernels/machine.cuh"
+#include "kernels/instructions.cuh"
 
 // Every lane receives the sum.
 template <class T> __device__ __forceinline__ T sum_over_warp(T x)

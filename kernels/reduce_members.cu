@@ -1,4 +1,4 @@
-#include "kernels/cuda_reduce.h"
+#include "kernels/cuda_kernels.h"
 
 #include "kernels/walk.cuh"
 

@@ -1,6 +1,6 @@
 #include <math.h>
 
-#include "kernels/norm.h"
+#include "kernels/typed.h"
 #include "kernels/vector.h"
 
 SP_KERNEL_WIDE void SP_KERNEL(rms_norm)(int64_t tokens, int64_t features, const real *x,

@@ -1,5 +1,5 @@
 #include "kernels/column_sums.cuh"
-#include "kernels/cuda_norm.h"
+#include "kernels/cuda_kernels.h"
 #include "kernels/held_row.cuh"
 #include "kernels/reduce.cuh"
 #include "kernels/walk.cuh"

@@ -1,7 +1,6 @@
-#include "kernels/rope.h"
-
 #include <math.h>
 
+#include "kernels/typed.h"
 #include "kernels/vector.h"
 
 void SP_KERNEL(rope_table)(int64_t tokens, const int64_t *position, int64_t head_dim, double base,

@@ -7,7 +7,8 @@
 // is one of the whole process. Kernels may then be called from any number of threads.
 void sp_kernels_start(void);
 
-// The instruction set OpenBLAS chose, such as "Haswell", for the record of a measurement.
+// The instruction set OpenBLAS chose, such as "Haswell", for the record of a measurement; "none" in
+// a build without OpenBLAS.
 const char *sp_kernels_blas_core(void);
 
 #endif

@@ -5,7 +5,7 @@
 #define SLIMPACK_KERNELS_VECTOR_CUH
 
 #include "kernels/cuda_math.h"
-#include "kernels/machine.cuh"
+#include "kernels/instructions.cuh"
 
 template <int COUNT> struct floats {
     float v[COUNT];

@@ -28,7 +28,7 @@ real row_max(int64_t n, const real *x);
 // x[i] = scale exp(x[i] - shift).
 void row_exp(int64_t n, real *x, real shift, real scale);
 
-// The same with scale 1; returns the sum of the results.
+// Scale 1; returns the sum of the results.
 real row_exp_sum(int64_t n, real *x, real shift);
 
 // Sum of exp(x[i] - shift), x unchanged.

@@ -1,6 +1,8 @@
 #include "solver/mip.h"
 
+#ifdef SP_GLPK
 #include <glpk.h>
+#endif
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -9,14 +11,6 @@
 #include <time.h>
 
 #include "sim/base/alloc.h"
-
-enum {
-    SAID = 200, // bytes kept of what GLPK said last
-    // In some thousandth program GLPK's simplex method goes round without an iteration, and its
-    // clock alone ends that. This is for nothing else: it is hundreds of times what the relaxation
-    // of a node takes.
-    STUCK_MS = 10000,
-};
 
 void sp_i_mip_init(sp_i_mip *mip)
 {
@@ -65,6 +59,30 @@ void sp_i_mip_add_term(sp_i_mip *mip, int column, double coefficient)
             .row = (int)mip->row_count - 1, .column = column, .coefficient = coefficient};
     }
 }
+
+#ifndef SP_GLPK
+
+sp_status sp_i_mip_solve(const sp_i_mip *mip, const sp_i_mip_options *options,
+                         sp_i_mip_result *result, double *value, sp_error *err)
+{
+    (void)mip;
+    (void)options;
+    (void)value;
+    *result = (sp_i_mip_result){.outcome = SP_I_MIP_UNKNOWN, .bound = -HUGE_VAL};
+    return sp_error_set(err, SP_ERR_USAGE,
+                        "an integer program needs GLPK, which this build does not have "
+                        "(strategy.milp=false plans without one)");
+}
+
+#else
+
+enum {
+    SAID = 200, // bytes kept of what GLPK said last
+    // In some thousandth program GLPK's simplex method goes round without an iteration, and its
+    // clock alone ends that. This is for nothing else: it is hundreds of times what the relaxation
+    // of a node takes.
+    STUCK_MS = 10000,
+};
 
 // ---- in the solving thread ----
 
@@ -336,3 +354,5 @@ sp_status sp_i_mip_solve(const sp_i_mip *mip, const sp_i_mip_options *options,
     sp_i_free(job.coefficient);
     return status;
 }
+
+#endif

@@ -7,17 +7,11 @@
 
 enum { PATH = 96 };
 
-// Strategies whose packs are rows of at most `context` tokens, `microbatch_samples` of them.
-static const char *const of_rows[] = {"padded", "packed", "sorted", "ffd", "bfd", "lpfhp"};
-
+// Are the strategy's packs rows of at most `context` tokens, `microbatch_samples` of them?
 static bool is_of_rows(const char *kind)
 {
-    for (size_t i = 0; i < sizeof of_rows / sizeof of_rows[0]; i++) {
-        if (strcmp(of_rows[i], kind) == 0) {
-            return true;
-        }
-    }
-    return false;
+    const sp_strategy *strategy = sp_strategy_find(kind);
+    return strategy != NULL && strategy->rows;
 }
 
 static sp_status check_samples(const sp_batch *batch, int64_t context, int index,

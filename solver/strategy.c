@@ -3,38 +3,20 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "solver/strategies.h"
+#include "sim/base/json.h"
+#include "solver/strategy_list.h"
 
-#define ANY SP_SCHEDULE_KINDS
-#define PACKFLOW SP_SCHEDULE_PACKFLOW
+const char *const sp_strategy_names[] = {
+#define X(text, function, ...) text,
+    SP_STRATEGY_LIST(X)
+#undef X
+        NULL};
 
-// name, function, lossless, sliced, schedule, split_backward, chooses_chunks
-#define STRATEGIES(X)                                                               \
-    X("padded", padded, true, false, ANY, false, false)                             \
-    X("packed", packed, true, false, ANY, false, false)                             \
-    X("packed-tuned", packed_tuned, true, false, ANY, false, false)                 \
-    X("sorted", sorted, true, false, ANY, false, false)                             \
-    X("ffd", ffd, true, false, ANY, false, false)                                   \
-    X("bfd", bfd, true, false, ANY, false, false)                                   \
-    X("lpfhp", lpfhp, true, false, ANY, false, false)                               \
-    X("hybrid-cp", hybrid_cp, true, false, ANY, false, false)                       \
-    X("flexsp", flexsp, true, false, ANY, false, false)                             \
-    X("bytescale", bytescale, true, false, ANY, false, false)                       \
-    X("slimpack-symmetric", slimpack_symmetric, true, true, PACKFLOW, false, false) \
-    X("slimpack", slimpack, true, true, PACKFLOW, false, false)                     \
-    X("slimpack-zb", slimpack_zb, true, true, PACKFLOW, true, true)                 \
-    X("dynapipe", dynapipe, true, false, ANY, false, false)                         \
-    X("chunkflow", chunkflow, true, true, SP_SCHEDULE_CHUNKFLOW, false, false)      \
-    X("slimpipe", slimpipe, true, true, SP_SCHEDULE_SLIMPIPE, false, false)         \
-    X("balanced", balanced, true, false, ANY, false, false)
-
-#define NAME(text, function, lossless, sliced, schedule, split, chunks) text,
-#define ROW(text, function, lossless, sliced, schedule, split, chunks) \
-    {text, sp_i_pack_##function, lossless, sliced, schedule, split, chunks},
-
-const char *const sp_strategy_names[] = {STRATEGIES(NAME) NULL};
-
-static const sp_strategy strategies[] = {STRATEGIES(ROW)};
+static const sp_strategy strategies[] = {
+#define X(text, function, ...) {.name = (text), .pack = sp_i_pack_##function, __VA_ARGS__},
+    SP_STRATEGY_LIST(X)
+#undef X
+};
 
 enum { COUNT = sizeof strategies / sizeof strategies[0] };
 
@@ -50,8 +32,7 @@ const sp_strategy *sp_strategy_find(const char *name)
 
 bool sp_strategy_is_lossless(const sp_strategy *strategy, const sp_strategy_spec *spec)
 {
-    return strategy->lossless &&
-           (strategy->pack != sp_i_pack_balanced || spec->outlier_queues == 0);
+    return !strategy->outlier_queues || spec->outlier_queues == 0;
 }
 
 sp_status sp_strategy_check(const char *name, const char *source, sp_error *err)
@@ -72,4 +53,35 @@ sp_status sp_strategy_check(const char *name, const char *source, sp_error *err)
     }
     return sp_error_in(err, SP_ERR_CONTENT, source, "strategy.kind",
                        "unknown strategy \"%s\" (known: %s)", name, known);
+}
+
+// ---- The order that a strategy brings, in the place of the scenario's own ----
+
+sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *err)
+{
+    const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
+    if (scenario->uniform || strategy == NULL || !strategy->brings_order) {
+        return SP_OK;
+    }
+    sp_schedule_spec *schedule = &scenario->schedule;
+    if (scenario->schedule_given && schedule->kind != strategy->schedule && !compared) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "schedule.kind",
+                           "is \"%s\", but strategy \"%s\" brings its own order, \"%s\"",
+                           sp_schedule_names[schedule->kind], strategy->name,
+                           sp_schedule_names[strategy->schedule]);
+    }
+    if (schedule->kind != strategy->schedule && !scenario->chunks_given) {
+        int chunks = sp_schedule_traits_of(strategy->schedule).chunks;
+        scenario->layout.chunks = chunks > 1 ? chunks : 1;
+    }
+    schedule->kind = strategy->schedule;
+    schedule->split_backward = strategy->split_backward;
+    if (schedule->slices == 0) {
+        schedule->slices = scenario->layout.pp;
+    }
+    sp_status status = sp_scenario_resolve_layout(scenario, err);
+    if (status == SP_OK && strategy->choose_chunks != NULL && !scenario->order_resolved) {
+        status = strategy->choose_chunks(scenario, err);
+    }
+    return status == SP_OK ? sp_scenario_set_order(scenario, err) : status;
 }

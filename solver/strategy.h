@@ -26,31 +26,33 @@ typedef sp_status (*sp_strategy_pack_function)(const sp_strategy_input *input, s
 typedef struct sp_strategy {
     const char *name;
     sp_strategy_pack_function pack;
-    bool lossless; // trains every sample of the batch in this step, whole, without outlier queues
-    bool sliced;   // makes slices of its own: a sliced schedule does not cut its packs again
-    // The order that the strategy brings; SP_SCHEDULE_KINDS: that of the scenario.
-    sp_schedule_kind schedule;
-    bool split_backward; // with input and weight gradients apart
-    bool chooses_chunks; // of each rank, where the scenario does not state them
+    bool rows;         // packs whole samples in rows of up to `context` tokens
+    bool sliced;       // makes slices of its own: a sliced schedule does not cut its packs again
+    bool brings_order; // its packs run in a schedule of its own, not in that of the scenario
+    sp_schedule_kind schedule; // then that one
+    bool split_backward;       // with input and weight gradients apart
+    bool outlier_queues;       // may delay samples to later batches: then it is not lossless
+    // Chooses the chunks of each rank where the scenario does not state them; NULL: it does not.
+    sp_status (*choose_chunks)(sp_scenario *scenario, sp_error *err);
 } sp_strategy;
 
-extern const char *const sp_strategy_names[]; // NULL-terminated
+SP_API_DATA const char *const sp_strategy_names[]; // NULL-terminated
 
 // NULL: no strategy has this name.
-const sp_strategy *sp_strategy_find(const char *name);
+SP_API const sp_strategy *sp_strategy_find(const char *name);
 
 // Does it train every sample of a batch in its step? Not where it is asked for outlier queues.
-bool sp_strategy_is_lossless(const sp_strategy *strategy, const sp_strategy_spec *spec);
+SP_API bool sp_strategy_is_lossless(const sp_strategy *strategy, const sp_strategy_spec *spec);
 
 // Puts the order that the scenario's strategy brings, if it brings one, in the place of
-// schedule.kind, also in the resolved document if there is one, and settles the scenario again,
-// with the chunks per rank that the strategy chooses (chunk_choice.h).
+// schedule.kind, also in the resolved document if there is one, and resolves the scenario again,
+// with the chunks per rank that the strategy chooses.
 // Content errors: another kind stated in the scenario, unless strategies are `compared` and that is
 // for the others; a layout that the order does not run on.
-sp_status sp_strategy_settle(sp_scenario *scenario, bool compared, sp_error *err);
+SP_API sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *err);
 
 // Is `name` a strategy? Otherwise a content error at `source`: strategy.kind, with the nearest
 // name.
-sp_status sp_strategy_check(const char *name, const char *source, sp_error *err);
+SP_API sp_status sp_strategy_check(const char *name, const char *source, sp_error *err);
 
 #endif

@@ -2,10 +2,111 @@
 
 #include <string.h>
 
-#include "backends/comm/attention_block.h"
 #include "backends/comm/private.h"
 #include "backends/comm/queue.h"
 #include "kernels/kernels.h"
+
+// ---- Queries of this member against the keys of one shard, in either type ----
+
+// The member's own tensors, as bytes; those that a pass does not use are NULL.
+typedef struct attention_queries {
+    const char *q, *dout, *lse_in, *delta;
+    char *out, *max, *sum, *dq;
+} attention_queries;
+
+// Keys and values of one shard, and their gradients.
+typedef struct attention_keys {
+    const char *k, *v;
+    char *dk, *dv;
+} attention_keys;
+
+// Where the rows of one run of queries and one of keys begin in the shards' buffers, in elements.
+typedef struct pair {
+    sp_kernel_attention_block block;
+    int64_t q, out, row, key;
+} pair;
+
+typedef void visit(const sp_kernel_attention_shape *shape, const pair *p,
+                   const attention_queries *mine, const attention_keys *theirs, void *tiles);
+
+static void for_visible_pairs(const sp_kernel_attention_shape *shape, const sp_comm_shard *queries,
+                              const sp_comm_shard *keys, const attention_queries *mine,
+                              const attention_keys *theirs, void *tiles, visit *take)
+{
+    int64_t query_row = 0;
+    for (int i = 0; i < queries->count; i++) {
+        sp_token_run query = queries->runs[i];
+        int64_t key_row = 0;
+        query_row = queries->rows != NULL ? queries->rows[i] : query_row;
+        for (int j = 0; j < keys->count; j++) {
+            sp_token_run key = keys->runs[j];
+            pair p = {.block = {query.begin, query.tokens, key.begin, key.tokens},
+                      .q = query_row * shape->q_stride,
+                      .out = query_row * shape->out_stride,
+                      .row = query_row * shape->heads,
+                      .key = key_row * shape->kv_stride};
+            if (query.tokens > 0 && key.tokens > 0 && key.begin < query.begin + query.tokens) {
+                take(shape, &p, mine, theirs, tiles);
+            }
+            key_row += key.tokens;
+        }
+        query_row += query.tokens;
+    }
+}
+
+static const void *at(const char *base, int64_t i, size_t bytes)
+{
+    return base + i * (int64_t)bytes;
+}
+
+static void *to(char *base, int64_t i, size_t bytes)
+{
+    return base + i * (int64_t)bytes;
+}
+
+static void forward_f32(const sp_kernel_attention_shape *shape, const pair *p,
+                        const attention_queries *mine, const attention_keys *theirs, void *tiles)
+{
+    const size_t bytes = sizeof(float);
+    sp_kernel_attention_block_f32(shape, &p->block, at(mine->q, p->q, bytes),
+                                  at(theirs->k, p->key, bytes), at(theirs->v, p->key, bytes),
+                                  to(mine->out, p->out, bytes), to(mine->max, p->row, bytes),
+                                  to(mine->sum, p->row, bytes), tiles);
+}
+
+static void forward_f64(const sp_kernel_attention_shape *shape, const pair *p,
+                        const attention_queries *mine, const attention_keys *theirs, void *tiles)
+{
+    const size_t bytes = sizeof(double);
+    sp_kernel_attention_block_f64(shape, &p->block, at(mine->q, p->q, bytes),
+                                  at(theirs->k, p->key, bytes), at(theirs->v, p->key, bytes),
+                                  to(mine->out, p->out, bytes), to(mine->max, p->row, bytes),
+                                  to(mine->sum, p->row, bytes), tiles);
+}
+
+static void backward_f32(const sp_kernel_attention_shape *shape, const pair *p,
+                         const attention_queries *mine, const attention_keys *theirs, void *tiles)
+{
+    const size_t bytes = sizeof(float);
+    sp_kernel_attention_block_backward_f32(
+        shape, &p->block, at(mine->q, p->q, bytes), at(theirs->k, p->key, bytes),
+        at(theirs->v, p->key, bytes), at(mine->dout, p->out, bytes),
+        at(mine->lse_in, p->row, bytes), at(mine->delta, p->row, bytes), to(mine->dq, p->q, bytes),
+        to(theirs->dk, p->key, bytes), to(theirs->dv, p->key, bytes), tiles);
+}
+
+static void backward_f64(const sp_kernel_attention_shape *shape, const pair *p,
+                         const attention_queries *mine, const attention_keys *theirs, void *tiles)
+{
+    const size_t bytes = sizeof(double);
+    sp_kernel_attention_block_backward_f64(
+        shape, &p->block, at(mine->q, p->q, bytes), at(theirs->k, p->key, bytes),
+        at(theirs->v, p->key, bytes), at(mine->dout, p->out, bytes),
+        at(mine->lse_in, p->row, bytes), at(mine->delta, p->row, bytes), to(mine->dq, p->q, bytes),
+        to(theirs->dk, p->key, bytes), to(theirs->dv, p->key, bytes), tiles);
+}
+
+// ---- A pass over the shards of all members ----
 
 // One call, and how its workspace is laid out. Key and value of a token stand one behind the other
 // in a row, and so do their gradients.
@@ -20,7 +121,7 @@ typedef struct pass {
     int64_t held_rows; // room for
     const char *own;   // this member's rows
     char *kv, *dkv, *tiles;
-    sp_i_attention_queries mine;
+    attention_queries mine;
 } pass;
 
 int64_t sp_comm_shard_tokens(const sp_comm_shard *shard)
@@ -145,16 +246,15 @@ static void visit_shard(const pass *p, int owner, const char *kv, char *dkv)
 {
     const sp_comm_attention *a = p->attention;
     size_t half = (size_t)p->width / 2 * p->element_bytes;
-    sp_i_attention_keys theirs = {.k = kv, .v = kv + half};
-    if (dkv == NULL) {
-        sp_i_attention_forward_shard(a->type, &p->packed, &a->queries, &a->keys[owner], &p->mine,
-                                     &theirs, p->tiles);
-        return;
+    attention_keys theirs = {.k = kv, .v = kv + half};
+    bool f64 = a->type == SP_ELEMENT_F64;
+    visit *take = f64 ? forward_f64 : forward_f32;
+    if (dkv != NULL) {
+        theirs.dk = dkv;
+        theirs.dv = dkv + half;
+        take = f64 ? backward_f64 : backward_f32;
     }
-    theirs.dk = dkv;
-    theirs.dv = dkv + half;
-    sp_i_attention_backward_shard(a->type, &p->packed, &a->queries, &a->keys[owner], &p->mine,
-                                  &theirs, p->tiles);
+    for_visible_pairs(&p->packed, &a->queries, &a->keys[owner], &p->mine, &theirs, p->tiles, take);
 }
 
 // ---- Round the ring: in step s a member works on the keys of the one s places before it ----
@@ -223,7 +323,7 @@ sp_status sp_comm_attention_forward_block(sp_comm *me, const sp_comm_attention *
 {
     pass p = pass_of(me, attention, workspace);
     p.own = own_rows(&p, k, v);
-    p.mine = (sp_i_attention_queries){.q = q, .out = out, .max = max, .sum = sum};
+    p.mine = (attention_queries){.q = q, .out = out, .max = max, .sum = sum};
     return visit_all(&p, false, err);
 }
 
@@ -235,8 +335,7 @@ sp_status sp_comm_attention_backward_block(sp_comm *me, const sp_comm_attention 
 {
     pass p = pass_of(me, attention, workspace);
     p.own = own_rows(&p, k, v);
-    p.mine =
-        (sp_i_attention_queries){.q = q, .dout = dout, .lse_in = lse, .delta = delta, .dq = dq};
+    p.mine = (attention_queries){.q = q, .dout = dout, .lse_in = lse, .delta = delta, .dq = dq};
     memset(p.dkv, 0, (size_t)(p.held_rows * p.width) * p.element_bytes);
     sp_status status = visit_all(&p, true, err);
     char *own = p.dkv + own_offset(&p);

@@ -7,7 +7,7 @@
 // beginning of its buffers, with nothing read, sent or written behind them; zig-zag shards
 // (zigzag.h), or any others. Queries are the member's tokens of the slice at work, keys those
 // of one slice, the same one at every member. A query sees the keys at its own position and before.
-// Layout of tensors as in kernels/attention.h, with the rows of this member's shard; any member may
+// Layout of tensors as in kernels/typed.h, with the rows of this member's shard; any member may
 // hold none. Keys and values that stand without gaps as [tokens, key | value] (v behind k in a row
 // of kv_stride) go out as they are, others are copied before.
 //
@@ -48,7 +48,7 @@ int64_t sp_comm_attention_workspace(const sp_comm *me, const sp_comm_attention *
 
 // Takes the keys of all members' shards into max, sum [queries, heads] and the still unnormalised
 // out [queries, heads, head_dim]; each member receives the others' once. The caller starts and
-// finishes (kernels/attention.h), and between these calls once for every slice it holds keys of.
+// finishes (kernels/typed.h), and between these calls once for every slice it holds keys of.
 sp_status sp_comm_attention_forward_block(sp_comm *me, const sp_comm_attention *attention,
                                           const void *q, const void *k, const void *v, void *out,
                                           void *max, void *sum, void *workspace, sp_error *err);

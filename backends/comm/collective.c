@@ -42,12 +42,12 @@ static bool are_alike(const sp_i_comm_call *a, const sp_i_comm_call *b, int size
 
 // Every member compares its own call with those of all others, so whoever differs is found before
 // anyone touches a buffer.
-static sp_status check_calls(sp_comm *me, const sp_i_comm_group *group, int member,
-                             uint64_t meeting, sp_error *err)
+static sp_status check_calls(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t phase,
+                             sp_error *err)
 {
-    const sp_i_comm_call *mine = sp_i_comm_call_at(group, member, meeting);
+    const sp_i_comm_call *mine = sp_i_comm_call_at(group, member, phase);
     for (int j = 0; j < group->size; j++) {
-        const sp_i_comm_call *other = sp_i_comm_call_at(group, j, meeting);
+        const sp_i_comm_call *other = sp_i_comm_call_at(group, j, phase);
         if (!are_alike(mine, other, group->size)) {
             return sp_i_comm_fail(me, err, SP_ERR_INTERNAL,
                                   "%s in group '%s', but rank %d came with another %s, type, "
@@ -61,22 +61,22 @@ static sp_status check_calls(sp_comm *me, const sp_i_comm_group *group, int memb
 
 // `touching` is set before the look at `failed`. A member that leaves after a failure waits until
 // nobody touches its buffers; who begins later sees the failure and does not.
-static sp_status touch(sp_comm *me, sp_i_comm_group *group, int member, uint64_t meeting,
+static sp_status touch(sp_comm *me, sp_i_comm_group *group, int member, uint64_t phase,
                        sp_error *err)
 {
     atomic_store(&group->members[member].touching, true);
     sp_status status = sp_i_comm_check(me->world, err);
     if (status == SP_OK) {
-        status = check_calls(me, group, member, meeting, err);
+        status = check_calls(me, group, member, phase, err);
     }
     if (status == SP_OK) {
-        me->counts.collective_bytes += sp_i_comm_work(me, group, member, meeting);
+        me->counts.collective_bytes += sp_i_comm_work(me, group, member, phase);
     }
     atomic_store(&group->members[member].touching, false);
     return status;
 }
 
-// Work between two meetings is finite, and no member waits in it.
+// Work between two phases is finite, and no member waits in it.
 static void leave_failed(const sp_i_comm_group *group)
 {
     for (int j = 0; j < group->size; j++) {
@@ -119,20 +119,20 @@ static sp_status collective(sp_comm *me, int group_id, const sp_i_comm_call *cal
                               group->name);
     }
     if (me->world->transport != NULL) {
-        return sp_i_comm_far_collective(me, group_id, group, call, err);
+        return sp_i_comm_remote_collective(me, group_id, group, call, err);
     }
-    uint64_t meeting = atomic_load(&group->members[member].entered) + 1;
-    group->members[member].call[meeting % 2] = *call;
+    uint64_t phase = atomic_load(&group->members[member].entered) + 1;
+    group->members[member].call[phase % 2] = *call;
     me->counts.collectives++;
-    status = sp_i_comm_meet(me, group, member, name, err);
+    status = sp_i_comm_wait_group(me, group, member, name, err);
     if (call->kind == SP_I_BARRIER) {
         return status;
     }
     if (status == SP_OK) {
-        status = touch(me, group, member, meeting, err);
+        status = touch(me, group, member, phase, err);
     }
     if (status == SP_OK) {
-        status = sp_i_comm_meet(me, group, member, name, err);
+        status = sp_i_comm_wait_group(me, group, member, name, err);
     }
     if (status != SP_OK) {
         leave_failed(group);

@@ -1,10 +1,10 @@
 // Collectives of a group. Every member makes the same calls in the same order; a call returns when
-// its buffers are complete and may be changed, by what the rank gives its machine from then on:
+// its buffers are complete and may be changed, by what the rank gives its device from then on:
 // where memory is not plain, work may still be under way. Sums and maxima are formed in the order
-// of members, element by element, as sp_machine_ops.reduce does: equal input gives equal bits,
+// of members, element by element, as sp_runtime_ops.reduce does: equal input gives equal bits,
 // whatever the timing.
 //
-// Buffers lie in the memory of the world's machine; those of one call do not overlap, but for the
+// Buffers lie in the memory of the world's device; those of one call do not overlap, but for the
 // in-place forms below. Members whose calls differ in kind, type, size or root let the world fail
 // with SP_ERR_INTERNAL. Counts are in elements. A member reads and writes the buffers of the
 // others, so bandwidth is that of memory. Bytes below are per member of m.
@@ -28,7 +28,7 @@ sp_status sp_comm_all_reduce(sp_comm *me, int group, sp_element type, sp_comm_op
 // count. Writes m * count.
 sp_status sp_comm_all_gather(sp_comm *me, int group, sp_element type, const void *in, void *out,
                              int64_t count, sp_error *err);
-// The same with rows[j] rows of `width` elements of member j.
+// An all-gather of rows[j] rows of `width` elements of each member j.
 sp_status sp_comm_all_gather_rows(sp_comm *me, int group, sp_element type, const void *in,
                                   void *out, const int64_t *rows, int64_t width, sp_error *err);
 
@@ -36,7 +36,7 @@ sp_status sp_comm_all_gather_rows(sp_comm *me, int group, sp_element type, const
 // member * count; the other parts of in keep their values. Reads m * count.
 sp_status sp_comm_reduce_scatter(sp_comm *me, int group, sp_element type, sp_comm_op op,
                                  const void *in, void *out, int64_t count, sp_error *err);
-// The same with rows[j] rows of `width` elements for member j.
+// A reduce-scatter of rows[j] rows of `width` elements for each member j.
 sp_status sp_comm_reduce_scatter_rows(sp_comm *me, int group, sp_element type, sp_comm_op op,
                                       const void *in, void *out, const int64_t *rows, int64_t width,
                                       sp_error *err);
@@ -47,7 +47,7 @@ sp_status sp_comm_broadcast(sp_comm *me, int group, sp_element type, const void 
                             int64_t count, int root, sp_error *err);
 
 // Part j of out [m * count] = this member's part of member j's in [m * count]. In place: out == in,
-// at all members or none, and only where memory is plain: elsewhere SP_ERR_USAGE.
+// at all members or none, and only where memory is plain, else SP_ERR_USAGE.
 sp_status sp_comm_all_to_all(sp_comm *me, int group, sp_element type, const void *in, void *out,
                              int64_t count, sp_error *err);
 

@@ -107,9 +107,12 @@ static void look_at_transport(sp_comm_world *world)
     }
 }
 
-static void fail(sp_comm_world *world, const sp_comm *me, sp_status status, const char *text)
+static void fail(sp_comm_world *world, const sp_comm *me, sp_status status, const char *format,
+                 va_list arguments)
 {
+    char text[SP_ERROR_TEXT];
     SP_ASSERT(status != SP_OK);
+    vsnprintf(text, sizeof text, format, arguments);
     if (!claim_failure(world)) {
         return;
     }
@@ -125,48 +128,42 @@ static void fail(sp_comm_world *world, const sp_comm *me, sp_status status, cons
 
 sp_status sp_comm_abort(sp_comm *me, sp_status status, const char *format, ...)
 {
-    char text[SP_ERROR_TEXT];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    fail(me->world, me, status, format, arguments);
     va_end(arguments);
-    fail(me->world, me, status, text);
     return sp_i_comm_check(me->world, NULL);
 }
 
 sp_status sp_i_comm_fail(sp_comm *me, sp_error *err, sp_status status, const char *format, ...)
 {
-    char text[SP_ERROR_TEXT];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    fail(me->world, me, status, format, arguments);
     va_end(arguments);
-    fail(me->world, me, status, text);
     return sp_i_comm_check(me->world, err);
 }
 
 sp_status sp_comm_world_abort(sp_comm_world *world, sp_status status, const char *format, ...)
 {
-    char text[SP_ERROR_TEXT];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    fail(world, NULL, status, format, arguments);
     va_end(arguments);
-    fail(world, NULL, status, text);
     return sp_i_comm_check(world, NULL);
 }
 
-void sp_i_comm_give_up(sp_comm_world *world)
+void sp_i_comm_fail_deadlock(sp_comm_world *world)
 {
     if (claim_failure(world)) {
         publish_failure(world, sp_i_comm_report_waits(world, &world->failure));
     }
 }
 
-void sp_i_comm_give_up_late(sp_comm_world *world)
+void sp_i_comm_fail_timeout(sp_comm_world *world)
 {
     if (claim_failure(world)) {
-        sp_i_comm_report_late(world, &world->failure);
+        sp_i_comm_report_timeout(world, &world->failure);
         publish_failure(world, -1);
     }
 }

@@ -4,11 +4,30 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "backends/comm/collective.h"
-#include "backends/comm/fiber.h"
-#include "backends/comm/flag.h"
+#include "backends/comm/comm.h"
 #include "backends/comm/transport.h"
+
+// A flow of control with a stack of its own, on the thread of whoever drives it: entered and left
+// at places that it chooses, without the operating system, in a fraction of the time in which one
+// thread wakes another.
+
+typedef struct sp_i_fiber sp_i_fiber;
+
+// Kept from flow to flow; NULL when memory runs out.
+sp_i_fiber *sp_i_fiber_new(void);
+// No flow is under way. NULL is allowed.
+void sp_i_fiber_free(sp_i_fiber *fiber);
+
+// The next resume enters main(data); no flow is under way.
+void sp_i_fiber_start(sp_i_fiber *fiber, void (*main)(void *data), void *data);
+// Runs the flow until it parks (true) or has ended (false). A flow stays on the thread of its first
+// resume.
+bool sp_i_fiber_resume(sp_i_fiber *fiber);
+// Leaves the flow that calls, which is this fiber's, until it is resumed.
+void sp_i_fiber_park(sp_i_fiber *fiber);
 
 enum { SP_I_CACHE_LINE = 64 };
 
@@ -35,14 +54,15 @@ typedef struct sp_i_comm_call {
     char *out;
 } sp_i_comm_call;
 
-// Meetings are numbered from 1. A member writes its call before it enters a meeting, the others
-// read it after that meeting and before they enter the next but one: two places are enough.
+// The phases of a group's barrier are numbered from 1. A member writes its call before it enters a
+// phase, and the others read the call after that phase and before they enter the next but one: two
+// places are enough.
 typedef struct sp_i_comm_member {
     sp_i_comm_call call[2];
     int64_t clock_ns[2];      // when it entered; written and read as the calls
     sp_fence fence[2];        // what its rank had been given then; the same
-    _Atomic uint64_t entered; // meetings this member has entered
-    atomic_bool touching;     // between two meetings, at work in the others' buffers
+    _Atomic uint64_t entered; // phases this member has entered
+    atomic_bool touching;     // between two phases, at work in the others' buffers
     char unshared[SP_I_CACHE_LINE];
 } sp_i_comm_member;
 
@@ -54,7 +74,7 @@ typedef struct sp_i_comm_group {
     int64_t *equal_rows; // [size], each 1: of collectives over a transport; else NULL
     sp_i_comm_member *members;
     char unshared[SP_I_CACHE_LINE];
-    _Atomic uint64_t arrivals; // of all members at all meetings: meeting n is complete at n * size
+    _Atomic uint64_t arrivals; // of all members at all phases: phase n is complete at n * size
 } sp_i_comm_group;
 
 typedef struct sp_i_comm_slot {
@@ -74,12 +94,12 @@ typedef struct sp_i_comm_queue {
     _Atomic uint64_t received; // by the receiver alone
 } sp_i_comm_queue;
 
-// What a rank waits for: a meeting of a group, room or a message in a queue, or a flag; with none
+// What a rank waits for: a phase of a group, room or a message in a queue, or a flag; with none
 // of them, what only the transport knows the end of.
 typedef struct sp_i_comm_wait {
     const char *operation; // NULL: it does not wait
     sp_i_comm_group *group;
-    uint64_t meeting;
+    uint64_t phase;
     sp_i_comm_queue *queue;
     bool sending;
     const sp_comm_flag *flag;
@@ -88,16 +108,16 @@ typedef struct sp_i_comm_wait {
 } sp_i_comm_wait;
 
 // Who goes on next, in worlds with one rank at a time; for the thread that runs them alone.
-typedef struct sp_i_comm_turns {
+typedef struct sp_i_comm_scheduler {
     sp_comm **queue; // [rank_count], a circle from `first` on
     int first, waiting;
-} sp_i_comm_turns;
+} sp_i_comm_scheduler;
 
 struct sp_comm {
     sp_comm_world *world;
     int rank;
     sp_comm_counts counts;
-    int64_t clock_ns, reading_ns; // the latter of the machine's now_ns
+    int64_t clock_ns, reading_ns; // the latter of the device's now_ns
     int64_t own_ns;               // what the clock advanced by its own computing
     const void **inputs;          // [rank_count], what a reduction reads, and where it writes
     void **outputs;
@@ -118,18 +138,18 @@ struct sp_comm_world {
     sp_comm *ranks;
     int spins, free_spins; // the latter where ranks compute side by side
     int queue_slots;
-    sp_machine *machine;
+    sp_runtime *runtime;
     sp_transport *transport; // or NULL
     bool fenced;             // memory is not plain: work is ordered by fences
     bool clocked;
     bool one_at_a_time;
-    sp_i_comm_turns turns;
+    sp_i_comm_scheduler scheduler;
     sp_i_comm_group **groups;
     size_t group_count, group_capacity;
     const void **inputs; // those of the ranks
     void **outputs;
     _Atomic(sp_i_comm_queue *) *queues; // [from * rank_count + to]
-    pthread_mutex_t rest_lock;          // of at_work; all others may be taken while it is held
+    pthread_mutex_t work_lock;          // of at_work; all others may be taken while it is held
     int at_work;                        // ranks of runs that neither sleep nor have ended
     atomic_bool failed;                 // from the moment a reason is being written down
     pthread_mutex_t failure_lock;       // of all below; never taken while a rank's lock is held
@@ -140,25 +160,27 @@ struct sp_comm_world {
 
 int64_t sp_i_comm_now_ns(void);
 
-// Turns, where ranks compute one at a time. Once made, a rank's flow may be started, which enters
-// main(data) when its turn comes; `run` drives those that were started until all have ended. The
-// rest is for the ranks: `ask` says that this one may go on, `leave` lets others go on until then,
-// and `pass` does both if others may, or nothing where ranks compute side by side.
-sp_status sp_i_comm_turns_init(sp_comm_world *world, int ranks, sp_error *err);
-void sp_i_comm_turns_fini(sp_comm_world *world);
-sp_status sp_i_comm_turn_make(sp_comm *me, sp_error *err);
-void sp_i_comm_turn_start(sp_comm *me, void (*main)(void *data), void *data);
-void sp_i_comm_turns_run(sp_comm_world *world, int started);
-void sp_i_comm_turn_ask(sp_comm *me);
-void sp_i_comm_turn_leave(sp_comm *me);
-void sp_i_comm_turn_pass(sp_comm *me);
+// The fiber scheduler, for worlds in which ranks compute one at a time. A rank's fiber is made
+// once. `start` lets the fiber enter main(data) when its turn comes, and `run` drives the fibers
+// that were started until all have ended. Ranks call the other three: `ready` says that a rank may
+// go on, `suspend` lets other ranks go on until then, and `yield` does both if another rank may go
+// on, or nothing where ranks compute side by side.
+sp_status sp_i_comm_scheduler_init(sp_comm_world *world, int ranks, sp_error *err);
+void sp_i_comm_scheduler_fini(sp_comm_world *world);
+sp_status sp_i_comm_fiber_make(sp_comm *me, sp_error *err);
+void sp_i_comm_fiber_start(sp_comm *me, void (*main)(void *data), void *data);
+void sp_i_comm_scheduler_run(sp_comm_world *world, int started);
+void sp_i_comm_fiber_ready(sp_comm *me);
+void sp_i_comm_fiber_suspend(sp_comm *me);
+void sp_i_comm_fiber_yield(sp_comm *me);
 
-// Ranks that begin or go on to work, and one that no longer does: it will sleep, with what it waits
-// for on record, or has ended. The last one lets the world fail where the others wait for ever.
-void sp_i_comm_work_on(sp_comm_world *world, int ranks);
-void sp_i_comm_rest(sp_comm *me, bool ended);
+// Ranks begin to work or go on, and one rank stops: it will sleep, with what it waits for on
+// record, or has ended. The last rank that stops lets the world fail where the others wait for
+// ever.
+void sp_i_comm_start_work(sp_comm_world *world, int ranks);
+void sp_i_comm_stop_work(sp_comm *me, bool ended);
 // A deadline is over: lets the world fail unless all ranks have ended.
-void sp_i_comm_time_out(sp_comm_world *world);
+void sp_i_comm_deadline_over(sp_comm_world *world);
 
 // Returns when the wait is over or the world has failed.
 sp_status sp_i_comm_wait_for(sp_comm *me, const sp_i_comm_wait *wait, sp_error *err);
@@ -166,13 +188,15 @@ bool sp_i_comm_is_over(const sp_i_comm_wait *wait);
 // To be called after a change of an atomic counter that the rank may wait for.
 void sp_i_comm_wake(sp_comm_world *world, int rank);
 
-// Clocks: a new reading that advances the clock, or does not; a reading, and on at the later of the
-// two; when a member enters a meeting; and on at the latest of all members when it is complete.
+// Clocks. `advance` takes a reading of the device's time by which the clock goes on, `skip` one by
+// which it does not. `merge` advances the clock and then sets it to the other time if that is
+// later. `enter` notes a member's clock for a phase, and `leave` sets a clock to the latest of the
+// phase.
 void sp_i_comm_clock_advance(sp_comm *me);
 void sp_i_comm_clock_skip(sp_comm *me);
-void sp_i_comm_clock_meet(sp_comm *me, int64_t other_ns);
-void sp_i_comm_clock_enter(sp_comm *me, sp_i_comm_group *group, int member, uint64_t meeting);
-void sp_i_comm_clock_leave(sp_comm *me, const sp_i_comm_group *group, uint64_t meeting);
+void sp_i_comm_clock_merge(sp_comm *me, int64_t other_ns);
+void sp_i_comm_clock_enter(sp_comm *me, sp_i_comm_group *group, int member, uint64_t phase);
+void sp_i_comm_clock_leave(sp_comm *me, const sp_i_comm_group *group, uint64_t phase);
 
 // SP_OK, or the world's failure.
 sp_status sp_i_comm_check(sp_comm_world *world, sp_error *err);
@@ -180,39 +204,39 @@ sp_status sp_i_comm_check(sp_comm_world *world, sp_error *err);
 sp_status sp_i_comm_fail(sp_comm *me, sp_error *err, sp_status status, const char *format, ...)
     SP_PRINTF(4, 5);
 // Lets the world fail because all of its ranks wait, or because they are late.
-void sp_i_comm_give_up(sp_comm_world *world);
-void sp_i_comm_give_up_late(sp_comm_world *world);
+void sp_i_comm_fail_deadlock(sp_comm_world *world);
+void sp_i_comm_fail_timeout(sp_comm_world *world);
 // The transport's failure becomes the world's, unless that has one.
 void sp_i_comm_adopt(sp_comm_world *world, sp_status status, const sp_error *own);
 // Do some ranks wait, and is none of their waits over? For a moment at which no rank works.
 bool sp_i_comm_all_wait(sp_comm_world *world);
 // Adds what each rank does and waits for to the record, and returns the rank it begins with.
 int sp_i_comm_report_waits(sp_comm_world *world, sp_error *record);
-// The same for a deadline that was not met: the ranks at work first.
-void sp_i_comm_report_late(sp_comm_world *world, sp_error *record);
+// Adds what each rank does at a deadline that was not met: first the ranks at work.
+void sp_i_comm_report_timeout(sp_comm_world *world, sp_error *record);
 
 // The group of an id that `me` is a member of; otherwise the world fails and it is NULL.
 sp_i_comm_group *sp_i_comm_group_of(sp_comm *me, int group, int *member, sp_error *err);
-// Enters the group's next meeting and waits for it to be complete. The rank's work from then on is
-// done after all that members were given before.
-sp_status sp_i_comm_meet(sp_comm *me, sp_i_comm_group *group, int member, const char *operation,
-                         sp_error *err);
+// A barrier: enters the group's next phase and waits until all members have entered it. The rank's
+// work from then on is done after all that members were given before.
+sp_status sp_i_comm_wait_group(sp_comm *me, sp_i_comm_group *group, int member,
+                               const char *operation, sp_error *err);
 
-// This member's share of a collective between two meetings. Returns the bytes written.
-int64_t sp_i_comm_work(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t meeting);
+// This member's share of a collective between two phases. Returns the bytes written.
+int64_t sp_i_comm_work(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t phase);
 // Elements before a member's part, and in it.
 int64_t sp_i_comm_part_offset(const sp_i_comm_call *call, int member);
 int64_t sp_i_comm_part_count(const sp_i_comm_call *call, int member);
 // The reduction of the members' elements [begin, begin + count) of in, in the order of members, to
 // out, or where that is NULL to the same elements of every member's out. Returns the bytes written.
-int64_t sp_i_comm_reduce(sp_comm *me, const sp_i_comm_group *group, uint64_t meeting, int64_t begin,
+int64_t sp_i_comm_reduce(sp_comm *me, const sp_i_comm_group *group, uint64_t phase, int64_t begin,
                          int64_t count, char *out);
-// What a member brought to a meeting.
-const sp_i_comm_call *sp_i_comm_call_at(const sp_i_comm_group *group, int member, uint64_t meeting);
+// What a member brought to a phase.
+const sp_i_comm_call *sp_i_comm_call_at(const sp_i_comm_group *group, int member, uint64_t phase);
 
-// A collective of a world with a transport, found valid (far.c).
-sp_status sp_i_comm_far_collective(sp_comm *me, int number, const sp_i_comm_group *group,
-                                   const sp_i_comm_call *call, sp_error *err);
+// A collective of a world with a transport, found valid (transport.c).
+sp_status sp_i_comm_remote_collective(sp_comm *me, int number, const sp_i_comm_group *group,
+                                      const sp_i_comm_call *call, sp_error *err);
 // Of any world: waits for the work of a rank whose body has ended with this status and error; adds
 // what went wrong in it to that of a good end.
 sp_status sp_i_comm_end_work(sp_comm *me, sp_status status, sp_error *err);

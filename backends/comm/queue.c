@@ -193,7 +193,7 @@ static sp_status take(sp_comm *me, sp_i_comm_queue *queue, void *data, size_t by
                               "expected %zu bytes from rank %d with tag %d, got %zu", bytes,
                               queue->from, queue->tag, slot->bytes);
     }
-    sp_i_comm_clock_meet(me, slot->sent_ns);
+    sp_i_comm_clock_merge(me, slot->sent_ns);
     if (bytes > 0) {
         memcpy(data, slot->data, bytes);
     }
@@ -241,7 +241,7 @@ sp_status sp_comm_try_send(sp_comm *me, int to, int tag, const void *data, size_
     }
     sp_i_comm_wait room = {.queue = queue, .sending = true};
     if (!sp_i_comm_is_over(&room)) {
-        sp_i_comm_turn_pass(me);
+        sp_i_comm_fiber_yield(me);
         return SP_OK;
     }
     status = put(me, queue, data, bytes, err);
@@ -260,7 +260,7 @@ sp_status sp_comm_try_receive(sp_comm *me, int from, int tag, void *data, size_t
     }
     sp_i_comm_wait message = {.queue = queue};
     if (!sp_i_comm_is_over(&message)) {
-        sp_i_comm_turn_pass(me);
+        sp_i_comm_fiber_yield(me);
         return SP_OK;
     }
     status = take(me, queue, data, bytes, err);

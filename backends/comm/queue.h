@@ -1,7 +1,7 @@
 // Messages between two ranks: for each sender, receiver and tag a bounded queue, first in, first
 // out. A message is copied in by the sender and out by the receiver, so that a send is over as soon
 // as the queue has room. Both sides know its size; a receiver that expects another one lets the
-// world fail with SP_ERR_INTERNAL. For plain memory: with a machine that has other memory the calls
+// world fail with SP_ERR_INTERNAL. For plain memory: with a device that has other memory the calls
 // are SP_ERR_USAGE.
 #ifndef SLIMPACK_BACKENDS_COMM_QUEUE_H
 #define SLIMPACK_BACKENDS_COMM_QUEUE_H
@@ -19,7 +19,7 @@ sp_status sp_comm_queue_open(sp_comm_world *world, int from, int to, int tag, in
 sp_status sp_comm_send(sp_comm *me, int to, int tag, const void *data, size_t bytes, sp_error *err);
 sp_status sp_comm_receive(sp_comm *me, int from, int tag, void *data, size_t bytes, sp_error *err);
 
-// The same without waiting: *done is false where there is no room, or no message.
+// Send or receive without waiting: *done is false where there is no room, or no message.
 sp_status sp_comm_try_send(sp_comm *me, int to, int tag, const void *data, size_t bytes, bool *done,
                            sp_error *err);
 sp_status sp_comm_try_receive(sp_comm *me, int from, int tag, void *data, size_t bytes, bool *done,

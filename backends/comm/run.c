@@ -1,6 +1,6 @@
-#include "backends/comm/run.h"
-
+#include "backends/comm/comm.h"
 #include "backends/comm/private.h"
+#include "backends/comm/workers.h"
 #include "sim/base/alloc.h"
 
 typedef struct turn turn;
@@ -11,7 +11,7 @@ typedef struct run {
     int count;
     sp_comm_body *body;
     void *data;
-    turn *turns; // [count], where they are needed
+    turn *scheduler; // [count], where they are needed
 } run;
 
 static sp_comm *rank_at(const run *r, int number)
@@ -31,7 +31,7 @@ static void begin(const run *r)
     for (int i = 0; i < r->count; i++) {
         set_ended(rank_at(r, i), false);
     }
-    sp_i_comm_work_on(r->world, r->count);
+    sp_i_comm_start_work(r->world, r->count);
 }
 
 static void cancel(const run *r)
@@ -39,15 +39,15 @@ static void cancel(const run *r)
     for (int i = 0; i < r->count; i++) {
         set_ended(rank_at(r, i), true);
     }
-    sp_i_comm_work_on(r->world, -r->count);
+    sp_i_comm_start_work(r->world, -r->count);
 }
 
 static sp_status run_rank(void *data, int number, sp_error *err)
 {
     const run *r = data;
     sp_comm *me = rank_at(r, number);
-    sp_machine *machine = r->world->machine;
-    machine->ops->enter(machine, me->rank);
+    sp_runtime *runtime = r->world->runtime;
+    runtime->ops->enter(runtime, me->rank);
     sp_i_comm_clock_skip(me);
     sp_status status = r->body(me, r->data, err);
     sp_status settled = sp_i_comm_end_work(me, status, err);
@@ -55,7 +55,7 @@ static sp_status run_rank(void *data, int number, sp_error *err)
     if (status != SP_OK) {
         sp_comm_abort(me, status, "%s", err->count > 0 ? err->message[0] : sp_status_text(status));
     }
-    sp_i_comm_rest(me, true);
+    sp_i_comm_stop_work(me, true);
     return status;
 }
 
@@ -69,7 +69,7 @@ static sp_status run_threads(run *r, int threads, const sp_workers_options *opti
     }
     sp_workers_join(workers, timeout_ns, NULL);
     if (sp_workers_running(workers) > 0) {
-        sp_i_comm_time_out(r->world);
+        sp_i_comm_deadline_over(r->world);
     }
     sp_workers_free(workers);
     return SP_OK;
@@ -95,10 +95,10 @@ static sp_status drive(void *data, int thread, sp_error *err)
     (void)thread;
     (void)err;
     for (int i = 0; i < r->count; i++) {
-        r->turns[i] = (turn){r, i};
-        sp_i_comm_turn_start(rank_at(r, i), run_turn, &r->turns[i]);
+        r->scheduler[i] = (turn){r, i};
+        sp_i_comm_fiber_start(rank_at(r, i), run_turn, &r->scheduler[i]);
     }
-    sp_i_comm_turns_run(r->world, r->count);
+    sp_i_comm_scheduler_run(r->world, r->count);
     return SP_OK;
 }
 
@@ -106,23 +106,23 @@ static sp_status make_turns(const run *r, sp_error *err)
 {
     sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < r->count; i++) {
-        status = sp_i_comm_turn_make(rank_at(r, i), err);
+        status = sp_i_comm_fiber_make(rank_at(r, i), err);
     }
     return status;
 }
 
 // A deadline is kept by a thread beside the one that all ranks are on.
-static sp_status run_turns(run *r, const sp_workers_options *options, int64_t timeout_ns,
-                           sp_error *err)
+static sp_status run_fibers(run *r, const sp_workers_options *options, int64_t timeout_ns,
+                            sp_error *err)
 {
-    r->turns = sp_i_calloc((size_t)r->count, sizeof *r->turns);
-    sp_status status = r->turns != NULL ? make_turns(r, err) : sp_error_no_memory(err, "ranks");
+    r->scheduler = sp_i_calloc((size_t)r->count, sizeof *r->scheduler);
+    sp_status status = r->scheduler != NULL ? make_turns(r, err) : sp_error_no_memory(err, "ranks");
     if (status == SP_OK && timeout_ns == 0) {
         drive(r, 0, NULL);
     } else if (status == SP_OK) {
         status = run_threads(r, 1, options, drive, timeout_ns, err);
     }
-    sp_i_free(r->turns);
+    sp_i_free(r->scheduler);
     return status;
 }
 
@@ -162,7 +162,7 @@ sp_status sp_comm_run_ranks(sp_comm_world *world, const int *ranks, int count,
         sp_error own = {0};
         run_rank(&r, 0, &own);
     } else if (world->one_at_a_time) {
-        status = run_turns(&r, options, timeout_ns, err);
+        status = run_fibers(&r, options, timeout_ns, err);
     } else {
         status = run_threads(&r, r.count, options, run_rank, timeout_ns, err);
     }

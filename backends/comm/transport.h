@@ -1,18 +1,19 @@
-// How ranks that are processes reach each other, each on a machine of its own: a world with a
+// How ranks that are processes reach each other, each on a device of its own: a world with a
 // transport has one rank here, and its calls go through this table. Without one, all ranks of a
 // world are in this process and reach each other's memory.
 //
 // All ranks make the calls that are said to be everyone's, in the same order; those of one rank
-// come from one thread at a time, which has entered the machine for that rank. Collectives and
+// come from one thread at a time, which has entered the device for that rank. Collectives and
 // messages are put down as work of the rank, in the order of the calls, and may return before it is
-// done (backends/machine/machine.h). The first failure is final and every rank's: each later call
-// returns it, and no call waits for ever for a rank that has failed.
+// done (backends/api/device_runtime.h). The first failure is final and every rank's: each later
+// call returns it, and no call waits for ever for a rank that has failed.
 #ifndef SLIMPACK_BACKENDS_COMM_TRANSPORT_H
 #define SLIMPACK_BACKENDS_COMM_TRANSPORT_H
 
 #include <stddef.h>
 
-#include "backends/machine/machine.h"
+#include "backends/api/device_runtime.h"
+#include "backends/comm/comm.h"
 
 typedef struct sp_transport sp_transport;
 
@@ -61,7 +62,7 @@ typedef struct sp_transport_ops {
     // What the rank is given from now on is done after the message is over.
     sp_status (*wait)(sp_transport *transport, uint64_t message, sp_error *err);
 
-    // ---- beside the machine ----
+    // ---- beside the device ----
 
     // Everyone's: `mine` [bytes] of plain memory, any size at each rank; parts [ranks], what each
     // gave, on every rank, which frees the data with sp_i_free. Zeroed where it fails.
@@ -69,10 +70,10 @@ typedef struct sp_transport_ops {
                           sp_transport_part *parts, sp_error *err);
     // Waits until all work of the rank and its messages are over, and looks after the other ranks
     // meanwhile: a failure of theirs ends the wait, and after a failure nothing that the transport
-    // put down keeps the machine from ending the rank's work, nor touches memory of messages. What
-    // went wrong in the rank's own work may be returned too: it is no failure, and the machine's
-    // settle returns it again.
-    sp_status (*settle)(sp_transport *transport, sp_error *err);
+    // put down keeps the device from ending the rank's work, nor touches memory of messages. What
+    // went wrong in the rank's own work may be returned too: it is no failure, and the device's
+    // synchronize returns it again.
+    sp_status (*synchronize)(sp_transport *transport, sp_error *err);
     // Does not wait: SP_OK, or a failure, such as another rank's.
     sp_status (*check)(sp_transport *transport, sp_error *err);
     // Lets all ranks fail, from any thread. Returns the status of the failure that was first.
@@ -84,5 +85,25 @@ struct sp_transport {
     const sp_transport_ops *ops;
     int rank, ranks; // of the world
 };
+
+// ---- Calls of ranks on their transport ----
+
+// What a rank does with ranks in other processes, beside collectives: the calls of its world's
+// transport (transport.h), whose failures become the world's. For worlds that have one.
+
+// As the calls of the same names. `what` stands in reports of a rank that waits too long ("rank 2:
+// B1: is not done at the timeout and waits for F3.1 of pp 1").
+sp_status sp_comm_channel_new(sp_comm_world *world, int from, int to, sp_error *err);
+sp_status sp_comm_channel_send(sp_comm *me, int channel, const void *data, int64_t bytes,
+                               uint64_t *message, sp_error *err);
+sp_status sp_comm_channel_receive(sp_comm *me, int channel, void *data, int64_t bytes,
+                                  uint64_t *message, sp_error *err);
+sp_status sp_comm_channel_wait(sp_comm *me, uint64_t message, const char *what, sp_error *err);
+// parts [ranks of the world].
+sp_status sp_comm_exchange(sp_comm *me, const void *mine, size_t bytes, sp_transport_part *parts,
+                           sp_error *err);
+// Until the rank's work and messages are over, and then what went wrong in its work on the device,
+// which is not yet the world's failure.
+sp_status sp_comm_synchronize(sp_comm *me, sp_error *err);
 
 #endif

@@ -1,11 +1,14 @@
+// The C library declares affinity and names of threads as extensions of its own alone.
+#define _GNU_SOURCE
+
 #include "backends/comm/workers.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <time.h>
 
-#include "backends/comm/cores.h"
 #include "sim/base/alloc.h"
 
 enum { NS_PER_S = 1000000000, LISTED_RANKS = 8 };
@@ -33,7 +36,6 @@ struct sp_workers {
     gate_state gate;
     int at_gate, pinned;
     int running;
-    bool abandoned;
 };
 
 static void release(sp_workers *workers)
@@ -64,12 +66,8 @@ static void end(worker *me)
     pthread_mutex_lock(&workers->lock);
     me->ended = true;
     workers->running--;
-    bool last = workers->abandoned && workers->running == 0;
     pthread_cond_broadcast(&workers->changed);
     pthread_mutex_unlock(&workers->lock);
-    if (last) {
-        release(workers);
-    }
 }
 
 static void *run_worker(void *data)
@@ -260,19 +258,59 @@ void sp_workers_free(sp_workers *workers)
     release(workers);
 }
 
-void sp_workers_abandon(sp_workers *workers)
+// ---- Cores ----
+
+#ifdef __linux__
+
+int sp_i_cores(void)
 {
-    if (workers == NULL) {
-        return;
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
+        return 1;
     }
-    for (int i = 0; i < workers->count; i++) {
-        pthread_detach(workers->each[i].thread);
-    }
-    pthread_mutex_lock(&workers->lock);
-    workers->abandoned = true;
-    bool none = workers->running == 0;
-    pthread_mutex_unlock(&workers->lock);
-    if (none) {
-        release(workers);
-    }
+    return CPU_COUNT(&allowed);
 }
+
+bool sp_i_pin_to_core(int index)
+{
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
+        return false;
+    }
+    for (size_t core = 0; core < CPU_SETSIZE; core++) {
+        if (CPU_ISSET(core, &allowed) && index-- == 0) {
+            cpu_set_t one;
+            CPU_ZERO(&one);
+            CPU_SET(core, &one);
+            return pthread_setaffinity_np(pthread_self(), sizeof one, &one) == 0;
+        }
+    }
+    return false;
+}
+
+void sp_i_name_thread(const char *name)
+{
+    char cut[16];
+    snprintf(cut, sizeof cut, "%.15s", name);
+    (void)pthread_setname_np(pthread_self(), cut);
+}
+
+#else
+
+int sp_i_cores(void)
+{
+    return 1;
+}
+
+bool sp_i_pin_to_core(int index)
+{
+    (void)index;
+    return false;
+}
+
+void sp_i_name_thread(const char *name)
+{
+    (void)name;
+}
+
+#endif

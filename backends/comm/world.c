@@ -1,8 +1,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/comm/cores.h"
 #include "backends/comm/private.h"
+#include "backends/comm/workers.h"
 #include "sim/base/alloc.h"
 
 enum { DEFAULT_SPINS = 2000, DEFAULT_SLOTS = 2 };
@@ -70,23 +70,23 @@ sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_w
         sp_i_free(made);
         return sp_error_no_memory(err, "a world of ranks");
     }
-    if (pthread_mutex_init(&made->rest_lock, NULL) != 0) {
+    if (pthread_mutex_init(&made->work_lock, NULL) != 0) {
         pthread_mutex_destroy(&made->failure_lock);
         sp_i_free(made);
         return sp_error_no_memory(err, "a world of ranks");
     }
     made->queue_slots = options->queue_slots > 0 ? options->queue_slots : DEFAULT_SLOTS;
-    made->machine = options->machine;
+    made->runtime = options->runtime;
     made->transport = options->transport;
-    made->fenced = !made->machine->ops->plain_memory;
+    made->fenced = !made->runtime->ops->plain_memory;
     made->clocked = options->clocked;
     made->free_spins = options->spins;
     if (options->spins < 0) {
         made->free_spins = ranks <= sp_i_cores() ? DEFAULT_SPINS : 0;
     }
-    sp_comm_take_turns(made, options->one_at_a_time);
+    sp_comm_set_one_at_a_time(made, options->one_at_a_time);
     made->failed_rank = -1;
-    sp_status status = sp_i_comm_turns_init(made, ranks, err);
+    sp_status status = sp_i_comm_scheduler_init(made, ranks, err);
     if (status == SP_OK) {
         status = ranks_init(made, ranks, err);
     }
@@ -98,7 +98,7 @@ sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_w
     return SP_OK;
 }
 
-void sp_comm_take_turns(sp_comm_world *world, bool one_at_a_time)
+void sp_comm_set_one_at_a_time(sp_comm_world *world, bool one_at_a_time)
 {
     world->one_at_a_time = one_at_a_time;
     world->spins = one_at_a_time ? 0 : world->free_spins;
@@ -124,12 +124,12 @@ void sp_comm_world_free(sp_comm_world *world)
     for (size_t i = 0; i < world->group_count; i++) {
         group_free(world->groups[i]);
     }
-    sp_i_comm_turns_fini(world);
+    sp_i_comm_scheduler_fini(world);
     for (int rank = 0; rank < world->rank_count; rank++) {
         pthread_cond_destroy(&world->ranks[rank].wake);
         pthread_mutex_destroy(&world->ranks[rank].lock);
     }
-    pthread_mutex_destroy(&world->rest_lock);
+    pthread_mutex_destroy(&world->work_lock);
     pthread_mutex_destroy(&world->failure_lock);
     sp_i_free(world->groups);
     sp_i_free(world->reported);
@@ -197,7 +197,7 @@ static sp_status fill_group(sp_i_comm_group *group, int world_ranks, const int *
     return SP_OK;
 }
 
-static sp_status far_group(sp_comm_world *world, sp_i_comm_group *group, sp_error *err)
+static sp_status remote_group(sp_comm_world *world, sp_i_comm_group *group, sp_error *err)
 {
     group->equal_rows = sp_i_calloc((size_t)group->size, sizeof *group->equal_rows);
     if (group->equal_rows == NULL) {
@@ -234,7 +234,7 @@ sp_status sp_comm_group_new(sp_comm_world *world, const char *name, const int *r
         status = fill_group(made, world->rank_count, ranks, size, err);
     }
     if (status == SP_OK && world->transport != NULL) {
-        status = far_group(world, made, err);
+        status = remote_group(world, made, err);
     }
     if (status != SP_OK) {
         group_free(made);

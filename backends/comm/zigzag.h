@@ -6,7 +6,6 @@
 #ifndef SLIMPACK_BACKENDS_COMM_ZIGZAG_H
 #define SLIMPACK_BACKENDS_COMM_ZIGZAG_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 enum { SP_ZIGZAG_RUNS = 2 };
@@ -16,16 +15,29 @@ typedef struct sp_token_run {
     int64_t begin, tokens;
 } sp_token_run;
 
-sp_token_run sp_zigzag_chunk(int64_t tokens, int ranks, int chunk);
-int sp_zigzag_rank(int ranks, int chunk); // that holds the chunk
-// The two chunks of a rank in the order of its shard; either may be empty.
-void sp_zigzag_runs(int64_t tokens, int ranks, int rank, sp_token_run runs[SP_ZIGZAG_RUNS]);
-int64_t sp_zigzag_tokens(int64_t tokens, int ranks, int rank);
+// A product of tokens and chunk could pass 63 bits; this does not.
+static inline sp_token_run sp_zigzag_chunk(int64_t tokens, int ranks, int chunk)
+{
+    int64_t chunks = 2 * (int64_t)ranks;
+    int64_t each = tokens / chunks;
+    int64_t longer = tokens % chunks;
+    return (sp_token_run){.begin = each * chunk + (chunk < longer ? chunk : longer),
+                          .tokens = each + (chunk < longer ? 1 : 0)};
+}
 
-// Copies a rank's shard [its tokens, row_bytes] out of the row [tokens, row_bytes], and back.
-void sp_zigzag_scatter(int64_t tokens, int ranks, int rank, size_t row_bytes, const void *row,
-                       void *shard);
-void sp_zigzag_gather(int64_t tokens, int ranks, int rank, size_t row_bytes, const void *shard,
-                      void *row);
+// The two chunks of a rank in the order of its shard; either may be empty.
+static inline void sp_zigzag_runs(int64_t tokens, int ranks, int rank,
+                                  sp_token_run runs[SP_ZIGZAG_RUNS])
+{
+    runs[0] = sp_zigzag_chunk(tokens, ranks, rank);
+    runs[1] = sp_zigzag_chunk(tokens, ranks, 2 * ranks - 1 - rank);
+}
+
+static inline int64_t sp_zigzag_tokens(int64_t tokens, int ranks, int rank)
+{
+    sp_token_run runs[SP_ZIGZAG_RUNS];
+    sp_zigzag_runs(tokens, ranks, rank, runs);
+    return runs[0].tokens + runs[1].tokens;
+}
 
 #endif

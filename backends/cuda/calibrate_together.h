@@ -1,20 +1,20 @@
 // A calibration by several processes of one machine with a GPU each: rank 0 measures its GPU while
 // the others wait, then all time NCCL's collectives between them, as the profile's
-// "collective_times". They come together by bootstrap.h. The first failure of any ends all, with
+// "collective_times". They come together by rendezvous.h. The first failure of any ends all, with
 // its reason.
 #ifndef SLIMPACK_BACKENDS_CUDA_CALIBRATE_TOGETHER_H
 #define SLIMPACK_BACKENDS_CUDA_CALIBRATE_TOGETHER_H
 
 #include <jansson.h>
 
-#include "backends/cuda/bootstrap.h"
-#include "backends/cuda/device.h"
+#include "backends/cuda/device/device.h"
+#include "backends/cuda/rendezvous.h"
 #include "sim/model/model.h"
 
 struct sp_i_nccl_api;
 
 typedef struct sp_i_cuda_team {
-    const sp_i_bootstrap_place *place; // of two ranks or more
+    const sp_i_place *place; // of two ranks or more
     const sp_i_cuda_api *api;
     int device;            // that the caller named, see sp_i_cuda_joined_device
     const sp_model *model; // equal at all ranks

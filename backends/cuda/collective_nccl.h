@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_BACKENDS_CUDA_COLLECTIVE_NCCL_H
 #define SLIMPACK_BACKENDS_CUDA_COLLECTIVE_NCCL_H
 
-#include "backends/cuda/collective_bench.h"
+#include "backends/cuda/calibrate/collective_bench.h"
 #include "backends/cuda/nccl.h"
 
 // As sp_i_cuda_time_collectives, with what puts a collective and waits for it filled in. Makes the

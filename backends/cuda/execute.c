@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/attention_prepare.h"
+#include "backends/cuda/attention/attention_packed.h"
+#include "backends/cuda/device/machine.h"
 #include "backends/cuda/joined.h"
-#include "backends/cuda/machine.h"
 #include "backends/cuda/nccl_transport.h"
 #include "backends/cuda/request_option.h"
 #include "backends/executor/run.h"
@@ -18,10 +18,10 @@ static const char backend[] = "cuda";
 typedef struct execution {
     sp_i_cuda_api api;
     sp_i_cublas_api cublas;
-    sp_i_bootstrap *bootstrap; // of ranks that are processes, and
-    sp_transport *transport;   // or NULL
-    int64_t spare_bytes;       // left to what is between them
-    sp_machine *machine;
+    sp_i_rendezvous *rendezvous; // of ranks that are processes, and
+    sp_transport *transport;     // or NULL
+    int64_t spare_bytes;         // left to what is between them
+    sp_runtime *machine;
     sp_i_exec_run *run;
 } execution;
 
@@ -111,7 +111,7 @@ static sp_status make_machine(execution *e, int device, const sp_run_request *re
     const sp_i_cuda_device of = {&e->api, device};
     sp_i_cuda_machine_options options = {.ranks = layout->tp * layout->cp * layout->pp * layout->dp,
                                          .partitioned = request->clock == SP_CLOCK_WALL &&
-                                                        e->bootstrap == NULL,
+                                                        e->rendezvous == NULL,
                                          .spare_bytes = e->spare_bytes,
                                          .delay = sp_i_cuda_put_delay};
     bool split = false;
@@ -131,29 +131,37 @@ static sp_status make_machine(execution *e, int device, const sp_run_request *re
     return status;
 }
 
-// Plans of cuDNN are made before anything is timed.
+// Plans of cuDNN are made before anything is timed. All ranks' streams share them.
 static sp_status prepare_attention(const execution *e, sp_error *err)
 {
-    sp_status status = SP_OK;
-    for (size_t r = e->run->here; status == SP_OK && r < e->run->end_here; r++) {
-        const sp_i_exec_rank *rank = &e->run->ranks[r];
-        sp_i_exec_enter(e->run, rank);
-        sp_i_cuda_attention *attention = sp_i_cuda_rank_now()->attention;
-        status = attention != NULL ? sp_i_cuda_attention_prepare(attention, rank->job, err) : SP_OK;
+    const size_t count = e->run->end_here - e->run->here;
+    const sp_i_exec_job **jobs = sp_i_calloc(count + 1, sizeof *jobs);
+    if (jobs == NULL) {
+        return sp_error_no_memory(err, "a run");
     }
+    for (size_t r = 0; r < count; r++) {
+        jobs[r] = e->run->ranks[e->run->here + r].job;
+    }
+    sp_i_exec_enter(e->run, &e->run->ranks[e->run->here]);
+    sp_i_cuda_attention *attention = sp_i_cuda_rank_now()->attention;
+    sp_status status =
+        attention != NULL ? sp_i_cuda_attention_prepare(attention, jobs, count, err) : SP_OK;
+    sp_i_free(jobs);
     return status;
 }
 
 // ---- ranks that are processes ----
 
-static sp_status meet(execution *e, const sp_i_bootstrap_place *place, int device,
+static sp_status meet(execution *e, const sp_i_place *place, int device,
                       const sp_run_request *request, int *own, sp_error *err)
 {
     uint32_t hash = 0;
+    char card[32];
     sp_status status = sp_i_cuda_request_hash(request, &hash, err);
+    snprintf(card, sizeof card, "plan %08x", (unsigned)hash);
     status = status == SP_OK
-                 ? sp_i_bootstrap_join(place, hash, sp_i_cuda_joined_timeout_ms(request),
-                                       &e->bootstrap, err)
+                 ? sp_i_rendezvous_join(place, card, sp_i_cuda_joined_timeout_ms(request),
+                                        &e->rendezvous, err)
                  : status;
     return status == SP_OK ? sp_i_cuda_joined_device(&e->api, place, device, own, err) : status;
 }
@@ -164,7 +172,7 @@ static sp_status connect_ranks(execution *e, int device, const sp_run_request *r
     const sp_i_nccl_transport_options options = {
         .device = {&e->api, device},
         .machine = e->machine,
-        .bootstrap = e->bootstrap,
+        .rendezvous = e->rendezvous,
         .api = nccl,
         .timeout_ms = sp_i_cuda_joined_timeout_ms(request),
     };
@@ -179,16 +187,16 @@ static void tell_others(const execution *e, sp_status status, const sp_error *er
     if (e->transport != NULL) {
         snprintf(with_rank, sizeof with_rank, "rank %d: %.600s", e->transport->rank, text);
         (void)e->transport->ops->abort(e->transport, status, with_rank);
-    } else if (e->bootstrap != NULL) {
-        (void)sp_i_bootstrap_abort(e->bootstrap, status, "%.600s", text);
+    } else if (e->rendezvous != NULL) {
+        (void)sp_i_rendezvous_abort(e->rendezvous, status, "%.600s", text);
     }
 }
 
 // ---- execution ----
 
-static sp_status execute(execution *e, const sp_i_cuda_tables *tables,
-                         const sp_i_bootstrap_place *place, int device,
-                         const sp_run_request *request, sp_measured_step *steps, sp_error *err)
+static sp_status execute(execution *e, const sp_i_cuda_tables *tables, const sp_i_place *place,
+                         int device, const sp_run_request *request, sp_measured_step *steps,
+                         sp_error *err)
 {
     sp_i_cuda_joining joining;
     bool joins = false;
@@ -206,7 +214,7 @@ static sp_status execute(execution *e, const sp_i_cuda_tables *tables,
     status = status == SP_OK ? read_graphs(request, &graphs, err) : status;
     if (status == SP_OK) {
         const sp_i_exec_site site = {.backend = backend,
-                                     .machine = e->machine,
+                                     .runtime = e->machine,
                                      .math = &sp_i_exec_math_bf16,
                                      .transport = e->transport,
                                      .repeats = graphs};
@@ -219,9 +227,9 @@ static sp_status execute(execution *e, const sp_i_cuda_tables *tables,
     return status;
 }
 
-sp_status sp_i_cuda_execute_at(const sp_i_cuda_tables *tables, const sp_i_bootstrap_place *place,
-                               int device, const sp_run_request *request, sp_measured_step *steps,
-                               void **state, sp_error *err)
+sp_status sp_i_cuda_execute_at(const sp_i_cuda_tables *tables, const sp_i_place *place, int device,
+                               const sp_run_request *request, sp_measured_step *steps, void **state,
+                               sp_error *err)
 {
     sp_error own = {0};
     sp_error *where = err != NULL ? err : &own;
@@ -245,7 +253,7 @@ sp_status sp_i_cuda_execute_with(const sp_i_cuda_api *api, const sp_i_cublas_api
                                  void **state, sp_error *err)
 {
     const sp_i_cuda_tables tables = {api, cublas, NULL};
-    const sp_i_bootstrap_place alone = {.ranks = 1};
+    const sp_i_place alone = {.ranks = 1};
     return sp_i_cuda_execute_at(&tables, &alone, device, request, steps, state, err);
 }
 
@@ -254,7 +262,7 @@ sp_status sp_i_cuda_execute(int device, const sp_run_request *request, sp_measur
 {
     sp_i_cuda_api api;
     sp_i_cublas_api cublas;
-    sp_i_bootstrap_place place;
+    sp_i_place place;
     char reason[SP_I_CUDA_TEXT];
     *state = NULL;
     sp_i_cuda_api_init(&api);
@@ -262,7 +270,7 @@ sp_status sp_i_cuda_execute(int device, const sp_run_request *request, sp_measur
         return sp_error_set(err, SP_ERR_USAGE, "backend 'cuda': no cuBLASLt: %s", reason);
     }
     const sp_i_cuda_tables tables = {&api, &cublas, NULL};
-    sp_status status = sp_i_bootstrap_place_read(getenv, &place, err);
+    sp_status status = sp_i_place_of_process(&place, err);
     return status == SP_OK
                ? sp_i_cuda_execute_at(&tables, &place, device, request, steps, state, err)
                : status;
@@ -280,8 +288,8 @@ void sp_i_cuda_free_state(void *state)
     if (e != NULL && e->machine != NULL) {
         sp_i_cuda_machine_free(e->machine);
     }
-    if (e != NULL && e->bootstrap != NULL) {
-        sp_i_bootstrap_free(e->bootstrap);
+    if (e != NULL && e->rendezvous != NULL) {
+        sp_i_rendezvous_free(e->rendezvous);
     }
     sp_i_free(e);
 }

@@ -3,10 +3,10 @@
 #ifndef SLIMPACK_BACKENDS_CUDA_EXECUTE_H
 #define SLIMPACK_BACKENDS_CUDA_EXECUTE_H
 
-#include "backends/backend.h"
-#include "backends/cuda/api.h"
-#include "backends/cuda/bootstrap.h"
-#include "backends/cuda/cublas_api.h"
+#include "backends/api/backend.h"
+#include "backends/cuda/device/api.h"
+#include "backends/cuda/products/gemm.h"
+#include "backends/cuda/rendezvous.h"
 
 // Options of the executor and of this backend.
 extern const sp_backend_option_info sp_i_cuda_option_list[];
@@ -26,11 +26,11 @@ typedef struct sp_i_cuda_tables {
 } sp_i_cuda_tables;
 
 // The same for a process that may be one of several, each with a rank of the plan (joined.h).
-sp_status sp_i_cuda_execute_at(const sp_i_cuda_tables *tables, const sp_i_bootstrap_place *place,
-                               int device, const sp_run_request *request, sp_measured_step *steps,
-                               void **state, sp_error *err);
+sp_status sp_i_cuda_execute_at(const sp_i_cuda_tables *tables, const sp_i_place *place, int device,
+                               const sp_run_request *request, sp_measured_step *steps, void **state,
+                               sp_error *err);
 
-// Slots of the backend's table (backends/backend.h).
+// Slots of the backend's table (backends/api/backend.h).
 sp_status sp_i_cuda_execute(int device, const sp_run_request *request, sp_measured_step *steps,
                             void **state, sp_error *err);
 sp_status sp_i_cuda_check_request(int device, const sp_run_request *request, sp_error *err);

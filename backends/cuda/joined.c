@@ -42,7 +42,7 @@ sp_status sp_i_cuda_joining_read(const sp_run_request *request, sp_i_cuda_joinin
 // ---- who joins ----
 
 sp_status sp_i_cuda_joins(const sp_run_request *request, const sp_i_cuda_joining *joining,
-                          const sp_i_bootstrap_place *place, bool *joins, sp_error *err)
+                          const sp_i_place *place, bool *joins, sp_error *err)
 {
     const long long ranks = (long long)sp_layout_ranks(&request->plan->layout);
     *joins =
@@ -63,8 +63,8 @@ sp_status sp_i_cuda_joins(const sp_run_request *request, const sp_i_cuda_joining
                               "alone; transport=threads has all of them on one GPU");
 }
 
-sp_status sp_i_cuda_joined_device(const sp_i_cuda_api *api, const sp_i_bootstrap_place *place,
-                                  int device, int *own, sp_error *err)
+sp_status sp_i_cuda_joined_device(const sp_i_cuda_api *api, const sp_i_place *place, int device,
+                                  int *own, sp_error *err)
 {
     char reason[SP_I_CUDA_TEXT];
     int count = 0;
@@ -109,8 +109,8 @@ static const char *const settings[][2] = {{"CUDA_MODULE_LOADING", "EAGER"},
 
 sp_status sp_i_cuda_process(int *rank, int *ranks, sp_error *err)
 {
-    sp_i_bootstrap_place place;
-    sp_status status = sp_i_bootstrap_place_read(getenv, &place, err);
+    sp_i_place place;
+    sp_status status = sp_i_place_of_process(&place, err);
     *rank = place.rank;
     *ranks = place.ranks;
     for (size_t i = 0; status == SP_OK && place.ranks > 1 && i < sizeof settings / sizeof *settings;

@@ -3,11 +3,11 @@
 #ifndef SLIMPACK_BACKENDS_CUDA_JOINED_H
 #define SLIMPACK_BACKENDS_CUDA_JOINED_H
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
+#include "backends/api/device_runtime.h"
 #include "backends/comm/transport.h"
-#include "backends/cuda/bootstrap.h"
-#include "backends/cuda/device.h"
-#include "backends/machine/machine.h"
+#include "backends/cuda/device/device.h"
+#include "backends/cuda/rendezvous.h"
 
 struct sp_i_nccl_api;
 
@@ -24,12 +24,15 @@ sp_status sp_i_cuda_joining_read(const sp_run_request *request, sp_i_cuda_joinin
 // Whether the ranks of the request are the processes of the place's run. SP_ERR_USAGE where they
 // are to be and do not fit: other numbers, the virtual clock.
 sp_status sp_i_cuda_joins(const sp_run_request *request, const sp_i_cuda_joining *joining,
-                          const sp_i_bootstrap_place *place, bool *joins, sp_error *err);
+                          const sp_i_place *place, bool *joins, sp_error *err);
 
 // The GPU of a process: `device`, which the caller named, is that of the machine's first one; its
 // others take those behind it. A process that sees a single GPU takes that one.
-sp_status sp_i_cuda_joined_device(const sp_i_cuda_api *api, const sp_i_bootstrap_place *place,
-                                  int device, int *own, sp_error *err);
+sp_status sp_i_cuda_joined_device(const sp_i_cuda_api *api, const sp_i_place *place, int device,
+                                  int *own, sp_error *err);
+
+// CRC-32 (ISO-HDLC, as in zlib and Ethernet) of a text, such as that of a plan.
+uint32_t sp_i_cuda_hash(const void *text, size_t bytes);
 
 // A number of everything that processes of one run have in common: plan, model and settings.
 sp_status sp_i_cuda_request_hash(const sp_run_request *request, uint32_t *hash, sp_error *err);
@@ -38,8 +41,9 @@ sp_status sp_i_cuda_request_hash(const sp_run_request *request, uint32_t *hash, 
 // timeout, or 10 minutes.
 int sp_i_cuda_joined_timeout_ms(const sp_run_request *request);
 
-// How this process is one of several, for programs that ask (backends/backend.h). Sets variables of
-// CUDA and NCCL that such a process needs, unless they are set; before anything calls CUDA.
+// How this process is one of several, for programs that ask (backends/api/backend.h). Sets
+// variables of CUDA and NCCL that such a process needs, unless they are set; before anything calls
+// CUDA.
 sp_status sp_i_cuda_process(int *rank, int *ranks, sp_error *err);
 
 #endif

@@ -5,6 +5,19 @@
 #include "backends/cuda/joined.h"
 #include "sim/plan/plan_json.h"
 
+uint32_t sp_i_cuda_hash(const void *text, size_t bytes)
+{
+    const unsigned char *at = text;
+    uint32_t crc = 0xffffffffu;
+    for (size_t i = 0; i < bytes; i++) {
+        crc ^= at[i];
+        for (int bit = 0; bit < 8; bit++) {
+            crc = crc >> 1 ^ (0xedb88320u & (0u - (crc & 1u)));
+        }
+    }
+    return ~crc;
+}
+
 static void put_layout(FILE *file, const sp_layout *l)
 {
     fprintf(file, "\nlayout %d %d %d %d %d %d %d %d %d %d", l->tp, l->cp, l->pp, l->dp,
@@ -60,7 +73,7 @@ sp_status sp_i_cuda_request_hash(const sp_run_request *request, uint32_t *hash, 
     if (fclose(file) != 0 && status == SP_OK) {
         status = sp_error_no_memory(err, "the text of a plan");
     }
-    *hash = status == SP_OK ? sp_i_bootstrap_hash(text, bytes) : 0;
+    *hash = status == SP_OK ? sp_i_cuda_hash(text, bytes) : 0;
     free(text);
     return status;
 }

@@ -6,7 +6,7 @@
 // A world fails once: every error lets all communicators be aborted, what is on the GPU with them,
 // tells the other ranks, and is what each later call returns. Calls of a world come from one thread
 // at a time, whose device is the world's. What is between ranks without NCCL (ids, failures) goes
-// through an exchange, such as bootstrap.h.
+// through an exchange, such as rendezvous.h.
 //
 // Sums and maxima are formed in NCCL's order, by its algorithm for the size: equal for the same
 // ranks, size and NCCL, not those of the members' order. bf16 is added up in bf16. A maximum with a
@@ -17,9 +17,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "backends/cuda/bootstrap.h"
-#include "backends/cuda/device.h"
-#include "backends/machine/machine.h"
+#include "backends/api/device_runtime.h"
+#include "backends/cuda/device/device.h"
+#include "backends/cuda/rendezvous.h"
 
 enum { SP_I_NCCL_NAME = 32 };
 
@@ -35,7 +35,7 @@ typedef struct sp_i_nccl_exchange {
     // Tells the other ranks.
     void (*abort)(void *context, sp_status status, const char *text);
 } sp_i_nccl_exchange;
-sp_i_nccl_exchange sp_i_nccl_over_bootstrap(sp_i_bootstrap *bootstrap);
+sp_i_nccl_exchange sp_i_nccl_over_rendezvous(sp_i_rendezvous *rendezvous);
 
 typedef struct sp_i_nccl_options {
     sp_i_cuda_device device;

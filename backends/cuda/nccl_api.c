@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "backends/cuda/library.h"
+#include "backends/cuda/device/api.h"
 
 #define ENTRY(call)                                 \
     {                                               \

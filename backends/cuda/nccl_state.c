@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "backends/cuda/bootstrap_socket.h"
 #include "backends/cuda/nccl_world.h"
+#include "backends/cuda/rendezvous.h"
 
 sp_status sp_i_nccl_failure(const sp_i_nccl *n, sp_error *err)
 {
@@ -165,7 +165,7 @@ enum { YIELDS = 64, LOOK_MS = 50, FIRST_PAUSE_NS = 20000, LONGEST_PAUSE_NS = 100
 
 sp_i_nccl_patience sp_i_nccl_patience_start(const sp_i_nccl *n)
 {
-    int64_t now_ms = sp_i_socket_now_ms();
+    int64_t now_ms = sp_i_now_ms();
     return (sp_i_nccl_patience){.until_ms = now_ms + n->options.timeout_ms,
                                 .look_ms = now_ms + LOOK_MS,
                                 .pause_ns = FIRST_PAUSE_NS};
@@ -179,7 +179,7 @@ sp_status sp_i_nccl_patience_wait(sp_i_nccl *n, sp_i_nccl_patience *patience, co
         (void)sched_yield();
         return SP_OK;
     }
-    int64_t now_ms = sp_i_socket_now_ms();
+    int64_t now_ms = sp_i_now_ms();
     if (now_ms >= patience->look_ms) {
         patience->look_ms = now_ms + LOOK_MS;
         sp_status status = look_at_others(n, err);

@@ -4,16 +4,17 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "backends/cuda/device/rank.h"
+#include "backends/cuda/nccl_bytes.h"
 #include "backends/cuda/nccl_messages.h"
-#include "backends/cuda/rank.h"
 #include "sim/base/alloc.h"
 
 // Calls come from one thread at a time, but for `abort`: where another thread is in a call, what is
 // asked for is kept for that one, which looks for it while it waits and when it ends.
 typedef struct nccl_transport {
     sp_transport base; // first
-    sp_machine *machine;
-    sp_i_bootstrap *bootstrap;
+    sp_runtime *machine;
+    sp_i_rendezvous *rendezvous;
     sp_i_nccl *n;
     cudaStream_t stream; // the rank's
     int timeout_ms;
@@ -36,7 +37,7 @@ static nccl_transport *of(sp_transport *transport)
 static sp_status others_broadcast(void *context, void *data, size_t bytes, sp_error *err)
 {
     const nccl_transport *t = context;
-    return sp_i_bootstrap_broadcast(t->bootstrap, data, bytes, err);
+    return sp_i_rendezvous_broadcast(t->rendezvous, data, bytes, err);
 }
 
 static sp_status others_check(void *context, sp_error *err)
@@ -44,16 +45,16 @@ static sp_status others_check(void *context, sp_error *err)
     nccl_transport *t = context;
     if (atomic_load(&t->is_asked)) {
         (void)pthread_mutex_lock(&t->lock);
-        (void)sp_i_bootstrap_abort_with(t->bootstrap, t->asked.status, t->asked.message[0]);
+        (void)sp_i_rendezvous_abort_with(t->rendezvous, t->asked.status, t->asked.message[0]);
         (void)pthread_mutex_unlock(&t->lock);
     }
-    return sp_i_bootstrap_check(t->bootstrap, err);
+    return sp_i_rendezvous_check(t->rendezvous, err);
 }
 
 static void others_abort(void *context, sp_status status, const char *text)
 {
     const nccl_transport *t = context;
-    (void)sp_i_bootstrap_abort(t->bootstrap, status, "%s", text);
+    (void)sp_i_rendezvous_abort(t->rendezvous, status, "%s", text);
 }
 
 // ---- calls ----
@@ -201,22 +202,14 @@ static sp_status wait_message(sp_transport *transport, uint64_t message, sp_erro
 
 // ---- beside the machine ----
 
+// Memory for it is taken when nothing of this GPU waits for another.
 static sp_status exchange_parts(nccl_transport *t, const void *mine, size_t bytes,
                                 sp_transport_part *parts, sp_error *err)
 {
-    const int ranks = t->base.ranks;
-    sp_i_bootstrap_part *all = sp_i_calloc((size_t)ranks, sizeof *all);
-    if (all == NULL) {
-        sp_error found = {0};
-        return sp_i_nccl_give_up(t->n, sp_error_no_memory(&found, "an exchange"), &found, err);
-    }
-    sp_status status = sp_i_bootstrap_exchange(t->bootstrap, mine, bytes, all, NULL);
-    for (int i = 0; status == SP_OK && i < ranks; i++) {
-        parts[i] = (sp_transport_part){all[i].data, all[i].bytes};
-    }
-    sp_i_free(all);
-    // A failure is that of NCCL's world from here on.
-    return status == SP_OK ? SP_OK : sp_i_nccl_check(t->n, err);
+    sp_status status = sp_i_nccl_settle(t->n, t->stream, err);
+    status = status == SP_OK ? sp_i_nccl_messages_settle(&t->messages, err) : status;
+    return status == SP_OK ? sp_i_nccl_exchange_bytes(t->n, mine, bytes, parts, t->stream, err)
+                           : status;
 }
 
 static sp_status exchange(sp_transport *transport, const void *mine, size_t bytes,
@@ -239,7 +232,7 @@ static sp_status settle(sp_transport *transport, sp_error *err)
         sp_i_nccl_messages_end(&t->messages);
     }
     status = leave(t, status);
-    return status == SP_OK ? t->machine->ops->settle(t->machine, err) : status;
+    return status == SP_OK ? t->machine->ops->synchronize(t->machine, err) : status;
 }
 
 static sp_status check(sp_transport *transport, sp_error *err)
@@ -277,7 +270,7 @@ static const sp_transport_ops transport_ops = {.group_new = group_new,
                                                .receive = receive_message,
                                                .wait = wait_message,
                                                .exchange = exchange,
-                                               .settle = settle,
+                                               .synchronize = settle,
                                                .check = check,
                                                .abort = give_up};
 
@@ -298,7 +291,7 @@ static sp_status look(void *context, int64_t waited_ms)
 
 static sp_status make(nccl_transport *t, const sp_i_nccl_transport_options *options, sp_error *err)
 {
-    sp_machine *machine = t->machine;
+    sp_runtime *machine = t->machine;
     machine->ops->enter(machine, t->base.rank);
     t->stream = sp_i_cuda_rank_now()->stream;
     void *token = machine->ops->allocate(machine, SP_I_NCCL_TOKEN);
@@ -316,7 +309,7 @@ static sp_status make(nccl_transport *t, const sp_i_nccl_transport_options *opti
         .timeout_ms = options->timeout_ms,
         .api = options->api,
     };
-    sp_status status = machine->ops->settle(machine, err);
+    sp_status status = machine->ops->synchronize(machine, err);
     status = status == SP_OK ? sp_i_nccl_new(&world, &t->n, err) : status;
     t->timeout_ms = options->timeout_ms;
     if (status == SP_OK) {
@@ -337,10 +330,10 @@ sp_status sp_i_nccl_transport_new(const sp_i_nccl_transport_options *options, sp
     sp_status status = SP_ERR_NO_MEMORY;
     *made = NULL;
     if (t != NULL) {
-        t->base = (sp_transport){&transport_ops, sp_i_bootstrap_rank(options->bootstrap),
-                                 sp_i_bootstrap_ranks(options->bootstrap)};
+        t->base = (sp_transport){&transport_ops, sp_i_rendezvous_rank(options->rendezvous),
+                                 sp_i_rendezvous_ranks(options->rendezvous)};
         t->machine = options->machine;
-        t->bootstrap = options->bootstrap;
+        t->rendezvous = options->rendezvous;
         t->locks = pthread_mutex_init(&t->calls, NULL) == 0;
         if (t->locks && pthread_mutex_init(&t->lock, NULL) != 0) {
             (void)pthread_mutex_destroy(&t->calls);
@@ -351,11 +344,11 @@ sp_status sp_i_nccl_transport_new(const sp_i_nccl_transport_options *options, sp
                                    : sp_error_no_memory(&found, "a transport");
     if (status != SP_OK) {
         // Others wait for this rank; what failed with them is known to them.
-        (void)sp_i_bootstrap_abort(options->bootstrap, status, "%s", found.message[0]);
+        (void)sp_i_rendezvous_abort(options->rendezvous, status, "%s", found.message[0]);
         if (t != NULL) {
             sp_i_nccl_transport_free(&t->base);
         }
-        return sp_i_bootstrap_check(options->bootstrap, err);
+        return sp_i_rendezvous_check(options->rendezvous, err);
     }
     *made = &t->base;
     return SP_OK;
@@ -383,4 +376,26 @@ void sp_i_nccl_transport_free(sp_transport *transport)
     }
     sp_i_free(t->groups);
     sp_i_free(t);
+}
+
+// ---- a world without a transport ----
+
+static sp_status meeting_broadcast(void *context, void *data, size_t bytes, sp_error *err)
+{
+    return sp_i_rendezvous_broadcast(context, data, bytes, err);
+}
+
+static sp_status meeting_check(void *context, sp_error *err)
+{
+    return sp_i_rendezvous_check(context, err);
+}
+
+static void meeting_abort(void *context, sp_status status, const char *text)
+{
+    (void)sp_i_rendezvous_abort(context, status, "%s", text);
+}
+
+sp_i_nccl_exchange sp_i_nccl_over_rendezvous(sp_i_rendezvous *rendezvous)
+{
+    return (sp_i_nccl_exchange){rendezvous, meeting_broadcast, meeting_check, meeting_abort};
 }

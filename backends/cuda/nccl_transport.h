@@ -1,5 +1,5 @@
 // Ranks that are processes, or threads, with a GPU each: the transport of their world
-// (backends/comm/transport.h) by NCCL, and by the bootstrap what goes beside GPUs.
+// (backends/comm/transport.h) by NCCL.
 //
 // Collectives stand on the rank's own stream. A channel is a group of its two ends with a stream of
 // its own at each, which waits for the rank's stream by events and is waited for by them: messages
@@ -14,8 +14,8 @@
 // All are borrowed for as long as the transport lives.
 typedef struct sp_i_nccl_transport_options {
     sp_i_cuda_device device;
-    sp_machine *machine; // of that device (machine.h), of which this rank is one
-    sp_i_bootstrap *bootstrap;
+    sp_runtime *machine; // of that device (machine.h), of which this rank is one
+    sp_i_rendezvous *rendezvous;
     const struct sp_i_nccl_api *api; // NULL: that of libnccl
     int timeout_ms;                  // as in nccl.h
 } sp_i_nccl_transport_options;

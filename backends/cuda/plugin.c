@@ -1,9 +1,43 @@
 // The table by which a registry finds the backend.
-#include "backends/cuda/calibrate.h"
-#include "backends/cuda/cuda.h"
+#include <stdio.h>
+
+#include "backends/cuda/calibrate/calibrate.h"
+#include "backends/cuda/device/device.h"
 #include "backends/cuda/execute.h"
 #include "backends/cuda/joined.h"
-#include "backends/cuda/reference.h"
+#include "backends/executor/run.h"
+
+static sp_status count_devices(int *count, sp_error *err)
+{
+    sp_i_cuda_api api;
+    char reason[SP_I_CUDA_TEXT];
+    sp_i_cuda_api_init(&api);
+    return sp_i_cuda_device_count(&api, count, reason, err);
+}
+
+static sp_status describe(int device, sp_device_info *info, sp_error *err)
+{
+    sp_i_cuda_api api;
+    sp_i_cuda_info gpu;
+    sp_i_cuda_api_init(&api);
+    const sp_i_cuda_device of = {&api, device};
+    sp_status status = sp_i_cuda_device_info(&of, &gpu, err);
+    *info = (sp_device_info){0};
+    snprintf(info->name, sizeof info->name, "%s", gpu.name);
+    info->capabilities = SP_I_EXEC_CAPABILITIES | SP_CAN(BF16);
+    return status;
+}
+
+static sp_status read_memory(int device, sp_device_memory *memory, sp_error *err)
+{
+    sp_i_cuda_api api;
+    sp_i_cuda_api_init(&api);
+    const sp_i_cuda_device of = {&api, device};
+    *memory = (sp_device_memory){0};
+    sp_status status = sp_i_cuda_use(&of, err);
+    return status == SP_OK ? sp_i_cuda_memory(&of, &memory->free_bytes, &memory->total_bytes, err)
+                           : status;
+}
 
 const sp_backend_ops sp_backend_plugin = {
     .abi = SP_BACKEND_ABI,
@@ -12,15 +46,15 @@ const sp_backend_ops sp_backend_plugin = {
     .name = "cuda",
     .description = "a real transformer in bf16 on NVIDIA GPUs, all ranks on one or one on each",
     .options = sp_i_cuda_option_list,
-    .device_count = sp_i_cuda_backend_count,
-    .device_info = sp_i_cuda_backend_info,
+    .device_count = count_devices,
+    .device_info = describe,
     .execute = sp_i_cuda_execute,
     .free_state = sp_i_cuda_free_state,
     .check = sp_i_cuda_check_request,
     .tensor_count = sp_i_cuda_tensor_count,
     .tensor_info = sp_i_cuda_tensor_info,
     .tensor_read = sp_i_cuda_tensor_read,
-    .device_memory = sp_i_cuda_backend_memory,
+    .device_memory = read_memory,
     .calibrate = sp_i_cuda_calibrate,
     .stack = "cuda",
     .reference = sp_i_cuda_reference,

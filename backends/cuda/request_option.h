@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
 
 // The value of the first option of this name; NULL where there is none.
 static inline const char *sp_i_cuda_option(const sp_run_request *request, const char *key)

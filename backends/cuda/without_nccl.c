@@ -1,7 +1,7 @@
 // In place of nccl.c where NCCL's headers were not there when this was built.
 #include <stdio.h>
 
-#include "backends/cuda/nccl.h"
+#include "backends/cuda/nccl_bytes.h"
 
 int sp_i_nccl_version(char reason[SP_I_CUDA_TEXT])
 {
@@ -31,6 +31,8 @@ void sp_i_nccl_free(sp_i_nccl *n)
         SP_UNREACHABLE("a world of NCCL without NCCL"); \
     }
 
+NEVER(sp_status, sp_i_nccl_exchange_bytes, sp_i_nccl *n, const void *mine, size_t bytes,
+      sp_transport_part *parts, cudaStream_t stream, sp_error *err)
 NEVER(int, sp_i_nccl_world_version, const sp_i_nccl *n)
 NEVER(sp_status, sp_i_nccl_group_new, sp_i_nccl *n, const char *name, const int *ranks, int size,
       int *group, sp_error *err)

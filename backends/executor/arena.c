@@ -22,7 +22,7 @@ typedef struct block {
 } block;
 
 struct sp_i_exec_arena {
-    sp_machine *machine;
+    sp_runtime *runtime;
     bool shared, host;
     sp_bytes held[SP_I_EXEC_MEASURES], high[SP_I_EXEC_MEASURES];
     int64_t high_total[SP_I_EXEC_MEASURES];
@@ -46,34 +46,34 @@ static sp_i_exec_arena *new_arena(const sp_i_exec_arena *as)
     return arena;
 }
 
-sp_i_exec_arena *sp_i_exec_arena_new(sp_machine *machine, sp_i_exec_measure measure,
+sp_i_exec_arena *sp_i_exec_arena_new(sp_runtime *runtime, sp_i_exec_measure measure,
                                      int64_t limit_bytes)
 {
     return new_arena(
-        &(sp_i_exec_arena){.machine = machine, .measure = measure, .limit = limit_bytes});
+        &(sp_i_exec_arena){.runtime = runtime, .measure = measure, .limit = limit_bytes});
 }
 
-sp_i_exec_arena *sp_i_exec_arena_new_shared(sp_machine *machine)
+sp_i_exec_arena *sp_i_exec_arena_new_shared(sp_runtime *runtime)
 {
-    return new_arena(&(sp_i_exec_arena){.machine = machine, .shared = true});
+    return new_arena(&(sp_i_exec_arena){.runtime = runtime, .shared = true});
 }
 
-sp_i_exec_arena *sp_i_exec_arena_new_host(sp_machine *machine)
+sp_i_exec_arena *sp_i_exec_arena_new_host(sp_runtime *runtime)
 {
-    return new_arena(&(sp_i_exec_arena){.machine = machine, .host = true});
+    return new_arena(&(sp_i_exec_arena){.runtime = runtime, .host = true});
 }
 
 static void *allocate(const sp_i_exec_arena *arena, int64_t bytes)
 {
-    const sp_machine_ops *ops = arena->machine->ops;
-    return (arena->host ? ops->allocate_host : ops->allocate)(arena->machine, bytes);
+    const sp_runtime_ops *ops = arena->runtime->ops;
+    return (arena->host ? ops->allocate_host : ops->allocate)(arena->runtime, bytes);
 }
 
 static void release(const sp_i_exec_arena *arena, const block *b)
 {
-    const sp_machine_ops *ops = arena->machine->ops;
+    const sp_runtime_ops *ops = arena->runtime->ops;
     if (b->data != NULL && b->holder == NULL) {
-        (arena->host ? ops->release_host : ops->release)(arena->machine, b->data);
+        (arena->host ? ops->release_host : ops->release)(arena->runtime, b->data);
     }
 }
 
@@ -194,7 +194,7 @@ void *sp_i_exec_take(sp_i_exec_arena *arena, sp_memory_category category, int64_
     if (b != NULL) {
         arena->unused[size_class] = b->next;
         if (arena->shared) {
-            arena->machine->ops->wait(arena->machine, b->given);
+            arena->runtime->ops->wait(arena->runtime, b->given);
         }
     } else {
         b = new_block(arena, bytes, size_class);
@@ -219,7 +219,7 @@ void *sp_i_exec_take_zeroed(sp_i_exec_arena *arena, sp_memory_category category,
 {
     void *data = sp_i_exec_take(arena, category, elements, width);
     if (data != NULL) {
-        arena->machine->ops->zero(arena->machine, data, elements * width.real_bytes);
+        arena->runtime->ops->zero(arena->runtime, data, elements * width.real_bytes);
     }
     return data;
 }
@@ -240,7 +240,7 @@ void sp_i_exec_give(sp_i_exec_arena *arena, void *data)
     }
     count(arena, b, -b->real_bytes, -b->table_bytes);
     if (arena->shared) {
-        b->given = arena->machine->ops->mark(arena->machine);
+        b->given = arena->runtime->ops->mark(arena->runtime);
     }
     b->next = arena->unused[b->size_class];
     arena->unused[b->size_class] = b;
@@ -270,7 +270,7 @@ void *sp_i_exec_recount(sp_i_exec_arena *arena, void *data, sp_memory_category c
     if (b->holder != NULL) {
         void *own = sp_i_exec_take(arena, category, elements, width);
         if (own != NULL) {
-            arena->machine->ops->copy(arena->machine, own, data, elements * width.real_bytes);
+            arena->runtime->ops->copy(arena->runtime, own, data, elements * width.real_bytes);
             sp_i_exec_give(arena, data);
         }
         return own;

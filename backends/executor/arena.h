@@ -1,6 +1,6 @@
 // The memory of one rank: every buffer of the executor is taken from here, so that what is held is
-// known to the byte at any moment, by category. Blocks are memory of a machine, which none but the
-// machine may be able to read: all that is known of them stands beside them.
+// known to the byte at any moment, by category. Blocks are memory of a device, which none but the
+// device may be able to read: all that is known of them stands beside them.
 //
 // Each block is counted twice. Its real bytes are those of the run's own precision (2, 4 or 8 a
 // number). Its table bytes are those that the saved-tensor table (sim/model/footprint.h) gives the
@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "backends/machine/machine.h"
+#include "backends/api/device_runtime.h"
 #include "sim/base/status.h"
 #include "sim/model/footprint.h"
 
@@ -32,17 +32,17 @@ typedef struct sp_i_exec_arena sp_i_exec_arena;
 
 // Of a rank alone. `limit_bytes`: most that may be held at once, by `measure`; 0: no limit. NULL
 // when memory ran out.
-sp_i_exec_arena *sp_i_exec_arena_new(sp_machine *machine, sp_i_exec_measure measure,
+sp_i_exec_arena *sp_i_exec_arena_new(sp_runtime *runtime, sp_i_exec_measure measure,
                                      int64_t limit_bytes);
 // Of several ranks, whose threads call under a lock of theirs: who takes a block that another rank
 // gave back works on it after what that one did until then. No limit.
-sp_i_exec_arena *sp_i_exec_arena_new_shared(sp_machine *machine);
-// Of a rank alone, in the memory beside the machine's (allocate_host), for copies. No limit.
-sp_i_exec_arena *sp_i_exec_arena_new_host(sp_machine *machine);
+sp_i_exec_arena *sp_i_exec_arena_new_shared(sp_runtime *runtime);
+// Of a rank alone, in the memory beside the device's (allocate_host), for copies. No limit.
+sp_i_exec_arena *sp_i_exec_arena_new_host(sp_runtime *runtime);
 // With all blocks, given back or not. The ranks' work on them is over.
 void sp_i_exec_arena_free(sp_i_exec_arena *arena);
 
-// A block of `elements`, at least one byte, aligned to SP_MACHINE_ALIGNMENT, its content undefined.
+// A block of `elements`, at least one byte, aligned to SP_RUNTIME_ALIGNMENT, its content undefined.
 // Blocks that were given back are used again before new memory is asked for. NULL over the limit or
 // when memory ran out: sp_i_exec_arena_failure says which. O(1) but for new memory.
 void *sp_i_exec_take(sp_i_exec_arena *arena, sp_memory_category category, int64_t elements,

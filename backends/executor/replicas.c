@@ -2,54 +2,54 @@
 
 #include "sim/base/alloc.h"
 
-struct sp_i_exec_gift {
-    sp_i_exec_gift *next;
+struct sp_i_exec_contribution {
+    sp_i_exec_contribution *next;
     int64_t begin, count;
     void *gradient;
     sp_fence copied;
 };
 
-sp_status sp_i_exec_replicas_init(sp_i_exec_replicas *replicas, sp_machine *machine, int count,
+sp_status sp_i_exec_replicas_init(sp_i_exec_replicas *replicas, sp_runtime *runtime, int count,
                                   int64_t value_bytes, int64_t gradient_bytes,
                                   void (*add)(int64_t n, const void *x, void *y), sp_error *err)
 {
-    *replicas = (sp_i_exec_replicas){.machine = machine,
+    *replicas = (sp_i_exec_replicas){.runtime = runtime,
                                      .value_bytes = value_bytes,
                                      .gradient_bytes = gradient_bytes,
                                      .add = add};
-    replicas->arena = sp_i_exec_arena_new_shared(machine);
+    replicas->arena = sp_i_exec_arena_new_shared(runtime);
     if (replicas->arena != NULL) {
         pthread_mutex_init(&replicas->lock, NULL);
     }
     replicas->shares = sp_i_calloc((size_t)count, sizeof *replicas->shares);
-    replicas->givers = sp_i_calloc((size_t)count, sizeof *replicas->givers);
+    replicas->contributors = sp_i_calloc((size_t)count, sizeof *replicas->contributors);
     replicas->count = count;
-    return replicas->arena != NULL && replicas->shares != NULL && replicas->givers != NULL
+    return replicas->arena != NULL && replicas->shares != NULL && replicas->contributors != NULL
                ? SP_OK
                : sp_error_no_memory(err, "shares of parameters");
 }
 
 // A step that failed leaves some on their way.
-static void drop_gifts(sp_i_exec_giver *giver)
+static void drop_contributions(sp_i_exec_contributor *contributor)
 {
-    while (giver->first != NULL) {
-        sp_i_exec_gift *gift = giver->first;
-        giver->first = gift->next;
-        sp_i_free(gift);
+    while (contributor->first != NULL) {
+        sp_i_exec_contribution *contribution = contributor->first;
+        contributor->first = contribution->next;
+        sp_i_free(contribution);
     }
 }
 
 void sp_i_exec_replicas_fini(sp_i_exec_replicas *replicas)
 {
-    for (int m = 0; replicas->givers != NULL && m < replicas->count; m++) {
-        drop_gifts(&replicas->givers[m]);
+    for (int m = 0; replicas->contributors != NULL && m < replicas->count; m++) {
+        drop_contributions(&replicas->contributors[m]);
     }
     if (replicas->arena != NULL) {
         pthread_mutex_destroy(&replicas->lock);
     }
     sp_i_exec_arena_free(replicas->arena);
     sp_i_free(replicas->shares);
-    sp_i_free(replicas->givers);
+    sp_i_free(replicas->contributors);
     *replicas = (sp_i_exec_replicas){0};
 }
 
@@ -73,7 +73,7 @@ void sp_i_exec_gather(const sp_i_exec_replicas *replicas, int64_t begin, int64_t
     while (begin < end) {
         const sp_i_exec_share *share = sp_i_exec_share_of(replicas, begin);
         int64_t until = run_end(share, end);
-        replicas->machine->ops->copy(replicas->machine, next,
+        replicas->runtime->ops->copy(replicas->runtime, next,
                                      (const char *)share->values + (begin - share->begin) * bytes,
                                      (until - begin) * bytes);
         next += (until - begin) * bytes;
@@ -85,7 +85,7 @@ static void add_up(sp_i_exec_replicas *r, int64_t begin, int64_t count, const vo
 {
     int64_t end = begin + count;
     const char *next = gradient;
-    r->machine->ops->wait(r->machine, r->added);
+    r->runtime->ops->wait(r->runtime, r->added);
     while (begin < end) {
         const sp_i_exec_share *share = sp_i_exec_share_of(r, begin);
         int64_t until = run_end(share, end);
@@ -94,7 +94,7 @@ static void add_up(sp_i_exec_replicas *r, int64_t begin, int64_t count, const vo
         next += (until - begin) * r->gradient_bytes;
         begin = until;
     }
-    r->added = r->machine->ops->mark(r->machine);
+    r->added = r->runtime->ops->mark(r->runtime);
 }
 
 static void pass_turn(sp_i_exec_replicas *r)
@@ -107,8 +107,8 @@ static void pass_turn(sp_i_exec_replicas *r)
 static bool find_turn(sp_i_exec_replicas *r)
 {
     for (int i = 0; i < r->count; i++) {
-        const sp_i_exec_giver *giver = &r->givers[r->turn];
-        if (!giver->finished || r->round < giver->given) {
+        const sp_i_exec_contributor *contributor = &r->contributors[r->turn];
+        if (!contributor->finished || r->round < contributor->given) {
             return true;
         }
         pass_turn(r);
@@ -119,56 +119,58 @@ static bool find_turn(sp_i_exec_replicas *r)
 // Adds what is on its way, as far as it is its turn.
 static void add_waiting(sp_i_exec_replicas *r)
 {
-    while (find_turn(r) && r->givers[r->turn].first != NULL) {
-        sp_i_exec_giver *giver = &r->givers[r->turn];
-        sp_i_exec_gift *gift = giver->first;
-        r->machine->ops->wait(r->machine, gift->copied);
-        add_up(r, gift->begin, gift->count, gift->gradient);
-        giver->first = gift->next;
-        sp_i_exec_give(r->arena, gift->gradient);
-        sp_i_free(gift);
+    while (find_turn(r) && r->contributors[r->turn].first != NULL) {
+        sp_i_exec_contributor *contributor = &r->contributors[r->turn];
+        sp_i_exec_contribution *contribution = contributor->first;
+        r->runtime->ops->wait(r->runtime, contribution->copied);
+        add_up(r, contribution->begin, contribution->count, contribution->gradient);
+        contributor->first = contribution->next;
+        sp_i_exec_give(r->arena, contribution->gradient);
+        sp_i_free(contribution);
         pass_turn(r);
     }
 }
 
-static bool send(sp_i_exec_replicas *r, sp_i_exec_giver *giver, int64_t begin, int64_t count,
-                 const void *gradient)
+static bool send(sp_i_exec_replicas *r, sp_i_exec_contributor *contributor, int64_t begin,
+                 int64_t count, const void *gradient)
 {
     const sp_i_exec_width width = {r->gradient_bytes, 0};
-    sp_i_exec_gift *gift = sp_i_malloc(sizeof *gift);
-    void *copy = gift != NULL ? sp_i_exec_take(r->arena, SP_MEM_COMMUNICATION, count, width) : NULL;
+    sp_i_exec_contribution *contribution = sp_i_malloc(sizeof *contribution);
+    void *copy =
+        contribution != NULL ? sp_i_exec_take(r->arena, SP_MEM_COMMUNICATION, count, width) : NULL;
     if (copy == NULL) {
-        sp_i_free(gift);
+        sp_i_free(contribution);
         return false;
     }
-    r->machine->ops->copy(r->machine, copy, gradient, count * r->gradient_bytes);
-    *gift = (sp_i_exec_gift){.begin = begin,
-                             .count = count,
-                             .gradient = copy,
-                             .copied = r->machine->ops->mark(r->machine)};
-    if (giver->first == NULL) {
-        giver->first = gift;
+    r->runtime->ops->copy(r->runtime, copy, gradient, count * r->gradient_bytes);
+    *contribution = (sp_i_exec_contribution){.begin = begin,
+                                             .count = count,
+                                             .gradient = copy,
+                                             .copied = r->runtime->ops->mark(r->runtime)};
+    if (contributor->first == NULL) {
+        contributor->first = contribution;
     } else {
-        giver->last->next = gift;
+        contributor->last->next = contribution;
     }
-    giver->last = gift;
+    contributor->last = contribution;
     return true;
 }
 
 bool sp_i_exec_scatter(sp_i_exec_replicas *replicas, int member, int64_t begin, int64_t count,
                        const void *gradient)
 {
-    sp_i_exec_giver *giver = &replicas->givers[member];
+    sp_i_exec_contributor *contributor = &replicas->contributors[member];
     bool ok = true;
     pthread_mutex_lock(&replicas->lock);
-    bool now = find_turn(replicas) && replicas->turn == member && replicas->round == giver->given;
-    giver->given++;
+    bool now =
+        find_turn(replicas) && replicas->turn == member && replicas->round == contributor->given;
+    contributor->given++;
     if (now) {
         add_up(replicas, begin, count, gradient);
         pass_turn(replicas);
         add_waiting(replicas);
     } else {
-        ok = send(replicas, giver, begin, count, gradient);
+        ok = send(replicas, contributor, begin, count, gradient);
     }
     pthread_mutex_unlock(&replicas->lock);
     return ok;
@@ -177,7 +179,7 @@ bool sp_i_exec_scatter(sp_i_exec_replicas *replicas, int member, int64_t begin, 
 void sp_i_exec_scatter_end(sp_i_exec_replicas *replicas, int member)
 {
     pthread_mutex_lock(&replicas->lock);
-    replicas->givers[member].finished = true;
+    replicas->contributors[member].finished = true;
     add_waiting(replicas);
     pthread_mutex_unlock(&replicas->lock);
 }
@@ -187,14 +189,14 @@ void sp_i_exec_scatter_wait(sp_i_exec_replicas *replicas)
     pthread_mutex_lock(&replicas->lock);
     sp_fence added = replicas->added;
     pthread_mutex_unlock(&replicas->lock);
-    replicas->machine->ops->wait(replicas->machine, added);
+    replicas->runtime->ops->wait(replicas->runtime, added);
 }
 
 void sp_i_exec_scatter_begin(sp_i_exec_replicas *replicas)
 {
     for (int m = 0; m < replicas->count; m++) {
-        SP_ASSERT(replicas->givers[m].first == NULL);
-        replicas->givers[m] = (sp_i_exec_giver){0};
+        SP_ASSERT(replicas->contributors[m].first == NULL);
+        replicas->contributors[m] = (sp_i_exec_contributor){0};
     }
     replicas->round = 0;
     replicas->turn = 0;

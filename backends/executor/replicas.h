@@ -3,13 +3,13 @@
 // 1910.02054, section 5).
 //
 // They run different packs at different times, so nothing here waits for another rank, as in the
-// cost model (sim/cost/zero.h). All live in one memory: parameters do not change within a step, so
+// cost model (sim/cost/zero.c). All live in one memory: parameters do not change within a step, so
 // whoever needs some reads them where their owners keep them. Gradients are given away tensor by
 // tensor, as soon as an action has finished them, and added up in the owners' shares under a lock,
 // in an order that no timing changes: the first that each member gave, member after member, then
 // the second of each, and so on. What comes before its turn is copied and waits on its way, where
 // it is, like hidden states between stages, in nobody's memory. Whoever adds does so after what the
-// one before added, by the machine's fences.
+// one before added, by the device's fences.
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_REPLICAS_H
 #define SLIMPACK_BACKENDS_EXECUTOR_REPLICAS_H
 
@@ -23,31 +23,31 @@ typedef struct sp_i_exec_share {
     void *values, *gradients; // of these elements alone; NULL where they are not sharded
 } sp_i_exec_share;
 
-typedef struct sp_i_exec_gift sp_i_exec_gift;
+typedef struct sp_i_exec_contribution sp_i_exec_contribution;
 
 // What a member has given in this step.
-typedef struct sp_i_exec_giver {
-    sp_i_exec_gift *first, *last; // on their way
+typedef struct sp_i_exec_contributor {
+    sp_i_exec_contribution *first, *last; // on their way
     int64_t given;
     bool finished;
-} sp_i_exec_giver;
+} sp_i_exec_contributor;
 
 typedef struct sp_i_exec_replicas {
-    sp_i_exec_share *shares; // [count], one behind the other
-    sp_i_exec_giver *givers; // [count]
+    sp_i_exec_share *shares;             // [count], one behind the other
+    sp_i_exec_contributor *contributors; // [count]
     int count;
-    sp_machine *machine;
+    sp_runtime *runtime;
     int64_t value_bytes, gradient_bytes;            // of an element
     void (*add)(int64_t n, const void *x, void *y); // y += x, gradients
     pthread_mutex_t lock;                           // of all below, and of the shared gradients
     sp_i_exec_arena *arena;                         // of what is on its way
-    int64_t round; // whose turn it is: the gift `round` of member `turn`
+    int64_t round; // the next to be added: contribution `round` of member `turn`
     int turn;
     sp_fence added; // the last addition
 } sp_i_exec_replicas;
 
 // Shares all empty: the caller's to fill in.
-sp_status sp_i_exec_replicas_init(sp_i_exec_replicas *replicas, sp_machine *machine, int count,
+sp_status sp_i_exec_replicas_init(sp_i_exec_replicas *replicas, sp_runtime *runtime, int count,
                                   int64_t value_bytes, int64_t gradient_bytes,
                                   void (*add)(int64_t n, const void *x, void *y), sp_error *err);
 void sp_i_exec_replicas_fini(sp_i_exec_replicas *replicas);

@@ -19,10 +19,10 @@ sp_status sp_i_exec_run_new(const sp_run_request *request, const sp_i_exec_site 
         return sp_error_no_memory(err, "a run");
     }
     made->request = request;
-    made->machine = site->machine;
+    made->runtime = site->runtime;
     made->math = site->math;
     made->repeats = site->repeats;
-    SP_ASSERT(!site->repeats || site->machine->ops->replay != NULL);
+    SP_ASSERT(!site->repeats || site->runtime->ops->replay != NULL);
     made->transport = site->transport;
     made->here = site->transport != NULL ? (size_t)site->transport->rank : 0;
     made->end_here =
@@ -30,7 +30,7 @@ sp_status sp_i_exec_run_new(const sp_run_request *request, const sp_i_exec_site 
     sp_error own = {0};
     sp_status status = make(made, site, &own);
     if (status != SP_OK) {
-        status = sp_i_exec_tell(made, status, &own, err);
+        status = sp_i_exec_report_failure(made, status, &own, err);
         sp_i_exec_run_free(made);
         return status;
     }
@@ -73,25 +73,25 @@ static sp_status make_tables(sp_i_exec_run *run, sp_error *err)
     const sp_packing *packing = run->request->plan->packing;
     size_t vstages = sp_i_exec_vstages(run);
     size_t ranks = sp_i_exec_rank_count(run);
-    size_t seats = (size_t)layout->dp * (size_t)sp_i_exec_members(run);
+    size_t pipelines = (size_t)layout->dp * (size_t)sp_i_exec_members(run);
     size_t forward = packing->forward.count;
     run->parts = sp_i_calloc(vstages, sizeof *run->parts);
     run->weights = sp_i_calloc((size_t)layout->pp * (size_t)layout->tp, sizeof *run->weights);
-    run->jobs = sp_i_calloc(seats, sizeof *run->jobs);
+    run->jobs = sp_i_calloc(pipelines, sizeof *run->jobs);
     run->ranks = sp_i_calloc(ranks, sizeof *run->ranks);
     run->stages = sp_i_calloc(ranks * (size_t)layout->chunks, sizeof *run->stages);
     run->token_groups = sp_i_calloc(ranks * forward, sizeof *run->token_groups);
     run->runs_again = sp_i_calloc(vstages * forward, sizeof *run->runs_again);
-    run->loss = sp_i_calloc(seats * forward, sizeof *run->loss);
-    run->tails = sp_i_calloc(ranks, sizeof *run->tails);
+    run->loss = sp_i_calloc(pipelines * forward, sizeof *run->loss);
+    run->epilogues = sp_i_calloc(ranks, sizeof *run->epilogues);
     if (run->parts == NULL || run->weights == NULL || run->jobs == NULL || run->ranks == NULL ||
         run->stages == NULL || run->token_groups == NULL || run->runs_again == NULL ||
-        run->loss == NULL || run->tails == NULL) {
+        run->loss == NULL || run->epilogues == NULL) {
         return sp_error_no_memory(err, "a run");
     }
-    return sp_i_exec_mail_init(&run->mail, run->machine, vstages, forward,
-                               sp_packing_backward(packing)->count,
-                               run->transport != NULL ? 1 : seats, err);
+    return sp_i_exec_p2p_init(&run->p2p, run->runtime, vstages, forward,
+                              sp_packing_backward(packing)->count,
+                              run->transport != NULL ? 1 : pipelines, err);
 }
 
 static size_t place_packs(sp_i_exec_pack *packs, size_t count, size_t rows)
@@ -124,12 +124,12 @@ static sp_status make_job(const sp_i_exec_run *run, const sp_i_exec_place *place
 {
     const sp_run_request *request = run->request;
     sp_recompute mode = request->memory != NULL ? request->memory->recompute : SP_RECOMPUTE_NONE;
-    job->machine = run->machine;
+    job->runtime = run->runtime;
     job->model = request->model;
     job->dropout = run->options.dropout;
     job->attention_way = run->options.attention_way;
     job->ids = request->plan->packing->batch != NULL ? request->plan->packing->batch->ids : NULL;
-    job->shard = sp_i_shard_of(request->model, &request->plan->layout);
+    job->shard = sp_shard_of(request->model, &request->plan->layout);
     sp_i_exec_specs_make(request->model, &request->plan->layout, mode, run->math->real_bytes,
                          run->math->exact_bytes, &job->specs);
     sp_status status = sp_i_exec_slices_init(&job->slices, request->plan->packing, place, err);
@@ -150,7 +150,7 @@ static sp_status make_job(const sp_i_exec_run *run, const sp_i_exec_place *place
 static sp_status make_jobs(sp_i_exec_run *run, sp_error *err)
 {
     const sp_layout *layout = sp_i_exec_layout(run);
-    int parts = sp_i_shard_of(run->request->model, layout).norm_split;
+    int parts = sp_shard_of(run->request->model, layout).norm_split;
     int members = sp_i_exec_members(run);
     sp_status status = SP_OK;
     for (int j = 0; status == SP_OK && j < layout->dp * members; j++) {
@@ -180,7 +180,7 @@ static sp_status make_rank(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *e
 {
     const sp_plan *plan = run->request->plan;
     size_t actions = sp_plan_stage(plan, rank->dp, rank->pp)->count;
-    rank->job = &run->jobs[sp_i_exec_seat(run, rank)];
+    rank->job = &run->jobs[sp_i_exec_pipeline(run, rank)];
     rank->weights = &run->weights[rank->pp * plan->layout.tp + rank->tp];
     rank->log = sp_i_calloc(actions, sizeof *rank->log);
     size_t shares;
@@ -193,7 +193,7 @@ static sp_status make_rank(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *e
         return SP_OK;
     }
     rank->arena =
-        sp_i_exec_arena_new(run->machine, run->options.measure, run->request->memory_limit_bytes);
+        sp_i_exec_arena_new(run->runtime, run->options.measure, run->request->memory_limit_bytes);
     sp_status status = rank->arena != NULL ? SP_OK : sp_error_no_memory(err, "a rank");
     for (int c = 0; status == SP_OK && c < plan->layout.chunks; c++) {
         int vstage = sp_layout_vstage(&plan->layout, rank->pp, c);
@@ -297,11 +297,11 @@ static void free_ranks(sp_i_exec_run *run)
 }
 
 // A run that failed has left work behind.
-static void settle_ranks(const sp_i_exec_run *run)
+static void synchronize_ranks(const sp_i_exec_run *run)
 {
     for (size_t r = run->here; run->ranks != NULL && r < run->end_here; r++) {
         sp_i_exec_enter(run, &run->ranks[r]);
-        sp_i_exec_settle(run, NULL, NULL);
+        sp_i_exec_synchronize(run, NULL, NULL);
     }
 }
 
@@ -310,16 +310,16 @@ void sp_i_exec_run_free(sp_i_exec_run *run)
     if (run == NULL) {
         return;
     }
-    settle_ranks(run);
+    synchronize_ranks(run);
     if (run->world != NULL) {
         sp_comm_world_free(run->world);
     }
     free_ranks(run);
-    sp_i_exec_mail_fini(&run->mail);
+    sp_i_exec_p2p_fini(&run->p2p);
     sp_i_exec_channels_fini(&run->channels);
     sp_depends_fini(&run->depends);
     sp_shares_fini(&run->shares);
-    sp_i_free(run->tails);
+    sp_i_free(run->epilogues);
     sp_i_free(run->loss);
     sp_i_free(run->runs_again);
     sp_i_free(run->token_groups);

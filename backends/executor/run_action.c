@@ -1,17 +1,11 @@
 #include <stdio.h>
 
-#include "backends/comm/clock.h"
+#include "backends/comm/comm.h"
 #include "backends/executor/run.h"
-
-static bool passes_gradients(sp_action action)
-{
-    return action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;
-}
 
 static const sp_i_exec_pack *pack_of(const sp_i_exec_rank *rank, sp_action action)
 {
-    const sp_i_exec_slices *slices = &rank->job->slices;
-    return (sp_action_is_backward(action) ? slices->backward : slices->forward) + action.pack;
+    return sp_i_exec_pack_at(&rank->job->slices, sp_action_is_backward(action), action.pack);
 }
 
 // One action at work.
@@ -21,114 +15,36 @@ typedef struct work {
     sp_i_exec_stage *stage;
     sp_action action;
     int vstage;
-    int64_t own_rows;
 } work;
 
-static sp_i_exec_address address(const work *w, int vstage)
-{
-    return (sp_i_exec_address){.gradient = passes_gradients(w->action),
-                               .vstage = vstage,
-                               .pack = w->action.pack,
-                               .seat =
-                                   w->run->transport != NULL ? 0 : sp_i_exec_seat(w->run, w->rank)};
-}
-
-static void *open_mail(const work *w, int vstage)
-{
-    sp_i_exec_address to = address(w, vstage);
-    void *room = sp_i_exec_mail_open(&w->run->mail, &to, w->own_rows * w->rank->job->model->hidden,
-                                     w->rank->job->specs.value);
-    if (room == NULL) {
-        sp_i_exec_links *links = &w->rank->links;
-        char text[SP_ERROR_TEXT / 2];
-        sp_status status = sp_i_exec_mail_failure(&w->run->mail, text, sizeof text);
-        links->status = sp_error_set(&links->err, status, "%s", text);
-    }
-    return room;
-}
-
-static void post_mail(const work *w, int vstage)
-{
-    sp_i_exec_address to = address(w, vstage);
-    int pp = w->run->depends.rank_of[vstage];
-    int reader = sp_i_exec_rank_number(w->run, w->rank->dp, pp, sp_i_exec_member(w->run, w->rank));
-    const sp_plan_place from = {.dp = w->rank->dp, .pp = w->rank->pp, .action = w->action};
-    bool wall = w->run->request->clock == SP_CLOCK_WALL;
-    if (sp_i_exec_is_far(w->run, reader)) {
-        sp_i_exec_send(w->run, w->rank, &to, reader);
-    } else {
-        sp_i_exec_mail_post(&w->run->mail, &to, w->rank->links.me, reader,
-                            wall ? sp_i_exec_transfer_ns(w->run, &from, pp) : 0);
-    }
-}
-
-static const void *read_mail(const work *w)
-{
-    sp_i_exec_address at = address(w, w->vstage);
-    return sp_i_exec_mail_read(&w->run->mail, &at);
-}
-
-static void drop_mail(const work *w)
-{
-    sp_i_exec_address at = address(w, w->vstage);
-    sp_i_exec_mail_drop(&w->run->mail, &at);
-}
-
-static bool run_forward(const work *w)
+// A forward, or a backward of which an I leaves the weight gradients to its W.
+static bool run_pass(const work *w)
 {
     sp_i_exec_run *run = w->run;
+    bool forward = w->action.kind == SP_ACTION_F;
     size_t unit = (size_t)w->vstage * w->rank->job->slices.forward_count + (size_t)w->action.pack;
-    const void *input = w->stage->first ? NULL : read_mail(w);
-    void *output = w->stage->last ? NULL : open_mail(w, w->vstage + 1);
-    if (!w->stage->last && output == NULL) {
+    const void *input = sp_i_exec_input(run, w->rank, w->action);
+    void *output;
+    if (!sp_i_exec_make_output(run, w->rank, w->action, &output)) {
         return false;
     }
-    bool ok =
-        run->math->forward(w->stage, w->action.pack, input, output, run->runs_again[unit] == 0);
-    if (!w->stage->first) {
-        drop_mail(w);
-    }
+    bool ok = forward ? run->math->forward(w->stage, w->action.pack, input, output,
+                                           run->runs_again[unit] == 0)
+                      : run->math->backward(w->stage, w->action.pack, input, output,
+                                            w->action.kind == SP_ACTION_I);
+    sp_i_exec_drop_input(run, w->rank, w->action);
     return ok;
-}
-
-static bool run_backward(const work *w)
-{
-    const void *gradient = w->stage->last ? NULL : read_mail(w);
-    void *input_gradient = w->stage->first ? NULL : open_mail(w, w->vstage - 1);
-    if (!w->stage->first && input_gradient == NULL) {
-        return false;
-    }
-    bool ok = w->run->math->backward(w->stage, w->action.pack, gradient, input_gradient,
-                                     w->action.kind == SP_ACTION_I);
-    if (!w->stage->last) {
-        drop_mail(w);
-    }
-    return ok;
-}
-
-static bool reads_mail(const work *w)
-{
-    return sp_depends_source(&w->run->depends, w->action, w->vstage) >= 0;
-}
-
-static void post_output(const work *w)
-{
-    int target = sp_depends_target(&w->run->depends, w->action, w->vstage);
-    if (target >= 0) {
-        post_mail(w, target);
-    }
 }
 
 static bool dispatch(const work *w)
 {
     switch ((sp_action_kind)w->action.kind) {
     case SP_ACTION_F:
-        return run_forward(w);
-    case SP_ACTION_R:
-        return w->run->math->again(w->stage, w->action.pack);
     case SP_ACTION_B:
     case SP_ACTION_I:
-        return run_backward(w);
+        return run_pass(w);
+    case SP_ACTION_R:
+        return w->run->math->again(w->stage, w->action.pack);
     case SP_ACTION_W:
         return w->run->math->weights(w->stage, w->action.pack);
     case SP_ACTION_O:
@@ -144,54 +60,25 @@ static bool dispatch(const work *w)
 // Profilers see it under the action's name.
 static bool dispatch_named(const work *w)
 {
-    sp_machine *machine = w->run->machine;
-    if (machine->ops->begin == NULL) {
+    sp_runtime *runtime = w->run->runtime;
+    if (runtime->ops->begin == NULL) {
         return dispatch(w);
     }
     char name[32];
     sp_action_name(w->action, sp_i_exec_layout(w->run)->chunks, name);
-    machine->ops->begin(machine, name);
+    runtime->ops->begin(runtime, name);
     bool ok = dispatch(w);
-    machine->ops->end(machine);
+    runtime->ops->end(runtime);
     return ok;
 }
 
-// On the wall clock a rank waits for its input, and for the others that share the pack.
-static sp_status wait_inputs(const work *w, sp_error *err)
-{
-    const sp_depends *depends = &w->run->depends;
-    const sp_plan_place place = {.dp = w->rank->dp, .pp = w->rank->pp, .action = w->action};
-    sp_plan_place from;
-    sp_status status = SP_OK;
-    if (sp_depends_from(depends, &place, &from)) {
-        char action[32];
-        char what[SP_COMM_WHAT];
-        sp_action_name(from.action, sp_i_exec_layout(w->run)->chunks, action);
-        snprintf(what, sizeof what, "%s of dp %d pp %d", action, from.dp, from.pp);
-        sp_i_exec_address at = address(w, w->vstage);
-        int writer =
-            sp_i_exec_rank_number(w->run, from.dp, from.pp, sp_i_exec_member(w->run, w->rank));
-        status =
-            sp_i_exec_is_far(w->run, writer)
-                ? sp_i_exec_await(w->run, w->rank, &at, writer, what, err)
-                : sp_i_exec_mail_wait(&w->run->mail, &at, w->rank->links.me, writer, what, err);
-    }
-    const sp_i_exec_pack *pack = pack_of(w->rank, w->action);
-    if (status == SP_OK && sp_depends_is_joint(w->action) && pack->count > 0) {
-        int32_t forward = w->rank->job->slices.slice[pack->slice[0]].forward_pack;
-        int group = w->rank->links.token_group[forward];
-        status = group >= 0 ? sp_comm_barrier(w->rank->links.me, group, err) : SP_OK;
-    }
-    return status;
-}
-
 // What this action and the next one read from other processes.
-static sp_status ask_ahead(const work *w, const sp_plan_place *place, sp_error *err)
+static sp_status post_receives(const work *w, const sp_plan_place *place, sp_error *err)
 {
     sp_error own = {0};
     sp_status status = w->run->transport == NULL
                            ? SP_OK
-                           : sp_i_exec_ask(w->run, w->rank, w->rank->logged + 1, &own);
+                           : sp_i_exec_post_receives(w->run, w->rank, w->rank->logged + 1, &own);
     if (status == SP_OK || sp_comm_world_failure(w->run->world, err) != SP_OK) {
         return status;
     }
@@ -226,7 +113,7 @@ static void note(const work *w, uint64_t start)
     const sp_i_exec_run *run = w->run;
     sp_i_exec_log *log = &w->rank->log[w->rank->logged++];
     log->start = start;
-    log->end = sp_i_exec_moment(run, w->rank);
+    log->end = sp_i_exec_timestamp(run, w->rank);
     log->end_exchange = w->rank->links.exchange_count;
     if (sp_action_is_copy(w->action)) {
         return;
@@ -260,13 +147,12 @@ static work work_of(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action)
                   .rank = rank,
                   .stage = sp_i_exec_stage_of(run, rank, action.chunk),
                   .action = action,
-                  .vstage = sp_layout_vstage(sp_i_exec_layout(run), rank->pp, action.chunk),
-                  .own_rows = pack_of(rank, action)->own_rows};
+                  .vstage = sp_layout_vstage(sp_i_exec_layout(run), rank->pp, action.chunk)};
 }
 
-// What an action leaves for another stage goes off when its end is on record, and that of the first
+// What an action gives to another stage goes off when its end is on record, and that of the first
 // of a pair with that of the second.
-static void post_outputs(const work *w)
+static void send_outputs(const work *w)
 {
     sp_i_exec_rank *rank = w->rank;
     if (w->action.with_next) {
@@ -274,11 +160,10 @@ static void post_outputs(const work *w)
         return;
     }
     if (rank->first_of_pair.with_next) {
-        work first = work_of(w->run, rank, rank->first_of_pair);
-        post_output(&first);
+        sp_i_exec_send_output(w->run, rank, rank->first_of_pair);
         rank->first_of_pair.with_next = 0;
     }
-    post_output(w);
+    sp_i_exec_send_output(w->run, rank, w->action);
 }
 
 sp_status sp_i_exec_rank_action(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action,
@@ -289,27 +174,102 @@ sp_status sp_i_exec_rank_action(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_act
     const work w = work_of(run, rank, action);
     bool wall = run->request->clock == SP_CLOCK_WALL;
     sp_status status = fail_on_demand(&w, &place, err);
-    status = status == SP_OK ? ask_ahead(&w, &place, err) : status;
-    status = status == SP_OK && wall ? wait_inputs(&w, err) : status;
+    status = status == SP_OK ? post_receives(&w, &place, err) : status;
+    status = status == SP_OK && wall ? sp_i_exec_wait_input(run, rank, action, err) : status;
     if (status != SP_OK) {
         return status;
     }
     sp_i_exec_mark(rank->arena);
     rank->log[rank->logged].first_exchange = rank->links.exchange_count;
     rank->links.end_ns = 0;
-    uint64_t start = sp_i_exec_moment(run, rank);
+    uint64_t start = sp_i_exec_timestamp(run, rank);
     int64_t own_ns = sp_comm_clock_own(rank->links.me);
     if (computes && !dispatch_named(&w)) {
         return sp_i_exec_rank_failure(run, rank, &place, err);
     }
-    if (!computes && reads_mail(&w)) {
-        drop_mail(&w);
+    if (!computes) {
+        sp_i_exec_drop_input(run, rank, action);
     }
     note(&w, start);
     take_share(&w, start, own_ns);
-    post_outputs(&w);
+    send_outputs(&w);
     if (action.kind == SP_ACTION_F && !sp_i_exec_forward_ended(run, rank)) {
         return sp_i_exec_rank_failure(run, rank, &place, err);
     }
     return SP_OK;
+}
+
+// ---- Shares of a vocabulary that pipeline ranks share ----
+
+// A vocabulary spread over the pipeline ranks: all of them embed the tokens of a pack for the first
+// virtual stage, and compute logits and loss for the last one. Each does its share at the place
+// among its actions that sim/plan/vocab_shares.h names; there all ranks meet, because sums go
+// over all of them. On the virtual clock a share takes what its rank computes, as if sums were
+// under way while others go on; on the wall clock ranks wait for each other.
+
+static bool is_split(const sp_share *share)
+{
+    return share->action.kind == SP_ACTION_I;
+}
+
+// Of a forward: does what it keeps stay? What will run again keeps nothing the first time.
+static bool keeps(const sp_i_exec_run *run, const sp_i_exec_rank *rank, const sp_share *share)
+{
+    int vstage = sp_share_stage(sp_i_exec_layout(run), share->end);
+    size_t unit = (size_t)vstage * rank->job->slices.forward_count + (size_t)share->action.pack;
+    return share->action.kind == SP_ACTION_R || run->runs_again[unit] == 0;
+}
+
+static bool run_share(const sp_i_exec_run *run, const sp_i_exec_rank *rank, const sp_share *share)
+{
+    sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, share->action.chunk);
+    switch (share->end) {
+    case SP_SHARE_EMBEDDING:
+        return run->math->share(stage, SP_I_EXEC_EMBED, share->action.pack,
+                                keeps(run, rank, share));
+    case SP_SHARE_EMBEDDING_BACKWARD:
+        return run->math->share(stage, SP_I_EXEC_EMBED_BACKWARD, share->action.pack,
+                                is_split(share));
+    case SP_SHARE_HEAD:
+        return run->math->share(stage, SP_I_EXEC_HEAD, share->action.pack, keeps(run, rank, share));
+    case SP_SHARE_HEAD_BACKWARD:
+        return run->math->share(stage, SP_I_EXEC_HEAD_BACKWARD, share->action.pack,
+                                is_split(share));
+    }
+    SP_UNREACHABLE("a share of no end");
+}
+
+sp_status sp_i_exec_rank_share(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_share *share,
+                               sp_error *err)
+{
+    const sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = share->action};
+    sp_i_exec_log *log = &rank->share_log[rank->shares_logged++];
+    sp_i_exec_mark(rank->arena);
+    int64_t own_ns = sp_comm_clock_own(rank->links.me);
+    log->first_exchange = rank->links.exchange_count;
+    log->start = sp_i_exec_timestamp(run, rank);
+    if (!run_share(run, rank, share)) {
+        return sp_i_exec_rank_failure(run, rank, &place, err);
+    }
+    log->end = sp_i_exec_timestamp(run, rank);
+    log->end_exchange = rank->links.exchange_count;
+    rank->share_ns = sp_comm_clock_own(rank->links.me) - own_ns;
+    log->during = *sp_i_exec_high(rank->arena, run->options.measure);
+    log->after = sp_i_exec_rank_held(run, rank);
+    return SP_OK;
+}
+
+sp_status sp_i_exec_rank_shares(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t place,
+                                size_t *done, sp_error *err)
+{
+    size_t count;
+    const sp_share *shares =
+        sp_shares_of(&run->shares, sp_i_exec_layout(run), rank->dp, rank->pp, &count);
+    sp_status status = SP_OK;
+    for (; status == SP_OK && *done < count && shares[*done].before <= place; (*done)++) {
+        if (!shares[*done].own) {
+            status = sp_i_exec_rank_share(run, rank, &shares[*done], err);
+        }
+    }
+    return status;
 }

@@ -1,5 +1,5 @@
 // Places of a run, and its words when a rank cannot go on.
-#include "backends/comm/far.h"
+#include "backends/comm/transport.h"
 #include "backends/executor/run.h"
 
 const sp_layout *sp_i_exec_layout(const sp_i_exec_run *run)
@@ -42,7 +42,7 @@ int sp_i_exec_member(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
     return rank->cp * sp_i_exec_layout(run)->tp + rank->tp;
 }
 
-int sp_i_exec_seat(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
+int sp_i_exec_pipeline(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
 {
     return rank->dp * sp_i_exec_members(run) + sp_i_exec_member(run, rank);
 }
@@ -103,7 +103,7 @@ bool sp_i_exec_is_here(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
 
 void sp_i_exec_enter(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
 {
-    run->machine->ops->enter(run->machine, (int)(rank - run->ranks));
+    run->runtime->ops->enter(run->runtime, (int)(rank - run->ranks));
 }
 
 void *sp_i_exec_value_at(const sp_i_exec_run *run, const sp_i_exec_rank *rank, int64_t element)
@@ -154,10 +154,11 @@ static bool is_named(const sp_i_exec_run *run)
            sp_comm_world_failure(run->world, NULL) != SP_OK;
 }
 
-sp_status sp_i_exec_settle_rank(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_error *err)
+sp_status sp_i_exec_synchronize_rank(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
+                                     sp_error *err)
 {
     sp_error own = {0};
-    sp_status status = sp_i_exec_settle(run, NULL, &own);
+    sp_status status = sp_i_exec_synchronize(run, NULL, &own);
     if (status == SP_OK || is_named(run)) {
         return status == SP_OK ? SP_OK : sp_error_set(err, status, "%s", own.message[0]);
     }
@@ -165,12 +166,12 @@ sp_status sp_i_exec_settle_rank(const sp_i_exec_run *run, const sp_i_exec_rank *
                         rank->tp, own.message[0]);
 }
 
-sp_status sp_i_exec_settle(const sp_i_exec_run *run, const sp_plan_place *place, sp_error *err)
+sp_status sp_i_exec_synchronize(const sp_i_exec_run *run, const sp_plan_place *place, sp_error *err)
 {
     sp_error own = {0};
     sp_status status = run->transport == NULL || run->world == NULL
-                           ? run->machine->ops->settle(run->machine, &own)
-                           : sp_comm_settle(sp_i_exec_rank_here(run)->links.me, &own);
+                           ? run->runtime->ops->synchronize(run->runtime, &own)
+                           : sp_comm_synchronize(sp_i_exec_rank_here(run)->links.me, &own);
     if (status == SP_OK) {
         return SP_OK;
     }
@@ -180,12 +181,13 @@ sp_status sp_i_exec_settle(const sp_i_exec_run *run, const sp_plan_place *place,
                : sp_error_set(err, status, "%s", text);
 }
 
-sp_status sp_i_exec_settle_last(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_error *err)
+sp_status sp_i_exec_synchronize_last(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
+                                     sp_error *err)
 {
     const sp_stage_plan *stage = sp_plan_stage(run->request->plan, rank->dp, rank->pp);
     sp_plan_place last = {.dp = rank->dp, .pp = rank->pp};
     if (stage->count > 0) {
         last.action = stage->actions[stage->count - 1];
     }
-    return sp_i_exec_settle(run, stage->count > 0 ? &last : NULL, err);
+    return sp_i_exec_synchronize(run, stage->count > 0 ? &last : NULL, err);
 }

@@ -1,4 +1,4 @@
-#include "backends/executor/elements.h"
+#include "backends/comm/workers.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
@@ -13,7 +13,7 @@ static void *take_state(sp_i_exec_rank *rank, sp_memory_category category, int64
     return sp_i_exec_take_zeroed(rank->arena, category, 1, all);
 }
 
-// What a tensor starts with, piece by piece, and as the machine has it.
+// What a tensor starts with, piece by piece, and as the device has it.
 typedef struct start {
     double value[PIECE];
     char real[PIECE * sizeof(double)];
@@ -26,13 +26,11 @@ static void upload_piece(const sp_i_exec_run *run, const sp_i_exec_weight *weigh
 {
     int64_t bytes = sp_element_bytes(element);
     int64_t first = weight->offset + from;
-    int64_t begin = first > there.begin ? first : there.begin;
-    int64_t end =
-        first + count < there.begin + there.count ? first + count : there.begin + there.count;
-    if (begin < end) {
-        sp_i_exec_elements_from(element, end - begin, s->value + (begin - first), s->real);
-        run->machine->ops->upload(run->machine, (char *)at + (begin - there.begin) * bytes, s->real,
-                                  (end - begin) * bytes);
+    sp_i_exec_range here = sp_i_exec_overlap(there, first, first + count);
+    if (here.count > 0) {
+        sp_i_exec_elements_from(element, here.count, s->value + (here.begin - first), s->real);
+        run->runtime->ops->upload(run->runtime, (char *)at + (here.begin - there.begin) * bytes,
+                                  s->real, here.count * bytes);
     }
 }
 
@@ -167,13 +165,13 @@ static void place_weights(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
         const sp_i_exec_weight *weight = &rank->weights->items[w];
         sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, weight->chunk);
         stage->range[weight->slot] = (sp_i_exec_range){weight->offset, weight->elements};
-        if (weight->slot == sp_i_exec_end_slot(stage->part.layers, SP_I_EXEC_TOKEN_TABLE)) {
+        if (weight->slot == sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_TOKEN_TABLE)) {
             table = stage->range[weight->slot];
         }
     }
     for (int c = 0; c < sp_i_exec_layout(run)->chunks; c++) {
         sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, c);
-        int slot = sp_i_exec_end_slot(stage->part.layers, SP_I_EXEC_HEAD_TABLE);
+        int slot = sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_HEAD_TABLE);
         if (stage->part.head && stage->range[slot].count == 0) {
             stage->range[slot] = table;
         }
@@ -193,7 +191,7 @@ static sp_status make_replicas(sp_i_exec_run *run, sp_error *err)
     sp_status status =
         run->replicas != NULL ? SP_OK : sp_error_no_memory(err, "shares of parameters");
     for (size_t i = 0; status == SP_OK && i < count; i++) {
-        status = sp_i_exec_replicas_init(&run->replicas[i], run->machine, layout->dp * layout->cp,
+        status = sp_i_exec_replicas_init(&run->replicas[i], run->runtime, layout->dp * layout->cp,
                                          run->math->real_bytes, run->math->exact_bytes,
                                          run->math->add_exact, err);
     }
@@ -208,23 +206,60 @@ static sp_status make_replicas(sp_i_exec_run *run, sp_error *err)
     return status;
 }
 
+// ---- starting values, drawn by as many threads as there are ranks or cores ----
+
+typedef struct drawing {
+    const sp_i_exec_run *run;
+    size_t threads;
+} drawing;
+
+static sp_status draw_values(void *data, int thread, sp_error *err)
+{
+    const drawing *d = data;
+    start *s = sp_i_malloc(sizeof *s);
+    if (s == NULL) {
+        return sp_error_no_memory(err, "starting values");
+    }
+    for (size_t r = d->run->here + (size_t)thread; r < d->run->end_here; r += d->threads) {
+        sp_i_exec_enter(d->run, &d->run->ranks[r]);
+        start_values(d->run, &d->run->ranks[r], s);
+    }
+    sp_i_free(s);
+    return SP_OK;
+}
+
+static sp_status start_all_values(const sp_i_exec_run *run, sp_error *err)
+{
+    const size_t ranks = run->end_here - run->here;
+    const size_t cores = (size_t)sp_i_cores();
+    drawing d = {run, ranks < cores ? ranks : cores};
+    sp_workers *workers = NULL;
+    if (d.threads <= 1) {
+        d.threads = 1;
+        return draw_values(&d, 0, err);
+    }
+    sp_status status = sp_workers_start((int)d.threads, NULL, draw_values, &d, &workers, err);
+    if (status == SP_OK) {
+        status = sp_workers_join(workers, 0, err);
+        sp_workers_free(workers);
+    }
+    return status;
+}
+
 sp_status sp_i_exec_states_make(sp_i_exec_run *run, sp_error *err)
 {
-    start *s = sp_i_malloc(sizeof *s);
-    sp_status status = s != NULL ? SP_OK : sp_error_no_memory(err, "starting values");
+    sp_status status = SP_OK;
     for (size_t r = 0; r < sp_i_exec_rank_count(run); r++) {
         set_share(run, &run->ranks[r]);
     }
     for (size_t r = run->here; status == SP_OK && r < run->end_here; r++) {
         sp_i_exec_rank *rank = &run->ranks[r];
         sp_i_exec_enter(run, rank);
-        if (take_states(run, rank) && make_rope(run, rank)) {
-            start_values(run, rank, s);
-        } else {
+        if (!take_states(run, rank) || !make_rope(run, rank)) {
             status = sp_i_exec_rank_failure(run, rank, NULL, err);
         }
     }
-    sp_i_free(s);
+    status = status == SP_OK ? start_all_values(run, err) : status;
     status = status == SP_OK ? make_replicas(run, err) : status;
     for (size_t r = run->here; status == SP_OK && r < run->end_here; r++) {
         place_weights(run, &run->ranks[r]);

@@ -1,7 +1,9 @@
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "backends/executor/draw.h"
 #include "backends/executor/run.h"
+#include "backends/executor/tensors.h"
 #include "sim/base/alloc.h"
 
 // Tokens and targets of one run of positions. Padding gets a token but no target, and the last
@@ -51,17 +53,17 @@ static void forget_actions(const sp_i_exec_run *run, sp_i_exec_rank *rank)
 // Other ranks may add to the gradients of one: they must be zero before any begins.
 static sp_status begin_rank(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err)
 {
-    const sp_machine_ops *ops = run->machine->ops;
+    const sp_runtime_ops *ops = run->runtime->ops;
     sp_i_exec_enter(run, rank);
-    ops->zero(run->machine, rank->gradients, rank->gradients_at.count * run->math->exact_bytes);
+    ops->zero(run->runtime, rank->gradients, rank->gradients_at.count * run->math->exact_bytes);
     for (int c = 0; c < sp_i_exec_layout(run)->chunks; c++) {
-        ops->zero(run->machine, sp_i_exec_stage_of(run, rank, c)->loss,
+        ops->zero(run->runtime, sp_i_exec_stage_of(run, rank, c)->loss,
                   (int64_t)(rank->job->slices.forward_count * sizeof(double)));
     }
     if (!run->captured) {
         forget_actions(run, rank);
     }
-    return sp_i_exec_settle_rank(run, rank, err);
+    return sp_i_exec_synchronize_rank(run, rank, err);
 }
 
 static sp_status begin_step(sp_i_exec_run *run, sp_error *err)
@@ -118,9 +120,9 @@ static sp_status check_drained(const sp_i_exec_run *run, sp_error *err)
                                 (long long)(sp_i_exec_blocks(rank->arena) - expected));
         }
     }
-    if (sp_i_exec_mail_left(&run->mail) != 0) {
+    if (sp_i_exec_p2p_in_flight(&run->p2p) != 0) {
         return sp_error_set(err, SP_ERR_INTERNAL, "%lld hidden states were sent but not read",
-                            (long long)sp_i_exec_mail_left(&run->mail));
+                            (long long)sp_i_exec_p2p_in_flight(&run->p2p));
     }
     return SP_OK;
 }
@@ -129,18 +131,17 @@ static sp_status check_drained(const sp_i_exec_run *run, sp_error *err)
 static sp_status end_rank(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err)
 {
     size_t packs = run->request->plan->packing->forward.count;
-    int pp;
-    int chunk;
-    sp_layout_locate(sp_i_exec_layout(run), (int)sp_i_exec_vstages(run) - 1, &pp, &chunk);
+    size_t last = sp_i_exec_vstages(run) - 1;
     rank->held = sp_i_exec_rank_held(run, rank);
-    if (rank->pp != pp) {
+    if (rank->pp != run->depends.rank_of[last]) {
         return SP_OK;
     }
     sp_i_exec_enter(run, rank);
-    run->machine->ops->download(run->machine, run->loss + (size_t)sp_i_exec_seat(run, rank) * packs,
-                                sp_i_exec_stage_of(run, rank, chunk)->loss,
+    run->runtime->ops->download(run->runtime,
+                                run->loss + (size_t)sp_i_exec_pipeline(run, rank) * packs,
+                                sp_i_exec_stage_of(run, rank, run->depends.chunk_of[last])->loss,
                                 (int64_t)(packs * sizeof *run->loss));
-    return sp_i_exec_settle_rank(run, rank, err);
+    return sp_i_exec_synchronize_rank(run, rank, err);
 }
 
 static sp_status end_ranks(const sp_i_exec_run *run, sp_error *err)
@@ -169,13 +170,13 @@ static double sum_loss(const sp_i_exec_run *run)
 }
 
 // What all ranks noted becomes one timeline, the same in every process.
-static sp_status join_step(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err)
+static sp_status merge_step(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err)
 {
     sp_status status = sp_i_exec_share_step(run, err);
     status = status == SP_OK ? sp_i_exec_set_clocks(run, err) : status;
     if (status == SP_OK) {
         sp_i_exec_fill_wall(run, timeline);
-        sp_i_exec_fill_tails(run, timeline);
+        sp_i_exec_fill_epilogues(run, timeline);
         status = check_timeout(run, timeline, err);
     }
     return status;
@@ -184,7 +185,7 @@ static sp_status join_step(sp_i_exec_run *run, sp_timeline *timeline, sp_error *
 static sp_status run_step(sp_i_exec_run *run, sp_measured_step *step, sp_error *err)
 {
     bool wall = run->request->clock == SP_CLOCK_WALL;
-    bool joined = run->transport != NULL;
+    bool multi_process = run->transport != NULL;
     sp_status status = begin_step(run, err);
     if (status == SP_OK) {
         status = sp_timeline_init(&step->timeline, run->request->plan, err);
@@ -193,11 +194,11 @@ static sp_status run_step(sp_i_exec_run *run, sp_measured_step *step, sp_error *
         status = wall ? sp_i_exec_run_wall(run, &step->timeline, err)
                       : sp_i_exec_run_virtual(run, &step->timeline, err);
     }
-    status = status == SP_OK && !joined ? check_timeout(run, &step->timeline, err) : status;
+    status = status == SP_OK && !multi_process ? check_timeout(run, &step->timeline, err) : status;
     status = status == SP_OK ? check_drained(run, err) : status;
-    status = status == SP_OK ? sp_i_exec_update_all(run, &step->timeline, err) : status;
+    status = status == SP_OK ? sp_i_exec_run_epilogue(run, &step->timeline, err) : status;
     status = status == SP_OK ? end_ranks(run, err) : status;
-    status = status == SP_OK && joined ? join_step(run, &step->timeline, err) : status;
+    status = status == SP_OK && multi_process ? merge_step(run, &step->timeline, err) : status;
     if (status != SP_OK) {
         return status;
     }
@@ -212,5 +213,72 @@ sp_status sp_i_exec_run_step(sp_i_exec_run *run, sp_measured_step *step, sp_erro
 {
     sp_error own = {0};
     sp_status status = run_step(run, step, &own);
-    return sp_i_exec_tell(run, status, &own, err);
+    return sp_i_exec_report_failure(run, status, &own, err);
+}
+
+// ---- Tokens of samples ----
+
+enum { PIECE = 1 << 16 };
+
+static sp_status read_all(FILE *file, const char *path, sp_i_exec_text *text, sp_error *err)
+{
+    size_t capacity = 0;
+    size_t got = 1;
+    while (got > 0) {
+        void *bytes = text->bytes;
+        if (!sp_i_reserve(&bytes, &capacity, text->count + PIECE, 1)) {
+            return sp_error_no_memory(err, "a text");
+        }
+        text->bytes = bytes;
+        got = fread(text->bytes + text->count, 1, PIECE, file);
+        text->count += got;
+    }
+    return ferror(file) ? sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno)) : SP_OK;
+}
+
+static sp_status check_bytes(const sp_i_exec_text *text, const char *path, int64_t vocab,
+                             sp_error *err)
+{
+    for (size_t i = 0; i < text->count; i++) {
+        if (text->bytes[i] >= vocab) {
+            return sp_error_set(err, SP_ERR_CONTENT,
+                                "%s: byte %zu is %d, but the vocabulary has %lld tokens", path, i,
+                                (int)text->bytes[i], (long long)vocab);
+        }
+    }
+    return text->count > 0 ? SP_OK : sp_error_set(err, SP_ERR_CONTENT, "%s: no text", path);
+}
+
+sp_status sp_i_exec_text_read(const char *path, int64_t vocab, sp_i_exec_text *text, sp_error *err)
+{
+    *text = (sp_i_exec_text){0};
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+    }
+    sp_status status = read_all(file, path, text, err);
+    fclose(file);
+    status = status == SP_OK ? check_bytes(text, path, vocab, err) : status;
+    if (status != SP_OK) {
+        sp_i_exec_text_fini(text);
+    }
+    return status;
+}
+
+void sp_i_exec_text_fini(sp_i_exec_text *text)
+{
+    sp_i_free(text->bytes);
+    *text = (sp_i_exec_text){0};
+}
+
+int64_t sp_i_exec_token(const sp_i_exec_text *text, uint64_t seed, int step, int64_t id,
+                        int64_t position, int64_t vocab)
+{
+    uint64_t of_step = sp_i_exec_draw(sp_i_exec_draw_name(seed, "tokens"), (uint64_t)step);
+    uint64_t of_sample = sp_i_exec_draw(of_step, (uint64_t)id);
+    if (text->bytes != NULL) {
+        uint64_t start = of_sample % text->count;
+        return text->bytes[(start + (uint64_t)position) % text->count];
+    }
+    return (int64_t)(sp_i_exec_draw(of_sample, (uint64_t)position) % (uint64_t)vocab);
 }

@@ -1,9 +1,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/comm/far.h"
-#include "backends/executor/elements.h"
+#include "backends/comm/transport.h"
 #include "backends/executor/run.h"
+#include "kernels/bf16.h"
 #include "sim/base/alloc.h"
 
 static bool is_named_before(const sp_i_exec_weight *weight)
@@ -119,7 +119,7 @@ static sp_status read_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exe
     for (int64_t from = 0; from < weight->elements; from += count) {
         const void *at = element_at(r, rank, weight->offset + from, &count);
         count = least(least(count, weight->elements - from), PIECE);
-        run->machine->ops->download(run->machine, r->real, at, count * sp_element_bytes(element));
+        run->runtime->ops->download(run->runtime, r->real, at, count * sp_element_bytes(element));
         sp_i_exec_elements_to(element, count, r->real, r->piece);
         for (int64_t i = 0; i < count; i++) {
             int64_t place = part == NULL ? sp_i_exec_weight_index(weight, from + i) : -1;
@@ -130,7 +130,7 @@ static sp_status read_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exe
             }
         }
     }
-    return sp_i_exec_settle_rank(run, rank, err);
+    return sp_i_exec_synchronize_rank(run, rank, err);
 }
 
 typedef sp_status visit_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exec_weight *weight,
@@ -245,5 +245,35 @@ sp_status sp_i_exec_tensor_read(const sp_i_exec_run *run, size_t index, double *
                                         : each_part(r, name, pp, place_part, &own);
     }
     sp_i_free(r);
-    return sp_i_exec_tell(run, status, &own, err);
+    return sp_i_exec_report_failure(run, status, &own, err);
+}
+
+// ---- Numbers of elements ----
+
+void sp_i_exec_elements_from(sp_element element, int64_t n, const double *from, void *to)
+{
+    SP_ASSERT(element != SP_ELEMENT_BYTE);
+    for (int64_t i = 0; i < n; i++) {
+        if (element == SP_ELEMENT_F64) {
+            ((double *)to)[i] = from[i];
+        } else if (element == SP_ELEMENT_F32) {
+            ((float *)to)[i] = (float)from[i];
+        } else {
+            ((sp_bf16 *)to)[i] = sp_bf16_from_float((float)from[i]);
+        }
+    }
+}
+
+void sp_i_exec_elements_to(sp_element element, int64_t n, const void *from, double *to)
+{
+    SP_ASSERT(element != SP_ELEMENT_BYTE);
+    for (int64_t i = 0; i < n; i++) {
+        if (element == SP_ELEMENT_F64) {
+            to[i] = ((const double *)from)[i];
+        } else if (element == SP_ELEMENT_F32) {
+            to[i] = (double)((const float *)from)[i];
+        } else {
+            to[i] = (double)sp_bf16_to_float(((const sp_bf16 *)from)[i]);
+        }
+    }
 }

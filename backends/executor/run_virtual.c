@@ -1,6 +1,6 @@
 // Actions in virtual time: sp_walk says which is next, the ranks that share it run it, and
-// how long it took, by the machine's clock (sp_machine_ops.now_ns), decides when it would have run.
-#include "backends/comm/clock.h"
+// how long it took, by the device's clock (sp_runtime_ops.now_ns), decides when it would have run.
+#include "backends/comm/comm.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 #include "sim/plan/walk.h"
@@ -27,7 +27,7 @@ static sp_status run_one(sp_comm *me, void *data, sp_error *err)
     sp_status status = rank->pp == j->pp
                            ? sp_i_exec_rank_action(j->run, rank, j->action, &rank->err)
                            : sp_i_exec_rank_share(j->run, rank, j->shares[other], &rank->err);
-    status = status == SP_OK ? sp_i_exec_settle(j->run, &place, &rank->err) : status;
+    status = status == SP_OK ? sp_i_exec_synchronize(j->run, &place, &rank->err) : status;
     if (status == SP_OK && rank->pp == j->pp) {
         sp_i_exec_fill_times(j->run, rank, &rank->log[rank->logged - 1]);
     }

@@ -3,13 +3,89 @@
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 
+// ---- Steps that the device repeats ----
+
+// Steps that the device repeats, on the wall clock: the first one runs as ever, the second's work
+// is captured, and from there on the device does it again, step after step, while no rank's code
+// runs. What the captured step takes from the arenas it gives back before its end: nothing else
+// holds these blocks when it is repeated.
+
+// An action that fails on demand is not repeated, nor what comes before it.
+static bool is_repeated(const sp_i_exec_run *run)
+{
+    const sp_i_exec_options *o = &run->options;
+    bool faults = o->fail != NULL || o->stall != NULL || o->exhaust != NULL;
+    return run->repeats && !(faults && run->steps_done < o->fault_step);
+}
+
+static sp_status capture(sp_i_exec_run *run, const int *ranks, int count, sp_comm_body *body,
+                         sp_error *err)
+{
+    const sp_runtime_ops *ops = run->runtime->ops;
+    if (!is_repeated(run) || run->captured) {
+        return SP_OK;
+    }
+    if (!run->rehearsed) {
+        ops->rehearse(run->runtime);
+        run->rehearsed = true;
+        return SP_OK;
+    }
+    sp_i_exec_enter(run, &run->ranks[0]);
+    sp_status status = ops->capture_begin(run->runtime, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    run->wall_began_ns = sp_i_exec_wall_ns();
+    run->capturing = true;
+    sp_comm_set_one_at_a_time(run->world, true);
+    status = sp_i_exec_on_ranks(run, ranks, count, body, run, err);
+    sp_comm_set_one_at_a_time(run->world, false);
+    if (run->capturing) {
+        bool keep = status == SP_OK;
+        run->capturing = false;
+        sp_status ended = ops->capture_end(run->runtime, keep, keep ? err : NULL);
+        status = keep ? ended : status;
+    }
+    run->captured = status == SP_OK;
+    return status;
+}
+
+static sp_status end_captured(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_status status)
+{
+    // What is still to be added to shares of gradients is a part of the step.
+    if (status == SP_OK && sp_i_exec_shards_gradients(run)) {
+        sp_i_exec_scatter_end(sp_i_exec_replicas_of(run, rank), sp_i_exec_replica(run, rank));
+    }
+    if (status == SP_OK) {
+        status = sp_i_exec_synchronize_last(run, rank, &rank->err);
+    }
+    // The first that fails gives up the capture, and then lets the world fail.
+    if (status != SP_OK && sp_comm_world_failure(run->world, NULL) == SP_OK) {
+        run->capturing = false;
+        (void)run->runtime->ops->capture_end(run->runtime, false, NULL);
+    }
+    return status;
+}
+
+static sp_status replay(sp_i_exec_run *run, sp_error *err)
+{
+    for (size_t r = 0; r < sp_i_exec_rank_count(run); r++) {
+        for (size_t a = 0; a < run->ranks[r].logged; a++) {
+            run->ranks[r].log[a].counted = false;
+        }
+    }
+    return run->runtime->ops->replay(run->runtime, err);
+}
+
+// ---- Ranks side by side ----
+
 // The times of a rank's actions and shares, when its work is done. What went wrong in work that was
 // only put down is found here, and no sooner than at the last action.
 static sp_status end_rank(sp_i_exec_run *run, sp_i_exec_rank *rank)
 {
     sp_status status =
         run->transport == NULL ? SP_OK : sp_i_exec_channels_end(run, rank, &rank->err);
-    status = status == SP_OK ? sp_i_exec_settle_last(run, rank, &rank->err) : status;
+    status = status == SP_OK ? sp_i_exec_synchronize_last(run, rank, &rank->err) : status;
     for (size_t a = 0; status == SP_OK && a < rank->logged; a++) {
         sp_i_exec_fill_times(run, rank, &rank->log[a]);
     }
@@ -23,21 +99,21 @@ static sp_status end_rank(sp_i_exec_run *run, sp_i_exec_rank *rank)
 static sp_status begin_clock(sp_i_exec_run *run, sp_error *err)
 {
     sp_i_exec_enter(run, sp_i_exec_rank_here(run));
-    uint64_t stamp = run->machine->ops->stamp(run->machine);
+    uint64_t stamp = run->runtime->ops->stamp(run->runtime);
     run->wall_began_ns = sp_i_exec_wall_ns();
-    sp_status status = sp_i_exec_settle(run, NULL, err);
-    run->step_began_ns = status == SP_OK ? run->machine->ops->stamp_ns(run->machine, stamp) : 0;
+    sp_status status = sp_i_exec_synchronize(run, NULL, err);
+    run->step_began_ns = status == SP_OK ? run->runtime->ops->stamp_ns(run->runtime, stamp) : 0;
     return status;
 }
 
-// Of a rank in a process of its own. The barrier stands for one moment of all ranks, whose machines
+// Of a rank in a process of its own. The barrier stands for one moment of all ranks, whose devices
 // have clocks of their own: each counts from where it has left it.
 static sp_status begin_together(sp_i_exec_run *run, sp_i_exec_rank *rank)
 {
     sp_comm_set_action(rank->links.me, "begin of the step");
     sp_status status =
         run->all_group >= 0 ? sp_comm_barrier(rank->links.me, run->all_group, &rank->err) : SP_OK;
-    status = status == SP_OK ? sp_i_exec_settle(run, NULL, &rank->err) : status;
+    status = status == SP_OK ? sp_i_exec_synchronize(run, NULL, &rank->err) : status;
     return status == SP_OK ? begin_clock(run, &rank->err) : status;
 }
 
@@ -78,7 +154,7 @@ static sp_status run_rank(sp_comm *me, void *data, sp_error *err)
         status = sp_i_exec_rank_shares(run, rank, stage->count, &shares, &rank->err);
     }
     if (run->capturing) {
-        status = sp_i_exec_end_captured(run, rank, status);
+        status = end_captured(run, rank, status);
     } else {
         status = status == SP_OK ? end_rank(run, rank) : status;
     }
@@ -119,8 +195,8 @@ static void fill_rank(const sp_i_exec_run *run, sp_rank_timeline *line)
         int64_t took_ns = log->end_ns - log->start_ns;
         int64_t tp_ns = log->tp_ns < took_ns ? log->tp_ns : took_ns;
         sp_action action = stage->actions[a];
-        bool copy = action.kind == SP_ACTION_O || action.kind == SP_ACTION_L;
-        sp_span *span = copy ? &line->copies[line->copy_count++] : &line->spans[line->count++];
+        sp_span *span = sp_action_is_copy(action) ? &line->copies[line->copy_count++]
+                                                  : &line->spans[line->count++];
         *span = (sp_span){.action = action,
                           .start_ns = log->start_ns,
                           .end_ns = log->end_ns,
@@ -140,7 +216,7 @@ void sp_i_exec_fill_wall(const sp_i_exec_run *run, sp_timeline *timeline)
 // No rank has run: the captured step's logs get new times.
 static sp_status repeat(sp_i_exec_run *run, sp_error *err)
 {
-    sp_status status = sp_i_exec_repeat(run, err);
+    sp_status status = replay(run, err);
     for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(run); r++) {
         sp_i_exec_rank *rank = &run->ranks[r];
         sp_i_exec_enter(run, rank);
@@ -160,7 +236,7 @@ sp_status sp_i_exec_run_wall(sp_i_exec_run *run, sp_timeline *timeline, sp_error
         ranks[r] = (int)r;
     }
     run->wall_began_ns = sp_i_exec_wall_ns();
-    sp_status status = sp_i_exec_capture(run, ranks, (int)count, run_rank, err);
+    sp_status status = capture(run, ranks, (int)count, run_rank, err);
     if (status == SP_OK && run->transport == NULL) {
         status = begin_clock(run, err);
     }

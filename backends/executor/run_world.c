@@ -1,6 +1,7 @@
 // The ranks of a run as a communicator's world: its groups, and bodies that run on its ranks.
 #include <stdio.h>
 
+#include "backends/comm/workers.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 
@@ -67,30 +68,28 @@ static sp_status kv_group(sp_i_exec_run *run, sp_i_exec_rank *rank, int *scratch
     return tp_group(run, rank, rank->tp / same * same, same, scratch, &rank->kv_group, err);
 }
 
-// The two ends of a tied table.
+// The two ranks that hold a tied table, for the embedding and for the LM head.
 static sp_status tied_group(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err)
 {
     const sp_layout *layout = sp_i_exec_layout(run);
-    int ends[2];
-    int chunk;
-    sp_layout_locate(layout, 0, &ends[0], &chunk);
-    sp_layout_locate(layout, (int)sp_i_exec_vstages(run) - 1, &ends[1], &chunk);
+    const int *rank_of = run->depends.rank_of;
+    int holders[2] = {rank_of[0], rank_of[sp_i_exec_vstages(run) - 1]};
     rank->tied_group = -1;
-    if (!run->request->model->tied_embeddings || layout->vocab_parallel || ends[0] == ends[1] ||
-        (rank->pp != ends[0] && rank->pp != ends[1])) {
+    if (!run->request->model->tied_embeddings || layout->vocab_parallel ||
+        holders[0] == holders[1] || (rank->pp != holders[0] && rank->pp != holders[1])) {
         return SP_OK;
     }
     for (int e = 0; e < 2; e++) {
-        ends[e] = sp_i_exec_rank_number(run, rank->dp, ends[e], sp_i_exec_member(run, rank));
+        holders[e] = sp_i_exec_rank_number(run, rank->dp, holders[e], sp_i_exec_member(run, rank));
     }
-    return group_of(run, "tied table", ends, 2, &rank->tied_group, err);
+    return group_of(run, "tied table", holders, 2, &rank->tied_group, err);
 }
 
 // The pipeline ranks that share the vocabulary.
 static sp_status vocab_group(sp_i_exec_run *run, sp_i_exec_rank *rank, int *scratch, sp_error *err)
 {
     const sp_layout *layout = sp_i_exec_layout(run);
-    int chunk;
+    const int *rank_of = run->depends.rank_of;
     rank->links.vocab_group = -1;
     if (!layout->vocab_parallel) {
         return SP_OK;
@@ -98,8 +97,8 @@ static sp_status vocab_group(sp_i_exec_run *run, sp_i_exec_rank *rank, int *scra
     for (int p = 0; p < layout->pp; p++) {
         scratch[p] = sp_i_exec_rank_number(run, rank->dp, p, sp_i_exec_member(run, rank));
     }
-    sp_layout_locate(layout, 0, &rank->links.vocab_root[0], &chunk);
-    sp_layout_locate(layout, (int)sp_i_exec_vstages(run) - 1, &rank->links.vocab_root[1], &chunk);
+    rank->links.vocab_root[0] = rank_of[0];
+    rank->links.vocab_root[1] = rank_of[sp_i_exec_vstages(run) - 1];
     return group_of(run, "vocabulary", scratch, layout->pp, &rank->links.vocab_group, err);
 }
 
@@ -157,13 +156,13 @@ sp_status sp_i_exec_world_make(sp_i_exec_run *run, sp_error *err)
     const sp_comm_options options = {.spins = wall ? -1 : 0,
                                      .one_at_a_time = !wall,
                                      .clocked = !wall,
-                                     .machine = run->machine,
+                                     .runtime = run->runtime,
                                      .transport = run->transport};
     int ranks = (int)sp_i_exec_rank_count(run);
     sp_status status = sp_comm_world_new(ranks, &options, &run->world, err);
     for (int r = 0; status == SP_OK && r < ranks; r++) {
         run->ranks[r].links.me = sp_comm_of(run->world, r);
-        run->ranks[r].links.machine = run->machine;
+        run->ranks[r].links.runtime = run->runtime;
         run->ranks[r].links.stamps = wall;
         name_rank(run, &run->ranks[r]);
     }

@@ -88,4 +88,10 @@ int64_t sp_i_exec_part_begin(const sp_i_exec_slices *slices, int32_t slice, int 
 // Where the rows of a part begin in the slice's forward pack.
 int64_t sp_i_exec_forward_row(const sp_i_exec_slices *slices, int32_t slice, int part);
 
+static inline const sp_i_exec_pack *sp_i_exec_pack_at(const sp_i_exec_slices *slices, bool backward,
+                                                      int32_t pack)
+{
+    return (backward ? slices->backward : slices->forward) + pack;
+}
+
 #endif

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "backends/comm/comm.h"
 #include "sim/base/alloc.h"
 
 static size_t layers_of(const sp_i_exec_stage *stage)
@@ -27,8 +28,8 @@ sp_status sp_i_exec_stage_init(sp_i_exec_stage *stage, const sp_i_exec_job *job,
     stage->kv = sp_i_calloc(slices->count * layers, sizeof *stage->kv);
     stage->kv_gradient = sp_i_calloc(slices->count * layers, sizeof *stage->kv_gradient);
     stage->deferred = sp_i_calloc(slices->backward_count * deferred, sizeof *stage->deferred);
-    stage->loss = job->machine->ops->allocate(
-        job->machine, (int64_t)(slices->forward_count * sizeof *stage->loss));
+    stage->loss = job->runtime->ops->allocate(
+        job->runtime, (int64_t)(slices->forward_count * sizeof *stage->loss));
     if (stage->value == NULL || stage->gradient == NULL || stage->range == NULL ||
         stage->saved == NULL || stage->input == NULL || stage->kv == NULL ||
         stage->kv_gradient == NULL || stage->deferred == NULL || stage->loss == NULL) {
@@ -49,7 +50,7 @@ void sp_i_exec_stage_fini(sp_i_exec_stage *stage)
     sp_i_free(stage->kv_gradient);
     sp_i_free(stage->deferred);
     if (stage->loss != NULL) {
-        stage->job->machine->ops->release(stage->job->machine, stage->loss);
+        stage->job->runtime->ops->release(stage->job->runtime, stage->loss);
     }
     *stage = (sp_i_exec_stage){0};
 }
@@ -84,7 +85,7 @@ static void fetch_part(const sp_i_exec_stage *stage, int32_t number, int part, b
     const sp_i_exec_slices *slices = &stage->job->slices;
     const sp_i_exec_pack *from = &slices->forward[slices->slice[number].forward_pack];
     int64_t row = sp_i_exec_forward_row(slices, number, part) - (own ? from->own_row : 0);
-    stage->job->machine->ops->copy(stage->job->machine, to, saved + (size_t)row * row_bytes,
+    stage->job->runtime->ops->copy(stage->job->runtime, to, saved + (size_t)row * row_bytes,
                                    sp_i_exec_part_rows(slices, number, part) * (int64_t)row_bytes);
 }
 
@@ -183,4 +184,134 @@ void sp_i_exec_pack_numbers(sp_i_exec_job *job)
 {
     pack_numbers(job, job->slices.forward, job->slices.forward_count);
     pack_numbers(job, job->slices.backward, job->slices.backward_count);
+}
+
+// ---- Exchanges of a stage's rank ----
+
+void sp_i_exec_links_fini(sp_i_exec_links *links)
+{
+    sp_i_free(links->exchanges);
+}
+
+uint64_t sp_i_exec_exchange_begin(const sp_i_exec_links *links)
+{
+    return links->stamps ? links->runtime->ops->stamp(links->runtime)
+                         : (uint64_t)sp_comm_clock_own(links->me);
+}
+
+bool sp_i_exec_exchange_end(sp_i_exec_links *links, sp_i_exec_exchange_kind kind, uint64_t begin,
+                            sp_status status)
+{
+    uint64_t end = sp_i_exec_exchange_begin(links);
+    links->status = status;
+    if (status == SP_OK && !sp_i_reserve((void **)&links->exchanges, &links->exchange_capacity,
+                                         links->exchange_count + 1, sizeof *links->exchanges)) {
+        links->status = sp_error_no_memory(&links->err, "the times of exchanges");
+    }
+    if (links->status != SP_OK) {
+        return false;
+    }
+    links->exchanges[links->exchange_count++] = (sp_i_exec_exchange){kind, begin, end};
+    return true;
+}
+
+// ---- Units: a layer or an end while an action works on it ----
+
+sp_i_exec_unit sp_i_exec_layer_unit(int layer, sp_i_exec_unit_use use)
+{
+    return (sp_i_exec_unit){sp_i_exec_layer_slot(layer, SP_I_EXEC_NORM1_WEIGHT),
+                            SP_I_EXEC_LAYER_WEIGHTS, use};
+}
+
+sp_i_exec_unit sp_i_exec_embedding_unit(const sp_i_exec_stage *stage, sp_i_exec_unit_use use)
+{
+    return (sp_i_exec_unit){sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_TOKEN_TABLE),
+                            SP_I_EXEC_FINAL_WEIGHT - SP_I_EXEC_TOKEN_TABLE, use};
+}
+
+sp_i_exec_unit sp_i_exec_head_unit(const sp_i_exec_stage *stage, sp_i_exec_unit_use use)
+{
+    return (sp_i_exec_unit){sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_FINAL_WEIGHT),
+                            SP_I_EXEC_VOCAB_WEIGHTS - SP_I_EXEC_FINAL_WEIGHT, use};
+}
+
+// Does a split backward leave the slot's gradient to the weight gradients?
+static bool is_product(const sp_i_exec_stage *stage, int slot)
+{
+    if (slot >= sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_TOKEN_TABLE)) {
+        return slot == sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_HEAD_TABLE);
+    }
+    switch (slot % SP_I_EXEC_LAYER_WEIGHTS) {
+    case SP_I_EXEC_NORM1_WEIGHT:
+    case SP_I_EXEC_NORM1_BIAS:
+    case SP_I_EXEC_NORM2_WEIGHT:
+    case SP_I_EXEC_NORM2_BIAS:
+        return false;
+    default:
+        return true;
+    }
+}
+
+static bool writes(const sp_i_exec_stage *stage, int slot, sp_i_exec_unit_use use)
+{
+    return use == SP_I_EXEC_BACKWARD ||
+           (use != SP_I_EXEC_FORWARD && is_product(stage, slot) == (use == SP_I_EXEC_WEIGHTS));
+}
+
+static bool open_slot(sp_i_exec_stage *stage, int slot, sp_i_exec_unit_use use)
+{
+    const sp_i_exec_range *range = &stage->range[slot];
+    bool ok = true;
+    if (stage->gathers && use != SP_I_EXEC_WEIGHTS) {
+        stage->value[slot] =
+            sp_i_exec_take(stage->arena, SP_MEM_WORKSPACE, range->count, stage->job->specs.value);
+        ok = stage->value[slot] != NULL;
+        if (ok) {
+            sp_i_exec_gather(stage->replicas, range->begin, range->count, stage->value[slot]);
+        }
+    }
+    if (ok && stage->scatters && writes(stage, slot, use)) {
+        stage->gradient[slot] = sp_i_exec_take_zeroed(stage->arena, SP_MEM_WORKSPACE, range->count,
+                                                      stage->job->specs.statistic);
+        ok = stage->gradient[slot] != NULL;
+    }
+    return ok;
+}
+
+static bool close_slot(sp_i_exec_stage *stage, int slot, sp_i_exec_unit_use use)
+{
+    const sp_i_exec_range *range = &stage->range[slot];
+    bool ok = true;
+    if (stage->gathers && use != SP_I_EXEC_WEIGHTS) {
+        sp_i_exec_give(stage->arena, stage->value[slot]);
+        stage->value[slot] = NULL;
+    }
+    if (stage->scatters && writes(stage, slot, use)) {
+        ok = sp_i_exec_scatter(stage->replicas, stage->member, range->begin, range->count,
+                               stage->gradient[slot]);
+        sp_i_exec_give(stage->arena, stage->gradient[slot]);
+        stage->gradient[slot] = NULL;
+    }
+    return ok;
+}
+
+static bool for_slots(sp_i_exec_stage *stage, sp_i_exec_unit unit,
+                      bool (*of_slot)(sp_i_exec_stage *stage, int slot, sp_i_exec_unit_use use))
+{
+    uint64_t begin = sp_i_exec_exchange_begin(stage->links);
+    bool ok = true;
+    for (int s = unit.slot; ok && s < unit.slot + unit.count; s++) {
+        ok = stage->range[s].count == 0 || of_slot(stage, s, unit.use);
+    }
+    return ok && sp_i_exec_exchange_end(stage->links, SP_I_EXEC_DP, begin, SP_OK);
+}
+
+bool sp_i_exec_open(sp_i_exec_stage *stage, sp_i_exec_unit unit)
+{
+    return (!stage->gathers && !stage->scatters) || for_slots(stage, unit, open_slot);
+}
+
+bool sp_i_exec_close(sp_i_exec_stage *stage, sp_i_exec_unit unit)
+{
+    return (!stage->gathers && !stage->scatters) || for_slots(stage, unit, close_slot);
 }

@@ -3,15 +3,54 @@
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_STAGE_H
 #define SLIMPACK_BACKENDS_EXECUTOR_STAGE_H
 
+#include "backends/api/device_runtime.h"
 #include "backends/comm/attention.h"
+#include "backends/comm/comm.h"
 #include "backends/executor/arena.h"
-#include "backends/executor/links.h"
 #include "backends/executor/replicas.h"
 #include "backends/executor/slices.h"
 #include "backends/executor/tensors.h"
-#include "backends/executor/weights.h"
-#include "backends/machine/machine.h"
 #include "sim/model/layout.h"
+
+// A rank's way to those that compute the same layers, and the time that it spends on it.
+
+typedef enum sp_i_exec_exchange_kind {
+    SP_I_EXEC_TP, // with ranks that share the layers' widths, or the vocabulary
+    SP_I_EXEC_DP, // with those that have the same parameters
+    SP_I_EXEC_EXCHANGE_KINDS
+} sp_i_exec_exchange_kind;
+
+// From one timestamp to another. Virtual time counts the rank's own computing, which leaves out
+// what others do on the same device while the rank waits for them; the wall clock takes the
+// device's stamps.
+typedef struct sp_i_exec_exchange {
+    sp_i_exec_exchange_kind kind;
+    uint64_t begin, end;
+} sp_i_exec_exchange;
+
+// Its first failed exchange is kept here: what computes only says that it failed.
+typedef struct sp_i_exec_links {
+    sp_comm *me;
+    sp_runtime *runtime;
+    bool stamps;                   // moments are stamps: of runs on the wall clock
+    int tp_group;                  // ranks that share the layers' widths
+    int vocab_group;               // pipeline ranks that share the vocabulary, in order; or -1
+    int vocab_root[2];             // of them: those with the model's first and last layers
+    const int *token_group;        // [forward packs]: ranks that share the pack's tokens
+    sp_i_exec_exchange *exchanges; // of the step
+    size_t exchange_count, exchange_capacity;
+    int64_t end_ns; // computed in a head that pipeline ranks share, since somebody set it to 0
+    sp_status status;
+    sp_error err;
+} sp_i_exec_links;
+
+void sp_i_exec_links_fini(sp_i_exec_links *links);
+
+// Around an exchange of the calling thread's rank: gives its beginning; takes it and how the
+// exchange ended. False where it failed, or where memory ran out.
+uint64_t sp_i_exec_exchange_begin(const sp_i_exec_links *links);
+bool sp_i_exec_exchange_end(sp_i_exec_links *links, sp_i_exec_exchange_kind kind, uint64_t begin,
+                            sp_status status);
 
 #define SP_I_EXEC_NORM_EPSILON 1e-5
 #define SP_I_EXEC_ROPE_BASE 10000.0
@@ -27,17 +66,17 @@ typedef enum sp_i_exec_number {
 
 // What all stages of a rank share in a step.
 typedef struct sp_i_exec_job {
-    sp_machine *machine; // that the run's ranks work on
+    sp_runtime *runtime; // that the run's ranks work on
     const sp_model *model;
-    sp_i_shard shard;
+    sp_shard shard;
     sp_i_exec_specs specs;
     sp_i_exec_slices slices;
     // Of each of the rank's rows, slice after slice in the order of the forward packs: token, token
     // to be predicted (negative: padding) and position. token_at[slice] is the place of its first.
     int64_t *token, *target, *position;
     int64_t *token_at;
-    // The same row by row of every pack, from `packed_at` on. They stay where they are while the
-    // run lasts: a machine that repeats a step reads them again (machine.h).
+    // These numbers row by row of every pack, from `packed_at` on. They stay where they are while
+    // the run lasts: a device that repeats a step reads them again (device_runtime.h).
     int64_t *packed[SP_I_EXEC_NUMBERS];
     const int64_t *ids;                  // of the batch's samples
     sp_comm_attention_way attention_way; // of packs that several ranks share
@@ -66,6 +105,14 @@ typedef struct sp_i_exec_range {
     int64_t begin, count;
 } sp_i_exec_range;
 
+// Elements of a range that lie in [begin, end).
+static inline sp_i_exec_range sp_i_exec_overlap(sp_i_exec_range range, int64_t begin, int64_t end)
+{
+    int64_t from = range.begin > begin ? range.begin : begin;
+    int64_t to = range.begin + range.count < end ? range.begin + range.count : end;
+    return (sp_i_exec_range){from, from < to ? to - from : 0};
+}
+
 // Tables hold blocks of the arena, NULL where there is none. The head's tensors stand behind those
 // of the last layer.
 typedef struct sp_i_exec_stage {
@@ -76,7 +123,7 @@ typedef struct sp_i_exec_stage {
     int first_layer;          // in the model
     bool first, last;         // of all virtual stages
     int vocab_rank;           // which share of the vocabulary it has, if any
-    void **value, **gradient; // by slot; borrowed from the rank, or of an open unit (unit.h)
+    void **value, **gradient; // by slot; borrowed from the rank, or of an open unit (stage.h)
     sp_i_exec_range *range;   // by slot; count 0: there is none
     bool gathers, scatters;   // parameters, gradients: the rank has its share of them alone
     sp_i_exec_replicas *replicas;
@@ -87,7 +134,7 @@ typedef struct sp_i_exec_stage {
     void **kv;                 // [slices][layers]: keys | values, turned by their positions
     void **kv_gradient;        // [slices][layers]: sum so far over later slices
     void **deferred;           // [backward packs][layers + 1][SP_I_EXEC_DEFERRED]
-    double *loss;              // [forward packs], in the machine's memory
+    double *loss;              // [forward packs], in the device's memory
 } sp_i_exec_stage;
 
 // Tables, all empty, and a loss that is not yet set. Places, value, gradient, range and what
@@ -112,5 +159,79 @@ bool sp_i_exec_fetch(const sp_i_exec_stage *stage, const sp_i_exec_pack *pack, i
 
 // Fills in the numbers of all packs from token, target and position.
 void sp_i_exec_pack_numbers(sp_i_exec_job *job);
+
+// Parameters and gradients of a layer or of one end of the model while an action works on it. Where
+// ZeRO leaves a rank with its share of them alone (replicas.h), opening a unit gathers its
+// parameters and makes room for its gradients, and closing it gives the gradients away.
+
+typedef enum sp_i_exec_unit_use {
+    SP_I_EXEC_FORWARD,  // parameters
+    SP_I_EXEC_BACKWARD, // parameters and all gradients
+    SP_I_EXEC_INPUTS,   // parameters, and gradients of norms and of tables that are looked up
+    SP_I_EXEC_WEIGHTS   // gradients of the others
+} sp_i_exec_unit_use;
+
+typedef struct sp_i_exec_unit {
+    int slot, count; // slots one behind the other
+    sp_i_exec_unit_use use;
+} sp_i_exec_unit;
+
+sp_i_exec_unit sp_i_exec_layer_unit(int layer, sp_i_exec_unit_use use);
+sp_i_exec_unit sp_i_exec_embedding_unit(const sp_i_exec_stage *stage, sp_i_exec_unit_use use);
+sp_i_exec_unit sp_i_exec_head_unit(const sp_i_exec_stage *stage, sp_i_exec_unit_use use);
+
+// False where memory ran out.
+bool sp_i_exec_open(sp_i_exec_stage *stage, sp_i_exec_unit unit);
+bool sp_i_exec_close(sp_i_exec_stage *stage, sp_i_exec_unit unit);
+
+// What computes, for each precision. Hidden states have the rows of the rank's own part of the pack
+// (slices.h). False: an exchange with other ranks failed (links), or memory ran out
+// (sp_i_exec_arena_failure); what was held stays in the arena.
+
+typedef struct sp_i_exec_update {
+    int64_t step; // from 1 on
+    double learning_rate, weight_decay;
+    double gradient_scale;
+} sp_i_exec_update;
+
+typedef enum sp_i_exec_vocab_work {
+    SP_I_EXEC_EMBED,
+    SP_I_EXEC_EMBED_BACKWARD,
+    SP_I_EXEC_HEAD,
+    SP_I_EXEC_HEAD_BACKWARD
+} sp_i_exec_vocab_work;
+
+typedef struct sp_i_exec_math {
+    // Of values and hidden states; of statistics, gradients, optimizer states and masters.
+    int64_t real_bytes, exact_bytes;
+    // Runs a forward pack. `input` [own rows, hidden] comes from the stage before, NULL where the
+    // stage embeds; `output` goes to the stage behind, NULL where it has the head, which adds to
+    // the pack's loss. Where not `keep` it will run again: only its input stays, and the keys and
+    // values that later slices read.
+    bool (*forward)(sp_i_exec_stage *stage, int32_t pack, const void *input, void *output,
+                    bool keep);
+    // Runs it again and keeps what a forward keeps.
+    bool (*again)(sp_i_exec_stage *stage, int32_t pack);
+    // Runs a backward pack. `gradient` is that of the stage's output, NULL for the head; writes
+    // `input_gradient`, NULL where the stage embeds. With `split` the products of the weight
+    // gradients are left to `weights`.
+    bool (*backward)(sp_i_exec_stage *stage, int32_t pack, const void *gradient,
+                     void *input_gradient, bool split);
+    bool (*weights)(sp_i_exec_stage *stage, int32_t pack);
+    // A share of the vocabulary's work at a pipeline rank other than the one that runs the action,
+    // while that one does. `flag`: what the forward keeps stays; of a backward: split.
+    bool (*share)(sp_i_exec_stage *stage, sp_i_exec_vocab_work what, int32_t pack, bool flag);
+    // cosine and sine, exact [positions, head_dim / 2] of the positions 0, 1, ...
+    void (*rope_table)(int64_t positions, int64_t head_dim, void *cosine, void *sine);
+    void (*add_exact)(int64_t n, const void *x, void *y); // y += x, of gradients
+    // All exact but `value`, which becomes master rounded. Where the two widths
+    // are one, value and master are one array.
+    void (*update)(const sp_i_exec_update *update, int64_t n, const void *gradient, void *master,
+                   void *first, void *second, void *value);
+} sp_i_exec_math;
+
+extern const sp_i_exec_math sp_i_exec_math_f32, sp_i_exec_math_f64;
+// Of values in bf16 and all else in fp32; a GPU's, in the CUDA backend.
+extern const sp_i_exec_math sp_i_exec_math_bf16;
 
 #endif

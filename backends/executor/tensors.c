@@ -99,7 +99,7 @@ void sp_i_exec_specs_make(const sp_model *model, const sp_layout *layout, sp_rec
         .value = {real_bytes, BF16}, .statistic = {exact_bytes, FP32}, .scratch = {exact_bytes, 0}};
     rows.count = sp_saved_layer(model, layout, &options, rows.row);
     set_layer(&rows, recompute, specs);
-    specs->drops = sp_i_shard_of(model, layout).dropout;
+    specs->drops = sp_shard_of(model, layout).dropout;
     if (specs->drops) {
         set_masks(&rows, recompute, specs);
         rows.count = sp_saved_part(model, layout, &options.stack, SP_PART_EMBEDDING, rows.row);

@@ -1,18 +1,17 @@
-#include "backends/executor/weights.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "backends/executor/tensors.h"
 #include "sim/base/alloc.h"
+#include "sim/model/layout.h"
 #include "sim/model/parameter_list.h"
-#include "sim/model/shard.h"
 
 #define TABLE_SPREAD 0.02
 
 typedef struct writer {
     const sp_model *model;
-    sp_i_shard shard;
+    sp_shard shard;
     int tp, tp_rank;
     int vocab_rank;  // of the ranks that share the vocabulary tables
     bool later_ends; // with an earlier rank's ends under the same names
@@ -139,7 +138,7 @@ static void add_linear(writer *w, int layer, int global, const product *p)
 static void add_qkv(writer *w, int layer, int global)
 {
     const sp_model *model = w->model;
-    const sp_i_shard *shard = &w->shard;
+    const sp_shard *shard = &w->shard;
     int64_t all_q = model->heads * model->head_dim;
     int64_t all_kv = model->kv_heads * model->head_dim;
     int64_t kv_from = w->tp_rank * model->kv_heads / w->tp * model->head_dim;
@@ -214,13 +213,13 @@ static void add_layer(writer *w, int layer, int global)
 }
 
 // Equal rows for each rank; the last ones may have fewer that are real.
-static sp_i_exec_weight *add_vocabulary(writer *w, sp_i_exec_end_weight weight)
+static sp_i_exec_weight *add_vocabulary(writer *w, sp_i_exec_vocab_weight weight)
 {
     int64_t rows = w->shard.vocab;
     int64_t from = w->vocab_rank * rows;
     int64_t left = w->model->vocab > from ? w->model->vocab - from : 0;
     sp_i_exec_weight *made =
-        add(w, sp_i_exec_end_slot(w->layers, weight), rows, w->model->hidden, 0.0, TABLE_SPREAD);
+        add(w, sp_i_exec_vocab_slot(w->layers, weight), rows, w->model->hidden, 0.0, TABLE_SPREAD);
     if (made != NULL) {
         made->all_rows = w->model->vocab;
         made->continued = w->later_ends;
@@ -234,7 +233,7 @@ static void add_embedding(writer *w)
     const sp_model *model = w->model;
     name_end(w, add_vocabulary(w, SP_I_EXEC_TOKEN_TABLE), "embedding.tokens");
     if (model->positional == SP_LEARNED) {
-        int slot = sp_i_exec_end_slot(w->layers, SP_I_EXEC_POSITION_TABLE);
+        int slot = sp_i_exec_vocab_slot(w->layers, SP_I_EXEC_POSITION_TABLE);
         name_end(w, add(w, slot, model->max_positions, model->hidden, 0.0, TABLE_SPREAD),
                  "embedding.positions");
     }
@@ -243,7 +242,7 @@ static void add_embedding(writer *w)
 static void add_head(writer *w, bool table)
 {
     const sp_model *model = w->model;
-    int slot = sp_i_exec_end_slot(w->layers, SP_I_EXEC_FINAL_WEIGHT);
+    int slot = sp_i_exec_vocab_slot(w->layers, SP_I_EXEC_FINAL_WEIGHT);
     name_end(w, add_norm(w, slot, 1.0), "final_norm.weight");
     if (model->norm == SP_LAYERNORM) {
         name_end(w, add_norm(w, slot + 1, 0.0), "final_norm.bias");
@@ -292,7 +291,7 @@ sp_status sp_i_exec_weights_make(const sp_model *model, const sp_layout *layout,
 {
     *weights = (sp_i_exec_weights){0};
     writer w = {.model = model,
-                .shard = sp_i_shard_of(model, layout),
+                .shard = sp_shard_of(model, layout),
                 .tp = layout->tp,
                 .tp_rank = tp_rank,
                 .vocab_rank = (layout->vocab_parallel ? pp * layout->tp : 0) + tp_rank,
@@ -328,4 +327,35 @@ void sp_i_exec_weights_fini(sp_i_exec_weights *weights)
 {
     sp_i_free(weights->items);
     *weights = (sp_i_exec_weights){0};
+}
+
+// ---- Starting values ----
+
+uint64_t sp_i_exec_weight_seed(const sp_i_exec_weight *weight, uint64_t seed)
+{
+    return sp_i_exec_draw_name(seed, weight->name);
+}
+
+int64_t sp_i_exec_weight_index(const sp_i_exec_weight *weight, int64_t element)
+{
+    int64_t row = element / weight->columns;
+    for (int r = 0; r < SP_I_EXEC_ROW_RUNS; r++) {
+        if (row < weight->run[r].rows) {
+            return (weight->run[r].from + row) * weight->all_columns + weight->first_column +
+                   element % weight->columns;
+        }
+        row -= weight->run[r].rows;
+    }
+    return -1;
+}
+
+// An even spread over [-s sqrt(3), s sqrt(3)) has the standard deviation s.
+double sp_i_exec_weight_start(const sp_i_exec_weight *weight, uint64_t tensor_seed, int64_t element)
+{
+    int64_t index = sp_i_exec_weight_index(weight, element);
+    if (index < 0) {
+        return 0.0;
+    }
+    double place = 2.0 * sp_i_exec_uniform(sp_i_exec_draw(tensor_seed, (uint64_t)index)) - 1.0;
+    return weight->centre + weight->spread * sqrt(3.0) * place;
 }

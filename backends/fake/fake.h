@@ -3,7 +3,7 @@
 #ifndef SLIMPACK_BACKENDS_FAKE_FAKE_H
 #define SLIMPACK_BACKENDS_FAKE_FAKE_H
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
 
 // Device 0 can do everything but keep the wall clock; device 1, "plain", runs whole samples,
 // forward and full backward, one model chunk per rank, at most 16 ranks, in fp64.

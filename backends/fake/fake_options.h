@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_BACKENDS_FAKE_FAKE_OPTIONS_H
 #define SLIMPACK_BACKENDS_FAKE_FAKE_OPTIONS_H
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
 #include "sim/plan/plan.h"
 
 enum { SP_I_ANY = -1 };

@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_BACKENDS_FAKE_FAKE_TENSOR_H
 #define SLIMPACK_BACKENDS_FAKE_FAKE_TENSOR_H
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
 
 typedef struct sp_i_fake_tensor {
     sp_tensor_info info;

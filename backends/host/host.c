@@ -1,10 +1,9 @@
 #include "backends/host/host.h"
 
-#include "backends/comm/cores.h"
+#include "backends/comm/workers.h"
 #include "backends/executor/run.h"
-#include "backends/host/calibrate/calibrate.h"
-#include "backends/host/calibrate/reference.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/calibrate/calibration.h"
+#include "backends/host/cpu_runtime.h"
 #include "kernels/start.h"
 
 static const char backend[] = "host";
@@ -48,7 +47,7 @@ sp_status sp_i_host_run_new_cpu(const sp_run_request *request, sp_i_exec_run **r
 {
     sp_kernels_start();
     const sp_i_exec_site site = {.backend = backend,
-                                 .machine = sp_machine_cpu(),
+                                 .runtime = sp_runtime_cpu(),
                                  .math = request->precision == SP_FP64 ? &sp_i_exec_math_f64
                                                                        : &sp_i_exec_math_f32};
     return sp_i_exec_run_new(request, &site, run, err);

@@ -3,7 +3,7 @@
 #ifndef SLIMPACK_BACKENDS_HOST_HOST_H
 #define SLIMPACK_BACKENDS_HOST_HOST_H
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
 #include "backends/executor/run.h"
 
 // Llama-style and GPT-2-style models as sim/model describes them, without experts and norms of

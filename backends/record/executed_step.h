@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_BACKENDS_RECORD_EXECUTED_STEP_H
 #define SLIMPACK_BACKENDS_RECORD_EXECUTED_STEP_H
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
 
 typedef struct sp_executed_step {
     int64_t iteration_ns;

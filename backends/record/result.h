@@ -1,7 +1,10 @@
-// What came back of a request (request.h), as a document (slimpack/execution/1).
+// What an execution came to, as a document (slimpack/execution/1): `slimpack run --record` writes
+// it on one machine, `slimpack validate --executed` reads it on any.
 //
-// {"schema", "request": {the request's document}, "status": "ok" or the name of a status, "reason":
-//  text or null, "device": {"name", "ranks", "cores"} or null, "batches": [{"steps":
+// {"schema", "request": {"backend", "clock", "precision", "seed", "steps", "memory_points",
+//  "options": {key: value, ...}, "plan": {slimpack/plan/1}}, "status": "ok" or the name of a
+//  status, "reason": text or null, "device": {"name", "ranks", "cores"} or null, "batches":
+//  [{"steps":
 //  [{"iteration_ns", "loss": number, or null where there is none that is finite}, ...], "shown":
 //  index of the step of median time (executed_step.h), "ranks": [{"dp", "pp", "actions": [[name,
 //  start, end, tp, cp, dp, launch, wait], ...] in order of time, "copies": likewise, "shares":
@@ -14,14 +17,15 @@
 #ifndef SLIMPACK_BACKENDS_RECORD_RESULT_H
 #define SLIMPACK_BACKENDS_RECORD_RESULT_H
 
-#include "backends/device.h"
+#include "backends/api/device.h"
 #include "backends/record/executed_step.h"
-#include "backends/record/request.h"
+#include "sim/plan/plan_json.h"
 
-// A document without batches; NULL when memory runs out. `request` is that of a request, `device`
-// may be NULL, `reason` NULL where the status is SP_OK.
-json_t *sp_result_document(const json_t *request, const sp_device_info *device, sp_status status,
-                           const char *reason);
+// A document without batches; NULL when memory runs out. `run` holds the settings of all batches
+// (of options that are given twice the first counts), `plan` is the document of their plan;
+// `device` may be NULL, `reason` NULL where the status is SP_OK.
+json_t *sp_result_document(const char *backend, const sp_run_request *run, const json_t *plan,
+                           const sp_device_info *device, sp_status status, const char *reason);
 
 // Adds what a batch came to.
 sp_status sp_result_document_add(json_t *document, const sp_run *run, sp_error *err);
@@ -35,17 +39,21 @@ typedef struct sp_executed_run {
 
 // A result in memory. It must not be moved: timelines point to its plans.
 typedef struct sp_result_file {
-    sp_request_file request; // owned
+    json_t *document;    // owned; holds the name
+    const char *backend; // that executed
+    sp_run_request run;  // clock, precision, seed, steps and memory_points alone
+    sp_plan_file plans;  // owned
     sp_status status;
     char reason[SP_ERROR_TEXT]; // "" where the status is SP_OK
     sp_device_info device;      // without capabilities; no name: not known
-    sp_executed_run *batches;   // owned; [request.plans.count], NULL where the status is not SP_OK
+    sp_executed_run *batches;   // owned; [plans.count], NULL where the status is not SP_OK
 } sp_result_file;
 
-// Reads a result and checks it against its plans (timeline_check.h); takes over `root`. Errors name
-// file, path and value.
-sp_status sp_result_json_read(json_t *root, const char *source, sp_result_file *file,
-                              sp_error *err);
+// Reads a result and checks it against its plans (timeline_check.h); takes over `root`. `layout` is
+// that of the plan's scenario, which the caller resolves and keeps. Errors name file, path and
+// value.
+sp_status sp_result_json_read(json_t *root, const char *source, const sp_layout *layout,
+                              sp_result_file *file, sp_error *err);
 void sp_result_file_fini(sp_result_file *file);
 
 #endif

@@ -2,15 +2,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backends/api/device.h"
 #include "backends/record/result.h"
 #include "backends/record/result_names.h"
 #include "backends/record/result_rank.h"
-#include "backends/timeline_check.h"
 #include "sim/base/alloc.h"
 #include "sim/plan/vocab_shares.h"
 
+enum { MOST_STEPS = 100000 };
+
 typedef struct result_reader {
     const char *source;
+    const sp_layout *layout;
     sp_error *err;
     sp_result_file *file;
 } result_reader;
@@ -28,11 +31,35 @@ static void read_device(sp_object *root, sp_device_info *device)
     sp_object_end(&object);
 }
 
+static void read_settings(const result_reader *reader, sp_object *root)
+{
+    static const char *const needed[] = {"backend", "clock", "precision",     "seed",
+                                         "steps",   "plan",  "memory_points", "options"};
+    sp_object object;
+    sp_object options;
+    sp_result_file *file = reader->file;
+    if (!sp_object_member(root, "request", &object)) {
+        return;
+    }
+    for (size_t k = 0; k < sizeof needed / sizeof needed[0]; k++) {
+        sp_object_require(&object, needed[k]);
+    }
+    file->backend = sp_object_string(&object, "backend", "");
+    file->run.clock = (sp_clock)sp_object_enum(&object, "clock", sp_clock_names, 0);
+    file->run.precision = (sp_precision)sp_object_enum(&object, "precision", sp_precision_names, 0);
+    file->run.seed = (uint64_t)sp_object_int(&object, "seed", 0, 0, INT64_MAX);
+    file->run.steps = (int)sp_object_int(&object, "steps", 1, 1, MOST_STEPS);
+    file->run.memory_points = sp_object_bool(&object, "memory_points", false);
+    (void)sp_object_member(&object, "options", &options);
+    (void)sp_object_get(&object, "plan");
+    sp_object_end(&object);
+}
+
 // ---- one batch ----
 
 static bool read_steps(result_reader *reader, sp_object *object, sp_executed_run *batch)
 {
-    int count = reader->file->request.run.steps;
+    int count = reader->file->run.steps;
     const json_t *array = sp_i_result_array(object, "steps", (size_t)count);
     if (array == NULL) {
         return true;
@@ -120,7 +147,7 @@ static sp_status read_batch(result_reader *reader, size_t index, const json_t *j
     sp_object object;
     char path[SP_JSON_PATH];
     sp_executed_run *batch = &reader->file->batches[index];
-    const sp_plan *plan = &reader->file->request.plans.plans[index];
+    const sp_plan *plan = &reader->file->plans.plans[index];
     snprintf(path, sizeof path, "batches[%zu]", index);
     sp_object_begin(&object, json, reader->source, path, reader->err);
     if (object.json == NULL) {
@@ -173,17 +200,17 @@ static sp_status read(result_reader *reader, const json_t *document)
     file->status = (sp_status)sp_object_enum(&root, "status", sp_i_status_names, SP_ERR_INTERNAL);
     snprintf(file->reason, sizeof file->reason, "%s", sp_object_string(&root, "reason", ""));
     read_device(&root, &file->device);
-    const json_t *request = sp_object_get(&root, "request");
+    read_settings(reader, &root);
     if (reader->err->status != SP_OK) {
         return reader->err->status;
     }
-    snprintf(place, sizeof place, "%.240s: request", reader->source);
-    sp_status status = sp_request_json_read(json_incref((json_t *)(uintptr_t)request), place,
-                                            &file->request, reader->err);
+    const json_t *plan = json_object_get(json_object_get(document, "request"), "plan");
+    snprintf(place, sizeof place, "%.240s: request.plan", reader->source);
+    sp_status status = sp_plan_json_read(plan, place, reader->layout, &file->plans, reader->err);
     if (status != SP_OK) {
         return status;
     }
-    size_t expected = file->status == SP_OK ? (size_t)file->request.plans.count : 0;
+    size_t expected = file->status == SP_OK ? (size_t)file->plans.count : 0;
     const json_t *batches = sp_i_result_array(&root, "batches", expected);
     sp_object_end(&root);
     if (reader->err->status != SP_OK) {
@@ -192,13 +219,14 @@ static sp_status read(result_reader *reader, const json_t *document)
     return file->status == SP_OK ? read_batches(reader, batches) : SP_OK;
 }
 
-sp_status sp_result_json_read(json_t *root, const char *source, sp_result_file *file, sp_error *err)
+sp_status sp_result_json_read(json_t *root, const char *source, const sp_layout *layout,
+                              sp_result_file *file, sp_error *err)
 {
     sp_error own = {0};
-    result_reader reader = {.source = source, .err = err != NULL ? err : &own, .file = file};
-    *file = (sp_result_file){0};
+    result_reader reader = {
+        .source = source, .layout = layout, .err = err != NULL ? err : &own, .file = file};
+    *file = (sp_result_file){.document = root};
     sp_status status = read(&reader, root);
-    json_decref(root);
     if (status != SP_OK) {
         sp_result_file_fini(file);
     }
@@ -207,12 +235,13 @@ sp_status sp_result_json_read(json_t *root, const char *source, sp_result_file *
 
 void sp_result_file_fini(sp_result_file *file)
 {
-    for (int b = 0; file->batches != NULL && b < file->request.plans.count; b++) {
+    for (int b = 0; file->batches != NULL && b < file->plans.count; b++) {
         sp_i_free(file->batches[b].steps);
         sp_timeline_fini(&file->batches[b].step.timeline);
         sp_memory_timeline_fini(&file->batches[b].step.memory);
     }
     sp_i_free(file->batches);
-    sp_request_file_fini(&file->request);
+    sp_plan_file_fini(&file->plans);
+    json_decref(file->document);
     *file = (sp_result_file){0};
 }

@@ -3,6 +3,7 @@
 #include "backends/record/result.h"
 #include "backends/record/result_names.h"
 #include "sim/base/alloc.h"
+#include "sim/base/json.h"
 
 static json_t *device_json(const sp_device_info *device)
 {
@@ -12,12 +13,26 @@ static json_t *device_json(const sp_device_info *device)
                            (json_int_t)device->ranks, "cores", (json_int_t)device->cores);
 }
 
-json_t *sp_result_document(const json_t *request, const sp_device_info *device, sp_status status,
-                           const char *reason)
+static json_t *request_json(const char *backend, const sp_run_request *run, const json_t *plan)
 {
-    return json_pack("{s:s, s:O, s:s, s:s?, s:o, s:o}", "schema", "slimpack/execution/1", "request",
-                     request, "status", sp_i_status_names[status], "reason", reason, "device",
-                     device_json(device), "batches", json_array());
+    json_t *options = json_object();
+    for (size_t o = 0; o < run->option_count; o++) {
+        if (json_object_get(options, run->options[o].key) == NULL) {
+            sp_json_put(options, run->options[o].key, json_string(run->options[o].value));
+        }
+    }
+    return json_pack("{s:s, s:s, s:s, s:I, s:i, s:b, s:o, s:O}", "backend", backend, "clock",
+                     sp_clock_names[run->clock], "precision", sp_precision_names[run->precision],
+                     "seed", (json_int_t)run->seed, "steps", run->steps, "memory_points",
+                     run->memory_points, "options", options, "plan", plan);
+}
+
+json_t *sp_result_document(const char *backend, const sp_run_request *run, const json_t *plan,
+                           const sp_device_info *device, sp_status status, const char *reason)
+{
+    return json_pack("{s:s, s:o, s:s, s:s?, s:o, s:o}", "schema", "slimpack/execution/1", "request",
+                     request_json(backend, run, plan), "status", sp_i_status_names[status],
+                     "reason", reason, "device", device_json(device), "batches", json_array());
 }
 
 static json_t *step_json(const sp_executed_step *step)

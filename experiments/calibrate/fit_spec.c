@@ -6,7 +6,7 @@
 
 #include "sim/base/json.h"
 
-enum { DOCUMENT_LIMIT_BYTES = 16 << 20, QUOTE = 80 };
+enum { DOCUMENT_LIMIT_BYTES = 16 << 20 };
 
 static const double least_value = 1e-12;
 static const double most_value = 1e18;
@@ -216,9 +216,7 @@ static int read_names(sp_object *object, const char *key, int most, const char *
         }
     }
     if (!good) {
-        char what[QUOTE];
-        snprintf(what, sizeof what, "an array of 1 to %d different names", most);
-        sp_object_expected(object, key, list, what);
+        sp_object_expected(object, key, list, "an array of 1 to %d different names", most);
         return 0;
     }
     return (int)count;
@@ -316,9 +314,8 @@ static void read_overrides(sp_object *object, fit_ablation *ablation)
         ablation->overrides[i] = text;
     }
     if (!fits) {
-        char what[QUOTE];
-        snprintf(what, sizeof what, "an array of at most %d texts PATH=VALUE", (int)FIT_OVERRIDES);
-        sp_object_expected(object, "scenario", list, what);
+        sp_object_expected(object, "scenario", list, "an array of at most %d texts PATH=VALUE",
+                           (int)FIT_OVERRIDES);
         return;
     }
     ablation->override_count = (int)count;

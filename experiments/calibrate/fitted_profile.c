@@ -9,7 +9,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/cost/profile.h"
-#include "sim/scenario/step_kind.h"
+#include "sim/scenario/scenario.h"
 
 enum {
     SOURCE = sizeof(((sp_curve *)0)->source),

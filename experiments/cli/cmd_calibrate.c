@@ -1,7 +1,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "backends/registry.h"
+#include "backends/api/device.h"
 #include "experiments/calibrate/calibrate.h"
 #include "experiments/calibrate/fit_report.h"
 #include "experiments/calibrate/fitted_profile.h"

@@ -7,8 +7,8 @@
 #include "sim/base/alloc.h"
 #include "sim/base/progress.h"
 #include "sim/base/units.h"
-#include "sim/scenario/step_kind.h"
-#include "solver/evaluate.h"
+#include "sim/scenario/scenario.h"
+#include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
 enum { MOST_ROWS = 64, MOST_OVERRIDES = 64 };
@@ -189,7 +189,7 @@ static sp_status evaluate_row(const compare_args *args, const char *path, compar
         return SP_OK;
     }
     if (r->status == SP_OK) {
-        snprintf(r->reason, sizeof r->reason, "%s", r->result.shortage);
+        snprintf(r->reason, sizeof r->reason, "%s", r->result.oom_diagnosis);
     }
     return r->status;
 }

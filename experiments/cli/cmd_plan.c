@@ -3,14 +3,14 @@
 #include <unistd.h>
 
 #include "experiments/cli/options.h"
-#include "experiments/cli/plan_input.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/simulate_export.h"
 #include "experiments/stream/plan_stream.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
-#include "solver/evaluate.h"
+#include "sim/scenario/plan_input.h"
+#include "solver/evaluate/evaluate.h"
 #include "solver/plan_rules.h"
 #include "solver/strategy.h"
 
@@ -177,7 +177,7 @@ static int write_plan(const plan_args *args, const sp_scenario *scenario)
 // ---- --check ----
 
 typedef struct checked {
-    cli_plan_input in;
+    sp_plan_input in;
     sp_result result;
 } checked;
 
@@ -233,7 +233,7 @@ static int check(const char *path, bool json, bool quiet)
     checked c = {0};
     sp_error err = {0};
     int exit_status = 0;
-    sp_status status = cli_plan_input_read(path, &c.in, &err);
+    sp_status status = sp_plan_input_read(path, &c.in, &err);
     if (status == SP_OK) {
         status = check_plan(path, &c, &err);
     }
@@ -245,7 +245,7 @@ static int check(const char *path, bool json, bool quiet)
         exit_status = cli_fail(&err);
     }
     sp_result_fini(&c.result);
-    cli_plan_input_fini(&c.in);
+    sp_plan_input_fini(&c.in);
     return exit_status;
 }
 
@@ -362,7 +362,7 @@ static int plan_scenario(const plan_args *args, const char *path)
     int exit_status = 0;
     sp_status status = sp_scenario_read(path, args->set.items, args->set.count, &scenario, &err);
     if (status == SP_OK) {
-        status = sp_strategy_settle(&scenario, false, &err);
+        status = sp_strategy_resolve(&scenario, false, &err);
     }
     if (status != SP_OK) {
         exit_status = cli_fail(&err);

@@ -1,12 +1,13 @@
 #include "experiments/cli/execute_options.h"
 #include "experiments/cli/execution_report.h"
 #include "experiments/cli/options.h"
-#include "experiments/cli/plan_input.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/simulate_export.h"
+#include "experiments/execution/elsewhere.h"
 #include "experiments/execution/execution_json.h"
 #include "sim/base/json.h"
+#include "sim/scenario/plan_input.h"
 
 enum { MOST_BATCHES = 1000000 };
 
@@ -14,7 +15,7 @@ typedef struct run_args {
     cli_common common;
     cli_execute execute;
     bool timeline;
-    const char *output, *trace, *trace_ranks, *trace_window, *plot;
+    const char *output, *record, *trace, *trace_ranks, *trace_window, *plot;
     int64_t batch;
 } run_args;
 
@@ -26,6 +27,11 @@ static const cli_option options[] = {
      .value = "FILE",
      .at = offsetof(run_args, output),
      .help = "write the result with the measured timeline of every batch (JSON)"},
+    {.kind = CLI_FILE,
+     .name = "record",
+     .value = "FILE",
+     .at = offsetof(run_args, record),
+     .help = "keep what was executed for 'slimpack validate --executed' on any machine (JSON)"},
     {.kind = CLI_FILE,
      .name = "trace",
      .value = "FILE",
@@ -128,7 +134,7 @@ static sp_status write_measured(const char *path, const sp_execution *execution,
     return cli_write_json(path, root, err);
 }
 
-static sp_status execute(const run_args *args, const cli_plan_input *in, cli_executor *executor,
+static sp_status execute(const run_args *args, const sp_plan_input *in, cli_executor *executor,
                          sp_execution *execution, sp_error *err)
 {
     // With --json standard output belongs to the result alone.
@@ -145,14 +151,15 @@ static sp_status execute(const run_args *args, const cli_plan_input *in, cli_exe
                             (long long)args->batch, in->plans.count, in->plans.count - 1);
     }
     sp_status status = cli_executor_begin(&args->execute, &in->scenario, 1, executor, err);
-    executor->options.memory_points = cli_exports_need_memory(&m.exports) &&
-                                      !in->scenario.uniform &&
-                                      (executor->capabilities & SP_CAN(MEMORY_POINTS)) != 0;
+    executor->options.memory_points =
+        (cli_exports_need_memory(&m.exports) || args->record != NULL) && !in->scenario.uniform &&
+        (executor->capabilities & SP_CAN(MEMORY_POINTS)) != 0;
     executor->options.observer = observe;
     executor->options.observer_context = &m;
     const char *output = args->output;
+    const char *record = args->record;
     if (executor->process > 0) {
-        m.exports.trace = m.exports.plot = output = NULL;
+        m.exports.trace = m.exports.plot = output = record = NULL;
         m.exports.timeline = false;
         m.exports.quiet = true;
     }
@@ -164,8 +171,7 @@ static sp_status execute(const run_args *args, const cli_plan_input *in, cli_exe
         status = cli_exports_begin(&m.exports, in->scenario.layout.pp, err);
     }
     if (status == SP_OK) {
-        status = sp_execution_run_plans(&in->scenario, in->plans.plans, in->plans.count,
-                                        &executor->options, execution, err);
+        status = sp_execution_run_recorded(in, &executor->options, record, execution, err);
     }
     if (status == SP_OK && output != NULL) {
         status = write_measured(output, execution, m.timelines, err);
@@ -177,12 +183,12 @@ static sp_status execute(const run_args *args, const cli_plan_input *in, cli_exe
 
 static int run_plan(const run_args *args, const char *path)
 {
-    cli_plan_input in;
+    sp_plan_input in;
     cli_executor executor = {0};
     sp_execution execution = {0};
     sp_error err = {0};
     int exit_status = 0;
-    sp_status status = cli_plan_input_read(path, &in, &err);
+    sp_status status = sp_plan_input_read(path, &in, &err);
     if (status == SP_OK) {
         status = execute(args, &in, &executor, &execution, &err);
     }
@@ -196,7 +202,7 @@ static int run_plan(const run_args *args, const char *path)
     }
     sp_execution_fini(&execution);
     cli_executor_end(&executor);
-    cli_plan_input_fini(&in);
+    sp_plan_input_fini(&in);
     return exit_status;
 }
 

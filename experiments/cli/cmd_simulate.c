@@ -5,7 +5,7 @@
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/simulate_export.h"
 #include "sim/plan/plan_json.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
 enum { MOST_BATCHES = 1000000 };
@@ -132,7 +132,7 @@ static sp_status read_input(const char *path, const simulate_args *args, input *
     if (in->is_plan) {
         return sp_plan_json_read(in->root, path, &in->scenario.layout, &in->plans, err);
     }
-    status = sp_strategy_settle(&in->scenario, false, err);
+    status = sp_strategy_resolve(&in->scenario, false, err);
     return status == SP_OK ? sp_evaluate_batches(&in->scenario, &in->batches, err) : status;
 }
 

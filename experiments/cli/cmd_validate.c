@@ -67,8 +67,7 @@ static const cli_option options[] = {
      .name = "export",
      .value = "FOLDER",
      .at = offsetof(validate_args, export),
-     .help = "write what --backend is to execute of each case of a set to FOLDER, to be executed "
-             "on another machine"},
+     .help = "write the plan of each case of a set to FOLDER, to be executed on another machine"},
     {.kind = CLI_FILE,
      .name = "executed",
      .value = "FOLDER",
@@ -124,10 +123,9 @@ const cli_command cli_cmd_validate = {
         "[{\"name\", \"set\"}, ...]}, ...], \"bounds\": {\"iteration_time_mape\", "
         "\"bubble_ratio_abs\", \"peak_memory_mape\"}}. Every case is then a row, with means "
         "below; a case that the backend cannot execute says why and is no success."
-        "\n\n--export FOLDER writes FOLDER/NN-name.json for each case of a set: plan, model, "
-        "memory "
-        "and settings of what is to be executed, for a machine that has the backend's device but "
-        "not this program (tests/gpu/execute). That leaves NN-name.result.json, which --executed "
+        "\n\n--export FOLDER writes FOLDER/NN-name.json, a plan, for each case of a set, and to "
+        "FOLDER/runs.txt the arguments with which 'slimpack run' executes each of them on another "
+        "machine. That leaves NN-name.result.json, which --executed "
         "FOLDER reads in place of executing: its plans are predicted with the profile that the "
         "set names now, and compared as above. Groups and cases of a set may state a \"clock\", "
         "which --clock overrides."

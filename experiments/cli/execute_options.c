@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/absent.h"
+#include "backends/api/device.h"
 #include "experiments/cli/options.h"
 #include "sim/base/alloc.h"
 

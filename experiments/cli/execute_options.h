@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_EXPERIMENTS_CLI_EXECUTE_OPTIONS_H
 #define SLIMPACK_EXPERIMENTS_CLI_EXECUTE_OPTIONS_H
 
-#include "backends/registry.h"
+#include "backends/api/device.h"
 #include "experiments/cli/options.h"
 #include "experiments/execution/execution.h"
 #include "sim/scenario/scenario.h"

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "sim/metrics/export.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 
 // What was asked for; NULL or false where it was not. All but the plan show one batch.
 typedef struct cli_exports {

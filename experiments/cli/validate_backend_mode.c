@@ -80,7 +80,7 @@ static int validate_scenario(const cli_validate_backend *args, json_t *document)
     }
     json_decref(document);
     if (status == SP_OK) {
-        status = sp_strategy_settle(&scenario, false, &err);
+        status = sp_strategy_resolve(&scenario, false, &err);
     }
     if (status == SP_OK) {
         status = execute(&own, &scenario, &executor, &execution, &err);

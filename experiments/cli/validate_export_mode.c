@@ -14,6 +14,7 @@ typedef struct export_run {
     const cli_validate_backend *args;
     sp_scenario_set set;
     json_t *rows; // of --json
+    FILE *runs;   // what `slimpack run` is given for each case
     size_t written;
 } export_run;
 
@@ -41,8 +42,22 @@ static json_t *case_json(const sp_case_outcome *outcome, const char *path)
     bool planned = outcome->status == SP_CASE_OK || outcome->status == SP_CASE_OOM;
     return json_pack("{s:s, s:s, s:s, s:s?, s:s?, s:I}", "group", outcome->of->group, "name",
                      outcome->of->name, "status", sp_case_status_names[outcome->status], "reason",
-                     planned ? NULL : outcome->reason, "request", planned ? path : NULL, "bytes",
+                     planned ? NULL : outcome->reason, "plan", planned ? path : NULL, "bytes",
                      (json_int_t)bytes_of(path));
+}
+
+// A line of arguments: files are named as from the folder.
+static void put_run(FILE *file, const char *name, const sp_execution_options *options)
+{
+    fprintf(file, "run %s.json --backend %s --device %d --clock %s --precision %s --seed %llu",
+            name, sp_backend_name(options->backend), options->device,
+            sp_clock_names[options->clock], sp_precision_names[options->precision],
+            (unsigned long long)options->seed);
+    fprintf(file, " --steps %d", options->steps);
+    for (size_t o = 0; o < options->option_count; o++) {
+        fprintf(file, " --option %s=%s", options->options[o].key, options->options[o].value);
+    }
+    fprintf(file, " --record %s.result.json\n", name);
 }
 
 static sp_status export_case(export_run *run, size_t index, sp_error *err)
@@ -60,12 +75,14 @@ static sp_status export_case(export_run *run, size_t index, sp_error *err)
     sp_status status =
         cli_executor_begin(&execute, &of->scenario, CLI_VALIDATE_STEPS, &executor, err);
     if (status == SP_OK) {
-        executor.options.memory_points = !of->scenario.uniform;
         executor.options.threads = args->threads;
         status = sp_set_export_case(of, &executor.options, path, &outcome, err);
     }
     if (status == SP_OK) {
         run->written += outcome.status == SP_CASE_OK;
+        if (outcome.status == SP_CASE_OK || outcome.status == SP_CASE_OOM) {
+            put_run(run->runs, name, &executor.options);
+        }
         if (args->json) {
             json_array_append_new(run->rows, case_json(&outcome, path));
         } else {
@@ -84,11 +101,20 @@ static sp_status export_cases(export_run *run, sp_error *err)
     }
     if (!args->json) {
         printf("%-10s %-*s %10s %8s %9s %8s  %s\n", "group", NAME, "case", "pred. ms", "bubble",
-               "peak GiB", "bytes", "request");
+               "peak GiB", "bytes", "plan");
+    }
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/runs.txt", args->export);
+    run->runs = fopen(path, "w");
+    if (run->runs == NULL) {
+        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
     }
     sp_status status = SP_OK;
     for (size_t i = 0; status == SP_OK && i < run->set.count; i++) {
         status = export_case(run, i, err);
+    }
+    if (fclose(run->runs) != 0 && status == SP_OK) {
+        status = sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
     }
     return status;
 }
@@ -104,7 +130,7 @@ static int report(export_run *run)
             return printed;
         }
     } else {
-        printf("%zu of %zu requests in %s\n", run->written, run->set.count, run->args->export);
+        printf("%zu of %zu plans in %s\n", run->written, run->set.count, run->args->export);
     }
     return sp_status_exit(good ? SP_OK : SP_ERR_INFEASIBLE);
 }

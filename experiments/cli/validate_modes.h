@@ -41,7 +41,7 @@ int cli_validate_with_backend(const cli_validate_backend *args);
 // The same for a set that was read; takes over `document`.
 int cli_validate_set_with_backend(const cli_validate_backend *args, json_t *document);
 
-// --export: writes the requests of a set's cases; takes over `document`.
+// --export: writes the plans of a set's cases; takes over `document`.
 int cli_validate_export(const cli_validate_backend *args, json_t *document);
 
 // How a case of a set is executed: as on the command line, by the clock that the case states where

@@ -210,7 +210,7 @@ static sp_status recall_case(set_run *run, size_t index, sp_error *err)
         *err = missing;
         return status;
     }
-    const sp_run_request *settings = &executed.request.run;
+    const sp_run_request *settings = &executed.run;
     options->executed = &executed;
     options->clock = settings->clock;
     options->precision = settings->precision;

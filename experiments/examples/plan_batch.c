@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "sim/scenario/scenario.h"
-#include "solver/plan_batch.h"
+#include <slimpack/slimpack.h>
 
 enum { MOST_SAMPLES = 4096 };
 

@@ -243,6 +243,9 @@ static sp_status execute_here(executor *e, const sp_step_view *view, const sp_ru
     for (int i = 0; status == SP_OK && i < count; i++) {
         steps[i] = sp_executed_step_of(sp_run_step(run, i));
     }
+    if (status == SP_OK && e->options->record != NULL) {
+        status = sp_result_document_add(e->options->record, run, err);
+    }
     if (status == SP_OK) {
         int shown = sp_execution_median_step(steps, count);
         e->execution->batches[e->execution->batch_count - 1].shown = shown;
@@ -298,7 +301,9 @@ static sp_status execute_batch(void *context, const sp_step_view *view, sp_error
     if (options->executed != NULL) {
         return recall(e, view, err);
     }
+    if (options->taker != NULL) {
+        return options->taker(options->taker_context, view, err);
+    }
     const sp_run_request request = request_of(e, view);
-    return options->taker != NULL ? options->taker(options->taker_context, view, &request, err)
-                                  : execute_here(e, view, &request, err);
+    return execute_here(e, view, &request, err);
 }

@@ -2,10 +2,10 @@
 #ifndef SLIMPACK_EXPERIMENTS_EXECUTION_EXECUTION_H
 #define SLIMPACK_EXPERIMENTS_EXECUTION_EXECUTION_H
 
-#include "backends/device.h"
+#include "backends/api/device.h"
 #include "backends/record/result.h"
 #include "experiments/execution/held_memory.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 
 // Called after each batch with the simulated and the executed step.
 typedef sp_status (*sp_execution_observer)(void *context, const sp_step_view *predicted,
@@ -13,7 +13,7 @@ typedef sp_status (*sp_execution_observer)(void *context, const sp_step_view *pr
 
 // Called in place of executing a batch.
 typedef sp_status (*sp_execution_taker)(void *context, const sp_step_view *predicted,
-                                        const sp_run_request *request, sp_error *err);
+                                        sp_error *err);
 
 // What is shown of a batch is one whole step, so that time, timeline and memory belong together
 // (backends/record/executed_step.h).
@@ -36,6 +36,7 @@ typedef struct sp_execution_options {
     const sp_result_file *executed; // what another machine came to, batch by batch; NULL: execute
     sp_execution_taker taker; // who gets what is to be executed; nothing is measured. May be NULL
     void *taker_context;
+    json_t *record; // sp_result_document, to which every batch is added; NULL: none
 } sp_execution_options;
 
 typedef struct sp_executed_batch {

@@ -105,7 +105,7 @@ static sp_status read_scenario(const set_reader *reader, const json_t *group_set
         return status;
     }
     reader->set->count++;
-    return sp_strategy_settle(&of->scenario, false, reader->err);
+    return sp_strategy_resolve(&of->scenario, false, reader->err);
 }
 
 // ---- the document ----

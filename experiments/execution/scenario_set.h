@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
 #include "sim/scenario/scenario.h"
 
 #define SP_SCENARIO_SET_SCHEMA "slimpack/validation-set/1"

@@ -19,8 +19,8 @@ sp_status sp_set_run_case(const sp_scenario_case *of, const sp_execution_options
     const sp_result_file *executed = options->executed;
     sp_status status =
         executed != NULL
-            ? sp_execution_run_plans(&of->scenario, executed->request.plans.plans,
-                                     executed->request.plans.count, options, &execution, &reason)
+            ? sp_execution_run_plans(&of->scenario, executed->plans.plans, executed->plans.count,
+                                     options, &execution, &reason)
             : sp_execution_run(&of->scenario, options, &execution, &reason);
     switch (status) {
     case SP_OK:

@@ -3,7 +3,7 @@
 
 #include "experiments/measurements/measurements.h"
 #include "sim/base/alloc.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 
 // What a result holds of the measured quantity; of a speed-up the time.
 static double value_of(sp_measured kind, const sp_result *result)

@@ -11,8 +11,8 @@
 #include "experiments/measurements/measurement_map.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
-#include "sim/scenario/scenario_cache.h"
-#include "solver/evaluate.h"
+#include "sim/scenario/scenario.h"
+#include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
 enum {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "sim/workload/length_reader_internal.h"
+#include "sim/workload/length_reader.h"
 
 enum {
     FIRST_BYTES = 1 << 16,

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "sim/base/status.h"
-#include "sim/workload/length_list.h"
+#include "sim/workload/lengths.h"
 
 enum { STREAM_LINE_BYTES = 64 << 20 }; // longest line, terminator excluded
 

@@ -3,7 +3,7 @@
 #ifndef SLIMPACK_EXPERIMENTS_STREAM_PLAN_STREAM_H
 #define SLIMPACK_EXPERIMENTS_STREAM_PLAN_STREAM_H
 
-#include "solver/plan_batch.h"
+#include "solver/evaluate/plan_batch.h"
 
 enum { STREAM_MOST_THREADS = 1024, STREAM_MOST_AHEAD = 4096 };
 

@@ -8,7 +8,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
 // What the cache of batches keeps that nobody uses; 16 bytes per sample.
@@ -220,7 +220,7 @@ static sp_status evaluate(const sweep_worker *worker, const int64_t digit[SWEEP_
     if (found == SP_OK) {
         found = evaluate_scenario(worker, &scenario, &result, status, err);
         *keys = found == SP_OK ? sp_result_json(&result, false) : NULL;
-        snprintf(oom_reason, SP_WARNING_TEXT, "%s", result.shortage);
+        snprintf(oom_reason, SP_WARNING_TEXT, "%s", result.oom_diagnosis);
         sp_result_fini(&result);
         sp_scenario_fini(&scenario);
     }

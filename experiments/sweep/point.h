@@ -5,7 +5,6 @@
 #include "experiments/sweep/spec.h"
 #include "sim/metrics/result.h"
 #include "sim/scenario/scenario.h"
-#include "sim/scenario/scenario_cache.h"
 
 // ok: fits; oom: evaluated, needs more memory than there is; infeasible: strategy or schedule
 // cannot; invalid: no scenario.

@@ -9,7 +9,6 @@
 
 enum {
     DOCUMENT_LIMIT_BYTES = 64 << 20,
-    QUOTE = 80,
     DEPTH = 16,     // of objects in which settings are looked for
     SYMBOLS = 4096, // settings that a condition can name
 };
@@ -114,9 +113,8 @@ static void read_axis(sweep_spec *spec, sp_object *grid, const char *path, const
         sp_error_in(grid->err, SP_ERR_CONTENT, grid->source, "grid",
                     "expected a dotted path such as parallel.tp, got '%.64s'", path);
     } else if (count == 0 || count > SWEEP_AXIS_VALUES) {
-        char what[QUOTE];
-        snprintf(what, sizeof what, "an array of 1 to %d values", (int)SWEEP_AXIS_VALUES);
-        sp_object_expected(grid, path, values, what);
+        sp_object_expected(grid, path, values, "an array of 1 to %d values",
+                           (int)SWEEP_AXIS_VALUES);
     } else if (spec->axis_count == SWEEP_AXES) {
         sp_object_error(grid, path, "is more than the %d axes that a grid may have",
                         (int)SWEEP_AXES);

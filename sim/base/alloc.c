@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef SP_TEST_HOOKS
+
 // Negative: all succeed. Threads may allocate at the same time.
 static atomic_long fail_after = -1;
 
@@ -20,6 +22,15 @@ void sp_i_alloc_fail_after(long n)
 {
     atomic_store(&fail_after, n);
 }
+
+#else
+
+static bool refuse(void)
+{
+    return false;
+}
+
+#endif
 
 void *sp_i_calloc(size_t count, size_t size)
 {

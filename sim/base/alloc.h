@@ -17,8 +17,8 @@ char *sp_i_strdup(const char *text);
 // Returns false, with everything unchanged, when memory runs out.
 bool sp_i_reserve(void **items, size_t *capacity, size_t needed, size_t element_bytes);
 
-// Test hook: after `n` further allocations, of all threads together, every one fails; a negative n
-// (the start) never fails.
+// Test hook, of the alloc.c that is compiled with SP_TEST_HOOKS for tests: after `n` further
+// allocations, of all threads together, every one fails; a negative n (the start) never fails.
 void sp_i_alloc_fail_after(long n);
 
 #endif

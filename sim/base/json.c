@@ -93,9 +93,15 @@ void sp_object_error(sp_object *object, const char *key, const char *format, ...
     sp_error_in(object->err, SP_ERR_CONTENT, object->source, path, "%s", text);
 }
 
-void sp_object_expected(sp_object *object, const char *key, const json_t *value, const char *what)
+void sp_object_expected(sp_object *object, const char *key, const json_t *value, const char *format,
+                        ...)
 {
+    char what[SP_ERROR_TEXT / 4];
     char found[80];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
     sp_json_quote(value, found, sizeof found);
     sp_object_error(object, key, "expected %s, got %s", what, found);
 }
@@ -159,14 +165,12 @@ int64_t sp_object_int(sp_object *object, const char *key, int64_t fallback, int6
         number = whole ? (int64_t)real : 0;
     }
     if (!whole || number < min || number > max) {
-        char what[96];
         if (max == INT64_MAX) {
-            snprintf(what, sizeof what, "an integer of at least %lld", (long long)min);
+            sp_object_expected(object, key, value, "an integer of at least %lld", (long long)min);
         } else {
-            snprintf(what, sizeof what, "an integer from %lld to %lld", (long long)min,
-                     (long long)max);
+            sp_object_expected(object, key, value, "an integer from %lld to %lld", (long long)min,
+                               (long long)max);
         }
-        sp_object_expected(object, key, value, what);
         return fallback;
     }
     return number;
@@ -180,13 +184,11 @@ double sp_object_real(sp_object *object, const char *key, double fallback, doubl
     }
     double number = json_is_number(value) ? json_number_value(value) : (double)NAN;
     if (!(number >= min && number <= max)) {
-        char what[96];
         if (max >= HUGE_VAL || max > 1e300) {
-            snprintf(what, sizeof what, "a number of at least %g", min);
+            sp_object_expected(object, key, value, "a number of at least %g", min);
         } else {
-            snprintf(what, sizeof what, "a number from %g to %g", min, max);
+            sp_object_expected(object, key, value, "a number from %g to %g", min, max);
         }
-        sp_object_expected(object, key, value, what);
         return fallback;
     }
     return number;
@@ -216,6 +218,27 @@ const char *sp_object_string(sp_object *object, const char *key, const char *fal
         return fallback;
     }
     return json_string_value(value);
+}
+
+void sp_object_text(sp_object *object, const char *key, const char *fallback, char *to,
+                    size_t bytes)
+{
+    const char *text = sp_object_string(object, key, fallback);
+    if (strlen(text) >= bytes) {
+        sp_object_error(object, key, "expected at most %d bytes of text, got %d", (int)bytes - 1,
+                        (int)strlen(text));
+        return;
+    }
+    memcpy(to, text, strlen(text) + 1);
+}
+
+void sp_object_schema(sp_object *root, const char *schema)
+{
+    const json_t *found = sp_object_get(root, "schema");
+    if (found != NULL &&
+        (!json_is_string(found) || strcmp(json_string_value(found), schema) != 0)) {
+        sp_object_expected(root, "schema", found, "\"%s\"", schema);
+    }
 }
 
 int sp_object_enum(sp_object *object, const char *key, const char *const *names, int fallback)
@@ -254,18 +277,6 @@ void sp_object_require(sp_object *object, const char *key)
         sp_error_in(object->err, SP_ERR_CONTENT, object->source, object->path,
                     "key '%s' is missing", key);
     }
-}
-
-void sp_object_schema(sp_object *object, const char *expected_schema)
-{
-    const json_t *schema = sp_object_get(object, "schema");
-    if (schema == NULL ||
-        (json_is_string(schema) && strcmp(json_string_value(schema), expected_schema) == 0)) {
-        return;
-    }
-    char what[WORD];
-    snprintf(what, sizeof what, "\"%s\"", expected_schema);
-    sp_object_expected(object, "schema", schema, what);
 }
 
 void sp_object_end(sp_object *object)
@@ -438,4 +449,48 @@ sp_status sp_json_override(json_t *root, const char *assignment, sp_error *err)
     }
     sp_i_free(path);
     return status;
+}
+
+sp_json_builder sp_json_build(void)
+{
+    json_t *json = json_object();
+    return (sp_json_builder){.json = json, .ok = json != NULL};
+}
+
+void sp_json_add(sp_json_builder *builder, const char *key, json_t *value)
+{
+    if (!builder->ok) {
+        json_decref(value);
+        return;
+    }
+    builder->ok = sp_json_put(builder->json, key, value);
+}
+
+void sp_json_add_int(sp_json_builder *builder, const char *key, int64_t value)
+{
+    sp_json_add(builder, key, json_integer(value));
+}
+
+void sp_json_add_real(sp_json_builder *builder, const char *key, double value)
+{
+    sp_json_add(builder, key, json_real(value));
+}
+
+void sp_json_add_bool(sp_json_builder *builder, const char *key, bool value)
+{
+    sp_json_add(builder, key, json_boolean(value));
+}
+
+void sp_json_add_text(sp_json_builder *builder, const char *key, const char *value)
+{
+    sp_json_add(builder, key, json_string(value));
+}
+
+json_t *sp_json_built(sp_json_builder builder)
+{
+    if (!builder.ok) {
+        json_decref(builder.json);
+        return NULL;
+    }
+    return builder.json;
 }

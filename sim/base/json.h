@@ -16,11 +16,12 @@ enum {
 
 // Reads a whole JSON file (duplicate keys refused). Files above limit_bytes (0: 256 MiB) are
 // refused unread. The caller owns *root.
-sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t **root, sp_error *err);
+SP_API sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t **root,
+                                   sp_error *err);
 
 // The same from memory; `source` names it in messages.
-sp_status sp_json_read_text(const char *text, size_t bytes, const char *source, json_t **root,
-                            sp_error *err);
+SP_API sp_status sp_json_read_text(const char *text, size_t bytes, const char *source,
+                                   json_t **root, sp_error *err);
 
 // One object being read. Every getter notes its key as known; sp_object_end() then reports the keys
 // nobody asked for. Content errors go to *err (collected, up to ten); the getters return the
@@ -61,6 +62,13 @@ bool sp_object_bool(sp_object *object, const char *key, bool fallback);
 // A string, owned by the JSON document.
 const char *sp_object_string(sp_object *object, const char *key, const char *fallback);
 
+// A string of fewer than `bytes` bytes into `to`, which stays as it is after an error.
+void sp_object_text(sp_object *object, const char *key, const char *fallback, char *to,
+                    size_t bytes);
+
+// The member "schema" of a document: absent, or this one.
+void sp_object_schema(sp_object *root, const char *schema);
+
 // One of the names (NULL-terminated); returns its index.
 int sp_object_enum(sp_object *object, const char *key, const char *const *names, int fallback);
 
@@ -70,8 +78,9 @@ void sp_object_require(sp_object *object, const char *key);
 // Notes a content error at `key` of the object: "source: path.key: text".
 void sp_object_error(sp_object *object, const char *key, const char *format, ...) SP_PRINTF(3, 4);
 
-// Notes "expected WHAT, got VALUE" at `key`, with the value cut short.
-void sp_object_expected(sp_object *object, const char *key, const json_t *value, const char *what);
+// Notes that a value at `key` is not what was expected: "... expected <text>, got <value>".
+void sp_object_expected(sp_object *object, const char *key, const json_t *value, const char *format,
+                        ...) SP_PRINTF(4, 5);
 
 // The compact text of a value, cut at `bytes` with "..." (for messages).
 void sp_json_quote(const json_t *value, char *text, size_t bytes);
@@ -84,9 +93,6 @@ const char *sp_nearest_name(const char *word, const char *const *names, int n);
 enum { SP_NAME_HINT = 96 };
 const char *sp_name_hint(const char *word, const char *const *names, int n,
                          char text[SP_NAME_HINT]);
-
-// The key 'schema', which may be missing, must be `expected`.
-void sp_object_schema(sp_object *object, const char *expected);
 
 // Dotted paths such as "parallel.tp". A valid one has no empty part and fewer than `bytes` bytes.
 bool sp_json_path_is_valid(const char *path, size_t bytes);
@@ -103,5 +109,22 @@ sp_status sp_json_override(json_t *root, const char *assignment, sp_error *err);
 
 // Member of an object being built; takes over `value`. Returns false when memory ran out.
 bool sp_json_put(json_t *object, const char *key, json_t *value);
+
+// An object being built member by member. When memory runs out, the builder lets everything that is
+// added later go, and sp_json_built() returns NULL.
+typedef struct sp_json_builder {
+    json_t *json;
+    bool ok;
+} sp_json_builder;
+
+sp_json_builder sp_json_build(void);
+// Takes over `value`.
+void sp_json_add(sp_json_builder *builder, const char *key, json_t *value);
+void sp_json_add_int(sp_json_builder *builder, const char *key, int64_t value);
+void sp_json_add_real(sp_json_builder *builder, const char *key, double value);
+void sp_json_add_bool(sp_json_builder *builder, const char *key, bool value);
+void sp_json_add_text(sp_json_builder *builder, const char *key, const char *value);
+// The object, which the caller owns.
+json_t *sp_json_built(sp_json_builder builder);
 
 #endif

@@ -1,4 +1,4 @@
-// The project's own pseudo-random numbers: equal seed, equal sequence, on every machine.
+// The project's own pseudo-random numbers: equal seed, equal sequence, everywhere.
 #ifndef SLIMPACK_SIM_BASE_PRNG_H
 #define SLIMPACK_SIM_BASE_PRNG_H
 

@@ -7,8 +7,22 @@
 
 #if defined(__GNUC__)
 #define SP_PRINTF(fmt_index, first_arg) __attribute__((format(printf, fmt_index, first_arg)))
+#define SP_NORETURN __attribute__((noreturn))
+#define SP_EXPORT __attribute__((visibility("default")))
 #else
 #define SP_PRINTF(fmt_index, first_arg)
+#define SP_NORETURN
+#define SP_EXPORT
+#endif
+
+// Marks the functions and the data that the installed library exports (slimpack.h). All others are
+// hidden. Both have C linkage, also where C++ reads the headers.
+#ifdef __cplusplus
+#define SP_API extern "C" SP_EXPORT
+#define SP_API_DATA extern "C" SP_EXPORT
+#else
+#define SP_API SP_EXPORT
+#define SP_API_DATA extern SP_EXPORT
 #endif
 
 // X(name, exit status of the command line for it, text)
@@ -31,10 +45,10 @@ typedef enum sp_status {
 } sp_status;
 
 // One line of English for a status; never NULL.
-const char *sp_status_text(sp_status status);
+SP_API const char *sp_status_text(sp_status status);
 
 // The exit status that the command line gives for a status (INTERFACE: 0, 1, 2, 3, 4 or 70).
-int sp_status_exit(sp_status status);
+SP_API int sp_status_exit(sp_status status);
 
 // Does it end whatever goes on, as memory that ran out or a defect of ours? All others are answers
 // about what was asked: where several things are tried, a row or a candidate with its reason.
@@ -56,7 +70,7 @@ typedef struct sp_error {
 } sp_error;
 
 // Empties the record. An sp_error must be cleared (or zeroed) before its first use.
-void sp_error_clear(sp_error *err);
+SP_API void sp_error_clear(sp_error *err);
 
 // Adds a message and returns `status`. With an earlier error of another status in the record
 // nothing is added (the first error wins) and the earlier status is returned. `err` may be NULL.
@@ -82,6 +96,6 @@ sp_status sp_error_no_memory(sp_error *err, const char *what);
 // A place that no value of ours leads to.
 #define SP_UNREACHABLE(what) sp_i_assert_failed(what, __FILE__, __LINE__)
 
-_Noreturn void sp_i_assert_failed(const char *condition, const char *file, int line);
+SP_NORETURN void sp_i_assert_failed(const char *condition, const char *file, int line);
 
 #endif

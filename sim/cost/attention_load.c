@@ -2,11 +2,9 @@
 
 #include <math.h>
 
-#include "sim/cost/collective.h"
-#include "sim/cost/cp_load.h"
-#include "sim/cost/cp_sharding.h"
-#include "sim/cost/curve.h"
-#include "sim/cost/time_common.h"
+#include "sim/cost/op_time.h"
+#include "sim/cost/profile_private.h"
+#include "sim/cost/time_private.h"
 
 // QK^T and PV; backward dV, dP, dQ, dK.
 #define UNFUSED_FORWARD_MATMULS 2.0

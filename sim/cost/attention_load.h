@@ -4,6 +4,7 @@
 #define SLIMPACK_SIM_COST_ATTENTION_LOAD_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "sim/cost/op_time.h"
 #include "sim/model/footprint.h"
@@ -34,9 +35,9 @@ typedef struct sp_i_attention_load {
 } sp_i_attention_load;
 
 // Slices of one sample that follow each other in a pack run as one segment of the variable-length
-// call. Times are those of the CP rank that takes longest (cp_load.h), with even sharding of an
-// equal share of them all; pairs are the mean of the CP ranks. Only the times of the passes that
-// are asked for are filled. O(slices), or O(slices * cp) where shares are uneven.
+// call. Times are those of the CP rank that takes longest (sp_i_cp_slowest_s), with even sharding
+// of an equal share of them all; pairs are the mean of the CP ranks. Only the times of the passes
+// that are asked for are filled. O(slices), or O(slices * cp) where shares are uneven.
 sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
                                            const sp_pack_list *list, const sp_pack *pack,
                                            bool forward, bool backward);
@@ -57,5 +58,58 @@ double sp_i_exposed_cp_s(const sp_i_attention *attention, double cp_s, double at
 // cover n*n/2 causal pairs however they are cut, at no better than the best causal rate
 // (op_time.h).
 void sp_i_attention_least_s(const sp_i_attention *attention, double *forward_s, double *backward_s);
+
+// Which CP rank holds which piece of the slices of a pack (WLB-LLM, arXiv 2503.17924). A piece is a
+// stretch of one slice: its queries attend to themselves and to all tokens of the sample before
+// them, whose keys are gathered from the other ranks. Private to sim/cost.
+
+// Called for every piece: `tokens` > 0 queries after `context` tokens of their sample, on CP rank
+// `rank` of [0, cp).
+typedef void sp_i_cp_visit(void *state, int rank, int64_t tokens, int64_t context);
+
+// Per sequence: the tokens of the pack, in a row, are cut into 2*cp chunks wherever samples begin
+// and end, and rank i gets chunks i and 2*cp-1-i. Chunks are equal; where 2*cp does not divide the
+// row, the first ones have a token more. Slices of one sample that follow each other are one
+// stretch. O(slices + cp).
+void sp_i_cp_by_sequence(const sp_pack_list *list, const sp_pack *pack, int cp,
+                         sp_i_cp_visit *visit, void *state);
+
+// Per document: the same inside every slice, with equal chunks. The tokens at its end that 2*cp
+// leaves over are dealt to the ranks one by one, on from where the slice before it stopped, so that
+// the ranks' tokens differ by one at most over the pack. O(slices * cp).
+void sp_i_cp_by_document(const sp_pack_list *list, const sp_pack *pack, int cp,
+                         sp_i_cp_visit *visit, void *state);
+
+// The slices from `slice` on, before `end`, that follow each other in one sample: returns the first
+// that does not, and the tokens computed of those that do.
+const sp_slice *sp_i_segment_end(const sp_slice *slice, const sp_slice *end, int64_t *tokens);
+
+// Attention time of the CP rank that takes longest over a pack, by the way its tokens are cut.
+// Fills forward_s and backward_s, those that are asked for, of one layer: every layer gathers keys
+// and values anew, so that the ranks wait for the slowest of each pass. The layout must shard in
+// another way than evenly and have several CP ranks. Adaptive takes the way whose passes of the
+// whole step, forward (again where it is recomputed) and backward, are the shorter together, the
+// sequence where they are alike: the forward and the backward of a pack agree on it. O(slices *
+// cp).
+void sp_i_cp_slowest_s(const sp_i_attention *attention, const sp_pack_list *list,
+                       const sp_pack *pack, bool forward, bool backward, sp_i_attention_load *load);
+
+// A pack as it was cut: where the CP ranks' pieces of a pack come from in the backward.
+typedef struct sp_i_cp_row {
+    const sp_pack_list *list;
+    const sp_pack *pack;
+} sp_i_cp_row;
+
+// Sequence and adaptive sharding depend on what else is in the pack and in which order. A backward
+// pack over several CP ranks must hold the slices of one forward pack, whose cut it then keeps:
+// otherwise activations would have to change ranks in between. *forward_pack is sp_regroup's,
+// freed by the caller; NULL for the other ways, and where there are no backward packs. Errors:
+// SP_ERR_CONTENT at strategy.cp_sharding of `source`, SP_ERR_NO_MEMORY. O(slices * log slices).
+sp_status sp_i_cp_regroup(const sp_layout *layout, const sp_packing *packing, const char *source,
+                          int32_t **forward_pack, sp_error *err);
+
+// The forward pack whose cut a backward pack keeps, else the pack itself.
+sp_i_cp_row sp_i_cp_row_of(const sp_layout *layout, const sp_packing *packing,
+                           const int32_t *forward_pack, const sp_pack *pack);
 
 #endif

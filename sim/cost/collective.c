@@ -1,10 +1,103 @@
-#include "sim/cost/collective.h"
 
 #include <math.h>
 
-#include "sim/cost/collective_times.h"
-#include "sim/cost/curve.h"
-#include "sim/cost/time_common.h"
+#include "sim/cost/op_time.h"
+#include "sim/cost/profile_private.h"
+#include "sim/cost/time_private.h"
+
+// ---- measured times by group size (profile.h, sp_collective_table) ----
+
+// The tables of a kind whose group sizes are nearest to `ranks`: at most as large and at least as
+// large, NULL where there is none.
+typedef struct neighbours {
+    const sp_collective_table *below, *above;
+} neighbours;
+
+static neighbours neighbours_of(const sp_profile *profile, sp_collective kind, int ranks)
+{
+    neighbours found = {0};
+    for (int i = 0; i < profile->collective_tables; i++) {
+        const sp_collective_table *table = &profile->collective_times[i];
+        if (table->kind != kind) {
+            continue;
+        }
+        if (table->ranks <= ranks && (found.below == NULL || table->ranks > found.below->ranks)) {
+            found.below = table;
+        }
+        if (table->ranks >= ranks && (found.above == NULL || table->ranks < found.above->ranks)) {
+            found.above = table;
+        }
+    }
+    return found;
+}
+
+static double from_others(int ranks)
+{
+    return (double)(ranks - 1) / ranks;
+}
+
+// Of what two tables give, or one.
+static double between(const neighbours *n, int ranks, double below, double above)
+{
+    if (n->above == NULL) {
+        return below * from_others(ranks) / from_others(n->below->ranks);
+    }
+    if (n->below == NULL) {
+        return above * from_others(ranks) / from_others(n->above->ranks);
+    }
+    if (n->below == n->above) {
+        return below;
+    }
+    double share =
+        log2((double)ranks / n->below->ranks) / log2((double)n->above->ranks / n->below->ranks);
+    return below + share * (above - below);
+}
+
+static double table_s(const sp_op_timer *timer, const sp_collective_table *table, double bytes)
+{
+    if (table == NULL) {
+        return 0.0;
+    }
+    double first = sp_i_curve_first(&table->time_s);
+    double last = sp_i_curve_last(&table->time_s);
+    sp_i_note_range(timer, SP_RANGE_COLLECTIVE, bytes, first, last);
+    return sp_i_curve_hold(&table->time_s, bytes) * fmax(1.0, bytes / last);
+}
+
+static double least_s_per_byte(const sp_collective_table *table)
+{
+    const sp_curve *curve = table != NULL ? &table->time_s : NULL;
+    double least = curve != NULL ? curve->y[0] / curve->x[0] : 0.0;
+    for (int i = 1; curve != NULL && i < curve->points; i++) {
+        least = fmin(least, curve->y[i] / curve->x[i]);
+    }
+    return least;
+}
+
+static bool has_measured_times(const sp_op_timer *timer, sp_collective kind)
+{
+    neighbours n = neighbours_of(timer->profile, kind, 2);
+    return n.above != NULL;
+}
+
+// Of a kind that has tables: seconds over `ranks` of one node. Between the group sizes of two
+// tables times are linear in log2 of the ranks; beyond them the nearest table's goes with the share
+// (n-1)/n of a tensor that a rank gets from others. Below a table's points the time stays, above
+// them it is in proportion to the bytes. O(tables).
+static double measured_s(const sp_op_timer *timer, sp_collective kind, int ranks, double bytes)
+{
+    neighbours n = neighbours_of(timer->profile, kind, ranks);
+    return between(&n, ranks, table_s(timer, n.below, bytes), table_s(timer, n.above, bytes));
+}
+
+// Seconds per byte below which a collective does not get.
+static double measured_least_s_per_byte(const sp_op_timer *timer, sp_collective kind, int ranks)
+{
+    neighbours n = neighbours_of(timer->profile, kind, ranks);
+    return between(&n, ranks, least_s_per_byte(n.below), least_s_per_byte(n.above));
+}
+
+// ---- models ----
 
 // What every algorithm over the group shares. Bus bandwidth is NCCL's term (nccl-tests,
 // doc/PERFORMANCE.md): algorithm bytes times `factor`.
@@ -134,7 +227,7 @@ static bool all_reduce_serves(sp_collective kind)
 
 static bool is_timed(const sp_op_timer *timer, sp_collective kind, sp_group group)
 {
-    return group.nodes <= 1 && sp_i_has_collective_times(timer, kind);
+    return group.nodes <= 1 && has_measured_times(timer, kind);
 }
 
 double sp_time_collective(const sp_op_timer *timer, sp_collective kind, sp_group group,
@@ -144,7 +237,7 @@ double sp_time_collective(const sp_op_timer *timer, sp_collective kind, sp_group
         return 0.0;
     }
     if (is_timed(timer, kind, group)) {
-        return sp_i_collective_times(timer, kind, group.size, bytes);
+        return measured_s(timer, kind, group.size, bytes);
     }
     double time_s = plain_time(timer, kind, group, bytes);
     if (all_reduce_serves(kind)) {
@@ -176,7 +269,7 @@ double sp_i_collective_least_s_per_byte(const sp_op_timer *timer, sp_collective 
         return 0.0;
     }
     if (is_timed(timer, kind, group)) {
-        return sp_i_collective_times_least(timer, kind, group.size);
+        return measured_least_s_per_byte(timer, kind, group.size);
     }
     double least = plain_least_s_per_byte(timer, kind, group);
     if (all_reduce_serves(kind)) {

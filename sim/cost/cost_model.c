@@ -5,14 +5,11 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/cost/collective.h"
-#include "sim/cost/cp_regroup.h"
-#include "sim/cost/least_work.h"
-#include "sim/cost/pack_price.h"
+#include "sim/cost/attention_load.h"
+#include "sim/cost/cost_private.h"
+#include "sim/cost/op_time.h"
 #include "sim/cost/pack_time.h"
-#include "sim/cost/tail.h"
-#include "sim/cost/time_common.h"
-#include "sim/cost/unit_costs.h"
+#include "sim/cost/time_private.h"
 #include "sim/plan/vocab_shares.h"
 
 #define BYTES_BF16 2.0
@@ -296,7 +293,7 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
             fill_forward(cost, &timer, pack, &time, k, costs);
             status = is_cut(costs->f, k, cost->classes) ? beyond_limit(pack, err) : SP_OK;
             fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_f_ns[k],
-                          &costs->p2p_f_far_ns[k]);
+                          &costs->p2p_f_internode_ns[k]);
         }
     }
     for (size_t k = 0; status == SP_OK && k < backward->count; k++) {
@@ -314,7 +311,7 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
             fill_backward(cost, &timer, pack, &time, k, costs);
             status = is_cut(costs->b, k, cost->classes) ? beyond_limit(pack, err) : SP_OK;
             fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_b_ns[k],
-                          &costs->p2p_b_far_ns[k]);
+                          &costs->p2p_b_internode_ns[k]);
         }
     }
     sp_i_free(forward_pack);
@@ -352,7 +349,7 @@ static void repeat_forward(size_t k, sp_step_costs *costs)
     size_t n = (size_t)costs->classes;
     memcpy(costs->f + k * n, costs->f + (k - 1) * n, n * sizeof *costs->f);
     costs->p2p_f_ns[k] = costs->p2p_f_ns[k - 1];
-    costs->p2p_f_far_ns[k] = costs->p2p_f_far_ns[k - 1];
+    costs->p2p_f_internode_ns[k] = costs->p2p_f_internode_ns[k - 1];
 }
 
 static void repeat_backward(size_t k, sp_step_costs *costs)
@@ -363,7 +360,7 @@ static void repeat_backward(size_t k, sp_step_costs *costs)
         memcpy(tables[t] + k * n, tables[t] + (k - 1) * n, n * sizeof *tables[t]);
     }
     costs->p2p_b_ns[k] = costs->p2p_b_ns[k - 1];
-    costs->p2p_b_far_ns[k] = costs->p2p_b_far_ns[k - 1];
+    costs->p2p_b_internode_ns[k] = costs->p2p_b_internode_ns[k - 1];
 }
 
 // Launches that the GPU waits for, and what ZeRO exchanges, stay with the stage's action.
@@ -449,11 +446,11 @@ static sp_status fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_s
         sp_footprint_states(cost->model, layout, &cost->memory.stack, held, layout->chunks,
                             &costs->states[r]);
         costs->states[r].of[SP_MEM_WORKSPACE] += rotary;
-        costs->far[r] = sp_cluster_pp_crosses_node(cost->cluster, layout, r) != 0;
+        costs->crosses_nodes[r] = sp_cluster_pp_crosses_node(cost->cluster, layout, r) != 0;
     }
     for (int s = 0; s < sp_layout_vstages(layout); s++) {
         costs->class_of_vstage[s] = cost->class_of_vstage[s];
     }
     sp_i_free(held);
-    return sp_i_fill_tails(cost, &timer, costs, err);
+    return sp_i_fill_epilogues(cost, &timer, costs, err);
 }

@@ -65,9 +65,9 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
                              sp_memory_options memory, const char *source, sp_error *err);
 void sp_cost_model_fini(sp_cost_model *cost);
 
-// Costs of every pack on every stage class, transfers, tail and memory. O(slices + packs *
-// classes). SP_ERR_CONTENT where the layout's CP sharding does not go with packs that are regrouped
-// for the backward (cp_regroup.h).
+// Costs of every pack on every stage class, transfers, the optimizer epilogue and memory. O(slices
+// + packs * classes). SP_ERR_CONTENT where the layout's CP sharding does not go with packs that are
+// regrouped for the backward (attention_load.h).
 sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
                               sp_error *err);
 

@@ -1,4 +1,4 @@
-#include "sim/cost/least_work.h"
+#include "sim/cost/cost_private.h"
 
 #include <math.h>
 

@@ -81,4 +81,21 @@ double sp_time_attention_piece(const sp_op_timer *timer, int backward, double l,
 // The launch floor of `kernels` kernels.
 double sp_time_launch(const sp_op_timer *timer, int kernels);
 
+// ---- collectives and point-to-point transfers (collective.c): size tables inside a node, else
+// alpha-beta with the better of ring and tree ----
+
+// Seconds of one collective over `group` for a full tensor of `bytes` (the reduced tensor, the
+// gathered result, the tensor before scattering). 0 for a group of one. Inside a node: from
+// the profile's tables of times by group size (sp_collective_table); else bytes * f(n) /
+// busbw(bytes), f = 2(n-1)/n for all-reduce and (n-1)/n otherwise, busbw from the profile's table,
+// else alpha-beta. Across nodes: ring, S*f(n)/B + steps*alpha with B the slower of NVLink and the
+// NICs that the members of the least populated node share; tree for all-reduce, 2*log2(nodes)
+// steps, where it is faster.
+double sp_time_collective(const sp_op_timer *timer, sp_collective kind, sp_group group,
+                          double bytes);
+
+// Seconds of a transfer between two GPUs: latency + bytes / rate of NVLink, or of one GPU's share
+// of the node's NICs.
+double sp_time_p2p(const sp_op_timer *timer, double bytes, int crosses_node);
+
 #endif

@@ -1,10 +1,9 @@
-#include "sim/cost/pack_price.h"
+#include "sim/cost/cost_private.h"
 
-#include "sim/cost/collective.h"
-#include "sim/cost/host_time.h"
-#include "sim/cost/least_work.h"
-#include "sim/cost/time_common.h"
-#include "sim/cost/zero.h"
+#include <math.h>
+
+#include "sim/cost/op_time.h"
+#include "sim/cost/time_private.h"
 
 #define BYTES_BF16 2.0
 
@@ -103,7 +102,7 @@ sp_action_cost sp_i_price_forward(const sp_cost_model *cost, const sp_op_timer *
 }
 
 // The sum of the rounded halves, so that a split backward does exactly the work of the whole one.
-static sp_action_cost joined(sp_action_cost a, sp_action_cost b)
+static sp_action_cost sum_of(sp_action_cost a, sp_action_cost b)
 {
     return (sp_action_cost){.compute_ns = a.compute_ns + b.compute_ns,
                             .tp_ns = a.tp_ns + b.tp_ns,
@@ -120,11 +119,11 @@ static sp_i_backward_price price_work(const sp_cost_model *cost, const sp_op_tim
 {
     sp_i_backward_price p;
     p.r = rounded(stage_time(cost, time, stage, SP_PASS_RECOMPUTE));
-    p.i = joined(rounded(stage_time(cost, time, stage, SP_PASS_I)), p.r);
+    p.i = sum_of(rounded(stage_time(cost, time, stage, SP_PASS_I)), p.r);
     p.i.tp_ns += sp_i_cut_ns(
         vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_REDUCE_SCATTER));
     p.w = rounded(stage_time(cost, time, stage, SP_PASS_W));
-    p.b = joined(p.i, p.w);
+    p.b = sum_of(p.i, p.w);
     return p;
 }
 
@@ -157,4 +156,54 @@ void sp_i_price_backward_ns(const sp_cost_model *cost, const sp_op_timer *timer,
     sp_i_zero_backward(cost, timer, stage, time, &p.b, &p.i, &p.w, &p.r);
     *b_ns = sp_action_cost_ns(split ? &p.i : &p.b);
     *w_ns = split ? sp_action_cost_ns(&p.w) : 0;
+}
+
+static double layer_s(const sp_host_model *host, const sp_i_pack_time *time, sp_pass pass,
+                      bool pipeline_crosses_nodes)
+{
+    int tp = time->layout->tp;
+    double growth = 1.0 + host->tp_growth * log2((double)tp);
+    double launches = 0.25 * host->layer_s * growth;
+    if (tp > 1 && pipeline_crosses_nodes) {
+        launches += 0.25 * host->tp_rank_s * tp;
+    }
+    double softmax = host->softmax_s * growth * time->unfused_softmax;
+    double ring = 0.5 * host->cp_step_s * time->ring_steps;
+    switch (pass) {
+    case SP_PASS_F:
+        return launches + softmax + ring;
+    case SP_PASS_I:
+        return launches + 0.5 * softmax + ring;
+    case SP_PASS_W:
+        return launches;
+    case SP_PASS_RECOMPUTE:
+        return launches * time->recompute_share +
+               (time->recomputes_attention ? softmax + ring : 0.0);
+    }
+    SP_UNREACHABLE("a pass");
+}
+
+double sp_i_exec_s(const sp_host_model *host, const sp_i_pack_time *time, const sp_stage *stage,
+                   sp_pass pass, bool pipeline_crosses_nodes)
+{
+    double embedding_and_head = 0.0;
+    if (pass == SP_PASS_F) {
+        embedding_and_head = (stage->embedding ? 0.2 : 0.0) + (stage->head ? 0.4 : 0.0);
+    } else if (pass == SP_PASS_I) {
+        embedding_and_head = stage->head ? 0.4 : 0.0;
+    }
+    return stage->layers * layer_s(host, time, pass, pipeline_crosses_nodes) +
+           embedding_and_head * host->head_s;
+}
+
+double sp_i_launch_wait_s(const sp_host_model *host, double gpu_s, double host_s)
+{
+    double longer = fmax(gpu_s, host_s);
+    double shorter = fmin(gpu_s, host_s);
+    if (!(shorter > 0.0)) {
+        return longer - gpu_s;
+    }
+    double q = host->overlap_power;
+    double norm = q > 0.0 ? longer * pow(1.0 + pow(shorter / longer, q), 1.0 / q) : longer;
+    return norm - gpu_s;
 }

@@ -2,8 +2,8 @@
 
 #include "sim/base/alloc.h"
 #include "sim/cost/attention_load.h"
-#include "sim/cost/collective.h"
-#include "sim/cost/token_time.h"
+#include "sim/cost/op_time.h"
+#include "sim/cost/time_private.h"
 
 enum { MEMO = 4096 }; // token counts kept: candidates of a search repeat them
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "sim/cost/curve.h"
+#include "sim/cost/profile_private.h"
 
 const char *const sp_level_names[] = {"measured", "published", "fitted", "assumed", NULL};
 const char *const sp_collective_names[] = {"all_reduce", "all_gather", "reduce_scatter",
@@ -92,4 +92,16 @@ sp_level sp_profile_level(const sp_profile *profile)
     weakest = weaker(weakest, profile->interference.level, true);
     weakest = weaker(weakest, profile->scores.level, profile->scores.factor > 0.0);
     return weaker(weakest, profile->loss_level, profile->loss_bytes_per_logit > 0.0);
+}
+
+bool sp_i_curve_allocate(sp_curve *curve, size_t points)
+{
+    curve->x = sp_i_calloc(3 * points, sizeof *curve->x);
+    if (curve->x == NULL) {
+        return false;
+    }
+    curve->y = curve->x + points;
+    curve->slope = curve->y + points;
+    curve->points = (int)points;
+    return true;
 }

@@ -1,9 +1,9 @@
 // Profiles from JSON (slimpack/profile/1).
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "sim/cost/profile_fields.h"
-#include "sim/cost/profile_read_models.h"
+#include "sim/cost/profile_private.h"
 
 #define SCHEMA "slimpack/profile/1"
 
@@ -202,18 +202,6 @@ static void read_links(sp_object *root, sp_profile *profile)
     sp_object_end(&object);
 }
 
-static void copy_name(sp_object *object, const char *key, const char *fallback, char *to,
-                      size_t bytes)
-{
-    const char *text = sp_object_string(object, key, fallback);
-    if (strlen(text) >= bytes) {
-        sp_object_error(object, key, "expected at most %d bytes of text, got %d", (int)bytes - 1,
-                        (int)strlen(text));
-        return;
-    }
-    memcpy(to, text, strlen(text) + 1);
-}
-
 static void read_for_stack(sp_object *root, sp_profile *profile)
 {
     sp_object object;
@@ -232,7 +220,7 @@ static void read_for_stack(sp_object *root, sp_profile *profile)
         if (!sp_stack_builtin(stack, &known)) {
             sp_object_error(&object, stack, "no stack has this name");
         }
-        copy_name(&object, stack, "", profile->for_stack[i].profile, SP_PROFILE_NAME);
+        sp_object_text(&object, stack, "", profile->for_stack[i].profile, SP_PROFILE_NAME);
         snprintf(profile->for_stack[i].stack, SP_PROFILE_NAME, "%s", stack);
     }
     sp_object_end(&object);
@@ -269,8 +257,8 @@ sp_status sp_profile_from_json(const json_t *json, const char *source, sp_profil
     if (strcmp(schema, SCHEMA) != 0) {
         sp_object_error(&root, "schema", "expected \"%s\", got \"%.64s\"", SCHEMA, schema);
     }
-    copy_name(&root, "name", name, profile->name, sizeof profile->name);
-    copy_name(&root, "gpu", "", profile->gpu, sizeof profile->gpu);
+    sp_object_text(&root, "name", name, profile->name, sizeof profile->name);
+    sp_object_text(&root, "gpu", "", profile->gpu, sizeof profile->gpu);
     sp_stack_from_member(&root, "stack", &profile->stack);
     read_for_stack(&root, profile);
     sp_object cluster;
@@ -322,4 +310,81 @@ sp_status sp_profile_from_json(const json_t *json, const char *source, sp_profil
         sp_profile_fini(profile);
     }
     return status;
+}
+
+enum { POINTS = 4096 }; // of one table
+
+sp_level sp_i_profile_provenance(sp_object *object, char *source)
+{
+    sp_object_require(object, "level");
+    sp_object_require(object, "source");
+    char unused[SP_I_PROFILE_SOURCE];
+    sp_object_text(object, "source", "", source != NULL ? source : unused, SP_I_PROFILE_SOURCE);
+    return (sp_level)sp_object_enum(object, "level", sp_level_names, SP_LEVEL_ASSUMED);
+}
+
+double sp_i_profile_number(sp_object *object, const char *key, double least, double most)
+{
+    sp_object_require(object, key);
+    return sp_object_real(object, key, least, least, most);
+}
+
+static bool point_number(const json_t *point, size_t index, double *number)
+{
+    const json_t *value = json_array_get(point, index);
+    *number = json_is_number(value) ? json_number_value(value) : 0.0;
+    return *number >= SP_I_PROFILE_LEAST && *number <= SP_I_PROFILE_MOST;
+}
+
+static void point_error(sp_object *object, const char *table, size_t index, const char *expected,
+                        const json_t *found)
+{
+    char key[48];
+    snprintf(key, sizeof key, "%s[%zu]", table, index);
+    sp_object_expected(object, key, found, "%s", expected);
+}
+
+sp_status sp_i_profile_points(sp_object *object, const char *key, double y_unit, sp_curve *curve)
+{
+    sp_object_require(object, key);
+    const json_t *points = sp_object_get(object, key);
+    if (points == NULL) {
+        return SP_OK;
+    }
+    size_t count = json_array_size(points);
+    if (count == 0 || count > POINTS) {
+        sp_object_error(object, key, "expected an array of 1 to %d points [x, y]", (int)POINTS);
+        return SP_OK;
+    }
+    if (!sp_i_curve_allocate(curve, count)) {
+        return sp_error_no_memory(object->err, "a profile table");
+    }
+    for (size_t i = 0; i < count; i++) {
+        const json_t *point = json_array_get(points, i);
+        double y = 0.0;
+        if (json_array_size(point) != 2 || !point_number(point, 0, &curve->x[i]) ||
+            !point_number(point, 1, &y)) {
+            point_error(object, key, i, "[x, y], two numbers from 1e-9 to 1e+18", point);
+            return SP_OK;
+        }
+        if (i > 0 && curve->x[i] <= curve->x[i - 1]) {
+            point_error(object, key, i, "a larger x than the point before", point);
+            return SP_OK;
+        }
+        curve->y[i] = y * y_unit;
+    }
+    return SP_OK;
+}
+
+void sp_i_profile_monotone(sp_curve *curve, double power, bool floor)
+{
+    for (int i = 1; i < curve->points; i++) {
+        double bound = curve->y[i - 1] * pow(curve->x[i] / curve->x[i - 1], power);
+        if (floor ? curve->y[i] < bound : curve->y[i] > bound) {
+            curve->y[i] = bound;
+        }
+    }
+    for (int i = 0; i + 1 < curve->points; i++) {
+        curve->slope[i] = log(curve->y[i + 1] / curve->y[i]) / log(curve->x[i + 1] / curve->x[i]);
+    }
 }

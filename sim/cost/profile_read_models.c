@@ -1,6 +1,4 @@
-#include "sim/cost/profile_read_models.h"
-
-#include "sim/cost/profile_fields.h"
+#include "sim/cost/profile_private.h"
 
 #define MOST_US 1e12
 #define MOST_GROWTH 10.0
@@ -39,12 +37,9 @@ static void read_tiles(sp_object *object, sp_gemm_model *model)
         double efficiency = json_number_value(json_array_get(tile, 2));
         if (json_array_size(tile) != 3 || m < 1 || m > 4096 || n < 1 || n > 4096 ||
             !(efficiency >= 0.01 && efficiency <= 10.0)) {
-            char found[80];
-            sp_json_quote(tile, found, sizeof found);
-            sp_object_error(object, "tiles",
-                            "expected [m, n, efficiency] with edges from 1 to 4096 and an "
-                            "efficiency from 0.01 to 10, got %s",
-                            found);
+            sp_object_expected(object, "tiles", tile,
+                               "[m, n, efficiency] with edges from 1 to 4096 and an efficiency "
+                               "from 0.01 to 10");
             return;
         }
         model->tiles[i].m = (int)m;

@@ -14,13 +14,13 @@ void sp_step_costs_fini(sp_step_costs *costs)
     sp_i_free(costs->r);
     sp_i_free(costs->p2p_f_ns);
     sp_i_free(costs->p2p_b_ns);
-    sp_i_free(costs->p2p_f_far_ns);
-    sp_i_free(costs->p2p_b_far_ns);
+    sp_i_free(costs->p2p_f_internode_ns);
+    sp_i_free(costs->p2p_b_internode_ns);
     sp_i_free(costs->offloaded_bytes);
     sp_i_free(costs->o_ns);
     sp_i_free(costs->l_ns);
-    sp_i_free(costs->far);
-    sp_i_free(costs->tail);
+    sp_i_free(costs->crosses_nodes);
+    sp_i_free(costs->epilogue);
     sp_i_free(costs->buckets);
     sp_i_free(costs->unit);
     sp_i_free(costs->backward_unit);
@@ -67,10 +67,10 @@ sp_status sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout,
     costs->r = table(backward * rows, sizeof *costs->r, &ok);
     costs->p2p_f_ns = table(forward, sizeof *costs->p2p_f_ns, &ok);
     costs->p2p_b_ns = table(backward, sizeof *costs->p2p_b_ns, &ok);
-    costs->p2p_f_far_ns = table(forward, sizeof *costs->p2p_f_far_ns, &ok);
-    costs->p2p_b_far_ns = table(backward, sizeof *costs->p2p_b_far_ns, &ok);
-    costs->far = table(pp, sizeof *costs->far, &ok);
-    costs->tail = table(pp, sizeof *costs->tail, &ok);
+    costs->p2p_f_internode_ns = table(forward, sizeof *costs->p2p_f_internode_ns, &ok);
+    costs->p2p_b_internode_ns = table(backward, sizeof *costs->p2p_b_internode_ns, &ok);
+    costs->crosses_nodes = table(pp, sizeof *costs->crosses_nodes, &ok);
+    costs->epilogue = table(pp, sizeof *costs->epilogue, &ok);
     if (with_memory) {
         costs->offloaded_bytes = table(forward * rows, sizeof *costs->offloaded_bytes, &ok);
         costs->o_ns = table(forward * rows, sizeof *costs->o_ns, &ok);
@@ -160,13 +160,13 @@ void sp_schedule_costs_free(sp_schedule_costs *means)
 
 double sp_step_costs_mean_p2p_ns(const sp_step_costs *costs, int pp, int backward, size_t k)
 {
-    int far = 0;
+    int crossings = 0;
     for (int r = 0; r + 1 < pp; r++) {
-        far += costs->far[r];
+        crossings += costs->crosses_nodes[r];
     }
-    double crossing = pp > 1 ? (double)far / (pp - 1) : 0.0;
+    double crossing = pp > 1 ? (double)crossings / (pp - 1) : 0.0;
     int64_t near_ns = backward ? costs->p2p_b_ns[k] : costs->p2p_f_ns[k];
-    int64_t far_ns = backward ? costs->p2p_b_far_ns[k] : costs->p2p_f_far_ns[k];
+    int64_t far_ns = backward ? costs->p2p_b_internode_ns[k] : costs->p2p_f_internode_ns[k];
     return (1.0 - crossing) * (double)near_ns + crossing * (double)far_ns;
 }
 
@@ -260,4 +260,33 @@ sp_status sp_step_costs_means(const sp_step_costs *costs, const sp_plan *plan,
     made->p2p_ns =
         costs->forward_packs > 0 ? (int64_t)(p2p / (double)costs->forward_packs + 0.5) : 0;
     return SP_OK;
+}
+
+sp_status sp_link_times_init(sp_link_times *links, size_t forward_packs, size_t backward_packs,
+                             int pp, sp_error *err)
+{
+    *links = (sp_link_times){
+        .forward_packs = forward_packs,
+        .backward_packs = backward_packs,
+        .f_ns = sp_i_calloc(forward_packs, sizeof *links->f_ns),
+        .b_ns = sp_i_calloc(backward_packs, sizeof *links->b_ns),
+        .f_internode_ns = sp_i_calloc(forward_packs, sizeof *links->f_internode_ns),
+        .b_internode_ns = sp_i_calloc(backward_packs, sizeof *links->b_internode_ns),
+        .crosses_nodes = sp_i_calloc((size_t)pp, sizeof *links->crosses_nodes)};
+    if (links->f_ns == NULL || links->b_ns == NULL || links->f_internode_ns == NULL ||
+        links->b_internode_ns == NULL || links->crosses_nodes == NULL) {
+        sp_link_times_fini(links);
+        return sp_error_no_memory(err, "the times of links");
+    }
+    return SP_OK;
+}
+
+void sp_link_times_fini(sp_link_times *links)
+{
+    sp_i_free(links->f_ns);
+    sp_i_free(links->b_ns);
+    sp_i_free(links->f_internode_ns);
+    sp_i_free(links->b_internode_ns);
+    sp_i_free(links->crosses_nodes);
+    *links = (sp_link_times){0};
 }

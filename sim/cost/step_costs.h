@@ -8,19 +8,48 @@
 #include <stdint.h>
 
 #include "sim/base/status.h"
-#include "sim/cost/link_times.h"
 #include "sim/model/footprint.h"
 #include "sim/model/layout.h"
 #include "sim/plan/packing.h"
 #include "sim/schedule/schedule.h"
 
+// How long hidden states and their gradients are under way between pipeline ranks: of a step's
+// costs the part that links need which are emulated. Made from costs (step_costs.h), whose tables
+// are then borrowed, or of its own, from a document.
+
+// Transfers of a pack to the next (forward) or previous (backward) pipeline rank.
+typedef struct sp_link_times {
+    size_t forward_packs, backward_packs;
+    int64_t *f_ns, *b_ns;                     // inside a node, [pack]
+    int64_t *f_internode_ns, *b_internode_ns; // across nodes, [pack]
+    uint8_t *crosses_nodes; // [pp]: the link between ranks r and (r+1) % pp crosses nodes
+} sp_link_times;
+
+// Zeroed tables of its own; SP_ERR_NO_MEMORY.
+sp_status sp_link_times_init(sp_link_times *links, size_t forward_packs, size_t backward_packs,
+                             int pp, sp_error *err);
+// Of tables of its own.
+void sp_link_times_fini(sp_link_times *links);
+
+// Time of a crossing from pipeline rank `from` to rank `to` (neighbours on the ring of pp).
+static inline int64_t sp_link_times_ns(const sp_link_times *links, bool backward, size_t pack,
+                                       int from, int to, int pp)
+{
+    // The link between ranks r and r+1 carries both directions; `from` names it going up.
+    int link = (from + 1) % pp == to ? from : to;
+    if (links->crosses_nodes[link]) {
+        return backward ? links->b_internode_ns[pack] : links->f_internode_ns[pack];
+    }
+    return backward ? links->b_ns[pack] : links->f_ns[pack];
+}
+
 // After the last backward of a pipeline rank.
-typedef struct sp_tail_cost {
+typedef struct sp_epilogue_cost {
     int64_t grad_reduce_ns; // starts when all data-parallel ranks are done
     int64_t optimizer_ns;
     int64_t param_gather_ns;
     int64_t hideable_gather_ns; // part of it that may run behind the next step's first forward
-} sp_tail_cost;
+} sp_epilogue_cost;
 
 // The gradients of one model chunk, reduced in equal buckets one after another while other work
 // runs: bucket j of n is ready when (j+1)/n of the last action that makes gradients is over.
@@ -48,15 +77,16 @@ typedef struct sp_step_costs {
     // it runs a whole forward again (ChunkFlow) and costs f.
     sp_action_cost *b, *i, *w, *r;
     // Boundary transfer of a pack to the next (forward) or previous (backward) pipeline rank.
-    int64_t *p2p_f_ns, *p2p_b_ns;         // inside a node, [pack]
-    int64_t *p2p_f_far_ns, *p2p_b_far_ns; // across nodes, [pack]
+    int64_t *p2p_f_ns, *p2p_b_ns;                     // inside a node, [pack]
+    int64_t *p2p_f_internode_ns, *p2p_b_internode_ns; // across nodes, [pack]
     // Copies to host memory and back: forward packs, [pack * classes + class]. NULL for uniform
     // costs: a plan with O or L is then refused.
     int64_t *o_ns, *l_ns;
-    bool blocking_transfers; // the sending rank waits for each of its sends
-    uint8_t *far;            // [pp]: the transfer between ranks r and (r+1) % pp crosses nodes
-    sp_tail_cost *tail;      // [pp]
-    // [pp * chunks], by rank, then chunk: reduced before tail[].grad_reduce_ns starts. NULL: none.
+    bool blocking_transfers;    // the sending rank waits for each of its sends
+    uint8_t *crosses_nodes;     // [pp]: the transfer between ranks r and (r+1) % pp crosses nodes
+    sp_epilogue_cost *epilogue; // [pp]
+    // [pp * chunks], by rank, then chunk: reduced before epilogue[].grad_reduce_ns starts. NULL:
+    // none.
     sp_bucket_cost *buckets;
     // Memory: NULL for uniform costs.
     sp_unit_bytes *unit; // forward packs, [pack * classes + class]; all of `held` on the GPU
@@ -87,13 +117,15 @@ static inline size_t sp_i_memory_class(const sp_step_costs *costs, int vstage)
 // The transfers in the costs; borrows their tables.
 static inline sp_link_times sp_step_costs_links(const sp_step_costs *costs)
 {
-    return (sp_link_times){.forward_packs = costs->forward_packs,
-                           .backward_packs = costs->backward_packs,
-                           .f_ns = costs->p2p_f_ns,
-                           .b_ns = costs->p2p_b_ns,
-                           .f_far_ns = costs->p2p_f_far_ns,
-                           .b_far_ns = costs->p2p_b_far_ns,
-                           .far = costs->far};
+    sp_link_times links;
+    links.forward_packs = costs->forward_packs;
+    links.backward_packs = costs->backward_packs;
+    links.f_ns = costs->p2p_f_ns;
+    links.b_ns = costs->p2p_b_ns;
+    links.f_internode_ns = costs->p2p_f_internode_ns;
+    links.b_internode_ns = costs->p2p_b_internode_ns;
+    links.crosses_nodes = costs->crosses_nodes;
+    return links;
 }
 
 // Time of a boundary crossing from pipeline rank `from` to rank `to` (neighbours on the ring of

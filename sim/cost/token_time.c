@@ -1,9 +1,8 @@
-#include "sim/cost/token_time.h"
-
+// Time of operators that depend on the token count alone.
 #include <math.h>
 
-#include "sim/cost/collective.h"
-#include "sim/cost/time_common.h"
+#include "sim/cost/op_time.h"
+#include "sim/cost/time_private.h"
 
 // The dimension that counts tokens goes first: a table of times for n and k then also serves the
 // weight gradient, whose tokens are the reduction.

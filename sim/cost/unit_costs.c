@@ -1,9 +1,9 @@
-#include "sim/cost/unit_costs.h"
+#include "sim/cost/cost_private.h"
 
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "sim/cost/time_common.h"
+#include "sim/cost/time_private.h"
 #include "sim/plan/regroup.h"
 
 typedef struct filler {
@@ -18,7 +18,7 @@ typedef struct filler {
 static void fill_list(const filler *f, const sp_pack_list *list, bool backward,
                       sp_unit_bytes *units);
 static void fill_copies(const filler *f);
-static void settle_shares(const filler *f, size_t packs, sp_unit_bytes *units);
+static void move_shares(const filler *f, size_t packs, sp_unit_bytes *units);
 
 sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *packing,
                                sp_step_costs *costs, sp_error *err)
@@ -39,23 +39,13 @@ sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *pack
         if (regrouped) {
             fill_list(&f, &packing->backward, true, costs->backward_unit);
         }
-        settle_shares(&f, costs->forward_packs, costs->unit);
-        settle_shares(&f, regrouped ? costs->backward_packs : 0, costs->backward_unit);
+        move_shares(&f, costs->forward_packs, costs->unit);
+        move_shares(&f, regrouped ? costs->backward_packs : 0, costs->backward_unit);
     }
     sp_i_free(f.sums);
     sp_i_free(f.same);
     sp_i_free(f.end);
     return status;
-}
-
-// Of a pack whose slices all begin their samples.
-static int64_t whole_samples(const filler *f, const sp_pack_list *list, const sp_pack *pack)
-{
-    bool whole = f->end != NULL;
-    for (size_t s = 0; whole && s < pack->slice_count; s++) {
-        whole = list->slices[pack->first_slice + s].begin == 0;
-    }
-    return whole ? (int64_t)pack->slice_count : 0;
 }
 
 static int64_t seen_tokens(const filler *f, const sp_pack_list *list, const sp_pack *pack)
@@ -81,7 +71,7 @@ static sp_unit_load load_of(const filler *f, const sp_pack_list *list, size_t k,
                          .kv_tokens = pack->kv_tokens,
                          .pairs = pack->full_pairs,
                          .seen_tokens = seen_tokens(f, list, pack),
-                         .whole_samples = whole_samples(f, list, pack)};
+                         .slices = f->end != NULL ? (int64_t)pack->slice_count : 0};
     if (backward) {
         load.begun_tokens = f->sums[k].begun_tokens;
         load.found_tokens = f->sums[k].found_tokens;
@@ -94,8 +84,7 @@ static bool is_alike(const sp_unit_load *a, const sp_unit_load *b)
 {
     return a->tokens == b->tokens && a->kv_tokens == b->kv_tokens && a->pairs == b->pairs &&
            a->begun_tokens == b->begun_tokens && a->found_tokens == b->found_tokens &&
-           a->seen_tokens == b->seen_tokens && a->whole_samples == b->whole_samples &&
-           a->collects == b->collects;
+           a->seen_tokens == b->seen_tokens && a->slices == b->slices && a->collects == b->collects;
 }
 
 // Samples of one length make equal packs one after the other.
@@ -158,7 +147,7 @@ static bool has_no_input_gradient(const filler *f, const sp_unit_bytes *units, s
 // A share of the embedding leaves nothing: what it looks up goes into a message, and the mask of a
 // dropout is on the first stage's rank. Whoever shares a
 // head that runs again keeps nothing until then: the hidden states come a second time.
-static void settle_shares(const filler *f, size_t packs, sp_unit_bytes *units)
+static void move_shares(const filler *f, size_t packs, sp_unit_bytes *units)
 {
     static const sp_bytes nothing;
     const sp_step_costs *costs = f->costs;

@@ -1,9 +1,9 @@
-#include "sim/cost/zero.h"
+#include "sim/cost/cost_private.h"
 
 #include <math.h>
 
-#include "sim/cost/collective.h"
-#include "sim/cost/time_common.h"
+#include "sim/cost/op_time.h"
+#include "sim/cost/time_private.h"
 
 #define BYTES_BF16 2.0
 
@@ -88,8 +88,8 @@ static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const
     sp_group replicas = sp_cluster_group(cost->cluster, cost->layout, SP_DIM_DP_CP);
     const sp_stage layer = {.layers = 1};
     const sp_stage embedding = {.embedding = true};
-    // A table that both ends of a stage share is the embedding's.
-    const sp_stage ends = {.embedding = stage->embedding, .head = true};
+    // A table that both embedding_and_head of a stage share is the embedding's.
+    const sp_stage embedding_and_head = {.embedding = stage->embedding, .head = true};
     double before = stage->embedding ? parameters_of(cost, embedding) : 0.0;
     chain c = {.stage = *stage,
                .count = stage->embedding + stage->layers + stage->head,
@@ -97,7 +97,8 @@ static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const
                .overlap_share = timer->profile->interference.overlap_share};
     c.of[SP_PART_LAYER] = unit_of(cost, timer, replicas, parameters_of(cost, layer));
     c.of[SP_PART_EMBEDDING] = unit_of(cost, timer, replicas, before);
-    c.of[SP_PART_HEAD] = unit_of(cost, timer, replicas, parameters_of(cost, ends) - before);
+    c.of[SP_PART_HEAD] =
+        unit_of(cost, timer, replicas, parameters_of(cost, embedding_and_head) - before);
     return c;
 }
 

@@ -2,7 +2,7 @@
 #include "sim/engine/allocator_private.h"
 
 #include "sim/base/alloc.h"
-#include "sim/model/tensor_program_build.h"
+#include "sim/model/tensor_program.h"
 
 enum { NONE = -1 };
 

@@ -2,9 +2,8 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
+#include "sim/model/layout.h"
 #include "sim/model/parameter_list.h"
-#include "sim/model/saturate.h"
-#include "sim/model/shard.h"
 
 enum {
     BF16 = 2,
@@ -50,17 +49,17 @@ static sp_status allocate_chunk(sp_block_allocator *blocks, const sp_layout *lay
     sp_status status = SP_OK;
     int64_t ranks = shares(layout);
     for (size_t i = 0; status == SP_OK && i < list->count; i++) {
-        int64_t bytes = sp_i_mul_bytes(BF16, list->items[i].elements);
+        int64_t bytes = sp_mul_bytes(BF16, list->items[i].elements);
         status = take(blocks, layout->zero >= 3 ? sp_ceil_div(bytes, ranks) : bytes, err);
     }
     int64_t share = sp_ceil_div(elements_of(list), ranks);
     if (status == SP_OK) {
         int64_t number = (int64_t)sp_stack_gradient_bytes(stack);
         int64_t elements = layout->zero >= 2 ? share : share * ranks;
-        status = take(blocks, sp_i_mul_bytes(number, elements), err);
+        status = take(blocks, sp_mul_bytes(number, elements), err);
     }
     if (status == SP_OK && stack->gradient_buckets && ranks > 1) {
-        status = take(blocks, sp_i_mul_bytes(BF16, elements_of(list)), err);
+        status = take(blocks, sp_mul_bytes(BF16, elements_of(list)), err);
     }
     return status;
 }
@@ -76,14 +75,14 @@ static sp_status allocate_buffers(sp_block_allocator *blocks, const sp_model *mo
         status = take(blocks, bytes, err);
     }
     int64_t rows = sp_ceil_div(largest->tokens, layout->cp);
-    sp_i_shard shard = sp_i_shard_of(model, layout);
+    sp_shard shard = sp_shard_of(model, layout);
     if (status == SP_OK && shard.norm_split > 1) {
         // One gather buffer for all layers.
-        status = take(blocks, sp_i_mul_bytes(rows, BF16 * model->hidden), err);
+        status = take(blocks, sp_mul_bytes(rows, BF16 * model->hidden), err);
     }
     if (status == SP_OK && stack->score_buffer) {
         int64_t pairs = sp_ceil_div(largest->pairs, layout->cp);
-        status = take(blocks, sp_i_mul_bytes(pairs, BF16 * shard.heads), err);
+        status = take(blocks, sp_mul_bytes(pairs, BF16 * shard.heads), err);
     }
     int64_t dummies[SP_DUMMY_GRADIENTS];
     int count = sp_footprint_dummy_gradients(model, layout, stack, stages, layout->chunks, dummies);
@@ -92,7 +91,7 @@ static sp_status allocate_buffers(sp_block_allocator *blocks, const sp_model *mo
     }
     // Each chunk keeps its table of angles.
     for (int c = 0; status == SP_OK && model->positional == SP_ROPE && c < layout->chunks; c++) {
-        status = take(blocks, sp_i_mul_bytes(rows, 2 * BF16 * model->head_dim), err);
+        status = take(blocks, sp_mul_bytes(rows, 2 * BF16 * model->head_dim), err);
     }
     return status;
 }
@@ -105,9 +104,9 @@ static sp_status allocate_masters(sp_block_allocator *blocks, const sp_i_pieces 
     sp_status status = SP_OK;
     for (size_t i = 0; status == SP_OK && i < pieces->count; i++) {
         int32_t clone;
-        status = sp_block_allocate(blocks, sp_i_mul_bytes(BF16, pieces->elements[i]), &clone, err);
+        status = sp_block_allocate(blocks, sp_mul_bytes(BF16, pieces->elements[i]), &clone, err);
         if (status == SP_OK) {
-            status = take(blocks, sp_i_mul_bytes(FP32, pieces->elements[i]), err);
+            status = take(blocks, sp_mul_bytes(FP32, pieces->elements[i]), err);
             sp_block_release(blocks, clone);
         }
     }
@@ -198,7 +197,7 @@ sp_status sp_i_allocate_moments(sp_block_allocator *blocks, const sp_i_pieces *p
     sp_status status = SP_OK;
     for (size_t i = 0; status == SP_OK && i < pieces->count; i++) {
         for (int moment = 0; status == SP_OK && moment < 2; moment++) {
-            status = take(blocks, sp_i_mul_bytes(FP32, pieces->elements[i]), err);
+            status = take(blocks, sp_mul_bytes(FP32, pieces->elements[i]), err);
         }
     }
     return status;

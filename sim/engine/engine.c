@@ -127,8 +127,9 @@ static sp_status verify(const sp_plan *plan, const sp_step_costs *costs, int64_t
     return status;
 }
 
+// In the words of the graph, which knows the shortest cycle, else in those of the walk.
 static sp_status name_cycle(const sp_plan *plan, const sp_step_costs *costs, const char *source,
-                            sp_error *err)
+                            const sp_error *walked, sp_error *err)
 {
     sp_structure *structure = NULL;
     sp_status status = sp_structure_new(plan, costs, &structure, err);
@@ -137,8 +138,8 @@ static sp_status name_cycle(const sp_plan *plan, const sp_step_costs *costs, con
     }
     sp_structure_free(structure);
     return status != SP_OK ? status
-                           : sp_error_set(err, SP_ERR_DEADLOCK,
-                                          "%s: an action waits for one that no rank runs", source);
+                           : sp_error_set(err, SP_ERR_DEADLOCK, "%s: the plan cannot finish: %s",
+                                          source, walked->message[0]);
 }
 
 sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
@@ -154,7 +155,7 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
         sp_error walk_err = {0};
         status = run(plan, costs, options->unfold, timeline, counts, &walk_err);
         if (status == SP_ERR_DEADLOCK) {
-            status = name_cycle(plan, costs, source, err);
+            status = name_cycle(plan, costs, source, &walk_err, err);
         }
         for (int i = 0; status != SP_OK && status != SP_ERR_DEADLOCK && i < walk_err.count; i++) {
             sp_error_set(err, status, "%s", walk_err.message[i]);

@@ -93,7 +93,7 @@ static bool same_forward(const view *v, size_t a, size_t b)
     size_t n = (size_t)costs->classes;
     return memcmp(costs->f + a * n, costs->f + b * n, n * sizeof *costs->f) == 0 &&
            costs->p2p_f_ns[a] == costs->p2p_f_ns[b] &&
-           costs->p2p_f_far_ns[a] == costs->p2p_f_far_ns[b] &&
+           costs->p2p_f_internode_ns[a] == costs->p2p_f_internode_ns[b] &&
            v->list[0]->packs[a].computed == v->list[0]->packs[b].computed &&
            same_copies(costs, a, b) &&
            (costs->unit == NULL ||
@@ -132,7 +132,7 @@ static bool same_backward(const view *v, size_t a, size_t b)
            memcmp(costs->w + a * n, costs->w + b * n, bytes) == 0 &&
            memcmp(costs->r + a * n, costs->r + b * n, bytes) == 0 &&
            costs->p2p_b_ns[a] == costs->p2p_b_ns[b] &&
-           costs->p2p_b_far_ns[a] == costs->p2p_b_far_ns[b] && same_slices(v, a, b) &&
+           costs->p2p_b_internode_ns[a] == costs->p2p_b_internode_ns[b] && same_slices(v, a, b) &&
            (costs->backward_unit == NULL ||
             memcmp(costs->backward_unit + a * n, costs->backward_unit + b * n,
                    n * sizeof *costs->backward_unit) == 0);

@@ -108,7 +108,7 @@ static void fill_rank(const sp_step_costs *costs, sp_timeline *timeline, int pp_
                       readiness *ready)
 {
     size_t pp = (size_t)timeline->plan->layout.pp;
-    const sp_tail_cost *tail = &costs->tail[pp_rank];
+    const sp_epilogue_cost *tail = &costs->epilogue[pp_rank];
     int64_t ready_ns = 0;
     int64_t hidden_ns = tail->hideable_gather_ns;
     for (size_t i = (size_t)pp_rank; i < timeline->rank_count; i += pp) {

@@ -19,30 +19,33 @@ typedef struct sp_export_window {
 } sp_export_window;
 
 // "0-3,8" to a list of ranks (at most max, below limit); returns the count or -1 with an error.
-int sp_export_parse_ranks(const char *text, int limit, int *ranks, int max, sp_error *err);
+SP_API int sp_export_parse_ranks(const char *text, int limit, int *ranks, int max, sp_error *err);
 
 // Chrome/Perfetto JSON: ranks as processes, compute and communication as threads, memory as
 // counters (memory may be NULL; needs points). Returns the number of events through *events.
-sp_status sp_export_trace(FILE *file, const sp_timeline *timeline, const sp_memory_timeline *memory,
-                          const sp_export_window *window, int64_t *events, sp_error *err);
+SP_API sp_status sp_export_trace(FILE *file, const sp_timeline *timeline,
+                                 const sp_memory_timeline *memory, const sp_export_window *window,
+                                 int64_t *events, sp_error *err);
 
 // Events the trace would have, for the size warning (viewers die above about a million).
-int64_t sp_export_trace_events(const sp_timeline *timeline, const sp_export_window *window,
-                               bool with_memory);
+SP_API int64_t sp_export_trace_events(const sp_timeline *timeline, const sp_export_window *window,
+                                      bool with_memory);
 
 // The timeline as text, one line per rank, `columns` wide; colour by ANSI codes where `colour`.
-sp_status sp_export_text(FILE *file, const sp_timeline *timeline, const sp_export_window *window,
-                         int columns, bool colour, sp_error *err);
+SP_API sp_status sp_export_text(FILE *file, const sp_timeline *timeline,
+                                const sp_export_window *window, int columns, bool colour,
+                                sp_error *err);
 
 // Data blocks for plots/timeline.gp: rank, kind, chunk, pack, start and end in ms; then memory in
 // GiB.
-sp_status sp_export_gnuplot(FILE *file, const sp_timeline *timeline,
-                            const sp_memory_timeline *memory, const sp_export_window *window,
-                            sp_error *err);
+SP_API sp_status sp_export_gnuplot(FILE *file, const sp_timeline *timeline,
+                                   const sp_memory_timeline *memory, const sp_export_window *window,
+                                   sp_error *err);
 
 // Memory of one rank (index into the timeline's ranks) as the snapshot that PyTorch's memory viewer
 // (memory_viz) opens: a pickle of segments and trace entries.
-sp_status sp_export_memory_snapshot(FILE *file, const sp_timeline *timeline,
-                                    const sp_memory_timeline *memory, size_t rank, sp_error *err);
+SP_API sp_status sp_export_memory_snapshot(FILE *file, const sp_timeline *timeline,
+                                           const sp_memory_timeline *memory, size_t rank,
+                                           sp_error *err);
 
 #endif

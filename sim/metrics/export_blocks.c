@@ -1,35 +1,35 @@
-#include "sim/metrics/export_blocks.h"
+#include "sim/metrics/export_private.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
 
-static const char *const tail_names[] = {"gradient reduce", "optimizer", "parameter gather"};
+static const char *const epilogue_names[] = {"gradient reduce", "optimizer", "parameter gather"};
 
-enum { TAIL_PARTS = sizeof(tail_names) / sizeof(tail_names[0]) };
+enum { TAIL_PARTS = sizeof(epilogue_names) / sizeof(epilogue_names[0]) };
 
-size_t sp_i_moment_count(const sp_rank_timeline *rank)
+size_t sp_i_phase_count(const sp_rank_timeline *rank)
 {
     return 1 + rank->count + TAIL_PARTS;
 }
 
-void sp_i_moment_name(const sp_rank_timeline *rank, int chunks, sp_i_moment moment, char name[32])
+void sp_i_phase_name(const sp_rank_timeline *rank, int chunks, sp_i_phase phase, char name[32])
 {
-    if (moment == 0) {
+    if (phase == 0) {
         snprintf(name, 32, "start of the step");
-    } else if (moment <= rank->count) {
-        sp_action_name(rank->spans[moment - 1].action, chunks, name);
+    } else if (phase <= rank->count) {
+        sp_action_name(rank->spans[phase - 1].action, chunks, name);
     } else {
-        snprintf(name, 32, "%s", tail_names[moment - 1 - rank->count]);
+        snprintf(name, 32, "%s", epilogue_names[phase - 1 - rank->count]);
     }
 }
 
-// The moment that changes memory at `time_ns`: an action allocates from its start on and frees up
+// The phase that changes memory at `time_ns`: an action allocates from its start on and frees up
 // to its end, so that where two touch the earlier one frees and the later one allocates.
-static sp_i_moment moment_at(const sp_rank_timeline *rank, int64_t time_ns, bool frees)
+static sp_i_phase phase_at(const sp_rank_timeline *rank, int64_t time_ns, bool frees)
 {
-    int64_t limit_ns = frees ? time_ns : time_ns + 1; // moments that start before it
+    int64_t limit_ns = frees ? time_ns : time_ns + 1; // phases that start before it
     size_t low = 0;
     size_t high = rank->count;
     while (low < high) {
@@ -44,11 +44,11 @@ static sp_i_moment moment_at(const sp_rank_timeline *rank, int64_t time_ns, bool
         return low;
     }
     const int64_t ends_ns[] = {rank->reduce_end_ns, rank->optimizer_end_ns};
-    sp_i_moment moment = rank->count + 1;
+    sp_i_phase phase = rank->count + 1;
     for (int i = 0; i < TAIL_PARTS - 1 && limit_ns > ends_ns[i]; i++) {
-        moment++;
+        phase++;
     }
-    return moment;
+    return phase;
 }
 
 typedef struct sp_block_walk {
@@ -76,7 +76,7 @@ static bool note(const sp_block_walk *walk, bool alloc, sp_i_block block)
 }
 
 // First fit: the lowest gap between the blocks held.
-static bool allocate(const sp_block_walk *walk, int64_t bytes, sp_i_moment made)
+static bool allocate(const sp_block_walk *walk, int64_t bytes, sp_i_phase made)
 {
     sp_i_heap *heap = &walk->log->heaps[walk->category];
     if (!sp_i_reserve((void **)&heap->blocks, &heap->capacity, heap->count + 1,
@@ -104,7 +104,7 @@ static bool uses_backward_packs(sp_action action)
     return action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_W;
 }
 
-static bool same_pack(const sp_block_walk *walk, sp_i_moment a, sp_i_moment b)
+static bool same_pack(const sp_block_walk *walk, sp_i_phase a, sp_i_phase b)
 {
     size_t count = walk->rank->count;
     if (a == 0 || b == 0 || a > count || b > count) {
@@ -116,12 +116,12 @@ static bool same_pack(const sp_block_walk *walk, sp_i_moment a, sp_i_moment b)
            (walk->one_to_one || uses_backward_packs(first) == uses_backward_packs(second));
 }
 
-static size_t choose_block(const sp_block_walk *walk, const sp_i_heap *heap, sp_i_moment moment)
+static size_t choose_block(const sp_block_walk *walk, const sp_i_heap *heap, sp_i_phase phase)
 {
     size_t best = 0;
     bool best_same = false;
     for (size_t i = 0; i < heap->count; i++) {
-        bool same = same_pack(walk, heap->blocks[i].made, moment);
+        bool same = same_pack(walk, heap->blocks[i].made, phase);
         bool newer = heap->blocks[i].order > heap->blocks[best].order;
         if (i == 0 || (same && !best_same) || (same == best_same && newer)) {
             best = i;
@@ -134,9 +134,9 @@ static size_t choose_block(const sp_block_walk *walk, const sp_i_heap *heap, sp_
 static bool release(const sp_block_walk *walk, int64_t bytes)
 {
     sp_i_heap *heap = &walk->log->heaps[walk->category];
-    sp_i_moment moment = moment_at(walk->rank, walk->time_ns, true);
+    sp_i_phase phase = phase_at(walk->rank, walk->time_ns, true);
     while (bytes > 0) {
-        size_t at = choose_block(walk, heap, moment);
+        size_t at = choose_block(walk, heap, phase);
         sp_i_block block = heap->blocks[at];
         heap->count--;
         memmove(&heap->blocks[at], &heap->blocks[at + 1],
@@ -173,9 +173,9 @@ static bool walk_point(sp_block_walk *walk, const sp_rank_memory *memory, size_t
     }
     for (int c = 0; c < SP_I_BLOCK_CATEGORIES; c++) {
         walk->category = c;
-        sp_i_moment moment =
-            point == 0 && is_state(c) ? 0 : moment_at(walk->rank, walk->time_ns, false);
-        if (after->of[c] > before->of[c] && !allocate(walk, after->of[c] - before->of[c], moment)) {
+        sp_i_phase phase =
+            point == 0 && is_state(c) ? 0 : phase_at(walk->rank, walk->time_ns, false);
+        if (after->of[c] > before->of[c] && !allocate(walk, after->of[c] - before->of[c], phase)) {
             return false;
         }
     }

@@ -1,4 +1,4 @@
-#include "sim/metrics/export_internal.h"
+#include "sim/metrics/export_private.h"
 
 enum { MS_DECIMALS = 6 }; // a nanosecond
 
@@ -10,7 +10,7 @@ typedef struct sp_plot_data {
 } sp_plot_data;
 
 static void write_spans(const sp_plot_data *data);
-static void write_tails(const sp_plot_data *data);
+static void write_epilogues(const sp_plot_data *data);
 static void write_memory(const sp_plot_data *data, const sp_memory_timeline *memory);
 
 sp_status sp_export_gnuplot(FILE *file, const sp_timeline *timeline,
@@ -27,7 +27,7 @@ sp_status sp_export_gnuplot(FILE *file, const sp_timeline *timeline,
                           " (kind '-': the rank's row, over the whole window)\n");
     write_spans(&data);
     sp_i_write_text(&out, "\n\n# index 1: row \"label\" part start_ms end_ms\n");
-    write_tails(&data);
+    write_epilogues(&data);
     if (memory != NULL) {
         sp_i_write_text(&out, "\n\n# index 2: row time_ms total_gib (on the GPU)\n");
         write_memory(&data, memory);
@@ -85,23 +85,24 @@ static void write_spans(const sp_plot_data *data)
     }
 }
 
-static void write_tail(const sp_plot_data *data, int64_t row, const sp_rank_timeline *rank,
-                       const char *part, int64_t start_ns, int64_t end_ns)
+static void write_epilogue(const sp_plot_data *data, int64_t row, const sp_rank_timeline *rank,
+                           const char *part, int64_t start_ns, int64_t end_ns)
 {
     write_rank(data, row, rank);
     sp_i_write_text(data->out, part);
     write_times(data, start_ns, end_ns);
 }
 
-static void write_tails(const sp_plot_data *data)
+static void write_epilogues(const sp_plot_data *data)
 {
     int64_t row = 0;
     for (size_t i = 0; i < data->timeline->rank_count; i++) {
         const sp_rank_timeline *rank = &data->timeline->ranks[i];
         if (sp_i_export_has_rank(data->window, rank)) {
-            write_tail(data, row, rank, "reduce", rank->reduce_start_ns, rank->reduce_end_ns);
-            write_tail(data, row, rank, "optimizer", rank->reduce_end_ns, rank->optimizer_end_ns);
-            write_tail(data, row, rank, "gather", rank->optimizer_end_ns, rank->gather_end_ns);
+            write_epilogue(data, row, rank, "reduce", rank->reduce_start_ns, rank->reduce_end_ns);
+            write_epilogue(data, row, rank, "optimizer", rank->reduce_end_ns,
+                           rank->optimizer_end_ns);
+            write_epilogue(data, row, rank, "gather", rank->optimizer_end_ns, rank->gather_end_ns);
             row++;
         }
     }

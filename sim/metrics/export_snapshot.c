@@ -3,8 +3,31 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "sim/metrics/export_blocks.h"
-#include "sim/metrics/export_pickle.h"
+#include "sim/metrics/export_private.h"
+
+// The opcodes of Python's pickle protocol 2 (PEP 307, Lib/pickletools.py) that a nest of lists,
+// dictionaries, integers and texts needs. They are also among those that PyTorch's memory viewer
+// knows, whose own reader (torch/utils/viz/MemoryViz.js) refuses others.
+
+static void pickle_begin(sp_i_writer *out);
+static void pickle_end(sp_i_writer *out);
+
+// A dictionary: begin, then key and value in turn, then end. At least one pair.
+static void pickle_dict_begin(sp_i_writer *out);
+static void pickle_dict_end(sp_i_writer *out);
+
+// A list is made empty; items are then appended in batches. The viewer passes a batch as function
+// arguments, so one batch should stay below some ten thousand items.
+static void pickle_list(sp_i_writer *out);
+static void pickle_batch_begin(sp_i_writer *out);
+static void pickle_batch_end(sp_i_writer *out);
+
+static void pickle_int(sp_i_writer *out, int64_t value);
+static void pickle_text(sp_i_writer *out, const char *text);
+
+// Remembers the object written last as `slot`; gives it again.
+static void pickle_store(sp_i_writer *out, uint32_t slot);
+static void pickle_recall(sp_i_writer *out, uint32_t slot);
 
 // Texts that return in every entry, written once and then recalled. X(name, text)
 #define WORD_LIST(X)                             \
@@ -58,7 +81,7 @@ typedef struct sp_snapshot {
     const sp_i_block_log *log;
     int64_t base[SP_I_BLOCK_CATEGORIES]; // first address of the category's segment
     bool known[FIRST_FRAMES];
-    uint32_t *frame_slots; // [moment * SP_I_BLOCK_CATEGORIES + category], 0: not yet written
+    uint32_t *frame_slots; // [phase * SP_I_BLOCK_CATEGORIES + category], 0: not yet written
     uint32_t next_slot;
 } sp_snapshot;
 
@@ -81,29 +104,29 @@ sp_status sp_export_memory_snapshot(FILE *file, const sp_timeline *timeline,
                             .rank = &timeline->ranks[rank],
                             .log = &log,
                             .next_slot = FIRST_FRAMES};
-    snapshot.frame_slots = sp_i_calloc(sp_i_moment_count(snapshot.rank),
+    snapshot.frame_slots = sp_i_calloc(sp_i_phase_count(snapshot.rank),
                                        SP_I_BLOCK_CATEGORIES * sizeof(*snapshot.frame_slots));
     if (snapshot.frame_slots == NULL) {
         status = sp_error_no_memory(err, "the memory snapshot");
         goto out;
     }
     place_segments(&snapshot);
-    sp_i_pickle_begin(&out);
-    sp_i_pickle_dict_begin(&out);
-    sp_i_pickle_text(&out, "device_traces");
-    sp_i_pickle_list(&out);
-    sp_i_pickle_batch_begin(&out);
+    pickle_begin(&out);
+    pickle_dict_begin(&out);
+    pickle_text(&out, "device_traces");
+    pickle_list(&out);
+    pickle_batch_begin(&out);
     write_trace(&snapshot);
-    sp_i_pickle_batch_end(&out);
-    sp_i_pickle_text(&out, "segments");
+    pickle_batch_end(&out);
+    pickle_text(&out, "segments");
     write_segments(&snapshot);
-    sp_i_pickle_text(&out, "allocator_settings");
-    sp_i_pickle_dict_begin(&out);
-    sp_i_pickle_text(&out, "PYTORCH_CUDA_ALLOC_CONF");
-    sp_i_pickle_text(&out, "");
-    sp_i_pickle_dict_end(&out);
-    sp_i_pickle_dict_end(&out);
-    sp_i_pickle_end(&out);
+    pickle_text(&out, "allocator_settings");
+    pickle_dict_begin(&out);
+    pickle_text(&out, "PYTORCH_CUDA_ALLOC_CONF");
+    pickle_text(&out, "");
+    pickle_dict_end(&out);
+    pickle_dict_end(&out);
+    pickle_end(&out);
     status = sp_i_writer_finish(&out, "memory snapshot", err);
 out:
     sp_i_free(snapshot.frame_slots);
@@ -125,10 +148,10 @@ static void place_segments(sp_snapshot *snapshot)
 static void once(sp_snapshot *snapshot, uint32_t slot, const char *text)
 {
     if (snapshot->known[slot]) {
-        sp_i_pickle_recall(snapshot->out, slot);
+        pickle_recall(snapshot->out, slot);
     } else {
-        sp_i_pickle_text(snapshot->out, text);
-        sp_i_pickle_store(snapshot->out, slot);
+        pickle_text(snapshot->out, text);
+        pickle_store(snapshot->out, slot);
         snapshot->known[slot] = true;
     }
 }
@@ -146,7 +169,7 @@ static void category_name(sp_snapshot *snapshot, int category)
 static void put_int(sp_snapshot *snapshot, sp_word key, int64_t value)
 {
     word(snapshot, key);
-    sp_i_pickle_int(snapshot->out, value);
+    pickle_int(snapshot->out, value);
 }
 
 static void put_word(sp_snapshot *snapshot, sp_word key, sp_word value)
@@ -157,41 +180,41 @@ static void put_word(sp_snapshot *snapshot, sp_word key, sp_word value)
 
 static void frame(sp_snapshot *snapshot, const char *file, int64_t line, const char *name)
 {
-    sp_i_pickle_dict_begin(snapshot->out);
+    pickle_dict_begin(snapshot->out);
     word(snapshot, WORD_FILENAME);
-    sp_i_pickle_text(snapshot->out, file);
+    pickle_text(snapshot->out, file);
     put_int(snapshot, WORD_LINE, line);
     word(snapshot, WORD_NAME);
-    sp_i_pickle_text(snapshot->out, name);
-    sp_i_pickle_dict_end(snapshot->out);
+    pickle_text(snapshot->out, name);
+    pickle_dict_end(snapshot->out);
 }
 
 // The "call stack" of a block: "activations:5:F3" (the fifth action of the rank) in "dp0 pp1".
-static void put_frames(sp_snapshot *snapshot, int category, sp_i_moment moment)
+static void put_frames(sp_snapshot *snapshot, int category, sp_i_phase phase)
 {
     word(snapshot, WORD_FRAMES);
-    uint32_t *slot = &snapshot->frame_slots[moment * SP_I_BLOCK_CATEGORIES + (size_t)category];
+    uint32_t *slot = &snapshot->frame_slots[phase * SP_I_BLOCK_CATEGORIES + (size_t)category];
     if (*slot != 0) {
-        sp_i_pickle_recall(snapshot->out, *slot);
+        pickle_recall(snapshot->out, *slot);
         return;
     }
     char name[32];
     char label[SP_I_LABEL];
-    sp_i_moment_name(snapshot->rank, snapshot->timeline->plan->layout.chunks, moment, name);
+    sp_i_phase_name(snapshot->rank, snapshot->timeline->plan->layout.chunks, phase, name);
     sp_i_export_label(snapshot->rank, label);
-    sp_i_pickle_list(snapshot->out);
+    pickle_list(snapshot->out);
     *slot = snapshot->next_slot++;
-    sp_i_pickle_store(snapshot->out, *slot);
-    sp_i_pickle_batch_begin(snapshot->out);
-    frame(snapshot, sp_memory_category_names[category], (int64_t)moment, name);
+    pickle_store(snapshot->out, *slot);
+    pickle_batch_begin(snapshot->out);
+    frame(snapshot, sp_memory_category_names[category], (int64_t)phase, name);
     frame(snapshot, label, 0, "rank");
-    sp_i_pickle_batch_end(snapshot->out);
+    pickle_batch_end(snapshot->out);
 }
 
 static void begin_entry(sp_snapshot *snapshot, sp_word action, int64_t address, int64_t bytes,
                         int64_t time_ns)
 {
-    sp_i_pickle_dict_begin(snapshot->out);
+    pickle_dict_begin(snapshot->out);
     put_word(snapshot, WORD_ACTION, action);
     put_int(snapshot, WORD_ADDR, address);
     put_int(snapshot, WORD_SIZE, bytes);
@@ -207,8 +230,8 @@ static void segment_entry(sp_snapshot *snapshot, int category)
                 snapshot->log->heaps[category].extent_bytes, 0);
     put_frames(snapshot, category, 0);
     word(snapshot, WORD_CATEGORY);
-    sp_i_pickle_text(snapshot->out, "unknown");
-    sp_i_pickle_dict_end(snapshot->out);
+    pickle_text(snapshot->out, "unknown");
+    pickle_dict_end(snapshot->out);
 }
 
 static void block_entry(sp_snapshot *snapshot, sp_word action, const sp_i_block_event *event)
@@ -218,14 +241,14 @@ static void block_entry(sp_snapshot *snapshot, sp_word action, const sp_i_block_
     put_frames(snapshot, event->category, event->block.made);
     word(snapshot, WORD_CATEGORY);
     category_name(snapshot, event->category);
-    sp_i_pickle_dict_end(snapshot->out);
+    pickle_dict_end(snapshot->out);
 }
 
 static void write_trace(sp_snapshot *snapshot)
 {
     const sp_i_block_log *log = snapshot->log;
-    sp_i_pickle_list(snapshot->out);
-    sp_i_pickle_batch_begin(snapshot->out);
+    pickle_list(snapshot->out);
+    pickle_batch_begin(snapshot->out);
     for (int c = 0; c < SP_I_BLOCK_CATEGORIES; c++) {
         if (log->heaps[c].extent_bytes > 0) {
             segment_entry(snapshot, c);
@@ -233,8 +256,8 @@ static void write_trace(sp_snapshot *snapshot)
     }
     for (size_t i = 0; i < log->count; i++) {
         if (i > 0 && i % BATCH == 0) {
-            sp_i_pickle_batch_end(snapshot->out);
-            sp_i_pickle_batch_begin(snapshot->out);
+            pickle_batch_end(snapshot->out);
+            pickle_batch_begin(snapshot->out);
         }
         if (log->events[i].alloc) {
             block_entry(snapshot, WORD_ALLOC, &log->events[i]);
@@ -243,20 +266,20 @@ static void write_trace(sp_snapshot *snapshot)
             block_entry(snapshot, WORD_FREE_COMPLETED, &log->events[i]);
         }
     }
-    sp_i_pickle_batch_end(snapshot->out);
+    pickle_batch_end(snapshot->out);
 }
 
 static void inactive_block(sp_snapshot *snapshot, int64_t address, int64_t bytes)
 {
     if (bytes > 0) {
-        sp_i_pickle_dict_begin(snapshot->out);
+        pickle_dict_begin(snapshot->out);
         put_int(snapshot, WORD_ADDRESS, address);
         put_int(snapshot, WORD_SIZE, bytes);
         put_int(snapshot, WORD_REQUESTED_SIZE, 0);
         put_word(snapshot, WORD_STATE, WORD_INACTIVE);
         word(snapshot, WORD_FRAMES);
-        sp_i_pickle_list(snapshot->out);
-        sp_i_pickle_dict_end(snapshot->out);
+        pickle_list(snapshot->out);
+        pickle_dict_end(snapshot->out);
     }
 }
 
@@ -266,32 +289,32 @@ static void write_blocks(sp_snapshot *snapshot, int category)
     const sp_i_heap *heap = &snapshot->log->heaps[category];
     int64_t base = snapshot->base[category];
     int64_t covered = 0;
-    sp_i_pickle_list(snapshot->out);
-    sp_i_pickle_batch_begin(snapshot->out);
+    pickle_list(snapshot->out);
+    pickle_batch_begin(snapshot->out);
     for (size_t i = 0; i < heap->count; i++) {
         const sp_i_block *block = &heap->blocks[i];
         if (i > 0 && i % BATCH == 0) {
-            sp_i_pickle_batch_end(snapshot->out);
-            sp_i_pickle_batch_begin(snapshot->out);
+            pickle_batch_end(snapshot->out);
+            pickle_batch_begin(snapshot->out);
         }
         inactive_block(snapshot, base + covered, block->address - covered);
-        sp_i_pickle_dict_begin(snapshot->out);
+        pickle_dict_begin(snapshot->out);
         put_int(snapshot, WORD_ADDRESS, base + block->address);
         put_int(snapshot, WORD_SIZE, block->bytes);
         put_int(snapshot, WORD_REQUESTED_SIZE, block->bytes);
         put_word(snapshot, WORD_STATE, WORD_ACTIVE_ALLOCATED);
         put_frames(snapshot, category, block->made);
-        sp_i_pickle_dict_end(snapshot->out);
+        pickle_dict_end(snapshot->out);
         covered = block->address + block->bytes;
     }
     inactive_block(snapshot, base + covered, heap->extent_bytes - covered);
-    sp_i_pickle_batch_end(snapshot->out);
+    pickle_batch_end(snapshot->out);
 }
 
 static void put_named_int(sp_snapshot *snapshot, const char *key, int64_t value)
 {
-    sp_i_pickle_text(snapshot->out, key);
-    sp_i_pickle_int(snapshot->out, value);
+    pickle_text(snapshot->out, key);
+    pickle_int(snapshot->out, value);
 }
 
 static void write_segment(sp_snapshot *snapshot, int category)
@@ -301,7 +324,7 @@ static void write_segment(sp_snapshot *snapshot, int category)
     for (size_t i = 0; i < heap->count; i++) {
         held += heap->blocks[i].bytes;
     }
-    sp_i_pickle_dict_begin(snapshot->out);
+    pickle_dict_begin(snapshot->out);
     put_named_int(snapshot, "device", 0);
     put_int(snapshot, WORD_ADDRESS, snapshot->base[category]);
     put_named_int(snapshot, "total_size", heap->extent_bytes);
@@ -309,22 +332,120 @@ static void write_segment(sp_snapshot *snapshot, int category)
     put_named_int(snapshot, "active_size", held);
     put_int(snapshot, WORD_REQUESTED_SIZE, held);
     put_int(snapshot, WORD_STREAM, 0);
-    sp_i_pickle_text(snapshot->out, "segment_type");
-    sp_i_pickle_text(snapshot->out, "large");
+    pickle_text(snapshot->out, "segment_type");
+    pickle_text(snapshot->out, "large");
     put_frames(snapshot, category, 0);
-    sp_i_pickle_text(snapshot->out, "blocks");
+    pickle_text(snapshot->out, "blocks");
     write_blocks(snapshot, category);
-    sp_i_pickle_dict_end(snapshot->out);
+    pickle_dict_end(snapshot->out);
 }
 
 static void write_segments(sp_snapshot *snapshot)
 {
-    sp_i_pickle_list(snapshot->out);
-    sp_i_pickle_batch_begin(snapshot->out);
+    pickle_list(snapshot->out);
+    pickle_batch_begin(snapshot->out);
     for (int c = 0; c < SP_I_BLOCK_CATEGORIES; c++) {
         if (snapshot->log->heaps[c].extent_bytes > 0) {
             write_segment(snapshot, c);
         }
     }
-    sp_i_pickle_batch_end(snapshot->out);
+    pickle_batch_end(snapshot->out);
+}
+
+enum {
+    OP_PROTO = 0x80,
+    OP_STOP = '.',
+    OP_MARK = '(',
+    OP_EMPTY_DICT = '}',
+    OP_SETITEMS = 'u',
+    OP_EMPTY_LIST = ']',
+    OP_APPENDS = 'e',
+    OP_BININT = 'J',
+    OP_LONG1 = 0x8a,
+    OP_BINUNICODE = 'X',
+    OP_LONG_BINPUT = 'r',
+    OP_LONG_BINGET = 'j',
+    PROTOCOL = 2,
+    LONG_BYTES = 8,
+};
+
+static void opcode(sp_i_writer *out, int code)
+{
+    sp_i_write_char(out, (char)code);
+}
+
+static void little_endian(sp_i_writer *out, uint64_t value, int bytes)
+{
+    for (int i = 0; i < bytes; i++) {
+        sp_i_write_char(out, (char)(value >> (8 * i) & 0xff));
+    }
+}
+
+static void pickle_begin(sp_i_writer *out)
+{
+    opcode(out, OP_PROTO);
+    opcode(out, PROTOCOL);
+}
+
+static void pickle_end(sp_i_writer *out)
+{
+    opcode(out, OP_STOP);
+}
+
+static void pickle_dict_begin(sp_i_writer *out)
+{
+    opcode(out, OP_EMPTY_DICT);
+    opcode(out, OP_MARK);
+}
+
+static void pickle_dict_end(sp_i_writer *out)
+{
+    opcode(out, OP_SETITEMS);
+}
+
+static void pickle_list(sp_i_writer *out)
+{
+    opcode(out, OP_EMPTY_LIST);
+}
+
+static void pickle_batch_begin(sp_i_writer *out)
+{
+    opcode(out, OP_MARK);
+}
+
+static void pickle_batch_end(sp_i_writer *out)
+{
+    opcode(out, OP_APPENDS);
+}
+
+static void pickle_int(sp_i_writer *out, int64_t value)
+{
+    if (value >= INT32_MIN && value <= INT32_MAX) {
+        opcode(out, OP_BININT);
+        little_endian(out, (uint64_t)value, 4);
+    } else {
+        opcode(out, OP_LONG1);
+        opcode(out, LONG_BYTES);
+        little_endian(out, (uint64_t)value, LONG_BYTES);
+    }
+}
+
+static void pickle_text(sp_i_writer *out, const char *text)
+{
+    size_t length = strlen(text);
+    opcode(out, OP_BINUNICODE);
+    little_endian(out, length, 4);
+    sp_i_write_bytes(out, text, length);
+}
+
+static void pickle_store(sp_i_writer *out, uint32_t slot)
+{
+    opcode(out, OP_LONG_BINPUT);
+    little_endian(out, slot, 4);
+}
+
+static void pickle_recall(sp_i_writer *out, uint32_t slot)
+{
+    opcode(out, OP_LONG_BINGET);
+    little_endian(out, slot, 4);
 }

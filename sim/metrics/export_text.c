@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "sim/metrics/export_internal.h"
+#include "sim/metrics/export_private.h"
 
 enum {
     MIN_CELLS = 10,

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "sim/metrics/export_internal.h"
+#include "sim/metrics/export_private.h"
 
 enum {
     THREAD_COMPUTE = 1,
@@ -202,7 +202,7 @@ static void trace_span(sp_trace *trace, const sp_span *span, size_t process)
                span->end_ns);
 }
 
-static void trace_tail(sp_trace *trace, const sp_rank_timeline *rank, size_t process)
+static void trace_epilogue(sp_trace *trace, const sp_rank_timeline *rank, size_t process)
 {
     trace_part(trace, "gradient reduce", "tail", process, THREAD_COMMUNICATION,
                rank->reduce_start_ns, rank->reduce_end_ns);
@@ -287,7 +287,7 @@ static void trace_ranks(sp_trace *trace, const sp_timeline *timeline,
             bool out = rank->copies[s].action.kind == SP_ACTION_O;
             trace_action(trace, &rank->copies[s], i, out ? THREAD_COPY : THREAD_COPY_BACK);
         }
-        trace_tail(trace, rank, i);
+        trace_epilogue(trace, rank, i);
         if (memory != NULL) {
             trace_memory(trace, &memory->ranks[i], i);
         }

@@ -180,9 +180,9 @@ static void measure_imbalance(sp_step_metrics *metrics, int dp, int pp)
     metrics->dp_max_over_mean = sum > 0.0 ? metrics->dp_busiest_ns / metrics->dp_mean_ns : 1.0;
 }
 
-// The tail that ends last decides how much of the time past the makespan is optimizer; the rest is
-// gradient reduction and parameter gather.
-static void split_tail(const sp_timeline *timeline, sp_step_metrics *metrics)
+// The epilogue that ends last decides how much of the time past the makespan is optimizer; the rest
+// is gradient reduction and parameter gather.
+static void split_epilogue(const sp_timeline *timeline, sp_step_metrics *metrics)
 {
     for (size_t i = 0; i < timeline->rank_count; i++) {
         const sp_rank_timeline *rank = &timeline->ranks[i];
@@ -253,7 +253,7 @@ sp_status sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_t
     measure_imbalance(metrics, dp, pp);
     metrics->forward_pack_cv = sqrt(forward / (double)metrics->rank_count);
     metrics->backward_pack_cv = sqrt(backward / (double)metrics->rank_count);
-    split_tail(timeline, metrics);
+    split_epilogue(timeline, metrics);
     scratch_fini(&work);
     return SP_OK;
 }

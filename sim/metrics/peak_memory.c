@@ -1,11 +1,11 @@
-#include "sim/metrics/peak_memory.h"
+#include "sim/metrics/metrics.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 #include "sim/engine/memory.h"
-#include "sim/model/saturate.h"
 #include "sim/model/unit_tensors.h"
 
 enum { MOST_HOLDERS = 128 };
@@ -181,7 +181,7 @@ static void add_tensors(explanation *e, int32_t index, int chunk, const sp_i_uni
     for (int i = 0; i < count; i++) {
         const sp_unit_tensor *tensor = &tensors[i];
         bool is_kv = tensor->is_kv && state->holds == SP_I_HOLDS_ALL;
-        int64_t bytes = sp_i_mul_bytes(tensor->count, tensor->bytes) - tensor->away_bytes;
+        int64_t bytes = sp_mul_bytes(tensor->count, tensor->bytes) - tensor->away_bytes;
         add(e, tensor->name, tensor->category,
             sp_i_unit_left(pack, state, tensor->category, is_kv, bytes), 1);
     }

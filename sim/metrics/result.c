@@ -27,16 +27,16 @@ void sp_warnings_add(sp_warnings *warnings, const char *format, ...)
     }
 }
 
-void sp_result_note_shortage(sp_result *result, const char *text)
+void sp_result_note_oom(sp_result *result, const char *text)
 {
     sp_warnings *warnings = &result->warnings;
     int at = 0;
-    while (at < warnings->count && strcmp(warnings->text[at], result->shortage) != 0) {
+    while (at < warnings->count && strcmp(warnings->text[at], result->oom_diagnosis) != 0) {
         at++;
     }
-    snprintf(result->shortage, sizeof result->shortage, "%s", text);
+    snprintf(result->oom_diagnosis, sizeof result->oom_diagnosis, "%s", text);
     if (at < warnings->count) {
-        memcpy(warnings->text[at], result->shortage, sizeof result->shortage);
+        memcpy(warnings->text[at], result->oom_diagnosis, sizeof result->oom_diagnosis);
     } else {
         sp_warnings_add(warnings, "%s", text);
     }
@@ -125,59 +125,55 @@ double sp_result_bubble_ratio_longest_stage(const sp_result *result)
     return span_ns > 0.0 ? (span_ns - result->longest_span_work_ns) / span_ns : 0.0;
 }
 
-// Sum of one fact over the batches.
-typedef double (*fact)(const sp_batch_facts *facts);
+// What is summed over the batches.
+typedef enum fact {
+    FACT_TOKENS,
+    FACT_MICROBATCHES,
+    FACT_MODEL_FLOPS,
+    FACT_FULL_FLOPS,
+    FACT_HARDWARE_FLOPS,
+    FACT_LOWER_BOUND,
+    FACT_WORK_BOUND,
+    FACT_SOLVER,
+    FACT_SIMULATE,
+    FACT_TASKS,
+    FACT_EDGES,
+} fact;
 
-static double fact_tokens(const sp_batch_facts *f)
+static double value_of(const sp_batch_facts *f, fact which)
 {
-    return (double)f->tokens;
-}
-static double fact_microbatches(const sp_batch_facts *f)
-{
-    return (double)f->microbatches;
-}
-static double fact_model_flops(const sp_batch_facts *f)
-{
-    return f->model_flops;
-}
-static double fact_full_flops(const sp_batch_facts *f)
-{
-    return f->full_flops;
-}
-static double fact_hardware_flops(const sp_batch_facts *f)
-{
-    return f->hardware_flops;
-}
-static double fact_lower_bound(const sp_batch_facts *f)
-{
-    return f->lower_bound_ns;
-}
-static double fact_work_bound(const sp_batch_facts *f)
-{
-    return f->work_bound_ns;
-}
-static double fact_solver(const sp_batch_facts *f)
-{
-    return f->solver_ms;
-}
-static double fact_simulate(const sp_batch_facts *f)
-{
-    return f->simulate_ms;
-}
-static double fact_tasks(const sp_batch_facts *f)
-{
-    return (double)f->tasks;
-}
-static double fact_edges(const sp_batch_facts *f)
-{
-    return (double)f->edges;
+    switch (which) {
+    case FACT_TOKENS:
+        return (double)f->tokens;
+    case FACT_MICROBATCHES:
+        return (double)f->microbatches;
+    case FACT_MODEL_FLOPS:
+        return f->model_flops;
+    case FACT_FULL_FLOPS:
+        return f->full_flops;
+    case FACT_HARDWARE_FLOPS:
+        return f->hardware_flops;
+    case FACT_LOWER_BOUND:
+        return f->lower_bound_ns;
+    case FACT_WORK_BOUND:
+        return f->work_bound_ns;
+    case FACT_SOLVER:
+        return f->solver_ms;
+    case FACT_SIMULATE:
+        return f->simulate_ms;
+    case FACT_TASKS:
+        return (double)f->tasks;
+    case FACT_EDGES:
+        return (double)f->edges;
+    }
+    SP_UNREACHABLE("a fact");
 }
 
 static double sum_of(const sp_result *result, fact of)
 {
     double sum = 0.0;
     for (size_t i = 0; i < result->batch_count; i++) {
-        sum += of(&result->batches[i].facts);
+        sum += value_of(&result->batches[i].facts, of);
     }
     return sum;
 }
@@ -189,7 +185,7 @@ static double per_second(const sp_result *result, double amount)
 
 double sp_result_tokens_per_s(const sp_result *result)
 {
-    return per_second(result, sum_of(result, fact_tokens));
+    return per_second(result, sum_of(result, FACT_TOKENS));
 }
 
 double sp_result_tokens_per_gpu_s(const sp_result *result)
@@ -199,7 +195,7 @@ double sp_result_tokens_per_gpu_s(const sp_result *result)
 
 static fact counted_flops(sp_flops_count count)
 {
-    return count == SP_FLOPS_CAUSAL ? fact_model_flops : fact_full_flops;
+    return count == SP_FLOPS_CAUSAL ? FACT_MODEL_FLOPS : FACT_FULL_FLOPS;
 }
 
 double sp_result_tflops_per_gpu(const sp_result *result, sp_flops_count count)
@@ -221,7 +217,7 @@ double sp_result_mfu(const sp_result *result, sp_flops_count count)
 
 double sp_result_lower_bound_ms(const sp_result *result)
 {
-    double bound_ns = sum_of(result, fact_lower_bound);
+    double bound_ns = sum_of(result, FACT_LOWER_BOUND);
     return bound_ns > 0.0 ? bound_ns / batches_of(result) / SP_NS_PER_MS : (double)NAN;
 }
 
@@ -233,7 +229,7 @@ double sp_result_gap(const sp_result *result)
 
 double sp_result_gap_work(const sp_result *result)
 {
-    double bound_ns = sum_of(result, fact_work_bound);
+    double bound_ns = sum_of(result, FACT_WORK_BOUND);
     return bound_ns > 0.0 ? (result->iteration_ns - bound_ns) / bound_ns : (double)NAN;
 }
 
@@ -244,7 +240,7 @@ double sp_result_dp_max_over_mean(const sp_result *result)
 
 double sp_result_microbatches(const sp_result *result)
 {
-    return sum_of(result, fact_microbatches) / batches_of(result);
+    return sum_of(result, FACT_MICROBATCHES) / batches_of(result);
 }
 
 // Uniform costs know no bytes.
@@ -495,7 +491,7 @@ static void put_throughput(const sp_result *result, json_t *object)
                 number(sp_result_tflops_per_gpu(result, SP_FLOPS_CAUSAL)));
     sp_json_put(object, "mfu", number(sp_result_mfu(result, SP_FLOPS_CAUSAL)));
     sp_json_put(object, "mfu_full_attention", number(sp_result_mfu(result, SP_FLOPS_MEGATRON)));
-    sp_json_put(object, "hfu", number(utilisation(result, fact_hardware_flops)));
+    sp_json_put(object, "hfu", number(utilisation(result, FACT_HARDWARE_FLOPS)));
 }
 
 static void put_error(const sp_step_error *found, json_t *object)
@@ -548,10 +544,10 @@ json_t *sp_result_json(const sp_result *result, bool with_ranks)
     sp_json_put(object, "lower_bound_ms", number(sp_result_lower_bound_ms(result)));
     sp_json_put(object, "gap", number(sp_result_gap(result)));
     sp_json_put(object, "gap_work", number(sp_result_gap_work(result)));
-    sp_json_put(object, "solver_ms", number(sum_of(result, fact_solver) / batches_of(result)));
-    sp_json_put(object, "simulate_ms", number(sum_of(result, fact_simulate) / batches_of(result)));
-    sp_json_put(object, "tasks", json_integer((json_int_t)sum_of(result, fact_tasks)));
-    sp_json_put(object, "edges", json_integer((json_int_t)sum_of(result, fact_edges)));
+    sp_json_put(object, "solver_ms", number(sum_of(result, FACT_SOLVER) / batches_of(result)));
+    sp_json_put(object, "simulate_ms", number(sum_of(result, FACT_SIMULATE) / batches_of(result)));
+    sp_json_put(object, "tasks", json_integer((json_int_t)sum_of(result, FACT_TASKS)));
+    sp_json_put(object, "edges", json_integer((json_int_t)sum_of(result, FACT_EDGES)));
     put_model(result, object);
     put_error(&result->step_error, object);
     sp_json_put(object, "seed", json_integer((json_int_t)result->seed));

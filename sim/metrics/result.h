@@ -10,7 +10,6 @@
 #include "sim/cost/error_record.h"
 #include "sim/cost/profile.h"
 #include "sim/metrics/metrics.h"
-#include "sim/metrics/peak_memory.h"
 #include "sim/model/layout.h"
 
 enum { SP_WARNINGS = 16, SP_WARNING_TEXT = 320 };
@@ -61,7 +60,8 @@ typedef struct sp_result {
     bool lossless;
     double published_bubble_ratio; // negative: not defined for this scenario
     sp_warnings warnings;
-    char shortage[SP_WARNING_TEXT]; // what a step out of memory would have needed; also a warning
+    char oom_diagnosis[SP_WARNING_TEXT]; // what a step out of memory would have needed; also a
+                                         // warning
     char uncalibrated[8][160];
     int uncalibrated_count;
     // SlimPipe's attention exchange: busiest rank over mean before and after, sent in all.
@@ -88,35 +88,36 @@ typedef struct sp_result {
     int64_t rank_peak_bytes, rank_reserved_bytes; // the same of the one rank that was asked for
 } sp_result;
 
-// Puts a shortage, and its warning, in the place of an earlier one.
-void sp_result_note_shortage(sp_result *result, const char *text);
+// Puts an OOM diagnosis, and its warning, in the place of an earlier one.
+void sp_result_note_oom(sp_result *result, const char *text);
 
 // Adds one batch.
 sp_status sp_result_add(sp_result *result, const sp_step_metrics *metrics,
                         const sp_batch_facts *facts, sp_error *err);
-void sp_result_fini(sp_result *result);
+SP_API void sp_result_fini(sp_result *result);
 
 // Derived figures, NAN where they are not defined.
-double sp_result_iteration_ms(const sp_result *result);
-double sp_result_bubble_ratio(const sp_result *result);
-double sp_result_compute_ns(const sp_result *result); // busy without communication, all ranks
-double sp_result_bubble_ratio_longest_stage(const sp_result *result);
-double sp_result_tokens_per_s(const sp_result *result);
-double sp_result_tokens_per_gpu_s(const sp_result *result);
+SP_API double sp_result_iteration_ms(const sp_result *result);
+SP_API double sp_result_bubble_ratio(const sp_result *result);
+SP_API double
+sp_result_compute_ns(const sp_result *result); // busy without communication, all ranks
+SP_API double sp_result_bubble_ratio_longest_stage(const sp_result *result);
+SP_API double sp_result_tokens_per_s(const sp_result *result);
+SP_API double sp_result_tokens_per_gpu_s(const sp_result *result);
 // FLOPs that the model needs for its trained tokens (3 times a forward, nothing for recomputation),
 // by GPU and second, and their share of the GPU's peak (MFU). Two counts are in use: `causal` has
 // the pairs of attention that a causal mask keeps; `megatron` all pairs, as Megatron-LM's
 // num_floating_point_operations() prints them for dense models (Narayanan et al., arXiv 2104.04473,
 // section 5.1, with GQA and gated MLPs) and as most papers quote them.
 typedef enum sp_flops_count { SP_FLOPS_CAUSAL, SP_FLOPS_MEGATRON } sp_flops_count;
-double sp_result_tflops_per_gpu(const sp_result *result, sp_flops_count count);
-double sp_result_mfu(const sp_result *result, sp_flops_count count);
-double sp_result_lower_bound_ms(const sp_result *result);
-double sp_result_gap(const sp_result *result);      // over the lower bound
-double sp_result_gap_work(const sp_result *result); // over pure work
-double sp_result_dp_max_over_mean(const sp_result *result);
-double sp_result_microbatches(const sp_result *result); // mean per batch
-bool sp_result_is_oom(const sp_result *result);
+SP_API double sp_result_tflops_per_gpu(const sp_result *result, sp_flops_count count);
+SP_API double sp_result_mfu(const sp_result *result, sp_flops_count count);
+SP_API double sp_result_lower_bound_ms(const sp_result *result);
+SP_API double sp_result_gap(const sp_result *result);      // over the lower bound
+SP_API double sp_result_gap_work(const sp_result *result); // over pure work
+SP_API double sp_result_dp_max_over_mean(const sp_result *result);
+SP_API double sp_result_microbatches(const sp_result *result); // mean per batch
+SP_API bool sp_result_is_oom(const sp_result *result);
 
 // Does the step fit? `no`: the peak is above the limit. `tight`: it is not, but what PyTorch would
 // reserve is above (1 - SP_RESERVED_TIGHT) of the limit; where that is not known, the peak is above
@@ -132,10 +133,10 @@ bool sp_result_is_oom(const sp_result *result);
 #define SP_RESERVED_TIGHT 0.03
 #define SP_MEMORY_TIGHT 0.1
 typedef enum sp_fits { SP_FITS_YES, SP_FITS_TIGHT, SP_FITS_NO, SP_FITS_NONE } sp_fits;
-extern const char *const sp_fits_names[]; // "yes", "tight", "no", NULL
-sp_fits sp_result_fits(const sp_result *result);
+SP_API_DATA const char *const sp_fits_names[]; // "yes", "tight", "no", NULL
+SP_API sp_fits sp_result_fits(const sp_result *result);
 // Limit less what PyTorch would reserve, or less the peak; negative where that is above it.
-int64_t sp_result_margin_bytes(const sp_result *result);
+SP_API int64_t sp_result_margin_bytes(const sp_result *result);
 // Lengthens every step that does not fit well by what each micro-batch of a rank then waits for the
 // allocator (profile.h). Once, after the last batch and before the warning.
 void sp_result_add_stalls(sp_result *result, double microbatch_s);
@@ -143,7 +144,7 @@ void sp_result_add_stalls(sp_result *result, double microbatch_s);
 void sp_result_warn_of_memory(sp_result *result);
 
 // The JSON object of a result; ranks[] only where asked for. NULL when memory runs out.
-json_t *sp_result_json(const sp_result *result, bool with_ranks);
+SP_API json_t *sp_result_json(const sp_result *result, bool with_ranks);
 
 // The same keys, all null: the row of an infeasible strategy.
 json_t *sp_result_json_empty(void);

@@ -3,8 +3,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
-#include "sim/model/saturate.h"
-#include "sim/model/shard.h"
+#include "sim/model/layout.h"
 
 enum { BF16 = 2, FP32 = 4 };
 
@@ -71,7 +70,7 @@ void sp_i_explicit_offload(sp_i_explicit *x, const sp_unit_tensor *tensors, int 
 // Sums over the layers of a stage must stay defined.
 static int64_t cut(const sp_stage *stage, int64_t bytes)
 {
-    int64_t most = SP_I_MOST_BYTES / (stage->layers + 1);
+    int64_t most = SP_MOST_BYTES / (stage->layers + 1);
     return bytes < most ? bytes : most;
 }
 
@@ -102,19 +101,18 @@ static void measure_parts(const sp_model *model, const sp_layout *layout, sp_i_e
     static const sp_stage stages[SP_PARTS] = {[SP_PART_LAYER] = {.layers = 1},
                                               [SP_PART_EMBEDDING] = {.embedding = true},
                                               [SP_PART_HEAD] = {.head = true}};
-    int64_t table = sp_i_shard_of(model, layout).vocab * model->hidden;
+    int64_t table = sp_shard_of(model, layout).vocab * model->hidden;
     int64_t norm = sp_footprint_parameters(model, layout, &stages[SP_PART_HEAD], 1) - table;
     for (int p = 0; p < SP_PARTS; p++) {
         int64_t all = sp_footprint_parameters(model, layout, &stages[p], 1);
         int64_t now = p == SP_PART_EMBEDDING ? all : p == SP_PART_LAYER ? 2 * norm : norm;
-        x->parameters[p] = layout->zero >= 3 ? cut(x->stage, sp_i_mul_bytes(BF16, all)) : 0;
-        x->gradients[p] = layout->zero >= 2 ? cut(x->stage, sp_i_mul_bytes(FP32, all)) : 0;
-        x->input_gradients[p] = layout->zero >= 2 ? cut(x->stage, sp_i_mul_bytes(FP32, now)) : 0;
+        x->parameters[p] = layout->zero >= 3 ? cut(x->stage, sp_mul_bytes(BF16, all)) : 0;
+        x->gradients[p] = layout->zero >= 2 ? cut(x->stage, sp_mul_bytes(FP32, all)) : 0;
+        x->input_gradients[p] = layout->zero >= 2 ? cut(x->stage, sp_mul_bytes(FP32, now)) : 0;
     }
 }
 
-// Rows of a plan of cuDNN, which packs of much the same size share
-// (backends/cuda/attention_packed.c).
+// Rows that work spaces of cuDNN are for (backends/cuda/attention/attention_packed.c).
 static int64_t planned_rows(int64_t rows)
 {
     int64_t base = 128;
@@ -124,17 +122,33 @@ static int64_t planned_rows(int64_t rows)
     return rows <= base ? base : sp_ceil_div(rows, base / 8) * (base / 8);
 }
 
-// By cuDNN: keys and values of all samples in one matrix, their gradients in another; the gradients
-// of the queries in fp32 and a number for each row, and where heads are grouped the gradients of
-// the keys and values of every query head.
-static void measure_whole_attention(const sp_i_shard *shard, int64_t rows, int64_t samples,
-                                    sp_i_explicit *x)
+// Keys that the runs of a pack's queries see, each run for itself: its sample's up to its end. A
+// rank has one run of a slice, of a zig-zag shard two; of several slices each sequence-parallel
+// part is a run of its own.
+static int64_t run_keys(const sp_shard *shard, const sp_layout *layout, const sp_unit_load *load,
+                        int64_t rows, int64_t seen)
 {
-    int64_t planned = planned_rows(rows);
-    int64_t kv = sp_i_mul_bytes(rows, 2 * BF16 * shard->kv);
-    int64_t sums = shard->q + shard->heads + (shard->q != shard->kv ? 2 * shard->q : 0);
-    x->attend = samples > 1 ? kv : 0;
-    x->attend_backward += x->attend + kv + sp_i_mul_bytes(planned, FP32 * sums);
+    int64_t runs = layout->cp > 1 ? 2 : 1;
+    int64_t parts = load->slices > 1 ? shard->norm_split / runs : 1;
+    int64_t ends = runs * seen - (runs - 1) * (load->tokens - rows / 2);
+    return parts > 1 ? parts * ends - rows * (parts - 1) / 2 : ends;
+}
+
+// By cuDNN: keys and values of all samples in one matrix, but of the one slice that stands so
+// already; their gradients in another, of each run; the gradients of the queries in fp32 and a
+// number for each row, and where heads are grouped the gradients of the keys and values of every
+// query head.
+static void measure_cudnn(const sp_shard *shard, const sp_layout *layout, const sp_unit_load *load,
+                          int64_t rows, int64_t seen, sp_i_explicit *x)
+{
+    bool alone = layout->cp == 1 && load->slices == 1 && seen == load->tokens;
+    int64_t keys = run_keys(shard, layout, load, rows, seen);
+    int64_t joined = alone ? 0 : sp_mul_bytes(seen, 2 * BF16 * shard->kv);
+    int64_t spread = shard->q != shard->kv ? 2 * FP32 * shard->q : 0;
+    x->attend += joined;
+    x->attend_backward += joined + sp_mul_bytes(keys, 2 * BF16 * shard->kv) +
+                          sp_mul_bytes(planned_rows(rows), FP32 * (shard->q + shard->heads)) +
+                          sp_mul_bytes(planned_rows(keys), spread);
 }
 
 // What a GPU's attention takes beside its tensors: backward a number for each query and head; keys
@@ -146,17 +160,16 @@ static void measure_attention(const sp_model *model, const sp_layout *layout, co
     if (!sp_stack_counts_device(stack)) {
         return;
     }
-    sp_i_shard shard = sp_i_shard_of(model, layout);
+    sp_shard shard = sp_shard_of(model, layout);
     int64_t rows = sp_ceil_div(load->tokens, layout->cp);
     int64_t seen = load->seen_tokens > 0 ? load->seen_tokens : load->tokens;
-    int64_t samples = load->whole_samples;
-    bool one_run = samples == 1 || (samples > 1 && shard.norm_split == 1);
-    x->attend_backward = sp_i_mul_bytes(rows, FP32 * shard.heads);
+    x->attend_backward = sp_mul_bytes(rows, FP32 * shard.heads);
     if (layout->cp > 1) {
-        x->attend = sp_i_mul_bytes(seen, 2 * BF16 * shard.kv);
-        x->attend_backward += sp_i_mul_bytes(seen, 2 * (BF16 + FP32) * shard.kv);
-    } else if (stack->cudnn_attention && one_run && model->head_dim % HEAD_STEP == 0) {
-        measure_whole_attention(&shard, rows, samples, x);
+        x->attend = sp_mul_bytes(seen, 2 * BF16 * shard.kv);
+        x->attend_backward += sp_mul_bytes(seen, 2 * (BF16 + FP32) * shard.kv);
+    }
+    if (stack->cudnn_attention && load->slices > 0 && model->head_dim % HEAD_STEP == 0) {
+        measure_cudnn(&shard, layout, load, rows, seen, x);
     }
     x->attend = cut(x->stage, x->attend);
     x->attend_backward = cut(x->stage, x->attend_backward);
@@ -177,23 +190,23 @@ void sp_i_explicit_measure(const sp_model *model, const sp_layout *layout, const
         count = sp_saved_statistics(model, layout, &options->stack, parts[p], rows);
         measure_tensors(rows, count, layout, options->recompute, load, x);
     }
-    sp_i_shard shard = sp_i_shard_of(model, layout);
+    sp_shard shard = sp_shard_of(model, layout);
     int64_t local = sp_ceil_div(load->tokens, layout->cp);
-    int64_t value = cut(x->stage, sp_i_mul_bytes(local, BF16)); // of one column
+    int64_t value = cut(x->stage, sp_mul_bytes(local, BF16)); // of one column
     x->hidden = x->bytes[SP_I_INPUT];
     x->hidden_gathered =
-        shard.norm_split > 1 ? cut(x->stage, sp_i_mul_bytes(value, model->hidden)) : 0;
-    x->q = cut(x->stage, sp_i_mul_bytes(value, shard.q));
-    x->qkv = cut(x->stage, sp_i_mul_bytes(value, shard.q + 2 * shard.kv));
+        shard.norm_split > 1 ? cut(x->stage, sp_mul_bytes(value, model->hidden)) : 0;
+    x->q = cut(x->stage, sp_mul_bytes(value, shard.q));
+    x->qkv = cut(x->stage, sp_mul_bytes(value, shard.q + 2 * shard.kv));
     x->scores = x->bytes[SP_I_PROBABILITIES];
-    x->ffn = cut(x->stage, sp_i_mul_bytes(value, shard.ffn * shard.active));
-    x->fc1 = cut(x->stage, sp_i_mul_bytes(value, shard.fc1 * shard.active));
-    x->logits_gradient = cut(x->stage, sp_i_mul_bytes(value, shard.vocab));
+    x->ffn = cut(x->stage, sp_mul_bytes(value, shard.ffn * shard.active));
+    x->fc1 = cut(x->stage, sp_mul_bytes(value, shard.fc1 * shard.active));
+    x->logits_gradient = cut(x->stage, sp_mul_bytes(value, shard.vocab));
     measure_attention(model, layout, &options->stack, load, x);
-    int64_t kv = sp_i_mul_bytes(2 * sp_footprint_kv_gradient_bytes(&options->stack), shard.kv);
-    x->kv_found = cut(x->stage, sp_i_mul_bytes(load->found_tokens / layout->cp, kv));
-    x->kv_begun = cut(x->stage, sp_i_mul_bytes(load->begun_tokens / layout->cp, kv));
-    x->kv_missing = cut(x->stage, sp_i_mul_bytes(local, kv)) - x->kv_found;
+    int64_t kv = sp_mul_bytes(2 * sp_footprint_kv_gradient_bytes(&options->stack), shard.kv);
+    x->kv_found = cut(x->stage, sp_mul_bytes(load->found_tokens / layout->cp, kv));
+    x->kv_begun = cut(x->stage, sp_mul_bytes(load->begun_tokens / layout->cp, kv));
+    x->kv_missing = cut(x->stage, sp_mul_bytes(local, kv)) - x->kv_found;
     x->kv_missing = x->kv_missing > 0 ? x->kv_missing : 0;
     measure_parts(model, layout, x);
 }
@@ -258,4 +271,26 @@ void sp_i_explicit_drop(sp_i_explicit *x, sp_i_explicit_tensor tensor)
         sp_i_memory_give(&x->gauge, x->place[tensor], gone);
         x->place[tensor] = SP_MEM_CATEGORIES;
     }
+}
+
+sp_i_memory_gauge sp_i_memory_gauge_at(const sp_bytes *bytes)
+{
+    int64_t total = sp_bytes_total(bytes);
+    return (sp_i_memory_gauge){.now = *bytes, .high = *bytes, .total = total, .high_total = total};
+}
+
+void sp_i_memory_take(sp_i_memory_gauge *gauge, sp_memory_category category, int64_t bytes)
+{
+    gauge->now.of[category] += bytes;
+    gauge->total += bytes;
+    if (gauge->total > gauge->high_total) {
+        gauge->high_total = gauge->total;
+        gauge->high = gauge->now;
+    }
+}
+
+void sp_i_memory_give(sp_i_memory_gauge *gauge, sp_memory_category category, int64_t bytes)
+{
+    gauge->now.of[category] -= bytes;
+    gauge->total -= bytes;
 }

@@ -3,8 +3,19 @@
 #define SLIMPACK_SIM_MODEL_EXPLICIT_STATE_H
 
 #include "sim/model/footprint.h"
-#include "sim/model/memory_gauge.h"
 #include "sim/model/unit_tensors.h"
+
+// A running sum of bytes by category with its high-water mark.
+typedef struct sp_i_memory_gauge {
+    sp_bytes now;
+    sp_bytes high; // when the total was first at its largest
+    int64_t total, high_total;
+} sp_i_memory_gauge;
+
+// Starts at what is there, which is also the first mark.
+sp_i_memory_gauge sp_i_memory_gauge_at(const sp_bytes *bytes);
+void sp_i_memory_take(sp_i_memory_gauge *gauge, sp_memory_category category, int64_t bytes);
+void sp_i_memory_give(sp_i_memory_gauge *gauge, sp_memory_category category, int64_t bytes);
 
 // What a layer or the head may keep; statistics of a norm stand behind its output.
 typedef enum sp_i_explicit_tensor {
@@ -95,5 +106,9 @@ void sp_i_explicit_drop(sp_i_explicit *x, sp_i_explicit_tensor tensor);
 // A layer or an end begins, in a forward or a backward, and ends.
 void sp_i_explicit_open(sp_i_explicit *x, sp_part part, bool backward);
 void sp_i_explicit_close(sp_i_explicit *x, sp_part part, bool backward);
+
+// A whole pass, begun already (explicit_unit.c).
+void sp_i_explicit_forward(sp_i_explicit *x);
+void sp_i_explicit_backward(sp_i_explicit *x);
 
 #endif

@@ -1,6 +1,6 @@
 // Passes of a unit whose tensors go as soon as their last reader is done (SP_TENSORS_EXPLICIT,
-// stack.h): every take and every give of a forward and of a backward in order, and the fullest
-// moment of each. The order is that of backends/executor/typed.
+// stack.h): every take and every give of a forward and of a backward in order, and the
+// peak of each. The order is that of backends/executor/typed.
 //
 // Under tensor parallelism with split sequences a column-parallel product reads all rows, gathered
 // for it, and a row-parallel one gives all rows before its sum is scattered; backwards the other

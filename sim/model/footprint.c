@@ -1,8 +1,7 @@
 #include "sim/model/footprint.h"
 
 #include "sim/base/units.h"
-#include "sim/model/saturate.h"
-#include "sim/model/shard.h"
+#include "sim/model/layout.h"
 
 const char *const sp_memory_category_names[] = {
     "parameters", "gradients", "optimizer", "activations",   "kv_cache",  "kv_gradients",
@@ -24,14 +23,14 @@ int64_t sp_bytes_total(const sp_bytes *bytes)
 enum { BF16 = 2, CUBLAS_WORKSPACES = 3, CUBLAS_WORKSPACE_BYTES = 32 << 20 };
 
 static int64_t work_space_bytes(const sp_stack *stack);
-static int64_t layer_parameters(const sp_model *model, const sp_i_shard *shard);
+static int64_t layer_parameters(const sp_model *model, const sp_shard *shard);
 static int64_t norm_parameters(const sp_model *model);
 static int64_t sharded(int64_t bytes, int64_t ranks, bool divided);
 
 int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
                                 const sp_stage *stages, int n)
 {
-    sp_i_shard shard = sp_i_shard_of(model, layout);
+    sp_shard shard = sp_shard_of(model, layout);
     bool embedding = false;
     bool head = false;
     int64_t parameters = 0;
@@ -71,7 +70,7 @@ void sp_footprint_states(const sp_model *model, const sp_layout *layout, const s
 void sp_footprint_weights(const sp_model *model, const sp_layout *layout,
                           int64_t bytes[SP_LAYER_WEIGHTS])
 {
-    sp_i_shard shard = sp_i_shard_of(model, layout);
+    sp_shard shard = sp_shard_of(model, layout);
     bytes[SP_WEIGHT_FC1] = BF16 * model->hidden * shard.fc1;
     bytes[SP_WEIGHT_FC2] = BF16 * model->hidden * shard.ffn;
     bytes[SP_WEIGHT_QKV] = BF16 * model->hidden * (shard.q + 2 * shard.kv);
@@ -99,7 +98,7 @@ int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,
         bytes[count++] = all[SP_WEIGHT_OUTPUT];
     }
     if (stages[n - 1].head) {
-        bytes[count++] = BF16 * sp_i_shard_of(model, layout).vocab * model->hidden;
+        bytes[count++] = BF16 * sp_shard_of(model, layout).vocab * model->hidden;
     }
     return count;
 }
@@ -114,7 +113,7 @@ int64_t sp_footprint_rotary(const sp_model *model, const sp_stack *stack, int64_
 {
     bool lasts = stack->tensors == SP_TENSORS_EXPLICIT && model->positional == SP_ROPE;
     int64_t number = sp_stack_counts_device(stack) ? 4 : 2;
-    return lasts ? sp_i_mul_bytes(positions, 2 * number * (model->head_dim / 2)) : 0;
+    return lasts ? sp_mul_bytes(positions, 2 * number * (model->head_dim / 2)) : 0;
 }
 
 static int64_t work_space_bytes(const sp_stack *stack)
@@ -122,12 +121,12 @@ static int64_t work_space_bytes(const sp_stack *stack)
     int64_t usual = stack->tensors == SP_TENSORS_EXPLICIT ? 0 : CUBLAS_WORKSPACES;
     int64_t count = stack->work_spaces > 0 ? stack->work_spaces : usual;
     int64_t bytes = stack->work_space_bytes > 0 ? stack->work_space_bytes : CUBLAS_WORKSPACE_BYTES;
-    return sp_i_mul_bytes(count, bytes);
+    return sp_mul_bytes(count, bytes);
 }
 
 // One layer on one TP rank: projections and their column-split biases are divided, norms, router
 // and the biases after a reduction are not.
-static int64_t layer_parameters(const sp_model *model, const sp_i_shard *shard)
+static int64_t layer_parameters(const sp_model *model, const sp_shard *shard)
 {
     int64_t h = model->hidden;
     int64_t qkv = shard->q + 2 * shard->kv;

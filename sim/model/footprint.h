@@ -125,7 +125,7 @@ typedef struct sp_unit_load {
     // Of each sample those up to the end of its last slice here; 0: `tokens`. Asked for where a
     // stack counts what is gathered of them (stack.h, device_bytes).
     int64_t seen_tokens;
-    int64_t whole_samples; // here; 0: not asked for, or a slice begins inside its sample
+    int64_t slices; // here; 0: not asked for
     // Tokens, each slice's rounded up to whole rows of every CP rank: of earlier slices in other
     // packs whose sums this backward begins, and of own slices whose sums others began.
     int64_t begun_tokens, found_tokens;
@@ -143,7 +143,7 @@ typedef struct sp_unit_bytes {
     sp_bytes repeated;
     // Beyond what is held, while an action runs: beyond `held` the forward, the repeat of a
     // forward, the whole backward and the input gradient; beyond `repeated` a forward that runs
-    // again. A category is negative where something held is not there at the fullest moment.
+    // again. A category is negative where something held is not there at the peak.
     sp_bytes forward, repeat, backward, input_gradient, first;
     // The whole backward and the input gradient beyond what is held of a unit that was offloaded
     // and came back: views of the copy's buffer stay with the buffer.

@@ -5,8 +5,7 @@
 #include "sim/base/units.h"
 #include "sim/model/explicit_unit.h"
 #include "sim/model/footprint.h"
-#include "sim/model/saturate.h"
-#include "sim/model/shard.h"
+#include "sim/model/layout.h"
 #include "sim/model/unit_tensors.h"
 
 enum { BF16 = 2, FP32 = 4 };
@@ -20,7 +19,7 @@ typedef struct unit {
     bool unfused;
     bool split_swiglu;   // SwiGLU as a kernel for each of its steps
     bool sequence_split; // hidden states are split over TP outside attention and MLP
-    sp_i_shard shard;
+    sp_shard shard;
     int64_t hidden;         // hidden states as the residual path holds them
     int64_t hidden_full;    // gathered over TP
     int64_t input;          // of a column-parallel layer, as it is kept
@@ -82,25 +81,25 @@ static void measure(unit *u, const sp_memory_options *options, const sp_unit_loa
 {
     const sp_layout *layout = u->layout;
     u->mode = options->recompute;
-    u->shard = sp_i_shard_of(u->model, layout);
+    u->shard = sp_shard_of(u->model, layout);
     u->unfused = options->attention == SP_ATTENTION_UNFUSED;
     u->split_swiglu = u->model->activation == SP_SWIGLU && !options->stack.fused_swiglu;
     u->sequence_split = u->shard.norm_split > 1;
     int64_t rows = sp_ceil_div(load->tokens, layout->cp);
     int64_t norm_rows = sp_ceil_div(load->tokens, (int64_t)layout->cp * u->shard.norm_split);
-    u->hidden = sp_i_mul_bytes(norm_rows, BF16 * u->model->hidden);
-    u->hidden_full = sp_i_mul_bytes(rows, BF16 * u->model->hidden);
+    u->hidden = sp_mul_bytes(norm_rows, BF16 * u->model->hidden);
+    u->hidden_full = sp_mul_bytes(rows, BF16 * u->model->hidden);
     u->input = options->stack.keep_gathered_inputs ? u->hidden_full : u->hidden;
-    u->kv_own = sp_i_mul_bytes(rows, 2 * BF16 * u->shard.kv);
+    u->kv_own = sp_mul_bytes(rows, 2 * BF16 * u->shard.kv);
     bool gathers = layout->cp > 1 && options->stack.cp_overlap != SP_CP_A2A;
-    u->kv_gathered = gathers ? sp_i_mul_bytes(layout->cp, u->kv_own) : 0;
-    u->q = sp_i_mul_bytes(rows, BF16 * u->shard.q);
-    u->ffn = sp_i_mul_bytes(rows, BF16 * u->shard.ffn * u->shard.active);
-    u->fc1 = sp_i_mul_bytes(rows, BF16 * u->shard.fc1 * u->shard.active);
-    u->logits = sp_i_mul_bytes(rows, BF16 * u->shard.vocab);
+    u->kv_gathered = gathers ? sp_mul_bytes(layout->cp, u->kv_own) : 0;
+    u->q = sp_mul_bytes(rows, BF16 * u->shard.q);
+    u->ffn = sp_mul_bytes(rows, BF16 * u->shard.ffn * u->shard.active);
+    u->fc1 = sp_mul_bytes(rows, BF16 * u->shard.fc1 * u->shard.active);
+    u->logits = sp_mul_bytes(rows, BF16 * u->shard.vocab);
     measure_loss(u, &options->stack);
     if (u->unfused) {
-        u->scores = sp_i_mul_bytes(sp_ceil_div(load->pairs, layout->cp), BF16 * u->shard.heads);
+        u->scores = sp_mul_bytes(sp_ceil_div(load->pairs, layout->cp), BF16 * u->shard.heads);
     }
     u->score_buffer = options->stack.score_buffer ? u->scores : 0;
     u->mask = options->stack.attention_mask ? sp_ceil_div(load->pairs, layout->cp) : 0;
@@ -114,9 +113,8 @@ static void measure_loss(unit *u, const sp_stack *stack)
     int64_t copy = stack->copied_logits ? u->logits * FP32 / BF16 : 0;
     u->fresh_logits = fused ? 0 : u->logits + copy;
     u->logit_gradient = fused ? 0 : u->logits;
-    u->table = stack->unfused_weight_gradient
-                   ? sp_i_mul_bytes(u->shard.vocab, BF16 * u->model->hidden)
-                   : 0;
+    u->table =
+        stack->unfused_weight_gradient ? sp_mul_bytes(u->shard.vocab, BF16 * u->model->hidden) : 0;
 }
 
 static void measure_layer(unit *u, const sp_memory_options *options, const sp_unit_load *load)
@@ -138,7 +136,7 @@ static void measure_layer(unit *u, const sp_memory_options *options, const sp_un
 static void hold(sp_unit_tensor *tensors, int count, double offload_ratio, sp_unit_bytes *out)
 {
     for (int i = 0; i < count; i++) {
-        int64_t bytes = sp_i_mul_bytes(tensors[i].count, tensors[i].bytes);
+        int64_t bytes = sp_mul_bytes(tensors[i].count, tensors[i].bytes);
         out->held.of[tensors[i].category] += bytes;
         if (tensors[i].is_kv && tensors[i].category == SP_MEM_ACTIVATIONS) {
             out->kv_activations += bytes;
@@ -163,8 +161,8 @@ int64_t sp_footprint_gradient_sums(const sp_model *model, const sp_layout *layou
                                    const sp_stage *stage, const sp_stack *stack, int64_t tokens)
 {
     int64_t number = sp_footprint_kv_gradient_bytes(stack);
-    int64_t row = stage->layers * 2 * number * sp_i_shard_of(model, layout).kv;
-    return sp_i_mul_bytes(tokens / layout->cp, row);
+    int64_t row = stage->layers * 2 * number * sp_shard_of(model, layout).kv;
+    return sp_mul_bytes(tokens / layout->cp, row);
 }
 
 static void run_with_autograd(unit *u, const sp_memory_options *options, const sp_unit_load *load,
@@ -299,7 +297,7 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
     if (u->model->positional == SP_ROPE) {
         // cos and sin of every local token, cached by each model chunk.
         int64_t rows = sp_ceil_div(tokens, u->layout->cp);
-        buffers += sp_i_mul_bytes(rows, 2 * BF16 * u->model->head_dim * u->layout->chunks);
+        buffers += sp_mul_bytes(rows, 2 * BF16 * u->model->head_dim * u->layout->chunks);
     }
     if (u->layout->zero >= 3) {
         buffers += gathered_parameters(u);
@@ -327,10 +325,10 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
 // for the head its input and the gradient of the logits.
 static void keep_for_weights(const unit *u, sp_bytes *bytes)
 {
-    int64_t routed = sp_i_mul_bytes(u->shard.active, u->hidden);
-    int64_t inputs = u->input + u->q + sp_i_mul_bytes(u->shard.active, u->input) + u->ffn;
+    int64_t routed = sp_mul_bytes(u->shard.active, u->hidden);
+    int64_t inputs = u->input + u->q + sp_mul_bytes(u->shard.active, u->input) + u->ffn;
     int64_t gradients = u->q + u->kv_own + u->hidden + u->fc1 + routed;
-    bytes->of[SP_MEM_ACTIVATIONS] = sp_i_mul_bytes(u->stage->layers, inputs + gradients);
+    bytes->of[SP_MEM_ACTIVATIONS] = sp_mul_bytes(u->stage->layers, inputs + gradients);
     if (u->stage->head) {
         bytes->of[SP_MEM_ACTIVATIONS] += u->input;
         bytes->of[SP_MEM_LOGITS] = u->logits;

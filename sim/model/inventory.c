@@ -1,7 +1,7 @@
 // The operators of Megatron-LM's layer. Traffic is counted in bf16 elements read plus written.
 #include "sim/model/inventory.h"
 
-#include "sim/model/shard.h"
+#include "sim/model/layout.h"
 
 const char *const sp_recompute_names[] = {"none",      "activation", "partial-fc1",
                                           "attention", "full",       NULL};
@@ -13,7 +13,7 @@ typedef struct builder {
     const sp_model *model;
     const sp_layout *layout;
     const sp_stack *stack;
-    sp_i_shard shard;
+    sp_shard shard;
     bool unfused;
     sp_inventory *out;
 } builder;
@@ -33,7 +33,7 @@ void sp_inventory_build(const sp_model *model, const sp_layout *layout, const sp
     builder b = {.model = model,
                  .layout = layout,
                  .stack = stack,
-                 .shard = sp_i_shard_of(model, layout),
+                 .shard = sp_shard_of(model, layout),
                  .unfused = attention == SP_ATTENTION_UNFUSED,
                  .out = inventory};
     if (part == SP_PART_EMBEDDING) {

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "sim/model/model.h"
-#include "sim/model/model_limits.h"
 
 // In the order of family_names.
 typedef enum hf_family { LLAMA, MISTRAL, QWEN2, QWEN3, MIXTRAL, GPT2, GPT_NEOX } hf_family;

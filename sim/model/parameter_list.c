@@ -1,7 +1,7 @@
 #include "sim/model/parameter_list.h"
 
 #include "sim/base/alloc.h"
-#include "sim/model/shard.h"
+#include "sim/model/layout.h"
 
 static bool add(sp_parameter_list *list, int64_t elements, bool decays)
 {
@@ -23,7 +23,7 @@ static bool add_linear(sp_parameter_list *list, int64_t inputs, int64_t outputs,
     return add(list, inputs * outputs, true) && (bias == 0 || add(list, bias, false));
 }
 
-static bool add_layer(sp_parameter_list *list, const sp_model *model, const sp_i_shard *shard)
+static bool add_layer(sp_parameter_list *list, const sp_model *model, const sp_shard *shard)
 {
     int64_t h = model->hidden;
     int64_t qkv = shard->q + 2 * shard->kv;
@@ -46,7 +46,7 @@ static bool add_layer(sp_parameter_list *list, const sp_model *model, const sp_i
 bool sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                            bool head_table, sp_parameter_list *list)
 {
-    sp_i_shard shard = sp_i_shard_of(model, layout);
+    sp_shard shard = sp_shard_of(model, layout);
     bool ok = true;
     if (stage->embedding) {
         ok = add(list, shard.vocab * model->hidden, true);

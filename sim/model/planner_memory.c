@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "sim/model/saturate.h"
+#include "sim/base/units.h"
 
 // Bytes per parameter of weight (bf16), gradient (fp32), and optimizer (fp32 master, two moments).
 enum { BYTES_WEIGHT = 2, BYTES_GRADIENT = 4, BYTES_OPTIMIZER = 12 };
@@ -194,5 +194,5 @@ static double recompute_bytes(const sizes *z, sp_recompute recompute)
 
 static int64_t rounded(double bytes)
 {
-    return bytes < (double)SP_I_MOST_BYTES ? (int64_t)llround(bytes) : SP_I_MOST_BYTES;
+    return bytes < (double)SP_MOST_BYTES ? (int64_t)llround(bytes) : SP_MOST_BYTES;
 }

@@ -4,8 +4,7 @@
 // Korthikanti et al., arXiv 2205.05198, section 4.1: s*b*h*(34 + 5*a*s/h) bytes.
 #include "sim/base/units.h"
 #include "sim/model/footprint.h"
-#include "sim/model/saturate.h"
-#include "sim/model/shard.h"
+#include "sim/model/layout.h"
 
 #define KEPT_IN(mode) (1u << SP_RECOMPUTE_##mode)
 #define UNLESS_FULL \
@@ -37,21 +36,21 @@ static sp_saved_tensor *add(saved_table *table, const char *name, int64_t row_by
     return row;
 }
 
-static saved_table begin(sp_saved_tensor *rows, const sp_layout *layout, const sp_i_shard *shard)
+static saved_table begin(sp_saved_tensor *rows, const sp_layout *layout, const sp_shard *shard)
 {
     return (saved_table){rows, 0, layout->cp, layout->cp * shard->norm_split};
 }
 
-static void add_norm_inputs(saved_table *table, const sp_model *model, const sp_i_shard *shard);
-static void add_attention(saved_table *table, const sp_i_shard *shard,
+static void add_norm_inputs(saved_table *table, const sp_model *model, const sp_shard *shard);
+static void add_attention(saved_table *table, const sp_shard *shard,
                           const sp_memory_options *options);
-static void add_mlp(saved_table *table, const sp_model *model, const sp_i_shard *shard,
+static void add_mlp(saved_table *table, const sp_model *model, const sp_shard *shard,
                     const sp_stack *stack);
 
 int sp_saved_layer(const sp_model *model, const sp_layout *layout, const sp_memory_options *options,
                    sp_saved_tensor rows[SP_SAVED_TENSORS])
 {
-    sp_i_shard shard = sp_i_shard_of(model, layout);
+    sp_shard shard = sp_shard_of(model, layout);
     saved_table table = begin(rows, layout, &shard);
     int64_t hidden = BF16 * model->hidden;
     add(&table, "layer input", hidden, table.norm_split, ALWAYS);
@@ -85,7 +84,7 @@ int sp_saved_layer(const sp_model *model, const sp_layout *layout, const sp_memo
 // Norms of queries and keys keep copies of what they norm, the attention keeps what they give.
 // Values are a view of the projection's output and so hold its other parts too; after rotary
 // positions they are copied.
-static void add_norm_inputs(saved_table *table, const sp_model *model, const sp_i_shard *shard)
+static void add_norm_inputs(saved_table *table, const sp_model *model, const sp_shard *shard)
 {
     if (model->positional != SP_ROPE) {
         add(table, "rest of the QKV output", BF16 * (shard->q + shard->kv), table->cp, UNLESS_FULL);
@@ -96,7 +95,7 @@ static void add_norm_inputs(saved_table *table, const sp_model *model, const sp_
 
 // The attention output is the input of the output projection, which keeps it in every mode but
 // full recompute.
-static void add_attention(saved_table *table, const sp_i_shard *shard,
+static void add_attention(saved_table *table, const sp_shard *shard,
                           const sp_memory_options *options)
 {
     add(table, "queries", BF16 * shard->q, table->cp, UNLESS_FULL);
@@ -123,7 +122,7 @@ static void add_attention(saved_table *table, const sp_i_shard *shard,
 
 // Mixture of experts without expert parallelism: each token's row is copied for each of its
 // experts, and the experts' outputs are kept for the gradient of the router's weights.
-static void add_mlp(saved_table *table, const sp_model *model, const sp_i_shard *shard,
+static void add_mlp(saved_table *table, const sp_model *model, const sp_shard *shard,
                     const sp_stack *stack)
 {
     int64_t ffn = BF16 * shard->ffn * shard->active;
@@ -154,7 +153,7 @@ static void add_mlp(saved_table *table, const sp_model *model, const sp_i_shard 
 int sp_saved_statistics(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                         sp_part part, sp_saved_tensor rows[SP_SAVED_TENSORS])
 {
-    sp_i_shard shard = sp_i_shard_of(model, layout);
+    sp_shard shard = sp_shard_of(model, layout);
     saved_table table = begin(rows, layout, &shard);
     if (stack->tensors != SP_TENSORS_EXPLICIT) {
         return 0;
@@ -177,7 +176,7 @@ int sp_saved_statistics(const sp_model *model, const sp_layout *layout, const sp
 int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                   sp_part part, sp_saved_tensor rows[SP_SAVED_TENSORS])
 {
-    sp_i_shard shard = sp_i_shard_of(model, layout);
+    sp_shard shard = sp_shard_of(model, layout);
     saved_table table = begin(rows, layout, &shard);
     if (part == SP_PART_EMBEDDING && shard.dropout) {
         add(&table, "embedding dropout mask", MASK * model->hidden, table.norm_split, ALWAYS)
@@ -199,6 +198,6 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_stack
 int64_t sp_saved_bytes(const sp_saved_tensor *tensor, const sp_layout *layout, int64_t tokens,
                        int64_t pairs)
 {
-    return sp_i_mul_bytes(sp_ceil_div(tokens, tensor->shard), tensor->row_bytes) +
-           sp_i_mul_bytes(sp_ceil_div(pairs, layout->cp), tensor->pair_bytes);
+    return sp_mul_bytes(sp_ceil_div(tokens, tensor->shard), tensor->row_bytes) +
+           sp_mul_bytes(sp_ceil_div(pairs, layout->cp), tensor->pair_bytes);
 }

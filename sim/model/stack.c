@@ -36,14 +36,14 @@ static const sp_stack builtin[] = {
      .hide_backward_reduce = true,
      .hide_gradient_reduce = true,
      .hide_parameter_gather = true,
-     .bucketed_tail = true,
+     .bucketed_epilogue = true,
      .gradient_reduce_dtype = SP_REDUCE_BF16,
      .fused_cross_entropy = true,
      .dummy_weight_gradients = true},
     {.name = "nanotron-2025",
      .unfused_weight_gradient = true,
      .hide_gradient_all_reduce = true,
-     .bucketed_tail = true,
+     .bucketed_epilogue = true,
      .cp_overlap = SP_CP_BLOCKING,
      .copied_logits = true,
      .lingering_inputs = true,
@@ -88,7 +88,7 @@ static const struct {
     {"hide_gradient_reduce", offsetof(sp_stack, hide_gradient_reduce)},
     {"hide_gradient_all_reduce", offsetof(sp_stack, hide_gradient_all_reduce)},
     {"hide_parameter_gather", offsetof(sp_stack, hide_parameter_gather)},
-    {"bucketed_tail", offsetof(sp_stack, bucketed_tail)},
+    {"bucketed_tail", offsetof(sp_stack, bucketed_epilogue)},
     {"sharded_step", offsetof(sp_stack, sharded_step)},
     {"blocking_transfers", offsetof(sp_stack, blocking_transfers)},
     {"whole_transfers", offsetof(sp_stack, whole_transfers)},
@@ -196,9 +196,7 @@ void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack)
         return;
     }
     if (!json_is_object(value)) {
-        char found[80];
-        sp_json_quote(value, found, sizeof found);
-        sp_object_error(parent, key, "expected the name of a stack or an object, got %s", found);
+        sp_object_expected(parent, key, value, "the name of a stack or an object");
         return;
     }
     sp_object object;

@@ -62,8 +62,8 @@ typedef struct sp_stack {
     sp_reduce_dtype gradient_reduce_dtype;
     bool hide_parameter_gather; // behind the first forward of the next step
     bool sharded_step;          // each replica steps its share of the weights though ZeRO is 0
-    bool bucketed_tail;  // what is left after the backward goes bucket by bucket, not at once
-    double bucket_bytes; // 0: one bucket for each layer
+    bool bucketed_epilogue; // what is left after the backward goes bucket by bucket, not at once
+    double bucket_bytes;    // 0: one bucket for each layer
     // Pipeline transfers.
     bool blocking_transfers; // the sending rank waits for each of its sends
     bool whole_transfers;    // each TP rank sends all of a tensor that all of them hold, not 1/tp
@@ -95,8 +95,8 @@ typedef struct sp_stack {
     // of gradients of keys and values are fp32; attention has a number for each query and head in
     // its backward, and where ranks share a pack the keys of all of them, gathered, with gradients.
     bool device_bytes;
-    // Then: cuDNN serves packs of whole samples on one rank alone, with heads of a multiple of 16
-    // features, for which it has work spaces (backends/cuda/attention_graph.c).
+    // Then: cuDNN computes attention of heads of a multiple of 16 features, for which it has work
+    // spaces (backends/cuda/attention/attention_graph.c).
     bool cudnn_attention;
     int64_t work_spaces;      // persistent cuBLAS work spaces; 0: 3, with explicit tensors none
     int64_t work_space_bytes; // of each; 0: 32 MiB (Hopper)

@@ -1,7 +1,5 @@
-#include "sim/model/tensor_backward.h"
-
 #include "sim/base/alloc.h"
-#include "sim/model/tensor_forward.h"
+#include "sim/model/tensor_builder.h"
 
 enum { BF16 = 2, FP32 = 4 };
 

@@ -70,4 +70,15 @@ int64_t sp_i_program_row_bytes(const sp_i_program_builder *b, const sp_saved_ten
 // Makes the tensor of a row; a name that the table does not have is no tensor.
 int32_t sp_i_program_make(sp_i_program_builder *b, const char *name);
 
+// The forward of one layer from its input to its output.
+int32_t sp_i_program_layer_forward(sp_i_program_builder *b, int32_t input, const char *output_name);
+
+// All of the forward, into its pass.
+void sp_i_program_forward(sp_i_program_builder *b);
+
+// All of the backward, into b->to, and the weight gradients of a split one into `weights`. Autograd
+// frees what a node has saved when the node is done; inside one recomputing function everything
+// stays to its end.
+int32_t sp_i_program_backward(sp_i_program_builder *b, sp_tensor_events *weights);
+
 #endif

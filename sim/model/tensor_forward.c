@@ -1,4 +1,4 @@
-#include "sim/model/tensor_forward.h"
+#include "sim/model/tensor_builder.h"
 
 #include "sim/base/alloc.h"
 

@@ -10,6 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "sim/base/status.h"
+#include "sim/model/footprint.h"
+#include "sim/model/layout.h"
+#include "sim/model/model.h"
+
 enum { SP_NO_TENSOR = -1 };
 
 typedef struct sp_program_tensor {
@@ -61,5 +66,13 @@ typedef struct sp_tensor_program {
 } sp_tensor_program;
 
 void sp_tensor_program_fini(sp_tensor_program *program);
+
+// Writes the tensor program of a unit.
+
+// For a pack as sp_footprint_unit takes it. O(layers).
+sp_status sp_tensor_program_build(const sp_model *model, const sp_layout *layout,
+                                  const sp_stage *stage, const sp_memory_options *options,
+                                  int64_t tokens, int64_t kv_tokens, int64_t pairs,
+                                  sp_tensor_program *program, sp_error *err);
 
 #endif

@@ -3,7 +3,6 @@
 #include <math.h>
 
 #include "sim/base/units.h"
-#include "sim/model/saturate.h"
 
 // Smaller tensors are not worth a copy.
 #define LEAST_BYTES (INT64_C(1) << 20)
@@ -88,7 +87,7 @@ int64_t sp_unit_offload_bytes(const sp_unit_tensor *tensors, int count, double r
 {
     int64_t all = 0;
     for (int i = 0; i < count; i++) {
-        all += may_leave(&tensors[i]) ? sp_i_mul_bytes(tensors[i].count, tensors[i].bytes) : 0;
+        all += may_leave(&tensors[i]) ? sp_mul_bytes(tensors[i].count, tensors[i].bytes) : 0;
     }
     int64_t share = llround(ratio * (double)all);
     int64_t rounded = sp_ceil_div(share, STEP_BYTES) * STEP_BYTES;

@@ -23,7 +23,7 @@ typedef enum sp_action_kind {
     SP_ACTION_KINDS
 } sp_action_kind;
 
-extern const char sp_action_letters[SP_ACTION_KINDS + 1]; // "FBIWROL"
+SP_API_DATA const char sp_action_letters[SP_ACTION_KINDS + 1]; // "FBIWROL"
 
 // pack indexes the forward packs (F, R, O, L) or the backward packs (B, I, W) of the whole packing.
 typedef struct sp_action {
@@ -84,14 +84,14 @@ sp_status sp_plan_init(sp_plan *plan, const sp_layout *layout, const sp_packing 
                        sp_error *err);
 void sp_plan_fini(sp_plan *plan);
 
-sp_stage_plan *sp_plan_stage(const sp_plan *plan, int dp_rank, int pp_rank);
+SP_API sp_stage_plan *sp_plan_stage(const sp_plan *plan, int dp_rank, int pp_rank);
 
 // Appends an action; false when memory runs out.
 bool sp_stage_plan_add(sp_stage_plan *stage, sp_action_kind kind, int chunk, int64_t pack);
 
 // Writes an action as in plan.json: "F3", with the chunk where a rank has several ("F3.1").
 // Needs 32 bytes.
-void sp_action_name(sp_action action, int chunks, char name[32]);
+SP_API void sp_action_name(sp_action action, int chunks, char name[32]);
 
 // Adds "dp 0 pp 1: F3.1: <text>" to the record and returns the status, as sp_error_set does.
 sp_status sp_error_at_action(sp_error *err, sp_status status, const sp_plan *plan,
@@ -106,6 +106,6 @@ sp_status sp_error_at_action(sp_error *err, sp_status status, const sp_plan *pla
 // last backward). Packs without slices only where the backward packs are the forward packs. A
 // broken rule is a content error at `source` that names rule, pack and slice. Time and memory
 // O(slices + actions), up to the sorting of the slices of one sample inside a pack.
-sp_status sp_plan_check(const sp_plan *plan, const char *source, sp_error *err);
+SP_API sp_status sp_plan_check(const sp_plan *plan, const char *source, sp_error *err);
 
 #endif

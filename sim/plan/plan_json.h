@@ -19,12 +19,12 @@ typedef struct sp_plan_predictions {
 
 // Writes a plan of several batches: the head once (with the resolved scenario), then the batches,
 // then the end. Returns SP_ERR_IO when the file cannot be written.
-sp_status sp_plan_json_begin(FILE *file, const json_t *scenario, sp_error *err);
-sp_status sp_plan_json_batch(FILE *file, int index, const sp_plan *plan,
-                             sp_plan_predictions predictions, sp_error *err);
-sp_status sp_plan_json_end(FILE *file, sp_error *err);
+SP_API sp_status sp_plan_json_begin(FILE *file, const json_t *scenario, sp_error *err);
+SP_API sp_status sp_plan_json_batch(FILE *file, int index, const sp_plan *plan,
+                                    sp_plan_predictions predictions, sp_error *err);
+SP_API sp_status sp_plan_json_end(FILE *file, sp_error *err);
 // The end, with what these batches left out (their samples are not looked at).
-sp_status sp_plan_json_end_formed(FILE *file, const sp_batches *formed, sp_error *err);
+SP_API sp_status sp_plan_json_end_formed(FILE *file, const sp_batches *formed, sp_error *err);
 
 // A plan file in memory; owns its batches, packings and plans.
 typedef struct sp_plan_file {
@@ -37,12 +37,12 @@ typedef struct sp_plan_file {
 } sp_plan_file;
 
 // Is this document a plan (schema slimpack/plan/1)?
-bool sp_plan_json_is_plan(const json_t *root);
+SP_API bool sp_plan_json_is_plan(const json_t *root);
 
 // Reads and checks all batches. `layout` is that of the stored scenario (the caller resolves it).
 // Errors name file and JSON path.
-sp_status sp_plan_json_read(const json_t *root, const char *source, const sp_layout *layout,
-                            sp_plan_file *file, sp_error *err);
-void sp_plan_file_fini(sp_plan_file *file);
+SP_API sp_status sp_plan_json_read(const json_t *root, const char *source, const sp_layout *layout,
+                                   sp_plan_file *file, sp_error *err);
+SP_API void sp_plan_file_fini(sp_plan_file *file);
 
 #endif

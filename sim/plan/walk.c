@@ -325,6 +325,7 @@ static inline sp_status finish(sp_i_walk *w, sp_i_walk_lane *lane, const step *s
     lane->done++;
     if (w->found != NULL) {
         sp_i_walk_shares_after(w, &s->place, gave->shares);
+        sp_i_walk_share_late(w, lane);
     }
     return SP_OK;
 }

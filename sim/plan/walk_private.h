@@ -25,7 +25,10 @@ typedef struct sp_i_walk_lane {
     int64_t last_back_ns;
     int64_t leaving_ns; // end of the O that the next action waits for, or SP_NOT_YET
     bool computed;      // something other than a copy ran
-    bool stalled;       // its next action never ends
+    // Its share of what it gave last, which has run and stands behind copies that have not; NULL.
+    const sp_share *late;
+    sp_action_cost late_took;
+    bool stalled; // its next action never ends
     bool queued;
 } sp_i_walk_lane;
 
@@ -110,5 +113,7 @@ const sp_share **sp_i_walk_shares_taken(const sp_i_walk *w, const sp_plan_place 
 void sp_i_walk_shares_before(sp_i_walk *w, const sp_plan_place *place, const sp_action_cost *took);
 void sp_i_walk_shares_wait(sp_i_walk *w, const sp_plan_place *place, sp_i_walk_start *start);
 void sp_i_walk_shares_after(sp_i_walk *w, const sp_plan_place *place, const sp_action_cost *took);
+// Places the lane's late share where nothing stands before it any more.
+void sp_i_walk_share_late(sp_i_walk *w, sp_i_walk_lane *lane);
 
 #endif

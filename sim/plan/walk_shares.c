@@ -184,6 +184,18 @@ void sp_i_walk_shares_wait(sp_i_walk *w, const sp_plan_place *place, sp_i_walk_s
     }
 }
 
+// The share that a rank runs of its own action stands behind the copies that follow the action.
+static void run_after(sp_i_walk *w, sp_i_walk_lane *lane, const sp_share *share,
+                      const sp_action_cost *took, int64_t input_ns)
+{
+    size_t pp = (size_t)w->depends.plan->layout.pp;
+    int64_t end_ns = run_share(w, lane, share, took, input_ns);
+    if (share->end == SP_SHARE_HEAD) {
+        size_t at = sp_depends_slot(&w->depends, share->action, lane->dp) * pp;
+        w->head_ns[at + (size_t)lane->pp] = end_ns;
+    }
+}
+
 void sp_i_walk_shares_after(sp_i_walk *w, const sp_plan_place *place, const sp_action_cost *took)
 {
     sp_share_end end;
@@ -192,16 +204,21 @@ void sp_i_walk_shares_after(sp_i_walk *w, const sp_plan_place *place, const sp_a
     }
     const sp_share **found = found_of(w, place->dp);
     int64_t input_ns = sp_i_walk_lane_of(w, place->dp, place->pp)->end_ns;
-    size_t at =
-        sp_depends_slot(&w->depends, place->action, place->dp) * (size_t)w->depends.plan->layout.pp;
     for (int p = 0; p < w->depends.plan->layout.pp; p++) {
-        if (found[p] == NULL) {
-            continue;
+        sp_i_walk_lane *lane = sp_i_walk_lane_of(w, place->dp, p);
+        if (found[p] != NULL && found[p]->own) {
+            lane->late = found[p];
+            lane->late_took = took[p];
+        } else if (found[p] != NULL) {
+            run_after(w, lane, found[p], &took[p], input_ns);
         }
-        int64_t end_ns =
-            run_share(w, sp_i_walk_lane_of(w, place->dp, p), found[p], &took[p], input_ns);
-        if (end == SP_SHARE_HEAD) {
-            w->head_ns[at + (size_t)p] = end_ns;
-        }
+    }
+}
+
+void sp_i_walk_share_late(sp_i_walk *w, sp_i_walk_lane *lane)
+{
+    if (lane->late != NULL && lane->late->before <= lane->done) {
+        run_after(w, lane, lane->late, &lane->late_took, lane->end_ns);
+        lane->late = NULL;
     }
 }

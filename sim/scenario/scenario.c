@@ -18,15 +18,7 @@ static const double most_step_ms = 4e12;
 
 static const double most_units = 1e6;
 
-// WLB-LLM (arXiv 2503.17924): a third queue no longer improves the balance.
-enum { default_outlier_queues = 2 };
-
-// What the cost model prices.
-static const int64_t most_pack_tokens = (int64_t)1 << 40;
-
-const char *const sp_i_pad_to_names[] = {"context", "longest", NULL};
 const char *const sp_i_memory_model_names[] = {"tensors", "slimpipe-planner", NULL};
-_Static_assert(SP_PAD_CONTEXT == 0 && SP_PAD_LONGEST == 1, "pad_to");
 
 static void read_sections(sp_i_scenario_reader *reader);
 
@@ -64,7 +56,7 @@ static sp_status read_document(sp_i_scenario_reader *reader, const json_t *root)
     if (reader->err->status != SP_OK) {
         return reader->err->status;
     }
-    sp_status status = sp_scenario_settle(scenario, reader->err);
+    sp_status status = sp_scenario_resolve_layout(scenario, reader->err);
     if (status == SP_OK && !scenario->uniform) {
         status = sp_cluster_fit(&scenario->cluster, sp_layout_ranks(&scenario->layout),
                                 scenario->source, reader->err);
@@ -75,7 +67,7 @@ static sp_status read_document(sp_i_scenario_reader *reader, const json_t *root)
     if (status != SP_OK) {
         return status;
     }
-    scenario->resolved = sp_i_scenario_resolve(reader);
+    scenario->resolved = sp_i_scenario_to_json(reader);
     if (scenario->resolved == NULL) {
         return sp_error_no_memory(reader->err, "a scenario");
     }
@@ -205,7 +197,7 @@ static sp_status check_head_groups(const sp_scenario *scenario, sp_error *err)
                        scenario->model.heads, (long long)groups);
 }
 
-sp_status sp_scenario_settle(sp_scenario *scenario, sp_error *err)
+sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
 {
     scenario->layout.placement =
         sp_schedule_placement(scenario->schedule.kind, scenario->layout.chunks);
@@ -373,10 +365,7 @@ static void read_stage_layers(sp_i_scenario_reader *reader, sp_object *parallel,
     bool fills = name != NULL && strcmp(name, "nanotron") == 0;
     bool spreads = fills || (name != NULL && strcmp(name, "auto") == 0);
     if (!json_is_array(array) && !spreads) {
-        char found[80];
-        sp_json_quote(array, found, sizeof found);
-        sp_object_error(parallel, "stage_layers",
-                        "expected an array, \"auto\" or \"nanotron\", got %s", found);
+        sp_object_expected(parallel, "stage_layers", array, "an array, \"auto\" or \"nanotron\"");
         return;
     }
     if (sp_object_has(parallel, "layers_per_chunk")) {
@@ -404,12 +393,10 @@ static void read_stage_layers(sp_i_scenario_reader *reader, sp_object *parallel,
     }
     for (size_t s = 0; s < count && !spreads; s++) {
         if (!layers_of_stage(json_array_get(array, s), &scenario->stage_layers[s])) {
-            char path[64];
-            char found[80];
-            sp_json_quote(json_array_get(array, s), found, sizeof found);
-            snprintf(path, sizeof path, "parallel.stage_layers[%zu]", s);
-            sp_error_in(reader->err, SP_ERR_CONTENT, parallel->source, path,
-                        "expected an integer from 0 to %d, got %s", SP_I_MAX_CHUNK_LAYERS, found);
+            char key[64];
+            snprintf(key, sizeof key, "stage_layers[%zu]", s);
+            sp_object_expected(parallel, key, json_array_get(array, s), "an integer from 0 to %d",
+                               SP_I_MAX_CHUNK_LAYERS);
         }
     }
     scenario->layout.stage_layers = scenario->stage_layers;
@@ -525,7 +512,7 @@ static void read_schedule(sp_i_scenario_reader *reader)
 
 // What follows from the layout: several chunks are interleaved where no kind is named, and sliced
 // schedules cut rows into as many slices as there are pipeline ranks where no number is given.
-static void settle_schedule(sp_scenario *scenario)
+static void resolve_schedule(sp_scenario *scenario)
 {
     sp_schedule_spec *spec = &scenario->schedule;
     if (!scenario->schedule_given && scenario->layout.chunks > 1) {
@@ -536,7 +523,7 @@ static void settle_schedule(sp_scenario *scenario)
     }
 }
 
-static void settle_uniform(sp_i_scenario_reader *reader)
+static void resolve_uniform(sp_i_scenario_reader *reader)
 {
     sp_scenario *scenario = reader->scenario;
     const sp_uniform_costs *costs = &scenario->uniform_costs;
@@ -553,43 +540,6 @@ static void settle_uniform(sp_i_scenario_reader *reader)
     }
 }
 
-static void read_strategy(sp_i_scenario_reader *reader)
-{
-    sp_strategy_spec *strategy = &reader->scenario->strategy;
-    sp_object object;
-    sp_object_member(&reader->root, "strategy", &object);
-    strategy->given = sp_object_has(&object, "kind");
-    const char *kind = sp_object_string(&object, "kind", "packed");
-    if (kind[0] == '\0' || strlen(kind) >= SP_STRATEGY_NAME) {
-        char found[80];
-        sp_json_quote(sp_object_get(&object, "kind"), found, sizeof found);
-        sp_object_error(&object, "kind", "expected the name of a strategy, got %s", found);
-    } else {
-        snprintf(strategy->kind, sizeof strategy->kind, "%s", kind);
-    }
-    strategy->pad_to =
-        (sp_pad_to)sp_object_enum(&object, "pad_to", sp_i_pad_to_names, SP_PAD_CONTEXT);
-    reader->scenario->layout.cp_sharding = (sp_cp_sharding)sp_object_enum(
-        &object, "cp_sharding", sp_cp_sharding_names, (int)SP_SHARD_EVEN);
-    strategy->outlier_queues = (int)sp_object_int(&object, "outlier_queues", default_outlier_queues,
-                                                  0, SP_MAX_OUTLIER_QUEUES);
-    strategy->outlier_tokens = sp_object_int(&object, "outlier_tokens", 0, 1, SP_MAX_LENGTH_TOKENS);
-    strategy->pack_tokens = sp_object_int(&object, "pack_tokens", 0, 1, most_pack_tokens);
-    strategy->max_per_pack = sp_object_int(&object, "max_per_pack", 0, 1, SP_I_MAX_SAMPLES);
-    strategy->rank_tokens = sp_object_int(&object, "rank_tokens", 0, 1, INT32_MAX);
-    strategy->pack_rounds = sp_object_bool(&object, "pack_rounds", false);
-    strategy->chunk_tokens = sp_object_int(&object, "chunk_tokens", 0, 1, SP_MAX_LENGTH_TOKENS);
-    strategy->slice_tokens = sp_object_int(&object, "slice_tokens", 0, 1, SP_MAX_LENGTH_TOKENS);
-    strategy->time_limit_ms = sp_object_int(&object, "time_limit_ms", 0, 1, INT32_MAX);
-    strategy->mip_gap = sp_object_real(&object, "mip_gap", -1.0, 0.0, 1.0);
-    strategy->slices = sp_object_bool(&object, "slices", true);
-    strategy->asymmetric = sp_object_bool(&object, "asymmetric", true);
-    strategy->taper = sp_object_bool(&object, "taper", true);
-    strategy->dp_merge = sp_object_bool(&object, "dp_merge", true);
-    strategy->milp = sp_object_bool(&object, "milp", true);
-    sp_object_end(&object);
-}
-
 static void read_sections(sp_i_scenario_reader *reader)
 {
     sp_scenario *scenario = reader->scenario;
@@ -599,16 +549,16 @@ static void read_sections(sp_i_scenario_reader *reader)
         read_uniform_costs(reader);
         refuse_beside_uniform(reader);
     } else {
-        sp_i_scenario_read_machine(reader);
+        sp_i_scenario_read_model(reader);
     }
     read_schedule(reader);
     read_parallel(reader);
-    settle_schedule(scenario);
+    resolve_schedule(scenario);
     if (scenario->uniform) {
-        settle_uniform(reader);
+        resolve_uniform(reader);
         return;
     }
     sp_i_scenario_read_memory(reader);
     sp_i_scenario_read_workload(reader);
-    read_strategy(reader);
+    sp_i_scenario_read_strategy(reader);
 }

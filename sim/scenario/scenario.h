@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "sim/base/status.h"
+#include "sim/cost/error_record.h"
 #include "sim/cost/profile.h"
 #include "sim/cost/step_costs.h"
 #include "sim/model/cluster.h"
@@ -15,7 +16,6 @@
 #include "sim/model/model.h"
 #include "sim/schedule/schedule.h"
 #include "sim/workload/batch.h"
-
 enum { SP_STRATEGY_NAME = 32, SP_SOURCE_NAME = 256, SP_MAX_OUTLIER_QUEUES = 16 };
 
 typedef enum sp_pad_to { SP_PAD_CONTEXT, SP_PAD_LONGEST } sp_pad_to;
@@ -23,7 +23,7 @@ typedef enum sp_pad_to { SP_PAD_CONTEXT, SP_PAD_LONGEST } sp_pad_to;
 // What the solver is asked for; the strategy itself is looked up by name in solver/.
 typedef struct sp_strategy_spec {
     char kind[SP_STRATEGY_NAME]; // "packed"
-    bool given;                  // stated in the scenario
+    bool given;                  // the user wrote strategy.kind
     sp_pad_to pad_to; // padded: rows as long as the context, or as the micro-batch's longest
     int64_t microbatch_samples; // rows per micro-batch (schedule.microbatch_samples)
     // balanced: queues in which samples from a length on wait; 0 queues: none waits
@@ -59,12 +59,14 @@ typedef struct sp_scenario {
     sp_profile profile; // owned
     sp_layout layout;
     int *stage_layers; // layout.stage_layers; owned, NULL: equal shares
-    bool chunks_given; // chunks per rank stated, in one way or another
+    // ..._given: the user wrote the key. Reading sets these, and nothing changes them afterwards.
+    bool chunks_given; // chunks per rank, in one way or another
     sp_schedule_spec schedule;
-    bool schedule_given;
+    bool schedule_given;  // schedule.kind
+    bool order_resolved;  // a strategy's schedule and chunks are in place (sp_scenario_set_order)
     int64_t microbatches; // schedule.microbatches, per data-parallel rank; 0: not given
     sp_memory_options memory;
-    bool stack_given; // memory.stack is stated in the scenario
+    bool stack_given; // memory.stack
     sp_memory_model memory_model;
     int64_t memory_limit_bytes;   // of tensors, on one GPU
     int64_t memory_reserve_bytes; // what the limit leaves of the GPU, unless the limit is stated
@@ -75,20 +77,47 @@ typedef struct sp_scenario {
 
 // Reads, checks and resolves a scenario; overrides are `path=value` texts (--set). Relative paths
 // inside are relative to the current directory. Up to ten content errors are collected.
-sp_status sp_scenario_read(const char *path, const char *const *overrides, int override_count,
-                           sp_scenario *scenario, sp_error *err);
+SP_API sp_status sp_scenario_read(const char *path, const char *const *overrides,
+                                  int override_count, sp_scenario *scenario, sp_error *err);
 // The same from a document; `root` is changed by the overrides.
-sp_status sp_scenario_from_json(json_t *root, const char *source, const char *const *overrides,
-                                int override_count, sp_scenario *scenario, sp_error *err);
-void sp_scenario_fini(sp_scenario *scenario);
+SP_API sp_status sp_scenario_from_json(json_t *root, const char *source,
+                                       const char *const *overrides, int override_count,
+                                       sp_scenario *scenario, sp_error *err);
+SP_API void sp_scenario_fini(sp_scenario *scenario);
 
-// Settles the layout that a schedule change brings (chunks default by kind) and checks that layout,
-// model, cluster and schedule fit together.
-sp_status sp_scenario_settle(sp_scenario *scenario, sp_error *err);
+// Resolves the layout that a schedule change brings (chunks default by kind) and checks that
+// layout, model, cluster and schedule fit together.
+sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err);
+
+// Ends the choice of a schedule and its chunks that a strategy brings, once `schedule`, `layout`
+// and `stage_layers` hold what was chosen: resolves the layout, writes the choice into `resolved`,
+// so that reading that document gives this scenario, and sets order_resolved. What was given stays.
+sp_status sp_scenario_set_order(sp_scenario *scenario, sp_error *err);
 
 // What follows from the settings, for people (--explain): ranks, virtual stages, micro-batches
 // where given, nodes, layers per chunk (fewest and most where they differ), parameters. The caller
 // owns it; NULL when memory ran out.
-json_t *sp_scenario_derived(const sp_scenario *scenario);
+SP_API json_t *sp_scenario_derived(const sp_scenario *scenario);
+
+// What scenarios read from files, read once for many of them: profiles by name and lists of lengths
+// by path and column, for as long as the cache lives; files that change meanwhile are not read
+// again. Thread-safe.
+typedef struct sp_scenario_cache sp_scenario_cache;
+
+SP_API sp_status sp_scenario_cache_new(sp_scenario_cache **cache, sp_error *err);
+SP_API void sp_scenario_cache_free(sp_scenario_cache *cache);
+
+// As sp_scenario_from_json, through the cache. The scenario holds copies and may outlive it.
+SP_API sp_status sp_scenario_from_json_cached(json_t *root, const char *source,
+                                              sp_scenario_cache *cache, sp_scenario *scenario,
+                                              sp_error *err);
+
+// Of a scenario with a model, predicted with a profile. `stack` is its name where all its switches
+// are as the profile's stack, or else the built-in one, of that name has them; else the name with
+// ", changed".
+void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, sp_step_kind *kind);
+
+// What the scenario's profile says of steps of its kind.
+SP_API void sp_scenario_step_error(const sp_scenario *scenario, sp_step_error *found);
 
 #endif

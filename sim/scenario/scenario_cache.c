@@ -1,4 +1,4 @@
-#include "sim/scenario/scenario_cache.h"
+#include "sim/scenario/scenario_private.h"
 
 #include <pthread.h>
 #include <string.h>

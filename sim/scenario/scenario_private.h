@@ -7,7 +7,6 @@
 
 #include "sim/base/json.h"
 #include "sim/scenario/scenario.h"
-#include "sim/scenario/scenario_cache.h"
 
 #define SP_I_SCENARIO_SCHEMA "slimpack/scenario/1"
 
@@ -39,7 +38,7 @@ typedef struct sp_i_scenario_reader {
 } sp_i_scenario_reader;
 
 // model, cluster, nodes and profile. The nodes are counted but not yet fitted to the ranks.
-void sp_i_scenario_read_machine(sp_i_scenario_reader *reader);
+void sp_i_scenario_read_model(sp_i_scenario_reader *reader);
 
 // memory. Its limit follows from the cluster, which must have been read.
 void sp_i_scenario_read_memory(sp_i_scenario_reader *reader);
@@ -47,16 +46,25 @@ void sp_i_scenario_read_memory(sp_i_scenario_reader *reader);
 // workload. Its defaults follow from the layout and the schedule, which must have been read.
 void sp_i_scenario_read_workload(sp_i_scenario_reader *reader);
 
+// strategy, and the document that says it as resolved (NULL when memory ran out).
+void sp_i_scenario_read_strategy(sp_i_scenario_reader *reader);
+json_t *sp_i_strategy_to_json(const sp_scenario *scenario);
+
 // Reads the file that workload.lengths names, if it names one.
 sp_status sp_i_scenario_load_lengths(sp_i_scenario_reader *reader);
 
+// As sp_profile_load and sp_lengths_read; without a cache (NULL) they read the file.
+sp_status sp_i_scenario_cache_profile(sp_scenario_cache *cache, const char *name,
+                                      sp_profile *profile, sp_error *err);
+sp_status sp_i_scenario_cache_lengths(sp_scenario_cache *cache, const char *path,
+                                      const char *column, sp_lengths *lengths, sp_error *err);
+
 // The document that says every setting as resolved; NULL when memory ran out.
-json_t *sp_i_scenario_resolve(const sp_i_scenario_reader *reader);
+json_t *sp_i_scenario_to_json(const sp_i_scenario_reader *reader);
 
 // NULL-terminated, in the order of the enums.
 extern const char *const sp_i_over_length_names[];
 extern const char *const sp_i_order_names[];
-extern const char *const sp_i_pad_to_names[];
 extern const char *const sp_i_memory_model_names[];
 
 bool sp_i_is_file(const char *path);

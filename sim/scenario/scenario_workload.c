@@ -62,12 +62,10 @@ static void read_array(sp_i_scenario_reader *reader, sp_object *workload, const 
         int64_t tokens = 0;
         const json_t *value = json_array_get(array, i);
         if (!length_of(value, &tokens)) {
-            char found[80];
-            sp_json_quote(value, found, sizeof found);
-            char path[64];
-            snprintf(path, sizeof path, "workload.lengths[%zu]", i);
-            sp_error_in(reader->err, SP_ERR_CONTENT, workload->source, path,
-                        "expected an integer from 1 to %d, got %s", SP_MAX_LENGTH_TOKENS, found);
+            char key[64];
+            snprintf(key, sizeof key, "lengths[%zu]", i);
+            sp_object_expected(workload, key, value, "an integer from 1 to %d",
+                               SP_MAX_LENGTH_TOKENS);
         } else if (sp_lengths_append(lengths, tokens, reader->err) != SP_OK) {
             return;
         }
@@ -119,9 +117,7 @@ static void read_source(sp_i_scenario_reader *reader, sp_object *workload)
     } else if (json_is_string(lengths)) {
         read_named(reader, workload, json_string_value(lengths));
     } else {
-        char found[80];
-        sp_json_quote(lengths, found, sizeof found);
-        sp_object_error(workload, "lengths", "expected a name, a path or an array, got %s", found);
+        sp_object_expected(workload, "lengths", lengths, "a name, a path or an array");
     }
     bool from_file = reader->lengths != NULL && spec->distribution == NULL;
     if (column != NULL && !from_file) {

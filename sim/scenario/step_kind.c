@@ -1,4 +1,4 @@
-#include "sim/scenario/step_kind.h"
+#include "sim/scenario/scenario.h"
 
 #include <stdio.h>
 #include <string.h>

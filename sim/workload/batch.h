@@ -56,7 +56,7 @@ typedef struct sp_batches {
     bool wrapped; // the list was shorter than the batches: it was started again (reshuffled)
 } sp_batches;
 
-void sp_batches_fini(sp_batches *batches);
+SP_API void sp_batches_fini(sp_batches *batches);
 
 // Forms spec->batches batches. A list is shuffled by the seed (each further pass over it again) and
 // cut into consecutive pieces; over_length "error" names the first sample that is too long. A list

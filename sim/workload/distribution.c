@@ -94,18 +94,15 @@ static const double lognormal_tokens[] = {
     1327.96, 1722.16, 2233.36, 2896.31, 3756.05, 4870.99, 6316.90, 8192,   8192,
 };
 
-enum {
-    WIKIPEDIA_POINTS = sizeof wikipedia_quantile / sizeof wikipedia_quantile[0],
-    LONGMIX_POINTS = sizeof longmix_quantile / sizeof longmix_quantile[0],
-    PROLONG_POINTS = sizeof prolong_quantile / sizeof prolong_quantile[0],
-    BERT512_POINTS = sizeof bert512_quantile / sizeof bert512_quantile[0],
-    LOGNORMAL_POINTS = sizeof lognormal_quantile / sizeof lognormal_quantile[0],
-};
 _Static_assert(sizeof wikipedia_tokens == sizeof wikipedia_quantile, "one length per quantile");
 _Static_assert(sizeof longmix_tokens == sizeof longmix_quantile, "one length per quantile");
 _Static_assert(sizeof prolong_tokens == sizeof prolong_quantile, "one length per quantile");
 _Static_assert(sizeof bert512_tokens == sizeof bert512_quantile, "one length per quantile");
 _Static_assert(sizeof lognormal_tokens == sizeof lognormal_quantile, "one length per quantile");
+
+#define TABLE(name_)                                        \
+    .quantile = name_##_quantile, .tokens = name_##_tokens, \
+    .points = sizeof name_##_quantile / sizeof name_##_quantile[0]
 
 static const sp_distribution distributions[] = {
     {
@@ -113,45 +110,35 @@ static const sp_distribution distributions[] = {
         .title = "Wikipedia articles, mean 1,014 tokens, 1.6 % above 8K, longest 1.8M",
         .source = "FlexSP (ASPLOS'25, arXiv 2412.01523), PKU-DAIR/Hetu-Galvatron "
                   "galvatron/datasets/wikipedia.txt, 1,000,000 documents",
-        .quantile = wikipedia_quantile,
-        .tokens = wikipedia_tokens,
-        .points = WIKIPEDIA_POINTS,
+        TABLE(wikipedia),
     },
     {
         .name = "longmix",
         .title = "a mix with long documents, mean 1.75K, a quarter of its tokens above 32K",
         .source = "MagiAttention, SandAI-org/MagiAttention exps/dist_attn/benchmark/datasets/"
                   "default/doc_length_distribution.csv, 13,463,214 documents",
-        .quantile = longmix_quantile,
-        .tokens = longmix_tokens,
-        .points = LONGMIX_POINTS,
+        TABLE(longmix),
     },
     {
         .name = "prolong",
         .title = "ProLong documents before up-sampling, mean 3,052 tokens, longest 340K",
         .source = "DistCA, hao-ai-lab/DistCA distca/simulator/data/dist_prolong.json, 77,932 "
                   "documents",
-        .quantile = prolong_quantile,
-        .tokens = prolong_tokens,
-        .points = PROLONG_POINTS,
+        TABLE(prolong),
     },
     {
         .name = "bert512",
         .title = "BERT pre-training pieces of Wikipedia, at most 512 tokens, 23 % of them full",
         .source = "packedBERT (arXiv 2107.02027), graphcore/examples "
                   "tutorials/blogs_code/packedBERT/histograms.py, 16,279,552 sequences",
-        .quantile = bert512_quantile,
-        .tokens = bert512_tokens,
-        .points = BERT512_POINTS,
+        TABLE(bert512),
         .linear = 1,
     },
     {
         .name = "lognormal",
         .title = "made up: lognormal of mean 1,024 and sigma 1.5, clipped to 128 and 8,192 tokens",
         .source = "Megatron-LM, examples/dynamic_context_parallel, mock data set",
-        .quantile = lognormal_quantile,
-        .tokens = lognormal_tokens,
-        .points = LOGNORMAL_POINTS,
+        TABLE(lognormal),
     },
 };
 

@@ -1,4 +1,4 @@
-#include "sim/workload/length_reader_internal.h"
+#include "sim/workload/length_reader.h"
 
 #include <errno.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "sim/base/alloc.h"
-#include "sim/workload/length_reader_internal.h"
+#include "sim/workload/length_reader.h"
 
 static sp_i_length_format format_of_name(const char *path)
 {
@@ -174,4 +174,87 @@ out:
         sp_lengths_fini(lengths);
     }
     return status;
+}
+
+enum { FIRST_CAPACITY = 1024 };
+
+void sp_lengths_fini(sp_lengths *lengths)
+{
+    sp_i_free(lengths->tokens);
+    *lengths = (sp_lengths){0};
+}
+
+static sp_status resize(sp_lengths *lengths, size_t capacity, sp_error *err)
+{
+    if (capacity > SIZE_MAX / sizeof *lengths->tokens) {
+        return sp_error_no_memory(err, "lengths");
+    }
+    int64_t *resized = sp_i_realloc(lengths->tokens, capacity * sizeof *resized);
+    if (resized == NULL) {
+        return sp_error_no_memory(err, "lengths");
+    }
+    lengths->tokens = resized;
+    lengths->capacity = capacity;
+    return SP_OK;
+}
+
+sp_status sp_i_lengths_reserve(sp_lengths *lengths, size_t count, sp_error *err)
+{
+    return count > lengths->capacity ? resize(lengths, count, err) : SP_OK;
+}
+
+sp_status sp_i_lengths_trim(sp_lengths *lengths, sp_error *err)
+{
+    return lengths->count < lengths->capacity ? resize(lengths, lengths->count, err) : SP_OK;
+}
+
+sp_status sp_lengths_append(sp_lengths *lengths, int64_t tokens, sp_error *err)
+{
+    if (lengths->count == lengths->capacity) {
+        // By an eighth: a list of 100 million must not hold half of itself in reserve.
+        size_t grown = lengths->capacity + lengths->capacity / 8;
+        sp_status status = resize(lengths, grown < FIRST_CAPACITY ? FIRST_CAPACITY : grown, err);
+        if (status != SP_OK) {
+            return status;
+        }
+    }
+    lengths->tokens[lengths->count++] = tokens;
+    return SP_OK;
+}
+
+// Plain text: one integer per line; blank lines and lines that begin with '#' are passed over.
+
+static bool is_blank(const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] != ' ' && text[i] != '\t') {
+            return false;
+        }
+    }
+    return true;
+}
+
+sp_status sp_i_lengths_read_text(sp_i_reader *reader)
+{
+    for (;;) {
+        const char *line = NULL;
+        size_t n = 0;
+        sp_status status = sp_i_reader_line(reader, '\0', &line, &n);
+        if (status != SP_OK || line == NULL) {
+            return status;
+        }
+        int64_t tokens = 0;
+        if (sp_i_parse_length(line, n, &tokens)) {
+            status = sp_lengths_append(reader->lengths, tokens, reader->err);
+        } else if (!is_blank(line, n) && line[0] != '#') {
+            char quoted[SP_I_QUOTE];
+            char found[SP_I_QUOTE + 2];
+            sp_i_quote(line, n, quoted);
+            snprintf(found, sizeof found, "\"%s\"", quoted);
+            status = sp_i_refuse(reader, NULL, found);
+        }
+        if (status != SP_OK) {
+            return status;
+        }
+    }
 }

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "sim/workload/length_reader_internal.h"
+#include "sim/workload/length_reader.h"
 
 typedef struct csv_record {
     const char *at; // NULL behind the last field

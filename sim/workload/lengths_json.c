@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "sim/base/json.h"
-#include "sim/workload/length_reader_internal.h"
+#include "sim/workload/length_reader.h"
 
 enum {
     KEYS = 64,      // keys of the first object that are looked at

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "sim/workload/length_reader_internal.h"
+#include "sim/workload/length_reader.h"
 
 enum {
     HEADER_BYTES = 34,

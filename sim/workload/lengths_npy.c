@@ -2,7 +2,7 @@
 // numpy/lib/format.py): a magic, a header that is a Python dictionary literal, the raw elements.
 #include <string.h>
 
-#include "sim/workload/length_reader_internal.h"
+#include "sim/workload/length_reader.h"
 
 enum {
     MAGIC_BYTES = 8,            // "\x93NUMPY", major, minor

@@ -14,9 +14,9 @@
 
 #include "sim/base/progress.h"
 #include "sim/workload/batch.h"
-#include "solver/assignment.h"
-#include "solver/deal.h"
-#include "solver/makespan.h"
+#include "solver/slimpack/assignment.h"
+#include "solver/slimpack/makespan.h"
+#include "solver/strategies/karmarkar_karp.h"
 
 extern char **environ;
 
@@ -128,7 +128,7 @@ static answer run_differencing(instance *i)
 {
     sp_error err = {0};
     double started_s = sp_clock_s();
-    require(sp_i_share_out(i->work_s, (size_t)i->samples, i->ranks, i->rank, &err), &err);
+    require(sp_i_karmarkar_karp(i->work_s, (size_t)i->samples, i->ranks, i->rank, &err), &err);
     return weigh(i, (sp_clock_s() - started_s) * 1e3);
 }
 

@@ -9,7 +9,7 @@
 #include "backends/comm/collective.h"
 #include "backends/comm/queue.h"
 #include "backends/comm/workers.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "sim/base/progress.h"
 
 enum { RANKS = 2, MOST_SAMPLES = 4000, TAG = 1 };
@@ -197,7 +197,7 @@ int main(void)
     static job j;
     static const int64_t sizes[] = {1 << 16, 1 << 20, 1 << 26};
     const int both[RANKS] = {0, 1};
-    const sp_comm_options options = {.machine = sp_machine_cpu(), .spins = -1};
+    const sp_comm_options options = {.runtime = sp_runtime_cpu(), .spins = -1};
     need(sp_comm_world_new(RANKS, &options, &j.world, NULL) == SP_OK, "no world");
     need(sp_comm_group_new(j.world, "both", both, RANKS, &j.group, NULL) == SP_OK, "no group");
     for (int rank = 0; rank < RANKS; rank++) {

@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/device.h"
-#include "backends/registry.h"
+#include "backends/api/device.h"
 #include "kernels/kernels.h"
 #include "sim/base/progress.h"
 #include "sim/schedule/schedule.h"

@@ -8,12 +8,11 @@
 // largest functions. CASES: only those whose name has this in it. Cases that the backend cannot
 // execute are listed as such.
 #define _GNU_SOURCE
-#include "backends/device.h"
-#include "backends/registry.h"
+#include "backends/api/device.h"
 #include "experiments/execution/scenario_set.h"
 #include "kernels/start.h"
 #include "sim/base/json.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 #include "tests/bench/sampling.h"
 
 enum { LISTED = 12, MOST_STEPS = 1000 };

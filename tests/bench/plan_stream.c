@@ -11,7 +11,7 @@
 
 #include "experiments/stream/plan_stream.h"
 #include "sim/base/progress.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 
 enum { MOST_BATCHES = 100000, AHEAD = 16 };
 

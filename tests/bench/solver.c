@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "sim/base/progress.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 
 static void require(sp_status status, const sp_error *err)
 {

@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# check_elsewhere.sh PROGRAM SOURCE: a set exported, executed by the program that GPUs have, with the CPU executor in
-# its backend's place, and read back; and what becomes of results that fail or are not there.
+# check_elsewhere.sh PROGRAM SOURCE: a set exported as plans, each executed by `slimpack run` as on another machine, and
+# read back; and what becomes of results that fail or are not there.
 set -u
 program=$1
 source=$2
-execute=$(dirname "$program")/tests/execute_host
 failed=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -17,7 +16,11 @@ complain() {
 expect() { # WHAT EXPECTED FOUND
     [ "$2" = "$3" ] || complain "$1: expected '$2', got '$3'"
 }
-[ -x "$execute" ] || { echo "SKIPPED: no $execute" && exit 77; }
+execute() { # FOLDER [SECONDS [SECONDS-OF-ONE]]
+    folder=$1
+    shift
+    experiments/execute_plans.sh "$program" "$folder" "$@"
+}
 
 cat >"$work/set.json" <<'S'
 {"schema": "slimpack/validation-set/1",
@@ -36,18 +39,21 @@ validate() { # ARGUMENT...
 }
 validate --backend host --steps 3 --seed 5 --export "$work/requests" >"$work/table"
 expect "status of --export" 0 "$?"
-expect "requests" "4 of 4 requests in $work/requests" "$(tail -n 1 "$work/table")"
-expect "files" "01-1f1b-packed.json 02-slimpack.json 03-on-the-wall.json 04-experts.json" \
+expect "requests" "4 of 4 plans in $work/requests" "$(tail -n 1 "$work/table")"
+expect "files" "01-1f1b-packed.json 02-slimpack.json 03-on-the-wall.json 04-experts.json runs.txt" \
     "$(cd "$work/requests" && echo *)"
 expect "clocks" "virtual virtual wall virtual" \
-    "$(sed -n 's/.*"clock": "\([a-z]*\)".*/\1/p' "$work"/requests/*.json | tr '\n' ' ' | sed 's/ $//')"
+    "$(sed -n 's/.*--clock \([a-z]*\) .*/\1/p' "$work/requests/runs.txt" | tr '\n' ' ' | sed 's/ $//')"
+expect "arguments" "run 02-slimpack.json --backend host --device 0 --clock virtual --precision fp32 --seed 5 --steps 3 --record 02-slimpack.result.json" \
+    "$(sed -n 2p "$work/requests/runs.txt")"
+"$program" simulate "$work/requests/02-slimpack.json" --quiet >/dev/null || complain "what is exported is no plan"
 validate --backend host --steps 3 --seed 5 --export "$work/again" --json >"$work/export.json"
 expect "status of --export --json" 0 "$?"
 expect "schema" 1 "$(grep -c '"schema": "slimpack/export/1"' "$work/export.json")"
 cmp "$work/requests/02-slimpack.json" "$work/again/02-slimpack.json" || complain "two exports differ"
 # A clock on the command line is before that of the set.
 validate --backend host --clock virtual --export "$work/virtual" >/dev/null
-grep -q '"clock": "virtual"' "$work/virtual/03-on-the-wall.json" || complain "--clock does not beat the set's"
+grep -q '^run 03-on-the-wall.json .*--clock virtual' "$work/virtual/runs.txt" || complain "--clock does not beat the set's"
 # A backend that is not built here needs a precision, and no more.
 validate --backend elsewhere --export "$work/other" 2>"$work/errors" >/dev/null
 expect "status without a precision" 2 "$?"
@@ -56,11 +62,12 @@ grep -q "backend 'elsewhere' has no device 0 here: its --precision must be given
 validate --backend elsewhere --precision bf16 --export "$work/other" >/dev/null
 expect "status of another backend" 0 "$?"
 
-"$execute" "$work/requests" "$work/results" 60 >"$work/lines"
+cp -r "$work/requests" "$work/results"
+execute "$work/results" 60 >"$work/lines"
 expect "status of a case that cannot be executed" 1 "$?"
-expect "executed" "3 of 4 cases executed" "$(tail -n 1 "$work/lines")"
-grep -q '^01-1f1b-packed: ok, .* ms, loss [0-9.]* ' "$work/lines" || complain "no line of the first case"
-grep -q '^04-experts: content: .*experts' "$work/lines" || complain "no reason in the line of experts"
+expect "executed" "3 of 4 plans executed" "$(tail -n 1 "$work/lines")"
+grep -q '^01-1f1b-packed: iteration [0-9.]* ms' "$work/lines" || complain "no line of the first case"
+grep -q '^04-experts: status 3: error: .*experts' "$work/lines" || complain "no reason in the line of experts"
 validate --backend host --executed "$work/results" -o "$work/report.json" >"$work/table"
 expect "status of --executed" 1 "$?"
 expect "rows with exact memory" 3 "$(grep -c ' exact$' "$work/table")"
@@ -71,36 +78,38 @@ expect "cases on the wall clock" 1 "$(grep -c '"clock": "wall"' "$work/report.js
 validate --backend host --executed "$work/results" --json >"$work/same.json"
 cmp "$work/report.json" "$work/same.json" || complain "--json prints another report"
 
-# Times of links go along; what is executed with them is compared as the rest.
-expect "times of links" 4 "$(grep -l '^"links": \[{"forward_ns":\[[1-9]' "$work"/requests/*.json | wc -l)"
+# Times of links come from the plan's scenario; what is executed with them is compared as the rest.
 validate --backend host --clock virtual --steps 1 --option links=emulated --export "$work/links" >/dev/null
-"$execute" "$work/links" "$work/linked" 60 >"$work/lines"
-expect "executed with links" "3 of 4 cases executed" "$(tail -n 1 "$work/lines")"
-validate --backend host --executed "$work/linked" >"$work/table"
+execute "$work/links" 60 >"$work/lines"
+expect "executed with links" "3 of 4 plans executed" "$(tail -n 1 "$work/lines")"
+validate --backend host --executed "$work/links" >"$work/table"
 expect "rows with links" 3 "$(grep -c ' exact$' "$work/table")"
 
-# No time: every case has its result, and its reason.
-"$execute" "$work/requests" "$work/late" 0.000001 >"$work/lines"
+# No time: nothing was executed, and the table says so of every case.
+cp -r "$work/requests" "$work/late"
+execute "$work/late" 0 >"$work/lines"
 expect "status without time" 1 "$?"
 expect "cases without time" 4 "$(grep -c ': not executed: the time is spent$' "$work/lines")"
 validate --backend host --executed "$work/late" >"$work/table"
 expect "status of --executed without time" 70 "$?"
-expect "failed rows" 4 "$(grep -c ' failed: not executed: the time is spent$' "$work/table")"
-# One that takes too long is ended, and is a result too.
-"$execute" "$work/requests" "$work/slow" 60 0.000001 >"$work/lines"
-expect "cases that take too long" 4 "$(grep -c ': ended after 0 s$' "$work/lines")"
-expect "their results" 4 "$(grep -l '"status":"limit"' "$work"/slow/*.result.json | wc -l)"
-# A request for another backend, one that is broken, and none.
-cp "$work/other/01-1f1b-packed.json" "$work/other/02-slimpack.json" "$work/virtual/"
-echo '{"schema": "slimpack/execution-request/1"}' >"$work/virtual/02-slimpack.json"
-"$execute" "$work/virtual" "$work/mixed" >"$work/lines" 2>"$work/errors"
-expect "status of wrong requests" 1 "$?"
-expect "those behind them" "1 of 4 cases executed" "$(tail -n 1 "$work/lines")"
-grep -q '01-1f1b-packed.json: backend: expected "host", got "elsewhere"' "$work/errors" || complain "no word of the backend"
-grep -q "02-slimpack.json: key 'backend' is missing" "$work/errors" || complain "no word of the key"
-validate --backend host --executed "$work/mixed" >"$work/table"
-grep -q '^g  *1F1B, packed  *failed: .*01-1f1b-packed.result.json: No such file' "$work/table" ||
-    complain "a missing result is not named"
+expect "failed rows" 4 "$(grep -c ' failed: .*result.json: No such file' "$work/table")"
+# One that is ended from outside leaves a result that says so.
+cp -r "$work/requests" "$work/slow"
+sed -i '2,$d; s/ --steps 3/ --steps 100000/' "$work/slow/runs.txt"
+execute "$work/slow" 60 1 >"$work/lines"
+expect "one that takes too long" "01-1f1b-packed: ended after 1 s" "$(head -n 1 "$work/lines")"
+validate --backend host --executed "$work/slow" >"$work/table"
+grep -q '^g  *1F1B, packed  *failed: the execution did not end$' "$work/table" || complain "no word of an execution's end"
+# A result of another backend, and a broken plan.
+sed 's/"backend":"host"/"backend":"elsewhere"/' "$work/results/01-1f1b-packed.result.json" \
+    >"$work/late/01-1f1b-packed.result.json"
+validate --backend host --executed "$work/late" 2>"$work/errors" >/dev/null
+expect "status of another backend's result" 3 "$?"
+grep -q 'request.backend: expected "host", got "elsewhere"' "$work/errors" || complain "no word of the backend"
+echo '{"schema": "slimpack/plan/1"}' >"$work/virtual/02-slimpack.json"
+execute "$work/virtual" >"$work/lines"
+expect "those behind a broken plan" "2 of 4 plans executed" "$(tail -n 1 "$work/lines")"
+grep -q '^02-slimpack: status 3: error: .*expected a plan' "$work/lines" || complain "no word of the broken plan"
 # A result of another model is no result of this one.
 sed 's/"hidden": 16/"hidden": 48/' "$work/set.json" >"$work/wider.json"
 "$program" validate "$work/wider.json" --backend host --executed "$work/results" 2>"$work/errors" >/dev/null
@@ -110,13 +119,15 @@ grep -q 'model.hidden: executed with 16, the scenario has 48' "$work/errors" || 
 # The committed set for one GPU: a plan for every case, none of them large.
 SP_PROGRAM=$program experiments/export_gpu.sh "$work/gpu" >"$work/table"
 expect "status of export_gpu.sh" 0 "$?"
-count=$(find "$work/gpu" -name '*.json' | wc -l)
-expect "requests for a GPU" "$count of $count" "$(sed -n 's/ requests in .*//p' "$work/table")"
-expect "large requests" "" "$(find "$work/gpu" -size +999k)"
-grep -q '"clock": "wall"' "$work"/gpu/*.json || complain "no case on the wall clock"
+count=$(find "$work/gpu" -maxdepth 1 -name '*.json' | wc -l)
+expect "plans for a GPU" "$count of $count" "$(sed -n 's/ plans in .*//p' "$work/table")"
+expect "large plans" "" "$(find "$work/gpu" -maxdepth 1 -size +999k)"
+grep -q -e '--clock wall' "$work/gpu/runs.txt" || complain "no case on the wall clock"
 for name in 1f1b interleaved zb-h1 slimpipe packflow; do
     grep -q "\"kind\": \"$name\"" "$work"/gpu/*.json || complain "no case with $name"
 done
+
+expect "stacks" "$count" "$(grep -l '"stack": {"name": "cuda"' "$work"/gpu/*.json | wc -l)"
 
 for wrong in "--export $work/x --executed $work/results" "--export $work/x -o $work/r.json" \
     "--export $work/x --repeat 2" "--executed $work/results --steps 3"; do

@@ -21,7 +21,7 @@ function(run_consumer program)
 endfunction()
 
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
-foreach(file bin/slimpack include/slimpack/sim/base/status.h share/man/man1/slimpack.1
+foreach(file bin/slimpack include/slimpack/slimpack.h share/man/man1/slimpack.1
              share/bash-completion/completions/slimpack share/doc/slimpack/examples/plan_batch.c
              share/doc/slimpack/examples/demo.json)
   if(NOT EXISTS ${prefix}/${file})
@@ -60,6 +60,43 @@ run(${COMPILER} ${flags} -o ${WORK}/by_pkg_config ${SOURCE}/consumer.c ${argumen
     -Wl,-rpath,${prefix}/${LIBDIR})
 run_consumer(${WORK}/by_pkg_config)
 run(${COMPILER} -std=c17 -fsyntax-only ${WORK}/all_headers.c ${arguments})
+
+# Exported is what slimpack.h marks, and no test hook is in the library. A static library has hidden
+# symbols, too: they do not leave a shared object that is made of it.
+file(GLOB library ${prefix}/${LIBDIR}/libslimpack.so ${prefix}/${LIBDIR}/libslimpack.a)
+list(GET library 0 library)
+run(nm --defined-only ${library})
+if(NOT output MATCHES "sp_scenario_read" OR output MATCHES "fail_after")
+  message(FATAL_ERROR "${library} has no sp_scenario_read, or a test hook")
+endif()
+set(shared ${library})
+if(library MATCHES "a$")
+  set(shared ${WORK}/libshared.so)
+  run(${COMPILER} ${flags} -shared -o ${shared} -Wl,--whole-archive ${library}
+      -Wl,--no-whole-archive)
+endif()
+run(nm -D --defined-only ${shared})
+string(REGEX MATCHALL "[^ \n]+\n" exported "${output}")
+list(FILTER exported EXCLUDE REGEX "^sp_[a-hj-z]")
+list(FILTER exported EXCLUDE REGEX "^(_init|_fini|_edata|_end|__bss_start)\n")
+if(exported AND NOT SANITIZE)
+  message(FATAL_ERROR "${shared} exports more than slimpack.h: ${exported}")
+endif()
+
+# The same program in C++, against the library and against its exported symbols alone.
+get_filename_component(directory ${COMPILER} DIRECTORY)
+get_filename_component(name ${COMPILER} NAME)
+string(REGEX REPLACE "clang" "clang++" name ${name})
+string(REGEX REPLACE "gcc" "g++" name ${name})
+string(REGEX REPLACE "^cc$" "c++" name ${name})
+find_program(cxx ${name} HINTS ${directory} REQUIRED)
+run(${cxx} ${flags} -std=c++11 -Wall -Wextra -Wpedantic -Werror -o ${WORK}/in_cxx
+    ${SOURCE}/consumer.cpp ${arguments} -Wl,-rpath,${prefix}/${LIBDIR})
+run_consumer(${WORK}/in_cxx)
+list(TRANSFORM arguments REPLACE "^-lslimpack$" "${shared}")
+run(${cxx} ${flags} -std=c++11 -o ${WORK}/in_cxx_exported ${SOURCE}/consumer.cpp ${arguments}
+    -Wl,-rpath,${WORK}:${prefix}/${LIBDIR})
+run_consumer(${WORK}/in_cxx_exported)
 
 # The installed example: demo.json trains both batches, and drops the sample over its context.
 set(examples ${prefix}/share/doc/slimpack/examples)

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "sim/base/status.h"
-#include "sim/workload/length_reader_internal.h"
+#include "sim/workload/length_reader.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

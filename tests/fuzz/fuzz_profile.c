@@ -7,8 +7,7 @@
 #include <string.h>
 
 #include "sim/base/json.h"
-#include "sim/cost/collective.h"
-#include "sim/cost/host_time.h"
+#include "sim/cost/cost_private.h"
 #include "sim/cost/op_time.h"
 #include "sim/cost/profile.h"
 

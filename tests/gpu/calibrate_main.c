@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backends/cuda/bootstrap.h"
-#include "backends/cuda/calibrate.h"
-#include "backends/cuda/calibration.h"
+#include "backends/cuda/calibrate/calibrate.h"
+#include "backends/cuda/calibrate/calibration.h"
+#include "backends/cuda/rendezvous.h"
 #include "sim/cost/profile.h"
 
 // Of a partition less is measured: what it is beside the whole.
@@ -19,6 +19,18 @@ static int fail(const sp_error *err)
 {
     fprintf(stderr, "calibrate: %s\n", err->message[0]);
     return 1;
+}
+
+typedef struct output {
+    char file[SP_PROFILE_PATH];
+    int written;
+} output;
+
+// What is cut off leaves what it has measured.
+static void write_file(void *context, const json_t *document)
+{
+    output *o = context;
+    o->written = json_dump_file(document, o->file, JSON_INDENT(2) | JSON_REAL_PRECISION(5));
 }
 
 int main(int argc, char **argv)
@@ -46,14 +58,22 @@ int main(int argc, char **argv)
     }
     json_t *document;
     sp_profile profile;
-    sp_i_bootstrap_place place;
-    const sp_calibration_request request = {.precision = SP_BF16,
+    sp_i_place place;
+    char name[64];
+    output o = {.written = 0};
+    const sp_calibration_request request = {.part = write_file,
+                                            .part_context = &o,
+                                            .precision = SP_BF16,
                                             .seed = 1,
                                             .limit_s = partitions > 1 ? PARTITION_LIMIT_S : LIMIT_S,
                                             .partitions = (int)partitions};
-    if (sp_i_bootstrap_place_read(getenv, &place, &err) != SP_OK ||
-        sp_i_cuda_device_info(&device, &info, &err) != SP_OK ||
-        sp_i_cuda_calibrate(0, &request, &document, &err) != SP_OK) {
+    if (sp_i_place_of_process(&place, &err) != SP_OK ||
+        sp_i_cuda_device_info(&device, &info, &err) != SP_OK) {
+        return fail(&err);
+    }
+    sp_i_cuda_profile_name(info.name, (int)partitions, name, sizeof name);
+    snprintf(o.file, sizeof o.file, "%s/%s.json", argv[1], name);
+    if (sp_i_cuda_calibrate(0, &request, &document, &err) != SP_OK) {
         return fail(&err);
     }
     if (place.rank > 0) {
@@ -65,16 +85,12 @@ int main(int argc, char **argv)
     if (status == SP_OK) {
         sp_profile_fini(&profile);
     }
-    char name[64];
-    char file[SP_PROFILE_PATH];
-    sp_i_cuda_profile_name(info.name, (int)partitions, name, sizeof name);
-    snprintf(file, sizeof file, "%s/%s.json", argv[1], name);
-    int written = json_dump_file(document, file, JSON_INDENT(2) | JSON_REAL_PRECISION(5));
+    write_file(&o, document);
     json_decref(document);
-    if (written != 0) {
-        fprintf(stderr, "calibrate: cannot write %s\n", file);
+    if (o.written != 0) {
+        fprintf(stderr, "calibrate: cannot write %s\n", o.file);
         return 1;
     }
-    printf("%s\n", file);
+    printf("%s\n", o.file);
     return status == SP_OK ? 0 : fail(&err);
 }

@@ -1,13 +1,13 @@
 #!/bin/sh
 # check_run.sh SOURCE BUILD WORK: run.sh and file_results.sh where there is no GPU: everything ends,
-# what could not be looked at is named, and nothing is filed that was not measured. BUILD is the bare
-# build of check_bare_build.sh. Exit status 77 where that was not made, or on a machine with a GPU.
+# what could not be looked at is named, and nothing is filed that was not measured. BUILD is that
+# of check_build.sh. Exit status 77 where that was not made, or on a machine with a GPU.
 set -eu
 source=$1
 build=$2
 work=$3
 if [ ! -x "$build/tests/gpu/checklist" ]; then
-    echo "SKIPPED: no bare build"
+    echo "SKIPPED: no build"
     exit 77
 fi
 status=0
@@ -34,8 +34,8 @@ for part in checklist device_test graph_test attention_test gradients_test; do
 done
 [ "$(find "$work/out" -type f | wc -l)" -le 8 ] || fail "more than 8 files"
 grep -q '"status":"missing","reason":"no GPU: ' "$work/out/checklist.jsonl" || fail "no reason"
-grep -q '^missing *bars .*none was measured' "$work/out/summary.txt" || fail "bars without a GPU"
-[ "$(grep -c '^not run ' "$work/out/summary.txt")" -eq 10 ] || fail "not ten bars that did not run"
+grep -q '^missing *thresholds .*none was measured' "$work/out/summary.txt" || fail "thresholds without a GPU"
+[ "$(grep -c '^not run ' "$work/out/summary.txt")" -eq 10 ] || fail "not ten thresholds that did not run"
 grep -q '^not run *gradients .*missing gradients_test' "$work/out/summary.txt" || fail "no reason of a bar"
 
 # A program that never ends, a broken one and one without a GPU, in place of the build's.
@@ -81,27 +81,82 @@ PATH=$work/bin:$PATH SP_GPU_BUILD=$work/fake SP_GPU_SECONDS=60 "$source/tests/gp
 grep -q '^passed *copy_share ' "$work/fast/summary.txt" || fail "a kernel at the share failed"
 
 # Requests: executed where there are some, with the log among the results; else missing.
-printf '#!/bin/sh\necho "$2" && echo "{}" >"$2/01-a.result.json"\n' >"$work/fake/tests/gpu/execute"
+printf '#!/bin/sh\n[ "$1 $3" = "run --record" ] && [ -s "$2" ] && echo "{}" >"$4"\n' >"$work/fake/slimpack"
 printf '#!/bin/sh\nexit 0\n' >"$work/fake/tests/gpu/a_test"
-chmod +x "$work"/fake/tests/gpu/*
+chmod +x "$work"/fake/tests/gpu/* "$work/fake/slimpack"
 rm -f "$work"/fake/tests/gpu/b_test
 mkdir -p "$work/requests" "$work/no_requests"
 echo '{}' >"$work/requests/01-a.json"
+echo 'run 01-a.json --record 01-a.result.json --clock wall' >"$work/requests/runs.txt"
+echo '{}' >"$work/requests/02-b.json"
+echo 'run 02-b.json --record 02-b.result.json --clock virtual' >>"$work/requests/runs.txt"
 for requests in requests no_requests; do
     PATH=$work/bin:$PATH SP_GPU_BUILD=$work/fake SP_GPU_SECONDS=60 SP_GPU_REQUESTS=$work/$requests \
         "$source/tests/gpu/run.sh" "$work/with_$requests" >/dev/null || true
 done
-grep -q '^passed *execute ' "$work/with_requests/summary.txt" || fail "requests were not executed"
+for part in wall execute; do
+    grep -q "^passed *$part .*1 of 1 cases" "$work/with_requests/summary.txt" || fail "plans were not executed"
+done
 files=$(tar -tzf "$work/with_requests/executed.tar.gz" | sort | tr '\n' ' ')
-[ "$files" = "executed/ executed/01-a.result.json executed/build.log executed/execute.log " ] ||
+[ "$files" = "executed/ executed/01-a.json executed/01-a.result.json executed/02-b.json executed/02-b.result.json executed/build.log executed/execute.log executed/runs.txt " ] ||
     fail "results are: $files"
 [ "$(find "$work/with_requests" -type f | wc -l)" -le 8 ] || fail "more than 8 files"
 grep -q '^missing *execute .*export_gpu.sh' "$work/with_no_requests/summary.txt" || fail "no word of requests"
 
-# Bars: each from what its program prints, held against its bound.
+# Parts by name: nothing else runs, what is in the folder stays, and wall cases go before others.
+cat >"$work/fake/slimpack" <<'SLIMPACK'
+#!/bin/sh
+echo "$2" >>order
+[ "$2" = 02-b.json ] && exit 70
+echo "{}" >"$4"
+SLIMPACK
+chmod +x "$work/fake/slimpack"
+mkdir -p "$work/mixed"
+case_of() { # NAME CLOCK
+    echo '{}' >"$work/mixed/$1.json"
+    echo "run $1.json --record $1.result.json --clock $2" >>"$work/mixed/runs.txt"
+}
+case_of 01-a virtual
+case_of 02-b wall
+case_of 03-c wall
+parts() { # NAME...
+    PATH=$work/bin:$PATH SP_GPU_BUILD=$work/fake SP_GPU_SECONDS=60 SP_GPU_REQUESTS=$work/mixed \
+        SP_GPU_PARTS="$*" "$source/tests/gpu/run.sh" "$work/parts" >/dev/null
+}
+rm -rf "$work/fake/executed"
+status=0
+parts nothing 2>/dev/null || status=$?
+[ "$status" -eq 2 ] || fail "an unknown part ended with $status"
+parts wall gaps || true
+parts calibrate execute || true
+grep -q '^failed *wall .*1 of 2 cases' "$work/parts/summary.txt" || fail "not one of two wall cases"
+grep -q '^passed *execute .*1 of 1 cases' "$work/parts/summary.txt" || fail "not one other case"
+grep -q '^[a-z]* *calibrate ' "$work/parts/summary.txt" || fail "a named part did not run"
+for part in build checklist a_test kernels products calibrate-4 several sanitizer; do
+    grep -q "^[a-z]* *$part " "$work/parts/summary.txt" && fail "part $part ran"
+done
+tar -xzf "$work/parts/executed.tar.gz" -C "$work/parts"
+[ "$(tr '\n' ' ' <"$work/parts/executed/order")" = "02-b.json 03-c.json 01-a.json " ] || fail "not wall cases first"
+[ -s "$work/parts/executed/03-c.result.json" ] || fail "an earlier call's case is lost"
+rm -rf "$work/fake/executed"
+
+# A run that is ended leaves the cases before.
+cat >"$work/fake/slimpack" <<'SLIMPACK'
+#!/bin/sh
+[ "$2" = 03-c.json ] && sleep 100
+echo "{}" >"$4"
+SLIMPACK
+mkdir -p "$work/ended"
+PATH=$work/bin:$PATH SP_GPU_BUILD=$work/fake SP_GPU_REQUESTS=$work/mixed SP_GPU_PARTS=wall timeout -s KILL 5 \
+    "$source/tests/gpu/run.sh" "$work/ended" >/dev/null || true
+tar -tzf "$work/ended/executed.tar.gz" | grep -q '02-b.result.json' || fail "what was executed is lost"
+rm -rf "$work/fake/executed"
+printf '#!/bin/sh\n[ "$1 $3" = "run --record" ] && [ -s "$2" ] && echo "{}" >"$4"\n' >"$work/fake/slimpack"
+
+# Thresholds: each from what its program prints, held against its bound.
 cat >"$work/fake/tests/gpu/checklist" <<'CHECKLIST'
 #!/bin/sh
-echo "{\"check\":\"versions\",\"status\":\"ok\",\"gpu\":\"${BARS_GPU:-NVIDIA H200}\",\"pci\":\"x\"}"
+echo "{\"check\":\"versions\",\"status\":\"ok\",\"gpu\":\"${THRESHOLDS_GPU:-NVIDIA H200}\",\"pci\":\"x\"}"
 echo '{"check":"attention","status":"ok","partitions":1,"backward":false,"spread":0.01,"tflops":580.0}'
 echo '{"check":"attention","status":"ok","partitions":2,"backward":false,"spread":0.01,"tflops":100.0}'
 echo '{"check":"attention","status":"ok","partitions":1,"backward":true,"spread":0.01,"tflops":200.0}'
@@ -109,8 +164,8 @@ CHECKLIST
 cat >"$work/fake/tests/gpu/gradients_test" <<'GRADIENTS'
 #!/bin/sh
 echo '{"gradients":"01-a.json","cudnn":"off","share":0.5,"tensor":"gradients/a"}'
-echo "{\"gradients\":\"02-a.json\",\"cudnn\":\"on\",\"share\":${BARS_SHARE:-1.0},\"tensor\":\"gradients/b\"}"
-[ "${BARS_SHARE:-1.0}" = 1.0 ]
+echo "{\"gradients\":\"02-a.json\",\"cudnn\":\"on\",\"share\":${THRESHOLDS_SHARE:-1.0},\"tensor\":\"gradients/b\"}"
+[ "${THRESHOLDS_SHARE:-1.0}" = 1.0 ]
 GRADIENTS
 printf '#!/bin/sh\necho "{\\"attention_error\\":0.009}"\n' >"$work/fake/tests/gpu/attention_test"
 cat >"$work/fake/tests/gpu/products" <<'PRODUCTS'
@@ -122,19 +177,19 @@ PRODUCTS
 cat >"$work/fake/tests/gpu/gaps" <<'GAPS'
 #!/bin/sh
 [ -s "$1/01-a.result.json" ] || exit 1
-echo "{\"gaps\":\"01-a\",\"pp\":4,\"rank\":1,\"share\":${BARS_GAP:-0.02}}"
+echo "{\"gaps\":\"01-a\",\"pp\":4,\"rank\":1,\"share\":${THRESHOLDS_GAP:-0.02}}"
 echo '{"gaps":"02-a","pp":2,"rank":1,"share":0.5}'
 GAPS
 chmod +x "$work"/fake/tests/gpu/*
 rm -f "$work/fake/tests/gpu/a_test"
-bars() { # NAME [VARIABLE=VALUE]
+thresholds() { # NAME [VARIABLE=VALUE]
     name=$1
     shift
     env "$@" PATH="$work/bin:$PATH" SP_GPU_BUILD="$work/fake" SP_GPU_SECONDS=60 \
         SP_GPU_REQUESTS="$work/requests" "$source/tests/gpu/run.sh" "$work/$name" >/dev/null || true
 }
-bars good A=1
-bars bad BARS_GAP=0.021 BARS_SHARE=1.01 BARS_GPU="NVIDIA H100 80GB HBM3"
+thresholds good A=1
+thresholds bad THRESHOLDS_GAP=0.021 THRESHOLDS_SHARE=1.01 THRESHOLDS_GPU="NVIDIA H100 80GB HBM3"
 for bar in gradients attention_accuracy attention_rate products gaps copy_share; do
     grep -q "^holds *$bar " "$work/good/summary.txt" || fail "bar $bar does not hold"
 done
@@ -148,22 +203,21 @@ grep -q '^not run *sanitizer .*no compute-sanitizer' "$work/good/summary.txt" ||
 grep -q '^missed *gradients .* 1.0100 <= 1 ' "$work/bad/summary.txt" || fail "gradients beyond their bound"
 grep -q '^missed *gaps .* 0.0210 ' "$work/bad/summary.txt" || fail "gaps beyond their bound"
 grep -q '^reported *attention_rate .*another GPU' "$work/bad/summary.txt" || fail "an H100 by an H200's rate"
-grep -q '^failed *bars .*2 missed' "$work/bad/summary.txt" || fail "missed bars are no failure"
-grep -q '"name": "gaps".*"state": "missed", "value": 0.021,' "$work/bad/bars.json" || fail "no document"
+grep -q '^failed *thresholds .*2 missed' "$work/bad/summary.txt" || fail "missed thresholds are no failure"
+grep -q '"name": "gaps".*"state": "missed", "value": 0.021,' "$work/bad/thresholds.json" || fail "no document"
 [ "$(find "$work/good" -type f | wc -l)" -le 8 ] || fail "more than 8 files"
 
-# Several GPUs: the same request alone and in as many processes, whose losses are compared.
+# Several GPUs: the same plan alone and in as many processes, whose losses are compared.
 printf '#!/bin/sh\nfor i in 0 1 2 3; do echo "GPU $i: fake (UUID: x)"; done\n' >"$work/bin/nvidia-smi"
-cat >"$work/fake/tests/gpu/execute" <<'EXECUTE'
+cat >"$work/fake/slimpack" <<'SLIMPACK'
 #!/bin/sh
 [ "${RANK:-0}" = 0 ] || exit 0
 loss=4.1110
 [ "${WORLD_SIZE:-1}" = 1 ] || loss=${SEVERAL_LOSS:-4.1111}
-for request in "$1"/*.json; do
-    echo "{\"steps\": [{\"loss\": $loss}, {\"loss\": 4.0}]}" >"$2/$(basename "$request" .json).result.json"
-done
-EXECUTE
-chmod +x "$work"/fake/tests/gpu/execute "$work/bin/nvidia-smi"
+while [ "$1" != --record ]; do shift; done
+echo "{\"steps\": [{\"loss\": $loss}, {\"loss\": 4.0}]}" >"$2"
+SLIMPACK
+chmod +x "$work/fake/slimpack" "$work/bin/nvidia-smi"
 for loss in 4.1111 4.2 nan; do
     PATH=$work/bin:$PATH SP_GPU_BUILD=$work/fake SP_GPU_SECONDS=60 SEVERAL_LOSS=$loss \
         "$source/tests/gpu/run.sh" "$work/several_$loss" >/dev/null || true
@@ -174,7 +228,7 @@ grep -q '^failed *several ' "$work/several_nan/summary.txt" || fail "no loss pas
 grep -q '^missing *several .*one GPU' "$work/with_requests/summary.txt" || fail "no word of several GPUs"
 
 # Filing: not without a calibration that passed and a profile.
-cp "$source/tests/gpu/file_results.sh" "$source/tests/gpu/bars.sh" "$work/tree/tests/gpu/"
+cp "$source/tests/gpu/file_results.sh" "$source/tests/gpu/thresholds.sh" "$work/tree/tests/gpu/"
 file="$work/tree/tests/gpu/file_results.sh"
 if "$file" "$work/out" 2>/dev/null; then
     fail "results without a GPU were filed"
@@ -185,6 +239,7 @@ if "$file" "$work/measured" 2>/dev/null; then
 fi
 printf '{"schema": "slimpack/profile/1"}\n' >"$work/measured/x1.json"
 printf '{}\n' >"$work/measured/checklist.jsonl"
+printf '{"schema": "slimpack/gpu-thresholds/1"}\n' >"$work/measured/thresholds.json"
 "$file" "$work/measured" >/dev/null
 printf '{"schema": "slimpack/profile/1"}\n' >"$work/measured/x1-1of4.json"
 "$file" "$work/measured" >/dev/null
@@ -192,6 +247,7 @@ printf '{"schema": "slimpack/profile/1"}\n' >"$work/measured/x1-1of4.json"
 printf 'passed   calibrate-4  9 s\n' >>"$work/measured/summary.txt"
 "$file" "$work/measured" >/dev/null
 [ -s "$work/tree/profiles/x1-1of4.json" ] || fail "no partition filed"
+[ ! -e "$work/tree/profiles/thresholds.json" ] || fail "thresholds were filed as a profile"
 printf 'passed   calibrate-4  9 s\n' >"$work/measured/summary.txt"
 if "$file" "$work/measured" 2>/dev/null; then
     fail "a partition was filed without its GPU"
@@ -200,7 +256,7 @@ fi
 [ -s "$work/tree/experiments/results/x1/checklist.jsonl" ] || fail "no results filed"
 [ ! -e "$work/tree/experiments/results/x1/x1.json" ] || fail "the profile was filed twice"
 
-grep -q '^not run *bubble ' "$work/tree/experiments/results/x1/bars.txt" || fail "no bars filed"
+grep -q '^not run *bubble ' "$work/tree/experiments/results/x1/thresholds.txt" || fail "no thresholds filed"
 
 # What was executed is compared where the program is there, and its answer kept.
 cp "$work/with_requests/executed.tar.gz" "$work/measured/"
@@ -221,7 +277,7 @@ SP_PROGRAM=$work/program "$file" "$work/measured" >/dev/null || fail "a bound th
 grep -q '^compared$' "$work/tree/experiments/results/x1/validate_gpu.txt" || fail "no table"
 [ -s "$work/tree/experiments/results/x1/validate_gpu.json" ] || fail "no report"
 for bar in 'missed *bubble .* 0.0300' 'holds *iteration_time .* 0.0500' 'holds *peak_memory .* 0.0010'; do
-    grep -q "^$bar <= .*2 cases compared" "$work/tree/experiments/results/x1/bars.txt" || fail "bar $bar"
+    grep -q "^$bar <= .*2 cases compared" "$work/tree/experiments/results/x1/thresholds.txt" || fail "bar $bar"
 done
 sed -i 's/^exit 1/exit 70/' "$work/program"
 if SP_PROGRAM=$work/program "$file" "$work/measured" >/dev/null; then

@@ -2,9 +2,9 @@
 // the whole device from the published rate.
 #include <string.h>
 
-#include "backends/cuda/attention.h"
-#include "backends/cuda/partition.h"
-#include "backends/cuda/random_data.h"
+#include "backends/cuda/attention/attention.h"
+#include "backends/cuda/calibrate/bench.h"
+#include "backends/cuda/device/partition.h"
 #include "tests/gpu/checklist.h"
 
 enum { LENGTH = 8192, HEADS = 64, KV_HEADS = 8, HEAD_DIM = 128 };
@@ -98,7 +98,7 @@ sp_status check_attention(checklist *c, sp_error *err)
     pass p;
     int64_t bytes = 0;
     memset(&p, 0, sizeof p);
-    sp_status status = sp_i_cuda_attention_new(&c->device, &p.attention, err);
+    sp_status status = sp_i_cuda_attention_new(&c->device, NULL, &p.attention, err);
     if (status == SP_ERR_USAGE) {
         checklist_missing("attention", err->message[0]);
         sp_error_clear(err);

@@ -2,8 +2,8 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#include "backends/cuda/gemm.h"
-#include "backends/cuda/random_data.h"
+#include "backends/cuda/calibrate/bench.h"
+#include "backends/cuda/products/gemm.h"
 #include "tests/gpu/checklist.h"
 
 // Version of a library by its own function; -1 where there is none.

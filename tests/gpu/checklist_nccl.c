@@ -3,8 +3,8 @@
 #include <nccl.h>
 #include <string.h>
 
-#include "backends/cuda/library.h"
-#include "backends/cuda/random_data.h"
+#include "backends/cuda/calibrate/bench.h"
+#include "backends/cuda/device/api.h"
 #include "tests/gpu/checklist.h"
 
 typedef struct nccl_api {

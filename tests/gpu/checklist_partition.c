@@ -2,8 +2,8 @@
 // neighbours, copies in a partition.
 #include <string.h>
 
-#include "backends/cuda/gemm.h"
-#include "backends/cuda/partition.h"
+#include "backends/cuda/device/partition.h"
+#include "backends/cuda/products/gemm.h"
 #include "tests/gpu/checklist.h"
 
 // Groups that a split gives for each size asked for. Each is only asked, no context is made.

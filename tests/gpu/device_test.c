@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/arena.h"
-#include "backends/cuda/events.h"
-#include "backends/cuda/gemm.h"
-#include "backends/cuda/machine.h"
-#include "backends/cuda/partition.h"
-#include "backends/cuda/random_data.h"
-#include "backends/cuda/transfer.h"
+#include "backends/cuda/calibrate/bench.h"
+#include "backends/cuda/device/device.h"
+#include "backends/cuda/device/events.h"
+#include "backends/cuda/device/machine.h"
+#include "backends/cuda/device/machine_state.h"
+#include "backends/cuda/device/partition.h"
+#include "backends/cuda/products/gemm.h"
 #include "tests/gpu/gpu_test.h"
 
 static sp_status failures_leave_the_device_usable(gpu_test *t, sp_error *err)
@@ -184,7 +184,7 @@ static sp_status links_hold_up_who_waits(gpu_test *t, sp_error *err)
                                                .partitioned = true,
                                                .memory_bytes = 256 << 20,
                                                .delay = sp_i_cuda_put_delay};
-    sp_machine *m;
+    sp_runtime *m;
     uint64_t begin[RANKS];
     uint64_t end[RANKS];
     sp_status status = sp_i_cuda_machine_new(&t->device, &cublas, &options, &m, err);
@@ -195,7 +195,7 @@ static sp_status links_hold_up_who_waits(gpu_test *t, sp_error *err)
     m->ops->enter(m, 0);
     sp_fence fence[2] = {m->ops->mark_later(m, 1)};
     m->ops->wait(m, fence[0]);
-    status = m->ops->settle(m, err);
+    status = m->ops->synchronize(m, err);
     // The second message of rank 0 arrives behind its first.
     for (int r = 0; r < RANKS; r++) {
         m->ops->enter(m, r);
@@ -210,7 +210,7 @@ static sp_status links_hold_up_who_waits(gpu_test *t, sp_error *err)
     }
     for (int r = 0; status == SP_OK && r < RANKS; r++) {
         m->ops->enter(m, r);
-        status = m->ops->settle(m, err);
+        status = m->ops->synchronize(m, err);
     }
     for (int r = 0; status == SP_OK && r < RANKS; r++) {
         // The receiver's from the sender's beginning, the others' from their own.

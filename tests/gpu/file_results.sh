@@ -4,7 +4,7 @@
 # a machine without a GPU, and of a calibration that did not end well; what is there already is
 # replaced. Steps that were executed are compared with what is predicted with those profiles, where
 # slimpack is built (SP_PROGRAM, default build/slimpack): experiments/results/GPU/validate_gpu.json
-# and .txt. Last, what all bars come to (bars.sh): bars.json and bars.txt, which
+# and .txt. Last, what all thresholds come to (thresholds.sh): thresholds.json and thresholds.txt, which
 # experiments/readme_tables.sh shows in README.md.
 set -eu
 from=$(cd "$1" && pwd)
@@ -19,8 +19,10 @@ if ! grep -q '^passed *calibrate ' "$from/summary.txt"; then
     cat "$from/summary.txt" >&2
     exit 1
 fi
-profile=$(find "$from" -maxdepth 1 -name '*.json' ! -name '*-*of*.json' | head -n 1)
-if [ -z "$profile" ] || ! grep -q '"slimpack/profile/1"' "$profile"; then
+# Other documents stand beside it.
+profile=$(find "$from" -maxdepth 1 -name '*.json' ! -name '*-*of*.json' \
+    -exec grep -l '"slimpack/profile/1"' {} + | sort | head -n 1)
+if [ -z "$profile" ]; then
     echo "file_results.sh: no profile in $from" >&2
     exit 1
 fi
@@ -41,9 +43,9 @@ done
 echo "profiles/$gpu.json"
 echo "$results/"
 
-bars() { # [VALIDATION]
-    sh tests/gpu/bars.sh "$results" "$@" >"$results/bars.txt" || [ $? -eq 1 ]
-    cat "$results/bars.txt"
+thresholds() { # [VALIDATION]
+    sh tests/gpu/thresholds.sh "$results" "$@" >"$results/thresholds.txt" || [ $? -eq 1 ]
+    cat "$results/thresholds.txt"
 }
 
 # The set names the profiles of an H200: those of this GPU stand in their place.
@@ -64,7 +66,7 @@ compare() { # FOLDER PROGRAM
 if [ -e "$from/executed.tar.gz" ]; then
     program=${SP_PROGRAM:-build/slimpack}
     if [ ! -x "$program" ]; then
-        bars
+        thresholds
         echo "executed.tar.gz stays in $from: build slimpack ($program) and file it again"
         exit 0
     fi
@@ -75,7 +77,7 @@ if [ -e "$from/executed.tar.gz" ]; then
     cat "$results/validate_gpu.txt"
     # 1 is an answer as well: a bound that is missed, or a case that was not executed.
     [ "$status" -le 1 ]
-    bars "$results/validate_gpu.json"
+    thresholds "$results/validate_gpu.json"
 else
-    bars
+    thresholds
 fi

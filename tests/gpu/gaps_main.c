@@ -1,6 +1,6 @@
-// gaps FOLDER: of every result in FOLDER (execute's NAME.result.json) of a step in pipeline stages
-// side by side (the wall clock, two ranks or more, no other parallelism): how long ranks were idle
-// between two of their own actions although what the second reads was there
+// gaps FOLDER: of every result in FOLDER (NAME.result.json of slimpack run --record) of a step in
+// pipeline stages side by side (the wall clock, two ranks or more, no other parallelism): how long
+// ranks were idle between two of their own actions although what the second reads was there
 // (sp_measured_step_idle), by the stamps around their kernels. Prints a line for each; `share` is
 // that of the idlest rank in the time of the step. What is idle inside an action is part of its
 // time. Exit status: 0 some were looked at, 1 a result cannot be read, 2 wrong usage, 77 there are
@@ -11,9 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/api/device.h"
 #include "backends/record/result.h"
-#include "backends/timeline_check.h"
 #include "sim/base/alloc.h"
+#include "sim/base/json.h"
+#include "sim/scenario/scenario.h"
 
 enum { PATH_BYTES = 1024, NONE = 77 };
 
@@ -27,8 +29,8 @@ static int is_result(const struct dirent *entry)
 
 static bool is_looked_at(const sp_result_file *file)
 {
-    const sp_layout *l = &file->request.layout;
-    return file->status == SP_OK && file->request.run.clock == SP_CLOCK_WALL && l->pp > 1 &&
+    const sp_layout *l = &file->plans.plans[0].layout;
+    return file->status == SP_OK && file->run.clock == SP_CLOCK_WALL && l->pp > 1 &&
            l->tp * l->cp * l->dp == 1 && !l->vocab_parallel;
 }
 
@@ -48,7 +50,7 @@ static sp_status print_gaps(const char *name, const sp_result_file *file, sp_err
         double step_ns = (double)step->timeline.iteration_ns;
         printf("{\"gaps\":\"%s\",\"pp\":%d,\"rank\":%zu,\"actions\":%zu,\"idle_us\":%.3f,"
                "\"step_us\":%.3f,\"share\":%.6f}\n",
-               name, file->request.layout.pp, worst, step->timeline.ranks[worst].count,
+               name, file->plans.plans[0].layout.pp, worst, step->timeline.ranks[worst].count,
                1e-3 * (double)idle_ns[worst], 1e-3 * step_ns, (double)idle_ns[worst] / step_ns);
     }
     sp_i_free(idle_ns);
@@ -60,20 +62,29 @@ static sp_status look_at(const char *folder, const char *name, int *count, sp_er
 {
     char path[2 * PATH_BYTES];
     json_t *root = NULL;
+    sp_scenario scenario = {0};
     sp_result_file file;
     snprintf(path, sizeof path, "%s/%s", folder, name);
     sp_status status = sp_json_read_file(path, 0, &root, err);
-    if (status == SP_OK) {
-        status = sp_result_json_read(root, path, &file, err);
-    }
     if (status != SP_OK) {
         return status;
     }
-    if (is_looked_at(&file)) {
+    const json_t *plan = json_object_get(json_object_get(root, "request"), "plan");
+    status =
+        sp_scenario_from_json(json_object_get(plan, "scenario"), path, NULL, 0, &scenario, err);
+    if (status != SP_OK) {
+        json_decref(root);
+        return status;
+    }
+    status = sp_result_json_read(root, path, &scenario.layout, &file, err);
+    if (status == SP_OK && is_looked_at(&file)) {
         status = print_gaps(name, &file, err);
         (*count)++;
     }
-    sp_result_file_fini(&file);
+    if (status == SP_OK) {
+        sp_result_file_fini(&file);
+    }
+    sp_scenario_fini(&scenario);
     return status;
 }
 

@@ -6,9 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include "backends/cuda/random_data.h"
-#include "backends/cuda/transfer.h"
+#include "backends/cuda/calibrate/bench.h"
+#include "backends/cuda/device/device.h"
+
+enum { NO_GPU = 77, CASE_S = 60 };
 
 static bool start(gpu_test *t)
 {
@@ -41,28 +46,64 @@ static void print_line(const char *name, const char *status, const char *finding
     json_decref(line);
 }
 
+// 0 passed, 1 failed.
+static int run_case(gpu_test *t, const gpu_case *c)
+{
+    sp_error err = {0};
+    t->failed = false;
+    t->finding[0] = '\0';
+    sp_status status = c->run(t, &err);
+    if (status == SP_ERR_USAGE) {
+        print_line(c->name, "missing", err.message[0]);
+    } else if (status != SP_OK) {
+        print_line(c->name, "failed", err.message[0]);
+    } else {
+        print_line(c->name, t->failed ? "failed" : "passed", t->finding);
+    }
+    return t->failed || (status != SP_OK && status != SP_ERR_USAGE) ? 1 : 0;
+}
+
+// A device that a case has broken, or memory that it has overwritten, is no other case's. Without a
+// case: whether there is a GPU, 0 or 77.
+static int run_apart(const gpu_case *c)
+{
+    int how = 0;
+    char text[64];
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        gpu_test t;
+        memset(&t, 0, sizeof t);
+        t.small = getenv("SP_GPU_SMALL") != NULL;
+        (void)alarm(CASE_S);
+        int status = start(&t) ? (c != NULL ? run_case(&t, c) : 0) : NO_GPU;
+        fflush(stdout);
+        _exit(status);
+    }
+    if (child < 0 || waitpid(child, &how, 0) != child) {
+        print_line(c != NULL ? c->name : "start", "failed", "no process");
+        return 1;
+    }
+    if (WIFSIGNALED(how)) {
+        snprintf(text, sizeof text, "ended by signal %d", WTERMSIG(how));
+        print_line(c != NULL ? c->name : "start", "failed", text);
+        return 1;
+    }
+    return WEXITSTATUS(how);
+}
+
 int gpu_run_cases(const gpu_case *cases, int count)
 {
     bool failed = false;
     gpu_test t;
     memset(&t, 0, sizeof t);
     t.small = getenv("SP_GPU_SMALL") != NULL;
-    if (!start(&t)) {
-        return 77;
+    const bool apart = count > 1 && getenv("SP_GPU_ONE_PROCESS") == NULL;
+    if (apart ? run_apart(NULL) == NO_GPU : !start(&t)) {
+        return NO_GPU;
     }
     for (int i = 0; i < count; i++) {
-        sp_error err = {0};
-        t.failed = false;
-        t.finding[0] = '\0';
-        sp_status status = cases[i].run(&t, &err);
-        if (status == SP_ERR_USAGE) {
-            print_line(cases[i].name, "missing", err.message[0]);
-        } else if (status != SP_OK) {
-            print_line(cases[i].name, "failed", err.message[0]);
-        } else {
-            print_line(cases[i].name, t.failed ? "failed" : "passed", t.finding);
-        }
-        failed = failed || t.failed || (status != SP_OK && status != SP_ERR_USAGE);
+        failed = (apart ? run_apart(&cases[i]) : run_case(&t, &cases[i])) != 0 || failed;
     }
     return failed ? 1 : 0;
 }

@@ -1,10 +1,11 @@
 // Tests that need a GPU: each case prints one JSON line. A program's exit status is 0 where all
-// cases passed, 1 where one failed, 77 without a GPU. With SP_GPU_SMALL in the
-// environment what is long under a checker is left out.
+// cases passed, 1 where one failed, 77 without a GPU. Each of several cases runs in a process of
+// its own, for a minute at most; with SP_GPU_ONE_PROCESS in the environment all run in one, for
+// checkers that follow one. With SP_GPU_SMALL what is long under a checker is left out.
 #ifndef SLIMPACK_TESTS_GPU_GPU_TEST_H
 #define SLIMPACK_TESTS_GPU_GPU_TEST_H
 
-#include "backends/cuda/device.h"
+#include "backends/cuda/device/device.h"
 
 typedef struct gpu_test {
     sp_i_cuda_api api;

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/record/request.h"
 #include "sim/base/alloc.h"
+#include "tests/gpu/plan_request.h"
 #include "tests/gpu/support/emulated_plans.h"
 #include "tests/support/plain_step.h"
 
@@ -147,16 +147,16 @@ sp_status gradients_compare_file(const sp_backend *gpu, const sp_backend *cpu, c
                                  const sp_backend_option *more, size_t more_count,
                                  gradients_report *report, sp_error *err)
 {
-    json_t *root = NULL;
-    sp_request_file file = {0};
-    sp_status status = sp_json_read_file(path, 0, &root, err);
+    static const sp_backend_option rounded = {"rounded", "true"};
+    sp_plan_input in;
+    sp_status status = sp_plan_input_read(path, &in, err);
     if (status == SP_OK) {
-        status = sp_request_json_read(root, path, &file, err);
-    }
-    if (status == SP_OK) {
-        const sp_run_request request = sp_request_of_batch(&file, 0);
+        sp_clock clock = strstr(path, "-wall.json") != NULL ? SP_CLOCK_WALL : SP_CLOCK_VIRTUAL;
+        sp_run_request request = plan_request(&in, clock, 1);
+        request.options = &rounded;
+        request.option_count = 1;
         status = gradients_compare(gpu, cpu, &request, more, more_count, report, err);
-        sp_request_file_fini(&file);
     }
+    sp_plan_input_fini(&in);
     return status;
 }

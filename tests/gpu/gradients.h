@@ -3,7 +3,7 @@
 #ifndef SLIMPACK_TESTS_GPU_GRADIENTS_H
 #define SLIMPACK_TESTS_GPU_GRADIENTS_H
 
-#include "backends/device.h"
+#include "backends/api/device.h"
 
 typedef struct gradients_report {
     double worst; // the largest share that a distance has of its bound; the step agrees up to 1
@@ -19,7 +19,8 @@ sp_status gradients_compare(const sp_backend *gpu, const sp_backend *cpu,
                             const sp_run_request *request, const sp_backend_option *more,
                             size_t more_count, gradients_report *report, sp_error *err);
 
-// The same for the first batch of a request's file.
+// The same for the first batch of a plan: rounded, by the wall clock where its name ends in
+// "-wall".
 sp_status gradients_compare_file(const sp_backend *gpu, const sp_backend *cpu, const char *path,
                                  const sp_backend_option *more, size_t more_count,
                                  gradients_report *report, sp_error *err);

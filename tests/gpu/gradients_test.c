@@ -1,6 +1,6 @@
 // Gradients of small plans on a GPU against the plain step in fp64 on the CPU, tensor by tensor
 // (gradients.h): with slimpack's own attention, and with cuDNN's where it takes the pack. The plans
-// are requests that were made elsewhere (bars/gradients, or the folder in SP_GPU_GRADIENTS). Prints
+// were made elsewhere (thresholds/gradients, or the folder in SP_GPU_GRADIENTS). Prints
 // a line for each; `share` is the largest distance over its bound.
 #include <dirent.h>
 #include <errno.h>
@@ -39,7 +39,7 @@ static sp_status compare_all(gpu_test *t, const sp_backend *gpu, const sp_backen
 {
     const sp_backend_option option = {"cudnn", cudnn};
     const char *named = getenv("SP_GPU_GRADIENTS");
-    const char *folder = named != NULL ? named : "tests/gpu/bars/gradients";
+    const char *folder = named != NULL ? named : "tests/gpu/thresholds/gradients";
     struct dirent **entries;
     gradients_report worst = {0};
     sp_status status = SP_OK;

@@ -3,10 +3,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "backends/cuda/device/lane.h"
+#include "backends/cuda/device/machine.h"
 #include "backends/cuda/execute.h"
-#include "backends/cuda/lane.h"
-#include "backends/cuda/machine.h"
-#include "kernels/cuda_delay.h"
+#include "kernels/cuda_kernels.h"
 #include "sim/schedule/schedule.h"
 #include "tests/gpu/gpu_test.h"
 
@@ -15,7 +15,7 @@ enum { RANKS = 4, MEMORY = 1 << 30 };
 typedef struct rig {
     gpu_test *test;
     sp_i_cublas_api cublas;
-    sp_machine *machine;
+    sp_runtime *machine;
     bool partitioned;
 } rig;
 
@@ -42,7 +42,7 @@ static sp_status settle(const rig *r, sp_error *err)
     sp_status status = SP_OK;
     for (int rank = 0; status == SP_OK && rank < RANKS; rank++) {
         r->machine->ops->enter(r->machine, rank);
-        status = r->machine->ops->settle(r->machine, err);
+        status = r->machine->ops->synchronize(r->machine, err);
     }
     return status;
 }
@@ -51,7 +51,7 @@ static sp_status settle(const rig *r, sp_error *err)
 static sp_status capture(const rig *r, void (*put)(const rig *r, void *data), void *data,
                          sp_error *err)
 {
-    sp_machine *m = r->machine;
+    sp_runtime *m = r->machine;
     m->ops->rehearse(m);
     put(r, data);
     sp_status status = settle(r, err);
@@ -77,7 +77,7 @@ typedef struct ring {
 static void go_round(const rig *r, void *data)
 {
     const ring *of = data;
-    const sp_machine_ops *ops = r->machine->ops;
+    const sp_runtime_ops *ops = r->machine->ops;
     sp_fence before = {0};
     for (int i = 0; i < RANKS * ROUNDS; i++) {
         ops->enter(r->machine, i % RANKS);
@@ -139,7 +139,7 @@ static sp_status stamps_in_a_graph_have_times(gpu_test *t, sp_error *err)
     sp_status status = rig_init(&r, t, err);
     status = status == SP_OK ? capture(&r, delay_with_stamps, stamps, err) : status;
     for (int i = 0; status == SP_OK && i < 3; i++) {
-        const sp_machine_ops *ops = r.machine->ops;
+        const sp_runtime_ops *ops = r.machine->ops;
         ops->enter(r.machine, 0);
         uint64_t begin = ops->stamp(r.machine);
         status = settle(&r, err);
@@ -192,7 +192,7 @@ static void multiply(const rig *r, void *data)
 
 static double ms_of(const rig *r, const products *p)
 {
-    const sp_machine_ops *ops = r->machine->ops;
+    const sp_runtime_ops *ops = r->machine->ops;
     return 1e-6 * (double)(ops->stamp_ns(r->machine, p->end) - ops->stamp_ns(r->machine, p->begin));
 }
 

@@ -1,7 +1,6 @@
 // Attention against its definition over every pair in fp64. Probabilities and score gradients are
 // rounded to bf16 on their way into a product, so every element may be off by 1 % of the largest
 // beside its own rounding; tensors as a whole by 0.5 % of their norm.
-#include "tests/gpu/kernels_attention.h"
 
 #include "tests/gpu/kernels_test.h"
 

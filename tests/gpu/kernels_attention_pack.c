@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/gpu/kernels_attention.h"
-#include "tests/gpu/kernels_device.h"
+#include "tests/gpu/kernels_tensor.h"
+#include "tests/gpu/kernels_test.h"
 #include "tests/support/attention_tiles.h"
 
 // Row of a token of a sample in the tensors of its ranges: which range, and where in it.

@@ -1,5 +1,5 @@
 // Delays end when they should, on the device's own timer.
-#include "kernels/cuda_delay.h"
+#include "kernels/cuda_kernels.h"
 #include "tests/gpu/kernels_test.h"
 
 static int64_t between_stamps(int64_t delay_ns)

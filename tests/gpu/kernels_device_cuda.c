@@ -3,7 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "tests/gpu/kernels_device.h"
+#include "tests/gpu/kernels_tensor.h"
 
 static void need(cudaError_t error, const char *call)
 {

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/gpu/kernels_device.h"
+#include "tests/gpu/kernels_tensor.h"
 
 const char *device_missing(void)
 {

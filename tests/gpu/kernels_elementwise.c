@@ -1,9 +1,7 @@
 // Element by element: bounds are one rounding to bf16, as each kernel rounds once.
 #include <string.h>
 
-#include "kernels/cuda_activation.h"
-#include "kernels/cuda_adamw.h"
-#include "kernels/cuda_elementwise.h"
+#include "kernels/cuda_kernels.h"
 #include "tests/gpu/kernels_test.h"
 
 static const int64_t sizes[] = {1, 7, 8, 2048, 5000, 20011};

@@ -1,5 +1,5 @@
 // Cross-entropy: whole, and in parts of the vocabulary that are put together as ranks would.
-#include "kernels/cuda_cross_entropy.h"
+#include "kernels/cuda_kernels.h"
 #include "tests/gpu/kernels_test.h"
 
 static const tensor_layout plain = {0, 0};

@@ -1,6 +1,6 @@
 // Normalisation: outputs within one rounding to bf16 of the fp64 reference, statistics and weight
 // gradients within fp32's.
-#include "kernels/cuda_norm.h"
+#include "kernels/cuda_kernels.h"
 #include "tests/gpu/kernels_test.h"
 
 static const double EPSILON = 1e-5;

@@ -1,5 +1,5 @@
 // Sums and maxima over members, against the same order in fp64.
-#include "kernels/cuda_reduce.h"
+#include "kernels/cuda_kernels.h"
 #include "tests/gpu/kernels_test.h"
 
 static const tensor_layout aligned = {0, 0};

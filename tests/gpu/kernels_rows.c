@@ -1,7 +1,5 @@
 // Rows that are copied (exactly), turned by their position, or looked up in a table.
-#include "kernels/cuda_embedding.h"
-#include "kernels/cuda_rope.h"
-#include "kernels/cuda_rows.h"
+#include "kernels/cuda_kernels.h"
 #include "tests/gpu/kernels_test.h"
 
 static const tensor_layout plain = {0, 0};

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/gpu/kernels_device.h"
-
 const tensor_layout tensor_layouts[TENSOR_LAYOUTS] = {{0, 0}, {0, 16}, {1, 3}};
 
 enum { MARGIN_BYTES = 256 };

@@ -4,9 +4,26 @@
 #ifndef SLIMPACK_TESTS_GPU_KERNELS_TENSOR_H
 #define SLIMPACK_TESTS_GPU_KERNELS_TENSOR_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "kernels/bf16.h"
+
+// The memory of the device that the kernels under test run on: a CUDA device, or the CPU that
+// emulates one. Errors end the program with a message.
+
+// NULL if there is a device to run on, else what is missing.
+const char *device_missing(void);
+
+// 256-byte aligned.
+void *device_new(size_t bytes);
+void device_free(void *memory);
+
+void device_put(void *to, const void *from, size_t bytes);
+void device_get(void *to, const void *from, size_t bytes);
+
+// Takes what a launcher returned, waits for the device, and ends the program if either failed.
+void device_wait(int error);
 
 typedef enum tensor_type { TENSOR_BF16, TENSOR_FP32, TENSOR_FP64, TENSOR_INT64 } tensor_type;
 

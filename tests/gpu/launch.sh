@@ -5,7 +5,7 @@
 set -u
 n=$1
 shift
-export WORLD_SIZE="$n" MASTER_ADDR="${MASTER_ADDR:-127.0.0.1}" MASTER_PORT="${MASTER_PORT:-29511}"
+export WORLD_SIZE="$n" LOCAL_WORLD_SIZE="$n"
 export SLIMPACK_RUN_ID="${SLIMPACK_RUN_ID:-launch $$}"
 started=
 # shellcheck disable=SC2086

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 
 #include "backends/cuda/collective_nccl.h"
-#include "backends/cuda/transfer.h"
+#include "backends/cuda/device/device.h"
+#include "backends/cuda/nccl_bytes.h"
+#include "sim/base/alloc.h"
 #include "tests/gpu/gpu_test.h"
 
 enum { WIDTH = 1 << 12, TIMEOUT_MS = 60000 };
@@ -14,8 +16,8 @@ enum { TIMED_BYTES = 256 << 20, SMALL_TIMED_BYTES = 1 << 20 };
 
 typedef struct rank {
     gpu_test *test;
-    sp_i_bootstrap_place place;
-    sp_i_bootstrap *bootstrap;
+    sp_i_place place;
+    sp_i_rendezvous *rendezvous;
     sp_i_nccl *n;
     int group;
     cudaStream_t stream;
@@ -139,7 +141,17 @@ static sp_status times(rank *r, sp_error *err)
     free(text);
     json_decref(tables);
     // Ranks that are in few groups are done long before the others.
-    return status == SP_OK ? sp_i_bootstrap_barrier(r->bootstrap, err) : status;
+    sp_transport_part *parts = calloc((size_t)r->place.ranks, sizeof *parts);
+    if (parts == NULL) {
+        return sp_error_no_memory(err, "ranks");
+    }
+    status =
+        status == SP_OK ? sp_i_nccl_exchange_bytes(r->n, NULL, 0, parts, r->stream, err) : status;
+    for (int i = 0; i < r->place.ranks; i++) {
+        sp_i_free(parts[i].data);
+    }
+    free(parts);
+    return status;
 }
 
 // ---- a world ----
@@ -160,12 +172,13 @@ static sp_status make_group(rank *r, sp_error *err)
 
 static sp_status make_world(rank *r, sp_error *err)
 {
-    sp_status status = sp_i_bootstrap_join(&r->place, 0, TIMEOUT_MS, &r->bootstrap, err);
+    sp_status status =
+        sp_i_rendezvous_join(&r->place, "nccl_test", TIMEOUT_MS, &r->rendezvous, err);
     if (status != SP_OK) {
         return status;
     }
     const sp_i_nccl_options options = {.device = r->test->device,
-                                       .exchange = sp_i_nccl_over_bootstrap(r->bootstrap),
+                                       .exchange = sp_i_nccl_over_rendezvous(r->rendezvous),
                                        .rank = r->place.rank,
                                        .ranks = r->place.ranks,
                                        .timeout_ms = TIMEOUT_MS};
@@ -201,7 +214,7 @@ static sp_status make_buffers(rank *r, sp_error *err)
 static sp_status ranks_exchange(gpu_test *t, sp_error *err)
 {
     rank r = {.test = t};
-    sp_status status = sp_i_bootstrap_place_read(getenv, &r.place, err);
+    sp_status status = sp_i_place_of_process(&r.place, err);
     if (status == SP_OK && r.place.local_rank > 0) {
         t->device.index = r.place.local_rank;
         status = sp_i_cuda_use(&t->device, err);
@@ -212,7 +225,7 @@ static sp_status ranks_exchange(gpu_test *t, sp_error *err)
     status = status == SP_OK ? moves(&r, err) : status;
     status = status == SP_OK && r.place.ranks > 1 ? times(&r, err) : status;
     sp_i_nccl_free(r.n);
-    sp_i_bootstrap_free(r.bootstrap);
+    sp_i_rendezvous_free(r.rendezvous);
     if (r.stream != NULL) {
         (void)t->api.StreamDestroy(r.stream);
     }

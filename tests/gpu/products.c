@@ -3,8 +3,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "backends/cuda/bench.h"
-#include "backends/cuda/random_data.h"
+#include "backends/cuda/calibrate/bench.h"
 #include "sim/base/alloc.h"
 
 // The linker's names for the calls that come by and for those of the backend.

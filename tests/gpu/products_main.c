@@ -1,15 +1,16 @@
-// products REQUEST...: executes each request (one batch, two steps or more, one rank) on the first
-// GPU and times every product where it stands, between the executor's other kernels, and then
-// cuBLASLt alone at the same shapes. Prints a line for each shape; `ratio` is alone over in the
-// executor: the share of the library's own rate that the executor reaches. Exit status: 0 timed, 1
-// failed, 2 wrong usage, 77 no GPU.
+// products PLAN...: executes six steps of each plan (one batch, one rank) on the first GPU and
+// times every product where it stands, between the executor's other kernels, and then cuBLASLt
+// alone at the same shapes. Prints a line for each shape; `ratio` is alone over in the executor:
+// the share of the library's own rate that the executor reaches. Exit status: 0 timed, 1 failed, 2
+// wrong usage, 77 no GPU.
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/device.h"
-#include "backends/record/request.h"
+#include "backends/api/device.h"
+#include "tests/gpu/plan_request.h"
 #include "tests/gpu/products.h"
 
+enum { STEPS = 6 };
 // Of device time, for each shape alone.
 #define BUDGET_S 0.03
 
@@ -34,28 +35,23 @@ static sp_status run(const sp_run_request *request, sp_error *err)
     return status;
 }
 
-static sp_status time_request(const char *path, const sp_i_cuda_device *device,
-                              const sp_i_cublas_api *cublas, int *count, sp_error *err)
+static sp_status time_plan(const char *path, const sp_i_cuda_device *device,
+                           const sp_i_cublas_api *cublas, int *count, sp_error *err)
 {
-    json_t *root = NULL;
-    sp_request_file file = {0};
-    sp_status status = sp_json_read_file(path, 0, &root, err);
+    sp_plan_input in;
+    sp_status status = sp_plan_input_read(path, &in, err);
     if (status == SP_OK) {
-        status = sp_request_json_read(root, path, &file, err);
+        const sp_run_request request = plan_request(&in, SP_CLOCK_WALL, STEPS);
+        products_watch(device);
+        status = run(&request, err);
     }
-    if (status != SP_OK) {
-        return status;
-    }
-    const sp_run_request request = sp_request_of_batch(&file, 0);
-    products_watch(device);
-    status = run(&request, err);
     if (status == SP_OK) {
-        status = products_seen(request.steps, shapes, count, err);
+        status = products_seen(STEPS, shapes, count, err);
     }
     if (status == SP_OK) {
         status = products_alone(device, cublas, BUDGET_S, shapes, *count, err);
     }
-    sp_request_file_fini(&file);
+    sp_plan_input_fini(&in);
     return status;
 }
 
@@ -85,7 +81,7 @@ int main(int argc, char **argv)
     char reason[SP_I_CUDA_TEXT];
     int devices = 0;
     if (argc < 2) {
-        fprintf(stderr, "products REQUEST...\n");
+        fprintf(stderr, "products PLAN...\n");
         return 2;
     }
     sp_i_cuda_api_init(&api);
@@ -102,7 +98,7 @@ int main(int argc, char **argv)
     }
     for (int i = 1; i < argc; i++) {
         int count = 0;
-        if (time_request(argv[i], &device, &cublas, &count, &err) != SP_OK) {
+        if (time_plan(argv[i], &device, &cublas, &count, &err) != SP_OK) {
             return fail(argv[i], &err);
         }
         print_shapes(argv[i], count);

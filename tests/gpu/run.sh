@@ -1,24 +1,44 @@
 #!/bin/sh
-# run.sh [FOLDER]: everything that is to be learned from a machine with a GPU, in less than 8 minutes
-# and without anyone looking on. Needs gcc, CMake 3.25 and CUDA 13.0; nothing is fetched, and no
-# setting of the card is changed. Results go to FOLDER (default $OUT, or gpu-out), at most 8 files;
-# file_results.sh files them. Each part has a time limit, and its failure stops no other part. What
-# the bars come to (bars.sh) stands at the end of summary.txt and in bars.json.
+# run.sh [FOLDER]: what is to be learned from a machine with a GPU, without anyone looking on. Needs
+# gcc, CMake 3.25 and CUDA 13.0; nothing is fetched, and no setting of the card is changed. Results go
+# to FOLDER (default $OUT, or gpu-out), at most 8 files; file_results.sh files them. Each part has a
+# time limit, and its failure stops no other part; what was measured is in FOLDER after every part and
+# every case, so that a run that is ended leaves it. What the acceptance thresholds come to
+# (thresholds.sh) stands at the end of summary.txt and in thresholds.json.
 #
-# Exit status: 0 all parts passed, 1 one failed or a bar was missed, 77 no GPU here.
-# SP_GPU_BUILD: build folder (default build-gpu). SP_GPU_SECONDS: time for everything (default 470).
-# SP_GPU_REQUESTS: steps to execute, as experiments/export_gpu.sh writes them (default gpu-requests).
+# SP_GPU_PARTS: the parts to run, by name, in the order below (default: all), and FOLDER then keeps
+# what is in it; backends/cuda/README.md says which go together. build, checklist, wall (cases on the
+# wall clock), gaps, tests, kernels, products, calibrate, calibrate-4, execute (all other cases),
+# several, sanitizer.
+#
+# Exit status: 0 all parts passed, 1 one failed or a threshold was missed, 77 no GPU here.
+# SP_GPU_BUILD: build folder (default build-gpu). SP_GPU_SECONDS: time for everything (default 570).
+# SP_GPU_REQUESTS: plans to execute, as experiments/export_gpu.sh writes them (default gpu-requests).
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 out=${1:-${OUT:-gpu-out}}
 build=${SP_GPU_BUILD:-build-gpu}
 requests=${SP_GPU_REQUESTS:-gpu-requests}
-seconds=${SP_GPU_SECONDS:-470}
+seconds=${SP_GPU_SECONDS:-570}
+all="build checklist wall gaps tests kernels products calibrate calibrate-4 execute several sanitizer"
+parts=${SP_GPU_PARTS:-$all}
 begin=$(date +%s)
 mkdir -p "$out" || exit 1
 out=$(cd "$out" && pwd)
 summary=$out/summary.txt
-: >"$summary"
+for name in $parts; do
+    case " $all " in
+    *" $name "*) ;;
+    *) echo "run.sh: no part '$name'; there are: $all" >&2 && exit 2 ;;
+    esac
+done
+if [ -z "${SP_GPU_PARTS:-}" ]; then
+    rm -f "$summary" "$out/checklist.jsonl" "$out/tests.log" "$out/build.log" "$out/executed.tar.gz"
+fi
+touch "$summary" "$out/checklist.jsonl" "$out/tests.log"
+wanted() { # PART
+    case " $parts " in *" $1 "*) ;; *) return 1 ;; esac
+}
 
 note() { # STATUS PART TEXT
     printf '%-8s %-12s %s\n' "$1" "$2" "$3" | tee -a "$summary"
@@ -101,25 +121,59 @@ for tool in gcc cmake nvcc; do
     have "$tool" || note missing "$tool" "not on this machine"
 done
 
-: >"$out/build.log"
-generator=
-have make || { have ninja && generator=-GNinja; }
-# shellcheck disable=SC2086
-part configure 60 build.log cmake -S . -B "$build" $generator -DSP_BARE=ON \
-    -DCMAKE_BUILD_TYPE=Release ${cudnn:+"-DSP_CUDNN_HINT=$cudnn/include"} \
-    ${nccl:+"-DSP_NCCL_HINT=$nccl/include"}
-part build 180 build.log cmake --build "$build" --parallel "$(getconf _NPROCESSORS_ONLN)"
+# Cases that were executed, and what is kept of them: packed again after each, so that a run that is
+# ended leaves those before.
+executed=$build/executed
+keep_executed() {
+    tar -czf "$executed.tar.gz" -C "$build" executed && mv "$executed.tar.gz" "$out/executed.tar.gz"
+}
+# execute_cases NAME SECONDS-OF-ONE GREP-OPTIONS: the lines of runs.txt that grep finds by their clock,
+# a process for each. Streams of partitions must not share the queues that they are submitted by.
+execute_cases() {
+    name=$1 one=$2
+    shift 2
+    if [ ! -s "$requests/runs.txt" ]; then
+        note missing "$name" "no plans in $requests: experiments/export_gpu.sh makes them"
+        return
+    fi
+    mkdir -p "$executed"
+    grep "$@" -e '--clock wall' "$requests/runs.txt" >"$build/cases.txt"
+    start=$(date +%s) good=0 count=$(wc -l <"$build/cases.txt")
+    [ ! -e "$out/executed.tar.gz" ] || tar -xzf "$out/executed.tar.gz" -C "$build"
+    cp -r "$requests/." "$executed/"
+    [ ! -e "$out/build.log" ] || mv "$out/build.log" "$executed/" # one file less
+    while read -r case_arguments; do
+        limit=$(left)
+        [ "$limit" -lt 5 ] && break
+        [ "$limit" -gt "$one" ] && limit=$one
+        printf '%s\n' "$case_arguments" >"$executed/runs.txt"
+        CUDA_DEVICE_MAX_CONNECTIONS=32 sh experiments/execute_plans.sh "$slimpack" "$executed" "$limit" \
+            "$limit" >>"$executed/execute.log" 2>&1 </dev/null && good=$((good + 1))
+        cp "$requests/runs.txt" "$executed/"
+        keep_executed
+    done <"$build/cases.txt"
+    status=failed
+    [ "$good" -eq "$count" ] && status=passed
+    note $status "$name" "$good of $count cases, $(($(date +%s) - start)) s, see executed.tar.gz"
+}
+
 programs=$build/tests/gpu
+slimpack=$build/slimpack
+if wanted build; then
+    generator=
+    have make || { have ninja && generator=-GNinja; }
+    # What a newer compiler warns of is in the log and stops nothing.
+    # shellcheck disable=SC2086
+    part configure 60 build.log cmake --preset gpu -B "$build" $generator -DSP_CUDA_WERROR=OFF \
+        ${cudnn:+"-DSP_CUDNN_HINT=$cudnn/include"} ${nccl:+"-DSP_NCCL_HINT=$nccl/include"}
+    part build 240 build.log cmake --build "$build" --parallel "$(getconf _NPROCESSORS_ONLN)"
+fi
 
-: >"$out/checklist.jsonl"
-part checklist 120 checklist.jsonl "$programs/checklist"
-no_gpu=$?
-
-: >"$out/tests.log"
-for program in "$programs"/*_test; do
-    [ -x "$program" ] || { note missing tests "none was built" && continue; }
-    part "$(basename "$program")" 60 tests.log "$program"
-done
+no_gpu=0
+if wanted checklist; then
+    part checklist 120 checklist.jsonl "$programs/checklist"
+    no_gpu=$?
+fi
 
 # Kernels that only stream through memory are to reach this share of what a copy reaches.
 copy_share=0.8
@@ -129,7 +183,24 @@ slow_kernels() {
 }
 
 if [ $no_gpu -ne 77 ]; then
-    if part kernels 60 checklist.jsonl "$programs/kernels_bench"; then
+    wanted wall && execute_cases wall 60 -h
+    if wanted gaps; then
+        if [ -e "$out/executed.tar.gz" ]; then
+            mkdir -p "$build" && tar -xzf "$out/executed.tar.gz" -C "$build"
+            part gaps 20 tests.log "$programs/gaps" "$executed"
+        else
+            note missing gaps "nothing was executed"
+        fi
+    fi
+fi
+if wanted tests; then
+    for program in "$programs"/*_test; do
+        [ -x "$program" ] || { note missing tests "none was built" && continue; }
+        part "$(basename "$program")" 90 tests.log "$program"
+    done
+fi
+if [ $no_gpu -ne 77 ]; then
+    if wanted kernels && part kernels 60 checklist.jsonl "$programs/kernels_bench"; then
         slow=$(slow_kernels)
         if [ -z "$slow" ]; then
             note passed copy_share "every kernel reaches $copy_share of a copy"
@@ -137,56 +208,49 @@ if [ $no_gpu -ne 77 ]; then
             note failed copy_share "below $copy_share of a copy:$slow"
         fi
     fi
-    part products 60 tests.log "$programs/products" tests/gpu/bars/products/*.json
-    part calibrate 120 tests.log "$programs/calibrate" "$out"
+    wanted products &&
+        part products 60 tests.log "$programs/products" tests/gpu/thresholds/products/*.json
+    wanted calibrate && part calibrate 150 tests.log "$programs/calibrate" "$out"
     # Streams of partitions must not share the queues that they are submitted by.
-    part calibrate-4 90 tests.log env CUDA_DEVICE_MAX_CONNECTIONS=32 "$programs/calibrate" \
-        "$out" 4
-    if [ -n "$(find "$requests" -name '*.json' 2>/dev/null | head -n 1)" ]; then
-        mkdir -p "$out/executed"
-        limit=$(left)
-        [ "$limit" -gt 180 ] && limit=180
-        # It ends by itself, so that what there was no time for is a result as well. Streams of
-        # partitions must not share the queues that they are submitted by.
-        part execute "$limit" executed/execute.log env CUDA_DEVICE_MAX_CONNECTIONS=32 \
-            "$programs/execute" "$requests" "$out/executed" $((limit > 20 ? limit - 10 : limit)) 60
-        part gaps 20 tests.log "$programs/gaps" "$out/executed"
-        mv "$out/build.log" "$out/executed/" # one file less
-        tar -czf "$out/executed.tar.gz" -C "$out" executed && rm -r "$out/executed"
-    else
-        note missing execute "no requests in $requests: experiments/export_gpu.sh makes them"
+    wanted calibrate-4 && part calibrate-4 150 tests.log env CUDA_DEVICE_MAX_CONNECTIONS=32 \
+        "$programs/calibrate" "$out" 4
+    wanted execute && execute_cases execute 60 -v
+    if wanted several; then
+        gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+        if [ "$gpus" -ge 2 ]; then
+            part several 150 tests.log sh tests/gpu/several.sh "$slimpack" "$build/several" "$gpus"
+        else
+            note missing several "there is one GPU, ranks with a GPU each need two or more"
+        fi
     fi
-    gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
-    if [ "$gpus" -ge 2 ]; then
-        part several 150 tests.log sh tests/gpu/several.sh "$programs" "$build/several" "$gpus"
-    else
-        note missing several "there is one GPU, ranks with a GPU each need two or more"
-    fi
-    if have compute-sanitizer; then
-        for program in "$programs"/*_test; do
-            [ -x "$program" ] && part sanitizer 40 tests.log env SP_GPU_SMALL=1 \
-                compute-sanitizer --error-exitcode 1 "$program"
-        done
-    else
-        note missing sanitizer "no compute-sanitizer"
+    if wanted sanitizer; then
+        if have compute-sanitizer; then
+            # The checker follows one process.
+            for program in "$programs"/*_test; do
+                [ -x "$program" ] && part sanitizer 60 tests.log env SP_GPU_SMALL=1 \
+                    SP_GPU_ONE_PROCESS=1 compute-sanitizer --error-exitcode 1 "$program"
+            done
+        else
+            note missing sanitizer "no compute-sanitizer"
+        fi
     fi
 fi
 
-bars=$(sh tests/gpu/bars.sh "$out")
+thresholds=$(sh tests/gpu/thresholds.sh "$out")
 case $? in
 0)
-    if printf '%s\n' "$bars" | grep -q '^holds'; then
-        note passed bars "none was missed"
+    if printf '%s\n' "$thresholds" | grep -q '^holds'; then
+        note passed thresholds "none was missed"
     else
-        note missing bars "none was measured"
+        note missing thresholds "none was measured"
     fi
     ;;
-1) note failed bars "$(printf '%s\n' "$bars" | grep -c '^missed') missed" ;;
-*) note failed bars "bars.sh broke" ;;
+1) note failed thresholds "$(printf '%s\n' "$thresholds" | grep -c '^missed') missed" ;;
+*) note failed thresholds "thresholds.sh broke" ;;
 esac
 note "$(grep -c '^failed' "$summary")" failed "parts"
 note "$(grep -c '^missing' "$summary")" missing "parts"
 note "$(grep -c '^passed' "$summary")" passed "parts, $(($(date +%s) - begin)) s"
-printf '\n%s\n' "$bars" | tee -a "$summary"
+printf '\n%s\n' "$thresholds" | tee -a "$summary"
 [ $no_gpu -eq 77 ] && exit 77
 ! grep -q '^failed' "$summary"

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 #include "tests/support/test_main.h"
 
 static const struct {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 #include "tests/support/test_main.h"
 
 #define MIB INT64_C(1048576)

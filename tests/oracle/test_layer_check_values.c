@@ -19,9 +19,9 @@
 // final norm (4*T*h and 6*T*h bytes), which the equations leave out.
 #include <math.h>
 
-#include "sim/cost/collective.h"
 #include "sim/cost/cost_model.h"
-#include "sim/cost/host_time.h"
+#include "sim/cost/cost_private.h"
+#include "sim/cost/op_time.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/pack_times.h"
 
@@ -201,7 +201,7 @@ static void launches_of_a_layer(void **state)
     }
 }
 
-static void tails_of(setup *s, bool tied, sp_tail_cost *first)
+static void tails_of(setup *s, bool tied, sp_epilogue_cost *first)
 {
     sp_cost_model cost;
     sp_packing packing;
@@ -212,7 +212,7 @@ static void tails_of(setup *s, bool tied, sp_tail_cost *first)
                      SP_OK);
     sp_packing_init(&packing, NULL, s->pack.layout.dp);
     assert_int_equal(sp_cost_model_build(&cost, &packing, &costs, &err), SP_OK);
-    *first = costs.tail[0];
+    *first = costs.epilogue[0];
     sp_step_costs_fini(&costs);
     sp_packing_fini(&packing);
     sp_cost_model_fini(&cost);
@@ -229,8 +229,8 @@ static void tail_of_the_step(void **state)
     for (int i = 0; i < CHECKS; i++) {
         const check *c = &checks[i];
         setup s;
-        sp_tail_cost all_reduced;
-        sp_tail_cost untied;
+        sp_epilogue_cost all_reduced;
+        sp_epilogue_cost untied;
         set_up(c, &s);
         tails_of(&s, true, &all_reduced);
         tails_of(&s, false, &untied);

@@ -6,7 +6,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/workload/distribution.h"
-#include "solver/histogram_packing.h"
+#include "solver/strategies/best_fit.h"
 #include "solver/strategy.h"
 #include "tests/support/test_main.h"
 

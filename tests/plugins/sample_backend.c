@@ -3,7 +3,7 @@
 // with something wrong.
 #include <stdlib.h>
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
 #include "sim/plan/walk.h"
 
 #ifndef SAMPLE_NAME

@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_BACKEND_CONFORMANCE_H
 #define SLIMPACK_TESTS_SUPPORT_BACKEND_CONFORMANCE_H
 
-#include "backends/device.h"
+#include "backends/api/device.h"
 
 // A device of a backend, and how to reach its failures.
 typedef struct conformance_device {

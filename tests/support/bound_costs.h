@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_BOUND_COSTS_H
 #define SLIMPACK_TESTS_SUPPORT_BOUND_COSTS_H
 
-#include "solver/bounds.h"
+#include "solver/bounds/bounds.h"
 #include "tests/support/test_main.h"
 
 // Of a pack of this size, what it takes at least.

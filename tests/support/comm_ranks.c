@@ -3,7 +3,7 @@
 #include <math.h>
 #include <time.h>
 
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "tests/support/test_main.h"
 
 sp_comm_world *world_of(int count)
@@ -14,7 +14,7 @@ sp_comm_world *world_of(int count)
 sp_comm_world *world_with(int count, const sp_comm_options *options)
 {
     sp_comm_options own = *options;
-    own.machine = own.machine != NULL ? own.machine : sp_machine_cpu();
+    own.runtime = own.runtime != NULL ? own.runtime : sp_runtime_cpu();
     sp_comm_world *world;
     assert_int_equal(sp_comm_world_new(count, &own, &world, NULL), SP_OK);
     return world;

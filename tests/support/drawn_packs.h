@@ -4,7 +4,7 @@
 #define SLIMPACK_TESTS_SUPPORT_DRAWN_PACKS_H
 
 #include "sim/base/prng.h"
-#include "solver/micropacks.h"
+#include "solver/slimpack/micropacks.h"
 
 enum { DRAWN_SAMPLES = 120 };
 

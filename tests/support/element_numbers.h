@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_ELEMENT_NUMBERS_H
 #define SLIMPACK_TESTS_SUPPORT_ELEMENT_NUMBERS_H
 
-#include "backends/machine/machine.h"
+#include "backends/api/device_runtime.h"
 
 enum { WIDEST_ELEMENT = 8 };
 

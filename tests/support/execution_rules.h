@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_EXECUTION_RULES_H
 #define SLIMPACK_TESTS_SUPPORT_EXECUTION_RULES_H
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
 
 // Fails the running test case where the step is no execution of the plan.
 void execution_must_hold(const sp_plan *plan, const sp_measured_step *step, bool points);

@@ -5,7 +5,7 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_HOST_RANDOM_H
 #define SLIMPACK_TESTS_SUPPORT_HOST_RANDOM_H
 
-#include "backends/device.h"
+#include "backends/api/device.h"
 #include "tests/support/random_plan.h"
 
 enum { HOST_STAGES = 6 }; // virtual stages at most

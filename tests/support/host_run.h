@@ -2,8 +2,7 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_HOST_RUN_H
 #define SLIMPACK_TESTS_SUPPORT_HOST_RUN_H
 
-#include "backends/device.h"
-#include "backends/registry.h"
+#include "backends/api/device.h"
 #include "tests/support/plain_step.h"
 
 // A model small enough for thousands of runs: 4 layers, hidden 32, 4 heads, 2 key and value heads,

@@ -199,7 +199,7 @@ static const sp_transport_ops joined_ops = {.group_new = group_new,
                                             .receive = joined_receive,
                                             .wait = joined_wait,
                                             .exchange = exchange,
-                                            .settle = joined_settle,
+                                            .synchronize = joined_settle,
                                             .check = check,
                                             .abort = abort_all};
 

@@ -3,9 +3,9 @@
 #include <math.h>
 #include <pthread.h>
 
+#include "backends/api/device.h"
 #include "backends/executor/run.h"
-#include "backends/machine/cpu.h"
-#include "backends/timeline_check.h"
+#include "backends/host/cpu_runtime.h"
 #include "kernels/start.h"
 #include "sim/base/alloc.h"
 #include "tests/support/joined_ranks.h"
@@ -14,8 +14,8 @@
 
 // The CPU, by a clock of its own.
 typedef struct clocked_cpu {
-    sp_machine machine;
-    sp_machine_ops ops;
+    sp_runtime machine;
+    sp_runtime_ops ops;
     int64_t ahead_ns;
     int64_t fast; // by so many thousandths
 } clocked_cpu;
@@ -27,17 +27,17 @@ typedef struct worker {
     clocked_cpu cpu;
 } worker;
 
-static uint64_t stamp(sp_machine *machine)
+static uint64_t stamp(sp_runtime *machine)
 {
     const clocked_cpu *cpu = (const clocked_cpu *)(const void *)machine;
-    sp_machine *plain = sp_machine_cpu();
+    sp_runtime *plain = sp_runtime_cpu();
     int64_t ns = plain->ops->stamp_ns(plain, plain->ops->stamp(plain));
     return (uint64_t)(ns + ns / 1000 * cpu->fast + cpu->ahead_ns);
 }
 
 static void make_cpu(clocked_cpu *cpu, int rank, bool skewed)
 {
-    cpu->ops = *sp_machine_cpu()->ops;
+    cpu->ops = *sp_runtime_cpu()->ops;
     cpu->ops.stamp = stamp;
     cpu->machine.ops = &cpu->ops;
     cpu->ahead_ns = skewed ? INT64_C(100000000000) * (rank * 7 % 5) : 0;
@@ -68,7 +68,7 @@ static void *work(void *data)
     worker *w = data;
     const sp_run_request *request = w->runs->request;
     const sp_i_exec_site site = {.backend = "host",
-                                 .machine = &w->cpu.machine,
+                                 .runtime = &w->cpu.machine,
                                  .math = &sp_i_exec_math_f64,
                                  .transport = w->transport};
     sp_i_exec_run *run = NULL;

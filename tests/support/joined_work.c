@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "backends/comm/transport.h"
-#include "backends/machine/cpu_reduce.h"
+#include "backends/host/cpu_runtime.h"
 #include "sim/base/alloc.h"
 
 static int64_t count_of(const joined_group *g, const joined_call *c, int member)

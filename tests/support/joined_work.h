@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "backends/machine/machine.h"
+#include "backends/api/device_runtime.h"
 
 enum { JOINED_RANKS = 64 };
 

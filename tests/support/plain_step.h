@@ -3,7 +3,7 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_PLAIN_STEP_H
 #define SLIMPACK_TESTS_SUPPORT_PLAIN_STEP_H
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
 
 typedef struct plain_step {
     sp_layout layout;

@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_PLAN_SAMPLE_H
 #define SLIMPACK_TESTS_SUPPORT_PLAN_SAMPLE_H
 
-#include "backends/backend.h"
+#include "backends/api/backend.h"
 #include "sim/base/prng.h"
 #include "tests/support/random_plan.h"
 

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "sim/cost/collective.h"
+#include "sim/cost/op_time.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
 

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "tests/support/queued_work.h"
 
 typedef struct queued_machine {
-    sp_machine base;
+    sp_runtime base;
     pthread_mutex_t lock; // of the work, also while it is done
     queued_work work;
 } queued_machine;
@@ -19,37 +19,37 @@ static _Thread_local struct {
     int rank;
 } entered;
 
-static queued_machine *of(sp_machine *machine)
+static queued_machine *of(sp_runtime *machine)
 {
     return (queued_machine *)(void *)machine;
 }
 
-static queued_work *lock(sp_machine *machine)
+static queued_work *lock(sp_runtime *machine)
 {
     pthread_mutex_lock(&of(machine)->lock);
     return &of(machine)->work;
 }
 
-static void unlock(sp_machine *machine)
+static void unlock(sp_runtime *machine)
 {
     pthread_mutex_unlock(&of(machine)->lock);
 }
 
-static int own_rank(sp_machine *machine)
+static int own_rank(sp_runtime *machine)
 {
     SP_ASSERT(entered.machine == of(machine));
     return entered.rank;
 }
 
 // The same of its thread's rank, with its work done.
-static queued_rank *finish(sp_machine *machine, queued_work *work)
+static queued_rank *finish(sp_runtime *machine, queued_work *work)
 {
     int rank = own_rank(machine);
     queued_work_finish(work, rank);
     return &work->each[rank];
 }
 
-static void put(sp_machine *machine, queued_piece *piece)
+static void put(sp_runtime *machine, queued_piece *piece)
 {
     queued_work *work = lock(machine);
     queued_work_put(work, own_rank(machine), piece);
@@ -58,7 +58,7 @@ static void put(sp_machine *machine, queued_piece *piece)
 
 // ---- The table ----
 
-static void *allocate(sp_machine *machine, int64_t bytes)
+static void *allocate(sp_runtime *machine, int64_t bytes)
 {
     queued_work *work = lock(machine);
     void *memory = queued_memory_allocate(&work->memory, bytes);
@@ -66,7 +66,7 @@ static void *allocate(sp_machine *machine, int64_t bytes)
     return memory;
 }
 
-static void release(sp_machine *machine, void *memory)
+static void release(sp_runtime *machine, void *memory)
 {
     if (memory == NULL) {
         return;
@@ -78,14 +78,14 @@ static void release(sp_machine *machine, void *memory)
     unlock(machine);
 }
 
-static void enter(sp_machine *machine, int rank)
+static void enter(sp_runtime *machine, int rank)
 {
     SP_ASSERT(rank >= 0 && rank < of(machine)->work.ranks);
     entered.machine = of(machine);
     entered.rank = rank;
 }
 
-static void copy_rows(sp_machine *machine, int64_t rows, int64_t bytes, void *to, int64_t to_stride,
+static void copy_rows(sp_runtime *machine, int64_t rows, int64_t bytes, void *to, int64_t to_stride,
                       const void *from, int64_t from_stride)
 {
     queued_piece *piece = queued_piece_new(QUEUED_COPY, NULL, 0);
@@ -98,12 +98,12 @@ static void copy_rows(sp_machine *machine, int64_t rows, int64_t bytes, void *to
     put(machine, piece);
 }
 
-static void copy(sp_machine *machine, void *to, const void *from, int64_t bytes)
+static void copy(sp_runtime *machine, void *to, const void *from, int64_t bytes)
 {
     copy_rows(machine, 1, bytes, to, 0, from, 0);
 }
 
-static void fill(sp_machine *machine, void *to, queued_piece *piece, int64_t bytes)
+static void fill(sp_runtime *machine, void *to, queued_piece *piece, int64_t bytes)
 {
     piece->rows = 1;
     piece->bytes = bytes;
@@ -111,17 +111,17 @@ static void fill(sp_machine *machine, void *to, queued_piece *piece, int64_t byt
     put(machine, piece);
 }
 
-static void zero(sp_machine *machine, void *to, int64_t bytes)
+static void zero(sp_runtime *machine, void *to, int64_t bytes)
 {
     fill(machine, to, queued_piece_new(QUEUED_ZERO, NULL, 0), bytes);
 }
 
-static void upload(sp_machine *machine, void *to, const void *from, int64_t bytes)
+static void upload(sp_runtime *machine, void *to, const void *from, int64_t bytes)
 {
     fill(machine, to, queued_piece_new(QUEUED_UPLOAD, from, bytes), bytes);
 }
 
-static void download(sp_machine *machine, void *to, const void *from, int64_t bytes)
+static void download(sp_runtime *machine, void *to, const void *from, int64_t bytes)
 {
     queued_work *work = lock(machine);
     finish(machine, work);
@@ -131,7 +131,7 @@ static void download(sp_machine *machine, void *to, const void *from, int64_t by
     unlock(machine);
 }
 
-static void reduce(sp_machine *machine, sp_element element, bool maximum, int64_t count,
+static void reduce(sp_runtime *machine, sp_element element, bool maximum, int64_t count,
                    const void *const *in, int members, void *const *out, int outs)
 {
     size_t in_bytes = (size_t)members * sizeof *in;
@@ -147,18 +147,18 @@ static void reduce(sp_machine *machine, sp_element element, bool maximum, int64_
     put(machine, piece);
 }
 
-static void sum_of_squares(sp_machine *machine, sp_element element, int64_t n, const void *x,
+static void sum_of_squares(sp_runtime *machine, sp_element element, int64_t n, const void *x,
                            double *sum)
 {
     queued_work *work = lock(machine);
-    sp_machine *cpu = sp_machine_cpu();
+    sp_runtime *cpu = sp_runtime_cpu();
     finish(machine, work);
     cpu->ops->sum_of_squares(cpu, element, n,
                              queued_work_behind(work, x, n * sp_element_bytes(element)), sum);
     unlock(machine);
 }
 
-static sp_fence mark(sp_machine *machine)
+static sp_fence mark(sp_runtime *machine)
 {
     queued_work *work = lock(machine);
     int rank = own_rank(machine);
@@ -167,7 +167,7 @@ static sp_fence mark(sp_machine *machine)
     return fence;
 }
 
-static sp_fence mark_later(sp_machine *machine, int64_t ns)
+static sp_fence mark_later(sp_runtime *machine, int64_t ns)
 {
     queued_work *work = lock(machine);
     int rank = own_rank(machine);
@@ -178,7 +178,7 @@ static sp_fence mark_later(sp_machine *machine, int64_t ns)
     return fence;
 }
 
-static void wait(sp_machine *machine, sp_fence fence)
+static void wait(sp_runtime *machine, sp_fence fence)
 {
     queued_work *work = lock(machine);
     SP_ASSERT(fence.rank >= 0 && fence.rank < work->ranks);
@@ -189,21 +189,21 @@ static void wait(sp_machine *machine, sp_fence fence)
     unlock(machine);
 }
 
-static int64_t now_ns(sp_machine *machine)
+static int64_t now_ns(sp_runtime *machine)
 {
     int64_t worked_ns = finish(machine, lock(machine))->worked_ns;
     unlock(machine);
     return worked_ns;
 }
 
-static uint64_t stamp(sp_machine *machine)
+static uint64_t stamp(sp_runtime *machine)
 {
     uint64_t number = queued_work_stamp(lock(machine), own_rank(machine), 0);
     unlock(machine);
     return number;
 }
 
-static int64_t stamp_ns(sp_machine *machine, uint64_t stamp)
+static int64_t stamp_ns(sp_runtime *machine, uint64_t stamp)
 {
     queued_work *work = lock(machine);
     SP_ASSERT(stamp < work->stamp_count && work->stamps[stamp] >= 0);
@@ -212,7 +212,7 @@ static int64_t stamp_ns(sp_machine *machine, uint64_t stamp)
     return noted_ns;
 }
 
-static sp_status settle(sp_machine *machine, sp_error *err)
+static sp_status settle(sp_runtime *machine, sp_error *err)
 {
     queued_rank *rank = finish(machine, lock(machine));
     bool failed = rank->failed;
@@ -223,9 +223,9 @@ static sp_status settle(sp_machine *machine, sp_error *err)
 
 // ---- Beside the table ----
 
-sp_machine *queued_machine_new(const queued_machine_options *options)
+sp_runtime *queued_machine_new(const queued_machine_options *options)
 {
-    static const sp_machine_ops ops = {.allocate = allocate,
+    static const sp_runtime_ops ops = {.allocate = allocate,
                                        .release = release,
                                        .enter = enter,
                                        .copy = copy,
@@ -241,7 +241,7 @@ sp_machine *queued_machine_new(const queued_machine_options *options)
                                        .now_ns = now_ns,
                                        .stamp = stamp,
                                        .stamp_ns = stamp_ns,
-                                       .settle = settle};
+                                       .synchronize = settle};
     queued_machine *made = calloc(1, sizeof *made);
     SP_ASSERT(made != NULL && pthread_mutex_init(&made->lock, NULL) == 0);
     made->base.ops = &ops;
@@ -249,7 +249,7 @@ sp_machine *queued_machine_new(const queued_machine_options *options)
     return &made->base;
 }
 
-void queued_machine_free(sp_machine *machine)
+void queued_machine_free(sp_runtime *machine)
 {
     queued_machine *m = of(machine);
     SP_ASSERT(m->work.memory.count == 0);
@@ -258,31 +258,31 @@ void queued_machine_free(sp_machine *machine)
     free(m);
 }
 
-void queued_machine_finish(sp_machine *machine)
+void queued_machine_finish(sp_runtime *machine)
 {
     finish(machine, lock(machine));
     unlock(machine);
 }
 
-void queued_machine_put(sp_machine *machine, queued_call *call, const void *arguments, size_t bytes)
+void queued_machine_put(sp_runtime *machine, queued_call *call, const void *arguments, size_t bytes)
 {
     queued_piece *piece = queued_piece_new(QUEUED_CALL, arguments, (int64_t)bytes);
     piece->call = call;
     put(machine, piece);
 }
 
-void *queued_machine_reach(sp_machine *machine, const void *memory, int64_t bytes)
+void *queued_machine_reach(sp_runtime *machine, const void *memory, int64_t bytes)
 {
     return queued_work_behind(&of(machine)->work, memory, bytes);
 }
 
-void queued_machine_fail(sp_machine *machine, int rank, int pieces)
+void queued_machine_fail(sp_runtime *machine, int rank, int pieces)
 {
     lock(machine)->each[rank].fails_in = pieces;
     unlock(machine);
 }
 
-int64_t queued_machine_left(sp_machine *machine, int rank)
+int64_t queued_machine_left(sp_runtime *machine, int rank)
 {
     const queued_rank *r = &lock(machine)->each[rank];
     int64_t left = (int64_t)(r->given - r->done);

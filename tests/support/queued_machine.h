@@ -12,7 +12,7 @@
 
 #include <stddef.h>
 
-#include "backends/machine/machine.h"
+#include "backends/api/device_runtime.h"
 
 typedef struct queued_machine_options {
     int ranks;
@@ -20,25 +20,25 @@ typedef struct queued_machine_options {
     bool guarded;  // its addresses are for its calls alone: to read or write there ends the program
 } queued_machine_options;
 
-sp_machine *queued_machine_new(const queued_machine_options *options);
+sp_runtime *queued_machine_new(const queued_machine_options *options);
 // All memory must have been released.
-void queued_machine_free(sp_machine *machine);
+void queued_machine_free(sp_runtime *machine);
 
 // Does all work of the calling thread's rank, for what is computed without the machine next.
-void queued_machine_finish(sp_machine *machine);
+void queued_machine_finish(sp_runtime *machine);
 
 // Puts down a call as work of the calling thread's rank; `arguments` are copied and handed to it.
 // It may call nothing of the machine but queued_machine_reach.
-typedef void queued_call(sp_machine *machine, const void *arguments);
-void queued_machine_put(sp_machine *machine, queued_call *call, const void *arguments,
+typedef void queued_call(sp_runtime *machine, const void *arguments);
+void queued_machine_put(sp_runtime *machine, queued_call *call, const void *arguments,
                         size_t bytes);
 // For such a call alone: where `bytes` of the machine's memory can be read and written.
-void *queued_machine_reach(sp_machine *machine, const void *memory, int64_t bytes);
+void *queued_machine_reach(sp_runtime *machine, const void *memory, int64_t bytes);
 
 // The rank's next piece of work but `pieces` goes wrong: settle says so, once.
-void queued_machine_fail(sp_machine *machine, int rank, int pieces);
+void queued_machine_fail(sp_runtime *machine, int rank, int pieces);
 
 // Pieces of the rank that are not done.
-int64_t queued_machine_left(sp_machine *machine, int rank);
+int64_t queued_machine_left(sp_runtime *machine, int rank);
 
 #endif

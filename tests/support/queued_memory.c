@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "backends/machine/machine.h"
+#include "backends/api/device_runtime.h"
 #include "sim/base/alloc.h"
 
 // All bits set: NaN in every type.
@@ -14,7 +14,7 @@ enum { NOT_WRITTEN = 0xff };
 
 static size_t rounded(int64_t bytes)
 {
-    size_t unit = SP_MACHINE_ALIGNMENT;
+    size_t unit = SP_RUNTIME_ALIGNMENT;
     return ((size_t)bytes + unit) / unit * unit;
 }
 
@@ -35,7 +35,7 @@ void *queued_memory_allocate(queued_memory *all, int64_t bytes)
     if (!sp_i_reserve((void **)&all->blocks, &all->capacity, all->count + 1, sizeof *all->blocks)) {
         return NULL;
     }
-    queued_block made = {.memory = aligned_alloc(SP_MACHINE_ALIGNMENT, rounded(bytes)),
+    queued_block made = {.memory = aligned_alloc(SP_RUNTIME_ALIGNMENT, rounded(bytes)),
                          .bytes = bytes};
     if (made.memory == NULL) {
         return NULL;

@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 
 enum { PIECE_NS = 1000 };
 
-void queued_work_init(queued_work *work, sp_machine *machine, const queued_machine_options *options)
+void queued_work_init(queued_work *work, sp_runtime *machine, const queued_machine_options *options)
 {
     *work = (queued_work){.machine = machine,
                           .ranks = options->ranks,
@@ -108,7 +108,7 @@ static void reduce(const queued_work *work, const queued_piece *p)
     for (int j = 0; j < p->members; j++) {
         in[j] = all[j];
     }
-    sp_machine *cpu = sp_machine_cpu();
+    sp_runtime *cpu = sp_runtime_cpu();
     cpu->ops->reduce(cpu, p->element, p->maximum, p->count, in, p->members, all + p->members,
                      p->outs);
     free((void *)in);
@@ -117,7 +117,7 @@ static void reduce(const queued_work *work, const queued_piece *p)
 
 static void take_effect(queued_work *work, const queued_piece *p)
 {
-    sp_machine *cpu = sp_machine_cpu();
+    sp_runtime *cpu = sp_runtime_cpu();
     uint64_t stamp;
     queued_rank *r;
     char *to = queued_work_behind(work, p->to, span(p->rows, p->bytes, p->to_stride));

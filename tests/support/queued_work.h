@@ -48,7 +48,7 @@ typedef struct queued_rank {
 } queued_rank;
 
 typedef struct queued_work {
-    sp_machine *machine; // handed to calls
+    sp_runtime *machine; // handed to calls
     int ranks;
     queued_rank *each;
     queued_memory memory;
@@ -58,7 +58,7 @@ typedef struct queued_work {
     uint64_t stamp_count;
 } queued_work;
 
-void queued_work_init(queued_work *work, sp_machine *machine,
+void queued_work_init(queued_work *work, sp_runtime *machine,
                       const queued_machine_options *options);
 // What is not done is dropped.
 void queued_work_fini(queued_work *work);

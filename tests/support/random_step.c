@@ -63,11 +63,11 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
     costs->i = get(backward * classes, sizeof *costs->i);
     costs->w = get(backward * classes, sizeof *costs->w);
     costs->p2p_f_ns = get(forward, sizeof *costs->p2p_f_ns);
-    costs->p2p_f_far_ns = get(forward, sizeof *costs->p2p_f_far_ns);
+    costs->p2p_f_internode_ns = get(forward, sizeof *costs->p2p_f_internode_ns);
     costs->p2p_b_ns = get(backward, sizeof *costs->p2p_b_ns);
-    costs->p2p_b_far_ns = get(backward, sizeof *costs->p2p_b_far_ns);
-    costs->far = get((size_t)layout->pp, sizeof *costs->far);
-    costs->tail = get((size_t)layout->pp, sizeof *costs->tail);
+    costs->p2p_b_internode_ns = get(backward, sizeof *costs->p2p_b_internode_ns);
+    costs->crosses_nodes = get((size_t)layout->pp, sizeof *costs->crosses_nodes);
+    costs->epilogue = get((size_t)layout->pp, sizeof *costs->epilogue);
     costs->unit = get(forward * classes, sizeof *costs->unit);
     costs->states = get((size_t)layout->pp, sizeof *costs->states);
     if (packing->backward.count > 0) {
@@ -92,7 +92,7 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
             }
         }
         costs->p2p_f_ns[k] = copy ? costs->p2p_f_ns[same] : draw(prng, 400);
-        costs->p2p_f_far_ns[k] = copy ? costs->p2p_f_far_ns[same] : draw(prng, 4000);
+        costs->p2p_f_internode_ns[k] = copy ? costs->p2p_f_internode_ns[same] : draw(prng, 4000);
     }
     for (size_t k = 0; k < backward; k++) {
         size_t same = kinds > 0 ? k / (size_t)layout->dp % (size_t)kinds * (size_t)layout->dp : k;
@@ -109,13 +109,13 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
             }
         }
         costs->p2p_b_ns[k] = copy ? costs->p2p_b_ns[same] : draw(prng, 400);
-        costs->p2p_b_far_ns[k] = copy ? costs->p2p_b_far_ns[same] : draw(prng, 4000);
+        costs->p2p_b_internode_ns[k] = copy ? costs->p2p_b_internode_ns[same] : draw(prng, 4000);
     }
     for (int r = 0; r < layout->pp; r++) {
-        costs->far[r] = (uint8_t)draw(prng, 2);
-        costs->tail[r] = (sp_tail_cost){.grad_reduce_ns = draw(prng, 9000),
-                                        .optimizer_ns = draw(prng, 900),
-                                        .param_gather_ns = draw(prng, 9000)};
+        costs->crosses_nodes[r] = (uint8_t)draw(prng, 2);
+        costs->epilogue[r] = (sp_epilogue_cost){.grad_reduce_ns = draw(prng, 9000),
+                                                .optimizer_ns = draw(prng, 900),
+                                                .param_gather_ns = draw(prng, 9000)};
         draw_bytes(prng, &costs->states[r]);
     }
 }

@@ -6,32 +6,23 @@
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
-char *record_request_text(const char *backend, const sp_run_request *run)
+json_t *record_plan(const sp_plan *plan)
 {
+    static const sp_plan_predictions none = {-1.0, -1.0};
     char *text = NULL;
     size_t bytes;
     sp_error err = {0};
-    json_t *links = NULL;
+    json_t *root = NULL;
     json_t *scenario = json_pack("{s:s}", "schema", "slimpack/scenario/1");
     FILE *file = open_memstream(&text, &bytes);
-    must_succeed("begin", sp_request_json_begin(file, backend, run, scenario, &err), &err);
-    must_succeed("batch", sp_request_json_batch(file, 0, run->plan, &err), &err);
-    must_succeed("links", sp_request_links_add(&links, run, &err), &err);
-    must_succeed("end", sp_request_json_end(file, links, &err), &err);
+    must_succeed("begin", sp_plan_json_begin(file, scenario, &err), &err);
+    must_succeed("batch", sp_plan_json_batch(file, 0, plan, none, &err), &err);
+    must_succeed("end", sp_plan_json_end(file, &err), &err);
     assert_int_equal(fclose(file), 0);
-    json_decref(links);
     json_decref(scenario);
-    return text;
-}
-
-void record_request_file(const char *backend, const sp_run_request *run, sp_request_file *file)
-{
-    sp_error err = {0};
-    json_t *root = NULL;
-    char *text = record_request_text(backend, run);
-    must_succeed("text", sp_json_read_text(text, strlen(text), "request", &root, &err), &err);
-    must_succeed("request", sp_request_json_read(root, "request", file, &err), &err);
+    must_succeed("plan", sp_json_read_text(text, strlen(text), "plan", &root, &err), &err);
     free(text);
+    return root;
 }
 
 void record_edit(json_t *root, const char *path, const char *text)

@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_SCENARIO_RUN_H
 #define SLIMPACK_TESTS_SUPPORT_SCENARIO_RUN_H
 
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 
 enum { RUN_TEXT = 4096 };
 

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "solver/bounds.h"
+#include "solver/bounds/bounds.h"
 
 enum { TINY_UNITS = 4, TINY_STAGES = 3 }; // at most
 

@@ -6,10 +6,10 @@
 #include "sim/base/prng.h"
 #include "sim/engine/allocator_private.h"
 #include "sim/engine/allocator_replay.h"
-#include "sim/model/tensor_program_build.h"
+#include "sim/model/tensor_program.h"
 #include "sim/model/unit_tensors.h"
 #include "sim/schedule/offload.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 #include "tests/support/scenario_fixture.h"
 #include "tests/support/test_main.h"
 

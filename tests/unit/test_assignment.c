@@ -5,8 +5,8 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
-#include "solver/assignment.h"
-#include "solver/makespan.h"
+#include "solver/slimpack/assignment.h"
+#include "solver/slimpack/makespan.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_SAMPLES = 2048, MOST_RANKS = 32, FEW = 11 };

@@ -1,8 +1,7 @@
 // What is checked before a run and behind it: capabilities, plans that cannot end, and timelines
 // that are not those of the plan.
-#include "backends/registry.h"
-#include "backends/requirements.h"
-#include "backends/timeline_check.h"
+#include "backends/api/backend_private.h"
+#include "backends/api/device.h"
 #include "sim/base/alloc.h"
 #include "sim/plan/walk.h"
 #include "tests/support/plan_sample.h"

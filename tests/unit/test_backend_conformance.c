@@ -1,7 +1,7 @@
 // Every backend through the conformance suite.
 #include <stdlib.h>
 
-#include "backends/registry.h"
+#include "backends/api/device.h"
 #include "tests/support/backend_conformance.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_step.h"

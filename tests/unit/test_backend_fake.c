@@ -2,7 +2,7 @@
 // it has closed forms.
 #include <stdlib.h>
 
-#include "backends/registry.h"
+#include "backends/api/device.h"
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/schedule/offload.h"

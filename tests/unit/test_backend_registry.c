@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "backends/registry.h"
+#include "backends/api/device.h"
 #include "sim/base/alloc.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/test_main.h"

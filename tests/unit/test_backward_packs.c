@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "sim/base/alloc.h"
-#include "solver/backward_packs.h"
+#include "solver/slimpack/micropacks.h"
 #include "tests/support/drawn_packs.h"
 #include "tests/support/test_main.h"
 

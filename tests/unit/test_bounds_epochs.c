@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "sim/base/prng.h"
-#include "solver/bounds_private.h"
+#include "solver/bounds/bounds_private.h"
 #include "tests/support/test_main.h"
 
 static int64_t between(sp_prng *prng, int64_t least, int64_t most)

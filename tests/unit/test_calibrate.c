@@ -11,7 +11,7 @@
 #include "experiments/calibrate/folds.h"
 #include "experiments/calibrate/profile_document.h"
 #include "sim/base/alloc.h"
-#include "sim/scenario/step_kind.h"
+#include "sim/scenario/scenario.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
 

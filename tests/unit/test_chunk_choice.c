@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "sim/base/alloc.h"
-#include "solver/chunk_choice.h"
+#include "solver/slimpack/slimpack_search.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -23,7 +23,7 @@ static void settle(const char *text, sp_scenario *scenario)
 {
     sp_error err = {0};
     must_succeed(text, run_read(text, scenario, &err), &err);
-    must_succeed(text, sp_strategy_settle(scenario, false, &err), &err);
+    must_succeed(text, sp_strategy_resolve(scenario, false, &err), &err);
 }
 
 static void assert_same_layout(const sp_layout *a, const sp_layout *b)
@@ -95,9 +95,9 @@ static void choices_are_written_and_read_back(void **state)
         must_succeed("resolved", sp_scenario_from_json(copy, "test.json", NULL, 0, &again, &err),
                      &err);
         assert_same_layout(&scenario.layout, &again.layout);
-        must_succeed("settle", sp_strategy_settle(&again, false, &err), &err);
+        must_succeed("settle", sp_strategy_resolve(&again, false, &err), &err);
         assert_same_layout(&scenario.layout, &again.layout);
-        must_succeed("settle again", sp_strategy_settle(&scenario, false, &err), &err);
+        must_succeed("settle again", sp_strategy_resolve(&scenario, false, &err), &err);
         assert_same_layout(&scenario.layout, &again.layout);
         assert_true(json_equal(scenario.resolved, again.resolved));
         json_decref(copy);
@@ -202,7 +202,7 @@ static void allocation_failures(void **state)
         sp_scenario scenario;
         must_succeed(text, run_read(text, &scenario, &err), &err);
         sp_i_alloc_fail_after(n);
-        status = sp_strategy_settle(&scenario, false, &err);
+        status = sp_strategy_resolve(&scenario, false, &err);
         sp_i_alloc_fail_after(-1);
         assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
         sp_scenario_fini(&scenario);

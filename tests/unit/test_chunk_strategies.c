@@ -31,7 +31,7 @@ static void fixture_init(fixture *f, const char *kind, const char *more, int dp,
              "'strategy': {'kind': '%s'%s}}",
              TINY_MODEL, dp, kind, more);
     must_succeed("scenario", run_read(text, &f->scenario, &err), &err);
-    must_succeed("order", sp_strategy_settle(&f->scenario, false, &err), &err);
+    must_succeed("order", sp_strategy_resolve(&f->scenario, false, &err), &err);
     must_succeed("cost model",
                  sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
                                     &f->scenario.cluster, &f->scenario.profile, f->scenario.memory,
@@ -446,11 +446,11 @@ static void resolved_order_is_read_again(void **state)
         sp_error err;
         order_scenario(text, own_order[i], "");
         must_succeed("read", run_read(text, &scenario, &err), &err);
-        must_succeed("settle", sp_strategy_settle(&scenario, false, &err), &err);
-        must_succeed("settle again", sp_strategy_settle(&scenario, false, &err), &err);
+        must_succeed("settle", sp_strategy_resolve(&scenario, false, &err), &err);
+        must_succeed("settle again", sp_strategy_resolve(&scenario, false, &err), &err);
         json_t *root = json_deep_copy(scenario.resolved);
         must_succeed("resolved", sp_scenario_from_json(root, "again", NULL, 0, &again, &err), &err);
-        must_succeed("order", sp_strategy_settle(&again, false, &err), &err);
+        must_succeed("order", sp_strategy_resolve(&again, false, &err), &err);
         assert_true(json_equal(again.resolved, scenario.resolved));
         assert_string_equal(sp_schedule_names[again.schedule.kind], own_order[i]);
         assert_int_equal(again.schedule.slices, scenario.schedule.slices);

@@ -4,7 +4,7 @@
 #include "tests/support/test_main.h"
 
 #include "sim/base/prng.h"
-#include "sim/cost/collective.h"
+#include "sim/cost/op_time.h"
 
 static sp_error err;
 

@@ -5,7 +5,7 @@
 #include "tests/support/flat_profile.h"
 #include "tests/support/pack_times.h"
 
-#include "sim/cost/collective.h"
+#include "sim/cost/op_time.h"
 
 // 2 and 8 ranks. Between points and group sizes times follow the definitions below.
 #define TABLES                                                                      \

@@ -4,11 +4,10 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "backends/comm/clock.h"
 #include "backends/comm/collective.h"
-#include "backends/comm/flag.h"
+#include "backends/comm/comm.h"
 #include "backends/comm/queue.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 
@@ -34,14 +33,14 @@ typedef struct script {
 // What this rank's thread has computed, as a processor's clock would say.
 static _Thread_local int64_t computed_ns;
 
-static int64_t scripted_now_ns(sp_machine *machine)
+static int64_t scripted_now_ns(sp_runtime *machine)
 {
     (void)machine;
     return computed_ns;
 }
 
 // What comes later does so by the ranks' clocks alone.
-static sp_fence mark_later(sp_machine *machine, int64_t ns)
+static sp_fence mark_later(sp_runtime *machine, int64_t ns)
 {
     (void)machine;
     assert_true(ns > 0);
@@ -49,9 +48,9 @@ static sp_fence mark_later(sp_machine *machine, int64_t ns)
 }
 
 // The CPU with another clock.
-static void set_clock(sp_machine *machine, sp_machine_ops *ops, int64_t (*now_ns)(sp_machine *))
+static void set_clock(sp_runtime *machine, sp_runtime_ops *ops, int64_t (*now_ns)(sp_runtime *))
 {
-    *ops = *sp_machine_cpu()->ops;
+    *ops = *sp_runtime_cpu()->ops;
     ops->now_ns = now_ns;
     ops->mark_later = mark_later;
     machine->ops = ops;
@@ -206,11 +205,11 @@ static void check_script(uint64_t seed, bool add, bool turns)
     sp_prng_seed(&prng, seed);
     memset(&s, 0, sizeof s);
     s.add = add;
-    sp_machine machine;
-    sp_machine_ops ops;
+    sp_runtime machine;
+    sp_runtime_ops ops;
     set_clock(&machine, &ops, scripted_now_ns);
     sp_comm_options options = {
-        .spins = -1, .one_at_a_time = turns, .machine = &machine, .clocked = !add};
+        .spins = -1, .one_at_a_time = turns, .runtime = &machine, .clocked = !add};
     sp_comm_world *world = world_with(RANKS, &options);
     s.groups[0] = group_of_all(world);
     s.groups[1] = group_of(world, "pair", (const int[]){2, 0}, 2);
@@ -250,7 +249,7 @@ static void clocks_of_owners(void **state)
 
 static _Atomic int64_t common_ns;
 
-static int64_t common_now_ns(sp_machine *machine)
+static int64_t common_now_ns(sp_runtime *machine)
 {
     (void)machine;
     return atomic_load(&common_ns);
@@ -286,13 +285,13 @@ static sp_status wait_meanwhile(sp_comm *me, void *data, sp_error *err)
 static void waiting_is_not_computing(void **state)
 {
     (void)state;
-    sp_machine machine;
-    sp_machine_ops ops;
+    sp_runtime machine;
+    sp_runtime_ops ops;
     set_clock(&machine, &ops, common_now_ns);
     for (int spins = -1; spins <= 0; spins++) {
         sp_comm_flag flag = {0};
         sp_comm_world *world =
-            world_with(2, &(sp_comm_options){.spins = spins, .machine = &machine, .clocked = true});
+            world_with(2, &(sp_comm_options){.spins = spins, .runtime = &machine, .clocked = true});
         group_of_all(world);
         atomic_store(&common_ns, 77);
         assert_ranks(world, wait_meanwhile, &flag);

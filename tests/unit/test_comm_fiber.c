@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "backends/comm/fiber.h"
+#include "backends/comm/private.h"
 #include "sim/base/alloc.h"
 #include "tests/support/test_main.h"
 

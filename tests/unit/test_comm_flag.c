@@ -1,7 +1,7 @@
 // Flags between ranks: each wait ends with its own flag and what was written before it; failures
 // and waits for flags that nobody raises end.
 #include "backends/comm/collective.h"
-#include "backends/comm/flag.h"
+#include "backends/comm/comm.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 

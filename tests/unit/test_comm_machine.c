@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "backends/comm/collective.h"
-#include "backends/comm/flag.h"
-#include "backends/machine/cpu.h"
+#include "backends/comm/comm.h"
+#include "backends/host/cpu_runtime.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/element_numbers.h"
 #include "tests/support/queued_machine.h"
@@ -28,7 +28,7 @@ typedef struct step {
 
 typedef struct job {
     sp_comm_world *world;
-    sp_machine *machine;
+    sp_runtime *machine;
     int groups[GROUPS];
     step steps[STEPS];
     sp_comm_flag flags[STEPS];
@@ -123,7 +123,7 @@ static double expected(const job *j, int index, int me, int64_t i)
 // ---- A rank: nothing waits for its machine but by chance, and at the end for all results ----
 
 typedef struct rank_memory {
-    sp_machine *machine;
+    sp_runtime *machine;
     char *in, *out, *log; // of the machine; log: [STEPS] results
     char *caller;         // ROOM_BYTES of the test's
 } rank_memory;
@@ -310,7 +310,7 @@ static void random_groups(sp_prng *prng, job *j, int ranks)
     }
 }
 
-static void check_scripts(sp_machine *machine, int ranks, uint64_t seed, bool virtual_time)
+static void check_scripts(sp_runtime *machine, int ranks, uint64_t seed, bool virtual_time)
 {
     static job j;
     sp_prng prng;
@@ -320,7 +320,7 @@ static void check_scripts(sp_machine *machine, int ranks, uint64_t seed, bool vi
     j.seed = seed;
     j.world = world_with(ranks, &(sp_comm_options){.spins = -1,
                                                    .one_at_a_time = virtual_time,
-                                                   .machine = machine,
+                                                   .runtime = machine,
                                                    .clocked = virtual_time});
     random_groups(&prng, &j, ranks);
     for (int i = 0; i < STEPS; i++) {
@@ -342,7 +342,7 @@ static void check_queued(uint64_t first_seed, uint64_t seeds, bool guarded, bool
 {
     for (uint64_t seed = first_seed; seed < first_seed + seeds; seed++) {
         int ranks = 1 + (int)(seed % MOST_RANKS);
-        sp_machine *machine = queued_machine_new(
+        sp_runtime *machine = queued_machine_new(
             &(queued_machine_options){.ranks = ranks, .seed = seed, .guarded = guarded});
         check_scripts(machine, ranks, seed, virtual_time);
         queued_machine_free(machine);
@@ -353,7 +353,7 @@ static void on_the_cpu(void **state)
 {
     (void)state;
     for (int ranks = 1; ranks <= MOST_RANKS; ranks++) {
-        check_scripts(sp_machine_cpu(), ranks, 100 + (uint64_t)ranks, ranks % 2 == 1);
+        check_scripts(sp_runtime_cpu(), ranks, 100 + (uint64_t)ranks, ranks % 2 == 1);
     }
 }
 

@@ -1,6 +1,6 @@
 // What a failed world says: who waits for whom, and which calls do not fit together.
 #include "backends/comm/collective.h"
-#include "backends/comm/flag.h"
+#include "backends/comm/comm.h"
 #include "backends/comm/queue.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"

@@ -96,10 +96,10 @@ static void turns_for_one_run(void **state)
     job j = {.world = world_of(RANKS)};
     j.all = group_of_all(j.world);
     j.some = group_of(j.world, "some", (const int[]){4, 0, 3}, 3);
-    sp_comm_take_turns(j.world, true);
+    sp_comm_set_one_at_a_time(j.world, true);
     assert_ranks(j.world, compute_and_exchange, &j);
     assert_int_equal(atomic_load(&j.most), 1);
-    sp_comm_take_turns(j.world, false);
+    sp_comm_set_one_at_a_time(j.world, false);
     assert_ranks(j.world, compute_and_exchange, &j);
     assert_true(atomic_load(&j.most) > 1);
     sp_comm_world_free(j.world);

@@ -1,7 +1,6 @@
 // Ranks whose work is done later: what goes wrong in it, what they cannot do, and clocks.
-#include "backends/comm/clock.h"
 #include "backends/comm/collective.h"
-#include "backends/comm/flag.h"
+#include "backends/comm/comm.h"
 #include "backends/comm/queue.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/queued_machine.h"
@@ -10,7 +9,7 @@
 // ---- What goes wrong ----
 
 typedef struct job {
-    sp_machine *machine;
+    sp_runtime *machine;
     char *memory[3];
 } job;
 
@@ -30,7 +29,7 @@ static void work_goes_wrong(void **state)
     (void)state;
     sp_error err = {0};
     job j = {.machine = queued_machine_new(&(queued_machine_options){.ranks = 3})};
-    sp_comm_world *world = world_with(3, &(sp_comm_options){.spins = -1, .machine = j.machine});
+    sp_comm_world *world = world_with(3, &(sp_comm_options){.spins = -1, .runtime = j.machine});
     for (int r = 0; r < 3; r++) {
         j.memory[r] = j.machine->ops->allocate(j.machine, 8);
     }
@@ -62,11 +61,11 @@ static void only_in_plain_memory(void **state)
     static const char *const texts[] = {
         "rank 0: messages with rank 0, in memory that is not plain",
         "rank 0: all-to-all in group 'all': in place, in memory that is not plain"};
-    sp_machine *machine = queued_machine_new(&(queued_machine_options){.ranks = 1});
+    sp_runtime *machine = queued_machine_new(&(queued_machine_options){.ranks = 1});
     for (int i = 0; i < 2; i++) {
         char x = 0;
         sp_error err = {0};
-        sp_comm_world *world = world_with(1, &(sp_comm_options){.spins = -1, .machine = machine});
+        sp_comm_world *world = world_with(1, &(sp_comm_options){.spins = -1, .runtime = machine});
         group_of_all(world);
         assert_int_equal(sp_comm_queue_open(world, 0, 0, 0, 1, 1, NULL), SP_ERR_USAGE);
         assert_int_equal(run_ranks(world, bodies[i], &x, &err), SP_ERR_USAGE);
@@ -79,7 +78,7 @@ static void only_in_plain_memory(void **state)
 // ---- Clocks: the machine's time of each rank's own work, and waiting for that of others ----
 
 typedef struct timed {
-    sp_machine *machine;
+    sp_runtime *machine;
     char *memory; // 100 bytes for each of two ranks
     sp_comm_flag flag;
 } timed;
@@ -110,7 +109,7 @@ static void clocks_of_work(void **state)
     (void)state;
     timed t = {.machine = queued_machine_new(&(queued_machine_options){.ranks = 2})};
     sp_comm_world *world =
-        world_with(2, &(sp_comm_options){.spins = -1, .machine = t.machine, .clocked = true});
+        world_with(2, &(sp_comm_options){.spins = -1, .runtime = t.machine, .clocked = true});
     t.memory = t.machine->ops->allocate(t.machine, 200);
     assert_ranks(world, work_and_wait, &t);
     t.machine->ops->release(t.machine, t.memory);

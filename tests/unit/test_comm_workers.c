@@ -6,7 +6,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "backends/comm/cores.h"
 #include "backends/comm/workers.h"
 #include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"
@@ -60,6 +59,7 @@ static void lowest_rank_wins(void **state)
     assert_int_equal(err.count, 1);
     assert_string_equal(err.message[0], "worker 1");
     sp_workers_free(workers);
+    sp_workers_free(NULL);
 }
 
 static sp_status wait_for_stop(void *data, int rank, sp_error *err)
@@ -90,27 +90,6 @@ static void deadline(void **state)
     atomic_store(&j.stop, true);
     assert_int_equal(sp_workers_join(workers, 0, NULL), SP_OK);
     sp_workers_free(workers);
-}
-
-static void abandoned(void **state)
-{
-    (void)state;
-    static job j;
-    sp_workers *workers;
-    memset(&j, 0, sizeof j);
-    assert_int_equal(sp_workers_start(4, NULL, wait_for_stop, &j, &workers, NULL), SP_OK);
-    assert_int_equal(sp_workers_join(workers, 1000000, NULL), SP_ERR_LIMIT);
-    sp_workers_abandon(workers);
-    atomic_store(&j.stop, true);
-    while (atomic_load(&j.ended) < 4) {
-        sleep_us(200);
-    }
-    sleep_us(20000); // the last thread frees what is left
-    assert_int_equal(sp_workers_start(1, NULL, wait_for_stop, &j, &workers, NULL), SP_OK);
-    assert_int_equal(sp_workers_join(workers, 0, NULL), SP_OK);
-    sp_workers_abandon(workers);
-    sp_workers_abandon(NULL);
-    sp_workers_free(NULL);
 }
 
 static void pinned(void **state)
@@ -175,8 +154,7 @@ static void cannot_start(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(all_run_once), cmocka_unit_test(lowest_rank_wins),
-    cmocka_unit_test(deadline),     cmocka_unit_test(abandoned),
+    cmocka_unit_test(all_run_once), cmocka_unit_test(lowest_rank_wins), cmocka_unit_test(deadline),
     cmocka_unit_test(pinned),       cmocka_unit_test(cannot_start),
 };
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "backends/comm/collective.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
@@ -152,7 +152,7 @@ static void groups_do_not_hold_each_other(void **state)
 static void wrong_groups(void **state)
 {
     (void)state;
-    const sp_comm_options on_cpu = {.machine = sp_machine_cpu()};
+    const sp_comm_options on_cpu = {.runtime = sp_runtime_cpu()};
     sp_error err = {0};
     sp_comm_world *world = NULL;
     int group;
@@ -170,7 +170,7 @@ static void wrong_groups(void **state)
 
 static sp_status make_all(sp_error *err)
 {
-    const sp_comm_options on_cpu = {.machine = sp_machine_cpu()};
+    const sp_comm_options on_cpu = {.runtime = sp_runtime_cpu()};
     sp_comm_world *world;
     int group;
     sp_status status = sp_comm_world_new(3, &on_cpu, &world, err);

@@ -5,8 +5,8 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
-#include "sim/cost/collective.h"
 #include "sim/cost/cost_model.h"
+#include "sim/cost/op_time.h"
 
 // A profile without memory traffic, latencies or launch floors leaves FLOPs / rate.
 static const char *const arithmetic_only[] = {"memory.gb_per_s=1e15", "links.nvlink_latency_us=0",
@@ -116,8 +116,8 @@ static void closed_form(void **state)
     assert_int_equal(f.costs.f[0].tp_ns, 0);
     assert_int_equal(f.costs.f[0].cp_ns, 0);
     // One rank: nothing to reduce.
-    assert_int_equal(f.costs.tail[0].grad_reduce_ns, 0);
-    assert_int_equal(f.costs.tail[0].param_gather_ns, 0);
+    assert_int_equal(f.costs.epilogue[0].grad_reduce_ns, 0);
+    assert_int_equal(f.costs.epilogue[0].param_gather_ns, 0);
     assert_true(f.costs.unit_b < 0.0 && f.costs.unit_w == 0.0);
     assert_true(f.costs.split_unit_b == 0.0 && f.costs.split_unit_w < 0.0);
     end(&f);
@@ -154,9 +154,9 @@ static void tensor_parallel(void **state)
     // Boundary: half the hidden states each. Four stages fill a node, so the middle boundary of the
     // eight crosses nodes, and so does the way back from the last to the first.
     assert_ns(split.costs.p2p_f_ns[0], bytes / 2 / FLAT_NVLINK_BYTES_PER_S, 1);
-    assert_ns(split.costs.p2p_b_far_ns[0], bytes / 2 / (50e9 * FLAT_NIC_EFFICIENCY), 1);
+    assert_ns(split.costs.p2p_b_internode_ns[0], bytes / 2 / (50e9 * FLAT_NIC_EFFICIENCY), 1);
     for (int r = 0; r < 8; r++) {
-        assert_int_equal(split.costs.far[r], r == 3 || r == 7);
+        assert_int_equal(split.costs.crosses_nodes[r], r == 3 || r == 7);
     }
     end(&whole);
     end(&split);
@@ -261,7 +261,7 @@ static void maps_classes(void **state)
     build(&f);
     // The V brings both ends to rank 0.
     assert_true(f.costs.states[0].of[SP_MEM_PARAMETERS] > f.costs.states[3].of[SP_MEM_PARAMETERS]);
-    assert_true(f.costs.tail[0].optimizer_ns >= f.costs.tail[3].optimizer_ns);
+    assert_true(f.costs.epilogue[0].optimizer_ns >= f.costs.epilogue[3].optimizer_ns);
     end(&f);
 }
 
@@ -336,17 +336,17 @@ static void tail_of_the_step(void **state)
     double ring_s = 15.0 / 16.0 * parameters / 200e9; // NVLink is the slower, per byte
     begin(&f, &llama, layout, overrides, (sp_memory_options){0});
     build(&f);
-    assert_ns(f.costs.tail[0].grad_reduce_ns, 4 * ring_s, 1);
-    assert_ns(f.costs.tail[0].param_gather_ns, 2 * ring_s, 1);
-    assert_ns(f.costs.tail[0].optimizer_ns,
+    assert_ns(f.costs.epilogue[0].grad_reduce_ns, 4 * ring_s, 1);
+    assert_ns(f.costs.epilogue[0].param_gather_ns, 2 * ring_s, 1);
+    assert_ns(f.costs.epilogue[0].optimizer_ns,
               parameters / 16 * FLAT_OPTIMIZER_BYTES / FLAT_MEMORY_BYTES_PER_S, 1);
     end(&f);
     layout.zero = 0;
     begin(&f, &llama, layout, overrides, (sp_memory_options){0});
     build(&f);
-    assert_ns(f.costs.tail[0].grad_reduce_ns, 8 * ring_s, 1);
-    assert_int_equal(f.costs.tail[0].param_gather_ns, 0);
-    assert_ns(f.costs.tail[0].optimizer_ns,
+    assert_ns(f.costs.epilogue[0].grad_reduce_ns, 8 * ring_s, 1);
+    assert_int_equal(f.costs.epilogue[0].param_gather_ns, 0);
+    assert_ns(f.costs.epilogue[0].optimizer_ns,
               parameters * FLAT_OPTIMIZER_BYTES / FLAT_MEMORY_BYTES_PER_S, 1);
     end(&f);
 }

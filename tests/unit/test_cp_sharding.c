@@ -1,6 +1,6 @@
 // Which pieces of a pack's slices the CP ranks hold: by hand, against a count token by token, and
 // what both ways promise. Twice the causal pairs of l queries after o tokens are l * (2 * o + l).
-#include "sim/cost/cp_sharding.h"
+#include "sim/cost/attention_load.h"
 #include "tests/support/test_main.h"
 
 #include "sim/base/prng.h"

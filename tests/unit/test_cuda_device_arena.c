@@ -1,10 +1,10 @@
 // The arena of a GPU: gaps, the same addresses again. No address is read.
-#include "backends/cuda/arena.h"
+#include "backends/cuda/device/machine_state.h"
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 
-enum { LINE = SP_MACHINE_ALIGNMENT };
+enum { LINE = SP_RUNTIME_ALIGNMENT };
 
 static char *const base = (char *)(uintptr_t)0x700000000000;
 

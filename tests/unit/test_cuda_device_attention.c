@@ -3,9 +3,9 @@
 // the proof of the form. What the kernels compute needs a GPU (tests/gpu/attention_test.c).
 #include <dlfcn.h>
 
-#include "backends/cuda/attention.h"
-#include "backends/cuda/attention_graph.h"
-#include "backends/cuda/cudnn_plan.h"
+#include "backends/cuda/attention/attention.h"
+#include "backends/cuda/attention/attention_graph.h"
+#include "backends/cuda/attention/cudnn.h"
 #include "tests/support/test_main.h"
 
 // cudaGetDeviceProperties' numbers of an H200 as cuDNN spells them; all are required.
@@ -147,22 +147,22 @@ static void packed_samples_are_planned(void **state)
     assert_in_range(planned(&api, &s, true, 32), 0, 1 << 16);
 }
 
-// Keys and values side by side, and their gradients each alone (attention_packed.h).
+// Keys and values side by side, and their gradients each alone (attention_packed.h): whole samples
+// and slices with more keys than queries.
 static void packs_of_an_executor_are_planned(void **state)
 {
     (void)state;
     sp_i_cudnn_api api;
     start(&api);
-    sp_i_cuda_attention_shape s = slice(144, 144, 32, 8, 128);
-    s.segments = 3;
-    s.all_queries = 160;
-    s.all_keys = 160;
+    sp_i_cuda_attention_shape s = slice(512, 512, 32, 8, 128);
+    s.segments = 4;
     s.q_stride = s.dq_stride = 32 * 128;
     s.kv_stride = 2 * 8 * 128;
     s.packed = true;
     assert_in_range(planned(&api, &s, false, 22), 0, 1 << 16);
     assert_in_range(planned(&api, &s, true, 32), 0, 1 << 16);
     s.segments = 1;
+    s.keys = 4096;
     assert_in_range(planned(&api, &s, false, 22), 0, 1 << 16);
     assert_in_range(planned(&api, &s, true, 32), 0, 1 << 16);
 }

@@ -1,6 +1,6 @@
-// The whole calibration but attention, on a fake GPU with a clock (clocked_cuda.h): what is written
-// down must be its rates again.
-#include "backends/cuda/calibrate_fit.h"
+// The whole calibration on a fake GPU with a clock (clocked_cuda.h): what is written down must be
+// its rates again.
+#include "backends/cuda/calibrate/calibration.h"
 #include "sim/cost/profile.h"
 #include "tests/gpu/support/clocked_cuda.h"
 
@@ -49,6 +49,87 @@ static void the_document_is_a_profile_of_those_rates(void **state)
     assert_true(profile.gemm_rate.x[last] == 1024.0);
     assert_near(profile.gemm_rate.y[last], rate, 2e-3);
     sp_profile_fini(&profile);
+    json_decref(document);
+    json_decref(base);
+}
+
+// ---- attention, by kernels ----
+
+// Both curves are one rate: pairs behind a context are what they take beyond the causal ones.
+static void attention_has_the_curves_of_what_computes_it(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"forward_causal", "forward_full", "backward_causal",
+                                        "backward_full"};
+    clocked.attends = true;
+    json_t *base = known();
+    json_t *document = calibrated(base);
+    clocked.attends = false;
+    const json_t *section = json_object_get(document, "attention");
+    const json_t *ways = json_object_get(json_object_get(document, "fit"), "attention");
+    assert_true(json_equal(json_object_get(ways, "kernels"), section));
+    assert_null(json_object_get(ways, "cudnn"));
+    for (int k = 0; k < 4; k++) {
+        const json_t *curve = json_object_get(section, names[k]);
+        const json_t *points = json_object_get(curve, "points");
+        assert_string_equal(json_string_value(json_object_get(curve, "level")), "measured");
+        assert_int_equal(json_array_size(points), 4); // 512 to 4096
+        for (size_t i = 0; i < 4; i++) {
+            const json_t *point = json_array_get(points, i);
+            double rate = k < 2 ? ATTEND_FLOPS_PER_NS : ATTEND_BACKWARD_FLOPS_PER_NS;
+            assert_int_equal(json_integer_value(json_array_get(point, 0)), 512 << i);
+            // Times are whole nanoseconds, and those of the shortest are few.
+            assert_near(json_number_value(json_array_get(point, 1)), 1e-3 * rate, 5e-3);
+        }
+    }
+    json_decref(document);
+    json_decref(base);
+}
+
+// Without cuDNN and kernels the known curves stay.
+static void attention_that_is_not_timed_is_the_known_one(void **state)
+{
+    (void)state;
+    json_t *base = known();
+    json_t *document = calibrated(base);
+    assert_true(
+        json_equal(json_object_get(document, "attention"), json_object_get(base, "attention")));
+    json_decref(document);
+    json_decref(base);
+}
+
+// ---- what is written after each part ----
+
+typedef struct parts {
+    int count, profiles;
+    bool has_products[8];
+} parts;
+
+static void take_part(void *context, const json_t *document)
+{
+    parts *p = context;
+    size_t i;
+    const json_t *table;
+    p->has_products[p->count++] = json_object_get(document, "gemm") != NULL;
+    json_array_foreach (json_object_get(json_object_get(document, "gemm_rate"), "points"), i,
+                        table) {
+        p->profiles += i == 0;
+    }
+}
+
+static void each_part_leaves_a_document(void **state)
+{
+    (void)state;
+    parts p = {.count = 0};
+    const sp_calibration_request request = {.part = take_part, .part_context = &p};
+    clocked.request = &request;
+    json_t *base = known();
+    json_t *document = calibrated(base);
+    clocked.request = NULL;
+    assert_int_equal(p.count, 5); // copies, elements, products, attention and the rest
+    assert_false(p.has_products[1]);
+    assert_true(p.has_products[2]);
+    assert_int_equal(p.profiles, 3);
     json_decref(document);
     json_decref(base);
 }
@@ -153,6 +234,9 @@ static void medians_and_spread_are_those_of_the_samples(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(tables_hold_what_products_took),
     cmocka_unit_test(the_document_is_a_profile_of_those_rates),
+    cmocka_unit_test(attention_has_the_curves_of_what_computes_it),
+    cmocka_unit_test(attention_that_is_not_timed_is_the_known_one),
+    cmocka_unit_test(each_part_leaves_a_document),
     cmocka_unit_test(kernels_stand_beside_copies_of_as_many_bytes),
     cmocka_unit_test(a_fit_finds_the_floor_and_the_rate),
     cmocka_unit_test(a_floor_that_cannot_be_seen_is_a_tenth_of_a_microsecond),

@@ -1,7 +1,7 @@
 // Times of collectives, on a clock that goes on as they say.
 #include <math.h>
 
-#include "backends/cuda/collective_bench.h"
+#include "backends/cuda/calibrate/collective_bench.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
 

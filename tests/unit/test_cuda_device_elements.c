@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/elements.h"
-#include "backends/cuda/random_data.h"
-#include "kernels/cuda_embedding.h"
+#include "backends/cuda/calibrate/bench.h"
+#include "backends/cuda/calibrate/elements.h"
+#include "kernels/cuda_kernels.h"
 #include "sim/model/inventory.h"
 #include "tests/support/test_main.h"
 

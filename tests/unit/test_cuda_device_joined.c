@@ -21,7 +21,7 @@ static bool joins(const sp_run_request *request, sp_i_cuda_ranks ranks, int proc
                   sp_status expected)
 {
     const sp_i_cuda_joining joining = {.ranks = ranks};
-    const sp_i_bootstrap_place place = {.ranks = processes};
+    const sp_i_place place = {.ranks = processes};
     bool found = false;
     assert_int_equal(sp_i_cuda_joins(request, &joining, &place, &found, NULL), expected);
     return found;
@@ -79,8 +79,7 @@ static void devices(void **state)
                  {1, 0, 5, 0}, {4, 0, -1, -1}, {1, 0, -1, 0}, {2, 1, 0, 1}};
     sp_i_cuda_api api;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const sp_i_bootstrap_place place = {
-            .rank = 9, .ranks = 16, .local_rank = cases[i].local_rank};
+        const sp_i_place place = {.rank = 9, .ranks = 16, .local_rank = cases[i].local_rank};
         int own = -1;
         fake_cuda_reset(&api);
         fake.devices = cases[i].count;
@@ -172,8 +171,7 @@ static void the_environment(void **state)
     assert_int_equal(setenv("RANK", "3", 1), 0);
     assert_int_equal(sp_i_cuda_process(&rank, &ranks, NULL), SP_ERR_USAGE);
     assert_int_equal(setenv("WORLD_SIZE", "4", 1), 0);
-    assert_int_equal(setenv("MASTER_ADDR", "localhost", 1), 0);
-    assert_int_equal(setenv("MASTER_PORT", "4000", 1), 0);
+    assert_int_equal(setenv("SLIMPACK_RENDEZVOUS", ".", 1), 0);
     assert_int_equal(setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", 1), 0);
     assert_int_equal(sp_i_cuda_process(&rank, &ranks, NULL), SP_OK);
     assert_int_equal(rank, 3);

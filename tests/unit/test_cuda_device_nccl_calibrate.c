@@ -27,7 +27,7 @@ static const sp_model tiny = {.name = "tiny",
 enum { SIZES = 3, KINDS = SP_COLLECTIVES }; // 1, 4 and 16 KiB
 
 typedef struct process {
-    sp_i_bootstrap_place place;
+    sp_i_place place;
     sp_model model;
     int wait_ms;
     sp_status status;
@@ -266,7 +266,7 @@ static void ranks_that_do_not_fit_are_said(void **state)
     reset(2);
     processes[1].model.hidden = 16;
     run(2);
-    check_failure(2, SP_ERR_USAGE, "rank 1 runs another plan");
+    check_failure(2, SP_ERR_USAGE, "rank 1 has 2 ranks, machine ");
     reset(3);
     for (int i = 0; i < 3; i++) {
         processes[i].wait_ms = SHORT_WAIT_MS;
@@ -299,7 +299,7 @@ static void a_process_has_the_gpu_of_its_local_rank(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         sp_error err = {0};
         int device = -1;
-        const sp_i_bootstrap_place place = {.rank = 5, .ranks = 8, .local_rank = cases[i].local};
+        const sp_i_place place = {.rank = 5, .ranks = 8, .local_rank = cases[i].local};
         fake_cuda_reset(&clocked.api);
         fake.devices = cases[i].devices;
         sp_status status =

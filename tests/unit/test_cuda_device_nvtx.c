@@ -1,7 +1,7 @@
 // Ranges for profilers carry the names of the plan's actions.
 #include <string.h>
 
-#include "backends/cuda/nvtx.h"
+#include "backends/cuda/device/machine_state.h"
 #include "tests/support/test_main.h"
 
 enum { DEEPEST = 4 };

@@ -1,6 +1,5 @@
 // SM partitions: the arithmetic, and green contexts on a fake driver.
-#include "backends/cuda/partition.h"
-#include "backends/cuda/partition_plan.h"
+#include "backends/cuda/device/partition.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
 
@@ -58,6 +57,23 @@ static void one_split_makes_all_partitions(void **state)
         assert_ptr_not_equal(sp_i_cuda_partition_stream(p, i, 0),
                              sp_i_cuda_partition_stream(p, i, 1));
     }
+    sp_i_cuda_partitions_free(p);
+    everything_is_gone();
+}
+
+// All SMs and a plain stream, without a split.
+static void one_partition_is_the_device(void **state)
+{
+    (void)state;
+    sp_error err = {0};
+    sp_i_cuda_partitions *p;
+    fake_cuda_reset(&api);
+    assert_int_equal(sp_i_cuda_partitions_new(&device, 1, 2, &p, &err), SP_OK);
+    assert_true(sp_i_cuda_are_partitioned(p, NULL));
+    assert_int_equal(fake.splits, 0);
+    assert_int_equal(fake.live_contexts, 0);
+    assert_int_equal(fake.live_streams, 2);
+    assert_int_equal(sp_i_cuda_partition_sms(p, 0), (int)fake.sms);
     sp_i_cuda_partitions_free(p);
     everything_is_gone();
 }
@@ -134,6 +150,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(plans_are_equal_multiples_of_the_step),
     cmocka_unit_test(what_does_not_fit_has_a_reason),
     cmocka_unit_test(one_split_makes_all_partitions),
+    cmocka_unit_test(one_partition_is_the_device),
     cmocka_unit_test(an_old_driver_falls_back),
     cmocka_unit_test(too_few_sms_fall_back),
     cmocka_unit_test(a_short_split_falls_back),

@@ -116,8 +116,8 @@ static cudaError_t first_delay(int64_t ns, cudaStream_t stream)
     return cudaSuccess;
 }
 
-// A warm-up and a batch: every stream has its own context, and no repeat that is timed is without
-// neighbours, who start after one delay and go on after the last.
+// A first repeat, a warm-up and two batches: every stream has its own context, and no repeat that
+// is timed is without neighbours, who start after one delay and go on after the last.
 static void neighbours_work_longer_than_what_is_timed(void **state)
 {
     (void)state;
@@ -136,18 +136,20 @@ static void neighbours_work_longer_than_what_is_timed(void **state)
     for (place = 1; place < 3; place++) {
         bench.neighbour[place - 1] = workers[place].stream = (cudaStream_t)(void *)&workers[place];
     }
-    assert_int_equal(sp_i_cuda_bench_time_loaded(&bench, work, contexts, 0.0, &t, &err), SP_OK);
+    assert_int_equal(sp_i_cuda_bench_time_loaded(&bench, work, contexts, 16.5e-6, &t, &err), SP_OK);
     assert_int_equal(started, 0);
-    assert_int_equal(clocked.delays, 2);
-    assert_int_equal(t.repeats, SP_I_CUDA_BATCH);
-    assert_int_equal(workers[0].runs, 2 * SP_I_CUDA_BATCH);
-    assert_true(workers[1].runs > 2 * SP_I_CUDA_BATCH && workers[2].runs == workers[1].runs);
+    assert_int_equal(clocked.delays, 4);
+    assert_int_equal(t.repeats, 2 * SP_I_CUDA_BATCH);
+    assert_int_equal(workers[0].runs, 1 + 3 * SP_I_CUDA_BATCH);
+    assert_true(workers[1].runs > workers[0].runs && workers[2].runs == workers[1].runs);
     assert_near(t.median_s, 1e-6, 1e-4);
     // Alone, the neighbours rest.
     int runs = workers[1].runs;
     assert_int_equal(sp_i_cuda_bench_time(&bench, work, contexts[0], 0.0, &t, &err), SP_OK);
     assert_int_equal(workers[1].runs, runs);
-    assert_int_equal(clocked.delays, 2);
+    assert_int_equal(clocked.delays, 4);
+    // What takes longer than its budget has few repeats, after one that warms up.
+    assert_int_equal(t.repeats, SP_I_CUDA_LEAST_REPEATS);
     sp_i_cuda_bench_fini(&bench);
 }
 

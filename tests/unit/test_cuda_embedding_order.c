@@ -1,6 +1,6 @@
 // The order in which an embedding's gradient is summed: a permutation, by index, equal ones in the
 // order of their tokens.
-#include "kernels/cuda_embedding.h"
+#include "kernels/cuda_kernels.h"
 #include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 

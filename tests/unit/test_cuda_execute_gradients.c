@@ -1,5 +1,5 @@
 // What holds a GPU's gradients against fp64 on a machine with a GPU (tests/gpu/gradients.h), on the
-// emulated device: the committed requests agree, and a step that computes something else does not.
+// emulated device: the committed plans agree, and a step that computes something else does not.
 #include <math.h>
 
 #include "tests/gpu/gradients.h"
@@ -8,7 +8,7 @@
 #include "tests/support/host_run.h"
 #include "tests/support/test_main.h"
 
-static const char folder[] = SP_TEST_SOURCE_DIR "/gpu/bars/gradients";
+static const char folder[] = SP_TEST_SOURCE_DIR "/gpu/thresholds/gradients";
 // Of the GPU alone.
 static const sp_backend_option on_gpu[] = {{"cudnn", "off"}, {"dropout", "0.25"}};
 
@@ -29,7 +29,7 @@ static gradients_report compare(const char *name, size_t options)
     return report;
 }
 
-static void committed_requests_agree(void **state)
+static void committed_plans_agree(void **state)
 {
     (void)state;
     static const char *const names[] = {"01-packed-pp2.json", "02-slices-tp2-pp2.json",
@@ -58,7 +58,7 @@ static void another_step_does_not(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(committed_requests_agree),
+    cmocka_unit_test(committed_plans_agree),
     cmocka_unit_test(another_step_does_not),
 };
 

@@ -2,7 +2,7 @@
 // device: every product of a step is seen once, and alone each takes what cuBLASLt's clock says.
 #include <math.h>
 
-#include "backends/record/request.h"
+#include "tests/gpu/plan_request.h"
 #include "tests/gpu/products.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/emulated_backend.h"
@@ -36,24 +36,21 @@ static void run_watched(const sp_run_request *request, const sp_i_cuda_device *g
 static void every_product_is_seen(void **state)
 {
     (void)state;
-    json_t *root;
-    sp_request_file file;
+    sp_plan_input in;
     sp_error err = {0};
     sp_i_cuda_api api;
     sp_i_cublas_api cublas;
     int count;
     int products = 0;
-    const char *path = SP_TEST_SOURCE_DIR "/gpu/bars/gradients/01-packed-pp2.json";
+    const char *path = SP_TEST_SOURCE_DIR "/gpu/thresholds/gradients/01-packed-pp2.json";
     const sp_backend_option options[] = {{"cudnn", "off"}};
     fake_cuda_reset(&api);
     computing_cublas_reset(&cublas);
     const sp_i_cuda_device gpu = {&api, 0};
-    assert_int_equal(sp_json_read_file(path, 0, &root, &err), SP_OK);
-    assert_int_equal(sp_request_json_read(root, path, &file, &err), SP_OK);
-    sp_run_request request = sp_request_of_batch(&file, 0);
+    assert_int_equal(sp_plan_input_read(path, &in, &err), SP_OK);
+    sp_run_request request = plan_request(&in, SP_CLOCK_VIRTUAL, STEPS);
     request.options = options;
     request.option_count = 1;
-    request.steps = STEPS;
     run_watched(&request, &gpu, &count);
     // Of QKV, the output, gate and up, down, and the head: three products each of each pack.
     assert_int_equal(count, PACKS * 3 * 5);
@@ -76,7 +73,7 @@ static void every_product_is_seen(void **state)
     assert_int_equal(fake.live_blocks, 0);
     assert_int_equal(fake.live_events, 0);
     assert_int_equal(computing.live, 0);
-    sp_request_file_fini(&file);
+    sp_plan_input_fini(&in);
 }
 
 // One step has none that counts.

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "backends/cuda/machine.h"
+#include "backends/cuda/device/machine.h"
 #include "kernels/bf16.h"
 #include "sim/base/alloc.h"
 #include "tests/gpu/support/computing_cublas.h"
@@ -16,7 +16,7 @@ static sp_i_cublas_api cublas;
 static const sp_i_cuda_device device = {&api, 0};
 static sp_error err;
 
-static sp_status try_machine(int ranks, bool partitioned, sp_machine **made)
+static sp_status try_machine(int ranks, bool partitioned, sp_runtime **made)
 {
     const sp_i_cuda_machine_options options = {
         .ranks = ranks, .partitioned = partitioned, .memory_bytes = MEMORY};
@@ -24,9 +24,9 @@ static sp_status try_machine(int ranks, bool partitioned, sp_machine **made)
     return sp_i_cuda_machine_new(&device, &cublas, &options, made, &err);
 }
 
-static sp_machine *machine_new(int ranks, bool partitioned)
+static sp_runtime *machine_new(int ranks, bool partitioned)
 {
-    sp_machine *machine;
+    sp_runtime *machine;
     fake_cuda_reset(&api);
     computing_cublas_reset(&cublas);
     assert_int_equal(try_machine(ranks, partitioned, &machine), SP_OK);
@@ -43,7 +43,7 @@ static void nothing_lives(void)
     assert_int_equal(computing.live, 0);
 }
 
-static void end(sp_machine *machine)
+static void end(sp_runtime *machine)
 {
     sp_i_cuda_machine_free(machine);
     nothing_lives();
@@ -52,11 +52,11 @@ static void end(sp_machine *machine)
 static void memory_is_one_block_in_parts(void **state)
 {
     (void)state;
-    sp_machine *m = machine_new(1, false);
+    sp_runtime *m = machine_new(1, false);
     assert_int_equal(fake.live_blocks, 2); // the device's, and pinned chunks
     char *x = m->ops->allocate(m, 1000);
     char *y = m->ops->allocate(m, 1);
-    assert_int_equal((uintptr_t)x % SP_MACHINE_ALIGNMENT, 0);
+    assert_int_equal((uintptr_t)x % SP_RUNTIME_ALIGNMENT, 0);
     assert_ptr_equal(y, x + 1024);
     m->ops->release(m, x);
     assert_ptr_equal(m->ops->allocate(m, 1024), x);
@@ -75,7 +75,7 @@ static void copies_move_bytes(void **state)
 {
     (void)state;
     enum { ROWS = 5, FROM = 16, TO = 24 };
-    sp_machine *m = machine_new(1, false);
+    sp_runtime *m = machine_new(1, false);
     unsigned char host[ROWS * TO];
     unsigned char back[ROWS * TO];
     unsigned char *x = m->ops->allocate(m, sizeof host);
@@ -101,7 +101,7 @@ static void copies_move_bytes(void **state)
     m->ops->copy_rows(m, ROWS - 1, TO, x + TO, TO, y + TO, TO);
     m->ops->download(m, host, x, sizeof host);
     assert_memory_equal(host, back, sizeof host);
-    assert_int_equal(m->ops->settle(m, &err), SP_OK);
+    assert_int_equal(m->ops->synchronize(m, &err), SP_OK);
     end(m);
 }
 
@@ -119,7 +119,7 @@ static void long_uploads_pass_in_chunks(void **state)
 {
     (void)state;
     const size_t bytes = 6 * MIB + 3;
-    sp_machine *m = machine_new(1, false);
+    sp_runtime *m = machine_new(1, false);
     unsigned char *host = malloc(bytes);
     unsigned char *back = malloc(bytes);
     assert_true(host != NULL && back != NULL);
@@ -142,7 +142,7 @@ static void sums_are_of_all_members(void **state)
 {
     (void)state;
     enum { N = 11, MEMBERS = 3 };
-    sp_machine *m = machine_new(1, false);
+    sp_runtime *m = machine_new(1, false);
     const void *in[MEMBERS];
     for (int member = 0; member < MEMBERS; member++) {
         float x[N];
@@ -179,7 +179,7 @@ static void sums_are_of_all_members(void **state)
     m->ops->reduce(m, SP_ELEMENT_BF16, false, 1, in, MEMBERS, out, 1);
     m->ops->download(m, &result, out[0], sizeof result);
     assert_true(sp_bf16_to_float(result) == 1.0f + 0x1p-7f);
-    assert_int_equal(m->ops->settle(m, &err), SP_OK);
+    assert_int_equal(m->ops->synchronize(m, &err), SP_OK);
     end(m);
 }
 
@@ -188,7 +188,7 @@ static void sums_are_of_all_members(void **state)
 static void failures_stay_with_their_rank(void **state)
 {
     (void)state;
-    sp_machine *m = machine_new(2, true);
+    sp_runtime *m = machine_new(2, true);
     char byte = 0;
     void *x = m->ops->allocate(m, 2);
     fake.fail = "MemcpyAsync";
@@ -206,7 +206,7 @@ static void failures_stay_with_their_rank(void **state)
     (void)m->ops->now_ns(m);
     for (int times = 0; times < 2; times++) {
         sp_error_clear(&err);
-        assert_int_equal(m->ops->settle(m, &err), SP_ERR_INTERNAL);
+        assert_int_equal(m->ops->synchronize(m, &err), SP_ERR_INTERNAL);
         assert_non_null(strstr(err.message[0], "GPU 0: cudaMemcpyAsync failed with"));
         assert_non_null(strstr(err.message[0], "(lane.c:"));
     }
@@ -216,7 +216,7 @@ static void failures_stay_with_their_rank(void **state)
     m->ops->enter(m, 1);
     sp_error_clear(&err);
     m->ops->zero(m, x, 1);
-    assert_int_equal(m->ops->settle(m, &err), SP_OK);
+    assert_int_equal(m->ops->synchronize(m, &err), SP_OK);
     assert_string_equal(fake.log, "SetDevice MemsetAsync StreamSynchronize ");
     end(m);
 }
@@ -224,10 +224,10 @@ static void failures_stay_with_their_rank(void **state)
 static void a_launch_that_fails_is_named(void **state)
 {
     (void)state;
-    sp_machine *m = machine_new(1, false);
+    sp_runtime *m = machine_new(1, false);
     void *none[1] = {NULL};
     m->ops->reduce(m, SP_ELEMENT_F32, false, 1, (const void *const *)none, 0, none, 1);
-    assert_int_equal(m->ops->settle(m, &err), SP_ERR_INTERNAL);
+    assert_int_equal(m->ops->synchronize(m, &err), SP_ERR_INTERNAL);
     assert_non_null(strstr(err.message[0], "GPU 0: sp_cuda_reduce_fp32 failed with"));
     assert_non_null(strstr(err.message[0], "(machine_memory.c:"));
     end(m);
@@ -236,7 +236,7 @@ static void a_launch_that_fails_is_named(void **state)
 static void scratch_memory_grows(void **state)
 {
     (void)state;
-    sp_machine *m = machine_new(1, false);
+    sp_runtime *m = machine_new(1, false);
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     sp_i_cuda_hold(rank);
     void *small = sp_i_cuda_scratch(rank, 1);
@@ -248,7 +248,7 @@ static void scratch_memory_grows(void **state)
     assert_null(sp_i_cuda_scratch(rank, 60 * MIB));
     assert_null(sp_i_cuda_scratch(rank, 1));
     sp_i_cuda_release(rank);
-    assert_int_equal(m->ops->settle(m, &err), SP_ERR_INFEASIBLE);
+    assert_int_equal(m->ops->synchronize(m, &err), SP_ERR_INFEASIBLE);
     assert_string_equal(err.message[0], "GPU 0: no 62914560 bytes of scratch memory");
     end(m);
 }
@@ -267,7 +267,7 @@ static void what_cannot_be_made_leaves_nothing(void **state)
     int failures = 0;
     for (int c = 0; c < 6; c++) {
         for (int at = 0; at < 40; at++) {
-            sp_machine *m;
+            sp_runtime *m;
             fake_cuda_reset(&api);
             computing_cublas_reset(&cublas);
             fake.groups_less = 1; // no partitions, so that streams are the runtime's
@@ -285,7 +285,7 @@ static void what_cannot_be_made_leaves_nothing(void **state)
     assert_true(failures > 40);
     sp_status status = SP_ERR_NO_MEMORY;
     for (int after = 0; status != SP_OK; after++) {
-        sp_machine *m;
+        sp_runtime *m;
         fake_cuda_reset(&api);
         computing_cublas_reset(&cublas);
         sp_i_alloc_fail_after(after);
@@ -303,7 +303,7 @@ static void cudnn_is_there_or_a_reason(void **state)
     (void)state;
     const sp_i_cuda_machine_options options = {.ranks = 1, .cudnn = true, .memory_bytes = MEMORY};
     const char *reason;
-    sp_machine *m = machine_new(1, false);
+    sp_runtime *m = machine_new(1, false);
     assert_false(sp_i_cuda_machine_has_cudnn(m, &reason));
     assert_string_equal(reason, "");
     end(m);
@@ -319,7 +319,7 @@ static void memory_of_a_device_that_is_full(void **state)
 {
     (void)state;
     const sp_i_cuda_machine_options options = {.ranks = 1};
-    sp_machine *m;
+    sp_runtime *m;
     fake_cuda_reset(&api);
     sp_error_clear(&err);
     assert_int_equal(sp_i_cuda_machine_new(&device, &cublas, &options, &m, &err), SP_ERR_NO_MEMORY);

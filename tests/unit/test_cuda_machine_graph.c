@@ -3,38 +3,18 @@
 // alone.
 #include <stdlib.h>
 
-#include "backends/cuda/lane.h"
-#include "backends/cuda/machine.h"
-#include "tests/gpu/support/computing_cublas.h"
+#include "backends/cuda/device/lane.h"
+#include "backends/cuda/device/machine.h"
+#include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/fake_graph.h"
 #include "tests/support/test_main.h"
 
 enum { MEMORY = 200 << 20 };
 
-static sp_i_cuda_api api;
-static sp_i_cublas_api cublas;
-
-static sp_machine *machine_new(int ranks)
+static void end(sp_runtime *machine)
 {
-    const sp_i_cuda_device device = {&api, 0};
-    const sp_i_cuda_machine_options options = {
-        .ranks = ranks, .partitioned = true, .memory_bytes = MEMORY};
-    sp_machine *machine;
-    sp_error err = {0};
-    fake_cuda_reset(&api);
-    computing_cublas_reset(&cublas);
-    assert_int_equal(sp_i_cuda_machine_new(&device, &cublas, &options, &machine, &err), SP_OK);
-    machine->ops->enter(machine, 0);
-    return machine;
-}
-
-static void end(sp_machine *machine)
-{
-    sp_i_cuda_machine_free(machine);
-    assert_int_equal(fake.live_blocks, 0);
-    assert_int_equal(fake.live_events, 0);
-    assert_int_equal(fake.live_streams, 0);
+    emulated_machine_free(machine);
     assert_int_equal(fake_graphs.live, 0);
     assert_false(fake_graph_capturing());
 }
@@ -47,7 +27,7 @@ static void must(sp_status status, const sp_error *err)
 }
 
 // Puts the same work down twice: once to be done, once to be kept.
-static void capture(sp_machine *m, void (*put)(sp_machine *m, void *data), void *data)
+static void capture(sp_runtime *m, void (*put)(sp_runtime *m, void *data), void *data)
 {
     sp_error err = {0};
     m->ops->rehearse(m);
@@ -57,7 +37,7 @@ static void capture(sp_machine *m, void (*put)(sp_machine *m, void *data), void 
     must(m->ops->capture_end(m, true, &err), &err);
 }
 
-static void replay(sp_machine *m)
+static void replay(sp_runtime *m)
 {
     sp_error err = {0};
     must(m->ops->replay(m, &err), &err);
@@ -73,7 +53,7 @@ typedef struct uploads {
     int64_t from[COUNT], index[COUNT]; // of the host
 } uploads;
 
-static void upload(sp_machine *m, void *data)
+static void upload(sp_runtime *m, void *data)
 {
     uploads *u = data;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
@@ -88,7 +68,7 @@ static void upload(sp_machine *m, void *data)
 static void numbers_are_read_again_and_bytes_are_not(void **state)
 {
     (void)state;
-    sp_machine *m = machine_new(1);
+    sp_runtime *m = emulated_machine_new(1, true, MEMORY);
     int64_t *room = m->ops->allocate(m, 4 * COUNT * (int64_t)sizeof *room);
     uploads u = {.bytes = room,
                  .numbers = room + COUNT,
@@ -117,7 +97,7 @@ static void numbers_are_read_again_and_bytes_are_not(void **state)
     end(m);
 }
 
-static void upload_nothing(sp_machine *m, void *data)
+static void upload_nothing(sp_runtime *m, void *data)
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     m->ops->upload(m, data, data, 0);
@@ -130,12 +110,12 @@ static void upload_nothing(sp_machine *m, void *data)
 static void what_has_no_bytes_needs_no_room(void **state)
 {
     (void)state;
-    sp_machine *m = machine_new(1);
+    sp_runtime *m = emulated_machine_new(1, true, MEMORY);
     sp_error err = {0};
     void *room = m->ops->allocate(m, 64);
     capture(m, upload_nothing, room);
     replay(m);
-    must(m->ops->settle(m, &err), &err);
+    must(m->ops->synchronize(m, &err), &err);
     m->ops->release(m, room);
     end(m);
 }
@@ -143,7 +123,7 @@ static void what_has_no_bytes_needs_no_room(void **state)
 static void a_repetition_is_one_launch(void **state)
 {
     (void)state;
-    sp_machine *m = machine_new(3);
+    sp_runtime *m = emulated_machine_new(3, true, MEMORY);
     int64_t *room = m->ops->allocate(m, 4 * COUNT * (int64_t)sizeof *room);
     uploads u = {room, room + COUNT, room + 2 * COUNT, room + 3 * COUNT, {1}, {1}};
     capture(m, upload, &u);
@@ -165,7 +145,7 @@ typedef struct ring {
     sp_fence before;
 } ring;
 
-static void go_round(sp_machine *m, void *data)
+static void go_round(sp_runtime *m, void *data)
 {
     ring *r = data;
     for (int i = 0; i < RANKS * ROUNDS; i++) {
@@ -180,7 +160,7 @@ static void go_round(sp_machine *m, void *data)
 static void fences_order_a_repetition(void **state)
 {
     (void)state;
-    sp_machine *m = machine_new(RANKS);
+    sp_runtime *m = emulated_machine_new(RANKS, true, MEMORY);
     int64_t bytes = (RANKS * ROUNDS + 1) * (int64_t)sizeof(int64_t);
     ring r = {.at = m->ops->allocate(m, bytes)};
     memset(r.at, 0, (size_t)bytes);
@@ -194,7 +174,7 @@ static void fences_order_a_repetition(void **state)
     sp_error err = {0};
     m->ops->enter(m, 1);
     m->ops->wait(m, r.before);
-    must(m->ops->settle(m, &err), &err);
+    must(m->ops->synchronize(m, &err), &err);
     assert_int_equal(fake_graphs.refused, 0);
     m->ops->release(m, r.at);
     end(m);
@@ -204,7 +184,7 @@ static void fences_order_a_repetition(void **state)
 
 enum { STAMPS = 6 };
 
-static void stamp(sp_machine *m, void *data)
+static void stamp(sp_runtime *m, void *data)
 {
     uint64_t(*stamps)[STAMPS] = data;
     for (int r = 0; r < 2; r++) {
@@ -223,7 +203,7 @@ static void repetitions_have_their_own_times(void **state)
     (void)state;
     const int64_t tick_ns = 70000000;
     uint64_t stamps[2][STAMPS];
-    sp_machine *m = machine_new(2);
+    sp_runtime *m = emulated_machine_new(2, true, MEMORY);
     capture(m, stamp, stamps);
     fake.tick_ns = tick_ns;
     for (int step = 0; step < 50; step++) {
@@ -257,17 +237,17 @@ static void must_say(const sp_error *err, const char *text)
 }
 
 // The rank's error, at the capture's end; it is dropped.
-static void capture_must_fail(sp_machine *m, const char *text)
+static void capture_must_fail(sp_runtime *m, const char *text)
 {
     sp_error err = {0};
-    assert_int_not_equal(m->ops->settle(m, &err), SP_OK);
+    assert_int_not_equal(m->ops->synchronize(m, &err), SP_OK);
     must_say(&err, text);
     must(m->ops->capture_end(m, false, &err), &err);
     assert_false(fake_graph_capturing());
     end(m);
 }
 
-static void begin_capture(sp_machine *m)
+static void begin_capture(sp_runtime *m)
 {
     sp_error err = {0};
     m->ops->rehearse(m);
@@ -278,7 +258,7 @@ static void nothing_in_a_capture_waits(void **state)
 {
     (void)state;
     double out;
-    sp_machine *m = machine_new(2);
+    sp_runtime *m = emulated_machine_new(2, true, MEMORY);
     void *room = m->ops->allocate(m, 64);
     memset(room, 0, 64);
     begin_capture(m);
@@ -286,7 +266,7 @@ static void nothing_in_a_capture_waits(void **state)
     assert_int_equal(fake_graphs.refused, 1);
     capture_must_fail(m, "cudaStreamSynchronize");
 
-    m = machine_new(2);
+    m = emulated_machine_new(2, true, MEMORY);
     begin_capture(m);
     (void)m->ops->now_ns(m);
     assert_int_equal(fake_graphs.refused, 1);
@@ -297,18 +277,18 @@ static void a_capture_is_as_its_rehearsal(void **state)
 {
     (void)state;
     int64_t x = 1;
-    sp_machine *m = machine_new(2);
+    sp_runtime *m = emulated_machine_new(2, true, MEMORY);
     void *room = m->ops->allocate(m, 64);
     begin_capture(m);
     m->ops->upload(m, room, &x, sizeof x);
     capture_must_fail(m, "GPU 0: a captured step uploads more than its rehearsal");
 
-    m = machine_new(2);
+    m = emulated_machine_new(2, true, MEMORY);
     begin_capture(m);
     assert_int_equal(m->ops->stamp(m), 0);
     capture_must_fail(m, "GPU 0: a captured step has more stamps than its rehearsal");
 
-    m = machine_new(2);
+    m = emulated_machine_new(2, true, MEMORY);
     begin_capture(m);
     sp_i_cuda_hold(sp_i_cuda_rank_now());
     assert_null(sp_i_cuda_scratch(sp_i_cuda_rank_now(), 1));
@@ -321,7 +301,7 @@ static void a_dropped_capture_leaves_nothing(void **state)
 {
     (void)state;
     sp_error err = {0};
-    sp_machine *m = machine_new(RANKS);
+    sp_runtime *m = emulated_machine_new(RANKS, true, MEMORY);
     int64_t bytes = (RANKS * ROUNDS + 1) * (int64_t)sizeof(int64_t);
     ring r = {.at = m->ops->allocate(m, bytes)};
     memset(r.at, 0, (size_t)bytes);

@@ -1,7 +1,7 @@
 // Points of a GPU's rank that come later, on a fake of CUDA whose streams have a time each: what is
 // put on a stream follows what it waits for, and a delay takes its time.
-#include "backends/cuda/machine.h"
-#include "backends/cuda/partition.h"
+#include "backends/cuda/device/machine.h"
+#include "backends/cuda/device/partition.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
@@ -59,12 +59,12 @@ static cudaError_t delay(int64_t ns, cudaStream_t stream)
     return timed.code;
 }
 
-static sp_machine *machine_new(int ranks, bool partitioned)
+static sp_runtime *machine_new(int ranks, bool partitioned)
 {
     const sp_i_cuda_device device = {&api, 0};
     const sp_i_cuda_machine_options options = {
         .ranks = ranks, .partitioned = partitioned, .memory_bytes = 256 << 20, .delay = delay};
-    sp_machine *machine;
+    sp_runtime *machine;
     sp_error err = {0};
     fake_cuda_reset(&api);
     computing_cublas_reset(&cublas);
@@ -76,7 +76,7 @@ static sp_machine *machine_new(int ranks, bool partitioned)
     return machine;
 }
 
-static void end(sp_machine *machine)
+static void end(sp_runtime *machine)
 {
     sp_i_cuda_machine_free(machine);
     assert_int_equal(fake.live_events, 0);
@@ -85,7 +85,7 @@ static void end(sp_machine *machine)
 }
 
 // The time that a rank's stream has come to.
-static int64_t *rank_ns(sp_machine *m, int rank)
+static int64_t *rank_ns(sp_runtime *m, int rank)
 {
     m->ops->enter(m, rank);
     return time_of(sp_i_cuda_rank_now()->stream);
@@ -94,7 +94,7 @@ static int64_t *rank_ns(sp_machine *m, int rank)
 static void who_waits_is_held_up_alone(void **state)
 {
     (void)state;
-    sp_machine *m = machine_new(3, true);
+    sp_runtime *m = machine_new(3, true);
     *rank_ns(m, 2) = 77;
     *rank_ns(m, 0) = 500;
     sp_fence fence = m->ops->mark_later(m, 1000);
@@ -117,7 +117,7 @@ static void messages_queue_up_behind_each_other(void **state)
 {
     (void)state;
     enum { MESSAGES = 1000, NS = 700 };
-    sp_machine *m = machine_new(3, true);
+    sp_runtime *m = machine_new(3, true);
     int64_t arrived_ns = 0;
     for (int i = 0; i < MESSAGES; i++) {
         m->ops->enter(m, 0);
@@ -149,7 +149,7 @@ static void messages_queue_up_behind_each_other(void **state)
 static void very_old_points(void **state)
 {
     (void)state;
-    sp_machine *m = machine_new(2, true);
+    sp_runtime *m = machine_new(2, true);
     m->ops->enter(m, 0);
     sp_fence old = m->ops->mark_later(m, 1000);
     for (int i = 0; i < 300; i++) {
@@ -165,7 +165,7 @@ static void very_old_points(void **state)
 static void a_side_stream_is_made_when_it_is_used(void **state)
 {
     (void)state;
-    sp_machine *m = machine_new(4, true);
+    sp_runtime *m = machine_new(4, true);
     int streams = fake.live_streams;
     m->ops->enter(m, 2);
     fake.log[0] = '\0';
@@ -181,7 +181,7 @@ static void a_side_stream_is_made_when_it_is_used(void **state)
 static void on_one_stream(void **state)
 {
     (void)state;
-    sp_machine *m = machine_new(2, false);
+    sp_runtime *m = machine_new(2, false);
     int64_t *ns = rank_ns(m, 0);
     *ns = 30;
     sp_fence fence = m->ops->mark_later(m, 100);
@@ -194,7 +194,7 @@ static void on_one_stream(void **state)
 static void must_fail(const char *call, int at, cudaError_t code, const char *says)
 {
     sp_error err = {0};
-    sp_machine *m = machine_new(2, true);
+    sp_runtime *m = machine_new(2, true);
     m->ops->enter(m, 0);
     fake.fail = call;
     fake.fail_at = at;
@@ -202,13 +202,13 @@ static void must_fail(const char *call, int at, cudaError_t code, const char *sa
     timed.code = code;
     sp_fence fence = m->ops->mark_later(m, 100);
     (void)m->ops->mark_later(m, 100);
-    assert_int_equal(m->ops->settle(m, &err), SP_ERR_INTERNAL);
+    assert_int_equal(m->ops->synchronize(m, &err), SP_ERR_INTERNAL);
     if (strstr(err.message[0], says) == NULL) {
         fail_msg("expected \"%s\", got \"%s\"", says, err.message[0]);
     }
     m->ops->enter(m, 1);
     m->ops->wait(m, fence);
-    assert_int_equal(m->ops->settle(m, NULL), SP_OK);
+    assert_int_equal(m->ops->synchronize(m, NULL), SP_OK);
     end(m);
 }
 

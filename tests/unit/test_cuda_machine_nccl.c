@@ -1,5 +1,5 @@
 // The transport between GPUs: collectives, messages and exchanges, on fakes of CUDA and NCCL and
-// the real bootstrap.
+// the real rendezvous.
 #include "sim/base/alloc.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/joined_gpus.h"
@@ -23,31 +23,31 @@ static sp_status collect(joined_rank *me, sp_error *err)
         in[i] = 100.0 * r + i;
     }
     JOINED_TRY(t->ops->all_reduce(t, 1, SP_ELEMENT_F64, false, in, out, 12, err));
-    JOINED_TRY(t->ops->settle(t, err));
+    JOINED_TRY(t->ops->synchronize(t, err));
     for (int i = 0; i < 12; i++) {
         JOINED_MUST(out[i] == 300.0 + 3.0 * i);
     }
     JOINED_TRY(t->ops->all_reduce(t, 1, SP_ELEMENT_F64, true, in, out, 12, err));
-    JOINED_TRY(t->ops->settle(t, err));
+    JOINED_TRY(t->ops->synchronize(t, err));
     JOINED_MUST(out[0] == 200.0 && out[11] == 211.0 && out[12] == -1.0);
     // Rows of two.
     JOINED_TRY(t->ops->all_gather(t, 1, SP_ELEMENT_F64, in, out, rows, 2, err));
-    JOINED_TRY(t->ops->settle(t, err));
+    JOINED_TRY(t->ops->synchronize(t, err));
     for (int m = 0; m < 3; m++) {
         for (int i = 0; i < 2 * rows[m]; i++) {
             JOINED_MUST(out[2 * begins[m] + i] == 100.0 * m + i);
         }
     }
     JOINED_TRY(t->ops->reduce_scatter(t, 1, SP_ELEMENT_F64, false, in, out, rows, 2, err));
-    JOINED_TRY(t->ops->settle(t, err));
+    JOINED_TRY(t->ops->synchronize(t, err));
     for (int i = 0; i < 2 * rows[r]; i++) {
         JOINED_MUST(out[i] == 300.0 + 3.0 * (double)(2 * begins[r] + i));
     }
     JOINED_TRY(t->ops->broadcast(t, 1, SP_ELEMENT_F64, in, out, 5, 2, err));
-    JOINED_TRY(t->ops->settle(t, err));
+    JOINED_TRY(t->ops->synchronize(t, err));
     JOINED_MUST(out[0] == 200.0 && out[4] == 204.0);
     JOINED_TRY(t->ops->all_to_all(t, 1, SP_ELEMENT_F64, in, out, 2, err));
-    JOINED_TRY(t->ops->settle(t, err));
+    JOINED_TRY(t->ops->synchronize(t, err));
     for (int i = 0; i < 6; i++) {
         JOINED_MUST(out[i] == 100.0 * (i / 2) + 2.0 * r + i % 2);
     }
@@ -57,7 +57,7 @@ static sp_status collect(joined_rank *me, sp_error *err)
     }
     JOINED_TRY(t->ops->barrier(t, 1, err));
     JOINED_TRY(t->ops->check(t, err));
-    return t->ops->settle(t, err);
+    return t->ops->synchronize(t, err);
 }
 
 static void collectives(void **state)
@@ -79,7 +79,7 @@ static sp_status be_alone(joined_rank *me, sp_error *err)
     JOINED_TRY(t->ops->exchange(t, "word", 5, &part, err));
     JOINED_MUST(part.bytes == 5 && strcmp(part.data, "word") == 0);
     sp_i_free(part.data);
-    return t->ops->settle(t, err);
+    return t->ops->synchronize(t, err);
 }
 
 static void one_rank_alone(void **state)
@@ -119,7 +119,7 @@ static sp_status cross(joined_rank *me, sp_error *err)
     JOINED_TRY(t->ops->wait(t, received[0], err));
     JOINED_TRY(t->ops->wait(t, received[2], err));
     JOINED_MUST(out[0] == 10.0 * (1 - r) && out[16] == 10.0 * (1 - r) + 2 && out[18] == out[16]);
-    JOINED_TRY(t->ops->settle(t, err));
+    JOINED_TRY(t->ops->synchronize(t, err));
     JOINED_MUST(out[8] == 10.0 * (1 - r) + 1 && out[9] == out[8]);
     JOINED_TRY(t->ops->wait(t, received[1], err));
     return t->ops->wait(t, sent[2], err);
@@ -160,7 +160,7 @@ static sp_status pass_round(joined_rank *me, sp_error *err)
         JOINED_TRY(t->ops->wait(t, other, err));
         JOINED_MUST(bytes == 0 || out[0] == turn + (r == 0 ? 2 : r - 1));
     }
-    return t->ops->settle(t, err);
+    return t->ops->synchronize(t, err);
 }
 
 static void channels_do_not_wait_for_each_other(void **state)
@@ -204,7 +204,7 @@ static void streams_are_made_at_the_ends_alone(void **state)
 
 static sp_status tell_all(joined_rank *me, sp_error *err)
 {
-    enum { LARGE = (64 << 20) + 5 }; // two messages of the bootstrap
+    enum { LARGE = (64 << 20) + 5 }; // many parts
     static const size_t sizes[3] = {3, 0, LARGE};
     sp_transport *t = me->transport;
     const int r = me->place.rank;

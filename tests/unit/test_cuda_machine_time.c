@@ -2,38 +2,14 @@
 // waits for what and whose clock is the test's.
 #include <stdlib.h>
 
-#include "backends/cuda/machine.h"
-#include "tests/gpu/support/computing_cublas.h"
+#include "backends/cuda/device/machine.h"
+#include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
 
-static sp_i_cuda_api api;
-static sp_i_cublas_api cublas;
-
-static sp_machine *machine_new(int ranks, bool partitioned)
-{
-    const sp_i_cuda_device device = {&api, 0};
-    const sp_i_cuda_machine_options options = {
-        .ranks = ranks, .partitioned = partitioned, .memory_bytes = 80 << 20};
-    sp_machine *machine;
-    sp_error err = {0};
-    fake_cuda_reset(&api);
-    computing_cublas_reset(&cublas);
-    assert_int_equal(sp_i_cuda_machine_new(&device, &cublas, &options, &machine, &err), SP_OK);
-    machine->ops->enter(machine, 0);
-    return machine;
-}
-
-static void end(sp_machine *machine)
-{
-    sp_i_cuda_machine_free(machine);
-    assert_int_equal(fake.live_events, 0);
-    assert_int_equal(fake.live_streams, 0);
-}
-
 // ---- order ----
 
-static cudaStream_t stream_of(sp_machine *m, int rank)
+static cudaStream_t stream_of(sp_runtime *m, int rank)
 {
     m->ops->enter(m, rank);
     return sp_i_cuda_rank_now()->stream;
@@ -43,7 +19,7 @@ static void fences_order_the_streams_of_ranks(void **state)
 {
     (void)state;
     enum { MARKS = 1000 };
-    sp_machine *m = machine_new(2, true);
+    sp_runtime *m = emulated_machine_new(2, true, 80 << 20);
     cudaStream_t streams[2] = {stream_of(m, 0), stream_of(m, 1)};
     assert_ptr_not_equal(streams[0], streams[1]);
     assert_true(sp_i_cuda_machine_partitioned(m, NULL));
@@ -71,22 +47,22 @@ static void fences_order_the_streams_of_ranks(void **state)
     m->ops->wait(m, old);
     assert_true(fake.waited.record >= record);
     assert_ptr_equal(fake.waited.recorded_on, streams[0]);
-    end(m);
+    emulated_machine_free(m);
 }
 
 static void what_is_in_order_waits_for_nothing(void **state)
 {
     (void)state;
-    sp_machine *m = machine_new(2, true);
+    sp_runtime *m = emulated_machine_new(2, true, 80 << 20);
     sp_fence own = m->ops->mark(m);
     fake.log[0] = '\0';
     m->ops->wait(m, own);
     m->ops->wait(m, (sp_fence){0});
     assert_string_equal(fake.log, "");
-    end(m);
+    emulated_machine_free(m);
 
     const char *reason;
-    m = machine_new(2, false);
+    m = emulated_machine_new(2, false, 80 << 20);
     assert_ptr_equal(stream_of(m, 0), stream_of(m, 1));
     assert_false(sp_i_cuda_machine_partitioned(m, &reason));
     assert_string_equal(reason, "all ranks work on one stream");
@@ -95,7 +71,7 @@ static void what_is_in_order_waits_for_nothing(void **state)
     m->ops->enter(m, 0);
     m->ops->wait(m, fence);
     assert_string_equal(fake.log, "SetDevice ");
-    end(m);
+    emulated_machine_free(m);
 }
 
 // ---- times ----
@@ -104,7 +80,7 @@ static void what_is_in_order_waits_for_nothing(void **state)
 static void the_clock_stays_exact(void **state)
 {
     (void)state;
-    sp_machine *m = machine_new(2, false);
+    sp_runtime *m = emulated_machine_new(2, false, 80 << 20);
     int64_t begin = m->ops->now_ns(m);
     for (int i = 0; i < 1000; i++) {
         fake.clock_ns += 3600000000; // an hour in all
@@ -114,7 +90,7 @@ static void the_clock_stays_exact(void **state)
         assert_int_equal(m->ops->now_ns(m) - before, 1500);
     }
     assert_true(llabs(m->ops->now_ns(m) - begin - fake.clock_ns) < 1000000);
-    end(m);
+    emulated_machine_free(m);
 }
 
 static void stamps_are_on_one_clock(void **state)
@@ -122,7 +98,7 @@ static void stamps_are_on_one_clock(void **state)
     (void)state;
     enum { STEPS = 20, STAMPS = 30, RANKS = 2 };
     const int64_t gap = 20000500;
-    sp_machine *m = machine_new(RANKS, true);
+    sp_runtime *m = emulated_machine_new(RANKS, true, 80 << 20);
     for (int step = 0; step < STEPS; step++) {
         uint64_t stamp[STAMPS][RANKS];
         for (int i = 0; i < STAMPS; i++) {
@@ -143,7 +119,7 @@ static void stamps_are_on_one_clock(void **state)
     }
     // Events are used again.
     assert_true(fake.live_events < 1000);
-    end(m);
+    emulated_machine_free(m);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -3,39 +3,13 @@
 // row, unless a case says otherwise.
 #include <math.h>
 
-#include "backends/cuda/machine.h"
-#include "backends/cuda/ops.h"
+#include "backends/cuda/device/machine.h"
+#include "backends/cuda/products/ops.h"
 #include "kernels/kernels.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/ops_tensor.h"
 #include "tests/support/test_main.h"
-
-static sp_machine *machine;
-
-static void begin(void)
-{
-    machine = ops_begin();
-}
-
-static ops_tensor *real_of(int64_t rows, int64_t columns)
-{
-    return ops_drawn(machine, true, rows, columns, 1.0);
-}
-
-static ops_tensor *exact_of(int64_t rows, int64_t columns)
-{
-    return ops_drawn(machine, false, rows, columns, 1.0);
-}
-
-static void check(const char *what, ops_tensor *t, const double *expected)
-{
-    ops_check_rounded(machine, what, t, expected, 1.0);
-}
-
-#define DROP(...)                                                                   \
-    ops_drop(machine, sizeof((ops_tensor *[]){__VA_ARGS__}) / sizeof(ops_tensor *), \
-             (ops_tensor *[]){__VA_ARGS__})
 
 static double expected[OPS_MOST];
 static double expected2[OPS_MOST];
@@ -48,53 +22,53 @@ static void a_bias_is_added_before_the_rounding(void **state)
 {
     (void)state;
     enum { TOKENS = 16, IN = 24, OUT = 40 };
-    begin();
-    ops_tensor *x = real_of(TOKENS, IN);
-    ops_tensor *w = real_of(OUT, IN);
-    ops_tensor *b = real_of(1, OUT);
-    ops_tensor *y = real_of(TOKENS, OUT);
+    ops_begin();
+    ops_tensor *x = ops_bf16(TOKENS, IN);
+    ops_tensor *w = ops_bf16(OUT, IN);
+    ops_tensor *b = ops_bf16(1, OUT);
+    ops_tensor *y = ops_bf16(TOKENS, OUT);
     SP_OP(linear)(TOKENS, IN, OUT, x->data, w->data, b->data, y->data);
     sp_kernel_linear_f64(TOKENS, IN, OUT, x->value, IN, w->value, IN, b->value, expected, OUT);
-    check("linear with bias", y, expected);
+    ops_check("linear with bias", y, expected);
     for (int i = 0; i < TOKENS * OUT; i++) {
         // Half of the last of 8 bits, and what fp32 rounded before.
         assert_true(fabs(y->value[i] - expected[i]) <= 1.0001 / 256 * fabs(expected[i]));
     }
-    DROP(x, w, b, y);
-    ops_end(machine);
+    OPS_DROP(x, w, b, y);
+    ops_end();
 }
 
 static void products_of_a_linear_layer(void **state)
 {
     (void)state;
     static const int64_t shapes[][3] = {{1, 8, 8}, {5, 24, 40}, {33, 7, 13}};
-    begin();
+    ops_begin();
     for (int s = 0; s < 3; s++) {
         const int64_t tokens = shapes[s][0];
         const int64_t in = shapes[s][1];
         const int64_t out = shapes[s][2];
-        ops_tensor *x = real_of(tokens, in);
-        ops_tensor *w = real_of(out, in);
-        ops_tensor *b = real_of(1, out);
-        ops_tensor *y = real_of(tokens, out);
+        ops_tensor *x = ops_bf16(tokens, in);
+        ops_tensor *w = ops_bf16(out, in);
+        ops_tensor *b = ops_bf16(1, out);
+        ops_tensor *y = ops_bf16(tokens, out);
         SP_OP(linear)(tokens, in, out, x->data, w->data, NULL, y->data);
         sp_kernel_linear_f64(tokens, in, out, x->value, in, w->value, in, NULL, expected, out);
-        check("linear", y, expected);
+        ops_check("linear", y, expected);
         // Where no product adds a bias it is rounded, and then the sum.
         for (int64_t i = 0; i < tokens * out; i++) {
             expected[i] = y->value[i] + b->value[i % out];
         }
         computing.finds_no_bias = true;
         SP_OP(linear)(tokens, in, out, x->data, w->data, b->data, y->data);
-        check("linear and bias", y, expected);
-        ops_tensor *dy = real_of(tokens, out);
-        ops_tensor *dx = real_of(tokens, in);
+        ops_check("linear and bias", y, expected);
+        ops_tensor *dy = ops_bf16(tokens, out);
+        ops_tensor *dx = ops_bf16(tokens, in);
         SP_OP(linear_backward_input)(tokens, in, out, dy->data, w->data, dx->data);
         sp_kernel_linear_backward_input_f64(tokens, in, out, dy->value, out, w->value, in, false,
                                             expected, in);
-        check("linear_backward_input", dx, expected);
-        ops_tensor *dw = exact_of(out, in);
-        ops_tensor *db = exact_of(1, out);
+        ops_check("linear_backward_input", dx, expected);
+        ops_tensor *dw = ops_fp32(out, in);
+        ops_tensor *db = ops_fp32(1, out);
         double *to = ops_copy(dw);
         double *to_bias = ops_copy(db);
         for (int times = 0; times < 2; times++) {
@@ -103,34 +77,34 @@ static void products_of_a_linear_layer(void **state)
             sp_kernel_linear_backward_weight_f64(tokens, in, out, dy->value, out, x->value, in, to,
                                                  in, times == 0 ? to_bias : NULL);
         }
-        check("linear_backward_weight", dw, to);
-        check("linear_backward_weight's bias", db, to_bias);
+        ops_check("linear_backward_weight", dw, to);
+        ops_check("linear_backward_weight's bias", db, to_bias);
         SP_OP(linear)(0, in, out, x->data, w->data, b->data, y->data);
         SP_OP(linear_backward_input)(0, in, out, dy->data, w->data, dx->data);
         SP_OP(linear_backward_weight)(0, in, out, dy->data, x->data, dw->data, db->data);
-        check("linear_backward_weight of no tokens", dw, to);
-        DROP(x, w, b, y, dy, dx, dw, db);
+        ops_check("linear_backward_weight of no tokens", dw, to);
+        OPS_DROP(x, w, b, y, dy, dx, dw, db);
     }
-    ops_end(machine);
+    ops_end();
 }
 
 static void norms_and_their_gradients(void **state)
 {
     (void)state;
     static const int64_t shapes[][2] = {{3, 8}, {17, 96}, {70, 33}};
-    begin();
+    ops_begin();
     for (int s = 0; s < 3; s++) {
         const int64_t n = shapes[s][0];
         const int64_t h = shapes[s][1];
-        ops_tensor *x = real_of(n, h);
-        ops_tensor *w = real_of(1, h);
-        ops_tensor *b = real_of(1, h);
-        ops_tensor *dy = real_of(n, h);
-        ops_tensor *y = real_of(n, h);
-        ops_tensor *mean = exact_of(n, 1);
-        ops_tensor *rstd = exact_of(n, 1);
-        ops_tensor *dw = exact_of(1, h);
-        ops_tensor *db = exact_of(1, h);
+        ops_tensor *x = ops_bf16(n, h);
+        ops_tensor *w = ops_bf16(1, h);
+        ops_tensor *b = ops_bf16(1, h);
+        ops_tensor *dy = ops_bf16(n, h);
+        ops_tensor *y = ops_bf16(n, h);
+        ops_tensor *mean = ops_fp32(n, 1);
+        ops_tensor *rstd = ops_fp32(n, 1);
+        ops_tensor *dw = ops_fp32(1, h);
+        ops_tensor *db = ops_fp32(1, h);
         for (int layer = 0; layer < 2; layer++) {
             double *to = ops_copy(dw);
             double *to_bias = ops_copy(db);
@@ -142,10 +116,10 @@ static void norms_and_their_gradients(void **state)
                 (n, h, x->data, w->data, b->data, 1e-5, y->data, mean->data, rstd->data);
                 sp_kernel_layer_norm_f64(n, h, x->value, h, w->value, b->value, 1e-5, expected, h,
                                          expected2, expected3);
-                check("mean", mean, expected2);
+                ops_check("mean", mean, expected2);
             }
-            check("norm", y, expected);
-            check("rstd", rstd, expected3);
+            ops_check("norm", y, expected);
+            ops_check("rstd", rstd, expected3);
             if (layer == 0) {
                 SP_OP(rms_norm_backward_input)
                 (n, h, x->data, w->data, rstd->data, dy->data, y->data);
@@ -163,60 +137,60 @@ static void norms_and_their_gradients(void **state)
                                                         expected3, dy->value, h, expected, h);
                 sp_kernel_layer_norm_backward_weight_f64(n, h, x->value, h, expected2, expected3,
                                                          dy->value, h, to, to_bias);
-                check("a norm's bias gradient", db, to_bias);
+                ops_check("a norm's bias gradient", db, to_bias);
             }
-            check("a norm's input gradient", y, expected);
-            check("a norm's weight gradient", dw, to);
+            ops_check("a norm's input gradient", y, expected);
+            ops_check("a norm's weight gradient", dw, to);
         }
-        DROP(x, w, b, dy, y, mean, rstd, dw, db);
+        OPS_DROP(x, w, b, dy, y, mean, rstd, dw, db);
     }
-    ops_end(machine);
+    ops_end();
 }
 
 static void activations_of_the_mlp(void **state)
 {
     (void)state;
-    begin();
+    ops_begin();
     for (int64_t h = 24; h < 26; h++) {
         const int64_t n = 11;
-        ops_tensor *x = ops_drawn(machine, true, n, 2 * h, 4.0);
-        ops_tensor *dy = real_of(n, h);
-        ops_tensor *y = real_of(n, h);
-        ops_tensor *dx = real_of(n, 2 * h);
+        ops_tensor *x = ops_drawn(ops_machine, true, n, 2 * h, 4.0);
+        ops_tensor *dy = ops_bf16(n, h);
+        ops_tensor *y = ops_bf16(n, h);
+        ops_tensor *dx = ops_bf16(n, 2 * h);
         SP_OP(swiglu)(n, h, x->data, y->data);
         sp_kernel_swiglu_f64(n, h, x->value, x->value + h, 2 * h, expected, h);
-        check("swiglu", y, expected);
+        ops_check("swiglu", y, expected);
         SP_OP(swiglu_backward)(n, h, x->data, dy->data, dx->data);
         sp_kernel_swiglu_backward_f64(n, h, x->value, x->value + h, 2 * h, dy->value, h, expected,
                                       expected + h, 2 * h);
-        check("swiglu_backward", dx, expected);
+        ops_check("swiglu_backward", dx, expected);
         SP_OP(gelu)(n * h, x->data, y->data);
         sp_kernel_gelu_f64(n * h, x->value, expected);
-        check("gelu", y, expected);
+        ops_check("gelu", y, expected);
         SP_OP(gelu_backward)(n * h, x->data, dy->data, y->data);
         sp_kernel_gelu_backward_f64(n * h, x->value, dy->value, expected);
-        check("gelu_backward", y, expected);
-        DROP(x, dy, y, dx);
+        ops_check("gelu_backward", y, expected);
+        OPS_DROP(x, dy, y, dx);
     }
-    ops_end(machine);
+    ops_end();
 }
 
 static void rotation_of_neighbouring_positions(void **state)
 {
     (void)state;
     enum { POSITIONS = 40, BEGIN = 13, TOKENS = 9, HEADS = 3, DIM = 16, HALF = DIM / 2 };
-    begin();
-    ops_tensor *cosine = exact_of(POSITIONS, HALF);
-    ops_tensor *sine = exact_of(POSITIONS, HALF);
-    ops_tensor *x = real_of(TOKENS, HEADS * DIM + 8);
+    ops_begin();
+    ops_tensor *cosine = ops_fp32(POSITIONS, HALF);
+    ops_tensor *sine = ops_fp32(POSITIONS, HALF);
+    ops_tensor *x = ops_bf16(TOKENS, HEADS * DIM + 8);
     int64_t position[POSITIONS];
     for (int64_t p = 0; p < POSITIONS; p++) {
         position[p] = p;
     }
     SP_OP(rope_table)(POSITIONS, DIM, 500.0, cosine->data, sine->data);
     sp_kernel_rope_table_f64(POSITIONS, position, DIM, 500.0, expected, expected2);
-    check("cosines", cosine, expected);
-    check("sines", sine, expected2);
+    ops_check("cosines", cosine, expected);
+    ops_check("sines", sine, expected2);
     for (int backward = 0; backward < 2; backward++) {
         double *turned = ops_copy(x);
         SP_OP(rope)
@@ -224,10 +198,10 @@ static void rotation_of_neighbouring_positions(void **state)
          HEADS * DIM + 8);
         sp_kernel_rope_f64(TOKENS, HEADS, DIM, expected + BEGIN * HALF, expected2 + BEGIN * HALF,
                            backward == 1, turned, HEADS * DIM + 8);
-        check("rope", x, turned);
+        ops_check("rope", x, turned);
     }
-    DROP(cosine, sine, x);
-    ops_end(machine);
+    OPS_DROP(cosine, sine, x);
+    ops_end();
 }
 
 // ---- arrays ----
@@ -236,41 +210,41 @@ static void plain_arrays(void **state)
 {
     (void)state;
     enum { ROWS = 7, COLUMNS = 24, WIDE = 40, N = ROWS * COLUMNS };
-    begin();
-    ops_tensor *x = real_of(ROWS, COLUMNS);
-    ops_tensor *y = real_of(ROWS, COLUMNS);
-    ops_tensor *wide = real_of(ROWS, WIDE);
-    ops_tensor *fx = exact_of(ROWS, COLUMNS);
-    ops_tensor *fy = exact_of(ROWS, COLUMNS);
+    ops_begin();
+    ops_tensor *x = ops_bf16(ROWS, COLUMNS);
+    ops_tensor *y = ops_bf16(ROWS, COLUMNS);
+    ops_tensor *wide = ops_bf16(ROWS, WIDE);
+    ops_tensor *fx = ops_fp32(ROWS, COLUMNS);
+    ops_tensor *fy = ops_fp32(ROWS, COLUMNS);
     double *sum = ops_copy(y);
     sp_kernel_add_f64(N, x->value, sum);
     SP_OP(add)(N, x->data, y->data);
-    check("add", y, sum);
+    ops_check("add", y, sum);
     sum = ops_copy(fy);
     sp_kernel_add_f64(N, fx->value, sum);
     SP_OP(add_exact)(N, fx->data, fy->data);
-    check("add_exact", fy, sum);
+    ops_check("add_exact", fy, sum);
     double *inside = ops_copy(wide);
     sp_kernel_copy_rows_f64(ROWS, COLUMNS, x->value, COLUMNS, inside + 8, WIDE);
     SP_OP(copy_rows)(ROWS, COLUMNS, x->data, COLUMNS, (sp_bf16 *)wide->data + 8, WIDE);
-    ops_check_rounded(machine, "copy_rows", wide, inside, 0.0);
+    ops_check_rounded(ops_machine, "copy_rows", wide, inside, 0.0);
     sp_kernel_copy_rows_f64(ROWS, COLUMNS, fx->value, COLUMNS, inside + 8, WIDE);
     SP_OP(round_rows)(ROWS, COLUMNS, fx->data, COLUMNS, (sp_bf16 *)wide->data + 8, WIDE);
-    check("round_rows", wide, inside);
+    ops_check("round_rows", wide, inside);
     uint8_t keeps[N];
-    uint8_t *mask = machine->ops->allocate(machine, sizeof keeps);
+    uint8_t *mask = ops_machine->ops->allocate(ops_machine, sizeof keeps);
     for (int i = 0; i < N; i++) {
         keeps[i] = (uint8_t)ops_below(2);
         expected[i] = keeps[i] != 0 ? 1.25 * x->value[i] : 0.0;
     }
-    machine->ops->upload(machine, mask, keeps, sizeof keeps);
+    ops_machine->ops->upload(ops_machine, mask, keeps, sizeof keeps);
     SP_OP(drop)(N, mask, 1.25, x->data, y->data);
-    check("drop", y, expected);
+    ops_check("drop", y, expected);
     SP_OP(drop)(N, mask, 1.25, x->data, x->data);
-    check("drop in place", x, expected);
-    machine->ops->release(machine, mask);
-    DROP(x, y, wide, fx, fy);
-    ops_end(machine);
+    ops_check("drop in place", x, expected);
+    ops_machine->ops->release(ops_machine, mask);
+    OPS_DROP(x, y, wide, fx, fy);
+    ops_end();
 }
 
 static void a_step_of_the_optimizer(void **state)
@@ -284,32 +258,32 @@ static void a_step_of_the_optimizer(void **state)
                                        .epsilon = 1e-8,
                                        .weight_decay = 0.1,
                                        .gradient_scale = 0.5};
-    begin();
-    ops_tensor *gradient = exact_of(1, N);
-    ops_tensor *master = exact_of(1, N);
-    ops_tensor *first = exact_of(1, N);
-    ops_tensor *second = exact_of(1, N);
-    ops_tensor *value = real_of(1, N);
+    ops_begin();
+    ops_tensor *gradient = ops_fp32(1, N);
+    ops_tensor *master = ops_fp32(1, N);
+    ops_tensor *first = ops_fp32(1, N);
+    ops_tensor *second = ops_fp32(1, N);
+    ops_tensor *value = ops_bf16(1, N);
     for (int i = 0; i < N; i++) {
         second->value[i] = fabs(second->value[i]);
     }
-    ops_put(machine, second);
+    ops_put(ops_machine, second);
     double *to = ops_copy(master);
     double *to_first = ops_copy(first);
     double *to_second = ops_copy(second);
     sp_kernel_adamw_f64(&step, N, gradient->value, to, to_first, to_second);
     SP_OP(adamw)
     (&step, N, gradient->data, master->data, first->data, second->data, value->data);
-    check("master", master, to);
-    check("first moment", first, to_first);
-    check("second moment", second, to_second);
-    check("value", value, to);
+    ops_check("master", master, to);
+    ops_check("first moment", first, to_first);
+    ops_check("second moment", second, to_second);
+    ops_check("value", value, to);
     for (int i = 0; i < N; i++) {
         assert_true(value->value[i] ==
                     (double)sp_bf16_to_float(sp_bf16_from_float((float)master->value[i])));
     }
-    DROP(gradient, master, first, second, value);
-    ops_end(machine);
+    OPS_DROP(gradient, master, first, second, value);
+    ops_end();
 }
 
 // ---- failures ----
@@ -317,9 +291,9 @@ static void a_step_of_the_optimizer(void **state)
 static void a_product_that_fails_ends_the_ranks_work(void **state)
 {
     (void)state;
-    begin();
-    ops_tensor *x = real_of(8, 8);
-    ops_tensor *y = exact_of(8, 8);
+    ops_begin();
+    ops_tensor *x = ops_bf16(8, 8);
+    ops_tensor *y = ops_fp32(8, 8);
     const int64_t index[8] = {0};
     sp_error err = {0};
     computing.fails = true;
@@ -334,12 +308,12 @@ static void a_product_that_fails_ends_the_ranks_work(void **state)
     SP_OP(add)(64, x->data, x->data);
     assert_string_equal(fake.log, "");
     assert_int_equal(computing.products, 1);
-    assert_int_equal(machine->ops->settle(machine, &err), SP_ERR_INTERNAL);
+    assert_int_equal(ops_machine->ops->synchronize(ops_machine, &err), SP_ERR_INTERNAL);
     assert_string_equal(err.message[0],
                         "GPU 0: cublasLtMatmul failed with "
                         "CUBLAS_STATUS_EXECUTION_FAILED for a forward of 8 x 8 x 8");
-    DROP(x, y);
-    sp_i_cuda_machine_free(machine);
+    OPS_DROP(x, y);
+    sp_i_cuda_machine_free(ops_machine);
 }
 
 static const struct CMUnitTest tests[] = {

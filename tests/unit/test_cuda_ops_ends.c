@@ -3,36 +3,10 @@
 // row, unless a case says otherwise.
 #include <math.h>
 
-#include "backends/cuda/ops.h"
+#include "backends/cuda/products/ops.h"
 #include "kernels/kernels.h"
 #include "tests/gpu/support/ops_tensor.h"
 #include "tests/support/test_main.h"
-
-static sp_machine *machine;
-
-static void begin(void)
-{
-    machine = ops_begin();
-}
-
-static ops_tensor *real_of(int64_t rows, int64_t columns)
-{
-    return ops_drawn(machine, true, rows, columns, 1.0);
-}
-
-static ops_tensor *exact_of(int64_t rows, int64_t columns)
-{
-    return ops_drawn(machine, false, rows, columns, 1.0);
-}
-
-static void check(const char *what, ops_tensor *t, const double *expected)
-{
-    ops_check_rounded(machine, what, t, expected, 1.0);
-}
-
-#define DROP(...)                                                                   \
-    ops_drop(machine, sizeof((ops_tensor *[]){__VA_ARGS__}) / sizeof(ops_tensor *), \
-             (ops_tensor *[]){__VA_ARGS__})
 
 static double expected[OPS_MOST];
 static double expected2[OPS_MOST];
@@ -42,10 +16,10 @@ static void embedding_of_a_rank(void **state)
 {
     (void)state;
     enum { TOKENS = 60, FIRST = 10, ROWS = 20, H = 24 };
-    begin();
-    ops_tensor *table = real_of(ROWS, H);
-    ops_tensor *y = real_of(TOKENS, H);
-    ops_tensor *dtable = exact_of(ROWS, H);
+    ops_begin();
+    ops_tensor *table = ops_bf16(ROWS, H);
+    ops_tensor *y = ops_bf16(TOKENS, H);
+    ops_tensor *dtable = ops_fp32(ROWS, H);
     int64_t index[TOKENS];
     for (int accumulate = 0; accumulate < 2; accumulate++) {
         double *sum = ops_copy(y);
@@ -60,17 +34,17 @@ static void embedding_of_a_rank(void **state)
         int64_t kept[TOKENS];
         memcpy(kept, index, sizeof kept);
         memset(index, 0x7f, sizeof index);
-        check("embedding", y, sum);
+        ops_check("embedding", y, sum);
         double *gradient = ops_copy(dtable);
         sp_kernel_embedding_backward_weight_f64(TOKENS, H, kept, FIRST, ROWS, y->value, H,
                                                 gradient);
         SP_OP(embedding_backward_weight)
         (TOKENS, H, kept, FIRST, ROWS, y->data, dtable->data);
         SP_OP(embedding_backward_weight)(0, H, kept, FIRST, ROWS, y->data, dtable->data);
-        check("embedding_backward_weight", dtable, gradient);
+        ops_check("embedding_backward_weight", dtable, gradient);
     }
-    DROP(table, y, dtable);
-    ops_end(machine);
+    OPS_DROP(table, y, dtable);
+    ops_end();
 }
 
 // ---- the loss ----
@@ -87,21 +61,21 @@ static void draw_targets(int64_t vocab, int64_t *target)
 static double loss_of(const double *loss)
 {
     double value;
-    machine->ops->download(machine, &value, loss, sizeof value);
+    ops_machine->ops->download(ops_machine, &value, loss, sizeof value);
     return value;
 }
 
 static void loss_of_a_whole_vocabulary(void **state)
 {
     (void)state;
-    begin();
+    ops_begin();
     for (int64_t vocab = 39; vocab < 41; vocab++) {
         int64_t target[LOSS_TOKENS];
-        ops_tensor *logits = ops_drawn(machine, true, LOSS_TOKENS, vocab, 5.0);
-        ops_tensor *lse = exact_of(LOSS_TOKENS, 1);
-        double *loss = machine->ops->allocate(machine, sizeof *loss);
+        ops_tensor *logits = ops_drawn(ops_machine, true, LOSS_TOKENS, vocab, 5.0);
+        ops_tensor *lse = ops_fp32(LOSS_TOKENS, 1);
+        double *loss = ops_machine->ops->allocate(ops_machine, sizeof *loss);
         draw_targets(vocab, target);
-        machine->ops->zero(machine, loss, sizeof *loss);
+        ops_machine->ops->zero(ops_machine, loss, sizeof *loss);
         double once = sp_kernel_cross_entropy_f64(LOSS_TOKENS, vocab, logits->value, vocab, target,
                                                   NULL, 20.0, expected2);
         SP_OP(cross_entropy)
@@ -110,16 +84,16 @@ static void loss_of_a_whole_vocabulary(void **state)
         SP_OP(cross_entropy)
         (LOSS_TOKENS, vocab, logits->data, target, 20.0, lse->data, loss);
         assert_true(fabs(loss_of(loss) - 2.0 * once) <= 2.0 * 1e-5 * once);
-        check("lse", lse, expected2);
+        ops_check("lse", lse, expected2);
         sp_kernel_cross_entropy_backward_f64(LOSS_TOKENS, vocab, 0, logits->value, vocab, target,
                                              NULL, 20.0, expected2, expected, vocab);
         SP_OP(cross_entropy_backward)
         (LOSS_TOKENS, vocab, 0, logits->data, vocab, target, 20.0, lse->data);
-        check("cross_entropy_backward", logits, expected);
-        machine->ops->release(machine, loss);
-        DROP(logits, lse);
+        ops_check("cross_entropy_backward", logits, expected);
+        ops_machine->ops->release(ops_machine, loss);
+        OPS_DROP(logits, lse);
     }
-    ops_end(machine);
+    ops_end();
 }
 
 // Three ranks' columns in rows of 32: full, with padding behind, and padding alone.
@@ -133,11 +107,11 @@ static void loss_of_a_vocabulary_in_parts(void **state)
     ops_tensor *numbers[RANKS]; // maxima, sums, targets' logits
     const void *part[RANKS];
     static double whole[LOSS_TOKENS * VOCAB];
-    begin();
+    ops_begin();
     draw_targets(VOCAB, target);
     for (int r = 0; r < RANKS; r++) {
-        logits[r] = ops_drawn(machine, true, LOSS_TOKENS, WIDTH, 5.0);
-        numbers[r] = exact_of(3, LOSS_TOKENS);
+        logits[r] = ops_drawn(ops_machine, true, LOSS_TOKENS, WIDTH, 5.0);
+        numbers[r] = ops_fp32(3, LOSS_TOKENS);
         part[r] = numbers[r]->data;
         for (int t = 0; t < LOSS_TOKENS; t++) {
             for (int64_t c = columns[r]; c < WIDTH; c++) {
@@ -146,16 +120,17 @@ static void loss_of_a_vocabulary_in_parts(void **state)
             memcpy(whole + t * VOCAB + (columns[r] > 0 ? r * WIDTH : 0),
                    logits[r]->value + t * WIDTH, (size_t)columns[r] * sizeof *whole);
         }
-        ops_put(machine, logits[r]);
+        ops_put(ops_machine, logits[r]);
         SP_OP(cross_entropy_max)
         (LOSS_TOKENS, columns[r], logits[r]->data, WIDTH, numbers[r]->data);
     }
-    ops_tensor *max = exact_of(1, LOSS_TOKENS);
-    ops_tensor *sums = exact_of(2, LOSS_TOKENS);
-    ops_tensor *lse = exact_of(LOSS_TOKENS, 1);
-    double *loss = machine->ops->allocate(machine, sizeof *loss);
-    machine->ops->zero(machine, loss, sizeof *loss);
-    machine->ops->reduce(machine, SP_EXACT_ELEMENT, true, LOSS_TOKENS, part, RANKS, &max->data, 1);
+    ops_tensor *max = ops_fp32(1, LOSS_TOKENS);
+    ops_tensor *sums = ops_fp32(2, LOSS_TOKENS);
+    ops_tensor *lse = ops_fp32(LOSS_TOKENS, 1);
+    double *loss = ops_machine->ops->allocate(ops_machine, sizeof *loss);
+    ops_machine->ops->zero(ops_machine, loss, sizeof *loss);
+    ops_machine->ops->reduce(ops_machine, SP_EXACT_ELEMENT, true, LOSS_TOKENS, part, RANKS,
+                             &max->data, 1);
     for (int r = 0; r < RANKS; r++) {
         float *to = (float *)numbers[r]->data + LOSS_TOKENS;
         part[r] = to;
@@ -163,27 +138,27 @@ static void loss_of_a_vocabulary_in_parts(void **state)
         (LOSS_TOKENS, columns[r], r * WIDTH, logits[r]->data, WIDTH, target, max->data, to,
          to + LOSS_TOKENS);
     }
-    machine->ops->reduce(machine, SP_EXACT_ELEMENT, false, 2 * LOSS_TOKENS, part, RANKS,
-                         &sums->data, 1);
+    ops_machine->ops->reduce(ops_machine, SP_EXACT_ELEMENT, false, 2 * LOSS_TOKENS, part, RANKS,
+                             &sums->data, 1);
     SP_OP(cross_entropy_loss)
     (LOSS_TOKENS, target, 20.0, max->data, sums->data, (float *)sums->data + LOSS_TOKENS, lse->data,
      loss);
     double once = sp_kernel_cross_entropy_f64(LOSS_TOKENS, VOCAB, whole, VOCAB, target, NULL, 20.0,
                                               expected2);
     assert_true(fabs(loss_of(loss) - once) <= 1e-5 * once);
-    check("lse of parts", lse, expected2);
+    ops_check("lse of parts", lse, expected2);
     for (int r = 0; r < RANKS; r++) {
         memset(expected, 0, sizeof expected);
         sp_kernel_cross_entropy_backward_f64(LOSS_TOKENS, columns[r], r * WIDTH, logits[r]->value,
                                              WIDTH, target, NULL, 20.0, expected2, expected, WIDTH);
         SP_OP(cross_entropy_backward)
         (LOSS_TOKENS, columns[r], r * WIDTH, logits[r]->data, WIDTH, target, 20.0, lse->data);
-        check("gradient of a part", logits[r], expected);
-        DROP(logits[r], numbers[r]);
+        ops_check("gradient of a part", logits[r], expected);
+        OPS_DROP(logits[r], numbers[r]);
     }
-    machine->ops->release(machine, loss);
-    DROP(max, sums, lse);
-    ops_end(machine);
+    ops_machine->ops->release(ops_machine, loss);
+    OPS_DROP(max, sums, lse);
+    ops_end();
 }
 
 static const struct CMUnitTest tests[] = {

@@ -8,7 +8,7 @@
 #include "sim/base/prng.h"
 #include "sim/engine/engine.h"
 #include "sim/schedule/schedule.h"
-#include "solver/flexsp_solve.h"
+#include "solver/flexsp/flexsp_solve.h"
 #include "solver/merged.h"
 #include "solver/mip.h"
 #include "solver/strategy.h"

@@ -6,7 +6,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
-#include "solver/deal.h"
+#include "solver/strategies/karmarkar_karp.h"
 #include "solver/strategy.h"
 #include "solver/terapipe_slices.h"
 #include "tests/support/scenario_run.h"
@@ -337,7 +337,7 @@ static void sharing_within_its_bound(void **state)
         for (size_t i = 0; i < n; i++) {
             weight[i] = (double)sp_prng_below(&prng, 100);
         }
-        assert_int_equal(sp_i_share_out(weight, n, parts, part, NULL), SP_OK);
+        assert_int_equal(sp_i_karmarkar_karp(weight, n, parts, part, NULL), SP_OK);
         for (size_t i = 0; i < n; i++) {
             assert_true(part[i] >= 0 && part[i] < parts);
         }
@@ -354,7 +354,7 @@ static void differencing_example(void **state)
     (void)state;
     const double weight[] = {4.0, 5.0, 6.0, 7.0, 8.0};
     int part[5];
-    assert_int_equal(sp_i_share_out(weight, 5, 2, part, NULL), SP_OK);
+    assert_int_equal(sp_i_karmarkar_karp(weight, 5, 2, part, NULL), SP_OK);
     assert_true(heaviest(weight, 5, part) == 16.0);
 }
 

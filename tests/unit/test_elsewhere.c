@@ -1,8 +1,7 @@
 // Cases of a set that another machine executes: what comes out is what executing here gives.
 #include <stdlib.h>
 
-#include "backends/absent.h"
-#include "backends/record/execute.h"
+#include "backends/api/device.h"
 #include "experiments/execution/elsewhere.h"
 #include "sim/base/json.h"
 #include "tests/support/host_run.h"
@@ -76,12 +75,40 @@ static void files_are_named_after_cases(void **state)
     assert_true(strncmp(name, "100-xxxx", 8) == 0 && strlen(name) < SP_CASE_FILE);
 }
 
+// What `slimpack run --record` does on the other machine.
+static void execute_elsewhere(const sp_execution_options *options, const char *plan,
+                              const char *record)
+{
+    sp_plan_input in;
+    sp_execution execution;
+    sp_error err = {0};
+    must_succeed("plan", sp_plan_input_read(plan, &in, &err), &err);
+    must_succeed("execute", sp_execution_run_recorded(&in, options, record, &execution, &err),
+                 &err);
+    sp_execution_fini(&execution);
+    sp_plan_input_fini(&in);
+}
+
+// A record of an execution that came to nothing.
+static void fail_elsewhere(const sp_execution_options *options, const char *plan,
+                           const char *record, sp_status status, const char *reason)
+{
+    sp_plan_input in;
+    sp_error err = {0};
+    const sp_run_request run = {.seed = 1, .steps = options->steps};
+    must_succeed("plan", sp_plan_input_read(plan, &in, &err), &err);
+    json_t *document =
+        sp_result_document(sp_backend_name(options->backend), &run, in.root, NULL, status, reason);
+    assert_int_equal(json_dump_file(document, record, 0), 0);
+    json_decref(document);
+    sp_plan_input_fini(&in);
+}
+
 // Losses and memory of both ways are the same bits; times are the machine's.
 static void executed_elsewhere_is_executed_here(void **state)
 {
     (void)state;
     fixture f;
-    char line[SP_ERROR_TEXT];
     sp_error err = {0};
     open_fixture(&f);
     for (size_t i = 0; i < 2; i++) {
@@ -97,10 +124,7 @@ static void executed_elsewhere_is_executed_here(void **state)
         must_succeed("export", sp_set_export_case(of, &f.options, "case.json", &exported, &err),
                      &err);
         assert_int_equal(exported.status, SP_CASE_OK);
-        must_succeed("execute",
-                     sp_request_execute_file(f.device.backend, 0, "case.json", "case.result.json",
-                                             line, &err),
-                     &err);
+        execute_elsewhere(&f.options, "case.json", "case.result.json");
         must_succeed("here", sp_set_run_case(of, &f.options, &here, &err), &err);
         must_succeed("direct", sp_execution_run(&of->scenario, &f.options, &direct, &err), &err);
         must_succeed(
@@ -109,9 +133,8 @@ static void executed_elsewhere_is_executed_here(void **state)
         f.options.executed = &executed;
         must_succeed("there", sp_set_run_case(of, &f.options, &there, &err), &err);
         must_succeed("recalled",
-                     sp_execution_run_plans(&of->scenario, executed.request.plans.plans,
-                                            executed.request.plans.count, &f.options, &recalled,
-                                            &err),
+                     sp_execution_run_plans(&of->scenario, executed.plans.plans,
+                                            executed.plans.count, &f.options, &recalled, &err),
                      &err);
         assert_int_equal(there.status, here.status);
         assert_true(there.predicted_ms == here.predicted_ms);
@@ -153,9 +176,7 @@ static void results_of_others_are_refused(void **state)
     open_fixture(&f);
     must_succeed("export",
                  sp_set_export_case(&f.set.cases[0], &f.options, "one.json", &outcome, &err), &err);
-    must_succeed(
-        "refuse",
-        sp_request_refuse_file("one.json", "one.result.json", SP_ERR_LIMIT, "no time", &err), &err);
+    fail_elsewhere(&f.options, "one.json", "one.result.json", SP_ERR_LIMIT, "no time");
     assert_int_equal(
         sp_set_read_executed(&f.set.cases[2], f.device.backend, "one.result.json", &executed, &err),
         SP_ERR_CONTENT);
@@ -196,10 +217,7 @@ static void failures_elsewhere_are_outcomes(void **state)
     must_succeed("export", sp_set_export_case(of, &f.options, "two.json", &outcome, &err), &err);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_result_file executed;
-        must_succeed("refuse",
-                     sp_request_refuse_file("two.json", "two.result.json", cases[i].status,
-                                            "the reason", &err),
-                     &err);
+        fail_elsewhere(&f.options, "two.json", "two.result.json", cases[i].status, "the reason");
         must_succeed("read",
                      sp_set_read_executed(of, f.device.backend, "two.result.json", &executed, &err),
                      &err);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "sim/plan/plan_json.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

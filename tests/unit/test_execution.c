@@ -1,7 +1,7 @@
 // Plans predicted and executed with the backend that takes the simulator's durations.
 #include <math.h>
 
-#include "backends/registry.h"
+#include "backends/api/device.h"
 #include "experiments/execution/execution_json.h"
 #include "sim/base/alloc.h"
 #include "sim/plan/timeline.h"

@@ -1,8 +1,7 @@
 // Passes with explicit tensors: moments worked out by hand for a layer of a few bytes, and the
 // bytes that are left when a pass ends, which the saved-tensor table says in another way.
 #include "sim/base/prng.h"
-#include "sim/model/explicit_backward.h"
-#include "sim/model/explicit_forward.h"
+#include "sim/model/explicit_state.h"
 #include "sim/model/explicit_unit.h"
 #include "tests/support/test_main.h"
 
@@ -120,10 +119,11 @@ static void device_has_its_own_widths(void **state)
 }
 
 // Attention beside its tensors, of 200 tokens: a number for each query and head. On two ranks 100
-// of them, and the keys and values that all see, 300 of 8 bytes, with gradients of 16. By cuDNN, of
-// two samples: their keys and values in one matrix and the gradients in another, and of 208 rows,
-// the next sixteenth of 256, the gradients of queries, keys and values of both query heads in fp32
-// and a number for each head. A whole sample alone is no copy.
+// of them, and the keys and values that all see, 300 of 8 bytes, with gradients of 16. By cuDNN:
+// the keys and values of what is seen in one matrix and the gradients in another, of 208 rows, the
+// next sixteenth of 256, the gradients of queries in fp32 and a number for each head, and of 320 of
+// the keys and values of both query heads. A whole sample alone is no copy. On two ranks, of 200
+// tokens behind 100, the first has those up to 150 and up to 300.
 static void device_attention_has_work_spaces(void **state)
 {
     (void)state;
@@ -131,7 +131,7 @@ static void device_attention_has_work_spaces(void **state)
     sp_layout layout = alone;
     const sp_stage stage = {.layers = 1};
     sp_memory_options options = explicit_in(SP_RECOMPUTE_NONE);
-    sp_unit_load load = {.tokens = 200, .seen_tokens = 300, .whole_samples = 2};
+    sp_unit_load load = {.tokens = 200, .seen_tokens = 300, .slices = 2};
     sp_i_explicit x;
     sp_i_explicit_measure(&model, &layout, &stage, &options, &load, &x);
     assert_int_equal(x.attend, 0);
@@ -148,15 +148,24 @@ static void device_attention_has_work_spaces(void **state)
     model.head_dim = 16;
     options.stack.cudnn_attention = true;
     sp_i_explicit_measure(&model, &layout, &stage, &options, &load, &x);
-    int64_t kv = 200 * 2 * 16 * 2;
-    int64_t sums = 208 * 4 * (32 + 2 + 2 * 32);
-    assert_int_equal(x.attend, kv);
-    assert_int_equal(x.attend_backward, 200 * 2 * 4 + 2 * kv + sums);
-    load.whole_samples = 1;
+    int64_t kv = 2 * 16 * 2;
+    int64_t sums = 208 * 4 * (32 + 2);
+    assert_int_equal(x.attend, 300 * kv);
+    assert_int_equal(x.attend_backward, 200 * 2 * 4 + 2 * 300 * kv + sums + 320 * 4 * 2 * 32);
+    load.slices = 1;
+    load.seen_tokens = 200;
     sp_i_explicit_measure(&model, &layout, &stage, &options, &load, &x);
     assert_int_equal(x.attend, 0);
-    assert_int_equal(x.attend_backward, 200 * 2 * 4 + kv + sums);
-    load.whole_samples = 0;
+    assert_int_equal(x.attend_backward, 200 * 2 * 4 + 200 * kv + sums + 208 * 4 * 2 * 32);
+    layout.cp = 2;
+    load.seen_tokens = 300;
+    sp_i_explicit_measure(&model, &layout, &stage, &options, &load, &x);
+    assert_int_equal(x.attend, 2 * 300 * kv);
+    assert_int_equal(x.attend_backward, 100 * 2 * 4 + 300 * (kv + 2 * kv) + 300 * kv +
+                                            (150 + 300) * kv + 128 * 4 * (32 + 2) +
+                                            480 * 4 * 2 * 32);
+    layout.cp = 1;
+    load.slices = 0;
     sp_i_explicit_measure(&model, &layout, &stage, &options, &load, &x);
     assert_int_equal(x.attend_backward, 200 * 2 * 4);
 }

@@ -2,7 +2,7 @@
 #include <errno.h>
 
 #include "backends/executor/arena.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "tests/support/test_main.h"
@@ -17,7 +17,7 @@ static int64_t held(const sp_i_exec_arena *arena, sp_i_exec_measure measure, sp_
 static void counts_both_ways(void **state)
 {
     (void)state;
-    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_machine_cpu(), SP_I_EXEC_TABLE, 0);
+    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 0);
     void *a = sp_i_exec_take(arena, SP_MEM_ACTIVATIONS, 100, width);
     void *b = sp_i_exec_take_zeroed(arena, SP_MEM_LOGITS, 7, width);
     assert_int_equal(held(arena, SP_I_EXEC_REAL, SP_MEM_ACTIVATIONS), 800);
@@ -46,7 +46,7 @@ static void counts_both_ways(void **state)
 static void keeps_the_highest_moment(void **state)
 {
     (void)state;
-    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_machine_cpu(), SP_I_EXEC_TABLE, 0);
+    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 0);
     void *a = sp_i_exec_take(arena, SP_MEM_ACTIVATIONS, 10, (sp_i_exec_width){1, 8});
     sp_i_exec_mark(arena);
     sp_i_exec_give(arena, a);
@@ -64,7 +64,7 @@ static void stops_at_the_limit(void **state)
 {
     (void)state;
     char text[128];
-    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_machine_cpu(), SP_I_EXEC_TABLE, 100);
+    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 100);
     void *a = sp_i_exec_take(arena, SP_MEM_ACTIVATIONS, 40, width);
     assert_non_null(a);
     assert_null(sp_i_exec_take(arena, SP_MEM_WORKSPACE, 11, width));
@@ -74,7 +74,7 @@ static void stops_at_the_limit(void **state)
     assert_non_null(sp_i_exec_take(arena, SP_MEM_WORKSPACE, 10, width));
     sp_i_exec_arena_free(arena);
 
-    arena = sp_i_exec_arena_new(sp_machine_cpu(), SP_I_EXEC_REAL, 100);
+    arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_REAL, 100);
     assert_null(sp_i_exec_take(arena, SP_MEM_ACTIVATIONS, 13, width));
     sp_i_exec_arena_free(arena);
 }
@@ -84,9 +84,9 @@ static void memory_may_run_out(void **state)
     (void)state;
     char text[128];
     sp_i_alloc_fail_after(0);
-    assert_null(sp_i_exec_arena_new(sp_machine_cpu(), SP_I_EXEC_TABLE, 0));
+    assert_null(sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 0));
     sp_i_alloc_fail_after(-1);
-    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_machine_cpu(), SP_I_EXEC_TABLE, 0);
+    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 0);
     sp_i_alloc_fail_after(0);
     assert_null(sp_i_exec_take(arena, SP_MEM_ACTIVATIONS, 1, width));
     sp_i_alloc_fail_after(-1);
@@ -98,7 +98,7 @@ static void memory_may_run_out(void **state)
 static void views_are_inside_a_block(void **state)
 {
     (void)state;
-    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_machine_cpu(), SP_I_EXEC_TABLE, 0);
+    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 0);
     int64_t room = sp_i_exec_view_room(10 * width.real_bytes);
     char *holder = sp_i_exec_take(arena, SP_MEM_WORKSPACE, 1, (sp_i_exec_width){2 * room, 7});
     for (int round = 0; round < 3; round++) {
@@ -132,7 +132,7 @@ static void holds_under_random_use(void **state)
     int64_t size[BLOCKS] = {0};
     sp_prng prng;
     sp_prng_seed(&prng, 1);
-    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_machine_cpu(), SP_I_EXEC_TABLE, 0);
+    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 0);
     const sp_i_exec_width bytes = {1, 1};
     int64_t sum = 0;
     for (int round = 0; round < 20000; round++) {
@@ -163,7 +163,7 @@ static void holds_under_random_use(void **state)
     sp_i_exec_arena_free(arena);
 }
 
-static void *no_block(sp_machine *machine, int64_t bytes)
+static void *no_block(sp_runtime *machine, int64_t bytes)
 {
     (void)machine;
     (void)bytes;
@@ -171,7 +171,7 @@ static void *no_block(sp_machine *machine, int64_t bytes)
     return NULL;
 }
 
-static void *no_host_block(sp_machine *machine, int64_t bytes)
+static void *no_host_block(sp_runtime *machine, int64_t bytes)
 {
     (void)machine;
     (void)bytes;
@@ -183,8 +183,8 @@ static void *no_host_block(sp_machine *machine, int64_t bytes)
 static void says_whose_memory_ran_out(void **state)
 {
     (void)state;
-    sp_machine_ops ops = *sp_machine_cpu()->ops;
-    sp_machine machine = {.ops = &ops};
+    sp_runtime_ops ops = *sp_runtime_cpu()->ops;
+    sp_runtime machine = {.ops = &ops};
     char text[128];
     ops.plain_memory = false;
     ops.allocate = no_block;

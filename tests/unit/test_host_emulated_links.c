@@ -5,11 +5,10 @@
 #include <pthread.h>
 
 #include "backends/executor/run.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "experiments/execution/execution.h"
 #include "sim/metrics/metrics.h"
 #include "tests/support/host_run.h"
-#include "tests/support/record_text.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -20,16 +19,16 @@ enum { PACKS = 2 };
 // Forward to the next rank inside a node, backward across nodes; the two other tables must not be
 // read.
 static int64_t f_ns[PACKS] = {1 * SECOND, 5 * SECOND};
-static int64_t b_far_ns[PACKS] = {10 * SECOND, 2 * SECOND};
+static int64_t b_internode_ns[PACKS] = {10 * SECOND, 2 * SECOND};
 static int64_t wrong_ns[PACKS] = {700 * SECOND, 900 * SECOND};
 static uint8_t far[2] = {0, 1};
 static const sp_link_times times = {.forward_packs = PACKS,
                                     .backward_packs = PACKS,
                                     .f_ns = f_ns,
                                     .b_ns = wrong_ns,
-                                    .f_far_ns = wrong_ns,
-                                    .b_far_ns = b_far_ns,
-                                    .far = far};
+                                    .f_internode_ns = wrong_ns,
+                                    .b_internode_ns = b_internode_ns,
+                                    .crosses_nodes = far};
 
 static const sp_backend_option emulated[] = {{"links", "emulated"}};
 
@@ -131,14 +130,6 @@ static void a_step_of_two_stages(void **state)
     sp_run *run = host_run(&f.device, &f.request);
     must_be_as_worked_out(sp_run_step(run, 0));
     sp_run_free(run);
-    // The same by way of a document.
-    sp_request_file file;
-    record_request_file("host", &f.request, &file);
-    const sp_run_request read = sp_request_of_batch(&file, 0);
-    run = host_run(&f.device, &read);
-    must_be_as_worked_out(sp_run_step(run, 0));
-    sp_run_free(run);
-    sp_request_file_fini(&file);
     fixture_fini(&f);
 }
 
@@ -228,7 +219,7 @@ static void transfers_are_as_predicted(void **state)
 // ---- the wall clock, on a machine that keeps account ----
 
 static struct {
-    sp_machine machine;
+    sp_runtime machine;
     pthread_mutex_t lock;
     int64_t asked_ns[2][PACKS]; // by rank
     int asked[2];
@@ -236,13 +227,13 @@ static struct {
 
 static _Thread_local int rank_here;
 
-static void enter(sp_machine *machine, int rank)
+static void enter(sp_runtime *machine, int rank)
 {
     (void)machine;
     rank_here = rank;
 }
 
-static sp_fence mark_later(sp_machine *machine, int64_t ns)
+static sp_fence mark_later(sp_runtime *machine, int64_t ns)
 {
     (void)machine;
     pthread_mutex_lock(&account.lock);
@@ -255,25 +246,25 @@ static sp_fence mark_later(sp_machine *machine, int64_t ns)
 static void a_machine_holds_up_what_is_sent(void **state)
 {
     (void)state;
-    static sp_machine_ops ops;
+    static sp_runtime_ops ops;
     sp_i_exec_run *run;
     sp_measured_step step = {0};
     fixture f;
     fixture_make(&f);
-    ops = *sp_machine_cpu()->ops;
+    ops = *sp_runtime_cpu()->ops;
     ops.enter = enter;
     ops.mark_later = mark_later;
     account.machine.ops = &ops;
     assert_int_equal(pthread_mutex_init(&account.lock, NULL), 0);
     f.request.clock = SP_CLOCK_WALL;
     const sp_i_exec_site site = {
-        .backend = "host", .machine = &account.machine, .math = &sp_i_exec_math_f32};
+        .backend = "host", .runtime = &account.machine, .math = &sp_i_exec_math_f32};
     assert_int_equal(sp_i_exec_run_new(&f.request, &site, &run, NULL), SP_OK);
     assert_int_equal(sp_i_exec_run_step(run, &step, NULL), SP_OK);
     for (int r = 0; r < 2; r++) {
         assert_int_equal(account.asked[r], PACKS);
         for (int k = 0; k < PACKS; k++) {
-            assert_int_equal(account.asked_ns[r][k], r == 0 ? f_ns[k] : b_far_ns[k]);
+            assert_int_equal(account.asked_ns[r][k], r == 0 ? f_ns[k] : b_internode_ns[k]);
         }
     }
     sp_timeline_fini(&step.timeline);

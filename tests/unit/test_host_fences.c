@@ -4,7 +4,7 @@
 // counts pairs of accesses to the same bytes, one of them a write, that nothing orders.
 
 #include "backends/executor/replicas.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 
@@ -18,7 +18,7 @@ typedef struct access {
 } access;
 
 typedef struct watch {
-    sp_machine machine;
+    sp_runtime machine;
     int rank;
     uint64_t after[RANKS][RANKS]; // [rank][rank]: time until which the other's work is before
     uint64_t point[RANKS][MOST_POINTS][RANKS];
@@ -41,26 +41,26 @@ static void touch(const void *at, int64_t bytes, bool writes)
         (access){begin, begin + bytes, writes, w.rank, w.after[w.rank][w.rank]};
 }
 
-static void enter(sp_machine *machine, int rank)
+static void enter(sp_runtime *machine, int rank)
 {
     (void)machine;
     w.rank = rank;
 }
 
-static void copy(sp_machine *machine, void *to, const void *from, int64_t bytes)
+static void copy(sp_runtime *machine, void *to, const void *from, int64_t bytes)
 {
     touch(from, bytes, false);
     touch(to, bytes, true);
-    sp_machine_cpu()->ops->copy(machine, to, from, bytes);
+    sp_runtime_cpu()->ops->copy(machine, to, from, bytes);
 }
 
-static void zero(sp_machine *machine, void *to, int64_t bytes)
+static void zero(sp_runtime *machine, void *to, int64_t bytes)
 {
     touch(to, bytes, true);
-    sp_machine_cpu()->ops->zero(machine, to, bytes);
+    sp_runtime_cpu()->ops->zero(machine, to, bytes);
 }
 
-static sp_fence mark(sp_machine *machine)
+static sp_fence mark(sp_runtime *machine)
 {
     (void)machine;
     uint64_t *now = w.after[w.rank];
@@ -71,7 +71,7 @@ static sp_fence mark(sp_machine *machine)
     return (sp_fence){w.rank, point};
 }
 
-static void wait_for(sp_machine *machine, sp_fence fence)
+static void wait_for(sp_runtime *machine, sp_fence fence)
 {
     (void)machine;
     for (int r = 0; fence.point > 0 && r < RANKS; r++) {
@@ -90,10 +90,10 @@ static void add(int64_t n, const void *x, void *y)
 }
 
 // Nothing done yet, and everything from before forgotten.
-static sp_machine *watched(void)
+static sp_runtime *watched(void)
 {
-    static sp_machine_ops ops;
-    ops = *sp_machine_cpu()->ops;
+    static sp_runtime_ops ops;
+    ops = *sp_runtime_cpu()->ops;
     ops.enter = enter;
     ops.copy = copy;
     ops.zero = zero;
@@ -154,7 +154,7 @@ typedef struct members {
 
 static void members_make(members *m, sp_prng *prng)
 {
-    sp_machine *machine = watched();
+    sp_runtime *machine = watched();
     *m = (members){0};
     assert_int_equal(
         sp_i_exec_replicas_init(&m->r, machine, RANKS, sizeof(float), sizeof(double), add, NULL),

@@ -2,9 +2,9 @@
 #include <stdatomic.h>
 
 #include "backends/comm/collective.h"
-#include "backends/comm/run.h"
-#include "backends/executor/links.h"
-#include "backends/machine/cpu.h"
+#include "backends/comm/comm.h"
+#include "backends/executor/stage.h"
+#include "backends/host/cpu_runtime.h"
 #include "tests/support/test_main.h"
 
 enum { RANKS = 2, SHORT_NS = 1000, LONG_NS = 1000000000 };
@@ -12,14 +12,14 @@ enum { RANKS = 2, SHORT_NS = 1000, LONG_NS = 1000000000 };
 // What has been computed by anyone, one rank at a time.
 static atomic_llong computed_ns;
 
-static int64_t now_ns(sp_machine *machine)
+static int64_t now_ns(sp_runtime *machine)
 {
     (void)machine;
     return atomic_load(&computed_ns);
 }
 
 typedef struct exchange {
-    sp_machine *machine;
+    sp_runtime *machine;
     int group;
     sp_i_exec_links links[RANKS];
 } exchange;
@@ -30,7 +30,7 @@ static sp_status body(sp_comm *me, void *data, sp_error *err)
     exchange *e = data;
     int rank = sp_comm_rank(me);
     sp_i_exec_links *links = &e->links[rank];
-    *links = (sp_i_exec_links){.me = me, .machine = e->machine};
+    *links = (sp_i_exec_links){.me = me, .runtime = e->machine};
     sp_status status = rank == 0 ? SP_OK : sp_comm_barrier(me, e->group, err);
     atomic_fetch_add(&computed_ns, rank == 0 ? SHORT_NS : LONG_NS);
     uint64_t begin = sp_i_exec_exchange_begin(links);
@@ -45,9 +45,9 @@ static void waits_are_not_an_exchanges_own(void **state)
 {
     (void)state;
     static const int ranks[RANKS] = {0, 1};
-    sp_machine_ops ops = *sp_machine_cpu()->ops;
-    sp_machine machine = {.ops = &ops};
-    const sp_comm_options options = {.machine = &machine, .one_at_a_time = true, .clocked = true};
+    sp_runtime_ops ops = *sp_runtime_cpu()->ops;
+    sp_runtime machine = {.ops = &ops};
+    const sp_comm_options options = {.runtime = &machine, .one_at_a_time = true, .clocked = true};
     exchange e = {.machine = &machine};
     sp_comm_world *world;
     ops.now_ns = now_ns;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "backends/executor/run.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "tests/support/failing_run.h"
 #include "tests/support/test_main.h"
 
@@ -13,7 +13,7 @@ enum { MOST_STAMPS = 1 << 14, MOST_RANKS = 16 };
 // The CPU, but that it counts blocks, that a stamp means nothing before its rank has settled, and
 // that work of one rank goes wrong.
 typedef struct counting {
-    sp_machine machine;
+    sp_runtime machine;
     atomic_int blocks, host_blocks;
     atomic_int stamps, too_early;
     atomic_int rank_of[MOST_STAMPS]; // from 1; 0: not yet
@@ -27,46 +27,46 @@ typedef struct counting {
 static counting c;
 static _Thread_local int rank_here;
 
-static void *allocate(sp_machine *machine, int64_t bytes)
+static void *allocate(sp_runtime *machine, int64_t bytes)
 {
     atomic_fetch_add(&c.blocks, 1);
-    return sp_machine_cpu()->ops->allocate(machine, bytes);
+    return sp_runtime_cpu()->ops->allocate(machine, bytes);
 }
 
-static void release(sp_machine *machine, void *memory)
+static void release(sp_runtime *machine, void *memory)
 {
     atomic_fetch_sub(&c.blocks, 1);
-    sp_machine_cpu()->ops->release(machine, memory);
+    sp_runtime_cpu()->ops->release(machine, memory);
 }
 
-static void *allocate_host(sp_machine *machine, int64_t bytes)
+static void *allocate_host(sp_runtime *machine, int64_t bytes)
 {
     atomic_fetch_add(&c.host_blocks, 1);
-    return sp_machine_cpu()->ops->allocate_host(machine, bytes);
+    return sp_runtime_cpu()->ops->allocate_host(machine, bytes);
 }
 
-static void release_host(sp_machine *machine, void *memory)
+static void release_host(sp_runtime *machine, void *memory)
 {
     atomic_fetch_sub(&c.host_blocks, 1);
-    sp_machine_cpu()->ops->release_host(machine, memory);
+    sp_runtime_cpu()->ops->release_host(machine, memory);
 }
 
-static void enter(sp_machine *machine, int rank)
+static void enter(sp_runtime *machine, int rank)
 {
     (void)machine;
     rank_here = rank;
 }
 
-static uint64_t stamp(sp_machine *machine)
+static uint64_t stamp(sp_runtime *machine)
 {
     int number = atomic_fetch_add(&c.stamps, 1);
     SP_ASSERT(number < MOST_STAMPS);
-    c.time[number] = sp_machine_cpu()->ops->stamp(machine);
+    c.time[number] = sp_runtime_cpu()->ops->stamp(machine);
     atomic_store(&c.rank_of[number], rank_here + 1);
     return (uint64_t)number;
 }
 
-static int64_t stamp_ns(sp_machine *machine, uint64_t number)
+static int64_t stamp_ns(sp_runtime *machine, uint64_t number)
 {
     (void)machine;
     if (!atomic_load(&c.settled[number])) {
@@ -75,7 +75,7 @@ static int64_t stamp_ns(sp_machine *machine, uint64_t number)
     return (int64_t)c.time[number];
 }
 
-static sp_status settle(sp_machine *machine, sp_error *err)
+static sp_status settle(sp_runtime *machine, sp_error *err)
 {
     (void)machine;
     for (int s = 0; s < atomic_load(&c.stamps); s++) {
@@ -90,19 +90,19 @@ static sp_status settle(sp_machine *machine, sp_error *err)
 }
 
 // After the step, whose losses and tensors are read.
-static void download(sp_machine *machine, void *to, const void *from, int64_t bytes)
+static void download(sp_runtime *machine, void *to, const void *from, int64_t bytes)
 {
     if (c.reads_fail && rank_here == c.failing) {
         c.after = 0;
     } else {
-        sp_machine_cpu()->ops->download(machine, to, from, bytes);
+        sp_runtime_cpu()->ops->download(machine, to, from, bytes);
     }
 }
 
-static sp_machine *counting_machine(int failing, int after)
+static sp_runtime *counting_machine(int failing, int after)
 {
-    static sp_machine_ops ops;
-    ops = *sp_machine_cpu()->ops;
+    static sp_runtime_ops ops;
+    ops = *sp_runtime_cpu()->ops;
     ops.allocate = allocate;
     ops.release = release;
     ops.allocate_host = allocate_host;
@@ -110,7 +110,7 @@ static sp_machine *counting_machine(int failing, int after)
     ops.enter = enter;
     ops.stamp = stamp;
     ops.stamp_ns = stamp_ns;
-    ops.settle = settle;
+    ops.synchronize = settle;
     ops.download = download;
     memset(&c, 0, sizeof c);
     c.machine.ops = &ops;
@@ -119,14 +119,14 @@ static sp_machine *counting_machine(int failing, int after)
     return &c.machine;
 }
 
-static sp_status run_step(const failing_run *f, sp_machine *machine, double *loss, sp_error *err)
+static sp_status run_step(const failing_run *f, sp_runtime *machine, double *loss, sp_error *err)
 {
     sp_i_exec_run *run;
     sp_measured_step step = {0};
     *err = (sp_error){0};
     sp_status status = sp_i_exec_run_new(
         &f->request,
-        &(sp_i_exec_site){.backend = "host", .machine = machine, .math = &sp_i_exec_math_f32}, &run,
+        &(sp_i_exec_site){.backend = "host", .runtime = machine, .math = &sp_i_exec_math_f32}, &run,
         err);
     assert_int_equal(status, SP_OK);
     status = sp_i_exec_run_step(run, &step, err);
@@ -154,7 +154,7 @@ static void gives_back_and_reads_late(void **state)
             double loss;
             double expected;
             failing_run_make(&f, &failing_shapes[s], (sp_clock)clock);
-            assert_int_equal(run_step(&f, sp_machine_cpu(), &expected, &err), SP_OK);
+            assert_int_equal(run_step(&f, sp_runtime_cpu(), &expected, &err), SP_OK);
             assert_int_equal(run_step(&f, counting_machine(-1, 0), &loss, &err), SP_OK);
             assert_true(loss == expected);
             assert_int_equal(c.too_early, 0);
@@ -211,11 +211,11 @@ static void failed_reads_are_errors(void **state)
     sp_error err = {0};
     double loss;
     failing_run_make(&f, &failing_shapes[3], SP_CLOCK_VIRTUAL);
-    sp_machine *machine = counting_machine(1, MOST_STAMPS);
+    sp_runtime *machine = counting_machine(1, MOST_STAMPS);
     assert_int_equal(
         sp_i_exec_run_new(
             &f.request,
-            &(sp_i_exec_site){.backend = "host", .machine = machine, .math = &sp_i_exec_math_f32},
+            &(sp_i_exec_site){.backend = "host", .runtime = machine, .math = &sp_i_exec_math_f32},
             &run, &err),
         SP_OK);
     assert_int_equal(sp_i_exec_run_step(run, &step, &err), SP_OK);
@@ -267,16 +267,16 @@ static void masters_are_as_exact_as_gradients(void **state)
     sp_i_exec_math math = sp_i_exec_math_f32;
     math.exact_bytes = sizeof(double);
     failing_run_make(&f, &failing_shapes[3], SP_CLOCK_VIRTUAL);
-    sp_machine *cpu = sp_machine_cpu();
+    sp_runtime *cpu = sp_runtime_cpu();
     assert_int_equal(
         sp_i_exec_run_new(&f.request,
-                          &(sp_i_exec_site){.backend = "host", .machine = cpu, .math = &math}, &run,
+                          &(sp_i_exec_site){.backend = "host", .runtime = cpu, .math = &math}, &run,
                           NULL),
         SP_OK);
     assert_int_equal(
         sp_i_exec_run_new(
             &f.request,
-            &(sp_i_exec_site){.backend = "host", .machine = cpu, .math = &sp_i_exec_math_f32},
+            &(sp_i_exec_site){.backend = "host", .runtime = cpu, .math = &sp_i_exec_math_f32},
             &plain, NULL),
         SP_OK);
     for (size_t r = 0; r < sp_i_exec_rank_count(run); r++) {

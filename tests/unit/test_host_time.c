@@ -7,7 +7,7 @@
 
 #include "sim/base/prng.h"
 #include "sim/cost/cost_model.h"
-#include "sim/cost/host_time.h"
+#include "sim/cost/cost_private.h"
 
 static sp_error err;
 
@@ -240,7 +240,7 @@ static const sp_model small = {.layers = 4,
                                .norm = SP_RMSNORM,
                                .positional = SP_ROPE};
 
-static void build(const char *const *overrides, sp_step_costs *costs, sp_tail_cost *tail)
+static void build(const char *const *overrides, sp_step_costs *costs, sp_epilogue_cost *tail)
 {
     sp_profile profile;
     sp_cost_model cost;
@@ -257,7 +257,7 @@ static void build(const char *const *overrides, sp_step_costs *costs, sp_tail_co
     assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
     assert_true(sp_pack_list_add(&packing.forward, (sp_slice){0, 0, 2048, 2048}, true));
     assert_int_equal(sp_cost_model_build(&cost, &packing, costs, &err), SP_OK);
-    *tail = costs->tail[0];
+    *tail = costs->epilogue[0];
     sp_packing_fini(&packing);
     sp_cost_model_fini(&cost);
     sp_profile_fini(&profile);
@@ -278,8 +278,8 @@ static void actions_wait_for_launches(void **state)
     (void)state;
     sp_step_costs bare;
     sp_step_costs costs;
-    sp_tail_cost bare_tail;
-    sp_tail_cost tail;
+    sp_epilogue_cost bare_tail;
+    sp_epilogue_cost tail;
     build(NULL, &bare, &bare_tail);
     build((const char *[]){HOST("\"layer_us\":4000,\"overlap_power\":2"), NULL}, &costs, &tail);
     // Four layers: 4 ms for each of forward, both gradients and the whole forward that runs again.
@@ -313,8 +313,8 @@ static void fixed_times(void **state)
     (void)state;
     sp_step_costs bare;
     sp_step_costs costs;
-    sp_tail_cost bare_tail;
-    sp_tail_cost tail;
+    sp_epilogue_cost bare_tail;
+    sp_epilogue_cost tail;
     build(NULL, &bare, &bare_tail);
     build((const char *[]){HOST("\"unit_us\":2000,\"iteration_us\":1500"), NULL}, &costs, &tail);
     assert_int_equal(costs.f->compute_ns - bare.f->compute_ns, 1000000);

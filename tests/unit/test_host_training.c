@@ -3,9 +3,9 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "backends/executor/text.h"
-#include "backends/executor/weights.h"
-#include "backends/requirements.h"
+#include "backends/api/backend_private.h"
+#include "backends/executor/run.h"
+#include "backends/executor/tensors.h"
 #include "sim/base/alloc.h"
 #include "tests/support/host_run.h"
 #include "tests/support/scenario_run.h"

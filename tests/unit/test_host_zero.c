@@ -1,8 +1,8 @@
 // ZeRO 2 and 3: gradients are those of the plain step, parameters too after several steps, results
 // are the same bits every time, and between actions a rank holds its share alone.
-#include "backends/executor/math.h"
 #include "backends/executor/replicas.h"
-#include "backends/machine/cpu.h"
+#include "backends/executor/stage.h"
+#include "backends/host/cpu_runtime.h"
 #include "tests/support/host_memory.h"
 #include "tests/support/host_random.h"
 #include "tests/support/scenario_run.h"
@@ -156,7 +156,7 @@ static void give_all(const int *often, int from, float *sums)
 {
     sp_i_exec_replicas r;
     float share[MEMBERS][ELEMENTS] = {{0}};
-    assert_int_equal(sp_i_exec_replicas_init(&r, sp_machine_cpu(), MEMBERS, sizeof(float),
+    assert_int_equal(sp_i_exec_replicas_init(&r, sp_runtime_cpu(), MEMBERS, sizeof(float),
                                              sizeof(float), sp_i_exec_math_f32.add_exact, NULL),
                      SP_OK);
     for (int m = 0; m < MEMBERS; m++) {

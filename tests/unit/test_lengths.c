@@ -4,7 +4,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
-#include "sim/workload/length_reader_internal.h"
+#include "sim/workload/length_reader.h"
 #include "sim/workload/lengths.h"
 #include "tests/support/test_main.h"
 

@@ -3,7 +3,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
-#include "solver/makespan.h"
+#include "solver/slimpack/makespan.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_JOBS = 120, MOST_MACHINES = 12 };

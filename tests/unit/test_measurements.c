@@ -6,7 +6,7 @@
 #include "experiments/measurements/published.h"
 #include "experiments/measurements/validation.h"
 #include "sim/base/alloc.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 
 // ---- rows as scenarios ----
 

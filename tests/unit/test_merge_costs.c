@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "sim/base/alloc.h"
-#include "solver/merge_costs.h"
+#include "solver/slimpack/rank_groups.h"
 #include "tests/support/scenario_fixture.h"
 
 typedef struct fixture {

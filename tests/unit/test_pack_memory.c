@@ -1,8 +1,8 @@
 // What packs hold and the room that leaves: tables against the costs that they come from, and plans
 // that were found to fit against the simulated memory.
 #include "sim/base/alloc.h"
-#include "solver/pack_memory.h"
-#include "solver/slimpack_search.h"
+#include "solver/evaluate/pack_memory.h"
+#include "solver/slimpack/slimpack_search.h"
 #include "tests/support/drawn_packs.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -47,10 +47,10 @@ static void add_pack(sp_packing *packing, int32_t sample, int64_t tokens, int dp
     assert_true(sp_pack_list_add(&packing->forward, slice, true));
 }
 
-static void fullest_of(const sp_packing *packing, int cp, sp_i_fullest_pack *fullest)
+static void fullest_of(const sp_packing *packing, int cp, sp_fullest_pack *fullest)
 {
     sp_error err = {0};
-    must_succeed("the fullest packs", sp_i_fullest_packs(packing, cp, fullest, &err), &err);
+    must_succeed("the fullest packs", sp_fullest_packs(packing, cp, fullest, &err), &err);
 }
 
 // Every pack is within the tables: so many bytes for each of its tokens, and so many while it runs.
@@ -72,8 +72,8 @@ static void tables_cover_every_pack(void **state)
             sp_packing packing;
             sp_error err = {0};
             sp_step_costs costs;
-            sp_i_pack_memory memory;
-            sp_i_fullest_pack fullest;
+            sp_pack_memory memory;
+            sp_fullest_pack fullest;
             int64_t longest = 0;
             sp_packing_init(&packing, &batch, 1);
             for (size_t k = 0; k < count; k++) {
@@ -82,12 +82,12 @@ static void tables_cover_every_pack(void **state)
                 add_pack(&packing, (int32_t)k, tokens[k], 0, 1);
             }
             must_succeed("costs", sp_cost_model_build(&c.cost, &packing, &costs, &err), &err);
-            must_succeed("memory", sp_i_pack_memory_init(&memory, &c.scenario.layout, &costs, &err),
+            must_succeed("memory", sp_pack_memory_init(&memory, &c.scenario.layout, &costs, &err),
                          &err);
             fullest_of(&packing, 1, &fullest);
             assert_int_equal(fullest.tokens, longest);
             assert_int_equal(fullest.summed_tokens, 0);
-            sp_i_pack_memory_measure(&memory, &c.cost, &fullest);
+            sp_pack_memory_measure(&memory, &c.cost, &fullest);
             for (int v = 0; v < sp_layout_vstages(&c.scenario.layout); v++) {
                 double least_gap = 1.0;
                 for (size_t k = 0; k < count; k++) {
@@ -104,7 +104,7 @@ static void tables_cover_every_pack(void **state)
                 assert_true(least_gap < 1e-9);
                 assert_true(memory.sums[v] == 0.0);
             }
-            sp_i_pack_memory_fini(&memory);
+            sp_pack_memory_fini(&memory);
             sp_step_costs_fini(&costs);
             sp_packing_fini(&packing);
         }
@@ -116,7 +116,7 @@ static void tables_cover_every_pack(void **state)
 static void merged_ranks_share_their_tokens(void **state)
 {
     (void)state;
-    sp_i_fullest_pack fullest[3];
+    sp_fullest_pack fullest[3];
     int64_t tokens[2] = {8192, 4096};
     sp_batch batch = {.ids = tokens, .tokens = tokens, .count = 2};
     sp_packing packing;
@@ -146,7 +146,7 @@ static void sums_wait_from_the_last_slice_to_their_own(void **state)
         int32_t sample;
         int64_t begin, tokens;
     } slices[] = {{0, 300, 10}, {1, 50, 20}, {0, 100, 200}, {1, 0, 50}, {0, 0, 100}, {2, 0, 500}};
-    sp_i_fullest_pack fullest;
+    sp_fullest_pack fullest;
     int64_t tokens[3] = {310, 70, 500};
     sp_batch batch = {.ids = tokens, .tokens = tokens, .count = 3};
     sp_packing packing;
@@ -178,19 +178,19 @@ static void room_is_what_the_rest_leaves(void **state)
     double running[4] = {100.0, 200.0, 300.0, 400.0};
     double sums[4] = {1.0, 2.0, 4.0, 8.0};
     double states[2] = {1000.0, 2000.0};
-    const sp_i_pack_memory memory = {
+    const sp_pack_memory memory = {
         .whole = whole, .split = split, .running = running, .sums = sums, .states = states};
     // A V: rank 0 has virtual stages 0 and 3, rank 1 has 1 and 2.
     const sp_layout layout = {
         .tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 2, .placement = SP_PLACE_V};
     int64_t token_bytes[4];
     int64_t room_bytes[2];
-    sp_i_pack_memory_room(&memory, &layout, false, 5000, token_bytes, room_bytes);
+    sp_pack_memory_room(&memory, &layout, false, 5000, token_bytes, room_bytes);
     assert_int_equal(token_bytes[0], 10);
     assert_int_equal(token_bytes[1], 21);
     assert_int_equal(room_bytes[0], 5000 - 1000 - 400 - 9);
     assert_int_equal(room_bytes[1], 5000 - 2000 - 300 - 6);
-    sp_i_pack_memory_room(&memory, &layout, true, 2100, token_bytes, room_bytes);
+    sp_pack_memory_room(&memory, &layout, true, 2100, token_bytes, room_bytes);
     assert_int_equal(token_bytes[3], 41);
     assert_int_equal(room_bytes[0], 691);
     assert_int_equal(room_bytes[1], 0);
@@ -232,7 +232,7 @@ static verdict search(const char *text, bool asymmetric, bool split, int trials,
     sp_batches batches;
     must_succeed("scenario", run_read(text, &settled, &err), &err);
     must_succeed("batches", sp_evaluate_batches(&settled, &batches, &err), &err);
-    must_succeed("settle", sp_strategy_settle(&settled, false, &err), &err);
+    must_succeed("settle", sp_strategy_resolve(&settled, false, &err), &err);
     sp_cost_model cost;
     must_succeed("cost model",
                  sp_cost_model_init(&cost, &settled.model, &settled.layout, &settled.cluster,
@@ -244,8 +244,8 @@ static verdict search(const char *text, bool asymmetric, bool split, int trials,
                                      .cost = &cost};
     sp_i_slimpack_options options = sp_i_slimpack_options_of(&settled.strategy, asymmetric, split);
     options.trials = trials > 0 ? trials : options.trials;
-    sp_i_packflow_outcome said;
-    sp_i_packflow_outcome run = {0};
+    sp_packflow_outcome said;
+    sp_packflow_outcome run = {0};
     sp_packing packing = {0};
     must_succeed("search", sp_i_slimpack_search(&input, &options, NULL, &said, &err), &err);
     if (runs) {
@@ -381,23 +381,23 @@ static void allocation_failures(void **state)
     sp_batch batch = {.ids = tokens, .tokens = tokens, .count = 1};
     sp_packing packing;
     sp_step_costs costs;
-    sp_i_fullest_pack fullest;
+    sp_fullest_pack fullest;
     sp_packing_init(&packing, &batch, 1);
     add_pack(&packing, 0, 1000, 0, 1);
     must_succeed("costs", sp_cost_model_build(&c.cost, &packing, &costs, &err), &err);
     sp_status status = SP_ERR_NO_MEMORY;
     for (long n = 0; status != SP_OK; n++) {
         assert_true(n < 10);
-        sp_i_pack_memory memory;
+        sp_pack_memory memory;
         sp_error_clear(&err);
         sp_i_alloc_fail_after(n);
-        status = sp_i_pack_memory_init(&memory, &c.scenario.layout, &costs, &err);
+        status = sp_pack_memory_init(&memory, &c.scenario.layout, &costs, &err);
         if (status == SP_OK) {
-            status = sp_i_fullest_packs(&packing, 1, &fullest, &err);
+            status = sp_fullest_packs(&packing, 1, &fullest, &err);
         }
         sp_i_alloc_fail_after(-1);
         assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
-        sp_i_pack_memory_fini(&memory);
+        sp_pack_memory_fini(&memory);
     }
     sp_step_costs_fini(&costs);
     sp_packing_fini(&packing);

@@ -1,13 +1,13 @@
 // What fills the peak. The named holders must add up to the peak that the memory timeline found,
 // whatever the schedule; counts and sizes of a small case are worked out by hand.
-#include "sim/metrics/peak_memory.h"
+#include "sim/metrics/metrics.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

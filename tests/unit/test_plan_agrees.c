@@ -83,7 +83,7 @@ static bool agrees(const char *text)
     assert_non_null(file);
     sp_status status = run_read(text, &r.scenario, &err);
     if (status == SP_OK) {
-        status = sp_strategy_settle(&r.scenario, false, &err);
+        status = sp_strategy_resolve(&r.scenario, false, &err);
     }
     if (status == SP_OK) {
         status = sp_evaluate_batches(&r.scenario, &r.batches, &err);

@@ -6,7 +6,7 @@
 #include "sim/base/json.h"
 #include "sim/plan/plan_check.h"
 #include "sim/plan/plan_json.h"
-#include "solver/plan_batch.h"
+#include "solver/evaluate/plan_batch.h"
 #include "solver/plan_rules.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -49,7 +49,7 @@ static json_t *document_of(const sp_planner *planner, const sp_batch_plan *plan)
     assert_null(strchr(text, '\n'));
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(root);
-    free(text);
+    sp_batch_plan_text_free(text);
     return root;
 }
 
@@ -329,7 +329,7 @@ static void planners_share_a_scenario(void **state)
     }
     for (int t = 0; t < THREADS; t++) {
         for (int b = 0; b < BATCHES; b++) {
-            free(runs[t].text[b]);
+            sp_batch_plan_text_free(runs[t].text[b]);
         }
     }
     sp_scenario_fini(&scenario);
@@ -350,7 +350,7 @@ static sp_status plan_once(const sp_scenario *scenario, sp_error *err)
     if (status == SP_OK) {
         status = sp_batch_plan_text(planner, plan, &text, &bytes, err);
     }
-    free(text);
+    sp_batch_plan_text_free(text);
     sp_batch_plan_free(plan);
     sp_planner_free(planner);
     return status;

@@ -1,5 +1,5 @@
 // The queued machine that other tests trust: a missing fence shows, a fence is kept, and its other
-// calls do what backends/machine/machine.h says.
+// calls do what backends/api/device_runtime.h says.
 #include <math.h>
 
 #include "tests/support/queued_machine.h"
@@ -7,7 +7,7 @@
 
 enum { SEEDS = 64 };
 
-static sp_machine *machine_of(int ranks, uint64_t seed, bool guarded)
+static sp_runtime *machine_of(int ranks, uint64_t seed, bool guarded)
 {
     return queued_machine_new(
         &(queued_machine_options){.ranks = ranks, .seed = seed, .guarded = guarded});
@@ -16,8 +16,8 @@ static sp_machine *machine_of(int ranks, uint64_t seed, bool guarded)
 // Rank 0 writes 7, rank 1 copies it: what it finds, by a thread that stands for both in turn.
 static float copied(uint64_t seed, bool fenced)
 {
-    sp_machine *machine = machine_of(2, seed, true);
-    const sp_machine_ops *ops = machine->ops;
+    sp_runtime *machine = machine_of(2, seed, true);
+    const sp_runtime_ops *ops = machine->ops;
     float *x = ops->allocate(machine, 2 * sizeof *x);
     float seven = 7;
     float found;
@@ -66,8 +66,8 @@ static void chains_of_fences(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
-        sp_machine *machine = machine_of(4, seed, false);
-        const sp_machine_ops *ops = machine->ops;
+        sp_runtime *machine = machine_of(4, seed, false);
+        const sp_runtime_ops *ops = machine->ops;
         double *x = ops->allocate(machine, 4 * sizeof *x);
         double found[4];
         sp_fence fence = {0};
@@ -97,14 +97,14 @@ static void chains_of_fences(void **state)
 static void rows_zeros_and_sums(void **state)
 {
     (void)state;
-    sp_machine *machine = machine_of(1, 1, true);
-    const sp_machine_ops *ops = machine->ops;
+    sp_runtime *machine = machine_of(1, 1, true);
+    const sp_runtime_ops *ops = machine->ops;
     const float given[] = {1, 2, 3, 4, 5, 6};
     float found[6];
     double sum;
     float *x = ops->allocate(machine, sizeof given);
     float *y = ops->allocate(machine, sizeof given);
-    assert_int_equal((uintptr_t)x % SP_MACHINE_ALIGNMENT, 0);
+    assert_int_equal((uintptr_t)x % SP_RUNTIME_ALIGNMENT, 0);
     ops->enter(machine, 0);
     ops->upload(machine, x, given, sizeof given);
     ops->zero(machine, y, sizeof given);
@@ -124,8 +124,8 @@ static void stamps_follow_fences(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
-        sp_machine *machine = machine_of(2, seed, false);
-        const sp_machine_ops *ops = machine->ops;
+        sp_runtime *machine = machine_of(2, seed, false);
+        const sp_runtime_ops *ops = machine->ops;
         char *x = ops->allocate(machine, 10);
         ops->enter(machine, 0);
         uint64_t begin = ops->stamp(machine);
@@ -151,8 +151,8 @@ static void later_points_come_later(void **state)
     (void)state;
     enum { LATE_NS = 1000000 };
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
-        sp_machine *machine = machine_of(2, seed, false);
-        const sp_machine_ops *ops = machine->ops;
+        sp_runtime *machine = machine_of(2, seed, false);
+        const sp_runtime_ops *ops = machine->ops;
         char *x = ops->allocate(machine, 10);
         uint64_t after[3];
         sp_fence fence[3];
@@ -184,8 +184,8 @@ static void later_points_come_later(void **state)
 static void settle_says_what_went_wrong(void **state)
 {
     (void)state;
-    sp_machine *machine = machine_of(1, 1, false);
-    const sp_machine_ops *ops = machine->ops;
+    sp_runtime *machine = machine_of(1, 1, false);
+    const sp_runtime_ops *ops = machine->ops;
     char *x = ops->allocate(machine, 3);
     char found[3];
     ops->enter(machine, 0);
@@ -194,12 +194,12 @@ static void settle_says_what_went_wrong(void **state)
         ops->zero(machine, x + i, 1);
     }
     sp_error err = {0};
-    assert_int_equal(ops->settle(machine, &err), SP_ERR_INTERNAL);
+    assert_int_equal(ops->synchronize(machine, &err), SP_ERR_INTERNAL);
     assert_string_equal(err.message[0], "queued work went wrong");
     ops->download(machine, found, x, sizeof found);
     assert_true(found[0] == 0 && found[1] != 0 && found[2] != 0);
     ops->zero(machine, x, 3);
-    assert_int_equal(ops->settle(machine, NULL), SP_OK);
+    assert_int_equal(ops->synchronize(machine, NULL), SP_OK);
     ops->download(machine, found, x, sizeof found);
     assert_true(found[1] == 0 && found[2] == 0);
     ops->release(machine, x);
@@ -211,7 +211,7 @@ typedef struct addend {
     double y;
 } addend;
 
-static void add(sp_machine *machine, const void *arguments)
+static void add(sp_runtime *machine, const void *arguments)
 {
     const addend *a = arguments;
     double *x = queued_machine_reach(machine, a->x, sizeof *x);
@@ -221,8 +221,8 @@ static void add(sp_machine *machine, const void *arguments)
 static void calls_are_work_too(void **state)
 {
     (void)state;
-    sp_machine *machine = machine_of(1, 1, true);
-    const sp_machine_ops *ops = machine->ops;
+    sp_runtime *machine = machine_of(1, 1, true);
+    const sp_runtime_ops *ops = machine->ops;
     addend a = {.x = ops->allocate(machine, sizeof *a.x), .y = 2.5};
     double found;
     ops->enter(machine, 0);

@@ -6,7 +6,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/schedule/packflow.h"
-#include "solver/rank_score.h"
+#include "solver/slimpack/shape_search.h"
 #include "tests/support/drawn_packs.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -114,7 +114,7 @@ static void assert_score(scored_case *c, const sp_packing *packing, const sp_i_n
                          bool split, double tolerance)
 {
     sp_error err = {0};
-    sp_i_packflow_outcome outcome;
+    sp_packflow_outcome outcome;
     simulated s;
     must_succeed("score", sp_i_rank_score(&c->scorer, packing, needs->pack, split, &outcome, &err),
                  &err);
@@ -219,7 +219,7 @@ static void scores_do_not_depend_on_others(void **state)
             sp_i_shape shape = draw_shape(&prng);
             make(1, &shape, &packing[k], &needs[k]);
         }
-        sp_i_packflow_outcome outcome;
+        sp_packflow_outcome outcome;
         must_succeed(
             "score",
             sp_i_rank_score(&c.scorer, &packing[k], needs[k].pack, k % 2 != 0, &outcome, &err),
@@ -252,7 +252,7 @@ static void fits_up_to_the_limit(void **state)
     int64_t least_bytes = 0;
     int64_t most_bytes = (int64_t)1 << 40;
     while (most_bytes - least_bytes > 1) {
-        sp_i_packflow_outcome outcome;
+        sp_packflow_outcome outcome;
         c.scenario.memory_limit_bytes = least_bytes + (most_bytes - least_bytes) / 2;
         must_succeed("score",
                      sp_i_rank_score(&c.scorer, &packing, needs.pack, false, &outcome, &err), &err);
@@ -260,8 +260,8 @@ static void fits_up_to_the_limit(void **state)
     }
     int64_t token_bytes[2];
     int64_t room_bytes[2];
-    sp_i_pack_memory_room(&c.scorer.memory, &c.scenario.layout, false, most_bytes, token_bytes,
-                          room_bytes);
+    sp_pack_memory_room(&c.scorer.memory, &c.scenario.layout, false, most_bytes, token_bytes,
+                        room_bytes);
     assert_true(room_bytes[0] >= 100000 * token_bytes[0] &&
                 room_bytes[1] >= 100000 * token_bytes[1]);
     assert_true(room_bytes[0] == 100000 * token_bytes[0] ||
@@ -289,7 +289,7 @@ static void allocation_failures(void **state)
         assert_true(n < 1000);
         sp_error err = {0};
         sp_i_rank_scorer scorer;
-        sp_i_packflow_outcome outcome;
+        sp_packflow_outcome outcome;
         sp_i_alloc_fail_after(n);
         status = sp_i_rank_scorer_init(&scorer, &c.scenario, &c.cost, LONGEST, &err);
         if (status == SP_OK) {

@@ -3,7 +3,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
-#include "solver/rank_split_prove.h"
+#include "solver/slimpack/rank_split.h"
 #include "tests/support/assumed_split.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"

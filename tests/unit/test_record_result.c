@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "backends/record/execute.h"
+#include "backends/record/result.h"
 #include "sim/base/json.h"
 #include "tests/support/host_random.h"
 #include "tests/support/host_run.h"
@@ -25,13 +25,13 @@ static sp_run_request request_of(const sp_plan *plan, const sp_model *model,
 }
 
 // By way of text, as between two machines.
-static void read_back(const json_t *document, sp_result_file *file)
+static void read_back(const json_t *document, const sp_layout *layout, sp_result_file *file)
 {
     sp_error err = {0};
     json_t *root = NULL;
     char *text = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(17));
     must_succeed("text", sp_json_read_text(text, strlen(text), "result", &root, &err), &err);
-    must_succeed("result", sp_result_json_read(root, "result", file, &err), &err);
+    must_succeed("result", sp_result_json_read(root, "result", layout, file, &err), &err);
     free(text);
 }
 
@@ -91,15 +91,20 @@ static void must_equal_steps(const sp_measured_step *a, const sp_measured_step *
 // shares.
 static size_t must_come_back(const host_device *device, const sp_run_request *run_request)
 {
-    sp_request_file request;
     sp_result_file result;
     sp_error err = {0};
     const sp_device_info info = {.name = "of the test", .ranks = 5, .cores = 2};
     sp_run *run = host_run(device, run_request);
-    record_request_file("host", run_request, &request);
-    json_t *document = sp_result_document(request.document, &info, SP_OK, NULL);
+    json_t *plan = record_plan(run_request->plan);
+    json_t *document = sp_result_document("host", run_request, plan, &info, SP_OK, NULL);
     must_succeed("add", sp_result_document_add(document, run, &err), &err);
-    read_back(document, &result);
+    read_back(document, &run_request->plan->layout, &result);
+    assert_string_equal(result.backend, "host");
+    assert_int_equal(result.run.clock, run_request->clock);
+    assert_int_equal(result.run.precision, run_request->precision);
+    assert_true(result.run.seed == run_request->seed);
+    assert_int_equal(result.run.steps, run_request->steps);
+    assert_true(result.run.memory_points == run_request->memory_points);
     assert_int_equal(result.status, SP_OK);
     assert_string_equal(result.device.name, "of the test");
     assert_int_equal(result.device.ranks, 5);
@@ -120,8 +125,8 @@ static size_t must_come_back(const host_device *device, const sp_run_request *ru
         beside += rank->copy_count + rank->share_count;
     }
     json_decref(document);
+    json_decref(plan);
     sp_result_file_fini(&result);
-    sp_request_file_fini(&request);
     sp_run_free(run);
     return beside;
 }
@@ -171,51 +176,6 @@ static void copies_and_shares_come_back(void **state)
     host_close(&device);
 }
 
-// The program's path, from a file to a file, against the run itself. Times differ.
-static void executed_requests_are_the_run_itself(void **state)
-{
-    (void)state;
-    sp_prng prng;
-    host_device device;
-    sp_model model = host_llama();
-    sp_memory_options memory = {.recompute = SP_RECOMPUTE_ATTENTION};
-    random_plan r;
-    int layers[HOST_STAGES];
-    sp_error err = {0};
-    char line[SP_ERROR_TEXT];
-    sp_prng_seed(&prng, 29);
-    host_open(&device);
-    while (!host_random_plan(&prng, 4, layers, &r)) {
-        random_plan_fini(&r);
-    }
-    const sp_run_request request = request_of(&r.plan, &model, &memory);
-    sp_run *run = host_run(&device, &request);
-    char *text = record_request_text("host", &request);
-    FILE *file = fopen("request.json", "w");
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
-    must_succeed("execute",
-                 sp_request_execute_file(device.backend, 0, "request.json", "request.result.json",
-                                         line, &err),
-                 &err);
-    json_t *root = NULL;
-    sp_result_file result;
-    must_succeed("read", sp_json_read_file("request.result.json", 0, &root, &err), &err);
-    must_succeed("result", sp_result_json_read(root, "result", &result, &err), &err);
-    for (int i = 0; i < request.steps; i++) {
-        assert_true(result.batches[0].steps[i].loss == sp_run_step(run, i)->loss);
-    }
-    const sp_measured_step *step = &result.batches[0].step;
-    for (size_t k = 0; k < step->memory.rank_count; k++) {
-        must_equal_memory(&sp_run_step(run, 0)->memory.ranks[k], &step->memory.ranks[k], false);
-    }
-    free(text);
-    sp_result_file_fini(&result);
-    sp_run_free(run);
-    random_plan_fini(&r);
-    host_close(&device);
-}
-
 // ---- what goes wrong ----
 
 // A small result, as a document.
@@ -224,7 +184,6 @@ static json_t *good_document(host_device *device, random_plan *r, int layers[HOS
     sp_prng prng;
     sp_model model = host_llama();
     sp_memory_options memory = {.recompute = SP_RECOMPUTE_NONE};
-    sp_request_file request;
     sp_error err = {0};
     sp_prng_seed(&prng, 31);
     while (!host_random_plan(&prng, 4, layers, r) || r->layout.pp < 2 || r->layout.dp > 1 ||
@@ -233,10 +192,10 @@ static json_t *good_document(host_device *device, random_plan *r, int layers[HOS
     }
     const sp_run_request run_request = request_of(&r->plan, &model, &memory);
     sp_run *run = host_run(device, &run_request);
-    record_request_file("host", &run_request, &request);
-    json_t *document = sp_result_document(request.document, NULL, SP_OK, NULL);
+    json_t *plan = record_plan(&r->plan);
+    json_t *document = sp_result_document("host", &run_request, plan, NULL, SP_OK, NULL);
     must_succeed("add", sp_result_document_add(document, run, &err), &err);
-    sp_request_file_fini(&request);
+    json_decref(plan);
     sp_run_free(run);
     return document;
 }
@@ -250,7 +209,17 @@ static void wrong_results_are_refused(void **state)
         {"schema", "\"slimpack/plan/1\"", "result: schema: "},
         {"status", "\"fine\"", "result: status: "},
         {"request.steps", "9", "result: batches[0].steps: expected 9 elements, got 3"},
-        {"request.model.heads", "3", "result: request: model"},
+        {"request.steps", "0", "result: request.steps: expected an integer from 1"},
+        {"request.backend", NULL, "result: request: key 'backend' is missing"},
+        {"request.clock", "\"sundial\"", "result: request.clock: "},
+        {"request.precision", "32", "result: request.precision: "},
+        {"request.seed", "-1", "result: request.seed: "},
+        {"request.stepps", "1", "unknown key 'stepps' (did you mean 'steps'?)"},
+        {"request.options", "[]", "result: request.options: expected an object"},
+        {"request.plan", NULL, "key 'plan' is missing"},
+        {"request.plan.batches.0.stages.0.actions.0", "\"X0\"",
+         "result: request.plan: batches[0].stages[0]"},
+        {"request.plan.batches.0.stages.0.actions.0", NULL, "result: request.plan: batches[0]"},
         {"batches", "[]", "result: batches: expected 1 elements, got 0"},
         {"batches.0.shown", "0", "result: batches[0].shown: "},
         {"batches.0.steps.1.iteration_ns", "-4", "result: batches[0].steps[1].iteration_ns: "},
@@ -282,7 +251,8 @@ static void wrong_results_are_refused(void **state)
         sp_error err = {0};
         json_t *document = json_deep_copy(good);
         record_edit(document, cases[i].path, cases[i].value);
-        assert_int_equal(sp_result_json_read(document, "result", &file, &err), SP_ERR_CONTENT);
+        assert_int_equal(sp_result_json_read(document, "result", &r.plan.layout, &file, &err),
+                         SP_ERR_CONTENT);
         record_must_say(&err, cases[i].says);
     }
     json_decref(good);
@@ -300,9 +270,9 @@ static void failures_come_back(void **state)
     int layers[HOST_STAGES];
     sp_model model = host_llama();
     sp_memory_options memory = {0};
-    sp_request_file request;
     sp_result_file result;
-    char line[SP_ERROR_TEXT];
+    sp_error err = {0};
+    sp_run *none = NULL;
     sp_prng_seed(&prng, 37);
     host_open(&device);
     while (!host_random_plan(&prng, 4, layers, &r)) {
@@ -310,17 +280,18 @@ static void failures_come_back(void **state)
     }
     sp_run_request run = request_of(&r.plan, &model, &memory);
     run.memory_limit_bytes = 1000;
-    record_request_file("host", &run, &request);
-    json_t *document = sp_request_execute(device.backend, 0, &request, line);
-    read_back(document, &result);
+    sp_status status = sp_backend_run(device.backend, 0, &run, &none, &err);
+    json_t *plan = record_plan(&r.plan);
+    const sp_device_info info = {.name = "of the test"};
+    json_t *document = sp_result_document("host", &run, plan, &info, status, err.message[0]);
+    read_back(document, &r.plan.layout, &result);
     assert_int_equal(result.status, SP_ERR_INFEASIBLE);
     assert_non_null(strstr(result.reason, "over the limit of 1000"));
     assert_true(result.device.name[0] != '\0');
     assert_null(result.batches);
-    assert_true(strncmp(line, "infeasible: ", 12) == 0);
     json_decref(document);
+    json_decref(plan);
     sp_result_file_fini(&result);
-    sp_request_file_fini(&request);
     random_plan_fini(&r);
     host_close(&device);
 }
@@ -336,7 +307,7 @@ static void lost_losses(void **state)
     host_open(&device);
     json_t *document = good_document(&device, &r, layers);
     record_edit(document, "batches.0.steps.0.loss", "null");
-    read_back(document, &file);
+    read_back(document, &r.plan.layout, &file);
     assert_false(file.batches[0].steps[0].has_loss);
     assert_true(file.batches[0].steps[1].has_loss);
     sp_result_file_fini(&file);
@@ -348,7 +319,6 @@ static void lost_losses(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(random_runs_come_back),
     cmocka_unit_test(copies_and_shares_come_back),
-    cmocka_unit_test(executed_requests_are_the_run_itself),
     cmocka_unit_test(wrong_results_are_refused),
     cmocka_unit_test(failures_come_back),
     cmocka_unit_test(lost_losses),

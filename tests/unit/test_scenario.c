@@ -380,18 +380,49 @@ static void overrides(void **state)
     sp_scenario_fini(&s);
 }
 
-static void schedule_change_is_settled(void **state)
+static void schedule_change_is_resolved(void **state)
 {
     (void)state;
     sp_scenario s;
     sp_error err;
     read_good("{'model': 'llama-13b', 'parallel': {'pp': 4, 'dp': 3, 'chunks_per_rank': 2}}", &s);
     sp_error_clear(&err);
-    assert_int_equal(sp_scenario_settle(&s, &err), SP_OK);
+    assert_int_equal(sp_scenario_resolve_layout(&s, &err), SP_OK);
     s.schedule.kind = SP_SCHEDULE_1F1B;
-    assert_int_equal(sp_scenario_settle(&s, &err), SP_ERR_CONTENT);
+    assert_int_equal(sp_scenario_resolve_layout(&s, &err), SP_ERR_CONTENT);
     assert_string_equal(err.message[0], "scenario.json: schedule.kind: \"1f1b\" runs one chunk per "
                                         "rank, parallel.chunks_per_rank is 2");
+    sp_scenario_fini(&s);
+}
+
+// A strategy's order does not pass for what the user wrote, and the document says it.
+static void order_of_a_strategy_is_not_given(void **state)
+{
+    (void)state;
+    sp_scenario s;
+    sp_scenario again;
+    sp_error err;
+    read_good("{'model': 'llama-13b', 'parallel': {'pp': 4, 'dp': 3}}", &s);
+    sp_error_clear(&err);
+    assert_false(s.order_resolved);
+    s.schedule.kind = SP_SCHEDULE_INTERLEAVED;
+    s.schedule.slices = 3;
+    s.layout.chunks = 5;
+    assert_int_equal(sp_scenario_set_order(&s, &err), SP_OK);
+    assert_true(s.order_resolved);
+    assert_false(s.schedule_given);
+    assert_false(s.chunks_given);
+    assert_false(s.strategy.given);
+    assert_int_equal(sp_scenario_from_json(s.resolved, "again", NULL, 0, &again, &err), SP_OK);
+    assert_int_equal(again.schedule.kind, SP_SCHEDULE_INTERLEAVED);
+    assert_int_equal(again.schedule.slices, 3);
+    assert_int_equal(again.layout.chunks, 5);
+    assert_true(json_equal(again.resolved, s.resolved));
+    assert_true(again.schedule_given);
+    sp_scenario_fini(&again);
+    // 40 layers do not make 28 equal stages: the choice is refused as a file with it would be.
+    s.layout.chunks = 7;
+    assert_int_equal(sp_scenario_set_order(&s, &err), SP_ERR_CONTENT);
     sp_scenario_fini(&s);
 }
 
@@ -606,7 +637,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(length_sources),
     cmocka_unit_test(uniform_costs),
     cmocka_unit_test(overrides),
-    cmocka_unit_test(schedule_change_is_settled),
+    cmocka_unit_test(schedule_change_is_resolved),
+    cmocka_unit_test(order_of_a_strategy_is_not_given),
     cmocka_unit_test(derived_facts),
     cmocka_unit_test(round_trip_of_documents),
     cmocka_unit_test(round_trip_of_built_ins),

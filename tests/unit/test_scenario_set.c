@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "backends/registry.h"
+#include "backends/api/device.h"
 #include "experiments/execution/set_validation.h"
 #include "sim/base/alloc.h"
 #include "tests/support/scenario_run.h"

@@ -1,5 +1,5 @@
 // The software stack of a scenario: what states it, what beats what, and what is refused.
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 #include "tests/support/scenario_fixture.h"
 
 #include "sim/base/prng.h"

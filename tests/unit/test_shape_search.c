@@ -2,7 +2,7 @@
 // end worse; the switches bind it; time that has run out leaves the first shapes.
 #include "sim/base/alloc.h"
 #include "sim/base/progress.h"
-#include "solver/shape_search.h"
+#include "solver/slimpack/shape_search.h"
 #include "tests/support/drawn_packs.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -74,7 +74,7 @@ static void make_best(search_case *c, const sp_i_shape_search *search, const sp_
     sp_error err = {0};
     sp_i_needs needs = {0};
     sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
-    sp_i_packflow_outcome again;
+    sp_packflow_outcome again;
     sp_packing_init(packing, &d.batch, 1);
     must_succeed(
         "packs",
@@ -91,7 +91,7 @@ static void make_best(search_case *c, const sp_i_shape_search *search, const sp_
 
 static void assert_no_worse(const sp_i_best_shape *a, const sp_i_best_shape *b)
 {
-    assert_false(sp_i_packflow_is_better(&b->out, &a->out));
+    assert_false(sp_packflow_is_better(&b->out, &a->out));
 }
 
 // Without trials the first shapes are all there is. Regrouped backward packs come on top of the

@@ -5,7 +5,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "solver/shortage.h"
+#include "solver/evaluate/evaluate_private.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -13,23 +13,23 @@
 // The shortage of the last batch's plan, whether it is out of memory or not.
 typedef struct asked {
     const sp_scenario *scenario;
-    sp_i_shortage shortage;
+    sp_oom_diagnosis shortage;
 } asked;
 
 static sp_status find(void *context, const sp_step_view *view, sp_error *err)
 {
     asked *a = context;
-    return sp_i_shortage_find(a->scenario, view->plan->packing, 1, &a->shortage, err);
+    return sp_oom_diagnosis_find(a->scenario, view->plan->packing, 1, &a->shortage, err);
 }
 
-static sp_i_shortage shortage_of(const char *text)
+static sp_oom_diagnosis shortage_of(const char *text)
 {
     sp_error err;
     scenario_run r;
     asked a = {.scenario = &r.scenario};
     const sp_evaluate_options options = {.observer = find, .observer_context = &a};
     must_succeed(text, run_read(text, &r.scenario, &err), &err);
-    must_succeed(text, sp_strategy_settle(&r.scenario, true, &err), &err);
+    must_succeed(text, sp_strategy_resolve(&r.scenario, true, &err), &err);
     must_succeed(text, sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
     must_succeed(text, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err), &err);
     run_fini(&r);
@@ -107,7 +107,7 @@ static void bytes_are_those_of_the_sample_alone(void **state)
             }
             char text[RUN_TEXT];
             write_scenario(text, strategies[k].kind, strategies[k].more, &settings[s], "", AMONG);
-            sp_i_shortage shortage = shortage_of(text);
+            sp_oom_diagnosis shortage = shortage_of(text);
             assert_int_equal(shortage.id, 2);
             assert_int_equal(shortage.tokens, 9000);
             assert_int_equal(shortage.dp_count, 1);
@@ -143,7 +143,7 @@ static void bytes_of_merged_ranks(void **state)
             bytes[i] = r.result.peak_bytes;
             run_fini(&r);
             write_scenario(text, "bytescale", more, &s, "", AMONG);
-            sp_i_shortage shortage = shortage_of(text);
+            sp_oom_diagnosis shortage = shortage_of(text);
             assert_int_equal(shortage.dp_count, 1 << i);
             assert_int_equal(sp_bytes_total(&shortage.need), bytes[i]);
             // Nothing fits a mebibyte: the widest there is.
@@ -155,7 +155,7 @@ static void bytes_of_merged_ranks(void **state)
         snprintf(limit, sizeof limit, "'limit_gib': %.17g", (double)bytes[1] / SP_GIB);
         const setting enough = {parallel, "1f1b", limit};
         write_scenario(text, "packed", "", &enough, "", AMONG);
-        sp_i_shortage shortage = shortage_of(text);
+        sp_oom_diagnosis shortage = shortage_of(text);
         assert_int_equal(sp_bytes_total(&shortage.need), bytes[0]);
         assert_int_equal(shortage.wider, 2);
         assert_int_equal(shortage.wider_bytes, bytes[1]);
@@ -185,7 +185,7 @@ static bool is_oom_at(const char *kind, const setting *s, double limit_gib, cons
                    limit, lengths);
     sp_status status = run_text(text, &run_verified, &r, &err);
     bool oom = status == SP_ERR_INFEASIBLE || (status == SP_OK && sp_result_is_oom(&r.result));
-    snprintf(shortage, SP_WARNING_TEXT, "%s", status == SP_OK ? r.result.shortage : "");
+    snprintf(shortage, SP_WARNING_TEXT, "%s", status == SP_OK ? r.result.oom_diagnosis : "");
     if (status == SP_ERR_INFEASIBLE) {
         snprintf(shortage, SP_WARNING_TEXT, "%.*s", SP_WARNING_TEXT - 1, err.message[0]);
     } else {
@@ -229,20 +229,20 @@ static void parts_add_up(void **state)
 {
     (void)state;
     char text[SP_WARNING_TEXT];
-    sp_i_shortage s = {.limit_bytes = (int64_t)80 << 30,
-                       .id = 17,
-                       .tokens = 131072,
-                       .computed = 131072,
-                       .dp_count = 1,
-                       .wider = 2,
-                       .wider_bytes = (int64_t)52 << 30};
+    sp_oom_diagnosis s = {.limit_bytes = (int64_t)80 << 30,
+                          .id = 17,
+                          .tokens = 131072,
+                          .computed = 131072,
+                          .dp_count = 1,
+                          .wider = 2,
+                          .wider_bytes = (int64_t)52 << 30};
     s.need.of[SP_MEM_PARAMETERS] = (int64_t)4 << 30;
     s.need.of[SP_MEM_OPTIMIZER] = (int64_t)8 << 30;
     s.need.of[SP_MEM_LOGITS] = (int64_t)3 << 30;
     s.need.of[SP_MEM_ACTIVATIONS] = (int64_t)78 << 30;
     s.need.of[SP_MEM_WORKSPACE] = (int64_t)1 << 30;
     s.need.of[SP_MEM_OFFLOADED] = (int64_t)9 << 30;
-    sp_i_shortage_text(&s, text);
+    sp_oom_diagnosis_text(&s, text);
     assert_string_equal(text, "sample 17 of 131072 tokens alone needs 94.000 GiB on a rank (states "
                               "12.00, activations 78.00, logits 3.00, other 1.00) where 80.000 "
                               "are there; context parallelism over 2 data-parallel ranks would "
@@ -250,7 +250,7 @@ static void parts_add_up(void **state)
     s.need.of[SP_MEM_PARAMETERS] += (int64_t)90 << 30;
     s.dp_count = 2;
     s.computed = 140000;
-    sp_i_shortage_text(&s, text);
+    sp_oom_diagnosis_text(&s, text);
     assert_non_null(strstr(text, "131072 tokens, padded to 140000, alone needs 184.000 GiB on each "
                                  "of 2 data-parallel ranks"));
     assert_non_null(strstr(text, "; the states alone are more"));
@@ -262,20 +262,20 @@ static void the_longest_text_has_room(void **state)
 {
     (void)state;
     char text[SP_WARNING_TEXT];
-    sp_i_shortage s = {.limit_bytes = (int64_t)1 << 50,
-                       .id = INT64_MAX,
-                       .tokens = INT64_MAX - 1,
-                       .computed = INT64_MAX,
-                       .dp_count = INT32_MAX,
-                       .wider = INT32_MAX,
-                       .wider_bytes = INT64_MAX};
+    sp_oom_diagnosis s = {.limit_bytes = (int64_t)1 << 50,
+                          .id = INT64_MAX,
+                          .tokens = INT64_MAX - 1,
+                          .computed = INT64_MAX,
+                          .dp_count = INT32_MAX,
+                          .wider = INT32_MAX,
+                          .wider_bytes = INT64_MAX};
     for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
         s.need.of[c] = INT64_MAX / SP_MEM_CATEGORIES;
     }
     s.need.of[SP_MEM_PARAMETERS] = 0;
     s.need.of[SP_MEM_GRADIENTS] = 0;
     s.need.of[SP_MEM_OPTIMIZER] = 0;
-    sp_i_shortage_text(&s, text);
+    sp_oom_diagnosis_text(&s, text);
     assert_true(strlen(text) < SP_WARNING_TEXT);
 }
 
@@ -323,7 +323,7 @@ static void the_worst_batch_is_named(void **state)
             found += strstr(r.result.warnings.text[w], "alone needs") != NULL;
         }
         assert_int_equal(found, 1);
-        assert_non_null(strstr(r.result.shortage, named));
+        assert_non_null(strstr(r.result.oom_diagnosis, named));
         run_fini(&r);
     }
 }
@@ -342,7 +342,7 @@ static void nothing_else_changes(void **state)
     run_good(text, &run_verified, &wide);
     assert_true(sp_result_is_oom(&tight.result));
     assert_false(sp_result_is_oom(&wide.result));
-    assert_string_equal(wide.result.shortage, "");
+    assert_string_equal(wide.result.oom_diagnosis, "");
     assert_int_equal(tight.result.batches[0].iteration_ns, wide.result.batches[0].iteration_ns);
     assert_int_equal(tight.result.peak_bytes, wide.result.peak_bytes);
     assert_int_equal(tight.result.uncalibrated_count, wide.result.uncalibrated_count);
@@ -376,7 +376,7 @@ static void allocation_failures(void **state)
             sp_i_alloc_fail_after(-1);
         }
         if (status == SP_OK) {
-            assert_non_null(strstr(r.result.shortage, "alone needs"));
+            assert_non_null(strstr(r.result.oom_diagnosis, "alone needs"));
         } else {
             assert_int_equal(status, SP_ERR_INFEASIBLE);
             assert_non_null(strstr(err.message[0], "alone needs"));

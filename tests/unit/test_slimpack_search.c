@@ -3,7 +3,7 @@
 #include <time.h>
 
 #include "sim/base/progress.h"
-#include "solver/slimpack_search.h"
+#include "solver/slimpack/slimpack_search.h"
 #include "tests/support/drawn_packs.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -16,7 +16,7 @@ typedef struct planned {
     sp_batches batches;
     sp_cost_model cost;
     sp_packing packing;
-    sp_i_packflow_outcome outcome;
+    sp_packflow_outcome outcome;
     double wall_ms, cpu_ms;
 } planned;
 
@@ -34,7 +34,7 @@ static void plan(const char *text, bool asymmetric, bool split, int threads, pla
 {
     sp_error err = {0};
     must_succeed(text, run_read(text, &p->scenario, &err), &err);
-    must_succeed(text, sp_strategy_settle(&p->scenario, false, &err), &err);
+    must_succeed(text, sp_strategy_resolve(&p->scenario, false, &err), &err);
     must_succeed(text, sp_evaluate_batches(&p->scenario, &p->batches, &err), &err);
     must_succeed("cost model",
                  sp_cost_model_init(&p->cost, &p->scenario.model, &p->scenario.layout,
@@ -119,7 +119,7 @@ static void asymmetric_is_predicted_no_slower(void **state)
                  seed);
         plan(text, false, seed % 2 != 0, 1, &symmetric);
         plan(text, true, seed % 2 != 0, 1, &asymmetric);
-        assert_false(sp_i_packflow_is_better(&symmetric.outcome, &asymmetric.outcome));
+        assert_false(sp_packflow_is_better(&symmetric.outcome, &asymmetric.outcome));
         planned_fini(&symmetric);
         planned_fini(&asymmetric);
     }
@@ -268,7 +268,7 @@ static void time_limits_hold_for_both_searches(void **state)
                        "'context': 65536, 'samples_per_batch': 2048}, 'memory': {'limit_gib': 5}, "
                        "'strategy': {'kind': 'slimpack-zb', 'time_limit_ms': 100}}";
     must_succeed(text, run_read(text, &scenario, &err), &err);
-    must_succeed(text, sp_strategy_settle(&scenario, false, &err), &err);
+    must_succeed(text, sp_strategy_resolve(&scenario, false, &err), &err);
     must_succeed(text, sp_evaluate_batches(&scenario, &batches, &err), &err);
     must_succeed("cost model",
                  sp_cost_model_init(&cost, &scenario.model, &scenario.layout, &scenario.cluster,

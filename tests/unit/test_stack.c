@@ -24,7 +24,7 @@ static const struct {
                 {"hide_backward_reduce", offsetof(sp_stack, hide_backward_reduce)},
                 {"hide_gradient_reduce", offsetof(sp_stack, hide_gradient_reduce)},
                 {"hide_parameter_gather", offsetof(sp_stack, hide_parameter_gather)},
-                {"bucketed_tail", offsetof(sp_stack, bucketed_tail)},
+                {"bucketed_tail", offsetof(sp_stack, bucketed_epilogue)},
                 {"sharded_step", offsetof(sp_stack, sharded_step)},
                 {"blocking_transfers", offsetof(sp_stack, blocking_transfers)},
                 {"whole_transfers", offsetof(sp_stack, whole_transfers)},

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "backends/registry.h"
+#include "backends/api/device.h"
 #include "experiments/execution/steady_case.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"

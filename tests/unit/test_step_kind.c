@@ -1,5 +1,5 @@
 // What kind of step a scenario asks for.
-#include "sim/scenario/step_kind.h"
+#include "sim/scenario/scenario.h"
 
 #include "tests/support/scenario_fixture.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "sim/base/prng.h"
-#include "solver/plan_batch.h"
+#include "solver/evaluate/plan_batch.h"
 #include "solver/plan_rules.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
@@ -251,7 +251,7 @@ static void other_schedules(void **state)
     for (int k = 0; sp_strategy_names[k] != NULL; k++) {
         for (size_t l = 0; l < sizeof other_layouts / sizeof other_layouts[0]; l++) {
             const sp_strategy *strategy = sp_strategy_find(sp_strategy_names[k]);
-            if (strategy->schedule != SP_SCHEDULE_KINDS) {
+            if (strategy->brings_order) {
                 continue;
             }
             for (size_t w = 0; w < sizeof workloads / sizeof workloads[0]; w++) {

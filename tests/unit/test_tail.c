@@ -54,7 +54,7 @@ static void formulas(void **state)
         double optimizer_ns = 1e9 * parameters / (zero > 0 ? 4.0 : 1.0) *
                               step.profile.optimizer_bytes_per_parameter /
                               step.profile.memory_bytes_per_s;
-        const sp_tail_cost *tail = &step.costs.tail[0];
+        const sp_epilogue_cost *tail = &step.costs.epilogue[0];
         assert_close_ns((double)tail->grad_reduce_ns, zero <= 1 ? reduce_ns : 0.0, 1.0);
         assert_close_ns((double)tail->param_gather_ns, zero == 1 || zero == 2 ? gather_ns : 0.0,
                         1.0);
@@ -98,8 +98,9 @@ static void buckets(void **state)
                                     (double)bucket->total_ns / (double)bucket->count, 1.0);
                     total_ns += bucket->total_ns;
                 }
-                assert_close_ns((double)total_ns, (double)plain.costs.tail[r].grad_reduce_ns, 2.0);
-                assert_int_equal(step.costs.tail[r].grad_reduce_ns, 0);
+                assert_close_ns((double)total_ns, (double)plain.costs.epilogue[r].grad_reduce_ns,
+                                2.0);
+                assert_int_equal(step.costs.epilogue[r].grad_reduce_ns, 0);
             }
             assert_true((step.costs.buckets == NULL) == (zero >= 2));
             assert_true(step.metrics.iteration_ns <= plain.metrics.iteration_ns + 4);
@@ -119,24 +120,24 @@ static void switches_of_the_reduction(void **state)
         priced_case c = replicated(zero);
         sp_collective kind = zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
         c.overrides[0] = "links.nvlink_latency_us=20";
-        c.memory.stack.bucketed_tail = true;
+        c.memory.stack.bucketed_epilogue = true;
         for (int bf16 = 0; bf16 < 2; bf16++) {
             c.memory.stack.gradient_reduce_dtype = bf16 ? SP_REDUCE_BF16 : SP_REDUCE_FP32;
             priced_step_run(&c, &step);
             double buckets = c.model.layers;
             double bucket = (double)sp_model_parameters(&c.model) / buckets;
             double bytes = bucket * (bf16 ? BYTES_BF16 : BYTES_FP32);
-            assert_close_ns((double)step.costs.tail[0].grad_reduce_ns,
+            assert_close_ns((double)step.costs.epilogue[0].grad_reduce_ns,
                             1e9 * buckets * priced_collective_s(&step, kind, bytes), 1.0);
             double gather_s = priced_collective_s(&step, SP_ALL_GATHER, bucket * BYTES_BF16);
-            assert_close_ns((double)step.costs.tail[0].param_gather_ns,
+            assert_close_ns((double)step.costs.epilogue[0].param_gather_ns,
                             zero == 1 ? 1e9 * buckets * gather_s : 0.0, 1.0);
             priced_step_fini(&step);
         }
         c.memory.stack.hide_gradient_all_reduce = true;
         priced_step_run(&c, &step);
         assert_true((step.costs.buckets != NULL) == (zero == 0));
-        assert_true((step.costs.tail[0].grad_reduce_ns == 0) == (zero == 0));
+        assert_true((step.costs.epilogue[0].grad_reduce_ns == 0) == (zero == 0));
         priced_step_fini(&step);
     }
 }
@@ -157,9 +158,9 @@ static void tied_tables(void **state)
     c.memory.stack.hide_gradient_reduce = true;
     priced_step_run(&c, &hidden);
     for (int r = 0; r < 2; r++) {
-        assert_close_ns((double)hidden.costs.tail[r].grad_reduce_ns, table_ns, 1.0);
+        assert_close_ns((double)hidden.costs.epilogue[r].grad_reduce_ns, table_ns, 1.0);
         assert_close_ns((double)hidden.costs.buckets[r].total_ns + table_ns,
-                        (double)plain.costs.tail[r].grad_reduce_ns, 2.0);
+                        (double)plain.costs.epilogue[r].grad_reduce_ns, 2.0);
     }
     priced_step_fini(&hidden);
     priced_step_fini(&plain);
@@ -170,7 +171,7 @@ static void tied_tables(void **state)
     priced_step_run(&c, &hidden);
     double first = priced_parameters(&hidden, (sp_stage){.layers = 4, .embedding = true});
     double rest = (double)sp_model_parameters(&c.model) - first;
-    assert_int_equal(hidden.costs.tail[0].grad_reduce_ns, 0);
+    assert_int_equal(hidden.costs.epilogue[0].grad_reduce_ns, 0);
     assert_close_ns((double)hidden.costs.buckets[0].total_ns,
                     1e9 * priced_collective_s(&hidden, SP_ALL_REDUCE, first * BYTES_FP32), 1.0);
     assert_close_ns((double)hidden.costs.buckets[1].total_ns,
@@ -205,7 +206,7 @@ static void reduction_behind_the_last_backward(void **state)
                             fmax(all_ns - backward_ns * (n - 1.0) / n, all_ns / n), 2.0);
             // What the iteration waits for is counted, no more.
             assert_int_equal(step.metrics.reduce_ns, rank->reduce_end_ns - rank->reduce_start_ns +
-                                                         step.costs.tail[0].param_gather_ns);
+                                                         step.costs.epilogue[0].param_gather_ns);
             priced_step_fini(&step);
         }
     }
@@ -224,7 +225,7 @@ static void gather_behind_the_first_forward(void **state)
         c.nvlink_gb_per_s = rates_gb_per_s[i];
         c.memory.stack.hide_parameter_gather = true;
         priced_step_run(&c, &step);
-        double gather_ns = (double)step.costs.tail[0].param_gather_ns;
+        double gather_ns = (double)step.costs.epilogue[0].param_gather_ns;
         double forward_ns = (double)step.costs.f[0].compute_ns;
         const sp_rank_timeline *rank = &step.timeline.ranks[0];
         assert_close_ns((double)(rank->gather_end_ns - rank->optimizer_end_ns),
@@ -352,7 +353,7 @@ static void random_buckets(void **state)
             for (int v = 0; v < c.layout.chunks; v++) {
                 all_ns += c.costs.buckets[rank->pp * c.layout.chunks + v].total_ns;
             }
-            int64_t after_ns = c.costs.tail[rank->pp].grad_reduce_ns;
+            int64_t after_ns = c.costs.epilogue[rank->pp].grad_reduce_ns;
             int64_t exposed_ns = rank->reduce_end_ns - after_ns - rank->reduce_start_ns;
             assert_true(exposed_ns >= 0 && exposed_ns <= all_ns);
             assert_true(rank->reduce_start_ns >= rank->spans[rank->count - 1].end_ns);
@@ -389,7 +390,7 @@ static void overlap_never_costs(void **state)
         c.costs.buckets = NULL;
         for (int r = 0; r < c.layout.pp; r++) {
             for (int v = 0; v < c.layout.chunks; v++) {
-                c.costs.tail[r].grad_reduce_ns += drawn[r * c.layout.chunks + v].total_ns;
+                c.costs.epilogue[r].grad_reduce_ns += drawn[r * c.layout.chunks + v].total_ns;
             }
         }
         simulate(&c, &apart);

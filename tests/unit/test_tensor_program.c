@@ -4,7 +4,7 @@
 
 #include "sim/base/prng.h"
 #include "sim/model/parameter_list.h"
-#include "sim/model/tensor_program_build.h"
+#include "sim/model/tensor_program.h"
 #include "tests/support/test_main.h"
 
 #define MIB INT64_C(1048576)

@@ -84,7 +84,7 @@ static void set_transfers(pipeline *s, int64_t near_ns, int64_t far_ns)
 {
     for (size_t k = 0; k < s->costs.forward_packs; k++) {
         s->costs.p2p_f_ns[k] = s->costs.p2p_b_ns[k] = near_ns;
-        s->costs.p2p_f_far_ns[k] = s->costs.p2p_b_far_ns[k] = far_ns;
+        s->costs.p2p_f_internode_ns[k] = s->costs.p2p_b_internode_ns[k] = far_ns;
     }
 }
 
@@ -107,15 +107,16 @@ static int64_t draw_stages(pipeline *s, sp_prng *prng, int m, bool level, bool s
     int64_t most_ns = 0;
     set_transfers(s, link_ns[0], link_ns[1]);
     for (int r = 0; r < p; r++) {
-        s->costs.far[r] = (uint8_t)sp_prng_below(prng, 2);
+        s->costs.crosses_nodes[r] = (uint8_t)sp_prng_below(prng, 2);
     }
     // On a ring of two the way up and the way back are the same link.
-    s->costs.far[p - 1] = p == 2 ? s->costs.far[0] : s->costs.far[p - 1];
+    s->costs.crosses_nodes[p - 1] =
+        p == 2 ? s->costs.crosses_nodes[0] : s->costs.crosses_nodes[p - 1];
     for (int i = 0; i < p; i++) {
         int64_t f_ns = 1 + (int64_t)sp_prng_below(prng, 1000);
         int64_t b_ns = 1 + (int64_t)sp_prng_below(prng, 3000);
-        int64_t sends_ns =
-            (i + 1 < p ? link_ns[s->costs.far[i]] : 0) + (i > 0 ? link_ns[s->costs.far[i - 1]] : 0);
+        int64_t sends_ns = (i + 1 < p ? link_ns[s->costs.crosses_nodes[i]] : 0) +
+                           (i > 0 ? link_ns[s->costs.crosses_nodes[i - 1]] : 0);
         if (level) {
             b_ns = 10000 - f_ns - sends_ns;
         } else if (slow_end && i + 1 == p && f_ns + b_ns + sends_ns < most_ns) {
@@ -193,9 +194,9 @@ static int64_t recursion_ns(const pipeline *s, int m)
             int64_t end_ns = later(free_ns[i], input_ns) + costs[i].compute_ns;
             bool sends = target >= 0 && target < p;
             int link = target < i ? target : i;
-            int64_t send_ns = !sends               ? 0
-                              : s->costs.far[link] ? s->costs.p2p_f_far_ns[0]
-                                                   : s->costs.p2p_f_ns[0];
+            int64_t send_ns = !sends                         ? 0
+                              : s->costs.crosses_nodes[link] ? s->costs.p2p_f_internode_ns[0]
+                                                             : s->costs.p2p_f_ns[0];
             free_ns[i] = end_ns + send_ns;
             (forward ? forward_ns : backward_ns)[i][k] = free_ns[i];
             last_ns = later(last_ns, end_ns);

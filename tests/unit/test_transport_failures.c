@@ -1,7 +1,7 @@
 // Ranks that stand alone, of which one fails or never comes: all end by themselves, with the words
 // of the first. And what is refused before anything runs.
 #include "backends/executor/run.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "tests/support/failing_run.h"
 #include "tests/support/joined_runs.h"
 #include "tests/support/test_main.h"
@@ -207,7 +207,8 @@ static sp_status abort_late(sp_transport *transport, sp_status status, const cha
     return say_first(transport, NULL);
 }
 
-static const sp_transport_ops gone = {.settle = say_first, .check = say_first, .abort = abort_late};
+static const sp_transport_ops gone = {
+    .synchronize = say_first, .check = say_first, .abort = abort_late};
 
 static void words_of_the_first(void **state)
 {
@@ -217,14 +218,14 @@ static void words_of_the_first(void **state)
     sp_error own = {0};
     sp_error err = {0};
     sp_error_set(&own, SP_ERR_NO_MEMORY, "memory ran out");
-    assert_int_equal(sp_i_exec_tell(&run, own.status, &own, &err), SP_ERR_INTERNAL);
+    assert_int_equal(sp_i_exec_report_failure(&run, own.status, &own, &err), SP_ERR_INTERNAL);
     assert_int_equal(err.count, 1);
     assert_string_equal(err.message[0], first_words);
     // A reason that all ranks find stays whole.
     own = err = (sp_error){0};
     sp_error_set(&own, SP_ERR_INTERNAL, "gone");
     sp_error_set(&own, SP_ERR_INTERNAL, "and more");
-    assert_int_equal(sp_i_exec_tell(&run, own.status, &own, &err), SP_ERR_INTERNAL);
+    assert_int_equal(sp_i_exec_report_failure(&run, own.status, &own, &err), SP_ERR_INTERNAL);
     assert_int_equal(err.count, 2);
     assert_string_equal(err.message[0], "gone");
 }
@@ -234,15 +235,15 @@ static void words_of_the_first_between_actions(void **state)
 {
     (void)state;
     sp_transport transport = {.ops = &gone, .rank = 1, .ranks = 2};
-    sp_machine *machine = sp_machine_cpu();
-    const sp_comm_options options = {.machine = machine, .transport = &transport};
+    sp_runtime *machine = sp_runtime_cpu();
+    const sp_comm_options options = {.runtime = machine, .transport = &transport};
     sp_i_exec_rank ranks[2] = {{0}};
     sp_i_exec_run run = {
-        .transport = &transport, .machine = machine, .ranks = ranks, .here = 1, .end_here = 2};
+        .transport = &transport, .runtime = machine, .ranks = ranks, .here = 1, .end_here = 2};
     sp_error err = {0};
     assert_int_equal(sp_comm_world_new(2, &options, &run.world, NULL), SP_OK);
     ranks[1].links.me = sp_comm_of(run.world, 1);
-    assert_int_equal(sp_i_exec_settle_rank(&run, &ranks[1], &err), SP_ERR_INTERNAL);
+    assert_int_equal(sp_i_exec_synchronize_rank(&run, &ranks[1], &err), SP_ERR_INTERNAL);
     assert_int_equal(err.count, 1);
     assert_string_equal(err.message[0], first_words);
     sp_comm_world_free(run.world);

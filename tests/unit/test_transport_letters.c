@@ -1,6 +1,6 @@
 // In which order hidden states and their gradients go from one pipeline rank to another: plans
 // written out by hand, and the definition replayed on random ones.
-#include "backends/executor/letters.h"
+#include "backends/executor/p2p.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/random_plan.h"
 #include "tests/support/test_main.h"
@@ -46,14 +46,14 @@ static void fini(written *w)
     sp_packing_fini(&w->packing);
 }
 
-static void must_be(const written *w, int from, bool gradient, const sp_i_exec_letter *expected,
+static void must_be(const written *w, int from, bool gradient, const sp_i_exec_transfer *expected,
                     size_t count)
 {
-    sp_i_exec_letters letters;
+    sp_i_exec_transfers letters;
     sp_depends depends;
     assert_int_equal(sp_depends_init(&depends, &w->plan, NULL, NULL), SP_OK);
-    assert_int_equal(sp_i_exec_letters_make(&depends, 0, from, 1 - from, gradient, &letters, NULL),
-                     SP_OK);
+    assert_int_equal(
+        sp_i_exec_transfers_make(&depends, 0, from, 1 - from, gradient, &letters, NULL), SP_OK);
     sp_depends_fini(&depends);
     assert_int_equal(letters.count, count);
     for (size_t i = 0; i < count; i++) {
@@ -61,9 +61,9 @@ static void must_be(const written *w, int from, bool gradient, const sp_i_exec_l
         assert_int_equal(letters.items[i].pack, expected[i].pack);
         assert_int_equal(letters.items[i].sent, expected[i].sent);
         assert_int_equal(letters.items[i].read, expected[i].read);
-        assert_int_equal(letters.items[i].asked, expected[i].asked);
+        assert_int_equal(letters.items[i].receive_by, expected[i].receive_by);
     }
-    sp_i_exec_letters_fini(&letters);
+    sp_i_exec_transfers_fini(&letters);
 }
 
 // The receiver reads the last first: it must ask for all of them then.
@@ -72,9 +72,9 @@ static void another_order_at_the_receiver(void **state)
     (void)state;
     written w;
     make(&w, 1, "F0.0 F1.0 F2.0 B0.0 B1.0 B2.0", "F2.0 F0.0 F1.0 B1.0 B0.0 B2.0");
-    must_be(&w, 0, false, (sp_i_exec_letter[]){{1, 0, 0, 1, 0}, {1, 1, 1, 2, 0}, {1, 2, 2, 0, 0}},
+    must_be(&w, 0, false, (sp_i_exec_transfer[]){{1, 0, 0, 1, 0}, {1, 1, 1, 2, 0}, {1, 2, 2, 0, 0}},
             PACKS);
-    must_be(&w, 1, true, (sp_i_exec_letter[]){{0, 1, 3, 4, 3}, {0, 0, 4, 3, 3}, {0, 2, 5, 5, 5}},
+    must_be(&w, 1, true, (sp_i_exec_transfer[]){{0, 1, 3, 4, 3}, {0, 0, 4, 3, 3}, {0, 2, 5, 5, 5}},
             PACKS);
     must_be(&w, 1, false, NULL, 0);
     must_be(&w, 0, true, NULL, 0);
@@ -91,15 +91,15 @@ static void pairs(void **state)
     // From the stages 0 and 2 to 1 and 3, and back.
     must_be(
         &w, 0, false,
-        (sp_i_exec_letter[]){{1, 0, 0, 0, 0}, {1, 1, 1, 1, 1}, {3, 0, 3, 2, 2}, {3, 1, 4, 4, 4}},
+        (sp_i_exec_transfer[]){{1, 0, 0, 0, 0}, {1, 1, 1, 1, 1}, {3, 0, 3, 2, 2}, {3, 1, 4, 4, 4}},
         4);
     must_be(
         &w, 1, true,
-        (sp_i_exec_letter[]){{2, 0, 3, 3, 3}, {2, 1, 5, 5, 5}, {0, 0, 6, 6, 6}, {0, 1, 7, 7, 7}},
+        (sp_i_exec_transfer[]){{2, 0, 3, 3, 3}, {2, 1, 5, 5, 5}, {0, 0, 6, 6, 6}, {0, 1, 7, 7, 7}},
         4);
     // From 1 to 2, and from 2 to 1.
-    must_be(&w, 1, false, (sp_i_exec_letter[]){{2, 0, 0, 2, 2}, {2, 1, 1, 4, 4}}, 2);
-    must_be(&w, 0, true, (sp_i_exec_letter[]){{1, 0, 3, 6, 6}, {1, 1, 5, 7, 7}}, 2);
+    must_be(&w, 1, false, (sp_i_exec_transfer[]){{2, 0, 0, 2, 2}, {2, 1, 1, 4, 4}}, 2);
+    must_be(&w, 0, true, (sp_i_exec_transfer[]){{1, 0, 3, 6, 6}, {1, 1, 5, 7, 7}}, 2);
     fini(&w);
 }
 
@@ -122,13 +122,13 @@ static bool reads(const sp_plan *plan, int pp, sp_action action, bool gradient, 
 // Every action that reads has one letter, and finds it among those that were asked for.
 static void check_receiver(const sp_plan *plan, int dp, int from, int to, bool gradient)
 {
-    sp_i_exec_letters letters;
+    sp_i_exec_transfers letters;
     const sp_stage_plan *stage = sp_plan_stage(plan, dp, to);
     size_t asked = 0;
     size_t read = 0;
     sp_depends depends;
     assert_int_equal(sp_depends_init(&depends, plan, NULL, NULL), SP_OK);
-    assert_int_equal(sp_i_exec_letters_make(&depends, dp, from, to, gradient, &letters, NULL),
+    assert_int_equal(sp_i_exec_transfers_make(&depends, dp, from, to, gradient, &letters, NULL),
                      SP_OK);
     sp_depends_fini(&depends);
     for (size_t a = 0; a < stage->count; a++) {
@@ -137,7 +137,7 @@ static void check_receiver(const sp_plan *plan, int dp, int from, int to, bool g
             continue;
         }
         size_t before = asked;
-        while (asked < letters.count && letters.items[asked].asked <= a) {
+        while (asked < letters.count && letters.items[asked].receive_by <= a) {
             asked++;
         }
         size_t i = 0;
@@ -156,7 +156,7 @@ static void check_receiver(const sp_plan *plan, int dp, int from, int to, bool g
     for (size_t i = 1; i < letters.count; i++) {
         assert_true(letters.items[i - 1].sent <= letters.items[i].sent);
     }
-    sp_i_exec_letters_fini(&letters);
+    sp_i_exec_transfers_fini(&letters);
 }
 
 static void random_plans(void **state)

@@ -10,7 +10,7 @@
 #include "sim/cost/cost_model.h"
 #include "sim/model/planner_memory.h"
 #include "sim/plan/plan_json.h"
-#include "solver/evaluate.h"
+#include "solver/evaluate/evaluate.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
 

@@ -44,11 +44,11 @@ static void volumes(void **state)
     c.layout.zero = 3;
     priced_step_run(&c, &three);
     double parameters = (double)sp_model_parameters(&c.model);
-    double baseline = (double)plain.costs.tail[0].grad_reduce_ns / BYTES_FP32;
+    double baseline = (double)plain.costs.epilogue[0].grad_reduce_ns / BYTES_FP32;
     // A ring all-reduce: 2(n-1)/n of the tensor through each link.
     assert_close_ns(baseline / (parameters * 1e5), 1.5, 1e-9);
     double scattered = (double)two.costs.b[0].dp_ns / BYTES_FP32;
-    double gathered = (double)two.costs.tail[0].param_gather_ns / BYTES_BF16;
+    double gathered = (double)two.costs.epilogue[0].param_gather_ns / BYTES_BF16;
     assert_close_ns((scattered + gathered) / baseline, 1.0, 1e-6);
     assert_int_equal(two.costs.f[0].dp_ns, 0);
     double forward = (double)three.costs.f[0].dp_ns;
@@ -175,8 +175,8 @@ static void sharding_costs_time(void **state)
             c.microbatches = m;
             priced_step_run(&c, &step);
             const sp_step_costs *costs = &step.costs;
-            int64_t tail_ns = costs->tail[0].grad_reduce_ns + costs->tail[0].optimizer_ns +
-                              costs->tail[0].param_gather_ns;
+            int64_t tail_ns = costs->epilogue[0].grad_reduce_ns + costs->epilogue[0].optimizer_ns +
+                              costs->epilogue[0].param_gather_ns;
             int64_t pack_ns = sp_action_cost_ns(&costs->f[0]) + sp_action_cost_ns(&costs->b[0]);
             assert_int_equal(step.metrics.iteration_ns, m * pack_ns + tail_ns);
             assert_int_equal(step.metrics.dp_ns, 4 * m * (costs->f[0].dp_ns + costs->b[0].dp_ns));

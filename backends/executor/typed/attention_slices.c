@@ -1,6 +1,6 @@
 // Queries, keys and values of a pack out of the QKV projection and back: each slice's keys and
 // values stand in a block of their own, where its own forward left them, and so do their gradients.
-// What is computed from them is each machine's own (attend_pack, attend_pack_backward).
+// What is computed from them is each device's own (attend_pack, attend_pack_backward).
 #include <math.h>
 
 #include "backends/executor/typed/layer.h"

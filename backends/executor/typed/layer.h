@@ -1,5 +1,5 @@
 // One layer of a stage at work on a pack. Compiled for each precision.
-#include "backends/executor/math.h"
+#include "backends/executor/stage.h"
 #include "backends/executor/typed/ops.h"
 #include "kernels/attention_shape.h"
 
@@ -30,7 +30,7 @@ static inline const sp_i_exec_slice *slice_of(const layer *l, int32_t number)
     return &l->stage->job->slices.slice[number];
 }
 
-// ---- tensors (layer_tensors.c) ----
+// ---- tensors (layer_parts.c) ----
 
 // Makes a tensor of the table; in t[] afterwards. One that is not kept is workspace, or recompute
 // where the backward rebuilds it.
@@ -43,7 +43,7 @@ void SP_EXEC(settle)(layer *l, int32_t forward_pack);
 void SP_EXEC(clear)(layer *l);
 // A matrix [rows, columns] that no table names, as workspace.
 void *SP_EXEC(take)(const layer *l, int64_t columns);
-// Hidden states [own, hidden], likewise.
+// Hidden states [own, hidden], as workspace.
 void *SP_EXEC(take_own)(const layer *l);
 
 real *SP_EXEC(value)(const layer *l, sp_i_exec_layer_weight weight);
@@ -73,7 +73,7 @@ bool SP_EXEC(sum_stages)(const layer *l, real *x);
 // Hidden states [own, hidden] of the stage with the model's last layers, or first ones, to all.
 bool SP_EXEC(share_stages)(const layer *l, bool last, real *x);
 
-// ---- norms (norms.c): weights are the value or the gradient of a norm, its bias in the slot
+// ---- norms (layer_parts.c): weights are the value or the gradient of a norm, its bias in the slot
 // behind
 
 void SP_EXEC(norm)(const layer *l, void *const *weights, const real *x, real *y, exact *mean,
@@ -83,7 +83,7 @@ void SP_EXEC(norm_backward)(const layer *l, void *const *weights, void *const *g
                             const real *x, const exact *mean, const exact *rstd, const real *dy,
                             real *dx);
 
-// ---- attention: slices' queries, keys and values (attention_slices.c), for every machine
+// ---- attention: slices' queries, keys and values (attention_slices.c), for every device
 
 // Of the layer's heads on this rank. Queries, attention output and dq are dense [rows, q], a
 // slice's keys and values, and their gradients, are [rows, keys | values] in a block of their own.
@@ -104,7 +104,7 @@ bool SP_EXEC(attend_backward)(layer *l, const real *dout, real *dqkv);
 // memory ran out.
 exact *SP_EXEC(kv_gradient)(const layer *l, int32_t number);
 
-// ---- attention: each machine has its own, the CPU in backends/host/typed/attention.c, a GPU in
+// ---- attention: each device has its own, the CPU in backends/host/typed/attention.c, a GPU in
 // backends/cuda/attention_ops.c
 
 // From the pack's queries, and the keys and values of its slices and of those before them in their
@@ -116,7 +116,7 @@ bool SP_EXEC(attend_pack)(layer *l);
 // (SP_EXEC(kv_gradient)).
 bool SP_EXEC(attend_pack_backward)(layer *l, const real *dout, real *dq);
 
-// ---- dropout (dropout.c), for models that have it ----
+// ---- dropout (layer_parts.c), for models that have it ----
 
 // Makes a mask unless it is there.
 bool SP_EXEC(mask)(layer *l, sp_i_exec_tensor mask);
@@ -136,7 +136,7 @@ bool SP_EXEC(layer_rebuild)(layer *l);
 bool SP_EXEC(layer_backward)(layer *l, int32_t backward_pack, real *dy, bool split, real **dx);
 bool SP_EXEC(layer_weights)(const layer *l, int32_t backward_pack);
 
-// ---- ends (ends.c) ----
+// ---- ends (vocabulary.c) ----
 
 bool SP_EXEC(embed)(layer *l, real *y);
 bool SP_EXEC(embed_backward)(layer *l, real *dy);

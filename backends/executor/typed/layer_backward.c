@@ -76,7 +76,7 @@ typedef struct product {
 static product product_of(const sp_i_exec_job *job, sp_i_exec_deferred input)
 {
     int64_t h = job->model->hidden;
-    const sp_i_shard *shard = &job->shard;
+    const sp_shard *shard = &job->shard;
     switch (input) {
     case SP_I_EXEC_QKV_IN:
         return (product){SP_I_EXEC_QKV_WEIGHT, h, shard->q + 2 * shard->kv, true};
@@ -176,7 +176,7 @@ static void leave_block(const layer *l, real *around, const real *dy)
 static bool mlp_backward(layer *l, int32_t backward_pack, real *around, bool split,
                          real **dresidual)
 {
-    const sp_i_shard *shard = &l->stage->job->shard;
+    const sp_shard *shard = &l->stage->job->shard;
     void *pairs[SP_I_EXEC_DEFERRED];
     real *dy = enter_block(l, SP_I_EXEC_MLP_MASK, around);
     real *all = dy != NULL ? SP_EXEC(gather)(l, dy) : NULL;
@@ -210,7 +210,7 @@ static bool mlp_backward(layer *l, int32_t backward_pack, real *around, bool spl
 static bool attention_block_backward(layer *l, int32_t backward_pack, real *around, bool split,
                                      real **dx)
 {
-    const sp_i_shard *shard = &l->stage->job->shard;
+    const sp_shard *shard = &l->stage->job->shard;
     int64_t width = shard->q + 2 * shard->kv;
     void *pairs[SP_I_EXEC_DEFERRED];
     real *dy = enter_block(l, SP_I_EXEC_ATTENTION_MASK, around);

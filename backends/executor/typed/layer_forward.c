@@ -47,7 +47,7 @@ static bool norm(layer *l, sp_i_exec_layer_weight weight, sp_i_exec_tensor from,
 
 static bool project_qkv(layer *l)
 {
-    const sp_i_shard *shard = &l->stage->job->shard;
+    const sp_shard *shard = &l->stage->job->shard;
     int64_t width = shard->q + 2 * shard->kv;
     real *qkv = SP_EXEC(take)(l, width);
     if (qkv == NULL) {

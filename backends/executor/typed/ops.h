@@ -1,7 +1,7 @@
 // What the executor computes with, for one precision: `real` of values, and `exact` of statistics
 // and of sums over tokens (gradients of weights, of keys and values), which is wider where `real`
-// is bf16. Tensors are in the memory of the run's machine (backends/machine/machine.h), sizes and
-// pointers to constants on the caller's side are not; the work is the calling thread's rank's.
+// is bf16. Tensors are in the memory of the run's device (backends/api/device_runtime.h), sizes
+// and pointers to constants on the caller's side are not; the work is the calling thread's rank's.
 // Formulas, shapes and strides are those of the kernel of the same name in kernels/.
 //
 // On the CPU an operation is a kernel (backends/host/typed/ops_cpu.c); a GPU puts one on its rank's
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "backends/machine/machine.h"
+#include "backends/api/device_runtime.h"
 #include "kernels/adamw_step.h"
 
 #undef real
@@ -36,7 +36,7 @@
 #define SP_EXACT_ELEMENT SP_ELEMENT_F32
 #endif
 
-// ---- products (kernels/linear.h); all matrices dense ----
+// ---- products (kernels/typed.h); all matrices dense ----
 
 void SP_OP(linear)(int64_t tokens, int64_t in, int64_t out, const real *x, const real *weight,
                    const real *bias, real *y);
@@ -46,7 +46,7 @@ void SP_OP(linear_backward_input)(int64_t tokens, int64_t in, int64_t out, const
 void SP_OP(linear_backward_weight)(int64_t tokens, int64_t in, int64_t out, const real *dy,
                                    const real *x, exact *dweight, exact *dbias);
 
-// ---- norms (kernels/norm.h); dense ----
+// ---- norms (kernels/typed.h); dense ----
 
 void SP_OP(rms_norm)(int64_t tokens, int64_t features, const real *x, const real *weight,
                      double epsilon, real *y, exact *rstd);
@@ -64,7 +64,7 @@ void SP_OP(layer_norm_backward_weight)(int64_t tokens, int64_t features, const r
                                        const exact *mean, const exact *rstd, const real *dy,
                                        exact *dweight, exact *dbias);
 
-// ---- activations (kernels/activation.h), rotation (kernels/rope.h) ----
+// ---- activations (kernels/typed.h), rotation (kernels/typed.h) ----
 
 // x [tokens, gate | up].
 void SP_OP(swiglu)(int64_t tokens, int64_t features, const real *x, real *y);
@@ -79,8 +79,9 @@ void SP_OP(rope_table)(int64_t positions, int64_t head_dim, double base, exact *
 void SP_OP(rope)(int64_t tokens, int64_t begin, int64_t heads, int64_t head_dim,
                  const exact *cosine, const exact *sine, bool backward, real *x, int64_t x_stride);
 
-// ---- ends (kernels/embedding.h, kernels/cross_entropy.h); index and target are in the caller's
-// memory, which may change when the call returns; a captured step (machine.h) reads them again ----
+// ---- ends (kernels/typed.h, kernels/typed.h); index and target are in the caller's
+// memory, which may change when the call returns; a captured step (device_runtime.h) reads them
+// again ----
 
 void SP_OP(embedding)(int64_t tokens, int64_t features, const int64_t *index, int64_t first,
                       int64_t rows, const real *table, bool accumulate, real *y);
@@ -93,7 +94,7 @@ void SP_OP(cross_entropy_max)(int64_t tokens, int64_t columns, const real *logit
 void SP_OP(cross_entropy_sums)(int64_t tokens, int64_t columns, int64_t first, const real *logits,
                                int64_t stride, const int64_t *target, const exact *max, exact *sum,
                                exact *target_logit);
-// Adds to *loss, which is in the machine's memory and there even where nobody reads it.
+// Adds to *loss, which is in the device's memory and there even where nobody reads it.
 void SP_OP(cross_entropy_loss)(int64_t tokens, const int64_t *target, double total_weight,
                                const exact *max, const exact *sum, const exact *target_logit,
                                exact *lse, double *loss);

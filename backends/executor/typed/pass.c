@@ -1,7 +1,7 @@
 // Whole passes of a stage over a pack.
-#include "backends/comm/clock.h"
+#include "backends/comm/comm.h"
+#include "backends/executor/stage.h"
 #include "backends/executor/typed/layer.h"
-#include "backends/executor/unit.h"
 
 static layer layer_of(sp_i_exec_stage *stage, const sp_i_exec_pack *pack, int index)
 {
@@ -14,7 +14,7 @@ static void copy_hidden(const layer *l, const void *from, void *to)
 {
     const sp_i_exec_job *job = l->stage->job;
     int64_t elements = l->own * job->model->hidden;
-    job->machine->ops->copy(job->machine, to, from, elements * (int64_t)sizeof(real));
+    job->runtime->ops->copy(job->runtime, to, from, elements * (int64_t)sizeof(real));
 }
 
 // What a rank computes in a head that pipeline ranks share is no part of its action's time. Begins
@@ -180,20 +180,20 @@ static bool weights(sp_i_exec_stage *stage, int32_t pack)
     return ok;
 }
 
-static bool run_share(layer *l, sp_i_exec_end_work what, int32_t pack, bool flag)
+static bool run_share(layer *l, sp_i_exec_vocab_work what, int32_t pack, bool flag)
 {
     real *dx = NULL;
     bool ok = false;
     switch (what) {
-    case SP_I_EXEC_END_EMBED:
+    case SP_I_EXEC_EMBED:
         return SP_EXEC(embed_share)(l);
-    case SP_I_EXEC_END_EMBED_BACKWARD:
+    case SP_I_EXEC_EMBED_BACKWARD:
         return SP_EXEC(embed_share_backward)(l);
-    case SP_I_EXEC_END_HEAD:
+    case SP_I_EXEC_HEAD:
         ok = SP_EXEC(make)(l, SP_I_EXEC_FINAL_INPUT) && SP_EXEC(head_forward)(l, pack, false);
         SP_EXEC(settle)(l, pack);
         return ok;
-    case SP_I_EXEC_END_HEAD_BACKWARD:
+    case SP_I_EXEC_HEAD_BACKWARD:
         ok = SP_EXEC(head_backward)(l, pack, flag, &dx);
         sp_i_exec_give(l->stage->arena, dx);
         return ok;
@@ -201,28 +201,27 @@ static bool run_share(layer *l, sp_i_exec_end_work what, int32_t pack, bool flag
     SP_UNREACHABLE("a share of the ends");
 }
 
-static sp_i_exec_unit unit_of(const sp_i_exec_stage *stage, sp_i_exec_end_work what, bool flag)
+static sp_i_exec_unit unit_of(const sp_i_exec_stage *stage, sp_i_exec_vocab_work what, bool flag)
 {
     switch (what) {
-    case SP_I_EXEC_END_EMBED:
+    case SP_I_EXEC_EMBED:
         return sp_i_exec_embedding_unit(stage, SP_I_EXEC_FORWARD);
-    case SP_I_EXEC_END_EMBED_BACKWARD:
+    case SP_I_EXEC_EMBED_BACKWARD:
         return sp_i_exec_embedding_unit(stage, flag ? SP_I_EXEC_INPUTS : SP_I_EXEC_BACKWARD);
-    case SP_I_EXEC_END_HEAD:
+    case SP_I_EXEC_HEAD:
         return sp_i_exec_head_unit(stage, SP_I_EXEC_FORWARD);
-    case SP_I_EXEC_END_HEAD_BACKWARD:
+    case SP_I_EXEC_HEAD_BACKWARD:
         return sp_i_exec_head_unit(stage, flag ? SP_I_EXEC_INPUTS : SP_I_EXEC_BACKWARD);
     }
     SP_UNREACHABLE("a share of the ends");
 }
 
 // A rank that takes part in another one's ends has neither hidden states nor a loss of its own.
-static bool share(sp_i_exec_stage *stage, sp_i_exec_end_work what, int32_t pack, bool flag)
+static bool share(sp_i_exec_stage *stage, sp_i_exec_vocab_work what, int32_t pack, bool flag)
 {
-    const sp_i_exec_slices *slices = &stage->job->slices;
-    bool forward = what == SP_I_EXEC_END_EMBED || what == SP_I_EXEC_END_HEAD;
+    bool forward = what == SP_I_EXEC_EMBED || what == SP_I_EXEC_HEAD;
     layer l =
-        layer_of(stage, (forward ? slices->forward : slices->backward) + pack, stage->part.layers);
+        layer_of(stage, sp_i_exec_pack_at(&stage->job->slices, !forward, pack), stage->part.layers);
     sp_i_exec_unit unit = unit_of(stage, what, flag);
     l.keep = flag;
     return sp_i_exec_open(stage, unit) && run_share(&l, what, pack, flag) &&

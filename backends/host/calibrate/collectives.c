@@ -1,13 +1,12 @@
-// Collectives of two and more ranks, by the clocks of virtual time (backends/comm/clock.h): each
+// Collectives of two and more ranks, by the clocks of virtual time (backends/comm/comm.h): each
 // rank has a core to itself, and a collective lasts until its slowest member is done.
 #include <math.h>
 #include <string.h>
 
-#include "backends/comm/clock.h"
 #include "backends/comm/collective.h"
-#include "backends/comm/run.h"
+#include "backends/comm/comm.h"
 #include "backends/host/calibrate/calibration.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "sim/base/alloc.h"
 
 // Elements of the whole tensor. The cost model counts 2 bytes for each of them.
@@ -163,7 +162,7 @@ static sp_status add_tables(sp_i_host_calibration *c, trial *t, int64_t most, js
                             sp_error *err)
 {
     const sp_comm_options options = {
-        .machine = sp_machine_cpu(), .one_at_a_time = true, .clocked = true};
+        .runtime = sp_runtime_cpu(), .one_at_a_time = true, .clocked = true};
     sp_comm_world *world;
     sp_status status = sp_comm_world_new(MOST_RANKS, &options, &world, err);
     if (status != SP_OK) {

@@ -4,7 +4,7 @@
 
 #include "backends/host/calibrate/calibration.h"
 #include "sim/base/alloc.h"
-#include "sim/model/shard.h"
+#include "sim/model/layout.h"
 
 enum { LEAST_TOKENS = 8, LEAST_EDGE = 16, MOST_EDGE = 512, POINTS = 16 };
 // Products of one rank, for tensor-parallel groups of 1, 2, 4 and 8.
@@ -103,7 +103,7 @@ static int list_shapes(const sp_model *model, shape *shapes)
         if (sp_layout_check(&layout, model, "calibration", NULL) != SP_OK) {
             break;
         }
-        const sp_i_shard shard = sp_i_shard_of(model, &layout);
+        const sp_shard shard = sp_shard_of(model, &layout);
         const shape all[PRODUCTS] = {{model->hidden, shard.q + 2 * shard.kv},
                                      {shard.q, model->hidden},
                                      {model->hidden, shard.fc1},

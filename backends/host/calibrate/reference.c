@@ -1,12 +1,11 @@
-#include "backends/host/calibrate/reference.h"
 
 #include <string.h>
 
 #include "backends/comm/collective.h"
-#include "backends/comm/run.h"
+#include "backends/comm/comm.h"
 #include "backends/executor/run.h"
 #include "backends/host/calibrate/calibration.h"
-#include "backends/machine/cpu.h"
+#include "backends/host/cpu_runtime.h"
 #include "sim/base/alloc.h"
 
 enum { EDGE = 256, COPIED_BYTES = 2 << 20, SEED = 1, WALL_REPEATS = 100 };
@@ -100,7 +99,7 @@ static sp_status run_ranks(const side_by_side *all, int ranks, const int *number
 {
     side_by_side in = *all;
     sp_comm_world *world;
-    const sp_comm_options options = {.machine = sp_machine_cpu(), .spins = -1};
+    const sp_comm_options options = {.runtime = sp_runtime_cpu(), .spins = -1};
     sp_status status = sp_comm_world_new(ranks, &options, &world, err);
     if (status != SP_OK) {
         return status;
@@ -134,4 +133,32 @@ sp_status sp_i_host_reference_wall_s(int ranks, double *seconds, sp_error *err)
     sp_i_free(all.seconds);
     sp_i_free(numbers);
     return status;
+}
+
+// ---- Copies ----
+
+enum { LARGE_BYTES = 64 << 20 };
+
+typedef struct copied {
+    char *from, *to;
+} copied;
+
+static void copy_large(void *context)
+{
+    const copied *c = context;
+    memcpy(c->to, c->from, LARGE_BYTES);
+}
+
+sp_status sp_i_host_copy_rate(const sp_i_host_calibration *c, double *bytes_per_s, sp_error *err)
+{
+    copied made = {sp_i_malloc(LARGE_BYTES), sp_i_malloc(LARGE_BYTES)};
+    bool ok = made.from != NULL && made.to != NULL;
+    if (ok) {
+        memset(made.from, 1, LARGE_BYTES);
+        *bytes_per_s =
+            LARGE_BYTES / sp_i_host_time(copy_large, &made, 0.01 * c->limit_s).quartile_s;
+    }
+    sp_i_free(made.from);
+    sp_i_free(made.to);
+    return ok ? SP_OK : sp_error_no_memory(err, "the copies");
 }

@@ -7,7 +7,7 @@
 
 enum { SIZES = 8, FIRST_TOKENS = 16, MIDDLE = 1, HEAD = 2 };
 
-// A layer's launches are paid in quarters by F, I and W (sim/cost/host_time.h).
+// A layer's launches are paid in quarters by F, I and W (sim/cost/cost_private.h).
 #define LAYER_SHARE 0.25
 // Of the loss, per logit.
 #define LEAST_BYTES 1e-3

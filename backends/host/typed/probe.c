@@ -1,5 +1,5 @@
-#include "backends/host/calibrate/probe.h"
 #include "backends/executor/typed/layer.h"
+#include "backends/host/calibrate/calibration.h"
 #include "kernels/typed.h"
 #include "sim/base/prng.h"
 

@@ -3,7 +3,7 @@
 #ifndef SLIMPACK_TESTS_GPU_SUPPORT_ATTENTION_CASE_H
 #define SLIMPACK_TESTS_GPU_SUPPORT_ATTENTION_CASE_H
 
-#include "backends/cuda/attention.h"
+#include "backends/cuda/attention/attention.h"
 #include "backends/executor/slices.h"
 #include "kernels/attention_shape.h"
 
@@ -29,6 +29,7 @@ typedef struct attention_case {
     case_result *want, *got;
     int64_t leaked;      // blocks that the passes left
     int64_t table_bytes; // by which they raised the ranks' high-water marks
+    int64_t real_bytes;  // the most that one of them took beside its tensors
 } attention_case;
 
 void case_pack(attention_case *c);
@@ -46,10 +47,16 @@ void case_fini(attention_case *c);
 
 // ---- cuDNN's attention by fp64 kernels of the CPU (fake_attention.c) ----
 
+enum { FAKE_PLANS = 256 };
+
 struct sp_i_cuda_attention {
-    int forward, backward, asked; // calls
-    sp_i_cuda_attention_shape last;
-    sp_status fails; // what the next calls return
+    int forward, backward; // calls that compute
+    int segments;          // of all of them
+    bool large;            // plans are larger than what is asked for
+    sp_status fails;       // what the next calls return
+    // What was asked for, forward and backward.
+    sp_i_cuda_attention_shape plan[2][FAKE_PLANS];
+    int plans[2];
 };
 
 #endif

@@ -1,7 +1,7 @@
 // The ranks of a case at work on the packs, as stages of an executor on one GPU.
 #define SP_KERNEL_BITS 16
-#include "backends/comm/run.h"
-#include "backends/cuda/machine.h"
+#include "backends/comm/comm.h"
+#include "backends/cuda/device/machine.h"
 #include "backends/executor/typed/layer.h"
 #include "kernels/bf16.h"
 #include "sim/base/alloc.h"
@@ -13,7 +13,7 @@ enum { MEMORY_BYTES = 64 << 20, ALL = 0 };
 
 typedef struct rank {
     attention_case *c;
-    sp_machine *machine;
+    sp_runtime *machine;
     sp_model model;
     sp_i_exec_job job;
     sp_i_exec_links links;
@@ -167,12 +167,15 @@ static bool run_pack(rank *r, const sp_i_exec_pack *pack)
     sp_i_exec_mark(arena);
     int64_t blocks = sp_i_exec_blocks(arena);
     int64_t held = sp_bytes_total(high);
+    int64_t before = sp_bytes_total(sp_i_exec_held(arena, SP_I_EXEC_REAL));
     sp_i_alloc_fail_after(r->c->failing - 1);
     bool ok = attend(r, pack, &t);
     sp_i_alloc_fail_after(-1);
     if (ok) {
         r->c->leaked += sp_i_exec_blocks(arena) - blocks;
         r->c->table_bytes += sp_bytes_total(high) - held;
+        int64_t taken = sp_bytes_total(sp_i_exec_high(arena, SP_I_EXEC_REAL)) - before;
+        r->c->real_bytes = taken > r->c->real_bytes ? taken : r->c->real_bytes;
         move_pack(r, pack, &t, true);
     }
     give_tensors(r, &t);
@@ -202,7 +205,7 @@ static void make_job(rank *r, const sp_i_exec_place *place)
     const attention_case *c = r->c;
     r->model = (sp_model){.head_dim = c->head_dim};
     r->job = (sp_i_exec_job){
-        .machine = r->machine,
+        .runtime = r->machine,
         .model = &r->model,
         .shard = {.heads = c->heads, .q = c->shape.q_stride, .kv = c->shape.kv_stride / 2},
         .specs = {.kv_columns = c->shape.kv_stride,
@@ -228,7 +231,7 @@ static sp_status failure_of(const rank *r, sp_error *err)
 
 typedef struct world {
     attention_case *c;
-    sp_machine *machine;
+    sp_runtime *machine;
 } world;
 
 static sp_status rank_body(sp_comm *me, void *data, sp_error *err)
@@ -250,7 +253,7 @@ static sp_status rank_body(sp_comm *me, void *data, sp_error *err)
                                                     (sp_stage){.layers = 1}, NULL) == SP_OK);
     sp_status status = run_packs(&r) ? SP_OK : failure_of(&r, err);
     if (status == SP_OK) {
-        status = r.machine->ops->settle(r.machine, err);
+        status = r.machine->ops->synchronize(r.machine, err);
     }
     sp_i_exec_stage_fini(&r.stage);
     sp_i_exec_arena_free(arena);
@@ -261,7 +264,7 @@ static sp_status rank_body(sp_comm *me, void *data, sp_error *err)
 
 static sp_status run_ranks(world *w, int ranks, sp_error *err)
 {
-    const sp_comm_options options = {.one_at_a_time = true, .machine = w->machine};
+    const sp_comm_options options = {.one_at_a_time = true, .runtime = w->machine};
     int members[16];
     int group = -1;
     sp_comm_world *comm = NULL;

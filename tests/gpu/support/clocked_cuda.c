@@ -96,6 +96,22 @@ static int launch(sp_i_cuda_element element, const sp_i_cuda_element_shape *shap
     return cudaSuccess;
 }
 
+// ---- attention: the pairs that queries see, at one rate; the tables say how many tiles there are
+// ----
+
+static int attend(const sp_kernel_attention_shape *shape, const sp_cuda_attention_tables *tables,
+                  bool backward, cudaStream_t stream)
+{
+    const double segments = (double)tables->slice_count;
+    const double queries = SP_CUDA_ATTENTION_TILE * (double)tables->query_tile_count / segments;
+    const double keys = SP_CUDA_ATTENTION_TILE * (double)tables->key_tile_count / segments;
+    const double pairs = segments * (queries * (keys - queries) + 0.5 * queries * queries);
+    const double flops = (backward ? 10.0 : 4.0) * (double)(shape->heads * shape->head_dim) * pairs;
+    assert_true(tables->key_count == tables->slice_count);
+    go_on(flops / (backward ? ATTEND_BACKWARD_FLOPS_PER_NS : ATTEND_FLOPS_PER_NS), stream);
+    return cudaSuccess;
+}
+
 static const sp_model small = {.name = "small",
                                .layers = 2,
                                .hidden = 256,
@@ -122,7 +138,9 @@ sp_status clocked_calibrate(json_t *base, int places, json_t **document, sp_erro
     computing.clock = multiply;
     sp_i_cuda_calibration c = {.device = {&clocked.api, 0},
                                .cublas = &cublas,
+                               .request = clocked.request,
                                .launch = launch,
+                               .attend = clocked.attends ? attend : NULL,
                                .delay = delay,
                                .places = places,
                                .model = small,

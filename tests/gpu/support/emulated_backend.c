@@ -1,8 +1,8 @@
 #include "tests/gpu/support/emulated_backend.h"
 
-#include "backends/backend_private.h"
+#include "backends/api/backend_private.h"
+#include "backends/cuda/device/machine.h"
 #include "backends/cuda/execute.h"
-#include "backends/cuda/machine.h"
 #include "backends/executor/run.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"
@@ -57,18 +57,43 @@ sp_backend *emulated_backend_new(void)
     sp_backend *backend;
     fake_cuda_reset(&api);
     computing_cublas_reset(&cublas);
-    fake.free_bytes = SP_I_CUDA_RESERVE + MEMORY;
+    fake.free_bytes = (size_t)SP_I_CUDA_RESERVE + MEMORY;
     fake.tick_ns = 1000;
     assert_int_equal(sp_i_backend_new(&ops, "test", &backend, NULL), SP_OK);
     return backend;
 }
 
-void emulated_backend_free(sp_backend *backend)
+static void nothing_lives(void)
 {
-    sp_i_backend_free(backend);
     assert_int_equal(fake.live_blocks, 0);
     assert_int_equal(fake.live_events, 0);
     assert_int_equal(fake.live_streams, 0);
     assert_int_equal(fake.live_contexts, 0);
     assert_int_equal(computing.live, 0);
+}
+
+void emulated_backend_free(sp_backend *backend)
+{
+    sp_i_backend_free(backend);
+    nothing_lives();
+}
+
+sp_runtime *emulated_machine_new(int ranks, bool partitioned, int64_t memory_bytes)
+{
+    const sp_i_cuda_device device = {&api, 0};
+    const sp_i_cuda_machine_options options = {
+        .ranks = ranks, .partitioned = partitioned, .memory_bytes = memory_bytes};
+    sp_runtime *machine;
+    sp_error err = {0};
+    fake_cuda_reset(&api);
+    computing_cublas_reset(&cublas);
+    assert_int_equal(sp_i_cuda_machine_new(&device, &cublas, &options, &machine, &err), SP_OK);
+    machine->ops->enter(machine, 0);
+    return machine;
+}
+
+void emulated_machine_free(sp_runtime *machine)
+{
+    sp_i_cuda_machine_free(machine);
+    nothing_lives();
 }

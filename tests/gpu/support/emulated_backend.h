@@ -5,13 +5,19 @@
 
 #include <cuda_runtime_api.h>
 
-#include "backends/device.h"
+#include "backends/api/device.h"
+#include "backends/api/device_runtime.h"
 
 // Its device has memory far beyond what models of tests take, and a clock that goes on by a
 // microsecond with every event that is recorded.
 sp_backend *emulated_backend_new(void);
 // Fails the test case where anything of CUDA is still alive.
 void emulated_backend_free(sp_backend *backend);
+
+// A GPU as a machine on fresh fakes, whose first rank the calling thread enters. The end fails the
+// test case as that of the backend does.
+sp_runtime *emulated_machine_new(int ranks, bool partitioned, int64_t memory_bytes);
+void emulated_machine_free(sp_runtime *machine);
 
 // Launches until one fails; below 0, as it is at first: none does (tests/support/emulated_cuda).
 extern long sp_emulated_launches;

@@ -16,7 +16,7 @@
 #ifndef SLIMPACK_TESTS_GPU_SUPPORT_EMULATED_PLANS_H
 #define SLIMPACK_TESTS_GPU_SUPPORT_EMULATED_PLANS_H
 
-#include "backends/device.h"
+#include "backends/api/device.h"
 
 #define EMULATED_WEIGHT_BOUND 3.0 // of the distance that rounded parameters make
 #define EMULATED_BIAS_BOUND 5.0

@@ -1,8 +1,8 @@
-// Ranks as processes of this machine's loopback, and what came of each.
+// Ranks as processes that meet in the working directory, and what came of each.
 #ifndef SLIMPACK_TESTS_GPU_SUPPORT_FORKED_RANKS_H
 #define SLIMPACK_TESTS_GPU_SUPPORT_FORKED_RANKS_H
 
-#include "backends/cuda/bootstrap.h"
+#include "backends/cuda/rendezvous.h"
 
 enum { FORKED_RANKS = 8 };
 
@@ -13,14 +13,14 @@ typedef struct rank_result {
 
 // What a rank does; it is in a process of its own and must not assert. A status that is no error
 // but not what the body expected: sp_error_set.
-typedef sp_status (*rank_body)(const sp_i_bootstrap_place *place, void *context, sp_error *err);
+typedef sp_status (*rank_body)(const sp_i_place *place, void *context, sp_error *err);
 
 typedef struct forked_ranks {
-    sp_i_bootstrap_place place; // of each, but for its rank
+    sp_i_place place; // of each, but for its rank
     int pid[FORKED_RANKS], pipe[FORKED_RANKS];
 } forked_ranks;
 
-// A place for `ranks` ranks at an address and port that no other test has.
+// A place for `ranks` ranks in a folder that no other test has.
 void forked_ranks_init(forked_ranks *f, int ranks);
 void forked_rank_start(forked_ranks *f, int rank, rank_body body, void *context);
 // Waits for its end. One that died without a word has SP_ERR_INTERNAL and "died".
@@ -29,7 +29,7 @@ rank_result forked_rank_end(forked_ranks *f, int rank);
 // Starts all, waits for all.
 void forked_ranks_run(forked_ranks *f, rank_body body, void *context, rank_result *results);
 
-// A connection to where rank 0 listens, made as soon as it does; -1 after a long time.
-int forked_ranks_connect(const forked_ranks *f);
+// The ranks have taken everything along that they wrote.
+bool forked_ranks_left_nothing(const forked_ranks *f);
 
 #endif

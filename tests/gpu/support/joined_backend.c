@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "backends/backend_private.h"
+#include "backends/api/backend_private.h"
 #include "backends/cuda/execute.h"
 #include "backends/executor/run.h"
 #include "tests/gpu/support/computing_cublas.h"

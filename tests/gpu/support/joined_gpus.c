@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-#include "backends/cuda/machine.h"
+#include "backends/cuda/device/machine.h"
 #include "backends/cuda/nccl_transport.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"
@@ -48,6 +48,7 @@ void joined_run(int ranks, int timeout_ms, joined_body body, void *context)
     for (int i = 0; i < ranks; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     }
+    assert_true(forked_ranks_left_nothing(&f));
     assert_int_equal(atomic_load(&nccl.live), 0);
     assert_int_equal(fake.live_blocks, 0);
     assert_int_equal(fake.live_events, 0);
@@ -72,13 +73,14 @@ static sp_status run_with_transport(joined_rank *me, sp_error *err)
     sp_i_nccl_transport_options options = {
         .device = device, .api = &joined_nccl, .timeout_ms = me->timeout_ms};
     me->context = in->context;
-    sp_status status = sp_i_bootstrap_join(&me->place, 1, JOINED_LONG_MS, &me->bootstrap, err);
+    sp_status status =
+        sp_i_rendezvous_join(&me->place, "plan 1", JOINED_LONG_MS, &me->rendezvous, err);
     if (status == SP_OK) {
         status = sp_i_cuda_machine_new(&device, &joined_cublas, &machine, &me->machine, err);
     }
     if (status == SP_OK) {
         options.machine = me->machine;
-        options.bootstrap = me->bootstrap;
+        options.rendezvous = me->rendezvous;
         status = sp_i_nccl_transport_new(&options, &me->transport, err);
     }
     if (status == SP_OK) {
@@ -86,7 +88,7 @@ static sp_status run_with_transport(joined_rank *me, sp_error *err)
     }
     sp_i_nccl_transport_free(me->transport);
     sp_i_cuda_machine_free(me->machine);
-    sp_i_bootstrap_free(me->bootstrap);
+    sp_i_rendezvous_free(me->rendezvous);
     return status;
 }
 

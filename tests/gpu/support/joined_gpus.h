@@ -1,14 +1,14 @@
-// Ranks that meet over the loopback and NCCL, each a thread of this process with an emulated GPU of
+// Ranks that meet by files and NCCL, each a thread of this process with an emulated GPU of
 // its own, over the fakes of CUDA, cuBLASLt and NCCL (streamed_nccl.h).
 #ifndef SLIMPACK_TESTS_GPU_SUPPORT_JOINED_GPUS_H
 #define SLIMPACK_TESTS_GPU_SUPPORT_JOINED_GPUS_H
 
+#include "backends/api/device_runtime.h"
 #include "backends/comm/transport.h"
-#include "backends/cuda/api.h"
-#include "backends/cuda/bootstrap.h"
-#include "backends/cuda/cublas_api.h"
+#include "backends/cuda/device/api.h"
 #include "backends/cuda/nccl_api.h"
-#include "backends/machine/machine.h"
+#include "backends/cuda/products/gemm.h"
+#include "backends/cuda/rendezvous.h"
 
 enum { JOINED_GPUS = 8, JOINED_LONG_MS = 60000, JOINED_MEMORY = 256 << 20 };
 
@@ -17,14 +17,14 @@ typedef struct joined_rank joined_rank;
 typedef sp_status (*joined_body)(joined_rank *me, sp_error *err);
 
 struct joined_rank {
-    sp_i_bootstrap_place place;
+    sp_i_place place;
     joined_body body;
     void *context;
     int timeout_ms;
-    sp_i_bootstrap *bootstrap; // of joined_transports
-    sp_machine *machine;       // likewise
-    sp_transport *transport;   // likewise
-    sp_status status;          // what came of it
+    sp_i_rendezvous *rendezvous; // of joined_transports
+    sp_runtime *machine;         // likewise
+    sp_transport *transport;     // likewise
+    sp_status status;            // what came of it
     sp_error err;
 };
 

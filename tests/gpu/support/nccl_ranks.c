@@ -24,16 +24,16 @@ static void *rank_main(void *context)
                                  .max_ctas = 4,
                                  .by_ids = me->by_ids,
                                  .api = me->api};
-    me->status = sp_i_bootstrap_join(&me->place, 1, LONG_MS, &me->bootstrap, &me->err);
+    me->status = sp_i_rendezvous_join(&me->place, "plan 1", LONG_MS, &me->rendezvous, &me->err);
     if (me->status == SP_OK) {
-        options.exchange = sp_i_nccl_over_bootstrap(me->bootstrap);
+        options.exchange = sp_i_nccl_over_rendezvous(me->rendezvous);
         me->status = sp_i_nccl_new(&options, &me->n, &me->err);
     }
     if (me->status == SP_OK) {
         me->status = me->body(me, &me->err);
     }
     sp_i_nccl_free(me->n);
-    sp_i_bootstrap_free(me->bootstrap);
+    sp_i_rendezvous_free(me->rendezvous);
     return NULL;
 }
 

@@ -11,12 +11,12 @@ typedef struct rank_of_world rank_of_world;
 typedef sp_status (*world_body)(rank_of_world *me, sp_error *err);
 
 struct rank_of_world {
-    sp_i_bootstrap_place place;
+    sp_i_place place;
     world_body body;
     bool by_ids;
     int timeout_ms;
     const sp_i_nccl_api *api;
-    sp_i_bootstrap *bootstrap;
+    sp_i_rendezvous *rendezvous;
     sp_i_nccl *n;
     sp_status status; // what came of it
     sp_error err;

@@ -3,50 +3,53 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "backends/cuda/machine.h"
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
 #include "sim/base/prng.h"
-#include "tests/gpu/support/computing_cublas.h"
-#include "tests/gpu/support/fake_cuda.h"
+#include "tests/gpu/support/emulated_backend.h"
 #include "tests/support/test_main.h"
 
 #define BF16_BOUND (1.02 / 256)
 #define FP32_BOUND 1e-5
 
-static sp_i_cuda_api api;
-static sp_i_cublas_api cublas;
-static const sp_i_cuda_device device = {&api, 0};
 static sp_prng prng;
 
-sp_machine *ops_begin(void)
+sp_runtime *ops_machine;
+
+void ops_begin(void)
 {
-    const sp_i_cuda_machine_options options = {.ranks = 1, .memory_bytes = 64 << 20};
-    sp_error err = {0};
-    sp_machine *machine;
-    fake_cuda_reset(&api);
-    computing_cublas_reset(&cublas);
     sp_prng_seed(&prng, 11);
     sp_kernels_start();
-    assert_int_equal(sp_i_cuda_machine_new(&device, &cublas, &options, &machine, &err), SP_OK);
-    machine->ops->enter(machine, 0);
-    return machine;
+    ops_machine = emulated_machine_new(1, false, 64 << 20);
 }
 
-void ops_end(sp_machine *machine)
+void ops_end(void)
 {
     sp_error err = {0};
-    sp_status status = machine->ops->settle(machine, &err);
+    sp_status status = ops_machine->ops->synchronize(ops_machine, &err);
     if (status != SP_OK) {
         print_error("%s\n", err.message[0]);
     }
     assert_int_equal(status, SP_OK);
-    sp_i_cuda_machine_free(machine);
-    assert_int_equal(fake.live_blocks, 0);
-    assert_int_equal(computing.live, 0);
+    emulated_machine_free(ops_machine);
 }
 
-void ops_put(sp_machine *machine, ops_tensor *t)
+ops_tensor *ops_bf16(int64_t rows, int64_t columns)
+{
+    return ops_drawn(ops_machine, true, rows, columns, 1.0);
+}
+
+ops_tensor *ops_fp32(int64_t rows, int64_t columns)
+{
+    return ops_drawn(ops_machine, false, rows, columns, 1.0);
+}
+
+void ops_check(const char *what, ops_tensor *t, const double *expected)
+{
+    ops_check_rounded(ops_machine, what, t, expected, 1.0);
+}
+
+void ops_put(sp_runtime *machine, ops_tensor *t)
 {
     static sp_bf16 half[OPS_MOST];
     static float single[OPS_MOST];
@@ -63,7 +66,7 @@ void ops_put(sp_machine *machine, ops_tensor *t)
     }
 }
 
-static void get(sp_machine *machine, ops_tensor *t)
+static void get(sp_runtime *machine, ops_tensor *t)
 {
     static sp_bf16 half[OPS_MOST];
     static float single[OPS_MOST];
@@ -78,7 +81,7 @@ static void get(sp_machine *machine, ops_tensor *t)
     }
 }
 
-ops_tensor *ops_drawn(sp_machine *machine, bool bf16, int64_t rows, int64_t columns, double size)
+ops_tensor *ops_drawn(sp_runtime *machine, bool bf16, int64_t rows, int64_t columns, double size)
 {
     ops_tensor *t = calloc(1, sizeof *t);
     assert_non_null(t);
@@ -99,7 +102,7 @@ int64_t ops_below(int64_t n)
     return (int64_t)sp_prng_below(&prng, (uint64_t)n);
 }
 
-void ops_drop(sp_machine *machine, int count, ops_tensor *const *all)
+void ops_drop(sp_runtime *machine, int count, ops_tensor *const *all)
 {
     for (int i = 0; i < count; i++) {
         machine->ops->release(machine, all[i]->data);
@@ -107,7 +110,7 @@ void ops_drop(sp_machine *machine, int count, ops_tensor *const *all)
     }
 }
 
-void ops_check_rounded(sp_machine *machine, const char *what, ops_tensor *t, const double *expected,
+void ops_check_rounded(sp_runtime *machine, const char *what, ops_tensor *t, const double *expected,
                        double roundings)
 {
     get(machine, t);

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "backends/machine/machine.h"
+#include "backends/api/device_runtime.h"
 
 enum { OPS_MOST = 4096 };
 
@@ -17,23 +17,34 @@ typedef struct ops_tensor {
     bool bf16; // else fp32
 } ops_tensor;
 
-// A machine with one rank, which the calling thread enters. The end expects that nothing failed and
-// that nothing is left.
-sp_machine *ops_begin(void);
-void ops_end(sp_machine *machine);
+// The machine of the case that runs, with one rank, which the calling thread enters. The end
+// expects that nothing failed and that nothing is left.
+extern sp_runtime *ops_machine;
+void ops_begin(void);
+void ops_end(void);
+
+// Drawn numbers in [-1, 1).
+ops_tensor *ops_bf16(int64_t rows, int64_t columns);
+ops_tensor *ops_fp32(int64_t rows, int64_t columns);
 
 // Numbers in [-size, size), and in [0, n).
-ops_tensor *ops_drawn(sp_machine *machine, bool bf16, int64_t rows, int64_t columns, double size);
+ops_tensor *ops_drawn(sp_runtime *machine, bool bf16, int64_t rows, int64_t columns, double size);
 int64_t ops_below(int64_t n);
 // Rounds the values and copies them to the device.
-void ops_put(sp_machine *machine, ops_tensor *t);
+void ops_put(sp_runtime *machine, ops_tensor *t);
 // One of four copies of the values.
 double *ops_copy(const ops_tensor *t);
-void ops_drop(sp_machine *machine, int count, ops_tensor *const *all);
+void ops_drop(sp_runtime *machine, int count, ops_tensor *const *all);
 
 // Fetches the values. Each is within `roundings` roundings of the largest of its row: 2^-8 of it
 // for bf16, and a little for what fp32 rounded before; 1e-5 of it for fp32.
-void ops_check_rounded(sp_machine *machine, const char *what, ops_tensor *t, const double *expected,
+void ops_check_rounded(sp_runtime *machine, const char *what, ops_tensor *t, const double *expected,
                        double roundings);
+// Within one rounding.
+void ops_check(const char *what, ops_tensor *t, const double *expected);
+
+#define OPS_DROP(...)                                                                   \
+    ops_drop(ops_machine, sizeof((ops_tensor *[]){__VA_ARGS__}) / sizeof(ops_tensor *), \
+             (ops_tensor *[]){__VA_ARGS__})
 
 #endif

@@ -1,6 +1,6 @@
-// The machine of kernels/machine.cuh on the CPU, so that the very kernels can be tested without a
-// device. One block runs at a time and its threads take turns at the points where threads of a
-// block or a warp meet, in an order drawn anew at every turn: what a missing barrier leaves to
+// The machine of kernels/instructions.cuh on the CPU, so that the very kernels can be tested
+// without a device. One block runs at a time and its threads take turns at the points where threads
+// of a block or a warp meet, in an order drawn anew at every turn: what a missing barrier leaves to
 // chance comes out differently here. Asynchronous copies arrive as late as they may, and until then
 // their room holds NaN. A wrong meeting (threads at different barriers, lanes at different
 // instructions), an address that the instruction does not take or one outside shared memory ends

@@ -1,0 +1,315 @@
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backends/api/device.h"
+#include "backends/fake/fake.h"
+#include "backends/host/host.h"
+#include "sim/base/alloc.h"
+#include "sim/base/json.h"
+
+static const sp_backend_ops *const builtin[] = {&sp_fake_backend, &sp_host_backend, NULL};
+
+typedef struct entry {
+    sp_backend *backend; // owned
+    void *library;       // NULL: built in
+    char *path;          // of the plug-in; owned
+} entry;
+
+struct sp_registry {
+    entry *entries;
+    size_t count, capacity;
+};
+
+static sp_status add(sp_registry *registry, const sp_backend_ops *table, const char *source,
+                     void *library, sp_error *err);
+
+sp_status sp_registry_new(sp_registry **registry, sp_error *err)
+{
+    *registry = NULL;
+    sp_registry *made = sp_i_calloc(1, sizeof *made);
+    if (made == NULL) {
+        return sp_error_no_memory(err, "the backends");
+    }
+    sp_status status = SP_OK;
+    const sp_backend_ops *table;
+    for (size_t i = 0; status == SP_OK && (table = builtin[i]) != NULL; i++) {
+        status = add(made, table, table->name, NULL, err);
+    }
+    if (status != SP_OK) {
+        sp_registry_free(made);
+        return status;
+    }
+    *registry = made;
+    return SP_OK;
+}
+
+void sp_registry_free(sp_registry *registry)
+{
+    for (size_t i = 0; registry != NULL && i < registry->count; i++) {
+        sp_i_backend_free(registry->entries[i].backend);
+        sp_i_free(registry->entries[i].path);
+        if (registry->entries[i].library != NULL) {
+            dlclose(registry->entries[i].library);
+        }
+    }
+    if (registry != NULL) {
+        sp_i_free(registry->entries);
+    }
+    sp_i_free(registry);
+}
+
+static sp_status add(sp_registry *registry, const sp_backend_ops *table, const char *source,
+                     void *library, sp_error *err)
+{
+    if (!sp_i_reserve((void **)&registry->entries, &registry->capacity, registry->count + 1,
+                      sizeof *registry->entries)) {
+        return sp_error_no_memory(err, "the backends");
+    }
+    entry made = {.library = library, .path = sp_i_strdup(source)};
+    sp_status status = made.path == NULL ? sp_error_no_memory(err, "the backends")
+                                         : sp_i_backend_new(table, source, &made.backend, err);
+    if (status != SP_OK) {
+        sp_i_free(made.path);
+        return status;
+    }
+    registry->entries[registry->count++] = made;
+    return SP_OK;
+}
+
+// ---- Where plug-ins are looked for ----
+
+enum { PLUGIN_PATH = 4096 };
+#define PLUGIN_PREFIX "libslimpack-backend-"
+#define PLUGIN_SUFFIX ".so"
+
+// A folder list: first the parts of the variable, then the two built-in folders.
+typedef struct folders {
+    const char *rest; // of the variable
+    int built_in;     // the next one
+    char folder[PLUGIN_PATH];
+} folders;
+
+static folders folders_begin(void)
+{
+    const char *path = getenv("SLIMPACK_BACKEND_PATH");
+    return (folders){.rest = path != NULL ? path : ""};
+}
+
+static bool folders_next(folders *f)
+{
+    static const char *const built_in[] = {SP_BACKEND_BUILD_DIR, SP_BACKEND_INSTALL_DIR};
+    while (*f->rest != '\0') {
+        const char *part = f->rest;
+        size_t length = strcspn(part, ":");
+        f->rest = part + length + (part[length] == ':');
+        if (length > 0 && length < sizeof f->folder) {
+            memcpy(f->folder, part, length);
+            f->folder[length] = '\0';
+            return true;
+        }
+    }
+    if (f->built_in == sizeof built_in / sizeof built_in[0]) {
+        return false;
+    }
+    snprintf(f->folder, sizeof f->folder, "%s", built_in[f->built_in++]);
+    return true;
+}
+
+// The first file for this name; false where there is none.
+static bool plugin_find(const char *name, char path[PLUGIN_PATH])
+{
+    folders f = folders_begin();
+    while (folders_next(&f)) {
+        int length =
+            snprintf(path, PLUGIN_PATH, "%s/" PLUGIN_PREFIX "%s" PLUGIN_SUFFIX, f.folder, name);
+        if (length < PLUGIN_PATH && access(path, F_OK) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool names_add(sp_backend_names *names, const char *name, size_t length)
+{
+    if (length == 0 || length >= SP_BACKEND_NAME) {
+        return true;
+    }
+    for (size_t i = 0; i < names->count; i++) {
+        if (strlen(names->name[i]) == length && memcmp(names->name[i], name, length) == 0) {
+            return true;
+        }
+    }
+    if (!sp_i_reserve((void **)&names->name, &names->capacity, names->count + 1,
+                      sizeof *names->name)) {
+        return false;
+    }
+    memcpy(names->name[names->count], name, length);
+    names->name[names->count++][length] = '\0';
+    return true;
+}
+
+// The name in a file name of a plug-in; its length is 0 where the file is none.
+static size_t name_in(const char *file, const char **name)
+{
+    size_t prefix = strlen(PLUGIN_PREFIX);
+    size_t suffix = strlen(PLUGIN_SUFFIX);
+    size_t length = strlen(file);
+    if (length <= prefix + suffix) {
+        *name = file;
+        return 0;
+    }
+    *name = file + prefix;
+    return strncmp(file, PLUGIN_PREFIX, prefix) == 0 &&
+                   strcmp(file + length - suffix, PLUGIN_SUFFIX) == 0
+               ? length - prefix - suffix
+               : 0;
+}
+
+// Adds the names of all plug-ins in the folders, each once, unordered. False when memory runs out.
+static bool plugin_names(sp_backend_names *names)
+{
+    folders f = folders_begin();
+    bool ok = true;
+    while (ok && folders_next(&f)) {
+        DIR *directory = opendir(f.folder);
+        const struct dirent *file;
+        while (ok && directory != NULL && (file = readdir(directory)) != NULL) {
+            const char *name;
+            size_t length = name_in(file->d_name, &name);
+            ok = names_add(names, name, length);
+        }
+        if (directory != NULL) {
+            closedir(directory);
+        }
+    }
+    return ok;
+}
+
+// ---- plug-ins ----
+
+// `name` is what the backend must be called; NULL: anything.
+static sp_status load(sp_registry *registry, const char *path, const char *name, sp_error *err)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        const char *why = dlerror();
+        return sp_error_set(err, SP_ERR_IO, "%s: cannot load: %s", path, why != NULL ? why : "?");
+    }
+    const sp_backend_ops *table = dlsym(library, SP_BACKEND_SYMBOL);
+    sp_status status =
+        table == NULL
+            ? sp_error_set(err, SP_ERR_CONTENT,
+                           "%s: no backend: symbol '" SP_BACKEND_SYMBOL "' is missing", path)
+            : add(registry, table, path, library, err);
+    if (status != SP_OK) {
+        dlclose(library);
+        return status;
+    }
+    const entry *added = &registry->entries[registry->count - 1];
+    if (name != NULL && strcmp(sp_backend_name(added->backend), name) != 0) {
+        status = sp_error_set(err, SP_ERR_CONTENT, "%s: the backend calls itself '%s'", path,
+                              sp_backend_name(added->backend));
+        sp_i_backend_free(added->backend);
+        sp_i_free(added->path);
+        registry->count--;
+        dlclose(library);
+    }
+    return status;
+}
+
+static sp_status unknown_name(const char *name, sp_error *err)
+{
+    sp_backend_names names = {0};
+    char text[SP_ERROR_TEXT / 2] = "";
+    sp_status status = sp_registry_names(&names, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    const char **known = sp_i_malloc(names.count * sizeof *known);
+    for (size_t i = 0; known != NULL && i < names.count; i++) {
+        known[i] = names.name[i];
+        size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, "%s%s", i > 0 ? ", " : "", known[i]);
+    }
+    const char *near = known != NULL ? sp_nearest_name(name, known, (int)names.count) : NULL;
+    if (known == NULL) {
+        status = sp_error_no_memory(err, "the names of backends");
+    } else if (near != NULL) {
+        status = sp_error_set(err, SP_ERR_CONTENT,
+                              "unknown backend '%.64s' (did you mean '%s'? known: %s)", name, near,
+                              text);
+    } else {
+        status =
+            sp_error_set(err, SP_ERR_CONTENT, "unknown backend '%.64s' (known: %s)", name, text);
+    }
+    sp_i_free(known);
+    sp_backend_names_fini(&names);
+    return status;
+}
+
+static const sp_backend *loaded(const sp_registry *registry, const char *name, bool path)
+{
+    for (size_t i = 0; i < registry->count; i++) {
+        const entry *e = &registry->entries[i];
+        if (strcmp(path ? e->path : sp_backend_name(e->backend), name) == 0) {
+            return e->backend;
+        }
+    }
+    return NULL;
+}
+
+sp_status sp_registry_find(sp_registry *registry, const char *name, const sp_backend **backend,
+                           sp_error *err)
+{
+    bool path = strchr(name, '/') != NULL;
+    char file[PLUGIN_PATH];
+    sp_status status = SP_OK;
+    *backend = loaded(registry, name, path);
+    if (*backend != NULL) {
+        return SP_OK;
+    }
+    if (path) {
+        status = load(registry, name, NULL, err);
+    } else if (name[0] != '\0' && plugin_find(name, file)) {
+        status = load(registry, file, name, err);
+    } else {
+        status = unknown_name(name, err);
+    }
+    if (status == SP_OK) {
+        *backend = registry->entries[registry->count - 1].backend;
+    }
+    return status;
+}
+
+// ---- names ----
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+sp_status sp_registry_names(sp_backend_names *names, sp_error *err)
+{
+    *names = (sp_backend_names){0};
+    const sp_backend_ops *table;
+    bool ok = true;
+    for (size_t i = 0; ok && (table = builtin[i]) != NULL; i++) {
+        ok = names_add(names, table->name, strlen(table->name));
+    }
+    if (!ok || !plugin_names(names)) {
+        sp_backend_names_fini(names);
+        return sp_error_no_memory(err, "the names of backends");
+    }
+    qsort(names->name, names->count, sizeof *names->name, compare_names);
+    return SP_OK;
+}
+
+void sp_backend_names_fini(sp_backend_names *names)
+{
+    sp_i_free(names->name);
+    *names = (sp_backend_names){0};
+}

@@ -1,0 +1,379 @@
+#include "backends/api/device.h"
+#include "sim/base/alloc.h"
+#include "sim/plan/depends.h"
+
+typedef struct check {
+    const sp_plan *plan;
+    const sp_timeline *timeline;
+    sp_depends depends;
+    int64_t *end_ns[2];        // of F; of B or I
+    int64_t *out_ns, *back_ns; // of O, L
+    sp_error *err;
+} check;
+
+static sp_status check_ranks(check *c);
+static sp_status check_order(check *c, const sp_rank_timeline *rank);
+static void note_ends(check *c, const sp_rank_timeline *rank);
+static sp_status check_inputs(check *c, const sp_rank_timeline *rank);
+static sp_status check_memory(const sp_rank_timeline *rank, const sp_rank_memory *memory,
+                              sp_error *err);
+
+static sp_status check_init(check *c)
+{
+    sp_status status = sp_depends_init(&c->depends, c->plan, NULL, c->err);
+    if (status != SP_OK) {
+        return status;
+    }
+    c->end_ns[0] = sp_depends_ends(&c->depends, 0);
+    c->end_ns[1] = sp_depends_ends(&c->depends, 1);
+    c->out_ns = sp_depends_ends(&c->depends, 0);
+    c->back_ns = sp_depends_ends(&c->depends, 0);
+    bool ok =
+        c->end_ns[0] != NULL && c->end_ns[1] != NULL && c->out_ns != NULL && c->back_ns != NULL;
+    return ok ? SP_OK : sp_error_no_memory(c->err, "the check of a timeline");
+}
+
+static void check_fini(check *c)
+{
+    sp_depends_fini(&c->depends);
+    sp_i_free(c->end_ns[0]);
+    sp_i_free(c->end_ns[1]);
+    sp_i_free(c->out_ns);
+    sp_i_free(c->back_ns);
+}
+
+// Where what an action gave stands in its table.
+static size_t entry_of(const check *c, const sp_plan_place *place)
+{
+    int vstage = sp_depends_vstage(&c->depends, place->pp, place->action);
+    return sp_depends_entry(&c->depends, place->action, place->dp, vstage);
+}
+
+// When the F, B or I ended.
+static int64_t end_of(const check *c, const sp_plan_place *place)
+{
+    return c->end_ns[sp_action_is_backward(place->action)][entry_of(c, place)];
+}
+
+// The units that an action reads of its rank. The weight gradient reads what the input gradient
+// before it brought.
+static size_t reads(const check *c, sp_action action)
+{
+    bool none = action.kind == SP_ACTION_W || action.kind == SP_ACTION_F;
+    return none ? 0 : sp_depends_reads(&c->depends, action);
+}
+
+sp_status sp_measured_step_check(const sp_plan *plan, const sp_measured_step *step, sp_error *err)
+{
+    const sp_timeline *timeline = &step->timeline;
+    check c = {.plan = plan, .timeline = timeline, .err = err};
+    sp_status status = check_init(&c);
+    status = status == SP_OK ? check_ranks(&c) : status;
+    if (status == SP_OK && step->memory.rank_count != timeline->rank_count) {
+        status = sp_error_set(err, SP_ERR_INTERNAL, "memory of %zu ranks, timeline of %zu",
+                              step->memory.rank_count, timeline->rank_count);
+    }
+    for (size_t r = 0; status == SP_OK && r < timeline->rank_count; r++) {
+        status = check_order(&c, &timeline->ranks[r]);
+    }
+    for (size_t r = 0; status == SP_OK && r < timeline->rank_count; r++) {
+        note_ends(&c, &timeline->ranks[r]);
+    }
+    for (size_t r = 0; status == SP_OK && r < timeline->rank_count; r++) {
+        status = check_inputs(&c, &timeline->ranks[r]);
+    }
+    for (size_t r = 0; status == SP_OK && r < timeline->rank_count; r++) {
+        status = check_memory(&timeline->ranks[r], &step->memory.ranks[r], err);
+    }
+    check_fini(&c);
+    return status;
+}
+
+static sp_status check_ranks(check *c)
+{
+    size_t pp = (size_t)c->plan->layout.pp;
+    size_t expected = (size_t)c->plan->layout.dp * pp;
+    if (c->timeline->plan != c->plan || c->timeline->rank_count != expected) {
+        return sp_error_set(c->err, SP_ERR_INTERNAL, "a timeline of %zu ranks for a plan of %zu",
+                            c->timeline->rank_count, expected);
+    }
+    for (size_t r = 0; r < expected; r++) {
+        const sp_rank_timeline *rank = &c->timeline->ranks[r];
+        if (rank->dp != (int)(r / pp) || rank->pp != (int)(r % pp) || rank->alike != 1 ||
+            rank->dp_alike[0] != rank->dp) {
+            return sp_error_set(c->err, SP_ERR_INTERNAL,
+                                "entry %zu of the timeline is that of dp %d pp %d", r, rank->dp,
+                                rank->pp);
+        }
+    }
+    return SP_OK;
+}
+
+// ---- order ----
+
+static bool same_action(sp_action a, sp_action b)
+{
+    return a.kind == b.kind && a.chunk == b.chunk && a.pack == b.pack && a.with_next == b.with_next;
+}
+
+static sp_status finding(const check *c, const sp_rank_timeline *rank, sp_action action,
+                         const char *text)
+{
+    sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = action};
+    return sp_error_at_action(c->err, SP_ERR_INTERNAL, c->plan, &place, "%s", text);
+}
+
+// The next span must be this action, and begin where the one before it allows.
+static sp_status check_span(check *c, const sp_rank_timeline *rank, const sp_span *span,
+                            sp_action action, int64_t *free_ns)
+{
+    if (span == NULL) {
+        return finding(c, rank, action, "it did not run");
+    }
+    if (!same_action(span->action, action)) {
+        char name[32];
+        sp_action_name(span->action, c->plan->layout.chunks, name);
+        sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = action};
+        return sp_error_at_action(c->err, SP_ERR_INTERNAL, c->plan, &place, "%s ran in its place",
+                                  name);
+    }
+    if (span->start_ns < *free_ns) {
+        return finding(c, rank, action, "it starts before the action before it ends");
+    }
+    if (span->end_ns < span->start_ns) {
+        return finding(c, rank, action, "it ends before it starts");
+    }
+    *free_ns = span->end_ns;
+    return SP_OK;
+}
+
+static const sp_span *next_copy(const sp_rank_timeline *rank, uint8_t kind, size_t *at)
+{
+    while (*at < rank->copy_count && rank->copies[*at].action.kind != kind) {
+        (*at)++;
+    }
+    return *at < rank->copy_count ? &rank->copies[(*at)++] : NULL;
+}
+
+static sp_status check_order(check *c, const sp_rank_timeline *rank)
+{
+    const sp_stage_plan *stage = sp_plan_stage(c->plan, rank->dp, rank->pp);
+    size_t spans = 0;
+    size_t copies[2] = {0, 0};
+    int64_t free_ns[3] = {0, 0, 0};
+    sp_status status = SP_OK;
+    for (size_t a = 0; status == SP_OK && a < stage->count; a++) {
+        sp_action action = stage->actions[a];
+        if (sp_action_is_copy(action)) {
+            int lane = action.kind == SP_ACTION_O ? 0 : 1;
+            status = check_span(c, rank, next_copy(rank, action.kind, &copies[lane]), action,
+                                &free_ns[lane]);
+        } else {
+            const sp_span *span = spans < rank->count ? &rank->spans[spans] : NULL;
+            status = check_span(c, rank, span, action, &free_ns[2]);
+            spans++;
+        }
+    }
+    if (status == SP_OK && rank->count + rank->copy_count != stage->count) {
+        status =
+            sp_error_set(c->err, SP_ERR_INTERNAL, "dp %d pp %d: %zu actions ran, the plan has %zu",
+                         rank->dp, rank->pp, rank->count + rank->copy_count, stage->count);
+    }
+    return status;
+}
+
+// ---- inputs ----
+
+static void note_end(check *c, const sp_rank_timeline *rank, const sp_span *span, int64_t end_ns)
+{
+    sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = span->action};
+    size_t at = entry_of(c, &place);
+    switch ((sp_action_kind)place.action.kind) {
+    case SP_ACTION_F:
+        c->end_ns[0][at] = end_ns;
+        break;
+    case SP_ACTION_B:
+    case SP_ACTION_I:
+        c->end_ns[1][at] = end_ns;
+        break;
+    case SP_ACTION_O:
+        c->out_ns[at] = end_ns;
+        break;
+    case SP_ACTION_L:
+        c->back_ns[at] = end_ns;
+        break;
+    case SP_ACTION_R:
+    case SP_ACTION_W:
+    case SP_ACTION_KINDS:
+        break;
+    }
+}
+
+static void note_ends(check *c, const sp_rank_timeline *rank)
+{
+    for (size_t i = 0; i < rank->count; i++) {
+        const sp_span *span = &rank->spans[i];
+        bool pair = span->action.with_next && i + 1 < rank->count;
+        note_end(c, rank, span, pair ? span[1].end_ns : span->end_ns);
+    }
+    for (size_t i = 0; i < rank->copy_count; i++) {
+        note_end(c, rank, &rank->copies[i], rank->copies[i].end_ns);
+    }
+}
+
+// When a copy began. O(copies).
+static int64_t copy_start(const sp_rank_timeline *rank, sp_action action)
+{
+    for (size_t i = 0; i < rank->copy_count; i++) {
+        if (same_action(rank->copies[i].action, action)) {
+            return rank->copies[i].start_ns;
+        }
+    }
+    return INT64_MAX;
+}
+
+static sp_status check_after(check *c, const sp_rank_timeline *rank, const sp_span *span,
+                             int64_t end_ns, const sp_plan_place *from)
+{
+    if (span->start_ns >= end_ns) {
+        return SP_OK;
+    }
+    // What is recomputed before its load does not wait for it.
+    if (span->action.kind == SP_ACTION_R && from->action.kind == SP_ACTION_L &&
+        copy_start(rank, from->action) >= span->end_ns) {
+        return SP_OK;
+    }
+    char name[32];
+    sp_action_name(from->action, c->plan->layout.chunks, name);
+    sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = span->action};
+    return sp_error_at_action(c->err, SP_ERR_INTERNAL, c->plan, &place,
+                              "it starts before %s of dp %d pp %d is done", name, from->dp,
+                              from->pp);
+}
+
+// What a span reads of its own rank that the order of its spans does not settle: copies.
+static sp_status check_units(check *c, const sp_rank_timeline *rank, const sp_span *span)
+{
+    sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = span->action};
+    bool copy = sp_action_is_copy(span->action);
+    bool out = span->action.kind == SP_ACTION_O;
+    const int64_t *ends = out ? c->end_ns[0] : copy ? c->out_ns : c->back_ns;
+    uint8_t kind = (uint8_t)(out ? SP_ACTION_F : copy ? SP_ACTION_O : SP_ACTION_L);
+    size_t count = reads(c, span->action);
+    sp_status status = SP_OK;
+    for (size_t i = 0; status == SP_OK && i < count; i++) {
+        sp_plan_place unit = place;
+        unit.action = (sp_action){.kind = kind,
+                                  .chunk = span->action.chunk,
+                                  .pack = sp_depends_read(&c->depends, span->action, i)};
+        size_t at = entry_of(c, &unit);
+        status = check_after(c, rank, span, ends[at], &unit);
+    }
+    return status;
+}
+
+static sp_status check_inputs(check *c, const sp_rank_timeline *rank)
+{
+    sp_status status = SP_OK;
+    for (size_t i = 0; status == SP_OK && i < rank->count; i++) {
+        const sp_span *span = &rank->spans[i];
+        sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = span->action};
+        sp_plan_place from;
+        status = check_units(c, rank, span);
+        if (status == SP_OK && sp_depends_from(&c->depends, &place, &from)) {
+            status = check_after(c, rank, span, end_of(c, &from), &from);
+        }
+    }
+    for (size_t i = 0; status == SP_OK && i < rank->copy_count; i++) {
+        status = check_units(c, rank, &rank->copies[i]);
+    }
+    return status;
+}
+
+// ---- idle time ----
+
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+// When all was done that a span reads and the order of its rank's spans does not settle.
+static int64_t ready_ns(const check *c, const sp_rank_timeline *rank, const sp_span *span)
+{
+    sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = span->action};
+    sp_plan_place from;
+    int64_t ready = 0;
+    size_t count = reads(c, span->action);
+    for (size_t i = 0; i < count; i++) {
+        sp_plan_place unit = place;
+        unit.action = (sp_action){.kind = SP_ACTION_L,
+                                  .chunk = span->action.chunk,
+                                  .pack = sp_depends_read(&c->depends, span->action, i)};
+        size_t at = entry_of(c, &unit);
+        ready = later(ready, c->back_ns[at]);
+    }
+    return sp_depends_from(&c->depends, &place, &from) ? later(ready, end_of(c, &from)) : ready;
+}
+
+sp_status sp_measured_step_idle(const sp_plan *plan, const sp_measured_step *step, int64_t *idle_ns,
+                                sp_error *err)
+{
+    const sp_timeline *timeline = &step->timeline;
+    check c = {.plan = plan, .timeline = timeline, .err = err};
+    sp_status status = check_init(&c);
+    for (size_t r = 0; status == SP_OK && r < timeline->rank_count; r++) {
+        note_ends(&c, &timeline->ranks[r]);
+    }
+    for (size_t r = 0; status == SP_OK && r < timeline->rank_count; r++) {
+        const sp_rank_timeline *rank = &timeline->ranks[r];
+        idle_ns[r] = 0;
+        for (size_t i = 1; i < rank->count; i++) {
+            const sp_span *span = &rank->spans[i];
+            int64_t from = later(rank->spans[i - 1].end_ns, ready_ns(&c, rank, span));
+            idle_ns[r] += later(span->start_ns - from, 0);
+        }
+    }
+    check_fini(&c);
+    return status;
+}
+
+// ---- memory ----
+
+static sp_status check_memory(const sp_rank_timeline *rank, const sp_rank_memory *memory,
+                              sp_error *err)
+{
+    // Held for a unit only; buffers and states may grow during a step and stay.
+    static const sp_memory_category drains[] = {SP_MEM_ACTIVATIONS,  SP_MEM_KV_CACHE,
+                                                SP_MEM_KV_GRADIENTS, SP_MEM_LOGITS,
+                                                SP_MEM_RECOMPUTE,    SP_MEM_OFFLOADED};
+    int64_t most = 0;
+    for (size_t i = 0; i < memory->point_count; i++) {
+        int64_t held = sp_bytes_total(&memory->points[i].bytes);
+        most = held > most ? held : most;
+        if (i > 0 && memory->points[i].time_ns < memory->points[i - 1].time_ns) {
+            return sp_error_set(err, SP_ERR_INTERNAL,
+                                "dp %d pp %d: memory goes back in time at %lld ns", rank->dp,
+                                rank->pp, (long long)memory->points[i].time_ns);
+        }
+    }
+    if (memory->point_count == 0) {
+        return SP_OK;
+    }
+    if (most != sp_bytes_total(&memory->peak)) {
+        return sp_error_set(err, SP_ERR_INTERNAL,
+                            "dp %d pp %d: a peak of %lld bytes, but %lld were held", rank->dp,
+                            rank->pp, (long long)sp_bytes_total(&memory->peak), (long long)most);
+    }
+    const sp_bytes *first = &memory->points[0].bytes;
+    const sp_bytes *last = &memory->points[memory->point_count - 1].bytes;
+    for (size_t i = 0; i < sizeof drains / sizeof drains[0]; i++) {
+        sp_memory_category c = drains[i];
+        if (last->of[c] != first->of[c]) {
+            return sp_error_set(err, SP_ERR_INTERNAL,
+                                "dp %d pp %d: memory does not drain: %lld bytes of %s remain",
+                                rank->dp, rank->pp, (long long)(last->of[c] - first->of[c]),
+                                sp_memory_category_names[c]);
+        }
+    }
+    return SP_OK;
+}

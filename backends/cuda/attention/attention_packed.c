@@ -1,0 +1,279 @@
+#include "backends/cuda/attention/attention_packed.h"
+
+#include <stdlib.h>
+
+#include "kernels/cuda_grid.h"
+#include "sim/base/alloc.h"
+
+enum {
+    LEAST_LENGTH = 512,
+    LEAST_ROWS = 128,
+    ROW_STEPS = 8, // to each doubling
+    HEAD_STEP = 16,
+    TABLES = SP_I_CUDA_ATTENTION_TENSORS - SP_I_CUDA_QUERY_LENGTHS,
+    LENGTH_TABLES = SP_I_CUDA_Q_OFFSETS - SP_I_CUDA_QUERY_LENGTHS
+};
+
+// ---- segments ----
+
+// Runs that stand one behind the other in their sample and in the pack are one.
+static void add_piece(sp_i_cuda_segments *s, size_t group, const sp_i_exec_piece *piece)
+{
+    sp_i_cuda_segment *last = s->count > 0 ? &s->of[s->count - 1] : NULL;
+    int64_t end = piece->begin + piece->rows;
+    if (piece->rows == 0) {
+        return;
+    }
+    if (last != NULL && last->group == group && last->keys == piece->begin &&
+        last->row + last->queries == piece->row) {
+        last->queries += piece->rows;
+        last->keys = end;
+    } else {
+        s->of[s->count++] = (sp_i_cuda_segment){group, piece->row, piece->rows, end, 0};
+    }
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+    const sp_i_cuda_segment *x = a;
+    const sp_i_cuda_segment *y = b;
+    return (x->row > y->row) - (x->row < y->row);
+}
+
+// The group's last slice is the first that it sees, and ends behind all others.
+static void place_rows(sp_i_cuda_segments *s, const sp_i_cuda_turns *turns)
+{
+    for (int32_t i = 0; i < s->count; i++) {
+        sp_i_cuda_segment *segment = &s->of[i];
+        int64_t *key_row = &s->key_row[segment->group];
+        segment->gradient_row = s->gradient_rows;
+        s->gradient_rows += segment->keys;
+        if (*key_row < 0) {
+            *key_row = s->key_rows;
+            s->key_rows += turns->seen[turns->group[segment->group].first_seen].end;
+        }
+        s->longest_queries =
+            segment->queries > s->longest_queries ? segment->queries : s->longest_queries;
+        s->longest_keys = segment->keys > s->longest_keys ? segment->keys : s->longest_keys;
+    }
+}
+
+bool sp_i_cuda_segments_init(sp_i_cuda_segments *s, const sp_i_cuda_turns *turns, int turn)
+{
+    const sp_i_exec_pack *pack = turns->pack;
+    *s = (sp_i_cuda_segments){
+        .of = sp_i_calloc(pack->first_piece[pack->count] + 1, sizeof *s->of),
+        .key_row = sp_i_calloc(turns->groups + 1, sizeof *s->key_row),
+    };
+    if (s->of == NULL || s->key_row == NULL) {
+        sp_i_cuda_segments_fini(s);
+        return false;
+    }
+    for (size_t g = 0; g < turns->groups; g++) {
+        const sp_i_cuda_group *group = &turns->group[g];
+        s->key_row[g] = -1;
+        for (int32_t i = 0; group->turn == turn && i < group->count; i++) {
+            int32_t place = turns->order[group->first + i];
+            for (size_t p = pack->first_piece[place]; p < pack->first_piece[place + 1]; p++) {
+                add_piece(s, g, &pack->piece[p]);
+            }
+        }
+    }
+    qsort(s->of, (size_t)s->count, sizeof *s->of, compare_rows);
+    place_rows(s, turns);
+    return true;
+}
+
+void sp_i_cuda_segments_fini(sp_i_cuda_segments *s)
+{
+    sp_i_free(s->of);
+    sp_i_free(s->key_row);
+    *s = (sp_i_cuda_segments){0};
+}
+
+// ---- the shape of a plan ----
+
+static int64_t power_of_two(int64_t least, int64_t n)
+{
+    int64_t power = least;
+    while (power < n) {
+        power *= 2;
+    }
+    return power;
+}
+
+// Work spaces are for so many rows; the plan does not depend on them.
+static int64_t round_rows(int64_t rows)
+{
+    int64_t base = LEAST_ROWS;
+    while (2 * base < rows) {
+        base *= 2;
+    }
+    return rows <= base ? base : sp_i_cuda_ceil(rows, base / ROW_STEPS) * (base / ROW_STEPS);
+}
+
+bool sp_i_cuda_cudnn_takes(const sp_kernel_attention_shape *shape)
+{
+    return shape->head_dim % HEAD_STEP == 0;
+}
+
+static bool offsets_fit(const sp_i_cuda_segments *segments, int64_t rows,
+                        const sp_i_cuda_attention_shape *s)
+{
+    // The gradients of keys and values stand by query heads first.
+    const int64_t gradient_stride = s->dkv_stride * (s->heads / s->kv_heads);
+    return rows <= INT32_MAX / s->q_stride && rows <= INT32_MAX / s->out_stride &&
+           segments->key_rows <= INT32_MAX / s->kv_stride &&
+           segments->gradient_rows <= INT32_MAX / gradient_stride;
+}
+
+bool sp_i_cuda_packed_shape(const sp_i_cuda_segments *segments, int64_t rows,
+                            const sp_kernel_attention_shape *shape,
+                            sp_i_cuda_attention_shape *packed)
+{
+    *packed = (sp_i_cuda_attention_shape){
+        .segments = power_of_two(1, segments->count),
+        .queries = power_of_two(LEAST_LENGTH, segments->longest_queries),
+        .keys = power_of_two(LEAST_LENGTH, segments->longest_keys),
+        .all_queries = round_rows(rows),
+        .all_keys = round_rows(segments->gradient_rows),
+        .heads = shape->heads,
+        .kv_heads = shape->kv_heads,
+        .head_dim = shape->head_dim,
+        .q_stride = shape->q_stride,
+        .kv_stride = shape->kv_stride,
+        .out_stride = shape->out_stride,
+        .dq_stride = shape->q_stride,
+        .dkv_stride = shape->kv_heads * shape->head_dim,
+        .causal = true,
+        .packed = true};
+    return sp_i_cuda_cudnn_takes(shape) && sp_i_cuda_attention_refusal(packed) == NULL &&
+           offsets_fit(segments, rows, packed);
+}
+
+// ---- lengths and offsets ----
+
+// Every table has room for the longest.
+static int64_t table_step(const sp_i_cuda_attention_shape *packed)
+{
+    return sp_i_cuda_ceil(packed->segments + 1, 4) * 4;
+}
+
+int64_t sp_i_cuda_packed_index_count(const sp_i_cuda_attention_shape *packed)
+{
+    return TABLES * table_step(packed);
+}
+
+typedef struct place {
+    int64_t first, end, stride; // rows, and elements of a row
+} place;
+
+static place place_of(const sp_i_cuda_segments *segments, const sp_i_cuda_segment *segment,
+                      const sp_i_cuda_attention_shape *s, int tensor)
+{
+    const int64_t end = segment->row + segment->queries;
+    const int64_t key_row = segments->key_row[segment->group];
+    switch (tensor) {
+    case SP_I_CUDA_Q_OFFSETS:
+        return (place){segment->row, end, s->q_stride};
+    case SP_I_CUDA_KV_OFFSETS:
+        return (place){key_row, key_row + segment->keys, s->kv_stride};
+    case SP_I_CUDA_O_OFFSETS:
+        return (place){segment->row, end, s->out_stride};
+    case SP_I_CUDA_STATS_OFFSETS:
+        return (place){segment->row, end, s->heads};
+    case SP_I_CUDA_DQ_OFFSETS:
+        return (place){segment->row, end, s->dq_stride};
+    default:
+        return (place){segment->gradient_row, segment->gradient_row + segment->keys, s->dkv_stride};
+    }
+}
+
+void sp_i_cuda_packed_index(const sp_i_cuda_segments *segments,
+                            const sp_i_cuda_attention_shape *packed, int32_t *index)
+{
+    const int64_t step = table_step(packed);
+    for (int64_t i = 0; i < TABLES * step; i++) {
+        index[i] = 0;
+    }
+    for (int32_t i = 0; i < segments->count; i++) {
+        index[i] = (int32_t)segments->of[i].queries;
+        index[step + i] = (int32_t)segments->of[i].keys;
+    }
+    for (int table = LENGTH_TABLES; table < TABLES; table++) {
+        for (int64_t i = 0; i <= packed->segments; i++) {
+            // Segments that are not there begin and end where the last one ends.
+            bool there = i < segments->count;
+            const sp_i_cuda_segment *segment = &segments->of[there ? i : segments->count - 1];
+            place p = place_of(segments, segment, packed, SP_I_CUDA_QUERY_LENGTHS + table);
+            index[table * step + i] = (int32_t)((there ? p.first : p.end) * p.stride);
+        }
+    }
+}
+
+void sp_i_cuda_packed_tensors(const sp_i_cuda_attention_shape *packed, int32_t *index,
+                              void *tensors[SP_I_CUDA_ATTENTION_TENSORS])
+{
+    for (int table = 0; table < TABLES; table++) {
+        tensors[SP_I_CUDA_QUERY_LENGTHS + table] = index + table * table_step(packed);
+    }
+}
+
+// ---- what plans are made for ----
+
+bool sp_i_cuda_attention_one_plan(const sp_i_cuda_attention_shape *x,
+                                  const sp_i_cuda_attention_shape *y)
+{
+    return x->segments == y->segments && x->queries == y->queries && x->keys == y->keys &&
+           sp_i_cuda_attention_alike(x, y);
+}
+
+bool sp_i_cuda_attention_alike(const sp_i_cuda_attention_shape *x,
+                               const sp_i_cuda_attention_shape *y)
+{
+    return x->heads == y->heads && x->kv_heads == y->kv_heads && x->head_dim == y->head_dim &&
+           x->q_stride == y->q_stride && x->kv_stride == y->kv_stride &&
+           x->out_stride == y->out_stride && x->dq_stride == y->dq_stride &&
+           x->dkv_stride == y->dkv_stride && x->causal == y->causal && x->packed == y->packed;
+}
+
+// Blocks of a forward are tiles of queries, those of a backward tiles of keys; the other length is
+// gone through up to what is there.
+int64_t sp_i_cuda_attention_area(const sp_i_cuda_attention_shape *s, bool backward)
+{
+    return s->segments * (backward ? s->keys : s->queries);
+}
+
+bool sp_i_cuda_attention_near(int64_t planned_area, int64_t needed_area)
+{
+    enum { MOST_TIMES = 4, SMALL = 16384 };
+    return planned_area <= SMALL || planned_area <= MOST_TIMES * needed_area;
+}
+
+const char *sp_i_cuda_attention_refusal(const sp_i_cuda_attention_shape *s)
+{
+    enum { MOST_HEAD_DIM = 256, STEP = 8 }; // STEP: bf16 elements of 16 bytes
+    const int64_t strides[] = {s->q_stride, s->kv_stride, s->out_stride, s->dq_stride,
+                               s->dkv_stride};
+    if (s->head_dim % STEP != 0 || s->head_dim > MOST_HEAD_DIM || s->head_dim < STEP) {
+        return "a head dimension that is not a multiple of 8 up to 256";
+    }
+    if (s->kv_heads < 1 || s->heads % s->kv_heads != 0) {
+        return "query heads that are no multiple of the key heads";
+    }
+    if (s->segments < 1 || s->queries < 1 || s->keys < 1) {
+        return "an empty slice";
+    }
+    if (!s->packed && s->causal && s->queries > s->keys) {
+        return "more queries than keys under a causal mask";
+    }
+    if (!s->packed && s->segments != 1) {
+        return "several slices without a table of lengths";
+    }
+    for (int i = 0; i < 5; i++) {
+        if (strides[i] % STEP != 0) {
+            return "rows that do not begin at multiples of 16 bytes";
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,479 @@
+// Attention as a run computes it: by cuDNN's plans of packed segments, and by slimpack's kernels,
+// each with curves of its own. Two shapes are timed at each length: a whole sample, whose rate is
+// that of a causal mask, and as many queries behind as many keys, whose time beyond that is what
+// pairs without a mask take. Beside the profile, for people: packs of equal samples.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backends/cuda/attention/attention_packed.h"
+#include "backends/cuda/calibrate/calibration.h"
+#include "sim/base/alloc.h"
+
+// FLOPs per (query, key) pair and element of the heads, as profiles count them
+// (profiles/README.md).
+#define FORWARD_FLOPS 4.0
+#define BACKWARD_FLOPS 10.0
+
+// Of the time behind a context, what is at least the context's: a smaller difference is noise.
+#define LEAST_SHARE 0.05
+
+enum { LEAST_LENGTH = 512, MOST_SEGMENTS = 16, MOST_LENGTHS = 16, CURVES = 4, ALIGNMENT = 256 };
+
+// What one place works on: tensors for the longest shape.
+typedef struct room {
+    const struct attention *of;
+    void *memory;
+    void *tensors[SP_I_CUDA_ATTENTION_TENSORS]; // of cuDNN; Q to DV are both ways'
+    float *delta, *dkv;                         // of slimpack's kernels
+    char *tables;                               // of either, on the device
+    void *workspace;
+    sp_cuda_attention_tables launch;
+} room;
+
+typedef struct attention {
+    sp_i_cuda_calibration *c;
+    bool cudnn;
+    sp_kernel_attention_shape shape;
+    sp_i_cuda_attention_shape packed; // cuDNN's plan
+    int64_t segments, queries, keys;  // what is timed; of each segment
+    int64_t plan_keys; // of a plan at least, so that both shapes of a length share it
+    bool backward;
+    int64_t most_queries, most_keys;
+    int64_t tables_bytes, workspace_bytes; // of a room
+    double budget_s;
+    room rooms[SP_I_CUDA_MOST_PLACES];
+    void *contexts[SP_I_CUDA_MOST_PLACES];
+} attention;
+
+static sp_status run(void *context, cudaStream_t stream, sp_error *err)
+{
+    const room *r = context;
+    const attention *a = r->of;
+    if (a->cudnn) {
+        return sp_i_cuda_attention_run(a->c->attention, &a->packed, a->backward, r->tensors,
+                                       r->workspace, stream, err);
+    }
+    int code = a->c->attend(&a->shape, &r->launch, a->backward, stream);
+    return sp_i_cuda_check(&a->c->device, (cudaError_t)code, "attention's kernels", __FILE__,
+                           __LINE__, err);
+}
+
+// ---- memory ----
+
+static char *take(char **next, int64_t bytes)
+{
+    char *data = *next;
+    *next += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return data;
+}
+
+static void free_rooms(attention *a)
+{
+    for (int i = 0; i < a->c->places; i++) {
+        if (a->rooms[i].memory != NULL) {
+            (void)a->c->device.api->Free(a->rooms[i].memory);
+        }
+        a->rooms[i] = (room){.of = a};
+    }
+}
+
+// K stands beside V, dK beside dV in fp32 or, as cuDNN writes them, in bf16 one behind the other.
+static sp_status make_room(const attention *a, room *r, sp_error *err)
+{
+    const sp_kernel_attention_shape *s = &a->shape;
+    const sp_i_cuda_device *device = &a->c->device;
+    const int64_t q = 2 * a->most_queries * s->q_stride;
+    const int64_t kv = 2 * a->most_keys * s->kv_stride;
+    const int64_t rows = 4 * a->most_queries * s->heads;
+    const int64_t bytes =
+        4 * q + 3 * kv + 2 * rows + a->tables_bytes + a->workspace_bytes + 12 * ALIGNMENT;
+    sp_status status = SP_I_CUDA(device, err, Malloc, &r->memory, (size_t)bytes);
+    if (status != SP_OK) {
+        return status;
+    }
+    char *next = r->memory;
+    r->tensors[SP_I_CUDA_Q] = take(&next, q);
+    r->tensors[SP_I_CUDA_DO] = take(&next, q);
+    r->tensors[SP_I_CUDA_K] = take(&next, kv);
+    r->tensors[SP_I_CUDA_V] = (char *)r->tensors[SP_I_CUDA_K] + s->kv_stride;
+    const int64_t drawn = (next - (char *)r->memory) / 2;
+    r->tensors[SP_I_CUDA_O] = take(&next, q);
+    r->tensors[SP_I_CUDA_DQ] = take(&next, q);
+    r->tensors[SP_I_CUDA_STATS] = take(&next, rows);
+    r->delta = (float *)(void *)take(&next, rows);
+    r->dkv = (float *)(void *)take(&next, 2 * kv);
+    r->tensors[SP_I_CUDA_DK] = r->dkv;
+    r->tensors[SP_I_CUDA_DV] = (char *)(void *)r->dkv + kv / 2;
+    r->tables = take(&next, a->tables_bytes);
+    r->workspace = take(&next, a->workspace_bytes);
+    status =
+        sp_i_cuda_fill_normal(device, r->memory, drawn, 1.0, a->c->seed, a->c->bench.stream, err);
+    return status == SP_OK ? SP_I_CUDA(device, err, MemsetAsync, r->dkv, 0, (size_t)(2 * kv),
+                                       a->c->bench.stream)
+                           : status;
+}
+
+// ---- a shape of cuDNN's ----
+
+static void make_segments(const attention *a, sp_i_cuda_segment *of, int64_t *key_row,
+                          sp_i_cuda_segments *segments)
+{
+    *segments = (sp_i_cuda_segments){.of = of,
+                                     .count = (int32_t)a->segments,
+                                     .key_row = key_row,
+                                     .key_rows = a->segments * a->keys,
+                                     .gradient_rows = a->segments * a->keys,
+                                     .longest_queries = a->queries,
+                                     .longest_keys = a->keys};
+    for (int64_t i = 0; i < a->segments; i++) {
+        key_row[i] = i * a->keys;
+        of[i] = (sp_i_cuda_segment){(size_t)i, i * a->queries, a->queries, a->keys, i * a->keys};
+    }
+}
+
+// The plan that the executor has for the segments where nothing larger is near, and its bytes.
+static sp_status find_plan(attention *a, const sp_i_cuda_segments *segments, int64_t *bytes,
+                           sp_error *err)
+{
+    if (!sp_i_cuda_packed_shape(segments, a->segments * a->queries, &a->shape, &a->packed)) {
+        return sp_error_set(err, SP_ERR_INFEASIBLE, "cuDNN does not take %lld of %lld tokens",
+                            (long long)a->queries, (long long)a->keys);
+    }
+    sp_status status = sp_i_cuda_attention_plan(a->c->attention, &a->packed, a->backward, err);
+    return status == SP_OK
+               ? sp_i_cuda_attention_workspace(a->c->attention, &a->packed, a->backward, bytes, err)
+               : status;
+}
+
+static sp_status set_cudnn(attention *a, sp_error *err)
+{
+    sp_i_cuda_segment of[MOST_SEGMENTS];
+    int64_t key_row[MOST_SEGMENTS];
+    sp_i_cuda_segments segments;
+    int64_t bytes;
+    make_segments(a, of, key_row, &segments);
+    sp_status status = find_plan(a, &segments, &bytes, err);
+    int64_t count = status == SP_OK ? sp_i_cuda_packed_index_count(&a->packed) : 0;
+    int32_t *index = sp_i_calloc((size_t)count + 1, sizeof *index);
+    if (status == SP_OK && index == NULL) {
+        status = sp_error_no_memory(err, "tables of attention");
+    }
+    if (status == SP_OK) {
+        SP_ASSERT(bytes <= a->workspace_bytes && 4 * count <= a->tables_bytes);
+        sp_i_cuda_packed_index(&segments, &a->packed, index);
+    }
+    for (int i = 0; status == SP_OK && i < a->c->places; i++) {
+        room *r = &a->rooms[i];
+        sp_i_cuda_packed_tensors(&a->packed, (int32_t *)(void *)r->tables, r->tensors);
+        status =
+            sp_i_cuda_upload(&a->c->device, r->tables, index, 4 * count, a->c->bench.stream, err);
+    }
+    sp_i_free(index);
+    return status;
+}
+
+// ---- a shape of slimpack's kernels ----
+
+static void describe(const attention *a, const room *r, sp_cuda_attention_slice *slices,
+                     sp_cuda_attention_keys *keys, sp_cuda_attention_group *groups)
+{
+    const sp_kernel_attention_shape *s = &a->shape;
+    const int64_t value = s->kv_heads * s->head_dim;
+    for (int64_t i = 0; i < a->segments; i++) {
+        const int64_t row = i * a->queries;
+        const sp_bf16 *k = (const sp_bf16 *)r->tensors[SP_I_CUDA_K] + i * a->keys * s->kv_stride;
+        float *dk = r->dkv + i * a->keys * s->kv_stride;
+        slices[i] = (sp_cuda_attention_slice){
+            .q = (const sp_bf16 *)r->tensors[SP_I_CUDA_Q] + row * s->q_stride,
+            .out = (sp_bf16 *)r->tensors[SP_I_CUDA_O] + row * s->out_stride,
+            .lse = (float *)r->tensors[SP_I_CUDA_STATS] + row * s->heads,
+            .dout = (const sp_bf16 *)r->tensors[SP_I_CUDA_DO] + row * s->out_stride,
+            .delta = r->delta + row * s->heads,
+            .dq = (sp_bf16 *)r->tensors[SP_I_CUDA_DQ] + row * s->q_stride,
+            .query_begin = a->keys - a->queries,
+            .queries = a->queries,
+            .group = i};
+        keys[i] = (sp_cuda_attention_keys){
+            .k = k, .v = k + value, .dk = dk, .dv = dk + value, .keys = a->keys, .group = i};
+        groups[i] = (sp_cuda_attention_group){i, 1, i, 1};
+    }
+}
+
+static int64_t tiles_of(int64_t segments, int64_t rows)
+{
+    return segments * ((rows + SP_CUDA_ATTENTION_TILE - 1) / SP_CUDA_ATTENTION_TILE);
+}
+
+static int64_t kernel_table_bytes(int64_t segments, int64_t queries, int64_t keys)
+{
+    return segments * (int64_t)(sizeof(sp_cuda_attention_slice) + sizeof(sp_cuda_attention_keys) +
+                                sizeof(sp_cuda_attention_group)) +
+           (tiles_of(segments, queries) + tiles_of(segments, keys)) *
+               (int64_t)sizeof(sp_cuda_attention_tile);
+}
+
+// The tables in a block of the host, as attention_tables.c lays them out.
+static sp_status set_kernels_of(const attention *a, room *r, char *block, sp_error *err)
+{
+    sp_cuda_attention_slice *slices = (void *)block;
+    sp_cuda_attention_keys *keys = (void *)(slices + a->segments);
+    sp_cuda_attention_group *groups = (void *)(keys + a->segments);
+    sp_cuda_attention_tile *tiles = (void *)(groups + a->segments);
+    describe(a, r, slices, keys, groups);
+    r->launch = (sp_cuda_attention_tables){.slices = slices,
+                                           .keys = keys,
+                                           .groups = groups,
+                                           .query_tiles = tiles,
+                                           .key_tiles = tiles + tiles_of(a->segments, a->queries),
+                                           .slice_count = a->segments,
+                                           .key_count = a->segments,
+                                           .group_count = a->segments,
+                                           .query_tile_count = tiles_of(a->segments, a->queries),
+                                           .key_tile_count = tiles_of(a->segments, a->keys)};
+    int code = sp_cuda_attention_plan(&a->shape, &r->launch);
+    sp_status status = sp_i_cuda_check(&a->c->device, (cudaError_t)code, "sp_cuda_attention_plan",
+                                       __FILE__, __LINE__, err);
+    if (status == SP_OK) {
+        status = sp_i_cuda_upload(&a->c->device, r->tables, block,
+                                  kernel_table_bytes(a->segments, a->queries, a->keys),
+                                  a->c->bench.stream, err);
+    }
+    sp_i_cuda_tables_move(&r->launch, block, r->tables);
+    return status;
+}
+
+static sp_status set_kernels(attention *a, sp_error *err)
+{
+    char *block = sp_i_malloc((size_t)kernel_table_bytes(a->segments, a->queries, a->keys));
+    sp_status status = block != NULL ? SP_OK : sp_error_no_memory(err, "tables of attention");
+    for (int i = 0; status == SP_OK && i < a->c->places; i++) {
+        status = set_kernels_of(a, &a->rooms[i], block, err);
+    }
+    sp_i_free(block);
+    return status;
+}
+
+// ---- times ----
+
+static sp_status set_shape(attention *a, bool backward, sp_error *err)
+{
+    a->backward = backward;
+    return a->cudnn ? set_cudnn(a, err) : set_kernels(a, err);
+}
+
+// A backward reads what a forward of its shape has left. `name`: notes it for partitions.
+static sp_status time_pass(attention *a, bool backward, const char *name, sp_i_cuda_timing *t,
+                           sp_error *err)
+{
+    sp_i_cuda_calibration *c = a->c;
+    sp_status status = set_shape(a, false, err);
+    for (int i = 0; backward && status == SP_OK && i < c->places; i++) {
+        status = run(&a->rooms[i], c->bench.stream, err);
+    }
+    if (status == SP_OK) {
+        status = SP_I_CUDA(&c->device, err, StreamSynchronize, c->bench.stream);
+    }
+    if (status == SP_OK && backward) {
+        status = set_shape(a, true, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_cuda_calibration_time(c, run, a->contexts, a->budget_s, t, err);
+    }
+    return status == SP_OK && name != NULL
+               ? sp_i_cuda_note_places(c, name, run, a->contexts, a->contexts[0], a->budget_s, err)
+               : status;
+}
+
+// ---- curves: forward and backward, causal and full ----
+
+typedef struct curves {
+    double rate[CURVES][MOST_LENGTHS]; // TFLOP/s, by length
+    double spread[CURVES];
+    int lengths;
+} curves;
+
+static const char *const curve_names[CURVES] = {"forward_causal", "forward_full", "backward_causal",
+                                                "backward_full"};
+
+static sp_status time_length(attention *a, int64_t length, curves *found, sp_error *err)
+{
+    const double square = (double)(a->shape.heads * a->shape.head_dim * length) * (double)length;
+    sp_status status = SP_OK;
+    for (int pass = 0; status == SP_OK && pass < 2; pass++) {
+        const double flops = 1e-12 * (pass == 1 ? BACKWARD_FLOPS : FORWARD_FLOPS) * square;
+        sp_i_cuda_timing behind;
+        sp_i_cuda_timing whole;
+        char name[64];
+        snprintf(name, sizeof name, "attention %s, length %d%s", pass == 1 ? "backward" : "forward",
+                 (int)length, a->cudnn ? "" : ", slimpack's kernels");
+        a->queries = length;
+        a->keys = a->plan_keys = 2 * length;
+        status = time_pass(a, pass == 1, NULL, &behind, err);
+        a->keys = length;
+        if (status == SP_OK) {
+            status =
+                time_pass(a, pass == 1, length == a->c->most_tokens ? name : NULL, &whole, err);
+        }
+        if (status == SP_OK) {
+            double full_s = fmax(behind.median_s - whole.median_s, LEAST_SHARE * behind.median_s);
+            found->rate[2 * pass][found->lengths] = 0.5 * flops / whole.median_s;
+            found->rate[2 * pass + 1][found->lengths] = flops / full_s;
+            found->spread[2 * pass] = fmax(found->spread[2 * pass], whole.spread);
+            found->spread[2 * pass + 1] = fmax(found->spread[2 * pass + 1], behind.spread);
+        }
+    }
+    found->lengths += status == SP_OK;
+    return status;
+}
+
+static bool add_curve(const attention *a, const curves *found, int curve, json_t *section)
+{
+    json_t *points = json_array();
+    bool ok = points != NULL;
+    for (int i = 0; ok && i < found->lengths; i++) {
+        ok = json_array_append_new(points, json_pack("[I, f]", (json_int_t)LEAST_LENGTH << i,
+                                                     found->rate[curve][i])) == 0;
+    }
+    ok = ok &&
+         sp_i_cuda_add_table(a->c, section, curve_names[curve],
+                             a->cudnn ? "attention by cuDNN" : "attention by slimpack's kernels",
+                             found->spread[curve], points);
+    json_decref(points);
+    return ok;
+}
+
+// ---- packs ----
+
+static sp_status note_packs(attention *a, json_t *notes, sp_error *err)
+{
+    json_t *list = json_array();
+    sp_status status = list != NULL ? SP_OK : sp_error_no_memory(err, "a profile");
+    a->plan_keys = 0;
+    for (a->segments = 4; status == SP_OK && a->segments <= MOST_SEGMENTS; a->segments *= 4) {
+        for (int pass = 0; status == SP_OK && pass < 2; pass++) {
+            sp_i_cuda_timing t;
+            a->queries = a->keys = a->c->most_tokens / a->segments;
+            status = time_pass(a, pass == 1, NULL, &t, err);
+            if (status == SP_OK &&
+                json_array_append_new(list,
+                                      json_pack("{s:I, s:I, s:b, s:f, s:f}", "segments",
+                                                (json_int_t)a->segments, "queries",
+                                                (json_int_t)a->queries, "backward", pass == 1, "us",
+                                                1e6 * t.median_s, "spread", t.spread)) != 0) {
+                status = sp_error_no_memory(err, "a profile");
+            }
+        }
+    }
+    a->segments = 1;
+    if (status == SP_OK && json_object_set(notes, "packs", list) != 0) {
+        status = sp_error_no_memory(err, "a profile");
+    }
+    json_decref(list);
+    return status;
+}
+
+// ---- one way of computing it ----
+
+// Room for the longest shape behind a context and for packs.
+static sp_status make_rooms(attention *a, int64_t longest, sp_error *err)
+{
+    sp_i_cuda_segment of[MOST_SEGMENTS];
+    int64_t key_row[MOST_SEGMENTS];
+    sp_i_cuda_segments segments;
+    a->most_queries = longest;
+    a->most_keys = 2 * longest;
+    a->tables_bytes = kernel_table_bytes(MOST_SEGMENTS, a->most_queries, a->most_keys);
+    a->queries = longest;
+    a->keys = 2 * longest;
+    sp_status status = SP_OK;
+    if (a->cudnn) {
+        make_segments(a, of, key_row, &segments);
+        a->backward = true;
+        status = find_plan(a, &segments, &a->workspace_bytes, err);
+        // A forward, which has no parts of its own, takes less; plans differ by some KiB.
+        a->workspace_bytes += 1 << 20;
+    }
+    for (int i = 0; status == SP_OK && i < a->c->places; i++) {
+        a->contexts[i] = &a->rooms[i];
+        status = make_room(a, &a->rooms[i], err);
+    }
+    return status;
+}
+
+// Curves up to `longest`, as a section of the document.
+static sp_status time_way(attention *a, int64_t longest, json_t *section, sp_error *err)
+{
+    curves found = {.lengths = 0};
+    free_rooms(a);
+    sp_status status = make_rooms(a, longest, err);
+    for (int64_t l = LEAST_LENGTH; status == SP_OK && l <= longest; l *= 2) {
+        SP_ASSERT(found.lengths < MOST_LENGTHS);
+        status = time_length(a, l, &found, err);
+    }
+    for (int k = 0; status == SP_OK && k < CURVES; k++) {
+        status = add_curve(a, &found, k, section) ? SP_OK : sp_error_no_memory(err, "a profile");
+    }
+    // Of a partition nobody asks for more than the profile.
+    if (status == SP_OK && a->c->partitions == NULL) {
+        status = note_packs(a, a->c->extra, err);
+    }
+    free_rooms(a);
+    return status;
+}
+
+static sp_status keep_known(const sp_i_cuda_calibration *c, sp_error *err)
+{
+    json_t *known = c->base != NULL ? json_object_get(c->base, "attention") : NULL;
+    if (known == NULL) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "attention cannot be measured without cuDNN and without kernels, and "
+                            "no profile of this GPU is known that has it");
+    }
+    return json_object_set(c->document, "attention", known) == 0
+               ? SP_OK
+               : sp_error_no_memory(err, "a profile");
+}
+
+sp_status sp_i_cuda_calibrate_attention(sp_i_cuda_calibration *c, sp_error *err)
+{
+    const sp_model *m = &c->model;
+    const int64_t q = m->heads * m->head_dim;
+    attention a = {.c = c,
+                   .segments = 1,
+                   .shape = {.heads = m->heads,
+                             .kv_heads = m->kv_heads,
+                             .head_dim = m->head_dim,
+                             .q_stride = q,
+                             .kv_stride = 2 * m->kv_heads * m->head_dim,
+                             .out_stride = q,
+                             .scale = 1.0 / sqrt((double)m->head_dim)}};
+    const bool by_cudnn = c->attention != NULL && sp_i_cuda_cudnn_takes(&a.shape);
+    const bool by_kernels = c->attend != NULL && sp_i_cuda_attention_model_refusal(m) == NULL;
+    // Most of the time goes to the longest, which slimpack's kernels take several times as long
+    // for.
+    const int64_t longest[] = {c->partitions == NULL ? 4 * c->most_tokens : c->most_tokens,
+                               4 * c->most_tokens};
+    json_t *ways = json_object();
+    sp_status status = ways != NULL ? SP_OK : sp_error_no_memory(err, "a profile");
+    a.budget_s = 0.3 * c->limit_s / 60;
+    for (int way = 0; status == SP_OK && way < 2; way++) {
+        json_t *section = json_object();
+        a.cudnn = way == 1;
+        if (section != NULL && (a.cudnn ? by_cudnn : by_kernels)) {
+            status = time_way(&a, longest[a.cudnn || !by_cudnn], section, err);
+            // What a run takes is measured last, and stays.
+            if (status == SP_OK &&
+                (json_object_set(ways, a.cudnn ? "cudnn" : "kernels", section) != 0 ||
+                 json_object_set(c->document, "attention", section) != 0)) {
+                status = sp_error_no_memory(err, "a profile");
+            }
+        }
+        json_decref(section);
+    }
+    if (status == SP_OK && json_object_set(c->extra, "attention", ways) != 0) {
+        status = sp_error_no_memory(err, "a profile");
+    }
+    json_decref(ways);
+    return status == SP_OK && !by_cudnn && !by_kernels ? keep_known(c, err) : status;
+}

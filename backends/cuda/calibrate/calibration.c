@@ -1,0 +1,163 @@
+#include "backends/cuda/calibrate/calibration.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/cuda/calibrate/calibrate.h"
+
+void sp_i_cuda_profile_name(const char *gpu, int places, char *name, size_t name_bytes)
+{
+    size_t used = 0;
+    if (strncmp(gpu, "NVIDIA ", 7) == 0) {
+        gpu += 7;
+    }
+    while (used + 1 < name_bytes && isalnum((unsigned char)gpu[used])) {
+        name[used] = (char)tolower((unsigned char)gpu[used]);
+        used++;
+    }
+    name[used] = '\0';
+    if (used > 0 && places > 1) {
+        snprintf(name + used, name_bytes - used, "-1of%d", places);
+    }
+}
+
+json_t *sp_i_cuda_measured(const sp_i_cuda_calibration *c, const char *what, double spread)
+{
+    char text[230];
+    char state[48] = "";
+    if (c->nvml != NULL) {
+        sp_i_nvml_state now = sp_i_nvml_read(c->nvml);
+        snprintf(state, sizeof state, ", %d MHz, %.0f W", now.sm_mhz, now.power_w);
+    }
+    snprintf(text, sizeof text,
+             "%s on %.40s, CUDA %d.%d%s; random data, %s, medians; quartiles within %.1f %%; model "
+             "%.24s",
+             what, c->info.name, c->info.driver / 1000, c->info.driver % 1000 / 10, state,
+             c->places > 1 ? "busy neighbours" : "cold caches", 100.0 * spread, c->model.name);
+    return json_pack("{s:s, s:s}", "level", "measured", "source", text);
+}
+
+bool sp_i_cuda_add_table(const sp_i_cuda_calibration *c, json_t *section, const char *key,
+                         const char *what, double spread, json_t *points)
+{
+    json_t *table = sp_i_cuda_measured(c, what, spread);
+    bool ok = table != NULL && json_object_set(table, "points", points) == 0 &&
+              json_object_set(section, key, table) == 0;
+    json_decref(table);
+    return ok;
+}
+
+sp_status sp_i_cuda_add_value(const sp_i_cuda_calibration *c, const char *section, const char *key,
+                              double value, const char *what, double spread, sp_error *err)
+{
+    json_t *made = sp_i_cuda_measured(c, what, spread);
+    bool ok = made != NULL && json_object_set_new(made, key, json_real(value)) == 0 &&
+              json_object_set(c->document, section, made) == 0;
+    json_decref(made);
+    return ok ? SP_OK : sp_error_no_memory(err, "a profile");
+}
+
+static json_t *conditions(const sp_i_cuda_calibration *c)
+{
+    if (c->nvml == NULL) {
+        return json_null();
+    }
+    char driver[80];
+    sp_i_nvml_state s = sp_i_nvml_read(c->nvml);
+    sp_i_nvml_driver(c->nvml, driver, sizeof driver);
+    return json_pack("{s:s, s:i, s:i, s:f, s:f, s:i, s:I}", "driver", driver, "sm_mhz", s.sm_mhz,
+                     "memory_mhz", s.memory_mhz, "power_w", s.power_w, "power_limit_w",
+                     s.power_limit_w, "temperature_c", s.temperature_c, "throttle",
+                     (json_int_t)s.throttle);
+}
+
+// What is known of the whole GPU from elsewhere stands until it is measured, so that the document
+// is a profile after every part.
+static bool add_known(const sp_i_cuda_calibration *c)
+{
+    static const char *const sections[] = {"memory",    "kernel",    "loss",
+                                           "optimizer", "gemm_rate", "gemm",
+                                           "attention", "links",     "collectives"};
+    bool ok = true;
+    for (size_t i = 0; ok && i < sizeof sections / sizeof *sections; i++) {
+        json_t *known =
+            c->base != NULL && c->places == 1 ? json_object_get(c->base, sections[i]) : NULL;
+        ok = known == NULL || json_object_set(c->document, sections[i], known) == 0;
+    }
+    return ok;
+}
+
+// The stack is what the executor does: SwiGLU is one kernel, the lookup's gradient is added where
+// it belongs, and weight gradients are added up by their products.
+static sp_status begin(sp_i_cuda_calibration *c, sp_error *err)
+{
+    char name[64];
+    const json_t *gpu = c->base != NULL ? json_object_get(c->base, "gpu") : NULL;
+    sp_i_cuda_profile_name(c->info.name, c->places, name, sizeof name);
+    c->document =
+        json_pack("{s:s, s:s, s:s, s:{s:s, s:b, s:b, s:b}, s:{s:{}, s:s, s:o}}", "schema",
+                  "slimpack/profile/1", "name", name, "gpu",
+                  gpu != NULL ? json_string_value(gpu) : c->info.name, "stack", "name", "ours",
+                  "fused_swiglu", 1, "in_place_lookup_gradient", 1, "timed_accumulation", 1, "fit",
+                  "constants", "gpu", c->info.name, "before", conditions(c));
+    c->extra = json_object_get(c->document, "fit");
+    return c->document != NULL && add_known(c) ? SP_OK : sp_error_no_memory(err, "a profile");
+}
+
+typedef sp_status calibrate_part(sp_i_cuda_calibration *c, sp_error *err);
+
+static calibrate_part *const parts[] = {sp_i_cuda_calibrate_copies, sp_i_cuda_calibrate_elements,
+                                        sp_i_cuda_calibrate_products, sp_i_cuda_calibrate_attention,
+                                        sp_i_cuda_calibrate_rest};
+
+// The device's speed is looked at before, between and behind the parts.
+enum { PARTS = sizeof parts / sizeof *parts, LOOKS = PARTS + 1 };
+
+static int compare(const void *x, const void *y)
+{
+    double a = *(const double *)x;
+    double b = *(const double *)y;
+    return (a > b) - (a < b);
+}
+
+static sp_status add_reference(sp_i_cuda_calibration *c, double seconds[LOOKS], sp_error *err)
+{
+    qsort(seconds, LOOKS, sizeof *seconds, compare);
+    double middle_s = seconds[LOOKS / 2];
+    json_t *section =
+        json_pack("{s:f, s:f, s:s, s:s}", "us", 1e6 * middle_s, "drift",
+                  middle_s > 0.0 ? (seconds[LOOKS - 1] - seconds[0]) / middle_s : 0.0, "level",
+                  "measured", "source",
+                  "product of 2048 x 2048 matrices in bf16, median over the parts of the "
+                  "calibration");
+    return section != NULL && json_object_set_new(c->document, "reference", section) == 0
+               ? SP_OK
+               : sp_error_no_memory(err, "a profile");
+}
+
+sp_status sp_i_cuda_calibrate_all(sp_i_cuda_calibration *c, sp_error *err)
+{
+    double reference_s[LOOKS];
+    sp_status status = begin(c, err);
+    if (status == SP_OK) {
+        status = sp_i_cuda_reference_in(c, &reference_s[0], err);
+    }
+    for (int i = 0; status == SP_OK && i < PARTS; i++) {
+        status = parts[i](c, err);
+        if (status == SP_OK) {
+            status = sp_i_cuda_reference_in(c, &reference_s[i + 1], err);
+        }
+        if (status == SP_OK && c->request != NULL && c->request->part != NULL) {
+            c->request->part(c->request->part_context, c->document);
+        }
+    }
+    if (status == SP_OK) {
+        status = add_reference(c, reference_s, err);
+    }
+    if (status == SP_OK && json_object_set_new(c->extra, "after", conditions(c)) != 0) {
+        status = sp_error_no_memory(err, "a profile");
+    }
+    return status;
+}

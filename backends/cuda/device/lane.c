@@ -1,0 +1,317 @@
+#include "backends/cuda/device/lane.h"
+
+#include <string.h>
+
+#include "kernels/cuda_kernels.h"
+#include "sim/base/alloc.h"
+
+sp_status sp_i_cuda_lane_init(sp_i_cuda_lane *lane, const sp_i_cuda_device *device,
+                              const sp_i_cublas_api *cublas, sp_runtime *machine,
+                              cudaStream_t stream, int sms, sp_error *err)
+{
+    void *pinned = NULL;
+    *lane = (sp_i_cuda_lane){.machine = machine, .stream = stream};
+    if (pthread_mutex_init(&lane->lock, NULL) != 0) {
+        return sp_error_no_memory(err, "a lock");
+    }
+    lane->locks = true;
+    lane->gemm_workspace = machine->ops->allocate(machine, SP_I_CUDA_GEMM_WORKSPACE);
+    if (lane->gemm_workspace == NULL) {
+        return sp_error_set(err, SP_ERR_NO_MEMORY, "GPU %d: no %d MiB for cuBLASLt's workspace",
+                            device->index, SP_I_CUDA_GEMM_WORKSPACE >> 20);
+    }
+    const sp_i_cuda_gemm_place place = {lane->gemm_workspace, SP_I_CUDA_GEMM_WORKSPACE, sms};
+    sp_status status = sp_i_cuda_gemm_new(device, cublas, &place, &lane->gemm, err);
+    if (status == SP_OK) {
+        status = SP_I_CUDA(device, err, HostAlloc, &pinned,
+                           (size_t)SP_I_CUDA_CHUNKS * SP_I_CUDA_CHUNK_BYTES, cudaHostAllocDefault);
+    }
+    if (status == SP_OK) {
+        lane->pinned = pinned;
+        status = sp_i_cuda_events_init(device, SP_I_CUDA_CHUNKS, false, &lane->chunks, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_cuda_events_init(device, SP_I_CUDA_POINTS, false, &lane->points, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_cuda_events_init(device, 2, true, &lane->clock, err);
+    }
+    return status == SP_OK ? sp_i_cuda_record(&lane->clock, 0, stream, err) : status;
+}
+
+void sp_i_cuda_lane_fini(sp_i_cuda_lane *lane, const sp_i_cuda_device *device)
+{
+    if (lane->stream != NULL) {
+        (void)device->api->StreamSynchronize(lane->stream);
+    }
+    if (lane->side != NULL) {
+        (void)device->api->StreamSynchronize(lane->side);
+        (void)device->api->StreamDestroy(lane->side);
+    }
+    sp_i_cuda_events_fini(&lane->late);
+    sp_i_cuda_events_fini(&lane->clock);
+    sp_i_cuda_events_fini(&lane->points);
+    sp_i_cuda_events_fini(&lane->chunks);
+    sp_i_cuda_kept_fini(&lane->kept, device);
+    if (lane->pinned != NULL) {
+        (void)device->api->FreeHost(lane->pinned);
+    }
+    sp_i_cuda_attention_free(lane->attention);
+    sp_i_cuda_gemm_free(lane->gemm);
+    if (lane->machine != NULL) {
+        lane->machine->ops->release(lane->machine, lane->scratch);
+        lane->machine->ops->release(lane->machine, lane->gemm_workspace);
+    }
+    if (lane->locks) {
+        (void)pthread_mutex_destroy(&lane->lock);
+    }
+    *lane = (sp_i_cuda_lane){0};
+}
+
+void sp_i_cuda_hold(sp_i_cuda_rank *rank)
+{
+    (void)pthread_mutex_lock(&rank->lane->lock);
+}
+
+void sp_i_cuda_release(sp_i_cuda_rank *rank)
+{
+    (void)pthread_mutex_unlock(&rank->lane->lock);
+}
+
+void *sp_i_cuda_scratch(sp_i_cuda_rank *rank, int64_t bytes)
+{
+    enum { LEAST = 1 << 20 };
+    sp_i_cuda_lane *lane = rank->lane;
+    if (rank->status != SP_OK || bytes <= lane->scratch_bytes) {
+        return rank->status == SP_OK ? lane->scratch : NULL;
+    }
+    if (lane->kept.fixed) {
+        sp_status status = sp_error_set(&rank->error, SP_ERR_INTERNAL,
+                                        "GPU %d: scratch memory of a captured step would move",
+                                        rank->device.index);
+        sp_i_cuda_fail(rank, status, &rank->error);
+        return NULL;
+    }
+    // Work that uses the old one may still run, and another rank may be given its memory.
+    SP_I_CUDA_WAIT(rank, NULL);
+    sp_runtime *machine = lane->machine;
+    machine->ops->release(machine, lane->scratch);
+    int64_t twice = 2 * lane->scratch_bytes > LEAST ? 2 * lane->scratch_bytes : LEAST;
+    lane->scratch_bytes = bytes > twice ? bytes : twice;
+    lane->scratch = machine->ops->allocate(machine, lane->scratch_bytes);
+    if (lane->scratch == NULL) {
+        lane->scratch_bytes = bytes;
+        lane->scratch = machine->ops->allocate(machine, bytes);
+    }
+    if (lane->scratch == NULL) {
+        lane->scratch_bytes = 0;
+        sp_status status =
+            sp_error_set(&rank->error, SP_ERR_INFEASIBLE, "GPU %d: no %lld bytes of scratch memory",
+                         rank->device.index, (long long)bytes);
+        sp_i_cuda_fail(rank, status, &rank->error);
+    }
+    return rank->status == SP_OK ? lane->scratch : NULL;
+}
+
+static int next_chunk(sp_i_cuda_rank *rank)
+{
+    sp_i_cuda_lane *lane = rank->lane;
+    int chunk = (int)(lane->chunks_used++ % SP_I_CUDA_CHUNKS);
+    if (lane->chunks_used > SP_I_CUDA_CHUNKS) {
+        SP_I_CUDA_WAIT(rank, lane->chunks.event[chunk]);
+    }
+    return chunk;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+// What a captured step uploads; `room` is NULL where the step before did not need as much.
+static void put_kept(sp_i_cuda_rank *rank, void *to, const void *room, int64_t bytes)
+{
+    if (room == NULL && rank->status == SP_OK) {
+        sp_status status = sp_error_set(&rank->error, SP_ERR_INTERNAL,
+                                        "GPU %d: a captured step uploads more than its rehearsal",
+                                        rank->device.index);
+        sp_i_cuda_fail(rank, status, &rank->error);
+    }
+    SP_I_CUDA_CALL(rank, MemcpyAsync, to, room, (size_t)bytes, cudaMemcpyHostToDevice,
+                   rank->stream);
+}
+
+static void stage_kept(sp_i_cuda_rank *rank, void *to, const void *from, int64_t bytes)
+{
+    void *room = sp_i_cuda_kept_take(&rank->lane->kept, bytes);
+    if (room != NULL) {
+        memcpy(room, from, (size_t)bytes);
+    }
+    put_kept(rank, to, room, bytes);
+}
+
+void sp_i_cuda_stage(sp_i_cuda_rank *rank, void *to, const void *from, int64_t bytes)
+{
+    sp_i_cuda_lane *lane = rank->lane;
+    if (bytes == 0) {
+        return;
+    }
+    if (lane->kept.capturing) {
+        stage_kept(rank, to, from, bytes);
+        return;
+    }
+    lane->kept.counted += sp_i_cuda_kept_size(bytes);
+    for (int64_t done = 0; rank->status == SP_OK && done < bytes; done += SP_I_CUDA_CHUNK_BYTES) {
+        size_t part = (size_t)least(bytes - done, SP_I_CUDA_CHUNK_BYTES);
+        int chunk = next_chunk(rank);
+        char *room = lane->pinned + (int64_t)chunk * SP_I_CUDA_CHUNK_BYTES;
+        if (rank->status == SP_OK) {
+            memcpy(room, (const char *)from + done, part);
+        }
+        SP_I_CUDA_CALL(rank, MemcpyAsync, (char *)to + done, room, part, cudaMemcpyHostToDevice,
+                       rank->stream);
+        SP_I_CUDA_CALL(rank, EventRecord, lane->chunks.event[chunk], rank->stream);
+    }
+}
+
+static void stage_order(sp_i_cuda_rank *rank, void *to, const int64_t *numbers, int64_t count)
+{
+    const int64_t bytes = count * (int64_t)sizeof *numbers;
+    int64_t *order = sp_i_malloc((size_t)(2 * bytes));
+    if (order == NULL) {
+        sp_error err = {0};
+        sp_i_cuda_fail(rank, sp_error_no_memory(&err, "the order of tokens"), &err);
+        return;
+    }
+    sp_cuda_embedding_order(count, numbers, order, order + count);
+    sp_i_cuda_stage(rank, to, order, bytes);
+    rank->lane->kept.counted += sp_i_cuda_kept_size(bytes); // it keeps the room for its making
+    sp_i_free(order);
+}
+
+void sp_i_cuda_stage_numbers(sp_i_cuda_rank *rank, void *to, const int64_t *numbers, int64_t count,
+                             bool ordered)
+{
+    sp_i_cuda_kept *kept = &rank->lane->kept;
+    const int64_t bytes = count * (int64_t)sizeof *numbers;
+    if (count == 0) {
+        return;
+    }
+    if (kept->capturing) {
+        put_kept(rank, to, sp_i_cuda_kept_add(kept, numbers, count, ordered), bytes);
+    } else if (ordered) {
+        stage_order(rank, to, numbers, count);
+    } else {
+        sp_i_cuda_stage(rank, to, numbers, bytes);
+    }
+}
+
+void sp_i_cuda_stage_back(sp_i_cuda_rank *rank, void *to, const void *from, int64_t bytes)
+{
+    sp_i_cuda_lane *lane = rank->lane;
+    for (int64_t done = 0; rank->status == SP_OK && done < bytes; done += SP_I_CUDA_CHUNK_BYTES) {
+        size_t part = (size_t)least(bytes - done, SP_I_CUDA_CHUNK_BYTES);
+        char *room = lane->pinned + (int64_t)next_chunk(rank) * SP_I_CUDA_CHUNK_BYTES;
+        SP_I_CUDA_CALL(rank, MemcpyAsync, room, (const char *)from + done, part,
+                       cudaMemcpyDeviceToHost, rank->stream);
+        SP_I_CUDA_WAIT(rank, NULL);
+        if (rank->status == SP_OK) {
+            memcpy((char *)to + done, room, part);
+        }
+    }
+}
+
+bool sp_i_cuda_multiply(sp_i_cuda_rank *rank, const sp_i_cuda_product *product,
+                        const sp_i_cuda_operands *operands, const void *bias)
+{
+    sp_i_cuda_gemm *gemm = rank->lane->gemm;
+    bool added = false;
+    if (rank->status == SP_OK) {
+        sp_status status =
+            bias != NULL ? sp_i_cuda_gemm_run_biased(gemm, product, operands, bias, &added,
+                                                     rank->stream, &rank->error)
+                         : sp_i_cuda_gemm_run(gemm, product, operands, rank->stream, &rank->error);
+        sp_i_cuda_fail(rank, status, &rank->error);
+    }
+    return added;
+}
+
+enum { ALIGNMENT = 256 };
+
+int64_t sp_i_cuda_kept_size(int64_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+sp_status sp_i_cuda_kept_begin(sp_i_cuda_kept *kept, const sp_i_cuda_device *device, sp_error *err)
+{
+    void *room = NULL;
+    sp_status status = SP_OK;
+    if (kept->counted > 0) {
+        status =
+            SP_I_CUDA(device, err, HostAlloc, &room, (size_t)kept->counted, cudaHostAllocDefault);
+    }
+    if (status == SP_OK) {
+        kept->room = room;
+        kept->bytes = kept->counted;
+        kept->capturing = kept->fixed = true;
+    }
+    return status;
+}
+
+void sp_i_cuda_kept_end(sp_i_cuda_kept *kept)
+{
+    kept->capturing = false;
+}
+
+void sp_i_cuda_kept_fini(sp_i_cuda_kept *kept, const sp_i_cuda_device *device)
+{
+    if (kept->room != NULL) {
+        (void)device->api->FreeHost(kept->room);
+    }
+    sp_i_free(kept->numbers);
+    *kept = (sp_i_cuda_kept){0};
+}
+
+void *sp_i_cuda_kept_take(sp_i_cuda_kept *kept, int64_t bytes)
+{
+    int64_t size = sp_i_cuda_kept_size(bytes);
+    if (size > kept->bytes - kept->used) {
+        return NULL;
+    }
+    void *taken = kept->room + kept->used;
+    kept->used += size;
+    return taken;
+}
+
+static void fill(const sp_i_cuda_kept_numbers *n)
+{
+    if (n->ordered) {
+        sp_cuda_embedding_order(n->count, n->from, n->to, n->to + n->count);
+    } else {
+        memcpy(n->to, n->from, (size_t)n->count * sizeof *n->to);
+    }
+}
+
+void *sp_i_cuda_kept_add(sp_i_cuda_kept *kept, const int64_t *numbers, int64_t count, bool ordered)
+{
+    const int64_t bytes = count * (int64_t)sizeof *numbers;
+    if (!sp_i_reserve((void **)&kept->numbers, &kept->capacity, kept->count + 1,
+                      sizeof *kept->numbers)) {
+        return NULL;
+    }
+    void *to = sp_i_cuda_kept_take(kept, ordered ? 2 * bytes : bytes);
+    if (to != NULL) {
+        const sp_i_cuda_kept_numbers added = {numbers, to, count, ordered};
+        kept->numbers[kept->count++] = added;
+        fill(&added);
+    }
+    return to;
+}
+
+void sp_i_cuda_kept_refill(const sp_i_cuda_kept *kept)
+{
+    for (size_t i = 0; i < kept->count; i++) {
+        fill(&kept->numbers[i]);
+    }
+}

@@ -1,0 +1,373 @@
+// What ranks in processes of their own tell each other beside the plan: that a run went wrong, and
+// what each noted in a step.
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "backends/comm/comm.h"
+#include "backends/comm/transport.h"
+#include "backends/executor/run.h"
+#include "sim/base/alloc.h"
+
+static sp_status refuse(const sp_i_exec_site *site, const char *what, sp_error *err)
+{
+    return sp_error_set(err, SP_ERR_CONTENT,
+                        "backend '%s' cannot execute %s ranks in processes of their own",
+                        site->backend, what);
+}
+
+// ZeRO 2 and 3 reach into the memory of other ranks, keys and values go round through it; links
+// that are there need no emulation.
+sp_status sp_i_exec_check_transport(const sp_run_request *request, const sp_i_exec_site *site,
+                                    sp_error *err)
+{
+    const sp_layout *layout = &request->plan->layout;
+    sp_i_exec_options options;
+    if (site->transport == NULL) {
+        return SP_OK;
+    }
+    if (site->transport->ranks != sp_layout_ranks(layout)) {
+        return sp_error_set(
+            err, SP_ERR_CONTENT, "backend '%s': a plan of %lld ranks cannot run on %d processes",
+            site->backend, (long long)sp_layout_ranks(layout), site->transport->ranks);
+    }
+    sp_status status = sp_i_exec_options_read(request, site->backend, &options, err);
+    if (status == SP_OK && request->clock != SP_CLOCK_WALL) {
+        return refuse(site, "virtual time on", err);
+    }
+    if (status == SP_OK && layout->zero >= 2 && layout->dp * layout->cp > 1) {
+        return refuse(site, layout->zero == 2 ? "ZeRO 2 on" : "ZeRO 3 on", err);
+    }
+    if (status == SP_OK && options.attention_way != SP_COMM_GATHERED) {
+        return refuse(site, "attention in a ring of", err);
+    }
+    if (status == SP_OK && options.emulated_links) {
+        return refuse(site, "emulated links between", err);
+    }
+    if (status == SP_OK && site->repeats) {
+        return refuse(site, "steps that are captured on", err);
+    }
+    return status;
+}
+
+sp_status sp_i_exec_report_failure(const sp_i_exec_run *run, sp_status status, const sp_error *own,
+                                   sp_error *err)
+{
+    const char *text = own->count > 0 ? own->message[0] : sp_status_text(status);
+    const sp_error *said = own;
+    sp_error first = {0};
+    sp_transport *transport = run->transport;
+    if (transport != NULL && status != SP_OK) {
+        char named[SP_ERROR_TEXT + 32];
+        snprintf(named, sizeof named, "rank %d: %s", transport->rank, text);
+        bool names = strstr(text, "dp ") != NULL;
+        transport->ops->abort(transport, status, names ? text : named);
+        sp_status known = transport->ops->check(transport, &first);
+        if (first.count > 0 && strstr(first.message[0], text) == NULL) {
+            said = &first;
+            status = known;
+        }
+    }
+    for (int i = 0; i < said->count; i++) {
+        sp_error_set(err, said->status, "%s", said->message[i]);
+    }
+    return status;
+}
+
+// ---- what a rank noted in a step ----
+
+// Behind it stand the losses of a rank with the head, the logs of actions and those of shares.
+typedef struct record {
+    size_t logged, shares_logged;
+    sp_bytes held;
+    sp_rank_timeline epilogue; // without tables
+} record;
+
+static size_t losses_of(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
+{
+    int last = run->depends.rank_of[sp_i_exec_vstages(run) - 1];
+    return rank->pp == last ? run->request->plan->packing->forward.count : 0;
+}
+
+static double *loss_of(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
+{
+    size_t packs = run->request->plan->packing->forward.count;
+    return run->loss + (size_t)sp_i_exec_pipeline(run, rank) * packs;
+}
+
+static size_t record_bytes(const sp_i_exec_run *run, const sp_i_exec_rank *rank, const record *r)
+{
+    return sizeof *r + losses_of(run, rank) * sizeof *run->loss +
+           (r->logged + r->shares_logged) * sizeof *rank->log;
+}
+
+static char *put(char *at, const void *from, size_t bytes)
+{
+    if (bytes > 0) {
+        memcpy(at, from, bytes);
+    }
+    return at + bytes;
+}
+
+static const char *get(const char *from, void *to, size_t bytes)
+{
+    if (bytes > 0) {
+        memcpy(to, from, bytes);
+    }
+    return from + bytes;
+}
+
+static void *write_record(const sp_i_exec_run *run, const sp_i_exec_rank *rank, size_t *bytes)
+{
+    const record r = {.logged = rank->logged,
+                      .shares_logged = rank->shares_logged,
+                      .held = rank->held,
+                      .epilogue = run->epilogues[rank - run->ranks]};
+    *bytes = record_bytes(run, rank, &r);
+    char *made = sp_i_malloc(*bytes);
+    if (made != NULL) {
+        char *at = put(made, &r, sizeof r);
+        at = put(at, loss_of(run, rank), losses_of(run, rank) * sizeof *run->loss);
+        at = put(at, rank->log, r.logged * sizeof *rank->log);
+        put(at, rank->share_log, r.shares_logged * sizeof *rank->share_log);
+    }
+    return made;
+}
+
+static sp_status read_record(sp_i_exec_run *run, sp_i_exec_rank *rank,
+                             const sp_transport_part *part, sp_error *err)
+{
+    size_t shares;
+    record r = {0};
+    sp_shares_of(&run->shares, sp_i_exec_layout(run), rank->dp, rank->pp, &shares);
+    bool whole = part->bytes >= sizeof r;
+    if (whole) {
+        memcpy(&r, part->data, sizeof r);
+    }
+    if (!whole || r.logged != sp_plan_stage(run->request->plan, rank->dp, rank->pp)->count ||
+        r.shares_logged > shares || part->bytes != record_bytes(run, rank, &r)) {
+        return sp_error_set(err, SP_ERR_INTERNAL,
+                            "dp %d pp %d cp %d tp %d noted %zu bytes in a step, which cannot be",
+                            rank->dp, rank->pp, rank->cp, rank->tp, part->bytes);
+    }
+    rank->logged = r.logged;
+    rank->shares_logged = r.shares_logged;
+    rank->held = r.held;
+    run->epilogues[rank - run->ranks] = r.epilogue;
+    const char *from = (const char *)part->data + sizeof r;
+    from = get(from, loss_of(run, rank), losses_of(run, rank) * sizeof *run->loss);
+    from = get(from, rank->log, r.logged * sizeof *rank->log);
+    get(from, rank->share_log, r.shares_logged * sizeof *rank->share_log);
+    return SP_OK;
+}
+
+static sp_status share_step(sp_comm *me, void *data, sp_error *err)
+{
+    sp_i_exec_run *run = data;
+    size_t ranks = sp_i_exec_rank_count(run);
+    size_t bytes;
+    void *mine = write_record(run, sp_i_exec_rank_here(run), &bytes);
+    sp_transport_part *parts = sp_i_calloc(ranks, sizeof *parts);
+    sp_status status =
+        mine != NULL && parts != NULL ? SP_OK : sp_error_no_memory(err, "what ranks noted");
+    sp_comm_set_action(me, "results");
+    if (status == SP_OK) {
+        status = sp_comm_exchange(me, mine, bytes, parts, err);
+    }
+    for (size_t r = 0; status == SP_OK && r < ranks; r++) {
+        status = read_record(run, &run->ranks[r], &parts[r], err);
+    }
+    for (size_t r = 0; parts != NULL && r < ranks; r++) {
+        sp_i_free(parts[r].data);
+    }
+    sp_i_free(parts);
+    sp_i_free(mine);
+    return status;
+}
+
+sp_status sp_i_exec_share_step(sp_i_exec_run *run, sp_error *err)
+{
+    return sp_i_exec_on_ranks(run, &run->transport->rank, 1, share_step, run, err);
+}
+
+// ---- Clocks ----
+
+// Times of ranks in processes of their own. Each rank's stamps count from its own begin of the step
+// behind a barrier of all ranks: that sets the clocks of different devices, as exactly as ranks
+// leave a barrier together, and they may drift from there. What one rank sends another cannot have
+// read before: where the times say so, the reader's clock is slow, and it is put forward from that
+// action on. Nothing else is changed, so every action takes as long as it took.
+
+typedef struct rank_clock {
+    sp_i_exec_rank *rank; // the one that stands for the others of its (dp, pp)
+    const sp_stage_plan *stage;
+    const sp_share *shares;
+    size_t share_count;
+    size_t done, shares_done, shares_logged;
+    int64_t forward_ns; // how far its clock is put forward
+} rank_clock;
+
+static void move(sp_i_exec_log *log, int64_t ns)
+{
+    log->start_ns += ns;
+    log->end_ns += ns;
+}
+
+static void move_shares(rank_clock *l, size_t place)
+{
+    for (; l->shares_done < l->share_count && l->shares[l->shares_done].before <= place;
+         l->shares_done++) {
+        if (!l->shares[l->shares_done].own) {
+            move(&l->rank->share_log[l->shares_logged++], l->forward_ns);
+        }
+    }
+}
+
+typedef struct end_times {
+    const sp_depends *depends;
+    int64_t *end_ns[2]; // of F; of B or I
+} end_times;
+
+static int64_t *end_of(const end_times *e, const sp_plan_place *place)
+{
+    int vstage = sp_depends_vstage(e->depends, place->pp, place->action);
+    return &e->end_ns[sp_action_is_backward(place->action)]
+                     [sp_depends_entry(e->depends, place->action, place->dp, vstage)];
+}
+
+// Of a pair both are over when the second is.
+static void note_end(const end_times *e, const rank_clock *l, size_t action, int64_t end_ns)
+{
+    sp_plan_place place = {
+        .dp = l->rank->dp, .pp = l->rank->pp, .action = l->stage->actions[action]};
+    if (sp_depends_passes(place.action)) {
+        *end_of(e, &place) = end_ns;
+    }
+}
+
+// False where what the next action reads is not yet known.
+static bool move_action(const end_times *e, rank_clock *l)
+{
+    sp_i_exec_log *log = &l->rank->log[l->done];
+    const sp_plan_place place = {
+        .dp = l->rank->dp, .pp = l->rank->pp, .action = l->stage->actions[l->done]};
+    sp_plan_place from;
+    int64_t sent_ns = INT64_MIN;
+    if (sp_depends_from(e->depends, &place, &from)) {
+        sent_ns = *end_of(e, &from);
+        if (sent_ns == SP_NOT_YET) {
+            return false;
+        }
+    }
+    move_shares(l, l->done);
+    if (log->start_ns + l->forward_ns < sent_ns) {
+        l->forward_ns = sent_ns - log->start_ns;
+    }
+    move(log, l->forward_ns);
+    if (!place.action.with_next) {
+        note_end(e, l, l->done, log->end_ns);
+    }
+    if (l->done > 0 && l->stage->actions[l->done - 1].with_next) {
+        note_end(e, l, l->done - 1, log->end_ns);
+    }
+    l->done++;
+    return true;
+}
+
+static void move_epilogues(sp_i_exec_run *run, const rank_clock *l)
+{
+    for (int m = 0; m < sp_i_exec_members(run); m++) {
+        sp_rank_timeline *epilogue =
+            &run->epilogues[sp_i_exec_rank_number(run, l->rank->dp, l->rank->pp, m)];
+        epilogue->reduce_start_ns += l->forward_ns;
+        epilogue->reduce_end_ns += l->forward_ns;
+        epilogue->optimizer_end_ns += l->forward_ns;
+        epilogue->gather_end_ns += l->forward_ns;
+    }
+}
+
+static void make_clocks(const sp_i_exec_run *run, rank_clock *clocks)
+{
+    const sp_layout *layout = sp_i_exec_layout(run);
+    for (int i = 0; i < layout->dp * layout->pp; i++) {
+        int dp = i / layout->pp;
+        int pp = i % layout->pp;
+        clocks[i].rank = sp_i_exec_rank_at(run, dp, pp, 0);
+        clocks[i].stage = sp_plan_stage(run->request->plan, dp, pp);
+        clocks[i].shares = sp_shares_of(&run->shares, layout, dp, pp, &clocks[i].share_count);
+    }
+}
+
+// Goes from clock to clock until all are done. The plan ran, so this comes to an end.
+sp_status sp_i_exec_set_clocks(sp_i_exec_run *run, sp_error *err)
+{
+    const sp_layout *layout = sp_i_exec_layout(run);
+    size_t count = (size_t)layout->dp * (size_t)layout->pp;
+    end_times e = {
+        .depends = &run->depends,
+        .end_ns = {sp_depends_ends(&run->depends, 0), sp_depends_ends(&run->depends, 1)}};
+    rank_clock *clocks = sp_i_calloc(count, sizeof *clocks);
+    sp_status status = SP_OK;
+    if (clocks == NULL || e.end_ns[0] == NULL || e.end_ns[1] == NULL) {
+        status = sp_error_no_memory(err, "the clocks of ranks");
+    }
+    if (status == SP_OK) {
+        make_clocks(run, clocks);
+    }
+    for (bool moved = true; status == SP_OK && moved;) {
+        moved = false;
+        for (size_t i = 0; i < count; i++) {
+            while (clocks[i].done < clocks[i].stage->count && move_action(&e, &clocks[i])) {
+                moved = true;
+            }
+        }
+    }
+    for (size_t i = 0; status == SP_OK && i < count; i++) {
+        SP_ASSERT(clocks[i].done == clocks[i].stage->count);
+        move_shares(&clocks[i], clocks[i].stage->count);
+        move_epilogues(run, &clocks[i]);
+    }
+    sp_i_free(e.end_ns[0]);
+    sp_i_free(e.end_ns[1]);
+    sp_i_free(clocks);
+    return status;
+}
+
+// ---- Times of a run ----
+
+// Times of a run. On the virtual clock a timestamp is what the rank's clock shows, on the wall
+// clock a stamp of its device, whose time is known when the rank's work is done.
+
+int64_t sp_i_exec_wall_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+uint64_t sp_i_exec_timestamp(const sp_i_exec_run *run, sp_i_exec_rank *rank)
+{
+    return run->request->clock == SP_CLOCK_WALL ? run->runtime->ops->stamp(run->runtime)
+                                                : (uint64_t)sp_comm_clock_read(rank->links.me);
+}
+
+int64_t sp_i_exec_timestamp_ns(const sp_i_exec_run *run, uint64_t timestamp)
+{
+    return run->request->clock == SP_CLOCK_WALL
+               ? run->runtime->ops->stamp_ns(run->runtime, timestamp) - run->step_began_ns
+               : (int64_t)timestamp;
+}
+
+void sp_i_exec_fill_times(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_i_exec_log *log)
+{
+    int64_t spent_ns[SP_I_EXEC_EXCHANGE_KINDS] = {0};
+    for (size_t e = log->first_exchange; e < log->end_exchange; e++) {
+        const sp_i_exec_exchange *exchange = &rank->links.exchanges[e];
+        spent_ns[exchange->kind] += sp_i_exec_timestamp_ns(run, exchange->end) -
+                                    sp_i_exec_timestamp_ns(run, exchange->begin);
+    }
+    log->start_ns = sp_i_exec_timestamp_ns(run, log->start);
+    log->end_ns = sp_i_exec_timestamp_ns(run, log->end);
+    log->tp_ns = spent_ns[SP_I_EXEC_TP];
+    log->dp_ns = spent_ns[SP_I_EXEC_DP];
+}

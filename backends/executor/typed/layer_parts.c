@@ -1,0 +1,195 @@
+#include <string.h>
+
+#include "backends/executor/tensors.h"
+#include "backends/executor/typed/layer.h"
+#include "sim/base/alloc.h"
+
+static const sp_i_exec_spec *spec_of(const layer *l, sp_i_exec_tensor tensor)
+{
+    return &l->stage->job->specs.of[tensor];
+}
+
+bool SP_EXEC(make)(layer *l, sp_i_exec_tensor tensor)
+{
+    const sp_i_exec_spec *spec = spec_of(l, tensor);
+    sp_memory_category category = l->rebuilds             ? SP_MEM_RECOMPUTE
+                                  : l->keep && spec->kept ? spec->category
+                                                          : SP_MEM_WORKSPACE;
+    int64_t rows = spec->own ? l->own : l->rows;
+    SP_ASSERT(l->t[tensor] == NULL);
+    l->t[tensor] = sp_i_exec_take(l->stage->arena, category, rows * spec->columns, spec->width);
+    return l->t[tensor] != NULL;
+}
+
+static void give(layer *l, int tensor)
+{
+    sp_i_exec_give(l->stage->arena, l->t[tensor]);
+    l->t[tensor] = NULL;
+}
+
+void SP_EXEC(drop)(layer *l, sp_i_exec_tensor tensor)
+{
+    if (!l->rebuilds && !(l->keep && spec_of(l, tensor)->kept)) {
+        give(l, (int)tensor);
+    }
+}
+
+void SP_EXEC(settle)(layer *l, int32_t forward_pack)
+{
+    for (int t = 0; t < SP_I_EXEC_TENSORS; t++) {
+        // What is not here may be there: a stage without layers saves its share of a head beside
+        // what its own forward leaves.
+        if (l->t[t] == NULL) {
+            continue;
+        }
+        if (l->keep && spec_of(l, (sp_i_exec_tensor)t)->kept) {
+            *sp_i_exec_saved(l->stage, forward_pack, l->index, (sp_i_exec_tensor)t) = l->t[t];
+            l->t[t] = NULL;
+        } else {
+            give(l, t);
+        }
+    }
+}
+
+void SP_EXEC(clear)(layer *l)
+{
+    for (int t = 0; t < SP_I_EXEC_TENSORS; t++) {
+        give(l, t);
+    }
+}
+
+void *SP_EXEC(take)(const layer *l, int64_t columns)
+{
+    return sp_i_exec_take(l->stage->arena, SP_MEM_WORKSPACE, l->rows * columns,
+                          l->stage->job->specs.value);
+}
+
+void *SP_EXEC(take_own)(const layer *l)
+{
+    return sp_i_exec_take(l->stage->arena, SP_MEM_WORKSPACE, l->own * l->stage->job->model->hidden,
+                          l->stage->job->specs.value);
+}
+
+real *SP_EXEC(value)(const layer *l, sp_i_exec_layer_weight weight)
+{
+    return l->stage->value[sp_i_exec_layer_slot(l->index, weight)];
+}
+
+exact *SP_EXEC(gradient)(const layer *l, sp_i_exec_layer_weight weight)
+{
+    return l->stage->gradient[sp_i_exec_layer_slot(l->index, weight)];
+}
+
+// ---- Norms ----
+
+void SP_EXEC(norm)(const layer *l, void *const *weights, const real *x, real *y, exact *mean,
+                   exact *rstd)
+{
+    int64_t h = l->stage->job->model->hidden;
+    if (l->stage->job->model->norm == SP_RMSNORM) {
+        SP_OP(rms_norm)(l->own, h, x, weights[0], SP_I_EXEC_NORM_EPSILON, y, rstd);
+    } else {
+        SP_OP(layer_norm)
+        (l->own, h, x, weights[0], weights[1], SP_I_EXEC_NORM_EPSILON, y, mean, rstd);
+    }
+}
+
+void SP_EXEC(norm_backward)(const layer *l, void *const *weights, void *const *gradients,
+                            const real *x, const exact *mean, const exact *rstd, const real *dy,
+                            real *dx)
+{
+    int64_t h = l->stage->job->model->hidden;
+    if (l->stage->job->model->norm == SP_RMSNORM) {
+        SP_OP(rms_norm_backward_input)(l->own, h, x, weights[0], rstd, dy, dx);
+        SP_OP(rms_norm_backward_weight)(l->own, h, x, rstd, dy, gradients[0]);
+    } else {
+        SP_OP(layer_norm_backward_input)(l->own, h, x, weights[0], mean, rstd, dy, dx);
+        SP_OP(layer_norm_backward_weight)
+        (l->own, h, x, mean, rstd, dy, gradients[0], gradients[1]);
+    }
+}
+
+// ---- Dropout ----
+
+// Dropout (Srivastava and others: "Dropout", 2014) of what embedding and blocks add to the residual
+// path, scaled when training. Whether an element goes is a hash of its sample, position, layer and
+// feature, so that it does not depend on slices, packs and ranks, and a mask can be made again.
+
+static uint64_t seed_of(const layer *l, sp_i_exec_tensor mask, int64_t id)
+{
+    uint64_t place = (uint64_t)(l->stage->first_layer + l->index) * SP_I_EXEC_TENSORS;
+    uint64_t seed = sp_i_exec_draw(l->stage->job->dropout_seed, place + (uint64_t)mask);
+    return sp_i_exec_draw(seed, (uint64_t)id);
+}
+
+static void draw(const layer *l, sp_i_exec_tensor mask, uint8_t *keeps)
+{
+    const sp_i_exec_job *job = l->stage->job;
+    int64_t h = job->model->hidden;
+    if (job->dropout <= 0.0) {
+        memset(keeps, 1, (size_t)(l->own * h));
+        return;
+    }
+    for (size_t p = 0; p < l->pack->first_piece[l->pack->count]; p++) {
+        const sp_i_exec_piece *piece = &l->pack->piece[p];
+        if (piece->part != job->slices.place.part) {
+            continue;
+        }
+        int32_t sample = job->slices.slice[piece->slice].sample;
+        uint64_t seed = seed_of(l, mask, job->ids[sample]);
+        uint64_t first = (uint64_t)(piece->begin * h);
+        for (int64_t e = 0; e < piece->rows * h; e++) {
+            *keeps++ = sp_i_exec_uniform(sp_i_exec_draw(seed, first + (uint64_t)e)) >= job->dropout;
+        }
+    }
+}
+
+// Drawn here, for the device to take over.
+static bool fill(const layer *l, sp_i_exec_tensor mask)
+{
+    const sp_i_exec_job *job = l->stage->job;
+    int64_t bytes = l->own * job->model->hidden;
+    uint8_t *keeps = sp_i_malloc((size_t)bytes);
+    if (keeps == NULL) {
+        l->stage->links->status = sp_error_no_memory(&l->stage->links->err, "a dropout mask");
+        return false;
+    }
+    draw(l, mask, keeps);
+    job->runtime->ops->upload(job->runtime, l->t[mask], keeps, bytes);
+    sp_i_free(keeps);
+    return true;
+}
+
+static void apply(const layer *l, sp_i_exec_tensor mask, const real *x, real *y)
+{
+    const sp_i_exec_job *job = l->stage->job;
+    SP_OP(drop)(l->own * job->model->hidden, l->t[mask], 1.0 / (1.0 - job->dropout), x, y);
+}
+
+bool SP_EXEC(mask)(layer *l, sp_i_exec_tensor mask)
+{
+    if (!l->stage->job->specs.drops || l->t[mask] != NULL) {
+        return true;
+    }
+    return SP_EXEC(make)(l, mask) && fill(l, mask);
+}
+
+bool SP_EXEC(drop_out)(layer *l, sp_i_exec_tensor mask, real *x)
+{
+    if (!SP_EXEC(mask)(l, mask)) {
+        return false;
+    }
+    if (l->t[mask] != NULL && l->stage->job->dropout > 0.0) {
+        apply(l, mask, x, x);
+    }
+    return true;
+}
+
+real *SP_EXEC(drop_out_backward)(const layer *l, sp_i_exec_tensor mask, const real *dy)
+{
+    real *dx = SP_EXEC(take_own)(l);
+    if (dx != NULL) {
+        apply(l, mask, dy, dx);
+    }
+    return dx;
+}

@@ -1,0 +1,53 @@
+// What the time functions share inside sim/cost.
+#ifndef SLIMPACK_SIM_COST_TIME_PRIVATE_H
+#define SLIMPACK_SIM_COST_TIME_PRIVATE_H
+
+#include <math.h>
+
+#include "sim/base/units.h"
+#include "sim/cost/op_time.h"
+#include "sim/model/inventory.h"
+#include "sim/model/stack.h"
+
+// Times stop here (three years), so that sums of nanoseconds fit int64_t whatever a profile says.
+#define SP_I_MOST_S 1e8
+
+static inline int64_t sp_i_cut_ns(double s)
+{
+    return sp_ns_from_s(fmin(s, SP_I_MOST_S));
+}
+
+// FLOPs per pair and element of a head: QK^T and PV forward; backward QK^T again, dV, dP, dQ, dK.
+#define SP_I_FORWARD_FLOPS_PER_PAIR 4.0
+#define SP_I_BACKWARD_FLOPS_PER_PAIR 10.0
+
+// Notes x for the `uncalibrated` list if it lies outside [first, last].
+void sp_i_note_range(const sp_op_timer *timer, sp_range_kind kind, double x, double first,
+                     double last);
+
+// The table of times for this n and k, or NULL.
+const sp_gemm_table *sp_i_gemm_table(const sp_profile *profile, sp_gemm_pass pass, double n,
+                                     double k);
+
+// Seconds per byte below which no collective of this kind over this group gets, however large:
+// without latency, at the best bus bandwidth of the table.
+double sp_i_collective_least_s_per_byte(const sp_op_timer *timer, sp_collective kind,
+                                        sp_group group);
+
+// Time of an inventory's operators that depend on the token count alone: GEMMs, kernels bound by
+// memory and TP collectives (token_time.c). Seconds for the tokens of one rank. Of a collective
+// counts what the stack does not hide: what is left to hide behind a GEMM goes down with each
+// collective that does.
+void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack, sp_group tp,
+                     const sp_inventory *inventory, sp_pass pass, double local_tokens,
+                     double *compute_s, double *tp_s);
+
+// The QKV projection among them.
+double sp_i_qkv_s(const sp_op_timer *timer, const sp_inventory *inventory, double local_tokens);
+
+// Seconds per token below which no size of pack gets. Collectives that the stack may hide count
+// nothing, and a profile may state the loss apart.
+double sp_i_token_least_s(const sp_op_timer *timer, const sp_stack *stack, sp_group tp,
+                          const sp_inventory *inventory, sp_pass pass);
+
+#endif

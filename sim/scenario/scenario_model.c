@@ -1,0 +1,254 @@
+// What a scenario runs and where: model, cluster, nodes, profile.
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/scenario/scenario_private.h"
+
+#define DEFAULT_CLUSTER "h100-8"
+
+static void read_model(sp_i_scenario_reader *reader);
+static void read_profile(sp_i_scenario_reader *reader);
+static void read_cluster(sp_i_scenario_reader *reader);
+static void default_profile(sp_i_scenario_reader *reader);
+static void read_stack(sp_i_scenario_reader *reader);
+
+void sp_i_scenario_read_model(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    read_model(reader);
+    read_profile(reader);
+    read_cluster(reader);
+    default_profile(reader);
+    read_stack(reader);
+    scenario->cluster.nodes =
+        (int)sp_object_int(&reader->root, "nodes", scenario->cluster.nodes, 1, SP_I_MAX_RANKS);
+}
+
+static int errors_so_far(const sp_i_scenario_reader *reader)
+{
+    return reader->err->count + reader->err->dropped;
+}
+
+// A name that was cut to its field may end inside a UTF-8 character, which JSON would refuse.
+static void trim_half_character(char *text)
+{
+    size_t length = strlen(text);
+    size_t lead = length;
+    while (lead > 0 && ((unsigned char)text[lead - 1] & 0xc0) == 0x80) {
+        lead--;
+    }
+    if (lead == 0) {
+        return;
+    }
+    unsigned char first = (unsigned char)text[--lead];
+    size_t whole = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    if (length - lead < whole) {
+        text[lead] = '\0';
+    }
+}
+
+static void named_model(sp_i_scenario_reader *reader, const char *name)
+{
+    sp_i_names models = {"model", sp_model_builtin_count(), sp_model_builtin_name};
+    sp_error found;
+    sp_error_clear(&found);
+    sp_status status = SP_OK;
+    if (sp_i_names_has(&models, name)) {
+        status = sp_model_builtin(name, &reader->scenario->model, &found);
+    } else if (sp_i_is_file(name)) {
+        status = sp_model_read_hf(name, &reader->scenario->model, &found);
+        trim_half_character(reader->scenario->model.name);
+    } else {
+        sp_i_names_error(&models, &reader->root, "model", true);
+    }
+    if (status != SP_OK) {
+        sp_i_adopt_errors(&reader->root, "model", &found);
+        reader->scenario->model = (sp_model){0};
+    }
+}
+
+static void read_model(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    const json_t *model = sp_object_get(&reader->root, "model");
+    int before = errors_so_far(reader);
+    if (model == NULL) {
+        sp_object_error(&reader->root, "model",
+                        "is missing: expected a name, the path of a Hugging Face config.json or an "
+                        "object (or uniform_costs in its place)");
+    } else if (json_is_string(model)) {
+        named_model(reader, json_string_value(model));
+    } else if (json_is_object(model)) {
+        sp_object object;
+        sp_object_member(&reader->root, "model", &object);
+        sp_model_from_object(&object, &scenario->model);
+    } else {
+        sp_object_expected(&reader->root, "model", model, "a name, a path or an object");
+    }
+    if (errors_so_far(reader) == before) {
+        sp_model_check(&scenario->model, scenario->source, "model", reader->err);
+    }
+    if (errors_so_far(reader) != before) {
+        scenario->model = (sp_model){0};
+    }
+}
+
+// The stack that the scenario names, "" where it names none.
+static const char *stated_stack(const sp_i_scenario_reader *reader)
+{
+    const json_t *stack = json_object_get(reader->root.json, "stack");
+    const char *name =
+        json_string_value(json_is_object(stack) ? json_object_get(stack, "name") : stack);
+    return name != NULL ? name : "";
+}
+
+// The profile that this one names for the stated stack; NULL: itself.
+static const char *profile_for_stack(const sp_profile *profile, const char *stack)
+{
+    for (int i = 0; i < profile->for_stacks; i++) {
+        if (strcmp(profile->for_stack[i].stack, stack) == 0) {
+            return profile->for_stack[i].profile;
+        }
+    }
+    return NULL;
+}
+
+static void load_profile(sp_i_scenario_reader *reader, const char *name)
+{
+    sp_profile *profile = &reader->scenario->profile;
+    sp_error found;
+    sp_error_clear(&found);
+    reader->profile = name;
+    sp_status status = sp_i_scenario_cache_profile(reader->cache, name, profile, &found);
+    const char *other = status == SP_OK ? profile_for_stack(profile, stated_stack(reader)) : NULL;
+    if (other != NULL) {
+        char other_name[SP_PROFILE_NAME];
+        snprintf(other_name, sizeof other_name, "%s", other);
+        sp_profile_fini(profile);
+        status = sp_i_scenario_cache_profile(reader->cache, other_name, profile, &found);
+    }
+    if (status != SP_OK) {
+        sp_i_adopt_errors(&reader->root, "profile", &found);
+    }
+}
+
+static void read_profile(sp_i_scenario_reader *reader)
+{
+    const json_t *profile = sp_object_get(&reader->root, "profile");
+    if (profile != NULL && !json_is_string(profile)) {
+        sp_object_expected(&reader->root, "profile", profile, "a name or a path");
+    } else if (profile != NULL) {
+        load_profile(reader, json_string_value(profile));
+    }
+}
+
+// Where only a profile is named: the cluster it carries, else the first built-in one that uses it.
+static void cluster_of_profile(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    if (scenario->profile.has_cluster) {
+        scenario->cluster = scenario->profile.cluster;
+        return;
+    }
+    for (int i = 0; i < sp_cluster_builtin_count(); i++) {
+        if (sp_cluster_builtin(sp_cluster_builtin_name(i), &scenario->cluster, NULL) == SP_OK &&
+            strcmp(scenario->cluster.profile, reader->profile) == 0) {
+            return;
+        }
+    }
+    scenario->cluster = (sp_cluster){0};
+    if (scenario->profile.name[0] != '\0') {
+        sp_object_error(&reader->root, "cluster",
+                        "is missing: the profile carries no cluster, name one");
+    }
+}
+
+static void read_cluster(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    const sp_i_names clusters = {"cluster", sp_cluster_builtin_count(), sp_cluster_builtin_name};
+    const json_t *cluster = sp_object_get(&reader->root, "cluster");
+    if (cluster == NULL && reader->profile != NULL) {
+        cluster_of_profile(reader);
+    } else if (cluster == NULL) {
+        sp_cluster_builtin(DEFAULT_CLUSTER, &scenario->cluster, reader->err);
+    } else if (json_is_object(cluster)) {
+        sp_object object;
+        sp_object_member(&reader->root, "cluster", &object);
+        sp_cluster_from_object(&object, &scenario->cluster);
+    } else if (!json_is_string(cluster)) {
+        sp_object_expected(&reader->root, "cluster", cluster, "a name or an object");
+    } else if (sp_i_names_has(&clusters, json_string_value(cluster))) {
+        sp_cluster_builtin(json_string_value(cluster), &scenario->cluster, reader->err);
+    } else {
+        sp_i_names_error(&clusters, &reader->root, "cluster", false);
+    }
+}
+
+static void default_profile(sp_i_scenario_reader *reader)
+{
+    const sp_cluster *cluster = &reader->scenario->cluster;
+    if (sp_object_has(&reader->root, "profile") || cluster->memory_bytes == 0) {
+        return;
+    }
+    if (cluster->profile[0] == '\0') {
+        sp_object_error(&reader->root, "profile",
+                        "is missing: the cluster has no profile of its own, name one");
+        return;
+    }
+    load_profile(reader, cluster->profile);
+}
+
+// A stated stack beats the profile's, which beats the default.
+static void read_stack(sp_i_scenario_reader *reader)
+{
+    sp_stack *stack = &reader->scenario->memory.stack;
+    *stack = reader->scenario->profile.stack;
+    if (stack->name[0] == '\0') {
+        sp_stack_builtin("ours", stack);
+    }
+    reader->scenario->stack_given = sp_object_has(&reader->root, "stack");
+    sp_stack_from_member(&reader->root, "stack", stack);
+}
+
+// The memory section of a scenario: what is kept, recomputed and copied away, and how much of a GPU
+// a step may take.
+
+static const double most_gib = 1e6;
+
+static void read_limit(sp_object *memory, sp_scenario *scenario);
+
+void sp_i_scenario_read_memory(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    sp_object memory;
+    sp_object_member(&reader->root, "memory", &memory);
+    scenario->memory.recompute =
+        (sp_recompute)sp_object_enum(&memory, "recompute", sp_recompute_names, SP_RECOMPUTE_NONE);
+    scenario->memory.attention =
+        (sp_attention)sp_object_enum(&memory, "attention", sp_attention_names, SP_ATTENTION_FLASH);
+    scenario->memory_model = (sp_memory_model)sp_object_enum(
+        &memory, "model", sp_i_memory_model_names, (int)SP_MEMORY_TENSORS);
+    scenario->memory.offload_ratio = sp_object_real(&memory, "offload_ratio", 0.0, 0.0, 1.0);
+    read_limit(&memory, scenario);
+    sp_object_end(&memory);
+}
+
+// A stated limit goes before what the reserve leaves.
+static void read_limit(sp_object *memory, sp_scenario *scenario)
+{
+    const sp_cluster *cluster = &scenario->cluster;
+    double reserve_gib = sp_object_real(memory, "reserve_gib",
+                                        sp_gib_from_bytes(cluster->reserve_bytes), 0.0, most_gib);
+    scenario->memory_reserve_bytes = (int64_t)(reserve_gib * SP_GIB + 0.5);
+    scenario->memory_limit_bytes = cluster->memory_bytes - scenario->memory_reserve_bytes;
+    if (sp_object_has(memory, "limit_gib")) {
+        double gib = sp_object_real(memory, "limit_gib", 1.0, 0.001, most_gib);
+        scenario->memory_limit_bytes = (int64_t)(gib * SP_GIB + 0.5);
+    } else if (cluster->memory_bytes > 0 && scenario->memory_limit_bytes <= 0) {
+        sp_object_error(memory, "reserve_gib",
+                        "expected less than the %.4g GiB that a GPU has, got %.4g",
+                        sp_gib_from_bytes(cluster->memory_bytes), reserve_gib);
+    }
+}

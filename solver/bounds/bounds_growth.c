@@ -1,0 +1,293 @@
+// How fast packs can grow in the fill and shrink in the drain (bounds.h, sp_bound_growth_s).
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "sim/base/alloc.h"
+#include "solver/bounds/bounds_private.h"
+
+enum {
+    SHARES = 8, // cuts tried at equal shares of the forward work
+    CUTS = SHARES + SP_I_SUBSETS,
+    PARTS = 4,      // of the range of idle times
+    DEPTH = 6,      // bisections of each
+    MOST_IDLE = 40, // idle times tried first
+    PATIENCE = 2    // idle times tried that are no better
+};
+
+// Intervals whose least value is within this share of the best need no further bisection.
+#define TOLERANCE 6e-3
+
+// From one idle time tried first to the next.
+#define STEP 0.7
+
+// Own packs looked at for one idle time, beyond which packs are counted in groups.
+#define MOST_STEPS 4000
+
+static sp_status sides_init(const sp_bound_costs *costs, const sp_bound_batch *batch,
+                            double forward_s, double backward_s, sp_i_side *fill, sp_i_side *drain,
+                            sp_error *err);
+static sp_status least_shares(const sp_bound_costs *costs, const sp_bound_batch *batch,
+                              double *forward_s, double *backward_s, sp_error *err);
+static double growth_s(const sp_bound_costs *costs, sp_i_side *fill, sp_i_side *drain,
+                       double forward_s, double backward_s);
+
+sp_status sp_bound_growth_s(const sp_bound_costs *costs, const sp_bound_batch *batch,
+                            double *bound_s, sp_error *err)
+{
+    *bound_s = sp_bound_simple_s(costs, batch);
+    if (costs->stages == 1 || batch->count == 0) {
+        return SP_OK;
+    }
+    sp_i_side fill;
+    sp_i_side drain;
+    double forward_s = 0.0;
+    double backward_s = 0.0;
+    sp_status status = least_shares(costs, batch, &forward_s, &backward_s, err);
+    if (status == SP_OK) {
+        status = sides_init(costs, batch, forward_s, backward_s, &fill, &drain, err);
+    }
+    if (status == SP_OK) {
+        double lost_s = growth_s(costs, &fill, &drain, forward_s, backward_s);
+        *bound_s = fmax(*bound_s, sp_bound_work_s(costs, batch) + lost_s);
+    }
+    return status;
+}
+
+static sp_i_bands bands_of(const sp_bound_costs *costs, bool backward)
+{
+    double token_s = backward ? costs->b_token_s : costs->f_token_s;
+    double pack_s = backward ? costs->b_pack_s : costs->f_pack_s;
+    sp_i_bands bands = {0};
+    for (int i = 0; i < costs->sizes && token_s > 0.0; i++) {
+        const sp_bound_size *size = &costs->size[i];
+        double least_s = backward ? size->b_pack_s : size->f_pack_s;
+        // A pack of this content has no more tokens.
+        bands.edge_s[bands.count] = size->tokens * token_s;
+        bands.least_s[bands.count] = least_s;
+        bands.count += least_s > pack_s;
+    }
+    bands.edge_s[bands.count] = HUGE_VAL;
+    bands.least_s[bands.count++] = pack_s;
+    return bands;
+}
+
+static sp_status sides_init(const sp_bound_costs *costs, const sp_bound_batch *batch,
+                            double forward_s, double backward_s, sp_i_side *fill, sp_i_side *drain,
+                            sp_error *err)
+{
+    sp_i_bands f = bands_of(costs, false);
+    sp_i_bands b = bands_of(costs, true);
+    sp_i_item *items = sp_i_calloc(batch->count, sizeof *items);
+    if (items == NULL) {
+        return sp_error_no_memory(err, "a lower bound");
+    }
+    for (int backward = 0; backward < 2; backward++) {
+        sp_i_side *side = backward ? drain : fill;
+        side->hops = costs->stages - 1;
+        side->p2p_s = costs->p2p_s;
+        side->own = backward ? b : f;
+        side->other = backward ? f : b;
+        side->extra = 0.0;
+        side->group = 1;
+        for (size_t i = 0; i < batch->count; i++) {
+            double n = (double)batch->tokens[i];
+            double f_s = n * costs->f_token_s + n * n * costs->f_square_s;
+            double b_s = n * costs->b_token_s + n * n * costs->b_square_s;
+            double f_more_s = n * costs->f_last_token_s;
+            double b_more_s = n * costs->b_last_token_s;
+            double own_s = backward ? b_s : f_s;
+            double more_s = backward ? b_more_s : f_more_s;
+            items[i] = (sp_i_item){own_s, backward ? f_s + f_more_s : b_s + b_more_s};
+            side->extra = own_s > 0.0 ? fmax(side->extra, more_s / own_s) : side->extra;
+        }
+        sp_i_knapsack_init(&side->enabled, items, batch->count, batch,
+                           backward ? backward_s : forward_s);
+    }
+    sp_i_free(items);
+    return SP_OK;
+}
+
+static int by_share(const void *a, const void *b)
+{
+    const sp_i_item *x = a;
+    const sp_i_item *y = b;
+    double left = x->value_s * y->size_s;
+    double right = y->value_s * x->size_s;
+    return (left > right) - (left < right);
+}
+
+// Least forward work, and least backward work, among choices of samples (in parts) that make up one
+// rank's share of the last stage's work.
+static sp_status least_shares(const sp_bound_costs *costs, const sp_bound_batch *batch,
+                              double *forward_s, double *backward_s, sp_error *err)
+{
+    sp_i_item *items = sp_i_calloc(batch->count, sizeof *items);
+    if (items == NULL) {
+        return sp_error_no_memory(err, "a lower bound");
+    }
+    double share_s = sp_bound_work_s(costs, batch);
+    for (int backward = 0; backward < 2; backward++) {
+        for (size_t i = 0; i < batch->count; i++) {
+            double n = (double)batch->tokens[i];
+            double f_s = n * costs->f_token_s + n * n * costs->f_square_s;
+            double b_s = n * costs->b_token_s + n * n * costs->b_square_s;
+            double work_s = f_s + b_s + n * (costs->f_last_token_s + costs->b_last_token_s);
+            items[i] = (sp_i_item){work_s, backward ? b_s : f_s};
+        }
+        qsort(items, batch->count, sizeof *items, by_share);
+        double left_s = share_s;
+        double part_s = 0.0;
+        for (size_t i = 0; i < batch->count && left_s > 0.0; i++) {
+            double share = items[i].size_s > 0.0 ? fmin(1.0, left_s / items[i].size_s) : 0.0;
+            part_s += share * items[i].value_s;
+            left_s -= share * items[i].size_s;
+        }
+        *(backward ? backward_s : forward_s) = part_s;
+    }
+    sp_i_free(items);
+    return SP_OK;
+}
+
+// ---- least loss over idle times ----
+
+// An interval of the idle time, with the least fixed cost at its upper end, which no shorter idle
+// time gets below.
+typedef struct interval {
+    double from_s, to_s;
+    double cost_s;
+} interval;
+
+static double least_idle_s(const sp_i_side *s)
+{
+    return s->hops * (s->own.least_s[s->own.count - 1] + s->p2p_s);
+}
+
+// Least of idle time + fixed cost over an interval, from below; `loss_s` is the least value known
+// of any idle time.
+static double least_within_s(const sp_i_side *s, double cover_s, interval all, double *loss_s)
+{
+    interval left[DEPTH + 1];
+    int depth[DEPTH + 1] = {0};
+    int count = 1;
+    double least_s = HUGE_VAL;
+    left[0] = all;
+    while (count > 0) {
+        count--;
+        interval now = left[count];
+        int level = depth[count];
+        double floor_s = now.from_s + now.cost_s;
+        if (level == DEPTH || floor_s >= *loss_s * (1.0 - TOLERANCE)) {
+            least_s = fmin(least_s, floor_s);
+            continue;
+        }
+        double middle_s = 0.5 * (now.from_s + now.to_s);
+        double cost_s;
+        sp_i_epochs_least_s(s, middle_s, &cover_s, 1, *loss_s - now.from_s, LONG_MAX, &cost_s);
+        *loss_s = fmin(*loss_s, middle_s + cost_s);
+        left[count] = (interval){middle_s, now.to_s, now.cost_s};
+        depth[count++] = level + 1;
+        left[count] = (interval){now.from_s, middle_s, cost_s};
+        depth[count++] = level + 1;
+    }
+    return least_s;
+}
+
+// min over the idle time of it + the fixed cost of the packs needed. No longer idle time than the
+// least value known of the sum is worth it.
+static double least_loss_s(const sp_i_side *s, double cover_s, double loss_s)
+{
+    double low_s = least_idle_s(s);
+    double least_s = loss_s;
+    double step_s = (loss_s - low_s) / PARTS;
+    double cost_s = s->own.least_s[s->own.count - 1];
+    for (int i = PARTS - 1; i >= 0; i--) {
+        interval part = {low_s + step_s * i, low_s + step_s * (i + 1), cost_s};
+        least_s = fmin(least_s, least_within_s(s, cover_s, part, &loss_s));
+        sp_i_epochs_least_s(s, part.from_s, &cover_s, 1, fmax(loss_s - low_s, 0.0), LONG_MAX,
+                            &cost_s);
+        loss_s = fmin(loss_s, part.from_s + cost_s);
+    }
+    return least_s;
+}
+
+// The sum for several covers, at some idle times. Finds also how to count packs so that this does
+// not take long.
+static void some_losses_s(sp_i_side *s, const double *cover_s, int covers, double *loss_s)
+{
+    double low_s = least_idle_s(s);
+    double high_s = low_s + s->hops * cover_s[covers - 1];
+    for (int j = 0; j < covers; j++) {
+        loss_s[j] = low_s + s->hops * cover_s[j] + (s->hops + 1.0) * s->own.least_s[0];
+    }
+    int worse = 0;
+    double idle_s = high_s;
+    for (int i = 0; i < MOST_IDLE && worse < PATIENCE && idle_s > low_s; i++, idle_s *= STEP) {
+        double limit_s = 0.0;
+        for (int j = 0; j < covers; j++) {
+            limit_s = fmax(limit_s, loss_s[j] - idle_s);
+        }
+        double cost_s[CUTS];
+        while (sp_i_epochs_least_s(s, idle_s, cover_s, covers, limit_s, MOST_STEPS, cost_s) >=
+               MOST_STEPS) {
+            s->group *= 2;
+        }
+        worse++;
+        for (int j = 0; j < covers; j++) {
+            worse = idle_s + cost_s[j] < loss_s[j] ? 0 : worse;
+            loss_s[j] = fmin(loss_s[j], idle_s + cost_s[j]);
+        }
+    }
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double *x = a;
+    const double *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+// Forward contents to cut at.
+static int cuts_of(const sp_i_side *fill, double forward_s, double *cut_s)
+{
+    int count = 0;
+    for (int i = 1; i <= SHARES; i++) {
+        cut_s[count++] = forward_s * i / SHARES;
+    }
+    for (int subset = 1; subset < fill->enabled.subsets; subset++) {
+        if (fill->enabled.of[subset].size_s <= forward_s) {
+            cut_s[count++] = fill->enabled.of[subset].size_s;
+        }
+    }
+    qsort(cut_s, (size_t)count, sizeof *cut_s, ascending);
+    return count;
+}
+
+static double growth_s(const sp_bound_costs *costs, sp_i_side *fill, sp_i_side *drain,
+                       double forward_s, double backward_s)
+{
+    double cut_s[CUTS];
+    double fill_s[CUTS];
+    if (costs->split) {
+        some_losses_s(fill, &forward_s, 1, fill_s);
+        return least_loss_s(fill, forward_s, fill_s[0]) + costs->b_pack_s;
+    }
+    int count = cuts_of(fill, forward_s, cut_s);
+    double left_s[CUTS]; // by cut from last to first
+    double drain_s[CUTS];
+    for (int i = 0; i < count; i++) {
+        double done_s = sp_i_knapsack_below_s(&fill->enabled, cut_s[i]);
+        left_s[count - 1 - i] = fmax(0.0, backward_s - done_s);
+    }
+    some_losses_s(fill, cut_s, count, fill_s);
+    some_losses_s(drain, left_s, count, drain_s);
+    int best = 0;
+    for (int i = 1; i < count; i++) {
+        if (fill_s[i] + drain_s[count - 1 - i] > fill_s[best] + drain_s[count - 1 - best]) {
+            best = i;
+        }
+    }
+    int last = count - 1 - best;
+    return least_loss_s(fill, cut_s[best], fill_s[best]) +
+           least_loss_s(drain, left_s[last], drain_s[last]);
+}

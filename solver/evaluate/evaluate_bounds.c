@@ -1,0 +1,233 @@
+// The bounds under a step's time: of its pure work, and of the best that its kind of strategy and
+// schedule could do with the same samples.
+#include <math.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+#include "solver/bounds/bounds.h"
+#include "solver/evaluate/evaluate_private.h"
+#include "solver/strategy.h"
+
+// What a plan's kind may do with the samples.
+typedef struct freedom {
+    bool cuts, merges, splits; // samples into slices, ranks, backwards
+    bool reorders; // work is moved or taken out of actions, which only the bound of work survives
+} freedom;
+
+static int64_t busiest_rank_ns(const sp_step_metrics *metrics);
+static freedom freedom_of(const sp_i_evaluation *ev, const sp_plan *plan);
+static sp_bound_costs least_costs(sp_i_evaluation *ev, int slope, const freedom *may,
+                                  double most_tokens);
+static void set_sizes(sp_i_evaluation *ev, double most_tokens, sp_bound_costs *costs);
+static double work_ns(sp_i_evaluation *ev, const sp_bound_batch *batch, const sp_step_costs *costs,
+                      int slope, bool exchanged);
+static sp_status pipeline_s(const sp_bound_costs *costs, const sp_bound_batch *batch,
+                            const freedom *may, bool grows, double *bound_s, sp_error *err);
+static int64_t tail_ns(const sp_step_costs *costs, int rank);
+
+sp_status sp_i_evaluate_bounds(sp_i_evaluation *ev, const sp_plan *plan, const sp_step_costs *costs,
+                               const sp_step_metrics *metrics, sp_batch_facts *facts, sp_error *err)
+{
+    if (ev->scenario->uniform) {
+        facts->work_bound_ns = (double)busiest_rank_ns(metrics);
+        facts->lower_bound_ns = facts->work_bound_ns;
+        return SP_OK;
+    }
+    const sp_packing *packing = plan->packing;
+    freedom may = freedom_of(ev, plan);
+    int64_t *tokens = sp_i_malloc((packing->batch->count + 1) * sizeof *tokens);
+    if (tokens == NULL) {
+        return sp_error_no_memory(err, "a lower bound");
+    }
+    sp_bound_batch batch = {
+        .tokens = tokens, .ranks = ev->scenario->layout.dp, .merged = may.merges};
+    double most_tokens = 0.0; // in a pack
+    for (size_t s = 0; s < packing->forward.slice_count; s++) {
+        const sp_slice *slice = &packing->forward.slices[s];
+        if (slice->begin == 0) {
+            tokens[batch.count] = packing->batch->tokens[slice->sample];
+            most_tokens += (double)tokens[batch.count++];
+        }
+    }
+    facts->work_bound_ns = work_ns(ev, &batch, costs, 0, ev->result->has_exchange);
+    facts->lower_bound_ns = facts->work_bound_ns;
+    int64_t shortest_ns = INT64_MAX;
+    for (int r = 0; r < ev->scenario->layout.pp; r++) {
+        int64_t ns = tail_ns(costs, r);
+        shortest_ns = ns < shortest_ns ? ns : shortest_ns;
+    }
+    sp_status status = SP_OK;
+    // Slopes above 0 take long to find, and whole samples gain little by them.
+    int first = may.cuts ? 1 : 0;
+    int slopes = may.reorders ? 0 : may.cuts ? SP_LEAST_SLOPES : 1;
+    if (may.cuts && slopes > 0) {
+        facts->lower_bound_ns = fmax(facts->lower_bound_ns, work_ns(ev, &batch, costs, 1, false));
+    }
+    for (int slope = first; status == SP_OK && slope < slopes; slope++) {
+        sp_bound_costs least = least_costs(ev, slope, &may, most_tokens);
+        double bound_s = 0.0;
+        // Sizes say all that slopes do of the growth of packs. Whole samples are held back by the
+        // longest far more than by the growth of packs, which takes long to work out.
+        bool grows = may.cuts && slope == 1 && ev->scenario->layout.chunks == 1;
+        status = pipeline_s(&least, &batch, &may, grows, &bound_s, err);
+        facts->lower_bound_ns =
+            fmax(facts->lower_bound_ns, bound_s * SP_NS_PER_S + (double)shortest_ns);
+    }
+    sp_i_free(tokens);
+    return status;
+}
+
+static int64_t busiest_rank_ns(const sp_step_metrics *metrics)
+{
+    int64_t busiest = 0;
+    for (int64_t r = 0; r < metrics->rank_count; r++) {
+        busiest = metrics->ranks[r].busy_ns > busiest ? metrics->ranks[r].busy_ns : busiest;
+    }
+    return busiest;
+}
+
+static freedom freedom_of(const sp_i_evaluation *ev, const sp_plan *plan)
+{
+    const sp_scenario *scenario = ev->scenario;
+    const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
+    const sp_packing *packing = plan->packing;
+    freedom may = {.cuts = strategy != NULL && strategy->sliced,
+                   .reorders = ev->result->has_exchange};
+    may.cuts = may.cuts || (sp_schedule_traits_of(scenario->schedule.kind).sliced &&
+                            scenario->schedule.slices > 1);
+    for (size_t s = 0; s < packing->forward.slice_count; s++) {
+        const sp_slice *slice = &packing->forward.slices[s];
+        may.cuts = may.cuts || slice->tokens < packing->batch->tokens[slice->sample];
+    }
+    for (size_t k = 0; k < packing->forward.count; k++) {
+        may.merges = may.merges || packing->forward.packs[k].dp_count > 1;
+    }
+    for (int s = 0; s < plan->layout.dp * plan->layout.pp; s++) {
+        for (size_t a = 0; a < plan->stages[s].count; a++) {
+            const sp_action *action = &plan->stages[s].actions[a];
+            may.splits = may.splits || action->kind == SP_ACTION_I;
+            may.reorders = may.reorders || action->kind == SP_ACTION_R || action->with_next;
+        }
+    }
+    return may;
+}
+
+// The cheapest virtual stage, and what the last one takes more.
+static sp_bound_costs least_costs(sp_i_evaluation *ev, int slope, const freedom *may,
+                                  double most_tokens)
+{
+    bool split = may->splits;
+    int vstages = sp_layout_vstages(&ev->scenario->layout);
+    const sp_least_work *last = sp_cost_model_least_passage(&ev->cost, vstages - 1, slope);
+    sp_least_work least = *last;
+    for (int s = 0; s < vstages; s++) {
+        const sp_least_work *stage = sp_cost_model_least_passage(&ev->cost, s, slope);
+        least.f_token_s = fmin(least.f_token_s, stage->f_token_s);
+        least.f_square_s = fmin(least.f_square_s, stage->f_square_s);
+        least.b_token_s = fmin(least.b_token_s, stage->b_token_s);
+        least.b_square_s = fmin(least.b_square_s, stage->b_square_s);
+        least.i_token_s = fmin(least.i_token_s, stage->i_token_s);
+        least.i_square_s = fmin(least.i_square_s, stage->i_square_s);
+        least.f_pack_s = fmin(least.f_pack_s, stage->f_pack_s);
+        least.b_pack_s = fmin(least.b_pack_s, stage->b_pack_s);
+        least.i_pack_s = fmin(least.i_pack_s, stage->i_pack_s);
+    }
+    sp_bound_costs costs = {
+        .stages = vstages,
+        .f_token_s = least.f_token_s,
+        .f_square_s = least.f_square_s,
+        .b_token_s = least.b_token_s,
+        .b_square_s = least.b_square_s,
+        .i_token_s = split ? least.i_token_s : least.b_token_s,
+        .i_square_s = split ? least.i_square_s : least.b_square_s,
+        .f_last_token_s = last->f_token_s - least.f_token_s,
+        .b_last_token_s = last->b_token_s - least.b_token_s,
+        .f_pack_s = least.f_pack_s,
+        .b_pack_s = least.b_pack_s,
+        .i_pack_s = split ? least.i_pack_s : least.b_pack_s,
+        // Chunks that follow each other on one rank send nothing.
+        .p2p_s = ev->scenario->layout.chunks > 1 ? 0.0 : sp_cost_model_least_p2p_s(&ev->cost),
+        .split = split};
+    if (slope == 1) {
+        set_sizes(ev, most_tokens, &costs);
+    }
+    return costs;
+}
+
+// Fixed costs by size, and those of packs of all the samples as the ones of any size.
+static void set_sizes(sp_i_evaluation *ev, double most_tokens, sp_bound_costs *costs)
+{
+    for (int i = 0; i < SP_LEAST_SIZES; i++) {
+        sp_least_size least = sp_cost_model_least_sizes(&ev->cost, costs->stages - 1)[i];
+        for (int s = 0; s < costs->stages; s++) {
+            const sp_least_size *stage = &sp_cost_model_least_sizes(&ev->cost, s)[i];
+            least.f_pack_s = fmin(least.f_pack_s, stage->f_pack_s);
+            least.b_pack_s = fmin(least.b_pack_s, stage->b_pack_s);
+            least.i_pack_s = fmin(least.i_pack_s, stage->i_pack_s);
+        }
+        if (least.tokens >= most_tokens) {
+            costs->f_pack_s = least.f_pack_s;
+            costs->b_pack_s = least.b_pack_s;
+            costs->i_pack_s = costs->split ? least.i_pack_s : least.b_pack_s;
+            return;
+        }
+        costs->size[costs->sizes++] = (sp_bound_size){least.tokens, least.f_pack_s, least.b_pack_s};
+    }
+}
+
+// The work of each pipeline rank at the rates of a slope, without any fixed cost, spread evenly
+// over the data-parallel ranks, and the tail that follows its last action. Where pipeline ranks
+// exchange attention, the mean over them and the shortest tail.
+static double work_ns(sp_i_evaluation *ev, const sp_bound_batch *batch, const sp_step_costs *costs,
+                      int slope, bool exchanged)
+{
+    const sp_layout *layout = &ev->scenario->layout;
+    double tokens = 0.0;
+    double squares = 0.0;
+    for (size_t i = 0; i < batch->count; i++) {
+        double n = (double)batch->tokens[i];
+        tokens += n;
+        squares += n * n;
+    }
+    double most_ns = 0.0;
+    double all_s = 0.0;
+    int64_t shortest_ns = INT64_MAX;
+    for (int r = 0; r < layout->pp; r++) {
+        double rank_s = 0.0;
+        for (int chunk = 0; chunk < layout->chunks; chunk++) {
+            const sp_least_work *least =
+                sp_cost_model_least_work(&ev->cost, sp_layout_vstage(layout, r, chunk), slope);
+            rank_s += tokens * (least->f_token_s + least->b_token_s) +
+                      squares * (least->f_square_s + least->b_square_s);
+        }
+        int64_t ns = tail_ns(costs, r);
+        shortest_ns = ns < shortest_ns ? ns : shortest_ns;
+        all_s += rank_s;
+        most_ns = fmax(most_ns, rank_s * SP_NS_PER_S / layout->dp + (double)ns);
+    }
+    double mean_ns = all_s * SP_NS_PER_S / ((double)layout->dp * layout->pp) + (double)shortest_ns;
+    return exchanged ? mean_ns : fmax(mean_ns, most_ns);
+}
+
+static int64_t tail_ns(const sp_step_costs *costs, int rank)
+{
+    const sp_epilogue_cost *tail = &costs->epilogue[rank];
+    return tail->grad_reduce_ns + tail->optimizer_ns + tail->param_gather_ns -
+           tail->hideable_gather_ns;
+}
+
+static sp_status pipeline_s(const sp_bound_costs *costs, const sp_bound_batch *batch,
+                            const freedom *may, bool grows, double *bound_s, sp_error *err)
+{
+    sp_status status = SP_OK;
+    *bound_s = sp_bound_flow_shop_s(costs, batch);
+    if (!may->cuts) {
+        *bound_s = fmax(*bound_s, sp_bound_whole_s(costs, batch));
+    }
+    if (grows) {
+        double growth_s = 0.0;
+        status = sp_bound_growth_s(costs, batch, &growth_s, err);
+        *bound_s = fmax(*bound_s, growth_s);
+    }
+    return status;
+}

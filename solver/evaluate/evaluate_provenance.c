@@ -1,0 +1,121 @@
+// What a result says of where it comes from, and of what is not or not safely counted.
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/scenario/scenario.h"
+#include "solver/evaluate/evaluate_private.h"
+#include "solver/strategy.h"
+
+static double published_bubble(const sp_scenario *scenario);
+static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings);
+static void warn_of_other_gpu(const sp_scenario *scenario, sp_warnings *warnings);
+
+void sp_i_evaluate_describe(const sp_scenario *scenario, sp_result *result)
+{
+    *result = (sp_result){.layout = scenario->layout,
+                          .seed = scenario->workload.seed,
+                          .lossless = true,
+                          .level = SP_LEVEL_ASSUMED,
+                          .published_bubble_ratio = published_bubble(scenario)};
+    // A result may outlive the scenario that owns them.
+    result->layout.stage_layers = NULL;
+    snprintf(result->schedule, sizeof result->schedule, "%s",
+             sp_schedule_names[scenario->schedule.kind]);
+    if (scenario->uniform) {
+        snprintf(result->step_error.not_validated, sizeof result->step_error.not_validated,
+                 "uniform costs are given, not predicted");
+        return;
+    }
+    snprintf(result->strategy, sizeof result->strategy, "%s", scenario->strategy.kind);
+    snprintf(result->model_name, sizeof result->model_name, "%s", scenario->model.name);
+    snprintf(result->profile, sizeof result->profile, "%s", scenario->profile.name);
+    result->parameters = sp_model_parameters(&scenario->model);
+    result->flops_per_token = 3.0 * sp_model_forward_flops(&scenario->model, 1.0, 0.0);
+    result->peak_flops_per_s = scenario->cluster.peak_flops_per_s;
+    result->memory_limit_bytes = scenario->memory_limit_bytes;
+    int64_t reserve_bytes = scenario->memory_reserve_bytes;
+    bool left = scenario->memory_limit_bytes + reserve_bytes == scenario->cluster.memory_bytes;
+    result->memory_reserve_bytes = left ? reserve_bytes : 0;
+    // The rates of host links are assumed in every cluster.
+    result->level = scenario->memory.offload_ratio > 0.0 ? SP_LEVEL_ASSUMED
+                                                         : sp_profile_level(&scenario->profile);
+    sp_scenario_step_error(scenario, &result->step_error);
+    result->lossless =
+        sp_strategy_is_lossless(sp_strategy_find(scenario->strategy.kind), &scenario->strategy);
+    warn_of_free_settings(scenario, &result->warnings);
+    warn_of_other_gpu(scenario, &result->warnings);
+}
+
+void sp_i_evaluate_warn_of_batches(sp_result *result, const sp_batches *batches)
+{
+    if (batches->dropped > 0) {
+        sp_warnings_add(&result->warnings, "samples longer than the context, dropped: %lld",
+                        (long long)batches->dropped);
+    }
+    if (batches->truncated > 0) {
+        sp_warnings_add(&result->warnings, "samples longer than the context, truncated: %lld",
+                        (long long)batches->truncated);
+    }
+    if (batches->wrapped) {
+        sp_warnings_add(&result->warnings,
+                        "the list of lengths is shorter than the batches: it was started again");
+    }
+}
+
+// Closed form of the zero-bubble tables for interleaved 1F1B (arXiv 2401.10241, Table 5): bubble
+// (p-1)(F+B+W)/v + c(2pv-p-2) over the longest stage; negative where it does not apply.
+static double published_bubble(const sp_scenario *scenario)
+{
+    if (!scenario->uniform || scenario->schedule.kind != SP_SCHEDULE_INTERLEAVED ||
+        scenario->microbatches <= 0) {
+        return -1.0;
+    }
+    const sp_uniform_costs *u = &scenario->uniform_costs;
+    double p = scenario->layout.pp;
+    double v = scenario->layout.chunks;
+    double per_rank = (u->f_ms + u->b_ms + u->w_ms) * (u->per_chunk ? v : 1.0);
+    double work = (double)scenario->microbatches * per_rank;
+    double bubble = (p - 1.0) * per_rank / v + u->p2p_ms * (2.0 * p * v - p - 2.0);
+    return bubble / (work + bubble);
+}
+
+// Settings whose time rests on an assumption, or is not counted.
+static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings)
+{
+    if (scenario->memory.offload_ratio > 0.0) {
+        sp_warnings_add(warnings,
+                        "offloading: copies run at an assumed host link rate of %.0f GB/s",
+                        scenario->cluster.host_link_bytes_per_s / 1e9);
+    }
+    if (scenario->layout.zero >= 2 && scenario->layout.dp > 1) {
+        sp_warnings_add(warnings,
+                        "zero %d: exchanges inside a step do not wait for slower data-parallel "
+                        "ranks",
+                        scenario->layout.zero);
+    }
+    if (scenario->layout.vocab_parallel) {
+        sp_warnings_add(warnings,
+                        "vocab_parallel: a rank's share of the head waits for the last stage, "
+                        "not for the other ranks' sums inside it; its exchange counts as TP "
+                        "communication");
+    }
+}
+
+// "H100 SXM" describes an "H100".
+static bool describes(const char *profile_gpu, const char *gpu)
+{
+    size_t length = strlen(gpu);
+    return strncmp(profile_gpu, gpu, length) == 0 &&
+           (profile_gpu[length] == '\0' || profile_gpu[length] == ' ');
+}
+
+static void warn_of_other_gpu(const sp_scenario *scenario, sp_warnings *warnings)
+{
+    if (!describes(scenario->profile.gpu, scenario->cluster.gpu) &&
+        strcmp(scenario->profile.name, scenario->cluster.profile) != 0) {
+        sp_warnings_add(warnings,
+                        "profile %s describes the %s, the cluster's GPUs are %s: utilisation is "
+                        "against the latter's peak",
+                        scenario->profile.name, scenario->profile.gpu, scenario->cluster.gpu);
+    }
+}

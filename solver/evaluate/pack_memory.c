@@ -1,0 +1,188 @@
+#include "solver/evaluate/pack_memory.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+#include "sim/plan/regroup.h"
+#include "sim/schedule/offload.h"
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+// ---- the fullest packs ----
+
+static void add_pack(const sp_pack_list *list, const sp_pack *pack, const sp_slice_sums *sums,
+                     sp_fullest_pack *fullest)
+{
+    int64_t seen = 0;
+    for (size_t s = pack->first_slice; s < pack->first_slice + pack->slice_count; s++) {
+        seen += list->slices[s].begin + list->slices[s].computed_tokens;
+    }
+    double pairs = (double)pack->full_pairs / (double)larger(pack->computed, 1);
+    for (int d = pack->dp_first; d < pack->dp_first + pack->dp_count; d++) {
+        sp_fullest_pack *f = &fullest[d];
+        f->dp_count = larger(f->dp_count, pack->dp_count);
+        f->tokens = larger(f->tokens, sp_ceil_div(pack->computed, pack->dp_count));
+        f->seen_tokens = larger(f->seen_tokens, seen);
+        f->slices = larger(f->slices, (int64_t)pack->slice_count);
+        f->pairs_per_token = fmax(f->pairs_per_token, pairs);
+        if (sums != NULL) {
+            f->waiting_tokens += sums->begun_tokens / pack->dp_count;
+            f->summed_tokens = larger(f->summed_tokens, f->waiting_tokens);
+            f->waiting_tokens -= sums->found_tokens / pack->dp_count;
+        }
+    }
+}
+
+sp_status sp_fullest_packs(const sp_packing *packing, int cp, sp_fullest_pack *fullest,
+                           sp_error *err)
+{
+    const sp_pack_list *backward = sp_packing_backward(packing);
+    sp_slice_sums *sums = NULL;
+    sp_status status = sp_slice_sums_make(packing, cp, &sums, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    memset(fullest, 0, (size_t)packing->dp * sizeof *fullest);
+    for (size_t k = 0; k < packing->forward.count; k++) {
+        add_pack(&packing->forward, &packing->forward.packs[k], NULL, fullest);
+    }
+    for (size_t k = 0; k < backward->count; k++) {
+        add_pack(backward, &backward->packs[k], &sums[k], fullest);
+    }
+    sp_i_free(sums);
+    return SP_OK;
+}
+
+// ---- their memory ----
+
+sp_status sp_pack_memory_init(sp_pack_memory *memory, const sp_layout *layout,
+                              const sp_step_costs *costs, sp_error *err)
+{
+    size_t vstages = (size_t)sp_layout_vstages(layout);
+    *memory = (sp_pack_memory){.states = NULL};
+    memory->states = sp_i_calloc(4 * vstages + (size_t)layout->pp, sizeof *memory->states);
+    if (memory->states == NULL) {
+        return sp_error_no_memory(err, "the memory of packs");
+    }
+    memory->whole = memory->states + layout->pp;
+    memory->split = memory->whole + vstages;
+    memory->running = memory->split + vstages;
+    memory->sums = memory->running + vstages;
+    for (int r = 0; r < layout->pp; r++) {
+        memory->states[r] = (double)sp_bytes_total(&costs->states[r]);
+    }
+    return SP_OK;
+}
+
+void sp_pack_memory_fini(sp_pack_memory *memory)
+{
+    sp_i_free(memory->states);
+    *memory = (sp_pack_memory){.states = NULL};
+}
+
+// A pack of so many tokens on each rank that is the fullest in all else.
+static sp_unit_load load_of(const sp_fullest_pack *fullest, int64_t tokens)
+{
+    int64_t all = tokens * fullest->dp_count;
+    return (sp_unit_load){.tokens = all,
+                          .kv_tokens = all,
+                          .pairs = (int64_t)ceil(fullest->pairs_per_token * (double)all),
+                          .seen_tokens = fullest->seen_tokens,
+                          .slices = fullest->slices,
+                          .collects = true};
+}
+
+static double running_bytes(const sp_unit_bytes *unit)
+{
+    const sp_bytes *passes[] = {&unit->forward, &unit->backward, &unit->input_gradient,
+                                &unit->loaded_backward, &unit->loaded_input_gradient};
+    int64_t most = 0;
+    for (size_t p = 0; p < sizeof passes / sizeof passes[0]; p++) {
+        most = larger(most, sp_bytes_total(passes[p]));
+    }
+    return (double)most;
+}
+
+// What a unit needs as it runs is the largest of several phases, each linear in its tokens: the
+// most of any pack is that of the fullest or of the emptiest.
+static void measure_stage(sp_pack_memory *memory, const sp_cost_model *cost,
+                          const sp_layout *layout, int vstage)
+{
+    const sp_fullest_pack *packs = &memory->packs;
+    const sp_stage *stage = &cost->class_stage[cost->class_of_vstage[vstage]];
+    sp_unit_bytes emptiest;
+    sp_unit_bytes unit;
+    sp_unit_load load = load_of(packs, 1);
+    sp_footprint_unit(cost->model, layout, stage, &cost->memory, &load, &emptiest);
+    load = load_of(packs, larger(packs->tokens, 1));
+    sp_footprint_unit(cost->model, layout, stage, &cost->memory, &load, &unit);
+    double tokens = (double)larger(packs->tokens, 1);
+    // An offload takes its part away only after the forward, and brings it back into buffers that
+    // stay.
+    int64_t copied = unit.held.of[SP_MEM_OFFLOADED];
+    int64_t held = sp_bytes_total(&unit.held) + copied;
+    memory->whole[vstage] = (double)held / tokens;
+    memory->split[vstage] = (double)larger(held, sp_bytes_total(&unit.weights)) / tokens;
+    memory->running[vstage] =
+        fmax(running_bytes(&emptiest), running_bytes(&unit)) + (double)(SP_COPY_BUFFERS * copied);
+    memory->sums[vstage] = (double)sp_footprint_gradient_sums(
+        cost->model, layout, stage, &cost->memory.stack, packs->summed_tokens * packs->dp_count);
+}
+
+static bool is_alike(const sp_fullest_pack *a, const sp_fullest_pack *b)
+{
+    return a->dp_count == b->dp_count && a->tokens == b->tokens &&
+           a->seen_tokens == b->seen_tokens && a->slices == b->slices &&
+           !(a->pairs_per_token < b->pairs_per_token || a->pairs_per_token > b->pairs_per_token) &&
+           a->summed_tokens == b->summed_tokens;
+}
+
+void sp_pack_memory_measure(sp_pack_memory *memory, const sp_cost_model *cost,
+                            const sp_fullest_pack *fullest)
+{
+    if (memory->packs.dp_count > 0 && is_alike(&memory->packs, fullest)) {
+        return;
+    }
+    memory->packs = *fullest;
+    // Ranks that share a pack shard it as context parallelism does.
+    sp_layout layout = *cost->layout;
+    layout.cp *= (int)fullest->dp_count;
+    layout.dp /= (int)fullest->dp_count;
+    for (int v = 0; v < sp_layout_vstages(cost->layout); v++) {
+        int u = 0;
+        while (cost->class_of_vstage[u] != cost->class_of_vstage[v]) {
+            u++;
+        }
+        if (u == v) {
+            measure_stage(memory, cost, &layout, v);
+        }
+        memory->whole[v] = memory->whole[u];
+        memory->split[v] = memory->split[u];
+        memory->running[v] = memory->running[u];
+        memory->sums[v] = memory->sums[u];
+    }
+}
+
+void sp_pack_memory_room(const sp_pack_memory *memory, const sp_layout *layout, bool split,
+                         int64_t limit_bytes, int64_t *token_bytes, int64_t *room_bytes)
+{
+    for (int s = 0; s < sp_layout_vstages(layout); s++) {
+        token_bytes[s] = (int64_t)ceil(split ? memory->split[s] : memory->whole[s]);
+    }
+    for (int r = 0; r < layout->pp; r++) {
+        double running = 0.0;
+        double sums = 0.0;
+        for (int chunk = 0; chunk < layout->chunks; chunk++) {
+            int v = sp_layout_vstage(layout, r, chunk);
+            running = fmax(running, memory->running[v]);
+            sums += memory->sums[v];
+        }
+        double room = (double)limit_bytes - memory->states[r] - running - sums;
+        room_bytes[r] = room > 0.0 ? (int64_t)room : 0;
+    }
+}

@@ -1,0 +1,52 @@
+// Plans for the batches of a training job, one at a time, from lengths that the job brings: what
+// `slimpack plan --stream` does, inside the process of a data loader.
+//
+//     sp_scenario_read("scenario.json", NULL, 0, &scenario, &err);
+//     sp_planner_new(&scenario, &planner, &err);
+//     sp_plan_batch(planner, tokens, count, &plan, &err);  // for every batch
+//
+// A planner serves one thread at a time; any number of planners share one scenario, which they only
+// read. The plan of a batch depends on nothing but the scenario and its lengths.
+#ifndef SLIMPACK_SOLVER_EVALUATE_PLAN_BATCH_H
+#define SLIMPACK_SOLVER_EVALUATE_PLAN_BATCH_H
+
+#include "sim/metrics/result.h"
+#include "sim/plan/plan.h"
+#include "sim/scenario/scenario.h"
+
+typedef struct sp_planner sp_planner;
+
+// Holds pointers into itself.
+typedef struct sp_batch_plan {
+    sp_batch batch; // the samples that are planned; an id is the position among the lengths given
+    sp_packing packing; // of the batch; `delayed` samples are the caller's to bring again
+    sp_plan plan;       // of the packing
+    double predicted_ms;
+    double lower_bound_ms;      // no plan of these samples is faster
+    int64_t peak_bytes;         // of the fullest rank
+    int64_t memory_limit_bytes; // 0: none
+    bool oom;                   // the peak is above the limit; the plan is whole all the same
+    int64_t dropped, truncated; // samples longer than the context, as workload.over_length says
+    sp_warnings warnings;
+} sp_batch_plan;
+
+// The scenario must outlive the planner; of its workload `context` and `over_length` count. A
+// scenario of uniform costs has no samples to plan (SP_ERR_CONTENT).
+SP_API sp_status sp_planner_new(const sp_scenario *scenario, sp_planner **planner, sp_error *err);
+SP_API void sp_planner_free(sp_planner *planner);
+
+// Plans one batch of `count` samples of tokens[i] >= 1 tokens. SP_ERR_CONTENT where the lengths
+// make no batch, SP_ERR_INFEASIBLE with the reason where the strategy has no plan for it; *plan is
+// NULL then. Any error leaves the planner usable. The caller frees the plan.
+SP_API sp_status sp_plan_batch(sp_planner *planner, const int64_t *tokens, size_t count,
+                               sp_batch_plan **plan, sp_error *err);
+SP_API void sp_batch_plan_free(sp_batch_plan *plan);
+
+// The plan as a document of its own (schema slimpack/plan/1, one batch) on one line: no blank and
+// no newline outside strings, none at the end. `bytes` counts without the terminator. The caller
+// frees the text with sp_batch_plan_text_free().
+SP_API sp_status sp_batch_plan_text(const sp_planner *planner, const sp_batch_plan *plan,
+                                    char **text, size_t *bytes, sp_error *err);
+SP_API void sp_batch_plan_text_free(char *text);
+
+#endif

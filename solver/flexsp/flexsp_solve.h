@@ -1,0 +1,94 @@
+// FlexSP (Wang et al., arXiv 2412.01523): groups of ranks with sequence parallelism of different
+// degree, chosen anew for every micro-batch. Private to solver.
+#ifndef SLIMPACK_SOLVER_FLEXSP_FLEXSP_SOLVE_H
+#define SLIMPACK_SOLVER_FLEXSP_FLEXSP_SOLVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/base/status.h"
+#include "solver/mip.h"
+
+enum { SP_I_FLEXSP_DEGREES = 32 };
+
+// Time of a group of this degree for samples packed into one micro-batch: per_square * sum of
+// tokens^2 + per_token * sum of tokens + per_pack, in any one unit.
+typedef struct sp_i_flexsp_time {
+    int degree;
+    double per_square, per_token, per_pack;
+} sp_i_flexsp_time;
+
+typedef struct sp_i_flexsp_problem {
+    int ranks;
+    int64_t rank_tokens; // that a rank holds: a group of degree d takes d times as many
+    // By degree: 1, 2, 4, ... up to all ranks (sp_i_merged_next).
+    sp_i_flexsp_time times[SP_I_FLEXSP_DEGREES];
+    int degrees;
+    const int64_t *tokens; // [count], descending; each fits all ranks
+    size_t count;
+    int64_t time_limit_ms;   // for all integer programs together; 0: none is solved
+    int64_t iteration_limit; // of their relaxations; 0: any
+    double mip_gap;
+} sp_i_flexsp_problem;
+
+// Groups of one micro-batch stand side by side by descending degree, from rank 0 on.
+typedef struct sp_i_flexsp_group {
+    int microbatch, first_rank, degree;
+} sp_i_flexsp_group;
+
+typedef struct sp_i_flexsp_plan {
+    sp_i_flexsp_group *groups; // those with samples, by micro-batch
+    size_t group_count, group_capacity;
+    int32_t *group_of; // [count]
+    int microbatches;
+    int improved; // micro-batches whose integer program beat the constructive groups
+    int proven;   // micro-batches for which it shows that none in its reach are faster by the gap
+    bool timed_out;
+    double time; // sum over the micro-batches of the slowest group
+} sp_i_flexsp_plan;
+
+// Samples by descending length are cut into the fewest consecutive micro-batches that all find
+// groups, the largest token sum as small as it can be; each micro-batch gets groups by a local
+// search over the numbers of groups of each degree, with the longest-first rule inside, and by an
+// integer program over lengths in buckets. A program that hits the time limit counts for nothing,
+// so that the plan does not depend on where it was cut off.
+sp_status sp_i_flexsp_solve(const sp_i_flexsp_problem *problem, sp_i_flexsp_plan *plan,
+                            sp_error *err);
+void sp_i_flexsp_plan_fini(sp_i_flexsp_plan *plan);
+
+// ---- What the files of FlexSP share ----
+
+// A micro-batch: samples [first, first + count) of the problem, and groups for it.
+typedef struct sp_i_flexsp_part {
+    const sp_i_flexsp_problem *problem;
+    size_t first, count;
+    int *degree; // [ranks] index into problem->times, by descending degree
+    int groups;
+    int32_t *group_of; // [count]
+    double time;       // of the slowest group; HUGE_VAL: none holds all samples
+} sp_i_flexsp_part;
+
+sp_status sp_i_flexsp_part_init(sp_i_flexsp_part *part, const sp_i_flexsp_problem *problem,
+                                size_t first, size_t count, sp_error *err);
+void sp_i_flexsp_part_fini(sp_i_flexsp_part *part);
+
+// Time that a sample adds to a group.
+static inline double sp_i_flexsp_work(const sp_i_flexsp_time *time, int64_t tokens)
+{
+    double n = (double)tokens;
+    return (time->per_square * n + time->per_token) * n;
+}
+
+// The slowest group of the part as it stands.
+sp_status sp_i_flexsp_part_time(const sp_i_flexsp_part *part, double *time, sp_error *err);
+
+// Fills the part by local search.
+sp_status sp_i_flexsp_search(sp_i_flexsp_part *part, sp_error *err);
+
+// Replaces the part's groups by those of the integer program if they are faster.
+sp_status sp_i_flexsp_improve(sp_i_flexsp_part *part, int64_t time_limit_ms,
+                              int64_t iteration_limit, sp_i_mip_result *result, bool *improved,
+                              sp_error *err);
+
+#endif

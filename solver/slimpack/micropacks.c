@@ -1,0 +1,241 @@
+#include "solver/slimpack/micropacks.h"
+
+#include <math.h>
+
+#include "sim/base/alloc.h"
+
+// A sample with more than this share of the mean pack is cut where it does not fit.
+#define LONG_SHARE 1.0
+
+// Share of all work that sums may be off by rounding.
+#define ROUNDING 1e-9
+
+typedef struct filling {
+    const sp_i_work *work;
+    const sp_batch *batch;
+    const sp_i_rank_samples *rank;
+    sp_packing *packing;
+    double *target_s;     // [packs], cumulative
+    double *sample_s;     // [count]
+    size_t longs;         // the first so many are cut
+    size_t *next_free;    // [count + 1]: shorts not placed yet, a forest with path halving
+    size_t next_long;     // being placed
+    int64_t placed;       // tokens of it
+    double shorts_left_s; // before the long samples
+    double placed_s;      // all so far
+    double rounding_s;    // that the sums of work may be off
+    int64_t slice_tokens;
+    uint8_t *tied; // [packs made]: a sample continues from this pack into the next
+    size_t tied_count, tied_capacity;
+} filling;
+
+static double whole_s(const filling *f, size_t i)
+{
+    return sp_i_slice_work_s(f->work, 0, f->batch->tokens[f->rank->sample[i]]);
+}
+
+static size_t find_free(filling *f, size_t i)
+{
+    while (f->next_free[i] != i) {
+        f->next_free[i] = f->next_free[f->next_free[i]];
+        i = f->next_free[i];
+    }
+    return i;
+}
+
+// The largest short sample that is left and fits; count: none. Samples descend.
+static size_t largest_short(filling *f, double room_s)
+{
+    size_t low = f->longs;
+    size_t high = f->rank->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (f->sample_s[middle] <= room_s) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return find_free(f, low);
+}
+
+static bool add_slice(filling *f, size_t i, int64_t begin, int64_t tokens)
+{
+    int32_t sample = f->rank->sample[i];
+    bool last = begin + tokens == f->batch->tokens[sample];
+    f->placed_s += sp_i_slice_work_s(f->work, begin, tokens);
+    return sp_pack_list_add(
+        &f->packing->forward,
+        (sp_slice){.sample = sample, .begin = begin, .tokens = tokens, .computed_tokens = tokens},
+        last);
+}
+
+static bool place_short(filling *f, size_t i)
+{
+    f->next_free[i] = i + 1;
+    f->shorts_left_s -= f->sample_s[i];
+    return add_slice(f, i, 0, f->batch->tokens[f->rank->sample[i]]);
+}
+
+// Fills the open pack with short samples. An empty pack takes one that does not fit.
+static bool fill_shorts(filling *f, double end_s, bool before_longs)
+{
+    bool ok = true;
+    while (ok) {
+        size_t i = largest_short(f, end_s - f->placed_s + f->rounding_s);
+        const sp_pack_list *list = &f->packing->forward;
+        bool empty = list->packs[list->count - 1].slice_count == 0;
+        if (i == f->rank->count && empty) {
+            i = find_free(f, f->longs);
+        }
+        if (i == f->rank->count || (before_longs && f->shorts_left_s <= 0.0)) {
+            return true;
+        }
+        ok = place_short(f, i);
+    }
+    return false;
+}
+
+// As much of the long sample at hand as fits; all of it where little would be left.
+static bool place_long(filling *f, double end_s, bool *fits)
+{
+    int64_t total = f->batch->tokens[f->rank->sample[f->next_long]];
+    int64_t left = total - f->placed;
+    int64_t tokens = sp_i_slice_tokens(f->work, f->placed, end_s - f->placed_s + f->rounding_s);
+    const sp_pack_list *list = &f->packing->forward;
+    bool empty = list->packs[list->count - 1].slice_count == 0;
+    bool whole = tokens >= left;
+    tokens = tokens / f->slice_tokens * f->slice_tokens;
+    if (empty && tokens == 0) {
+        tokens = f->slice_tokens;
+    }
+    if (whole || (tokens > 0 && tokens >= left - f->slice_tokens)) {
+        tokens = left;
+    }
+    *fits = tokens > 0;
+    if (!*fits) {
+        return true;
+    }
+    bool ok = add_slice(f, f->next_long, f->placed, tokens);
+    f->placed += tokens;
+    if (f->placed == total) {
+        f->next_long++;
+        f->placed = 0;
+    }
+    return ok;
+}
+
+static bool done(filling *f)
+{
+    return f->next_long == f->longs && find_free(f, f->longs) == f->rank->count;
+}
+
+// One pack up to the cumulative target: shorts until their share is used up, then the long sample
+// at hand; where that ends, shorts fill the rest, so that no two long samples tie their packs.
+static bool fill_pack(filling *f, double end_s)
+{
+    bool ok = sp_pack_list_begin(&f->packing->forward, f->rank->dp_first, f->rank->dp_count);
+    bool continues = f->placed > 0;
+    if (ok && !continues && f->shorts_left_s > 0.0) {
+        ok = fill_shorts(f, end_s, true);
+    }
+    bool fits = true;
+    if (ok && f->next_long < f->longs && (continues || f->placed_s < end_s)) {
+        ok = place_long(f, end_s, &fits);
+    }
+    if (ok && f->placed == 0) {
+        ok = fill_shorts(f, end_s, false);
+    }
+    if (ok) {
+        ok = sp_i_reserve((void **)&f->tied, &f->tied_capacity, f->tied_count + 1, 1);
+    }
+    if (ok) {
+        f->tied[f->tied_count++] = f->placed > 0;
+    }
+    return ok;
+}
+
+// What rounding leaves over goes into packs of the mean work.
+static bool fill_all(filling *f, const sp_i_shape *shape)
+{
+    int packs = sp_i_taper_packs(&shape->forward);
+    double mean_s = f->target_s[packs - 1] / packs;
+    bool ok = true;
+    for (int k = 0; ok && !done(f); k++) {
+        double end_s = k < packs ? f->target_s[k] : f->placed_s + mean_s;
+        if (k >= packs || end_s > f->placed_s + f->rounding_s) {
+            ok = fill_pack(f, end_s);
+        }
+    }
+    return ok;
+}
+
+static bool prepare(filling *f, const sp_i_shape *shape)
+{
+    size_t count = f->rank->count;
+    f->target_s = sp_i_malloc((size_t)sp_i_taper_packs(&shape->forward) * sizeof *f->target_s);
+    f->sample_s = sp_i_malloc((count + 1) * sizeof *f->sample_s);
+    f->next_free = sp_i_malloc((count + 1) * sizeof *f->next_free);
+    if (f->target_s == NULL || f->sample_s == NULL || f->next_free == NULL) {
+        return false;
+    }
+    double total_s = 0.0;
+    for (size_t i = 0; i < count; i++) {
+        f->sample_s[i] = whole_s(f, i);
+        total_s += f->sample_s[i];
+    }
+    double long_s = LONG_SHARE * total_s / sp_i_taper_packs(&shape->forward);
+    while (f->longs < count && f->sample_s[f->longs] > long_s) {
+        f->longs++;
+    }
+    for (size_t i = f->longs; i < count; i++) {
+        f->shorts_left_s += f->sample_s[i] * shape->shorts_first;
+    }
+    for (size_t i = 0; i <= count; i++) {
+        f->next_free[i] = i;
+    }
+    f->rounding_s = ROUNDING * total_s;
+    sp_i_taper_targets(&shape->forward, total_s, f->target_s);
+    return true;
+}
+
+sp_status sp_i_micropacks_make(const sp_i_work *work, const sp_batch *batch,
+                               const sp_i_rank_samples *rank, const sp_i_shape *shape,
+                               sp_packing *packing, sp_i_needs *needs, sp_error *err)
+{
+    filling f = {.work = work,
+                 .batch = batch,
+                 .rank = rank,
+                 .packing = packing,
+                 .slice_tokens = shape->slice_tokens};
+    bool ok = prepare(&f, shape) && fill_all(&f, shape) &&
+              (shape->regrouped ? sp_i_backward_regroup(work, shape, f.tied, packing, needs)
+                                : sp_i_backward_mirror(f.tied, packing, needs));
+    sp_i_free(f.target_s);
+    sp_i_free(f.sample_s);
+    sp_i_free(f.next_free);
+    sp_i_free(f.tied);
+    return ok ? SP_OK : sp_error_no_memory(err, "micro packs");
+}
+
+static bool append(const sp_pack_list *from, const sp_batch *batch, sp_pack_list *to)
+{
+    bool ok = true;
+    for (size_t k = 0; ok && k < from->count; k++) {
+        const sp_pack *pack = &from->packs[k];
+        ok = sp_pack_list_begin(to, pack->dp_first, pack->dp_count);
+        for (size_t i = 0; ok && i < pack->slice_count; i++) {
+            sp_slice slice = from->slices[pack->first_slice + i];
+            ok = sp_pack_list_add(to, slice,
+                                  slice.begin + slice.tokens == batch->tokens[slice.sample]);
+        }
+    }
+    return ok;
+}
+
+sp_status sp_i_micropacks_append(const sp_packing *rank, sp_packing *packing, sp_error *err)
+{
+    bool ok = append(&rank->forward, packing->batch, &packing->forward) &&
+              append(&rank->backward, packing->batch, &packing->backward);
+    return ok ? SP_OK : sp_error_no_memory(err, "micro packs");
+}

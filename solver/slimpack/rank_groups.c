@@ -1,0 +1,259 @@
+#include "solver/slimpack/rank_groups.h"
+
+#include <math.h>
+#include <stdbool.h>
+
+#include "sim/base/alloc.h"
+#include "solver/slimpack/makespan.h"
+
+// Late enough to look for other groups, as a share of the bound; a choice that wins less than this
+// is not worth merging other ranks for.
+#define LATE 0.002
+
+// Samples below this share of a rank's are sand that fills whatever room is left.
+#define SAND 0.125
+
+// ---- sizes ----
+
+typedef struct choice {
+    int count[SP_I_MERGE_LEVELS]; // groups of 1, 2, 4, ... ranks
+    double end_s;                 // of the last group
+    double overload;              // squares of what is beyond the bound, over all ranks
+} choice;
+
+typedef struct chooser {
+    const sp_i_group_problem *p;
+    double bound_s, total_s;
+    int levels;     // sizes to choose from
+    int most_least; // level of the group that has to be there for the longest sample
+    sp_i_makespan m;
+    int *size, *machine_of, *heap;
+    double *pace, *load_s;
+} chooser;
+
+// The least group in which a sample does not exceed the share.
+static int ranks_for(const sp_i_group_problem *p, double share_s, size_t sample)
+{
+    int most = 1 << (p->costs->levels - 1);
+    int ranks = p->least[sample] < most ? p->least[sample] : most;
+    while (2 * ranks <= most && p->work_s[sample] / ranks > p->merge_share * share_s) {
+        ranks *= 2;
+    }
+    return ranks;
+}
+
+// Groups for the longest samples as long as there are ranks, then single ranks.
+static void choose_by_rule(const chooser *c, choice *chosen)
+{
+    const sp_i_group_problem *p = c->p;
+    *chosen = (choice){0};
+    int left = p->dp;
+    for (size_t i = 0; i < p->count && left > 0; i++) {
+        int ranks = ranks_for(p, c->total_s / p->dp, i);
+        while (ranks > left) {
+            ranks /= 2;
+        }
+        if (ranks == 1) {
+            break;
+        }
+        chosen->count[sp_i_merge_level(ranks)]++;
+        left -= ranks;
+    }
+    chosen->count[0] = left;
+}
+
+static int write_sizes(const choice *chosen, int levels, int *size)
+{
+    int groups = 0;
+    for (int l = levels - 1; l >= 0; l--) {
+        for (int k = 0; k < chosen->count[l]; k++) {
+            size[groups++] = 1 << l;
+        }
+    }
+    return groups;
+}
+
+// Longest first with the samples that are no sand; the sand evens out what it can.
+static void weigh(chooser *c, choice *chosen)
+{
+    sp_i_makespan *m = &c->m;
+    m->machines = write_sizes(chosen, c->levels, c->size);
+    for (int g = 0; g < m->machines; g++) {
+        c->pace[g] = sp_i_merge_pace(c->p->costs, c->size[g]);
+    }
+    sp_i_makespan_longest_first(m, c->heap);
+    double speed = 0.0;
+    double sand_s = c->total_s;
+    for (size_t i = 0; i < m->jobs; i++) {
+        sand_s -= m->work_s[i];
+    }
+    double done_s = fmax(0.0, sand_s);
+    for (int g = 0; g < m->machines; g++) {
+        speed += 1.0 / c->pace[g];
+        done_s += c->load_s[g] / c->pace[g];
+    }
+    double level_s = fmax(done_s / speed, c->bound_s);
+    chosen->end_s = fmax(level_s, sp_i_makespan_largest_s(m));
+    chosen->overload = 0.0;
+    for (int g = 0; g < m->machines; g++) {
+        double late = fmax(c->load_s[g], level_s) / c->bound_s - 1.0;
+        chosen->overload += c->size[g] * late * late;
+    }
+}
+
+// The neighbours of a choice: two groups of a level made one, or one of the level above split in
+// two; `all` does it as often as it can be done. False where there is none.
+static bool change(const chooser *c, choice *chosen, int level, bool join, bool all)
+{
+    int *small = &chosen->count[level];
+    int *large = &chosen->count[level + 1];
+    int most = join ? *small / 2 : *large;
+    int times = all ? most : 1;
+    if (most < times || most == 0) {
+        return false;
+    }
+    *small += join ? -2 * times : 2 * times;
+    *large += join ? times : -times;
+    for (int l = c->most_least; l < c->levels; l++) {
+        if (chosen->count[l] > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Steepest descent. That the last group ends earlier often takes several steps; the overload of all
+// of them says whether a step was one of these.
+static void descend(chooser *c, choice *chosen)
+{
+    enum { WAYS = 4 };
+    bool better = true;
+    while (better && chosen->end_s > (1.0 + LATE) * c->bound_s) {
+        choice best = *chosen;
+        for (int k = 0; k < WAYS * (c->levels - 1); k++) {
+            choice tried = *chosen;
+            if (change(c, &tried, k / WAYS, k % 2 == 0, k % WAYS >= 2)) {
+                weigh(c, &tried);
+                best = tried.overload < best.overload ? tried : best;
+            }
+        }
+        better = best.overload < chosen->overload * (1.0 - 1e-9);
+        *chosen = best;
+    }
+}
+
+static bool chooser_init(chooser *c, const sp_i_group_problem *p)
+{
+    *c = (chooser){.p = p, .bound_s = sp_i_group_bound_s(p), .levels = p->costs->levels};
+    for (size_t i = 0; i < p->count; i++) {
+        c->total_s += p->work_s[i];
+    }
+    size_t jobs = 0;
+    while (jobs < p->count && p->work_s[jobs] > SAND * c->total_s / p->dp) {
+        jobs++;
+    }
+    size_t dp = (size_t)p->dp;
+    c->size = sp_i_malloc(dp * sizeof *c->size);
+    c->heap = sp_i_malloc(dp * sizeof *c->heap);
+    c->pace = sp_i_malloc(dp * sizeof *c->pace);
+    c->load_s = sp_i_malloc(dp * sizeof *c->load_s);
+    c->machine_of = sp_i_malloc((jobs + 1) * sizeof *c->machine_of);
+    c->m = (sp_i_makespan){.work_s = p->work_s,
+                           .least = p->least,
+                           .jobs = jobs,
+                           .size = c->size,
+                           .pace = c->pace,
+                           .machine_of = c->machine_of,
+                           .load_s = c->load_s};
+    return c->size != NULL && c->heap != NULL && c->pace != NULL && c->load_s != NULL &&
+           c->machine_of != NULL;
+}
+
+static void chooser_fini(chooser *c)
+{
+    sp_i_free(c->size);
+    sp_i_free(c->heap);
+    sp_i_free(c->pace);
+    sp_i_free(c->load_s);
+    sp_i_free(c->machine_of);
+}
+
+sp_status sp_i_group_sizes(const sp_i_group_problem *p, int *size, int *groups, sp_error *err)
+{
+    chooser c;
+    if (!chooser_init(&c, p)) {
+        chooser_fini(&c);
+        return sp_error_no_memory(err, "groups of ranks");
+    }
+    choice rule;
+    choose_by_rule(&c, &rule);
+    if (c.levels > 1 && c.bound_s > 0.0) {
+        int largest = c.levels - 1;
+        while (rule.count[largest] == 0) {
+            largest--;
+        }
+        int least = p->count > 0 ? sp_i_merge_level(p->least[0]) : 0;
+        c.most_least = least < largest ? least : largest;
+        weigh(&c, &rule);
+        choice other = rule;
+        descend(&c, &other);
+        rule = other.end_s < rule.end_s * (1.0 - LATE) ? other : rule;
+    }
+    *groups = write_sizes(&rule, c.levels, size);
+    chooser_fini(&c);
+    return SP_OK;
+}
+
+// ---- bound ----
+
+// The least that a sample costs where all is to end by end_s; HUGE_VAL: it cannot be.
+static double least_cost(const sp_i_group_problem *p, size_t sample, double end_s)
+{
+    int least = sp_i_merge_level(p->least[sample]);
+    double cost = HUGE_VAL;
+    for (int l = least < p->costs->levels ? least : p->costs->levels - 1; l < p->costs->levels;
+         l++) {
+        bool in_time = p->work_s[sample] * sp_i_merge_pace(p->costs, 1 << l) <= end_s;
+        cost = in_time ? fmin(cost, p->costs->cost[l]) : cost;
+    }
+    return cost;
+}
+
+static bool may_end_by(const sp_i_group_problem *p, double total_s, double end_s)
+{
+    double all_s = total_s;
+    for (size_t i = 0; i < p->count && (p->least[i] > 1 || p->work_s[i] > end_s); i++) {
+        double cost = least_cost(p, i, end_s);
+        if (!(cost < HUGE_VAL)) {
+            return false;
+        }
+        all_s += (cost - 1.0) * p->work_s[i];
+    }
+    return all_s <= p->dp * end_s;
+}
+
+double sp_i_group_bound_s(const sp_i_group_problem *p)
+{
+    enum { HALVINGS = 50 };
+    if (p->costs->levels < 2) {
+        return sp_i_makespan_bound_s(p->work_s, p->count, p->dp);
+    }
+    double total_s = 0.0;
+    for (size_t i = 0; i < p->count; i++) {
+        total_s += p->work_s[i];
+    }
+    double below_s = total_s / p->dp;
+    double end_s = SP_I_MERGE_LEVELS * total_s;
+    if (may_end_by(p, total_s, below_s)) {
+        return below_s;
+    }
+    for (int k = 0; k < HALVINGS; k++) {
+        double middle_s = 0.5 * (below_s + end_s);
+        if (may_end_by(p, total_s, middle_s)) {
+            end_s = middle_s;
+        } else {
+            below_s = middle_s;
+        }
+    }
+    return below_s;
+}

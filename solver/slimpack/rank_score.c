@@ -1,0 +1,202 @@
+#include "solver/slimpack/shape_search.h"
+
+#include "sim/base/alloc.h"
+#include "sim/schedule/packflow.h"
+
+// Packs whose transfers are measured, tokens on a rank.
+enum { SMALL = 256, TYPICAL = 4096 };
+
+static sp_status measure(sp_i_rank_scorer *s, int64_t longest_tokens, sp_error *err)
+{
+    const sp_layout *layout = s->cost.layout;
+    sp_packing packing;
+    sp_packing_init(&packing, NULL, layout->dp);
+    bool ok = true;
+    for (int32_t i = 0; ok && i < 2; i++) {
+        int64_t tokens = i == 0 ? SMALL : TYPICAL;
+        // A rank's states have tables of as many positions as the longest sample.
+        int64_t begin = longest_tokens > tokens ? longest_tokens - tokens : 0;
+        sp_slice slice = {.sample = i, .begin = begin, .tokens = tokens, .computed_tokens = tokens};
+        ok = sp_pack_list_begin(&packing.forward, 0, 1) &&
+             sp_pack_list_add(&packing.forward, slice, true);
+    }
+    sp_step_costs costs = {0};
+    sp_status status = ok ? sp_cost_model_build(&s->cost, &packing, &costs, err)
+                          : sp_error_no_memory(err, "the search for a packing");
+    if (status == SP_OK) {
+        status = sp_pack_memory_init(&s->memory, layout, &costs, err);
+    }
+    if (status == SP_OK) {
+        double small_ns = sp_step_costs_mean_p2p_ns(&costs, layout->pp, 0, 0);
+        double typical_ns = sp_step_costs_mean_p2p_ns(&costs, layout->pp, 0, 1);
+        s->p2p_token_ns = (typical_ns - small_ns) / (TYPICAL - SMALL);
+        s->p2p_ns = small_ns - s->p2p_token_ns * SMALL;
+    }
+    sp_step_costs_fini(&costs);
+    sp_packing_fini(&packing);
+    return status;
+}
+
+sp_status sp_i_rank_scorer_init(sp_i_rank_scorer *scorer, const sp_scenario *scenario,
+                                const sp_cost_model *cost, int64_t longest_tokens, sp_error *err)
+{
+    *scorer = (sp_i_rank_scorer){.scenario = scenario};
+    sp_status status = sp_cost_model_init(&scorer->cost, cost->model, cost->layout, cost->cluster,
+                                          cost->profile, cost->memory, scenario->source, err);
+    size_t vstages = (size_t)sp_layout_vstages(cost->layout);
+    scorer->token_bytes = sp_i_malloc((vstages + (size_t)cost->layout->pp) * sizeof(int64_t));
+    scorer->class_ns = sp_i_malloc(2 * vstages * sizeof(int64_t));
+    scorer->fullest = sp_i_malloc((size_t)cost->layout->dp * sizeof *scorer->fullest);
+    if (status == SP_OK &&
+        (scorer->token_bytes == NULL || scorer->class_ns == NULL || scorer->fullest == NULL)) {
+        status = sp_error_no_memory(err, "the search for a packing");
+    }
+    if (status == SP_OK) {
+        scorer->room_bytes = scorer->token_bytes + vstages;
+        status = measure(scorer, longest_tokens, err);
+    }
+    if (status != SP_OK) {
+        sp_i_rank_scorer_fini(scorer);
+    }
+    return status;
+}
+
+void sp_i_rank_scorer_fini(sp_i_rank_scorer *scorer)
+{
+    sp_cost_model_fini(&scorer->cost);
+    sp_pack_memory_fini(&scorer->memory);
+    sp_i_free(scorer->token_bytes);
+    sp_i_free(scorer->class_ns);
+    sp_i_free(scorer->fullest);
+    sp_i_free(scorer->times);
+    sp_i_free(scorer->tokens);
+    *scorer = (sp_i_rank_scorer){0};
+}
+
+int64_t sp_i_rank_scorer_most_tokens(sp_i_rank_scorer *s, bool split)
+{
+    const sp_layout *layout = s->cost.layout;
+    const sp_fullest_pack typical = {
+        .dp_count = 1, .tokens = TYPICAL, .slices = 1, .summed_tokens = TYPICAL};
+    sp_pack_memory_measure(&s->memory, &s->cost, &typical);
+    int64_t most = INT64_MAX;
+    sp_pack_memory_room(&s->memory, layout, split, s->scenario->memory_limit_bytes, s->token_bytes,
+                        s->room_bytes);
+    for (int r = 0; r < layout->pp; r++) {
+        double bytes = 0.0; // of a token, with the sums of the gradients of its key and value
+        double room = (double)s->room_bytes[r];
+        for (int chunk = 0; chunk < layout->chunks; chunk++) {
+            int v = sp_layout_vstage(layout, r, chunk);
+            bytes += (double)s->token_bytes[v] + s->memory.sums[v] / TYPICAL;
+            room += s->memory.sums[v];
+        }
+        int64_t tokens = bytes > 0.0 ? (int64_t)(room / bytes) : INT64_MAX;
+        most = tokens < most ? tokens : most;
+    }
+    return most < 1 ? 1 : most;
+}
+
+static void spread(const sp_i_rank_scorer *s, const int64_t *class_ns, int64_t *at)
+{
+    for (int v = 0; v < sp_layout_vstages(s->cost.layout); v++) {
+        at[v] = class_ns[s->cost.class_of_vstage[v]];
+    }
+}
+
+static sp_status fill_times(sp_i_rank_scorer *s, const sp_packing *packing, bool split, size_t nf,
+                            size_t nb, sp_error *err)
+{
+    size_t vstages = (size_t)sp_layout_vstages(s->cost.layout);
+    int64_t *first_ns = s->class_ns;
+    int64_t *second_ns = first_ns + s->cost.stage_classes;
+    sp_status status = SP_OK;
+    for (size_t k = 0; status == SP_OK && k < nf; k++) {
+        status = sp_cost_model_forward_ns(&s->cost, &packing->forward, &packing->forward.packs[k],
+                                          first_ns, err);
+        spread(s, first_ns, s->times + k * vstages);
+    }
+    int64_t *backward = s->times + nf * vstages;
+    int64_t *weights = backward + nb * vstages;
+    for (size_t k = 0; status == SP_OK && k < nb; k++) {
+        status =
+            sp_cost_model_backward_ns(&s->cost, &packing->backward, &packing->backward.packs[k],
+                                      split, first_ns, second_ns, err);
+        spread(s, first_ns, backward + k * vstages);
+        if (split) {
+            spread(s, second_ns, weights + k * vstages);
+        }
+    }
+    return status;
+}
+
+// Tokens of each pack on one of the ranks that share it.
+static void fill_tokens(const sp_pack_list *list, int64_t *tokens)
+{
+    for (size_t k = 0; k < list->count; k++) {
+        const sp_pack *pack = &list->packs[k];
+        tokens[k] = (pack->computed + pack->dp_count - 1) / pack->dp_count;
+    }
+}
+
+static sp_status fill_memory(sp_i_rank_scorer *s, const sp_packing *packing, bool split,
+                             sp_error *err)
+{
+    const sp_layout *layout = s->cost.layout;
+    sp_status status = sp_fullest_packs(packing, layout->cp, s->fullest, err);
+    if (status == SP_OK) {
+        sp_pack_memory_measure(&s->memory, &s->cost,
+                               &s->fullest[packing->forward.packs[0].dp_first]);
+        sp_pack_memory_room(&s->memory, layout, split, s->scenario->memory_limit_bytes,
+                            s->token_bytes, s->room_bytes);
+    }
+    return status;
+}
+
+sp_status sp_i_rank_score(sp_i_rank_scorer *scorer, const sp_packing *packing, const int32_t *need,
+                          bool split, sp_packflow_outcome *outcome, sp_error *err)
+{
+    const sp_layout *layout = scorer->cost.layout;
+    size_t vstages = (size_t)sp_layout_vstages(layout);
+    size_t nf = packing->forward.count;
+    size_t nb = packing->backward.count;
+    if (!sp_i_reserve((void **)&scorer->times, &scorer->times_capacity, (nf + 2 * nb) * vstages,
+                      sizeof *scorer->times) ||
+        !sp_i_reserve((void **)&scorer->tokens, &scorer->tokens_capacity, 2 * (nf + nb),
+                      sizeof *scorer->tokens)) {
+        return sp_error_no_memory(err, "the search for a packing");
+    }
+    int64_t *freed = scorer->tokens + nf;
+    fill_tokens(&packing->forward, scorer->tokens);
+    fill_tokens(&packing->backward, freed);
+    for (size_t k = 0; k < nf + nb; k++) {
+        freed[nb + k] =
+            (int64_t)(scorer->p2p_ns + scorer->p2p_token_ns * (double)scorer->tokens[k] + 0.5);
+    }
+    sp_status status = fill_times(scorer, packing, split, nf, nb, err);
+    if (status == SP_OK) {
+        status = fill_memory(scorer, packing, split, err);
+    }
+    if (status != SP_OK) {
+        return status;
+    }
+    sp_packflow_job job = {
+        .layout = layout,
+        .forward = nf,
+        .backward = nb,
+        .f_ns = scorer->times,
+        .b_ns = scorer->times + nf * vstages,
+        .w_ns = split ? scorer->times + (nf + nb) * vstages : NULL,
+        .need = need,
+        .tokens = scorer->tokens,
+        .freed = freed,
+        .p2p_f_ns = freed + nb,
+        .p2p_b_ns = freed + nb + nf,
+        .token_bytes = scorer->token_bytes,
+        .room_bytes = scorer->room_bytes,
+    };
+    sp_packflow_result result = {0};
+    status = sp_packflow_run(&job, &result, err);
+    *outcome =
+        (sp_packflow_outcome){.makespan_ns = result.makespan_ns, .fits = result.lacking_bytes == 0};
+    return status;
+}

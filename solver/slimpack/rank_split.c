@@ -1,0 +1,250 @@
+#include "solver/slimpack/rank_split.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "solver/rows.h"
+#include "solver/slimpack/makespan.h"
+#include "solver/slimpack/rank_groups.h"
+
+// So close to the bound no further exchange is looked for: a ten-thousandth of a percent.
+#define LEVEL 1e-6
+
+static double sample_s(const sp_i_work *work, const sp_batch *batch, int32_t sample)
+{
+    return sp_i_slice_work_s(work, 0, batch->tokens[sample]);
+}
+
+static double speed_of(const sp_i_rank_split *split, const sp_i_rank_group *group)
+{
+    return 1.0 / sp_i_merge_pace(&split->costs, group->dp_count);
+}
+
+// The samples in descending order, and what the search for a split works on.
+typedef struct split_job {
+    int32_t *order;        // [samples]
+    double *work_s;        // [samples]
+    int *least, *group_of; // [samples]
+    int *size, *heap;      // [dp]
+    double *pace, *load_s; // [dp]
+    sp_i_group_problem problem;
+} split_job;
+
+static sp_status split_job_init(split_job *job, const sp_i_work *work, const sp_batch *batch,
+                                int dp, const sp_i_merge_costs *costs, double merge_share,
+                                int64_t token_limit, sp_error *err)
+{
+    size_t n = batch->count + 1;
+    size_t ranks = (size_t)dp;
+    *job = (split_job){.work_s = sp_i_malloc(n * sizeof *job->work_s),
+                       .least = sp_i_malloc(n * sizeof *job->least),
+                       .group_of = sp_i_malloc(n * sizeof *job->group_of),
+                       .size = sp_i_malloc(ranks * sizeof *job->size),
+                       .heap = sp_i_malloc(ranks * sizeof *job->heap),
+                       .pace = sp_i_malloc(ranks * sizeof *job->pace),
+                       .load_s = sp_i_malloc(ranks * sizeof *job->load_s)};
+    if (job->work_s == NULL || job->least == NULL || job->group_of == NULL || job->size == NULL ||
+        job->heap == NULL || job->pace == NULL || job->load_s == NULL) {
+        return sp_error_no_memory(err, "samples of the ranks");
+    }
+    sp_status status = sp_i_order_descending(batch, &job->order, err);
+    int most = 1 << (costs->levels - 1);
+    for (size_t i = 0; status == SP_OK && i < batch->count; i++) {
+        int64_t tokens = batch->tokens[job->order[i]];
+        job->work_s[i] = sample_s(work, batch, job->order[i]);
+        job->least[i] = 1;
+        while (token_limit > 0 && tokens / job->least[i] > token_limit && job->least[i] < most) {
+            job->least[i] *= 2;
+        }
+    }
+    job->problem = (sp_i_group_problem){.work_s = job->work_s,
+                                        .least = job->least,
+                                        .count = batch->count,
+                                        .dp = dp,
+                                        .costs = costs,
+                                        .merge_share = merge_share};
+    return status;
+}
+
+static void split_job_fini(split_job *job)
+{
+    sp_i_free(job->order);
+    sp_i_free(job->work_s);
+    sp_i_free(job->least);
+    sp_i_free(job->group_of);
+    sp_i_free(job->size);
+    sp_i_free(job->heap);
+    sp_i_free(job->pace);
+    sp_i_free(job->load_s);
+}
+
+static sp_status assign(split_job *job, sp_i_rank_split *split, sp_error *err)
+{
+    const sp_i_group_problem *p = &job->problem;
+    sp_i_makespan m = {.work_s = p->work_s,
+                       .least = p->least,
+                       .jobs = p->count,
+                       .size = job->size,
+                       .pace = job->pace,
+                       .machine_of = job->group_of,
+                       .load_s = job->load_s};
+    sp_status status = sp_i_group_sizes(p, job->size, &m.machines, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    int first = 0;
+    double speed = 0.0;
+    for (int g = 0; g < m.machines; g++) {
+        job->pace[g] = sp_i_merge_pace(p->costs, job->size[g]);
+        speed += 1.0 / job->pace[g];
+        split->groups[g] = (sp_i_rank_group){.dp_first = first, .dp_count = job->size[g]};
+        first += job->size[g];
+    }
+    double total_s = 0.0;
+    for (size_t i = 0; i < p->count; i++) {
+        total_s += p->work_s[i];
+    }
+    split->count = m.machines;
+    split->bound_s = sp_i_group_bound_s(p);
+    // What these groups can reach, which the cost of merging keeps from the bound.
+    double level_s = fmax(split->bound_s, total_s / speed);
+    sp_i_makespan_longest_first(&m, job->heap);
+    return sp_i_makespan_exchange(&m, level_s * (1.0 + LEVEL), err);
+}
+
+// From group_of, longest first in each group.
+static sp_status gather(const split_job *job, sp_i_rank_split *split, sp_error *err)
+{
+    for (size_t i = 0; i < job->problem.count; i++) {
+        split->groups[job->group_of[i]].count++;
+    }
+    for (int g = 0; g < split->count; g++) {
+        sp_i_rank_group *group = &split->groups[g];
+        group->sample = sp_i_malloc((group->count + 1) * sizeof *group->sample);
+        group->count = 0;
+        group->work_s = job->load_s[g];
+        if (group->sample == NULL) {
+            return sp_error_no_memory(err, "samples of the ranks");
+        }
+    }
+    for (size_t i = 0; i < job->problem.count; i++) {
+        sp_i_rank_group *group = &split->groups[job->group_of[i]];
+        group->sample[group->count++] = job->order[i];
+    }
+    return SP_OK;
+}
+
+sp_status sp_i_rank_split_priced(const sp_i_work *work, const sp_batch *batch, int dp,
+                                 const sp_i_merge_costs *costs, double merge_share,
+                                 int64_t token_limit, sp_i_rank_split *split, sp_error *err)
+{
+    split_job job;
+    *split = (sp_i_rank_split){.groups = sp_i_calloc((size_t)dp, sizeof *split->groups),
+                               .costs = *costs};
+    int most = merge_share > 0.0 ? sp_i_merge_level(sp_i_power_of_two(dp)) + 1 : 1;
+    split->costs.levels = most < costs->levels ? most : costs->levels;
+    sp_status status =
+        split_job_init(&job, work, batch, dp, &split->costs, merge_share, token_limit, err);
+    if (status == SP_OK && split->groups == NULL) {
+        status = sp_error_no_memory(err, "samples of the ranks");
+    }
+    if (status == SP_OK) {
+        status = assign(&job, split, err);
+    }
+    if (status == SP_OK) {
+        status = gather(&job, split, err);
+    }
+    split_job_fini(&job);
+    if (status != SP_OK) {
+        sp_i_rank_split_fini(split);
+    }
+    return status;
+}
+
+double sp_i_rank_split_gap(const sp_i_rank_split *split)
+{
+    double largest_s = 0.0;
+    for (int g = 0; g < split->count; g++) {
+        largest_s = fmax(largest_s, split->groups[g].work_s);
+    }
+    return split->bound_s > 0.0 ? fmax(0.0, largest_s / split->bound_s - 1.0) : 0.0;
+}
+
+void sp_i_rank_split_fini(sp_i_rank_split *split)
+{
+    for (int g = 0; split->groups != NULL && g < split->count; g++) {
+        sp_i_free(split->groups[g].sample);
+    }
+    sp_i_free(split->groups);
+    *split = (sp_i_rank_split){0};
+}
+
+sp_status sp_i_rank_split_copy(const sp_i_rank_split *from, sp_i_rank_split *to, sp_error *err)
+{
+    *to = (sp_i_rank_split){.groups = sp_i_calloc((size_t)from->count + 1, sizeof *to->groups),
+                            .costs = from->costs,
+                            .bound_s = from->bound_s};
+    bool ok = to->groups != NULL;
+    for (int g = 0; ok && g < from->count; g++) {
+        sp_i_rank_group *group = &to->groups[to->count++];
+        *group = from->groups[g];
+        group->sample = sp_i_malloc((group->count + 1) * sizeof *group->sample);
+        ok = group->sample != NULL;
+        if (ok) {
+            memcpy(group->sample, from->groups[g].sample, group->count * sizeof *group->sample);
+        }
+    }
+    if (!ok) {
+        sp_i_rank_split_fini(to);
+        return sp_error_no_memory(err, "samples of the ranks");
+    }
+    return SP_OK;
+}
+
+// Descending length, then batch order, as sp_i_order_descending.
+static bool comes_before(const sp_batch *batch, int32_t a, int32_t b)
+{
+    return batch->tokens[a] != batch->tokens[b] ? batch->tokens[a] > batch->tokens[b] : a < b;
+}
+
+sp_status sp_i_rank_split_move(const sp_i_work *work, const sp_batch *batch, sp_i_rank_split *split,
+                               int from, int to, double work_s, bool *moved, sp_error *err)
+{
+    sp_i_rank_group *source = &split->groups[from];
+    sp_i_rank_group *target = &split->groups[to];
+    int32_t *merged = sp_i_malloc((source->count + target->count + 1) * sizeof *merged);
+    *moved = false;
+    if (merged == NULL) {
+        return sp_error_no_memory(err, "samples of the ranks");
+    }
+    double left_s = work_s * speed_of(split, source);
+    size_t kept = 0;
+    size_t count = 0;
+    // The moved ones stay in order; the two ordered lists are then merged.
+    int32_t *going = merged + target->count;
+    for (size_t i = 0; i < source->count; i++) {
+        double s = sample_s(work, batch, source->sample[i]);
+        if (s <= left_s && (kept > 0 || i + 1 < source->count)) {
+            left_s -= s;
+            source->work_s -= s / speed_of(split, source);
+            target->work_s += s / speed_of(split, target);
+            going[count++] = source->sample[i];
+        } else {
+            source->sample[kept++] = source->sample[i];
+        }
+    }
+    source->count = kept;
+    size_t a = 0;
+    size_t b = 0;
+    for (size_t i = 0; i < target->count + count; i++) {
+        bool own =
+            b == count || (a < target->count && comes_before(batch, target->sample[a], going[b]));
+        merged[i] = own ? target->sample[a++] : going[b++];
+    }
+    target->count += count;
+    sp_i_free(target->sample);
+    target->sample = merged;
+    *moved = count > 0;
+    return SP_OK;
+}

@@ -1,0 +1,28 @@
+// The two phases of SlimPack's planner (arXiv 2509.26246): samples are given to data-parallel
+// ranks, then each rank's samples are cut and packed. Private to solver.
+#ifndef SLIMPACK_SOLVER_SLIMPACK_SLIMPACK_SEARCH_H
+#define SLIMPACK_SOLVER_SLIMPACK_SLIMPACK_SEARCH_H
+
+#include "sim/scenario/scenario.h"
+#include "solver/evaluate/packflow_choice.h"
+#include "solver/strategy.h"
+
+typedef struct sp_i_slimpack_options {
+    bool asymmetric;   // backward packs may be a partition of their own
+    bool split;        // input and weight gradients apart
+    int trials;        // candidates of all ranks together, about
+    double deadline_s; // of sp_clock_s(): the best plan so far is taken then; 0: none
+} sp_i_slimpack_options;
+
+// The settings of a scenario for a strategy that would search freely, from now on.
+sp_i_slimpack_options sp_i_slimpack_options_of(const sp_strategy_spec *spec, bool asymmetric,
+                                               bool split);
+
+// Fills the packing (uninitialised; not with an error) unless it is NULL, and what comes of it: the
+// whole step as it is simulated where there is a packing, as predicted by the search where not.
+// Ranks are searched on input->threads threads; the plan is the same for any number of them. What
+// is better in the prediction but not in the whole step is not taken.
+sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpack_options *options,
+                               sp_packing *packing, sp_packflow_outcome *outcome, sp_error *err);
+
+#endif

@@ -1,0 +1,172 @@
+// ByteScale's hybrid data parallelism (Ge et al., arXiv 2502.21231): one axis of ranks with the
+// same room; a sequence that needs several forms a ring of just as many, here rounded up to an
+// aligned block of a power of two. Its balance scheduler: longest first, each ring where its ranks
+// have the least time so far; then the short ones, without a pipeline each to the rank with the
+// least time (DP-balance), with one in runs of like lengths that bring every pipeline to the same
+// level (PP-balance). Ranks may run different numbers of micro-batches. Selective offload is not
+// part of it: memory.offload_ratio is.
+#include "sim/base/alloc.h"
+#include "solver/merged.h"
+#include "solver/rows.h"
+#include "solver/strategy_list.h"
+
+typedef struct hdp {
+    const sp_strategy_input *input;
+    sp_packing *packing;
+    int64_t rank_tokens;
+    int dp;
+    int32_t *order; // samples by descending length
+    size_t rings;   // of them need several ranks
+    double *load_s; // [dp]
+    int32_t *rank;  // [samples] of the short ones, by place in `order`
+} hdp;
+
+static double work_s(const hdp *h, size_t i)
+{
+    return sp_cost_model_sample_work_s(h->input->cost, h->input->batch->tokens[h->order[i]]);
+}
+
+static int degree_of(const hdp *h, size_t i)
+{
+    return sp_i_merged_degree(h->input->batch->tokens[h->order[i]], h->rank_tokens, h->dp);
+}
+
+// Time until all ranks of a block are free.
+static double block_load_s(const hdp *h, int first, int degree)
+{
+    double most_s = 0.0;
+    for (int r = first; r < first + degree; r++) {
+        most_s = h->load_s[r] > most_s ? h->load_s[r] : most_s;
+    }
+    return most_s;
+}
+
+static bool add_rings(hdp *h)
+{
+    bool ok = true;
+    while (ok && h->rings < h->input->batch->count && degree_of(h, h->rings) > 1) {
+        int degree = degree_of(h, h->rings);
+        int best = 0;
+        for (int first = degree; first <= h->dp - degree; first += degree) {
+            if (block_load_s(h, first, degree) < block_load_s(h, best, degree)) {
+                best = first;
+            }
+        }
+        double end_s = block_load_s(h, best, degree) + work_s(h, h->rings) / degree;
+        for (int r = best; r < best + degree; r++) {
+            h->load_s[r] = end_s;
+        }
+        ok = sp_pack_list_begin(&h->packing->forward, best, degree) &&
+             sp_i_merged_add(h->packing, h->order[h->rings++]);
+    }
+    return ok;
+}
+
+static void deal_to_least(hdp *h)
+{
+    for (size_t i = h->rings; i < h->input->batch->count; i++) {
+        int best = 0;
+        for (int r = 1; r < h->dp; r++) {
+            best = h->load_s[r] < h->load_s[best] ? r : best;
+        }
+        h->rank[i] = best;
+        h->load_s[best] += work_s(h, i);
+    }
+}
+
+// The level to which this work fills the ranks, by bisection.
+static double level_s(const hdp *h, double work)
+{
+    double low = 0.0;
+    double high = block_load_s(h, 0, h->dp) + work;
+    for (int step = 0; step < 64; step++) {
+        double middle = (low + high) / 2.0;
+        double room = 0.0;
+        for (int r = 0; r < h->dp; r++) {
+            room += h->load_s[r] < middle ? middle - h->load_s[r] : 0.0;
+        }
+        if (room < work) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return high;
+}
+
+static void deal_in_runs(hdp *h)
+{
+    double left_s = 0.0;
+    for (size_t i = h->rings; i < h->input->batch->count; i++) {
+        left_s += work_s(h, i);
+    }
+    double level = level_s(h, left_s);
+    int r = 0;
+    for (size_t i = h->rings; i < h->input->batch->count; i++) {
+        double work = work_s(h, i);
+        // Half of a sample may stand above the level: what is above on one rank is below on the
+        // next.
+        while (r < h->dp - 1 && h->load_s[r] + work / 2.0 > level) {
+            r++;
+        }
+        h->rank[i] = r;
+        h->load_s[r] += work;
+    }
+}
+
+// Each rank's short samples in micro-batches of at most its tokens, longest first.
+static bool add_microbatches(hdp *h)
+{
+    bool ok = true;
+    for (int r = 0; ok && r < h->dp; r++) {
+        int64_t room = -1;
+        for (size_t i = h->rings; ok && i < h->input->batch->count; i++) {
+            if (h->rank[i] != r) {
+                continue;
+            }
+            int64_t tokens = h->input->batch->tokens[h->order[i]];
+            if (tokens > room) {
+                ok = sp_pack_list_begin(&h->packing->forward, r, 1);
+                room = h->rank_tokens;
+            }
+            ok = ok && sp_i_merged_add(h->packing, h->order[i]);
+            room -= tokens;
+        }
+    }
+    return ok;
+}
+
+sp_status sp_i_pack_bytescale(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    const sp_batch *batch = input->batch;
+    int dp = input->scenario->layout.dp;
+    hdp h = {.input = input,
+             .packing = packing,
+             .rank_tokens = sp_i_merged_rank_tokens(input),
+             .dp = dp};
+    sp_packing_init(packing, batch, dp);
+    sp_status status = sp_i_merged_check(input, err);
+    if (status == SP_OK) {
+        status = sp_i_order_descending(batch, &h.order, err);
+    }
+    if (status != SP_OK) {
+        return status;
+    }
+    h.load_s = sp_i_calloc((size_t)dp, sizeof *h.load_s);
+    h.rank = sp_i_malloc(batch->count * sizeof *h.rank);
+    bool ok = h.load_s != NULL && h.rank != NULL && add_rings(&h);
+    if (ok && input->scenario->layout.pp == 1) {
+        deal_to_least(&h);
+    } else if (ok) {
+        deal_in_runs(&h);
+    }
+    ok = ok && add_microbatches(&h);
+    status = ok ? sp_i_merged_order(input, packing, err) : sp_error_no_memory(err, "a packing");
+    if (status != SP_OK) {
+        sp_packing_fini(packing);
+    }
+    sp_i_free(h.order);
+    sp_i_free(h.load_s);
+    sp_i_free(h.rank);
+    return status;
+}

@@ -1,0 +1,297 @@
+// DynaPipe (Jiang et al., arXiv 2311.10418, section 4): samples by descending length, cut into
+// micro-batches of neighbours by the dynamic programme that minimises (c-1) max t + sum t / D for c
+// pipeline stages and D data-parallel ranks; t is the forward and backward time of a micro-batch
+// whose samples are padded to its longest. On every rank the activations of c such micro-batches
+// fit the memory that the model states leave; a sample that is too long for that is alone, if it
+// fits at all. Micro-batches go to ranks by the method of Karmarkar and Karp. The paper's tour
+// through samples that have two lengths, and its order of actions in place of 1F1B, are left out.
+#include <math.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+#include "solver/evaluate/oom_diagnosis.h"
+#include "solver/rows.h"
+#include "solver/strategies/karmarkar_karp.h"
+#include "solver/strategy_list.h"
+#include "solver/terapipe_slices.h"
+
+// Micro-batches that are weighed, and how fine the search is: it may stop (c-1) t / STEPS short of
+// the optimum for the time t of the longest sample.
+enum { MOST_WEIGHED = 1 << 20, STEPS = 250 };
+
+typedef struct search {
+    const sp_strategy_input *input;
+    int32_t *order;     // [batch->count]: samples by descending length
+    int64_t *most;      // [batch->count]: samples of a micro-batch from there on, by memory
+    int64_t *room;      // [pp]: bytes that the model states leave
+    int64_t *price_ns;  // [batch->count * points]: of point(k) samples from there on
+    size_t points;      // up to the largest of most[]
+    int64_t most_ns;    // so many times add up without overflow
+    sp_pack_list asked; // the micro-batch that is being priced, as the only pack
+} search;
+
+static sp_status search_init(search *find, const sp_strategy_input *input, sp_error *err);
+static void search_fini(search *find);
+static sp_status find_groups(search *find, sp_terapipe_slices *groups, sp_error *err);
+static bool add_group(const search *find, size_t first, size_t count, sp_pack_list *list);
+
+sp_status sp_i_pack_dynapipe(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    search find;
+    sp_terapipe_slices groups = {0};
+    sp_packing_init(packing, input->batch, input->scenario->layout.dp);
+    sp_status status = search_init(&find, input, err);
+    if (status == SP_OK) {
+        status = find_groups(&find, &groups, err);
+    }
+    size_t first = 0;
+    for (size_t g = 0; status == SP_OK && g < groups.count; g++) {
+        size_t count = (size_t)groups.tokens[g];
+        if (!add_group(&find, first, count, &packing->forward)) {
+            status = sp_error_no_memory(err, "a packing");
+        }
+        first += count;
+    }
+    if (status == SP_OK) {
+        status = sp_i_assign_by_time(packing, input->cost, 0, err);
+    }
+    if (status != SP_OK) {
+        sp_packing_fini(packing);
+    }
+    sp_terapipe_slices_fini(&groups);
+    search_fini(&find);
+    return status;
+}
+
+static sp_status find_room(search *find, sp_error *err);
+
+static sp_status search_init(search *find, const sp_strategy_input *input, sp_error *err)
+{
+    const sp_layout *layout = &input->scenario->layout;
+    size_t count = input->batch->count;
+    *find = (search){.input = input};
+    find->most = sp_i_calloc(count, sizeof *find->most);
+    find->room = sp_i_calloc((size_t)layout->pp, sizeof *find->room);
+    if (find->most == NULL || find->room == NULL) {
+        return sp_error_no_memory(err, "packing");
+    }
+    find->most_ns = INT64_MAX / 2 / ((int64_t)count + (int64_t)layout->pp * layout->dp);
+    sp_status status = sp_i_order_descending(input->batch, &find->order, err);
+    return status == SP_OK ? find_room(find, err) : status;
+}
+
+static void search_fini(search *find)
+{
+    sp_i_free(find->order);
+    sp_i_free(find->most);
+    sp_i_free(find->room);
+    sp_i_free(find->price_ns);
+    sp_i_free(find->asked.packs);
+    sp_i_free(find->asked.slices);
+}
+
+static int64_t longest_of(const search *find, size_t first)
+{
+    return find->input->batch->tokens[find->order[first]];
+}
+
+// ---- memory ----
+
+static sp_status find_room(search *find, sp_error *err)
+{
+    const sp_scenario *scenario = find->input->scenario;
+    const sp_layout *layout = &scenario->layout;
+    sp_stage *stages = sp_i_calloc((size_t)layout->chunks, sizeof *stages);
+    if (stages == NULL) {
+        return sp_error_no_memory(err, "packing");
+    }
+    for (int r = 0; r < layout->pp; r++) {
+        sp_bytes states = {{0}};
+        for (int c = 0; c < layout->chunks; c++) {
+            stages[c] = find->input->cost->stages[sp_layout_vstage(layout, r, c)];
+        }
+        sp_footprint_states(&scenario->model, layout, &scenario->memory.stack, stages,
+                            layout->chunks, &states);
+        find->room[r] = scenario->memory_limit_bytes - sp_bytes_total(&states);
+    }
+    sp_i_free(stages);
+    return SP_OK;
+}
+
+// Do `in_flight` micro-batches of `count` samples of `tokens` tokens fit a rank, one of them at
+// work?
+static bool fits_rank(const search *find, int rank, int64_t tokens, int64_t count, int in_flight)
+{
+    const sp_scenario *scenario = find->input->scenario;
+    const sp_layout *layout = &scenario->layout;
+    double held = 0.0;
+    double at_work = 0.0;
+    for (int c = 0; c < layout->chunks; c++) {
+        const sp_stage *stage = &find->input->cost->stages[sp_layout_vstage(layout, rank, c)];
+        sp_unit_bytes unit;
+        const sp_unit_load load = {.tokens = count * tokens, .pairs = count * tokens * tokens};
+        sp_footprint_unit(&scenario->model, layout, stage, &scenario->memory, &load, &unit);
+        held += (double)sp_bytes_total(&unit.held);
+        at_work = fmax(at_work, (double)sp_bytes_total(&unit.forward));
+        at_work = fmax(at_work, (double)sp_bytes_total(&unit.backward));
+    }
+    return in_flight * held + at_work <= (double)find->room[rank];
+}
+
+static bool fits(const search *find, size_t first, int64_t count, int in_flight)
+{
+    int64_t tokens = longest_of(find, first);
+    // Pairs that cannot be counted.
+    bool fit = count <= INT64_MAX / tokens / tokens;
+    for (int r = 0; fit && r < find->input->scenario->layout.pp; r++) {
+        fit = fits_rank(find, r, tokens, count, in_flight);
+    }
+    return fit;
+}
+
+// Fills most[]; returns the largest of them.
+static int64_t find_most(search *find, int64_t limit)
+{
+    size_t samples = find->input->batch->count;
+    int stages = find->input->scenario->layout.pp;
+    int64_t largest = 0;
+    for (size_t first = 0; first < samples; first++) {
+        int64_t low = 0;
+        int64_t high = (int64_t)(samples - first);
+        // A later start has shorter samples: at least one less of them than before.
+        if (first > 0 && find->most[first - 1] > 0) {
+            low = find->most[first - 1] - 1;
+        }
+        high = high < limit ? high : limit;
+        while (low < high) {
+            int64_t middle = high - (high - low) / 2;
+            if (fits(find, first, middle, stages)) {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        find->most[first] = high == 0 && fits(find, first, 1, 1) ? 1 : high;
+        largest = find->most[first] > largest ? find->most[first] : largest;
+    }
+    return largest;
+}
+
+// ---- the programme ----
+
+static bool add_group(const search *find, size_t first, size_t count, sp_pack_list *list)
+{
+    size_t last = find->input->batch->count - 1;
+    bool ok = sp_pack_list_begin(list, 0, 1);
+    for (size_t i = first; ok && i < first + count; i++) {
+        // A priced size may reach beyond the list; padded to the first, all samples cost the same.
+        int32_t sample = find->order[i < last ? i : last];
+        sp_slice slice = {.sample = sample,
+                          .tokens = find->input->batch->tokens[sample],
+                          .computed_tokens = longest_of(find, first)};
+        ok = sp_pack_list_add(list, slice, true);
+    }
+    return ok;
+}
+
+// Sizes of micro-batches that are priced: 1 to 8, then 10, 12, 14, 16, 20, ... The times of others
+// lie on lines between them, as the paper reads its table of measured times.
+static int64_t point(size_t k)
+{
+    return k < 4 ? (int64_t)k + 1 : (int64_t)(5 + k % 4) << (k / 4 - 1);
+}
+
+static sp_status price(search *find, int64_t largest, sp_error *err)
+{
+    size_t samples = find->input->batch->count;
+    find->points = 1;
+    while (point(find->points - 1) < largest) {
+        find->points++;
+    }
+    find->price_ns = sp_i_calloc(samples * find->points, sizeof *find->price_ns);
+    bool ok = find->price_ns != NULL;
+    for (size_t first = 0; ok && first < samples; first++) {
+        int64_t *ns = &find->price_ns[first * find->points];
+        for (size_t k = 0; ok && k < find->points && (k == 0 || point(k - 1) < find->most[first]);
+             k++) {
+            find->asked.count = 0;
+            find->asked.slice_count = 0;
+            ok = add_group(find, first, (size_t)point(k), &find->asked);
+            ns[k] = !ok ? 0
+                        : sp_ns_from_s(sp_cost_model_pack_s(find->input->cost, &find->asked,
+                                                            &find->asked.packs[0]));
+        }
+    }
+    return ok ? SP_OK : sp_error_no_memory(err, "packing");
+}
+
+// The samples of the list are what the programme calls tokens.
+static int64_t group_ns(const void *context, int64_t count, int64_t first)
+{
+    const search *find = context;
+    if (count > find->most[first]) {
+        return -1;
+    }
+    const int64_t *ns = &find->price_ns[(size_t)first * find->points];
+    size_t k = 0;
+    while (point(k) < count) {
+        k++;
+    }
+    int64_t whole_ns = ns[k];
+    if (point(k) > count) {
+        double share = (double)(count - point(k - 1)) / (double)(point(k) - point(k - 1));
+        whole_ns = ns[k - 1] + (int64_t)(share * (double)(ns[k] - ns[k - 1]));
+    }
+    return whole_ns < find->most_ns ? whole_ns : -1;
+}
+
+// The longest sample does not fit a rank alone: with how much it would.
+static sp_status refuse(const search *find, sp_error *err)
+{
+    const sp_scenario *scenario = find->input->scenario;
+    char text[SP_WARNING_TEXT];
+    sp_oom_diagnosis shortage;
+    sp_packing alone;
+    sp_packing_init(&alone, find->input->batch, scenario->layout.dp);
+    sp_status status = add_group(find, 0, 1, &alone.forward)
+                           ? sp_oom_diagnosis_find(scenario, &alone, 0, &shortage, err)
+                           : sp_error_no_memory(err, "a packing");
+    if (status == SP_OK && sp_oom_diagnosis_is_of_sample(&shortage)) {
+        sp_oom_diagnosis_text(&shortage, text);
+        status =
+            sp_error_in(err, SP_ERR_INFEASIBLE, scenario->source, "memory.limit_gib", "%s", text);
+    } else if (status == SP_OK) {
+        status = sp_error_in(err, SP_ERR_INFEASIBLE, scenario->source, "memory.limit_gib",
+                             "the activations of a sample of %lld tokens alone do not fit a rank",
+                             (long long)longest_of(find, 0));
+    }
+    sp_packing_fini(&alone);
+    return status;
+}
+
+static sp_status find_groups(search *find, sp_terapipe_slices *groups, sp_error *err)
+{
+    const sp_scenario *scenario = find->input->scenario;
+    const sp_layout *layout = &scenario->layout;
+    int64_t samples = (int64_t)find->input->batch->count;
+    int64_t limit = samples < MOST_WEIGHED ? MOST_WEIGHED / samples : 1;
+    int64_t largest = find_most(find, limit);
+    sp_terapipe_problem problem = {.tokens = samples,
+                                   .granularity = 1,
+                                   .most_tokens = largest,
+                                   .stages = (int64_t)layout->dp * (layout->pp - 1) + 1,
+                                   .time = group_ns,
+                                   .context = find};
+    sp_status status = SP_OK;
+    if (find->most[0] > 0) {
+        status = price(find, largest, err);
+    }
+    if (status == SP_OK && find->most[0] > 0) {
+        problem.tolerance_ns = group_ns(find, 1, 0) / STEPS;
+        status = sp_terapipe_slices_find(&problem, groups, err);
+    }
+    if (status == SP_OK && groups->count == 0) {
+        status = refuse(find, err);
+    }
+    return status;
+}

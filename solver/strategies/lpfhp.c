@@ -1,0 +1,118 @@
+// Longest-pack-first histogram packing (Krell et al., arXiv 2107.02027) of the batch's lengths,
+// with at most strategy.max_per_pack samples to a row. Samples of equal length are interchangeable:
+// they go to the rows of their length in batch order. Rows stand in the order of their longest
+// sample.
+#include "sim/base/alloc.h"
+#include "solver/rows.h"
+#include "solver/strategies/best_fit.h"
+#include "solver/strategy_list.h"
+
+typedef struct histogram {
+    sp_i_length_count *lengths; // descending
+    size_t *next;               // per length: the next sample in `order` to be handed out
+    size_t count;
+} histogram;
+
+static bool histogram_make(const sp_batch *batch, const int32_t *order, histogram *h)
+{
+    h->lengths = sp_i_malloc(batch->count * sizeof *h->lengths);
+    h->next = sp_i_malloc(batch->count * sizeof *h->next);
+    if (h->lengths == NULL || h->next == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < batch->count; i++) {
+        int64_t tokens = batch->tokens[order[i]];
+        if (h->count == 0 || h->lengths[h->count - 1].tokens != tokens) {
+            h->lengths[h->count] = (sp_i_length_count){.tokens = tokens};
+            h->next[h->count++] = i;
+        }
+        h->lengths[h->count - 1].samples++;
+    }
+    return true;
+}
+
+// Gives every pack its samples; returns the number of packs.
+static size_t hand_out(const sp_i_pack_kinds *kinds, size_t *next, size_t *row_of)
+{
+    size_t row = 0;
+    for (size_t k = 0; k < kinds->count; k++) {
+        for (int64_t pack = 0; pack < kinds->kind[k].packs; pack++, row++) {
+            for (int64_t part = (int64_t)k; part >= 0; part = kinds->kind[part].base) {
+                const sp_i_pack_kind *kind = &kinds->kind[part];
+                for (int64_t i = 0; i < kind->repeat; i++) {
+                    row_of[next[kind->length]++] = row;
+                }
+            }
+        }
+    }
+    return row;
+}
+
+// Numbers the rows anew, in the order of their first samples.
+static bool renumber(size_t *row_of, size_t samples, size_t rows)
+{
+    size_t *number = sp_i_malloc(rows * sizeof *number);
+    if (number == NULL) {
+        return false;
+    }
+    for (size_t r = 0; r < rows; r++) {
+        number[r] = rows;
+    }
+    size_t numbered = 0;
+    for (size_t i = 0; i < samples; i++) {
+        size_t *own = &number[row_of[i]];
+        if (*own == rows) {
+            *own = numbered++;
+        }
+        row_of[i] = *own;
+    }
+    sp_i_free(number);
+    return true;
+}
+
+static sp_status fill_in_order(sp_i_rows *rows, const sp_strategy_input *input,
+                               const int32_t *order, sp_error *err)
+{
+    const sp_batch *batch = input->batch;
+    histogram h = {0};
+    sp_i_pack_kinds kinds = {0};
+    size_t *row_of = sp_i_malloc(batch->count * sizeof *row_of);
+    sp_status status = SP_OK;
+    if (row_of == NULL || !histogram_make(batch, order, &h)) {
+        status = sp_error_no_memory(err, "packing");
+        goto out;
+    }
+    status = sp_i_histogram_pack(h.lengths, h.count, input->context,
+                                 input->scenario->strategy.max_per_pack, &kinds, err);
+    if (status != SP_OK) {
+        goto out;
+    }
+    size_t count = hand_out(&kinds, h.next, row_of);
+    if (!renumber(row_of, batch->count, count)) {
+        status = sp_error_no_memory(err, "packing");
+        goto out;
+    }
+    sp_i_rows_gather(rows, batch, order, row_of, count);
+out:
+    sp_i_free(h.lengths);
+    sp_i_free(h.next);
+    sp_i_free(kinds.kind);
+    sp_i_free(row_of);
+    return status;
+}
+
+static sp_status fill(sp_i_rows *rows, const sp_strategy_input *input, sp_error *err)
+{
+    int32_t *order = NULL;
+    sp_status status = sp_i_order_descending(input->batch, &order, err);
+    if (status == SP_OK) {
+        status = fill_in_order(rows, input, order, err);
+        sp_i_free(order);
+    }
+    return status;
+}
+
+sp_status sp_i_pack_lpfhp(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    return sp_i_pack_rows(input, fill, packing, err);
+}

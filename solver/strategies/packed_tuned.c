@@ -1,0 +1,50 @@
+// Packed, in rows of the length that suits the batch best: what tuning the pack length by hand
+// gives. Rows of the context's length waste a pipeline when a batch fills only a few of them.
+#include <math.h>
+
+#include "solver/evaluate/step_judge.h"
+#include "solver/strategy_list.h"
+
+enum { LENGTHS = 17 }; // tried, from the context to the longest sample in equal ratios
+
+static sp_status pack(const sp_strategy_input *input, int64_t length, sp_packing *packing,
+                      sp_error *err)
+{
+    sp_strategy_input with = *input;
+    with.context = length;
+    return sp_i_pack_packed(&with, packing, err);
+}
+
+// The whole step of rows of this length.
+static sp_status judge(const sp_strategy_input *input, int64_t length, sp_packflow_outcome *outcome,
+                       sp_error *err)
+{
+    sp_packing tried;
+    sp_status status = pack(input, length, &tried, err);
+    if (status == SP_OK) {
+        status = sp_step_judge_rows(input, &tried, outcome, err);
+        sp_packing_fini(&tried);
+    }
+    return status;
+}
+
+// Rows of the context's length come first, so that the result is never worse than theirs.
+sp_status sp_i_pack_packed_tuned(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    sp_packflow_outcome best;
+    int64_t length = input->context;
+    int64_t longest = sp_batch_longest(input->batch);
+    double ratio = (double)longest / (double)input->context;
+    sp_status status = judge(input, length, &best, err);
+    for (int i = 1; status == SP_OK && i < LENGTHS; i++) {
+        sp_packflow_outcome tried;
+        double shorter = (double)input->context * pow(ratio, (double)i / (LENGTHS - 1));
+        int64_t next = (int64_t)fmax(shorter, (double)longest);
+        status = judge(input, next, &tried, err);
+        if (status == SP_OK && sp_packflow_is_better(&tried, &best)) {
+            best = tried;
+            length = next;
+        }
+    }
+    return status == SP_OK ? pack(input, length, packing, err) : status;
+}
