@@ -317,9 +317,7 @@ static void read_factors(sp_object *columns, const char *name, const json_t *rul
     json_object_foreach ((json_t *)rule, path, value) {
         double factor = json_number_value(value);
         if (!json_is_number(value) || factor == 0.0) {
-            char found[QUOTE];
-            sp_json_quote(value, found, sizeof found);
-            sp_object_error(columns, name, "expected a factor for '%.64s', got %s", path, found);
+            sp_object_expected(columns, name, value, "a factor for '%.64s'", path);
         } else {
             add_target(columns, name, column, path, factor);
         }
