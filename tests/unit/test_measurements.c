@@ -266,6 +266,12 @@ static void wrong_maps(void **state)
                     "'llama-13b'}, 'columns': {'a': 'model.layers'}}",
                     "t.csv:2:1: column 'a': 'model.layers' lies inside a value that is no object",
                     NULL);
+    assert_messages(
+        "a,ms\n1,2\n",
+        "{'measured': {'column': 'ms', 'is': 'iteration_ms'}, 'base': {'model': "
+        "'llama-13b'}, 'columns': {'a': 'model.layers.first.count'}}",
+        "t.csv:2:1: column 'a': 'model.layers.first.count' lies inside a value that is no object",
+        NULL);
     assert_messages(csv,
                     "{'measured': {'column': 'ms', 'is': 'tokens_per_s'}, 'base': "
                     "{'uniform_costs': {'f_ms': 1, 'b_ms': 2}}, 'columns': {'a': "
