@@ -2,7 +2,6 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "solver/terapipe_slices.h"
 
 enum { POSITIONS = 64 }; // of a row, at which its shortest slices can be cut
 

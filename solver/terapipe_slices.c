@@ -1,4 +1,4 @@
-#include "solver/terapipe_slices.h"
+#include "solver/slicing.h"
 
 #include <stdlib.h>
 

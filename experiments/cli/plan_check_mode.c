@@ -5,7 +5,7 @@
 #include "sim/base/json.h"
 #include "sim/scenario/plan_input.h"
 #include "solver/evaluate/evaluate.h"
-#include "solver/plan_rules.h"
+#include "solver/strategy.h"
 
 typedef struct checked {
     sp_plan_input in;

@@ -1,10 +1,9 @@
-#include "solver/slimpack/assignment.h"
+#include "solver/slimpack/makespan.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #include "sim/base/alloc.h"
-#include "solver/slimpack/makespan.h"
 
 // GLPK's, for values near 1; what is claimed allows for it.
 #define TOLERANCE 1e-7

@@ -6,9 +6,8 @@
 
 #include "sim/cost/cost_model.h"
 #include "sim/scenario/scenario.h"
-#include "solver/evaluate/pack_memory.h"
-#include "solver/evaluate/packflow_choice.h"
 #include "solver/slimpack/micropacks.h"
+#include "solver/step/packflow.h"
 
 // How long PackFlow takes over the packs of one data-parallel rank, without tables of a whole step:
 // what the search judges its candidates by (rank_score.c).

@@ -47,7 +47,7 @@ static int level_of(const balancing *b, int64_t tokens)
     return (int)(level < b->levels ? level : b->levels - 1);
 }
 
-// Settles how many documents, oldest first, leave each queue.
+// Finds how many documents, oldest first, leave each queue.
 static void release_rounds(balancing *b, size_t packs)
 {
     size_t held[SP_MAX_OUTLIER_QUEUES] = {0};
@@ -259,39 +259,29 @@ static bool list_delayed(const balancing *b, sp_packing *packing)
     return true;
 }
 
-static bool add_packs(const balancing *b, const sp_i_rows *rows, sp_packing *packing)
-{
-    bool ok = true;
-    for (size_t p = 0; ok && p < rows->count; p++) {
-        ok = sp_pack_list_begin(&packing->forward, (int)(p % b->dp), 1);
-        for (size_t i = rows->first[p]; ok && i < rows->first[p + 1]; i++) {
-            int64_t tokens = b->batch->tokens[rows->sample[i]];
-            sp_slice slice = {
-                .sample = rows->sample[i], .tokens = tokens, .computed_tokens = tokens};
-            ok = sp_pack_list_add(&packing->forward, slice, true);
-        }
-    }
-    return ok;
-}
-
 static sp_status write_packing(balancing *b, size_t packs, sp_packing *packing, sp_error *err)
 {
     drop_left(b);
     sp_i_rows rows;
-    const sp_batch placed = {.count = b->count};
-    sp_status status = sp_i_rows_init(&rows, &placed, err);
+    sp_status status = sp_i_rows_init(&rows, b->count, err);
     if (status != SP_OK) {
         return status;
     }
-    sp_i_rows_gather(&rows, &placed, b->order, b->pack_of, packs);
-    if (!add_packs(b, &rows, packing) || !list_delayed(b, packing)) {
+    sp_i_rows_gather(&rows, b->order, b->pack_of, b->count, packs);
+    bool ok = true;
+    for (size_t p = 0; ok && p < rows.count; p++) {
+        size_t first = rows.first[p];
+        ok = sp_i_add_row(packing, (int)(p % b->dp), 1, &rows.sample[first],
+                          rows.first[p + 1] - first);
+    }
+    if (!ok || !list_delayed(b, packing)) {
         status = sp_error_no_memory(err, "a packing");
     }
     sp_i_rows_fini(&rows);
     return status;
 }
 
-static sp_status settle(balancing *b, sp_error *err)
+static sp_status prepare(balancing *b, sp_error *err)
 {
     const sp_scenario *scenario = b->input->scenario;
     const sp_strategy_spec *spec = &scenario->strategy;
@@ -327,7 +317,7 @@ sp_status sp_i_pack_balanced(const sp_strategy_input *input, sp_packing *packing
     sp_packing_init(packing, input->batch, scenario->layout.dp);
     size_t packs =
         scenario->microbatches > 0 ? (size_t)scenario->microbatches * b.dp : usual_packs(&b);
-    sp_status status = settle(&b, err);
+    sp_status status = prepare(&b, err);
     if (status == SP_OK) {
         status = choose_documents(&b, packs, err);
     }

@@ -6,7 +6,6 @@
 // level (PP-balance). Ranks may run different numbers of micro-batches. Selective offload is not
 // part of it: memory.offload_ratio is.
 #include "sim/base/alloc.h"
-#include "solver/merged.h"
 #include "solver/rows.h"
 #include "solver/strategy_list.h"
 
@@ -57,7 +56,7 @@ static bool add_rings(hdp *h)
             h->load_s[r] = end_s;
         }
         ok = sp_pack_list_begin(&h->packing->forward, best, degree) &&
-             sp_i_merged_add(h->packing, h->order[h->rings++]);
+             sp_i_add_sample(h->packing, h->order[h->rings++]);
     }
     return ok;
 }
@@ -129,7 +128,7 @@ static bool add_microbatches(hdp *h)
                 ok = sp_pack_list_begin(&h->packing->forward, r, 1);
                 room = h->rank_tokens;
             }
-            ok = ok && sp_i_merged_add(h->packing, h->order[i]);
+            ok = ok && sp_i_add_sample(h->packing, h->order[i]);
             room -= tokens;
         }
     }

@@ -9,11 +9,11 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "solver/evaluate/oom_diagnosis.h"
 #include "solver/rows.h"
+#include "solver/slicing.h"
+#include "solver/step/step.h"
 #include "solver/strategies/karmarkar_karp.h"
 #include "solver/strategy_list.h"
-#include "solver/terapipe_slices.h"
 
 // Micro-batches that are weighed, and how fine the search is: it may stop (c-1) t / STEPS short of
 // the optimum for the time t of the longest sample.

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "solver/merged.h"
 #include "solver/rows.h"
 #include "solver/strategy_list.h"
 
@@ -234,7 +233,7 @@ static bool add_packs(const round *r, sp_packing *packing)
         int k = r->placed[i].block;
         if (r->placed[i].sample >= 0) {
             ok = sp_pack_list_begin(&packing->forward, first_rank(r, k), r->blocks[k].degree) &&
-                 sp_i_merged_add(packing, r->placed[i].sample);
+                 sp_i_add_sample(packing, r->placed[i].sample);
         }
     }
     return ok;
@@ -248,7 +247,7 @@ static bool add_packed(const round *r, sp_packing *packing)
         ok = sp_pack_list_begin(&packing->forward, first_rank(r, k), r->blocks[k].degree);
         for (size_t i = 0; ok && i < r->placed_count; i++) {
             if (r->placed[i].sample >= 0 && r->placed[i].block == k) {
-                ok = sp_i_merged_add(packing, r->placed[i].sample);
+                ok = sp_i_add_sample(packing, r->placed[i].sample);
             }
         }
     }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "solver/flexsp/flexsp_solve.h"
+#include "solver/flexsp/flexsp.h"
 
 // Placements of samples tried against groups, for one micro-batch: about a second.
 #define MOST_STEPS 2e8

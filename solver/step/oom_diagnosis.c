@@ -1,7 +1,13 @@
-#include "solver/evaluate/evaluate_private.h"
+#include "solver/step/step.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "sim/base/alloc.h"
-#include "solver/merged.h"
+#include "sim/base/units.h"
+#include "solver/rows.h"
 #include "solver/slicing.h"
 #include "solver/strategy.h"
 
@@ -14,9 +20,9 @@ typedef struct candidate {
 
 static sp_status list_candidates(const sp_packing *packing, candidate **list, size_t *count,
                                  sp_error *err);
-static sp_status run_alone(sp_i_evaluation *ev, const sp_packing *packing, const candidate *c,
+static sp_status run_alone(sp_i_steps *steps, const sp_packing *packing, const candidate *c,
                            bool *ran, sp_error *err);
-static sp_status look_wider(sp_i_evaluation *ev, const sp_packing *packing, candidate c,
+static sp_status look_wider(sp_i_steps *steps, const sp_packing *packing, candidate c,
                             sp_oom_diagnosis *shortage, sp_error *err);
 
 static int fullest_rank(const sp_result *result)
@@ -31,11 +37,11 @@ static int fullest_rank(const sp_result *result)
     return pp;
 }
 
-static void note(const sp_i_evaluation *ev, const sp_batch *batch, const candidate *c,
+static void note(const sp_i_steps *steps, const sp_batch *batch, const candidate *c,
                  sp_oom_diagnosis *shortage)
 {
-    shortage->need = ev->result->peak;
-    shortage->pp = fullest_rank(ev->result);
+    shortage->need = steps->result->peak;
+    shortage->pp = fullest_rank(steps->result);
     shortage->dp_count = c->dp_count;
     shortage->id = batch->ids != NULL ? batch->ids[c->sample] : c->sample;
     shortage->tokens = batch->tokens[c->sample];
@@ -48,7 +54,7 @@ sp_status sp_oom_diagnosis_find(const sp_scenario *scenario, const sp_packing *p
     static const sp_evaluate_options options = {.no_bounds = true};
     // Costs of its own, so that nothing it asks for shows among the uses of the result's tables.
     sp_result alone = {0};
-    sp_i_evaluation ev = {.scenario = scenario, .options = &options, .result = &alone};
+    sp_i_steps steps = {.scenario = scenario, .options = &options, .result = &alone};
     candidate *list = NULL;
     size_t count = 0;
     size_t most = 0;
@@ -56,21 +62,21 @@ sp_status sp_oom_diagnosis_find(const sp_scenario *scenario, const sp_packing *p
         (sp_oom_diagnosis){.limit_bytes = scenario->memory_limit_bytes, .plan_bytes = plan_bytes};
     sp_status status = list_candidates(packing, &list, &count, err);
     if (status == SP_OK) {
-        status = sp_i_evaluate_costs(&ev, err);
+        status = sp_i_steps_init(&steps, err);
     }
     for (size_t i = 0; status == SP_OK && i < count; i++) {
         bool ran = false;
-        status = run_alone(&ev, packing, &list[i], &ran, err);
+        status = run_alone(&steps, packing, &list[i], &ran, err);
         if (ran && alone.peak_bytes > sp_bytes_total(&shortage->need)) {
-            note(&ev, packing->batch, &list[i], shortage);
+            note(&steps, packing->batch, &list[i], shortage);
             most = i;
         }
     }
     if (status == SP_OK && sp_oom_diagnosis_is_of_sample(shortage)) {
-        status = look_wider(&ev, packing, list[most], shortage, err);
+        status = look_wider(&steps, packing, list[most], shortage, err);
     }
     sp_result_fini(&alone);
-    sp_i_evaluate_costs_fini(&ev);
+    sp_i_steps_fini(&steps);
     sp_i_free(list);
     return status;
 }
@@ -170,19 +176,19 @@ static bool add_own_slices(const sp_packing *from, const sp_pack_list *list, con
     return ok;
 }
 
-// SlimPack and ChunkFlow cut by rules that look at the whole batch or at no row: their slices stay.
+// Slices that a strategy cuts by rules that look at the whole batch or at no row stay.
 static bool keeps_slices(const sp_scenario *scenario)
 {
     const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
-    return strategy->sliced && strategy->schedule != SP_SCHEDULE_SLIMPIPE;
+    return strategy->sliced && !strategy->cuts_rows;
 }
 
-// A row of its own, cut as the schedule or SlimPipe cuts rows.
-static sp_status add_row(sp_i_evaluation *ev, const candidate *c, sp_packing *one, sp_error *err)
+// A row of its own, cut as the schedule or the strategy cuts rows.
+static sp_status add_row(sp_i_steps *steps, const candidate *c, sp_packing *one, sp_error *err)
 {
-    const sp_scenario *scenario = ev->scenario;
-    bool of_slimpipe = sp_strategy_find(scenario->strategy.kind)->sliced;
-    int64_t tokens = of_slimpipe ? scenario->strategy.slice_tokens : 0;
+    const sp_scenario *scenario = steps->scenario;
+    bool cuts = sp_strategy_find(scenario->strategy.kind)->cuts_rows;
+    int64_t tokens = cuts ? scenario->strategy.slice_tokens : 0;
     sp_slice whole = {.sample = c->sample,
                       .tokens = one->batch->tokens[c->sample],
                       .computed_tokens = c->computed};
@@ -190,16 +196,16 @@ static sp_status add_row(sp_i_evaluation *ev, const candidate *c, sp_packing *on
         !sp_pack_list_add(&one->forward, whole, true)) {
         return sp_error_no_memory(err, "a packing");
     }
-    return tokens > 0 ? sp_slice_rows_every(one, tokens, err) : sp_i_evaluate_cut(ev, one, err);
+    return tokens > 0 ? sp_slice_rows_every(one, tokens, err) : sp_i_step_cut(steps, one, err);
 }
 
-static sp_status pack_alone(sp_i_evaluation *ev, const sp_packing *packing, const candidate *c,
+static sp_status pack_alone(sp_i_steps *steps, const sp_packing *packing, const candidate *c,
                             sp_packing *one, sp_error *err)
 {
     sp_packing_init(one, packing->batch, packing->dp);
     sp_status status = SP_OK;
-    if (!keeps_slices(ev->scenario)) {
-        status = add_row(ev, c, one, err);
+    if (!keeps_slices(steps->scenario)) {
+        status = add_row(steps, c, one, err);
     } else if (!add_own_slices(packing, &packing->forward, c, &one->forward) ||
                !add_own_slices(packing, &packing->backward, c, &one->backward)) {
         status = sp_error_no_memory(err, "a packing");
@@ -210,23 +216,23 @@ static sp_status pack_alone(sp_i_evaluation *ev, const sp_packing *packing, cons
     return status;
 }
 
-// The peak is then that of ev->result. A schedule that has no order for it is no error here.
-static sp_status run_alone(sp_i_evaluation *ev, const sp_packing *packing, const candidate *c,
+// The peak is then that of steps->result. A schedule that has no order for it is no error here.
+static sp_status run_alone(sp_i_steps *steps, const sp_packing *packing, const candidate *c,
                            bool *ran, sp_error *err)
 {
     sp_packing one;
     sp_error own;
     sp_error_clear(&own);
-    sp_status status = pack_alone(ev, packing, c, &one, &own);
+    sp_status status = pack_alone(steps, packing, c, &one, &own);
     if (status == SP_OK) {
-        status = sp_i_evaluate_alone(ev, &one, &own);
+        status = sp_i_step_alone(steps, &one, &own);
         sp_packing_fini(&one);
     }
     *ran = status == SP_OK;
     return status == SP_ERR_NO_MEMORY ? sp_error_no_memory(err, "what a sample needs") : SP_OK;
 }
 
-static sp_status look_wider(sp_i_evaluation *ev, const sp_packing *packing, candidate c,
+static sp_status look_wider(sp_i_steps *steps, const sp_packing *packing, candidate c,
                             sp_oom_diagnosis *shortage, sp_error *err)
 {
     sp_status status = SP_OK;
@@ -234,12 +240,120 @@ static sp_status look_wider(sp_i_evaluation *ev, const sp_packing *packing, cand
     bool fits = false;
     while (status == SP_OK && ran && !fits && c.dp_count < packing->dp) {
         c.dp_count = sp_i_merged_next(c.dp_count, packing->dp);
-        status = run_alone(ev, packing, &c, &ran, err);
+        status = run_alone(steps, packing, &c, &ran, err);
         if (status == SP_OK && ran) {
             shortage->wider = c.dp_count;
-            shortage->wider_bytes = ev->result->peak_bytes;
-            fits = ev->result->peak_bytes <= shortage->limit_bytes;
+            shortage->wider_bytes = steps->result->peak_bytes;
+            fits = steps->result->peak_bytes <= shortage->limit_bytes;
         }
     }
     return status;
+}
+
+// The words for what was missing.
+enum { FIGURE = 32, LARGEST = 2 };
+
+// Rounded up, so that a limit of the figure is enough.
+static const char *gib(int64_t bytes, char text[FIGURE])
+{
+    int digits = (double)bytes < SP_GIB ? 6 : 3;
+    double scale = digits == 6 ? 1e6 : 1e3;
+    snprintf(text, FIGURE, "%.*f", digits, ceil((double)bytes / SP_GIB * scale) / scale);
+    return text;
+}
+
+static int64_t states_bytes(const sp_bytes *bytes)
+{
+    return bytes->of[SP_MEM_PARAMETERS] + bytes->of[SP_MEM_GRADIENTS] + bytes->of[SP_MEM_OPTIMIZER];
+}
+
+// Adds to a text, as far as it has room.
+static void append(char *text, size_t size, const char *format, ...) SP_PRINTF(3, 4);
+
+static void append(char *text, size_t size, const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + used, size - used, format, args);
+    va_end(args);
+}
+
+// States, the largest of what else there is, and the rest.
+static void name_parts(const sp_bytes *bytes, char text[SP_WARNING_TEXT])
+{
+    sp_bytes left = *bytes;
+    left.of[SP_MEM_PARAMETERS] = 0;
+    left.of[SP_MEM_GRADIENTS] = 0;
+    left.of[SP_MEM_OPTIMIZER] = 0;
+    left.of[SP_MEM_OFFLOADED] = 0;
+    append(text, SP_WARNING_TEXT, " (states %.2f", sp_gib_from_bytes(states_bytes(bytes)));
+    for (int i = 0; i < LARGEST; i++) {
+        int largest = 0;
+        for (int c = 1; c < SP_MEM_CATEGORIES; c++) {
+            largest = left.of[c] > left.of[largest] ? c : largest;
+        }
+        if (left.of[largest] > 0) {
+            append(text, SP_WARNING_TEXT, ", %s %.2f", sp_memory_category_names[largest],
+                   sp_gib_from_bytes(left.of[largest]));
+            left.of[largest] = 0;
+        }
+    }
+    int64_t rest = sp_bytes_total(&left);
+    if (rest > 0) {
+        append(text, SP_WARNING_TEXT, ", other %.2f", sp_gib_from_bytes(rest));
+    }
+    append(text, SP_WARNING_TEXT, ")");
+}
+
+static void name_sample(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
+{
+    append(text, SP_WARNING_TEXT, "sample %lld of %lld tokens", (long long)s->id,
+           (long long)s->tokens);
+    if (s->computed > s->tokens) {
+        append(text, SP_WARNING_TEXT, ", padded to %lld,", (long long)s->computed);
+    }
+}
+
+static void say_of_plan(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
+{
+    char figure[FIGURE];
+    append(text, SP_WARNING_TEXT, "the plan needs %s GiB on a rank", gib(s->plan_bytes, figure));
+    append(text, SP_WARNING_TEXT, " where %s are there", gib(s->limit_bytes, figure));
+    if (s->tokens > 0) {
+        append(text, SP_WARNING_TEXT, "; alone every sample fits: ");
+        name_sample(s, text);
+        append(text, SP_WARNING_TEXT, " needs the most, %s", gib(sp_bytes_total(&s->need), figure));
+    }
+}
+
+static void say_of_sample(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
+{
+    char figure[FIGURE];
+    name_sample(s, text);
+    append(text, SP_WARNING_TEXT, " alone needs %s GiB on ", gib(sp_bytes_total(&s->need), figure));
+    if (s->dp_count > 1) {
+        append(text, SP_WARNING_TEXT, "each of %d data-parallel ranks", s->dp_count);
+    } else {
+        append(text, SP_WARNING_TEXT, "a rank");
+    }
+    name_parts(&s->need, text);
+    append(text, SP_WARNING_TEXT, " where %s are there", gib(s->limit_bytes, figure));
+    if (states_bytes(&s->need) > s->limit_bytes) {
+        append(text, SP_WARNING_TEXT, "; the states alone are more");
+    } else if (s->wider > 0) {
+        append(text, SP_WARNING_TEXT,
+               "; context parallelism over %d data-parallel ranks would need %s", s->wider,
+               gib(s->wider_bytes, figure));
+    }
+}
+
+void sp_oom_diagnosis_text(const sp_oom_diagnosis *shortage, char text[SP_WARNING_TEXT])
+{
+    text[0] = '\0';
+    if (sp_oom_diagnosis_is_of_sample(shortage)) {
+        say_of_sample(shortage, text);
+    } else {
+        say_of_plan(shortage, text);
+    }
 }

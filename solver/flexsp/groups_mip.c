@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "solver/flexsp/flexsp_solve.h"
+#include "solver/flexsp/flexsp.h"
 
 enum {
     BUCKETS = 16,        // the paper's
