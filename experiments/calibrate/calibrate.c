@@ -4,50 +4,70 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "experiments/calibrate/calibrate_ablation.h"
-#include "experiments/calibrate/calibrate_resampled.h"
 #include "experiments/calibrate/folds.h"
-#include "experiments/calibrate/refit.h"
+#include "experiments/calibrate/profile_document.h"
 #include "sim/base/alloc.h"
+#include "sim/base/json.h"
+#include "sim/base/progress.h"
 
-enum { NUMBER = 32 };
+// One calibration under way.
+typedef struct calibration {
+    const fit_spec *spec;
+    const fit_source *sources;
+    int source_count;
+    fit_outcome *outcome;
+    fit_solution best; // of all rows
+    int resamples;
+    sp_progress progress;
+    int64_t steps_done; // of the progress
+    sp_error *err;
+} calibration;
+
+enum { NUMBER = 32, MOST_ITERATIONS = 100, MOST_REFIT_ITERATIONS = 40 };
 
 static const double near_bound = 1e-3;
 static const double no_slope = 1e-9;
+// A refit is compared with others, the first fit is what is written.
+static const double tolerance = 1e-6;
+static const double refit_tolerance = 1e-5;
 
-static sp_status set_up(fit_i_calibration *c, const fit_options *options);
-static sp_status settle_values(fit_i_calibration *c);
-static void find_correlations(fit_i_calibration *c);
+static sp_status set_up(calibration *c, const fit_options *options);
+static sp_status fit_all_rows(calibration *c);
+static sp_status round_values(calibration *c);
+static void find_correlations(calibration *c);
+static sp_status cross_validate(calibration *c);
+static sp_status bootstrap(calibration *c);
+static sp_status ablate_all(calibration *c);
 
 sp_status fit_calibrate(const fit_spec *spec, const fit_source *sources, int source_count,
                         const fit_options *options, fit_outcome *outcome, sp_error *err)
 {
     sp_error own;
     sp_error_clear(&own);
-    fit_i_calibration c = {.spec = spec,
-                           .sources = sources,
-                           .source_count = source_count,
-                           .outcome = outcome,
-                           .err = err != NULL ? err : &own};
+    calibration c = {.spec = spec,
+                     .sources = sources,
+                     .source_count = source_count,
+                     .outcome = outcome,
+                     .err = err != NULL ? err : &own};
     *outcome = (fit_outcome){0};
     sp_status status = set_up(&c, options);
     if (status != SP_OK) {
         fit_outcome_fini(outcome);
         return status;
     }
-    status = fit_i_fit_all_rows(&c);
+    status = fit_all_rows(&c);
     if (status == SP_OK) {
-        status = settle_values(&c);
+        status = round_values(&c);
     }
     if (status == SP_OK) {
         find_correlations(&c);
-        status = fit_i_cross_validate(&c);
+        status = cross_validate(&c);
     }
     if (status == SP_OK) {
-        status = fit_i_bootstrap(&c);
+        status = bootstrap(&c);
     }
     if (status == SP_OK && options->ablations) {
-        status = fit_i_ablate(&c);
+        status = ablate_all(&c);
     }
     sp_progress_end(&c.progress);
     fit_solution_fini(&c.best);
@@ -55,6 +75,33 @@ sp_status fit_calibrate(const fit_spec *spec, const fit_source *sources, int sou
         fit_outcome_fini(outcome);
     }
     return status;
+}
+
+void fit_outcome_fini(fit_outcome *outcome)
+{
+    fit_model_fini(&outcome->model);
+    fit_rows_fini(&outcome->rows);
+    sp_i_free(outcome->predicted);
+    sp_i_free(outcome->left_out);
+    sp_i_free(outcome->fold);
+    sp_i_free(outcome->ablations);
+    *outcome = (fit_outcome){0};
+}
+
+sp_status fit_errors_of(const double *observed, const double *predicted, size_t first, size_t end,
+                        sp_prediction_errors *errors, sp_error *err)
+{
+    double *of_rows = sp_i_calloc(end - first, sizeof *of_rows);
+    if (of_rows == NULL) {
+        return sp_error_no_memory(err, "errors");
+    }
+    for (size_t i = first; i < end; i++) {
+        of_rows[i - first] = predicted[i] / observed[i] - 1.0;
+    }
+    sp_prediction_errors_of(of_rows, end - first, errors);
+    errors->worst_row += first;
+    sp_i_free(of_rows);
+    return SP_OK;
 }
 
 // ---- set-up ----
@@ -69,7 +116,7 @@ static int most_folds(const fit_outcome *outcome)
 }
 
 // A fit to values in a wrong unit would bend every constant before it gives up.
-static sp_status check_units(fit_i_calibration *c)
+static sp_status check_units(calibration *c)
 {
     fit_outcome *outcome = c->outcome;
     const fit_rows *rows = &outcome->rows;
@@ -89,7 +136,7 @@ static sp_status check_units(fit_i_calibration *c)
     return status;
 }
 
-static sp_status set_up(fit_i_calibration *c, const fit_options *options)
+static sp_status set_up(calibration *c, const fit_options *options)
 {
     fit_outcome *outcome = c->outcome;
     sp_status status = fit_model_init(c->spec, NULL, &outcome->model, c->err);
@@ -110,8 +157,8 @@ static sp_status set_up(fit_i_calibration *c, const fit_options *options)
     }
     status = check_units(c);
     if (status == SP_OK) {
-        status = fit_deal_rows(c->spec, &outcome->rows, options->folds, outcome->folds,
-                               outcome->fold, c->err);
+        status = fit_assign_folds(c->spec, &outcome->rows, options->folds, outcome->folds,
+                                  outcome->fold, c->err);
     }
     if (status != SP_OK) {
         return status;
@@ -123,6 +170,80 @@ static sp_status set_up(fit_i_calibration *c, const fit_options *options)
     return SP_OK;
 }
 
+// ---- fits ----
+
+static void count_step(calibration *c)
+{
+    sp_progress_update(&c->progress, ++c->steps_done);
+}
+
+static fit_problem problem_of(const calibration *c, const fit_model *model,
+                              const fit_parameter *parameters, const double *weight)
+{
+    return (fit_problem){.parameters = parameters,
+                         .parameter_count = (size_t)model->constant_count,
+                         .observed = model->rows->observed,
+                         .weight = weight,
+                         .row_count = model->rows->count,
+                         .scale = c->spec->loss_scale,
+                         .tolerance = tolerance,
+                         .most_iterations = MOST_ITERATIONS,
+                         .predict = fit_model_predict,
+                         // The solver hands it back and changes nothing in it.
+                         .context = (void *)model};
+}
+
+static sp_status fit_all_rows(calibration *c)
+{
+    fit_outcome *outcome = c->outcome;
+    fit_parameter parameters[FIT_CONSTANTS];
+    sp_status status = fit_model_parameters(&outcome->model, parameters, c->err);
+    if (status == SP_OK) {
+        fit_problem problem = problem_of(c, &outcome->model, parameters, outcome->rows.weight);
+        status = fit_least_squares(&problem, &c->best, c->err);
+    }
+    if (status == SP_OK) {
+        outcome->iterations = c->best.iterations;
+        outcome->evaluations += c->best.evaluations;
+        outcome->converged = c->best.converged;
+        count_step(c);
+    }
+    return status;
+}
+
+// Fits `model` once more with other weights, from the constants of c->best. `derivatives` may be
+// NULL.
+static sp_status refit(calibration *c, const fit_model *model, const double *weight,
+                       const fit_derivatives *derivatives, fit_solution *solution)
+{
+    fit_parameter parameters[FIT_CONSTANTS];
+    sp_status status = fit_model_parameters(model, parameters, c->err);
+    if (status != SP_OK) {
+        return status;
+    }
+    for (int i = 0; i < model->constant_count; i++) {
+        parameters[i].start = c->best.constants[model->number[i]];
+    }
+    fit_problem problem = problem_of(c, model, parameters, weight);
+    problem.tolerance = refit_tolerance;
+    problem.most_iterations = MOST_REFIT_ITERATIONS;
+    problem.derivatives = derivatives;
+    status = fit_least_squares(&problem, solution, c->err);
+    c->outcome->evaluations += solution->evaluations;
+    return status;
+}
+
+static sp_status table_errors(const fit_rows *rows, const double *predicted,
+                              sp_prediction_errors errors[FIT_TABLES], sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (int t = 0; status == SP_OK && t < rows->table_count; t++) {
+        status = fit_errors_of(rows->observed, predicted, rows->first[t], rows->first[t + 1],
+                               &errors[t], err);
+    }
+    return status;
+}
+
 // ---- what comes out ----
 
 static double rounded(double value)
@@ -132,7 +253,7 @@ static double rounded(double value)
     return strtod(text, NULL);
 }
 
-static bool is_blind(const fit_i_calibration *c, int constant)
+static bool is_undetermined(const calibration *c, int constant)
 {
     size_t count = (size_t)c->outcome->model.constant_count;
     for (size_t row = 0; row < c->outcome->rows.count; row++) {
@@ -144,7 +265,7 @@ static bool is_blind(const fit_i_calibration *c, int constant)
 }
 
 // The constants as they will be written, and what they predict.
-static sp_status settle_values(fit_i_calibration *c)
+static sp_status round_values(calibration *c)
 {
     fit_outcome *outcome = c->outcome;
     int count = outcome->model.constant_count;
@@ -159,18 +280,18 @@ static sp_status settle_values(fit_i_calibration *c)
             .spread = variance > 0.0 ? sqrt(variance) : -1.0,
             .at_bound = log(value / constant->least) < near_bound ||
                         log(constant->most / value) < near_bound,
-            .blind = is_blind(c, i),
+            .undetermined = is_undetermined(c, i),
         };
     }
     sp_status status =
         fit_model_predict(&outcome->model, constants, NULL, outcome->predicted, c->err);
     if (status == SP_OK) {
-        status = fit_i_table_errors(&outcome->rows, outcome->predicted, outcome->errors, c->err);
+        status = table_errors(&outcome->rows, outcome->predicted, outcome->errors, c->err);
     }
     return status;
 }
 
-static void find_correlations(fit_i_calibration *c)
+static void find_correlations(calibration *c)
 {
     fit_outcome *outcome = c->outcome;
     int count = outcome->model.constant_count;
@@ -185,4 +306,211 @@ static void find_correlations(fit_i_calibration *c)
             }
         }
     }
+}
+
+// ---- parts of the rows ----
+
+// Of "fold 2" or "resample 7", which may have too few rows for a fit that all rows allow.
+static sp_status refit_part(calibration *c, const char *part, int number, const double *weight,
+                            fit_solution *solution)
+{
+    sp_error *outer = c->err;
+    sp_error inner;
+    sp_error_clear(&inner);
+    c->err = &inner;
+    sp_status status = refit(c, &c->outcome->model, weight, &c->best.derivatives, solution);
+    c->err = outer;
+    return status == SP_OK
+               ? SP_OK
+               : sp_error_set(outer, status, "%s %d: %.500s", part, number, inner.message[0]);
+}
+
+// Leaves fold k of every table out at once.
+static sp_status leave_out(calibration *c, int k, double *weight, uint8_t *held)
+{
+    fit_outcome *outcome = c->outcome;
+    fit_solution solution;
+    for (size_t row = 0; row < outcome->rows.count; row++) {
+        held[row] = outcome->fold[row] == k;
+        weight[row] = held[row] != 0 ? 0.0 : outcome->rows.weight[row];
+    }
+    sp_status status = refit_part(c, "fold", k + 1, weight, &solution);
+    if (status == SP_OK) {
+        status =
+            fit_model_predict(&outcome->model, solution.constants, held, outcome->left_out, c->err);
+        fit_solution_fini(&solution);
+        count_step(c);
+    }
+    return status;
+}
+
+static sp_status cross_validate(calibration *c)
+{
+    fit_outcome *outcome = c->outcome;
+    size_t count = outcome->rows.count;
+    double *weight = sp_i_calloc(count, sizeof *weight);
+    uint8_t *held = sp_i_calloc(count, sizeof *held);
+    sp_status status = weight != NULL && held != NULL ? SP_OK : sp_error_no_memory(c->err, "folds");
+    int most = most_folds(outcome);
+    for (int k = 0; status == SP_OK && k < most; k++) {
+        status = leave_out(c, k, weight, held);
+    }
+    for (int t = 0; status == SP_OK && t < outcome->rows.table_count; t++) {
+        if (outcome->folds[t] > 0) {
+            status =
+                fit_errors_of(outcome->rows.observed, outcome->left_out, outcome->rows.first[t],
+                              outcome->rows.first[t + 1], &outcome->fold_errors[t], c->err);
+        }
+    }
+    sp_i_free(weight);
+    sp_i_free(held);
+    return status;
+}
+
+// ---- bootstrap ----
+
+static void draw(calibration *c, sp_prng *prng, double *weight)
+{
+    const fit_rows *rows = &c->outcome->rows;
+    for (int t = 0; t < rows->table_count; t++) {
+        fit_resample_rows(prng, rows->first[t], rows->first[t + 1], weight);
+    }
+    for (size_t row = 0; row < rows->count; row++) {
+        weight[row] *= rows->weight[row];
+    }
+}
+
+static sp_status bootstrap(calibration *c)
+{
+    fit_outcome *outcome = c->outcome;
+    int count = outcome->model.constant_count;
+    double mean[FIT_CONSTANTS] = {0.0};
+    double squares[FIT_CONSTANTS] = {0.0}; // of deviations, by Welford's recurrence
+    double *weight = sp_i_calloc(outcome->rows.count, sizeof *weight);
+    sp_status status = weight != NULL ? SP_OK : sp_error_no_memory(c->err, "a resample");
+    sp_prng prng;
+    // Not the numbers that the folds were drawn with.
+    sp_prng_seed(&prng, c->spec->seed ^ UINT64_C(0x9e3779b97f4a7c15));
+    for (int b = 0; status == SP_OK && b < c->resamples; b++) {
+        fit_solution solution;
+        draw(c, &prng, weight);
+        status = refit_part(c, "resample", b + 1, weight, &solution);
+        if (status != SP_OK) {
+            break;
+        }
+        for (int i = 0; i < count; i++) {
+            double deviation = log(solution.constants[i] / c->best.constants[i]) - mean[i];
+            mean[i] += deviation / (double)(b + 1);
+            squares[i] += deviation * (log(solution.constants[i] / c->best.constants[i]) - mean[i]);
+        }
+        fit_solution_fini(&solution);
+        count_step(c);
+    }
+    if (status == SP_OK && c->resamples >= 2) {
+        outcome->resamples = c->resamples;
+        for (int i = 0; i < count; i++) {
+            outcome->values[i].spread = sqrt(squares[i] / (double)(c->resamples - 1));
+        }
+    }
+    sp_i_free(weight);
+    return status;
+}
+
+// ---- ablation ----
+
+// The software stack is part of the scenarios, which are then read again.
+static bool changes_scenarios(const fit_ablation *ablation)
+{
+    const char *path;
+    json_t *value;
+    bool changes = ablation->override_count > 0;
+    json_object_foreach ((json_t *)ablation->set, path, value) {
+        changes = changes || sp_json_paths_overlap(path, "stack");
+    }
+    return changes;
+}
+
+static sp_status predict_kept(calibration *c, fit_model *model, double *predicted,
+                              fit_ablation_result *result)
+{
+    double constants[FIT_CONSTANTS] = {0.0};
+    for (int i = 0; i < model->constant_count; i++) {
+        constants[i] = c->best.constants[model->number[i]];
+    }
+    sp_status status = fit_model_predict(model, constants, NULL, predicted, c->err);
+    if (status == SP_OK) {
+        status = table_errors(model->rows, predicted, result->kept, c->err);
+    }
+    return status;
+}
+
+static sp_status predict_refitted(calibration *c, fit_model *model, fit_ablation_result *result)
+{
+    fit_solution solution;
+    sp_status status = refit(c, model, model->rows->weight, NULL, &solution);
+    if (status == SP_OK) {
+        status = table_errors(model->rows, solution.predicted, result->refitted, c->err);
+        for (int i = 0; i < model->constant_count; i++) {
+            result->constants[model->number[i]] = solution.constants[i];
+        }
+        fit_solution_fini(&solution);
+    }
+    return status;
+}
+
+static sp_status ablate(calibration *c, const fit_ablation *ablation, double *predicted,
+                        fit_ablation_result *result)
+{
+    fit_model model;
+    fit_rows rows = {0};
+    result->name = ablation->name;
+    sp_status status = fit_model_init(c->spec, ablation, &model, c->err);
+    if (status != SP_OK) {
+        return status;
+    }
+    model.rows = &c->outcome->rows;
+    model.threads = c->outcome->model.threads;
+    if (changes_scenarios(ablation)) {
+        status = fit_rows_read(c->spec, c->sources, c->source_count, model.document, ablation,
+                               &rows, c->err);
+        model.rows = &rows;
+    }
+    if (status == SP_OK) {
+        status = predict_kept(c, &model, predicted, result);
+    }
+    if (status == SP_OK) {
+        status = predict_refitted(c, &model, result);
+    }
+    fit_rows_fini(&rows);
+    fit_model_fini(&model);
+    return status;
+}
+
+static sp_status ablate_all(calibration *c)
+{
+    fit_outcome *outcome = c->outcome;
+    int count = c->spec->ablation_count;
+    sp_error *outer = c->err;
+    outcome->ablations = sp_i_calloc((size_t)count, sizeof *outcome->ablations);
+    double *predicted = sp_i_calloc(outcome->rows.count, sizeof *predicted);
+    sp_status status = SP_OK;
+    if (outcome->ablations == NULL || predicted == NULL) {
+        status = sp_error_no_memory(outer, "ablations");
+    }
+    for (int a = 0; status == SP_OK && a < count; a++) {
+        sp_error inner;
+        sp_error_clear(&inner);
+        c->err = &inner;
+        status = ablate(c, &c->spec->ablations[a], predicted, &outcome->ablations[a]);
+        if (status != SP_OK) {
+            sp_error_set(outer, status, "ablation '%.64s': %.500s", c->spec->ablations[a].name,
+                         inner.message[0]);
+        } else {
+            outcome->ablation_count++;
+            count_step(c);
+        }
+    }
+    c->err = outer;
+    sp_i_free(predicted);
+    return status;
 }

@@ -4,8 +4,55 @@
 #define SLIMPACK_EXPERIMENTS_CALIBRATE_CALIBRATE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
-#include "experiments/calibrate/outcome.h"
+#include "experiments/calibrate/fit_model.h"
+#include "experiments/measurements/validation.h"
+
+enum { FIT_DIGITS = 6, FIT_CORRELATIONS = FIT_CONSTANTS * (FIT_CONSTANTS - 1) / 2 };
+
+typedef struct fit_value {
+    double value;      // FIT_DIGITS significant digits
+    double spread;     // sd of its logarithm; negative: unknown
+    bool at_bound;     // within 0.1 % of one
+    bool undetermined; // no row depends on it
+} fit_value;
+
+// Of the logs of two constants, by their numbers.
+typedef struct fit_correlation {
+    int a, b;
+    double r;
+} fit_correlation;
+
+// The model without a part: with the constants as they were, and with those left fitted again.
+typedef struct fit_ablation_result {
+    const char *name;
+    sp_prediction_errors kept[FIT_TABLES], refitted[FIT_TABLES];
+    double constants[FIT_CONSTANTS]; // fitted again, by number; 0: not free
+} fit_ablation_result;
+
+// Points into itself: it stays where it was made.
+typedef struct fit_outcome {
+    fit_model model;
+    fit_rows rows;
+    fit_value values[FIT_CONSTANTS];
+    double *predicted; // [rows], with the values above; owned
+    double *left_out;  // [rows], by a fit without the row's fold, 0 where there was none; owned
+    sp_prediction_errors errors[FIT_TABLES], fold_errors[FIT_TABLES];
+    int *fold; // [rows]: which left the row out, negative: none; owned
+    int folds[FIT_TABLES];
+    int resamples; // 0: spreads are those of the linearised fit
+    fit_correlation correlations[FIT_CORRELATIONS];
+    int correlation_count;
+    fit_ablation_result *ablations; // owned
+    int ablation_count;
+    int iterations;
+    int64_t evaluations; // of all rows or a part of them, over all fits
+    bool converged;
+} fit_outcome;
+
+// Correlations are reported from this size on.
+#define FIT_CORRELATED 0.95
 
 typedef struct fit_options {
     int threads;
@@ -19,5 +66,10 @@ typedef struct fit_options {
 // ablations of the options.
 sp_status fit_calibrate(const fit_spec *spec, const fit_source *sources, int source_count,
                         const fit_options *options, fit_outcome *outcome, sp_error *err);
+void fit_outcome_fini(fit_outcome *outcome);
+
+// Of predicted / observed - 1 in rows [first, end); unknown where there are none.
+sp_status fit_errors_of(const double *observed, const double *predicted, size_t first, size_t end,
+                        sp_prediction_errors *errors, sp_error *err);
 
 #endif

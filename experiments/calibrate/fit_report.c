@@ -1,83 +1,52 @@
 #include "experiments/calibrate/fit_report.h"
 
 #include <math.h>
-#include <stdarg.h>
-#include <string.h>
+
+#include "sim/base/json.h"
 
 // Columns of text and of numbers; what is longer pushes the rest aside.
-enum { CELL = 88, CELLS = 8, TEXT = 44, WIDE = 14, NARROW = 8 };
-
-typedef struct line {
-    char cell[CELLS][CELL];
-    int cells;
-} line;
-
-static void begin(line *row)
-{
-    row->cells = 0;
-}
-
-static void put(line *row, const char *format, ...) SP_PRINTF(2, 3);
-
-static void put(line *row, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(row->cell[row->cells++], CELL, format, args);
-    va_end(args);
-}
-
-static void put_percent(line *row, bool known, double fraction, const char *format)
-{
-    if (known) {
-        put(row, format, 100.0 * fraction);
-    } else {
-        put(row, "-");
-    }
-}
+enum { TEXT = 44, WIDE = 14, NARROW = 8, FIGURE = 32 };
 
 // The first column is text and stands left.
-static void print(FILE *out, const line *row, int first_width, int width)
-{
-    fprintf(out, "| %-*s |", first_width, row->cell[0]);
-    for (int c = 1; c < row->cells; c++) {
-        fprintf(out, " %*s |", width, row->cell[c]);
-    }
-    fputc('\n', out);
-}
-
-static void print_rule(FILE *out, const line *head, int first_width, int width)
+static void print_head(FILE *out, const char *const *names, int count, int width)
 {
     static const char dashes[] = "--------------------------------------------------";
-    fprintf(out, "| %.*s |", first_width, dashes);
-    for (int c = 1; c < head->cells; c++) {
+    fprintf(out, "| %-*s |", TEXT, names[0]);
+    for (int c = 1; c < count; c++) {
+        fprintf(out, " %*s |", width, names[c]);
+    }
+    fprintf(out, "\n| %.*s |", TEXT, dashes);
+    for (int c = 1; c < count; c++) {
         fprintf(out, " %.*s: |", width - 1, dashes);
     }
     fputc('\n', out);
+}
+
+static void print_percent(FILE *out, int width, bool known, double fraction, const char *format)
+{
+    char text[FIGURE] = "-";
+    if (known) {
+        snprintf(text, sizeof text, format, 100.0 * fraction);
+    }
+    fprintf(out, " %*s |", width, text);
 }
 
 // ---- parts ----
 
 static void print_constants(FILE *out, const fit_outcome *outcome)
 {
-    line row;
-    begin(&row);
-    put(&row, "constant");
-    put(&row, "value");
-    put(&row, "sd %%");
-    put(&row, "unit");
-    put(&row, "note");
-    print(out, &row, TEXT, WIDE);
-    print_rule(out, &row, TEXT, WIDE);
+    static const char *const names[] = {"constant", "value", "sd %", "unit", "note"};
+    print_head(out, names, sizeof names / sizeof names[0], WIDE);
     for (int i = 0; i < outcome->model.constant_count; i++) {
         const fit_value *value = &outcome->values[i];
-        begin(&row);
-        put(&row, "%s", outcome->model.constants[i].path);
-        put(&row, "%.*g", FIT_DIGITS, value->value);
-        put_percent(&row, value->spread >= 0.0 && !value->blind, value->spread, "%.1f");
-        put(&row, "%s", outcome->model.constants[i].unit);
-        put(&row, "%s", value->blind ? "no row says" : value->at_bound ? "at its bound" : "");
-        print(out, &row, TEXT, WIDE);
+        fprintf(out, "| %-*s | %*.*g |", TEXT, outcome->model.constants[i].path, WIDE, FIT_DIGITS,
+                value->value);
+        print_percent(out, WIDE, value->spread >= 0.0 && !value->undetermined, value->spread,
+                      "%.1f");
+        fprintf(out, " %*s | %*s |\n", WIDE, outcome->model.constants[i].unit, WIDE,
+                value->undetermined ? "no row says"
+                : value->at_bound   ? "at its bound"
+                                    : "");
     }
     if (outcome->resamples > 0) {
         fprintf(out, "\nsd: of %d bootstrap resamples\n", outcome->resamples);
@@ -94,31 +63,20 @@ static void print_constants(FILE *out, const fit_outcome *outcome)
 
 static void print_errors(FILE *out, const fit_outcome *outcome)
 {
-    line row;
-    begin(&row);
-    put(&row, "table, errors in %%");
-    put(&row, "rows");
-    put(&row, "mean");
-    put(&row, "median");
-    put(&row, "bias");
-    put(&row, "worst");
-    put(&row, "k-fold");
-    put(&row, "folds");
-    print(out, &row, TEXT, NARROW);
-    print_rule(out, &row, TEXT, NARROW);
+    static const char *const names[] = {
+        "table, errors in %", "rows", "mean", "median", "bias", "worst", "k-fold", "folds"};
+    print_head(out, names, sizeof names / sizeof names[0], NARROW);
     for (int t = 0; t < outcome->rows.table_count; t++) {
-        const fit_errors *errors = &outcome->errors[t];
-        const fit_errors *folds = &outcome->fold_errors[t];
-        begin(&row);
-        put(&row, "%s", outcome->rows.tables[t].name);
-        put(&row, "%zu", outcome->rows.tables[t].count);
-        put_percent(&row, errors->known, errors->mean, "%.2f");
-        put_percent(&row, errors->known, errors->median, "%.2f");
-        put_percent(&row, errors->known, errors->bias, "%+.2f");
-        put_percent(&row, errors->known, errors->worst, "%+.1f");
-        put_percent(&row, folds->known, folds->mean, "%.2f");
-        put(&row, "%d", outcome->folds[t]);
-        print(out, &row, TEXT, NARROW);
+        const sp_prediction_errors *errors = &outcome->errors[t];
+        const sp_prediction_errors *folds = &outcome->fold_errors[t];
+        fprintf(out, "| %-*s | %*zu |", TEXT, outcome->rows.tables[t].name, NARROW,
+                outcome->rows.tables[t].count);
+        print_percent(out, NARROW, errors->known, errors->mean, "%.2f");
+        print_percent(out, NARROW, errors->known, errors->median, "%.2f");
+        print_percent(out, NARROW, errors->known, errors->bias, "%+.2f");
+        print_percent(out, NARROW, errors->known, errors->worst, "%+.1f");
+        print_percent(out, NARROW, folds->known, folds->mean, "%.2f");
+        fprintf(out, " %*d |\n", NARROW, outcome->folds[t]);
     }
 }
 
@@ -271,4 +229,123 @@ void fit_report_data(FILE *out, const fit_outcome *outcome)
         }
         fputs("\n\n", out);
     }
+}
+
+// ---- JSON ----
+
+static json_t *percent(bool known, double fraction)
+{
+    return known && isfinite(fraction) ? json_real(100.0 * fraction) : json_null();
+}
+
+static json_t *constants_json(const fit_outcome *outcome)
+{
+    json_t *constants = json_object();
+    for (int i = 0; i < outcome->model.constant_count; i++) {
+        const fit_value *value = &outcome->values[i];
+        sp_json_put(constants, outcome->model.constants[i].path,
+                    json_pack("{s:f, s:o, s:s, s:b, s:b}", "value", value->value, "sd_percent",
+                              percent(value->spread >= 0.0 && !value->undetermined, value->spread),
+                              "unit", outcome->model.constants[i].unit, "at_bound",
+                              (int)value->at_bound, "determined", (int)!value->undetermined));
+    }
+    return constants;
+}
+
+static json_t *correlations_json(const fit_outcome *outcome)
+{
+    json_t *list = json_array();
+    for (int c = 0; c < outcome->correlation_count; c++) {
+        const fit_correlation *pair = &outcome->correlations[c];
+        json_array_append_new(
+            list, json_pack("{s:s, s:s, s:f}", "a", outcome->model.constants[pair->a].path, "b",
+                            outcome->model.constants[pair->b].path, "r", pair->r));
+    }
+    return list;
+}
+
+// A text that is not UTF-8 has no place in JSON: its key is left out.
+static json_t *tables_json(const fit_outcome *outcome)
+{
+    json_t *list = json_array();
+    for (int t = 0; t < outcome->rows.table_count; t++) {
+        const sp_measurements *table = &outcome->rows.tables[t];
+        const sp_prediction_errors *errors = &outcome->errors[t];
+        const sp_prediction_errors *folds = &outcome->fold_errors[t];
+        json_t *worst_row = errors->known
+                                ? json_string(outcome->rows.cases[errors->worst_row]->label)
+                                : json_null();
+        json_array_append_new(
+            list, json_pack("{s:o*, s:s, s:I, s:o, s:o, s:o, s:o, s:o*, s:i, s:o}", "name",
+                            json_string(table->name), "measured", sp_measured_names[table->kind],
+                            "rows", (json_int_t)table->count, "mean_error_percent",
+                            percent(errors->known, errors->mean), "median_error_percent",
+                            percent(errors->known, errors->median), "bias_percent",
+                            percent(errors->known, errors->bias), "worst_percent",
+                            percent(errors->known, errors->worst), "worst_row", worst_row, "folds",
+                            outcome->folds[t], "kfold_error_percent",
+                            percent(folds->known, folds->mean)));
+    }
+    return list;
+}
+
+static json_t *means_json(const fit_outcome *outcome, const sp_prediction_errors errors[FIT_TABLES])
+{
+    json_t *means = json_object();
+    for (int t = 0; t < outcome->rows.table_count; t++) {
+        sp_json_put(means, outcome->rows.tables[t].name, percent(errors[t].known, errors[t].mean));
+    }
+    return means;
+}
+
+static json_t *ablations_json(const fit_outcome *outcome)
+{
+    json_t *list = json_array();
+    for (int a = 0; a < outcome->ablation_count; a++) {
+        const fit_ablation_result *ablation = &outcome->ablations[a];
+        json_t *constants = json_object();
+        for (int i = 0; i < outcome->model.constant_count; i++) {
+            if (ablation->constants[i] > 0.0) {
+                sp_json_put(constants, outcome->model.constants[i].path,
+                            json_real(ablation->constants[i]));
+            }
+        }
+        json_array_append_new(
+            list,
+            json_pack("{s:s, s:o, s:o, s:o}", "name", ablation->name, "refitted_error_percent",
+                      means_json(outcome, ablation->refitted), "kept_error_percent",
+                      means_json(outcome, ablation->kept), "refitted", constants));
+    }
+    return list;
+}
+
+static json_t *rows_json(const fit_outcome *outcome)
+{
+    json_t *list = json_array();
+    for (size_t row = 0; row < outcome->rows.count; row++) {
+        double observed = outcome->rows.observed[row];
+        double left_out = outcome->left_out[row];
+        const sp_measured_case *measured = outcome->rows.cases[row];
+        int table = fit_rows_table(&outcome->rows, row);
+        json_array_append_new(
+            list, json_pack("{s:o*, s:i, s:o*, s:f, s:f, s:o, s:o}", "table",
+                            json_string(outcome->rows.tables[table].name), "line", measured->line,
+                            "label", json_string(measured->label), "measured", observed,
+                            "predicted", outcome->predicted[row], "error_percent",
+                            percent(true, outcome->predicted[row] / observed - 1.0),
+                            "left_out_error_percent",
+                            percent(left_out > 0.0, left_out / observed - 1.0)));
+    }
+    return list;
+}
+
+json_t *fit_report_json(const fit_spec *spec, const fit_outcome *outcome)
+{
+    return json_pack("{s:s, s:s, s:s, s:I, s:o, s:i, s:o, s:o, s:o, s:o, s:i, s:I, s:b}", "schema",
+                     "slimpack/calibration/1", "profile", spec->name, "start", spec->profile,
+                     "seed", (json_int_t)spec->seed, "constants", constants_json(outcome),
+                     "bootstrap", outcome->resamples, "correlations", correlations_json(outcome),
+                     "tables", tables_json(outcome), "ablations", ablations_json(outcome), "rows",
+                     rows_json(outcome), "iterations", outcome->iterations, "evaluations",
+                     (json_int_t)outcome->evaluations, "converged", (int)outcome->converged);
 }

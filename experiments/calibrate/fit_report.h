@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "experiments/calibrate/outcome.h"
+#include "experiments/calibrate/calibrate.h"
 
 // Rows that are off by more than this are named.
 #define FIT_UNEXPLAINED 0.10
@@ -13,7 +13,7 @@
 // before them, and the rows that are not explained behind.
 void fit_report_text(FILE *out, const fit_spec *spec, const fit_outcome *outcome, bool whole);
 
-// The same as a document (slimpack/calibration/1); NULL when memory ran out.
+// The report as a document (slimpack/calibration/1); NULL when memory ran out.
 json_t *fit_report_json(const fit_spec *spec, const fit_outcome *outcome);
 
 // A table of all rows for plots/residuals.gp: table number, measured, predicted, error in percent,

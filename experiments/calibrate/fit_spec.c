@@ -4,10 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "experiments/calibrate/profile_document.h"
 #include "sim/base/json.h"
 
-enum { DOCUMENT_LIMIT_BYTES = 16 << 20, QUOTE = 80 };
+enum { DOCUMENT_LIMIT_BYTES = 16 << 20 };
 
 static const double least_value = 1e-12;
 static const double most_value = 1e18;
@@ -116,7 +115,7 @@ static void read_name(sp_object *root, fit_spec *spec)
 
 static bool check_path(sp_object *object, const char *path)
 {
-    if (!fit_path_is_valid(path)) {
+    if (!sp_json_path_is_valid(path, SP_JSON_PATH / 2)) {
         sp_object_error(object, path, "expected a dotted path such as gemm_model.tflops");
         return false;
     }
@@ -193,7 +192,7 @@ static void read_constants(sp_object *root, fit_spec *spec)
         fit_constant *constant = &spec->constants[spec->constant_count];
         read_constant(&constants, path, constant);
         for (int c = 0; c < spec->constant_count; c++) {
-            if (fit_paths_overlap(spec->constants[c].path, path)) {
+            if (sp_json_paths_overlap(spec->constants[c].path, path)) {
                 sp_object_error(&constants, path, "overlaps with '%.64s'", spec->constants[c].path);
             }
         }
@@ -217,10 +216,7 @@ static int read_names(sp_object *object, const char *key, int most, const char *
         }
     }
     if (!good) {
-        char found[QUOTE];
-        sp_json_quote(list, found, sizeof found);
-        sp_object_error(object, key, "expected an array of 1 to %d different names, got %s", most,
-                        found);
+        sp_object_expected(object, key, list, "an array of 1 to %d different names", most);
         return 0;
     }
     return (int)count;
@@ -318,11 +314,8 @@ static void read_overrides(sp_object *object, fit_ablation *ablation)
         ablation->overrides[i] = text;
     }
     if (!fits) {
-        char found[QUOTE];
-        sp_json_quote(list, found, sizeof found);
-        sp_object_error(object, "scenario",
-                        "expected an array of at most %d texts PATH=VALUE, got %s",
-                        (int)FIT_OVERRIDES, found);
+        sp_object_expected(object, "scenario", list, "an array of at most %d texts PATH=VALUE",
+                           (int)FIT_OVERRIDES);
         return;
     }
     ablation->override_count = (int)count;

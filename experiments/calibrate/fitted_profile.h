@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_EXPERIMENTS_CALIBRATE_FITTED_PROFILE_H
 #define SLIMPACK_EXPERIMENTS_CALIBRATE_FITTED_PROFILE_H
 
-#include "experiments/calibrate/outcome.h"
+#include "experiments/calibrate/calibrate.h"
 
 // The start document with the fitted constants, the specification's name, level and source of every
 // section that holds a fitted constant, and "fit", which says how good it is. The caller owns it.

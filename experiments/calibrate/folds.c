@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "experiments/calibrate/resample.h"
 #include "experiments/measurements/measurement_csv.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
@@ -20,12 +19,12 @@ typedef struct grouping {
     sp_error *err;
 } grouping;
 
-static sp_status deal_groups(const fit_spec *spec, const fit_table_spec *table,
-                             const sp_measurements *cases, sp_prng *prng, int *folds, int *fold,
-                             sp_error *err);
+static sp_status assign_groups(const fit_spec *spec, const fit_table_spec *table,
+                               const sp_measurements *cases, sp_prng *prng, int *folds, int *fold,
+                               sp_error *err);
 
-sp_status fit_deal_rows(const fit_spec *spec, const fit_rows *rows, int count,
-                        int folds[FIT_TABLES], int *fold, sp_error *err)
+sp_status fit_assign_folds(const fit_spec *spec, const fit_rows *rows, int count,
+                           int folds[FIT_TABLES], int *fold, sp_error *err)
 {
     sp_prng prng;
     sp_status status = SP_OK;
@@ -39,14 +38,14 @@ sp_status fit_deal_rows(const fit_spec *spec, const fit_rows *rows, int count,
         }
         if (count < 0 && table->group_count > 0) {
             status =
-                deal_groups(spec, table, &rows->tables[t], &prng, &folds[t], fold + first, err);
+                assign_groups(spec, table, &rows->tables[t], &prng, &folds[t], fold + first, err);
             continue;
         }
         folds[t] = count >= 0 ? count : table->folds;
         folds[t] = (size_t)folds[t] > end - first ? (int)(end - first) : folds[t];
         folds[t] = folds[t] >= 2 ? folds[t] : 0;
         if (folds[t] > 0) {
-            status = fit_deal_folds(&prng, first, end, folds[t], fold, err);
+            status = fit_random_folds(&prng, first, end, folds[t], fold, err);
         }
     }
     return status;
@@ -58,6 +57,7 @@ static sp_status find_columns(grouping *g)
 {
     for (int i = 0; i < g->table->group_count; i++) {
         const char *names[SP_CSV_COLUMNS];
+        char hint[SP_NAME_HINT];
         g->columns[i] = -1;
         for (int c = 0; c < g->csv.columns; c++) {
             names[c] = sp_csv_header(&g->csv, c)->text;
@@ -66,12 +66,10 @@ static sp_status find_columns(grouping *g)
             }
         }
         if (g->columns[i] < 0) {
-            const char *near = sp_nearest_name(g->table->group[i], names, g->csv.columns);
             return sp_error_in(g->err, SP_ERR_CONTENT, g->spec->source, "tables",
-                               "%s: folds.group: the table has no column '%.64s'%s%.64s%s",
-                               g->table->name, g->table->group[i],
-                               near != NULL ? " (did you mean '" : "", near != NULL ? near : "",
-                               near != NULL ? "'?)" : "");
+                               "%s: folds.group: the table has no column '%.64s'%s", g->table->name,
+                               g->table->group[i],
+                               sp_name_hint(g->table->group[i], names, g->csv.columns, hint));
         }
     }
     return SP_OK;
@@ -128,7 +126,7 @@ static void number_groups(grouping *g)
     }
 }
 
-static sp_status deal_found(grouping *g, sp_prng *prng, int *folds, int *fold)
+static sp_status assign_found(grouping *g, sp_prng *prng, int *folds, int *fold)
 {
     int count = g->table->folds;
     if (count == 0 && g->groups > FIT_FOLDS) {
@@ -140,14 +138,14 @@ static sp_status deal_found(grouping *g, sp_prng *prng, int *folds, int *fold)
     if (fold_of == NULL) {
         return sp_error_no_memory(g->err, "folds");
     }
-    bool dealt = count > 0 && count < g->groups;
+    bool random = count > 0 && count < g->groups;
     sp_status status = SP_OK;
-    *folds = dealt ? count : g->groups;
+    *folds = random ? count : g->groups;
     for (int i = 0; i < g->groups; i++) {
         fold_of[i] = i;
     }
-    if (dealt) {
-        status = fit_deal_folds(prng, 0, (size_t)g->groups, count, fold_of, g->err);
+    if (random) {
+        status = fit_random_folds(prng, 0, (size_t)g->groups, count, fold_of, g->err);
     }
     *folds = *folds >= 2 ? *folds : 0;
     for (size_t i = 0; status == SP_OK && *folds > 0 && i < g->cases->count; i++) {
@@ -157,9 +155,9 @@ static sp_status deal_found(grouping *g, sp_prng *prng, int *folds, int *fold)
     return status;
 }
 
-static sp_status deal_groups(const fit_spec *spec, const fit_table_spec *table,
-                             const sp_measurements *cases, sp_prng *prng, int *folds, int *fold,
-                             sp_error *err)
+static sp_status assign_groups(const fit_spec *spec, const fit_table_spec *table,
+                               const sp_measurements *cases, sp_prng *prng, int *folds, int *fold,
+                               sp_error *err)
 {
     grouping g = {.spec = spec, .table = table, .cases = cases, .err = err};
     sp_status status = sp_csv_read_file(cases->file, &g.csv, err);
@@ -174,10 +172,42 @@ static sp_status deal_groups(const fit_spec *spec, const fit_table_spec *table,
     }
     if (status == SP_OK) {
         number_groups(&g);
-        status = deal_found(&g, prng, folds, fold);
+        status = assign_found(&g, prng, folds, fold);
     }
     sp_i_free(g.row);
     sp_i_free(g.group);
     sp_csv_fini(&g.csv);
     return status;
+}
+
+// ---- random draws ----
+
+sp_status fit_random_folds(sp_prng *prng, size_t first, size_t end, int folds, int *fold,
+                           sp_error *err)
+{
+    size_t count = end - first;
+    size_t *order = sp_i_calloc(count, sizeof *order);
+    if (order == NULL) {
+        return sp_error_no_memory(err, "folds");
+    }
+    for (size_t i = 0; i < count; i++) {
+        size_t j = (size_t)sp_prng_below(prng, i + 1);
+        order[i] = order[j];
+        order[j] = i;
+    }
+    for (size_t i = 0; i < count; i++) {
+        fold[first + order[i]] = (int)(i % (size_t)folds);
+    }
+    sp_i_free(order);
+    return SP_OK;
+}
+
+void fit_resample_rows(sp_prng *prng, size_t first, size_t end, double *times)
+{
+    for (size_t i = first; i < end; i++) {
+        times[i] = 0.0;
+    }
+    for (size_t i = first; i < end; i++) {
+        times[first + (size_t)sp_prng_below(prng, end - first)] += 1.0;
+    }
 }

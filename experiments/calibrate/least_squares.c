@@ -23,6 +23,7 @@ typedef struct solver {
     double step, refresh, tolerance;
     uint8_t *wanted;                 // [rows]
     size_t *row_of;                  // residual number to row, for those of rows
+    double *block;                   // holds the arrays below
     double *middle;                  // [parameters], of log(constant)
     double *half;                    // [parameters]
     double *logs;                    // [parameters]: where log_predicted was taken
@@ -81,23 +82,24 @@ static sp_status allocate(solver *s)
     size_t p = s->parameters;
     s->wanted = sp_i_calloc(n, sizeof *s->wanted);
     s->row_of = sp_i_calloc(n, sizeof *s->row_of);
-    s->middle = sp_i_calloc(p, sizeof *s->middle);
-    s->half = sp_i_calloc(p, sizeof *s->half);
-    s->logs = sp_i_calloc(p, sizeof *s->logs);
-    s->constants = sp_i_calloc(p, sizeof *s->constants);
-    s->log_predicted = sp_i_calloc(n, sizeof *s->log_predicted);
-    s->shifted = sp_i_calloc(n, sizeof *s->shifted);
+    s->block = sp_i_calloc(4 * p + 2 * n, sizeof *s->block);
     solution->constants = sp_i_calloc(p, sizeof *solution->constants);
     solution->covariance = sp_i_calloc(p * p, sizeof *solution->covariance);
     solution->predicted = sp_i_calloc(n, sizeof *solution->predicted);
     solution->derivatives.at = sp_i_calloc(p, sizeof *solution->derivatives.at);
     solution->derivatives.matrix = sp_i_calloc(n * p, sizeof *solution->derivatives.matrix);
-    bool all = s->wanted != NULL && s->row_of != NULL && s->middle != NULL && s->half != NULL &&
-               s->logs != NULL && s->constants != NULL && s->log_predicted != NULL &&
-               s->shifted != NULL && solution->constants != NULL && solution->covariance != NULL &&
-               solution->predicted != NULL && solution->derivatives.at != NULL &&
-               solution->derivatives.matrix != NULL;
-    return all ? SP_OK : sp_error_no_memory(s->err, "a fit");
+    if (s->wanted == NULL || s->row_of == NULL || s->block == NULL || solution->constants == NULL ||
+        solution->covariance == NULL || solution->predicted == NULL ||
+        solution->derivatives.at == NULL || solution->derivatives.matrix == NULL) {
+        return sp_error_no_memory(s->err, "a fit");
+    }
+    s->middle = s->block;
+    s->half = s->middle + p;
+    s->logs = s->half + p;
+    s->constants = s->logs + p;
+    s->log_predicted = s->constants + p;
+    s->shifted = s->log_predicted + n;
+    return SP_OK;
 }
 
 static double or_default(double value, double fallback)
@@ -150,12 +152,7 @@ static void release(solver *s)
 {
     sp_i_free(s->wanted);
     sp_i_free(s->row_of);
-    sp_i_free(s->middle);
-    sp_i_free(s->half);
-    sp_i_free(s->logs);
-    sp_i_free(s->constants);
-    sp_i_free(s->log_predicted);
-    sp_i_free(s->shifted);
+    sp_i_free(s->block);
 }
 
 // ---- the free variables ----
@@ -379,9 +376,9 @@ static sp_status descend(solver *s, gsl_multifit_nlinear_workspace *work, bool *
             return fault(s, code);
         }
         double next = loss_of(work);
-        bool settled = loss - next <= s->tolerance * loss || largest_move(work, s) <= least_move;
+        bool converged = loss - next <= s->tolerance * loss || largest_move(work, s) <= least_move;
         loss = next;
-        if (settled) {
+        if (converged) {
             solution->converged = true;
             return SP_OK;
         }
@@ -457,12 +454,9 @@ static sp_status solve(solver *s)
         }
         status = descend_in_rounds(s, work, &model, y);
     }
-    if (y != NULL) {
-        gsl_vector_free(y);
-    }
-    if (work != NULL) {
-        gsl_multifit_nlinear_free(work);
-    }
+    // These take NULL, as free() does.
+    gsl_vector_free(y);
+    gsl_multifit_nlinear_free(work);
     return status;
 }
 
@@ -488,12 +482,8 @@ static sp_status put_covariance(solver *s)
             s->solution->covariance[j * s->parameters + k] = isfinite(value) ? value : 0.0;
         }
     }
-    if (matrix != NULL) {
-        gsl_matrix_free(matrix);
-    }
-    if (covariance != NULL) {
-        gsl_matrix_free(covariance);
-    }
+    gsl_matrix_free(matrix);
+    gsl_matrix_free(covariance);
     return status;
 }
 

@@ -1,6 +1,5 @@
 #include "experiments/calibrate/profile_document.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "sim/base/json.h"
@@ -13,40 +12,13 @@ enum {
 
 // ---- paths ----
 
-bool fit_path_is_valid(const char *path)
-{
-    size_t length = strlen(path);
-    return length > 0 && length < SP_JSON_PATH / 2 && path[0] != '.' && path[length - 1] != '.' &&
-           strstr(path, "..") == NULL;
-}
-
-bool fit_paths_overlap(const char *a, const char *b)
-{
-    size_t i = 0;
-    while (a[i] != '\0' && a[i] == b[i]) {
-        i++;
-    }
-    return (a[i] == '\0' && (b[i] == '\0' || b[i] == '.')) || (b[i] == '\0' && a[i] == '.');
-}
-
-// Takes the first name off the path; returns false at its last one.
-static bool next_part(const char **path, char part[SP_JSON_PATH])
-{
-    size_t length = strcspn(*path, ".");
-    bool more = (*path)[length] == '.';
-    memcpy(part, *path, length);
-    part[length] = '\0';
-    *path += more ? length + 1 : length;
-    return more;
-}
-
 json_t *fit_document_get(const json_t *document, const char *path)
 {
     char part[SP_JSON_PATH];
     bool more = true;
     json_t *value = (json_t *)document;
     while (more && value != NULL) {
-        more = next_part(&path, part);
+        more = sp_json_path_next(&path, part);
         value = json_object_get(value, part);
     }
     return value;
@@ -56,7 +28,7 @@ bool fit_document_set(json_t *document, const char *path, json_t *value)
 {
     char part[SP_JSON_PATH];
     json_t *object = document;
-    while (next_part(&path, part)) {
+    while (sp_json_path_next(&path, part)) {
         json_t *child = json_object_get(object, part);
         if (!json_is_object(child)) {
             if (value == NULL) {
@@ -210,14 +182,8 @@ static void write_value(const json_t *value, FILE *file, int depth)
     }
 }
 
-sp_status fit_document_write(const json_t *document, FILE *file, const char *path, sp_error *err)
+void fit_document_write(const json_t *document, FILE *file)
 {
-    errno = 0;
     write_value(document, file, 0);
     fputc('\n', file);
-    if (fflush(file) != 0 || ferror(file)) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", path,
-                            errno != 0 ? strerror(errno) : "cannot write");
-    }
-    return SP_OK;
 }

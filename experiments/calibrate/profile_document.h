@@ -8,11 +8,6 @@
 
 #include "sim/base/status.h"
 
-// Names between single dots, short enough for a message.
-bool fit_path_is_valid(const char *path);
-// Is one of the two the other, or an object around it?
-bool fit_paths_overlap(const char *a, const char *b);
-
 // The document of a valid profile by name or path, found as sp_profile_load finds it. The caller
 // owns it; NULL after an error.
 sp_status fit_document_load(const char *name, json_t **document, sp_error *err);
@@ -29,7 +24,8 @@ sp_status fit_document_apply(json_t *document, const json_t *settings, sp_error 
 // from then on.
 sp_status fit_document_extend(const char *name, json_t **document, sp_error *err);
 
-// Writes it with arrays on one line and 15 digits.
-sp_status fit_document_write(const json_t *document, FILE *file, const char *path, sp_error *err);
+// Writes it with arrays on one line and 15 digits. What could not be written shows in the error
+// flag of the stream.
+void fit_document_write(const json_t *document, FILE *file);
 
 #endif

@@ -1,16 +1,21 @@
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "backends/api/device.h"
 #include "experiments/calibrate/calibrate.h"
 #include "experiments/calibrate/fit_report.h"
 #include "experiments/calibrate/fitted_profile.h"
 #include "experiments/calibrate/profile_document.h"
-#include "experiments/cli/calibrate_modes.h"
+#include "experiments/cli/execute_options.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/plot.h"
 #include "experiments/cli/report.h"
+#include "experiments/execution/steady_case.h"
 #include "sim/base/alloc.h"
+
+// Time that the measurements of --backend may take.
+#define LIMIT_S 40.0
+#define QUICK_LIMIT_S 3.0
 
 enum { NOT_GIVEN = -1 };
 
@@ -27,84 +32,40 @@ typedef struct calibrate_args {
 } calibrate_args;
 
 static const cli_option options[] = {
-    {.kind = CLI_LIST,
-     .name = "from-measurements",
-     .value = "TABLE",
-     .at = offsetof(calibrate_args, tables),
-     .help = "table of measured steps (CSV), or several, separated by commas; may be repeated"},
-    {.kind = CLI_LIST,
-     .name = "map",
-     .value = "FILE",
-     .at = offsetof(calibrate_args, maps),
-     .help = "what the columns of a table mean, one for each table in their order (default: the "
-             ".json file beside the table, where there is one)"},
-    {.kind = CLI_FILE,
-     .name = "fit",
-     .value = "SPEC",
-     .at = offsetof(calibrate_args, fit),
-     .help = "what is fitted: start profile, free constants, tables"},
-    {.kind = CLI_FILE,
-     .letter = 'o',
-     .name = "output",
-     .value = "PROFILE",
-     .at = offsetof(calibrate_args, output),
-     .help = "write the profile"},
-    {.kind = CLI_STRING,
-     .name = "backend",
-     .value = "NAME",
-     .at = offsetof(calibrate_args, backend),
-     .help = "measure the operators of this backend instead: host or cuda"},
-    {.kind = CLI_STRING,
-     .name = "precision",
-     .value = "P",
-     .at = offsetof(calibrate_args, precision),
-     .help = "with --backend: fp32 or fp64 (host), bf16 (cuda) (default: fp32 where it can)"},
-    {.kind = CLI_STRING,
-     .name = "model",
-     .value = "MODEL",
-     .at = offsetof(calibrate_args, model),
-     .help = "with --backend: whose shapes are measured, a built-in name or a Hugging Face "
-             "config.json (default: a Llama of hidden size 256)"},
-    {.kind = CLI_INT,
-     .name = "partitions",
-     .value = "N",
-     .at = offsetof(calibrate_args, partitions),
-     .help = "with --backend: measure one of N partitions of a GPU beside busy others (default: "
-             "all of it)",
-     .min = 0,
-     .max = 16},
-    {.kind = CLI_FLAG,
-     .name = "quick",
-     .at = offsetof(calibrate_args, quick),
-     .help = "with --backend: a few seconds and small sizes in place of a minute"},
-    {.kind = CLI_FILE,
-     .name = "report",
-     .value = "FILE",
-     .at = offsetof(calibrate_args, report),
-     .help = "write a report (Markdown), with the rows that are not explained"},
-    {.kind = CLI_FILE,
-     .name = "plot",
-     .value = "FILE",
-     .at = offsetof(calibrate_args, plot),
-     .help = "draw the residuals with gnuplot (.png or .svg); the data stays in FILE.dat"},
-    {.kind = CLI_INT,
-     .name = "folds",
-     .value = "N",
-     .at = offsetof(calibrate_args, folds),
-     .help = "folds of the cross-validation of every table; 0: none (default: as SPEC says)",
-     .min = 0,
-     .max = FIT_FOLDS},
-    {.kind = CLI_INT,
-     .name = "bootstrap",
-     .value = "N",
-     .at = offsetof(calibrate_args, bootstrap),
-     .help = "resamples for the spread of the constants; 0: none (default: as SPEC says)",
-     .min = 0,
-     .max = FIT_RESAMPLES},
-    {.kind = CLI_FLAG,
-     .name = "no-ablation",
-     .at = offsetof(calibrate_args, no_ablation),
-     .help = "leave the ablations of SPEC out"},
+    CLI_TEXT_OPTION(
+        CLI_LIST, 0, "from-measurements", "TABLE", calibrate_args, tables,
+        "table of measured steps (CSV), or several, separated by commas; may be repeated"),
+    CLI_TEXT_OPTION(
+        CLI_LIST, 0, "map", "FILE", calibrate_args, maps,
+        "what the columns of a table mean, one for each table in their order (default: the "
+        ".json file beside the table, where there is one)"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "fit", "SPEC", calibrate_args, fit,
+                    "what is fitted: start profile, free constants, tables"),
+    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "PROFILE", calibrate_args, output,
+                    "write the profile"),
+    CLI_TEXT_OPTION(CLI_STRING, 0, "backend", "NAME", calibrate_args, backend,
+                    "measure the operators of this backend instead: host or cuda"),
+    CLI_TEXT_OPTION(
+        CLI_STRING, 0, "precision", "P", calibrate_args, precision,
+        "with --backend: fp32 or fp64 (host), bf16 (cuda) (default: fp32 where it can)"),
+    CLI_TEXT_OPTION(CLI_STRING, 0, "model", "MODEL", calibrate_args, model,
+                    "with --backend: whose shapes are measured, a built-in name or a Hugging Face "
+                    "config.json (default: a Llama of hidden size 256)"),
+    CLI_INT_OPTION(
+        "partitions", "N", calibrate_args, partitions, 0, 16,
+        "with --backend: measure one of N partitions of a GPU beside busy others (default: "
+        "all of it)"),
+    CLI_FLAG_OPTION("quick", calibrate_args, quick,
+                    "with --backend: a few seconds and small sizes in place of a minute"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "report", "FILE", calibrate_args, report,
+                    "write a report (Markdown), with the rows that are not explained"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "plot", "FILE", calibrate_args, plot,
+                    "draw the residuals with gnuplot (.png or .svg); the data stays in FILE.dat"),
+    CLI_INT_OPTION("folds", "N", calibrate_args, folds, 0, FIT_FOLDS,
+                   "folds of the cross-validation of every table; 0: none (default: as SPEC says)"),
+    CLI_INT_OPTION("bootstrap", "N", calibrate_args, bootstrap, 0, FIT_RESAMPLES,
+                   "resamples for the spread of the constants; 0: none (default: as SPEC says)"),
+    CLI_FLAG_OPTION("no-ablation", calibrate_args, no_ablation, "leave the ablations of SPEC out"),
     CLI_JOBS_OPTION(calibrate_args),
     CLI_COMMON_OPTIONS(calibrate_args),
     {0},
@@ -119,7 +80,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-static int run(int argc, char **argv);
+static int run(const void *given, const cli_operands *operands);
 
 const cli_command cli_cmd_calibrate = {
     .name = "calibrate",
@@ -128,20 +89,19 @@ const cli_command cli_cmd_calibrate = {
     .min_operands = 0,
     .max_operands = -1,
     .description =
-        "Fits constants of a profile so that the simulator reproduces measured training steps. The "
-        "tables are CSV files with a row for each measured step; the map of a table says which "
-        "setting of a scenario each column is, and what was measured. Tables may also be given as "
-        "operands."
+        "Fits constants of a profile so that the simulator reproduces measured training steps. "
+        "The tables are CSV files with a row for each measured step; the map of a table says "
+        "which setting of a scenario each column is, and what was measured. Tables may also be "
+        "given as operands."
         "\n\nSPEC (slimpack/fit/1) is a JSON object: \"name\" of the new profile, \"profile\" to "
         "start from, \"start\" with values to set on it by dotted path, \"constants\" with the "
-        "paths of the free numbers and for each \"unit\", \"least\", \"most\" and, where something "
-        "is known beforehand, \"expect\" and \"within\" (its standard deviation, as a share); "
-        "\"tables\" with \"weight\", \"folds\" (a number, or columns whose groups stay together) "
-        "and \"errors_by\" of each; \"loss_scale\", \"bootstrap\", "
-        "\"seed\"; and \"ablations\", each with \"name\", \"set\" (values on the profile) and "
-        "\"scenario\" (overrides of every row's scenario). experiments/published/README.md "
-        "describes "
-        "tables, maps and SPEC, profiles/README.md the constants of a profile."
+        "paths of the free numbers and for each \"unit\", \"least\", \"most\" and, where "
+        "something is known beforehand, \"expect\" and \"within\" (its standard deviation, as a "
+        "share); \"tables\" with \"weight\", \"folds\" (a number, or columns whose groups stay "
+        "together) and \"errors_by\" of each; \"loss_scale\", \"bootstrap\", \"seed\"; and "
+        "\"ablations\", each with \"name\", \"set\" (values on the profile) and \"scenario\" "
+        "(overrides of every row's scenario). experiments/published/README.md describes tables, "
+        "maps and SPEC, profiles/README.md the constants of a profile."
         "\n\nThe fit is least squares on the logarithm of predicted over measured, with a soft-L1 "
         "loss so that rows that nothing explains bend it little. Beside the constants it prints "
         "their spread, constants that the rows cannot tell apart, the errors on the rows "
@@ -152,6 +112,8 @@ const cli_command cli_cmd_calibrate = {
         "`run --backend` on its virtual clock.",
     .examples = examples,
     .options = options,
+    .args_bytes = sizeof(calibrate_args),
+    .defaults = &(const calibrate_args){.folds = NOT_GIVEN, .bootstrap = NOT_GIVEN},
     .run = run,
 };
 
@@ -193,14 +155,13 @@ static sp_status add_sources(source_list *list, const char *text, sp_error *err)
     }
     list->texts[list->text_count++] = copy;
     sp_status status = SP_OK;
-    char *next = copy;
-    while (status == SP_OK && next != NULL) {
-        char *csv = next;
-        next = strchr(csv, ',');
-        if (next != NULL) {
-            *next++ = '\0';
+    for (char *csv = copy; status == SP_OK && csv != NULL;) {
+        char *comma = strchr(csv, ',');
+        if (comma != NULL) {
+            *comma++ = '\0';
         }
         status = add_source(list, csv, err);
+        csv = comma;
     }
     return status;
 }
@@ -227,6 +188,33 @@ static sp_status list_sources(const calibrate_args *args, const cli_operands *op
 
 // ---- output ----
 
+typedef struct fitted {
+    const fit_spec *spec;
+    const fit_outcome *outcome;
+} fitted;
+
+static sp_status write_document(FILE *file, const void *what, sp_error *err)
+{
+    (void)err;
+    fit_document_write(what, file);
+    return SP_OK;
+}
+
+static sp_status write_report(FILE *file, const void *what, sp_error *err)
+{
+    (void)err;
+    const fitted *f = what;
+    fit_report_text(file, f->spec, f->outcome, true);
+    return SP_OK;
+}
+
+static sp_status write_residuals(FILE *file, const void *what, sp_error *err)
+{
+    (void)err;
+    fit_report_data(file, what);
+    return SP_OK;
+}
+
 static sp_status write_profile(const calibrate_args *args, const fit_spec *spec,
                                const fit_outcome *outcome, sp_error *err)
 {
@@ -235,33 +223,11 @@ static sp_status write_profile(const calibrate_args *args, const fit_spec *spec,
     if (status == SP_OK && spec->extends) {
         status = fit_document_extend(spec->profile, &document, err);
     }
-    FILE *file = status == SP_OK ? fopen(args->output, "w") : NULL;
-    if (status == SP_OK && file == NULL) {
-        status = sp_error_set(err, SP_ERR_IO, "%s: %s", args->output, strerror(errno));
-    }
     if (status == SP_OK) {
-        status = fit_document_write(document, file, args->output, err);
-    }
-    if (file != NULL && fclose(file) != 0 && status == SP_OK) {
-        status = sp_error_set(err, SP_ERR_IO, "%s: %s", args->output, strerror(errno));
+        status = cli_write_file(args->output, write_document, document, err);
     }
     json_decref(document);
     return status;
-}
-
-static sp_status write_report(const char *path, const fit_spec *spec, const fit_outcome *outcome,
-                              sp_error *err)
-{
-    FILE *file = fopen(path, "w");
-    if (file == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
-    }
-    fit_report_text(file, spec, outcome, true);
-    bool failed = ferror(file) != 0;
-    if (fclose(file) != 0 || failed) {
-        return sp_error_set(err, SP_ERR_IO, "%s: cannot write", path);
-    }
-    return SP_OK;
 }
 
 static int put_out(const calibrate_args *args, const fit_spec *spec, const fit_outcome *outcome)
@@ -272,7 +238,8 @@ static int put_out(const calibrate_args *args, const fit_spec *spec, const fit_o
         status = write_profile(args, spec, outcome, &err);
     }
     if (status == SP_OK && args->report != NULL) {
-        status = write_report(args->report, spec, outcome, &err);
+        const fitted both = {.spec = spec, .outcome = outcome};
+        status = cli_write_file(args->report, write_report, &both, &err);
     }
     if (status != SP_OK) {
         return cli_fail(&err);
@@ -287,13 +254,14 @@ static int put_out(const calibrate_args *args, const fit_spec *spec, const fit_o
     } else {
         fit_report_text(stdout, spec, outcome, false);
     }
-    if (args->plot != NULL && cli_plot_residuals(args->plot, outcome, &err) != SP_OK) {
+    if (args->plot != NULL &&
+        cli_plot("residuals.gp", args->plot, write_residuals, outcome, &err) != SP_OK) {
         return cli_fail(&err);
     }
     return exit_status;
 }
 
-// ---- the run ----
+// ---- the fit ----
 
 static int calibrate(const calibrate_args *args, const source_list *sources)
 {
@@ -324,6 +292,111 @@ static int calibrate(const calibrate_args *args, const source_list *sources)
     return exit_status;
 }
 
+// ---- --backend ----
+
+static sp_status read_model(const char *name, sp_model *model, sp_error *err)
+{
+    size_t length = strlen(name);
+    bool is_path =
+        strchr(name, '/') != NULL || (length > 5 && strcmp(name + length - 5, ".json") == 0);
+    return is_path ? sp_model_read_hf(name, model, err) : sp_model_builtin(name, model, err);
+}
+
+static sp_status measure(const calibrate_args *args, json_t **profile, int *process, sp_error *err)
+{
+    int processes = 1;
+    sp_registry *registry;
+    const sp_backend *backend;
+    sp_model model;
+    sp_calibration_request request = {.seed = 1,
+                                      .limit_s = args->quick ? QUICK_LIMIT_S : LIMIT_S,
+                                      .partitions = (int)args->partitions};
+    sp_device_info device;
+    sp_status status = SP_OK;
+    if (args->model != NULL) {
+        status = read_model(args->model, &model, err);
+        request.model = &model;
+    }
+    if (status != SP_OK) {
+        return status;
+    }
+    status = sp_registry_new(&registry, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    status = sp_registry_find(registry, args->backend, &backend, err);
+    if (status == SP_OK) {
+        status = cli_settle_process(backend, process, &processes, err);
+    }
+    // The others may be on computers that have no such folder.
+    if (status == SP_OK && args->output != NULL && *process == 0) {
+        status = cli_check_writable(args->output, err);
+    }
+    if (status == SP_OK) {
+        status = sp_backend_device_info(backend, 0, &device, err);
+    }
+    if (status == SP_OK) {
+        status = cli_choose_precision(args->precision, &device, &request.precision, err);
+    }
+    if (status == SP_OK) {
+        status = sp_backend_calibrate(backend, 0, &request, profile, err);
+    }
+    sp_registry_free(registry);
+    return status;
+}
+
+// What was measured must read as a profile before anybody gets it.
+static sp_status check_profile(const json_t *profile, sp_error *err)
+{
+    sp_profile read;
+    sp_status status = sp_profile_from_json(profile, "calibration", &read, err);
+    if (status == SP_OK) {
+        sp_profile_fini(&read);
+    }
+    return status;
+}
+
+// What a machine that changes its speed makes of a profile no later step can tell.
+static void warn_of_drift(const json_t *profile)
+{
+    double drift = json_real_value(json_object_get(json_object_get(profile, "reference"), "drift"));
+    if (drift > SP_STEADY_SPEED) {
+        fprintf(stderr,
+                "warning: the machine's speed changed by %.0f %% during the calibration (more than "
+                "%.0f %%): its parts do not fit together, repeat it\n",
+                100.0 * drift, 100.0 * SP_STEADY_SPEED);
+    }
+}
+
+static int calibrate_backend(const calibrate_args *args)
+{
+    sp_error err = {0};
+    json_t *profile = NULL;
+    int process = 0;
+    sp_status status = measure(args, &profile, &process, &err);
+    if (status == SP_OK) {
+        status = check_profile(profile, &err);
+    }
+    if (status == SP_OK && args->output != NULL && process == 0) {
+        status = cli_write_file(args->output, write_document, profile, &err);
+    }
+    if (status != SP_OK) {
+        json_decref(profile);
+        return cli_fail_of(process, &err);
+    }
+    if (process == 0) {
+        warn_of_drift(profile);
+    }
+    if (args->common.json) {
+        return cli_print_json(profile);
+    }
+    printf("%s: memory %.3g GB/s, layer %.3g us\n", args->output,
+           json_real_value(json_object_get(json_object_get(profile, "memory"), "gb_per_s")),
+           json_real_value(json_object_get(json_object_get(profile, "host"), "layer_us")));
+    json_decref(profile);
+    return 0;
+}
+
 static int measure_backend(const calibrate_args *args, const cli_operands *operands)
 {
     if (args->tables.count + operands->count > 0 || args->fit != NULL) {
@@ -333,18 +406,14 @@ static int measure_backend(const calibrate_args *args, const cli_operands *opera
     if (args->output == NULL && !args->common.json) {
         return cli_usage_error(&cli_cmd_calibrate, "--backend needs -o PROFILE or --json");
     }
-    const cli_calibrate_backend_args of = {.backend = args->backend,
-                                           .precision = args->precision,
-                                           .model = args->model,
-                                           .partitions = (int)args->partitions,
-                                           .output = args->output,
-                                           .quick = args->quick,
-                                           .json = args->common.json};
-    return cli_calibrate_backend(&of);
+    return calibrate_backend(args);
 }
 
-static int check_and_calibrate(const calibrate_args *args, const cli_operands *operands)
+// ---- the command ----
+
+static int run(const void *given, const cli_operands *operands)
 {
+    const calibrate_args *args = given;
     sp_error err = {0};
     source_list sources = {0};
     if (args->backend != NULL) {
@@ -372,19 +441,5 @@ static int check_and_calibrate(const calibrate_args *args, const cli_operands *o
     }
     int exit_status = status == SP_OK ? calibrate(args, &sources) : cli_fail(&err);
     free_sources(&sources);
-    return exit_status;
-}
-
-static int run(int argc, char **argv)
-{
-    calibrate_args args = {.folds = NOT_GIVEN, .bootstrap = NOT_GIVEN};
-    cli_operands operands;
-    int exit_status = cli_parse(&cli_cmd_calibrate, argc, argv, &args, &operands);
-    if (exit_status != CLI_PROCEED) {
-        return exit_status;
-    }
-    exit_status = check_and_calibrate(&args, &operands);
-    cli_list_fini(&args.tables);
-    cli_list_fini(&args.maps);
     return exit_status;
 }

@@ -23,16 +23,10 @@ typedef struct compare_args {
 
 static const cli_option options[] = {
     CLI_SET_OPTION(compare_args),
-    {.kind = CLI_STRING,
-     .name = "strategies",
-     .value = "LIST",
-     .at = offsetof(compare_args, strategies),
-     .help = "packing strategies to compare, the first is the baseline (default: all)"},
-    {.kind = CLI_STRING,
-     .name = "schedules",
-     .value = "LIST",
-     .at = offsetof(compare_args, schedules),
-     .help = "pipeline schedules to compare instead, with the scenario's strategy"},
+    CLI_TEXT_OPTION(CLI_STRING, 0, "strategies", "LIST", compare_args, strategies,
+                    "packing strategies to compare, the first is the baseline (default: all)"),
+    CLI_TEXT_OPTION(CLI_STRING, 0, "schedules", "LIST", compare_args, schedules,
+                    "pipeline schedules to compare instead, with the scenario's strategy"),
     CLI_JOBS_OPTION(compare_args),
     CLI_COMMON_OPTIONS(compare_args),
     {0},
@@ -45,7 +39,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-static int run(int argc, char **argv);
+static int run(const void *given, const cli_operands *operands);
 
 const cli_command cli_cmd_compare = {
     .name = "compare",
@@ -54,19 +48,16 @@ const cli_command cli_cmd_compare = {
     .min_operands = 1,
     .max_operands = 1,
     .description =
-        "Evaluates a scenario with several packing strategies, all on the same batches, and prints "
-        "a row for each: iteration time, speed-up over the first, tokens/s/GPU, TFLOP/s/GPU and "
-        "MFU "
-        "full (by Megatron's formula, with all pairs of attention), MFU causal (with the pairs "
-        "that "
-        "a causal mask keeps), bubble ratio, peak memory, imbalance over data-parallel ranks "
-        "(busiest over mean), gap to the lower bound of the "
-        "batch's work, micro-batches and solver time."
+        "Evaluates a scenario with several packing strategies, all on the same batches, and "
+        "prints a row for each: iteration time, speed-up over the first, tokens/s/GPU, "
+        "TFLOP/s/GPU and MFU full (by Megatron's formula, with all pairs of attention), MFU "
+        "causal (with the pairs that a causal mask keeps), bubble ratio, peak memory, imbalance "
+        "over data-parallel ranks (busiest over mean), gap to the lower bound of the batch's "
+        "work, micro-batches and solver time."
         "\n\nWith --schedules it compares pipeline schedules: iteration time, both bubble ratios, "
         "and the activation units that the fullest and the last pipeline rank hold. A schedule "
         "that runs a given number of chunks per rank gets that number. A row that cannot be "
-        "planned "
-        "or simulated says why."
+        "planned or simulated says why."
         "\n\nAbove the rows stands how far the profile was off on logged steps like these, or why "
         "that is not known. The margin is the memory limit less the peak; a row within a tenth of "
         "the limit is marked tight and may run several times slower."
@@ -74,6 +65,7 @@ const cli_command cli_cmd_compare = {
         "which sample needs how much. The exit status is 1 when no row can be trained.",
     .examples = examples,
     .options = options,
+    .args_bytes = sizeof(compare_args),
     .run = run,
 };
 
@@ -102,11 +94,9 @@ static sp_status check_name(const comparison *cmp, const char *name, sp_error *e
             return SP_OK;
         }
     }
-    const char *near = sp_nearest_name(name, sp_schedule_names, SP_SCHEDULE_KINDS);
-    return near != NULL
-               ? sp_error_set(err, SP_ERR_USAGE,
-                              "--schedules: unknown schedule '%s' (did you mean '%s'?)", name, near)
-               : sp_error_set(err, SP_ERR_USAGE, "--schedules: unknown schedule '%s'", name);
+    char hint[SP_NAME_HINT];
+    return sp_error_set(err, SP_ERR_USAGE, "--schedules: unknown schedule '%s'%s", name,
+                        sp_name_hint(name, sp_schedule_names, SP_SCHEDULE_KINDS, hint));
 }
 
 static sp_status add_row(comparison *cmp, const char *name, size_t length, sp_error *err)
@@ -257,7 +247,7 @@ static json_t *row_json(const comparison *cmp, const row *r)
         sp_json_put(object, cmp->of_schedules ? "schedule" : "strategy", json_string(r->name));
         sp_json_put(object, "status", json_string(status_word(r)));
         sp_json_put(object, "reason", r->reason[0] != '\0' ? json_string(r->reason) : json_null());
-        sp_json_put(object, "speedup", isfinite(factor) ? json_real(factor) : json_null());
+        sp_json_put(object, "speedup", cli_json_figure(factor));
         if (!cmp->of_schedules) {
             bool lossless = r->status == SP_OK ? r->result.lossless
                                                : sp_strategy_is_lossless(sp_strategy_find(r->name),
@@ -270,18 +260,13 @@ static json_t *row_json(const comparison *cmp, const row *r)
 
 static json_t *comparison_json(const comparison *cmp)
 {
-    json_t *root = json_object();
     json_t *rows = json_array();
-    sp_json_put(root, "schema", json_string("slimpack/comparison/1"));
-    sp_json_put(root, "baseline", json_string(cmp->rows[0].name));
-    sp_json_put(
-        root, "baseline_oom",
-        json_boolean(cmp->rows[0].status == SP_OK && sp_result_is_oom(&cmp->rows[0].result)));
     for (int i = 0; i < cmp->count; i++) {
         json_array_append_new(rows, row_json(cmp, &cmp->rows[i]));
     }
-    sp_json_put(root, "rows", rows);
-    return root;
+    bool oom = cmp->rows[0].status == SP_OK && sp_result_is_oom(&cmp->rows[0].result);
+    return json_pack("{s:s, s:s, s:b, s:o}", "schema", "slimpack/comparison/1", "baseline",
+                     cmp->rows[0].name, "baseline_oom", (int)oom, "rows", rows);
 }
 
 enum { FACTOR = 32 };
@@ -395,23 +380,18 @@ static void print_table(const comparison *cmp)
     }
 }
 
-static int run(int argc, char **argv)
+static int run(const void *given, const cli_operands *operands)
 {
-    compare_args args = {0};
-    cli_operands operands;
-    int exit_status = cli_parse(&cli_cmd_compare, argc, argv, &args, &operands);
-    if (exit_status != CLI_PROCEED) {
-        return exit_status;
-    }
+    const compare_args *args = given;
+    int exit_status = 0;
     comparison cmp = {0};
     sp_error err = {0};
-    sp_status status = choose_rows(&args, &cmp, &err);
+    sp_status status = choose_rows(args, &cmp, &err);
     if (status == SP_OK) {
-        status = evaluate_all(&args, operands.items[0], &cmp, &err);
+        status = evaluate_all(args, operands->items[0], &cmp, &err);
     }
     if (status == SP_OK) {
-        exit_status = 0;
-        if (args.common.json) {
+        if (args->common.json) {
             exit_status = cli_print_json(comparison_json(&cmp));
         } else if (cmp.of_schedules) {
             print_schedules(&cmp);
@@ -422,16 +402,14 @@ static int run(int argc, char **argv)
         for (int i = 0; i < cmp.count; i++) {
             any = any || strcmp(status_word(&cmp.rows[i]), "ok") == 0;
         }
-        cli_print_notes(args.common.quiet || args.common.json, &cmp.rows[0].result);
+        cli_print_notes(args->common.quiet || args->common.json, &cmp.rows[0].result);
         for (int i = 1; i < cmp.count; i++) {
             if (cmp.rows[i].status == SP_OK && cmp.rows[i].reason[0] != '\0') {
-                cli_warn(args.common.quiet || args.common.json, "%s: %s", cmp.rows[i].name,
+                cli_warn(args->common.quiet || args->common.json, "%s: %s", cmp.rows[i].name,
                          cmp.rows[i].reason);
             }
         }
-        if (exit_status == 0 && !any) {
-            exit_status = sp_status_exit(SP_ERR_INFEASIBLE);
-        }
+        exit_status = cli_answer(exit_status, any);
     } else {
         exit_status = cli_fail(&err);
     }
@@ -441,6 +419,5 @@ static int run(int argc, char **argv)
     sp_i_free(cmp.rows);
     sp_batches_fini(&cmp.batches);
     sp_scenario_fini(&cmp.scenario);
-    cli_list_fini(&args.set);
     return exit_status;
 }

@@ -1,6 +1,5 @@
 #include <string.h>
 
-#include "experiments/cli/help_text.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 #include "sim/base/json.h"
@@ -13,14 +12,8 @@ typedef struct help_args {
 } help_args;
 
 static const cli_option options[] = {
-    {.kind = CLI_FLAG,
-     .name = "man",
-     .at = offsetof(help_args, manual),
-     .help = "print the manual page, as source for man(1)"},
-    {.kind = CLI_FLAG,
-     .name = "completion",
-     .at = offsetof(help_args, completion),
-     .help = "print the completion script for bash"},
+    CLI_FLAG_OPTION("man", help_args, manual, "print the manual page, as source for man(1)"),
+    CLI_FLAG_OPTION("completion", help_args, completion, "print the completion script for bash"),
     CLI_COMMON_OPTIONS(help_args),
     {0},
 };
@@ -31,7 +24,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-static int run(int argc, char **argv);
+static int run(const void *given, const cli_operands *operands);
 
 const cli_command cli_cmd_help = {
     .name = "help",
@@ -42,105 +35,70 @@ const cli_command cli_cmd_help = {
                    "comes as data, for tools that offer the commands.",
     .examples = examples,
     .options = options,
+    .args_bytes = sizeof(help_args),
     .run = run,
 };
 
 static json_t *command_json(const cli_command *command);
 static json_t *overview_json(void);
 
-static int run(int argc, char **argv)
+static int run(const void *given, const cli_operands *operands)
 {
-    help_args args = {0};
-    cli_operands operands;
-    int result = cli_parse(&cli_cmd_help, argc, argv, &args, &operands);
-    if (result != CLI_PROCEED) {
-        return result;
-    }
-    if (args.manual || args.completion) {
-        if (operands.count > 0 || args.common.json || (args.manual && args.completion)) {
+    const help_args *args = given;
+    if (args->manual || args->completion) {
+        if (operands->count > 0 || args->common.json || (args->manual && args->completion)) {
             return cli_usage_error(&cli_cmd_help, "--man and --completion stand alone");
         }
-        (args.manual ? cli_print_manual : cli_print_completion)(stdout);
+        (args->manual ? cli_print_manual : cli_print_completion)(stdout);
         return 0;
     }
-    if (operands.count == 0) {
-        if (args.common.json) {
+    if (operands->count == 0) {
+        if (args->common.json) {
             return cli_print_json(overview_json());
         }
         cli_print_overview(stdout);
         return 0;
     }
-    const cli_command *command = cli_find_command(operands.items[0]);
+    const cli_command *command = cli_find_command(operands->items[0]);
     if (command == NULL) {
-        return cli_unknown_command(operands.items[0]);
+        return cli_unknown_command(operands->items[0]);
     }
-    if (args.common.json) {
+    if (args->common.json) {
         return cli_print_json(command_json(command));
     }
     cli_print_help(stdout, command);
     return 0;
 }
 
-static json_t *text_or_null(const char *text)
-{
-    return text == NULL ? json_null() : json_string(text);
-}
-
 static json_t *option_json(const cli_option *option)
 {
     static const char *const kinds[] = {"flag", "integer", "string", "file", "list"};
-    json_t *json = json_object();
     char letter[2] = {option->letter, '\0'};
-    bool ok = sp_json_put(json, "name", json_string(option->name)) &&
-              sp_json_put(json, "letter", text_or_null(letter[0] == '\0' ? NULL : letter)) &&
-              sp_json_put(json, "kind", json_string(kinds[option->kind])) &&
-              sp_json_put(json, "value", text_or_null(option->value)) &&
-              sp_json_put(json, "help", json_string(option->help));
-    if (ok && option->kind == CLI_INT) {
-        ok = sp_json_put(json, "min", json_integer(option->min)) &&
-             sp_json_put(json, "max", json_integer(option->max));
-    }
-    if (!ok) {
-        json_decref(json);
-        return NULL;
+    json_t *json = json_pack("{s:s, s:s?, s:s, s:s?, s:s}", "name", option->name, "letter",
+                             letter[0] != '\0' ? letter : NULL, "kind", kinds[option->kind],
+                             "value", option->value, "help", option->help);
+    if (json != NULL && option->kind == CLI_INT) {
+        sp_json_put(json, "min", json_integer(option->min));
+        sp_json_put(json, "max", json_integer(option->max));
     }
     return json;
 }
 
 static json_t *command_json(const cli_command *command)
 {
-    json_t *json = json_object();
     json_t *list = json_array();
-    bool ok = json != NULL && list != NULL;
-    for (const cli_option *option = command->options; ok && option->name != NULL; option++) {
-        ok = json_array_append_new(list, option_json(option)) == 0;
+    for (const cli_option *option = command->options; option->name != NULL; option++) {
+        json_array_append_new(list, option_json(option));
     }
-    ok = ok && sp_json_put(json, "name", json_string(command->name)) &&
-         sp_json_put(json, "summary", json_string(command->summary)) &&
-         sp_json_put(json, "arguments", text_or_null(command->operands)) &&
-         sp_json_put(json, "options", json_incref(list));
-    json_decref(list);
-    if (!ok) {
-        json_decref(json);
-        return NULL;
-    }
-    return json;
+    return json_pack("{s:s, s:s, s:s?, s:o}", "name", command->name, "summary", command->summary,
+                     "arguments", command->operands, "options", list);
 }
 
 static json_t *overview_json(void)
 {
-    json_t *json = json_object();
     json_t *list = json_array();
-    bool ok = json != NULL && list != NULL;
-    for (int i = 0; ok && cli_commands[i] != NULL; i++) {
-        ok = json_array_append_new(list, command_json(cli_commands[i])) == 0;
+    for (int i = 0; cli_commands[i] != NULL; i++) {
+        json_array_append_new(list, command_json(cli_commands[i]));
     }
-    ok = ok && sp_json_put(json, "version", json_string(SP_VERSION)) &&
-         sp_json_put(json, "commands", json_incref(list));
-    json_decref(list);
-    if (!ok) {
-        json_decref(json);
-        return NULL;
-    }
-    return json;
+    return json_pack("{s:s, s:o}", "version", SP_VERSION, "commands", list);
 }

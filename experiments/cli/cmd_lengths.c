@@ -28,25 +28,12 @@ typedef struct lengths_args {
 } lengths_args;
 
 static const cli_option options[] = {
-    {.kind = CLI_STRING,
-     .name = "column",
-     .value = "NAME",
-     .at = offsetof(lengths_args, column),
-     .help = "column of a CSV file, or key of a JSONL file, that holds the length"},
-    {.kind = CLI_INT,
-     .name = "samples",
-     .value = "N",
-     .at = offsetof(lengths_args, samples),
-     .min = 1,
-     .max = MOST_SAMPLES,
-     .help = "lengths drawn from a built-in distribution (default 1000000)"},
-    {.kind = CLI_INT,
-     .name = "seed",
-     .value = "N",
-     .at = offsetof(lengths_args, seed),
-     .min = 0,
-     .max = INT64_MAX,
-     .help = "seed of what is drawn (default 1)"},
+    CLI_TEXT_OPTION(CLI_STRING, 0, "column", "NAME", lengths_args, column,
+                    "column of a CSV file, or key of a JSONL file, that holds the length"),
+    CLI_INT_OPTION("samples", "N", lengths_args, samples, 1, MOST_SAMPLES,
+                   "lengths drawn from a built-in distribution (default 1000000)"),
+    CLI_INT_OPTION("seed", "N", lengths_args, seed, 0, INT64_MAX,
+                   "seed of what is drawn (default 1)"),
     CLI_COMMON_OPTIONS(lengths_args),
     {0},
 };
@@ -58,7 +45,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-static int run(int argc, char **argv);
+static int run(const void *given, const cli_operands *operands);
 
 const cli_command cli_cmd_lengths = {
     .name = "lengths",
@@ -74,6 +61,8 @@ const cli_command cli_cmd_lengths = {
         "\n\nWithout an argument, lists the built-in distributions and where they were published.",
     .examples = examples,
     .options = options,
+    .args_bytes = sizeof(lengths_args),
+    .defaults = &(const lengths_args){.seed = -1},
     .run = run,
 };
 
@@ -92,29 +81,25 @@ static sp_status read_source(const char *name, const lengths_args *args, source 
 static json_t *source_json(const source *from);
 static void print_source(const source *from);
 
-static int run(int argc, char **argv)
+static int run(const void *given, const cli_operands *operands)
 {
-    lengths_args args = {.seed = -1};
-    cli_operands names;
-    int exit_status = cli_parse(&cli_cmd_lengths, argc, argv, &args, &names);
-    if (exit_status != CLI_PROCEED) {
+    const lengths_args *args = given;
+    int exit_status = 0;
+    if (!options_apply(args, operands, &exit_status)) {
         return exit_status;
     }
-    if (!options_apply(&args, &names, &exit_status)) {
-        return exit_status;
-    }
-    if (names.count == 0) {
-        return list_distributions(args.common.json);
+    if (operands->count == 0) {
+        return list_distributions(args->common.json);
     }
     sp_error err = {0};
     json_t *all = json_array();
-    for (int i = 0; i < names.count; i++) {
+    for (int i = 0; i < operands->count; i++) {
         source from;
-        if (read_source(names.items[i], &args, &from, &err) != SP_OK) {
+        if (read_source(operands->items[i], args, &from, &err) != SP_OK) {
             json_decref(all);
             return cli_fail(&err);
         }
-        if (args.common.json) {
+        if (args->common.json) {
             json_array_append_new(all, source_json(&from));
             continue;
         }
@@ -123,13 +108,13 @@ static int run(int argc, char **argv)
         }
         print_source(&from);
     }
-    if (!args.common.json) {
+    if (!args->common.json) {
         json_decref(all);
         return 0;
     }
     // An append that failed has left the array too short.
-    bool complete = json_array_size(all) == (size_t)names.count;
-    json_t *printed = !complete ? NULL : names.count == 1 ? json_array_get(all, 0) : all;
+    bool complete = json_array_size(all) == (size_t)operands->count;
+    json_t *printed = !complete ? NULL : operands->count == 1 ? json_array_get(all, 0) : all;
     json_incref(printed);
     json_decref(all);
     return cli_print_json(printed);
@@ -197,17 +182,13 @@ static sp_status draw(const sp_distribution *distribution, int64_t samples, int6
 static sp_status no_such_source(const char *name, sp_error *err)
 {
     const char *names[NAMES];
+    char hint[SP_NAME_HINT];
     int n = 0;
     for (; n < sp_distribution_count() && n < NAMES; n++) {
         names[n] = sp_distribution_at(n)->name;
     }
-    const char *near = sp_nearest_name(name, names, n);
-    if (near != NULL) {
-        return sp_error_set(err, SP_ERR_IO,
-                            "%s: no such file or built-in distribution (did you mean '%s'?)", name,
-                            near);
-    }
-    return sp_error_set(err, SP_ERR_IO, "%s: no such file or built-in distribution", name);
+    return sp_error_set(err, SP_ERR_IO, "%s: no such file or built-in distribution%s", name,
+                        sp_name_hint(name, names, n, hint));
 }
 
 static json_t *distribution_json(const sp_distribution *distribution)
@@ -242,13 +223,8 @@ static int list_distributions(bool json)
 static json_t *quantiles_json(const sp_length_stats *stats)
 {
     json_t *json = json_object();
-    bool ok = json != NULL;
-    for (int i = 0; ok && i < SP_LENGTH_QUANTILES; i++) {
-        ok = sp_json_put(json, sp_length_quantile_names[i], json_integer(stats->quantiles[i]));
-    }
-    if (!ok) {
-        json_decref(json);
-        return NULL;
+    for (int i = 0; i < SP_LENGTH_QUANTILES; i++) {
+        sp_json_put(json, sp_length_quantile_names[i], json_integer(stats->quantiles[i]));
     }
     return json;
 }
@@ -256,17 +232,12 @@ static json_t *quantiles_json(const sp_length_stats *stats)
 static json_t *bins_json(const sp_length_stats *stats)
 {
     json_t *json = json_array();
-    bool ok = json != NULL;
-    for (int i = 0; ok && i < stats->bin_count; i++) {
+    for (int i = 0; i < stats->bin_count; i++) {
         const sp_length_bin *bin = &stats->bins[i];
-        json_t *row = json_pack("{s:I, s:I, s:I, s:f}", "upto", (json_int_t)bin->upto, "samples",
-                                (json_int_t)bin->samples, "tokens", (json_int_t)bin->tokens,
-                                "sum_squares", bin->sum_squares);
-        ok = json_array_append_new(json, row) == 0;
-    }
-    if (!ok) {
-        json_decref(json);
-        return NULL;
+        json_array_append_new(json,
+                              json_pack("{s:I, s:I, s:I, s:f}", "upto", (json_int_t)bin->upto,
+                                        "samples", (json_int_t)bin->samples, "tokens",
+                                        (json_int_t)bin->tokens, "sum_squares", bin->sum_squares));
     }
     return json;
 }
@@ -274,24 +245,15 @@ static json_t *bins_json(const sp_length_stats *stats)
 static json_t *source_json(const source *from)
 {
     const sp_length_stats *stats = &from->stats;
-    json_t *json = json_object();
-    bool ok = sp_json_put(json, "lengths", json_string(from->name)) &&
-              sp_json_put(json, "count", json_integer(stats->count)) &&
-              sp_json_put(json, "tokens", json_integer(stats->tokens)) &&
-              sp_json_put(json, "mean", json_real(stats->mean)) &&
-              sp_json_put(json, "stddev", json_real(stats->stddev)) &&
-              sp_json_put(json, "token_weighted_mean", json_real(stats->token_weighted_mean)) &&
-              sp_json_put(json, "min", json_integer(stats->min)) &&
-              sp_json_put(json, "max", json_integer(stats->max)) &&
-              sp_json_put(json, "quantiles", quantiles_json(stats)) &&
-              sp_json_put(json, "bins", bins_json(stats));
-    if (ok && from->distribution != NULL) {
-        ok = sp_json_put(json, "distribution", distribution_json(from->distribution)) &&
-             sp_json_put(json, "seed", json_integer(from->seed));
-    }
-    if (!ok) {
-        json_decref(json);
-        return NULL;
+    json_t *json = json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:o, s:o}", "lengths",
+                             from->name, "count", (json_int_t)stats->count, "tokens",
+                             (json_int_t)stats->tokens, "mean", stats->mean, "stddev",
+                             stats->stddev, "token_weighted_mean", stats->token_weighted_mean,
+                             "min", (json_int_t)stats->min, "max", (json_int_t)stats->max,
+                             "quantiles", quantiles_json(stats), "bins", bins_json(stats));
+    if (json != NULL && from->distribution != NULL) {
+        sp_json_put(json, "distribution", distribution_json(from->distribution));
+        sp_json_put(json, "seed", json_integer(from->seed));
     }
     return json;
 }

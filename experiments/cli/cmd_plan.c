@@ -1,15 +1,19 @@
-#include <math.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "experiments/cli/options.h"
-#include "experiments/cli/plan_modes.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/simulate_export.h"
 #include "experiments/stream/plan_stream.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
+#include "sim/scenario/plan_input.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
+
+enum { DEFAULT_AHEAD = 16 }; // batches of a stream that are read and not yet answered
 
 typedef struct plan_args {
     cli_common common;
@@ -20,29 +24,16 @@ typedef struct plan_args {
 } plan_args;
 
 static const cli_option options[] = {
-    {.kind = CLI_FILE,
-     .letter = 'o',
-     .name = "output",
-     .value = "FILE",
-     .at = offsetof(plan_args, output),
-     .help = "write the plan of all batches of the scenario's workload"},
-    {.kind = CLI_FILE,
-     .name = "check",
-     .value = "PLAN",
-     .at = offsetof(plan_args, check),
-     .help = "check a plan, in place of making one"},
-    {.kind = CLI_FLAG,
-     .name = "stream",
-     .at = offsetof(plan_args, stream),
-     .help = "plan the batches on standard input, one JSON array of lengths per line, and answer "
-             "one plan per line"},
-    {.kind = CLI_INT,
-     .name = "ahead",
-     .value = "K",
-     .at = offsetof(plan_args, ahead),
-     .min = 1,
-     .max = STREAM_MOST_AHEAD,
-     .help = "batches of a stream that are read and not yet answered, at most (default 16)"},
+    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "FILE", plan_args, output,
+                    "write the plan of all batches of the scenario's workload"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "check", "PLAN", plan_args, check,
+                    "check a plan, in place of making one"),
+    CLI_FLAG_OPTION(
+        "stream", plan_args, stream,
+        "plan the batches on standard input, one JSON array of lengths per line, and answer "
+        "one plan per line"),
+    CLI_INT_OPTION("ahead", "K", plan_args, ahead, 1, STREAM_MOST_AHEAD,
+                   "batches of a stream that are read and not yet answered, at most (default 16)"),
     CLI_SET_OPTION(plan_args),
     CLI_JOBS_OPTION(plan_args),
     CLI_COMMON_OPTIONS(plan_args),
@@ -56,7 +47,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-static int run(int argc, char **argv);
+static int run(const void *given, const cli_operands *operands);
 
 const cli_command cli_cmd_plan = {
     .name = "plan",
@@ -84,6 +75,7 @@ const cli_command cli_cmd_plan = {
         "of a stream has no plan; the plans are written all the same.",
     .examples = examples,
     .options = options,
+    .args_bytes = sizeof(plan_args),
     .run = run,
 };
 
@@ -125,40 +117,32 @@ static double bound_ms(const sp_batch_result *batch)
     return batch->facts.lower_bound_ns / SP_NS_PER_MS;
 }
 
-static json_t *figure(double value)
+// A name that is not UTF-8 has no place in JSON: its key is left out.
+static int print_plans_json(const plan_args *args, const sp_result *result)
 {
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
-static int print_json(const plan_args *args, const sp_result *result)
-{
-    json_t *root = json_object();
     json_t *batches = json_array();
     for (size_t b = 0; b < result->batch_count; b++) {
         const sp_batch_result *batch = &result->batches[b];
-        json_t *row = json_object();
-        sp_json_put(row, "samples", json_integer(batch->facts.samples));
-        sp_json_put(row, "tokens", json_integer(batch->facts.tokens));
-        sp_json_put(row, "microbatches", json_integer(batch->facts.microbatches));
-        sp_json_put(row, "predicted_ms", figure(predicted_ms(batch)));
-        sp_json_put(row, "lower_bound_ms", figure(bound_ms(batch)));
-        sp_json_put(row, "solver_ms", figure(batch->facts.solver_ms));
-        json_array_append_new(batches, row);
+        json_array_append_new(batches,
+                              json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "samples",
+                                        (json_int_t)batch->facts.samples, "tokens",
+                                        (json_int_t)batch->facts.tokens, "microbatches",
+                                        (json_int_t)batch->facts.microbatches, "predicted_ms",
+                                        cli_json_figure(predicted_ms(batch)), "lower_bound_ms",
+                                        cli_json_figure(bound_ms(batch)), "solver_ms",
+                                        cli_json_figure(batch->facts.solver_ms)));
     }
-    sp_json_put(root, "schema", json_string("slimpack/plan-summary/1"));
-    sp_json_put(root, "plan", json_string(args->output));
-    sp_json_put(root, "strategy", json_string(result->strategy));
-    sp_json_put(root, "schedule", json_string(result->schedule));
-    sp_json_put(root, "lossless", json_boolean(result->lossless));
-    sp_json_put(root, "oom", json_boolean(sp_result_is_oom(result)));
-    sp_json_put(root, "batches", batches);
-    return cli_print_json(root);
+    return cli_print_json(json_pack("{s:s, s:o*, s:s, s:s, s:b, s:b, s:o}", "schema",
+                                    "slimpack/plan-summary/1", "plan", json_string(args->output),
+                                    "strategy", result->strategy, "schedule", result->schedule,
+                                    "lossless", (int)result->lossless, "oom",
+                                    (int)sp_result_is_oom(result), "batches", batches));
 }
 
-static int print(const plan_args *args, const sp_result *result)
+static int print_plans(const plan_args *args, const sp_result *result)
 {
     if (args->common.json) {
-        return print_json(args, result);
+        return print_plans_json(args, result);
     }
     printf("%5s %8s %12s %8s %14s %14s\n", "batch", "samples", "tokens", "packs", "predicted ms",
            "lower bound ms");
@@ -179,16 +163,168 @@ static int write_plan(const plan_args *args, const sp_scenario *scenario)
     sp_result result = {0};
     int exit_status = 0;
     if (make_plans(args, scenario, &result, &err) == SP_OK) {
-        exit_status = print(args, &result);
+        exit_status = print_plans(args, &result);
         cli_print_notes(args->common.quiet || args->common.json, &result);
-        if (exit_status == 0 && sp_result_is_oom(&result)) {
-            exit_status = sp_status_exit(SP_ERR_INFEASIBLE);
-        }
+        exit_status = cli_answer(exit_status, !sp_result_is_oom(&result));
     } else {
         exit_status = cli_fail(&err);
     }
     sp_result_fini(&result);
     return exit_status;
+}
+
+// ---- --check ----
+
+typedef struct checked {
+    sp_plan_input in;
+    sp_result result;
+} checked;
+
+static sp_status check_plan(const char *path, checked *c, sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (int b = 0; b < c->in.plans.count && err->count < SP_ERROR_MESSAGES; b++) {
+        sp_status found =
+            sp_plan_check_scenario(&c->in.plans.plans[b], b, &c->in.scenario, path, err);
+        status = found != SP_OK ? found : status;
+    }
+    if (status != SP_OK) {
+        return status;
+    }
+    // The rules look at one rank at a time: whether the ranks wait for each other in a circle, and
+    // what they hold together, shows in the step.
+    const sp_evaluate_options how = {.engine = {.verify = true}, .formed = &c->in.plans.formed};
+    return sp_evaluate_plans(&c->in.scenario, c->in.plans.plans, c->in.plans.count, &how,
+                             &c->result, err);
+}
+
+static int64_t actions_of(const checked *c)
+{
+    int64_t actions = 0;
+    int64_t stages = (int64_t)c->in.scenario.layout.dp * c->in.scenario.layout.pp;
+    for (int b = 0; b < c->in.plans.count; b++) {
+        for (int64_t s = 0; s < stages; s++) {
+            actions += (int64_t)c->in.plans.plans[b].stages[s].count;
+        }
+    }
+    return actions;
+}
+
+static int print_check(const char *path, const checked *c, bool json)
+{
+    bool oom = sp_result_is_oom(&c->result);
+    if (json) {
+        return cli_print_json(json_pack(
+            "{s:s, s:o*, s:i, s:I, s:f, s:b}", "schema", "slimpack/plan-check/1", "plan",
+            json_string(path), "batches", c->in.plans.count, "actions", (json_int_t)actions_of(c),
+            "iteration_ms", sp_result_iteration_ms(&c->result), "oom", (int)oom));
+    }
+    char actions[CLI_GROUPED];
+    printf("%s: %d batch%s, %s actions, all rules kept, %.1f ms a step%s\n", path,
+           c->in.plans.count, c->in.plans.count == 1 ? "" : "es",
+           cli_grouped(actions_of(c), actions), sp_result_iteration_ms(&c->result),
+           oom ? ", OUT OF MEMORY" : "");
+    return 0;
+}
+
+static int check(const char *path, bool json, bool quiet)
+{
+    checked c = {0};
+    sp_error err = {0};
+    int exit_status = 0;
+    sp_status status = sp_plan_input_read(path, &c.in, &err);
+    if (status == SP_OK) {
+        status = check_plan(path, &c, &err);
+    }
+    if (status == SP_OK) {
+        exit_status = print_check(path, &c, json);
+        cli_print_notes(quiet || json, &c.result);
+        exit_status = cli_answer(exit_status, !sp_result_is_oom(&c.result));
+    } else {
+        exit_status = cli_fail(&err);
+    }
+    sp_result_fini(&c.result);
+    sp_plan_input_fini(&c.in);
+    return exit_status;
+}
+
+// ---- --stream ----
+
+typedef struct answers {
+    bool quiet;
+    int64_t count, infeasible, oom, dropped, truncated;
+    sp_warnings seen;
+} answers;
+
+// Each text once: what holds for one batch mostly holds for all.
+static void warn_of(answers *a, const stream_answer *answer)
+{
+    long long line = (long long)answer->line;
+    if (answer->infeasible && a->infeasible++ == 0) {
+        cli_warn(a->quiet, "line %lld: no plan: %s", line, answer->reason);
+    }
+    if (answer->oom && a->oom++ == 0) {
+        cli_warn(a->quiet, "line %lld: the plan needs %.2f GiB, a rank has %.2f", line,
+                 sp_gib_from_bytes(answer->peak_bytes),
+                 sp_gib_from_bytes(answer->memory_limit_bytes));
+    }
+    for (int i = 0; i < answer->warnings.count; i++) {
+        int before = a->seen.count;
+        sp_warnings_add(&a->seen, "%s", answer->warnings.text[i]);
+        if (a->seen.count > before) {
+            cli_warn(a->quiet, "line %lld: %s", line, answer->warnings.text[i]);
+        }
+    }
+    a->dropped += answer->dropped;
+    a->truncated += answer->truncated;
+}
+
+// An answer is on its way before the next one is waited for.
+static sp_status put_answer(void *context, const stream_answer *answer, sp_error *err)
+{
+    answers *a = context;
+    errno = 0;
+    fwrite(answer->text, 1, answer->bytes, stdout);
+    putchar('\n');
+    if (fflush(stdout) != 0 || ferror(stdout) != 0) {
+        return sp_error_set(err, SP_ERR_IO, "cannot write to standard output: %s", strerror(errno));
+    }
+    a->count++;
+    warn_of(a, answer);
+    return SP_OK;
+}
+
+static void print_totals(const answers *a)
+{
+    long long count = (long long)a->count;
+    if (a->dropped > 0) {
+        cli_warn(a->quiet, "samples longer than the context, dropped: %lld", (long long)a->dropped);
+    }
+    if (a->truncated > 0) {
+        cli_warn(a->quiet, "samples longer than the context, truncated: %lld",
+                 (long long)a->truncated);
+    }
+    if (a->oom > 0) {
+        cli_warn(a->quiet, "out of memory: %lld of %lld plans", (long long)a->oom, count);
+    }
+    if (a->infeasible > 0) {
+        cli_warn(a->quiet, "without a plan: %lld of %lld batches", (long long)a->infeasible, count);
+    }
+}
+
+static int stream(const sp_scenario *scenario, int64_t jobs, int64_t ahead, bool quiet)
+{
+    answers a = {.quiet = quiet};
+    sp_error err = {0};
+    const stream_options how = {.threads = cli_threads(jobs),
+                                .ahead = ahead > 0 ? (int)ahead : DEFAULT_AHEAD,
+                                .name = "standard input"};
+    sp_status status = stream_plans(scenario, STDIN_FILENO, &how, put_answer, &a, &err);
+    print_totals(&a);
+    if (status != SP_OK) {
+        return cli_fail(&err);
+    }
+    return cli_answer(0, a.oom + a.infeasible == 0);
 }
 
 // ---- the command ----
@@ -230,7 +366,7 @@ static int plan_scenario(const plan_args *args, const char *path)
     if (status != SP_OK) {
         exit_status = cli_fail(&err);
     } else if (args->stream) {
-        exit_status = cli_plan_stream(&scenario, args->jobs, args->ahead, args->common.quiet);
+        exit_status = stream(&scenario, args->jobs, args->ahead, args->common.quiet);
     } else {
         exit_status = write_plan(args, &scenario);
     }
@@ -238,20 +374,13 @@ static int plan_scenario(const plan_args *args, const char *path)
     return exit_status;
 }
 
-static int run(int argc, char **argv)
+static int run(const void *given, const cli_operands *operands)
 {
-    plan_args args = {0};
-    cli_operands operands;
-    int exit_status = cli_parse(&cli_cmd_plan, argc, argv, &args, &operands);
+    const plan_args *args = given;
+    int exit_status = check_usage(args, operands);
     if (exit_status != CLI_PROCEED) {
         return exit_status;
     }
-    exit_status = check_usage(&args, &operands);
-    if (exit_status == CLI_PROCEED) {
-        exit_status = args.check != NULL
-                          ? cli_plan_check(args.check, args.common.json, args.common.quiet)
-                          : plan_scenario(&args, operands.items[0]);
-    }
-    cli_list_fini(&args.set);
-    return exit_status;
+    return args->check != NULL ? check(args->check, args->common.json, args->common.quiet)
+                               : plan_scenario(args, operands->items[0]);
 }

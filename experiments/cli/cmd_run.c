@@ -1,7 +1,6 @@
 #include "experiments/cli/execute_options.h"
 #include "experiments/cli/execution_report.h"
 #include "experiments/cli/options.h"
-#include "experiments/cli/output_file.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/simulate_export.h"
@@ -76,7 +75,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-static int run(int argc, char **argv);
+static int run(const void *given, const cli_operands *operands);
 
 const cli_command cli_cmd_run = {
     .name = "run",
@@ -100,6 +99,7 @@ const cli_command cli_cmd_run = {
         "action fails.",
     .examples = examples,
     .options = options,
+    .args_bytes = sizeof(run_args),
     .run = run,
 };
 
@@ -206,17 +206,10 @@ static int run_plan(const run_args *args, const char *path)
     return exit_status;
 }
 
-static int run(int argc, char **argv)
+static int run(const void *given, const cli_operands *operands)
 {
-    run_args args = {0};
-    cli_operands operands;
-    int exit_status = cli_parse(&cli_cmd_run, argc, argv, &args, &operands);
-    if (exit_status != CLI_PROCEED) {
-        return exit_status;
-    }
-    exit_status = args.execute.backend == NULL
-                      ? cli_usage_error(&cli_cmd_run, "'run' needs --backend NAME")
-                      : run_plan(&args, operands.items[0]);
-    cli_list_fini(&args.execute.options);
-    return exit_status;
+    const run_args *args = given;
+    return args->execute.backend == NULL
+               ? cli_usage_error(&cli_cmd_run, "'run' needs --backend NAME")
+               : run_plan(args, operands->items[0]);
 }

@@ -20,64 +20,30 @@ typedef struct simulate_args {
 
 static const cli_option options[] = {
     CLI_SET_OPTION(simulate_args),
-    {.kind = CLI_FILE,
-     .name = "trace",
-     .value = "FILE",
-     .at = offsetof(simulate_args, trace),
-     .help = "write a Perfetto trace (opens in ui.perfetto.dev)"},
-    {.kind = CLI_STRING,
-     .name = "trace-ranks",
-     .value = "LIST",
-     .at = offsetof(simulate_args, trace_ranks),
-     .help = "pipeline ranks that trace, timeline and plot show, such as 0-3,7"},
-    {.kind = CLI_STRING,
-     .name = "trace-window",
-     .value = "FROM-TO",
-     .at = offsetof(simulate_args, trace_window),
-     .help = "part of the step that they show, in milliseconds"},
-    {.kind = CLI_FLAG,
-     .name = "timeline",
-     .at = offsetof(simulate_args, timeline),
-     .help = "draw the timeline in the terminal"},
-    {.kind = CLI_FILE,
-     .name = "plot",
-     .value = "FILE",
-     .at = offsetof(simulate_args, plot),
-     .help = "draw timeline and memory with gnuplot (.png or .svg); the data stays in FILE.dat"},
-    {.kind = CLI_FILE,
-     .name = "plan",
-     .value = "FILE",
-     .at = offsetof(simulate_args, plan),
-     .help = "write the plan of all batches"},
-    {.kind = CLI_FILE,
-     .name = "memory-snapshot",
-     .value = "FILE",
-     .at = offsetof(simulate_args, snapshot),
-     .help = "write the memory of the fullest rank for PyTorch's memory viewer"},
-    {.kind = CLI_FILE,
-     .name = "graphml",
-     .value = "FILE",
-     .at = offsetof(simulate_args, graphml),
-     .help = "write the dependency graph, with durations and slack"},
-    {.kind = CLI_FLAG,
-     .name = "critical-path",
-     .at = offsetof(simulate_args, critical_path),
-     .help = "print the actions that decide the makespan"},
-    {.kind = CLI_INT,
-     .name = "batch",
-     .value = "N",
-     .at = offsetof(simulate_args, batch),
-     .min = 0,
-     .max = MOST_BATCHES,
-     .help = "batch that trace, timeline, plot and graph show (default 0)"},
-    {.kind = CLI_FLAG,
-     .name = "explain",
-     .at = offsetof(simulate_args, explain),
-     .help = "print all settings as resolved, and what follows from them"},
-    {.kind = CLI_FLAG,
-     .name = "verify",
-     .at = offsetof(simulate_args, verify),
-     .help = "check the result against an independent longest path"},
+    CLI_TEXT_OPTION(CLI_FILE, 0, "trace", "FILE", simulate_args, trace,
+                    "write a Perfetto trace (opens in ui.perfetto.dev)"),
+    CLI_TEXT_OPTION(CLI_STRING, 0, "trace-ranks", "LIST", simulate_args, trace_ranks,
+                    "pipeline ranks that trace, timeline and plot show, such as 0-3,7"),
+    CLI_TEXT_OPTION(CLI_STRING, 0, "trace-window", "FROM-TO", simulate_args, trace_window,
+                    "part of the step that they show, in milliseconds"),
+    CLI_FLAG_OPTION("timeline", simulate_args, timeline, "draw the timeline in the terminal"),
+    CLI_TEXT_OPTION(
+        CLI_FILE, 0, "plot", "FILE", simulate_args, plot,
+        "draw timeline and memory with gnuplot (.png or .svg); the data stays in FILE.dat"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "plan", "FILE", simulate_args, plan,
+                    "write the plan of all batches"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "memory-snapshot", "FILE", simulate_args, snapshot,
+                    "write the memory of the fullest rank for PyTorch's memory viewer"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "graphml", "FILE", simulate_args, graphml,
+                    "write the dependency graph, with durations and slack"),
+    CLI_FLAG_OPTION("critical-path", simulate_args, critical_path,
+                    "print the actions that decide the makespan"),
+    CLI_INT_OPTION("batch", "N", simulate_args, batch, 0, MOST_BATCHES,
+                   "batch that trace, timeline, plot and graph show (default 0)"),
+    CLI_FLAG_OPTION("explain", simulate_args, explain,
+                    "print all settings as resolved, and what follows from them"),
+    CLI_FLAG_OPTION("verify", simulate_args, verify,
+                    "check the result against an independent longest path"),
     CLI_JOBS_OPTION(simulate_args),
     CLI_COMMON_OPTIONS(simulate_args),
     {0},
@@ -90,7 +56,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-static int run(int argc, char **argv);
+static int run(const void *given, const cli_operands *operands);
 
 const cli_command cli_cmd_simulate = {
     .name = "simulate",
@@ -109,6 +75,7 @@ const cli_command cli_cmd_simulate = {
         "printed all the same, with a warning that says which sample needs how much.",
     .examples = examples,
     .options = options,
+    .args_bytes = sizeof(simulate_args),
     .run = run,
 };
 
@@ -234,38 +201,31 @@ static int print(const simulate_args *args, const input *in, const sp_result *re
     return 0;
 }
 
-static int run(int argc, char **argv)
+static int run(const void *given, const cli_operands *operands)
 {
-    simulate_args args = {0};
-    cli_operands operands;
-    int exit_status = cli_parse(&cli_cmd_simulate, argc, argv, &args, &operands);
-    if (exit_status != CLI_PROCEED) {
-        return exit_status;
-    }
+    const simulate_args *args = given;
+    int exit_status = 0;
     input in = {0};
     sp_result result = {0};
     sp_error err = {0};
-    sp_status status = read_input(operands.items[0], &args, &in, &err);
-    if (status == SP_OK && args.explain && !args.common.json) {
+    sp_status status = read_input(operands->items[0], args, &in, &err);
+    if (status == SP_OK && args->explain && !args->common.json) {
         cli_print_json(json_incref(in.scenario.resolved));
         cli_print_json(sp_scenario_derived(&in.scenario));
         putchar('\n');
     }
     if (status == SP_OK) {
         // With --json standard output belongs to the result alone.
-        status = simulate(&args, &in, args.common.json ? stderr : stdout, &result, &err);
+        status = simulate(args, &in, args->common.json ? stderr : stdout, &result, &err);
     }
     if (status == SP_OK) {
-        exit_status = print(&args, &in, &result);
-        cli_print_notes(args.common.quiet || args.common.json, &result);
-        if (exit_status == 0 && sp_result_is_oom(&result)) {
-            exit_status = sp_status_exit(SP_ERR_INFEASIBLE);
-        }
+        exit_status = print(args, &in, &result);
+        cli_print_notes(args->common.quiet || args->common.json, &result);
+        exit_status = cli_answer(exit_status, !sp_result_is_oom(&result));
     } else {
         exit_status = cli_fail(&err);
     }
     sp_result_fini(&result);
     input_fini(&in);
-    cli_list_fini(&args.set);
     return exit_status;
 }

@@ -25,20 +25,12 @@ typedef struct sweep_args {
 } sweep_args;
 
 static const cli_option options[] = {
-    {.kind = CLI_FILE,
-     .letter = 'o',
-     .name = "output",
-     .value = "FILE",
-     .at = offsetof(sweep_args, output),
-     .help = "results file, one JSON object per line in the order of the points"},
-    {.kind = CLI_FLAG,
-     .name = "resume",
-     .at = offsetof(sweep_args, resume),
-     .help = "go on with the results file of a sweep that was stopped"},
-    {.kind = CLI_FLAG,
-     .name = "dry-run",
-     .at = offsetof(sweep_args, dry_run),
-     .help = "count the points and show the first ones, nothing else"},
+    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "FILE", sweep_args, output,
+                    "results file, one JSON object per line in the order of the points"),
+    CLI_FLAG_OPTION("resume", sweep_args, resume,
+                    "go on with the results file of a sweep that was stopped"),
+    CLI_FLAG_OPTION("dry-run", sweep_args, dry_run,
+                    "count the points and show the first ones, nothing else"),
     CLI_JOBS_OPTION(sweep_args),
     CLI_COMMON_OPTIONS(sweep_args),
     {0},
@@ -51,7 +43,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-static int run(int argc, char **argv);
+static int run(const void *given, const cli_operands *operands);
 
 const cli_command cli_cmd_sweep = {
     .name = "sweep",
@@ -62,23 +54,23 @@ const cli_command cli_cmd_sweep = {
     .description =
         "Evaluates a base scenario at every point of a grid, such as all layouts of a model on a "
         "cluster. SPEC is a JSON object: \"base\" is a scenario, \"grid\" names settings by their "
-        "dotted path (\"parallel.tp\") and gives each an array of values, \"where\" is a condition "
-        "that chooses among the combinations (\"tp*pp*dp == 512 && zero != 3\")."
+        "dotted path (\"parallel.tp\") and gives each an array of values, \"where\" is a "
+        "condition that chooses among the combinations (\"tp*pp*dp == 512 && zero != 3\")."
         "\n\nEach point becomes a line of the results file: its settings, a status (ok; oom, it "
         "needs more memory than there is; infeasible, strategy or schedule cannot; invalid, the "
         "settings make no scenario), the reason, and the keys of a result. The order of the lines "
         "is that of the points, the last setting turning fastest, whatever the number of threads. "
         "The file is kept whole through a kill, and --resume goes on with it."
         "\n\nAt the end the fastest points that fit are listed, each with the median error of its "
-        "profile on logged steps like it. TFLOP/s/GPU and MFU full are by Megatron's formula, with "
-        "all "
-        "pairs of attention, MFU causal counts those that a causal mask keeps. Points that fit "
-        "tightly, within a tenth of the memory "
-        "limit, come last: such steps ran several times slower than predicted. Where no point fits "
-        "well, a line says so, with the margin of the first."
+        "profile on logged steps like it. TFLOP/s/GPU and MFU full are by Megatron's formula, "
+        "with all pairs of attention, MFU causal counts those that a causal mask keeps. Points "
+        "that fit tightly, within a tenth of the memory limit, come last: such steps ran several "
+        "times slower than predicted. Where no point fits well, a line says so, with the margin "
+        "of the first."
         "\n\nThe exit status is 1 when no point is ok.",
     .examples = examples,
     .options = options,
+    .args_bytes = sizeof(sweep_args),
     .run = run,
 };
 
@@ -104,16 +96,6 @@ static void catch_signal(int signal_number)
 }
 
 // ---- --dry-run ----
-
-static json_t *dry_run_json(const sweep_spec *spec, int64_t points, json_t *first)
-{
-    json_t *root = json_object();
-    sp_json_put(root, "schema", json_string("slimpack/sweep-points/1"));
-    sp_json_put(root, "combinations", json_integer(spec->combinations));
-    sp_json_put(root, "points", json_integer(points));
-    sp_json_put(root, "first", first);
-    return root;
-}
 
 static int print_points(const sweep_spec *spec, int64_t points, json_t *first)
 {
@@ -154,16 +136,14 @@ static int dry_run(const sweep_args *args, const sweep_spec *spec)
         json_decref(first);
         return cli_fail(&err);
     }
-    return args->common.json ? cli_print_json(dry_run_json(spec, points, first))
-                             : print_points(spec, points, first);
+    return args->common.json
+               ? cli_print_json(json_pack(
+                     "{s:s, s:I, s:I, s:o}", "schema", "slimpack/sweep-points/1", "combinations",
+                     (json_int_t)spec->combinations, "points", (json_int_t)points, "first", first))
+               : print_points(spec, points, first);
 }
 
 // ---- the summary ----
-
-static json_t *figure(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
 
 static json_t *best_point(const sweep_spec *spec, const sweep_best *best)
 {
@@ -172,46 +152,37 @@ static json_t *best_point(const sweep_spec *spec, const sweep_best *best)
     return sweep_spec_point(spec, digit);
 }
 
-static json_t *fits_json(sp_fits fits)
+static json_t *best_json(const sweep_spec *spec, const sweep_best *best)
 {
-    return fits == SP_FITS_NONE ? json_null() : json_string(sp_fits_names[fits]);
+    const sweep_digest *digest = &best->digest;
+    const char *fits = digest->fits != SP_FITS_NONE ? sp_fits_names[digest->fits] : NULL;
+    const char *not_validated = digest->not_validated[0] != '\0' ? digest->not_validated : NULL;
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s?, s:o, s:s?}", "point",
+                     best_point(spec, best), "iteration_ms", cli_json_figure(digest->iteration_ms),
+                     "tokens_per_s", cli_json_figure(digest->tokens_per_s), "tokens_per_gpu_s",
+                     cli_json_figure(digest->tokens_per_gpu_s), "tflops_per_gpu",
+                     cli_json_figure(digest->tflops_per_gpu), "mfu_full_attention",
+                     cli_json_figure(digest->mfu_full_attention), "mfu",
+                     cli_json_figure(digest->mfu), "peak_memory_gib",
+                     cli_json_figure(digest->peak_memory_gib), "memory_margin_gib",
+                     cli_json_figure(digest->memory_margin_gib), "fits", fits, "median_error",
+                     cli_json_figure(digest->median_error), "not_validated", not_validated);
 }
 
 static json_t *summary_json(const sweep_spec *spec, const sweep_summary *summary)
 {
-    json_t *root = json_object();
     json_t *statuses = json_object();
     json_t *best = json_array();
-    sp_json_put(root, "schema", json_string("slimpack/sweep-summary/1"));
-    sp_json_put(root, "combinations", json_integer(spec->combinations));
-    sp_json_put(root, "points", json_integer(summary->points));
-    sp_json_put(root, "resumed", json_integer(summary->resumed));
-    sp_json_put(root, "written", json_integer(summary->written));
     for (int s = 0; s < SWEEP_STATUSES; s++) {
         sp_json_put(statuses, sweep_status_names[s], json_integer(summary->of_status[s]));
     }
-    sp_json_put(root, "status", statuses);
     for (int i = 0; i < summary->best_count; i++) {
-        const sweep_digest *digest = &summary->best[i].digest;
-        json_t *row = json_object();
-        sp_json_put(row, "point", best_point(spec, &summary->best[i]));
-        sp_json_put(row, "iteration_ms", figure(digest->iteration_ms));
-        sp_json_put(row, "tokens_per_s", figure(digest->tokens_per_s));
-        sp_json_put(row, "tokens_per_gpu_s", figure(digest->tokens_per_gpu_s));
-        sp_json_put(row, "tflops_per_gpu", figure(digest->tflops_per_gpu));
-        sp_json_put(row, "mfu_full_attention", figure(digest->mfu_full_attention));
-        sp_json_put(row, "mfu", figure(digest->mfu));
-        sp_json_put(row, "peak_memory_gib", figure(digest->peak_memory_gib));
-        sp_json_put(row, "memory_margin_gib", figure(digest->memory_margin_gib));
-        sp_json_put(row, "fits", fits_json(digest->fits));
-        sp_json_put(row, "median_error", figure(digest->median_error));
-        sp_json_put(row, "not_validated",
-                    digest->not_validated[0] != '\0' ? json_string(digest->not_validated)
-                                                     : json_null());
-        json_array_append_new(best, row);
+        json_array_append_new(best, best_json(spec, &summary->best[i]));
     }
-    sp_json_put(root, "best", best);
-    return root;
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "schema", "slimpack/sweep-summary/1",
+                     "combinations", (json_int_t)spec->combinations, "points",
+                     (json_int_t)summary->points, "resumed", (json_int_t)summary->resumed,
+                     "written", (json_int_t)summary->written, "status", statuses, "best", best);
 }
 
 // Points that fit tightly are ranked last, so where the first is one, all are.
@@ -344,27 +315,21 @@ static int sweep(const sweep_args *args, const sweep_spec *spec)
         cli_warn(args->common.quiet, "stopped by a signal; --resume goes on from here");
         return EXIT_BY_SIGNAL + (int)stop_signal;
     }
-    return exit_status == 0 && summary.of_status[SWEEP_OK] == 0 ? sp_status_exit(SP_ERR_INFEASIBLE)
-                                                                : exit_status;
+    return cli_answer(exit_status, summary.of_status[SWEEP_OK] > 0);
 }
 
-static int run(int argc, char **argv)
+static int run(const void *given, const cli_operands *operands)
 {
-    sweep_args args = {0};
-    cli_operands operands;
-    int exit_status = cli_parse(&cli_cmd_sweep, argc, argv, &args, &operands);
-    if (exit_status != CLI_PROCEED) {
-        return exit_status;
-    }
-    if (args.output == NULL && !args.dry_run) {
+    const sweep_args *args = given;
+    if (args->output == NULL && !args->dry_run) {
         return cli_usage_error(&cli_cmd_sweep, "'sweep' needs -o FILE (or --dry-run)");
     }
     sp_error err = {0};
     sweep_spec spec;
-    if (sweep_spec_read(operands.items[0], &spec, &err) != SP_OK) {
+    if (sweep_spec_read(operands->items[0], &spec, &err) != SP_OK) {
         return cli_fail(&err);
     }
-    exit_status = args.dry_run ? dry_run(&args, &spec) : sweep(&args, &spec);
+    int exit_status = args->dry_run ? dry_run(args, &spec) : sweep(args, &spec);
     sweep_spec_fini(&spec);
     return exit_status;
 }

@@ -96,7 +96,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-static int run(int argc, char **argv);
+static int run(const void *given, const cli_operands *operands);
 
 const cli_command cli_cmd_validate = {
     .name = "validate",
@@ -138,6 +138,7 @@ const cli_command cli_cmd_validate = {
         "its limit.",
     .examples = examples,
     .options = options,
+    .args_bytes = sizeof(validate_args),
     .run = run,
 };
 
@@ -241,23 +242,13 @@ static int validate_backend(const validate_args *args, const char *scenario)
     return cli_validate_with_backend(&mode);
 }
 
-static int run(int argc, char **argv)
+static int run(const void *given, const cli_operands *operands)
 {
-    validate_args args = {0};
-    cli_operands operands;
-    int exit_status = cli_parse(&cli_cmd_validate, argc, argv, &args, &operands);
-    if (exit_status != CLI_PROCEED) {
-        return exit_status;
-    }
-    const char *wrong = wrong_usage(&args, operands.count);
+    const validate_args *args = given;
+    const char *wrong = wrong_usage(args, operands->count);
     if (wrong != NULL) {
-        exit_status = cli_usage_error(&cli_cmd_validate, "%s", wrong);
-    } else if (args.execute.backend != NULL) {
-        exit_status = validate_backend(&args, operands.items[0]);
-    } else {
-        exit_status = validate_tables(&args);
+        return cli_usage_error(&cli_cmd_validate, "%s", wrong);
     }
-    cli_list_fini(&args.set);
-    cli_list_fini(&args.execute.options);
-    return exit_status;
+    return args->execute.backend != NULL ? validate_backend(args, operands->items[0])
+                                         : validate_tables(args);
 }

@@ -3,7 +3,7 @@
 #define SLIMPACK_EXPERIMENTS_CLI_EXECUTE_OPTIONS_H
 
 #include "backends/api/device.h"
-#include "experiments/cli/option_table.h"
+#include "experiments/cli/options.h"
 #include "experiments/execution/execution.h"
 #include "sim/scenario/scenario.h"
 
@@ -18,8 +18,7 @@ typedef struct cli_execute {
 enum { CLI_MOST_STEPS = 100000, CLI_MOST_DEVICES = 1024 };
 
 // clang-format off
-// A member `cli_execute execute` of the argument struct; cli_list_fini(&execute.options) is the
-// command's.
+// A member `cli_execute execute` of the argument struct.
 #define CLI_EXECUTE_OPTIONS(type, default_steps)                                                  \
     {.kind = CLI_STRING, .name = "backend", .value = "NAME",                                      \
      .at = offsetof(type, execute.backend),                                                       \

@@ -7,17 +7,24 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/cli/help_text.h"
+#include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
-#include "sim/base/status.h"
+#include "sim/base/json.h"
 
-static void settle_streams(void);
+enum { MOST_COMMANDS = 32 };
+
+const cli_command *const cli_commands[] = {
+    &cli_cmd_simulate, &cli_cmd_compare,   &cli_cmd_plan,    &cli_cmd_sweep, &cli_cmd_run,
+    &cli_cmd_validate, &cli_cmd_calibrate, &cli_cmd_lengths, &cli_cmd_help,  NULL,
+};
+
+static void prepare_streams(void);
 static int dispatch(int argc, char **argv);
 static int close_output(int exit_status);
 
 int main(int argc, char **argv)
 {
-    settle_streams();
+    prepare_streams();
     return close_output(dispatch(argc, argv));
 }
 
@@ -41,7 +48,7 @@ static int dispatch(int argc, char **argv)
                                word);
     }
     const cli_command *command = cli_find_command(word);
-    return command == NULL ? cli_unknown_command(word) : command->run(argc - 1, argv + 1);
+    return command == NULL ? cli_unknown_command(word) : cli_run(command, argc - 1, argv + 1);
 }
 
 // A failed SP_ASSERT ends in SIGABRT; the command line promises 70 for a defect of ours.
@@ -51,7 +58,7 @@ static void on_abort(int signal_number)
     _Exit(sp_status_exit(SP_ERR_INTERNAL));
 }
 
-static void settle_streams(void)
+static void prepare_streams(void)
 {
     // A closed standard stream would give its number to the next file opened, and output meant for
     // a person would land in it. Opened the wrong way round, its use still fails as it should.
@@ -79,4 +86,29 @@ static int close_output(int exit_status)
     fprintf(stderr, "error: cannot write to standard output%s%s\n", errno != 0 ? ": " : "",
             errno != 0 ? strerror(errno) : "");
     return sp_status_exit(SP_ERR_IO);
+}
+
+// ---- commands by name ----
+
+const cli_command *cli_find_command(const char *name)
+{
+    for (int i = 0; cli_commands[i] != NULL; i++) {
+        if (strcmp(cli_commands[i]->name, name) == 0) {
+            return cli_commands[i];
+        }
+    }
+    return NULL;
+}
+
+int cli_unknown_command(const char *name)
+{
+    const char *names[MOST_COMMANDS];
+    char hint[SP_NAME_HINT];
+    int n = 0;
+    for (int i = 0; cli_commands[i] != NULL; i++) {
+        SP_ASSERT(n < MOST_COMMANDS);
+        names[n++] = cli_commands[i]->name;
+    }
+    return cli_usage_error(NULL, "unknown command '%s'%s", name,
+                           sp_name_hint(name, names, n, hint));
 }

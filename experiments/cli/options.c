@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/cli/help_text.h"
 #include "experiments/cli/report.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
@@ -26,24 +25,29 @@ static int parse_words(parser *in, cli_operands *operands);
 static int check_operands(const cli_command *command, const cli_operands *operands);
 static void free_lists(const cli_command *command, void *args);
 
-int cli_parse(const cli_command *command, int argc, char **argv, void *args, cli_operands *operands)
+int cli_run(const cli_command *command, int argc, char **argv)
 {
+    void *args = sp_i_calloc(1, command->args_bytes);
+    if (args == NULL) {
+        sp_error err = {0};
+        sp_error_no_memory(&err, "the options");
+        return cli_fail(&err);
+    }
+    if (command->defaults != NULL) {
+        memcpy(args, command->defaults, command->args_bytes);
+    }
     parser in = {.command = command, .argc = argc, .argv = argv, .next = 1, .args = args};
-    *operands = (cli_operands){.items = argv, .count = 0};
-    int result = parse_words(&in, operands);
+    cli_operands operands = {.items = argv, .count = 0};
+    int result = parse_words(&in, &operands);
     if (result == CLI_PROCEED) {
-        result = check_operands(command, operands);
+        result = check_operands(command, &operands);
     }
-    if (result != CLI_PROCEED) {
-        free_lists(command, args);
+    if (result == CLI_PROCEED) {
+        result = command->run(args, &operands);
     }
+    free_lists(command, args);
+    sp_i_free(args);
     return result;
-}
-
-void cli_list_fini(cli_list *list)
-{
-    sp_i_free((void *)list->items);
-    *list = (cli_list){0};
 }
 
 static int parse_long(parser *in, const char *word);
@@ -239,10 +243,8 @@ static void free_lists(const cli_command *command, void *args)
     for (const cli_option *option = command->options; option->name != NULL; option++) {
         if (option->kind == CLI_LIST) {
             cli_list list;
-            char *place = (char *)args + option->at;
-            memcpy(&list, place, sizeof list);
-            cli_list_fini(&list);
-            memcpy(place, &list, sizeof list);
+            memcpy(&list, (const char *)args + option->at, sizeof list);
+            sp_i_free((void *)list.items);
         }
     }
 }

@@ -1,10 +1,82 @@
-// Reading a command's arguments by its option table.
+// Commands of the program and their options: one table per command drives parsing, help, the manual
+// page and shell completion.
 #ifndef SLIMPACK_EXPERIMENTS_CLI_OPTIONS_H
 #define SLIMPACK_EXPERIMENTS_CLI_OPTIONS_H
 
-#include "experiments/cli/command.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
 
-void cli_list_fini(cli_list *list);
+// ---- options ----
+
+typedef enum cli_kind {
+    CLI_FLAG,   // bool
+    CLI_INT,    // int64_t from min to max
+    CLI_STRING, // const char *
+    CLI_FILE,   // const char *, completed as a file name
+    CLI_LIST,   // cli_list, may be given several times
+} cli_kind;
+
+// The values of a repeated option, in order. The texts belong to argv.
+typedef struct cli_list {
+    const char **items; // owned
+    int count;
+} cli_list;
+
+// A row of an option table; the table ends with a row without a name. The value is stored at byte
+// `at` of the command's own argument struct, with the type its kind says; what is not given keeps
+// the value that the struct had.
+typedef struct cli_option {
+    cli_kind kind;
+    char letter;       // -j; 0: none
+    const char *name;  // "jobs" for --jobs
+    const char *value; // what stands for the value in help ("N", "FILE"); NULL for flags
+    const char *help;
+    size_t at;
+    int64_t min, max; // CLI_INT
+} cli_option;
+
+// What every command takes: a member `common` of the argument struct and CLI_COMMON_OPTIONS(struct)
+// in the table.
+typedef struct cli_common {
+    bool json;
+    bool quiet;
+} cli_common;
+
+enum { CLI_MOST_THREADS = 1024 };
+
+// clang-format off
+// Rows of the table, for a member of the argument struct `type`.
+#define CLI_FLAG_OPTION(long_name, type, member, text) \
+    {.kind = CLI_FLAG, .name = long_name, .at = offsetof(type, member), .help = text}
+#define CLI_INT_OPTION(long_name, stands, type, member, least, most, text)                         \
+    {.kind = CLI_INT, .name = long_name, .value = stands, .at = offsetof(type, member),            \
+     .min = least, .max = most, .help = text}
+// Of kind CLI_STRING, CLI_FILE or CLI_LIST; short_name 0: none.
+#define CLI_TEXT_OPTION(of_kind, short_name, long_name, stands, type, member, text)                \
+    {.kind = of_kind, .letter = short_name, .name = long_name, .value = stands,                    \
+     .at = offsetof(type, member), .help = text}
+
+#define CLI_COMMON_OPTIONS(type)                                                                  \
+    CLI_FLAG_OPTION("json", type, common.json,                                                    \
+                    "print the result as JSON on standard output, and nothing else there"),       \
+    {.kind = CLI_FLAG, .letter = 'q', .name = "quiet", .at = offsetof(type, common.quiet),        \
+     .help = "no progress and no notes on standard error"}
+
+// A member `int64_t jobs` of the argument struct; 0 stands for all cores.
+#define CLI_JOBS_OPTION(type)                                                                     \
+    {.kind = CLI_INT, .letter = 'j', .name = "jobs", .value = "N", .at = offsetof(type, jobs),    \
+     .help = "threads to use (default: all cores); the result does not depend on it",             \
+     .min = 1, .max = CLI_MOST_THREADS}
+
+// A member `cli_list set` of the argument struct.
+#define CLI_SET_OPTION(type)                                                                      \
+    {.kind = CLI_LIST, .name = "set", .value = "KEY=VALUE", .at = offsetof(type, set),            \
+     .help = "override a scalar of the scenario, such as parallel.pp=8; may be repeated"}
+// clang-format on
+
+// ---- commands ----
 
 // The arguments that are no options, in order; points into argv.
 typedef struct cli_operands {
@@ -12,15 +84,57 @@ typedef struct cli_operands {
     int count;
 } cli_operands;
 
+typedef struct cli_command {
+    const char *name;
+    const char *summary;         // one line, no full stop
+    const char *operands;        // as in the usage line ("SCENARIO|PLAN"); NULL: none
+    int min_operands;            // fewer are refused
+    int max_operands;            // more are refused; negative: any number
+    const char *description;     // paragraphs, separated by an empty line
+    const char *const *examples; // command lines, NULL-terminated; may be NULL
+    const cli_option *options;   // ends with a row without a name
+    size_t args_bytes;           // of the command's argument struct
+    const void *defaults;        // such a struct; NULL: all zero
+    // `args` is the argument struct as given; returns the exit status.
+    int (*run)(const void *args, const cli_operands *operands);
+} cli_command;
+
+// One object per cmd_*.c; a new command is declared here and listed in main.c.
+extern const cli_command cli_cmd_simulate;
+extern const cli_command cli_cmd_compare;
+extern const cli_command cli_cmd_plan;
+extern const cli_command cli_cmd_sweep;
+extern const cli_command cli_cmd_run;
+extern const cli_command cli_cmd_validate;
+extern const cli_command cli_cmd_calibrate;
+extern const cli_command cli_cmd_lengths;
+extern const cli_command cli_cmd_help;
+
+extern const cli_command *const cli_commands[]; // in the order of the help, NULL-terminated
+
+// NULL when there is none of that name.
+const cli_command *cli_find_command(const char *name);
+
+// Reports an unknown command with the nearest name; returns the exit status.
+int cli_unknown_command(const char *name);
+
+// Help for people: the list of commands, and the help of one.
+void cli_print_overview(FILE *out);
+void cli_print_help(FILE *out, const cli_command *command);
+
+// The manual page (man(7) source) and the completion script for bash, from the same tables.
+void cli_print_manual(FILE *out);
+void cli_print_completion(FILE *out);
+
+// ---- running ----
+
 enum { CLI_PROCEED = -1 };
 
-// Reads argv[1..argc) into `args` (the command's struct, holding the defaults) and the operands,
-// which are moved to the front of argv. Returns CLI_PROCEED, or the exit status with which the
-// command ends at once: --help was printed (0), or the usage was wrong and has been reported (2).
-// Lists in `args` are to be freed after CLI_PROCEED only. `--name value`, `--name=value`, `-n
-// value`, `-nvalue`, bundled letters; `--` ends the options; the last of several values counts.
-int cli_parse(const cli_command *command, int argc, char **argv, void *args,
-              cli_operands *operands);
+// Reads argv[1..argc) by the command's table and runs it; returns the exit status. --help prints
+// the help (0), wrong usage is reported (2). `--name value`, `--name=value`, `-n value`, `-nvalue`,
+// bundled letters; `--` ends the options; the last of several values counts. argv is put in another
+// order.
+int cli_run(const cli_command *command, int argc, char **argv);
 
 // Threads for a number of jobs that CLI_JOBS_OPTION read.
 int cli_threads(int64_t jobs);

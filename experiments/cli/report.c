@@ -1,11 +1,12 @@
 #include "experiments/cli/report.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "experiments/cli/command.h"
+#include <unistd.h>
 
 enum {
     LINE_COLUMNS = 80,
@@ -34,6 +35,11 @@ int cli_fail_of(int process, const sp_error *err)
         fprintf(stderr, "%serror: %s\n", who, sp_status_text(err->status));
     }
     return sp_status_exit(err->status);
+}
+
+int cli_answer(int exit_status, bool positive)
+{
+    return exit_status == 0 && !positive ? sp_status_exit(SP_ERR_INFEASIBLE) : exit_status;
 }
 
 int cli_usage_error(const cli_command *command, const char *format, ...)
@@ -78,6 +84,69 @@ int cli_print_json(json_t *root)
     }
     putchar('\n');
     return sp_status_exit(SP_OK);
+}
+
+json_t *cli_json_figure(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static sp_status dump_json(FILE *file, const void *root, sp_error *err)
+{
+    bool complete = json_dumpf(root, file, JSON_INDENT(2) | JSON_REAL_PRECISION(JSON_DIGITS)) == 0;
+    // What could not be written shows in the error flag of the stream.
+    if (!complete && ferror(file) == 0) {
+        return sp_error_no_memory(err, "the JSON output");
+    }
+    fputc('\n', file);
+    return SP_OK;
+}
+
+sp_status cli_write_json(const char *path, json_t *root, sp_error *err)
+{
+    sp_status status = root != NULL ? cli_write_file(path, dump_json, root, err)
+                                    : sp_error_no_memory(err, "the JSON output");
+    json_decref(root);
+    return status;
+}
+
+sp_status cli_write_file(const char *path, cli_writer write, const void *what, sp_error *err)
+{
+    FILE *file = fopen(path, "w");
+    if (file == NULL) {
+        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+    }
+    errno = 0;
+    sp_status status = write(file, what, err);
+    int error = errno;
+    bool failed = ferror(file) != 0;
+    if (fclose(file) != 0) {
+        error = failed ? error : errno;
+        failed = true;
+    }
+    if (status == SP_ERR_IO) {
+        char text[SP_ERROR_TEXT];
+        memcpy(text, err->message[0], sizeof text);
+        sp_error_clear(err);
+        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, text);
+    }
+    return status == SP_OK && failed ? sp_error_set(err, SP_ERR_IO, "%s: %s", path,
+                                                    error != 0 ? strerror(error) : "cannot write")
+                                     : status;
+}
+
+sp_status cli_check_writable(const char *path, sp_error *err)
+{
+    bool exists = access(path, F_OK) == 0;
+    FILE *file = fopen(path, "a");
+    if (file == NULL) {
+        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+    }
+    fclose(file);
+    if (!exists) {
+        remove(path);
+    }
+    return SP_OK;
 }
 
 void cli_print_wrapped(FILE *out, const char *text, int column, int indent)

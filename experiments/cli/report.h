@@ -6,14 +6,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "experiments/cli/command.h"
+#include "experiments/cli/options.h"
 #include "sim/base/status.h"
 
 // Prints every message of the record ("error: ...") and returns its exit status.
 int cli_fail(const sp_error *err);
 
-// The same by one of several processes that execute together: those but the first say who they are.
+// Does so for one of several processes that execute together: those but the first say who they are.
 int cli_fail_of(int process, const sp_error *err);
+
+// The exit status of a command that printed its answer: 1 where all went well and the answer is
+// negative.
+int cli_answer(int exit_status, bool positive);
 
 // Reports wrong usage with a pointer to the command's help (NULL: the program's); returns 2.
 int cli_usage_error(const cli_command *command, const char *format, ...) SP_PRINTF(2, 3);
@@ -24,6 +28,20 @@ void cli_warn(bool quiet, const char *format, ...) SP_PRINTF(2, 3);
 // Takes over `root` (NULL stands for memory that ran out) and prints it with a final newline.
 // Returns the exit status.
 int cli_print_json(json_t *root);
+
+// A number, or null where it is not finite.
+json_t *cli_json_figure(double value);
+
+// Takes over `root` in the same way and writes to a file what cli_print_json() prints.
+sp_status cli_write_json(const char *path, json_t *root, sp_error *err);
+
+// Opens a file, has `write` fill it, and closes it. An SP_ERR_IO error names the file; what the
+// stream could not write is one, whether `write` looks or not.
+typedef sp_status (*cli_writer)(FILE *file, const void *what, sp_error *err);
+sp_status cli_write_file(const char *path, cli_writer write, const void *what, sp_error *err);
+
+// A command may take minutes: says before whether the file can be written, and leaves it as it is.
+sp_status cli_check_writable(const char *path, sp_error *err);
 
 // Prints words from `indent` on, the first line beginning at column `column`, wrapped at column 80;
 // an empty line in the text stays one. Ends with a newline.

@@ -98,74 +98,67 @@ static sp_status read_selection(cli_exports *exports, int pp, sp_error *err)
     return SP_OK;
 }
 
-static sp_status open_output(const char *path, FILE **file, sp_error *err)
-{
-    *file = fopen(path, "wb");
-    return *file != NULL ? SP_OK : sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
-}
-
-static sp_status close_output(const char *path, FILE *file, sp_status status, sp_error *err)
-{
-    if (status == SP_ERR_IO && err->count > 0) {
-        // The writers do not know the name of their file.
-        char text[SP_ERROR_TEXT];
-        memcpy(text, err->message[0], sizeof text);
-        sp_error_clear(err);
-        status = sp_error_set(err, SP_ERR_IO, "%s: %s", path, text);
-    }
-    if (fclose(file) != 0 && status == SP_OK) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
-    }
-    return status;
-}
-
 // Uniform costs hold no bytes: there is no memory to show.
 static const sp_memory_timeline *memory_of(const sp_step_view *view)
 {
     return view->costs->unit != NULL ? view->memory : NULL;
 }
 
-static sp_status write_trace(const cli_exports *exports, const sp_step_view *view,
-                             const sp_export_window *window, sp_error *err)
+// What the writers of files take.
+typedef struct shown {
+    const cli_exports *exports;
+    const sp_step_view *view;
+    sp_structure *structure;
+    size_t rank;
+} shown;
+
+static sp_status write_trace(FILE *file, const void *what, sp_error *err)
 {
-    int64_t events = sp_export_trace_events(view->timeline, window, memory_of(view) != NULL);
+    const shown *s = what;
+    int64_t events = 0;
+    return sp_export_trace(file, s->view->timeline, memory_of(s->view), &s->exports->window,
+                           &events, err);
+}
+
+static void warn_of_events(const shown *s)
+{
+    int64_t events =
+        sp_export_trace_events(s->view->timeline, &s->exports->window, memory_of(s->view) != NULL);
     if (events > TRACE_EVENTS) {
         char grouped[CLI_GROUPED];
-        cli_warn(exports->quiet,
+        cli_warn(s->exports->quiet,
                  "%s: %s events may be more than a trace viewer can open; --trace-ranks and "
                  "--trace-window select a part",
-                 exports->trace, cli_grouped(events, grouped));
+                 s->exports->trace, cli_grouped(events, grouped));
     }
-    FILE *file;
-    sp_status status = open_output(exports->trace, &file, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_export_trace(file, view->timeline, memory_of(view), window, &events, err);
-    return close_output(exports->trace, file, status, err);
+}
+
+static sp_status write_plot_data(FILE *file, const void *what, sp_error *err)
+{
+    const shown *s = what;
+    return sp_export_gnuplot(file, s->view->timeline, memory_of(s->view), &s->exports->window, err);
+}
+
+static sp_status write_memory_snapshot(FILE *file, const void *what, sp_error *err)
+{
+    const shown *s = what;
+    return sp_export_memory_snapshot(file, s->view->timeline, s->view->memory, s->rank, err);
 }
 
 // The rank whose peak is the largest.
-static sp_status write_snapshot(const cli_exports *exports, const sp_step_view *view, sp_error *err)
+static sp_status write_snapshot(shown *s, sp_error *err)
 {
-    size_t largest = 0;
-    if (memory_of(view) == NULL) {
+    const sp_memory_timeline *memory = memory_of(s->view);
+    if (memory == NULL) {
         return sp_error_set(err, SP_ERR_USAGE,
                             "--memory-snapshot: uniform costs have no memory to show");
     }
-    for (size_t r = 1; r < view->memory->rank_count; r++) {
-        if (sp_bytes_total(&view->memory->ranks[r].peak) >
-            sp_bytes_total(&view->memory->ranks[largest].peak)) {
-            largest = r;
+    for (size_t r = 1; r < memory->rank_count; r++) {
+        if (sp_bytes_total(&memory->ranks[r].peak) > sp_bytes_total(&memory->ranks[s->rank].peak)) {
+            s->rank = r;
         }
     }
-    FILE *file;
-    sp_status status = open_output(exports->snapshot, &file, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_export_memory_snapshot(file, view->timeline, view->memory, largest, err);
-    return close_output(exports->snapshot, file, status, err);
+    return cli_write_file(s->exports->snapshot, write_memory_snapshot, s, err);
 }
 
 static sp_status print_critical_path(const cli_exports *exports, const sp_step_view *view,
@@ -198,23 +191,22 @@ static sp_status print_critical_path(const cli_exports *exports, const sp_step_v
     return SP_OK;
 }
 
-static sp_status write_structure(const cli_exports *exports, const sp_step_view *view,
-                                 sp_error *err)
+static sp_status write_graphml(FILE *file, const void *what, sp_error *err)
 {
-    sp_structure *structure = NULL;
-    sp_status status = sp_structure_new(view->plan, view->costs, &structure, err);
-    if (status == SP_OK && exports->critical_path) {
-        status = print_critical_path(exports, view, structure, err);
+    const shown *s = what;
+    return sp_structure_graphml(s->structure, file, err);
+}
+
+static sp_status show_structure(shown *s, sp_error *err)
+{
+    sp_status status = sp_structure_new(s->view->plan, s->view->costs, &s->structure, err);
+    if (status == SP_OK && s->exports->critical_path) {
+        status = print_critical_path(s->exports, s->view, s->structure, err);
     }
-    if (status == SP_OK && exports->graphml != NULL) {
-        FILE *file;
-        status = open_output(exports->graphml, &file, err);
-        if (status == SP_OK) {
-            status = close_output(exports->graphml, file,
-                                  sp_structure_graphml(structure, file, err), err);
-        }
+    if (status == SP_OK && s->exports->graphml != NULL) {
+        status = cli_write_file(s->exports->graphml, write_graphml, s, err);
     }
-    sp_structure_free(structure);
+    sp_structure_free(s->structure);
     return status;
 }
 
@@ -231,25 +223,26 @@ static int columns_of(FILE *file)
 
 static sp_status observe_one(const cli_exports *exports, const sp_step_view *view, sp_error *err)
 {
-    const sp_export_window *window = &exports->window;
+    shown s = {.exports = exports, .view = view};
     sp_status status = SP_OK;
     if (exports->timeline) {
         fputc('\n', exports->text);
-        status = sp_export_text(exports->text, view->timeline, window, columns_of(exports->text),
-                                isatty(fileno(exports->text)) == 1, err);
+        status = sp_export_text(exports->text, view->timeline, &exports->window,
+                                columns_of(exports->text), isatty(fileno(exports->text)) == 1, err);
         fputc('\n', exports->text);
     }
     if (status == SP_OK && exports->trace != NULL) {
-        status = write_trace(exports, view, window, err);
+        warn_of_events(&s);
+        status = cli_write_file(exports->trace, write_trace, &s, err);
     }
     if (status == SP_OK && exports->plot != NULL) {
-        status = cli_plot_timeline(exports->plot, view->timeline, memory_of(view), window, err);
+        status = cli_plot("timeline.gp", exports->plot, write_plot_data, &s, err);
     }
     if (status == SP_OK && exports->snapshot != NULL) {
-        status = write_snapshot(exports, view, err);
+        status = write_snapshot(&s, err);
     }
     if (status == SP_OK && (exports->graphml != NULL || exports->critical_path)) {
-        status = write_structure(exports, view, err);
+        status = show_structure(&s, err);
     }
     return status;
 }

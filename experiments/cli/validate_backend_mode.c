@@ -1,7 +1,6 @@
 // slimpack validate SCENARIO --backend
 
 #include "experiments/cli/execution_report.h"
-#include "experiments/cli/output_file.h"
 #include "experiments/cli/plot.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"

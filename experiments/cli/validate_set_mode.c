@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "experiments/cli/output_file.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/validate_modes.h"
 #include "experiments/execution/elsewhere.h"

@@ -11,25 +11,23 @@
 
 enum { QUOTE = 80 };
 
-const char *const sp_measured_names[] = {"iteration_ms",
-                                         "tokens_per_s",
-                                         "peak_memory_allocator_bytes",
-                                         "peak_memory_first_rank_reserved_bytes",
-                                         "peak_memory_last_rank_bytes",
-                                         "bubble_ratio",
-                                         "speedup",
-                                         "fits",
-                                         NULL};
-static const char *const check_names[] = {"none", "ranks", "whole_microbatches", NULL};
-
-// Indices into the names above are the enums' values.
-_Static_assert(SP_MEASURED_ITERATION_MS == 0 && SP_MEASURED_TOKENS_PER_S == 1 &&
-                   SP_MEASURED_ALLOCATOR_PEAK_BYTES == 2 &&
-                   SP_MEASURED_FIRST_RANK_RESERVED_BYTES == 3 && SP_MEASURED_LAST_RANK_BYTES == 4 &&
-                   SP_MEASURED_BUBBLE_RATE == 5 && SP_MEASURED_SPEEDUP == 6 &&
-                   SP_MEASURED_FITS == 7,
-               "measured");
-_Static_assert(SP_MAP_CHECK_RANKS == 1 && SP_MAP_CHECK_WHOLE_MICROBATCHES == 2, "check");
+const char *const sp_measured_names[] = {
+    [SP_MEASURED_ITERATION_MS] = "iteration_ms",
+    [SP_MEASURED_TOKENS_PER_S] = "tokens_per_s",
+    [SP_MEASURED_ALLOCATOR_PEAK_BYTES] = "peak_memory_allocator_bytes",
+    [SP_MEASURED_FIRST_RANK_RESERVED_BYTES] = "peak_memory_first_rank_reserved_bytes",
+    [SP_MEASURED_LAST_RANK_BYTES] = "peak_memory_last_rank_bytes",
+    [SP_MEASURED_BUBBLE_RATE] = "bubble_ratio",
+    [SP_MEASURED_SPEEDUP] = "speedup",
+    [SP_MEASURED_FITS] = "fits",
+    [SP_MEASURED_FITS + 1] = NULL,
+};
+static const char *const check_names[] = {
+    [SP_MAP_NO_CHECK] = "none",
+    [SP_MAP_CHECK_RANKS] = "ranks",
+    [SP_MAP_CHECK_WHOLE_MICROBATCHES] = "whole_microbatches",
+    [SP_MAP_CHECK_WHOLE_MICROBATCHES + 1] = NULL,
+};
 
 typedef struct map_reader {
     sp_map *map;
@@ -40,13 +38,11 @@ typedef struct map_reader {
     bool named[SP_CSV_COLUMNS];        // in the map
 } map_reader;
 
-static void read_schema(sp_object *root);
 static void read_measured(map_reader *reader, sp_object *root);
 static void read_baseline(map_reader *reader, sp_object *measured);
 static void read_columns(map_reader *reader, sp_object *root);
-static void read_label(map_reader *reader, sp_object *root);
+static void read_label_and_cells(map_reader *reader, sp_object *root);
 static void read_rows(map_reader *reader, sp_object *root);
-static void read_cells(map_reader *reader, sp_object *root);
 static void read_description(sp_object *root, sp_measurements *measurements);
 
 sp_status sp_map_from_json(json_t *document, const char *source, const char *csv_source,
@@ -64,7 +60,7 @@ sp_status sp_map_from_json(json_t *document, const char *source, const char *csv
     sp_object root;
     sp_measurements described = {0};
     sp_object_begin(&root, document, source, "", reader.err);
-    read_schema(&root);
+    sp_object_schema(&root, SCHEMA);
     read_description(&root, &described);
     sp_object_require(&root, "base");
     sp_object base;
@@ -72,9 +68,8 @@ sp_status sp_map_from_json(json_t *document, const char *source, const char *csv
     map->base = json_object_get(document, "base");
     read_measured(&reader, &root);
     read_columns(&reader, &root);
-    read_label(&reader, &root);
+    read_label_and_cells(&reader, &root);
     read_rows(&reader, &root);
-    read_cells(&reader, &root);
     sp_object_get(&root, "table");
     sp_object_end(&root);
     sp_status status = reader.err->status;
@@ -88,18 +83,6 @@ void sp_map_fini(sp_map *map)
 {
     json_decref(map->document);
     *map = (sp_map){0};
-}
-
-static void read_schema(sp_object *root)
-{
-    const json_t *schema = sp_object_get(root, "schema");
-    if (schema == NULL ||
-        (json_is_string(schema) && strcmp(json_string_value(schema), SCHEMA) == 0)) {
-        return;
-    }
-    char found[QUOTE];
-    sp_json_quote(schema, found, sizeof found);
-    sp_object_error(root, "schema", "expected \"" SCHEMA "\", got %s", found);
 }
 
 // ---- what the table is ----
@@ -215,7 +198,7 @@ static void check_settings(sp_object *object, const char *key, const json_t *set
     const char *path;
     json_t *value;
     json_object_foreach ((json_t *)settings, path, value) {
-        if (!sp_map_is_path(path)) {
+        if (!sp_json_path_is_valid(path, SP_JSON_PATH)) {
             sp_object_error(object, key, "expected paths such as \"parallel.tp\", got \"%.64s\"",
                             path);
         }
@@ -251,9 +234,7 @@ static void read_measured_values(sp_map *map, sp_object *object)
     map->measured_values = values.json;
     json_object_foreach ((json_t *)values.json, cell, value) {
         if (!json_is_number(value)) {
-            char found[QUOTE];
-            sp_json_quote(value, found, sizeof found);
-            sp_object_error(&values, cell, "expected a number, got %s", found);
+            sp_object_expected(&values, cell, value, "a number");
         }
     }
 }
@@ -287,18 +268,11 @@ static void read_measured(map_reader *reader, sp_object *root)
 
 // ---- what a column sets ----
 
-bool sp_map_is_path(const char *path)
-{
-    size_t length = strlen(path);
-    return length > 0 && length < SP_JSON_PATH && path[0] != '.' && path[length - 1] != '.' &&
-           strstr(path, "..") == NULL;
-}
-
 // path NULL: no text was given.
 static void add_target(sp_object *columns, const char *name, sp_map_column *column,
                        const char *path, double factor)
 {
-    if (path == NULL || !sp_map_is_path(path)) {
+    if (path == NULL || !sp_json_path_is_valid(path, SP_JSON_PATH)) {
         sp_object_error(columns, name, "expected a setting's path such as \"parallel.tp\"%s%.64s",
                         path != NULL ? ", got " : "", path != NULL ? path : "");
     } else if (column->target_count == SP_MAP_TARGETS) {
@@ -343,9 +317,7 @@ static void read_factors(sp_object *columns, const char *name, const json_t *rul
     json_object_foreach ((json_t *)rule, path, value) {
         double factor = json_number_value(value);
         if (!json_is_number(value) || factor == 0.0) {
-            char found[QUOTE];
-            sp_json_quote(value, found, sizeof found);
-            sp_object_error(columns, name, "expected a factor for '%.64s', got %s", path, found);
+            sp_object_expected(columns, name, value, "a factor for '%.64s'", path);
         } else {
             add_target(columns, name, column, path, factor);
         }
@@ -494,44 +466,39 @@ static int column_of_entry(map_reader *reader, sp_object *root, const char *key,
     const char *name = json_string_value(entry);
     int c = name != NULL ? column_index(reader, name) : -1;
     if (c < 0) {
-        char found[QUOTE];
-        sp_json_quote(entry, found, sizeof found);
-        sp_object_error(root, key, "expected the name of a column, got %s", found);
+        sp_object_expected(root, key, entry, "the name of a column");
     }
     return c;
 }
 
-static const json_t *column_names(sp_object *root, const char *key)
+// Marks the columns that the array `key` names, and returns the array.
+static const json_t *mark_columns(map_reader *reader, sp_object *root, const char *key,
+                                  bool named[SP_CSV_COLUMNS])
 {
     const json_t *names = sp_object_get(root, key);
     if (names != NULL && !json_is_array(names)) {
         sp_object_error(root, key, "expected an array of column names");
     }
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        int c = column_of_entry(reader, root, key, json_array_get(names, i));
+        if (c >= 0) {
+            named[c] = true;
+        }
+    }
     return names;
 }
 
-static void read_label(map_reader *reader, sp_object *root)
+// Without "label" all columns that set something are in it.
+static void read_label_and_cells(map_reader *reader, sp_object *root)
 {
-    const json_t *label = column_names(root, "label");
-    for (size_t i = 0; i < json_array_size(label); i++) {
-        int c = column_of_entry(reader, root, "label", json_array_get(label, i));
-        if (c >= 0) {
-            reader->map->columns[c].in_label = true;
-        }
-    }
-    for (int c = 0; c < reader->csv->columns && label == NULL; c++) {
-        reader->map->columns[c].in_label = reader->map->columns[c].is_setting;
-    }
-}
-
-static void read_cells(map_reader *reader, sp_object *root)
-{
-    const json_t *cells = column_names(root, "cells");
-    for (size_t i = 0; i < json_array_size(cells); i++) {
-        int c = column_of_entry(reader, root, "cells", json_array_get(cells, i));
-        if (c >= 0) {
-            reader->map->columns[c].in_cell = true;
-        }
+    bool in_label[SP_CSV_COLUMNS] = {false};
+    bool in_cell[SP_CSV_COLUMNS] = {false};
+    bool given = mark_columns(reader, root, "label", in_label) != NULL;
+    mark_columns(reader, root, "cells", in_cell);
+    for (int c = 0; c < reader->csv->columns; c++) {
+        sp_map_column *column = &reader->map->columns[c];
+        column->in_label = given ? in_label[c] : column->is_setting;
+        column->in_cell = in_cell[c];
     }
 }
 

@@ -83,9 +83,6 @@ sp_status sp_map_row(const sp_map *map, const sp_csv *csv, const char *csv_sourc
 int sp_map_column_of(const sp_map *map, const sp_csv *csv, size_t row, const char *path,
                      bool inside);
 
-// "parallel.tp" or "model": names without an empty part, short enough for SP_JSON_PATH.
-bool sp_map_is_path(const char *path);
-
 // The cells that values are given for, as errors tell of them.
 void sp_map_list_values(const json_t *values, char list[SP_MAP_LIST]);
 

@@ -169,25 +169,20 @@ static void put(row_writer *writer, const char *name, const sp_csv_cell *cell, c
 {
     char part[SP_JSON_PATH];
     json_t *object = writer->document;
-    size_t length = strcspn(path, ".");
-    const char *rest = path;
-    while (rest[length] == '.') {
-        memcpy(part, rest, length);
-        part[length] = '\0';
+    const char *left = path;
+    while (sp_json_path_next(&left, part) && json_is_object(object)) {
         json_t *child = json_object_get(object, part);
         if (child == NULL || json_is_null(child)) {
             child = json_object();
             sp_json_put(object, part, child);
         }
         object = child;
-        rest += length + 1;
-        length = strcspn(rest, ".");
     }
     if (!json_is_object(object)) {
         json_decref(value);
         sp_error_at(writer->err, SP_ERR_CONTENT, writer->csv_source, cell->line, cell->column,
                     "column '%.*s': '%s' lies inside a value that is no object", SHOWN, name, path);
-    } else if (!sp_json_put(object, rest, value)) {
+    } else if (!sp_json_put(object, part, value)) {
         sp_error_no_memory(writer->err, "a row of measurements");
     }
 }

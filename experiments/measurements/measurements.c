@@ -1,6 +1,7 @@
 #include "experiments/measurements/measurements.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +42,8 @@ static sp_status table_of_map(const char *map_path, const json_t *map, char path
                               sp_error *err);
 static sp_status read_table(table_reader *reader, json_t *map, const char *map_source);
 static sp_status read_cases(table_reader *reader);
-static void name_table(sp_measurements *measurements, const char *csv_source);
+static void begin_table(table_reader *reader, sp_measurements *measurements, const char *csv_source,
+                        sp_error *err, sp_error *own);
 static void note_path(sp_measurements *measurements, const char *csv_path);
 
 sp_status sp_measurements_read(const char *csv_path, const char *map_path,
@@ -49,16 +51,11 @@ sp_status sp_measurements_read(const char *csv_path, const char *map_path,
                                sp_measurements *measurements, sp_error *err)
 {
     sp_error own;
-    sp_error_clear(&own);
-    table_reader reader = {.measurements = measurements,
-                           .overrides = overrides,
-                           .override_count = override_count,
-                           .err = err != NULL ? err : &own};
     char map_name[PATH];
     char table_path[PATH];
     json_t *map = NULL;
-    *measurements = (sp_measurements){0};
-    name_table(measurements, csv_path);
+    table_reader reader = {.overrides = overrides, .override_count = override_count};
+    begin_table(&reader, measurements, csv_path, err, &own);
     bool by_map = map_path == NULL && is_map(csv_path);
     sp_status status = read_map(csv_path, by_map ? csv_path : map_path, &map, map_name, reader.err);
     if (status == SP_OK && by_map) {
@@ -83,13 +80,8 @@ sp_status sp_measurements_from_text(const char *csv_text, size_t bytes, const ch
                                     sp_measurements *measurements, sp_error *err)
 {
     sp_error own;
-    sp_error_clear(&own);
-    table_reader reader = {.measurements = measurements,
-                           .overrides = overrides,
-                           .override_count = override_count,
-                           .err = err != NULL ? err : &own};
-    *measurements = (sp_measurements){0};
-    name_table(measurements, csv_source);
+    table_reader reader = {.overrides = overrides, .override_count = override_count};
+    begin_table(&reader, measurements, csv_source, err, &own);
     sp_status status = sp_csv_read_text(csv_text, bytes, csv_source, &reader.csv, reader.err);
     if (status != SP_OK) {
         json_decref(map);
@@ -128,8 +120,14 @@ static void note_path(sp_measurements *measurements, const char *csv_path)
     memcpy(measurements->path, csv_path + (length - kept), kept + 1);
 }
 
-static void name_table(sp_measurements *measurements, const char *csv_source)
+// Errors go to `own` where the caller asks for none.
+static void begin_table(table_reader *reader, sp_measurements *measurements, const char *csv_source,
+                        sp_error *err, sp_error *own)
 {
+    sp_error_clear(own);
+    reader->err = err != NULL ? err : own;
+    reader->measurements = measurements;
+    *measurements = (sp_measurements){0};
     note_path(measurements, csv_source);
     sp_measurements_name(csv_source, measurements->name);
 }
@@ -362,6 +360,22 @@ static sp_status check_kind(table_reader *reader, const sp_scenario *scenario)
                        "a table of %s needs a model", sp_measured_names[kind]);
 }
 
+static sp_status wrong_cell(const table_reader *reader, const sp_csv_cell *cell, const char *name,
+                            const char *format, ...) SP_PRINTF(4, 5);
+
+static sp_status wrong_cell(const table_reader *reader, const sp_csv_cell *cell, const char *name,
+                            const char *format, ...)
+{
+    char expected[SP_MAP_LIST];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(expected, sizeof expected, format, args);
+    va_end(args);
+    return sp_error_at(reader->err, SP_ERR_CONTENT, reader->measurements->path, cell->line,
+                       cell->column, "column '%.*s': expected %s, got \"%.*s\"", SHOWN, name,
+                       expected, SHOWN, cell->text);
+}
+
 static sp_status check_cells(table_reader *reader, size_t row, const sp_scenario *scenario)
 {
     int64_t ranks = sp_layout_ranks(&scenario->layout);
@@ -374,18 +388,13 @@ static sp_status check_cells(table_reader *reader, size_t row, const sp_scenario
         double number = 0.0;
         bool is_number = sp_map_number(cell->text, &number);
         if (check == SP_MAP_CHECK_RANKS && (!is_number || number != (double)ranks)) {
-            status = sp_error_at(reader->err, SP_ERR_CONTENT, reader->measurements->path,
-                                 cell->line, cell->column,
-                                 "column '%.*s': expected %lld, the row's tp x cp x pp x dp, got "
-                                 "\"%.*s\"",
-                                 SHOWN, name, (long long)ranks, SHOWN, cell->text);
+            status = wrong_cell(reader, cell, name, "%lld, the row's tp x cp x pp x dp",
+                                (long long)ranks);
         } else if (check == SP_MAP_CHECK_WHOLE_MICROBATCHES &&
                    (!is_number || fmod(number, (double)group) != 0.0)) {
-            status = sp_error_at(reader->err, SP_ERR_CONTENT, reader->measurements->path,
-                                 cell->line, cell->column,
-                                 "column '%.*s': expected a multiple of %lld, samples of a "
-                                 "micro-batch times dp, got \"%.*s\"",
-                                 SHOWN, name, (long long)group, SHOWN, cell->text);
+            status = wrong_cell(reader, cell, name,
+                                "a multiple of %lld, samples of a micro-batch times dp",
+                                (long long)group);
         }
     }
     return status;
@@ -483,9 +492,7 @@ static sp_status read_measured(table_reader *reader, size_t row, int measured,
     } else if (fits) {
         strcpy(expected, "0 (did not run) or 1 (ran)");
     }
-    return sp_error_at(reader->err, SP_ERR_CONTENT, reader->measurements->path, cell->line,
-                       cell->column, "column '%.*s': expected %s, got \"%.*s\"", SHOWN, name,
-                       expected, SHOWN, cell->text);
+    return wrong_cell(reader, cell, name, "%s", expected);
 }
 
 static sp_status read_scenario(table_reader *reader, size_t row, json_t *document,

@@ -71,13 +71,13 @@ typedef struct sp_measurements {
 } sp_measurements;
 
 // Reads csv_path with its map: map_path, or (NULL) the file of the same name ending in ".json"
-// beside it; a csv_path that itself ends in ".json" is the map, which names its table. or, where
+// beside it; a csv_path that itself ends in ".json" is the map, which names its table; or, where
 // there is none, columns named by scenario paths ("parallel.tp"). The overrides (path=value) apply
 // to every row's scenario. Errors name file, row and column; up to ten are collected.
 sp_status sp_measurements_read(const char *csv_path, const char *map_path,
                                const char *const *overrides, int override_count,
                                sp_measurements *measurements, sp_error *err);
-// The same from memory; `map` is taken over, NULL: columns named by scenario paths.
+// Reads a table from memory; `map` is taken over, NULL: columns named by scenario paths.
 sp_status sp_measurements_from_text(const char *csv_text, size_t bytes, const char *csv_source,
                                     json_t *map, const char *map_source,
                                     const char *const *overrides, int override_count,

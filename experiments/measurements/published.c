@@ -7,19 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "sim/base/data_folder.h"
 #include "sim/base/json.h"
 
 enum { MAP_LIMIT_BYTES = 16 << 20 };
-
-static const char *const folders[] = {
-#ifdef SP_PUBLISHED_SOURCE_DIR
-    SP_PUBLISHED_SOURCE_DIR,
-#endif
-#ifdef SP_PUBLISHED_INSTALL_DIR
-    SP_PUBLISHED_INSTALL_DIR,
-#endif
-    NULL,
-};
 
 static int compare_names(const void *a, const void *b)
 {
@@ -32,10 +23,10 @@ static bool has_table(const char *folder, const char *name)
     char path[SP_PUBLISHED_PATH];
     json_t *map = NULL;
     int length = snprintf(path, sizeof path, "%s/%s.csv", folder, name);
-    if (length >= SP_PUBLISHED_PATH || access(path, F_OK) == 0) {
-        return length < SP_PUBLISHED_PATH;
+    if (length + 1 >= SP_PUBLISHED_PATH || access(path, F_OK) == 0) {
+        return length + 1 < SP_PUBLISHED_PATH;
     }
-    snprintf(path, sizeof path, "%s/%s.json", folder, name);
+    strcpy(path + length - strlen("csv"), "json");
     sp_json_read_file(path, MAP_LIMIT_BYTES, &map, NULL);
     bool names_table = json_is_string(json_object_get(map, "table"));
     json_decref(map);
@@ -67,14 +58,16 @@ static void list_folder(const char *folder, sp_published *published)
 sp_status sp_published_list(sp_published *published, sp_error *err)
 {
     *published = (sp_published){0};
-    for (int f = 0; folders[f] != NULL && published->count == 0; f++) {
-        published->folder = folders[f];
-        list_folder(folders[f], published);
+    char folder[SP_DATA_PATH];
+    for (int f = 0; published->count == 0 && sp_data_folder("experiments/published", f, folder);
+         f++) {
+        snprintf(published->folder, sizeof published->folder, "%s", folder);
+        list_folder(folder, published);
     }
     return published->count > 0
                ? SP_OK
-               : sp_error_set(err, SP_ERR_IO, "no published tables found in %s",
-                              published->folder != NULL ? published->folder : "any folder");
+               : sp_error_set(err, SP_ERR_IO, "no published tables found in %.512s",
+                              published->folder);
 }
 
 sp_status sp_published_file(const sp_published *published, const char *name,

@@ -2,15 +2,15 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "experiments/measurements/row_threads.h"
 #include "sim/base/alloc.h"
+#include "sim/base/parallel.h"
 
-static sp_status simulate_case(void *context, size_t row, sp_error *err);
+static sp_status simulate_case(void *context, int worker, int row, sp_error *err);
 static sp_status check_units(const sp_measurements *measurements, const sp_validated_case *cases,
                              sp_error *err);
-static void sum_up(sp_validation *validation);
-static sp_status find_median(sp_validation *validation, sp_error *err);
+static sp_status sum_up(sp_validation *validation, sp_error *err);
 static sp_status rank(sp_validation *validation, sp_error *err);
 
 sp_status sp_validation_run(const sp_measurements *measurements, int threads,
@@ -22,22 +22,20 @@ sp_status sp_validation_run(const sp_measurements *measurements, int threads,
         return sp_error_no_memory(err, "a validation");
     }
     sp_status status =
-        sp_rows_work(measurements->count, NULL, threads, simulate_case, validation, err);
+        sp_i_parallel_for(threads, (int)measurements->count, simulate_case, validation, err);
     if (status == SP_OK) {
         status = check_units(measurements, validation->cases, err);
     }
     if (status == SP_OK) {
-        status = find_median(validation, err);
+        status = sum_up(validation, err);
     }
     if (status == SP_OK) {
         status = rank(validation, err);
     }
     if (status != SP_OK) {
         sp_validation_fini(validation);
-        return status;
     }
-    sum_up(validation);
-    return SP_OK;
+    return status;
 }
 
 void sp_validation_fini(sp_validation *validation)
@@ -55,8 +53,8 @@ bool sp_validation_is_difference(sp_measured kind)
 double sp_validation_bounded_error(const sp_validation *validation)
 {
     return validation->measurements->kind == SP_MEASURED_BUBBLE_RATE
-               ? fabs(validation->cases[validation->worst].error)
-               : validation->mean_error;
+               ? fabs(validation->errors.worst)
+               : validation->errors.mean;
 }
 
 // ---- simulation ----
@@ -79,8 +77,9 @@ static double measured_mfu(double measured, double computed, sp_measured kind,
     return isfinite(share) ? share : 0.0;
 }
 
-static sp_status simulate_case(void *context, size_t row, sp_error *err)
+static sp_status simulate_case(void *context, int worker, int row, sp_error *err)
 {
+    (void)worker;
     const sp_validation *validation = context;
     const sp_measurements *measurements = validation->measurements;
     const sp_measured_case *measured = &measurements->cases[row];
@@ -118,44 +117,51 @@ static sp_status check_units(const sp_measurements *measurements, const sp_valid
 
 // ---- figures of the table ----
 
-static void sum_up(sp_validation *validation)
-{
-    const sp_measurements *measurements = validation->measurements;
-    double n = (double)measurements->count;
-    for (size_t i = 0; i < measurements->count; i++) {
-        const sp_validated_case *c = &validation->cases[i];
-        validation->mean_error += fabs(c->error) / n;
-        validation->bias += c->error / n;
-        validation->plain_mean_error += fabs(c->plain_error) / n;
-        validation->plain_bias += c->plain_error / n;
-        if (fabs(c->error) > fabs(validation->cases[validation->worst].error)) {
-            validation->worst = i;
-        }
-    }
-    validation->within_bound =
-        measurements->bound < 0.0 || sp_validation_bounded_error(validation) <= measurements->bound;
-}
-
-static int compare_errors(const void *a, const void *b)
+static int compare_sizes(const void *a, const void *b)
 {
     double x = *(const double *)a;
     double y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static sp_status find_median(sp_validation *validation, sp_error *err)
+void sp_prediction_errors_of(double *errors, size_t count, sp_prediction_errors *found)
 {
-    size_t count = validation->measurements->count;
-    double *errors = sp_i_malloc(count * sizeof *errors);
+    *found = (sp_prediction_errors){.known = count > 0};
+    for (size_t i = 0; i < count; i++) {
+        double size = fabs(errors[i]);
+        found->mean += size / (double)count;
+        found->bias += errors[i] / (double)count;
+        if (i == 0 || size > fabs(found->worst)) {
+            found->worst = errors[i];
+            found->worst_row = i;
+        }
+        errors[i] = size;
+    }
+    if (count > 0) {
+        qsort(errors, count, sizeof *errors, compare_sizes);
+        found->median = 0.5 * (errors[(count - 1) / 2] + errors[count / 2]);
+        found->p90 = errors[(9 * count + 9) / 10 - 1];
+    }
+}
+
+static sp_status sum_up(sp_validation *validation, sp_error *err)
+{
+    const sp_measurements *measurements = validation->measurements;
+    double *errors = sp_i_malloc(measurements->count * sizeof *errors);
     if (errors == NULL) {
         return sp_error_no_memory(err, "a validation");
     }
-    for (size_t i = 0; i < count; i++) {
-        errors[i] = fabs(validation->cases[i].error);
+    for (size_t i = 0; i < measurements->count; i++) {
+        errors[i] = validation->cases[i].error;
     }
-    qsort(errors, count, sizeof *errors, compare_errors);
-    validation->median_error = 0.5 * (errors[(count - 1) / 2] + errors[count / 2]);
+    sp_prediction_errors_of(errors, measurements->count, &validation->errors);
+    for (size_t i = 0; i < measurements->count; i++) {
+        errors[i] = validation->cases[i].plain_error;
+    }
+    sp_prediction_errors_of(errors, measurements->count, &validation->plain_errors);
     sp_i_free(errors);
+    validation->within_bound =
+        measurements->bound < 0.0 || sp_validation_bounded_error(validation) <= measurements->bound;
     return SP_OK;
 }
 
@@ -173,4 +179,163 @@ static sp_status rank(sp_validation *validation, sp_error *err)
     sp_status status = sp_ranking_of(measurements, rows, &validation->ranking, err);
     sp_i_free(rows);
     return status;
+}
+
+// ---- ranking ----
+
+// One row of a cell; times, or what falls as they rise.
+typedef struct entry {
+    double measured, predicted;
+    double measured_rank, predicted_rank;
+    bool fits;
+} entry;
+
+static double as_time(sp_measured kind, double value)
+{
+    bool rate = kind == SP_MEASURED_TOKENS_PER_S || kind == SP_MEASURED_SPEEDUP;
+    return rate ? 1.0 / value : value;
+}
+
+static size_t collect(const sp_measurements *m, const sp_ranked *rows, const char *cell,
+                      entry *entries)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < m->count; i++) {
+        if (strcmp(m->cases[i].cell, cell) == 0) {
+            entries[count++] = (entry){.measured = as_time(m->kind, m->cases[i].measured),
+                                       .predicted = as_time(m->kind, rows[i].computed),
+                                       .fits = rows[i].fits_well};
+        }
+    }
+    return count;
+}
+
+static int by_measured(const void *a, const void *b)
+{
+    double x = ((const entry *)a)->measured;
+    double y = ((const entry *)b)->measured;
+    return (x > y) - (x < y);
+}
+
+static int by_predicted(const void *a, const void *b)
+{
+    double x = ((const entry *)a)->predicted;
+    double y = ((const entry *)b)->predicted;
+    return (x > y) - (x < y);
+}
+
+// Equal values share the mean of their ranks.
+static void set_ranks(entry *entries, size_t count, int (*compare)(const void *, const void *),
+                      bool of_measured)
+{
+    qsort(entries, count, sizeof *entries, compare);
+    for (size_t first = 0; first < count;) {
+        size_t end = first + 1;
+        while (end < count && compare(&entries[first], &entries[end]) == 0) {
+            end++;
+        }
+        double rank = 0.5 * (double)(first + end - 1);
+        for (; first < end; first++) {
+            *(of_measured ? &entries[first].measured_rank : &entries[first].predicted_rank) = rank;
+        }
+    }
+}
+
+static double correlation_of(entry *entries, size_t count)
+{
+    double mean = 0.5 * ((double)count - 1.0);
+    double both = 0.0;
+    double measured = 0.0;
+    double predicted = 0.0;
+    set_ranks(entries, count, by_measured, true);
+    set_ranks(entries, count, by_predicted, false);
+    for (size_t i = 0; i < count; i++) {
+        double x = entries[i].measured_rank - mean;
+        double y = entries[i].predicted_rank - mean;
+        both += x * y;
+        measured += x * x;
+        predicted += y * y;
+    }
+    // Where all are equal no order can be wrong.
+    return measured > 0.0 && predicted > 0.0 ? both / sqrt(measured * predicted)
+                                             : (measured > 0.0 ? 0.0 : 1.0);
+}
+
+// Negative: nothing fits well.
+static double regret_of(const entry *entries, size_t count)
+{
+    const entry *pick = NULL;
+    double best = HUGE_VAL;
+    for (size_t i = 0; i < count; i++) {
+        best = fmin(best, entries[i].measured);
+        if (entries[i].fits && (pick == NULL || entries[i].predicted < pick->predicted)) {
+            pick = &entries[i];
+        }
+    }
+    return pick != NULL ? pick->measured / best - 1.0 : -1.0;
+}
+
+static bool is_first_of_cell(const sp_measurements *m, size_t row)
+{
+    for (size_t i = 0; i < row; i++) {
+        if (strcmp(m->cases[i].cell, m->cases[row].cell) == 0) {
+            return false;
+        }
+    }
+    return m->cases[row].cell[0] != '\0';
+}
+
+// Cells with less than two rows have no order.
+static void rank_cells(const sp_measurements *m, const sp_ranked *rows, entry *entries,
+                       sp_ranking *ranking)
+{
+    for (size_t row = 0; row < m->count; row++) {
+        const char *name = m->cases[row].cell;
+        size_t count = is_first_of_cell(m, row) ? collect(m, rows, name, entries) : 0;
+        if (count >= 2) {
+            double regret = regret_of(entries, count);
+            ranking->cell[ranking->cells++] =
+                (sp_ranked_cell){name, count, correlation_of(entries, count), regret};
+        }
+    }
+}
+
+static void sum_up_ranking(sp_ranking *ranking)
+{
+    for (int c = 0; c < ranking->cells; c++) {
+        const sp_ranked_cell *cell = &ranking->cell[c];
+        ranking->correlation += cell->correlation / ranking->cells;
+        if (cell->regret >= 0.0) {
+            ranking->regret += cell->regret;
+            ranking->picks++;
+        }
+        if (ranking->worst_cell == NULL || cell->regret > ranking->worst_regret) {
+            ranking->worst_regret = fmax(cell->regret, 0.0);
+            ranking->worst_cell = cell->name;
+        }
+    }
+    ranking->regret /= fmax(1.0, ranking->picks);
+}
+
+sp_status sp_ranking_of(const sp_measurements *measurements, const sp_ranked *rows,
+                        sp_ranking *ranking, sp_error *err)
+{
+    *ranking = (sp_ranking){.cells = 0};
+    entry *entries = sp_i_malloc(measurements->count * sizeof *entries);
+    ranking->cell = sp_i_calloc(measurements->count, sizeof *ranking->cell);
+    if (entries == NULL || ranking->cell == NULL) {
+        sp_i_free(entries);
+        sp_ranking_fini(ranking);
+        return sp_error_no_memory(err, "a validation");
+    }
+    rank_cells(measurements, rows, entries, ranking);
+    sum_up_ranking(ranking);
+    sp_i_free(entries);
+    return SP_OK;
+}
+
+void sp_ranking_fini(sp_ranking *ranking)
+{
+    sp_i_free(ranking->cell);
+    *ranking = (sp_ranking){.cells = 0};
 }

@@ -7,19 +7,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/stream/lengths_line.h"
-#include "experiments/stream/lines.h"
+#include "experiments/stream/batch_lines.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 
-// A line on its way to its answer. Its place is free again once the answer is taken.
-typedef struct place {
+// A line on its way to its answer. Its slot is free again once the answer is taken.
+typedef struct slot {
     bool done;
     char *line; // NULL: it could not be read
     size_t bytes;
     stream_answer answer;
     sp_error failure; // in place of an answer
-} place;
+} slot;
 
 typedef struct stream {
     const stream_options *options;
@@ -30,11 +29,11 @@ typedef struct stream {
     pthread_mutex_t mutex;      // of all below
     pthread_cond_t room;        // an answer was taken
     pthread_cond_t work;        // a line was read
-    pthread_cond_t answered;    // a place is done, or the input has ended
+    pthread_cond_t answered;    // a slot is done, or the input has ended
     bool ended;                 // no further line comes
     bool stopped;               // nothing further is wanted
     int64_t read, begun, taken; // lines; taken <= begun <= read <= taken + size
-    place *places;              // ring: line n at n % size
+    slot *slots;                // ring: line n at n % size
     int64_t size;
 } stream;
 
@@ -54,8 +53,8 @@ sp_status stream_plans(const sp_scenario *scenario, int fd, const stream_options
     stream s = {.options = options, .fd = fd, .wake = {-1, -1}, .size = options->ahead};
     sp_status status = make_planners(&s, scenario, err);
     if (status == SP_OK) {
-        s.places = sp_i_calloc((size_t)s.size, sizeof *s.places);
-        status = s.places != NULL ? SP_OK : sp_error_no_memory(err, "the batches ahead");
+        s.slots = sp_i_calloc((size_t)s.size, sizeof *s.slots);
+        status = s.slots != NULL ? SP_OK : sp_error_no_memory(err, "the batches ahead");
     }
     if (status == SP_OK && pipe(s.wake) != 0) {
         s.wake[0] = s.wake[1] = -1;
@@ -69,7 +68,7 @@ sp_status stream_plans(const sp_scenario *scenario, int fd, const stream_options
             close(s.wake[i]);
         }
     }
-    sp_i_free(s.places);
+    sp_i_free(s.slots);
     for (int t = 0; s.planners != NULL && t < options->threads; t++) {
         sp_planner_free(s.planners[t]);
     }
@@ -110,14 +109,14 @@ static long read_input(void *context, char *bytes, size_t room)
     }
 }
 
-// Waits until a place is free; NULL when nothing further is wanted.
-static place *wait_for_room(stream *s)
+// Waits until a slot is free; NULL when nothing further is wanted.
+static slot *wait_for_room(stream *s)
 {
     pthread_mutex_lock(&s->mutex);
     while (!s->stopped && s->read - s->taken == s->size) {
         pthread_cond_wait(&s->room, &s->mutex);
     }
-    place *next = s->stopped ? NULL : &s->places[s->read % s->size];
+    slot *next = s->stopped ? NULL : &s->slots[s->read % s->size];
     pthread_mutex_unlock(&s->mutex);
     return next;
 }
@@ -130,11 +129,11 @@ static void *read_lines(void *context)
     stream_lines_init(&lines, source, 0);
     bool more = true;
     while (more) {
-        place *next = wait_for_room(s);
+        slot *next = wait_for_room(s);
         if (next == NULL) {
             break;
         }
-        *next = (place){0};
+        *next = (slot){0};
         sp_status status = stream_lines_next(&lines, &next->line, &next->bytes, &next->failure);
         more = status == SP_OK && next->line != NULL;
         next->answer.line = lines.line;
@@ -156,13 +155,11 @@ static void *read_lines(void *context)
 
 static sp_status answer_infeasible(stream_answer *answer, sp_error *failure)
 {
-    json_t *root = json_object();
     answer->infeasible = true;
     memcpy(answer->reason, failure->message[0], sizeof answer->reason);
     sp_error_clear(failure);
-    sp_json_put(root, "schema", json_string("slimpack/plan/1"));
-    sp_json_put(root, "batches", json_array());
-    sp_json_put(root, "reason", json_string(answer->reason));
+    json_t *root = json_pack("{s:s, s:[], s:o*}", "schema", "slimpack/plan/1", "batches", "reason",
+                             json_string(answer->reason));
     answer->text = json_dumps(root, JSON_COMPACT);
     json_decref(root);
     if (answer->text == NULL) {
@@ -191,7 +188,7 @@ static sp_status answer_plan(sp_planner *planner, const sp_lengths *lengths, str
 }
 
 // What the planner says of a batch, with the line that brought it.
-static void name_line(const stream *s, place *p)
+static void name_line(const stream *s, slot *p)
 {
     sp_error plain = p->failure;
     sp_error_clear(&p->failure);
@@ -199,7 +196,7 @@ static void name_line(const stream *s, place *p)
                 plain.message[0]);
 }
 
-static void fill_place(const stream *s, sp_planner *planner, place *p)
+static void fill_slot(const stream *s, sp_planner *planner, slot *p)
 {
     if (p->failure.status != SP_OK) {
         return;
@@ -234,9 +231,9 @@ static void *plan_lines(void *context)
         if (s->stopped || s->begun == s->read) {
             break;
         }
-        place *mine = &s->places[s->begun++ % s->size];
+        slot *mine = &s->slots[s->begun++ % s->size];
         pthread_mutex_unlock(&s->mutex);
-        fill_place(s, self->planner, mine);
+        fill_slot(s, self->planner, mine);
         pthread_mutex_lock(&s->mutex);
         mine->done = true;
         pthread_cond_signal(&s->answered);
@@ -248,10 +245,10 @@ static void *plan_lines(void *context)
 // ---- the caller's thread ----
 
 // Waits for the answer to the next line; NULL at the end.
-static place *next_answer(stream *s)
+static slot *next_answer(stream *s)
 {
     pthread_mutex_lock(&s->mutex);
-    place *next = &s->places[s->taken % s->size];
+    slot *next = &s->slots[s->taken % s->size];
     while (s->taken < s->read ? !next->done : !s->ended) {
         pthread_cond_wait(&s->answered, &s->mutex);
     }
@@ -260,7 +257,7 @@ static place *next_answer(stream *s)
     return found ? next : NULL;
 }
 
-static void free_place(stream *s, place *p)
+static void free_slot(stream *s, slot *p)
 {
     free(p->answer.text);
     p->answer.text = NULL;
@@ -274,14 +271,14 @@ static sp_status hand_out(stream *s, stream_sink sink, void *context, sp_error *
 {
     sp_status status = SP_OK;
     while (status == SP_OK) {
-        place *next = next_answer(s);
+        slot *next = next_answer(s);
         if (next == NULL) {
             break;
         }
         status = next->failure.status != SP_OK
                      ? sp_error_set(err, next->failure.status, "%s", next->failure.message[0])
                      : sink(context, &next->answer, err);
-        free_place(s, next);
+        free_slot(s, next);
     }
     return status;
 }
@@ -332,8 +329,8 @@ static sp_status run(stream *s, stream_sink sink, void *context, sp_error *err)
         pthread_join(workers[t].thread, NULL);
     }
     for (int64_t i = 0; i < s->size; i++) {
-        sp_i_free(s->places[i].line);
-        free(s->places[i].answer.text);
+        sp_i_free(s->slots[i].line);
+        free(s->slots[i].answer.text);
     }
     sp_i_free(workers);
     pthread_cond_destroy(&s->answered);

@@ -1,13 +1,18 @@
 #include "experiments/sweep/point.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
+
+// What the cache of batches keeps that nobody uses; 16 bytes per sample.
+enum { MOST_ENTRIES = 64, MOST_SAMPLES = 4 << 20 };
 
 // As many digits as all JSON output of the program has.
 #define LINE_FLAGS (JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15))
@@ -28,6 +33,150 @@ void sweep_worker_fini(sweep_worker *worker)
     *worker = (sweep_worker){0};
 }
 
+// ---- batches ----
+
+struct sweep_batch_entry {
+    json_t *workload; // as resolved; owned
+    sp_batches batches;
+    int64_t samples;
+    int users;
+    uint64_t used; // count of uses at the last one
+    sweep_batch_entry *next;
+};
+
+struct sweep_batch_cache {
+    pthread_mutex_t mutex;
+    sweep_batch_entry *first;
+    uint64_t uses;
+    int count;
+    int64_t samples;
+};
+
+sp_status sweep_batch_cache_new(sweep_batch_cache **cache, sp_error *err)
+{
+    *cache = sp_i_calloc(1, sizeof **cache);
+    if (*cache != NULL && pthread_mutex_init(&(*cache)->mutex, NULL) != 0) {
+        sp_i_free(*cache);
+        *cache = NULL;
+    }
+    return *cache != NULL ? SP_OK : sp_error_no_memory(err, "a sweep");
+}
+
+static void entry_free(sweep_batch_entry *entry)
+{
+    json_decref(entry->workload);
+    sp_batches_fini(&entry->batches);
+    sp_i_free(entry);
+}
+
+void sweep_batch_cache_free(sweep_batch_cache *cache)
+{
+    while (cache != NULL && cache->first != NULL) {
+        sweep_batch_entry *entry = cache->first;
+        cache->first = entry->next;
+        entry_free(entry);
+    }
+    if (cache != NULL) {
+        pthread_mutex_destroy(&cache->mutex);
+        sp_i_free(cache);
+    }
+}
+
+const sp_batches *sweep_batch_entry_batches(const sweep_batch_entry *entry)
+{
+    return &entry->batches;
+}
+
+static sweep_batch_entry *find(sweep_batch_cache *cache, const json_t *workload)
+{
+    for (sweep_batch_entry *entry = cache->first; entry != NULL; entry = entry->next) {
+        if (json_equal(entry->workload, workload)) {
+            return entry;
+        }
+    }
+    return NULL;
+}
+
+static sp_status form_batches(const sp_scenario *scenario, const json_t *workload,
+                              sweep_batch_entry **entry, sp_error *err)
+{
+    sweep_batch_entry *made = sp_i_calloc(1, sizeof *made);
+    if (made == NULL) {
+        return sp_error_no_memory(err, "batches");
+    }
+    sp_status status = sp_evaluate_batches(scenario, &made->batches, err);
+    // Uniform costs have no workload; null stands for it.
+    made->workload = workload != NULL ? json_deep_copy(workload) : json_null();
+    if (status == SP_OK && made->workload == NULL) {
+        status = sp_error_no_memory(err, "batches");
+    }
+    for (int b = 0; status == SP_OK && b < made->batches.count; b++) {
+        made->samples += (int64_t)made->batches.batch[b].count;
+    }
+    if (status != SP_OK) {
+        entry_free(made);
+        return status;
+    }
+    *entry = made;
+    return SP_OK;
+}
+
+// Drops what was not used for longest until the bounds are kept.
+static void trim(sweep_batch_cache *cache)
+{
+    while (cache->count > MOST_ENTRIES || cache->samples > MOST_SAMPLES) {
+        sweep_batch_entry **oldest = NULL;
+        for (sweep_batch_entry **at = &cache->first; *at != NULL; at = &(*at)->next) {
+            if ((*at)->users == 0 && (oldest == NULL || (*at)->used < (*oldest)->used)) {
+                oldest = at;
+            }
+        }
+        if (oldest == NULL) {
+            return;
+        }
+        sweep_batch_entry *entry = *oldest;
+        *oldest = entry->next;
+        cache->count--;
+        cache->samples -= entry->samples;
+        entry_free(entry);
+    }
+}
+
+sp_status sweep_batch_cache_acquire(sweep_batch_cache *cache, const sp_scenario *scenario,
+                                    sweep_batch_entry **entry, sp_error *err)
+{
+    const json_t *workload = json_object_get(scenario->resolved, "workload");
+    sweep_batch_entry *made = NULL;
+    pthread_mutex_lock(&cache->mutex);
+    sweep_batch_entry *found = find(cache, workload != NULL ? workload : json_null());
+    if (found == NULL) {
+        pthread_mutex_unlock(&cache->mutex);
+        sp_status status = form_batches(scenario, workload, &made, err);
+        if (status != SP_OK) {
+            return status;
+        }
+        pthread_mutex_lock(&cache->mutex);
+        made->next = cache->first;
+        cache->first = made;
+        cache->count++;
+        cache->samples += made->samples;
+        found = made;
+    }
+    found->users++;
+    found->used = ++cache->uses;
+    pthread_mutex_unlock(&cache->mutex);
+    *entry = found;
+    return SP_OK;
+}
+
+void sweep_batch_cache_release(sweep_batch_cache *cache, sweep_batch_entry *entry)
+{
+    pthread_mutex_lock(&cache->mutex);
+    entry->users--;
+    trim(cache);
+    pthread_mutex_unlock(&cache->mutex);
+}
+
 // ---- evaluation ----
 
 static sp_status evaluate_scenario(const sweep_worker *worker, const sp_scenario *scenario,
@@ -39,13 +188,13 @@ static sp_status evaluate_scenario(const sweep_worker *worker, const sp_scenario
     sp_status found =
         scenario->uniform ? SP_OK : sp_strategy_check(scenario->strategy.kind, "point", err);
     if (found == SP_OK) {
-        found = sweep_batch_cache_take(worker->cache, scenario, &entry, err);
+        found = sweep_batch_cache_acquire(worker->cache, scenario, &entry, err);
     }
     if (found != SP_OK) {
         return found;
     }
-    found = sp_evaluate(scenario, sweep_batch_entry_batches(entry), &plain, result, err);
-    sweep_batch_cache_give(worker->cache, entry);
+    found = sp_evaluate(scenario, &entry->batches, &plain, result, err);
+    sweep_batch_cache_release(worker->cache, entry);
     *status = SWEEP_INFEASIBLE;
     if (found == SP_OK) {
         *status = sp_result_is_oom(result) ? SWEEP_OOM : SWEEP_OK;
@@ -55,7 +204,7 @@ static sp_status evaluate_scenario(const sweep_worker *worker, const sp_scenario
 
 // The result's keys, all null where there is none.
 static sp_status evaluate(const sweep_worker *worker, const int64_t digit[SWEEP_AXES],
-                          json_t **keys, sweep_status *status, char shortage[SP_WARNING_TEXT],
+                          json_t **keys, sweep_status *status, char oom_reason[SP_WARNING_TEXT],
                           sp_error *err)
 {
     sp_scenario scenario;
@@ -71,7 +220,7 @@ static sp_status evaluate(const sweep_worker *worker, const int64_t digit[SWEEP_
     if (found == SP_OK) {
         found = evaluate_scenario(worker, &scenario, &result, status, err);
         *keys = found == SP_OK ? sp_result_json(&result, false) : NULL;
-        snprintf(shortage, SP_WARNING_TEXT, "%s", result.oom_diagnosis);
+        snprintf(oom_reason, SP_WARNING_TEXT, "%s", result.oom_diagnosis);
         sp_result_fini(&result);
         sp_scenario_fini(&scenario);
     }
@@ -120,13 +269,15 @@ sp_status sweep_evaluate_point(const sweep_worker *worker, const int64_t digit[S
     sweep_status status = SWEEP_INVALID;
     const char *expected;
     *line = NULL;
-    char shortage[SP_WARNING_TEXT] = "";
-    sp_status found = evaluate(worker, digit, &keys, &status, shortage, &reason);
+    char oom_reason[SP_WARNING_TEXT] = "";
+    sp_status found = evaluate(worker, digit, &keys, &status, oom_reason, &reason);
     if (found != SP_OK) {
         return sp_error_set(err, found, "%s",
                             reason.count > 0 ? reason.message[0] : sp_status_text(found));
     }
-    const char *text = reason.count > 0 ? reason.message[0] : shortage[0] != '\0' ? shortage : NULL;
+    const char *text = reason.count > 0        ? reason.message[0]
+                       : oom_reason[0] != '\0' ? oom_reason
+                                               : NULL;
     json_t *row = make_row(worker, digit, status, text, keys);
     if (row != NULL) {
         *line = line_text(row);

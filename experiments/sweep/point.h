@@ -2,7 +2,6 @@
 #ifndef SLIMPACK_EXPERIMENTS_SWEEP_POINT_H
 #define SLIMPACK_EXPERIMENTS_SWEEP_POINT_H
 
-#include "experiments/sweep/batch_cache.h"
 #include "experiments/sweep/spec.h"
 #include "sim/metrics/result.h"
 #include "sim/scenario/scenario.h"
@@ -29,6 +28,21 @@ typedef struct sweep_digest {
     char not_validated[SP_NOT_VALIDATED]; // why there is none
     char reason[SP_ERROR_TEXT];
 } sweep_digest;
+
+// Batches by workload, shared by the threads of a sweep: most points differ in layout alone and
+// train on the same samples.
+typedef struct sweep_batch_cache sweep_batch_cache;
+
+sp_status sweep_batch_cache_new(sweep_batch_cache **cache, sp_error *err);
+void sweep_batch_cache_free(sweep_batch_cache *cache);
+
+// The batches of the scenario's workload, formed where no scenario before had an equal one. They
+// stay until they are released. Thread-safe; two threads may form the same ones at once.
+typedef struct sweep_batch_entry sweep_batch_entry;
+sp_status sweep_batch_cache_acquire(sweep_batch_cache *cache, const sp_scenario *scenario,
+                                    sweep_batch_entry **entry, sp_error *err);
+const sp_batches *sweep_batch_entry_batches(const sweep_batch_entry *entry);
+void sweep_batch_cache_release(sweep_batch_cache *cache, sweep_batch_entry *entry);
 
 // What one thread evaluates with.
 typedef struct sweep_worker {

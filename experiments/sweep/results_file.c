@@ -2,14 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/progress.h"
-
-enum { CHUNK = 1 << 16 };
 
 static const double sync_every_s = 1.0;
 
@@ -58,78 +56,47 @@ sp_status sweep_file_open(sweep_file *file, const char *path, bool resume, sp_er
     return status;
 }
 
-// What was read and not yet handed on: the beginning of a line.
-typedef struct line_buffer {
-    char *text;
-    size_t used, capacity;
-    long lines;
-} line_buffer;
-
-static sp_status hand_on(line_buffer *buffer, sweep_line_reader reader, void *context,
-                         sp_error *err)
+// Hands on every whole line; *whole is the bytes of these.
+static sp_status read_lines(sweep_file *file, sweep_line_reader reader, void *context, off_t *whole,
+                            sp_error *err)
 {
-    size_t begin = 0;
+    char *line = NULL;
+    size_t room = 0;
+    long number = 0;
     sp_status status = SP_OK;
     while (status == SP_OK) {
-        const char *text = buffer->text + begin;
-        const char *newline = memchr(text, '\n', buffer->used - begin);
-        if (newline == NULL) {
+        errno = 0;
+        ssize_t bytes = getline(&line, &room, file->in);
+        if (bytes < 0 && ferror(file->in) != 0) {
+            status = failed(file, err);
+        } else if (bytes < 0 && errno == ENOMEM) {
+            status = sp_error_no_memory(err, "the results of a sweep");
+        }
+        if (bytes < 0 || line[bytes - 1] != '\n') {
             break;
         }
-        size_t bytes = (size_t)(newline - text);
-        status = reader(context, text, bytes, ++buffer->lines, err);
-        begin += bytes + 1;
+        status = reader(context, line, (size_t)bytes - 1, ++number, err);
+        *whole += bytes;
     }
-    memmove(buffer->text, buffer->text + begin, buffer->used - begin);
-    buffer->used -= begin;
+    free(line);
     return status;
-}
-
-static sp_status read_lines(sweep_file *file, line_buffer *buffer, sweep_line_reader reader,
-                            void *context, off_t *size, sp_error *err)
-{
-    for (;;) {
-        if (!sp_i_reserve((void **)&buffer->text, &buffer->capacity, buffer->used + CHUNK, 1)) {
-            return sp_error_no_memory(err, "the results of a sweep");
-        }
-        ssize_t got = read(file->fd, buffer->text + buffer->used, CHUNK);
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got < 0) {
-            return failed(file, err);
-        }
-        if (got == 0) {
-            return SP_OK;
-        }
-        *size += got;
-        size_t before = buffer->used;
-        buffer->used += (size_t)got;
-        if (memchr(buffer->text + before, '\n', (size_t)got) != NULL) {
-            sp_status status = hand_on(buffer, reader, context, err);
-            if (status != SP_OK) {
-                return status;
-            }
-        }
-    }
 }
 
 sp_status sweep_file_read(sweep_file *file, sweep_line_reader reader, void *context, sp_error *err)
 {
-    line_buffer buffer = {0};
-    off_t size = 0;
+    off_t whole = 0;
+    struct stat info;
     if (!file->regular) {
         return SP_OK;
     }
-    sp_status status = read_lines(file, &buffer, reader, context, &size, err);
-    off_t whole = size - (off_t)buffer.used;
-    if (status == SP_OK && buffer.used > 0 && ftruncate(file->fd, whole) != 0) {
+    file->in = fdopen(file->fd, "r");
+    sp_status status =
+        file->in != NULL ? read_lines(file, reader, context, &whole, err) : failed(file, err);
+    bool cut = status == SP_OK && fstat(file->fd, &info) == 0 && info.st_size > whole;
+    if ((cut && ftruncate(file->fd, whole) != 0) ||
+        (status == SP_OK && lseek(file->fd, whole, SEEK_SET) < 0)) {
         status = failed(file, err);
     }
-    if (status == SP_OK && lseek(file->fd, whole, SEEK_SET) < 0) {
-        status = failed(file, err);
-    }
-    sp_i_free(buffer.text);
     return status;
 }
 
@@ -165,10 +132,13 @@ sp_status sweep_file_close(sweep_file *file, sp_error *err)
     sp_status status = SP_OK;
     if (file->fd >= 0) {
         status = sweep_file_sync(file, err);
-        if (close(file->fd) != 0 && status == SP_OK) {
+        // Closing any other descriptor of the file would give up its lock.
+        int closed = file->in != NULL ? fclose(file->in) : close(file->fd);
+        if (closed != 0 && status == SP_OK) {
             status = failed(file, err);
         }
     }
     file->fd = -1;
+    file->in = NULL;
     return status;
 }

@@ -4,12 +4,14 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "sim/base/status.h"
 
 typedef struct sweep_file {
     const char *path; // not owned
     int fd;           // -1: not open
+    FILE *in;         // that lines are read by, on the same descriptor; NULL: none
     bool regular;     // else a pipe or a device: nothing to lock, read or sync
     bool dirty;       // written since the last sync
     double synced_s;

@@ -15,13 +15,13 @@
 // How often the writer looks at options->stop while no line comes.
 static const long look_every_ns = 100000000;
 
-// A point that was handed out. Its place is free again once its line is written.
-typedef struct place {
+// A point that was handed out. Its slot is free again once its line is written.
+typedef struct slot {
     bool done;
     int64_t combination;
     char *line; // NULL: the point failed
     sweep_digest digest;
-} place;
+} slot;
 
 typedef struct runner {
     const sweep_spec *spec;
@@ -33,12 +33,12 @@ typedef struct runner {
     sp_error *err; // of the writer
 
     pthread_mutex_t mutex; // of all below
-    pthread_cond_t room;   // a place came free, or nothing is left to do
+    pthread_cond_t room;   // a slot came free, or nothing is left to do
     pthread_cond_t line;   // a line is done, or a thread has ended
     sweep_cursor cursor;
     bool exhausted; // no further point is handed out
     int64_t handed, taken;
-    place *places; // ring: point n of this run at n % size
+    slot *slots; // ring: point n of this run at n % size
     int64_t size;
     int threads_left;
     sp_error failure; // the first of the threads
@@ -204,7 +204,7 @@ static sp_status read_back(runner *run)
 // ---- threads ----
 
 // Waits for room and takes the next point; false when there is nothing more to do.
-static bool take_point(runner *run, int64_t digit[SWEEP_AXES], place **mine)
+static bool take_point(runner *run, int64_t digit[SWEEP_AXES], slot **mine)
 {
     bool found = false;
     pthread_mutex_lock(&run->mutex);
@@ -217,8 +217,8 @@ static bool take_point(runner *run, int64_t digit[SWEEP_AXES], place **mine)
         found = !run->exhausted;
     }
     if (found) {
-        *mine = &run->places[run->handed++ % run->size];
-        **mine = (place){.combination = run->cursor.combination};
+        *mine = &run->slots[run->handed++ % run->size];
+        **mine = (slot){.combination = run->cursor.combination};
         memcpy(digit, run->cursor.digit, sizeof run->cursor.digit);
     } else {
         pthread_cond_broadcast(&run->room);
@@ -227,7 +227,7 @@ static bool take_point(runner *run, int64_t digit[SWEEP_AXES], place **mine)
     return found;
 }
 
-static void put_line(runner *run, place *mine, char *line, const sweep_digest *digest,
+static void put_line(runner *run, slot *mine, char *line, const sweep_digest *digest,
                      const sp_error *failure)
 {
     pthread_mutex_lock(&run->mutex);
@@ -251,7 +251,7 @@ static void evaluate_points(runner *run)
     sp_error failure;
     sweep_digest digest;
     int64_t digit[SWEEP_AXES];
-    place *mine = NULL;
+    slot *mine = NULL;
     sp_error_clear(&failure);
     sp_status status = sweep_worker_init(&worker, run->spec, run->files, run->cache, &failure);
     // Without a copy of its own the thread still takes a point, to fail with it.
@@ -283,8 +283,8 @@ static sp_status start(runner *run, pthread_t *threads, int *started)
     pthread_cond_init(&run->room, NULL);
     pthread_cond_init(&run->line, NULL);
     run->size = (int64_t)run->options->threads * SWEEP_WINDOW;
-    run->places = sp_i_calloc((size_t)run->size, sizeof *run->places);
-    if (run->places == NULL) {
+    run->slots = sp_i_calloc((size_t)run->size, sizeof *run->slots);
+    if (run->slots == NULL) {
         return sp_error_no_memory(run->err, "the lines of a sweep");
     }
     run->threads_left = run->options->threads;
@@ -313,10 +313,10 @@ static void finish(runner *run, pthread_t *threads, int started)
     for (int t = 0; t < started; t++) {
         pthread_join(threads[t], NULL);
     }
-    for (int64_t i = 0; run->places != NULL && i < run->size; i++) {
-        free(run->places[i].line);
+    for (int64_t i = 0; run->slots != NULL && i < run->size; i++) {
+        free(run->slots[i].line);
     }
-    sp_i_free(run->places);
+    sp_i_free(run->slots);
     pthread_cond_destroy(&run->line);
     pthread_cond_destroy(&run->room);
     pthread_mutex_destroy(&run->mutex);
@@ -345,14 +345,14 @@ static void look_for_stop(runner *run)
     }
 }
 
-// Waits for the line of the next point; false when none will come. The place is not free yet.
-static bool next_line(runner *run, place *next)
+// Waits for the line of the next point; false when none will come. The slot is not free yet.
+static bool next_line(runner *run, slot *next)
 {
     bool found = false;
     pthread_mutex_lock(&run->mutex);
     for (;;) {
         look_for_stop(run);
-        place *first = &run->places[run->taken % run->size];
+        slot *first = &run->slots[run->taken % run->size];
         found = run->taken < run->handed && first->done && first->line != NULL;
         bool ends =
             run->taken < run->handed ? first->done : run->exhausted || run->threads_left == 0;
@@ -367,7 +367,7 @@ static bool next_line(runner *run, place *next)
     return found;
 }
 
-static void free_place(runner *run)
+static void free_slot(runner *run)
 {
     pthread_mutex_lock(&run->mutex);
     run->taken++;
@@ -379,14 +379,14 @@ static sp_status write_lines(runner *run)
 {
     sweep_summary *summary = run->summary;
     sp_progress progress;
-    place next = {0};
+    slot next = {0};
     sp_status status = SP_OK;
     sp_progress_begin(&progress, "sweeping", summary->points - summary->resumed,
                       run->options->quiet);
     while (status == SP_OK && next_line(run, &next)) {
         status = sweep_file_append(&run->file, next.line, strlen(next.line), run->err);
         free(next.line);
-        free_place(run);
+        free_slot(run);
         if (status == SP_OK) {
             add_to_summary(summary, next.combination, &next.digest);
             sp_progress_update(&progress, summary->written - summary->resumed);

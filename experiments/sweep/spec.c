@@ -4,13 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/sweep/spec_symbols.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 
-enum { DOCUMENT_LIMIT_BYTES = 64 << 20, QUOTE = 80 };
+enum {
+    DOCUMENT_LIMIT_BYTES = 64 << 20,
+    DEPTH = 16,     // of objects in which settings are looked for
+    SYMBOLS = 4096, // settings that a condition can name
+};
 
 static void read_document(sweep_spec *spec, sp_error *err);
+static sp_status list_symbols(sweep_spec *spec, sp_error *err);
 static sp_status tag_base(sweep_spec *spec, sp_error *err);
 
 sp_status sweep_spec_read(const char *path, sweep_spec *spec, sp_error *err)
@@ -32,7 +36,7 @@ sp_status sweep_spec_from_json(json_t *document, const char *source, sweep_spec 
     read_document(spec, err);
     sp_status status = err->status;
     if (status == SP_OK) {
-        status = sweep_spec_list_symbols(spec, err);
+        status = list_symbols(spec, err);
     }
     const json_t *where = json_object_get(document, "where");
     if (status == SP_OK && json_is_string(where)) {
@@ -60,25 +64,13 @@ void sweep_spec_fini(sweep_spec *spec)
 
 static void read_axis(sweep_spec *spec, sp_object *grid, const char *path, const json_t *values);
 
-static void check_schema(sp_object *root)
-{
-    const json_t *schema = sp_object_get(root, "schema");
-    if (schema == NULL ||
-        (json_is_string(schema) && strcmp(json_string_value(schema), SWEEP_SCHEMA) == 0)) {
-        return;
-    }
-    char found[QUOTE];
-    sp_json_quote(schema, found, sizeof found);
-    sp_object_error(root, "schema", "expected \"" SWEEP_SCHEMA "\", got %s", found);
-}
-
 static void read_document(sweep_spec *spec, sp_error *err)
 {
     sp_object root;
     sp_object base;
     sp_object grid;
     sp_object_begin(&root, spec->document, spec->source, "", err);
-    check_schema(&root);
+    sp_object_schema(&root, SWEEP_SCHEMA);
     sp_object_require(&root, "base");
     sp_object_member(&root, "base", &base);
     spec->base = base.json;
@@ -97,32 +89,12 @@ static void read_document(sweep_spec *spec, sp_error *err)
     }
 }
 
-static bool is_dotted_path(const char *path)
-{
-    size_t length = strlen(path);
-    return length > 0 && length < SP_JSON_PATH && path[0] != '.' && path[length - 1] != '.' &&
-           strstr(path, "..") == NULL;
-}
-
-// Is one of the two paths the other, or an object around it?
-static bool overlap(const char *a, const char *b)
-{
-    size_t i = 0;
-    while (a[i] != '\0' && a[i] == b[i]) {
-        i++;
-    }
-    return (a[i] == '\0' && (b[i] == '\0' || b[i] == '.')) || (b[i] == '\0' && a[i] == '.');
-}
-
 // A setting inside something that the base has as a scalar or an array has no place.
 static bool has_place(const json_t *base, const char *path)
 {
     char part[SP_JSON_PATH];
     const json_t *holder = base;
-    size_t length = strcspn(path, ".");
-    while (path[length] == '.') {
-        memcpy(part, path, length);
-        part[length] = '\0';
+    while (sp_json_path_next(&path, part)) {
         holder = json_object_get(holder, part);
         if (holder == NULL || json_is_null(holder)) {
             return true;
@@ -130,8 +102,6 @@ static bool has_place(const json_t *base, const char *path)
         if (!json_is_object(holder)) {
             return false;
         }
-        path += length + 1;
-        length = strcspn(path, ".");
     }
     return true;
 }
@@ -139,14 +109,12 @@ static bool has_place(const json_t *base, const char *path)
 static void read_axis(sweep_spec *spec, sp_object *grid, const char *path, const json_t *values)
 {
     size_t count = json_array_size(values);
-    if (!is_dotted_path(path)) {
+    if (!sp_json_path_is_valid(path, SP_JSON_PATH)) {
         sp_error_in(grid->err, SP_ERR_CONTENT, grid->source, "grid",
                     "expected a dotted path such as parallel.tp, got '%.64s'", path);
     } else if (count == 0 || count > SWEEP_AXIS_VALUES) {
-        char found[QUOTE];
-        sp_json_quote(values, found, sizeof found);
-        sp_object_error(grid, path, "expected an array of 1 to %d values, got %s",
-                        (int)SWEEP_AXIS_VALUES, found);
+        sp_object_expected(grid, path, values, "an array of 1 to %d values",
+                           (int)SWEEP_AXIS_VALUES);
     } else if (spec->axis_count == SWEEP_AXES) {
         sp_object_error(grid, path, "is more than the %d axes that a grid may have",
                         (int)SWEEP_AXES);
@@ -157,7 +125,7 @@ static void read_axis(sweep_spec *spec, sp_object *grid, const char *path, const
                     "more than %d combinations, from '%s' on", (int)SWEEP_COMBINATIONS, path);
     } else {
         for (int a = 0; a < spec->axis_count; a++) {
-            if (overlap(spec->axes[a].path, path)) {
+            if (sp_json_paths_overlap(spec->axes[a].path, path)) {
                 sp_object_error(grid, path, "overlaps with '%s'", spec->axes[a].path);
                 return;
             }
@@ -184,6 +152,140 @@ static sp_status tag_base(sweep_spec *spec, sp_error *err)
     return SP_OK;
 }
 
+// ---- settings that a condition can name ----
+
+typedef struct lister {
+    sweep_spec *spec;
+    sp_error *err;
+    sp_status status;
+    char path[SP_JSON_PATH];
+} lister;
+
+static void list_axis(lister *list, int axis);
+static void list_base(lister *list, const json_t *object, size_t used, int depth);
+
+// Lists every scalar of the base that no axis replaces, every axis, and the scalars inside the
+// objects that an axis takes as values (null where one of them has no such key).
+static sp_status list_symbols(sweep_spec *spec, sp_error *err)
+{
+    lister list = {.spec = spec, .err = err};
+    for (int a = 0; a < spec->axis_count; a++) {
+        list_axis(&list, a);
+    }
+    list_base(&list, spec->base, 0, 0);
+    return list.status;
+}
+
+static sweep_value value_of(const json_t *json)
+{
+    if (json_is_boolean(json)) {
+        return (sweep_value){.kind = SWEEP_BOOL, .number = json_is_true(json) ? 1.0 : 0.0};
+    }
+    if (json_is_number(json)) {
+        return (sweep_value){.kind = SWEEP_NUMBER, .number = json_number_value(json)};
+    }
+    return json_is_string(json)
+               ? (sweep_value){.kind = SWEEP_STRING, .text = json_string_value(json)}
+               : (sweep_value){.kind = SWEEP_NULL};
+}
+
+// The symbol at the lister's path, made where it is new, with `count` values that are null; NULL
+// when there is no room.
+static sweep_symbol *symbol_at(lister *list, int axis, int64_t count)
+{
+    sweep_symbols *symbols = &list->spec->symbols;
+    for (size_t i = 0; i < symbols->count; i++) {
+        if (strcmp(symbols->items[i].path, list->path) == 0) {
+            return &symbols->items[i];
+        }
+    }
+    if (list->status != SP_OK || symbols->count == SYMBOLS) {
+        return NULL;
+    }
+    sweep_symbol symbol = {.axis = axis};
+    symbol.path = sp_i_strdup(list->path);
+    symbol.values = sp_i_calloc((size_t)count, sizeof *symbol.values);
+    if (symbol.path == NULL || symbol.values == NULL ||
+        !sp_i_reserve((void **)&symbols->items, &symbols->capacity, symbols->count + 1,
+                      sizeof *symbols->items)) {
+        sp_i_free(symbol.path);
+        sp_i_free(symbol.values);
+        list->status = sp_error_no_memory(list->err, "the settings of a sweep");
+        return NULL;
+    }
+    symbols->items[symbols->count] = symbol;
+    return &symbols->items[symbols->count++];
+}
+
+// Appends ".key" to the path of `used` bytes; 0 where it would be too long.
+static size_t extend(lister *list, size_t used, const char *key)
+{
+    int more =
+        snprintf(list->path + used, sizeof list->path - used, "%s%s", used > 0 ? "." : "", key);
+    return more > 0 && used + (size_t)more < sizeof list->path ? used + (size_t)more : 0;
+}
+
+static void list_value(lister *list, int axis, int64_t index, const json_t *json, size_t used,
+                       int depth)
+{
+    if (!json_is_object(json)) {
+        sweep_symbol *symbol =
+            json_is_array(json) ? NULL : symbol_at(list, axis, list->spec->axes[axis].count);
+        if (symbol != NULL) {
+            symbol->values[index] = value_of(json);
+        }
+        return;
+    }
+    const char *key;
+    json_t *member;
+    json_object_foreach ((json_t *)json, key, member) {
+        size_t longer = depth < DEPTH ? extend(list, used, key) : 0;
+        if (longer > 0) {
+            list_value(list, axis, index, member, longer, depth + 1);
+        }
+        list->path[used] = '\0';
+    }
+}
+
+static void list_axis(lister *list, int axis)
+{
+    const sweep_axis *a = &list->spec->axes[axis];
+    size_t used = (size_t)snprintf(list->path, sizeof list->path, "%s", a->path);
+    for (int64_t i = 0; i < a->count; i++) {
+        list_value(list, axis, i, json_array_get(a->values, (size_t)i), used, 0);
+    }
+}
+
+static bool is_axis(const sweep_spec *spec, const char *path)
+{
+    for (int a = 0; a < spec->axis_count; a++) {
+        if (strcmp(spec->axes[a].path, path) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void list_base(lister *list, const json_t *object, size_t used, int depth)
+{
+    const char *key;
+    json_t *member;
+    json_object_foreach ((json_t *)object, key, member) {
+        size_t longer = depth < DEPTH ? extend(list, used, key) : 0;
+        if (longer > 0 && !is_axis(list->spec, list->path)) {
+            if (json_is_object(member)) {
+                list_base(list, member, longer, depth + 1);
+            } else if (!json_is_array(member)) {
+                sweep_symbol *symbol = symbol_at(list, -1, 1);
+                if (symbol != NULL && symbol->axis < 0) {
+                    symbol->values[0] = value_of(member);
+                }
+            }
+        }
+        list->path[used] = '\0';
+    }
+}
+
 // ---- points ----
 
 void sweep_spec_digits(const sweep_spec *spec, int64_t combination, int64_t digit[SWEEP_AXES])
@@ -199,8 +301,8 @@ void sweep_cursor_begin(sweep_cursor *cursor, const sweep_spec *spec)
     *cursor = (sweep_cursor){.spec = spec, .combination = -1};
 }
 
-// Counts up by one, from all zeros at combination 0.
-static void turn(sweep_cursor *cursor)
+// To the next combination, from all zeros at combination 0.
+static void count_up(sweep_cursor *cursor)
 {
     if (cursor->next++ == 0) {
         return;
@@ -219,7 +321,7 @@ sp_status sweep_cursor_next(sweep_cursor *cursor, bool *found, sp_error *err)
     sp_status status = SP_OK;
     *found = false;
     while (status == SP_OK && !*found && cursor->next < spec->combinations) {
-        turn(cursor);
+        count_up(cursor);
         cursor->combination = cursor->next - 1;
         *found = spec->where == NULL;
         if (spec->where != NULL) {
@@ -261,20 +363,15 @@ json_t *sweep_spec_point(const sweep_spec *spec, const int64_t digit[SWEEP_AXES]
 static bool put_at(json_t *object, const char *path, json_t *value)
 {
     char part[SP_JSON_PATH];
-    size_t length = strcspn(path, ".");
-    while (path[length] == '.') {
-        memcpy(part, path, length);
-        part[length] = '\0';
+    while (sp_json_path_next(&path, part)) {
         json_t *child = json_object_get(object, part);
         child = json_is_object(child) ? json_copy(child) : json_object();
         if (!sp_json_put(object, part, child)) {
             return false;
         }
         object = child;
-        path += length + 1;
-        length = strcspn(path, ".");
     }
-    return json_object_set(object, path, value) == 0;
+    return json_object_set(object, part, value) == 0;
 }
 
 json_t *sweep_spec_scenario(const sweep_spec *spec, const json_t *document,

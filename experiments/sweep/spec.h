@@ -30,7 +30,7 @@ typedef struct sweep_spec {
     char source[SWEEP_SOURCE]; // file name, for messages
     json_t *document;          // owned
     const json_t *base;
-    sweep_axis axes[SWEEP_AXES]; // in the order of the file; the last one turns fastest
+    sweep_axis axes[SWEEP_AXES]; // in the order of the file; the last one varies fastest
     int axis_count;
     int64_t combinations;
     sweep_symbols symbols;

@@ -1,7 +1,8 @@
 // Recursive descent over the text of a condition.
 #include <ctype.h>
-#include <errno.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +28,7 @@ typedef struct parser {
 
 static int parse_binary(parser *in, int binds);
 static int unexpected(parser *in, const char *wanted);
+static int fail(parser *in, int at, const char *format, ...) SP_PRINTF(3, 4);
 static void skip_blanks(parser *in);
 
 sp_status sweep_where_parse(const char *text, const char *source, const sweep_symbols *symbols,
@@ -71,25 +73,31 @@ static int character(const parser *in)
     return (int)(in->next - in->text) + 1;
 }
 
+static int fail(parser *in, int at, const char *format, ...)
+{
+    char text[SP_ERROR_TEXT / 2];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, "where", "character %d: %s", at, text);
+    return -1;
+}
+
 static int unexpected(parser *in, const char *wanted)
 {
     skip_blanks(in);
     int at = character(in);
     if (*in->next == '\0') {
-        sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, "where",
-                    "character %d: expected %s, got the end", at, wanted);
-    } else if (in->next[0] == '=' && in->next[1] != '=') {
-        sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, "where",
-                    "character %d: expected %s, got '=' (did you mean '=='?)", at, wanted);
-    } else if (isprint((unsigned char)*in->next)) {
-        sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, "where",
-                    "character %d: expected %s, got '%c'", at, wanted, *in->next);
-    } else {
-        sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, "where",
-                    "character %d: expected %s, got byte 0x%02x", at, wanted,
-                    (unsigned)(unsigned char)*in->next);
+        return fail(in, at, "expected %s, got the end", wanted);
     }
-    return -1;
+    if (in->next[0] == '=' && in->next[1] != '=') {
+        return fail(in, at, "expected %s, got '=' (did you mean '=='?)", wanted);
+    }
+    return isprint((unsigned char)*in->next)
+               ? fail(in, at, "expected %s, got '%c'", wanted, *in->next)
+               : fail(in, at, "expected %s, got byte 0x%02x", wanted,
+                      (unsigned)(unsigned char)*in->next);
 }
 
 static int add_node(parser *in, sweep_node node)
@@ -243,10 +251,8 @@ static int parse_number(parser *in)
     double number = strtod(in->next, &end);
     if (end != in->next + length || isalpha((unsigned char)*end) || *end == '_' ||
         !isfinite(number)) {
-        sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, "where",
-                    "character %d: expected a decimal number, got '%.*s'", at,
+        return fail(in, at, "expected a decimal number, got '%.*s'",
                     (int)(length < 40 ? length + 1 : 40), in->next);
-        return -1;
     }
     in->next = end;
     return add_value(in, at, (sweep_value){.kind = SWEEP_NUMBER, .number = number});
@@ -318,14 +324,8 @@ static int unknown_name(parser *in, int at, const char *word)
         names[n++] = full ? path : last_part(path);
     }
     const char *near = sp_nearest_name(word, names, n);
-    if (near != NULL) {
-        sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, "where",
-                    "character %d: unknown name '%s' (did you mean '%s'?)", at, word, near);
-    } else {
-        sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, "where",
-                    "character %d: '%s' is set neither by the grid nor by the base", at, word);
-    }
-    return -1;
+    return near != NULL ? fail(in, at, "unknown name '%s' (did you mean '%s'?)", word, near)
+                        : fail(in, at, "'%s' is set neither by the grid nor by the base", word);
 }
 
 static int parse_word(parser *in, int at, const char *word)
@@ -352,10 +352,7 @@ static int parse_word(parser *in, int at, const char *word)
             continue;
         }
         if (found != NULL) {
-            sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, "where",
-                        "character %d: '%s' may be '%s' or '%s'", at, word, found->path,
-                        symbol->path);
-            return -1;
+            return fail(in, at, "'%s' may be '%s' or '%s'", word, found->path, symbol->path);
         }
         found = symbol;
     }

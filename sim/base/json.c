@@ -356,6 +356,44 @@ const char *sp_nearest_name(const char *word, const char *const *names, int n)
     return nearest;
 }
 
+const char *sp_name_hint(const char *word, const char *const *names, int n, char text[SP_NAME_HINT])
+{
+    const char *near = sp_nearest_name(word, names, n);
+    snprintf(text, SP_NAME_HINT, near != NULL ? " (did you mean '%s'?)" : "%s",
+             near != NULL ? near : "");
+    return text;
+}
+
+// ---- dotted paths ----
+
+bool sp_json_path_is_valid(const char *path, size_t bytes)
+{
+    size_t length = strlen(path);
+    return length > 0 && length < bytes && path[0] != '.' && path[length - 1] != '.' &&
+           strstr(path, "..") == NULL;
+}
+
+bool sp_json_paths_overlap(const char *a, const char *b)
+{
+    size_t i = 0;
+    while (a[i] != '\0' && a[i] == b[i]) {
+        i++;
+    }
+    return (a[i] == '\0' && (b[i] == '\0' || b[i] == '.')) || (b[i] == '\0' && a[i] == '.');
+}
+
+bool sp_json_path_next(const char **path, char part[SP_JSON_PATH])
+{
+    size_t length = strcspn(*path, ".");
+    bool more = (*path)[length] == '.';
+    memcpy(part, *path, length);
+    part[length] = '\0';
+    *path += more ? length + 1 : length;
+    return more;
+}
+
+// ---- building ----
+
 bool sp_json_put(json_t *object, const char *key, json_t *value)
 {
     return json_object_set_new(object, key, value) == 0;

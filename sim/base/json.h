@@ -89,6 +89,20 @@ void sp_json_quote(const json_t *value, char *text, size_t bytes);
 // a third of its length, at least 2 allowed), else NULL.
 const char *sp_nearest_name(const char *word, const char *const *names, int n);
 
+// " (did you mean 'NAME'?)" with the nearest name, or "" where none is near enough; returns `text`.
+enum { SP_NAME_HINT = 96 };
+const char *sp_name_hint(const char *word, const char *const *names, int n,
+                         char text[SP_NAME_HINT]);
+
+// Dotted paths such as "parallel.tp". A valid one has no empty part and fewer than `bytes` bytes.
+bool sp_json_path_is_valid(const char *path, size_t bytes);
+
+// True where one path is the other, or names an object around it.
+bool sp_json_paths_overlap(const char *a, const char *b);
+
+// Takes the first part off a valid path; returns false with the last part.
+bool sp_json_path_next(const char **path, char part[SP_JSON_PATH]);
+
 // Sets root.<dotted path> to `text`, read as JSON where it is valid JSON and as a string otherwise
 // (`--set parallel.pp=8`); intermediate objects are made. `root` is changed in place.
 sp_status sp_json_override(json_t *root, const char *assignment, sp_error *err);

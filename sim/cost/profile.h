@@ -174,8 +174,8 @@ typedef struct sp_profile {
 
 enum { SP_PROFILE_PATH = 4096 }; // bytes of a profile's file name: as long as Linux opens any
 
-// By name or path. Names are looked up in $SLIMPACK_PROFILE_PATH (colon-separated), then beside the
-// program's source tree, then in the installed data folder.
+// By name or path. Names are looked up in $SLIMPACK_PROFILE_PATH (colon-separated), then in the
+// program's own folders (sim/base/data_folder.h).
 sp_status sp_profile_load(const char *name, sp_profile *profile, sp_error *err);
 // The document that sp_profile_load reads, unchecked, and the name of its file. The caller owns the
 // document; NULL after an error.

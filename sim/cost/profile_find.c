@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/data_folder.h"
 #include "sim/cost/profile.h"
 
 enum {
@@ -16,6 +17,8 @@ enum {
 
 // The folders that names are looked up in, one after the other; false after the last.
 // *next is 0 at the start; `folder` has SP_PROFILE_PATH bytes.
+_Static_assert((int)SP_PROFILE_PATH == (int)SP_DATA_PATH, "names of files are of one length");
+
 static bool next_folder(size_t *next, char *folder)
 {
     const char *path = getenv("SLIMPACK_PROFILE_PATH");
@@ -30,23 +33,10 @@ static bool next_folder(size_t *next, char *folder)
             return true;
         }
     }
-    // Two steps past the end of the variable stand for the two built-in folders.
-    size_t built_in = *next > length ? *next - length - 1 : 0;
-    const char *folders[2] = {"", ""};
-#ifdef SP_PROFILE_SOURCE_DIR
-    folders[0] = SP_PROFILE_SOURCE_DIR;
-#endif
-#ifdef SP_PROFILE_INSTALL_DIR
-    folders[1] = SP_PROFILE_INSTALL_DIR;
-#endif
-    for (; built_in < 2; built_in++) {
-        if (folders[built_in][0] != '\0') {
-            snprintf(folder, SP_PROFILE_PATH, "%s", folders[built_in]);
-            *next = length + 1 + built_in + 1;
-            return true;
-        }
-    }
-    return false;
+    // Steps past the end of the variable stand for the folders of the program itself.
+    int own = *next > length ? (int)(*next - length - 1) : 0;
+    *next = length + 1 + (size_t)own + 1;
+    return sp_data_folder("profiles", own, folder);
 }
 
 static int compare_names(const void *a, const void *b)

@@ -76,7 +76,7 @@ typedef struct sp_i_rank_split {
 // Forward plus backward work to the ranks: longest processing time first, then exchanges between
 // two ranks (makespan.h). A sample that exceeds `merge_share` of a rank's fair share, or has
 // more tokens than `token_limit` (0: any), gets a power-of-two aligned group of ranks
-// (rank_groups.h) of the sizes and at the costs that are given; merge_share 0: no rank is
+// (sp_i_group_sizes) of the sizes and at the costs that are given; merge_share 0: no rank is
 // merged. O(samples log samples), and the exchanges.
 sp_status sp_i_rank_split_priced(const sp_i_work *work, const sp_batch *batch, int dp,
                                  const sp_i_merge_costs *costs, double merge_share,

@@ -5,8 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "experiments/stream/lengths_line.h"
-#include "experiments/stream/lines.h"
+#include "experiments/stream/batch_lines.h"
 #include "sim/base/alloc.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

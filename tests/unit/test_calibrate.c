@@ -8,8 +8,8 @@
 
 #include "experiments/calibrate/fit_report.h"
 #include "experiments/calibrate/fitted_profile.h"
+#include "experiments/calibrate/folds.h"
 #include "experiments/calibrate/profile_document.h"
-#include "experiments/calibrate/resample.h"
 #include "sim/base/alloc.h"
 #include "sim/scenario/scenario.h"
 #include "tests/support/flat_profile.h"
@@ -163,7 +163,7 @@ static void constants_come_back(void **state)
     for (int c = 0; c < CONSTANTS; c++) {
         assert_true(fabs(outcome.values[c].value / truth[c] - 1.0) < 1e-3);
         assert_false(outcome.values[c].at_bound);
-        assert_false(outcome.values[c].blind);
+        assert_false(outcome.values[c].undetermined);
     }
     assert_true(outcome.errors[0].mean < 1e-4);
     assert_false(outcome.fold_errors[0].known);
@@ -318,7 +318,7 @@ static void folds_are_even(void **state)
         int folds = 2 + (int)sp_prng_below(&prng, 7);
         size_t first = (size_t)sp_prng_below(&prng, 10);
         size_t end = first + (size_t)folds + (size_t)sp_prng_below(&prng, 30);
-        assert_int_equal(fit_deal_folds(&prng, first, end, folds, fold, NULL), SP_OK);
+        assert_int_equal(fit_random_folds(&prng, first, end, folds, fold, NULL), SP_OK);
         for (size_t i = first; i < end; i++) {
             assert_in_range(fold[i], 0, folds - 1);
             size[fold[i]]++;
@@ -340,7 +340,7 @@ static void draws_are_with_replacement(void **state)
     for (int round = 0; round < 400; round++) {
         double times[50];
         double sum = 0.0;
-        fit_draw_rows(&prng, 0, 50, times);
+        fit_resample_rows(&prng, 0, 50, times);
         for (int i = 0; i < 50; i++) {
             sum += times[i];
             drawn += times[i] > 0.0;
@@ -356,7 +356,7 @@ static void error_figures(void **state)
     (void)state;
     double observed[] = {9.0, 100.0, 10.0, 1.0, 2.0};
     double predicted[] = {1.0, 110.0, 8.0, 1.0, 3.0};
-    fit_errors errors;
+    sp_prediction_errors errors;
     assert_int_equal(fit_errors_of(observed, predicted, 1, 5, &errors, NULL), SP_OK);
     assert_true(errors.known);
     assert_true(fabs(errors.mean - 0.20) < 1e-12);
@@ -375,7 +375,7 @@ static void ninth_decile(void **state)
     (void)state;
     double observed[10];
     double predicted[10];
-    fit_errors errors;
+    sp_prediction_errors errors;
     for (int i = 0; i < 10; i++) {
         observed[i] = 100.0;
         predicted[i] = 100.0 + (i % 2 == 0 ? 1 : -1) * (double)((7 * i) % 10 + 1);

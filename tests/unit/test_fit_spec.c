@@ -174,8 +174,8 @@ static void document_paths(void **state)
     assert_true(fit_document_set(root, "no.such.thing", NULL));
     assert_null(fit_document_get(root, "no"));
     json_decref(root);
-    assert_true(fit_paths_overlap("a.b", "a.b") && fit_paths_overlap("a", "a.b"));
-    assert_false(fit_paths_overlap("a.b", "a.bc"));
+    assert_true(sp_json_paths_overlap("a.b", "a.b") && sp_json_paths_overlap("a", "a.b"));
+    assert_false(sp_json_paths_overlap("a.b", "a.bc"));
 }
 
 // What is written is read again as the same document.
@@ -187,7 +187,7 @@ static void document_text(void **state)
     char text[1024] = "";
     FILE *file = tmpfile();
     assert_non_null(file);
-    assert_int_equal(fit_document_write(root, file, "f", NULL), SP_OK);
+    fit_document_write(root, file);
     rewind(file);
     size_t bytes = fread(text, 1, sizeof text - 1, file);
     fclose(file);

@@ -266,6 +266,12 @@ static void wrong_maps(void **state)
                     "'llama-13b'}, 'columns': {'a': 'model.layers'}}",
                     "t.csv:2:1: column 'a': 'model.layers' lies inside a value that is no object",
                     NULL);
+    assert_messages(
+        "a,ms\n1,2\n",
+        "{'measured': {'column': 'ms', 'is': 'iteration_ms'}, 'base': {'model': "
+        "'llama-13b'}, 'columns': {'a': 'model.layers.first.count'}}",
+        "t.csv:2:1: column 'a': 'model.layers.first.count' lies inside a value that is no object",
+        NULL);
     assert_messages(csv,
                     "{'measured': {'column': 'ms', 'is': 'tokens_per_s'}, 'base': "
                     "{'uniform_costs': {'f_ms': 1, 'b_ms': 2}}, 'columns': {'a': "
@@ -413,9 +419,9 @@ static void validation_figures(void **state)
         for (int threads = 1; threads <= 4; threads++) {
             sp_validation v;
             assert_int_equal(sp_validation_run(&m, threads, &v, &err), SP_OK);
-            assert_true(fabs(v.mean_error - (0.25 + 0.2 + 1.0) / 4.0) < 1e-12);
-            assert_true(fabs(v.bias - (0.25 - 0.2 + 1.0) / 4.0) < 1e-12);
-            assert_int_equal(v.worst, 2);
+            assert_true(fabs(v.errors.mean - (0.25 + 0.2 + 1.0) / 4.0) < 1e-12);
+            assert_true(fabs(v.errors.bias - (0.25 - 0.2 + 1.0) / 4.0) < 1e-12);
+            assert_int_equal(v.errors.worst_row, 2);
             assert_int_equal(v.within_bound, bound);
             sp_validation_fini(&v);
         }
@@ -641,8 +647,8 @@ static void what_fits(void **state)
     assert_int_equal(v.cases[0].fits, SP_FITS_YES);
     assert_int_equal(v.cases[1].fits, SP_FITS_NO);
     assert_true(v.cases[0].error == 0.0 && v.cases[1].error == 0.0 && v.cases[2].error == -1.0);
-    assert_int_equal(v.worst, 2);
-    assert_true(fabs(v.mean_error - 1.0 / 3.0) < 1e-12);
+    assert_int_equal(v.errors.worst_row, 2);
+    assert_true(fabs(v.errors.mean - 1.0 / 3.0) < 1e-12);
     sp_validation_fini(&v);
     sp_measurements_fini(&m);
     assert_messages(SMALL_HEADER "8,1,8,8,a,ended\n", fits_map,

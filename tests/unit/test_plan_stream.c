@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "experiments/stream/lengths_line.h"
-#include "experiments/stream/lines.h"
+#include "experiments/stream/batch_lines.h"
 #include "experiments/stream/plan_stream.h"
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "experiments/measurements/ranking.h"
+#include "experiments/measurements/validation.h"
 
 // Two cells and a row alone. In the first the prediction turns two neighbours of four around:
 // Spearman's 1 - 6*2/(4*15) = 0.8, and takes the second fastest, 12 for 10. In the second the two

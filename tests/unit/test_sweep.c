@@ -331,7 +331,7 @@ static void equal_workloads_share_their_batches(void **state)
         sp_scenario scenario;
         sp_batches own;
         assert_int_equal(fixture_read(texts[i], &scenario, &err), SP_OK);
-        assert_int_equal(sweep_batch_cache_take(cache, &scenario, &entries[i], &err), SP_OK);
+        assert_int_equal(sweep_batch_cache_acquire(cache, &scenario, &entries[i], &err), SP_OK);
         assert_int_equal(sp_batches_make(&scenario.workload, &own, &err), SP_OK);
         const sp_batches *found = sweep_batch_entry_batches(entries[i]);
         assert_int_equal(found->batch[0].count, own.batch[0].count);
@@ -343,7 +343,7 @@ static void equal_workloads_share_their_batches(void **state)
     assert_ptr_equal(entries[0], entries[1]);
     assert_ptr_not_equal(entries[0], entries[2]);
     for (int i = 0; i < 3; i++) {
-        sweep_batch_cache_give(cache, entries[i]);
+        sweep_batch_cache_release(cache, entries[i]);
     }
     sweep_batch_cache_free(cache);
 }

@@ -1,12 +1,14 @@
-// Lines of a stream, handed out as soon as they are whole, however the stream cuts them.
-#ifndef SLIMPACK_EXPERIMENTS_STREAM_LINES_H
-#define SLIMPACK_EXPERIMENTS_STREAM_LINES_H
+// Lines of a stream, handed out as soon as they are whole, however the stream cuts them; and a
+// batch as such a line: the JSON array of its samples' lengths.
+#ifndef SLIMPACK_EXPERIMENTS_STREAM_BATCH_LINES_H
+#define SLIMPACK_EXPERIMENTS_STREAM_BATCH_LINES_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "sim/base/status.h"
+#include "sim/workload/lengths.h"
 
 enum { STREAM_LINE_BYTES = 64 << 20 }; // longest line, terminator excluded
 
@@ -36,5 +38,12 @@ void stream_lines_fini(stream_lines *lines);
 // the end. A last line without a newline counts. SP_ERR_LIMIT for a line that is too long, and
 // SP_ERR_IO, name the line; nothing can be read after them.
 sp_status stream_lines_next(stream_lines *lines, char **text, size_t *bytes, sp_error *err);
+
+// Reads "[5321, 812]" into an empty list: lengths from 1 to SP_MAX_LENGTH_TOKENS, blanks around
+// them. An empty array is a content error: there is no step without samples. Errors name source,
+// line and column; the list is empty then. The array is read in one pass, without a document of
+// it in memory.
+sp_status stream_read_lengths(const char *text, size_t bytes, const char *source, int64_t line,
+                              sp_lengths *lengths, sp_error *err);
 
 #endif

@@ -1,0 +1,268 @@
+// Help, the manual page and shell completion, written out from the tables of the commands.
+#include <string.h>
+
+#include "experiments/cli/options.h"
+#include "experiments/cli/report.h"
+
+void cli_print_overview(FILE *out)
+{
+    fputs("usage: slimpack <command> [options] [arguments]\n"
+          "       slimpack help <command>\n"
+          "       slimpack --version\n\n",
+          out);
+    cli_print_wrapped(out,
+                      "Simulates training steps of language models on data of variable length: "
+                      "packing, pipeline schedule, time and memory.",
+                      0, 0);
+    fputs("\ncommands:\n", out);
+    for (int i = 0; cli_commands[i] != NULL; i++) {
+        fprintf(out, "  %-10s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
+    }
+}
+
+enum { HELP_COLUMN = 26 };
+
+static void print_option(FILE *out, const cli_option *option)
+{
+    int used = option->letter != '\0' ? fprintf(out, "  -%c, --%s", option->letter, option->name)
+                                      : fprintf(out, "      --%s", option->name);
+    if (option->value != NULL) {
+        used += fprintf(out, " %s", option->value);
+    }
+    if (used + 2 > HELP_COLUMN) {
+        fputc('\n', out);
+        used = 0;
+    }
+    cli_print_wrapped(out, option->help, used, HELP_COLUMN);
+}
+
+void cli_print_help(FILE *out, const cli_command *command)
+{
+    fprintf(out, "usage: slimpack %s [options]%s%s\n\n", command->name,
+            command->operands != NULL ? " " : "",
+            command->operands != NULL ? command->operands : "");
+    cli_print_wrapped(out, command->description, 0, 0);
+    fputs("\noptions:\n", out);
+    for (const cli_option *option = command->options; option->name != NULL; option++) {
+        print_option(out, option);
+    }
+    print_option(out, &(cli_option){.letter = 'h', .name = "help", .help = "print this help"});
+    if (command->examples == NULL) {
+        return;
+    }
+    fputs("\nexamples:\n", out);
+    for (int i = 0; command->examples[i] != NULL; i++) {
+        fprintf(out, "  %s\n", command->examples[i]);
+    }
+}
+
+// ---- the manual page, in the macros of man(7) ----
+
+static void section(FILE *out, const char *title)
+{
+    fprintf(out, ".SH %s\n", title);
+}
+
+// One line of text, with what troff would take for itself escaped.
+static void put_escaped(FILE *out, const char *text, size_t length)
+{
+    if (length > 0 && (*text == '.' || *text == '\'')) {
+        fputs("\\&", out);
+    }
+    for (size_t i = 0; i < length; i++) {
+        switch (text[i]) {
+        case '\\':
+            fputs("\\e", out);
+            break;
+        case '-':
+            fputs("\\-", out);
+            break;
+        case '^':
+            fputs("\\(ha", out);
+            break;
+        case '~':
+            fputs("\\(ti", out);
+            break;
+        default:
+            fputc(text[i], out);
+        }
+    }
+}
+
+// Text whose paragraphs are separated by an empty line; troff fills the lines itself.
+static void put_text(FILE *out, const char *text, const char *paragraph)
+{
+    while (*text != '\0') {
+        size_t length = strcspn(text, "\n");
+        if (length > 0) {
+            put_escaped(out, text, length);
+        } else {
+            fputs(paragraph, out);
+        }
+        fputc('\n', out);
+        text += length;
+        text += *text == '\n';
+    }
+}
+
+static void put_option(FILE *out, const cli_option *option)
+{
+    fputs(".TP\n", out);
+    if (option->letter != '\0') {
+        fprintf(out, "\\fB\\-%c\\fR, ", option->letter);
+    }
+    fputs("\\fB\\-\\-", out);
+    put_escaped(out, option->name, strlen(option->name));
+    fputs("\\fR", out);
+    if (option->value != NULL) {
+        fprintf(out, " \\fI%s\\fR", option->value);
+    }
+    fputc('\n', out);
+    put_text(out, option->help, ".IP");
+}
+
+static void put_command(FILE *out, const cli_command *command)
+{
+    fprintf(out, ".SS \"slimpack %s [options]%s%s\"\n", command->name,
+            command->operands != NULL ? " " : "",
+            command->operands != NULL ? command->operands : "");
+    put_text(out, command->description, ".PP");
+    for (const cli_option *option = command->options; option->name != NULL; option++) {
+        put_option(out, option);
+    }
+}
+
+static void put_examples(FILE *out)
+{
+    section(out, "EXAMPLES");
+    fputs(".nf\n", out);
+    for (int i = 0; cli_commands[i] != NULL; i++) {
+        const char *const *examples = cli_commands[i]->examples;
+        for (; examples != NULL && *examples != NULL; examples++) {
+            put_text(out, *examples, ".PP");
+        }
+    }
+    fputs(".fi\n", out);
+}
+
+void cli_print_manual(FILE *out)
+{
+    static const struct {
+        const char *status, *meaning;
+    } exits[] = {
+        {"0", "done"},
+        {"1", "done, and the answer is negative: out of memory, infeasible, or outside a bound; "
+              "the complete result is printed all the same"},
+        {"2", "wrong usage"},
+        {"3", "bad input, or a file that cannot be read or written"},
+        {"4", "a limit was hit"},
+        {"70", "a defect of the program"},
+    };
+    fprintf(out, ".TH SLIMPACK 1 \"\" \"slimpack %s\"\n", SP_VERSION);
+    section(out, "NAME");
+    fputs("slimpack \\- simulate training steps of language models on data of variable length\n",
+          out);
+    section(out, "SYNOPSIS");
+    fputs(".B slimpack\n.I command\n[options] [arguments]\n.br\n", out);
+    fputs(".B slimpack help\n[\\fIcommand\\fR]\n.br\n.B slimpack \\-\\-version\n", out);
+    section(out, "COMMANDS");
+    for (int i = 0; cli_commands[i] != NULL; i++) {
+        put_command(out, cli_commands[i]);
+    }
+    put_examples(out);
+    section(out, "EXIT STATUS");
+    for (size_t i = 0; i < sizeof exits / sizeof exits[0]; i++) {
+        fprintf(out, ".TP\n.B %s\n", exits[i].status);
+        put_text(out, exits[i].meaning, ".IP");
+    }
+    section(out, "ENVIRONMENT");
+    fputs(".TP\n.B SLIMPACK_PROFILE_PATH\n", out);
+    put_text(out, "Folders, separated by colons, that are searched for operator profiles first.",
+             ".IP");
+}
+
+// ---- completion for bash: a function whose cases are written out ----
+
+static void put_words(FILE *out, const cli_command *command)
+{
+    for (const cli_option *option = command->options; option->name != NULL; option++) {
+        fprintf(out, " --%s", option->name);
+        if (option->letter != '\0') {
+            fprintf(out, " -%c", option->letter);
+        }
+    }
+}
+
+// Patterns "command --name" (and "command -n") of the options of one kind, or of several.
+static void put_patterns(FILE *out, bool files)
+{
+    bool first = true;
+    for (int i = 0; cli_commands[i] != NULL; i++) {
+        for (const cli_option *option = cli_commands[i]->options; option->name != NULL; option++) {
+            if (option->kind == CLI_FLAG || (option->kind == CLI_FILE) != files) {
+                continue;
+            }
+            fprintf(out, "%s\"%s --%s\"", first ? "" : " | ", cli_commands[i]->name, option->name);
+            if (option->letter != '\0') {
+                fprintf(out, " | \"%s -%c\"", cli_commands[i]->name, option->letter);
+            }
+            first = false;
+        }
+    }
+    // A case needs a pattern even where no option has the kind; no command has this name.
+    fputs(first ? "\"- -\")\n" : ")\n", out);
+}
+
+void cli_print_completion(FILE *out)
+{
+    fputs("# bash completion for slimpack, written by 'slimpack help --completion'\n"
+          "_slimpack()\n"
+          "{\n"
+          "    local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} words=\n"
+          "    COMPREPLY=()\n"
+          "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
+          "        words=\"--version --help",
+          out);
+    for (int i = 0; cli_commands[i] != NULL; i++) {
+        fprintf(out, " %s", cli_commands[i]->name);
+    }
+    fputs("\"\n"
+          "    else\n"
+          "        case \"$command ${COMP_WORDS[COMP_CWORD - 1]}\" in\n"
+          "        ",
+          out);
+    put_patterns(out, true);
+    fputs("            mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n"
+          "            return\n"
+          "            ;;\n"
+          "        ",
+          out);
+    put_patterns(out, false);
+    fputs("            return\n"
+          "            ;;\n"
+          "        esac\n"
+          "        case \"$command\" in\n",
+          out);
+    for (int i = 0; cli_commands[i] != NULL; i++) {
+        fprintf(out, "        %s)\n            words=\"--help", cli_commands[i]->name);
+        put_words(out, cli_commands[i]);
+        fputs("\"\n            ;;\n", out);
+    }
+    fputs("        esac\n"
+          "        if [ \"$command\" = help ] && [ \"${word#-}\" = \"$word\" ]; then\n"
+          "            words=\"",
+          out);
+    for (int i = 0; cli_commands[i] != NULL; i++) {
+        fprintf(out, "%s%s", i > 0 ? " " : "", cli_commands[i]->name);
+    }
+    fputs("\"\n"
+          "        elif [ \"${word#-}\" = \"$word\" ]; then\n"
+          "            mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n"
+          "            return\n"
+          "        fi\n"
+          "    fi\n"
+          "    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n"
+          "}\n"
+          "complete -o filenames -F _slimpack slimpack\n",
+          out);
+}

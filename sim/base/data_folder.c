@@ -1,0 +1,44 @@
+#include "sim/base/data_folder.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+// The folder of the running program, as Linux tells it; "" where it cannot.
+static void program_folder(char folder[SP_DATA_PATH])
+{
+    ssize_t length = readlink("/proc/self/exe", folder, SP_DATA_PATH - 1);
+    folder[length > 0 ? length : 0] = '\0';
+    char *slash = strrchr(folder, '/');
+    if (slash != NULL) {
+        *slash = '\0';
+    }
+}
+
+bool sp_data_folder(const char *name, int n, char folder[SP_DATA_PATH])
+{
+    // An installation keeps each folder under its last name.
+    const char *slash = strrchr(name, '/');
+    const char *installed = slash != NULL ? slash + 1 : name;
+    char program[SP_DATA_PATH];
+    int length = -1;
+    switch (n) {
+    case 0:
+        program_folder(program);
+        length =
+            snprintf(folder, SP_DATA_PATH, "%s/" SP_DATA_FROM_PROGRAM "/%s", program, installed);
+        break;
+    case 1:
+        length = snprintf(folder, SP_DATA_PATH, SP_DATA_SOURCE "/%s", name);
+        break;
+    case 2:
+        length = snprintf(folder, SP_DATA_PATH, SP_DATA_INSTALL "/%s", installed);
+        break;
+    default:
+        return false;
+    }
+    if (length < 0 || length >= SP_DATA_PATH) {
+        folder[0] = '\0';
+    }
+    return true;
+}
