@@ -27,6 +27,7 @@ typedef struct chooser {
     int levels;     // sizes to choose from
     int most_least; // level of the group that has to be there for the longest sample
     sp_i_makespan m;
+    sp_i_arena memory; // of the arrays
     int *size, *machine_of, *heap;
     double *pace, *load_s;
 } chooser;
@@ -153,11 +154,11 @@ static bool chooser_init(chooser *c, const sp_i_group_problem *p)
         jobs++;
     }
     size_t dp = (size_t)p->dp;
-    c->size = sp_i_malloc(dp * sizeof *c->size);
-    c->heap = sp_i_malloc(dp * sizeof *c->heap);
-    c->pace = sp_i_malloc(dp * sizeof *c->pace);
-    c->load_s = sp_i_malloc(dp * sizeof *c->load_s);
-    c->machine_of = sp_i_malloc((jobs + 1) * sizeof *c->machine_of);
+    c->size = sp_i_arena_take(&c->memory, dp, sizeof *c->size);
+    c->heap = sp_i_arena_take(&c->memory, dp, sizeof *c->heap);
+    c->pace = sp_i_arena_take(&c->memory, dp, sizeof *c->pace);
+    c->load_s = sp_i_arena_take(&c->memory, dp, sizeof *c->load_s);
+    c->machine_of = sp_i_arena_take(&c->memory, jobs, sizeof *c->machine_of);
     c->m = (sp_i_makespan){.work_s = p->work_s,
                            .least = p->least,
                            .jobs = jobs,
@@ -165,24 +166,14 @@ static bool chooser_init(chooser *c, const sp_i_group_problem *p)
                            .pace = c->pace,
                            .machine_of = c->machine_of,
                            .load_s = c->load_s};
-    return c->size != NULL && c->heap != NULL && c->pace != NULL && c->load_s != NULL &&
-           c->machine_of != NULL;
-}
-
-static void chooser_fini(chooser *c)
-{
-    sp_i_free(c->size);
-    sp_i_free(c->heap);
-    sp_i_free(c->pace);
-    sp_i_free(c->load_s);
-    sp_i_free(c->machine_of);
+    return !c->memory.failed;
 }
 
 sp_status sp_i_group_sizes(const sp_i_group_problem *p, int *size, int *groups, sp_error *err)
 {
     chooser c;
     if (!chooser_init(&c, p)) {
-        chooser_fini(&c);
+        sp_i_arena_free(&c.memory);
         return sp_error_no_memory(err, "groups of ranks");
     }
     choice rule;
@@ -200,7 +191,7 @@ sp_status sp_i_group_sizes(const sp_i_group_problem *p, int *size, int *groups, 
         rule = other.end_s < rule.end_s * (1.0 - LATE) ? other : rule;
     }
     *groups = write_sizes(&rule, c.levels, size);
-    chooser_fini(&c);
+    sp_i_arena_free(&c.memory);
     return SP_OK;
 }
 

@@ -23,6 +23,7 @@ static double speed_of(const sp_i_rank_split *split, const sp_i_rank_group *grou
 // The samples in descending order, and what the search for a split works on.
 typedef struct split_job {
     int32_t *order;        // [samples]
+    sp_i_arena memory;     // of what follows
     double *work_s;        // [samples]
     int *least, *group_of; // [samples]
     int *size, *heap;      // [dp]
@@ -34,17 +35,17 @@ static sp_status split_job_init(split_job *job, const sp_i_work *work, const sp_
                                 int dp, const sp_i_merge_costs *costs, double merge_share,
                                 int64_t token_limit, sp_error *err)
 {
-    size_t n = batch->count + 1;
+    size_t n = batch->count;
     size_t ranks = (size_t)dp;
-    *job = (split_job){.work_s = sp_i_malloc(n * sizeof *job->work_s),
-                       .least = sp_i_malloc(n * sizeof *job->least),
-                       .group_of = sp_i_malloc(n * sizeof *job->group_of),
-                       .size = sp_i_malloc(ranks * sizeof *job->size),
-                       .heap = sp_i_malloc(ranks * sizeof *job->heap),
-                       .pace = sp_i_malloc(ranks * sizeof *job->pace),
-                       .load_s = sp_i_malloc(ranks * sizeof *job->load_s)};
-    if (job->work_s == NULL || job->least == NULL || job->group_of == NULL || job->size == NULL ||
-        job->heap == NULL || job->pace == NULL || job->load_s == NULL) {
+    *job = (split_job){.order = NULL};
+    job->work_s = sp_i_arena_take(&job->memory, n, sizeof *job->work_s);
+    job->least = sp_i_arena_take(&job->memory, n, sizeof *job->least);
+    job->group_of = sp_i_arena_take(&job->memory, n, sizeof *job->group_of);
+    job->size = sp_i_arena_take(&job->memory, ranks, sizeof *job->size);
+    job->heap = sp_i_arena_take(&job->memory, ranks, sizeof *job->heap);
+    job->pace = sp_i_arena_take(&job->memory, ranks, sizeof *job->pace);
+    job->load_s = sp_i_arena_take(&job->memory, ranks, sizeof *job->load_s);
+    if (job->memory.failed) {
         return sp_error_no_memory(err, "samples of the ranks");
     }
     sp_status status = sp_i_order_descending(batch, &job->order, err);
@@ -64,18 +65,6 @@ static sp_status split_job_init(split_job *job, const sp_i_work *work, const sp_
                                         .costs = costs,
                                         .merge_share = merge_share};
     return status;
-}
-
-static void split_job_fini(split_job *job)
-{
-    sp_i_free(job->order);
-    sp_i_free(job->work_s);
-    sp_i_free(job->least);
-    sp_i_free(job->group_of);
-    sp_i_free(job->size);
-    sp_i_free(job->heap);
-    sp_i_free(job->pace);
-    sp_i_free(job->load_s);
 }
 
 static sp_status make_groups(split_job *job, sp_i_rank_split *split, sp_error *err)
@@ -154,7 +143,8 @@ sp_status sp_i_rank_split_priced(const sp_i_work *work, const sp_batch *batch, i
     if (status == SP_OK) {
         status = gather(&job, split, err);
     }
-    split_job_fini(&job);
+    sp_i_free(job.order);
+    sp_i_arena_free(&job.memory);
     if (status != SP_OK) {
         sp_i_rank_split_fini(split);
     }

@@ -168,9 +168,7 @@ static bool add_own_slices(const sp_packing *from, const sp_pack_list *list, con
                     to->packs[to->count - 1].microbatch = pack->microbatch - first;
                 }
             }
-            ok = ok && sp_pack_list_add(to, *slice,
-                                        slice->begin + slice->tokens ==
-                                            from->batch->tokens[slice->sample]);
+            ok = ok && sp_i_add_slice(from->batch, *slice, to);
         }
     }
     return ok;

@@ -61,7 +61,7 @@ static bool add_rings(hdp *h)
     return ok;
 }
 
-static void deal_to_least(hdp *h)
+static void assign_to_least(hdp *h)
 {
     for (size_t i = h->rings; i < h->input->batch->count; i++) {
         int best = 0;
@@ -93,7 +93,7 @@ static double level_s(const hdp *h, double work)
     return high;
 }
 
-static void deal_in_runs(hdp *h)
+static void assign_in_runs(hdp *h)
 {
     double left_s = 0.0;
     for (size_t i = h->rings; i < h->input->batch->count; i++) {
@@ -151,13 +151,14 @@ sp_status sp_i_pack_bytescale(const sp_strategy_input *input, sp_packing *packin
     if (status != SP_OK) {
         return status;
     }
-    h.load_s = sp_i_calloc((size_t)dp, sizeof *h.load_s);
-    h.rank = sp_i_malloc(batch->count * sizeof *h.rank);
-    bool ok = h.load_s != NULL && h.rank != NULL && add_rings(&h);
+    sp_i_arena memory = {0};
+    h.load_s = sp_i_arena_take(&memory, (size_t)dp, sizeof *h.load_s);
+    h.rank = sp_i_arena_take(&memory, batch->count, sizeof *h.rank);
+    bool ok = !memory.failed && add_rings(&h);
     if (ok && input->scenario->layout.pp == 1) {
-        deal_to_least(&h);
+        assign_to_least(&h);
     } else if (ok) {
-        deal_in_runs(&h);
+        assign_in_runs(&h);
     }
     ok = ok && add_microbatches(&h);
     status = ok ? sp_i_merged_order(input, packing, err) : sp_error_no_memory(err, "a packing");
@@ -165,7 +166,6 @@ sp_status sp_i_pack_bytescale(const sp_strategy_input *input, sp_packing *packin
         sp_packing_fini(packing);
     }
     sp_i_free(h.order);
-    sp_i_free(h.load_s);
-    sp_i_free(h.rank);
+    sp_i_arena_free(&memory);
     return status;
 }

@@ -2,7 +2,7 @@
 // chunks of that length (dependent chunks), what is left as the last one; the other samples are
 // packed into as few chunks as first-fit decreasing needs (standalone chunks). A micro-batch is a
 // standalone chunk, or all chunks of a long sample. The paper does not say how micro-batches get to
-// data-parallel ranks; here they are dealt by their time, with what is recomputed.
+// data-parallel ranks; here they are assigned by their time, with what is recomputed.
 #include "sim/base/alloc.h"
 #include "solver/rows.h"
 #include "solver/slicing.h"
