@@ -305,13 +305,10 @@ static int by_size(const void *a, const void *b)
     return (x->size_s < y->size_s) - (x->size_s > y->size_s);
 }
 
+// The most value for its size first.
 static int by_ratio(const void *a, const void *b)
 {
-    const sp_i_item *x = a;
-    const sp_i_item *y = b;
-    double left = x->value_s * y->size_s;
-    double right = y->value_s * x->size_s;
-    return (left < right) - (left > right);
+    return by_share(b, a);
 }
 
 void sp_i_knapsack_init(sp_i_knapsack *k, sp_i_item *items, size_t count,

@@ -135,13 +135,13 @@ static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *
                                 int64_t context, sp_error *err)
 {
     sp_i_step step;
-    sp_batch joined = {0};
+    sp_batch with_carried = {0};
     if (ev->carried.count > 0) {
-        sp_status status = sp_batch_join(&ev->carried, batch, &joined, err);
+        sp_status status = sp_batch_join(&ev->carried, batch, &with_carried, err);
         if (status != SP_OK) {
             return status;
         }
-        batch = &joined;
+        batch = &with_carried;
     }
     sp_status status = sp_i_evaluate_batch(ev, index, batch, context, &step, err);
     if (status == SP_OK && batch != NULL) {
@@ -150,7 +150,7 @@ static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *
                                &ev->carried, err);
     }
     sp_i_step_fini(&step);
-    sp_batch_fini(&joined);
+    sp_batch_fini(&with_carried);
     return status;
 }
 

@@ -23,7 +23,7 @@ static sp_status list_candidates(const sp_packing *packing, candidate **list, si
 static sp_status run_alone(sp_i_steps *steps, const sp_packing *packing, const candidate *c,
                            bool *ran, sp_error *err);
 static sp_status look_wider(sp_i_steps *steps, const sp_packing *packing, candidate c,
-                            sp_oom_diagnosis *shortage, sp_error *err);
+                            sp_oom_diagnosis *oom, sp_error *err);
 
 static int fullest_rank(const sp_result *result)
 {
@@ -38,18 +38,18 @@ static int fullest_rank(const sp_result *result)
 }
 
 static void note(const sp_i_steps *steps, const sp_batch *batch, const candidate *c,
-                 sp_oom_diagnosis *shortage)
+                 sp_oom_diagnosis *oom)
 {
-    shortage->need = steps->result->peak;
-    shortage->pp = fullest_rank(steps->result);
-    shortage->dp_count = c->dp_count;
-    shortage->id = batch->ids != NULL ? batch->ids[c->sample] : c->sample;
-    shortage->tokens = batch->tokens[c->sample];
-    shortage->computed = c->computed;
+    oom->need = steps->result->peak;
+    oom->pp = fullest_rank(steps->result);
+    oom->dp_count = c->dp_count;
+    oom->id = batch->ids != NULL ? batch->ids[c->sample] : c->sample;
+    oom->tokens = batch->tokens[c->sample];
+    oom->computed = c->computed;
 }
 
 sp_status sp_oom_diagnosis_find(const sp_scenario *scenario, const sp_packing *packing,
-                                int64_t plan_bytes, sp_oom_diagnosis *shortage, sp_error *err)
+                                int64_t plan_bytes, sp_oom_diagnosis *oom, sp_error *err)
 {
     static const sp_evaluate_options options = {.no_bounds = true};
     // Costs of its own, so that nothing it asks for shows among the uses of the result's tables.
@@ -58,7 +58,7 @@ sp_status sp_oom_diagnosis_find(const sp_scenario *scenario, const sp_packing *p
     candidate *list = NULL;
     size_t count = 0;
     size_t most = 0;
-    *shortage =
+    *oom =
         (sp_oom_diagnosis){.limit_bytes = scenario->memory_limit_bytes, .plan_bytes = plan_bytes};
     sp_status status = list_candidates(packing, &list, &count, err);
     if (status == SP_OK) {
@@ -67,13 +67,13 @@ sp_status sp_oom_diagnosis_find(const sp_scenario *scenario, const sp_packing *p
     for (size_t i = 0; status == SP_OK && i < count; i++) {
         bool ran = false;
         status = run_alone(&steps, packing, &list[i], &ran, err);
-        if (ran && alone.peak_bytes > sp_bytes_total(&shortage->need)) {
-            note(&steps, packing->batch, &list[i], shortage);
+        if (ran && alone.peak_bytes > sp_bytes_total(&oom->need)) {
+            note(&steps, packing->batch, &list[i], oom);
             most = i;
         }
     }
-    if (status == SP_OK && sp_oom_diagnosis_is_of_sample(shortage)) {
-        status = look_wider(&steps, packing, list[most], shortage, err);
+    if (status == SP_OK && sp_oom_diagnosis_is_of_sample(oom)) {
+        status = look_wider(&steps, packing, list[most], oom, err);
     }
     sp_result_fini(&alone);
     sp_i_steps_fini(&steps);
@@ -81,9 +81,9 @@ sp_status sp_oom_diagnosis_find(const sp_scenario *scenario, const sp_packing *p
     return status;
 }
 
-bool sp_oom_diagnosis_is_of_sample(const sp_oom_diagnosis *shortage)
+bool sp_oom_diagnosis_is_of_sample(const sp_oom_diagnosis *oom)
 {
-    return sp_bytes_total(&shortage->need) > shortage->limit_bytes;
+    return sp_bytes_total(&oom->need) > oom->limit_bytes;
 }
 
 bool sp_oom_diagnosis_is_worse(const sp_oom_diagnosis *a, const sp_oom_diagnosis *b)
@@ -231,7 +231,7 @@ static sp_status run_alone(sp_i_steps *steps, const sp_packing *packing, const c
 }
 
 static sp_status look_wider(sp_i_steps *steps, const sp_packing *packing, candidate c,
-                            sp_oom_diagnosis *shortage, sp_error *err)
+                            sp_oom_diagnosis *oom, sp_error *err)
 {
     sp_status status = SP_OK;
     bool ran = true;
@@ -240,9 +240,9 @@ static sp_status look_wider(sp_i_steps *steps, const sp_packing *packing, candid
         c.dp_count = sp_i_merged_next(c.dp_count, packing->dp);
         status = run_alone(steps, packing, &c, &ran, err);
         if (status == SP_OK && ran) {
-            shortage->wider = c.dp_count;
-            shortage->wider_bytes = steps->result->peak_bytes;
-            fits = steps->result->peak_bytes <= shortage->limit_bytes;
+            oom->wider = c.dp_count;
+            oom->wider_bytes = steps->result->peak_bytes;
+            fits = steps->result->peak_bytes <= oom->limit_bytes;
         }
     }
     return status;
@@ -346,12 +346,12 @@ static void say_of_sample(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
     }
 }
 
-void sp_oom_diagnosis_text(const sp_oom_diagnosis *shortage, char text[SP_WARNING_TEXT])
+void sp_oom_diagnosis_text(const sp_oom_diagnosis *oom, char text[SP_WARNING_TEXT])
 {
     text[0] = '\0';
-    if (sp_oom_diagnosis_is_of_sample(shortage)) {
-        say_of_sample(shortage, text);
+    if (sp_oom_diagnosis_is_of_sample(oom)) {
+        say_of_sample(oom, text);
     } else {
-        say_of_plan(shortage, text);
+        say_of_plan(oom, text);
     }
 }

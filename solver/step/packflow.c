@@ -275,7 +275,7 @@ static void use_memory(const memory_tables *tables, bool split, sp_schedule_cost
 }
 
 // Gradients are run apart only where that is faster, or fits where whole backwards do not.
-static sp_status settle_split(const sp_scenario *scenario, const sp_plan *plan,
+static sp_status choose_split(const sp_scenario *scenario, const sp_plan *plan,
                               const memory_tables *tables, sp_schedule_costs *times,
                               sp_schedule_spec *spec, sp_error *err)
 {
@@ -303,7 +303,7 @@ sp_status sp_i_packflow_choose(const sp_scenario *scenario, const sp_cost_model 
     memory_tables tables;
     sp_status status = fill_memory(scenario, cost, plan, costs, &tables, err);
     *memory = tables.token_bytes[0];
-    return status == SP_OK ? settle_split(scenario, plan, &tables, times, spec, err) : status;
+    return status == SP_OK ? choose_split(scenario, plan, &tables, times, spec, err) : status;
 }
 
 bool sp_packflow_is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b)

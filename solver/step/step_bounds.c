@@ -23,7 +23,7 @@ static double work_ns(sp_i_steps *steps, const sp_bound_batch *batch, const sp_s
                       int slope, bool exchanged);
 static sp_status pipeline_s(const sp_bound_costs *costs, const sp_bound_batch *batch,
                             const freedom *may, bool grows, double *bound_s, sp_error *err);
-static int64_t tail_ns(const sp_step_costs *costs, int rank);
+static int64_t epilogue_ns(const sp_step_costs *costs, int rank);
 
 sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step_costs *costs,
                            const sp_step_metrics *metrics, sp_batch_facts *facts, sp_error *err)
@@ -53,7 +53,7 @@ sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step
     facts->lower_bound_ns = facts->work_bound_ns;
     int64_t shortest_ns = INT64_MAX;
     for (int r = 0; r < steps->scenario->layout.pp; r++) {
-        int64_t ns = tail_ns(costs, r);
+        int64_t ns = epilogue_ns(costs, r);
         shortest_ns = ns < shortest_ns ? ns : shortest_ns;
     }
     sp_status status = SP_OK;
@@ -177,8 +177,8 @@ static void set_sizes(sp_i_steps *steps, double most_tokens, sp_bound_costs *cos
 }
 
 // The work of each pipeline rank at the rates of a slope, without any fixed cost, spread evenly
-// over the data-parallel ranks, and the tail that follows its last action. Where pipeline ranks
-// exchange attention, the mean over them and the shortest tail.
+// over the data-parallel ranks, and the epilogue that follows its last action. Where pipeline ranks
+// exchange attention, the mean over them and the shortest epilogue.
 static double work_ns(sp_i_steps *steps, const sp_bound_batch *batch, const sp_step_costs *costs,
                       int slope, bool exchanged)
 {
@@ -201,7 +201,7 @@ static double work_ns(sp_i_steps *steps, const sp_bound_batch *batch, const sp_s
             rank_s += tokens * (least->f_token_s + least->b_token_s) +
                       squares * (least->f_square_s + least->b_square_s);
         }
-        int64_t ns = tail_ns(costs, r);
+        int64_t ns = epilogue_ns(costs, r);
         shortest_ns = ns < shortest_ns ? ns : shortest_ns;
         all_s += rank_s;
         most_ns = fmax(most_ns, rank_s * SP_NS_PER_S / layout->dp + (double)ns);
@@ -210,11 +210,11 @@ static double work_ns(sp_i_steps *steps, const sp_bound_batch *batch, const sp_s
     return exchanged ? mean_ns : fmax(mean_ns, most_ns);
 }
 
-static int64_t tail_ns(const sp_step_costs *costs, int rank)
+static int64_t epilogue_ns(const sp_step_costs *costs, int rank)
 {
-    const sp_epilogue_cost *tail = &costs->epilogue[rank];
-    return tail->grad_reduce_ns + tail->optimizer_ns + tail->param_gather_ns -
-           tail->hideable_gather_ns;
+    const sp_epilogue_cost *epilogue = &costs->epilogue[rank];
+    return epilogue->grad_reduce_ns + epilogue->optimizer_ns + epilogue->param_gather_ns -
+           epilogue->hideable_gather_ns;
 }
 
 static sp_status pipeline_s(const sp_bound_costs *costs, const sp_bound_batch *batch,
