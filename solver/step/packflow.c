@@ -212,7 +212,7 @@ typedef struct memory_tables {
     int64_t *token_bytes[2], *room_bytes[2]; // by `split`, of all data-parallel ranks; one block
 } memory_tables;
 
-// As the search for packs reckons it (rank_score.h), so that the order is the one it has judged:
+// As the search for packs reckons it (rank_score.c), so that the order is the one it has judged:
 // near the limit a little more or less room makes another order.
 static sp_status measure(const sp_scenario *scenario, const sp_cost_model *cost,
                          const sp_plan *plan, const sp_fullest_pack *fullest,
