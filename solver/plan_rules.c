@@ -1,18 +1,9 @@
-#include "solver/plan_rules.h"
+#include "solver/strategy.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "solver/strategy.h"
-
 enum { PATH = 96 };
-
-// Are the strategy's packs rows of at most `context` tokens, `microbatch_samples` of them?
-static bool is_of_rows(const char *kind)
-{
-    const sp_strategy *strategy = sp_strategy_find(kind);
-    return strategy != NULL && strategy->rows;
-}
 
 static sp_status check_samples(const sp_batch *batch, int64_t context, int index,
                                const char *source, sp_error *err)
@@ -75,7 +66,7 @@ sp_status sp_plan_check_scenario(const sp_plan *plan, int index, const sp_scenar
     if (context > 0) {
         status = check_samples(packing->batch, context, index, source, err);
     }
-    if (context > 0 && is_of_rows(scenario->strategy.kind)) {
+    if (context > 0 && strategy != NULL && strategy->kind == SP_STRATEGY_ROWS) {
         int64_t rows = scenario->strategy.microbatch_samples;
         sp_status forward =
             check_rows(&packing->forward, "forward_packs", rows, context, index, source, err);

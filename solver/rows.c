@@ -5,39 +5,36 @@
 
 #include "sim/base/alloc.h"
 
-sp_status sp_i_rows_init(sp_i_rows *rows, const sp_batch *batch, sp_error *err)
+bool sp_i_add_sample(sp_packing *packing, int32_t sample)
 {
-    *rows = (sp_i_rows){0};
-    rows->sample = sp_i_calloc(batch->count, sizeof *rows->sample);
-    rows->first = sp_i_calloc(batch->count + 1, sizeof *rows->first);
-    if (rows->sample == NULL || rows->first == NULL) {
-        sp_i_rows_fini(rows);
-        return sp_error_no_memory(err, "rows");
-    }
-    return SP_OK;
+    int64_t tokens = packing->batch->tokens[sample];
+    sp_slice slice = {.sample = sample, .tokens = tokens, .computed_tokens = tokens};
+    return sp_pack_list_add(&packing->forward, slice, true);
 }
 
-void sp_i_rows_fini(sp_i_rows *rows)
+bool sp_i_add_row(sp_packing *packing, int dp_first, int dp_count, const int32_t *samples,
+                  size_t count)
 {
-    sp_i_free(rows->sample);
-    sp_i_free(rows->first);
-    *rows = (sp_i_rows){0};
+    bool ok = sp_pack_list_begin(&packing->forward, dp_first, dp_count);
+    for (size_t i = 0; ok && i < count; i++) {
+        ok = sp_i_add_sample(packing, samples[i]);
+    }
+    return ok;
 }
 
-void sp_i_rows_fill_in_order(sp_i_rows *rows, const sp_batch *batch, const int32_t *order,
-                             int64_t context)
+bool sp_i_add_slice(const sp_batch *batch, sp_slice slice, sp_pack_list *list)
 {
-    int64_t room = 0;
-    for (size_t i = 0; i < batch->count; i++) {
-        int64_t tokens = batch->tokens[order[i]];
-        if (i == 0 || tokens > room) {
-            rows->first[rows->count++] = i;
-            room = context;
-        }
-        rows->sample[i] = order[i];
-        room -= tokens;
+    return sp_pack_list_add(list, slice, slice.begin + slice.tokens == batch->tokens[slice.sample]);
+}
+
+bool sp_i_add_pack(const sp_batch *batch, const sp_pack_list *from, const sp_pack *pack,
+                   sp_pack_list *list)
+{
+    bool ok = sp_pack_list_begin(list, pack->dp_first, pack->dp_count);
+    for (size_t i = 0; ok && i < pack->slice_count; i++) {
+        ok = sp_i_add_slice(batch, from->slices[pack->first_slice + i], list);
     }
-    rows->first[rows->count] = batch->count;
+    return ok;
 }
 
 // Length above, batch index below: one key sorts by descending length, then by index.
@@ -71,12 +68,48 @@ sp_status sp_i_order_descending(const sp_batch *batch, int32_t **order, sp_error
     return SP_OK;
 }
 
-void sp_i_rows_gather(sp_i_rows *rows, const sp_batch *batch, const int32_t *order,
-                      const size_t *row_of, size_t count)
+sp_status sp_i_rows_init(sp_i_rows *rows, size_t samples, sp_error *err)
+{
+    *rows = (sp_i_rows){0};
+    rows->sample = sp_i_calloc(samples, sizeof *rows->sample);
+    rows->first = sp_i_calloc(samples + 1, sizeof *rows->first);
+    if (rows->sample == NULL || rows->first == NULL) {
+        sp_i_rows_fini(rows);
+        return sp_error_no_memory(err, "rows");
+    }
+    return SP_OK;
+}
+
+void sp_i_rows_fini(sp_i_rows *rows)
+{
+    sp_i_free(rows->sample);
+    sp_i_free(rows->first);
+    *rows = (sp_i_rows){0};
+}
+
+void sp_i_rows_fill_in_order(sp_i_rows *rows, const sp_batch *batch, const int32_t *order,
+                             int64_t context)
+{
+    int64_t room = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        int32_t sample = order != NULL ? order[i] : (int32_t)i;
+        int64_t tokens = batch->tokens[sample];
+        if (i == 0 || tokens > room) {
+            rows->first[rows->count++] = i;
+            room = context;
+        }
+        rows->sample[i] = sample;
+        room -= tokens;
+    }
+    rows->first[rows->count] = batch->count;
+}
+
+void sp_i_rows_gather(sp_i_rows *rows, const int32_t *order, const size_t *row_of, size_t samples,
+                      size_t count)
 {
     rows->count = count;
-    memset(rows->first, 0, (batch->count + 1) * sizeof *rows->first);
-    for (size_t i = 0; i < batch->count; i++) {
+    memset(rows->first, 0, (samples + 1) * sizeof *rows->first);
+    for (size_t i = 0; i < samples; i++) {
         rows->first[row_of[i]]++;
     }
     size_t begin = 0;
@@ -85,7 +118,7 @@ void sp_i_rows_gather(sp_i_rows *rows, const sp_batch *batch, const int32_t *ord
         rows->first[r] = begin;
         begin += size;
     }
-    for (size_t i = 0; i < batch->count; i++) {
+    for (size_t i = 0; i < samples; i++) {
         rows->sample[rows->first[row_of[i]]++] = order[i];
     }
     for (size_t r = count; r > 0; r--) {
@@ -94,41 +127,113 @@ void sp_i_rows_gather(sp_i_rows *rows, const sp_batch *batch, const int32_t *ord
     rows->first[0] = 0;
 }
 
-static bool add_microbatch(sp_packing *packing, const sp_i_rows *rows, size_t first_row,
-                           size_t last_row, int dp_rank)
-{
-    bool ok = sp_pack_list_begin(&packing->forward, dp_rank, 1);
-    for (size_t i = rows->first[first_row]; ok && i < rows->first[last_row]; i++) {
-        int64_t tokens = packing->batch->tokens[rows->sample[i]];
-        sp_slice slice = {.sample = rows->sample[i], .tokens = tokens, .computed_tokens = tokens};
-        ok = sp_pack_list_add(&packing->forward, slice, true);
-    }
-    return ok;
-}
-
 sp_status sp_i_pack_rows(const sp_strategy_input *input, sp_i_make_rows make, sp_packing *packing,
                          sp_error *err)
 {
     const sp_batch *batch = input->batch;
     size_t dp = (size_t)input->scenario->layout.dp;
     size_t step = (size_t)input->scenario->strategy.microbatch_samples;
-    sp_packing_init(packing, batch, (int)dp);
+    int32_t *order = NULL;
     sp_i_rows rows;
-    sp_status status = sp_i_rows_init(&rows, batch, err);
-    if (status != SP_OK) {
-        return status;
+    sp_packing_init(packing, batch, (int)dp);
+    sp_status status = sp_i_rows_init(&rows, batch->count, err);
+    if (status == SP_OK && make == NULL) {
+        sp_i_rows_fill_in_order(&rows, batch, NULL, input->context);
+    } else if (status == SP_OK) {
+        status = sp_i_order_descending(batch, &order, err);
+        status = status == SP_OK ? make(&rows, input, order, err) : status;
     }
-    status = make(&rows, input, err);
     size_t k = 0;
     for (size_t row = 0; status == SP_OK && row < rows.count; row += step, k++) {
-        size_t last = rows.count - row < step ? rows.count : row + step;
-        if (!add_microbatch(packing, &rows, row, last, (int)(k % dp))) {
+        size_t first = rows.first[row];
+        size_t end = rows.first[rows.count - row < step ? rows.count : row + step];
+        if (!sp_i_add_row(packing, (int)(k % dp), 1, &rows.sample[first], end - first)) {
             status = sp_error_no_memory(err, "a packing");
         }
     }
+    sp_i_free(order);
     sp_i_rows_fini(&rows);
     if (status != SP_OK) {
         sp_packing_fini(packing);
     }
     return status;
+}
+
+// ---- DP-Merge ----
+
+int64_t sp_i_merged_rank_tokens(const sp_strategy_input *input)
+{
+    int64_t dp = input->scenario->layout.dp;
+    int64_t stated = input->scenario->strategy.rank_tokens;
+    return stated > 0 ? stated : input->context / dp + (input->context % dp != 0);
+}
+
+int sp_i_merged_next(int degree, int dp)
+{
+    return degree <= dp / 2 ? 2 * degree : dp;
+}
+
+int sp_i_merged_degree(int64_t tokens, int64_t rank_tokens, int dp)
+{
+    int64_t ranks = tokens / rank_tokens + (tokens % rank_tokens != 0);
+    int degree = 1;
+    while (degree < ranks && degree < dp) {
+        degree = sp_i_merged_next(degree, dp);
+    }
+    return degree >= ranks ? degree : 0;
+}
+
+sp_status sp_i_merged_check(const sp_strategy_input *input, sp_error *err)
+{
+    const sp_batch *batch = input->batch;
+    int dp = input->scenario->layout.dp;
+    int64_t rank_tokens = sp_i_merged_rank_tokens(input);
+    size_t longest = 0;
+    for (size_t i = 1; i < batch->count; i++) {
+        longest = batch->tokens[i] > batch->tokens[longest] ? i : longest;
+    }
+    if (batch->count == 0 || sp_i_merged_degree(batch->tokens[longest], rank_tokens, dp) > 0) {
+        return SP_OK;
+    }
+    int64_t tokens = batch->tokens[longest];
+    return sp_error_set(err, SP_ERR_INFEASIBLE,
+                        "sample %lld of %lld tokens does not fit %d data-parallel rank%s of %lld "
+                        "tokens each (strategy.rank_tokens): it would take %lld",
+                        (long long)batch->ids[longest], (long long)tokens, dp, dp == 1 ? "" : "s",
+                        (long long)rank_tokens, (long long)(tokens / dp + (tokens % dp != 0)));
+}
+
+static bool copy_degree(const sp_pack_list *from, int degree, sp_packing *to)
+{
+    bool ok = true;
+    for (size_t k = 0; ok && k < from->count; k++) {
+        ok = from->packs[k].dp_count != degree ||
+             sp_i_add_pack(to->batch, from, &from->packs[k], &to->forward);
+    }
+    return ok;
+}
+
+sp_status sp_i_merged_order(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    int dp = input->scenario->layout.dp;
+    if (input->scenario->layout.pp == 1) {
+        return SP_OK;
+    }
+    sp_packing ordered;
+    sp_packing_init(&ordered, packing->batch, dp);
+    bool ok = copy_degree(&packing->forward, dp, &ordered);
+    int smaller = 1;
+    while (smaller <= (dp - 1) / 2) {
+        smaller *= 2;
+    }
+    for (int degree = smaller; ok && degree >= 1 && degree < dp; degree /= 2) {
+        ok = copy_degree(&packing->forward, degree, &ordered);
+    }
+    if (!ok) {
+        sp_packing_fini(&ordered);
+        return sp_error_no_memory(err, "a packing");
+    }
+    sp_packing_fini(packing);
+    *packing = ordered;
+    return SP_OK;
 }

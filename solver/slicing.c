@@ -2,7 +2,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "solver/terapipe_slices.h"
+#include "solver/rows.h"
 
 enum { POSITIONS = 64 }; // of a row, at which its shortest slices can be cut
 
@@ -23,9 +23,8 @@ typedef struct row {
 static prefix_cost cost_of(sp_slice_rule rule, const sp_model *model);
 static row measure(const sp_packing *packing, const sp_pack *pack, prefix_cost cost, int64_t *cuts);
 static void find_cuts(row *r, prefix_cost cost, int slices);
-static bool add_forward(const sp_packing *from, size_t index, const row *r, int slices,
-                        sp_packing *to);
-static bool add_backward(sp_packing *to, size_t index, int slices);
+static bool add_slices(const sp_packing *from, size_t index, const row *r, int slices,
+                       sp_packing *to);
 
 // On success the packs of `made` take the place of the rows; `made` is freed.
 static void replace_packs(sp_packing *packing, sp_packing *made, sp_status status)
@@ -61,7 +60,7 @@ sp_status sp_slice_rows(sp_packing *packing, int slices, sp_slice_rule rule, con
             break;
         }
         find_cuts(&r, cost, slices);
-        if (!add_forward(packing, k, &r, slices, &made) || !add_backward(&made, k, slices)) {
+        if (!add_slices(packing, k, &r, slices, &made)) {
             status = sp_error_no_memory(err, "slices");
         }
     }
@@ -83,8 +82,7 @@ sp_status sp_slice_rows_every(sp_packing *packing, int64_t tokens, sp_error *err
         for (int64_t i = 1; r.cuts != NULL && i <= slices; i++) {
             r.cuts[i] = i < slices ? i * tokens : r.tokens;
         }
-        if (r.cuts == NULL || !add_forward(packing, k, &r, (int)slices, &made) ||
-            !add_backward(&made, k, (int)slices)) {
+        if (r.cuts == NULL || !add_slices(packing, k, &r, (int)slices, &made)) {
             status = sp_error_no_memory(err, "slices");
         }
         sp_i_free(r.cuts);
@@ -179,6 +177,18 @@ static bool begin_slice_pack(sp_pack_list *list, const sp_pack *like, size_t ind
     return ok;
 }
 
+// Part of a sample; its padding stays with its last token.
+static bool add_piece(const sp_slice *sample, int64_t begin, int64_t tokens, sp_pack_list *list)
+{
+    bool last = begin + tokens == sample->tokens;
+    int64_t padding = last ? sample->computed_tokens - sample->tokens : 0;
+    sp_slice slice = {.sample = sample->sample,
+                      .begin = begin,
+                      .tokens = tokens,
+                      .computed_tokens = tokens + padding};
+    return sp_pack_list_add(list, slice, last);
+}
+
 static bool add_forward(const sp_packing *from, size_t index, const row *r, int slices,
                         sp_packing *to)
 {
@@ -192,13 +202,7 @@ static bool add_forward(const sp_packing *from, size_t index, const row *r, int 
             int64_t rest = sample->tokens - offset;
             bool last = rest <= left;
             int64_t tokens = last ? rest : left;
-            int64_t padding = last ? sample->computed_tokens - sample->tokens : 0;
-            ok = sp_pack_list_add(&to->forward,
-                                  (sp_slice){.sample = sample->sample,
-                                             .begin = offset,
-                                             .tokens = tokens,
-                                             .computed_tokens = tokens + padding},
-                                  last);
+            ok = add_piece(sample, offset, tokens, &to->forward);
             left -= tokens;
             offset = last ? 0 : offset + tokens;
             i += last;
@@ -216,12 +220,17 @@ static bool add_backward(sp_packing *to, size_t index, int slices)
         const sp_pack *pack = &to->forward.packs[first + (size_t)k];
         ok = begin_slice_pack(&to->backward, pack, index);
         for (size_t s = 0; ok && s < pack->slice_count; s++) {
-            sp_slice slice = to->forward.slices[pack->first_slice + s];
-            bool last = slice.begin + slice.tokens == to->batch->tokens[slice.sample];
-            ok = sp_pack_list_add(&to->backward, slice, last);
+            ok =
+                sp_i_add_slice(to->batch, to->forward.slices[pack->first_slice + s], &to->backward);
         }
     }
     return ok;
+}
+
+static bool add_slices(const sp_packing *from, size_t index, const row *r, int slices,
+                       sp_packing *to)
+{
+    return add_forward(from, index, r, slices, to) && add_backward(to, index, slices);
 }
 
 // A row whose slices are being searched.
@@ -246,14 +255,7 @@ static bool fill_pack(search *find, int64_t tokens, int64_t prefix)
         int64_t to = prefix + tokens - begin;
         to = to < sample->tokens ? to : sample->tokens;
         if (from < to) {
-            bool last = to == sample->tokens;
-            int64_t padding = last ? sample->computed_tokens - sample->tokens : 0;
-            ok = sp_pack_list_add(&find->pack,
-                                  (sp_slice){.sample = sample->sample,
-                                             .begin = from,
-                                             .tokens = to - from,
-                                             .computed_tokens = to - from + padding},
-                                  last);
+            ok = add_piece(sample, from, to - from, &find->pack);
         }
         begin += sample->tokens;
     }
@@ -292,9 +294,8 @@ static sp_status add_shortest(const sp_packing *packing, size_t k, int stages, s
     for (size_t i = 0; r.cuts != NULL && i < slices.count; i++) {
         r.cuts[i + 1] = r.cuts[i] + slices.tokens[i];
     }
-    bool ok = r.cuts != NULL && !find->failed &&
-              add_forward(packing, k, &r, (int)slices.count, made) &&
-              add_backward(made, k, (int)slices.count);
+    bool ok =
+        r.cuts != NULL && !find->failed && add_slices(packing, k, &r, (int)slices.count, made);
     sp_i_free(r.cuts);
     sp_terapipe_slices_fini(&slices);
     return ok ? SP_OK : sp_error_no_memory(err, "slices");

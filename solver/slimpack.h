@@ -30,7 +30,6 @@
 #include "sim/metrics/result.h"
 #include "sim/plan/plan_json.h"
 #include "sim/scenario/scenario.h"
-#include "solver/evaluate/compare.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/evaluate/plan_batch.h"
 #include "solver/strategy.h"

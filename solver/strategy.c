@@ -13,7 +13,12 @@ const char *const sp_strategy_names[] = {
         NULL};
 
 static const sp_strategy strategies[] = {
-#define X(text, function, ...) {.name = (text), .pack = sp_i_pack_##function, __VA_ARGS__},
+#define X(text, function, kind_, summary_, ...) \
+    {.name = (text),                            \
+     .pack = sp_i_pack_##function,              \
+     .kind = SP_STRATEGY_##kind_,               \
+     .summary = (summary_),                     \
+     .options = __VA_ARGS__},
     SP_STRATEGY_LIST(X)
 #undef X
 };
@@ -60,7 +65,8 @@ sp_status sp_strategy_check(const char *name, const char *source, sp_error *err)
 sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *err)
 {
     const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
-    if (scenario->uniform || strategy == NULL || !strategy->brings_order) {
+    if (scenario->uniform || scenario->order_resolved || strategy == NULL ||
+        !strategy->brings_order) {
         return SP_OK;
     }
     sp_schedule_spec *schedule = &scenario->schedule;
@@ -80,7 +86,7 @@ sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *er
         schedule->slices = scenario->layout.pp;
     }
     sp_status status = sp_scenario_resolve_layout(scenario, err);
-    if (status == SP_OK && strategy->choose_chunks != NULL && !scenario->order_resolved) {
+    if (status == SP_OK && strategy->choose_chunks != NULL) {
         status = strategy->choose_chunks(scenario, err);
     }
     return status == SP_OK ? sp_scenario_set_order(scenario, err) : status;

@@ -6,6 +6,7 @@
 
 #include "sim/cost/cost_model.h"
 #include "sim/plan/packing.h"
+#include "sim/plan/plan.h"
 #include "sim/scenario/scenario.h"
 
 // What a strategy looks at.
@@ -23,11 +24,22 @@ typedef struct sp_strategy_input {
 typedef sp_status (*sp_strategy_pack_function)(const sp_strategy_input *input, sp_packing *packing,
                                                sp_error *err);
 
+// What limits a strategy's packs, and what it costs to find them.
+typedef enum sp_strategy_kind {
+    SP_STRATEGY_ROWS,    // rows of whole samples, of up to `context` tokens each
+    SP_STRATEGY_BUDGETS, // packs up to a budget of tokens or work, by a constructive rule
+    SP_STRATEGY_SEARCH,  // packs that are searched for by the cost model or by whole steps
+} sp_strategy_kind;
+
+// All that the program knows of a strategy: a row of solver/strategy_list.h.
 typedef struct sp_strategy {
     const char *name;
     sp_strategy_pack_function pack;
-    bool rows;         // packs whole samples in rows of up to `context` tokens
+    const char *summary; // one line for help
+    const char *options; // the settings of `strategy` in a scenario that it reads, for help
+    sp_strategy_kind kind;
     bool sliced;       // makes slices of its own: a sliced schedule does not cut its packs again
+    bool cuts_rows;    // its slices depend on their row alone, and not on the rest of the batch
     bool brings_order; // its packs run in a schedule of its own, not in that of the scenario
     sp_schedule_kind schedule; // then that one
     bool split_backward;       // with input and weight gradients apart
@@ -36,7 +48,8 @@ typedef struct sp_strategy {
     sp_status (*choose_chunks)(sp_scenario *scenario, sp_error *err);
 } sp_strategy;
 
-SP_API_DATA const char *const sp_strategy_names[]; // NULL-terminated
+// NULL-terminated, in the order of comparisons.
+SP_API_DATA const char *const sp_strategy_names[];
 
 // NULL: no strategy has this name.
 SP_API const sp_strategy *sp_strategy_find(const char *name);
@@ -44,12 +57,23 @@ SP_API const sp_strategy *sp_strategy_find(const char *name);
 // Does it train every sample of a batch in its step? Not where it is asked for outlier queues.
 SP_API bool sp_strategy_is_lossless(const sp_strategy *strategy, const sp_strategy_spec *spec);
 
-// Puts the order that the scenario's strategy brings, if it brings one, in the place of
-// schedule.kind, also in the resolved document if there is one, and resolves the scenario again,
-// with the chunks per rank that the strategy chooses.
+// Ends the reading of a scenario, once: puts the order that its strategy brings, if it brings one,
+// in the place of schedule.kind, also in the resolved document if there is one, with the chunks per
+// rank that the strategy chooses. What the user gave stays given, and a scenario that is resolved
+// (order_resolved) is left as it is. Evaluations and planners then share the scenario; one that is
+// not resolved they copy and resolve each for itself.
 // Content errors: another kind stated in the scenario, unless strategies are `compared` and that is
 // for the others; a layout that the order does not run on.
 SP_API sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *err);
+
+// What a scenario asks of its plans, beyond what makes any plan a plan (sim/plan/plan.h); shares no
+// code with the strategies that it checks. Checks batch `index` of a plan file at `source`: no
+// sample longer than the context; no pack of a strategy of rows longer than the rows of a
+// micro-batch; nothing dropped or delayed by a strategy that trains every sample. A broken rule is
+// a content error that names pack or sample; up to ten are collected. Uniform costs ask for
+// nothing.
+sp_status sp_plan_check_scenario(const sp_plan *plan, int index, const sp_scenario *scenario,
+                                 const char *source, sp_error *err);
 
 // Is `name` a strategy? Otherwise a content error at `source`: strategy.kind, with the nearest
 // name.

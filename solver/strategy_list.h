@@ -4,29 +4,53 @@
 
 #include "solver/strategy.h"
 
-// Every strategy in one row: X("name", function, traits...). The function is sp_i_pack_<function>,
-// in a file of its own (solver/strategies, solver/slimpack, solver/flexsp); the traits are those of
-// sp_strategy. The order is that of lists.
-#define SP_STRATEGY_LIST(X)                                                                    \
-    X("padded", padded, .rows = true)                                                          \
-    X("packed", packed, .rows = true)                                                          \
-    X("packed-tuned", packed_tuned, .rows = false)                                             \
-    X("sorted", sorted, .rows = true)                                                          \
-    X("ffd", ffd, .rows = true)                                                                \
-    X("bfd", bfd, .rows = true)                                                                \
-    X("lpfhp", lpfhp, .rows = true)                                                            \
-    X("hybrid-cp", hybrid_cp, .rows = false)                                                   \
-    X("flexsp", flexsp, .rows = false)                                                         \
-    X("bytescale", bytescale, .rows = false)                                                   \
-    X("slimpack-symmetric", slimpack_symmetric, .sliced = true, SP_BRINGS(PACKFLOW))           \
-    X("slimpack", slimpack, .sliced = true, SP_BRINGS(PACKFLOW))                               \
-    X("slimpack-zb", slimpack_zb, .sliced = true, SP_BRINGS(PACKFLOW), .split_backward = true, \
-      .choose_chunks = sp_i_choose_chunks)                                                     \
-    X("dynapipe", dynapipe, .rows = false)                                                     \
-    X("chunkflow", chunkflow, .sliced = true, SP_BRINGS(CHUNKFLOW))                            \
-    X("slimpipe", slimpipe, .sliced = true, SP_BRINGS(SLIMPIPE))                               \
-    X("balanced", balanced, .outlier_queues = true)
+// Every strategy in one row: X("name", function, kind, "summary", "options", traits...). The
+// function is sp_i_pack_<function>, in a file of its own (solver/strategies, solver/slimpack,
+// solver/flexsp); what stands in a row is said at sp_strategy. The order is that of comparisons and
+// of help. A new strategy is a file and a row: compare, sweeps, help and completion read this list.
+// clang-format off
+#define SP_STRATEGY_LIST(X)                                                                       \
+    X("padded", padded, ROWS, "each sample padded to the context or to its micro-batch's longest",\
+      "pad_to")                                                                                   \
+    X("packed", packed, ROWS, "samples in batch order fill rows of the context's length", "")     \
+    X("packed-tuned", packed_tuned, SEARCH,                                                       \
+      "packed, in rows of the length whose whole step is fastest, of 17 lengths", "")             \
+    X("sorted", sorted, ROWS, "as packed, longest samples first", "")                             \
+    X("ffd", ffd, ROWS, "first-fit decreasing: each sample into the first row with room", "")     \
+    X("bfd", bfd, ROWS, "best-fit decreasing: each sample into the fullest row with room", "")    \
+    X("lpfhp", lpfhp, ROWS, "best fit on the histogram of lengths (arXiv 2107.02027)",            \
+      "max_per_pack")                                                                             \
+    X("hybrid-cp", hybrid_cp, BUDGETS,                                                            \
+      "ranks grouped for long samples in balanced rounds (Megatron-LM)",                          \
+      "rank_tokens, pack_rounds")                                                                 \
+    X("flexsp", flexsp, SEARCH,                                                                   \
+      "ranks grouped anew for every micro-batch, with GLPK (arXiv 2412.01523)",                   \
+      "rank_tokens, time_limit_ms, mip_gap")                                                      \
+    X("bytescale", bytescale, BUDGETS,                                                            \
+      "ranks grouped for long samples, short ones level the load (arXiv 2502.21231)",             \
+      "rank_tokens")                                                                              \
+    X("slimpack-symmetric", slimpack_symmetric, SEARCH,                                           \
+      "long samples cut, packs that grow and shrink, backward packs as forward", SP_OF_SLIMPACK,  \
+      .sliced = true, SP_BRINGS(PACKFLOW))                                                        \
+    X("slimpack", slimpack, SEARCH,                                                               \
+      "slimpack-symmetric, with backward packs of their own (arXiv 2509.26246)",                  \
+      SP_OF_SLIMPACK ", asymmetric", .sliced = true, SP_BRINGS(PACKFLOW))                         \
+    X("slimpack-zb", slimpack_zb, SEARCH,                                                         \
+      "slimpack, with input and weight gradients apart and one or two chunks a rank",             \
+      SP_OF_SLIMPACK ", asymmetric", .sliced = true, SP_BRINGS(PACKFLOW),                         \
+      .split_backward = true, .choose_chunks = sp_i_choose_chunks)                                \
+    X("dynapipe", dynapipe, SEARCH,                                                               \
+      "micro-batches by dynamic programme, padded to their longest (arXiv 2311.10418)", "")       \
+    X("chunkflow", chunkflow, BUDGETS, "chunks of equal length (arXiv 2503.02356)",               \
+      "chunk_tokens", .sliced = true, SP_BRINGS(CHUNKFLOW))                                       \
+    X("slimpipe", slimpipe, BUDGETS, "rows in slices of equal length (arXiv 2504.14519)",         \
+      "slice_tokens", .sliced = true, .cuts_rows = true, SP_BRINGS(SLIMPIPE))                     \
+    X("balanced", balanced, BUDGETS,                                                              \
+      "packs of equal work, outliers wait for later batches (arXiv 2503.17924)",                  \
+      "pack_tokens, outlier_queues, outlier_tokens", .outlier_queues = true)
+// clang-format on
 
+#define SP_OF_SLIMPACK "slice_tokens, time_limit_ms, mip_gap, slices, taper, dp_merge, milp"
 #define SP_BRINGS(order) .brings_order = true, .schedule = SP_SCHEDULE_##order
 
 #define X(name, function, ...)                                                          \

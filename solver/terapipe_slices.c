@@ -1,4 +1,4 @@
-#include "solver/terapipe_slices.h"
+#include "solver/slicing.h"
 
 #include <stdlib.h>
 
@@ -7,6 +7,7 @@
 // Positions 0 .. count are where slices may begin and end.
 typedef struct search {
     const sp_terapipe_problem *problem;
+    sp_i_arena memory; // of the tables
     size_t count;
     size_t most;      // positions of a slice
     int64_t *time;    // of the slice from position i to j, i < j <= i + most: [(j-1) most + j-1-i]
@@ -17,7 +18,6 @@ typedef struct search {
 } search;
 
 static bool prepare(search *s);
-static void release(search *s);
 static bool solve(search *s, int64_t longest_ns);
 static int64_t total_time(const search *s);
 static bool read_slices(const search *s, sp_terapipe_slices *slices);
@@ -53,7 +53,7 @@ sp_status sp_terapipe_slices_find(const sp_terapipe_problem *problem, sp_terapip
         }
         i++;
     }
-    release(&s);
+    sp_i_arena_free(&s.memory);
     if (!ok) {
         sp_terapipe_slices_fini(slices);
         return sp_error_no_memory(err, "slices of a sequence");
@@ -96,11 +96,11 @@ static bool prepare(search *s)
     if (n > UINT32_MAX / s->most) {
         return false;
     }
-    s->time = sp_i_calloc(n * s->most, sizeof *s->time);
-    s->longest = sp_i_calloc(n * s->most, sizeof *s->longest);
-    s->sum = sp_i_calloc(n + 1, sizeof *s->sum);
-    s->from = sp_i_calloc(n + 1, sizeof *s->from);
-    if (s->time == NULL || s->longest == NULL || s->sum == NULL || s->from == NULL) {
+    s->time = sp_i_arena_take(&s->memory, n * s->most, sizeof *s->time);
+    s->longest = sp_i_arena_take(&s->memory, n * s->most, sizeof *s->longest);
+    s->sum = sp_i_arena_take(&s->memory, n + 1, sizeof *s->sum);
+    s->from = sp_i_arena_take(&s->memory, n + 1, sizeof *s->from);
+    if (s->memory.failed) {
         return false;
     }
     for (size_t end = 1; end <= n; end++) {
@@ -116,14 +116,6 @@ static bool prepare(search *s)
     }
     qsort(s->longest, s->times, sizeof *s->longest, ascending);
     return true;
-}
-
-static void release(search *s)
-{
-    sp_i_free(s->time);
-    sp_i_free(s->longest);
-    sp_i_free(s->sum);
-    sp_i_free(s->from);
 }
 
 // S*(L; t_max) of the paper: the least sum of slices none of which is longer. False: there is none.

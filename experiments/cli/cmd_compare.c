@@ -23,10 +23,18 @@ typedef struct compare_args {
 
 static const cli_option options[] = {
     CLI_SET_OPTION(compare_args),
-    CLI_TEXT_OPTION(CLI_STRING, 0, "strategies", "LIST", compare_args, strategies,
-                    "packing strategies to compare, the first is the baseline (default: all)"),
-    CLI_TEXT_OPTION(CLI_STRING, 0, "schedules", "LIST", compare_args, schedules,
-                    "pipeline schedules to compare instead, with the scenario's strategy"),
+    {.kind = CLI_STRING,
+     .name = "strategies",
+     .value = "LIST",
+     .at = offsetof(compare_args, strategies),
+     .help = "packing strategies to compare, the first is the baseline (default: all)",
+     .names = sp_strategy_names},
+    {.kind = CLI_STRING,
+     .name = "schedules",
+     .value = "LIST",
+     .at = offsetof(compare_args, schedules),
+     .help = "pipeline schedules to compare instead, with the scenario's strategy",
+     .names = sp_schedule_names},
     CLI_JOBS_OPTION(compare_args),
     CLI_COMMON_OPTIONS(compare_args),
     {0},
@@ -39,6 +47,7 @@ static const char *const examples[] = {
     NULL,
 };
 
+static void list_strategies(FILE *out);
 static int run(const void *given, const cli_operands *operands);
 
 const cli_command cli_cmd_compare = {
@@ -65,9 +74,27 @@ const cli_command cli_cmd_compare = {
         "which sample needs how much. The exit status is 1 when no row can be trained.",
     .examples = examples,
     .options = options,
+    .list = list_strategies,
     .args_bytes = sizeof(compare_args),
     .run = run,
 };
+
+static void list_strategies(FILE *out)
+{
+    static const char *const kinds[] = {"rows", "budgets", "search"};
+    fputs("\nstrategies (rows of whole samples, packs up to a budget, packs by a search), and the\n"
+          "settings of strategy.* that each reads:\n",
+          out);
+    for (int i = 0; sp_strategy_names[i] != NULL; i++) {
+        const sp_strategy *strategy = sp_strategy_find(sp_strategy_names[i]);
+        int used = fprintf(out, "  %-18s  %-7s  ", strategy->name, kinds[strategy->kind]);
+        cli_print_wrapped(out, strategy->summary, used, used);
+        if (strategy->options[0] != '\0') {
+            fprintf(out, "%*s", used, "");
+            cli_print_wrapped(out, strategy->options, used, used);
+        }
+    }
+}
 
 typedef struct row {
     char name[SP_STRATEGY_NAME]; // of the strategy or the schedule

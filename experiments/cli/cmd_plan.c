@@ -11,7 +11,6 @@
 #include "sim/base/units.h"
 #include "sim/scenario/plan_input.h"
 #include "solver/evaluate/evaluate.h"
-#include "solver/plan_rules.h"
 #include "solver/strategy.h"
 
 enum { DEFAULT_AHEAD = 16 }; // batches of a stream that are read and not yet answered

@@ -47,6 +47,9 @@ void cli_print_help(FILE *out, const cli_command *command)
         print_option(out, option);
     }
     print_option(out, &(cli_option){.letter = 'h', .name = "help", .help = "print this help"});
+    if (command->list != NULL) {
+        command->list(out);
+    }
     if (command->examples == NULL) {
         return;
     }
@@ -213,6 +216,29 @@ static void put_patterns(FILE *out, bool files)
     fputs(first ? "\"- -\")\n" : ")\n", out);
 }
 
+// Cases of the options whose values have names: the part after the last comma is completed.
+static void put_names(FILE *out)
+{
+    for (int i = 0; cli_commands[i] != NULL; i++) {
+        for (const cli_option *option = cli_commands[i]->options; option->name != NULL; option++) {
+            if (option->names == NULL) {
+                continue;
+            }
+            fprintf(out, "        \"%s --%s\")\n            words=\"", cli_commands[i]->name,
+                    option->name);
+            for (int n = 0; option->names[n] != NULL; n++) {
+                fprintf(out, "%s%s", n > 0 ? " " : "", option->names[n]);
+            }
+            fputs("\"\n"
+                  "            mapfile -t COMPREPLY < <(compgen -P \"${word%\"${word##*,}\"}\" \\\n"
+                  "                -W \"$words\" -- \"${word##*,}\")\n"
+                  "            return\n"
+                  "            ;;\n",
+                  out);
+        }
+    }
+}
+
 void cli_print_completion(FILE *out)
 {
     fputs("# bash completion for slimpack, written by 'slimpack help --completion'\n"
@@ -228,9 +254,10 @@ void cli_print_completion(FILE *out)
     }
     fputs("\"\n"
           "    else\n"
-          "        case \"$command ${COMP_WORDS[COMP_CWORD - 1]}\" in\n"
-          "        ",
+          "        case \"$command ${COMP_WORDS[COMP_CWORD - 1]}\" in\n",
           out);
+    put_names(out);
+    fputs("        ", out);
     put_patterns(out, true);
     fputs("            mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n"
           "            return\n"

@@ -35,6 +35,8 @@ typedef struct cli_option {
     const char *help;
     size_t at;
     int64_t min, max; // CLI_INT
+    // What a CLI_STRING may hold, several of them with commas between, for completion; NULL: any.
+    const char *const *names;
 } cli_option;
 
 // What every command takes: a member `common` of the argument struct and CLI_COMMON_OPTIONS(struct)
@@ -93,6 +95,7 @@ typedef struct cli_command {
     const char *description;     // paragraphs, separated by an empty line
     const char *const *examples; // command lines, NULL-terminated; may be NULL
     const cli_option *options;   // ends with a row without a name
+    void (*list)(FILE *out);     // more of the help, after the options; NULL: nothing
     size_t args_bytes;           // of the command's argument struct
     const void *defaults;        // such a struct; NULL: all zero
     // `args` is the argument struct as given; returns the exit status.

@@ -85,3 +85,34 @@ bool sp_i_reserve(void **items, size_t *capacity, size_t needed, size_t element_
     *capacity = wanted;
     return true;
 }
+
+// The memory follows its header, aligned as malloc aligns.
+struct sp_i_arena_block {
+    struct sp_i_arena_block *before;
+    max_align_t memory[];
+};
+
+void *sp_i_arena_take(sp_i_arena *arena, size_t count, size_t size)
+{
+    struct sp_i_arena_block *block = NULL;
+    if (size == 0 || count <= (SIZE_MAX - sizeof *block) / size) {
+        block = sp_i_calloc(1, sizeof *block + count * size);
+    }
+    if (block == NULL) {
+        arena->failed = true;
+        return NULL;
+    }
+    block->before = arena->last;
+    arena->last = block;
+    return block->memory;
+}
+
+void sp_i_arena_free(sp_i_arena *arena)
+{
+    while (arena->last != NULL) {
+        struct sp_i_arena_block *block = arena->last;
+        arena->last = block->before;
+        sp_i_free(block);
+    }
+    arena->failed = false;
+}

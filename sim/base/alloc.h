@@ -17,6 +17,16 @@ char *sp_i_strdup(const char *text);
 // Returns false, with everything unchanged, when memory runs out.
 bool sp_i_reserve(void **items, size_t *capacity, size_t needed, size_t element_bytes);
 
+// Blocks that are freed together: the working memory of one function or one search. All zero: none.
+typedef struct sp_i_arena {
+    struct sp_i_arena_block *last;
+    bool failed; // some block could not be had
+} sp_i_arena;
+
+// As sp_i_calloc, until the arena is freed; sets `failed` with NULL.
+void *sp_i_arena_take(sp_i_arena *arena, size_t count, size_t size);
+void sp_i_arena_free(sp_i_arena *arena);
+
 // Test hook, of the alloc.c that is compiled with SP_TEST_HOOKS for tests: after `n` further
 // allocations, of all threads together, every one fails; a negative n (the start) never fails.
 void sp_i_alloc_fail_after(long n);

@@ -1,17 +1,24 @@
+#include "solver/evaluate/evaluate.h"
+
+#include <stdio.h>
+#include <string.h>
+
 #include "sim/base/alloc.h"
 #include "sim/base/progress.h"
-#include "solver/evaluate/evaluate_private.h"
-#include "solver/strategy.h"
+#include "solver/evaluate/evaluation.h"
 
-static sp_status bring_order(sp_i_evaluation *ev, sp_error *err);
+static sp_status resolve(sp_i_evaluation *ev, sp_error *err);
+static void warn_of_batches(sp_result *result, const sp_batches *batches);
 static void warn_of_delayed(sp_i_evaluation *ev, sp_status status);
 static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing);
 static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *batch,
                                 int64_t context, sp_error *err);
 static sp_status evaluate_plan(sp_i_evaluation *ev, int index, const sp_plan *plan, sp_error *err);
+static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t context, sp_i_step *step,
+                      sp_error *err);
 static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *plan,
                                  const sp_step_costs *costs, sp_batch_facts *facts, sp_error *err);
-static sp_status name_shortage(sp_i_evaluation *ev, const sp_packing *packing, sp_error *err);
+static sp_status diagnose_oom(sp_i_evaluation *ev, const sp_packing *packing, sp_error *err);
 static sp_status refuse_order(const sp_i_evaluation *ev, const sp_packing *packing,
                               sp_status status, sp_error *err);
 
@@ -29,7 +36,7 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
     if (status == SP_OK && scenario->uniform) {
         status = evaluate_batch(&ev, 0, NULL, 0, err);
     } else if (status == SP_OK) {
-        sp_i_evaluate_warn_of_batches(result, batches);
+        warn_of_batches(result, batches);
     }
     for (int b = 0; status == SP_OK && b < batches->count; b++) {
         status = evaluate_batch(&ev, b, &batches->batch[b], batches->context, err);
@@ -45,7 +52,7 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
     sp_i_evaluation ev;
     sp_status status = sp_i_evaluate_begin(&ev, scenario, options, result, err);
     if (status == SP_OK && options->formed != NULL) {
-        sp_i_evaluate_warn_of_batches(result, options->formed);
+        warn_of_batches(result, options->formed);
     }
     for (int b = 0; status == SP_OK && b < count; b++) {
         status = evaluate_plan(&ev, b, &plans[b], err);
@@ -59,10 +66,26 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
     return status;
 }
 
+static void warn_of_batches(sp_result *result, const sp_batches *batches)
+{
+    if (batches->dropped > 0) {
+        sp_warnings_add(&result->warnings, "samples longer than the context, dropped: %lld",
+                        (long long)batches->dropped);
+    }
+    if (batches->truncated > 0) {
+        sp_warnings_add(&result->warnings, "samples longer than the context, truncated: %lld",
+                        (long long)batches->truncated);
+    }
+    if (batches->wrapped) {
+        sp_warnings_add(&result->warnings,
+                        "the list of lengths is shorter than the batches: it was started again");
+    }
+}
+
 static void warn_of_delayed(sp_i_evaluation *ev, sp_status status)
 {
     if (status == SP_OK && ev->carried.count > 0) {
-        sp_warnings_add(&ev->result->warnings,
+        sp_warnings_add(&ev->steps.result->warnings,
                         "samples still delayed after the last batch: %zu (%lld tokens)",
                         ev->carried.count, (long long)ev->carried.total_tokens);
     }
@@ -71,55 +94,54 @@ static void warn_of_delayed(sp_i_evaluation *ev, sp_status status)
 sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
                               const sp_evaluate_options *options, sp_result *result, sp_error *err)
 {
-    *ev = (sp_i_evaluation){
-        .scenario = scenario, .stated = scenario, .options = options, .result = result};
+    *ev = (sp_i_evaluation){.steps = {.scenario = scenario, .options = options, .result = result},
+                            .stated = scenario};
     ev->own.stage_layers = scenario->stage_layers;
     *result = (sp_result){0};
-    sp_status status = scenario->uniform
-                           ? SP_OK
-                           : sp_strategy_check(scenario->strategy.kind, scenario->source, err);
-    if (status == SP_OK) {
-        status = bring_order(ev, err);
-    }
+    sp_status status = resolve(ev, err);
     if (status != SP_OK) {
         return status;
     }
-    scenario = ev->scenario;
-    sp_i_evaluate_describe(scenario, result);
+    sp_i_step_describe(ev->steps.scenario, result);
     if (scenario->uniform) {
         return SP_OK;
     }
-    sp_i_evaluate_recompute(ev);
-    return sp_i_evaluate_costs(ev, err);
+    sp_i_step_recompute(&ev->steps);
+    return sp_i_steps_init(&ev->steps, err);
 }
 
-// A strategy that brings its own order is evaluated in a copy of the scenario.
-static sp_status bring_order(sp_i_evaluation *ev, sp_error *err)
+// Evaluates in a copy what its strategy has still to bring an order into.
+static sp_status resolve(sp_i_evaluation *ev, sp_error *err)
 {
-    const sp_strategy *strategy = sp_strategy_find(ev->scenario->strategy.kind);
-    if (ev->scenario->uniform || strategy == NULL || !strategy->brings_order) {
+    const sp_scenario *scenario = ev->stated;
+    if (scenario->uniform) {
         return SP_OK;
     }
-    ev->own = *ev->scenario;
-    ev->own.resolved = json_deep_copy(ev->scenario->resolved);
+    sp_status status = sp_strategy_check(scenario->strategy.kind, scenario->source, err);
+    if (status != SP_OK || scenario->order_resolved ||
+        !sp_strategy_find(scenario->strategy.kind)->brings_order) {
+        return status;
+    }
+    ev->own = *scenario;
+    ev->own.resolved = json_deep_copy(scenario->resolved);
     if (ev->own.resolved == NULL) {
         return sp_error_no_memory(err, "a scenario");
     }
-    ev->scenario = &ev->own;
-    return sp_strategy_resolve(&ev->own, ev->options->compared, err);
+    ev->steps.scenario = &ev->own;
+    return sp_strategy_resolve(&ev->own, ev->steps.options->compared, err);
 }
 
 static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *batch,
                                 int64_t context, sp_error *err)
 {
     sp_i_step step;
-    sp_batch joined = {0};
+    sp_batch with_carried = {0};
     if (ev->carried.count > 0) {
-        sp_status status = sp_batch_join(&ev->carried, batch, &joined, err);
+        sp_status status = sp_batch_join(&ev->carried, batch, &with_carried, err);
         if (status != SP_OK) {
             return status;
         }
-        batch = &joined;
+        batch = &with_carried;
     }
     sp_status status = sp_i_evaluate_batch(ev, index, batch, context, &step, err);
     if (status == SP_OK && batch != NULL) {
@@ -128,7 +150,7 @@ static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *
                                &ev->carried, err);
     }
     sp_i_step_fini(&step);
-    sp_batch_fini(&joined);
+    sp_batch_fini(&with_carried);
     return status;
 }
 
@@ -137,19 +159,19 @@ sp_status sp_i_evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *ba
 {
     *step = (sp_i_step){0};
     double started_s = sp_clock_s();
-    sp_status status = sp_i_evaluate_pack(ev, batch, context, &step->uniform, &step->packing, err);
+    sp_status status = pack(ev, batch, context, step, err);
     if (status != SP_OK) {
         step->packing = (sp_packing){0};
         return status;
     }
-    status = sp_plan_init(&step->plan, &ev->scenario->layout, &step->packing, err);
+    status = sp_plan_init(&step->plan, &ev->steps.scenario->layout, &step->packing, err);
     double packed_s = sp_clock_s();
     if (status == SP_OK) {
-        status = sp_i_evaluate_build(ev, &step->packing, &step->costs, err);
+        status = sp_i_step_costs(&ev->steps, &step->packing, &step->costs, err);
     }
     double costed_s = sp_clock_s();
     if (status == SP_OK) {
-        status = sp_i_evaluate_schedule(ev, &step->plan, &step->costs, err);
+        status = sp_i_step_schedule(&ev->steps, &step->plan, &step->costs, err);
     }
     step->facts.simulate_ms = (costed_s - packed_s) * 1e3;
     step->facts.solver_ms = (sp_clock_s() - started_s) * 1e3 - step->facts.simulate_ms;
@@ -159,12 +181,42 @@ sp_status sp_i_evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *ba
     return status == SP_ERR_DEADLOCK ? refuse_order(ev, &step->packing, status, err) : status;
 }
 
+static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t context, sp_i_step *step,
+                      sp_error *err)
+{
+    sp_i_steps *steps = &ev->steps;
+    const sp_scenario *scenario = steps->scenario;
+    const sp_schedule_spec *schedule = &scenario->schedule;
+    if (scenario->uniform) {
+        int slices = sp_schedule_traits_of(schedule->kind).sliced ? schedule->slices : 1;
+        return sp_packing_uniform_sliced(&step->packing, &step->uniform, scenario->layout.dp,
+                                         scenario->microbatches, slices, err);
+    }
+    const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
+    const sp_strategy_input input = {.scenario = scenario,
+                                     .batch = batch,
+                                     .carried = ev->carried.count,
+                                     .context = context,
+                                     .cost = &steps->trial,
+                                     .threads = steps->options->threads};
+    sp_status status = strategy->pack(&input, &step->packing, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    status = strategy->sliced ? sp_i_step_check_count(steps, &step->packing, err)
+                              : sp_i_step_rows(steps, &step->packing, err);
+    if (status != SP_OK) {
+        sp_packing_fini(&step->packing);
+    }
+    return status;
+}
+
 // Ranks that share packs must meet at them in one order. A schedule that orders each rank by how
 // many micro-batches it has does not promise that.
 static sp_status refuse_order(const sp_i_evaluation *ev, const sp_packing *packing,
                               sp_status status, sp_error *err)
 {
-    const sp_scenario *scenario = ev->scenario;
+    const sp_scenario *scenario = ev->steps.scenario;
     size_t k = 0;
     while (k < packing->forward.count && packing->forward.packs[k].dp_count == 1) {
         k++;
@@ -194,9 +246,9 @@ static sp_status evaluate_plan(sp_i_evaluation *ev, int index, const sp_plan *pl
     sp_step_costs costs = {0};
     sp_batch_facts facts = {0};
     double started_s = sp_clock_s();
-    sp_status status = sp_i_evaluate_build(ev, plan->packing, &costs, err);
+    sp_status status = sp_i_step_costs(&ev->steps, plan->packing, &costs, err);
     if (status == SP_OK) {
-        status = sp_i_evaluate_exchange(ev, plan, &costs, err);
+        status = sp_i_step_exchange(&ev->steps, plan, &costs, err);
     }
     facts.simulate_ms = (sp_clock_s() - started_s) * 1e3;
     if (status == SP_OK) {
@@ -210,56 +262,57 @@ static sp_status evaluate_plan(sp_i_evaluation *ev, int index, const sp_plan *pl
 static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *plan,
                                  const sp_step_costs *costs, sp_batch_facts *facts, sp_error *err)
 {
-    sp_i_evaluate_count(ev, plan->packing, facts);
+    sp_i_step_count(&ev->steps, plan->packing, facts);
     warn_of_idle_ranks(ev, plan->packing);
     if (plan->packing->dropped_count + plan->packing->delayed_count > 0) {
-        ev->result->lossless = false;
+        ev->steps.result->lossless = false;
     }
-    sp_status status = sp_i_evaluate_simulate(ev, index, plan, costs, facts, err);
-    return status == SP_OK ? name_shortage(ev, plan->packing, err) : status;
+    sp_status status = sp_i_step_simulate(&ev->steps, index, plan, costs, facts, err);
+    return status == SP_OK ? diagnose_oom(ev, plan->packing, err) : status;
 }
 
 static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing)
 {
-    long long dp = ev->scenario->layout.dp;
-    long long made = sp_i_evaluate_microbatches(packing);
+    long long dp = ev->steps.scenario->layout.dp;
+    long long made = sp_i_step_microbatches(packing);
     if (made < dp) {
-        sp_warnings_add(&ev->result->warnings,
+        sp_warnings_add(&ev->steps.result->warnings,
                         "%lld micro-batches leave %lld of %lld data-parallel ranks idle", made,
                         dp - made, dp);
     }
 }
 
 // Of a step that is out of memory, what it would have needed.
-static sp_status name_shortage(sp_i_evaluation *ev, const sp_packing *packing, sp_error *err)
+static sp_status diagnose_oom(sp_i_evaluation *ev, const sp_packing *packing, sp_error *err)
 {
-    const sp_result *result = ev->result;
+    const sp_result *result = ev->steps.result;
     int64_t peak_bytes = result->batches[result->batch_count - 1].peak_bytes;
     if (result->batch_count == 1) {
-        ev->shortage = (sp_oom_diagnosis){0};
+        ev->oom = (sp_oom_diagnosis){0};
     }
-    if (ev->scenario->uniform || peak_bytes <= result->memory_limit_bytes) {
+    if (ev->steps.scenario->uniform || peak_bytes <= result->memory_limit_bytes) {
         return SP_OK;
     }
-    sp_oom_diagnosis shortage;
-    sp_status status = sp_oom_diagnosis_find(ev->scenario, packing, peak_bytes, &shortage, err);
-    if (status == SP_OK && sp_oom_diagnosis_is_worse(&shortage, &ev->shortage)) {
+    sp_oom_diagnosis oom;
+    sp_status status = sp_oom_diagnosis_find(ev->steps.scenario, packing, peak_bytes, &oom, err);
+    if (status == SP_OK && sp_oom_diagnosis_is_worse(&oom, &ev->oom)) {
         char text[SP_WARNING_TEXT];
-        sp_oom_diagnosis_text(&shortage, text);
-        sp_result_note_oom(ev->result, text);
-        ev->shortage = shortage;
+        sp_oom_diagnosis_text(&oom, text);
+        sp_result_note_oom(ev->steps.result, text);
+        ev->oom = oom;
     }
     return status;
 }
 
 void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status)
 {
-    if (!ev->scenario->uniform) {
-        ev->result->uncalibrated_count =
-            sp_uncalibrated_lines(&ev->cost.uncalibrated, ev->result->uncalibrated);
-        sp_i_evaluate_costs_fini(ev);
-        sp_result_add_stalls(ev->result, ev->scenario->profile.interference.tight_microbatch_s);
-        sp_result_warn_of_memory(ev->result);
+    if (!ev->steps.scenario->uniform) {
+        ev->steps.result->uncalibrated_count =
+            sp_uncalibrated_lines(&ev->steps.cost.uncalibrated, ev->steps.result->uncalibrated);
+        sp_i_steps_fini(&ev->steps);
+        sp_result_add_stalls(ev->steps.result,
+                             ev->steps.scenario->profile.interference.tight_microbatch_s);
+        sp_result_warn_of_memory(ev->steps.result);
     }
     json_decref(ev->own.resolved);
     if (ev->own.stage_layers != ev->stated->stage_layers) {
@@ -267,6 +320,58 @@ void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status)
     }
     sp_batch_fini(&ev->carried);
     if (status != SP_OK) {
-        sp_result_fini(ev->result);
+        sp_result_fini(ev->steps.result);
+    }
+}
+
+// ---- several strategies ----
+
+static sp_status evaluate_row(const sp_scenario *scenario, const sp_batches *batches,
+                              const sp_evaluate_options *options, sp_comparison_row *row,
+                              sp_error *err)
+{
+    // A shallow copy: evaluating changes neither the scenario nor what it owns.
+    sp_scenario own = *scenario;
+    sp_evaluate_options compared = *options;
+    sp_error met;
+    compared.compared = true;
+    sp_error_clear(&met);
+    // What was resolved for another strategy is not for this one.
+    own.order_resolved = own.order_resolved && strcmp(own.strategy.kind, row->strategy) == 0;
+    snprintf(own.strategy.kind, sizeof own.strategy.kind, "%s", row->strategy);
+    row->status = sp_evaluate(&own, batches, &compared, &row->result, &met);
+    if (row->status == SP_OK) {
+        return SP_OK;
+    }
+    sp_result_fini(&row->result);
+    const char *text = met.count > 0 ? met.message[0] : sp_status_text(row->status);
+    snprintf(row->reason, sizeof row->reason, "%s", text);
+    return sp_status_is_fatal(row->status) ? sp_error_set(err, row->status, "%s", text) : SP_OK;
+}
+
+sp_status sp_compare(const sp_scenario *scenario, const sp_batches *batches,
+                     const char *const *strategies, int count, const sp_evaluate_options *options,
+                     sp_comparison_row *rows, sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (int i = 0; i < count; i++) {
+        rows[i] = (sp_comparison_row){.strategy = strategies[i]};
+    }
+    for (int i = 0; status == SP_OK && i < count; i++) {
+        status = sp_strategy_check(strategies[i], scenario->source, err);
+    }
+    for (int i = 0; status == SP_OK && i < count; i++) {
+        status = evaluate_row(scenario, batches, options, &rows[i], err);
+    }
+    if (status != SP_OK) {
+        sp_compare_fini(rows, count);
+    }
+    return status;
+}
+
+void sp_compare_fini(sp_comparison_row *rows, int count)
+{
+    for (int i = 0; i < count; i++) {
+        sp_result_fini(&rows[i].result);
     }
 }

@@ -1,36 +1,11 @@
-// A whole scenario: batches, packing, schedule, simulation, result.
+// A whole scenario: batches, packing, schedule, simulation, result. The strategy of a scenario may
+// bring an order (sp_strategy_resolve); a scenario that is not resolved yet is resolved in a copy.
 #ifndef SLIMPACK_SOLVER_EVALUATE_EVALUATE_H
 #define SLIMPACK_SOLVER_EVALUATE_EVALUATE_H
 
-#include "sim/engine/allocator_replay.h"
-#include "sim/engine/engine.h"
 #include "sim/metrics/result.h"
 #include "sim/scenario/scenario.h"
-
-// Called after each batch while its plan, costs and timelines are alive (export, plan files).
-typedef struct sp_step_view {
-    int batch;
-    const sp_plan *plan;
-    const sp_step_costs *costs;
-    const sp_timeline *timeline;
-    const sp_memory_timeline *memory;
-    double lower_bound_ms; // negative: unknown
-} sp_step_view;
-
-typedef sp_status (*sp_step_observer)(void *context, const sp_step_view *view, sp_error *err);
-
-typedef struct sp_evaluate_options {
-    sp_engine_options engine;
-    bool allocator_peak;     // also the peak that an allocator counts (costs several simulations)
-    sp_world_rank rank_peak; // the same of one rank alone
-    int64_t reserved_bytes;  // what that peak was found to reserve before; 0: not known
-    bool no_bounds; // leaves lower bounds and gaps unknown, which saves most of a small step
-    int threads;    // to solve each batch on; 0: one. The plans are the same for any number
-    bool compared;  // schedule.kind is for the strategies that bring no order of their own
-    const sp_batches *formed;  // of plans: what their batches left out; NULL: nothing is known
-    sp_step_observer observer; // may be NULL
-    void *observer_context;
-} sp_evaluate_options;
+#include "solver/step/options.h"
 
 // Forms the batches of the scenario's workload once, to be shared by several evaluations. Uniform
 // costs have none: count 0.
@@ -46,5 +21,26 @@ SP_API sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batc
 SP_API sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, int count,
                                    const sp_evaluate_options *options, sp_result *result,
                                    sp_error *err);
+
+// ---- Several strategies on the batches of one scenario ----
+
+// One strategy's row. `status` is SP_OK or, where this strategy has no answer, an error that ends
+// no other row (sp_status_is_fatal), with its reason; there is no result then.
+typedef struct sp_comparison_row {
+    const char *strategy; // as named by the caller
+    sp_status status;
+    char reason[SP_ERROR_TEXT]; // "" where status is SP_OK
+    sp_result result;
+} sp_comparison_row;
+
+// Fills rows[count] with the scenario under each of the strategies in turn; schedule.kind is for
+// the strategies that bring no order of their own. An unknown name is SP_ERR_CONTENT, and after any
+// error that is returned no row holds anything. The caller frees the rows with sp_compare_fini().
+SP_API sp_status sp_compare(const sp_scenario *scenario, const sp_batches *batches,
+                            const char *const *strategies, int count,
+                            const sp_evaluate_options *options, sp_comparison_row *rows,
+                            sp_error *err);
+// Frees what the rows hold; the array is the caller's.
+SP_API void sp_compare_fini(sp_comparison_row *rows, int count);
 
 #endif

@@ -5,7 +5,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/plan/plan_json.h"
-#include "solver/evaluate/evaluate_private.h"
+#include "solver/evaluate/evaluation.h"
 
 struct sp_planner {
     const sp_scenario *scenario;
@@ -35,7 +35,7 @@ sp_status sp_planner_new(const sp_scenario *scenario, sp_planner **planner, sp_e
     }
     sp_status status =
         sp_i_evaluate_begin(&made->evaluation, scenario, &made->options, &made->result, err);
-    made->scenario = made->evaluation.scenario;
+    made->scenario = made->evaluation.steps.scenario;
     if (status == SP_OK) {
         status = make_head(made, err);
     }
@@ -144,7 +144,7 @@ static sp_status evaluate(sp_planner *planner, const sp_batches *batches, sp_bat
 {
     sp_result *result = &planner->result;
     sp_result_fini(result);
-    sp_i_evaluate_describe(planner->scenario, result);
+    sp_i_step_describe(planner->scenario, result);
     sp_i_step step;
     sp_status status =
         sp_i_evaluate_batch(&planner->evaluation, 0, &plan->batch, batches->context, &step, err);

@@ -1,10 +1,9 @@
-#include "solver/slimpack/assignment.h"
+#include "solver/slimpack/makespan.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #include "sim/base/alloc.h"
-#include "solver/slimpack/makespan.h"
 
 // GLPK's, for values near 1; what is claimed allows for it.
 #define TOLERANCE 1e-7
@@ -76,6 +75,7 @@ typedef struct sample_work {
 } sample_work;
 
 typedef struct solving {
+    sp_i_arena memory; // of the arrays
     sp_i_makespan m;
     sample_work *order;
     double *work_s, *pace, *load_s;
@@ -95,16 +95,16 @@ static int descending(const void *a, const void *b)
 static bool solving_init(solving *s, const double *work_s, size_t count, int ranks)
 {
     size_t r = (size_t)ranks;
-    *s = (solving){.order = sp_i_malloc((count + 1) * sizeof *s->order),
-                   .work_s = sp_i_malloc((count + 1) * sizeof *s->work_s),
-                   .rank = sp_i_malloc((count + 1) * sizeof *s->rank),
-                   .tried = sp_i_malloc((count + 1) * sizeof *s->tried),
-                   .pace = sp_i_malloc(r * sizeof *s->pace),
-                   .load_s = sp_i_malloc(r * sizeof *s->load_s),
-                   .size = sp_i_malloc(r * sizeof *s->size),
-                   .heap = sp_i_malloc(r * sizeof *s->heap)};
-    if (s->order == NULL || s->work_s == NULL || s->rank == NULL || s->tried == NULL ||
-        s->pace == NULL || s->load_s == NULL || s->size == NULL || s->heap == NULL) {
+    *s = (solving){.order = NULL};
+    s->order = sp_i_arena_take(&s->memory, count, sizeof *s->order);
+    s->work_s = sp_i_arena_take(&s->memory, count, sizeof *s->work_s);
+    s->rank = sp_i_arena_take(&s->memory, count, sizeof *s->rank);
+    s->tried = sp_i_arena_take(&s->memory, count, sizeof *s->tried);
+    s->pace = sp_i_arena_take(&s->memory, r, sizeof *s->pace);
+    s->load_s = sp_i_arena_take(&s->memory, r, sizeof *s->load_s);
+    s->size = sp_i_arena_take(&s->memory, r, sizeof *s->size);
+    s->heap = sp_i_arena_take(&s->memory, r, sizeof *s->heap);
+    if (s->memory.failed) {
         return false;
     }
     for (size_t i = 0; i < count; i++) {
@@ -126,18 +126,6 @@ static bool solving_init(solving *s, const double *work_s, size_t count, int ran
                            .machine_of = s->rank,
                            .load_s = s->load_s};
     return true;
-}
-
-static void solving_fini(solving *s)
-{
-    sp_i_free(s->order);
-    sp_i_free(s->work_s);
-    sp_i_free(s->rank);
-    sp_i_free(s->tried);
-    sp_i_free(s->pace);
-    sp_i_free(s->load_s);
-    sp_i_free(s->size);
-    sp_i_free(s->heap);
 }
 
 // What the program found, levelled by exchanges, where it is better.
@@ -225,6 +213,6 @@ sp_status sp_i_assignment_solve(const double *work_s, size_t count, int ranks,
     for (size_t i = 0; status == SP_OK && i < count; i++) {
         rank[s.order[i].sample] = s.rank[i];
     }
-    solving_fini(&s);
+    sp_i_arena_free(&s.memory);
     return status;
 }

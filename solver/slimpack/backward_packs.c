@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "sim/base/alloc.h"
+#include "solver/rows.h"
 
 // Share of all work that sums may be off by rounding.
 #define ROUNDING 1e-9
@@ -30,16 +31,6 @@ static bool add_need(sp_i_needs *needs, size_t pack)
     return true;
 }
 
-static bool ends_sample(const sp_packing *packing, const sp_slice *slice)
-{
-    return slice->begin + slice->tokens == packing->batch->tokens[slice->sample];
-}
-
-static bool begin_like(const sp_pack *pack, sp_pack_list *list)
-{
-    return sp_pack_list_begin(list, pack->dp_first, pack->dp_count);
-}
-
 // The first backward pack of a block has slices of its last forward pack.
 bool sp_i_backward_mirror(const uint8_t *tied, sp_packing *packing, sp_i_needs *needs)
 {
@@ -48,12 +39,8 @@ bool sp_i_backward_mirror(const uint8_t *tied, sp_packing *packing, sp_i_needs *
     for (size_t block = 0; ok && block < forward->count;) {
         size_t end = block_end(tied, block);
         for (size_t k = end; ok && k > block; k--) {
-            const sp_pack *pack = &forward->packs[k - 1];
-            ok = begin_like(pack, &packing->backward) && add_need(needs, end - 1);
-            for (size_t i = 0; ok && i < pack->slice_count; i++) {
-                sp_slice slice = forward->slices[pack->first_slice + i];
-                ok = sp_pack_list_add(&packing->backward, slice, ends_sample(packing, &slice));
-            }
+            ok = add_need(needs, end - 1) &&
+                 sp_i_add_pack(packing->batch, forward, &forward->packs[k - 1], &packing->backward);
         }
         block = end;
     }
@@ -190,11 +177,10 @@ static bool cut_forward(const regrouping *r, const sp_pack_list *old, const size
     bool ok = true;
     for (size_t k = 0; ok && k < old->count; k++) {
         const sp_pack *pack = &old->packs[k];
-        ok = begin_like(pack, list);
+        ok = sp_pack_list_begin(list, pack->dp_first, pack->dp_count);
         for (size_t i = pack->first_slice; ok && i < pack->first_slice + pack->slice_count; i++) {
             for (size_t p = last_piece[i] + 1; ok && p > 0 && r->pieces[p - 1].from == i; p--) {
-                sp_slice slice = r->pieces[p - 1].slice;
-                ok = sp_pack_list_add(list, slice, ends_sample(r->packing, &slice));
+                ok = sp_i_add_slice(r->packing->batch, r->pieces[p - 1].slice, list);
             }
         }
     }
@@ -210,11 +196,11 @@ static bool write_backward(const regrouping *r, sp_packing *packing, sp_i_needs 
         while (end < r->count && r->pieces[end].backward == r->pieces[first].backward) {
             end++;
         }
-        ok = begin_like(&packing->forward.packs[0], &packing->backward) &&
+        const sp_pack *any = &packing->forward.packs[0]; // all are on the same ranks
+        ok = sp_pack_list_begin(&packing->backward, any->dp_first, any->dp_count) &&
              add_need(needs, r->pieces[end - 1].need);
         for (size_t p = end; ok && p > first; p--) {
-            sp_slice slice = r->pieces[p - 1].slice;
-            ok = sp_pack_list_add(&packing->backward, slice, ends_sample(packing, &slice));
+            ok = sp_i_add_slice(packing->batch, r->pieces[p - 1].slice, &packing->backward);
         }
         first = end;
     }

@@ -203,10 +203,11 @@ static void sum_loads(sp_i_makespan *m)
 
 sp_status sp_i_makespan_exchange(sp_i_makespan *m, double stop_s, sp_error *err)
 {
-    lists l = {.first = sp_i_malloc((size_t)m->machines * sizeof *l.first),
-               .next = sp_i_malloc((m->jobs + 1) * sizeof *l.next),
+    sp_i_arena memory = {0};
+    lists l = {.first = sp_i_arena_take(&memory, (size_t)m->machines, sizeof *l.first),
+               .next = sp_i_arena_take(&memory, m->jobs + 1, sizeof *l.next),
                .end = m->jobs};
-    bool ok = l.first != NULL && l.next != NULL;
+    bool ok = !memory.failed;
     if (ok) {
         sum_loads(m);
         for (int g = 0; g < m->machines; g++) {
@@ -222,8 +223,7 @@ sp_status sp_i_makespan_exchange(sp_i_makespan *m, double stop_s, sp_error *err)
         }
         sum_loads(m);
     }
-    sp_i_free(l.first);
-    sp_i_free(l.next);
+    sp_i_arena_free(&memory);
     return ok ? SP_OK : sp_error_no_memory(err, "levelling ranks");
 }
 

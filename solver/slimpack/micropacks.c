@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "sim/base/alloc.h"
+#include "solver/rows.h"
 
 // A sample with more than this share of the mean pack is cut where it does not fit.
 #define LONG_SHARE 1.0
@@ -15,6 +16,7 @@ typedef struct filling {
     const sp_batch *batch;
     const sp_i_rank_samples *rank;
     sp_packing *packing;
+    sp_i_arena memory;    // of the next three
     double *target_s;     // [packs], cumulative
     double *sample_s;     // [count]
     size_t longs;         // the first so many are cut
@@ -61,13 +63,10 @@ static size_t largest_short(filling *f, double room_s)
 
 static bool add_slice(filling *f, size_t i, int64_t begin, int64_t tokens)
 {
-    int32_t sample = f->rank->sample[i];
-    bool last = begin + tokens == f->batch->tokens[sample];
+    sp_slice slice = {
+        .sample = f->rank->sample[i], .begin = begin, .tokens = tokens, .computed_tokens = tokens};
     f->placed_s += sp_i_slice_work_s(f->work, begin, tokens);
-    return sp_pack_list_add(
-        &f->packing->forward,
-        (sp_slice){.sample = sample, .begin = begin, .tokens = tokens, .computed_tokens = tokens},
-        last);
+    return sp_i_add_slice(f->batch, slice, &f->packing->forward);
 }
 
 static bool place_short(filling *f, size_t i)
@@ -173,10 +172,11 @@ static bool fill_all(filling *f, const sp_i_shape *shape)
 static bool prepare(filling *f, const sp_i_shape *shape)
 {
     size_t count = f->rank->count;
-    f->target_s = sp_i_malloc((size_t)sp_i_taper_packs(&shape->forward) * sizeof *f->target_s);
-    f->sample_s = sp_i_malloc((count + 1) * sizeof *f->sample_s);
-    f->next_free = sp_i_malloc((count + 1) * sizeof *f->next_free);
-    if (f->target_s == NULL || f->sample_s == NULL || f->next_free == NULL) {
+    f->target_s =
+        sp_i_arena_take(&f->memory, (size_t)sp_i_taper_packs(&shape->forward), sizeof *f->target_s);
+    f->sample_s = sp_i_arena_take(&f->memory, count, sizeof *f->sample_s);
+    f->next_free = sp_i_arena_take(&f->memory, count + 1, sizeof *f->next_free);
+    if (f->memory.failed) {
         return false;
     }
     double total_s = 0.0;
@@ -211,9 +211,7 @@ sp_status sp_i_micropacks_make(const sp_i_work *work, const sp_batch *batch,
     bool ok = prepare(&f, shape) && fill_all(&f, shape) &&
               (shape->regrouped ? sp_i_backward_regroup(work, shape, f.tied, packing, needs)
                                 : sp_i_backward_mirror(f.tied, packing, needs));
-    sp_i_free(f.target_s);
-    sp_i_free(f.sample_s);
-    sp_i_free(f.next_free);
+    sp_i_arena_free(&f.memory);
     sp_i_free(f.tied);
     return ok ? SP_OK : sp_error_no_memory(err, "micro packs");
 }
@@ -222,13 +220,7 @@ static bool append(const sp_pack_list *from, const sp_batch *batch, sp_pack_list
 {
     bool ok = true;
     for (size_t k = 0; ok && k < from->count; k++) {
-        const sp_pack *pack = &from->packs[k];
-        ok = sp_pack_list_begin(to, pack->dp_first, pack->dp_count);
-        for (size_t i = 0; ok && i < pack->slice_count; i++) {
-            sp_slice slice = from->slices[pack->first_slice + i];
-            ok = sp_pack_list_add(to, slice,
-                                  slice.begin + slice.tokens == batch->tokens[slice.sample]);
-        }
+        ok = sp_i_add_pack(batch, from, &from->packs[k], to);
     }
     return ok;
 }

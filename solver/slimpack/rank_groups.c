@@ -1,4 +1,4 @@
-#include "solver/slimpack/rank_groups.h"
+#include "solver/slimpack/rank_split.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -27,6 +27,7 @@ typedef struct chooser {
     int levels;     // sizes to choose from
     int most_least; // level of the group that has to be there for the longest sample
     sp_i_makespan m;
+    sp_i_arena memory; // of the arrays
     int *size, *machine_of, *heap;
     double *pace, *load_s;
 } chooser;
@@ -153,11 +154,11 @@ static bool chooser_init(chooser *c, const sp_i_group_problem *p)
         jobs++;
     }
     size_t dp = (size_t)p->dp;
-    c->size = sp_i_malloc(dp * sizeof *c->size);
-    c->heap = sp_i_malloc(dp * sizeof *c->heap);
-    c->pace = sp_i_malloc(dp * sizeof *c->pace);
-    c->load_s = sp_i_malloc(dp * sizeof *c->load_s);
-    c->machine_of = sp_i_malloc((jobs + 1) * sizeof *c->machine_of);
+    c->size = sp_i_arena_take(&c->memory, dp, sizeof *c->size);
+    c->heap = sp_i_arena_take(&c->memory, dp, sizeof *c->heap);
+    c->pace = sp_i_arena_take(&c->memory, dp, sizeof *c->pace);
+    c->load_s = sp_i_arena_take(&c->memory, dp, sizeof *c->load_s);
+    c->machine_of = sp_i_arena_take(&c->memory, jobs, sizeof *c->machine_of);
     c->m = (sp_i_makespan){.work_s = p->work_s,
                            .least = p->least,
                            .jobs = jobs,
@@ -165,24 +166,14 @@ static bool chooser_init(chooser *c, const sp_i_group_problem *p)
                            .pace = c->pace,
                            .machine_of = c->machine_of,
                            .load_s = c->load_s};
-    return c->size != NULL && c->heap != NULL && c->pace != NULL && c->load_s != NULL &&
-           c->machine_of != NULL;
-}
-
-static void chooser_fini(chooser *c)
-{
-    sp_i_free(c->size);
-    sp_i_free(c->heap);
-    sp_i_free(c->pace);
-    sp_i_free(c->load_s);
-    sp_i_free(c->machine_of);
+    return !c->memory.failed;
 }
 
 sp_status sp_i_group_sizes(const sp_i_group_problem *p, int *size, int *groups, sp_error *err)
 {
     chooser c;
     if (!chooser_init(&c, p)) {
-        chooser_fini(&c);
+        sp_i_arena_free(&c.memory);
         return sp_error_no_memory(err, "groups of ranks");
     }
     choice rule;
@@ -200,7 +191,7 @@ sp_status sp_i_group_sizes(const sp_i_group_problem *p, int *size, int *groups, 
         rule = other.end_s < rule.end_s * (1.0 - LATE) ? other : rule;
     }
     *groups = write_sizes(&rule, c.levels, size);
-    chooser_fini(&c);
+    sp_i_arena_free(&c.memory);
     return SP_OK;
 }
 
@@ -256,4 +247,95 @@ double sp_i_group_bound_s(const sp_i_group_problem *p)
         }
     }
     return below_s;
+}
+
+#define ASSUMED 1.05
+
+// Of the time on half as many ranks, so that more of them are worth while.
+#define WORTH 0.95
+
+enum { SLICE_TOKENS = 8192 };
+
+int sp_i_power_of_two(int number)
+{
+    int power = 1;
+    while (power <= number / 2) {
+        power *= 2;
+    }
+    return power;
+}
+
+int sp_i_merge_level(int ranks)
+{
+    int level = 0;
+    for (; ranks > 1; ranks /= 2) {
+        level++;
+    }
+    return level;
+}
+
+double sp_i_merge_pace(const sp_i_merge_costs *costs, int ranks)
+{
+    return costs->cost[sp_i_merge_level(ranks)] / ranks;
+}
+
+sp_i_merge_costs sp_i_merge_costs_assumed(int most)
+{
+    sp_i_merge_costs costs = {.levels = sp_i_merge_level(sp_i_power_of_two(most)) + 1};
+    for (int l = 0; l < costs.levels; l++) {
+        costs.cost[l] = l == 0 ? 1.0 : ASSUMED;
+    }
+    return costs;
+}
+
+// Packs of a slice from the middle of a sample, which has the mean of all slices' pairs, on 1, 2,
+// 4, ... ranks; false when memory runs out.
+static bool add_packs(const sp_layout *layout, int64_t tokens, sp_pack_list *list)
+{
+    int64_t length = tokens < SLICE_TOKENS ? tokens : SLICE_TOKENS;
+    const sp_slice slice = {
+        .begin = (tokens - length) / 2, .tokens = length, .computed_tokens = length};
+    bool ok = true;
+    for (int ranks = 1; ok && ranks <= sp_i_power_of_two(layout->dp); ranks *= 2) {
+        ok = sp_pack_list_begin(list, 0, ranks) && sp_pack_list_add(list, slice, true);
+    }
+    return ok;
+}
+
+// Forward and backward, summed over the virtual stages.
+static double pack_s(const sp_step_costs *costs, const sp_layout *layout, size_t pack)
+{
+    double sum_s = 0.0;
+    for (int v = 0; v < sp_layout_vstages(layout); v++) {
+        size_t at = pack * (size_t)costs->classes + (size_t)costs->class_of_vstage[v];
+        sum_s += 1e-9 * (double)sp_action_cost_ns(&costs->f[at]);
+        sum_s += 1e-9 * (double)sp_action_cost_ns(&costs->b[at]);
+    }
+    return sum_s;
+}
+
+sp_status sp_i_merge_costs_measure(sp_cost_model *cost, int64_t tokens, sp_i_merge_costs *costs,
+                                   sp_error *err)
+{
+    sp_packing packing;
+    sp_step_costs priced = {0};
+    *costs = sp_i_merge_costs_assumed(1);
+    sp_packing_init(&packing, NULL, cost->layout->dp);
+    sp_status status = add_packs(cost->layout, tokens, &packing.forward)
+                           ? sp_cost_model_build(cost, &packing, &priced, err)
+                           : sp_error_no_memory(err, "the cost of merged ranks");
+    double alone_s = status == SP_OK ? pack_s(&priced, cost->layout, 0) : 0.0;
+    double half_s = alone_s;
+    for (size_t l = 1; status == SP_OK && l < packing.forward.count; l++) {
+        double merged_s = pack_s(&priced, cost->layout, l);
+        if (!(merged_s < WORTH * half_s)) {
+            break;
+        }
+        // Work that is less in sum on several ranks is none that they save.
+        costs->cost[costs->levels++] = fmax(1.0, ldexp(merged_s, (int)l) / alone_s);
+        half_s = merged_s;
+    }
+    sp_step_costs_fini(&priced);
+    sp_packing_fini(&packing);
+    return status;
 }

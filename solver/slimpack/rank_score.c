@@ -44,15 +44,16 @@ sp_status sp_i_rank_scorer_init(sp_i_rank_scorer *scorer, const sp_scenario *sce
     sp_status status = sp_cost_model_init(&scorer->cost, cost->model, cost->layout, cost->cluster,
                                           cost->profile, cost->memory, scenario->source, err);
     size_t vstages = (size_t)sp_layout_vstages(cost->layout);
-    scorer->token_bytes = sp_i_malloc((vstages + (size_t)cost->layout->pp) * sizeof(int64_t));
-    scorer->class_ns = sp_i_malloc(2 * vstages * sizeof(int64_t));
-    scorer->fullest = sp_i_malloc((size_t)cost->layout->dp * sizeof *scorer->fullest);
-    if (status == SP_OK &&
-        (scorer->token_bytes == NULL || scorer->class_ns == NULL || scorer->fullest == NULL)) {
+    size_t pp = (size_t)cost->layout->pp;
+    size_t dp = (size_t)cost->layout->dp;
+    scorer->token_bytes = sp_i_arena_take(&scorer->arrays, vstages, sizeof(int64_t));
+    scorer->room_bytes = sp_i_arena_take(&scorer->arrays, pp, sizeof(int64_t));
+    scorer->class_ns = sp_i_arena_take(&scorer->arrays, 2 * vstages, sizeof(int64_t));
+    scorer->fullest = sp_i_arena_take(&scorer->arrays, dp, sizeof *scorer->fullest);
+    if (status == SP_OK && scorer->arrays.failed) {
         status = sp_error_no_memory(err, "the search for a packing");
     }
     if (status == SP_OK) {
-        scorer->room_bytes = scorer->token_bytes + vstages;
         status = measure(scorer, longest_tokens, err);
     }
     if (status != SP_OK) {
@@ -65,9 +66,7 @@ void sp_i_rank_scorer_fini(sp_i_rank_scorer *scorer)
 {
     sp_cost_model_fini(&scorer->cost);
     sp_pack_memory_fini(&scorer->memory);
-    sp_i_free(scorer->token_bytes);
-    sp_i_free(scorer->class_ns);
-    sp_i_free(scorer->fullest);
+    sp_i_arena_free(&scorer->arrays);
     sp_i_free(scorer->times);
     sp_i_free(scorer->tokens);
     *scorer = (sp_i_rank_scorer){0};

@@ -1,11 +1,62 @@
-// Phase 1: samples to data-parallel ranks. Private to solver.
-#ifndef SLIMPACK_SOLVER_SLIMPACK_RANK_SPLIT_H
-#define SLIMPACK_SOLVER_SLIMPACK_RANK_SPLIT_H
+// Which data-parallel ranks run their packs together (DP-Merge), and what no choice of them can
+// beat. Private to solver.
+#ifndef SLIMPACK_SOLVER_SLIMPACK_RANK_GROUPS_H
+#define SLIMPACK_SOLVER_SLIMPACK_RANK_GROUPS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
-#include "solver/slimpack/rank_groups.h"
+#include "sim/base/status.h"
+#include "sim/cost/cost_model.h"
 #include "solver/work.h"
+
+// What it costs that data-parallel ranks run their packs together (merge_costs.c).
+enum { SP_I_MERGE_LEVELS = 31 }; // powers of two in an int
+
+typedef struct sp_i_merge_costs {
+    int levels;                     // groups have 1, 2, 4, ... 2^(levels - 1) ranks
+    double cost[SP_I_MERGE_LEVELS]; // rank-seconds for a second of work on one rank; cost[0] = 1
+} sp_i_merge_costs;
+
+// Groups of at most `most` ranks, each 5 % dearer than one rank, where nothing is known.
+sp_i_merge_costs sp_i_merge_costs_assumed(int most);
+
+// By the cost model, for slices of a sample of so many tokens: the exchange of keys and values
+// among the merged ranks, inside a node or beyond, and what short shards lose. Groups grow as long
+// as a sample takes at least 5 % less time for it. O(log dp) packs are priced.
+sp_status sp_i_merge_costs_measure(sp_cost_model *cost, int64_t tokens, sp_i_merge_costs *costs,
+                                   sp_error *err);
+
+// The largest power of two that is not above `number` >= 1.
+int sp_i_power_of_two(int number);
+int sp_i_merge_level(int ranks); // of a power of two
+
+// Seconds that a group takes for a second of work.
+double sp_i_merge_pace(const sp_i_merge_costs *costs, int ranks);
+
+typedef struct sp_i_group_problem {
+    const double *work_s; // [count] of the samples, descending
+    const int *least;     // [count] ranks that a sample's tokens need, a power of two, descending
+    size_t count;
+    int dp;
+    const sp_i_merge_costs *costs; // of which the largest group has dp ranks at most
+    double merge_share; // of a rank's fair share, beyond which a sample is to have several ranks
+} sp_i_group_problem;
+
+// Sizes of the groups, powers of two, descending, so that groups side by side from rank 0 on are
+// aligned: size [dp], of which *groups are filled. First the longest samples get the least group in
+// which none of them exceeds its share. Where the last group would still end late, because several
+// such samples meet in a group that is too small for them, sizes are joined and split as long as
+// the overload of all groups gets less. O(samples * log samples), in the second case times dp.
+sp_status sp_i_group_sizes(const sp_i_group_problem *p, int *size, int *groups, sp_error *err);
+
+// No groups and no assignment of samples to them end earlier. To end by T a sample with more work
+// than T, or with tokens that ask for it, runs in a group that is large enough, at the cost of
+// merging; with these costs all ranks together have to have room for all work until T. The least
+// such T, by bisection. Without merging: sp_i_makespan_bound_s.
+double sp_i_group_bound_s(const sp_i_group_problem *p);
+
+// ---- Samples to groups of ranks (rank_split.c) ----
 
 // Neighbouring data-parallel ranks that run their packs together (DP-Merge), or one alone.
 typedef struct sp_i_rank_group {
@@ -25,7 +76,7 @@ typedef struct sp_i_rank_split {
 // Forward plus backward work to the ranks: longest processing time first, then exchanges between
 // two ranks (makespan.h). A sample that exceeds `merge_share` of a rank's fair share, or has
 // more tokens than `token_limit` (0: any), gets a power-of-two aligned group of ranks
-// (rank_groups.h) of the sizes and at the costs that are given; merge_share 0: no rank is
+// (sp_i_group_sizes) of the sizes and at the costs that are given; merge_share 0: no rank is
 // merged. O(samples log samples), and the exchanges.
 sp_status sp_i_rank_split_priced(const sp_i_work *work, const sp_batch *batch, int dp,
                                  const sp_i_merge_costs *costs, double merge_share,

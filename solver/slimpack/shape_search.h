@@ -4,11 +4,11 @@
 #ifndef SLIMPACK_SOLVER_SLIMPACK_SHAPE_SEARCH_H
 #define SLIMPACK_SOLVER_SLIMPACK_SHAPE_SEARCH_H
 
+#include "sim/base/alloc.h"
 #include "sim/cost/cost_model.h"
 #include "sim/scenario/scenario.h"
-#include "solver/evaluate/pack_memory.h"
-#include "solver/evaluate/packflow_choice.h"
 #include "solver/slimpack/micropacks.h"
+#include "solver/step/packflow.h"
 
 // How long PackFlow takes over the packs of one data-parallel rank, without tables of a whole step:
 // what the search judges its candidates by (rank_score.c).
@@ -16,6 +16,7 @@
 typedef struct sp_i_rank_scorer {
     const sp_scenario *scenario;
     sp_cost_model cost;
+    sp_i_arena arrays;           // those of fixed size
     sp_pack_memory memory;       // of the packs at hand
     sp_fullest_pack *fullest;    // [dp] of the packs at hand
     double p2p_ns, p2p_token_ns; // between pipeline ranks: fixed, and per token of a pack

@@ -3,9 +3,9 @@
 #include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
-#include "solver/evaluate/step_judge.h"
 #include "solver/slimpack/rank_split.h"
 #include "solver/slimpack/shape_search.h"
+#include "solver/step/step.h"
 
 // A sample beyond this share of a rank's fair share gets several ranks.
 #define MERGE_SHARE 0.95

@@ -28,10 +28,11 @@ typedef struct balancing {
     int64_t outlier_tokens, cap_tokens;    // from here on a document waits; length of a pack
     size_t release[SP_MAX_OUTLIER_QUEUES]; // documents that leave each queue in this step
     sp_i_work work;
-    bool *waits;     // [batch->count]
-    int32_t *order;  // documents of this step, in the order of placing
-    size_t count;    // of them
-    size_t *pack_of; // of order[]; NO_PACK: did not fit
+    sp_i_arena memory; // of the arrays
+    bool *waits;       // [batch->count]
+    int32_t *order;    // documents of this step, in the order of placing
+    size_t count;      // of them
+    size_t *pack_of;   // of order[]; NO_PACK: did not fit
 } balancing;
 
 // ---- outlier queues ----
@@ -47,7 +48,7 @@ static int level_of(const balancing *b, int64_t tokens)
     return (int)(level < b->levels ? level : b->levels - 1);
 }
 
-// Settles how many documents, oldest first, leave each queue.
+// Finds how many documents, oldest first, leave each queue.
 static void release_rounds(balancing *b, size_t packs)
 {
     size_t held[SP_MAX_OUTLIER_QUEUES] = {0};
@@ -114,12 +115,6 @@ typedef struct tournament {
     size_t leaves;
 } tournament;
 
-static void tournament_fini(tournament *t)
-{
-    sp_i_free(t->value);
-    sp_i_free(t->best);
-}
-
 static void replay(tournament *t, size_t node)
 {
     size_t left = t->best[2 * node];
@@ -127,15 +122,15 @@ static void replay(tournament *t, size_t node)
     t->best[node] = t->value[right] < t->value[left] ? right : left;
 }
 
-static bool tournament_init(tournament *t, size_t packs)
+static bool tournament_init(tournament *t, size_t packs, sp_i_arena *memory)
 {
     *t = (tournament){.leaves = 1};
     while (t->leaves < packs) {
         t->leaves *= 2;
     }
-    t->value = sp_i_calloc(t->leaves, sizeof *t->value);
-    t->best = sp_i_calloc(2 * t->leaves, sizeof *t->best);
-    if (t->value == NULL || t->best == NULL) {
+    t->value = sp_i_arena_take(memory, t->leaves, sizeof *t->value);
+    t->best = sp_i_arena_take(memory, 2 * t->leaves, sizeof *t->best);
+    if (memory->failed) {
         return false;
     }
     for (size_t i = 0; i < t->leaves; i++) {
@@ -160,14 +155,11 @@ static void tournament_add(tournament *t, size_t i, double amount)
 static sp_status place(balancing *b, size_t packs, size_t *left, sp_error *err)
 {
     tournament work;
-    tournament length = {0};
-    sp_status status = SP_OK;
+    tournament length;
+    sp_i_arena memory = {0};
+    bool ok = tournament_init(&work, packs, &memory) && tournament_init(&length, packs, &memory);
     *left = 0;
-    if (!tournament_init(&work, packs) || !tournament_init(&length, packs)) {
-        status = sp_error_no_memory(err, "balancing");
-        goto out;
-    }
-    for (size_t i = 0; i < b->count; i++) {
+    for (size_t i = 0; ok && i < b->count; i++) {
         int64_t tokens = b->batch->tokens[b->order[i]];
         double room = (double)(b->cap_tokens - tokens);
         size_t pack = work.best[1];
@@ -181,10 +173,8 @@ static sp_status place(balancing *b, size_t packs, size_t *left, sp_error *err)
         tournament_add(&work, pack, sp_i_slice_work_s(&b->work, 0, tokens));
         tournament_add(&length, pack, (double)tokens);
     }
-out:
-    tournament_fini(&work);
-    tournament_fini(&length);
-    return status;
+    sp_i_arena_free(&memory);
+    return ok ? SP_OK : sp_error_no_memory(err, "balancing");
 }
 
 // ---- number of packs ----
@@ -259,39 +249,29 @@ static bool list_delayed(const balancing *b, sp_packing *packing)
     return true;
 }
 
-static bool add_packs(const balancing *b, const sp_i_rows *rows, sp_packing *packing)
-{
-    bool ok = true;
-    for (size_t p = 0; ok && p < rows->count; p++) {
-        ok = sp_pack_list_begin(&packing->forward, (int)(p % b->dp), 1);
-        for (size_t i = rows->first[p]; ok && i < rows->first[p + 1]; i++) {
-            int64_t tokens = b->batch->tokens[rows->sample[i]];
-            sp_slice slice = {
-                .sample = rows->sample[i], .tokens = tokens, .computed_tokens = tokens};
-            ok = sp_pack_list_add(&packing->forward, slice, true);
-        }
-    }
-    return ok;
-}
-
 static sp_status write_packing(balancing *b, size_t packs, sp_packing *packing, sp_error *err)
 {
     drop_left(b);
     sp_i_rows rows;
-    const sp_batch placed = {.count = b->count};
-    sp_status status = sp_i_rows_init(&rows, &placed, err);
+    sp_status status = sp_i_rows_init(&rows, b->count, err);
     if (status != SP_OK) {
         return status;
     }
-    sp_i_rows_gather(&rows, &placed, b->order, b->pack_of, packs);
-    if (!add_packs(b, &rows, packing) || !list_delayed(b, packing)) {
+    sp_i_rows_gather(&rows, b->order, b->pack_of, b->count, packs);
+    bool ok = true;
+    for (size_t p = 0; ok && p < rows.count; p++) {
+        size_t first = rows.first[p];
+        ok = sp_i_add_row(packing, (int)(p % b->dp), 1, &rows.sample[first],
+                          rows.first[p + 1] - first);
+    }
+    if (!ok || !list_delayed(b, packing)) {
         status = sp_error_no_memory(err, "a packing");
     }
     sp_i_rows_fini(&rows);
     return status;
 }
 
-static sp_status settle(balancing *b, sp_error *err)
+static sp_status prepare(balancing *b, sp_error *err)
 {
     const sp_scenario *scenario = b->input->scenario;
     const sp_strategy_spec *spec = &scenario->strategy;
@@ -307,10 +287,10 @@ static sp_status settle(balancing *b, sp_error *err)
                            "a pack of %lld tokens does not hold a sample of %lld, the context",
                            (long long)b->cap_tokens, (long long)context);
     }
-    b->waits = sp_i_calloc(b->batch->count, sizeof *b->waits);
-    b->order = sp_i_calloc(b->batch->count, sizeof *b->order);
-    b->pack_of = sp_i_calloc(b->batch->count, sizeof *b->pack_of);
-    if (b->waits == NULL || b->order == NULL || b->pack_of == NULL) {
+    b->waits = sp_i_arena_take(&b->memory, b->batch->count, sizeof *b->waits);
+    b->order = sp_i_arena_take(&b->memory, b->batch->count, sizeof *b->order);
+    b->pack_of = sp_i_arena_take(&b->memory, b->batch->count, sizeof *b->pack_of);
+    if (b->memory.failed) {
         return sp_error_no_memory(err, "balancing");
     }
     return sp_i_work_measure(b->input->cost, context < TYPICAL_TOKENS ? context : TYPICAL_TOKENS,
@@ -327,7 +307,7 @@ sp_status sp_i_pack_balanced(const sp_strategy_input *input, sp_packing *packing
     sp_packing_init(packing, input->batch, scenario->layout.dp);
     size_t packs =
         scenario->microbatches > 0 ? (size_t)scenario->microbatches * b.dp : usual_packs(&b);
-    sp_status status = settle(&b, err);
+    sp_status status = prepare(&b, err);
     if (status == SP_OK) {
         status = choose_documents(&b, packs, err);
     }
@@ -337,9 +317,7 @@ sp_status sp_i_pack_balanced(const sp_strategy_input *input, sp_packing *packing
     if (status == SP_OK) {
         status = write_packing(&b, packs, packing, err);
     }
-    sp_i_free(b.waits);
-    sp_i_free(b.order);
-    sp_i_free(b.pack_of);
+    sp_i_arena_free(&b.memory);
     if (status != SP_OK) {
         sp_packing_fini(packing);
     }

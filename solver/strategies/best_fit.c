@@ -76,3 +76,96 @@ bool sp_i_best_fit_open(sp_i_best_fit *fit, int64_t room, uint32_t row)
     }
     return true;
 }
+
+typedef struct packer {
+    sp_i_pack_kinds *kinds;
+    sp_i_best_fit open;
+    int64_t context;
+    int64_t max_per_pack;
+} packer;
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+// Of kinds with equal room the newest is taken first, as by the authors' program.
+static uint32_t turned(uint32_t kind)
+{
+    return UINT32_MAX - kind;
+}
+
+static bool open_kind(packer *p, uint32_t index)
+{
+    const sp_i_pack_kind *kind = &p->kinds->kind[index];
+    return kind->packs == 0 || kind->room == 0 || kind->samples == p->max_per_pack ||
+           sp_i_best_fit_open(&p->open, kind->room, turned(index));
+}
+
+static bool add_kind(packer *p, sp_i_pack_kind kind)
+{
+    sp_i_pack_kinds *kinds = p->kinds;
+    void *items = kinds->kind;
+    bool ok = kinds->count < INT32_MAX &&
+              sp_i_reserve(&items, &kinds->capacity, kinds->count + 1, sizeof *kinds->kind);
+    kinds->kind = items;
+    if (!ok) {
+        return false;
+    }
+    kinds->kind[kinds->count] = kind;
+    return open_kind(p, (uint32_t)kinds->count++);
+}
+
+// The kind with the least room that suffices, or empty packs, as many as are wanted.
+static sp_i_pack_kind take_base(packer *p, int64_t tokens, int32_t *index)
+{
+    uint32_t found;
+    if (sp_i_best_fit_take(&p->open, tokens, &found)) {
+        *index = (int32_t)turned(found);
+        return p->kinds->kind[*index];
+    }
+    *index = -1;
+    return (sp_i_pack_kind){.room = p->context, .packs = INT64_MAX};
+}
+
+// Places all samples of one length.
+static bool place(packer *p, const sp_i_length_count *lengths, size_t length)
+{
+    int64_t tokens = lengths[length].tokens;
+    bool ok = true;
+    for (int64_t left = lengths[length].samples; ok && left > 0;) {
+        int32_t index;
+        sp_i_pack_kind base = take_base(p, tokens, &index);
+        int64_t fit = least(base.room / tokens, p->max_per_pack - base.samples);
+        int64_t repeat = least(fit, left);
+        int64_t packs = least(base.packs, left / repeat);
+        left -= packs * repeat;
+        if (index >= 0) {
+            p->kinds->kind[index].packs -= packs;
+            ok = open_kind(p, (uint32_t)index);
+        }
+        ok = ok && add_kind(p, (sp_i_pack_kind){.base = index,
+                                                .length = (int32_t)length,
+                                                .repeat = repeat,
+                                                .samples = base.samples + repeat,
+                                                .room = base.room - repeat * tokens,
+                                                .packs = packs});
+    }
+    return ok;
+}
+
+sp_status sp_i_histogram_pack(const sp_i_length_count *lengths, size_t length_count,
+                              int64_t context, int64_t max_per_pack, sp_i_pack_kinds *kinds,
+                              sp_error *err)
+{
+    *kinds = (sp_i_pack_kinds){0};
+    packer p = {.kinds = kinds,
+                .context = context,
+                .max_per_pack = max_per_pack > 0 ? max_per_pack : INT64_MAX};
+    bool ok = true;
+    for (size_t i = 0; ok && i < length_count; i++) {
+        ok = place(&p, lengths, i);
+    }
+    sp_i_best_fit_fini(&p.open);
+    return ok ? SP_OK : sp_error_no_memory(err, "packing");
+}

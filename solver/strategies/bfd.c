@@ -32,24 +32,18 @@ static bool best_fit(const sp_strategy_input *input, const int32_t *order, size_
     return ok;
 }
 
-static sp_status fill(sp_i_rows *rows, const sp_strategy_input *input, sp_error *err)
+static sp_status fill(sp_i_rows *rows, const sp_strategy_input *input, const int32_t *order,
+                      sp_error *err)
 {
-    const sp_batch *batch = input->batch;
-    int32_t *order = NULL;
-    sp_status status = sp_i_order_descending(batch, &order, err);
-    if (status != SP_OK) {
-        return status;
-    }
     size_t count = 0;
-    size_t *row_of = sp_i_malloc(batch->count * sizeof *row_of);
-    if (row_of != NULL && best_fit(input, order, row_of, &count)) {
-        sp_i_rows_gather(rows, batch, order, row_of, count);
-    } else {
-        status = sp_error_no_memory(err, "packing");
+    size_t samples = input->batch->count;
+    size_t *row_of = sp_i_malloc(samples * sizeof *row_of);
+    bool ok = row_of != NULL && best_fit(input, order, row_of, &count);
+    if (ok) {
+        sp_i_rows_gather(rows, order, row_of, samples, count);
     }
-    sp_i_free(order);
     sp_i_free(row_of);
-    return status;
+    return ok ? SP_OK : sp_error_no_memory(err, "packing");
 }
 
 sp_status sp_i_pack_bfd(const sp_strategy_input *input, sp_packing *packing, sp_error *err)

@@ -6,7 +6,6 @@
 // level (PP-balance). Ranks may run different numbers of micro-batches. Selective offload is not
 // part of it: memory.offload_ratio is.
 #include "sim/base/alloc.h"
-#include "solver/merged.h"
 #include "solver/rows.h"
 #include "solver/strategy_list.h"
 
@@ -57,12 +56,12 @@ static bool add_rings(hdp *h)
             h->load_s[r] = end_s;
         }
         ok = sp_pack_list_begin(&h->packing->forward, best, degree) &&
-             sp_i_merged_add(h->packing, h->order[h->rings++]);
+             sp_i_add_sample(h->packing, h->order[h->rings++]);
     }
     return ok;
 }
 
-static void deal_to_least(hdp *h)
+static void assign_to_least(hdp *h)
 {
     for (size_t i = h->rings; i < h->input->batch->count; i++) {
         int best = 0;
@@ -94,7 +93,7 @@ static double level_s(const hdp *h, double work)
     return high;
 }
 
-static void deal_in_runs(hdp *h)
+static void assign_in_runs(hdp *h)
 {
     double left_s = 0.0;
     for (size_t i = h->rings; i < h->input->batch->count; i++) {
@@ -129,7 +128,7 @@ static bool add_microbatches(hdp *h)
                 ok = sp_pack_list_begin(&h->packing->forward, r, 1);
                 room = h->rank_tokens;
             }
-            ok = ok && sp_i_merged_add(h->packing, h->order[i]);
+            ok = ok && sp_i_add_sample(h->packing, h->order[i]);
             room -= tokens;
         }
     }
@@ -152,13 +151,14 @@ sp_status sp_i_pack_bytescale(const sp_strategy_input *input, sp_packing *packin
     if (status != SP_OK) {
         return status;
     }
-    h.load_s = sp_i_calloc((size_t)dp, sizeof *h.load_s);
-    h.rank = sp_i_malloc(batch->count * sizeof *h.rank);
-    bool ok = h.load_s != NULL && h.rank != NULL && add_rings(&h);
+    sp_i_arena memory = {0};
+    h.load_s = sp_i_arena_take(&memory, (size_t)dp, sizeof *h.load_s);
+    h.rank = sp_i_arena_take(&memory, batch->count, sizeof *h.rank);
+    bool ok = !memory.failed && add_rings(&h);
     if (ok && input->scenario->layout.pp == 1) {
-        deal_to_least(&h);
+        assign_to_least(&h);
     } else if (ok) {
-        deal_in_runs(&h);
+        assign_in_runs(&h);
     }
     ok = ok && add_microbatches(&h);
     status = ok ? sp_i_merged_order(input, packing, err) : sp_error_no_memory(err, "a packing");
@@ -166,7 +166,6 @@ sp_status sp_i_pack_bytescale(const sp_strategy_input *input, sp_packing *packin
         sp_packing_fini(packing);
     }
     sp_i_free(h.order);
-    sp_i_free(h.load_s);
-    sp_i_free(h.rank);
+    sp_i_arena_free(&memory);
     return status;
 }

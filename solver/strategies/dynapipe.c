@@ -9,11 +9,11 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "solver/evaluate/oom_diagnosis.h"
 #include "solver/rows.h"
+#include "solver/slicing.h"
+#include "solver/step/step.h"
 #include "solver/strategies/karmarkar_karp.h"
 #include "solver/strategy_list.h"
-#include "solver/terapipe_slices.h"
 
 // Micro-batches that are weighed, and how fine the search is: it may stop (c-1) t / STEPS short of
 // the optimum for the time t of the longest sample.
@@ -250,14 +250,14 @@ static sp_status refuse(const search *find, sp_error *err)
 {
     const sp_scenario *scenario = find->input->scenario;
     char text[SP_WARNING_TEXT];
-    sp_oom_diagnosis shortage;
+    sp_oom_diagnosis oom;
     sp_packing alone;
     sp_packing_init(&alone, find->input->batch, scenario->layout.dp);
     sp_status status = add_group(find, 0, 1, &alone.forward)
-                           ? sp_oom_diagnosis_find(scenario, &alone, 0, &shortage, err)
+                           ? sp_oom_diagnosis_find(scenario, &alone, 0, &oom, err)
                            : sp_error_no_memory(err, "a packing");
-    if (status == SP_OK && sp_oom_diagnosis_is_of_sample(&shortage)) {
-        sp_oom_diagnosis_text(&shortage, text);
+    if (status == SP_OK && sp_oom_diagnosis_is_of_sample(&oom)) {
+        sp_oom_diagnosis_text(&oom, text);
         status =
             sp_error_in(err, SP_ERR_INFEASIBLE, scenario->source, "memory.limit_gib", "%s", text);
     } else if (status == SP_OK) {

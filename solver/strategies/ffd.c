@@ -31,42 +31,41 @@ static void take_room(room_tree *tree, size_t row, int64_t tokens)
     }
 }
 
-sp_status sp_i_rows_first_fit(sp_i_rows *rows, const sp_strategy_input *input, sp_error *err)
+sp_status sp_i_rows_first_fit(sp_i_rows *rows, const sp_batch *batch, const int32_t *order,
+                              size_t samples, int64_t context, sp_error *err)
 {
-    const sp_batch *batch = input->batch;
     room_tree tree = {.leaves = 1};
-    while (tree.leaves < batch->count) {
+    while (tree.leaves < samples) {
         tree.leaves *= 2;
     }
-    int32_t *order = NULL;
-    size_t *row_of = sp_i_malloc(batch->count * sizeof *row_of);
+    size_t *row_of = sp_i_malloc(samples * sizeof *row_of);
     tree.room = sp_i_malloc(2 * tree.leaves * sizeof *tree.room);
-    sp_status status = row_of == NULL || tree.room == NULL
-                           ? sp_error_no_memory(err, "packing")
-                           : sp_i_order_descending(batch, &order, err);
-    if (status != SP_OK) {
-        goto out;
+    bool ok = row_of != NULL && tree.room != NULL;
+    for (size_t node = 0; ok && node < 2 * tree.leaves; node++) {
+        tree.room[node] = context;
     }
-    for (size_t node = 0; node < 2 * tree.leaves; node++) {
-        tree.room[node] = input->context;
-    }
-    for (size_t i = 0; i < batch->count; i++) {
+    size_t count = 0;
+    for (size_t i = 0; ok && i < samples; i++) {
         int64_t tokens = batch->tokens[order[i]];
         row_of[i] = first_with_room(&tree, tokens);
         take_room(&tree, row_of[i], tokens);
-        if (row_of[i] >= rows->count) {
-            rows->count = row_of[i] + 1;
-        }
+        count = row_of[i] >= count ? row_of[i] + 1 : count;
     }
-    sp_i_rows_gather(rows, batch, order, row_of, rows->count);
-out:
-    sp_i_free(order);
+    if (ok) {
+        sp_i_rows_gather(rows, order, row_of, samples, count);
+    }
     sp_i_free(row_of);
     sp_i_free(tree.room);
-    return status;
+    return ok ? SP_OK : sp_error_no_memory(err, "packing");
+}
+
+static sp_status fill(sp_i_rows *rows, const sp_strategy_input *input, const int32_t *order,
+                      sp_error *err)
+{
+    return sp_i_rows_first_fit(rows, input->batch, order, input->batch->count, input->context, err);
 }
 
 sp_status sp_i_pack_ffd(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
-    return sp_i_pack_rows(input, sp_i_rows_first_fit, packing, err);
+    return sp_i_pack_rows(input, fill, packing, err);
 }

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "solver/merged.h"
 #include "solver/rows.h"
 #include "solver/strategy_list.h"
 
@@ -227,29 +226,22 @@ static int first_rank(const round *r, int before)
     return first;
 }
 
-static bool add_packs(const round *r, sp_packing *packing)
+// A pack for each sample in order of placing, or for each block where rounds are packed. No block
+// is empty: its first sample is never taken back.
+static bool add_packs(const round *r, bool packed, sp_packing *packing)
 {
     bool ok = true;
-    for (size_t i = 0; ok && i < r->placed_count; i++) {
-        int k = r->placed[i].block;
-        if (r->placed[i].sample >= 0) {
-            ok = sp_pack_list_begin(&packing->forward, first_rank(r, k), r->blocks[k].degree) &&
-                 sp_i_merged_add(packing, r->placed[i].sample);
-        }
-    }
-    return ok;
-}
-
-// A pack for each block. No block is empty: its first sample is never taken back.
-static bool add_packed(const round *r, sp_packing *packing)
-{
-    bool ok = true;
-    for (int k = 0; ok && k < r->block_count; k++) {
-        ok = sp_pack_list_begin(&packing->forward, first_rank(r, k), r->blocks[k].degree);
+    for (int k = 0; ok && k < (packed ? r->block_count : 1); k++) {
+        ok =
+            !packed || sp_pack_list_begin(&packing->forward, first_rank(r, k), r->blocks[k].degree);
         for (size_t i = 0; ok && i < r->placed_count; i++) {
-            if (r->placed[i].sample >= 0 && r->placed[i].block == k) {
-                ok = sp_i_merged_add(packing, r->placed[i].sample);
+            const placed *p = &r->placed[i];
+            if (p->sample < 0 || (packed && p->block != k)) {
+                continue;
             }
+            ok = (packed || sp_pack_list_begin(&packing->forward, first_rank(r, p->block),
+                                               r->blocks[p->block].degree)) &&
+                 sp_i_add_sample(packing, p->sample);
         }
     }
     return ok;
@@ -277,7 +269,7 @@ sp_status sp_i_pack_hybrid_cp(const sp_strategy_input *input, sp_packing *packin
     const sp_batch *batch = input->batch;
     int dp = input->scenario->layout.dp;
     round r = {.input = input, .rank_tokens = sp_i_merged_rank_tokens(input), .dp = dp};
-    bool *done = NULL;
+    sp_i_arena memory = {0};
     sp_packing_init(packing, batch, dp);
     sp_status status = sp_i_merged_check(input, err);
     if (status == SP_OK) {
@@ -287,10 +279,10 @@ sp_status sp_i_pack_hybrid_cp(const sp_strategy_input *input, sp_packing *packin
         return status;
     }
     r.todo_count = batch->count;
-    r.blocks = sp_i_malloc((size_t)dp * sizeof *r.blocks);
-    r.placed = sp_i_malloc(batch->count * sizeof *r.placed);
-    done = sp_i_calloc(batch->count, sizeof *done);
-    if (r.blocks == NULL || r.placed == NULL || done == NULL) {
+    r.blocks = sp_i_arena_take(&memory, (size_t)dp, sizeof *r.blocks);
+    r.placed = sp_i_arena_take(&memory, batch->count, sizeof *r.placed);
+    bool *done = sp_i_arena_take(&memory, batch->count, sizeof *done);
+    if (memory.failed) {
         status = sp_error_no_memory(err, "a packing");
     }
     while (status == SP_OK && r.todo_count > 0) {
@@ -301,7 +293,7 @@ sp_status sp_i_pack_hybrid_cp(const sp_strategy_input *input, sp_packing *packin
         place(&r);
         trim(&r);
         fill_idle(&r);
-        if (!(input->scenario->strategy.pack_rounds ? add_packed : add_packs)(&r, packing)) {
+        if (!add_packs(&r, input->scenario->strategy.pack_rounds, packing)) {
             status = sp_error_no_memory(err, "a packing");
         }
         leave_rest(&r, done);
@@ -313,8 +305,6 @@ sp_status sp_i_pack_hybrid_cp(const sp_strategy_input *input, sp_packing *packin
         sp_packing_fini(packing);
     }
     sp_i_free(r.todo);
-    sp_i_free(r.blocks);
-    sp_i_free(r.placed);
-    sp_i_free(done);
+    sp_i_arena_free(&memory);
     return status;
 }

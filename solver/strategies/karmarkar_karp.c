@@ -4,50 +4,50 @@
 
 #include "sim/base/alloc.h"
 
-// A part of a sharing: its items as a linked list.
+// A part of a partition: its items as a linked list.
 typedef struct part {
     double weight;
     size_t first, last; // items
-    size_t next;        // part of the sharing, in the places of all parts
+    size_t next;        // part of the partition, in the places of all parts
 } part;
 
-// A sharing of some of the items: its parts that are not empty, heaviest first.
-typedef struct sharing {
+// A partition of some of the items: its parts that are not empty, heaviest first.
+typedef struct partition {
     size_t head; // place of the heaviest
     size_t count;
     double spread; // heaviest less lightest part, the empty ones among them
-} sharing;
+} partition;
 
-typedef struct dealing {
-    size_t parts;      // that are wanted
-    part *places;      // [n]
-    sharing *sharings; // [n]
-    size_t *heap;      // [n] sharings, the most uneven on top
-    size_t count;      // in the heap
-    size_t *next_item; // [n]: in its part
-    part *made;        // [n], while two sharings are combined
-    size_t *free;      // [n], their places
-} dealing;
+typedef struct differencing {
+    sp_i_arena memory;     // of the arrays
+    size_t parts;          // that are wanted
+    part *places;          // [n]
+    partition *partitions; // [n]
+    size_t *heap;          // [n] partitions, the most uneven on top
+    size_t count;          // in the heap
+    size_t *next_item;     // [n]: in its part
+    part *made;            // [n], while two partitions are combined
+    size_t *free;          // [n], their places
+} differencing;
 
-static bool dealing_init(dealing *d, const double *weight, size_t n, int parts);
-static void dealing_fini(dealing *d);
-static void sink(dealing *d, size_t at);
-static void combine(dealing *d, sharing *a, const sharing *b);
+static bool differencing_init(differencing *d, const double *weight, size_t n, int parts);
+static void sink(differencing *d, size_t at);
+static void combine(differencing *d, partition *a, const partition *b);
 
 sp_status sp_i_karmarkar_karp(const double *weight, size_t n, int parts, int *part_of,
                               sp_error *err)
 {
-    dealing d;
-    bool ok = dealing_init(&d, weight, n, parts);
+    differencing d;
+    bool ok = differencing_init(&d, weight, n, parts);
     while (ok && d.count > 1) {
         size_t a = d.heap[0];
         d.heap[0] = d.heap[--d.count];
         sink(&d, 0);
-        combine(&d, &d.sharings[d.heap[0]], &d.sharings[a]);
+        combine(&d, &d.partitions[d.heap[0]], &d.partitions[a]);
         sink(&d, 0);
     }
     if (ok && n > 0) {
-        const sharing *last = &d.sharings[d.heap[0]];
+        const partition *last = &d.partitions[d.heap[0]];
         size_t place = last->head;
         for (size_t p = 0; p < last->count; p++, place = d.places[place].next) {
             size_t item = d.places[place].first;
@@ -57,26 +57,26 @@ sp_status sp_i_karmarkar_karp(const double *weight, size_t n, int parts, int *pa
             part_of[item] = (int)p;
         }
     }
-    dealing_fini(&d);
-    return ok ? SP_OK : sp_error_no_memory(err, "dealing micro-batches");
+    sp_i_arena_free(&d.memory);
+    return ok ? SP_OK : sp_error_no_memory(err, "assigning micro-batches");
 }
 
-static bool dealing_init(dealing *d, const double *weight, size_t n, int parts)
+static bool differencing_init(differencing *d, const double *weight, size_t n, int parts)
 {
-    *d = (dealing){.parts = (size_t)parts, .count = n};
-    d->places = sp_i_calloc(n, sizeof *d->places);
-    d->sharings = sp_i_calloc(n, sizeof *d->sharings);
-    d->heap = sp_i_calloc(n, sizeof *d->heap);
-    d->next_item = sp_i_calloc(n, sizeof *d->next_item);
-    d->made = sp_i_calloc(n, sizeof *d->made);
-    d->free = sp_i_calloc(n, sizeof *d->free);
-    if (d->places == NULL || d->sharings == NULL || d->heap == NULL || d->next_item == NULL ||
-        d->made == NULL || d->free == NULL) {
+    *d = (differencing){.parts = (size_t)parts, .count = n};
+    d->places = sp_i_arena_take(&d->memory, n, sizeof *d->places);
+    d->partitions = sp_i_arena_take(&d->memory, n, sizeof *d->partitions);
+    d->heap = sp_i_arena_take(&d->memory, n, sizeof *d->heap);
+    d->next_item = sp_i_arena_take(&d->memory, n, sizeof *d->next_item);
+    d->made = sp_i_arena_take(&d->memory, n, sizeof *d->made);
+    d->free = sp_i_arena_take(&d->memory, n, sizeof *d->free);
+    if (d->memory.failed) {
         return false;
     }
     for (size_t i = 0; i < n; i++) {
         d->places[i] = (part){.weight = weight[i], .first = i, .last = i};
-        d->sharings[i] = (sharing){.head = i, .count = 1, .spread = parts > 1 ? weight[i] : 0.0};
+        d->partitions[i] =
+            (partition){.head = i, .count = 1, .spread = parts > 1 ? weight[i] : 0.0};
         d->heap[i] = i;
     }
     for (size_t i = n / 2; i > 0; i--) {
@@ -85,24 +85,14 @@ static bool dealing_init(dealing *d, const double *weight, size_t n, int parts)
     return true;
 }
 
-static void dealing_fini(dealing *d)
+static bool is_before(const differencing *d, size_t a, size_t b)
 {
-    sp_i_free(d->places);
-    sp_i_free(d->sharings);
-    sp_i_free(d->heap);
-    sp_i_free(d->next_item);
-    sp_i_free(d->made);
-    sp_i_free(d->free);
-}
-
-static bool is_before(const dealing *d, size_t a, size_t b)
-{
-    double x = d->sharings[a].spread;
-    double y = d->sharings[b].spread;
+    double x = d->partitions[a].spread;
+    double y = d->partitions[b].spread;
     return x > y || (!(x < y) && a < b);
 }
 
-static void sink(dealing *d, size_t at)
+static void sink(differencing *d, size_t at)
 {
     size_t moved = d->heap[at];
     for (size_t child = 2 * at + 1; child < d->count; child = 2 * at + 1) {
@@ -129,7 +119,7 @@ static int heaviest_first(const void *a, const void *b)
 
 // Into `a`: the heaviest parts of `b` take the empty ones of `a`, the others join the lightest of
 // `a`, heavy to light.
-static void combine(dealing *d, sharing *a, const sharing *b)
+static void combine(differencing *d, partition *a, const partition *b)
 {
     size_t both = 0;
     for (size_t i = 0, place = a->head; i < a->count; i++, place = d->places[place].next) {
@@ -157,7 +147,7 @@ static void combine(dealing *d, sharing *a, const sharing *b)
         d->places[d->free[i]].next = i + 1 < count ? d->free[i + 1] : 0;
     }
     double lightest = count == d->parts ? d->made[count - 1].weight : 0.0;
-    *a = (sharing){.head = d->free[0], .count = count, .spread = d->made[0].weight - lightest};
+    *a = (partition){.head = d->free[0], .count = count, .spread = d->made[0].weight - lightest};
 }
 
 // ---- micro-batches ----
@@ -195,7 +185,7 @@ sp_status sp_i_assign_by_time(sp_packing *packing, sp_cost_model *cost, int reta
     int *rank = sp_i_calloc(count, sizeof *rank);
     sp_status status = SP_OK;
     if (weight == NULL || rank == NULL) {
-        status = sp_error_no_memory(err, "dealing micro-batches");
+        status = sp_error_no_memory(err, "assigning micro-batches");
     } else {
         weigh(&packing->forward, cost, retained, weight);
         status = sp_i_karmarkar_karp(weight, count, packing->dp, rank, err);

@@ -1,4 +1,4 @@
-// Micro-batches dealt to the data-parallel ranks by their time. Private to solver.
+// Micro-batches assigned to the data-parallel ranks by their time. Private to solver.
 #ifndef SLIMPACK_SOLVER_STRATEGIES_KARMARKAR_KARP_H
 #define SLIMPACK_SOLVER_STRATEGIES_KARMARKAR_KARP_H
 
@@ -6,9 +6,9 @@
 
 #include "sim/cost/cost_model.h"
 
-// Shares weights >= 0 out to `parts` parts, none of them much heavier than the others: part[i] <
-// parts. The differencing method of Karmarkar and Karp (1982): of the two sharings that are most
-// uneven one is turned over on the other, heavy parts on light ones, until one sharing is left.
+// Partitions weights >= 0 into `parts` parts, none of them much heavier than the others: part[i] <
+// parts. The differencing method of Karmarkar and Karp (1982): of the two partitions that are most
+// uneven one is turned over on the other, heavy parts on light ones, until one partition is left.
 // O(n (parts + log n)) time, O(n) memory.
 sp_status sp_i_karmarkar_karp(const double *weight, size_t n, int parts, int *part, sp_error *err);
 

@@ -70,46 +70,26 @@ static bool renumber(size_t *row_of, size_t samples, size_t rows)
     return true;
 }
 
-static sp_status fill_in_order(sp_i_rows *rows, const sp_strategy_input *input,
-                               const int32_t *order, sp_error *err)
+static sp_status fill(sp_i_rows *rows, const sp_strategy_input *input, const int32_t *order,
+                      sp_error *err)
 {
-    const sp_batch *batch = input->batch;
+    size_t samples = input->batch->count;
     histogram h = {0};
     sp_i_pack_kinds kinds = {0};
-    size_t *row_of = sp_i_malloc(batch->count * sizeof *row_of);
-    sp_status status = SP_OK;
-    if (row_of == NULL || !histogram_make(batch, order, &h)) {
-        status = sp_error_no_memory(err, "packing");
-        goto out;
+    size_t *row_of = sp_i_malloc(samples * sizeof *row_of);
+    bool ok = row_of != NULL && histogram_make(input->batch, order, &h) &&
+              sp_i_histogram_pack(h.lengths, h.count, input->context,
+                                  input->scenario->strategy.max_per_pack, &kinds, err) == SP_OK;
+    size_t count = ok ? hand_out(&kinds, h.next, row_of) : 0;
+    ok = ok && renumber(row_of, samples, count);
+    if (ok) {
+        sp_i_rows_gather(rows, order, row_of, samples, count);
     }
-    status = sp_i_histogram_pack(h.lengths, h.count, input->context,
-                                 input->scenario->strategy.max_per_pack, &kinds, err);
-    if (status != SP_OK) {
-        goto out;
-    }
-    size_t count = hand_out(&kinds, h.next, row_of);
-    if (!renumber(row_of, batch->count, count)) {
-        status = sp_error_no_memory(err, "packing");
-        goto out;
-    }
-    sp_i_rows_gather(rows, batch, order, row_of, count);
-out:
     sp_i_free(h.lengths);
     sp_i_free(h.next);
     sp_i_free(kinds.kind);
     sp_i_free(row_of);
-    return status;
-}
-
-static sp_status fill(sp_i_rows *rows, const sp_strategy_input *input, sp_error *err)
-{
-    int32_t *order = NULL;
-    sp_status status = sp_i_order_descending(input->batch, &order, err);
-    if (status == SP_OK) {
-        status = fill_in_order(rows, input, order, err);
-        sp_i_free(order);
-    }
-    return status;
+    return ok ? SP_OK : sp_error_no_memory(err, "packing");
 }
 
 sp_status sp_i_pack_lpfhp(const sp_strategy_input *input, sp_packing *packing, sp_error *err)

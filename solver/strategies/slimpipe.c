@@ -1,7 +1,7 @@
 // SlimPipe (Li et al., arXiv 2504.14519): rows in the order of the batch, as Megatron-LM packs
 // them, each cut into uniform slices that run through the pipeline one after the other. The paper
-// leaves the rows of a data-parallel rank as they come; here they are dealt to the ranks by their
-// time, which costs nothing and which it needs on data of varying length.
+// leaves the rows of a data-parallel rank as they come; here they are assigned to the ranks by
+// their time, which costs nothing and which it needs on data of varying length.
 #include "solver/slicing.h"
 #include "solver/strategies/karmarkar_karp.h"
 #include "solver/strategy_list.h"

@@ -14,7 +14,6 @@
 
 #include "sim/base/progress.h"
 #include "sim/workload/batch.h"
-#include "solver/slimpack/assignment.h"
 #include "solver/slimpack/makespan.h"
 #include "solver/strategies/karmarkar_karp.h"
 

@@ -33,4 +33,18 @@ expect "--samples --seed" slimpack lengths --s
 expect "some.json" slimpack lengths so
 expect "" slimpack lengths --column so
 expect "lengths" slimpack help le
+
+# Every strategy of the list is in the help of compare and completes as the last of several. The
+# list is read where the program refuses a strategy that is none.
+known=$("$program" compare some.json --strategies zzzzzzzzzzzzzzzz 2>&1 |
+    sed -n 's/.*(known: \(.*\)).*/\1/p' | tr -d ,)
+[ -n "$known" ] || { echo "no list of strategies"; failed=1; }
+for strategy in $known; do
+    "$program" help compare | grep -q "^  $strategy  *[a-z]" ||
+        { echo "no strategy '$strategy' in the help of compare"; failed=1; }
+    case " $(complete_words slimpack compare --strategies "padded,$strategy") " in
+    *" padded,$strategy "*) ;;
+    *) echo "no completion of strategy '$strategy'"; failed=1 ;;
+    esac
+done
 exit "$failed"

@@ -16,7 +16,7 @@
 
 #include "sim/base/prng.h"
 #include "sim/workload/distribution.h"
-#include "solver/flexsp/flexsp_solve.h"
+#include "solver/flexsp/flexsp.h"
 #include "tests/support/test_main.h"
 
 enum { RANKS = 64, DEGREES = 7, SAMPLES = 512, BATCHES = 40 };

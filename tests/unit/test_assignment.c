@@ -5,7 +5,6 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
-#include "solver/slimpack/assignment.h"
 #include "solver/slimpack/makespan.h"
 #include "tests/support/test_main.h"
 

@@ -8,9 +8,9 @@
 #include "sim/base/prng.h"
 #include "sim/engine/engine.h"
 #include "sim/schedule/schedule.h"
-#include "solver/flexsp/flexsp_solve.h"
-#include "solver/merged.h"
+#include "solver/flexsp/flexsp.h"
 #include "solver/mip.h"
+#include "solver/rows.h"
 #include "solver/strategy.h"
 #include "tests/support/random_step.h"
 #include "tests/support/scenario_run.h"
@@ -245,7 +245,7 @@ static void random_groups_in_order(void **state)
             }
             int first = degree * (int)sp_prng_below(&prng, (uint64_t)(dp / degree));
             assert_true(sp_pack_list_begin(&packing.forward, first, degree));
-            assert_true(sp_i_merged_add(&packing, (int32_t)i));
+            assert_true(sp_i_add_sample(&packing, (int32_t)i));
         }
         sp_status before = plan_status(&b, SP_SCHEDULE_1F1B, &packing);
         deadlocks += before != SP_OK;

@@ -6,9 +6,9 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
+#include "solver/slicing.h"
 #include "solver/strategies/karmarkar_karp.h"
 #include "solver/strategy.h"
-#include "solver/terapipe_slices.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "sim/base/alloc.h"
-#include "solver/slimpack/rank_groups.h"
+#include "solver/slimpack/rank_split.h"
 #include "tests/support/scenario_fixture.h"
 
 typedef struct fixture {

@@ -1,8 +1,8 @@
 // What packs hold and the room that leaves: tables against the costs that they come from, and plans
 // that were found to fit against the simulated memory.
 #include "sim/base/alloc.h"
-#include "solver/evaluate/pack_memory.h"
 #include "solver/slimpack/slimpack_search.h"
+#include "solver/step/packflow.h"
 #include "tests/support/drawn_packs.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"

@@ -7,7 +7,7 @@
 #include "sim/plan/plan_check.h"
 #include "sim/plan/plan_json.h"
 #include "solver/evaluate/plan_batch.h"
-#include "solver/plan_rules.h"
+#include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

@@ -4,7 +4,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
-#include "solver/slimpack/rank_groups.h"
+#include "solver/slimpack/rank_split.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_SAMPLES = 300, MOST_RANKS = 32 };

@@ -5,7 +5,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "solver/evaluate/evaluate_private.h"
+#include "solver/step/step.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"

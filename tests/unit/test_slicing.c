@@ -6,7 +6,6 @@
 #include "sim/base/prng.h"
 #include "sim/schedule/schedule.h"
 #include "solver/slicing.h"
-#include "solver/terapipe_slices.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_SAMPLES = 40 };

@@ -7,7 +7,6 @@
 
 #include "sim/base/prng.h"
 #include "solver/evaluate/plan_batch.h"
-#include "solver/plan_rules.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"

@@ -2,15 +2,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sim/scenario/scenario.h"
-#include "solver/evaluate/evaluate_private.h"
+#include "sim/model/inventory.h"
+#include "solver/step/step.h"
 #include "solver/strategy.h"
 
 static double published_bubble(const sp_scenario *scenario);
 static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_other_gpu(const sp_scenario *scenario, sp_warnings *warnings);
 
-void sp_i_evaluate_describe(const sp_scenario *scenario, sp_result *result)
+void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
 {
     *result = (sp_result){.layout = scenario->layout,
                           .seed = scenario->workload.seed,
@@ -44,22 +44,6 @@ void sp_i_evaluate_describe(const sp_scenario *scenario, sp_result *result)
         sp_strategy_is_lossless(sp_strategy_find(scenario->strategy.kind), &scenario->strategy);
     warn_of_free_settings(scenario, &result->warnings);
     warn_of_other_gpu(scenario, &result->warnings);
-}
-
-void sp_i_evaluate_warn_of_batches(sp_result *result, const sp_batches *batches)
-{
-    if (batches->dropped > 0) {
-        sp_warnings_add(&result->warnings, "samples longer than the context, dropped: %lld",
-                        (long long)batches->dropped);
-    }
-    if (batches->truncated > 0) {
-        sp_warnings_add(&result->warnings, "samples longer than the context, truncated: %lld",
-                        (long long)batches->truncated);
-    }
-    if (batches->wrapped) {
-        sp_warnings_add(&result->warnings,
-                        "the list of lengths is shorter than the batches: it was started again");
-    }
 }
 
 // Closed form of the zero-bubble tables for interleaved 1F1B (arXiv 2401.10241, Table 5): bubble
@@ -118,4 +102,58 @@ static void warn_of_other_gpu(const sp_scenario *scenario, sp_warnings *warnings
                         "against the latter's peak",
                         scenario->profile.name, scenario->profile.gpu, scenario->cluster.gpu);
     }
+}
+
+// What a batch amounts to: micro-batches, tokens, FLOPs.
+void sp_i_step_recompute(sp_i_steps *steps)
+{
+    const sp_scenario *scenario = steps->scenario;
+    sp_layout alone = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
+    sp_inventory ops;
+    sp_inventory_build(&scenario->model, &alone, &scenario->memory.stack,
+                       scenario->memory.attention, scenario->memory.recompute, SP_PART_LAYER,
+                       SP_PASS_RECOMPUTE, &ops);
+    double layers = (double)scenario->model.layers;
+    steps->recompute_flops_per_token =
+        layers * sp_inventory_flops(&ops, &scenario->model, &alone, SP_PASS_RECOMPUTE, 1.0, 0.0);
+    steps->recompute_flops_per_pair2 =
+        layers * sp_inventory_flops(&ops, &scenario->model, &alone, SP_PASS_RECOMPUTE, 0.0, 1.0);
+}
+
+int64_t sp_i_step_microbatches(const sp_packing *packing)
+{
+    int64_t count = 0;
+    for (size_t k = 0; k < packing->forward.count; k++) {
+        count += k == 0 ||
+                 packing->forward.packs[k].microbatch != packing->forward.packs[k - 1].microbatch;
+    }
+    return count;
+}
+
+void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batch_facts *facts)
+{
+    const sp_model *model = &steps->scenario->model;
+    double pairs2 = 0.0;
+    double full2 = 0.0;
+    facts->microbatches = sp_i_step_microbatches(packing);
+    if (steps->scenario->uniform) {
+        return;
+    }
+    for (size_t k = 0; k < packing->forward.count; k++) {
+        facts->tokens += packing->forward.packs[k].tokens;
+        facts->computed_tokens += packing->forward.packs[k].computed;
+    }
+    for (size_t s = 0; s < packing->forward.slice_count; s++) {
+        const sp_slice *slice = &packing->forward.slices[s];
+        double l = (double)slice->tokens;
+        pairs2 += 2.0 * l * (double)slice->begin + l * l;
+        // What a slice's queries would cover without the causal mask: the whole sample.
+        full2 += 2.0 * l * (double)packing->batch->tokens[slice->sample];
+        facts->samples += slice->begin == 0;
+    }
+    double tokens = (double)facts->tokens;
+    facts->model_flops = 3.0 * sp_model_forward_flops(model, tokens, pairs2);
+    facts->full_flops = 3.0 * sp_model_forward_flops(model, tokens, full2);
+    facts->hardware_flops = facts->model_flops + tokens * steps->recompute_flops_per_token +
+                            pairs2 * steps->recompute_flops_per_pair2;
 }

@@ -2,28 +2,27 @@
 #include "sim/base/progress.h"
 #include "sim/base/units.h"
 #include "sim/engine/allocator_replay.h"
-#include "sim/model/inventory.h"
 #include "sim/model/planner_memory.h"
-#include "solver/evaluate/evaluate_private.h"
+#include "solver/step/step.h"
 
-static sp_status plan_memory(const sp_i_evaluation *ev, const sp_packing *packing,
+static sp_status plan_memory(const sp_i_steps *steps, const sp_packing *packing,
                              sp_step_metrics *metrics, sp_error *err);
-static sp_status count_blocks(const sp_i_evaluation *ev, const sp_timeline *timeline,
+static sp_status count_blocks(const sp_i_steps *steps, const sp_timeline *timeline,
                               const sp_step_costs *costs, const sp_memory_timeline *memory,
                               sp_error *err);
-static sp_status explain_peak(const sp_i_evaluation *ev, const sp_timeline *timeline,
+static sp_status explain_peak(const sp_i_steps *steps, const sp_timeline *timeline,
                               const sp_step_costs *costs, const sp_memory_timeline *memory,
                               int64_t peak_bytes, sp_error *err);
 
-sp_status sp_i_evaluate_simulate(sp_i_evaluation *ev, int index, const sp_plan *plan,
-                                 const sp_step_costs *costs, sp_batch_facts *facts, sp_error *err)
+sp_status sp_i_step_simulate(sp_i_steps *steps, int index, const sp_plan *plan,
+                             const sp_step_costs *costs, sp_batch_facts *facts, sp_error *err)
 {
     sp_timeline timeline;
     sp_memory_timeline memory;
     sp_engine_counts counts = {0};
     sp_step_metrics metrics = {0};
-    sp_engine_options engine = ev->options->engine;
-    engine.source = ev->scenario->source;
+    sp_engine_options engine = steps->options->engine;
+    engine.source = steps->scenario->source;
     double started_s = sp_clock_s();
     sp_status status = sp_simulate(plan, costs, &engine, &timeline, &memory, &counts, err);
     if (status != SP_OK) {
@@ -31,33 +30,33 @@ sp_status sp_i_evaluate_simulate(sp_i_evaluation *ev, int index, const sp_plan *
     }
     status = sp_step_metrics_compute(&timeline, &memory, &metrics, err);
     if (status == SP_OK) {
-        status = plan_memory(ev, plan->packing, &metrics, err);
+        status = plan_memory(steps, plan->packing, &metrics, err);
     }
     if (status == SP_OK) {
-        status = count_blocks(ev, &timeline, costs, &memory, err);
+        status = count_blocks(steps, &timeline, costs, &memory, err);
     }
     if (status == SP_OK) {
-        status = explain_peak(ev, &timeline, costs, &memory, metrics.peak_bytes, err);
+        status = explain_peak(steps, &timeline, costs, &memory, metrics.peak_bytes, err);
     }
     facts->simulate_ms += (sp_clock_s() - started_s) * 1e3;
     facts->tasks = (int64_t)counts.tasks;
     facts->edges = (int64_t)counts.edges;
     facts->lower_bound_ns = -1.0;
     facts->work_bound_ns = -1.0;
-    if (status == SP_OK && !ev->options->no_bounds) {
-        status = sp_i_evaluate_bounds(ev, plan, costs, &metrics, facts, err);
+    if (status == SP_OK && !steps->options->no_bounds) {
+        status = sp_i_step_bounds(steps, plan, costs, &metrics, facts, err);
     }
     if (status == SP_OK) {
-        status = sp_result_add(ev->result, &metrics, facts, err);
+        status = sp_result_add(steps->result, &metrics, facts, err);
     }
-    if (status == SP_OK && ev->options->observer != NULL) {
+    if (status == SP_OK && steps->options->observer != NULL) {
         sp_step_view view = {.batch = index,
                              .plan = plan,
                              .costs = costs,
                              .timeline = &timeline,
                              .memory = &memory,
                              .lower_bound_ms = facts->lower_bound_ns / SP_NS_PER_MS};
-        status = ev->options->observer(ev->options->observer_context, &view, err);
+        status = steps->options->observer(steps->options->observer_context, &view, err);
     }
     sp_step_metrics_fini(&metrics);
     sp_timeline_fini(&timeline);
@@ -67,10 +66,10 @@ sp_status sp_i_evaluate_simulate(sp_i_evaluation *ev, int index, const sp_plan *
 
 // Memory by SlimPipe's planner in place of the simulated one: one figure for all ranks, the
 // fullest.
-static sp_status plan_memory(const sp_i_evaluation *ev, const sp_packing *packing,
+static sp_status plan_memory(const sp_i_steps *steps, const sp_packing *packing,
                              sp_step_metrics *metrics, sp_error *err)
 {
-    const sp_scenario *scenario = ev->scenario;
+    const sp_scenario *scenario = steps->scenario;
     sp_schedule_kind kind = scenario->schedule.kind;
     sp_planner_options options = {.order = kind == SP_SCHEDULE_SLIMPIPE  ? SP_PLANNER_SLIMPIPE
                                            : scenario->layout.chunks > 1 ? SP_PLANNER_INTERLEAVED
@@ -104,14 +103,14 @@ static int64_t larger(int64_t a, int64_t b)
 }
 
 // What PyTorch's allocator would count, where that can be said.
-static sp_status count_blocks(const sp_i_evaluation *ev, const sp_timeline *timeline,
+static sp_status count_blocks(const sp_i_steps *steps, const sp_timeline *timeline,
                               const sp_step_costs *costs, const sp_memory_timeline *memory,
                               sp_error *err)
 {
-    const sp_scenario *scenario = ev->scenario;
-    const sp_evaluate_options *options = ev->options;
-    ev->result->reserved_peak_bytes =
-        larger(ev->result->reserved_peak_bytes, options->reserved_bytes);
+    const sp_scenario *scenario = steps->scenario;
+    const sp_evaluate_options *options = steps->options;
+    steps->result->reserved_peak_bytes =
+        larger(steps->result->reserved_peak_bytes, options->reserved_bytes);
     if ((!options->allocator_peak && options->rank_peak == SP_NO_RANK) || scenario->uniform) {
         return SP_OK;
     }
@@ -129,10 +128,10 @@ static sp_status count_blocks(const sp_i_evaluation *ev, const sp_timeline *time
                                      options->rank_peak, &one, &obstacle, err);
     }
     if (status == SP_OK && obstacle != NULL) {
-        sp_warnings_add(&ev->result->warnings, "no peak_memory_allocator_gib: %s", obstacle);
+        sp_warnings_add(&steps->result->warnings, "no peak_memory_allocator_gib: %s", obstacle);
     }
     if (status == SP_OK) {
-        sp_result *r = ev->result;
+        sp_result *r = steps->result;
         r->allocator_peak_bytes = larger(r->allocator_peak_bytes, all.allocated_bytes);
         r->reserved_peak_bytes = larger(r->reserved_peak_bytes, all.reserved_bytes);
         r->rank_peak_bytes = larger(r->rank_peak_bytes, one.allocated_bytes);
@@ -142,70 +141,15 @@ static sp_status count_blocks(const sp_i_evaluation *ev, const sp_timeline *time
 }
 
 // What fills the peak of the batch that has the largest.
-static sp_status explain_peak(const sp_i_evaluation *ev, const sp_timeline *timeline,
+static sp_status explain_peak(const sp_i_steps *steps, const sp_timeline *timeline,
                               const sp_step_costs *costs, const sp_memory_timeline *memory,
                               int64_t peak_bytes, sp_error *err)
 {
-    const sp_scenario *scenario = ev->scenario;
+    const sp_scenario *scenario = steps->scenario;
     if (scenario->uniform || scenario->memory_model != SP_MEMORY_TENSORS ||
-        peak_bytes <= ev->result->peak_bytes) {
+        peak_bytes <= steps->result->peak_bytes) {
         return SP_OK;
     }
     return sp_peak_memory_explain(timeline, memory, costs, &scenario->model, &scenario->memory,
-                                  &ev->result->peak_memory, err);
-}
-
-// What a batch amounts to: micro-batches, tokens, FLOPs.
-void sp_i_evaluate_recompute(sp_i_evaluation *ev)
-{
-    const sp_scenario *scenario = ev->scenario;
-    sp_layout alone = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
-    sp_inventory ops;
-    sp_inventory_build(&scenario->model, &alone, &scenario->memory.stack,
-                       scenario->memory.attention, scenario->memory.recompute, SP_PART_LAYER,
-                       SP_PASS_RECOMPUTE, &ops);
-    double layers = (double)scenario->model.layers;
-    ev->recompute_flops_per_token =
-        layers * sp_inventory_flops(&ops, &scenario->model, &alone, SP_PASS_RECOMPUTE, 1.0, 0.0);
-    ev->recompute_flops_per_pair2 =
-        layers * sp_inventory_flops(&ops, &scenario->model, &alone, SP_PASS_RECOMPUTE, 0.0, 1.0);
-}
-
-int64_t sp_i_evaluate_microbatches(const sp_packing *packing)
-{
-    int64_t count = 0;
-    for (size_t k = 0; k < packing->forward.count; k++) {
-        count += k == 0 ||
-                 packing->forward.packs[k].microbatch != packing->forward.packs[k - 1].microbatch;
-    }
-    return count;
-}
-
-void sp_i_evaluate_count(const sp_i_evaluation *ev, const sp_packing *packing,
-                         sp_batch_facts *facts)
-{
-    const sp_model *model = &ev->scenario->model;
-    double pairs2 = 0.0;
-    double full2 = 0.0;
-    facts->microbatches = sp_i_evaluate_microbatches(packing);
-    if (ev->scenario->uniform) {
-        return;
-    }
-    for (size_t k = 0; k < packing->forward.count; k++) {
-        facts->tokens += packing->forward.packs[k].tokens;
-        facts->computed_tokens += packing->forward.packs[k].computed;
-    }
-    for (size_t s = 0; s < packing->forward.slice_count; s++) {
-        const sp_slice *slice = &packing->forward.slices[s];
-        double l = (double)slice->tokens;
-        pairs2 += 2.0 * l * (double)slice->begin + l * l;
-        // What a slice's queries would cover without the causal mask: the whole sample.
-        full2 += 2.0 * l * (double)packing->batch->tokens[slice->sample];
-        facts->samples += slice->begin == 0;
-    }
-    double tokens = (double)facts->tokens;
-    facts->model_flops = 3.0 * sp_model_forward_flops(model, tokens, pairs2);
-    facts->full_flops = 3.0 * sp_model_forward_flops(model, tokens, full2);
-    facts->hardware_flops = facts->model_flops + tokens * ev->recompute_flops_per_token +
-                            pairs2 * ev->recompute_flops_per_pair2;
+                                  &steps->result->peak_memory, err);
 }

@@ -4,9 +4,11 @@
 #define SLIMPACK_SOLVER_EVALUATE_PACK_MEMORY_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "sim/cost/cost_model.h"
 #include "sim/plan/packing.h"
+#include "sim/scenario/scenario.h"
 
 // The most that any pack of one data-parallel rank asks for. Of a pack that ranks share, tokens are
 // those of each one's share.
@@ -51,5 +53,25 @@ void sp_pack_memory_measure(sp_pack_memory *memory, const sp_cost_model *cost,
 // token on every virtual stage; `split`: held until the weight gradient.
 void sp_pack_memory_room(const sp_pack_memory *memory, const sp_layout *layout, bool split,
                          int64_t limit_bytes, int64_t *token_bytes, int64_t *room_bytes);
+
+// ---- PackFlow over the packs of a whole step: what its order looks at, and its outcome ----
+
+// What a run of PackFlow over packs comes to.
+typedef struct sp_packflow_outcome {
+    int64_t makespan_ns; // of the slowest rank
+    bool fits;           // activations in memory
+} sp_packflow_outcome;
+
+// Fitting goes before time.
+bool sp_packflow_is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b);
+
+// Fills in what PackFlow looks at besides the times of every pack (sp_step_costs_by_pack): the
+// memory of the plan's packs, in a block that the caller frees with sp_i_free when the order is
+// made, and whether gradients run apart: only where that is faster, or fits where whole backwards
+// do not.
+sp_status sp_i_packflow_choose(const sp_scenario *scenario, const sp_cost_model *cost,
+                               const sp_plan *plan, const sp_step_costs *costs,
+                               sp_schedule_costs *times, sp_schedule_spec *spec, int64_t **memory,
+                               sp_error *err);
 
 #endif

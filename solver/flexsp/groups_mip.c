@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "solver/flexsp/flexsp_solve.h"
+#include "solver/flexsp/flexsp.h"
 
 enum {
     BUCKETS = 16,        // the paper's
@@ -55,15 +55,14 @@ static sp_status make_buckets(program *p, bool *small, sp_error *err)
     if (!*small) {
         return SP_OK;
     }
-    size_t *begin = sp_i_malloc((lengths + 1) * sizeof *begin); // of a length, among the samples
-    double *sum = sp_i_malloc((lengths + 1) * sizeof *sum);
-    double *least = sp_i_malloc(BUCKETS * (lengths + 1) * sizeof *least);
-    size_t *from = sp_i_malloc(BUCKETS * (lengths + 1) * sizeof *from);
-    if (begin == NULL || sum == NULL || least == NULL || from == NULL) {
-        sp_i_free(begin);
-        sp_i_free(sum);
-        sp_i_free(least);
-        sp_i_free(from);
+    sp_i_arena memory = {0};
+    // Of a length, among the samples.
+    size_t *begin = sp_i_arena_take(&memory, lengths + 1, sizeof *begin);
+    double *sum = sp_i_arena_take(&memory, lengths + 1, sizeof *sum);
+    double *least = sp_i_arena_take(&memory, BUCKETS * (lengths + 1), sizeof *least);
+    size_t *from = sp_i_arena_take(&memory, BUCKETS * (lengths + 1), sizeof *from);
+    if (memory.failed) {
+        sp_i_arena_free(&memory);
         return sp_error_no_memory(err, "length buckets");
     }
     size_t u = 0;
@@ -107,10 +106,7 @@ static sp_status make_buckets(program *p, bool *small, sp_error *err)
         }
         j = i;
     }
-    sp_i_free(begin);
-    sp_i_free(sum);
-    sp_i_free(least);
-    sp_i_free(from);
+    sp_i_arena_free(&memory);
     return SP_OK;
 }
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "solver/flexsp/flexsp_solve.h"
+#include "solver/flexsp/flexsp.h"
 
 // Placements of samples tried against groups, for one micro-batch: about a second.
 #define MOST_STEPS 2e8
@@ -191,11 +191,12 @@ sp_status sp_i_flexsp_search(sp_i_flexsp_part *part, sp_error *err)
     const sp_i_flexsp_problem *problem = part->problem;
     size_t ranks = (size_t)problem->ranks;
     search s = {.best = part, .best_time = HUGE_VAL};
-    s.degree = sp_i_malloc(ranks * sizeof *s.degree);
-    s.time = sp_i_malloc(ranks * sizeof *s.time);
-    s.room = sp_i_malloc(ranks * sizeof *s.room);
-    s.group_of = sp_i_malloc(part->count * sizeof *s.group_of);
-    bool ok = s.degree != NULL && s.time != NULL && s.room != NULL && s.group_of != NULL;
+    sp_i_arena memory = {0};
+    s.degree = sp_i_arena_take(&memory, ranks, sizeof *s.degree);
+    s.time = sp_i_arena_take(&memory, ranks, sizeof *s.time);
+    s.room = sp_i_arena_take(&memory, ranks, sizeof *s.room);
+    s.group_of = sp_i_arena_take(&memory, part->count, sizeof *s.group_of);
+    bool ok = !memory.failed;
     // The homogeneous ones and their like first: what comes after can only be better.
     for (int k = 0; ok && k < problem->degrees; k++) {
         numbers start = start_of(part, k);
@@ -204,9 +205,6 @@ sp_status sp_i_flexsp_search(sp_i_flexsp_part *part, sp_error *err)
     for (int k = 0; ok && k < problem->degrees; k++) {
         climb(&s, start_of(part, k));
     }
-    sp_i_free(s.degree);
-    sp_i_free(s.time);
-    sp_i_free(s.room);
-    sp_i_free(s.group_of);
+    sp_i_arena_free(&memory);
     return ok ? SP_OK : sp_error_no_memory(err, "groups");
 }

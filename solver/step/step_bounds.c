@@ -5,7 +5,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "solver/bounds/bounds.h"
-#include "solver/evaluate/evaluate_private.h"
+#include "solver/step/step.h"
 #include "solver/strategy.h"
 
 // What a plan's kind may do with the samples.
@@ -15,32 +15,32 @@ typedef struct freedom {
 } freedom;
 
 static int64_t busiest_rank_ns(const sp_step_metrics *metrics);
-static freedom freedom_of(const sp_i_evaluation *ev, const sp_plan *plan);
-static sp_bound_costs least_costs(sp_i_evaluation *ev, int slope, const freedom *may,
+static freedom freedom_of(const sp_i_steps *steps, const sp_plan *plan);
+static sp_bound_costs least_costs(sp_i_steps *steps, int slope, const freedom *may,
                                   double most_tokens);
-static void set_sizes(sp_i_evaluation *ev, double most_tokens, sp_bound_costs *costs);
-static double work_ns(sp_i_evaluation *ev, const sp_bound_batch *batch, const sp_step_costs *costs,
+static void set_sizes(sp_i_steps *steps, double most_tokens, sp_bound_costs *costs);
+static double work_ns(sp_i_steps *steps, const sp_bound_batch *batch, const sp_step_costs *costs,
                       int slope, bool exchanged);
 static sp_status pipeline_s(const sp_bound_costs *costs, const sp_bound_batch *batch,
                             const freedom *may, bool grows, double *bound_s, sp_error *err);
-static int64_t tail_ns(const sp_step_costs *costs, int rank);
+static int64_t epilogue_ns(const sp_step_costs *costs, int rank);
 
-sp_status sp_i_evaluate_bounds(sp_i_evaluation *ev, const sp_plan *plan, const sp_step_costs *costs,
-                               const sp_step_metrics *metrics, sp_batch_facts *facts, sp_error *err)
+sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step_costs *costs,
+                           const sp_step_metrics *metrics, sp_batch_facts *facts, sp_error *err)
 {
-    if (ev->scenario->uniform) {
+    if (steps->scenario->uniform) {
         facts->work_bound_ns = (double)busiest_rank_ns(metrics);
         facts->lower_bound_ns = facts->work_bound_ns;
         return SP_OK;
     }
     const sp_packing *packing = plan->packing;
-    freedom may = freedom_of(ev, plan);
+    freedom may = freedom_of(steps, plan);
     int64_t *tokens = sp_i_malloc((packing->batch->count + 1) * sizeof *tokens);
     if (tokens == NULL) {
         return sp_error_no_memory(err, "a lower bound");
     }
     sp_bound_batch batch = {
-        .tokens = tokens, .ranks = ev->scenario->layout.dp, .merged = may.merges};
+        .tokens = tokens, .ranks = steps->scenario->layout.dp, .merged = may.merges};
     double most_tokens = 0.0; // in a pack
     for (size_t s = 0; s < packing->forward.slice_count; s++) {
         const sp_slice *slice = &packing->forward.slices[s];
@@ -49,11 +49,11 @@ sp_status sp_i_evaluate_bounds(sp_i_evaluation *ev, const sp_plan *plan, const s
             most_tokens += (double)tokens[batch.count++];
         }
     }
-    facts->work_bound_ns = work_ns(ev, &batch, costs, 0, ev->result->has_exchange);
+    facts->work_bound_ns = work_ns(steps, &batch, costs, 0, steps->result->has_exchange);
     facts->lower_bound_ns = facts->work_bound_ns;
     int64_t shortest_ns = INT64_MAX;
-    for (int r = 0; r < ev->scenario->layout.pp; r++) {
-        int64_t ns = tail_ns(costs, r);
+    for (int r = 0; r < steps->scenario->layout.pp; r++) {
+        int64_t ns = epilogue_ns(costs, r);
         shortest_ns = ns < shortest_ns ? ns : shortest_ns;
     }
     sp_status status = SP_OK;
@@ -61,14 +61,15 @@ sp_status sp_i_evaluate_bounds(sp_i_evaluation *ev, const sp_plan *plan, const s
     int first = may.cuts ? 1 : 0;
     int slopes = may.reorders ? 0 : may.cuts ? SP_LEAST_SLOPES : 1;
     if (may.cuts && slopes > 0) {
-        facts->lower_bound_ns = fmax(facts->lower_bound_ns, work_ns(ev, &batch, costs, 1, false));
+        facts->lower_bound_ns =
+            fmax(facts->lower_bound_ns, work_ns(steps, &batch, costs, 1, false));
     }
     for (int slope = first; status == SP_OK && slope < slopes; slope++) {
-        sp_bound_costs least = least_costs(ev, slope, &may, most_tokens);
+        sp_bound_costs least = least_costs(steps, slope, &may, most_tokens);
         double bound_s = 0.0;
         // Sizes say all that slopes do of the growth of packs. Whole samples are held back by the
         // longest far more than by the growth of packs, which takes long to work out.
-        bool grows = may.cuts && slope == 1 && ev->scenario->layout.chunks == 1;
+        bool grows = may.cuts && slope == 1 && steps->scenario->layout.chunks == 1;
         status = pipeline_s(&least, &batch, &may, grows, &bound_s, err);
         facts->lower_bound_ns =
             fmax(facts->lower_bound_ns, bound_s * SP_NS_PER_S + (double)shortest_ns);
@@ -86,13 +87,13 @@ static int64_t busiest_rank_ns(const sp_step_metrics *metrics)
     return busiest;
 }
 
-static freedom freedom_of(const sp_i_evaluation *ev, const sp_plan *plan)
+static freedom freedom_of(const sp_i_steps *steps, const sp_plan *plan)
 {
-    const sp_scenario *scenario = ev->scenario;
+    const sp_scenario *scenario = steps->scenario;
     const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
     const sp_packing *packing = plan->packing;
     freedom may = {.cuts = strategy != NULL && strategy->sliced,
-                   .reorders = ev->result->has_exchange};
+                   .reorders = steps->result->has_exchange};
     may.cuts = may.cuts || (sp_schedule_traits_of(scenario->schedule.kind).sliced &&
                             scenario->schedule.slices > 1);
     for (size_t s = 0; s < packing->forward.slice_count; s++) {
@@ -113,15 +114,15 @@ static freedom freedom_of(const sp_i_evaluation *ev, const sp_plan *plan)
 }
 
 // The cheapest virtual stage, and what the last one takes more.
-static sp_bound_costs least_costs(sp_i_evaluation *ev, int slope, const freedom *may,
+static sp_bound_costs least_costs(sp_i_steps *steps, int slope, const freedom *may,
                                   double most_tokens)
 {
     bool split = may->splits;
-    int vstages = sp_layout_vstages(&ev->scenario->layout);
-    const sp_least_work *last = sp_cost_model_least_passage(&ev->cost, vstages - 1, slope);
+    int vstages = sp_layout_vstages(&steps->scenario->layout);
+    const sp_least_work *last = sp_cost_model_least_passage(&steps->cost, vstages - 1, slope);
     sp_least_work least = *last;
     for (int s = 0; s < vstages; s++) {
-        const sp_least_work *stage = sp_cost_model_least_passage(&ev->cost, s, slope);
+        const sp_least_work *stage = sp_cost_model_least_passage(&steps->cost, s, slope);
         least.f_token_s = fmin(least.f_token_s, stage->f_token_s);
         least.f_square_s = fmin(least.f_square_s, stage->f_square_s);
         least.b_token_s = fmin(least.b_token_s, stage->b_token_s);
@@ -146,21 +147,21 @@ static sp_bound_costs least_costs(sp_i_evaluation *ev, int slope, const freedom 
         .b_pack_s = least.b_pack_s,
         .i_pack_s = split ? least.i_pack_s : least.b_pack_s,
         // Chunks that follow each other on one rank send nothing.
-        .p2p_s = ev->scenario->layout.chunks > 1 ? 0.0 : sp_cost_model_least_p2p_s(&ev->cost),
+        .p2p_s = steps->scenario->layout.chunks > 1 ? 0.0 : sp_cost_model_least_p2p_s(&steps->cost),
         .split = split};
     if (slope == 1) {
-        set_sizes(ev, most_tokens, &costs);
+        set_sizes(steps, most_tokens, &costs);
     }
     return costs;
 }
 
 // Fixed costs by size, and those of packs of all the samples as the ones of any size.
-static void set_sizes(sp_i_evaluation *ev, double most_tokens, sp_bound_costs *costs)
+static void set_sizes(sp_i_steps *steps, double most_tokens, sp_bound_costs *costs)
 {
     for (int i = 0; i < SP_LEAST_SIZES; i++) {
-        sp_least_size least = sp_cost_model_least_sizes(&ev->cost, costs->stages - 1)[i];
+        sp_least_size least = sp_cost_model_least_sizes(&steps->cost, costs->stages - 1)[i];
         for (int s = 0; s < costs->stages; s++) {
-            const sp_least_size *stage = &sp_cost_model_least_sizes(&ev->cost, s)[i];
+            const sp_least_size *stage = &sp_cost_model_least_sizes(&steps->cost, s)[i];
             least.f_pack_s = fmin(least.f_pack_s, stage->f_pack_s);
             least.b_pack_s = fmin(least.b_pack_s, stage->b_pack_s);
             least.i_pack_s = fmin(least.i_pack_s, stage->i_pack_s);
@@ -176,12 +177,12 @@ static void set_sizes(sp_i_evaluation *ev, double most_tokens, sp_bound_costs *c
 }
 
 // The work of each pipeline rank at the rates of a slope, without any fixed cost, spread evenly
-// over the data-parallel ranks, and the tail that follows its last action. Where pipeline ranks
-// exchange attention, the mean over them and the shortest tail.
-static double work_ns(sp_i_evaluation *ev, const sp_bound_batch *batch, const sp_step_costs *costs,
+// over the data-parallel ranks, and the epilogue that follows its last action. Where pipeline ranks
+// exchange attention, the mean over them and the shortest epilogue.
+static double work_ns(sp_i_steps *steps, const sp_bound_batch *batch, const sp_step_costs *costs,
                       int slope, bool exchanged)
 {
-    const sp_layout *layout = &ev->scenario->layout;
+    const sp_layout *layout = &steps->scenario->layout;
     double tokens = 0.0;
     double squares = 0.0;
     for (size_t i = 0; i < batch->count; i++) {
@@ -196,11 +197,11 @@ static double work_ns(sp_i_evaluation *ev, const sp_bound_batch *batch, const sp
         double rank_s = 0.0;
         for (int chunk = 0; chunk < layout->chunks; chunk++) {
             const sp_least_work *least =
-                sp_cost_model_least_work(&ev->cost, sp_layout_vstage(layout, r, chunk), slope);
+                sp_cost_model_least_work(&steps->cost, sp_layout_vstage(layout, r, chunk), slope);
             rank_s += tokens * (least->f_token_s + least->b_token_s) +
                       squares * (least->f_square_s + least->b_square_s);
         }
-        int64_t ns = tail_ns(costs, r);
+        int64_t ns = epilogue_ns(costs, r);
         shortest_ns = ns < shortest_ns ? ns : shortest_ns;
         all_s += rank_s;
         most_ns = fmax(most_ns, rank_s * SP_NS_PER_S / layout->dp + (double)ns);
@@ -209,11 +210,11 @@ static double work_ns(sp_i_evaluation *ev, const sp_bound_batch *batch, const sp
     return exchanged ? mean_ns : fmax(mean_ns, most_ns);
 }
 
-static int64_t tail_ns(const sp_step_costs *costs, int rank)
+static int64_t epilogue_ns(const sp_step_costs *costs, int rank)
 {
-    const sp_epilogue_cost *tail = &costs->epilogue[rank];
-    return tail->grad_reduce_ns + tail->optimizer_ns + tail->param_gather_ns -
-           tail->hideable_gather_ns;
+    const sp_epilogue_cost *epilogue = &costs->epilogue[rank];
+    return epilogue->grad_reduce_ns + epilogue->optimizer_ns + epilogue->param_gather_ns -
+           epilogue->hideable_gather_ns;
 }
 
 static sp_status pipeline_s(const sp_bound_costs *costs, const sp_bound_batch *batch,

@@ -1,0 +1,39 @@
+// A scenario on its way through the evaluation: what evaluate.c and plan_batch.c share.
+#ifndef SLIMPACK_SOLVER_EVALUATE_EVALUATION_H
+#define SLIMPACK_SOLVER_EVALUATE_EVALUATION_H
+
+#include "solver/evaluate/evaluate.h"
+#include "solver/step/step.h"
+
+typedef struct sp_i_evaluation {
+    sp_i_steps steps;
+    const sp_scenario *stated;
+    // The stated scenario with the order that its strategy brings, unless it was resolved before;
+    // owns its document and the layers of chunks that the strategy chose.
+    sp_scenario own;
+    sp_oom_diagnosis oom; // the worst of the result's batches so far
+    sp_batch carried;     // what the batches so far delayed; it stands in front of the next one
+} sp_i_evaluation;
+
+// A batch on its way. The plan refers to the packing: it stays where it is.
+typedef struct sp_i_step {
+    sp_batch uniform;
+    sp_packing packing;
+    sp_plan plan;
+    sp_step_costs costs;
+    sp_batch_facts facts;
+} sp_i_step;
+
+// Costs and a result that holds no batch yet. sp_i_evaluate_end() in any case; with an error it
+// frees the result.
+sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
+                              const sp_evaluate_options *options, sp_result *result, sp_error *err);
+void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status);
+
+// Plans and simulates one batch and adds it to the result. With uniform costs `batch` is NULL.
+// sp_i_step_fini() in any case.
+sp_status sp_i_evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *batch,
+                              int64_t context, sp_i_step *step, sp_error *err);
+void sp_i_step_fini(sp_i_step *step);
+
+#endif

@@ -1,0 +1,357 @@
+#include "solver/step/step.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+#include "solver/rows.h"
+#include "solver/slicing.h"
+#include "solver/strategy.h"
+
+// A sample as the packing has it.
+typedef struct candidate {
+    int32_t sample;
+    int dp_count;
+    int64_t computed; // with padding
+} candidate;
+
+static sp_status list_candidates(const sp_packing *packing, candidate **list, size_t *count,
+                                 sp_error *err);
+static sp_status run_alone(sp_i_steps *steps, const sp_packing *packing, const candidate *c,
+                           bool *ran, sp_error *err);
+static sp_status look_wider(sp_i_steps *steps, const sp_packing *packing, candidate c,
+                            sp_oom_diagnosis *oom, sp_error *err);
+
+static int fullest_rank(const sp_result *result)
+{
+    int pp = 0;
+    for (int64_t i = 0; i < (int64_t)result->layout.dp * result->layout.pp; i++) {
+        if (result->ranks[i].peak_bytes == result->peak_bytes) {
+            pp = result->ranks[i].pp;
+            break;
+        }
+    }
+    return pp;
+}
+
+static void note(const sp_i_steps *steps, const sp_batch *batch, const candidate *c,
+                 sp_oom_diagnosis *oom)
+{
+    oom->need = steps->result->peak;
+    oom->pp = fullest_rank(steps->result);
+    oom->dp_count = c->dp_count;
+    oom->id = batch->ids != NULL ? batch->ids[c->sample] : c->sample;
+    oom->tokens = batch->tokens[c->sample];
+    oom->computed = c->computed;
+}
+
+sp_status sp_oom_diagnosis_find(const sp_scenario *scenario, const sp_packing *packing,
+                                int64_t plan_bytes, sp_oom_diagnosis *oom, sp_error *err)
+{
+    static const sp_evaluate_options options = {.no_bounds = true};
+    // Costs of its own, so that nothing it asks for shows among the uses of the result's tables.
+    sp_result alone = {0};
+    sp_i_steps steps = {.scenario = scenario, .options = &options, .result = &alone};
+    candidate *list = NULL;
+    size_t count = 0;
+    size_t most = 0;
+    *oom =
+        (sp_oom_diagnosis){.limit_bytes = scenario->memory_limit_bytes, .plan_bytes = plan_bytes};
+    sp_status status = list_candidates(packing, &list, &count, err);
+    if (status == SP_OK) {
+        status = sp_i_steps_init(&steps, err);
+    }
+    for (size_t i = 0; status == SP_OK && i < count; i++) {
+        bool ran = false;
+        status = run_alone(&steps, packing, &list[i], &ran, err);
+        if (ran && alone.peak_bytes > sp_bytes_total(&oom->need)) {
+            note(&steps, packing->batch, &list[i], oom);
+            most = i;
+        }
+    }
+    if (status == SP_OK && sp_oom_diagnosis_is_of_sample(oom)) {
+        status = look_wider(&steps, packing, list[most], oom, err);
+    }
+    sp_result_fini(&alone);
+    sp_i_steps_fini(&steps);
+    sp_i_free(list);
+    return status;
+}
+
+bool sp_oom_diagnosis_is_of_sample(const sp_oom_diagnosis *oom)
+{
+    return sp_bytes_total(&oom->need) > oom->limit_bytes;
+}
+
+bool sp_oom_diagnosis_is_worse(const sp_oom_diagnosis *a, const sp_oom_diagnosis *b)
+{
+    bool of_sample = sp_oom_diagnosis_is_of_sample(a);
+    if (of_sample != sp_oom_diagnosis_is_of_sample(b)) {
+        return of_sample;
+    }
+    return of_sample ? sp_bytes_total(&a->need) > sp_bytes_total(&b->need)
+                     : a->plan_bytes > b->plan_bytes;
+}
+
+// ---- which samples ----
+
+static bool is_longer(const sp_batch *batch, const candidate *a, const candidate *b)
+{
+    return a->computed != b->computed ? a->computed > b->computed
+                                      : batch->tokens[a->sample] > batch->tokens[b->sample];
+}
+
+// Of each number of ranks the longest, the first of equals; in place, behind each other.
+static size_t keep_longest(const sp_packing *packing, candidate *all)
+{
+    size_t kept = 0;
+    for (size_t s = 0; s < packing->batch->count; s++) {
+        candidate c = all[s];
+        size_t i = 0;
+        while (i < kept && all[i].dp_count != c.dp_count) {
+            i++;
+        }
+        if (c.dp_count > 0 && i == kept) {
+            all[kept++] = c;
+        } else if (c.dp_count > 0 && is_longer(packing->batch, &c, &all[i])) {
+            all[i] = c;
+        }
+    }
+    return kept;
+}
+
+static sp_status list_candidates(const sp_packing *packing, candidate **list, size_t *count,
+                                 sp_error *err)
+{
+    const sp_pack_list *forward = &packing->forward;
+    candidate *all = sp_i_calloc(packing->batch->count, sizeof *all);
+    *list = all;
+    if (all == NULL) {
+        return sp_error_no_memory(err, "what a sample needs");
+    }
+    for (size_t k = 0; k < forward->count; k++) {
+        const sp_pack *pack = &forward->packs[k];
+        for (size_t i = pack->first_slice; i < pack->first_slice + pack->slice_count; i++) {
+            candidate *c = &all[forward->slices[i].sample];
+            c->sample = forward->slices[i].sample;
+            c->dp_count = pack->dp_count;
+            c->computed += forward->slices[i].computed_tokens;
+        }
+    }
+    *count = keep_longest(packing, all);
+    return SP_OK;
+}
+
+// ---- a step of one sample ----
+
+// The slices of one sample, in packs that hold nothing else.
+static bool add_own_slices(const sp_packing *from, const sp_pack_list *list, const candidate *c,
+                           sp_pack_list *to)
+{
+    bool ok = true;
+    int32_t first = 0;
+    for (size_t k = 0; ok && k < list->count; k++) {
+        const sp_pack *pack = &list->packs[k];
+        bool begun = false;
+        for (size_t i = pack->first_slice; ok && i < pack->first_slice + pack->slice_count; i++) {
+            const sp_slice *slice = &list->slices[i];
+            if (slice->sample != c->sample) {
+                continue;
+            }
+            if (!begun) {
+                first = to->count == 0 ? pack->microbatch : first;
+                begun = ok = sp_pack_list_begin(to, 0, c->dp_count);
+                if (ok) {
+                    to->packs[to->count - 1].microbatch = pack->microbatch - first;
+                }
+            }
+            ok = ok && sp_i_add_slice(from->batch, *slice, to);
+        }
+    }
+    return ok;
+}
+
+// Slices that a strategy cuts by rules that look at the whole batch or at no row stay.
+static bool keeps_slices(const sp_scenario *scenario)
+{
+    const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
+    return strategy->sliced && !strategy->cuts_rows;
+}
+
+// A row of its own, cut as the schedule or the strategy cuts rows.
+static sp_status add_row(sp_i_steps *steps, const candidate *c, sp_packing *one, sp_error *err)
+{
+    const sp_scenario *scenario = steps->scenario;
+    bool cuts = sp_strategy_find(scenario->strategy.kind)->cuts_rows;
+    int64_t tokens = cuts ? scenario->strategy.slice_tokens : 0;
+    sp_slice whole = {.sample = c->sample,
+                      .tokens = one->batch->tokens[c->sample],
+                      .computed_tokens = c->computed};
+    if (!sp_pack_list_begin(&one->forward, 0, c->dp_count) ||
+        !sp_pack_list_add(&one->forward, whole, true)) {
+        return sp_error_no_memory(err, "a packing");
+    }
+    return tokens > 0 ? sp_slice_rows_every(one, tokens, err) : sp_i_step_cut(steps, one, err);
+}
+
+static sp_status pack_alone(sp_i_steps *steps, const sp_packing *packing, const candidate *c,
+                            sp_packing *one, sp_error *err)
+{
+    sp_packing_init(one, packing->batch, packing->dp);
+    sp_status status = SP_OK;
+    if (!keeps_slices(steps->scenario)) {
+        status = add_row(steps, c, one, err);
+    } else if (!add_own_slices(packing, &packing->forward, c, &one->forward) ||
+               !add_own_slices(packing, &packing->backward, c, &one->backward)) {
+        status = sp_error_no_memory(err, "a packing");
+    }
+    if (status != SP_OK) {
+        sp_packing_fini(one);
+    }
+    return status;
+}
+
+// The peak is then that of steps->result. A schedule that has no order for it is no error here.
+static sp_status run_alone(sp_i_steps *steps, const sp_packing *packing, const candidate *c,
+                           bool *ran, sp_error *err)
+{
+    sp_packing one;
+    sp_error own;
+    sp_error_clear(&own);
+    sp_status status = pack_alone(steps, packing, c, &one, &own);
+    if (status == SP_OK) {
+        status = sp_i_step_alone(steps, &one, &own);
+        sp_packing_fini(&one);
+    }
+    *ran = status == SP_OK;
+    return status == SP_ERR_NO_MEMORY ? sp_error_no_memory(err, "what a sample needs") : SP_OK;
+}
+
+static sp_status look_wider(sp_i_steps *steps, const sp_packing *packing, candidate c,
+                            sp_oom_diagnosis *oom, sp_error *err)
+{
+    sp_status status = SP_OK;
+    bool ran = true;
+    bool fits = false;
+    while (status == SP_OK && ran && !fits && c.dp_count < packing->dp) {
+        c.dp_count = sp_i_merged_next(c.dp_count, packing->dp);
+        status = run_alone(steps, packing, &c, &ran, err);
+        if (status == SP_OK && ran) {
+            oom->wider = c.dp_count;
+            oom->wider_bytes = steps->result->peak_bytes;
+            fits = steps->result->peak_bytes <= oom->limit_bytes;
+        }
+    }
+    return status;
+}
+
+// The words for what was missing.
+enum { FIGURE = 32, LARGEST = 2 };
+
+// Rounded up, so that a limit of the figure is enough.
+static const char *gib(int64_t bytes, char text[FIGURE])
+{
+    int digits = (double)bytes < SP_GIB ? 6 : 3;
+    double scale = digits == 6 ? 1e6 : 1e3;
+    snprintf(text, FIGURE, "%.*f", digits, ceil((double)bytes / SP_GIB * scale) / scale);
+    return text;
+}
+
+static int64_t states_bytes(const sp_bytes *bytes)
+{
+    return bytes->of[SP_MEM_PARAMETERS] + bytes->of[SP_MEM_GRADIENTS] + bytes->of[SP_MEM_OPTIMIZER];
+}
+
+// Adds to a text, as far as it has room.
+static void append(char *text, size_t size, const char *format, ...) SP_PRINTF(3, 4);
+
+static void append(char *text, size_t size, const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + used, size - used, format, args);
+    va_end(args);
+}
+
+// States, the largest of what else there is, and the rest.
+static void name_parts(const sp_bytes *bytes, char text[SP_WARNING_TEXT])
+{
+    sp_bytes left = *bytes;
+    left.of[SP_MEM_PARAMETERS] = 0;
+    left.of[SP_MEM_GRADIENTS] = 0;
+    left.of[SP_MEM_OPTIMIZER] = 0;
+    left.of[SP_MEM_OFFLOADED] = 0;
+    append(text, SP_WARNING_TEXT, " (states %.2f", sp_gib_from_bytes(states_bytes(bytes)));
+    for (int i = 0; i < LARGEST; i++) {
+        int largest = 0;
+        for (int c = 1; c < SP_MEM_CATEGORIES; c++) {
+            largest = left.of[c] > left.of[largest] ? c : largest;
+        }
+        if (left.of[largest] > 0) {
+            append(text, SP_WARNING_TEXT, ", %s %.2f", sp_memory_category_names[largest],
+                   sp_gib_from_bytes(left.of[largest]));
+            left.of[largest] = 0;
+        }
+    }
+    int64_t rest = sp_bytes_total(&left);
+    if (rest > 0) {
+        append(text, SP_WARNING_TEXT, ", other %.2f", sp_gib_from_bytes(rest));
+    }
+    append(text, SP_WARNING_TEXT, ")");
+}
+
+static void name_sample(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
+{
+    append(text, SP_WARNING_TEXT, "sample %lld of %lld tokens", (long long)s->id,
+           (long long)s->tokens);
+    if (s->computed > s->tokens) {
+        append(text, SP_WARNING_TEXT, ", padded to %lld,", (long long)s->computed);
+    }
+}
+
+static void say_of_plan(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
+{
+    char figure[FIGURE];
+    append(text, SP_WARNING_TEXT, "the plan needs %s GiB on a rank", gib(s->plan_bytes, figure));
+    append(text, SP_WARNING_TEXT, " where %s are there", gib(s->limit_bytes, figure));
+    if (s->tokens > 0) {
+        append(text, SP_WARNING_TEXT, "; alone every sample fits: ");
+        name_sample(s, text);
+        append(text, SP_WARNING_TEXT, " needs the most, %s", gib(sp_bytes_total(&s->need), figure));
+    }
+}
+
+static void say_of_sample(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
+{
+    char figure[FIGURE];
+    name_sample(s, text);
+    append(text, SP_WARNING_TEXT, " alone needs %s GiB on ", gib(sp_bytes_total(&s->need), figure));
+    if (s->dp_count > 1) {
+        append(text, SP_WARNING_TEXT, "each of %d data-parallel ranks", s->dp_count);
+    } else {
+        append(text, SP_WARNING_TEXT, "a rank");
+    }
+    name_parts(&s->need, text);
+    append(text, SP_WARNING_TEXT, " where %s are there", gib(s->limit_bytes, figure));
+    if (states_bytes(&s->need) > s->limit_bytes) {
+        append(text, SP_WARNING_TEXT, "; the states alone are more");
+    } else if (s->wider > 0) {
+        append(text, SP_WARNING_TEXT,
+               "; context parallelism over %d data-parallel ranks would need %s", s->wider,
+               gib(s->wider_bytes, figure));
+    }
+}
+
+void sp_oom_diagnosis_text(const sp_oom_diagnosis *oom, char text[SP_WARNING_TEXT])
+{
+    text[0] = '\0';
+    if (sp_oom_diagnosis_is_of_sample(oom)) {
+        say_of_sample(oom, text);
+    } else {
+        say_of_plan(oom, text);
+    }
+}

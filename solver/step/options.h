@@ -1,0 +1,33 @@
+// How steps are evaluated, and what an observer sees of each.
+#ifndef SLIMPACK_SOLVER_STEP_OPTIONS_H
+#define SLIMPACK_SOLVER_STEP_OPTIONS_H
+
+#include "sim/engine/allocator_replay.h"
+#include "sim/engine/engine.h"
+
+// A step while its plan, costs and timelines are alive (export, plan files).
+typedef struct sp_step_view {
+    int batch;
+    const sp_plan *plan;
+    const sp_step_costs *costs;
+    const sp_timeline *timeline;
+    const sp_memory_timeline *memory;
+    double lower_bound_ms; // negative: unknown
+} sp_step_view;
+
+typedef sp_status (*sp_step_observer)(void *context, const sp_step_view *view, sp_error *err);
+
+typedef struct sp_evaluate_options {
+    sp_engine_options engine;
+    bool allocator_peak;     // also the peak that an allocator counts (costs several simulations)
+    sp_world_rank rank_peak; // the same of one rank alone
+    int64_t reserved_bytes;  // what that peak was found to reserve before; 0: not known
+    bool no_bounds; // leaves lower bounds and gaps unknown, which saves most of a small step
+    int threads;    // to solve each batch on; 0: one. The plans are the same for any number
+    bool compared;  // schedule.kind is for the strategies that bring no order of their own
+    const sp_batches *formed;  // of plans: what their batches left out; NULL: nothing is known
+    sp_step_observer observer; // may be NULL
+    void *observer_context;
+} sp_evaluate_options;
+
+#endif

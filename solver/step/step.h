@@ -1,0 +1,131 @@
+// One packing as a whole step: its costs, its schedule, its simulation, its bounds, and what it
+// lacks where it is out of memory. Strategies that choose between packings ask this room, and the
+// evaluation of a scenario (solver/evaluate) does for every batch.
+#ifndef SLIMPACK_SOLVER_STEP_STEP_H
+#define SLIMPACK_SOLVER_STEP_STEP_H
+
+#include "sim/cost/cost_model.h"
+#include "sim/metrics/result.h"
+#include "sim/plan/plan.h"
+#include "sim/scenario/scenario.h"
+#include "solver/step/options.h"
+#include "solver/step/packflow.h"
+#include "solver/strategy.h"
+
+// What the steps of one scenario have in common.
+typedef struct sp_i_steps {
+    const sp_scenario *scenario; // resolved (sp_strategy_resolve)
+    const sp_evaluate_options *options;
+    // Unused with uniform costs. The second is for packs that are only tried: they say nothing of
+    // the tables that the simulated packs use.
+    sp_cost_model cost, trial;
+    double recompute_flops_per_token, recompute_flops_per_pair2;
+    sp_result *result;
+} sp_i_steps;
+
+// ---- costs (judge.c) ----
+
+// Both cost models of the scenario, and their end.
+sp_status sp_i_steps_init(sp_i_steps *steps, sp_error *err);
+void sp_i_steps_fini(sp_i_steps *steps);
+
+// What the actions of a packing cost.
+sp_status sp_i_step_costs(sp_i_steps *steps, const sp_packing *packing, sp_step_costs *costs,
+                          sp_error *err);
+
+// Schedules and simulates a packing into a result that holds nothing else: time and memory as they
+// would be reported.
+sp_status sp_i_step_alone(sp_i_steps *steps, const sp_packing *packing, sp_error *err);
+
+// ---- from a packing to a plan (schedule.c) ----
+
+// Is the number of micro-batches the one that the scenario states? SP_ERR_CONTENT where not.
+sp_status sp_i_step_check_count(const sp_i_steps *steps, const sp_packing *packing, sp_error *err);
+
+// Cuts rows into slices where the schedule runs slices; sp_i_step_rows() checks their number first.
+sp_status sp_i_step_rows(sp_i_steps *steps, sp_packing *packing, sp_error *err);
+sp_status sp_i_step_cut(sp_i_steps *steps, sp_packing *packing, sp_error *err);
+
+// Fills in the actions, and changes costs where ranks exchange attention.
+sp_status sp_i_step_schedule(const sp_i_steps *steps, sp_plan *plan, sp_step_costs *costs,
+                             sp_error *err);
+
+// Lets the ranks exchange attention where the schedule does.
+sp_status sp_i_step_exchange(const sp_i_steps *steps, const sp_plan *plan, sp_step_costs *costs,
+                             sp_error *err);
+
+// ---- what a result says of where it comes from, and counts (provenance.c) ----
+
+// Begins the result: names, level, limits and warnings of the scenario.
+void sp_i_step_describe(const sp_scenario *scenario, sp_result *result);
+
+// FLOPs that the recomputation of all layers adds, per token and per half pair, before sharding.
+void sp_i_step_recompute(sp_i_steps *steps);
+
+// The slices of a row are one micro-batch.
+int64_t sp_i_step_microbatches(const sp_packing *packing);
+
+// Samples, tokens, micro-batches and FLOPs.
+void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batch_facts *facts);
+
+// ---- simulation ----
+
+// Simulates, adds to the result and hands to the observer (simulate.c).
+sp_status sp_i_step_simulate(sp_i_steps *steps, int index, const sp_plan *plan,
+                             const sp_step_costs *costs, sp_batch_facts *facts, sp_error *err);
+
+// What no step of the same samples gets below (step_bounds.c): by its work, and among plans of this
+// kind (whole samples or slices, split backward or not, merged ranks or not; bounds.h). With
+// uniform costs both are the busiest rank's work.
+sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step_costs *costs,
+                           const sp_step_metrics *metrics, sp_batch_facts *facts, sp_error *err);
+
+// ---- what a choice between packings asks (judge.c) ----
+
+// What a packing comes to as a whole step, simulated as the final result is: with ZeRO's exchanges,
+// copies to the host, shares of the head, and the optimizer. A strategy that chooses by this
+// returns nothing worse than what it has refused. The packs are in the schedule that the scenario
+// is resolved to, and cut into slices already where that runs slices. Packs that the schedule does
+// not run do not fit and last for ever; only fatal errors are returned (sim/base/status.h).
+sp_status sp_step_judge(const sp_strategy_input *input, const sp_packing *packing,
+                        sp_packflow_outcome *outcome, sp_error *err);
+
+// Rows as a strategy makes them: cut where the schedule runs slices, and not run where they are not
+// as many micro-batches as the scenario states. Changes the packing.
+sp_status sp_step_judge_rows(const sp_strategy_input *input, sp_packing *packing,
+                             sp_packflow_outcome *outcome, sp_error *err);
+
+// ---- what a step that is out of memory would have needed (oom_diagnosis.c) ----
+
+// The sample that needs most by itself, with its bytes, and how many data-parallel ranks would hold
+// it.
+typedef struct sp_oom_diagnosis {
+    int64_t limit_bytes;
+    int64_t plan_bytes; // peak of the whole plan; 0: there is none
+    int64_t id, tokens; // of the sample; tokens 0: none could be run alone
+    int64_t computed;   // with padding
+    int pp, dp_count;   // the fullest pipeline rank, and the data-parallel ranks that share it
+    sp_bytes need;      // of that rank at its peak, with no other sample in the step
+    // The next more ranks that would hold it, else all of them; 0: there are no more.
+    int wider;
+    int64_t wider_bytes; // then on each of them
+} sp_oom_diagnosis;
+
+// Looks among the samples of a packing (of each number of ranks that share samples the one of most
+// tokens) for the one that needs most by itself: a step of this sample alone, on as many ranks, in
+// the same slices, in the scenario's schedule, is simulated, and again on more ranks as long as it
+// does not fit. A sample that cannot be run alone or so wide says nothing. O(slices) and a few
+// small simulations; memory O(samples).
+sp_status sp_oom_diagnosis_find(const sp_scenario *scenario, const sp_packing *packing,
+                                int64_t plan_bytes, sp_oom_diagnosis *oom, sp_error *err);
+
+// Does the sample need more than there is?
+bool sp_oom_diagnosis_is_of_sample(const sp_oom_diagnosis *oom);
+
+// Samples that fit nowhere go before plans that hold too many at once.
+bool sp_oom_diagnosis_is_worse(const sp_oom_diagnosis *a, const sp_oom_diagnosis *b);
+
+// In one line; a limit (memory.limit_gib) of the figures in it holds what they are said of.
+void sp_oom_diagnosis_text(const sp_oom_diagnosis *oom, char text[SP_WARNING_TEXT]);
+
+#endif
