@@ -65,9 +65,8 @@ static void free_batches(sp_batches *batches)
 }
 
 // The mix has the moments that it is made for.
-static void mix_is_the_published_one(void **state)
+TEST(mix_is_the_published_one)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 53);
     double tokens = 0.0;
@@ -142,9 +141,8 @@ static double degree(const sp_batches *batches, const char *strategy, double *wa
     return t.degree / STEPS;
 }
 
-static void imbalance_of_the_paper(void **state)
+TEST(imbalance_of_the_paper)
 {
-    (void)state;
     sp_batches batches;
     make_batches(&batches);
     double wait;
@@ -163,10 +161,3 @@ static void imbalance_of_the_paper(void **state)
     assert_true(fabs(wait_two - 0.5) < 0.1);
     free_batches(&batches);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(mix_is_the_published_one),
-    cmocka_unit_test(imbalance_of_the_paper),
-};
-
-SP_TEST_MAIN(tests)

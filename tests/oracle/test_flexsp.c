@@ -149,26 +149,17 @@ static void assert_within(const char *what, double value, double published, doub
     }
 }
 
-static void wikipedia_192k(void **state)
+TEST(wikipedia_192k)
 {
-    (void)state;
     step_times t = mean_times(7.12, 192000);
     assert_within("flexsp over static", t.fixed / t.flexsp, 1.72, 0.15);
     assert_within("best degree over static", t.fixed / t.adaptive, 1.34, 0.10);
 }
 
-static void wikipedia_384k(void **state)
+TEST(wikipedia_384k)
 {
-    (void)state;
     step_times t = mean_times(7.85, 384000);
     assert_within("best degree over static", t.fixed / t.adaptive, 1.32, 0.10);
     print_message("flexsp over static: %.3f, published 1.46\n", t.fixed / t.flexsp);
     assert_true(t.flexsp < t.adaptive && t.adaptive < t.fixed);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(wikipedia_192k),
-    cmocka_unit_test(wikipedia_384k),
-};
-
-SP_TEST_MAIN(tests)

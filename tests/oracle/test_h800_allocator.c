@@ -59,9 +59,8 @@ static double error_of(int row)
     return error;
 }
 
-static void published_peaks(void **state)
+TEST(published_peaks)
 {
-    (void)state;
     double sum = 0.0;
     for (int row = 0; row < ROWS; row++) {
         double error = error_of(row);
@@ -72,9 +71,3 @@ static void published_peaks(void **state)
     }
     assert_true(sum / ROWS <= 0.001);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(published_peaks),
-};
-
-SP_TEST_MAIN(tests)

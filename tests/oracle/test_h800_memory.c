@@ -66,9 +66,8 @@ static void evaluate(const measured *row, const sp_evaluate_options *options, sp
 }
 
 // Without an allocator's rules the sums of tensors come out a little low: never more than 1.5 %.
-static void plain_bytes(void **state)
+TEST(plain_bytes)
 {
-    (void)state;
     double sum = 0.0;
     for (int i = 0; i < ROWS; i++) {
         sp_result result;
@@ -99,9 +98,8 @@ static const sp_memory_holder *holder(const sp_result *result, const char *name)
 // The first rank holds 2(p-1) + (v-1)p + 1 units with p 8 and v 5 (Narayanan et al., arXiv
 // 2104.04473, section 2.2). At a ratio of 0.5 the two halves of the first projection's output stay,
 // 86 MiB each in two layers; with the activation rebuilt the whole output does.
-static void holders(void **state)
+TEST(holders)
 {
-    (void)state;
     const int64_t units = 2 * 7 + 4 * 8 + 1;
     sp_result result;
     evaluate(&rows[1], &(sp_evaluate_options){0}, &result);
@@ -129,10 +127,3 @@ static void holders(void **state)
     assert_int_equal(holder(&result, "copy-back buffers")->count, 2);
     sp_result_fini(&result);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(plain_bytes),
-    cmocka_unit_test(holders),
-};
-
-SP_TEST_MAIN(tests)

@@ -77,18 +77,10 @@ typedef struct setup {
     pack_times_case pack;
 } setup;
 
-static int load_profile(void **state)
+static void load_profile(void)
 {
-    (void)state;
     sp_error_clear(&err);
-    return flat_profile(constants, &profile, &err) == SP_OK ? 0 : 1;
-}
-
-static int free_profile(void **state)
-{
-    (void)state;
-    sp_profile_fini(&profile);
-    return 0;
+    assert_int_equal(flat_profile(constants, &profile, &err), SP_OK);
 }
 
 static void set_up(const check *c, setup *s)
@@ -131,9 +123,9 @@ static double us(double s)
     return 1e6 * s;
 }
 
-static void layer_and_head_on_the_gpu(void **state)
+TEST(layer_and_head_on_the_gpu)
 {
-    (void)state;
+    load_profile();
     for (int i = 0; i < CHECKS; i++) {
         const check *c = &checks[i];
         setup s;
@@ -154,12 +146,13 @@ static void layer_and_head_on_the_gpu(void **state)
         assert_within("head F", i, us(head_f_s), c->head_f, 0.01 * c->head_f);
         assert_within("head B", i, us(head_b_s), c->head_b, 0.01 * c->head_b);
     }
+    sp_profile_fini(&profile);
 }
 
 // Two all-reduces of the hidden states in each pass of a layer that has any.
-static void tensor_parallel_all_reduce(void **state)
+TEST(tensor_parallel_all_reduce)
 {
-    (void)state;
+    load_profile();
     for (int i = 0; i < CHECKS; i++) {
         const check *c = &checks[i];
         setup s;
@@ -178,11 +171,12 @@ static void tensor_parallel_all_reduce(void **state)
         }
         assert_within("weight gradients", i, us(layer[SP_PASS_W].tp_s), 0.0, 0.0);
     }
+    sp_profile_fini(&profile);
 }
 
-static void launches_of_a_layer(void **state)
+TEST(launches_of_a_layer)
 {
-    (void)state;
+    load_profile();
     const sp_stage one = {.layers = 1};
     for (int i = 0; i < CHECKS; i++) {
         const check *c = &checks[i];
@@ -199,6 +193,7 @@ static void launches_of_a_layer(void **state)
                       us(host_s[SP_PASS_I] + host_s[SP_PASS_W] + host_s[SP_PASS_RECOMPUTE]), c->c_b,
                       0.5);
     }
+    sp_profile_fini(&profile);
 }
 
 static void tails_of(setup *s, bool tied, sp_epilogue_cost *first)
@@ -223,9 +218,9 @@ static void tails_of(setup *s, bool tied, sp_epilogue_cost *first)
 // (2(n-1)/n) with one latency of 100 us, as NCCL's ring does: rows 5 and 7, where a node holds
 // several ranks of a group, are listed by the other rule and converted. The listed digits of the
 // tied embedding follow from rates that were rounded after the reckoning: 0.3 %.
-static void tail_of_the_step(void **state)
+TEST(tail_of_the_step)
 {
-    (void)state;
+    load_profile();
     for (int i = 0; i < CHECKS; i++) {
         const check *c = &checks[i];
         setup s;
@@ -248,13 +243,5 @@ static void tail_of_the_step(void **state)
         assert_within("optimizer", i, 1e-6 * (double)all_reduced.optimizer_ns, c->optimizer,
                       0.005 + 1e-3 * c->optimizer);
     }
+    sp_profile_fini(&profile);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup_teardown(layer_and_head_on_the_gpu, load_profile, free_profile),
-    cmocka_unit_test_setup_teardown(tensor_parallel_all_reduce, load_profile, free_profile),
-    cmocka_unit_test_setup_teardown(launches_of_a_layer, load_profile, free_profile),
-    cmocka_unit_test_setup_teardown(tail_of_the_step, load_profile, free_profile),
-};
-
-SP_TEST_MAIN(tests)

@@ -72,9 +72,8 @@ static void check(const shape *m, int tokens, int sequences, const char *recompu
     run_fini(&r);
 }
 
-static void as_megatron_prints(void **state)
+TEST(as_megatron_prints)
 {
-    (void)state;
     static const int lengths[] = {128, 1024, 8192};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++) {
@@ -83,9 +82,3 @@ static void as_megatron_prints(void **state)
         check(&shapes[i], 1024, 6, "full");
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(as_megatron_prints),
-};
-
-SP_TEST_MAIN(tests)

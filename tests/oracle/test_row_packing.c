@@ -113,9 +113,8 @@ static int64_t bert_packs(int64_t max_per_pack)
 
 // What the authors' program prints (README of the same folder), to the last digit: limit 2.0013;
 // with at most 12 sequences to a pack speed-up 1.99758 and 99.8129 % of the tokens real.
-static void lpfhp_on_the_lengths_of_bert(void **state)
+TEST(lpfhp_on_the_lengths_of_bert)
 {
-    (void)state;
     int64_t sequences = 0;
     int64_t tokens = 0;
     for (int64_t i = 0; i < BERT_CONTEXT; i++) {
@@ -188,9 +187,8 @@ static size_t concatenated_rows(const cut_documents *c)
 
 // Figure 1: documents of 14, 7, 5, 2, 3 tokens in sequences of 8. Concatenation makes four and cuts
 // three documents; best-fit packing makes four and cuts only the first.
-static void best_fit_packing_of_figure_1(void **state)
+TEST(best_fit_packing_of_figure_1)
 {
-    (void)state;
     static const int64_t documents[] = {14, 7, 5, 2, 3};
     int64_t tokens[8];
     cut_documents c = {.pieces = {.tokens = tokens}, .capacity = 8, .context = 8};
@@ -206,9 +204,8 @@ static void best_fit_packing_of_figure_1(void **state)
 // Table 2: at most 0.01 % more sequences than concatenation at contexts of 2048 and 8192, there on
 // RefinedWeb and the Stack, here on a million documents as long as Wikipedia's; hence far fewer
 // than one more for each boundary inside a document.
-static void best_fit_packing_as_compact_as_table_2(void **state)
+TEST(best_fit_packing_as_compact_as_table_2)
 {
-    (void)state;
     static const int64_t contexts[] = {2048, 8192};
     enum { DOCUMENTS = 1000000, MOST_PIECES = 2 * DOCUMENTS };
     const sp_distribution *wikipedia = sp_distribution_find("wikipedia");
@@ -231,11 +228,3 @@ static void best_fit_packing_as_compact_as_table_2(void **state)
     }
     free(tokens);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(lpfhp_on_the_lengths_of_bert),
-    cmocka_unit_test(best_fit_packing_of_figure_1),
-    cmocka_unit_test(best_fit_packing_as_compact_as_table_2),
-};
-
-SP_TEST_MAIN(tests)

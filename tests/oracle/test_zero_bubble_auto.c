@@ -59,9 +59,8 @@ static int64_t longest_bubble_ns(const uniform_case *c, double cap)
     return bubble_ns;
 }
 
-static void never_worse_than_static(void **state)
+TEST(never_worse_than_static)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 2401);
     for (int k = 0; k < 60; k++) {
@@ -78,9 +77,8 @@ static void never_worse_than_static(void **state)
 }
 
 // Caps from one micro-batch to more than all, whole or not.
-static void cap_is_kept(void **state)
+TEST(cap_is_kept)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 10241);
     for (int k = 0; k < 200; k++) {
@@ -94,9 +92,8 @@ static void cap_is_kept(void **state)
 
 // With room for one micro-batch per rank each goes down and up alone: where W takes no time, rank 0
 // is idle for (p-1)(F+B+2c) every time.
-static void cap_of_one(void **state)
+TEST(cap_of_one)
 {
-    (void)state;
     for (int p = 1; p <= 6; p++) {
         int m = 5;
         uniform_case c = {.kind = SP_SCHEDULE_ZB_AUTO,
@@ -184,9 +181,8 @@ static void check_clock(const uneven *u, int steepness)
     sp_i_zb_clock_fini(&clock);
 }
 
-static void uneven_stages(void **state)
+TEST(uneven_stages)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 3);
     for (int k = 0; k < 150; k++) {
@@ -255,9 +251,8 @@ static sp_status generate(const small *s, double limit, sp_error *err)
     return status;
 }
 
-static void cap_too_small(void **state)
+TEST(cap_too_small)
 {
-    (void)state;
     small s;
     small_init(&s);
     sp_error err = {0};
@@ -273,9 +268,8 @@ static void cap_too_small(void **state)
     sp_packing_fini(&s.packing);
 }
 
-static void every_allocation_may_fail(void **state)
+TEST(every_allocation_may_fail)
 {
-    (void)state;
     small s;
     small_init(&s);
     sp_status status = SP_ERR_NO_MEMORY;
@@ -290,14 +284,3 @@ static void every_allocation_may_fail(void **state)
     assert_true(n > 10);
     sp_packing_fini(&s.packing);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(never_worse_than_static),
-    cmocka_unit_test(cap_is_kept),
-    cmocka_unit_test(cap_of_one),
-    cmocka_unit_test(uneven_stages),
-    cmocka_unit_test(cap_too_small),
-    cmocka_unit_test(every_allocation_may_fail),
-};
-
-SP_TEST_MAIN(tests)

@@ -11,23 +11,24 @@
 
 #include <cmocka.h>
 
-// main() of a test program: runs the case named by the first argument (an unknown name fails), or
-// all.
-#define SP_TEST_MAIN(tests)                                                   \
-    int main(int argc, char **argv)                                           \
-    {                                                                         \
-        if (argc > 1) {                                                       \
-            int found = 0;                                                    \
-            for (size_t i = 0; i < sizeof(tests) / sizeof((tests)[0]); i++) { \
-                found |= strcmp((tests)[i].name, argv[1]) == 0;               \
-            }                                                                 \
-            if (!found) {                                                     \
-                fprintf(stderr, "no test case '%s'\n", argv[1]);              \
-                return 1;                                                     \
-            }                                                                 \
-            cmocka_set_test_filter(argv[1]);                                  \
-        }                                                                     \
-        return cmocka_run_group_tests((tests), NULL, NULL);                   \
-    }
+typedef struct test_case {
+    const char *name;
+    void (*run)(void);
+    struct test_case *next;
+} test_case;
+
+// Puts a case at the end of the list of this program's cases.
+void test_case_add(test_case *added);
+
+// TEST(name) { ... } defines a case and lists it before main() of test_main.c runs. CMake reads the
+// names from lines that begin with TEST(.
+#define TEST(case_name)                                                     \
+    static void case_name(void);                                            \
+    __attribute__((constructor)) static void case_name##_is_listed(void)    \
+    {                                                                       \
+        static test_case listed = {.name = #case_name, .run = (case_name)}; \
+        test_case_add(&listed);                                             \
+    }                                                                       \
+    static void case_name(void)
 
 #endif

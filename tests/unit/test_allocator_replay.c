@@ -186,9 +186,8 @@ static int64_t state_bytes(const step *s, int rank)
     return 9 * states.of[SP_MEM_PARAMETERS] + 3 * 32 * MIB + (int64_t)EVEN_TOKENS * 4 * 128;
 }
 
-static void blocks_without_rounding(void **state)
+TEST(blocks_without_rounding)
 {
-    (void)state;
     static const sp_recompute modes[] = {SP_RECOMPUTE_NONE, SP_RECOMPUTE_ACTIVATION,
                                          SP_RECOMPUTE_FULL};
     for (int pp = 1; pp <= 3; pp++) {
@@ -209,9 +208,8 @@ static void blocks_without_rounding(void **state)
 }
 
 // With a split limit blocks are at least their tensors.
-static void blocks_that_are_not_split(void **state)
+TEST(blocks_that_are_not_split)
 {
-    (void)state;
     for (int limit_mib = 2; limit_mib <= 64; limit_mib *= 2) {
         step s;
         gpipe(&s, 2, 4, SP_RECOMPUTE_NONE);
@@ -223,9 +221,8 @@ static void blocks_that_are_not_split(void **state)
 }
 
 // No bytes; a backward pack that is half a forward pack; backward packs in another order are fine.
-static void obstacles(void **state)
+TEST(obstacles)
 {
-    (void)state;
     static int64_t ids[] = {0, 1};
     static int64_t tokens[] = {EVEN_TOKENS, EVEN_TOKENS};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 2, .total_tokens = 2 * EVEN_TOKENS};
@@ -253,9 +250,8 @@ static void obstacles(void **state)
 
 // Of one pipeline rank the first and the last are all there is; of several none holds more than the
 // largest, and one alone gives what it gives among the others.
-static void one_rank(void **state)
+TEST(one_rank)
 {
-    (void)state;
     for (int i = 0; i < 8; i++) {
         int pp = 1 + i / 2;
         sp_world_rank which = i % 2 == 0 ? SP_FIRST_RANK : SP_LAST_RANK;
@@ -283,9 +279,8 @@ static void one_rank(void **state)
 }
 
 // Wherever memory runs out, that is what comes back, and nothing is lost.
-static void memory_runs_out(void **state)
+TEST(memory_runs_out)
 {
-    (void)state;
     step s;
     gpipe(&s, 2, 2, SP_RECOMPUTE_FULL);
     sp_error err = {0};
@@ -311,9 +306,8 @@ static void memory_runs_out(void **state)
 
 // The shares of all ranks put together are all parameters; no share is larger than another's but
 // for the padding.
-static void pieces_cover_the_parameters(void **state)
+TEST(pieces_cover_the_parameters)
 {
-    (void)state;
     sp_model model = even_model(8);
     for (int ranks = 1; ranks <= 24; ranks++) {
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = ranks, .chunks = 2, .zero = 1};
@@ -340,9 +334,8 @@ static void pieces_cover_the_parameters(void **state)
 
 // The border between two shares cuts the parameter on it: of two layers in two shares each rank has
 // what a layer has.
-static void pieces_at_a_border(void **state)
+TEST(pieces_at_a_border)
 {
-    (void)state;
     sp_model model = even_model(2);
     sp_layout layout = {.tp = 1, .cp = 2, .pp = 1, .dp = 1, .chunks = 1, .zero = 1};
     sp_stage stage = {.layers = 2};
@@ -385,9 +378,8 @@ static int64_t away(const sp_i_unit_shape *shape)
 // Llama-65B in units of two layers by hand (kwai/Megatron-Kwai, branch atc24ae): without
 // recomputation 4 x 86, 2 x 64, 12 x 32 contiguous and 4 x 86 strided MiB, with the activation
 // function rebuilt 2 x 172, 2 x 64, 8 x 32.
-static void offload_cuts(void **state)
+TEST(offload_cuts)
 {
-    (void)state;
     static const struct {
         sp_recompute recompute;
         double ratio;
@@ -413,9 +405,8 @@ static void offload_cuts(void **state)
 }
 
 // The plain view counts the same bytes away.
-static void offload_agrees_with_the_footprint(void **state)
+TEST(offload_agrees_with_the_footprint)
 {
-    (void)state;
     sp_model model;
     assert_int_equal(sp_model_builtin("llama-65b", &model, NULL), SP_OK);
     sp_layout layout = {.tp = 2, .cp = 2, .pp = 8, .dp = 8, .chunks = 5, .sequence_parallel = true};
@@ -438,9 +429,8 @@ static void offload_agrees_with_the_footprint(void **state)
 }
 
 // Out and back through every step: a unit that was away is freed like one that stayed.
-static void units_come_back_whole(void **state)
+TEST(units_come_back_whole)
 {
-    (void)state;
     for (int recompute = 0; recompute < SP_RECOMPUTE_MODES; recompute++) {
         for (int percent = 5; percent <= 100; percent += 5) {
             sp_i_unit_shape shape;
@@ -487,9 +477,8 @@ static void units_come_back_whole(void **state)
 // Copies anywhere between a unit's forward and its backward, any number under way: whatever the
 // plan says, a step drains (else the replay reports a defect), and it holds at most what it holds
 // without copies and once more as much in load buffers.
-static void copies_anywhere(void **state)
+TEST(copies_anywhere)
 {
-    (void)state;
     enum { UNITS = 6, SLOTS = 2 * UNITS };
     sp_prng prng;
     sp_prng_seed(&prng, 77);
@@ -548,9 +537,8 @@ static void evaluate(const char *text, sp_result *result)
 
 // Every schedule drains (else the replay reports a defect), with and without copies; a second run
 // gives the same.
-static void schedules(void **state)
+TEST(schedules)
 {
-    (void)state;
     static const char *const cases[] = {
         "'schedule': {'kind': 'gpipe'}",
         "'schedule': {'kind': '1f1b'}",
@@ -587,9 +575,8 @@ static void schedules(void **state)
     }
 }
 
-static void results_that_say_why_not(void **state)
+TEST(results_that_say_why_not)
 {
-    (void)state;
     sp_result result;
     // With room, so that no other warning stands beside this one.
     evaluate("{'model': 'llama-7b', 'parallel': {'pp': 2}, 'memory': {'limit_gib': 1000, 'model': "
@@ -609,21 +596,3 @@ static void results_that_say_why_not(void **state)
     json_decref(json);
     sp_result_fini(&result);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(blocks_without_rounding),
-    cmocka_unit_test(blocks_that_are_not_split),
-    cmocka_unit_test(obstacles),
-    cmocka_unit_test(one_rank),
-    cmocka_unit_test(memory_runs_out),
-    cmocka_unit_test(pieces_cover_the_parameters),
-    cmocka_unit_test(pieces_at_a_border),
-    cmocka_unit_test(offload_cuts),
-    cmocka_unit_test(offload_agrees_with_the_footprint),
-    cmocka_unit_test(units_come_back_whole),
-    cmocka_unit_test(copies_anywhere),
-    cmocka_unit_test(schedules),
-    cmocka_unit_test(results_that_say_why_not),
-};
-
-SP_TEST_MAIN(tests)

@@ -72,9 +72,8 @@ static void assert_consistent(const sp_i_assignment *result, const double *work_
     assert_true(result->bound_s <= result->largest_s);
 }
 
-static void finds_the_least_of_all(void **state)
+TEST(finds_the_least_of_all)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 11);
     int improved = 0;
@@ -102,9 +101,8 @@ static void finds_the_least_of_all(void **state)
 }
 
 // Equal samples are one class of the program: n of them on m ranks need ceil(n / m) on one.
-static void equal_samples(void **state)
+TEST(equal_samples)
 {
-    (void)state;
     double work_s[40];
     int rank[40];
     for (int ranks = 1; ranks <= 7; ranks++) {
@@ -133,9 +131,8 @@ static void equal_samples(void **state)
 
 // The program has every solution, but for the numbers of the ranks: its least objective is that of
 // the exhaustive search also without an incumbent.
-static void program_without_incumbent(void **state)
+TEST(program_without_incumbent)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 13);
     for (int round = 0; round < 40; round++) {
@@ -171,9 +168,8 @@ static void program_without_incumbent(void **state)
 }
 
 // A gap that is asked for is kept, and ends the search early.
-static void the_gap_is_kept(void **state)
+TEST(the_gap_is_kept)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 17);
     double work_s[24];
@@ -189,9 +185,8 @@ static void the_gap_is_kept(void **state)
     }
 }
 
-static void limits_leave_the_heuristic(void **state)
+TEST(limits_leave_the_heuristic)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 19);
     double work_s[60];
@@ -239,9 +234,8 @@ static double used_ms(void)
 
 // The least of three runs is hardly over the limit, for programs that GLPK cannot solve in the
 // time, from those with many nodes to those whose relaxation alone takes longer.
-static void time_is_kept(void **state)
+TEST(time_is_kept)
 {
-    (void)state;
     static const struct {
         size_t count;
         int ranks;
@@ -286,9 +280,8 @@ static void time_is_kept(void **state)
     }
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 29);
     double work_s[10];
@@ -305,12 +298,3 @@ static void allocation_failures(void **state)
         assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(finds_the_least_of_all),     cmocka_unit_test(equal_samples),
-    cmocka_unit_test(program_without_incumbent),  cmocka_unit_test(the_gap_is_kept),
-    cmocka_unit_test(limits_leave_the_heuristic), cmocka_unit_test(time_is_kept),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

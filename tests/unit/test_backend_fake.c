@@ -159,9 +159,8 @@ static uniform_case case_of(int kind)
                           .p2p_ns = 211};
 }
 
-static void equals_the_simulator_for_every_schedule(void **state)
+TEST(equals_the_simulator_for_every_schedule)
 {
-    (void)state;
     for (int kind = 0; kind < SP_SCHEDULE_KINDS; kind++) {
         uniform_case c = case_of(kind);
         uniform_step step;
@@ -175,9 +174,8 @@ static void equals_the_simulator_for_every_schedule(void **state)
 }
 
 // Merged and regrouped packs, recomputation, copies, uneven stages, far links, tails and memory.
-static void equals_the_simulator_on_random_plans(void **state)
+TEST(equals_the_simulator_on_random_plans)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 20);
     int ended = 0;
@@ -202,9 +200,8 @@ static void equals_the_simulator_on_random_plans(void **state)
     assert_in_range(ended, 300, 399);
 }
 
-static void equals_the_simulator_with_random_costs_and_offload(void **state)
+TEST(equals_the_simulator_with_random_costs_and_offload)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 21);
     for (int kind = 0; kind < SP_SCHEDULE_KINDS; kind++) {
@@ -233,9 +230,8 @@ static sp_run_request scripted(const sp_plan *plan, const sp_backend_option *opt
 
 // 1F1B with equal times ends after (m + p - 1)(f + b) + 2(p - 1) transfers on one micro-batch's way
 // (Narayanan et al., arXiv 2104.04473, section 2.2, where transfers take nothing).
-static void scripted_durations(void **state)
+TEST(scripted_durations)
 {
-    (void)state;
     uniform_case c = {.kind = SP_SCHEDULE_1F1B,
                       .pp = 4,
                       .dp = 1,
@@ -270,9 +266,8 @@ static void scripted_durations(void **state)
     uniform_step_fini(&step);
 }
 
-static void jitter_is_bounded_and_belongs_to_the_seed(void **state)
+TEST(jitter_is_bounded_and_belongs_to_the_seed)
 {
-    (void)state;
     plan_sample s;
     const sp_run_request base = {.precision = SP_FP64, .steps = 3, .seed = 5};
     const sp_backend_option options[] = {{"jitter", "0.1"}, {"durations", "F=100000,B=100000"}};
@@ -313,9 +308,8 @@ static void jitter_is_bounded_and_belongs_to_the_seed(void **state)
 
 // ---- limits and errors ----
 
-static void limits_end_a_run(void **state)
+TEST(limits_end_a_run)
 {
-    (void)state;
     plan_sample s;
     sp_error err = {0};
     const sp_run_request base = {.precision = SP_FP64, .steps = 1};
@@ -346,9 +340,8 @@ static void limits_end_a_run(void **state)
     plan_sample_fini(&s);
 }
 
-static void options_are_checked(void **state)
+TEST(options_are_checked)
 {
-    (void)state;
     static const struct {
         const char *key, *value, *text;
     } wrong[] = {
@@ -392,9 +385,8 @@ static void options_are_checked(void **state)
     plan_sample_fini(&s);
 }
 
-static void loss_and_tensors_are_read_back(void **state)
+TEST(loss_and_tensors_are_read_back)
 {
-    (void)state;
     plan_sample s;
     sp_error err = {0};
     const sp_run_request base = {.precision = SP_FP64, .steps = 2};
@@ -432,9 +424,8 @@ static void loss_and_tensors_are_read_back(void **state)
 }
 
 // Metrics of the execution are those of the simulation.
-static void metrics_read_a_measured_step(void **state)
+TEST(metrics_read_a_measured_step)
 {
-    (void)state;
     uniform_case c = case_of(SP_SCHEDULE_ZB_H1);
     uniform_step step;
     sp_step_metrics measured;
@@ -454,17 +445,3 @@ static void metrics_read_a_measured_step(void **state)
     fake_end(run);
     uniform_step_fini(&step);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(equals_the_simulator_for_every_schedule),
-    cmocka_unit_test(equals_the_simulator_on_random_plans),
-    cmocka_unit_test(equals_the_simulator_with_random_costs_and_offload),
-    cmocka_unit_test(scripted_durations),
-    cmocka_unit_test(jitter_is_bounded_and_belongs_to_the_seed),
-    cmocka_unit_test(limits_end_a_run),
-    cmocka_unit_test(options_are_checked),
-    cmocka_unit_test(loss_and_tensors_are_read_back),
-    cmocka_unit_test(metrics_read_a_measured_step),
-};
-
-SP_TEST_MAIN(tests)

@@ -66,9 +66,8 @@ static const uint8_t three_blocks_tied[] = {1, 1, 0, 0, 1, 0};
 enum { BY_HAND = sizeof three_blocks / sizeof three_blocks[0] };
 
 // Blocks in the order of the forward, the packs of each from the last to the first.
-static void mirrored_blocks(void **state)
+TEST(mirrored_blocks)
 {
-    (void)state;
     static const int32_t packs[] = {2, 1, 0, 3, 5, 4};
     static const int32_t waits_for[] = {2, 2, 2, 3, 5, 5};
     sp_packing packing;
@@ -91,9 +90,8 @@ static void mirrored_blocks(void **state)
 }
 
 // One pack takes everything, and none is cut.
-static void one_backward_pack(void **state)
+TEST(one_backward_pack)
 {
-    (void)state;
     const sp_i_shape shape = {.backward = {.flat = 1, .grow = 1.0, .shrink = 1.0},
                               .slice_tokens = 10};
     sp_packing packing;
@@ -111,9 +109,8 @@ static void one_backward_pack(void **state)
 }
 
 // Work of tokens alone: packs of exactly the targets wherever these are multiples of a slice.
-static void cuts_at_exact_targets(void **state)
+TEST(cuts_at_exact_targets)
 {
-    (void)state;
     const sp_i_work linear = {{0.0, 1e-6, 0.0}, {0.0, 2e-6, 0.0}};
     static const int64_t long_one[][2] = {{0, 3000}, {0, 0}, {0, 3000}, {0, 0}, {0, 3000}};
     static const uint8_t tied[] = {1, 1, 0};
@@ -137,9 +134,8 @@ static void cuts_at_exact_targets(void **state)
 }
 
 // Any samples, any tapers: packs end within a slice, or within a short sample, of their targets.
-static void work_follows_the_backward_taper(void **state)
+TEST(work_follows_the_backward_taper)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 101);
     for (int round = 0; round < 1500; round++) {
@@ -173,9 +169,8 @@ static void work_follows_the_backward_taper(void **state)
 }
 
 // The forward packs keep their samples and tokens when their slices are cut for the backward.
-static void forward_packs_stay(void **state)
+TEST(forward_packs_stay)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 103);
     for (int round = 0; round < 300; round++) {
@@ -197,9 +192,8 @@ static void forward_packs_stay(void **state)
     }
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     const sp_i_shape shape = {.backward = {.flat = 4, .grow = 1.0, .shrink = 1.0},
                               .slice_tokens = 10};
     for (int regroup = 0; regroup < 2; regroup++) {
@@ -222,11 +216,3 @@ static void allocation_failures(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(mirrored_blocks),       cmocka_unit_test(one_backward_pack),
-    cmocka_unit_test(cuts_at_exact_targets), cmocka_unit_test(work_follows_the_backward_taper),
-    cmocka_unit_test(forward_packs_stay),    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

@@ -122,9 +122,8 @@ static void check_packing(const fixture *f, const sp_batch *batch, int64_t conte
     }
 }
 
-static void everybody_once_over_a_run(void **state)
+TEST(everybody_once_over_a_run)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 41);
     static int64_t ids[MOST_SAMPLES];
@@ -172,9 +171,8 @@ static void everybody_once_over_a_run(void **state)
 }
 
 // Algorithm 1 of the paper with linear searches.
-static void greedy_against_linear_search(void **state)
+TEST(greedy_against_linear_search)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 43);
     static int64_t ids[MOST_SAMPLES];
@@ -227,9 +225,8 @@ static void greedy_against_linear_search(void **state)
 }
 
 // Equal samples as long as the context: as many packs as samples, which are a round.
-static void nobody_waits_where_all_are_equal(void **state)
+TEST(nobody_waits_where_all_are_equal)
 {
-    (void)state;
     int64_t ids[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     int64_t tokens[8] = {50, 50, 50, 50, 50, 50, 50, 50};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 8, .total_tokens = 400};
@@ -246,9 +243,8 @@ static void nobody_waits_where_all_are_equal(void **state)
 
 // 90 and 20 and 30 of a context of 100 are two queues short of a round of two packs; the fullest
 // queue gives what it has, so that both ranks work.
-static void no_step_without_work(void **state)
+TEST(no_step_without_work)
 {
-    (void)state;
     int64_t ids[3] = {0, 1, 2};
     int64_t tokens[3] = {90, 20, 30};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 3, .total_tokens = 140};
@@ -278,9 +274,8 @@ static bool warns(const sp_result *result, const char *text)
 
 // The list 800, 100, 100, 100 three times on two packs: the first long sample waits for the second,
 // the third for one that does not come.
-static void delayed_samples_train_later(void **state)
+TEST(delayed_samples_train_later)
 {
-    (void)state;
     const char *text = "%s'cluster': 'h800-8', 'schedule': {'microbatches': 2}, 'strategy': {"
                        "'kind': 'balanced', 'outlier_queues': %d, 'outlier_tokens': 500}, "
                        "'workload': {'lengths': [800, 100, 100, 100], 'context': 800, 'order': "
@@ -306,9 +301,8 @@ static void delayed_samples_train_later(void **state)
     }
 }
 
-static void run_without_memory(void **state)
+TEST(run_without_memory)
 {
-    (void)state;
     scenario_run r;
     sp_error err;
     char text[RUN_TEXT] = "";
@@ -333,9 +327,8 @@ static void run_without_memory(void **state)
 }
 
 // Keys that the scenario keeps, and where they end.
-static void keys_are_read_and_resolved(void **state)
+TEST(keys_are_read_and_resolved)
 {
-    (void)state;
     sp_scenario scenario;
     sp_error err;
     char text[RUN_TEXT] = "";
@@ -364,9 +357,8 @@ static void keys_are_read_and_resolved(void **state)
     }
 }
 
-static void lossless_without_queues(void **state)
+TEST(lossless_without_queues)
 {
-    (void)state;
     const sp_strategy *balanced = sp_strategy_find("balanced");
     sp_strategy_spec spec = {0};
     assert_true(sp_strategy_is_lossless(balanced, &spec));
@@ -375,9 +367,8 @@ static void lossless_without_queues(void **state)
     assert_true(sp_strategy_is_lossless(sp_strategy_find("packed"), &spec));
 }
 
-static void says_what_does_not_fit(void **state)
+TEST(says_what_does_not_fit)
 {
-    (void)state;
     static const char *const wrong[][2] = {
         {"'strategy': {'kind': 'balanced', 'pack_tokens': 90}",
          "strategy.pack_tokens: a pack of 90 tokens does not hold a sample of 100, the context"},
@@ -448,9 +439,8 @@ static double mean_imbalance(fixture *f, int queues, uint64_t seed, int64_t cont
 }
 
 // Samples in which attention is most of the work.
-static void queues_never_worsen_the_mean(void **state)
+TEST(queues_never_worsen_the_mean)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 8; seed++) {
         fixture f;
         fixture_init(&f, 2);
@@ -464,9 +454,8 @@ static void queues_never_worsen_the_mean(void **state)
     }
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     int64_t ids[] = {0, 1, 2, 3};
     int64_t tokens[] = {10, 40, 20, 10};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 4, .total_tokens = 80};
@@ -487,19 +476,3 @@ static void allocation_failures(void **state)
     }
     fixture_fini(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(everybody_once_over_a_run),
-    cmocka_unit_test(greedy_against_linear_search),
-    cmocka_unit_test(nobody_waits_where_all_are_equal),
-    cmocka_unit_test(no_step_without_work),
-    cmocka_unit_test(delayed_samples_train_later),
-    cmocka_unit_test(run_without_memory),
-    cmocka_unit_test(keys_are_read_and_resolved),
-    cmocka_unit_test(lossless_without_queues),
-    cmocka_unit_test(says_what_does_not_fit),
-    cmocka_unit_test(queues_never_worsen_the_mean),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

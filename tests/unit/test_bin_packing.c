@@ -122,9 +122,8 @@ static void scan_best_fit(const sp_batch *batch, int64_t context, size_t max_per
 
 // Any two rows hold more than the context together: fewer than twice the rows that the tokens fill
 // when they are laid end to end, one more for each boundary there.
-static void bfd_is_best_fit(void **state)
+TEST(bfd_is_best_fit)
 {
-    (void)state;
     static drawn_batch d;
     static row_set rows;
     static row_set scanned;
@@ -145,9 +144,8 @@ static void bfd_is_best_fit(void **state)
 }
 
 // Packs of equal lengths together come to the same rows as one sample after the other.
-static void lpfhp_is_best_fit(void **state)
+TEST(lpfhp_is_best_fit)
 {
-    (void)state;
     static drawn_batch d;
     static row_set rows;
     static row_set scanned;
@@ -173,9 +171,8 @@ static void lpfhp_is_best_fit(void **state)
 
 // The order of the batch decides only which sample of a length goes where; without a limit both
 // strategies need equally many rows.
-static void rows_follow_from_the_lengths(void **state)
+TEST(rows_follow_from_the_lengths)
 {
-    (void)state;
     static drawn_batch d;
     static row_set rows[2];
     static const char *const kinds[] = {"bfd", "lpfhp"};
@@ -236,9 +233,8 @@ static size_t least_rows(search *s, const int64_t *tokens, size_t n, size_t rows
 // problem", 1994). With at most two samples to a row best fit is optimal: all rows with room for a
 // sample have room for any later one, so that it does not matter which of them it joins, and
 // leaving it alone helps no later one.
-static void tiny_cases_against_optimum(void **state)
+TEST(tiny_cases_against_optimum)
 {
-    (void)state;
     static drawn_batch d;
     static row_set rows;
     sp_prng prng;
@@ -262,9 +258,8 @@ static void tiny_cases_against_optimum(void **state)
 }
 
 // A row that is found full of samples is closed though it has room.
-static void limit_of_samples(void **state)
+TEST(limit_of_samples)
 {
-    (void)state;
     static row_set rows;
     int64_t ids[] = {0, 1, 2, 3, 4, 5};
     int64_t tokens[] = {10, 50, 10, 10, 10, 10};
@@ -286,9 +281,8 @@ static void limit_of_samples(void **state)
 
 // strategy.max_per_pack from the scenario to the packs of a checked plan, and back in what was
 // resolved. 2565 tokens fill three rows; ten samples need four of at most three.
-static void samples_per_pack_of_a_scenario(void **state)
+TEST(samples_per_pack_of_a_scenario)
 {
-    (void)state;
     static const struct {
         const char *strategy;
         int64_t packs;
@@ -315,14 +309,3 @@ static void samples_per_pack_of_a_scenario(void **state)
     assert_int_equal(run_read(text, &scenario, &err), SP_ERR_CONTENT);
     assert_non_null(strstr(err.message[0], "strategy.max_per_pack"));
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(bfd_is_best_fit),
-    cmocka_unit_test(lpfhp_is_best_fit),
-    cmocka_unit_test(rows_follow_from_the_lengths),
-    cmocka_unit_test(tiny_cases_against_optimum),
-    cmocka_unit_test(limit_of_samples),
-    cmocka_unit_test(samples_per_pack_of_a_scenario),
-};
-
-SP_TEST_MAIN(tests)

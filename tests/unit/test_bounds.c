@@ -7,9 +7,8 @@
 
 // One sample of forward work 64 in packs of fixed cost 1 over 5 stages: m + 4*64/m is least at 16,
 // and the backward of work 128 and fixed cost 2 has 2 m + 4*128/m, also at 16.
-static void one_sample_is_a_flow_shop(void **state)
+TEST(one_sample_is_a_flow_shop)
 {
-    (void)state;
     const sp_bound_costs costs = {.stages = 5,
                                   .f_token_s = 1.0,
                                   .b_token_s = 2.0,
@@ -29,9 +28,8 @@ static void one_sample_is_a_flow_shop(void **state)
 }
 
 // Without fixed costs, a perfectly divisible load has no gap to its work.
-static void nothing_is_lost_without_fixed_costs(void **state)
+TEST(nothing_is_lost_without_fixed_costs)
 {
-    (void)state;
     const sp_bound_costs costs = {
         .stages = 4, .f_token_s = 1.0, .b_token_s = 2.0, .i_token_s = 2.0};
     int64_t tokens[1000];
@@ -47,9 +45,8 @@ static void nothing_is_lost_without_fixed_costs(void **state)
 }
 
 // A sample of over half of the work cannot be spread, unless ranks share it.
-static void the_longest_sample_limits_the_ranks(void **state)
+TEST(the_longest_sample_limits_the_ranks)
 {
-    (void)state;
     const sp_bound_costs costs = {
         .stages = 1, .f_token_s = 1.0, .b_token_s = 2.0, .i_token_s = 2.0};
     const int64_t tokens[] = {700, 100, 200};
@@ -60,9 +57,8 @@ static void the_longest_sample_limits_the_ranks(void **state)
     assert_true(sp_bound_flow_shop_s(&costs, &batch) == 0.0);
 }
 
-static void running_out_of_memory_is_reported(void **state)
+TEST(running_out_of_memory_is_reported)
 {
-    (void)state;
     const sp_bound_costs costs = {
         .stages = 4, .f_token_s = 1.0, .b_token_s = 2.0, .i_token_s = 2.0};
     const int64_t tokens[] = {7, 1, 2};
@@ -79,12 +75,3 @@ static void running_out_of_memory_is_reported(void **state)
     }
     assert_true(failures > 1);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_sample_is_a_flow_shop),
-    cmocka_unit_test(nothing_is_lost_without_fixed_costs),
-    cmocka_unit_test(the_longest_sample_limits_the_ranks),
-    cmocka_unit_test(running_out_of_memory_is_reported),
-};
-
-SP_TEST_MAIN(tests)

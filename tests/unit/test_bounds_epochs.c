@@ -38,9 +38,8 @@ static double all_ways_s(const sp_i_side *side, double idle_s, double cover_s, d
 }
 
 // The merged search is never above the search of all ways, and near it.
-static void epochs_cost_no_more_than_any_way(void **state)
+TEST(epochs_cost_no_more_than_any_way)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 3);
     double sum = 0.0;
@@ -87,9 +86,3 @@ static void epochs_cost_no_more_than_any_way(void **state)
     print_message("merged over all ways: mean %.4f\n", sum / cases);
     assert_true(sum / cases > 0.98);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(epochs_cost_no_more_than_any_way),
-};
-
-SP_TEST_MAIN(tests)

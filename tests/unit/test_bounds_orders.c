@@ -115,37 +115,24 @@ static void check_many(bool split, int ranks, int rounds, int most_units, bool s
     }
 }
 
-static void no_order_of_one_rank_is_faster(void **state)
+TEST(no_order_of_one_rank_is_faster)
 {
-    (void)state;
     check_many(false, 1, 20, 4, false);
 }
 
-static void no_split_order_is_faster(void **state)
+TEST(no_split_order_is_faster)
 {
-    (void)state;
     check_many(true, 1, 20, 3, false);
 }
 
-static void no_spread_over_two_ranks_is_faster(void **state)
+TEST(no_spread_over_two_ranks_is_faster)
 {
-    (void)state;
     check_many(false, 2, 20, 4, false);
     check_many(true, 2, 20, 3, false);
 }
 
-static void no_order_of_dear_small_packs_is_faster(void **state)
+TEST(no_order_of_dear_small_packs_is_faster)
 {
-    (void)state;
     check_many(false, 1, 20, 4, true);
     check_many(true, 1, 20, 3, true);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(no_order_of_one_rank_is_faster),
-    cmocka_unit_test(no_split_order_is_faster),
-    cmocka_unit_test(no_spread_over_two_ranks_is_faster),
-    cmocka_unit_test(no_order_of_dear_small_packs_is_faster),
-};
-
-SP_TEST_MAIN(tests)

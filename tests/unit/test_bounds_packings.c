@@ -171,9 +171,8 @@ static double simulated_s(const drawn *d, const packs *p)
     return (double)result.makespan_ns;
 }
 
-static void no_simulated_packing_is_faster(void **state)
+TEST(no_simulated_packing_is_faster)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 11);
     double share[2] = {0.0, 0.0};
@@ -203,9 +202,3 @@ static void no_simulated_packing_is_faster(void **state)
                       split ? "split" : "whole", share[split] / cases[split], best_share[split]);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(no_simulated_packing_is_faster),
-};
-
-SP_TEST_MAIN(tests)

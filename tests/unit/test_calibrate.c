@@ -152,9 +152,8 @@ static void finish(fit_spec *spec, fit_outcome *outcome)
 
 static const fit_options bare = {.threads = 1, .quiet = true};
 
-static void constants_come_back(void **state)
+TEST(constants_come_back)
 {
-    (void)state;
     fit_spec spec;
     fit_outcome outcome;
     begin(0.0);
@@ -172,9 +171,8 @@ static void constants_come_back(void **state)
     finish(&spec, &outcome);
 }
 
-static void noise_shows(void **state)
+TEST(noise_shows)
 {
-    (void)state;
     fit_spec spec;
     fit_outcome outcome;
     fit_options how = {
@@ -206,9 +204,8 @@ static void noise_shows(void **state)
 }
 
 // One thread and three give the same bytes.
-static void threads_do_not_matter(void **state)
+TEST(threads_do_not_matter)
 {
-    (void)state;
     char *text[2];
     fit_options how = {
         .threads = 1, .quiet = true, .folds = -1, .bootstrap = -1, .ablations = true};
@@ -229,9 +226,8 @@ static void threads_do_not_matter(void **state)
     free(text[1]);
 }
 
-static void profile_says_that_it_is_fitted(void **state)
+TEST(profile_says_that_it_is_fitted)
 {
-    (void)state;
     fit_spec spec;
     fit_outcome outcome;
     json_t *document = NULL;
@@ -281,9 +277,8 @@ static void expect_error(const char *from, const char *to, const fit_source *lis
     fit_spec_fini(&spec);
 }
 
-static void errors_name_the_place(void **state)
+TEST(errors_name_the_place)
 {
-    (void)state;
     static const fit_source other[] = {{.csv = "other.csv"}};
     static const fit_source twice[] = {{.csv = "steps.csv"}, {.csv = "./steps.csv"}};
     begin(0.0);
@@ -307,9 +302,8 @@ static void errors_name_the_place(void **state)
 }
 
 // Each fold has as many rows as the others, give or take one, and every row one fold.
-static void folds_are_even(void **state)
+TEST(folds_are_even)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 1);
     for (int round = 0; round < 200; round++) {
@@ -331,9 +325,8 @@ static void folds_are_even(void **state)
 }
 
 // As many draws as rows; a row is drawn with probability 1 - (1 - 1/n)^n, 63.6 % for n = 50.
-static void draws_are_with_replacement(void **state)
+TEST(draws_are_with_replacement)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 2);
     int drawn = 0;
@@ -351,9 +344,8 @@ static void draws_are_with_replacement(void **state)
 }
 
 // Errors of 10, -20, 0 and 50 %: mean size 20, median (10 + 20) / 2, bias 10.
-static void error_figures(void **state)
+TEST(error_figures)
 {
-    (void)state;
     double observed[] = {9.0, 100.0, 10.0, 1.0, 2.0};
     double predicted[] = {1.0, 110.0, 8.0, 1.0, 3.0};
     fit_errors errors;
@@ -370,9 +362,8 @@ static void error_figures(void **state)
 }
 
 // Ten errors of 1 to 10 %: nine of them are at most 9 %.
-static void ninth_decile(void **state)
+TEST(ninth_decile)
 {
-    (void)state;
     double observed[10];
     double predicted[10];
     fit_errors errors;
@@ -412,9 +403,8 @@ static void calibrate_with(const char *tables, fit_spec *spec, fit_outcome *outc
 }
 
 // Rows of one model stand in one fold, and every model has a fold of its own or is dealt whole.
-static void folds_hold_whole_groups(void **state)
+TEST(folds_hold_whole_groups)
 {
-    (void)state;
     static const struct {
         const char *tables;
         int folds;
@@ -456,9 +446,8 @@ static void folds_hold_whole_groups(void **state)
     }
 }
 
-static void group_of_an_unknown_column(void **state)
+TEST(group_of_an_unknown_column)
 {
-    (void)state;
     fit_spec spec;
     fit_outcome outcome;
     sp_error err;
@@ -474,9 +463,8 @@ static void group_of_an_unknown_column(void **state)
 
 // The record of a table is of the rows as they were left out, with the conditions that they span;
 // kinds of fewer than ten rows have none.
-static void records_of_left_out_rows(void **state)
+TEST(records_of_left_out_rows)
 {
-    (void)state;
     fit_spec spec;
     fit_outcome outcome;
     json_t *document;
@@ -524,9 +512,8 @@ static void records_of_left_out_rows(void **state)
 }
 
 // Without folds nothing was left out, and errors of the start profile are not those of the fit.
-static void no_folds_no_records(void **state)
+TEST(no_folds_no_records)
 {
-    (void)state;
     fit_spec spec;
     fit_outcome outcome;
     json_t *document;
@@ -541,9 +528,8 @@ static void no_folds_no_records(void **state)
 }
 
 // Wherever memory runs out, the fit says so and leaves nothing behind.
-static void out_of_memory(void **state)
+TEST(out_of_memory)
 {
-    (void)state;
     fit_options how = {.threads = 1, .quiet = true, .folds = -1, .bootstrap = 2, .ablations = true};
     const char *text = spec_with("{\"steps\": {\"folds\": {\"group\": [\"model.hidden\"], "
                                  "\"count\": 2}, \"errors_by\": [\"recompute\"]}}");
@@ -575,21 +561,3 @@ static void out_of_memory(void **state)
         fit_spec_fini(&spec);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(constants_come_back),
-    cmocka_unit_test(noise_shows),
-    cmocka_unit_test(threads_do_not_matter),
-    cmocka_unit_test(profile_says_that_it_is_fitted),
-    cmocka_unit_test(errors_name_the_place),
-    cmocka_unit_test(folds_are_even),
-    cmocka_unit_test(draws_are_with_replacement),
-    cmocka_unit_test(error_figures),
-    cmocka_unit_test(ninth_decile),
-    cmocka_unit_test(folds_hold_whole_groups),
-    cmocka_unit_test(group_of_an_unknown_column),
-    cmocka_unit_test(records_of_left_out_rows),
-    cmocka_unit_test(no_folds_no_records),
-    cmocka_unit_test(out_of_memory),
-};
-SP_TEST_MAIN(tests)

@@ -67,9 +67,8 @@ static bool is_no_worse(const char *scenario, const char *candidate, const char 
     return planned[0];
 }
 
-static void tuned_rows(void **state)
+TEST(tuned_rows)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 97);
     int planned = 0;
@@ -83,9 +82,8 @@ static void tuned_rows(void **state)
     assert_in_range(planned, 50, 150);
 }
 
-static void asymmetric_packs(void **state)
+TEST(asymmetric_packs)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 101);
     int planned = 0;
@@ -96,10 +94,3 @@ static void asymmetric_packs(void **state)
     }
     assert_in_range(planned, 30, 60);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(tuned_rows),
-    cmocka_unit_test(asymmetric_packs),
-};
-
-SP_TEST_MAIN(tests)

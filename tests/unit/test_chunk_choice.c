@@ -76,9 +76,8 @@ enum { CHOSEN = sizeof chosen / sizeof chosen[0] };
 
 // The resolved document read again, and settled again, gives the same layout; so does settling the
 // scenario itself once more. Both choices occur.
-static void choices_are_written_and_read_back(void **state)
+TEST(choices_are_written_and_read_back)
 {
-    (void)state;
     int with[3] = {0};
     for (int i = 0; i < CHOSEN; i++) {
         char text[RUN_TEXT];
@@ -109,9 +108,8 @@ static void choices_are_written_and_read_back(void **state)
 
 // The choice is the one of the two that the strategy is predicted to run faster, and the step is
 // simulated in the layout that was chosen.
-static void the_faster_one_is_chosen(void **state)
+TEST(the_faster_one_is_chosen)
 {
-    (void)state;
     for (int i = 0; i < CHOSEN; i++) {
         char text[RUN_TEXT];
         double ms[3];
@@ -145,9 +143,8 @@ static void the_faster_one_is_chosen(void **state)
     }
 }
 
-static void stated_chunks_are_kept(void **state)
+TEST(stated_chunks_are_kept)
 {
-    (void)state;
     static const struct {
         const char *parallel;
         int chunks;
@@ -169,9 +166,8 @@ static void stated_chunks_are_kept(void **state)
 }
 
 // One layer a rank, one rank, layers that no two ranks share equally, another strategy.
-static void nothing_to_choose(void **state)
+TEST(nothing_to_choose)
 {
-    (void)state;
     static const struct {
         int layers;
         const char *parallel, *kind;
@@ -190,9 +186,8 @@ static void nothing_to_choose(void **state)
     }
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     char text[RUN_TEXT];
     sp_status status = SP_ERR_NO_MEMORY;
     scenario_text(4, "'pp': 2", "900, 80", "slimpack-zb", text);
@@ -208,13 +203,3 @@ static void allocation_failures(void **state)
         sp_scenario_fini(&scenario);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(choices_are_written_and_read_back),
-    cmocka_unit_test(the_faster_one_is_chosen),
-    cmocka_unit_test(stated_chunks_are_kept),
-    cmocka_unit_test(nothing_to_choose),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

@@ -149,9 +149,8 @@ static size_t first_fit(const fixture *f, int64_t chunk)
 
 // ChunkFlow, section 4.1: a sample longer than ChunkSize makes ceil(tokens / ChunkSize) dependent
 // chunks, full but for the last; the others are packed, trying 1, 2, ... bins until they fit.
-static void chunks_of_the_paper(void **state)
+TEST(chunks_of_the_paper)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 3);
     for (int round = 0; round < 80; round++) {
@@ -233,9 +232,8 @@ static sp_status check_order(void *context, const sp_step_view *view, sp_error *
     return SP_OK;
 }
 
-static void chunks_are_recomputed_as_published(void **state)
+TEST(chunks_are_recomputed_as_published)
 {
-    (void)state;
     for (int64_t retained = 1; retained <= 8; retained *= 2) {
         char text[RUN_TEXT] = "";
         scenario_run r;
@@ -259,9 +257,8 @@ static void chunks_are_recomputed_as_published(void **state)
 
 // The rows of "packed", each in equal slices but for one token, or in slices of one length and a
 // rest.
-static void slices_are_uniform(void **state)
+TEST(slices_are_uniform)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 19);
     for (int round = 0; round < 80; round++) {
@@ -330,9 +327,8 @@ static double busiest_s(const fixture *f)
 }
 
 // Over many batches the busiest rank is less busy than with rows dealt in turn.
-static void rows_are_dealt_by_time(void **state)
+TEST(rows_are_dealt_by_time)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 31);
     double dealt_s = 0.0;
@@ -368,9 +364,8 @@ static int64_t peak_of(const char *offload, const char *exchange)
 }
 
 // Attention that another rank computes holds nothing there; what is offloaded stays offloaded.
-static void exchange_leaves_memory(void **state)
+TEST(exchange_leaves_memory)
 {
-    (void)state;
     assert_int_equal(peak_of("0.0", "false"), peak_of("0.0", "true"));
     assert_true(peak_of("0.9", "true") < peak_of("0.0", "true"));
 }
@@ -387,9 +382,8 @@ static void order_scenario(char *text, const char *strategy, const char *schedul
 
 static const char *const own_order[] = {"chunkflow", "slimpipe"};
 
-static void strategies_bring_their_order(void **state)
+TEST(strategies_bring_their_order)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof own_order / sizeof own_order[0]; i++) {
         const char *strategy = own_order[i];
         char stated[64];
@@ -420,9 +414,8 @@ static void strategies_bring_their_order(void **state)
     }
 }
 
-static void order_asks_for_its_layout(void **state)
+TEST(order_asks_for_its_layout)
 {
-    (void)state;
     char text[RUN_TEXT] = "";
     scenario_run r;
     sp_error err;
@@ -436,9 +429,8 @@ static void order_asks_for_its_layout(void **state)
 }
 
 // The resolved document names the order that runs, and means the same when it is read.
-static void resolved_order_is_read_again(void **state)
+TEST(resolved_order_is_read_again)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof own_order / sizeof own_order[0]; i++) {
         char text[RUN_TEXT] = "";
         sp_scenario scenario;
@@ -460,9 +452,8 @@ static void resolved_order_is_read_again(void **state)
     }
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 37);
     for (size_t i = 0; i < sizeof own_order / sizeof own_order[0]; i++) {
@@ -481,17 +472,3 @@ static void allocation_failures(void **state)
         fixture_fini(&f);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(chunks_of_the_paper),
-    cmocka_unit_test(chunks_are_recomputed_as_published),
-    cmocka_unit_test(slices_are_uniform),
-    cmocka_unit_test(rows_are_dealt_by_time),
-    cmocka_unit_test(exchange_leaves_memory),
-    cmocka_unit_test(strategies_bring_their_order),
-    cmocka_unit_test(order_asks_for_its_layout),
-    cmocka_unit_test(resolved_order_is_read_again),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

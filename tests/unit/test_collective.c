@@ -32,9 +32,8 @@ static sp_group inside(int size)
 
 // Ring, Thakur, Rabenseifner, Gropp (2005): 2(n-1) steps of S/n for an all-reduce, n-1 for
 // all-gather and reduce-scatter.
-static void alpha_beta_inside_a_node(void **state)
+TEST(alpha_beta_inside_a_node)
 {
-    (void)state;
     sp_profile profile;
     load(NULL, &profile);
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
@@ -56,9 +55,8 @@ static void alpha_beta_inside_a_node(void **state)
 
 // A GPU's share of the NICs is 4 * 25 GB/s * 0.8 / 8 = 10 GB/s; the least populated node's members
 // put theirs together, up to NVLink.
-static void network_share(void **state)
+TEST(network_share)
 {
-    (void)state;
     sp_profile profile;
     load(NULL, &profile);
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
@@ -82,9 +80,8 @@ static void network_share(void **state)
 }
 
 // Small messages over many nodes: up and down a tree of 6 levels beats 2*63 ring crossings.
-static void tree_over_nodes(void **state)
+TEST(tree_over_nodes)
 {
-    (void)state;
     sp_profile profile;
     load(NULL, &profile);
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
@@ -102,9 +99,8 @@ static void tree_over_nodes(void **state)
 // nccl-tests on ND H100 v5 (Azure AI-benchmarking-guide): 1 GiB all-reduce at 466 GB/s bus
 // bandwidth. 8 x H100 all-gather and reduce-scatter times in microseconds from SimuMax
 // (nccl_fit.py).
-static void published_times(void **state)
+TEST(published_times)
 {
-    (void)state;
     sp_profile profile;
     sp_error_clear(&err);
     assert_int_equal(sp_profile_load("h100", &profile, &err), SP_OK);
@@ -137,9 +133,8 @@ static void published_times(void **state)
 // An all-reduce of a group inside a node: 39 us + 19.4 us a doubling + 2(n-1)/n * bytes / rate(n);
 // gathers and scatters take half. Between the table's sizes the rate is linear in log n and log
 // rate, outside it is held. The size tables do not count beside it, all-to-all has no group model.
-static void group_model_inside_a_node(void **state)
+TEST(group_model_inside_a_node)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){GROUPS,
                           "collectives.all_reduce={\"level\":\"measured\",\"source\":\"s\","
@@ -171,9 +166,8 @@ static void group_model_inside_a_node(void **state)
 
 // Between nodes one latency takes the place of the ring's steps and of the tree; the rate is that
 // of the NICs as without the model: 10 GB/s a GPU, all eight of a node 80 GB/s.
-static void group_model_between_nodes(void **state)
+TEST(group_model_between_nodes)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){GROUPS, NULL}, &profile);
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
@@ -189,9 +183,8 @@ static void group_model_between_nodes(void **state)
 }
 
 // Pipeline transfers have their own rate and latency inside a node where the profile states them.
-static void transfers_of_their_own(void **state)
+TEST(transfers_of_their_own)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"links.p2p_gb_per_s=90", "links.p2p_latency_us=200", NULL}, &profile);
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
@@ -211,9 +204,8 @@ static sp_group random_group(sp_prng *prng)
     return (sp_group){least + (nodes - 1) * most, nodes, least, most};
 }
 
-static void is_monotone(void **state)
+TEST(is_monotone)
 {
-    (void)state;
     static const char *const names[] = {"a100", "h100", "h800", "h200", "host", NULL};
     sp_prng prng;
     sp_prng_seed(&prng, 3);
@@ -244,12 +236,3 @@ static void is_monotone(void **state)
         sp_profile_fini(&profile);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(alpha_beta_inside_a_node),  cmocka_unit_test(network_share),
-    cmocka_unit_test(tree_over_nodes),           cmocka_unit_test(published_times),
-    cmocka_unit_test(group_model_inside_a_node), cmocka_unit_test(group_model_between_nodes),
-    cmocka_unit_test(transfers_of_their_own),    cmocka_unit_test(is_monotone),
-};
-
-SP_TEST_MAIN(tests)

@@ -56,9 +56,8 @@ static double gather_us(int ranks, int nodes, double bytes)
 }
 
 // log t is linear in log bytes: at the geometric mean of two points stands that of their times.
-static void by_bytes(void **state)
+TEST(by_bytes)
 {
-    (void)state;
     load((const char *[]){TABLES, NULL});
     assert_close(gather_us(2, 1, 1000), 2.0);
     assert_close(gather_us(2, 1, 100000), 20.0);
@@ -69,9 +68,8 @@ static void by_bytes(void **state)
 }
 
 // 4 ranks are halfway from 2 to 8 in log2; 16 get 15/16 of a tensor from others, 8 get 7/8.
-static void by_group_size(void **state)
+TEST(by_group_size)
 {
-    (void)state;
     load((const char *[]){TABLES, NULL});
     assert_close(gather_us(8, 1, 1000), 6.0);
     assert_close(gather_us(4, 1, 1000), 4.0);
@@ -82,9 +80,8 @@ static void by_group_size(void **state)
 }
 
 // Other kinds, and groups over nodes, take what the rest of the profile says.
-static void others_are_not_timed(void **state)
+TEST(others_are_not_timed)
 {
-    (void)state;
     sp_profile with;
     load((const char *[]){TABLES, NULL});
     with = profile;
@@ -101,9 +98,8 @@ static void others_are_not_timed(void **state)
     sp_profile_fini(&with);
 }
 
-static void refuses_tables(void **state)
+TEST(refuses_tables)
 {
-    (void)state;
     static const char *const wrong[][2] = {
         {"collective_times=[{\"kind\":\"all_gather\",\"ranks\":1,\"level\":\"measured\","
          "\"source\":\"s\",\"points\":[[1,1]]}]",
@@ -134,9 +130,8 @@ static void pack_of(sp_cp_overlap mode, int samples, int64_t tokens, sp_i_pack_t
 }
 
 // Where the rate is the same for every length the blocks of all ranks make up the whole attention.
-static void blocks_cover_the_attention(void **state)
+TEST(blocks_cover_the_attention)
 {
-    (void)state;
     load(NULL);
     sp_i_pack_time whole;
     sp_i_pack_time blocks;
@@ -151,9 +146,8 @@ static void blocks_cover_the_attention(void **state)
 
 // At a rate that grows with the length small blocks take longer: 8 runs of 512, of which a rank has
 // two, sees 7 before them, and all of them in full at the rate of 512 tokens' squares.
-static void blocks_run_at_their_own_rate(void **state)
+TEST(blocks_run_at_their_own_rate)
 {
-    (void)state;
     load((const char *[]){"attention.forward_causal={\"level\":\"assumed\",\"source\":\"s\","
                           "\"points\":[[1,1],[1000000,1000000]]}",
                           NULL});
@@ -169,9 +163,8 @@ static void blocks_run_at_their_own_rate(void **state)
 // Two slices of one sample in one pack are cut and exchanged each for itself: runs of 256, of which
 // a rank has two of each slice, sees 7 of the own slice, and with its two all 8 of the slice
 // before.
-static void slices_of_a_pack_run_one_by_one(void **state)
+TEST(slices_of_a_pack_run_one_by_one)
 {
-    (void)state;
     load((const char *[]){"attention.forward_causal={\"level\":\"assumed\",\"source\":\"s\","
                           "\"points\":[[1,1],[1000000,1000000]]}",
                           "attention.forward_block={\"level\":\"assumed\",\"source\":\"s\","
@@ -195,9 +188,8 @@ static void slices_of_a_pack_run_one_by_one(void **state)
 
 // Each of three samples has a gather of its own; backward its gradients are scattered besides. A
 // ring of 4 has 3 steps.
-static void slices_have_latencies_of_their_own(void **state)
+TEST(slices_have_latencies_of_their_own)
 {
-    (void)state;
     load(NULL);
     sp_i_pack_time whole;
     sp_i_pack_time slices;
@@ -213,9 +205,8 @@ static void slices_have_latencies_of_their_own(void **state)
 
 // The same gathers, and gradients that take twice the bytes in fp32; the attention of the pack is
 // one, at the rate of its samples.
-static void gathered_slices_have_one_attention(void **state)
+TEST(gathered_slices_have_one_attention)
 {
-    (void)state;
     load(NULL);
     sp_i_pack_time whole;
     sp_i_pack_time slices;
@@ -235,17 +226,3 @@ static void gathered_slices_have_one_attention(void **state)
                  slices.of[SP_PART_LAYER][SP_PASS_I].cp_s + one_way_s);
     sp_profile_fini(&profile);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(by_bytes),
-    cmocka_unit_test(by_group_size),
-    cmocka_unit_test(others_are_not_timed),
-    cmocka_unit_test(refuses_tables),
-    cmocka_unit_test(blocks_cover_the_attention),
-    cmocka_unit_test(blocks_run_at_their_own_rate),
-    cmocka_unit_test(slices_of_a_pack_run_one_by_one),
-    cmocka_unit_test(gathered_slices_have_one_attention),
-    cmocka_unit_test(slices_have_latencies_of_their_own),
-};
-
-SP_TEST_MAIN(tests)

@@ -317,9 +317,8 @@ static void *run_apart(void *data)
     return NULL;
 }
 
-static void over_a_transport(void **state)
+TEST(over_a_transport)
 {
-    (void)state;
     for (int ranks = 1; ranks <= MOST_RANKS; ranks++) {
         joined_ranks *joined = joined_ranks_new(ranks, false);
         apart all[MOST_RANKS] = {0};
@@ -340,36 +339,24 @@ static void over_a_transport(void **state)
     }
 }
 
-static void one_rank(void **state)
+TEST(one_rank)
 {
-    (void)state;
     check_script(1, 500, 1, 100);
 }
 
-static void two_ranks(void **state)
+TEST(two_ranks)
 {
-    (void)state;
     check_script(2, 5000, 2, 200);
 }
 
-static void many_ranks(void **state)
+TEST(many_ranks)
 {
-    (void)state;
     for (int ranks = 3; ranks <= MOST_RANKS; ranks++) {
         check_script(ranks, 1500, (uint64_t)ranks, 100);
     }
 }
 
-static void without_disturbance(void **state)
+TEST(without_disturbance)
 {
-    (void)state;
     check_script(4, 4000, 9, UINT64_MAX);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_rank),         cmocka_unit_test(two_ranks),
-    cmocka_unit_test(many_ranks),       cmocka_unit_test(without_disturbance),
-    cmocka_unit_test(over_a_transport),
-};
-
-SP_TEST_MAIN(tests)

@@ -349,37 +349,24 @@ static void check_queued(uint64_t first_seed, uint64_t seeds, bool guarded, bool
     }
 }
 
-static void on_the_cpu(void **state)
+TEST(on_the_cpu)
 {
-    (void)state;
     for (int ranks = 1; ranks <= MOST_RANKS; ranks++) {
         check_scripts(sp_runtime_cpu(), ranks, 100 + (uint64_t)ranks, ranks % 2 == 1);
     }
 }
 
-static void as_late_as_fences_allow(void **state)
+TEST(as_late_as_fences_allow)
 {
-    (void)state;
     check_queued(1, 18, false, false);
 }
 
-static void through_the_machine_alone(void **state)
+TEST(through_the_machine_alone)
 {
-    (void)state;
     check_queued(200, 6, true, false);
 }
 
-static void in_virtual_time(void **state)
+TEST(in_virtual_time)
 {
-    (void)state;
     check_queued(300, 6, false, true);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(on_the_cpu),
-    cmocka_unit_test(as_late_as_fences_allow),
-    cmocka_unit_test(through_the_machine_alone),
-    cmocka_unit_test(in_virtual_time),
-};
-
-SP_TEST_MAIN(tests)

@@ -75,9 +75,8 @@ static sp_status exchange_polling(sp_comm *me, void *data, sp_error *err)
     return status;
 }
 
-static void random_traffic(void **state)
+TEST(random_traffic)
 {
-    (void)state;
     sp_comm_world *world = world_of(RANKS);
     int64_t sent = 0;
     int64_t received = 0;
@@ -125,9 +124,8 @@ static sp_status pass_on(sp_comm *me, void *data, sp_error *err)
     return status;
 }
 
-static void pipeline(void **state)
+TEST(pipeline)
 {
-    (void)state;
     sp_comm_world *world = world_of(RANKS);
     assert_ranks(world, pass_on, NULL);
     sp_comm_world_free(world);
@@ -135,9 +133,8 @@ static void pipeline(void **state)
 
 // A queue of three: three sends pass without a receiver, a fourth does not, and what is left in it
 // is freed with the world.
-static void bound(void **state)
+TEST(bound)
 {
-    (void)state;
     sp_comm_world *world = world_of(2);
     sp_comm *zero = sp_comm_of(world, 0);
     sp_comm *one = sp_comm_of(world, 1);
@@ -160,9 +157,8 @@ static void bound(void **state)
     sp_comm_world_free(world);
 }
 
-static void other_size(void **state)
+TEST(other_size)
 {
-    (void)state;
     sp_comm_world *world = world_of(2);
     char x[8] = "";
     sp_error err = {0};
@@ -178,9 +174,8 @@ static void other_size(void **state)
     sp_comm_world_free(world);
 }
 
-static void out_of_memory(void **state)
+TEST(out_of_memory)
 {
-    (void)state;
     char x[8] = "";
     for (long n = 0; n < 3; n++) {
         sp_comm_world *world = world_of(2);
@@ -232,9 +227,8 @@ static sp_status turn(sp_comm *me, void *data, sp_error *err)
     return status;
 }
 
-static void rings(void **state)
+TEST(rings)
 {
-    (void)state;
     for (int size = 1; size <= 5; size++) {
         sp_comm_options options = {.spins = -1, .queue_slots = 1};
         ring_job data;
@@ -248,10 +242,3 @@ static void rings(void **state)
         sp_comm_world_free(data.world);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(random_traffic), cmocka_unit_test(pipeline),      cmocka_unit_test(bound),
-    cmocka_unit_test(other_size),     cmocka_unit_test(out_of_memory), cmocka_unit_test(rings),
-};
-
-SP_TEST_MAIN(tests)

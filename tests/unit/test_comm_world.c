@@ -41,9 +41,8 @@ static sp_status reduce_large(sp_comm *me, void *data, sp_error *err)
     return status;
 }
 
-static void large_sum(void **state)
+TEST(large_sum)
 {
-    (void)state;
     sp_comm_world *world = world_of(3);
     int group = group_of_all(world);
     assert_ranks(world, reduce_large, &group);
@@ -85,9 +84,8 @@ static sp_status move_bytes(sp_comm *me, void *data, sp_error *err)
     return status;
 }
 
-static void odd_bytes(void **state)
+TEST(odd_bytes)
 {
-    (void)state;
     sp_comm_world *world = world_of(3);
     int group = group_of_all(world);
     for (int i = 0; i < 50; i++) {
@@ -105,9 +103,8 @@ static sp_status reduce_nan(sp_comm *me, void *data, sp_error *err)
                            : status;
 }
 
-static void maximum_of_nan_and_infinity(void **state)
+TEST(maximum_of_nan_and_infinity)
 {
-    (void)state;
     sp_comm_world *world = world_of(3);
     int group = group_of_all(world);
     assert_ranks(world, reduce_nan, &group);
@@ -134,9 +131,8 @@ static sp_status meet_apart(sp_comm *me, void *data, sp_error *err)
     return status == SP_OK && rank <= 1 ? sp_comm_barrier(me, g->held, err) : status;
 }
 
-static void groups_do_not_hold_each_other(void **state)
+TEST(groups_do_not_hold_each_other)
 {
-    (void)state;
     sp_comm_world *world = world_of(4);
     two_groups g = {.held = group_of(world, "held", (const int[]){0, 1}, 2),
                     .busy = group_of(world, "busy", (const int[]){2, 3}, 2),
@@ -149,9 +145,8 @@ static void groups_do_not_hold_each_other(void **state)
 
 // ---- What cannot be made ----
 
-static void wrong_groups(void **state)
+TEST(wrong_groups)
 {
-    (void)state;
     const sp_comm_options on_cpu = {.runtime = sp_runtime_cpu()};
     sp_error err = {0};
     sp_comm_world *world = NULL;
@@ -181,9 +176,8 @@ static sp_status make_all(sp_error *err)
     return status;
 }
 
-static void out_of_memory(void **state)
+TEST(out_of_memory)
 {
-    (void)state;
     sp_status status = SP_ERR_NO_MEMORY;
     int refused = 0;
     for (long n = 0; status != SP_OK; n++, refused++) {
@@ -195,14 +189,3 @@ static void out_of_memory(void **state)
     }
     assert_true(refused > 5);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(large_sum),
-    cmocka_unit_test(odd_bytes),
-    cmocka_unit_test(maximum_of_nan_and_infinity),
-    cmocka_unit_test(groups_do_not_hold_each_other),
-    cmocka_unit_test(wrong_groups),
-    cmocka_unit_test(out_of_memory),
-};
-
-SP_TEST_MAIN(tests)

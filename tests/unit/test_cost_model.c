@@ -93,9 +93,8 @@ static double total_ns(sp_action_cost cost)
     return (double)cost.compute_ns + (double)cost.tp_ns + (double)cost.cp_ns;
 }
 
-static void closed_form(void **state)
+TEST(closed_form)
 {
-    (void)state;
     fixture f;
     begin(&f, &llama, single, arithmetic_only, (sp_memory_options){0});
     add_pack(&f, 1);
@@ -125,9 +124,8 @@ static void closed_form(void **state)
 
 // Two ranks halve the arithmetic. With sequence parallelism a layer's forward gathers and scatters
 // the hidden states twice each (Korthikanti et al., arXiv 2205.05198, section 4.2.2).
-static void tensor_parallel(void **state)
+TEST(tensor_parallel)
 {
-    (void)state;
     fixture whole;
     fixture split;
     sp_layout layout = single;
@@ -164,9 +162,8 @@ static void tensor_parallel(void **state)
 
 // Without fixed costs a sample's slices cost in sum what the sample costs; in one pack they are
 // again one segment.
-static void slices_add_up(void **state)
+TEST(slices_add_up)
 {
-    (void)state;
     fixture f;
     sp_prng prng;
     sp_prng_seed(&prng, 5);
@@ -206,9 +203,8 @@ static void slices_add_up(void **state)
     end(&f);
 }
 
-static void is_linear_in_equal_samples(void **state)
+TEST(is_linear_in_equal_samples)
 {
-    (void)state;
     fixture f;
     sp_layout layout = single;
     layout.tp = 4;
@@ -230,9 +226,8 @@ static void is_linear_in_equal_samples(void **state)
     end(&f);
 }
 
-static void maps_classes(void **state)
+TEST(maps_classes)
 {
-    (void)state;
     fixture f;
     sp_layout layout = single;
     layout.pp = 4;
@@ -267,9 +262,8 @@ static void maps_classes(void **state)
 
 // Ring: each rank receives the (cp-1)/cp of the keys and values that others hold, while it works on
 // the blocks it has; only what is left shows.
-static void context_parallel(void **state)
+TEST(context_parallel)
 {
-    (void)state;
     fixture f;
     sp_layout layout = single;
     layout.cp = 2;
@@ -297,9 +291,8 @@ static void context_parallel(void **state)
 }
 
 // Two merged data-parallel ranks run a pack as two context-parallel ranks do.
-static void merged_ranks_are_context_parallel(void **state)
+TEST(merged_ranks_are_context_parallel)
 {
-    (void)state;
     fixture merged;
     fixture cp;
     sp_layout layout = single;
@@ -325,9 +318,8 @@ static void merged_ranks_are_context_parallel(void **state)
 
 // ZeRO 1 over 16 ranks in two nodes (8 NICs of 50 GB/s at 0.8 for 8 GPUs each): reduce-scatter of 4
 // bytes a parameter, a sixteenth of the update, all-gather of 2 bytes. ZeRO 0: all-reduce.
-static void tail_of_the_step(void **state)
+TEST(tail_of_the_step)
 {
-    (void)state;
     fixture f;
     sp_layout layout = single;
     const char *const overrides[] = {"links.nvlink_latency_us=0", "links.nic_latency_us=0", NULL};
@@ -352,9 +344,8 @@ static void tail_of_the_step(void **state)
 }
 
 // The unfused attention computes the whole square: 2 matmuls forward, 4 backward, at GEMM rate.
-static void unfused_attention(void **state)
+TEST(unfused_attention)
 {
-    (void)state;
     fixture f;
     sp_memory_options memory = {.attention = SP_ATTENTION_UNFUSED};
     begin(&f, &llama, single, arithmetic_only, memory);
@@ -370,9 +361,8 @@ static void unfused_attention(void **state)
 
 // On the flat profile, without memory traffic and latency, the least work is all the work. Unfused,
 // it is that of the finest slices, which compute half of the square.
-static void least_work_is_exact_without_overheads(void **state)
+TEST(least_work_is_exact_without_overheads)
 {
-    (void)state;
     double n = 12345;
     double linear_s = 3 * n * (8 * layer_flops + head_flops) / FLAT_GEMM_FLOPS_PER_S;
     double pairs = n * n / 2;
@@ -455,9 +445,8 @@ static void check_lines(fixture *f)
 // Random samples, cut at random, on the shipped profiles: what the packs of a sample cost on all
 // stages is never below its least work. The same with the models that a profile may hold, and with
 // what a stack hides.
-static void least_work_is_a_bound(void **state)
+TEST(least_work_is_a_bound)
 {
-    (void)state;
     static const char *const names[] = {"a100", "h100", "h800", "h200", "host", NULL};
     sp_prng prng;
     sp_prng_seed(&prng, 17);
@@ -512,9 +501,8 @@ static void least_work_is_a_bound(void **state)
 }
 
 // Model FLOPs utilisation of a layer's forward: printed for a person, bounded by what is possible.
-static void layer_efficiency(void **state)
+TEST(layer_efficiency)
 {
-    (void)state;
     static const int64_t lengths[] = {4096, 32768, 262144};
     sp_layout layout = single;
     sp_model model;
@@ -561,9 +549,8 @@ static void layer_efficiency(void **state)
     sp_profile_fini(&profile);
 }
 
-static void rejects_uneven_stages(void **state)
+TEST(rejects_uneven_stages)
 {
-    (void)state;
     sp_layout layout = single;
     sp_cluster cluster = {.gpus_per_node = 8, .nodes = 1};
     sp_profile profile;
@@ -580,9 +567,8 @@ static void rejects_uneven_stages(void **state)
 
 // With the vocabulary over the pipeline ranks, the head's forward gathers the hidden states over
 // them and its backward gives their gradients back; without TP nothing else counts as such.
-static void vocabulary_exchange(void **state)
+TEST(vocabulary_exchange)
 {
-    (void)state;
     sp_layout layout = single;
     layout.pp = 4;
     layout.vocab_parallel = true;
@@ -606,9 +592,8 @@ static void vocabulary_exchange(void **state)
     end(&f);
 }
 
-static void survives_failing_memory(void **state)
+TEST(survives_failing_memory)
 {
-    (void)state;
     fixture f;
     sp_layout layout = single;
     layout.dp = 2;
@@ -636,23 +621,3 @@ static void survives_failing_memory(void **state)
     assert_true(failures > 15);
     end(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(closed_form),
-    cmocka_unit_test(tensor_parallel),
-    cmocka_unit_test(slices_add_up),
-    cmocka_unit_test(is_linear_in_equal_samples),
-    cmocka_unit_test(maps_classes),
-    cmocka_unit_test(context_parallel),
-    cmocka_unit_test(merged_ranks_are_context_parallel),
-    cmocka_unit_test(tail_of_the_step),
-    cmocka_unit_test(unfused_attention),
-    cmocka_unit_test(least_work_is_exact_without_overheads),
-    cmocka_unit_test(least_work_is_a_bound),
-    cmocka_unit_test(layer_efficiency),
-    cmocka_unit_test(rejects_uneven_stages),
-    cmocka_unit_test(vocabulary_exchange),
-    cmocka_unit_test(survives_failing_memory),
-};
-
-SP_TEST_MAIN(tests)

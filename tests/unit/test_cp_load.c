@@ -78,9 +78,8 @@ static void assert_pairs2(attention a, double pairs2)
     assert_close(a.backward_s, 5.0 * pairs2 * HIDDEN / FLAT_BACKWARD_FLOPS_PER_S);
 }
 
-static void one_document_costs_an_even_share(void **state)
+TEST(one_document_costs_an_even_share)
 {
-    (void)state;
     flat();
     for (int cp = 1; cp <= 8; cp *= 2) {
         const sp_slice slice = {0, 0, 1600, 1600};
@@ -92,9 +91,8 @@ static void one_document_costs_an_even_share(void **state)
 }
 
 // The documents of test_cp_sharding.c: 96 and 64 per sequence, 80 each per document.
-static void slowest_rank_counts(void **state)
+TEST(slowest_rank_counts)
 {
-    (void)state;
     flat();
     const sp_slice slices[] = {{0, 0, 4, 4}, {1, 0, 12, 12}};
     assert_pairs2(sharded(SP_SHARD_EVEN, 2, slices, 2), 80.0);
@@ -106,9 +104,8 @@ static void slowest_rank_counts(void **state)
 
 // 4 documents of n on 2 ranks: chunk by chunk a document, all ranks alike, and a chunk is a whole
 // document. One of 2n among 2 of n, last: the first rank has n*n and the end of the long one.
-static void documents_on_chunk_borders(void **state)
+TEST(documents_on_chunk_borders)
 {
-    (void)state;
     flat();
     const double n2 = 100.0 * 100.0;
     const sp_slice equal[] = {
@@ -121,9 +118,8 @@ static void documents_on_chunk_borders(void **state)
 }
 
 // DP-Merge: two data-parallel ranks of cp ranks each are one group of twice as many.
-static void merged_ranks_shard_alike(void **state)
+TEST(merged_ranks_shard_alike)
 {
-    (void)state;
     flat();
     const sp_slice slices[] = {{0, 0, 400, 400}, {1, 0, 96, 96}, {2, 0, 900, 900}};
     for (int i = 0; i < 3; i++) {
@@ -153,9 +149,8 @@ static double piece_s(double l, double o)
 
 // A piece takes what its tiles of 128 queries take; whole tiles no shorter than the table's first
 // length take what a slice takes.
-static void pieces_fill_tiles(void **state)
+TEST(pieces_fill_tiles)
 {
-    (void)state;
     published();
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
     for (int o = 0; o <= 20000; o += 4000) {
@@ -174,9 +169,8 @@ static void pieces_fill_tiles(void **state)
 // Equal documents, a chunk and more of them to a rank: per sequence whole documents, per document
 // 16 pieces of 16 tokens each in tiles of 128. A long document among short ones: per sequence the
 // ranks that hold its end have most of the pairs, per document all pieces are long enough.
-static void each_way_has_its_packs(void **state)
+TEST(each_way_has_its_packs)
 {
-    (void)state;
     published();
     sp_slice shorts[MOST_SLICES];
     for (int i = 0; i < 32; i++) {
@@ -210,9 +204,8 @@ static double step_s(attention a, bool recomputed)
 }
 
 // Adaptive is one of the two in both passes at once, the shorter.
-static void adaptive_is_the_faster(void **state)
+TEST(adaptive_is_the_faster)
 {
-    (void)state;
     published();
     sp_prng prng;
     int chosen[2] = {0, 0};
@@ -239,9 +232,8 @@ static void adaptive_is_the_faster(void **state)
 
 // The slowest rank has at least the mean of the pairs, at no better than the best causal rate: the
 // lower bound of a step counts on it.
-static void never_below_the_least(void **state)
+TEST(never_below_the_least)
 {
-    (void)state;
     published();
     sp_prng prng;
     sp_prng_seed(&prng, 19);
@@ -263,9 +255,8 @@ static void never_below_the_least(void **state)
     sp_profile_fini(&profile);
 }
 
-static void runs_out_of_memory(void **state)
+TEST(runs_out_of_memory)
 {
-    (void)state;
     flat();
     const sp_slice slice = {0, 0, 900, 900};
     pack_times_case of = case_of(SP_SHARD_ADAPTIVE, 2, 2);
@@ -296,17 +287,3 @@ static void runs_out_of_memory(void **state)
     sp_packing_fini(&packing);
     sp_profile_fini(&profile);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_document_costs_an_even_share),
-    cmocka_unit_test(slowest_rank_counts),
-    cmocka_unit_test(documents_on_chunk_borders),
-    cmocka_unit_test(merged_ranks_shard_alike),
-    cmocka_unit_test(pieces_fill_tiles),
-    cmocka_unit_test(each_way_has_its_packs),
-    cmocka_unit_test(adaptive_is_the_faster),
-    cmocka_unit_test(never_below_the_least),
-    cmocka_unit_test(runs_out_of_memory),
-};
-
-SP_TEST_MAIN(tests)

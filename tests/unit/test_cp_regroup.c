@@ -28,9 +28,8 @@ static void two_packs(sp_packing *packing, const sp_batch *batch, bool regrouped
 
 // A backward pack runs on the cut of the forward pack with its slices, in whatever order it names
 // them; documents are cut alike in any pack.
-static void backward_keeps_the_cut(void **state)
+TEST(backward_keeps_the_cut)
 {
-    (void)state;
     int64_t tokens[] = {400, 96, 900};
     const sp_batch batch = {.tokens = tokens, .count = 3};
     sp_layout layout = two_ranks;
@@ -62,9 +61,8 @@ static void backward_keeps_the_cut(void **state)
     }
 }
 
-static void runs_out_of_memory(void **state)
+TEST(runs_out_of_memory)
 {
-    (void)state;
     int64_t tokens[] = {400, 96, 900};
     const sp_batch batch = {.tokens = tokens, .count = 3};
     sp_layout layout = two_ranks;
@@ -86,10 +84,3 @@ static void runs_out_of_memory(void **state)
     sp_i_free(forward_pack);
     sp_packing_fini(&packing);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(backward_keeps_the_cut),
-    cmocka_unit_test(runs_out_of_memory),
-};
-
-SP_TEST_MAIN(tests)

@@ -25,9 +25,8 @@ static const json_t *resolved_way(const sp_scenario *scenario)
     return json_object_get(json_object_get(scenario->resolved, "strategy"), "cp_sharding");
 }
 
-static void resolved_scenario(void **state)
+TEST(resolved_scenario)
 {
-    (void)state;
     for (int i = 0; i < WAYS; i++) {
         char text[RUN_TEXT];
         char strategy[64];
@@ -63,9 +62,8 @@ static void expect_error(const char *text, const char *message)
     sp_scenario_fini(&scenario);
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     char text[RUN_TEXT];
     write_scenario(text, "'pp': 2, 'cp': 4", "", "'cp_sharding': 'documents'");
     expect_error(text, "strategy.cp_sharding: expected one of \"even\", \"sequence\", "
@@ -81,9 +79,8 @@ static void refusals(void **state)
 
 // One forward pack's cut is kept in the backward: where a way cuts whole packs, no backward pack
 // regroups slices.
-static void regrouped_packs(void **state)
+TEST(regrouped_packs)
 {
-    (void)state;
     static const char *const kinds[] = {"slimpack", "slimpack-symmetric", "slimpack-zb"};
     for (int i = 0; i < 3 * WAYS; i++) {
         char text[RUN_TEXT];
@@ -100,9 +97,8 @@ static void regrouped_packs(void **state)
 
 // Every strategy, with packs merged over data-parallel ranks and without: no step below the bound
 // that holds for even shares too.
-static void strategies_of_every_kind(void **state)
+TEST(strategies_of_every_kind)
 {
-    (void)state;
     static const char *const kinds[] = {
         "packed",   "padded",    "bfd",    "balanced",  "dynapipe",          "chunkflow",
         "slimpipe", "hybrid-cp", "flexsp", "bytescale", "slimpack-symmetric"};
@@ -138,9 +134,8 @@ static double step_ms(const char *parallel, const char *way)
 
 // Without context parallelism nothing is cut; with it and one pipeline rank, which runs pack after
 // pack, the adaptive way is no slower than either.
-static void ways_in_a_step(void **state)
+TEST(ways_in_a_step)
 {
-    (void)state;
     double even = step_ms("'cp': 1", "even");
     for (int i = 1; i < WAYS; i++) {
         assert_true(step_ms("'cp': 1", ways[i]) == even);
@@ -153,11 +148,3 @@ static void ways_in_a_step(void **state)
         assert_true(adaptive <= step_ms(parallel, "document"));
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(resolved_scenario), cmocka_unit_test(refusals),
-    cmocka_unit_test(regrouped_packs),   cmocka_unit_test(strategies_of_every_kind),
-    cmocka_unit_test(ways_in_a_step),
-};
-
-SP_TEST_MAIN(tests)

@@ -66,9 +66,8 @@ static int64_t pairs_of(const fixture *f, int64_t group)
     return pairs;
 }
 
-static void tiles_cover_every_row(void **state)
+TEST(tiles_cover_every_row)
 {
-    (void)state;
     fixture f;
     set_up(&f);
     assert_int_equal(f.tables.query_tile_count, 3 + 1 + 8);
@@ -93,9 +92,8 @@ static void tiles_cover_every_row(void **state)
     }
 }
 
-static void tiles_hold_the_packs_pairs(void **state)
+TEST(tiles_hold_the_packs_pairs)
 {
-    (void)state;
     fixture f;
     set_up(&f);
     assert_int_equal(sp_cuda_attention_plan(&f.shape, &f.tables), 0);
@@ -113,9 +111,8 @@ static void tiles_hold_the_packs_pairs(void **state)
     assert_int_equal(of_keys, of_queries);
 }
 
-static void nothing_to_do(void **state)
+TEST(nothing_to_do)
 {
-    (void)state;
     sp_cuda_attention_tables none = {0};
     fixture f;
     set_up(&f);
@@ -129,9 +126,8 @@ static void assert_refused(fixture *f)
     assert_int_equal(sp_cuda_attention_plan(&f->shape, &f->tables), 0);
 }
 
-static void shapes_that_do_not_fit(void **state)
+TEST(shapes_that_do_not_fit)
 {
-    (void)state;
     fixture f;
     set_up(&f);
     f.shape.kv_heads = 3;
@@ -146,9 +142,8 @@ static void shapes_that_do_not_fit(void **state)
     assert_refused(&f);
 }
 
-static void tables_that_do_not_fit(void **state)
+TEST(tables_that_do_not_fit)
 {
-    (void)state;
     fixture f;
     set_up(&f);
     f.slices[1].group = 1; // whose slices are others
@@ -164,11 +159,3 @@ static void tables_that_do_not_fit(void **state)
     f.slices[2].query_begin = -1;
     assert_refused(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(tiles_cover_every_row),  cmocka_unit_test(tiles_hold_the_packs_pairs),
-    cmocka_unit_test(nothing_to_do),          cmocka_unit_test(shapes_that_do_not_fit),
-    cmocka_unit_test(tables_that_do_not_fit),
-};
-
-SP_TEST_MAIN(tests)

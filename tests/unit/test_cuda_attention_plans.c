@@ -64,9 +64,8 @@ static int plans_of(const sp_scenario_case *of)
     return (int)sp_i_cuda_attention_plans(&c.plans);
 }
 
-static void committed_scenarios_need_few_plans(void **state)
+TEST(committed_scenarios_need_few_plans)
 {
-    (void)state;
     const char *const overrides[] = {"profile=h200", "stack=cuda"};
     json_t *document;
     sp_scenario_set set;
@@ -90,9 +89,3 @@ static void committed_scenarios_need_few_plans(void **state)
     assert_in_range(all, 2 * 28, MOST_PLANS);
     sp_scenario_set_fini(&set);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(committed_scenarios_need_few_plans),
-};
-
-SP_TEST_MAIN(tests)

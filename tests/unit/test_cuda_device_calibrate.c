@@ -9,9 +9,8 @@ static json_t *calibrated(json_t *base)
     return calibrated_in(base, 1);
 }
 
-static void tables_hold_what_products_took(void **state)
+TEST(tables_hold_what_products_took)
 {
-    (void)state;
     json_t *base = known();
     json_t *document = calibrated(base);
     check_tables(document, 1);
@@ -20,9 +19,8 @@ static void tables_hold_what_products_took(void **state)
     json_decref(base);
 }
 
-static void the_document_is_a_profile_of_those_rates(void **state)
+TEST(the_document_is_a_profile_of_those_rates)
 {
-    (void)state;
     sp_error err = {0};
     sp_profile profile;
     json_t *base = known();
@@ -56,9 +54,8 @@ static void the_document_is_a_profile_of_those_rates(void **state)
 // ---- attention, by kernels ----
 
 // Both curves are one rate: pairs behind a context are what they take beyond the causal ones.
-static void attention_has_the_curves_of_what_computes_it(void **state)
+TEST(attention_has_the_curves_of_what_computes_it)
 {
-    (void)state;
     static const char *const names[] = {"forward_causal", "forward_full", "backward_causal",
                                         "backward_full"};
     clocked.attends = true;
@@ -87,9 +84,8 @@ static void attention_has_the_curves_of_what_computes_it(void **state)
 }
 
 // Without cuDNN and kernels the known curves stay.
-static void attention_that_is_not_timed_is_the_known_one(void **state)
+TEST(attention_that_is_not_timed_is_the_known_one)
 {
-    (void)state;
     json_t *base = known();
     json_t *document = calibrated(base);
     assert_true(
@@ -117,9 +113,8 @@ static void take_part(void *context, const json_t *document)
     }
 }
 
-static void each_part_leaves_a_document(void **state)
+TEST(each_part_leaves_a_document)
 {
-    (void)state;
     parts p = {.count = 0};
     const sp_calibration_request request = {.part = take_part, .part_context = &p};
     clocked.request = &request;
@@ -136,9 +131,8 @@ static void each_part_leaves_a_document(void **state)
 
 // ---- kernels bound by memory ----
 
-static void kernels_stand_beside_copies_of_as_many_bytes(void **state)
+TEST(kernels_stand_beside_copies_of_as_many_bytes)
 {
-    (void)state;
     size_t i;
     const json_t *note;
     int found = 0;
@@ -169,9 +163,8 @@ static void kernels_stand_beside_copies_of_as_many_bytes(void **state)
 }
 
 // By Cramer's rule: t1 = a + 2 b, t2 = 3 a + 4 b has a = t2 - 2 t1, b = (3 t1 - t2) / 2.
-static void a_fit_finds_the_floor_and_the_rate(void **state)
+TEST(a_fit_finds_the_floor_and_the_rate)
 {
-    (void)state;
     sp_i_cuda_fit_sums sums = {0};
     sp_i_cuda_fit fit;
     assert_false(sp_i_cuda_fit_solve(&sums, &fit));
@@ -187,9 +180,8 @@ static void a_fit_finds_the_floor_and_the_rate(void **state)
 
 // Kernels that get faster by more launches stand for no floor, and the rate alone is fitted: with
 // errors a k_i + b_i u - 1, u is the least squares' (sum b (1 - a k)) / sum b^2.
-static void a_floor_that_cannot_be_seen_is_a_tenth_of_a_microsecond(void **state)
+TEST(a_floor_that_cannot_be_seen_is_a_tenth_of_a_microsecond)
 {
-    (void)state;
     sp_i_cuda_fit_sums sums = {0};
     sp_i_cuda_fit fit;
     sp_i_cuda_fit_add(&sums, 1, 100, 1, 100e-6);
@@ -202,9 +194,8 @@ static void a_floor_that_cannot_be_seen_is_a_tenth_of_a_microsecond(void **state
     assert_near(fit.bytes_per_s, 1 / u, 1e-9);
 }
 
-static void profiles_are_named_after_the_chip(void **state)
+TEST(profiles_are_named_after_the_chip)
 {
-    (void)state;
     const char *const names[][2] = {{"NVIDIA H200", "h200"},
                                     {"NVIDIA A100-SXM4-80GB", "a100"},
                                     {"NVIDIA H100 80GB HBM3", "h100"},
@@ -221,27 +212,11 @@ static void profiles_are_named_after_the_chip(void **state)
     assert_string_equal(name, "");
 }
 
-static void medians_and_spread_are_those_of_the_samples(void **state)
+TEST(medians_and_spread_are_those_of_the_samples)
 {
-    (void)state;
     double seconds[] = {9, 1, 3, 2, 8, 4, 7, 6};
     sp_i_cuda_timing t = sp_i_cuda_timing_of(seconds, 8);
     // 1 2 3 4 6 7 8 9: the fifth is 6, the quartiles are 3 and 8.
     assert_true(t.median_s == 6.0 && t.least_s == 1.0 && t.repeats == 8);
     assert_true(fabs(t.spread - 0.5 * 5.0 / 6.0) < 1e-12);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(tables_hold_what_products_took),
-    cmocka_unit_test(the_document_is_a_profile_of_those_rates),
-    cmocka_unit_test(attention_has_the_curves_of_what_computes_it),
-    cmocka_unit_test(attention_that_is_not_timed_is_the_known_one),
-    cmocka_unit_test(each_part_leaves_a_document),
-    cmocka_unit_test(kernels_stand_beside_copies_of_as_many_bytes),
-    cmocka_unit_test(a_fit_finds_the_floor_and_the_rate),
-    cmocka_unit_test(a_floor_that_cannot_be_seen_is_a_tenth_of_a_microsecond),
-    cmocka_unit_test(profiles_are_named_after_the_chip),
-    cmocka_unit_test(medians_and_spread_are_those_of_the_samples),
-};
-
-SP_TEST_MAIN(tests)

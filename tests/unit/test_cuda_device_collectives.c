@@ -72,9 +72,8 @@ static json_t *profile_with(json_t *tables)
     return document;
 }
 
-static void tables_are_what_collectives_took(void **state)
+TEST(tables_are_what_collectives_took)
 {
-    (void)state;
     static const int groups[] = {2, 4, 6};
     sp_error err = {0};
     sp_profile profile;
@@ -105,9 +104,8 @@ static void tables_are_what_collectives_took(void **state)
 }
 
 // The world's last rank is in the group of all alone, and puts there what the first does.
-static void ranks_put_the_collectives_of_their_groups(void **state)
+TEST(ranks_put_the_collectives_of_their_groups)
 {
-    (void)state;
     sp_error err = {0};
     json_t *tables;
     int first[16];
@@ -126,9 +124,8 @@ static void ranks_put_the_collectives_of_their_groups(void **state)
     assert_int_equal(put_by[4], first[4]);
 }
 
-static void a_world_of_one_has_no_collectives(void **state)
+TEST(a_world_of_one_has_no_collectives)
 {
-    (void)state;
     sp_error err = {0};
     json_t *tables;
     fake_cuda_reset(&api);
@@ -136,9 +133,8 @@ static void a_world_of_one_has_no_collectives(void **state)
     assert_null(tables);
 }
 
-static void failed_calls_leave_nothing_behind(void **state)
+TEST(failed_calls_leave_nothing_behind)
 {
-    (void)state;
     static const char *const calls[] = {"Malloc", "EventCreateWithFlags", "EventRecord",
                                         "EventElapsedTime"};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
@@ -150,12 +146,3 @@ static void failed_calls_leave_nothing_behind(void **state)
         assert_null(tables);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(tables_are_what_collectives_took),
-    cmocka_unit_test(ranks_put_the_collectives_of_their_groups),
-    cmocka_unit_test(a_world_of_one_has_no_collectives),
-    cmocka_unit_test(failed_calls_leave_nothing_behind),
-};
-
-SP_TEST_MAIN(tests)

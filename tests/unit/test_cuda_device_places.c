@@ -2,9 +2,8 @@
 #include "sim/cost/profile.h"
 #include "tests/gpu/support/clocked_cuda.h"
 
-static void a_partition_is_measured_beside_busy_neighbours(void **state)
+TEST(a_partition_is_measured_beside_busy_neighbours)
 {
-    (void)state;
     sp_error err = {0};
     sp_profile profile;
     json_t *base = known();
@@ -27,9 +26,8 @@ static void a_partition_is_measured_beside_busy_neighbours(void **state)
     json_decref(base);
 }
 
-static void whole_alone_and_loaded_are_noted(void **state)
+TEST(whole_alone_and_loaded_are_noted)
 {
-    (void)state;
     size_t i;
     const json_t *note;
     json_t *base = known();
@@ -49,9 +47,8 @@ static void whole_alone_and_loaded_are_noted(void **state)
     json_decref(base);
 }
 
-static void partitions_that_cannot_be_had_are_refused(void **state)
+TEST(partitions_that_cannot_be_had_are_refused)
 {
-    (void)state;
     json_t *base = known();
     for (int i = 0; i < 3; i++) {
         sp_error err = {0};
@@ -67,9 +64,8 @@ static void partitions_that_cannot_be_had_are_refused(void **state)
     json_decref(base);
 }
 
-static void a_call_that_fails_leaves_nothing_behind(void **state)
+TEST(a_call_that_fails_leaves_nothing_behind)
 {
-    (void)state;
     static const char *const calls[] = {"Malloc", "EventRecord", "StreamWaitEvent",
                                         "GreenCtxStreamCreate", "EventElapsedTime"};
     json_t *base = known();
@@ -118,9 +114,8 @@ static cudaError_t first_delay(int64_t ns, cudaStream_t stream)
 
 // A first repeat, a warm-up and two batches: every stream has its own context, and no repeat that
 // is timed is without neighbours, who start after one delay and go on after the last.
-static void neighbours_work_longer_than_what_is_timed(void **state)
+TEST(neighbours_work_longer_than_what_is_timed)
 {
-    (void)state;
     sp_error err = {0};
     sp_i_cuda_bench bench;
     sp_i_cuda_timing t;
@@ -152,13 +147,3 @@ static void neighbours_work_longer_than_what_is_timed(void **state)
     assert_int_equal(t.repeats, SP_I_CUDA_LEAST_REPEATS);
     sp_i_cuda_bench_fini(&bench);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(neighbours_work_longer_than_what_is_timed),
-    cmocka_unit_test(a_partition_is_measured_beside_busy_neighbours),
-    cmocka_unit_test(whole_alone_and_loaded_are_noted),
-    cmocka_unit_test(partitions_that_cannot_be_had_are_refused),
-    cmocka_unit_test(a_call_that_fails_leaves_nothing_behind),
-};
-
-SP_TEST_MAIN(tests)

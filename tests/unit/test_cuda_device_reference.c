@@ -69,9 +69,8 @@ static void check_gradient(bool causal, double *at, const double *gradient, int 
     }
 }
 
-static void gradients_are_differences_of_outputs(void **state)
+TEST(gradients_are_differences_of_outputs)
 {
-    (void)state;
     for (int causal = 0; causal < 2; causal++) {
         draw_all();
         attention_reference r = problem(causal == 1);
@@ -85,9 +84,8 @@ static void gradients_are_differences_of_outputs(void **state)
 
 // With equal keys every key that is seen weighs the same: the first of 3 queries sees 3 of 5 keys,
 // the last all of them.
-static void the_last_query_sees_all_keys(void **state)
+TEST(the_last_query_sees_all_keys)
 {
-    (void)state;
     draw_all();
     for (int i = 0; i < NARROW; i++) {
         k[i] = 0.0;
@@ -104,10 +102,3 @@ static void the_last_query_sees_all_keys(void **state)
     }
     attention_reference_free(&r);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(gradients_are_differences_of_outputs),
-    cmocka_unit_test(the_last_query_sees_all_keys),
-};
-
-SP_TEST_MAIN(tests)

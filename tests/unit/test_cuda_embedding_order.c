@@ -29,9 +29,8 @@ static void check_order(int64_t tokens, uint64_t different)
     }
 }
 
-static void sorts_and_keeps_the_order_of_equals(void **state)
+TEST(sorts_and_keeps_the_order_of_equals)
 {
-    (void)state;
     for (int64_t tokens = 0; tokens < 70; tokens++) {
         check_order(tokens, 1);
         check_order(tokens, 5);
@@ -39,9 +38,3 @@ static void sorts_and_keeps_the_order_of_equals(void **state)
     }
     check_order(MOST, 20);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(sorts_and_keeps_the_order_of_equals),
-};
-
-SP_TEST_MAIN(tests)

@@ -77,70 +77,47 @@ static void every_schedule(const conformance_device *device)
     }
 }
 
-static void runs_a_random_plan(void **state)
+TEST(runs_a_random_plan)
 {
-    (void)state;
     pass(random_plan, 12, SP_CLOCK_VIRTUAL);
 }
 
-static void runs_a_random_plan_on_the_wall_clock(void **state)
+TEST(runs_a_random_plan_on_the_wall_clock)
 {
-    (void)state;
     pass(random_plan, 12, SP_CLOCK_WALL);
 }
 
-static void runs_every_schedule(void **state)
+TEST(runs_every_schedule)
 {
-    (void)state;
     pass(every_schedule, 4, SP_CLOCK_VIRTUAL);
 }
 
-static void runs_every_schedule_on_the_wall_clock(void **state)
+TEST(runs_every_schedule_on_the_wall_clock)
 {
-    (void)state;
     pass(every_schedule, 4, SP_CLOCK_WALL);
 }
 
-static void refuses(void **state)
+TEST(refuses)
 {
-    (void)state;
     pass(conformance_refuses, 12, SP_CLOCK_VIRTUAL);
 }
 
-static void fails(void **state)
+TEST(fails)
 {
-    (void)state;
     pass(conformance_fails, 2, SP_CLOCK_VIRTUAL);
 }
 
-static void fails_on_the_wall_clock(void **state)
+TEST(fails_on_the_wall_clock)
 {
-    (void)state;
     pass(conformance_fails, 2, SP_CLOCK_WALL);
 }
 
-static void survives_no_memory(void **state)
+TEST(survives_no_memory)
 {
-    (void)state;
     pass(conformance_survives_no_memory, 2, SP_CLOCK_VIRTUAL);
 }
 
-static void survives_no_memory_on_the_wall_clock(void **state)
+TEST(survives_no_memory_on_the_wall_clock)
 {
-    (void)state;
     pass(conformance_survives_no_memory, 2, SP_CLOCK_WALL);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(runs_a_random_plan),
-    cmocka_unit_test(runs_a_random_plan_on_the_wall_clock),
-    cmocka_unit_test(runs_every_schedule),
-    cmocka_unit_test(runs_every_schedule_on_the_wall_clock),
-    cmocka_unit_test(refuses),
-    cmocka_unit_test(fails),
-    cmocka_unit_test(fails_on_the_wall_clock),
-    cmocka_unit_test(survives_no_memory),
-    cmocka_unit_test(survives_no_memory_on_the_wall_clock),
-};
-
-SP_TEST_MAIN(tests)

@@ -29,9 +29,8 @@ static gradients_report compare(const char *name, size_t options)
     return report;
 }
 
-static void committed_plans_agree(void **state)
+TEST(committed_plans_agree)
 {
-    (void)state;
     static const char *const names[] = {"01-packed-pp2.json", "02-slices-tp2-pp2.json",
                                         "03-packed-pp2-wall.json", "04-packed-cp2.json",
                                         "05-zb-h1-dp2-pp2-wall.json"};
@@ -49,17 +48,9 @@ static void committed_plans_agree(void **state)
 }
 
 // Dropout, which a Llama has not, that the plain step knows nothing of.
-static void another_step_does_not(void **state)
+TEST(another_step_does_not)
 {
-    (void)state;
     gradients_report report = compare("04-packed-cp2.json", 2);
     assert_true(report.worst > 1.0);
     assert_true(report.distance > report.bound);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(committed_plans_agree),
-    cmocka_unit_test(another_step_does_not),
-};
-
-SP_TEST_MAIN(tests)

@@ -279,24 +279,21 @@ static void agree(const char *model, const char *layout, const char *more)
     with_plan(&c, compare);
 }
 
-static void one_rank(void **state)
+TEST(one_rank)
 {
-    (void)state;
     agree(LLAMA, "{}", PLAIN);
 }
 
-static void stages(void **state)
+TEST(stages)
 {
-    (void)state;
     agree(LLAMA, "{'pp': 2}", PLAIN);
     agree(GPT, "{'pp': 2}", SLICED);
 }
 
 // Their delays stand on streams beside the ranks', which each message brings into the capture, and
 // its reader out of it.
-static void emulated_links(void **state)
+TEST(emulated_links)
 {
-    (void)state;
     static const plan_case cases[] = {
         {LLAMA, "{'pp': 2}", PLAIN, false, true, false},
         {LLAMA, "{'pp': 2, 'tp': 2, 'sequence_parallel': true}", SLICED, false, true, false},
@@ -307,9 +304,8 @@ static void emulated_links(void **state)
 }
 
 // With a deadline ranks that take turns do so on a thread beside the one that keeps it.
-static void limits(void **state)
+TEST(limits)
 {
-    (void)state;
     static const plan_case cases[] = {
         {LLAMA, "{'pp': 2, 'tp': 2, 'sequence_parallel': true}", PLAIN, false, false, true},
         {LLAMA, "{'pp': 2, 'dp': 2, 'zero': 2}", PLAIN, false, false, true},
@@ -319,48 +315,42 @@ static void limits(void **state)
     }
 }
 
-static void ranks_that_share_layers(void **state)
+TEST(ranks_that_share_layers)
 {
-    (void)state;
     agree(LLAMA, "{'pp': 2, 'tp': 2, 'sequence_parallel': true}", SLICED);
     agree(GPT, "{'pp': 2, 'tp': 2, 'sequence_parallel': false}", PLAIN);
     agree(LLAMA, "{'cp': 2, 'pp': 2}", SLICED);
     agree(LLAMA, "{'pp': 2, 'vocab_parallel': true}", PLAIN);
 }
 
-static void ranks_that_share_states(void **state)
+TEST(ranks_that_share_states)
 {
-    (void)state;
     agree(LLAMA, "{'dp': 2, 'zero': 1}", PLAIN);
     agree(LLAMA, "{'pp': 2, 'dp': 3, 'zero': 2}", PLAIN);
     agree(GPT, "{'pp': 2, 'dp': 2, 'zero': 3}", SLICED);
 }
 
-static void split_backward(void **state)
+TEST(split_backward)
 {
-    (void)state;
     agree(LLAMA, "{'pp': 2}", "'schedule': {'kind': 'zb-h1'}");
     agree(GPT, "{'pp': 2}", "'strategy': {'kind': 'slimpack-zb', 'slice_tokens': 16}");
 }
 
-static void recomputation(void **state)
+TEST(recomputation)
 {
-    (void)state;
     agree(LLAMA, "{'pp': 2}", "'memory': {'recompute': 'full'}, " PLAIN);
     agree(LLAMA, "{'pp': 2}", "'memory': {'recompute': 'partial-fc1'}, " SLICED);
 }
 
 // Only tensors of a MiB or more leave.
-static void offload(void **state)
+TEST(offload)
 {
-    (void)state;
     agree("{'layers': 2, 'hidden': 8, 'ffn': 4096, 'heads': 1, 'head_dim': 8, 'vocab': 61}",
           "{'pp': 2}", "'memory': {'offload_ratio': 0.7}, 'strategy': {'kind': 'padded'}");
 }
 
-static void a_repeated_step_puts_no_action_down(void **state)
+TEST(a_repeated_step_puts_no_action_down)
 {
-    (void)state;
     const plan_case plain = {LLAMA, "{'pp': 2}", PLAIN, true, false, false};
     const plan_case wide = {
         GPT, "{'pp': 2, 'tp': 2, 'sequence_parallel': true}", SLICED, true, false, false};
@@ -441,9 +431,8 @@ static sp_status fail_calls(void *context, const sp_step_view *view, sp_error *e
     return SP_OK;
 }
 
-static void failures_name_their_call(void **state)
+TEST(failures_name_their_call)
 {
-    (void)state;
     const plan_case c = {LLAMA, "{'pp': 2}", PLAIN, false, false, false};
     with_plan(&c, fail_calls);
 }
@@ -479,9 +468,8 @@ static sp_status fail_launches(void *context, const sp_step_view *view, sp_error
     return SP_OK;
 }
 
-static void failing_launches_end_a_capture(void **state)
+TEST(failing_launches_end_a_capture)
 {
-    (void)state;
     const plan_case two = {LLAMA, "{'pp': 2}", PLAIN, false, false, false};
     const plan_case four = {
         LLAMA, "{'pp': 2, 'tp': 2, 'sequence_parallel': true}", PLAIN, false, false, false};
@@ -522,27 +510,8 @@ static sp_status fail_on_demand(void *context, const sp_step_view *view, sp_erro
     return SP_OK;
 }
 
-static void what_cannot_be_repeated_is_said(void **state)
+TEST(what_cannot_be_repeated_is_said)
 {
-    (void)state;
     const plan_case c = {GPT, "{'pp': 2}", PLAIN, false, false, false};
     with_plan(&c, fail_on_demand);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_rank),
-    cmocka_unit_test(stages),
-    cmocka_unit_test(emulated_links),
-    cmocka_unit_test(limits),
-    cmocka_unit_test(ranks_that_share_layers),
-    cmocka_unit_test(ranks_that_share_states),
-    cmocka_unit_test(split_backward),
-    cmocka_unit_test(recomputation),
-    cmocka_unit_test(offload),
-    cmocka_unit_test(a_repeated_step_puts_no_action_down),
-    cmocka_unit_test(failures_name_their_call),
-    cmocka_unit_test(failing_launches_end_a_capture),
-    cmocka_unit_test(what_cannot_be_repeated_is_said),
-};
-
-SP_TEST_MAIN(tests)

@@ -170,45 +170,32 @@ static void group_is_as_predicted(const char *group, size_t least)
     sp_scenario_set_fini(&set);
 }
 
-static void llama(void **state)
+TEST(llama)
 {
-    (void)state;
     group_is_as_predicted("llama", 9);
 }
 
-static void llama_long(void **state)
+TEST(llama_long)
 {
-    (void)state;
     group_is_as_predicted("llama long", 7);
 }
 
-static void llama_wide(void **state)
+TEST(llama_wide)
 {
-    (void)state;
     group_is_as_predicted("llama wide", 2);
 }
 
-static void gpt(void **state)
+TEST(gpt)
 {
-    (void)state;
     group_is_as_predicted("gpt", 3);
 }
 
-static void partition(void **state)
+TEST(partition)
 {
-    (void)state;
     group_is_as_predicted("partition", 4);
 }
 
-static void partition_long(void **state)
+TEST(partition_long)
 {
-    (void)state;
     group_is_as_predicted("part. long", 3);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(llama), cmocka_unit_test(llama_long), cmocka_unit_test(llama_wide),
-    cmocka_unit_test(gpt),   cmocka_unit_test(partition),  cmocka_unit_test(partition_long),
-};
-
-SP_TEST_MAIN(tests)

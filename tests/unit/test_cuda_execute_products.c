@@ -33,9 +33,8 @@ static void run_watched(const sp_run_request *request, const sp_i_cuda_device *g
     emulated_backend_free(backend);
 }
 
-static void every_product_is_seen(void **state)
+TEST(every_product_is_seen)
 {
-    (void)state;
     sp_plan_input in;
     sp_error err = {0};
     sp_i_cuda_api api;
@@ -77,9 +76,8 @@ static void every_product_is_seen(void **state)
 }
 
 // One step has none that counts.
-static void one_step_is_refused(void **state)
+TEST(one_step_is_refused)
 {
-    (void)state;
     sp_error err = {0};
     sp_i_cuda_api api;
     int count;
@@ -88,10 +86,3 @@ static void one_step_is_refused(void **state)
     products_watch(&gpu);
     assert_int_equal(products_seen(1, shapes, &count, &err), SP_ERR_LIMIT);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_product_is_seen),
-    cmocka_unit_test(one_step_is_refused),
-};
-
-SP_TEST_MAIN(tests)

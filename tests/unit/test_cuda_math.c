@@ -56,22 +56,19 @@ static void gelu_of(float x)
     assert_near(sp_i_cuda_gelu_backward(x, 1.25F), expected_dx, 1e-6, 3e-6);
 }
 
-static void swiglu(void **state)
+TEST(swiglu)
 {
-    (void)state;
     over_bf16(1e30F, swiglu_of);
 }
 
 // Beyond this the cube of x is no fp32 number.
-static void gelu(void **state)
+TEST(gelu)
 {
-    (void)state;
     over_bf16(1e12F, gelu_of);
 }
 
-static void adamw(void **state)
+TEST(adamw)
 {
-    (void)state;
     sp_kernel_adamw_step step = {.step = 4,
                                  .learning_rate = 0.01,
                                  .beta1 = 0.9,
@@ -103,11 +100,3 @@ static void adamw(void **state)
         assert_near(p, parameter, 1e-5, 1e-6);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(swiglu),
-    cmocka_unit_test(gelu),
-    cmocka_unit_test(adamw),
-};
-
-SP_TEST_MAIN(tests)

@@ -12,9 +12,8 @@ static double expected[OPS_MOST];
 static double expected2[OPS_MOST];
 
 // A rank that holds the rows [10, 30) of a table of 40.
-static void embedding_of_a_rank(void **state)
+TEST(embedding_of_a_rank)
 {
-    (void)state;
     enum { TOKENS = 60, FIRST = 10, ROWS = 20, H = 24 };
     ops_begin();
     ops_tensor *table = ops_bf16(ROWS, H);
@@ -65,9 +64,8 @@ static double loss_of(const double *loss)
     return value;
 }
 
-static void loss_of_a_whole_vocabulary(void **state)
+TEST(loss_of_a_whole_vocabulary)
 {
-    (void)state;
     ops_begin();
     for (int64_t vocab = 39; vocab < 41; vocab++) {
         int64_t target[LOSS_TOKENS];
@@ -97,9 +95,8 @@ static void loss_of_a_whole_vocabulary(void **state)
 }
 
 // Three ranks' columns in rows of 32: full, with padding behind, and padding alone.
-static void loss_of_a_vocabulary_in_parts(void **state)
+TEST(loss_of_a_vocabulary_in_parts)
 {
-    (void)state;
     enum { RANKS = 3, WIDTH = 32, VOCAB = 51 };
     static const int64_t columns[RANKS] = {WIDTH, VOCAB - WIDTH, 0};
     int64_t target[LOSS_TOKENS];
@@ -160,11 +157,3 @@ static void loss_of_a_vocabulary_in_parts(void **state)
     OPS_DROP(max, sums, lse);
     ops_end();
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(embedding_of_a_rank),
-    cmocka_unit_test(loss_of_a_whole_vocabulary),
-    cmocka_unit_test(loss_of_a_vocabulary_in_parts),
-};
-
-SP_TEST_MAIN(tests)

@@ -80,9 +80,8 @@ static void assert_shares(const bin_share *bins, int count, const grid_sums *sum
 }
 
 // PKU-DAIR/Hetu-Galvatron galvatron/datasets/wikipedia.txt, the shares of the whole list.
-static void wikipedia_has_the_lists_shares(void **state)
+TEST(wikipedia_has_the_lists_shares)
 {
-    (void)state;
     static const bin_share bins[] = {
         {128, 21.445, 1.827, .012},       {256, 20.205, 3.696, .051},
         {512, 21.036, 7.808, .217},       {1024, 16.123, 11.577, .623},
@@ -114,9 +113,8 @@ static void wikipedia_has_the_lists_shares(void **state)
 // SandAI-org/MagiAttention doc_length_distribution.csv: documents per range. Shares of tokens
 // depend on the law inside a bin; the table's own estimate of the mean is 1.72K to 1.78K, and a
 // quarter (25.5 %) of the tokens above 32K.
-static void longmix_has_the_tables_counts(void **state)
+TEST(longmix_has_the_tables_counts)
 {
-    (void)state;
     static const struct {
         int64_t upto;
         double documents;
@@ -142,9 +140,8 @@ static void longmix_has_the_tables_counts(void **state)
 }
 
 // hao-ai-lab/DistCA dist_prolong.json.
-static void prolong_has_the_lists_shares_and_quantiles(void **state)
+TEST(prolong_has_the_lists_shares_and_quantiles)
 {
-    (void)state;
     static const bin_share bins[] = {
         {512, 0, 0, 0},
         {1024, 14.97, 4.18, .31},
@@ -180,9 +177,8 @@ static void prolong_has_the_lists_shares_and_quantiles(void **state)
 
 // graphcore/examples packedBERT histograms.py: 16,279,552 sequences, 4.1648e9 tokens; without
 // packing 49.97 % of the 512 places are used, and at most a 2.0013-fold speed-up is left.
-static void bert512_has_the_histograms_shares(void **state)
+TEST(bert512_has_the_histograms_shares)
 {
-    (void)state;
     static const bin_share bins[] = {
         {64, 17.59, 3.03, -1}, {128, 19.35, 7.02, -1}, {192, 11.40, 7.06, -1},
         {256, 8.29, 7.23, -1}, {320, 6.45, 7.25, -1},  {384, 5.28, 7.25, -1},
@@ -214,9 +210,8 @@ static double normal_cdf(double z)
 // The closed form: shares below a length by the normal distribution of its logarithm, and the mean
 // of what is clipped, a P(a) + b (1 - P(b)) + m (P'(b) - P'(a)), where P is the share below a
 // length and P' that of a normal distribution shifted by sigma.
-static void lognormal_as_its_closed_form(void **state)
+TEST(lognormal_as_its_closed_form)
 {
-    (void)state;
     static const int64_t lengths[] = {129, 200, 332, 500, 1024, 3000, 8191};
     const double mu = log(1024.0) - 1.125;
     const double low = (log(128.0) - mu) / 1.5;
@@ -238,9 +233,8 @@ static void lognormal_as_its_closed_form(void **state)
     assert_int_equal(sp_distribution_quantile(find("lognormal"), nextafter(1, 0)), 8192);
 }
 
-static void points_are_well_formed(void **state)
+TEST(points_are_well_formed)
 {
-    (void)state;
     assert_int_equal(sp_distribution_count(), 5);
     for (int d = 0; d < sp_distribution_count(); d++) {
         const sp_distribution *distribution = sp_distribution_at(d);
@@ -258,9 +252,8 @@ static void points_are_well_formed(void **state)
     assert_null(sp_distribution_find("wikipedias"));
 }
 
-static void quantiles_never_fall(void **state)
+TEST(quantiles_never_fall)
 {
-    (void)state;
     for (int d = 0; d < sp_distribution_count(); d++) {
         const sp_distribution *distribution = sp_distribution_at(d);
         int64_t previous = 1;
@@ -274,9 +267,8 @@ static void quantiles_never_fall(void **state)
 
 // Kolmogorov-Smirnov: the empirical CDF of n samples stays within 1.95/sqrt(n) of the CDF with
 // probability 0.999; the seed is fixed, so that it either always does or never.
-static void samples_follow_the_quantiles(void **state)
+TEST(samples_follow_the_quantiles)
 {
-    (void)state;
     enum { SAMPLES = 200000 };
     for (int d = 0; d < sp_distribution_count(); d++) {
         const sp_distribution *distribution = sp_distribution_at(d);
@@ -296,16 +288,3 @@ static void samples_follow_the_quantiles(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(wikipedia_has_the_lists_shares),
-    cmocka_unit_test(longmix_has_the_tables_counts),
-    cmocka_unit_test(prolong_has_the_lists_shares_and_quantiles),
-    cmocka_unit_test(bert512_has_the_histograms_shares),
-    cmocka_unit_test(lognormal_as_its_closed_form),
-    cmocka_unit_test(points_are_well_formed),
-    cmocka_unit_test(quantiles_never_fall),
-    cmocka_unit_test(samples_follow_the_quantiles),
-};
-
-SP_TEST_MAIN(tests)

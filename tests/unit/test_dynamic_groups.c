@@ -134,9 +134,8 @@ static sp_status plan_status(const bench *b, sp_schedule_kind kind, const sp_pac
     return status;
 }
 
-static void samples_once_within_room_without_deadlock(void **state)
+TEST(samples_once_within_room_without_deadlock)
 {
-    (void)state;
     static const int ranks[] = {1, 2, 3, 6, 8, 16};
     sp_prng prng;
     sp_prng_seed(&prng, 51);
@@ -176,9 +175,8 @@ static void find_places(const sp_packing *packing, place places[MOST_SAMPLES])
 // hybrid-cp with packed rounds puts every sample on the ranks that it has alone, and gives all
 // ranks equally many packs: one in each round, where their number is a power of two and none stays
 // idle.
-static void rounds_are_packs(void **state)
+TEST(rounds_are_packs)
 {
-    (void)state;
     static const int ranks[] = {1, 2, 4, 8, 16};
     sp_prng prng;
     sp_prng_seed(&prng, 59);
@@ -224,9 +222,8 @@ static void rounds_are_packs(void **state)
 
 // Packs on random aligned blocks: 1F1B runs them in the order of descending degree, while in their
 // random order many of them deadlock in a pipeline, and none without.
-static void random_groups_in_order(void **state)
+TEST(random_groups_in_order)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 53);
     int deadlocks = 0;
@@ -262,9 +259,8 @@ static void random_groups_in_order(void **state)
 }
 
 // Simulated and checked against the longest path in igraph.
-static void simulated_and_verified(void **state)
+TEST(simulated_and_verified)
 {
-    (void)state;
     static const int layouts[][2] = {{1, 8}, {4, 8}, {2, 6}, {4, 2}};
     for (size_t l = 0; l < sizeof layouts / sizeof layouts[0]; l++) {
         for (int i = 0; strategies[i] != NULL; i++) {
@@ -327,9 +323,8 @@ static double static_work(bench *b, bool squares)
 
 // Longest first keeps bytescale at or below the static work; hybrid-cp, whose rounds are published
 // without a bound, may stand above it in single batches but not on average.
-static void work_below_that_of_fixed_groups(void **state)
+TEST(work_below_that_of_fixed_groups)
 {
-    (void)state;
     static const int ranks[] = {2, 4, 8, 16};
     static const struct {
         const char *name;
@@ -387,9 +382,8 @@ static void random_problem(sp_prng *prng, int ranks, size_t most, int64_t *token
 }
 
 // Never slower than one group of all ranks for the same micro-batches: static SP.
-static void flexsp_at_most_static(void **state)
+TEST(flexsp_at_most_static)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 61);
     for (int round = 0; round < 200; round++) {
@@ -462,9 +456,8 @@ static double exhaustive_time(const sp_i_flexsp_problem *p)
 
 // With at most 16 lengths every bucket holds one, so the integer program is exact and what it
 // leaves is within the gap of the optimum.
-static void flexsp_against_all_groupings(void **state)
+TEST(flexsp_against_all_groupings)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 67);
     int checked = 0;
@@ -490,9 +483,8 @@ static void flexsp_against_all_groupings(void **state)
 }
 
 // A time limit that is hit leaves the constructive groups, those of no integer program at all.
-static void flexsp_out_of_time(void **state)
+TEST(flexsp_out_of_time)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 71);
     int timeouts = 0;
@@ -518,9 +510,8 @@ static void flexsp_out_of_time(void **state)
 }
 
 // Times that no double holds side by side defeat the integer program, not the strategy.
-static void flexsp_with_any_times(void **state)
+TEST(flexsp_with_any_times)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 73);
     for (int round = 0; round < 400; round++) {
@@ -547,9 +538,8 @@ static void flexsp_with_any_times(void **state)
 
 // ---- what is refused ----
 
-static void samples_too_long_are_infeasible(void **state)
+TEST(samples_too_long_are_infeasible)
 {
-    (void)state;
     static bench b;
     bench_init(&b, 1, 4, 4000);
     b.scenario.strategy.rank_tokens = 100;
@@ -566,9 +556,8 @@ static void samples_too_long_are_infeasible(void **state)
     bench_fini(&b);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     static bench b;
     bench_init(&b, 2, 4, 1000);
     b.batch.count = 5;
@@ -594,19 +583,3 @@ static void allocation_failures(void **state)
     }
     bench_fini(&b);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(samples_once_within_room_without_deadlock),
-    cmocka_unit_test(rounds_are_packs),
-    cmocka_unit_test(random_groups_in_order),
-    cmocka_unit_test(simulated_and_verified),
-    cmocka_unit_test(work_below_that_of_fixed_groups),
-    cmocka_unit_test(flexsp_at_most_static),
-    cmocka_unit_test(flexsp_against_all_groupings),
-    cmocka_unit_test(flexsp_out_of_time),
-    cmocka_unit_test(flexsp_with_any_times),
-    cmocka_unit_test(samples_too_long_are_infeasible),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

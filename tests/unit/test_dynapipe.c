@@ -135,9 +135,8 @@ static void assert_sorted_groups(const fixture *f, const sp_packing *packing)
 
 // Up to eight samples every size of a micro-batch has a price of its own; the search may stop
 // (c-1)/250 of the longest sample's time short of the optimum.
-static void no_cut_is_better(void **state)
+TEST(no_cut_is_better)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 5);
     for (int round = 0; round < 60; round++) {
@@ -179,9 +178,8 @@ static void put_scenario(char *text, const char *limit, const char *lengths)
 
 // 1F1B keeps at most c micro-batches: what fits c-fold, as each of these samples does, stays within
 // the limit when it runs. Less memory, smaller micro-batches; less than a sample needs alone, none.
-static void microbatches_fit_memory(void **state)
+TEST(microbatches_fit_memory)
 {
-    (void)state;
     sp_error err;
     double last_mean = (double)INFINITY;
     const double limits_gib[] = {0.6, 0.4, 0.3, 0.26};
@@ -211,9 +209,8 @@ static void microbatches_fit_memory(void **state)
 }
 
 // One length: nothing is padded, and every sample costs the same wherever it is.
-static void equal_samples_need_no_padding(void **state)
+TEST(equal_samples_need_no_padding)
 {
-    (void)state;
     char text[RUN_TEXT] = "";
     scenario_run r;
     put_scenario(text, "'recompute': 'full'", "[256]");
@@ -258,9 +255,8 @@ static int64_t exhaustive(const table *t, int n, int most, int64_t stages)
     return best;
 }
 
-static void programme_with_forbidden_slices(void **state)
+TEST(programme_with_forbidden_slices)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 7);
     int without = 0;
@@ -324,9 +320,8 @@ static double best_sharing(const double *weight, size_t n, int parts)
 
 // Michiels, Korst, Aarts and van Leeuwen (Performance ratios for the Karmarkar-Karp differencing
 // method, 2003): at most 4/3 - 1/(3m) of the optimum for m parts.
-static void sharing_within_its_bound(void **state)
+TEST(sharing_within_its_bound)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 11);
     for (int round = 0; round < 400; round++) {
@@ -349,18 +344,16 @@ static void sharing_within_its_bound(void **state)
 
 // The example of Korf (A complete anytime algorithm for number partitioning, 1998, section 2.3):
 // 8, 7, 6, 5, 4 are left with a difference of 2.
-static void differencing_example(void **state)
+TEST(differencing_example)
 {
-    (void)state;
     const double weight[] = {4.0, 5.0, 6.0, 7.0, 8.0};
     int part[5];
     assert_int_equal(sp_i_karmarkar_karp(weight, 5, 2, part, NULL), SP_OK);
     assert_true(heaviest(weight, 5, part) == 16.0);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 13);
     fixture f;
@@ -380,15 +373,3 @@ static void allocation_failures(void **state)
     }
     fixture_fini(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(no_cut_is_better),
-    cmocka_unit_test(microbatches_fit_memory),
-    cmocka_unit_test(equal_samples_need_no_padding),
-    cmocka_unit_test(programme_with_forbidden_slices),
-    cmocka_unit_test(sharing_within_its_bound),
-    cmocka_unit_test(differencing_example),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

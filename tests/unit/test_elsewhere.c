@@ -45,9 +45,8 @@ static void close_fixture(fixture *f)
     host_close(&f->device);
 }
 
-static void clocks_of_groups_and_cases(void **state)
+TEST(clocks_of_groups_and_cases)
 {
-    (void)state;
     fixture f;
     open_fixture(&f);
     assert_string_equal(f.set.cases[0].clock, "wall");
@@ -57,9 +56,8 @@ static void clocks_of_groups_and_cases(void **state)
     close_fixture(&f);
 }
 
-static void files_are_named_after_cases(void **state)
+TEST(files_are_named_after_cases)
 {
-    (void)state;
     char name[SP_CASE_FILE];
     char text[3 * SP_CASE_FILE];
     sp_scenario_case of = {.name = "1F1B, packed (pp 2)"};
@@ -105,9 +103,8 @@ static void fail_elsewhere(const sp_execution_options *options, const char *plan
 }
 
 // Losses and memory of both ways are the same bits; times are the machine's.
-static void executed_elsewhere_is_executed_here(void **state)
+TEST(executed_elsewhere_is_executed_here)
 {
-    (void)state;
     fixture f;
     sp_error err = {0};
     open_fixture(&f);
@@ -165,9 +162,8 @@ static void executed_elsewhere_is_executed_here(void **state)
 }
 
 // Of another case, of another backend, of none.
-static void results_of_others_are_refused(void **state)
+TEST(results_of_others_are_refused)
 {
-    (void)state;
     fixture f;
     sp_backend *cuda;
     sp_case_outcome outcome;
@@ -198,9 +194,8 @@ static void results_of_others_are_refused(void **state)
 }
 
 // What ended an execution there is what the case comes to here; an error there is none here.
-static void failures_elsewhere_are_outcomes(void **state)
+TEST(failures_elsewhere_are_outcomes)
 {
-    (void)state;
     static const struct {
         sp_status status;
         sp_case_status outcome;
@@ -230,9 +225,8 @@ static void failures_elsewhere_are_outcomes(void **state)
     close_fixture(&f);
 }
 
-static void absent_backends_have_no_device(void **state)
+TEST(absent_backends_have_no_device)
 {
-    (void)state;
     sp_backend *backend;
     sp_device_info info;
     sp_error err = {0};
@@ -247,14 +241,3 @@ static void absent_backends_have_no_device(void **state)
     sp_error_clear(&err);
     assert_int_equal(sp_backend_absent_new("No Name", &backend, &err), SP_ERR_CONTENT);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(clocks_of_groups_and_cases),
-    cmocka_unit_test(files_are_named_after_cases),
-    cmocka_unit_test(executed_elsewhere_is_executed_here),
-    cmocka_unit_test(results_of_others_are_refused),
-    cmocka_unit_test(failures_elsewhere_are_outcomes),
-    cmocka_unit_test(absent_backends_have_no_device),
-};
-
-SP_TEST_MAIN(tests)

@@ -67,9 +67,8 @@ static void assert_same_metrics(const sp_step_metrics *a, const sp_step_metrics 
 }
 
 // Random costs, all schedules: the run itself checks the longest path and that memory drains.
-static void random_plans_verify(void **state)
+TEST(random_plans_verify)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 11);
     for (int round = 0; round < 60; round++) {
@@ -102,9 +101,8 @@ static void random_plans_verify(void **state)
 }
 
 // Alike data-parallel ranks counted once give the numbers of all simulated.
-static void folding_changes_nothing(void **state)
+TEST(folding_changes_nothing)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 5);
     for (int kinds = 1; kinds <= 4; kinds++) {
@@ -134,9 +132,8 @@ static void folding_changes_nothing(void **state)
 }
 
 // The same for micro-batches in slices, whose backward packs are packs of their own.
-static void folding_of_slices(void **state)
+TEST(folding_of_slices)
 {
-    (void)state;
     uniform_case c = {.kind = SP_SCHEDULE_SEQ1F1B,
                       .pp = 3,
                       .dp = 5,
@@ -161,9 +158,8 @@ static void folding_of_slices(void **state)
 }
 
 // Ranks that differ in one pack's cost are not folded.
-static void unlike_ranks_stay_apart(void **state)
+TEST(unlike_ranks_stay_apart)
 {
-    (void)state;
     sp_error err = {0};
     sp_prng prng;
     sp_prng_seed(&prng, 6);
@@ -211,9 +207,8 @@ static sp_status run_uniform(const sp_plan *plan, sp_error *err)
 }
 
 // Rank 0 wants B0 before it has sent F1, rank 1 wants F1 before it gives B0.
-static void deadlock_is_named(void **state)
+TEST(deadlock_is_named)
 {
-    (void)state;
     sp_error err = {0};
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
     sp_packing packing;
@@ -265,9 +260,8 @@ static void make_regrouped(sp_batch *batch, sp_packing *packing)
 }
 
 // Backward packs of their own: the plan runs, and every byte is freed by the slice that held it.
-static void regrouped_packs(void **state)
+TEST(regrouped_packs)
 {
-    (void)state;
     sp_error err = {0};
     sp_prng prng;
     sp_prng_seed(&prng, 3);
@@ -306,9 +300,8 @@ static void regrouped_packs(void **state)
 }
 
 // The backward pack comes before a forward pack whose slice it holds.
-static void regrouped_deadlock(void **state)
+TEST(regrouped_deadlock)
 {
-    (void)state;
     sp_error err = {0};
     sp_batch batch;
     sp_packing packing;
@@ -328,9 +321,8 @@ static void regrouped_deadlock(void **state)
 
 // A pack of both data-parallel ranks between packs of their own: it starts when both have come to
 // it.
-static void merged_packs_meet(void **state)
+TEST(merged_packs_meet)
 {
-    (void)state;
     sp_error err = {0};
     static int64_t ids[] = {0, 1, 2};
     static int64_t tokens[] = {5, 50, 5};
@@ -379,9 +371,8 @@ static void merged_packs_meet(void **state)
 }
 
 // Works and transfers of the critical path fill the makespan without a gap.
-static void critical_path_adds_up(void **state)
+TEST(critical_path_adds_up)
 {
-    (void)state;
     sp_error err = {0};
     sp_prng prng;
     sp_prng_seed(&prng, 21);
@@ -416,9 +407,8 @@ static void critical_path_adds_up(void **state)
 }
 
 // GraphML holds every action and dependency.
-static void graphml_is_complete(void **state)
+TEST(graphml_is_complete)
 {
-    (void)state;
     sp_error err = {0};
     uniform_case c = {.kind = SP_SCHEDULE_1F1B,
                       .pp = 3,
@@ -454,9 +444,8 @@ static void graphml_is_complete(void **state)
 }
 
 // An explicit recomputation takes its time out of the backward that would have contained it.
-static void explicit_recompute(void **state)
+TEST(explicit_recompute)
 {
-    (void)state;
     sp_error err = {0};
     sp_prng prng;
     sp_prng_seed(&prng, 4);
@@ -486,9 +475,8 @@ static void explicit_recompute(void **state)
 }
 
 // Every allocation of a simulation may fail; each failure is reported and nothing leaks.
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     uniform_case c = {.kind = SP_SCHEDULE_1F1B,
                       .pp = 2,
                       .dp = 2,
@@ -516,14 +504,3 @@ static void allocation_failures(void **state)
     }
     uniform_step_fini(&step);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(random_plans_verify),   cmocka_unit_test(folding_changes_nothing),
-    cmocka_unit_test(folding_of_slices),     cmocka_unit_test(unlike_ranks_stay_apart),
-    cmocka_unit_test(deadlock_is_named),     cmocka_unit_test(regrouped_packs),
-    cmocka_unit_test(regrouped_deadlock),    cmocka_unit_test(merged_packs_meet),
-    cmocka_unit_test(critical_path_adds_up), cmocka_unit_test(graphml_is_complete),
-    cmocka_unit_test(explicit_recompute),    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

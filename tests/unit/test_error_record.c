@@ -26,9 +26,8 @@ static sp_status read(const char *errors, sp_profile *profile)
     return flat_profile(overrides, profile, &err);
 }
 
-static void every_key(void **state)
+TEST(every_key)
 {
-    (void)state;
     sp_profile profile;
     assert_int_equal(read("[" RECORD("{\"model_parameters\": [1e9, 8e9], \"experts\": 0, \"gpus\": "
                                      "[8, 512], "
@@ -59,9 +58,8 @@ static void every_key(void **state)
     sp_profile_fini(&profile);
 }
 
-static void refused(void **state)
+TEST(refused)
 {
-    (void)state;
     static const struct {
         const char *errors, *message;
     } cases[] = {
@@ -111,9 +109,8 @@ static sp_step_kind plain_kind(void)
     return kind;
 }
 
-static void nearest_record_tells_why(void **state)
+TEST(nearest_record_tells_why)
 {
-    (void)state;
     sp_step_kind kind = plain_kind();
     sp_step_error found;
     sp_profile profile;
@@ -151,9 +148,8 @@ static void nearest_record_tells_why(void **state)
 }
 
 // A word is one of a list only as a whole.
-static void words_are_whole(void **state)
+TEST(words_are_whole)
 {
-    (void)state;
     static const struct {
         const char *stack;
         bool known;
@@ -184,9 +180,8 @@ static bool holds(const sp_error_record *r, const sp_step_kind *kind)
 
 // Of random records and steps: what is found holds, nothing that holds has more conditions or, with
 // as many, fewer steps; and nothing is found only where nothing holds.
-static void most_specific_record_is_found(void **state)
+TEST(most_specific_record_is_found)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 14);
     int known = 0;
@@ -231,9 +226,8 @@ static void most_specific_record_is_found(void **state)
 }
 
 // Reading and copying with every allocation failing in turn.
-static void survives_failing_memory(void **state)
+TEST(survives_failing_memory)
 {
-    (void)state;
     sp_profile profile;
     sp_profile copy;
     sp_status status = SP_ERR_NO_MEMORY;
@@ -268,13 +262,3 @@ static void survives_failing_memory(void **state)
     }
     assert_int_equal(failures, 2);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_key),
-    cmocka_unit_test(refused),
-    cmocka_unit_test(nearest_record_tells_why),
-    cmocka_unit_test(words_are_whole),
-    cmocka_unit_test(most_specific_record_is_found),
-    cmocka_unit_test(survives_failing_memory),
-};
-SP_TEST_MAIN(tests)

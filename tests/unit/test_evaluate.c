@@ -146,9 +146,8 @@ static void assert_same_result(const char *text, const sp_result *a, const sp_re
 }
 
 // No step is faster than its lower bound, and simulating alike ranks one by one changes nothing.
-static void bound_holds_everywhere(void **state)
+TEST(bound_holds_everywhere)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 23);
     const sp_evaluate_options unfolded = {.engine = {.verify = true, .unfold = true}};
@@ -168,9 +167,8 @@ static void bound_holds_everywhere(void **state)
 }
 
 // Alike data-parallel ranks are really folded, and the counts say so.
-static void folding_saves_work(void **state)
+TEST(folding_saves_work)
 {
-    (void)state;
     const char *text =
         "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
         "'cluster': 'h800-8', 'parallel': {'pp': 4, 'dp': 6}, "
@@ -249,9 +247,8 @@ static void round_trip(const char *text)
 }
 
 // A plan that is written and read again is simulated to the same nanosecond and byte.
-static void plans_round_trip(void **state)
+TEST(plans_round_trip)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 31);
     for (int round = 0; round < 25; round++) {
@@ -263,9 +260,8 @@ static void plans_round_trip(void **state)
 
 // A plan may leave samples out: they count for no bound, no throughput and no FLOPs, and the step
 // is not lossless.
-static void dropped_samples_count_for_nothing(void **state)
+TEST(dropped_samples_count_for_nothing)
 {
-    (void)state;
     static int64_t ids[] = {0, 1};
     static int64_t tokens[] = {1000000, 100};
     sp_error err = {0};
@@ -309,9 +305,8 @@ static void dropped_samples_count_for_nothing(void **state)
 
 // ---- what is refused ----
 
-static void microbatches_must_agree(void **state)
+TEST(microbatches_must_agree)
 {
-    (void)state;
     sp_error err;
     scenario_run r;
     const char *wrong = TINY_MODEL "'parallel': {'dp': 2}, 'schedule': {'microbatches': 3}, "
@@ -330,9 +325,8 @@ static void microbatches_must_agree(void **state)
     run_fini(&r);
 }
 
-static void unknown_strategy(void **state)
+TEST(unknown_strategy)
 {
-    (void)state;
     sp_error err;
     scenario_run r;
     assert_int_equal(run_text(TINY_MODEL "'strategy': {'kind': 'pakced'}, "
@@ -351,9 +345,8 @@ static sp_status refuse(void *context, const sp_step_view *view, sp_error *err)
     return sp_error_set(err, SP_ERR_IO, "the disk is full");
 }
 
-static void observer_can_stop(void **state)
+TEST(observer_can_stop)
 {
-    (void)state;
     sp_error err;
     scenario_run r;
     int calls = 0;
@@ -370,9 +363,8 @@ static void observer_can_stop(void **state)
 }
 
 // A machine so slow that the step would outlast the clock is refused, not wrapped around.
-static void endless_step_is_refused(void **state)
+TEST(endless_step_is_refused)
 {
-    (void)state;
     sp_error err = {0};
     sp_scenario scenario;
     sp_batches batches;
@@ -404,9 +396,8 @@ static void endless_step_is_refused(void **state)
 }
 
 // Whichever allocation fails, the evaluation says so and leaks nothing.
-static void every_allocation_may_fail(void **state)
+TEST(every_allocation_may_fail)
 {
-    (void)state;
     sp_error err = {0};
     sp_scenario scenario;
     sp_batches batches;
@@ -434,9 +425,8 @@ static void every_allocation_may_fail(void **state)
 }
 
 // A profile of another GPU than the cluster's is said to be one; a longer name of its own is none.
-static void other_gpus_are_told(void **state)
+TEST(other_gpus_are_told)
 {
-    (void)state;
     static const struct {
         const char *cluster, *profile;
         bool other;
@@ -463,18 +453,3 @@ static void other_gpus_are_told(void **state)
         run_fini(&r);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(other_gpus_are_told),
-    cmocka_unit_test(bound_holds_everywhere),
-    cmocka_unit_test(folding_saves_work),
-    cmocka_unit_test(plans_round_trip),
-    cmocka_unit_test(dropped_samples_count_for_nothing),
-    cmocka_unit_test(microbatches_must_agree),
-    cmocka_unit_test(unknown_strategy),
-    cmocka_unit_test(observer_can_stop),
-    cmocka_unit_test(endless_step_is_refused),
-    cmocka_unit_test(every_allocation_may_fail),
-};
-
-SP_TEST_MAIN(tests)

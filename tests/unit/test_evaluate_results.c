@@ -9,9 +9,8 @@
 
 // One layer of hidden size h, ffn f, head count a of dimension d, vocabulary V, on the rows
 // (60), (30, 40), (50): 2 FLOPs per weight and token, 4*a*d per causal pair, backward twice that.
-static void flops_by_hand(void **state)
+TEST(flops_by_hand)
 {
-    (void)state;
     scenario_run r;
     run_good("{'model': {'layers': 1, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, "
              "'activation': 'swiglu'}, 'memory': {'recompute': 'full'}, "
@@ -36,9 +35,8 @@ static void flops_by_hand(void **state)
 
 // Rebuilding the attention under context parallelism fetches the keys and values again, as
 // rebuilding the whole layer does.
-static void rebuilt_attention_fetches_keys(void **state)
+TEST(rebuilt_attention_fetches_keys)
 {
-    (void)state;
     static const char *const modes[] = {"none", "attention", "full"};
     double cp_ns[3];
     for (int i = 0; i < 3; i++) {
@@ -59,9 +57,8 @@ static void rebuilt_attention_fetches_keys(void **state)
 
 // A tied table on the two ends of the pipeline has two gradients, 4 B for each of V/tp * h numbers,
 // that the ends add up: two ranks in one node, at the bus bandwidth of the profile.
-static void tied_gradients_are_added_up(void **state)
+TEST(tied_gradients_are_added_up)
 {
-    (void)state;
     const char *text =
         "{'model': {'layers': 2, 'hidden': 4096, 'ffn': 4096, 'heads': 8, "
         "'vocab': 65536, 'tied_embeddings': %s}, 'cluster': 'h800-8', 'profile': 'h800-burst', "
@@ -85,9 +82,8 @@ static void tied_gradients_are_added_up(void **state)
 }
 
 // Padding is computed, not trained: rows of 100 for 60, 30, 40 and 50 tokens.
-static void padding_is_no_throughput(void **state)
+TEST(padding_is_no_throughput)
 {
-    (void)state;
     scenario_run padded;
     scenario_run packed;
     const char *text = "%s'strategy': {'kind': '%s'}, 'workload': {'lengths': [60, 30, 40, 50], "
@@ -109,9 +105,8 @@ static void padding_is_no_throughput(void **state)
     run_fini(&packed);
 }
 
-static void memory_limit_decides(void **state)
+TEST(memory_limit_decides)
 {
-    (void)state;
     scenario_run r;
     const char *text = "{'model': 'llama-13b', 'cluster': 'h800-8', 'parallel': {'tp': %d}, "
                        "'workload': {'uniform': 4096, 'samples_per_batch': 1}}";
@@ -131,9 +126,8 @@ static void memory_limit_decides(void **state)
 // Interleaved 1F1B at p = 4, v = 2, m = 8: bubble (p-1)(F+B+W)/v (Narayanan et al., arXiv
 // 2104.04473, section 2.2), the published latency term c(2pv - p - 2) and the busiest rank as
 // bound.
-static void uniform_costs(void **state)
+TEST(uniform_costs)
 {
-    (void)state;
     scenario_run r;
     run_good("{'uniform_costs': {'f_ms': 4, 'b_ms': 4, 'w_ms': 4, 'p2p_ms': 0.5}, "
              "'parallel': {'pp': 4, 'chunks_per_rank': 2}, "
@@ -168,9 +162,8 @@ static bool has_text(const sp_warnings *warnings, const char *text)
     return false;
 }
 
-static void losses_are_said(void **state)
+TEST(losses_are_said)
 {
-    (void)state;
     scenario_run r;
     run_good(TINY_MODEL "'workload': {'lengths': [10, 20, 30, 400], 'context': 100, "
                         "'over_length': 'drop', 'samples_per_batch': 3}}",
@@ -205,9 +198,8 @@ static void losses_are_said(void **state)
 }
 
 // What the simulator does not time is said.
-static void free_settings_are_said(void **state)
+TEST(free_settings_are_said)
 {
-    (void)state;
     scenario_run r;
     run_good(TINY_MODEL "'parallel': {'dp': 2, 'zero': 3, 'vocab_parallel': true}, "
                         "'memory': {'offload_ratio': 0.5}, 'workload': {'lengths': [10, 20]}}",
@@ -218,16 +210,3 @@ static void free_settings_are_said(void **state)
     assert_true(has_text(&r.result.warnings, "vocab_parallel"));
     run_fini(&r);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(flops_by_hand),
-    cmocka_unit_test(rebuilt_attention_fetches_keys),
-    cmocka_unit_test(tied_gradients_are_added_up),
-    cmocka_unit_test(padding_is_no_throughput),
-    cmocka_unit_test(memory_limit_decides),
-    cmocka_unit_test(uniform_costs),
-    cmocka_unit_test(losses_are_said),
-    cmocka_unit_test(free_settings_are_said),
-};
-
-SP_TEST_MAIN(tests)

@@ -85,9 +85,8 @@ static void model_scenario(const char *kind, const char *more, char text[TEXT])
              kind, more);
 }
 
-static void every_schedule_on_a_model(void **state)
+TEST(every_schedule_on_a_model)
 {
-    (void)state;
     for (int i = 0; sp_schedule_names[i] != NULL; i++) {
         char text[TEXT];
         sp_result result;
@@ -100,9 +99,8 @@ static void every_schedule_on_a_model(void **state)
     }
 }
 
-static void every_schedule_on_uniform_costs(void **state)
+TEST(every_schedule_on_uniform_costs)
 {
-    (void)state;
     for (int i = 0; sp_schedule_names[i] != NULL; i++) {
         char text[TEXT];
         sp_result result;
@@ -121,9 +119,8 @@ static void every_schedule_on_uniform_costs(void **state)
 
 // Slices even out what whole rows cannot: SlimPipe's balanced bubble is (p-1)/(nvm+p-1), and with
 // causal costs the exchange brings it down again.
-static void slimpipe_exchange_helps(void **state)
+TEST(slimpipe_exchange_helps)
 {
-    (void)state;
     double bubble[2];
     for (int exchange = 0; exchange < 2; exchange++) {
         char text[TEXT];
@@ -148,9 +145,8 @@ static void slimpipe_exchange_helps(void **state)
 }
 
 // Rows of SlimPipe's planner (Cuiym715/Megatron-LM, examples/sc25slimpipe): 13B, 256K, c8 p8 d2 v5.
-static void planner_memory_in_a_scenario(void **state)
+TEST(planner_memory_in_a_scenario)
 {
-    (void)state;
     static const struct {
         int slices;
         double activations, kv_gradients;
@@ -182,9 +178,8 @@ static void planner_memory_in_a_scenario(void **state)
 }
 
 // A row that is shorter than its slices is refused with the reason.
-static void too_short_a_row(void **state)
+TEST(too_short_a_row)
 {
-    (void)state;
     sp_scenario scenario;
     sp_batches batches;
     sp_result result;
@@ -200,11 +195,3 @@ static void too_short_a_row(void **state)
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_schedule_on_a_model), cmocka_unit_test(every_schedule_on_uniform_costs),
-    cmocka_unit_test(slimpipe_exchange_helps),   cmocka_unit_test(planner_memory_in_a_scenario),
-    cmocka_unit_test(too_short_a_row),
-};
-
-SP_TEST_MAIN(tests)

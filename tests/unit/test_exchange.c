@@ -74,9 +74,8 @@ static int64_t half_blocks_of(const uniform_step *step, int pp, int rank, int t,
 // p contiguous slices t-p+1..t of one sequence have 2t-p+2 half blocks on average. The k-th longest
 // and the k-th shortest are p-1-2k slices apart: whole slices level them if p is odd and leave a
 // half block on either side if it is even.
-static void contiguous_slices_are_level(void **state)
+TEST(contiguous_slices_are_level)
 {
-    (void)state;
     for (int p = 2; p <= 9; p++) {
         int n = 3 * p;
         uniform_case c = half_blocks(p, n, 1);
@@ -103,9 +102,8 @@ static void contiguous_slices_are_level(void **state)
 // p = 3, 8 slices: the step of slices 0 and 1 (1 and 3 half blocks) and that of 6 and 7 (13 and 15)
 // stay; the six steps between have 2t-3, 2t-1, 2t+1 and get 2t-1 each. Sums: mean 2 + 48 + 14,
 // longest before 3 + 60 + 15 and after 3 + 48 + 15; backward the same.
-static void imbalance_of_three_ranks(void **state)
+TEST(imbalance_of_three_ranks)
 {
-    (void)state;
     uniform_case c = half_blocks(3, 8, 1);
     uniform_step step;
     uniform_step_run(&c, &plain, &step);
@@ -118,9 +116,8 @@ static void imbalance_of_three_ranks(void **state)
 // Five ranks, one sequence: with all at work two slices of context go from the longest to the
 // shortest and one between their neighbours, in n-4 steps; with four or three at work (in four
 // steps) one slice goes. A hand-over takes the queries of one slice (one token here).
-static void volume_of_five_ranks(void **state)
+TEST(volume_of_five_ranks)
 {
-    (void)state;
     for (int n = 5; n <= 20; n += 5) {
         uniform_case c = half_blocks(5, n, 1);
         uniform_step step;
@@ -180,9 +177,8 @@ static uniform_case random_case(sp_prng *prng)
 }
 
 // The exchange moves attention and makes none, to the nanosecond; ranks never get less level.
-static void random_steps_conserve_attention(void **state)
+TEST(random_steps_conserve_attention)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 11);
     for (int round = 0; round < 60; round++) {
@@ -211,9 +207,8 @@ static void random_steps_conserve_attention(void **state)
 // (p-1)/(nm+p-1) = 3/35 = .0857, with causal ones .1058, .1546 and .2287 at these shares (event
 // simulation of the order of arXiv 2504.14519). The exchange wins back more than half of the
 // difference; what stays comes from fill, drain and the borders between micro-batches.
-static void exchange_shrinks_the_bubble(void **state)
+TEST(exchange_shrinks_the_bubble)
 {
-    (void)state;
     static const struct {
         double share, bubble;
     } rows[] = {{0.3, 0.1058}, {0.6, 0.1546}, {0.9, 0.2287}};
@@ -323,9 +318,8 @@ static void check_steps(const sp_pack_list *packs, const sp_action_cost *f, int 
 
 // Attention starts anew inside a slice where a sample ends. Nothing is lost, and no step is less
 // level than it was.
-static void rows_of_several_samples(void **state)
+TEST(rows_of_several_samples)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 5);
     int64_t messages = 0;
@@ -402,9 +396,8 @@ static void simulate(const whole_step *step, sp_timeline *timeline, sp_memory_ti
 }
 
 // Classes of their own for the virtual stages do not change a number: times, memory or counts.
-static void spread_tables_change_nothing(void **state)
+TEST(spread_tables_change_nothing)
 {
-    (void)state;
     whole_step step;
     whole_step_make(&step, 4);
     sp_timeline before;
@@ -432,9 +425,8 @@ static void spread_tables_change_nothing(void **state)
     whole_step_fini(&step);
 }
 
-static void one_rank_has_no_partner(void **state)
+TEST(one_rank_has_no_partner)
 {
-    (void)state;
     uniform_case c = half_blocks(1, 8, 2);
     uniform_step step;
     uniform_step_run(&c, &plain, &step);
@@ -459,9 +451,8 @@ static void refuse(whole_step *step, const char *text)
     assert_int_equal(step->costs.classes, 2);
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     whole_step step;
     whole_step_make(&step, 3);
     sp_stage_plan *last = sp_plan_stage(&step.plan, 1, 2);
@@ -479,9 +470,8 @@ static void refusals(void **state)
 }
 
 // Whichever allocation fails, the costs are as before.
-static void out_of_memory(void **state)
+TEST(out_of_memory)
 {
-    (void)state;
     whole_step step;
     whole_step_make(&step, 3);
     sp_status status = SP_ERR_NO_MEMORY;
@@ -501,18 +491,3 @@ static void out_of_memory(void **state)
     assert_true(allowed > 8);
     whole_step_fini(&step);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(contiguous_slices_are_level),
-    cmocka_unit_test(imbalance_of_three_ranks),
-    cmocka_unit_test(volume_of_five_ranks),
-    cmocka_unit_test(random_steps_conserve_attention),
-    cmocka_unit_test(exchange_shrinks_the_bubble),
-    cmocka_unit_test(rows_of_several_samples),
-    cmocka_unit_test(spread_tables_change_nothing),
-    cmocka_unit_test(one_rank_has_no_partner),
-    cmocka_unit_test(refusals),
-    cmocka_unit_test(out_of_memory),
-};
-
-SP_TEST_MAIN(tests)

@@ -38,9 +38,8 @@ static void close_fixture(fixture *f)
 
 // Of an odd number the middle; of an even one the faster of the two in the middle; the first of
 // several steps never.
-static void median_step_is_in_the_middle(void **state)
+TEST(median_step_is_in_the_middle)
 {
-    (void)state;
     const sp_executed_step one[] = {{.iteration_ns = 9}};
     const sp_executed_step two[] = {{.iteration_ns = 1}, {.iteration_ns = 9}};
     const sp_executed_step four[] = {
@@ -67,9 +66,8 @@ static sp_status compare_views(void *context, const sp_step_view *predicted,
     return SP_OK;
 }
 
-static void durations_of_the_simulator_give_no_error(void **state)
+TEST(durations_of_the_simulator_give_no_error)
 {
-    (void)state;
     fixture f;
     sp_execution execution;
     sp_error err = {0};
@@ -115,9 +113,8 @@ static sp_execution_error executed(const char *backend, const char *stack, char 
 
 // A stated stack beats the backend's own, which beats the default. That of the CPU executor gives
 // its peak to the byte; others have work spaces of 96 MiB beside a model of some KiB.
-static void backends_name_their_stack(void **state)
+TEST(backends_name_their_stack)
 {
-    (void)state;
     char name[SP_STACK_NAME];
     assert_true(executed("host", NULL, name).peak_memory_mape == 0.0);
     assert_string_equal(name, "reference");
@@ -127,9 +124,8 @@ static void backends_name_their_stack(void **state)
     assert_string_equal(name, "megatron-core-2024"); // of the cluster's profile
 }
 
-static void errors_are_predicted_over_measured(void **state)
+TEST(errors_are_predicted_over_measured)
 {
-    (void)state;
     assert_true(sp_relative_error(3.0, 2.0) == 0.5);
     assert_true(sp_relative_error(1.0, 2.0) == -0.5);
     assert_true(sp_relative_error(0.0, 0.0) == 0.0);
@@ -152,9 +148,8 @@ static void errors_are_predicted_over_measured(void **state)
 }
 
 // What is held after an action is the point of its end, not what the next one adds at that time.
-static void transients_are_not_held(void **state)
+TEST(transients_are_not_held)
 {
-    (void)state;
     enum { A = SP_MEM_ACTIVATIONS, W = SP_MEM_WORKSPACE };
     sp_span spans[] = {{.start_ns = 0, .end_ns = 10}, {.start_ns = 10, .end_ns = 20}};
     const int alike[] = {0, 2};
@@ -176,9 +171,8 @@ static void transients_are_not_held(void **state)
     }
 }
 
-static void json_states_both_results(void **state)
+TEST(json_states_both_results)
 {
-    (void)state;
     fixture f;
     sp_execution execution;
     sp_error err = {0};
@@ -198,9 +192,8 @@ static void json_states_both_results(void **state)
     close_fixture(&f);
 }
 
-static void failures_leave_nothing_behind(void **state)
+TEST(failures_leave_nothing_behind)
 {
-    (void)state;
     fixture f;
     sp_execution execution;
     sp_error err = {0};
@@ -224,15 +217,3 @@ static void failures_leave_nothing_behind(void **state)
     sp_execution_fini(&execution);
     close_fixture(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(median_step_is_in_the_middle),
-    cmocka_unit_test(durations_of_the_simulator_give_no_error),
-    cmocka_unit_test(backends_name_their_stack),
-    cmocka_unit_test(errors_are_predicted_over_measured),
-    cmocka_unit_test(transients_are_not_held),
-    cmocka_unit_test(json_states_both_results),
-    cmocka_unit_test(failures_leave_nothing_behind),
-};
-
-SP_TEST_MAIN(tests)

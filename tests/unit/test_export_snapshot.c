@@ -329,9 +329,8 @@ static void check_snapshot(const json_t *root, const sp_rank_memory *memory)
     free(r);
 }
 
-static void blocks_sum_to_the_points(void **state)
+TEST(blocks_sum_to_the_points)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
@@ -345,9 +344,8 @@ static void blocks_sum_to_the_points(void **state)
 
 // The activations that F k makes are those that B k frees, so each of the m blocks of rank 0 lives
 // from the start of its F to the end of its B.
-static void backward_frees_what_its_forward_made(void **state)
+TEST(backward_frees_what_its_forward_made)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
@@ -379,9 +377,8 @@ static void backward_frees_what_its_forward_made(void **state)
 }
 
 // Any bytes at any time, in all categories: blocks are split and gaps reused.
-static void random_points_are_followed(void **state)
+TEST(random_points_are_followed)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 3);
     for (int round = 0; round < 60; round++) {
@@ -410,9 +407,8 @@ static void random_points_are_followed(void **state)
     }
 }
 
-static void wrong_use_is_refused(void **state)
+TEST(wrong_use_is_refused)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
@@ -432,9 +428,8 @@ static void wrong_use_is_refused(void **state)
     made_timeline_free(&made);
 }
 
-static void every_allocation_may_fail(void **state)
+TEST(every_allocation_may_fail)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
@@ -465,9 +460,8 @@ static const char python_check[] =
     "assert held==6*2**30, held\n"
     "assert sum(s['allocated_size'] for s in d['segments'])==held\n";
 
-static void python_reads_the_pickle(void **state)
+TEST(python_reads_the_pickle)
 {
-    (void)state;
     if (system("python3 -c 'import pickle' > /dev/null 2>&1") != 0) {
         printf("skipped: there is no python3\n");
         exit(77);
@@ -489,14 +483,3 @@ static void python_reads_the_pickle(void **state)
     remove(name);
     made_timeline_free(&made);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(blocks_sum_to_the_points),
-    cmocka_unit_test(backward_frees_what_its_forward_made),
-    cmocka_unit_test(random_points_are_followed),
-    cmocka_unit_test(wrong_use_is_refused),
-    cmocka_unit_test(every_allocation_may_fail),
-    cmocka_unit_test(python_reads_the_pickle),
-};
-
-SP_TEST_MAIN(tests)

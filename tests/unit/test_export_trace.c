@@ -57,9 +57,8 @@ static size_t count_named(const json_t *list, const char *name)
 }
 
 // Each of the m forwards and m backwards of each rank once, at its own time.
-static void spans_become_complete_events(void **state)
+TEST(spans_become_complete_events)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
@@ -100,9 +99,8 @@ static void spans_become_complete_events(void **state)
 }
 
 // 1 ns is 0.001 us and nothing is lost at 2^53 ns, where a double has no more places.
-static void nanoseconds_are_exact(void **state)
+TEST(nanoseconds_are_exact)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     spec.pp = 1;
@@ -120,9 +118,8 @@ static void nanoseconds_are_exact(void **state)
     made_timeline_free(&made);
 }
 
-static void communication_is_drawn_at_the_end(void **state)
+TEST(communication_is_drawn_at_the_end)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     spec.tp_ns = 300000;
@@ -156,9 +153,8 @@ static void communication_is_drawn_at_the_end(void **state)
     made_timeline_free(&made);
 }
 
-static void counts_without_writing(void **state)
+TEST(counts_without_writing)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 7);
     for (int round = 0; round < 40; round++) {
@@ -185,9 +181,8 @@ static void counts_without_writing(void **state)
 }
 
 // p=3, m=4: in [0, 2 ms) only F0 of rank 0 runs; what ends at 2 ms is in, what begins there is not.
-static void window_keeps_what_overlaps(void **state)
+TEST(window_keeps_what_overlaps)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
@@ -206,9 +201,8 @@ static void window_keeps_what_overlaps(void **state)
     made_timeline_free(&made);
 }
 
-static void ranks_are_selected(void **state)
+TEST(ranks_are_selected)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     spec.alike = 4;
@@ -243,9 +237,8 @@ static const sp_memory_point *next_point(const sp_rank_memory *memory, size_t *n
 }
 
 // 512 MiB per unit, 1 + 2 + 3 GiB of states: all exact with six decimals of a GiB.
-static void memory_becomes_counters(void **state)
+TEST(memory_becomes_counters)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
@@ -275,9 +268,8 @@ static void memory_becomes_counters(void **state)
     made_timeline_free(&made);
 }
 
-static void offloaded_bytes_have_their_own_counter(void **state)
+TEST(offloaded_bytes_have_their_own_counter)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
@@ -301,9 +293,8 @@ static void offloaded_bytes_have_their_own_counter(void **state)
     made_timeline_free(&made);
 }
 
-static void full_disk_is_an_error(void **state)
+TEST(full_disk_is_an_error)
 {
-    (void)state;
     FILE *file = fopen("/dev/full", "wb");
     if (file == NULL) {
         skip();
@@ -320,9 +311,8 @@ static void full_disk_is_an_error(void **state)
     made_timeline_free(&made);
 }
 
-static void rank_lists_are_read(void **state)
+TEST(rank_lists_are_read)
 {
-    (void)state;
     int ranks[8];
     sp_error err = {0};
     assert_int_equal(sp_export_parse_ranks("0-3,8", 9, ranks, 8, &err), 5);
@@ -344,18 +334,3 @@ static void rank_lists_are_read(void **state)
     assert_int_equal(sp_export_parse_ranks("0-8", 9, ranks, 8, &err), -1);
     assert_int_equal(err.status, SP_ERR_USAGE);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(spans_become_complete_events),
-    cmocka_unit_test(nanoseconds_are_exact),
-    cmocka_unit_test(communication_is_drawn_at_the_end),
-    cmocka_unit_test(counts_without_writing),
-    cmocka_unit_test(window_keeps_what_overlaps),
-    cmocka_unit_test(ranks_are_selected),
-    cmocka_unit_test(memory_becomes_counters),
-    cmocka_unit_test(offloaded_bytes_have_their_own_counter),
-    cmocka_unit_test(full_disk_is_an_error),
-    cmocka_unit_test(rank_lists_are_read),
-};
-
-SP_TEST_MAIN(tests)

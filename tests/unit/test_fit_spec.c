@@ -32,9 +32,8 @@ static sp_status read(const char *text, fit_spec *spec, sp_error *err)
     return fit_spec_from_json(document(text), "fit.json", spec, err);
 }
 
-static void whole_specification(void **state)
+TEST(whole_specification)
 {
-    (void)state;
     fit_spec spec;
     sp_error err;
     assert_int_equal(
@@ -70,9 +69,8 @@ static void whole_specification(void **state)
     fit_spec_fini(&spec);
 }
 
-static void folds_of_groups(void **state)
+TEST(folds_of_groups)
 {
-    (void)state;
     fit_spec spec;
     sp_error err;
     assert_int_equal(
@@ -93,9 +91,8 @@ static void folds_of_groups(void **state)
     fit_spec_fini(&spec);
 }
 
-static void refused(void **state)
+TEST(refused)
 {
-    (void)state;
     static const struct {
         const char *text, *message;
     } cases[] = {
@@ -157,9 +154,8 @@ static void refused(void **state)
     }
 }
 
-static void document_paths(void **state)
+TEST(document_paths)
 {
-    (void)state;
     json_t *root = document("{'a': {'b': 1, 'c': [2]}, 'd': 3}");
     assert_int_equal(json_integer_value(fit_document_get(root, "a.b")), 1);
     assert_null(fit_document_get(root, "a.x"));
@@ -179,9 +175,8 @@ static void document_paths(void **state)
 }
 
 // What is written is read again as the same document.
-static void document_text(void **state)
+TEST(document_text)
 {
-    (void)state;
     json_t *root = document("{'a': {'b': 0.1, 'points': [[1, 2.5], [3, 4]], 'e': {}, 'f': []}, "
                             "'gemm': [{'n': 1}, {'n': 2}], 't': 'x\\u00e9\\n', 'z': null}");
     char text[1024] = "";
@@ -198,12 +193,3 @@ static void document_text(void **state)
     json_decref(again);
     json_decref(root);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(whole_specification),
-    cmocka_unit_test(folds_of_groups),
-    cmocka_unit_test(refused),
-    cmocka_unit_test(document_paths),
-    cmocka_unit_test(document_text),
-};
-SP_TEST_MAIN(tests)

@@ -6,9 +6,8 @@
 
 enum { ADDRESSES = 700, ROUNDS = 50000 };
 
-static void finds_what_is_there(void **state)
+TEST(finds_what_is_there)
 {
-    (void)state;
     static char memory[ADDRESSES * 64];
     bool there[ADDRESSES] = {false};
     int value[ADDRESSES];
@@ -39,9 +38,8 @@ static void finds_what_is_there(void **state)
     sp_i_exec_addresses_fini(&table);
 }
 
-static void memory_may_run_out(void **state)
+TEST(memory_may_run_out)
 {
-    (void)state;
     static char memory[1 << 12];
     sp_i_exec_addresses table = {0};
     sp_i_alloc_fail_after(0);
@@ -58,10 +56,3 @@ static void memory_may_run_out(void **state)
     }
     sp_i_exec_addresses_fini(&table);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(finds_what_is_there),
-    cmocka_unit_test(memory_may_run_out),
-};
-
-SP_TEST_MAIN(tests)

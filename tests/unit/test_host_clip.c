@@ -128,9 +128,8 @@ static sp_status follows_definition(void *context, const sp_step_view *view, sp_
     return SP_OK;
 }
 
-static void one_rank_follows_the_definition(void **state)
+TEST(one_rank_follows_the_definition)
 {
-    (void)state;
     with_plan(LLAMA, "{}", follows_definition);
     with_plan(GPT, "{}", follows_definition);
 }
@@ -158,9 +157,8 @@ static sp_status equals_plain(void *context, const sp_step_view *view, sp_error 
     return SP_OK;
 }
 
-static void all_layouts_clip_alike(void **state)
+TEST(all_layouts_clip_alike)
 {
-    (void)state;
     static const char *const layouts[] = {
         "{'pp': 2, 'dp': 2, 'zero': 0}",
         "{'pp': 2, 'dp': 3, 'zero': 1}",
@@ -193,16 +191,7 @@ static sp_status leaves_small_norms(void *context, const sp_step_view *view, sp_
     return SP_OK;
 }
 
-static void small_norms_stay(void **state)
+TEST(small_norms_stay)
 {
-    (void)state;
     with_plan(LLAMA, "{'pp': 2, 'dp': 2}", leaves_small_norms);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_rank_follows_the_definition),
-    cmocka_unit_test(all_layouts_clip_alike),
-    cmocka_unit_test(small_norms_stay),
-};
-
-SP_TEST_MAIN(tests)

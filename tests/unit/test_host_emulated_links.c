@@ -122,9 +122,8 @@ static void must_be_as_worked_out(const sp_measured_step *step)
     sp_step_metrics_fini(&metrics);
 }
 
-static void a_step_of_two_stages(void **state)
+TEST(a_step_of_two_stages)
 {
-    (void)state;
     fixture f;
     fixture_make(&f);
     sp_run *run = host_run(&f.device, &f.request);
@@ -133,9 +132,8 @@ static void a_step_of_two_stages(void **state)
     fixture_fini(&f);
 }
 
-static void tensors_stay_the_same(void **state)
+TEST(tensors_stay_the_same)
 {
-    (void)state;
     fixture f;
     fixture_make(&f);
     sp_run *with = host_run(&f.device, &f.request);
@@ -203,9 +201,8 @@ static gaps validate(size_t options)
     return g;
 }
 
-static void transfers_are_as_predicted(void **state)
+TEST(transfers_are_as_predicted)
 {
-    (void)state;
     gaps g = validate(1);
     assert_true(g.predicted_ns[0] > 0 && g.predicted_ns[1] > 0);
     assert_int_equal(g.measured_ns[0], g.predicted_ns[0]);
@@ -243,9 +240,8 @@ static sp_fence mark_later(sp_runtime *machine, int64_t ns)
     return (sp_fence){0};
 }
 
-static void a_machine_holds_up_what_is_sent(void **state)
+TEST(a_machine_holds_up_what_is_sent)
 {
-    (void)state;
     static sp_runtime_ops ops;
     sp_i_exec_run *run;
     sp_measured_step step = {0};
@@ -285,9 +281,8 @@ static void must_refuse(const fixture *f, const sp_run_request *request, const c
     assert_string_equal(err.message[0], says);
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     fixture f;
     fixture_make(&f);
     sp_run_request request = f.request;
@@ -314,13 +309,3 @@ static void refusals(void **state)
     sp_run_free(host_run(&f.device, &request));
     fixture_fini(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_step_of_two_stages),
-    cmocka_unit_test(tensors_stay_the_same),
-    cmocka_unit_test(transfers_are_as_predicted),
-    cmocka_unit_test(a_machine_holds_up_what_is_sent),
-    cmocka_unit_test(refusals),
-};
-
-SP_TEST_MAIN(tests)

@@ -131,9 +131,8 @@ static int pass_blocks_on(sp_i_exec_arena *arena, uint64_t seed)
     return w.races;
 }
 
-static void a_shared_block_is_taken_after_its_end(void **state)
+TEST(a_shared_block_is_taken_after_its_end)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 20; seed++) {
         sp_i_exec_arena *shared = sp_i_exec_arena_new_shared(watched());
         assert_int_equal(pass_blocks_on(shared, seed), 0);
@@ -201,9 +200,8 @@ static void members_fini(members *m)
     }
 }
 
-static void sums_are_complete_after_their_fence(void **state)
+TEST(sums_are_complete_after_their_fence)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 200; seed++) {
         sp_prng prng;
         members m;
@@ -229,10 +227,3 @@ static void sums_are_complete_after_their_fence(void **state)
         members_fini(&m);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_shared_block_is_taken_after_its_end),
-    cmocka_unit_test(sums_are_complete_after_their_fence),
-};
-
-SP_TEST_MAIN(tests)

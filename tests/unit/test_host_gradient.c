@@ -117,16 +117,14 @@ static void follows_differences(const sp_model *model, const char *dropout)
     probe_fini(&p);
 }
 
-static void llama_follows_differences(void **state)
+TEST(llama_follows_differences)
 {
-    (void)state;
     sp_model model = host_llama();
     follows_differences(&model, "0");
 }
 
-static void tied_llama_follows_differences(void **state)
+TEST(tied_llama_follows_differences)
 {
-    (void)state;
     sp_model model = host_llama();
     model.tied_embeddings = true;
     model.qkv_bias = true;
@@ -134,24 +132,21 @@ static void tied_llama_follows_differences(void **state)
     follows_differences(&model, "0");
 }
 
-static void gpt_follows_differences(void **state)
+TEST(gpt_follows_differences)
 {
-    (void)state;
     sp_model model = host_gpt();
     follows_differences(&model, "0");
 }
 
-static void dropout_follows_differences(void **state)
+TEST(dropout_follows_differences)
 {
-    (void)state;
     sp_model model = host_gpt();
     follows_differences(&model, "0.3");
 }
 
 // With all parameters zero every token is equally likely.
-static void loss_of_equal_logits(void **state)
+TEST(loss_of_equal_logits)
 {
-    (void)state;
     probe p;
     sp_model model = host_llama();
     probe_make(&model, "0", &p);
@@ -159,11 +154,3 @@ static void loss_of_equal_logits(void **state)
     assert_true(fabs(loss(&p) - log(61.0)) < 1e-14);
     probe_fini(&p);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(llama_follows_differences), cmocka_unit_test(tied_llama_follows_differences),
-    cmocka_unit_test(gpt_follows_differences),   cmocka_unit_test(dropout_follows_differences),
-    cmocka_unit_test(loss_of_equal_logits),
-};
-
-SP_TEST_MAIN(tests)

@@ -24,9 +24,8 @@ static int rank_named(const failing_run *f, const char *message)
 }
 
 // What the fullest rank needs is enough; with a byte less it is the one that fails.
-static void memory_limit(void **state)
+TEST(memory_limit)
 {
-    (void)state;
     for (int i = 0; i < 2 * FAILING_SHAPES; i++) {
         failing_run f;
         sp_error err;
@@ -50,9 +49,8 @@ static void memory_limit(void **state)
     }
 }
 
-static void timeout_in_virtual_time(void **state)
+TEST(timeout_in_virtual_time)
 {
-    (void)state;
     for (int s = 0; s < FAILING_SHAPES; s++) {
         failing_run f;
         sp_error err;
@@ -67,9 +65,8 @@ static void timeout_in_virtual_time(void **state)
 }
 
 // So many steps that the deadline falls somewhere into one of them.
-static void timeout_on_the_wall_clock(void **state)
+TEST(timeout_on_the_wall_clock)
 {
-    (void)state;
     for (int i = 0; i < 4 * FAILING_SHAPES; i++) {
         failing_run f;
         sp_error err;
@@ -112,24 +109,12 @@ static void refuse_every_allocation(sp_clock clock)
     failing_run_fini(&f);
 }
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     refuse_every_allocation(SP_CLOCK_VIRTUAL);
 }
 
-static void no_memory_on_the_wall_clock(void **state)
+TEST(no_memory_on_the_wall_clock)
 {
-    (void)state;
     refuse_every_allocation(SP_CLOCK_WALL);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(memory_limit),
-    cmocka_unit_test(timeout_in_virtual_time),
-    cmocka_unit_test(timeout_on_the_wall_clock),
-    cmocka_unit_test(no_memory),
-    cmocka_unit_test(no_memory_on_the_wall_clock),
-};
-
-SP_TEST_MAIN(tests)

@@ -144,9 +144,8 @@ static sp_status run_step(const failing_run *f, sp_runtime *machine, double *los
     return status;
 }
 
-static void gives_back_and_reads_late(void **state)
+TEST(gives_back_and_reads_late)
 {
-    (void)state;
     for (int s = 0; s < FAILING_SHAPES; s++) {
         for (int clock = 0; clock < SP_CLOCKS; clock++) {
             failing_run f;
@@ -168,9 +167,8 @@ static void gives_back_and_reads_late(void **state)
 
 // Pipeline rank 1 of the first data-parallel rank, after the step has begun: in virtual time at its
 // first action, on the wall clock at its last one.
-static void failed_work_is_an_actions(void **state)
+TEST(failed_work_is_an_actions)
 {
-    (void)state;
     for (int clock = 0; clock < SP_CLOCKS; clock++) {
         failing_run f;
         sp_error err;
@@ -190,9 +188,8 @@ static void failed_work_is_an_actions(void **state)
     }
 }
 
-static void failed_work_before_a_step(void **state)
+TEST(failed_work_before_a_step)
 {
-    (void)state;
     failing_run f;
     sp_error err;
     double loss;
@@ -202,9 +199,8 @@ static void failed_work_before_a_step(void **state)
     failing_run_fini(&f);
 }
 
-static void failed_reads_are_errors(void **state)
+TEST(failed_reads_are_errors)
 {
-    (void)state;
     failing_run f;
     sp_i_exec_run *run;
     sp_measured_step step = {0};
@@ -258,9 +254,8 @@ static const sp_bytes *held(const sp_i_exec_run *run, size_t rank)
 }
 
 // Values of 4 bytes under gradients of 8. Nothing is computed with them here.
-static void masters_are_as_exact_as_gradients(void **state)
+TEST(masters_are_as_exact_as_gradients)
 {
-    (void)state;
     failing_run f;
     sp_i_exec_run *run;
     sp_i_exec_run *plain;
@@ -306,13 +301,3 @@ static void masters_are_as_exact_as_gradients(void **state)
     sp_i_exec_run_free(run);
     failing_run_fini(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(gives_back_and_reads_late),
-    cmocka_unit_test(failed_work_is_an_actions),
-    cmocka_unit_test(failed_work_before_a_step),
-    cmocka_unit_test(failed_reads_are_errors),
-    cmocka_unit_test(masters_are_as_exact_as_gradients),
-};
-
-SP_TEST_MAIN(tests)

@@ -14,9 +14,8 @@
 static const double base = 10000.0;
 
 // Positions 0, 1, ... by the definition of the angles, and rows that begin inside the table.
-static void rotation_by_position(void **state)
+TEST(rotation_by_position)
 {
-    (void)state;
     enum { POSITIONS = 600, HEAD_DIM = 4, HALF = HEAD_DIM / 2, BEGIN = 511, ROWS = 3 };
     static double cosine[POSITIONS * HALF];
     static double sine[POSITIONS * HALF];
@@ -61,9 +60,8 @@ static double row_lse(const double *row)
 }
 
 // A rank whose words are all padding takes part in the exchanges with nothing of its own.
-static void share_without_words(void **state)
+TEST(share_without_words)
 {
-    (void)state;
     double logits[TOKENS * STRIDE];
     double max[TOKENS];
     double sum[TOKENS];
@@ -80,9 +78,8 @@ static void share_without_words(void **state)
 }
 
 // The loss is added to what is there; padding neither counts nor has a gradient.
-static void loss_and_its_gradient(void **state)
+TEST(loss_and_its_gradient)
 {
-    (void)state;
     double logits[TOKENS * STRIDE];
     double dense[TOKENS * WORDS];
     double lse[TOKENS];
@@ -109,9 +106,8 @@ static void loss_and_its_gradient(void **state)
     }
 }
 
-static void dropped_elements(void **state)
+TEST(dropped_elements)
 {
-    (void)state;
     const uint8_t keeps[4] = {1, 0, 1, 0};
     double x[4] = {1.0, 2.0, -3.0, HUGE_VAL};
     sp_i_op_drop_f64(4, keeps, 4.0, x, x);
@@ -127,9 +123,8 @@ static void must_have_width(const sp_i_exec_specs *specs, sp_i_exec_tensor tenso
 }
 
 // Values of 2 bytes, statistics of 4. Logits are values, in the place of a softmax in fp32.
-static void widths_of_two_precisions(void **state)
+TEST(widths_of_two_precisions)
 {
-    (void)state;
     const sp_model model = host_gpt();
     const sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
     sp_i_exec_specs specs;
@@ -144,11 +139,3 @@ static void widths_of_two_precisions(void **state)
     assert_int_equal(specs.of[SP_I_EXEC_LSE].columns, model.heads);
     assert_int_equal(specs.of[SP_I_EXEC_LOGITS].columns, model.vocab);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(rotation_by_position),     cmocka_unit_test(share_without_words),
-    cmocka_unit_test(loss_and_its_gradient),    cmocka_unit_test(dropped_elements),
-    cmocka_unit_test(widths_of_two_precisions),
-};
-
-SP_TEST_MAIN(tests)

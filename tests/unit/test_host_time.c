@@ -21,9 +21,8 @@ static void assert_near(double value, double expected)
 static const sp_host_model plain = {.layer_s = 4e-3, .softmax_s = 1e-3, .head_s = 10e-3};
 static const sp_layout one_rank = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
 
-static void quarters_of_a_layer(void **state)
+TEST(quarters_of_a_layer)
 {
-    (void)state;
     const sp_i_pack_time time = {.layout = &one_rank, .recompute_share = 1.0};
     const sp_stage stage = {.layers = 3};
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
@@ -32,9 +31,8 @@ static void quarters_of_a_layer(void **state)
 }
 
 // Each doubling of TP adds its share of the launches, of the softmax too.
-static void tensor_parallel_growth(void **state)
+TEST(tensor_parallel_growth)
 {
-    (void)state;
     sp_host_model host = plain;
     host.tp_growth = 0.05;
     const sp_stage stage = {.layers = 2};
@@ -52,9 +50,8 @@ static void tensor_parallel_growth(void **state)
 
 // A pipeline across nodes adds its time for each rank of a TP group, in quarters, and nothing
 // without tensor parallelism.
-static void tensor_parallel_beside_a_pipeline(void **state)
+TEST(tensor_parallel_beside_a_pipeline)
 {
-    (void)state;
     sp_host_model host = plain;
     const sp_stage stage = {.layers = 3};
     host.tp_rank_s = 2e-3;
@@ -70,9 +67,8 @@ static void tensor_parallel_beside_a_pipeline(void **state)
 
 // The softmax counts with the share of the attention calls that run it unfused, and runs again
 // where the attention does.
-static void softmax_share(void **state)
+TEST(softmax_share)
 {
-    (void)state;
     const sp_stage stage = {.layers = 1};
     sp_i_pack_time time = {.layout = &one_rank, .unfused_softmax = 0.25, .recompute_share = 0.5};
     assert_near(sp_i_exec_s(&plain, &time, &stage, SP_PASS_F, false), 1e-3 + 0.25e-3);
@@ -84,9 +80,8 @@ static void softmax_share(void **state)
 
 // Each step of a ring is launched half forward and half with the input gradient, again where the
 // attention runs again, and not with weight gradients.
-static void ring_steps(void **state)
+TEST(ring_steps)
 {
-    (void)state;
     const sp_host_model host = {.layer_s = 4e-3, .cp_step_s = 0.8e-3};
     const sp_stage stage = {.layers = 2};
     for (int steps = 0; steps <= 8; steps += 2) {
@@ -104,9 +99,8 @@ static void ring_steps(void **state)
 
 // A ring over as many ranks as hold the pack, those of merged data-parallel ranks among them; none
 // on one rank, nor where a gather or all-to-alls bring all keys before the attention.
-static void steps_of_a_pack(void **state)
+TEST(steps_of_a_pack)
 {
-    (void)state;
     sp_model model;
     sp_profile profile;
     sp_error_clear(&err);
@@ -134,9 +128,8 @@ static void steps_of_a_pack(void **state)
 
 // 0.2 of it on the embedding's forward, 0.4 on the head's forward and 0.4 on its backward; one rank
 // with both ends pays all of it.
-static void head_shares(void **state)
+TEST(head_shares)
 {
-    (void)state;
     const sp_i_pack_time time = {.layout = &one_rank, .recompute_share = 1.0};
     const sp_host_model host = {.head_s = 10e-3};
     const double shares[3][SP_I_PASSES] = {{[SP_PASS_F] = 0.2},
@@ -157,9 +150,8 @@ static void head_shares(void **state)
 // A recomputation launches its share of the forward's kernels. Llama's forward without TP: norms 2,
 // QKV, rotary 2, attention 1, output, adds 2, fc1, SwiGLU 2 (SiLU and product), fc2: 13 kernels;
 // again run: attention 1; norms and SwiGLU 4, and fc1 5; all 13.
-static void partial_recompute_share(void **state)
+TEST(partial_recompute_share)
 {
-    (void)state;
     const double shares[SP_RECOMPUTE_MODES] = {0, 4.0 / 13, 5.0 / 13, 1.0 / 13, 1};
     sp_model model;
     sp_profile profile;
@@ -186,9 +178,8 @@ static void partial_recompute_share(void **state)
 }
 
 // (gpu^q + host^q)^(1/q): q = 1 is the sum, q = 2 Pythagoras', 0 stands for the larger of the two.
-static void norm_of_both(void **state)
+TEST(norm_of_both)
 {
-    (void)state;
     sp_host_model host = {.overlap_power = 1.0};
     assert_near(sp_i_launch_wait_s(&host, 3.0, 4.0), 4.0);
     assert_near(sp_i_launch_wait_s(&host, 3.0, 0.0), 0.0);
@@ -202,9 +193,8 @@ static void norm_of_both(void **state)
     assert_true(sp_i_launch_wait_s(&host, 0.0, 0.0) == 0.0);
 }
 
-static void norm_lies_between(void **state)
+TEST(norm_lies_between)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 41);
     for (int i = 0; i < 10000; i++) {
@@ -273,9 +263,8 @@ static void assert_ns(int64_t value, double expected_ns, double slack_ns)
 #define HOST(constants) "host={" constants ",\"level\":\"fitted\",\"source\":\"s\"}"
 
 // In the costs of actions: the norm is taken over a whole action, and what it adds is said apart.
-static void actions_wait_for_launches(void **state)
+TEST(actions_wait_for_launches)
 {
-    (void)state;
     sp_step_costs bare;
     sp_step_costs costs;
     sp_epilogue_cost bare_tail;
@@ -308,9 +297,8 @@ static void actions_wait_for_launches(void **state)
 
 // Fixed times of a unit, half forward and half backward (a quarter for each gradient, nothing for
 // the recomputation), and of a step.
-static void fixed_times(void **state)
+TEST(fixed_times)
 {
-    (void)state;
     sp_step_costs bare;
     sp_step_costs costs;
     sp_epilogue_cost bare_tail;
@@ -326,20 +314,3 @@ static void fixed_times(void **state)
     sp_step_costs_fini(&bare);
     sp_step_costs_fini(&costs);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(quarters_of_a_layer),
-    cmocka_unit_test(tensor_parallel_growth),
-    cmocka_unit_test(tensor_parallel_beside_a_pipeline),
-    cmocka_unit_test(softmax_share),
-    cmocka_unit_test(ring_steps),
-    cmocka_unit_test(steps_of_a_pack),
-    cmocka_unit_test(head_shares),
-    cmocka_unit_test(partial_recompute_share),
-    cmocka_unit_test(norm_of_both),
-    cmocka_unit_test(norm_lies_between),
-    cmocka_unit_test(actions_wait_for_launches),
-    cmocka_unit_test(fixed_times),
-};
-
-SP_TEST_MAIN(tests)

@@ -23,9 +23,8 @@ static void state_constant(priced_case *c, const char *constant)
 }
 
 // 1 + share * log2(nodes), on nodes of eight GPUs, on computation alone.
-static void each_doubling_of_nodes_slows_computation(void **state)
+TEST(each_doubling_of_nodes_slows_computation)
 {
-    (void)state;
     for (int nodes = 1; nodes <= 16; nodes *= 2) {
         priced_step even;
         priced_step uneven;
@@ -50,9 +49,8 @@ static void each_doubling_of_nodes_slows_computation(void **state)
 
 // Tensor parallelism: of what its collectives no longer take by themselves the computation that
 // hides them gets longer by a share; nothing hidden, nothing lost.
-static void hidden_collectives_slow_computation(void **state)
+TEST(hidden_collectives_slow_computation)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 5);
     for (int round = 0; round < 40; round++) {
@@ -84,10 +82,3 @@ static void hidden_collectives_slow_computation(void **state)
         priced_step_fini(&hidden);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(each_doubling_of_nodes_slows_computation),
-    cmocka_unit_test(hidden_collectives_slow_computation),
-};
-
-SP_TEST_MAIN(tests)

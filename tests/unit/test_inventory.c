@@ -59,9 +59,8 @@ static const sp_op *find(const sp_inventory *inventory, const char *name)
 }
 
 // Korthikanti et al., arXiv 2205.05198, appendix A: a GPT layer's forward is 24*s*h^2 + 4*s^2*h.
-static void gpt_layer_flops_follow_the_closed_form(void **state)
+TEST(gpt_layer_flops_follow_the_closed_form)
 {
-    (void)state;
     const char *const names[] = {"gpt-3.6b", "gpt-18.4b", "gpt-39.1b", "gpt-175b"};
     for (int i = 0; i < 4; i++) {
         sp_model model = builtin(names[i]);
@@ -75,9 +74,8 @@ static void gpt_layer_flops_follow_the_closed_form(void **state)
 }
 
 // The same total from two sides: operators of layers and head, and weights of the whole model.
-static void layers_and_head_sum_to_the_model(void **state)
+TEST(layers_and_head_sum_to_the_model)
 {
-    (void)state;
     for (int i = 0; i < sp_model_builtin_count(); i++) {
         sp_model model = builtin(sp_model_builtin_name(i));
         sp_inventory f = layer(&model, &single, SP_ATTENTION_FLASH, SP_PASS_F);
@@ -93,9 +91,8 @@ static void layers_and_head_sum_to_the_model(void **state)
     }
 }
 
-static void tensor_parallelism_divides_flops(void **state)
+TEST(tensor_parallelism_divides_flops)
 {
-    (void)state;
     for (int i = 0; i < sp_model_builtin_count(); i++) {
         sp_model model = builtin(sp_model_builtin_name(i));
         for (int tp = 2; tp <= 8; tp *= 2) {
@@ -122,9 +119,8 @@ static void tensor_parallelism_divides_flops(void **state)
 // Each linear layer costs the same forward, for its inputs' and for its weights' gradient. The
 // attention's backward is 2.5 times its forward with flash attention (5 matmuls to 2; Dao, arXiv
 // 2307.08691, section 4.1) and twice without rebuilding the scores.
-static void passes_cost_alike(void **state)
+TEST(passes_cost_alike)
 {
-    (void)state;
     for (int i = 0; i < sp_model_builtin_count(); i++) {
         sp_model model = builtin(sp_model_builtin_name(i));
         for (int a = SP_ATTENTION_FLASH; a <= SP_ATTENTION_UNFUSED; a++) {
@@ -144,9 +140,8 @@ static void passes_cost_alike(void **state)
 
 // A sample of s tokens cut anywhere: sum of 2*l*o + l*l over its slices is s*s, so the slices'
 // FLOPs sum to the sample's.
-static void slices_sum_to_the_sample(void **state)
+TEST(slices_sum_to_the_sample)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 21);
     sp_model model = builtin("llama-13b");
@@ -168,9 +163,8 @@ static void slices_sum_to_the_sample(void **state)
 // Korthikanti et al., section 4.2.2: four all-reduces of 2*s*h bytes in forward and backward, or
 // with sequence parallelism four all-gathers and four reduce-scatters, and gathers of the inputs
 // that the backward repeats for the weights.
-static void tensor_parallel_communication(void **state)
+TEST(tensor_parallel_communication)
 {
-    (void)state;
     sp_model model = builtin("gpt-18.4b");
     double s = 2048.0;
     double full = 2.0 * s * 6144.0;
@@ -209,9 +203,8 @@ static void tensor_parallel_communication(void **state)
 
 // Keys and values of the whole sequence, bf16: 2 tensors * 2 B * kv width / tp * tokens; 64 query
 // heads share 8 of 128 in Llama-2 70B.
-static void context_parallel_communication(void **state)
+TEST(context_parallel_communication)
 {
-    (void)state;
     sp_model model = builtin("llama-70b");
     sp_layout layout = single;
     layout.tp = 2;
@@ -245,9 +238,8 @@ static double recomputed_flops(const sp_model *model, sp_recompute mode, double 
 }
 
 // Llama-2 13B: h 5120, f 13824, 40 heads of 128.
-static void recomputation_repeats_its_share(void **state)
+TEST(recomputation_repeats_its_share)
 {
-    (void)state;
     sp_model model = builtin("llama-13b");
     double s = 4096.0;
     double pairs2 = s * s;
@@ -270,9 +262,8 @@ static void recomputation_repeats_its_share(void **state)
 }
 
 // Each of 8 experts runs 2/8 of the tokens; TP splits inside the experts.
-static void experts_share_the_tokens(void **state)
+TEST(experts_share_the_tokens)
 {
-    (void)state;
     sp_model model = builtin("mixtral-8x7b");
     sp_inventory f = layer(&model, &single, SP_ATTENTION_FLASH, SP_PASS_F);
     const sp_op *fc1 = find(&f, "first MLP projection");
@@ -288,9 +279,8 @@ static void experts_share_the_tokens(void **state)
 
 // fp16 traffic of Megatron-LM's fused scale, mask and softmax and its dropout, per score: 9 B
 // forward, 11 B backward.
-static void unfused_attention_moves_the_scores(void **state)
+TEST(unfused_attention_moves_the_scores)
 {
-    (void)state;
     sp_model model = builtin("gpt-18.4b");
     sp_layout layout = single;
     layout.tp = 4;
@@ -302,9 +292,8 @@ static void unfused_attention_moves_the_scores(void **state)
     assert_close(find(&w, "gradient accumulation")->bytes_fixed, 6.0 * 12.0 * 6144.0 * 6144.0 / 4);
 }
 
-static void vocabulary_is_split(void **state)
+TEST(vocabulary_is_split)
 {
-    (void)state;
     sp_model model = builtin("llama-3-8b");
     sp_layout layout = single;
     layout.tp = 4;
@@ -319,9 +308,8 @@ static void vocabulary_is_split(void **state)
 }
 
 // What a user of the inventory relies on, for every model, layout and pass.
-static void operators_are_well_formed(void **state)
+TEST(operators_are_well_formed)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 8);
     for (int i = 0; i < 2000; i++) {
@@ -355,30 +343,11 @@ static void operators_are_well_formed(void **state)
     }
 }
 
-static void names_match_the_interface(void **state)
+TEST(names_match_the_interface)
 {
-    (void)state;
     assert_string_equal(sp_recompute_names[SP_RECOMPUTE_PARTIAL_FC1], "partial-fc1");
     assert_string_equal(sp_recompute_names[SP_RECOMPUTE_FULL], "full");
     assert_null(sp_recompute_names[SP_RECOMPUTE_MODES]);
     assert_string_equal(sp_attention_names[SP_ATTENTION_UNFUSED], "unfused");
     assert_null(sp_attention_names[2]);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(gpt_layer_flops_follow_the_closed_form),
-    cmocka_unit_test(layers_and_head_sum_to_the_model),
-    cmocka_unit_test(tensor_parallelism_divides_flops),
-    cmocka_unit_test(passes_cost_alike),
-    cmocka_unit_test(slices_sum_to_the_sample),
-    cmocka_unit_test(tensor_parallel_communication),
-    cmocka_unit_test(context_parallel_communication),
-    cmocka_unit_test(recomputation_repeats_its_share),
-    cmocka_unit_test(experts_share_the_tokens),
-    cmocka_unit_test(unfused_attention_moves_the_scores),
-    cmocka_unit_test(vocabulary_is_split),
-    cmocka_unit_test(operators_are_well_formed),
-    cmocka_unit_test(names_match_the_interface),
-};
-
-SP_TEST_MAIN(tests)

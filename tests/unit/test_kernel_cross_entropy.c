@@ -45,9 +45,8 @@ static void run_backward(problem *p)
                                          total_weight, p->lse.d, p->dlogits.d, STRIDE);
 }
 
-static void definition(void **state)
+TEST(definition)
 {
-    (void)state;
     problem p;
     set_up(&p);
     double expected = 0;
@@ -71,9 +70,8 @@ static void definition(void **state)
 }
 
 // All logits equal: each token's loss is log(VOCAB), however large the logits are.
-static void uniform_logits(void **state)
+TEST(uniform_logits)
 {
-    (void)state;
     problem p;
     set_up(&p);
     for (int64_t i = 0; i < p.logits.n; i++) {
@@ -85,9 +83,8 @@ static void uniform_logits(void **state)
     tensors_fini(&p.all);
 }
 
-static void gradient(void **state)
+TEST(gradient)
 {
-    (void)state;
     problem p;
     set_up(&p);
     run(&p);
@@ -101,9 +98,8 @@ static void gradient(void **state)
     tensors_fini(&p.all);
 }
 
-static void gradient_in_place(void **state)
+TEST(gradient_in_place)
 {
-    (void)state;
     problem p;
     set_up(&p);
     run(&p);
@@ -118,9 +114,8 @@ static void gradient_in_place(void **state)
 }
 
 // A token that does not count must not spread infinities.
-static void ignored_tokens(void **state)
+TEST(ignored_tokens)
 {
-    (void)state;
     problem p;
     set_up(&p);
     run(&p);
@@ -136,9 +131,8 @@ static void ignored_tokens(void **state)
     tensors_fini(&p.all);
 }
 
-static void parts_add_up(void **state)
+TEST(parts_add_up)
 {
-    (void)state;
     problem p;
     set_up(&p);
     double whole = run(&p);
@@ -184,9 +178,8 @@ static double vocabulary_parallel(const problem *p, double *lse)
                                             logit, lse);
 }
 
-static void vocabulary_over_ranks(void **state)
+TEST(vocabulary_over_ranks)
 {
-    (void)state;
     problem p;
     set_up(&p);
     tensor lse = tensor_zero(&p.all, TOKENS);
@@ -205,15 +198,3 @@ static void vocabulary_over_ranks(void **state)
     assert_near_rows(dlogits.d, p.dlogits.d, dlogits.n, 1e-14);
     tensors_fini(&p.all);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(definition),
-    cmocka_unit_test(uniform_logits),
-    cmocka_unit_test(gradient),
-    cmocka_unit_test(gradient_in_place),
-    cmocka_unit_test(ignored_tokens),
-    cmocka_unit_test(parts_add_up),
-    cmocka_unit_test(vocabulary_over_ranks),
-};
-
-SP_TEST_MAIN(tests)

@@ -26,9 +26,8 @@ static void set_up(problem *p)
     sp_kernel_rope_table_f32(TOKENS, position, HEAD_DIM, base, p->cosine.f, p->sine.f);
 }
 
-static void definition(void **state)
+TEST(definition)
 {
-    (void)state;
     problem p;
     set_up(&p);
     tensor expected = tensor_copy(&p.all, p.x);
@@ -51,9 +50,8 @@ static void definition(void **state)
     tensors_fini(&p.all);
 }
 
-static void backward_undoes_forward(void **state)
+TEST(backward_undoes_forward)
 {
-    (void)state;
     problem p;
     set_up(&p);
     tensor x = tensor_copy(&p.all, p.x);
@@ -64,9 +62,8 @@ static void backward_undoes_forward(void **state)
 }
 
 // <R x, dy> = <x, R^T dy> makes the backward the gradient of a linear map.
-static void backward_is_the_transpose(void **state)
+TEST(backward_is_the_transpose)
 {
-    (void)state;
     problem p;
     set_up(&p);
     tensor y = tensor_copy(&p.all, p.x);
@@ -94,9 +91,8 @@ static double score(const double *q, const double *k, int64_t q_position, int64_
     return dot_of(turned[0], turned[1], HEAD_DIM);
 }
 
-static void scores_depend_on_distance(void **state)
+TEST(scores_depend_on_distance)
 {
-    (void)state;
     problem p;
     set_up(&p);
     const double *k = p.x.d + HEAD_DIM;
@@ -106,12 +102,3 @@ static void scores_depend_on_distance(void **state)
     assert_true(fabs(near_start - score(p.x.d, k, 13, 5)) > 1e-3);
     tensors_fini(&p.all);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(definition),
-    cmocka_unit_test(backward_undoes_forward),
-    cmocka_unit_test(backward_is_the_transpose),
-    cmocka_unit_test(scores_depend_on_distance),
-};
-
-SP_TEST_MAIN(tests)

@@ -96,9 +96,8 @@ static void solve(const trial *t, fit_solution *solution)
     assert_true(solution->converged);
 }
 
-static void exact_constants(void **state)
+TEST(exact_constants)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 7);
     for (int round = 0; round < 20; round++) {
@@ -121,9 +120,8 @@ static void exact_constants(void **state)
 }
 
 // The estimate lies within four standard errors of the truth, as the covariance has them.
-static void noisy_constants(void **state)
+TEST(noisy_constants)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 11);
     for (int round = 0; round < 20; round++) {
@@ -146,9 +144,8 @@ static void noisy_constants(void **state)
 
 // log c0 + x log c1 is a straight line: least squares has the textbook solution, with the
 // covariance s^2 (X'X)^-1 where s^2 = sum r^2 / (n - 2).
-static void straight_line(void **state)
+TEST(straight_line)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 3);
     trial t;
@@ -196,9 +193,8 @@ static void straight_line(void **state)
 }
 
 // Weights are counts: a row of weight 2 is the row given twice, a row of weight 0 is none.
-static void weights_are_counts(void **state)
+TEST(weights_are_counts)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 5);
     trial t;
@@ -230,9 +226,8 @@ static void weights_are_counts(void **state)
     fit_solution_fini(&b);
 }
 
-static void bounds_hold(void **state)
+TEST(bounds_hold)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 13);
     trial t;
@@ -256,9 +251,8 @@ static void bounds_hold(void **state)
 
 // One constant c for n equal observations o: squares give log c = (n log o / s^2 + log e / w^2) /
 // (n / s^2 + 1 / w^2), the mean weighted by precision.
-static void prior_against_data(void **state)
+TEST(prior_against_data)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 17);
     trial t;
@@ -287,9 +281,8 @@ static void prior_against_data(void **state)
 }
 
 // A tenth of the rows measured three times too slow: squares follow them, soft-L1 hardly.
-static void outliers(void **state)
+TEST(outliers)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 19);
     trial t;
@@ -315,9 +308,8 @@ static void outliers(void **state)
 }
 
 // Derivatives of an earlier fit make the next one cheaper and leave its answer.
-static void derivatives_are_used_again(void **state)
+TEST(derivatives_are_used_again)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 23);
     trial t;
@@ -346,9 +338,8 @@ static void derivatives_are_used_again(void **state)
 }
 
 // Whichever call of the model fails, its error comes back and nothing leaks.
-static void failing_model(void **state)
+TEST(failing_model)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 29);
     trial t;
@@ -374,9 +365,8 @@ static void failing_model(void **state)
     }
 }
 
-static void too_few_rows(void **state)
+TEST(too_few_rows)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 31);
     trial t;
@@ -397,9 +387,8 @@ static void too_few_rows(void **state)
     fit_solution_fini(&solution);
 }
 
-static void no_parameters(void **state)
+TEST(no_parameters)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 37);
     trial t;
@@ -415,9 +404,8 @@ static void no_parameters(void **state)
     fit_solution_fini(&solution);
 }
 
-static void out_of_memory(void **state)
+TEST(out_of_memory)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 41);
     trial t;
@@ -433,13 +421,3 @@ static void out_of_memory(void **state)
         fit_solution_fini(&solution);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(exact_constants), cmocka_unit_test(noisy_constants),
-    cmocka_unit_test(straight_line),   cmocka_unit_test(weights_are_counts),
-    cmocka_unit_test(bounds_hold),     cmocka_unit_test(prior_against_data),
-    cmocka_unit_test(outliers),        cmocka_unit_test(derivatives_are_used_again),
-    cmocka_unit_test(failing_model),   cmocka_unit_test(too_few_rows),
-    cmocka_unit_test(no_parameters),   cmocka_unit_test(out_of_memory),
-};
-SP_TEST_MAIN(tests)

@@ -92,9 +92,8 @@ static void check(int64_t *tokens, size_t n)
     sp_i_free(sorted);
 }
 
-static void random_lists_agree_with_a_sort(void **state)
+TEST(random_lists_agree_with_a_sort)
 {
-    (void)state;
     enum { MOST = 3000 };
     static int64_t tokens[MOST];
     sp_prng prng;
@@ -110,9 +109,8 @@ static void random_lists_agree_with_a_sort(void **state)
     }
 }
 
-static void ordered_and_equal_lists(void **state)
+TEST(ordered_and_equal_lists)
 {
-    (void)state;
     enum { COUNT = 20000 };
     static int64_t tokens[COUNT];
     for (int shape = 0; shape < 4; shape++) {
@@ -124,9 +122,8 @@ static void ordered_and_equal_lists(void **state)
     }
 }
 
-static void equal_lengths_have_no_spread(void **state)
+TEST(equal_lengths_have_no_spread)
 {
-    (void)state;
     int64_t tokens[1000];
     for (int i = 0; i < 1000; i++) {
         tokens[i] = 2147483629;
@@ -138,9 +135,8 @@ static void equal_lengths_have_no_spread(void **state)
 }
 
 // Worked by hand: 1, 2, 3, 4 has the population variance 5/4.
-static void small_list_by_hand(void **state)
+TEST(small_list_by_hand)
 {
-    (void)state;
     int64_t tokens[] = {4, 1, 3, 2};
     sp_lengths lengths = {.tokens = tokens, .count = 4, .capacity = 4};
     sp_length_stats stats;
@@ -155,16 +151,14 @@ static void small_list_by_hand(void **state)
     assert_string_equal(sp_length_quantile_names[9], "p99.9");
 }
 
-static void bins_are_closed_above(void **state)
+TEST(bins_are_closed_above)
 {
-    (void)state;
     int64_t tokens[] = {128, 129, 256, 257, 2147483647};
     check(tokens, 5);
 }
 
-static void results_do_not_depend_on_the_order(void **state)
+TEST(results_do_not_depend_on_the_order)
 {
-    (void)state;
     enum { COUNT = 5000 };
     static int64_t tokens[COUNT];
     sp_length_stats first;
@@ -191,9 +185,8 @@ static void results_do_not_depend_on_the_order(void **state)
     }
 }
 
-static void empty_list_is_refused(void **state)
+TEST(empty_list_is_refused)
 {
-    (void)state;
     sp_lengths lengths = {0};
     sp_length_stats stats;
     sp_error err;
@@ -201,15 +194,3 @@ static void empty_list_is_refused(void **state)
     assert_int_equal(sp_length_stats_compute(&lengths, "list", &stats, &err), SP_ERR_CONTENT);
     assert_string_equal(err.message[0], "list: holds no lengths");
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(random_lists_agree_with_a_sort),
-    cmocka_unit_test(ordered_and_equal_lists),
-    cmocka_unit_test(equal_lengths_have_no_spread),
-    cmocka_unit_test(small_list_by_hand),
-    cmocka_unit_test(bins_are_closed_above),
-    cmocka_unit_test(results_do_not_depend_on_the_order),
-    cmocka_unit_test(empty_list_is_refused),
-};
-
-SP_TEST_MAIN(tests)

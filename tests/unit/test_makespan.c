@@ -87,9 +87,8 @@ static double least_of_all(drawn *d, size_t i, double *load_s, double best_s)
     return best_s;
 }
 
-static void against_exhaustive_search(void **state)
+TEST(against_exhaustive_search)
 {
-    (void)state;
     static drawn d;
     sp_prng prng;
     sp_prng_seed(&prng, 31);
@@ -116,9 +115,8 @@ static void against_exhaustive_search(void **state)
 
 // Five jobs of 3 and 2 on two machines, mean 6: three of them share a machine. Seven equal ones on
 // three: three share one, which is more than the mean and than two of the longest.
-static void bound_of_shared_machines(void **state)
+TEST(bound_of_shared_machines)
 {
-    (void)state;
     const double equal[] = {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0};
     assert_true(fabs(sp_i_makespan_bound_s(equal, 7, 3) - 3.0) < 1e-12);
     assert_true(fabs(sp_i_makespan_bound_s(equal, 6, 3) - 2.0) < 1e-12);
@@ -135,9 +133,8 @@ static double end_of(const drawn *d, int late, int other, double moved_s)
 }
 
 // No move and no exchange of one job with the machine that ends last makes both end earlier.
-static void exchanges_end_where_none_helps(void **state)
+TEST(exchanges_end_where_none_helps)
 {
-    (void)state;
     static drawn d;
     sp_prng prng;
     sp_prng_seed(&prng, 37);
@@ -175,9 +172,8 @@ static void exchanges_end_where_none_helps(void **state)
     assert_true(better > 100);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     static drawn d;
     sp_prng prng;
     sp_prng_seed(&prng, 41);
@@ -192,12 +188,3 @@ static void allocation_failures(void **state)
         assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(against_exhaustive_search),
-    cmocka_unit_test(bound_of_shared_machines),
-    cmocka_unit_test(exchanges_end_where_none_helps),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

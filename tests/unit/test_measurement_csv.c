@@ -24,9 +24,8 @@ static void assert_cell(const sp_csv_cell *cell, const char *text, int line, int
 }
 
 // RFC 4180, section 2, points 1 to 7, with a byte order mark, an empty line and blanks.
-static void csv_quoting(void **state)
+TEST(csv_quoting)
 {
-    (void)state;
     static const char text[] = "\xef\xbb\xbf"
                                "aaa,\"b\"\"bb\",ccc\r\n"
                                "\r\n"
@@ -77,9 +76,8 @@ static size_t write_cell(char *out, const char *cell, bool quoted)
 }
 
 // What is written with quotes wherever they are needed, and sometimes elsewhere, comes back.
-static void csv_round_trip(void **state)
+TEST(csv_round_trip)
 {
-    (void)state;
     static char file[FILE_BYTES];
     sp_prng prng;
     sp_prng_seed(&prng, 4180);
@@ -124,9 +122,8 @@ static void assert_csv_error(const char *text, sp_status status, int count, cons
     assert_null(csv.cells);
 }
 
-static void csv_errors(void **state)
+TEST(csv_errors)
 {
-    (void)state;
     assert_csv_error("", SP_ERR_CONTENT, 1,
                      "t.csv: is empty: expected a header line of column names");
     assert_csv_error("\n\r\n", SP_ERR_CONTENT, 1,
@@ -149,9 +146,8 @@ static void csv_errors(void **state)
     assert_int_equal(sp_csv_read_text("a\0b", 3, "t.csv", &csv, &err), SP_ERR_SYNTAX);
 }
 
-static void csv_limits(void **state)
+TEST(csv_limits)
 {
-    (void)state;
     char header[4 * SP_CSV_COLUMNS];
     sp_csv csv;
     sp_error err;
@@ -179,12 +175,3 @@ static void csv_limits(void **state)
     assert_int_equal(sp_csv_read_text(rows, most, "t.csv", &csv, &err), SP_ERR_LIMIT);
     free(rows);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(csv_quoting),
-    cmocka_unit_test(csv_round_trip),
-    cmocka_unit_test(csv_errors),
-    cmocka_unit_test(csv_limits),
-};
-
-SP_TEST_MAIN(tests)

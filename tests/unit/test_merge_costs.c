@@ -45,9 +45,8 @@ static sp_i_merge_costs measure(int tp, int dp, int64_t tokens)
 }
 
 // Every level is faster than the one before, and none is for nothing.
-static void larger_groups_are_faster(void **state)
+TEST(larger_groups_are_faster)
 {
-    (void)state;
     for (int tp = 1; tp <= 8; tp *= 2) {
         for (int dp = 1; dp <= 16; dp++) {
             sp_i_merge_costs costs = measure(tp, dp, 65536);
@@ -64,9 +63,8 @@ static void larger_groups_are_faster(void **state)
 
 // Two ranks in one node exchange keys and values over NVLink, with eight tensor-parallel ranks each
 // over the network. Short samples lose more than long ones.
-static void costs_follow_the_links(void **state)
+TEST(costs_follow_the_links)
 {
-    (void)state;
     sp_i_merge_costs near = measure(4, 2, 65536);
     sp_i_merge_costs far = measure(8, 2, 65536);
     assert_int_equal(near.levels, 2);
@@ -75,9 +73,8 @@ static void costs_follow_the_links(void **state)
     assert_true(brief.levels < 2 || brief.cost[1] > near.cost[1]);
 }
 
-static void assumed_costs(void **state)
+TEST(assumed_costs)
 {
-    (void)state;
     sp_i_merge_costs costs = sp_i_merge_costs_assumed(1);
     assert_int_equal(costs.levels, 1);
     costs = sp_i_merge_costs_assumed(7);
@@ -90,9 +87,8 @@ static void assumed_costs(void **state)
     assert_int_equal(sp_i_merge_level(64), 6);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     fixture f;
     fixture_init(&f, 4, 2);
     sp_status status = SP_ERR_NO_MEMORY;
@@ -106,12 +102,3 @@ static void allocation_failures(void **state)
     }
     fixture_fini(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(larger_groups_are_faster),
-    cmocka_unit_test(costs_follow_the_links),
-    cmocka_unit_test(assumed_costs),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

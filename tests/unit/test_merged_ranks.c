@@ -72,9 +72,8 @@ static int64_t start_ns(const step *s, int rank, sp_action_kind kind, int pack)
 }
 
 // Each rank runs the weight gradient of the shared pack where it stands in its own list.
-static void weight_gradients_do_not_meet(void **state)
+TEST(weight_gradients_do_not_meet)
 {
-    (void)state;
     step s;
     run("F0F1I0W0I1W1", "F0F2F3I0I2I3W0W2W3", &s);
     // The second rank has a forward more before the input gradient at which they meet.
@@ -87,9 +86,8 @@ static void weight_gradients_do_not_meet(void **state)
 }
 
 // Even in lists that could not meet there.
-static void weight_gradients_in_any_order(void **state)
+TEST(weight_gradients_in_any_order)
 {
-    (void)state;
     step s;
     run("F0F1I0I1W1W0", "F0I0W0F2F3I2W2I3W3", &s);
     assert_int_equal(start_ns(&s, 1, SP_ACTION_W, 0), 2 * F + I);
@@ -97,9 +95,8 @@ static void weight_gradients_in_any_order(void **state)
     step_fini(&s);
 }
 
-static void forwards_and_gradients_meet(void **state)
+TEST(forwards_and_gradients_meet)
 {
-    (void)state;
     step s;
     run("F1F0B1B0", "F2F3F0B2B3B0", &s);
     assert_int_equal(start_ns(&s, 0, SP_ACTION_F, 0), 2 * F);
@@ -108,21 +105,11 @@ static void forwards_and_gradients_meet(void **state)
 }
 
 // What is recomputed of a shared pack exchanges keys and values as its forward did.
-static void recomputations_meet(void **state)
+TEST(recomputations_meet)
 {
-    (void)state;
     step s;
     run("F0F1R0B1B0", "F0F2F3R0B0B2B3", &s);
     assert_int_equal(start_ns(&s, 0, SP_ACTION_R, 0), 3 * F);
     assert_int_equal(start_ns(&s, 1, SP_ACTION_R, 0), 3 * F);
     step_fini(&s);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(weight_gradients_do_not_meet),
-    cmocka_unit_test(weight_gradients_in_any_order),
-    cmocka_unit_test(forwards_and_gradients_meet),
-    cmocka_unit_test(recomputations_meet),
-};
-
-SP_TEST_MAIN(tests)

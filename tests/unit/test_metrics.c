@@ -87,9 +87,8 @@ static void assert_close(double a, double b)
 // 0         10   20    30        50      60 62 65
 // | F       |    |     | B        | reduce | o| g|
 //          12 F 20    B    36
-static void two_stages(void **state)
+TEST(two_stages)
 {
-    (void)state;
     drawing d;
     draw(&d, 1, 2, 1);
     *span(&d, 0, SP_ACTION_F, 0, 10) =
@@ -131,9 +130,8 @@ static void two_stages(void **state)
 }
 
 // Recomputation is work; offload and load are not, and do not move the makespan of the work.
-static void kinds_of_work(void **state)
+TEST(kinds_of_work)
 {
-    (void)state;
     drawing d;
     draw(&d, 1, 1, 1);
     span(&d, 0, SP_ACTION_F, 0, 4);
@@ -154,9 +152,8 @@ static void kinds_of_work(void **state)
 
 // Where the rank that ends last is not the one that computes last, only what lies past the makespan
 // counts: of 80 + (10, 20, 5) the last 15, of which the optimizer has 10.
-static void tail_is_what_the_makespan_leaves(void **state)
+TEST(tail_is_what_the_makespan_leaves)
 {
-    (void)state;
     drawing d;
     draw(&d, 1, 2, 1);
     span(&d, 0, SP_ACTION_F, 0, 100);
@@ -184,9 +181,8 @@ static void tail_is_what_the_makespan_leaves(void **state)
 }
 
 // Busiest stage of three data-parallel ranks: 10, 20 and 30 of a mean of 20.
-static void imbalance_over_dp(void **state)
+TEST(imbalance_over_dp)
 {
-    (void)state;
     drawing d;
     draw(&d, 3, 2, 1);
     for (int r = 0; r < 3; r++) {
@@ -200,9 +196,8 @@ static void imbalance_over_dp(void **state)
 }
 
 // 10 and 30 have mean 20 and standard deviation 10; so have 5 and 15 in proportion.
-static void variation_of_packs(void **state)
+TEST(variation_of_packs)
 {
-    (void)state;
     drawing d;
     sp_step_metrics m;
     draw(&d, 1, 2, 1);
@@ -234,9 +229,8 @@ static void variation_of_packs(void **state)
     sp_step_metrics_fini(&m);
 }
 
-static void nothing_to_do(void **state)
+TEST(nothing_to_do)
 {
-    (void)state;
     drawing d;
     draw(&d, 2, 2, 1);
     sp_step_metrics m;
@@ -252,9 +246,8 @@ static void nothing_to_do(void **state)
 }
 
 // One entry for three data-parallel ranks counts three times and names them.
-static void alike_ranks_count(void **state)
+TEST(alike_ranks_count)
 {
-    (void)state;
     static const int members[] = {0, 2, 3};
     drawing d;
     draw(&d, 4, 1, 1);
@@ -282,9 +275,8 @@ static void alike_ranks_count(void **state)
 // 1F1B with p equal stages and m micro-batches: makespan (m+p-1)(F+B), bubble (p-1)/(m+p-1)
 // (Narayanan et al., arXiv 2104.04473, section 2.2.1); the longest stage is the first, so both
 // ratios agree.
-static void closed_form(void **state)
+TEST(closed_form)
 {
-    (void)state;
     for (int pp = 1; pp <= 4; pp++) {
         uniform_case c = {.kind = SP_SCHEDULE_1F1B,
                           .pp = pp,
@@ -307,9 +299,8 @@ static void closed_form(void **state)
 }
 
 // Packs of one cost do not vary, whether a rank splits their backwards or not.
-static void equal_packs_do_not_vary(void **state)
+TEST(equal_packs_do_not_vary)
 {
-    (void)state;
     for (int kind = 0; kind < SP_SCHEDULE_KINDS; kind++) {
         sp_schedule_traits traits = sp_schedule_traits_of((sp_schedule_kind)kind);
         if (traits.sliced) {
@@ -381,9 +372,8 @@ static void assert_same(const sp_step_metrics *a, const sp_step_metrics *b)
 
 // Random costs and shapes: busy and idle time fill ranks x makespan, the parts of busy time fit in
 // it, and simulating alike ranks one by one changes no sum.
-static void time_adds_up(void **state)
+TEST(time_adds_up)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 41);
     for (int round = 0; round < 60; round++) {
@@ -431,18 +421,3 @@ static void time_adds_up(void **state)
         sp_packing_fini(&packing);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(two_stages),
-    cmocka_unit_test(kinds_of_work),
-    cmocka_unit_test(tail_is_what_the_makespan_leaves),
-    cmocka_unit_test(imbalance_over_dp),
-    cmocka_unit_test(variation_of_packs),
-    cmocka_unit_test(nothing_to_do),
-    cmocka_unit_test(alike_ranks_count),
-    cmocka_unit_test(closed_form),
-    cmocka_unit_test(equal_packs_do_not_vary),
-    cmocka_unit_test(time_adds_up),
-};
-
-SP_TEST_MAIN(tests)

@@ -55,9 +55,8 @@ static void fill(int dp, double merge_share, const sp_i_shape *shape, sp_packing
     sp_i_rank_split_fini(&split);
 }
 
-static void every_token_once(void **state)
+TEST(every_token_once)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 61);
     for (int round = 0; round < 1000; round++) {
@@ -76,9 +75,8 @@ static void every_token_once(void **state)
 }
 
 // The cumulative targets have the ratios of the taper and end at the total.
-static void targets_of_tapers(void **state)
+TEST(targets_of_tapers)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 67);
     for (int round = 0; round < 1000; round++) {
@@ -117,9 +115,8 @@ static double total_work_s(void)
 }
 
 // One sample is cut where the targets say, to a slice.
-static void a_long_sample_follows_the_taper(void **state)
+TEST(a_long_sample_follows_the_taper)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 71);
     for (int round = 0; round < 1000; round++) {
@@ -145,9 +142,8 @@ static void a_long_sample_follows_the_taper(void **state)
 }
 
 // Whole samples, none longer than the mean pack: a pack ends within one of them of its target.
-static void short_samples_follow_the_taper(void **state)
+TEST(short_samples_follow_the_taper)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 73);
     for (int round = 0; round < 2000; round++) {
@@ -174,9 +170,8 @@ static void short_samples_follow_the_taper(void **state)
 
 // A long sample may end in the middle of a pack that nothing else fills: then the next has the work
 // of two at most. Long samples that begin in packs of their own leave a rest to further packs.
-static void mixed_samples_stay_below_two_packs(void **state)
+TEST(mixed_samples_stay_below_two_packs)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 79);
     for (int round = 0; round < 1500; round++) {
@@ -212,9 +207,8 @@ static void mixed_samples_stay_below_two_packs(void **state)
 }
 
 // With slices as long as anything, samples stay whole in both passes.
-static void without_slices_nothing_is_cut(void **state)
+TEST(without_slices_nothing_is_cut)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 83);
     for (int round = 0; round < 500; round++) {
@@ -242,9 +236,8 @@ static void make_and_check(const sp_i_shape *shape, size_t least_packs, size_t m
     sp_packing_fini(&packing);
 }
 
-static void degenerate_batches(void **state)
+TEST(degenerate_batches)
 {
-    (void)state;
     for (int regrouped = 0; regrouped < 2; regrouped++) {
         sp_i_shape shape = even;
         shape.regrouped = regrouped != 0;
@@ -276,9 +269,8 @@ static void degenerate_batches(void **state)
 }
 
 // Equal samples fill equal packs, whatever the rounding of sums.
-static void equal_samples_fill_equal_packs(void **state)
+TEST(equal_samples_fill_equal_packs)
 {
-    (void)state;
     for (int packs = 1; packs <= 12; packs++) {
         for (int each = 1; each <= 10; each++) {
             for (int i = 0; i < packs * each; i++) {
@@ -338,9 +330,8 @@ static void run_plan(const sp_scenario *scenario, const sp_packing *packing, boo
     sp_cost_model_fini(&cost);
 }
 
-static void random_plans_run(void **state)
+TEST(random_plans_run)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 89);
     int merged = 0;
@@ -395,9 +386,8 @@ static sp_status make_failing(const sp_i_shape *shape, long n, sp_error *err)
     return status;
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 97);
     draw_batch(&prng, 20000, &d);
@@ -414,18 +404,3 @@ static void allocation_failures(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_token_once),
-    cmocka_unit_test(targets_of_tapers),
-    cmocka_unit_test(a_long_sample_follows_the_taper),
-    cmocka_unit_test(short_samples_follow_the_taper),
-    cmocka_unit_test(mixed_samples_stay_below_two_packs),
-    cmocka_unit_test(without_slices_nothing_is_cut),
-    cmocka_unit_test(degenerate_batches),
-    cmocka_unit_test(equal_samples_fill_equal_packs),
-    cmocka_unit_test(random_plans_run),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

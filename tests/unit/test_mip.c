@@ -62,9 +62,8 @@ static void write_knapsack(const knapsack *k, sp_i_mip *mip)
     }
 }
 
-static void knapsacks_against_all_subsets(void **state)
+TEST(knapsacks_against_all_subsets)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 41);
     for (int round = 0; round < 60; round++) {
@@ -89,9 +88,8 @@ static void knapsacks_against_all_subsets(void **state)
 }
 
 // min x + 2y, x + y = 3, x <= 2, y free: x = 2, y = 1. With 2x + 2y = 3 in whole numbers: nothing.
-static void continuous_fixed_and_infeasible(void **state)
+TEST(continuous_fixed_and_infeasible)
 {
-    (void)state;
     sp_i_mip mip;
     sp_i_mip_result result;
     double value[3];
@@ -134,9 +132,8 @@ static void write_jeroslow(int n, sp_i_mip *mip)
 }
 
 // Loose on a busy machine; how far over it may be: unit.assignment.time_is_kept.
-static void limits_are_kept(void **state)
+TEST(limits_are_kept)
 {
-    (void)state;
     sp_i_mip mip;
     sp_i_mip_result result;
     double value[60];
@@ -173,9 +170,8 @@ static void limits_are_kept(void **state)
 }
 
 // GLPK aborts the process on misuse: here it becomes an error, and the next program is solved.
-static void misuse_is_an_error(void **state)
+TEST(misuse_is_an_error)
 {
-    (void)state;
     for (int kind = 0; kind < 2; kind++) {
         sp_i_mip mip;
         sp_i_mip_result result;
@@ -194,11 +190,11 @@ static void misuse_is_an_error(void **state)
         }
         sp_i_mip_fini(&mip);
     }
-    knapsacks_against_all_subsets(state);
+    knapsacks_against_all_subsets();
 }
 
 // igraph solves this with GLPK, which it sets up for itself in the caller's thread.
-static void beside_igraph(void **state)
+TEST(beside_igraph)
 {
     for (int round = 0; round < 2; round++) {
         igraph_t graph;
@@ -210,8 +206,8 @@ static void beside_igraph(void **state)
         assert_int_equal(igraph_vector_int_size(&arcs), 1);
         igraph_vector_int_destroy(&arcs);
         igraph_destroy(&graph);
-        knapsacks_against_all_subsets(state);
-        misuse_is_an_error(state);
+        knapsacks_against_all_subsets();
+        misuse_is_an_error();
     }
 }
 
@@ -232,9 +228,8 @@ static void *solve_in_thread(void *argument)
     return NULL;
 }
 
-static void several_threads(void **state)
+TEST(several_threads)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 43);
     knapsack k[4];
@@ -250,9 +245,8 @@ static void several_threads(void **state)
     }
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     knapsack k;
     sp_prng prng;
     sp_prng_seed(&prng, 47);
@@ -271,15 +265,3 @@ static void allocation_failures(void **state)
         sp_i_mip_fini(&mip);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(knapsacks_against_all_subsets),
-    cmocka_unit_test(continuous_fixed_and_infeasible),
-    cmocka_unit_test(limits_are_kept),
-    cmocka_unit_test(misuse_is_an_error),
-    cmocka_unit_test(beside_igraph),
-    cmocka_unit_test(several_threads),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

@@ -75,9 +75,8 @@ static void assert_copy(const offload_step *s, sp_action_kind kind, int32_t pack
 // 100, and not more than two units on the GPU at a time. What is copied out goes when the next
 // forward ends; what comes back at 40, 60 and 80 goes into the buffers made at 40 and 60, which
 // stay.
-static void copies_that_hide(void **state)
+TEST(copies_that_hide)
 {
-    (void)state;
     offload_step s;
     stack(&s, 4, (times){10, 20, 8, 15}, HELD);
     step_simulate(&s, false);
@@ -120,9 +119,8 @@ static void copies_that_hide(void **state)
 
 // A quarter leaves: of the units away only that part is missing. Before the first backward three
 // are away and one buffer is made.
-static void part_of_a_unit(void **state)
+TEST(part_of_a_unit)
 {
-    (void)state;
     offload_step s;
     stack(&s, 4, (times){10, 20, 8, 15}, HELD / 4);
     step_offload(&s);
@@ -135,9 +133,8 @@ static void part_of_a_unit(void **state)
 
 // A slow link: with o >= f and l >= b the copies follow one another without a gap. The last of the
 // m - 1 copies out ends at f + (m-1) o, then come m - 1 copies back, then the last backward.
-static void copies_that_do_not_hide(void **state)
+TEST(copies_that_do_not_hide)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 7);
     for (int round = 0; round < 50; round++) {
@@ -159,9 +156,8 @@ static void copies_that_do_not_hide(void **state)
 
 // Of the quarter that leaves ten bytes are part of a tensor, which is rebuilt beside the buffer
 // from the start of the copy back: of pack 2 from 40 to 80, of pack 1 from 60 to 100.
-static void tensor_that_leaves_in_part(void **state)
+TEST(tensor_that_leaves_in_part)
 {
-    (void)state;
     offload_step s;
     stack(&s, 4, (times){10, 20, 8, 15}, HELD / 4);
     for (int k = 0; k < 4; k++) {
@@ -187,9 +183,8 @@ static void tensor_that_leaves_in_part(void **state)
 
 // The action at the peak, and what units hold then: at 30, when F3 starts, two are away and two
 // whole.
-static void state_at_the_peak(void **state)
+TEST(state_at_the_peak)
 {
-    (void)state;
     offload_step s;
     sp_error err = {0};
     stack(&s, 4, (times){10, 20, 8, 15}, HELD);
@@ -215,9 +210,8 @@ static void state_at_the_peak(void **state)
 
 // Two 10 ns forwards and a 100 ns copy: O0 ends at 110, its L0 at 210, before which B0 cannot
 // start; B1 waits for O0, so that with it no more than two units are on the GPU.
-static void slow_copy_keeps_memory(void **state)
+TEST(slow_copy_keeps_memory)
 {
-    (void)state;
     offload_step s;
     stack(&s, 2, (times){10, 20, 100, 100}, HELD);
     step_offload(&s);
@@ -238,9 +232,8 @@ static void slow_copy_keeps_memory(void **state)
 // ---- around it ----
 
 // The traced threads: both directions have one, and the count beforehand is exact.
-static void trace_has_copy_threads(void **state)
+TEST(trace_has_copy_threads)
 {
-    (void)state;
     offload_step s;
     sp_error err = {0};
     stack(&s, 4, (times){10, 20, 8, 15}, HELD);
@@ -277,9 +270,8 @@ static void trace_has_copy_threads(void **state)
 
 // What the cost model tells the engine: a unit whole on the GPU, the share that leaves, and the
 // time it takes on the host link, 50 GB/s for an H800.
-static void costs_of_copies(void **state)
+TEST(costs_of_copies)
 {
-    (void)state;
     sp_error err = {0};
     sp_model model;
     sp_cluster cluster;
@@ -326,9 +318,8 @@ static void costs_of_copies(void **state)
     sp_profile_fini(&profile);
 }
 
-static void host_link_of_a_cluster(void **state)
+TEST(host_link_of_a_cluster)
 {
-    (void)state;
     static const struct {
         const char *text;
         double rate;
@@ -355,13 +346,3 @@ static void host_link_of_a_cluster(void **state)
         json_decref(json);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(copies_that_hide),           cmocka_unit_test(part_of_a_unit),
-    cmocka_unit_test(tensor_that_leaves_in_part), cmocka_unit_test(state_at_the_peak),
-    cmocka_unit_test(copies_that_do_not_hide),    cmocka_unit_test(slow_copy_keeps_memory),
-    cmocka_unit_test(trace_has_copy_threads),     cmocka_unit_test(costs_of_copies),
-    cmocka_unit_test(host_link_of_a_cluster),
-};
-
-SP_TEST_MAIN(tests)

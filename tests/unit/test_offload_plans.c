@@ -29,9 +29,8 @@ static void prepare(offload_step *s, sp_schedule_spec spec, int pp, int dp, int 
 }
 
 // 1F1B on two ranks: on the last one every backward follows its forward at once.
-static void where_copies_stand(void **state)
+TEST(where_copies_stand)
 {
-    (void)state;
     offload_step s;
     prepare(&s, (sp_schedule_spec){.kind = SP_SCHEDULE_1F1B}, 2, 1, 1, 4, 1);
     step_offload(&s);
@@ -49,9 +48,8 @@ static void where_copies_stand(void **state)
 // (megatron/core/pipeline_parallel/schedules.py): a unit goes out behind its forward and starts to
 // come back with the backward before its own; the first comes back beside the first forward after
 // the warm-up. The last rank's last chunk, whose backward follows at once, stays.
-static void copies_of_the_interleaved_schedule(void **state)
+TEST(copies_of_the_interleaved_schedule)
 {
-    (void)state;
     offload_step s;
     prepare(&s, (sp_schedule_spec){.kind = SP_SCHEDULE_INTERLEAVED}, 2, 1, 2, 4, 1);
     step_offload(&s);
@@ -67,9 +65,8 @@ static void copies_of_the_interleaved_schedule(void **state)
 
 // Forward pack 0 holds the first half of sample 0 and sample 1; its slices go to both backward
 // packs, of which the first reads forward pack 1, just made, and it. Pack 1 stays.
-static void regrouped_slices(void **state)
+TEST(regrouped_slices)
 {
-    (void)state;
     static int64_t ids[] = {0, 1};
     static int64_t tokens[] = {8, 3};
     sp_error err = {0};
@@ -180,9 +177,8 @@ static void random_plan(sp_prng *prng, int dp, offload_step *s)
 // The run itself checks the longest path, that memory drains, and every rule of the plan. Copies
 // never make a step shorter; those of no time never longer, and moving bytes away and back never
 // holds more than leaving them, but for two buffers.
-static void random_steps_verify(void **state)
+TEST(random_steps_verify)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 31);
     size_t copies = 0;
@@ -232,9 +228,8 @@ static void random_steps_verify(void **state)
 
 // With the same random rows on all data-parallel ranks one is simulated for all; with one byte or
 // one nanosecond of another copy it is not.
-static void folding_counts_copies(void **state)
+TEST(folding_counts_copies)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 12);
     for (int round = 0; round < 6; round++) {
@@ -278,9 +273,8 @@ static void folding_counts_copies(void **state)
 }
 
 // Packs that run on two ranks together wait for the copies of both.
-static void merged_packs(void **state)
+TEST(merged_packs)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 41);
     for (int round = 0; round < 40; round++) {
@@ -317,9 +311,8 @@ static void merged_packs(void **state)
 
 // ---- around it ----
 
-static void uniform_costs_have_no_copies(void **state)
+TEST(uniform_costs_have_no_copies)
 {
-    (void)state;
     offload_step s;
     sp_error err = {0};
     sp_uniform_costs uniform = {.f_ms = 1.0, .b_ms = 1.0, .w_ms = 1.0};
@@ -334,9 +327,8 @@ static void uniform_costs_have_no_copies(void **state)
     step_fini(&s);
 }
 
-static void plans_round_trip(void **state)
+TEST(plans_round_trip)
 {
-    (void)state;
     sp_error err = {0};
     offload_step s;
     prepare(&s, (sp_schedule_spec){.kind = SP_SCHEDULE_SLIMPIPE}, 2, 2, 2, 3, 4);
@@ -371,9 +363,8 @@ static void plans_round_trip(void **state)
 
 // A copy waits only for what stands before it on its rank and closes no circle by itself; beside
 // copies a circle is named as without them. Rank 0 runs B0 before F1, rank 1 F1 before B0.
-static void circles_beside_copies(void **state)
+TEST(circles_beside_copies)
 {
-    (void)state;
     sp_error err = {0};
     offload_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1}};
     step_must_succeed(uniform_packing(&s.packing, 1, 2, &err), &err);
@@ -403,17 +394,3 @@ static void circles_beside_copies(void **state)
     assert_non_null(strstr(err.message[0], "F1 on dp 0 pp 1"));
     step_fini(&s);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(where_copies_stand),
-    cmocka_unit_test(copies_of_the_interleaved_schedule),
-    cmocka_unit_test(regrouped_slices),
-    cmocka_unit_test(random_steps_verify),
-    cmocka_unit_test(folding_counts_copies),
-    cmocka_unit_test(merged_packs),
-    cmocka_unit_test(uniform_costs_have_no_copies),
-    cmocka_unit_test(plans_round_trip),
-    cmocka_unit_test(circles_beside_copies),
-};
-
-SP_TEST_MAIN(tests)

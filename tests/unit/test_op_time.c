@@ -30,9 +30,8 @@ static void assert_near(double value, double expected, double tolerance)
 
 // FLOPs / rate where the arithmetic is the limit, bytes / memory rate where the operands are, and
 // the launch floor on top.
-static void gemm_roofline(void **state)
+TEST(gemm_roofline)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"kernel.us=3", NULL}, &profile);
     sp_op_timer timer = timer_of(&profile);
@@ -48,9 +47,8 @@ static void gemm_roofline(void **state)
 
 // At its points the curve gives the published rate; half way in log x the geometric mean; below the
 // first point the rate falls with the edge; above the last it stays.
-static void gemm_curve(void **state)
+TEST(gemm_curve)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"gemm_rate.points=[[1024,177],[2048,677],[4096,789]]",
                           "memory.gb_per_s=1e6", NULL},
@@ -74,9 +72,8 @@ static void gemm_curve(void **state)
     sp_profile_fini(&profile);
 }
 
-static void gemm_table(void **state)
+TEST(gemm_table)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"gemm=[{\"n\":4096,\"k\":1024,\"level\":\"measured\",\"source\":\"s\","
                           "\"points\":[[128,20],[512,60]]}]",
@@ -113,9 +110,8 @@ static const char *random_points(sp_prng *prng, const char *key, double first, d
     return out;
 }
 
-static void gemm_is_monotone_and_continuous(void **state)
+TEST(gemm_is_monotone_and_continuous)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 7);
     for (int round = 0; round < 200; round++) {
@@ -154,9 +150,8 @@ static const char *const tile_model[] = {
 // 130 x 130: 4, 2 and 9 tiles, one wave each: 108 times 16384, 31507.7, 5851.4: the third.
 // 4096 x 1024: 256, 128 and 1024 tiles: 3, 2 and 10 waves: 5308416,
 //   6805661.5, 6319542.9: the first.
-static void tile_model_by_hand(void **state)
+TEST(tile_model_by_hand)
 {
-    (void)state;
     sp_profile profile;
     load(tile_model, &profile);
     sp_op_timer timer = timer_of(&profile);
@@ -182,9 +177,8 @@ static void tile_model_by_hand(void **state)
 
 // Equal matrices share their waves: 96 of 1024 x 64 in tiles of 64 x 64 are 1536 tiles, 15 waves of
 // 108 (in 128 x 128: 768, 8 waves; in 128 x 256: 768 as well); alone each would be a wave.
-static void tile_model_batches(void **state)
+TEST(tile_model_batches)
 {
-    (void)state;
     sp_profile profile;
     load(tile_model, &profile);
     sp_op_timer timer = timer_of(&profile);
@@ -201,9 +195,8 @@ static void tile_model_batches(void **state)
 }
 
 // Without SMs the work is 2mnk: a flat rate, reached at large k.
-static void tile_model_without_tiles_is_flat(void **state)
+TEST(tile_model_without_tiles_is_flat)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"gemm_model={\"tflops\":265,\"half_rate_k\":64,\"level\":\"fitted\","
                           "\"source\":\"s\"}",
@@ -221,9 +214,8 @@ static void tile_model_without_tiles_is_flat(void **state)
 }
 
 // One row times a matrix: reading 2 bytes of each weight takes longer than the products.
-static void tile_model_is_bound_by_memory(void **state)
+TEST(tile_model_is_bound_by_memory)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"gemm_model={\"tflops\":273,\"fixed_us\":5,\"level\":\"fitted\","
                           "\"source\":\"s\"}",
@@ -238,9 +230,8 @@ static void tile_model_is_bound_by_memory(void **state)
 }
 
 // A table of times for n and k still goes before the model.
-static void tile_model_after_tables(void **state)
+TEST(tile_model_after_tables)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"gemm_model={\"tflops\":273,\"sms\":108," TILES,
                           "gemm=[{\"n\":4096,\"k\":1024,\"level\":\"measured\",\"source\":\"s\","
@@ -254,9 +245,8 @@ static void tile_model_after_tables(void **state)
 
 // With more tokens, rows, columns, depth or matrices never less time, and never a better rate than
 // the best.
-static void tile_model_is_monotone(void **state)
+TEST(tile_model_is_monotone)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 31);
     for (int round = 0; round < 100; round++) {
@@ -297,9 +287,8 @@ static void tile_model_is_monotone(void **state)
 
 // FLOPs of the causal half square and of the rectangle, 4*a*d a pair forward and 10*a*d backward
 // (FlashAttention-2, arXiv 2307.08691, section 4.1: backward 2.5 times forward).
-static void attention_flat(void **state)
+TEST(attention_flat)
 {
-    (void)state;
     sp_profile profile;
     load(NULL, &profile);
     sp_op_timer timer = timer_of(&profile);
@@ -320,9 +309,8 @@ static void attention_flat(void **state)
 }
 
 // Below the first point each query row costs 64 keys more: time ~ l * (l/2 + 64).
-static void attention_short(void **state)
+TEST(attention_short)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"attention.forward_causal.points=[[2048,484],[4096,591]]",
                           "attention.forward_full={\"level\":\"published\",\"source\":\"s\","
@@ -346,9 +334,8 @@ static void attention_short(void **state)
 
 // A table of blocks gives times at the length sqrt(l*o), and below it the time of its first block.
 // A rate may grow with the square of the length, so that the time stays.
-static void attention_blocks(void **state)
+TEST(attention_blocks)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"attention.forward_block={\"level\":\"assumed\",\"source\":\"s\","
                           "\"points\":[[4,1],[8,4],[32,40]]}",
@@ -371,9 +358,8 @@ static void attention_blocks(void **state)
     sp_profile_fini(&profile);
 }
 
-static void attention_is_monotone_and_continuous(void **state)
+TEST(attention_is_monotone_and_continuous)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 11);
     for (int round = 0; round < 200; round++) {
@@ -411,9 +397,8 @@ static void attention_is_monotone_and_continuous(void **state)
 
 // The shipped causal rates fall with length nowhere by more than 0.1 %, so cutting a sample never
 // saves more than that; and fine slices cost more, not less, than coarse ones of them.
-static void cutting_saves_nothing(void **state)
+TEST(cutting_saves_nothing)
 {
-    (void)state;
     static const char *const names[] = {"a100", "h100", "h800", "h200", "host"};
     sp_prng prng;
     sp_prng_seed(&prng, 13);
@@ -435,23 +420,3 @@ static void cutting_saves_nothing(void **state)
         sp_profile_fini(&profile);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(gemm_roofline),
-    cmocka_unit_test(gemm_curve),
-    cmocka_unit_test(gemm_table),
-    cmocka_unit_test(gemm_is_monotone_and_continuous),
-    cmocka_unit_test(tile_model_by_hand),
-    cmocka_unit_test(tile_model_batches),
-    cmocka_unit_test(tile_model_without_tiles_is_flat),
-    cmocka_unit_test(tile_model_is_bound_by_memory),
-    cmocka_unit_test(tile_model_after_tables),
-    cmocka_unit_test(tile_model_is_monotone),
-    cmocka_unit_test(attention_flat),
-    cmocka_unit_test(attention_short),
-    cmocka_unit_test(attention_blocks),
-    cmocka_unit_test(attention_is_monotone_and_continuous),
-    cmocka_unit_test(cutting_saves_nothing),
-};
-
-SP_TEST_MAIN(tests)

@@ -97,9 +97,8 @@ static sp_stack stack_of_bits(unsigned bits)
 
 // NVLink at 140 GB/s: a collective of 30 us beside GEMMs of 9, 24, 26 and 47 us; at the other rates
 // all of them are longer or shorter.
-static void tensor_parallel_by_direction(void **state)
+TEST(tensor_parallel_by_direction)
 {
-    (void)state;
     static const char *const rates[] = {"links.nvlink_gb_per_s=10", "links.nvlink_gb_per_s=140",
                                         "links.nvlink_gb_per_s=1000"};
     for (int r = 0; r < 3; r++) {
@@ -146,9 +145,8 @@ static void tensor_parallel_by_direction(void **state)
 }
 
 // The computation that hides a collective takes no longer for it.
-static void hiding_costs_no_computation(void **state)
+TEST(hiding_costs_no_computation)
 {
-    (void)state;
     load((const char *[]){BARE, NULL});
     sp_i_pack_time time[2];
     for (unsigned i = 0; i < 2; i++) {
@@ -175,9 +173,8 @@ static double kv_s(const sp_model *model, int cp, double keys, bool backward)
     return (backward ? 2.0 : 1.0) * (cp - 1.0) / cp * bytes / profile.nvlink_bytes_per_s;
 }
 
-static void context_parallel_modes(void **state)
+TEST(context_parallel_modes)
 {
-    (void)state;
     static const char *const rates[] = {"links.nvlink_gb_per_s=20", "links.nvlink_gb_per_s=200",
                                         "links.nvlink_gb_per_s=2000"};
     sp_model grouped = dense;
@@ -223,9 +220,8 @@ static void context_parallel_modes(void **state)
 }
 
 // The attention alone runs again: its exchange has no QKV projection beside it.
-static void recomputed_attention_has_no_projection(void **state)
+TEST(recomputed_attention_has_no_projection)
 {
-    (void)state;
     load((const char *[]){BARE, NULL});
     pack_times_case of = {
         .model = &dense,
@@ -242,9 +238,8 @@ static void recomputed_attention_has_no_projection(void **state)
 
 // A ring calls the attention for each of the cp blocks, a gather for the two halves of a zig-zag
 // share; forward one kernel, backward three.
-static void attention_calls_of_the_modes(void **state)
+TEST(attention_calls_of_the_modes)
 {
-    (void)state;
     load((const char *[]){BARE, "kernel.us=3", NULL});
     sp_i_pack_time time[2];
     for (int i = 0; i < 2; i++) {
@@ -277,9 +272,8 @@ static sp_layout random_layout(sp_prng *prng)
 
 // Random layouts, links and lengths: a hidden collective never makes any part of any pass slower,
 // and hides no more than itself.
-static void hiding_never_slows(void **state)
+TEST(hiding_never_slows)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 53);
     for (int round = 0; round < 300; round++) {
@@ -319,9 +313,8 @@ static void hiding_never_slows(void **state)
 }
 
 // Of the three modes blocking shows the most.
-static void blocking_shows_the_most(void **state)
+TEST(blocking_shows_the_most)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 59);
     for (int round = 0; round < 200; round++) {
@@ -349,15 +342,3 @@ static void blocking_shows_the_most(void **state)
         sp_profile_fini(&profile);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(tensor_parallel_by_direction),
-    cmocka_unit_test(hiding_costs_no_computation),
-    cmocka_unit_test(context_parallel_modes),
-    cmocka_unit_test(recomputed_attention_has_no_projection),
-    cmocka_unit_test(attention_calls_of_the_modes),
-    cmocka_unit_test(hiding_never_slows),
-    cmocka_unit_test(blocking_shows_the_most),
-};
-
-SP_TEST_MAIN(tests)

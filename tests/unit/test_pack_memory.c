@@ -55,9 +55,8 @@ static void fullest_of(const sp_packing *packing, int cp, sp_fullest_pack *fulle
 
 // Every pack is within the tables: so many bytes for each of its tokens, and so many while it runs.
 // The fullest needs all of it.
-static void tables_cover_every_pack(void **state)
+TEST(tables_cover_every_pack)
 {
-    (void)state;
     static memory_case c;
     sp_prng prng;
     sp_prng_seed(&prng, 149);
@@ -113,9 +112,8 @@ static void tables_cover_every_pack(void **state)
 }
 
 // Two merged ranks with a pack of twice the tokens ask for as much as one alone.
-static void merged_ranks_share_their_tokens(void **state)
+TEST(merged_ranks_share_their_tokens)
 {
-    (void)state;
     sp_fullest_pack fullest[3];
     int64_t tokens[2] = {8192, 4096};
     sp_batch batch = {.ids = tokens, .tokens = tokens, .count = 2};
@@ -139,9 +137,8 @@ static void merged_ranks_share_their_tokens(void **state)
 // last slice of each begins the sums of its earlier ones; the backward of each of these ends its
 // own. By hand: after pack 0 sample 0's 100 + 200 tokens wait, in pack 1 sample 1's 50 besides, and
 // so on.
-static void sums_wait_from_the_last_slice_to_their_own(void **state)
+TEST(sums_wait_from_the_last_slice_to_their_own)
 {
-    (void)state;
     static const struct {
         int32_t sample;
         int64_t begin, tokens;
@@ -170,9 +167,8 @@ static void sums_wait_from_the_last_slice_to_their_own(void **state)
 
 // limit = states + what a pack needs as it runs + sums of all chunks + room, and never less than
 // nothing.
-static void room_is_what_the_rest_leaves(void **state)
+TEST(room_is_what_the_rest_leaves)
 {
-    (void)state;
     double whole[4] = {10.0, 20.5, 30.0, 40.0};
     double split[4] = {11.0, 21.0, 31.0, 41.0};
     double running[4] = {100.0, 200.0, 300.0, 400.0};
@@ -281,9 +277,8 @@ static const struct {
 enum { SEARCHES = sizeof searches / sizeof searches[0] };
 
 // Limits from nothing to plenty: what the search says fits is within the limit when it is run.
-static void what_fits_stays_within_the_limit(void **state)
+TEST(what_fits_stays_within_the_limit)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 151);
     int fitting = 0;
@@ -342,9 +337,8 @@ static void put_any(sp_prng *prng, int which, char *text)
 
 // Limits below what each step takes without any, in all layouts and stacks and with packs from a
 // few tokens to some thousands.
-static void what_fits_stays_within_any_limit(void **state)
+TEST(what_fits_stays_within_any_limit)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 157);
     int fitting = 0;
@@ -371,9 +365,8 @@ static void what_fits_stays_within_any_limit(void **state)
     assert_in_range(fitting, rounds / 10, rounds - rounds / 10);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     static memory_case c;
     sp_error err = {0};
     case_init("'parallel': {'pp': 2}", &c);
@@ -403,15 +396,3 @@ static void allocation_failures(void **state)
     sp_packing_fini(&packing);
     case_fini(&c);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(tables_cover_every_pack),
-    cmocka_unit_test(merged_ranks_share_their_tokens),
-    cmocka_unit_test(sums_wait_from_the_last_slice_to_their_own),
-    cmocka_unit_test(room_is_what_the_rest_leaves),
-    cmocka_unit_test(what_fits_stays_within_the_limit),
-    cmocka_unit_test(what_fits_stays_within_any_limit),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

@@ -141,9 +141,8 @@ static void check_pack(sp_cost_model *cost, const sp_pack_list *list, size_t k, 
 }
 
 // Asked in another order, of a cost model of its own, as whole and as split backwards.
-static void packs_cost_what_the_tables_say(void **state)
+TEST(packs_cost_what_the_tables_say)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 19);
     int classes = 0;
@@ -173,9 +172,8 @@ static void packs_cost_what_the_tables_say(void **state)
 }
 
 // The first pack of merged ranks makes an inventory of its own.
-static void survives_failing_memory(void **state)
+TEST(survives_failing_memory)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 23);
     fixture f;
@@ -213,10 +211,3 @@ static void survives_failing_memory(void **state)
     }
     end_fixture(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(packs_cost_what_the_tables_say),
-    cmocka_unit_test(survives_failing_memory),
-};
-
-SP_TEST_MAIN(tests)

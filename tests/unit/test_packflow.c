@@ -10,9 +10,8 @@
 static packflow_case c;
 static packflow_run run;
 
-static void random_jobs_follow_the_rules(void **state)
+TEST(random_jobs_follow_the_rules)
 {
-    (void)state;
     sp_prng prng;
     for (int chunks = 1; chunks <= PACKFLOW_CHUNKS; chunks++) {
         sp_prng_seed(&prng, 40 + (uint64_t)chunks);
@@ -40,9 +39,8 @@ static int64_t work_ns(int rank)
 }
 
 // No rank is done before its work and the way of the first pack to it; a single one never waits.
-static void work_is_a_bound(void **state)
+TEST(work_is_a_bound)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 51);
     for (int round = 0; round < 3000; round++) {
@@ -60,9 +58,8 @@ static void work_is_a_bound(void **state)
 }
 
 // The order depends on the ratios of times, and of memory to room, alone.
-static void units_do_not_matter(void **state)
+TEST(units_do_not_matter)
 {
-    (void)state;
     static packflow_run before;
     sp_prng prng;
     sp_prng_seed(&prng, 53);
@@ -95,9 +92,8 @@ static void units_do_not_matter(void **state)
 }
 
 // Room for all packs is any room; and with one chunk both placements are the same.
-static void ample_room_is_any_room(void **state)
+TEST(ample_room_is_any_room)
 {
-    (void)state;
     static packflow_run any;
     sp_prng prng;
     sp_prng_seed(&prng, 57);
@@ -119,9 +115,8 @@ static void ample_room_is_any_room(void **state)
 // p - 1 forwards, never waits, and p - 1 backwards follow its last. It holds where b and x are
 // whole numbers of f, as no backward then waits for a forward, and with room for p packs at x = 0,
 // which is what 1F1B keeps on its first stage.
-static void uniform_packs_take_1f1b_time(void **state)
+TEST(uniform_packs_take_1f1b_time)
 {
-    (void)state;
     for (int p = 1; p <= PACKFLOW_RANKS; p++) {
         for (int m = 1; m <= PACKFLOW_PACKS; m++) {
             for (int64_t x = 0; x <= 2; x++) {
@@ -145,9 +140,8 @@ static void uniform_packs_take_1f1b_time(void **state)
 
 // Weight gradients in the gaps never make uniform packs slower, and random ones hardly ever: one
 // that has begun cannot be put off, so a backward may wait for it.
-static void splitting_saves_time(void **state)
+TEST(splitting_saves_time)
 {
-    (void)state;
     for (int p = 1; p <= PACKFLOW_RANKS; p++) {
         for (int m = 1; m <= PACKFLOW_PACKS; m++) {
             packflow_case_uniform(&c, p, 1, m, 5, 5, 5);
@@ -182,9 +176,8 @@ static void splitting_saves_time(void **state)
 }
 
 // Room is a rank's: two merged ranks hold twice its tokens, half of them each.
-static void merged_ranks_share_their_tokens(void **state)
+TEST(merged_ranks_share_their_tokens)
 {
-    (void)state;
     enum { PACKS = 10, STAGES = 4 };
     int64_t tokens[2 * PACKS];
     int64_t f_ns[2 * PACKS * STAGES];
@@ -242,9 +235,8 @@ static void merged_ranks_share_their_tokens(void **state)
     sp_packing_fini(&packing);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     packflow_case_uniform(&c, 2, 2, 3, 1, 2, 1);
     sp_status status = SP_ERR_NO_MEMORY;
     int failures = 0;
@@ -259,16 +251,3 @@ static void allocation_failures(void **state)
     }
     assert_true(failures > 1);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(random_jobs_follow_the_rules),
-    cmocka_unit_test(work_is_a_bound),
-    cmocka_unit_test(units_do_not_matter),
-    cmocka_unit_test(ample_room_is_any_room),
-    cmocka_unit_test(uniform_packs_take_1f1b_time),
-    cmocka_unit_test(splitting_saves_time),
-    cmocka_unit_test(merged_ranks_share_their_tokens),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

@@ -74,9 +74,8 @@ static void evaluate(const char *text, sp_result *result)
     sp_scenario_fini(&scenario);
 }
 
-static void holders_add_up_to_the_peak(void **state)
+TEST(holders_add_up_to_the_peak)
 {
-    (void)state;
     static const char *const schedules[] = {
         "{'kind': 'gpipe'}",
         "{'kind': '1f1b'}",
@@ -120,9 +119,8 @@ static void holders_add_up_to_the_peak(void **state)
 }
 
 // Also of packs that are regrouped, with gradients apart or forwards that run again.
-static void holders_of_regrouped_packs(void **state)
+TEST(holders_of_regrouped_packs)
 {
-    (void)state;
     static const char *const strategies[] = {
         "'strategy': {'kind': 'slimpack', 'slice_tokens': 1024}",
         "'strategy': {'kind': 'slimpack-zb', 'slice_tokens': 1024}",
@@ -149,9 +147,8 @@ static void holders_of_regrouped_packs(void **state)
 // One rank, two micro-batches of 1024 tokens under GPipe: at the start of the first backward both
 // units hold all. Two layers, hidden 1024, ffn 2048, tokens 1024: 2 MiB a hidden tensor, 4 MiB a
 // tensor of the MLP's width, twice for two layers and twice for two units; 4 B a logit.
-static void names_and_counts(void **state)
+TEST(names_and_counts)
 {
-    (void)state;
     sp_result result;
     evaluate("{'model': {'layers': 2, 'hidden': 1024, 'ffn': 2048, 'heads': 8, 'vocab': 4096, "
              "'activation': 'swiglu', 'norm': 'rmsnorm', 'bias': false}, 'cluster': 'h800-8', "
@@ -185,9 +182,8 @@ static void names_and_counts(void **state)
     sp_result_fini(&result);
 }
 
-static void planner_and_uniform_costs_have_none(void **state)
+TEST(planner_and_uniform_costs_have_none)
 {
-    (void)state;
     static const char *const texts[] = {
         "{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 1, 'p2p_ms': 0}, 'parallel': {'pp': 2}, "
         "'schedule': {'kind': '1f1b', 'microbatches': 4}}",
@@ -229,9 +225,8 @@ static sp_status explain_without_memory(void *context, const sp_step_view *view,
     return SP_OK;
 }
 
-static void every_allocation_may_fail(void **state)
+TEST(every_allocation_may_fail)
 {
-    (void)state;
     sp_scenario scenario;
     sp_batches batches;
     sp_result result;
@@ -247,13 +242,3 @@ static void every_allocation_may_fail(void **state)
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(holders_add_up_to_the_peak),
-    cmocka_unit_test(holders_of_regrouped_packs),
-    cmocka_unit_test(names_and_counts),
-    cmocka_unit_test(planner_and_uniform_costs_have_none),
-    cmocka_unit_test(every_allocation_may_fail),
-};
-
-SP_TEST_MAIN(tests)

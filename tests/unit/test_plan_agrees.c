@@ -154,9 +154,8 @@ static void put_workload(sp_prng *prng, char *text)
 // something of them.
 enum { ROUNDS = 12, LEAST = 2 };
 
-static void every_strategy(void **state)
+TEST(every_strategy)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 83);
     for (int i = 0; sp_strategy_names[i] != NULL; i++) {
@@ -174,9 +173,8 @@ static void every_strategy(void **state)
     }
 }
 
-static void every_schedule(void **state)
+TEST(every_schedule)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 89);
     for (int i = 0; sp_schedule_names[i] != NULL; i++) {
@@ -196,9 +194,8 @@ static void every_schedule(void **state)
     }
 }
 
-static void uniform_costs(void **state)
+TEST(uniform_costs)
 {
-    (void)state;
     int planned = 0;
     for (int i = 0; sp_schedule_names[i] != NULL; i++) {
         for (int slices = 1; slices <= 4; slices *= 4) {
@@ -215,9 +212,8 @@ static void uniform_costs(void **state)
 }
 
 // A plan may come from elsewhere, with a strategy of another name.
-static void plan_of_an_unknown_strategy(void **state)
+TEST(plan_of_an_unknown_strategy)
 {
-    (void)state;
     sp_error err = {0};
     scenario_run r = {0};
     must_succeed("scenario",
@@ -230,12 +226,3 @@ static void plan_of_an_unknown_strategy(void **state)
     assert_non_null(strstr(err.message[0], "unknown strategy \"mine\""));
     run_fini(&r);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_strategy),
-    cmocka_unit_test(every_schedule),
-    cmocka_unit_test(uniform_costs),
-    cmocka_unit_test(plan_of_an_unknown_strategy),
-};
-
-SP_TEST_MAIN(tests)

@@ -100,9 +100,8 @@ static void renumber(json_t *batch)
     }
 }
 
-static void same_plans_as_an_evaluation(void **state)
+TEST(same_plans_as_an_evaluation)
 {
-    (void)state;
     sp_scenario scenario;
     sp_planner *planner;
     make(LIST_SCENARIO, &scenario, &planner);
@@ -129,9 +128,8 @@ static void same_plans_as_an_evaluation(void **state)
 }
 
 // A line of a stream is a plan file of its own.
-static void text_reads_back(void **state)
+TEST(text_reads_back)
 {
-    (void)state;
     sp_scenario scenario;
     sp_planner *planner;
     sp_batch_plan *plan;
@@ -162,9 +160,8 @@ static void refused(sp_planner *planner, const int64_t *tokens, size_t count, co
     assert_string_equal(err.message[0], message);
 }
 
-static void bad_lengths_are_refused(void **state)
+TEST(bad_lengths_are_refused)
 {
-    (void)state;
     sp_scenario scenario;
     sp_planner *planner;
     sp_batch_plan *plan;
@@ -186,9 +183,8 @@ static void bad_lengths_are_refused(void **state)
     sp_scenario_fini(&scenario);
 }
 
-static void over_length(void **state)
+TEST(over_length)
 {
-    (void)state;
     static const int64_t tokens[] = {7, 101, 100, 2000, 8};
     sp_scenario scenario;
     sp_planner *planner;
@@ -224,9 +220,8 @@ static void over_length(void **state)
 
 // Behind an over-long sample positions in the batch and ids differ. A loader sends again what is
 // delayed, by id: with the lengths that it gave, exactly those of the outlier queue.
-static void delayed_are_named_by_id(void **state)
+TEST(delayed_are_named_by_id)
 {
-    (void)state;
     static const int64_t tokens[] = {101, 7, 500, 90, 95, 8};
     sp_scenario scenario;
     sp_planner *planner;
@@ -249,9 +244,8 @@ static void delayed_are_named_by_id(void **state)
     sp_scenario_fini(&scenario);
 }
 
-static void uniform_costs_are_refused(void **state)
+TEST(uniform_costs_are_refused)
 {
-    (void)state;
     sp_scenario scenario;
     sp_planner *planner;
     sp_error err;
@@ -266,9 +260,8 @@ static void uniform_costs_are_refused(void **state)
     sp_scenario_fini(&scenario);
 }
 
-static void out_of_memory_is_said(void **state)
+TEST(out_of_memory_is_said)
 {
-    (void)state;
     sp_scenario scenario;
     sp_planner *planner;
     sp_batch_plan *plan;
@@ -309,9 +302,8 @@ static void *plan_all(void *context)
     return NULL;
 }
 
-static void planners_share_a_scenario(void **state)
+TEST(planners_share_a_scenario)
 {
-    (void)state;
     sp_scenario scenario;
     sp_error err;
     thread_run runs[THREADS] = {0};
@@ -356,9 +348,8 @@ static sp_status plan_once(const sp_scenario *scenario, sp_error *err)
     return status;
 }
 
-static void every_allocation_may_fail(void **state)
+TEST(every_allocation_may_fail)
 {
-    (void)state;
     sp_scenario scenario;
     sp_error err;
     must_succeed("scenario", run_read(LIST_SCENARIO, &scenario, &err), &err);
@@ -376,9 +367,8 @@ static void every_allocation_may_fail(void **state)
 
 // ---- what the scenario asks of its plans ----
 
-static void scenario_rules(void **state)
+TEST(scenario_rules)
 {
-    (void)state;
     sp_scenario scenario;
     sp_planner *planner;
     sp_batch_plan *plan;
@@ -415,13 +405,3 @@ static void scenario_rules(void **state)
     sp_planner_free(planner);
     sp_scenario_fini(&scenario);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(same_plans_as_an_evaluation), cmocka_unit_test(text_reads_back),
-    cmocka_unit_test(bad_lengths_are_refused),     cmocka_unit_test(over_length),
-    cmocka_unit_test(delayed_are_named_by_id),     cmocka_unit_test(uniform_costs_are_refused),
-    cmocka_unit_test(out_of_memory_is_said),       cmocka_unit_test(planners_share_a_scenario),
-    cmocka_unit_test(every_allocation_may_fail),   cmocka_unit_test(scenario_rules),
-};
-
-SP_TEST_MAIN(tests)

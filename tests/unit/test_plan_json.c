@@ -72,9 +72,8 @@ static void read_good(const json_t *root, const sp_layout *layout, sp_plan_file 
     }
 }
 
-static void reads_every_part(void **state)
+TEST(reads_every_part)
 {
-    (void)state;
     json_t *root = parse(example);
     sp_plan_file file;
     assert_true(sp_plan_json_is_plan(root));
@@ -116,9 +115,8 @@ static void reads_every_part(void **state)
 }
 
 // The text above was written by hand from the format.
-static void writes_the_documented_form(void **state)
+TEST(writes_the_documented_form)
 {
-    (void)state;
     json_t *root = parse(example);
     sp_plan_file file;
     read_good(root, &example_layout, &file);
@@ -130,9 +128,8 @@ static void writes_the_documented_form(void **state)
     json_decref(root);
 }
 
-static void leaves_out_what_is_unknown(void **state)
+TEST(leaves_out_what_is_unknown)
 {
-    (void)state;
     json_t *root = parse(example);
     sp_plan_file file;
     read_good(root, &example_layout, &file);
@@ -192,9 +189,8 @@ static void same_plans(const sp_plan *a, const sp_plan *b)
     }
 }
 
-static void random_plans_survive_the_round_trip(void **state)
+TEST(random_plans_survive_the_round_trip)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 31);
     json_t *scenario = json_pack("{s:s, s:f, s:[i, b]}", "model", "\"quoted\" \xc3\xbc", "third",
@@ -222,9 +218,8 @@ static void random_plans_survive_the_round_trip(void **state)
     json_decref(scenario);
 }
 
-static void equal_backward_packs_are_kept_as_none(void **state)
+TEST(equal_backward_packs_are_kept_as_none)
 {
-    (void)state;
     static const char text[] =
         "{\"schema\": \"slimpack/plan/1\", \"scenario\": {}, \"batches\": [{\"samples\": [],"
         " \"forward_packs\": [{\"dp\": [0], \"slices\": []}],"
@@ -244,9 +239,8 @@ static void equal_backward_packs_are_kept_as_none(void **state)
 
 // Two samples of one id, from a list that was started again: the one without slices is left out,
 // and stands so in the file.
-static void left_out_by_id(void **state)
+TEST(left_out_by_id)
 {
-    (void)state;
     static const char text[] =
         "{\"schema\": \"slimpack/plan/1\", \"scenario\": {}, \"batches\": [\n"
         "{\"samples\": [{\"id\": 7, \"tokens\": 3}, {\"id\": 9, \"tokens\": 3},"
@@ -274,9 +268,8 @@ static void left_out_by_id(void **state)
     sp_plan_file_fini(&file);
 }
 
-static void tells_plans_from_other_documents(void **state)
+TEST(tells_plans_from_other_documents)
 {
-    (void)state;
     const char *others[] = {"{}", "[]", "3", "{\"schema\": 3}",
                             "{\"schema\": \"slimpack/scenario/1\"}"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
@@ -397,9 +390,8 @@ static char *edited(const bad_edit *edit)
     return text;
 }
 
-static void errors_name_the_place(void **state)
+TEST(errors_name_the_place)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++) {
         char *text = edited(&edits[i]);
         json_t *root = parse(text);
@@ -419,9 +411,8 @@ static void errors_name_the_place(void **state)
     }
 }
 
-static void refuses_missing_parts(void **state)
+TEST(refuses_missing_parts)
 {
-    (void)state;
     static const bad_edit cases[] = {
         {"backward_packs", "[]", "batches[0].backward_packs: there are none, but 3 forward packs"},
         {"forward_packs", "[]",
@@ -444,9 +435,8 @@ static void refuses_missing_parts(void **state)
     }
 }
 
-static void refuses_malformed_actions(void **state)
+TEST(refuses_malformed_actions)
 {
-    (void)state;
     const char *good[] = {"F2.1"};
     const char *bad[] = {"",         "F",
                          "2.1",      "F2",
@@ -478,9 +468,8 @@ static void refuses_malformed_actions(void **state)
     }
 }
 
-static void memory_failures_are_reported(void **state)
+TEST(memory_failures_are_reported)
 {
-    (void)state;
     json_t *root = parse(example);
     sp_status status = SP_ERR_NO_MEMORY;
     long n = 0;
@@ -501,9 +490,8 @@ static void memory_failures_are_reported(void **state)
     json_decref(root);
 }
 
-static void write_failures_are_reported(void **state)
+TEST(write_failures_are_reported)
 {
-    (void)state;
     json_t *root = parse(example);
     sp_plan_file plan;
     read_good(root, &example_layout, &plan);
@@ -516,20 +504,3 @@ static void write_failures_are_reported(void **state)
     sp_plan_file_fini(&plan);
     json_decref(root);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(reads_every_part),
-    cmocka_unit_test(writes_the_documented_form),
-    cmocka_unit_test(leaves_out_what_is_unknown),
-    cmocka_unit_test(random_plans_survive_the_round_trip),
-    cmocka_unit_test(equal_backward_packs_are_kept_as_none),
-    cmocka_unit_test(left_out_by_id),
-    cmocka_unit_test(tells_plans_from_other_documents),
-    cmocka_unit_test(errors_name_the_place),
-    cmocka_unit_test(refuses_missing_parts),
-    cmocka_unit_test(refuses_malformed_actions),
-    cmocka_unit_test(memory_failures_are_reported),
-    cmocka_unit_test(write_failures_are_reported),
-};
-
-SP_TEST_MAIN(tests)

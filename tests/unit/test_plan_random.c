@@ -120,9 +120,8 @@ static bool rules_hold(const random_plan *r, int dp_rank, int pp_rank)
     return holds;
 }
 
-static void accepts_random_plans(void **state)
+TEST(accepts_random_plans)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 21);
     for (int round = 0; round < 2000; round++) {
@@ -138,9 +137,8 @@ static void accepts_random_plans(void **state)
 }
 
 // Moves single actions of random plans; the checker must agree with the wording of the rules.
-static void agrees_with_the_rules_on_moved_actions(void **state)
+TEST(agrees_with_the_rules_on_moved_actions)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 22);
     int accepted = 0;
@@ -173,9 +171,8 @@ static void agrees_with_the_rules_on_moved_actions(void **state)
 }
 
 // No action can stand twice, and none but R can be left out alone; O without its L is lost too.
-static void refuses_lost_and_doubled_actions(void **state)
+TEST(refuses_lost_and_doubled_actions)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 23);
     for (int round = 0; round < 1000; round++) {
@@ -201,11 +198,3 @@ static void refuses_lost_and_doubled_actions(void **state)
         random_plan_fini(&r);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(accepts_random_plans),
-    cmocka_unit_test(agrees_with_the_rules_on_moved_actions),
-    cmocka_unit_test(refuses_lost_and_doubled_actions),
-};
-
-SP_TEST_MAIN(tests)

@@ -62,9 +62,8 @@ static void expect_line(stream_lines *lines, const char *expected)
     sp_i_free(text);
 }
 
-static void lines_of_any_cut(void **state)
+TEST(lines_of_any_cut)
 {
-    (void)state;
     static const char text[] = "one\n\ntwo\r\n three\nlast";
     for (size_t most = 1; most < sizeof text + 2; most++) {
         cut_text from;
@@ -83,9 +82,8 @@ static void lines_of_any_cut(void **state)
 }
 
 // A newline at the end begins no further line.
-static void ends_of_texts(void **state)
+TEST(ends_of_texts)
 {
-    (void)state;
     cut_text from;
     stream_lines lines;
     stream_lines_init(&lines, source_of(&from, "", 0, 1), 0);
@@ -98,9 +96,8 @@ static void ends_of_texts(void **state)
 }
 
 // Lines of ten megabytes, found again byte by byte.
-static void long_lines(void **state)
+TEST(long_lines)
 {
-    (void)state;
     enum { LONG = 10 * 1000 * 1000 };
     char *text = malloc(2 * LONG + 2);
     assert_non_null(text);
@@ -135,9 +132,8 @@ static void expect_error(stream_lines *lines, sp_status expected, const char *me
     assert_string_equal(err.message[0], message);
 }
 
-static void lines_over_the_limit(void **state)
+TEST(lines_over_the_limit)
 {
-    (void)state;
     cut_text from;
     stream_lines lines;
     stream_lines_init(&lines, source_of(&from, "1234\n12345\n", 11, 3), 4);
@@ -151,9 +147,8 @@ static void lines_over_the_limit(void **state)
     stream_lines_fini(&lines);
 }
 
-static void read_errors(void **state)
+TEST(read_errors)
 {
-    (void)state;
     cut_text from;
     stream_lines lines;
     stream_lines_init(&lines, source_of(&from, "12\n3", 4, 9), 0);
@@ -167,9 +162,8 @@ static void read_errors(void **state)
 
 // ---- lengths ----
 
-static void arrays_of_lengths(void **state)
+TEST(arrays_of_lengths)
 {
-    (void)state;
     static const char *const good[] = {"[7,8]", " [ 7 ,\t8 ] \r", "[7.0, 8]"};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         sp_lengths lengths;
@@ -183,9 +177,8 @@ static void arrays_of_lengths(void **state)
     }
 }
 
-static void lines_that_are_no_batch(void **state)
+TEST(lines_that_are_no_batch)
 {
-    (void)state;
     static const struct {
         const char *text;
         sp_status status;
@@ -301,9 +294,8 @@ static void make_lines(char *text, size_t room)
     }
 }
 
-static void answers_do_not_depend_on_threads(void **state)
+TEST(answers_do_not_depend_on_threads)
 {
-    (void)state;
     static char text[1 << 15];
     static const int ways[][2] = {{1, 1}, {1, 16}, {2, 1}, {2, 3}, {5, 2}, {4, 100}};
     collected first = {0};
@@ -322,9 +314,8 @@ static void answers_do_not_depend_on_threads(void **state)
     free(first.all);
 }
 
-static void bad_line_ends_the_stream(void **state)
+TEST(bad_line_ends_the_stream)
 {
-    (void)state;
     for (int threads = 1; threads <= 3; threads++) {
         collected c = {0};
         sp_error err;
@@ -340,9 +331,8 @@ static void bad_line_ends_the_stream(void **state)
     }
 }
 
-static void planner_errors_name_the_line(void **state)
+TEST(planner_errors_name_the_line)
 {
-    (void)state;
     collected c = {0};
     sp_error err;
     assert_int_equal(stream_text("[1]\n[2000]\n", 2, 8, NULL, &c, &err), SP_ERR_CONTENT);
@@ -352,9 +342,8 @@ static void planner_errors_name_the_line(void **state)
     free(c.all);
 }
 
-static void sink_ends_the_stream(void **state)
+TEST(sink_ends_the_stream)
 {
-    (void)state;
     collected c = {.fails_at = 2};
     sp_error err;
     int open_end;
@@ -364,18 +353,16 @@ static void sink_ends_the_stream(void **state)
     free(c.all);
 }
 
-static void empty_stream(void **state)
+TEST(empty_stream)
 {
-    (void)state;
     collected c = {0};
     sp_error err;
     must_succeed("stream", stream_text("", 2, 8, NULL, &c, &err), &err);
     assert_int_equal(c.count, 0);
 }
 
-static void stream_that_cannot_be_read(void **state)
+TEST(stream_that_cannot_be_read)
 {
-    (void)state;
     sp_scenario scenario;
     sp_error err;
     collected c = {0};
@@ -411,9 +398,8 @@ static sp_status send_next(void *context, const stream_answer *answer, sp_error 
     return SP_OK;
 }
 
-static void answers_come_at_once(void **state)
+TEST(answers_come_at_once)
 {
-    (void)state;
     sp_scenario scenario;
     sp_error err;
     client c = {.sent = 1};
@@ -425,22 +411,3 @@ static void answers_come_at_once(void **state)
     close(fd);
     sp_scenario_fini(&scenario);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(lines_of_any_cut),
-    cmocka_unit_test(ends_of_texts),
-    cmocka_unit_test(long_lines),
-    cmocka_unit_test(lines_over_the_limit),
-    cmocka_unit_test(read_errors),
-    cmocka_unit_test(arrays_of_lengths),
-    cmocka_unit_test(lines_that_are_no_batch),
-    cmocka_unit_test(answers_do_not_depend_on_threads),
-    cmocka_unit_test(bad_line_ends_the_stream),
-    cmocka_unit_test(planner_errors_name_the_line),
-    cmocka_unit_test(sink_ends_the_stream),
-    cmocka_unit_test(empty_stream),
-    cmocka_unit_test(stream_that_cannot_be_read),
-    cmocka_unit_test(answers_come_at_once),
-};
-
-SP_TEST_MAIN(tests)

@@ -23,9 +23,8 @@ static const char *message_of(const char *override)
     return err.message[0];
 }
 
-static void reads_units(void **state)
+TEST(reads_units)
 {
-    (void)state;
     sp_profile profile;
     const char *overrides[] = {
         "gemm_rate.points=[[1024,177],[2048,677]]",
@@ -58,9 +57,8 @@ static void reads_units(void **state)
     sp_profile_fini(&profile);
 }
 
-static void reads_cluster(void **state)
+TEST(reads_cluster)
 {
-    (void)state;
     sp_profile profile;
     const char *overrides[] = {"cluster={\"name\":\"mine\",\"gpu\":\"X\",\"peak_tflops\":100,"
                                "\"memory_gib\":24,\"hbm_gb_per_s\":900,\"gpus_per_node\":4,"
@@ -77,9 +75,8 @@ static void reads_cluster(void **state)
         strstr(message_of("cluster={\"name\":\"h800-8\",\"gpus_pernode\":8}"), "'gpus_per_node'"));
 }
 
-static void rejects_content(void **state)
+TEST(rejects_content)
 {
-    (void)state;
     assert_string_equal(message_of("gemm_rate.points=[[1,2],[1,3]]"),
                         "flat: gemm_rate.points[1]: expected a larger x than the point before, "
                         "got [1,3]");
@@ -111,9 +108,8 @@ static void rejects_content(void **state)
 
 // A rate may not grow faster than the work: 2^3 per doubling of the cube edge, 2 per doubling of
 // the length or the bytes; times may not fall.
-static void levels_noise(void **state)
+TEST(levels_noise)
 {
-    (void)state;
     sp_profile profile;
     const char *overrides[] = {
         "gemm_rate.points=[[1024,10],[2048,100]]",
@@ -133,9 +129,8 @@ static void levels_noise(void **state)
     sp_profile_fini(&profile);
 }
 
-static void weakest_level(void **state)
+TEST(weakest_level)
 {
-    (void)state;
     const char *overrides[] = {"gemm_rate.level=measured",
                                "attention.forward_causal.level=measured",
                                "attention.backward_causal.level=published",
@@ -180,9 +175,8 @@ static void remove_flat(const char *folder, const char *name)
 
 // The sections of a profile stand in place of those that it extends; what those say of themselves
 // goes, unless the profile is another name for them.
-static void extends_another(void **state)
+TEST(extends_another)
 {
-    (void)state;
     static const char faster[] =
         "{\"schema\": \"slimpack/profile/1\", \"extends\": \"base\", \"memory\": {\"gb_per_s\": "
         "3000, \"level\": \"assumed\", \"source\": \"test\"}, \"host\": {\"unit_us\": 5, "
@@ -231,9 +225,8 @@ static void extends_another(void **state)
     assert_int_equal(unsetenv("SLIMPACK_PROFILE_PATH"), 0);
 }
 
-static void wrong_extensions_are_refused(void **state)
+TEST(wrong_extensions_are_refused)
 {
-    (void)state;
     const struct {
         const char *text, *message;
     } wrong[] = {
@@ -268,9 +261,8 @@ static void wrong_extensions_are_refused(void **state)
     assert_int_equal(unsetenv("SLIMPACK_PROFILE_PATH"), 0);
 }
 
-static void finds_names(void **state)
+TEST(finds_names)
 {
-    (void)state;
     char first[] = "/tmp/sp_profile_XXXXXX";
     char second[] = "/tmp/sp_profile_XXXXXX";
     char variable[128];
@@ -308,9 +300,8 @@ static void finds_names(void **state)
 // Anchors: cuDNN 9.19 on H200 (NVIDIA/cudnn-frontend, benchmark/sdpa_benchmark_training), H100 GEMM
 // (zzc0721/torch-performance-test-data, issue 79), nccl-tests and copy rates of the Azure
 // AI-benchmarking-guide. Limits: dense bf16 peaks of the data sheets.
-static void shipped_profiles(void **state)
+TEST(shipped_profiles)
 {
-    (void)state;
     const struct {
         const char *name;
         double peak;
@@ -356,9 +347,8 @@ static void shipped_profiles(void **state)
     sp_profile_fini(&profile);
 }
 
-static void survives_failing_memory(void **state)
+TEST(survives_failing_memory)
 {
-    (void)state;
     sp_profile profile;
     sp_status status = SP_ERR_NO_MEMORY;
     int failures = 0;
@@ -378,18 +368,3 @@ static void survives_failing_memory(void **state)
     assert_int_equal(failures, 4);
     sp_profile_fini(&profile);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(reads_units),
-    cmocka_unit_test(reads_cluster),
-    cmocka_unit_test(rejects_content),
-    cmocka_unit_test(levels_noise),
-    cmocka_unit_test(weakest_level),
-    cmocka_unit_test(extends_another),
-    cmocka_unit_test(wrong_extensions_are_refused),
-    cmocka_unit_test(finds_names),
-    cmocka_unit_test(shipped_profiles),
-    cmocka_unit_test(survives_failing_memory),
-};
-
-SP_TEST_MAIN(tests)

@@ -40,9 +40,8 @@ static void refused(const char *override, const char *path)
     }
 }
 
-static void gemm_model_units(void **state)
+TEST(gemm_model_units)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"gemm_model={\"tflops\":273,\"half_rate_k\":64,\"fixed_us\":5,"
                           "\"sms\":108,\"tiles\":[[128,256,1.04],[64,64,0.7]]" SOURCE,
@@ -65,9 +64,8 @@ static void gemm_model_units(void **state)
     sp_profile_fini(&profile);
 }
 
-static void host_units(void **state)
+TEST(host_units)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"host={\"layer_us\":3160,\"tp_growth\":0.034,\"unfused_softmax_us\":495,"
                           "\"head_us\":3500,\"overlap_power\":3.9,\"unit_us\":2000,"
@@ -91,9 +89,8 @@ static void host_units(void **state)
     sp_profile_fini(&profile);
 }
 
-static void score_loss_and_group_units(void **state)
+TEST(score_loss_and_group_units)
 {
-    (void)state;
     sp_profile profile;
     load(
         (const char *[]){"unfused_attention={\"traffic_factor\":0.56,\"traffic_growth\":1.7,"
@@ -132,9 +129,8 @@ static void score_loss_and_group_units(void **state)
 
 // Without the sections there is no model: nothing is launched, weighed or stated, and pipeline
 // transfers run as NVLink does.
-static void absent_sections(void **state)
+TEST(absent_sections)
 {
-    (void)state;
     sp_profile profile;
     load(NULL, &profile);
     assert_true(profile.gemm_model.flops_per_s == 0.0);
@@ -148,9 +144,8 @@ static void absent_sections(void **state)
     sp_profile_fini(&profile);
 }
 
-static void gemm_model_in_place_of_the_curve(void **state)
+TEST(gemm_model_in_place_of_the_curve)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"gemm_rate=null", "gemm_model={\"tflops\":100" SOURCE, NULL}, &profile);
     assert_int_equal(profile.gemm_rate.points, 0);
@@ -163,9 +158,8 @@ static void gemm_model_in_place_of_the_curve(void **state)
     assert_non_null(strstr(err.message[0], "'gemm_rate' is missing"));
 }
 
-static void scale_multiplies_rates(void **state)
+TEST(scale_multiplies_rates)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"gemm_rate.scale=0.5", "attention.scale=0.25",
                           "attention.forward_causal.scale=2", NULL},
@@ -179,18 +173,16 @@ static void scale_multiplies_rates(void **state)
     refused("attention.scale=-1", "attention.scale");
 }
 
-static void fit_is_for_people(void **state)
+TEST(fit_is_for_people)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"fit={\"rows\":397,\"folds\":[1,2],\"note\":\"any\"}", NULL}, &profile);
     assert_int_equal(sp_profile_level(&profile), SP_LEVEL_ASSUMED);
     sp_profile_fini(&profile);
 }
 
-static void wrong_gemm_models(void **state)
+TEST(wrong_gemm_models)
 {
-    (void)state;
     refused("gemm_model={\"level\":\"fitted\",\"source\":\"s\"}", "gemm_model");
     refused("gemm_model={\"tflops\":1,\"level\":\"fitted\"}", "gemm_model");
     refused("gemm_model={\"tflops\":1,\"source\":\"s\"}", "gemm_model");
@@ -226,9 +218,8 @@ static void wrong_gemm_models(void **state)
     refused("gemm_model={\"tflops\":1,\"sms\":8" SOURCE, "gemm_model.tiles");
 }
 
-static void wrong_constants(void **state)
+TEST(wrong_constants)
 {
-    (void)state;
     static const char *const host[] = {"layer_us",      "tp_growth", "unfused_softmax_us",
                                        "head_us",       "unit_us",   "iteration_us",
                                        "overlap_power", "cp_step_us"};
@@ -259,9 +250,8 @@ static void wrong_constants(void **state)
     refused("links.p2p_latency_us=-1", "links.p2p_latency_us");
 }
 
-static void wrong_groups(void **state)
+TEST(wrong_groups)
 {
-    (void)state;
     refused("node_collectives={\"latency_us\":39" SOURCE, "node_collectives");
     refused("node_collectives={\"gb_per_s\":[]" SOURCE, "node_collectives.gb_per_s");
     refused("node_collectives={\"gb_per_s\":[[2,0]]" SOURCE, "node_collectives.gb_per_s[0]");
@@ -276,9 +266,8 @@ static void wrong_groups(void **state)
 }
 
 // All other levels measured, one section fitted: the weakest that was used.
-static void weakest_level_counts_each_section(void **state)
+TEST(weakest_level_counts_each_section)
 {
-    (void)state;
     static const char *const sections[] = {
         "gemm_model={\"tflops\":1" SOURCE, "host={\"layer_us\":1" SOURCE,
         "unfused_attention={\"traffic_factor\":1" SOURCE, "loss={\"bytes_per_logit\":1" SOURCE,
@@ -304,9 +293,8 @@ static void weakest_level_counts_each_section(void **state)
 }
 
 // A copy owns the table of the group model too, and a failing allocation loses nothing.
-static void copies_and_survives_failing_memory(void **state)
+TEST(copies_and_survives_failing_memory)
 {
-    (void)state;
     sp_profile profile;
     sp_profile copy;
     const char *const overrides[] = {
@@ -331,20 +319,3 @@ static void copies_and_survives_failing_memory(void **state)
     sp_profile_fini(&profile);
     sp_profile_fini(&copy);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(gemm_model_units),
-    cmocka_unit_test(host_units),
-    cmocka_unit_test(score_loss_and_group_units),
-    cmocka_unit_test(absent_sections),
-    cmocka_unit_test(gemm_model_in_place_of_the_curve),
-    cmocka_unit_test(scale_multiplies_rates),
-    cmocka_unit_test(fit_is_for_people),
-    cmocka_unit_test(wrong_gemm_models),
-    cmocka_unit_test(wrong_constants),
-    cmocka_unit_test(wrong_groups),
-    cmocka_unit_test(weakest_level_counts_each_section),
-    cmocka_unit_test(copies_and_survives_failing_memory),
-};
-
-SP_TEST_MAIN(tests)

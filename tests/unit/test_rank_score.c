@@ -154,55 +154,48 @@ static void score_random(int tp, int pp, int dp, int chunks, const char *more, i
 }
 
 // Nothing is sent: the same time.
-static void one_stage_is_exact(void **state)
+TEST(one_stage_is_exact)
 {
-    (void)state;
     score_random(1, 1, 1, 1, "", 30, 0.0);
     score_random(1, 1, 2, 1, "", 30, 0.0);
 }
 
-static void pipelines(void **state)
+TEST(pipelines)
 {
-    (void)state;
     score_random(1, 2, 1, 1, "", 20, ROUNDED);
     score_random(1, 4, 1, 1, "", 20, ROUNDED);
     score_random(1, 8, 1, 1, "", 20, ROUNDED);
 }
 
-static void pipelines_of_two_chunks(void **state)
+TEST(pipelines_of_two_chunks)
 {
-    (void)state;
     score_random(1, 2, 1, 2, "", 20, ROUNDED);
     score_random(1, 4, 1, 2, "", 20, ROUNDED);
     score_random(1, 8, 1, 2, "", 20, ROUNDED);
 }
 
-static void merged_ranks(void **state)
+TEST(merged_ranks)
 {
-    (void)state;
     score_random(1, 2, 2, 1, "", 20, ROUNDED);
     score_random(1, 2, 4, 2, "", 20, ROUNDED);
 }
 
-static void recomputation(void **state)
+TEST(recomputation)
 {
-    (void)state;
     score_random(1, 4, 1, 1, ", 'memory': {'recompute': 'full'}", 20, ROUNDED);
     score_random(1, 4, 1, 2, ", 'memory': {'recompute': 'attention'}", 20, ROUNDED);
 }
 
 // Some links cross nodes: the order and the score take the mean of all of them.
-static void links_across_nodes(void **state)
+TEST(links_across_nodes)
 {
-    (void)state;
     score_random(4, 4, 1, 1, "", 20, 5e-3);
     score_random(4, 4, 1, 2, "", 20, 5e-3);
 }
 
 // What was scored before leaves nothing behind.
-static void scores_do_not_depend_on_others(void **state)
+TEST(scores_do_not_depend_on_others)
 {
-    (void)state;
     static scored_case c;
     sp_prng prng;
     sp_error err = {0};
@@ -236,9 +229,8 @@ static void scores_do_not_depend_on_others(void **state)
 }
 
 // Of one pack, which has nothing beside it, what fits is what memory says.
-static void fits_up_to_the_limit(void **state)
+TEST(fits_up_to_the_limit)
 {
-    (void)state;
     static scored_case c;
     sp_error err = {0};
     const sp_i_shape one = {.forward = {.flat = 1, .grow = 1.0, .shrink = 1.0},
@@ -271,9 +263,8 @@ static void fits_up_to_the_limit(void **state)
     case_fini(&c);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     static scored_case c;
     case_init(1, 2, 1, 2, "", &c);
     sp_prng prng;
@@ -304,17 +295,3 @@ static void allocation_failures(void **state)
     sp_packing_fini(&packing);
     case_fini(&c);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_stage_is_exact),
-    cmocka_unit_test(pipelines),
-    cmocka_unit_test(pipelines_of_two_chunks),
-    cmocka_unit_test(merged_ranks),
-    cmocka_unit_test(recomputation),
-    cmocka_unit_test(links_across_nodes),
-    cmocka_unit_test(scores_do_not_depend_on_others),
-    cmocka_unit_test(fits_up_to_the_limit),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

@@ -105,9 +105,8 @@ static double least_makespan(const drawn_batch *d, size_t i, double *load, int r
 
 // R. L. Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17 (1969),
 // Theorem 2: longest first takes at most 4/3 - 1/(3m) of the optimum, here by exhaustive search.
-static void within_grahams_bound(void **state)
+TEST(within_grahams_bound)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 5);
     static drawn_batch d;
@@ -129,9 +128,8 @@ static void within_grahams_bound(void **state)
     }
 }
 
-static void groups_are_aligned(void **state)
+TEST(groups_are_aligned)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 6);
     static drawn_batch d;
@@ -152,9 +150,8 @@ static void groups_are_aligned(void **state)
     assert_true(merged > 100);
 }
 
-static void an_outlier_gets_ranks(void **state)
+TEST(an_outlier_gets_ranks)
 {
-    (void)state;
     static drawn_batch d;
     d.batch = (sp_batch){.ids = d.ids, .tokens = d.tokens, .count = 65};
     d.work = (sp_i_work){{0.0, 1e-6, 0.0}, {0.0, 2e-6, 0.0}};
@@ -191,9 +188,8 @@ static void an_outlier_gets_ranks(void **state)
 
 // Lengths as of Wikipedia's articles, none beyond a rank's fair share: all ranks within some
 // hundred-thousandths of the bound.
-static void documents_are_level(void **state)
+TEST(documents_are_level)
 {
-    (void)state;
     for (int samples = 1024; samples <= 2048; samples *= 2) {
         const sp_workload_spec spec = {.distribution = sp_distribution_find("wikipedia"),
                                        .context = 262144,
@@ -221,9 +217,8 @@ static void documents_are_level(void **state)
 // One very long sample on 32 ranks, of x shares of a rank: the groups end within 2 % of the bound,
 // the cost of running short samples too on half of the ranks merged. So what is left of imbalance
 // is that of too small a node, 1.05 x / 8 for 8 ranks.
-static void a_very_long_sample(void **state)
+TEST(a_very_long_sample)
 {
-    (void)state;
     enum { RANKS = 32 };
     static drawn_batch d;
     sp_prng prng;
@@ -246,9 +241,8 @@ static void a_very_long_sample(void **state)
     }
 }
 
-static void moves_lose_nothing(void **state)
+TEST(moves_lose_nothing)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 7);
     static drawn_batch d;
@@ -289,9 +283,8 @@ static void moves_lose_nothing(void **state)
     assert_true(moves > 500);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 8);
     static drawn_batch d;
@@ -325,12 +318,3 @@ static void allocation_failures(void **state)
     sp_i_rank_split_fini(&copy);
     sp_i_rank_split_fini(&split);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(within_grahams_bound),  cmocka_unit_test(groups_are_aligned),
-    cmocka_unit_test(an_outlier_gets_ranks), cmocka_unit_test(documents_are_level),
-    cmocka_unit_test(a_very_long_sample),    cmocka_unit_test(moves_lose_nothing),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

@@ -77,9 +77,8 @@ static double check(const drawn *d, const sp_i_rank_split *split)
     return largest_s;
 }
 
-static void small_ones_are_best(void **state)
+TEST(small_ones_are_best)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 41);
     int improved = 0;
@@ -104,9 +103,8 @@ static void small_ones_are_best(void **state)
     assert_true(improved > 0);
 }
 
-static void large_ones_are_left(void **state)
+TEST(large_ones_are_left)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 43);
     drawn d = {0};
@@ -121,9 +119,8 @@ static void large_ones_are_left(void **state)
     sp_i_rank_split_fini(&split);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 47);
     drawn d = {0};
@@ -142,11 +139,3 @@ static void allocation_failures(void **state)
         sp_i_rank_split_fini(&split);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(small_ones_are_best),
-    cmocka_unit_test(large_ones_are_left),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

@@ -9,9 +9,8 @@
 // Spearman's 1 - 6*2/(4*15) = 0.8, and takes the second fastest, 12 for 10. In the second the two
 // slowest share a rank, predicted in order: ranks 0, 1.5, 1.5 against 0, 1, 2 give
 // 1.5/sqrt(1.5*2) = 0.866, and its fastest one does not fit, so that 30 is taken for 20.
-static void cells_are_ranked(void **state)
+TEST(cells_are_ranked)
 {
-    (void)state;
     static const double measured[] = {10, 12, 14, 16, 20, 30, 30, 5};
     static const char *const cell[] = {"a", "a", "a", "a", "b", "b", "b", "c"};
     static const sp_ranked rows[] = {{110, true}, {100, true}, {120, true}, {130, true},
@@ -56,9 +55,8 @@ static void cells_are_ranked(void **state)
 
 // Whatever the times: a prediction that rises with them is in order and picks the best, one that
 // falls with them is in the opposite order and picks the worst; the means are those of the cells.
-static void order_alone_counts(void **state)
+TEST(order_alone_counts)
 {
-    (void)state;
     enum { ROWS = 60, CELLS = 4 };
     sp_measured_case cases[ROWS];
     sp_ranked rising[ROWS];
@@ -103,7 +101,3 @@ static void order_alone_counts(void **state)
     assert_true(order.cell[0].regret < 0.0 && order.regret == 0.0);
     sp_ranking_fini(&order);
 }
-
-static const struct CMUnitTest tests[] = {cmocka_unit_test(cells_are_ranked),
-                                          cmocka_unit_test(order_alone_counts)};
-SP_TEST_MAIN(tests)

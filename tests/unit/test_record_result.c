@@ -131,9 +131,8 @@ static size_t must_come_back(const host_device *device, const sp_run_request *ru
     return beside;
 }
 
-static void random_runs_come_back(void **state)
+TEST(random_runs_come_back)
 {
-    (void)state;
     sp_prng prng;
     host_device device;
     sp_model models[] = {host_llama(), host_gpt()};
@@ -156,9 +155,8 @@ static void random_runs_come_back(void **state)
 }
 
 // A step with what only some plans have: copies to host memory, shares of a vocabulary.
-static void copies_and_shares_come_back(void **state)
+TEST(copies_and_shares_come_back)
 {
-    (void)state;
     const sp_capability cases[] = {SP_CAP_OFFLOAD, SP_CAP_VOCAB_PARALLEL, SP_CAP_DP_MERGE,
                                    SP_CAP_PAIRS};
     host_device device;
@@ -200,9 +198,8 @@ static json_t *good_document(host_device *device, random_plan *r, int layers[HOS
     return document;
 }
 
-static void wrong_results_are_refused(void **state)
+TEST(wrong_results_are_refused)
 {
-    (void)state;
     static const struct {
         const char *path, *value, *says;
     } cases[] = {
@@ -261,9 +258,8 @@ static void wrong_results_are_refused(void **state)
 }
 
 // Failures keep status and reason, and have no batches.
-static void failures_come_back(void **state)
+TEST(failures_come_back)
 {
-    (void)state;
     sp_prng prng;
     host_device device;
     random_plan r;
@@ -297,9 +293,8 @@ static void failures_come_back(void **state)
 }
 
 // A loss that is no number is none in a document.
-static void lost_losses(void **state)
+TEST(lost_losses)
 {
-    (void)state;
     host_device device;
     random_plan r;
     int layers[HOST_STAGES];
@@ -315,13 +310,3 @@ static void lost_losses(void **state)
     random_plan_fini(&r);
     host_close(&device);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(random_runs_come_back),
-    cmocka_unit_test(copies_and_shares_come_back),
-    cmocka_unit_test(wrong_results_are_refused),
-    cmocka_unit_test(failures_come_back),
-    cmocka_unit_test(lost_losses),
-};
-
-SP_TEST_MAIN(tests)

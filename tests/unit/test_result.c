@@ -139,9 +139,8 @@ static double real(const json_t *object, const char *key)
     return json_number_value(value);
 }
 
-static void ratios_are_of_sums(void **state)
+TEST(ratios_are_of_sums)
 {
-    (void)state;
     sp_result r = described();
     add_both(&r);
     assert_close(sp_result_iteration_ms(&r), (120.0 + 50.0) / 2.0);
@@ -179,9 +178,8 @@ static void ratios_are_of_sums(void **state)
     sp_result_fini(&r);
 }
 
-static void memory_is_the_maximum(void **state)
+TEST(memory_is_the_maximum)
 {
-    (void)state;
     sp_result r = described();
     add_both(&r);
     assert_int_equal(r.peak_bytes, 9);
@@ -209,9 +207,8 @@ static void memory_is_the_maximum(void **state)
     sp_result_fini(&r);
 }
 
-static void breakdown_adds_up(void **state)
+TEST(breakdown_adds_up)
 {
-    (void)state;
     sp_result r = described();
     add_both(&r);
     json_t *json = sp_result_json(&r, false);
@@ -238,9 +235,8 @@ static void breakdown_adds_up(void **state)
 }
 
 // A limit that is reached is kept; one byte less is not.
-static void out_of_memory(void **state)
+TEST(out_of_memory)
 {
-    (void)state;
     sp_result r = described();
     add_both(&r);
     assert_false(sp_result_is_oom(&r));
@@ -322,9 +318,8 @@ static void assert_keys(const json_t *object, const char *const *keys)
 }
 
 // The peak of the largest rank: null until it is known, then what it was given.
-static void peak_memory_is_listed(void **state)
+TEST(peak_memory_is_listed)
 {
-    (void)state;
     sp_result r = described();
     add_both(&r);
     json_t *json = sp_result_json(&r, false);
@@ -362,9 +357,8 @@ static void peak_memory_is_listed(void **state)
 
 // A limit of 1000 bytes: comfortable up to 900, tight up to 1000, and no step of more fits. Where
 // PyTorch's count is known it says how tight a step is, never that a step is out of memory.
-static void fits_by_peak_and_limit(void **state)
+TEST(fits_by_peak_and_limit)
 {
-    (void)state;
     static const struct {
         int64_t peak, reserved_peak, margin;
         const char *fits;
@@ -400,9 +394,8 @@ static void fits_by_peak_and_limit(void **state)
 }
 
 // Every micro-batch of a rank waits, where the step does not fit well, once for each batch.
-static void tight_steps_wait(void **state)
+TEST(tight_steps_wait)
 {
-    (void)state;
     for (int64_t peak = 850; peak <= 1050; peak += 50) {
         sp_result r = described();
         r.memory_limit_bytes = 1000;
@@ -421,9 +414,8 @@ static void tight_steps_wait(void **state)
     }
 }
 
-static void error_of_the_profile_is_told(void **state)
+TEST(error_of_the_profile_is_told)
 {
-    (void)state;
     static const char *const error_keys[] = {"median", "p90", "bias", "steps", "scope", NULL};
     sp_result r = described();
     add_both(&r);
@@ -452,9 +444,8 @@ static void error_of_the_profile_is_told(void **state)
     sp_result_fini(&r);
 }
 
-static void keys_are_the_documented_ones(void **state)
+TEST(keys_are_the_documented_ones)
 {
-    (void)state;
     sp_result r = described();
     add_both(&r);
     json_t *json = sp_result_json(&r, false);
@@ -477,9 +468,8 @@ static void keys_are_the_documented_ones(void **state)
     sp_result_fini(&r);
 }
 
-static void empty_result_is_all_null(void **state)
+TEST(empty_result_is_all_null)
 {
-    (void)state;
     json_t *json = sp_result_json_empty();
     assert_non_null(json);
     assert_keys(json, result_keys);
@@ -495,9 +485,8 @@ static void empty_result_is_all_null(void **state)
 
 // Uniform costs know no tokens, no FLOPs, no bytes and (here) no bound: null, and no key is lost.
 // jansson refuses to build a NaN, which would drop the key.
-static void undefined_figures_are_null(void **state)
+TEST(undefined_figures_are_null)
 {
-    (void)state;
     static const char *const undefined[] = {"strategy",
                                             "tokens_per_s",
                                             "tokens_per_gpu_s",
@@ -553,9 +542,8 @@ static void undefined_figures_are_null(void **state)
     sp_result_fini(&r);
 }
 
-static void warnings_are_said_once(void **state)
+TEST(warnings_are_said_once)
 {
-    (void)state;
     sp_warnings w = {0};
     for (int i = 0; i < SP_WARNINGS; i++) {
         sp_warnings_add(&w, "warning %d", i);
@@ -568,20 +556,3 @@ static void warnings_are_said_once(void **state)
     assert_int_equal(w.count, SP_WARNINGS);
     assert_string_equal(w.text[SP_WARNINGS - 1], "and further warnings");
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(ratios_are_of_sums),
-    cmocka_unit_test(memory_is_the_maximum),
-    cmocka_unit_test(breakdown_adds_up),
-    cmocka_unit_test(out_of_memory),
-    cmocka_unit_test(peak_memory_is_listed),
-    cmocka_unit_test(fits_by_peak_and_limit),
-    cmocka_unit_test(tight_steps_wait),
-    cmocka_unit_test(error_of_the_profile_is_told),
-    cmocka_unit_test(keys_are_the_documented_ones),
-    cmocka_unit_test(empty_result_is_all_null),
-    cmocka_unit_test(undefined_figures_are_null),
-    cmocka_unit_test(warnings_are_said_once),
-};
-
-SP_TEST_MAIN(tests)

@@ -19,9 +19,8 @@ static sp_status note_row(void *context, size_t row, sp_error *err)
     return r->fails[row] ? sp_error_set(err, SP_ERR_CONTENT, "row %zu", row) : SP_OK;
 }
 
-static void every_wanted_row_once(void **state)
+TEST(every_wanted_row_once)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 1);
     for (int threads = 0; threads <= 5; threads++) {
@@ -43,9 +42,8 @@ static void every_wanted_row_once(void **state)
 }
 
 // Also with more threads than rows, and for rows that are not wanted.
-static void first_failure_counts(void **state)
+TEST(first_failure_counts)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 2);
     for (int trial = 0; trial < 300; trial++) {
@@ -71,15 +69,7 @@ static void first_failure_counts(void **state)
     }
 }
 
-static void no_rows(void **state)
+TEST(no_rows)
 {
-    (void)state;
     assert_int_equal(sp_rows_work(0, NULL, 4, note_row, NULL, NULL), SP_OK);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_wanted_row_once),
-    cmocka_unit_test(first_failure_counts),
-    cmocka_unit_test(no_rows),
-};
-SP_TEST_MAIN(tests)

@@ -96,9 +96,8 @@ static void assert_no_worse(const sp_i_best_shape *a, const sp_i_best_shape *b)
 
 // Without trials the first shapes are all there is. Regrouped backward packs come on top of the
 // best equal ones.
-static void more_search_is_no_worse(void **state)
+TEST(more_search_is_no_worse)
 {
-    (void)state;
     static search_case c;
     sp_prng prng;
     sp_prng_seed(&prng, 113);
@@ -130,9 +129,8 @@ static void more_search_is_no_worse(void **state)
 
 // What is found is what was scored, and the same when it is searched again, by a scorer that has
 // seen other packs.
-static void found_shapes_are_as_predicted(void **state)
+TEST(found_shapes_are_as_predicted)
 {
-    (void)state;
     static search_case c;
     sp_prng prng;
     sp_prng_seed(&prng, 127);
@@ -157,9 +155,8 @@ static void found_shapes_are_as_predicted(void **state)
     case_fini(&c);
 }
 
-static void switches_bind_the_shape(void **state)
+TEST(switches_bind_the_shape)
 {
-    (void)state;
     static search_case c;
     sp_prng prng;
     sp_prng_seed(&prng, 131);
@@ -194,9 +191,8 @@ static void switches_bind_the_shape(void **state)
 }
 
 // A deadline in the past: the first shapes, which is less than all of them, and a whole packing.
-static void time_that_has_run_out(void **state)
+TEST(time_that_has_run_out)
 {
-    (void)state;
     static search_case c;
     sp_prng prng;
     sp_prng_seed(&prng, 137);
@@ -221,9 +217,8 @@ static void time_that_has_run_out(void **state)
     case_fini(&c);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     static search_case c;
     sp_prng prng;
     sp_prng_seed(&prng, 139);
@@ -247,11 +242,3 @@ static void allocation_failures(void **state)
     }
     case_fini(&c);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(more_search_is_no_worse), cmocka_unit_test(found_shapes_are_as_predicted),
-    cmocka_unit_test(switches_bind_the_shape), cmocka_unit_test(time_that_has_run_out),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

@@ -95,9 +95,8 @@ enum { STRATEGIES = sizeof strategies / sizeof strategies[0] };
 #define AMONG "[300, 40, 9000, 500, 20, 700, 60, 9000]"
 
 // The batch holds the sample twice, and much else; the step that is compared with holds it alone.
-static void bytes_are_those_of_the_sample_alone(void **state)
+TEST(bytes_are_those_of_the_sample_alone)
 {
-    (void)state;
     for (int k = 0; k < STRATEGIES; k++) {
         for (int s = 0; s < SETTINGS; s++) {
             bool brings = sp_strategy_find(strategies[k].kind)->schedule != SP_SCHEDULE_KINDS;
@@ -125,9 +124,8 @@ static void bytes_are_those_of_the_sample_alone(void **state)
 }
 
 // bytescale puts a sample on as few ranks, a power of two, as hold it.
-static void bytes_of_merged_ranks(void **state)
+TEST(bytes_of_merged_ranks)
 {
-    (void)state;
     for (int pp = 1; pp <= 4; pp *= 2) {
         char parallel[64];
         snprintf(parallel, sizeof parallel, "'dp': 4, 'pp': %d", pp);
@@ -202,9 +200,8 @@ static bool is_oom_at(const char *kind, const setting *s, double limit_gib, cons
 }
 
 // The stated limit holds the sample, for every strategy; one per cent less does not.
-static void the_stated_limit_is_enough(void **state)
+TEST(the_stated_limit_is_enough)
 {
-    (void)state;
     const setting plain = {"'dp': 2, 'pp': 2", "1f1b", "'recompute': 'none'"};
     for (int k = 0; sp_strategy_names[k] != NULL; k++) {
         char first[SP_WARNING_TEXT];
@@ -225,9 +222,8 @@ static void the_stated_limit_is_enough(void **state)
 }
 
 // The parts add up to what is needed, each rounded to two places.
-static void parts_add_up(void **state)
+TEST(parts_add_up)
 {
-    (void)state;
     char text[SP_WARNING_TEXT];
     sp_oom_diagnosis s = {.limit_bytes = (int64_t)80 << 30,
                           .id = 17,
@@ -258,9 +254,8 @@ static void parts_add_up(void **state)
 }
 
 // As long as texts get: cut, not overrun.
-static void the_longest_text_has_room(void **state)
+TEST(the_longest_text_has_room)
 {
-    (void)state;
     char text[SP_WARNING_TEXT];
     sp_oom_diagnosis s = {.limit_bytes = (int64_t)1 << 50,
                           .id = INT64_MAX,
@@ -282,9 +277,8 @@ static void the_longest_text_has_room(void **state)
 // ---- the whole result ----
 
 // Where every sample fits by itself, the plan holds too many: the text says what both need.
-static void the_plan_alone_is_too_much(void **state)
+TEST(the_plan_alone_is_too_much)
 {
-    (void)state;
     const setting plain = {"'dp': 1, 'pp': 4", "gpipe", "'recompute': 'none'"};
     char text[SP_WARNING_TEXT];
     char again[SP_WARNING_TEXT];
@@ -300,9 +294,8 @@ static void the_plan_alone_is_too_much(void **state)
 }
 
 // One line for all batches, whichever of them has the sample.
-static void the_worst_batch_is_named(void **state)
+TEST(the_worst_batch_is_named)
 {
-    (void)state;
     static const char *const lengths[] = {"[9000, 100, 7000, 200, 8000, 300]",
                                           "[7000, 100, 8000, 200, 9000, 300]",
                                           "[7000, 100, 9000, 200, 8000, 300]"};
@@ -329,9 +322,8 @@ static void the_worst_batch_is_named(void **state)
 }
 
 // What is asked for the answer does not show in the figures: only oom and the warning differ.
-static void nothing_else_changes(void **state)
+TEST(nothing_else_changes)
 {
-    (void)state;
     const setting plain = {"'dp': 2, 'pp': 2", "1f1b", "'recompute': 'none'"};
     char text[RUN_TEXT];
     scenario_run tight;
@@ -354,9 +346,8 @@ static void nothing_else_changes(void **state)
     run_fini(&wide);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     static const char *const kinds[] = {"packed", "chunkflow", "dynapipe"};
     const setting plain = {"'dp': 2, 'pp': 2", "1f1b", "'recompute': 'none', 'limit_gib': 0.1"};
     for (int k = 0; k < 3; k++) {
@@ -384,17 +375,3 @@ static void allocation_failures(void **state)
         run_fini(&r);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(bytes_are_those_of_the_sample_alone),
-    cmocka_unit_test(bytes_of_merged_ranks),
-    cmocka_unit_test(the_stated_limit_is_enough),
-    cmocka_unit_test(parts_add_up),
-    cmocka_unit_test(the_longest_text_has_room),
-    cmocka_unit_test(the_plan_alone_is_too_much),
-    cmocka_unit_test(the_worst_batch_is_named),
-    cmocka_unit_test(nothing_else_changes),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

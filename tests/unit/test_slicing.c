@@ -112,9 +112,8 @@ static void assert_mirrored(const sp_packing *packing, int n)
 
 // Tokens, padding and causal pairs of every row stay what they were; without padding cut k lies at
 // floor(tokens * k / n).
-static void random_rows_of_equal_tokens(void **state)
+TEST(random_rows_of_equal_tokens)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 71);
     for (int round = 0; round < 300; round++) {
@@ -165,9 +164,8 @@ static void one_row(const int64_t *tokens, const int64_t *computed, size_t count
 
 // One sample: linear a and attention d per pair, so cut k solves a x + d x^2/2 = share k of the
 // whole (Seq1F1B, uniform_comp). The cut is the token below.
-static void equal_flops_solve_the_quadratic(void **state)
+TEST(equal_flops_solve_the_quadratic)
 {
-    (void)state;
     sp_model model;
     assert_int_equal(sp_model_builtin("llama-7b", &model, NULL), SP_OK);
     double a = sp_model_layer_linear_flops_per_token(&model);
@@ -194,9 +192,8 @@ static void equal_flops_solve_the_quadratic(void **state)
 
 // Rows of several samples: the FLOPs of each slice are the share of the row up to one token at
 // either cut.
-static void equal_flops_of_random_rows(void **state)
+TEST(equal_flops_of_random_rows)
 {
-    (void)state;
     sp_model model;
     assert_int_equal(sp_model_builtin("llama-7b", &model, NULL), SP_OK);
     double a = sp_model_layer_linear_flops_per_token(&model);
@@ -227,9 +224,8 @@ static void equal_flops_of_random_rows(void **state)
 
 // Padding stays with the last token of its sample: cuts inside it move to its end, and every slice
 // keeps a token.
-static void padding_is_not_cut(void **state)
+TEST(padding_is_not_cut)
 {
-    (void)state;
     static const int64_t lone_tokens[] = {10};
     static const int64_t lone_computed[] = {100};
     static const int64_t lone_slices[] = {7, 1, 1, 91};
@@ -254,9 +250,8 @@ static void padding_is_not_cut(void **state)
     sp_packing_fini(&r.packing);
 }
 
-static void short_rows_are_infeasible(void **state)
+TEST(short_rows_are_infeasible)
 {
-    (void)state;
     static const int64_t tokens[] = {3, 2};
     rows r;
     sp_error err = {0};
@@ -341,9 +336,8 @@ static void assert_consistent(const sp_terapipe_problem *p, const sp_terapipe_sl
     assert_int_equal(slices->total_ns, sum + (p->stages - 1) * longest);
 }
 
-static void terapipe_against_exhaustive_search(void **state)
+TEST(terapipe_against_exhaustive_search)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 73);
     for (int round = 0; round < 400; round++) {
@@ -381,9 +375,8 @@ static void terapipe_against_exhaustive_search(void **state)
 
 // TeraPipe, section 3.3: with attention the slices get shorter towards the end, so that none is
 // much longer in time; one stage takes the whole sequence at once.
-static void terapipe_slices_shrink(void **state)
+TEST(terapipe_slices_shrink)
 {
-    (void)state;
     quadratic q = {.fixed_ns = 50000, .token_ns = 1000, .pair_ns = 1};
     sp_terapipe_problem p = {
         .tokens = 2048, .granularity = 32, .stages = 24, .time = quadratic_ns, .context = &q};
@@ -431,9 +424,8 @@ static int64_t forward_ns(const sp_pack_list *list, size_t first, size_t count, 
 
 // TeraPipe's slices of random rows: schedulable, and the forward pass sum t + (K-1) max t of no
 // equal cut is shorter (by more than the tolerance and one grid step).
-static void shortest_slices_of_random_rows(void **state)
+TEST(shortest_slices_of_random_rows)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 77);
     for (int round = 0; round < 20; round++) {
@@ -469,9 +461,8 @@ static void shortest_slices_of_random_rows(void **state)
     }
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     static const int64_t tokens[] = {30, 20};
     rows r;
     one_row(tokens, tokens, 2, &r);
@@ -498,17 +489,3 @@ static void allocation_failures(void **state)
         sp_terapipe_slices_fini(&slices);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(random_rows_of_equal_tokens),
-    cmocka_unit_test(equal_flops_solve_the_quadratic),
-    cmocka_unit_test(equal_flops_of_random_rows),
-    cmocka_unit_test(padding_is_not_cut),
-    cmocka_unit_test(short_rows_are_infeasible),
-    cmocka_unit_test(terapipe_against_exhaustive_search),
-    cmocka_unit_test(terapipe_slices_shrink),
-    cmocka_unit_test(shortest_slices_of_random_rows),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

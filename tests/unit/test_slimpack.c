@@ -118,15 +118,13 @@ static void no_slower_than(int context)
     }
 }
 
-static void wikipedia_at_64k(void **state)
+TEST(wikipedia_at_64k)
 {
-    (void)state;
     no_slower_than(65536);
 }
 
-static void wikipedia_at_256k(void **state)
+TEST(wikipedia_at_256k)
 {
-    (void)state;
     no_slower_than(262144);
 }
 
@@ -136,9 +134,8 @@ static void wikipedia_at_256k(void **state)
 
 #define EIGHT(x) x ", " x ", " x ", " x ", " x ", " x ", " x ", " x
 
-static void equal_input_equal_plan(void **state)
+TEST(equal_input_equal_plan)
 {
-    (void)state;
     static char text[2][PLAN_BYTES];
     const char *scenario =
         TINY(2, 2, "60000, 3000, 200, 900, 40, 7000, 512, 100, 90, 2048, 1, 15000", "");
@@ -155,9 +152,8 @@ static void equal_input_equal_plan(void **state)
 }
 
 // A sample beyond a rank's share of the work is run by several, and no other is.
-static void an_outlier_merges_ranks(void **state)
+TEST(an_outlier_merges_ranks)
 {
-    (void)state;
     for (int i = 0; i < KINDS; i++) {
         finding f = {0};
         iteration_ms(kinds[i], TINY(4, 2, "200000, " EIGHT("500") ", " EIGHT("500"), ""), &f);
@@ -172,9 +168,8 @@ static void an_outlier_merges_ranks(void **state)
     }
 }
 
-static void edges(void **state)
+TEST(edges)
 {
-    (void)state;
     static const char *const scenarios[] = {
         TINY(1, 1, "1", ""),
         TINY(1, 1, "40000", ""),
@@ -195,9 +190,8 @@ static void edges(void **state)
 }
 
 // One stage has nothing to wait for: the fewest packs, and the time of their work.
-static void one_stage_has_no_bubbles(void **state)
+TEST(one_stage_has_no_bubbles)
 {
-    (void)state;
     scenario_run r;
     run_good(TINY(1, 1, EIGHT("1000"), "") ", 'strategy': {'kind': 'slimpack'}}", &run_verified,
              &r);
@@ -207,9 +201,8 @@ static void one_stage_has_no_bubbles(void **state)
 
 // More activations than any packing can hold: the fastest of what was tried, and the step says that
 // it is out of memory.
-static void what_fits_nowhere_is_out_of_memory(void **state)
+TEST(what_fits_nowhere_is_out_of_memory)
 {
-    (void)state;
     for (int i = 0; i < KINDS; i++) {
         char text[RUN_TEXT] = "";
         put_json(text,
@@ -223,9 +216,8 @@ static void what_fits_nowhere_is_out_of_memory(void **state)
     }
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     for (int i = 0; i < KINDS; i++) {
         sp_error err;
         sp_scenario scenario;
@@ -251,16 +243,3 @@ static void allocation_failures(void **state)
         sp_scenario_fini(&scenario);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(wikipedia_at_64k),
-    cmocka_unit_test(wikipedia_at_256k),
-    cmocka_unit_test(equal_input_equal_plan),
-    cmocka_unit_test(an_outlier_merges_ranks),
-    cmocka_unit_test(edges),
-    cmocka_unit_test(one_stage_has_no_bubbles),
-    cmocka_unit_test(what_fits_nowhere_is_out_of_memory),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

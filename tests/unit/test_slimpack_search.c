@@ -81,9 +81,8 @@ static void assert_same_list(const sp_pack_list *a, const sp_pack_list *b)
     }
 }
 
-static void same_plan_for_any_threads(void **state)
+TEST(same_plan_for_any_threads)
 {
-    (void)state;
     static const int threads[] = {2, 5};
     const char *scenario =
         "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 4, 'pp': 4, 'dp': 6}, "
@@ -105,9 +104,8 @@ static void same_plan_for_any_threads(void **state)
 }
 
 // On one rank all samples are the same for both; regrouping comes on top of the best equal packs.
-static void asymmetric_is_predicted_no_slower(void **state)
+TEST(asymmetric_is_predicted_no_slower)
 {
-    (void)state;
     for (int seed = 1; seed <= 4; seed++) {
         char text[RUN_TEXT] = "";
         planned symmetric;
@@ -139,9 +137,8 @@ static void plan_with(const char *layout, const char *lengths, const char *strat
     plan(text, true, false, 1, p);
 }
 
-static void slices_switched_off(void **state)
+TEST(slices_switched_off)
 {
-    (void)state;
     planned p;
     plan_with("'pp': 2, 'dp': 2", MIXED, "", &p);
     assert_true(p.packing.forward.slice_count > p.batches.batch[0].count);
@@ -151,9 +148,8 @@ static void slices_switched_off(void **state)
     planned_fini(&p);
 }
 
-static void slices_of_stated_tokens(void **state)
+TEST(slices_of_stated_tokens)
 {
-    (void)state;
     planned p;
     plan_with("'pp': 2", MIXED, ", 'slice_tokens': 1000, 'asymmetric': false", &p);
     assert_true(p.packing.forward.slice_count > p.batches.batch[0].count);
@@ -161,9 +157,8 @@ static void slices_of_stated_tokens(void **state)
     planned_fini(&p);
 }
 
-static void asymmetry_switched_off(void **state)
+TEST(asymmetry_switched_off)
 {
-    (void)state;
     planned p;
     plan_with("'pp': 2, 'dp': 2", MIXED, ", 'asymmetric': false", &p);
     const sp_pack_list *forward = &p.packing.forward;
@@ -183,9 +178,8 @@ static void asymmetry_switched_off(void **state)
 }
 
 // Without tapers packs end within a sample of equal shares.
-static void taper_switched_off(void **state)
+TEST(taper_switched_off)
 {
-    (void)state;
     char lengths[RUN_TEXT] = "";
     for (int i = 0; i < 192; i++) {
         put_json(lengths, "%s%d", i > 0 ? ", " : "", 400 + 37 * i % 100);
@@ -207,9 +201,8 @@ static void taper_switched_off(void **state)
     }
 }
 
-static void merging_switched_off(void **state)
+TEST(merging_switched_off)
 {
-    (void)state;
     for (int merge = 0; merge < 2; merge++) {
         planned p;
         size_t merged = 0;
@@ -233,9 +226,8 @@ static void merging_switched_off(void **state)
 
 // Every rank gets its share of the time, and the plan is whole. Another's work on the machine is
 // not counted.
-static void time_limits_are_kept(void **state)
+TEST(time_limits_are_kept)
 {
-    (void)state;
     static const int limits_ms[] = {20, 300, 1000};
     for (size_t i = 0; i < sizeof limits_ms / sizeof limits_ms[0]; i++) {
         char text[RUN_TEXT] = "";
@@ -255,9 +247,8 @@ static void time_limits_are_kept(void **state)
 }
 
 // Where split backwards do not fit and whole ones are searched as well, in one and the same time.
-static void time_limits_hold_for_both_searches(void **state)
+TEST(time_limits_hold_for_both_searches)
 {
-    (void)state;
     sp_error err = {0};
     sp_scenario scenario;
     sp_batches batches;
@@ -290,17 +281,3 @@ static void time_limits_hold_for_both_searches(void **state)
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(same_plan_for_any_threads),
-    cmocka_unit_test(asymmetric_is_predicted_no_slower),
-    cmocka_unit_test(slices_switched_off),
-    cmocka_unit_test(slices_of_stated_tokens),
-    cmocka_unit_test(asymmetry_switched_off),
-    cmocka_unit_test(taper_switched_off),
-    cmocka_unit_test(merging_switched_off),
-    cmocka_unit_test(time_limits_are_kept),
-    cmocka_unit_test(time_limits_hold_for_both_searches),
-};
-
-SP_TEST_MAIN(tests)

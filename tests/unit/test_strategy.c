@@ -72,9 +72,8 @@ static void assert_lossless(const sp_packing *packing, const sp_batch *batch, in
     assert_int_equal(packing->backward.count, 0);
 }
 
-static void every_strategy_is_lossless(void **state)
+TEST(every_strategy_is_lossless)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 17);
     int64_t ids[MOST_SAMPLES];
@@ -105,9 +104,8 @@ static size_t rows_of(const char *kind, const sp_batch *batch, int64_t context)
 
 // First-fit decreasing: at most 11/9 OPT + 6/9 (Dosa 2007) with OPT >= tokens / context; next-fit:
 // fewer than 2 OPT; padded: one row a sample.
-static void row_counts_within_bounds(void **state)
+TEST(row_counts_within_bounds)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 23);
     int64_t ids[MOST_SAMPLES];
@@ -149,9 +147,8 @@ static size_t exhaustive_rows(const int64_t *tokens, size_t n, int64_t context, 
 }
 
 // Tiny cases against the optimum by exhaustive search.
-static void ffd_against_optimum(void **state)
+TEST(ffd_against_optimum)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 29);
     for (int round = 0; round < 60; round++) {
@@ -170,9 +167,8 @@ static void ffd_against_optimum(void **state)
 }
 
 // Longest first, and the padding of a padded row: to the context, or to the micro-batch's longest.
-static void order_and_padding(void **state)
+TEST(order_and_padding)
 {
-    (void)state;
     int64_t ids[] = {0, 1, 2, 3};
     int64_t tokens[] = {10, 40, 20, 30};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 4, .total_tokens = 100};
@@ -201,18 +197,16 @@ static void order_and_padding(void **state)
     sp_packing_fini(&packing);
 }
 
-static void unknown_strategy_gets_a_hint(void **state)
+TEST(unknown_strategy_gets_a_hint)
 {
-    (void)state;
     sp_error err = {0};
     assert_int_equal(sp_strategy_check("pakced", "s.json", &err), SP_ERR_CONTENT);
     assert_non_null(strstr(err.message[0], "did you mean \"packed\"?"));
     assert_int_equal(sp_strategy_check("ffd", "s.json", NULL), SP_OK);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     int64_t ids[] = {0, 1, 2};
     int64_t tokens[] = {10, 40, 20};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 3, .total_tokens = 70};
@@ -232,11 +226,3 @@ static void allocation_failures(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_strategy_is_lossless),   cmocka_unit_test(row_counts_within_bounds),
-    cmocka_unit_test(ffd_against_optimum),          cmocka_unit_test(order_and_padding),
-    cmocka_unit_test(unknown_strategy_gets_a_hint), cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

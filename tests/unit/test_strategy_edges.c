@@ -183,67 +183,57 @@ static void run_all(const char *workload)
 #define FOUR(x) x ", " x ", " x ", " x
 #define SIXTEEN(x) FOUR(FOUR(x))
 
-static void one_sample(void **state)
+TEST(one_sample)
 {
-    (void)state;
     run_all("'lengths': [5000], 'samples_per_batch': 1");
 }
 
-static void one_token(void **state)
+TEST(one_token)
 {
-    (void)state;
     run_all("'lengths': [1], 'samples_per_batch': 1");
 }
 
-static void equal_samples(void **state)
+TEST(equal_samples)
 {
-    (void)state;
     run_all("'lengths': [" SIXTEEN("1000") "]");
 }
 
 // Rows as long as one sample, and so long that all fit one.
-static void equal_samples_in_rows(void **state)
+TEST(equal_samples_in_rows)
 {
-    (void)state;
     run_all("'lengths': [" SIXTEEN("1000") "], 'context': 1000");
     run_all("'lengths': [" SIXTEEN("1000") "], 'context': 20000");
 }
 
-static void tiny_samples(void **state)
+TEST(tiny_samples)
 {
-    (void)state;
     run_all("'lengths': [" FOUR("1, 8, 2, 7, 3, 6, 4, 5") "]");
     run_all("'lengths': [" SIXTEEN("1") "], 'context': 16");
 }
 
-static void one_giant(void **state)
+TEST(one_giant)
 {
-    (void)state;
     run_all("'lengths': [" FOUR("60, 40, 30, 70, 50") ", 50000, " FOUR("45, 55") "]");
 }
 
-static void fewer_samples_than_ranks(void **state)
+TEST(fewer_samples_than_ranks)
 {
-    (void)state;
     run_all("'lengths': [900, 4000]");
 }
 
-static void a_batch_of_one_token_rows(void **state)
+TEST(a_batch_of_one_token_rows)
 {
-    (void)state;
     run_all("'lengths': [3, 1, 2], 'context': 3");
 }
 
 // A last batch after an uneven one, and a batch that begins the list again.
-static void several_batches(void **state)
+TEST(several_batches)
 {
-    (void)state;
     run_all("'lengths': [5000, 1, 1, 1, 30, 700, 20], 'samples_per_batch': 3, 'batches': 4");
 }
 
-static void other_schedules(void **state)
+TEST(other_schedules)
 {
-    (void)state;
     static const char *const workloads[] = {
         "'lengths': [5000]", "'lengths': [9000, 40, 30, 70, 50, 300]",
         "'lengths': [" FOUR("1, 8, 2, 7, 3, 6, 4, 5") "]", "'lengths': [900, 4000]"};
@@ -263,9 +253,8 @@ static void other_schedules(void **state)
 }
 
 // Few samples of any length on any layout, seldom more than ranks.
-static void random_batches(void **state)
+TEST(random_batches)
 {
-    (void)state;
     static const int sizes[] = {1, 2, 3, 4, 8};
     int rounds = getenv("SP_EDGE_ROUNDS") != NULL ? atoi(getenv("SP_EDGE_ROUNDS")) : 400;
     sp_prng prng;
@@ -308,9 +297,8 @@ static void random_batches(void **state)
 
 // ---- settings of strategies at their edges ----
 
-static void settings_at_their_edges(void **state)
+TEST(settings_at_their_edges)
 {
-    (void)state;
     static const struct {
         const char *kind, *settings;
         bool may_refuse;
@@ -345,9 +333,8 @@ static void settings_at_their_edges(void **state)
 }
 
 // More rows to a micro-batch than there are.
-static void microbatches_larger_than_the_batch(void **state)
+TEST(microbatches_larger_than_the_batch)
 {
-    (void)state;
     for (int k = 0; sp_strategy_names[k] != NULL; k++) {
         char text[RUN_TEXT] = "";
         put_json(text,
@@ -362,9 +349,8 @@ static void microbatches_larger_than_the_batch(void **state)
 // ---- lengths that are no lengths, or too long ----
 
 // A sample of no tokens is refused where it stands, for every strategy: nothing has been packed.
-static void no_empty_samples(void **state)
+TEST(no_empty_samples)
 {
-    (void)state;
     static const int64_t tokens[] = {700, 0, 30};
     for (int k = 0; sp_strategy_names[k] != NULL; k++) {
         char text[RUN_TEXT];
@@ -398,9 +384,8 @@ static bool warned(const sp_result *result, const char *part)
 }
 
 // What is too long is left out before batches are formed, cut, or refused; the result says which.
-static void over_length(void **state)
+TEST(over_length)
 {
-    (void)state;
     for (int k = 0; sp_strategy_names[k] != NULL; k++) {
         for (size_t l = 0; l < sizeof plain_layouts / sizeof plain_layouts[0]; l++) {
             const char *workload = "'lengths': [900, 1001, 1000, 5000, 20], 'context': 1000, "
@@ -438,23 +423,3 @@ static void over_length(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_sample),
-    cmocka_unit_test(one_token),
-    cmocka_unit_test(equal_samples),
-    cmocka_unit_test(equal_samples_in_rows),
-    cmocka_unit_test(tiny_samples),
-    cmocka_unit_test(one_giant),
-    cmocka_unit_test(fewer_samples_than_ranks),
-    cmocka_unit_test(a_batch_of_one_token_rows),
-    cmocka_unit_test(several_batches),
-    cmocka_unit_test(other_schedules),
-    cmocka_unit_test(random_batches),
-    cmocka_unit_test(settings_at_their_edges),
-    cmocka_unit_test(microbatches_larger_than_the_batch),
-    cmocka_unit_test(no_empty_samples),
-    cmocka_unit_test(over_length),
-};
-
-SP_TEST_MAIN(tests)

@@ -61,9 +61,8 @@ static sp_status holds(const char *where, bool *value, sp_error *err)
     return status;
 }
 
-static void where_is_true_or_false(void **state)
+TEST(where_is_true_or_false)
 {
-    (void)state;
     static const struct {
         const char *text;
         bool value;
@@ -103,9 +102,8 @@ static void where_is_true_or_false(void **state)
     }
 }
 
-static void where_errors_name_the_character(void **state)
+TEST(where_errors_name_the_character)
 {
-    (void)state;
     static const struct {
         const char *text, *message;
     } cases[] = {
@@ -142,9 +140,8 @@ static void where_errors_name_the_character(void **state)
     }
 }
 
-static void where_bounds_nesting_and_length(void **state)
+TEST(where_bounds_nesting_and_length)
 {
-    (void)state;
     char text[SWEEP_WHERE_BYTES + 2];
     sp_error err;
     bool value = false;
@@ -239,9 +236,8 @@ static double random_expression(sp_prng *prng, int depth, bool truth, int binds,
     return apply(op, a, b);
 }
 
-static void where_agrees_with_an_independent_evaluation(void **state)
+TEST(where_agrees_with_an_independent_evaluation)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 20251);
     int trues = 0;
@@ -258,9 +254,8 @@ static void where_agrees_with_an_independent_evaluation(void **state)
     assert_in_range(trues, 500, 2500);
 }
 
-static void where_names_may_be_ambiguous(void **state)
+TEST(where_names_may_be_ambiguous)
 {
-    (void)state;
     sweep_spec spec;
     sp_error err;
     assert_int_equal(read_spec("{'base': {'a': {'kind': 1}, 'b': {'kind': 2}}, 'grid': {}, "
@@ -280,9 +275,8 @@ static void where_names_may_be_ambiguous(void **state)
 
 // ---- the grid ----
 
-static void spec_errors(void **state)
+TEST(spec_errors)
 {
-    (void)state;
     static const struct {
         const char *text;
         sp_status status;
@@ -318,9 +312,8 @@ static void spec_errors(void **state)
 }
 
 // Nine axes of ten values are a thousand million combinations.
-static void spec_bounds_the_combinations(void **state)
+TEST(spec_bounds_the_combinations)
 {
-    (void)state;
     char text[2048] = "{'base': {}, 'grid': {";
     for (int a = 0; a < 9; a++) {
         char axis[96];
@@ -335,9 +328,8 @@ static void spec_bounds_the_combinations(void **state)
 }
 
 // Points come as nested loops over the axes would give them, and none is missing or twice.
-static void points_are_those_of_nested_loops(void **state)
+TEST(points_are_those_of_nested_loops)
 {
-    (void)state;
     static const int tp[] = {1, 2, 4, 8};
     static const int pp[] = {1, 2, 3};
     static const int dp[] = {1, 2, 4, 8, 16};
@@ -377,9 +369,8 @@ static void points_are_those_of_nested_loops(void **state)
     sweep_spec_fini(&spec);
 }
 
-static void scenario_of_a_point_leaves_the_base_alone(void **state)
+TEST(scenario_of_a_point_leaves_the_base_alone)
 {
-    (void)state;
     static const int64_t digit[SWEEP_AXES] = {1, 0, 1};
     sweep_spec spec;
     must_read("{'base': {'model': 'm', 'parallel': {'tp': 3, 'dp': 5}, 'memory': null}, 'grid': "
@@ -407,9 +398,8 @@ static void scenario_of_a_point_leaves_the_base_alone(void **state)
 }
 
 // Objects as values: the condition sees what is inside them, and 1 for a missing tp.
-static void axes_may_hold_objects(void **state)
+TEST(axes_may_hold_objects)
 {
-    (void)state;
     sweep_spec spec;
     sp_error err;
     int64_t points = 0;
@@ -421,9 +411,8 @@ static void axes_may_hold_objects(void **state)
     sweep_spec_fini(&spec);
 }
 
-static void spec_survives_lack_of_memory(void **state)
+TEST(spec_survives_lack_of_memory)
 {
-    (void)state;
     for (long n = 0;; n++) {
         sweep_spec spec;
         sp_error err;
@@ -441,18 +430,3 @@ static void spec_survives_lack_of_memory(void **state)
         assert_int_equal(status, SP_ERR_NO_MEMORY);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(where_is_true_or_false),
-    cmocka_unit_test(where_errors_name_the_character),
-    cmocka_unit_test(where_bounds_nesting_and_length),
-    cmocka_unit_test(where_agrees_with_an_independent_evaluation),
-    cmocka_unit_test(where_names_may_be_ambiguous),
-    cmocka_unit_test(spec_errors),
-    cmocka_unit_test(spec_bounds_the_combinations),
-    cmocka_unit_test(points_are_those_of_nested_loops),
-    cmocka_unit_test(scenario_of_a_point_leaves_the_base_alone),
-    cmocka_unit_test(axes_may_hold_objects),
-    cmocka_unit_test(spec_survives_lack_of_memory),
-};
-SP_TEST_MAIN(tests)

@@ -39,9 +39,8 @@ static priced_case replicated(int zero)
 // ZeRO 0: all-reduce of fp32 gradients. 1: reduce-scatter and gather of bf16 parameters. 2: the
 // gradients are scattered in the step. 3: the parameters are gathered there too. From 1 on a rank
 // updates its share; a step's fixed host time stands with the optimizer.
-static void formulas(void **state)
+TEST(formulas)
 {
-    (void)state;
     for (int zero = 0; zero <= 3; zero++) {
         priced_step step;
         priced_case c = replicated(zero);
@@ -69,9 +68,8 @@ static void formulas(void **state)
 
 // Buckets of a chunk are equal, one a layer or as many as the limit asks for; without latency they
 // take as long as one reduction together, over all chunks of a rank. From ZeRO 2 on there are none.
-static void buckets(void **state)
+TEST(buckets)
 {
-    (void)state;
     for (int zero = 0; zero <= 3; zero++) {
         for (int limited = 0; limited < 2; limited++) {
             priced_step plain;
@@ -112,9 +110,8 @@ static void buckets(void **state)
 
 // One after the other each bucket pays its latency; bf16 gradients are half the bytes; what ZeRO 0
 // hides with `hide_gradient_all_reduce` ZeRO 1 does not.
-static void switches_of_the_reduction(void **state)
+TEST(switches_of_the_reduction)
 {
-    (void)state;
     for (int zero = 0; zero <= 1; zero++) {
         priced_step step;
         priced_case c = replicated(zero);
@@ -144,9 +141,8 @@ static void switches_of_the_reduction(void **state)
 
 // A tied table on two pipeline ranks is added up when the replicas' reduction is over, hidden or
 // not; on one rank it belongs to the first chunk alone.
-static void tied_tables(void **state)
+TEST(tied_tables)
 {
-    (void)state;
     priced_step hidden;
     priced_step plain;
     priced_case c = replicated(0);
@@ -184,9 +180,8 @@ static void tied_tables(void **state)
 // n buckets of G/n behind a last backward of C: the first is ready after C/n, the last at the end,
 // so that the step waits for max(G - C(n-1)/n, G/n). Without a limit on the buckets' size it is the
 // whole reduction, as without overlap.
-static void reduction_behind_the_last_backward(void **state)
+TEST(reduction_behind_the_last_backward)
 {
-    (void)state;
     static const double rates_gb_per_s[] = {1.0, 30.0, 100.0, 300.0, 3000.0};
     for (size_t i = 0; i < sizeof rates_gb_per_s / sizeof rates_gb_per_s[0]; i++) {
         for (int whole = 0; whole < 2; whole++) {
@@ -214,9 +209,8 @@ static void reduction_behind_the_last_backward(void **state)
 
 // The gather of ZeRO 1 behind the next step's first forward: at least the first bucket is waited
 // for, and what is longer than that forward's computation.
-static void gather_behind_the_first_forward(void **state)
+TEST(gather_behind_the_first_forward)
 {
-    (void)state;
     static const double rates_gb_per_s[] = {0.1, 3.0, 10.0, 30.0, 300.0};
     for (size_t i = 0; i < sizeof rates_gb_per_s / sizeof rates_gb_per_s[0]; i++) {
         priced_step step;
@@ -336,9 +330,8 @@ static double one_by_one_ns(const random_case *c, const sp_timeline *timeline, i
 
 // Against buckets simulated one by one; the exposed part is never negative, and is at most the
 // whole reduction.
-static void random_buckets(void **state)
+TEST(random_buckets)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 29);
     for (int round = 0; round < 200; round++) {
@@ -368,9 +361,8 @@ static void random_buckets(void **state)
 
 // Buckets of no time change nothing; the same reductions cost no less without overlap; folding
 // alike ranks changes no end.
-static void overlap_never_costs(void **state)
+TEST(overlap_never_costs)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 31);
     for (int round = 0; round < 100; round++) {
@@ -402,16 +394,3 @@ static void overlap_never_costs(void **state)
         random_case_fini(&c);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(formulas),
-    cmocka_unit_test(buckets),
-    cmocka_unit_test(switches_of_the_reduction),
-    cmocka_unit_test(tied_tables),
-    cmocka_unit_test(reduction_behind_the_last_backward),
-    cmocka_unit_test(gather_behind_the_first_forward),
-    cmocka_unit_test(random_buckets),
-    cmocka_unit_test(overlap_never_costs),
-};
-
-SP_TEST_MAIN(tests)

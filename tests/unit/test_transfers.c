@@ -134,9 +134,8 @@ static int64_t draw_stages(pipeline *s, sp_prng *prng, int m, bool level, bool s
 // all are alike: the slowest runs all its micro-batches, the others one each, before and after. No
 // cycle is slower: one through two neighbours takes D_i + D_j for two periods. (With the slowest
 // stage elsewhere its warm-up hides part of the others' micro-batch.)
-static void closed_form_of_1f1b(void **state)
+TEST(closed_form_of_1f1b)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 17);
     for (int round = 0; round < 400; round++) {
@@ -208,9 +207,8 @@ static int64_t recursion_ns(const pipeline *s, int m)
     return last_ns;
 }
 
-static void recursion_of_1f1b(void **state)
+TEST(recursion_of_1f1b)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 19);
     for (int round = 0; round < 300; round++) {
@@ -228,9 +226,8 @@ static void recursion_of_1f1b(void **state)
 // rank 0: F0 0-10 ... F1 13-23 ...            B0 46-66          B1 79-99
 // rank 1:            F0 13-23 B0 23-43 ... F1 46-56 B1 56-76 ...
 // Without blocking F1 of rank 0 starts at 10, of rank 1 at 43, and B1 ends at 96.
-static void two_stages_by_hand(void **state)
+TEST(two_stages_by_hand)
 {
-    (void)state;
     static const int64_t starts_ns[2][4] = {{0, 13, 46, 79}, {13, 23, 46, 56}};
     // B0 of rank 0 waits for its own send of F1 and for the gradient in flight.
     static const int64_t waits_ns[2][4] = {{0, 3, 6, 3}, {3, 0, 3, 0}};
@@ -258,9 +255,8 @@ static void two_stages_by_hand(void **state)
 // Every schedule, with splits, chunks, V placements, slices and pairs that run side by side: the
 // longest path agrees (inside simulate), waiting for sends never makes a step shorter and adds at
 // most all sends of all ranks, and sends of no time change nothing.
-static void all_schedules(void **state)
+TEST(all_schedules)
 {
-    (void)state;
     static const struct {
         sp_schedule_kind kind;
         int chunks, slices;
@@ -303,9 +299,8 @@ static void all_schedules(void **state)
 // Chunks on one rank hand over nothing: with one rank blocking changes nothing, and the bend of a V
 // placement costs no transfer. One micro-batch through the V of p ranks crosses 2(p-1) links each
 // way.
-static void chunks_of_one_rank(void **state)
+TEST(chunks_of_one_rank)
 {
-    (void)state;
     uniform_case u = {.kind = SP_SCHEDULE_V_MIN,
                       .pp = 1,
                       .dp = 1,
@@ -334,9 +329,8 @@ static void chunks_of_one_rank(void **state)
 }
 
 // Simulating alike data-parallel ranks once counts the same.
-static void folding(void **state)
+TEST(folding)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 23);
     for (int kinds = 1; kinds <= 3; kinds++) {
@@ -365,11 +359,3 @@ static void folding(void **state)
         sp_packing_fini(&packing);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(closed_form_of_1f1b), cmocka_unit_test(recursion_of_1f1b),
-    cmocka_unit_test(two_stages_by_hand),  cmocka_unit_test(all_schedules),
-    cmocka_unit_test(chunks_of_one_rank),  cmocka_unit_test(folding),
-};
-
-SP_TEST_MAIN(tests)

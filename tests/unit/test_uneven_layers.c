@@ -77,9 +77,8 @@ static int64_t rank_parameters(const sp_model *model, const sp_layout *layout, i
 }
 
 // 13,015,864,320 parameters: the count of the published weights of LLaMA 13B.
-static void parameters_add_up(void **state)
+TEST(parameters_add_up)
 {
-    (void)state;
     sp_model model = llama_13b();
     sp_prng prng;
     sp_prng_seed(&prng, 41);
@@ -104,9 +103,8 @@ static void parameters_add_up(void **state)
 
 // Ranks without embedding and head hold their layers and nothing else; one without layers holds the
 // table: 32000 * 5120.
-static void parameters_follow_the_layers(void **state)
+TEST(parameters_follow_the_layers)
 {
-    (void)state;
     sp_model model = llama_13b();
     static const int layers[] = {9, 12, 9, 10};
     static const int lean[] = {0, 20, 20, 0};
@@ -170,9 +168,8 @@ static void assert_near_ns(double value, double expected)
 
 // A layer of LLaMA 13B multiplies every token by Q, K, V and O (4 h^2) and by gate, up and down
 // (3 h f), 2 FLOPs a weight, and attends to half of n^2 pairs with 4 h FLOPs each.
-static void time_is_proportional_to_layers(void **state)
+TEST(time_is_proportional_to_layers)
 {
-    (void)state;
     sp_model model = llama_13b();
     static const int layers[] = {11, 7, 13, 9};
     const sp_layout layout = {
@@ -195,9 +192,8 @@ static void time_is_proportional_to_layers(void **state)
     }
 }
 
-static void activations_are_proportional_to_layers(void **state)
+TEST(activations_are_proportional_to_layers)
 {
-    (void)state;
     sp_model model = llama_13b();
     static const int layers[] = {11, 7, 13, 9};
     const sp_layout layout = {
@@ -214,9 +210,8 @@ static void activations_are_proportional_to_layers(void **state)
 }
 
 // Every stage another depth, 1 to 16 layers: each keeps its own cost.
-static void every_stage_may_differ(void **state)
+TEST(every_stage_may_differ)
 {
-    (void)state;
     sp_model model = llama_13b();
     int layers[16];
     for (int s = 0; s < 16; s++) {
@@ -316,9 +311,8 @@ static void describe(const char *kind, int pp, int chunks, const char *layers, c
              pp, chunks, layers, kind);
 }
 
-static void steps_wait_for_the_slowest_stage(void **state)
+TEST(steps_wait_for_the_slowest_stage)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 42);
     for (int round = 0; round < 30; round++) {
@@ -344,9 +338,8 @@ static void steps_wait_for_the_slowest_stage(void **state)
 
 // Where the forward of one stage outlasts a micro-batch's way down and up again through all stages
 // after it, that stage never waits once it has started: the bound is met.
-static void a_dominant_stage_sets_the_pace(void **state)
+TEST(a_dominant_stage_sets_the_pace)
 {
-    (void)state;
     for (int slow = 0; slow < 4; slow++) {
         int layers[4] = {2, 2, 2, 2};
         char text[TEXT];
@@ -362,9 +355,8 @@ static void a_dominant_stage_sets_the_pace(void **state)
 }
 
 // The same work in equal shares is what no share at all says.
-static void equal_shares_change_nothing(void **state)
+TEST(equal_shares_change_nothing)
 {
-    (void)state;
     static const char *const rest = "}, 'workload': {'uniform': 2048, 'samples_per_batch': 12}}";
     char text[TEXT];
     step stated;
@@ -383,9 +375,8 @@ static void equal_shares_change_nothing(void **state)
 
 // GPipe holds all micro-batches on every rank: of ranks without embedding and head, the one with
 // more layers has the higher peak.
-static void memory_follows_the_layers(void **state)
+TEST(memory_follows_the_layers)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 43);
     for (int round = 0; round < 10; round++) {
@@ -410,9 +401,8 @@ static void memory_follows_the_layers(void **state)
 // ---- documents ----
 
 // Plan and scenario are written, read, and simulated to the same nanosecond and byte.
-static void plans_round_trip(void **state)
+TEST(plans_round_trip)
 {
-    (void)state;
     static const struct {
         const char *kind, *shares;
         int chunks;
@@ -466,9 +456,8 @@ static int64_t derived_int(const json_t *derived, const char *key)
     return json_integer_value(value);
 }
 
-static void derived_facts_name_both_ends(void **state)
+TEST(derived_facts_name_both_ends)
 {
-    (void)state;
     sp_error err;
     sp_scenario scenario;
     const char *text =
@@ -482,9 +471,8 @@ static void derived_facts_name_both_ends(void **state)
     sp_scenario_fini(&scenario);
 }
 
-static void memory_may_run_out(void **state)
+TEST(memory_may_run_out)
 {
-    (void)state;
     const char *text = "{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': [11, 10, 10, "
                        "9]}, 'workload': {'uniform': 512}}";
     sp_status status = SP_ERR_NO_MEMORY;
@@ -508,9 +496,8 @@ static void memory_may_run_out(void **state)
 
 // ---- what takes equal shares alone ----
 
-static void closed_memory_formulas_need_equal_shares(void **state)
+TEST(closed_memory_formulas_need_equal_shares)
 {
-    (void)state;
     sp_model model = llama_13b();
     static const int uneven[] = {11, 10, 10, 9};
     static const int even[] = {10, 10, 10, 10};
@@ -532,9 +519,8 @@ static void closed_memory_formulas_need_equal_shares(void **state)
     assert_int_equal(sp_bytes_total(&bytes), sp_bytes_total(&plain));
 }
 
-static void the_exchange_needs_equal_shares(void **state)
+TEST(the_exchange_needs_equal_shares)
 {
-    (void)state;
     sp_error err;
     sp_scenario scenario;
     const char *uneven = "{'model': 'llama-13b', 'parallel': {'pp': 2, 'stage_layers': [21, 19]}, "
@@ -548,22 +534,3 @@ static void the_exchange_needs_equal_shares(void **state)
     succeed(even, read_scenario(even, &scenario, &err), &err);
     sp_scenario_fini(&scenario);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(parameters_add_up),
-    cmocka_unit_test(parameters_follow_the_layers),
-    cmocka_unit_test(time_is_proportional_to_layers),
-    cmocka_unit_test(activations_are_proportional_to_layers),
-    cmocka_unit_test(every_stage_may_differ),
-    cmocka_unit_test(steps_wait_for_the_slowest_stage),
-    cmocka_unit_test(a_dominant_stage_sets_the_pace),
-    cmocka_unit_test(equal_shares_change_nothing),
-    cmocka_unit_test(memory_follows_the_layers),
-    cmocka_unit_test(plans_round_trip),
-    cmocka_unit_test(derived_facts_name_both_ends),
-    cmocka_unit_test(memory_may_run_out),
-    cmocka_unit_test(closed_memory_formulas_need_equal_shares),
-    cmocka_unit_test(the_exchange_needs_equal_shares),
-};
-
-SP_TEST_MAIN(tests)

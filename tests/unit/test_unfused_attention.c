@@ -72,9 +72,8 @@ static double batch_s(bool backward, double matrices, double l, double keys)
 
 // Samples of one length in a row are one batch of GEMMs; another length between them, or another
 // context, makes a run of its own.
-static void runs_of_equal_segments(void **state)
+TEST(runs_of_equal_segments)
 {
-    (void)state;
     load((const char *[]){TILE_MODEL, NULL});
     pack_times_case of = case_of(2); // 8 heads on a rank
     const sp_slice slices[] = {{0, 0, 512, 512},    {1, 0, 512, 512}, {2, 0, 512, 512},
@@ -109,9 +108,8 @@ static void runs_of_equal_segments(void **state)
 }
 
 // Without a tile model the curve's rate, as one GEMM of all rows.
-static void flat_rate_counts_the_square(void **state)
+TEST(flat_rate_counts_the_square)
 {
-    (void)state;
     load((const char *[]){"memory.gb_per_s=1e12", NULL});
     pack_times_case of = case_of(1);
     sp_i_pack_time time;
@@ -144,9 +142,8 @@ static void added_by(const char *section, int count, int64_t tokens, double adde
 
 // Traffic per score is multiplied by factor * (keys / from)^growth, the keys held at `to` and at
 // one at least.
-static void score_traffic_grows_to_its_cap(void **state)
+TEST(score_traffic_grows_to_its_cap)
 {
-    (void)state;
     const struct {
         const char *section;
         int64_t tokens;
@@ -200,9 +197,8 @@ static void softmax_of(pack_times_case of, const sp_slice *slices, int count, do
 
 // Megatron-LM's fused softmax serves where heads * samples are a multiple of 4 and at most 2048
 // keys are attended to.
-static void softmax_falls_back(void **state)
+TEST(softmax_falls_back)
 {
-    (void)state;
     load((const char *[]){TILE_MODEL, SCORES("\"traffic_factor\":2"), NULL});
     const struct {
         int tp, count;
@@ -232,9 +228,8 @@ static void softmax_falls_back(void **state)
 
 // Two heads on a rank: a pair of samples is served, the single one and the one with much context
 // are not: two of three calls.
-static void share_counts_calls(void **state)
+TEST(share_counts_calls)
 {
-    (void)state;
     load((const char *[]){TILE_MODEL, NULL});
     const sp_slice slices[] = {{0, 0, 512, 512},
                                {1, 0, 512, 512},
@@ -254,9 +249,8 @@ static void share_counts_calls(void **state)
 }
 
 // Flash attention has no score traffic, whatever profile and stack say of it.
-static void flash_has_no_scores(void **state)
+TEST(flash_has_no_scores)
 {
-    (void)state;
     sp_i_pack_time time[2];
     for (int i = 0; i < 2; i++) {
         load((const char *[]){i == 0 ? NULL : SCORES("\"traffic_factor\":9"), NULL});
@@ -273,9 +267,8 @@ static void flash_has_no_scores(void **state)
 
 // Stated bytes per logit take the place of the counted ones (38 B forward, 14 B backward: Megatron-
 // LM's vocabulary-parallel cross entropy), half of them each way.
-static void loss_by_bytes_per_logit(void **state)
+TEST(loss_by_bytes_per_logit)
 {
-    (void)state;
     sp_i_pack_time time[2];
     for (int i = 0; i < 2; i++) {
         load((const char *[]){
@@ -294,15 +287,3 @@ static void loss_by_bytes_per_logit(void **state)
                  (61.5 - 14) * logits_s);
     assert_close(stated[SP_PASS_W].compute_s, counted[SP_PASS_W].compute_s);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(runs_of_equal_segments),
-    cmocka_unit_test(flat_rate_counts_the_square),
-    cmocka_unit_test(score_traffic_grows_to_its_cap),
-    cmocka_unit_test(softmax_falls_back),
-    cmocka_unit_test(share_counts_calls),
-    cmocka_unit_test(flash_has_no_scores),
-    cmocka_unit_test(loss_by_bytes_per_logit),
-};
-
-SP_TEST_MAIN(tests)

@@ -253,9 +253,8 @@ static void each_once(const sp_plan *plan)
     sp_shares_fini(&shares);
 }
 
-static void random_plans_have_each_share_once_and_no_circle(void **state)
+TEST(random_plans_have_each_share_once_and_no_circle)
 {
-    (void)state;
     sp_prng prng;
     int ended = 0;
     sp_prng_seed(&prng, 11);
@@ -321,9 +320,8 @@ static sp_status stands_as_by_hand(void *context, const sp_step_view *view, sp_e
     return SP_OK;
 }
 
-static void two_packs_by_hand(void **state)
+TEST(two_packs_by_hand)
 {
-    (void)state;
     bool seen = false;
     const sp_evaluate_options options = {
         .engine = {.verify = true}, .observer = stands_as_by_hand, .observer_context = &seen};
@@ -337,9 +335,8 @@ static void two_packs_by_hand(void **state)
 }
 
 // Every simulation beside the longest path in igraph.
-static void simulations_agree_with_the_longest_path(void **state)
+TEST(simulations_agree_with_the_longest_path)
 {
-    (void)state;
     static const char *const plans[] = {
         "'pp': 2, 'vocab_parallel': true}, 'schedule': {'kind': 'dualpipe-v'}",
         "'pp': 2, 'vocab_parallel': true, 'chunks_per_rank': 2}, 'schedule': {'kind': "
@@ -412,9 +409,8 @@ static sp_status shares_without_work_hold_nothing(void *context, const sp_step_v
 
 // Without tensor parallelism the input gradient of an embedding has no work: its memory is that of
 // a step without it. The table is large beside all that a rank holds for its packs.
-static void shares_without_work(void **state)
+TEST(shares_without_work)
 {
-    (void)state;
     static const char *const plans[] = {
         "'schedule': {'kind': 'zb-h1'}", "'schedule': {'kind': 'zb-v'}",
         "'schedule': {'kind': 'dualpipe-v'}", "'strategy': {'kind': 'slimpack-zb'}",
@@ -440,12 +436,3 @@ static void shares_without_work(void **state)
         assert_true(idle > 0);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(shares_without_work),
-    cmocka_unit_test(two_packs_by_hand),
-    cmocka_unit_test(simulations_agree_with_the_longest_path),
-    cmocka_unit_test(random_plans_have_each_share_once_and_no_circle),
-};
-
-SP_TEST_MAIN(tests)

@@ -31,9 +31,8 @@ static priced_case sharded(int zero, double nvlink_gb_per_s)
 // (parameters gathered for the forward and for the backward). Counted from times on a network so
 // slow that computation hides less than 1e-6 of them: bytes of bf16 for parameters, fp32 for
 // gradients. One micro-batch.
-static void volumes(void **state)
+TEST(volumes)
 {
-    (void)state;
     priced_step plain;
     priced_step two;
     priced_step three;
@@ -72,9 +71,8 @@ static double excess(double a, double b)
 // forward g + (n-1) max(0, g-c); in the backward the second gather runs beside the first layer,
 // the last but one scatter beside the last, and both beside the layers between them. Of what is
 // hidden the work gets longer by a share.
-static void closed_form(void **state)
+TEST(closed_form)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 3);
     for (int round = 0; round < 120; round++) {
@@ -121,9 +119,8 @@ static void closed_form(void **state)
 
 // The end stages have the vocabulary tables too: all parameters are gathered once each way, whoever
 // holds them, and hidden by less than the computation.
-static void ends_of_the_model(void **state)
+TEST(ends_of_the_model)
 {
-    (void)state;
     for (int tied = 0; tied < 2; tied++) {
         priced_step step;
         priced_case c = sharded(3, 0.1);
@@ -144,9 +141,8 @@ static void ends_of_the_model(void **state)
 }
 
 // Without sharding, or with one replica, nothing is exchanged inside a step.
-static void nothing_to_exchange(void **state)
+TEST(nothing_to_exchange)
 {
-    (void)state;
     for (int zero = 0; zero <= 3; zero++) {
         priced_step step;
         priced_case c = sharded(zero, 1.0);
@@ -164,9 +160,8 @@ static void nothing_to_exchange(void **state)
 
 // On a slow network every micro-batch pays: the more, the further the states are sharded. With a
 // fast one the order of ZeRO does not matter beyond what starts and ends each action.
-static void sharding_costs_time(void **state)
+TEST(sharding_costs_time)
 {
-    (void)state;
     for (int m = 1; m <= 4; m++) {
         int64_t before_ns = 0;
         for (int zero = 1; zero <= 3; zero++) {
@@ -202,9 +197,8 @@ static int64_t iteration_ns(const priced_case *c)
 
 // Less of what context and tensor parallelism exchange is hidden by computation that is twice as
 // fast. What ZeRO exchanges goes on meanwhile: no step gets slower.
-static void faster_computation_slows_no_step(void **state)
+TEST(faster_computation_slows_no_step)
 {
-    (void)state;
     static const char *const doubled[] = {"gemm_rate.scale=2", "attention.forward_causal.scale=2",
                                           "attention.backward_causal.scale=2"};
     static const int degrees[] = {1, 2, 4, 8};
@@ -234,9 +228,8 @@ static void faster_computation_slows_no_step(void **state)
 }
 
 // Every rank holds a share of the states; two whole layers of ZeRO 3 pass through the workspace.
-static void memory_of_gathered_layers(void **state)
+TEST(memory_of_gathered_layers)
 {
-    (void)state;
     priced_step one;
     priced_step three;
     priced_case c = sharded(1, 1.0);
@@ -255,15 +248,3 @@ static void memory_of_gathered_layers(void **state)
     priced_step_fini(&one);
     priced_step_fini(&three);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(volumes),
-    cmocka_unit_test(closed_form),
-    cmocka_unit_test(ends_of_the_model),
-    cmocka_unit_test(nothing_to_exchange),
-    cmocka_unit_test(sharding_costs_time),
-    cmocka_unit_test(faster_computation_slows_no_step),
-    cmocka_unit_test(memory_of_gathered_layers),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,0 +1,43 @@
+#include "tests/support/test_main.h"
+
+#include <stdlib.h>
+
+static test_case *first;
+static test_case **end = &first;
+
+void test_case_add(test_case *added)
+{
+    *end = added;
+    end = &added->next;
+}
+
+// cmocka hands a case the state it was listed with.
+static void run_case(void **state)
+{
+    const test_case *c = (const test_case *)*state;
+    c->run();
+}
+
+// Runs the case that the first argument names (an unknown name fails), or all.
+int main(int argc, char **argv)
+{
+    size_t count = 0;
+    for (const test_case *c = first; c != NULL; c = c->next) {
+        count++;
+    }
+    struct CMUnitTest *tests = (struct CMUnitTest *)calloc(count + 1, sizeof *tests);
+    size_t chosen = 0;
+    for (test_case *c = first; tests != NULL && c != NULL; c = c->next) {
+        if (argc < 2 || strcmp(c->name, argv[1]) == 0) {
+            tests[chosen++] = (struct CMUnitTest){c->name, run_case, NULL, NULL, c};
+        }
+    }
+    if (chosen == 0) {
+        fprintf(stderr, "no test case '%s'\n", argc < 2 ? "" : argv[1]);
+        free(tests);
+        return 1;
+    }
+    int failed = _cmocka_run_group_tests("tests", tests, chosen, NULL, NULL);
+    free(tests);
+    return failed;
+}
