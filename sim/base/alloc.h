@@ -17,8 +17,10 @@ char *sp_i_strdup(const char *text);
 // Returns false, with everything unchanged, when memory runs out.
 bool sp_i_reserve(void **items, size_t *capacity, size_t needed, size_t element_bytes);
 
-// Test hook, of the alloc.c that is compiled with SP_TEST_HOOKS for tests: after `n` further
+// Test hooks, of the alloc.c that is compiled with SP_TEST_HOOKS for tests. After `n` further
 // allocations, of all threads together, every one fails; a negative n (the start) never fails.
 void sp_i_alloc_fail_after(long n);
+// Blocks taken and not yet given back, of all threads together.
+long sp_i_alloc_live(void);
 
 #endif

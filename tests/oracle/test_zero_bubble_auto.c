@@ -6,6 +6,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/schedule/zb_clock.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 #include "tests/support/uniform_step.h"
@@ -272,15 +273,11 @@ TEST(every_allocation_may_fail)
 {
     small s;
     small_init(&s);
-    sp_status status = SP_ERR_NO_MEMORY;
-    long n = 0;
-    for (; status == SP_ERR_NO_MEMORY && n < 1000; n++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_error err = {0};
-        sp_i_alloc_fail_after(n);
-        status = generate(&s, 3.0, &err);
-        sp_i_alloc_fail_after(-1);
+        memory_try(&failing, generate(&s, 3.0, &err), &err);
     }
-    assert_int_equal(status, SP_OK);
-    assert_true(n > 10);
+    assert_true(failing.rounds > 10);
     sp_packing_fini(&s.packing);
 }

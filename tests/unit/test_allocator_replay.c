@@ -10,6 +10,7 @@
 #include "sim/model/unit_tensors.h"
 #include "sim/schedule/offload.h"
 #include "solver/evaluate/evaluate.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_fixture.h"
 #include "tests/support/test_main.h"
 
@@ -286,19 +287,17 @@ TEST(memory_runs_out)
     sp_error err = {0};
     succeed(sp_schedule_add_offload(&s.plan, &err), &err);
     s.options.offload_ratio = 0.5;
-    sp_status status = SP_ERR_NO_MEMORY;
-    long n = 0;
-    for (; status != SP_OK; n += 1 + n / 50) {
+    memory_failures failing = {.fewer = 50};
+    while (memory_fails(&failing)) {
         sp_allocator_peak peak = {-1, -1};
         const char *obstacle;
         sp_error_clear(&err);
-        sp_i_alloc_fail_after(n);
-        status = sp_allocator_replay(&s.timeline, &s.costs, &s.memory, &s.model, &s.options,
-                                     SP_NO_RANK, &peak, &obstacle, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing,
+                   sp_allocator_replay(&s.timeline, &s.costs, &s.memory, &s.model, &s.options,
+                                       SP_NO_RANK, &peak, &obstacle, &err),
+                   &err);
     }
-    assert_true(n > 50);
+    assert_true(failing.allowed > 50);
     step_fini(&s);
 }
 

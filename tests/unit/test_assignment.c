@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "solver/slimpack/assignment.h"
 #include "solver/slimpack/makespan.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_SAMPLES = 2048, MOST_RANKS = 32, FEW = 11 };
@@ -287,14 +287,11 @@ TEST(allocation_failures)
     double work_s[10];
     int rank[10];
     draw(&prng, work_s, 10);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 200);
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_error err = {0};
         sp_i_assignment result;
-        sp_i_alloc_fail_after(n);
-        status = sp_i_assignment_solve(work_s, 10, 3, &unlimited, rank, &result, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+        memory_try(&failing, sp_i_assignment_solve(work_s, 10, 3, &unlimited, rank, &result, &err),
+                   &err);
     }
 }

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "backends/api/device.h"
-#include "sim/base/alloc.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/test_main.h"
 
@@ -212,18 +212,17 @@ TEST(processes_of_a_run)
 
 TEST(memory_may_run_out)
 {
-    sp_status status = SP_ERR_NO_MEMORY;
+    memory_failures failing = {0};
     assert_int_equal(setenv("SLIMPACK_BACKEND_PATH", SP_TEST_PLUGIN_DIR, 1), 0);
-    for (long n = 0; status != SP_OK; n++) {
+    while (memory_fails(&failing)) {
         sp_registry *registry = NULL;
         const sp_backend *backend = NULL;
         sp_backend_names names = {0};
-        sp_i_alloc_fail_after(n);
-        status = sp_registry_new(&registry, NULL);
+        memory_begin(&failing);
+        sp_status status = sp_registry_new(&registry, NULL);
         status = status == SP_OK ? sp_registry_find(registry, "sample", &backend, NULL) : status;
         status = status == SP_OK ? sp_registry_names(&names, NULL) : status;
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_end(&failing, status, NULL);
         sp_backend_names_fini(&names);
         sp_registry_free(registry);
     }

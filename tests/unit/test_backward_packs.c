@@ -5,6 +5,7 @@
 #include "sim/base/alloc.h"
 #include "solver/slimpack/micropacks.h"
 #include "tests/support/drawn_packs.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_ENDS = 1 << 16 };
@@ -197,17 +198,16 @@ TEST(allocation_failures)
     const sp_i_shape shape = {.backward = {.flat = 4, .grow = 1.0, .shrink = 1.0},
                               .slice_tokens = 10};
     for (int regroup = 0; regroup < 2; regroup++) {
-        bool ok = false;
-        for (long n = 0; !ok; n++) {
-            assert_true(n < 100);
+        memory_failures failing = {0};
+        while (memory_fails(&failing)) {
             sp_packing packing;
             sp_i_needs needs = {0};
             by_hand(three_blocks, BY_HAND, &packing);
-            sp_i_alloc_fail_after(n);
-            ok = regroup != 0 ? sp_i_backward_regroup(&drawn_work, &shape, three_blocks_tied,
-                                                      &packing, &needs)
-                              : sp_i_backward_mirror(three_blocks_tied, &packing, &needs);
-            sp_i_alloc_fail_after(-1);
+            memory_begin(&failing);
+            bool ok = regroup != 0 ? sp_i_backward_regroup(&drawn_work, &shape, three_blocks_tied,
+                                                           &packing, &needs)
+                                   : sp_i_backward_mirror(three_blocks_tied, &packing, &needs);
+            memory_end(&failing, ok ? SP_OK : SP_ERR_NO_MEMORY, NULL);
             if (ok) {
                 assert_pack_rules(&packing);
             }

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "solver/strategy.h"
 #include "solver/work.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -314,13 +314,9 @@ TEST(run_without_memory)
     must_succeed("scenario", run_read(text, &r.scenario, &err), &err);
     must_succeed("batches", sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
     static const sp_evaluate_options plain;
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 5000);
-        sp_i_alloc_fail_after(n);
-        status = sp_evaluate(&r.scenario, &r.batches, &plain, &r.result, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
+        memory_try(&failing, sp_evaluate(&r.scenario, &r.batches, &plain, &r.result, &err), &err);
         sp_error_clear(&err);
     }
     run_fini(&r);
@@ -461,16 +457,12 @@ TEST(allocation_failures)
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 4, .total_tokens = 80};
     fixture f;
     fixture_init(&f, 1);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 100);
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_error err = {0};
         sp_packing packing;
-        sp_i_alloc_fail_after(n);
-        status = try_pack(&f, &batch, 0, 50, &packing, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
-        if (status == SP_OK) {
+        memory_try(&failing, try_pack(&f, &batch, 0, 50, &packing, &err), &err);
+        if (failing.status == SP_OK) {
             sp_packing_fini(&packing);
         }
     }

@@ -1,9 +1,9 @@
 // Batches: what is drawn, in which order, and what is said about the rest.
 #include <math.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/workload/batch.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { COUNT = 1000 };
@@ -358,15 +358,11 @@ TEST(failing_allocations_are_reported)
 {
     sp_workload_spec spec = {
         .lengths = list_of(COUNT), .tokens_per_batch = 30000, .batches = 3, .seed = 4};
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_batches batches;
-        assert_true(n < 100);
-        sp_i_alloc_fail_after(n);
         sp_error_clear(&err);
-        status = sp_batches_make(&spec, &batches, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, sp_batches_make(&spec, &batches, &err), &err);
         sp_batches_fini(&batches);
     }
 }

@@ -10,6 +10,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/engine/block_allocator.h"
+#include "tests/support/memory_failures.h"
 
 #define KIB INT64_C(1024)
 #define MIB INT64_C(1048576)

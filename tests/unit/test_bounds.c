@@ -1,8 +1,8 @@
 // Lower bounds against closed forms.
 #include <math.h>
 
-#include "sim/base/alloc.h"
 #include "tests/support/bound_costs.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 // One sample of forward work 64 in packs of fixed cost 1 over 5 stages: m + 4*64/m is least at 16,
@@ -63,15 +63,11 @@ TEST(running_out_of_memory_is_reported)
         .stages = 4, .f_token_s = 1.0, .b_token_s = 2.0, .i_token_s = 2.0};
     const int64_t tokens[] = {7, 1, 2};
     const sp_bound_batch batch = {.tokens = tokens, .count = 3, .ranks = 1};
-    int failures = 0;
-    sp_status status = SP_ERR_NO_MEMORY;
-    while (status != SP_OK) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         double bound_s;
         sp_error err = {0};
-        sp_i_alloc_fail_after(failures++);
-        status = sp_bound_growth_s(&costs, &batch, &bound_s, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, sp_bound_growth_s(&costs, &batch, &bound_s, &err), &err);
     }
-    assert_true(failures > 1);
+    assert_true(failing.rounds > 1);
 }

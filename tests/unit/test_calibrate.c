@@ -10,9 +10,9 @@
 #include "experiments/calibrate/fitted_profile.h"
 #include "experiments/calibrate/profile_document.h"
 #include "experiments/calibrate/resample.h"
-#include "sim/base/alloc.h"
 #include "sim/scenario/scenario.h"
 #include "tests/support/flat_profile.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { ROWS = 24, CONSTANTS = 3 };
@@ -533,28 +533,22 @@ TEST(out_of_memory)
     fit_options how = {.threads = 1, .quiet = true, .folds = -1, .bootstrap = 2, .ablations = true};
     const char *text = spec_with("{\"steps\": {\"folds\": {\"group\": [\"model.hidden\"], "
                                  "\"count\": 2}, \"errors_by\": [\"recompute\"]}}");
-    sp_status status = SP_ERR_NO_MEMORY;
-    sp_status written = SP_ERR_NO_MEMORY;
+    memory_failures failing = {.fewer = 8};
     begin(0.02);
-    for (long n = 0; status != SP_OK; n += 1 + n / 8) {
+    while (memory_fails(&failing)) {
         fit_spec spec;
         fit_outcome outcome;
         sp_error err;
         sp_error_clear(&err);
         read_spec(text, &spec);
-        sp_i_alloc_fail_after(n);
-        status = fit_calibrate(&spec, sources, 1, &how, &outcome, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, fit_calibrate(&spec, sources, 1, &how, &outcome, &err), &err);
         // So does the profile that comes out.
-        for (long m = 0; status == SP_OK && written != SP_OK; m++) {
+        memory_failures writing = {0};
+        while (failing.status == SP_OK && memory_fails(&writing)) {
             json_t *document = NULL;
             sp_error_clear(&err);
-            sp_i_alloc_fail_after(m);
-            written = fit_profile_document(&spec, &outcome, &document, &err);
-            sp_i_alloc_fail_after(-1);
-            assert_true(written == SP_OK || written == SP_ERR_NO_MEMORY);
-            assert_int_equal(document != NULL, written == SP_OK);
+            memory_try(&writing, fit_profile_document(&spec, &outcome, &document, &err), &err);
+            assert_int_equal(document != NULL, writing.status == SP_OK);
             json_decref(document);
         }
         fit_outcome_fini(&outcome);

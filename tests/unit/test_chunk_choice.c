@@ -2,9 +2,9 @@
 // written down and read back, and layers stay level.
 #include <stdlib.h>
 
-#include "sim/base/alloc.h"
 #include "solver/slimpack/slimpack_search.h"
 #include "solver/strategy.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -189,17 +189,14 @@ TEST(nothing_to_choose)
 TEST(allocation_failures)
 {
     char text[RUN_TEXT];
-    sp_status status = SP_ERR_NO_MEMORY;
+    memory_failures failing = {.fewer = 40};
     scenario_text(4, "'pp': 2", "900, 80", "slimpack-zb", text);
     // Hundreds of packings are tried: each early failure, then ever fewer of them.
-    for (long n = 0; status != SP_OK; n += 1 + n / 40) {
+    while (memory_fails(&failing)) {
         sp_error err = {0};
         sp_scenario scenario;
         must_succeed(text, run_read(text, &scenario, &err), &err);
-        sp_i_alloc_fail_after(n);
-        status = sp_strategy_resolve(&scenario, false, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+        memory_try(&failing, sp_strategy_resolve(&scenario, false, &err), &err);
         sp_scenario_fini(&scenario);
     }
 }

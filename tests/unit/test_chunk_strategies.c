@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "solver/strategy.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -460,14 +460,11 @@ TEST(allocation_failures)
         fixture f;
         fixture_init(&f, own_order[i], ", 'chunk_tokens': 300, 'slice_tokens': 300", 3, 1500,
                      &prng);
-        sp_status status = SP_ERR_NO_MEMORY;
-        for (long n = 0; status != SP_OK; n++) {
+        memory_failures failing = {0};
+        while (memory_fails(&failing)) {
             sp_error err = {0};
-            assert_true(n < 1000);
-            sp_i_alloc_fail_after(n);
-            status = sp_strategy_find(own_order[i])->pack(&f.input, &f.packing, &err);
-            sp_i_alloc_fail_after(-1);
-            assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+            memory_try(&failing, sp_strategy_find(own_order[i])->pack(&f.input, &f.packing, &err),
+                       &err);
         }
         fixture_fini(&f);
     }

@@ -5,8 +5,8 @@
 
 #include "backends/comm/collective.h"
 #include "backends/host/cpu_runtime.h"
-#include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 // ---- A larger all-reduce: shares of all members, equal bits at all of them ----
@@ -178,14 +178,10 @@ static sp_status make_all(sp_error *err)
 
 TEST(out_of_memory)
 {
-    sp_status status = SP_ERR_NO_MEMORY;
-    int refused = 0;
-    for (long n = 0; status != SP_OK; n++, refused++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_error err = {0};
-        sp_i_alloc_fail_after(n);
-        status = make_all(&err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, make_all(&err), &err);
     }
-    assert_true(refused > 5);
+    assert_true(failing.allowed > 5);
 }

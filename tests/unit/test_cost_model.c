@@ -3,10 +3,10 @@
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
 
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/cost/cost_model.h"
 #include "sim/cost/op_time.h"
+#include "tests/support/memory_failures.h"
 
 // A profile without memory traffic, latencies or launch floors leaves FLOPs / rate.
 static const char *const arithmetic_only[] = {"memory.gb_per_s=1e15", "links.nvlink_latency_us=0",
@@ -601,23 +601,20 @@ TEST(survives_failing_memory)
     add_pack(&f, 2);
     add_slice(&f, 0, 0, 3000, true);
     sp_cost_model_fini(&f.cost);
-    sp_status status = SP_ERR_NO_MEMORY;
-    int failures = 0;
-    for (; status != SP_OK && failures < 100; failures++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_error_clear(&err);
-        sp_i_alloc_fail_after(failures);
-        status = sp_cost_model_init(&f.cost, &llama, &f.layout, &f.cluster, &f.profile,
-                                    (sp_memory_options){0}, "test", &err);
+        memory_begin(&failing);
+        sp_status status = sp_cost_model_init(&f.cost, &llama, &f.layout, &f.cluster, &f.profile,
+                                              (sp_memory_options){0}, "test", &err);
         if (status == SP_OK) {
             status = sp_cost_model_build(&f.cost, &f.packing, &f.costs, &err);
             if (status != SP_OK) {
                 sp_cost_model_fini(&f.cost);
             }
         }
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_end(&failing, status, &err);
     }
-    assert_int_equal(status, SP_OK);
-    assert_true(failures > 15);
+    assert_true(failing.rounds > 15);
     end(&f);
 }

@@ -1,5 +1,6 @@
 // Which backward packs can keep the cut of their forward packs over the CP ranks.
 #include "sim/cost/attention_load.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 #include "sim/base/alloc.h"
@@ -70,17 +71,14 @@ TEST(runs_out_of_memory)
     sp_packing packing;
     int32_t *forward_pack = NULL;
     two_packs(&packing, &batch, false);
-    sp_status status = SP_ERR_NO_MEMORY;
-    int failures = 0;
-    for (; status != SP_OK && failures < 20; failures++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_error_clear(&err);
-        sp_i_alloc_fail_after(failures);
-        status = sp_i_cp_regroup(&layout, &packing, "test", &forward_pack, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && forward_pack == NULL));
+        memory_try(&failing, sp_i_cp_regroup(&layout, &packing, "test", &forward_pack, &err), &err);
+        assert_true(failing.status == SP_OK ||
+                    (failing.status == SP_ERR_NO_MEMORY && forward_pack == NULL));
     }
-    assert_int_equal(status, SP_OK);
-    assert_true(failures > 1);
+    assert_true(failing.rounds > 1);
     sp_i_free(forward_pack);
     sp_packing_fini(&packing);
 }

@@ -4,9 +4,9 @@
 
 #include "backends/cuda/device/machine.h"
 #include "kernels/bf16.h"
-#include "sim/base/alloc.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { MIB = 1 << 20, MEMORY = 80 * MIB };
@@ -275,15 +275,12 @@ TEST(what_cannot_be_made_leaves_nothing)
         }
     }
     assert_true(failures > 40);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (int after = 0; status != SP_OK; after++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_runtime *m;
         fake_cuda_reset(&api);
         computing_cublas_reset(&cublas);
-        sp_i_alloc_fail_after(after);
-        status = try_machine(2, true, &m);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, try_machine(2, true, &m), NULL);
         sp_i_cuda_machine_free(m);
         nothing_lives();
     }

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/engine/engine.h"
 #include "sim/schedule/schedule.h"
@@ -12,6 +11,7 @@
 #include "solver/merged.h"
 #include "solver/mip.h"
 #include "solver/strategy.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/random_step.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -566,16 +566,12 @@ TEST(allocation_failures)
         b.batch.total_tokens += b.tokens[i];
     }
     for (int i = 0; strategies[i] != NULL; i++) {
-        sp_status status = SP_ERR_NO_MEMORY;
-        for (long n = 0; status != SP_OK; n++) {
-            assert_true(n < 1000);
+        memory_failures failing = {.keeps_blocks = true}; // times that the cost model remembers
+        while (memory_fails(&failing)) {
             sp_error err = {0};
             sp_packing packing;
-            sp_i_alloc_fail_after(n);
-            status = pack(&b, strategies[i], &packing, &err);
-            sp_i_alloc_fail_after(-1);
-            assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
-            if (status == SP_OK) {
+            memory_try(&failing, pack(&b, strategies[i], &packing, &err), &err);
+            if (failing.status == SP_OK) {
                 assert_valid(&b, strategies[i], &packing);
                 sp_packing_fini(&packing);
             }

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "solver/strategies/karmarkar_karp.h"
 #include "solver/strategy.h"
 #include "solver/terapipe_slices.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -358,16 +358,12 @@ TEST(allocation_failures)
     sp_prng_seed(&prng, 13);
     fixture f;
     fixture_init(&f, &prng);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_error err = {0};
         sp_packing packing;
-        assert_true(n < 200);
-        sp_i_alloc_fail_after(n);
-        status = sp_strategy_find("dynapipe")->pack(&f.input, &packing, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
-        if (status == SP_OK) {
+        memory_try(&failing, sp_strategy_find("dynapipe")->pack(&f.input, &packing, &err), &err);
+        if (failing.status == SP_OK) {
             sp_packing_fini(&packing);
         }
     }

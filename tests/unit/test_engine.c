@@ -4,6 +4,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/verify/dependency_graph.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
@@ -488,17 +489,16 @@ TEST(allocation_failures)
     sp_engine_options options = {.memory_points = true};
     uniform_step step;
     uniform_step_run(&c, &options, &step);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_error err = {0};
         sp_timeline timeline;
         sp_memory_timeline memory;
         sp_engine_counts counts;
-        assert_true(n < 1000);
-        sp_i_alloc_fail_after(n);
-        status = sp_simulate(&step.plan, &step.costs, &options, &timeline, &memory, &counts, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(
+            &failing,
+            sp_simulate(&step.plan, &step.costs, &options, &timeline, &memory, &counts, &err),
+            &err);
         sp_timeline_fini(&timeline);
         sp_memory_timeline_fini(&memory);
     }

@@ -4,10 +4,10 @@
 
 #include <math.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/cost/profile.h"
 #include "tests/support/flat_profile.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 static sp_error err;
@@ -230,35 +230,29 @@ TEST(survives_failing_memory)
 {
     sp_profile profile;
     sp_profile copy;
-    sp_status status = SP_ERR_NO_MEMORY;
-    int failures = 0;
+    memory_failures failing = {0};
     assert_int_equal(read("[" RECORD("{\"gpus\": 8}") "]", &profile), SP_OK);
-    for (; status != SP_OK && failures < 1000; failures++) {
+    while (memory_fails(&failing)) {
         sp_error_clear(&err);
-        sp_i_alloc_fail_after(failures);
-        status = sp_profile_copy(&profile, &copy, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, sp_profile_copy(&profile, &copy, &err), &err);
     }
     // Three tables and the records.
-    assert_int_equal(failures, 5);
+    assert_int_equal(failing.rounds, 5);
     assert_ptr_not_equal(copy.errors.record, profile.errors.record);
     assert_memory_equal(copy.errors.record, profile.errors.record, sizeof *copy.errors.record);
     sp_profile_fini(&copy);
     sp_profile_fini(&profile);
-    status = SP_ERR_NO_MEMORY;
-    for (failures = 0; status != SP_OK && failures < 1000; failures++) {
+    failing = (memory_failures){0};
+    while (memory_fails(&failing)) {
         json_t *root = json_loads("{\"errors\": [" RECORD("{}") "]}", 0, NULL);
         sp_error_records records = {0};
         sp_object object;
         sp_error_clear(&err);
         sp_object_begin(&object, root, "test", "", &err);
-        sp_i_alloc_fail_after(failures);
-        status = sp_i_error_records_read(&object, &records);
-        sp_i_alloc_fail_after(-1);
-        assert_int_equal(records.count, status == SP_OK);
+        memory_try(&failing, sp_i_error_records_read(&object, &records), &err);
+        assert_int_equal(records.count, failing.status == SP_OK);
         sp_i_error_records_fini(&records);
         json_decref(root);
     }
-    assert_int_equal(failures, 2);
+    assert_int_equal(failing.rounds, 2);
 }

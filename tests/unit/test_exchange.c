@@ -6,6 +6,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
@@ -474,20 +475,16 @@ TEST(out_of_memory)
 {
     whole_step step;
     whole_step_make(&step, 3);
-    sp_status status = SP_ERR_NO_MEMORY;
-    long allowed = 0;
-    for (; status != SP_OK; allowed++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         const sp_action_cost *f = step.costs.f;
         sp_exchange_report report;
-        sp_i_alloc_fail_after(allowed);
-        status = sp_exchange_apply(&step.plan, &step.costs, &report, NULL);
-        sp_i_alloc_fail_after(-1);
-        if (status != SP_OK) {
-            assert_int_equal(status, SP_ERR_NO_MEMORY);
+        memory_try(&failing, sp_exchange_apply(&step.plan, &step.costs, &report, NULL), NULL);
+        if (failing.status != SP_OK) {
             assert_ptr_equal(step.costs.f, f);
             assert_int_equal(step.costs.classes, 2);
         }
     }
-    assert_true(allowed > 8);
+    assert_true(failing.rounds > 8);
     whole_step_fini(&step);
 }

@@ -3,8 +3,8 @@
 
 #include "backends/api/device.h"
 #include "experiments/execution/execution_json.h"
-#include "sim/base/alloc.h"
 #include "sim/plan/timeline.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -204,16 +204,13 @@ TEST(failures_leave_nothing_behind)
     sp_status failed = sp_execution_run(&f.scenario, &f.options, &execution, &err);
     assert_int_equal(failed, SP_ERR_INTERNAL);
     f.options.option_count = 0;
-    sp_status status = SP_ERR_NO_MEMORY;
-    int tries = 0;
-    for (; status == SP_ERR_NO_MEMORY && tries < 100000; tries++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_error_clear(&err);
-        sp_i_alloc_fail_after(tries);
-        status = sp_execution_run(&f.scenario, &f.options, &execution, &err);
-        sp_i_alloc_fail_after(-1);
+        memory_try(&failing, sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
     }
-    must_succeed("run with memory enough", status, &err);
-    assert_true(tries > 10);
+    must_succeed("run with memory enough", failing.status, &err);
+    assert_true(failing.rounds > 10);
     sp_execution_fini(&execution);
     close_fixture(&f);
 }

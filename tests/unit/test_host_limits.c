@@ -1,7 +1,7 @@
 // Runs that meet a limit: of memory, of time, or an allocation that the machine refuses. With
 // pipeline stages alone and with ranks that share a layer or a pack, in either clock.
-#include "sim/base/alloc.h"
 #include "tests/support/failing_run.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 // Does it name an action of the plan? Its rank.
@@ -89,20 +89,18 @@ static void refuse_every_allocation(sp_clock clock)
 {
     const failing_shape all = {2, 2, 1, 2};
     failing_run f;
-    sp_status status = SP_ERR_NO_MEMORY;
+    memory_failures failing = {0};
     failing_run_make(&f, &all, clock);
     f.request.steps = 1;
-    for (long n = 0; status != SP_OK; n++) {
+    while (memory_fails(&failing)) {
         sp_error err = {0};
         sp_run *run = NULL;
-        sp_i_alloc_fail_after(n);
-        status = sp_backend_run(f.device.backend, 0, &f.request, &run, &err);
-        sp_i_alloc_fail_after(-1);
-        if (status != SP_OK && status != SP_ERR_NO_MEMORY) {
-            fail_msg("allocation %ld: \"%s\"", n, err.message[0]);
+        memory_try(&failing, sp_backend_run(f.device.backend, 0, &f.request, &run, &err), &err);
+        if (failing.status != SP_OK && failing.status != SP_ERR_NO_MEMORY) {
+            fail_msg("allocation %ld: \"%s\"", failing.allowed, err.message[0]);
         }
-        assert_true(status == SP_OK || err.count > 0);
-        assert_true((run != NULL) == (status == SP_OK));
+        assert_true(failing.status == SP_OK || err.count > 0);
+        assert_true((run != NULL) == (failing.status == SP_OK));
         sp_run_free(run);
     }
     failing_run_no_thread_stays(&f);

@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { ROWS = 60, PARAMETERS = 3 };
@@ -410,14 +410,10 @@ TEST(out_of_memory)
     sp_prng_seed(&prng, 41);
     trial t;
     begin(&t, &prng);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 100);
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         fit_solution solution;
-        sp_i_alloc_fail_after(n);
-        status = fit_least_squares(&t.problem, &solution, NULL);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, fit_least_squares(&t.problem, &solution, NULL), NULL);
         fit_solution_fini(&solution);
     }
 }

@@ -6,6 +6,7 @@
 #include "sim/base/prng.h"
 #include "sim/workload/length_reader.h"
 #include "sim/workload/lengths.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { MANY = 300000 }; // lengths of a file that does not fit into the input buffer
@@ -394,14 +395,12 @@ TEST(failing_allocations_are_reported)
     const char *texts[] = {"7\n8\n", "id,length\n1,7\n1,8\n", "{\"length\": 7}\n{\"length\": 8}\n",
                            "[7, 8]"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        sp_status status = SP_ERR_NO_MEMORY;
-        for (long n = 0; status != SP_OK; n++) {
+        memory_failures failing = {0};
+        while (memory_fails(&failing)) {
             sp_lengths lengths;
-            assert_true(n < 20);
-            sp_i_alloc_fail_after(n);
-            status = read_bytes(texts[i], strlen(texts[i]), SP_I_LENGTHS_ANY, NULL, &lengths);
-            sp_i_alloc_fail_after(-1);
-            assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+            memory_try(&failing,
+                       read_bytes(texts[i], strlen(texts[i]), SP_I_LENGTHS_ANY, NULL, &lengths),
+                       NULL);
             sp_lengths_fini(&lengths);
         }
     }

@@ -2,9 +2,9 @@
 // own definitions (NumPy Enhancement Proposal 1; megatron/core/datasets/indexed_dataset.py).
 #include <unistd.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/workload/length_reader.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { ROOM = 1 << 20 };
@@ -402,14 +402,10 @@ TEST(failing_allocations_are_reported)
             npy(file, 1, "{'descr': '<i4', 'fortran_order': False, 'shape': (1,)}");
             put_integer(file, 5, 4);
         }
-        sp_status status = SP_ERR_NO_MEMORY;
-        for (long n = 0; status != SP_OK; n++) {
+        memory_failures failing = {0};
+        while (memory_fails(&failing)) {
             sp_lengths lengths;
-            assert_true(n < 20);
-            sp_i_alloc_fail_after(n);
-            status = read_file(file, &lengths);
-            sp_i_alloc_fail_after(-1);
-            assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+            memory_try(&failing, read_file(file, &lengths), NULL);
             sp_lengths_fini(&lengths);
         }
     }

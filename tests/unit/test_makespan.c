@@ -1,9 +1,9 @@
 // Jobs on machines: bounds against exhaustive search, and that exchanges end where none helps.
 #include <math.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "solver/slimpack/makespan.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_JOBS = 120, MOST_MACHINES = 12 };
@@ -179,12 +179,8 @@ TEST(allocation_failures)
     sp_prng_seed(&prng, 41);
     draw(&d, &prng, 30, 4, false);
     sp_i_makespan_longest_first(&d.m, d.heap);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 10);
-        sp_i_alloc_fail_after(n);
-        status = sp_i_makespan_exchange(&d.m, 0.0, NULL);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
+        memory_try(&failing, sp_i_makespan_exchange(&d.m, 0.0, NULL), NULL);
     }
 }

@@ -1,8 +1,8 @@
 // What merged data-parallel ranks cost, by the cost model and assumed.
 #include <math.h>
 
-#include "sim/base/alloc.h"
 #include "solver/slimpack/rank_groups.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_fixture.h"
 
 typedef struct fixture {
@@ -91,14 +91,10 @@ TEST(allocation_failures)
 {
     fixture f;
     fixture_init(&f, 4, 2);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 200);
+    memory_failures failing = {.keeps_blocks = true}; // times that the cost model remembers
+    while (memory_fails(&failing)) {
         sp_i_merge_costs costs;
-        sp_i_alloc_fail_after(n);
-        status = sp_i_merge_costs_measure(&f.cost, 4096, &costs, NULL);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, sp_i_merge_costs_measure(&f.cost, 4096, &costs, NULL), NULL);
     }
     fixture_fini(&f);
 }

@@ -6,6 +6,7 @@
 #include "sim/cost/step_costs.h"
 #include "tests/support/assumed_split.h"
 #include "tests/support/drawn_packs.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -362,28 +363,27 @@ TEST(random_plans_run)
     assert_true(merged > 0);
 }
 
-static sp_status make_failing(const sp_i_shape *shape, long n, sp_error *err)
+static void make_failing(const sp_i_shape *shape, memory_failures *failing)
 {
+    sp_error err = {0};
     sp_packing rank;
     sp_packing all;
     sp_i_needs needs = {0};
     sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
     sp_packing_init(&rank, &d.batch, 1);
     sp_packing_init(&all, &d.batch, 1);
-    sp_i_alloc_fail_after(n);
+    memory_begin(failing);
     sp_status status =
-        sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, &rank, &needs, err);
+        sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, &rank, &needs, &err);
     if (status == SP_OK) {
-        status = sp_i_micropacks_append(&rank, &all, err);
+        status = sp_i_micropacks_append(&rank, &all, &err);
     }
-    sp_i_alloc_fail_after(-1);
-    if (status == SP_OK) {
+    if (memory_end(failing, status, &err) == SP_OK) {
         assert_pack_rules(&all);
     }
     sp_i_free(needs.pack);
     sp_packing_fini(&rank);
     sp_packing_fini(&all);
-    return status;
 }
 
 TEST(allocation_failures)
@@ -395,12 +395,9 @@ TEST(allocation_failures)
         sp_i_shape shape = even;
         shape.regrouped = regrouped != 0;
         shape.backward = (sp_i_taper){.flat = 11, .grow = 1.0, .shrink = 1.0};
-        sp_status status = SP_ERR_NO_MEMORY;
-        for (long n = 0; status != SP_OK; n++) {
-            assert_true(n < 500);
-            sp_error err = {0};
-            status = make_failing(&shape, n, &err);
-            assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+        memory_failures failing = {0};
+        while (memory_fails(&failing)) {
+            make_failing(&shape, &failing);
         }
     }
 }

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "solver/mip.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 static const sp_i_mip_options unlimited = {.time_limit_ms = 30000};
@@ -251,17 +251,14 @@ TEST(allocation_failures)
     sp_prng prng;
     sp_prng_seed(&prng, 47);
     random_knapsack(&prng, &k);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 100);
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_i_mip mip;
         sp_i_mip_result result;
         double value[ITEMS];
-        sp_i_alloc_fail_after(n);
+        memory_begin(&failing);
         write_knapsack(&k, &mip);
-        status = sp_i_mip_solve(&mip, &unlimited, &result, value, NULL);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_end(&failing, sp_i_mip_solve(&mip, &unlimited, &result, value, NULL), NULL);
         sp_i_mip_fini(&mip);
     }
 }

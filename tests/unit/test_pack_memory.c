@@ -1,9 +1,9 @@
 // What packs hold and the room that leaves: tables against the costs that they come from, and plans
 // that were found to fit against the simulated memory.
-#include "sim/base/alloc.h"
 #include "solver/evaluate/pack_memory.h"
 #include "solver/slimpack/slimpack_search.h"
 #include "tests/support/drawn_packs.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -378,18 +378,16 @@ TEST(allocation_failures)
     sp_packing_init(&packing, &batch, 1);
     add_pack(&packing, 0, 1000, 0, 1);
     must_succeed("costs", sp_cost_model_build(&c.cost, &packing, &costs, &err), &err);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 10);
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_pack_memory memory;
         sp_error_clear(&err);
-        sp_i_alloc_fail_after(n);
-        status = sp_pack_memory_init(&memory, &c.scenario.layout, &costs, &err);
+        memory_begin(&failing);
+        sp_status status = sp_pack_memory_init(&memory, &c.scenario.layout, &costs, &err);
         if (status == SP_OK) {
             status = sp_fullest_packs(&packing, 1, &fullest, &err);
         }
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+        memory_end(&failing, status, &err);
         sp_pack_memory_fini(&memory);
     }
     sp_step_costs_fini(&costs);

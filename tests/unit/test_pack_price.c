@@ -1,10 +1,10 @@
 // Times of single packs, as a search asks for them, against the tables of a whole packing.
 #include <math.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/cost/cost_model.h"
 #include "tests/support/flat_profile.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 static const sp_model model = {.name = "small",
@@ -191,23 +191,21 @@ TEST(survives_failing_memory)
     for (int backward = 0; backward < 2; backward++) {
         int64_t first_ns[MOST_CLASSES];
         int64_t second_ns[MOST_CLASSES];
-        sp_status status = SP_ERR_NO_MEMORY;
-        int failures = 0;
+        memory_failures failing = {0};
         sp_cost_model_fini(&f.cost);
         assert_int_equal(sp_cost_model_init(&f.cost, &model, &f.layout, &f.cluster, &f.profile,
                                             f.memory, "test", &err),
                          SP_OK);
-        for (; status != SP_OK && failures < 100; failures++) {
+        while (memory_fails(&failing)) {
             sp_error_clear(&err);
-            sp_i_alloc_fail_after(failures);
-            status = backward ? sp_cost_model_backward_ns(&f.cost, list, pack, true, first_ns,
-                                                          second_ns, &err)
-                              : sp_cost_model_forward_ns(&f.cost, list, pack, first_ns, &err);
-            sp_i_alloc_fail_after(-1);
-            assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+            memory_begin(&failing);
+            sp_status status = backward
+                                   ? sp_cost_model_backward_ns(&f.cost, list, pack, true, first_ns,
+                                                               second_ns, &err)
+                                   : sp_cost_model_forward_ns(&f.cost, list, pack, first_ns, &err);
+            memory_end(&failing, status, &err);
         }
-        assert_int_equal(status, SP_OK);
-        assert_true(failures > 1);
+        assert_true(failing.rounds > 1);
     }
     end_fixture(&f);
 }

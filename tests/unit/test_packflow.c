@@ -2,8 +2,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "sim/base/alloc.h"
 #include "sim/schedule/packflow.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/packflow_replay.h"
 #include "tests/support/test_main.h"
 
@@ -238,16 +238,11 @@ TEST(merged_ranks_share_their_tokens)
 TEST(allocation_failures)
 {
     packflow_case_uniform(&c, 2, 2, 3, 1, 2, 1);
-    sp_status status = SP_ERR_NO_MEMORY;
-    int failures = 0;
-    for (; status != SP_OK; failures++) {
-        assert_true(failures < 10);
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_error err = {0};
         sp_packflow_result result = {0};
-        sp_i_alloc_fail_after(failures);
-        status = sp_packflow_run(&c.job, &result, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+        memory_try(&failing, sp_packflow_run(&c.job, &result, &err), &err);
     }
-    assert_true(failures > 1);
+    assert_true(failing.rounds > 1);
 }

@@ -3,6 +3,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/plan/packing.h"
+#include "tests/support/memory_failures.h"
 
 static void add(sp_pack_list *list, int64_t begin, int64_t tokens, int64_t computed, bool last)
 {
@@ -176,15 +177,11 @@ TEST(uniform_refuses_more_packs_than_an_action_can_name)
 
 TEST(memory_failures_are_reported)
 {
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 100);
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_packing packing;
         sp_batch batch;
-        sp_i_alloc_fail_after(n);
-        status = sp_packing_uniform_sliced(&packing, &batch, 2, 50, 2, NULL);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, sp_packing_uniform_sliced(&packing, &batch, 2, 50, 2, NULL), NULL);
         sp_packing_fini(&packing);
         sp_batch_fini(&batch);
     }

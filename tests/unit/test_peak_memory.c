@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "solver/evaluate/evaluate.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -211,16 +211,15 @@ static sp_status explain_without_memory(void *context, const sp_step_view *view,
 {
     const sp_scenario *scenario = context;
     (void)err;
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_error inner = {0};
         sp_peak_memory peak;
-        sp_i_alloc_fail_after(n);
-        status = sp_peak_memory_explain(view->timeline, view->memory, view->costs, &scenario->model,
-                                        &scenario->memory, &peak, &inner);
-        sp_i_alloc_fail_after(-1);
-        assert_true(n < 50);
-        assert_int_equal(status, n < 3 ? SP_ERR_NO_MEMORY : SP_OK);
+        memory_try(&failing,
+                   sp_peak_memory_explain(view->timeline, view->memory, view->costs,
+                                          &scenario->model, &scenario->memory, &peak, &inner),
+                   &inner);
+        assert_int_equal(failing.status, failing.allowed < 3 ? SP_ERR_NO_MEMORY : SP_OK);
     }
     return SP_OK;
 }

@@ -1,9 +1,9 @@
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 
 #include <stdlib.h>
 
-#include "sim/base/alloc.h"
 #include "sim/plan/plan.h"
 
 // A plan written by hand: samples, packs and actions are given as in plan.json.
@@ -501,14 +501,10 @@ TEST(memory_failures_are_reported)
 {
     fixture f;
     sliced(&f);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 100);
-        sp_i_alloc_fail_after(n);
-        status = check(&f);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
-        assert_int_equal(f.err.status, status);
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
+        memory_try(&failing, check(&f), NULL);
+        assert_int_equal(f.err.status, failing.status);
     }
     teardown(&f);
 }

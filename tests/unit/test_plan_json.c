@@ -1,3 +1,4 @@
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 #include <stdlib.h>
@@ -471,22 +472,18 @@ TEST(refuses_malformed_actions)
 TEST(memory_failures_are_reported)
 {
     json_t *root = parse(example);
-    sp_status status = SP_ERR_NO_MEMORY;
-    long n = 0;
-    for (; status != SP_OK; n++) {
-        assert_true(n < 1000);
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_plan_file file;
         sp_error err;
         sp_error_clear(&err);
-        sp_i_alloc_fail_after(n);
-        status = sp_plan_json_read(root, "plan.json", &example_layout, &file, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
-        assert_int_equal(err.status, status);
-        assert_int_equal(file.count, status == SP_OK ? 1 : 0);
+        memory_try(&failing, sp_plan_json_read(root, "plan.json", &example_layout, &file, &err),
+                   &err);
+        assert_int_equal(err.status, failing.status);
+        assert_int_equal(file.count, failing.status == SP_OK ? 1 : 0);
         sp_plan_file_fini(&file);
     }
-    assert_true(n > 20);
+    assert_true(failing.rounds > 20);
     json_decref(root);
 }
 

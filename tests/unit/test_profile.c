@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include "tests/support/flat_profile.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
-#include "sim/base/alloc.h"
 #include "sim/cost/profile.h"
 
 static sp_error err;
@@ -350,21 +350,17 @@ TEST(shipped_profiles)
 TEST(survives_failing_memory)
 {
     sp_profile profile;
-    sp_status status = SP_ERR_NO_MEMORY;
-    int failures = 0;
-    for (; status != SP_OK && failures < 1000; failures++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         json_t *root = NULL;
         sp_error_clear(&err);
         assert_int_equal(
             sp_json_read_text(flat_profile_text, strlen(flat_profile_text), "flat", &root, &err),
             SP_OK);
-        sp_i_alloc_fail_after(failures);
-        status = sp_profile_from_json(root, "flat", &profile, &err);
-        sp_i_alloc_fail_after(-1);
+        memory_try(&failing, sp_profile_from_json(root, "flat", &profile, &err), &err);
         json_decref(root);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
     }
     // One block for each of the three tables of the flat profile.
-    assert_int_equal(failures, 4);
+    assert_int_equal(failing.rounds, 4);
     sp_profile_fini(&profile);
 }

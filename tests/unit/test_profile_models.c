@@ -2,9 +2,9 @@
 #include <math.h>
 
 #include "tests/support/flat_profile.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
-#include "sim/base/alloc.h"
 #include "sim/cost/profile.h"
 
 #define SOURCE ",\"level\":\"fitted\",\"source\":\"s\"}"
@@ -305,17 +305,13 @@ TEST(copies_and_survives_failing_memory)
     sp_profile_fini(&profile);
     assert_near(copy.groups.bytes_per_s.y[1], 230e9);
     assert_int_equal(copy.gemm_model.tiles[0].n, 128);
-    sp_status status = SP_ERR_NO_MEMORY;
-    int failures = 0;
-    for (; status != SP_OK && failures < 100; failures++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_error_clear(&err);
-        sp_i_alloc_fail_after(failures);
-        status = sp_profile_copy(&copy, &profile, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, sp_profile_copy(&copy, &profile, &err), &err);
     }
     // GEMM rate, two attention rates and the group rate.
-    assert_int_equal(failures, 5);
+    assert_int_equal(failing.rounds, 5);
     sp_profile_fini(&profile);
     sp_profile_fini(&copy);
 }

@@ -2,9 +2,9 @@
 // known.
 #include <math.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "solver/slimpack/rank_groups.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_SAMPLES = 300, MOST_RANKS = 32 };
@@ -171,13 +171,9 @@ TEST(allocation_failures)
     static drawn d;
     int size[MOST_RANKS];
     outliers(&d, 2, 2.0, 300, 8, 8);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 20);
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         int groups;
-        sp_i_alloc_fail_after(n);
-        status = sp_i_group_sizes(&d.problem, size, &groups, NULL);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, sp_i_group_sizes(&d.problem, size, &groups, NULL), NULL);
     }
 }

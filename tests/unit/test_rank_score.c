@@ -8,6 +8,7 @@
 #include "sim/schedule/packflow.h"
 #include "solver/slimpack/shape_search.h"
 #include "tests/support/drawn_packs.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -275,19 +276,17 @@ TEST(allocation_failures)
     sp_packing packing;
     sp_i_needs needs = {0};
     make(1, &shape, &packing, &needs);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 1000);
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_error err = {0};
         sp_i_rank_scorer scorer;
         sp_packflow_outcome outcome;
-        sp_i_alloc_fail_after(n);
-        status = sp_i_rank_scorer_init(&scorer, &c.scenario, &c.cost, LONGEST, &err);
+        memory_begin(&failing);
+        sp_status status = sp_i_rank_scorer_init(&scorer, &c.scenario, &c.cost, LONGEST, &err);
         if (status == SP_OK) {
             status = sp_i_rank_score(&scorer, &packing, needs.pack, true, &outcome, &err);
         }
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+        memory_end(&failing, status, &err);
         // Of a failed start it does nothing.
         sp_i_rank_scorer_fini(&scorer);
     }

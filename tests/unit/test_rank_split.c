@@ -7,6 +7,7 @@
 #include "sim/base/prng.h"
 #include "sim/workload/batch.h"
 #include "tests/support/assumed_split.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_SAMPLES = 200, MOST_RANKS = 16 };
@@ -291,23 +292,15 @@ TEST(allocation_failures)
     draw(&d, &prng, 30, 1000);
     sp_i_rank_split split;
     sp_i_rank_split copy;
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 50);
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_error err = {0};
-        sp_i_alloc_fail_after(n);
-        status = assumed_split(&d.work, &d.batch, 4, 2, 0.5, 0, &split, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+        memory_try(&failing, assumed_split(&d.work, &d.batch, 4, 2, 0.5, 0, &split, &err), &err);
     }
-    status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 50);
+    failing = (memory_failures){0};
+    while (memory_fails(&failing)) {
         sp_error err = {0};
-        sp_i_alloc_fail_after(n);
-        status = sp_i_rank_split_copy(&split, &copy, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+        memory_try(&failing, sp_i_rank_split_copy(&split, &copy, &err), &err);
     }
     sp_i_alloc_fail_after(0);
     bool moved = false;

@@ -1,10 +1,10 @@
 // Small assignments of samples to ranks after integer programming: against exhaustive search.
 #include <math.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "solver/slimpack/rank_split.h"
 #include "tests/support/assumed_split.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -125,16 +125,13 @@ TEST(allocation_failures)
     sp_prng_seed(&prng, 47);
     drawn d = {0};
     draw(&d, MOST, &prng);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 1000);
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_i_rank_split split;
         sp_error err = {0};
         make(&d, RANKS, &split);
-        sp_i_alloc_fail_after(n);
-        status = sp_i_rank_split_prove(&some_work, &d.batch, 10000, 0.0, &split, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, sp_i_rank_split_prove(&some_work, &d.batch, 10000, 0.0, &split, &err),
+                   &err);
         check(&d, &split);
         sp_i_rank_split_fini(&split);
     }

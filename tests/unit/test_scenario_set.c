@@ -4,7 +4,7 @@
 
 #include "backends/api/device.h"
 #include "experiments/execution/set_validation.h"
-#include "sim/base/alloc.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -89,15 +89,11 @@ TEST(names_what_is_wrong)
 TEST(ends_when_memory_does)
 {
     sp_scenario_set set;
-    sp_status status = SP_ERR_NO_MEMORY;
-    int allocations = 0;
-    for (; status == SP_ERR_NO_MEMORY; allocations++) {
-        sp_i_alloc_fail_after(allocations);
-        status = read_set(TWO_GROUPS, NULL, 0, &set, NULL);
-        sp_i_alloc_fail_after(-1);
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
+        memory_try(&failing, read_set(TWO_GROUPS, NULL, 0, &set, NULL), NULL);
     }
-    assert_int_equal(status, SP_OK);
-    assert_true(allocations > 2);
+    assert_true(failing.rounds > 2);
     sp_scenario_set_fini(&set);
 }
 

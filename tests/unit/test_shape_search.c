@@ -4,6 +4,7 @@
 #include "sim/base/progress.h"
 #include "solver/slimpack/shape_search.h"
 #include "tests/support/drawn_packs.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -227,18 +228,16 @@ TEST(allocation_failures)
     sp_i_shape_search search = c.search;
     sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
     search.trials = 4;
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 5000);
+    memory_failures failing = {.keeps_blocks = true}; // times that the cost model remembers
+    while (memory_fails(&failing)) {
         sp_error err = {0};
         sp_i_best_shape best;
-        sp_i_alloc_fail_after(n);
-        status = sp_i_search_shape(&search, &samples, c.work_s, false, &best, &err);
+        memory_begin(&failing);
+        sp_status status = sp_i_search_shape(&search, &samples, c.work_s, false, &best, &err);
         if (status == SP_OK) {
             status = sp_i_search_regrouped(&search, &samples, &best, &err);
         }
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+        memory_end(&failing, status, &err);
     }
     case_fini(&c);
 }

@@ -3,10 +3,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "solver/evaluate/evaluate_private.h"
 #include "solver/strategy.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -358,18 +358,16 @@ TEST(allocation_failures)
         must_succeed(text, run_read(text, &r.scenario, &err), &err);
         must_succeed(text, sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
         const sp_evaluate_options options = {.no_bounds = true};
-        sp_status status = SP_ERR_NO_MEMORY;
-        for (long n = 0; status == SP_ERR_NO_MEMORY; n++) {
-            assert_true(n < 2000);
+        memory_failures failing = {.or_ends_with = SP_ERR_INFEASIBLE};
+        while (memory_fails(&failing)) {
             sp_error_clear(&err);
-            sp_i_alloc_fail_after(n);
-            status = sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err);
-            sp_i_alloc_fail_after(-1);
+            memory_try(&failing, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err),
+                       &err);
         }
-        if (status == SP_OK) {
+        if (failing.status == SP_OK) {
             assert_non_null(strstr(r.result.oom_diagnosis, "alone needs"));
         } else {
-            assert_int_equal(status, SP_ERR_INFEASIBLE);
+            assert_int_equal(failing.status, SP_ERR_INFEASIBLE);
             assert_non_null(strstr(err.message[0], "alone needs"));
         }
         run_fini(&r);

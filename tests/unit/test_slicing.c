@@ -2,11 +2,11 @@
 // sequence for a token-level pipeline against exhaustive search.
 #include <math.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/schedule/schedule.h"
 #include "solver/slicing.h"
 #include "solver/terapipe_slices.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_SAMPLES = 40 };
@@ -469,23 +469,16 @@ TEST(allocation_failures)
     quadratic q = {.token_ns = 1};
     sp_terapipe_problem p = {
         .tokens = 9, .granularity = 2, .stages = 4, .time = quadratic_ns, .context = &q};
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 100);
-        sp_i_alloc_fail_after(n);
-        status = sp_slice_rows(&r.packing, 4, SP_SLICE_TOKENS, NULL, "test", NULL);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+    memory_failures failing = {.keeps_blocks = true};
+    while (memory_fails(&failing)) {
+        memory_try(&failing, sp_slice_rows(&r.packing, 4, SP_SLICE_TOKENS, NULL, "test", NULL),
+                   NULL);
     }
     sp_packing_fini(&r.packing);
-    status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
+    failing = (memory_failures){0};
+    while (memory_fails(&failing)) {
         sp_terapipe_slices slices;
-        assert_true(n < 100);
-        sp_i_alloc_fail_after(n);
-        status = sp_terapipe_slices_find(&p, &slices, NULL);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, sp_terapipe_slices_find(&p, &slices, NULL), NULL);
         sp_terapipe_slices_fini(&slices);
     }
 }

@@ -1,6 +1,6 @@
 // The SlimPack strategies on whole scenarios: no slower than what they grow out of, the same plan
 // every time, merged ranks for outliers, and the edges of workloads and layouts.
-#include "sim/base/alloc.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -228,15 +228,12 @@ TEST(allocation_failures)
         must_succeed("scenario", run_read(text, &scenario, &err), &err);
         must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
         const sp_evaluate_options options = {0};
-        sp_status status = SP_ERR_NO_MEMORY;
+        memory_failures failing = {.fewer = 40};
         // Thousands of packings are tried: each early failure, then ever fewer of them.
-        for (long n = 0; status != SP_OK; n += 1 + n / 40) {
+        while (memory_fails(&failing)) {
             sp_result result;
             sp_error_clear(&err);
-            sp_i_alloc_fail_after(n);
-            status = sp_evaluate(&scenario, &batches, &options, &result, &err);
-            sp_i_alloc_fail_after(-1);
-            assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+            memory_try(&failing, sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
             sp_result_fini(&result);
         }
         sp_batches_fini(&batches);

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "solver/strategy.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_SAMPLES = 400 };
@@ -211,16 +211,15 @@ TEST(allocation_failures)
     int64_t tokens[] = {10, 40, 20};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 3, .total_tokens = 70};
     for (int i = 0; row_strategies[i] != NULL; i++) {
-        sp_status status = SP_ERR_NO_MEMORY;
-        for (long n = 0; status != SP_OK; n++) {
-            assert_true(n < 100);
+        memory_failures failing = {0};
+        while (memory_fails(&failing)) {
             sp_error err = {0};
             sp_packing packing;
-            sp_i_alloc_fail_after(n);
-            status = try_pack(row_strategies[i], 1, SP_PAD_CONTEXT, &batch, 50, 2, &packing, &err);
-            sp_i_alloc_fail_after(-1);
-            assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
-            if (status == SP_OK) {
+            memory_try(
+                &failing,
+                try_pack(row_strategies[i], 1, SP_PAD_CONTEXT, &batch, 50, 2, &packing, &err),
+                &err);
+            if (failing.status == SP_OK) {
                 sp_packing_fini(&packing);
             }
         }

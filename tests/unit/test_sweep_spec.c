@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "experiments/sweep/spec.h"
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 // JSON in tests is written with ' for ".
@@ -413,20 +413,17 @@ TEST(axes_may_hold_objects)
 
 TEST(spec_survives_lack_of_memory)
 {
-    for (long n = 0;; n++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sweep_spec spec;
         sp_error err;
         sp_error_clear(&err);
         json_t *document = document_of(
             GRID_OF_LAYOUTS ", 'where': 'tp * pp <= 8 && recompute != \\u0027full\\u0027'}");
-        sp_i_alloc_fail_after(n);
-        sp_status status = sweep_spec_from_json(document, "sweep.json", &spec, &err);
-        sp_i_alloc_fail_after(-1);
-        if (status == SP_OK) {
-            assert_true(n > 5);
+        memory_try(&failing, sweep_spec_from_json(document, "sweep.json", &spec, &err), &err);
+        if (failing.status == SP_OK) {
             sweep_spec_fini(&spec);
-            return;
         }
-        assert_int_equal(status, SP_ERR_NO_MEMORY);
     }
+    assert_true(failing.allowed > 5);
 }
