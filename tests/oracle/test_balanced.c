@@ -133,8 +133,8 @@ static double degree(const sp_batches *batches, const char *strategy, double *wa
     sp_error err;
     tally t = {0};
     const sp_evaluate_options options = {.observer = observe, .observer_context = &t};
-    must_succeed("scenario", run_read(text, &scenario, &err), &err);
-    must_succeed("run", sp_evaluate(&scenario, batches, &options, &result, &err), &err);
+    must_succeed(run_read(text, &scenario, &err), &err);
+    must_succeed(sp_evaluate(&scenario, batches, &options, &result, &err), &err);
     sp_result_fini(&result);
     sp_scenario_fini(&scenario);
     *wait = t.waited / t.tokens;

@@ -28,13 +28,6 @@ static const measured rows[] = {
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
-static void succeed(const char *what, sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s: %s", what, err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-}
-
 static void evaluate(const measured *row, const sp_evaluate_options *options, sp_result *result)
 {
     char text[1024];
@@ -56,11 +49,11 @@ static void evaluate(const measured *row, const sp_evaluate_options *options, sp
     sp_scenario scenario;
     sp_batches batches;
     sp_error err = {0};
-    succeed("JSON", sp_json_read_text(text, strlen(text), "test", &root, &err), &err);
-    succeed("scenario", sp_scenario_from_json(root, "test", NULL, 0, &scenario, &err), &err);
+    must_succeed(sp_json_read_text(text, strlen(text), "test", &root, &err), &err);
+    must_succeed(sp_scenario_from_json(root, "test", NULL, 0, &scenario, &err), &err);
     json_decref(root);
-    succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
-    succeed("run", sp_evaluate(&scenario, &batches, options, result, &err), &err);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed(sp_evaluate(&scenario, &batches, options, result, &err), &err);
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
 }

@@ -209,24 +209,18 @@ static void build_packing(const int *counts, int microbatches, int dp, uniform_s
     }
 }
 
-static void succeed(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s", err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-}
-
 static void simulate(const sp_schedule_spec *spec, const sp_layout *layout, uniform_step *step)
 {
     sp_error err = {0};
     sp_engine_options options = {.verify = true, .memory_points = true};
-    succeed(sp_plan_init(&step->plan, layout, &step->packing, &err), &err);
-    succeed(sp_schedule_generate(spec, NULL, "test", &step->plan, &err), &err);
-    succeed(sp_plan_check(&step->plan, "test", &err), &err);
-    succeed(sp_simulate(&step->plan, &step->costs, &options, &step->timeline, &step->memory,
-                        &step->counts, &err),
-            &err);
-    succeed(sp_step_metrics_compute(&step->timeline, &step->memory, &step->metrics, &err), &err);
+    must_succeed(sp_plan_init(&step->plan, layout, &step->packing, &err), &err);
+    must_succeed(sp_schedule_generate(spec, NULL, "test", &step->plan, &err), &err);
+    must_succeed(sp_plan_check(&step->plan, "test", &err), &err);
+    must_succeed(sp_simulate(&step->plan, &step->costs, &options, &step->timeline, &step->memory,
+                             &step->counts, &err),
+                 &err);
+    must_succeed(sp_step_metrics_compute(&step->timeline, &step->memory, &step->metrics, &err),
+                 &err);
 }
 
 // Uniform costs of `f_ns` and `b_ns` for a slice of micro-batch m times weights[m].
@@ -235,7 +229,7 @@ static void set_costs(const sp_layout *layout, const int *weights, int64_t f_ns,
 {
     sp_error err = {0};
     sp_uniform_costs none = {0};
-    succeed(sp_step_costs_uniform(&none, layout, &step->packing, &step->costs, &err), &err);
+    must_succeed(sp_step_costs_uniform(&none, layout, &step->packing, &step->costs, &err), &err);
     for (size_t k = 0; k < step->packing.forward.count; k++) {
         int m = step->packing.forward.packs[k].microbatch;
         step->costs.f[k].compute_ns = f_ns * weights[m];
@@ -515,8 +509,8 @@ TEST(slimpipe_too_few_slices)
     sp_plan plan;
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 2};
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_SLIMPIPE};
-    succeed(sp_packing_uniform_sliced(&packing, &batch, 1, 3, 2, &err), &err);
-    succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    must_succeed(sp_packing_uniform_sliced(&packing, &batch, 1, 3, 2, &err), &err);
+    must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
     assert_int_equal(sp_schedule_generate(&spec, NULL, "s.json", &plan, &err), SP_ERR_CONTENT);
     assert_string_equal(err.message[0],
                         "s.json: schedule.slices: \"slimpipe\" with several chunks needs at least "
@@ -534,12 +528,12 @@ TEST(allocation_failures)
         sp_packing packing;
         sp_batch batch;
         sp_error err = {0};
-        succeed(sp_packing_uniform_sliced(&packing, &batch, 1, 2, 3, &err), &err);
+        must_succeed(sp_packing_uniform_sliced(&packing, &batch, 1, 2, 3, &err), &err);
         memory_failures failing = {0};
         while (memory_fails(&failing)) {
             sp_plan plan;
             sp_error_clear(&err);
-            succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+            must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
             memory_try(&failing, sp_schedule_generate(&spec, NULL, "test", &plan, &err), &err);
             sp_plan_fini(&plan);
         }

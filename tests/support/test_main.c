@@ -11,6 +11,16 @@ void test_case_add(test_case *added)
     end = &added->next;
 }
 
+void check_call(const char *input, sp_status status, const sp_error *err, const char *call,
+                const char *file, int line)
+{
+    if (status != SP_OK) {
+        const char *message = err != NULL && err->count > 0 ? err->message[0] : "";
+        print_error("%s\n%s: %s: %s\n", input, call, sp_status_text(status), message);
+        _fail(file, line);
+    }
+}
+
 // cmocka hands a case the state it was listed with.
 static void run_case(void **state)
 {

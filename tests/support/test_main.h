@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "sim/base/status.h"
+
 typedef struct test_case {
     const char *name;
     void (*run)(void);
@@ -30,5 +32,12 @@ void test_case_add(test_case *added);
         test_case_add(&listed);                                             \
     }                                                                       \
     static void case_name(void)
+
+// Fails the case, with the call and its first message, unless `call` returns SP_OK;
+// must_succeed_for says besides on what input.
+#define must_succeed(call, err) check_call("", (call), err, #call, __FILE__, __LINE__)
+#define must_succeed_for(input, call, err) check_call(input, (call), err, #call, __FILE__, __LINE__)
+void check_call(const char *input, sp_status status, const sp_error *err, const char *call,
+                const char *file, int line);
 
 #endif

@@ -16,13 +16,6 @@
 
 #define MIB INT64_C(1048576)
 
-static void succeed(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s", err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-}
-
 // Every tensor is a multiple of 2 MiB or a small one of whole 512 B: 4096 tokens of 1024 bf16
 // numbers are 8 MiB. Then blocks are split to the byte and count as their tensors.
 static sp_model even_model(int layers)
@@ -69,9 +62,9 @@ static void gpipe(step *s, int pp, int count, sp_recompute recompute)
         assert_true(sp_pack_list_begin(&s->packing.forward, 0, 1));
         assert_true(sp_pack_list_add(&s->packing.forward, slice, true));
     }
-    succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
+    must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_GPIPE};
-    succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, &err), &err);
+    must_succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, &err), &err);
     s->costs.unit = &s->unit;
     s->timeline = (sp_timeline){.plan = &s->plan, .ranks = s->ranks, .rank_count = (size_t)pp};
     s->memory = (sp_memory_timeline){.ranks = s->memories, .rank_count = (size_t)pp};
@@ -92,9 +85,9 @@ static int64_t replay(const step *s, const sp_step_costs *costs, const char **ob
 {
     sp_error err = {0};
     sp_allocator_peak peak = {-1, -1};
-    succeed(sp_allocator_replay(&s->timeline, costs, &s->memory, &s->model, &s->options, SP_NO_RANK,
-                                &peak, obstacle, &err),
-            &err);
+    must_succeed(sp_allocator_replay(&s->timeline, costs, &s->memory, &s->model, &s->options,
+                                     SP_NO_RANK, &peak, obstacle, &err),
+                 &err);
     assert_true(peak.reserved_bytes >= peak.allocated_bytes);
     return peak.allocated_bytes;
 }
@@ -262,9 +255,9 @@ TEST(one_rank)
         sp_error err = {0};
         const char *obstacle = "";
         sp_allocator_peak one = {0};
-        succeed(sp_allocator_replay(&s.timeline, &s.costs, &s.memory, &s.model, &s.options, which,
-                                    &one, &obstacle, &err),
-                &err);
+        must_succeed(sp_allocator_replay(&s.timeline, &s.costs, &s.memory, &s.model, &s.options,
+                                         which, &one, &obstacle, &err),
+                     &err);
         assert_null(obstacle);
         assert_true(one.allocated_bytes > 0 && one.allocated_bytes <= replayed(&s));
         assert_true(one.reserved_bytes >= one.allocated_bytes);
@@ -285,7 +278,7 @@ TEST(memory_runs_out)
     step s;
     gpipe(&s, 2, 2, SP_RECOMPUTE_FULL);
     sp_error err = {0};
-    succeed(sp_schedule_add_offload(&s.plan, &err), &err);
+    must_succeed(sp_schedule_add_offload(&s.plan, &err), &err);
     s.options.offload_ratio = 0.5;
     memory_failures failing = {.fewer = 50};
     while (memory_fails(&failing)) {
@@ -526,10 +519,10 @@ static void evaluate(const char *text, sp_result *result)
     sp_error err = {0};
     sp_scenario scenario;
     sp_batches batches;
-    succeed(fixture_read(text, &scenario, &err), &err);
-    succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed(fixture_read(text, &scenario, &err), &err);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
     sp_evaluate_options options = {.allocator_peak = true};
-    succeed(sp_evaluate(&scenario, &batches, &options, result, &err), &err);
+    must_succeed(sp_evaluate(&scenario, &batches, &options, result, &err), &err);
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
 }

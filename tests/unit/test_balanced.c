@@ -26,9 +26,8 @@ static void fixture_init(fixture *f, int dp)
              "%s'cluster': 'h800-8', 'parallel': {'dp': %d}, 'strategy': {'kind': 'balanced'}, "
              "'workload': {'uniform': 64}}",
              TINY_MODEL, dp);
-    must_succeed("scenario", run_read(text, &f->scenario, &err), &err);
-    must_succeed("cost model",
-                 sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
+    must_succeed(run_read(text, &f->scenario, &err), &err);
+    must_succeed(sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
                                     &f->scenario.cluster, &f->scenario.profile, f->scenario.memory,
                                     f->scenario.source, &err),
                  &err);
@@ -55,7 +54,7 @@ static void pack(fixture *f, const sp_batch *batch, size_t carried, int64_t cont
                  sp_packing *packing)
 {
     sp_error err = {0};
-    must_succeed("balanced", try_pack(f, batch, carried, context, packing, &err), &err);
+    must_succeed(try_pack(f, batch, carried, context, packing, &err), &err);
 }
 
 // Mostly short, one in twelve of any length up to the context.
@@ -311,8 +310,8 @@ TEST(run_without_memory)
              "'balanced', 'outlier_tokens': 500}, 'workload': {'lengths': [800, 100, 100], "
              "'context': 800, 'order': 'file', 'samples_per_batch': 3, 'batches': 2}}",
              TINY_MODEL);
-    must_succeed("scenario", run_read(text, &r.scenario, &err), &err);
-    must_succeed("batches", sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
+    must_succeed(run_read(text, &r.scenario, &err), &err);
+    must_succeed(sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
     static const sp_evaluate_options plain;
     memory_failures failing = {0};
     while (memory_fails(&failing)) {
@@ -332,7 +331,7 @@ TEST(keys_are_read_and_resolved)
              "%s'cluster': 'h800-8', 'workload': {'uniform': 64}, 'strategy': {'kind': 'balanced', "
              "'outlier_queues': 3, 'outlier_tokens': 17, 'pack_tokens': 1000}}",
              TINY_MODEL);
-    must_succeed("keys", run_read(text, &scenario, &err), &err);
+    must_succeed(run_read(text, &scenario, &err), &err);
     assert_int_equal(scenario.strategy.outlier_queues, 3);
     assert_int_equal(scenario.strategy.outlier_tokens, 17);
     assert_int_equal(scenario.strategy.pack_tokens, 1000);
@@ -391,7 +390,7 @@ static double imbalance(fixture *f, const sp_packing *packing)
 {
     sp_step_costs costs;
     sp_error err = {0};
-    must_succeed("costs", sp_cost_model_build(&f->cost, packing, &costs, &err), &err);
+    must_succeed(sp_cost_model_build(&f->cost, packing, &costs, &err), &err);
     double most = 0.0;
     double sum = 0.0;
     for (size_t k = 0; k < packing->forward.count; k++) {

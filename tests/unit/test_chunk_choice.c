@@ -22,8 +22,8 @@ static void scenario_text(int layers, const char *parallel, const char *lengths,
 static void settle(const char *text, sp_scenario *scenario)
 {
     sp_error err = {0};
-    must_succeed(text, run_read(text, scenario, &err), &err);
-    must_succeed(text, sp_strategy_resolve(scenario, false, &err), &err);
+    must_succeed_for(text, run_read(text, scenario, &err), &err);
+    must_succeed_for(text, sp_strategy_resolve(scenario, false, &err), &err);
 }
 
 static void assert_same_layout(const sp_layout *a, const sp_layout *b)
@@ -44,8 +44,7 @@ static void assert_level(const sp_scenario *scenario)
     sp_error err = {0};
     sp_stage *stages = calloc((size_t)sp_layout_vstages(layout), sizeof *stages);
     assert_non_null(stages);
-    must_succeed("stages", sp_layout_stages(layout, scenario->model.layers, "test", stages, &err),
-                 &err);
+    must_succeed(sp_layout_stages(layout, scenario->model.layers, "test", stages, &err), &err);
     for (int r = 0; r < layout->pp; r++) {
         int layers = 0;
         for (int chunk = 0; chunk < layout->chunks; chunk++) {
@@ -91,12 +90,11 @@ TEST(choices_are_written_and_read_back)
         assert_true(scenario.layout.chunks == 1 || scenario.layout.placement == SP_PLACE_V);
         assert_level(&scenario);
         json_t *copy = json_deep_copy(scenario.resolved);
-        must_succeed("resolved", sp_scenario_from_json(copy, "test.json", NULL, 0, &again, &err),
-                     &err);
+        must_succeed(sp_scenario_from_json(copy, "test.json", NULL, 0, &again, &err), &err);
         assert_same_layout(&scenario.layout, &again.layout);
-        must_succeed("settle", sp_strategy_resolve(&again, false, &err), &err);
+        must_succeed(sp_strategy_resolve(&again, false, &err), &err);
         assert_same_layout(&scenario.layout, &again.layout);
-        must_succeed("settle again", sp_strategy_resolve(&scenario, false, &err), &err);
+        must_succeed(sp_strategy_resolve(&scenario, false, &err), &err);
         assert_same_layout(&scenario.layout, &again.layout);
         assert_true(json_equal(scenario.resolved, again.resolved));
         json_decref(copy);
@@ -195,7 +193,7 @@ TEST(allocation_failures)
     while (memory_fails(&failing)) {
         sp_error err = {0};
         sp_scenario scenario;
-        must_succeed(text, run_read(text, &scenario, &err), &err);
+        must_succeed_for(text, run_read(text, &scenario, &err), &err);
         memory_try(&failing, sp_strategy_resolve(&scenario, false, &err), &err);
         sp_scenario_fini(&scenario);
     }

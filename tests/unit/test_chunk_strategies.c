@@ -30,10 +30,9 @@ static void fixture_init(fixture *f, const char *kind, const char *more, int dp,
              "%s'cluster': 'h800-8', 'parallel': {'pp': 2, 'dp': %d}, 'workload': {'uniform': 64}, "
              "'strategy': {'kind': '%s'%s}}",
              TINY_MODEL, dp, kind, more);
-    must_succeed("scenario", run_read(text, &f->scenario, &err), &err);
-    must_succeed("order", sp_strategy_resolve(&f->scenario, false, &err), &err);
-    must_succeed("cost model",
-                 sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
+    must_succeed(run_read(text, &f->scenario, &err), &err);
+    must_succeed(sp_strategy_resolve(&f->scenario, false, &err), &err);
+    must_succeed(sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
                                     &f->scenario.cluster, &f->scenario.profile, f->scenario.memory,
                                     f->scenario.source, &err),
                  &err);
@@ -53,7 +52,7 @@ static void fixture_pack(fixture *f)
 {
     sp_error err = {0};
     const sp_strategy *strategy = sp_strategy_find(f->scenario.strategy.kind);
-    must_succeed("pack", strategy->pack(&f->input, &f->packing, &err), &err);
+    must_succeed(strategy->pack(&f->input, &f->packing, &err), &err);
 }
 
 static void fixture_fini(fixture *f)
@@ -437,12 +436,12 @@ TEST(resolved_order_is_read_again)
         sp_scenario again;
         sp_error err;
         order_scenario(text, own_order[i], "");
-        must_succeed("read", run_read(text, &scenario, &err), &err);
-        must_succeed("settle", sp_strategy_resolve(&scenario, false, &err), &err);
-        must_succeed("settle again", sp_strategy_resolve(&scenario, false, &err), &err);
+        must_succeed(run_read(text, &scenario, &err), &err);
+        must_succeed(sp_strategy_resolve(&scenario, false, &err), &err);
+        must_succeed(sp_strategy_resolve(&scenario, false, &err), &err);
         json_t *root = json_deep_copy(scenario.resolved);
-        must_succeed("resolved", sp_scenario_from_json(root, "again", NULL, 0, &again, &err), &err);
-        must_succeed("order", sp_strategy_resolve(&again, false, &err), &err);
+        must_succeed(sp_scenario_from_json(root, "again", NULL, 0, &again, &err), &err);
+        must_succeed(sp_strategy_resolve(&again, false, &err), &err);
         assert_true(json_equal(again.resolved, scenario.resolved));
         assert_string_equal(sp_schedule_names[again.schedule.kind], own_order[i]);
         assert_int_equal(again.schedule.slices, scenario.schedule.slices);

@@ -43,8 +43,8 @@ static void open_fixture(fixture *f, sp_clock clock)
         assert_true(sp_pack_list_begin(&f->packing.forward, 0, 1));
         assert_true(sp_pack_list_add(&f->packing.forward, slice, true));
     }
-    must_succeed("plan", sp_plan_init(&f->plan, &f->layout, &f->packing, &err), &err);
-    must_succeed("plan", sp_schedule_generate(&spec, NULL, "plan", &f->plan, &err), &err);
+    must_succeed(sp_plan_init(&f->plan, &f->layout, &f->packing, &err), &err);
+    must_succeed(sp_schedule_generate(&spec, NULL, "plan", &f->plan, &err), &err);
     f->request = (sp_run_request){.plan = &f->plan,
                                   .model = &f->model,
                                   .memory = &memory,
@@ -179,7 +179,7 @@ TEST(reading_fails)
     sp_error err = {0};
     sp_tensor_info info;
     open_fixture(&f, SP_CLOCK_VIRTUAL);
-    must_succeed("run", sp_backend_run(f.backend, 0, &f.request, &made, &err), &err);
+    must_succeed(sp_backend_run(f.backend, 0, &f.request, &made, &err), &err);
     assert_int_equal(sp_run_tensor_at(made, 0, &info, NULL), SP_OK);
     double *values = sp_i_calloc((size_t)info.elements, sizeof *values);
     assert_non_null(values);

@@ -89,7 +89,7 @@ static sp_run *run_on(const sp_backend *backend, const asked *a, put_counts *put
     sp_error err = {0};
     const put_counts before = put_so_far();
     const fake_graph_counts graphs = fake_graphs;
-    must_succeed("run", sp_backend_run(backend, 0, &a->request, &run, &err), &err);
+    must_succeed(sp_backend_run(backend, 0, &a->request, &run, &err), &err);
     const put_counts now = put_so_far();
     *put = (put_counts){now.kernels - before.kernels, now.copies - before.copies,
                         now.sets - before.sets, now.products - before.products};

@@ -70,7 +70,7 @@ static void read_small_set(sp_scenario_set *set)
     sp_error err = {0};
     const char *const overrides[] = {"profile=h200", "stack.name=cuda",
                                      "stack.cudnn_attention=false"};
-    must_succeed(SET, sp_json_read_file(SET, 1 << 20, &document, &err), &err);
+    must_succeed_for(SET, sp_json_read_file(SET, 1 << 20, &document, &err), &err);
     json_t *base = json_object_get(document, "base");
     json_t *groups = json_object_get(document, "groups");
     assert_string_equal(json_string_value(json_object_get(base, "stack")), "cuda");
@@ -79,7 +79,7 @@ static void read_small_set(sp_scenario_set *set)
     for (size_t g = 0; g < json_array_size(groups); g++) {
         shrink(json_object_get(json_array_get(groups, g), "set"));
     }
-    must_succeed(SET, sp_scenario_set_from_json(document, SET, overrides, 3, set, &err), &err);
+    must_succeed_for(SET, sp_scenario_set_from_json(document, SET, overrides, 3, set, &err), &err);
 }
 
 // ---- one case ----
@@ -123,8 +123,7 @@ static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
         all[k] = (sp_memory_category)k;
     }
     sp_memory_timeline predicted;
-    must_succeed("replay", sp_i_memory_replay(&step->timeline, view->costs, true, &predicted, err),
-                 err);
+    must_succeed(sp_i_memory_replay(&step->timeline, view->costs, true, &predicted, err), err);
     for (size_t r = 0; r < step->timeline.rank_count; r++) {
         const host_memory memory = {.plan = view->plan,
                                     .rank = &step->timeline.ranks[r],
@@ -145,9 +144,9 @@ static void is_as_predicted(const execution *e)
     sp_batches batches;
     sp_result result;
     sp_error err = {0};
-    must_succeed(e->of->name, sp_evaluate_batches(&e->of->scenario, &batches, &err), &err);
-    must_succeed(e->of->name, sp_evaluate(&e->of->scenario, &batches, &options, &result, &err),
-                 &err);
+    must_succeed_for(e->of->name, sp_evaluate_batches(&e->of->scenario, &batches, &err), &err);
+    must_succeed_for(e->of->name, sp_evaluate(&e->of->scenario, &batches, &options, &result, &err),
+                     &err);
     sp_result_fini(&result);
     sp_batches_fini(&batches);
 }

@@ -42,8 +42,8 @@ static void open_fixture(fixture *f)
         assert_true(sp_pack_list_begin(&f->packing.forward, 0, 1));
         assert_true(sp_pack_list_add(&f->packing.forward, slice, true));
     }
-    must_succeed("plan", sp_plan_init(&f->plan, &f->layout, &f->packing, &err), &err);
-    must_succeed("plan", sp_schedule_generate(&spec, NULL, "plan", &f->plan, &err), &err);
+    must_succeed(sp_plan_init(&f->plan, &f->layout, &f->packing, &err), &err);
+    must_succeed(sp_schedule_generate(&spec, NULL, "plan", &f->plan, &err), &err);
     f->request = (sp_run_request){.plan = &f->plan,
                                   .model = &f->model,
                                   .memory = &memory,

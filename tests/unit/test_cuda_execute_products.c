@@ -29,7 +29,7 @@ static void run_watched(const sp_run_request *request, const sp_i_cuda_device *g
     const host_device device = {.backend = backend};
     products_watch(gpu);
     sp_run_free(host_run(&device, request));
-    must_succeed("products", products_seen(request->steps, shapes, count, &err), &err);
+    must_succeed(products_seen(request->steps, shapes, count, &err), &err);
     emulated_backend_free(backend);
 }
 
@@ -65,7 +65,7 @@ TEST(every_product_is_seen)
     fake_cuda_reset(&api);
     fake.tick_ns = TICK_NS;
     computing.clock = pass_alone;
-    must_succeed("alone", products_alone(&gpu, &cublas, 0.001, shapes, count, &err), &err);
+    must_succeed(products_alone(&gpu, &cublas, 0.001, shapes, count, &err), &err);
     for (int i = 0; i < count; i++) {
         assert_true(fabs(1e9 * shapes[i].alone_s - (ALONE_NS + TICK_NS)) < 1.0);
     }

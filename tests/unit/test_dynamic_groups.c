@@ -38,9 +38,8 @@ static void bench_init(bench *b, int pp, int dp, int64_t context)
              "'cluster': 'h800-8', 'profile': 'h800', 'parallel': {'pp': %d, 'dp': %d}, "
              "'workload': {'lengths': [1]}, 'strategy': {'kind': 'flexsp'}}",
              pp, dp);
-    must_succeed(text, run_read(text, &b->scenario, &err), &err);
-    must_succeed("costs",
-                 sp_cost_model_init(&b->cost, &b->scenario.model, &b->scenario.layout,
+    must_succeed_for(text, run_read(text, &b->scenario, &err), &err);
+    must_succeed(sp_cost_model_init(&b->cost, &b->scenario.model, &b->scenario.layout,
                                     &b->scenario.cluster, &b->scenario.profile, b->scenario.memory,
                                     "test", &err),
                  &err);
@@ -119,9 +118,9 @@ static sp_status plan_status(const bench *b, sp_schedule_kind kind, const sp_pac
     const sp_schedule_spec spec = {.kind = kind};
     const sp_engine_options options = {.verify = true};
     sp_prng_seed(&prng, packing->forward.count);
-    must_succeed("plan", sp_plan_init(&plan, &b->scenario.layout, packing, &err), &err);
-    must_succeed("plan", sp_schedule_generate(&spec, NULL, "test", &plan, &err), &err);
-    must_succeed("plan", sp_plan_check(&plan, "test", &err), &err);
+    must_succeed(sp_plan_init(&plan, &b->scenario.layout, packing, &err), &err);
+    must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, &err), &err);
+    must_succeed(sp_plan_check(&plan, "test", &err), &err);
     random_costs(&prng, &b->scenario.layout, packing, 0, &costs);
     sp_status status = sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err);
     if (status == SP_OK) {
@@ -147,7 +146,7 @@ TEST(samples_once_within_room_without_deadlock)
         for (int i = 0; strategies[i] != NULL; i++) {
             sp_packing packing;
             sp_error err = {0};
-            must_succeed(strategies[i], pack(&b, strategies[i], &packing, &err), &err);
+            must_succeed_for(strategies[i], pack(&b, strategies[i], &packing, &err), &err);
             assert_valid(&b, strategies[i], &packing);
             assert_int_equal(plan_status(&b, SP_SCHEDULE_1F1B, &packing), SP_OK);
             assert_int_equal(plan_status(&b, SP_SCHEDULE_GPIPE, &packing), SP_OK);
@@ -192,7 +191,7 @@ TEST(rounds_are_packs)
             sp_packing packing;
             sp_error err = {0};
             b.scenario.strategy.pack_rounds = packed != 0;
-            must_succeed("hybrid-cp", pack(&b, "hybrid-cp", &packing, &err), &err);
+            must_succeed(pack(&b, "hybrid-cp", &packing, &err), &err);
             assert_int_equal(packing.forward.slice_count, b.batch.count);
             assert_int_equal(plan_status(&b, SP_SCHEDULE_1F1B, &packing), SP_OK);
             find_places(&packing, places[packed]);
@@ -341,7 +340,7 @@ TEST(work_below_that_of_fixed_groups)
         for (int i = 0; i < 2; i++) {
             sp_packing packing;
             sp_error err = {0};
-            must_succeed("packing", pack(&b, of[i].name, &packing, &err), &err);
+            must_succeed(pack(&b, of[i].name, &packing, &err), &err);
             double share = most_work(&b, of[i].squares, &packing) / static_work(&b, of[i].squares);
             sum[i] += share;
             if (share > of[i].most) {
@@ -526,10 +525,10 @@ TEST(flexsp_with_any_times)
             p.times[k].per_token = pow(10.0, 30.0 * sp_prng_uniform(&prng) - 20.0);
             p.times[k].per_pack = pow(10.0, 40.0 * sp_prng_uniform(&prng) - 20.0);
         }
-        must_succeed("search", sp_i_flexsp_solve(&p, &searched, &err), &err);
+        must_succeed(sp_i_flexsp_solve(&p, &searched, &err), &err);
         p.time_limit_ms = SP_I_NO_TIME_LIMIT;
         p.iteration_limit = 500;
-        must_succeed("program", sp_i_flexsp_solve(&p, &plan, &err), &err);
+        must_succeed(sp_i_flexsp_solve(&p, &plan, &err), &err);
         assert_true(plan.time <= searched.time);
         sp_i_flexsp_plan_fini(&plan);
         sp_i_flexsp_plan_fini(&searched);

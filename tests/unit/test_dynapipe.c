@@ -30,9 +30,8 @@ static void fixture_init(fixture *f, sp_prng *prng)
              "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
              "'cluster': 'h800-8', 'parallel': {'pp': %d, 'dp': %d}, 'workload': {'uniform': 64}}",
              1 << sp_prng_below(prng, 4), 1 + (int)sp_prng_below(prng, 4));
-    must_succeed("scenario", run_read(text, &f->scenario, &err), &err);
-    must_succeed("cost model",
-                 sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
+    must_succeed(run_read(text, &f->scenario, &err), &err);
+    must_succeed(sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
                                     &f->scenario.cluster, &f->scenario.profile, f->scenario.memory,
                                     f->scenario.source, &err),
                  &err);
@@ -144,7 +143,7 @@ TEST(no_cut_is_better)
         sp_packing packing;
         sp_error err = {0};
         fixture_init(&f, &prng);
-        must_succeed("pack", sp_strategy_find("dynapipe")->pack(&f.input, &packing, &err), &err);
+        must_succeed(sp_strategy_find("dynapipe")->pack(&f.input, &packing, &err), &err);
         assert_sorted_groups(&f, &packing);
         double sum_s = 0.0;
         double longest_s = 0.0;

@@ -30,8 +30,7 @@ static void open_fixture(fixture *f)
     host_open(&f->device);
     put_json(text, "%s", SET);
     must_succeed(
-        "set", sp_scenario_set_from_json(json_loads(text, 0, NULL), "set", NULL, 0, &f->set, &err),
-        &err);
+        sp_scenario_set_from_json(json_loads(text, 0, NULL), "set", NULL, 0, &f->set, &err), &err);
     f->options = (sp_execution_options){.backend = f->device.backend,
                                         .precision = SP_FP64,
                                         .seed = 3,
@@ -80,9 +79,8 @@ static void execute_elsewhere(const sp_execution_options *options, const char *p
     sp_plan_input in;
     sp_execution execution;
     sp_error err = {0};
-    must_succeed("plan", sp_plan_input_read(plan, &in, &err), &err);
-    must_succeed("execute", sp_execution_run_recorded(&in, options, record, &execution, &err),
-                 &err);
+    must_succeed(sp_plan_input_read(plan, &in, &err), &err);
+    must_succeed(sp_execution_run_recorded(&in, options, record, &execution, &err), &err);
     sp_execution_fini(&execution);
     sp_plan_input_fini(&in);
 }
@@ -94,7 +92,7 @@ static void fail_elsewhere(const sp_execution_options *options, const char *plan
     sp_plan_input in;
     sp_error err = {0};
     const sp_run_request run = {.seed = 1, .steps = options->steps};
-    must_succeed("plan", sp_plan_input_read(plan, &in, &err), &err);
+    must_succeed(sp_plan_input_read(plan, &in, &err), &err);
     json_t *document =
         sp_result_document(sp_backend_name(options->backend), &run, in.root, NULL, status, reason);
     assert_int_equal(json_dump_file(document, record, 0), 0);
@@ -118,19 +116,16 @@ TEST(executed_elsewhere_is_executed_here)
         sp_execution recalled;
         f.options.executed = NULL;
         f.options.memory_points = true;
-        must_succeed("export", sp_set_export_case(of, &f.options, "case.json", &exported, &err),
-                     &err);
+        must_succeed(sp_set_export_case(of, &f.options, "case.json", &exported, &err), &err);
         assert_int_equal(exported.status, SP_CASE_OK);
         execute_elsewhere(&f.options, "case.json", "case.result.json");
-        must_succeed("here", sp_set_run_case(of, &f.options, &here, &err), &err);
-        must_succeed("direct", sp_execution_run(&of->scenario, &f.options, &direct, &err), &err);
+        must_succeed(sp_set_run_case(of, &f.options, &here, &err), &err);
+        must_succeed(sp_execution_run(&of->scenario, &f.options, &direct, &err), &err);
         must_succeed(
-            "read", sp_set_read_executed(of, f.device.backend, "case.result.json", &executed, &err),
-            &err);
+            sp_set_read_executed(of, f.device.backend, "case.result.json", &executed, &err), &err);
         f.options.executed = &executed;
-        must_succeed("there", sp_set_run_case(of, &f.options, &there, &err), &err);
-        must_succeed("recalled",
-                     sp_execution_run_plans(&of->scenario, executed.plans.plans,
+        must_succeed(sp_set_run_case(of, &f.options, &there, &err), &err);
+        must_succeed(sp_execution_run_plans(&of->scenario, executed.plans.plans,
                                             executed.plans.count, &f.options, &recalled, &err),
                      &err);
         assert_int_equal(there.status, here.status);
@@ -170,8 +165,7 @@ TEST(results_of_others_are_refused)
     sp_result_file executed;
     sp_error err = {0};
     open_fixture(&f);
-    must_succeed("export",
-                 sp_set_export_case(&f.set.cases[0], &f.options, "one.json", &outcome, &err), &err);
+    must_succeed(sp_set_export_case(&f.set.cases[0], &f.options, "one.json", &outcome, &err), &err);
     fail_elsewhere(&f.options, "one.json", "one.result.json", SP_ERR_LIMIT, "no time");
     assert_int_equal(
         sp_set_read_executed(&f.set.cases[2], f.device.backend, "one.result.json", &executed, &err),
@@ -179,7 +173,7 @@ TEST(results_of_others_are_refused)
     assert_string_equal(err.message[0],
                         "one.result.json: model.hidden: executed with 32, the scenario has 64");
     sp_error_clear(&err);
-    must_succeed("absent", sp_backend_absent_new("cuda", &cuda, &err), &err);
+    must_succeed(sp_backend_absent_new("cuda", &cuda, &err), &err);
     assert_int_equal(
         sp_set_read_executed(&f.set.cases[0], cuda, "one.result.json", &executed, &err),
         SP_ERR_CONTENT);
@@ -209,15 +203,14 @@ TEST(failures_elsewhere_are_outcomes)
     const sp_scenario_case *of;
     open_fixture(&f);
     of = &f.set.cases[0];
-    must_succeed("export", sp_set_export_case(of, &f.options, "two.json", &outcome, &err), &err);
+    must_succeed(sp_set_export_case(of, &f.options, "two.json", &outcome, &err), &err);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_result_file executed;
         fail_elsewhere(&f.options, "two.json", "two.result.json", cases[i].status, "the reason");
-        must_succeed("read",
-                     sp_set_read_executed(of, f.device.backend, "two.result.json", &executed, &err),
+        must_succeed(sp_set_read_executed(of, f.device.backend, "two.result.json", &executed, &err),
                      &err);
         f.options.executed = &executed;
-        must_succeed("run", sp_set_run_case(of, &f.options, &outcome, &err), &err);
+        must_succeed(sp_set_run_case(of, &f.options, &outcome, &err), &err);
         assert_int_equal(outcome.status, cases[i].outcome);
         assert_string_equal(outcome.reason, "the reason");
         sp_result_file_fini(&executed);
@@ -231,8 +224,8 @@ TEST(absent_backends_have_no_device)
     sp_device_info info;
     sp_error err = {0};
     int count = 7;
-    must_succeed("new", sp_backend_absent_new("elsewhere", &backend, &err), &err);
-    must_succeed("count", sp_backend_device_count(backend, &count, &err), &err);
+    must_succeed(sp_backend_absent_new("elsewhere", &backend, &err), &err);
+    must_succeed(sp_backend_device_count(backend, &count, &err), &err);
     assert_int_equal(count, 0);
     assert_string_equal(sp_backend_name(backend), "elsewhere");
     assert_null(sp_backend_stack(backend));

@@ -17,20 +17,14 @@ typedef struct outcome {
     sp_step_metrics metrics;
 } outcome;
 
-static void succeed(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s", err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-}
-
 static void simulate(const sp_plan *plan, const sp_step_costs *costs, bool unfold, outcome *s)
 {
     sp_error err = {0};
     sp_engine_options options = {.unfold = unfold, .verify = true, .memory_points = true};
     *s = (outcome){0};
-    succeed(sp_simulate(plan, costs, &options, &s->timeline, &s->memory, &s->counts, &err), &err);
-    succeed(sp_step_metrics_compute(&s->timeline, &s->memory, &s->metrics, &err), &err);
+    must_succeed(sp_simulate(plan, costs, &options, &s->timeline, &s->memory, &s->counts, &err),
+                 &err);
+    must_succeed(sp_step_metrics_compute(&s->timeline, &s->memory, &s->metrics, &err), &err);
 }
 
 static void step_fini(outcome *s)
@@ -45,9 +39,9 @@ static void generate(sp_schedule_kind kind, const sp_layout *layout, const sp_pa
 {
     sp_error err = {0};
     sp_schedule_spec spec = {.kind = kind};
-    succeed(sp_plan_init(plan, layout, packing, &err), &err);
-    succeed(sp_schedule_generate(&spec, NULL, "test", plan, &err), &err);
-    succeed(sp_plan_check(plan, "test", &err), &err);
+    must_succeed(sp_plan_init(plan, layout, packing, &err), &err);
+    must_succeed(sp_schedule_generate(&spec, NULL, "test", plan, &err), &err);
+    must_succeed(sp_plan_check(plan, "test", &err), &err);
 }
 
 static void assert_same_metrics(const sp_step_metrics *a, const sp_step_metrics *b)
@@ -83,8 +77,8 @@ TEST(random_plans_verify)
         sp_plan plan;
         sp_step_costs costs;
         outcome s;
-        succeed(uniform_packing(&packing, layout.dp, 1 + (int)sp_prng_below(&prng, 12), &err),
-                &err);
+        must_succeed(uniform_packing(&packing, layout.dp, 1 + (int)sp_prng_below(&prng, 12), &err),
+                     &err);
         random_costs(&prng, &layout, &packing, 0, &costs);
         costs.blocking_transfers = round % 2 == 1;
         generate(kind, &layout, &packing, &plan);
@@ -114,7 +108,7 @@ TEST(folding_changes_nothing)
         sp_step_costs costs;
         outcome folded;
         outcome unfolded;
-        succeed(uniform_packing(&packing, layout.dp, 9, &err), &err);
+        must_succeed(uniform_packing(&packing, layout.dp, 9, &err), &err);
         random_costs(&prng, &layout, &packing, kinds, &costs);
         costs.blocking_transfers = kinds > 2;
         generate(SP_SCHEDULE_1F1B, &layout, &packing, &plan);
@@ -169,7 +163,7 @@ TEST(unlike_ranks_stay_apart)
     sp_plan plan;
     sp_step_costs costs;
     outcome s;
-    succeed(uniform_packing(&packing, layout.dp, 4, &err), &err);
+    must_succeed(uniform_packing(&packing, layout.dp, 4, &err), &err);
     random_costs(&prng, &layout, &packing, 1, &costs);
     // Pack 4 is the second of data-parallel rank 1.
     costs.f[4 * (size_t)costs.classes].compute_ns += 1;
@@ -199,7 +193,7 @@ static sp_status run_uniform(const sp_plan *plan, sp_error *err)
     sp_memory_timeline memory;
     sp_engine_counts counts;
     sp_engine_options options = {0};
-    succeed(sp_step_costs_uniform(&uniform, &plan->layout, plan->packing, &costs, err), err);
+    must_succeed(sp_step_costs_uniform(&uniform, &plan->layout, plan->packing, &costs, err), err);
     sp_status status = sp_simulate(plan, &costs, &options, &timeline, &memory, &counts, err);
     sp_timeline_fini(&timeline);
     sp_memory_timeline_fini(&memory);
@@ -214,8 +208,8 @@ TEST(deadlock_is_named)
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
     sp_packing packing;
     sp_plan plan;
-    succeed(uniform_packing(&packing, 1, 2, &err), &err);
-    succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    must_succeed(uniform_packing(&packing, 1, 2, &err), &err);
+    must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
     add(&plan, 0, 0, SP_ACTION_F, 0);
     add(&plan, 0, 0, SP_ACTION_B, 0);
     add(&plan, 0, 0, SP_ACTION_F, 1);
@@ -273,14 +267,14 @@ TEST(regrouped_packs)
     outcome s;
     make_regrouped(&batch, &packing);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
-    succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
     for (int r = 0; r < 2; r++) {
         add(&plan, 0, r, SP_ACTION_F, 0);
         add(&plan, 0, r, SP_ACTION_F, 1);
         add(&plan, 0, r, SP_ACTION_B, 0);
         add(&plan, 0, r, SP_ACTION_B, 1);
     }
-    succeed(sp_plan_check(&plan, "test", &err), &err);
+    must_succeed(sp_plan_check(&plan, "test", &err), &err);
     random_costs(&prng, &layout, &packing, 0, &costs);
     simulate(&plan, &costs, false, &s);
     // Backward pack 0 frees forward pack 1 whole and 3 of the 7 tokens of forward pack 0.
@@ -309,7 +303,7 @@ TEST(regrouped_deadlock)
     sp_plan plan;
     make_regrouped(&batch, &packing);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
-    succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
     add(&plan, 0, 0, SP_ACTION_F, 0);
     add(&plan, 0, 0, SP_ACTION_B, 0);
     add(&plan, 0, 0, SP_ACTION_F, 1);
@@ -343,7 +337,7 @@ TEST(merged_packs_meet)
         assert_true(sp_pack_list_add(&packing.forward, slice, true));
     }
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1};
-    succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
     for (int r = 0; r < 2; r++) {
         add(&plan, 0, r, SP_ACTION_F, 0);
         add(&plan, 0, r, SP_ACTION_B, 0);
@@ -354,7 +348,7 @@ TEST(merged_packs_meet)
         add(&plan, 1, r, SP_ACTION_F, 2);
         add(&plan, 1, r, SP_ACTION_B, 2);
     }
-    succeed(sp_plan_check(&plan, "test", &err), &err);
+    must_succeed(sp_plan_check(&plan, "test", &err), &err);
     random_costs(&prng, &layout, &packing, 0, &costs);
     costs.blocking_transfers = true;
     simulate(&plan, &costs, false, &s);
@@ -382,15 +376,15 @@ TEST(critical_path_adds_up)
     sp_plan plan;
     sp_step_costs costs;
     outcome s;
-    succeed(uniform_packing(&packing, 1, 8, &err), &err);
+    must_succeed(uniform_packing(&packing, 1, 8, &err), &err);
     random_costs(&prng, &layout, &packing, 0, &costs);
     generate(SP_SCHEDULE_INTERLEAVED, &layout, &packing, &plan);
     simulate(&plan, &costs, false, &s);
     sp_structure *structure = NULL;
     sp_critical_step *steps = NULL;
     size_t count = 0;
-    succeed(sp_structure_new(&plan, &costs, &structure, &err), &err);
-    succeed(sp_structure_critical_path(structure, &steps, &count, &err), &err);
+    must_succeed(sp_structure_new(&plan, &costs, &structure, &err), &err);
+    must_succeed(sp_structure_critical_path(structure, &steps, &count, &err), &err);
     assert_true(count > 0);
     assert_int_equal(steps[0].start_ns, 0);
     assert_int_equal(steps[count - 1].end_ns, s.metrics.makespan_ns);
@@ -423,10 +417,10 @@ TEST(graphml_is_complete)
     uniform_step step;
     uniform_step_run(&c, &options, &step);
     sp_structure *structure = NULL;
-    succeed(sp_structure_new(&step.plan, &step.costs, &structure, &err), &err);
+    must_succeed(sp_structure_new(&step.plan, &step.costs, &structure, &err), &err);
     FILE *file = tmpfile();
     assert_non_null(file);
-    succeed(sp_structure_graphml(structure, file, &err), &err);
+    must_succeed(sp_structure_graphml(structure, file, &err), &err);
     rewind(file);
     int64_t nodes = 0;
     int64_t edges = 0;
@@ -455,13 +449,13 @@ TEST(explicit_recompute)
     sp_plan plan;
     sp_step_costs costs;
     outcome s;
-    succeed(uniform_packing(&packing, 1, 1, &err), &err);
+    must_succeed(uniform_packing(&packing, 1, 1, &err), &err);
     random_costs(&prng, &layout, &packing, 0, &costs);
     costs.r[0] = costs.f[0];
     costs.b[0].compute_ns += costs.r[0].compute_ns;
     costs.b[0].tp_ns += costs.r[0].tp_ns;
     costs.b[0].cp_ns += costs.r[0].cp_ns;
-    succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
     add(&plan, 0, 0, SP_ACTION_F, 0);
     add(&plan, 0, 0, SP_ACTION_R, 0);
     add(&plan, 0, 0, SP_ACTION_B, 0);

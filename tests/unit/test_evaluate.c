@@ -160,7 +160,7 @@ TEST(bound_holds_everywhere)
         check_result(text, &r);
         sp_error err = {0};
         sp_result other;
-        must_succeed(text, sp_evaluate(&r.scenario, &r.batches, &unfolded, &other, &err), &err);
+        must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &unfolded, &other, &err), &err);
         assert_same_result(text, &r.result, &other);
         sp_result_fini(&other);
         run_fini(&r);
@@ -179,7 +179,7 @@ TEST(folding_saves_work)
     const sp_evaluate_options unfolded = {.engine = {.verify = true, .unfold = true}};
     sp_error err = {0};
     sp_result other;
-    must_succeed(text, sp_evaluate(&r.scenario, &r.batches, &unfolded, &other, &err), &err);
+    must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &unfolded, &other, &err), &err);
     assert_same_result(text, &r.result, &other);
     // 8 forwards and 8 backwards on each of 4 ranks.
     assert_int_equal(r.result.batches[0].facts.tasks, 64);
@@ -215,11 +215,11 @@ static void round_trip(const char *text)
     options.observer = write_batch;
     options.observer_context = &writer;
     scenario_run r;
-    must_succeed(text, run_read(text, &r.scenario, &err), &err);
-    must_succeed(text, sp_plan_json_begin(writer.file, r.scenario.resolved, &err), &err);
-    must_succeed(text, sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
-    must_succeed(text, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err), &err);
-    must_succeed(text, sp_plan_json_end(writer.file, &err), &err);
+    must_succeed_for(text, run_read(text, &r.scenario, &err), &err);
+    must_succeed_for(text, sp_plan_json_begin(writer.file, r.scenario.resolved, &err), &err);
+    must_succeed_for(text, sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
+    must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err), &err);
+    must_succeed_for(text, sp_plan_json_end(writer.file, &err), &err);
     assert_int_equal(writer.batches, r.result.batch_count);
 
     rewind(writer.file);
@@ -228,15 +228,16 @@ static void round_trip(const char *text)
     assert_true(sp_plan_json_is_plan(root));
     sp_scenario stored;
     json_t *copy = json_deep_copy(json_object_get(root, "scenario"));
-    must_succeed(text, sp_scenario_from_json(copy, "stored", NULL, 0, &stored, &err), &err);
+    must_succeed_for(text, sp_scenario_from_json(copy, "stored", NULL, 0, &stored, &err), &err);
     json_decref(copy);
     sp_plan_file plans;
-    must_succeed(text, sp_plan_json_read(root, "plan.json", &stored.layout, &plans, &err), &err);
+    must_succeed_for(text, sp_plan_json_read(root, "plan.json", &stored.layout, &plans, &err),
+                     &err);
     assert_int_equal(plans.count, writer.batches);
     sp_result again;
-    must_succeed(text,
-                 sp_evaluate_plans(&stored, plans.plans, plans.count, &run_verified, &again, &err),
-                 &err);
+    must_succeed_for(
+        text, sp_evaluate_plans(&stored, plans.plans, plans.count, &run_verified, &again, &err),
+        &err);
     assert_same_result(text, &r.result, &again);
     assert_true(again.lossless);
     sp_result_fini(&again);
@@ -268,8 +269,7 @@ TEST(dropped_samples_count_for_nothing)
     sp_error err = {0};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 2, .total_tokens = 1000100};
     sp_scenario scenario;
-    must_succeed("scenario",
-                 run_read("{'model': {'layers': 1, 'hidden': 512, 'ffn': 1024, 'heads': 8, "
+    must_succeed(run_read("{'model': {'layers': 1, 'hidden': 512, 'ffn': 1024, 'heads': 8, "
                           "'vocab': 1000}, 'workload': {'lengths': [1000000, 100]}}",
                           &scenario, &err),
                  &err);
@@ -282,13 +282,11 @@ TEST(dropped_samples_count_for_nothing)
     sp_slice slice = {.sample = 1, .tokens = 100, .computed_tokens = 100};
     assert_true(sp_pack_list_add(&packing.forward, slice, true));
     sp_plan plan;
-    must_succeed("plan", sp_plan_init(&plan, &scenario.layout, &packing, &err), &err);
-    must_succeed("schedule", sp_schedule_generate(&scenario.schedule, NULL, "test", &plan, &err),
-                 &err);
-    must_succeed("check", sp_plan_check(&plan, "test", &err), &err);
+    must_succeed(sp_plan_init(&plan, &scenario.layout, &packing, &err), &err);
+    must_succeed(sp_schedule_generate(&scenario.schedule, NULL, "test", &plan, &err), &err);
+    must_succeed(sp_plan_check(&plan, "test", &err), &err);
     sp_result result;
-    must_succeed("evaluate", sp_evaluate_plans(&scenario, &plan, 1, &run_verified, &result, &err),
-                 &err);
+    must_succeed(sp_evaluate_plans(&scenario, &plan, 1, &run_verified, &result, &err), &err);
     const sp_batch_result *b = &result.batches[0];
     assert_true(b->facts.lower_bound_ns > 0.0);
     assert_true(b->facts.lower_bound_ns <= (double)b->iteration_ns);
@@ -370,13 +368,12 @@ TEST(endless_step_is_refused)
     sp_scenario scenario;
     sp_batches batches;
     sp_result result;
-    must_succeed("scenario",
-                 run_read(TINY_MODEL
+    must_succeed(run_read(TINY_MODEL
                           "'parallel': {'pp': 2}, 'workload': {'uniform': 100, 'context': 100, "
                           "'samples_per_batch': 100}}",
                           &scenario, &err),
                  &err);
-    must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
     // From single actions that are too long, over a step that is, to one that is not.
     bool long_pack = false;
     bool long_step = false;
@@ -402,13 +399,12 @@ TEST(every_allocation_may_fail)
     sp_error err = {0};
     sp_scenario scenario;
     sp_batches batches;
-    must_succeed("scenario",
-                 run_read(TINY_MODEL
+    must_succeed(run_read(TINY_MODEL
                           "'parallel': {'pp': 2, 'dp': 2}, 'strategy': {'kind': 'ffd'}, "
                           "'workload': {'lengths': [10, 20, 30, 40, 50], 'context': 60}}",
                           &scenario, &err),
                  &err);
-    must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
     sp_evaluate_options options = {.engine = {.memory_points = true}};
     memory_failures failing = {0};
     while (memory_fails(&failing)) {

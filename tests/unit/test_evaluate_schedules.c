@@ -14,7 +14,7 @@ enum { TEXT = 2048 };
 static void read_scenario(const char *text, sp_scenario *scenario)
 {
     sp_error err = {0};
-    must_succeed(text, run_read(text, scenario, &err), &err);
+    must_succeed_for(text, run_read(text, scenario, &err), &err);
 }
 
 // Writes each batch's plan.
@@ -34,7 +34,7 @@ static json_t *read_back(FILE *file)
     assert_non_null(text);
     rewind(file);
     assert_int_equal(fread(text, 1, (size_t)bytes, file), bytes);
-    must_succeed("plan", sp_json_read_text(text, (size_t)bytes, "plan.json", &root, &err), &err);
+    must_succeed(sp_json_read_text(text, (size_t)bytes, "plan.json", &root, &err), &err);
     free(text);
     return root;
 }
@@ -49,19 +49,17 @@ static void evaluate(const char *text, sp_result *result, bool round_trip)
     read_scenario(text, &scenario);
     sp_evaluate_options options = {
         .engine = {.verify = true}, .observer = write_plan, .observer_context = file};
-    must_succeed("begin", sp_plan_json_begin(file, scenario.resolved, &err), &err);
-    must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
-    must_succeed(text, sp_evaluate(&scenario, &batches, &options, result, &err), &err);
-    must_succeed("end", sp_plan_json_end(file, &err), &err);
+    must_succeed(sp_plan_json_begin(file, scenario.resolved, &err), &err);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed_for(text, sp_evaluate(&scenario, &batches, &options, result, &err), &err);
+    must_succeed(sp_plan_json_end(file, &err), &err);
     if (round_trip) {
         sp_plan_file plans;
         sp_result again;
         sp_evaluate_options verified = {.engine = {.verify = true}};
         json_t *root = read_back(file);
-        must_succeed("plan", sp_plan_json_read(root, "plan.json", &scenario.layout, &plans, &err),
-                     &err);
+        must_succeed(sp_plan_json_read(root, "plan.json", &scenario.layout, &plans, &err), &err);
         must_succeed(
-            "plans",
             sp_evaluate_plans(&scenario, plans.plans, plans.count, &verified, &again, &err), &err);
         assert_true(sp_result_iteration_ms(&again) == sp_result_iteration_ms(result));
         assert_int_equal(again.peak_bytes, result->peak_bytes);
@@ -189,7 +187,7 @@ TEST(too_short_a_row)
                   "'schedule': {'kind': 'seq1f1b', 'slices': 16}, 'workload': {'lengths': [8, 8], "
                   "'context': 8}}",
                   &scenario);
-    must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
     assert_int_equal(sp_evaluate(&scenario, &batches, &plain, &result, &err), SP_ERR_INFEASIBLE);
     assert_non_null(strstr(err.message[0], "schedule.slices"));
     sp_batches_fini(&batches);

@@ -25,9 +25,9 @@ static void open_fixture(fixture *f)
     sp_error err = {0};
     *f = (fixture){.options = {.precision = SP_FP32, .seed = 3, .steps = 3}};
     f->options.compare_memory = true;
-    must_succeed("scenario", run_read(SCENARIO, &f->scenario, &err), &err);
-    must_succeed("registry", sp_registry_new(&f->registry, &err), &err);
-    must_succeed("find", sp_registry_find(f->registry, "fake", &f->options.backend, &err), &err);
+    must_succeed(run_read(SCENARIO, &f->scenario, &err), &err);
+    must_succeed(sp_registry_new(&f->registry, &err), &err);
+    must_succeed(sp_registry_find(f->registry, "fake", &f->options.backend, &err), &err);
 }
 
 static void close_fixture(fixture *f)
@@ -75,7 +75,7 @@ TEST(durations_of_the_simulator_give_no_error)
     open_fixture(&f);
     f.options.observer = compare_views;
     f.options.observer_context = &calls;
-    must_succeed("run", sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
+    must_succeed(sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
     const sp_execution_error error = sp_execution_compare(&execution);
     assert_true(error.iteration_time == 0.0);
     assert_true(error.bubble_ratio == 0.0);
@@ -98,12 +98,12 @@ static sp_execution_error executed(const char *backend, const char *stack, char 
     sp_execution execution;
     sp_error err = {0};
     open_fixture(&f);
-    must_succeed("find", sp_registry_find(f.registry, backend, &f.options.backend, &err), &err);
+    must_succeed(sp_registry_find(f.registry, backend, &f.options.backend, &err), &err);
     if (stack != NULL) {
         assert_true(sp_stack_builtin(stack, &f.scenario.memory.stack));
         f.scenario.stack_given = true;
     }
-    must_succeed("run", sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
+    must_succeed(sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
     const sp_execution_error error = sp_execution_compare(&execution);
     snprintf(name, SP_STACK_NAME, "%s", execution.stack.name);
     sp_execution_fini(&execution);
@@ -137,7 +137,7 @@ TEST(errors_are_predicted_over_measured)
     open_fixture(&f);
     f.options.options = &jitter;
     f.options.option_count = 1;
-    must_succeed("run", sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
+    must_succeed(sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
     double error = sp_execution_compare(&execution).iteration_time;
     double predicted_ms = sp_result_iteration_ms(&execution.predicted);
     double measured_ms = sp_result_iteration_ms(&execution.measured);
@@ -177,7 +177,7 @@ TEST(json_states_both_results)
     sp_execution execution;
     sp_error err = {0};
     open_fixture(&f);
-    must_succeed("run", sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
+    must_succeed(sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
     json_t *root = sp_execution_validation_json(&execution);
     const char *const keys[] = {"schema", "clock", "predicted", "measured", "error", "ranks"};
     for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
@@ -209,7 +209,7 @@ TEST(failures_leave_nothing_behind)
         sp_error_clear(&err);
         memory_try(&failing, sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
     }
-    must_succeed("run with memory enough", failing.status, &err);
+    must_succeed(failing.status, &err);
     assert_true(failing.rounds > 10);
     sp_execution_fini(&execution);
     close_fixture(&f);

@@ -184,7 +184,7 @@ static gaps validate(size_t options)
     sp_scenario scenario;
     sp_execution execution = {0};
     host_open(&device);
-    must_succeed("scenario", run_read(text, &scenario, &err), &err);
+    must_succeed(run_read(text, &scenario, &err), &err);
     const sp_execution_options set = {.backend = device.backend,
                                       .clock = SP_CLOCK_VIRTUAL,
                                       .precision = SP_FP32,
@@ -194,7 +194,7 @@ static gaps validate(size_t options)
                                       .option_count = options,
                                       .observer = see,
                                       .observer_context = &g};
-    must_succeed("run", sp_execution_run(&scenario, &set, &execution, &err), &err);
+    must_succeed(sp_execution_run(&scenario, &set, &execution, &err), &err);
     sp_execution_fini(&execution);
     sp_scenario_fini(&scenario);
     host_close(&device);

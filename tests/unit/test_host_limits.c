@@ -96,10 +96,6 @@ static void refuse_every_allocation(sp_clock clock)
         sp_error err = {0};
         sp_run *run = NULL;
         memory_try(&failing, sp_backend_run(f.device.backend, 0, &f.request, &run, &err), &err);
-        if (failing.status != SP_OK && failing.status != SP_ERR_NO_MEMORY) {
-            fail_msg("allocation %ld: \"%s\"", failing.allowed, err.message[0]);
-        }
-        assert_true(failing.status == SP_OK || err.count > 0);
         assert_true((run != NULL) == (failing.status == SP_OK));
         sp_run_free(run);
     }

@@ -49,12 +49,12 @@ static void execute(fixture *f, const char *parallel, sp_clock clock)
     sp_error err = {0};
     *f = (fixture){.options = {.clock = clock, .precision = SP_FP32, .seed = 1, .steps = 2}};
     snprintf(text, sizeof text, "%s%s}", SCENARIO, parallel);
-    must_succeed("scenario", run_read(text, &f->scenario, &err), &err);
+    must_succeed(run_read(text, &f->scenario, &err), &err);
     host_open(&f->device);
     f->options.backend = f->device.backend;
     f->options.observer = count_overlaps;
     f->options.observer_context = f;
-    must_succeed("run", sp_execution_run(&f->scenario, &f->options, &f->execution, &err), &err);
+    must_succeed(sp_execution_run(&f->scenario, &f->options, &f->execution, &err), &err);
 }
 
 static void close_fixture(fixture *f)

@@ -39,13 +39,12 @@ static void run(const char *first, const char *second, step *s)
     for (int k = 0; k < 4; k++) {
         assert_true(sp_pack_list_begin(&s->packing.forward, ranks[k][0], ranks[k][1]));
     }
-    must_succeed("plan", sp_plan_init(&s->plan, &layout, &s->packing, &err), &err);
+    must_succeed(sp_plan_init(&s->plan, &layout, &s->packing, &err), &err);
     add(s, 0, first);
     add(s, 1, second);
-    must_succeed("check", sp_plan_check(&s->plan, "test", &err), &err);
-    must_succeed("costs", sp_step_costs_uniform(&uniform, &layout, &s->packing, &s->costs, &err),
-                 &err);
-    must_succeed(
+    must_succeed(sp_plan_check(&s->plan, "test", &err), &err);
+    must_succeed(sp_step_costs_uniform(&uniform, &layout, &s->packing, &s->costs, &err), &err);
+    must_succeed_for(
         first, sp_simulate(&s->plan, &s->costs, &options, &s->timeline, &s->memory, &counts, &err),
         &err);
 }

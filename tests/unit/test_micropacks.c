@@ -306,23 +306,21 @@ static void run_plan(const sp_scenario *scenario, const sp_packing *packing, boo
     sp_step_costs costs;
     sp_plan plan;
     sp_schedule_costs *times = NULL;
-    must_succeed("cost model",
-                 sp_cost_model_init(&cost, &scenario->model, &scenario->layout, &scenario->cluster,
+    must_succeed(sp_cost_model_init(&cost, &scenario->model, &scenario->layout, &scenario->cluster,
                                     &scenario->profile, scenario->memory, scenario->source, &err),
                  &err);
-    must_succeed("costs", sp_cost_model_build(&cost, packing, &costs, &err), &err);
-    must_succeed("plan", sp_plan_init(&plan, &scenario->layout, packing, &err), &err);
-    must_succeed("means", sp_step_costs_means(&costs, &plan, &times, &err), &err);
-    must_succeed("packs", sp_step_costs_by_pack(&costs, &plan, times, &err), &err);
+    must_succeed(sp_cost_model_build(&cost, packing, &costs, &err), &err);
+    must_succeed(sp_plan_init(&plan, &scenario->layout, packing, &err), &err);
+    must_succeed(sp_step_costs_means(&costs, &plan, &times, &err), &err);
+    must_succeed(sp_step_costs_by_pack(&costs, &plan, times, &err), &err);
     const sp_schedule_spec spec = {.kind = SP_SCHEDULE_PACKFLOW, .split_backward = split};
-    must_succeed("order", sp_schedule_generate(&spec, times, "test", &plan, &err), &err);
-    must_succeed("rules", sp_plan_check(&plan, "test", &err), &err);
+    must_succeed(sp_schedule_generate(&spec, times, "test", &plan, &err), &err);
+    must_succeed(sp_plan_check(&plan, "test", &err), &err);
     sp_timeline timeline;
     sp_memory_timeline memory;
     sp_engine_counts counts;
     const sp_engine_options options = {.verify = true};
-    must_succeed("step", sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err),
-                 &err);
+    must_succeed(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err), &err);
     sp_timeline_fini(&timeline);
     sp_memory_timeline_fini(&memory);
     sp_schedule_costs_free(times);
@@ -350,7 +348,7 @@ TEST(random_plans_run)
                  "{'uniform': 64}, 'schedule': {'kind': 'packflow'}, 'strategy': {'kind': "
                  "'slimpack'}}",
                  TINY_MODEL, pp, dp);
-        must_succeed("scenario", run_read(text, &scenario, &err), &err);
+        must_succeed(run_read(text, &scenario, &err), &err);
         sp_packing packing;
         fill(dp, sp_prng_below(&prng, 2) == 0 ? 0.0 : 0.9, &shape, &packing);
         for (size_t k = 0; k < packing.forward.count; k++) {

@@ -28,10 +28,9 @@ static void stack(offload_step *s, int m, times t, int64_t leaving)
 {
     sp_error err = {0};
     *s = (offload_step){.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1}};
-    step_must_succeed(uniform_packing(&s->packing, 1, m, &err), &err);
-    step_must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
-    step_must_succeed(sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, 1, true, &err),
-                      &err);
+    must_succeed(uniform_packing(&s->packing, 1, m, &err), &err);
+    must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
+    must_succeed(sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, 1, true, &err), &err);
     sp_stage_plan *stage = sp_plan_stage(&s->plan, 0, 0);
     for (int k = 0; k < m; k++) {
         assert_true(sp_stage_plan_add(stage, SP_ACTION_F, 0, k));
@@ -196,7 +195,7 @@ TEST(state_at_the_peak)
     assert_int_equal(memory->peak_action.kind, SP_ACTION_F);
     assert_int_equal(memory->peak_action.pack, 3);
     sp_i_peak_state peak;
-    step_must_succeed(sp_i_memory_at_peak(&s.timeline, &s.costs, &s.memory, 0, &peak, &err), &err);
+    must_succeed(sp_i_memory_at_peak(&s.timeline, &s.costs, &s.memory, 0, &peak, &err), &err);
     static const sp_i_unit_holds expected[] = {SP_I_HOLDS_REST, SP_I_HOLDS_REST, SP_I_HOLDS_ALL,
                                                SP_I_HOLDS_ALL};
     for (int k = 0; k < 4; k++) {
@@ -245,12 +244,12 @@ TEST(trace_has_copy_threads)
     int64_t events = 0;
     FILE *file = open_memstream(&text, &bytes);
     assert_non_null(file);
-    step_must_succeed(sp_export_trace(file, &s.timeline, NULL, &window, &events, &err), &err);
+    must_succeed(sp_export_trace(file, &s.timeline, NULL, &window, &events, &err), &err);
     assert_int_equal(fclose(file), 0);
     assert_int_equal(sp_export_trace_events(&s.timeline, &window, false), events);
     assert_true(sp_export_trace_events(&s.timeline, &window, true) > events);
     json_t *root = NULL;
-    step_must_succeed(sp_json_read_text(text, bytes, "trace.json", &root, &err), &err);
+    must_succeed(sp_json_read_text(text, bytes, "trace.json", &root, &err), &err);
     json_t *list = json_object_get(root, "traceEvents");
     assert_int_equal(json_array_size(list), events);
     int on_thread[5] = {0};
@@ -277,9 +276,9 @@ TEST(costs_of_copies)
     sp_cluster cluster;
     sp_profile profile;
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
-    step_must_succeed(sp_model_builtin("llama-13b", &model, &err), &err);
-    step_must_succeed(sp_cluster_builtin("h800-8", &cluster, &err), &err);
-    step_must_succeed(flat_profile(NULL, &profile, &err), &err);
+    must_succeed(sp_model_builtin("llama-13b", &model, &err), &err);
+    must_succeed(sp_cluster_builtin("h800-8", &cluster, &err), &err);
+    must_succeed(flat_profile(NULL, &profile, &err), &err);
     assert_true(cluster.host_link_bytes_per_s == 50e9);
     sp_packing packing;
     sp_packing_init(&packing, NULL, 1);
@@ -293,10 +292,10 @@ TEST(costs_of_copies)
         sp_cost_model cost;
         sp_step_costs costs;
         sp_memory_options memory = {.offload_ratio = 0.25 * quarters};
-        step_must_succeed(
+        must_succeed(
             sp_cost_model_init(&cost, &model, &layout, &cluster, &profile, memory, "test", &err),
             &err);
-        step_must_succeed(sp_cost_model_build(&cost, &packing, &costs, &err), &err);
+        must_succeed(sp_cost_model_build(&cost, &packing, &costs, &err), &err);
         whole = quarters == 0 ? costs.unit[0].held.of[SP_MEM_ACTIVATIONS] : whole;
         // All but the softmax statistics of a layer, 40 heads * 4 B * 1000 tokens, in whole MiB.
         int64_t large = whole - INT64_C(20) * 40 * 4 * 1000;
@@ -338,7 +337,7 @@ TEST(host_link_of_a_cluster)
         json_t *json = NULL;
         sp_object object;
         sp_cluster cluster;
-        step_must_succeed(sp_json_read_text(text, strlen(text), "s.json", &json, &err), &err);
+        must_succeed(sp_json_read_text(text, strlen(text), "s.json", &json, &err), &err);
         sp_object_begin(&object, json, "s.json", "cluster", &err);
         sp_cluster_from_object(&object, &cluster);
         assert_int_equal(err.count, 0);

@@ -23,9 +23,9 @@ static void prepare(offload_step *s, sp_schedule_spec spec, int pp, int dp, int 
         .layout = {
             .tp = 1, .cp = 1, .pp = pp, .dp = dp, .chunks = chunks, .placement = traits.placement}};
     spec.slices = slices;
-    step_must_succeed(sp_packing_uniform_sliced(&s->packing, &s->batch, dp, m, slices, &err), &err);
-    step_must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
-    step_must_succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, &err), &err);
+    must_succeed(sp_packing_uniform_sliced(&s->packing, &s->batch, dp, m, slices, &err), &err);
+    must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
+    must_succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, &err), &err);
 }
 
 // 1F1B on two ranks: on the last one every backward follows its forward at once.
@@ -88,12 +88,12 @@ TEST(regrouped_slices)
     assert_true(sp_pack_list_add(&s.packing.backward, whole, true));
     assert_true(sp_pack_list_begin(&s.packing.backward, 0, 1));
     assert_true(sp_pack_list_add(&s.packing.backward, first, false));
-    step_must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, &err), &err);
+    must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, &err), &err);
     sp_stage_plan *stage = sp_plan_stage(&s.plan, 0, 0);
     for (int k = 0; k < 4; k++) {
         assert_true(sp_stage_plan_add(stage, k < 2 ? SP_ACTION_F : SP_ACTION_B, 0, k % 2));
     }
-    step_must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true, &err), &err);
+    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true, &err), &err);
     for (int k = 0; k < 2; k++) {
         s.costs.f[k].compute_ns = 10;
         s.costs.b[k].compute_ns = 20;
@@ -285,9 +285,9 @@ TEST(merged_packs)
             int where = (int)sp_prng_below(&prng, 3);
             assert_true(sp_pack_list_begin(&s.packing.forward, where % 2, where == 2 ? 2 : 1));
         }
-        step_must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, &err), &err);
+        must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, &err), &err);
         sp_schedule_spec spec = {.kind = SP_SCHEDULE_GPIPE};
-        step_must_succeed(sp_schedule_generate(&spec, NULL, "test", &s.plan, &err), &err);
+        must_succeed(sp_schedule_generate(&spec, NULL, "test", &s.plan, &err), &err);
         random_step(&prng, 0, 20000, &s);
         step_offload(&s);
         step_simulate(&s, false);
@@ -317,7 +317,7 @@ TEST(uniform_costs_have_no_copies)
     sp_error err = {0};
     sp_uniform_costs uniform = {.f_ms = 1.0, .b_ms = 1.0, .w_ms = 1.0};
     prepare(&s, (sp_schedule_spec){.kind = SP_SCHEDULE_GPIPE}, 2, 1, 1, 3, 1);
-    step_must_succeed(sp_step_costs_uniform(&uniform, &s.layout, &s.packing, &s.costs, &err), &err);
+    must_succeed(sp_step_costs_uniform(&uniform, &s.layout, &s.packing, &s.costs, &err), &err);
     step_offload(&s);
     sp_engine_options options = {.verify = true};
     assert_int_equal(
@@ -340,15 +340,15 @@ TEST(plans_round_trip)
     sp_plan_predictions predictions = {.lower_bound_ms = -1.0, .predicted_ms = -1.0};
     assert_non_null(file);
     assert_non_null(scenario);
-    step_must_succeed(sp_plan_json_begin(file, scenario, &err), &err);
-    step_must_succeed(sp_plan_json_batch(file, 0, &s.plan, predictions, &err), &err);
-    step_must_succeed(sp_plan_json_end(file, &err), &err);
+    must_succeed(sp_plan_json_begin(file, scenario, &err), &err);
+    must_succeed(sp_plan_json_batch(file, 0, &s.plan, predictions, &err), &err);
+    must_succeed(sp_plan_json_end(file, &err), &err);
     assert_int_equal(fclose(file), 0);
     json_t *root = NULL;
     sp_plan_file read;
-    step_must_succeed(sp_json_read_text(text, bytes, "plan.json", &root, &err), &err);
-    step_must_succeed(sp_plan_json_read(root, "plan.json", &s.layout, &read, &err), &err);
-    step_must_succeed(sp_plan_check(&read.plans[0], "plan.json", &err), &err);
+    must_succeed(sp_json_read_text(text, bytes, "plan.json", &root, &err), &err);
+    must_succeed(sp_plan_json_read(root, "plan.json", &s.layout, &read, &err), &err);
+    must_succeed(sp_plan_check(&read.plans[0], "plan.json", &err), &err);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(read.plans[0].stages[i].count, s.plan.stages[i].count);
         assert_memory_equal(read.plans[0].stages[i].actions, s.plan.stages[i].actions,
@@ -367,9 +367,9 @@ TEST(circles_beside_copies)
 {
     sp_error err = {0};
     offload_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1}};
-    step_must_succeed(uniform_packing(&s.packing, 1, 2, &err), &err);
-    step_must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, &err), &err);
-    step_must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true, &err), &err);
+    must_succeed(uniform_packing(&s.packing, 1, 2, &err), &err);
+    must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, &err), &err);
+    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true, &err), &err);
     static const sp_action first[] = {{.kind = SP_ACTION_F},
                                       {.kind = SP_ACTION_B},
                                       {.kind = SP_ACTION_F, .pack = 1},
@@ -385,7 +385,7 @@ TEST(circles_beside_copies)
         assert_true(sp_stage_plan_add(&s.plan.stages[1], (sp_action_kind)second[i].kind, 0,
                                       second[i].pack));
     }
-    step_must_succeed(sp_plan_check(&s.plan, "test", &err), &err);
+    must_succeed(sp_plan_check(&s.plan, "test", &err), &err);
     sp_engine_options options = {.source = "plan"};
     assert_int_equal(
         sp_simulate(&s.plan, &s.costs, &options, &s.timeline, &s.memory, &s.counts, &err),

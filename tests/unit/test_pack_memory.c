@@ -25,9 +25,8 @@ static void case_init(const char *more, memory_case *c)
              "%s'cluster': 'h800-8', 'workload': {'uniform': 64}, 'schedule': {'kind': "
              "'packflow'}, 'strategy': {'kind': 'slimpack'}, %s}",
              SMALL_MODEL, more);
-    must_succeed(text, run_read(text, &c->scenario, &err), &err);
-    must_succeed("cost model",
-                 sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
+    must_succeed_for(text, run_read(text, &c->scenario, &err), &err);
+    must_succeed(sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
                                     &c->scenario.cluster, &c->scenario.profile, c->scenario.memory,
                                     c->scenario.source, &err),
                  &err);
@@ -50,7 +49,7 @@ static void add_pack(sp_packing *packing, int32_t sample, int64_t tokens, int dp
 static void fullest_of(const sp_packing *packing, int cp, sp_fullest_pack *fullest)
 {
     sp_error err = {0};
-    must_succeed("the fullest packs", sp_fullest_packs(packing, cp, fullest, &err), &err);
+    must_succeed(sp_fullest_packs(packing, cp, fullest, &err), &err);
 }
 
 // Every pack is within the tables: so many bytes for each of its tokens, and so many while it runs.
@@ -80,9 +79,8 @@ TEST(tables_cover_every_pack)
                 longest = tokens[k] > longest ? tokens[k] : longest;
                 add_pack(&packing, (int32_t)k, tokens[k], 0, 1);
             }
-            must_succeed("costs", sp_cost_model_build(&c.cost, &packing, &costs, &err), &err);
-            must_succeed("memory", sp_pack_memory_init(&memory, &c.scenario.layout, &costs, &err),
-                         &err);
+            must_succeed(sp_cost_model_build(&c.cost, &packing, &costs, &err), &err);
+            must_succeed(sp_pack_memory_init(&memory, &c.scenario.layout, &costs, &err), &err);
             fullest_of(&packing, 1, &fullest);
             assert_int_equal(fullest.tokens, longest);
             assert_int_equal(fullest.summed_tokens, 0);
@@ -226,12 +224,11 @@ static verdict search(const char *text, bool asymmetric, bool split, int trials,
     sp_error err = {0};
     sp_scenario settled;
     sp_batches batches;
-    must_succeed("scenario", run_read(text, &settled, &err), &err);
-    must_succeed("batches", sp_evaluate_batches(&settled, &batches, &err), &err);
-    must_succeed("settle", sp_strategy_resolve(&settled, false, &err), &err);
+    must_succeed(run_read(text, &settled, &err), &err);
+    must_succeed(sp_evaluate_batches(&settled, &batches, &err), &err);
+    must_succeed(sp_strategy_resolve(&settled, false, &err), &err);
     sp_cost_model cost;
-    must_succeed("cost model",
-                 sp_cost_model_init(&cost, &settled.model, &settled.layout, &settled.cluster,
+    must_succeed(sp_cost_model_init(&cost, &settled.model, &settled.layout, &settled.cluster,
                                     &settled.profile, settled.memory, settled.source, &err),
                  &err);
     const sp_strategy_input input = {.scenario = &settled,
@@ -243,9 +240,9 @@ static verdict search(const char *text, bool asymmetric, bool split, int trials,
     sp_packflow_outcome said;
     sp_packflow_outcome run = {0};
     sp_packing packing = {0};
-    must_succeed("search", sp_i_slimpack_search(&input, &options, NULL, &said, &err), &err);
+    must_succeed(sp_i_slimpack_search(&input, &options, NULL, &said, &err), &err);
     if (runs) {
-        must_succeed("step", sp_i_slimpack_search(&input, &options, &packing, &run, &err), &err);
+        must_succeed(sp_i_slimpack_search(&input, &options, &packing, &run, &err), &err);
     }
     sp_packing_fini(&packing);
     sp_cost_model_fini(&cost);
@@ -377,7 +374,7 @@ TEST(allocation_failures)
     sp_fullest_pack fullest;
     sp_packing_init(&packing, &batch, 1);
     add_pack(&packing, 0, 1000, 0, 1);
-    must_succeed("costs", sp_cost_model_build(&c.cost, &packing, &costs, &err), &err);
+    must_succeed(sp_cost_model_build(&c.cost, &packing, &costs, &err), &err);
     memory_failures failing = {0};
     while (memory_fails(&failing)) {
         sp_pack_memory memory;

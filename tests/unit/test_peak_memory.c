@@ -16,7 +16,7 @@ enum { TEXT = 2048 };
 static void read_scenario(const char *text, sp_scenario *scenario)
 {
     sp_error err = {0};
-    must_succeed(text, run_read(text, scenario, &err), &err);
+    must_succeed_for(text, run_read(text, scenario, &err), &err);
 }
 
 // For each batch: the explanation beside the memory timeline that it explains.
@@ -68,8 +68,8 @@ static void evaluate(const char *text, sp_result *result)
     read_scenario(text, &scenario);
     check c = {&scenario, text};
     sp_evaluate_options options = {.observer = explain, .observer_context = &c};
-    must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
-    must_succeed(text, sp_evaluate(&scenario, &batches, &options, result, &err), &err);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed_for(text, sp_evaluate(&scenario, &batches, &options, result, &err), &err);
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
 }
@@ -197,8 +197,8 @@ TEST(planner_and_uniform_costs_have_none)
         sp_error err = {0};
         sp_evaluate_options options = {0};
         read_scenario(texts[i], &scenario);
-        must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
-        must_succeed(texts[i], sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
+        must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
+        must_succeed_for(texts[i], sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
         assert_false(result.peak_memory.known);
         sp_result_fini(&result);
         sp_batches_fini(&batches);
@@ -235,8 +235,8 @@ TEST(every_allocation_may_fail)
                   &scenario);
     sp_evaluate_options options = {.observer = explain_without_memory,
                                    .observer_context = &scenario};
-    must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
-    must_succeed("run", sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed(sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
     sp_result_fini(&result);
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);

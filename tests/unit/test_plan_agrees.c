@@ -57,15 +57,15 @@ static json_t *result_of_plan(const char *text, FILE *file)
     rewind(file);
     json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(root);
-    must_succeed(
+    must_succeed_for(
         text,
         sp_scenario_from_json(json_object_get(root, "scenario"), "plan", NULL, 0, &scenario, &err),
         &err);
-    must_succeed(text, sp_plan_json_read(root, "plan", &scenario.layout, &plans, &err), &err);
+    must_succeed_for(text, sp_plan_json_read(root, "plan", &scenario.layout, &plans, &err), &err);
     const sp_evaluate_options options = {.allocator_peak = true, .formed = &plans.formed};
-    must_succeed(text,
-                 sp_evaluate_plans(&scenario, plans.plans, plans.count, &options, &result, &err),
-                 &err);
+    must_succeed_for(
+        text, sp_evaluate_plans(&scenario, plans.plans, plans.count, &options, &result, &err),
+        &err);
     json_t *keys = result_keys(&result);
     sp_result_fini(&result);
     sp_plan_file_fini(&plans);
@@ -91,12 +91,12 @@ static bool agrees(const char *text)
     if (status == SP_OK) {
         const sp_evaluate_options options = {
             .allocator_peak = true, .observer = write_batch, .observer_context = file};
-        must_succeed(text, sp_plan_json_begin(file, r.scenario.resolved, &err), &err);
+        must_succeed_for(text, sp_plan_json_begin(file, r.scenario.resolved, &err), &err);
         status = sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err);
     }
     bool planned = status == SP_OK;
     if (planned) {
-        must_succeed(text, sp_plan_json_end_formed(file, &r.batches, &err), &err);
+        must_succeed_for(text, sp_plan_json_end_formed(file, &r.batches, &err), &err);
         json_t *of_scenario = result_keys(&r.result);
         json_t *of_plan = result_of_plan(text, file);
         assert_same_keys(text, of_scenario, of_plan);
@@ -216,8 +216,7 @@ TEST(plan_of_an_unknown_strategy)
 {
     sp_error err = {0};
     scenario_run r = {0};
-    must_succeed("scenario",
-                 run_read(TINY_MODEL "'workload': {'lengths': [5]}, 'strategy': {'kind': 'mine'}}",
+    must_succeed(run_read(TINY_MODEL "'workload': {'lengths': [5]}, 'strategy': {'kind': 'mine'}}",
                           &r.scenario, &err),
                  &err);
     assert_int_equal(

@@ -51,7 +51,7 @@ static void expect_line(stream_lines *lines, const char *expected)
     char *text;
     size_t bytes;
     sp_error err = {0};
-    must_succeed("line", stream_lines_next(lines, &text, &bytes, &err), &err);
+    must_succeed(stream_lines_next(lines, &text, &bytes, &err), &err);
     if (expected == NULL) {
         assert_null(text);
         return;
@@ -112,7 +112,7 @@ TEST(long_lines)
         char *line;
         size_t bytes;
         sp_error err = {0};
-        must_succeed("line", stream_lines_next(&lines, &line, &bytes, &err), &err);
+        must_succeed(stream_lines_next(&lines, &line, &bytes, &err), &err);
         assert_int_equal(bytes, LONG);
         assert_memory_equal(line, text + i * (LONG + 1), LONG);
         sp_i_free(line);
@@ -168,8 +168,8 @@ TEST(arrays_of_lengths)
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         sp_lengths lengths;
         sp_error err = {0};
-        must_succeed(good[i], stream_read_lengths(good[i], strlen(good[i]), "s", 1, &lengths, &err),
-                     &err);
+        must_succeed_for(
+            good[i], stream_read_lengths(good[i], strlen(good[i]), "s", 1, &lengths, &err), &err);
         assert_int_equal(lengths.count, 2);
         assert_int_equal(lengths.tokens[0], 7);
         assert_int_equal(lengths.tokens[1], 8);
@@ -265,7 +265,7 @@ static sp_status stream_text(const char *text, int threads, int ahead, int *open
                              sp_error *err)
 {
     sp_scenario scenario;
-    must_succeed("scenario", run_read(SCENARIO, &scenario, err), err);
+    must_succeed(run_read(SCENARIO, &scenario, err), err);
     stream_options options = {.threads = threads, .ahead = ahead, .name = "s"};
     int fd = input_of(text, open_end);
     sp_status status = stream_plans(&scenario, fd, &options, collect, c, err);
@@ -301,11 +301,11 @@ TEST(answers_do_not_depend_on_threads)
     collected first = {0};
     sp_error err;
     make_lines(text, sizeof text);
-    must_succeed("stream", stream_text(text, 1, 4, NULL, &first, &err), &err);
+    must_succeed(stream_text(text, 1, 4, NULL, &first, &err), &err);
     assert_int_equal(first.count, LINES);
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         collected c = {0};
-        must_succeed("stream", stream_text(text, ways[i][0], ways[i][1], NULL, &c, &err), &err);
+        must_succeed(stream_text(text, ways[i][0], ways[i][1], NULL, &c, &err), &err);
         assert_int_equal(c.count, LINES);
         assert_int_equal(c.bytes, first.bytes);
         assert_memory_equal(c.all, first.all, first.bytes);
@@ -357,7 +357,7 @@ TEST(empty_stream)
 {
     collected c = {0};
     sp_error err;
-    must_succeed("stream", stream_text("", 2, 8, NULL, &c, &err), &err);
+    must_succeed(stream_text("", 2, 8, NULL, &c, &err), &err);
     assert_int_equal(c.count, 0);
 }
 
@@ -366,7 +366,7 @@ TEST(stream_that_cannot_be_read)
     sp_scenario scenario;
     sp_error err;
     collected c = {0};
-    must_succeed("scenario", run_read(SCENARIO, &scenario, &err), &err);
+    must_succeed(run_read(SCENARIO, &scenario, &err), &err);
     stream_options options = {.threads = 2, .ahead = 3, .name = "s"};
     int fd = open("/dev/null", O_WRONLY);
     assert_true(fd >= 0);
@@ -403,10 +403,10 @@ TEST(answers_come_at_once)
     sp_scenario scenario;
     sp_error err;
     client c = {.sent = 1};
-    must_succeed("scenario", run_read(SCENARIO, &scenario, &err), &err);
+    must_succeed(run_read(SCENARIO, &scenario, &err), &err);
     stream_options options = {.threads = 2, .ahead = 4, .name = "s"};
     int fd = input_of("[9]\n", &c.to);
-    must_succeed("stream", stream_plans(&scenario, fd, &options, send_next, &c, &err), &err);
+    must_succeed(stream_plans(&scenario, fd, &options, send_next, &c, &err), &err);
     assert_int_equal(c.sent, 5);
     close(fd);
     sp_scenario_fini(&scenario);

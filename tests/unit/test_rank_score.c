@@ -37,14 +37,12 @@ static void case_init(int tp, int pp, int dp, int chunks, const char *more, scor
              "'workload': {'uniform': 64}, 'schedule': {'kind': 'packflow'}, 'strategy': {'kind': "
              "'slimpack'}%s}",
              tp, pp, dp, chunks, more);
-    must_succeed(text, run_read(text, &c->scenario, &err), &err);
-    must_succeed("cost model",
-                 sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
+    must_succeed_for(text, run_read(text, &c->scenario, &err), &err);
+    must_succeed(sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
                                     &c->scenario.cluster, &c->scenario.profile, c->scenario.memory,
                                     c->scenario.source, &err),
                  &err);
-    must_succeed("scorer", sp_i_rank_scorer_init(&c->scorer, &c->scenario, &c->cost, LONGEST, &err),
-                 &err);
+    must_succeed(sp_i_rank_scorer_init(&c->scorer, &c->scenario, &c->cost, LONGEST, &err), &err);
 }
 
 static void case_fini(scored_case *c)
@@ -60,8 +58,7 @@ static void make(int dp, const sp_i_shape *shape, sp_packing *packing, sp_i_need
     sp_error err = {0};
     sp_i_rank_samples samples = drawn_samples(&d, 0, dp);
     sp_packing_init(packing, &d.batch, dp);
-    must_succeed("packs",
-                 sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, needs, &err),
+    must_succeed(sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, needs, &err),
                  &err);
 }
 
@@ -77,23 +74,21 @@ static void simulate(scored_case *c, const sp_packing *packing, bool split, simu
     sp_step_costs costs;
     sp_plan plan;
     sp_schedule_costs *times = NULL;
-    must_succeed("costs", sp_cost_model_build(&c->cost, packing, &costs, &err), &err);
-    must_succeed("plan", sp_plan_init(&plan, &c->scenario.layout, packing, &err), &err);
-    must_succeed("means", sp_step_costs_means(&costs, &plan, &times, &err), &err);
-    must_succeed("packs", sp_step_costs_by_pack(&costs, &plan, times, &err), &err);
+    must_succeed(sp_cost_model_build(&c->cost, packing, &costs, &err), &err);
+    must_succeed(sp_plan_init(&plan, &c->scenario.layout, packing, &err), &err);
+    must_succeed(sp_step_costs_means(&costs, &plan, &times, &err), &err);
+    must_succeed(sp_step_costs_by_pack(&costs, &plan, times, &err), &err);
     const sp_schedule_spec spec = {.kind = SP_SCHEDULE_PACKFLOW, .split_backward = split};
-    must_succeed("order", sp_schedule_generate(&spec, times, "test", &plan, &err), &err);
-    must_succeed("rules", sp_plan_check(&plan, "test", &err), &err);
+    must_succeed(sp_schedule_generate(&spec, times, "test", &plan, &err), &err);
+    must_succeed(sp_plan_check(&plan, "test", &err), &err);
     sp_packflow_result result;
-    must_succeed("run",
-                 sp_packflow_rank(&spec, times, packing, &c->scenario.layout, 0, &result, &err),
+    must_succeed(sp_packflow_rank(&spec, times, packing, &c->scenario.layout, 0, &result, &err),
                  &err);
     sp_timeline timeline;
     sp_memory_timeline memory;
     sp_engine_counts counts;
     const sp_engine_options options = {.verify = true};
-    must_succeed("step", sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err),
-                 &err);
+    must_succeed(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err), &err);
     *s = (simulated){.packflow_ns = result.makespan_ns, .engine_ns = timeline.makespan_ns};
     for (size_t k = 0; k < packing->forward.count; k++) {
         const sp_pack *pack = &packing->forward.packs[k];
@@ -117,8 +112,7 @@ static void assert_score(scored_case *c, const sp_packing *packing, const sp_i_n
     sp_error err = {0};
     sp_packflow_outcome outcome;
     simulated s;
-    must_succeed("score", sp_i_rank_score(&c->scorer, packing, needs->pack, split, &outcome, &err),
-                 &err);
+    must_succeed(sp_i_rank_score(&c->scorer, packing, needs->pack, split, &outcome, &err), &err);
     simulate(c, packing, split, &s);
     double off = (double)llabs(outcome.makespan_ns - s.engine_ns) / (double)s.engine_ns;
     assert_true(outcome.fits);
@@ -215,7 +209,6 @@ TEST(scores_do_not_depend_on_others)
         }
         sp_packflow_outcome outcome;
         must_succeed(
-            "score",
             sp_i_rank_score(&c.scorer, &packing[k], needs[k].pack, k % 2 != 0, &outcome, &err),
             &err);
         if (round < ROUNDS) {
@@ -247,8 +240,7 @@ TEST(fits_up_to_the_limit)
     while (most_bytes - least_bytes > 1) {
         sp_packflow_outcome outcome;
         c.scenario.memory_limit_bytes = least_bytes + (most_bytes - least_bytes) / 2;
-        must_succeed("score",
-                     sp_i_rank_score(&c.scorer, &packing, needs.pack, false, &outcome, &err), &err);
+        must_succeed(sp_i_rank_score(&c.scorer, &packing, needs.pack, false, &outcome, &err), &err);
         *(outcome.fits ? &most_bytes : &least_bytes) = c.scenario.memory_limit_bytes;
     }
     int64_t token_bytes[2];

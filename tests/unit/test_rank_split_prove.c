@@ -50,8 +50,7 @@ static double best_s(const drawn *d, size_t i, double load_s[RANKS])
 static void make(const drawn *d, int ranks, sp_i_rank_split *split)
 {
     sp_error err = {0};
-    must_succeed("split", assumed_split(&some_work, &d->batch, ranks, 1, 0.0, 0, split, &err),
-                 &err);
+    must_succeed(assumed_split(&some_work, &d->batch, ranks, 1, 0.0, 0, split, &err), &err);
 }
 
 // Every sample once, longest first, with the work that is said.
@@ -90,8 +89,7 @@ TEST(small_ones_are_best)
         draw(&d, 4 + (size_t)sp_prng_below(&prng, MOST - 4), &prng);
         make(&d, RANKS, &split);
         double before_s = check(&d, &split);
-        must_succeed("prove", sp_i_rank_split_prove(&some_work, &d.batch, 10000, 0.0, &split, &err),
-                     &err);
+        must_succeed(sp_i_rank_split_prove(&some_work, &d.batch, 10000, 0.0, &split, &err), &err);
         double after_s = check(&d, &split);
         double best = best_s(&d, 0, load_s);
         assert_true(after_s <= best * (1.0 + 1e-6) && after_s <= before_s);
@@ -114,7 +112,7 @@ TEST(large_ones_are_left)
     make(&d, 4, &split);
     double before_s = check(&d, &split);
     double bound_s = split.bound_s;
-    must_succeed("prove", sp_i_rank_split_prove(&some_work, &d.batch, 1, 0.0, &split, &err), &err);
+    must_succeed(sp_i_rank_split_prove(&some_work, &d.batch, 1, 0.0, &split, &err), &err);
     assert_true(check(&d, &split) == before_s && split.bound_s == bound_s);
     sp_i_rank_split_fini(&split);
 }

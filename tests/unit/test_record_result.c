@@ -30,8 +30,8 @@ static void read_back(const json_t *document, const sp_layout *layout, sp_result
     sp_error err = {0};
     json_t *root = NULL;
     char *text = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(17));
-    must_succeed("text", sp_json_read_text(text, strlen(text), "result", &root, &err), &err);
-    must_succeed("result", sp_result_json_read(root, "result", layout, file, &err), &err);
+    must_succeed(sp_json_read_text(text, strlen(text), "result", &root, &err), &err);
+    must_succeed(sp_result_json_read(root, "result", layout, file, &err), &err);
     free(text);
 }
 
@@ -97,7 +97,7 @@ static size_t must_come_back(const host_device *device, const sp_run_request *ru
     sp_run *run = host_run(device, run_request);
     json_t *plan = record_plan(run_request->plan);
     json_t *document = sp_result_document("host", run_request, plan, &info, SP_OK, NULL);
-    must_succeed("add", sp_result_document_add(document, run, &err), &err);
+    must_succeed(sp_result_document_add(document, run, &err), &err);
     read_back(document, &run_request->plan->layout, &result);
     assert_string_equal(result.backend, "host");
     assert_int_equal(result.run.clock, run_request->clock);
@@ -192,7 +192,7 @@ static json_t *good_document(host_device *device, random_plan *r, int layers[HOS
     sp_run *run = host_run(device, &run_request);
     json_t *plan = record_plan(&r->plan);
     json_t *document = sp_result_document("host", &run_request, plan, NULL, SP_OK, NULL);
-    must_succeed("add", sp_result_document_add(document, run, &err), &err);
+    must_succeed(sp_result_document_add(document, run, &err), &err);
     json_decref(plan);
     sp_run_free(run);
     return document;

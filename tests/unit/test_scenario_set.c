@@ -29,7 +29,7 @@ static void good_set(const char *rest, const char *const *overrides, int overrid
                      sp_scenario_set *set)
 {
     sp_error err = {0};
-    must_succeed("set", read_set(rest, overrides, override_count, set, &err), &err);
+    must_succeed(read_set(rest, overrides, override_count, set, &err), &err);
 }
 
 #define TWO_GROUPS                                                                               \
@@ -112,11 +112,10 @@ static void execute(const char *backend, const char *rest, executed *e)
         .precision = SP_FP32, .seed = 1, .steps = 2, .compare_memory = true};
     good_set(rest, NULL, 0, &e->set);
     assert_true(e->set.count <= 4);
-    must_succeed("registry", sp_registry_new(&e->registry, &err), &err);
-    must_succeed("find", sp_registry_find(e->registry, backend, &options.backend, &err), &err);
+    must_succeed(sp_registry_new(&e->registry, &err), &err);
+    must_succeed(sp_registry_find(e->registry, backend, &options.backend, &err), &err);
     for (size_t i = 0; i < e->set.count; i++) {
-        must_succeed("case", sp_set_run_case(&e->set.cases[i], &options, &e->outcomes[i], &err),
-                     &err);
+        must_succeed(sp_set_run_case(&e->set.cases[i], &options, &e->outcomes[i], &err), &err);
     }
 }
 

@@ -29,15 +29,13 @@ static void case_init(int pp, search_case *c)
              "'cluster': 'h800-8', 'parallel': {'pp': %d}, 'workload': {'uniform': 64}, "
              "'schedule': {'kind': 'packflow'}, 'strategy': {'kind': 'slimpack'}}",
              pp);
-    must_succeed(text, run_read(text, &c->scenario, &err), &err);
-    must_succeed("cost model",
-                 sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
+    must_succeed_for(text, run_read(text, &c->scenario, &err), &err);
+    must_succeed(sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
                                     &c->scenario.cluster, &c->scenario.profile, c->scenario.memory,
                                     c->scenario.source, &err),
                  &err);
-    must_succeed("scorer", sp_i_rank_scorer_init(&c->scorer, &c->scenario, &c->cost, 30000, &err),
-                 &err);
-    must_succeed("work", sp_i_work_measure(&c->cost, 4096, &c->work, &err), &err);
+    must_succeed(sp_i_rank_scorer_init(&c->scorer, &c->scenario, &c->cost, 30000, &err), &err);
+    must_succeed(sp_i_work_measure(&c->cost, 4096, &c->work, &err), &err);
     c->search = (sp_i_shape_search){
         .scorer = &c->scorer, .work = &c->work, .batch = &d.batch, .taper = true, .trials = 100};
 }
@@ -62,9 +60,9 @@ static void run(search_case *c, const sp_i_shape_search *search, bool warm, sp_i
 {
     sp_error err = {0};
     sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
-    must_succeed("search", sp_i_search_shape(search, &samples, c->work_s, warm, best, &err), &err);
+    must_succeed(sp_i_search_shape(search, &samples, c->work_s, warm, best, &err), &err);
     if (c->asymmetric) {
-        must_succeed("regroup", sp_i_search_regrouped(search, &samples, best, &err), &err);
+        must_succeed(sp_i_search_regrouped(search, &samples, best, &err), &err);
     }
 }
 
@@ -78,12 +76,10 @@ static void make_best(search_case *c, const sp_i_shape_search *search, const sp_
     sp_packflow_outcome again;
     sp_packing_init(packing, &d.batch, 1);
     must_succeed(
-        "packs",
         sp_i_micropacks_make(&c->work, &d.batch, &samples, &best->shape, packing, &needs, &err),
         &err);
     assert_pack_rules(packing);
-    must_succeed("score",
-                 sp_i_rank_score(&c->scorer, packing, needs.pack, search->split, &again, &err),
+    must_succeed(sp_i_rank_score(&c->scorer, packing, needs.pack, search->split, &again, &err),
                  &err);
     assert_int_equal(again.makespan_ns, best->out.makespan_ns);
     assert_int_equal(again.fits, best->out.fits);

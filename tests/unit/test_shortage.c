@@ -28,10 +28,10 @@ static sp_oom_diagnosis shortage_of(const char *text)
     scenario_run r;
     asked a = {.scenario = &r.scenario};
     const sp_evaluate_options options = {.observer = find, .observer_context = &a};
-    must_succeed(text, run_read(text, &r.scenario, &err), &err);
-    must_succeed(text, sp_strategy_resolve(&r.scenario, true, &err), &err);
-    must_succeed(text, sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
-    must_succeed(text, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err), &err);
+    must_succeed_for(text, run_read(text, &r.scenario, &err), &err);
+    must_succeed_for(text, sp_strategy_resolve(&r.scenario, true, &err), &err);
+    must_succeed_for(text, sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
+    must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err), &err);
     run_fini(&r);
     return a.shortage;
 }
@@ -187,7 +187,7 @@ static bool is_oom_at(const char *kind, const setting *s, double limit_gib, cons
     if (status == SP_ERR_INFEASIBLE) {
         snprintf(shortage, SP_WARNING_TEXT, "%.*s", SP_WARNING_TEXT - 1, err.message[0]);
     } else {
-        must_succeed(text, status, &err);
+        must_succeed_for(text, status, &err);
         bool warned = false;
         for (int i = 0; i < r.result.warnings.count; i++) {
             warned = warned || strcmp(r.result.warnings.text[i], shortage) == 0;
@@ -355,8 +355,8 @@ TEST(allocation_failures)
         sp_error err;
         scenario_run r;
         write_scenario(text, kinds[k], "", &plain, "", ALONE);
-        must_succeed(text, run_read(text, &r.scenario, &err), &err);
-        must_succeed(text, sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
+        must_succeed_for(text, run_read(text, &r.scenario, &err), &err);
+        must_succeed_for(text, sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
         const sp_evaluate_options options = {.no_bounds = true};
         memory_failures failing = {.or_ends_with = SP_ERR_INFEASIBLE};
         while (memory_fails(&failing)) {

@@ -225,8 +225,8 @@ TEST(allocation_failures)
         char text[RUN_TEXT] = "";
         put_json(text, "%s, 'strategy': {'kind': '%s'}}", TINY(2, 2, "9000, 300, 200", ""),
                  kinds[i]);
-        must_succeed("scenario", run_read(text, &scenario, &err), &err);
-        must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
+        must_succeed(run_read(text, &scenario, &err), &err);
+        must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
         const sp_evaluate_options options = {0};
         memory_failures failing = {.fewer = 40};
         // Thousands of packings are tried: each early failure, then ever fewer of them.

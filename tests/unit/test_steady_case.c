@@ -63,14 +63,12 @@ static void run_case(const char *backend, double reference_s, int repeat, sp_cas
     char text[RUN_TEXT] = "";
     put_json(text, "%s", SET);
     must_succeed(
-        "set",
         sp_scenario_set_from_json(json_loads(text, 0, NULL), "set.json", NULL, 0, &set, &err),
         &err);
     set.cases[0].scenario.profile.reference_s = reference_s;
-    must_succeed("registry", sp_registry_new(&registry, &err), &err);
-    must_succeed("find", sp_registry_find(registry, backend, &options.backend, &err), &err);
-    must_succeed("case", sp_set_run_steady_case(&set.cases[0], &options, repeat, outcome, &err),
-                 &err);
+    must_succeed(sp_registry_new(&registry, &err), &err);
+    must_succeed(sp_registry_find(registry, backend, &options.backend, &err), &err);
+    must_succeed(sp_set_run_steady_case(&set.cases[0], &options, repeat, outcome, &err), &err);
     sp_registry_free(registry);
     sp_scenario_set_fini(&set);
 }

@@ -162,7 +162,7 @@ static bool run_one(const char *text, bool may_refuse)
     } else if (may_refuse) {
         check_reason(text, status, &err);
     } else {
-        must_succeed(text, status, &err);
+        must_succeed_for(text, status, &err);
     }
     run_fini(&r);
     return status == SP_OK;
@@ -364,8 +364,8 @@ TEST(no_empty_samples)
         sp_planner *planner;
         sp_batch_plan *plan;
         write_scenario(text, sp_strategy_names[k], &one, "'lengths': [700, 30]", "");
-        must_succeed(text, run_read(text, &scenario, &err), &err);
-        must_succeed(text, sp_planner_new(&scenario, &planner, &err), &err);
+        must_succeed_for(text, run_read(text, &scenario, &err), &err);
+        must_succeed_for(text, sp_planner_new(&scenario, &planner, &err), &err);
         assert_int_equal(sp_plan_batch(planner, tokens, 3, &plan, &err), SP_ERR_CONTENT);
         assert_non_null(strstr(err.message[0], "sample 1"));
         assert_null(plan);
@@ -415,7 +415,7 @@ TEST(over_length)
 
             snprintf(asked, sizeof asked, workload, "error", 5);
             write_scenario(text, sp_strategy_names[k], &plain_layouts[l], asked, settings);
-            must_succeed(text, run_read(text, &r.scenario, &err), &err);
+            must_succeed_for(text, run_read(text, &r.scenario, &err), &err);
             assert_int_equal(sp_evaluate_batches(&r.scenario, &r.batches, &err), SP_ERR_CONTENT);
             assert_non_null(strstr(err.message[0], "sample 1"));
             assert_non_null(strstr(err.message[0], "1001 tokens"));

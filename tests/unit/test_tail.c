@@ -12,13 +12,6 @@
 #define BYTES_BF16 2.0
 #define BYTES_FP32 4.0
 
-static void succeed(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s", err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-}
-
 static void assert_close_ns(double a_ns, double b_ns, double slack_ns)
 {
     if (!(fabs(a_ns - b_ns) <= slack_ns)) {
@@ -248,9 +241,9 @@ static void random_case_make(random_case *c, sp_prng *prng)
     c->layout.dp = 1 + (int)sp_prng_below(prng, 3);
     c->layout.chunks = spec.kind == SP_SCHEDULE_INTERLEAVED ? 1 + (int)sp_prng_below(prng, 3) : 1;
     int m = c->layout.pp * (1 + (int)sp_prng_below(prng, 3));
-    succeed(uniform_packing(&c->packing, c->layout.dp, m, &err), &err);
-    succeed(sp_plan_init(&c->plan, &c->layout, &c->packing, &err), &err);
-    succeed(sp_schedule_generate(&spec, NULL, "test", &c->plan, &err), &err);
+    must_succeed(uniform_packing(&c->packing, c->layout.dp, m, &err), &err);
+    must_succeed(sp_plan_init(&c->plan, &c->layout, &c->packing, &err), &err);
+    must_succeed(sp_schedule_generate(&spec, NULL, "test", &c->plan, &err), &err);
     random_costs(prng, &c->layout, &c->packing, 0, &c->costs);
 }
 
@@ -280,7 +273,8 @@ static void simulate(const random_case *c, sp_timeline *timeline)
     sp_engine_options options = {.verify = true, .unfold = true};
     sp_memory_timeline memory;
     sp_engine_counts counts;
-    succeed(sp_simulate(&c->plan, &c->costs, &options, timeline, &memory, &counts, &err), &err);
+    must_succeed(sp_simulate(&c->plan, &c->costs, &options, timeline, &memory, &counts, &err),
+                 &err);
     sp_memory_timeline_fini(&memory);
 }
 

@@ -15,13 +15,6 @@ typedef struct outcome {
     sp_step_metrics metrics;
 } outcome;
 
-static void succeed(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s", err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-}
-
 static void simulate(const sp_plan *plan, sp_step_costs *costs, bool blocking, bool unfold,
                      outcome *o)
 {
@@ -29,8 +22,9 @@ static void simulate(const sp_plan *plan, sp_step_costs *costs, bool blocking, b
     sp_engine_options options = {.verify = true, .unfold = unfold};
     costs->blocking_transfers = blocking;
     *o = (outcome){0};
-    succeed(sp_simulate(plan, costs, &options, &o->timeline, &o->memory, &o->counts, &err), &err);
-    succeed(sp_step_metrics_compute(&o->timeline, &o->memory, &o->metrics, &err), &err);
+    must_succeed(sp_simulate(plan, costs, &options, &o->timeline, &o->memory, &o->counts, &err),
+                 &err);
+    must_succeed(sp_step_metrics_compute(&o->timeline, &o->memory, &o->metrics, &err), &err);
 }
 
 static void outcome_fini(outcome *o)
@@ -62,10 +56,10 @@ static void pipeline_init(pipeline *s, int p, int m)
     sp_error err = {0};
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
     *s = (pipeline){.layout = {.tp = 1, .cp = 1, .pp = p, .dp = 1, .chunks = 1}};
-    succeed(uniform_packing(&s->packing, 1, m, &err), &err);
-    succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
-    succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, &err), &err);
-    succeed(sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, p, false, &err), &err);
+    must_succeed(uniform_packing(&s->packing, 1, m, &err), &err);
+    must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
+    must_succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, &err), &err);
+    must_succeed(sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, p, false, &err), &err);
     for (int i = 0; i < p; i++) {
         s->costs.class_of_vstage[i] = i;
     }
@@ -342,9 +336,9 @@ TEST(folding)
         sp_step_costs costs;
         outcome folded;
         outcome unfolded;
-        succeed(uniform_packing(&packing, layout.dp, 8, &err), &err);
-        succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
-        succeed(sp_schedule_generate(&spec, NULL, "test", &plan, &err), &err);
+        must_succeed(uniform_packing(&packing, layout.dp, 8, &err), &err);
+        must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+        must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, &err), &err);
         random_costs(&prng, &layout, &packing, kinds, &costs);
         simulate(&plan, &costs, true, false, &folded);
         simulate(&plan, &costs, true, true, &unfolded);

@@ -16,13 +16,6 @@
 
 enum { TEXT = 2048, MOST_STAGES = 64, LAYERS = 40 };
 
-static void succeed(const char *what, sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s: %s", what, err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-}
-
 // Single quotes stand for double ones.
 static sp_status read_scenario(const char *text, sp_scenario *scenario, sp_error *err)
 {
@@ -34,7 +27,7 @@ static sp_status read_scenario(const char *text, sp_scenario *scenario, sp_error
     for (char *c = json; *c != '\0'; c++) {
         *c = *c == '\'' ? '"' : *c;
     }
-    succeed("JSON", sp_json_read_text(json, strlen(json), "test", &root, err), err);
+    must_succeed(sp_json_read_text(json, strlen(json), "test", &root, err), err);
     sp_status status = sp_scenario_from_json(root, "test", NULL, 0, scenario, err);
     json_decref(root);
     return status;
@@ -68,7 +61,7 @@ static int64_t rank_parameters(const sp_model *model, const sp_layout *layout, i
     sp_stage held[MOST_STAGES];
     sp_bytes bytes;
     sp_error err = {0};
-    succeed("stages", sp_layout_stages(layout, model->layers, "test", stages, &err), &err);
+    must_succeed(sp_layout_stages(layout, model->layers, "test", stages, &err), &err);
     for (int c = 0; c < layout->chunks; c++) {
         held[c] = stages[sp_layout_vstage(layout, rank, c)];
     }
@@ -138,17 +131,16 @@ static void flat_costs_make(const sp_model *model, const sp_layout *layout, sp_r
                                   .nics_per_node = 8,
                                   .nic_bytes_per_s = 50e9,
                                   .peak_flops_per_s = 1e15}};
-    succeed("cluster", sp_cluster_fit(&f->cluster, sp_layout_ranks(layout), "test", &err), &err);
-    succeed("profile", flat_profile(arithmetic_only, &f->profile, &err), &err);
-    succeed("cost model",
-            sp_cost_model_init(&f->model, model, layout, &f->cluster, &f->profile,
-                               (sp_memory_options){.recompute = recompute}, "test", &err),
-            &err);
+    must_succeed(sp_cluster_fit(&f->cluster, sp_layout_ranks(layout), "test", &err), &err);
+    must_succeed(flat_profile(arithmetic_only, &f->profile, &err), &err);
+    must_succeed(sp_cost_model_init(&f->model, model, layout, &f->cluster, &f->profile,
+                                    (sp_memory_options){.recompute = recompute}, "test", &err),
+                 &err);
     sp_packing_init(&f->packing, NULL, layout->dp);
     assert_true(sp_pack_list_begin(&f->packing.forward, 0, 1));
     sp_slice slice = {.tokens = tokens, .computed_tokens = tokens};
     assert_true(sp_pack_list_add(&f->packing.forward, slice, true));
-    succeed("costs", sp_cost_model_build(&f->model, &f->packing, &f->costs, &err), &err);
+    must_succeed(sp_cost_model_build(&f->model, &f->packing, &f->costs, &err), &err);
 }
 
 static void flat_costs_fini(flat_costs *f)
@@ -275,14 +267,14 @@ static void run(const char *text, FILE *plan, step *s)
     *s = (step){.plan = plan};
     const sp_evaluate_options options = {
         .engine = {.verify = true}, .observer = measure, .observer_context = s};
-    succeed(text, read_scenario(text, &s->scenario, &err), &err);
+    must_succeed_for(text, read_scenario(text, &s->scenario, &err), &err);
     if (plan != NULL) {
-        succeed(text, sp_plan_json_begin(plan, s->scenario.resolved, &err), &err);
+        must_succeed_for(text, sp_plan_json_begin(plan, s->scenario.resolved, &err), &err);
     }
-    succeed(text, sp_evaluate_batches(&s->scenario, &batches, &err), &err);
-    succeed(text, sp_evaluate(&s->scenario, &batches, &options, &s->result, &err), &err);
+    must_succeed_for(text, sp_evaluate_batches(&s->scenario, &batches, &err), &err);
+    must_succeed_for(text, sp_evaluate(&s->scenario, &batches, &options, &s->result, &err), &err);
     if (plan != NULL) {
-        succeed(text, sp_plan_json_end(plan, &err), &err);
+        must_succeed_for(text, sp_plan_json_end(plan, &err), &err);
     }
     sp_batches_fini(&batches);
 }
@@ -423,21 +415,23 @@ TEST(plans_round_trip)
         json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, NULL);
         assert_non_null(root);
         sp_scenario stored;
-        succeed(text,
-                sp_scenario_from_json(json_object_get(root, "scenario"), "stored", NULL, 0, &stored,
-                                      &err),
-                &err);
+        must_succeed_for(text,
+                         sp_scenario_from_json(json_object_get(root, "scenario"), "stored", NULL, 0,
+                                               &stored, &err),
+                         &err);
         assert_non_null(stored.layout.stage_layers);
         for (int v = 0; v < 4 * cases[i].chunks; v++) {
             assert_int_equal(stored.layout.stage_layers[v], s.scenario.layout.stage_layers[v]);
         }
         assert_true(json_equal(stored.resolved, s.scenario.resolved));
         sp_plan_file plans;
-        succeed(text, sp_plan_json_read(root, "plan.json", &stored.layout, &plans, &err), &err);
+        must_succeed_for(text, sp_plan_json_read(root, "plan.json", &stored.layout, &plans, &err),
+                         &err);
         const sp_evaluate_options verified = {.engine = {.verify = true}};
         sp_result again;
-        succeed(text, sp_evaluate_plans(&stored, plans.plans, plans.count, &verified, &again, &err),
-                &err);
+        must_succeed_for(
+            text, sp_evaluate_plans(&stored, plans.plans, plans.count, &verified, &again, &err),
+            &err);
         assert_int_equal(again.batches[0].iteration_ns, s.result.batches[0].iteration_ns);
         assert_int_equal(again.peak_bytes, s.result.peak_bytes);
         sp_result_fini(&again);
@@ -462,7 +456,7 @@ TEST(derived_facts_name_both_ends)
     sp_scenario scenario;
     const char *text =
         "{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': [11, 10, 12, 7]}}";
-    succeed(text, read_scenario(text, &scenario, &err), &err);
+    must_succeed_for(text, read_scenario(text, &scenario, &err), &err);
     json_t *derived = sp_scenario_derived(&scenario);
     assert_null(json_object_get(derived, "layers_per_chunk"));
     assert_int_equal(derived_int(derived, "fewest_layers_per_chunk"), 7);
@@ -511,9 +505,9 @@ TEST(closed_memory_formulas_need_equal_shares)
                         "equal shares of the layers alone");
     sp_error_clear(&err);
     layout.stage_layers = even;
-    succeed("even", sp_planner_memory(&model, &layout, &options, "test", &bytes, &err), &err);
+    must_succeed(sp_planner_memory(&model, &layout, &options, "test", &bytes, &err), &err);
     layout.stage_layers = NULL;
-    succeed("plain", sp_planner_memory(&model, &layout, &options, "test", &plain, &err), &err);
+    must_succeed(sp_planner_memory(&model, &layout, &options, "test", &plain, &err), &err);
     assert_int_equal(sp_bytes_total(&bytes), sp_bytes_total(&plain));
 }
 
@@ -529,6 +523,6 @@ TEST(the_exchange_needs_equal_shares)
     assert_string_equal(err.message[0],
                         "test: schedule.exchange: needs equally many layers on every virtual "
                         "stage, parallel.stage_layers differ");
-    succeed(even, read_scenario(even, &scenario, &err), &err);
+    must_succeed_for(even, read_scenario(even, &scenario, &err), &err);
     sp_scenario_fini(&scenario);
 }
