@@ -81,9 +81,9 @@ TEST(mix_is_the_published_one)
         long_tokens += t >= 65536.0 ? t : 0.0;
         long_squares += t >= 65536.0 ? t * t : 0.0;
     }
-    assert_true(fabs(tokens / n / 3962.0 - 1.0) < 0.02);
-    assert_true(fabs(long_tokens / tokens - 0.128) < 0.005);
-    assert_true(fabs(long_squares / squares - 0.67) < 0.02);
+    assert_within(tokens / n / 3962.0, 1.0, 0.02);
+    assert_within(long_tokens / tokens, 0.128, 0.005);
+    assert_within(long_squares / squares, 0.67, 0.02);
 }
 
 typedef struct tally {
@@ -154,10 +154,10 @@ TEST(imbalance_of_the_paper)
     double wait_two = wait;
     double three = degree(&batches, "'outlier_queues': 3", &wait);
     // Where the paper's queues begin is unknown; the first one alone tells most by that.
-    assert_true(fabs(greedy - 1.41) < 0.03);
-    assert_true(fabs(one - 1.24) < 0.08);
-    assert_true(fabs(two - 1.05) < 0.02);
-    assert_true(fabs(three - 1.05) < 0.04);
-    assert_true(fabs(wait_two - 0.5) < 0.1);
+    assert_within(greedy, 1.41, 0.03);
+    assert_within(one, 1.24, 0.08);
+    assert_within(two, 1.05, 0.02);
+    assert_within(three, 1.05, 0.04);
+    assert_within(wait_two, 0.5, 0.1);
     free_batches(&batches);
 }

@@ -141,7 +141,7 @@ static step_times mean_times(double billions, int64_t limit)
     return sum;
 }
 
-static void assert_within(const char *what, double value, double published, double share)
+static void assert_share(const char *what, double value, double published, double share)
 {
     print_message("%s: %.3f, published %.2f\n", what, value, published);
     if (fabs(value / published - 1.0) > share) {
@@ -152,14 +152,14 @@ static void assert_within(const char *what, double value, double published, doub
 TEST(wikipedia_192k)
 {
     step_times t = mean_times(7.12, 192000);
-    assert_within("flexsp over static", t.fixed / t.flexsp, 1.72, 0.15);
-    assert_within("best degree over static", t.fixed / t.adaptive, 1.34, 0.10);
+    assert_share("flexsp over static", t.fixed / t.flexsp, 1.72, 0.15);
+    assert_share("best degree over static", t.fixed / t.adaptive, 1.34, 0.10);
 }
 
 TEST(wikipedia_384k)
 {
     step_times t = mean_times(7.85, 384000);
-    assert_within("best degree over static", t.fixed / t.adaptive, 1.32, 0.10);
+    assert_share("best degree over static", t.fixed / t.adaptive, 1.32, 0.10);
     print_message("flexsp over static: %.3f, published 1.46\n", t.fixed / t.flexsp);
     assert_true(t.flexsp < t.adaptive && t.adaptive < t.fixed);
 }

@@ -111,7 +111,7 @@ static void set_up(const check *c, setup *s)
     assert_int_equal(sp_layout_ranks(&s->pack.layout), c->gpus);
 }
 
-static void assert_within(const char *what, int row, double value, double listed, double slack)
+static void assert_row(const char *what, int row, double value, double listed, double slack)
 {
     if (!(fabs(value - listed) <= slack)) {
         fail_msg("row %d, %s: %.4f is not %.4f within %.4f", row, what, value, listed, slack);
@@ -139,12 +139,11 @@ TEST(layer_and_head_on_the_gpu)
         double head_f_s = head[SP_PASS_F].compute_s - 4.0 * norm_s;
         double head_b_s = head[SP_PASS_I].compute_s + head[SP_PASS_I].tp_s +
                           head[SP_PASS_W].compute_s - 6.0 * norm_s;
-        assert_within("f", i, us(layer[SP_PASS_F].compute_s), c->f, 0.04 * c->f);
-        assert_within("w", i, us(w_s), c->w, 0.04 * c->w);
-        assert_within("recomputation", i, us(layer[SP_PASS_RECOMPUTE].compute_s), c->f,
-                      0.04 * c->f);
-        assert_within("head F", i, us(head_f_s), c->head_f, 0.01 * c->head_f);
-        assert_within("head B", i, us(head_b_s), c->head_b, 0.01 * c->head_b);
+        assert_row("f", i, us(layer[SP_PASS_F].compute_s), c->f, 0.04 * c->f);
+        assert_row("w", i, us(w_s), c->w, 0.04 * c->w);
+        assert_row("recomputation", i, us(layer[SP_PASS_RECOMPUTE].compute_s), c->f, 0.04 * c->f);
+        assert_row("head F", i, us(head_f_s), c->head_f, 0.01 * c->head_f);
+        assert_row("head B", i, us(head_b_s), c->head_b, 0.01 * c->head_b);
     }
     sp_profile_fini(&profile);
 }
@@ -162,14 +161,14 @@ TEST(tensor_parallel_all_reduce)
         sp_group group = sp_cluster_group(&s.cluster, &s.pack.layout, SP_DIM_TP);
         double bytes = 2.0 * c->samples * c->s * c->h;
         double one_s = sp_time_collective(&timer, SP_ALL_REDUCE, group, bytes);
-        assert_within("A", i, us(one_s), c->all_reduce, 0.5);
+        assert_row("A", i, us(one_s), c->all_reduce, 0.5);
         pack_times_of_samples(&s.pack, c->samples, c->s, &times);
         const sp_i_time *layer = times.of[SP_PART_LAYER];
         static const sp_pass passes[] = {SP_PASS_F, SP_PASS_I, SP_PASS_RECOMPUTE};
         for (size_t j = 0; j < 3; j++) {
-            assert_within("2 A", i, us(layer[passes[j]].tp_s), 2 * c->all_reduce, 1.0);
+            assert_row("2 A", i, us(layer[passes[j]].tp_s), 2 * c->all_reduce, 1.0);
         }
-        assert_within("weight gradients", i, us(layer[SP_PASS_W].tp_s), 0.0, 0.0);
+        assert_row("weight gradients", i, us(layer[SP_PASS_W].tp_s), 0.0, 0.0);
     }
     sp_profile_fini(&profile);
 }
@@ -188,10 +187,9 @@ TEST(launches_of_a_layer)
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             host_s[pass] = sp_i_exec_s(&profile.host, &times, &one, (sp_pass)pass, false);
         }
-        assert_within("c_F", i, us(host_s[SP_PASS_F]), c->c_f, 0.5);
-        assert_within("c_B", i,
-                      us(host_s[SP_PASS_I] + host_s[SP_PASS_W] + host_s[SP_PASS_RECOMPUTE]), c->c_b,
-                      0.5);
+        assert_row("c_F", i, us(host_s[SP_PASS_F]), c->c_f, 0.5);
+        assert_row("c_B", i, us(host_s[SP_PASS_I] + host_s[SP_PASS_W] + host_s[SP_PASS_RECOMPUTE]),
+                   c->c_b, 0.5);
     }
     sp_profile_fini(&profile);
 }
@@ -237,11 +235,11 @@ TEST(tail_of_the_step)
         // Without a pipeline a tied table is one table, and nothing is reduced twice.
         int64_t replicas_ns = c->p > 1 ? untied.grad_reduce_ns : all_reduced.grad_reduce_ns;
         double tied_ms = 1e-6 * (double)(all_reduced.grad_reduce_ns - replicas_ns);
-        assert_within("gradients", i, 1e-6 * (double)replicas_ns, gradients,
-                      gradients > 0.0 ? 0.5 * ring + 1e-3 * gradients + 0.1 : 0.0);
-        assert_within("tied embedding", i, tied_ms, c->tied, 3e-3 * c->tied);
-        assert_within("optimizer", i, 1e-6 * (double)all_reduced.optimizer_ns, c->optimizer,
-                      0.005 + 1e-3 * c->optimizer);
+        assert_row("gradients", i, 1e-6 * (double)replicas_ns, gradients,
+                   gradients > 0.0 ? 0.5 * ring + 1e-3 * gradients + 0.1 : 0.0);
+        assert_row("tied embedding", i, tied_ms, c->tied, 3e-3 * c->tied);
+        assert_row("optimizer", i, 1e-6 * (double)all_reduced.optimizer_ns, c->optimizer,
+                   0.005 + 1e-3 * c->optimizer);
     }
     sp_profile_fini(&profile);
 }

@@ -57,15 +57,15 @@ static void check(const shape *m, int tokens, int sequences, const char *recompu
     json_t *json = sp_result_json(&r.result, false);
     double seconds = real(json, "iteration_ms") * 1e-3;
     double tflops = megatron_flops(m, sequences, tokens) / seconds / 2.0 / 1e12;
-    assert_true(fabs(real(json, "tflops_per_gpu") / tflops - 1.0) < 1e-9);
+    assert_within(real(json, "tflops_per_gpu") / tflops, 1.0, 1e-9);
     // The peak of an H100 SXM in bf16 without sparsity is 989.4 TFLOP/s.
-    assert_true(fabs(real(json, "mfu_full_attention") / (tflops / 989.4) - 1.0) < 1e-3);
+    assert_within(real(json, "mfu_full_attention") / (tflops / 989.4), 1.0, 1e-3);
     assert_true(fabs(real(json, "tokens_per_gpu_s") / (sequences * tokens / seconds / 2.0) - 1.0) <
                 1e-9);
     // A causal mask keeps half of the pairs.
     double pairs = 12.0 * sequences * tokens * m->layers * (double)tokens * m->heads * m->head_dim;
     double causal = tflops * (1.0 - 0.5 * pairs / megatron_flops(m, sequences, tokens));
-    assert_true(fabs(real(json, "tflops_per_gpu_causal") / causal - 1.0) < 1e-9);
+    assert_within(real(json, "tflops_per_gpu_causal") / causal, 1.0, 1e-9);
     assert_true(fabs(real(json, "mfu") / real(json, "mfu_full_attention") - causal / tflops) <
                 1e-9);
     json_decref(json);

@@ -123,12 +123,12 @@ TEST(lpfhp_on_the_lengths_of_bert)
     }
     assert_int_equal(sequences, bert_total);
     double limit = (double)(sequences * BERT_CONTEXT) / (double)tokens;
-    assert_true(fabs(limit - 2.0013) < 0.5e-4);
+    assert_within(limit, 2.0013, 0.5e-4);
 
     int64_t packs = bert_packs(12);
-    assert_true(fabs((double)sequences / (double)packs - 1.99758) < 0.5e-5);
+    assert_within((double)sequences / (double)packs, 1.99758, 0.5e-5);
     double real = (double)tokens / (double)(packs * BERT_CONTEXT);
-    assert_true(fabs(100.0 * real - 99.8129) < 0.5e-4);
+    assert_within(100.0 * real, 99.8129, 0.5e-4);
 
     int64_t fewest = (tokens + BERT_CONTEXT - 1) / BERT_CONTEXT;
     int64_t previous = sequences;

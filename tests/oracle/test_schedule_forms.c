@@ -162,7 +162,7 @@ TEST(zero_bubble_tables)
         uniform_step step;
         uniform_step_run(&c, &plain, &step);
         double bubble = sp_bubble_ratio_longest_stage(&step.metrics);
-        assert_true(fabs(bubble - rows[i].bubble) < 0.5e-4 + 1e-9);
+        assert_within(bubble, rows[i].bubble, 0.5e-4 + 1e-9);
         uniform_step_fini(&step);
     }
 }

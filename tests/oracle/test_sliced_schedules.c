@@ -40,7 +40,7 @@ static void check_balanced(sp_schedule_kind kind, int p, int v, int m, int n, in
         uniform_step_run(&c, &plain, &step);
         assert_int_equal(step.metrics.makespan_ns, (units + p - 1) * unit);
         double bubble = (double)(p - 1) / (double)(units + p - 1);
-        assert_true(fabs(sp_bubble_ratio(&step.metrics) - bubble) < 1e-12);
+        assert_within(sp_bubble_ratio(&step.metrics), bubble, 1e-12);
         for (int r = 0; r < p; r++) {
             int64_t peak = base + slope * (p - 1 - r);
             assert_true(step.metrics.ranks[r].units_peak == (double)(peak < units ? peak : units));
@@ -77,7 +77,7 @@ TEST(slimpipe_published)
         uniform_case c = make_case(SP_SCHEDULE_SLIMPIPE, 8, 5, rows[i].m, rows[i].n, times[0]);
         uniform_step step;
         uniform_step_run(&c, &plain, &step);
-        assert_true(fabs(100.0 * sp_bubble_ratio(&step.metrics) - rows[i].percent) < 0.005);
+        assert_within(100.0 * sp_bubble_ratio(&step.metrics), rows[i].percent, 0.005);
         uniform_step_fini(&step);
     }
 }
@@ -130,7 +130,7 @@ TEST(causal_slices)
                 uniform_step step;
                 uniform_step_run(&c, &plain, &step);
                 double expected = k == 0 ? rows[i].slimpipe : rows[i].seq1f1b;
-                assert_true(fabs(sp_bubble_ratio(&step.metrics) - expected) < 0.5e-4 + 1e-9);
+                assert_within(sp_bubble_ratio(&step.metrics), expected, 0.5e-4 + 1e-9);
                 uniform_step_fini(&step);
             }
         }
@@ -252,7 +252,7 @@ static void check_figure(const figure *fig)
     build_packing(fig->slices, fig->microbatches, 1, &step);
     set_costs(&layout, fig->weights, 1000, 2000, &step);
     simulate(&spec, &layout, &step);
-    assert_true(fabs(sp_bubble_ratio(&step.metrics) - fig->bubble) < 0.5e-4 + 1e-9);
+    assert_within(sp_bubble_ratio(&step.metrics), fig->bubble, 0.5e-4 + 1e-9);
     uniform_step_fini(&step);
 }
 

@@ -174,9 +174,9 @@ TEST(published_static)
     for (int k = 0; k < ROWS; k++) {
         uniform_case c = published_case(&rows[k]);
         c.kind = SP_SCHEDULE_ZB_H1;
-        assert_true(fabs(bubble_ratio(&c, c.pp) - rows[k].zb_h1) < printed);
+        assert_within(bubble_ratio(&c, c.pp), rows[k].zb_h1, printed);
         c.kind = SP_SCHEDULE_ZB_H2;
-        assert_true(fabs(bubble_ratio(&c, 2.0 * c.pp - 1.0) - rows[k].zb_h2) < printed);
+        assert_within(bubble_ratio(&c, 2.0 * c.pp - 1.0), rows[k].zb_h2, printed);
     }
 }
 

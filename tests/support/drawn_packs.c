@@ -174,8 +174,8 @@ void assert_needs(const sp_packing *packing, const sp_i_needs *needs)
     sp_i_free(forward);
 }
 
-static void assert_near(const double *from, size_t count, const double *to, size_t to_count,
-                        double tolerance)
+static void assert_nearest(const double *from, size_t count, const double *to, size_t to_count,
+                           double tolerance)
 {
     size_t at = 0;
     for (size_t i = 0; i < count; i++) {
@@ -192,8 +192,8 @@ static void assert_near(const double *from, size_t count, const double *to, size
 void assert_ends_meet(const double *end, size_t ends, const double *target, size_t targets,
                       double tolerance)
 {
-    assert_near(end, ends, target, targets, tolerance);
-    assert_near(target, targets, end, ends, tolerance);
+    assert_nearest(end, ends, target, targets, tolerance);
+    assert_nearest(target, targets, end, ends, tolerance);
 }
 
 double backward_work_s(const sp_i_work *work, int64_t begin, int64_t tokens)

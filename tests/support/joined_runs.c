@@ -217,7 +217,7 @@ static void must_be_near(const joined_runs *runs, const sp_run *plain)
 {
     const joined_rank *rank = &runs->ranks[0];
     double loss = sp_run_step(plain, 0)->loss;
-    assert_true(fabs(rank->steps[0].loss - loss) <= 1e-10 * fabs(loss));
+    assert_close(rank->steps[0].loss, loss, 1e-10);
     for (size_t t = 0; t < rank->tensor_count; t++) {
         if (strncmp(rank->tensors[t].name, "gradients/", strlen("gradients/")) == 0 &&
             !(distance(rank, t, plain) <= 1e-10)) {

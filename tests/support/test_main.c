@@ -1,5 +1,6 @@
 #include "tests/support/test_main.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static test_case *first;
@@ -17,6 +18,15 @@ void check_call(const char *input, sp_status status, const sp_error *err, const 
     if (status != SP_OK) {
         const char *message = err != NULL && err->count > 0 ? err->message[0] : "";
         print_error("%s\n%s: %s: %s\n", input, call, sp_status_text(status), message);
+        _fail(file, line);
+    }
+}
+
+void check_near(double value, double expected, double relative, double distance, const char *file,
+                int line)
+{
+    if (!(fabs(value - expected) <= relative * fabs(expected) + distance)) {
+        print_error("%.17g is not %.17g\n", value, expected);
         _fail(file, line);
     }
 }

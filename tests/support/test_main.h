@@ -40,4 +40,13 @@ void test_case_add(test_case *added);
 void check_call(const char *input, sp_status status, const sp_error *err, const char *call,
                 const char *file, int line);
 
+// Fails the case unless the value is as near to the expected one as said: relative to the expected
+// one, within a distance, or within the sum of both.
+#define assert_close(value, expected, relative) assert_near(value, expected, relative, 0.0)
+#define assert_within(value, expected, distance) assert_near(value, expected, 0.0, distance)
+#define assert_near(value, expected, relative, distance) \
+    check_near(value, expected, relative, distance, __FILE__, __LINE__)
+void check_near(double value, double expected, double relative, double distance, const char *file,
+                int line);
+
 #endif

@@ -67,7 +67,7 @@ static void assert_consistent(const sp_i_assignment *result, const double *work_
                               size_t count, int ranks)
 {
     double largest_s = largest_of(work_s, rank, count, ranks);
-    assert_true(fabs(largest_s - result->largest_s) <= 1e-12 * largest_s);
+    assert_within(largest_s, result->largest_s, 1e-12 * largest_s);
     assert_true(result->largest_s <= result->heuristic_s);
     assert_true(result->bound_s <= result->largest_s);
 }
@@ -117,15 +117,15 @@ TEST(equal_samples)
             assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
             assert_consistent(&result, work_s, rank, count, ranks);
             double least_s = 0.25 * ceil((double)count / ranks);
-            assert_true(fabs(result.largest_s - least_s) < 1e-12);
-            assert_true(fabs(result.bound_s - least_s) < 1e-12);
+            assert_within(result.largest_s, least_s, 1e-12);
+            assert_within(result.bound_s, least_s, 1e-12);
         }
     }
     // Of two lengths: {3, 3, 2, 2, 2} on two ranks, which longest first gives 7.
     const double two[] = {3.0, 2.0, 3.0, 2.0, 2.0};
     sp_i_assignment result;
     assert_int_equal(sp_i_assignment_solve(two, 5, 2, &unlimited, rank, &result, NULL), SP_OK);
-    assert_true(fabs(result.largest_s - 6.0) < 1e-12);
+    assert_within(result.largest_s, 6.0, 1e-12);
     assert_int_equal(rank[0], rank[2]);
 }
 
@@ -161,8 +161,8 @@ TEST(program_without_incumbent)
         assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
         sp_i_assignment_read(&model, value, rank);
         double least_s = exhaustive(work_s, count, ranks);
-        assert_true(fabs(result.objective - least_s) < 1e-6);
-        assert_true(fabs(largest_of(work_s, rank, count, ranks) - least_s) < 1e-6);
+        assert_within(result.objective, least_s, 1e-6);
+        assert_within(largest_of(work_s, rank, count, ranks), least_s, 1e-6);
         sp_i_mip_fini(&mip);
     }
 }

@@ -19,12 +19,12 @@ TEST(one_sample_is_a_flow_shop)
     const int64_t tokens[] = {64};
     const sp_bound_batch batch = {.tokens = tokens, .count = 1, .ranks = 1};
     double expected_s = 192.0 + (16.0 + 16.0) + (32.0 + 32.0) + 4.0 * 3.0;
-    assert_true(fabs(sp_bound_flow_shop_s(&costs, &batch) - expected_s) < 1e-9);
+    assert_within(sp_bound_flow_shop_s(&costs, &batch), expected_s, 1e-9);
     // The growth bound sees the same, but for the ends of its intervals.
     double bound_s = bound_growth_s(&costs, &batch);
     assert_true(bound_s <= expected_s + 1e-9 && bound_s > 0.99 * expected_s);
     // Uncut: five stages each way.
-    assert_true(fabs(sp_bound_whole_s(&costs, &batch) - 5.0 * (64.0 + 1.0 + 128.0 + 2.0)) < 1e-9);
+    assert_within(sp_bound_whole_s(&costs, &batch), 5.0 * (64.0 + 1.0 + 128.0 + 2.0), 1e-9);
 }
 
 // Without fixed costs, a perfectly divisible load has no gap to its work.

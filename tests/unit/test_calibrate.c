@@ -160,7 +160,7 @@ TEST(constants_come_back)
     calibrate(&bare, &spec, &outcome);
     assert_true(outcome.converged);
     for (int c = 0; c < CONSTANTS; c++) {
-        assert_true(fabs(outcome.values[c].value / truth[c] - 1.0) < 1e-3);
+        assert_within(outcome.values[c].value / truth[c], 1.0, 1e-3);
         assert_false(outcome.values[c].at_bound);
         assert_false(outcome.values[c].blind);
     }
@@ -187,7 +187,7 @@ TEST(noise_shows)
     assert_int_equal(outcome.resamples, 6);
     for (int c = 0; c < CONSTANTS; c++) {
         assert_true(outcome.values[c].spread > 1e-4 && outcome.values[c].spread < 0.3);
-        assert_true(fabs(outcome.values[c].value / truth[c] - 1.0) < 0.2);
+        assert_within(outcome.values[c].value / truth[c], 1.0, 0.2);
     }
     for (int i = 0; i < ROWS; i++) {
         assert_true(outcome.left_out[i] > 0.0);
@@ -241,8 +241,8 @@ TEST(profile_says_that_it_is_fitted)
     assert_int_equal(profile.link_level, SP_LEVEL_FITTED);
     assert_int_equal(profile.gemm_model.level, SP_LEVEL_FITTED);
     assert_int_equal(profile.kernel_level, SP_LEVEL_ASSUMED);
-    assert_true(fabs(profile.memory_bytes_per_s / (1e9 * outcome.values[1].value) - 1.0) < 1e-12);
-    assert_true(fabs(profile.kernel_s - 2e-6) < 1e-12);
+    assert_within(profile.memory_bytes_per_s / (1e9 * outcome.values[1].value), 1.0, 1e-12);
+    assert_within(profile.kernel_s, 2e-6, 1e-12);
     assert_string_equal(json_string_value(fit_document_get(document, "links.source")),
                         "nvlink_gb_per_s: slimpack calibrate, fitted to steps; else: test");
     const json_t *constant =
@@ -340,7 +340,7 @@ TEST(draws_are_with_replacement)
         }
         assert_true(sum == 50.0);
     }
-    assert_true(fabs(drawn / 20000.0 - (1.0 - pow(1.0 - 1.0 / 50.0, 50.0))) < 0.01);
+    assert_within(drawn / 20000.0, (1.0 - pow(1.0 - 1.0 / 50.0, 50.0)), 0.01);
 }
 
 // Errors of 10, -20, 0 and 50 %: mean size 20, median (10 + 20) / 2, bias 10.
@@ -351,11 +351,11 @@ TEST(error_figures)
     fit_errors errors;
     assert_int_equal(fit_errors_of(observed, predicted, 1, 5, &errors, NULL), SP_OK);
     assert_true(errors.known);
-    assert_true(fabs(errors.mean - 0.20) < 1e-12);
-    assert_true(fabs(errors.median - 0.15) < 1e-12);
-    assert_true(fabs(errors.bias - 0.10) < 1e-12);
-    assert_true(fabs(errors.p90 - 0.50) < 1e-12); // 3 of 4 are too few for nine in ten
-    assert_true(fabs(errors.worst - 0.50) < 1e-12);
+    assert_within(errors.mean, 0.20, 1e-12);
+    assert_within(errors.median, 0.15, 1e-12);
+    assert_within(errors.bias, 0.10, 1e-12);
+    assert_within(errors.p90, 0.50, 1e-12); // 3 of 4 are too few for nine in ten
+    assert_within(errors.worst, 0.50, 1e-12);
     assert_int_equal(errors.worst_row, 4);
     assert_int_equal(fit_errors_of(observed, predicted, 2, 2, &errors, NULL), SP_OK);
     assert_false(errors.known);
@@ -372,7 +372,7 @@ TEST(ninth_decile)
         predicted[i] = 100.0 + (i % 2 == 0 ? 1 : -1) * (double)((7 * i) % 10 + 1);
     }
     assert_int_equal(fit_errors_of(observed, predicted, 0, 10, &errors, NULL), SP_OK);
-    assert_true(fabs(errors.p90 - 0.09) < 1e-12);
+    assert_within(errors.p90, 0.09, 1e-12);
 }
 
 // ---- folds of groups, and error records ----
@@ -494,7 +494,7 @@ TEST(records_of_left_out_rows)
         bias += error / ROWS;
         below += fabs(error) <= all->median;
     }
-    assert_true(fabs(all->bias - bias) <= 0.005 * fabs(bias)); // three digits
+    assert_close(all->bias, bias, 0.005); // three digits
     assert_in_range(below, ROWS / 2 - 1, ROWS / 2 + 1);
     // Every row of the table is a step that the record is of.
     for (int i = 0; i < ROWS; i++) {

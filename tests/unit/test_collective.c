@@ -18,13 +18,6 @@ static void load(const char *const *overrides, sp_profile *profile)
     assert_int_equal(flat_profile(overrides, profile, &err), SP_OK);
 }
 
-static void assert_near(double value, double expected, double tolerance)
-{
-    if (!(fabs(value - expected) <= tolerance * fabs(expected))) {
-        fail_msg("%.17g is not %.17g", value, expected);
-    }
-}
-
 static sp_group inside(int size)
 {
     return (sp_group){size, 1, size, size};
@@ -41,12 +34,14 @@ TEST(alpha_beta_inside_a_node)
     for (int n = 2; n <= 8; n++) {
         double step = FLAT_NVLINK_LATENCY_S + bytes / n / FLAT_NVLINK_BYTES_PER_S;
         sp_group group = inside(n);
-        assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, group, bytes), 2 * (n - 1) * step,
-                    1e-12);
-        assert_near(sp_time_collective(&timer, SP_ALL_GATHER, group, bytes), (n - 1) * step, 1e-12);
-        assert_near(sp_time_collective(&timer, SP_REDUCE_SCATTER, group, bytes), (n - 1) * step,
-                    1e-12);
-        assert_near(sp_time_collective(&timer, SP_ALL_TO_ALL, group, bytes), (n - 1) * step, 1e-12);
+        assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, group, bytes), 2 * (n - 1) * step,
+                     1e-12);
+        assert_close(sp_time_collective(&timer, SP_ALL_GATHER, group, bytes), (n - 1) * step,
+                     1e-12);
+        assert_close(sp_time_collective(&timer, SP_REDUCE_SCATTER, group, bytes), (n - 1) * step,
+                     1e-12);
+        assert_close(sp_time_collective(&timer, SP_ALL_TO_ALL, group, bytes), (n - 1) * step,
+                     1e-12);
     }
     assert_true(sp_time_collective(&timer, SP_ALL_REDUCE, inside(1), bytes) == 0.0);
     assert_true(sp_time_collective(&timer, SP_ALL_REDUCE, inside(4), 0.0) == 0.0);
@@ -63,19 +58,19 @@ TEST(network_share)
     double bytes = 8e9;
     double latency =
         2 * (8 * FLAT_NVLINK_LATENCY_S - 2 * FLAT_NVLINK_LATENCY_S) + 2 * FLAT_NIC_LATENCY_S;
-    assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, (sp_group){8, 2, 4, 4}, bytes),
-                2 * 7.0 / 8.0 * bytes / 40e9 + latency, 1e-12);
+    assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, (sp_group){8, 2, 4, 4}, bytes),
+                 2 * 7.0 / 8.0 * bytes / 40e9 + latency, 1e-12);
     // Three members and one alone in its node: one share (an odd data-parallel degree).
-    assert_near(sp_time_collective(&timer, SP_REDUCE_SCATTER, (sp_group){4, 2, 1, 3}, bytes),
-                3.0 / 4.0 * bytes / 10e9 + 2 * FLAT_NVLINK_LATENCY_S + FLAT_NIC_LATENCY_S, 1e-12);
-    assert_near(sp_time_p2p(&timer, bytes, 1), FLAT_NIC_LATENCY_S + bytes / 10e9, 1e-12);
-    assert_near(sp_time_p2p(&timer, bytes, 0),
-                FLAT_NVLINK_LATENCY_S + bytes / FLAT_NVLINK_BYTES_PER_S, 1e-12);
+    assert_close(sp_time_collective(&timer, SP_REDUCE_SCATTER, (sp_group){4, 2, 1, 3}, bytes),
+                 3.0 / 4.0 * bytes / 10e9 + 2 * FLAT_NVLINK_LATENCY_S + FLAT_NIC_LATENCY_S, 1e-12);
+    assert_close(sp_time_p2p(&timer, bytes, 1), FLAT_NIC_LATENCY_S + bytes / 10e9, 1e-12);
+    assert_close(sp_time_p2p(&timer, bytes, 0),
+                 FLAT_NVLINK_LATENCY_S + bytes / FLAT_NVLINK_BYTES_PER_S, 1e-12);
     sp_cluster fast = cluster;
     fast.nic_bytes_per_s = 1e12;
     timer.cluster = &fast;
-    assert_near(sp_time_p2p(&timer, bytes, 1), FLAT_NIC_LATENCY_S + bytes / FLAT_NVLINK_BYTES_PER_S,
-                1e-12);
+    assert_close(sp_time_p2p(&timer, bytes, 1),
+                 FLAT_NIC_LATENCY_S + bytes / FLAT_NVLINK_BYTES_PER_S, 1e-12);
     sp_profile_fini(&profile);
 }
 
@@ -86,13 +81,13 @@ TEST(tree_over_nodes)
     load(NULL, &profile);
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
     sp_group group = {512, 64, 8, 8};
-    assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, group, 1024),
-                2 * 6 * FLAT_NIC_LATENCY_S + 2 * 7 * FLAT_NVLINK_LATENCY_S + 2 * 1024 / 80e9,
-                1e-12);
+    assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, group, 1024),
+                 2 * 6 * FLAT_NIC_LATENCY_S + 2 * 7 * FLAT_NVLINK_LATENCY_S + 2 * 1024 / 80e9,
+                 1e-12);
     double large = 1e12;
     double ring = 2 * 511.0 / 512.0 * large / 80e9 + 2 * 63 * FLAT_NIC_LATENCY_S +
                   2 * (511 - 63) * FLAT_NVLINK_LATENCY_S;
-    assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, group, large), ring, 1e-12);
+    assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, group, large), ring, 1e-12);
     sp_profile_fini(&profile);
 }
 
@@ -107,18 +102,18 @@ TEST(published_times)
     sp_uncalibrated uncalibrated = {0};
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile, .uncalibrated = &uncalibrated};
     double mib = 1048576.0;
-    assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, inside(8), 1024 * mib),
-                1024 * mib * 1.75 / 466e9, 1e-12);
-    assert_near(sp_time_collective(&timer, SP_ALL_GATHER, inside(8), 64 * mib), 211e-6, 1e-3);
-    assert_near(sp_time_collective(&timer, SP_REDUCE_SCATTER, inside(8), 256 * mib), 726e-6, 1e-3);
-    assert_near(sp_time_collective(&timer, SP_ALL_TO_ALL, inside(8), 1024 * mib), 2822e-6, 1e-3);
+    assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, inside(8), 1024 * mib),
+                 1024 * mib * 1.75 / 466e9, 1e-12);
+    assert_close(sp_time_collective(&timer, SP_ALL_GATHER, inside(8), 64 * mib), 211e-6, 1e-3);
+    assert_close(sp_time_collective(&timer, SP_REDUCE_SCATTER, inside(8), 256 * mib), 726e-6, 1e-3);
+    assert_close(sp_time_collective(&timer, SP_ALL_TO_ALL, inside(8), 1024 * mib), 2822e-6, 1e-3);
     assert_true(uncalibrated.most[SP_RANGE_COLLECTIVE] <= 0.0);
     // Half the group: half the factor's numerator at the same bus bandwidth; below the table: the
     // time of its first point (1 KiB at 0.07 GB/s).
-    assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, inside(2), 1024 * mib),
-                1024 * mib / 466e9, 1e-12);
-    assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, inside(8), 16), 1024 * 1.75 / 0.07e9,
-                1e-12);
+    assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, inside(2), 1024 * mib),
+                 1024 * mib / 466e9, 1e-12);
+    assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, inside(8), 16), 1024 * 1.75 / 0.07e9,
+                 1e-12);
     char lines[SP_RANGES][160];
     assert_int_equal(sp_uncalibrated_lines(&uncalibrated, lines), 1);
     assert_string_equal(lines[0], "collective: bytes 16 to 16 (calibrated 1024 to 8.58993e+09)");
@@ -151,15 +146,16 @@ TEST(group_model_inside_a_node)
         int n = sizes[i].n;
         double rate = n == 3 ? 194e9 * pow(221.0 / 194.0, log2(3.0) - 1.0) : sizes[i].rate;
         double all_s = 39e-6 + 19.4e-6 * log2(n) + 2.0 * (n - 1) / n * bytes / rate;
-        assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, inside(n), bytes), all_s, 1e-12);
-        assert_near(sp_time_collective(&timer, SP_ALL_GATHER, inside(n), bytes), all_s / 2, 1e-12);
-        assert_near(sp_time_collective(&timer, SP_REDUCE_SCATTER, inside(n), bytes), all_s / 2,
-                    1e-12);
-        assert_near(sp_time_collective(&timer, SP_ALL_TO_ALL, inside(n), bytes),
-                    (n - 1) * (FLAT_NVLINK_LATENCY_S + bytes / n / FLAT_NVLINK_BYTES_PER_S), 1e-12);
+        assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, inside(n), bytes), all_s, 1e-12);
+        assert_close(sp_time_collective(&timer, SP_ALL_GATHER, inside(n), bytes), all_s / 2, 1e-12);
+        assert_close(sp_time_collective(&timer, SP_REDUCE_SCATTER, inside(n), bytes), all_s / 2,
+                     1e-12);
+        assert_close(sp_time_collective(&timer, SP_ALL_TO_ALL, inside(n), bytes),
+                     (n - 1) * (FLAT_NVLINK_LATENCY_S + bytes / n / FLAT_NVLINK_BYTES_PER_S),
+                     1e-12);
     }
-    assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, inside(16), bytes),
-                39e-6 + 4 * 19.4e-6 + 2.0 * 15 / 16 * bytes / 230e9, 1e-12);
+    assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, inside(16), bytes),
+                 39e-6 + 4 * 19.4e-6 + 2.0 * 15 / 16 * bytes / 230e9, 1e-12);
     assert_true(sp_time_collective(&timer, SP_ALL_REDUCE, inside(1), bytes) == 0.0);
     sp_profile_fini(&profile);
 }
@@ -174,11 +170,11 @@ TEST(group_model_between_nodes)
     const double bytes = 50331648;
     const sp_group group = {16, 2, 8, 8};
     double all_s = 100e-6 + 2.0 * 15 / 16 * bytes / 80e9;
-    assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, group, bytes), all_s, 1e-12);
-    assert_near(sp_time_collective(&timer, SP_ALL_GATHER, group, bytes), all_s / 2, 1e-12);
-    assert_near(sp_time_collective(&timer, SP_REDUCE_SCATTER, group, bytes), all_s / 2, 1e-12);
-    assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, (sp_group){4, 2, 1, 3}, bytes),
-                100e-6 + 2.0 * 3 / 4 * bytes / 10e9, 1e-12);
+    assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, group, bytes), all_s, 1e-12);
+    assert_close(sp_time_collective(&timer, SP_ALL_GATHER, group, bytes), all_s / 2, 1e-12);
+    assert_close(sp_time_collective(&timer, SP_REDUCE_SCATTER, group, bytes), all_s / 2, 1e-12);
+    assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, (sp_group){4, 2, 1, 3}, bytes),
+                 100e-6 + 2.0 * 3 / 4 * bytes / 10e9, 1e-12);
     sp_profile_fini(&profile);
 }
 
@@ -188,8 +184,8 @@ TEST(transfers_of_their_own)
     sp_profile profile;
     load((const char *[]){"links.p2p_gb_per_s=90", "links.p2p_latency_us=200", NULL}, &profile);
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
-    assert_near(sp_time_p2p(&timer, 9e6, 0), 200e-6 + 9e6 / 90e9, 1e-12);
-    assert_near(sp_time_p2p(&timer, 9e6, 1), FLAT_NIC_LATENCY_S + 9e6 / 10e9, 1e-12);
+    assert_close(sp_time_p2p(&timer, 9e6, 0), 200e-6 + 9e6 / 90e9, 1e-12);
+    assert_close(sp_time_p2p(&timer, 9e6, 1), FLAT_NIC_LATENCY_S + 9e6 / 10e9, 1e-12);
     sp_profile_fini(&profile);
 }
 

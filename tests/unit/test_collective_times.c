@@ -41,13 +41,6 @@ static void load(const char *const *overrides)
     }
 }
 
-static void assert_close(double value, double expected)
-{
-    if (!(fabs(value - expected) <= 1e-9 * fabs(expected))) {
-        fail_msg("%.17g is not %.17g", value, expected);
-    }
-}
-
 static double gather_us(int ranks, int nodes, double bytes)
 {
     const sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
@@ -59,11 +52,11 @@ static double gather_us(int ranks, int nodes, double bytes)
 TEST(by_bytes)
 {
     load((const char *[]){TABLES, NULL});
-    assert_close(gather_us(2, 1, 1000), 2.0);
-    assert_close(gather_us(2, 1, 100000), 20.0);
-    assert_close(gather_us(2, 1, 10000), sqrt(2.0 * 20.0));
-    assert_close(gather_us(2, 1, 10), 2.0);
-    assert_close(gather_us(2, 1, 300000), 60.0);
+    assert_close(gather_us(2, 1, 1000), 2.0, 1e-9);
+    assert_close(gather_us(2, 1, 100000), 20.0, 1e-9);
+    assert_close(gather_us(2, 1, 10000), sqrt(2.0 * 20.0), 1e-9);
+    assert_close(gather_us(2, 1, 10), 2.0, 1e-9);
+    assert_close(gather_us(2, 1, 300000), 60.0, 1e-9);
     sp_profile_fini(&profile);
 }
 
@@ -71,10 +64,10 @@ TEST(by_bytes)
 TEST(by_group_size)
 {
     load((const char *[]){TABLES, NULL});
-    assert_close(gather_us(8, 1, 1000), 6.0);
-    assert_close(gather_us(4, 1, 1000), 4.0);
-    assert_close(gather_us(4, 1, 100000), 30.0);
-    assert_close(gather_us(16, 1, 1000), 6.0 * (15.0 / 16.0) / (7.0 / 8.0));
+    assert_close(gather_us(8, 1, 1000), 6.0, 1e-9);
+    assert_close(gather_us(4, 1, 1000), 4.0, 1e-9);
+    assert_close(gather_us(4, 1, 100000), 30.0, 1e-9);
+    assert_close(gather_us(16, 1, 1000), 6.0 * (15.0 / 16.0) / (7.0 / 8.0), 1e-9);
     assert_true(gather_us(1, 1, 1000) == 0.0);
     sp_profile_fini(&profile);
 }
@@ -139,7 +132,7 @@ TEST(blocks_cover_the_attention)
     pack_of(SP_CP_SLICES, 2, 4096, &blocks);
     for (int pass = SP_PASS_F; pass <= SP_PASS_I; pass++) {
         assert_close(blocks.of[SP_PART_LAYER][pass].attention_s,
-                     whole.of[SP_PART_LAYER][pass].attention_s);
+                     whole.of[SP_PART_LAYER][pass].attention_s, 1e-9);
     }
     sp_profile_fini(&profile);
 }
@@ -156,7 +149,7 @@ TEST(blocks_run_at_their_own_rate)
     double flops_per_pair = 4.0 * 8 * 128;
     double causal_s = 0.5 * 512 * 512 * flops_per_pair / (512 * 1e12);
     double block_s = 512.0 * 512 * flops_per_pair / (1024 * 1e12); // at the rate of all its keys
-    assert_close(time.of[SP_PART_LAYER][SP_PASS_F].attention_s, 2 * causal_s + 7 * block_s);
+    assert_close(time.of[SP_PART_LAYER][SP_PASS_F].attention_s, 2 * causal_s + 7 * block_s, 1e-9);
     sp_profile_fini(&profile);
 }
 
@@ -182,7 +175,7 @@ TEST(slices_of_a_pack_run_one_by_one)
     double causal_s = 0.5 * 256 * 256 * flops_per_pair / (256 * 1e12);
     double block_s = 256.0 * 256 * flops_per_pair / (3 * 256 * 1e12);
     assert_close(time.of[SP_PART_LAYER][SP_PASS_F].attention_s,
-                 4 * causal_s + (7 + 7 + 2 * 8) * block_s);
+                 4 * causal_s + (7 + 7 + 2 * 8) * block_s, 1e-9);
     sp_profile_fini(&profile);
 }
 
@@ -197,9 +190,9 @@ TEST(slices_have_latencies_of_their_own)
     pack_of(SP_CP_SLICES, 3, 4096, &slices);
     double latency_s = 3 * FLAT_NVLINK_LATENCY_S;
     assert_close(slices.of[SP_PART_LAYER][SP_PASS_F].cp_s,
-                 whole.of[SP_PART_LAYER][SP_PASS_F].cp_s + 2 * latency_s);
+                 whole.of[SP_PART_LAYER][SP_PASS_F].cp_s + 2 * latency_s, 1e-9);
     assert_close(slices.of[SP_PART_LAYER][SP_PASS_I].cp_s,
-                 whole.of[SP_PART_LAYER][SP_PASS_I].cp_s + 5 * latency_s);
+                 whole.of[SP_PART_LAYER][SP_PASS_I].cp_s + 5 * latency_s, 1e-9);
     sp_profile_fini(&profile);
 }
 
@@ -218,11 +211,11 @@ TEST(gathered_slices_have_one_attention)
     double one_way_s = whole.of[SP_PART_LAYER][SP_PASS_F].cp_s - latency_s;
     for (int pass = SP_PASS_F; pass <= SP_PASS_I; pass++) {
         assert_close(gathered.of[SP_PART_LAYER][pass].attention_s,
-                     whole.of[SP_PART_LAYER][pass].attention_s);
+                     whole.of[SP_PART_LAYER][pass].attention_s, 1e-9);
     }
     assert_close(gathered.of[SP_PART_LAYER][SP_PASS_F].cp_s,
-                 slices.of[SP_PART_LAYER][SP_PASS_F].cp_s);
+                 slices.of[SP_PART_LAYER][SP_PASS_F].cp_s, 1e-9);
     assert_close(gathered.of[SP_PART_LAYER][SP_PASS_I].cp_s,
-                 slices.of[SP_PART_LAYER][SP_PASS_I].cp_s + one_way_s);
+                 slices.of[SP_PART_LAYER][SP_PASS_I].cp_s + one_way_s, 1e-9);
     sp_profile_fini(&profile);
 }

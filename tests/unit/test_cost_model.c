@@ -81,13 +81,6 @@ static void end(fixture *f)
     sp_profile_fini(&f->profile);
 }
 
-static void assert_ns(int64_t value, double expected_s, double slack_ns)
-{
-    if (!(fabs((double)value - expected_s * 1e9) <= slack_ns)) {
-        fail_msg("%lld ns is not %.3f ns", (long long)value, expected_s * 1e9);
-    }
-}
-
 static double total_ns(sp_action_cost cost)
 {
     return (double)cost.compute_ns + (double)cost.tp_ns + (double)cost.cp_ns;
@@ -107,9 +100,9 @@ TEST(closed_form)
     double backward_s = 8 * 10 * pairs * 1024 / FLAT_BACKWARD_FLOPS_PER_S;
     assert_int_equal(f.costs.classes, 1);
     assert_int_equal(f.costs.backward_packs, 1);
-    assert_ns(f.costs.f[0].compute_ns, linear_s + forward_s, 2);
-    assert_ns(f.costs.i[0].compute_ns, linear_s + backward_s, 2);
-    assert_ns(f.costs.w[0].compute_ns, linear_s, 2);
+    assert_within((double)f.costs.f[0].compute_ns, 1e9 * (linear_s + forward_s), 2);
+    assert_within((double)f.costs.i[0].compute_ns, 1e9 * (linear_s + backward_s), 2);
+    assert_within((double)f.costs.w[0].compute_ns, 1e9 * linear_s, 2);
     assert_int_equal(f.costs.b[0].compute_ns, f.costs.i[0].compute_ns + f.costs.w[0].compute_ns);
     assert_int_equal(f.costs.r[0].compute_ns, 0);
     assert_int_equal(f.costs.f[0].tp_ns, 0);
@@ -142,17 +135,19 @@ TEST(tensor_parallel)
         build(both[i]);
     }
     int inner = split.costs.class_of_vstage[3];
-    assert_ns(2 * split.costs.f[inner].compute_ns, 1e-9 * (double)whole.costs.f[inner].compute_ns,
-              3);
-    assert_ns(2 * split.costs.b[inner].compute_ns, 1e-9 * (double)whole.costs.b[inner].compute_ns,
-              5);
+    assert_within((double)(2 * split.costs.f[inner].compute_ns),
+                  (double)whole.costs.f[inner].compute_ns, 3);
+    assert_within((double)(2 * split.costs.b[inner].compute_ns),
+                  (double)whole.costs.b[inner].compute_ns, 5);
     double bytes = 4096.0 * 1024 * 2;
-    assert_ns(split.costs.f[inner].tp_ns, 4 * 0.5 * bytes / FLAT_NVLINK_BYTES_PER_S, 1);
+    assert_within((double)split.costs.f[inner].tp_ns,
+                  1e9 * (4 * 0.5 * bytes / FLAT_NVLINK_BYTES_PER_S), 1);
     assert_int_equal(whole.costs.f[inner].tp_ns, 0);
     // Boundary: half the hidden states each. Four stages fill a node, so the middle boundary of the
     // eight crosses nodes, and so does the way back from the last to the first.
-    assert_ns(split.costs.p2p_f_ns[0], bytes / 2 / FLAT_NVLINK_BYTES_PER_S, 1);
-    assert_ns(split.costs.p2p_b_internode_ns[0], bytes / 2 / (50e9 * FLAT_NIC_EFFICIENCY), 1);
+    assert_within((double)split.costs.p2p_f_ns[0], 1e9 * (bytes / 2 / FLAT_NVLINK_BYTES_PER_S), 1);
+    assert_within((double)split.costs.p2p_b_internode_ns[0],
+                  1e9 * (bytes / 2 / (50e9 * FLAT_NIC_EFFICIENCY)), 1);
     for (int r = 0; r < 8; r++) {
         assert_int_equal(split.costs.crosses_nodes[r], r == 3 || r == 7);
     }
@@ -194,12 +189,12 @@ TEST(slices_add_up)
         // Full recompute runs the layers again, not the head.
         assert_true(f.costs.r[k].compute_ns < f.costs.f[k].compute_ns);
     }
-    assert_ns((int64_t)f_ns, 1e-9 * total_ns(f.costs.f[0]), 2.0 * (double)packs);
-    assert_ns((int64_t)b_ns, 1e-9 * total_ns(f.costs.b[0]), 4.0 * (double)packs);
+    assert_within(f_ns, total_ns(f.costs.f[0]), 2.0 * (double)packs);
+    assert_within(b_ns, total_ns(f.costs.b[0]), 4.0 * (double)packs);
     assert_memory_equal(&f.costs.f[0], &f.costs.f[1], sizeof f.costs.f[0]);
     assert_memory_equal(&f.costs.b[0], &f.costs.b[1], sizeof f.costs.b[0]);
     double head_ns = 1e9 * (double)tokens * head_flops / FLAT_GEMM_FLOPS_PER_S;
-    assert_ns(f.costs.r[0].compute_ns, 1e-9 * ((double)f.costs.f[0].compute_ns - head_ns), 2);
+    assert_within((double)f.costs.r[0].compute_ns, ((double)f.costs.f[0].compute_ns - head_ns), 2);
     end(&f);
 }
 
@@ -218,10 +213,10 @@ TEST(is_linear_in_equal_samples)
     }
     build(&f);
     for (int k = 0; k < 3; k++) {
-        assert_ns(f.costs.f[k + 1].compute_ns, 2e-9 * (double)f.costs.f[k].compute_ns, 3);
-        assert_ns(f.costs.b[k + 1].compute_ns, 2e-9 * (double)f.costs.b[k].compute_ns, 6);
-        assert_ns(f.costs.b[k + 1].tp_ns, 2e-9 * (double)f.costs.b[k].tp_ns, 6);
-        assert_ns(f.costs.p2p_f_ns[k + 1], 2e-9 * (double)f.costs.p2p_f_ns[k], 2);
+        assert_within((double)f.costs.f[k + 1].compute_ns, 2 * (double)f.costs.f[k].compute_ns, 3);
+        assert_within((double)f.costs.b[k + 1].compute_ns, 2 * (double)f.costs.b[k].compute_ns, 6);
+        assert_within((double)f.costs.b[k + 1].tp_ns, 2 * (double)f.costs.b[k].tp_ns, 6);
+        assert_within((double)f.costs.p2p_f_ns[k + 1], 2 * (double)f.costs.p2p_f_ns[k], 2);
     }
     end(&f);
 }
@@ -244,8 +239,8 @@ TEST(maps_classes)
     assert_true(f.cost.class_stage[f.costs.class_of_vstage[7]].head);
     int inner = f.costs.class_of_vstage[1];
     int last = f.costs.class_of_vstage[7];
-    assert_ns(f.costs.f[last].compute_ns - f.costs.f[inner].compute_ns,
-              1000 * head_flops / FLAT_GEMM_FLOPS_PER_S, 2);
+    assert_within((double)(f.costs.f[last].compute_ns - f.costs.f[inner].compute_ns),
+                  1e9 * (1000 * head_flops / FLAT_GEMM_FLOPS_PER_S), 2);
     // Chunks of rank 3 are the virtual stages 3 and 7: the head's parameters are there.
     assert_true(f.costs.states[3].of[SP_MEM_PARAMETERS] > f.costs.states[1].of[SP_MEM_PARAMETERS]);
     end(&f);
@@ -277,16 +272,19 @@ TEST(context_parallel)
     build(&f);
     double kv_bytes = 2 * 512 * 2; // K and V of 4 heads of 128, bf16
     double attention_s = 4 * 100.0 * 100 / 2 * 1024 / FLAT_FORWARD_FLOPS_PER_S / 2;
-    assert_ns(f.costs.f[0].cp_ns,
-              8 * (0.5 * 100 * kv_bytes / FLAT_NVLINK_BYTES_PER_S - attention_s / 2), 1);
+    assert_within((double)f.costs.f[0].cp_ns,
+                  1e9 * (8 * (0.5 * 100 * kv_bytes / FLAT_NVLINK_BYTES_PER_S - attention_s / 2)),
+                  1);
     assert_int_equal(f.costs.f[1].cp_ns, 0);
     // A short slice of a long sample: the ring moves all its context.
     attention_s = 4 * (100.0 * 100 / 2 + 100.0 * 100000) * 1024 / FLAT_FORWARD_FLOPS_PER_S / 2;
-    assert_ns(f.costs.f[2].cp_ns,
-              8 * (0.5 * 100100 * kv_bytes / FLAT_NVLINK_BYTES_PER_S - attention_s / 2), 1);
+    assert_within((double)f.costs.f[2].cp_ns,
+                  1e9 * (8 * (0.5 * 100100 * kv_bytes / FLAT_NVLINK_BYTES_PER_S - attention_s / 2)),
+                  1);
     double linear_s = 200000.0 / 2 * (8 * layer_flops + head_flops) / FLAT_GEMM_FLOPS_PER_S;
-    assert_ns(f.costs.f[1].compute_ns,
-              linear_s + 8 * 4 * 2e5 * 2e5 / 2 * 1024 / FLAT_FORWARD_FLOPS_PER_S / 2, 2);
+    assert_within((double)f.costs.f[1].compute_ns,
+                  1e9 * (linear_s + 8 * 4 * 2e5 * 2e5 / 2 * 1024 / FLAT_FORWARD_FLOPS_PER_S / 2),
+                  2);
     end(&f);
 }
 
@@ -328,18 +326,18 @@ TEST(tail_of_the_step)
     double ring_s = 15.0 / 16.0 * parameters / 200e9; // NVLink is the slower, per byte
     begin(&f, &llama, layout, overrides, (sp_memory_options){0});
     build(&f);
-    assert_ns(f.costs.epilogue[0].grad_reduce_ns, 4 * ring_s, 1);
-    assert_ns(f.costs.epilogue[0].param_gather_ns, 2 * ring_s, 1);
-    assert_ns(f.costs.epilogue[0].optimizer_ns,
-              parameters / 16 * FLAT_OPTIMIZER_BYTES / FLAT_MEMORY_BYTES_PER_S, 1);
+    assert_within((double)f.costs.epilogue[0].grad_reduce_ns, 1e9 * (4 * ring_s), 1);
+    assert_within((double)f.costs.epilogue[0].param_gather_ns, 1e9 * (2 * ring_s), 1);
+    assert_within((double)f.costs.epilogue[0].optimizer_ns,
+                  1e9 * (parameters / 16 * FLAT_OPTIMIZER_BYTES / FLAT_MEMORY_BYTES_PER_S), 1);
     end(&f);
     layout.zero = 0;
     begin(&f, &llama, layout, overrides, (sp_memory_options){0});
     build(&f);
-    assert_ns(f.costs.epilogue[0].grad_reduce_ns, 8 * ring_s, 1);
+    assert_within((double)f.costs.epilogue[0].grad_reduce_ns, 1e9 * (8 * ring_s), 1);
     assert_int_equal(f.costs.epilogue[0].param_gather_ns, 0);
-    assert_ns(f.costs.epilogue[0].optimizer_ns,
-              parameters * FLAT_OPTIMIZER_BYTES / FLAT_MEMORY_BYTES_PER_S, 1);
+    assert_within((double)f.costs.epilogue[0].optimizer_ns,
+                  1e9 * (parameters * FLAT_OPTIMIZER_BYTES / FLAT_MEMORY_BYTES_PER_S), 1);
     end(&f);
 }
 
@@ -354,8 +352,8 @@ TEST(unfused_attention)
     build(&f);
     double linear_s = 2048 * (8 * layer_flops + head_flops) / FLAT_GEMM_FLOPS_PER_S;
     double matmul_s = 8 * 2 * 2048.0 * 2048 * 1024 / FLAT_GEMM_FLOPS_PER_S;
-    assert_ns(f.costs.f[0].compute_ns, linear_s + 2 * matmul_s, 2);
-    assert_ns(f.costs.i[0].compute_ns, linear_s + 4 * matmul_s, 2);
+    assert_within((double)f.costs.f[0].compute_ns, 1e9 * (linear_s + 2 * matmul_s), 2);
+    assert_within((double)f.costs.i[0].compute_ns, 1e9 * (linear_s + 4 * matmul_s), 2);
     end(&f);
 }
 
@@ -376,7 +374,7 @@ TEST(least_work_is_exact_without_overheads)
                                         unfused ? SP_ATTENTION_UNFUSED : SP_ATTENTION_FLASH};
         begin(&f, &llama, single, arithmetic_only, memory);
         double work_s = sp_cost_model_sample_work_s(&f.cost, 12345);
-        assert_true(fabs(work_s / (linear_s + square_s[unfused]) - 1.0) < 1e-6);
+        assert_within(work_s / (linear_s + square_s[unfused]), 1.0, 1e-6);
         end(&f);
     }
 }
@@ -585,9 +583,9 @@ TEST(vocabulary_exchange)
     assert_true(gather_s > 0.0 && scatter_s > 0.0);
     for (int s = 0; s < 4; s++) {
         int class = f.costs.class_of_vstage[s];
-        assert_ns(f.costs.f[class].tp_ns, gather_s, 1.0);
-        assert_ns(f.costs.i[class].tp_ns, scatter_s, 1.0);
-        assert_ns(f.costs.b[class].tp_ns, scatter_s, 1.0);
+        assert_within((double)f.costs.f[class].tp_ns, 1e9 * gather_s, 1.0);
+        assert_within((double)f.costs.i[class].tp_ns, 1e9 * scatter_s, 1.0);
+        assert_within((double)f.costs.b[class].tp_ns, 1e9 * scatter_s, 1.0);
     }
     end(&f);
 }

@@ -30,14 +30,14 @@ TEST(the_document_is_a_profile_of_those_rates)
     }
     assert_string_equal(profile.name, "fake");
     assert_string_equal(profile.gpu, "Fake SXM");
-    assert_near(profile.memory_bytes_per_s, 1e9 * MOVED_PER_NS, 1e-3);
-    assert_near(profile.kernel_s, 1e-9 * LAUNCH_NS, 1e-3);
-    assert_near(profile.loss_bytes_per_logit, LOSS_BYTES + LOSS_BACKWARD_BYTES, 2e-3);
-    assert_near(profile.optimizer_bytes_per_parameter, STEP_BYTES, 1e-3);
+    assert_close(profile.memory_bytes_per_s, 1e9 * MOVED_PER_NS, 1e-3);
+    assert_close(profile.kernel_s, 1e-9 * LAUNCH_NS, 1e-3);
+    assert_close(profile.loss_bytes_per_logit, LOSS_BYTES + LOSS_BACKWARD_BYTES, 2e-3);
+    assert_close(profile.optimizer_bytes_per_parameter, STEP_BYTES, 1e-3);
     assert_true(profile.nvlink_bytes_per_s == 380e9);
     assert_int_equal(profile.memory_level, SP_LEVEL_MEASURED);
     assert_int_equal(profile.link_level, SP_LEVEL_PUBLISHED);
-    assert_near(profile.reference_s, 1e-9 * product_ns(2048, 2048, 2048, false), 1e-3);
+    assert_close(profile.reference_s, 1e-9 * product_ns(2048, 2048, 2048, false), 1e-3);
     assert_true(profile.reference_drift < 1e-3);
     // All three passes of a cube of 1024, as one rate.
     double seconds =
@@ -45,7 +45,7 @@ TEST(the_document_is_a_profile_of_those_rates)
     double rate = 3.0 * 2.0 * 1024.0 * 1024.0 * 1024.0 / seconds;
     int last = profile.gemm_rate.points - 1;
     assert_true(profile.gemm_rate.x[last] == 1024.0);
-    assert_near(profile.gemm_rate.y[last], rate, 2e-3);
+    assert_close(profile.gemm_rate.y[last], rate, 2e-3);
     sp_profile_fini(&profile);
     json_decref(document);
     json_decref(base);
@@ -76,7 +76,7 @@ TEST(attention_has_the_curves_of_what_computes_it)
             double rate = k < 2 ? ATTEND_FLOPS_PER_NS : ATTEND_BACKWARD_FLOPS_PER_NS;
             assert_int_equal(json_integer_value(json_array_get(point, 0)), 512 << i);
             // Times are whole nanoseconds, and those of the shortest are few.
-            assert_near(json_number_value(json_array_get(point, 1)), 1e-3 * rate, 5e-3);
+            assert_close(json_number_value(json_array_get(point, 1)), 1e-3 * rate, 5e-3);
         }
     }
     json_decref(document);
@@ -139,7 +139,8 @@ TEST(kernels_stand_beside_copies_of_as_many_bytes)
     json_t *base = known();
     json_t *document = calibrated(base);
     const json_t *fit = json_object_get(document, "fit");
-    assert_near(json_number_value(json_object_get(fit, "copy_gb_per_s")), 2.0 * BYTES_PER_NS, 1e-3);
+    assert_close(json_number_value(json_object_get(fit, "copy_gb_per_s")), 2.0 * BYTES_PER_NS,
+                 1e-3);
     const json_t *notes = json_object_get(fit, "elements");
     assert_int_equal(json_array_size(notes), 2 * SP_I_CUDA_ELEMENTS); // 128 and 512 tokens
     json_array_foreach (notes, i, note) {
@@ -149,11 +150,11 @@ TEST(kernels_stand_beside_copies_of_as_many_bytes)
             // Two tensors read, one written: 512 x 256 of 2 bytes; half of that goes each way.
             double bytes = 3.0 * 512 * 256 * 2;
             double ns = LAUNCH_NS + bytes / MOVED_PER_NS;
-            assert_near(json_number_value(json_object_get(note, "bytes")), bytes, 0.0);
-            assert_near(json_number_value(json_object_get(note, "us")), 1e-3 * ns, 1e-3);
-            assert_near(json_number_value(json_object_get(note, "gb_per_s")), bytes / ns, 1e-3);
-            assert_near(json_number_value(json_object_get(note, "copy_ratio")),
-                        0.5 * bytes / BYTES_PER_NS / ns, 2e-2);
+            assert_close(json_number_value(json_object_get(note, "bytes")), bytes, 0.0);
+            assert_close(json_number_value(json_object_get(note, "us")), 1e-3 * ns, 1e-3);
+            assert_close(json_number_value(json_object_get(note, "gb_per_s")), bytes / ns, 1e-3);
+            assert_close(json_number_value(json_object_get(note, "copy_ratio")),
+                         0.5 * bytes / BYTES_PER_NS / ns, 2e-2);
             found++;
         }
     }
@@ -174,8 +175,8 @@ TEST(a_fit_finds_the_floor_and_the_rate)
     assert_false(sp_i_cuda_fit_solve(&sums, &fit)); // two unknowns, one time
     sp_i_cuda_fit_add(&sums, 1, 4, 3, t2);
     assert_true(sp_i_cuda_fit_solve(&sums, &fit));
-    assert_near(fit.kernel_s, 1e-6, 1e-9);
-    assert_near(fit.bytes_per_s, 1 / 2e-6, 1e-9);
+    assert_close(fit.kernel_s, 1e-6, 1e-9);
+    assert_close(fit.bytes_per_s, 1 / 2e-6, 1e-9);
 }
 
 // Kernels that get faster by more launches stand for no floor, and the rate alone is fitted: with
@@ -187,11 +188,11 @@ TEST(a_floor_that_cannot_be_seen_is_a_tenth_of_a_microsecond)
     sp_i_cuda_fit_add(&sums, 1, 100, 1, 100e-6);
     sp_i_cuda_fit_add(&sums, 1, 100, 5, 90e-6);
     assert_true(sp_i_cuda_fit_solve(&sums, &fit));
-    assert_near(fit.kernel_s, 1e-7, 1e-12);
+    assert_close(fit.kernel_s, 1e-7, 1e-12);
     double b1 = 100 / 100e-6;
     double b2 = 100 / 90e-6;
     double u = (b1 * (1 - 1e-7 / 100e-6) + b2 * (1 - 5e-7 / 90e-6)) / (b1 * b1 + b2 * b2);
-    assert_near(fit.bytes_per_s, 1 / u, 1e-9);
+    assert_close(fit.bytes_per_s, 1 / u, 1e-9);
 }
 
 TEST(profiles_are_named_after_the_chip)
@@ -218,5 +219,5 @@ TEST(medians_and_spread_are_those_of_the_samples)
     sp_i_cuda_timing t = sp_i_cuda_timing_of(seconds, 8);
     // 1 2 3 4 6 7 8 9: the fifth is 6, the quartiles are 3 and 8.
     assert_true(t.median_s == 6.0 && t.least_s == 1.0 && t.repeats == 8);
-    assert_true(fabs(t.spread - 0.5 * 5.0 / 6.0) < 1e-12);
+    assert_within(t.spread, 0.5 * 5.0 / 6.0, 1e-12);
 }

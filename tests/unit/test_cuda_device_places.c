@@ -14,12 +14,12 @@ TEST(a_partition_is_measured_beside_busy_neighbours)
         fail_msg("%s", err.message[0]);
     }
     assert_string_equal(profile.name, "fake-1of4");
-    assert_near(profile.memory_bytes_per_s, 1e9 * MOVED_PER_NS / LOADED, 1e-3);
-    assert_near(profile.kernel_s, 1e-9 * LAUNCH_NS * LOADED, 1e-3);
-    assert_near(profile.reference_s, 1e-9 * LOADED * product_ns(2048, 2048, 2048, false), 1e-3);
+    assert_close(profile.memory_bytes_per_s, 1e9 * MOVED_PER_NS / LOADED, 1e-3);
+    assert_close(profile.kernel_s, 1e-9 * LAUNCH_NS * LOADED, 1e-3);
+    assert_close(profile.reference_s, 1e-9 * LOADED * product_ns(2048, 2048, 2048, false), 1e-3);
     // Links are copies between partitions; those between GPUs do not hold here.
-    assert_near(profile.nvlink_bytes_per_s, 1e9 * BYTES_PER_NS / LOADED, 1e-3);
-    assert_near(profile.nvlink_latency_s, 1e-9 * SMALL_NS * LOADED, 1e-2);
+    assert_close(profile.nvlink_bytes_per_s, 1e9 * BYTES_PER_NS / LOADED, 1e-3);
+    assert_close(profile.nvlink_latency_s, 1e-9 * SMALL_NS * LOADED, 1e-2);
     assert_int_equal(profile.link_level, SP_LEVEL_MEASURED);
     sp_profile_fini(&profile);
     json_decref(document);
@@ -40,8 +40,9 @@ TEST(whole_alone_and_loaded_are_noted)
     json_array_foreach (notes, i, note) {
         double whole_us = json_number_value(json_object_get(note, "whole_us"));
         assert_true(whole_us > 0.0);
-        assert_near(json_number_value(json_object_get(note, "alone_us")), ALONE * whole_us, 2e-3);
-        assert_near(json_number_value(json_object_get(note, "loaded_us")), LOADED * whole_us, 2e-3);
+        assert_close(json_number_value(json_object_get(note, "alone_us")), ALONE * whole_us, 2e-3);
+        assert_close(json_number_value(json_object_get(note, "loaded_us")), LOADED * whole_us,
+                     2e-3);
     }
     json_decref(document);
     json_decref(base);
@@ -137,7 +138,7 @@ TEST(neighbours_work_longer_than_what_is_timed)
     assert_int_equal(t.repeats, 2 * SP_I_CUDA_BATCH);
     assert_int_equal(workers[0].runs, 1 + 3 * SP_I_CUDA_BATCH);
     assert_true(workers[1].runs > workers[0].runs && workers[2].runs == workers[1].runs);
-    assert_near(t.median_s, 1e-6, 1e-4);
+    assert_close(t.median_s, 1e-6, 1e-4);
     // Alone, the neighbours rest.
     int runs = workers[1].runs;
     assert_int_equal(sp_i_cuda_bench_time(&bench, work, contexts[0], 0.0, &t, &err), SP_OK);

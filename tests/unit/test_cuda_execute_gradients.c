@@ -43,7 +43,7 @@ TEST(committed_plans_agree)
         assert_true(report.worst <= 1.0);
         assert_true(report.worst > 0.0);
         assert_int_equal(report.tensors, tensors[i]);
-        assert_true(fabs(report.loss - log(61.0)) < 0.1);
+        assert_within(report.loss, log(61.0), 0.1);
     }
 }
 

@@ -57,7 +57,7 @@ TEST(every_product_is_seen)
         const sp_i_cuda_product *p = &shapes[i].product;
         assert_int_equal(shapes[i].times, (STEPS - 1) * (p->out == 61 ? 1 : LAYERS));
         assert_true(p->tokens == 49 || p->tokens == 31);
-        assert_true(fabs(1e9 * shapes[i].executor_s - TICK_NS) < 1.0);
+        assert_within(1e9 * shapes[i].executor_s, TICK_NS, 1.0);
         products += shapes[i].times;
     }
     assert_int_equal(products, (STEPS - 1) * PACKS * 3 * (4 * LAYERS + 1));
@@ -67,7 +67,7 @@ TEST(every_product_is_seen)
     computing.clock = pass_alone;
     must_succeed(products_alone(&gpu, &cublas, 0.001, shapes, count, &err), &err);
     for (int i = 0; i < count; i++) {
-        assert_true(fabs(1e9 * shapes[i].alone_s - (ALONE_NS + TICK_NS)) < 1.0);
+        assert_within(1e9 * shapes[i].alone_s, (ALONE_NS + TICK_NS), 1.0);
     }
     assert_int_equal(fake.live_blocks, 0);
     assert_int_equal(fake.live_events, 0);

@@ -31,7 +31,7 @@ TEST(a_bias_is_added_before_the_rounding)
     ops_check("linear with bias", y, expected);
     for (int i = 0; i < TOKENS * OUT; i++) {
         // Half of the last of 8 bits, and what fp32 rounded before.
-        assert_true(fabs(y->value[i] - expected[i]) <= 1.0001 / 256 * fabs(expected[i]));
+        assert_within(y->value[i], expected[i], 1.0001 / 256 * fabs(expected[i]));
     }
     OPS_DROP(x, w, b, y);
     ops_end();

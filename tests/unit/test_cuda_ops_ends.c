@@ -78,10 +78,10 @@ TEST(loss_of_a_whole_vocabulary)
                                                   NULL, 20.0, expected2);
         SP_OP(cross_entropy)
         (LOSS_TOKENS, vocab, logits->data, target, 20.0, lse->data, loss);
-        assert_true(fabs(loss_of(loss) - once) <= 1e-5 * once);
+        assert_within(loss_of(loss), once, 1e-5 * once);
         SP_OP(cross_entropy)
         (LOSS_TOKENS, vocab, logits->data, target, 20.0, lse->data, loss);
-        assert_true(fabs(loss_of(loss) - 2.0 * once) <= 2.0 * 1e-5 * once);
+        assert_within(loss_of(loss), 2.0 * once, 2.0 * 1e-5 * once);
         ops_check("lse", lse, expected2);
         sp_kernel_cross_entropy_backward_f64(LOSS_TOKENS, vocab, 0, logits->value, vocab, target,
                                              NULL, 20.0, expected2, expected, vocab);
@@ -142,7 +142,7 @@ TEST(loss_of_a_vocabulary_in_parts)
      loss);
     double once = sp_kernel_cross_entropy_f64(LOSS_TOKENS, VOCAB, whole, VOCAB, target, NULL, 20.0,
                                               expected2);
-    assert_true(fabs(loss_of(loss) - once) <= 1e-5 * once);
+    assert_within(loss_of(loss), once, 1e-5 * once);
     ops_check("lse of parts", lse, expected2);
     for (int r = 0; r < RANKS; r++) {
         memset(expected, 0, sizeof expected);

@@ -58,23 +58,16 @@ static void sum_grid(const char *name, const bin_share *bins, int count, grid_su
     }
 }
 
-static void assert_near(double value, double expected, double tolerance, const char *what)
-{
-    if (!(fabs(value - expected) <= tolerance)) {
-        fail_msg("%s: %.6g is not within %.3g of %.6g", what, value, tolerance, expected);
-    }
-}
-
 // Tolerances in percentage points.
 static void assert_shares(const bin_share *bins, int count, const grid_sums *sums,
                           double documents_tolerance, double tokens_tolerance,
                           double squares_tolerance)
 {
     for (int i = 0; i < count; i++) {
-        assert_near(sums->documents[i], bins[i].documents, documents_tolerance, "documents");
-        assert_near(sums->tokens[i], bins[i].tokens, tokens_tolerance, "tokens");
+        assert_within(sums->documents[i], bins[i].documents, documents_tolerance);
+        assert_within(sums->tokens[i], bins[i].tokens, tokens_tolerance);
         if (bins[i].squares >= 0) {
-            assert_near(sums->squares[i], bins[i].squares, squares_tolerance, "squares");
+            assert_within(sums->squares[i], bins[i].squares, squares_tolerance);
         }
     }
 }
@@ -94,8 +87,8 @@ TEST(wikipedia_has_the_lists_shares)
     enum { COUNT = sizeof bins / sizeof bins[0] };
     grid_sums sums;
     sum_grid("wikipedia", bins, COUNT, &sums);
-    assert_near(sums.mean, 1013.6, .01 * 1013.6, "mean");
-    assert_near(sums.token_weighted_mean, 14088, .03 * 14088, "token-weighted mean");
+    assert_within(sums.mean, 1013.6, .01 * 1013.6);
+    assert_within(sums.token_weighted_mean, 14088, .03 * 14088);
     assert_shares(bins, COUNT, &sums, .15, .25, 1.5);
     const struct {
         double quantile;
@@ -131,12 +124,11 @@ TEST(longmix_has_the_tables_counts)
     grid_sums sums;
     sum_grid("longmix", bins, COUNT, &sums);
     for (int i = 0; i < COUNT; i++) {
-        assert_near(sums.documents[i], 100 * table[i].documents / documents, 1e-3, "documents");
+        assert_within(sums.documents[i], 100 * table[i].documents / documents, 1e-3);
     }
-    assert_near(sums.mean, 1750, 40, "mean");
-    assert_near(sums.tokens[11] + sums.tokens[12] + sums.tokens[13], 25.5, .5, "tokens above 32K");
-    assert_near(sums.squares[11] + sums.squares[12] + sums.squares[13], 85, 1.5,
-                "squares above 32K");
+    assert_within(sums.mean, 1750, 40);
+    assert_within(sums.tokens[11] + sums.tokens[12] + sums.tokens[13], 25.5, .5);
+    assert_within(sums.squares[11] + sums.squares[12] + sums.squares[13], 85, 1.5);
 }
 
 // hao-ai-lab/DistCA dist_prolong.json.
@@ -158,8 +150,8 @@ TEST(prolong_has_the_lists_shares_and_quantiles)
     enum { COUNT = sizeof bins / sizeof bins[0] };
     grid_sums sums;
     sum_grid("prolong", bins, COUNT, &sums);
-    assert_near(sums.mean, 3052, .015 * 3052, "mean");
-    assert_near(sums.token_weighted_mean, 11681, .03 * 11681, "token-weighted mean");
+    assert_within(sums.mean, 3052, .015 * 3052);
+    assert_within(sums.token_weighted_mean, 11681, .03 * 11681);
     // The published shares of documents add up to 99.995 %.
     assert_shares(bins, COUNT, &sums, .006, .25, 3);
     const struct {
@@ -188,14 +180,14 @@ TEST(bert512_has_the_histograms_shares)
     grid_sums sums;
     sum_grid("bert512", bins, COUNT, &sums);
     for (int i = 0; i < COUNT; i++) {
-        assert_near(sums.documents[i], bins[i].documents, .001, "sequences");
+        assert_within(sums.documents[i], bins[i].documents, .001);
         if (bins[i].tokens >= 0) {
-            assert_near(sums.tokens[i], bins[i].tokens, .01, "tokens");
+            assert_within(sums.tokens[i], bins[i].tokens, .01);
         }
     }
-    assert_near(sums.tokens[7] + sums.tokens[8], 53.96, .05, "tokens of the last bin");
-    assert_near(sums.mean, 255.83, .1, "mean");
-    assert_near(sums.mean / 512, .4997, .0002, "efficiency");
+    assert_within(sums.tokens[7] + sums.tokens[8], 53.96, .05);
+    assert_within(sums.mean, 255.83, .1);
+    assert_within(sums.mean / 512, .4997, .0002);
     assert_int_equal(sp_distribution_quantile(find("bert512"), 0), 1);
     // The jump: 23.43 % are exactly 512, what stands just below them is shorter.
     assert_int_equal(sp_distribution_quantile(find("bert512"), 1 - .2343), 512);
@@ -220,7 +212,7 @@ TEST(lognormal_as_its_closed_form)
         double below = normal_cdf((log((double)lengths[i]) - mu) / 1.5);
         // Points are a factor of 1.3 apart: between them the length is within 2 %.
         double found = (double)sp_distribution_quantile(find("lognormal"), below);
-        assert_near(found / (double)lengths[i], 1.0, 0.02, "length");
+        assert_within(found / (double)lengths[i], 1.0, 0.02);
     }
     double mean = 0.0;
     for (int i = 0; i < GRID; i++) {
@@ -228,7 +220,7 @@ TEST(lognormal_as_its_closed_form)
     }
     double expected = 128.0 * normal_cdf(low) + 8192.0 * (1.0 - normal_cdf(high)) +
                       1024.0 * (normal_cdf(high - 1.5) - normal_cdf(low - 1.5));
-    assert_near(mean / expected, 1.0, 0.005, "mean");
+    assert_within(mean / expected, 1.0, 0.005);
     assert_int_equal(sp_distribution_quantile(find("lognormal"), 0), 128);
     assert_int_equal(sp_distribution_quantile(find("lognormal"), nextafter(1, 0)), 8192);
 }

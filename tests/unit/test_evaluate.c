@@ -115,7 +115,7 @@ static void check_result(const char *text, const scenario_run *r)
         assert_true(json_number_value(value) >= 0.0);
         sum += json_number_value(value);
     }
-    assert_true(fabs(sum / sp_result_iteration_ms(result) - 1.0) < 1e-9);
+    assert_within(sum / sp_result_iteration_ms(result), 1.0, 1e-9);
     json_decref(json);
 }
 
@@ -137,7 +137,7 @@ static void assert_same_result(const char *text, const sp_result *a, const sp_re
     }
     assert_memory_equal(&a->peak, &b->peak, sizeof a->peak);
     assert_true(a->wait_p2p_ns == b->wait_p2p_ns);
-    assert_true(fabs(a->forward_pack_cv - b->forward_pack_cv) < 1e-12);
+    assert_within(a->forward_pack_cv, b->forward_pack_cv, 1e-12);
     size_t ranks = (size_t)a->layout.dp * (size_t)a->layout.pp;
     for (size_t i = 0; i < ranks; i++) {
         assert_int_equal(a->ranks[i].busy_ns, b->ranks[i].busy_ns);
@@ -294,7 +294,7 @@ TEST(dropped_samples_count_for_nothing)
     assert_int_equal(b->facts.tokens, 100);
     // Forward and backward of all 100^2 pairs instead of the causal half: 3 * 4*a*d * 100^2 / 2.
     double difference = b->facts.full_flops - b->facts.model_flops;
-    assert_true(fabs(difference - 3.0 * 4.0 * 512.0 * 5000.0) < 1.0);
+    assert_within(difference, 3.0 * 4.0 * 512.0 * 5000.0, 1.0);
     assert_false(result.lossless);
     sp_result_fini(&result);
     sp_plan_fini(&plan);

@@ -26,10 +26,10 @@ TEST(flops_by_hand)
     double model = 3.0 * (forward + 2.0 * head * tokens);
     assert_int_equal(facts->microbatches, 3);
     assert_int_equal(facts->samples, 4);
-    assert_true(fabs(facts->model_flops / model - 1.0) < 1e-12);
+    assert_within(facts->model_flops / model, 1.0, 1e-12);
     assert_true(fabs(facts->full_flops - model - 3.0 * 4.0 * 512.0 * squares / 2.0) < 1.0);
     // Full recomputation runs the layer once more, not the head.
-    assert_true(fabs(facts->hardware_flops / (model + forward) - 1.0) < 1e-12);
+    assert_within(facts->hardware_flops / (model + forward), 1.0, 1e-12);
     run_fini(&r);
 }
 
@@ -78,7 +78,7 @@ TEST(tied_gradients_are_added_up)
     assert_true(dp_ns[0][0] == 0.0 && dp_ns[0][1] == 0.0 && dp_ns[1][0] == 0.0);
     // 1 GiB is a point of the table: 212.3 GB/s; 2(n-1)/n = 1.
     double expected_ns = 65536.0 * 4096.0 * 4.0 / 212.3;
-    assert_true(fabs(dp_ns[1][1] / expected_ns - 1.0) < 1e-6);
+    assert_within(dp_ns[1][1] / expected_ns, 1.0, 1e-6);
 }
 
 // Padding is computed, not trained: rows of 100 for 60, 30, 40 and 50 tokens.
@@ -136,8 +136,8 @@ TEST(uniform_costs)
     assert_int_equal(r.batches.count, 0);
     double work = 8.0 * 12.0;
     double bubble = 3.0 * 12.0 / 2.0 + 0.5 * (2.0 * 4.0 * 2.0 - 4.0 - 2.0);
-    assert_true(fabs(r.result.published_bubble_ratio - bubble / (work + bubble)) < 1e-12);
-    assert_true(fabs(sp_result_lower_bound_ms(&r.result) - work) < 1e-9);
+    assert_within(r.result.published_bubble_ratio, bubble / (work + bubble), 1e-12);
+    assert_within(sp_result_lower_bound_ms(&r.result), work, 1e-9);
     assert_true(sp_result_iteration_ms(&r.result) >= work + 3.0 * 12.0 / 2.0);
     assert_true(isnan(sp_result_mfu(&r.result, SP_FLOPS_CAUSAL)));
     assert_false(sp_result_is_oom(&r.result));
@@ -146,7 +146,7 @@ TEST(uniform_costs)
              "'schedule': {'kind': '1f1b', 'microbatches': 8}}",
              &run_verified, &r);
     assert_true(r.result.published_bubble_ratio < 0.0);
-    assert_true(fabs(sp_result_iteration_ms(&r.result) - (8.0 + 3.0) * 3.0) < 1e-9);
+    assert_within(sp_result_iteration_ms(&r.result), (8.0 + 3.0) * 3.0, 1e-9);
     run_fini(&r);
 }
 

@@ -137,7 +137,7 @@ TEST(slimpipe_exchange_helps)
         sp_result_fini(&result);
     }
     // p=4, n=8, m=4, attention share .6 without exchange.
-    assert_true(fabs(bubble[0] - 0.1546) < 0.5e-4);
+    assert_within(bubble[0], 0.1546, 0.5e-4);
     assert_true(bubble[1] < bubble[0]);
     assert_true(bubble[1] >= 3.0 / 35.0 - 1e-9);
 }
@@ -165,10 +165,10 @@ TEST(planner_memory_in_a_scenario)
         double gib = 1024.0 * 1024.0 * 1024.0;
         const sp_bytes *peak = &result.peak;
         double states = (double)(peak->of[SP_MEM_PARAMETERS] + peak->of[SP_MEM_GRADIENTS]) / gib;
-        assert_true(fabs(states - 12.53) < 0.02);
-        assert_true(fabs((double)peak->of[SP_MEM_OPTIMIZER] / gib - 1.57) < 0.02);
-        assert_true(fabs((double)peak->of[SP_MEM_ACTIVATIONS] / gib - rows[i].activations) < 0.02);
-        assert_true(fabs((double)peak->of[SP_MEM_LOGITS] / gib - 1.96) < 0.02);
+        assert_within(states, 12.53, 0.02);
+        assert_within((double)peak->of[SP_MEM_OPTIMIZER] / gib, 1.57, 0.02);
+        assert_within((double)peak->of[SP_MEM_ACTIVATIONS] / gib, rows[i].activations, 0.02);
+        assert_within((double)peak->of[SP_MEM_LOGITS] / gib, 1.96, 0.02);
         assert_true(fabs((double)peak->of[SP_MEM_KV_GRADIENTS] / gib - rows[i].kv_gradients) <
                     0.02);
         sp_result_fini(&result);

@@ -14,13 +14,6 @@
 
 static const sp_engine_options plain;
 
-static void assert_near(double value, double expected, double tolerance)
-{
-    if (!(fabs(value - expected) <= tolerance)) {
-        fail_msg("%.9f, expected %.9f", value, expected);
-    }
-}
-
 // Pure attention in which a half block takes 1000 ns, forward and backward.
 static uniform_case half_blocks(int pp, int slices, int microbatches)
 {
@@ -109,8 +102,8 @@ TEST(imbalance_of_three_ranks)
     uniform_step step;
     uniform_step_run(&c, &plain, &step);
     sp_exchange_report report = exchange(&step);
-    assert_near(report.imbalance_before, 78.0 / 64.0, 1e-12);
-    assert_near(report.imbalance_after, 66.0 / 64.0, 1e-12);
+    assert_within(report.imbalance_before, 78.0 / 64.0, 1e-12);
+    assert_within(report.imbalance_after, 66.0 / 64.0, 1e-12);
     uniform_step_fini(&step);
 }
 
@@ -129,8 +122,8 @@ TEST(volume_of_five_ranks)
         assert_int_equal(report.messages, 2 * hand_overs);
         assert_int_equal(report.q_tokens, hand_overs);
         assert_int_equal(report.kv_tokens, kv_tokens);
-        assert_near(sp_exchange_bytes(&report, 10.0, 3.0),
-                    2.0 * 10.0 * (double)hand_overs + 3.0 * (double)kv_tokens, 1e-9);
+        assert_within(sp_exchange_bytes(&report, 10.0, 3.0),
+                      2.0 * 10.0 * (double)hand_overs + 3.0 * (double)kv_tokens, 1e-9);
         uniform_step_fini(&step);
     }
 }
@@ -223,7 +216,7 @@ TEST(exchange_shrinks_the_bubble)
         double before = bubble_ratio(&step.plan, &step.costs);
         exchange(&step);
         double after = bubble_ratio(&step.plan, &step.costs);
-        assert_near(before, rows[k].bubble, 0.5e-4 + 1e-9);
+        assert_within(before, rows[k].bubble, 0.5e-4 + 1e-9);
         assert_true(after - 3.0 / 35.0 < 0.5 * (before - 3.0 / 35.0));
         uniform_step_fini(&step);
     }
@@ -435,8 +428,8 @@ TEST(one_rank_has_no_partner)
     sp_exchange_report report = exchange(&step);
     assert_memory_equal(f, step.costs.f, step.costs.forward_packs * sizeof *f);
     assert_int_equal(report.messages, 0);
-    assert_near(report.imbalance_before, 1.0, 0.0);
-    assert_near(report.imbalance_after, 1.0, 0.0);
+    assert_within(report.imbalance_before, 1.0, 0.0);
+    assert_within(report.imbalance_after, 1.0, 0.0);
     sp_i_free(f);
     uniform_step_fini(&step);
 }

@@ -142,7 +142,7 @@ TEST(errors_are_predicted_over_measured)
     double predicted_ms = sp_result_iteration_ms(&execution.predicted);
     double measured_ms = sp_result_iteration_ms(&execution.measured);
     assert_true(error != 0.0);
-    assert_true(fabs((error + 1.0) * measured_ms / predicted_ms - 1.0) < 1e-12);
+    assert_within((error + 1.0) * measured_ms / predicted_ms, 1.0, 1e-12);
     sp_execution_fini(&execution);
     close_fixture(&f);
 }

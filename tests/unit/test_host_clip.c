@@ -117,7 +117,7 @@ static sp_status follows_definition(void *context, const sp_step_view *view, sp_
         for (int64_t e = 0; e < info.elements; e++) {
             double g = scale * gradient[e];
             double expected = from[e] - strtod(LEARNING_RATE, NULL) * g / (fabs(g) + EPSILON);
-            assert_true(fabs(to[e] - expected) <= 1e-12);
+            assert_within(to[e], expected, 1e-12);
         }
         sp_i_free(from);
         sp_i_free(gradient);

@@ -118,7 +118,7 @@ static void must_be_as_worked_out(const sp_measured_step *step)
     assert_int_equal(sp_step_metrics_compute(&step->timeline, &step->memory, &metrics, NULL),
                      SP_OK);
     double bubble = 1.0 - (double)busy_ns / (2.0 * (double)makespan_ns);
-    assert_true(fabs(sp_bubble_ratio(&metrics) - bubble) < 1e-12);
+    assert_within(sp_bubble_ratio(&metrics), bubble, 1e-12);
     sp_step_metrics_fini(&metrics);
 }
 

@@ -33,7 +33,7 @@ TEST(rotation_by_position)
     }
     sp_i_op_rope_f64(ROWS, BEGIN, 1, HEAD_DIM, cosine, sine, false, x, HEAD_DIM);
     for (int t = 0; t < ROWS; t++) {
-        assert_true(fabs(x[t * HEAD_DIM] - cos(BEGIN + t)) < 1e-12);
+        assert_within(x[t * HEAD_DIM], cos(BEGIN + t), 1e-12);
         assert_true(fabs(x[t * HEAD_DIM + HALF] - sin(BEGIN + t)) < 1e-12);
     }
 }
@@ -93,7 +93,7 @@ TEST(loss_and_its_gradient)
                         : (row_lse(logits + t * STRIDE) - logits[t * STRIDE + target[t]]) / total;
     }
     sp_i_op_cross_entropy_f64(TOKENS, WORDS, dense, target, total, lse, &loss);
-    assert_true(fabs(loss - expected) < 1e-12);
+    assert_within(loss, expected, 1e-12);
     sp_i_op_cross_entropy_backward_f64(TOKENS, WORDS, 0, logits, STRIDE, target, total, lse);
     for (int i = 0; i < TOKENS * STRIDE; i++) {
         int t = i / STRIDE;
@@ -102,7 +102,7 @@ TEST(loss_and_its_gradient)
         double softmax =
             word < WORDS ? exp(dense[t * WORDS + word] - row_lse(dense + t * WORDS)) : 0.0;
         double gradient = counts ? (softmax - (word == target[t] ? 1.0 : 0.0)) / total : 0.0;
-        assert_true(fabs(logits[i] - gradient) < 1e-12);
+        assert_within(logits[i], gradient, 1e-12);
     }
 }
 

@@ -11,13 +11,6 @@
 
 static sp_error err;
 
-static void assert_near(double value, double expected)
-{
-    if (!(fabs(value - expected) <= 1e-12 * fabs(expected))) {
-        fail_msg("%.17g is not %.17g", value, expected);
-    }
-}
-
 static const sp_host_model plain = {.layer_s = 4e-3, .softmax_s = 1e-3, .head_s = 10e-3};
 static const sp_layout one_rank = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
 
@@ -26,7 +19,7 @@ TEST(quarters_of_a_layer)
     const sp_i_pack_time time = {.layout = &one_rank, .recompute_share = 1.0};
     const sp_stage stage = {.layers = 3};
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
-        assert_near(sp_i_exec_s(&plain, &time, &stage, (sp_pass)pass, false), 3 * 1e-3);
+        assert_close(sp_i_exec_s(&plain, &time, &stage, (sp_pass)pass, false), 3 * 1e-3, 1e-12);
     }
 }
 
@@ -41,10 +34,11 @@ TEST(tensor_parallel_growth)
         layout.tp = 1 << doublings;
         const sp_i_pack_time time = {.layout = &layout, .unfused_softmax = 1.0};
         double grown = 1.0 + 0.05 * doublings;
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_F, false), 2 * grown * (1e-3 + 1e-3));
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_I, false),
-                    2 * grown * (1e-3 + 0.5e-3));
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, false), 2 * grown * 1e-3);
+        assert_close(sp_i_exec_s(&host, &time, &stage, SP_PASS_F, false), 2 * grown * (1e-3 + 1e-3),
+                     1e-12);
+        assert_close(sp_i_exec_s(&host, &time, &stage, SP_PASS_I, false),
+                     2 * grown * (1e-3 + 0.5e-3), 1e-12);
+        assert_close(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, false), 2 * grown * 1e-3, 1e-12);
     }
 }
 
@@ -60,8 +54,9 @@ TEST(tensor_parallel_beside_a_pipeline)
         layout.tp = tp;
         const sp_i_pack_time time = {.layout = &layout};
         double more_s = tp > 1 ? 0.5e-3 * tp : 0.0;
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, false), 3 * 1e-3);
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, true), 3 * (1e-3 + more_s));
+        assert_close(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, false), 3 * 1e-3, 1e-12);
+        assert_close(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, true), 3 * (1e-3 + more_s),
+                     1e-12);
     }
 }
 
@@ -71,11 +66,12 @@ TEST(softmax_share)
 {
     const sp_stage stage = {.layers = 1};
     sp_i_pack_time time = {.layout = &one_rank, .unfused_softmax = 0.25, .recompute_share = 0.5};
-    assert_near(sp_i_exec_s(&plain, &time, &stage, SP_PASS_F, false), 1e-3 + 0.25e-3);
-    assert_near(sp_i_exec_s(&plain, &time, &stage, SP_PASS_I, false), 1e-3 + 0.125e-3);
-    assert_near(sp_i_exec_s(&plain, &time, &stage, SP_PASS_RECOMPUTE, false), 0.5e-3);
+    assert_close(sp_i_exec_s(&plain, &time, &stage, SP_PASS_F, false), 1e-3 + 0.25e-3, 1e-12);
+    assert_close(sp_i_exec_s(&plain, &time, &stage, SP_PASS_I, false), 1e-3 + 0.125e-3, 1e-12);
+    assert_close(sp_i_exec_s(&plain, &time, &stage, SP_PASS_RECOMPUTE, false), 0.5e-3, 1e-12);
     time.recomputes_attention = true;
-    assert_near(sp_i_exec_s(&plain, &time, &stage, SP_PASS_RECOMPUTE, false), 0.5e-3 + 0.25e-3);
+    assert_close(sp_i_exec_s(&plain, &time, &stage, SP_PASS_RECOMPUTE, false), 0.5e-3 + 0.25e-3,
+                 1e-12);
 }
 
 // Each step of a ring is launched half forward and half with the input gradient, again where the
@@ -87,13 +83,14 @@ TEST(ring_steps)
     for (int steps = 0; steps <= 8; steps += 2) {
         sp_i_pack_time time = {.layout = &one_rank, .recompute_share = 0.5, .ring_steps = steps};
         double ring = 0.4e-3 * steps;
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_F, false), 2 * (1e-3 + ring));
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_I, false), 2 * (1e-3 + ring));
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, false), 2 * 1e-3);
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_RECOMPUTE, false), 2 * 0.5e-3);
+        assert_close(sp_i_exec_s(&host, &time, &stage, SP_PASS_F, false), 2 * (1e-3 + ring), 1e-12);
+        assert_close(sp_i_exec_s(&host, &time, &stage, SP_PASS_I, false), 2 * (1e-3 + ring), 1e-12);
+        assert_close(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, false), 2 * 1e-3, 1e-12);
+        assert_close(sp_i_exec_s(&host, &time, &stage, SP_PASS_RECOMPUTE, false), 2 * 0.5e-3,
+                     1e-12);
         time.recomputes_attention = true;
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_RECOMPUTE, false),
-                    2 * (0.5e-3 + ring));
+        assert_close(sp_i_exec_s(&host, &time, &stage, SP_PASS_RECOMPUTE, false),
+                     2 * (0.5e-3 + ring), 1e-12);
     }
 }
 
@@ -140,7 +137,7 @@ TEST(head_shares)
         double total = 0.0;
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             double host_s = sp_i_exec_s(&host, &time, &stage, (sp_pass)pass, false);
-            assert_near(host_s, shares[i][pass] * 10e-3);
+            assert_close(host_s, shares[i][pass] * 10e-3, 1e-12);
             total += host_s;
         }
         assert_true(i < 2 || fabs(total - 10e-3) < 1e-15);
@@ -168,11 +165,11 @@ TEST(partial_recompute_share)
                               .memory = {.recompute = (sp_recompute)mode}};
         sp_i_pack_time time;
         pack_times_of_samples(&of, 1, 1000, &time);
-        assert_near(time.recompute_share, shares[mode]);
+        assert_close(time.recompute_share, shares[mode], 1e-12);
         assert_int_equal(time.recomputes_attention,
                          mode == SP_RECOMPUTE_ATTENTION || mode == SP_RECOMPUTE_FULL);
-        assert_near(sp_i_exec_s(&plain, &time, &(sp_stage){.layers = 1}, SP_PASS_RECOMPUTE, false),
-                    1e-3 * shares[mode]);
+        assert_close(sp_i_exec_s(&plain, &time, &(sp_stage){.layers = 1}, SP_PASS_RECOMPUTE, false),
+                     1e-3 * shares[mode], 1e-12);
     }
     sp_profile_fini(&profile);
 }
@@ -181,14 +178,14 @@ TEST(partial_recompute_share)
 TEST(norm_of_both)
 {
     sp_host_model host = {.overlap_power = 1.0};
-    assert_near(sp_i_launch_wait_s(&host, 3.0, 4.0), 4.0);
-    assert_near(sp_i_launch_wait_s(&host, 3.0, 0.0), 0.0);
-    assert_near(sp_i_launch_wait_s(&host, 0.0, 4.0), 4.0);
+    assert_close(sp_i_launch_wait_s(&host, 3.0, 4.0), 4.0, 1e-12);
+    assert_close(sp_i_launch_wait_s(&host, 3.0, 0.0), 0.0, 1e-12);
+    assert_close(sp_i_launch_wait_s(&host, 0.0, 4.0), 4.0, 1e-12);
     host.overlap_power = 2.0;
-    assert_near(sp_i_launch_wait_s(&host, 3.0, 4.0), 2.0);
-    assert_near(sp_i_launch_wait_s(&host, 4.0, 3.0), 1.0);
+    assert_close(sp_i_launch_wait_s(&host, 3.0, 4.0), 2.0, 1e-12);
+    assert_close(sp_i_launch_wait_s(&host, 4.0, 3.0), 1.0, 1e-12);
     host.overlap_power = 0.0;
-    assert_near(sp_i_launch_wait_s(&host, 3.0, 4.0), 1.0);
+    assert_close(sp_i_launch_wait_s(&host, 3.0, 4.0), 1.0, 1e-12);
     assert_true(sp_i_launch_wait_s(&host, 4.0, 3.0) == 0.0);
     assert_true(sp_i_launch_wait_s(&host, 0.0, 0.0) == 0.0);
 }
@@ -253,13 +250,6 @@ static void build(const char *const *overrides, sp_step_costs *costs, sp_epilogu
     sp_profile_fini(&profile);
 }
 
-static void assert_ns(int64_t value, double expected_ns, double slack_ns)
-{
-    if (!(fabs((double)value - expected_ns) <= slack_ns)) {
-        fail_msg("%lld ns is not %.3f ns", (long long)value, expected_ns);
-    }
-}
-
 #define HOST(constants) "host={" constants ",\"level\":\"fitted\",\"source\":\"s\"}"
 
 // In the costs of actions: the norm is taken over a whole action, and what it adds is said apart.
@@ -283,8 +273,8 @@ TEST(actions_wait_for_launches)
     for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
         double gpu_ns = (double)sp_action_cost_ns(actions[i].bare);
         double norm_ns = sqrt(gpu_ns * gpu_ns + actions[i].host_ns * actions[i].host_ns);
-        assert_ns(sp_action_cost_ns(actions[i].with), norm_ns, 3);
-        assert_ns(actions[i].with->launch_ns, norm_ns - gpu_ns, 3);
+        assert_within((double)sp_action_cost_ns(actions[i].with), norm_ns, 3);
+        assert_within((double)actions[i].with->launch_ns, norm_ns - gpu_ns, 3);
         assert_int_equal(actions[i].bare->launch_ns, 0);
         assert_int_equal(actions[i].with->attention_ns, actions[i].bare->attention_ns);
     }

@@ -91,7 +91,7 @@ static sp_status train(void *context, const sp_step_view *view, sp_error *err)
             fail_msg("step %d: loss %.17g in slices, %.17g whole", i, a, b);
         }
     }
-    assert_true(fabs(mean(whole, 0, 1) - log((double)t->model.vocab)) < 0.5);
+    assert_within(mean(whole, 0, 1), log((double)t->model.vocab), 0.5);
     assert_true(mean(sliced, STEPS - ENDS, ENDS) < mean(sliced, 0, ENDS) - 1.0);
     assert_true(host_distance(sliced, whole, "parameters/") <= t->bound);
     sp_run_free(sliced);
@@ -194,7 +194,7 @@ TEST(weights_are_spread)
         squares += value * value;
     }
     assert_true(fabs(sum / 10000.0) < 4.0 * 0.5 / 100.0);
-    assert_true(fabs(squares / 10000.0 - 0.25) < 4.0 * 0.25 * sqrt(0.8) / 100.0);
+    assert_within(squares / 10000.0, 0.25, 4.0 * 0.25 * sqrt(0.8) / 100.0);
 }
 
 TEST(weights_follow_name_and_seed)

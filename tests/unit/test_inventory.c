@@ -24,13 +24,6 @@ static sp_inventory layer(const sp_model *model, const sp_layout *layout, sp_att
     return inventory;
 }
 
-static void assert_close(double value, double expected)
-{
-    if (!(fabs(value - expected) <= 1e-12 * fabs(expected))) {
-        fail_msg("%.17g is not %.17g", value, expected);
-    }
-}
-
 // Sum of `bytes` of one kind of operator for S local tokens, full pairs on this rank.
 static double bytes_of(const sp_inventory *inventory, sp_op_kind kind, double tokens, double pairs,
                        int *count)
@@ -68,7 +61,7 @@ TEST(gpt_layer_flops_follow_the_closed_form)
         for (double s = 1024.0; s <= 8192.0; s *= 2.0) {
             sp_inventory f = layer(&model, &single, SP_ATTENTION_UNFUSED, SP_PASS_F);
             double flops = sp_inventory_flops(&f, &model, &single, SP_PASS_F, s, 2.0 * s * s);
-            assert_close(flops, 24.0 * s * h * h + 4.0 * s * s * h);
+            assert_close(flops, 24.0 * s * h * h + 4.0 * s * s * h, 1e-12);
         }
     }
 }
@@ -87,7 +80,7 @@ TEST(layers_and_head_sum_to_the_model)
         double sum =
             model.layers * sp_inventory_flops(&f, &model, &single, SP_PASS_F, tokens, pairs2) +
             sp_inventory_flops(&head, &model, &single, SP_PASS_F, tokens, 0.0);
-        assert_close(sum, sp_model_forward_flops(&model, tokens, pairs2));
+        assert_close(sum, sp_model_forward_flops(&model, tokens, pairs2), 1e-12);
     }
 }
 
@@ -110,7 +103,7 @@ TEST(tensor_parallelism_divides_flops)
                     sp_inventory_flops(&one, &model, &single, (sp_pass)p, 4096.0, pairs2);
                 assert_close(
                     tp * sp_inventory_flops(&part, &model, &split, (sp_pass)p, 4096.0, pairs2),
-                    whole);
+                    whole, 1e-12);
             }
         }
     }
@@ -128,12 +121,14 @@ TEST(passes_cost_alike)
             sp_inventory in = layer(&model, &single, (sp_attention)a, SP_PASS_I);
             sp_inventory w = layer(&model, &single, (sp_attention)a, SP_PASS_W);
             double linear = sp_inventory_flops(&f, &model, &single, SP_PASS_F, 777.0, 0.0);
-            assert_close(sp_inventory_flops(&in, &model, &single, SP_PASS_I, 777.0, 0.0), linear);
-            assert_close(sp_inventory_flops(&w, &model, &single, SP_PASS_W, 777.0, 0.0), linear);
+            assert_close(sp_inventory_flops(&in, &model, &single, SP_PASS_I, 777.0, 0.0), linear,
+                         1e-12);
+            assert_close(sp_inventory_flops(&w, &model, &single, SP_PASS_W, 777.0, 0.0), linear,
+                         1e-12);
             double forward = sp_inventory_flops(&f, &model, &single, SP_PASS_F, 0.0, 1e8);
             double backward = sp_inventory_flops(&in, &model, &single, SP_PASS_I, 0.0, 1e8);
-            assert_close(backward, (a == SP_ATTENTION_FLASH ? 2.5 : 2.0) * forward);
-            assert_close(forward, 0.5e8 * sp_model_attention_flops_per_pair(&model));
+            assert_close(backward, (a == SP_ATTENTION_FLASH ? 2.5 : 2.0) * forward, 1e-12);
+            assert_close(forward, 0.5e8 * sp_model_attention_flops_per_pair(&model), 1e-12);
         }
     }
 }
@@ -155,8 +150,9 @@ TEST(slices_sum_to_the_sample)
                                       (double)(2 * l * o + l * l));
             o += l;
         }
-        assert_close(
-            sum, sp_inventory_flops(&f, &model, &single, SP_PASS_F, (double)s, (double)(s * s)));
+        assert_close(sum,
+                     sp_inventory_flops(&f, &model, &single, SP_PASS_F, (double)s, (double)(s * s)),
+                     1e-12);
     }
 }
 
@@ -181,17 +177,17 @@ TEST(tensor_parallel_communication)
         sp_inventory with = layer(&model, &sequence, SP_ATTENTION_FLASH, expected[i].pass);
         double bytes = bytes_of(&with, SP_OP_ALL_GATHER, s, 0.0, &count);
         assert_int_equal(count, expected[i].gathers);
-        assert_close(bytes, count * full);
+        assert_close(bytes, count * full, 1e-12);
         bytes = bytes_of(&with, SP_OP_REDUCE_SCATTER, s, 0.0, &count);
         assert_int_equal(count, expected[i].scatters);
-        assert_close(bytes, count * full);
+        assert_close(bytes, count * full, 1e-12);
         bytes_of(&with, SP_OP_ALL_REDUCE, s, 0.0, &count);
         assert_int_equal(count, 0);
 
         sp_inventory without = layer(&model, &plain, SP_ATTENTION_FLASH, expected[i].pass);
         bytes = bytes_of(&without, SP_OP_ALL_REDUCE, s, 0.0, &count);
         assert_int_equal(count, expected[i].reduces);
-        assert_close(bytes, count * full);
+        assert_close(bytes, count * full, 1e-12);
         bytes_of(&without, SP_OP_ALL_GATHER, s, 0.0, &count);
         assert_int_equal(count, 0);
 
@@ -214,9 +210,9 @@ TEST(context_parallel_communication)
     sp_inventory f = layer(&model, &layout, SP_ATTENTION_FLASH, SP_PASS_F);
     double bytes = bytes_of(&f, SP_OP_CP_KV, tokens / 4.0, 0.0, &count);
     assert_int_equal(count, 1);
-    assert_close(bytes, 2.0 * 2.0 * (8.0 * 128.0 / 2.0) * tokens);
+    assert_close(bytes, 2.0 * 2.0 * (8.0 * 128.0 / 2.0) * tokens, 1e-12);
     sp_inventory in = layer(&model, &layout, SP_ATTENTION_FLASH, SP_PASS_I);
-    assert_close(bytes_of(&in, SP_OP_CP_KV, tokens / 4.0, 0.0, &count), 2.0 * bytes);
+    assert_close(bytes_of(&in, SP_OP_CP_KV, tokens / 4.0, 0.0, &count), 2.0 * bytes, 1e-12);
     layout.cp = 1;
     f = layer(&model, &layout, SP_ATTENTION_FLASH, SP_PASS_F);
     bytes_of(&f, SP_OP_CP_KV, tokens, 0.0, &count);
@@ -247,18 +243,18 @@ TEST(recomputation_repeats_its_share)
     double forward = sp_inventory_flops(&f, &model, &single, SP_PASS_F, s, pairs2);
     assert_int_equal(recomputed(&model, SP_RECOMPUTE_NONE, SP_PART_LAYER).count, 0);
     assert_int_equal(recomputed(&model, SP_RECOMPUTE_FULL, SP_PART_HEAD).count, 0);
-    assert_close(recomputed_flops(&model, SP_RECOMPUTE_FULL, s, pairs2), forward);
+    assert_close(recomputed_flops(&model, SP_RECOMPUTE_FULL, s, pairs2), forward, 1e-12);
     assert_close(recomputed_flops(&model, SP_RECOMPUTE_ATTENTION, s, pairs2),
-                 4.0 * 5120.0 * pairs2 / 2.0);
+                 4.0 * 5120.0 * pairs2 / 2.0, 1e-12);
     assert_true(recomputed_flops(&model, SP_RECOMPUTE_ACTIVATION, s, pairs2) == 0.0);
     assert_close(recomputed_flops(&model, SP_RECOMPUTE_PARTIAL_FC1, s, pairs2),
-                 2.0 * s * 5120.0 * 2.0 * 13824.0);
+                 2.0 * s * 5120.0 * 2.0 * 13824.0, 1e-12);
     // Two norms (read and write h) and SwiGLU as SiLU (read f, write f) and a product (read 2f,
     // write f), bf16.
     sp_inventory activation = recomputed(&model, SP_RECOMPUTE_ACTIVATION, SP_PART_LAYER);
     int count;
     assert_close(bytes_of(&activation, SP_OP_MEMORY, s, 0.0, &count),
-                 s * (2.0 * 4.0 * 5120.0 + 10.0 * 13824.0));
+                 s * (2.0 * 4.0 * 5120.0 + 10.0 * 13824.0), 1e-12);
 }
 
 // Each of 8 experts runs 2/8 of the tokens; TP splits inside the experts.
@@ -274,7 +270,7 @@ TEST(experts_share_the_tokens)
     sp_inventory w = layer(&model, &single, SP_ATTENTION_FLASH, SP_PASS_W);
     // The gradient of every expert's weights is kept: all parameters but the two norms.
     assert_close(find(&w, "gradient accumulation")->bytes_fixed,
-                 6.0 * (double)(sp_model_layer_parameters(&model) - 2 * 4096));
+                 6.0 * (double)(sp_model_layer_parameters(&model) - 2 * 4096), 1e-12);
 }
 
 // fp16 traffic of Megatron-LM's fused scale, mask and softmax and its dropout, per score: 9 B
@@ -289,7 +285,8 @@ TEST(unfused_attention_moves_the_scores)
     sp_inventory in = layer(&model, &layout, SP_ATTENTION_UNFUSED, SP_PASS_I);
     assert_true(find(&in, "softmax")->bytes_per_pair == 11.0 * 12.0);
     sp_inventory w = layer(&model, &layout, SP_ATTENTION_UNFUSED, SP_PASS_W);
-    assert_close(find(&w, "gradient accumulation")->bytes_fixed, 6.0 * 12.0 * 6144.0 * 6144.0 / 4);
+    assert_close(find(&w, "gradient accumulation")->bytes_fixed, 6.0 * 12.0 * 6144.0 * 6144.0 / 4,
+                 1e-12);
 }
 
 TEST(vocabulary_is_split)

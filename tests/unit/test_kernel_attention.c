@@ -170,8 +170,8 @@ TEST(equal_keys)
         double score = 100.0 * p.shape.scale * (q[0] + q[1] + q[2] + q[3]);
         sum += p.v.d[i * p.shape.kv_stride];
         double expected[2] = {sum / (double)(i + 1), score + log((double)(i + 1))};
-        assert_true(fabs(p.out.d[i * p.shape.out_stride] - expected[0]) <= 1e-12);
-        assert_true(fabs(p.lse.d[i] - expected[1]) <= 1e-11);
+        assert_within(p.out.d[i * p.shape.out_stride], expected[0], 1e-12);
+        assert_within(p.lse.d[i], expected[1], 1e-11);
     }
     tensors_fini(&p.all);
 }

@@ -63,8 +63,8 @@ TEST(definition)
     double loss = run(&p);
     double loss_f32 = sp_kernel_cross_entropy_f32(TOKENS, VOCAB, p.logits.f, STRIDE, target,
                                                   p.weight.f, total_weight, p.lse.f);
-    assert_true(fabs(loss - expected) <= 1e-14 * fabs(expected));
-    assert_true(fabs(loss_f32 - expected) <= 1e-6 * fabs(expected));
+    assert_close(loss, expected, 1e-14);
+    assert_close(loss_f32, expected, 1e-6);
     assert_types_agree(p.lse, 1e-6);
     tensors_fini(&p.all);
 }
@@ -79,7 +79,7 @@ TEST(uniform_logits)
     }
     double loss =
         sp_kernel_cross_entropy_f64(TOKENS, VOCAB, p.logits.d, STRIDE, target, NULL, 4.0, p.lse.d);
-    assert_true(fabs(loss - log(VOCAB)) <= 1e-10);
+    assert_within(loss, log(VOCAB), 1e-10);
     tensors_fini(&p.all);
 }
 
@@ -143,7 +143,7 @@ TEST(parts_add_up)
                                            p.weight.d + t, total_weight, &lse);
         assert_true(lse == p.lse.d[t]);
     }
-    assert_true(fabs(sum - whole) <= 1e-15 * fabs(whole));
+    assert_close(sum, whole, 1e-15);
     tensors_fini(&p.all);
 }
 
@@ -187,7 +187,7 @@ TEST(vocabulary_over_ranks)
     double whole = run(&p);
     run_backward(&p);
     double parallel = vocabulary_parallel(&p, lse.d);
-    assert_true(fabs(parallel - whole) <= 1e-14 * fabs(whole));
+    assert_close(parallel, whole, 1e-14);
     assert_near_rows(lse.d, p.lse.d, TOKENS, 1e-15);
     for (int r = 0; r < RANKS; r++) {
         sp_kernel_cross_entropy_backward_f64(TOKENS, first_column[r + 1] - first_column[r],

@@ -138,7 +138,7 @@ TEST(spread_layers_level_the_stages)
                     assert_true(stage_layers[s] > 0 || s == pp - 1);
                 }
                 assert_int_equal(sum, model.layers);
-                assert_true(fabs(most - best_load(model.layers, pp, head)) < 1e-9);
+                assert_within(most, best_load(model.layers, pp, head), 1e-9);
             }
         }
     }

@@ -181,14 +181,14 @@ TEST(straight_line)
     }
     fit_solution solution;
     solve(&t, &solution);
-    assert_true(fabs(log(solution.constants[0]) - intercept) < 1e-5);
-    assert_true(fabs(log(solution.constants[1]) - slope) < 1e-5);
+    assert_within(log(solution.constants[0]), intercept, 1e-5);
+    assert_within(log(solution.constants[1]), slope, 1e-5);
     double expected[4] = {variance * (1.0 / ROWS + sx * sx / sxx), -variance * sx / sxx,
                           -variance * sx / sxx, variance / sxx};
     for (int k = 0; k < 4; k++) {
-        assert_true(fabs(solution.covariance[k] / expected[k] - 1.0) < 1e-4);
+        assert_within(solution.covariance[k] / expected[k], 1.0, 1e-4);
     }
-    assert_true(fabs(solution.loss / (rss / (0.01 * 0.01)) - 1.0) < 1e-6);
+    assert_within(solution.loss / (rss / (0.01 * 0.01)), 1.0, 1e-6);
     fit_solution_fini(&solution);
 }
 
@@ -275,7 +275,7 @@ TEST(prior_against_data)
     double data = ROWS / (0.3 * 0.3);
     double prior = 1.0 / (0.05 * 0.05);
     double expected = (data * log(10.0) + prior * log(20.0)) / (data + prior);
-    assert_true(fabs(log(solution.constants[0]) - expected) < 1e-6);
+    assert_within(log(solution.constants[0]), expected, 1e-6);
     assert_true(fabs(log(solution.constants[1] / 3.0)) < 1e-6);
     fit_solution_fini(&solution);
 }
@@ -400,7 +400,7 @@ TEST(no_parameters)
     sp_error err;
     sp_error_clear(&err);
     assert_int_equal(fit_least_squares(&t.problem, &solution, &err), SP_OK);
-    assert_true(fabs(solution.predicted[0] - 2.0) < 1e-12);
+    assert_within(solution.predicted[0], 2.0, 1e-12);
     fit_solution_fini(&solution);
 }
 

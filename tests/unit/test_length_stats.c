@@ -14,14 +14,6 @@ static int ascending(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-static void assert_close(double value, long double expected, double relative)
-{
-    long double error = fabsl((long double)value - expected);
-    if (!(error <= (long double)relative * fabsl(expected) + 1e-12L)) {
-        fail_msg("%.17g is not %.17Lg", value, expected);
-    }
-}
-
 // Smallest length that at least `thousandths` of a thousand samples do not exceed.
 static int64_t nearest_rank(const int64_t *sorted, int64_t n, int64_t thousandths)
 {
@@ -59,13 +51,13 @@ static void check(int64_t *tokens, size_t n)
     assert_int_equal(stats.tokens, (int64_t)sum);
     assert_int_equal(stats.min, sorted[0]);
     assert_int_equal(stats.max, sorted[n - 1]);
-    assert_close(stats.mean, mean, 1e-15);
-    assert_close(stats.sum_squares, squares, 1e-15);
-    assert_close(stats.token_weighted_mean, squares / sum, 1e-15);
-    assert_close(stats.stddev, sqrtl(spread / n), 1e-9);
+    assert_near(stats.mean, (double)mean, 1e-15, 1e-12);
+    assert_near(stats.sum_squares, (double)squares, 1e-15, 1e-12);
+    assert_near(stats.token_weighted_mean, (double)(squares / sum), 1e-15, 1e-12);
+    assert_near(stats.stddev, (double)sqrtl(spread / n), 1e-9, 1e-12);
     for (int i = 0; i < SP_LENGTH_QUANTILES; i++) {
         assert_int_equal(stats.quantiles[i], nearest_rank(sorted, (int64_t)n, thousandths[i]));
-        assert_close(sp_length_quantiles[i], thousandths[i] / 1000.L, 1e-15);
+        assert_near(sp_length_quantiles[i], (double)(thousandths[i] / 1000.L), 1e-15, 1e-12);
     }
     size_t at = 0;
     for (int i = 0; i < SP_LENGTH_BINS; i++) {
@@ -81,7 +73,7 @@ static void check(int64_t *tokens, size_t n)
         assert_int_equal(stats.bins[i].upto, upto);
         assert_int_equal(stats.bins[i].samples, samples);
         assert_int_equal(stats.bins[i].tokens, bin_tokens);
-        assert_close(stats.bins[i].sum_squares, bin_squares, 1e-15);
+        assert_near(stats.bins[i].sum_squares, (double)bin_squares, 1e-15, 1e-12);
         assert_true(samples == 0 || i < stats.bin_count);
     }
     assert_true(stats.bins[stats.bin_count - 1].samples > 0);
@@ -141,8 +133,8 @@ TEST(small_list_by_hand)
     sp_lengths lengths = {.tokens = tokens, .count = 4, .capacity = 4};
     sp_length_stats stats;
     assert_int_equal(sp_length_stats_compute(&lengths, "list", &stats, NULL), SP_OK);
-    assert_close(stats.stddev, sqrtl(1.25L), 1e-15);
-    assert_close(stats.token_weighted_mean, 3, 1e-15);
+    assert_near(stats.stddev, (double)sqrtl(1.25L), 1e-15, 1e-12);
+    assert_near(stats.token_weighted_mean, (double)3, 1e-15, 1e-12);
     assert_int_equal(stats.quantiles[3], 1); // p25
     assert_int_equal(stats.quantiles[4], 2); // p50
     assert_int_equal(stats.quantiles[5], 3); // p75

@@ -65,7 +65,7 @@ static void assert_loads(const drawn *d)
         load_s[machine] += d->work_s[i] * d->pace[machine];
     }
     for (int g = 0; g < d->m.machines; g++) {
-        assert_true(fabs(load_s[g] - d->load_s[g]) <= 1e-9 * (load_s[g] + 1e-9));
+        assert_within(load_s[g], d->load_s[g], 1e-9 * (load_s[g] + 1e-9));
     }
 }
 
@@ -118,11 +118,11 @@ TEST(against_exhaustive_search)
 TEST(bound_of_shared_machines)
 {
     const double equal[] = {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0};
-    assert_true(fabs(sp_i_makespan_bound_s(equal, 7, 3) - 3.0) < 1e-12);
-    assert_true(fabs(sp_i_makespan_bound_s(equal, 6, 3) - 2.0) < 1e-12);
+    assert_within(sp_i_makespan_bound_s(equal, 7, 3), 3.0, 1e-12);
+    assert_within(sp_i_makespan_bound_s(equal, 6, 3), 2.0, 1e-12);
     const double falling[] = {5.0, 4.0, 4.0, 0.5};
-    assert_true(fabs(sp_i_makespan_bound_s(falling, 4, 2) - 8.0) < 1e-12);
-    assert_true(fabs(sp_i_makespan_bound_s(falling, 1, 2) - 5.0) < 1e-12);
+    assert_within(sp_i_makespan_bound_s(falling, 4, 2), 8.0, 1e-12);
+    assert_within(sp_i_makespan_bound_s(falling, 1, 2), 5.0, 1e-12);
     assert_true(sp_i_makespan_bound_s(falling, 0, 2) < 1e-12);
 }
 

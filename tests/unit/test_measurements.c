@@ -120,7 +120,7 @@ TEST(measured_columns)
     double found = 0.0;
     sp_error_clear(&err);
     assert_int_equal(sp_measured_case_predict(&m.cases[0], m.kind, NULL, &found, &err), SP_OK);
-    assert_true(fabs(found - 3.0 / 11.0) < 1e-12);
+    assert_within(found, 3.0 / 11.0, 1e-12);
     sp_measurements_fini(&m);
 }
 
@@ -313,7 +313,7 @@ TEST(speedup_over_a_baseline)
     assert_int_equal(sp_validation_run(&m, 2, &validation, &err), SP_OK);
     static const double expected[] = {11.0 / 8.0, 1.0, 11.0 / 4.0};
     for (size_t i = 0; i < 3; i++) {
-        assert_true(fabs(validation.cases[i].computed - expected[i]) < 1e-12);
+        assert_within(validation.cases[i].computed, expected[i], 1e-12);
     }
     assert_true(fabs(validation.cases[2].error + 0.5) < 1e-12);
     sp_validation_fini(&validation);
@@ -350,7 +350,7 @@ TEST(predictions)
                          SP_OK);
         assert_true(tokens_per_s == sp_result_tokens_per_s(&result));
         // 8 samples of 128 tokens.
-        assert_true(fabs(tokens_per_s * own / 1024e3 - 1.0) < 1e-9);
+        assert_within(tokens_per_s * own / 1024e3, 1.0, 1e-9);
         sp_result_fini(&result);
     }
     sp_profile_fini(&slow);
@@ -402,8 +402,8 @@ TEST(validation_figures)
         for (int threads = 1; threads <= 4; threads++) {
             sp_validation v;
             assert_int_equal(sp_validation_run(&m, threads, &v, &err), SP_OK);
-            assert_true(fabs(v.mean_error - (0.25 + 0.2 + 1.0) / 4.0) < 1e-12);
-            assert_true(fabs(v.bias - (0.25 - 0.2 + 1.0) / 4.0) < 1e-12);
+            assert_within(v.mean_error, (0.25 + 0.2 + 1.0) / 4.0, 1e-12);
+            assert_within(v.bias, (0.25 - 0.2 + 1.0) / 4.0, 1e-12);
             assert_int_equal(v.worst, 2);
             assert_int_equal(v.within_bound, bound);
             sp_validation_fini(&v);
@@ -620,7 +620,7 @@ TEST(what_fits)
     assert_int_equal(v.cases[1].fits, SP_FITS_NO);
     assert_true(v.cases[0].error == 0.0 && v.cases[1].error == 0.0 && v.cases[2].error == -1.0);
     assert_int_equal(v.worst, 2);
-    assert_true(fabs(v.mean_error - 1.0 / 3.0) < 1e-12);
+    assert_within(v.mean_error, 1.0 / 3.0, 1e-12);
     sp_validation_fini(&v);
     sp_measurements_fini(&m);
     assert_messages(SMALL_HEADER "8,1,8,8,a,ended\n", fits_map,
@@ -651,8 +651,8 @@ TEST(measured_share_of_peak)
     mfu = v.cases[0].measured_mfu;
     // 8 samples of 128 tokens, 6 flops a token and parameter, 4 A100 of 312 TFLOP/s, 100 ms;
     // attention and the embedding table, which is no product, are a few percent.
-    assert_true(fabs(mfu / (6.0 * 13.0e9 * 8.0 * 128.0 / (4.0 * 312e12 * 0.1)) - 1.0) < 0.05);
-    assert_true(fabs(v.cases[1].measured_mfu / mfu - 0.5) < 1e-9);
+    assert_within(mfu / (6.0 * 13.0e9 * 8.0 * 128.0 / (4.0 * 312e12 * 0.1)), 1.0, 0.05);
+    assert_within(v.cases[1].measured_mfu / mfu, 0.5, 1e-9);
     sp_validation_fini(&v);
     sp_measurements_fini(&m);
 }

@@ -51,7 +51,7 @@ TEST(larger_groups_are_faster)
         for (int dp = 1; dp <= 16; dp++) {
             sp_i_merge_costs costs = measure(tp, dp, 65536);
             assert_true(costs.levels >= 1 && 1 << (costs.levels - 1) <= dp);
-            assert_true(fabs(costs.cost[0] - 1.0) < 1e-12);
+            assert_within(costs.cost[0], 1.0, 1e-12);
             for (int l = 1; l < costs.levels; l++) {
                 assert_true(costs.cost[l] >= 1.0);
                 assert_true(sp_i_merge_pace(&costs, 1 << l) <
@@ -79,8 +79,8 @@ TEST(assumed_costs)
     assert_int_equal(costs.levels, 1);
     costs = sp_i_merge_costs_assumed(7);
     assert_int_equal(costs.levels, 3);
-    assert_true(fabs(sp_i_merge_pace(&costs, 1) - 1.0) < 1e-12);
-    assert_true(fabs(sp_i_merge_pace(&costs, 4) - 1.05 / 4.0) < 1e-12);
+    assert_within(sp_i_merge_pace(&costs, 1), 1.0, 1e-12);
+    assert_within(sp_i_merge_pace(&costs, 4), 1.05 / 4.0, 1e-12);
     assert_int_equal(sp_i_power_of_two(1), 1);
     assert_int_equal(sp_i_power_of_two(63), 32);
     assert_int_equal(sp_i_power_of_two(64), 64);

@@ -13,13 +13,6 @@
 
 static const sp_i_mip_options unlimited = {.time_limit_ms = 30000};
 
-static void assert_near(double value, double expected, double tolerance)
-{
-    if (!(fabs(value - expected) <= tolerance)) {
-        fail_msg("%.12g, expected %.12g", value, expected);
-    }
-}
-
 enum { ITEMS = 8 };
 
 typedef struct knapsack {
@@ -75,8 +68,8 @@ TEST(knapsacks_against_all_subsets)
         write_knapsack(&k, &mip);
         assert_int_equal(sp_i_mip_solve(&mip, &unlimited, &result, value, NULL), SP_OK);
         assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
-        assert_near(result.objective, -(double)exhaustive(&k), 1e-6);
-        assert_near(result.bound, result.objective, 1e-6);
+        assert_within(result.objective, -(double)exhaustive(&k), 1e-6);
+        assert_within(result.bound, result.objective, 1e-6);
         double weight = 0.0;
         for (int i = 0; i < ITEMS; i++) {
             assert_true(value[i] == 0.0 || value[i] == 1.0);
@@ -102,10 +95,10 @@ TEST(continuous_fixed_and_infeasible)
     sp_i_mip_add_term(&mip, y, 1.0);
     assert_int_equal(sp_i_mip_solve(&mip, &unlimited, &result, value, NULL), SP_OK);
     assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
-    assert_near(value[x], 2.0, 1e-9);
-    assert_near(value[y], 1.0, 1e-9);
-    assert_near(value[fixed], 5.0, 0.0);
-    assert_near(result.objective, 9.0, 1e-9);
+    assert_within(value[x], 2.0, 1e-9);
+    assert_within(value[y], 1.0, 1e-9);
+    assert_within(value[fixed], 5.0, 0.0);
+    assert_within(result.objective, 9.0, 1e-9);
     sp_i_mip_fini(&mip);
 
     sp_i_mip_init(&mip);

@@ -21,13 +21,6 @@ static void load(const char *const *overrides, sp_profile *profile)
     assert_int_equal(flat_profile(overrides, profile, &err), SP_OK);
 }
 
-static void assert_near(double value, double expected, double tolerance)
-{
-    if (!(fabs(value - expected) <= tolerance * fabs(expected))) {
-        fail_msg("%.17g is not %.17g", value, expected);
-    }
-}
-
 // FLOPs / rate where the arithmetic is the limit, bytes / memory rate where the operands are, and
 // the launch floor on top.
 TEST(gemm_roofline)
@@ -35,13 +28,13 @@ TEST(gemm_roofline)
     sp_profile profile;
     load((const char *[]){"kernel.us=3", NULL}, &profile);
     sp_op_timer timer = timer_of(&profile);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 4096, 5120, 13824),
-                2.0 * 4096 * 5120 * 13824 / FLAT_GEMM_FLOPS_PER_S + 3e-6, 1e-12);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1, 8192, 8192),
-                2.0 * (8192 + 8192.0 * 8192 + 8192) / FLAT_MEMORY_BYTES_PER_S + 3e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 4096, 5120, 13824),
+                 2.0 * 4096 * 5120 * 13824 / FLAT_GEMM_FLOPS_PER_S + 3e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1, 8192, 8192),
+                 2.0 * (8192 + 8192.0 * 8192 + 8192) / FLAT_MEMORY_BYTES_PER_S + 3e-6, 1e-12);
     assert_true(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 0, 8192, 8192) == 0.0);
-    assert_near(sp_time_memory(&timer, 4e6, 2), 4e6 / FLAT_MEMORY_BYTES_PER_S + 6e-6, 1e-12);
-    assert_near(sp_time_launch(&timer, 4), 12e-6, 1e-12);
+    assert_close(sp_time_memory(&timer, 4e6, 2), 4e6 / FLAT_MEMORY_BYTES_PER_S + 6e-6, 1e-12);
+    assert_close(sp_time_launch(&timer, 4), 12e-6, 1e-12);
     sp_profile_fini(&profile);
 }
 
@@ -54,18 +47,18 @@ TEST(gemm_curve)
                           "memory.gb_per_s=1e6", NULL},
          &profile);
     sp_op_timer timer = timer_of(&profile);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 2048, 2048, 2048),
-                2 * pow(2048, 3) / 677e12, 1e-12);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 2048, 4096, 1024),
-                2 * pow(2048, 3) / 677e12, 1e-9);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 2048, 2048, 2048),
+                 2 * pow(2048, 3) / 677e12, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 2048, 4096, 1024),
+                 2 * pow(2048, 3) / 677e12, 1e-9);
     assert_int_equal(uncalibrated.most[SP_RANGE_GEMM] > 0.0, 0);
     double middle = 2048 * sqrt(2.0);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, middle, middle, middle),
-                2 * pow(middle, 3) / sqrt(677e12 * 789e12), 1e-9);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 512, 512, 512),
-                2 * pow(512, 3) / (177e12 / 2), 1e-9);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 8192, 8192, 8192),
-                2 * pow(8192, 3) / 789e12, 1e-9);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, middle, middle, middle),
+                 2 * pow(middle, 3) / sqrt(677e12 * 789e12), 1e-9);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 512, 512, 512),
+                 2 * pow(512, 3) / (177e12 / 2), 1e-9);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 8192, 8192, 8192),
+                 2 * pow(8192, 3) / 789e12, 1e-9);
     char lines[SP_RANGES][160];
     assert_int_equal(sp_uncalibrated_lines(&uncalibrated, lines), 1);
     assert_string_equal(lines[0], "gemm: cube edge 512 to 8192 (calibrated 1024 to 4096)");
@@ -80,13 +73,13 @@ TEST(gemm_table)
                           "kernel.us=3", NULL},
          &profile);
     sp_op_timer timer = timer_of(&profile);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 128, 4096, 1024), 20e-6, 1e-12);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 256, 4096, 1024), sqrt(20e-6 * 60e-6),
-                1e-12);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1024, 4096, 1024), 120e-6, 1e-12);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 16, 4096, 1024), 5e-6, 1e-12);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 2048, 1024, 4096),
-                2.0 * 2048 * 1024 * 4096 / FLAT_GEMM_FLOPS_PER_S + 3e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 128, 4096, 1024), 20e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 256, 4096, 1024), sqrt(20e-6 * 60e-6),
+                 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1024, 4096, 1024), 120e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 16, 4096, 1024), 5e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 2048, 1024, 4096),
+                 2.0 * 2048 * 1024 * 4096 / FLAT_GEMM_FLOPS_PER_S + 3e-6, 1e-12);
     sp_profile_fini(&profile);
 }
 
@@ -127,8 +120,8 @@ TEST(gemm_is_monotone_and_continuous)
             double time_s = sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, m, n, k);
             assert_true(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, more, n, k) >=
                         time_s * (1.0 - 1e-12));
-            assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, m * (1.0 + 1e-9), n, k), time_s,
-                        1e-7);
+            assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, m * (1.0 + 1e-9), n, k), time_s,
+                         1e-7);
         }
         sp_profile_fini(&profile);
     }
@@ -157,21 +150,21 @@ TEST(tile_model_by_hand)
     sp_op_timer timer = timer_of(&profile);
     const double k = 1024;
     const double per_element_s = 2.0 * (k + 64) / 273e12;
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1024, 3072, k),
-                108 * 32768 / 1.04 * per_element_s + 5e-6, 1e-12);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 130, 130, k),
-                108 * 4096 / 0.7 * per_element_s + 5e-6, 1e-12);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 4096, 1024, k),
-                324 * 16384 * per_element_s + 5e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1024, 3072, k),
+                 108 * 32768 / 1.04 * per_element_s + 5e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 130, 130, k),
+                 108 * 4096 / 0.7 * per_element_s + 5e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 4096, 1024, k),
+                 324 * 16384 * per_element_s + 5e-6, 1e-12);
     // The weight gradient: n x k results, tokens are the reduction.
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_IN, 300, 4096, 1024),
-                324 * 16384 * 2.0 * (300 + 64) / 273e12 + 5e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_IN, 300, 4096, 1024),
+                 324 * 16384 * 2.0 * (300 + 64) / 273e12 + 5e-6, 1e-12);
     assert_true(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 0, 1024, k) == 0.0);
     assert_true(sp_time_batched_gemm(&timer, 0, 1024, 1024, k) == 0.0);
     // No curve is used, so nothing is outside one.
     char lines[SP_RANGES][160];
     assert_int_equal(sp_uncalibrated_lines(&uncalibrated, lines), 0);
-    assert_near(sp_gemm_most_rate(&profile), 1.04 * 273e12, 1e-12);
+    assert_close(sp_gemm_most_rate(&profile), 1.04 * 273e12, 1e-12);
     sp_profile_fini(&profile);
 }
 
@@ -182,15 +175,15 @@ TEST(tile_model_batches)
     sp_profile profile;
     load(tile_model, &profile);
     sp_op_timer timer = timer_of(&profile);
-    assert_near(sp_time_batched_gemm(&timer, 96, 1024, 64, 512),
-                15 * 108 * 4096 / 0.7 * 2.0 * (512 + 64) / 273e12 + 5e-6, 1e-12);
-    assert_near(sp_time_batched_gemm(&timer, 1, 1024, 3072, 512),
-                sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1024, 3072, 512), 1e-12);
+    assert_close(sp_time_batched_gemm(&timer, 96, 1024, 64, 512),
+                 15 * 108 * 4096 / 0.7 * 2.0 * (512 + 64) / 273e12 + 5e-6, 1e-12);
+    assert_close(sp_time_batched_gemm(&timer, 1, 1024, 3072, 512),
+                 sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1024, 3072, 512), 1e-12);
     sp_profile_fini(&profile);
     // By the rate curve they count as one GEMM of all rows.
     load((const char *[]){"kernel.us=3", NULL}, &profile);
-    assert_near(sp_time_batched_gemm(&timer, 96, 1024, 640, 512),
-                2.0 * 96 * 1024 * 640 * 512 / FLAT_GEMM_FLOPS_PER_S + 3e-6, 1e-12);
+    assert_close(sp_time_batched_gemm(&timer, 96, 1024, 640, 512),
+                 2.0 * 96 * 1024 * 640 * 512 / FLAT_GEMM_FLOPS_PER_S + 3e-6, 1e-12);
     sp_profile_fini(&profile);
 }
 
@@ -203,13 +196,13 @@ TEST(tile_model_without_tiles_is_flat)
                           "memory.gb_per_s=1e9", NULL},
          &profile);
     sp_op_timer timer = timer_of(&profile);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 130, 77, 64),
-                2 * (2.0 * 130 * 77 * 64 / 265e12), 1e-12);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 130, 77, 1e6),
-                2.0 * 130 * 77 * 1e6 / 265e12 * (1 + 64 / 1e6), 1e-12);
-    assert_near(sp_time_batched_gemm(&timer, 7, 130, 77, 64),
-                7 * 2 * (2.0 * 130 * 77 * 64 / 265e12), 1e-12);
-    assert_near(sp_gemm_most_rate(&profile), 265e12, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 130, 77, 64),
+                 2 * (2.0 * 130 * 77 * 64 / 265e12), 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 130, 77, 1e6),
+                 2.0 * 130 * 77 * 1e6 / 265e12 * (1 + 64 / 1e6), 1e-12);
+    assert_close(sp_time_batched_gemm(&timer, 7, 130, 77, 64),
+                 7 * 2 * (2.0 * 130 * 77 * 64 / 265e12), 1e-12);
+    assert_close(sp_gemm_most_rate(&profile), 265e12, 1e-12);
     sp_profile_fini(&profile);
 }
 
@@ -222,10 +215,10 @@ TEST(tile_model_is_bound_by_memory)
                           NULL},
          &profile);
     sp_op_timer timer = timer_of(&profile);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1, 8192, 4096),
-                2.0 * (4096 + 8192.0 * 4096 + 8192) / FLAT_MEMORY_BYTES_PER_S + 5e-6, 1e-12);
-    assert_near(sp_time_batched_gemm(&timer, 10, 1, 8192, 4096),
-                10 * 2.0 * (4096 + 8192.0 * 4096 + 8192) / FLAT_MEMORY_BYTES_PER_S + 5e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1, 8192, 4096),
+                 2.0 * (4096 + 8192.0 * 4096 + 8192) / FLAT_MEMORY_BYTES_PER_S + 5e-6, 1e-12);
+    assert_close(sp_time_batched_gemm(&timer, 10, 1, 8192, 4096),
+                 10 * 2.0 * (4096 + 8192.0 * 4096 + 8192) / FLAT_MEMORY_BYTES_PER_S + 5e-6, 1e-12);
     sp_profile_fini(&profile);
 }
 
@@ -239,7 +232,7 @@ TEST(tile_model_after_tables)
                           NULL},
          &profile);
     sp_op_timer timer = timer_of(&profile);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 512, 4096, 1024), 60e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 512, 4096, 1024), 60e-6, 1e-12);
     sp_profile_fini(&profile);
 }
 
@@ -295,16 +288,16 @@ TEST(attention_flat)
     double l = 3000;
     double o = 5000;
     double pairs = l * l / 2 + l * o;
-    assert_near(sp_time_attention_slice(&timer, 0, l, o, 5, 128),
-                4 * pairs * 5 * 128 / FLAT_FORWARD_FLOPS_PER_S, 1e-9);
-    assert_near(sp_time_attention_slice(&timer, 1, l, o, 5, 128),
-                10 * pairs * 5 * 128 / FLAT_BACKWARD_FLOPS_PER_S, 1e-9);
+    assert_close(sp_time_attention_slice(&timer, 0, l, o, 5, 128),
+                 4 * pairs * 5 * 128 / FLAT_FORWARD_FLOPS_PER_S, 1e-9);
+    assert_close(sp_time_attention_slice(&timer, 1, l, o, 5, 128),
+                 10 * pairs * 5 * 128 / FLAT_BACKWARD_FLOPS_PER_S, 1e-9);
     double whole = sp_time_attention_slice(&timer, 0, 7777, 0, 5, 128);
     double cut = 0.0;
     for (double at = 0; at < 7777; at += 1000) {
         cut += sp_time_attention_slice(&timer, 0, fmin(1000, 7777 - at), at, 5, 128);
     }
-    assert_near(cut, whole, 1e-9);
+    assert_close(cut, whole, 1e-9);
     sp_profile_fini(&profile);
 }
 
@@ -319,12 +312,12 @@ TEST(attention_short)
          &profile);
     sp_op_timer timer = timer_of(&profile);
     double at_2048 = sp_time_attention_slice(&timer, 0, 2048, 0, 8, 128);
-    assert_near(at_2048, 2.0 * 2048 * 2048 * 8 * 128 / 484e12, 1e-12);
-    assert_near(sp_time_attention_slice(&timer, 0, 100, 0, 8, 128) / at_2048,
-                100 * (50 + 64.0) / (2048 * (1024 + 64.0)), 1e-9);
+    assert_close(at_2048, 2.0 * 2048 * 2048 * 8 * 128 / 484e12, 1e-12);
+    assert_close(sp_time_attention_slice(&timer, 0, 100, 0, 8, 128) / at_2048,
+                 100 * (50 + 64.0) / (2048 * (1024 + 64.0)), 1e-9);
     // sqrt(l*o) = 4096 gives 671 unmasked, but l + o = 8704 is held at the causal 591.
-    assert_near(sp_time_attention_slice(&timer, 0, 8192, 2048, 8, 128),
-                (2.0 * 8192 * 8192 + 4.0 * 8192 * 2048) * 8 * 128 / 591e12, 1e-12);
+    assert_close(sp_time_attention_slice(&timer, 0, 8192, 2048, 8, 128),
+                 (2.0 * 8192 * 8192 + 4.0 * 8192 * 2048) * 8 * 128 / 591e12, 1e-12);
     char lines[SP_RANGES][160];
     assert_int_equal(sp_uncalibrated_lines(&uncalibrated, lines), 1);
     assert_string_equal(lines[0],
@@ -344,17 +337,17 @@ TEST(attention_blocks)
     sp_op_timer timer = timer_of(&profile);
     const double flops = 4.0 * 8 * 128;
     double first_s = 4 * 4 * flops / 1e12;
-    assert_near(sp_time_attention_block(&timer, 0, 4, 4, 8, 128), first_s, 1e-12);
-    assert_near(sp_time_attention_block(&timer, 0, 2, 32, 8, 128), first_s, 1e-12);
-    assert_near(sp_time_attention_block(&timer, 0, 1, 1, 8, 128), first_s, 1e-12);
-    assert_near(sp_time_attention_block(&timer, 0, 16, 64, 8, 128), 1024 * flops / 40e12, 1e-12);
-    assert_near(sp_time_attention_block(&timer, 0, 64, 64, 8, 128), 4096 * flops / 40e12, 1e-12);
+    assert_close(sp_time_attention_block(&timer, 0, 4, 4, 8, 128), first_s, 1e-12);
+    assert_close(sp_time_attention_block(&timer, 0, 2, 32, 8, 128), first_s, 1e-12);
+    assert_close(sp_time_attention_block(&timer, 0, 1, 1, 8, 128), first_s, 1e-12);
+    assert_close(sp_time_attention_block(&timer, 0, 16, 64, 8, 128), 1024 * flops / 40e12, 1e-12);
+    assert_close(sp_time_attention_block(&timer, 0, 64, 64, 8, 128), 4096 * flops / 40e12, 1e-12);
     assert_true(sp_time_attention_block(&timer, 0, 64, 0, 8, 128) == 0.0);
     // Without a table: what as much context adds to a slice.
-    assert_near(sp_time_attention_block(&timer, 1, 1024, 1024, 8, 128),
-                sp_time_attention_slice(&timer, 1, 1024, 1024, 8, 128) -
-                    sp_time_attention_slice(&timer, 1, 1024, 0, 8, 128),
-                1e-12);
+    assert_close(sp_time_attention_block(&timer, 1, 1024, 1024, 8, 128),
+                 sp_time_attention_slice(&timer, 1, 1024, 1024, 8, 128) -
+                     sp_time_attention_slice(&timer, 1, 1024, 0, 8, 128),
+                 1e-12);
     sp_profile_fini(&profile);
 }
 
@@ -386,10 +379,10 @@ TEST(attention_is_monotone_and_continuous)
                         time_s * (1.0 - 1e-12));
             assert_true(sp_time_attention_slice(&timer, 0, l, o * step, 4, 128) >=
                         time_s * (1.0 - 1e-12));
-            assert_near(sp_time_attention_slice(&timer, 0, l * (1.0 + 1e-9), o, 4, 128), time_s,
-                        1e-7);
-            assert_near(sp_time_attention_slice(&timer, 0, l, o * (1.0 + 1e-9) + 1e-9, 4, 128),
-                        time_s, 1e-6);
+            assert_close(sp_time_attention_slice(&timer, 0, l * (1.0 + 1e-9), o, 4, 128), time_s,
+                         1e-7);
+            assert_close(sp_time_attention_slice(&timer, 0, l, o * (1.0 + 1e-9) + 1e-9, 4, 128),
+                         time_s, 1e-6);
         }
         sp_profile_fini(&profile);
     }

@@ -37,13 +37,6 @@ static void load(const char *const *overrides)
     assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
 }
 
-static void assert_close(double value, double expected)
-{
-    if (!(fabs(value - expected) <= 1e-9 * fabs(expected) + 1e-15)) {
-        fail_msg("%.17g is not %.17g", value, expected);
-    }
-}
-
 static double gemm_s(double m, double n, double k)
 {
     return 2.0 * m * n * k / FLAT_GEMM_FLOPS_PER_S;
@@ -122,10 +115,11 @@ TEST(tensor_parallel_by_direction)
             // all-reduce, which takes the place of the reductions (and of no gather).
             double half_s = 0.5 * TOKENS * 1024 * 2 / profile.nvlink_bytes_per_s;
             for (int pass = 0; pass < SP_I_PASSES; pass++) {
-                assert_close(time.of[SP_PART_LAYER][pass].tp_s,
-                             exposed_s(&of.memory.stack, (sp_pass)pass,
-                                       sequence_parallel ? half_s : 0.0,
-                                       sequence_parallel ? half_s : 2 * half_s));
+                assert_near(time.of[SP_PART_LAYER][pass].tp_s,
+                            exposed_s(&of.memory.stack, (sp_pass)pass,
+                                      sequence_parallel ? half_s : 0.0,
+                                      sequence_parallel ? half_s : 2 * half_s),
+                            1e-9, 1e-15);
             }
             // Gather and loss (three fp32 numbers a token) share what the logits' GEMM hides.
             double gather_s = sequence_parallel ? half_s : 0.0;
@@ -133,12 +127,13 @@ TEST(tensor_parallel_by_direction)
             double logits_s = gemm_s(TOKENS, 16000, 1024);
             const sp_stack *stack = &of.memory.stack;
             double taken_s = stack->hide_forward_gather ? fmin(gather_s, logits_s) : 0.0;
-            assert_close(time.of[SP_PART_HEAD][SP_PASS_F].tp_s,
-                         gather_s - taken_s +
-                             left(loss_s, logits_s - taken_s, stack->hide_forward_reduce));
+            assert_near(time.of[SP_PART_HEAD][SP_PASS_F].tp_s,
+                        gather_s - taken_s +
+                            left(loss_s, logits_s - taken_s, stack->hide_forward_reduce),
+                        1e-9, 1e-15);
             // Nothing stands next to the lookup's reduction.
-            assert_close(time.of[SP_PART_EMBEDDING][SP_PASS_F].tp_s,
-                         sequence_parallel ? half_s : 2 * half_s);
+            assert_near(time.of[SP_PART_EMBEDDING][SP_PASS_F].tp_s,
+                        sequence_parallel ? half_s : 2 * half_s, 1e-9, 1e-15);
         }
         sp_profile_fini(&profile);
     }
@@ -160,7 +155,8 @@ TEST(hiding_costs_no_computation)
     }
     for (int part = 0; part < SP_I_PARTS; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
-            assert_close(time[1].of[part][pass].compute_s, time[0].of[part][pass].compute_s);
+            assert_near(time[1].of[part][pass].compute_s, time[0].of[part][pass].compute_s, 1e-9,
+                        1e-15);
         }
     }
     sp_profile_fini(&profile);
@@ -211,8 +207,8 @@ TEST(context_parallel_modes)
                 expected = fmax(0.0, comm_s - qkv);
             }
             const sp_i_time *layer = &time.of[SP_PART_LAYER][passes[j]];
-            assert_close(layer->cp_s, expected);
-            assert_close(layer->attention_s, attention_s[backward]);
+            assert_near(layer->cp_s, expected, 1e-9, 1e-15);
+            assert_near(layer->attention_s, attention_s[backward], 1e-9, 1e-15);
         }
         assert_true(time.of[SP_PART_LAYER][SP_PASS_W].cp_s == 0.0);
         sp_profile_fini(&profile);
@@ -231,7 +227,8 @@ TEST(recomputed_attention_has_no_projection)
         .memory = {.recompute = SP_RECOMPUTE_ATTENTION, .stack = {.cp_overlap = SP_CP_QKV}}};
     sp_i_pack_time time;
     pack_times_of_samples(&of, 1, TOKENS, &time);
-    assert_close(time.of[SP_PART_LAYER][SP_PASS_RECOMPUTE].cp_s, kv_s(&dense, 2, TOKENS, false));
+    assert_near(time.of[SP_PART_LAYER][SP_PASS_RECOMPUTE].cp_s, kv_s(&dense, 2, TOKENS, false),
+                1e-9, 1e-15);
     assert_true(time.of[SP_PART_LAYER][SP_PASS_F].cp_s < kv_s(&dense, 2, TOKENS, false));
     sp_profile_fini(&profile);
 }
@@ -251,12 +248,12 @@ TEST(attention_calls_of_the_modes)
             .memory = {.stack = {.cp_overlap = i == 0 ? SP_CP_ATTENTION : SP_CP_BLOCKING}}};
         pack_times_of_samples(&of, 1, TOKENS, &time[i]);
     }
-    assert_close(time[0].of[SP_PART_LAYER][SP_PASS_F].compute_s -
-                     time[1].of[SP_PART_LAYER][SP_PASS_F].compute_s,
-                 (8 - 2) * 3e-6);
-    assert_close(time[0].of[SP_PART_LAYER][SP_PASS_I].compute_s -
-                     time[1].of[SP_PART_LAYER][SP_PASS_I].compute_s,
-                 3 * (8 - 2) * 3e-6);
+    assert_near(time[0].of[SP_PART_LAYER][SP_PASS_F].compute_s -
+                    time[1].of[SP_PART_LAYER][SP_PASS_F].compute_s,
+                (8 - 2) * 3e-6, 1e-9, 1e-15);
+    assert_near(time[0].of[SP_PART_LAYER][SP_PASS_I].compute_s -
+                    time[1].of[SP_PART_LAYER][SP_PASS_I].compute_s,
+                3 * (8 - 2) * 3e-6, 1e-9, 1e-15);
     sp_profile_fini(&profile);
 }
 
@@ -304,8 +301,8 @@ TEST(hiding_never_slows)
                 assert_true(b->tp_s <= a->tp_s);
                 assert_true(b->tp_s >= 0.0);
                 assert_true(b->compute_s + b->tp_s >= a->tp_s * (1 - 1e-12));
-                assert_close(b->compute_s, a->compute_s);
-                assert_close(b->cp_s, a->cp_s);
+                assert_near(b->compute_s, a->compute_s, 1e-9, 1e-15);
+                assert_near(b->cp_s, a->cp_s, 1e-9, 1e-15);
             }
         }
         sp_profile_fini(&profile);

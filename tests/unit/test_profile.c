@@ -43,11 +43,11 @@ TEST(reads_units)
     assert_int_equal(profile.gemm_rate.level, SP_LEVEL_PUBLISHED);
     assert_true(profile.gemm_rate.x[1] == 2048.0);
     assert_true(profile.gemm_rate.y[0] == 177e12);
-    assert_true(fabs(profile.gemm_rate.slope[0] - log2(677.0 / 177.0)) < 1e-12);
+    assert_within(profile.gemm_rate.slope[0], log2(677.0 / 177.0), 1e-12);
     assert_int_equal(profile.gemm_tables, 1);
     assert_int_equal(profile.gemm[0].n, 4096);
-    assert_true(fabs(profile.gemm[0].time_s.y[1] - 30e-6) < 1e-15);
-    assert_true(fabs(profile.kernel_s - 2.5e-6) < 1e-15);
+    assert_within(profile.gemm[0].time_s.y[1], 30e-6, 1e-15);
+    assert_within(profile.kernel_s, 2.5e-6, 1e-15);
     assert_true(profile.collective[SP_ALL_GATHER].y[0] == 0.5e9);
     assert_int_equal(profile.collective[SP_ALL_REDUCE].points, 0);
     assert_true(profile.nvlink_bytes_per_s == 200e9);
@@ -121,11 +121,11 @@ TEST(levels_noise)
         NULL};
     sp_error_clear(&err);
     assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
-    assert_true(fabs(profile.gemm_rate.y[1] / 80e12 - 1.0) < 1e-12);
-    assert_true(fabs(profile.attention_forward_causal.y[1] / 20e12 - 1.0) < 1e-12);
-    assert_true(fabs(profile.collective[SP_ALL_REDUCE].y[1] / 4e9 - 1.0) < 1e-12);
-    assert_true(fabs(profile.collective[SP_ALL_REDUCE].y[2] / 8e9 - 1.0) < 1e-12);
-    assert_true(fabs(profile.gemm[0].time_s.y[1] / 20e-6 - 1.0) < 1e-12);
+    assert_within(profile.gemm_rate.y[1] / 80e12, 1.0, 1e-12);
+    assert_within(profile.attention_forward_causal.y[1] / 20e12, 1.0, 1e-12);
+    assert_within(profile.collective[SP_ALL_REDUCE].y[1] / 4e9, 1.0, 1e-12);
+    assert_within(profile.collective[SP_ALL_REDUCE].y[2] / 8e9, 1.0, 1e-12);
+    assert_within(profile.gemm[0].time_s.y[1] / 20e-6, 1.0, 1e-12);
     sp_profile_fini(&profile);
 }
 

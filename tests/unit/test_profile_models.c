@@ -19,13 +19,6 @@ static void load(const char *const *overrides, sp_profile *profile)
     }
 }
 
-static void assert_near(double value, double expected)
-{
-    if (!(fabs(value - expected) <= 1e-12 * fabs(expected))) {
-        fail_msg("%.17g is not %.17g", value, expected);
-    }
-}
-
 // The flat profile with one section is refused for one reason, said at `path`.
 static void refused(const char *override, const char *path)
 {
@@ -47,14 +40,14 @@ TEST(gemm_model_units)
                           "\"sms\":108,\"tiles\":[[128,256,1.04],[64,64,0.7]]" SOURCE,
                           NULL},
          &profile);
-    assert_near(profile.gemm_model.flops_per_s, 273e12);
-    assert_near(profile.gemm_model.half_rate_k, 64.0);
-    assert_near(profile.gemm_model.fixed_s, 5e-6);
+    assert_close(profile.gemm_model.flops_per_s, 273e12, 1e-12);
+    assert_close(profile.gemm_model.half_rate_k, 64.0, 1e-12);
+    assert_close(profile.gemm_model.fixed_s, 5e-6, 1e-12);
     assert_int_equal(profile.gemm_model.sms, 108);
     assert_int_equal(profile.gemm_model.tile_count, 2);
     assert_int_equal(profile.gemm_model.tiles[0].m, 128);
     assert_int_equal(profile.gemm_model.tiles[0].n, 256);
-    assert_near(profile.gemm_model.tiles[1].efficiency, 0.7);
+    assert_close(profile.gemm_model.tiles[1].efficiency, 0.7, 1e-12);
     assert_int_equal(profile.gemm_model.level, SP_LEVEL_FITTED);
     sp_profile_fini(&profile);
     load((const char *[]){"gemm_model={\"tflops\":273" SOURCE, NULL}, &profile);
@@ -72,14 +65,14 @@ TEST(host_units)
                           "\"iteration_us\":1000,\"cp_step_us\":700" SOURCE,
                           NULL},
          &profile);
-    assert_near(profile.host.layer_s, 3.16e-3);
-    assert_near(profile.host.tp_growth, 0.034);
-    assert_near(profile.host.softmax_s, 0.495e-3);
-    assert_near(profile.host.head_s, 3.5e-3);
-    assert_near(profile.host.overlap_power, 3.9);
-    assert_near(profile.host.unit_s, 2e-3);
-    assert_near(profile.host.iteration_s, 1e-3);
-    assert_near(profile.host.cp_step_s, 0.7e-3);
+    assert_close(profile.host.layer_s, 3.16e-3, 1e-12);
+    assert_close(profile.host.tp_growth, 0.034, 1e-12);
+    assert_close(profile.host.softmax_s, 0.495e-3, 1e-12);
+    assert_close(profile.host.head_s, 3.5e-3, 1e-12);
+    assert_close(profile.host.overlap_power, 3.9, 1e-12);
+    assert_close(profile.host.unit_s, 2e-3, 1e-12);
+    assert_close(profile.host.iteration_s, 1e-3, 1e-12);
+    assert_close(profile.host.cp_step_s, 0.7e-3, 1e-12);
     sp_profile_fini(&profile);
     load((const char *[]){"host={\"layer_us\":1" SOURCE, NULL}, &profile);
     assert_true(profile.host.tp_growth == 0.0 && profile.host.softmax_s == 0.0 &&
@@ -100,28 +93,28 @@ TEST(score_loss_and_group_units)
                          "\"between_latency_us\":100,\"gb_per_s\":[[2,194],[4,221],[8,230]]" SOURCE,
                          "links.p2p_gb_per_s=90", "links.p2p_latency_us=200", NULL},
         &profile);
-    assert_near(profile.scores.factor, 0.56);
-    assert_near(profile.scores.growth, 1.7);
-    assert_near(profile.scores.from_keys, 512.0);
-    assert_near(profile.scores.to_keys, 4096.0);
-    assert_near(profile.loss_bytes_per_logit, 123.0);
-    assert_near(profile.groups.latency_s, 39e-6);
-    assert_near(profile.groups.doubling_s, 19.4e-6);
-    assert_near(profile.groups.between_s, 100e-6);
+    assert_close(profile.scores.factor, 0.56, 1e-12);
+    assert_close(profile.scores.growth, 1.7, 1e-12);
+    assert_close(profile.scores.from_keys, 512.0, 1e-12);
+    assert_close(profile.scores.to_keys, 4096.0, 1e-12);
+    assert_close(profile.loss_bytes_per_logit, 123.0, 1e-12);
+    assert_close(profile.groups.latency_s, 39e-6, 1e-12);
+    assert_close(profile.groups.doubling_s, 19.4e-6, 1e-12);
+    assert_close(profile.groups.between_s, 100e-6, 1e-12);
     assert_int_equal(profile.groups.bytes_per_s.points, 3);
-    assert_near(profile.groups.bytes_per_s.x[1], 4.0);
-    assert_near(profile.groups.bytes_per_s.y[1], 221e9);
+    assert_close(profile.groups.bytes_per_s.x[1], 4.0, 1e-12);
+    assert_close(profile.groups.bytes_per_s.y[1], 221e9, 1e-12);
     assert_string_equal(profile.groups.bytes_per_s.source, "s");
-    assert_near(profile.p2p_bytes_per_s, 90e9);
-    assert_near(profile.p2p_latency_s, 200e-6);
+    assert_close(profile.p2p_bytes_per_s, 90e9, 1e-12);
+    assert_close(profile.p2p_latency_s, 200e-6, 1e-12);
     sp_profile_fini(&profile);
     load((const char *[]){"unfused_attention={\"level\":\"fitted\",\"source\":\"s\"}",
                           "node_collectives={\"gb_per_s\":[[2,194]]" SOURCE, NULL},
          &profile);
-    assert_near(profile.scores.factor, 1.0);
+    assert_close(profile.scores.factor, 1.0, 1e-12);
     assert_true(profile.scores.growth == 0.0);
-    assert_near(profile.scores.from_keys, 1024.0);
-    assert_near(profile.scores.to_keys, 2048.0);
+    assert_close(profile.scores.from_keys, 1024.0, 1e-12);
+    assert_close(profile.scores.to_keys, 2048.0, 1e-12);
     assert_true(profile.groups.latency_s == 0.0 && profile.groups.doubling_s == 0.0 &&
                 profile.groups.between_s == 0.0);
     sp_profile_fini(&profile);
@@ -138,8 +131,8 @@ TEST(absent_sections)
     assert_true(profile.scores.factor == 0.0);
     assert_true(profile.loss_bytes_per_logit == 0.0);
     assert_int_equal(profile.groups.bytes_per_s.points, 0);
-    assert_near(profile.p2p_bytes_per_s, FLAT_NVLINK_BYTES_PER_S);
-    assert_near(profile.p2p_latency_s, FLAT_NVLINK_LATENCY_S);
+    assert_close(profile.p2p_bytes_per_s, FLAT_NVLINK_BYTES_PER_S, 1e-12);
+    assert_close(profile.p2p_latency_s, FLAT_NVLINK_LATENCY_S, 1e-12);
     assert_string_equal(profile.stack.name, "");
     sp_profile_fini(&profile);
 }
@@ -149,7 +142,7 @@ TEST(gemm_model_in_place_of_the_curve)
     sp_profile profile;
     load((const char *[]){"gemm_rate=null", "gemm_model={\"tflops\":100" SOURCE, NULL}, &profile);
     assert_int_equal(profile.gemm_rate.points, 0);
-    assert_near(profile.gemm_model.flops_per_s, 1e14);
+    assert_close(profile.gemm_model.flops_per_s, 1e14, 1e-12);
     sp_profile_fini(&profile);
     const char *neither[] = {"gemm_rate=null", NULL};
     sp_error_clear(&err);
@@ -164,9 +157,9 @@ TEST(scale_multiplies_rates)
     load((const char *[]){"gemm_rate.scale=0.5", "attention.scale=0.25",
                           "attention.forward_causal.scale=2", NULL},
          &profile);
-    assert_near(profile.gemm_rate.y[0], 0.5 * FLAT_GEMM_FLOPS_PER_S);
-    assert_near(profile.attention_forward_causal.y[0], 2 * 0.25 * FLAT_FORWARD_FLOPS_PER_S);
-    assert_near(profile.attention_backward_causal.y[0], 0.25 * FLAT_BACKWARD_FLOPS_PER_S);
+    assert_close(profile.gemm_rate.y[0], 0.5 * FLAT_GEMM_FLOPS_PER_S, 1e-12);
+    assert_close(profile.attention_forward_causal.y[0], 2 * 0.25 * FLAT_FORWARD_FLOPS_PER_S, 1e-12);
+    assert_close(profile.attention_backward_causal.y[0], 0.25 * FLAT_BACKWARD_FLOPS_PER_S, 1e-12);
     sp_profile_fini(&profile);
     refused("gemm_rate.scale=0", "gemm_rate.scale");
     refused("attention.scale=1001", "attention.scale");
@@ -303,7 +296,7 @@ TEST(copies_and_survives_failing_memory)
     load(overrides, &profile);
     assert_int_equal(sp_profile_copy(&profile, &copy, &err), SP_OK);
     sp_profile_fini(&profile);
-    assert_near(copy.groups.bytes_per_s.y[1], 230e9);
+    assert_close(copy.groups.bytes_per_s.y[1], 230e9, 1e-12);
     assert_int_equal(copy.gemm_model.tiles[0].n, 128);
     memory_failures failing = {0};
     while (memory_fails(&failing)) {

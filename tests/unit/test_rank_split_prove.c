@@ -66,7 +66,7 @@ static double check(const drawn *d, const sp_i_rank_split *split)
             work_s += sample_s(d, (size_t)group->sample[i]);
             assert_true(i == 0 || d->tokens[group->sample[i]] <= d->tokens[group->sample[i - 1]]);
         }
-        assert_true(fabs(group->work_s - work_s) < 1e-9);
+        assert_within(group->work_s, work_s, 1e-9);
         largest_s = fmax(largest_s, work_s);
     }
     for (size_t i = 0; i < d->batch.count; i++) {

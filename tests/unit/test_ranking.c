@@ -26,16 +26,16 @@ TEST(cells_are_ranked)
     assert_int_equal(sp_ranking_of(&m, rows, &ranking, NULL), SP_OK);
     assert_int_equal(ranking.cells, 2);
     assert_int_equal(ranking.picks, 2);
-    assert_true(fabs(ranking.correlation - 0.5 * (0.8 + 1.5 / sqrt(3.0))) < 1e-12);
-    assert_true(fabs(ranking.regret - 0.5 * (0.2 + 0.5)) < 1e-12);
-    assert_true(fabs(ranking.worst_regret - 0.5) < 1e-12);
+    assert_within(ranking.correlation, 0.5 * (0.8 + 1.5 / sqrt(3.0)), 1e-12);
+    assert_within(ranking.regret, 0.5 * (0.2 + 0.5), 1e-12);
+    assert_within(ranking.worst_regret, 0.5, 1e-12);
     assert_string_equal(ranking.worst_cell, "b");
     assert_string_equal(ranking.cell[0].name, "a");
     assert_int_equal(ranking.cell[0].rows, 4);
-    assert_true(fabs(ranking.cell[0].correlation - 0.8) < 1e-12);
-    assert_true(fabs(ranking.cell[0].regret - 0.2) < 1e-12);
+    assert_within(ranking.cell[0].correlation, 0.8, 1e-12);
+    assert_within(ranking.cell[0].regret, 0.2, 1e-12);
     assert_string_equal(ranking.cell[1].name, "b");
-    assert_true(fabs(ranking.cell[1].regret - 0.5) < 1e-12);
+    assert_within(ranking.cell[1].regret, 0.5, 1e-12);
     // Of throughputs the largest is the best.
     m.kind = SP_MEASURED_TOKENS_PER_S;
     for (int i = 0; i < 8; i++) {
@@ -47,8 +47,8 @@ TEST(cells_are_ranked)
     }
     sp_ranking of_rates;
     assert_int_equal(sp_ranking_of(&m, rates, &of_rates, NULL), SP_OK);
-    assert_true(fabs(of_rates.correlation - ranking.correlation) < 1e-12);
-    assert_true(fabs(of_rates.regret - ranking.regret) < 1e-9);
+    assert_within(of_rates.correlation, ranking.correlation, 1e-12);
+    assert_within(of_rates.regret, ranking.regret, 1e-9);
     sp_ranking_fini(&of_rates);
     sp_ranking_fini(&ranking);
 }
@@ -80,17 +80,17 @@ TEST(order_alone_counts)
     }
     assert_int_equal(sp_ranking_of(&m, rising, &order, NULL), SP_OK);
     assert_int_equal(order.cells, CELLS);
-    assert_true(fabs(order.correlation - 1.0) < 1e-12);
+    assert_within(order.correlation, 1.0, 1e-12);
     assert_true(order.regret == 0.0 && order.worst_regret == 0.0);
     sp_ranking_fini(&order);
     assert_int_equal(sp_ranking_of(&m, falling, &order, NULL), SP_OK);
     assert_true(fabs(order.correlation + 1.0) < 1e-12);
     double sum = 0.0;
     for (int c = 0; c < CELLS; c++) {
-        assert_true(fabs(order.cell[c].regret - (worst[c] / best[c] - 1.0)) < 1e-9);
+        assert_within(order.cell[c].regret, (worst[c] / best[c] - 1.0), 1e-9);
         sum += order.cell[c].regret;
     }
-    assert_true(fabs(order.regret - sum / CELLS) < 1e-9);
+    assert_within(order.regret, sum / CELLS, 1e-9);
     sp_ranking_fini(&order);
     // Nothing that fits well leaves nothing to pick.
     for (int i = 0; i < ROWS; i++) {

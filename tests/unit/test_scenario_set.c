@@ -181,10 +181,10 @@ TEST(means_follow_their_definitions)
     sp_set_summary summary;
     sp_set_summarize(outcomes, 3, &bounds, &summary);
     assert_int_equal(summary.compared, 2);
-    assert_true(fabs(summary.iteration_time_mape - 0.2) < 1e-15);
+    assert_within(summary.iteration_time_mape, 0.2, 1e-15);
     assert_true(fabs(summary.iteration_time_bias + 0.1) < 1e-15);
     assert_true(summary.largest_bubble_error == 0.02);
-    assert_true(fabs(summary.peak_memory_mape - 0.2) < 1e-15);
+    assert_within(summary.peak_memory_mape, 0.2, 1e-15);
     assert_int_equal(summary.memory_exact, 1);
     assert_true(summary.within_bounds);
     bounds.bubble_ratio_abs = 0.019;

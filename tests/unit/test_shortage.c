@@ -217,7 +217,7 @@ TEST(the_stated_limit_is_enough)
             continue;
         }
         assert_true(is_oom_at(sp_strategy_names[k], &plain, 0.99 * need, ALONE, again));
-        assert_true(fabs(figure_after(again, "alone needs ") - need) < 1e-9);
+        assert_within(figure_after(again, "alone needs "), need, 1e-9);
     }
 }
 
@@ -288,7 +288,7 @@ TEST(the_plan_alone_is_too_much)
     assert_true(is_oom_at("packed", &plain, alone, lengths, text));
     double most = figure_after(text, "the plan needs ");
     assert_true(most > alone);
-    assert_true(fabs(figure_after(text, "needs the most, ") - alone) < 1e-9);
+    assert_within(figure_after(text, "needs the most, "), alone, 1e-9);
     assert_false(is_oom_at("packed", &plain, most, lengths, again));
     assert_true(is_oom_at("packed", &plain, 0.99 * most, lengths, again));
 }

@@ -182,7 +182,7 @@ TEST(equal_flops_solve_the_quadratic)
             for (int k = 1; k < n; k++) {
                 double cut = (sqrt(a * a + 2.0 * d * whole * k / n) - a) / d;
                 const sp_slice *slice = &r.packing.forward.slices[k];
-                assert_true(fabs((double)slice->begin - floor(cut)) <= 1.0);
+                assert_within((double)slice->begin, floor(cut), 1.0);
                 assert_true(slice->tokens <= slice[-1].tokens + 1);
             }
             sp_packing_fini(&r.packing);
@@ -214,7 +214,7 @@ TEST(equal_flops_of_random_rows)
             double whole = a * (double)row.tokens + 0.5 * d * (double)row.pairs2;
             for (int s = 0; s < n; s++) {
                 double flops = a * (double)packs[s].tokens + 0.5 * d * (double)packs[s].pairs2;
-                assert_true(fabs(flops - whole / n) <= 2.0 * (a + d * 60000.0));
+                assert_within(flops, whole / n, 2.0 * (a + d * 60000.0));
             }
         }
         assert_schedulable(&r.packing, 2);

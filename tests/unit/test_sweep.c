@@ -148,7 +148,7 @@ TEST(lines_hold_the_closed_forms)
     assert_int_equal(summary.of_status[SWEEP_OK], valid);
     assert_int_equal(summary.of_status[SWEEP_INVALID], UNIFORM_POINTS - valid);
     // No step with 8 micro-batches is faster than one without a bubble: 8 * 3 ms.
-    assert_true(fabs(summary.best[0].digest.iteration_ms - 24.0) < 1e-9);
+    assert_within(summary.best[0].digest.iteration_ms, 24.0, 1e-9);
     assert_int_equal(summary.best_count, SWEEP_BEST);
     json_decref(lines);
 }

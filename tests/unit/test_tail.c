@@ -12,13 +12,6 @@
 #define BYTES_BF16 2.0
 #define BYTES_FP32 4.0
 
-static void assert_close_ns(double a_ns, double b_ns, double slack_ns)
-{
-    if (!(fabs(a_ns - b_ns) <= slack_ns)) {
-        fail_msg("%.3f ns is not %.3f ns", a_ns, b_ns);
-    }
-}
-
 // ---- costs ----
 
 static priced_case replicated(int zero)
@@ -47,10 +40,9 @@ TEST(formulas)
                               step.profile.optimizer_bytes_per_parameter /
                               step.profile.memory_bytes_per_s;
         const sp_epilogue_cost *tail = &step.costs.epilogue[0];
-        assert_close_ns((double)tail->grad_reduce_ns, zero <= 1 ? reduce_ns : 0.0, 1.0);
-        assert_close_ns((double)tail->param_gather_ns, zero == 1 || zero == 2 ? gather_ns : 0.0,
-                        1.0);
-        assert_close_ns((double)tail->optimizer_ns, optimizer_ns, 1.0);
+        assert_within((double)tail->grad_reduce_ns, zero <= 1 ? reduce_ns : 0.0, 1.0);
+        assert_within((double)tail->param_gather_ns, zero == 1 || zero == 2 ? gather_ns : 0.0, 1.0);
+        assert_within((double)tail->optimizer_ns, optimizer_ns, 1.0);
         assert_int_equal(tail->hideable_gather_ns, 0);
         assert_null(step.costs.buckets);
         assert_int_equal(step.metrics.iteration_ns - step.metrics.makespan_ns,
@@ -85,12 +77,12 @@ TEST(buckets)
                         priced_parameters(
                             &step, step.cost.stages[sp_layout_vstage(&step.of.layout, r, v)]);
                     assert_int_equal(bucket->count, limited ? (int64_t)ceil(bytes / 40e6) : 2);
-                    assert_close_ns((double)bucket->bucket_ns,
-                                    (double)bucket->total_ns / (double)bucket->count, 1.0);
+                    assert_within((double)bucket->bucket_ns,
+                                  (double)bucket->total_ns / (double)bucket->count, 1.0);
                     total_ns += bucket->total_ns;
                 }
-                assert_close_ns((double)total_ns, (double)plain.costs.epilogue[r].grad_reduce_ns,
-                                2.0);
+                assert_within((double)total_ns, (double)plain.costs.epilogue[r].grad_reduce_ns,
+                              2.0);
                 assert_int_equal(step.costs.epilogue[r].grad_reduce_ns, 0);
             }
             assert_true((step.costs.buckets == NULL) == (zero >= 2));
@@ -117,11 +109,11 @@ TEST(switches_of_the_reduction)
             double buckets = c.model.layers;
             double bucket = (double)sp_model_parameters(&c.model) / buckets;
             double bytes = bucket * (bf16 ? BYTES_BF16 : BYTES_FP32);
-            assert_close_ns((double)step.costs.epilogue[0].grad_reduce_ns,
-                            1e9 * buckets * priced_collective_s(&step, kind, bytes), 1.0);
+            assert_within((double)step.costs.epilogue[0].grad_reduce_ns,
+                          1e9 * buckets * priced_collective_s(&step, kind, bytes), 1.0);
             double gather_s = priced_collective_s(&step, SP_ALL_GATHER, bucket * BYTES_BF16);
-            assert_close_ns((double)step.costs.epilogue[0].param_gather_ns,
-                            zero == 1 ? 1e9 * buckets * gather_s : 0.0, 1.0);
+            assert_within((double)step.costs.epilogue[0].param_gather_ns,
+                          zero == 1 ? 1e9 * buckets * gather_s : 0.0, 1.0);
             priced_step_fini(&step);
         }
         c.memory.stack.hide_gradient_all_reduce = true;
@@ -147,9 +139,9 @@ TEST(tied_tables)
     c.memory.stack.hide_gradient_reduce = true;
     priced_step_run(&c, &hidden);
     for (int r = 0; r < 2; r++) {
-        assert_close_ns((double)hidden.costs.epilogue[r].grad_reduce_ns, table_ns, 1.0);
-        assert_close_ns((double)hidden.costs.buckets[r].total_ns + table_ns,
-                        (double)plain.costs.epilogue[r].grad_reduce_ns, 2.0);
+        assert_within((double)hidden.costs.epilogue[r].grad_reduce_ns, table_ns, 1.0);
+        assert_within((double)hidden.costs.buckets[r].total_ns + table_ns,
+                      (double)plain.costs.epilogue[r].grad_reduce_ns, 2.0);
     }
     priced_step_fini(&hidden);
     priced_step_fini(&plain);
@@ -161,10 +153,10 @@ TEST(tied_tables)
     double first = priced_parameters(&hidden, (sp_stage){.layers = 4, .embedding = true});
     double rest = (double)sp_model_parameters(&c.model) - first;
     assert_int_equal(hidden.costs.epilogue[0].grad_reduce_ns, 0);
-    assert_close_ns((double)hidden.costs.buckets[0].total_ns,
-                    1e9 * priced_collective_s(&hidden, SP_ALL_REDUCE, first * BYTES_FP32), 1.0);
-    assert_close_ns((double)hidden.costs.buckets[1].total_ns,
-                    1e9 * priced_collective_s(&hidden, SP_ALL_REDUCE, rest * BYTES_FP32), 1.0);
+    assert_within((double)hidden.costs.buckets[0].total_ns,
+                  1e9 * priced_collective_s(&hidden, SP_ALL_REDUCE, first * BYTES_FP32), 1.0);
+    assert_within((double)hidden.costs.buckets[1].total_ns,
+                  1e9 * priced_collective_s(&hidden, SP_ALL_REDUCE, rest * BYTES_FP32), 1.0);
     priced_step_fini(&hidden);
 }
 
@@ -190,8 +182,8 @@ TEST(reduction_behind_the_last_backward)
             double backward_ns = (double)sp_action_cost_ns(&step.costs.b[0]);
             const sp_rank_timeline *rank = &step.timeline.ranks[0];
             assert_int_equal(rank->reduce_start_ns, step.metrics.makespan_ns);
-            assert_close_ns((double)(rank->reduce_end_ns - rank->reduce_start_ns),
-                            fmax(all_ns - backward_ns * (n - 1.0) / n, all_ns / n), 2.0);
+            assert_within((double)(rank->reduce_end_ns - rank->reduce_start_ns),
+                          fmax(all_ns - backward_ns * (n - 1.0) / n, all_ns / n), 2.0);
             // What the iteration waits for is counted, no more.
             assert_int_equal(step.metrics.reduce_ns, rank->reduce_end_ns - rank->reduce_start_ns +
                                                          step.costs.epilogue[0].param_gather_ns);
@@ -215,8 +207,8 @@ TEST(gather_behind_the_first_forward)
         double gather_ns = (double)step.costs.epilogue[0].param_gather_ns;
         double forward_ns = (double)step.costs.f[0].compute_ns;
         const sp_rank_timeline *rank = &step.timeline.ranks[0];
-        assert_close_ns((double)(rank->gather_end_ns - rank->optimizer_end_ns),
-                        fmax(gather_ns / 8.0, gather_ns - forward_ns), 2.0);
+        assert_within((double)(rank->gather_end_ns - rank->optimizer_end_ns),
+                      fmax(gather_ns / 8.0, gather_ns - forward_ns), 2.0);
         priced_step_fini(&step);
     }
 }
@@ -346,7 +338,7 @@ TEST(random_buckets)
             assert_true(rank->reduce_start_ns >= rank->spans[rank->count - 1].end_ns);
             double expected_ns =
                 fmax(one_by_one_ns(&c, &timeline, rank->pp), (double)rank->reduce_start_ns);
-            assert_close_ns((double)(rank->reduce_end_ns - after_ns), expected_ns, 1.0);
+            assert_within((double)(rank->reduce_end_ns - after_ns), expected_ns, 1.0);
         }
         sp_timeline_fini(&timeline);
         random_case_fini(&c);

@@ -151,13 +151,6 @@ static void flat_costs_fini(flat_costs *f)
     sp_profile_fini(&f->profile);
 }
 
-static void assert_near_ns(double value, double expected)
-{
-    if (!(fabs(value - expected) <= 2.0)) {
-        fail_msg("%.3f ns is not %.3f ns", value, expected);
-    }
-}
-
 // A layer of LLaMA 13B multiplies every token by Q, K, V and O (4 h^2) and by gate, up and down
 // (3 h f), 2 FLOPs a weight, and attends to half of n^2 pairs with 4 h FLOPs each.
 TEST(time_is_proportional_to_layers)
@@ -176,9 +169,12 @@ TEST(time_is_proportional_to_layers)
         for (int s = 0; s < 4; s++) {
             int c = f.costs.class_of_vstage[s];
             double head_ns = s == 3 ? n * 2.0 * h * 32000.0 / FLAT_GEMM_FLOPS_PER_S * 1e9 : 0.0;
-            assert_near_ns((double)f.costs.f[c].compute_ns, layers[s] * layer_s * 1e9 + head_ns);
-            assert_near_ns((double)f.costs.w[c].compute_ns, layers[s] * linear_s * 1e9 + head_ns);
-            assert_near_ns((double)f.costs.r[c].compute_ns, full ? layers[s] * layer_s * 1e9 : 0.0);
+            assert_within((double)f.costs.f[c].compute_ns, layers[s] * layer_s * 1e9 + head_ns,
+                          2.0);
+            assert_within((double)f.costs.w[c].compute_ns, layers[s] * linear_s * 1e9 + head_ns,
+                          2.0);
+            assert_within((double)f.costs.r[c].compute_ns, full ? layers[s] * layer_s * 1e9 : 0.0,
+                          2.0);
         }
         flat_costs_fini(&f);
     }
@@ -218,7 +214,7 @@ TEST(every_stage_may_differ)
     const double one_ns = (double)f.costs.f[f.costs.class_of_vstage[13]].compute_ns / layers[13];
     for (int s = 0; s < 15; s++) {
         double ns = (double)f.costs.f[f.costs.class_of_vstage[s]].compute_ns;
-        assert_true(fabs(ns - layers[s] * one_ns) <= 16.0);
+        assert_within(ns, layers[s] * one_ns, 16.0);
     }
     flat_costs_fini(&f);
 }

@@ -53,13 +53,6 @@ static pack_times_case case_of(int tp)
                                         .stack = {.fused_softmax_limited = true}}};
 }
 
-static void assert_close(double value, double expected)
-{
-    if (!(fabs(value - expected) <= 1e-9 * fabs(expected) + 1e-15)) {
-        fail_msg("%.17g is not %.17g", value, expected);
-    }
-}
-
 // Forward QK^T and PV; backward dP and dQ of the same shapes, dV and dK over the keys.
 static double batch_s(bool backward, double matrices, double l, double keys)
 {
@@ -91,9 +84,9 @@ TEST(runs_of_equal_segments)
                 batch_s(backward == 1, runs[i].count * 8, runs[i].length, runs[i].keys);
         }
     }
-    assert_close(time.of[SP_PART_LAYER][SP_PASS_F].attention_s, expected[0]);
-    assert_close(time.of[SP_PART_LAYER][SP_PASS_RECOMPUTE].attention_s, expected[0]);
-    assert_close(time.of[SP_PART_LAYER][SP_PASS_I].attention_s, expected[1]);
+    assert_near(time.of[SP_PART_LAYER][SP_PASS_F].attention_s, expected[0], 1e-9, 1e-15);
+    assert_near(time.of[SP_PART_LAYER][SP_PASS_RECOMPUTE].attention_s, expected[0], 1e-9, 1e-15);
+    assert_near(time.of[SP_PART_LAYER][SP_PASS_I].attention_s, expected[1], 1e-9, 1e-15);
     assert_true(time.of[SP_PART_LAYER][SP_PASS_W].attention_s == 0.0);
     // In one batch never slower than one by one, and never better than the whole rate.
     sp_i_pack_time alone;
@@ -115,8 +108,8 @@ TEST(flat_rate_counts_the_square)
     sp_i_pack_time time;
     pack_times_of_samples(&of, 3, 1000, &time);
     double matmul_s = 2 * 3 * 16 * 1000.0 * 1000 * 64 / FLAT_GEMM_FLOPS_PER_S;
-    assert_close(time.of[SP_PART_LAYER][SP_PASS_F].attention_s, 2 * matmul_s);
-    assert_close(time.of[SP_PART_LAYER][SP_PASS_I].attention_s, 4 * matmul_s);
+    assert_near(time.of[SP_PART_LAYER][SP_PASS_F].attention_s, 2 * matmul_s, 1e-9, 1e-15);
+    assert_near(time.of[SP_PART_LAYER][SP_PASS_I].attention_s, 4 * matmul_s, 1e-9, 1e-15);
     sp_profile_fini(&profile);
 }
 
@@ -220,7 +213,7 @@ TEST(softmax_falls_back)
             cases[i].count * 16.0 / cases[i].tp * (double)cases[i].tokens * (double)cases[i].tokens;
         for (int backward = 0; backward < 2; backward++) {
             double bytes = share * 2.0 * unfused_more_bytes[backward] * scores;
-            assert_true(fabs(added_s[backward] - bytes / FLAT_MEMORY_BYTES_PER_S) <= 1e-12);
+            assert_within(added_s[backward], bytes / FLAT_MEMORY_BYTES_PER_S, 1e-12);
         }
     }
     sp_profile_fini(&profile);
@@ -239,7 +232,7 @@ TEST(share_counts_calls)
     double added_s[2];
     double share;
     softmax_of(case_of(8), slices, 5, added_s, &share);
-    assert_close(share, 2.0 / 3.0);
+    assert_near(share, 2.0 / 3.0, 1e-9, 1e-15);
     double scores = 2 * (300.0 * 300 + 2 * 100.0 * 2100);
     for (int backward = 0; backward < 2; backward++) {
         assert_true(fabs(added_s[backward] -
@@ -261,8 +254,8 @@ TEST(flash_has_no_scores)
         assert_true(time[i].unfused_softmax == 0.0);
         sp_profile_fini(&profile);
     }
-    assert_close(time[1].of[SP_PART_LAYER][SP_PASS_F].compute_s,
-                 time[0].of[SP_PART_LAYER][SP_PASS_F].compute_s);
+    assert_near(time[1].of[SP_PART_LAYER][SP_PASS_F].compute_s,
+                time[0].of[SP_PART_LAYER][SP_PASS_F].compute_s, 1e-9, 1e-15);
 }
 
 // Stated bytes per logit take the place of the counted ones (38 B forward, 14 B backward: Megatron-
@@ -281,9 +274,9 @@ TEST(loss_by_bytes_per_logit)
     double logits_s = 2000.0 * 51200 / 4 / FLAT_MEMORY_BYTES_PER_S;
     const sp_i_time *counted = time[0].of[SP_PART_HEAD];
     const sp_i_time *stated = time[1].of[SP_PART_HEAD];
-    assert_close(stated[SP_PASS_F].compute_s - counted[SP_PASS_F].compute_s,
-                 (61.5 - 38) * logits_s);
-    assert_close(stated[SP_PASS_I].compute_s - counted[SP_PASS_I].compute_s,
-                 (61.5 - 14) * logits_s);
-    assert_close(stated[SP_PASS_W].compute_s, counted[SP_PASS_W].compute_s);
+    assert_near(stated[SP_PASS_F].compute_s - counted[SP_PASS_F].compute_s, (61.5 - 38) * logits_s,
+                1e-9, 1e-15);
+    assert_near(stated[SP_PASS_I].compute_s - counted[SP_PASS_I].compute_s, (61.5 - 14) * logits_s,
+                1e-9, 1e-15);
+    assert_near(stated[SP_PASS_W].compute_s, counted[SP_PASS_W].compute_s, 1e-9, 1e-15);
 }

@@ -10,13 +10,6 @@
 
 static const sp_stage one_layer = {.layers = 1};
 
-static void assert_close_ns(double a_ns, double b_ns, double slack_ns)
-{
-    if (!(fabs(a_ns - b_ns) <= slack_ns)) {
-        fail_msg("%.3f ns is not %.3f ns", a_ns, b_ns);
-    }
-}
-
 static priced_case sharded(int zero, double nvlink_gb_per_s)
 {
     priced_case c = priced_default();
@@ -45,15 +38,15 @@ TEST(volumes)
     double parameters = (double)sp_model_parameters(&c.model);
     double baseline = (double)plain.costs.epilogue[0].grad_reduce_ns / BYTES_FP32;
     // A ring all-reduce: 2(n-1)/n of the tensor through each link.
-    assert_close_ns(baseline / (parameters * 1e5), 1.5, 1e-9);
+    assert_within(baseline / (parameters * 1e5), 1.5, 1e-9);
     double scattered = (double)two.costs.b[0].dp_ns / BYTES_FP32;
     double gathered = (double)two.costs.epilogue[0].param_gather_ns / BYTES_BF16;
-    assert_close_ns((scattered + gathered) / baseline, 1.0, 1e-6);
+    assert_within((scattered + gathered) / baseline, 1.0, 1e-6);
     assert_int_equal(two.costs.f[0].dp_ns, 0);
     double forward = (double)three.costs.f[0].dp_ns;
     double backward = (double)three.costs.b[0].dp_ns;
     double elements = 2.0 * forward / BYTES_BF16 + (backward - forward) / BYTES_FP32;
-    assert_close_ns(elements / baseline, 1.5, 1e-6);
+    assert_within(elements / baseline, 1.5, 1e-6);
     priced_step_fini(&plain);
     priced_step_fini(&two);
     priced_step_fini(&three);
@@ -104,13 +97,12 @@ TEST(closed_form)
         double i = (double)costs->i[inner].compute_ns / n;
         double w = (double)costs->w[inner].compute_ns / n;
         double r = (double)costs->r[inner].compute_ns / n;
-        assert_close_ns((double)costs->f[inner].dp_ns, g + (n - 1) * excess(g, f), n);
-        assert_close_ns((double)costs->i[inner].dp_ns, g + (n - 1) * excess(g, i), n);
-        assert_close_ns((double)costs->w[inner].dp_ns, s + (n - 1) * excess(s, w), n);
-        assert_close_ns((double)costs->r[inner].dp_ns, r > 0.0 ? g + (n - 1) * excess(g, r) : 0.0,
-                        n);
+        assert_within((double)costs->f[inner].dp_ns, g + (n - 1) * excess(g, f), n);
+        assert_within((double)costs->i[inner].dp_ns, g + (n - 1) * excess(g, i), n);
+        assert_within((double)costs->w[inner].dp_ns, s + (n - 1) * excess(s, w), n);
+        assert_within((double)costs->r[inner].dp_ns, r > 0.0 ? g + (n - 1) * excess(g, r) : 0.0, n);
         double between = n > 1 ? excess(g, b) + (n - 2) * excess(g + s, b) + excess(s, b) : 0.0;
-        assert_close_ns((double)costs->b[inner].dp_ns, g + s + between, n);
+        assert_within((double)costs->b[inner].dp_ns, g + s + between, n);
         // Side by side, the halves of a backward hide no less than one after the other.
         assert_true(costs->b[inner].dp_ns <= costs->i[inner].dp_ns + costs->w[inner].dp_ns + 2);
         priced_step_fini(&step);
