@@ -8,10 +8,6 @@
 // 12.8 % of the tokens and 67 % of the squares; the rest between gives a mean of 3,962 tokens where
 // it is log-uniform. Nor are its latencies: without TP and CP communication the greedy comes out as
 // published, and the queues must follow.
-#include <math.h>
-#include <stdlib.h>
-
-#include "sim/base/prng.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -33,8 +29,7 @@ static int64_t document(sp_prng *prng)
 // Batches of exactly four contexts, the last document of each cut to fit.
 static void make_batches(sp_batches *batches)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 47);
+    sp_prng prng = prng_seeded(47);
     *batches = (sp_batches){.count = STEPS, .context = CONTEXT};
     batches->batch = calloc(STEPS, sizeof *batches->batch);
     assert_non_null(batches->batch);
@@ -67,8 +62,7 @@ static void free_batches(sp_batches *batches)
 // The mix has the moments that it is made for.
 TEST(mix_is_the_published_one)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 53);
+    sp_prng prng = prng_seeded(53);
     double tokens = 0.0;
     double squares = 0.0;
     double long_tokens = 0.0;

@@ -1,7 +1,4 @@
 // DualPipeV (github.com/deepseek-ai/DualPipe).
-#include <string.h>
-
-#include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 #include "tests/support/uniform_step.h"
@@ -183,8 +180,7 @@ TEST(peak_chunks)
 // micro-batch allow.
 TEST(any_costs)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 2024);
+    sp_prng prng = prng_seeded(2024);
     for (int k = 0; k < 200; k++) {
         int p = 1 + (int)sp_prng_below(&prng, 12);
         int m = 2 * p + (int)sp_prng_below(&prng, 30);
@@ -211,8 +207,8 @@ TEST(too_few_microbatches)
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_DUALPIPE_V};
     sp_packing packing;
     sp_plan plan;
-    assert_int_equal(uniform_packing(&packing, 1, 7, &err), SP_OK);
-    assert_int_equal(sp_plan_init(&plan, &layout, &packing, &err), SP_OK);
+    must_succeed(uniform_packing(&packing, 1, 7, &err), &err);
+    must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
     assert_int_equal(sp_schedule_generate(&spec, NULL, "case.json", &plan, &err), SP_ERR_CONTENT);
     assert_non_null(strstr(err.message[0], "case.json: schedule.microbatches: "));
     sp_plan_fini(&plan);

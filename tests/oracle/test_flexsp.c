@@ -11,10 +11,6 @@
 // (1.81 from the list; published 1.72) at 192K: both within 15 %. At 384K it gives 1.77 to 1.92
 // (1.77; published 1.46), which is not reproduced: the measured step of FlexSP grows by 18 % from
 // the few documents above 192K, the modelled one by about 5 %.
-#include <math.h>
-#include <stdlib.h>
-
-#include "sim/base/prng.h"
 #include "sim/workload/distribution.h"
 #include "solver/flexsp/flexsp_solve.h"
 #include "tests/support/test_main.h"
@@ -118,8 +114,7 @@ typedef struct step_times {
 
 static step_times mean_times(double billions, int64_t limit)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 1);
+    sp_prng prng = prng_seeded(1);
     step_times sum = {0};
     sp_i_flexsp_problem p;
     artifact_problem(billions, &p);

@@ -3,10 +3,6 @@
 // README, "Reproduce Figure 7"; artefact of "Accelerating the Training of Large Language Models
 // using Efficient Activation Rematerialization and Optimal Hybrid Parallelism" (USENIX ATC'24).
 // Sequence 8192, global batch 256, tp 2, cp 2, pp 8, two layers a chunk; padded vocabulary 32256.
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "solver/evaluate/evaluate.h"
 #include "tests/support/test_main.h"
 

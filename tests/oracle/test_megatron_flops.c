@@ -6,9 +6,6 @@
 //
 // for B sequences of s tokens: 3 for forward and backward, 2 for multiply and add, 2 for GEMMs in
 // pairs; all s^2 pairs of attention count. It leaves out embeddings, norms and recomputation.
-#include <math.h>
-#include <string.h>
-
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

@@ -1,8 +1,5 @@
 // The memory columns of the SlimPipe authors' planner (configurations of the SC'25 artefact,
 // Cuiym715/Megatron-LM, examples/sc25slimpipe; arXiv 2504.14519).
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "sim/base/units.h"
 #include "sim/model/planner_memory.h"
 #include "tests/support/test_main.h"
@@ -170,8 +167,7 @@ static sp_layout random_layout(sp_prng *prng)
 // negative; more slices never hold more activations.
 TEST(random_options)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     for (int round = 0; round < 2000; round++) {
         sp_model model;
         int index = (int)sp_prng_below(&prng, 5);

@@ -1,9 +1,6 @@
 // Rows of published data sets: longest-pack-first histogram packing on the lengths that BERT was
 // trained with (Krell et al., arXiv 2107.02027), best-fit packing against concatenation (Ding et
 // al., "Fewer Truncations Improve Language Modeling", arXiv 2404.10830).
-#include <math.h>
-#include <stdlib.h>
-
 #include "sim/base/alloc.h"
 #include "sim/workload/distribution.h"
 #include "solver/strategies/best_fit.h"
@@ -103,8 +100,8 @@ static int64_t bert_packs(int64_t max_per_pack)
     size_t count = descending_histogram(lengths);
     sp_i_pack_kinds kinds;
     sp_error err = {0};
-    assert_int_equal(sp_i_histogram_pack(lengths, count, BERT_CONTEXT, max_per_pack, &kinds, &err),
-                     SP_OK);
+    must_succeed(sp_i_histogram_pack(lengths, count, BERT_CONTEXT, max_per_pack, &kinds, &err),
+                 &err);
     int64_t packs =
         checked_packs(&kinds, lengths, count, max_per_pack > 0 ? max_per_pack : BERT_CONTEXT);
     sp_i_free(kinds.kind);
@@ -150,7 +147,7 @@ static size_t best_fit_rows(sp_batch *batch, int64_t context)
     sp_strategy_input input = {.scenario = &scenario, .batch = batch, .context = context};
     sp_packing packing;
     sp_error err = {0};
-    assert_int_equal(sp_strategy_find("bfd")->pack(&input, &packing, &err), SP_OK);
+    must_succeed(sp_strategy_find("bfd")->pack(&input, &packing, &err), &err);
     size_t rows = packing.forward.count;
     for (size_t k = 0; k < rows; k++) {
         assert_true(packing.forward.packs[k].tokens <= context);
@@ -215,8 +212,7 @@ TEST(best_fit_packing_as_compact_as_table_2)
     for (int i = 0; i < 2; i++) {
         cut_documents c = {
             .pieces = {.tokens = tokens}, .capacity = MOST_PIECES, .context = contexts[i]};
-        sp_prng prng;
-        sp_prng_seed(&prng, 1);
+        sp_prng prng = prng_seeded(1);
         for (int d = 0; d < DOCUMENTS; d++) {
             add_document(&c, sp_distribution_sample(wikipedia, &prng));
         }

@@ -1,8 +1,6 @@
 // Closed forms of the synchronous schedules, to the nanosecond:
 // GPipe (arXiv 1811.06965), 1F1B (arXiv 2006.09503), interleaved 1F1B (arXiv 2104.04473,
 // section 2.2).
-#include <math.h>
-
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_step.h"
 

@@ -1,10 +1,7 @@
 // Schedules of sliced micro-batches against closed forms and published numbers: SlimPipe
 // (arXiv 2504.14519), Seq1F1B (arXiv 2406.03488), TeraPipe (arXiv 2102.07988), ChunkFlow
 // (arXiv 2503.02356). Units are one slice on one chunk.
-#include <math.h>
-
 #include "sim/base/alloc.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_step.h"
@@ -424,8 +421,7 @@ static void random_step_of(sp_prng *prng, sp_schedule_kind kind)
 // memory drains, the makespan is that of the longest path.
 TEST(random_sliced_steps)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 61);
+    sp_prng prng = prng_seeded(61);
     for (int round = 0; round < 200; round++) {
         for (int kind = SP_SCHEDULE_TERAPIPE; kind <= SP_SCHEDULE_CHUNKFLOW; kind++) {
             random_step_of(&prng, (sp_schedule_kind)kind);
@@ -459,8 +455,7 @@ TEST(seq1f1b_uneven_groups)
 TEST(terapipe_forward_time)
 {
     static const int weight = 1;
-    sp_prng prng;
-    sp_prng_seed(&prng, 62);
+    sp_prng prng = prng_seeded(62);
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_TERAPIPE};
     for (int round = 0; round < 200; round++) {
         int n = 1 + (int)sp_prng_below(&prng, 12);
@@ -487,8 +482,7 @@ TEST(terapipe_forward_time)
 TEST(ranks_of_unlike_slices)
 {
     static const int counts[] = {3, 1, 5, 2, 4};
-    sp_prng prng;
-    sp_prng_seed(&prng, 63);
+    sp_prng prng = prng_seeded(63);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 3, .dp = 2, .chunks = 1};
     for (int kind = SP_SCHEDULE_TERAPIPE; kind <= SP_SCHEDULE_CHUNKFLOW; kind++) {
         sp_schedule_spec spec = {.kind = (sp_schedule_kind)kind};
@@ -529,8 +523,7 @@ TEST(allocation_failures)
         sp_batch batch;
         sp_error err = {0};
         must_succeed(sp_packing_uniform_sliced(&packing, &batch, 1, 2, 3, &err), &err);
-        memory_failures failing = {0};
-        while (memory_fails(&failing)) {
+        for (memory_failures failing = {0}; memory_fails(&failing);) {
             sp_plan plan;
             sp_error_clear(&err);
             must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);

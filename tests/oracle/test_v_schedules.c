@@ -1,5 +1,4 @@
 // ZB-V (Qi et al., arXiv 2401.10241v1, section 6), V-Half and V-Min (arXiv 2405.15362).
-#include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_step.h"
 
@@ -93,8 +92,7 @@ TEST(zb_v_equal_times)
 
 TEST(zb_v_any_costs)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     for (int k = 0; k < 300; k++) {
         int p = 1 + (int)sp_prng_below(&prng, 12);
         int m = 1 + (int)sp_prng_below(&prng, 40);
@@ -112,8 +110,7 @@ TEST(zb_v_any_costs)
 TEST(zb_v_uneven_stages)
 {
     enum { MOST_STAGES = 40 };
-    sp_prng prng;
-    sp_prng_seed(&prng, 10);
+    sp_prng prng = prng_seeded(10);
     for (int k = 0; k < 200; k++) {
         int p = 1 + (int)sp_prng_below(&prng, MOST_STAGES / 2);
         int m = 1 + (int)sp_prng_below(&prng, 50);
@@ -136,16 +133,16 @@ TEST(zb_v_uneven_stages)
         sp_error err = {0};
         sp_plan plan;
         sp_schedule_spec spec = {.kind = SP_SCHEDULE_ZB_V};
-        assert_int_equal(sp_plan_init(&plan, &step.plan.layout, &step.packing, &err), SP_OK);
-        assert_int_equal(sp_schedule_generate(&spec, &costs, "test", &plan, &err), SP_OK);
-        assert_int_equal(sp_plan_check(&plan, "test", &err), SP_OK);
+        must_succeed(sp_plan_init(&plan, &step.plan.layout, &step.packing, &err), &err);
+        must_succeed(sp_schedule_generate(&spec, &costs, "test", &plan, &err), &err);
+        must_succeed(sp_plan_check(&plan, "test", &err), &err);
         sp_step_metrics metrics;
         sp_timeline timeline = {0};
         sp_memory_timeline memory = {0};
         sp_engine_counts counts;
-        assert_int_equal(sp_simulate(&plan, &step.costs, &plain, &timeline, &memory, &counts, &err),
-                         SP_OK);
-        assert_int_equal(sp_step_metrics_compute(&timeline, &memory, &metrics, &err), SP_OK);
+        must_succeed(sp_simulate(&plan, &step.costs, &plain, &timeline, &memory, &counts, &err),
+                     &err);
+        must_succeed(sp_step_metrics_compute(&timeline, &memory, &metrics, &err), &err);
         for (int r = 0; r < p; r++) {
             assert_true(metrics.ranks[r].units_peak <= 2.0 * p);
         }
@@ -177,8 +174,7 @@ TEST(zb_v_beats_fixed_order)
 // above 2p M_B, or 2p M_W where that is the larger.
 TEST(zb_v_other_units)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 8);
+    sp_prng prng = prng_seeded(8);
     for (int k = 0; k < 100; k++) {
         int p = 1 + (int)sp_prng_below(&prng, 8);
         int m = 1 + (int)sp_prng_below(&prng, 30);
@@ -229,8 +225,7 @@ TEST(building_blocks_bubble)
 
 TEST(building_blocks_any_costs)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 9);
+    sp_prng prng = prng_seeded(9);
     for (int k = 0; k < 300; k++) {
         int p = 1 + (int)sp_prng_below(&prng, 16);
         int m = 1 + (int)sp_prng_below(&prng, 40);

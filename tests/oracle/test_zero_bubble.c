@@ -1,8 +1,5 @@
 // ZB-H1, ZB-H2 and the automatic schedule of Zero Bubble (arXiv 2401.10241): closed forms of
 // sections 2.1 to 2.3, published bubble ratios, and the order itself at small sizes.
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_step.h"
 
@@ -203,8 +200,7 @@ TEST(few_microbatches)
 {
     static const sp_schedule_kind kinds[] = {SP_SCHEDULE_ZB_H1, SP_SCHEDULE_ZB_H2,
                                              SP_SCHEDULE_ZB_AUTO};
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int k = 0; k < 3; k++) {
         for (int p = 1; p <= 9; p++) {
             for (int m = 1; m <= 2 * p; m++) {

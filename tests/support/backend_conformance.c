@@ -2,7 +2,6 @@
 
 #include "sim/schedule/schedule.h"
 #include "tests/support/execution_rules.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/random_plan.h"
 #include "tests/support/random_step.h"
@@ -206,8 +205,7 @@ void conformance_survives_no_memory(const conformance_device *device)
     plan_sample sample;
     plan_sample_make(SP_CAP_PIPELINE, &device->request, &sample);
     sp_run_request request = request_for(device, &sample.plan, &sample.costs);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_error err = {0};
         sp_run *run = NULL;
         memory_try(&failing, sp_backend_run(device->backend, device->device, &request, &run, &err),

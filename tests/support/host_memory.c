@@ -1,7 +1,5 @@
 #include "tests/support/host_memory.h"
 
-#include <math.h>
-
 #include "sim/cost/cost_model.h"
 #include "sim/engine/memory.h"
 #include "tests/support/host_random.h"
@@ -138,8 +136,7 @@ void host_memory_compare_random(const sp_model *model, uint64_t seed, int count,
     comparison c = {.device = &device, .steps = 1, .check = check};
     sp_scenario scenario;
     sp_error err = {0};
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
+    sp_prng prng = prng_seeded(seed);
     must_succeed(run_read("{'model': 'llama-7b', 'cluster': 'h800-8'}", &scenario, &err), &err);
     host_open(&device);
     for (int ran = 0; ran < count;) {

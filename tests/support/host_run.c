@@ -1,7 +1,5 @@
 #include "tests/support/host_run.h"
 
-#include <math.h>
-
 #include "sim/base/alloc.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"

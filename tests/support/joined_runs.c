@@ -1,6 +1,5 @@
 #include "tests/support/joined_runs.h"
 
-#include <math.h>
 #include <pthread.h>
 
 #include "backends/api/device.h"

@@ -1,5 +1,3 @@
-#include "tests/support/memory_failures.h"
-
 #include "sim/base/alloc.h"
 #include "tests/support/test_main.h"
 

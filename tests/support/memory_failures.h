@@ -1,7 +1,6 @@
 // A call whose first allocation fails, then its second, and so on until the call succeeds:
 //
-//     memory_failures failing = {0};
-//     while (memory_fails(&failing)) {
+//     for (memory_failures failing = {0}; memory_fails(&failing);) {
 //         sp_error err = {0};
 //         memory_try(&failing, sp_thing_make(&thing, &err), &err);
 //         sp_thing_fini(&thing);

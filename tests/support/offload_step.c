@@ -1,7 +1,5 @@
 #include "tests/support/offload_step.h"
 
-#include <stdio.h>
-
 #include "sim/plan/plan_check.h"
 #include "sim/schedule/offload.h"
 #include "tests/support/test_main.h"

@@ -1,7 +1,5 @@
 #include "tests/support/priced_step.h"
 
-#include <stdio.h>
-
 #include "sim/cost/op_time.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"

@@ -1,7 +1,5 @@
 #include "tests/support/record_text.h"
 
-#include <stdlib.h>
-
 #include "sim/base/json.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"

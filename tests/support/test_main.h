@@ -1,17 +1,22 @@
-// One program per tested file; each case is a CTest entry of its own, named on the command line.
+// What every test file uses. One program per tested file; each case is a CTest entry of its own,
+// named on the command line.
 #ifndef SLIMPACK_TESTS_SUPPORT_TEST_MAIN_H
 #define SLIMPACK_TESTS_SUPPORT_TEST_MAIN_H
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "sim/base/prng.h"
 #include "sim/base/status.h"
+#include "tests/support/memory_failures.h"
 
 typedef struct test_case {
     const char *name;
@@ -32,6 +37,13 @@ void test_case_add(test_case *added);
         test_case_add(&listed);                                             \
     }                                                                       \
     static void case_name(void)
+
+static inline sp_prng prng_seeded(uint64_t seed)
+{
+    sp_prng prng;
+    sp_prng_seed(&prng, seed);
+    return prng;
+}
 
 // Fails the case, with the call and its first message, unless `call` returns SP_OK;
 // must_succeed_for says besides on what input.

@@ -1,16 +1,12 @@
 // The allocator's view of a step: where blocks cannot differ from tensors it is the plain sum of
 // the tensors, counted here a second time.
-#include <stdlib.h>
-
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/engine/allocator_private.h"
 #include "sim/engine/allocator_replay.h"
 #include "sim/model/tensor_program.h"
 #include "sim/model/unit_tensors.h"
 #include "sim/schedule/offload.h"
 #include "solver/evaluate/evaluate.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_fixture.h"
 #include "tests/support/test_main.h"
 
@@ -472,8 +468,7 @@ TEST(units_come_back_whole)
 TEST(copies_anywhere)
 {
     enum { UNITS = 6, SLOTS = 2 * UNITS };
-    sp_prng prng;
-    sp_prng_seed(&prng, 77);
+    sp_prng prng = prng_seeded(77);
     for (int round = 0; round < 200; round++) {
         step s;
         gpipe(&s, 1 + round % 2, UNITS, (sp_recompute)(round % SP_RECOMPUTE_MODES));

@@ -1,12 +1,8 @@
 // Samples to ranks by an integer program: against exhaustive search, certificates, limits.
-#include <math.h>
-#include <stdlib.h>
 #include <time.h>
 
-#include "sim/base/prng.h"
 #include "solver/slimpack/assignment.h"
 #include "solver/slimpack/makespan.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_SAMPLES = 2048, MOST_RANKS = 32, FEW = 11 };
@@ -74,8 +70,7 @@ static void assert_consistent(const sp_i_assignment *result, const double *work_
 
 TEST(finds_the_least_of_all)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     int improved = 0;
     for (int round = 0; round < 200; round++) {
         double work_s[FEW];
@@ -133,8 +128,7 @@ TEST(equal_samples)
 // the exhaustive search also without an incumbent.
 TEST(program_without_incumbent)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 13);
+    sp_prng prng = prng_seeded(13);
     for (int round = 0; round < 40; round++) {
         double work_s[FEW];
         size_t count = 2 + (size_t)sp_prng_below(&prng, FEW - 1);
@@ -170,8 +164,7 @@ TEST(program_without_incumbent)
 // A gap that is asked for is kept, and ends the search early.
 TEST(the_gap_is_kept)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 17);
+    sp_prng prng = prng_seeded(17);
     double work_s[24];
     int rank[24];
     for (int round = 0; round < 10; round++) {
@@ -187,8 +180,7 @@ TEST(the_gap_is_kept)
 
 TEST(limits_leave_the_heuristic)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 19);
+    sp_prng prng = prng_seeded(19);
     double work_s[60];
     int rank[60];
     draw(&prng, work_s, 60);
@@ -244,8 +236,7 @@ TEST(time_is_kept)
     static double work_s[MOST_SAMPLES];
     static double sorted[MOST_SAMPLES];
     static double value[MOST_SAMPLES * MOST_RANKS + 1];
-    sp_prng prng;
-    sp_prng_seed(&prng, 23);
+    sp_prng prng = prng_seeded(23);
     for (size_t k = 0; k < 4; k++) {
         draw(&prng, work_s, sizes[k].count);
         for (size_t i = 0; i < sizes[k].count; i++) { // descending
@@ -282,13 +273,11 @@ TEST(time_is_kept)
 
 TEST(allocation_failures)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 29);
+    sp_prng prng = prng_seeded(29);
     double work_s[10];
     int rank[10];
     draw(&prng, work_s, 10);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_error err = {0};
         sp_i_assignment result;
         memory_try(&failing, sp_i_assignment_solve(work_s, 10, 3, &unlimited, rank, &result, &err),

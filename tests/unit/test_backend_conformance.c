@@ -1,6 +1,4 @@
 // Every backend through the conformance suite.
-#include <stdlib.h>
-
 #include "backends/api/device.h"
 #include "tests/support/backend_conformance.h"
 #include "tests/support/test_main.h"

@@ -1,10 +1,7 @@
 // The fake backend: without jitter it is the simulator, by another way of computing; with scripts
 // it has closed forms.
-#include <stdlib.h>
-
 #include "backends/api/device.h"
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/schedule/offload.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/random_plan.h"
@@ -176,8 +173,7 @@ TEST(equals_the_simulator_for_every_schedule)
 // Merged and regrouped packs, recomputation, copies, uneven stages, far links, tails and memory.
 TEST(equals_the_simulator_on_random_plans)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 20);
+    sp_prng prng = prng_seeded(20);
     int ended = 0;
     for (int i = 0; i < 400; i++) {
         random_plan r;
@@ -202,8 +198,7 @@ TEST(equals_the_simulator_on_random_plans)
 
 TEST(equals_the_simulator_with_random_costs_and_offload)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 21);
+    sp_prng prng = prng_seeded(21);
     for (int kind = 0; kind < SP_SCHEDULE_KINDS; kind++) {
         uniform_case c = case_of(kind);
         uniform_step step;
@@ -326,7 +321,7 @@ TEST(limits_end_a_run)
     fake_end(run);
     s.request.timeout_ns = makespan_ns;
     s.request.memory_limit_bytes = peak_bytes;
-    assert_int_equal(try_run(&s.request, &err), SP_OK);
+    must_succeed(try_run(&s.request, &err), &err);
     s.request.timeout_ns = makespan_ns - 1;
     assert_int_equal(try_run(&s.request, &err), SP_ERR_LIMIT);
     assert_non_null(strstr(err.message[0], "dp 0 pp 0: B3: it is not done at the timeout of "));
@@ -404,13 +399,13 @@ TEST(loss_and_tensors_are_read_back)
     size_t count = 0;
     sp_tensor_info info;
     double values[3] = {0};
-    assert_int_equal(sp_run_tensor_count(run, &count, &err), SP_OK);
+    must_succeed(sp_run_tensor_count(run, &count, &err), &err);
     assert_int_equal(count, 1);
-    assert_int_equal(sp_run_tensor_at(run, 0, &info, &err), SP_OK);
+    must_succeed(sp_run_tensor_at(run, 0, &info, &err), &err);
     assert_string_equal(info.name, "gradients/head.weight");
-    assert_int_equal(sp_run_tensor_find(run, "gradients/head.weight", &info, &err), SP_OK);
+    must_succeed(sp_run_tensor_find(run, "gradients/head.weight", &info, &err), &err);
     assert_int_equal(info.elements, 3);
-    assert_int_equal(sp_run_tensor_read(run, "gradients/head.weight", values, 3, &err), SP_OK);
+    must_succeed(sp_run_tensor_read(run, "gradients/head.weight", values, 3, &err), &err);
     assert_true(values[0] == 1.0 && values[1] == -2.5 && values[2] == 1e-3);
     assert_int_equal(sp_run_tensor_at(run, 1, &info, &err), SP_ERR_USAGE);
     sp_error_clear(&err);

@@ -1,10 +1,7 @@
 // Backends by name: built in, as plug-ins, and all the ways in which a plug-in can be wrong.
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "backends/api/device.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/test_main.h"
 
@@ -40,13 +37,13 @@ TEST(built_in_backends)
     int count = 0;
     sp_device_info info;
     sp_error err = {0};
-    assert_int_equal(sp_registry_find(registry, "fake", &backend, &err), SP_OK);
+    must_succeed(sp_registry_find(registry, "fake", &backend, &err), &err);
     assert_string_equal(sp_backend_name(backend), "fake");
     assert_true(strlen(sp_backend_description(backend)) > 0);
     assert_string_equal(sp_backend_options(backend)[0].key, "durations");
-    assert_int_equal(sp_backend_device_count(backend, &count, &err), SP_OK);
+    must_succeed(sp_backend_device_count(backend, &count, &err), &err);
     assert_int_equal(count, 2);
-    assert_int_equal(sp_backend_device_info(backend, 1, &info, &err), SP_OK);
+    must_succeed(sp_backend_device_info(backend, 1, &info, &err), &err);
     assert_string_equal(info.name, "plain");
     assert_int_equal(sp_backend_device_info(backend, 2, &info, &err), SP_ERR_USAGE);
     assert_non_null(strstr(err.message[0], "backend 'fake' has no device 2 (it has 2)"));
@@ -66,15 +63,15 @@ TEST(a_plugin_is_loaded_once)
     }
     assert_string_equal(sp_backend_description(backend), "a sample");
     assert_null(sp_backend_options(backend)[0].key);
-    assert_int_equal(sp_registry_find(registry, "sample", &again, &err), SP_OK);
+    must_succeed(sp_registry_find(registry, "sample", &again, &err), &err);
     assert_ptr_equal(backend, again);
     sp_registry_free(registry);
     // By its path, and without any variable.
     registry = open_registry(NULL);
     const char *path = SP_TEST_PLUGIN_DIR "/libslimpack-backend-sample.so";
-    assert_int_equal(sp_registry_find(registry, path, &backend, &err), SP_OK);
+    must_succeed(sp_registry_find(registry, path, &backend, &err), &err);
     assert_string_equal(sp_backend_name(backend), "sample");
-    assert_int_equal(sp_registry_find(registry, path, &again, &err), SP_OK);
+    must_succeed(sp_registry_find(registry, path, &again, &err), &err);
     assert_ptr_equal(backend, again);
     sp_registry_free(registry);
 }
@@ -212,9 +209,8 @@ TEST(processes_of_a_run)
 
 TEST(memory_may_run_out)
 {
-    memory_failures failing = {0};
     assert_int_equal(setenv("SLIMPACK_BACKEND_PATH", SP_TEST_PLUGIN_DIR, 1), 0);
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_registry *registry = NULL;
         const sp_backend *backend = NULL;
         sp_backend_names names = {0};

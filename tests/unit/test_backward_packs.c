@@ -1,11 +1,8 @@
 // Backward packs: mirrored block by block, or regrouped by backward work with slices cut in both
 // passes.
-#include <math.h>
-
 #include "sim/base/alloc.h"
 #include "solver/slimpack/micropacks.h"
 #include "tests/support/drawn_packs.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_ENDS = 1 << 16 };
@@ -20,8 +17,8 @@ static void make(const sp_i_shape *shape, sp_packing *packing)
     sp_i_needs needs = {0};
     sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
     sp_packing_init(packing, &d.batch, 1);
-    assert_int_equal(
-        sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, &needs, &err), SP_OK);
+    must_succeed(
+        sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, &needs, &err), &err);
     assert_pack_rules(packing);
     assert_needs(packing, &needs);
     sp_i_free(needs.pack);
@@ -137,8 +134,7 @@ TEST(cuts_at_exact_targets)
 // Any samples, any tapers: packs end within a slice, or within a short sample, of their targets.
 TEST(work_follows_the_backward_taper)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 101);
+    sp_prng prng = prng_seeded(101);
     for (int round = 0; round < 1500; round++) {
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
         sp_i_shape shape = draw_shape(&prng);
@@ -172,8 +168,7 @@ TEST(work_follows_the_backward_taper)
 // The forward packs keep their samples and tokens when their slices are cut for the backward.
 TEST(forward_packs_stay)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 103);
+    sp_prng prng = prng_seeded(103);
     for (int round = 0; round < 300; round++) {
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
         sp_i_shape shape = draw_shape(&prng);
@@ -198,8 +193,7 @@ TEST(allocation_failures)
     const sp_i_shape shape = {.backward = {.flat = 4, .grow = 1.0, .shrink = 1.0},
                               .slice_tokens = 10};
     for (int regroup = 0; regroup < 2; regroup++) {
-        memory_failures failing = {0};
-        while (memory_fails(&failing)) {
+        for (memory_failures failing = {0}; memory_fails(&failing);) {
             sp_packing packing;
             sp_i_needs needs = {0};
             by_hand(three_blocks, BY_HAND, &packing);

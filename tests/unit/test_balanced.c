@@ -1,13 +1,7 @@
 // The balanced strategy: nobody lost or twice over a run of batches, packs under their cap, queues
 // that give rounds in order, and the greedy against one with linear searches.
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "sim/base/prng.h"
 #include "solver/strategy.h"
 #include "solver/work.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -123,8 +117,7 @@ static void check_packing(const fixture *f, const sp_batch *batch, int64_t conte
 
 TEST(everybody_once_over_a_run)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     static int64_t ids[MOST_SAMPLES];
     static int64_t tokens[MOST_SAMPLES];
     for (int run = 0; run < 60; run++) {
@@ -172,8 +165,7 @@ TEST(everybody_once_over_a_run)
 // Algorithm 1 of the paper with linear searches.
 TEST(greedy_against_linear_search)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 43);
+    sp_prng prng = prng_seeded(43);
     static int64_t ids[MOST_SAMPLES];
     static int64_t tokens[MOST_SAMPLES];
     fixture f;
@@ -313,8 +305,7 @@ TEST(run_without_memory)
     must_succeed(run_read(text, &r.scenario, &err), &err);
     must_succeed(sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
     static const sp_evaluate_options plain;
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         memory_try(&failing, sp_evaluate(&r.scenario, &r.batches, &plain, &r.result, &err), &err);
         sp_error_clear(&err);
     }
@@ -407,8 +398,7 @@ static double mean_imbalance(fixture *f, int queues, uint64_t seed, int64_t cont
 {
     static int64_t ids[MOST_SAMPLES];
     static int64_t tokens[MOST_SAMPLES];
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
+    sp_prng prng = prng_seeded(seed);
     sp_batch carried = {0};
     double sum = 0.0;
     f->scenario.strategy.outlier_queues = queues;
@@ -456,8 +446,7 @@ TEST(allocation_failures)
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 4, .total_tokens = 80};
     fixture f;
     fixture_init(&f, 1);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_error err = {0};
         sp_packing packing;
         memory_try(&failing, try_pack(&f, &batch, 0, 50, &packing, &err), &err);

@@ -1,9 +1,5 @@
 // Batches: what is drawn, in which order, and what is said about the rest.
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "sim/workload/batch.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { COUNT = 1000 };
@@ -358,8 +354,7 @@ TEST(failing_allocations_are_reported)
 {
     sp_workload_spec spec = {
         .lengths = list_of(COUNT), .tokens_per_batch = 30000, .batches = 3, .seed = 4};
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_batches batches;
         sp_error_clear(&err);
         memory_try(&failing, sp_batches_make(&spec, &batches, &err), &err);

@@ -1,10 +1,6 @@
 // Best-fit decreasing and longest-pack-first histogram packing against scans that look at every
 // row, and against the least number of rows by exhaustive search.
-#include <stdlib.h>
-#include <string.h>
-
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -47,7 +43,7 @@ static void pack_rows(const char *kind, int64_t max_per_pack, const sp_batch *ba
     sp_strategy_input input = {.scenario = &scenario, .batch = batch, .context = context};
     sp_packing packing;
     sp_error err = {0};
-    assert_int_equal(sp_strategy_find(kind)->pack(&input, &packing, &err), SP_OK);
+    must_succeed(sp_strategy_find(kind)->pack(&input, &packing, &err), &err);
     memset(rows, 0, sizeof *rows);
     rows->count = packing.forward.count;
     size_t samples = 0;
@@ -127,8 +123,7 @@ TEST(bfd_is_best_fit)
     static drawn_batch d;
     static row_set rows;
     static row_set scanned;
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     for (int round = 0; round < 300; round++) {
         int64_t context = 5 + (int64_t)sp_prng_below(&prng, 500);
         draw_batch(&prng, MOST_SAMPLES, context, &d);
@@ -149,8 +144,7 @@ TEST(lpfhp_is_best_fit)
     static drawn_batch d;
     static row_set rows;
     static row_set scanned;
-    sp_prng prng;
-    sp_prng_seed(&prng, 43);
+    sp_prng prng = prng_seeded(43);
     for (int round = 0; round < 600; round++) {
         int64_t context = 5 + (int64_t)sp_prng_below(&prng, 500);
         int64_t limit = (int64_t)sp_prng_below(&prng, 7);
@@ -176,8 +170,7 @@ TEST(rows_follow_from_the_lengths)
     static drawn_batch d;
     static row_set rows[2];
     static const char *const kinds[] = {"bfd", "lpfhp"};
-    sp_prng prng;
-    sp_prng_seed(&prng, 47);
+    sp_prng prng = prng_seeded(47);
     for (int round = 0; round < 200; round++) {
         int64_t context = 5 + (int64_t)sp_prng_below(&prng, 500);
         draw_batch(&prng, MOST_SAMPLES, context, &d);
@@ -237,8 +230,7 @@ TEST(tiny_cases_against_optimum)
 {
     static drawn_batch d;
     static row_set rows;
-    sp_prng prng;
-    sp_prng_seed(&prng, 53);
+    sp_prng prng = prng_seeded(53);
     for (int round = 0; round < 400; round++) {
         int64_t context = 20 + (int64_t)sp_prng_below(&prng, 100);
         draw_batch(&prng, FEW_SAMPLES, context, &d);

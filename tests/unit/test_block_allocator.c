@@ -5,12 +5,9 @@
 #include "tests/support/test_main.h"
 
 #include <stdbool.h>
-#include <stdlib.h>
 
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/engine/block_allocator.h"
-#include "tests/support/memory_failures.h"
 
 #define KIB INT64_C(1024)
 #define MIB INT64_C(1048576)
@@ -352,8 +349,7 @@ static void compare_random_sequence(uint64_t seed, int64_t limit, int steps)
     sp_block_allocator *a = make(limit);
     int32_t held[OWNERS];
     bool holds[OWNERS] = {false};
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
+    sp_prng prng = prng_seeded(seed);
     for (int step = 0; step < steps; step++) {
         int owner = (int)sp_prng_below(&prng, OWNERS);
         if (holds[owner]) {
@@ -400,8 +396,7 @@ TEST(everything_released_leaves_whole_segments)
 {
     sp_block_allocator *a = make(0);
     int32_t held[64];
-    sp_prng prng;
-    sp_prng_seed(&prng, 77);
+    sp_prng prng = prng_seeded(77);
     for (int i = 0; i < 64; i++) {
         held[i] = take(a, 1 + (int64_t)sp_prng_below(&prng, (uint64_t)MIB));
     }

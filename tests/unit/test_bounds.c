@@ -1,8 +1,5 @@
 // Lower bounds against closed forms.
-#include <math.h>
-
 #include "tests/support/bound_costs.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 // One sample of forward work 64 in packs of fixed cost 1 over 5 stages: m + 4*64/m is least at 16,

@@ -1,7 +1,4 @@
 // What the growth bound lets a fill cost, against a search of every way to fill.
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "solver/bounds/bounds_private.h"
 #include "tests/support/test_main.h"
 
@@ -40,8 +37,7 @@ static double all_ways_s(const sp_i_side *side, double idle_s, double cover_s, d
 // The merged search is never above the search of all ways, and near it.
 TEST(epochs_cost_no_more_than_any_way)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     double sum = 0.0;
     int cases = 0;
     for (int round = 0; round < 200; round++) {

@@ -1,7 +1,4 @@
 // Lower bounds against every packing and every order of tiny cases.
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "tests/support/bound_costs.h"
 #include "tests/support/test_main.h"
 #include "tests/support/tiny_step.h"
@@ -88,8 +85,7 @@ static void check_many(bool split, int ranks, int rounds, int most_units, bool s
     static const int64_t sets[][TINY_UNITS] = {{1},    {2},       {3},       {4},
                                                {1, 1}, {2, 1},    {1, 2},    {3, 1},
                                                {2, 2}, {1, 1, 1}, {2, 1, 1}, {1, 1, 1, 1}};
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     nearness n = {0};
     for (int round = 0; round < rounds; round++) {
         sp_bound_costs costs = random_costs(&prng, split);

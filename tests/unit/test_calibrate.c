@@ -2,8 +2,6 @@
 // known; folds, resamples and ablations; the profile that is written.
 #include "experiments/calibrate/calibrate.h"
 
-#include <math.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "experiments/calibrate/fit_report.h"
@@ -12,7 +10,6 @@
 #include "experiments/calibrate/resample.h"
 #include "sim/scenario/scenario.h"
 #include "tests/support/flat_profile.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { ROWS = 24, CONSTANTS = 3 };
@@ -85,8 +82,7 @@ static const fit_source sources[] = {{.csv = "steps.csv"}};
 static void read_spec(const char *text, fit_spec *spec)
 {
     json_t *root = json_loads(text, 0, NULL);
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     assert_non_null(root);
     if (fit_spec_from_json(root, "fit.json", spec, &err) != SP_OK) {
         fail_msg("%s", err.message[0]);
@@ -100,18 +96,17 @@ static void measure(double noise)
     fit_model model;
     fit_rows rows;
     double times[ROWS] = {0.0};
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     read_spec(spec_text, &spec);
     write_table(NULL);
-    assert_int_equal(fit_model_init(&spec, NULL, &model, &err), SP_OK);
+    must_succeed(fit_model_init(&spec, NULL, &model, &err), &err);
     if (fit_rows_read(&spec, sources, 1, model.document, NULL, &rows, &err) != SP_OK) {
         fail_msg("%s", err.message[0]);
     }
     model.rows = &rows;
     model.threads = 1;
     assert_int_equal(rows.count, ROWS);
-    assert_int_equal(fit_model_predict(&model, truth, NULL, times, &err), SP_OK);
+    must_succeed(fit_model_predict(&model, truth, NULL, times, &err), &err);
     for (int i = 0; i < ROWS; i++) {
         times[i] *= 1.0 + (i % 5 < 2 ? noise : -noise);
     }
@@ -136,8 +131,7 @@ static void begin(double noise)
 
 static void calibrate(const fit_options *options, fit_spec *spec, fit_outcome *outcome)
 {
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     read_spec(spec_text, spec);
     if (fit_calibrate(spec, sources, 1, options, outcome, &err) != SP_OK) {
         fail_msg("%s", err.message[0]);
@@ -268,8 +262,7 @@ static void expect_error(const char *from, const char *to, const fit_source *lis
              at + strlen(from));
     fit_spec spec;
     fit_outcome outcome;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     read_spec(text, &spec);
     assert_int_not_equal(fit_calibrate(&spec, list, count, &bare, &outcome, &err), SP_OK);
     assert_string_equal(err.message[0], message);
@@ -304,8 +297,7 @@ TEST(errors_name_the_place)
 // Each fold has as many rows as the others, give or take one, and every row one fold.
 TEST(folds_are_even)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 1);
+    sp_prng prng = prng_seeded(1);
     for (int round = 0; round < 200; round++) {
         int fold[50];
         int size[8] = {0};
@@ -327,8 +319,7 @@ TEST(folds_are_even)
 // As many draws as rows; a row is drawn with probability 1 - (1 - 1/n)^n, 63.6 % for n = 50.
 TEST(draws_are_with_replacement)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 2);
+    sp_prng prng = prng_seeded(2);
     int drawn = 0;
     for (int round = 0; round < 400; round++) {
         double times[50];
@@ -394,8 +385,7 @@ static const char *spec_with(const char *tables)
 
 static void calibrate_with(const char *tables, fit_spec *spec, fit_outcome *outcome)
 {
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     read_spec(spec_with(tables), spec);
     if (fit_calibrate(spec, sources, 1, &quick, outcome, &err) != SP_OK) {
         fail_msg("%s", err.message[0]);
@@ -533,13 +523,11 @@ TEST(out_of_memory)
     fit_options how = {.threads = 1, .quiet = true, .folds = -1, .bootstrap = 2, .ablations = true};
     const char *text = spec_with("{\"steps\": {\"folds\": {\"group\": [\"model.hidden\"], "
                                  "\"count\": 2}, \"errors_by\": [\"recompute\"]}}");
-    memory_failures failing = {.fewer = 8};
     begin(0.02);
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {.fewer = 8}; memory_fails(&failing);) {
         fit_spec spec;
         fit_outcome outcome;
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         read_spec(text, &spec);
         memory_try(&failing, fit_calibrate(&spec, sources, 1, &how, &outcome, &err), &err);
         // So does the profile that comes out.

@@ -1,7 +1,6 @@
 // A strategy that has another's packing among its candidates returns no worse plan: one that fits
 // where the other fits, and then one that takes no longer, over random scenarios with what an
 // estimate may leave out.
-#include "sim/base/prng.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -69,8 +68,7 @@ static bool is_no_worse(const char *scenario, const char *candidate, const char 
 
 TEST(tuned_rows)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 97);
+    sp_prng prng = prng_seeded(97);
     int planned = 0;
     for (int round = 0; round < 150; round++) {
         char text[RUN_TEXT] = "";
@@ -84,8 +82,7 @@ TEST(tuned_rows)
 
 TEST(asymmetric_packs)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 101);
+    sp_prng prng = prng_seeded(101);
     int planned = 0;
     for (int round = 0; round < 60; round++) {
         char text[RUN_TEXT] = "";

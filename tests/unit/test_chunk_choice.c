@@ -1,10 +1,7 @@
 // How many chunks slimpack-zb gives each rank: what a scenario states is kept, what is chosen is
 // written down and read back, and layers stay level.
-#include <stdlib.h>
-
 #include "solver/slimpack/slimpack_search.h"
 #include "solver/strategy.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -187,10 +184,9 @@ TEST(nothing_to_choose)
 TEST(allocation_failures)
 {
     char text[RUN_TEXT];
-    memory_failures failing = {.fewer = 40};
     scenario_text(4, "'pp': 2", "900, 80", "slimpack-zb", text);
     // Hundreds of packings are tried: each early failure, then ever fewer of them.
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {.fewer = 40}; memory_fails(&failing);) {
         sp_error err = {0};
         sp_scenario scenario;
         must_succeed_for(text, run_read(text, &scenario, &err), &err);

@@ -1,12 +1,6 @@
 // ChunkFlow's chunks and SlimPipe's slices: their numbers, their order, every token once; and the
 // order of its own that a strategy brings.
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "sim/base/prng.h"
 #include "solver/strategy.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -150,8 +144,7 @@ static size_t first_fit(const fixture *f, int64_t chunk)
 // chunks, full but for the last; the others are packed, trying 1, 2, ... bins until they fit.
 TEST(chunks_of_the_paper)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     for (int round = 0; round < 80; round++) {
         fixture f;
         char more[64];
@@ -258,8 +251,7 @@ TEST(chunks_are_recomputed_as_published)
 // rest.
 TEST(slices_are_uniform)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 19);
+    sp_prng prng = prng_seeded(19);
     for (int round = 0; round < 80; round++) {
         fixture f;
         fixture rows;
@@ -328,8 +320,7 @@ static double busiest_s(const fixture *f)
 // Over many batches the busiest rank is less busy than with rows dealt in turn.
 TEST(rows_are_dealt_by_time)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 31);
+    sp_prng prng = prng_seeded(31);
     double dealt_s = 0.0;
     double in_turn_s = 0.0;
     for (int round = 0; round < 40; round++) {
@@ -453,14 +444,12 @@ TEST(resolved_order_is_read_again)
 
 TEST(allocation_failures)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 37);
+    sp_prng prng = prng_seeded(37);
     for (size_t i = 0; i < sizeof own_order / sizeof own_order[0]; i++) {
         fixture f;
         fixture_init(&f, own_order[i], ", 'chunk_tokens': 300, 'slice_tokens': 300", 3, 1500,
                      &prng);
-        memory_failures failing = {0};
-        while (memory_fails(&failing)) {
+        for (memory_failures failing = {0}; memory_fails(&failing);) {
             sp_error err = {0};
             memory_try(&failing, sp_strategy_find(own_order[i])->pack(&f.input, &f.packing, &err),
                        &err);

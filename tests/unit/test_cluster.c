@@ -1,5 +1,4 @@
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/model/cluster.h"
 #include "tests/support/test_main.h"
 
@@ -50,8 +49,7 @@ TEST(presets_carry_data_sheet_values)
 TEST(unknown_cluster_gets_the_nearest)
 {
     sp_cluster cluster;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     assert_int_equal(sp_cluster_builtin("h80-8", &cluster, &err), SP_ERR_CONTENT);
     assert_non_null(strstr(err.message[0], "unknown cluster 'h80-8' (did you mean 'h"));
 }
@@ -60,7 +58,7 @@ static void from_text(const char *text, sp_cluster *cluster, sp_error *err)
 {
     json_t *root = NULL;
     sp_error_clear(err);
-    assert_int_equal(sp_json_read_text(text, strlen(text), "s.json", &root, err), SP_OK);
+    must_succeed(sp_json_read_text(text, strlen(text), "s.json", &root, err), err);
     sp_object object;
     sp_object_begin(&object, root, "s.json", "cluster", err);
     sp_cluster_from_object(&object, cluster);
@@ -114,8 +112,7 @@ TEST(fit_settles_the_nodes)
     sp_cluster c = builtin("a100-8");
     assert_int_equal(sp_cluster_fit(&c, 17, "s.json", NULL), SP_OK);
     assert_int_equal(c.nodes, 3);
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     assert_int_equal(sp_cluster_fit(&c, 16, "s.json", &err), SP_ERR_CONTENT);
     assert_string_equal(err.message[0], "s.json: nodes: 3 nodes of 8 GPUs are filled by 24 ranks, "
                                         "but tp*cp*pp*dp is 16");
@@ -200,8 +197,7 @@ static bool slower(sp_group a, sp_group b)
 
 TEST(groups_equal_brute_force)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     const int degrees[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
     for (int i = 0; i < 400; i++) {
         sp_cluster cluster = builtin("a100-8");
@@ -247,8 +243,7 @@ TEST(placement_of_data_parallel_groups)
 
 TEST(pipeline_neighbours_across_nodes)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 6);
+    sp_prng prng = prng_seeded(6);
     sp_cluster cluster = builtin("a100-8");
     for (int i = 0; i < 300; i++) {
         sp_layout l = {.tp = 1 + (int)sp_prng_below(&prng, 4),
@@ -280,8 +275,7 @@ TEST(pipeline_neighbours_across_nodes)
 
 TEST(orders_of_ranks_are_read_and_written)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     for (int i = 0; i < 100; i++) {
         sp_rank_order order;
         sp_rank_order again;

@@ -1,9 +1,6 @@
-#include <math.h>
-
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
 
-#include "sim/base/prng.h"
 #include "sim/cost/op_time.h"
 
 static sp_error err;
@@ -15,7 +12,7 @@ static const sp_cluster cluster = {
 static void load(const char *const *overrides, sp_profile *profile)
 {
     sp_error_clear(&err);
-    assert_int_equal(flat_profile(overrides, profile, &err), SP_OK);
+    must_succeed(flat_profile(overrides, profile, &err), &err);
 }
 
 static sp_group inside(int size)
@@ -98,7 +95,7 @@ TEST(published_times)
 {
     sp_profile profile;
     sp_error_clear(&err);
-    assert_int_equal(sp_profile_load("h100", &profile, &err), SP_OK);
+    must_succeed(sp_profile_load("h100", &profile, &err), &err);
     sp_uncalibrated uncalibrated = {0};
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile, .uncalibrated = &uncalibrated};
     double mib = 1048576.0;
@@ -203,13 +200,12 @@ static sp_group random_group(sp_prng *prng)
 TEST(is_monotone)
 {
     static const char *const names[] = {"a100", "h100", "h800", "h200", "host", NULL};
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     for (size_t p = 0; p < sizeof names / sizeof names[0]; p++) {
         sp_profile profile;
         sp_error_clear(&err);
         if (names[p] != NULL) {
-            assert_int_equal(sp_profile_load(names[p], &profile, &err), SP_OK);
+            must_succeed(sp_profile_load(names[p], &profile, &err), &err);
         } else {
             load((const char *[]){GROUPS, NULL}, &profile);
         }

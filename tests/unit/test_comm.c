@@ -1,8 +1,6 @@
 // Collectives against their definitions, worked out by every rank for itself: random groups, sizes,
 // types and timings, in place and not. Sums are compared bit by bit.
-#include <math.h>
 #include <pthread.h>
-#include <stdlib.h>
 
 #include "backends/comm/collective.h"
 #include "tests/support/comm_ranks.h"
@@ -248,8 +246,7 @@ typedef struct job {
 static sp_status run_script(sp_comm *me, void *data, sp_error *err)
 {
     job *j = data;
-    sp_prng prng;
-    sp_prng_seed(&prng, 77 + (uint64_t)sp_comm_rank(me));
+    sp_prng prng = prng_seeded(77 + (uint64_t)sp_comm_rank(me));
     buffers *b = malloc(sizeof *b);
     sp_status status = RANK_CHECK(b != NULL);
     for (int i = 0; i < j->script->count && status == SP_OK; i++) {
@@ -266,8 +263,7 @@ static sp_status run_script(sp_comm *me, void *data, sp_error *err)
 static sp_status run_all(sp_comm_world *world, int steps, uint64_t seed, uint64_t sleep_one_of,
                          sp_error *err)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
+    sp_prng prng = prng_seeded(seed);
     script s = {.count = steps, .sleep_one_of = sleep_one_of};
     for (int i = 0; i < GROUPS; i++) {
         random_group(&prng, world, &s.groups[i]);

@@ -164,8 +164,7 @@ static sp_status run_script(sp_comm *me, void *data, sp_error *err)
 {
     script *s = data;
     int rank = sp_comm_rank(me);
-    sp_prng prng;
-    sp_prng_seed(&prng, 9 + (uint64_t)rank);
+    sp_prng prng = prng_seeded(9 + (uint64_t)rank);
     sp_status status = SP_OK;
     computed_ns = 123456 * (rank + 1); // what a thread did before does not count
     sp_comm_clock_start(me, s->start[rank]);
@@ -201,8 +200,7 @@ static void random_script(script *s, sp_prng *prng)
 static void check_script(uint64_t seed, bool add, bool turns)
 {
     static script s;
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
+    sp_prng prng = prng_seeded(seed);
     memset(&s, 0, sizeof s);
     s.add = add;
     sp_runtime machine;

@@ -1,7 +1,6 @@
 // Failures of a world: aborts and ranks that stay away in every operation at random moments, the
 // first reason, the deadline of a run. Buffers are freed as soon as a call has returned, so that a
 // sanitizer sees a peer that still touches them.
-#include <stdlib.h>
 #include <time.h>
 
 #include "backends/comm/collective.h"
@@ -100,8 +99,7 @@ static sp_status until_failure(sp_comm *me, void *data, sp_error *err)
 
 static void check_abort(int operation, uint64_t seed)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
+    sp_prng prng = prng_seeded(seed);
     job j = {.operation = operation,
              .failing = (int)sp_prng_below(&prng, RANKS),
              .after_us = (int64_t)sp_prng_below(&prng, 1500),
@@ -161,8 +159,7 @@ static sp_status until_stuck(sp_comm *me, void *data, sp_error *err)
 
 static void check_stuck(int operation, uint64_t seed)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
+    sp_prng prng = prng_seeded(seed);
     job j = {.operation = operation,
              .failing = (int)sp_prng_below(&prng, RANKS),
              .after_us = (int64_t)sp_prng_below(&prng, 1000),

@@ -1,7 +1,6 @@
 // Flows on stacks of their own: they go on where they were left, each with its own variables, use a
 // thread's worth of stack, and are used again.
 #include <pthread.h>
-#include <string.h>
 
 #include "backends/comm/private.h"
 #include "sim/base/alloc.h"

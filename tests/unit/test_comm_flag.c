@@ -49,8 +49,7 @@ static sp_status run_rounds(sp_comm *me, void *data, sp_error *err)
 {
     job *j = data;
     int rank = sp_comm_rank(me);
-    sp_prng prng;
-    sp_prng_seed(&prng, 11 + (uint64_t)rank);
+    sp_prng prng = prng_seeded(11 + (uint64_t)rank);
     sp_status status = SP_OK;
     for (int round = 0; round < ROUNDS && status == SP_OK; round++) {
         status = pass_flags(me, j, round, &prng, err);
@@ -106,8 +105,7 @@ static sp_status wait_for_ever(sp_comm *me, void *data, sp_error *err)
     job *j = data;
     int rank = sp_comm_rank(me);
     sp_error own = {0};
-    sp_prng prng;
-    sp_prng_seed(&prng, (uint64_t)j->all);
+    sp_prng prng = prng_seeded((uint64_t)j->all);
     if (rank == 1) {
         sleep_us((int64_t)sp_prng_below(&prng, 1500));
         return sp_error_set(err, SP_ERR_INFEASIBLE, "no room");

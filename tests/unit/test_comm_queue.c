@@ -1,5 +1,4 @@
 // Queues between ranks: order, bounds, sizes, counts, and rings.
-
 #include "backends/comm/collective.h"
 #include "backends/comm/queue.h"
 #include "sim/base/alloc.h"
@@ -57,8 +56,7 @@ static sp_status exchange_polling(sp_comm *me, void *data, sp_error *err)
     int sent[RANKS][TAGS] = {{0}};
     int received[RANKS][TAGS] = {{0}};
     int left = 2 * RANKS * TAGS * MESSAGES;
-    sp_prng prng;
-    sp_prng_seed(&prng, 5 + (uint64_t)rank);
+    sp_prng prng = prng_seeded(5 + (uint64_t)rank);
     sp_status status = SP_OK;
     while (left > 0 && status == SP_OK) {
         int peer = (int)sp_prng_below(&prng, RANKS);
@@ -104,8 +102,7 @@ static sp_status pass_on(sp_comm *me, void *data, sp_error *err)
 {
     (void)data;
     int rank = sp_comm_rank(me);
-    sp_prng prng;
-    sp_prng_seed(&prng, (uint64_t)rank);
+    sp_prng prng = prng_seeded((uint64_t)rank);
     sp_status status = SP_OK;
     for (int64_t i = 0; i < 3000 && status == SP_OK; i++) {
         int64_t x = i;
@@ -205,8 +202,7 @@ static sp_status turn(sp_comm *me, void *data, sp_error *err)
     const ring_job *job = data;
     int ring = job->ring;
     int size = sp_comm_group_size(job->world, ring);
-    sp_prng prng;
-    sp_prng_seed(&prng, 31 + (uint64_t)sp_comm_rank(me));
+    sp_prng prng = prng_seeded(31 + (uint64_t)sp_comm_rank(me));
     double x[50];
     sp_status status = SP_OK;
     int mine = sp_comm_member(me, ring);

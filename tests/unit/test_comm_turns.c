@@ -53,8 +53,7 @@ static sp_status exchange(sp_comm *me, const job *j, int round, sp_error *err)
 static sp_status compute_and_exchange(sp_comm *me, void *data, sp_error *err)
 {
     job *j = data;
-    sp_prng prng;
-    sp_prng_seed(&prng, 3 + (uint64_t)sp_comm_rank(me));
+    sp_prng prng = prng_seeded(3 + (uint64_t)sp_comm_rank(me));
     sp_status status = SP_OK;
     for (int i = 0; i < ROUNDS && status == SP_OK; i++) {
         compute(j, &prng);
@@ -138,8 +137,7 @@ static sp_status give_up(sp_comm *me, void *data, sp_error *err)
 {
     job *j = data;
     int rank = sp_comm_rank(me);
-    sp_prng prng;
-    sp_prng_seed(&prng, atomic_fetch_add(&j->turns[rank], 1) * RANKS + (uint64_t)rank);
+    sp_prng prng = prng_seeded(atomic_fetch_add(&j->turns[rank], 1) * RANKS + (uint64_t)rank);
     uint64_t last = sp_prng_below(&prng, 30);
     sp_status status = SP_OK;
     for (uint64_t i = 0; status == SP_OK; i++) {

@@ -4,7 +4,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
 
 #include "backends/comm/workers.h"
 #include "sim/base/alloc.h"

@@ -1,12 +1,8 @@
 // Collectives in special cases: large sums, NaN, bytes, groups side by side; worlds and groups that
 // cannot be made.
-#include <math.h>
-#include <stdlib.h>
-
 #include "backends/comm/collective.h"
 #include "backends/host/cpu_runtime.h"
 #include "tests/support/comm_ranks.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 // ---- A larger all-reduce: shares of all members, equal bits at all of them ----

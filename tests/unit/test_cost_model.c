@@ -1,12 +1,8 @@
-#include <math.h>
-
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
 
-#include "sim/base/prng.h"
 #include "sim/cost/cost_model.h"
 #include "sim/cost/op_time.h"
-#include "tests/support/memory_failures.h"
 
 // A profile without memory traffic, latencies or launch floors leaves FLOPs / rate.
 static const char *const arithmetic_only[] = {"memory.gb_per_s=1e15", "links.nvlink_latency_us=0",
@@ -49,11 +45,11 @@ static void begin(fixture *f, const sp_model *model, sp_layout layout, const cha
     *f = (fixture){.layout = layout};
     f->cluster = (sp_cluster){
         .gpus_per_node = 8, .nics_per_node = 8, .nic_bytes_per_s = 50e9, .peak_flops_per_s = 1e15};
-    assert_int_equal(sp_cluster_fit(&f->cluster, sp_layout_ranks(&layout), "test", &err), SP_OK);
-    assert_int_equal(flat_profile(overrides, &f->profile, &err), SP_OK);
-    assert_int_equal(sp_cost_model_init(&f->cost, model, &f->layout, &f->cluster, &f->profile,
-                                        memory, "test", &err),
-                     SP_OK);
+    must_succeed(sp_cluster_fit(&f->cluster, sp_layout_ranks(&layout), "test", &err), &err);
+    must_succeed(flat_profile(overrides, &f->profile, &err), &err);
+    must_succeed(sp_cost_model_init(&f->cost, model, &f->layout, &f->cluster, &f->profile, memory,
+                                    "test", &err),
+                 &err);
     sp_packing_init(&f->packing, NULL, layout.dp);
 }
 
@@ -70,7 +66,7 @@ static void add_slice(fixture *f, int sample, int64_t begin_at, int64_t tokens, 
 
 static void build(fixture *f)
 {
-    assert_int_equal(sp_cost_model_build(&f->cost, &f->packing, &f->costs, &err), SP_OK);
+    must_succeed(sp_cost_model_build(&f->cost, &f->packing, &f->costs, &err), &err);
 }
 
 static void end(fixture *f)
@@ -160,8 +156,7 @@ TEST(tensor_parallel)
 TEST(slices_add_up)
 {
     fixture f;
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     sp_memory_options memory = {.recompute = SP_RECOMPUTE_FULL};
     begin(&f, &llama, single, arithmetic_only, memory);
     int64_t tokens = 100000;
@@ -446,8 +441,7 @@ static void check_lines(fixture *f)
 TEST(least_work_is_a_bound)
 {
     static const char *const names[] = {"a100", "h100", "h800", "h200", "host", NULL};
-    sp_prng prng;
-    sp_prng_seed(&prng, 17);
+    sp_prng prng = prng_seeded(17);
     for (size_t p = 0; p < 60; p++) {
         fixture f;
         sp_layout layout = single;
@@ -468,11 +462,11 @@ TEST(least_work_is_a_bound)
         sp_cost_model_fini(&f.cost);
         if (names[p % 6] != NULL) {
             sp_profile_fini(&f.profile);
-            assert_int_equal(sp_profile_load(names[p % 6], &f.profile, &err), SP_OK);
+            must_succeed(sp_profile_load(names[p % 6], &f.profile, &err), &err);
         }
-        assert_int_equal(sp_cost_model_init(&f.cost, &llama, &f.layout, &f.cluster, &f.profile,
-                                            memory, "test", &err),
-                         SP_OK);
+        must_succeed(sp_cost_model_init(&f.cost, &llama, &f.layout, &f.cluster, &f.profile, memory,
+                                        "test", &err),
+                     &err);
         int64_t tokens = 1 + (int64_t)exp(12.0 * sp_prng_uniform(&prng));
         for (int64_t at = 0; at < tokens;) {
             int64_t cut = 1 + (int64_t)exp(12.0 * sp_prng_uniform(&prng));
@@ -511,13 +505,13 @@ TEST(layer_efficiency)
     layout.pp = 40;
     layout.sequence_parallel = true;
     sp_error_clear(&err);
-    assert_int_equal(sp_model_builtin("llama-13b", &model, &err), SP_OK);
-    assert_int_equal(sp_cluster_builtin("h800-8", &cluster, &err), SP_OK);
-    assert_int_equal(sp_cluster_fit(&cluster, sp_layout_ranks(&layout), "test", &err), SP_OK);
-    assert_int_equal(sp_profile_load("h800", &profile, &err), SP_OK);
-    assert_int_equal(sp_cost_model_init(&cost, &model, &layout, &cluster, &profile,
-                                        (sp_memory_options){0}, "test", &err),
-                     SP_OK);
+    must_succeed(sp_model_builtin("llama-13b", &model, &err), &err);
+    must_succeed(sp_cluster_builtin("h800-8", &cluster, &err), &err);
+    must_succeed(sp_cluster_fit(&cluster, sp_layout_ranks(&layout), "test", &err), &err);
+    must_succeed(sp_profile_load("h800", &profile, &err), &err);
+    must_succeed(sp_cost_model_init(&cost, &model, &layout, &cluster, &profile,
+                                    (sp_memory_options){0}, "test", &err),
+                 &err);
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         sp_packing packing;
         sp_step_costs costs;
@@ -526,7 +520,7 @@ TEST(layer_efficiency)
         assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
         assert_true(
             sp_pack_list_add(&packing.forward, (sp_slice){0, 0, lengths[i], lengths[i]}, true));
-        assert_int_equal(sp_cost_model_build(&cost, &packing, &costs, &err), SP_OK);
+        must_succeed(sp_cost_model_build(&cost, &packing, &costs, &err), &err);
         int inner = costs.class_of_vstage[1];
         double flops = n * sp_model_layer_linear_flops_per_token(&model) +
                        n * n / 2 * sp_model_attention_flops_per_pair(&model);
@@ -555,7 +549,7 @@ TEST(rejects_uneven_stages)
     sp_cost_model cost;
     layout.pp = 3;
     sp_error_clear(&err);
-    assert_int_equal(flat_profile(NULL, &profile, &err), SP_OK);
+    must_succeed(flat_profile(NULL, &profile, &err), &err);
     assert_int_equal(sp_cost_model_init(&cost, &llama, &layout, &cluster, &profile,
                                         (sp_memory_options){0}, "scenario.json", &err),
                      SP_ERR_CONTENT);

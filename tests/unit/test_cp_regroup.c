@@ -1,6 +1,5 @@
 // Which backward packs can keep the cut of their forward packs over the CP ranks.
 #include "sim/cost/attention_load.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 #include "sim/base/alloc.h"
@@ -55,7 +54,7 @@ TEST(backward_keeps_the_cut)
         // One CP rank holds all of any pack.
         layout.cp = 1;
         sp_error_clear(&err);
-        assert_int_equal(sp_i_cp_regroup(&layout, &packing, "test", &forward_pack, &err), SP_OK);
+        must_succeed(sp_i_cp_regroup(&layout, &packing, "test", &forward_pack, &err), &err);
         layout.cp = 2;
         sp_i_free(forward_pack);
         sp_packing_fini(&packing);

@@ -3,8 +3,6 @@
 #include "sim/cost/attention_load.h"
 #include "tests/support/test_main.h"
 
-#include "sim/base/prng.h"
-
 enum { MOST_RANKS = 16, MOST_SLICES = 12, MOST_TOKENS = 4096 };
 
 // What the ranks hold.
@@ -189,8 +187,7 @@ static shares counted_by_document(const sp_slice *slices, int count, int cp)
 
 TEST(random_packs_by_token)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     for (int round = 0; round < 2000; round++) {
         sp_slice slices[MOST_SLICES];
         int count = random_slices(&prng, slices);
@@ -226,8 +223,7 @@ static int64_t least(const int64_t *of, int count)
 // tokens left over, of which a rank gets one a round and no more than twice per slice.
 TEST(shares_are_level)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 2000; round++) {
         sp_slice slices[MOST_SLICES];
         int count = random_slices(&prng, slices);
@@ -248,8 +244,7 @@ TEST(shares_are_level)
 // neighbours but whose turn it is.
 TEST(documents_stand_alone)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 13);
+    sp_prng prng = prng_seeded(13);
     for (int round = 0; round < 500; round++) {
         sp_slice slices[MOST_SLICES];
         int count = random_slices(&prng, slices);

@@ -2,7 +2,6 @@
 // their shapes, lengths and offsets, in fp64; outputs and gradients agree with those of the CPU's
 // kernels, slice by slice, within 1e-2 in the norm of each tensor, lse within 1e-3.
 #include "backends/cuda/attention/attention_packed.h"
-#include "sim/base/prng.h"
 #include "sim/model/explicit_state.h"
 #include "tests/gpu/support/attention_case.h"
 #include "tests/support/test_main.h"
@@ -311,7 +310,7 @@ TEST(plans_are_made_before_the_first_step)
     const sp_i_exec_job job = {
         .model = &model, .shard = {.heads = 4, .q = 64, .kv = 32}, .slices = c.slices};
     const sp_i_exec_job *jobs[] = {&job, &job};
-    assert_int_equal(sp_i_cuda_attention_prepare(&plans, jobs, 2, &err), SP_OK);
+    must_succeed(sp_i_cuda_attention_prepare(&plans, jobs, 2, &err), &err);
     // Both packs are small, and so one plan each way serves both.
     assert_int_equal(plans.plans[0], 1);
     assert_int_equal(plans.plans[1], 1);
@@ -348,9 +347,9 @@ TEST(near_shapes_get_one_plan)
     const sp_i_exec_place place = {.cp = 1, .parts = 1, .tp = 1};
     sp_i_exec_job job = {.model = &(sp_model){.head_dim = 16},
                          .shard = {.heads = 1, .q = 16, .kv = 16}};
-    assert_int_equal(sp_i_exec_slices_init(&job.slices, &c.packing, &place, &err), SP_OK);
+    must_succeed(sp_i_exec_slices_init(&job.slices, &c.packing, &place, &err), &err);
     const sp_i_exec_job *jobs[] = {&job};
-    assert_int_equal(sp_i_cuda_attention_prepare(&plans, jobs, 1, &err), SP_OK);
+    must_succeed(sp_i_cuda_attention_prepare(&plans, jobs, 1, &err), &err);
     for (int pass = 0; pass < 2; pass++) {
         assert_int_equal(plans.plans[pass], 2);
         assert_int_equal(plans.plan[pass][0].segments, 4);

@@ -1,7 +1,6 @@
 // Attention of packs on a GPU that the CPU emulates against fp64, in the norm of each tensor:
 // outputs and gradients within 1e-2, lse within 1e-3.
 #include "backends/cuda/attention/attention_packed.h"
-#include "sim/base/prng.h"
 #include "tests/gpu/support/attention_case.h"
 #include "tests/support/test_main.h"
 
@@ -81,8 +80,7 @@ static void draw_packs(attention_case *c, uint64_t seed)
 {
     int64_t tokens[SAMPLES][SLICES], padding[SAMPLES][SLICES];
     int at[SAMPLES][SLICES];
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
+    sp_prng prng = prng_seeded(seed);
     c->heads = 1;
     c->kv_heads = 1;
     for (int s = 0; s < SAMPLES; s++) {

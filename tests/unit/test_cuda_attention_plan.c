@@ -1,7 +1,5 @@
 // Plans of attention's launches: every row of every slice and key block in one tile, the pairs of
 // all tiles those of the pack, and tables that break a rule refused.
-#include <string.h>
-
 #include "kernels/cuda_attention.h"
 #include "tests/support/attention_tiles.h"
 #include "tests/support/test_main.h"

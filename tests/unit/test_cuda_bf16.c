@@ -1,6 +1,4 @@
 // bf16 from its definition: the upper 16 bits of fp32, rounding to the nearest, ties to even.
-#include <math.h>
-
 #include "kernels/bf16.h"
 #include "tests/support/test_main.h"
 

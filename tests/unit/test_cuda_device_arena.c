@@ -1,7 +1,6 @@
 // The arena of a GPU: gaps, the same addresses again. No address is read.
 #include "backends/cuda/device/machine_state.h"
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 
 enum { LINE = SP_RUNTIME_ALIGNMENT };
@@ -61,8 +60,7 @@ TEST(blocks_never_overlap_and_addresses_repeat)
 {
     uint64_t sum[2] = {0, 0};
     for (int run = 0; run < 2; run++) {
-        sp_prng prng;
-        sp_prng_seed(&prng, 7);
+        sp_prng prng = prng_seeded(7);
         sp_i_cuda_arena *a = sp_i_cuda_arena_new(base, CAPACITY);
         char *held[BLOCKS] = {0};
         int64_t bytes[BLOCKS] = {0};

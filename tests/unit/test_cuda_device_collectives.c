@@ -1,6 +1,4 @@
 // Times of collectives, on a clock that goes on as they say.
-#include <math.h>
-
 #include "backends/cuda/calibrate/collective_bench.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
@@ -79,7 +77,7 @@ TEST(tables_are_what_collectives_took)
     sp_profile profile;
     json_t *tables;
     fake_cuda_reset(&api);
-    assert_int_equal(measure(0, 6, &tables, &err), SP_OK);
+    must_succeed(measure(0, 6, &tables, &err), &err);
     json_t *document = profile_with(tables);
     if (sp_profile_from_json(document, "document", &profile, &err) != SP_OK) {
         fail_msg("%s", err.message[0]);
@@ -110,16 +108,16 @@ TEST(ranks_put_the_collectives_of_their_groups)
     json_t *tables;
     int first[16];
     fake_cuda_reset(&api);
-    assert_int_equal(measure(0, 5, &tables, &err), SP_OK);
+    must_succeed(measure(0, 5, &tables, &err), &err);
     memcpy(first, put_by, sizeof first);
     json_decref(tables);
     assert_true(first[2] > 0 && first[2] == first[4] && first[4] == first[5]);
-    assert_int_equal(measure(4, 5, &tables, &err), SP_OK);
+    must_succeed(measure(4, 5, &tables, &err), &err);
     assert_null(tables);
     for (int ranks = 0; ranks < 16; ranks++) {
         assert_int_equal(put_by[ranks], ranks == 5 ? first[5] : 0);
     }
-    assert_int_equal(measure(2, 5, &tables, &err), SP_OK);
+    must_succeed(measure(2, 5, &tables, &err), &err);
     assert_int_equal(put_by[2], 0);
     assert_int_equal(put_by[4], first[4]);
 }

@@ -1,10 +1,6 @@
 // What a calibration times of the kernels bound by memory: bytes and launches are those that the
 // cost model counts, and each kernel runs, on the CPU that emulates a device, in the memory laid
 // out for it.
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "backends/cuda/calibrate/bench.h"
 #include "backends/cuda/calibrate/elements.h"
 #include "kernels/cuda_kernels.h"

@@ -17,7 +17,7 @@ TEST(no_device_is_no_error)
         fake_cuda_reset(&api);
         fake.devices = 0;
         fake.count_code = codes[i];
-        assert_int_equal(sp_i_cuda_device_count(&api, &count, reason, &err), SP_OK);
+        must_succeed(sp_i_cuda_device_count(&api, &count, reason, &err), &err);
         assert_int_equal(count, 0);
         assert_string_equal(reason, "something else");
         assert_true(fake.cleared);
@@ -64,12 +64,12 @@ TEST(info_is_the_device_s)
     int64_t free_bytes;
     int64_t total_bytes;
     fake_cuda_reset(&api);
-    assert_int_equal(sp_i_cuda_device_info(&device, &info, &err), SP_OK);
+    must_succeed(sp_i_cuda_device_info(&device, &info, &err), &err);
     assert_string_equal(info.name, "Fake 0");
     assert_int_equal(info.sm_count, 132);
     assert_int_equal(info.l2_bytes, 60 << 20);
     assert_int_equal(info.driver, 13000);
-    assert_int_equal(sp_i_cuda_memory(&device, &free_bytes, &total_bytes, &err), SP_OK);
+    must_succeed(sp_i_cuda_memory(&device, &free_bytes, &total_bytes, &err), &err);
     assert_int_equal(free_bytes, 100);
     assert_int_equal(total_bytes, 200);
     fake.fail = "DeviceGetAttribute";
@@ -83,11 +83,11 @@ TEST(events_measure_and_go_when_one_fails)
     sp_i_cuda_events events;
     int64_t ns;
     fake_cuda_reset(&api);
-    assert_int_equal(sp_i_cuda_events_init(&device, 3, true, &events, &err), SP_OK);
-    assert_int_equal(sp_i_cuda_record(&events, 0, NULL, &err), SP_OK);
+    must_succeed(sp_i_cuda_events_init(&device, 3, true, &events, &err), &err);
+    must_succeed(sp_i_cuda_record(&events, 0, NULL, &err), &err);
     fake.clock_ns = 2500000;
-    assert_int_equal(sp_i_cuda_record(&events, 2, NULL, &err), SP_OK);
-    assert_int_equal(sp_i_cuda_between(&events, 0, 2, &ns, &err), SP_OK);
+    must_succeed(sp_i_cuda_record(&events, 2, NULL, &err), &err);
+    must_succeed(sp_i_cuda_between(&events, 0, 2, &ns, &err), &err);
     assert_int_equal(ns, 2500000);
     sp_i_cuda_events_fini(&events);
     assert_int_equal(fake.live_events, 0);
@@ -104,7 +104,7 @@ TEST(without_a_driver_this_machine_still_answers)
     char reason[SP_I_CUDA_TEXT];
     int count = -1;
     sp_i_cuda_api_init(&real);
-    assert_int_equal(sp_i_cuda_device_count(&real, &count, reason, &err), SP_OK);
+    must_succeed(sp_i_cuda_device_count(&real, &count, reason, &err), &err);
     assert_true(count > 0 || (count == 0 && reason[0] != '\0'));
     assert_true(real.partitions || real.no_partitions[0] != '\0');
 }

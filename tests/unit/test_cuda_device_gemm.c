@@ -20,7 +20,7 @@ static sp_i_cuda_gemm *gemm_new(int sms)
     computing_cublas_reset(&cublas);
     computing.workspace_bytes = 48;
     const sp_i_cuda_gemm_place place = {workspace, sizeof workspace, sms};
-    assert_int_equal(sp_i_cuda_gemm_new(&device, &cublas, &place, &gemm, &err), SP_OK);
+    must_succeed(sp_i_cuda_gemm_new(&device, &cublas, &place, &gemm, &err), &err);
     return gemm;
 }
 
@@ -82,7 +82,7 @@ static void check_product(sp_i_cuda_product_kind kind, bool fp32, bool accumulat
             ((uint16_t *)result)[i] = sp_bf16_from_float(10.0f);
         }
     }
-    assert_int_equal(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, &err), SP_OK);
+    must_succeed(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, &err), &err);
     for (int r = 0; r < rows; r++) {
         for (int c = 0; c < columns; c++) {
             int i = r * columns + c;
@@ -117,7 +117,7 @@ TEST(each_shape_asks_once)
     for (int round = 0; round < 2; round++) {
         for (int t = 1; t <= SHAPES; t++) {
             const sp_i_cuda_product product = {SP_I_CUDA_FORWARD, t, 2, 1, true, false};
-            assert_int_equal(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, &err), SP_OK);
+            must_succeed(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, &err), &err);
         }
         assert_int_equal(computing.heuristics, SHAPES);
         assert_int_equal(sp_i_cuda_gemm_shapes(gemm), SHAPES);
@@ -145,7 +145,7 @@ TEST(each_alignment_asks_for_itself)
         const sp_i_cuda_operands operands = {data[0] + cases[i].left, data[1] + cases[i].right,
                                              data[2] + cases[i].result};
         int before = computing.heuristics;
-        assert_int_equal(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, &err), SP_OK);
+        must_succeed(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, &err), &err);
         assert_int_equal(computing.heuristics, cases[i].asked);
         for (int k = 0; k < 4 && computing.heuristics > before; k++) {
             assert_int_equal(computing.alignment[k], cases[i].expected);

@@ -1,7 +1,5 @@
 // Whether the ranks of a plan are processes, which GPU each takes, and what they must have in
 // common.
-#include <stdlib.h>
-
 #include "backends/cuda/joined.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/plan_sample.h"

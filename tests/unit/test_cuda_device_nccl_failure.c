@@ -1,6 +1,5 @@
 // Every way in which a world of NCCL fails, on a fake of it.
 #include "tests/gpu/support/nccl_ranks.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 // One call of each kind. A failure is final: what is called after it says the same.

@@ -1,6 +1,4 @@
 // Ranges for profilers carry the names of the plan's actions.
-#include <string.h>
-
 #include "backends/cuda/device/machine_state.h"
 #include "tests/support/test_main.h"
 

@@ -44,7 +44,7 @@ TEST(one_split_makes_all_partitions)
     sp_error err = {0};
     sp_i_cuda_partitions *p;
     fake_cuda_reset(&api);
-    assert_int_equal(sp_i_cuda_partitions_new(&device, 4, 2, &p, &err), SP_OK);
+    must_succeed(sp_i_cuda_partitions_new(&device, 4, 2, &p, &err), &err);
     assert_true(sp_i_cuda_are_partitioned(p, NULL));
     assert_int_equal(fake.splits, 1);
     assert_int_equal(fake.live_contexts, 4);
@@ -64,7 +64,7 @@ TEST(one_partition_is_the_device)
     sp_error err = {0};
     sp_i_cuda_partitions *p;
     fake_cuda_reset(&api);
-    assert_int_equal(sp_i_cuda_partitions_new(&device, 1, 2, &p, &err), SP_OK);
+    must_succeed(sp_i_cuda_partitions_new(&device, 1, 2, &p, &err), &err);
     assert_true(sp_i_cuda_are_partitioned(p, NULL));
     assert_int_equal(fake.splits, 0);
     assert_int_equal(fake.live_contexts, 0);
@@ -80,7 +80,7 @@ static void check_fallback(const char *reason)
     sp_error err = {0};
     sp_i_cuda_partitions *p;
     const char *why = NULL;
-    assert_int_equal(sp_i_cuda_partitions_new(&device, 4, 2, &p, &err), SP_OK);
+    must_succeed(sp_i_cuda_partitions_new(&device, 4, 2, &p, &err), &err);
     assert_false(sp_i_cuda_are_partitioned(p, &why));
     assert_non_null(strstr(why, reason));
     assert_int_equal(fake.live_contexts, 0);

@@ -1,9 +1,5 @@
 // The fp64 attention that the GPU's is measured by (tests/gpu/attention_reference.h): gradients
 // against central differences of sum(O dO), outputs where they are known.
-#include <math.h>
-#include <stdlib.h>
-
-#include "sim/base/prng.h"
 #include "tests/gpu/attention_reference.h"
 #include "tests/support/test_main.h"
 
@@ -28,8 +24,7 @@ static attention_reference problem(bool causal)
 
 static void draw(uint64_t seed, double *values, int count)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
+    sp_prng prng = prng_seeded(seed);
     for (int i = 0; i < count; i++) {
         values[i] = 2.0 * sp_prng_uniform(&prng) - 1.0;
     }

@@ -2,8 +2,6 @@
 // schedule and layout and with a model and lengths that the emulated device is fast enough for:
 // what ranks hold in real bytes, beside what the stack of the backend predicts for the very same
 // timeline.
-#include <math.h>
-
 #include "experiments/execution/scenario_set.h"
 #include "sim/base/json.h"
 #include "sim/engine/memory.h"

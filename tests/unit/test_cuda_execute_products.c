@@ -1,7 +1,5 @@
 // What times an executor's products where they stand (tests/gpu/products.h), on the emulated
 // device: every product of a step is seen once, and alone each takes what cuBLASLt's clock says.
-#include <math.h>
-
 #include "tests/gpu/plan_request.h"
 #include "tests/gpu/products.h"
 #include "tests/gpu/support/computing_cublas.h"
@@ -46,7 +44,7 @@ TEST(every_product_is_seen)
     fake_cuda_reset(&api);
     computing_cublas_reset(&cublas);
     const sp_i_cuda_device gpu = {&api, 0};
-    assert_int_equal(sp_plan_input_read(path, &in, &err), SP_OK);
+    must_succeed(sp_plan_input_read(path, &in, &err), &err);
     sp_run_request request = plan_request(&in, SP_CLOCK_VIRTUAL, STEPS);
     request.options = options;
     request.option_count = 1;

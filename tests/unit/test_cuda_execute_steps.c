@@ -1,6 +1,5 @@
 // Several steps on the emulated CUDA backend: with masters in fp32 the loss falls as it does on the
 // CPU in fp32, and clipping follows its definition on every layout.
-#include <math.h>
 #include <unistd.h>
 
 #include "sim/base/alloc.h"

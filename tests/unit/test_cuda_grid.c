@@ -1,6 +1,4 @@
 // Sizes of launches: every element is visited once, blocks and threads are what a device takes.
-#include <stdlib.h>
-
 #include "kernels/cuda_grid.h"
 #include "tests/support/test_main.h"
 

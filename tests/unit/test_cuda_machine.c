@@ -1,12 +1,8 @@
 // One GPU as a machine, on a fake of CUDA whose kernels the CPU emulates.
-#include <math.h>
-#include <stdlib.h>
-
 #include "backends/cuda/device/machine.h"
 #include "kernels/bf16.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { MIB = 1 << 20, MEMORY = 80 * MIB };
@@ -275,8 +271,7 @@ TEST(what_cannot_be_made_leaves_nothing)
         }
     }
     assert_true(failures > 40);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_runtime *m;
         fake_cuda_reset(&api);
         computing_cublas_reset(&cublas);
@@ -296,7 +291,7 @@ TEST(cudnn_is_there_or_a_reason)
     assert_string_equal(reason, "");
     end(m);
     sp_error_clear(&err);
-    assert_int_equal(sp_i_cuda_machine_new(&device, &cublas, &options, &m, &err), SP_OK);
+    must_succeed(sp_i_cuda_machine_new(&device, &cublas, &options, &m, &err), &err);
     assert_true(sp_i_cuda_machine_has_cudnn(m, &reason) == (reason[0] == '\0'));
     m->ops->enter(m, 0);
     assert_true((sp_i_cuda_rank_now()->attention != NULL) == (reason[0] == '\0'));

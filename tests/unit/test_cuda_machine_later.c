@@ -72,7 +72,7 @@ static sp_runtime *machine_new(int ranks, bool partitioned)
     plain = api;
     api.EventRecord = event_record;
     api.StreamWaitEvent = stream_wait;
-    assert_int_equal(sp_i_cuda_machine_new(&device, &cublas, &options, &machine, &err), SP_OK);
+    must_succeed(sp_i_cuda_machine_new(&device, &cublas, &options, &machine, &err), &err);
     return machine;
 }
 

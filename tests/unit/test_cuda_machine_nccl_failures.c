@@ -1,7 +1,6 @@
 // How the transport between GPUs fails: at all ranks, with the reason of the first, and no rank
 // waits for ever.
 #include <pthread.h>
-#include <stdio.h>
 #include <sys/file.h>
 #include <unistd.h>
 

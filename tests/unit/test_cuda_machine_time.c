@@ -1,7 +1,5 @@
 // Order between the ranks of one GPU and times on its clock, on a fake of CUDA that notes what
 // waits for what and whose clock is the test's.
-#include <stdlib.h>
-
 #include "backends/cuda/device/machine.h"
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_cuda.h"

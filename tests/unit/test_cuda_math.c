@@ -1,7 +1,5 @@
 // The arithmetic of one element as the CUDA kernels do it, in fp32 on the host, against the fp64
 // kernels: within a few roundings of fp32, and finite for every finite bf16.
-#include <math.h>
-
 #include "kernels/bf16.h"
 #include "kernels/cuda_math.h"
 #include "kernels/kernels.h"

@@ -1,8 +1,6 @@
 // The operations in bf16 on the emulated device, with a cuBLASLt that computes, against the kernels
 // of the CPU in fp64 on the same numbers. Results are within one rounding of the largest of their
 // row, unless a case says otherwise.
-#include <math.h>
-
 #include "backends/cuda/device/machine.h"
 #include "backends/cuda/products/ops.h"
 #include "kernels/kernels.h"

@@ -1,7 +1,5 @@
 // The built-in distributions against the tables they come from. Sums are over a fine grid of the
 // inverse CDF, so that no sampling noise stands between the two.
-#include <math.h>
-
 #include "sim/workload/distribution.h"
 #include "tests/support/test_main.h"
 
@@ -266,8 +264,7 @@ TEST(samples_follow_the_quantiles)
         const sp_distribution *distribution = sp_distribution_at(d);
         for (int q = 1; q < 20; q++) {
             int64_t length = sp_distribution_quantile(distribution, q / 20.);
-            sp_prng prng;
-            sp_prng_seed(&prng, 3);
+            sp_prng prng = prng_seeded(3);
             int below = 0;
             int upto = 0;
             for (int i = 0; i < SAMPLES; i++) {

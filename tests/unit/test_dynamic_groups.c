@@ -1,17 +1,12 @@
 // Strategies that give samples groups of data-parallel ranks of different size: hybrid-cp, flexsp,
 // bytescale. Every sample once, the room of ranks, aligned groups, orders that cannot deadlock, and
 // work that is not spread worse than by fixed groups.
-#include <math.h>
-#include <string.h>
-
-#include "sim/base/prng.h"
 #include "sim/engine/engine.h"
 #include "sim/schedule/schedule.h"
 #include "solver/flexsp/flexsp_solve.h"
 #include "solver/merged.h"
 #include "solver/mip.h"
 #include "solver/strategy.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/random_step.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -136,8 +131,7 @@ static sp_status plan_status(const bench *b, sp_schedule_kind kind, const sp_pac
 TEST(samples_once_within_room_without_deadlock)
 {
     static const int ranks[] = {1, 2, 3, 6, 8, 16};
-    sp_prng prng;
-    sp_prng_seed(&prng, 51);
+    sp_prng prng = prng_seeded(51);
     for (int round = 0; round < 24; round++) {
         static bench b;
         int pp = round % 2 == 0 ? 4 : 1;
@@ -177,8 +171,7 @@ static void find_places(const sp_packing *packing, place places[MOST_SAMPLES])
 TEST(rounds_are_packs)
 {
     static const int ranks[] = {1, 2, 4, 8, 16};
-    sp_prng prng;
-    sp_prng_seed(&prng, 59);
+    sp_prng prng = prng_seeded(59);
     size_t fewer = 0;
     for (int round = 0; round < 60; round++) {
         static bench b;
@@ -223,8 +216,7 @@ TEST(rounds_are_packs)
 // random order many of them deadlock in a pipeline, and none without.
 TEST(random_groups_in_order)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 53);
+    sp_prng prng = prng_seeded(53);
     int deadlocks = 0;
     for (int round = 0; round < 120; round++) {
         static bench b;
@@ -330,8 +322,7 @@ TEST(work_below_that_of_fixed_groups)
         bool squares;
         double most;
     } of[] = {{"hybrid-cp", true, 1.25}, {"bytescale", false, 1.0 + 1e-9}};
-    sp_prng prng;
-    sp_prng_seed(&prng, 57);
+    sp_prng prng = prng_seeded(57);
     double sum[2] = {0};
     for (int round = 0; round < 80; round++) {
         static bench b;
@@ -383,8 +374,7 @@ static void random_problem(sp_prng *prng, int ranks, size_t most, int64_t *token
 // Never slower than one group of all ranks for the same micro-batches: static SP.
 TEST(flexsp_at_most_static)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 61);
+    sp_prng prng = prng_seeded(61);
     for (int round = 0; round < 200; round++) {
         int64_t tokens[60];
         sp_i_flexsp_problem p;
@@ -457,8 +447,7 @@ static double exhaustive_time(const sp_i_flexsp_problem *p)
 // leaves is within the gap of the optimum.
 TEST(flexsp_against_all_groupings)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 67);
+    sp_prng prng = prng_seeded(67);
     int checked = 0;
     int improved = 0;
     for (int round = 0; round < 200; round++) {
@@ -484,8 +473,7 @@ TEST(flexsp_against_all_groupings)
 // A time limit that is hit leaves the constructive groups, those of no integer program at all.
 TEST(flexsp_out_of_time)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 71);
+    sp_prng prng = prng_seeded(71);
     int timeouts = 0;
     for (int round = 0; round < 40; round++) {
         int64_t tokens[60];
@@ -511,8 +499,7 @@ TEST(flexsp_out_of_time)
 // Times that no double holds side by side defeat the integer program, not the strategy.
 TEST(flexsp_with_any_times)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 73);
+    sp_prng prng = prng_seeded(73);
     for (int round = 0; round < 400; round++) {
         int64_t tokens[60];
         sp_i_flexsp_problem p;
@@ -565,8 +552,8 @@ TEST(allocation_failures)
         b.batch.total_tokens += b.tokens[i];
     }
     for (int i = 0; strategies[i] != NULL; i++) {
-        memory_failures failing = {.keeps_blocks = true}; // times that the cost model remembers
-        while (memory_fails(&failing)) {
+        for (memory_failures failing = {.keeps_blocks = true};
+             memory_fails(&failing);) { // times that the cost model remembers
             sp_error err = {0};
             sp_packing packing;
             memory_try(&failing, pack(&b, strategies[i], &packing, &err), &err);

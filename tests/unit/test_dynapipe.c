@@ -1,14 +1,8 @@
 // DynaPipe's micro-batches against every other cut of the sorted samples, the memory they keep to,
 // and the sharing out of micro-batches to ranks against every other sharing.
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "sim/base/prng.h"
 #include "solver/strategies/karmarkar_karp.h"
 #include "solver/strategy.h"
 #include "solver/terapipe_slices.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -136,8 +130,7 @@ static void assert_sorted_groups(const fixture *f, const sp_packing *packing)
 // (c-1)/250 of the longest sample's time short of the optimum.
 TEST(no_cut_is_better)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     for (int round = 0; round < 60; round++) {
         fixture f;
         sp_packing packing;
@@ -256,8 +249,7 @@ static int64_t exhaustive(const table *t, int n, int most, int64_t stages)
 
 TEST(programme_with_forbidden_slices)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     int without = 0;
     for (int round = 0; round < 300; round++) {
         table t;
@@ -321,8 +313,7 @@ static double best_sharing(const double *weight, size_t n, int parts)
 // method, 2003): at most 4/3 - 1/(3m) of the optimum for m parts.
 TEST(sharing_within_its_bound)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 400; round++) {
         double weight[8];
         int part[8];
@@ -353,12 +344,10 @@ TEST(differencing_example)
 
 TEST(allocation_failures)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 13);
+    sp_prng prng = prng_seeded(13);
     fixture f;
     fixture_init(&f, &prng);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_error err = {0};
         sp_packing packing;
         memory_try(&failing, sp_strategy_find("dynapipe")->pack(&f.input, &packing, &err), &err);

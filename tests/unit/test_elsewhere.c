@@ -1,6 +1,4 @@
 // Cases of a set that another machine executes: what comes out is what executing here gives.
-#include <stdlib.h>
-
 #include "backends/api/device.h"
 #include "experiments/execution/elsewhere.h"
 #include "sim/base/json.h"

@@ -1,10 +1,7 @@
 // The engine against igraph's longest path (a second method, --verify), its own unfolded self, and
 // hand-made plans.
-#include <string.h>
-
 #include "sim/base/alloc.h"
 #include "sim/verify/dependency_graph.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
@@ -64,8 +61,7 @@ static void assert_same_metrics(const sp_step_metrics *a, const sp_step_metrics 
 // Random costs, all schedules: the run itself checks the longest path and that memory drains.
 TEST(random_plans_verify)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 60; round++) {
         sp_error err = {0};
         sp_layout layout = {.tp = 1, .cp = 1};
@@ -98,8 +94,7 @@ TEST(random_plans_verify)
 // Alike data-parallel ranks counted once give the numbers of all simulated.
 TEST(folding_changes_nothing)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     for (int kinds = 1; kinds <= 4; kinds++) {
         sp_error err = {0};
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 6, .chunks = 1};
@@ -156,8 +151,7 @@ TEST(folding_of_slices)
 TEST(unlike_ranks_stay_apart)
 {
     sp_error err = {0};
-    sp_prng prng;
-    sp_prng_seed(&prng, 6);
+    sp_prng prng = prng_seeded(6);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 3, .chunks = 1};
     sp_packing packing;
     sp_plan plan;
@@ -258,8 +252,7 @@ static void make_regrouped(sp_batch *batch, sp_packing *packing)
 TEST(regrouped_packs)
 {
     sp_error err = {0};
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     sp_batch batch;
     sp_packing packing;
     sp_plan plan;
@@ -325,9 +318,8 @@ TEST(merged_packs_meet)
     sp_packing packing;
     sp_plan plan;
     sp_step_costs costs;
-    sp_prng prng;
+    sp_prng prng = prng_seeded(8);
     outcome s;
-    sp_prng_seed(&prng, 8);
     sp_packing_init(&packing, &batch, 2);
     int first[] = {0, 0, 1};
     int ranks[] = {1, 2, 1};
@@ -369,8 +361,7 @@ TEST(merged_packs_meet)
 TEST(critical_path_adds_up)
 {
     sp_error err = {0};
-    sp_prng prng;
-    sp_prng_seed(&prng, 21);
+    sp_prng prng = prng_seeded(21);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 2};
     sp_packing packing;
     sp_plan plan;
@@ -442,8 +433,7 @@ TEST(graphml_is_complete)
 TEST(explicit_recompute)
 {
     sp_error err = {0};
-    sp_prng prng;
-    sp_prng_seed(&prng, 4);
+    sp_prng prng = prng_seeded(4);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
     sp_packing packing;
     sp_plan plan;
@@ -483,8 +473,7 @@ TEST(allocation_failures)
     sp_engine_options options = {.memory_points = true};
     uniform_step step;
     uniform_step_run(&c, &options, &step);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_error err = {0};
         sp_timeline timeline;
         sp_memory_timeline memory;

@@ -2,12 +2,8 @@
 // none holds.
 #include "sim/cost/error_record.h"
 
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "sim/cost/profile.h"
 #include "tests/support/flat_profile.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 static sp_error err;
@@ -182,8 +178,7 @@ static bool holds(const sp_error_record *r, const sp_step_kind *kind)
 // as many, fewer steps; and nothing is found only where nothing holds.
 TEST(most_specific_record_is_found)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 14);
+    sp_prng prng = prng_seeded(14);
     int known = 0;
     for (int round = 0; round < 2000; round++) {
         sp_error_record record[6] = {{{0}, {0}, {0}, {0}, {{0}}, 0, 0, 0.0, 0.0, 0.0}};

@@ -1,13 +1,8 @@
 // Whole scenarios, from their text to the result: properties that hold for every scenario, plans,
 // and what is refused. Every simulation is checked against the longest path in igraph (verify).
-#include <math.h>
-#include <stdlib.h>
-
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/plan/plan_json.h"
 #include "solver/strategy.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -149,8 +144,7 @@ static void assert_same_result(const char *text, const sp_result *a, const sp_re
 // No step is faster than its lower bound, and simulating alike ranks one by one changes nothing.
 TEST(bound_holds_everywhere)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 23);
+    sp_prng prng = prng_seeded(23);
     const sp_evaluate_options unfolded = {.engine = {.verify = true, .unfold = true}};
     for (int round = 0; round < 120; round++) {
         char text[RUN_TEXT];
@@ -251,8 +245,7 @@ static void round_trip(const char *text)
 // A plan that is written and read again is simulated to the same nanosecond and byte.
 TEST(plans_round_trip)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 31);
+    sp_prng prng = prng_seeded(31);
     for (int round = 0; round < 25; round++) {
         char text[RUN_TEXT];
         random_text(&prng, text);
@@ -406,8 +399,7 @@ TEST(every_allocation_may_fail)
                  &err);
     must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
     sp_evaluate_options options = {.engine = {.memory_points = true}};
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_result result;
         sp_error_clear(&err);
         memory_try(&failing, sp_evaluate(&scenario, &batches, &options, &result, &err), &err);

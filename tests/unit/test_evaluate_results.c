@@ -1,7 +1,5 @@
 // What a result says of a scenario: counts and times worked out by hand, and its warnings. Every
 // simulation is checked against the longest path in igraph.
-#include <math.h>
-
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

@@ -1,9 +1,5 @@
 // Every schedule through the whole path: scenario, packs, slices, costs, plan, simulation under
 // --verify, result; and the plan written, read and simulated again.
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "sim/plan/plan_json.h"
 #include "solver/evaluate/evaluate.h"
 #include "tests/support/scenario_run.h"

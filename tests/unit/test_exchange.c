@@ -2,11 +2,7 @@
 // slices has a diagonal half block and k full blocks, 2k+1 half blocks.
 #include "sim/cost/exchange.h"
 
-#include <math.h>
-
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
@@ -173,8 +169,7 @@ static uniform_case random_case(sp_prng *prng)
 // The exchange moves attention and makes none, to the nanosecond; ranks never get less level.
 TEST(random_steps_conserve_attention)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 60; round++) {
         uniform_case c = random_case(&prng);
         uniform_step step;
@@ -314,8 +309,7 @@ static void check_steps(const sp_pack_list *packs, const sp_action_cost *f, int 
 // level than it was.
 TEST(rows_of_several_samples)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     int64_t messages = 0;
     for (int round = 0; round < 60; round++) {
         static const int cuts[] = {6, 8, 12, 24};
@@ -365,8 +359,7 @@ typedef struct whole_step {
 
 static void whole_step_make(whole_step *step, int pp)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = pp, .dp = 2, .chunks = 1};
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
     assert_int_equal(uniform_packing(&step->packing, 2, 6, NULL), SP_OK);

@@ -1,10 +1,7 @@
 // Plans predicted and executed with the backend that takes the simulator's durations.
-#include <math.h>
-
 #include "backends/api/device.h"
 #include "experiments/execution/execution_json.h"
 #include "sim/plan/timeline.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

@@ -1,6 +1,5 @@
 // Passes with explicit tensors: moments worked out by hand for a layer of a few bytes, and the
 // bytes that are left when a pass ends, which the saved-tensor table says in another way.
-#include "sim/base/prng.h"
 #include "sim/model/explicit_state.h"
 #include "sim/model/explicit_unit.h"
 #include "tests/support/test_main.h"
@@ -240,8 +239,7 @@ static void is_there(const sp_i_explicit *x, const sp_bytes *expected)
 TEST(passes_end_with_what_is_held)
 {
     static const sp_bytes nothing;
-    sp_prng prng;
-    sp_prng_seed(&prng, 77);
+    sp_prng prng = prng_seeded(77);
     for (int round = 0; round < 2000; round++) {
         draw d = random_draw(&prng);
         sp_unit_bytes unit;

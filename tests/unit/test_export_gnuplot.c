@@ -1,9 +1,7 @@
 #include "tests/support/test_main.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
-#include "sim/base/prng.h"
 #include "sim/metrics/export.h"
 #include "tests/support/make_timeline.h"
 
@@ -14,9 +12,9 @@ static char *export_data(const made_timeline *made, bool memory, const sp_export
     FILE *file = tmpfile();
     assert_non_null(file);
     sp_error err = {0};
-    assert_int_equal(
+    must_succeed(
         sp_export_gnuplot(file, &made->timeline, memory ? &made->memory : NULL, window, &err),
-        SP_OK);
+        &err);
     char *text = made_read_all(file, NULL);
     fclose(file);
     return text;
@@ -207,9 +205,9 @@ TEST(script_draws_a_picture)
         FILE *file = fdopen(descriptor, "wb");
         assert_non_null(file);
         sp_error err = {0};
-        assert_int_equal(
+        must_succeed(
             sp_export_gnuplot(file, &made.timeline, memory ? &made.memory : NULL, NULL, &err),
-            SP_OK);
+            &err);
         fclose(file);
         char command[1024];
         snprintf(command, sizeof(command),

@@ -1,13 +1,10 @@
 // The pickle is read back by a reader of its own, below, that knows the opcodes which PyTorch's
 // viewer knows (torch/utils/viz/MemoryViz.js), and once more by Python.
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 #include <jansson.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-#include "sim/base/prng.h"
 #include "sim/metrics/export.h"
 #include "tests/support/make_timeline.h"
 
@@ -139,8 +136,7 @@ static json_t *export_snapshot(const made_timeline *made, size_t rank)
     FILE *file = tmpfile();
     assert_non_null(file);
     sp_error err = {0};
-    assert_int_equal(sp_export_memory_snapshot(file, &made->timeline, &made->memory, rank, &err),
-                     SP_OK);
+    must_succeed(sp_export_memory_snapshot(file, &made->timeline, &made->memory, rank, &err), &err);
     size_t bytes = 0;
     char *text = made_read_all(file, &bytes);
     fclose(file);
@@ -379,8 +375,7 @@ TEST(backward_frees_what_its_forward_made)
 // Any bytes at any time, in all categories: blocks are split and gaps reused.
 TEST(random_points_are_followed)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     for (int round = 0; round < 60; round++) {
         made_timeline made;
         made_spec spec = made_default();
@@ -472,7 +467,7 @@ TEST(python_reads_the_pickle)
     FILE *file = fdopen(descriptor, "wb");
     assert_non_null(file);
     sp_error err = {0};
-    assert_int_equal(sp_export_memory_snapshot(file, &made.timeline, &made.memory, 0, &err), SP_OK);
+    must_succeed(sp_export_memory_snapshot(file, &made.timeline, &made.memory, 0, &err), &err);
     fclose(file);
     char command[1024];
     snprintf(command, sizeof(command), "python3 -c \"%s\" '%s'", python_check, name);

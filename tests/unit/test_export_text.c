@@ -1,9 +1,6 @@
 #include "tests/support/test_main.h"
 
-#include <stdlib.h>
-
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/metrics/export.h"
 #include "tests/support/make_timeline.h"
 
@@ -15,7 +12,7 @@ static char *draw(const made_timeline *made, const sp_export_window *window, int
     FILE *file = tmpfile();
     assert_non_null(file);
     sp_error err = {0};
-    assert_int_equal(sp_export_text(file, &made->timeline, window, columns, colour, &err), SP_OK);
+    must_succeed(sp_export_text(file, &made->timeline, window, columns, colour, &err), &err);
     char *text = made_read_all(file, NULL);
     fclose(file);
     return text;
@@ -74,8 +71,7 @@ static char symbol_at(const sp_rank_timeline *rank, int64_t time_ns)
 // Where a whole cell has one symbol (all of 400 samples agree) the drawing must show it.
 TEST(cells_show_what_runs)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 25; round++) {
         made_timeline made;
         made_spec spec = made_default();

@@ -2,9 +2,7 @@
 #include "tests/support/test_main.h"
 
 #include <jansson.h>
-#include <stdlib.h>
 
-#include "sim/base/prng.h"
 #include "sim/metrics/export.h"
 #include "tests/support/make_timeline.h"
 
@@ -14,9 +12,9 @@ static json_t *export_trace(const made_timeline *made, bool memory, const sp_exp
     FILE *file = tmpfile();
     assert_non_null(file);
     sp_error err = {0};
-    assert_int_equal(
+    must_succeed(
         sp_export_trace(file, &made->timeline, memory ? &made->memory : NULL, window, events, &err),
-        SP_OK);
+        &err);
     char *text = made_read_all(file, NULL);
     fclose(file);
     json_error_t error;
@@ -110,7 +108,7 @@ TEST(nanoseconds_are_exact)
     made.timeline.ranks[0].spans[0].end_ns = 9007199254740993;
     FILE *file = tmpfile();
     sp_error err = {0};
-    assert_int_equal(sp_export_trace(file, &made.timeline, NULL, NULL, NULL, &err), SP_OK);
+    must_succeed(sp_export_trace(file, &made.timeline, NULL, NULL, NULL, &err), &err);
     char *text = made_read_all(file, NULL);
     fclose(file);
     assert_non_null(strstr(text, "\"ts\":0.001,\"dur\":9007199254740.992,"));
@@ -155,8 +153,7 @@ TEST(communication_is_drawn_at_the_end)
 
 TEST(counts_without_writing)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     for (int round = 0; round < 40; round++) {
         made_timeline made;
         made_spec spec = made_default();

@@ -1,8 +1,6 @@
 // Reading of slimpack/fit/1: what a specification says, and what is refused with which message.
 #include "experiments/calibrate/fit_spec.h"
 
-#include <stdlib.h>
-
 #include "experiments/calibrate/profile_document.h"
 #include "sim/base/json.h"
 #include "tests/support/test_main.h"
@@ -36,7 +34,7 @@ TEST(whole_specification)
 {
     fit_spec spec;
     sp_error err;
-    assert_int_equal(
+    must_succeed(
         read("{'schema': 'slimpack/fit/1', 'name': 'mine', 'description': 'd', 'profile': 'a100',"
              " 'start': {'host': {'layer_us': 5}, 'memory.gb_per_s': 1500},"
              " 'constants': {'kernel.us': {'unit': 'us', 'start': 2, 'least': 1, 'most': 9,"
@@ -45,7 +43,7 @@ TEST(whole_specification)
              " 'loss_scale': 0.01, 'bootstrap': 7, 'seed': 3,"
              " 'ablations': [{'name': 'x', 'set': {'host': null}, 'scenario': ['stack.a=true']}]}",
              &spec, &err),
-        SP_OK);
+        &err);
     assert_string_equal(spec.name, "mine");
     assert_string_equal(spec.description, "d");
     assert_string_equal(spec.profile, "a100");
@@ -73,12 +71,12 @@ TEST(folds_of_groups)
 {
     fit_spec spec;
     sp_error err;
-    assert_int_equal(
+    must_succeed(
         read(HEAD "'constants': {'kernel.us': " CONSTANT "}, 'tables': {"
                   "'a': {'folds': {'group': ['model', 'gpus']}, 'errors_by': ['tp', 'lengths']},"
                   "'b': {'folds': {'group': ['model'], 'count': 3}}}}",
              &spec, &err),
-        SP_OK);
+        &err);
     assert_int_equal(spec.tables[0].group_count, 2);
     assert_string_equal(spec.tables[0].group[1], "gpus");
     assert_int_equal(spec.tables[0].folds, 0);

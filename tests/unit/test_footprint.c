@@ -1,4 +1,3 @@
-#include "sim/base/prng.h"
 #include "sim/model/footprint.h"
 #include "sim/model/unit_tensors.h"
 #include "tests/support/test_main.h"
@@ -245,8 +244,7 @@ TEST(h800_states)
 // sequence, all masks kept.
 TEST(gpt_layers_follow_korthikanti)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 34);
+    sp_prng prng = prng_seeded(34);
     for (int i = 0; i < 300; i++) {
         int64_t t = INT64_C(1) << sp_prng_below(&prng, 4);
         int64_t a = t * (1 + (int64_t)sp_prng_below(&prng, 12));
@@ -311,8 +309,7 @@ TEST(llama_layers_follow_slimpipe)
 // layer; nothing else changes. They stay under full recomputation as well.
 TEST(slices_keep_keys_and_values)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 9);
+    sp_prng prng = prng_seeded(9);
     sp_model model = builtin("llama-70b");
     for (int i = 0; i < 200; i++) {
         sp_layout layout = {.tp = 4, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};

@@ -1,7 +1,6 @@
 // The arena's table of addresses against an array.
 #include "backends/executor/addresses.h"
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 
 enum { ADDRESSES = 700, ROUNDS = 50000 };
@@ -13,8 +12,7 @@ TEST(finds_what_is_there)
     int value[ADDRESSES];
     size_t count = 0;
     sp_i_exec_addresses table = {0};
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     for (int round = 0; round < ROUNDS; round++) {
         size_t i = (size_t)sp_prng_below(&prng, ADDRESSES);
         const void *address = memory + 64 * i;

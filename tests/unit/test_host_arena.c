@@ -4,7 +4,6 @@
 #include "backends/executor/arena.h"
 #include "backends/host/cpu_runtime.h"
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 
 static const sp_i_exec_width width = {.real_bytes = 8, .table_bytes = 2};
@@ -124,8 +123,7 @@ TEST(holds_under_random_use)
 {
     unsigned char *block[BLOCKS] = {NULL};
     int64_t size[BLOCKS] = {0};
-    sp_prng prng;
-    sp_prng_seed(&prng, 1);
+    sp_prng prng = prng_seeded(1);
     sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 0);
     const sp_i_exec_width bytes = {1, 1};
     int64_t sum = 0;

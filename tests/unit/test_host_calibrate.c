@@ -14,7 +14,7 @@ static json_t *calibrate(const sp_model *model, sp_precision precision)
     const sp_calibration_request request = {
         .precision = precision, .seed = 3, .limit_s = 0.05, .model = model};
     host_open(&device);
-    assert_int_equal(sp_backend_calibrate(device.backend, 0, &request, &document, &err), SP_OK);
+    must_succeed(sp_backend_calibrate(device.backend, 0, &request, &document, &err), &err);
     host_close(&device);
     return document;
 }

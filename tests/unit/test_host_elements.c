@@ -1,6 +1,5 @@
 // Numbers to and from a machine's elements: what each can hold comes back, and the rest is rounded
 // to the nearest, ties to even (bf16: 8 bits of significand).
-
 #include "backends/executor/run.h"
 #include "tests/support/test_main.h"
 

@@ -1,7 +1,6 @@
 // Links between pipeline ranks that are emulated: on the virtual clock hidden states are under way
 // as long as the request says and as predicted, on the wall clock a machine is asked to hold them
 // up, and what is computed stays the same.
-#include <math.h>
 #include <pthread.h>
 
 #include "backends/executor/run.h"

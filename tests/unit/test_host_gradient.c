@@ -1,8 +1,5 @@
 // The plain step's gradient against central differences of its loss, in fp64, and its loss against
 // its definition.
-#include <math.h>
-#include <stdlib.h>
-
 #include "backends/host/host.h"
 #include "tests/support/host_run.h"
 #include "tests/support/test_main.h"

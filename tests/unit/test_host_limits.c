@@ -1,7 +1,6 @@
 // Runs that meet a limit: of memory, of time, or an allocation that the machine refuses. With
 // pipeline stages alone and with ranks that share a layer or a pack, in either clock.
 #include "tests/support/failing_run.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 // Does it name an action of the plan? Its rank.

@@ -1,7 +1,6 @@
 // What a run does with the machine it is given: it gives memory back, reads times and finds errors
 // when the work is done, and keeps masters where values are less exact.
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "backends/executor/run.h"
 #include "backends/host/cpu_runtime.h"
@@ -153,8 +152,8 @@ TEST(gives_back_and_reads_late)
             double loss;
             double expected;
             failing_run_make(&f, &failing_shapes[s], (sp_clock)clock);
-            assert_int_equal(run_step(&f, sp_runtime_cpu(), &expected, &err), SP_OK);
-            assert_int_equal(run_step(&f, counting_machine(-1, 0), &loss, &err), SP_OK);
+            must_succeed(run_step(&f, sp_runtime_cpu(), &expected, &err), &err);
+            must_succeed(run_step(&f, counting_machine(-1, 0), &loss, &err), &err);
             assert_true(loss == expected);
             assert_int_equal(c.too_early, 0);
             assert_int_equal(c.blocks, 0);
@@ -208,22 +207,22 @@ TEST(failed_reads_are_errors)
     double loss;
     failing_run_make(&f, &failing_shapes[3], SP_CLOCK_VIRTUAL);
     sp_runtime *machine = counting_machine(1, MOST_STAMPS);
-    assert_int_equal(
+    must_succeed(
         sp_i_exec_run_new(
             &f.request,
             &(sp_i_exec_site){.backend = "host", .runtime = machine, .math = &sp_i_exec_math_f32},
             &run, &err),
-        SP_OK);
-    assert_int_equal(sp_i_exec_run_step(run, &step, &err), SP_OK);
+        &err);
+    must_succeed(sp_i_exec_run_step(run, &step, &err), &err);
     // Pipeline rank 1 has the last of the parameters.
     size_t last = sp_i_exec_tensor_count(run) / 2 - 1;
     sp_tensor_info info;
     sp_i_exec_tensor_info(run, last, &info);
     double *values = malloc((size_t)info.elements * sizeof *values);
     assert_non_null(values);
-    assert_int_equal(sp_i_exec_tensor_read(run, last, values, &err), SP_OK);
+    must_succeed(sp_i_exec_tensor_read(run, last, values, &err), &err);
     c.reads_fail = true;
-    assert_int_equal(sp_i_exec_tensor_read(run, 0, values, &err), SP_OK);
+    must_succeed(sp_i_exec_tensor_read(run, 0, values, &err), &err);
     assert_int_equal(sp_i_exec_tensor_read(run, last, values, &err), SP_ERR_INTERNAL);
     assert_string_equal(err.message[0], "dp 0 pp 1 cp 0 tp 0: it broke");
     free(values);

@@ -1,7 +1,5 @@
 // What the operations of a precision promise beyond the kernels behind them, and the widths of the
 // tensors they work on where values are narrower than statistics.
-#include <math.h>
-
 #include "backends/executor/tensors.h"
 #include "sim/model/layout.h"
 #include "tests/support/host_run.h"

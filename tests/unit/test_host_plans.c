@@ -1,6 +1,5 @@
 // Gradients and loss of executed plans, whatever their schedule, strategy and layout, are those of
 // the plain step: one rank, whole samples.
-#include "sim/base/prng.h"
 #include "tests/support/host_run.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -65,8 +64,7 @@ static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
 // Lengths of SAMPLES samples: many short ones and a few long ones.
 static void put_lengths(char *text, int longest, uint64_t seed)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
+    sp_prng prng = prng_seeded(seed);
     for (int i = 0; i < SAMPLES; i++) {
         uint64_t most = i % 5 == 0 ? (uint64_t)longest : 24;
         put_json(text, "%s%d", i > 0 ? ", " : "", 1 + (int)sp_prng_below(&prng, most));

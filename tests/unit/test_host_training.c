@@ -1,6 +1,5 @@
 // Training lowers the loss, and the plan by which a step is executed does not matter to it; weights
 // and tokens follow their seeds alone.
-#include <math.h>
 #include <unistd.h>
 
 #include "backends/api/backend_private.h"

@@ -1,9 +1,5 @@
 // What operators lose to collectives beside them and to the slowest of many ranks
 // (interference of a profile).
-#include <math.h>
-#include <stdio.h>
-
-#include "sim/base/prng.h"
 #include "tests/support/priced_step.h"
 #include "tests/support/test_main.h"
 
@@ -44,8 +40,7 @@ TEST(each_doubling_of_nodes_slows_computation)
 // hides them gets longer by a share; nothing hidden, nothing lost.
 TEST(hidden_collectives_slow_computation)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     for (int round = 0; round < 40; round++) {
         char constant[64];
         double share = sp_prng_uniform(&prng);

@@ -1,6 +1,3 @@
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "sim/model/inventory.h"
 #include "tests/support/test_main.h"
 
@@ -137,8 +134,7 @@ TEST(passes_cost_alike)
 // FLOPs sum to the sample's.
 TEST(slices_sum_to_the_sample)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 21);
+    sp_prng prng = prng_seeded(21);
     sp_model model = builtin("llama-13b");
     sp_inventory f = layer(&model, &single, SP_ATTENTION_FLASH, SP_PASS_F);
     for (int i = 0; i < 200; i++) {
@@ -307,8 +303,7 @@ TEST(vocabulary_is_split)
 // What a user of the inventory relies on, for every model, layout and pass.
 TEST(operators_are_well_formed)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 8);
+    sp_prng prng = prng_seeded(8);
     for (int i = 0; i < 2000; i++) {
         sp_model model = builtin(
             sp_model_builtin_name((int)sp_prng_below(&prng, (uint64_t)sp_model_builtin_count())));

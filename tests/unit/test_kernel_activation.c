@@ -1,7 +1,5 @@
 // SwiGLU and GELU: definitions through the C library's functions, gradients against finite
 // differences, fp32 against fp64.
-#include <math.h>
-
 #include "kernels/kernels.h"
 #include "tests/support/kernels/tensors.h"
 #include "tests/support/test_main.h"

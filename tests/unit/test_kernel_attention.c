@@ -1,7 +1,5 @@
 // Attention over slices: against its definition and finite differences, slices against the whole
 // sample, in sizes within, at and across the tiles.
-#include <math.h>
-
 #include "kernels/kernels.h"
 #include "tests/support/kernels/naive_attention.h"
 #include "tests/support/test_main.h"

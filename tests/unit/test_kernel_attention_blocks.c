@@ -1,7 +1,5 @@
 // Attention in blocks of keys, as ring and zigzag context parallelism run it: against the
 // definition, in any order of the blocks.
-#include <math.h>
-
 #include "kernels/kernels.h"
 #include "tests/support/kernels/naive_attention.h"
 #include "tests/support/test_main.h"

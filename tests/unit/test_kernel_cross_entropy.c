@@ -1,7 +1,5 @@
 // Cross-entropy: definition, finite differences, weights and targets that do not count, and a
 // vocabulary split over ranks with the all-reduces done by hand.
-#include <math.h>
-
 #include "kernels/kernels.h"
 #include "tests/support/kernels/tensors.h"
 #include "tests/support/test_main.h"

@@ -1,6 +1,4 @@
 // Embedding rows: lookup, its transpose, and a table that is split over ranks.
-#include <math.h>
-
 #include "kernels/kernels.h"
 #include "tests/support/kernels/tensors.h"
 #include "tests/support/test_main.h"

@@ -1,7 +1,5 @@
 // RMSNorm and LayerNorm: against their definitions, gradients against finite differences, fp32
 // against fp64.
-#include <math.h>
-
 #include "kernels/kernels.h"
 #include "tests/support/kernels/tensors.h"
 #include "tests/support/test_main.h"

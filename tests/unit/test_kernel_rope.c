@@ -1,7 +1,6 @@
 // Rotary position embedding: its definition on complex numbers, what a rotation keeps, and that
 // scores depend on distances alone.
 #include <complex.h>
-#include <math.h>
 
 #include "kernels/kernels.h"
 #include "tests/support/kernels/tensors.h"

@@ -1,6 +1,4 @@
 // The optimizer step and the small loops around it.
-#include <math.h>
-
 #include "kernels/kernels.h"
 #include "tests/support/kernels/tensors.h"
 #include "tests/support/test_main.h"

@@ -1,7 +1,5 @@
 // Loops over rows that the kernels share: the exponential against the C library's, sums against
 // plain loops.
-#include <math.h>
-
 #include "tests/support/kernels/tensors.h"
 #include "tests/support/test_main.h"
 

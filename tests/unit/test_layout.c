@@ -1,6 +1,3 @@
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "sim/model/layout.h"
 #include "tests/support/test_main.h"
 
@@ -35,8 +32,7 @@ TEST(placements_follow_their_formulas)
 
 TEST(locate_inverts_vstage)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     for (int i = 0; i < 500; i++) {
         int pp = 1 + (int)sp_prng_below(&prng, 32);
         sp_layout layout = layout_of(1, 1, pp, 1, 1 + (int)sp_prng_below(&prng, 8));
@@ -87,8 +83,7 @@ TEST(vocabulary_parallel_stages)
 TEST(uneven_layers_are_an_error)
 {
     sp_stage stages[24];
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     sp_layout layout = layout_of(1, 1, 8, 1, 3);
     assert_int_equal(sp_layout_stages(&layout, 40, "scenario.json", stages, &err), SP_ERR_CONTENT);
     assert_string_equal(err.message[0], "scenario.json: parallel.pp: 40 layers cannot be split "
@@ -215,8 +210,7 @@ TEST(stated_layers_must_fit)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_stage stages[4];
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         sp_layout layout = layout_of(1, 1, 4, 1, 1);
         layout.stage_layers = cases[i].layers;
         assert_int_equal(sp_layout_stages(&layout, 40, "s.json", stages, &err), SP_ERR_CONTENT);
@@ -228,10 +222,9 @@ TEST(stated_layers_must_fit)
 TEST(checks_report_every_finding)
 {
     sp_model model = llama_13b();
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     sp_layout good = layout_of(8, 2, 4, 3, 1);
-    assert_int_equal(sp_layout_check(&good, &model, "s.json", &err), SP_OK);
+    must_succeed(sp_layout_check(&good, &model, "s.json", &err), &err);
     assert_int_equal(sp_layout_ranks(&good), 192);
 
     sp_layout zeros = layout_of(0, 1, 0, 1, 1);

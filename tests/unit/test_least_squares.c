@@ -2,10 +2,6 @@
 // priors, outliers, and a model that fails.
 #include "experiments/calibrate/least_squares.h"
 
-#include <math.h>
-
-#include "sim/base/prng.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { ROWS = 60, PARAMETERS = 3 };
@@ -87,8 +83,7 @@ static double noise(sp_prng *prng)
 
 static void solve(const trial *t, fit_solution *solution)
 {
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     sp_status status = fit_least_squares(&t->problem, solution, &err);
     if (status != SP_OK) {
         fail_msg("%s", err.message[0]);
@@ -98,8 +93,7 @@ static void solve(const trial *t, fit_solution *solution)
 
 TEST(exact_constants)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     for (int round = 0; round < 20; round++) {
         trial t;
         begin(&t, &prng);
@@ -122,8 +116,7 @@ TEST(exact_constants)
 // The estimate lies within four standard errors of the truth, as the covariance has them.
 TEST(noisy_constants)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 20; round++) {
         trial t;
         begin(&t, &prng);
@@ -146,8 +139,7 @@ TEST(noisy_constants)
 // covariance s^2 (X'X)^-1 where s^2 = sum r^2 / (n - 2).
 TEST(straight_line)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     trial t;
     begin(&t, &prng);
     t.machine.linear = true;
@@ -195,8 +187,7 @@ TEST(straight_line)
 // Weights are counts: a row of weight 2 is the row given twice, a row of weight 0 is none.
 TEST(weights_are_counts)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     trial t;
     begin(&t, &prng);
     for (int i = 0; i < ROWS; i++) {
@@ -228,8 +219,7 @@ TEST(weights_are_counts)
 
 TEST(bounds_hold)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 13);
+    sp_prng prng = prng_seeded(13);
     trial t;
     begin(&t, &prng);
     // The true rate is out of reach; the others make up for it as far as they can.
@@ -253,8 +243,7 @@ TEST(bounds_hold)
 // (n / s^2 + 1 / w^2), the mean weighted by precision.
 TEST(prior_against_data)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 17);
+    sp_prng prng = prng_seeded(17);
     trial t;
     begin(&t, &prng);
     t.machine.linear = true;
@@ -283,8 +272,7 @@ TEST(prior_against_data)
 // A tenth of the rows measured three times too slow: squares follow them, soft-L1 hardly.
 TEST(outliers)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 19);
+    sp_prng prng = prng_seeded(19);
     trial t;
     begin(&t, &prng);
     for (int i = 0; i < ROWS; i += 10) {
@@ -310,8 +298,7 @@ TEST(outliers)
 // Derivatives of an earlier fit make the next one cheaper and leave its answer.
 TEST(derivatives_are_used_again)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 23);
+    sp_prng prng = prng_seeded(23);
     trial t;
     begin(&t, &prng);
     for (int i = 0; i < ROWS; i++) {
@@ -340,8 +327,7 @@ TEST(derivatives_are_used_again)
 // Whichever call of the model fails, its error comes back and nothing leaks.
 TEST(failing_model)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 29);
+    sp_prng prng = prng_seeded(29);
     trial t;
     begin(&t, &prng);
     fit_solution solution;
@@ -349,8 +335,7 @@ TEST(failing_model)
     int calls = t.machine.calls;
     fit_solution_fini(&solution);
     for (int fail_at = 1; fail_at <= calls; fail_at++) {
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         t.machine.calls = 0;
         t.machine.fail_at = fail_at;
         t.machine.prediction = 0.0;
@@ -367,16 +352,14 @@ TEST(failing_model)
 
 TEST(too_few_rows)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 31);
+    sp_prng prng = prng_seeded(31);
     trial t;
     begin(&t, &prng);
     for (int i = 2; i < ROWS; i++) {
         t.weight[i] = 0.0;
     }
     fit_solution solution;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     assert_int_equal(fit_least_squares(&t.problem, &solution, &err), SP_ERR_CONTENT);
     assert_string_equal(err.message[0], "3 constants cannot be fitted to 2 rows and 0 priors");
     // An expectation stands for a row.
@@ -389,29 +372,25 @@ TEST(too_few_rows)
 
 TEST(no_parameters)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 37);
+    sp_prng prng = prng_seeded(37);
     trial t;
     begin(&t, &prng);
     t.problem.parameter_count = 0;
     t.machine.fail_at = 1;
     t.machine.prediction = 2.0;
     fit_solution solution;
-    sp_error err;
-    sp_error_clear(&err);
-    assert_int_equal(fit_least_squares(&t.problem, &solution, &err), SP_OK);
+    sp_error err = {0};
+    must_succeed(fit_least_squares(&t.problem, &solution, &err), &err);
     assert_within(solution.predicted[0], 2.0, 1e-12);
     fit_solution_fini(&solution);
 }
 
 TEST(out_of_memory)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     trial t;
     begin(&t, &prng);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         fit_solution solution;
         memory_try(&failing, fit_least_squares(&t.problem, &solution, NULL), NULL);
         fit_solution_fini(&solution);

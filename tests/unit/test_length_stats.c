@@ -1,9 +1,5 @@
 // Length statistics against a plain sort and long double sums.
-#include <math.h>
-#include <stdlib.h>
-
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/workload/length_stats.h"
 #include "tests/support/test_main.h"
 
@@ -88,8 +84,7 @@ TEST(random_lists_agree_with_a_sort)
 {
     enum { MOST = 3000 };
     static int64_t tokens[MOST];
-    sp_prng prng;
-    sp_prng_seed(&prng, 1);
+    sp_prng prng = prng_seeded(1);
     for (int round = 0; round < 400; round++) {
         // Small ones often: ranks coincide there.
         size_t n = 1 + (size_t)sp_prng_below(&prng, round % 2 == 0 ? 12 : MOST);
@@ -154,8 +149,7 @@ TEST(results_do_not_depend_on_the_order)
     enum { COUNT = 5000 };
     static int64_t tokens[COUNT];
     sp_length_stats first;
-    sp_prng prng;
-    sp_prng_seed(&prng, 9);
+    sp_prng prng = prng_seeded(9);
     for (int i = 0; i < COUNT; i++) {
         tokens[i] = 1 + (int64_t)sp_prng_below(&prng, 2147483647);
     }
@@ -181,8 +175,7 @@ TEST(empty_list_is_refused)
 {
     sp_lengths lengths = {0};
     sp_length_stats stats;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     assert_int_equal(sp_length_stats_compute(&lengths, "list", &stats, &err), SP_ERR_CONTENT);
     assert_string_equal(err.message[0], "list: holds no lengths");
 }

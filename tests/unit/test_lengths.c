@@ -1,12 +1,9 @@
 // Readers of text formats, and what all length readers share. Expected values are the files' own.
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/workload/length_reader.h"
 #include "sim/workload/lengths.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { MANY = 300000 }; // lengths of a file that does not fit into the input buffer
@@ -296,8 +293,7 @@ TEST(long_lists_come_back)
     char *text = sp_i_malloc((size_t)MANY * 40);
     assert_non_null(tokens);
     assert_non_null(text);
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (size_t i = 0; i < MANY; i++) {
         int bits = 1 + (int)sp_prng_below(&prng, 31);
         tokens[i] = 1 + (int64_t)sp_prng_below(&prng, (UINT64_C(1) << bits) - 1);
@@ -382,8 +378,8 @@ TEST(pipes_are_read)
     assert_non_null(stream);
     sp_lengths lengths;
     sp_error_clear(&err);
-    assert_int_equal(
-        sp_i_lengths_read_stream(stream, SP_I_LENGTHS_ANY, "pipe", NULL, &lengths, &err), SP_OK);
+    must_succeed(sp_i_lengths_read_stream(stream, SP_I_LENGTHS_ANY, "pipe", NULL, &lengths, &err),
+                 &err);
     fclose(stream);
     assert_int_equal(lengths.count, 2);
     assert_int_equal(lengths.tokens[1], 8);
@@ -395,8 +391,7 @@ TEST(failing_allocations_are_reported)
     const char *texts[] = {"7\n8\n", "id,length\n1,7\n1,8\n", "{\"length\": 7}\n{\"length\": 8}\n",
                            "[7, 8]"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        memory_failures failing = {0};
-        while (memory_fails(&failing)) {
+        for (memory_failures failing = {0}; memory_fails(&failing);) {
             sp_lengths lengths;
             memory_try(&failing,
                        read_bytes(texts[i], strlen(texts[i]), SP_I_LENGTHS_ANY, NULL, &lengths),

@@ -2,9 +2,7 @@
 // own definitions (NumPy Enhancement Proposal 1; megatron/core/datasets/indexed_dataset.py).
 #include <unistd.h>
 
-#include "sim/base/prng.h"
 #include "sim/workload/length_reader.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { ROOM = 1 << 20 };
@@ -356,8 +354,7 @@ TEST(large_index_comes_back)
     static int64_t documents[SEQUENCES + 1];
     static int64_t expected[SEQUENCES];
     index_parts parts = some_parts;
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     size_t count = 0;
     int64_t sum = 0;
     parts.indices = 1;
@@ -382,8 +379,7 @@ TEST(large_array_comes_back)
     file_bytes *file = new_file();
     enum { COUNT = 100000 };
     static int64_t tokens[COUNT];
-    sp_prng prng;
-    sp_prng_seed(&prng, 6);
+    sp_prng prng = prng_seeded(6);
     npy(file, 2, "{'descr': '<i8', 'fortran_order': False, 'shape': (100000,)}");
     for (int i = 0; i < COUNT; i++) {
         tokens[i] = 1 + (int64_t)sp_prng_below(&prng, SP_MAX_LENGTH_TOKENS);
@@ -402,8 +398,7 @@ TEST(failing_allocations_are_reported)
             npy(file, 1, "{'descr': '<i4', 'fortran_order': False, 'shape': (1,)}");
             put_integer(file, 5, 4);
         }
-        memory_failures failing = {0};
-        while (memory_fails(&failing)) {
+        for (memory_failures failing = {0}; memory_fails(&failing);) {
             sp_lengths lengths;
             memory_try(&failing, read_file(file, &lengths), NULL);
             sp_lengths_fini(&lengths);

@@ -1,7 +1,6 @@
 // Without a limit of time the plan is the same however fast the machine is. This program's clock
 // stands in for the C library's, also for GLPK: every look at it is a step later.
 #include <jansson.h>
-#include <string.h>
 #include <sys/time.h>
 #include <time.h>
 

@@ -1,9 +1,5 @@
 // Jobs on machines: bounds against exhaustive search, and that exchanges end where none helps.
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "solver/slimpack/makespan.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_JOBS = 120, MOST_MACHINES = 12 };
@@ -90,8 +86,7 @@ static double least_of_all(drawn *d, size_t i, double *load_s, double best_s)
 TEST(against_exhaustive_search)
 {
     static drawn d;
-    sp_prng prng;
-    sp_prng_seed(&prng, 31);
+    sp_prng prng = prng_seeded(31);
     int tight = 0;
     for (int round = 0; round < 300; round++) {
         int machines = 1 + (int)sp_prng_below(&prng, 3);
@@ -136,8 +131,7 @@ static double end_of(const drawn *d, int late, int other, double moved_s)
 TEST(exchanges_end_where_none_helps)
 {
     static drawn d;
-    sp_prng prng;
-    sp_prng_seed(&prng, 37);
+    sp_prng prng = prng_seeded(37);
     int better = 0;
     for (int round = 0; round < 300; round++) {
         int machines = 2 + (int)sp_prng_below(&prng, MOST_MACHINES - 1);
@@ -175,12 +169,10 @@ TEST(exchanges_end_where_none_helps)
 TEST(allocation_failures)
 {
     static drawn d;
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     draw(&d, &prng, 30, 4, false);
     sp_i_makespan_longest_first(&d.m, d.heap);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         memory_try(&failing, sp_i_makespan_exchange(&d.m, 0.0, NULL), NULL);
     }
 }

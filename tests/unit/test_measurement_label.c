@@ -6,10 +6,9 @@
 static void read(const char *csv, const char *map, sp_measurements *m)
 {
     json_t *document = NULL;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     if (map != NULL) {
-        assert_int_equal(sp_json_read_text(map, strlen(map), "t.json", &document, &err), SP_OK);
+        must_succeed(sp_json_read_text(map, strlen(map), "t.json", &document, &err), &err);
     }
     if (sp_measurements_from_text(csv, strlen(csv), "t.csv", document, "t.json", NULL, 0, m,
                                   &err) != SP_OK) {

@@ -32,8 +32,7 @@ static void run(const char *first, const char *second, step *s)
     const sp_uniform_costs uniform = {.f_ms = F / 1e6, .b_ms = I / 1e6, .w_ms = W / 1e6};
     const sp_engine_options options = {.verify = true};
     sp_engine_counts counts;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     *s = (step){.costs = {0}};
     sp_packing_init(&s->packing, NULL, 2);
     for (int k = 0; k < 4; k++) {

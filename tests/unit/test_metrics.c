@@ -1,10 +1,7 @@
 // Metrics of timelines drawn by hand. Expected values follow from the definitions in metrics.h.
 #include "sim/metrics/metrics.h"
 
-#include <math.h>
-
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/engine/engine.h"
 #include "sim/schedule/schedule.h"
 #include "tests/support/random_step.h"
@@ -74,7 +71,7 @@ static void tail(drawing *d, int rank, int64_t start_ns, int64_t reduce_ns, int6
 static void measure(const drawing *d, sp_step_metrics *metrics)
 {
     sp_error err = {0};
-    assert_int_equal(sp_step_metrics_compute(&d->timeline, &d->memory, metrics, &err), SP_OK);
+    must_succeed(sp_step_metrics_compute(&d->timeline, &d->memory, metrics, &err), &err);
 }
 
 // 0         10   20    30        50      60 62 65
@@ -369,8 +366,7 @@ static void assert_same(const sp_step_metrics *a, const sp_step_metrics *b)
 // it, and simulating alike ranks one by one changes no sum.
 TEST(time_adds_up)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     for (int round = 0; round < 60; round++) {
         sp_error err = {0};
         sp_layout layout = {.tp = 1, .cp = 1};
@@ -382,22 +378,22 @@ TEST(time_adds_up)
         sp_packing packing;
         sp_plan plan;
         sp_step_costs costs;
-        assert_int_equal(
-            uniform_packing(&packing, layout.dp, 1 + (int)sp_prng_below(&prng, 9), &err), SP_OK);
+        must_succeed(uniform_packing(&packing, layout.dp, 1 + (int)sp_prng_below(&prng, 9), &err),
+                     &err);
         random_costs(&prng, &layout, &packing, (int)sp_prng_below(&prng, 3), &costs);
         costs.blocking_transfers = sp_prng_below(&prng, 2) == 1;
-        assert_int_equal(sp_plan_init(&plan, &layout, &packing, &err), SP_OK);
-        assert_int_equal(sp_schedule_generate(&spec, NULL, "test", &plan, &err), SP_OK);
+        must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+        must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, &err), &err);
         sp_step_metrics metrics[2];
         for (int unfold = 0; unfold < 2; unfold++) {
             sp_engine_options options = {.unfold = unfold != 0, .verify = true};
             sp_timeline timeline;
             sp_memory_timeline memory;
             sp_engine_counts counts;
-            assert_int_equal(
-                sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err), SP_OK);
+            must_succeed(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err),
+                         &err);
             sp_step_metrics *m = &metrics[unfold];
-            assert_int_equal(sp_step_metrics_compute(&timeline, &memory, m, &err), SP_OK);
+            must_succeed(sp_step_metrics_compute(&timeline, &memory, m, &err), &err);
             int64_t idle_ns = idle_of(&timeline);
             assert_int_equal(m->busy_ns + idle_ns, m->rank_count * m->makespan_ns);
             assert_true(m->tp_ns + m->cp_ns + m->dp_ns + m->launch_ns <= m->busy_ns);

@@ -1,12 +1,9 @@
 // MicroPacks: every token once on both sides, the order rules of slices, the work that the taper
 // asks for, and plans of random ones that pass the checks and run.
-#include <math.h>
-
 #include "sim/base/alloc.h"
 #include "sim/cost/step_costs.h"
 #include "tests/support/assumed_split.h"
 #include "tests/support/drawn_packs.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -25,8 +22,8 @@ static void make(const sp_i_shape *shape, int dp, sp_packing *packing, sp_i_need
     sp_error err = {0};
     sp_i_rank_samples samples = drawn_samples(&d, 0, dp);
     sp_packing_init(packing, &d.batch, dp);
-    assert_int_equal(
-        sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, needs, &err), SP_OK);
+    must_succeed(sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, needs, &err),
+                 &err);
 }
 
 // All samples on the groups of a split, with merged ranks or (merge_share 0) without.
@@ -34,8 +31,7 @@ static void fill(int dp, double merge_share, const sp_i_shape *shape, sp_packing
 {
     sp_error err = {0};
     sp_i_rank_split split;
-    assert_int_equal(assumed_split(&drawn_work, &d.batch, dp, 8, merge_share, 0, &split, &err),
-                     SP_OK);
+    must_succeed(assumed_split(&drawn_work, &d.batch, dp, 8, merge_share, 0, &split, &err), &err);
     sp_packing_init(packing, &d.batch, dp);
     for (int g = 0; g < split.count; g++) {
         const sp_i_rank_group *group = &split.groups[g];
@@ -44,12 +40,12 @@ static void fill(int dp, double merge_share, const sp_i_shape *shape, sp_packing
         sp_i_needs needs = {0};
         sp_packing_init(&rank, &d.batch, dp);
         if (group->count > 0) {
-            assert_int_equal(
+            must_succeed(
                 sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, &rank, &needs, &err),
-                SP_OK);
+                &err);
             assert_needs(&rank, &needs);
         }
-        assert_int_equal(sp_i_micropacks_append(&rank, packing, &err), SP_OK);
+        must_succeed(sp_i_micropacks_append(&rank, packing, &err), &err);
         sp_i_free(needs.pack);
         sp_packing_fini(&rank);
     }
@@ -58,8 +54,7 @@ static void fill(int dp, double merge_share, const sp_i_shape *shape, sp_packing
 
 TEST(every_token_once)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 61);
+    sp_prng prng = prng_seeded(61);
     for (int round = 0; round < 1000; round++) {
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
         sp_i_shape shape = draw_shape(&prng);
@@ -78,8 +73,7 @@ TEST(every_token_once)
 // The cumulative targets have the ratios of the taper and end at the total.
 TEST(targets_of_tapers)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 67);
+    sp_prng prng = prng_seeded(67);
     for (int round = 0; round < 1000; round++) {
         sp_i_taper taper = draw_taper(&prng);
         int packs = sp_i_taper_packs(&taper);
@@ -118,8 +112,7 @@ static double total_work_s(void)
 // One sample is cut where the targets say, to a slice.
 TEST(a_long_sample_follows_the_taper)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 71);
+    sp_prng prng = prng_seeded(71);
     for (int round = 0; round < 1000; round++) {
         d.tokens[0] = 1 + (int64_t)sp_prng_below(&prng, 50000);
         drawn_batch_of(&d, 1);
@@ -145,8 +138,7 @@ TEST(a_long_sample_follows_the_taper)
 // Whole samples, none longer than the mean pack: a pack ends within one of them of its target.
 TEST(short_samples_follow_the_taper)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 73);
+    sp_prng prng = prng_seeded(73);
     for (int round = 0; round < 2000; round++) {
         draw_batch(&prng, 1000, &d);
         sp_i_shape shape = draw_shape(&prng);
@@ -173,8 +165,7 @@ TEST(short_samples_follow_the_taper)
 // of two at most. Long samples that begin in packs of their own leave a rest to further packs.
 TEST(mixed_samples_stay_below_two_packs)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 79);
+    sp_prng prng = prng_seeded(79);
     for (int round = 0; round < 1500; round++) {
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
         sp_i_shape shape = draw_shape(&prng);
@@ -210,8 +201,7 @@ TEST(mixed_samples_stay_below_two_packs)
 // With slices as long as anything, samples stay whole in both passes.
 TEST(without_slices_nothing_is_cut)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 83);
+    sp_prng prng = prng_seeded(83);
     for (int round = 0; round < 500; round++) {
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
         sp_i_shape shape = draw_shape(&prng);
@@ -331,8 +321,7 @@ static void run_plan(const sp_scenario *scenario, const sp_packing *packing, boo
 
 TEST(random_plans_run)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 89);
+    sp_prng prng = prng_seeded(89);
     int merged = 0;
     for (int round = 0; round < 100; round++) {
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
@@ -386,15 +375,13 @@ static void make_failing(const sp_i_shape *shape, memory_failures *failing)
 
 TEST(allocation_failures)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 97);
+    sp_prng prng = prng_seeded(97);
     draw_batch(&prng, 20000, &d);
     for (int regrouped = 0; regrouped < 2; regrouped++) {
         sp_i_shape shape = even;
         shape.regrouped = regrouped != 0;
         shape.backward = (sp_i_taper){.flat = 11, .grow = 1.0, .shrink = 1.0};
-        memory_failures failing = {0};
-        while (memory_fails(&failing)) {
+        for (memory_failures failing = {0}; memory_fails(&failing);) {
             make_failing(&shape, &failing);
         }
     }

@@ -1,14 +1,10 @@
 // Integer programs through GLPK: against exhaustive search and closed forms, what is refused, and
 // that neither GLPK's limits nor its errors reach the caller.
 #include <igraph/igraph.h>
-#include <math.h>
 #include <pthread.h>
-#include <string.h>
 #include <time.h>
 
-#include "sim/base/prng.h"
 #include "solver/mip.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 static const sp_i_mip_options unlimited = {.time_limit_ms = 30000};
@@ -57,8 +53,7 @@ static void write_knapsack(const knapsack *k, sp_i_mip *mip)
 
 TEST(knapsacks_against_all_subsets)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     for (int round = 0; round < 60; round++) {
         knapsack k;
         sp_i_mip mip;
@@ -223,8 +218,7 @@ static void *solve_in_thread(void *argument)
 
 TEST(several_threads)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 43);
+    sp_prng prng = prng_seeded(43);
     knapsack k[4];
     pthread_t thread[4];
     for (int i = 0; i < 4; i++) {
@@ -241,11 +235,9 @@ TEST(several_threads)
 TEST(allocation_failures)
 {
     knapsack k;
-    sp_prng prng;
-    sp_prng_seed(&prng, 47);
+    sp_prng prng = prng_seeded(47);
     random_knapsack(&prng, &k);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_i_mip mip;
         sp_i_mip_result result;
         double value[ITEMS];

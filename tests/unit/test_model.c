@@ -1,15 +1,11 @@
-#include <stdlib.h>
-
-#include "sim/base/prng.h"
 #include "sim/model/model.h"
 #include "tests/support/test_main.h"
 
 static sp_model builtin(const char *name)
 {
     sp_model model;
-    sp_error err;
-    sp_error_clear(&err);
-    assert_int_equal(sp_model_builtin(name, &model, &err), SP_OK);
+    sp_error err = {0};
+    must_succeed(sp_model_builtin(name, &model, &err), &err);
     return model;
 }
 
@@ -17,7 +13,7 @@ static sp_status read_text(const char *text, sp_model *model, sp_error *err)
 {
     json_t *root = NULL;
     sp_error_clear(err);
-    assert_int_equal(sp_json_read_text(text, strlen(text), "config.json", &root, err), SP_OK);
+    must_succeed(sp_json_read_text(text, strlen(text), "config.json", &root, err), err);
     sp_status status = sp_model_from_hf(root, "config.json", model, err);
     json_decref(root);
     return status;
@@ -89,8 +85,7 @@ TEST(builtins_are_valid_and_named)
 TEST(unknown_name_gets_the_nearest)
 {
     sp_model model;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     assert_int_equal(sp_model_builtin("lama-13b", &model, &err), SP_ERR_CONTENT);
     assert_string_equal(err.message[0], "unknown model 'lama-13b' (did you mean 'llama-13b'?)");
     sp_error_clear(&err);
@@ -216,7 +211,7 @@ static void object_from(const char *text, sp_model *model, sp_error *err)
 {
     json_t *root = NULL;
     sp_error_clear(err);
-    assert_int_equal(sp_json_read_text(text, strlen(text), "scenario.json", &root, err), SP_OK);
+    must_succeed(sp_json_read_text(text, strlen(text), "scenario.json", &root, err), err);
     sp_object object;
     sp_object_begin(&object, root, "scenario.json", "model", err);
     sp_model_from_object(&object, model);
@@ -283,8 +278,7 @@ TEST(oversized_model_is_refused)
     model.hidden = 1 << 18;
     model.ffn = 1 << 21;
     model.experts = 1024;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     assert_int_equal(sp_model_check(&model, "x.json", "model", &err), SP_ERR_CONTENT);
     assert_string_equal(err.message[0], "x.json: model: more than 2^50 parameters");
     model.layers = 1 << 20;
@@ -297,8 +291,7 @@ TEST(oversized_model_is_refused)
 // 2*b*s*h*V for the logits, all pairs counted. (GPT-3 175B at its s = 2048.)
 TEST(forward_flops_follow_the_closed_form)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     sp_model model = builtin("gpt-175b");
     double h = 12288.0;
     for (int i = 0; i < 100; i++) {

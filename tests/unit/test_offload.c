@@ -1,11 +1,6 @@
 // Copies to host memory on one rank: hand-computed timelines and memory, closed forms, and what the
 // copies cost.
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "sim/base/json.h"
-#include "sim/base/prng.h"
 #include "sim/cost/cost_model.h"
 #include "sim/engine/memory.h"
 #include "sim/metrics/export.h"
@@ -134,8 +129,7 @@ TEST(part_of_a_unit)
 // m - 1 copies out ends at f + (m-1) o, then come m - 1 copies back, then the last backward.
 TEST(copies_that_do_not_hide)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     for (int round = 0; round < 50; round++) {
         int m = 2 + (int)sp_prng_below(&prng, 9);
         times t = {.f_ns = 1 + (int64_t)sp_prng_below(&prng, 50),

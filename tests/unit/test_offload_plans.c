@@ -1,9 +1,5 @@
 // Plans with copies to host memory: where the copies stand, random steps against igraph's longest
 // path (--verify), and what refuses or reads such plans.
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/plan/plan_json.h"
@@ -70,8 +66,6 @@ TEST(regrouped_slices)
     static int64_t ids[] = {0, 1};
     static int64_t tokens[] = {8, 3};
     sp_error err = {0};
-    sp_prng prng;
-    sp_prng_seed(&prng, 9);
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 2, .total_tokens = 11};
     offload_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1}};
     sp_slice first = {.sample = 0, .begin = 0, .tokens = 4, .computed_tokens = 4};
@@ -179,8 +173,7 @@ static void random_plan(sp_prng *prng, int dp, offload_step *s)
 // holds more than leaving them, but for two buffers.
 TEST(random_steps_verify)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 31);
+    sp_prng prng = prng_seeded(31);
     size_t copies = 0;
     for (int round = 0; round < 150; round++) {
         offload_step s;
@@ -230,8 +223,7 @@ TEST(random_steps_verify)
 // one nanosecond of another copy it is not.
 TEST(folding_counts_copies)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 12);
+    sp_prng prng = prng_seeded(12);
     for (int round = 0; round < 6; round++) {
         offload_step s;
         int slices = round % 2 == 0 ? 1 : 6;
@@ -275,8 +267,7 @@ TEST(folding_counts_copies)
 // Packs that run on two ranks together wait for the copies of both.
 TEST(merged_packs)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     for (int round = 0; round < 40; round++) {
         sp_error err = {0};
         offload_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1 + round % 3, .dp = 2, .chunks = 1}};

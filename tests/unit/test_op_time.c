@@ -1,9 +1,6 @@
-#include <math.h>
-
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
 
-#include "sim/base/prng.h"
 #include "sim/cost/op_time.h"
 
 static sp_error err;
@@ -18,7 +15,7 @@ static sp_op_timer timer_of(const sp_profile *profile)
 static void load(const char *const *overrides, sp_profile *profile)
 {
     sp_error_clear(&err);
-    assert_int_equal(flat_profile(overrides, profile, &err), SP_OK);
+    must_succeed(flat_profile(overrides, profile, &err), &err);
 }
 
 // FLOPs / rate where the arithmetic is the limit, bytes / memory rate where the operands are, and
@@ -105,8 +102,7 @@ static const char *random_points(sp_prng *prng, const char *key, double first, d
 
 TEST(gemm_is_monotone_and_continuous)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     for (int round = 0; round < 200; round++) {
         sp_profile profile;
         load((const char *[]){random_points(&prng, "gemm_rate", 64, 50, -2.0, 3.0), NULL},
@@ -240,8 +236,7 @@ TEST(tile_model_after_tables)
 // the best.
 TEST(tile_model_is_monotone)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 31);
+    sp_prng prng = prng_seeded(31);
     for (int round = 0; round < 100; round++) {
         char model[256];
         sp_profile profile;
@@ -353,8 +348,7 @@ TEST(attention_blocks)
 
 TEST(attention_is_monotone_and_continuous)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 200; round++) {
         sp_profile profile;
         double first = exp(8.0 * sp_prng_uniform(&prng));
@@ -393,12 +387,11 @@ TEST(attention_is_monotone_and_continuous)
 TEST(cutting_saves_nothing)
 {
     static const char *const names[] = {"a100", "h100", "h800", "h200", "host"};
-    sp_prng prng;
-    sp_prng_seed(&prng, 13);
+    sp_prng prng = prng_seeded(13);
     for (size_t p = 0; p < sizeof names / sizeof names[0]; p++) {
         sp_profile profile;
         sp_error_clear(&err);
-        assert_int_equal(sp_profile_load(names[p], &profile, &err), SP_OK);
+        must_succeed(sp_profile_load(names[p], &profile, &err), &err);
         sp_op_timer timer = timer_of(&profile);
         for (int i = 0; i < 1000; i++) {
             int backward = i % 2;

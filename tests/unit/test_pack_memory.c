@@ -3,7 +3,6 @@
 #include "solver/evaluate/pack_memory.h"
 #include "solver/slimpack/slimpack_search.h"
 #include "tests/support/drawn_packs.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -57,8 +56,7 @@ static void fullest_of(const sp_packing *packing, int cp, sp_fullest_pack *fulle
 TEST(tables_cover_every_pack)
 {
     static memory_case c;
-    sp_prng prng;
-    sp_prng_seed(&prng, 149);
+    sp_prng prng = prng_seeded(149);
     for (int chunks = 1; chunks <= 2; chunks++) {
         case_init(chunks == 1 ? "'parallel': {'pp': 2}"
                               : "'parallel': {'pp': 2, 'chunks_per_rank': 2}",
@@ -276,8 +274,7 @@ enum { SEARCHES = sizeof searches / sizeof searches[0] };
 // Limits from nothing to plenty: what the search says fits is within the limit when it is run.
 TEST(what_fits_stays_within_the_limit)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 151);
+    sp_prng prng = prng_seeded(151);
     int fitting = 0;
     for (int i = 0; i < SEARCHES; i++) {
         for (int round = 0; round < 7; round++) {
@@ -336,8 +333,7 @@ static void put_any(sp_prng *prng, int which, char *text)
 // few tokens to some thousands.
 TEST(what_fits_stays_within_any_limit)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 157);
+    sp_prng prng = prng_seeded(157);
     int fitting = 0;
     int rounds = 0;
     for (; rounds < 50; rounds++) {
@@ -375,8 +371,7 @@ TEST(allocation_failures)
     sp_packing_init(&packing, &batch, 1);
     add_pack(&packing, 0, 1000, 0, 1);
     must_succeed(sp_cost_model_build(&c.cost, &packing, &costs, &err), &err);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_pack_memory memory;
         sp_error_clear(&err);
         memory_begin(&failing);

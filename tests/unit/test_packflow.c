@@ -1,9 +1,5 @@
 // PackFlow's order against its rules, on random jobs and on uniform ones of one chunk per rank.
-#include <math.h>
-#include <stdlib.h>
-
 #include "sim/schedule/packflow.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/packflow_replay.h"
 #include "tests/support/test_main.h"
 
@@ -41,8 +37,7 @@ static int64_t work_ns(int rank)
 // No rank is done before its work and the way of the first pack to it; a single one never waits.
 TEST(work_is_a_bound)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 51);
+    sp_prng prng = prng_seeded(51);
     for (int round = 0; round < 3000; round++) {
         packflow_case_draw(&c, &prng, 1 + round % PACKFLOW_CHUNKS);
         packflow_run_checked(&c, &run);
@@ -61,8 +56,7 @@ TEST(work_is_a_bound)
 TEST(units_do_not_matter)
 {
     static packflow_run before;
-    sp_prng prng;
-    sp_prng_seed(&prng, 53);
+    sp_prng prng = prng_seeded(53);
     for (int round = 0; round < 1000; round++) {
         packflow_case_draw(&c, &prng, 1 + round % PACKFLOW_CHUNKS);
         packflow_run_checked(&c, &before);
@@ -95,8 +89,7 @@ TEST(units_do_not_matter)
 TEST(ample_room_is_any_room)
 {
     static packflow_run any;
-    sp_prng prng;
-    sp_prng_seed(&prng, 57);
+    sp_prng prng = prng_seeded(57);
     for (int round = 0; round < 1000; round++) {
         int chunks = 1 + round % PACKFLOW_CHUNKS;
         packflow_case_draw(&c, &prng, chunks);
@@ -152,8 +145,7 @@ TEST(splitting_saves_time)
             assert_true(split_ns <= run.makespan_ns);
         }
     }
-    sp_prng prng;
-    sp_prng_seed(&prng, 43);
+    sp_prng prng = prng_seeded(43);
     double log_ratio = 0.0;
     int slower = 0;
     enum { ROUNDS = 2000 };
@@ -218,8 +210,8 @@ TEST(merged_ranks_share_their_tokens)
         for (int d = 0; d < 3; d++) {
             sp_error err = {0};
             sp_packflow_result result;
-            assert_int_equal(sp_packflow_rank(&spec, &costs, &packing, &layout, d, &result, &err),
-                             SP_OK);
+            must_succeed(sp_packflow_rank(&spec, &costs, &packing, &layout, d, &result, &err),
+                         &err);
             // One pack at a time is the least that a rank can hold.
             assert_int_equal(result.lacking_bytes, packs == 0 ? 300 : 0);
             makespan_ns[d] = result.makespan_ns;

@@ -1,9 +1,7 @@
 #include "tests/support/test_main.h"
 
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/plan/packing.h"
-#include "tests/support/memory_failures.h"
 
 static void add(sp_pack_list *list, int64_t begin, int64_t tokens, int64_t computed, bool last)
 {
@@ -15,8 +13,7 @@ static void add(sp_pack_list *list, int64_t begin, int64_t tokens, int64_t compu
 // + 1); without a mask it attends to all tokens computed so far.
 TEST(sums_count_token_pairs)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 50; round++) {
         sp_packing packing;
         sp_packing_init(&packing, NULL, 1);
@@ -56,8 +53,7 @@ TEST(sums_count_token_pairs)
 // (o + l)^2 - o^2 telescopes: however a sample of L tokens is cut, its slices have L^2 / 2 pairs.
 TEST(cutting_loses_no_pairs)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 12);
+    sp_prng prng = prng_seeded(12);
     for (int round = 0; round < 100; round++) {
         sp_packing packing;
         sp_packing_init(&packing, NULL, 1);
@@ -163,8 +159,7 @@ TEST(uniform_refuses_more_packs_than_an_action_can_name)
     const int64_t many = INT64_C(1) << 30;
     sp_packing packing;
     sp_batch batch;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     assert_int_equal(sp_packing_uniform_sliced(&packing, &batch, 2, many, 1, &err), SP_ERR_LIMIT);
     assert_int_equal(err.count, 1);
     sp_packing_fini(&packing);
@@ -177,8 +172,7 @@ TEST(uniform_refuses_more_packs_than_an_action_can_name)
 
 TEST(memory_failures_are_reported)
 {
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_packing packing;
         sp_batch batch;
         memory_try(&failing, sp_packing_uniform_sliced(&packing, &batch, 2, 50, 2, NULL), NULL);

@@ -4,7 +4,6 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
-#include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_JOBS = 400, MOST_THREADS = 9 };
@@ -41,7 +40,7 @@ TEST(every_job_once)
         for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
             j = (jobs){0};
             sp_error err = {0};
-            assert_int_equal(sp_i_parallel_for(threads, counts[i], note, &j, &err), SP_OK);
+            must_succeed(sp_i_parallel_for(threads, counts[i], note, &j, &err), &err);
             assert_int_equal(err.status, SP_OK);
             int noted = 0;
             for (int w = 0; w < most_workers(threads, counts[i]); w++) {
@@ -60,8 +59,7 @@ TEST(every_job_once)
 // nobody asks for it.
 TEST(lowest_error_wins)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     for (int trial = 0; trial < 500; trial++) {
         int count = 1 + (int)sp_prng_below(&prng, MOST_JOBS);
         uint64_t odds = 1 + sp_prng_below(&prng, 100);

@@ -2,12 +2,7 @@
 // whatever the schedule; counts and sizes of a small case are worked out by hand.
 #include "sim/metrics/metrics.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "sim/base/prng.h"
 #include "solver/evaluate/evaluate.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -90,8 +85,7 @@ TEST(holders_add_up_to_the_peak)
     static const char *const recompute[] = {"none", "activation", "partial-fc1", "attention",
                                             "full"};
     enum { SCHEDULES = sizeof schedules / sizeof schedules[0] };
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     for (int round = 0; round < 90; round++) {
         char text[TEXT];
         const char *schedule = schedules[round % SCHEDULES];
@@ -211,8 +205,7 @@ static sp_status explain_without_memory(void *context, const sp_step_view *view,
 {
     const sp_scenario *scenario = context;
     (void)err;
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_error inner = {0};
         sp_peak_memory peak;
         memory_try(&failing,

@@ -1,10 +1,6 @@
 // A scenario, and the plan that is made from it, come to one result: every key but the times of
 // this machine.
-#include <stdlib.h>
-#include <string.h>
-
 #include "sim/base/json.h"
-#include "sim/base/prng.h"
 #include "sim/plan/plan_json.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
@@ -156,8 +152,7 @@ enum { ROUNDS = 12, LEAST = 2 };
 
 TEST(every_strategy)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 83);
+    sp_prng prng = prng_seeded(83);
     for (int i = 0; sp_strategy_names[i] != NULL; i++) {
         int planned = 0;
         for (int round = 0; round < ROUNDS; round++) {
@@ -175,8 +170,7 @@ TEST(every_strategy)
 
 TEST(every_schedule)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 89);
+    sp_prng prng = prng_seeded(89);
     for (int i = 0; sp_schedule_names[i] != NULL; i++) {
         int planned = 0;
         for (int round = 0; round < ROUNDS; round++) {

@@ -1,13 +1,11 @@
 // Plans made one batch at a time against the plans that the evaluation of a whole scenario makes.
 #include <pthread.h>
-#include <stdlib.h>
 
 #include "sim/base/json.h"
 #include "sim/plan/plan_check.h"
 #include "sim/plan/plan_json.h"
 #include "solver/evaluate/plan_batch.h"
 #include "solver/plan_rules.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -352,8 +350,7 @@ TEST(every_allocation_may_fail)
     sp_scenario scenario;
     sp_error err;
     must_succeed(run_read(LIST_SCENARIO, &scenario, &err), &err);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_error_clear(&err);
         memory_try(&failing, plan_once(&scenario, &err), &err);
     }

@@ -1,8 +1,5 @@
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
-
-#include <stdlib.h>
 
 #include "sim/plan/plan.h"
 
@@ -501,8 +498,7 @@ TEST(memory_failures_are_reported)
 {
     fixture f;
     sliced(&f);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         memory_try(&failing, check(&f), NULL);
         assert_int_equal(f.err.status, failing.status);
     }

@@ -1,7 +1,4 @@
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
-
-#include <stdlib.h>
 
 #include "sim/base/json.h"
 #include "sim/plan/plan_json.h"
@@ -39,8 +36,7 @@ static const sp_layout example_layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 2, .ch
 static json_t *parse(const char *text)
 {
     json_t *root = NULL;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     if (sp_json_read_text(text, strlen(text), "plan.json", &root, &err) != SP_OK) {
         fail_msg("%s", err.message[0]);
     }
@@ -66,8 +62,7 @@ static char *write(const json_t *scenario, const sp_plan *plans, int count,
 
 static void read_good(const json_t *root, const sp_layout *layout, sp_plan_file *file)
 {
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     if (sp_plan_json_read(root, "plan.json", layout, file, &err) != SP_OK) {
         fail_msg("%s", err.message[0]);
     }
@@ -192,8 +187,7 @@ static void same_plans(const sp_plan *a, const sp_plan *b)
 
 TEST(random_plans_survive_the_round_trip)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 31);
+    sp_prng prng = prng_seeded(31);
     json_t *scenario = json_pack("{s:s, s:f, s:[i, b]}", "model", "\"quoted\" \xc3\xbc", "third",
                                  1.0 / 3, "list", 5, 1);
     assert_non_null(scenario);
@@ -397,8 +391,7 @@ TEST(errors_name_the_place)
         char *text = edited(&edits[i]);
         json_t *root = parse(text);
         sp_plan_file file;
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         assert_int_equal(sp_plan_json_read(root, "plan.json", &example_layout, &file, &err),
                          SP_ERR_CONTENT);
         assert_memory_equal(err.message[0], "plan.json: ", 11);
@@ -427,8 +420,7 @@ TEST(refuses_missing_parts)
         assert_int_equal(json_object_set_new(batch, cases[i].find, json_array()), 0);
         assert_int_equal(json_object_set_new(batch, "dropped", json_array()), 0);
         sp_plan_file file;
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         assert_int_equal(sp_plan_json_read(root, "p", &example_layout, &file, &err),
                          SP_ERR_CONTENT);
         assert_string_equal(err.message[0] + 3, cases[i].message);
@@ -457,8 +449,7 @@ TEST(refuses_malformed_actions)
         json_t *stage = json_array_get(json_object_get(batch, "stages"), 1);
         json_array_set_new(json_object_get(stage, "actions"), 5, json_string(action));
         sp_plan_file file;
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         sp_status status = sp_plan_json_read(root, "p", &example_layout, &file, &err);
         assert_int_equal(status, i == 0 ? SP_OK : SP_ERR_CONTENT);
         if (i > 0) {
@@ -475,8 +466,7 @@ TEST(memory_failures_are_reported)
     memory_failures failing = {0};
     while (memory_fails(&failing)) {
         sp_plan_file file;
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         memory_try(&failing, sp_plan_json_read(root, "plan.json", &example_layout, &file, &err),
                    &err);
         assert_int_equal(err.status, failing.status);

@@ -122,13 +122,11 @@ static bool rules_hold(const random_plan *r, int dp_rank, int pp_rank)
 
 TEST(accepts_random_plans)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 21);
+    sp_prng prng = prng_seeded(21);
     for (int round = 0; round < 2000; round++) {
         random_plan r;
         random_plan_make(&prng, 3, 2, &r);
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         if (sp_plan_check(&r.plan, "random", &err) != SP_OK) {
             fail_msg("round %d: %s", round, err.message[0]);
         }
@@ -139,8 +137,7 @@ TEST(accepts_random_plans)
 // Moves single actions of random plans; the checker must agree with the wording of the rules.
 TEST(agrees_with_the_rules_on_moved_actions)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 22);
+    sp_prng prng = prng_seeded(22);
     int accepted = 0;
     int refused = 0;
     for (int round = 0; round < 3000; round++) {
@@ -173,8 +170,7 @@ TEST(agrees_with_the_rules_on_moved_actions)
 // No action can stand twice, and none but R can be left out alone; O without its L is lost too.
 TEST(refuses_lost_and_doubled_actions)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 23);
+    sp_prng prng = prng_seeded(23);
     for (int round = 0; round < 1000; round++) {
         random_plan r;
         random_plan_make(&prng, 2, 2, &r);

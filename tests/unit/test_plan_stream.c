@@ -2,14 +2,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "experiments/stream/lengths_line.h"
 #include "experiments/stream/lines.h"
 #include "experiments/stream/plan_stream.h"
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -280,8 +278,7 @@ static sp_status stream_text(const char *text, int threads, int ahead, int *open
 // Batches of very different cost, so that threads overtake each other.
 static void make_lines(char *text, size_t room)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     size_t used = 0;
     for (int i = 0; i < LINES; i++) {
         int samples = 1 + (int)sp_prng_below(&prng, i % 7 == 0 ? 120 : 4);

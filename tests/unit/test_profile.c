@@ -1,10 +1,7 @@
-#include <math.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/support/flat_profile.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 #include "sim/cost/profile.h"
@@ -36,7 +33,7 @@ TEST(reads_units)
         "stack=megatron-core-2024",
         NULL};
     sp_error_clear(&err);
-    assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
+    must_succeed(flat_profile(overrides, &profile, &err), &err);
     assert_string_equal(profile.name, "flat");
     assert_string_equal(profile.stack.name, "megatron-core-2024");
     assert_int_equal(profile.gemm_rate.points, 2);
@@ -65,7 +62,7 @@ TEST(reads_cluster)
                                "\"nvlink_gb_per_s\":50,\"nics_per_node\":2,\"nic_gbit_per_s\":100}",
                                NULL};
     sp_error_clear(&err);
-    assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
+    must_succeed(flat_profile(overrides, &profile, &err), &err);
     assert_true(profile.has_cluster);
     assert_string_equal(profile.cluster.name, "mine");
     assert_int_equal(profile.cluster.gpus_per_node, 4);
@@ -120,7 +117,7 @@ TEST(levels_noise)
         "\"points\":[[128,20],[256,19],[512,40]]}]",
         NULL};
     sp_error_clear(&err);
-    assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
+    must_succeed(flat_profile(overrides, &profile, &err), &err);
     assert_within(profile.gemm_rate.y[1] / 80e12, 1.0, 1e-12);
     assert_within(profile.attention_forward_causal.y[1] / 20e12, 1.0, 1e-12);
     assert_within(profile.collective[SP_ALL_REDUCE].y[1] / 4e9, 1.0, 1e-12);
@@ -141,12 +138,12 @@ TEST(weakest_level)
                                NULL};
     sp_profile profile;
     sp_error_clear(&err);
-    assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
+    must_succeed(flat_profile(overrides, &profile, &err), &err);
     assert_int_equal(sp_profile_level(&profile), SP_LEVEL_PUBLISHED);
     sp_profile_fini(&profile);
     overrides[6] = "collectives.all_to_all={\"level\":\"fitted\",\"source\":\"s\","
                    "\"points\":[[1,1]]}";
-    assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
+    must_succeed(flat_profile(overrides, &profile, &err), &err);
     assert_int_equal(sp_profile_level(&profile), SP_LEVEL_FITTED);
     sp_profile_fini(&profile);
 }
@@ -200,17 +197,17 @@ TEST(extends_another)
     write_text(folder, "fastest", fastest);
     write_text(folder, "alias", other_name);
     sp_error_clear(&err);
-    assert_int_equal(sp_profile_load("faster", &profile, &err), SP_OK);
+    must_succeed(sp_profile_load("faster", &profile, &err), &err);
     assert_string_equal(profile.name, "faster");
     assert_true(profile.memory_bytes_per_s == 3e12 && fabs(profile.host.unit_s - 5e-6) < 1e-15);
     assert_true(profile.kernel_s == 0.0 && profile.nvlink_bytes_per_s == 2e11);
     assert_int_equal(profile.for_stacks + profile.fitted_constants, 0);
     sp_profile_fini(&profile);
-    assert_int_equal(sp_profile_load("fastest", &profile, &err), SP_OK);
+    must_succeed(sp_profile_load("fastest", &profile, &err), &err);
     assert_true(profile.memory_bytes_per_s == 3e12 && fabs(profile.kernel_s - 2e-6) < 1e-15);
     assert_true(profile.host.unit_s == 0.0);
     sp_profile_fini(&profile);
-    assert_int_equal(sp_profile_load("alias", &profile, &err), SP_OK);
+    must_succeed(sp_profile_load("alias", &profile, &err), &err);
     assert_string_equal(profile.name, "alias");
     assert_int_equal(profile.fitted_constants, 1);
     assert_int_equal(profile.for_stacks, 1);
@@ -275,9 +272,9 @@ TEST(finds_names)
     snprintf(variable, sizeof variable, ":%s::%s:", first, second);
     assert_int_equal(setenv("SLIMPACK_PROFILE_PATH", variable, 1), 0);
     sp_error_clear(&err);
-    assert_int_equal(sp_profile_load("zeta-gpu", &profile, &err), SP_OK);
+    must_succeed(sp_profile_load("zeta-gpu", &profile, &err), &err);
     sp_profile_fini(&profile);
-    assert_int_equal(sp_profile_load("yotta-gpu", &profile, &err), SP_OK);
+    must_succeed(sp_profile_load("yotta-gpu", &profile, &err), &err);
     sp_profile_fini(&profile);
 
     assert_int_equal(sp_profile_load("zeta-cpu", &profile, &err), SP_ERR_CONTENT);
@@ -286,7 +283,7 @@ TEST(finds_names)
 
     snprintf(path, sizeof path, "%s/zeta-gpu.json", first);
     sp_error_clear(&err);
-    assert_int_equal(sp_profile_load(path, &profile, &err), SP_OK);
+    must_succeed(sp_profile_load(path, &profile, &err), &err);
     sp_profile_fini(&profile);
     assert_int_equal(sp_profile_load("./no-such-file.json", &profile, &err), SP_ERR_IO);
 
@@ -313,7 +310,7 @@ TEST(shipped_profiles)
     for (size_t i = 0; i < sizeof shipped / sizeof shipped[0]; i++) {
         sp_profile profile;
         sp_error_clear(&err);
-        assert_int_equal(sp_profile_load(shipped[i].name, &profile, &err), SP_OK);
+        must_succeed(sp_profile_load(shipped[i].name, &profile, &err), &err);
         assert_string_equal(profile.name, shipped[i].name);
         const sp_curve *curves[] = {
             &profile.gemm_rate, &profile.attention_forward_causal, &profile.attention_forward_full,
@@ -336,13 +333,13 @@ TEST(shipped_profiles)
         sp_profile_fini(&profile);
     }
     sp_profile profile;
-    assert_int_equal(sp_profile_load("h200-burst", &profile, &err), SP_OK);
+    must_succeed(sp_profile_load("h200-burst", &profile, &err), &err);
     assert_true(profile.attention_forward_causal.x[2] == 8192.0);
     assert_true(profile.attention_forward_causal.y[2] == 644e12);
     assert_true(profile.attention_backward_full.y[4] == 572e12);
     assert_true(profile.memory_bytes_per_s == 4010e9);
     sp_profile_fini(&profile);
-    assert_int_equal(sp_profile_load("h100-burst", &profile, &err), SP_OK);
+    must_succeed(sp_profile_load("h100-burst", &profile, &err), &err);
     assert_true(profile.gemm_rate.x[2] == 4096.0 && profile.gemm_rate.y[2] == 789e12);
     sp_profile_fini(&profile);
 }
@@ -354,9 +351,9 @@ TEST(survives_failing_memory)
     while (memory_fails(&failing)) {
         json_t *root = NULL;
         sp_error_clear(&err);
-        assert_int_equal(
+        must_succeed(
             sp_json_read_text(flat_profile_text, strlen(flat_profile_text), "flat", &root, &err),
-            SP_OK);
+            &err);
         memory_try(&failing, sp_profile_from_json(root, "flat", &profile, &err), &err);
         json_decref(root);
     }

@@ -1,8 +1,5 @@
 // The sections of a profile that hold constants of models: units, defaults, limits, levels.
-#include <math.h>
-
 #include "tests/support/flat_profile.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 #include "sim/cost/profile.h"
@@ -294,7 +291,7 @@ TEST(copies_and_survives_failing_memory)
         "node_collectives={\"gb_per_s\":[[2,194],[8,230]]" SOURCE,
         "gemm_model={\"tflops\":273,\"sms\":108,\"tiles\":[[128,128,1]]" SOURCE, NULL};
     load(overrides, &profile);
-    assert_int_equal(sp_profile_copy(&profile, &copy, &err), SP_OK);
+    must_succeed(sp_profile_copy(&profile, &copy, &err), &err);
     sp_profile_fini(&profile);
     assert_close(copy.groups.bytes_per_s.y[1], 230e9, 1e-12);
     assert_int_equal(copy.gemm_model.tiles[0].n, 128);

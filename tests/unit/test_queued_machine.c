@@ -1,7 +1,5 @@
 // The queued machine that other tests trust: a missing fence shows, a fence is kept, and its other
 // calls do what backends/api/device_runtime.h says.
-#include <math.h>
-
 #include "tests/support/queued_machine.h"
 #include "tests/support/test_main.h"
 

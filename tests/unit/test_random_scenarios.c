@@ -1,7 +1,4 @@
 // Properties of every schedule, strategy and layout together, on scenarios drawn at random.
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -143,9 +140,8 @@ static void bounds_hold(const char *text, const scenario_run *r)
 TEST(any_scenario)
 {
     enum { ROUNDS = 60 };
-    sp_prng prng;
+    sp_prng prng = prng_seeded(29);
     int ran = 0;
-    sp_prng_seed(&prng, 29);
     for (int round = 0; round < ROUNDS; round++) {
         char text[RUN_TEXT];
         scenario_run r = {0};

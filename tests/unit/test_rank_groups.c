@@ -1,10 +1,6 @@
 // Groups of merged ranks: the bound against all groups and all assignments, and sizes that are
 // known.
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "solver/slimpack/rank_groups.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_SAMPLES = 300, MOST_RANKS = 32 };
@@ -73,8 +69,7 @@ TEST(bound_against_all_groups)
 {
     static const int all[5][4] = {{1, 1, 1, 1}, {2, 1, 1}, {2, 2}, {4}, {0}};
     static drawn d;
-    sp_prng prng;
-    sp_prng_seed(&prng, 61);
+    sp_prng prng = prng_seeded(61);
     int tight = 0;
     for (int round = 0; round < 400; round++) {
         int most = 1 << sp_prng_below(&prng, 3);
@@ -171,8 +166,7 @@ TEST(allocation_failures)
     static drawn d;
     int size[MOST_RANKS];
     outliers(&d, 2, 2.0, 300, 8, 8);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         int groups;
         memory_try(&failing, sp_i_group_sizes(&d.problem, size, &groups, NULL), NULL);
     }

@@ -1,14 +1,10 @@
 // The fast score of one rank's packs against the step that the engine simulates: the times of packs
 // are the same to the nanosecond, so only transfers, which the score takes to be linear in tokens,
 // tell them apart.
-#include <math.h>
-#include <stdlib.h>
-
 #include "sim/base/alloc.h"
 #include "sim/schedule/packflow.h"
 #include "solver/slimpack/shape_search.h"
 #include "tests/support/drawn_packs.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -131,8 +127,7 @@ static void score_random(int tp, int pp, int dp, int chunks, const char *more, i
                          double tolerance)
 {
     static scored_case c;
-    sp_prng prng;
-    sp_prng_seed(&prng, (uint64_t)(100 * pp + 10 * dp + chunks));
+    sp_prng prng = prng_seeded((uint64_t)(100 * pp + 10 * dp + chunks));
     case_init(tp, pp, dp, chunks, more, &c);
     for (int round = 0; round < rounds; round++) {
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
@@ -192,9 +187,8 @@ TEST(links_across_nodes)
 TEST(scores_do_not_depend_on_others)
 {
     static scored_case c;
-    sp_prng prng;
+    sp_prng prng = prng_seeded(107);
     sp_error err = {0};
-    sp_prng_seed(&prng, 107);
     case_init(1, 4, 1, 1, "", &c);
     enum { ROUNDS = 20 };
     sp_packing packing[ROUNDS];
@@ -260,16 +254,14 @@ TEST(allocation_failures)
 {
     static scored_case c;
     case_init(1, 2, 1, 2, "", &c);
-    sp_prng prng;
-    sp_prng_seed(&prng, 109);
+    sp_prng prng = prng_seeded(109);
     draw_batch(&prng, 2000, &d);
     const sp_i_shape shape = {.forward = {.flat = 4, .grow = 1.0, .shrink = 1.0},
                               .slice_tokens = 128};
     sp_packing packing;
     sp_i_needs needs = {0};
     make(1, &shape, &packing, &needs);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_error err = {0};
         sp_i_rank_scorer scorer;
         sp_packflow_outcome outcome;

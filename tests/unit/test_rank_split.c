@@ -1,13 +1,8 @@
 // Samples to data-parallel ranks: the bound of longest-processing-time-first, the groups of merged
 // ranks, and moves between them.
-#include <math.h>
-#include <stdlib.h>
-
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/workload/batch.h"
 #include "tests/support/assumed_split.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_SAMPLES = 200, MOST_RANKS = 16 };
@@ -40,8 +35,7 @@ static void make(const drawn_batch *d, int dp, int most, double share, int64_t l
                  sp_i_rank_split *split)
 {
     sp_error err = {0};
-    assert_int_equal(assumed_split(&d->work, &d->batch, dp, most, share, limit, split, &err),
-                     SP_OK);
+    must_succeed(assumed_split(&d->work, &d->batch, dp, most, share, limit, split, &err), &err);
 }
 
 // Every sample in one group, longest first (equal ones in the batch's order), the groups side by
@@ -108,8 +102,7 @@ static double least_makespan(const drawn_batch *d, size_t i, double *load, int r
 // Theorem 2: longest first takes at most 4/3 - 1/(3m) of the optimum, here by exhaustive search.
 TEST(within_grahams_bound)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     static drawn_batch d;
     for (int round = 0; round < 300; round++) {
         int ranks = 1 + (int)sp_prng_below(&prng, 4);
@@ -131,8 +124,7 @@ TEST(within_grahams_bound)
 
 TEST(groups_are_aligned)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 6);
+    sp_prng prng = prng_seeded(6);
     static drawn_batch d;
     int merged = 0;
     for (int round = 0; round < 2000; round++) {
@@ -222,8 +214,7 @@ TEST(a_very_long_sample)
 {
     enum { RANKS = 32 };
     static drawn_batch d;
-    sp_prng prng;
-    sp_prng_seed(&prng, 9);
+    sp_prng prng = prng_seeded(9);
     draw(&d, &prng, MOST_SAMPLES, 500);
     d.work = (sp_i_work){{0.0, 1e-6, 0.0}, {0.0, 2e-6, 0.0}};
     int64_t others = d.batch.total_tokens - d.tokens[0];
@@ -244,8 +235,7 @@ TEST(a_very_long_sample)
 
 TEST(moves_lose_nothing)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     static drawn_batch d;
     int moves = 0;
     for (int round = 0; round < 2000; round++) {
@@ -255,7 +245,7 @@ TEST(moves_lose_nothing)
         sp_i_rank_split copy;
         sp_error err = {0};
         make(&d, dp, 8, sp_prng_below(&prng, 2) == 0 ? 0.0 : 0.8, 0, &split);
-        assert_int_equal(sp_i_rank_split_copy(&split, &copy, &err), SP_OK);
+        must_succeed(sp_i_rank_split_copy(&split, &copy, &err), &err);
         int from = (int)sp_prng_below(&prng, (uint64_t)split.count);
         int to = (int)sp_prng_below(&prng, (uint64_t)split.count);
         if (from == to) {
@@ -286,8 +276,7 @@ TEST(moves_lose_nothing)
 
 TEST(allocation_failures)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 8);
+    sp_prng prng = prng_seeded(8);
     static drawn_batch d;
     draw(&d, &prng, 30, 1000);
     sp_i_rank_split split;

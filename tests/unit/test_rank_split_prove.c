@@ -1,10 +1,6 @@
 // Small assignments of samples to ranks after integer programming: against exhaustive search.
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "solver/slimpack/rank_split.h"
 #include "tests/support/assumed_split.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -78,8 +74,7 @@ static double check(const drawn *d, const sp_i_rank_split *split)
 
 TEST(small_ones_are_best)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     int improved = 0;
     for (int round = 0; round < 30; round++) {
         drawn d = {0};
@@ -103,8 +98,7 @@ TEST(small_ones_are_best)
 
 TEST(large_ones_are_left)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 43);
+    sp_prng prng = prng_seeded(43);
     drawn d = {0};
     sp_i_rank_split split;
     sp_error err = {0};
@@ -119,12 +113,10 @@ TEST(large_ones_are_left)
 
 TEST(allocation_failures)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 47);
+    sp_prng prng = prng_seeded(47);
     drawn d = {0};
     draw(&d, MOST, &prng);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_i_rank_split split;
         sp_error err = {0};
         make(&d, RANKS, &split);

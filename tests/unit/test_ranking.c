@@ -1,8 +1,6 @@
 // How well predictions put the steps of a cell in order.
 #include "tests/support/test_main.h"
 
-#include <math.h>
-
 #include "experiments/measurements/ranking.h"
 
 // Two cells and a row alone. In the first the prediction turns two neighbours of four around:

@@ -1,8 +1,5 @@
 // Results as documents: a run of the CPU executor comes back bit for bit, and what no run of the
 // plan can have come to is refused.
-#include <math.h>
-#include <stdlib.h>
-
 #include "backends/record/result.h"
 #include "sim/base/json.h"
 #include "tests/support/host_random.h"
@@ -133,11 +130,10 @@ static size_t must_come_back(const host_device *device, const sp_run_request *ru
 
 TEST(random_runs_come_back)
 {
-    sp_prng prng;
+    sp_prng prng = prng_seeded(23);
     host_device device;
     sp_model models[] = {host_llama(), host_gpt()};
     int ran = 0;
-    sp_prng_seed(&prng, 23);
     host_open(&device);
     while (ran < 12) {
         random_plan r;
@@ -179,11 +175,10 @@ TEST(copies_and_shares_come_back)
 // A small result, as a document.
 static json_t *good_document(host_device *device, random_plan *r, int layers[HOST_STAGES])
 {
-    sp_prng prng;
+    sp_prng prng = prng_seeded(31);
     sp_model model = host_llama();
     sp_memory_options memory = {.recompute = SP_RECOMPUTE_NONE};
     sp_error err = {0};
-    sp_prng_seed(&prng, 31);
     while (!host_random_plan(&prng, 4, layers, r) || r->layout.pp < 2 || r->layout.dp > 1 ||
            r->plan.stages[0].count < 4) {
         random_plan_fini(r);

@@ -2,8 +2,6 @@
 // result.h: over several batches ratios are of sums and memory is the maximum.
 #include "sim/metrics/result.h"
 
-#include <math.h>
-
 #include "sim/base/units.h"
 #include "tests/support/test_main.h"
 
@@ -110,8 +108,8 @@ static void add_both(sp_result *result)
                           .simulate_ms = 2.0,
                           .tasks = 5,
                           .edges = 7};
-    assert_int_equal(sp_result_add(result, &first, &one, &err), SP_OK);
-    assert_int_equal(sp_result_add(result, &second, &two, &err), SP_OK);
+    must_succeed(sp_result_add(result, &first, &one, &err), &err);
+    must_succeed(sp_result_add(result, &second, &two, &err), &err);
 }
 
 static const json_t *member(const json_t *object, const char *key)
@@ -509,7 +507,7 @@ TEST(undefined_figures_are_null)
                    .level = SP_LEVEL_ASSUMED,
                    .published_bubble_ratio = -1.0};
     sp_batch_facts none = {0};
-    assert_int_equal(sp_result_add(&r, &first, &none, &err), SP_OK);
+    must_succeed(sp_result_add(&r, &first, &none, &err), &err);
     json_t *json = sp_result_json(&r, false);
     assert_keys(json, result_keys);
     for (size_t i = 0; undefined[i] != NULL; i++) {
@@ -530,7 +528,7 @@ TEST(undefined_figures_are_null)
     static sp_rank_metrics idle[2];
     sp_step_metrics nothing = {.rank_count = 2, .dp_max_over_mean = 1.0, .ranks = idle};
     r = described();
-    assert_int_equal(sp_result_add(&r, &nothing, &none, &err), SP_OK);
+    must_succeed(sp_result_add(&r, &nothing, &none, &err), &err);
     json = sp_result_json(&r, true);
     assert_near(real(json, "iteration_ms"), 0.0, 0.5e-12, 0.5e-12);
     assert_near(real(json, "bubble_ratio"), 0.0, 0.5e-12, 0.5e-12);

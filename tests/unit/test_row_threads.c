@@ -2,7 +2,6 @@
 #include <stdbool.h>
 
 #include "experiments/measurements/row_threads.h"
-#include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 
 enum { ROWS = 200 };
@@ -21,8 +20,7 @@ static sp_status note_row(void *context, size_t row, sp_error *err)
 
 TEST(every_wanted_row_once)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 1);
+    sp_prng prng = prng_seeded(1);
     for (int threads = 0; threads <= 5; threads++) {
         rows r = {0};
         uint8_t wanted[ROWS];
@@ -44,8 +42,7 @@ TEST(every_wanted_row_once)
 // Also with more threads than rows, and for rows that are not wanted.
 TEST(first_failure_counts)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 2);
+    sp_prng prng = prng_seeded(2);
     for (int trial = 0; trial < 300; trial++) {
         rows r = {0};
         uint8_t wanted[ROWS];

@@ -1,10 +1,6 @@
 // Sets of scenarios: how settings come together, what is refused, and what cases come to.
-#include <math.h>
-#include <string.h>
-
 #include "backends/api/device.h"
 #include "experiments/execution/set_validation.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

@@ -4,7 +4,6 @@
 #include "sim/base/progress.h"
 #include "solver/slimpack/shape_search.h"
 #include "tests/support/drawn_packs.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -96,8 +95,7 @@ static void assert_no_worse(const sp_i_best_shape *a, const sp_i_best_shape *b)
 TEST(more_search_is_no_worse)
 {
     static search_case c;
-    sp_prng prng;
-    sp_prng_seed(&prng, 113);
+    sp_prng prng = prng_seeded(113);
     for (int round = 0; round < 40; round++) {
         case_init(1 << sp_prng_below(&prng, 4), &c);
         draw(&prng, &c);
@@ -129,8 +127,7 @@ TEST(more_search_is_no_worse)
 TEST(found_shapes_are_as_predicted)
 {
     static search_case c;
-    sp_prng prng;
-    sp_prng_seed(&prng, 127);
+    sp_prng prng = prng_seeded(127);
     case_init(4, &c);
     for (int round = 0; round < 20; round++) {
         draw(&prng, &c);
@@ -155,8 +152,7 @@ TEST(found_shapes_are_as_predicted)
 TEST(switches_bind_the_shape)
 {
     static search_case c;
-    sp_prng prng;
-    sp_prng_seed(&prng, 131);
+    sp_prng prng = prng_seeded(131);
     case_init(4, &c);
     for (int round = 0; round < 20; round++) {
         draw(&prng, &c);
@@ -191,8 +187,7 @@ TEST(switches_bind_the_shape)
 TEST(time_that_has_run_out)
 {
     static search_case c;
-    sp_prng prng;
-    sp_prng_seed(&prng, 137);
+    sp_prng prng = prng_seeded(137);
     case_init(8, &c);
     for (int round = 0; round < 10; round++) {
         draw(&prng, &c);
@@ -217,15 +212,14 @@ TEST(time_that_has_run_out)
 TEST(allocation_failures)
 {
     static search_case c;
-    sp_prng prng;
-    sp_prng_seed(&prng, 139);
+    sp_prng prng = prng_seeded(139);
     case_init(2, &c);
     draw(&prng, &c);
     sp_i_shape_search search = c.search;
     sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
     search.trials = 4;
-    memory_failures failing = {.keeps_blocks = true}; // times that the cost model remembers
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {.keeps_blocks = true};
+         memory_fails(&failing);) { // times that the cost model remembers
         sp_error err = {0};
         sp_i_best_shape best;
         memory_begin(&failing);

@@ -1,12 +1,8 @@
 // What a step out of memory would have needed: the bytes are those of a step of that sample alone,
 // the figure in the text is a limit that holds it, and the worst of all batches is named.
-#include <math.h>
-#include <stdlib.h>
-
 #include "sim/base/units.h"
 #include "solver/evaluate/evaluate_private.h"
 #include "solver/strategy.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

@@ -91,8 +91,7 @@ static int check_same(const sp_packing *packing)
 
 TEST(random_packings)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 21);
+    sp_prng prng = prng_seeded(21);
     int regrouped = 0;
     int same = 0;
     for (int round = 0; round < 500; round++) {
@@ -137,8 +136,7 @@ TEST(by_hand)
 
 TEST(allocations_may_fail)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 4);
+    sp_prng prng = prng_seeded(4);
     random_plan r;
     random_plan_make(&prng, 3, 1, &r);
     for (long n = 0; n < 3; n++) {

@@ -1,12 +1,8 @@
 // Rows cut into slices: every token once, in the order the sliced schedules need; cuts of a
 // sequence for a token-level pipeline against exhaustive search.
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "sim/schedule/schedule.h"
 #include "solver/slicing.h"
 #include "solver/terapipe_slices.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_SAMPLES = 40 };
@@ -81,8 +77,8 @@ static void assert_schedulable(const sp_packing *packing, int dp)
         sp_plan plan;
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 3, .dp = dp, .chunks = 1};
         sp_schedule_spec spec = {.kind = (sp_schedule_kind)kind};
-        assert_int_equal(sp_plan_init(&plan, &layout, packing, &err), SP_OK);
-        assert_int_equal(sp_schedule_generate(&spec, NULL, "test", &plan, &err), SP_OK);
+        must_succeed(sp_plan_init(&plan, &layout, packing, &err), &err);
+        must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, &err), &err);
         if (sp_plan_check(&plan, "test", &err) != SP_OK) {
             fail_msg("%s", err.message[0]);
         }
@@ -114,8 +110,7 @@ static void assert_mirrored(const sp_packing *packing, int n)
 // floor(tokens * k / n).
 TEST(random_rows_of_equal_tokens)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 71);
+    sp_prng prng = prng_seeded(71);
     for (int round = 0; round < 300; round++) {
         rows r;
         bool padded = sp_prng_below(&prng, 3) == 0;
@@ -198,8 +193,7 @@ TEST(equal_flops_of_random_rows)
     assert_int_equal(sp_model_builtin("llama-7b", &model, NULL), SP_OK);
     double a = sp_model_layer_linear_flops_per_token(&model);
     double d = sp_model_attention_flops_per_pair(&model);
-    sp_prng prng;
-    sp_prng_seed(&prng, 72);
+    sp_prng prng = prng_seeded(72);
     for (int round = 0; round < 100; round++) {
         rows r;
         random_rows(&prng, 2, 60000, false, &r);
@@ -338,8 +332,7 @@ static void assert_consistent(const sp_terapipe_problem *p, const sp_terapipe_sl
 
 TEST(terapipe_against_exhaustive_search)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 73);
+    sp_prng prng = prng_seeded(73);
     for (int round = 0; round < 400; round++) {
         quadratic q = {.fixed_ns = (int64_t)sp_prng_below(&prng, 500),
                        .token_ns = 1 + (int64_t)sp_prng_below(&prng, 20),
@@ -426,8 +419,7 @@ static int64_t forward_ns(const sp_pack_list *list, size_t first, size_t count, 
 // equal cut is shorter (by more than the tolerance and one grid step).
 TEST(shortest_slices_of_random_rows)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 77);
+    sp_prng prng = prng_seeded(77);
     for (int round = 0; round < 20; round++) {
         static rows r;
         static rows equal;

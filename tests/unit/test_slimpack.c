@@ -1,6 +1,5 @@
 // The SlimPack strategies on whole scenarios: no slower than what they grow out of, the same plan
 // every time, merged ranks for outliers, and the edges of workloads and layouts.
-#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -228,9 +227,8 @@ TEST(allocation_failures)
         must_succeed(run_read(text, &scenario, &err), &err);
         must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
         const sp_evaluate_options options = {0};
-        memory_failures failing = {.fewer = 40};
         // Thousands of packings are tried: each early failure, then ever fewer of them.
-        while (memory_fails(&failing)) {
+        for (memory_failures failing = {.fewer = 40}; memory_fails(&failing);) {
             sp_result result;
             sp_error_clear(&err);
             memory_try(&failing, sp_evaluate(&scenario, &batches, &options, &result, &err), &err);

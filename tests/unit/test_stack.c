@@ -1,9 +1,6 @@
-#include <stdlib.h>
-
 #include "tests/support/test_main.h"
 
 #include "sim/base/json.h"
-#include "sim/base/prng.h"
 #include "sim/model/stack.h"
 
 static sp_error err;
@@ -66,7 +63,7 @@ static bool read(const char *value, sp_stack *stack)
     sp_object parent;
     snprintf(text, sizeof text, "{\"stack\": %s}", value);
     sp_error_clear(&err);
-    assert_int_equal(sp_json_read_text(text, strlen(text), "test", &root, &err), SP_OK);
+    must_succeed(sp_json_read_text(text, strlen(text), "test", &root, &err), &err);
     sp_object_begin(&parent, root, "test", "", &err);
     sp_stack_from_member(&parent, "stack", stack);
     sp_object_end(&parent);
@@ -293,8 +290,7 @@ static sp_stack random_stack(sp_prng *prng)
 
 TEST(document_reads_back)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 23);
+    sp_prng prng = prng_seeded(23);
     for (int round = 0; round < 500; round++) {
         sp_stack stack = random_stack(&prng);
         json_t *json = sp_stack_to_json(&stack);

@@ -1,7 +1,4 @@
 // Cases on a machine whose speed changes: which run stands for several, and how many are made.
-#include <math.h>
-#include <string.h>
-
 #include "backends/api/device.h"
 #include "experiments/execution/steady_case.h"
 #include "tests/support/scenario_run.h"

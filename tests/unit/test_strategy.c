@@ -1,11 +1,6 @@
 // Strategies: every sample once and whole, rows within the context, and the counts that bin packing
 // theory allows.
-#include <stdlib.h>
-#include <string.h>
-
-#include "sim/base/prng.h"
 #include "solver/strategy.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_SAMPLES = 400 };
@@ -44,9 +39,9 @@ static void pack(const char *kind, int64_t microbatch_samples, const sp_batch *b
                  int64_t context, int dp, sp_packing *packing)
 {
     sp_error err = {0};
-    assert_int_equal(
+    must_succeed(
         try_pack(kind, microbatch_samples, SP_PAD_CONTEXT, batch, context, dp, packing, &err),
-        SP_OK);
+        &err);
 }
 
 // Each sample in exactly one slice that covers it; packs hold at most rows * context tokens and are
@@ -74,8 +69,7 @@ static void assert_lossless(const sp_packing *packing, const sp_batch *batch, in
 
 TEST(every_strategy_is_lossless)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 17);
+    sp_prng prng = prng_seeded(17);
     int64_t ids[MOST_SAMPLES];
     int64_t tokens[MOST_SAMPLES];
     for (int round = 0; round < 100; round++) {
@@ -106,8 +100,7 @@ static size_t rows_of(const char *kind, const sp_batch *batch, int64_t context)
 // fewer than 2 OPT; padded: one row a sample.
 TEST(row_counts_within_bounds)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 23);
+    sp_prng prng = prng_seeded(23);
     int64_t ids[MOST_SAMPLES];
     int64_t tokens[MOST_SAMPLES];
     for (int round = 0; round < 200; round++) {
@@ -149,8 +142,7 @@ static size_t exhaustive_rows(const int64_t *tokens, size_t n, int64_t context, 
 // Tiny cases against the optimum by exhaustive search.
 TEST(ffd_against_optimum)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 29);
+    sp_prng prng = prng_seeded(29);
     for (int round = 0; round < 60; round++) {
         int64_t ids[7];
         int64_t tokens[7];
@@ -191,7 +183,7 @@ TEST(order_and_padding)
     assert_int_equal(packing.forward.packs[0].tokens, 50);
     sp_packing_fini(&packing);
     sp_error err = {0};
-    assert_int_equal(try_pack("padded", 2, SP_PAD_LONGEST, &batch, 50, 1, &packing, &err), SP_OK);
+    must_succeed(try_pack("padded", 2, SP_PAD_LONGEST, &batch, 50, 1, &packing, &err), &err);
     assert_int_equal(packing.forward.packs[0].computed, 80);
     assert_int_equal(packing.forward.packs[1].computed, 60);
     sp_packing_fini(&packing);
@@ -211,8 +203,7 @@ TEST(allocation_failures)
     int64_t tokens[] = {10, 40, 20};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 3, .total_tokens = 70};
     for (int i = 0; row_strategies[i] != NULL; i++) {
-        memory_failures failing = {0};
-        while (memory_fails(&failing)) {
+        for (memory_failures failing = {0}; memory_fails(&failing);) {
             sp_error err = {0};
             sp_packing packing;
             memory_try(

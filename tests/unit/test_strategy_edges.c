@@ -2,10 +2,6 @@
 // finite figures, or an answer that says why there is none. What is held: sp_plan_check, the
 // scenario's own rules, every sample trained or named, no time below its bound, and the longest
 // path of igraph.
-#include <math.h>
-#include <stdlib.h>
-
-#include "sim/base/prng.h"
 #include "solver/evaluate/plan_batch.h"
 #include "solver/plan_rules.h"
 #include "solver/strategy.h"
@@ -257,8 +253,7 @@ TEST(random_batches)
 {
     static const int sizes[] = {1, 2, 3, 4, 8};
     int rounds = getenv("SP_EDGE_ROUNDS") != NULL ? atoi(getenv("SP_EDGE_ROUNDS")) : 400;
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     for (int round = 0; round < rounds; round++) {
         layout at = plain_layouts[0];
         bool other = sp_prng_below(&prng, 2) == 0;

@@ -1,11 +1,7 @@
 // The condition and the grid of a sweep.
 #include <jansson.h>
-#include <math.h>
-#include <stdlib.h>
 
 #include "experiments/sweep/spec.h"
-#include "sim/base/prng.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 // JSON in tests is written with ' for ".
@@ -157,7 +153,7 @@ TEST(where_bounds_nesting_and_length)
         text[i] = i % 2 == 0 ? '1' : '+';
     }
     text[SWEEP_WHERE_BYTES - 1] = '\0';
-    assert_int_equal(holds(text, &value, &err), SP_OK);
+    must_succeed(holds(text, &value, &err), &err);
     memset(text, ' ', sizeof text);
     text[SWEEP_WHERE_BYTES + 1] = '\0';
     assert_int_equal(holds(text, &value, &err), SP_ERR_CONTENT);
@@ -238,8 +234,7 @@ static double random_expression(sp_prng *prng, int depth, bool truth, int binds,
 
 TEST(where_agrees_with_an_independent_evaluation)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 20251);
+    sp_prng prng = prng_seeded(20251);
     int trues = 0;
     for (int i = 0; i < 3000; i++) {
         char text[8192];
@@ -268,7 +263,7 @@ TEST(where_names_may_be_ambiguous)
               "'where': 'a.kind == 1 && b.kind == 2'}",
               &spec);
     int64_t points = 0;
-    assert_int_equal(sweep_spec_count(&spec, &points, &err), SP_OK);
+    must_succeed(sweep_spec_count(&spec, &points, &err), &err);
     assert_int_equal(points, 1);
     sweep_spec_fini(&spec);
 }
@@ -350,7 +345,7 @@ TEST(points_are_those_of_nested_loops)
         if (tp[a] * pp[b] * dp[c] != 16) {
             continue;
         }
-        assert_int_equal(sweep_cursor_next(&cursor, &found, &err), SP_OK);
+        must_succeed(sweep_cursor_next(&cursor, &found, &err), &err);
         assert_true(found);
         assert_int_equal(cursor.combination, combination);
         assert_int_equal(cursor.digit[0], a);
@@ -361,10 +356,10 @@ TEST(points_are_those_of_nested_loops)
         assert_memory_equal(digit, cursor.digit, 3 * sizeof digit[0]);
         points++;
     }
-    assert_int_equal(sweep_cursor_next(&cursor, &found, &err), SP_OK);
+    must_succeed(sweep_cursor_next(&cursor, &found, &err), &err);
     assert_false(found);
     int64_t counted = 0;
-    assert_int_equal(sweep_spec_count(&spec, &counted, &err), SP_OK);
+    must_succeed(sweep_spec_count(&spec, &counted, &err), &err);
     assert_int_equal(counted, points);
     sweep_spec_fini(&spec);
 }
@@ -406,7 +401,7 @@ TEST(axes_may_hold_objects)
     must_read("{'base': {'parallel': {'tp': 64}}, 'grid': {'parallel': [{'tp': 2, 'pp': 4}, {'pp': "
               "8}, {'tp': 8}]}, 'where': 'tp * pp * dp == 8'}",
               &spec);
-    assert_int_equal(sweep_spec_count(&spec, &points, &err), SP_OK);
+    must_succeed(sweep_spec_count(&spec, &points, &err), &err);
     assert_int_equal(points, 3);
     sweep_spec_fini(&spec);
 }
@@ -416,8 +411,7 @@ TEST(spec_survives_lack_of_memory)
     memory_failures failing = {0};
     while (memory_fails(&failing)) {
         sweep_spec spec;
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         json_t *document = document_of(
             GRID_OF_LAYOUTS ", 'where': 'tp * pp <= 8 && recompute != \\u0027full\\u0027'}");
         memory_try(&failing, sweep_spec_from_json(document, "sweep.json", &spec, &err), &err);

@@ -1,9 +1,5 @@
 // The end of a step: reductions, optimizer and gathers, and what of them other work hides.
-#include <math.h>
-#include <stdlib.h>
-
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "tests/support/priced_step.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
@@ -318,8 +314,7 @@ static double one_by_one_ns(const random_case *c, const sp_timeline *timeline, i
 // whole reduction.
 TEST(random_buckets)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 29);
+    sp_prng prng = prng_seeded(29);
     for (int round = 0; round < 200; round++) {
         random_case c;
         random_case_make(&c, &prng);
@@ -349,8 +344,7 @@ TEST(random_buckets)
 // alike ranks changes no end.
 TEST(overlap_never_costs)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 31);
+    sp_prng prng = prng_seeded(31);
     for (int round = 0; round < 100; round++) {
         random_case c;
         sp_timeline apart;

@@ -1,8 +1,5 @@
 // The tensors of a unit against the footprint, which adds up the same memory in another way, and
 // against figures of kwai/Megatron-Kwai (branch atc24ae).
-#include <stdlib.h>
-
-#include "sim/base/prng.h"
 #include "sim/model/parameter_list.h"
 #include "sim/model/tensor_program.h"
 #include "tests/support/test_main.h"
@@ -177,8 +174,7 @@ static void take_input_gradient(ledger *l, int split)
 // holds, and a whole or a split backward frees them all.
 TEST(saved_tensors_add_up)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 20240710);
+    sp_prng prng = prng_seeded(20240710);
     for (int round = 0; round < 2000; round++) {
         draw d = random_draw(&prng);
         sp_tensor_program program;
@@ -211,8 +207,7 @@ TEST(saved_tensors_add_up)
 // gradients of their outputs, as the footprint says.
 TEST(split_backward_keeps_what_weights_need)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 500; round++) {
         draw d = random_draw(&prng);
         d.model.experts = 0;
@@ -321,8 +316,7 @@ TEST(gradient_of_the_lookup)
 // Tensor by tensor the parameters are those that the footprint counts, 2 bytes each.
 TEST(parameters_add_up)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     for (int round = 0; round < 500; round++) {
         draw d = random_draw(&prng);
         d.layout.zero = 0;

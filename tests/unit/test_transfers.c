@@ -1,6 +1,5 @@
 // Blocking transfers: the sending rank waits for each of its sends (Megatron-LM's schedules as of
 // 2021, without batched or overlapped p2p). Every run is checked against igraph's longest path.
-#include "sim/base/prng.h"
 #include "sim/engine/engine.h"
 #include "sim/metrics/metrics.h"
 #include "tests/support/random_step.h"
@@ -130,8 +129,7 @@ static int64_t draw_stages(pipeline *s, sp_prng *prng, int m, bool level, bool s
 // stage elsewhere its warm-up hides part of the others' micro-batch.)
 TEST(closed_form_of_1f1b)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 17);
+    sp_prng prng = prng_seeded(17);
     for (int round = 0; round < 400; round++) {
         int p = 1 + (int)sp_prng_below(&prng, 7);
         int m = p + (int)sp_prng_below(&prng, 9);
@@ -203,8 +201,7 @@ static int64_t recursion_ns(const pipeline *s, int m)
 
 TEST(recursion_of_1f1b)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 19);
+    sp_prng prng = prng_seeded(19);
     for (int round = 0; round < 300; round++) {
         int p = 1 + (int)sp_prng_below(&prng, MOST_P);
         int m = 1 + (int)sp_prng_below(&prng, MOST_M);
@@ -325,8 +322,7 @@ TEST(chunks_of_one_rank)
 // Simulating alike data-parallel ranks once counts the same.
 TEST(folding)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 23);
+    sp_prng prng = prng_seeded(23);
     for (int kinds = 1; kinds <= 3; kinds++) {
         sp_error err = {0};
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 3, .chunks = 2};

@@ -159,8 +159,7 @@ static void check_receiver(const sp_plan *plan, int dp, int from, int to, bool g
 
 TEST(random_plans)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     for (int i = 0; i < 300; i++) {
         random_plan r;
         random_plan_make(&prng, 2, 3, &r);

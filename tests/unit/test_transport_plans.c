@@ -1,7 +1,6 @@
 // Plans of every schedule and strategy whose ranks stand alone, as in processes of their own; steps
 // one after another, with clipping, without shards of optimizer states, with everything beside the
 // packs that ranks can tell each other.
-#include "sim/base/prng.h"
 #include "tests/support/joined_runs.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -199,9 +198,8 @@ TEST(orders_of_their_own)
     const sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = DP, .chunks = 2, .zero = 1};
     int64_t ids[SAMPLES];
     int64_t tokens[SAMPLES];
-    sp_prng prng;
+    sp_prng prng = prng_seeded(51);
     host_device device;
-    sp_prng_seed(&prng, 51);
     host_open(&device);
     for (int i = 0; i < 12; i++) {
         sp_batch batch = {.ids = ids, .tokens = tokens, .count = SAMPLES};

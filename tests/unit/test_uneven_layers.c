@@ -1,17 +1,11 @@
 // parallel.stage_layers: pipeline stages of unlike depth, from parameters and costs to whole
 // simulated steps. Expected are sums over the model, proportions between stages, and bounds that
 // hold for every 1F1B step; every simulation is checked against the longest path in igraph.
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "sim/base/prng.h"
 #include "sim/cost/cost_model.h"
 #include "sim/model/planner_memory.h"
 #include "sim/plan/plan_json.h"
 #include "solver/evaluate/evaluate.h"
 #include "tests/support/flat_profile.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { TEXT = 2048, MOST_STAGES = 64, LAYERS = 40 };
@@ -73,8 +67,7 @@ static int64_t rank_parameters(const sp_model *model, const sp_layout *layout, i
 TEST(parameters_add_up)
 {
     sp_model model = llama_13b();
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     for (int round = 0; round < 200; round++) {
         static const int chunk_counts[] = {1, 2, 2, 3};
         int layers[MOST_STAGES] = {11, 10, 10, 9};
@@ -301,8 +294,7 @@ static void describe(const char *kind, int pp, int chunks, const char *layers, c
 
 TEST(steps_wait_for_the_slowest_stage)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 42);
+    sp_prng prng = prng_seeded(42);
     for (int round = 0; round < 30; round++) {
         int layers[MOST_STAGES] = {11, 10, 10, 9};
         int pp = round == 0 ? 4 : 2 + (int)sp_prng_below(&prng, 5);
@@ -365,8 +357,7 @@ TEST(equal_shares_change_nothing)
 // more layers has the higher peak.
 TEST(memory_follows_the_layers)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 43);
+    sp_prng prng = prng_seeded(43);
     for (int round = 0; round < 10; round++) {
         int layers[MOST_STAGES];
         char text[TEXT];
@@ -465,8 +456,7 @@ TEST(memory_may_run_out)
 {
     const char *text = "{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': [11, 10, 10, "
                        "9]}, 'workload': {'uniform': 512}}";
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_error err;
         sp_scenario scenario;
         sp_cost_model cost = {0};

@@ -1,8 +1,6 @@
 // At which places pipeline ranks do their shares of a vocabulary.
 #include "sim/plan/vocab_shares.h"
 
-#include <stdlib.h>
-
 #include "sim/engine/memory.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/random_plan.h"
@@ -190,7 +188,7 @@ static bool all_end(const sp_plan *plan, bool shares)
     sp_plan bare = *plan;
     bare.layout.vocab_parallel = shares;
     w.plan = &bare;
-    assert_int_equal(sp_shares_make(&bare, &w.shares, &err), SP_OK);
+    must_succeed(sp_shares_make(&bare, &w.shares, &err), &err);
     w.done = calloc(lanes, sizeof *w.done);
     w.shares_done = calloc(lanes, sizeof *w.shares_done);
     w.over[0] = calloc(entries, sizeof(bool));
@@ -222,7 +220,7 @@ static void each_once(const sp_plan *plan)
 {
     sp_shares shares;
     sp_error err = {0};
-    assert_int_equal(sp_shares_make(plan, &shares, &err), SP_OK);
+    must_succeed(sp_shares_make(plan, &shares, &err), &err);
     for (int d = 0; d < plan->layout.dp; d++) {
         for (int p = 0; p < plan->layout.pp; p++) {
             size_t count;
@@ -255,9 +253,8 @@ static void each_once(const sp_plan *plan)
 
 TEST(random_plans_have_each_share_once_and_no_circle)
 {
-    sp_prng prng;
+    sp_prng prng = prng_seeded(11);
     int ended = 0;
-    sp_prng_seed(&prng, 11);
     for (int i = 0; i < 400; i++) {
         random_plan r;
         random_plan_make(&prng, 3, 2, &r);
@@ -300,7 +297,7 @@ static sp_status stands_as_by_hand(void *context, const sp_step_view *view, sp_e
     bool *seen = context;
     sp_shares shares;
     size_t at = 0;
-    assert_int_equal(sp_shares_make(view->plan, &shares, err), SP_OK);
+    must_succeed(sp_shares_make(view->plan, &shares, err), err);
     for (int p = 0; p < 2; p++) {
         size_t count;
         const sp_share *of = sp_shares_of(&shares, &view->plan->layout, 0, p, &count);
@@ -384,7 +381,7 @@ static void peaks_without_idle_shares(const sp_step_view *view, int64_t *peak_by
             }
         }
     }
-    assert_int_equal(sp_i_memory_replay(&timeline, view->costs, false, &memory, &err), SP_OK);
+    must_succeed(sp_i_memory_replay(&timeline, view->costs, false, &memory, &err), &err);
     for (size_t r = 0; r < ranks; r++) {
         peak_bytes[r] = sp_bytes_total(&memory.ranks[r].peak);
         free(timeline.ranks[r].shares);

@@ -1,7 +1,4 @@
 // What ZeRO 2 and 3 exchange inside a step (Rajbhandari et al., arXiv 1910.02054).
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "tests/support/priced_step.h"
 #include "tests/support/test_main.h"
 
@@ -66,8 +63,7 @@ static double excess(double a, double b)
 // hidden the work gets longer by a share.
 TEST(closed_form)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     for (int round = 0; round < 120; round++) {
         char share[64];
         overlap_share = round < 60 ? 0.0 : sp_prng_uniform(&prng);
@@ -194,8 +190,7 @@ TEST(faster_computation_slows_no_step)
     static const char *const doubled[] = {"gemm_rate.scale=2", "attention.forward_causal.scale=2",
                                           "attention.backward_causal.scale=2"};
     static const int degrees[] = {1, 2, 4, 8};
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 200; round++) {
         priced_case c = sharded(2 + round % 2, exp(8.0 * sp_prng_uniform(&prng)));
         c.layout.cp = degrees[sp_prng_below(&prng, 4)];
