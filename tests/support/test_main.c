@@ -12,6 +12,17 @@ void test_case_add(test_case *added)
     end = &added->next;
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { LESS = 4 };
+#else
+enum { LESS = 1 };
+#endif
+
+int test_rounds(int all)
+{
+    return (all + LESS - 1) / LESS;
+}
+
 void check_call(const char *input, sp_status status, const sp_error *err, const char *call,
                 const char *file, int line)
 {

@@ -45,6 +45,10 @@ static inline sp_prng prng_seeded(uint64_t seed)
     return prng;
 }
 
+// How many rounds of random draws a test makes: all, or a quarter of them under a sanitizer, which
+// takes many times as long and finds other faults than wrong values.
+int test_rounds(int all);
+
 // Fails the case, with the call and its first message, unless `call` returns SP_OK;
 // must_succeed_for says besides on what input.
 #define must_succeed(call, err) check_call("", (call), err, #call, __FILE__, __LINE__)

@@ -284,7 +284,7 @@ TEST(what_fits_stays_within_the_limit)
                      "32000}, 'cluster': 'h800-8', 'profile': 'h800-burst', 'parallel': {%s}, "
                      "'memory': {'limit_gib': %g}, 'strategy': {'kind': '%s'}, ",
                      searches[i].parallel, 4.5 + 2.5 * round, searches[i].kind);
-            put_lengths(&prng, 4 + (int)sp_prng_below(&prng, 40), 40000, text);
+            put_lengths(&prng, 4 + (int)sp_prng_below(&prng, 20), 40000, text);
             verdict v = search(text, searches[i].asymmetric, searches[i].split, 0, false);
             int64_t limit = (int64_t)((4.5 + 2.5 * round) * GIB);
             int64_t peak = peak_of(text);

@@ -94,7 +94,7 @@ static void no_slower(int context, int dp, int seed)
     put_json(text,
              "{'model': 'llama-13b', 'cluster': 'h800-8', 'parallel': {'tp': 8, 'pp': 8, 'dp': "
              "%d}, 'memory': {'recompute': 'full'}, 'workload': {'lengths': 'wikipedia', "
-             "'context': %d, 'samples_per_batch': 256, 'seed': %d}",
+             "'context': %d, 'samples_per_batch': 128, 'seed': %d}",
              dp, context, seed);
     double packed_ms = iteration_ms("packed", text, NULL);
     double slimpipe_ms = iteration_ms("slimpipe", text, NULL);
