@@ -9,6 +9,7 @@
 
 // Negative: all succeed. Threads may allocate at the same time.
 static atomic_long fail_after = -1;
+static atomic_long live;
 
 static bool refuse(void)
 {
@@ -18,9 +19,25 @@ static bool refuse(void)
     return left == 0;
 }
 
+static void *taken(void *pointer)
+{
+    atomic_fetch_add_explicit(&live, pointer != NULL, memory_order_relaxed);
+    return pointer;
+}
+
+static void given(const void *pointer)
+{
+    atomic_fetch_sub_explicit(&live, pointer != NULL, memory_order_relaxed);
+}
+
 void sp_i_alloc_fail_after(long n)
 {
     atomic_store(&fail_after, n);
+}
+
+long sp_i_alloc_live(void)
+{
+    return atomic_load(&live);
 }
 
 #else
@@ -30,28 +47,39 @@ static bool refuse(void)
     return false;
 }
 
+static void *taken(void *pointer)
+{
+    return pointer;
+}
+
+static void given(const void *pointer)
+{
+    (void)pointer;
+}
+
 #endif
 
 void *sp_i_calloc(size_t count, size_t size)
 {
-    if (refuse()) {
-        return NULL;
-    }
-    return calloc(count > 0 ? count : 1, size > 0 ? size : 1);
+    return refuse() ? NULL : taken(calloc(count > 0 ? count : 1, size > 0 ? size : 1));
 }
 
 void *sp_i_malloc(size_t size)
 {
-    return refuse() ? NULL : malloc(size > 0 ? size : 1);
+    return refuse() ? NULL : taken(malloc(size > 0 ? size : 1));
 }
 
 void *sp_i_realloc(void *pointer, size_t size)
 {
+    if (pointer == NULL) {
+        return sp_i_malloc(size);
+    }
     return refuse() ? NULL : realloc(pointer, size > 0 ? size : 1);
 }
 
 void sp_i_free(void *pointer)
 {
+    given(pointer);
     free(pointer);
 }
 

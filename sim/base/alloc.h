@@ -27,8 +27,10 @@ typedef struct sp_i_arena {
 void *sp_i_arena_take(sp_i_arena *arena, size_t count, size_t size);
 void sp_i_arena_free(sp_i_arena *arena);
 
-// Test hook, of the alloc.c that is compiled with SP_TEST_HOOKS for tests: after `n` further
+// Test hooks, of the alloc.c that is compiled with SP_TEST_HOOKS for tests. After `n` further
 // allocations, of all threads together, every one fails; a negative n (the start) never fails.
 void sp_i_alloc_fail_after(long n);
+// Blocks taken and not yet given back, of all threads together.
+long sp_i_alloc_live(void);
 
 #endif

@@ -8,10 +8,6 @@
 // 12.8 % of the tokens and 67 % of the squares; the rest between gives a mean of 3,962 tokens where
 // it is log-uniform. Nor are its latencies: without TP and CP communication the greedy comes out as
 // published, and the queues must follow.
-#include <math.h>
-#include <stdlib.h>
-
-#include "sim/base/prng.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -33,8 +29,7 @@ static int64_t document(sp_prng *prng)
 // Batches of exactly four contexts, the last document of each cut to fit.
 static void make_batches(sp_batches *batches)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 47);
+    sp_prng prng = prng_seeded(47);
     *batches = (sp_batches){.count = STEPS, .context = CONTEXT};
     batches->batch = calloc(STEPS, sizeof *batches->batch);
     assert_non_null(batches->batch);
@@ -65,11 +60,9 @@ static void free_batches(sp_batches *batches)
 }
 
 // The mix has the moments that it is made for.
-static void mix_is_the_published_one(void **state)
+TEST(mix_is_the_published_one)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 53);
+    sp_prng prng = prng_seeded(53);
     double tokens = 0.0;
     double squares = 0.0;
     double long_tokens = 0.0;
@@ -82,9 +75,9 @@ static void mix_is_the_published_one(void **state)
         long_tokens += t >= 65536.0 ? t : 0.0;
         long_squares += t >= 65536.0 ? t * t : 0.0;
     }
-    assert_true(fabs(tokens / n / 3962.0 - 1.0) < 0.02);
-    assert_true(fabs(long_tokens / tokens - 0.128) < 0.005);
-    assert_true(fabs(long_squares / squares - 0.67) < 0.02);
+    assert_within(tokens / n / 3962.0, 1.0, 0.02);
+    assert_within(long_tokens / tokens, 0.128, 0.005);
+    assert_within(long_squares / squares, 0.67, 0.02);
 }
 
 typedef struct tally {
@@ -134,17 +127,16 @@ static double degree(const sp_batches *batches, const char *strategy, double *wa
     sp_error err;
     tally t = {0};
     const sp_evaluate_options options = {.observer = observe, .observer_context = &t};
-    must_succeed("scenario", run_read(text, &scenario, &err), &err);
-    must_succeed("run", sp_evaluate(&scenario, batches, &options, &result, &err), &err);
+    must_succeed(run_read(text, &scenario, &err), &err);
+    must_succeed(sp_evaluate(&scenario, batches, &options, &result, &err), &err);
     sp_result_fini(&result);
     sp_scenario_fini(&scenario);
     *wait = t.waited / t.tokens;
     return t.degree / STEPS;
 }
 
-static void imbalance_of_the_paper(void **state)
+TEST(imbalance_of_the_paper)
 {
-    (void)state;
     sp_batches batches;
     make_batches(&batches);
     double wait;
@@ -156,17 +148,10 @@ static void imbalance_of_the_paper(void **state)
     double wait_two = wait;
     double three = degree(&batches, "'outlier_queues': 3", &wait);
     // Where the paper's queues begin is unknown; the first one alone tells most by that.
-    assert_true(fabs(greedy - 1.41) < 0.03);
-    assert_true(fabs(one - 1.24) < 0.08);
-    assert_true(fabs(two - 1.05) < 0.02);
-    assert_true(fabs(three - 1.05) < 0.04);
-    assert_true(fabs(wait_two - 0.5) < 0.1);
+    assert_within(greedy, 1.41, 0.03);
+    assert_within(one, 1.24, 0.08);
+    assert_within(two, 1.05, 0.02);
+    assert_within(three, 1.05, 0.04);
+    assert_within(wait_two, 0.5, 0.1);
     free_batches(&batches);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(mix_is_the_published_one),
-    cmocka_unit_test(imbalance_of_the_paper),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,7 +1,4 @@
 // DualPipeV (github.com/deepseek-ai/DualPipe).
-#include <string.h>
-
-#include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 #include "tests/support/uniform_step.h"
@@ -139,9 +136,8 @@ static int64_t largest_idle_paired(const sp_plan *plan, int microbatches, int64_
 
 // README, table "Pipeline bubbles and memory usage comparison": (PP/2-1)(FB + B - 3W) with PP = 2p,
 // met where F = I, here with FB = F + B; by the engine and by the replay above.
-static void idle_time(void **state)
+TEST(idle_time)
 {
-    (void)state;
     static const int64_t times[][2] = {{1000, 1000}, {1000, 800}, {2003, 701}};
     for (int p = 1; p <= MOST_RANKS; p++) {
         for (int m = 2 * p; m <= 5 * p + 3; m += 2 * p + 1) {
@@ -166,9 +162,8 @@ static void idle_time(void **state)
 }
 
 // README: PP + 1 chunks on every rank. With m = 2p the last rank has no more to start after 2p.
-static void peak_chunks(void **state)
+TEST(peak_chunks)
 {
-    (void)state;
     for (int p = 1; p <= 9; p++) {
         for (int m = 2 * p + 1; m <= 6 * p; m += p) {
             uniform_step step;
@@ -183,11 +178,9 @@ static void peak_chunks(void **state)
 
 // Any costs: it finishes, within the memory, and no sooner than its work and the way of one
 // micro-batch allow.
-static void any_costs(void **state)
+TEST(any_costs)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 2024);
+    sp_prng prng = prng_seeded(2024);
     for (int k = 0; k < 200; k++) {
         int p = 1 + (int)sp_prng_below(&prng, 12);
         int m = 2 * p + (int)sp_prng_below(&prng, 30);
@@ -207,16 +200,15 @@ static void any_costs(void **state)
     }
 }
 
-static void too_few_microbatches(void **state)
+TEST(too_few_microbatches)
 {
-    (void)state;
     sp_error err = {0};
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 2, .placement = SP_PLACE_V};
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_DUALPIPE_V};
     sp_packing packing;
     sp_plan plan;
-    assert_int_equal(uniform_packing(&packing, 1, 7, &err), SP_OK);
-    assert_int_equal(sp_plan_init(&plan, &layout, &packing, &err), SP_OK);
+    must_succeed(uniform_packing(&packing, 1, 7, &err), &err);
+    must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
     assert_int_equal(sp_schedule_generate(&spec, NULL, "case.json", &plan, &err), SP_ERR_CONTENT);
     assert_non_null(strstr(err.message[0], "case.json: schedule.microbatches: "));
     sp_plan_fini(&plan);
@@ -224,9 +216,8 @@ static void too_few_microbatches(void **state)
 }
 
 // A pair is a forward and a full backward; anything else is refused.
-static void only_pairs_run_side_by_side(void **state)
+TEST(only_pairs_run_side_by_side)
 {
-    (void)state;
     uniform_step step;
     run(2, 6, 1000, 1000, 1000, 0, &step);
     int refused = 0;
@@ -251,13 +242,3 @@ static void only_pairs_run_side_by_side(void **state)
     assert_true(refused > 0);
     uniform_step_fini(&step);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(idle_time),
-    cmocka_unit_test(peak_chunks),
-    cmocka_unit_test(any_costs),
-    cmocka_unit_test(too_few_microbatches),
-    cmocka_unit_test(only_pairs_run_side_by_side),
-};
-
-SP_TEST_MAIN(tests)

@@ -2,9 +2,6 @@
 // "Reproduce Figure 7" (max_memory_allocated, largest rank, after the second iteration). Llama-65B,
 // sequence 8192, 256 H800 GPUs, global batch 256, TP 2, CP 2, PP 8, two layers a virtual stage;
 // max_split_size_mb 21 (examples/atc24/pretrain_llama.sh). Nothing is fitted to them.
-#include <math.h>
-#include <stdlib.h>
-
 #include "solver/evaluate/evaluate.h"
 #include "tests/support/test_main.h"
 
@@ -48,9 +45,9 @@ static double error_of(int row)
     if (sp_scenario_from_json(root, "h800.json", NULL, 0, &scenario, &err) != SP_OK) {
         fail_msg("%s", err.message[0]);
     }
-    assert_int_equal(sp_evaluate_batches(&scenario, &batches, &err), SP_OK);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
     sp_evaluate_options options = {.allocator_peak = true};
-    assert_int_equal(sp_evaluate(&scenario, &batches, &options, &result, &err), SP_OK);
+    must_succeed(sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
     double error = (double)result.allocator_peak_bytes / rows[row].bytes - 1.0;
     sp_result_fini(&result);
     sp_batches_fini(&batches);
@@ -59,9 +56,8 @@ static double error_of(int row)
     return error;
 }
 
-static void published_peaks(void **state)
+TEST(published_peaks)
 {
-    (void)state;
     double sum = 0.0;
     for (int row = 0; row < ROWS; row++) {
         double error = error_of(row);
@@ -72,9 +68,3 @@ static void published_peaks(void **state)
     }
     assert_true(sum / ROWS <= 0.001);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(published_peaks),
-};
-
-SP_TEST_MAIN(tests)

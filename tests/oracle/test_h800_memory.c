@@ -3,10 +3,6 @@
 // README, "Reproduce Figure 7"; artefact of "Accelerating the Training of Large Language Models
 // using Efficient Activation Rematerialization and Optimal Hybrid Parallelism" (USENIX ATC'24).
 // Sequence 8192, global batch 256, tp 2, cp 2, pp 8, two layers a chunk; padded vocabulary 32256.
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "solver/evaluate/evaluate.h"
 #include "tests/support/test_main.h"
 
@@ -27,13 +23,6 @@ static const measured rows[] = {
 };
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
-
-static void succeed(const char *what, sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s: %s", what, err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-}
 
 static void evaluate(const measured *row, const sp_evaluate_options *options, sp_result *result)
 {
@@ -56,19 +45,18 @@ static void evaluate(const measured *row, const sp_evaluate_options *options, sp
     sp_scenario scenario;
     sp_batches batches;
     sp_error err = {0};
-    succeed("JSON", sp_json_read_text(text, strlen(text), "test", &root, &err), &err);
-    succeed("scenario", sp_scenario_from_json(root, "test", NULL, 0, &scenario, &err), &err);
+    must_succeed(sp_json_read_text(text, strlen(text), "test", &root, &err), &err);
+    must_succeed(sp_scenario_from_json(root, "test", NULL, 0, &scenario, &err), &err);
     json_decref(root);
-    succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
-    succeed("run", sp_evaluate(&scenario, &batches, options, result, &err), &err);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed(sp_evaluate(&scenario, &batches, options, result, &err), &err);
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
 }
 
 // Without an allocator's rules the sums of tensors come out a little low: never more than 1.5 %.
-static void plain_bytes(void **state)
+TEST(plain_bytes)
 {
-    (void)state;
     double sum = 0.0;
     for (int i = 0; i < ROWS; i++) {
         sp_result result;
@@ -99,9 +87,8 @@ static const sp_memory_holder *holder(const sp_result *result, const char *name)
 // The first rank holds 2(p-1) + (v-1)p + 1 units with p 8 and v 5 (Narayanan et al., arXiv
 // 2104.04473, section 2.2). At a ratio of 0.5 the two halves of the first projection's output stay,
 // 86 MiB each in two layers; with the activation rebuilt the whole output does.
-static void holders(void **state)
+TEST(holders)
 {
-    (void)state;
     const int64_t units = 2 * 7 + 4 * 8 + 1;
     sp_result result;
     evaluate(&rows[1], &(sp_evaluate_options){0}, &result);
@@ -129,10 +116,3 @@ static void holders(void **state)
     assert_int_equal(holder(&result, "copy-back buffers")->count, 2);
     sp_result_fini(&result);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(plain_bytes),
-    cmocka_unit_test(holders),
-};
-
-SP_TEST_MAIN(tests)

@@ -6,9 +6,6 @@
 //
 // for B sequences of s tokens: 3 for forward and backward, 2 for multiply and add, 2 for GEMMs in
 // pairs; all s^2 pairs of attention count. It leaves out embeddings, norms and recomputation.
-#include <math.h>
-#include <string.h>
-
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -57,24 +54,23 @@ static void check(const shape *m, int tokens, int sequences, const char *recompu
     json_t *json = sp_result_json(&r.result, false);
     double seconds = real(json, "iteration_ms") * 1e-3;
     double tflops = megatron_flops(m, sequences, tokens) / seconds / 2.0 / 1e12;
-    assert_true(fabs(real(json, "tflops_per_gpu") / tflops - 1.0) < 1e-9);
+    assert_within(real(json, "tflops_per_gpu") / tflops, 1.0, 1e-9);
     // The peak of an H100 SXM in bf16 without sparsity is 989.4 TFLOP/s.
-    assert_true(fabs(real(json, "mfu_full_attention") / (tflops / 989.4) - 1.0) < 1e-3);
+    assert_within(real(json, "mfu_full_attention") / (tflops / 989.4), 1.0, 1e-3);
     assert_true(fabs(real(json, "tokens_per_gpu_s") / (sequences * tokens / seconds / 2.0) - 1.0) <
                 1e-9);
     // A causal mask keeps half of the pairs.
     double pairs = 12.0 * sequences * tokens * m->layers * (double)tokens * m->heads * m->head_dim;
     double causal = tflops * (1.0 - 0.5 * pairs / megatron_flops(m, sequences, tokens));
-    assert_true(fabs(real(json, "tflops_per_gpu_causal") / causal - 1.0) < 1e-9);
+    assert_within(real(json, "tflops_per_gpu_causal") / causal, 1.0, 1e-9);
     assert_true(fabs(real(json, "mfu") / real(json, "mfu_full_attention") - causal / tflops) <
                 1e-9);
     json_decref(json);
     run_fini(&r);
 }
 
-static void as_megatron_prints(void **state)
+TEST(as_megatron_prints)
 {
-    (void)state;
     static const int lengths[] = {128, 1024, 8192};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++) {
@@ -83,9 +79,3 @@ static void as_megatron_prints(void **state)
         check(&shapes[i], 1024, 6, "full");
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(as_megatron_prints),
-};
-
-SP_TEST_MAIN(tests)

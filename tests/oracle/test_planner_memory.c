@@ -1,8 +1,5 @@
 // The memory columns of the SlimPipe authors' planner (configurations of the SC'25 artefact,
 // Cuiym715/Megatron-LM, examples/sc25slimpipe; arXiv 2504.14519).
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "sim/base/units.h"
 #include "sim/model/planner_memory.h"
 #include "tests/support/test_main.h"
@@ -26,9 +23,8 @@ static void near_gib(int64_t bytes, double gib)
 }
 
 // Llama 13B, 256K tokens, t1 c8 p8 d2 v5, no recomputation, vocabulary of 128256.
-static void published_rows(void **state)
+TEST(published_rows)
 {
-    (void)state;
     static const struct {
         int slices;
         double states, optimizer, activations, logits, kv_gradients, peak; // GiB
@@ -85,9 +81,8 @@ static void expect(const sp_bytes *bytes, const int64_t expected[SP_MEM_CATEGORI
 // A layer has 2*256 + 2*16*8 + 3*16*32 = 2304 parameters, the table 1024: (4*2304 + 1024)/2 = 5120
 // a rank. A token keeps 12*16 + 4*8 + 6*32 = 416 B a layer, a unit 16*4*416/8 = 3328 B.
 // KV gradients: 4*16*16*4 * (1*2 + 2*3)/8.
-static void every_term_without_recomputation(void **state)
+TEST(every_term_without_recomputation)
 {
-    (void)state;
     int64_t expected[SP_MEM_CATEGORIES] = {
         [SP_MEM_PARAMETERS] = 10240,  [SP_MEM_GRADIENTS] = 20480,   [SP_MEM_OPTIMIZER] = 10240,
         [SP_MEM_ACTIVATIONS] = 33280, [SP_MEM_KV_GRADIENTS] = 4096, [SP_MEM_LOGITS] = 2048,
@@ -108,9 +103,8 @@ static void every_term_without_recomputation(void **state)
 
 // A token keeps 8*16 + 4*8 = 160 B a layer, a unit 1280 B: of 10 units half of 6 leave the GPU, and
 // the keys and values of 8 of 8 units stay, 4*8*16*4 B. A slice rebuilds 6*32*16/4 B.
-static void every_term_with_offload_and_partial_recomputation(void **state)
+TEST(every_term_with_offload_and_partial_recomputation)
 {
-    (void)state;
     const int64_t expected[SP_MEM_CATEGORIES] = {
         [SP_MEM_PARAMETERS] = 10240, [SP_MEM_GRADIENTS] = 20480, [SP_MEM_OPTIMIZER] = 10240,
         [SP_MEM_ACTIVATIONS] = 8960, [SP_MEM_KV_CACHE] = 2048,   [SP_MEM_KV_GRADIENTS] = 4096,
@@ -127,9 +121,8 @@ static void every_term_with_offload_and_partial_recomputation(void **state)
 }
 
 // A token keeps 2*16 B a layer, a unit 256 B; a layer of the sequence rebuilds 16*416 B.
-static void every_term_with_full_recomputation(void **state)
+TEST(every_term_with_full_recomputation)
 {
-    (void)state;
     const int64_t expected[SP_MEM_CATEGORIES] = {
         [SP_MEM_PARAMETERS] = 10240, [SP_MEM_GRADIENTS] = 20480,   [SP_MEM_OPTIMIZER] = 10240,
         [SP_MEM_ACTIVATIONS] = 2560, [SP_MEM_KV_GRADIENTS] = 4096, [SP_MEM_LOGITS] = 2048,
@@ -143,9 +136,8 @@ static void every_term_with_full_recomputation(void **state)
 
 // The whole model keeps 16*8*416 = 53248 B of a sequence: 1F1B holds that, interleaving 1 + 1/4 of
 // it (arXiv 2205.05198, section 4.2.3: 1 + (p-1)/(pv)).
-static void unsliced_orders(void **state)
+TEST(unsliced_orders)
 {
-    (void)state;
     sp_planner_options options = small_options;
     options.order = SP_PLANNER_INTERLEAVED;
     sp_bytes bytes = predict(&small, &small_layout, &options);
@@ -173,11 +165,9 @@ static sp_layout random_layout(sp_prng *prng)
 
 // Whatever is offloaded, held and offloaded activations together stay the same; nothing is
 // negative; more slices never hold more activations.
-static void random_options(void **state)
+TEST(random_options)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     for (int round = 0; round < 2000; round++) {
         sp_model model;
         int index = (int)sp_prng_below(&prng, 5);
@@ -215,9 +205,8 @@ static void refuse(const sp_model *model, const sp_planner_options *options, con
     assert_non_null(strstr(err.message[0], path));
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     sp_model experts = small;
     experts.experts = 8;
     experts.experts_per_token = 2;
@@ -236,15 +225,3 @@ static void refusals(void **state)
     options.memory.offload_ratio = 0.5;
     refuse(&small, &options, "test: memory.offload_ratio: ");
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(published_rows),
-    cmocka_unit_test(every_term_without_recomputation),
-    cmocka_unit_test(every_term_with_offload_and_partial_recomputation),
-    cmocka_unit_test(every_term_with_full_recomputation),
-    cmocka_unit_test(unsliced_orders),
-    cmocka_unit_test(random_options),
-    cmocka_unit_test(refusals),
-};
-
-SP_TEST_MAIN(tests)

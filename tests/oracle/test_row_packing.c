@@ -1,9 +1,6 @@
 // Rows of published data sets: longest-pack-first histogram packing on the lengths that BERT was
 // trained with (Krell et al., arXiv 2107.02027), best-fit packing against concatenation (Ding et
 // al., "Fewer Truncations Improve Language Modeling", arXiv 2404.10830).
-#include <math.h>
-#include <stdlib.h>
-
 #include "sim/base/alloc.h"
 #include "sim/workload/distribution.h"
 #include "solver/strategies/best_fit.h"
@@ -103,8 +100,8 @@ static int64_t bert_packs(int64_t max_per_pack)
     size_t count = descending_histogram(lengths);
     sp_i_pack_kinds kinds;
     sp_error err = {0};
-    assert_int_equal(sp_i_histogram_pack(lengths, count, BERT_CONTEXT, max_per_pack, &kinds, &err),
-                     SP_OK);
+    must_succeed(sp_i_histogram_pack(lengths, count, BERT_CONTEXT, max_per_pack, &kinds, &err),
+                 &err);
     int64_t packs =
         checked_packs(&kinds, lengths, count, max_per_pack > 0 ? max_per_pack : BERT_CONTEXT);
     sp_i_free(kinds.kind);
@@ -113,9 +110,8 @@ static int64_t bert_packs(int64_t max_per_pack)
 
 // What the authors' program prints (README of the same folder), to the last digit: limit 2.0013;
 // with at most 12 sequences to a pack speed-up 1.99758 and 99.8129 % of the tokens real.
-static void lpfhp_on_the_lengths_of_bert(void **state)
+TEST(lpfhp_on_the_lengths_of_bert)
 {
-    (void)state;
     int64_t sequences = 0;
     int64_t tokens = 0;
     for (int64_t i = 0; i < BERT_CONTEXT; i++) {
@@ -124,12 +120,12 @@ static void lpfhp_on_the_lengths_of_bert(void **state)
     }
     assert_int_equal(sequences, bert_total);
     double limit = (double)(sequences * BERT_CONTEXT) / (double)tokens;
-    assert_true(fabs(limit - 2.0013) < 0.5e-4);
+    assert_within(limit, 2.0013, 0.5e-4);
 
     int64_t packs = bert_packs(12);
-    assert_true(fabs((double)sequences / (double)packs - 1.99758) < 0.5e-5);
+    assert_within((double)sequences / (double)packs, 1.99758, 0.5e-5);
     double real = (double)tokens / (double)(packs * BERT_CONTEXT);
-    assert_true(fabs(100.0 * real - 99.8129) < 0.5e-4);
+    assert_within(100.0 * real, 99.8129, 0.5e-4);
 
     int64_t fewest = (tokens + BERT_CONTEXT - 1) / BERT_CONTEXT;
     int64_t previous = sequences;
@@ -151,7 +147,7 @@ static size_t best_fit_rows(sp_batch *batch, int64_t context)
     sp_strategy_input input = {.scenario = &scenario, .batch = batch, .context = context};
     sp_packing packing;
     sp_error err = {0};
-    assert_int_equal(sp_strategy_find("bfd")->pack(&input, &packing, &err), SP_OK);
+    must_succeed(sp_strategy_find("bfd")->pack(&input, &packing, &err), &err);
     size_t rows = packing.forward.count;
     for (size_t k = 0; k < rows; k++) {
         assert_true(packing.forward.packs[k].tokens <= context);
@@ -188,9 +184,8 @@ static size_t concatenated_rows(const cut_documents *c)
 
 // Figure 1: documents of 14, 7, 5, 2, 3 tokens in sequences of 8. Concatenation makes four and cuts
 // three documents; best-fit packing makes four and cuts only the first.
-static void best_fit_packing_of_figure_1(void **state)
+TEST(best_fit_packing_of_figure_1)
 {
-    (void)state;
     static const int64_t documents[] = {14, 7, 5, 2, 3};
     int64_t tokens[8];
     cut_documents c = {.pieces = {.tokens = tokens}, .capacity = 8, .context = 8};
@@ -206,9 +201,8 @@ static void best_fit_packing_of_figure_1(void **state)
 // Table 2: at most 0.01 % more sequences than concatenation at contexts of 2048 and 8192, there on
 // RefinedWeb and the Stack, here on a million documents as long as Wikipedia's; hence far fewer
 // than one more for each boundary inside a document.
-static void best_fit_packing_as_compact_as_table_2(void **state)
+TEST(best_fit_packing_as_compact_as_table_2)
 {
-    (void)state;
     static const int64_t contexts[] = {2048, 8192};
     enum { DOCUMENTS = 1000000, MOST_PIECES = 2 * DOCUMENTS };
     const sp_distribution *wikipedia = sp_distribution_find("wikipedia");
@@ -218,8 +212,7 @@ static void best_fit_packing_as_compact_as_table_2(void **state)
     for (int i = 0; i < 2; i++) {
         cut_documents c = {
             .pieces = {.tokens = tokens}, .capacity = MOST_PIECES, .context = contexts[i]};
-        sp_prng prng;
-        sp_prng_seed(&prng, 1);
+        sp_prng prng = prng_seeded(1);
         for (int d = 0; d < DOCUMENTS; d++) {
             add_document(&c, sp_distribution_sample(wikipedia, &prng));
         }
@@ -231,11 +224,3 @@ static void best_fit_packing_as_compact_as_table_2(void **state)
     }
     free(tokens);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(lpfhp_on_the_lengths_of_bert),
-    cmocka_unit_test(best_fit_packing_of_figure_1),
-    cmocka_unit_test(best_fit_packing_as_compact_as_table_2),
-};
-
-SP_TEST_MAIN(tests)

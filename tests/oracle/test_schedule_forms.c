@@ -1,8 +1,6 @@
 // Closed forms of the synchronous schedules, to the nanosecond:
 // GPipe (arXiv 1811.06965), 1F1B (arXiv 2006.09503), interleaved 1F1B (arXiv 2104.04473,
 // section 2.2).
-#include <math.h>
-
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_step.h"
 
@@ -44,22 +42,19 @@ static void check_unchunked(sp_schedule_kind kind)
     }
 }
 
-static void gpipe_makespan(void **state)
+TEST(gpipe_makespan)
 {
-    (void)state;
     check_unchunked(SP_SCHEDULE_GPIPE);
 }
 
-static void one_f_one_b_makespan(void **state)
+TEST(one_f_one_b_makespan)
 {
-    (void)state;
     check_unchunked(SP_SCHEDULE_1F1B);
 }
 
 // Bubble (p-1)(f+b) in chunk times for groups of p.
-static void interleaved_makespan(void **state)
+TEST(interleaved_makespan)
 {
-    (void)state;
     for (int p = 2; p <= MOST_RANKS; p++) {
         for (int v = 1; v <= 4; v++) {
             for (int rounds = 1; rounds <= 3; rounds++) {
@@ -82,9 +77,8 @@ static void interleaved_makespan(void **state)
 
 // With a latency c on every edge between ranks, while c is small against the chunk times: 2(pv-1)c
 // more.
-static void interleaved_latency(void **state)
+TEST(interleaved_latency)
 {
-    (void)state;
     for (int p = 2; p <= 8; p++) {
         for (int v = 2; v <= 4; v++) {
             for (int rounds = 2; rounds <= 4; rounds++) {
@@ -111,9 +105,8 @@ static void interleaved_latency(void **state)
 
 // 1F1B with latency, p | m: c [2(p-1)m/p + 2(p-2)] more in the longest stage (fits ZB Tables 5 and
 // 8).
-static void one_f_one_b_latency(void **state)
+TEST(one_f_one_b_latency)
 {
-    (void)state;
     for (int p = 2; p <= 8; p++) {
         for (int rounds = 2; rounds <= 5; rounds++) {
             int m = p * rounds;
@@ -140,9 +133,8 @@ static void one_f_one_b_latency(void **state)
 // Zero Bubble (arXiv 2401.10241, ICLR version): inputs of Table 6, column 1F1B of Table 5, and
 // closed form of the interleaved column; arXiv v1 Table 8 in chunk times (stage times are twice
 // these).
-static void zero_bubble_tables(void **state)
+TEST(zero_bubble_tables)
 {
-    (void)state;
     static const struct {
         int p, m;
         double f_ms, b_ms, w_ms, c_ms, bubble;
@@ -168,15 +160,14 @@ static void zero_bubble_tables(void **state)
         uniform_step step;
         uniform_step_run(&c, &plain, &step);
         double bubble = sp_bubble_ratio_longest_stage(&step.metrics);
-        assert_true(fabs(bubble - rows[i].bubble) < 0.5e-4 + 1e-9);
+        assert_within(bubble, rows[i].bubble, 0.5e-4 + 1e-9);
         uniform_step_fini(&step);
     }
 }
 
 // Peak activation units: GPipe m, 1F1B min(p-r, m), interleaved (v-1)g + 2(p-1-r) + 1.
-static void peak_units(void **state)
+TEST(peak_units)
 {
-    (void)state;
     for (int p = 2; p <= 6; p++) {
         for (int m = p; m <= 4 * p; m += p) {
             for (int v = 1; v <= 3; v++) {
@@ -209,9 +200,8 @@ static void peak_units(void **state)
 
 // Micro-batch counts that p does not divide: no deadlock, every unit once (sp_plan_check runs), and
 // the makespan between the work bound plus fill and twice it.
-static void interleaved_uneven_groups(void **state)
+TEST(interleaved_uneven_groups)
 {
-    (void)state;
     for (int p = 2; p <= 6; p++) {
         for (int m = 1; m <= 3 * p + 2; m++) {
             for (int v = 2; v <= 4; v++) {
@@ -234,9 +224,8 @@ static void interleaved_uneven_groups(void **state)
 }
 
 // Megatron's groups: larger than p, remainder 0 or at least p.
-static void interleaved_given_group(void **state)
+TEST(interleaved_given_group)
 {
-    (void)state;
     uniform_case c = {.kind = SP_SCHEDULE_INTERLEAVED,
                       .pp = 4,
                       .dp = 1,
@@ -252,17 +241,3 @@ static void interleaved_given_group(void **state)
     assert_true(step.metrics.ranks[0].units_peak == 13.0);
     uniform_step_fini(&step);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(gpipe_makespan),
-    cmocka_unit_test(one_f_one_b_makespan),
-    cmocka_unit_test(interleaved_makespan),
-    cmocka_unit_test(interleaved_latency),
-    cmocka_unit_test(one_f_one_b_latency),
-    cmocka_unit_test(zero_bubble_tables),
-    cmocka_unit_test(peak_units),
-    cmocka_unit_test(interleaved_uneven_groups),
-    cmocka_unit_test(interleaved_given_group),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,8 +1,6 @@
 // Schedules of sliced micro-batches against closed forms and published numbers: SlimPipe
 // (arXiv 2504.14519), Seq1F1B (arXiv 2406.03488), TeraPipe (arXiv 2102.07988), ChunkFlow
 // (arXiv 2503.02356). Units are one slice on one chunk.
-#include <math.h>
-
 #include "sim/base/alloc.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
@@ -39,7 +37,7 @@ static void check_balanced(sp_schedule_kind kind, int p, int v, int m, int n, in
         uniform_step_run(&c, &plain, &step);
         assert_int_equal(step.metrics.makespan_ns, (units + p - 1) * unit);
         double bubble = (double)(p - 1) / (double)(units + p - 1);
-        assert_true(fabs(sp_bubble_ratio(&step.metrics) - bubble) < 1e-12);
+        assert_within(sp_bubble_ratio(&step.metrics), bubble, 1e-12);
         for (int r = 0; r < p; r++) {
             int64_t peak = base + slope * (p - 1 - r);
             assert_true(step.metrics.ranks[r].units_peak == (double)(peak < units ? peak : units));
@@ -50,9 +48,8 @@ static void check_balanced(sp_schedule_kind kind, int p, int v, int m, int n, in
 
 // SlimPipe: bubble (p-1)(f+b), n v + 2(p-1-r) units on rank r; one micro-batch, and slices that p
 // does not divide, included.
-static void slimpipe_closed_forms(void **state)
+TEST(slimpipe_closed_forms)
 {
-    (void)state;
     for (int p = 1; p <= 6; p++) {
         for (int v = 1; v <= 3; v++) {
             for (int n = v == 1 ? 1 : p; n <= 13; n++) {
@@ -67,9 +64,8 @@ static void slimpipe_closed_forms(void **state)
 // The planner's columns of the authors' SC'25 artefact (Llama 13B, p = 8, v = 5, 8 micro-batches):
 // bubble ratio 1.08 % with 16 slices, 0.54 % with 32; figure 3 with 4 micro-batches, 16 slices:
 // 2.14 %.
-static void slimpipe_published(void **state)
+TEST(slimpipe_published)
 {
-    (void)state;
     static const struct {
         int n, m;
         double percent;
@@ -78,7 +74,7 @@ static void slimpipe_published(void **state)
         uniform_case c = make_case(SP_SCHEDULE_SLIMPIPE, 8, 5, rows[i].m, rows[i].n, times[0]);
         uniform_step step;
         uniform_step_run(&c, &plain, &step);
-        assert_true(fabs(100.0 * sp_bubble_ratio(&step.metrics) - rows[i].percent) < 0.005);
+        assert_within(100.0 * sp_bubble_ratio(&step.metrics), rows[i].percent, 0.005);
         uniform_step_fini(&step);
     }
 }
@@ -98,9 +94,8 @@ static int64_t extra_latency(sp_schedule_kind kind, int p, int v, int m, int n)
 
 // With a latency c between ranks SlimPipe takes 2(p-1)c more, and 2(v-1)n c for its chunk wraps in
 // groups of p; Seq1F1B 2(p-1)(nm/p - 1)c.
-static void latencies(void **state)
+TEST(latencies)
 {
-    (void)state;
     for (int p = 2; p <= 6; p++) {
         for (int m = 2; m <= 4; m++) {
             int n = 2 * p;
@@ -116,9 +111,8 @@ static void latencies(void **state)
 
 // Causal attention, slice k of n costs a + b(2k+1), in forward and in the whole backward (so the
 // ratio of the two does not matter): bubble fractions at p = 4, n = 8, m = 4.
-static void causal_slices(void **state)
+TEST(causal_slices)
 {
-    (void)state;
     static const struct {
         double share, slimpipe, seq1f1b;
     } rows[] = {{0.0, .0857, .0857}, {0.3, .1058, .1967}, {0.6, .1546, .2837}, {0.9, .2287, .3537}};
@@ -133,7 +127,7 @@ static void causal_slices(void **state)
                 uniform_step step;
                 uniform_step_run(&c, &plain, &step);
                 double expected = k == 0 ? rows[i].slimpipe : rows[i].seq1f1b;
-                assert_true(fabs(sp_bubble_ratio(&step.metrics) - expected) < 0.5e-4 + 1e-9);
+                assert_within(sp_bubble_ratio(&step.metrics), expected, 0.5e-4 + 1e-9);
                 uniform_step_fini(&step);
             }
         }
@@ -141,9 +135,8 @@ static void causal_slices(void **state)
 }
 
 // Seq1F1B: bubble (p-1)(F+B)/n, n + p-1-r slices on rank r; one slice is 1F1B.
-static void seq1f1b_closed_forms(void **state)
+TEST(seq1f1b_closed_forms)
 {
-    (void)state;
     for (int p = 1; p <= 7; p++) {
         for (int n = 1; n <= 9; n++) {
             for (int m = 1; m <= 5; m++) {
@@ -156,9 +149,8 @@ static void seq1f1b_closed_forms(void **state)
 // Interleaved Seq1F1B, where the slices divide the ranks and the ranks the slices of all
 // micro-batches: warm-up (v-1)p + 2(p-1-r) + n-1 (thunlp/Seq1F1B, schedules.py), and the bubble of
 // interleaved 1F1B in units.
-static void seq1f1b_interleaved(void **state)
+TEST(seq1f1b_interleaved)
 {
-    (void)state;
     for (int p = 1; p <= 8; p++) {
         for (int n = 1; n <= p; n++) {
             for (int v = 2; v <= 3 && p % n == 0; v++) {
@@ -172,9 +164,8 @@ static void seq1f1b_interleaved(void **state)
 }
 
 // TeraPipe with equal slices: bubble (p-1)(f+b), everything in flight.
-static void terapipe_closed_forms(void **state)
+TEST(terapipe_closed_forms)
 {
-    (void)state;
     for (int p = 1; p <= 6; p++) {
         for (int n = 1; n <= 7; n++) {
             for (int m = 1; m <= 3; m++) {
@@ -215,24 +206,18 @@ static void build_packing(const int *counts, int microbatches, int dp, uniform_s
     }
 }
 
-static void succeed(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s", err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-}
-
 static void simulate(const sp_schedule_spec *spec, const sp_layout *layout, uniform_step *step)
 {
     sp_error err = {0};
     sp_engine_options options = {.verify = true, .memory_points = true};
-    succeed(sp_plan_init(&step->plan, layout, &step->packing, &err), &err);
-    succeed(sp_schedule_generate(spec, NULL, "test", &step->plan, &err), &err);
-    succeed(sp_plan_check(&step->plan, "test", &err), &err);
-    succeed(sp_simulate(&step->plan, &step->costs, &options, &step->timeline, &step->memory,
-                        &step->counts, &err),
-            &err);
-    succeed(sp_step_metrics_compute(&step->timeline, &step->memory, &step->metrics, &err), &err);
+    must_succeed(sp_plan_init(&step->plan, layout, &step->packing, &err), &err);
+    must_succeed(sp_schedule_generate(spec, NULL, "test", &step->plan, &err), &err);
+    must_succeed(sp_plan_check(&step->plan, "test", &err), &err);
+    must_succeed(sp_simulate(&step->plan, &step->costs, &options, &step->timeline, &step->memory,
+                             &step->counts, &err),
+                 &err);
+    must_succeed(sp_step_metrics_compute(&step->timeline, &step->memory, &step->metrics, &err),
+                 &err);
 }
 
 // Uniform costs of `f_ns` and `b_ns` for a slice of micro-batch m times weights[m].
@@ -241,7 +226,7 @@ static void set_costs(const sp_layout *layout, const int *weights, int64_t f_ns,
 {
     sp_error err = {0};
     sp_uniform_costs none = {0};
-    succeed(sp_step_costs_uniform(&none, layout, &step->packing, &step->costs, &err), &err);
+    must_succeed(sp_step_costs_uniform(&none, layout, &step->packing, &step->costs, &err), &err);
     for (size_t k = 0; k < step->packing.forward.count; k++) {
         int m = step->packing.forward.packs[k].microbatch;
         step->costs.f[k].compute_ns = f_ns * weights[m];
@@ -264,16 +249,15 @@ static void check_figure(const figure *fig)
     build_packing(fig->slices, fig->microbatches, 1, &step);
     set_costs(&layout, fig->weights, 1000, 2000, &step);
     simulate(&spec, &layout, &step);
-    assert_true(fabs(sp_bubble_ratio(&step.metrics) - fig->bubble) < 0.5e-4 + 1e-9);
+    assert_within(sp_bubble_ratio(&step.metrics), fig->bubble, 0.5e-4 + 1e-9);
     uniform_step_fini(&step);
 }
 
 // ChunkFlow, figure 2 and section 4: four sequences of 4, 2, 1 and 1 units on four ranks, B = 2F.
 // As micro-batches of 1F1B 57.14 % (of equal length 42.86 %); in chunks of two units, the long one
 // two that both keep their activations, 47.8 % (24/46 busy), and in chunks of four 60 %.
-static void chunkflow_figure_2(void **state)
+TEST(chunkflow_figure_2)
 {
-    (void)state;
     static const figure figures[] = {
         {{1, 1, 1, 1}, {4, 2, 1, 1}, 4, 1, .5714}, {{1, 1, 1, 1}, {4, 1, 2, 1}, 4, 1, .5714},
         {{1, 1, 1, 1}, {2, 2, 2, 2}, 4, 1, .4286}, {{1, 2, 1}, {2, 2, 2}, 3, 2, .4783},
@@ -285,9 +269,8 @@ static void chunkflow_figure_2(void **state)
 
 // One rank, N chunks, K kept: forward, the last K backward, then R and B of the others descending;
 // N-K forwards more, min(N, K) units at most.
-static void chunkflow_recomputes(void **state)
+TEST(chunkflow_recomputes)
 {
-    (void)state;
     static const int weight = 1;
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
     for (int n = 1; n <= 7; n++) {
@@ -319,9 +302,8 @@ static void chunkflow_recomputes(void **state)
 }
 
 // What a repeated forward drops is all but keys and values, its backward no longer recomputes.
-static void chunkflow_memory(void **state)
+TEST(chunkflow_memory)
 {
-    (void)state;
     enum { N = 5, K = 2, KV = 7, ACTIVATIONS = 100, TRANSIENT = 10 };
     int n = N;
     int weight = 1;
@@ -437,11 +419,9 @@ static void random_step_of(sp_prng *prng, sp_schedule_kind kind)
 // Any numbers of ranks, chunks, micro-batches and slices, equal or not, and any costs: no deadlock,
 // every unit once (sp_plan_check), slices backward in reverse, no more in flight than the cap,
 // memory drains, the makespan is that of the longest path.
-static void random_sliced_steps(void **state)
+TEST(random_sliced_steps)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 61);
+    sp_prng prng = prng_seeded(61);
     for (int round = 0; round < 200; round++) {
         for (int kind = SP_SCHEDULE_TERAPIPE; kind <= SP_SCHEDULE_CHUNKFLOW; kind++) {
             random_step_of(&prng, (sp_schedule_kind)kind);
@@ -451,9 +431,8 @@ static void random_sliced_steps(void **state)
 
 // Interleaved Seq1F1B with slices that do not divide the ranks: between its work with the fill and
 // the order without chunks.
-static void seq1f1b_uneven_groups(void **state)
+TEST(seq1f1b_uneven_groups)
 {
-    (void)state;
     for (int p = 2; p <= 5; p++) {
         for (int n = 1; n <= 7; n++) {
             for (int m = 1; m <= 6; m++) {
@@ -473,12 +452,10 @@ static void seq1f1b_uneven_groups(void **state)
 }
 
 // TeraPipe, section 3.2: the forward of one micro-batch ends at sum t_i + (K-1) max t_j.
-static void terapipe_forward_time(void **state)
+TEST(terapipe_forward_time)
 {
-    (void)state;
     static const int weight = 1;
-    sp_prng prng;
-    sp_prng_seed(&prng, 62);
+    sp_prng prng = prng_seeded(62);
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_TERAPIPE};
     for (int round = 0; round < 200; round++) {
         int n = 1 + (int)sp_prng_below(&prng, 12);
@@ -502,12 +479,10 @@ static void terapipe_forward_time(void **state)
 }
 
 // Data-parallel ranks with unlike micro-batches each have their own order.
-static void ranks_of_unlike_slices(void **state)
+TEST(ranks_of_unlike_slices)
 {
-    (void)state;
     static const int counts[] = {3, 1, 5, 2, 4};
-    sp_prng prng;
-    sp_prng_seed(&prng, 63);
+    sp_prng prng = prng_seeded(63);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 3, .dp = 2, .chunks = 1};
     for (int kind = SP_SCHEDULE_TERAPIPE; kind <= SP_SCHEDULE_CHUNKFLOW; kind++) {
         sp_schedule_spec spec = {.kind = (sp_schedule_kind)kind};
@@ -520,17 +495,16 @@ static void ranks_of_unlike_slices(void **state)
 }
 
 // Chunks of a SlimPipe micro-batch need a group of at least p slices.
-static void slimpipe_too_few_slices(void **state)
+TEST(slimpipe_too_few_slices)
 {
-    (void)state;
     sp_error err = {0};
     sp_packing packing;
     sp_batch batch;
     sp_plan plan;
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 2};
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_SLIMPIPE};
-    succeed(sp_packing_uniform_sliced(&packing, &batch, 1, 3, 2, &err), &err);
-    succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    must_succeed(sp_packing_uniform_sliced(&packing, &batch, 1, 3, 2, &err), &err);
+    must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
     assert_int_equal(sp_schedule_generate(&spec, NULL, "s.json", &plan, &err), SP_ERR_CONTENT);
     assert_string_equal(err.message[0],
                         "s.json: schedule.slices: \"slimpipe\" with several chunks needs at least "
@@ -540,50 +514,23 @@ static void slimpipe_too_few_slices(void **state)
     sp_batch_fini(&batch);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     for (int kind = SP_SCHEDULE_TERAPIPE; kind <= SP_SCHEDULE_CHUNKFLOW; kind++) {
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
         sp_schedule_spec spec = {.kind = (sp_schedule_kind)kind};
         sp_packing packing;
         sp_batch batch;
         sp_error err = {0};
-        succeed(sp_packing_uniform_sliced(&packing, &batch, 1, 2, 3, &err), &err);
-        sp_status status = SP_ERR_NO_MEMORY;
-        for (long k = 0; status != SP_OK; k++) {
+        must_succeed(sp_packing_uniform_sliced(&packing, &batch, 1, 2, 3, &err), &err);
+        for (memory_failures failing = {0}; memory_fails(&failing);) {
             sp_plan plan;
-            assert_true(k < 100);
             sp_error_clear(&err);
-            succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
-            sp_i_alloc_fail_after(k);
-            status = sp_schedule_generate(&spec, NULL, "test", &plan, &err);
-            sp_i_alloc_fail_after(-1);
-            assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+            must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+            memory_try(&failing, sp_schedule_generate(&spec, NULL, "test", &plan, &err), &err);
             sp_plan_fini(&plan);
         }
         sp_packing_fini(&packing);
         sp_batch_fini(&batch);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(slimpipe_closed_forms),
-    cmocka_unit_test(slimpipe_published),
-    cmocka_unit_test(latencies),
-    cmocka_unit_test(causal_slices),
-    cmocka_unit_test(seq1f1b_closed_forms),
-    cmocka_unit_test(seq1f1b_interleaved),
-    cmocka_unit_test(seq1f1b_uneven_groups),
-    cmocka_unit_test(terapipe_closed_forms),
-    cmocka_unit_test(terapipe_forward_time),
-    cmocka_unit_test(chunkflow_figure_2),
-    cmocka_unit_test(chunkflow_recomputes),
-    cmocka_unit_test(chunkflow_memory),
-    cmocka_unit_test(random_sliced_steps),
-    cmocka_unit_test(ranks_of_unlike_slices),
-    cmocka_unit_test(slimpipe_too_few_slices),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,5 +1,4 @@
 // ZB-V (Qi et al., arXiv 2401.10241v1, section 6), V-Half and V-Min (arXiv 2405.15362).
-#include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_step.h"
 
@@ -39,9 +38,8 @@ static int64_t bubble_ns(const uniform_case *c, double cap)
 
 // arXiv 2401.10241v1, Table 8, column ZB-V, in chunk times: the published bubble or less, to its
 // four decimals, with the memory of 1F1B.
-static void zb_v_table(void **state)
+TEST(zb_v_table)
 {
-    (void)state;
     static const struct {
         int p, m;
         int64_t f_us, b_us, w_us, c_us;
@@ -71,9 +69,8 @@ static int64_t least_bubble(const uniform_case *c)
 }
 
 // On costs like those of the table, at other sizes, the bound is met.
-static void zb_v_meets_bound(void **state)
+TEST(zb_v_meets_bound)
 {
-    (void)state;
     static const int sizes[][2] = {{8, 32}, {12, 40}, {20, 60}, {24, 72}, {32, 96}};
     for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
         uniform_case c =
@@ -83,9 +80,8 @@ static void zb_v_meets_bound(void **state)
 }
 
 // Section 6: no bubble in the longest stage when F = B = W.
-static void zb_v_equal_times(void **state)
+TEST(zb_v_equal_times)
 {
-    (void)state;
     for (int p = 1; p <= 12; p++) {
         for (int m = 2 * p; m <= 5 * p; m += p) {
             uniform_case c = v_case(SP_SCHEDULE_ZB_V, p, m, 1000, 1000, 1000, 0);
@@ -94,11 +90,9 @@ static void zb_v_equal_times(void **state)
     }
 }
 
-static void zb_v_any_costs(void **state)
+TEST(zb_v_any_costs)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     for (int k = 0; k < 300; k++) {
         int p = 1 + (int)sp_prng_below(&prng, 12);
         int m = 1 + (int)sp_prng_below(&prng, 40);
@@ -113,12 +107,10 @@ static void zb_v_any_costs(void **state)
 
 // Stages that differ, and costs of 0: whatever order they lead to, it is complete, cannot deadlock
 // and keeps the memory. (Whether an order finishes does not depend on the times it then runs with.)
-static void zb_v_uneven_stages(void **state)
+TEST(zb_v_uneven_stages)
 {
-    (void)state;
     enum { MOST_STAGES = 40 };
-    sp_prng prng;
-    sp_prng_seed(&prng, 10);
+    sp_prng prng = prng_seeded(10);
     for (int k = 0; k < 200; k++) {
         int p = 1 + (int)sp_prng_below(&prng, MOST_STAGES / 2);
         int m = 1 + (int)sp_prng_below(&prng, 50);
@@ -141,16 +133,16 @@ static void zb_v_uneven_stages(void **state)
         sp_error err = {0};
         sp_plan plan;
         sp_schedule_spec spec = {.kind = SP_SCHEDULE_ZB_V};
-        assert_int_equal(sp_plan_init(&plan, &step.plan.layout, &step.packing, &err), SP_OK);
-        assert_int_equal(sp_schedule_generate(&spec, &costs, "test", &plan, &err), SP_OK);
-        assert_int_equal(sp_plan_check(&plan, "test", &err), SP_OK);
+        must_succeed(sp_plan_init(&plan, &step.plan.layout, &step.packing, &err), &err);
+        must_succeed(sp_schedule_generate(&spec, &costs, "test", &plan, &err), &err);
+        must_succeed(sp_plan_check(&plan, "test", &err), &err);
         sp_step_metrics metrics;
         sp_timeline timeline = {0};
         sp_memory_timeline memory = {0};
         sp_engine_counts counts;
-        assert_int_equal(sp_simulate(&plan, &step.costs, &plain, &timeline, &memory, &counts, &err),
-                         SP_OK);
-        assert_int_equal(sp_step_metrics_compute(&timeline, &memory, &metrics, &err), SP_OK);
+        must_succeed(sp_simulate(&plan, &step.costs, &plain, &timeline, &memory, &counts, &err),
+                     &err);
+        must_succeed(sp_step_metrics_compute(&timeline, &memory, &metrics, &err), &err);
         for (int r = 0; r < p; r++) {
             assert_true(metrics.ranks[r].units_peak <= 2.0 * p);
         }
@@ -164,9 +156,8 @@ static void zb_v_uneven_stages(void **state)
 
 // The fixed order of PyTorch's ScheduleZBVZeroBubble, which has a bubble of 2(p-1)(I-W) in chunk
 // times for I >= F >= W without latency, is not to be better.
-static void zb_v_beats_fixed_order(void **state)
+TEST(zb_v_beats_fixed_order)
 {
-    (void)state;
     static const int64_t times[][3] = {
         {1000, 1000, 500}, {1000, 1200, 800}, {1000, 1500, 1000}, {900, 1100, 700}};
     for (int p = 2; p <= 12; p += 2) {
@@ -181,11 +172,9 @@ static void zb_v_beats_fixed_order(void **state)
 
 // Memory in other units, M_B at F and M_W between I and W (arXiv 2401.10241, appendix G): never
 // above 2p M_B, or 2p M_W where that is the larger.
-static void zb_v_other_units(void **state)
+TEST(zb_v_other_units)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 8);
+    sp_prng prng = prng_seeded(8);
     for (int k = 0; k < 100; k++) {
         int p = 1 + (int)sp_prng_below(&prng, 8);
         int m = 1 + (int)sp_prng_below(&prng, 30);
@@ -203,9 +192,8 @@ static void zb_v_other_units(void **state)
 
 // arXiv 2405.15362 (and its Hugging Face space): peaks of (p+4)/3 and (p+2)/2 micro-batches,
 // rounded down, and, at equal passes, the bubbles of its generator for p = 4, 6, 8.
-static void building_blocks_published(void **state)
+TEST(building_blocks_published)
 {
-    (void)state;
     static const struct {
         int p, v_min, v_half;
     } rows[] = {{4, 11, 5}, {6, 17, 11}, {8, 27, 17}};
@@ -221,9 +209,8 @@ static void building_blocks_published(void **state)
 }
 
 // Other p: no more than 4p-5 (4p-7 where 3 divides p), 3p-7 (odd p: 3p-4) passes, whatever m.
-static void building_blocks_bubble(void **state)
+TEST(building_blocks_bubble)
 {
-    (void)state;
     for (int p = 3; p <= 18; p++) {
         for (int m = p + 1; m <= 4 * p; m += 2 * p - 3) {
             uniform_case c = v_case(SP_SCHEDULE_V_MIN, p, m, 1000, 1000, 1000, 0);
@@ -236,11 +223,9 @@ static void building_blocks_bubble(void **state)
     }
 }
 
-static void building_blocks_any_costs(void **state)
+TEST(building_blocks_any_costs)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 9);
+    sp_prng prng = prng_seeded(9);
     for (int k = 0; k < 300; k++) {
         int p = 1 + (int)sp_prng_below(&prng, 16);
         int m = 1 + (int)sp_prng_below(&prng, 40);
@@ -254,18 +239,3 @@ static void building_blocks_any_costs(void **state)
         bubble_ns(&c, 2.0 * ((p + 2) / 2));
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(zb_v_table),
-    cmocka_unit_test(zb_v_meets_bound),
-    cmocka_unit_test(zb_v_equal_times),
-    cmocka_unit_test(zb_v_any_costs),
-    cmocka_unit_test(zb_v_uneven_stages),
-    cmocka_unit_test(zb_v_beats_fixed_order),
-    cmocka_unit_test(zb_v_other_units),
-    cmocka_unit_test(building_blocks_published),
-    cmocka_unit_test(building_blocks_bubble),
-    cmocka_unit_test(building_blocks_any_costs),
-};
-
-SP_TEST_MAIN(tests)

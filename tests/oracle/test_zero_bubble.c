@@ -1,8 +1,5 @@
 // ZB-H1, ZB-H2 and the automatic schedule of Zero Bubble (arXiv 2401.10241): closed forms of
 // sections 2.1 to 2.3, published bubble ratios, and the order itself at small sizes.
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_step.h"
 
@@ -26,9 +23,8 @@ static int64_t longest_bubble_ns(const uniform_case *c)
 
 // (p-1)(F+B-W) and (p-1)(F+B-2W); a latency c, small against the rest, adds 4(p-1)c and 2(p-1)c (a
 // count of the edges on the critical path; the published rows below agree).
-static void static_bubbles(void **state)
+TEST(static_bubbles)
 {
-    (void)state;
     for (int p = 1; p <= 9; p++) {
         for (int m = 2 * p - 1; m <= 4 * p + 1; m += p) {
             for (int t = 0; t < 2 * TIMES; t++) {
@@ -52,9 +48,8 @@ static void static_bubbles(void **state)
 }
 
 // Section 2.3 with M_B = 1 and M_W = 3/8: rank r holds (p-r)M_B + r M_W and (2p-1-2r)M_B + 2r M_W.
-static void static_peaks(void **state)
+TEST(static_peaks)
 {
-    (void)state;
     double m_w = 0.375;
     for (int p = 1; p <= 8; p++) {
         for (int m = 2 * p; m <= 4 * p; m += p) {
@@ -85,9 +80,8 @@ static void static_peaks(void **state)
 }
 
 // Three ranks and four micro-batches, drawn by hand after the figures of section 2.
-static void static_orders(void **state)
+TEST(static_orders)
 {
-    (void)state;
     static const struct {
         sp_schedule_kind kind;
         const char *rank[3];
@@ -172,22 +166,20 @@ static double bubble_ratio(const uniform_case *c, double most_units)
     return ratio;
 }
 
-static void published_static(void **state)
+TEST(published_static)
 {
-    (void)state;
     for (int k = 0; k < ROWS; k++) {
         uniform_case c = published_case(&rows[k]);
         c.kind = SP_SCHEDULE_ZB_H1;
-        assert_true(fabs(bubble_ratio(&c, c.pp) - rows[k].zb_h1) < printed);
+        assert_within(bubble_ratio(&c, c.pp), rows[k].zb_h1, printed);
         c.kind = SP_SCHEDULE_ZB_H2;
-        assert_true(fabs(bubble_ratio(&c, 2.0 * c.pp - 1.0) - rows[k].zb_h2) < printed);
+        assert_within(bubble_ratio(&c, 2.0 * c.pp - 1.0), rows[k].zb_h2, printed);
     }
 }
 
 // Table 5 gives ZB-1p the rates of ZB-H1.
-static void published_auto(void **state)
+TEST(published_auto)
 {
-    (void)state;
     for (int k = 0; k < ROWS; k++) {
         uniform_case c = published_case(&rows[k]);
         c.kind = SP_SCHEDULE_ZB_AUTO;
@@ -204,13 +196,11 @@ static void published_auto(void **state)
 
 // Fewer micro-batches than the warm-up runs, down to one: no deadlock, and no sooner than the last
 // rank's fill and work, or one micro-batch there and back.
-static void few_microbatches(void **state)
+TEST(few_microbatches)
 {
-    (void)state;
     static const sp_schedule_kind kinds[] = {SP_SCHEDULE_ZB_H1, SP_SCHEDULE_ZB_H2,
                                              SP_SCHEDULE_ZB_AUTO};
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int k = 0; k < 3; k++) {
         for (int p = 1; p <= 9; p++) {
             for (int m = 1; m <= 2 * p; m++) {
@@ -234,11 +224,3 @@ static void few_microbatches(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(static_bubbles), cmocka_unit_test(static_peaks),
-    cmocka_unit_test(static_orders),  cmocka_unit_test(published_static),
-    cmocka_unit_test(published_auto), cmocka_unit_test(few_microbatches),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,10 +1,6 @@
 // Properties of the automatic zero-bubble schedule (arXiv 2401.10241, section 3.1) over random
 // sizes, costs, memory units and caps.
-#include <math.h>
-#include <string.h>
-
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/schedule/zb_clock.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
@@ -59,11 +55,9 @@ static int64_t longest_bubble_ns(const uniform_case *c, double cap)
     return bubble_ns;
 }
 
-static void never_worse_than_static(void **state)
+TEST(never_worse_than_static)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 2401);
+    sp_prng prng = prng_seeded(2401);
     for (int k = 0; k < 60; k++) {
         int p = 8 + (int)sp_prng_below(&prng, 25);
         uniform_case c = random_case(&prng, p, 1 + (int)sp_prng_below(&prng, 5 * (uint64_t)p));
@@ -78,11 +72,9 @@ static void never_worse_than_static(void **state)
 }
 
 // Caps from one micro-batch to more than all, whole or not.
-static void cap_is_kept(void **state)
+TEST(cap_is_kept)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 10241);
+    sp_prng prng = prng_seeded(10241);
     for (int k = 0; k < 200; k++) {
         int p = 1 + (int)sp_prng_below(&prng, 12);
         uniform_case c = random_case(&prng, p, 1 + (int)sp_prng_below(&prng, 4 * (uint64_t)p));
@@ -94,9 +86,8 @@ static void cap_is_kept(void **state)
 
 // With room for one micro-batch per rank each goes down and up alone: where W takes no time, rank 0
 // is idle for (p-1)(F+B+2c) every time.
-static void cap_of_one(void **state)
+TEST(cap_of_one)
 {
-    (void)state;
     for (int p = 1; p <= 6; p++) {
         int m = 5;
         uniform_case c = {.kind = SP_SCHEDULE_ZB_AUTO,
@@ -150,12 +141,11 @@ static int64_t uneven_span_ns(const uneven *u, const sp_schedule_spec *spec)
     sp_memory_timeline memory;
     sp_engine_counts counts;
     sp_step_metrics metrics;
-    assert_int_equal(sp_plan_init(&plan, &u->layout, &u->packing, &err), SP_OK);
-    assert_int_equal(sp_schedule_generate(spec, u->means, "test", &plan, &err), SP_OK);
-    assert_int_equal(sp_plan_check(&plan, "test", &err), SP_OK);
-    assert_int_equal(sp_simulate(&plan, &u->costs, &plain, &timeline, &memory, &counts, &err),
-                     SP_OK);
-    assert_int_equal(sp_step_metrics_compute(&timeline, &memory, &metrics, &err), SP_OK);
+    must_succeed(sp_plan_init(&plan, &u->layout, &u->packing, &err), &err);
+    must_succeed(sp_schedule_generate(spec, u->means, "test", &plan, &err), &err);
+    must_succeed(sp_plan_check(&plan, "test", &err), &err);
+    must_succeed(sp_simulate(&plan, &u->costs, &plain, &timeline, &memory, &counts, &err), &err);
+    must_succeed(sp_step_metrics_compute(&timeline, &memory, &metrics, &err), &err);
     for (int r = 0; spec->kind == SP_SCHEDULE_ZB_AUTO && r < u->layout.pp; r++) {
         assert_true(metrics.ranks[r].units_peak <= spec->memory_limit_microbatches + 1e-6);
     }
@@ -184,11 +174,9 @@ static void check_clock(const uneven *u, int steepness)
     sp_i_zb_clock_fini(&clock);
 }
 
-static void uneven_stages(void **state)
+TEST(uneven_stages)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     for (int k = 0; k < 150; k++) {
         int p = 1 + (int)sp_prng_below(&prng, 10);
         int m = 1 + (int)sp_prng_below(&prng, 3 * (uint64_t)p);
@@ -202,13 +190,12 @@ static void uneven_stages(void **state)
                                     .unit_f = 1.0,
                                     .unit_b = -0.5,
                                     .unit_w = -0.5};
-        assert_int_equal(uniform_packing(&u.packing, 1, m, &err), SP_OK);
-        assert_int_equal(sp_step_costs_uniform(&uniform, &u.layout, &u.packing, &u.costs, &err),
-                         SP_OK);
+        must_succeed(uniform_packing(&u.packing, 1, m, &err), &err);
+        must_succeed(sp_step_costs_uniform(&uniform, &u.layout, &u.packing, &u.costs, &err), &err);
         give_stages_own_costs(&u.costs, p, &prng);
         sp_plan empty;
-        assert_int_equal(sp_plan_init(&empty, &u.layout, &u.packing, &err), SP_OK);
-        assert_int_equal(sp_step_costs_means(&u.costs, &empty, &u.means, &err), SP_OK);
+        must_succeed(sp_plan_init(&empty, &u.layout, &u.packing, &err), &err);
+        must_succeed(sp_step_costs_means(&u.costs, &empty, &u.means, &err), &err);
         sp_plan_fini(&empty);
         sp_schedule_spec automatic = {.kind = SP_SCHEDULE_ZB_AUTO, .memory_limit_microbatches = p};
         sp_schedule_spec h1 = {.kind = SP_SCHEDULE_ZB_H1};
@@ -240,7 +227,7 @@ static void small_init(small *s)
     s->costs = (sp_schedule_costs){
         .f_ns = s->ns, .i_ns = s->ns, .w_ns = s->ns, .unit_f = 1.0, .unit_w = -1.0};
     sp_error err = {0};
-    assert_int_equal(uniform_packing(&s->packing, 1, 4, &err), SP_OK);
+    must_succeed(uniform_packing(&s->packing, 1, 4, &err), &err);
 }
 
 static sp_status generate(const small *s, double limit, sp_error *err)
@@ -255,9 +242,8 @@ static sp_status generate(const small *s, double limit, sp_error *err)
     return status;
 }
 
-static void cap_too_small(void **state)
+TEST(cap_too_small)
 {
-    (void)state;
     small s;
     small_init(&s);
     sp_error err = {0};
@@ -273,31 +259,15 @@ static void cap_too_small(void **state)
     sp_packing_fini(&s.packing);
 }
 
-static void every_allocation_may_fail(void **state)
+TEST(every_allocation_may_fail)
 {
-    (void)state;
     small s;
     small_init(&s);
-    sp_status status = SP_ERR_NO_MEMORY;
-    long n = 0;
-    for (; status == SP_ERR_NO_MEMORY && n < 1000; n++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_error err = {0};
-        sp_i_alloc_fail_after(n);
-        status = generate(&s, 3.0, &err);
-        sp_i_alloc_fail_after(-1);
+        memory_try(&failing, generate(&s, 3.0, &err), &err);
     }
-    assert_int_equal(status, SP_OK);
-    assert_true(n > 10);
+    assert_true(failing.rounds > 10);
     sp_packing_fini(&s.packing);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(never_worse_than_static),
-    cmocka_unit_test(cap_is_kept),
-    cmocka_unit_test(cap_of_one),
-    cmocka_unit_test(uneven_stages),
-    cmocka_unit_test(cap_too_small),
-    cmocka_unit_test(every_allocation_may_fail),
-};
-
-SP_TEST_MAIN(tests)

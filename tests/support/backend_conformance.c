@@ -1,6 +1,5 @@
 #include "tests/support/backend_conformance.h"
 
-#include "sim/base/alloc.h"
 #include "sim/schedule/schedule.h"
 #include "tests/support/execution_rules.h"
 #include "tests/support/plan_sample.h"
@@ -206,15 +205,12 @@ void conformance_survives_no_memory(const conformance_device *device)
     plan_sample sample;
     plan_sample_make(SP_CAP_PIPELINE, &device->request, &sample);
     sp_run_request request = request_for(device, &sample.plan, &sample.costs);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_error err = {0};
         sp_run *run = NULL;
-        sp_i_alloc_fail_after(n);
-        status = sp_backend_run(device->backend, device->device, &request, &run, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
-        assert_true((run != NULL) == (status == SP_OK));
+        memory_try(&failing, sp_backend_run(device->backend, device->device, &request, &run, &err),
+                   &err);
+        assert_true((run != NULL) == (failing.status == SP_OK));
         sp_run_free(run);
     }
     plan_sample_fini(&sample);

@@ -20,7 +20,7 @@ static inline double bound_growth_s(const sp_bound_costs *costs, const sp_bound_
 {
     double bound_s = 0.0;
     sp_error err = {0};
-    assert_int_equal(sp_bound_growth_s(costs, batch, &bound_s, &err), SP_OK);
+    must_succeed(sp_bound_growth_s(costs, batch, &bound_s, &err), &err);
     return bound_s;
 }
 

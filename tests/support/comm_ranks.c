@@ -1,6 +1,5 @@
 #include "tests/support/comm_ranks.h"
 
-#include <math.h>
 #include <time.h>
 
 #include "backends/host/cpu_runtime.h"

@@ -1,8 +1,5 @@
 #include "tests/support/drawn_packs.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #include "sim/base/alloc.h"
 #include "sim/plan/regroup.h"
 #include "tests/support/test_main.h"
@@ -139,7 +136,7 @@ void assert_pack_rules(const sp_packing *packing)
     free(samples);
     int32_t *forward = NULL;
     sp_error err = {0};
-    assert_int_equal(sp_regroup(packing, &forward, &err), SP_OK);
+    must_succeed(sp_regroup(packing, &forward, &err), &err);
     for (size_t i = 0; i < packing->backward.slice_count; i++) {
         assert_true(has_slice(&packing->forward, &packing->forward.packs[forward[i]],
                               &packing->backward.slices[i]));
@@ -160,7 +157,7 @@ void assert_needs(const sp_packing *packing, const sp_i_needs *needs)
 {
     int32_t *forward = NULL;
     sp_error err = {0};
-    assert_int_equal(sp_regroup(packing, &forward, &err), SP_OK);
+    must_succeed(sp_regroup(packing, &forward, &err), &err);
     assert_int_equal(needs->count, packing->backward.count);
     int32_t need = 0;
     for (size_t k = 0; k < packing->backward.count; k++) {
@@ -174,8 +171,8 @@ void assert_needs(const sp_packing *packing, const sp_i_needs *needs)
     sp_i_free(forward);
 }
 
-static void assert_near(const double *from, size_t count, const double *to, size_t to_count,
-                        double tolerance)
+static void assert_nearest(const double *from, size_t count, const double *to, size_t to_count,
+                           double tolerance)
 {
     size_t at = 0;
     for (size_t i = 0; i < count; i++) {
@@ -192,8 +189,8 @@ static void assert_near(const double *from, size_t count, const double *to, size
 void assert_ends_meet(const double *end, size_t ends, const double *target, size_t targets,
                       double tolerance)
 {
-    assert_near(end, ends, target, targets, tolerance);
-    assert_near(target, targets, end, ends, tolerance);
+    assert_nearest(end, ends, target, targets, tolerance);
+    assert_nearest(target, targets, end, ends, tolerance);
 }
 
 double backward_work_s(const sp_i_work *work, int64_t begin, int64_t tokens)

@@ -65,8 +65,8 @@ void failing_run_make(failing_run *f, const failing_shape *s, sp_clock clock)
     f->model.head_dim = 4;
     f->model.ffn = 16;
     make_packs(f, s->dp);
-    must_succeed("plan", sp_plan_init(&f->plan, &f->layout, &f->packing, &err), &err);
-    must_succeed("plan", sp_schedule_generate(&spec, NULL, "plan", &f->plan, &err), &err);
+    must_succeed(sp_plan_init(&f->plan, &f->layout, &f->packing, &err), &err);
+    must_succeed(sp_schedule_generate(&spec, NULL, "plan", &f->plan, &err), &err);
     f->request = (sp_run_request){.plan = &f->plan,
                                   .model = &f->model,
                                   .memory = &memory,

@@ -1,7 +1,5 @@
 #include "tests/support/host_memory.h"
 
-#include <math.h>
-
 #include "sim/cost/cost_model.h"
 #include "sim/engine/memory.h"
 #include "tests/support/host_random.h"
@@ -46,8 +44,7 @@ static void compare_step(comparison *c, const sp_plan *plan, const sp_step_costs
 {
     sp_memory_timeline predicted;
     sp_error err = {0};
-    must_succeed("replay", sp_i_memory_replay(&step->timeline, costs, true, &predicted, &err),
-                 &err);
+    must_succeed(sp_i_memory_replay(&step->timeline, costs, true, &predicted, &err), &err);
     size_t ranks = step->timeline.rank_count;
     for (size_t r = 0; r < ranks; r++) {
         const host_memory memory = {.plan = plan,
@@ -123,11 +120,10 @@ static void compare_random(comparison *c, const sp_scenario *scenario, const sp_
     sp_step_costs costs;
     sp_error err = {0};
     assert_true(sp_stack_builtin(sp_backend_stack(c->device->backend), &memory.stack));
-    must_succeed("cost model",
-                 sp_cost_model_init(&cost, model, &r->plan.layout, &scenario->cluster,
+    must_succeed(sp_cost_model_init(&cost, model, &r->plan.layout, &scenario->cluster,
                                     &scenario->profile, memory, "random", &err),
                  &err);
-    must_succeed("costs", sp_cost_model_build(&cost, &r->packing, &costs, &err), &err);
+    must_succeed(sp_cost_model_build(&cost, &r->packing, &costs, &err), &err);
     compare_plan(c, model, &memory, &r->plan, &costs);
     sp_step_costs_fini(&costs);
     sp_cost_model_fini(&cost);
@@ -140,10 +136,8 @@ void host_memory_compare_random(const sp_model *model, uint64_t seed, int count,
     comparison c = {.device = &device, .steps = 1, .check = check};
     sp_scenario scenario;
     sp_error err = {0};
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
-    must_succeed("scenario",
-                 run_read("{'model': 'llama-7b', 'cluster': 'h800-8'}", &scenario, &err), &err);
+    sp_prng prng = prng_seeded(seed);
+    must_succeed(run_read("{'model': 'llama-7b', 'cluster': 'h800-8'}", &scenario, &err), &err);
     host_open(&device);
     for (int ran = 0; ran < count;) {
         random_plan r;

@@ -1,6 +1,5 @@
 #include "tests/support/host_random.h"
 
-#include "sim/base/prng.h"
 #include "tests/support/host_run.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/random_plan.h"

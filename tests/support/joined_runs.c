@@ -1,6 +1,5 @@
 #include "tests/support/joined_runs.h"
 
-#include <math.h>
 #include <pthread.h>
 
 #include "backends/api/device.h"
@@ -199,7 +198,7 @@ static void must_be_equal(const joined_runs *runs, int number, const sp_run *tog
     for (int i = 0; i < runs->request->steps; i++) {
         sp_error err = {0};
         const sp_measured_step *step = &rank->steps[i];
-        must_succeed("timeline", sp_measured_step_check(runs->request->plan, step, &err), &err);
+        must_succeed(sp_measured_step_check(runs->request->plan, step, &err), &err);
         must_be_alike(step, &runs->ranks[0].steps[i]);
         must_hold_the_same(step, sp_run_step(together, i));
         assert_true(step->has_loss == sp_run_step(together, i)->has_loss);
@@ -217,7 +216,7 @@ static void must_be_near(const joined_runs *runs, const sp_run *plain)
 {
     const joined_rank *rank = &runs->ranks[0];
     double loss = sp_run_step(plain, 0)->loss;
-    assert_true(fabs(rank->steps[0].loss - loss) <= 1e-10 * fabs(loss));
+    assert_close(rank->steps[0].loss, loss, 1e-10);
     for (size_t t = 0; t < rank->tensor_count; t++) {
         if (strncmp(rank->tensors[t].name, "gradients/", strlen("gradients/")) == 0 &&
             !(distance(rank, t, plain) <= 1e-10)) {

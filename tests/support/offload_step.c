@@ -1,33 +1,24 @@
 #include "tests/support/offload_step.h"
 
-#include <stdio.h>
-
 #include "sim/plan/plan_check.h"
 #include "sim/schedule/offload.h"
 #include "tests/support/test_main.h"
 
-void step_must_succeed(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s", err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-}
-
 void step_offload(offload_step *s)
 {
     sp_error err = {0};
-    step_must_succeed(sp_schedule_add_offload(&s->plan, &err), &err);
-    step_must_succeed(sp_plan_check(&s->plan, "test", &err), &err);
+    must_succeed(sp_schedule_add_offload(&s->plan, &err), &err);
+    must_succeed(sp_plan_check(&s->plan, "test", &err), &err);
 }
 
 void step_simulate(offload_step *s, bool unfold)
 {
     sp_error err = {0};
     sp_engine_options options = {.unfold = unfold, .verify = true, .memory_points = true};
-    step_must_succeed(
+    must_succeed(
         sp_simulate(&s->plan, &s->costs, &options, &s->timeline, &s->memory, &s->counts, &err),
         &err);
-    step_must_succeed(sp_step_metrics_compute(&s->timeline, &s->memory, &s->metrics, &err), &err);
+    must_succeed(sp_step_metrics_compute(&s->timeline, &s->memory, &s->metrics, &err), &err);
 }
 
 void step_outcome_fini(offload_step *s)

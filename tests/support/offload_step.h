@@ -21,9 +21,6 @@ typedef struct offload_step {
     sp_step_metrics metrics;
 } offload_step;
 
-// Fails the test case with the first message.
-void step_must_succeed(sp_status status, const sp_error *err);
-
 // Adds the copies to the plan and checks it.
 void step_offload(offload_step *s);
 // Under --verify.

@@ -24,18 +24,18 @@ static inline void pack_times(const pack_times_case *of, const sp_slice *slices,
     sp_i_pack_time backward;
     sp_op_timer op_timer = {.cluster = of->cluster, .profile = of->profile};
     sp_error_clear(&err);
-    assert_int_equal(
-        sp_i_pack_timer_new(of->model, &of->layout, of->cluster, &of->memory, &timer, &err), SP_OK);
+    must_succeed(
+        sp_i_pack_timer_new(of->model, &of->layout, of->cluster, &of->memory, &timer, &err), &err);
     sp_packing_init(&packing, NULL, of->layout.dp);
     assert_true(sp_pack_list_begin(&packing.forward, 0, dp_count));
     for (int i = 0; i < count; i++) {
         assert_true(sp_pack_list_add(&packing.forward, slices[i], true));
     }
     const sp_pack *pack = &packing.forward.packs[0];
-    assert_int_equal(
-        sp_i_pack_time_of(timer, &op_timer, &packing.forward, pack, false, times, &err), SP_OK);
-    assert_int_equal(
-        sp_i_pack_time_of(timer, &op_timer, &packing.forward, pack, true, &backward, &err), SP_OK);
+    must_succeed(sp_i_pack_time_of(timer, &op_timer, &packing.forward, pack, false, times, &err),
+                 &err);
+    must_succeed(sp_i_pack_time_of(timer, &op_timer, &packing.forward, pack, true, &backward, &err),
+                 &err);
     for (int part = 0; part < SP_I_PARTS; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             if (pass != SP_PASS_F) {

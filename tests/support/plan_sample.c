@@ -107,13 +107,6 @@ static void set_layout(sp_capability capability, sp_layout *layout)
                                                  : 0;
 }
 
-static void succeed(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s", err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-}
-
 // One pack on both data-parallel ranks, then one on each.
 static void merge_packs(plan_sample *sample)
 {
@@ -140,15 +133,15 @@ void plan_sample_make(sp_capability capability, const sp_run_request *request, p
     if (capability == SP_CAP_DP_MERGE) {
         merge_packs(sample);
     } else {
-        succeed(
+        must_succeed(
             sp_packing_uniform_sliced(&sample->packing, &sample->batch, s.dp, 4, s.slices, &err),
             &err);
     }
-    succeed(sp_plan_init(&sample->plan, &sample->layout, &sample->packing, &err), &err);
+    must_succeed(sp_plan_init(&sample->plan, &sample->layout, &sample->packing, &err), &err);
     sp_schedule_spec spec = {.kind = s.kind, .slices = s.slices, .retained = 1};
-    succeed(sp_schedule_generate(&spec, NULL, "sample", &sample->plan, &err), &err);
+    must_succeed(sp_schedule_generate(&spec, NULL, "sample", &sample->plan, &err), &err);
     if (capability == SP_CAP_OFFLOAD) {
-        succeed(sp_schedule_add_offload(&sample->plan, &err), &err);
+        must_succeed(sp_schedule_add_offload(&sample->plan, &err), &err);
     }
     random_costs(&prng, &sample->layout, &sample->packing, 0, &sample->costs);
     random_copies(&prng, &sample->packing, &sample->costs);

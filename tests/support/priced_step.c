@@ -1,7 +1,5 @@
 #include "tests/support/priced_step.h"
 
-#include <stdio.h>
-
 #include "sim/cost/op_time.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
@@ -28,13 +26,6 @@ priced_case priced_default(void)
                          .nvlink_gb_per_s = 200.0};
 }
 
-static void succeed(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s", err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-}
-
 static void load_profile(priced_step *step, sp_error *err)
 {
     char rate[64];
@@ -44,7 +35,7 @@ static void load_profile(priced_step *step, sp_error *err)
     for (int i = 0; step->of.overrides[i] != NULL; i++) {
         overrides[3 + i] = step->of.overrides[i];
     }
-    succeed(flat_profile(overrides, &step->profile, err), err);
+    must_succeed(flat_profile(overrides, &step->profile, err), err);
 }
 
 static void make_packs(priced_step *step)
@@ -66,22 +57,23 @@ void priced_step_run(const priced_case *c, priced_step *step)
     const sp_layout *layout = &step->of.layout;
     step->cluster = (sp_cluster){
         .gpus_per_node = 8, .nics_per_node = 8, .nic_bytes_per_s = 50e9, .peak_flops_per_s = 1e15};
-    succeed(sp_cluster_fit(&step->cluster, sp_layout_ranks(layout), "test", &err), &err);
+    must_succeed(sp_cluster_fit(&step->cluster, sp_layout_ranks(layout), "test", &err), &err);
     load_profile(step, &err);
-    succeed(sp_cost_model_init(&step->cost, &step->of.model, layout, &step->cluster, &step->profile,
-                               step->of.memory, "test", &err),
-            &err);
+    must_succeed(sp_cost_model_init(&step->cost, &step->of.model, layout, &step->cluster,
+                                    &step->profile, step->of.memory, "test", &err),
+                 &err);
     make_packs(step);
-    succeed(sp_cost_model_build(&step->cost, &step->packing, &step->costs, &err), &err);
-    succeed(sp_plan_init(&step->plan, layout, &step->packing, &err), &err);
+    must_succeed(sp_cost_model_build(&step->cost, &step->packing, &step->costs, &err), &err);
+    must_succeed(sp_plan_init(&step->plan, layout, &step->packing, &err), &err);
     sp_schedule_costs *means = NULL;
-    succeed(sp_step_costs_means(&step->costs, &step->plan, &means, &err), &err);
-    succeed(sp_schedule_generate(&step->of.schedule, means, "test", &step->plan, &err), &err);
+    must_succeed(sp_step_costs_means(&step->costs, &step->plan, &means, &err), &err);
+    must_succeed(sp_schedule_generate(&step->of.schedule, means, "test", &step->plan, &err), &err);
     sp_schedule_costs_free(means);
-    succeed(sp_simulate(&step->plan, &step->costs, &options, &step->timeline, &step->memory,
-                        &step->counts, &err),
-            &err);
-    succeed(sp_step_metrics_compute(&step->timeline, &step->memory, &step->metrics, &err), &err);
+    must_succeed(sp_simulate(&step->plan, &step->costs, &options, &step->timeline, &step->memory,
+                             &step->counts, &err),
+                 &err);
+    must_succeed(sp_step_metrics_compute(&step->timeline, &step->memory, &step->metrics, &err),
+                 &err);
 }
 
 void priced_step_fini(priced_step *step)

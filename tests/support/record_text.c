@@ -1,7 +1,5 @@
 #include "tests/support/record_text.h"
 
-#include <stdlib.h>
-
 #include "sim/base/json.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -15,12 +13,12 @@ json_t *record_plan(const sp_plan *plan)
     json_t *root = NULL;
     json_t *scenario = json_pack("{s:s}", "schema", "slimpack/scenario/1");
     FILE *file = open_memstream(&text, &bytes);
-    must_succeed("begin", sp_plan_json_begin(file, scenario, &err), &err);
-    must_succeed("batch", sp_plan_json_batch(file, 0, plan, none, &err), &err);
-    must_succeed("end", sp_plan_json_end(file, &err), &err);
+    must_succeed(sp_plan_json_begin(file, scenario, &err), &err);
+    must_succeed(sp_plan_json_batch(file, 0, plan, none, &err), &err);
+    must_succeed(sp_plan_json_end(file, &err), &err);
     assert_int_equal(fclose(file), 0);
     json_decref(scenario);
-    must_succeed("plan", sp_json_read_text(text, strlen(text), "plan", &root, &err), &err);
+    must_succeed(sp_json_read_text(text, strlen(text), "plan", &root, &err), &err);
     free(text);
     return root;
 }

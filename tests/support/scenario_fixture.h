@@ -4,9 +4,6 @@
 #define SLIMPACK_TESTS_SUPPORT_SCENARIO_FIXTURE_H
 
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "sim/base/json.h"

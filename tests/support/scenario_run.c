@@ -4,13 +4,6 @@
 
 const sp_evaluate_options run_verified = {.engine = {.verify = true}};
 
-void must_succeed(const char *what, sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s: %s", what, err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-}
-
 void put_json(char *text, const char *format, ...)
 {
     size_t used = strlen(text);
@@ -39,15 +32,15 @@ sp_status run_read(const char *text, sp_scenario *scenario, sp_error *err)
 sp_status run_text(const char *text, const sp_evaluate_options *options, scenario_run *r,
                    sp_error *err)
 {
-    must_succeed(text, run_read(text, &r->scenario, err), err);
-    must_succeed(text, sp_evaluate_batches(&r->scenario, &r->batches, err), err);
+    must_succeed_for(text, run_read(text, &r->scenario, err), err);
+    must_succeed_for(text, sp_evaluate_batches(&r->scenario, &r->batches, err), err);
     return sp_evaluate(&r->scenario, &r->batches, options, &r->result, err);
 }
 
 void run_good(const char *text, const sp_evaluate_options *options, scenario_run *r)
 {
     sp_error err;
-    must_succeed(text, run_text(text, options, r, &err), &err);
+    must_succeed_for(text, run_text(text, options, r, &err), &err);
 }
 
 void run_fini(scenario_run *r)

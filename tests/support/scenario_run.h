@@ -20,9 +20,6 @@ typedef struct scenario_run {
     sp_result result;
 } scenario_run;
 
-// Fails the test case with the first message.
-void must_succeed(const char *what, sp_status status, const sp_error *err);
-
 // Appends to a text of RUN_TEXT bytes, with ' standing for ".
 void put_json(char *text, const char *format, ...);
 

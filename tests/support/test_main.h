@@ -1,33 +1,68 @@
-// One program per tested file; each case is a CTest entry of its own, named on the command line.
+// What every test file uses. One program per tested file; each case is a CTest entry of its own,
+// named on the command line.
 #ifndef SLIMPACK_TESTS_SUPPORT_TEST_MAIN_H
 #define SLIMPACK_TESTS_SUPPORT_TEST_MAIN_H
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-// main() of a test program: runs the case named by the first argument (an unknown name fails), or
-// all.
-#define SP_TEST_MAIN(tests)                                                   \
-    int main(int argc, char **argv)                                           \
-    {                                                                         \
-        if (argc > 1) {                                                       \
-            int found = 0;                                                    \
-            for (size_t i = 0; i < sizeof(tests) / sizeof((tests)[0]); i++) { \
-                found |= strcmp((tests)[i].name, argv[1]) == 0;               \
-            }                                                                 \
-            if (!found) {                                                     \
-                fprintf(stderr, "no test case '%s'\n", argv[1]);              \
-                return 1;                                                     \
-            }                                                                 \
-            cmocka_set_test_filter(argv[1]);                                  \
-        }                                                                     \
-        return cmocka_run_group_tests((tests), NULL, NULL);                   \
-    }
+#include "sim/base/prng.h"
+#include "sim/base/status.h"
+#include "tests/support/memory_failures.h"
+
+typedef struct test_case {
+    const char *name;
+    void (*run)(void);
+    struct test_case *next;
+} test_case;
+
+// Puts a case at the end of the list of this program's cases.
+void test_case_add(test_case *added);
+
+// TEST(name) { ... } defines a case and lists it before main() of test_main.c runs. CMake reads the
+// names from lines that begin with TEST(.
+#define TEST(case_name)                                                     \
+    static void case_name(void);                                            \
+    __attribute__((constructor)) static void case_name##_is_listed(void)    \
+    {                                                                       \
+        static test_case listed = {.name = #case_name, .run = (case_name)}; \
+        test_case_add(&listed);                                             \
+    }                                                                       \
+    static void case_name(void)
+
+static inline sp_prng prng_seeded(uint64_t seed)
+{
+    sp_prng prng;
+    sp_prng_seed(&prng, seed);
+    return prng;
+}
+
+// How many rounds of random draws a test makes: all, or a quarter of them under a sanitizer, which
+// takes many times as long and finds other faults than wrong values.
+int test_rounds(int all);
+
+// Fails the case, with the call and its first message, unless `call` returns SP_OK;
+// must_succeed_for says besides on what input.
+#define must_succeed(call, err) check_call("", (call), err, #call, __FILE__, __LINE__)
+#define must_succeed_for(input, call, err) check_call(input, (call), err, #call, __FILE__, __LINE__)
+void check_call(const char *input, sp_status status, const sp_error *err, const char *call,
+                const char *file, int line);
+
+// Fails the case unless the value is as near to the expected one as said: relative to the expected
+// one, within a distance, or within the sum of both.
+#define assert_close(value, expected, relative) assert_near(value, expected, relative, 0.0)
+#define assert_within(value, expected, distance) assert_near(value, expected, 0.0, distance)
+#define assert_near(value, expected, relative, distance) \
+    check_near(value, expected, relative, distance, __FILE__, __LINE__)
+void check_near(double value, double expected, double relative, double distance, const char *file,
+                int line);
 
 #endif

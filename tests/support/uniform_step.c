@@ -2,13 +2,6 @@
 
 #include "tests/support/test_main.h"
 
-static void succeed(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s", err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-}
-
 void uniform_step_run(const uniform_case *c, const sp_engine_options *options, uniform_step *step)
 {
     sp_error err = {0};
@@ -35,23 +28,24 @@ void uniform_step_run(const uniform_case *c, const sp_engine_options *options, u
                              .slices = c->slices,
                              .retained = c->retained,
                              .memory_limit_microbatches = c->memory_limit_microbatches};
-    succeed(sp_packing_uniform_sliced(&step->packing, &step->batch, c->dp, c->microbatches, slices,
-                                      &err),
-            &err);
-    succeed(sp_plan_init(&step->plan, &layout, &step->packing, &err), &err);
-    succeed(sp_step_costs_uniform(&costs, &layout, &step->packing, &step->costs, &err), &err);
+    must_succeed(sp_packing_uniform_sliced(&step->packing, &step->batch, c->dp, c->microbatches,
+                                           slices, &err),
+                 &err);
+    must_succeed(sp_plan_init(&step->plan, &layout, &step->packing, &err), &err);
+    must_succeed(sp_step_costs_uniform(&costs, &layout, &step->packing, &step->costs, &err), &err);
     sp_schedule_costs *means = NULL;
-    succeed(sp_step_costs_means(&step->costs, &step->plan, &means, &err), &err);
-    succeed(sp_step_costs_by_pack(&step->costs, &step->plan, means, &err), &err);
-    succeed(sp_schedule_generate(&spec, means, "test", &step->plan, &err), &err);
+    must_succeed(sp_step_costs_means(&step->costs, &step->plan, &means, &err), &err);
+    must_succeed(sp_step_costs_by_pack(&step->costs, &step->plan, means, &err), &err);
+    must_succeed(sp_schedule_generate(&spec, means, "test", &step->plan, &err), &err);
     sp_schedule_costs_free(means);
-    succeed(sp_plan_check(&step->plan, "test", &err), &err);
+    must_succeed(sp_plan_check(&step->plan, "test", &err), &err);
     sp_engine_options verified = *options;
     verified.verify = true;
-    succeed(sp_simulate(&step->plan, &step->costs, &verified, &step->timeline, &step->memory,
-                        &step->counts, &err),
-            &err);
-    succeed(sp_step_metrics_compute(&step->timeline, &step->memory, &step->metrics, &err), &err);
+    must_succeed(sp_simulate(&step->plan, &step->costs, &verified, &step->timeline, &step->memory,
+                             &step->counts, &err),
+                 &err);
+    must_succeed(sp_step_metrics_compute(&step->timeline, &step->memory, &step->metrics, &err),
+                 &err);
 }
 
 void uniform_step_fini(uniform_step *step)

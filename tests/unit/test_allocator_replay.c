@@ -1,9 +1,6 @@
 // The allocator's view of a step: where blocks cannot differ from tensors it is the plain sum of
 // the tensors, counted here a second time.
-#include <stdlib.h>
-
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/engine/allocator_private.h"
 #include "sim/engine/allocator_replay.h"
 #include "sim/model/tensor_program.h"
@@ -14,13 +11,6 @@
 #include "tests/support/test_main.h"
 
 #define MIB INT64_C(1048576)
-
-static void succeed(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s", err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-}
 
 // Every tensor is a multiple of 2 MiB or a small one of whole 512 B: 4096 tokens of 1024 bf16
 // numbers are 8 MiB. Then blocks are split to the byte and count as their tensors.
@@ -68,9 +58,9 @@ static void gpipe(step *s, int pp, int count, sp_recompute recompute)
         assert_true(sp_pack_list_begin(&s->packing.forward, 0, 1));
         assert_true(sp_pack_list_add(&s->packing.forward, slice, true));
     }
-    succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
+    must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_GPIPE};
-    succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, &err), &err);
+    must_succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, &err), &err);
     s->costs.unit = &s->unit;
     s->timeline = (sp_timeline){.plan = &s->plan, .ranks = s->ranks, .rank_count = (size_t)pp};
     s->memory = (sp_memory_timeline){.ranks = s->memories, .rank_count = (size_t)pp};
@@ -91,9 +81,9 @@ static int64_t replay(const step *s, const sp_step_costs *costs, const char **ob
 {
     sp_error err = {0};
     sp_allocator_peak peak = {-1, -1};
-    succeed(sp_allocator_replay(&s->timeline, costs, &s->memory, &s->model, &s->options, SP_NO_RANK,
-                                &peak, obstacle, &err),
-            &err);
+    must_succeed(sp_allocator_replay(&s->timeline, costs, &s->memory, &s->model, &s->options,
+                                     SP_NO_RANK, &peak, obstacle, &err),
+                 &err);
     assert_true(peak.reserved_bytes >= peak.allocated_bytes);
     return peak.allocated_bytes;
 }
@@ -186,9 +176,8 @@ static int64_t state_bytes(const step *s, int rank)
     return 9 * states.of[SP_MEM_PARAMETERS] + 3 * 32 * MIB + (int64_t)EVEN_TOKENS * 4 * 128;
 }
 
-static void blocks_without_rounding(void **state)
+TEST(blocks_without_rounding)
 {
-    (void)state;
     static const sp_recompute modes[] = {SP_RECOMPUTE_NONE, SP_RECOMPUTE_ACTIVATION,
                                          SP_RECOMPUTE_FULL};
     for (int pp = 1; pp <= 3; pp++) {
@@ -209,9 +198,8 @@ static void blocks_without_rounding(void **state)
 }
 
 // With a split limit blocks are at least their tensors.
-static void blocks_that_are_not_split(void **state)
+TEST(blocks_that_are_not_split)
 {
-    (void)state;
     for (int limit_mib = 2; limit_mib <= 64; limit_mib *= 2) {
         step s;
         gpipe(&s, 2, 4, SP_RECOMPUTE_NONE);
@@ -223,9 +211,8 @@ static void blocks_that_are_not_split(void **state)
 }
 
 // No bytes; a backward pack that is half a forward pack; backward packs in another order are fine.
-static void obstacles(void **state)
+TEST(obstacles)
 {
-    (void)state;
     static int64_t ids[] = {0, 1};
     static int64_t tokens[] = {EVEN_TOKENS, EVEN_TOKENS};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 2, .total_tokens = 2 * EVEN_TOKENS};
@@ -253,9 +240,8 @@ static void obstacles(void **state)
 
 // Of one pipeline rank the first and the last are all there is; of several none holds more than the
 // largest, and one alone gives what it gives among the others.
-static void one_rank(void **state)
+TEST(one_rank)
 {
-    (void)state;
     for (int i = 0; i < 8; i++) {
         int pp = 1 + i / 2;
         sp_world_rank which = i % 2 == 0 ? SP_FIRST_RANK : SP_LAST_RANK;
@@ -265,9 +251,9 @@ static void one_rank(void **state)
         sp_error err = {0};
         const char *obstacle = "";
         sp_allocator_peak one = {0};
-        succeed(sp_allocator_replay(&s.timeline, &s.costs, &s.memory, &s.model, &s.options, which,
-                                    &one, &obstacle, &err),
-                &err);
+        must_succeed(sp_allocator_replay(&s.timeline, &s.costs, &s.memory, &s.model, &s.options,
+                                         which, &one, &obstacle, &err),
+                     &err);
         assert_null(obstacle);
         assert_true(one.allocated_bytes > 0 && one.allocated_bytes <= replayed(&s));
         assert_true(one.reserved_bytes >= one.allocated_bytes);
@@ -283,27 +269,24 @@ static void one_rank(void **state)
 }
 
 // Wherever memory runs out, that is what comes back, and nothing is lost.
-static void memory_runs_out(void **state)
+TEST(memory_runs_out)
 {
-    (void)state;
     step s;
     gpipe(&s, 2, 2, SP_RECOMPUTE_FULL);
     sp_error err = {0};
-    succeed(sp_schedule_add_offload(&s.plan, &err), &err);
+    must_succeed(sp_schedule_add_offload(&s.plan, &err), &err);
     s.options.offload_ratio = 0.5;
-    sp_status status = SP_ERR_NO_MEMORY;
-    long n = 0;
-    for (; status != SP_OK; n += 1 + n / 50) {
+    memory_failures failing = {.fewer = 50};
+    while (memory_fails(&failing)) {
         sp_allocator_peak peak = {-1, -1};
         const char *obstacle;
         sp_error_clear(&err);
-        sp_i_alloc_fail_after(n);
-        status = sp_allocator_replay(&s.timeline, &s.costs, &s.memory, &s.model, &s.options,
-                                     SP_NO_RANK, &peak, &obstacle, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing,
+                   sp_allocator_replay(&s.timeline, &s.costs, &s.memory, &s.model, &s.options,
+                                       SP_NO_RANK, &peak, &obstacle, &err),
+                   &err);
     }
-    assert_true(n > 50);
+    assert_true(failing.allowed > 50);
     step_fini(&s);
 }
 
@@ -311,9 +294,8 @@ static void memory_runs_out(void **state)
 
 // The shares of all ranks put together are all parameters; no share is larger than another's but
 // for the padding.
-static void pieces_cover_the_parameters(void **state)
+TEST(pieces_cover_the_parameters)
 {
-    (void)state;
     sp_model model = even_model(8);
     for (int ranks = 1; ranks <= 24; ranks++) {
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = ranks, .chunks = 2, .zero = 1};
@@ -340,9 +322,8 @@ static void pieces_cover_the_parameters(void **state)
 
 // The border between two shares cuts the parameter on it: of two layers in two shares each rank has
 // what a layer has.
-static void pieces_at_a_border(void **state)
+TEST(pieces_at_a_border)
 {
-    (void)state;
     sp_model model = even_model(2);
     sp_layout layout = {.tp = 1, .cp = 2, .pp = 1, .dp = 1, .chunks = 1, .zero = 1};
     sp_stage stage = {.layers = 2};
@@ -385,9 +366,8 @@ static int64_t away(const sp_i_unit_shape *shape)
 // Llama-65B in units of two layers by hand (kwai/Megatron-Kwai, branch atc24ae): without
 // recomputation 4 x 86, 2 x 64, 12 x 32 contiguous and 4 x 86 strided MiB, with the activation
 // function rebuilt 2 x 172, 2 x 64, 8 x 32.
-static void offload_cuts(void **state)
+TEST(offload_cuts)
 {
-    (void)state;
     static const struct {
         sp_recompute recompute;
         double ratio;
@@ -413,9 +393,8 @@ static void offload_cuts(void **state)
 }
 
 // The plain view counts the same bytes away.
-static void offload_agrees_with_the_footprint(void **state)
+TEST(offload_agrees_with_the_footprint)
 {
-    (void)state;
     sp_model model;
     assert_int_equal(sp_model_builtin("llama-65b", &model, NULL), SP_OK);
     sp_layout layout = {.tp = 2, .cp = 2, .pp = 8, .dp = 8, .chunks = 5, .sequence_parallel = true};
@@ -438,9 +417,8 @@ static void offload_agrees_with_the_footprint(void **state)
 }
 
 // Out and back through every step: a unit that was away is freed like one that stayed.
-static void units_come_back_whole(void **state)
+TEST(units_come_back_whole)
 {
-    (void)state;
     for (int recompute = 0; recompute < SP_RECOMPUTE_MODES; recompute++) {
         for (int percent = 5; percent <= 100; percent += 5) {
             sp_i_unit_shape shape;
@@ -487,12 +465,10 @@ static void units_come_back_whole(void **state)
 // Copies anywhere between a unit's forward and its backward, any number under way: whatever the
 // plan says, a step drains (else the replay reports a defect), and it holds at most what it holds
 // without copies and once more as much in load buffers.
-static void copies_anywhere(void **state)
+TEST(copies_anywhere)
 {
-    (void)state;
     enum { UNITS = 6, SLOTS = 2 * UNITS };
-    sp_prng prng;
-    sp_prng_seed(&prng, 77);
+    sp_prng prng = prng_seeded(77);
     for (int round = 0; round < 200; round++) {
         step s;
         gpipe(&s, 1 + round % 2, UNITS, (sp_recompute)(round % SP_RECOMPUTE_MODES));
@@ -538,19 +514,18 @@ static void evaluate(const char *text, sp_result *result)
     sp_error err = {0};
     sp_scenario scenario;
     sp_batches batches;
-    succeed(fixture_read(text, &scenario, &err), &err);
-    succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed(fixture_read(text, &scenario, &err), &err);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
     sp_evaluate_options options = {.allocator_peak = true};
-    succeed(sp_evaluate(&scenario, &batches, &options, result, &err), &err);
+    must_succeed(sp_evaluate(&scenario, &batches, &options, result, &err), &err);
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
 }
 
 // Every schedule drains (else the replay reports a defect), with and without copies; a second run
 // gives the same.
-static void schedules(void **state)
+TEST(schedules)
 {
-    (void)state;
     static const char *const cases[] = {
         "'schedule': {'kind': 'gpipe'}",
         "'schedule': {'kind': '1f1b'}",
@@ -587,9 +562,8 @@ static void schedules(void **state)
     }
 }
 
-static void results_that_say_why_not(void **state)
+TEST(results_that_say_why_not)
 {
-    (void)state;
     sp_result result;
     // With room, so that no other warning stands beside this one.
     evaluate("{'model': 'llama-7b', 'parallel': {'pp': 2}, 'memory': {'limit_gib': 1000, 'model': "
@@ -609,21 +583,3 @@ static void results_that_say_why_not(void **state)
     json_decref(json);
     sp_result_fini(&result);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(blocks_without_rounding),
-    cmocka_unit_test(blocks_that_are_not_split),
-    cmocka_unit_test(obstacles),
-    cmocka_unit_test(one_rank),
-    cmocka_unit_test(memory_runs_out),
-    cmocka_unit_test(pieces_cover_the_parameters),
-    cmocka_unit_test(pieces_at_a_border),
-    cmocka_unit_test(offload_cuts),
-    cmocka_unit_test(offload_agrees_with_the_footprint),
-    cmocka_unit_test(units_come_back_whole),
-    cmocka_unit_test(copies_anywhere),
-    cmocka_unit_test(schedules),
-    cmocka_unit_test(results_that_say_why_not),
-};
-
-SP_TEST_MAIN(tests)

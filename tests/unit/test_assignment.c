@@ -1,10 +1,6 @@
 // Samples to ranks by an integer program: against exhaustive search, certificates, limits.
-#include <math.h>
-#include <stdlib.h>
 #include <time.h>
 
-#include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "solver/slimpack/makespan.h"
 #include "tests/support/test_main.h"
 
@@ -66,16 +62,14 @@ static void assert_consistent(const sp_i_assignment *result, const double *work_
                               size_t count, int ranks)
 {
     double largest_s = largest_of(work_s, rank, count, ranks);
-    assert_true(fabs(largest_s - result->largest_s) <= 1e-12 * largest_s);
+    assert_within(largest_s, result->largest_s, 1e-12 * largest_s);
     assert_true(result->largest_s <= result->heuristic_s);
     assert_true(result->bound_s <= result->largest_s);
 }
 
-static void finds_the_least_of_all(void **state)
+TEST(finds_the_least_of_all)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     int improved = 0;
     for (int round = 0; round < 200; round++) {
         double work_s[FEW];
@@ -101,9 +95,8 @@ static void finds_the_least_of_all(void **state)
 }
 
 // Equal samples are one class of the program: n of them on m ranks need ceil(n / m) on one.
-static void equal_samples(void **state)
+TEST(equal_samples)
 {
-    (void)state;
     double work_s[40];
     int rank[40];
     for (int ranks = 1; ranks <= 7; ranks++) {
@@ -118,25 +111,23 @@ static void equal_samples(void **state)
             assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
             assert_consistent(&result, work_s, rank, count, ranks);
             double least_s = 0.25 * ceil((double)count / ranks);
-            assert_true(fabs(result.largest_s - least_s) < 1e-12);
-            assert_true(fabs(result.bound_s - least_s) < 1e-12);
+            assert_within(result.largest_s, least_s, 1e-12);
+            assert_within(result.bound_s, least_s, 1e-12);
         }
     }
     // Of two lengths: {3, 3, 2, 2, 2} on two ranks, which longest first gives 7.
     const double two[] = {3.0, 2.0, 3.0, 2.0, 2.0};
     sp_i_assignment result;
     assert_int_equal(sp_i_assignment_solve(two, 5, 2, &unlimited, rank, &result, NULL), SP_OK);
-    assert_true(fabs(result.largest_s - 6.0) < 1e-12);
+    assert_within(result.largest_s, 6.0, 1e-12);
     assert_int_equal(rank[0], rank[2]);
 }
 
 // The program has every solution, but for the numbers of the ranks: its least objective is that of
 // the exhaustive search also without an incumbent.
-static void program_without_incumbent(void **state)
+TEST(program_without_incumbent)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 13);
+    sp_prng prng = prng_seeded(13);
     for (int round = 0; round < 40; round++) {
         double work_s[FEW];
         size_t count = 2 + (size_t)sp_prng_below(&prng, FEW - 1);
@@ -163,18 +154,16 @@ static void program_without_incumbent(void **state)
         assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
         sp_i_assignment_read(&model, value, rank);
         double least_s = exhaustive(work_s, count, ranks);
-        assert_true(fabs(result.objective - least_s) < 1e-6);
-        assert_true(fabs(largest_of(work_s, rank, count, ranks) - least_s) < 1e-6);
+        assert_within(result.objective, least_s, 1e-6);
+        assert_within(largest_of(work_s, rank, count, ranks), least_s, 1e-6);
         sp_i_mip_fini(&mip);
     }
 }
 
 // A gap that is asked for is kept, and ends the search early.
-static void the_gap_is_kept(void **state)
+TEST(the_gap_is_kept)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 17);
+    sp_prng prng = prng_seeded(17);
     double work_s[24];
     int rank[24];
     for (int round = 0; round < 10; round++) {
@@ -188,11 +177,9 @@ static void the_gap_is_kept(void **state)
     }
 }
 
-static void limits_leave_the_heuristic(void **state)
+TEST(limits_leave_the_heuristic)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 19);
+    sp_prng prng = prng_seeded(19);
     double work_s[60];
     int rank[60];
     draw(&prng, work_s, 60);
@@ -238,9 +225,8 @@ static double used_ms(void)
 
 // The least of three runs is hardly over the limit, for programs that GLPK cannot solve in the
 // time, from those with many nodes to those whose relaxation alone takes longer.
-static void time_is_kept(void **state)
+TEST(time_is_kept)
 {
-    (void)state;
     static const struct {
         size_t count;
         int ranks;
@@ -249,8 +235,7 @@ static void time_is_kept(void **state)
     static double work_s[MOST_SAMPLES];
     static double sorted[MOST_SAMPLES];
     static double value[MOST_SAMPLES * MOST_RANKS + 1];
-    sp_prng prng;
-    sp_prng_seed(&prng, 23);
+    sp_prng prng = prng_seeded(23);
     for (size_t k = 0; k < 4; k++) {
         draw(&prng, work_s, sizes[k].count);
         for (size_t i = 0; i < sizes[k].count; i++) { // descending
@@ -285,31 +270,16 @@ static void time_is_kept(void **state)
     }
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 29);
+    sp_prng prng = prng_seeded(29);
     double work_s[10];
     int rank[10];
     draw(&prng, work_s, 10);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 200);
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_error err = {0};
         sp_i_assignment result;
-        sp_i_alloc_fail_after(n);
-        status = sp_i_assignment_solve(work_s, 10, 3, &unlimited, rank, &result, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+        memory_try(&failing, sp_i_assignment_solve(work_s, 10, 3, &unlimited, rank, &result, &err),
+                   &err);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(finds_the_least_of_all),     cmocka_unit_test(equal_samples),
-    cmocka_unit_test(program_without_incumbent),  cmocka_unit_test(the_gap_is_kept),
-    cmocka_unit_test(limits_leave_the_heuristic), cmocka_unit_test(time_is_kept),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

@@ -13,9 +13,8 @@ static const sp_run_request base = {
 
 // Each sample needs its capability; and no sample but one with slices needs those, and so on for
 // the capabilities that an action needs.
-static void requirements_of_samples(void **state)
+TEST(requirements_of_samples)
 {
-    (void)state;
     const uint64_t of_actions = SP_CAN(SPLIT_BACKWARD) | SP_CAN(PAIRS) | SP_CAN(RECOMPUTE_ACTION) |
                                 SP_CAN(OFFLOAD) | SP_CAN(DP_MERGE);
     for (int c = 0; c < SP_CAPABILITIES; c++) {
@@ -36,9 +35,8 @@ static void requirements_of_samples(void **state)
 }
 
 // One rank alone has nothing to shard, and no neighbour to share a vocabulary with.
-static void requirements_of_one_rank(void **state)
+TEST(requirements_of_one_rank)
 {
-    (void)state;
     sp_packing packing;
     sp_plan plan;
     sp_requirements r;
@@ -81,9 +79,8 @@ static void end(fixture *f)
     sp_registry_free(f->registry);
 }
 
-static void refusals_name_all_that_is_missing(void **state)
+TEST(refusals_name_all_that_is_missing)
 {
-    (void)state;
     fixture f;
     sp_error err = {0};
     begin(&f, SP_CAP_SPLIT_BACKWARD);
@@ -101,9 +98,8 @@ static void refusals_name_all_that_is_missing(void **state)
     end(&f);
 }
 
-static void requests_are_checked(void **state)
+TEST(requests_are_checked)
 {
-    (void)state;
     fixture f;
     begin(&f, SP_CAP_PIPELINE);
     sp_run_request wrong = f.s.request;
@@ -133,9 +129,8 @@ static void requests_are_checked(void **state)
 
 // The first rank does all its forwards in one order, the last all in the other, with a backward in
 // between: each waits for the other.
-static void plans_that_cannot_end(void **state)
+TEST(plans_that_cannot_end)
 {
-    (void)state;
     static const sp_action orders[2][4] = {{{.kind = SP_ACTION_F},
                                             {.kind = SP_ACTION_B},
                                             {.kind = SP_ACTION_F, .pack = 1},
@@ -176,9 +171,8 @@ static void plans_that_cannot_end(void **state)
 }
 
 // Wrong timelines do not reach the caller.
-static void damage_is_found(void **state)
+TEST(damage_is_found)
 {
-    (void)state;
     static const struct {
         sp_capability plan;
         const char *damage, *text;
@@ -218,9 +212,8 @@ static void damage_is_found(void **state)
 }
 
 // A timeline of the right shape with one number changed.
-static void numbers_are_checked(void **state)
+TEST(numbers_are_checked)
 {
-    (void)state;
     fixture f;
     sp_run *run = NULL;
     begin(&f, SP_CAP_PIPELINE);
@@ -259,9 +252,8 @@ static int64_t transfers_ns(const sp_rank_timeline *rank)
 
 // The fake begins as soon as it can, and says what it waits for on links: what begins later by some
 // time was idle for as long, and what waits for another rank's end was not.
-static void idle_time_waits_for_nobody(void **state)
+TEST(idle_time_waits_for_nobody)
 {
-    (void)state;
     fixture f;
     sp_run *run = NULL;
     int64_t before_ns[2];
@@ -311,9 +303,8 @@ static sp_status constant_time(void *context, const sp_walk_action *action,
 }
 
 // Run one after the other, the first of a pair gives its output too early.
-static void pairs_end_together(void **state)
+TEST(pairs_end_together)
 {
-    (void)state;
     const sp_walk_driver driver = {.run = constant_time};
     plan_sample s;
     sp_measured_step step;
@@ -351,17 +342,3 @@ static void pairs_end_together(void **state)
     assert_non_null(strstr(err.message[0], ": it starts before "));
     plan_sample_fini(&s);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(requirements_of_samples),
-    cmocka_unit_test(requirements_of_one_rank),
-    cmocka_unit_test(refusals_name_all_that_is_missing),
-    cmocka_unit_test(requests_are_checked),
-    cmocka_unit_test(plans_that_cannot_end),
-    cmocka_unit_test(damage_is_found),
-    cmocka_unit_test(numbers_are_checked),
-    cmocka_unit_test(idle_time_waits_for_nobody),
-    cmocka_unit_test(pairs_end_together),
-};
-
-SP_TEST_MAIN(tests)

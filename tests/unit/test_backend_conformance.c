@@ -1,6 +1,4 @@
 // Every backend through the conformance suite.
-#include <stdlib.h>
-
 #include "backends/api/device.h"
 #include "tests/support/backend_conformance.h"
 #include "tests/support/test_main.h"
@@ -68,9 +66,8 @@ static void run_schedule(const conformance_device *device, sp_schedule_kind kind
     uniform_step_fini(&step);
 }
 
-static void fake_runs_every_schedule(void **state)
+TEST(fake_runs_every_schedule)
 {
-    (void)state;
     static const char jitter[] = "0.3";
     const sp_backend_option options[] = {{"jitter", jitter}};
     conformance_device d = open_fake();
@@ -86,9 +83,8 @@ static void fake_runs_every_schedule(void **state)
     close_device();
 }
 
-static void fake_runs_random_plans(void **state)
+TEST(fake_runs_random_plans)
 {
-    (void)state;
     const sp_backend_option options[] = {{"jitter", "0.5"}};
     conformance_device d = open_fake();
     conformance_runs_random_plans(&d, 1, 100);
@@ -99,9 +95,8 @@ static void fake_runs_random_plans(void **state)
     close_device();
 }
 
-static void fake_refuses(void **state)
+TEST(fake_refuses)
 {
-    (void)state;
     conformance_device d = open_fake();
     conformance_refuses(&d);
     close_device();
@@ -112,25 +107,22 @@ static void fake_refuses(void **state)
     close_device();
 }
 
-static void fake_fails(void **state)
+TEST(fake_fails)
 {
-    (void)state;
     conformance_device d = open_fake();
     conformance_fails(&d);
     close_device();
 }
 
-static void fake_survives_no_memory(void **state)
+TEST(fake_survives_no_memory)
 {
-    (void)state;
     conformance_device d = open_fake();
     conformance_survives_no_memory(&d);
     close_device();
 }
 
-static void plugin_conforms(void **state)
+TEST(plugin_conforms)
 {
-    (void)state;
     conformance_device d = open_sample();
     run_schedule(&d, SP_SCHEDULE_GPIPE, 1);
     run_schedule(&d, SP_SCHEDULE_1F1B, 1);
@@ -140,14 +132,3 @@ static void plugin_conforms(void **state)
     conformance_fails(&d);
     close_device();
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fake_runs_every_schedule),
-    cmocka_unit_test(fake_runs_random_plans),
-    cmocka_unit_test(fake_refuses),
-    cmocka_unit_test(fake_fails),
-    cmocka_unit_test(fake_survives_no_memory),
-    cmocka_unit_test(plugin_conforms),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,10 +1,7 @@
 // The fake backend: without jitter it is the simulator, by another way of computing; with scripts
 // it has closed forms.
-#include <stdlib.h>
-
 #include "backends/api/device.h"
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/schedule/offload.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/random_plan.h"
@@ -159,9 +156,8 @@ static uniform_case case_of(int kind)
                           .p2p_ns = 211};
 }
 
-static void equals_the_simulator_for_every_schedule(void **state)
+TEST(equals_the_simulator_for_every_schedule)
 {
-    (void)state;
     for (int kind = 0; kind < SP_SCHEDULE_KINDS; kind++) {
         uniform_case c = case_of(kind);
         uniform_step step;
@@ -175,11 +171,9 @@ static void equals_the_simulator_for_every_schedule(void **state)
 }
 
 // Merged and regrouped packs, recomputation, copies, uneven stages, far links, tails and memory.
-static void equals_the_simulator_on_random_plans(void **state)
+TEST(equals_the_simulator_on_random_plans)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 20);
+    sp_prng prng = prng_seeded(20);
     int ended = 0;
     for (int i = 0; i < 400; i++) {
         random_plan r;
@@ -202,11 +196,9 @@ static void equals_the_simulator_on_random_plans(void **state)
     assert_in_range(ended, 300, 399);
 }
 
-static void equals_the_simulator_with_random_costs_and_offload(void **state)
+TEST(equals_the_simulator_with_random_costs_and_offload)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 21);
+    sp_prng prng = prng_seeded(21);
     for (int kind = 0; kind < SP_SCHEDULE_KINDS; kind++) {
         uniform_case c = case_of(kind);
         uniform_step step;
@@ -233,9 +225,8 @@ static sp_run_request scripted(const sp_plan *plan, const sp_backend_option *opt
 
 // 1F1B with equal times ends after (m + p - 1)(f + b) + 2(p - 1) transfers on one micro-batch's way
 // (Narayanan et al., arXiv 2104.04473, section 2.2, where transfers take nothing).
-static void scripted_durations(void **state)
+TEST(scripted_durations)
 {
-    (void)state;
     uniform_case c = {.kind = SP_SCHEDULE_1F1B,
                       .pp = 4,
                       .dp = 1,
@@ -270,9 +261,8 @@ static void scripted_durations(void **state)
     uniform_step_fini(&step);
 }
 
-static void jitter_is_bounded_and_belongs_to_the_seed(void **state)
+TEST(jitter_is_bounded_and_belongs_to_the_seed)
 {
-    (void)state;
     plan_sample s;
     const sp_run_request base = {.precision = SP_FP64, .steps = 3, .seed = 5};
     const sp_backend_option options[] = {{"jitter", "0.1"}, {"durations", "F=100000,B=100000"}};
@@ -313,9 +303,8 @@ static void jitter_is_bounded_and_belongs_to_the_seed(void **state)
 
 // ---- limits and errors ----
 
-static void limits_end_a_run(void **state)
+TEST(limits_end_a_run)
 {
-    (void)state;
     plan_sample s;
     sp_error err = {0};
     const sp_run_request base = {.precision = SP_FP64, .steps = 1};
@@ -332,7 +321,7 @@ static void limits_end_a_run(void **state)
     fake_end(run);
     s.request.timeout_ns = makespan_ns;
     s.request.memory_limit_bytes = peak_bytes;
-    assert_int_equal(try_run(&s.request, &err), SP_OK);
+    must_succeed(try_run(&s.request, &err), &err);
     s.request.timeout_ns = makespan_ns - 1;
     assert_int_equal(try_run(&s.request, &err), SP_ERR_LIMIT);
     assert_non_null(strstr(err.message[0], "dp 0 pp 0: B3: it is not done at the timeout of "));
@@ -346,9 +335,8 @@ static void limits_end_a_run(void **state)
     plan_sample_fini(&s);
 }
 
-static void options_are_checked(void **state)
+TEST(options_are_checked)
 {
-    (void)state;
     static const struct {
         const char *key, *value, *text;
     } wrong[] = {
@@ -392,9 +380,8 @@ static void options_are_checked(void **state)
     plan_sample_fini(&s);
 }
 
-static void loss_and_tensors_are_read_back(void **state)
+TEST(loss_and_tensors_are_read_back)
 {
-    (void)state;
     plan_sample s;
     sp_error err = {0};
     const sp_run_request base = {.precision = SP_FP64, .steps = 2};
@@ -412,13 +399,13 @@ static void loss_and_tensors_are_read_back(void **state)
     size_t count = 0;
     sp_tensor_info info;
     double values[3] = {0};
-    assert_int_equal(sp_run_tensor_count(run, &count, &err), SP_OK);
+    must_succeed(sp_run_tensor_count(run, &count, &err), &err);
     assert_int_equal(count, 1);
-    assert_int_equal(sp_run_tensor_at(run, 0, &info, &err), SP_OK);
+    must_succeed(sp_run_tensor_at(run, 0, &info, &err), &err);
     assert_string_equal(info.name, "gradients/head.weight");
-    assert_int_equal(sp_run_tensor_find(run, "gradients/head.weight", &info, &err), SP_OK);
+    must_succeed(sp_run_tensor_find(run, "gradients/head.weight", &info, &err), &err);
     assert_int_equal(info.elements, 3);
-    assert_int_equal(sp_run_tensor_read(run, "gradients/head.weight", values, 3, &err), SP_OK);
+    must_succeed(sp_run_tensor_read(run, "gradients/head.weight", values, 3, &err), &err);
     assert_true(values[0] == 1.0 && values[1] == -2.5 && values[2] == 1e-3);
     assert_int_equal(sp_run_tensor_at(run, 1, &info, &err), SP_ERR_USAGE);
     sp_error_clear(&err);
@@ -432,9 +419,8 @@ static void loss_and_tensors_are_read_back(void **state)
 }
 
 // Metrics of the execution are those of the simulation.
-static void metrics_read_a_measured_step(void **state)
+TEST(metrics_read_a_measured_step)
 {
-    (void)state;
     uniform_case c = case_of(SP_SCHEDULE_ZB_H1);
     uniform_step step;
     sp_step_metrics measured;
@@ -454,17 +440,3 @@ static void metrics_read_a_measured_step(void **state)
     fake_end(run);
     uniform_step_fini(&step);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(equals_the_simulator_for_every_schedule),
-    cmocka_unit_test(equals_the_simulator_on_random_plans),
-    cmocka_unit_test(equals_the_simulator_with_random_costs_and_offload),
-    cmocka_unit_test(scripted_durations),
-    cmocka_unit_test(jitter_is_bounded_and_belongs_to_the_seed),
-    cmocka_unit_test(limits_end_a_run),
-    cmocka_unit_test(options_are_checked),
-    cmocka_unit_test(loss_and_tensors_are_read_back),
-    cmocka_unit_test(metrics_read_a_measured_step),
-};
-
-SP_TEST_MAIN(tests)

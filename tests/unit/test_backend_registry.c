@@ -1,10 +1,7 @@
 // Backends by name: built in, as plug-ins, and all the ways in which a plug-in can be wrong.
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "backends/api/device.h"
-#include "sim/base/alloc.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/test_main.h"
 
@@ -33,21 +30,20 @@ static void must_refuse(const char *name, sp_status expected, const char *text)
     sp_registry_free(registry);
 }
 
-static void built_in_backends(void **state)
+TEST(built_in_backends)
 {
-    (void)state;
     sp_registry *registry = open_registry(NULL);
     const sp_backend *backend = NULL;
     int count = 0;
     sp_device_info info;
     sp_error err = {0};
-    assert_int_equal(sp_registry_find(registry, "fake", &backend, &err), SP_OK);
+    must_succeed(sp_registry_find(registry, "fake", &backend, &err), &err);
     assert_string_equal(sp_backend_name(backend), "fake");
     assert_true(strlen(sp_backend_description(backend)) > 0);
     assert_string_equal(sp_backend_options(backend)[0].key, "durations");
-    assert_int_equal(sp_backend_device_count(backend, &count, &err), SP_OK);
+    must_succeed(sp_backend_device_count(backend, &count, &err), &err);
     assert_int_equal(count, 2);
-    assert_int_equal(sp_backend_device_info(backend, 1, &info, &err), SP_OK);
+    must_succeed(sp_backend_device_info(backend, 1, &info, &err), &err);
     assert_string_equal(info.name, "plain");
     assert_int_equal(sp_backend_device_info(backend, 2, &info, &err), SP_ERR_USAGE);
     assert_non_null(strstr(err.message[0], "backend 'fake' has no device 2 (it has 2)"));
@@ -56,9 +52,8 @@ static void built_in_backends(void **state)
     sp_registry_free(registry);
 }
 
-static void a_plugin_is_loaded_once(void **state)
+TEST(a_plugin_is_loaded_once)
 {
-    (void)state;
     sp_registry *registry = open_registry("/nowhere:" SP_TEST_PLUGIN_DIR);
     const sp_backend *backend = NULL;
     const sp_backend *again = NULL;
@@ -68,22 +63,21 @@ static void a_plugin_is_loaded_once(void **state)
     }
     assert_string_equal(sp_backend_description(backend), "a sample");
     assert_null(sp_backend_options(backend)[0].key);
-    assert_int_equal(sp_registry_find(registry, "sample", &again, &err), SP_OK);
+    must_succeed(sp_registry_find(registry, "sample", &again, &err), &err);
     assert_ptr_equal(backend, again);
     sp_registry_free(registry);
     // By its path, and without any variable.
     registry = open_registry(NULL);
     const char *path = SP_TEST_PLUGIN_DIR "/libslimpack-backend-sample.so";
-    assert_int_equal(sp_registry_find(registry, path, &backend, &err), SP_OK);
+    must_succeed(sp_registry_find(registry, path, &backend, &err), &err);
     assert_string_equal(sp_backend_name(backend), "sample");
-    assert_int_equal(sp_registry_find(registry, path, &again, &err), SP_OK);
+    must_succeed(sp_registry_find(registry, path, &again, &err), &err);
     assert_ptr_equal(backend, again);
     sp_registry_free(registry);
 }
 
-static void wrong_plugins(void **state)
+TEST(wrong_plugins)
 {
-    (void)state;
     must_refuse("old_version", SP_ERR_CONTENT,
                 "made for version 0 of the backend interface, this is version 1");
     must_refuse("other_headers", SP_ERR_CONTENT, "built from other headers");
@@ -94,9 +88,8 @@ static void wrong_plugins(void **state)
     must_refuse("/nowhere/plugin.so", SP_ERR_IO, "/nowhere/plugin.so: cannot load: ");
 }
 
-static void no_shared_library(void **state)
+TEST(no_shared_library)
 {
-    (void)state;
     char folder[] = "plugins-XXXXXX";
     char file[64];
     assert_non_null(mkdtemp(folder));
@@ -116,9 +109,8 @@ static void no_shared_library(void **state)
     assert_non_null(strstr(err.message[0], "libslimpack-backend-text.so: cannot load: "));
 }
 
-static void unknown_names_get_a_hint(void **state)
+TEST(unknown_names_get_a_hint)
 {
-    (void)state;
     must_refuse("fakc", SP_ERR_CONTENT, "unknown backend 'fakc' (did you mean 'fake'? known: ");
     must_refuse("samples", SP_ERR_CONTENT, "did you mean 'sample'?");
     must_refuse("quantum_tunnel", SP_ERR_CONTENT, "unknown backend 'quantum_tunnel' (known: ");
@@ -126,9 +118,8 @@ static void unknown_names_get_a_hint(void **state)
     must_refuse("quantum_tunnel", SP_ERR_CONTENT, ", misnamed, ");
 }
 
-static void names_are_in_order(void **state)
+TEST(names_are_in_order)
 {
-    (void)state;
     sp_backend_names names;
     bool fake = false;
     bool sample = false;
@@ -145,9 +136,8 @@ static void names_are_in_order(void **state)
 }
 
 // What a backend leaves out is an error that says so, and never a call of nothing.
-static void slots_that_are_left_out(void **state)
+TEST(slots_that_are_left_out)
 {
-    (void)state;
     sp_registry *registry = open_registry(SP_TEST_PLUGIN_DIR);
     const sp_backend *fake = NULL;
     const sp_backend *sample = NULL;
@@ -192,9 +182,8 @@ static void slots_that_are_left_out(void **state)
     sp_registry_free(registry);
 }
 
-static void processes_of_a_run(void **state)
+TEST(processes_of_a_run)
 {
-    (void)state;
     sp_registry *registry = NULL;
     const sp_backend *alone = NULL;
     const sp_backend *of_two = NULL;
@@ -218,36 +207,19 @@ static void processes_of_a_run(void **state)
     sp_registry_free(registry);
 }
 
-static void memory_may_run_out(void **state)
+TEST(memory_may_run_out)
 {
-    (void)state;
-    sp_status status = SP_ERR_NO_MEMORY;
     assert_int_equal(setenv("SLIMPACK_BACKEND_PATH", SP_TEST_PLUGIN_DIR, 1), 0);
-    for (long n = 0; status != SP_OK; n++) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_registry *registry = NULL;
         const sp_backend *backend = NULL;
         sp_backend_names names = {0};
-        sp_i_alloc_fail_after(n);
-        status = sp_registry_new(&registry, NULL);
+        memory_begin(&failing);
+        sp_status status = sp_registry_new(&registry, NULL);
         status = status == SP_OK ? sp_registry_find(registry, "sample", &backend, NULL) : status;
         status = status == SP_OK ? sp_registry_names(&names, NULL) : status;
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_end(&failing, status, NULL);
         sp_backend_names_fini(&names);
         sp_registry_free(registry);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(built_in_backends),
-    cmocka_unit_test(a_plugin_is_loaded_once),
-    cmocka_unit_test(wrong_plugins),
-    cmocka_unit_test(no_shared_library),
-    cmocka_unit_test(unknown_names_get_a_hint),
-    cmocka_unit_test(names_are_in_order),
-    cmocka_unit_test(slots_that_are_left_out),
-    cmocka_unit_test(processes_of_a_run),
-    cmocka_unit_test(memory_may_run_out),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,7 +1,5 @@
 // Backward packs: mirrored block by block, or regrouped by backward work with slices cut in both
 // passes.
-#include <math.h>
-
 #include "sim/base/alloc.h"
 #include "solver/slimpack/micropacks.h"
 #include "tests/support/drawn_packs.h"
@@ -19,8 +17,8 @@ static void make(const sp_i_shape *shape, sp_packing *packing)
     sp_i_needs needs = {0};
     sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
     sp_packing_init(packing, &d.batch, 1);
-    assert_int_equal(
-        sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, &needs, &err), SP_OK);
+    must_succeed(
+        sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, &needs, &err), &err);
     assert_pack_rules(packing);
     assert_needs(packing, &needs);
     sp_i_free(needs.pack);
@@ -66,9 +64,8 @@ static const uint8_t three_blocks_tied[] = {1, 1, 0, 0, 1, 0};
 enum { BY_HAND = sizeof three_blocks / sizeof three_blocks[0] };
 
 // Blocks in the order of the forward, the packs of each from the last to the first.
-static void mirrored_blocks(void **state)
+TEST(mirrored_blocks)
 {
-    (void)state;
     static const int32_t packs[] = {2, 1, 0, 3, 5, 4};
     static const int32_t waits_for[] = {2, 2, 2, 3, 5, 5};
     sp_packing packing;
@@ -91,9 +88,8 @@ static void mirrored_blocks(void **state)
 }
 
 // One pack takes everything, and none is cut.
-static void one_backward_pack(void **state)
+TEST(one_backward_pack)
 {
-    (void)state;
     const sp_i_shape shape = {.backward = {.flat = 1, .grow = 1.0, .shrink = 1.0},
                               .slice_tokens = 10};
     sp_packing packing;
@@ -111,9 +107,8 @@ static void one_backward_pack(void **state)
 }
 
 // Work of tokens alone: packs of exactly the targets wherever these are multiples of a slice.
-static void cuts_at_exact_targets(void **state)
+TEST(cuts_at_exact_targets)
 {
-    (void)state;
     const sp_i_work linear = {{0.0, 1e-6, 0.0}, {0.0, 2e-6, 0.0}};
     static const int64_t long_one[][2] = {{0, 3000}, {0, 0}, {0, 3000}, {0, 0}, {0, 3000}};
     static const uint8_t tied[] = {1, 1, 0};
@@ -137,11 +132,9 @@ static void cuts_at_exact_targets(void **state)
 }
 
 // Any samples, any tapers: packs end within a slice, or within a short sample, of their targets.
-static void work_follows_the_backward_taper(void **state)
+TEST(work_follows_the_backward_taper)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 101);
+    sp_prng prng = prng_seeded(101);
     for (int round = 0; round < 1500; round++) {
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
         sp_i_shape shape = draw_shape(&prng);
@@ -173,11 +166,9 @@ static void work_follows_the_backward_taper(void **state)
 }
 
 // The forward packs keep their samples and tokens when their slices are cut for the backward.
-static void forward_packs_stay(void **state)
+TEST(forward_packs_stay)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 103);
+    sp_prng prng = prng_seeded(103);
     for (int round = 0; round < 300; round++) {
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
         sp_i_shape shape = draw_shape(&prng);
@@ -197,23 +188,20 @@ static void forward_packs_stay(void **state)
     }
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     const sp_i_shape shape = {.backward = {.flat = 4, .grow = 1.0, .shrink = 1.0},
                               .slice_tokens = 10};
     for (int regroup = 0; regroup < 2; regroup++) {
-        bool ok = false;
-        for (long n = 0; !ok; n++) {
-            assert_true(n < 100);
+        for (memory_failures failing = {0}; memory_fails(&failing);) {
             sp_packing packing;
             sp_i_needs needs = {0};
             by_hand(three_blocks, BY_HAND, &packing);
-            sp_i_alloc_fail_after(n);
-            ok = regroup != 0 ? sp_i_backward_regroup(&drawn_work, &shape, three_blocks_tied,
-                                                      &packing, &needs)
-                              : sp_i_backward_mirror(three_blocks_tied, &packing, &needs);
-            sp_i_alloc_fail_after(-1);
+            memory_begin(&failing);
+            bool ok = regroup != 0 ? sp_i_backward_regroup(&drawn_work, &shape, three_blocks_tied,
+                                                           &packing, &needs)
+                                   : sp_i_backward_mirror(three_blocks_tied, &packing, &needs);
+            memory_end(&failing, ok ? SP_OK : SP_ERR_NO_MEMORY, NULL);
             if (ok) {
                 assert_pack_rules(&packing);
             }
@@ -222,11 +210,3 @@ static void allocation_failures(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(mirrored_blocks),       cmocka_unit_test(one_backward_pack),
-    cmocka_unit_test(cuts_at_exact_targets), cmocka_unit_test(work_follows_the_backward_taper),
-    cmocka_unit_test(forward_packs_stay),    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,11 +1,5 @@
 // The balanced strategy: nobody lost or twice over a run of batches, packs under their cap, queues
 // that give rounds in order, and the greedy against one with linear searches.
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "solver/strategy.h"
 #include "solver/work.h"
 #include "tests/support/scenario_run.h"
@@ -26,9 +20,8 @@ static void fixture_init(fixture *f, int dp)
              "%s'cluster': 'h800-8', 'parallel': {'dp': %d}, 'strategy': {'kind': 'balanced'}, "
              "'workload': {'uniform': 64}}",
              TINY_MODEL, dp);
-    must_succeed("scenario", run_read(text, &f->scenario, &err), &err);
-    must_succeed("cost model",
-                 sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
+    must_succeed(run_read(text, &f->scenario, &err), &err);
+    must_succeed(sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
                                     &f->scenario.cluster, &f->scenario.profile, f->scenario.memory,
                                     f->scenario.source, &err),
                  &err);
@@ -55,7 +48,7 @@ static void pack(fixture *f, const sp_batch *batch, size_t carried, int64_t cont
                  sp_packing *packing)
 {
     sp_error err = {0};
-    must_succeed("balanced", try_pack(f, batch, carried, context, packing, &err), &err);
+    must_succeed(try_pack(f, batch, carried, context, packing, &err), &err);
 }
 
 // Mostly short, one in twelve of any length up to the context.
@@ -122,11 +115,9 @@ static void check_packing(const fixture *f, const sp_batch *batch, int64_t conte
     }
 }
 
-static void everybody_once_over_a_run(void **state)
+TEST(everybody_once_over_a_run)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     static int64_t ids[MOST_SAMPLES];
     static int64_t tokens[MOST_SAMPLES];
     for (int run = 0; run < 60; run++) {
@@ -172,11 +163,9 @@ static void everybody_once_over_a_run(void **state)
 }
 
 // Algorithm 1 of the paper with linear searches.
-static void greedy_against_linear_search(void **state)
+TEST(greedy_against_linear_search)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 43);
+    sp_prng prng = prng_seeded(43);
     static int64_t ids[MOST_SAMPLES];
     static int64_t tokens[MOST_SAMPLES];
     fixture f;
@@ -227,9 +216,8 @@ static void greedy_against_linear_search(void **state)
 }
 
 // Equal samples as long as the context: as many packs as samples, which are a round.
-static void nobody_waits_where_all_are_equal(void **state)
+TEST(nobody_waits_where_all_are_equal)
 {
-    (void)state;
     int64_t ids[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     int64_t tokens[8] = {50, 50, 50, 50, 50, 50, 50, 50};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 8, .total_tokens = 400};
@@ -246,9 +234,8 @@ static void nobody_waits_where_all_are_equal(void **state)
 
 // 90 and 20 and 30 of a context of 100 are two queues short of a round of two packs; the fullest
 // queue gives what it has, so that both ranks work.
-static void no_step_without_work(void **state)
+TEST(no_step_without_work)
 {
-    (void)state;
     int64_t ids[3] = {0, 1, 2};
     int64_t tokens[3] = {90, 20, 30};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 3, .total_tokens = 140};
@@ -278,9 +265,8 @@ static bool warns(const sp_result *result, const char *text)
 
 // The list 800, 100, 100, 100 three times on two packs: the first long sample waits for the second,
 // the third for one that does not come.
-static void delayed_samples_train_later(void **state)
+TEST(delayed_samples_train_later)
 {
-    (void)state;
     const char *text = "%s'cluster': 'h800-8', 'schedule': {'microbatches': 2}, 'strategy': {"
                        "'kind': 'balanced', 'outlier_queues': %d, 'outlier_tokens': 500}, "
                        "'workload': {'lengths': [800, 100, 100, 100], 'context': 800, 'order': "
@@ -306,9 +292,8 @@ static void delayed_samples_train_later(void **state)
     }
 }
 
-static void run_without_memory(void **state)
+TEST(run_without_memory)
 {
-    (void)state;
     scenario_run r;
     sp_error err;
     char text[RUN_TEXT] = "";
@@ -317,25 +302,19 @@ static void run_without_memory(void **state)
              "'balanced', 'outlier_tokens': 500}, 'workload': {'lengths': [800, 100, 100], "
              "'context': 800, 'order': 'file', 'samples_per_batch': 3, 'batches': 2}}",
              TINY_MODEL);
-    must_succeed("scenario", run_read(text, &r.scenario, &err), &err);
-    must_succeed("batches", sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
+    must_succeed(run_read(text, &r.scenario, &err), &err);
+    must_succeed(sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
     static const sp_evaluate_options plain;
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 5000);
-        sp_i_alloc_fail_after(n);
-        status = sp_evaluate(&r.scenario, &r.batches, &plain, &r.result, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
+        memory_try(&failing, sp_evaluate(&r.scenario, &r.batches, &plain, &r.result, &err), &err);
         sp_error_clear(&err);
     }
     run_fini(&r);
 }
 
 // Keys that the scenario keeps, and where they end.
-static void keys_are_read_and_resolved(void **state)
+TEST(keys_are_read_and_resolved)
 {
-    (void)state;
     sp_scenario scenario;
     sp_error err;
     char text[RUN_TEXT] = "";
@@ -343,7 +322,7 @@ static void keys_are_read_and_resolved(void **state)
              "%s'cluster': 'h800-8', 'workload': {'uniform': 64}, 'strategy': {'kind': 'balanced', "
              "'outlier_queues': 3, 'outlier_tokens': 17, 'pack_tokens': 1000}}",
              TINY_MODEL);
-    must_succeed("keys", run_read(text, &scenario, &err), &err);
+    must_succeed(run_read(text, &scenario, &err), &err);
     assert_int_equal(scenario.strategy.outlier_queues, 3);
     assert_int_equal(scenario.strategy.outlier_tokens, 17);
     assert_int_equal(scenario.strategy.pack_tokens, 1000);
@@ -364,9 +343,8 @@ static void keys_are_read_and_resolved(void **state)
     }
 }
 
-static void lossless_without_queues(void **state)
+TEST(lossless_without_queues)
 {
-    (void)state;
     const sp_strategy *balanced = sp_strategy_find("balanced");
     sp_strategy_spec spec = {0};
     assert_true(sp_strategy_is_lossless(balanced, &spec));
@@ -375,9 +353,8 @@ static void lossless_without_queues(void **state)
     assert_true(sp_strategy_is_lossless(sp_strategy_find("packed"), &spec));
 }
 
-static void says_what_does_not_fit(void **state)
+TEST(says_what_does_not_fit)
 {
-    (void)state;
     static const char *const wrong[][2] = {
         {"'strategy': {'kind': 'balanced', 'pack_tokens': 90}",
          "strategy.pack_tokens: a pack of 90 tokens does not hold a sample of 100, the context"},
@@ -404,7 +381,7 @@ static double imbalance(fixture *f, const sp_packing *packing)
 {
     sp_step_costs costs;
     sp_error err = {0};
-    must_succeed("costs", sp_cost_model_build(&f->cost, packing, &costs, &err), &err);
+    must_succeed(sp_cost_model_build(&f->cost, packing, &costs, &err), &err);
     double most = 0.0;
     double sum = 0.0;
     for (size_t k = 0; k < packing->forward.count; k++) {
@@ -421,8 +398,7 @@ static double mean_imbalance(fixture *f, int queues, uint64_t seed, int64_t cont
 {
     static int64_t ids[MOST_SAMPLES];
     static int64_t tokens[MOST_SAMPLES];
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
+    sp_prng prng = prng_seeded(seed);
     sp_batch carried = {0};
     double sum = 0.0;
     f->scenario.strategy.outlier_queues = queues;
@@ -448,9 +424,8 @@ static double mean_imbalance(fixture *f, int queues, uint64_t seed, int64_t cont
 }
 
 // Samples in which attention is most of the work.
-static void queues_never_worsen_the_mean(void **state)
+TEST(queues_never_worsen_the_mean)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 8; seed++) {
         fixture f;
         fixture_init(&f, 2);
@@ -464,42 +439,20 @@ static void queues_never_worsen_the_mean(void **state)
     }
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     int64_t ids[] = {0, 1, 2, 3};
     int64_t tokens[] = {10, 40, 20, 10};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 4, .total_tokens = 80};
     fixture f;
     fixture_init(&f, 1);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 100);
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_error err = {0};
         sp_packing packing;
-        sp_i_alloc_fail_after(n);
-        status = try_pack(&f, &batch, 0, 50, &packing, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
-        if (status == SP_OK) {
+        memory_try(&failing, try_pack(&f, &batch, 0, 50, &packing, &err), &err);
+        if (failing.status == SP_OK) {
             sp_packing_fini(&packing);
         }
     }
     fixture_fini(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(everybody_once_over_a_run),
-    cmocka_unit_test(greedy_against_linear_search),
-    cmocka_unit_test(nobody_waits_where_all_are_equal),
-    cmocka_unit_test(no_step_without_work),
-    cmocka_unit_test(delayed_samples_train_later),
-    cmocka_unit_test(run_without_memory),
-    cmocka_unit_test(keys_are_read_and_resolved),
-    cmocka_unit_test(lossless_without_queues),
-    cmocka_unit_test(says_what_does_not_fit),
-    cmocka_unit_test(queues_never_worsen_the_mean),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

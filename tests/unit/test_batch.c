@@ -1,8 +1,4 @@
 // Batches: what is drawn, in which order, and what is said about the rest.
-#include <math.h>
-
-#include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/workload/batch.h"
 #include "tests/support/test_main.h"
 
@@ -67,9 +63,8 @@ static bool same_samples(const sp_batches *a, const sp_batches *b)
     return true;
 }
 
-static void every_sample_once_per_pass(void **state)
+TEST(every_sample_once_per_pass)
 {
-    (void)state;
     // 30 batches of 100 are three passes over 1,000.
     sp_workload_spec spec = {
         .lengths = list_of(COUNT), .samples_per_batch = 100, .batches = 30, .seed = 4};
@@ -96,9 +91,8 @@ static void every_sample_once_per_pass(void **state)
     sp_batches_fini(&batches);
 }
 
-static void seed_alone_decides(void **state)
+TEST(seed_alone_decides)
 {
-    (void)state;
     sp_workload_spec spec = {
         .lengths = list_of(COUNT), .samples_per_batch = 64, .batches = 20, .seed = 7};
     sp_batches first = make(&spec);
@@ -120,9 +114,8 @@ static void seed_alone_decides(void **state)
 
 // All 24 orders of four samples, each about equally often: chi-square with 23 degrees of freedom is
 // below 49.7 with probability 0.999; the seeds are fixed.
-static void shuffle_is_fair(void **state)
+TEST(shuffle_is_fair)
 {
-    (void)state;
     enum { ROUNDS = 24000 };
     int orders[256] = {0};
     sp_workload_spec spec = {.lengths = list_of(4), .samples_per_batch = 4, .batches = 2};
@@ -148,9 +141,8 @@ static void shuffle_is_fair(void **state)
     assert_true(chi < 49.7);
 }
 
-static void file_order_repeats(void **state)
+TEST(file_order_repeats)
 {
-    (void)state;
     sp_workload_spec spec = {
         .lengths = list_of(10), .samples_per_batch = 4, .batches = 5, .order = SP_ORDER_FILE};
     sp_batches batches = make(&spec);
@@ -168,9 +160,8 @@ static void file_order_repeats(void **state)
     sp_batches_fini(&batches);
 }
 
-static void tokens_fill_batches(void **state)
+TEST(tokens_fill_batches)
 {
-    (void)state;
     int64_t tokens[] = {3, 3, 4, 11, 10, 1, 9, 1};
     sp_lengths lengths = {.tokens = tokens, .count = 8, .capacity = 8};
     sp_workload_spec spec = {
@@ -192,9 +183,8 @@ static void tokens_fill_batches(void **state)
     sp_batches_fini(&batches);
 }
 
-static void tokens_fill_shuffled_batches(void **state)
+TEST(tokens_fill_shuffled_batches)
 {
-    (void)state;
     sp_workload_spec spec = {
         .lengths = list_of(COUNT), .tokens_per_batch = 4096, .batches = 50, .seed = 2};
     sp_batches batches = make(&spec);
@@ -208,9 +198,8 @@ static void tokens_fill_shuffled_batches(void **state)
     sp_batches_fini(&batches);
 }
 
-static void long_samples_are_dropped(void **state)
+TEST(long_samples_are_dropped)
 {
-    (void)state;
     sp_workload_spec spec = {.lengths = list_of(COUNT),
                              .context = 600,
                              .over_length = SP_OVER_DROP,
@@ -233,9 +222,8 @@ static void long_samples_are_dropped(void **state)
     sp_batches_fini(&batches);
 }
 
-static void long_samples_are_truncated(void **state)
+TEST(long_samples_are_truncated)
 {
-    (void)state;
     sp_workload_spec spec = {.lengths = list_of(COUNT),
                              .context = 600,
                              .over_length = SP_OVER_TRUNCATE,
@@ -253,9 +241,8 @@ static void long_samples_are_truncated(void **state)
     sp_batches_fini(&batches);
 }
 
-static void errors_are_named(void **state)
+TEST(errors_are_named)
 {
-    (void)state;
     int64_t tokens[] = {3, 9, 8};
     sp_lengths lengths = {.tokens = tokens, .count = 3, .capacity = 3};
     sp_lengths empty = {0};
@@ -292,9 +279,8 @@ static void errors_are_named(void **state)
     expect_error(&spec, SP_ERR_USAGE, "a.txt: expected at least 1 batch, got 0");
 }
 
-static void distributions_are_drawn(void **state)
+TEST(distributions_are_drawn)
 {
-    (void)state;
     sp_workload_spec spec = {.distribution = sp_distribution_find("prolong"),
                              .context = 2048,
                              .over_length = SP_OVER_DROP,
@@ -325,9 +311,8 @@ static void distributions_are_drawn(void **state)
     sp_batches_fini(&batches);
 }
 
-static void distributions_that_do_not_fit_are_refused(void **state)
+TEST(distributions_that_do_not_fit_are_refused)
 {
-    (void)state;
     sp_workload_spec spec = {.distribution = sp_distribution_find("prolong"),
                              .context = 575,
                              .over_length = SP_OVER_DROP,
@@ -346,9 +331,8 @@ static void distributions_that_do_not_fit_are_refused(void **state)
     sp_batches_fini(&batches);
 }
 
-static void uniform_samples(void **state)
+TEST(uniform_samples)
 {
-    (void)state;
     sp_workload_spec spec = {.uniform_tokens = 4096, .tokens_per_batch = 16384, .batches = 3};
     sp_batches batches = make(&spec);
     for (int i = 0; i < 12; i++) {
@@ -366,38 +350,14 @@ static void uniform_samples(void **state)
     sp_batches_fini(&batches);
 }
 
-static void failing_allocations_are_reported(void **state)
+TEST(failing_allocations_are_reported)
 {
-    (void)state;
     sp_workload_spec spec = {
         .lengths = list_of(COUNT), .tokens_per_batch = 30000, .batches = 3, .seed = 4};
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_batches batches;
-        assert_true(n < 100);
-        sp_i_alloc_fail_after(n);
         sp_error_clear(&err);
-        status = sp_batches_make(&spec, &batches, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, sp_batches_make(&spec, &batches, &err), &err);
         sp_batches_fini(&batches);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_sample_once_per_pass),
-    cmocka_unit_test(seed_alone_decides),
-    cmocka_unit_test(shuffle_is_fair),
-    cmocka_unit_test(file_order_repeats),
-    cmocka_unit_test(tokens_fill_batches),
-    cmocka_unit_test(tokens_fill_shuffled_batches),
-    cmocka_unit_test(long_samples_are_dropped),
-    cmocka_unit_test(long_samples_are_truncated),
-    cmocka_unit_test(errors_are_named),
-    cmocka_unit_test(distributions_are_drawn),
-    cmocka_unit_test(distributions_that_do_not_fit_are_refused),
-    cmocka_unit_test(uniform_samples),
-    cmocka_unit_test(failing_allocations_are_reported),
-};
-
-SP_TEST_MAIN(tests)

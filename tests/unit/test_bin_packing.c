@@ -1,10 +1,6 @@
 // Best-fit decreasing and longest-pack-first histogram packing against scans that look at every
 // row, and against the least number of rows by exhaustive search.
-#include <stdlib.h>
-#include <string.h>
-
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -47,7 +43,7 @@ static void pack_rows(const char *kind, int64_t max_per_pack, const sp_batch *ba
     sp_strategy_input input = {.scenario = &scenario, .batch = batch, .context = context};
     sp_packing packing;
     sp_error err = {0};
-    assert_int_equal(sp_strategy_find(kind)->pack(&input, &packing, &err), SP_OK);
+    must_succeed(sp_strategy_find(kind)->pack(&input, &packing, &err), &err);
     memset(rows, 0, sizeof *rows);
     rows->count = packing.forward.count;
     size_t samples = 0;
@@ -122,14 +118,12 @@ static void scan_best_fit(const sp_batch *batch, int64_t context, size_t max_per
 
 // Any two rows hold more than the context together: fewer than twice the rows that the tokens fill
 // when they are laid end to end, one more for each boundary there.
-static void bfd_is_best_fit(void **state)
+TEST(bfd_is_best_fit)
 {
-    (void)state;
     static drawn_batch d;
     static row_set rows;
     static row_set scanned;
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     for (int round = 0; round < 300; round++) {
         int64_t context = 5 + (int64_t)sp_prng_below(&prng, 500);
         draw_batch(&prng, MOST_SAMPLES, context, &d);
@@ -145,14 +139,12 @@ static void bfd_is_best_fit(void **state)
 }
 
 // Packs of equal lengths together come to the same rows as one sample after the other.
-static void lpfhp_is_best_fit(void **state)
+TEST(lpfhp_is_best_fit)
 {
-    (void)state;
     static drawn_batch d;
     static row_set rows;
     static row_set scanned;
-    sp_prng prng;
-    sp_prng_seed(&prng, 43);
+    sp_prng prng = prng_seeded(43);
     for (int round = 0; round < 600; round++) {
         int64_t context = 5 + (int64_t)sp_prng_below(&prng, 500);
         int64_t limit = (int64_t)sp_prng_below(&prng, 7);
@@ -173,14 +165,12 @@ static void lpfhp_is_best_fit(void **state)
 
 // The order of the batch decides only which sample of a length goes where; without a limit both
 // strategies need equally many rows.
-static void rows_follow_from_the_lengths(void **state)
+TEST(rows_follow_from_the_lengths)
 {
-    (void)state;
     static drawn_batch d;
     static row_set rows[2];
     static const char *const kinds[] = {"bfd", "lpfhp"};
-    sp_prng prng;
-    sp_prng_seed(&prng, 47);
+    sp_prng prng = prng_seeded(47);
     for (int round = 0; round < 200; round++) {
         int64_t context = 5 + (int64_t)sp_prng_below(&prng, 500);
         draw_batch(&prng, MOST_SAMPLES, context, &d);
@@ -236,13 +226,11 @@ static size_t least_rows(search *s, const int64_t *tokens, size_t n, size_t rows
 // problem", 1994). With at most two samples to a row best fit is optimal: all rows with room for a
 // sample have room for any later one, so that it does not matter which of them it joins, and
 // leaving it alone helps no later one.
-static void tiny_cases_against_optimum(void **state)
+TEST(tiny_cases_against_optimum)
 {
-    (void)state;
     static drawn_batch d;
     static row_set rows;
-    sp_prng prng;
-    sp_prng_seed(&prng, 53);
+    sp_prng prng = prng_seeded(53);
     for (int round = 0; round < 400; round++) {
         int64_t context = 20 + (int64_t)sp_prng_below(&prng, 100);
         draw_batch(&prng, FEW_SAMPLES, context, &d);
@@ -262,9 +250,8 @@ static void tiny_cases_against_optimum(void **state)
 }
 
 // A row that is found full of samples is closed though it has room.
-static void limit_of_samples(void **state)
+TEST(limit_of_samples)
 {
-    (void)state;
     static row_set rows;
     int64_t ids[] = {0, 1, 2, 3, 4, 5};
     int64_t tokens[] = {10, 50, 10, 10, 10, 10};
@@ -286,9 +273,8 @@ static void limit_of_samples(void **state)
 
 // strategy.max_per_pack from the scenario to the packs of a checked plan, and back in what was
 // resolved. 2565 tokens fill three rows; ten samples need four of at most three.
-static void samples_per_pack_of_a_scenario(void **state)
+TEST(samples_per_pack_of_a_scenario)
 {
-    (void)state;
     static const struct {
         const char *strategy;
         int64_t packs;
@@ -315,14 +301,3 @@ static void samples_per_pack_of_a_scenario(void **state)
     assert_int_equal(run_read(text, &scenario, &err), SP_ERR_CONTENT);
     assert_non_null(strstr(err.message[0], "strategy.max_per_pack"));
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(bfd_is_best_fit),
-    cmocka_unit_test(lpfhp_is_best_fit),
-    cmocka_unit_test(rows_follow_from_the_lengths),
-    cmocka_unit_test(tiny_cases_against_optimum),
-    cmocka_unit_test(limit_of_samples),
-    cmocka_unit_test(samples_per_pack_of_a_scenario),
-};
-
-SP_TEST_MAIN(tests)

@@ -5,10 +5,8 @@
 #include "tests/support/test_main.h"
 
 #include <stdbool.h>
-#include <stdlib.h>
 
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/engine/block_allocator.h"
 
 #define KIB INT64_C(1024)
@@ -34,9 +32,8 @@ static int64_t counted(sp_block_allocator *allocator, int64_t bytes)
 }
 
 // round_size: multiples of 512 B, at least one.
-static void requests_are_rounded_to_512_bytes(void **state)
+TEST(requests_are_rounded_to_512_bytes)
 {
-    (void)state;
     sp_block_allocator *a = make(0);
     assert_int_equal(counted(a, 1), 512);
     assert_int_equal(counted(a, 512), 512);
@@ -46,9 +43,8 @@ static void requests_are_rounded_to_512_bytes(void **state)
     sp_block_allocator_free(a);
 }
 
-static void nothing_has_no_block(void **state)
+TEST(nothing_has_no_block)
 {
-    (void)state;
     sp_block_allocator *a = make(0);
     assert_int_equal(take(a, 0), SP_NO_BLOCK);
     assert_int_equal(sp_block_bytes(a, SP_NO_BLOCK), 0);
@@ -58,9 +54,8 @@ static void nothing_has_no_block(void **state)
 }
 
 // get_allocation_size: 2 MiB up to 1 MiB, 20 MiB below 10 MiB, else rounded up to 2 MiB.
-static void segments_have_three_sizes(void **state)
+TEST(segments_have_three_sizes)
 {
-    (void)state;
     const struct {
         int64_t bytes, segment;
     } cases[] = {
@@ -78,9 +73,8 @@ static void segments_have_three_sizes(void **state)
 }
 
 // should_split: the small pool splits from 512 B on, the large one beyond 1 MiB.
-static void small_rests_stay_with_the_block(void **state)
+TEST(small_rests_stay_with_the_block)
 {
-    (void)state;
     sp_block_allocator *a = make(0);
     assert_int_equal(counted(a, MIB), MIB);
     assert_int_equal(counted(a, MIB - 512), MIB - 512);
@@ -92,9 +86,8 @@ static void small_rests_stay_with_the_block(void **state)
 }
 
 // get_pool: a free large block never serves a small request, nor the other way round.
-static void pools_are_apart(void **state)
+TEST(pools_are_apart)
 {
-    (void)state;
     sp_block_allocator *a = make(0);
     sp_block_release(a, take(a, 20 * MIB));
     take(a, 4 * KIB);
@@ -104,9 +97,8 @@ static void pools_are_apart(void **state)
     sp_block_allocator_free(a);
 }
 
-static void the_smallest_block_that_suffices_is_taken(void **state)
+TEST(the_smallest_block_that_suffices_is_taken)
 {
-    (void)state;
     sp_block_allocator *a = make(0);
     int32_t large = take(a, 64 * MIB);
     int32_t middle = take(a, 32 * MIB);
@@ -122,9 +114,8 @@ static void the_smallest_block_that_suffices_is_taken(void **state)
 }
 
 // Equal sizes: the lowest address. Seen through which neighbours can merge later.
-static void among_equal_blocks_the_lowest_address_is_taken(void **state)
+TEST(among_equal_blocks_the_lowest_address_is_taken)
 {
-    (void)state;
     sp_block_allocator *a = make(0);
     int32_t piece[5]; // 4 MiB each in one segment of 20 MiB
     for (int i = 0; i < 5; i++) {
@@ -140,9 +131,8 @@ static void among_equal_blocks_the_lowest_address_is_taken(void **state)
     sp_block_allocator_free(a);
 }
 
-static void freed_neighbours_merge_in_any_order(void **state)
+TEST(freed_neighbours_merge_in_any_order)
 {
-    (void)state;
     static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
                                      {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     for (int o = 0; o < 6; o++) {
@@ -157,9 +147,8 @@ static void freed_neighbours_merge_in_any_order(void **state)
     }
 }
 
-static void neighbours_of_two_segments_do_not_merge(void **state)
+TEST(neighbours_of_two_segments_do_not_merge)
 {
-    (void)state;
     sp_block_allocator *a = make(0);
     int32_t one = take(a, 10 * MIB);
     int32_t two = take(a, 10 * MIB);
@@ -172,9 +161,8 @@ static void neighbours_of_two_segments_do_not_merge(void **state)
 
 // get_free_block with max_split_size: an oversize block counts in full, less than 20 MiB of it
 // idle.
-static void oversize_blocks_are_not_split(void **state)
+TEST(oversize_blocks_are_not_split)
 {
-    (void)state;
     sp_block_allocator *a = make(21 * MIB);
     int32_t block = take(a, 128 * MIB);
     sp_block_release(a, block);
@@ -189,9 +177,8 @@ static void oversize_blocks_are_not_split(void **state)
     sp_block_allocator_free(a);
 }
 
-static void smaller_requests_leave_oversize_blocks(void **state)
+TEST(smaller_requests_leave_oversize_blocks)
 {
-    (void)state;
     sp_block_allocator *a = make(21 * MIB);
     sp_block_release(a, take(a, 22 * MIB));
     assert_int_equal(counted(a, 21 * MIB - 512), 21 * MIB - 512);
@@ -205,9 +192,8 @@ static void smaller_requests_leave_oversize_blocks(void **state)
 
 // The segment of 20.5 MiB is 22 MiB: what is left, 1.5 MiB, is split off since the request is
 // below the limit; with both parts free they are one block above it.
-static void a_segment_beyond_the_limit_is_split_for_a_request_below_it(void **state)
+TEST(a_segment_beyond_the_limit_is_split_for_a_request_below_it)
 {
-    (void)state;
     sp_block_allocator *a = make(21 * MIB);
     int32_t block = take(a, 41 * MIB / 2);
     assert_int_equal(sp_block_bytes(a, block), 41 * MIB / 2);
@@ -217,9 +203,8 @@ static void a_segment_beyond_the_limit_is_split_for_a_request_below_it(void **st
     sp_block_allocator_free(a);
 }
 
-static void the_peak_is_kept_until_reset(void **state)
+TEST(the_peak_is_kept_until_reset)
 {
-    (void)state;
     sp_block_allocator *a = make(0);
     int32_t one = take(a, 30 * MIB);
     int32_t two = take(a, 12 * MIB);
@@ -231,9 +216,8 @@ static void the_peak_is_kept_until_reset(void **state)
     sp_block_allocator_free(a);
 }
 
-static void beyond_2_to_62_bytes_is_an_error(void **state)
+TEST(beyond_2_to_62_bytes_is_an_error)
 {
-    (void)state;
     sp_block_allocator *a = make(0);
     int32_t block = 0;
     int64_t half = INT64_C(1) << 61;
@@ -365,8 +349,7 @@ static void compare_random_sequence(uint64_t seed, int64_t limit, int steps)
     sp_block_allocator *a = make(limit);
     int32_t held[OWNERS];
     bool holds[OWNERS] = {false};
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
+    sp_prng prng = prng_seeded(seed);
     for (int step = 0; step < steps; step++) {
         int owner = (int)sp_prng_below(&prng, OWNERS);
         if (holds[owner]) {
@@ -401,22 +384,19 @@ static void compare_random_sequence(uint64_t seed, int64_t limit, int steps)
     free(naive);
 }
 
-static void random_sequences_equal_a_linear_search(void **state)
+TEST(random_sequences_equal_a_linear_search)
 {
-    (void)state;
     static const int64_t limits[] = {0, 21 * MIB, 64 * MIB};
     for (uint64_t seed = 1; seed <= 12; seed++) {
         compare_random_sequence(seed, limits[seed % 3], 4000);
     }
 }
 
-static void everything_released_leaves_whole_segments(void **state)
+TEST(everything_released_leaves_whole_segments)
 {
-    (void)state;
     sp_block_allocator *a = make(0);
     int32_t held[64];
-    sp_prng prng;
-    sp_prng_seed(&prng, 77);
+    sp_prng prng = prng_seeded(77);
     for (int i = 0; i < 64; i++) {
         held[i] = take(a, 1 + (int64_t)sp_prng_below(&prng, (uint64_t)MIB));
     }
@@ -434,9 +414,8 @@ static void everything_released_leaves_whole_segments(void **state)
 }
 
 // A failed call leaves the allocator as it was: the sequence goes on and ends as without failures.
-static void every_allocation_may_fail(void **state)
+TEST(every_allocation_may_fail)
 {
-    (void)state;
     for (long n = 0; n < 40; n++) {
         sp_error err = {0};
         sp_block_allocator *a = NULL;
@@ -472,25 +451,3 @@ static void every_allocation_may_fail(void **state)
         sp_block_allocator_free(a);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(requests_are_rounded_to_512_bytes),
-    cmocka_unit_test(nothing_has_no_block),
-    cmocka_unit_test(segments_have_three_sizes),
-    cmocka_unit_test(small_rests_stay_with_the_block),
-    cmocka_unit_test(pools_are_apart),
-    cmocka_unit_test(the_smallest_block_that_suffices_is_taken),
-    cmocka_unit_test(among_equal_blocks_the_lowest_address_is_taken),
-    cmocka_unit_test(freed_neighbours_merge_in_any_order),
-    cmocka_unit_test(neighbours_of_two_segments_do_not_merge),
-    cmocka_unit_test(oversize_blocks_are_not_split),
-    cmocka_unit_test(smaller_requests_leave_oversize_blocks),
-    cmocka_unit_test(a_segment_beyond_the_limit_is_split_for_a_request_below_it),
-    cmocka_unit_test(the_peak_is_kept_until_reset),
-    cmocka_unit_test(beyond_2_to_62_bytes_is_an_error),
-    cmocka_unit_test(random_sequences_equal_a_linear_search),
-    cmocka_unit_test(everything_released_leaves_whole_segments),
-    cmocka_unit_test(every_allocation_may_fail),
-};
-
-SP_TEST_MAIN(tests)

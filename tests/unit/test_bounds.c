@@ -1,15 +1,11 @@
 // Lower bounds against closed forms.
-#include <math.h>
-
-#include "sim/base/alloc.h"
 #include "tests/support/bound_costs.h"
 #include "tests/support/test_main.h"
 
 // One sample of forward work 64 in packs of fixed cost 1 over 5 stages: m + 4*64/m is least at 16,
 // and the backward of work 128 and fixed cost 2 has 2 m + 4*128/m, also at 16.
-static void one_sample_is_a_flow_shop(void **state)
+TEST(one_sample_is_a_flow_shop)
 {
-    (void)state;
     const sp_bound_costs costs = {.stages = 5,
                                   .f_token_s = 1.0,
                                   .b_token_s = 2.0,
@@ -20,18 +16,17 @@ static void one_sample_is_a_flow_shop(void **state)
     const int64_t tokens[] = {64};
     const sp_bound_batch batch = {.tokens = tokens, .count = 1, .ranks = 1};
     double expected_s = 192.0 + (16.0 + 16.0) + (32.0 + 32.0) + 4.0 * 3.0;
-    assert_true(fabs(sp_bound_flow_shop_s(&costs, &batch) - expected_s) < 1e-9);
+    assert_within(sp_bound_flow_shop_s(&costs, &batch), expected_s, 1e-9);
     // The growth bound sees the same, but for the ends of its intervals.
     double bound_s = bound_growth_s(&costs, &batch);
     assert_true(bound_s <= expected_s + 1e-9 && bound_s > 0.99 * expected_s);
     // Uncut: five stages each way.
-    assert_true(fabs(sp_bound_whole_s(&costs, &batch) - 5.0 * (64.0 + 1.0 + 128.0 + 2.0)) < 1e-9);
+    assert_within(sp_bound_whole_s(&costs, &batch), 5.0 * (64.0 + 1.0 + 128.0 + 2.0), 1e-9);
 }
 
 // Without fixed costs, a perfectly divisible load has no gap to its work.
-static void nothing_is_lost_without_fixed_costs(void **state)
+TEST(nothing_is_lost_without_fixed_costs)
 {
-    (void)state;
     const sp_bound_costs costs = {
         .stages = 4, .f_token_s = 1.0, .b_token_s = 2.0, .i_token_s = 2.0};
     int64_t tokens[1000];
@@ -47,9 +42,8 @@ static void nothing_is_lost_without_fixed_costs(void **state)
 }
 
 // A sample of over half of the work cannot be spread, unless ranks share it.
-static void the_longest_sample_limits_the_ranks(void **state)
+TEST(the_longest_sample_limits_the_ranks)
 {
-    (void)state;
     const sp_bound_costs costs = {
         .stages = 1, .f_token_s = 1.0, .b_token_s = 2.0, .i_token_s = 2.0};
     const int64_t tokens[] = {700, 100, 200};
@@ -60,31 +54,17 @@ static void the_longest_sample_limits_the_ranks(void **state)
     assert_true(sp_bound_flow_shop_s(&costs, &batch) == 0.0);
 }
 
-static void running_out_of_memory_is_reported(void **state)
+TEST(running_out_of_memory_is_reported)
 {
-    (void)state;
     const sp_bound_costs costs = {
         .stages = 4, .f_token_s = 1.0, .b_token_s = 2.0, .i_token_s = 2.0};
     const int64_t tokens[] = {7, 1, 2};
     const sp_bound_batch batch = {.tokens = tokens, .count = 3, .ranks = 1};
-    int failures = 0;
-    sp_status status = SP_ERR_NO_MEMORY;
-    while (status != SP_OK) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         double bound_s;
         sp_error err = {0};
-        sp_i_alloc_fail_after(failures++);
-        status = sp_bound_growth_s(&costs, &batch, &bound_s, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, sp_bound_growth_s(&costs, &batch, &bound_s, &err), &err);
     }
-    assert_true(failures > 1);
+    assert_true(failing.rounds > 1);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_sample_is_a_flow_shop),
-    cmocka_unit_test(nothing_is_lost_without_fixed_costs),
-    cmocka_unit_test(the_longest_sample_limits_the_ranks),
-    cmocka_unit_test(running_out_of_memory_is_reported),
-};
-
-SP_TEST_MAIN(tests)

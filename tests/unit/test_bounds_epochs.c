@@ -1,7 +1,4 @@
 // What the growth bound lets a fill cost, against a search of every way to fill.
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "solver/bounds/bounds_private.h"
 #include "tests/support/test_main.h"
 
@@ -38,11 +35,9 @@ static double all_ways_s(const sp_i_side *side, double idle_s, double cover_s, d
 }
 
 // The merged search is never above the search of all ways, and near it.
-static void epochs_cost_no_more_than_any_way(void **state)
+TEST(epochs_cost_no_more_than_any_way)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     double sum = 0.0;
     int cases = 0;
     for (int round = 0; round < 200; round++) {
@@ -87,9 +82,3 @@ static void epochs_cost_no_more_than_any_way(void **state)
     print_message("merged over all ways: mean %.4f\n", sum / cases);
     assert_true(sum / cases > 0.98);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(epochs_cost_no_more_than_any_way),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,7 +1,4 @@
 // Lower bounds against every packing and every order of tiny cases.
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "tests/support/bound_costs.h"
 #include "tests/support/test_main.h"
 #include "tests/support/tiny_step.h"
@@ -88,8 +85,7 @@ static void check_many(bool split, int ranks, int rounds, int most_units, bool s
     static const int64_t sets[][TINY_UNITS] = {{1},    {2},       {3},       {4},
                                                {1, 1}, {2, 1},    {1, 2},    {3, 1},
                                                {2, 2}, {1, 1, 1}, {2, 1, 1}, {1, 1, 1, 1}};
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     nearness n = {0};
     for (int round = 0; round < rounds; round++) {
         sp_bound_costs costs = random_costs(&prng, split);
@@ -115,37 +111,24 @@ static void check_many(bool split, int ranks, int rounds, int most_units, bool s
     }
 }
 
-static void no_order_of_one_rank_is_faster(void **state)
+TEST(no_order_of_one_rank_is_faster)
 {
-    (void)state;
     check_many(false, 1, 20, 4, false);
 }
 
-static void no_split_order_is_faster(void **state)
+TEST(no_split_order_is_faster)
 {
-    (void)state;
     check_many(true, 1, 20, 3, false);
 }
 
-static void no_spread_over_two_ranks_is_faster(void **state)
+TEST(no_spread_over_two_ranks_is_faster)
 {
-    (void)state;
     check_many(false, 2, 20, 4, false);
     check_many(true, 2, 20, 3, false);
 }
 
-static void no_order_of_dear_small_packs_is_faster(void **state)
+TEST(no_order_of_dear_small_packs_is_faster)
 {
-    (void)state;
     check_many(false, 1, 20, 4, true);
     check_many(true, 1, 20, 3, true);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(no_order_of_one_rank_is_faster),
-    cmocka_unit_test(no_split_order_is_faster),
-    cmocka_unit_test(no_spread_over_two_ranks_is_faster),
-    cmocka_unit_test(no_order_of_dear_small_packs_is_faster),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,8 +1,5 @@
 // Lower bounds against many simulated packings.
-#include <math.h>
-
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/schedule/packflow.h"
 #include "tests/support/bound_costs.h"
 #include "tests/support/test_main.h"
@@ -165,17 +162,15 @@ static double simulated_s(const drawn *d, const packs *p)
                            .freed = freed};
     sp_packflow_result result = {0};
     sp_error err = {0};
-    assert_int_equal(sp_packflow_run(&job, &result, &err), SP_OK);
+    must_succeed(sp_packflow_run(&job, &result, &err), &err);
     sp_i_free(times);
     sp_i_free(freed);
     return (double)result.makespan_ns;
 }
 
-static void no_simulated_packing_is_faster(void **state)
+TEST(no_simulated_packing_is_faster)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     double share[2] = {0.0, 0.0};
     double best_share[2] = {0.0, 0.0};
     int cases[2] = {0, 0};
@@ -203,9 +198,3 @@ static void no_simulated_packing_is_faster(void **state)
                       split ? "split" : "whole", share[split] / cases[split], best_share[split]);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(no_simulated_packing_is_faster),
-};
-
-SP_TEST_MAIN(tests)

@@ -2,15 +2,12 @@
 // known; folds, resamples and ablations; the profile that is written.
 #include "experiments/calibrate/calibrate.h"
 
-#include <math.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "experiments/calibrate/fit_report.h"
 #include "experiments/calibrate/fitted_profile.h"
 #include "experiments/calibrate/folds.h"
 #include "experiments/calibrate/profile_document.h"
-#include "sim/base/alloc.h"
 #include "sim/scenario/scenario.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
@@ -85,8 +82,7 @@ static const fit_source sources[] = {{.csv = "steps.csv"}};
 static void read_spec(const char *text, fit_spec *spec)
 {
     json_t *root = json_loads(text, 0, NULL);
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     assert_non_null(root);
     if (fit_spec_from_json(root, "fit.json", spec, &err) != SP_OK) {
         fail_msg("%s", err.message[0]);
@@ -100,18 +96,17 @@ static void measure(double noise)
     fit_model model;
     fit_rows rows;
     double times[ROWS] = {0.0};
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     read_spec(spec_text, &spec);
     write_table(NULL);
-    assert_int_equal(fit_model_init(&spec, NULL, &model, &err), SP_OK);
+    must_succeed(fit_model_init(&spec, NULL, &model, &err), &err);
     if (fit_rows_read(&spec, sources, 1, model.document, NULL, &rows, &err) != SP_OK) {
         fail_msg("%s", err.message[0]);
     }
     model.rows = &rows;
     model.threads = 1;
     assert_int_equal(rows.count, ROWS);
-    assert_int_equal(fit_model_predict(&model, truth, NULL, times, &err), SP_OK);
+    must_succeed(fit_model_predict(&model, truth, NULL, times, &err), &err);
     for (int i = 0; i < ROWS; i++) {
         times[i] *= 1.0 + (i % 5 < 2 ? noise : -noise);
     }
@@ -136,8 +131,7 @@ static void begin(double noise)
 
 static void calibrate(const fit_options *options, fit_spec *spec, fit_outcome *outcome)
 {
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     read_spec(spec_text, spec);
     if (fit_calibrate(spec, sources, 1, options, outcome, &err) != SP_OK) {
         fail_msg("%s", err.message[0]);
@@ -152,16 +146,15 @@ static void finish(fit_spec *spec, fit_outcome *outcome)
 
 static const fit_options bare = {.threads = 1, .quiet = true};
 
-static void constants_come_back(void **state)
+TEST(constants_come_back)
 {
-    (void)state;
     fit_spec spec;
     fit_outcome outcome;
     begin(0.0);
     calibrate(&bare, &spec, &outcome);
     assert_true(outcome.converged);
     for (int c = 0; c < CONSTANTS; c++) {
-        assert_true(fabs(outcome.values[c].value / truth[c] - 1.0) < 1e-3);
+        assert_within(outcome.values[c].value / truth[c], 1.0, 1e-3);
         assert_false(outcome.values[c].at_bound);
         assert_false(outcome.values[c].undetermined);
     }
@@ -172,9 +165,8 @@ static void constants_come_back(void **state)
     finish(&spec, &outcome);
 }
 
-static void noise_shows(void **state)
+TEST(noise_shows)
 {
-    (void)state;
     fit_spec spec;
     fit_outcome outcome;
     fit_options how = {
@@ -189,7 +181,7 @@ static void noise_shows(void **state)
     assert_int_equal(outcome.resamples, 6);
     for (int c = 0; c < CONSTANTS; c++) {
         assert_true(outcome.values[c].spread > 1e-4 && outcome.values[c].spread < 0.3);
-        assert_true(fabs(outcome.values[c].value / truth[c] - 1.0) < 0.2);
+        assert_within(outcome.values[c].value / truth[c], 1.0, 0.2);
     }
     for (int i = 0; i < ROWS; i++) {
         assert_true(outcome.left_out[i] > 0.0);
@@ -206,9 +198,8 @@ static void noise_shows(void **state)
 }
 
 // One thread and three give the same bytes.
-static void threads_do_not_matter(void **state)
+TEST(threads_do_not_matter)
 {
-    (void)state;
     char *text[2];
     fit_options how = {
         .threads = 1, .quiet = true, .folds = -1, .bootstrap = -1, .ablations = true};
@@ -229,9 +220,8 @@ static void threads_do_not_matter(void **state)
     free(text[1]);
 }
 
-static void profile_says_that_it_is_fitted(void **state)
+TEST(profile_says_that_it_is_fitted)
 {
-    (void)state;
     fit_spec spec;
     fit_outcome outcome;
     json_t *document = NULL;
@@ -245,8 +235,8 @@ static void profile_says_that_it_is_fitted(void **state)
     assert_int_equal(profile.link_level, SP_LEVEL_FITTED);
     assert_int_equal(profile.gemm_model.level, SP_LEVEL_FITTED);
     assert_int_equal(profile.kernel_level, SP_LEVEL_ASSUMED);
-    assert_true(fabs(profile.memory_bytes_per_s / (1e9 * outcome.values[1].value) - 1.0) < 1e-12);
-    assert_true(fabs(profile.kernel_s - 2e-6) < 1e-12);
+    assert_within(profile.memory_bytes_per_s / (1e9 * outcome.values[1].value), 1.0, 1e-12);
+    assert_within(profile.kernel_s, 2e-6, 1e-12);
     assert_string_equal(json_string_value(fit_document_get(document, "links.source")),
                         "nvlink_gb_per_s: slimpack calibrate, fitted to steps; else: test");
     const json_t *constant =
@@ -272,8 +262,7 @@ static void expect_error(const char *from, const char *to, const fit_source *lis
              at + strlen(from));
     fit_spec spec;
     fit_outcome outcome;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     read_spec(text, &spec);
     assert_int_not_equal(fit_calibrate(&spec, list, count, &bare, &outcome, &err), SP_OK);
     assert_string_equal(err.message[0], message);
@@ -281,9 +270,8 @@ static void expect_error(const char *from, const char *to, const fit_source *lis
     fit_spec_fini(&spec);
 }
 
-static void errors_name_the_place(void **state)
+TEST(errors_name_the_place)
 {
-    (void)state;
     static const fit_source other[] = {{.csv = "other.csv"}};
     static const fit_source twice[] = {{.csv = "steps.csv"}, {.csv = "./steps.csv"}};
     begin(0.0);
@@ -307,11 +295,9 @@ static void errors_name_the_place(void **state)
 }
 
 // Each fold has as many rows as the others, give or take one, and every row one fold.
-static void folds_are_even(void **state)
+TEST(folds_are_even)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 1);
+    sp_prng prng = prng_seeded(1);
     for (int round = 0; round < 200; round++) {
         int fold[50];
         int size[8] = {0};
@@ -331,11 +317,9 @@ static void folds_are_even(void **state)
 }
 
 // As many draws as rows; a row is drawn with probability 1 - (1 - 1/n)^n, 63.6 % for n = 50.
-static void draws_are_with_replacement(void **state)
+TEST(draws_are_with_replacement)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 2);
+    sp_prng prng = prng_seeded(2);
     int drawn = 0;
     for (int round = 0; round < 400; round++) {
         double times[50];
@@ -347,32 +331,30 @@ static void draws_are_with_replacement(void **state)
         }
         assert_true(sum == 50.0);
     }
-    assert_true(fabs(drawn / 20000.0 - (1.0 - pow(1.0 - 1.0 / 50.0, 50.0))) < 0.01);
+    assert_within(drawn / 20000.0, (1.0 - pow(1.0 - 1.0 / 50.0, 50.0)), 0.01);
 }
 
 // Errors of 10, -20, 0 and 50 %: mean size 20, median (10 + 20) / 2, bias 10.
-static void error_figures(void **state)
+TEST(error_figures)
 {
-    (void)state;
     double observed[] = {9.0, 100.0, 10.0, 1.0, 2.0};
     double predicted[] = {1.0, 110.0, 8.0, 1.0, 3.0};
     sp_prediction_errors errors;
     assert_int_equal(fit_errors_of(observed, predicted, 1, 5, &errors, NULL), SP_OK);
     assert_true(errors.known);
-    assert_true(fabs(errors.mean - 0.20) < 1e-12);
-    assert_true(fabs(errors.median - 0.15) < 1e-12);
-    assert_true(fabs(errors.bias - 0.10) < 1e-12);
-    assert_true(fabs(errors.p90 - 0.50) < 1e-12); // 3 of 4 are too few for nine in ten
-    assert_true(fabs(errors.worst - 0.50) < 1e-12);
+    assert_within(errors.mean, 0.20, 1e-12);
+    assert_within(errors.median, 0.15, 1e-12);
+    assert_within(errors.bias, 0.10, 1e-12);
+    assert_within(errors.p90, 0.50, 1e-12); // 3 of 4 are too few for nine in ten
+    assert_within(errors.worst, 0.50, 1e-12);
     assert_int_equal(errors.worst_row, 4);
     assert_int_equal(fit_errors_of(observed, predicted, 2, 2, &errors, NULL), SP_OK);
     assert_false(errors.known);
 }
 
 // Ten errors of 1 to 10 %: nine of them are at most 9 %.
-static void ninth_decile(void **state)
+TEST(ninth_decile)
 {
-    (void)state;
     double observed[10];
     double predicted[10];
     sp_prediction_errors errors;
@@ -381,7 +363,7 @@ static void ninth_decile(void **state)
         predicted[i] = 100.0 + (i % 2 == 0 ? 1 : -1) * (double)((7 * i) % 10 + 1);
     }
     assert_int_equal(fit_errors_of(observed, predicted, 0, 10, &errors, NULL), SP_OK);
-    assert_true(fabs(errors.p90 - 0.09) < 1e-12);
+    assert_within(errors.p90, 0.09, 1e-12);
 }
 
 // ---- folds of groups, and error records ----
@@ -403,8 +385,7 @@ static const char *spec_with(const char *tables)
 
 static void calibrate_with(const char *tables, fit_spec *spec, fit_outcome *outcome)
 {
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     read_spec(spec_with(tables), spec);
     if (fit_calibrate(spec, sources, 1, &quick, outcome, &err) != SP_OK) {
         fail_msg("%s", err.message[0]);
@@ -412,9 +393,8 @@ static void calibrate_with(const char *tables, fit_spec *spec, fit_outcome *outc
 }
 
 // Rows of one model stand in one fold, and every model has a fold of its own or is dealt whole.
-static void folds_hold_whole_groups(void **state)
+TEST(folds_hold_whole_groups)
 {
-    (void)state;
     static const struct {
         const char *tables;
         int folds;
@@ -456,9 +436,8 @@ static void folds_hold_whole_groups(void **state)
     }
 }
 
-static void group_of_an_unknown_column(void **state)
+TEST(group_of_an_unknown_column)
 {
-    (void)state;
     fit_spec spec;
     fit_outcome outcome;
     sp_error err;
@@ -474,9 +453,8 @@ static void group_of_an_unknown_column(void **state)
 
 // The record of a table is of the rows as they were left out, with the conditions that they span;
 // kinds of fewer than ten rows have none.
-static void records_of_left_out_rows(void **state)
+TEST(records_of_left_out_rows)
 {
-    (void)state;
     fit_spec spec;
     fit_outcome outcome;
     json_t *document;
@@ -506,7 +484,7 @@ static void records_of_left_out_rows(void **state)
         bias += error / ROWS;
         below += fabs(error) <= all->median;
     }
-    assert_true(fabs(all->bias - bias) <= 0.005 * fabs(bias)); // three digits
+    assert_close(all->bias, bias, 0.005); // three digits
     assert_in_range(below, ROWS / 2 - 1, ROWS / 2 + 1);
     // Every row of the table is a step that the record is of.
     for (int i = 0; i < ROWS; i++) {
@@ -524,9 +502,8 @@ static void records_of_left_out_rows(void **state)
 }
 
 // Without folds nothing was left out, and errors of the start profile are not those of the fit.
-static void no_folds_no_records(void **state)
+TEST(no_folds_no_records)
 {
-    (void)state;
     fit_spec spec;
     fit_outcome outcome;
     json_t *document;
@@ -541,55 +518,28 @@ static void no_folds_no_records(void **state)
 }
 
 // Wherever memory runs out, the fit says so and leaves nothing behind.
-static void out_of_memory(void **state)
+TEST(out_of_memory)
 {
-    (void)state;
     fit_options how = {.threads = 1, .quiet = true, .folds = -1, .bootstrap = 2, .ablations = true};
     const char *text = spec_with("{\"steps\": {\"folds\": {\"group\": [\"model.hidden\"], "
                                  "\"count\": 2}, \"errors_by\": [\"recompute\"]}}");
-    sp_status status = SP_ERR_NO_MEMORY;
-    sp_status written = SP_ERR_NO_MEMORY;
     begin(0.02);
-    for (long n = 0; status != SP_OK; n += 1 + n / 8) {
+    for (memory_failures failing = {.fewer = 8}; memory_fails(&failing);) {
         fit_spec spec;
         fit_outcome outcome;
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         read_spec(text, &spec);
-        sp_i_alloc_fail_after(n);
-        status = fit_calibrate(&spec, sources, 1, &how, &outcome, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, fit_calibrate(&spec, sources, 1, &how, &outcome, &err), &err);
         // So does the profile that comes out.
-        for (long m = 0; status == SP_OK && written != SP_OK; m++) {
+        memory_failures writing = {0};
+        while (failing.status == SP_OK && memory_fails(&writing)) {
             json_t *document = NULL;
             sp_error_clear(&err);
-            sp_i_alloc_fail_after(m);
-            written = fit_profile_document(&spec, &outcome, &document, &err);
-            sp_i_alloc_fail_after(-1);
-            assert_true(written == SP_OK || written == SP_ERR_NO_MEMORY);
-            assert_int_equal(document != NULL, written == SP_OK);
+            memory_try(&writing, fit_profile_document(&spec, &outcome, &document, &err), &err);
+            assert_int_equal(document != NULL, writing.status == SP_OK);
             json_decref(document);
         }
         fit_outcome_fini(&outcome);
         fit_spec_fini(&spec);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(constants_come_back),
-    cmocka_unit_test(noise_shows),
-    cmocka_unit_test(threads_do_not_matter),
-    cmocka_unit_test(profile_says_that_it_is_fitted),
-    cmocka_unit_test(errors_name_the_place),
-    cmocka_unit_test(folds_are_even),
-    cmocka_unit_test(draws_are_with_replacement),
-    cmocka_unit_test(error_figures),
-    cmocka_unit_test(ninth_decile),
-    cmocka_unit_test(folds_hold_whole_groups),
-    cmocka_unit_test(group_of_an_unknown_column),
-    cmocka_unit_test(records_of_left_out_rows),
-    cmocka_unit_test(no_folds_no_records),
-    cmocka_unit_test(out_of_memory),
-};
-SP_TEST_MAIN(tests)

@@ -1,7 +1,6 @@
 // A strategy that has another's packing among its candidates returns no worse plan: one that fits
 // where the other fits, and then one that takes no longer, over random scenarios with what an
 // estimate may leave out.
-#include "sim/base/prng.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -67,11 +66,9 @@ static bool is_no_worse(const char *scenario, const char *candidate, const char 
     return planned[0];
 }
 
-static void tuned_rows(void **state)
+TEST(tuned_rows)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 97);
+    sp_prng prng = prng_seeded(97);
     int planned = 0;
     for (int round = 0; round < 150; round++) {
         char text[RUN_TEXT] = "";
@@ -83,11 +80,9 @@ static void tuned_rows(void **state)
     assert_in_range(planned, 50, 150);
 }
 
-static void asymmetric_packs(void **state)
+TEST(asymmetric_packs)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 101);
+    sp_prng prng = prng_seeded(101);
     int planned = 0;
     for (int round = 0; round < 60; round++) {
         char text[RUN_TEXT] = "";
@@ -96,10 +91,3 @@ static void asymmetric_packs(void **state)
     }
     assert_in_range(planned, 30, 60);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(tuned_rows),
-    cmocka_unit_test(asymmetric_packs),
-};
-
-SP_TEST_MAIN(tests)

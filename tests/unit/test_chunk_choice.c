@@ -1,8 +1,5 @@
 // How many chunks slimpack-zb gives each rank: what a scenario states is kept, what is chosen is
 // written down and read back, and layers stay level.
-#include <stdlib.h>
-
-#include "sim/base/alloc.h"
 #include "solver/slimpack/slimpack_search.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
@@ -22,8 +19,8 @@ static void scenario_text(int layers, const char *parallel, const char *lengths,
 static void settle(const char *text, sp_scenario *scenario)
 {
     sp_error err = {0};
-    must_succeed(text, run_read(text, scenario, &err), &err);
-    must_succeed(text, sp_strategy_resolve(scenario, false, &err), &err);
+    must_succeed_for(text, run_read(text, scenario, &err), &err);
+    must_succeed_for(text, sp_strategy_resolve(scenario, false, &err), &err);
 }
 
 static void assert_same_layout(const sp_layout *a, const sp_layout *b)
@@ -44,8 +41,7 @@ static void assert_level(const sp_scenario *scenario)
     sp_error err = {0};
     sp_stage *stages = calloc((size_t)sp_layout_vstages(layout), sizeof *stages);
     assert_non_null(stages);
-    must_succeed("stages", sp_layout_stages(layout, scenario->model.layers, "test", stages, &err),
-                 &err);
+    must_succeed(sp_layout_stages(layout, scenario->model.layers, "test", stages, &err), &err);
     for (int r = 0; r < layout->pp; r++) {
         int layers = 0;
         for (int chunk = 0; chunk < layout->chunks; chunk++) {
@@ -76,9 +72,8 @@ enum { CHOSEN = sizeof chosen / sizeof chosen[0] };
 
 // The resolved document read again, and settled again, gives the same layout; so does settling the
 // scenario itself once more. Both choices occur.
-static void choices_are_written_and_read_back(void **state)
+TEST(choices_are_written_and_read_back)
 {
-    (void)state;
     int with[3] = {0};
     for (int i = 0; i < CHOSEN; i++) {
         char text[RUN_TEXT];
@@ -92,12 +87,11 @@ static void choices_are_written_and_read_back(void **state)
         assert_true(scenario.layout.chunks == 1 || scenario.layout.placement == SP_PLACE_V);
         assert_level(&scenario);
         json_t *copy = json_deep_copy(scenario.resolved);
-        must_succeed("resolved", sp_scenario_from_json(copy, "test.json", NULL, 0, &again, &err),
-                     &err);
+        must_succeed(sp_scenario_from_json(copy, "test.json", NULL, 0, &again, &err), &err);
         assert_same_layout(&scenario.layout, &again.layout);
-        must_succeed("settle", sp_strategy_resolve(&again, false, &err), &err);
+        must_succeed(sp_strategy_resolve(&again, false, &err), &err);
         assert_same_layout(&scenario.layout, &again.layout);
-        must_succeed("settle again", sp_strategy_resolve(&scenario, false, &err), &err);
+        must_succeed(sp_strategy_resolve(&scenario, false, &err), &err);
         assert_same_layout(&scenario.layout, &again.layout);
         assert_true(json_equal(scenario.resolved, again.resolved));
         json_decref(copy);
@@ -109,9 +103,8 @@ static void choices_are_written_and_read_back(void **state)
 
 // The choice is the one of the two that the strategy is predicted to run faster, and the step is
 // simulated in the layout that was chosen.
-static void the_faster_one_is_chosen(void **state)
+TEST(the_faster_one_is_chosen)
 {
-    (void)state;
     for (int i = 0; i < CHOSEN; i++) {
         char text[RUN_TEXT];
         double ms[3];
@@ -145,9 +138,8 @@ static void the_faster_one_is_chosen(void **state)
     }
 }
 
-static void stated_chunks_are_kept(void **state)
+TEST(stated_chunks_are_kept)
 {
-    (void)state;
     static const struct {
         const char *parallel;
         int chunks;
@@ -169,9 +161,8 @@ static void stated_chunks_are_kept(void **state)
 }
 
 // One layer a rank, one rank, layers that no two ranks share equally, another strategy.
-static void nothing_to_choose(void **state)
+TEST(nothing_to_choose)
 {
-    (void)state;
     static const struct {
         int layers;
         const char *parallel, *kind;
@@ -190,31 +181,16 @@ static void nothing_to_choose(void **state)
     }
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     char text[RUN_TEXT];
-    sp_status status = SP_ERR_NO_MEMORY;
     scenario_text(4, "'pp': 2", "900, 80", "slimpack-zb", text);
     // Hundreds of packings are tried: each early failure, then ever fewer of them.
-    for (long n = 0; status != SP_OK; n += 1 + n / 40) {
+    for (memory_failures failing = {.fewer = 40}; memory_fails(&failing);) {
         sp_error err = {0};
         sp_scenario scenario;
-        must_succeed(text, run_read(text, &scenario, &err), &err);
-        sp_i_alloc_fail_after(n);
-        status = sp_strategy_resolve(&scenario, false, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+        must_succeed_for(text, run_read(text, &scenario, &err), &err);
+        memory_try(&failing, sp_strategy_resolve(&scenario, false, &err), &err);
         sp_scenario_fini(&scenario);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(choices_are_written_and_read_back),
-    cmocka_unit_test(the_faster_one_is_chosen),
-    cmocka_unit_test(stated_chunks_are_kept),
-    cmocka_unit_test(nothing_to_choose),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

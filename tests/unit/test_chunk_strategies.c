@@ -1,11 +1,5 @@
 // ChunkFlow's chunks and SlimPipe's slices: their numbers, their order, every token once; and the
 // order of its own that a strategy brings.
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -30,10 +24,9 @@ static void fixture_init(fixture *f, const char *kind, const char *more, int dp,
              "%s'cluster': 'h800-8', 'parallel': {'pp': 2, 'dp': %d}, 'workload': {'uniform': 64}, "
              "'strategy': {'kind': '%s'%s}}",
              TINY_MODEL, dp, kind, more);
-    must_succeed("scenario", run_read(text, &f->scenario, &err), &err);
-    must_succeed("order", sp_strategy_resolve(&f->scenario, false, &err), &err);
-    must_succeed("cost model",
-                 sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
+    must_succeed(run_read(text, &f->scenario, &err), &err);
+    must_succeed(sp_strategy_resolve(&f->scenario, false, &err), &err);
+    must_succeed(sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
                                     &f->scenario.cluster, &f->scenario.profile, f->scenario.memory,
                                     f->scenario.source, &err),
                  &err);
@@ -53,7 +46,7 @@ static void fixture_pack(fixture *f)
 {
     sp_error err = {0};
     const sp_strategy *strategy = sp_strategy_find(f->scenario.strategy.kind);
-    must_succeed("pack", strategy->pack(&f->input, &f->packing, &err), &err);
+    must_succeed(strategy->pack(&f->input, &f->packing, &err), &err);
 }
 
 static void fixture_fini(fixture *f)
@@ -149,11 +142,9 @@ static size_t first_fit(const fixture *f, int64_t chunk)
 
 // ChunkFlow, section 4.1: a sample longer than ChunkSize makes ceil(tokens / ChunkSize) dependent
 // chunks, full but for the last; the others are packed, trying 1, 2, ... bins until they fit.
-static void chunks_of_the_paper(void **state)
+TEST(chunks_of_the_paper)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     for (int round = 0; round < 80; round++) {
         fixture f;
         char more[64];
@@ -233,9 +224,8 @@ static sp_status check_order(void *context, const sp_step_view *view, sp_error *
     return SP_OK;
 }
 
-static void chunks_are_recomputed_as_published(void **state)
+TEST(chunks_are_recomputed_as_published)
 {
-    (void)state;
     for (int64_t retained = 1; retained <= 8; retained *= 2) {
         char text[RUN_TEXT] = "";
         scenario_run r;
@@ -259,11 +249,9 @@ static void chunks_are_recomputed_as_published(void **state)
 
 // The rows of "packed", each in equal slices but for one token, or in slices of one length and a
 // rest.
-static void slices_are_uniform(void **state)
+TEST(slices_are_uniform)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 19);
+    sp_prng prng = prng_seeded(19);
     for (int round = 0; round < 80; round++) {
         fixture f;
         fixture rows;
@@ -330,11 +318,9 @@ static double busiest_s(const fixture *f)
 }
 
 // Over many batches the busiest rank is less busy than with rows dealt in turn.
-static void rows_are_dealt_by_time(void **state)
+TEST(rows_are_dealt_by_time)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 31);
+    sp_prng prng = prng_seeded(31);
     double dealt_s = 0.0;
     double in_turn_s = 0.0;
     for (int round = 0; round < 40; round++) {
@@ -368,9 +354,8 @@ static int64_t peak_of(const char *offload, const char *exchange)
 }
 
 // Attention that another rank computes holds nothing there; what is offloaded stays offloaded.
-static void exchange_leaves_memory(void **state)
+TEST(exchange_leaves_memory)
 {
-    (void)state;
     assert_int_equal(peak_of("0.0", "false"), peak_of("0.0", "true"));
     assert_true(peak_of("0.9", "true") < peak_of("0.0", "true"));
 }
@@ -387,9 +372,8 @@ static void order_scenario(char *text, const char *strategy, const char *schedul
 
 static const char *const own_order[] = {"chunkflow", "slimpipe"};
 
-static void strategies_bring_their_order(void **state)
+TEST(strategies_bring_their_order)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof own_order / sizeof own_order[0]; i++) {
         const char *strategy = own_order[i];
         char stated[64];
@@ -420,9 +404,8 @@ static void strategies_bring_their_order(void **state)
     }
 }
 
-static void order_asks_for_its_layout(void **state)
+TEST(order_asks_for_its_layout)
 {
-    (void)state;
     char text[RUN_TEXT] = "";
     scenario_run r;
     sp_error err;
@@ -436,21 +419,20 @@ static void order_asks_for_its_layout(void **state)
 }
 
 // The resolved document names the order that runs, and means the same when it is read.
-static void resolved_order_is_read_again(void **state)
+TEST(resolved_order_is_read_again)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof own_order / sizeof own_order[0]; i++) {
         char text[RUN_TEXT] = "";
         sp_scenario scenario;
         sp_scenario again;
         sp_error err;
         order_scenario(text, own_order[i], "");
-        must_succeed("read", run_read(text, &scenario, &err), &err);
-        must_succeed("settle", sp_strategy_resolve(&scenario, false, &err), &err);
-        must_succeed("settle again", sp_strategy_resolve(&scenario, false, &err), &err);
+        must_succeed(run_read(text, &scenario, &err), &err);
+        must_succeed(sp_strategy_resolve(&scenario, false, &err), &err);
+        must_succeed(sp_strategy_resolve(&scenario, false, &err), &err);
         json_t *root = json_deep_copy(scenario.resolved);
-        must_succeed("resolved", sp_scenario_from_json(root, "again", NULL, 0, &again, &err), &err);
-        must_succeed("order", sp_strategy_resolve(&again, false, &err), &err);
+        must_succeed(sp_scenario_from_json(root, "again", NULL, 0, &again, &err), &err);
+        must_succeed(sp_strategy_resolve(&again, false, &err), &err);
         assert_true(json_equal(again.resolved, scenario.resolved));
         assert_string_equal(sp_schedule_names[again.schedule.kind], own_order[i]);
         assert_int_equal(again.schedule.slices, scenario.schedule.slices);
@@ -460,38 +442,18 @@ static void resolved_order_is_read_again(void **state)
     }
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 37);
+    sp_prng prng = prng_seeded(37);
     for (size_t i = 0; i < sizeof own_order / sizeof own_order[0]; i++) {
         fixture f;
         fixture_init(&f, own_order[i], ", 'chunk_tokens': 300, 'slice_tokens': 300", 3, 1500,
                      &prng);
-        sp_status status = SP_ERR_NO_MEMORY;
-        for (long n = 0; status != SP_OK; n++) {
+        for (memory_failures failing = {0}; memory_fails(&failing);) {
             sp_error err = {0};
-            assert_true(n < 1000);
-            sp_i_alloc_fail_after(n);
-            status = sp_strategy_find(own_order[i])->pack(&f.input, &f.packing, &err);
-            sp_i_alloc_fail_after(-1);
-            assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+            memory_try(&failing, sp_strategy_find(own_order[i])->pack(&f.input, &f.packing, &err),
+                       &err);
         }
         fixture_fini(&f);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(chunks_of_the_paper),
-    cmocka_unit_test(chunks_are_recomputed_as_published),
-    cmocka_unit_test(slices_are_uniform),
-    cmocka_unit_test(rows_are_dealt_by_time),
-    cmocka_unit_test(exchange_leaves_memory),
-    cmocka_unit_test(strategies_bring_their_order),
-    cmocka_unit_test(order_asks_for_its_layout),
-    cmocka_unit_test(resolved_order_is_read_again),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,5 +1,4 @@
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/model/cluster.h"
 #include "tests/support/test_main.h"
 
@@ -12,9 +11,8 @@ static sp_cluster builtin(const char *name)
 
 // Data sheets: dense bf16 rate, memory rate, NVLink in one direction (half of the quoted total) and
 // the NICs of a node in Gb/s.
-static void presets_carry_data_sheet_values(void **state)
+TEST(presets_carry_data_sheet_values)
 {
-    (void)state;
     const struct {
         const char *name, *profile;
         double tflops, hbm_gb, nvlink_gb, node_gbit;
@@ -48,12 +46,10 @@ static void presets_carry_data_sheet_values(void **state)
     assert_null(sp_cluster_builtin_name(9));
 }
 
-static void unknown_cluster_gets_the_nearest(void **state)
+TEST(unknown_cluster_gets_the_nearest)
 {
-    (void)state;
     sp_cluster cluster;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     assert_int_equal(sp_cluster_builtin("h80-8", &cluster, &err), SP_ERR_CONTENT);
     assert_non_null(strstr(err.message[0], "unknown cluster 'h80-8' (did you mean 'h"));
 }
@@ -62,16 +58,15 @@ static void from_text(const char *text, sp_cluster *cluster, sp_error *err)
 {
     json_t *root = NULL;
     sp_error_clear(err);
-    assert_int_equal(sp_json_read_text(text, strlen(text), "s.json", &root, err), SP_OK);
+    must_succeed(sp_json_read_text(text, strlen(text), "s.json", &root, err), err);
     sp_object object;
     sp_object_begin(&object, root, "s.json", "cluster", err);
     sp_cluster_from_object(&object, cluster);
     json_decref(root);
 }
 
-static void object_units(void **state)
+TEST(object_units)
 {
-    (void)state;
     sp_cluster c;
     sp_error err;
     from_text("{\"name\":\"mine\",\"gpu\":\"X1\",\"profile\":\"h100\",\"peak_tflops\":100,"
@@ -99,9 +94,8 @@ static void object_units(void **state)
     assert_true(c.nic_bytes_per_s == 50e9);
 }
 
-static void object_errors(void **state)
+TEST(object_errors)
 {
-    (void)state;
     sp_cluster c;
     sp_error err;
     from_text("{\"peak_tflops\":-1,\"memory_gb\":80}", &c, &err);
@@ -113,14 +107,12 @@ static void object_errors(void **state)
     assert_int_equal(err.count, 6);
 }
 
-static void fit_settles_the_nodes(void **state)
+TEST(fit_settles_the_nodes)
 {
-    (void)state;
     sp_cluster c = builtin("a100-8");
     assert_int_equal(sp_cluster_fit(&c, 17, "s.json", NULL), SP_OK);
     assert_int_equal(c.nodes, 3);
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     assert_int_equal(sp_cluster_fit(&c, 16, "s.json", &err), SP_ERR_CONTENT);
     assert_string_equal(err.message[0], "s.json: nodes: 3 nodes of 8 GPUs are filled by 24 ranks, "
                                         "but tp*cp*pp*dp is 16");
@@ -203,11 +195,9 @@ static bool slower(sp_group a, sp_group b)
     return a.nodes != b.nodes ? a.nodes > b.nodes : a.most_per_node > b.most_per_node;
 }
 
-static void groups_equal_brute_force(void **state)
+TEST(groups_equal_brute_force)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     const int degrees[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
     for (int i = 0; i < 400; i++) {
         sp_cluster cluster = builtin("a100-8");
@@ -236,9 +226,8 @@ static void groups_equal_brute_force(void **state)
 
 // With TP 2 on nodes of 8 the second pipeline rank's three data-parallel ranks start at GPUs 6, 8
 // and 10: one member is alone in its node. Four data-parallel ranks fill a node.
-static void placement_of_data_parallel_groups(void **state)
+TEST(placement_of_data_parallel_groups)
 {
-    (void)state;
     sp_cluster cluster = builtin("h800-8x100g");
     sp_layout three = {.tp = 2, .cp = 1, .pp = 4, .dp = 3, .chunks = 1};
     sp_group group = sp_cluster_group(&cluster, &three, SP_DIM_DP);
@@ -252,11 +241,9 @@ static void placement_of_data_parallel_groups(void **state)
     assert_int_equal(group.least_per_node, 4);
 }
 
-static void pipeline_neighbours_across_nodes(void **state)
+TEST(pipeline_neighbours_across_nodes)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 6);
+    sp_prng prng = prng_seeded(6);
     sp_cluster cluster = builtin("a100-8");
     for (int i = 0; i < 300; i++) {
         sp_layout l = {.tp = 1 + (int)sp_prng_below(&prng, 4),
@@ -286,11 +273,9 @@ static void pipeline_neighbours_across_nodes(void **state)
     }
 }
 
-static void orders_of_ranks_are_read_and_written(void **state)
+TEST(orders_of_ranks_are_read_and_written)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     for (int i = 0; i < 100; i++) {
         sp_rank_order order;
         sp_rank_order again;
@@ -315,17 +300,3 @@ static void orders_of_ranks_are_read_and_written(void **state)
         assert_false(sp_rank_order_read(wrong[i], &(sp_rank_order){0}));
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(presets_carry_data_sheet_values),
-    cmocka_unit_test(unknown_cluster_gets_the_nearest),
-    cmocka_unit_test(object_units),
-    cmocka_unit_test(object_errors),
-    cmocka_unit_test(fit_settles_the_nodes),
-    cmocka_unit_test(groups_equal_brute_force),
-    cmocka_unit_test(placement_of_data_parallel_groups),
-    cmocka_unit_test(pipeline_neighbours_across_nodes),
-    cmocka_unit_test(orders_of_ranks_are_read_and_written),
-};
-
-SP_TEST_MAIN(tests)

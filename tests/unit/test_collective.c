@@ -1,9 +1,6 @@
-#include <math.h>
-
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
 
-#include "sim/base/prng.h"
 #include "sim/cost/op_time.h"
 
 static sp_error err;
@@ -15,14 +12,7 @@ static const sp_cluster cluster = {
 static void load(const char *const *overrides, sp_profile *profile)
 {
     sp_error_clear(&err);
-    assert_int_equal(flat_profile(overrides, profile, &err), SP_OK);
-}
-
-static void assert_near(double value, double expected, double tolerance)
-{
-    if (!(fabs(value - expected) <= tolerance * fabs(expected))) {
-        fail_msg("%.17g is not %.17g", value, expected);
-    }
+    must_succeed(flat_profile(overrides, profile, &err), &err);
 }
 
 static sp_group inside(int size)
@@ -32,9 +22,8 @@ static sp_group inside(int size)
 
 // Ring, Thakur, Rabenseifner, Gropp (2005): 2(n-1) steps of S/n for an all-reduce, n-1 for
 // all-gather and reduce-scatter.
-static void alpha_beta_inside_a_node(void **state)
+TEST(alpha_beta_inside_a_node)
 {
-    (void)state;
     sp_profile profile;
     load(NULL, &profile);
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
@@ -42,12 +31,14 @@ static void alpha_beta_inside_a_node(void **state)
     for (int n = 2; n <= 8; n++) {
         double step = FLAT_NVLINK_LATENCY_S + bytes / n / FLAT_NVLINK_BYTES_PER_S;
         sp_group group = inside(n);
-        assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, group, bytes), 2 * (n - 1) * step,
-                    1e-12);
-        assert_near(sp_time_collective(&timer, SP_ALL_GATHER, group, bytes), (n - 1) * step, 1e-12);
-        assert_near(sp_time_collective(&timer, SP_REDUCE_SCATTER, group, bytes), (n - 1) * step,
-                    1e-12);
-        assert_near(sp_time_collective(&timer, SP_ALL_TO_ALL, group, bytes), (n - 1) * step, 1e-12);
+        assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, group, bytes), 2 * (n - 1) * step,
+                     1e-12);
+        assert_close(sp_time_collective(&timer, SP_ALL_GATHER, group, bytes), (n - 1) * step,
+                     1e-12);
+        assert_close(sp_time_collective(&timer, SP_REDUCE_SCATTER, group, bytes), (n - 1) * step,
+                     1e-12);
+        assert_close(sp_time_collective(&timer, SP_ALL_TO_ALL, group, bytes), (n - 1) * step,
+                     1e-12);
     }
     assert_true(sp_time_collective(&timer, SP_ALL_REDUCE, inside(1), bytes) == 0.0);
     assert_true(sp_time_collective(&timer, SP_ALL_REDUCE, inside(4), 0.0) == 0.0);
@@ -56,73 +47,70 @@ static void alpha_beta_inside_a_node(void **state)
 
 // A GPU's share of the NICs is 4 * 25 GB/s * 0.8 / 8 = 10 GB/s; the least populated node's members
 // put theirs together, up to NVLink.
-static void network_share(void **state)
+TEST(network_share)
 {
-    (void)state;
     sp_profile profile;
     load(NULL, &profile);
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
     double bytes = 8e9;
     double latency =
         2 * (8 * FLAT_NVLINK_LATENCY_S - 2 * FLAT_NVLINK_LATENCY_S) + 2 * FLAT_NIC_LATENCY_S;
-    assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, (sp_group){8, 2, 4, 4}, bytes),
-                2 * 7.0 / 8.0 * bytes / 40e9 + latency, 1e-12);
+    assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, (sp_group){8, 2, 4, 4}, bytes),
+                 2 * 7.0 / 8.0 * bytes / 40e9 + latency, 1e-12);
     // Three members and one alone in its node: one share (an odd data-parallel degree).
-    assert_near(sp_time_collective(&timer, SP_REDUCE_SCATTER, (sp_group){4, 2, 1, 3}, bytes),
-                3.0 / 4.0 * bytes / 10e9 + 2 * FLAT_NVLINK_LATENCY_S + FLAT_NIC_LATENCY_S, 1e-12);
-    assert_near(sp_time_p2p(&timer, bytes, 1), FLAT_NIC_LATENCY_S + bytes / 10e9, 1e-12);
-    assert_near(sp_time_p2p(&timer, bytes, 0),
-                FLAT_NVLINK_LATENCY_S + bytes / FLAT_NVLINK_BYTES_PER_S, 1e-12);
+    assert_close(sp_time_collective(&timer, SP_REDUCE_SCATTER, (sp_group){4, 2, 1, 3}, bytes),
+                 3.0 / 4.0 * bytes / 10e9 + 2 * FLAT_NVLINK_LATENCY_S + FLAT_NIC_LATENCY_S, 1e-12);
+    assert_close(sp_time_p2p(&timer, bytes, 1), FLAT_NIC_LATENCY_S + bytes / 10e9, 1e-12);
+    assert_close(sp_time_p2p(&timer, bytes, 0),
+                 FLAT_NVLINK_LATENCY_S + bytes / FLAT_NVLINK_BYTES_PER_S, 1e-12);
     sp_cluster fast = cluster;
     fast.nic_bytes_per_s = 1e12;
     timer.cluster = &fast;
-    assert_near(sp_time_p2p(&timer, bytes, 1), FLAT_NIC_LATENCY_S + bytes / FLAT_NVLINK_BYTES_PER_S,
-                1e-12);
+    assert_close(sp_time_p2p(&timer, bytes, 1),
+                 FLAT_NIC_LATENCY_S + bytes / FLAT_NVLINK_BYTES_PER_S, 1e-12);
     sp_profile_fini(&profile);
 }
 
 // Small messages over many nodes: up and down a tree of 6 levels beats 2*63 ring crossings.
-static void tree_over_nodes(void **state)
+TEST(tree_over_nodes)
 {
-    (void)state;
     sp_profile profile;
     load(NULL, &profile);
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
     sp_group group = {512, 64, 8, 8};
-    assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, group, 1024),
-                2 * 6 * FLAT_NIC_LATENCY_S + 2 * 7 * FLAT_NVLINK_LATENCY_S + 2 * 1024 / 80e9,
-                1e-12);
+    assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, group, 1024),
+                 2 * 6 * FLAT_NIC_LATENCY_S + 2 * 7 * FLAT_NVLINK_LATENCY_S + 2 * 1024 / 80e9,
+                 1e-12);
     double large = 1e12;
     double ring = 2 * 511.0 / 512.0 * large / 80e9 + 2 * 63 * FLAT_NIC_LATENCY_S +
                   2 * (511 - 63) * FLAT_NVLINK_LATENCY_S;
-    assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, group, large), ring, 1e-12);
+    assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, group, large), ring, 1e-12);
     sp_profile_fini(&profile);
 }
 
 // nccl-tests on ND H100 v5 (Azure AI-benchmarking-guide): 1 GiB all-reduce at 466 GB/s bus
 // bandwidth. 8 x H100 all-gather and reduce-scatter times in microseconds from SimuMax
 // (nccl_fit.py).
-static void published_times(void **state)
+TEST(published_times)
 {
-    (void)state;
     sp_profile profile;
     sp_error_clear(&err);
-    assert_int_equal(sp_profile_load("h100", &profile, &err), SP_OK);
+    must_succeed(sp_profile_load("h100", &profile, &err), &err);
     sp_uncalibrated uncalibrated = {0};
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile, .uncalibrated = &uncalibrated};
     double mib = 1048576.0;
-    assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, inside(8), 1024 * mib),
-                1024 * mib * 1.75 / 466e9, 1e-12);
-    assert_near(sp_time_collective(&timer, SP_ALL_GATHER, inside(8), 64 * mib), 211e-6, 1e-3);
-    assert_near(sp_time_collective(&timer, SP_REDUCE_SCATTER, inside(8), 256 * mib), 726e-6, 1e-3);
-    assert_near(sp_time_collective(&timer, SP_ALL_TO_ALL, inside(8), 1024 * mib), 2822e-6, 1e-3);
+    assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, inside(8), 1024 * mib),
+                 1024 * mib * 1.75 / 466e9, 1e-12);
+    assert_close(sp_time_collective(&timer, SP_ALL_GATHER, inside(8), 64 * mib), 211e-6, 1e-3);
+    assert_close(sp_time_collective(&timer, SP_REDUCE_SCATTER, inside(8), 256 * mib), 726e-6, 1e-3);
+    assert_close(sp_time_collective(&timer, SP_ALL_TO_ALL, inside(8), 1024 * mib), 2822e-6, 1e-3);
     assert_true(uncalibrated.most[SP_RANGE_COLLECTIVE] <= 0.0);
     // Half the group: half the factor's numerator at the same bus bandwidth; below the table: the
     // time of its first point (1 KiB at 0.07 GB/s).
-    assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, inside(2), 1024 * mib),
-                1024 * mib / 466e9, 1e-12);
-    assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, inside(8), 16), 1024 * 1.75 / 0.07e9,
-                1e-12);
+    assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, inside(2), 1024 * mib),
+                 1024 * mib / 466e9, 1e-12);
+    assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, inside(8), 16), 1024 * 1.75 / 0.07e9,
+                 1e-12);
     char lines[SP_RANGES][160];
     assert_int_equal(sp_uncalibrated_lines(&uncalibrated, lines), 1);
     assert_string_equal(lines[0], "collective: bytes 16 to 16 (calibrated 1024 to 8.58993e+09)");
@@ -137,9 +125,8 @@ static void published_times(void **state)
 // An all-reduce of a group inside a node: 39 us + 19.4 us a doubling + 2(n-1)/n * bytes / rate(n);
 // gathers and scatters take half. Between the table's sizes the rate is linear in log n and log
 // rate, outside it is held. The size tables do not count beside it, all-to-all has no group model.
-static void group_model_inside_a_node(void **state)
+TEST(group_model_inside_a_node)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){GROUPS,
                           "collectives.all_reduce={\"level\":\"measured\",\"source\":\"s\","
@@ -156,47 +143,46 @@ static void group_model_inside_a_node(void **state)
         int n = sizes[i].n;
         double rate = n == 3 ? 194e9 * pow(221.0 / 194.0, log2(3.0) - 1.0) : sizes[i].rate;
         double all_s = 39e-6 + 19.4e-6 * log2(n) + 2.0 * (n - 1) / n * bytes / rate;
-        assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, inside(n), bytes), all_s, 1e-12);
-        assert_near(sp_time_collective(&timer, SP_ALL_GATHER, inside(n), bytes), all_s / 2, 1e-12);
-        assert_near(sp_time_collective(&timer, SP_REDUCE_SCATTER, inside(n), bytes), all_s / 2,
-                    1e-12);
-        assert_near(sp_time_collective(&timer, SP_ALL_TO_ALL, inside(n), bytes),
-                    (n - 1) * (FLAT_NVLINK_LATENCY_S + bytes / n / FLAT_NVLINK_BYTES_PER_S), 1e-12);
+        assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, inside(n), bytes), all_s, 1e-12);
+        assert_close(sp_time_collective(&timer, SP_ALL_GATHER, inside(n), bytes), all_s / 2, 1e-12);
+        assert_close(sp_time_collective(&timer, SP_REDUCE_SCATTER, inside(n), bytes), all_s / 2,
+                     1e-12);
+        assert_close(sp_time_collective(&timer, SP_ALL_TO_ALL, inside(n), bytes),
+                     (n - 1) * (FLAT_NVLINK_LATENCY_S + bytes / n / FLAT_NVLINK_BYTES_PER_S),
+                     1e-12);
     }
-    assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, inside(16), bytes),
-                39e-6 + 4 * 19.4e-6 + 2.0 * 15 / 16 * bytes / 230e9, 1e-12);
+    assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, inside(16), bytes),
+                 39e-6 + 4 * 19.4e-6 + 2.0 * 15 / 16 * bytes / 230e9, 1e-12);
     assert_true(sp_time_collective(&timer, SP_ALL_REDUCE, inside(1), bytes) == 0.0);
     sp_profile_fini(&profile);
 }
 
 // Between nodes one latency takes the place of the ring's steps and of the tree; the rate is that
 // of the NICs as without the model: 10 GB/s a GPU, all eight of a node 80 GB/s.
-static void group_model_between_nodes(void **state)
+TEST(group_model_between_nodes)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){GROUPS, NULL}, &profile);
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
     const double bytes = 50331648;
     const sp_group group = {16, 2, 8, 8};
     double all_s = 100e-6 + 2.0 * 15 / 16 * bytes / 80e9;
-    assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, group, bytes), all_s, 1e-12);
-    assert_near(sp_time_collective(&timer, SP_ALL_GATHER, group, bytes), all_s / 2, 1e-12);
-    assert_near(sp_time_collective(&timer, SP_REDUCE_SCATTER, group, bytes), all_s / 2, 1e-12);
-    assert_near(sp_time_collective(&timer, SP_ALL_REDUCE, (sp_group){4, 2, 1, 3}, bytes),
-                100e-6 + 2.0 * 3 / 4 * bytes / 10e9, 1e-12);
+    assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, group, bytes), all_s, 1e-12);
+    assert_close(sp_time_collective(&timer, SP_ALL_GATHER, group, bytes), all_s / 2, 1e-12);
+    assert_close(sp_time_collective(&timer, SP_REDUCE_SCATTER, group, bytes), all_s / 2, 1e-12);
+    assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, (sp_group){4, 2, 1, 3}, bytes),
+                 100e-6 + 2.0 * 3 / 4 * bytes / 10e9, 1e-12);
     sp_profile_fini(&profile);
 }
 
 // Pipeline transfers have their own rate and latency inside a node where the profile states them.
-static void transfers_of_their_own(void **state)
+TEST(transfers_of_their_own)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"links.p2p_gb_per_s=90", "links.p2p_latency_us=200", NULL}, &profile);
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
-    assert_near(sp_time_p2p(&timer, 9e6, 0), 200e-6 + 9e6 / 90e9, 1e-12);
-    assert_near(sp_time_p2p(&timer, 9e6, 1), FLAT_NIC_LATENCY_S + 9e6 / 10e9, 1e-12);
+    assert_close(sp_time_p2p(&timer, 9e6, 0), 200e-6 + 9e6 / 90e9, 1e-12);
+    assert_close(sp_time_p2p(&timer, 9e6, 1), FLAT_NIC_LATENCY_S + 9e6 / 10e9, 1e-12);
     sp_profile_fini(&profile);
 }
 
@@ -211,17 +197,15 @@ static sp_group random_group(sp_prng *prng)
     return (sp_group){least + (nodes - 1) * most, nodes, least, most};
 }
 
-static void is_monotone(void **state)
+TEST(is_monotone)
 {
-    (void)state;
     static const char *const names[] = {"a100", "h100", "h800", "h200", "host", NULL};
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     for (size_t p = 0; p < sizeof names / sizeof names[0]; p++) {
         sp_profile profile;
         sp_error_clear(&err);
         if (names[p] != NULL) {
-            assert_int_equal(sp_profile_load(names[p], &profile, &err), SP_OK);
+            must_succeed(sp_profile_load(names[p], &profile, &err), &err);
         } else {
             load((const char *[]){GROUPS, NULL}, &profile);
         }
@@ -244,12 +228,3 @@ static void is_monotone(void **state)
         sp_profile_fini(&profile);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(alpha_beta_inside_a_node),  cmocka_unit_test(network_share),
-    cmocka_unit_test(tree_over_nodes),           cmocka_unit_test(published_times),
-    cmocka_unit_test(group_model_inside_a_node), cmocka_unit_test(group_model_between_nodes),
-    cmocka_unit_test(transfers_of_their_own),    cmocka_unit_test(is_monotone),
-};
-
-SP_TEST_MAIN(tests)

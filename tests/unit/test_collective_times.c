@@ -41,13 +41,6 @@ static void load(const char *const *overrides)
     }
 }
 
-static void assert_close(double value, double expected)
-{
-    if (!(fabs(value - expected) <= 1e-9 * fabs(expected))) {
-        fail_msg("%.17g is not %.17g", value, expected);
-    }
-}
-
 static double gather_us(int ranks, int nodes, double bytes)
 {
     const sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
@@ -56,35 +49,32 @@ static double gather_us(int ranks, int nodes, double bytes)
 }
 
 // log t is linear in log bytes: at the geometric mean of two points stands that of their times.
-static void by_bytes(void **state)
+TEST(by_bytes)
 {
-    (void)state;
     load((const char *[]){TABLES, NULL});
-    assert_close(gather_us(2, 1, 1000), 2.0);
-    assert_close(gather_us(2, 1, 100000), 20.0);
-    assert_close(gather_us(2, 1, 10000), sqrt(2.0 * 20.0));
-    assert_close(gather_us(2, 1, 10), 2.0);
-    assert_close(gather_us(2, 1, 300000), 60.0);
+    assert_close(gather_us(2, 1, 1000), 2.0, 1e-9);
+    assert_close(gather_us(2, 1, 100000), 20.0, 1e-9);
+    assert_close(gather_us(2, 1, 10000), sqrt(2.0 * 20.0), 1e-9);
+    assert_close(gather_us(2, 1, 10), 2.0, 1e-9);
+    assert_close(gather_us(2, 1, 300000), 60.0, 1e-9);
     sp_profile_fini(&profile);
 }
 
 // 4 ranks are halfway from 2 to 8 in log2; 16 get 15/16 of a tensor from others, 8 get 7/8.
-static void by_group_size(void **state)
+TEST(by_group_size)
 {
-    (void)state;
     load((const char *[]){TABLES, NULL});
-    assert_close(gather_us(8, 1, 1000), 6.0);
-    assert_close(gather_us(4, 1, 1000), 4.0);
-    assert_close(gather_us(4, 1, 100000), 30.0);
-    assert_close(gather_us(16, 1, 1000), 6.0 * (15.0 / 16.0) / (7.0 / 8.0));
+    assert_close(gather_us(8, 1, 1000), 6.0, 1e-9);
+    assert_close(gather_us(4, 1, 1000), 4.0, 1e-9);
+    assert_close(gather_us(4, 1, 100000), 30.0, 1e-9);
+    assert_close(gather_us(16, 1, 1000), 6.0 * (15.0 / 16.0) / (7.0 / 8.0), 1e-9);
     assert_true(gather_us(1, 1, 1000) == 0.0);
     sp_profile_fini(&profile);
 }
 
 // Other kinds, and groups over nodes, take what the rest of the profile says.
-static void others_are_not_timed(void **state)
+TEST(others_are_not_timed)
 {
-    (void)state;
     sp_profile with;
     load((const char *[]){TABLES, NULL});
     with = profile;
@@ -101,9 +91,8 @@ static void others_are_not_timed(void **state)
     sp_profile_fini(&with);
 }
 
-static void refuses_tables(void **state)
+TEST(refuses_tables)
 {
-    (void)state;
     static const char *const wrong[][2] = {
         {"collective_times=[{\"kind\":\"all_gather\",\"ranks\":1,\"level\":\"measured\","
          "\"source\":\"s\",\"points\":[[1,1]]}]",
@@ -134,9 +123,8 @@ static void pack_of(sp_cp_overlap mode, int samples, int64_t tokens, sp_i_pack_t
 }
 
 // Where the rate is the same for every length the blocks of all ranks make up the whole attention.
-static void blocks_cover_the_attention(void **state)
+TEST(blocks_cover_the_attention)
 {
-    (void)state;
     load(NULL);
     sp_i_pack_time whole;
     sp_i_pack_time blocks;
@@ -144,16 +132,15 @@ static void blocks_cover_the_attention(void **state)
     pack_of(SP_CP_SLICES, 2, 4096, &blocks);
     for (int pass = SP_PASS_F; pass <= SP_PASS_I; pass++) {
         assert_close(blocks.of[SP_PART_LAYER][pass].attention_s,
-                     whole.of[SP_PART_LAYER][pass].attention_s);
+                     whole.of[SP_PART_LAYER][pass].attention_s, 1e-9);
     }
     sp_profile_fini(&profile);
 }
 
 // At a rate that grows with the length small blocks take longer: 8 runs of 512, of which a rank has
 // two, sees 7 before them, and all of them in full at the rate of 512 tokens' squares.
-static void blocks_run_at_their_own_rate(void **state)
+TEST(blocks_run_at_their_own_rate)
 {
-    (void)state;
     load((const char *[]){"attention.forward_causal={\"level\":\"assumed\",\"source\":\"s\","
                           "\"points\":[[1,1],[1000000,1000000]]}",
                           NULL});
@@ -162,16 +149,15 @@ static void blocks_run_at_their_own_rate(void **state)
     double flops_per_pair = 4.0 * 8 * 128;
     double causal_s = 0.5 * 512 * 512 * flops_per_pair / (512 * 1e12);
     double block_s = 512.0 * 512 * flops_per_pair / (1024 * 1e12); // at the rate of all its keys
-    assert_close(time.of[SP_PART_LAYER][SP_PASS_F].attention_s, 2 * causal_s + 7 * block_s);
+    assert_close(time.of[SP_PART_LAYER][SP_PASS_F].attention_s, 2 * causal_s + 7 * block_s, 1e-9);
     sp_profile_fini(&profile);
 }
 
 // Two slices of one sample in one pack are cut and exchanged each for itself: runs of 256, of which
 // a rank has two of each slice, sees 7 of the own slice, and with its two all 8 of the slice
 // before.
-static void slices_of_a_pack_run_one_by_one(void **state)
+TEST(slices_of_a_pack_run_one_by_one)
 {
-    (void)state;
     load((const char *[]){"attention.forward_causal={\"level\":\"assumed\",\"source\":\"s\","
                           "\"points\":[[1,1],[1000000,1000000]]}",
                           "attention.forward_block={\"level\":\"assumed\",\"source\":\"s\","
@@ -189,15 +175,14 @@ static void slices_of_a_pack_run_one_by_one(void **state)
     double causal_s = 0.5 * 256 * 256 * flops_per_pair / (256 * 1e12);
     double block_s = 256.0 * 256 * flops_per_pair / (3 * 256 * 1e12);
     assert_close(time.of[SP_PART_LAYER][SP_PASS_F].attention_s,
-                 4 * causal_s + (7 + 7 + 2 * 8) * block_s);
+                 4 * causal_s + (7 + 7 + 2 * 8) * block_s, 1e-9);
     sp_profile_fini(&profile);
 }
 
 // Each of three samples has a gather of its own; backward its gradients are scattered besides. A
 // ring of 4 has 3 steps.
-static void slices_have_latencies_of_their_own(void **state)
+TEST(slices_have_latencies_of_their_own)
 {
-    (void)state;
     load(NULL);
     sp_i_pack_time whole;
     sp_i_pack_time slices;
@@ -205,17 +190,16 @@ static void slices_have_latencies_of_their_own(void **state)
     pack_of(SP_CP_SLICES, 3, 4096, &slices);
     double latency_s = 3 * FLAT_NVLINK_LATENCY_S;
     assert_close(slices.of[SP_PART_LAYER][SP_PASS_F].cp_s,
-                 whole.of[SP_PART_LAYER][SP_PASS_F].cp_s + 2 * latency_s);
+                 whole.of[SP_PART_LAYER][SP_PASS_F].cp_s + 2 * latency_s, 1e-9);
     assert_close(slices.of[SP_PART_LAYER][SP_PASS_I].cp_s,
-                 whole.of[SP_PART_LAYER][SP_PASS_I].cp_s + 5 * latency_s);
+                 whole.of[SP_PART_LAYER][SP_PASS_I].cp_s + 5 * latency_s, 1e-9);
     sp_profile_fini(&profile);
 }
 
 // The same gathers, and gradients that take twice the bytes in fp32; the attention of the pack is
 // one, at the rate of its samples.
-static void gathered_slices_have_one_attention(void **state)
+TEST(gathered_slices_have_one_attention)
 {
-    (void)state;
     load(NULL);
     sp_i_pack_time whole;
     sp_i_pack_time slices;
@@ -227,25 +211,11 @@ static void gathered_slices_have_one_attention(void **state)
     double one_way_s = whole.of[SP_PART_LAYER][SP_PASS_F].cp_s - latency_s;
     for (int pass = SP_PASS_F; pass <= SP_PASS_I; pass++) {
         assert_close(gathered.of[SP_PART_LAYER][pass].attention_s,
-                     whole.of[SP_PART_LAYER][pass].attention_s);
+                     whole.of[SP_PART_LAYER][pass].attention_s, 1e-9);
     }
     assert_close(gathered.of[SP_PART_LAYER][SP_PASS_F].cp_s,
-                 slices.of[SP_PART_LAYER][SP_PASS_F].cp_s);
+                 slices.of[SP_PART_LAYER][SP_PASS_F].cp_s, 1e-9);
     assert_close(gathered.of[SP_PART_LAYER][SP_PASS_I].cp_s,
-                 slices.of[SP_PART_LAYER][SP_PASS_I].cp_s + one_way_s);
+                 slices.of[SP_PART_LAYER][SP_PASS_I].cp_s + one_way_s, 1e-9);
     sp_profile_fini(&profile);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(by_bytes),
-    cmocka_unit_test(by_group_size),
-    cmocka_unit_test(others_are_not_timed),
-    cmocka_unit_test(refuses_tables),
-    cmocka_unit_test(blocks_cover_the_attention),
-    cmocka_unit_test(blocks_run_at_their_own_rate),
-    cmocka_unit_test(slices_of_a_pack_run_one_by_one),
-    cmocka_unit_test(gathered_slices_have_one_attention),
-    cmocka_unit_test(slices_have_latencies_of_their_own),
-};
-
-SP_TEST_MAIN(tests)

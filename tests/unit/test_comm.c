@@ -1,8 +1,6 @@
 // Collectives against their definitions, worked out by every rank for itself: random groups, sizes,
 // types and timings, in place and not. Sums are compared bit by bit.
-#include <math.h>
 #include <pthread.h>
-#include <stdlib.h>
 
 #include "backends/comm/collective.h"
 #include "tests/support/comm_ranks.h"
@@ -248,8 +246,7 @@ typedef struct job {
 static sp_status run_script(sp_comm *me, void *data, sp_error *err)
 {
     job *j = data;
-    sp_prng prng;
-    sp_prng_seed(&prng, 77 + (uint64_t)sp_comm_rank(me));
+    sp_prng prng = prng_seeded(77 + (uint64_t)sp_comm_rank(me));
     buffers *b = malloc(sizeof *b);
     sp_status status = RANK_CHECK(b != NULL);
     for (int i = 0; i < j->script->count && status == SP_OK; i++) {
@@ -266,8 +263,7 @@ static sp_status run_script(sp_comm *me, void *data, sp_error *err)
 static sp_status run_all(sp_comm_world *world, int steps, uint64_t seed, uint64_t sleep_one_of,
                          sp_error *err)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
+    sp_prng prng = prng_seeded(seed);
     script s = {.count = steps, .sleep_one_of = sleep_one_of};
     for (int i = 0; i < GROUPS; i++) {
         random_group(&prng, world, &s.groups[i]);
@@ -317,9 +313,8 @@ static void *run_apart(void *data)
     return NULL;
 }
 
-static void over_a_transport(void **state)
+TEST(over_a_transport)
 {
-    (void)state;
     for (int ranks = 1; ranks <= MOST_RANKS; ranks++) {
         joined_ranks *joined = joined_ranks_new(ranks, false);
         apart all[MOST_RANKS] = {0};
@@ -340,36 +335,24 @@ static void over_a_transport(void **state)
     }
 }
 
-static void one_rank(void **state)
+TEST(one_rank)
 {
-    (void)state;
     check_script(1, 500, 1, 100);
 }
 
-static void two_ranks(void **state)
+TEST(two_ranks)
 {
-    (void)state;
     check_script(2, 5000, 2, 200);
 }
 
-static void many_ranks(void **state)
+TEST(many_ranks)
 {
-    (void)state;
     for (int ranks = 3; ranks <= MOST_RANKS; ranks++) {
         check_script(ranks, 1500, (uint64_t)ranks, 100);
     }
 }
 
-static void without_disturbance(void **state)
+TEST(without_disturbance)
 {
-    (void)state;
     check_script(4, 4000, 9, UINT64_MAX);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_rank),         cmocka_unit_test(two_ranks),
-    cmocka_unit_test(many_ranks),       cmocka_unit_test(without_disturbance),
-    cmocka_unit_test(over_a_transport),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,9 +1,6 @@
 // Context-parallel attention against attention over the whole sample: round a ring and gathered,
 // zig-zag shards and arbitrary ones, a sample in one piece and in slices, shards without padding
 // and without tokens. Behind the keys of a shard stands what nobody may read or change.
-#include <math.h>
-#include <stdlib.h>
-
 #include "backends/comm/attention.h"
 #include "kernels/kernels.h"
 #include "tests/support/comm_ranks.h"
@@ -308,47 +305,41 @@ static void check(int64_t tokens, const int64_t *begin, int slices, bool zigzag)
     check_padded(tokens, 0, begin, slices, zigzag);
 }
 
-static void whole_sample(void **state)
+TEST(whole_sample)
 {
-    (void)state;
     check(300, (const int64_t[]){0, 300}, 1, true);
     check(173, (const int64_t[]){0, 173}, 1, true);
 }
 
-static void fewer_tokens_than_chunks(void **state)
+TEST(fewer_tokens_than_chunks)
 {
-    (void)state;
     for (int64_t tokens = 1; tokens < 9; tokens++) {
         check(tokens, (const int64_t[]){0, tokens}, 1, true);
     }
 }
 
-static void sample_in_slices(void **state)
+TEST(sample_in_slices)
 {
-    (void)state;
     check(260, (const int64_t[]){0, 100, 101, 230, 260}, 4, true);
 }
 
-static void arbitrary_shards(void **state)
+TEST(arbitrary_shards)
 {
-    (void)state;
     check(150, (const int64_t[]){0, 150}, 1, false);
     check(150, (const int64_t[]){0, 70, 75, 150}, 3, false);
 }
 
 // With 4 ranks, 20 of 80 tokens leave the chunks 2 to 7 and with them two ranks empty.
-static void trimmed_padding(void **state)
+TEST(trimmed_padding)
 {
-    (void)state;
     check_padded(61, 3, (const int64_t[]){0, 61}, 1, true);
     check_padded(20, 60, (const int64_t[]){0, 20}, 1, true);
     check_padded(70, 50, (const int64_t[]){0, 50, 70}, 2, true);
 }
 
 // The same again gives the same bits.
-static void equal_bits(void **state)
+TEST(equal_bits)
 {
-    (void)state;
     for (int way = 0; way < 2; way++) {
         job j = {.ranks = 3, .way = (sp_comm_attention_way)way, .wide = false};
         attention_set_up(&j.p, 4, 2, 6, 200);
@@ -364,11 +355,3 @@ static void equal_bits(void **state)
         tensors_fini(&j.p.all);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(whole_sample),     cmocka_unit_test(fewer_tokens_than_chunks),
-    cmocka_unit_test(sample_in_slices), cmocka_unit_test(arbitrary_shards),
-    cmocka_unit_test(trimmed_padding),  cmocka_unit_test(equal_bits),
-};
-
-SP_TEST_MAIN(tests)

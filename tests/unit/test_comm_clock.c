@@ -164,8 +164,7 @@ static sp_status run_script(sp_comm *me, void *data, sp_error *err)
 {
     script *s = data;
     int rank = sp_comm_rank(me);
-    sp_prng prng;
-    sp_prng_seed(&prng, 9 + (uint64_t)rank);
+    sp_prng prng = prng_seeded(9 + (uint64_t)rank);
     sp_status status = SP_OK;
     computed_ns = 123456 * (rank + 1); // what a thread did before does not count
     sp_comm_clock_start(me, s->start[rank]);
@@ -201,8 +200,7 @@ static void random_script(script *s, sp_prng *prng)
 static void check_script(uint64_t seed, bool add, bool turns)
 {
     static script s;
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
+    sp_prng prng = prng_seeded(seed);
     memset(&s, 0, sizeof s);
     s.add = add;
     sp_runtime machine;
@@ -229,17 +227,15 @@ static void check_script(uint64_t seed, bool add, bool turns)
     sp_comm_world_free(world);
 }
 
-static void clocks_that_read(void **state)
+TEST(clocks_that_read)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 10; seed++) {
         check_script(seed, false, seed % 2 == 1);
     }
 }
 
-static void clocks_of_owners(void **state)
+TEST(clocks_of_owners)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 10; seed++) {
         check_script(100 + seed, true, seed % 2 == 1);
     }
@@ -282,9 +278,8 @@ static sp_status wait_meanwhile(sp_comm *me, void *data, sp_error *err)
     return status == SP_OK ? RANK_CHECK(sp_comm_clock_read(me) == 3000) : status;
 }
 
-static void waiting_is_not_computing(void **state)
+TEST(waiting_is_not_computing)
 {
-    (void)state;
     sp_runtime machine;
     sp_runtime_ops ops;
     set_clock(&machine, &ops, common_now_ns);
@@ -334,9 +329,8 @@ static sp_status compute_and_meet(sp_comm *me, void *data, sp_error *err)
 
 // The longest chain of computing is at least what any one rank has computed, and at most what all
 // have together; whoever has met reads the same time.
-static void processor_time(void **state)
+TEST(processor_time)
 {
-    (void)state;
     load l = {0};
     int64_t total = 0;
     sp_comm_world *world =
@@ -351,12 +345,3 @@ static void processor_time(void **state)
     assert_true(l.clock[0] <= total);
     sp_comm_world_free(world);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(clocks_that_read),
-    cmocka_unit_test(clocks_of_owners),
-    cmocka_unit_test(waiting_is_not_computing),
-    cmocka_unit_test(processor_time),
-};
-
-SP_TEST_MAIN(tests)

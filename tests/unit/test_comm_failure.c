@@ -1,7 +1,6 @@
 // Failures of a world: aborts and ranks that stay away in every operation at random moments, the
 // first reason, the deadline of a run. Buffers are freed as soon as a call has returned, so that a
 // sanitizer sees a peer that still touches them.
-#include <stdlib.h>
 #include <time.h>
 
 #include "backends/comm/collective.h"
@@ -100,8 +99,7 @@ static sp_status until_failure(sp_comm *me, void *data, sp_error *err)
 
 static void check_abort(int operation, uint64_t seed)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
+    sp_prng prng = prng_seeded(seed);
     job j = {.operation = operation,
              .failing = (int)sp_prng_below(&prng, RANKS),
              .after_us = (int64_t)sp_prng_below(&prng, 1500),
@@ -132,9 +130,8 @@ static void check_abort(int operation, uint64_t seed)
 }
 
 // A group of the other three has a root 1 and PART elements for four: both fit.
-static void abort_in_every_operation(void **state)
+TEST(abort_in_every_operation)
 {
-    (void)state;
     for (int operation = 0; operation < OPERATIONS; operation++) {
         for (uint64_t seed = 0; seed < 40; seed++) {
             check_abort(operation, seed * OPERATIONS + (uint64_t)operation);
@@ -162,8 +159,7 @@ static sp_status until_stuck(sp_comm *me, void *data, sp_error *err)
 
 static void check_stuck(int operation, uint64_t seed)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
+    sp_prng prng = prng_seeded(seed);
     job j = {.operation = operation,
              .failing = (int)sp_prng_below(&prng, RANKS),
              .after_us = (int64_t)sp_prng_below(&prng, 1000),
@@ -187,9 +183,8 @@ static void check_stuck(int operation, uint64_t seed)
     sp_comm_world_free(j.world);
 }
 
-static void stuck_in_every_operation(void **state)
+TEST(stuck_in_every_operation)
 {
-    (void)state;
     for (int operation = 0; operation < OPERATIONS; operation++) {
         for (uint64_t seed = 0; seed < 40; seed++) {
             check_stuck(operation, seed);
@@ -206,9 +201,8 @@ static sp_status all_fail(sp_comm *me, void *data, sp_error *err)
                : SP_OK;
 }
 
-static void first_reason_wins(void **state)
+TEST(first_reason_wins)
 {
-    (void)state;
     for (int i = 0; i < 100; i++) {
         sp_comm_world *world = world_of(RANKS);
         sp_error err = {0};
@@ -234,9 +228,8 @@ static sp_status work_for_ever(sp_comm *me, void *data, sp_error *err)
     return status;
 }
 
-static void deadline_of_a_run(void **state)
+TEST(deadline_of_a_run)
 {
-    (void)state;
     sp_comm_world *world = world_of(3);
     job j = {.group = group_of(world, "pair", (const int[]){0, 1}, 2)};
     sp_error err = {0};
@@ -256,9 +249,8 @@ static sp_status fail_plainly(sp_comm *me, void *data, sp_error *err)
     return sp_comm_barrier(me, 0, err);
 }
 
-static void failing_body(void **state)
+TEST(failing_body)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         sp_comm_world *world = world_of(3);
         sp_error err = {0};
@@ -271,13 +263,3 @@ static void failing_body(void **state)
         sp_comm_world_free(world);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(abort_in_every_operation),
-    cmocka_unit_test(stuck_in_every_operation),
-    cmocka_unit_test(first_reason_wins),
-    cmocka_unit_test(deadline_of_a_run),
-    cmocka_unit_test(failing_body),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,7 +1,6 @@
 // Flows on stacks of their own: they go on where they were left, each with its own variables, use a
 // thread's worth of stack, and are used again.
 #include <pthread.h>
-#include <string.h>
 
 #include "backends/comm/private.h"
 #include "sim/base/alloc.h"
@@ -27,9 +26,8 @@ static void count_rounds(void *data)
     f->trace[(*f->traced)++] = (int)kept;
 }
 
-static void flows_go_on_where_they_left(void **state)
+TEST(flows_go_on_where_they_left)
 {
-    (void)state;
     flow flows[FLOWS];
     int trace[TRACE];
     int traced = 0;
@@ -76,9 +74,8 @@ static void go_deep(void *data)
     d->reached = descend(d, 0);
 }
 
-static void stacks_are_deep(void **state)
+TEST(stacks_are_deep)
 {
-    (void)state;
     deep d = {.fiber = sp_i_fiber_new(), .depth = 256}; // 4 MiB
     assert_non_null(d.fiber);
     sp_i_fiber_start(d.fiber, go_deep, &d);
@@ -98,9 +95,8 @@ static void *drive_to_its_end(void *data)
 }
 
 // Whatever thread drives a flow, and whatever the fiber did before.
-static void fibers_are_used_again(void **state)
+TEST(fibers_are_used_again)
 {
-    (void)state;
     int trace[3 * (ROUNDS + 1)];
     int traced = 0;
     flow f = {sp_i_fiber_new(), 7, trace, &traced};
@@ -134,9 +130,8 @@ static void drive_another(void *data)
     sp_i_fiber_free(inner.fiber);
 }
 
-static void flows_stand_in_flows(void **state)
+TEST(flows_stand_in_flows)
 {
-    (void)state;
     int trace[ROUNDS + 1];
     int traced = 0;
     flow f = {sp_i_fiber_new(), 3, trace, &traced};
@@ -151,21 +146,10 @@ static void flows_stand_in_flows(void **state)
     sp_i_fiber_free(f.fiber);
 }
 
-static void memory_runs_out(void **state)
+TEST(memory_runs_out)
 {
-    (void)state;
     sp_i_alloc_fail_after(0);
     sp_i_fiber *fiber = sp_i_fiber_new();
     sp_i_alloc_fail_after(-1);
     assert_null(fiber);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(flows_go_on_where_they_left),
-    cmocka_unit_test(stacks_are_deep),
-    cmocka_unit_test(fibers_are_used_again),
-    cmocka_unit_test(flows_stand_in_flows),
-    cmocka_unit_test(memory_runs_out),
-};
-
-SP_TEST_MAIN(tests)

@@ -49,8 +49,7 @@ static sp_status run_rounds(sp_comm *me, void *data, sp_error *err)
 {
     job *j = data;
     int rank = sp_comm_rank(me);
-    sp_prng prng;
-    sp_prng_seed(&prng, 11 + (uint64_t)rank);
+    sp_prng prng = prng_seeded(11 + (uint64_t)rank);
     sp_status status = SP_OK;
     for (int round = 0; round < ROUNDS && status == SP_OK; round++) {
         status = pass_flags(me, j, round, &prng, err);
@@ -67,9 +66,8 @@ static sp_status run_rounds(sp_comm *me, void *data, sp_error *err)
     return status;
 }
 
-static void numbers_behind_flags(void **state)
+TEST(numbers_behind_flags)
 {
-    (void)state;
     for (int spins = -1; spins <= 0; spins++) {
         for (int turns = 0; turns < 2; turns++) {
             static job j;
@@ -92,9 +90,8 @@ static sp_status before_anyone_waits(sp_comm *me, void *data, sp_error *err)
     return status == SP_OK ? RANK_CHECK(sp_comm_counted(me).wait_ns == 0) : status;
 }
 
-static void raised_before(void **state)
+TEST(raised_before)
 {
-    (void)state;
     static job j;
     j.world = world_of(RANKS);
     assert_ranks(j.world, before_anyone_waits, &j);
@@ -108,8 +105,7 @@ static sp_status wait_for_ever(sp_comm *me, void *data, sp_error *err)
     job *j = data;
     int rank = sp_comm_rank(me);
     sp_error own = {0};
-    sp_prng prng;
-    sp_prng_seed(&prng, (uint64_t)j->all);
+    sp_prng prng = prng_seeded((uint64_t)j->all);
     if (rank == 1) {
         sleep_us((int64_t)sp_prng_below(&prng, 1500));
         return sp_error_set(err, SP_ERR_INFEASIBLE, "no room");
@@ -119,9 +115,8 @@ static sp_status wait_for_ever(sp_comm *me, void *data, sp_error *err)
     return SP_OK;
 }
 
-static void raiser_fails(void **state)
+TEST(raiser_fails)
 {
-    (void)state;
     for (int i = 0; i < 60; i++) {
         static job j;
         memset(&j, 0, sizeof j);
@@ -155,9 +150,8 @@ static sp_status wait_too_long(sp_comm *me, void *data, sp_error *err)
     return sp_comm_flag_wait(me, &j->flags[rank][0], rank + 1, what, err);
 }
 
-static void report_of_flags(void **state)
+TEST(report_of_flags)
 {
-    (void)state;
     static job j;
     sp_error err = {0};
     j.world = world_of(RANKS);
@@ -170,9 +164,8 @@ static void report_of_flags(void **state)
     sp_comm_world_free(j.world);
 }
 
-static void report_in_turns(void **state)
+TEST(report_in_turns)
 {
-    (void)state;
     static job j;
     sp_error err = {0};
     j.world = world_with(RANKS, &(sp_comm_options){.spins = -1, .one_at_a_time = true});
@@ -180,11 +173,3 @@ static void report_in_turns(void **state)
     assert_string_equal(err.message[0], "rank 0: B0: waits for ever for F3.0 of pp 1");
     sp_comm_world_free(j.world);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(numbers_behind_flags), cmocka_unit_test(raised_before),
-    cmocka_unit_test(raiser_fails),         cmocka_unit_test(report_of_flags),
-    cmocka_unit_test(report_in_turns),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,8 +1,5 @@
 // Collectives, barriers and flags in memory that is reached through its machine alone, against
 // their definitions: on the CPU, and on a machine that does work as late as fences allow.
-#include <math.h>
-#include <stdlib.h>
-
 #include "backends/comm/collective.h"
 #include "backends/comm/comm.h"
 #include "backends/host/cpu_runtime.h"
@@ -239,8 +236,7 @@ static sp_status check_step(const job *j, int index, int rank, const rank_memory
 static sp_status run_script(sp_comm *me, job *j, const rank_memory *r, sp_error *err)
 {
     int rank = sp_comm_rank(me);
-    sp_prng prng;
-    sp_prng_seed(&prng, j->seed * MOST_RANKS + (uint64_t)rank);
+    sp_prng prng = prng_seeded(j->seed * MOST_RANKS + (uint64_t)rank);
     sp_status status = SP_OK;
     for (int i = 0; i < STEPS && status == SP_OK; i++) {
         const step *s = &j->steps[i];
@@ -313,8 +309,7 @@ static void random_groups(sp_prng *prng, job *j, int ranks)
 static void check_scripts(sp_runtime *machine, int ranks, uint64_t seed, bool virtual_time)
 {
     static job j;
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
+    sp_prng prng = prng_seeded(seed);
     memset(&j, 0, sizeof j);
     j.machine = machine;
     j.seed = seed;
@@ -349,37 +344,24 @@ static void check_queued(uint64_t first_seed, uint64_t seeds, bool guarded, bool
     }
 }
 
-static void on_the_cpu(void **state)
+TEST(on_the_cpu)
 {
-    (void)state;
     for (int ranks = 1; ranks <= MOST_RANKS; ranks++) {
         check_scripts(sp_runtime_cpu(), ranks, 100 + (uint64_t)ranks, ranks % 2 == 1);
     }
 }
 
-static void as_late_as_fences_allow(void **state)
+TEST(as_late_as_fences_allow)
 {
-    (void)state;
     check_queued(1, 18, false, false);
 }
 
-static void through_the_machine_alone(void **state)
+TEST(through_the_machine_alone)
 {
-    (void)state;
     check_queued(200, 6, true, false);
 }
 
-static void in_virtual_time(void **state)
+TEST(in_virtual_time)
 {
-    (void)state;
     check_queued(300, 6, false, true);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(on_the_cpu),
-    cmocka_unit_test(as_late_as_fences_allow),
-    cmocka_unit_test(through_the_machine_alone),
-    cmocka_unit_test(in_virtual_time),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,5 +1,4 @@
 // Queues between ranks: order, bounds, sizes, counts, and rings.
-
 #include "backends/comm/collective.h"
 #include "backends/comm/queue.h"
 #include "sim/base/alloc.h"
@@ -57,8 +56,7 @@ static sp_status exchange_polling(sp_comm *me, void *data, sp_error *err)
     int sent[RANKS][TAGS] = {{0}};
     int received[RANKS][TAGS] = {{0}};
     int left = 2 * RANKS * TAGS * MESSAGES;
-    sp_prng prng;
-    sp_prng_seed(&prng, 5 + (uint64_t)rank);
+    sp_prng prng = prng_seeded(5 + (uint64_t)rank);
     sp_status status = SP_OK;
     while (left > 0 && status == SP_OK) {
         int peer = (int)sp_prng_below(&prng, RANKS);
@@ -75,9 +73,8 @@ static sp_status exchange_polling(sp_comm *me, void *data, sp_error *err)
     return status;
 }
 
-static void random_traffic(void **state)
+TEST(random_traffic)
 {
-    (void)state;
     sp_comm_world *world = world_of(RANKS);
     int64_t sent = 0;
     int64_t received = 0;
@@ -105,8 +102,7 @@ static sp_status pass_on(sp_comm *me, void *data, sp_error *err)
 {
     (void)data;
     int rank = sp_comm_rank(me);
-    sp_prng prng;
-    sp_prng_seed(&prng, (uint64_t)rank);
+    sp_prng prng = prng_seeded((uint64_t)rank);
     sp_status status = SP_OK;
     for (int64_t i = 0; i < 3000 && status == SP_OK; i++) {
         int64_t x = i;
@@ -125,9 +121,8 @@ static sp_status pass_on(sp_comm *me, void *data, sp_error *err)
     return status;
 }
 
-static void pipeline(void **state)
+TEST(pipeline)
 {
-    (void)state;
     sp_comm_world *world = world_of(RANKS);
     assert_ranks(world, pass_on, NULL);
     sp_comm_world_free(world);
@@ -135,9 +130,8 @@ static void pipeline(void **state)
 
 // A queue of three: three sends pass without a receiver, a fourth does not, and what is left in it
 // is freed with the world.
-static void bound(void **state)
+TEST(bound)
 {
-    (void)state;
     sp_comm_world *world = world_of(2);
     sp_comm *zero = sp_comm_of(world, 0);
     sp_comm *one = sp_comm_of(world, 1);
@@ -160,9 +154,8 @@ static void bound(void **state)
     sp_comm_world_free(world);
 }
 
-static void other_size(void **state)
+TEST(other_size)
 {
-    (void)state;
     sp_comm_world *world = world_of(2);
     char x[8] = "";
     sp_error err = {0};
@@ -178,9 +171,8 @@ static void other_size(void **state)
     sp_comm_world_free(world);
 }
 
-static void out_of_memory(void **state)
+TEST(out_of_memory)
 {
-    (void)state;
     char x[8] = "";
     for (long n = 0; n < 3; n++) {
         sp_comm_world *world = world_of(2);
@@ -210,8 +202,7 @@ static sp_status turn(sp_comm *me, void *data, sp_error *err)
     const ring_job *job = data;
     int ring = job->ring;
     int size = sp_comm_group_size(job->world, ring);
-    sp_prng prng;
-    sp_prng_seed(&prng, 31 + (uint64_t)sp_comm_rank(me));
+    sp_prng prng = prng_seeded(31 + (uint64_t)sp_comm_rank(me));
     double x[50];
     sp_status status = SP_OK;
     int mine = sp_comm_member(me, ring);
@@ -232,9 +223,8 @@ static sp_status turn(sp_comm *me, void *data, sp_error *err)
     return status;
 }
 
-static void rings(void **state)
+TEST(rings)
 {
-    (void)state;
     for (int size = 1; size <= 5; size++) {
         sp_comm_options options = {.spins = -1, .queue_slots = 1};
         ring_job data;
@@ -248,10 +238,3 @@ static void rings(void **state)
         sp_comm_world_free(data.world);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(random_traffic), cmocka_unit_test(pipeline),      cmocka_unit_test(bound),
-    cmocka_unit_test(other_size),     cmocka_unit_test(out_of_memory), cmocka_unit_test(rings),
-};
-
-SP_TEST_MAIN(tests)

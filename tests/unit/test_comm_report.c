@@ -26,9 +26,8 @@ static sp_status circle(sp_comm *me, void *data, sp_error *err)
     return rank < 3 ? sp_comm_receive(me, (rank + 1) % 3, 5, &x, 1, err) : SP_OK;
 }
 
-static void report_of_a_circle(void **state)
+TEST(report_of_a_circle)
 {
-    (void)state;
     sp_comm_world *world = world_of(RANKS);
     sp_error err = {0};
     sp_comm_set_name(sp_comm_of(world, 2), "the third");
@@ -72,9 +71,8 @@ static sp_status chain(sp_comm *me, void *data, sp_error *err)
     return status;
 }
 
-static void report_of_a_chain(void **state)
+TEST(report_of_a_chain)
 {
-    (void)state;
     sp_comm_world *world = world_of(RANKS);
     job j = {.world = world, .group = group_of(world, "cp", (const int[]){2, 1, 0}, 3)};
     sp_error err = {0};
@@ -101,9 +99,8 @@ static sp_status slow_but_steady(sp_comm *me, void *data, sp_error *err)
                : status;
 }
 
-static void a_slow_peer_is_awaited(void **state)
+TEST(a_slow_peer_is_awaited)
 {
-    (void)state;
     sp_comm_world *world = world_of(2);
     int group = group_of_all(world);
     assert_ranks(world, slow_but_steady, &group);
@@ -116,9 +113,8 @@ static sp_status wait_for_itself(sp_comm *me, void *data, sp_error *err)
     return sp_comm_flag_wait(me, data, 0, "its own end", err);
 }
 
-static void one_rank_waits(void **state)
+TEST(one_rank_waits)
 {
-    (void)state;
     for (int64_t timeout_ns = 0; timeout_ns <= INT64_C(50000000000); timeout_ns += 50000000000) {
         sp_comm_world *world = world_of(1);
         sp_comm_flag flag = {0};
@@ -166,9 +162,8 @@ static sp_status differ_and_meet(sp_comm *me, void *data, sp_error *err)
     return status == SP_OK ? sp_comm_barrier(me, ((const job *)data)->group, err) : status;
 }
 
-static void calls_that_differ(void **state)
+TEST(calls_that_differ)
 {
-    (void)state;
     for (int operation = 0; operation < 6; operation++) {
         job j = {.operation = operation, .world = world_of(RANKS)};
         sp_error err = {0};
@@ -200,9 +195,8 @@ static sp_status misuse(sp_comm *me, void *data, sp_error *err)
     }
 }
 
-static void calls_that_nobody_can_make(void **state)
+TEST(calls_that_nobody_can_make)
 {
-    (void)state;
     for (int operation = 0; operation < 5; operation++) {
         job j = {.operation = operation, .world = world_of(2)};
         sp_error err = {0};
@@ -218,11 +212,3 @@ static void calls_that_nobody_can_make(void **state)
                      SP_ERR_USAGE);
     sp_comm_world_free(world);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(report_of_a_circle),     cmocka_unit_test(report_of_a_chain),
-    cmocka_unit_test(a_slow_peer_is_awaited), cmocka_unit_test(one_rank_waits),
-    cmocka_unit_test(calls_that_differ),      cmocka_unit_test(calls_that_nobody_can_make),
-};
-
-SP_TEST_MAIN(tests)

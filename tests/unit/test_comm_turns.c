@@ -53,8 +53,7 @@ static sp_status exchange(sp_comm *me, const job *j, int round, sp_error *err)
 static sp_status compute_and_exchange(sp_comm *me, void *data, sp_error *err)
 {
     job *j = data;
-    sp_prng prng;
-    sp_prng_seed(&prng, 3 + (uint64_t)sp_comm_rank(me));
+    sp_prng prng = prng_seeded(3 + (uint64_t)sp_comm_rank(me));
     sp_status status = SP_OK;
     for (int i = 0; i < ROUNDS && status == SP_OK; i++) {
         compute(j, &prng);
@@ -64,9 +63,8 @@ static sp_status compute_and_exchange(sp_comm *me, void *data, sp_error *err)
     return status;
 }
 
-static void one_computes(void **state)
+TEST(one_computes)
 {
-    (void)state;
     job j = {.world = world_of_turns(RANKS)};
     j.all = group_of_all(j.world);
     j.some = group_of(j.world, "some", (const int[]){4, 0, 3}, 3);
@@ -78,9 +76,8 @@ static void one_computes(void **state)
 }
 
 // The same body side by side does compute together, so the check above can fail.
-static void several_compute_otherwise(void **state)
+TEST(several_compute_otherwise)
 {
-    (void)state;
     job j = {.world = world_of(RANKS)};
     j.all = group_of_all(j.world);
     j.some = group_of(j.world, "some", (const int[]){4, 0, 3}, 3);
@@ -90,9 +87,8 @@ static void several_compute_otherwise(void **state)
 }
 
 // Turns begin and end between runs.
-static void turns_for_one_run(void **state)
+TEST(turns_for_one_run)
 {
-    (void)state;
     job j = {.world = world_of(RANKS)};
     j.all = group_of_all(j.world);
     j.some = group_of(j.world, "some", (const int[]){4, 0, 3}, 3);
@@ -127,9 +123,8 @@ static sp_status look_for_message(sp_comm *me, void *data, sp_error *err)
     return status == SP_OK ? RANK_CHECK(x == 7) : status;
 }
 
-static void looking_passes_the_turn(void **state)
+TEST(looking_passes_the_turn)
 {
-    (void)state;
     sp_comm_world *world = world_of_turns(RANKS);
     assert_ranks(world, look_for_message, NULL);
     sp_comm_world_free(world);
@@ -142,8 +137,7 @@ static sp_status give_up(sp_comm *me, void *data, sp_error *err)
 {
     job *j = data;
     int rank = sp_comm_rank(me);
-    sp_prng prng;
-    sp_prng_seed(&prng, atomic_fetch_add(&j->turns[rank], 1) * RANKS + (uint64_t)rank);
+    sp_prng prng = prng_seeded(atomic_fetch_add(&j->turns[rank], 1) * RANKS + (uint64_t)rank);
     uint64_t last = sp_prng_below(&prng, 30);
     sp_status status = SP_OK;
     for (uint64_t i = 0; status == SP_OK; i++) {
@@ -157,9 +151,8 @@ static sp_status give_up(sp_comm *me, void *data, sp_error *err)
     return status;
 }
 
-static void a_rank_fails(void **state)
+TEST(a_rank_fails)
 {
-    (void)state;
     job j = {0};
     for (int again = 0; again < 60; again++) {
         sp_error err = {0};
@@ -186,9 +179,8 @@ static sp_status stay_away(sp_comm *me, void *data, sp_error *err)
     return j->seen[sp_comm_rank(me)] = sp_comm_barrier(me, j->all, err);
 }
 
-static void a_rank_stays_away(void **state)
+TEST(a_rank_stays_away)
 {
-    (void)state;
     job j = {.world = world_of_turns(RANKS)};
     sp_error err = {0};
     j.all = group_of_all(j.world);
@@ -211,9 +203,8 @@ static sp_status keep_the_turn(sp_comm *me, void *data, sp_error *err)
     return sp_comm_barrier(me, j->all, err);
 }
 
-static void deadline_ends_a_turn(void **state)
+TEST(deadline_ends_a_turn)
 {
-    (void)state;
     job j = {.world = world_of_turns(RANKS)};
     j.all = group_of_all(j.world);
     assert_int_equal(sp_comm_run(j.world, NULL, keep_the_turn, &j, 50000000, NULL), SP_ERR_LIMIT);
@@ -222,12 +213,3 @@ static void deadline_ends_a_turn(void **state)
     }
     sp_comm_world_free(j.world);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_computes),         cmocka_unit_test(several_compute_otherwise),
-    cmocka_unit_test(turns_for_one_run),    cmocka_unit_test(looking_passes_the_turn),
-    cmocka_unit_test(a_rank_fails),         cmocka_unit_test(a_rank_stays_away),
-    cmocka_unit_test(deadline_ends_a_turn),
-};
-
-SP_TEST_MAIN(tests)

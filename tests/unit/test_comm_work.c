@@ -24,9 +24,8 @@ static sp_status write_twice(sp_comm *me, void *data, sp_error *err)
 }
 
 // The body knows nothing of it.
-static void work_goes_wrong(void **state)
+TEST(work_goes_wrong)
 {
-    (void)state;
     sp_error err = {0};
     job j = {.machine = queued_machine_new(&(queued_machine_options){.ranks = 3})};
     sp_comm_world *world = world_with(3, &(sp_comm_options){.spins = -1, .runtime = j.machine});
@@ -54,9 +53,8 @@ static sp_status exchange_in_place(sp_comm *me, void *data, sp_error *err)
     return sp_comm_all_to_all(me, 0, SP_ELEMENT_BYTE, data, data, 1, err);
 }
 
-static void only_in_plain_memory(void **state)
+TEST(only_in_plain_memory)
 {
-    (void)state;
     sp_comm_body *const bodies[] = {send, exchange_in_place};
     static const char *const texts[] = {
         "rank 0: messages with rank 0, in memory that is not plain",
@@ -104,9 +102,8 @@ static sp_status work_and_wait(sp_comm *me, void *data, sp_error *err)
     return status == SP_OK ? RANK_CHECK(sp_comm_clock_read(me) == right_ns) : status;
 }
 
-static void clocks_of_work(void **state)
+TEST(clocks_of_work)
 {
-    (void)state;
     timed t = {.machine = queued_machine_new(&(queued_machine_options){.ranks = 2})};
     sp_comm_world *world =
         world_with(2, &(sp_comm_options){.spins = -1, .runtime = t.machine, .clocked = true});
@@ -116,11 +113,3 @@ static void clocks_of_work(void **state)
     sp_comm_world_free(world);
     queued_machine_free(t.machine);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(work_goes_wrong),
-    cmocka_unit_test(only_in_plain_memory),
-    cmocka_unit_test(clocks_of_work),
-};
-
-SP_TEST_MAIN(tests)

@@ -4,7 +4,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
 
 #include "backends/comm/workers.h"
 #include "sim/base/alloc.h"
@@ -30,9 +29,8 @@ static sp_status note(void *data, int rank, sp_error *err)
     return SP_OK;
 }
 
-static void all_run_once(void **state)
+TEST(all_run_once)
 {
-    (void)state;
     static job j;
     sp_workers *workers;
     memset(&j, 0, sizeof j);
@@ -46,9 +44,8 @@ static void all_run_once(void **state)
     }
 }
 
-static void lowest_rank_wins(void **state)
+TEST(lowest_rank_wins)
 {
-    (void)state;
     static job j;
     sp_workers *workers;
     sp_error err = {0};
@@ -73,9 +70,8 @@ static sp_status wait_for_stop(void *data, int rank, sp_error *err)
     return SP_OK;
 }
 
-static void deadline(void **state)
+TEST(deadline)
 {
-    (void)state;
     static job j;
     sp_workers *workers;
     sp_error err = {0};
@@ -92,9 +88,8 @@ static void deadline(void **state)
     sp_workers_free(workers);
 }
 
-static void pinned(void **state)
+TEST(pinned)
 {
-    (void)state;
     static job j;
     sp_workers_options options = {.pin = true};
     sp_workers *workers;
@@ -128,9 +123,8 @@ static size_t set_stacks(size_t bytes)
 }
 #endif
 
-static void cannot_start(void **state)
+TEST(cannot_start)
 {
-    (void)state;
     static job j;
     sp_error err = {0};
     sp_workers *workers;
@@ -152,10 +146,3 @@ static void cannot_start(void **state)
 #endif
     assert_int_equal(atomic_load(&j.ran[0]), 0);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(all_run_once), cmocka_unit_test(lowest_rank_wins), cmocka_unit_test(deadline),
-    cmocka_unit_test(pinned),       cmocka_unit_test(cannot_start),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,11 +1,7 @@
 // Collectives in special cases: large sums, NaN, bytes, groups side by side; worlds and groups that
 // cannot be made.
-#include <math.h>
-#include <stdlib.h>
-
 #include "backends/comm/collective.h"
 #include "backends/host/cpu_runtime.h"
-#include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 
@@ -41,9 +37,8 @@ static sp_status reduce_large(sp_comm *me, void *data, sp_error *err)
     return status;
 }
 
-static void large_sum(void **state)
+TEST(large_sum)
 {
-    (void)state;
     sp_comm_world *world = world_of(3);
     int group = group_of_all(world);
     assert_ranks(world, reduce_large, &group);
@@ -85,9 +80,8 @@ static sp_status move_bytes(sp_comm *me, void *data, sp_error *err)
     return status;
 }
 
-static void odd_bytes(void **state)
+TEST(odd_bytes)
 {
-    (void)state;
     sp_comm_world *world = world_of(3);
     int group = group_of_all(world);
     for (int i = 0; i < 50; i++) {
@@ -105,9 +99,8 @@ static sp_status reduce_nan(sp_comm *me, void *data, sp_error *err)
                            : status;
 }
 
-static void maximum_of_nan_and_infinity(void **state)
+TEST(maximum_of_nan_and_infinity)
 {
-    (void)state;
     sp_comm_world *world = world_of(3);
     int group = group_of_all(world);
     assert_ranks(world, reduce_nan, &group);
@@ -134,9 +127,8 @@ static sp_status meet_apart(sp_comm *me, void *data, sp_error *err)
     return status == SP_OK && rank <= 1 ? sp_comm_barrier(me, g->held, err) : status;
 }
 
-static void groups_do_not_hold_each_other(void **state)
+TEST(groups_do_not_hold_each_other)
 {
-    (void)state;
     sp_comm_world *world = world_of(4);
     two_groups g = {.held = group_of(world, "held", (const int[]){0, 1}, 2),
                     .busy = group_of(world, "busy", (const int[]){2, 3}, 2),
@@ -149,9 +141,8 @@ static void groups_do_not_hold_each_other(void **state)
 
 // ---- What cannot be made ----
 
-static void wrong_groups(void **state)
+TEST(wrong_groups)
 {
-    (void)state;
     const sp_comm_options on_cpu = {.runtime = sp_runtime_cpu()};
     sp_error err = {0};
     sp_comm_world *world = NULL;
@@ -181,28 +172,12 @@ static sp_status make_all(sp_error *err)
     return status;
 }
 
-static void out_of_memory(void **state)
+TEST(out_of_memory)
 {
-    (void)state;
-    sp_status status = SP_ERR_NO_MEMORY;
-    int refused = 0;
-    for (long n = 0; status != SP_OK; n++, refused++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_error err = {0};
-        sp_i_alloc_fail_after(n);
-        status = make_all(&err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, make_all(&err), &err);
     }
-    assert_true(refused > 5);
+    assert_true(failing.allowed > 5);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(large_sum),
-    cmocka_unit_test(odd_bytes),
-    cmocka_unit_test(maximum_of_nan_and_infinity),
-    cmocka_unit_test(groups_do_not_hold_each_other),
-    cmocka_unit_test(wrong_groups),
-    cmocka_unit_test(out_of_memory),
-};
-
-SP_TEST_MAIN(tests)

@@ -6,9 +6,8 @@
 
 enum { MOST_TOKENS = 100 };
 
-static void every_token_once(void **state)
+TEST(every_token_once)
 {
-    (void)state;
     for (int ranks = 1; ranks <= 8; ranks++) {
         for (int64_t tokens = 0; tokens < MOST_TOKENS; tokens++) {
             int64_t next = 0;
@@ -24,9 +23,8 @@ static void every_token_once(void **state)
     }
 }
 
-static void two_chunks_a_rank(void **state)
+TEST(two_chunks_a_rank)
 {
-    (void)state;
     for (int ranks = 1; ranks <= 8; ranks++) {
         int held[8] = {0};
         for (int chunk = 0; chunk < 2 * ranks; chunk++) {
@@ -43,9 +41,8 @@ static void two_chunks_a_rank(void **state)
 
 // Pairs of a query and a key at or before it. With 2 * ranks dividing the row, all ranks have
 // equally many: T / ranks * (T + 1) / 2.
-static void level_pairs(void **state)
+TEST(level_pairs)
 {
-    (void)state;
     for (int ranks = 1; ranks <= 6; ranks++) {
         int64_t tokens = 2 * ranks * 7;
         for (int rank = 0; rank < ranks; rank++) {
@@ -61,11 +58,3 @@ static void level_pairs(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_token_once),
-    cmocka_unit_test(two_chunks_a_rank),
-    cmocka_unit_test(level_pairs),
-};
-
-SP_TEST_MAIN(tests)

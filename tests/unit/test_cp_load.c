@@ -5,8 +5,8 @@
 #include "tests/support/flat_profile.h"
 #include "tests/support/pack_times.h"
 
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
+#include "tests/support/memory_failures.h"
 
 enum { HIDDEN = 1024, MOST_SLICES = 40 };
 
@@ -64,23 +64,15 @@ static void flat(void)
     assert_int_equal(flat_profile(NULL, &profile, &err), SP_OK);
 }
 
-static void assert_close(double value, double expected)
-{
-    if (!(fabs(value - expected) <= 1e-12 * fabs(expected))) {
-        fail_msg("%.17g is not %.17g", value, expected);
-    }
-}
-
 // On the flat profile: QK^T and PV forward, 2.5 times that backward.
 static void assert_pairs2(attention a, double pairs2)
 {
-    assert_close(a.forward_s, 2.0 * pairs2 * HIDDEN / FLAT_FORWARD_FLOPS_PER_S);
-    assert_close(a.backward_s, 5.0 * pairs2 * HIDDEN / FLAT_BACKWARD_FLOPS_PER_S);
+    assert_close(a.forward_s, 2.0 * pairs2 * HIDDEN / FLAT_FORWARD_FLOPS_PER_S, 1e-12);
+    assert_close(a.backward_s, 5.0 * pairs2 * HIDDEN / FLAT_BACKWARD_FLOPS_PER_S, 1e-12);
 }
 
-static void one_document_costs_an_even_share(void **state)
+TEST(one_document_costs_an_even_share)
 {
-    (void)state;
     flat();
     for (int cp = 1; cp <= 8; cp *= 2) {
         const sp_slice slice = {0, 0, 1600, 1600};
@@ -92,9 +84,8 @@ static void one_document_costs_an_even_share(void **state)
 }
 
 // The documents of test_cp_sharding.c: 96 and 64 per sequence, 80 each per document.
-static void slowest_rank_counts(void **state)
+TEST(slowest_rank_counts)
 {
-    (void)state;
     flat();
     const sp_slice slices[] = {{0, 0, 4, 4}, {1, 0, 12, 12}};
     assert_pairs2(sharded(SP_SHARD_EVEN, 2, slices, 2), 80.0);
@@ -106,9 +97,8 @@ static void slowest_rank_counts(void **state)
 
 // 4 documents of n on 2 ranks: chunk by chunk a document, all ranks alike, and a chunk is a whole
 // document. One of 2n among 2 of n, last: the first rank has n*n and the end of the long one.
-static void documents_on_chunk_borders(void **state)
+TEST(documents_on_chunk_borders)
 {
-    (void)state;
     flat();
     const double n2 = 100.0 * 100.0;
     const sp_slice equal[] = {
@@ -121,9 +111,8 @@ static void documents_on_chunk_borders(void **state)
 }
 
 // DP-Merge: two data-parallel ranks of cp ranks each are one group of twice as many.
-static void merged_ranks_shard_alike(void **state)
+TEST(merged_ranks_shard_alike)
 {
-    (void)state;
     flat();
     const sp_slice slices[] = {{0, 0, 400, 400}, {1, 0, 96, 96}, {2, 0, 900, 900}};
     for (int i = 0; i < 3; i++) {
@@ -132,8 +121,8 @@ static void merged_ranks_shard_alike(void **state)
             pack_times_case grown = case_of(ways[i], 2 * cp, 1);
             attention a = attention_of(&merged, slices, 3, 2);
             attention b = attention_of(&grown, slices, 3, 1);
-            assert_close(a.forward_s, b.forward_s);
-            assert_close(a.backward_s, b.backward_s);
+            assert_close(a.forward_s, b.forward_s, 1e-12);
+            assert_close(a.backward_s, b.backward_s, 1e-12);
         }
     }
     sp_profile_fini(&profile);
@@ -153,9 +142,8 @@ static double piece_s(double l, double o)
 
 // A piece takes what its tiles of 128 queries take; whole tiles no shorter than the table's first
 // length take what a slice takes.
-static void pieces_fill_tiles(void **state)
+TEST(pieces_fill_tiles)
 {
-    (void)state;
     published();
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
     for (int o = 0; o <= 20000; o += 4000) {
@@ -174,9 +162,8 @@ static void pieces_fill_tiles(void **state)
 // Equal documents, a chunk and more of them to a rank: per sequence whole documents, per document
 // 16 pieces of 16 tokens each in tiles of 128. A long document among short ones: per sequence the
 // ranks that hold its end have most of the pairs, per document all pieces are long enough.
-static void each_way_has_its_packs(void **state)
+TEST(each_way_has_its_packs)
 {
-    (void)state;
     published();
     sp_slice shorts[MOST_SLICES];
     for (int i = 0; i < 32; i++) {
@@ -210,9 +197,8 @@ static double step_s(attention a, bool recomputed)
 }
 
 // Adaptive is one of the two in both passes at once, the shorter.
-static void adaptive_is_the_faster(void **state)
+TEST(adaptive_is_the_faster)
 {
-    (void)state;
     published();
     sp_prng prng;
     int chosen[2] = {0, 0};
@@ -239,9 +225,8 @@ static void adaptive_is_the_faster(void **state)
 
 // The slowest rank has at least the mean of the pairs, at no better than the best causal rate: the
 // lower bound of a step counts on it.
-static void never_below_the_least(void **state)
+TEST(never_below_the_least)
 {
-    (void)state;
     published();
     sp_prng prng;
     sp_prng_seed(&prng, 19);
@@ -263,9 +248,8 @@ static void never_below_the_least(void **state)
     sp_profile_fini(&profile);
 }
 
-static void runs_out_of_memory(void **state)
+TEST(runs_out_of_memory)
 {
-    (void)state;
     flat();
     const sp_slice slice = {0, 0, 900, 900};
     pack_times_case of = case_of(SP_SHARD_ADAPTIVE, 2, 2);
@@ -274,39 +258,23 @@ static void runs_out_of_memory(void **state)
     sp_packing_init(&packing, NULL, 2);
     assert_true(sp_pack_list_begin(&packing.forward, 0, 2));
     assert_true(sp_pack_list_add(&packing.forward, slice, true));
-    sp_status status = SP_ERR_NO_MEMORY;
-    int failures = 0;
-    for (; status != SP_OK && failures < 100; failures++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_i_pack_timer *timer = NULL;
         sp_i_pack_time time;
         sp_error_clear(&err);
-        sp_i_alloc_fail_after(failures);
-        status = sp_i_pack_timer_new(&model, &of.layout, &cluster, &of.memory, &timer, &err);
+        memory_begin(&failing);
+        sp_status status =
+            sp_i_pack_timer_new(&model, &of.layout, &cluster, &of.memory, &timer, &err);
         if (status == SP_OK) {
             status = sp_i_pack_time_of(timer, &op_timer, &packing.forward, packing.forward.packs,
                                        false, &time, &err);
         }
-        sp_i_alloc_fail_after(-1);
+        memory_end(&failing, status, &err);
         sp_i_pack_timer_free(timer);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
     }
-    assert_int_equal(status, SP_OK);
     // The timer, its variants, its memos; a variant and its ranks, unmerged and merged.
-    assert_int_equal(failures - 1, 3 + 2 + 2);
+    assert_int_equal(failing.allowed, 3 + 2 + 2);
     sp_packing_fini(&packing);
     sp_profile_fini(&profile);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_document_costs_an_even_share),
-    cmocka_unit_test(slowest_rank_counts),
-    cmocka_unit_test(documents_on_chunk_borders),
-    cmocka_unit_test(merged_ranks_shard_alike),
-    cmocka_unit_test(pieces_fill_tiles),
-    cmocka_unit_test(each_way_has_its_packs),
-    cmocka_unit_test(adaptive_is_the_faster),
-    cmocka_unit_test(never_below_the_least),
-    cmocka_unit_test(runs_out_of_memory),
-};
-
-SP_TEST_MAIN(tests)

@@ -28,9 +28,8 @@ static void two_packs(sp_packing *packing, const sp_batch *batch, bool regrouped
 
 // A backward pack runs on the cut of the forward pack with its slices, in whatever order it names
 // them; documents are cut alike in any pack.
-static void backward_keeps_the_cut(void **state)
+TEST(backward_keeps_the_cut)
 {
-    (void)state;
     int64_t tokens[] = {400, 96, 900};
     const sp_batch batch = {.tokens = tokens, .count = 3};
     sp_layout layout = two_ranks;
@@ -55,16 +54,15 @@ static void backward_keeps_the_cut(void **state)
         // One CP rank holds all of any pack.
         layout.cp = 1;
         sp_error_clear(&err);
-        assert_int_equal(sp_i_cp_regroup(&layout, &packing, "test", &forward_pack, &err), SP_OK);
+        must_succeed(sp_i_cp_regroup(&layout, &packing, "test", &forward_pack, &err), &err);
         layout.cp = 2;
         sp_i_free(forward_pack);
         sp_packing_fini(&packing);
     }
 }
 
-static void runs_out_of_memory(void **state)
+TEST(runs_out_of_memory)
 {
-    (void)state;
     int64_t tokens[] = {400, 96, 900};
     const sp_batch batch = {.tokens = tokens, .count = 3};
     sp_layout layout = two_ranks;
@@ -72,24 +70,14 @@ static void runs_out_of_memory(void **state)
     sp_packing packing;
     int32_t *forward_pack = NULL;
     two_packs(&packing, &batch, false);
-    sp_status status = SP_ERR_NO_MEMORY;
-    int failures = 0;
-    for (; status != SP_OK && failures < 20; failures++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_error_clear(&err);
-        sp_i_alloc_fail_after(failures);
-        status = sp_i_cp_regroup(&layout, &packing, "test", &forward_pack, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && forward_pack == NULL));
+        memory_try(&failing, sp_i_cp_regroup(&layout, &packing, "test", &forward_pack, &err), &err);
+        assert_true(failing.status == SP_OK ||
+                    (failing.status == SP_ERR_NO_MEMORY && forward_pack == NULL));
     }
-    assert_int_equal(status, SP_OK);
-    assert_true(failures > 1);
+    assert_true(failing.rounds > 1);
     sp_i_free(forward_pack);
     sp_packing_fini(&packing);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(backward_keeps_the_cut),
-    cmocka_unit_test(runs_out_of_memory),
-};
-
-SP_TEST_MAIN(tests)

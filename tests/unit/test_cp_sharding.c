@@ -3,8 +3,6 @@
 #include "sim/cost/attention_load.h"
 #include "tests/support/test_main.h"
 
-#include "sim/base/prng.h"
-
 enum { MOST_RANKS = 16, MOST_SLICES = 12, MOST_TOKENS = 4096 };
 
 // What the ranks hold.
@@ -57,9 +55,8 @@ static void expect(const shares *s, const int64_t *tokens, const int64_t *pairs2
 
 // Chunk i ends where chunk 2*cp-1-i begins to count from the other end, so that their pairs add up
 // to the same for every i.
-static void one_document_is_even(void **state)
+TEST(one_document_is_even)
 {
-    (void)state;
     for (int cp = 1; cp <= MOST_RANKS; cp++) {
         const int64_t n = 2 * cp * 7;
         const sp_slice slice = {0, 0, n, n};
@@ -77,9 +74,8 @@ static void one_document_is_even(void **state)
 // Documents of 4 and 12 tokens on two ranks. Per sequence, chunks of 4: the first document is chunk
 // 0, so that rank 0 holds it and the end of the second: 16 + 4*(16+4) = 96; rank 1 the rest:
 // 4*4 + 4*(8+4) = 64. Per document half of 16 + 144 each.
-static void two_documents(void **state)
+TEST(two_documents)
 {
-    (void)state;
     const sp_slice slices[] = {{0, 0, 4, 4}, {1, 0, 12, 12}};
     shares sequence = shares_of(sp_i_cp_by_sequence, slices, 2, 2);
     expect(&sequence, (const int64_t[]){8, 8}, (const int64_t[]){96, 64});
@@ -92,9 +88,8 @@ static void two_documents(void **state)
 // Documents of 6 and 7 tokens on two ranks: single tokens at 0 and 3 (pairs 1 + 7) for rank 0, at 1
 // and 2 (3 + 5) for rank 1, of each; then token 4 of the first (9) for rank 0, token 5 (11) for
 // rank 1; of the second 4 (9) for rank 0, 5 (11) for rank 1, 6 (13) for rank 0.
-static void left_over_tokens_go_round(void **state)
+TEST(left_over_tokens_go_round)
 {
-    (void)state;
     const sp_slice slices[] = {{0, 0, 6, 6}, {1, 0, 7, 7}};
     shares document = shares_of(sp_i_cp_by_document, slices, 2, 2);
     expect(&document, (const int64_t[]){7, 6},
@@ -107,9 +102,8 @@ static void left_over_tokens_go_round(void **state)
 
 // A slice after 10 tokens of its sample, 8 long, on two ranks, in chunks of 2: rank 0 has
 // 2*(20+2) + 2*(32+2), rank 1 2*(24+2) + 2*(28+2), either way.
-static void slice_with_context(void **state)
+TEST(slice_with_context)
 {
-    (void)state;
     const sp_slice slice = {0, 10, 8, 8};
     const int64_t tokens[] = {4, 4};
     const int64_t pairs2[] = {112, 112};
@@ -120,9 +114,8 @@ static void slice_with_context(void **state)
 }
 
 // Padding is computed, so it counts in the row.
-static void padding_takes_part(void **state)
+TEST(padding_takes_part)
 {
-    (void)state;
     const sp_slice slices[] = {{0, 0, 1, 4}, {1, 0, 12, 12}};
     shares sequence = shares_of(sp_i_cp_by_sequence, slices, 2, 2);
     expect(&sequence, (const int64_t[]){8, 8}, (const int64_t[]){96, 64});
@@ -192,11 +185,9 @@ static shares counted_by_document(const sp_slice *slices, int count, int cp)
     return s;
 }
 
-static void random_packs_by_token(void **state)
+TEST(random_packs_by_token)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     for (int round = 0; round < 2000; round++) {
         sp_slice slices[MOST_SLICES];
         int count = random_slices(&prng, slices);
@@ -230,11 +221,9 @@ static int64_t least(const int64_t *of, int count)
 
 // Tokens are level either way, within one for every chunk or round; pairs per document but for the
 // tokens left over, of which a rank gets one a round and no more than twice per slice.
-static void shares_are_level(void **state)
+TEST(shares_are_level)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 2000; round++) {
         sp_slice slices[MOST_SLICES];
         int count = random_slices(&prng, slices);
@@ -253,11 +242,9 @@ static void shares_are_level(void **state)
 
 // Every slice of a row by itself is what the row is: as per document, nothing depends on
 // neighbours but whose turn it is.
-static void documents_stand_alone(void **state)
+TEST(documents_stand_alone)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 13);
+    sp_prng prng = prng_seeded(13);
     for (int round = 0; round < 500; round++) {
         sp_slice slices[MOST_SLICES];
         int count = random_slices(&prng, slices);
@@ -277,12 +264,3 @@ static void documents_stand_alone(void **state)
         assert_int_equal(most(all.pairs2, cp), least(all.pairs2, cp));
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_document_is_even),      cmocka_unit_test(two_documents),
-    cmocka_unit_test(left_over_tokens_go_round), cmocka_unit_test(slice_with_context),
-    cmocka_unit_test(padding_takes_part),        cmocka_unit_test(random_packs_by_token),
-    cmocka_unit_test(shares_are_level),          cmocka_unit_test(documents_stand_alone),
-};
-
-SP_TEST_MAIN(tests)

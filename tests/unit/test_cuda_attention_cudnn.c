@@ -2,7 +2,6 @@
 // their shapes, lengths and offsets, in fp64; outputs and gradients agree with those of the CPU's
 // kernels, slice by slice, within 1e-2 in the norm of each tensor, lse within 1e-3.
 #include "backends/cuda/attention/attention_packed.h"
-#include "sim/base/prng.h"
 #include "sim/model/explicit_state.h"
 #include "tests/gpu/support/attention_case.h"
 #include "tests/support/test_main.h"
@@ -50,9 +49,8 @@ static void is_segment(const given *g, int32_t i, int64_t row, int64_t queries, 
 }
 
 // Sample 1 in a slice of 136 rows, sample 2 in one of 20 and, in the next pack, in one behind it.
-static void segments_see_their_samples(void **state)
+TEST(segments_see_their_samples)
 {
-    (void)state;
     attention_case c = small();
     case_pack(&c);
     case_slice(&c, 0, 0, 130, 6);
@@ -87,9 +85,8 @@ static void segments_see_their_samples(void **state)
 
 // Slices of one sample that follow each other are one run of queries; what stands between two of
 // them makes them two, each with the gradients of all that it sees.
-static void slices_of_a_sample_are_runs(void **state)
+TEST(slices_of_a_sample_are_runs)
 {
-    (void)state;
     attention_case c = small();
     case_pack(&c);
     case_slice(&c, 0, 0, 40, 0);
@@ -110,9 +107,8 @@ static void slices_of_a_sample_are_runs(void **state)
 }
 
 // The keys of sample 0, 40 rows, come before those of sample 1; the fourth segment is none.
-static void offsets_are_those_of_rows(void **state)
+TEST(offsets_are_those_of_rows)
 {
-    (void)state;
     attention_case c = small();
     case_pack(&c);
     case_slice(&c, 0, 0, 30, 0);
@@ -145,9 +141,8 @@ static void offsets_are_those_of_rows(void **state)
 }
 
 // Numbers of segments and lengths are powers of two, so that few plans serve all packs.
-static void packs_of_much_the_same_size_share_a_shape(void **state)
+TEST(packs_of_much_the_same_size_share_a_shape)
 {
-    (void)state;
     const sp_kernel_attention_shape shape = {.heads = 4,
                                              .kv_heads = 2,
                                              .head_dim = 16,
@@ -190,9 +185,8 @@ static void agrees(attention_case *c)
 
 // Three segments and one of length 0; a late slice; and a slice with padding before the next one of
 // its sample, in turns.
-static void packs_agree_with_the_cpu(void **state)
+TEST(packs_agree_with_the_cpu)
 {
-    (void)state;
     struct sp_i_cuda_attention plans = {0};
     attention_case c = small();
     c.plans = &plans;
@@ -218,9 +212,8 @@ static void packs_agree_with_the_cpu(void **state)
 enum { SAMPLES = 3, SLICES = 4, PACKS = 3 };
 
 // Slices of up to 50 tokens in any pack, in drawn orders.
-static void drawn_packs_agree(void **state)
+TEST(drawn_packs_agree)
 {
-    (void)state;
     static const int shares[][3] = {{1, 1, 1}, {2, 1, 1}, {1, 1, 2},
                                     {2, 1, 2}, {1, 2, 1}, {3, 1, 1}};
     for (uint64_t seed = 0; seed < 12; seed++) {
@@ -276,9 +269,8 @@ static void takes_what_is_predicted(attention_case *c, int64_t tokens, int64_t s
     assert_in_range(c->real_bytes - x.attend_backward, 1, 8 * 20 * 4);
 }
 
-static void work_spaces_are_predicted(void **state)
+TEST(work_spaces_are_predicted)
 {
-    (void)state;
     attention_case whole = small();
     case_pack(&whole);
     case_slice(&whole, 0, 0, 200, 0);
@@ -304,9 +296,8 @@ static void work_spaces_are_predicted(void **state)
     takes_what_is_predicted(&shared, 272, 280, 2);
 }
 
-static void plans_are_made_before_the_first_step(void **state)
+TEST(plans_are_made_before_the_first_step)
 {
-    (void)state;
     sp_error err = {0};
     struct sp_i_cuda_attention plans = {0};
     attention_case c = small();
@@ -319,7 +310,7 @@ static void plans_are_made_before_the_first_step(void **state)
     const sp_i_exec_job job = {
         .model = &model, .shard = {.heads = 4, .q = 64, .kv = 32}, .slices = c.slices};
     const sp_i_exec_job *jobs[] = {&job, &job};
-    assert_int_equal(sp_i_cuda_attention_prepare(&plans, jobs, 2, &err), SP_OK);
+    must_succeed(sp_i_cuda_attention_prepare(&plans, jobs, 2, &err), &err);
     // Both packs are small, and so one plan each way serves both.
     assert_int_equal(plans.plans[0], 1);
     assert_int_equal(plans.plans[1], 1);
@@ -344,9 +335,8 @@ static void need(attention_case *c, int samples, int64_t tokens)
 
 // 32768 tokens in one sample and in four: one plan of 4 of 32768 starts four times what each needs,
 // which is near. A plan of 16 of 1024 is small, so that a sample of 100 tokens joins it.
-static void near_shapes_get_one_plan(void **state)
+TEST(near_shapes_get_one_plan)
 {
-    (void)state;
     sp_error err = {0};
     struct sp_i_cuda_attention plans = {0};
     attention_case c = {.heads = 1, .kv_heads = 1, .head_dim = 16};
@@ -357,9 +347,9 @@ static void near_shapes_get_one_plan(void **state)
     const sp_i_exec_place place = {.cp = 1, .parts = 1, .tp = 1};
     sp_i_exec_job job = {.model = &(sp_model){.head_dim = 16},
                          .shard = {.heads = 1, .q = 16, .kv = 16}};
-    assert_int_equal(sp_i_exec_slices_init(&job.slices, &c.packing, &place, &err), SP_OK);
+    must_succeed(sp_i_exec_slices_init(&job.slices, &c.packing, &place, &err), &err);
     const sp_i_exec_job *jobs[] = {&job};
-    assert_int_equal(sp_i_cuda_attention_prepare(&plans, jobs, 1, &err), SP_OK);
+    must_succeed(sp_i_cuda_attention_prepare(&plans, jobs, 1, &err), &err);
     for (int pass = 0; pass < 2; pass++) {
         assert_int_equal(plans.plans[pass], 2);
         assert_int_equal(plans.plan[pass][0].segments, 4);
@@ -370,17 +360,3 @@ static void near_shapes_get_one_plan(void **state)
     sp_i_exec_slices_fini(&job.slices);
     sp_packing_fini(&c.packing);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(segments_see_their_samples),
-    cmocka_unit_test(slices_of_a_sample_are_runs),
-    cmocka_unit_test(offsets_are_those_of_rows),
-    cmocka_unit_test(packs_of_much_the_same_size_share_a_shape),
-    cmocka_unit_test(packs_agree_with_the_cpu),
-    cmocka_unit_test(drawn_packs_agree),
-    cmocka_unit_test(work_spaces_are_predicted),
-    cmocka_unit_test(plans_are_made_before_the_first_step),
-    cmocka_unit_test(near_shapes_get_one_plan),
-};
-
-SP_TEST_MAIN(tests)

@@ -6,9 +6,8 @@
 
 // Every chunk has a place of its own, and chunk 2 k + i of a row differs from chunk i in the bits
 // of 32 k alone, which the kernels rely on.
-static void chunks_of_a_tile(void **state)
+TEST(chunks_of_a_tile)
 {
-    (void)state;
     enum { ROWS = 128 };
     for (int chunks = 8; chunks <= 16; chunks += 8) {
         bool taken[ROWS * 16] = {false};
@@ -27,9 +26,8 @@ static void chunks_of_a_tile(void **state)
 }
 
 // Eight rows of a matrix are read at a time; 16 bytes of each come from 4 of the 32 banks.
-static void rows_of_a_matrix_share_no_bank(void **state)
+TEST(rows_of_a_matrix_share_no_bank)
 {
-    (void)state;
     for (int chunks = 8; chunks <= 16; chunks += 8) {
         for (int row = 0; row < 64; row += 8) {
             for (int chunk = 0; chunk < chunks; chunk++) {
@@ -43,9 +41,8 @@ static void rows_of_a_matrix_share_no_bank(void **state)
     }
 }
 
-static void visible_pairs(void **state)
+TEST(visible_pairs)
 {
-    (void)state;
     for (int64_t query_begin = 0; query_begin < 7; query_begin++) {
         for (int64_t queries = 0; queries < 7; queries++) {
             for (int64_t key_begin = 0; key_begin < 12; key_begin++) {
@@ -75,11 +72,3 @@ static void visible_pairs(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(chunks_of_a_tile),
-    cmocka_unit_test(rows_of_a_matrix_share_no_bank),
-    cmocka_unit_test(visible_pairs),
-};
-
-SP_TEST_MAIN(tests)

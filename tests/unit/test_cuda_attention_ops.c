@@ -1,7 +1,6 @@
 // Attention of packs on a GPU that the CPU emulates against fp64, in the norm of each tensor:
 // outputs and gradients within 1e-2, lse within 1e-3.
 #include "backends/cuda/attention/attention_packed.h"
-#include "sim/base/prng.h"
 #include "tests/gpu/support/attention_case.h"
 #include "tests/support/test_main.h"
 
@@ -28,9 +27,8 @@ static attention_case small(int cp, int dp, int parts)
         .heads = 4, .kv_heads = 2, .head_dim = 16, .cp = cp, .dp = dp, .parts = parts};
 }
 
-static void slices_see_those_before_them(void **state)
+TEST(slices_see_those_before_them)
 {
-    (void)state;
     attention_case c = small(1, 1, 1);
     case_pack(&c);
     case_slice(&c, 0, 0, 150, 0);
@@ -46,9 +44,8 @@ static void slices_see_those_before_them(void **state)
 }
 
 // Two slices of a sample in a pack, not in their order and with another sample between them.
-static void slices_of_one_sample_share_a_pack(void **state)
+TEST(slices_of_one_sample_share_a_pack)
 {
-    (void)state;
     attention_case c = small(1, 1, 1);
     case_pack(&c);
     case_slice(&c, 0, 0, 40, 0);
@@ -61,9 +58,8 @@ static void slices_of_one_sample_share_a_pack(void **state)
 }
 
 // Positions of padding are those of the next slice's tokens: neither may see the other.
-static void padding_is_seen_by_its_slice_alone(void **state)
+TEST(padding_is_seen_by_its_slice_alone)
 {
-    (void)state;
     attention_case c = small(1, 1, 1);
     case_pack(&c);
     case_slice(&c, 0, 0, 50, 14);
@@ -84,8 +80,7 @@ static void draw_packs(attention_case *c, uint64_t seed)
 {
     int64_t tokens[SAMPLES][SLICES], padding[SAMPLES][SLICES];
     int at[SAMPLES][SLICES];
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
+    sp_prng prng = prng_seeded(seed);
     c->heads = 1;
     c->kv_heads = 1;
     for (int s = 0; s < SAMPLES; s++) {
@@ -110,9 +105,8 @@ static void draw_packs(attention_case *c, uint64_t seed)
     case_fill(c, seed);
 }
 
-static void drawn_packs_agree(void **state)
+TEST(drawn_packs_agree)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 3; seed++) {
         attention_case c = small(1, 1, 1);
         draw_packs(&c, seed);
@@ -120,9 +114,8 @@ static void drawn_packs_agree(void **state)
     }
 }
 
-static void large_heads_agree(void **state)
+TEST(large_heads_agree)
 {
-    (void)state;
     attention_case c = {.heads = 3, .kv_heads = 1, .head_dim = 128};
     case_pack(&c);
     case_slice(&c, 0, 0, 70, 2);
@@ -134,9 +127,8 @@ static void large_heads_agree(void **state)
 }
 
 // Sequence parallelism: the rows of a pack stand part by part.
-static void parts_of_a_pack_agree(void **state)
+TEST(parts_of_a_pack_agree)
 {
-    (void)state;
     for (uint64_t seed = 11; seed <= 12; seed++) {
         attention_case c = small(1, 1, 2);
         draw_packs(&c, seed);
@@ -145,9 +137,8 @@ static void parts_of_a_pack_agree(void **state)
 }
 
 // Context parallelism: two zig-zag runs of each slice at each rank, some of them empty.
-static void shards_of_ranks_agree(void **state)
+TEST(shards_of_ranks_agree)
 {
-    (void)state;
     attention_case c = small(2, 1, 1);
     case_pack(&c);
     case_slice(&c, 0, 0, 50, 0);
@@ -159,9 +150,8 @@ static void shards_of_ranks_agree(void **state)
 }
 
 // Padding of shards, with its turns.
-static void padded_shards_agree(void **state)
+TEST(padded_shards_agree)
 {
-    (void)state;
     attention_case c = small(3, 1, 1);
     c.heads = 1;
     c.kv_heads = 1;
@@ -173,9 +163,8 @@ static void padded_shards_agree(void **state)
 }
 
 // DP-Merge: data-parallel ranks hold shards too.
-static void merged_packs_agree(void **state)
+TEST(merged_packs_agree)
 {
-    (void)state;
     attention_case c = small(2, 2, 1);
     c.heads = 1;
     c.kv_heads = 1;
@@ -188,9 +177,8 @@ static void merged_packs_agree(void **state)
 }
 
 // And parts of shards under sequence parallelism.
-static void parts_of_shards_agree(void **state)
+TEST(parts_of_shards_agree)
 {
-    (void)state;
     attention_case c = small(1, 2, 3);
     c.heads = 1;
     c.kv_heads = 1;
@@ -203,9 +191,8 @@ static void parts_of_shards_agree(void **state)
     check(&c);
 }
 
-static void a_ring_is_refused(void **state)
+TEST(a_ring_is_refused)
 {
-    (void)state;
     sp_error err = {0};
     attention_case c = small(2, 1, 1);
     c.ring = true;
@@ -219,9 +206,8 @@ static void a_ring_is_refused(void **state)
 
 // ---- failures ----
 
-static void heads_that_kernels_do_not_take_fail(void **state)
+TEST(heads_that_kernels_do_not_take_fail)
 {
-    (void)state;
     sp_error err = {0};
     const sp_model odd = {.head_dim = 12};
     const sp_model wide = {.head_dim = 136};
@@ -252,9 +238,8 @@ static attention_case little(int cp)
     return c;
 }
 
-static void host_memory_that_runs_out_is_an_error(void **state)
+TEST(host_memory_that_runs_out_is_an_error)
 {
-    (void)state;
     sp_status status = SP_ERR_NO_MEMORY;
     attention_case c = little(1);
     for (c.failing = 1; status != SP_OK; c.failing++) {
@@ -268,9 +253,8 @@ static void host_memory_that_runs_out_is_an_error(void **state)
 }
 
 // From less than the tensors need to what the passes need.
-static void memory_over_the_limit_is_an_error(void **state)
+TEST(memory_over_the_limit_is_an_error)
 {
-    (void)state;
     for (int cp = 1; cp <= 2; cp++) {
         sp_status status = SP_ERR_INFEASIBLE;
         attention_case c = little(cp);
@@ -283,22 +267,3 @@ static void memory_over_the_limit_is_an_error(void **state)
         case_fini(&c);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(slices_see_those_before_them),
-    cmocka_unit_test(slices_of_one_sample_share_a_pack),
-    cmocka_unit_test(padding_is_seen_by_its_slice_alone),
-    cmocka_unit_test(drawn_packs_agree),
-    cmocka_unit_test(large_heads_agree),
-    cmocka_unit_test(parts_of_a_pack_agree),
-    cmocka_unit_test(shards_of_ranks_agree),
-    cmocka_unit_test(padded_shards_agree),
-    cmocka_unit_test(merged_packs_agree),
-    cmocka_unit_test(parts_of_shards_agree),
-    cmocka_unit_test(a_ring_is_refused),
-    cmocka_unit_test(heads_that_kernels_do_not_take_fail),
-    cmocka_unit_test(host_memory_that_runs_out_is_an_error),
-    cmocka_unit_test(memory_over_the_limit_is_an_error),
-};
-
-SP_TEST_MAIN(tests)

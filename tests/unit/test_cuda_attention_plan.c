@@ -1,7 +1,5 @@
 // Plans of attention's launches: every row of every slice and key block in one tile, the pairs of
 // all tiles those of the pack, and tables that break a rule refused.
-#include <string.h>
-
 #include "kernels/cuda_attention.h"
 #include "tests/support/attention_tiles.h"
 #include "tests/support/test_main.h"
@@ -66,9 +64,8 @@ static int64_t pairs_of(const fixture *f, int64_t group)
     return pairs;
 }
 
-static void tiles_cover_every_row(void **state)
+TEST(tiles_cover_every_row)
 {
-    (void)state;
     fixture f;
     set_up(&f);
     assert_int_equal(f.tables.query_tile_count, 3 + 1 + 8);
@@ -93,9 +90,8 @@ static void tiles_cover_every_row(void **state)
     }
 }
 
-static void tiles_hold_the_packs_pairs(void **state)
+TEST(tiles_hold_the_packs_pairs)
 {
-    (void)state;
     fixture f;
     set_up(&f);
     assert_int_equal(sp_cuda_attention_plan(&f.shape, &f.tables), 0);
@@ -113,9 +109,8 @@ static void tiles_hold_the_packs_pairs(void **state)
     assert_int_equal(of_keys, of_queries);
 }
 
-static void nothing_to_do(void **state)
+TEST(nothing_to_do)
 {
-    (void)state;
     sp_cuda_attention_tables none = {0};
     fixture f;
     set_up(&f);
@@ -129,9 +124,8 @@ static void assert_refused(fixture *f)
     assert_int_equal(sp_cuda_attention_plan(&f->shape, &f->tables), 0);
 }
 
-static void shapes_that_do_not_fit(void **state)
+TEST(shapes_that_do_not_fit)
 {
-    (void)state;
     fixture f;
     set_up(&f);
     f.shape.kv_heads = 3;
@@ -146,9 +140,8 @@ static void shapes_that_do_not_fit(void **state)
     assert_refused(&f);
 }
 
-static void tables_that_do_not_fit(void **state)
+TEST(tables_that_do_not_fit)
 {
-    (void)state;
     fixture f;
     set_up(&f);
     f.slices[1].group = 1; // whose slices are others
@@ -164,11 +157,3 @@ static void tables_that_do_not_fit(void **state)
     f.slices[2].query_begin = -1;
     assert_refused(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(tiles_cover_every_row),  cmocka_unit_test(tiles_hold_the_packs_pairs),
-    cmocka_unit_test(nothing_to_do),          cmocka_unit_test(shapes_that_do_not_fit),
-    cmocka_unit_test(tables_that_do_not_fit),
-};
-
-SP_TEST_MAIN(tests)

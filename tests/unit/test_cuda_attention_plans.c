@@ -38,8 +38,8 @@ static sp_status prepare_all(void *context, const sp_step_view *view, sp_error *
         jobs[r] = (sp_i_exec_job){.model = &c->of->scenario.model,
                                   .shard = sp_shard_of(&c->of->scenario.model, layout)};
         of[r] = &jobs[r];
-        must_succeed(c->of->name,
-                     sp_i_exec_slices_init(&jobs[r].slices, plan->packing, &place, err), err);
+        must_succeed_for(c->of->name,
+                         sp_i_exec_slices_init(&jobs[r].slices, plan->packing, &place, err), err);
     }
     status = sp_i_cuda_attention_prepare(&c->plans, of, (size_t)ranks, err);
     for (int r = 0; r < ranks; r++) {
@@ -57,28 +57,27 @@ static int plans_of(const sp_scenario_case *of)
     sp_batches batches;
     sp_result result;
     sp_error err = {0};
-    must_succeed(of->name, sp_evaluate_batches(&of->scenario, &batches, &err), &err);
-    must_succeed(of->name, sp_evaluate(&of->scenario, &batches, &options, &result, &err), &err);
+    must_succeed_for(of->name, sp_evaluate_batches(&of->scenario, &batches, &err), &err);
+    must_succeed_for(of->name, sp_evaluate(&of->scenario, &batches, &options, &result, &err), &err);
     sp_result_fini(&result);
     sp_batches_fini(&batches);
     return (int)sp_i_cuda_attention_plans(&c.plans);
 }
 
-static void committed_scenarios_need_few_plans(void **state)
+TEST(committed_scenarios_need_few_plans)
 {
-    (void)state;
     const char *const overrides[] = {"profile=h200", "stack=cuda"};
     json_t *document;
     sp_scenario_set set;
     sp_error err = {0};
     int all = 0;
-    must_succeed(SET, sp_json_read_file(SET, 1 << 20, &document, &err), &err);
+    must_succeed_for(SET, sp_json_read_file(SET, 1 << 20, &document, &err), &err);
     json_t *groups = json_object_get(document, "groups");
     for (size_t g = 0; g < json_array_size(groups); g++) {
         // No partition was measured yet, and times do not matter.
         json_object_del(json_object_get(json_array_get(groups, g), "set"), "profile");
     }
-    must_succeed(SET, sp_scenario_set_from_json(document, SET, overrides, 2, &set, &err), &err);
+    must_succeed_for(SET, sp_scenario_set_from_json(document, SET, overrides, 2, &set, &err), &err);
     assert_int_equal(set.count, 28);
     for (size_t i = 0; i < set.count; i++) {
         int plans = plans_of(&set.cases[i]);
@@ -90,9 +89,3 @@ static void committed_scenarios_need_few_plans(void **state)
     assert_in_range(all, 2 * 28, MOST_PLANS);
     sp_scenario_set_fini(&set);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(committed_scenarios_need_few_plans),
-};
-
-SP_TEST_MAIN(tests)

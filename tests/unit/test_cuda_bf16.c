@@ -1,6 +1,4 @@
 // bf16 from its definition: the upper 16 bits of fp32, rounding to the nearest, ties to even.
-#include <math.h>
-
 #include "kernels/bf16.h"
 #include "tests/support/test_main.h"
 
@@ -11,9 +9,8 @@ static float from_bits(uint32_t bits)
     return x;
 }
 
-static void every_number_there_and_back(void **state)
+TEST(every_number_there_and_back)
 {
-    (void)state;
     for (uint32_t i = 0; i < 0x10000; i++) {
         float x = sp_bf16_to_float((sp_bf16)i);
         uint32_t exponent = i >> 7 & 0xffU;
@@ -34,9 +31,8 @@ static void every_number_there_and_back(void **state)
 
 // Between two neighbours the nearer, in the middle the even one: at the middle, just below and just
 // above it, for every finite number and the next in size.
-static void rounds_to_the_nearest(void **state)
+TEST(rounds_to_the_nearest)
 {
-    (void)state;
     for (uint32_t i = 0; i < 0xff80; i++) {
         if ((i & 0x7fffU) >= 0x7f80U) {
             continue;
@@ -49,28 +45,17 @@ static void rounds_to_the_nearest(void **state)
     }
 }
 
-static void too_large_becomes_infinite(void **state)
+TEST(too_large_becomes_infinite)
 {
-    (void)state;
     float largest = sp_bf16_to_float(0x7f7f);
     assert_true(isinf(sp_bf16_to_float(sp_bf16_from_float(from_bits(0x7f7fffffU)))));
     assert_true(sp_bf16_to_float(sp_bf16_from_float(largest)) == largest);
     assert_int_equal(sp_bf16_from_float(-INFINITY), 0xff80);
 }
 
-static void nan_stays_nan(void **state)
+TEST(nan_stays_nan)
 {
-    (void)state;
     // A payload that lies in the lower half alone would be cut off to infinity.
     assert_true(isnan(sp_bf16_to_float(sp_bf16_from_float(from_bits(0x7f800001U)))));
     assert_true(isnan(sp_bf16_to_float(sp_bf16_from_float(from_bits(0xffffffffU)))));
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_number_there_and_back),
-    cmocka_unit_test(rounds_to_the_nearest),
-    cmocka_unit_test(too_large_becomes_infinite),
-    cmocka_unit_test(nan_stays_nan),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,16 +1,14 @@
 // The arena of a GPU: gaps, the same addresses again. No address is read.
 #include "backends/cuda/device/machine_state.h"
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 
 enum { LINE = SP_RUNTIME_ALIGNMENT };
 
 static char *const base = (char *)(uintptr_t)0x700000000000;
 
-static void blocks_stand_behind_each_other(void **state)
+TEST(blocks_stand_behind_each_other)
 {
-    (void)state;
     sp_i_cuda_arena *a = sp_i_cuda_arena_new(base, 100 * LINE);
     assert_ptr_equal(sp_i_cuda_arena_take(a, 1000), base);
     assert_ptr_equal(sp_i_cuda_arena_take(a, 300), base + 4 * LINE);
@@ -20,9 +18,8 @@ static void blocks_stand_behind_each_other(void **state)
     sp_i_cuda_arena_free(a);
 }
 
-static void neighbouring_gaps_become_one(void **state)
+TEST(neighbouring_gaps_become_one)
 {
-    (void)state;
     sp_i_cuda_arena *a = sp_i_cuda_arena_new(base, 40 * LINE);
     void *part[4];
     for (int i = 0; i < 4; i++) {
@@ -40,9 +37,8 @@ static void neighbouring_gaps_become_one(void **state)
     sp_i_cuda_arena_free(a);
 }
 
-static void what_cannot_be_had_is_null(void **state)
+TEST(what_cannot_be_had_is_null)
 {
-    (void)state;
     sp_i_cuda_arena *a = sp_i_cuda_arena_new(base, 10 * LINE);
     void *x = sp_i_cuda_arena_take(a, 8 * LINE);
     assert_null(sp_i_cuda_arena_take(a, 3 * LINE));
@@ -60,13 +56,11 @@ enum { BLOCKS = 60, ROUNDS = 20000, CAPACITY = 1 << 20 };
 
 // Takes and gives at random; every block lies inside, aligned and apart from all others; the same
 // calls give the same addresses.
-static void blocks_never_overlap_and_addresses_repeat(void **state)
+TEST(blocks_never_overlap_and_addresses_repeat)
 {
-    (void)state;
     uint64_t sum[2] = {0, 0};
     for (int run = 0; run < 2; run++) {
-        sp_prng prng;
-        sp_prng_seed(&prng, 7);
+        sp_prng prng = prng_seeded(7);
         sp_i_cuda_arena *a = sp_i_cuda_arena_new(base, CAPACITY);
         char *held[BLOCKS] = {0};
         int64_t bytes[BLOCKS] = {0};
@@ -101,12 +95,3 @@ static void blocks_never_overlap_and_addresses_repeat(void **state)
     }
     assert_int_equal(sum[0], sum[1]);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(blocks_stand_behind_each_other),
-    cmocka_unit_test(neighbouring_gaps_become_one),
-    cmocka_unit_test(what_cannot_be_had_is_null),
-    cmocka_unit_test(blocks_never_overlap_and_addresses_repeat),
-};
-
-SP_TEST_MAIN(tests)

@@ -92,9 +92,8 @@ static void check_workspace(int64_t bytes, const sp_i_cuda_attention_shape *s)
     assert_in_range(bytes - spread, 0, 1 << 16);
 }
 
-static void whole_samples_are_planned(void **state)
+TEST(whole_samples_are_planned)
 {
-    (void)state;
     sp_i_cudnn_api api;
     start(&api);
     sp_i_cuda_attention_shape s = slice(8192, 8192, 32, 32, 128);
@@ -102,9 +101,8 @@ static void whole_samples_are_planned(void **state)
     check_workspace(planned(&api, &s, true, 24), &s);
 }
 
-static void late_slices_with_grouped_heads_are_planned(void **state)
+TEST(late_slices_with_grouped_heads_are_planned)
 {
-    (void)state;
     sp_i_cudnn_api api;
     start(&api);
     sp_i_cuda_attention_shape s = slice(2048, 131072, 32, 8, 128);
@@ -112,9 +110,8 @@ static void late_slices_with_grouped_heads_are_planned(void **state)
     check_workspace(planned(&api, &s, true, 26), &s);
 }
 
-static void odd_lengths_and_small_heads_are_planned(void **state)
+TEST(odd_lengths_and_small_heads_are_planned)
 {
-    (void)state;
     sp_i_cudnn_api api;
     start(&api);
     sp_i_cuda_attention_shape s = slice(1000, 7777, 16, 4, 64);
@@ -122,9 +119,8 @@ static void odd_lengths_and_small_heads_are_planned(void **state)
     check_workspace(planned(&api, &s, true, 26), &s);
 }
 
-static void a_prefix_without_mask_is_planned(void **state)
+TEST(a_prefix_without_mask_is_planned)
 {
-    (void)state;
     sp_i_cudnn_api api;
     start(&api);
     sp_i_cuda_attention_shape s = slice(2048, 6144, 32, 8, 128);
@@ -133,9 +129,8 @@ static void a_prefix_without_mask_is_planned(void **state)
     check_workspace(planned(&api, &s, true, 20), &s);
 }
 
-static void packed_samples_are_planned(void **state)
+TEST(packed_samples_are_planned)
 {
-    (void)state;
     sp_i_cudnn_api api;
     start(&api);
     sp_i_cuda_attention_shape s = slice(4096, 4096, 32, 8, 128);
@@ -149,9 +144,8 @@ static void packed_samples_are_planned(void **state)
 
 // Keys and values side by side, and their gradients each alone (attention_packed.h): whole samples
 // and slices with more keys than queries.
-static void packs_of_an_executor_are_planned(void **state)
+TEST(packs_of_an_executor_are_planned)
 {
-    (void)state;
     sp_i_cudnn_api api;
     start(&api);
     sp_i_cuda_attention_shape s = slice(512, 512, 32, 8, 128);
@@ -169,9 +163,8 @@ static void packs_of_an_executor_are_planned(void **state)
 
 // The fp32 sum of dQ and a number for each row: 4 queries heads (head_dim + 1) bytes. Packed
 // tensors have those of all segments, and of dK and dV where heads are grouped, 4 bytes each.
-static void workspace_is_that_of_its_parts(void **state)
+TEST(workspace_is_that_of_its_parts)
 {
-    (void)state;
     int64_t offset[SP_I_ATTENTION_IDS - SP_I_ATTENTION_DQ_SUM];
     sp_i_cuda_attention_shape s = slice(1024, 4096, 32, 8, 128);
     assert_int_equal(sp_i_attention_workspace(&s, offset), 4 * 1024 * 32 * (128 + 1));
@@ -188,9 +181,8 @@ static void workspace_is_that_of_its_parts(void **state)
     assert_int_equal(sp_i_attention_workspace(&s, offset), 4 * 3000 * 32 * (128 + 1));
 }
 
-static void what_cudnn_does_not_take_has_a_reason(void **state)
+TEST(what_cudnn_does_not_take_has_a_reason)
 {
-    (void)state;
     sp_i_cuda_attention_shape s = slice(128, 128, 8, 2, 64);
     assert_null(sp_i_cuda_attention_refusal(&s));
     s.head_dim = 60;
@@ -210,9 +202,8 @@ static void what_cudnn_does_not_take_has_a_reason(void **state)
 }
 
 // A failure in the middle is the one that is reported, and nothing is called after it.
-static void a_graph_keeps_its_first_failure(void **state)
+TEST(a_graph_keeps_its_first_failure)
 {
-    (void)state;
     sp_i_cudnn_api api;
     sp_error err = {0};
     sp_i_cudnn_graph graph;
@@ -229,17 +220,3 @@ static void a_graph_keeps_its_first_failure(void **state)
     assert_int_equal(graph.made_count, made);
     sp_i_cudnn_graph_fini(&graph);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(whole_samples_are_planned),
-    cmocka_unit_test(late_slices_with_grouped_heads_are_planned),
-    cmocka_unit_test(odd_lengths_and_small_heads_are_planned),
-    cmocka_unit_test(a_prefix_without_mask_is_planned),
-    cmocka_unit_test(packed_samples_are_planned),
-    cmocka_unit_test(packs_of_an_executor_are_planned),
-    cmocka_unit_test(workspace_is_that_of_its_parts),
-    cmocka_unit_test(what_cudnn_does_not_take_has_a_reason),
-    cmocka_unit_test(a_graph_keeps_its_first_failure),
-};
-
-SP_TEST_MAIN(tests)

@@ -9,9 +9,8 @@ static json_t *calibrated(json_t *base)
     return calibrated_in(base, 1);
 }
 
-static void tables_hold_what_products_took(void **state)
+TEST(tables_hold_what_products_took)
 {
-    (void)state;
     json_t *base = known();
     json_t *document = calibrated(base);
     check_tables(document, 1);
@@ -20,9 +19,8 @@ static void tables_hold_what_products_took(void **state)
     json_decref(base);
 }
 
-static void the_document_is_a_profile_of_those_rates(void **state)
+TEST(the_document_is_a_profile_of_those_rates)
 {
-    (void)state;
     sp_error err = {0};
     sp_profile profile;
     json_t *base = known();
@@ -32,14 +30,14 @@ static void the_document_is_a_profile_of_those_rates(void **state)
     }
     assert_string_equal(profile.name, "fake");
     assert_string_equal(profile.gpu, "Fake SXM");
-    assert_near(profile.memory_bytes_per_s, 1e9 * MOVED_PER_NS, 1e-3);
-    assert_near(profile.kernel_s, 1e-9 * LAUNCH_NS, 1e-3);
-    assert_near(profile.loss_bytes_per_logit, LOSS_BYTES + LOSS_BACKWARD_BYTES, 2e-3);
-    assert_near(profile.optimizer_bytes_per_parameter, STEP_BYTES, 1e-3);
+    assert_close(profile.memory_bytes_per_s, 1e9 * MOVED_PER_NS, 1e-3);
+    assert_close(profile.kernel_s, 1e-9 * LAUNCH_NS, 1e-3);
+    assert_close(profile.loss_bytes_per_logit, LOSS_BYTES + LOSS_BACKWARD_BYTES, 2e-3);
+    assert_close(profile.optimizer_bytes_per_parameter, STEP_BYTES, 1e-3);
     assert_true(profile.nvlink_bytes_per_s == 380e9);
     assert_int_equal(profile.memory_level, SP_LEVEL_MEASURED);
     assert_int_equal(profile.link_level, SP_LEVEL_PUBLISHED);
-    assert_near(profile.reference_s, 1e-9 * product_ns(2048, 2048, 2048, false), 1e-3);
+    assert_close(profile.reference_s, 1e-9 * product_ns(2048, 2048, 2048, false), 1e-3);
     assert_true(profile.reference_drift < 1e-3);
     // All three passes of a cube of 1024, as one rate.
     double seconds =
@@ -47,7 +45,7 @@ static void the_document_is_a_profile_of_those_rates(void **state)
     double rate = 3.0 * 2.0 * 1024.0 * 1024.0 * 1024.0 / seconds;
     int last = profile.gemm_rate.points - 1;
     assert_true(profile.gemm_rate.x[last] == 1024.0);
-    assert_near(profile.gemm_rate.y[last], rate, 2e-3);
+    assert_close(profile.gemm_rate.y[last], rate, 2e-3);
     sp_profile_fini(&profile);
     json_decref(document);
     json_decref(base);
@@ -56,9 +54,8 @@ static void the_document_is_a_profile_of_those_rates(void **state)
 // ---- attention, by kernels ----
 
 // Both curves are one rate: pairs behind a context are what they take beyond the causal ones.
-static void attention_has_the_curves_of_what_computes_it(void **state)
+TEST(attention_has_the_curves_of_what_computes_it)
 {
-    (void)state;
     static const char *const names[] = {"forward_causal", "forward_full", "backward_causal",
                                         "backward_full"};
     clocked.attends = true;
@@ -79,7 +76,7 @@ static void attention_has_the_curves_of_what_computes_it(void **state)
             double rate = k < 2 ? ATTEND_FLOPS_PER_NS : ATTEND_BACKWARD_FLOPS_PER_NS;
             assert_int_equal(json_integer_value(json_array_get(point, 0)), 512 << i);
             // Times are whole nanoseconds, and those of the shortest are few.
-            assert_near(json_number_value(json_array_get(point, 1)), 1e-3 * rate, 5e-3);
+            assert_close(json_number_value(json_array_get(point, 1)), 1e-3 * rate, 5e-3);
         }
     }
     json_decref(document);
@@ -87,9 +84,8 @@ static void attention_has_the_curves_of_what_computes_it(void **state)
 }
 
 // Without cuDNN and kernels the known curves stay.
-static void attention_that_is_not_timed_is_the_known_one(void **state)
+TEST(attention_that_is_not_timed_is_the_known_one)
 {
-    (void)state;
     json_t *base = known();
     json_t *document = calibrated(base);
     assert_true(
@@ -117,9 +113,8 @@ static void take_part(void *context, const json_t *document)
     }
 }
 
-static void each_part_leaves_a_document(void **state)
+TEST(each_part_leaves_a_document)
 {
-    (void)state;
     parts p = {.count = 0};
     const sp_calibration_request request = {.part = take_part, .part_context = &p};
     clocked.request = &request;
@@ -136,16 +131,16 @@ static void each_part_leaves_a_document(void **state)
 
 // ---- kernels bound by memory ----
 
-static void kernels_stand_beside_copies_of_as_many_bytes(void **state)
+TEST(kernels_stand_beside_copies_of_as_many_bytes)
 {
-    (void)state;
     size_t i;
     const json_t *note;
     int found = 0;
     json_t *base = known();
     json_t *document = calibrated(base);
     const json_t *fit = json_object_get(document, "fit");
-    assert_near(json_number_value(json_object_get(fit, "copy_gb_per_s")), 2.0 * BYTES_PER_NS, 1e-3);
+    assert_close(json_number_value(json_object_get(fit, "copy_gb_per_s")), 2.0 * BYTES_PER_NS,
+                 1e-3);
     const json_t *notes = json_object_get(fit, "elements");
     assert_int_equal(json_array_size(notes), 2 * SP_I_CUDA_ELEMENTS); // 128 and 512 tokens
     json_array_foreach (notes, i, note) {
@@ -155,11 +150,11 @@ static void kernels_stand_beside_copies_of_as_many_bytes(void **state)
             // Two tensors read, one written: 512 x 256 of 2 bytes; half of that goes each way.
             double bytes = 3.0 * 512 * 256 * 2;
             double ns = LAUNCH_NS + bytes / MOVED_PER_NS;
-            assert_near(json_number_value(json_object_get(note, "bytes")), bytes, 0.0);
-            assert_near(json_number_value(json_object_get(note, "us")), 1e-3 * ns, 1e-3);
-            assert_near(json_number_value(json_object_get(note, "gb_per_s")), bytes / ns, 1e-3);
-            assert_near(json_number_value(json_object_get(note, "copy_ratio")),
-                        0.5 * bytes / BYTES_PER_NS / ns, 2e-2);
+            assert_close(json_number_value(json_object_get(note, "bytes")), bytes, 0.0);
+            assert_close(json_number_value(json_object_get(note, "us")), 1e-3 * ns, 1e-3);
+            assert_close(json_number_value(json_object_get(note, "gb_per_s")), bytes / ns, 1e-3);
+            assert_close(json_number_value(json_object_get(note, "copy_ratio")),
+                         0.5 * bytes / BYTES_PER_NS / ns, 2e-2);
             found++;
         }
     }
@@ -169,9 +164,8 @@ static void kernels_stand_beside_copies_of_as_many_bytes(void **state)
 }
 
 // By Cramer's rule: t1 = a + 2 b, t2 = 3 a + 4 b has a = t2 - 2 t1, b = (3 t1 - t2) / 2.
-static void a_fit_finds_the_floor_and_the_rate(void **state)
+TEST(a_fit_finds_the_floor_and_the_rate)
 {
-    (void)state;
     sp_i_cuda_fit_sums sums = {0};
     sp_i_cuda_fit fit;
     assert_false(sp_i_cuda_fit_solve(&sums, &fit));
@@ -181,30 +175,28 @@ static void a_fit_finds_the_floor_and_the_rate(void **state)
     assert_false(sp_i_cuda_fit_solve(&sums, &fit)); // two unknowns, one time
     sp_i_cuda_fit_add(&sums, 1, 4, 3, t2);
     assert_true(sp_i_cuda_fit_solve(&sums, &fit));
-    assert_near(fit.kernel_s, 1e-6, 1e-9);
-    assert_near(fit.bytes_per_s, 1 / 2e-6, 1e-9);
+    assert_close(fit.kernel_s, 1e-6, 1e-9);
+    assert_close(fit.bytes_per_s, 1 / 2e-6, 1e-9);
 }
 
 // Kernels that get faster by more launches stand for no floor, and the rate alone is fitted: with
 // errors a k_i + b_i u - 1, u is the least squares' (sum b (1 - a k)) / sum b^2.
-static void a_floor_that_cannot_be_seen_is_a_tenth_of_a_microsecond(void **state)
+TEST(a_floor_that_cannot_be_seen_is_a_tenth_of_a_microsecond)
 {
-    (void)state;
     sp_i_cuda_fit_sums sums = {0};
     sp_i_cuda_fit fit;
     sp_i_cuda_fit_add(&sums, 1, 100, 1, 100e-6);
     sp_i_cuda_fit_add(&sums, 1, 100, 5, 90e-6);
     assert_true(sp_i_cuda_fit_solve(&sums, &fit));
-    assert_near(fit.kernel_s, 1e-7, 1e-12);
+    assert_close(fit.kernel_s, 1e-7, 1e-12);
     double b1 = 100 / 100e-6;
     double b2 = 100 / 90e-6;
     double u = (b1 * (1 - 1e-7 / 100e-6) + b2 * (1 - 5e-7 / 90e-6)) / (b1 * b1 + b2 * b2);
-    assert_near(fit.bytes_per_s, 1 / u, 1e-9);
+    assert_close(fit.bytes_per_s, 1 / u, 1e-9);
 }
 
-static void profiles_are_named_after_the_chip(void **state)
+TEST(profiles_are_named_after_the_chip)
 {
-    (void)state;
     const char *const names[][2] = {{"NVIDIA H200", "h200"},
                                     {"NVIDIA A100-SXM4-80GB", "a100"},
                                     {"NVIDIA H100 80GB HBM3", "h100"},
@@ -221,27 +213,11 @@ static void profiles_are_named_after_the_chip(void **state)
     assert_string_equal(name, "");
 }
 
-static void medians_and_spread_are_those_of_the_samples(void **state)
+TEST(medians_and_spread_are_those_of_the_samples)
 {
-    (void)state;
     double seconds[] = {9, 1, 3, 2, 8, 4, 7, 6};
     sp_i_cuda_timing t = sp_i_cuda_timing_of(seconds, 8);
     // 1 2 3 4 6 7 8 9: the fifth is 6, the quartiles are 3 and 8.
     assert_true(t.median_s == 6.0 && t.least_s == 1.0 && t.repeats == 8);
-    assert_true(fabs(t.spread - 0.5 * 5.0 / 6.0) < 1e-12);
+    assert_within(t.spread, 0.5 * 5.0 / 6.0, 1e-12);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(tables_hold_what_products_took),
-    cmocka_unit_test(the_document_is_a_profile_of_those_rates),
-    cmocka_unit_test(attention_has_the_curves_of_what_computes_it),
-    cmocka_unit_test(attention_that_is_not_timed_is_the_known_one),
-    cmocka_unit_test(each_part_leaves_a_document),
-    cmocka_unit_test(kernels_stand_beside_copies_of_as_many_bytes),
-    cmocka_unit_test(a_fit_finds_the_floor_and_the_rate),
-    cmocka_unit_test(a_floor_that_cannot_be_seen_is_a_tenth_of_a_microsecond),
-    cmocka_unit_test(profiles_are_named_after_the_chip),
-    cmocka_unit_test(medians_and_spread_are_those_of_the_samples),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,6 +1,4 @@
 // Times of collectives, on a clock that goes on as they say.
-#include <math.h>
-
 #include "backends/cuda/calibrate/collective_bench.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
@@ -72,15 +70,14 @@ static json_t *profile_with(json_t *tables)
     return document;
 }
 
-static void tables_are_what_collectives_took(void **state)
+TEST(tables_are_what_collectives_took)
 {
-    (void)state;
     static const int groups[] = {2, 4, 6};
     sp_error err = {0};
     sp_profile profile;
     json_t *tables;
     fake_cuda_reset(&api);
-    assert_int_equal(measure(0, 6, &tables, &err), SP_OK);
+    must_succeed(measure(0, 6, &tables, &err), &err);
     json_t *document = profile_with(tables);
     if (sp_profile_from_json(document, "document", &profile, &err) != SP_OK) {
         fail_msg("%s", err.message[0]);
@@ -97,7 +94,7 @@ static void tables_are_what_collectives_took(void **state)
             double us = collective_us(t->kind, t->ranks, t->time_s.x[p]);
             assert_true(t->time_s.x[p] >= least && t->time_s.x[p] < least + 2.0 * t->ranks);
             // Times pass through milliseconds of 24 bits.
-            assert_true(fabs(1e6 * t->time_s.y[p] - us) < 1e-3 * us);
+            assert_within(1e6 * t->time_s.y[p], us, 1e-3 * us);
         }
     }
     sp_profile_fini(&profile);
@@ -105,30 +102,28 @@ static void tables_are_what_collectives_took(void **state)
 }
 
 // The world's last rank is in the group of all alone, and puts there what the first does.
-static void ranks_put_the_collectives_of_their_groups(void **state)
+TEST(ranks_put_the_collectives_of_their_groups)
 {
-    (void)state;
     sp_error err = {0};
     json_t *tables;
     int first[16];
     fake_cuda_reset(&api);
-    assert_int_equal(measure(0, 5, &tables, &err), SP_OK);
+    must_succeed(measure(0, 5, &tables, &err), &err);
     memcpy(first, put_by, sizeof first);
     json_decref(tables);
     assert_true(first[2] > 0 && first[2] == first[4] && first[4] == first[5]);
-    assert_int_equal(measure(4, 5, &tables, &err), SP_OK);
+    must_succeed(measure(4, 5, &tables, &err), &err);
     assert_null(tables);
     for (int ranks = 0; ranks < 16; ranks++) {
         assert_int_equal(put_by[ranks], ranks == 5 ? first[5] : 0);
     }
-    assert_int_equal(measure(2, 5, &tables, &err), SP_OK);
+    must_succeed(measure(2, 5, &tables, &err), &err);
     assert_int_equal(put_by[2], 0);
     assert_int_equal(put_by[4], first[4]);
 }
 
-static void a_world_of_one_has_no_collectives(void **state)
+TEST(a_world_of_one_has_no_collectives)
 {
-    (void)state;
     sp_error err = {0};
     json_t *tables;
     fake_cuda_reset(&api);
@@ -136,9 +131,8 @@ static void a_world_of_one_has_no_collectives(void **state)
     assert_null(tables);
 }
 
-static void failed_calls_leave_nothing_behind(void **state)
+TEST(failed_calls_leave_nothing_behind)
 {
-    (void)state;
     static const char *const calls[] = {"Malloc", "EventCreateWithFlags", "EventRecord",
                                         "EventElapsedTime"};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
@@ -150,12 +144,3 @@ static void failed_calls_leave_nothing_behind(void **state)
         assert_null(tables);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(tables_are_what_collectives_took),
-    cmocka_unit_test(ranks_put_the_collectives_of_their_groups),
-    cmocka_unit_test(a_world_of_one_has_no_collectives),
-    cmocka_unit_test(failed_calls_leave_nothing_behind),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,10 +1,6 @@
 // What a calibration times of the kernels bound by memory: bytes and launches are those that the
 // cost model counts, and each kernel runs, on the CPU that emulates a device, in the memory laid
 // out for it.
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "backends/cuda/calibrate/bench.h"
 #include "backends/cuda/calibrate/elements.h"
 #include "kernels/cuda_kernels.h"
@@ -60,9 +56,8 @@ static counted count_layer(const sp_model *model, const sp_stack *stack)
     return sum;
 }
 
-static void a_layer_counts_as_the_inventory_does(void **state)
+TEST(a_layer_counts_as_the_inventory_does)
 {
-    (void)state;
     const sp_stack stack = {.fused_swiglu = true};
     const sp_model models[] = {llama, other()};
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
@@ -82,9 +77,8 @@ static void a_layer_counts_as_the_inventory_does(void **state)
 }
 
 // GELU stands in layers with dropout, whose bytes are in one operator with the residual's.
-static void gelu_counts_as_the_inventory_does(void **state)
+TEST(gelu_counts_as_the_inventory_does)
 {
-    (void)state;
     sp_model gpt = other();
     gpt.activation = SP_GELU;
     const sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
@@ -109,9 +103,8 @@ static void gelu_counts_as_the_inventory_does(void **state)
     assert_int_equal(sp_i_cuda_element_in_layer(SP_I_CUDA_SWIGLU, &gpt), 0);
 }
 
-static void logits_fit_into_the_activations(void **state)
+TEST(logits_fit_into_the_activations)
 {
-    (void)state;
     sp_model model = llama;
     model.vocab = 5000;
     // Five tensors of 64 tokens, of which the first MLP's 160 columns are the widest.
@@ -167,9 +160,8 @@ static int64_t changed(const room *r, int64_t from, int64_t to)
     return count;
 }
 
-static void every_kernel_runs_in_its_memory(void **state)
+TEST(every_kernel_runs_in_its_memory)
 {
-    (void)state;
     const sp_model models[] = {llama, other()};
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         for (int e = 0; e < SP_I_CUDA_ELEMENTS; e++) {
@@ -196,9 +188,8 @@ static void every_kernel_runs_in_its_memory(void **state)
 }
 
 // y += x for 48 tokens of 64, and nothing behind them.
-static void an_addition_adds(void **state)
+TEST(an_addition_adds)
 {
-    (void)state;
     room r;
     make_room(&llama, &r);
     double x = sp_i_bf16_value(r.data.x[0][77]);
@@ -210,13 +201,3 @@ static void an_addition_adds(void **state)
     free(r.memory);
     free(r.before);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_layer_counts_as_the_inventory_does),
-    cmocka_unit_test(gelu_counts_as_the_inventory_does),
-    cmocka_unit_test(logits_fit_into_the_activations),
-    cmocka_unit_test(every_kernel_runs_in_its_memory),
-    cmocka_unit_test(an_addition_adds),
-};
-
-SP_TEST_MAIN(tests)

@@ -6,9 +6,8 @@
 static sp_i_cuda_api api;
 static const sp_i_cuda_device device = {&api, 0};
 
-static void no_device_is_no_error(void **state)
+TEST(no_device_is_no_error)
 {
-    (void)state;
     const cudaError_t codes[] = {cudaErrorNoDevice, cudaErrorInsufficientDriver,
                                  cudaErrorStubLibrary};
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
@@ -18,16 +17,15 @@ static void no_device_is_no_error(void **state)
         fake_cuda_reset(&api);
         fake.devices = 0;
         fake.count_code = codes[i];
-        assert_int_equal(sp_i_cuda_device_count(&api, &count, reason, &err), SP_OK);
+        must_succeed(sp_i_cuda_device_count(&api, &count, reason, &err), &err);
         assert_int_equal(count, 0);
         assert_string_equal(reason, "something else");
         assert_true(fake.cleared);
     }
 }
 
-static void other_failures_of_the_count_are_errors(void **state)
+TEST(other_failures_of_the_count_are_errors)
 {
-    (void)state;
     sp_error err = {0};
     char reason[SP_I_CUDA_TEXT];
     int count;
@@ -37,9 +35,8 @@ static void other_failures_of_the_count_are_errors(void **state)
     assert_non_null(strstr(err.message[0], "cudaGetDeviceCount failed with cudaErrorOther"));
 }
 
-static void failures_name_call_place_and_device(void **state)
+TEST(failures_name_call_place_and_device)
 {
-    (void)state;
     sp_error err = {0};
     fake_cuda_reset(&api);
     const sp_i_cuda_device second = {&api, 1};
@@ -60,20 +57,19 @@ static void failures_name_call_place_and_device(void **state)
     assert_non_null(strstr(err.message[0], "an unknown code, 2"));
 }
 
-static void info_is_the_device_s(void **state)
+TEST(info_is_the_device_s)
 {
-    (void)state;
     sp_error err = {0};
     sp_i_cuda_info info;
     int64_t free_bytes;
     int64_t total_bytes;
     fake_cuda_reset(&api);
-    assert_int_equal(sp_i_cuda_device_info(&device, &info, &err), SP_OK);
+    must_succeed(sp_i_cuda_device_info(&device, &info, &err), &err);
     assert_string_equal(info.name, "Fake 0");
     assert_int_equal(info.sm_count, 132);
     assert_int_equal(info.l2_bytes, 60 << 20);
     assert_int_equal(info.driver, 13000);
-    assert_int_equal(sp_i_cuda_memory(&device, &free_bytes, &total_bytes, &err), SP_OK);
+    must_succeed(sp_i_cuda_memory(&device, &free_bytes, &total_bytes, &err), &err);
     assert_int_equal(free_bytes, 100);
     assert_int_equal(total_bytes, 200);
     fake.fail = "DeviceGetAttribute";
@@ -81,18 +77,17 @@ static void info_is_the_device_s(void **state)
     assert_int_equal(sp_i_cuda_device_info(&device, &info, &err), SP_ERR_INTERNAL);
 }
 
-static void events_measure_and_go_when_one_fails(void **state)
+TEST(events_measure_and_go_when_one_fails)
 {
-    (void)state;
     sp_error err = {0};
     sp_i_cuda_events events;
     int64_t ns;
     fake_cuda_reset(&api);
-    assert_int_equal(sp_i_cuda_events_init(&device, 3, true, &events, &err), SP_OK);
-    assert_int_equal(sp_i_cuda_record(&events, 0, NULL, &err), SP_OK);
+    must_succeed(sp_i_cuda_events_init(&device, 3, true, &events, &err), &err);
+    must_succeed(sp_i_cuda_record(&events, 0, NULL, &err), &err);
     fake.clock_ns = 2500000;
-    assert_int_equal(sp_i_cuda_record(&events, 2, NULL, &err), SP_OK);
-    assert_int_equal(sp_i_cuda_between(&events, 0, 2, &ns, &err), SP_OK);
+    must_succeed(sp_i_cuda_record(&events, 2, NULL, &err), &err);
+    must_succeed(sp_i_cuda_between(&events, 0, 2, &ns, &err), &err);
     assert_int_equal(ns, 2500000);
     sp_i_cuda_events_fini(&events);
     assert_int_equal(fake.live_events, 0);
@@ -102,26 +97,14 @@ static void events_measure_and_go_when_one_fails(void **state)
     assert_int_equal(fake.live_events, 0);
 }
 
-static void without_a_driver_this_machine_still_answers(void **state)
+TEST(without_a_driver_this_machine_still_answers)
 {
-    (void)state;
     sp_error err = {0};
     sp_i_cuda_api real;
     char reason[SP_I_CUDA_TEXT];
     int count = -1;
     sp_i_cuda_api_init(&real);
-    assert_int_equal(sp_i_cuda_device_count(&real, &count, reason, &err), SP_OK);
+    must_succeed(sp_i_cuda_device_count(&real, &count, reason, &err), &err);
     assert_true(count > 0 || (count == 0 && reason[0] != '\0'));
     assert_true(real.partitions || real.no_partitions[0] != '\0');
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(no_device_is_no_error),
-    cmocka_unit_test(other_failures_of_the_count_are_errors),
-    cmocka_unit_test(failures_name_call_place_and_device),
-    cmocka_unit_test(info_is_the_device_s),
-    cmocka_unit_test(events_measure_and_go_when_one_fails),
-    cmocka_unit_test(without_a_driver_this_machine_still_answers),
-};
-
-SP_TEST_MAIN(tests)

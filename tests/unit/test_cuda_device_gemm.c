@@ -20,7 +20,7 @@ static sp_i_cuda_gemm *gemm_new(int sms)
     computing_cublas_reset(&cublas);
     computing.workspace_bytes = 48;
     const sp_i_cuda_gemm_place place = {workspace, sizeof workspace, sms};
-    assert_int_equal(sp_i_cuda_gemm_new(&device, &cublas, &place, &gemm, &err), SP_OK);
+    must_succeed(sp_i_cuda_gemm_new(&device, &cublas, &place, &gemm, &err), &err);
     return gemm;
 }
 
@@ -82,7 +82,7 @@ static void check_product(sp_i_cuda_product_kind kind, bool fp32, bool accumulat
             ((uint16_t *)result)[i] = sp_bf16_from_float(10.0f);
         }
     }
-    assert_int_equal(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, &err), SP_OK);
+    must_succeed(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, &err), &err);
     for (int r = 0; r < rows; r++) {
         for (int c = 0; c < columns; c++) {
             int i = r * columns + c;
@@ -96,9 +96,8 @@ static void check_product(sp_i_cuda_product_kind kind, bool fp32, bool accumulat
     assert_int_equal(computing.live, 0);
 }
 
-static void products_are_those_of_a_linear_layer(void **state)
+TEST(products_are_those_of_a_linear_layer)
 {
-    (void)state;
     for (int kind = 0; kind < SP_I_CUDA_PRODUCTS; kind++) {
         for (int form = 0; form < 4; form++) {
             check_product((sp_i_cuda_product_kind)kind, (form & 1) != 0, (form & 2) != 0);
@@ -106,9 +105,8 @@ static void products_are_those_of_a_linear_layer(void **state)
     }
 }
 
-static void each_shape_asks_once(void **state)
+TEST(each_shape_asks_once)
 {
-    (void)state;
     enum { SHAPES = 200 };
     uint16_t data[SHAPES * 2];
     float result[SHAPES * 2];
@@ -119,7 +117,7 @@ static void each_shape_asks_once(void **state)
     for (int round = 0; round < 2; round++) {
         for (int t = 1; t <= SHAPES; t++) {
             const sp_i_cuda_product product = {SP_I_CUDA_FORWARD, t, 2, 1, true, false};
-            assert_int_equal(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, &err), SP_OK);
+            must_succeed(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, &err), &err);
         }
         assert_int_equal(computing.heuristics, SHAPES);
         assert_int_equal(sp_i_cuda_gemm_shapes(gemm), SHAPES);
@@ -131,9 +129,8 @@ static void each_shape_asks_once(void **state)
 }
 
 // An algorithm may need operands at multiples of up to 256 bytes, unless it is told otherwise.
-static void each_alignment_asks_for_itself(void **state)
+TEST(each_alignment_asks_for_itself)
 {
-    (void)state;
     static _Alignas(512) unsigned char data[3][1024];
     static const struct {
         size_t left, right, result;
@@ -148,7 +145,7 @@ static void each_alignment_asks_for_itself(void **state)
         const sp_i_cuda_operands operands = {data[0] + cases[i].left, data[1] + cases[i].right,
                                              data[2] + cases[i].result};
         int before = computing.heuristics;
-        assert_int_equal(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, &err), SP_OK);
+        must_succeed(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, &err), &err);
         assert_int_equal(computing.heuristics, cases[i].asked);
         for (int k = 0; k < 4 && computing.heuristics > before; k++) {
             assert_int_equal(computing.alignment[k], cases[i].expected);
@@ -159,9 +156,8 @@ static void each_alignment_asks_for_itself(void **state)
 }
 
 // y = x W^T + b, with the bias of each call; a shape without one is another.
-static void a_bias_is_added_in_the_product(void **state)
+TEST(a_bias_is_added_in_the_product)
 {
-    (void)state;
     uint16_t x[TOKENS * IN];
     uint16_t w[OUT * IN];
     static _Alignas(256) uint16_t bias[2][128];
@@ -197,9 +193,8 @@ static void a_bias_is_added_in_the_product(void **state)
     }
 }
 
-static void failures_name_the_shape_and_leave_nothing(void **state)
+TEST(failures_name_the_shape_and_leave_nothing)
 {
-    (void)state;
     static const char *const calls[] = {"MatmulDescCreate", "MatmulDescSetAttribute",
                                         "MatrixLayoutCreate", "MatmulPreferenceCreate",
                                         "MatmulAlgoGetHeuristic"};
@@ -225,13 +220,3 @@ static void failures_name_the_shape_and_leave_nothing(void **state)
     assert_int_equal(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, &err), SP_ERR_INTERNAL);
     sp_i_cuda_gemm_free(gemm);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(products_are_those_of_a_linear_layer),
-    cmocka_unit_test(each_shape_asks_once),
-    cmocka_unit_test(each_alignment_asks_for_itself),
-    cmocka_unit_test(a_bias_is_added_in_the_product),
-    cmocka_unit_test(failures_name_the_shape_and_leave_nothing),
-};
-
-SP_TEST_MAIN(tests)

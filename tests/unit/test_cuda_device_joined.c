@@ -1,7 +1,5 @@
 // Whether the ranks of a plan are processes, which GPU each takes, and what they must have in
 // common.
-#include <stdlib.h>
-
 #include "backends/cuda/joined.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/plan_sample.h"
@@ -27,9 +25,8 @@ static bool joins(const sp_run_request *request, sp_i_cuda_ranks ranks, int proc
     return found;
 }
 
-static void ranks_are_processes_or_not(void **state)
+TEST(ranks_are_processes_or_not)
 {
-    (void)state;
     plan_sample s;
     make(&s);
     sp_run_request request = s.request;
@@ -46,9 +43,8 @@ static void ranks_are_processes_or_not(void **state)
     plan_sample_fini(&s);
 }
 
-static void options(void **state)
+TEST(options)
 {
-    (void)state;
     sp_backend_option set[2] = {{"transport", "threads"}, {"nccl_mib", "5"}};
     sp_run_request request = base;
     sp_i_cuda_joining joining;
@@ -70,9 +66,8 @@ static void options(void **state)
     assert_int_equal(sp_i_cuda_joining_read(&request, &joining, NULL), SP_ERR_USAGE);
 }
 
-static void devices(void **state)
+TEST(devices)
 {
-    (void)state;
     static const struct {
         int count, device, local_rank, own; // own -1: none
     } cases[] = {{8, 0, 0, 0}, {8, 0, 7, 7},   {8, 2, 3, 5},  {4, 2, 2, -1},
@@ -89,9 +84,8 @@ static void devices(void **state)
     }
 }
 
-static void timeouts(void **state)
+TEST(timeouts)
 {
-    (void)state;
     sp_run_request request = base;
     assert_int_equal(sp_i_cuda_joined_timeout_ms(&request), 600000);
     request.timeout_ns = 1;
@@ -110,9 +104,8 @@ static uint32_t hash_of(const sp_run_request *request)
 }
 
 // Whatever differs shows; where it lies does not.
-static void what_processes_have_in_common(void **state)
+TEST(what_processes_have_in_common)
 {
-    (void)state;
     plan_sample s;
     plan_sample same;
     make(&s);
@@ -155,9 +148,8 @@ static void what_processes_have_in_common(void **state)
     plan_sample_fini(&same);
 }
 
-static void the_environment(void **state)
+TEST(the_environment)
 {
-    (void)state;
     static const char *const names[] = {"RANK", "WORLD_SIZE", "CUDA_MODULE_LOADING"};
     int rank = -1;
     int ranks = -1;
@@ -180,14 +172,3 @@ static void the_environment(void **state)
     assert_string_equal(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "8");
     assert_string_equal(getenv("NCCL_RUNTIME_CONNECT"), "0");
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(ranks_are_processes_or_not),
-    cmocka_unit_test(options),
-    cmocka_unit_test(devices),
-    cmocka_unit_test(timeouts),
-    cmocka_unit_test(what_processes_have_in_common),
-    cmocka_unit_test(the_environment),
-};
-
-SP_TEST_MAIN(tests)

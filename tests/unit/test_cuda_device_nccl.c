@@ -192,9 +192,8 @@ static sp_status try_all(rank_of_world *me, sp_error *err)
     return status;
 }
 
-static void calls_do_what_they_are_defined_to(void **state)
+TEST(calls_do_what_they_are_defined_to)
 {
-    (void)state;
     for (int ranks = 1; ranks <= 4; ranks++) {
         reset_world();
         run_world(ranks, try_all, false, LONG_MS);
@@ -205,9 +204,8 @@ static void calls_do_what_they_are_defined_to(void **state)
     }
 }
 
-static void groups_can_have_ids_of_their_own(void **state)
+TEST(groups_can_have_ids_of_their_own)
 {
-    (void)state;
     reset_world();
     run_world(4, try_all, true, LONG_MS);
     assert_all_well(4);
@@ -236,9 +234,8 @@ static sp_status gather_twice(rank_of_world *me, sp_error *err)
     return status;
 }
 
-static void unequal_rows_are_put_together(void **state)
+TEST(unequal_rows_are_put_together)
 {
-    (void)state;
     reset_world();
     run_world(2, gather_twice, false, LONG_MS);
     assert_all_well(2);
@@ -293,9 +290,8 @@ static sp_status mail(rank_of_world *me, sp_error *err)
     return status == SP_OK ? sp_i_nccl_settle(me->n, world_stream(), err) : status;
 }
 
-static void messages_arrive_in_order(void **state)
+TEST(messages_arrive_in_order)
 {
-    (void)state;
     reset_world();
     run_world(3, mail, false, LONG_MS);
     assert_all_well(3);
@@ -303,9 +299,8 @@ static void messages_arrive_in_order(void **state)
 
 // ---- the library ----
 
-static void the_library_gives_ids(void **state)
+TEST(the_library_gives_ids)
 {
-    (void)state;
     char reason[SP_I_CUDA_TEXT];
     sp_i_nccl_api real;
     ncclUniqueId ids[2];
@@ -329,13 +324,3 @@ static void the_library_gives_ids(void **state)
     }
     assert_memory_not_equal(&ids[0], &ids[1], sizeof ids[0]);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(calls_do_what_they_are_defined_to),
-    cmocka_unit_test(groups_can_have_ids_of_their_own),
-    cmocka_unit_test(unequal_rows_are_put_together),
-    cmocka_unit_test(messages_arrive_in_order),
-    cmocka_unit_test(the_library_gives_ids),
-};
-
-SP_TEST_MAIN(tests)

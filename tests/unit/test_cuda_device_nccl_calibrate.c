@@ -161,9 +161,8 @@ static void check_collectives(const json_t *tables, int ranks, const char *sourc
     }
 }
 
-static void all_have_rank_0s_profile_and_the_times_of_collectives(void **state)
+TEST(all_have_rank_0s_profile_and_the_times_of_collectives)
 {
-    (void)state;
     for (int ranks = 3; ranks <= 4; ranks++) {
         char source[120];
         reset(ranks);
@@ -187,9 +186,8 @@ static void all_have_rank_0s_profile_and_the_times_of_collectives(void **state)
     }
 }
 
-static void the_document_is_a_profile(void **state)
+TEST(the_document_is_a_profile)
 {
-    (void)state;
     sp_error err = {0};
     sp_profile profile;
     reset(2);
@@ -204,9 +202,8 @@ static void the_document_is_a_profile(void **state)
     json_decref(processes[1].document);
 }
 
-static void one_process_alone_has_no_tables(void **state)
+TEST(one_process_alone_has_no_tables)
 {
-    (void)state;
     json_t *base = known();
     json_t *document = calibrated_in(base, 1);
     assert_null(json_object_get(document, "collective_times"));
@@ -225,9 +222,8 @@ static void check_failure(int ranks, sp_status status, const char *text)
     }
 }
 
-static void a_failure_of_one_is_everyones(void **state)
+TEST(a_failure_of_one_is_everyones)
 {
-    (void)state;
     // While the others wait for rank 0.
     reset(3);
     fails_to_measure = true;
@@ -249,9 +245,8 @@ static void a_failure_of_one_is_everyones(void **state)
     check_failure(2, SP_ERR_INTERNAL, "rank 1: GPU 1: cudaStreamQuery failed");
 }
 
-static void ranks_that_do_not_fit_are_said(void **state)
+TEST(ranks_that_do_not_fit_are_said)
 {
-    (void)state;
     reset(2);
     gpus_differ = true;
     run(2);
@@ -275,9 +270,8 @@ static void ranks_that_do_not_fit_are_said(void **state)
     check_failure(2, SP_ERR_LIMIT, "rank 2 of 3 did not come");
 }
 
-static void tensors_are_as_large_as_the_models_gradients(void **state)
+TEST(tensors_are_as_large_as_the_models_gradients)
 {
-    (void)state;
     sp_error err = {0};
     sp_model model = tiny;
     assert_int_equal(sp_i_cuda_most_exchanged_bytes(&model), 16 << 10);
@@ -287,9 +281,8 @@ static void tensors_are_as_large_as_the_models_gradients(void **state)
     assert_int_equal(sp_i_cuda_most_exchanged_bytes(&model), 256 << 20);
 }
 
-static void a_process_has_the_gpu_of_its_local_rank(void **state)
+TEST(a_process_has_the_gpu_of_its_local_rank)
 {
-    (void)state;
     static const struct {
         int devices, first, local, expected; // -1: an error
     } cases[] = {
@@ -310,15 +303,3 @@ static void a_process_has_the_gpu_of_its_local_rank(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(all_have_rank_0s_profile_and_the_times_of_collectives),
-    cmocka_unit_test(the_document_is_a_profile),
-    cmocka_unit_test(one_process_alone_has_no_tables),
-    cmocka_unit_test(a_failure_of_one_is_everyones),
-    cmocka_unit_test(ranks_that_do_not_fit_are_said),
-    cmocka_unit_test(tensors_are_as_large_as_the_models_gradients),
-    cmocka_unit_test(a_process_has_the_gpu_of_its_local_rank),
-};
-
-SP_TEST_MAIN(tests)

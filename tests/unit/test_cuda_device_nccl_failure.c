@@ -1,5 +1,4 @@
 // Every way in which a world of NCCL fails, on a fake of it.
-#include "sim/base/alloc.h"
 #include "tests/gpu/support/nccl_ranks.h"
 #include "tests/support/test_main.h"
 
@@ -64,9 +63,8 @@ static const struct {
 };
 enum { FAILING = sizeof failing / sizeof *failing };
 
-static void calls_that_fail_are_named(void **state)
+TEST(calls_that_fail_are_named)
 {
-    (void)state;
     static const struct {
         ncclResult_t code;
         const char *name;
@@ -98,9 +96,8 @@ static void calls_that_fail_are_named(void **state)
     }
 }
 
-static void calls_that_fail_later_are_named(void **state)
+TEST(calls_that_fail_later_are_named)
 {
-    (void)state;
     for (int i = 0; i < FAILING; i++) {
         const bool in_batch =
             strcmp(failing[i].call, "Send") == 0 || strcmp(failing[i].call, "Recv") == 0;
@@ -113,9 +110,8 @@ static void calls_that_fail_later_are_named(void **state)
     }
 }
 
-static void calls_that_never_end_are_aborted(void **state)
+TEST(calls_that_never_end_are_aborted)
 {
-    (void)state;
     for (int i = 0; i < FAILING; i++) {
         const bool in_batch =
             strcmp(failing[i].call, "Send") == 0 || strcmp(failing[i].call, "Recv") == 0;
@@ -129,9 +125,8 @@ static void calls_that_never_end_are_aborted(void **state)
     }
 }
 
-static void what_belongs_to_no_group_can_fail(void **state)
+TEST(what_belongs_to_no_group_can_fail)
 {
-    (void)state;
     static const char *const calls[] = {"GetUniqueId", "GroupStart", "GroupEnd"};
     for (int i = 0; i < 3; i++) {
         char text[80];
@@ -142,9 +137,8 @@ static void what_belongs_to_no_group_can_fail(void **state)
     }
 }
 
-static void a_world_that_does_not_end_is_aborted(void **state)
+TEST(a_world_that_does_not_end_is_aborted)
 {
-    (void)state;
     fail_by("CommFinalize", ncclSuccess, FAKE_NCCL_NEVER);
     assert_int_equal(world[0].status, SP_OK);
     assert_int_equal(atomic_load(&nccl.aborted), 2);
@@ -164,9 +158,8 @@ static sp_status look(rank_of_world *me, sp_error *err)
     return status == SP_OK ? sp_i_nccl_check(me->n, err) : status;
 }
 
-static void what_goes_wrong_on_the_gpu_is_seen(void **state)
+TEST(what_goes_wrong_on_the_gpu_is_seen)
 {
-    (void)state;
     reset_world();
     run_world(1, look, false, LONG_MS);
     assert_int_equal(world[0].status, SP_ERR_IO);
@@ -179,9 +172,8 @@ static sp_status settle(rank_of_world *me, sp_error *err)
     return sp_i_nccl_settle(me->n, world_stream(), err);
 }
 
-static void streams_are_waited_for(void **state)
+TEST(streams_are_waited_for)
 {
-    (void)state;
     reset_world();
     run_world(1, settle, false, LONG_MS);
     assert_all_well(1);
@@ -211,9 +203,8 @@ static sp_status give_up(rank_of_world *me, sp_error *err)
     return sp_i_nccl_settle(me->n, world_stream(), err);
 }
 
-static void who_waits_learns_of_anothers_failure(void **state)
+TEST(who_waits_learns_of_anothers_failure)
 {
-    (void)state;
     reset_world();
     nccl.query_code = cudaErrorNotReady;
     run_world(3, give_up, false, LONG_MS);
@@ -233,9 +224,8 @@ static sp_status split_and_settle(rank_of_world *me, sp_error *err)
     return status == SP_OK ? sp_i_nccl_settle(me->n, world_stream(), err) : status;
 }
 
-static void a_call_of_one_rank_fails_for_all(void **state)
+TEST(a_call_of_one_rank_fails_for_all)
 {
-    (void)state;
     static const char *const calls[] = {"CommInitRankConfig", "CommSplit"};
     for (int i = 0; i < 2; i++) {
         reset_world();
@@ -256,9 +246,8 @@ static void a_call_of_one_rank_fails_for_all(void **state)
     }
 }
 
-static void versions_that_differ_are_said(void **state)
+TEST(versions_that_differ_are_said)
 {
-    (void)state;
     reset_world();
     other_api.version = 22003;
     run_world(2, settle, false, LONG_MS);
@@ -269,34 +258,14 @@ static void versions_that_differ_are_said(void **state)
     }
 }
 
-static void memory_can_run_out_anywhere(void **state)
+TEST(memory_can_run_out_anywhere)
 {
-    (void)state;
-    for (long n = 0;; n++) {
+    memory_failures refused = {0};
+    while (memory_fails(&refused)) {
         reset_world();
-        sp_i_alloc_fail_after(n);
+        memory_begin(&refused);
         run_world(1, call_each, false, LONG_MS);
-        sp_i_alloc_fail_after(-1);
-        if (world[0].status == SP_OK) {
-            assert_true(n > 2);
-            break;
-        }
-        assert_int_equal(world[0].status, SP_ERR_NO_MEMORY);
+        memory_end(&refused, world[0].status, NULL);
     }
+    assert_true(refused.allowed > 2);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(calls_that_fail_are_named),
-    cmocka_unit_test(calls_that_fail_later_are_named),
-    cmocka_unit_test(calls_that_never_end_are_aborted),
-    cmocka_unit_test(what_belongs_to_no_group_can_fail),
-    cmocka_unit_test(a_world_that_does_not_end_is_aborted),
-    cmocka_unit_test(what_goes_wrong_on_the_gpu_is_seen),
-    cmocka_unit_test(streams_are_waited_for),
-    cmocka_unit_test(who_waits_learns_of_anothers_failure),
-    cmocka_unit_test(a_call_of_one_rank_fails_for_all),
-    cmocka_unit_test(versions_that_differ_are_said),
-    cmocka_unit_test(memory_can_run_out_anywhere),
-};
-
-SP_TEST_MAIN(tests)

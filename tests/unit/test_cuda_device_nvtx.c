@@ -1,6 +1,4 @@
 // Ranges for profilers carry the names of the plan's actions.
-#include <string.h>
-
 #include "backends/cuda/device/machine_state.h"
 #include "tests/support/test_main.h"
 
@@ -24,9 +22,8 @@ static void pop(void)
 
 static const sp_i_cuda_ranges ranges = {.push = push, .pop = pop};
 
-static void ranges_are_named_after_actions(void **state)
+TEST(ranges_are_named_after_actions)
 {
-    (void)state;
     depth = pops = 0;
     sp_i_cuda_range_push(&ranges, "F3.1", 5);
     sp_i_cuda_range_push(&ranges, "W12", 0);
@@ -39,9 +36,8 @@ static void ranges_are_named_after_actions(void **state)
     assert_int_equal(pops, 2);
 }
 
-static void the_longest_name_fits(void **state)
+TEST(the_longest_name_fits)
 {
-    (void)state;
     depth = pops = 0;
     sp_i_cuda_range_push(&ranges, "L2147483647.65535", INT32_MAX);
     assert_string_equal(pushed[0], "L2147483647.65535 rank 2147483647");
@@ -85,9 +81,8 @@ NvtxInitializeInjectionNvtxFunc_t InitializeInjectionNvtx2_fnptr = listen;
 #endif
 #endif
 
-static void a_profiler_hears_the_names(void **state)
+TEST(a_profiler_hears_the_names)
 {
-    (void)state;
 #ifdef WITH_NVTX
     depth = pops = 0;
     sp_i_cuda_range_push(&sp_i_cuda_nvtx, "B7", 2);
@@ -100,11 +95,3 @@ static void a_profiler_hears_the_names(void **state)
     skip();
 #endif
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(ranges_are_named_after_actions),
-    cmocka_unit_test(the_longest_name_fits),
-    cmocka_unit_test(a_profiler_hears_the_names),
-};
-
-SP_TEST_MAIN(tests)

@@ -7,9 +7,8 @@ static sp_i_cuda_api api;
 static const sp_i_cuda_device device = {&api, 0};
 
 // 132 SMs in steps of 8 (an H200): floor(132 / P / 8) * 8 of each.
-static void plans_are_equal_multiples_of_the_step(void **state)
+TEST(plans_are_equal_multiples_of_the_step)
 {
-    (void)state;
     const int expected[][3] = {{1, 128, 4}, {2, 64, 4}, {3, 40, 12},
                                {4, 32, 4},  {8, 16, 4}, {16, 8, 4}};
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
@@ -22,9 +21,8 @@ static void plans_are_equal_multiples_of_the_step(void **state)
     }
 }
 
-static void what_does_not_fit_has_a_reason(void **state)
+TEST(what_does_not_fit_has_a_reason)
 {
-    (void)state;
     sp_i_cuda_partition_plan plan;
     char text[SP_I_CUDA_TEXT];
     assert_false(sp_i_cuda_plan_partitions(132, 8, 8, 17, &plan, text, sizeof text));
@@ -41,13 +39,12 @@ static void everything_is_gone(void)
     assert_int_equal(fake.live_contexts, 0);
 }
 
-static void one_split_makes_all_partitions(void **state)
+TEST(one_split_makes_all_partitions)
 {
-    (void)state;
     sp_error err = {0};
     sp_i_cuda_partitions *p;
     fake_cuda_reset(&api);
-    assert_int_equal(sp_i_cuda_partitions_new(&device, 4, 2, &p, &err), SP_OK);
+    must_succeed(sp_i_cuda_partitions_new(&device, 4, 2, &p, &err), &err);
     assert_true(sp_i_cuda_are_partitioned(p, NULL));
     assert_int_equal(fake.splits, 1);
     assert_int_equal(fake.live_contexts, 4);
@@ -62,13 +59,12 @@ static void one_split_makes_all_partitions(void **state)
 }
 
 // All SMs and a plain stream, without a split.
-static void one_partition_is_the_device(void **state)
+TEST(one_partition_is_the_device)
 {
-    (void)state;
     sp_error err = {0};
     sp_i_cuda_partitions *p;
     fake_cuda_reset(&api);
-    assert_int_equal(sp_i_cuda_partitions_new(&device, 1, 2, &p, &err), SP_OK);
+    must_succeed(sp_i_cuda_partitions_new(&device, 1, 2, &p, &err), &err);
     assert_true(sp_i_cuda_are_partitioned(p, NULL));
     assert_int_equal(fake.splits, 0);
     assert_int_equal(fake.live_contexts, 0);
@@ -84,7 +80,7 @@ static void check_fallback(const char *reason)
     sp_error err = {0};
     sp_i_cuda_partitions *p;
     const char *why = NULL;
-    assert_int_equal(sp_i_cuda_partitions_new(&device, 4, 2, &p, &err), SP_OK);
+    must_succeed(sp_i_cuda_partitions_new(&device, 4, 2, &p, &err), &err);
     assert_false(sp_i_cuda_are_partitioned(p, &why));
     assert_non_null(strstr(why, reason));
     assert_int_equal(fake.live_contexts, 0);
@@ -95,34 +91,30 @@ static void check_fallback(const char *reason)
     everything_is_gone();
 }
 
-static void an_old_driver_falls_back(void **state)
+TEST(an_old_driver_falls_back)
 {
-    (void)state;
     fake_cuda_reset(&api);
     api.partitions = false;
     snprintf(api.no_partitions, sizeof api.no_partitions, "the driver does not give cuX");
     check_fallback("the driver does not give cuX");
 }
 
-static void too_few_sms_fall_back(void **state)
+TEST(too_few_sms_fall_back)
 {
-    (void)state;
     fake_cuda_reset(&api);
     fake.sms = 24;
     check_fallback("24 SMs do not make 4 partitions");
 }
 
-static void a_short_split_falls_back(void **state)
+TEST(a_short_split_falls_back)
 {
-    (void)state;
     fake_cuda_reset(&api);
     fake.groups_less = 1;
     check_fallback("a split into 4 groups of 32 SMs gave 3");
 }
 
-static void a_failing_driver_falls_back(void **state)
+TEST(a_failing_driver_falls_back)
 {
-    (void)state;
     static const char *const calls[] = {"DeviceGetDevResource", "DevSmResourceSplitByCount",
                                         "DevResourceGenerateDesc", "GreenCtxCreate"};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
@@ -133,9 +125,8 @@ static void a_failing_driver_falls_back(void **state)
     }
 }
 
-static void failing_streams_are_errors(void **state)
+TEST(failing_streams_are_errors)
 {
-    (void)state;
     sp_error err = {0};
     sp_i_cuda_partitions *p;
     fake_cuda_reset(&api);
@@ -145,17 +136,3 @@ static void failing_streams_are_errors(void **state)
     assert_null(p);
     everything_is_gone();
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(plans_are_equal_multiples_of_the_step),
-    cmocka_unit_test(what_does_not_fit_has_a_reason),
-    cmocka_unit_test(one_split_makes_all_partitions),
-    cmocka_unit_test(one_partition_is_the_device),
-    cmocka_unit_test(an_old_driver_falls_back),
-    cmocka_unit_test(too_few_sms_fall_back),
-    cmocka_unit_test(a_short_split_falls_back),
-    cmocka_unit_test(a_failing_driver_falls_back),
-    cmocka_unit_test(failing_streams_are_errors),
-};
-
-SP_TEST_MAIN(tests)

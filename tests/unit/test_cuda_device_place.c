@@ -32,9 +32,8 @@ static sp_status read_place(const variable *variables)
     return sp_i_place_read(look_up, &place, &error);
 }
 
-static void without_a_launcher_a_rank_is_alone(void **state)
+TEST(without_a_launcher_a_rank_is_alone)
 {
-    (void)state;
     assert_int_equal(read_place((variable[]){{"MASTER_PORT", "1"}, {0}}), SP_OK);
     assert_int_equal(place.rank, 0);
     assert_int_equal(place.ranks, 1);
@@ -42,9 +41,8 @@ static void without_a_launcher_a_rank_is_alone(void **state)
     assert_null(place.variable);
 }
 
-static void torchrun_is_read(void **state)
+TEST(torchrun_is_read)
 {
-    (void)state;
     variable v[] = {{"RANK", "5"},
                     {"WORLD_SIZE", "8"},
                     {"LOCAL_RANK", "1"},
@@ -66,9 +64,8 @@ static void torchrun_is_read(void **state)
 }
 
 // Ranks of one machine need no folder that others see; the name of their run is a file's.
-static void one_machine_has_a_folder_of_its_own(void **state)
+TEST(one_machine_has_a_folder_of_its_own)
 {
-    (void)state;
     char folder[64];
     variable v[] = {{"RANK", "0"},
                     {"WORLD_SIZE", "2"},
@@ -93,9 +90,8 @@ static void one_machine_has_a_folder_of_its_own(void **state)
     assert_int_equal(read_place(slurm), SP_ERR_USAGE);
 }
 
-static void launchers_of_mpi_are_read(void **state)
+TEST(launchers_of_mpi_are_read)
 {
-    (void)state;
     variable open_mpi[] = {{"OMPI_COMM_WORLD_RANK", "3"},
                            {"OMPI_COMM_WORLD_SIZE", "4"},
                            {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
@@ -120,9 +116,8 @@ static void launchers_of_mpi_are_read(void **state)
 }
 
 // A batch script has SLURM_PROCID=0 and SLURM_NTASKS=4 where no step was started.
-static void slurm_counts_inside_a_step(void **state)
+TEST(slurm_counts_inside_a_step)
 {
-    (void)state;
     variable v[] = {{"SLURM_PROCID", "2"},         {"SLURM_NTASKS", "4"},
                     {"SLURM_LOCALID", "2"},        {"SLURM_JOB_ID", "12"},
                     {"SLIMPACK_RENDEZVOUS", "n1"}, {"MASTER_PORT", "29500"},
@@ -136,9 +131,8 @@ static void slurm_counts_inside_a_step(void **state)
     assert_int_equal(place.ranks, 1);
 }
 
-static void what_is_missing_or_wrong_is_named(void **state)
+TEST(what_is_missing_or_wrong_is_named)
 {
-    (void)state;
     static const struct {
         variable variables[6];
         const char *text;
@@ -167,21 +161,8 @@ static void what_is_missing_or_wrong_is_named(void **state)
 }
 
 // Check value of CRC-32/ISO-HDLC in the catalogue of parametrised CRC algorithms.
-static void the_hash_is_crc_32(void **state)
+TEST(the_hash_is_crc_32)
 {
-    (void)state;
     assert_int_equal(sp_i_cuda_hash("123456789", 9), 0xcbf43926u);
     assert_int_equal(sp_i_cuda_hash("", 0), 0);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(without_a_launcher_a_rank_is_alone),
-    cmocka_unit_test(torchrun_is_read),
-    cmocka_unit_test(one_machine_has_a_folder_of_its_own),
-    cmocka_unit_test(launchers_of_mpi_are_read),
-    cmocka_unit_test(slurm_counts_inside_a_step),
-    cmocka_unit_test(what_is_missing_or_wrong_is_named),
-    cmocka_unit_test(the_hash_is_crc_32),
-};
-
-SP_TEST_MAIN(tests)

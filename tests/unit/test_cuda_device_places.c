@@ -2,9 +2,8 @@
 #include "sim/cost/profile.h"
 #include "tests/gpu/support/clocked_cuda.h"
 
-static void a_partition_is_measured_beside_busy_neighbours(void **state)
+TEST(a_partition_is_measured_beside_busy_neighbours)
 {
-    (void)state;
     sp_error err = {0};
     sp_profile profile;
     json_t *base = known();
@@ -15,21 +14,20 @@ static void a_partition_is_measured_beside_busy_neighbours(void **state)
         fail_msg("%s", err.message[0]);
     }
     assert_string_equal(profile.name, "fake-1of4");
-    assert_near(profile.memory_bytes_per_s, 1e9 * MOVED_PER_NS / LOADED, 1e-3);
-    assert_near(profile.kernel_s, 1e-9 * LAUNCH_NS * LOADED, 1e-3);
-    assert_near(profile.reference_s, 1e-9 * LOADED * product_ns(2048, 2048, 2048, false), 1e-3);
+    assert_close(profile.memory_bytes_per_s, 1e9 * MOVED_PER_NS / LOADED, 1e-3);
+    assert_close(profile.kernel_s, 1e-9 * LAUNCH_NS * LOADED, 1e-3);
+    assert_close(profile.reference_s, 1e-9 * LOADED * product_ns(2048, 2048, 2048, false), 1e-3);
     // Links are copies between partitions; those between GPUs do not hold here.
-    assert_near(profile.nvlink_bytes_per_s, 1e9 * BYTES_PER_NS / LOADED, 1e-3);
-    assert_near(profile.nvlink_latency_s, 1e-9 * SMALL_NS * LOADED, 1e-2);
+    assert_close(profile.nvlink_bytes_per_s, 1e9 * BYTES_PER_NS / LOADED, 1e-3);
+    assert_close(profile.nvlink_latency_s, 1e-9 * SMALL_NS * LOADED, 1e-2);
     assert_int_equal(profile.link_level, SP_LEVEL_MEASURED);
     sp_profile_fini(&profile);
     json_decref(document);
     json_decref(base);
 }
 
-static void whole_alone_and_loaded_are_noted(void **state)
+TEST(whole_alone_and_loaded_are_noted)
 {
-    (void)state;
     size_t i;
     const json_t *note;
     json_t *base = known();
@@ -42,16 +40,16 @@ static void whole_alone_and_loaded_are_noted(void **state)
     json_array_foreach (notes, i, note) {
         double whole_us = json_number_value(json_object_get(note, "whole_us"));
         assert_true(whole_us > 0.0);
-        assert_near(json_number_value(json_object_get(note, "alone_us")), ALONE * whole_us, 2e-3);
-        assert_near(json_number_value(json_object_get(note, "loaded_us")), LOADED * whole_us, 2e-3);
+        assert_close(json_number_value(json_object_get(note, "alone_us")), ALONE * whole_us, 2e-3);
+        assert_close(json_number_value(json_object_get(note, "loaded_us")), LOADED * whole_us,
+                     2e-3);
     }
     json_decref(document);
     json_decref(base);
 }
 
-static void partitions_that_cannot_be_had_are_refused(void **state)
+TEST(partitions_that_cannot_be_had_are_refused)
 {
-    (void)state;
     json_t *base = known();
     for (int i = 0; i < 3; i++) {
         sp_error err = {0};
@@ -67,9 +65,8 @@ static void partitions_that_cannot_be_had_are_refused(void **state)
     json_decref(base);
 }
 
-static void a_call_that_fails_leaves_nothing_behind(void **state)
+TEST(a_call_that_fails_leaves_nothing_behind)
 {
-    (void)state;
     static const char *const calls[] = {"Malloc", "EventRecord", "StreamWaitEvent",
                                         "GreenCtxStreamCreate", "EventElapsedTime"};
     json_t *base = known();
@@ -118,9 +115,8 @@ static cudaError_t first_delay(int64_t ns, cudaStream_t stream)
 
 // A first repeat, a warm-up and two batches: every stream has its own context, and no repeat that
 // is timed is without neighbours, who start after one delay and go on after the last.
-static void neighbours_work_longer_than_what_is_timed(void **state)
+TEST(neighbours_work_longer_than_what_is_timed)
 {
-    (void)state;
     sp_error err = {0};
     sp_i_cuda_bench bench;
     sp_i_cuda_timing t;
@@ -142,7 +138,7 @@ static void neighbours_work_longer_than_what_is_timed(void **state)
     assert_int_equal(t.repeats, 2 * SP_I_CUDA_BATCH);
     assert_int_equal(workers[0].runs, 1 + 3 * SP_I_CUDA_BATCH);
     assert_true(workers[1].runs > workers[0].runs && workers[2].runs == workers[1].runs);
-    assert_near(t.median_s, 1e-6, 1e-4);
+    assert_close(t.median_s, 1e-6, 1e-4);
     // Alone, the neighbours rest.
     int runs = workers[1].runs;
     assert_int_equal(sp_i_cuda_bench_time(&bench, work, contexts[0], 0.0, &t, &err), SP_OK);
@@ -152,13 +148,3 @@ static void neighbours_work_longer_than_what_is_timed(void **state)
     assert_int_equal(t.repeats, SP_I_CUDA_LEAST_REPEATS);
     sp_i_cuda_bench_fini(&bench);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(neighbours_work_longer_than_what_is_timed),
-    cmocka_unit_test(a_partition_is_measured_beside_busy_neighbours),
-    cmocka_unit_test(whole_alone_and_loaded_are_noted),
-    cmocka_unit_test(partitions_that_cannot_be_had_are_refused),
-    cmocka_unit_test(a_call_that_fails_leaves_nothing_behind),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,9 +1,5 @@
 // The fp64 attention that the GPU's is measured by (tests/gpu/attention_reference.h): gradients
 // against central differences of sum(O dO), outputs where they are known.
-#include <math.h>
-#include <stdlib.h>
-
-#include "sim/base/prng.h"
 #include "tests/gpu/attention_reference.h"
 #include "tests/support/test_main.h"
 
@@ -28,8 +24,7 @@ static attention_reference problem(bool causal)
 
 static void draw(uint64_t seed, double *values, int count)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
+    sp_prng prng = prng_seeded(seed);
     for (int i = 0; i < count; i++) {
         values[i] = 2.0 * sp_prng_uniform(&prng) - 1.0;
     }
@@ -65,13 +60,12 @@ static void check_gradient(bool causal, double *at, const double *gradient, int 
         at[i] = kept - step;
         double below = loss(causal);
         at[i] = kept;
-        assert_true(fabs((above - below) / (2.0 * step) - gradient[i]) < 1e-8);
+        assert_within((above - below) / (2.0 * step), gradient[i], 1e-8);
     }
 }
 
-static void gradients_are_differences_of_outputs(void **state)
+TEST(gradients_are_differences_of_outputs)
 {
-    (void)state;
     for (int causal = 0; causal < 2; causal++) {
         draw_all();
         attention_reference r = problem(causal == 1);
@@ -85,9 +79,8 @@ static void gradients_are_differences_of_outputs(void **state)
 
 // With equal keys every key that is seen weighs the same: the first of 3 queries sees 3 of 5 keys,
 // the last all of them.
-static void the_last_query_sees_all_keys(void **state)
+TEST(the_last_query_sees_all_keys)
 {
-    (void)state;
     draw_all();
     for (int i = 0; i < NARROW; i++) {
         k[i] = 0.0;
@@ -100,14 +93,7 @@ static void the_last_query_sees_all_keys(void **state)
         for (int i = 0; i < HEADS * WIDTH; i++) {
             assert_true(fabs(r.out[query * HEADS * WIDTH + i] - 0.5 * (seen - 1)) < 1e-12);
         }
-        assert_true(fabs(r.stats[query * HEADS] - log((double)seen)) < 1e-12);
+        assert_within(r.stats[query * HEADS], log((double)seen), 1e-12);
     }
     attention_reference_free(&r);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(gradients_are_differences_of_outputs),
-    cmocka_unit_test(the_last_query_sees_all_keys),
-};
-
-SP_TEST_MAIN(tests)

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -72,9 +71,8 @@ static sp_status meet_again(const sp_i_place *place, void *context, sp_error *er
     return status;
 }
 
-static void ranks_meet_again_and_again(void **state)
+TEST(ranks_meet_again_and_again)
 {
-    (void)state;
     for (int ranks = 1; ranks <= 4; ranks++) {
         for (int late = 0; late < 2; late++) {
             forked_ranks f;
@@ -133,9 +131,8 @@ static void run_meeting(meeting m, int ranks, rank_result *results)
     forked_ranks_run(&f, meet, &m, results);
 }
 
-static void missing_ranks_are_named_to_all(void **state)
+TEST(missing_ranks_are_named_to_all)
 {
-    (void)state;
     forked_ranks f;
     meeting m = nobody;
     forked_ranks_init(&f, 5);
@@ -157,9 +154,8 @@ static void missing_ranks_are_named_to_all(void **state)
     assert_true(forked_ranks_left_nothing(&f));
 }
 
-static void without_rank_0_the_others_end(void **state)
+TEST(without_rank_0_the_others_end)
 {
-    (void)state;
     meeting m = nobody;
     rank_result results[FORKED_RANKS];
     m.absent = 0;
@@ -169,9 +165,8 @@ static void without_rank_0_the_others_end(void **state)
     assert_non_null(strstr(results[1].text, "rank 1: rank 0 did not come to ./run-"));
 }
 
-static void a_rank_that_dies_is_named_to_all(void **state)
+TEST(a_rank_that_dies_is_named_to_all)
 {
-    (void)state;
     for (int dying = 0; dying < 3; dying++) {
         meeting m = nobody;
         rank_result results[FORKED_RANKS];
@@ -187,9 +182,8 @@ static void a_rank_that_dies_is_named_to_all(void **state)
 }
 
 // Its first process is killed before the others come; the second is the one that they meet.
-static void a_rank_may_start_again(void **state)
+TEST(a_rank_may_start_again)
 {
-    (void)state;
     meeting m = nobody;
     forked_ranks f;
     forked_ranks_init(&f, 3);
@@ -218,9 +212,8 @@ static void assert_all_say(const rank_result *results, int ranks, const char *te
     }
 }
 
-static void another_number_of_ranks_ends_the_run(void **state)
+TEST(another_number_of_ranks_ends_the_run)
 {
-    (void)state;
     meeting m = nobody;
     rank_result results[FORKED_RANKS];
     m.misfit = 1;
@@ -230,9 +223,8 @@ static void another_number_of_ranks_ends_the_run(void **state)
                    "rank 1 has 3 ranks, plan 0000004d, rank 0 has 2 ranks, plan 0000004d");
 }
 
-static void another_plan_ends_the_run(void **state)
+TEST(another_plan_ends_the_run)
 {
-    (void)state;
     meeting m = nobody;
     rank_result results[FORKED_RANKS];
     m.misfit = 2;
@@ -242,9 +234,8 @@ static void another_plan_ends_the_run(void **state)
                    "rank 2 has 4 ranks, plan 0000beef, rank 0 has 4 ranks, plan 0000004d");
 }
 
-static void a_rank_that_comes_twice_waits_in_vain(void **state)
+TEST(a_rank_that_comes_twice_waits_in_vain)
 {
-    (void)state;
     for (int rank = 0; rank < 2; rank++) {
         meeting m = nobody;
         forked_ranks f;
@@ -323,17 +314,15 @@ static rank_result fail_in_one_way(int which)
     return results[0];
 }
 
-static void a_rank_that_gives_up_tells_all(void **state)
+TEST(a_rank_that_gives_up_tells_all)
 {
-    (void)state;
     rank_result result = fail_in_one_way(1);
     assert_int_equal(result.status, SP_ERR_NO_MEMORY);
     assert_string_equal(result.text, "rank 1: F3.1: out of memory");
 }
 
-static void of_several_failures_one_is_everyones(void **state)
+TEST(of_several_failures_one_is_everyones)
 {
-    (void)state;
     for (int round = 0; round < 10; round++) {
         rank_result result = fail_in_one_way(2);
         assert_int_equal(result.status, SP_ERR_LIMIT);
@@ -342,9 +331,8 @@ static void of_several_failures_one_is_everyones(void **state)
     }
 }
 
-static void calls_that_differ_fail_for_all(void **state)
+TEST(calls_that_differ_fail_for_all)
 {
-    (void)state;
     rank_result result = fail_in_one_way(0);
     assert_int_equal(result.status, SP_ERR_INTERNAL);
     assert_string_equal(result.text, "rank 1: expected a broadcast of 3 bytes, rank 0 sent 5");
@@ -372,9 +360,8 @@ static sp_status look_around(const sp_i_place *place, void *context, sp_error *e
     return status;
 }
 
-static void who_has_left_well_is_not_dead(void **state)
+TEST(who_has_left_well_is_not_dead)
 {
-    (void)state;
     forked_ranks f;
     rank_result results[FORKED_RANKS];
     int ended[2];
@@ -429,9 +416,8 @@ static void leave_files(const forked_ranks *f, uint64_t *seed)
     }
 }
 
-static void what_earlier_runs_left_is_not_taken(void **state)
+TEST(what_earlier_runs_left_is_not_taken)
 {
-    (void)state;
     uint64_t seed = 4711;
     for (int round = 0; round < 12; round++) {
         meeting m = nobody;
@@ -450,9 +436,8 @@ static void what_earlier_runs_left_is_not_taken(void **state)
 }
 
 // Noise in place of the session's files, while ranks wait: they end, whatever it is.
-static void noise_ends_in_a_message(void **state)
+TEST(noise_ends_in_a_message)
 {
-    (void)state;
     uint64_t seed = 12;
     for (int round = 0; round < 4; round++) {
         meeting m = nobody;
@@ -474,9 +459,8 @@ static void noise_ends_in_a_message(void **state)
     }
 }
 
-static void a_folder_that_cannot_be_written_is_said(void **state)
+TEST(a_folder_that_cannot_be_written_is_said)
 {
-    (void)state;
     sp_i_place place = {.ranks = 2, .folder = "/proc", .run = "slimpack"};
     for (place.rank = 0; place.rank < 2; place.rank++) {
         sp_i_rendezvous *r;
@@ -488,23 +472,3 @@ static void a_folder_that_cannot_be_written_is_said(void **state)
         assert_null(r);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(ranks_meet_again_and_again),
-    cmocka_unit_test(missing_ranks_are_named_to_all),
-    cmocka_unit_test(without_rank_0_the_others_end),
-    cmocka_unit_test(a_rank_that_dies_is_named_to_all),
-    cmocka_unit_test(a_rank_may_start_again),
-    cmocka_unit_test(another_number_of_ranks_ends_the_run),
-    cmocka_unit_test(another_plan_ends_the_run),
-    cmocka_unit_test(a_rank_that_comes_twice_waits_in_vain),
-    cmocka_unit_test(a_rank_that_gives_up_tells_all),
-    cmocka_unit_test(of_several_failures_one_is_everyones),
-    cmocka_unit_test(calls_that_differ_fail_for_all),
-    cmocka_unit_test(who_has_left_well_is_not_dead),
-    cmocka_unit_test(what_earlier_runs_left_is_not_taken),
-    cmocka_unit_test(noise_ends_in_a_message),
-    cmocka_unit_test(a_folder_that_cannot_be_written_is_said),
-};
-
-SP_TEST_MAIN(tests)

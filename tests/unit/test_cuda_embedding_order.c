@@ -1,7 +1,6 @@
 // The order in which an embedding's gradient is summed: a permutation, by index, equal ones in the
 // order of their tokens.
 #include "kernels/cuda_kernels.h"
-#include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 
 enum { MOST = 300 };
@@ -12,8 +11,7 @@ static void check_order(int64_t tokens, uint64_t different)
     int64_t order[MOST];
     int64_t scratch[MOST];
     int seen[MOST] = {0};
-    sp_prng prng;
-    sp_prng_seed(&prng, (uint64_t)tokens * 1000 + different);
+    sp_prng prng = prng_seeded((uint64_t)tokens * 1000 + different);
     for (int64_t t = 0; t < tokens; t++) {
         index[t] = (int64_t)sp_prng_below(&prng, different) - 2;
     }
@@ -29,9 +27,8 @@ static void check_order(int64_t tokens, uint64_t different)
     }
 }
 
-static void sorts_and_keeps_the_order_of_equals(void **state)
+TEST(sorts_and_keeps_the_order_of_equals)
 {
-    (void)state;
     for (int64_t tokens = 0; tokens < 70; tokens++) {
         check_order(tokens, 1);
         check_order(tokens, 5);
@@ -39,9 +36,3 @@ static void sorts_and_keeps_the_order_of_equals(void **state)
     }
     check_order(MOST, 20);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(sorts_and_keeps_the_order_of_equals),
-};
-
-SP_TEST_MAIN(tests)

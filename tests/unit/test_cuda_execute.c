@@ -36,9 +36,8 @@ static void gpt(const char *layout, const char *more)
 #define PLAIN "'schedule': {'kind': '1f1b'}"
 #define SLICED "'strategy': {'kind': 'slimpack', 'slice_tokens': 16}"
 
-static void schedules(void **state)
+TEST(schedules)
 {
-    (void)state;
     llama("{}", "'schedule': {'kind': 'gpipe'}");
     gpt("{'pp': 2}", PLAIN);
     llama("{'pp': 2, 'chunks_per_rank': 2}", "'schedule': {'kind': 'interleaved'}");
@@ -46,9 +45,8 @@ static void schedules(void **state)
     llama("{'pp': 2}", "'schedule': {'kind': 'zb-v'}");
 }
 
-static void slices(void **state)
+TEST(slices)
 {
-    (void)state;
     gpt("{'pp': 2}", "'schedule': {'kind': 'seq1f1b', 'slices': 3}");
     llama("{'pp': 2}", "'strategy': {'kind': 'slimpipe'}, 'schedule': {'slices': 4}");
     gpt("{'pp': 2}", "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 16}");
@@ -56,40 +54,35 @@ static void slices(void **state)
     gpt("{'pp': 2}", "'strategy': {'kind': 'slimpack-zb', 'slice_tokens': 16}");
 }
 
-static void tensor_parallel(void **state)
+TEST(tensor_parallel)
 {
-    (void)state;
     llama("{'tp': 2, 'sequence_parallel': false}", PLAIN);
     gpt("{'tp': 2, 'sequence_parallel': true}", SLICED);
     llama("{'tp': 4, 'sequence_parallel': true}", PLAIN);
 }
 
-static void context_parallel(void **state)
+TEST(context_parallel)
 {
-    (void)state;
     gpt("{'cp': 2}", PLAIN);
     gpt("{'cp': 2, 'tp': 2, 'sequence_parallel': true}", SLICED);
 }
 
-static void shares_of_states(void **state)
+TEST(shares_of_states)
 {
-    (void)state;
     llama("{'dp': 2, 'zero': 0}", PLAIN);
     gpt("{'dp': 3, 'zero': 1}", PLAIN);
     llama("{'pp': 2, 'dp': 2, 'zero': 2}", PLAIN);
     gpt("{'pp': 2, 'dp': 2, 'zero': 3}", SLICED);
 }
 
-static void spread_vocabulary(void **state)
+TEST(spread_vocabulary)
 {
-    (void)state;
     llama("{'pp': 2, 'vocab_parallel': true}", PLAIN);
     gpt("{'pp': 2, 'tp': 2, 'vocab_parallel': true}", SLICED);
 }
 
-static void recomputation(void **state)
+TEST(recomputation)
 {
-    (void)state;
     static const char *const modes[] = {"activation", "partial-fc1", "attention", "full"};
     for (int m = 0; m < 4; m++) {
         char more[128];
@@ -100,9 +93,8 @@ static void recomputation(void **state)
 }
 
 // Only tensors of a MiB or more leave.
-static void offload(void **state)
+TEST(offload)
 {
-    (void)state;
     const emulated_plan plan = {
         .model = "{'layers': 2, 'hidden': 8, 'ffn': 4096, 'heads': 1, 'head_dim': 8, 'vocab': 61}",
         .layout = "{'pp': 2}",
@@ -110,9 +102,8 @@ static void offload(void **state)
     assert_true(emulated_plan_agrees(&plan) > 0);
 }
 
-static void on_the_wall_clock(void **state)
+TEST(on_the_wall_clock)
 {
-    (void)state;
     gpt_on("{'pp': 2}", PLAIN, SP_CLOCK_WALL);
     llama_on("{'pp': 4}", SLICED, SP_CLOCK_WALL);
     gpt_on("{'pp': 2, 'dp': 2, 'zero': 3}", PLAIN, SP_CLOCK_WALL);
@@ -128,9 +119,8 @@ static void request_agrees(const sp_run_request *request)
     emulated_request_agrees(request);
 }
 
-static void random_plans(void **state)
+TEST(random_plans)
 {
-    (void)state;
     const sp_model models[] = {host_llama(), host_gpt()};
     for (int i = 0; i < 2; i++) {
         const host_random draw = {.agrees = request_agrees,
@@ -147,13 +137,3 @@ static void random_plans(void **state)
         host_random_agree(&draw);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(schedules),         cmocka_unit_test(slices),
-    cmocka_unit_test(tensor_parallel),   cmocka_unit_test(context_parallel),
-    cmocka_unit_test(shares_of_states),  cmocka_unit_test(spread_vocabulary),
-    cmocka_unit_test(recomputation),     cmocka_unit_test(offload),
-    cmocka_unit_test(on_the_wall_clock), cmocka_unit_test(random_plans),
-};
-
-SP_TEST_MAIN(tests)

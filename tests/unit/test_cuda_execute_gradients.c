@@ -1,7 +1,5 @@
 // What holds a GPU's gradients against fp64 on a machine with a GPU (tests/gpu/gradients.h), on the
 // emulated device: the committed plans agree, and a step that computes something else does not.
-#include <math.h>
-
 #include "tests/gpu/gradients.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/emulated_backend.h"
@@ -29,9 +27,8 @@ static gradients_report compare(const char *name, size_t options)
     return report;
 }
 
-static void committed_plans_agree(void **state)
+TEST(committed_plans_agree)
 {
-    (void)state;
     static const char *const names[] = {"01-packed-pp2.json", "02-slices-tp2-pp2.json",
                                         "03-packed-pp2-wall.json", "04-packed-cp2.json",
                                         "05-zb-h1-dp2-pp2-wall.json"};
@@ -44,22 +41,14 @@ static void committed_plans_agree(void **state)
         assert_true(report.worst <= 1.0);
         assert_true(report.worst > 0.0);
         assert_int_equal(report.tensors, tensors[i]);
-        assert_true(fabs(report.loss - log(61.0)) < 0.1);
+        assert_within(report.loss, log(61.0), 0.1);
     }
 }
 
 // Dropout, which a Llama has not, that the plain step knows nothing of.
-static void another_step_does_not(void **state)
+TEST(another_step_does_not)
 {
-    (void)state;
     gradients_report report = compare("04-packed-cp2.json", 2);
     assert_true(report.worst > 1.0);
     assert_true(report.distance > report.bound);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(committed_plans_agree),
-    cmocka_unit_test(another_step_does_not),
-};
-
-SP_TEST_MAIN(tests)

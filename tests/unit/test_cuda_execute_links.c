@@ -81,28 +81,17 @@ static void must_not_matter(const char *layout, const char *more)
     }
 }
 
-static void two_stages(void **state)
+TEST(two_stages)
 {
-    (void)state;
     must_not_matter("{'pp': 2}", "'schedule': {'kind': '1f1b'}");
 }
 
-static void four_stages(void **state)
+TEST(four_stages)
 {
-    (void)state;
     must_not_matter("{'pp': 4}", "'schedule': {'kind': 'zb-h1'}");
 }
 
-static void stages_of_several_ranks(void **state)
+TEST(stages_of_several_ranks)
 {
-    (void)state;
     must_not_matter("{'pp': 2, 'tp': 2}", "'schedule': {'kind': '1f1b'}");
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(two_stages),
-    cmocka_unit_test(four_stages),
-    cmocka_unit_test(stages_of_several_ranks),
-};
-
-SP_TEST_MAIN(tests)

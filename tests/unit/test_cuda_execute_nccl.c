@@ -29,39 +29,34 @@ static void gpt(const char *layout, const char *more)
     emulated_plan_agrees(&plan);
 }
 
-static void pipelines(void **state)
+TEST(pipelines)
 {
-    (void)state;
     gpt("{'pp': 2}", PLAIN);
     llama("{'pp': 2}", SLICED);
     llama("{'pp': 2}", "'schedule': {'kind': 'zb-v'}");
     gpt("{'pp': 4}", "'schedule': {'kind': 'zb-h1'}");
 }
 
-static void tensor_parallel(void **state)
+TEST(tensor_parallel)
 {
-    (void)state;
     llama("{'tp': 2, 'sequence_parallel': false}", PLAIN);
     gpt("{'tp': 2, 'sequence_parallel': true}", SLICED);
 }
 
-static void data_parallel(void **state)
+TEST(data_parallel)
 {
-    (void)state;
     llama("{'dp': 2, 'zero': 0}", PLAIN);
     gpt("{'dp': 2, 'zero': 1}", PLAIN);
     gpt("{'cp': 2}", PLAIN);
 }
 
-static void all_together(void **state)
+TEST(all_together)
 {
-    (void)state;
     gpt("{'pp': 2, 'tp': 2, 'dp': 2, 'zero': 1, 'sequence_parallel': true}", PLAIN);
 }
 
-static void what_the_memory_does(void **state)
+TEST(what_the_memory_does)
 {
-    (void)state;
     llama("{'pp': 2}", "'memory': {'recompute': 'full'}, " PLAIN);
     gpt("{'pp': 2, 'tp': 2, 'vocab_parallel': true}", SLICED);
     const emulated_plan plan = {
@@ -85,9 +80,8 @@ static void request_agrees(const sp_run_request *request)
     }
 }
 
-static void random_plans(void **state)
+TEST(random_plans)
 {
-    (void)state;
     const sp_model models[] = {host_llama(), host_gpt()};
     agreed = 0;
     for (int i = 0; i < 6; i++) {
@@ -108,20 +102,7 @@ static void random_plans(void **state)
     assert_true(agreed > 2);
 }
 
-static void one_rank_alone(void **state)
+TEST(one_rank_alone)
 {
-    (void)state;
     llama("{}", PLAIN);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(pipelines),
-    cmocka_unit_test(tensor_parallel),
-    cmocka_unit_test(data_parallel),
-    cmocka_unit_test(all_together),
-    cmocka_unit_test(what_the_memory_does),
-    cmocka_unit_test(random_plans),
-    cmocka_unit_test(one_rank_alone),
-};
-
-SP_TEST_MAIN(tests)

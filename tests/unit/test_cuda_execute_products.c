@@ -1,7 +1,5 @@
 // What times an executor's products where they stand (tests/gpu/products.h), on the emulated
 // device: every product of a step is seen once, and alone each takes what cuBLASLt's clock says.
-#include <math.h>
-
 #include "tests/gpu/plan_request.h"
 #include "tests/gpu/products.h"
 #include "tests/gpu/support/computing_cublas.h"
@@ -29,13 +27,12 @@ static void run_watched(const sp_run_request *request, const sp_i_cuda_device *g
     const host_device device = {.backend = backend};
     products_watch(gpu);
     sp_run_free(host_run(&device, request));
-    must_succeed("products", products_seen(request->steps, shapes, count, &err), &err);
+    must_succeed(products_seen(request->steps, shapes, count, &err), &err);
     emulated_backend_free(backend);
 }
 
-static void every_product_is_seen(void **state)
+TEST(every_product_is_seen)
 {
-    (void)state;
     sp_plan_input in;
     sp_error err = {0};
     sp_i_cuda_api api;
@@ -47,7 +44,7 @@ static void every_product_is_seen(void **state)
     fake_cuda_reset(&api);
     computing_cublas_reset(&cublas);
     const sp_i_cuda_device gpu = {&api, 0};
-    assert_int_equal(sp_plan_input_read(path, &in, &err), SP_OK);
+    must_succeed(sp_plan_input_read(path, &in, &err), &err);
     sp_run_request request = plan_request(&in, SP_CLOCK_VIRTUAL, STEPS);
     request.options = options;
     request.option_count = 1;
@@ -58,7 +55,7 @@ static void every_product_is_seen(void **state)
         const sp_i_cuda_product *p = &shapes[i].product;
         assert_int_equal(shapes[i].times, (STEPS - 1) * (p->out == 61 ? 1 : LAYERS));
         assert_true(p->tokens == 49 || p->tokens == 31);
-        assert_true(fabs(1e9 * shapes[i].executor_s - TICK_NS) < 1.0);
+        assert_within(1e9 * shapes[i].executor_s, TICK_NS, 1.0);
         products += shapes[i].times;
     }
     assert_int_equal(products, (STEPS - 1) * PACKS * 3 * (4 * LAYERS + 1));
@@ -66,9 +63,9 @@ static void every_product_is_seen(void **state)
     fake_cuda_reset(&api);
     fake.tick_ns = TICK_NS;
     computing.clock = pass_alone;
-    must_succeed("alone", products_alone(&gpu, &cublas, 0.001, shapes, count, &err), &err);
+    must_succeed(products_alone(&gpu, &cublas, 0.001, shapes, count, &err), &err);
     for (int i = 0; i < count; i++) {
-        assert_true(fabs(1e9 * shapes[i].alone_s - (ALONE_NS + TICK_NS)) < 1.0);
+        assert_within(1e9 * shapes[i].alone_s, (ALONE_NS + TICK_NS), 1.0);
     }
     assert_int_equal(fake.live_blocks, 0);
     assert_int_equal(fake.live_events, 0);
@@ -77,9 +74,8 @@ static void every_product_is_seen(void **state)
 }
 
 // One step has none that counts.
-static void one_step_is_refused(void **state)
+TEST(one_step_is_refused)
 {
-    (void)state;
     sp_error err = {0};
     sp_i_cuda_api api;
     int count;
@@ -88,10 +84,3 @@ static void one_step_is_refused(void **state)
     products_watch(&gpu);
     assert_int_equal(products_seen(1, shapes, &count, &err), SP_ERR_LIMIT);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_product_is_seen),
-    cmocka_unit_test(one_step_is_refused),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,6 +1,5 @@
 // Several steps on the emulated CUDA backend: with masters in fp32 the loss falls as it does on the
 // CPU in fp32, and clipping follows its definition on every layout.
-#include <math.h>
 #include <unistd.h>
 
 #include "sim/base/alloc.h"
@@ -88,9 +87,8 @@ static const char words[] =
     "goes from stage to stage: forward from the first to the last, backward from the last to the "
     "first.\n";
 
-static void training_lowers_the_loss(void **state)
+TEST(training_lowers_the_loss)
 {
-    (void)state;
     char file[64];
     snprintf(file, sizeof file, "cuda-steps-%ld.txt", (long)getpid());
     FILE *out = fopen(file, "wb");
@@ -204,9 +202,8 @@ static sp_status clip(void *context, const sp_step_view *view, sp_error *err)
     return SP_OK;
 }
 
-static void clipping_follows_its_definition(void **state)
+TEST(clipping_follows_its_definition)
 {
-    (void)state;
     static const char *const layouts[] = {"{}", "{'pp': 2, 'dp': 2, 'zero': 0}",
                                           "{'tp': 2, 'dp': 2, 'zero': 1}", "{'cp': 2, 'zero': 2}",
                                           "{'pp': 2, 'dp': 2, 'zero': 3}"};
@@ -214,10 +211,3 @@ static void clipping_follows_its_definition(void **state)
         with_plan(l % 2 == 0 ? LLAMA : GPT, layouts[l], NULL, clip);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(training_lowers_the_loss),
-    cmocka_unit_test(clipping_follows_its_definition),
-};
-
-SP_TEST_MAIN(tests)

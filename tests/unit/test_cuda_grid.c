@@ -1,6 +1,4 @@
 // Sizes of launches: every element is visited once, blocks and threads are what a device takes.
-#include <stdlib.h>
-
 #include "kernels/cuda_grid.h"
 #include "tests/support/test_main.h"
 
@@ -32,9 +30,8 @@ static void check_walk(int64_t rows, int64_t per_row, int64_t threads)
     free(visits);
 }
 
-static void walks_visit_every_item_once(void **state)
+TEST(walks_visit_every_item_once)
 {
-    (void)state;
     static const int64_t per_row[] = {1, 2, 7, 255, 256, 257, 1000};
     for (int i = 0; i < 7; i++) {
         check_walk(1, per_row[i], 256);
@@ -43,9 +40,8 @@ static void walks_visit_every_item_once(void **state)
     }
 }
 
-static void blocks_are_enough_or_fill_the_device(void **state)
+TEST(blocks_are_enough_or_fill_the_device)
 {
-    (void)state;
     assert_int_equal(sp_i_cuda_blocks(1, 2, 132), 1);
     assert_int_equal(sp_i_cuda_blocks(512, 2, 132), 1);
     assert_int_equal(sp_i_cuda_blocks(513, 2, 132), 2);
@@ -55,9 +51,8 @@ static void blocks_are_enough_or_fill_the_device(void **state)
     assert_int_equal(sp_i_cuda_blocks(1000, 1, 0), 1);
 }
 
-static void rows_get_whole_warps(void **state)
+TEST(rows_get_whole_warps)
 {
-    (void)state;
     for (int64_t vectors = 1; vectors < 10000; vectors++) {
         for (int held = 1; held <= 4; held *= 2) {
             int threads = sp_i_cuda_row_threads(vectors, held);
@@ -68,9 +63,8 @@ static void rows_get_whole_warps(void **state)
     }
 }
 
-static void slabs_hold_every_row(void **state)
+TEST(slabs_hold_every_row)
 {
-    (void)state;
     static const int64_t columns[] = {1, 256, 4096, 16384, 1000000};
     for (int64_t rows = 1; rows < 100000; rows = rows * 3 + 1) {
         for (int i = 0; i < 5; i++) {
@@ -82,9 +76,8 @@ static void slabs_hold_every_row(void **state)
     }
 }
 
-static void alignment_counts_strides(void **state)
+TEST(alignment_counts_strides)
 {
-    (void)state;
     char *base = (char *)(uintptr_t)4096;
     assert_true(sp_i_cuda_aligned(base, 8, 2));
     assert_true(sp_i_cuda_aligned(base, 4, 4));
@@ -92,13 +85,3 @@ static void alignment_counts_strides(void **state)
     assert_false(sp_i_cuda_aligned(base, 4, 2));
     assert_false(sp_i_cuda_aligned(base + 2, 8, 2));
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(walks_visit_every_item_once),
-    cmocka_unit_test(blocks_are_enough_or_fill_the_device),
-    cmocka_unit_test(rows_get_whole_warps),
-    cmocka_unit_test(slabs_hold_every_row),
-    cmocka_unit_test(alignment_counts_strides),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,10 +1,6 @@
 // One GPU as a machine, on a fake of CUDA whose kernels the CPU emulates.
-#include <math.h>
-#include <stdlib.h>
-
 #include "backends/cuda/device/machine.h"
 #include "kernels/bf16.h"
-#include "sim/base/alloc.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
@@ -49,9 +45,8 @@ static void end(sp_runtime *machine)
     nothing_lives();
 }
 
-static void memory_is_one_block_in_parts(void **state)
+TEST(memory_is_one_block_in_parts)
 {
-    (void)state;
     sp_runtime *m = machine_new(1, false);
     assert_int_equal(fake.live_blocks, 2); // the device's, and pinned chunks
     char *x = m->ops->allocate(m, 1000);
@@ -71,9 +66,8 @@ static void memory_is_one_block_in_parts(void **state)
     end(m);
 }
 
-static void copies_move_bytes(void **state)
+TEST(copies_move_bytes)
 {
-    (void)state;
     enum { ROWS = 5, FROM = 16, TO = 24 };
     sp_runtime *m = machine_new(1, false);
     unsigned char host[ROWS * TO];
@@ -115,9 +109,8 @@ static int count(const char *call)
 }
 
 // Pinned memory is smaller; a part of it is used again when the copy out of it is over.
-static void long_uploads_pass_in_chunks(void **state)
+TEST(long_uploads_pass_in_chunks)
 {
-    (void)state;
     const size_t bytes = 6 * MIB + 3;
     sp_runtime *m = machine_new(1, false);
     unsigned char *host = malloc(bytes);
@@ -138,9 +131,8 @@ static void long_uploads_pass_in_chunks(void **state)
     end(m);
 }
 
-static void sums_are_of_all_members(void **state)
+TEST(sums_are_of_all_members)
 {
-    (void)state;
     enum { N = 11, MEMBERS = 3 };
     sp_runtime *m = machine_new(1, false);
     const void *in[MEMBERS];
@@ -185,9 +177,8 @@ static void sums_are_of_all_members(void **state)
 
 // ---- failures ----
 
-static void failures_stay_with_their_rank(void **state)
+TEST(failures_stay_with_their_rank)
 {
-    (void)state;
     sp_runtime *m = machine_new(2, true);
     char byte = 0;
     void *x = m->ops->allocate(m, 2);
@@ -221,9 +212,8 @@ static void failures_stay_with_their_rank(void **state)
     end(m);
 }
 
-static void a_launch_that_fails_is_named(void **state)
+TEST(a_launch_that_fails_is_named)
 {
-    (void)state;
     sp_runtime *m = machine_new(1, false);
     void *none[1] = {NULL};
     m->ops->reduce(m, SP_ELEMENT_F32, false, 1, (const void *const *)none, 0, none, 1);
@@ -233,9 +223,8 @@ static void a_launch_that_fails_is_named(void **state)
     end(m);
 }
 
-static void scratch_memory_grows(void **state)
+TEST(scratch_memory_grows)
 {
-    (void)state;
     sp_runtime *m = machine_new(1, false);
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     sp_i_cuda_hold(rank);
@@ -253,9 +242,8 @@ static void scratch_memory_grows(void **state)
     end(m);
 }
 
-static void what_cannot_be_made_leaves_nothing(void **state)
+TEST(what_cannot_be_made_leaves_nothing)
 {
-    (void)state;
     static const char *const calls[] = {
         "SetDevice",
         "Malloc",
@@ -283,24 +271,19 @@ static void what_cannot_be_made_leaves_nothing(void **state)
         }
     }
     assert_true(failures > 40);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (int after = 0; status != SP_OK; after++) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_runtime *m;
         fake_cuda_reset(&api);
         computing_cublas_reset(&cublas);
-        sp_i_alloc_fail_after(after);
-        status = try_machine(2, true, &m);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, try_machine(2, true, &m), NULL);
         sp_i_cuda_machine_free(m);
         nothing_lives();
     }
 }
 
 // Where there is no cuDNN the machine says why; a driver that is not there is reason enough.
-static void cudnn_is_there_or_a_reason(void **state)
+TEST(cudnn_is_there_or_a_reason)
 {
-    (void)state;
     const sp_i_cuda_machine_options options = {.ranks = 1, .cudnn = true, .memory_bytes = MEMORY};
     const char *reason;
     sp_runtime *m = machine_new(1, false);
@@ -308,16 +291,15 @@ static void cudnn_is_there_or_a_reason(void **state)
     assert_string_equal(reason, "");
     end(m);
     sp_error_clear(&err);
-    assert_int_equal(sp_i_cuda_machine_new(&device, &cublas, &options, &m, &err), SP_OK);
+    must_succeed(sp_i_cuda_machine_new(&device, &cublas, &options, &m, &err), &err);
     assert_true(sp_i_cuda_machine_has_cudnn(m, &reason) == (reason[0] == '\0'));
     m->ops->enter(m, 0);
     assert_true((sp_i_cuda_rank_now()->attention != NULL) == (reason[0] == '\0'));
     end(m);
 }
 
-static void memory_of_a_device_that_is_full(void **state)
+TEST(memory_of_a_device_that_is_full)
 {
-    (void)state;
     const sp_i_cuda_machine_options options = {.ranks = 1};
     sp_runtime *m;
     fake_cuda_reset(&api);
@@ -326,18 +308,3 @@ static void memory_of_a_device_that_is_full(void **state)
     assert_string_equal(err.message[0], "GPU 0: no free memory");
     nothing_lives();
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(memory_is_one_block_in_parts),
-    cmocka_unit_test(copies_move_bytes),
-    cmocka_unit_test(long_uploads_pass_in_chunks),
-    cmocka_unit_test(sums_are_of_all_members),
-    cmocka_unit_test(failures_stay_with_their_rank),
-    cmocka_unit_test(a_launch_that_fails_is_named),
-    cmocka_unit_test(scratch_memory_grows),
-    cmocka_unit_test(what_cannot_be_made_leaves_nothing),
-    cmocka_unit_test(cudnn_is_there_or_a_reason),
-    cmocka_unit_test(memory_of_a_device_that_is_full),
-};
-
-SP_TEST_MAIN(tests)

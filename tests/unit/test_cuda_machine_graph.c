@@ -1,8 +1,6 @@
 // A captured step on the machine of a GPU: what is kept, what is read again, what is refused, and
 // its times; on a fake of CUDA whose graphs do their nodes in a random order that keeps edges
 // alone.
-#include <stdlib.h>
-
 #include "backends/cuda/device/lane.h"
 #include "backends/cuda/device/machine.h"
 #include "tests/gpu/support/emulated_backend.h"
@@ -65,9 +63,8 @@ static void upload(sp_runtime *m, void *data)
     m->ops->copy(m, u->copy, u->bytes, sizeof u->from);
 }
 
-static void numbers_are_read_again_and_bytes_are_not(void **state)
+TEST(numbers_are_read_again_and_bytes_are_not)
 {
-    (void)state;
     sp_runtime *m = emulated_machine_new(1, true, MEMORY);
     int64_t *room = m->ops->allocate(m, 4 * COUNT * (int64_t)sizeof *room);
     uploads u = {.bytes = room,
@@ -107,9 +104,8 @@ static void upload_nothing(sp_runtime *m, void *data)
     sp_i_cuda_release(rank);
 }
 
-static void what_has_no_bytes_needs_no_room(void **state)
+TEST(what_has_no_bytes_needs_no_room)
 {
-    (void)state;
     sp_runtime *m = emulated_machine_new(1, true, MEMORY);
     sp_error err = {0};
     void *room = m->ops->allocate(m, 64);
@@ -120,9 +116,8 @@ static void what_has_no_bytes_needs_no_room(void **state)
     end(m);
 }
 
-static void a_repetition_is_one_launch(void **state)
+TEST(a_repetition_is_one_launch)
 {
-    (void)state;
     sp_runtime *m = emulated_machine_new(3, true, MEMORY);
     int64_t *room = m->ops->allocate(m, 4 * COUNT * (int64_t)sizeof *room);
     uploads u = {room, room + COUNT, room + 2 * COUNT, room + 3 * COUNT, {1}, {1}};
@@ -157,9 +152,8 @@ static void go_round(sp_runtime *m, void *data)
     m->ops->enter(m, 0);
 }
 
-static void fences_order_a_repetition(void **state)
+TEST(fences_order_a_repetition)
 {
-    (void)state;
     sp_runtime *m = emulated_machine_new(RANKS, true, MEMORY);
     int64_t bytes = (RANKS * ROUNDS + 1) * (int64_t)sizeof(int64_t);
     ring r = {.at = m->ops->allocate(m, bytes)};
@@ -198,9 +192,8 @@ static void stamp(sp_runtime *m, void *data)
 
 // Every repetition has times of its own, on one clock with stamps beside it, however long ago the
 // capture was and however long it takes.
-static void repetitions_have_their_own_times(void **state)
+TEST(repetitions_have_their_own_times)
 {
-    (void)state;
     const int64_t tick_ns = 70000000;
     uint64_t stamps[2][STAMPS];
     sp_runtime *m = emulated_machine_new(2, true, MEMORY);
@@ -254,9 +247,8 @@ static void begin_capture(sp_runtime *m)
     must(m->ops->capture_begin(m, &err), &err);
 }
 
-static void nothing_in_a_capture_waits(void **state)
+TEST(nothing_in_a_capture_waits)
 {
-    (void)state;
     double out;
     sp_runtime *m = emulated_machine_new(2, true, MEMORY);
     void *room = m->ops->allocate(m, 64);
@@ -273,9 +265,8 @@ static void nothing_in_a_capture_waits(void **state)
     capture_must_fail(m, "cudaEventSynchronize");
 }
 
-static void a_capture_is_as_its_rehearsal(void **state)
+TEST(a_capture_is_as_its_rehearsal)
 {
-    (void)state;
     int64_t x = 1;
     sp_runtime *m = emulated_machine_new(2, true, MEMORY);
     void *room = m->ops->allocate(m, 64);
@@ -297,9 +288,8 @@ static void a_capture_is_as_its_rehearsal(void **state)
 }
 
 // What was dropped leaves a machine that works, and may capture again.
-static void a_dropped_capture_leaves_nothing(void **state)
+TEST(a_dropped_capture_leaves_nothing)
 {
-    (void)state;
     sp_error err = {0};
     sp_runtime *m = emulated_machine_new(RANKS, true, MEMORY);
     int64_t bytes = (RANKS * ROUNDS + 1) * (int64_t)sizeof(int64_t);
@@ -319,16 +309,3 @@ static void a_dropped_capture_leaves_nothing(void **state)
     m->ops->release(m, r.at);
     end(m);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(numbers_are_read_again_and_bytes_are_not),
-    cmocka_unit_test(what_has_no_bytes_needs_no_room),
-    cmocka_unit_test(a_repetition_is_one_launch),
-    cmocka_unit_test(fences_order_a_repetition),
-    cmocka_unit_test(repetitions_have_their_own_times),
-    cmocka_unit_test(nothing_in_a_capture_waits),
-    cmocka_unit_test(a_capture_is_as_its_rehearsal),
-    cmocka_unit_test(a_dropped_capture_leaves_nothing),
-};
-
-SP_TEST_MAIN(tests)

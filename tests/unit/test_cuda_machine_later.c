@@ -72,7 +72,7 @@ static sp_runtime *machine_new(int ranks, bool partitioned)
     plain = api;
     api.EventRecord = event_record;
     api.StreamWaitEvent = stream_wait;
-    assert_int_equal(sp_i_cuda_machine_new(&device, &cublas, &options, &machine, &err), SP_OK);
+    must_succeed(sp_i_cuda_machine_new(&device, &cublas, &options, &machine, &err), &err);
     return machine;
 }
 
@@ -91,9 +91,8 @@ static int64_t *rank_ns(sp_runtime *m, int rank)
     return time_of(sp_i_cuda_rank_now()->stream);
 }
 
-static void who_waits_is_held_up_alone(void **state)
+TEST(who_waits_is_held_up_alone)
 {
-    (void)state;
     sp_runtime *m = machine_new(3, true);
     *rank_ns(m, 2) = 77;
     *rank_ns(m, 0) = 500;
@@ -113,9 +112,8 @@ static void who_waits_is_held_up_alone(void **state)
 }
 
 // Of one rank one after another, in the order in which they were sent, beside those of others.
-static void messages_queue_up_behind_each_other(void **state)
+TEST(messages_queue_up_behind_each_other)
 {
-    (void)state;
     enum { MESSAGES = 1000, NS = 700 };
     sp_runtime *m = machine_new(3, true);
     int64_t arrived_ns = 0;
@@ -146,9 +144,8 @@ static void messages_queue_up_behind_each_other(void **state)
 }
 
 // Its event is another's by now: a later one is waited for, and never none.
-static void very_old_points(void **state)
+TEST(very_old_points)
 {
-    (void)state;
     sp_runtime *m = machine_new(2, true);
     m->ops->enter(m, 0);
     sp_fence old = m->ops->mark_later(m, 1000);
@@ -162,9 +159,8 @@ static void very_old_points(void **state)
 }
 
 // Streams beside the ranks' are made for those who use them, where the ranks' are.
-static void a_side_stream_is_made_when_it_is_used(void **state)
+TEST(a_side_stream_is_made_when_it_is_used)
 {
-    (void)state;
     sp_runtime *m = machine_new(4, true);
     int streams = fake.live_streams;
     m->ops->enter(m, 2);
@@ -178,9 +174,8 @@ static void a_side_stream_is_made_when_it_is_used(void **state)
 }
 
 // All ranks on one stream: what waits is held up, what stands before it is not.
-static void on_one_stream(void **state)
+TEST(on_one_stream)
 {
-    (void)state;
     sp_runtime *m = machine_new(2, false);
     int64_t *ns = rank_ns(m, 0);
     *ns = 30;
@@ -212,9 +207,8 @@ static void must_fail(const char *call, int at, cudaError_t code, const char *sa
     end(m);
 }
 
-static void failures_name_the_call(void **state)
+TEST(failures_name_the_call)
 {
-    (void)state;
     must_fail("GreenCtxStreamCreate", 0, cudaSuccess, "cuGreenCtxStreamCreate");
     must_fail("EventCreateWithFlags", 0, cudaSuccess, "cudaEventCreate");
     must_fail("EventCreateWithFlags", 200, cudaSuccess, "cudaEventCreate");
@@ -223,14 +217,3 @@ static void failures_name_the_call(void **state)
     must_fail(NULL, 0, cudaErrorUnknown, "a link's delay");
     must_fail("EventRecord", 1, cudaSuccess, "cudaEventRecord");
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(who_waits_is_held_up_alone),
-    cmocka_unit_test(messages_queue_up_behind_each_other),
-    cmocka_unit_test(very_old_points),
-    cmocka_unit_test(a_side_stream_is_made_when_it_is_used),
-    cmocka_unit_test(on_one_stream),
-    cmocka_unit_test(failures_name_the_call),
-};
-
-SP_TEST_MAIN(tests)

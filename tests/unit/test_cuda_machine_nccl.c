@@ -60,9 +60,8 @@ static sp_status collect(joined_rank *me, sp_error *err)
     return t->ops->synchronize(t, err);
 }
 
-static void collectives(void **state)
+TEST(collectives)
 {
-    (void)state;
     joined_reset();
     joined_transports(3, JOINED_LONG_MS, collect, NULL);
     joined_must_be_well(3);
@@ -82,9 +81,8 @@ static sp_status be_alone(joined_rank *me, sp_error *err)
     return t->ops->synchronize(t, err);
 }
 
-static void one_rank_alone(void **state)
+TEST(one_rank_alone)
 {
-    (void)state;
     joined_reset();
     joined_transports(1, JOINED_LONG_MS, be_alone, NULL);
     joined_must_be_well(1);
@@ -125,9 +123,8 @@ static sp_status cross(joined_rank *me, sp_error *err)
     return t->ops->wait(t, sent[2], err);
 }
 
-static void messages_cross(void **state)
+TEST(messages_cross)
 {
-    (void)state;
     joined_reset();
     joined_transports(2, JOINED_LONG_MS, cross, NULL);
     joined_must_be_well(2);
@@ -163,9 +160,8 @@ static sp_status pass_round(joined_rank *me, sp_error *err)
     return t->ops->synchronize(t, err);
 }
 
-static void channels_do_not_wait_for_each_other(void **state)
+TEST(channels_do_not_wait_for_each_other)
 {
-    (void)state;
     joined_reset();
     joined_transports(3, JOINED_LONG_MS, pass_round, NULL);
     joined_must_be_well(3);
@@ -192,9 +188,8 @@ static sp_status make_channels(joined_rank *me, sp_error *err)
     return meet(me, err);
 }
 
-static void streams_are_made_at_the_ends_alone(void **state)
+TEST(streams_are_made_at_the_ends_alone)
 {
-    (void)state;
     joined_reset();
     joined_transports(4, JOINED_LONG_MS, make_channels, NULL);
     joined_must_be_well(4);
@@ -228,21 +223,9 @@ static sp_status tell_all(joined_rank *me, sp_error *err)
     return SP_OK;
 }
 
-static void what_each_gives_all_get(void **state)
+TEST(what_each_gives_all_get)
 {
-    (void)state;
     joined_reset();
     joined_transports(3, JOINED_LONG_MS, tell_all, NULL);
     joined_must_be_well(3);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(collectives),
-    cmocka_unit_test(one_rank_alone),
-    cmocka_unit_test(messages_cross),
-    cmocka_unit_test(channels_do_not_wait_for_each_other),
-    cmocka_unit_test(streams_are_made_at_the_ends_alone),
-    cmocka_unit_test(what_each_gives_all_get),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,7 +1,6 @@
 // How the transport between GPUs fails: at all ranks, with the reason of the first, and no rank
 // waits for ever.
 #include <pthread.h>
-#include <stdio.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -47,9 +46,8 @@ static sp_status give_up(joined_rank *me, sp_error *err)
     return status;
 }
 
-static void one_rank_gives_up_for_all(void **state)
+TEST(one_rank_gives_up_for_all)
 {
-    (void)state;
     joined_reset();
     joined_transports(4, JOINED_LONG_MS, give_up, NULL);
     all_must_say(4, SP_ERR_INFEASIBLE, "no more");
@@ -82,9 +80,8 @@ static sp_status wait_for_ever(joined_rank *me, sp_error *err)
     return status;
 }
 
-static void another_thread_gives_up(void **state)
+TEST(another_thread_gives_up)
 {
-    (void)state;
     joined_reset();
     joined_transports(2, JOINED_LONG_MS, wait_for_ever, NULL);
     all_must_say(2, SP_ERR_LIMIT, "time is over");
@@ -105,9 +102,8 @@ static sp_status wait_in_vain(joined_rank *me, sp_error *err)
     return t->ops->check(t, err);
 }
 
-static void waiting_ends_with_the_time(void **state)
+TEST(waiting_ends_with_the_time)
 {
-    (void)state;
     joined_reset();
     joined_transports(2, 200, wait_in_vain, NULL);
     all_must_say(2, SP_ERR_LIMIT, "rank 0: GPU 0: the work of a stream was not over in 200 ms");
@@ -154,9 +150,8 @@ static sp_status die(joined_rank *me, sp_error *err)
     return status;
 }
 
-static void a_process_that_dies(void **state)
+TEST(a_process_that_dies)
 {
-    (void)state;
     joined_reset();
     joined_transports(3, JOINED_LONG_MS, die, NULL);
     for (int i = 0; i < 3; i += 2) {
@@ -198,9 +193,8 @@ static sp_status download(joined_rank *me, sp_error *err)
 }
 
 // Where the GPU is busy for a while; where another rank fails meanwhile; where nothing ever comes.
-static void a_rank_that_waits_for_its_gpu(void **state)
+TEST(a_rank_that_waits_for_its_gpu)
 {
-    (void)state;
     joined_reset();
     queries_left = 200;
     joined_transports(1, JOINED_LONG_MS, download, NULL);
@@ -239,9 +233,8 @@ static sp_status send_one(joined_rank *me, sp_error *err)
     return status;
 }
 
-static void calls_of_cuda_that_fail_are_named(void **state)
+TEST(calls_of_cuda_that_fail_are_named)
 {
-    (void)state;
     static char calls[][24] = {"EventCreateWithFlags", "EventRecord", "StreamWaitEvent"};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         char text[128];
@@ -274,9 +267,8 @@ static sp_status fail_at_work(joined_rank *me, sp_error *err)
     return t->ops->synchronize(t, err);
 }
 
-static void faults_of_the_rank_are_found_by_settling(void **state)
+TEST(faults_of_the_rank_are_found_by_settling)
 {
-    (void)state;
     joined_reset();
     joined_transports(2, JOINED_LONG_MS, fail_at_work, NULL);
     assert_non_null(strstr(joined[1].err.message[0], "cudaMemsetAsync failed"));
@@ -289,9 +281,8 @@ static sp_status meet(joined_rank *me, sp_error *err)
     return me->transport->ops->exchange(me->transport, NULL, 0, parts, err);
 }
 
-static void a_world_that_cannot_be_made(void **state)
+TEST(a_world_that_cannot_be_made)
 {
-    (void)state;
     joined_reset();
     nccl.fail = "CommInitRankConfig";
     nccl.fail_rank = 1;
@@ -304,16 +295,3 @@ static void a_world_that_cannot_be_made(void **state)
                                                          "ncclInvalidUsage"));
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_rank_gives_up_for_all),
-    cmocka_unit_test(another_thread_gives_up),
-    cmocka_unit_test(waiting_ends_with_the_time),
-    cmocka_unit_test(a_process_that_dies),
-    cmocka_unit_test(a_rank_that_waits_for_its_gpu),
-    cmocka_unit_test(calls_of_cuda_that_fail_are_named),
-    cmocka_unit_test(faults_of_the_rank_are_found_by_settling),
-    cmocka_unit_test(a_world_that_cannot_be_made),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,7 +1,5 @@
 // Order between the ranks of one GPU and times on its clock, on a fake of CUDA that notes what
 // waits for what and whose clock is the test's.
-#include <stdlib.h>
-
 #include "backends/cuda/device/machine.h"
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_cuda.h"
@@ -15,9 +13,8 @@ static cudaStream_t stream_of(sp_runtime *m, int rank)
     return sp_i_cuda_rank_now()->stream;
 }
 
-static void fences_order_the_streams_of_ranks(void **state)
+TEST(fences_order_the_streams_of_ranks)
 {
-    (void)state;
     enum { MARKS = 1000 };
     sp_runtime *m = emulated_machine_new(2, true, 80 << 20);
     cudaStream_t streams[2] = {stream_of(m, 0), stream_of(m, 1)};
@@ -50,9 +47,8 @@ static void fences_order_the_streams_of_ranks(void **state)
     emulated_machine_free(m);
 }
 
-static void what_is_in_order_waits_for_nothing(void **state)
+TEST(what_is_in_order_waits_for_nothing)
 {
-    (void)state;
     sp_runtime *m = emulated_machine_new(2, true, 80 << 20);
     sp_fence own = m->ops->mark(m);
     fake.log[0] = '\0';
@@ -77,9 +73,8 @@ static void what_is_in_order_waits_for_nothing(void **state)
 // ---- times ----
 
 // The time between two events is a number of 24 bits.
-static void the_clock_stays_exact(void **state)
+TEST(the_clock_stays_exact)
 {
-    (void)state;
     sp_runtime *m = emulated_machine_new(2, false, 80 << 20);
     int64_t begin = m->ops->now_ns(m);
     for (int i = 0; i < 1000; i++) {
@@ -93,9 +88,8 @@ static void the_clock_stays_exact(void **state)
     emulated_machine_free(m);
 }
 
-static void stamps_are_on_one_clock(void **state)
+TEST(stamps_are_on_one_clock)
 {
-    (void)state;
     enum { STEPS = 20, STAMPS = 30, RANKS = 2 };
     const int64_t gap = 20000500;
     sp_runtime *m = emulated_machine_new(RANKS, true, 80 << 20);
@@ -121,12 +115,3 @@ static void stamps_are_on_one_clock(void **state)
     assert_true(fake.live_events < 1000);
     emulated_machine_free(m);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fences_order_the_streams_of_ranks),
-    cmocka_unit_test(what_is_in_order_waits_for_nothing),
-    cmocka_unit_test(the_clock_stays_exact),
-    cmocka_unit_test(stamps_are_on_one_clock),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,8 +1,6 @@
 // The operations in bf16 on the emulated device, with a cuBLASLt that computes, against the kernels
 // of the CPU in fp64 on the same numbers. Results are within one rounding of the largest of their
 // row, unless a case says otherwise.
-#include <math.h>
-
 #include "backends/cuda/device/machine.h"
 #include "backends/cuda/products/ops.h"
 #include "kernels/kernels.h"
@@ -18,9 +16,8 @@ static double expected3[OPS_MOST];
 // ---- cases ----
 
 // Bias and product are rounded once: each sum to its own nearest, however small it is beside them.
-static void a_bias_is_added_before_the_rounding(void **state)
+TEST(a_bias_is_added_before_the_rounding)
 {
-    (void)state;
     enum { TOKENS = 16, IN = 24, OUT = 40 };
     ops_begin();
     ops_tensor *x = ops_bf16(TOKENS, IN);
@@ -32,15 +29,14 @@ static void a_bias_is_added_before_the_rounding(void **state)
     ops_check("linear with bias", y, expected);
     for (int i = 0; i < TOKENS * OUT; i++) {
         // Half of the last of 8 bits, and what fp32 rounded before.
-        assert_true(fabs(y->value[i] - expected[i]) <= 1.0001 / 256 * fabs(expected[i]));
+        assert_within(y->value[i], expected[i], 1.0001 / 256 * fabs(expected[i]));
     }
     OPS_DROP(x, w, b, y);
     ops_end();
 }
 
-static void products_of_a_linear_layer(void **state)
+TEST(products_of_a_linear_layer)
 {
-    (void)state;
     static const int64_t shapes[][3] = {{1, 8, 8}, {5, 24, 40}, {33, 7, 13}};
     ops_begin();
     for (int s = 0; s < 3; s++) {
@@ -88,9 +84,8 @@ static void products_of_a_linear_layer(void **state)
     ops_end();
 }
 
-static void norms_and_their_gradients(void **state)
+TEST(norms_and_their_gradients)
 {
-    (void)state;
     static const int64_t shapes[][2] = {{3, 8}, {17, 96}, {70, 33}};
     ops_begin();
     for (int s = 0; s < 3; s++) {
@@ -147,9 +142,8 @@ static void norms_and_their_gradients(void **state)
     ops_end();
 }
 
-static void activations_of_the_mlp(void **state)
+TEST(activations_of_the_mlp)
 {
-    (void)state;
     ops_begin();
     for (int64_t h = 24; h < 26; h++) {
         const int64_t n = 11;
@@ -175,9 +169,8 @@ static void activations_of_the_mlp(void **state)
     ops_end();
 }
 
-static void rotation_of_neighbouring_positions(void **state)
+TEST(rotation_of_neighbouring_positions)
 {
-    (void)state;
     enum { POSITIONS = 40, BEGIN = 13, TOKENS = 9, HEADS = 3, DIM = 16, HALF = DIM / 2 };
     ops_begin();
     ops_tensor *cosine = ops_fp32(POSITIONS, HALF);
@@ -206,9 +199,8 @@ static void rotation_of_neighbouring_positions(void **state)
 
 // ---- arrays ----
 
-static void plain_arrays(void **state)
+TEST(plain_arrays)
 {
-    (void)state;
     enum { ROWS = 7, COLUMNS = 24, WIDE = 40, N = ROWS * COLUMNS };
     ops_begin();
     ops_tensor *x = ops_bf16(ROWS, COLUMNS);
@@ -247,9 +239,8 @@ static void plain_arrays(void **state)
     ops_end();
 }
 
-static void a_step_of_the_optimizer(void **state)
+TEST(a_step_of_the_optimizer)
 {
-    (void)state;
     enum { N = 100 };
     const sp_kernel_adamw_step step = {.step = 3,
                                        .learning_rate = 0.01,
@@ -288,9 +279,8 @@ static void a_step_of_the_optimizer(void **state)
 
 // ---- failures ----
 
-static void a_product_that_fails_ends_the_ranks_work(void **state)
+TEST(a_product_that_fails_ends_the_ranks_work)
 {
-    (void)state;
     ops_begin();
     ops_tensor *x = ops_bf16(8, 8);
     ops_tensor *y = ops_fp32(8, 8);
@@ -315,16 +305,3 @@ static void a_product_that_fails_ends_the_ranks_work(void **state)
     OPS_DROP(x, y);
     sp_i_cuda_machine_free(ops_machine);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(products_of_a_linear_layer),
-    cmocka_unit_test(a_bias_is_added_before_the_rounding),
-    cmocka_unit_test(norms_and_their_gradients),
-    cmocka_unit_test(activations_of_the_mlp),
-    cmocka_unit_test(rotation_of_neighbouring_positions),
-    cmocka_unit_test(plain_arrays),
-    cmocka_unit_test(a_step_of_the_optimizer),
-    cmocka_unit_test(a_product_that_fails_ends_the_ranks_work),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,8 +1,6 @@
 // Embedding and loss in bf16 on the emulated device, against the kernels
 // of the CPU in fp64 on the same numbers. Results are within one rounding of the largest of their
 // row, unless a case says otherwise.
-#include <math.h>
-
 #include "backends/cuda/products/ops.h"
 #include "kernels/kernels.h"
 #include "tests/gpu/support/ops_tensor.h"
@@ -12,9 +10,8 @@ static double expected[OPS_MOST];
 static double expected2[OPS_MOST];
 
 // A rank that holds the rows [10, 30) of a table of 40.
-static void embedding_of_a_rank(void **state)
+TEST(embedding_of_a_rank)
 {
-    (void)state;
     enum { TOKENS = 60, FIRST = 10, ROWS = 20, H = 24 };
     ops_begin();
     ops_tensor *table = ops_bf16(ROWS, H);
@@ -65,9 +62,8 @@ static double loss_of(const double *loss)
     return value;
 }
 
-static void loss_of_a_whole_vocabulary(void **state)
+TEST(loss_of_a_whole_vocabulary)
 {
-    (void)state;
     ops_begin();
     for (int64_t vocab = 39; vocab < 41; vocab++) {
         int64_t target[LOSS_TOKENS];
@@ -80,10 +76,10 @@ static void loss_of_a_whole_vocabulary(void **state)
                                                   NULL, 20.0, expected2);
         SP_OP(cross_entropy)
         (LOSS_TOKENS, vocab, logits->data, target, 20.0, lse->data, loss);
-        assert_true(fabs(loss_of(loss) - once) <= 1e-5 * once);
+        assert_within(loss_of(loss), once, 1e-5 * once);
         SP_OP(cross_entropy)
         (LOSS_TOKENS, vocab, logits->data, target, 20.0, lse->data, loss);
-        assert_true(fabs(loss_of(loss) - 2.0 * once) <= 2.0 * 1e-5 * once);
+        assert_within(loss_of(loss), 2.0 * once, 2.0 * 1e-5 * once);
         ops_check("lse", lse, expected2);
         sp_kernel_cross_entropy_backward_f64(LOSS_TOKENS, vocab, 0, logits->value, vocab, target,
                                              NULL, 20.0, expected2, expected, vocab);
@@ -97,9 +93,8 @@ static void loss_of_a_whole_vocabulary(void **state)
 }
 
 // Three ranks' columns in rows of 32: full, with padding behind, and padding alone.
-static void loss_of_a_vocabulary_in_parts(void **state)
+TEST(loss_of_a_vocabulary_in_parts)
 {
-    (void)state;
     enum { RANKS = 3, WIDTH = 32, VOCAB = 51 };
     static const int64_t columns[RANKS] = {WIDTH, VOCAB - WIDTH, 0};
     int64_t target[LOSS_TOKENS];
@@ -145,7 +140,7 @@ static void loss_of_a_vocabulary_in_parts(void **state)
      loss);
     double once = sp_kernel_cross_entropy_f64(LOSS_TOKENS, VOCAB, whole, VOCAB, target, NULL, 20.0,
                                               expected2);
-    assert_true(fabs(loss_of(loss) - once) <= 1e-5 * once);
+    assert_within(loss_of(loss), once, 1e-5 * once);
     ops_check("lse of parts", lse, expected2);
     for (int r = 0; r < RANKS; r++) {
         memset(expected, 0, sizeof expected);
@@ -160,11 +155,3 @@ static void loss_of_a_vocabulary_in_parts(void **state)
     OPS_DROP(max, sums, lse);
     ops_end();
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(embedding_of_a_rank),
-    cmocka_unit_test(loss_of_a_whole_vocabulary),
-    cmocka_unit_test(loss_of_a_vocabulary_in_parts),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,7 +1,5 @@
 // The built-in distributions against the tables they come from. Sums are over a fine grid of the
 // inverse CDF, so that no sampling noise stands between the two.
-#include <math.h>
-
 #include "sim/workload/distribution.h"
 #include "tests/support/test_main.h"
 
@@ -58,31 +56,23 @@ static void sum_grid(const char *name, const bin_share *bins, int count, grid_su
     }
 }
 
-static void assert_near(double value, double expected, double tolerance, const char *what)
-{
-    if (!(fabs(value - expected) <= tolerance)) {
-        fail_msg("%s: %.6g is not within %.3g of %.6g", what, value, tolerance, expected);
-    }
-}
-
 // Tolerances in percentage points.
 static void assert_shares(const bin_share *bins, int count, const grid_sums *sums,
                           double documents_tolerance, double tokens_tolerance,
                           double squares_tolerance)
 {
     for (int i = 0; i < count; i++) {
-        assert_near(sums->documents[i], bins[i].documents, documents_tolerance, "documents");
-        assert_near(sums->tokens[i], bins[i].tokens, tokens_tolerance, "tokens");
+        assert_within(sums->documents[i], bins[i].documents, documents_tolerance);
+        assert_within(sums->tokens[i], bins[i].tokens, tokens_tolerance);
         if (bins[i].squares >= 0) {
-            assert_near(sums->squares[i], bins[i].squares, squares_tolerance, "squares");
+            assert_within(sums->squares[i], bins[i].squares, squares_tolerance);
         }
     }
 }
 
 // PKU-DAIR/Hetu-Galvatron galvatron/datasets/wikipedia.txt, the shares of the whole list.
-static void wikipedia_has_the_lists_shares(void **state)
+TEST(wikipedia_has_the_lists_shares)
 {
-    (void)state;
     static const bin_share bins[] = {
         {128, 21.445, 1.827, .012},       {256, 20.205, 3.696, .051},
         {512, 21.036, 7.808, .217},       {1024, 16.123, 11.577, .623},
@@ -95,8 +85,8 @@ static void wikipedia_has_the_lists_shares(void **state)
     enum { COUNT = sizeof bins / sizeof bins[0] };
     grid_sums sums;
     sum_grid("wikipedia", bins, COUNT, &sums);
-    assert_near(sums.mean, 1013.6, .01 * 1013.6, "mean");
-    assert_near(sums.token_weighted_mean, 14088, .03 * 14088, "token-weighted mean");
+    assert_within(sums.mean, 1013.6, .01 * 1013.6);
+    assert_within(sums.token_weighted_mean, 14088, .03 * 14088);
     assert_shares(bins, COUNT, &sums, .15, .25, 1.5);
     const struct {
         double quantile;
@@ -114,9 +104,8 @@ static void wikipedia_has_the_lists_shares(void **state)
 // SandAI-org/MagiAttention doc_length_distribution.csv: documents per range. Shares of tokens
 // depend on the law inside a bin; the table's own estimate of the mean is 1.72K to 1.78K, and a
 // quarter (25.5 %) of the tokens above 32K.
-static void longmix_has_the_tables_counts(void **state)
+TEST(longmix_has_the_tables_counts)
 {
-    (void)state;
     static const struct {
         int64_t upto;
         double documents;
@@ -133,18 +122,16 @@ static void longmix_has_the_tables_counts(void **state)
     grid_sums sums;
     sum_grid("longmix", bins, COUNT, &sums);
     for (int i = 0; i < COUNT; i++) {
-        assert_near(sums.documents[i], 100 * table[i].documents / documents, 1e-3, "documents");
+        assert_within(sums.documents[i], 100 * table[i].documents / documents, 1e-3);
     }
-    assert_near(sums.mean, 1750, 40, "mean");
-    assert_near(sums.tokens[11] + sums.tokens[12] + sums.tokens[13], 25.5, .5, "tokens above 32K");
-    assert_near(sums.squares[11] + sums.squares[12] + sums.squares[13], 85, 1.5,
-                "squares above 32K");
+    assert_within(sums.mean, 1750, 40);
+    assert_within(sums.tokens[11] + sums.tokens[12] + sums.tokens[13], 25.5, .5);
+    assert_within(sums.squares[11] + sums.squares[12] + sums.squares[13], 85, 1.5);
 }
 
 // hao-ai-lab/DistCA dist_prolong.json.
-static void prolong_has_the_lists_shares_and_quantiles(void **state)
+TEST(prolong_has_the_lists_shares_and_quantiles)
 {
-    (void)state;
     static const bin_share bins[] = {
         {512, 0, 0, 0},
         {1024, 14.97, 4.18, .31},
@@ -161,8 +148,8 @@ static void prolong_has_the_lists_shares_and_quantiles(void **state)
     enum { COUNT = sizeof bins / sizeof bins[0] };
     grid_sums sums;
     sum_grid("prolong", bins, COUNT, &sums);
-    assert_near(sums.mean, 3052, .015 * 3052, "mean");
-    assert_near(sums.token_weighted_mean, 11681, .03 * 11681, "token-weighted mean");
+    assert_within(sums.mean, 3052, .015 * 3052);
+    assert_within(sums.token_weighted_mean, 11681, .03 * 11681);
     // The published shares of documents add up to 99.995 %.
     assert_shares(bins, COUNT, &sums, .006, .25, 3);
     const struct {
@@ -180,9 +167,8 @@ static void prolong_has_the_lists_shares_and_quantiles(void **state)
 
 // graphcore/examples packedBERT histograms.py: 16,279,552 sequences, 4.1648e9 tokens; without
 // packing 49.97 % of the 512 places are used, and at most a 2.0013-fold speed-up is left.
-static void bert512_has_the_histograms_shares(void **state)
+TEST(bert512_has_the_histograms_shares)
 {
-    (void)state;
     static const bin_share bins[] = {
         {64, 17.59, 3.03, -1}, {128, 19.35, 7.02, -1}, {192, 11.40, 7.06, -1},
         {256, 8.29, 7.23, -1}, {320, 6.45, 7.25, -1},  {384, 5.28, 7.25, -1},
@@ -192,14 +178,14 @@ static void bert512_has_the_histograms_shares(void **state)
     grid_sums sums;
     sum_grid("bert512", bins, COUNT, &sums);
     for (int i = 0; i < COUNT; i++) {
-        assert_near(sums.documents[i], bins[i].documents, .001, "sequences");
+        assert_within(sums.documents[i], bins[i].documents, .001);
         if (bins[i].tokens >= 0) {
-            assert_near(sums.tokens[i], bins[i].tokens, .01, "tokens");
+            assert_within(sums.tokens[i], bins[i].tokens, .01);
         }
     }
-    assert_near(sums.tokens[7] + sums.tokens[8], 53.96, .05, "tokens of the last bin");
-    assert_near(sums.mean, 255.83, .1, "mean");
-    assert_near(sums.mean / 512, .4997, .0002, "efficiency");
+    assert_within(sums.tokens[7] + sums.tokens[8], 53.96, .05);
+    assert_within(sums.mean, 255.83, .1);
+    assert_within(sums.mean / 512, .4997, .0002);
     assert_int_equal(sp_distribution_quantile(find("bert512"), 0), 1);
     // The jump: 23.43 % are exactly 512, what stands just below them is shorter.
     assert_int_equal(sp_distribution_quantile(find("bert512"), 1 - .2343), 512);
@@ -214,9 +200,8 @@ static double normal_cdf(double z)
 // The closed form: shares below a length by the normal distribution of its logarithm, and the mean
 // of what is clipped, a P(a) + b (1 - P(b)) + m (P'(b) - P'(a)), where P is the share below a
 // length and P' that of a normal distribution shifted by sigma.
-static void lognormal_as_its_closed_form(void **state)
+TEST(lognormal_as_its_closed_form)
 {
-    (void)state;
     static const int64_t lengths[] = {129, 200, 332, 500, 1024, 3000, 8191};
     const double mu = log(1024.0) - 1.125;
     const double low = (log(128.0) - mu) / 1.5;
@@ -225,7 +210,7 @@ static void lognormal_as_its_closed_form(void **state)
         double below = normal_cdf((log((double)lengths[i]) - mu) / 1.5);
         // Points are a factor of 1.3 apart: between them the length is within 2 %.
         double found = (double)sp_distribution_quantile(find("lognormal"), below);
-        assert_near(found / (double)lengths[i], 1.0, 0.02, "length");
+        assert_within(found / (double)lengths[i], 1.0, 0.02);
     }
     double mean = 0.0;
     for (int i = 0; i < GRID; i++) {
@@ -233,14 +218,13 @@ static void lognormal_as_its_closed_form(void **state)
     }
     double expected = 128.0 * normal_cdf(low) + 8192.0 * (1.0 - normal_cdf(high)) +
                       1024.0 * (normal_cdf(high - 1.5) - normal_cdf(low - 1.5));
-    assert_near(mean / expected, 1.0, 0.005, "mean");
+    assert_within(mean / expected, 1.0, 0.005);
     assert_int_equal(sp_distribution_quantile(find("lognormal"), 0), 128);
     assert_int_equal(sp_distribution_quantile(find("lognormal"), nextafter(1, 0)), 8192);
 }
 
-static void points_are_well_formed(void **state)
+TEST(points_are_well_formed)
 {
-    (void)state;
     assert_int_equal(sp_distribution_count(), 5);
     for (int d = 0; d < sp_distribution_count(); d++) {
         const sp_distribution *distribution = sp_distribution_at(d);
@@ -258,9 +242,8 @@ static void points_are_well_formed(void **state)
     assert_null(sp_distribution_find("wikipedias"));
 }
 
-static void quantiles_never_fall(void **state)
+TEST(quantiles_never_fall)
 {
-    (void)state;
     for (int d = 0; d < sp_distribution_count(); d++) {
         const sp_distribution *distribution = sp_distribution_at(d);
         int64_t previous = 1;
@@ -274,16 +257,14 @@ static void quantiles_never_fall(void **state)
 
 // Kolmogorov-Smirnov: the empirical CDF of n samples stays within 1.95/sqrt(n) of the CDF with
 // probability 0.999; the seed is fixed, so that it either always does or never.
-static void samples_follow_the_quantiles(void **state)
+TEST(samples_follow_the_quantiles)
 {
-    (void)state;
     enum { SAMPLES = 200000 };
     for (int d = 0; d < sp_distribution_count(); d++) {
         const sp_distribution *distribution = sp_distribution_at(d);
         for (int q = 1; q < 20; q++) {
             int64_t length = sp_distribution_quantile(distribution, q / 20.);
-            sp_prng prng;
-            sp_prng_seed(&prng, 3);
+            sp_prng prng = prng_seeded(3);
             int below = 0;
             int upto = 0;
             for (int i = 0; i < SAMPLES; i++) {
@@ -296,16 +277,3 @@ static void samples_follow_the_quantiles(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(wikipedia_has_the_lists_shares),
-    cmocka_unit_test(longmix_has_the_tables_counts),
-    cmocka_unit_test(prolong_has_the_lists_shares_and_quantiles),
-    cmocka_unit_test(bert512_has_the_histograms_shares),
-    cmocka_unit_test(lognormal_as_its_closed_form),
-    cmocka_unit_test(points_are_well_formed),
-    cmocka_unit_test(quantiles_never_fall),
-    cmocka_unit_test(samples_follow_the_quantiles),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,11 +1,6 @@
 // Strategies that give samples groups of data-parallel ranks of different size: hybrid-cp, flexsp,
 // bytescale. Every sample once, the room of ranks, aligned groups, orders that cannot deadlock, and
 // work that is not spread worse than by fixed groups.
-#include <math.h>
-#include <string.h>
-
-#include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/engine/engine.h"
 #include "sim/schedule/schedule.h"
 #include "solver/flexsp/flexsp.h"
@@ -38,9 +33,8 @@ static void bench_init(bench *b, int pp, int dp, int64_t context)
              "'cluster': 'h800-8', 'profile': 'h800', 'parallel': {'pp': %d, 'dp': %d}, "
              "'workload': {'lengths': [1]}, 'strategy': {'kind': 'flexsp'}}",
              pp, dp);
-    must_succeed(text, run_read(text, &b->scenario, &err), &err);
-    must_succeed("costs",
-                 sp_cost_model_init(&b->cost, &b->scenario.model, &b->scenario.layout,
+    must_succeed_for(text, run_read(text, &b->scenario, &err), &err);
+    must_succeed(sp_cost_model_init(&b->cost, &b->scenario.model, &b->scenario.layout,
                                     &b->scenario.cluster, &b->scenario.profile, b->scenario.memory,
                                     "test", &err),
                  &err);
@@ -119,9 +113,9 @@ static sp_status plan_status(const bench *b, sp_schedule_kind kind, const sp_pac
     const sp_schedule_spec spec = {.kind = kind};
     const sp_engine_options options = {.verify = true};
     sp_prng_seed(&prng, packing->forward.count);
-    must_succeed("plan", sp_plan_init(&plan, &b->scenario.layout, packing, &err), &err);
-    must_succeed("plan", sp_schedule_generate(&spec, NULL, "test", &plan, &err), &err);
-    must_succeed("plan", sp_plan_check(&plan, "test", &err), &err);
+    must_succeed(sp_plan_init(&plan, &b->scenario.layout, packing, &err), &err);
+    must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, &err), &err);
+    must_succeed(sp_plan_check(&plan, "test", &err), &err);
     random_costs(&prng, &b->scenario.layout, packing, 0, &costs);
     sp_status status = sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err);
     if (status == SP_OK) {
@@ -134,12 +128,10 @@ static sp_status plan_status(const bench *b, sp_schedule_kind kind, const sp_pac
     return status;
 }
 
-static void samples_once_within_room_without_deadlock(void **state)
+TEST(samples_once_within_room_without_deadlock)
 {
-    (void)state;
     static const int ranks[] = {1, 2, 3, 6, 8, 16};
-    sp_prng prng;
-    sp_prng_seed(&prng, 51);
+    sp_prng prng = prng_seeded(51);
     for (int round = 0; round < 24; round++) {
         static bench b;
         int pp = round % 2 == 0 ? 4 : 1;
@@ -148,7 +140,7 @@ static void samples_once_within_room_without_deadlock(void **state)
         for (int i = 0; strategies[i] != NULL; i++) {
             sp_packing packing;
             sp_error err = {0};
-            must_succeed(strategies[i], pack(&b, strategies[i], &packing, &err), &err);
+            must_succeed_for(strategies[i], pack(&b, strategies[i], &packing, &err), &err);
             assert_valid(&b, strategies[i], &packing);
             assert_int_equal(plan_status(&b, SP_SCHEDULE_1F1B, &packing), SP_OK);
             assert_int_equal(plan_status(&b, SP_SCHEDULE_GPIPE, &packing), SP_OK);
@@ -176,12 +168,10 @@ static void find_places(const sp_packing *packing, place places[MOST_SAMPLES])
 // hybrid-cp with packed rounds puts every sample on the ranks that it has alone, and gives all
 // ranks equally many packs: one in each round, where their number is a power of two and none stays
 // idle.
-static void rounds_are_packs(void **state)
+TEST(rounds_are_packs)
 {
-    (void)state;
     static const int ranks[] = {1, 2, 4, 8, 16};
-    sp_prng prng;
-    sp_prng_seed(&prng, 59);
+    sp_prng prng = prng_seeded(59);
     size_t fewer = 0;
     for (int round = 0; round < 60; round++) {
         static bench b;
@@ -194,7 +184,7 @@ static void rounds_are_packs(void **state)
             sp_packing packing;
             sp_error err = {0};
             b.scenario.strategy.pack_rounds = packed != 0;
-            must_succeed("hybrid-cp", pack(&b, "hybrid-cp", &packing, &err), &err);
+            must_succeed(pack(&b, "hybrid-cp", &packing, &err), &err);
             assert_int_equal(packing.forward.slice_count, b.batch.count);
             assert_int_equal(plan_status(&b, SP_SCHEDULE_1F1B, &packing), SP_OK);
             find_places(&packing, places[packed]);
@@ -224,11 +214,9 @@ static void rounds_are_packs(void **state)
 
 // Packs on random aligned blocks: 1F1B runs them in the order of descending degree, while in their
 // random order many of them deadlock in a pipeline, and none without.
-static void random_groups_in_order(void **state)
+TEST(random_groups_in_order)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 53);
+    sp_prng prng = prng_seeded(53);
     int deadlocks = 0;
     for (int round = 0; round < 120; round++) {
         static bench b;
@@ -262,9 +250,8 @@ static void random_groups_in_order(void **state)
 }
 
 // Simulated and checked against the longest path in igraph.
-static void simulated_and_verified(void **state)
+TEST(simulated_and_verified)
 {
-    (void)state;
     static const int layouts[][2] = {{1, 8}, {4, 8}, {2, 6}, {4, 2}};
     for (size_t l = 0; l < sizeof layouts / sizeof layouts[0]; l++) {
         for (int i = 0; strategies[i] != NULL; i++) {
@@ -327,17 +314,15 @@ static double static_work(bench *b, bool squares)
 
 // Longest first keeps bytescale at or below the static work; hybrid-cp, whose rounds are published
 // without a bound, may stand above it in single batches but not on average.
-static void work_below_that_of_fixed_groups(void **state)
+TEST(work_below_that_of_fixed_groups)
 {
-    (void)state;
     static const int ranks[] = {2, 4, 8, 16};
     static const struct {
         const char *name;
         bool squares;
         double most;
     } of[] = {{"hybrid-cp", true, 1.25}, {"bytescale", false, 1.0 + 1e-9}};
-    sp_prng prng;
-    sp_prng_seed(&prng, 57);
+    sp_prng prng = prng_seeded(57);
     double sum[2] = {0};
     for (int round = 0; round < 80; round++) {
         static bench b;
@@ -346,7 +331,7 @@ static void work_below_that_of_fixed_groups(void **state)
         for (int i = 0; i < 2; i++) {
             sp_packing packing;
             sp_error err = {0};
-            must_succeed("packing", pack(&b, of[i].name, &packing, &err), &err);
+            must_succeed(pack(&b, of[i].name, &packing, &err), &err);
             double share = most_work(&b, of[i].squares, &packing) / static_work(&b, of[i].squares);
             sum[i] += share;
             if (share > of[i].most) {
@@ -387,11 +372,9 @@ static void random_problem(sp_prng *prng, int ranks, size_t most, int64_t *token
 }
 
 // Never slower than one group of all ranks for the same micro-batches: static SP.
-static void flexsp_at_most_static(void **state)
+TEST(flexsp_at_most_static)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 61);
+    sp_prng prng = prng_seeded(61);
     for (int round = 0; round < 200; round++) {
         int64_t tokens[60];
         sp_i_flexsp_problem p;
@@ -462,11 +445,9 @@ static double exhaustive_time(const sp_i_flexsp_problem *p)
 
 // With at most 16 lengths every bucket holds one, so the integer program is exact and what it
 // leaves is within the gap of the optimum.
-static void flexsp_against_all_groupings(void **state)
+TEST(flexsp_against_all_groupings)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 67);
+    sp_prng prng = prng_seeded(67);
     int checked = 0;
     int improved = 0;
     for (int round = 0; round < 200; round++) {
@@ -490,11 +471,9 @@ static void flexsp_against_all_groupings(void **state)
 }
 
 // A time limit that is hit leaves the constructive groups, those of no integer program at all.
-static void flexsp_out_of_time(void **state)
+TEST(flexsp_out_of_time)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 71);
+    sp_prng prng = prng_seeded(71);
     int timeouts = 0;
     for (int round = 0; round < 40; round++) {
         int64_t tokens[60];
@@ -518,11 +497,9 @@ static void flexsp_out_of_time(void **state)
 }
 
 // Times that no double holds side by side defeat the integer program, not the strategy.
-static void flexsp_with_any_times(void **state)
+TEST(flexsp_with_any_times)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 73);
+    sp_prng prng = prng_seeded(73);
     for (int round = 0; round < 400; round++) {
         int64_t tokens[60];
         sp_i_flexsp_problem p;
@@ -535,10 +512,10 @@ static void flexsp_with_any_times(void **state)
             p.times[k].per_token = pow(10.0, 30.0 * sp_prng_uniform(&prng) - 20.0);
             p.times[k].per_pack = pow(10.0, 40.0 * sp_prng_uniform(&prng) - 20.0);
         }
-        must_succeed("search", sp_i_flexsp_solve(&p, &searched, &err), &err);
+        must_succeed(sp_i_flexsp_solve(&p, &searched, &err), &err);
         p.time_limit_ms = SP_I_NO_TIME_LIMIT;
         p.iteration_limit = 500;
-        must_succeed("program", sp_i_flexsp_solve(&p, &plan, &err), &err);
+        must_succeed(sp_i_flexsp_solve(&p, &plan, &err), &err);
         assert_true(plan.time <= searched.time);
         sp_i_flexsp_plan_fini(&plan);
         sp_i_flexsp_plan_fini(&searched);
@@ -547,9 +524,8 @@ static void flexsp_with_any_times(void **state)
 
 // ---- what is refused ----
 
-static void samples_too_long_are_infeasible(void **state)
+TEST(samples_too_long_are_infeasible)
 {
-    (void)state;
     static bench b;
     bench_init(&b, 1, 4, 4000);
     b.scenario.strategy.rank_tokens = 100;
@@ -566,9 +542,8 @@ static void samples_too_long_are_infeasible(void **state)
     bench_fini(&b);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     static bench b;
     bench_init(&b, 2, 4, 1000);
     b.batch.count = 5;
@@ -577,16 +552,12 @@ static void allocation_failures(void **state)
         b.batch.total_tokens += b.tokens[i];
     }
     for (int i = 0; strategies[i] != NULL; i++) {
-        sp_status status = SP_ERR_NO_MEMORY;
-        for (long n = 0; status != SP_OK; n++) {
-            assert_true(n < 1000);
+        for (memory_failures failing = {.keeps_blocks = true};
+             memory_fails(&failing);) { // times that the cost model remembers
             sp_error err = {0};
             sp_packing packing;
-            sp_i_alloc_fail_after(n);
-            status = pack(&b, strategies[i], &packing, &err);
-            sp_i_alloc_fail_after(-1);
-            assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
-            if (status == SP_OK) {
+            memory_try(&failing, pack(&b, strategies[i], &packing, &err), &err);
+            if (failing.status == SP_OK) {
                 assert_valid(&b, strategies[i], &packing);
                 sp_packing_fini(&packing);
             }
@@ -594,19 +565,3 @@ static void allocation_failures(void **state)
     }
     bench_fini(&b);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(samples_once_within_room_without_deadlock),
-    cmocka_unit_test(rounds_are_packs),
-    cmocka_unit_test(random_groups_in_order),
-    cmocka_unit_test(simulated_and_verified),
-    cmocka_unit_test(work_below_that_of_fixed_groups),
-    cmocka_unit_test(flexsp_at_most_static),
-    cmocka_unit_test(flexsp_against_all_groupings),
-    cmocka_unit_test(flexsp_out_of_time),
-    cmocka_unit_test(flexsp_with_any_times),
-    cmocka_unit_test(samples_too_long_are_infeasible),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,11 +1,5 @@
 // DynaPipe's micro-batches against every other cut of the sorted samples, the memory they keep to,
 // and the sharing out of micro-batches to ranks against every other sharing.
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "solver/slicing.h"
 #include "solver/strategies/karmarkar_karp.h"
 #include "solver/strategy.h"
@@ -30,9 +24,8 @@ static void fixture_init(fixture *f, sp_prng *prng)
              "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
              "'cluster': 'h800-8', 'parallel': {'pp': %d, 'dp': %d}, 'workload': {'uniform': 64}}",
              1 << sp_prng_below(prng, 4), 1 + (int)sp_prng_below(prng, 4));
-    must_succeed("scenario", run_read(text, &f->scenario, &err), &err);
-    must_succeed("cost model",
-                 sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
+    must_succeed(run_read(text, &f->scenario, &err), &err);
+    must_succeed(sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
                                     &f->scenario.cluster, &f->scenario.profile, f->scenario.memory,
                                     f->scenario.source, &err),
                  &err);
@@ -135,17 +128,15 @@ static void assert_sorted_groups(const fixture *f, const sp_packing *packing)
 
 // Up to eight samples every size of a micro-batch has a price of its own; the search may stop
 // (c-1)/250 of the longest sample's time short of the optimum.
-static void no_cut_is_better(void **state)
+TEST(no_cut_is_better)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     for (int round = 0; round < 60; round++) {
         fixture f;
         sp_packing packing;
         sp_error err = {0};
         fixture_init(&f, &prng);
-        must_succeed("pack", sp_strategy_find("dynapipe")->pack(&f.input, &packing, &err), &err);
+        must_succeed(sp_strategy_find("dynapipe")->pack(&f.input, &packing, &err), &err);
         assert_sorted_groups(&f, &packing);
         double sum_s = 0.0;
         double longest_s = 0.0;
@@ -179,9 +170,8 @@ static void put_scenario(char *text, const char *limit, const char *lengths)
 
 // 1F1B keeps at most c micro-batches: what fits c-fold, as each of these samples does, stays within
 // the limit when it runs. Less memory, smaller micro-batches; less than a sample needs alone, none.
-static void microbatches_fit_memory(void **state)
+TEST(microbatches_fit_memory)
 {
-    (void)state;
     sp_error err;
     double last_mean = (double)INFINITY;
     const double limits_gib[] = {0.6, 0.4, 0.3, 0.26};
@@ -211,9 +201,8 @@ static void microbatches_fit_memory(void **state)
 }
 
 // One length: nothing is padded, and every sample costs the same wherever it is.
-static void equal_samples_need_no_padding(void **state)
+TEST(equal_samples_need_no_padding)
 {
-    (void)state;
     char text[RUN_TEXT] = "";
     scenario_run r;
     put_scenario(text, "'recompute': 'full'", "[256]");
@@ -258,11 +247,9 @@ static int64_t exhaustive(const table *t, int n, int most, int64_t stages)
     return best;
 }
 
-static void programme_with_forbidden_slices(void **state)
+TEST(programme_with_forbidden_slices)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     int without = 0;
     for (int round = 0; round < 300; round++) {
         table t;
@@ -324,11 +311,9 @@ static double best_sharing(const double *weight, size_t n, int parts)
 
 // Michiels, Korst, Aarts and van Leeuwen (Performance ratios for the Karmarkar-Karp differencing
 // method, 2003): at most 4/3 - 1/(3m) of the optimum for m parts.
-static void sharing_within_its_bound(void **state)
+TEST(sharing_within_its_bound)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 400; round++) {
         double weight[8];
         int part[8];
@@ -349,46 +334,26 @@ static void sharing_within_its_bound(void **state)
 
 // The example of Korf (A complete anytime algorithm for number partitioning, 1998, section 2.3):
 // 8, 7, 6, 5, 4 are left with a difference of 2.
-static void differencing_example(void **state)
+TEST(differencing_example)
 {
-    (void)state;
     const double weight[] = {4.0, 5.0, 6.0, 7.0, 8.0};
     int part[5];
     assert_int_equal(sp_i_karmarkar_karp(weight, 5, 2, part, NULL), SP_OK);
     assert_true(heaviest(weight, 5, part) == 16.0);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 13);
+    sp_prng prng = prng_seeded(13);
     fixture f;
     fixture_init(&f, &prng);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_error err = {0};
         sp_packing packing;
-        assert_true(n < 200);
-        sp_i_alloc_fail_after(n);
-        status = sp_strategy_find("dynapipe")->pack(&f.input, &packing, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
-        if (status == SP_OK) {
+        memory_try(&failing, sp_strategy_find("dynapipe")->pack(&f.input, &packing, &err), &err);
+        if (failing.status == SP_OK) {
             sp_packing_fini(&packing);
         }
     }
     fixture_fini(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(no_cut_is_better),
-    cmocka_unit_test(microbatches_fit_memory),
-    cmocka_unit_test(equal_samples_need_no_padding),
-    cmocka_unit_test(programme_with_forbidden_slices),
-    cmocka_unit_test(sharing_within_its_bound),
-    cmocka_unit_test(differencing_example),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

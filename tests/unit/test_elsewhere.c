@@ -1,6 +1,4 @@
 // Cases of a set that another machine executes: what comes out is what executing here gives.
-#include <stdlib.h>
-
 #include "backends/api/device.h"
 #include "experiments/execution/elsewhere.h"
 #include "sim/base/json.h"
@@ -30,8 +28,7 @@ static void open_fixture(fixture *f)
     host_open(&f->device);
     put_json(text, "%s", SET);
     must_succeed(
-        "set", sp_scenario_set_from_json(json_loads(text, 0, NULL), "set", NULL, 0, &f->set, &err),
-        &err);
+        sp_scenario_set_from_json(json_loads(text, 0, NULL), "set", NULL, 0, &f->set, &err), &err);
     f->options = (sp_execution_options){.backend = f->device.backend,
                                         .precision = SP_FP64,
                                         .seed = 3,
@@ -45,9 +42,8 @@ static void close_fixture(fixture *f)
     host_close(&f->device);
 }
 
-static void clocks_of_groups_and_cases(void **state)
+TEST(clocks_of_groups_and_cases)
 {
-    (void)state;
     fixture f;
     open_fixture(&f);
     assert_string_equal(f.set.cases[0].clock, "wall");
@@ -57,9 +53,8 @@ static void clocks_of_groups_and_cases(void **state)
     close_fixture(&f);
 }
 
-static void files_are_named_after_cases(void **state)
+TEST(files_are_named_after_cases)
 {
-    (void)state;
     char name[SP_CASE_FILE];
     char text[3 * SP_CASE_FILE];
     sp_scenario_case of = {.name = "1F1B, packed (pp 2)"};
@@ -82,9 +77,8 @@ static void execute_elsewhere(const sp_execution_options *options, const char *p
     sp_plan_input in;
     sp_execution execution;
     sp_error err = {0};
-    must_succeed("plan", sp_plan_input_read(plan, &in, &err), &err);
-    must_succeed("execute", sp_execution_run_recorded(&in, options, record, &execution, &err),
-                 &err);
+    must_succeed(sp_plan_input_read(plan, &in, &err), &err);
+    must_succeed(sp_execution_run_recorded(&in, options, record, &execution, &err), &err);
     sp_execution_fini(&execution);
     sp_plan_input_fini(&in);
 }
@@ -96,7 +90,7 @@ static void fail_elsewhere(const sp_execution_options *options, const char *plan
     sp_plan_input in;
     sp_error err = {0};
     const sp_run_request run = {.seed = 1, .steps = options->steps};
-    must_succeed("plan", sp_plan_input_read(plan, &in, &err), &err);
+    must_succeed(sp_plan_input_read(plan, &in, &err), &err);
     json_t *document =
         sp_result_document(sp_backend_name(options->backend), &run, in.root, NULL, status, reason);
     assert_int_equal(json_dump_file(document, record, 0), 0);
@@ -105,9 +99,8 @@ static void fail_elsewhere(const sp_execution_options *options, const char *plan
 }
 
 // Losses and memory of both ways are the same bits; times are the machine's.
-static void executed_elsewhere_is_executed_here(void **state)
+TEST(executed_elsewhere_is_executed_here)
 {
-    (void)state;
     fixture f;
     sp_error err = {0};
     open_fixture(&f);
@@ -121,19 +114,16 @@ static void executed_elsewhere_is_executed_here(void **state)
         sp_execution recalled;
         f.options.executed = NULL;
         f.options.memory_points = true;
-        must_succeed("export", sp_set_export_case(of, &f.options, "case.json", &exported, &err),
-                     &err);
+        must_succeed(sp_set_export_case(of, &f.options, "case.json", &exported, &err), &err);
         assert_int_equal(exported.status, SP_CASE_OK);
         execute_elsewhere(&f.options, "case.json", "case.result.json");
-        must_succeed("here", sp_set_run_case(of, &f.options, &here, &err), &err);
-        must_succeed("direct", sp_execution_run(&of->scenario, &f.options, &direct, &err), &err);
+        must_succeed(sp_set_run_case(of, &f.options, &here, &err), &err);
+        must_succeed(sp_execution_run(&of->scenario, &f.options, &direct, &err), &err);
         must_succeed(
-            "read", sp_set_read_executed(of, f.device.backend, "case.result.json", &executed, &err),
-            &err);
+            sp_set_read_executed(of, f.device.backend, "case.result.json", &executed, &err), &err);
         f.options.executed = &executed;
-        must_succeed("there", sp_set_run_case(of, &f.options, &there, &err), &err);
-        must_succeed("recalled",
-                     sp_execution_run_plans(&of->scenario, executed.plans.plans,
+        must_succeed(sp_set_run_case(of, &f.options, &there, &err), &err);
+        must_succeed(sp_execution_run_plans(&of->scenario, executed.plans.plans,
                                             executed.plans.count, &f.options, &recalled, &err),
                      &err);
         assert_int_equal(there.status, here.status);
@@ -165,17 +155,15 @@ static void executed_elsewhere_is_executed_here(void **state)
 }
 
 // Of another case, of another backend, of none.
-static void results_of_others_are_refused(void **state)
+TEST(results_of_others_are_refused)
 {
-    (void)state;
     fixture f;
     sp_backend *cuda;
     sp_case_outcome outcome;
     sp_result_file executed;
     sp_error err = {0};
     open_fixture(&f);
-    must_succeed("export",
-                 sp_set_export_case(&f.set.cases[0], &f.options, "one.json", &outcome, &err), &err);
+    must_succeed(sp_set_export_case(&f.set.cases[0], &f.options, "one.json", &outcome, &err), &err);
     fail_elsewhere(&f.options, "one.json", "one.result.json", SP_ERR_LIMIT, "no time");
     assert_int_equal(
         sp_set_read_executed(&f.set.cases[2], f.device.backend, "one.result.json", &executed, &err),
@@ -183,7 +171,7 @@ static void results_of_others_are_refused(void **state)
     assert_string_equal(err.message[0],
                         "one.result.json: model.hidden: executed with 32, the scenario has 64");
     sp_error_clear(&err);
-    must_succeed("absent", sp_backend_absent_new("cuda", &cuda, &err), &err);
+    must_succeed(sp_backend_absent_new("cuda", &cuda, &err), &err);
     assert_int_equal(
         sp_set_read_executed(&f.set.cases[0], cuda, "one.result.json", &executed, &err),
         SP_ERR_CONTENT);
@@ -198,9 +186,8 @@ static void results_of_others_are_refused(void **state)
 }
 
 // What ended an execution there is what the case comes to here; an error there is none here.
-static void failures_elsewhere_are_outcomes(void **state)
+TEST(failures_elsewhere_are_outcomes)
 {
-    (void)state;
     static const struct {
         sp_status status;
         sp_case_status outcome;
@@ -214,15 +201,14 @@ static void failures_elsewhere_are_outcomes(void **state)
     const sp_scenario_case *of;
     open_fixture(&f);
     of = &f.set.cases[0];
-    must_succeed("export", sp_set_export_case(of, &f.options, "two.json", &outcome, &err), &err);
+    must_succeed(sp_set_export_case(of, &f.options, "two.json", &outcome, &err), &err);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_result_file executed;
         fail_elsewhere(&f.options, "two.json", "two.result.json", cases[i].status, "the reason");
-        must_succeed("read",
-                     sp_set_read_executed(of, f.device.backend, "two.result.json", &executed, &err),
+        must_succeed(sp_set_read_executed(of, f.device.backend, "two.result.json", &executed, &err),
                      &err);
         f.options.executed = &executed;
-        must_succeed("run", sp_set_run_case(of, &f.options, &outcome, &err), &err);
+        must_succeed(sp_set_run_case(of, &f.options, &outcome, &err), &err);
         assert_int_equal(outcome.status, cases[i].outcome);
         assert_string_equal(outcome.reason, "the reason");
         sp_result_file_fini(&executed);
@@ -230,15 +216,14 @@ static void failures_elsewhere_are_outcomes(void **state)
     close_fixture(&f);
 }
 
-static void absent_backends_have_no_device(void **state)
+TEST(absent_backends_have_no_device)
 {
-    (void)state;
     sp_backend *backend;
     sp_device_info info;
     sp_error err = {0};
     int count = 7;
-    must_succeed("new", sp_backend_absent_new("elsewhere", &backend, &err), &err);
-    must_succeed("count", sp_backend_device_count(backend, &count, &err), &err);
+    must_succeed(sp_backend_absent_new("elsewhere", &backend, &err), &err);
+    must_succeed(sp_backend_device_count(backend, &count, &err), &err);
     assert_int_equal(count, 0);
     assert_string_equal(sp_backend_name(backend), "elsewhere");
     assert_null(sp_backend_stack(backend));
@@ -247,14 +232,3 @@ static void absent_backends_have_no_device(void **state)
     sp_error_clear(&err);
     assert_int_equal(sp_backend_absent_new("No Name", &backend, &err), SP_ERR_CONTENT);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(clocks_of_groups_and_cases),
-    cmocka_unit_test(files_are_named_after_cases),
-    cmocka_unit_test(executed_elsewhere_is_executed_here),
-    cmocka_unit_test(results_of_others_are_refused),
-    cmocka_unit_test(failures_elsewhere_are_outcomes),
-    cmocka_unit_test(absent_backends_have_no_device),
-};
-
-SP_TEST_MAIN(tests)

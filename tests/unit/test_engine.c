@@ -1,7 +1,5 @@
 // The engine against igraph's longest path (a second method, --verify), its own unfolded self, and
 // hand-made plans.
-#include <string.h>
-
 #include "sim/base/alloc.h"
 #include "sim/verify/dependency_graph.h"
 #include "tests/support/random_step.h"
@@ -16,20 +14,14 @@ typedef struct outcome {
     sp_step_metrics metrics;
 } outcome;
 
-static void succeed(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s", err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-}
-
 static void simulate(const sp_plan *plan, const sp_step_costs *costs, bool unfold, outcome *s)
 {
     sp_error err = {0};
     sp_engine_options options = {.unfold = unfold, .verify = true, .memory_points = true};
     *s = (outcome){0};
-    succeed(sp_simulate(plan, costs, &options, &s->timeline, &s->memory, &s->counts, &err), &err);
-    succeed(sp_step_metrics_compute(&s->timeline, &s->memory, &s->metrics, &err), &err);
+    must_succeed(sp_simulate(plan, costs, &options, &s->timeline, &s->memory, &s->counts, &err),
+                 &err);
+    must_succeed(sp_step_metrics_compute(&s->timeline, &s->memory, &s->metrics, &err), &err);
 }
 
 static void step_fini(outcome *s)
@@ -44,9 +36,9 @@ static void generate(sp_schedule_kind kind, const sp_layout *layout, const sp_pa
 {
     sp_error err = {0};
     sp_schedule_spec spec = {.kind = kind};
-    succeed(sp_plan_init(plan, layout, packing, &err), &err);
-    succeed(sp_schedule_generate(&spec, NULL, "test", plan, &err), &err);
-    succeed(sp_plan_check(plan, "test", &err), &err);
+    must_succeed(sp_plan_init(plan, layout, packing, &err), &err);
+    must_succeed(sp_schedule_generate(&spec, NULL, "test", plan, &err), &err);
+    must_succeed(sp_plan_check(plan, "test", &err), &err);
 }
 
 static void assert_same_metrics(const sp_step_metrics *a, const sp_step_metrics *b)
@@ -67,11 +59,9 @@ static void assert_same_metrics(const sp_step_metrics *a, const sp_step_metrics 
 }
 
 // Random costs, all schedules: the run itself checks the longest path and that memory drains.
-static void random_plans_verify(void **state)
+TEST(random_plans_verify)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 60; round++) {
         sp_error err = {0};
         sp_layout layout = {.tp = 1, .cp = 1};
@@ -83,8 +73,8 @@ static void random_plans_verify(void **state)
         sp_plan plan;
         sp_step_costs costs;
         outcome s;
-        succeed(uniform_packing(&packing, layout.dp, 1 + (int)sp_prng_below(&prng, 12), &err),
-                &err);
+        must_succeed(uniform_packing(&packing, layout.dp, 1 + (int)sp_prng_below(&prng, 12), &err),
+                     &err);
         random_costs(&prng, &layout, &packing, 0, &costs);
         costs.blocking_transfers = round % 2 == 1;
         generate(kind, &layout, &packing, &plan);
@@ -102,11 +92,9 @@ static void random_plans_verify(void **state)
 }
 
 // Alike data-parallel ranks counted once give the numbers of all simulated.
-static void folding_changes_nothing(void **state)
+TEST(folding_changes_nothing)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     for (int kinds = 1; kinds <= 4; kinds++) {
         sp_error err = {0};
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 6, .chunks = 1};
@@ -115,7 +103,7 @@ static void folding_changes_nothing(void **state)
         sp_step_costs costs;
         outcome folded;
         outcome unfolded;
-        succeed(uniform_packing(&packing, layout.dp, 9, &err), &err);
+        must_succeed(uniform_packing(&packing, layout.dp, 9, &err), &err);
         random_costs(&prng, &layout, &packing, kinds, &costs);
         costs.blocking_transfers = kinds > 2;
         generate(SP_SCHEDULE_1F1B, &layout, &packing, &plan);
@@ -134,9 +122,8 @@ static void folding_changes_nothing(void **state)
 }
 
 // The same for micro-batches in slices, whose backward packs are packs of their own.
-static void folding_of_slices(void **state)
+TEST(folding_of_slices)
 {
-    (void)state;
     uniform_case c = {.kind = SP_SCHEDULE_SEQ1F1B,
                       .pp = 3,
                       .dp = 5,
@@ -161,18 +148,16 @@ static void folding_of_slices(void **state)
 }
 
 // Ranks that differ in one pack's cost are not folded.
-static void unlike_ranks_stay_apart(void **state)
+TEST(unlike_ranks_stay_apart)
 {
-    (void)state;
     sp_error err = {0};
-    sp_prng prng;
-    sp_prng_seed(&prng, 6);
+    sp_prng prng = prng_seeded(6);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 3, .chunks = 1};
     sp_packing packing;
     sp_plan plan;
     sp_step_costs costs;
     outcome s;
-    succeed(uniform_packing(&packing, layout.dp, 4, &err), &err);
+    must_succeed(uniform_packing(&packing, layout.dp, 4, &err), &err);
     random_costs(&prng, &layout, &packing, 1, &costs);
     // Pack 4 is the second of data-parallel rank 1.
     costs.f[4 * (size_t)costs.classes].compute_ns += 1;
@@ -202,7 +187,7 @@ static sp_status run_uniform(const sp_plan *plan, sp_error *err)
     sp_memory_timeline memory;
     sp_engine_counts counts;
     sp_engine_options options = {0};
-    succeed(sp_step_costs_uniform(&uniform, &plan->layout, plan->packing, &costs, err), err);
+    must_succeed(sp_step_costs_uniform(&uniform, &plan->layout, plan->packing, &costs, err), err);
     sp_status status = sp_simulate(plan, &costs, &options, &timeline, &memory, &counts, err);
     sp_timeline_fini(&timeline);
     sp_memory_timeline_fini(&memory);
@@ -211,15 +196,14 @@ static sp_status run_uniform(const sp_plan *plan, sp_error *err)
 }
 
 // Rank 0 wants B0 before it has sent F1, rank 1 wants F1 before it gives B0.
-static void deadlock_is_named(void **state)
+TEST(deadlock_is_named)
 {
-    (void)state;
     sp_error err = {0};
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
     sp_packing packing;
     sp_plan plan;
-    succeed(uniform_packing(&packing, 1, 2, &err), &err);
-    succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    must_succeed(uniform_packing(&packing, 1, 2, &err), &err);
+    must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
     add(&plan, 0, 0, SP_ACTION_F, 0);
     add(&plan, 0, 0, SP_ACTION_B, 0);
     add(&plan, 0, 0, SP_ACTION_F, 1);
@@ -265,12 +249,10 @@ static void make_regrouped(sp_batch *batch, sp_packing *packing)
 }
 
 // Backward packs of their own: the plan runs, and every byte is freed by the slice that held it.
-static void regrouped_packs(void **state)
+TEST(regrouped_packs)
 {
-    (void)state;
     sp_error err = {0};
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     sp_batch batch;
     sp_packing packing;
     sp_plan plan;
@@ -278,14 +260,14 @@ static void regrouped_packs(void **state)
     outcome s;
     make_regrouped(&batch, &packing);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
-    succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
     for (int r = 0; r < 2; r++) {
         add(&plan, 0, r, SP_ACTION_F, 0);
         add(&plan, 0, r, SP_ACTION_F, 1);
         add(&plan, 0, r, SP_ACTION_B, 0);
         add(&plan, 0, r, SP_ACTION_B, 1);
     }
-    succeed(sp_plan_check(&plan, "test", &err), &err);
+    must_succeed(sp_plan_check(&plan, "test", &err), &err);
     random_costs(&prng, &layout, &packing, 0, &costs);
     simulate(&plan, &costs, false, &s);
     // Backward pack 0 frees forward pack 1 whole and 3 of the 7 tokens of forward pack 0.
@@ -306,16 +288,15 @@ static void regrouped_packs(void **state)
 }
 
 // The backward pack comes before a forward pack whose slice it holds.
-static void regrouped_deadlock(void **state)
+TEST(regrouped_deadlock)
 {
-    (void)state;
     sp_error err = {0};
     sp_batch batch;
     sp_packing packing;
     sp_plan plan;
     make_regrouped(&batch, &packing);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
-    succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
     add(&plan, 0, 0, SP_ACTION_F, 0);
     add(&plan, 0, 0, SP_ACTION_B, 0);
     add(&plan, 0, 0, SP_ACTION_F, 1);
@@ -328,9 +309,8 @@ static void regrouped_deadlock(void **state)
 
 // A pack of both data-parallel ranks between packs of their own: it starts when both have come to
 // it.
-static void merged_packs_meet(void **state)
+TEST(merged_packs_meet)
 {
-    (void)state;
     sp_error err = {0};
     static int64_t ids[] = {0, 1, 2};
     static int64_t tokens[] = {5, 50, 5};
@@ -338,9 +318,8 @@ static void merged_packs_meet(void **state)
     sp_packing packing;
     sp_plan plan;
     sp_step_costs costs;
-    sp_prng prng;
+    sp_prng prng = prng_seeded(8);
     outcome s;
-    sp_prng_seed(&prng, 8);
     sp_packing_init(&packing, &batch, 2);
     int first[] = {0, 0, 1};
     int ranks[] = {1, 2, 1};
@@ -350,7 +329,7 @@ static void merged_packs_meet(void **state)
         assert_true(sp_pack_list_add(&packing.forward, slice, true));
     }
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1};
-    succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
     for (int r = 0; r < 2; r++) {
         add(&plan, 0, r, SP_ACTION_F, 0);
         add(&plan, 0, r, SP_ACTION_B, 0);
@@ -361,7 +340,7 @@ static void merged_packs_meet(void **state)
         add(&plan, 1, r, SP_ACTION_F, 2);
         add(&plan, 1, r, SP_ACTION_B, 2);
     }
-    succeed(sp_plan_check(&plan, "test", &err), &err);
+    must_succeed(sp_plan_check(&plan, "test", &err), &err);
     random_costs(&prng, &layout, &packing, 0, &costs);
     costs.blocking_transfers = true;
     simulate(&plan, &costs, false, &s);
@@ -379,26 +358,24 @@ static void merged_packs_meet(void **state)
 }
 
 // Works and transfers of the critical path fill the makespan without a gap.
-static void critical_path_adds_up(void **state)
+TEST(critical_path_adds_up)
 {
-    (void)state;
     sp_error err = {0};
-    sp_prng prng;
-    sp_prng_seed(&prng, 21);
+    sp_prng prng = prng_seeded(21);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 2};
     sp_packing packing;
     sp_plan plan;
     sp_step_costs costs;
     outcome s;
-    succeed(uniform_packing(&packing, 1, 8, &err), &err);
+    must_succeed(uniform_packing(&packing, 1, 8, &err), &err);
     random_costs(&prng, &layout, &packing, 0, &costs);
     generate(SP_SCHEDULE_INTERLEAVED, &layout, &packing, &plan);
     simulate(&plan, &costs, false, &s);
     sp_structure *structure = NULL;
     sp_critical_step *steps = NULL;
     size_t count = 0;
-    succeed(sp_structure_new(&plan, &costs, &structure, &err), &err);
-    succeed(sp_structure_critical_path(structure, &steps, &count, &err), &err);
+    must_succeed(sp_structure_new(&plan, &costs, &structure, &err), &err);
+    must_succeed(sp_structure_critical_path(structure, &steps, &count, &err), &err);
     assert_true(count > 0);
     assert_int_equal(steps[0].start_ns, 0);
     assert_int_equal(steps[count - 1].end_ns, s.metrics.makespan_ns);
@@ -416,9 +393,8 @@ static void critical_path_adds_up(void **state)
 }
 
 // GraphML holds every action and dependency.
-static void graphml_is_complete(void **state)
+TEST(graphml_is_complete)
 {
-    (void)state;
     sp_error err = {0};
     uniform_case c = {.kind = SP_SCHEDULE_1F1B,
                       .pp = 3,
@@ -432,10 +408,10 @@ static void graphml_is_complete(void **state)
     uniform_step step;
     uniform_step_run(&c, &options, &step);
     sp_structure *structure = NULL;
-    succeed(sp_structure_new(&step.plan, &step.costs, &structure, &err), &err);
+    must_succeed(sp_structure_new(&step.plan, &step.costs, &structure, &err), &err);
     FILE *file = tmpfile();
     assert_non_null(file);
-    succeed(sp_structure_graphml(structure, file, &err), &err);
+    must_succeed(sp_structure_graphml(structure, file, &err), &err);
     rewind(file);
     int64_t nodes = 0;
     int64_t edges = 0;
@@ -454,24 +430,22 @@ static void graphml_is_complete(void **state)
 }
 
 // An explicit recomputation takes its time out of the backward that would have contained it.
-static void explicit_recompute(void **state)
+TEST(explicit_recompute)
 {
-    (void)state;
     sp_error err = {0};
-    sp_prng prng;
-    sp_prng_seed(&prng, 4);
+    sp_prng prng = prng_seeded(4);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
     sp_packing packing;
     sp_plan plan;
     sp_step_costs costs;
     outcome s;
-    succeed(uniform_packing(&packing, 1, 1, &err), &err);
+    must_succeed(uniform_packing(&packing, 1, 1, &err), &err);
     random_costs(&prng, &layout, &packing, 0, &costs);
     costs.r[0] = costs.f[0];
     costs.b[0].compute_ns += costs.r[0].compute_ns;
     costs.b[0].tp_ns += costs.r[0].tp_ns;
     costs.b[0].cp_ns += costs.r[0].cp_ns;
-    succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
     add(&plan, 0, 0, SP_ACTION_F, 0);
     add(&plan, 0, 0, SP_ACTION_R, 0);
     add(&plan, 0, 0, SP_ACTION_B, 0);
@@ -486,9 +460,8 @@ static void explicit_recompute(void **state)
 }
 
 // Every allocation of a simulation may fail; each failure is reported and nothing leaks.
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     uniform_case c = {.kind = SP_SCHEDULE_1F1B,
                       .pp = 2,
                       .dp = 2,
@@ -500,30 +473,17 @@ static void allocation_failures(void **state)
     sp_engine_options options = {.memory_points = true};
     uniform_step step;
     uniform_step_run(&c, &options, &step);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_error err = {0};
         sp_timeline timeline;
         sp_memory_timeline memory;
         sp_engine_counts counts;
-        assert_true(n < 1000);
-        sp_i_alloc_fail_after(n);
-        status = sp_simulate(&step.plan, &step.costs, &options, &timeline, &memory, &counts, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(
+            &failing,
+            sp_simulate(&step.plan, &step.costs, &options, &timeline, &memory, &counts, &err),
+            &err);
         sp_timeline_fini(&timeline);
         sp_memory_timeline_fini(&memory);
     }
     uniform_step_fini(&step);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(random_plans_verify),   cmocka_unit_test(folding_changes_nothing),
-    cmocka_unit_test(folding_of_slices),     cmocka_unit_test(unlike_ranks_stay_apart),
-    cmocka_unit_test(deadlock_is_named),     cmocka_unit_test(regrouped_packs),
-    cmocka_unit_test(regrouped_deadlock),    cmocka_unit_test(merged_packs_meet),
-    cmocka_unit_test(critical_path_adds_up), cmocka_unit_test(graphml_is_complete),
-    cmocka_unit_test(explicit_recompute),    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

@@ -2,10 +2,6 @@
 // none holds.
 #include "sim/cost/error_record.h"
 
-#include <math.h>
-
-#include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/cost/profile.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
@@ -26,9 +22,8 @@ static sp_status read(const char *errors, sp_profile *profile)
     return flat_profile(overrides, profile, &err);
 }
 
-static void every_key(void **state)
+TEST(every_key)
 {
-    (void)state;
     sp_profile profile;
     assert_int_equal(read("[" RECORD("{\"model_parameters\": [1e9, 8e9], \"experts\": 0, \"gpus\": "
                                      "[8, 512], "
@@ -59,9 +54,8 @@ static void every_key(void **state)
     sp_profile_fini(&profile);
 }
 
-static void refused(void **state)
+TEST(refused)
 {
-    (void)state;
     static const struct {
         const char *errors, *message;
     } cases[] = {
@@ -111,9 +105,8 @@ static sp_step_kind plain_kind(void)
     return kind;
 }
 
-static void nearest_record_tells_why(void **state)
+TEST(nearest_record_tells_why)
 {
-    (void)state;
     sp_step_kind kind = plain_kind();
     sp_step_error found;
     sp_profile profile;
@@ -151,9 +144,8 @@ static void nearest_record_tells_why(void **state)
 }
 
 // A word is one of a list only as a whole.
-static void words_are_whole(void **state)
+TEST(words_are_whole)
 {
-    (void)state;
     static const struct {
         const char *stack;
         bool known;
@@ -184,11 +176,9 @@ static bool holds(const sp_error_record *r, const sp_step_kind *kind)
 
 // Of random records and steps: what is found holds, nothing that holds has more conditions or, with
 // as many, fewer steps; and nothing is found only where nothing holds.
-static void most_specific_record_is_found(void **state)
+TEST(most_specific_record_is_found)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 14);
+    sp_prng prng = prng_seeded(14);
     int known = 0;
     for (int round = 0; round < 2000; round++) {
         sp_error_record record[6] = {{{0}, {0}, {0}, {0}, {{0}}, 0, 0, 0.0, 0.0, 0.0}};
@@ -231,50 +221,33 @@ static void most_specific_record_is_found(void **state)
 }
 
 // Reading and copying with every allocation failing in turn.
-static void survives_failing_memory(void **state)
+TEST(survives_failing_memory)
 {
-    (void)state;
     sp_profile profile;
     sp_profile copy;
-    sp_status status = SP_ERR_NO_MEMORY;
-    int failures = 0;
+    memory_failures failing = {0};
     assert_int_equal(read("[" RECORD("{\"gpus\": 8}") "]", &profile), SP_OK);
-    for (; status != SP_OK && failures < 1000; failures++) {
+    while (memory_fails(&failing)) {
         sp_error_clear(&err);
-        sp_i_alloc_fail_after(failures);
-        status = sp_profile_copy(&profile, &copy, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, sp_profile_copy(&profile, &copy, &err), &err);
     }
     // Three tables and the records.
-    assert_int_equal(failures, 5);
+    assert_int_equal(failing.rounds, 5);
     assert_ptr_not_equal(copy.errors.record, profile.errors.record);
     assert_memory_equal(copy.errors.record, profile.errors.record, sizeof *copy.errors.record);
     sp_profile_fini(&copy);
     sp_profile_fini(&profile);
-    status = SP_ERR_NO_MEMORY;
-    for (failures = 0; status != SP_OK && failures < 1000; failures++) {
+    failing = (memory_failures){0};
+    while (memory_fails(&failing)) {
         json_t *root = json_loads("{\"errors\": [" RECORD("{}") "]}", 0, NULL);
         sp_error_records records = {0};
         sp_object object;
         sp_error_clear(&err);
         sp_object_begin(&object, root, "test", "", &err);
-        sp_i_alloc_fail_after(failures);
-        status = sp_i_error_records_read(&object, &records);
-        sp_i_alloc_fail_after(-1);
-        assert_int_equal(records.count, status == SP_OK);
+        memory_try(&failing, sp_i_error_records_read(&object, &records), &err);
+        assert_int_equal(records.count, failing.status == SP_OK);
         sp_i_error_records_fini(&records);
         json_decref(root);
     }
-    assert_int_equal(failures, 2);
+    assert_int_equal(failing.rounds, 2);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_key),
-    cmocka_unit_test(refused),
-    cmocka_unit_test(nearest_record_tells_why),
-    cmocka_unit_test(words_are_whole),
-    cmocka_unit_test(most_specific_record_is_found),
-    cmocka_unit_test(survives_failing_memory),
-};
-SP_TEST_MAIN(tests)

@@ -1,10 +1,6 @@
 // Whole scenarios, from their text to the result: properties that hold for every scenario, plans,
 // and what is refused. Every simulation is checked against the longest path in igraph (verify).
-#include <math.h>
-#include <stdlib.h>
-
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/plan/plan_json.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
@@ -114,7 +110,7 @@ static void check_result(const char *text, const scenario_run *r)
         assert_true(json_number_value(value) >= 0.0);
         sum += json_number_value(value);
     }
-    assert_true(fabs(sum / sp_result_iteration_ms(result) - 1.0) < 1e-9);
+    assert_within(sum / sp_result_iteration_ms(result), 1.0, 1e-9);
     json_decref(json);
 }
 
@@ -136,7 +132,7 @@ static void assert_same_result(const char *text, const sp_result *a, const sp_re
     }
     assert_memory_equal(&a->peak, &b->peak, sizeof a->peak);
     assert_true(a->wait_p2p_ns == b->wait_p2p_ns);
-    assert_true(fabs(a->forward_pack_cv - b->forward_pack_cv) < 1e-12);
+    assert_within(a->forward_pack_cv, b->forward_pack_cv, 1e-12);
     size_t ranks = (size_t)a->layout.dp * (size_t)a->layout.pp;
     for (size_t i = 0; i < ranks; i++) {
         assert_int_equal(a->ranks[i].busy_ns, b->ranks[i].busy_ns);
@@ -146,11 +142,9 @@ static void assert_same_result(const char *text, const sp_result *a, const sp_re
 }
 
 // No step is faster than its lower bound, and simulating alike ranks one by one changes nothing.
-static void bound_holds_everywhere(void **state)
+TEST(bound_holds_everywhere)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 23);
+    sp_prng prng = prng_seeded(23);
     const sp_evaluate_options unfolded = {.engine = {.verify = true, .unfold = true}};
     for (int round = 0; round < 120; round++) {
         char text[RUN_TEXT];
@@ -160,7 +154,7 @@ static void bound_holds_everywhere(void **state)
         check_result(text, &r);
         sp_error err = {0};
         sp_result other;
-        must_succeed(text, sp_evaluate(&r.scenario, &r.batches, &unfolded, &other, &err), &err);
+        must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &unfolded, &other, &err), &err);
         assert_same_result(text, &r.result, &other);
         sp_result_fini(&other);
         run_fini(&r);
@@ -168,9 +162,8 @@ static void bound_holds_everywhere(void **state)
 }
 
 // Alike data-parallel ranks are really folded, and the counts say so.
-static void folding_saves_work(void **state)
+TEST(folding_saves_work)
 {
-    (void)state;
     const char *text =
         "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
         "'cluster': 'h800-8', 'parallel': {'pp': 4, 'dp': 6}, "
@@ -180,7 +173,7 @@ static void folding_saves_work(void **state)
     const sp_evaluate_options unfolded = {.engine = {.verify = true, .unfold = true}};
     sp_error err = {0};
     sp_result other;
-    must_succeed(text, sp_evaluate(&r.scenario, &r.batches, &unfolded, &other, &err), &err);
+    must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &unfolded, &other, &err), &err);
     assert_same_result(text, &r.result, &other);
     // 8 forwards and 8 backwards on each of 4 ranks.
     assert_int_equal(r.result.batches[0].facts.tasks, 64);
@@ -216,11 +209,11 @@ static void round_trip(const char *text)
     options.observer = write_batch;
     options.observer_context = &writer;
     scenario_run r;
-    must_succeed(text, run_read(text, &r.scenario, &err), &err);
-    must_succeed(text, sp_plan_json_begin(writer.file, r.scenario.resolved, &err), &err);
-    must_succeed(text, sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
-    must_succeed(text, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err), &err);
-    must_succeed(text, sp_plan_json_end(writer.file, &err), &err);
+    must_succeed_for(text, run_read(text, &r.scenario, &err), &err);
+    must_succeed_for(text, sp_plan_json_begin(writer.file, r.scenario.resolved, &err), &err);
+    must_succeed_for(text, sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
+    must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err), &err);
+    must_succeed_for(text, sp_plan_json_end(writer.file, &err), &err);
     assert_int_equal(writer.batches, r.result.batch_count);
 
     rewind(writer.file);
@@ -229,15 +222,16 @@ static void round_trip(const char *text)
     assert_true(sp_plan_json_is_plan(root));
     sp_scenario stored;
     json_t *copy = json_deep_copy(json_object_get(root, "scenario"));
-    must_succeed(text, sp_scenario_from_json(copy, "stored", NULL, 0, &stored, &err), &err);
+    must_succeed_for(text, sp_scenario_from_json(copy, "stored", NULL, 0, &stored, &err), &err);
     json_decref(copy);
     sp_plan_file plans;
-    must_succeed(text, sp_plan_json_read(root, "plan.json", &stored.layout, &plans, &err), &err);
+    must_succeed_for(text, sp_plan_json_read(root, "plan.json", &stored.layout, &plans, &err),
+                     &err);
     assert_int_equal(plans.count, writer.batches);
     sp_result again;
-    must_succeed(text,
-                 sp_evaluate_plans(&stored, plans.plans, plans.count, &run_verified, &again, &err),
-                 &err);
+    must_succeed_for(
+        text, sp_evaluate_plans(&stored, plans.plans, plans.count, &run_verified, &again, &err),
+        &err);
     assert_same_result(text, &r.result, &again);
     assert_true(again.lossless);
     sp_result_fini(&again);
@@ -249,11 +243,9 @@ static void round_trip(const char *text)
 }
 
 // A plan that is written and read again is simulated to the same nanosecond and byte.
-static void plans_round_trip(void **state)
+TEST(plans_round_trip)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 31);
+    sp_prng prng = prng_seeded(31);
     for (int round = 0; round < 25; round++) {
         char text[RUN_TEXT];
         random_text(&prng, text);
@@ -263,16 +255,14 @@ static void plans_round_trip(void **state)
 
 // A plan may leave samples out: they count for no bound, no throughput and no FLOPs, and the step
 // is not lossless.
-static void dropped_samples_count_for_nothing(void **state)
+TEST(dropped_samples_count_for_nothing)
 {
-    (void)state;
     static int64_t ids[] = {0, 1};
     static int64_t tokens[] = {1000000, 100};
     sp_error err = {0};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 2, .total_tokens = 1000100};
     sp_scenario scenario;
-    must_succeed("scenario",
-                 run_read("{'model': {'layers': 1, 'hidden': 512, 'ffn': 1024, 'heads': 8, "
+    must_succeed(run_read("{'model': {'layers': 1, 'hidden': 512, 'ffn': 1024, 'heads': 8, "
                           "'vocab': 1000}, 'workload': {'lengths': [1000000, 100]}}",
                           &scenario, &err),
                  &err);
@@ -285,13 +275,11 @@ static void dropped_samples_count_for_nothing(void **state)
     sp_slice slice = {.sample = 1, .tokens = 100, .computed_tokens = 100};
     assert_true(sp_pack_list_add(&packing.forward, slice, true));
     sp_plan plan;
-    must_succeed("plan", sp_plan_init(&plan, &scenario.layout, &packing, &err), &err);
-    must_succeed("schedule", sp_schedule_generate(&scenario.schedule, NULL, "test", &plan, &err),
-                 &err);
-    must_succeed("check", sp_plan_check(&plan, "test", &err), &err);
+    must_succeed(sp_plan_init(&plan, &scenario.layout, &packing, &err), &err);
+    must_succeed(sp_schedule_generate(&scenario.schedule, NULL, "test", &plan, &err), &err);
+    must_succeed(sp_plan_check(&plan, "test", &err), &err);
     sp_result result;
-    must_succeed("evaluate", sp_evaluate_plans(&scenario, &plan, 1, &run_verified, &result, &err),
-                 &err);
+    must_succeed(sp_evaluate_plans(&scenario, &plan, 1, &run_verified, &result, &err), &err);
     const sp_batch_result *b = &result.batches[0];
     assert_true(b->facts.lower_bound_ns > 0.0);
     assert_true(b->facts.lower_bound_ns <= (double)b->iteration_ns);
@@ -299,7 +287,7 @@ static void dropped_samples_count_for_nothing(void **state)
     assert_int_equal(b->facts.tokens, 100);
     // Forward and backward of all 100^2 pairs instead of the causal half: 3 * 4*a*d * 100^2 / 2.
     double difference = b->facts.full_flops - b->facts.model_flops;
-    assert_true(fabs(difference - 3.0 * 4.0 * 512.0 * 5000.0) < 1.0);
+    assert_within(difference, 3.0 * 4.0 * 512.0 * 5000.0, 1.0);
     assert_false(result.lossless);
     sp_result_fini(&result);
     sp_plan_fini(&plan);
@@ -309,9 +297,8 @@ static void dropped_samples_count_for_nothing(void **state)
 
 // ---- what is refused ----
 
-static void microbatches_must_agree(void **state)
+TEST(microbatches_must_agree)
 {
-    (void)state;
     sp_error err;
     scenario_run r;
     const char *wrong = TINY_MODEL "'parallel': {'dp': 2}, 'schedule': {'microbatches': 3}, "
@@ -330,9 +317,8 @@ static void microbatches_must_agree(void **state)
     run_fini(&r);
 }
 
-static void unknown_strategy(void **state)
+TEST(unknown_strategy)
 {
-    (void)state;
     sp_error err;
     scenario_run r;
     assert_int_equal(run_text(TINY_MODEL "'strategy': {'kind': 'pakced'}, "
@@ -351,9 +337,8 @@ static sp_status refuse(void *context, const sp_step_view *view, sp_error *err)
     return sp_error_set(err, SP_ERR_IO, "the disk is full");
 }
 
-static void observer_can_stop(void **state)
+TEST(observer_can_stop)
 {
-    (void)state;
     sp_error err;
     scenario_run r;
     int calls = 0;
@@ -370,20 +355,18 @@ static void observer_can_stop(void **state)
 }
 
 // A machine so slow that the step would outlast the clock is refused, not wrapped around.
-static void endless_step_is_refused(void **state)
+TEST(endless_step_is_refused)
 {
-    (void)state;
     sp_error err = {0};
     sp_scenario scenario;
     sp_batches batches;
     sp_result result;
-    must_succeed("scenario",
-                 run_read(TINY_MODEL
+    must_succeed(run_read(TINY_MODEL
                           "'parallel': {'pp': 2}, 'workload': {'uniform': 100, 'context': 100, "
                           "'samples_per_batch': 100}}",
                           &scenario, &err),
                  &err);
-    must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
     // From single actions that are too long, over a step that is, to one that is not.
     bool long_pack = false;
     bool long_step = false;
@@ -404,29 +387,22 @@ static void endless_step_is_refused(void **state)
 }
 
 // Whichever allocation fails, the evaluation says so and leaks nothing.
-static void every_allocation_may_fail(void **state)
+TEST(every_allocation_may_fail)
 {
-    (void)state;
     sp_error err = {0};
     sp_scenario scenario;
     sp_batches batches;
-    must_succeed("scenario",
-                 run_read(TINY_MODEL
+    must_succeed(run_read(TINY_MODEL
                           "'parallel': {'pp': 2, 'dp': 2}, 'strategy': {'kind': 'ffd'}, "
                           "'workload': {'lengths': [10, 20, 30, 40, 50], 'context': 60}}",
                           &scenario, &err),
                  &err);
-    must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
     sp_evaluate_options options = {.engine = {.memory_points = true}};
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_result result;
-        assert_true(n < 1000);
         sp_error_clear(&err);
-        sp_i_alloc_fail_after(n);
-        status = sp_evaluate(&scenario, &batches, &options, &result, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
         sp_result_fini(&result);
     }
     sp_batches_fini(&batches);
@@ -434,9 +410,8 @@ static void every_allocation_may_fail(void **state)
 }
 
 // A profile of another GPU than the cluster's is said to be one; a longer name of its own is none.
-static void other_gpus_are_told(void **state)
+TEST(other_gpus_are_told)
 {
-    (void)state;
     static const struct {
         const char *cluster, *profile;
         bool other;
@@ -463,18 +438,3 @@ static void other_gpus_are_told(void **state)
         run_fini(&r);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(other_gpus_are_told),
-    cmocka_unit_test(bound_holds_everywhere),
-    cmocka_unit_test(folding_saves_work),
-    cmocka_unit_test(plans_round_trip),
-    cmocka_unit_test(dropped_samples_count_for_nothing),
-    cmocka_unit_test(microbatches_must_agree),
-    cmocka_unit_test(unknown_strategy),
-    cmocka_unit_test(observer_can_stop),
-    cmocka_unit_test(endless_step_is_refused),
-    cmocka_unit_test(every_allocation_may_fail),
-};
-
-SP_TEST_MAIN(tests)

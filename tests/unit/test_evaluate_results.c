@@ -1,7 +1,5 @@
 // What a result says of a scenario: counts and times worked out by hand, and its warnings. Every
 // simulation is checked against the longest path in igraph.
-#include <math.h>
-
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -9,9 +7,8 @@
 
 // One layer of hidden size h, ffn f, head count a of dimension d, vocabulary V, on the rows
 // (60), (30, 40), (50): 2 FLOPs per weight and token, 4*a*d per causal pair, backward twice that.
-static void flops_by_hand(void **state)
+TEST(flops_by_hand)
 {
-    (void)state;
     scenario_run r;
     run_good("{'model': {'layers': 1, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, "
              "'activation': 'swiglu'}, 'memory': {'recompute': 'full'}, "
@@ -27,18 +24,17 @@ static void flops_by_hand(void **state)
     double model = 3.0 * (forward + 2.0 * head * tokens);
     assert_int_equal(facts->microbatches, 3);
     assert_int_equal(facts->samples, 4);
-    assert_true(fabs(facts->model_flops / model - 1.0) < 1e-12);
+    assert_within(facts->model_flops / model, 1.0, 1e-12);
     assert_true(fabs(facts->full_flops - model - 3.0 * 4.0 * 512.0 * squares / 2.0) < 1.0);
     // Full recomputation runs the layer once more, not the head.
-    assert_true(fabs(facts->hardware_flops / (model + forward) - 1.0) < 1e-12);
+    assert_within(facts->hardware_flops / (model + forward), 1.0, 1e-12);
     run_fini(&r);
 }
 
 // Rebuilding the attention under context parallelism fetches the keys and values again, as
 // rebuilding the whole layer does.
-static void rebuilt_attention_fetches_keys(void **state)
+TEST(rebuilt_attention_fetches_keys)
 {
-    (void)state;
     static const char *const modes[] = {"none", "attention", "full"};
     double cp_ns[3];
     for (int i = 0; i < 3; i++) {
@@ -59,9 +55,8 @@ static void rebuilt_attention_fetches_keys(void **state)
 
 // A tied table on the two ends of the pipeline has two gradients, 4 B for each of V/tp * h numbers,
 // that the ends add up: two ranks in one node, at the bus bandwidth of the profile.
-static void tied_gradients_are_added_up(void **state)
+TEST(tied_gradients_are_added_up)
 {
-    (void)state;
     const char *text =
         "{'model': {'layers': 2, 'hidden': 4096, 'ffn': 4096, 'heads': 8, "
         "'vocab': 65536, 'tied_embeddings': %s}, 'cluster': 'h800-8', 'profile': 'h800-burst', "
@@ -81,13 +76,12 @@ static void tied_gradients_are_added_up(void **state)
     assert_true(dp_ns[0][0] == 0.0 && dp_ns[0][1] == 0.0 && dp_ns[1][0] == 0.0);
     // 1 GiB is a point of the table: 212.3 GB/s; 2(n-1)/n = 1.
     double expected_ns = 65536.0 * 4096.0 * 4.0 / 212.3;
-    assert_true(fabs(dp_ns[1][1] / expected_ns - 1.0) < 1e-6);
+    assert_within(dp_ns[1][1] / expected_ns, 1.0, 1e-6);
 }
 
 // Padding is computed, not trained: rows of 100 for 60, 30, 40 and 50 tokens.
-static void padding_is_no_throughput(void **state)
+TEST(padding_is_no_throughput)
 {
-    (void)state;
     scenario_run padded;
     scenario_run packed;
     const char *text = "%s'strategy': {'kind': '%s'}, 'workload': {'lengths': [60, 30, 40, 50], "
@@ -109,9 +103,8 @@ static void padding_is_no_throughput(void **state)
     run_fini(&packed);
 }
 
-static void memory_limit_decides(void **state)
+TEST(memory_limit_decides)
 {
-    (void)state;
     scenario_run r;
     const char *text = "{'model': 'llama-13b', 'cluster': 'h800-8', 'parallel': {'tp': %d}, "
                        "'workload': {'uniform': 4096, 'samples_per_batch': 1}}";
@@ -131,9 +124,8 @@ static void memory_limit_decides(void **state)
 // Interleaved 1F1B at p = 4, v = 2, m = 8: bubble (p-1)(F+B+W)/v (Narayanan et al., arXiv
 // 2104.04473, section 2.2), the published latency term c(2pv - p - 2) and the busiest rank as
 // bound.
-static void uniform_costs(void **state)
+TEST(uniform_costs)
 {
-    (void)state;
     scenario_run r;
     run_good("{'uniform_costs': {'f_ms': 4, 'b_ms': 4, 'w_ms': 4, 'p2p_ms': 0.5}, "
              "'parallel': {'pp': 4, 'chunks_per_rank': 2}, "
@@ -142,8 +134,8 @@ static void uniform_costs(void **state)
     assert_int_equal(r.batches.count, 0);
     double work = 8.0 * 12.0;
     double bubble = 3.0 * 12.0 / 2.0 + 0.5 * (2.0 * 4.0 * 2.0 - 4.0 - 2.0);
-    assert_true(fabs(r.result.published_bubble_ratio - bubble / (work + bubble)) < 1e-12);
-    assert_true(fabs(sp_result_lower_bound_ms(&r.result) - work) < 1e-9);
+    assert_within(r.result.published_bubble_ratio, bubble / (work + bubble), 1e-12);
+    assert_within(sp_result_lower_bound_ms(&r.result), work, 1e-9);
     assert_true(sp_result_iteration_ms(&r.result) >= work + 3.0 * 12.0 / 2.0);
     assert_true(isnan(sp_result_mfu(&r.result, SP_FLOPS_CAUSAL)));
     assert_false(sp_result_is_oom(&r.result));
@@ -152,7 +144,7 @@ static void uniform_costs(void **state)
              "'schedule': {'kind': '1f1b', 'microbatches': 8}}",
              &run_verified, &r);
     assert_true(r.result.published_bubble_ratio < 0.0);
-    assert_true(fabs(sp_result_iteration_ms(&r.result) - (8.0 + 3.0) * 3.0) < 1e-9);
+    assert_within(sp_result_iteration_ms(&r.result), (8.0 + 3.0) * 3.0, 1e-9);
     run_fini(&r);
 }
 
@@ -168,9 +160,8 @@ static bool has_text(const sp_warnings *warnings, const char *text)
     return false;
 }
 
-static void losses_are_said(void **state)
+TEST(losses_are_said)
 {
-    (void)state;
     scenario_run r;
     run_good(TINY_MODEL "'workload': {'lengths': [10, 20, 30, 400], 'context': 100, "
                         "'over_length': 'drop', 'samples_per_batch': 3}}",
@@ -205,9 +196,8 @@ static void losses_are_said(void **state)
 }
 
 // What the simulator does not time is said.
-static void free_settings_are_said(void **state)
+TEST(free_settings_are_said)
 {
-    (void)state;
     scenario_run r;
     run_good(TINY_MODEL "'parallel': {'dp': 2, 'zero': 3, 'vocab_parallel': true}, "
                         "'memory': {'offload_ratio': 0.5}, 'workload': {'lengths': [10, 20]}}",
@@ -218,16 +208,3 @@ static void free_settings_are_said(void **state)
     assert_true(has_text(&r.result.warnings, "vocab_parallel"));
     run_fini(&r);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(flops_by_hand),
-    cmocka_unit_test(rebuilt_attention_fetches_keys),
-    cmocka_unit_test(tied_gradients_are_added_up),
-    cmocka_unit_test(padding_is_no_throughput),
-    cmocka_unit_test(memory_limit_decides),
-    cmocka_unit_test(uniform_costs),
-    cmocka_unit_test(losses_are_said),
-    cmocka_unit_test(free_settings_are_said),
-};
-
-SP_TEST_MAIN(tests)

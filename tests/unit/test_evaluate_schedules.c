@@ -1,9 +1,5 @@
 // Every schedule through the whole path: scenario, packs, slices, costs, plan, simulation under
 // --verify, result; and the plan written, read and simulated again.
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "sim/plan/plan_json.h"
 #include "solver/evaluate/evaluate.h"
 #include "tests/support/scenario_run.h"
@@ -14,7 +10,7 @@ enum { TEXT = 2048 };
 static void read_scenario(const char *text, sp_scenario *scenario)
 {
     sp_error err = {0};
-    must_succeed(text, run_read(text, scenario, &err), &err);
+    must_succeed_for(text, run_read(text, scenario, &err), &err);
 }
 
 // Writes each batch's plan.
@@ -34,7 +30,7 @@ static json_t *read_back(FILE *file)
     assert_non_null(text);
     rewind(file);
     assert_int_equal(fread(text, 1, (size_t)bytes, file), bytes);
-    must_succeed("plan", sp_json_read_text(text, (size_t)bytes, "plan.json", &root, &err), &err);
+    must_succeed(sp_json_read_text(text, (size_t)bytes, "plan.json", &root, &err), &err);
     free(text);
     return root;
 }
@@ -49,19 +45,17 @@ static void evaluate(const char *text, sp_result *result, bool round_trip)
     read_scenario(text, &scenario);
     sp_evaluate_options options = {
         .engine = {.verify = true}, .observer = write_plan, .observer_context = file};
-    must_succeed("begin", sp_plan_json_begin(file, scenario.resolved, &err), &err);
-    must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
-    must_succeed(text, sp_evaluate(&scenario, &batches, &options, result, &err), &err);
-    must_succeed("end", sp_plan_json_end(file, &err), &err);
+    must_succeed(sp_plan_json_begin(file, scenario.resolved, &err), &err);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed_for(text, sp_evaluate(&scenario, &batches, &options, result, &err), &err);
+    must_succeed(sp_plan_json_end(file, &err), &err);
     if (round_trip) {
         sp_plan_file plans;
         sp_result again;
         sp_evaluate_options verified = {.engine = {.verify = true}};
         json_t *root = read_back(file);
-        must_succeed("plan", sp_plan_json_read(root, "plan.json", &scenario.layout, &plans, &err),
-                     &err);
+        must_succeed(sp_plan_json_read(root, "plan.json", &scenario.layout, &plans, &err), &err);
         must_succeed(
-            "plans",
             sp_evaluate_plans(&scenario, plans.plans, plans.count, &verified, &again, &err), &err);
         assert_true(sp_result_iteration_ms(&again) == sp_result_iteration_ms(result));
         assert_int_equal(again.peak_bytes, result->peak_bytes);
@@ -85,9 +79,8 @@ static void model_scenario(const char *kind, const char *more, char text[TEXT])
              kind, more);
 }
 
-static void every_schedule_on_a_model(void **state)
+TEST(every_schedule_on_a_model)
 {
-    (void)state;
     for (int i = 0; sp_schedule_names[i] != NULL; i++) {
         char text[TEXT];
         sp_result result;
@@ -100,9 +93,8 @@ static void every_schedule_on_a_model(void **state)
     }
 }
 
-static void every_schedule_on_uniform_costs(void **state)
+TEST(every_schedule_on_uniform_costs)
 {
-    (void)state;
     for (int i = 0; sp_schedule_names[i] != NULL; i++) {
         char text[TEXT];
         sp_result result;
@@ -121,9 +113,8 @@ static void every_schedule_on_uniform_costs(void **state)
 
 // Slices even out what whole rows cannot: SlimPipe's balanced bubble is (p-1)/(nvm+p-1), and with
 // causal costs the exchange brings it down again.
-static void slimpipe_exchange_helps(void **state)
+TEST(slimpipe_exchange_helps)
 {
-    (void)state;
     double bubble[2];
     for (int exchange = 0; exchange < 2; exchange++) {
         char text[TEXT];
@@ -142,15 +133,14 @@ static void slimpipe_exchange_helps(void **state)
         sp_result_fini(&result);
     }
     // p=4, n=8, m=4, attention share .6 without exchange.
-    assert_true(fabs(bubble[0] - 0.1546) < 0.5e-4);
+    assert_within(bubble[0], 0.1546, 0.5e-4);
     assert_true(bubble[1] < bubble[0]);
     assert_true(bubble[1] >= 3.0 / 35.0 - 1e-9);
 }
 
 // Rows of SlimPipe's planner (Cuiym715/Megatron-LM, examples/sc25slimpipe): 13B, 256K, c8 p8 d2 v5.
-static void planner_memory_in_a_scenario(void **state)
+TEST(planner_memory_in_a_scenario)
 {
-    (void)state;
     static const struct {
         int slices;
         double activations, kv_gradients;
@@ -171,10 +161,10 @@ static void planner_memory_in_a_scenario(void **state)
         double gib = 1024.0 * 1024.0 * 1024.0;
         const sp_bytes *peak = &result.peak;
         double states = (double)(peak->of[SP_MEM_PARAMETERS] + peak->of[SP_MEM_GRADIENTS]) / gib;
-        assert_true(fabs(states - 12.53) < 0.02);
-        assert_true(fabs((double)peak->of[SP_MEM_OPTIMIZER] / gib - 1.57) < 0.02);
-        assert_true(fabs((double)peak->of[SP_MEM_ACTIVATIONS] / gib - rows[i].activations) < 0.02);
-        assert_true(fabs((double)peak->of[SP_MEM_LOGITS] / gib - 1.96) < 0.02);
+        assert_within(states, 12.53, 0.02);
+        assert_within((double)peak->of[SP_MEM_OPTIMIZER] / gib, 1.57, 0.02);
+        assert_within((double)peak->of[SP_MEM_ACTIVATIONS] / gib, rows[i].activations, 0.02);
+        assert_within((double)peak->of[SP_MEM_LOGITS] / gib, 1.96, 0.02);
         assert_true(fabs((double)peak->of[SP_MEM_KV_GRADIENTS] / gib - rows[i].kv_gradients) <
                     0.02);
         sp_result_fini(&result);
@@ -182,9 +172,8 @@ static void planner_memory_in_a_scenario(void **state)
 }
 
 // A row that is shorter than its slices is refused with the reason.
-static void too_short_a_row(void **state)
+TEST(too_short_a_row)
 {
-    (void)state;
     sp_scenario scenario;
     sp_batches batches;
     sp_result result;
@@ -194,17 +183,9 @@ static void too_short_a_row(void **state)
                   "'schedule': {'kind': 'seq1f1b', 'slices': 16}, 'workload': {'lengths': [8, 8], "
                   "'context': 8}}",
                   &scenario);
-    must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
     assert_int_equal(sp_evaluate(&scenario, &batches, &plain, &result, &err), SP_ERR_INFEASIBLE);
     assert_non_null(strstr(err.message[0], "schedule.slices"));
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_schedule_on_a_model), cmocka_unit_test(every_schedule_on_uniform_costs),
-    cmocka_unit_test(slimpipe_exchange_helps),   cmocka_unit_test(planner_memory_in_a_scenario),
-    cmocka_unit_test(too_short_a_row),
-};
-
-SP_TEST_MAIN(tests)

@@ -2,23 +2,13 @@
 // slices has a diagonal half block and k full blocks, 2k+1 half blocks.
 #include "sim/cost/exchange.h"
 
-#include <math.h>
-
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 #include "tests/support/uniform_step.h"
 
 static const sp_engine_options plain;
-
-static void assert_near(double value, double expected, double tolerance)
-{
-    if (!(fabs(value - expected) <= tolerance)) {
-        fail_msg("%.9f, expected %.9f", value, expected);
-    }
-}
 
 // Pure attention in which a half block takes 1000 ns, forward and backward.
 static uniform_case half_blocks(int pp, int slices, int microbatches)
@@ -74,9 +64,8 @@ static int64_t half_blocks_of(const uniform_step *step, int pp, int rank, int t,
 // p contiguous slices t-p+1..t of one sequence have 2t-p+2 half blocks on average. The k-th longest
 // and the k-th shortest are p-1-2k slices apart: whole slices level them if p is odd and leave a
 // half block on either side if it is even.
-static void contiguous_slices_are_level(void **state)
+TEST(contiguous_slices_are_level)
 {
-    (void)state;
     for (int p = 2; p <= 9; p++) {
         int n = 3 * p;
         uniform_case c = half_blocks(p, n, 1);
@@ -103,24 +92,22 @@ static void contiguous_slices_are_level(void **state)
 // p = 3, 8 slices: the step of slices 0 and 1 (1 and 3 half blocks) and that of 6 and 7 (13 and 15)
 // stay; the six steps between have 2t-3, 2t-1, 2t+1 and get 2t-1 each. Sums: mean 2 + 48 + 14,
 // longest before 3 + 60 + 15 and after 3 + 48 + 15; backward the same.
-static void imbalance_of_three_ranks(void **state)
+TEST(imbalance_of_three_ranks)
 {
-    (void)state;
     uniform_case c = half_blocks(3, 8, 1);
     uniform_step step;
     uniform_step_run(&c, &plain, &step);
     sp_exchange_report report = exchange(&step);
-    assert_near(report.imbalance_before, 78.0 / 64.0, 1e-12);
-    assert_near(report.imbalance_after, 66.0 / 64.0, 1e-12);
+    assert_within(report.imbalance_before, 78.0 / 64.0, 1e-12);
+    assert_within(report.imbalance_after, 66.0 / 64.0, 1e-12);
     uniform_step_fini(&step);
 }
 
 // Five ranks, one sequence: with all at work two slices of context go from the longest to the
 // shortest and one between their neighbours, in n-4 steps; with four or three at work (in four
 // steps) one slice goes. A hand-over takes the queries of one slice (one token here).
-static void volume_of_five_ranks(void **state)
+TEST(volume_of_five_ranks)
 {
-    (void)state;
     for (int n = 5; n <= 20; n += 5) {
         uniform_case c = half_blocks(5, n, 1);
         uniform_step step;
@@ -131,8 +118,8 @@ static void volume_of_five_ranks(void **state)
         assert_int_equal(report.messages, 2 * hand_overs);
         assert_int_equal(report.q_tokens, hand_overs);
         assert_int_equal(report.kv_tokens, kv_tokens);
-        assert_near(sp_exchange_bytes(&report, 10.0, 3.0),
-                    2.0 * 10.0 * (double)hand_overs + 3.0 * (double)kv_tokens, 1e-9);
+        assert_within(sp_exchange_bytes(&report, 10.0, 3.0),
+                      2.0 * 10.0 * (double)hand_overs + 3.0 * (double)kv_tokens, 1e-9);
         uniform_step_fini(&step);
     }
 }
@@ -180,11 +167,9 @@ static uniform_case random_case(sp_prng *prng)
 }
 
 // The exchange moves attention and makes none, to the nanosecond; ranks never get less level.
-static void random_steps_conserve_attention(void **state)
+TEST(random_steps_conserve_attention)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 60; round++) {
         uniform_case c = random_case(&prng);
         uniform_step step;
@@ -211,9 +196,8 @@ static void random_steps_conserve_attention(void **state)
 // (p-1)/(nm+p-1) = 3/35 = .0857, with causal ones .1058, .1546 and .2287 at these shares (event
 // simulation of the order of arXiv 2504.14519). The exchange wins back more than half of the
 // difference; what stays comes from fill, drain and the borders between micro-batches.
-static void exchange_shrinks_the_bubble(void **state)
+TEST(exchange_shrinks_the_bubble)
 {
-    (void)state;
     static const struct {
         double share, bubble;
     } rows[] = {{0.3, 0.1058}, {0.6, 0.1546}, {0.9, 0.2287}};
@@ -227,7 +211,7 @@ static void exchange_shrinks_the_bubble(void **state)
         double before = bubble_ratio(&step.plan, &step.costs);
         exchange(&step);
         double after = bubble_ratio(&step.plan, &step.costs);
-        assert_near(before, rows[k].bubble, 0.5e-4 + 1e-9);
+        assert_within(before, rows[k].bubble, 0.5e-4 + 1e-9);
         assert_true(after - 3.0 / 35.0 < 0.5 * (before - 3.0 / 35.0));
         uniform_step_fini(&step);
     }
@@ -323,11 +307,9 @@ static void check_steps(const sp_pack_list *packs, const sp_action_cost *f, int 
 
 // Attention starts anew inside a slice where a sample ends. Nothing is lost, and no step is less
 // level than it was.
-static void rows_of_several_samples(void **state)
+TEST(rows_of_several_samples)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     int64_t messages = 0;
     for (int round = 0; round < 60; round++) {
         static const int cuts[] = {6, 8, 12, 24};
@@ -377,8 +359,7 @@ typedef struct whole_step {
 
 static void whole_step_make(whole_step *step, int pp)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = pp, .dp = 2, .chunks = 1};
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
     assert_int_equal(uniform_packing(&step->packing, 2, 6, NULL), SP_OK);
@@ -402,9 +383,8 @@ static void simulate(const whole_step *step, sp_timeline *timeline, sp_memory_ti
 }
 
 // Classes of their own for the virtual stages do not change a number: times, memory or counts.
-static void spread_tables_change_nothing(void **state)
+TEST(spread_tables_change_nothing)
 {
-    (void)state;
     whole_step step;
     whole_step_make(&step, 4);
     sp_timeline before;
@@ -432,9 +412,8 @@ static void spread_tables_change_nothing(void **state)
     whole_step_fini(&step);
 }
 
-static void one_rank_has_no_partner(void **state)
+TEST(one_rank_has_no_partner)
 {
-    (void)state;
     uniform_case c = half_blocks(1, 8, 2);
     uniform_step step;
     uniform_step_run(&c, &plain, &step);
@@ -442,8 +421,8 @@ static void one_rank_has_no_partner(void **state)
     sp_exchange_report report = exchange(&step);
     assert_memory_equal(f, step.costs.f, step.costs.forward_packs * sizeof *f);
     assert_int_equal(report.messages, 0);
-    assert_near(report.imbalance_before, 1.0, 0.0);
-    assert_near(report.imbalance_after, 1.0, 0.0);
+    assert_within(report.imbalance_before, 1.0, 0.0);
+    assert_within(report.imbalance_after, 1.0, 0.0);
     sp_i_free(f);
     uniform_step_fini(&step);
 }
@@ -459,9 +438,8 @@ static void refuse(whole_step *step, const char *text)
     assert_int_equal(step->costs.classes, 2);
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     whole_step step;
     whole_step_make(&step, 3);
     sp_stage_plan *last = sp_plan_stage(&step.plan, 1, 2);
@@ -479,40 +457,20 @@ static void refusals(void **state)
 }
 
 // Whichever allocation fails, the costs are as before.
-static void out_of_memory(void **state)
+TEST(out_of_memory)
 {
-    (void)state;
     whole_step step;
     whole_step_make(&step, 3);
-    sp_status status = SP_ERR_NO_MEMORY;
-    long allowed = 0;
-    for (; status != SP_OK; allowed++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         const sp_action_cost *f = step.costs.f;
         sp_exchange_report report;
-        sp_i_alloc_fail_after(allowed);
-        status = sp_exchange_apply(&step.plan, &step.costs, &report, NULL);
-        sp_i_alloc_fail_after(-1);
-        if (status != SP_OK) {
-            assert_int_equal(status, SP_ERR_NO_MEMORY);
+        memory_try(&failing, sp_exchange_apply(&step.plan, &step.costs, &report, NULL), NULL);
+        if (failing.status != SP_OK) {
             assert_ptr_equal(step.costs.f, f);
             assert_int_equal(step.costs.classes, 2);
         }
     }
-    assert_true(allowed > 8);
+    assert_true(failing.rounds > 8);
     whole_step_fini(&step);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(contiguous_slices_are_level),
-    cmocka_unit_test(imbalance_of_three_ranks),
-    cmocka_unit_test(volume_of_five_ranks),
-    cmocka_unit_test(random_steps_conserve_attention),
-    cmocka_unit_test(exchange_shrinks_the_bubble),
-    cmocka_unit_test(rows_of_several_samples),
-    cmocka_unit_test(spread_tables_change_nothing),
-    cmocka_unit_test(one_rank_has_no_partner),
-    cmocka_unit_test(refusals),
-    cmocka_unit_test(out_of_memory),
-};
-
-SP_TEST_MAIN(tests)

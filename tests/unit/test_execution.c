@@ -1,9 +1,6 @@
 // Plans predicted and executed with the backend that takes the simulator's durations.
-#include <math.h>
-
 #include "backends/api/device.h"
 #include "experiments/execution/execution_json.h"
-#include "sim/base/alloc.h"
 #include "sim/plan/timeline.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -25,9 +22,9 @@ static void open_fixture(fixture *f)
     sp_error err = {0};
     *f = (fixture){.options = {.precision = SP_FP32, .seed = 3, .steps = 3}};
     f->options.compare_memory = true;
-    must_succeed("scenario", run_read(SCENARIO, &f->scenario, &err), &err);
-    must_succeed("registry", sp_registry_new(&f->registry, &err), &err);
-    must_succeed("find", sp_registry_find(f->registry, "fake", &f->options.backend, &err), &err);
+    must_succeed(run_read(SCENARIO, &f->scenario, &err), &err);
+    must_succeed(sp_registry_new(&f->registry, &err), &err);
+    must_succeed(sp_registry_find(f->registry, "fake", &f->options.backend, &err), &err);
 }
 
 static void close_fixture(fixture *f)
@@ -38,9 +35,8 @@ static void close_fixture(fixture *f)
 
 // Of an odd number the middle; of an even one the faster of the two in the middle; the first of
 // several steps never.
-static void median_step_is_in_the_middle(void **state)
+TEST(median_step_is_in_the_middle)
 {
-    (void)state;
     const sp_executed_step one[] = {{.iteration_ns = 9}};
     const sp_executed_step two[] = {{.iteration_ns = 1}, {.iteration_ns = 9}};
     const sp_executed_step four[] = {
@@ -67,9 +63,8 @@ static sp_status compare_views(void *context, const sp_step_view *predicted,
     return SP_OK;
 }
 
-static void durations_of_the_simulator_give_no_error(void **state)
+TEST(durations_of_the_simulator_give_no_error)
 {
-    (void)state;
     fixture f;
     sp_execution execution;
     sp_error err = {0};
@@ -77,7 +72,7 @@ static void durations_of_the_simulator_give_no_error(void **state)
     open_fixture(&f);
     f.options.observer = compare_views;
     f.options.observer_context = &calls;
-    must_succeed("run", sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
+    must_succeed(sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
     const sp_execution_error error = sp_execution_compare(&execution);
     assert_true(error.iteration_time == 0.0);
     assert_true(error.bubble_ratio == 0.0);
@@ -100,12 +95,12 @@ static sp_execution_error executed(const char *backend, const char *stack, char 
     sp_execution execution;
     sp_error err = {0};
     open_fixture(&f);
-    must_succeed("find", sp_registry_find(f.registry, backend, &f.options.backend, &err), &err);
+    must_succeed(sp_registry_find(f.registry, backend, &f.options.backend, &err), &err);
     if (stack != NULL) {
         assert_true(sp_stack_builtin(stack, &f.scenario.memory.stack));
         f.scenario.stack_given = true;
     }
-    must_succeed("run", sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
+    must_succeed(sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
     const sp_execution_error error = sp_execution_compare(&execution);
     snprintf(name, SP_STACK_NAME, "%s", execution.stack.name);
     sp_execution_fini(&execution);
@@ -115,9 +110,8 @@ static sp_execution_error executed(const char *backend, const char *stack, char 
 
 // A stated stack beats the backend's own, which beats the default. That of the CPU executor gives
 // its peak to the byte; others have work spaces of 96 MiB beside a model of some KiB.
-static void backends_name_their_stack(void **state)
+TEST(backends_name_their_stack)
 {
-    (void)state;
     char name[SP_STACK_NAME];
     assert_true(executed("host", NULL, name).peak_memory_mape == 0.0);
     assert_string_equal(name, "reference");
@@ -127,9 +121,8 @@ static void backends_name_their_stack(void **state)
     assert_string_equal(name, "megatron-core-2024"); // of the cluster's profile
 }
 
-static void errors_are_predicted_over_measured(void **state)
+TEST(errors_are_predicted_over_measured)
 {
-    (void)state;
     assert_true(sp_relative_error(3.0, 2.0) == 0.5);
     assert_true(sp_relative_error(1.0, 2.0) == -0.5);
     assert_true(sp_relative_error(0.0, 0.0) == 0.0);
@@ -141,20 +134,19 @@ static void errors_are_predicted_over_measured(void **state)
     open_fixture(&f);
     f.options.options = &jitter;
     f.options.option_count = 1;
-    must_succeed("run", sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
+    must_succeed(sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
     double error = sp_execution_compare(&execution).iteration_time;
     double predicted_ms = sp_result_iteration_ms(&execution.predicted);
     double measured_ms = sp_result_iteration_ms(&execution.measured);
     assert_true(error != 0.0);
-    assert_true(fabs((error + 1.0) * measured_ms / predicted_ms - 1.0) < 1e-12);
+    assert_within((error + 1.0) * measured_ms / predicted_ms, 1.0, 1e-12);
     sp_execution_fini(&execution);
     close_fixture(&f);
 }
 
 // What is held after an action is the point of its end, not what the next one adds at that time.
-static void transients_are_not_held(void **state)
+TEST(transients_are_not_held)
 {
-    (void)state;
     enum { A = SP_MEM_ACTIVATIONS, W = SP_MEM_WORKSPACE };
     sp_span spans[] = {{.start_ns = 0, .end_ns = 10}, {.start_ns = 10, .end_ns = 20}};
     const int alike[] = {0, 2};
@@ -176,14 +168,13 @@ static void transients_are_not_held(void **state)
     }
 }
 
-static void json_states_both_results(void **state)
+TEST(json_states_both_results)
 {
-    (void)state;
     fixture f;
     sp_execution execution;
     sp_error err = {0};
     open_fixture(&f);
-    must_succeed("run", sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
+    must_succeed(sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
     json_t *root = sp_execution_validation_json(&execution);
     const char *const keys[] = {"schema", "clock", "predicted", "measured", "error", "ranks"};
     for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
@@ -198,9 +189,8 @@ static void json_states_both_results(void **state)
     close_fixture(&f);
 }
 
-static void failures_leave_nothing_behind(void **state)
+TEST(failures_leave_nothing_behind)
 {
-    (void)state;
     fixture f;
     sp_execution execution;
     sp_error err = {0};
@@ -211,28 +201,13 @@ static void failures_leave_nothing_behind(void **state)
     sp_status failed = sp_execution_run(&f.scenario, &f.options, &execution, &err);
     assert_int_equal(failed, SP_ERR_INTERNAL);
     f.options.option_count = 0;
-    sp_status status = SP_ERR_NO_MEMORY;
-    int tries = 0;
-    for (; status == SP_ERR_NO_MEMORY && tries < 100000; tries++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_error_clear(&err);
-        sp_i_alloc_fail_after(tries);
-        status = sp_execution_run(&f.scenario, &f.options, &execution, &err);
-        sp_i_alloc_fail_after(-1);
+        memory_try(&failing, sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
     }
-    must_succeed("run with memory enough", status, &err);
-    assert_true(tries > 10);
+    must_succeed(failing.status, &err);
+    assert_true(failing.rounds > 10);
     sp_execution_fini(&execution);
     close_fixture(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(median_step_is_in_the_middle),
-    cmocka_unit_test(durations_of_the_simulator_give_no_error),
-    cmocka_unit_test(backends_name_their_stack),
-    cmocka_unit_test(errors_are_predicted_over_measured),
-    cmocka_unit_test(transients_are_not_held),
-    cmocka_unit_test(json_states_both_results),
-    cmocka_unit_test(failures_leave_nothing_behind),
-};
-
-SP_TEST_MAIN(tests)

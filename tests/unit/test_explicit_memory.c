@@ -1,6 +1,5 @@
 // Passes with explicit tensors: moments worked out by hand for a layer of a few bytes, and the
 // bytes that are left when a pass ends, which the saved-tensor table says in another way.
-#include "sim/base/prng.h"
 #include "sim/model/explicit_state.h"
 #include "sim/model/explicit_unit.h"
 #include "tests/support/test_main.h"
@@ -43,9 +42,8 @@ static void equals(const sp_bytes *bytes, sp_memory_category category, int64_t e
 
 // All that is kept is more than what QKV adds while its output is there. The backward's fullest
 // moment has the gradients of the layer's output, of fc2's input and of fc1's output.
-static void layer_that_keeps_all(void **state)
+TEST(layer_that_keeps_all)
 {
-    (void)state;
     const sp_stage stage = {.layers = 1};
     sp_unit_bytes unit = small_unit(&stage, SP_RECOMPUTE_NONE, &(sp_unit_load){.tokens = TOKEN});
     assert_int_equal(unit.held.of[SP_MEM_ACTIVATIONS], 8 * 8 + 32 + 16);
@@ -58,9 +56,8 @@ static void layer_that_keeps_all(void **state)
 // both norms, keys and values, residual, fc1's output and fc2's input. Without a copy for later it
 // has its own input too. In the backward all eleven tensors but the input are made again, then come
 // the same gradients.
-static void layer_that_keeps_its_input(void **state)
+TEST(layer_that_keeps_its_input)
 {
-    (void)state;
     const sp_stage stage = {.layers = 1};
     sp_unit_bytes unit = small_unit(&stage, SP_RECOMPUTE_FULL, &(sp_unit_load){.tokens = TOKEN});
     equals(&unit.held, SP_MEM_ACTIVATIONS, 8);
@@ -72,9 +69,8 @@ static void layer_that_keeps_its_input(void **state)
 }
 
 // A repeat has the copied input and an output that nobody reads beside what it keeps.
-static void repeated_forward(void **state)
+TEST(repeated_forward)
 {
-    (void)state;
     const sp_stage stage = {.layers = 1};
     sp_unit_bytes unit = small_unit(&stage, SP_RECOMPUTE_NONE, &(sp_unit_load){.tokens = TOKEN});
     assert_int_equal(unit.repeat.of[SP_MEM_RECOMPUTE], 8);
@@ -84,9 +80,8 @@ static void repeated_forward(void **state)
 
 // The head begins with the gradients of its norm's output and input; rows of several forward packs
 // are copied tensor by tensor, logits as the largest.
-static void head(void **state)
+TEST(head)
 {
-    (void)state;
     const sp_stage stage = {.head = true};
     sp_unit_load load = {.tokens = TOKEN};
     sp_unit_bytes unit = small_unit(&stage, SP_RECOMPUTE_NONE, &load);
@@ -101,9 +96,8 @@ static void head(void **state)
 
 // On a GPU logits take 20 bytes and their gradient as much; the sums of another slice's keys and
 // values 16 where they take 8 elsewhere, and so do rotary tables of two positions.
-static void device_has_its_own_widths(void **state)
+TEST(device_has_its_own_widths)
 {
-    (void)state;
     sp_memory_options options = explicit_in(SP_RECOMPUTE_NONE);
     options.stack.device_bytes = true;
     const sp_stage head = {.head = true};
@@ -124,9 +118,8 @@ static void device_has_its_own_widths(void **state)
 // next sixteenth of 256, the gradients of queries in fp32 and a number for each head, and of 320 of
 // the keys and values of both query heads. A whole sample alone is no copy. On two ranks, of 200
 // tokens behind 100, the first has those up to 150 and up to 300.
-static void device_attention_has_work_spaces(void **state)
+TEST(device_attention_has_work_spaces)
 {
-    (void)state;
     sp_model model = small;
     sp_layout layout = alone;
     const sp_stage stage = {.layers = 1};
@@ -170,9 +163,8 @@ static void device_attention_has_work_spaces(void **state)
     assert_int_equal(x.attend_backward, 200 * 2 * 4);
 }
 
-static void tables_and_spaces(void **state)
+TEST(tables_and_spaces)
 {
-    (void)state;
     const sp_stack stack = explicit_in(SP_RECOMPUTE_NONE).stack;
     const sp_stack autograd = {.name = "ours"};
     const sp_stage stage = {.layers = 1};
@@ -244,12 +236,10 @@ static void is_there(const sp_i_explicit *x, const sp_bytes *expected)
 
 // A forward leaves what the table keeps; one that runs again leaves what its repeat needs; and a
 // backward leaves of all that only the sums that it began, and what its weight gradients need.
-static void passes_end_with_what_is_held(void **state)
+TEST(passes_end_with_what_is_held)
 {
-    (void)state;
     static const sp_bytes nothing;
-    sp_prng prng;
-    sp_prng_seed(&prng, 77);
+    sp_prng prng = prng_seeded(77);
     for (int round = 0; round < 2000; round++) {
         draw d = random_draw(&prng);
         sp_unit_bytes unit;
@@ -294,12 +284,3 @@ static void passes_end_with_what_is_held(void **state)
         is_there(&x, &after);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(layer_that_keeps_all),      cmocka_unit_test(layer_that_keeps_its_input),
-    cmocka_unit_test(repeated_forward),          cmocka_unit_test(head),
-    cmocka_unit_test(device_has_its_own_widths), cmocka_unit_test(device_attention_has_work_spaces),
-    cmocka_unit_test(tables_and_spaces),         cmocka_unit_test(passes_end_with_what_is_held),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,9 +1,7 @@
 #include "tests/support/test_main.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
-#include "sim/base/prng.h"
 #include "sim/metrics/export.h"
 #include "tests/support/make_timeline.h"
 
@@ -14,9 +12,9 @@ static char *export_data(const made_timeline *made, bool memory, const sp_export
     FILE *file = tmpfile();
     assert_non_null(file);
     sp_error err = {0};
-    assert_int_equal(
+    must_succeed(
         sp_export_gnuplot(file, &made->timeline, memory ? &made->memory : NULL, window, &err),
-        SP_OK);
+        &err);
     char *text = made_read_all(file, NULL);
     fclose(file);
     return text;
@@ -52,9 +50,8 @@ static const char *next_line(const char **at)
     return NULL;
 }
 
-static void spans_are_written_in_ms(void **state)
+TEST(spans_are_written_in_ms)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     spec.alike = 4;
@@ -93,9 +90,8 @@ static void spans_are_written_in_ms(void **state)
     made_timeline_free(&made);
 }
 
-static void tails_are_the_second_block(void **state)
+TEST(tails_are_the_second_block)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
@@ -128,9 +124,8 @@ static double held_gib(const sp_rank_memory *memory, double time_ms)
     return gib;
 }
 
-static void memory_holds_between_the_points(void **state)
+TEST(memory_holds_between_the_points)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
@@ -167,9 +162,8 @@ static void memory_holds_between_the_points(void **state)
     made_timeline_free(&made);
 }
 
-static void chosen_ranks_are_rows_without_gaps(void **state)
+TEST(chosen_ranks_are_rows_without_gaps)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
@@ -193,9 +187,8 @@ static void script_path(char *path, size_t bytes)
     snprintf(path, bytes, "%.*splots/timeline.gp", (int)(end - here), here);
 }
 
-static void script_draws_a_picture(void **state)
+TEST(script_draws_a_picture)
 {
-    (void)state;
     char script[512];
     script_path(script, sizeof(script));
     if (system("gnuplot --version > /dev/null 2>&1") != 0 || access(script, R_OK) != 0) {
@@ -212,9 +205,9 @@ static void script_draws_a_picture(void **state)
         FILE *file = fdopen(descriptor, "wb");
         assert_non_null(file);
         sp_error err = {0};
-        assert_int_equal(
+        must_succeed(
             sp_export_gnuplot(file, &made.timeline, memory ? &made.memory : NULL, NULL, &err),
-            SP_OK);
+            &err);
         fclose(file);
         char command[1024];
         snprintf(command, sizeof(command),
@@ -244,13 +237,3 @@ static void script_draws_a_picture(void **state)
     }
     made_timeline_free(&made);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(spans_are_written_in_ms),
-    cmocka_unit_test(tails_are_the_second_block),
-    cmocka_unit_test(memory_holds_between_the_points),
-    cmocka_unit_test(chosen_ranks_are_rows_without_gaps),
-    cmocka_unit_test(script_draws_a_picture),
-};
-
-SP_TEST_MAIN(tests)

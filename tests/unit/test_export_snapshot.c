@@ -3,11 +3,8 @@
 #include "tests/support/test_main.h"
 
 #include <jansson.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-#include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/metrics/export.h"
 #include "tests/support/make_timeline.h"
 
@@ -139,8 +136,7 @@ static json_t *export_snapshot(const made_timeline *made, size_t rank)
     FILE *file = tmpfile();
     assert_non_null(file);
     sp_error err = {0};
-    assert_int_equal(sp_export_memory_snapshot(file, &made->timeline, &made->memory, rank, &err),
-                     SP_OK);
+    must_succeed(sp_export_memory_snapshot(file, &made->timeline, &made->memory, rank, &err), &err);
     size_t bytes = 0;
     char *text = made_read_all(file, &bytes);
     fclose(file);
@@ -329,9 +325,8 @@ static void check_snapshot(const json_t *root, const sp_rank_memory *memory)
     free(r);
 }
 
-static void blocks_sum_to_the_points(void **state)
+TEST(blocks_sum_to_the_points)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
@@ -345,9 +340,8 @@ static void blocks_sum_to_the_points(void **state)
 
 // The activations that F k makes are those that B k frees, so each of the m blocks of rank 0 lives
 // from the start of its F to the end of its B.
-static void backward_frees_what_its_forward_made(void **state)
+TEST(backward_frees_what_its_forward_made)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
@@ -379,11 +373,9 @@ static void backward_frees_what_its_forward_made(void **state)
 }
 
 // Any bytes at any time, in all categories: blocks are split and gaps reused.
-static void random_points_are_followed(void **state)
+TEST(random_points_are_followed)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     for (int round = 0; round < 60; round++) {
         made_timeline made;
         made_spec spec = made_default();
@@ -410,9 +402,8 @@ static void random_points_are_followed(void **state)
     }
 }
 
-static void wrong_use_is_refused(void **state)
+TEST(wrong_use_is_refused)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
@@ -432,24 +423,20 @@ static void wrong_use_is_refused(void **state)
     made_timeline_free(&made);
 }
 
-static void every_allocation_may_fail(void **state)
+TEST(every_allocation_may_fail)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
-    sp_status status = SP_ERR_NO_MEMORY;
-    long n = 0;
-    for (; status == SP_ERR_NO_MEMORY && n < 1000; n++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         FILE *file = tmpfile();
         sp_error err = {0};
-        sp_i_alloc_fail_after(n);
-        status = sp_export_memory_snapshot(file, &made.timeline, &made.memory, 0, &err);
-        sp_i_alloc_fail_after(-1);
+        memory_try(&failing, sp_export_memory_snapshot(file, &made.timeline, &made.memory, 0, &err),
+                   &err);
         fclose(file);
     }
-    assert_int_equal(status, SP_OK);
-    assert_true(n > 3);
+    assert_true(failing.rounds > 3);
     made_timeline_free(&made);
 }
 
@@ -465,9 +452,8 @@ static const char python_check[] =
     "assert held==6*2**30, held\n"
     "assert sum(s['allocated_size'] for s in d['segments'])==held\n";
 
-static void python_reads_the_pickle(void **state)
+TEST(python_reads_the_pickle)
 {
-    (void)state;
     if (system("python3 -c 'import pickle' > /dev/null 2>&1") != 0) {
         printf("skipped: there is no python3\n");
         exit(77);
@@ -481,7 +467,7 @@ static void python_reads_the_pickle(void **state)
     FILE *file = fdopen(descriptor, "wb");
     assert_non_null(file);
     sp_error err = {0};
-    assert_int_equal(sp_export_memory_snapshot(file, &made.timeline, &made.memory, 0, &err), SP_OK);
+    must_succeed(sp_export_memory_snapshot(file, &made.timeline, &made.memory, 0, &err), &err);
     fclose(file);
     char command[1024];
     snprintf(command, sizeof(command), "python3 -c \"%s\" '%s'", python_check, name);
@@ -489,14 +475,3 @@ static void python_reads_the_pickle(void **state)
     remove(name);
     made_timeline_free(&made);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(blocks_sum_to_the_points),
-    cmocka_unit_test(backward_frees_what_its_forward_made),
-    cmocka_unit_test(random_points_are_followed),
-    cmocka_unit_test(wrong_use_is_refused),
-    cmocka_unit_test(every_allocation_may_fail),
-    cmocka_unit_test(python_reads_the_pickle),
-};
-
-SP_TEST_MAIN(tests)

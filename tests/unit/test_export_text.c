@@ -1,9 +1,6 @@
 #include "tests/support/test_main.h"
 
-#include <stdlib.h>
-
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/metrics/export.h"
 #include "tests/support/make_timeline.h"
 
@@ -15,7 +12,7 @@ static char *draw(const made_timeline *made, const sp_export_window *window, int
     FILE *file = tmpfile();
     assert_non_null(file);
     sp_error err = {0};
-    assert_int_equal(sp_export_text(file, &made->timeline, window, columns, colour, &err), SP_OK);
+    must_succeed(sp_export_text(file, &made->timeline, window, columns, colour, &err), &err);
     char *text = made_read_all(file, NULL);
     fclose(file);
     return text;
@@ -38,9 +35,8 @@ static size_t line_of(const char *text, int number, char *line, size_t bytes)
 
 // p=3, m=4, F=2, B=4 ms without a tail takes (4+3-1)*(2+4) = 36 ms; with one cell per 2 ms the
 // drawing is that of 1F1B in figure 4 of arXiv 2104.04473, a forward one cell, a backward two.
-static void one_f_one_b_looks_as_published(void **state)
+TEST(one_f_one_b_looks_as_published)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     spec.reduce_ns = spec.optimizer_ns = spec.gather_ns = 0;
@@ -73,11 +69,9 @@ static char symbol_at(const sp_rank_timeline *rank, int64_t time_ns)
 }
 
 // Where a whole cell has one symbol (all of 400 samples agree) the drawing must show it.
-static void cells_show_what_runs(void **state)
+TEST(cells_show_what_runs)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 25; round++) {
         made_timeline made;
         made_spec spec = made_default();
@@ -116,9 +110,8 @@ static void cells_show_what_runs(void **state)
 }
 
 // A cell holds [0, 10): 3 of action 0, 4 of action 1, 2 of action 2, 1 idle.
-static void longest_action_wins_a_cell(void **state)
+TEST(longest_action_wins_a_cell)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     spec.pp = 1;
@@ -156,9 +149,8 @@ static size_t visible(const char *line)
     return columns;
 }
 
-static void colour_keeps_the_width(void **state)
+TEST(colour_keeps_the_width)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     spec.microbatches = 12;
@@ -181,9 +173,8 @@ static void colour_keeps_the_width(void **state)
 }
 
 // Every tick of the scale stands where a scale of equal cells puts its time.
-static void scale_stands_at_its_time(void **state)
+TEST(scale_stands_at_its_time)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
@@ -212,9 +203,8 @@ static void scale_stands_at_its_time(void **state)
     made_timeline_free(&made);
 }
 
-static void all_kinds_have_a_symbol(void **state)
+TEST(all_kinds_have_a_symbol)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     spec.pp = 1;
@@ -242,9 +232,8 @@ static void all_kinds_have_a_symbol(void **state)
     made_timeline_free(&made);
 }
 
-static void narrow_terminal_is_refused(void **state)
+TEST(narrow_terminal_is_refused)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
@@ -260,12 +249,3 @@ static void narrow_terminal_is_refused(void **state)
     fclose(file);
     made_timeline_free(&made);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_f_one_b_looks_as_published), cmocka_unit_test(cells_show_what_runs),
-    cmocka_unit_test(longest_action_wins_a_cell),     cmocka_unit_test(colour_keeps_the_width),
-    cmocka_unit_test(scale_stands_at_its_time),       cmocka_unit_test(all_kinds_have_a_symbol),
-    cmocka_unit_test(narrow_terminal_is_refused),
-};
-
-SP_TEST_MAIN(tests)

@@ -2,9 +2,7 @@
 #include "tests/support/test_main.h"
 
 #include <jansson.h>
-#include <stdlib.h>
 
-#include "sim/base/prng.h"
 #include "sim/metrics/export.h"
 #include "tests/support/make_timeline.h"
 
@@ -14,9 +12,9 @@ static json_t *export_trace(const made_timeline *made, bool memory, const sp_exp
     FILE *file = tmpfile();
     assert_non_null(file);
     sp_error err = {0};
-    assert_int_equal(
+    must_succeed(
         sp_export_trace(file, &made->timeline, memory ? &made->memory : NULL, window, events, &err),
-        SP_OK);
+        &err);
     char *text = made_read_all(file, NULL);
     fclose(file);
     json_error_t error;
@@ -57,9 +55,8 @@ static size_t count_named(const json_t *list, const char *name)
 }
 
 // Each of the m forwards and m backwards of each rank once, at its own time.
-static void spans_become_complete_events(void **state)
+TEST(spans_become_complete_events)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
@@ -100,9 +97,8 @@ static void spans_become_complete_events(void **state)
 }
 
 // 1 ns is 0.001 us and nothing is lost at 2^53 ns, where a double has no more places.
-static void nanoseconds_are_exact(void **state)
+TEST(nanoseconds_are_exact)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     spec.pp = 1;
@@ -112,7 +108,7 @@ static void nanoseconds_are_exact(void **state)
     made.timeline.ranks[0].spans[0].end_ns = 9007199254740993;
     FILE *file = tmpfile();
     sp_error err = {0};
-    assert_int_equal(sp_export_trace(file, &made.timeline, NULL, NULL, NULL, &err), SP_OK);
+    must_succeed(sp_export_trace(file, &made.timeline, NULL, NULL, NULL, &err), &err);
     char *text = made_read_all(file, NULL);
     fclose(file);
     assert_non_null(strstr(text, "\"ts\":0.001,\"dur\":9007199254740.992,"));
@@ -120,9 +116,8 @@ static void nanoseconds_are_exact(void **state)
     made_timeline_free(&made);
 }
 
-static void communication_is_drawn_at_the_end(void **state)
+TEST(communication_is_drawn_at_the_end)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     spec.tp_ns = 300000;
@@ -156,11 +151,9 @@ static void communication_is_drawn_at_the_end(void **state)
     made_timeline_free(&made);
 }
 
-static void counts_without_writing(void **state)
+TEST(counts_without_writing)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     for (int round = 0; round < 40; round++) {
         made_timeline made;
         made_spec spec = made_default();
@@ -185,9 +178,8 @@ static void counts_without_writing(void **state)
 }
 
 // p=3, m=4: in [0, 2 ms) only F0 of rank 0 runs; what ends at 2 ms is in, what begins there is not.
-static void window_keeps_what_overlaps(void **state)
+TEST(window_keeps_what_overlaps)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
@@ -206,9 +198,8 @@ static void window_keeps_what_overlaps(void **state)
     made_timeline_free(&made);
 }
 
-static void ranks_are_selected(void **state)
+TEST(ranks_are_selected)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     spec.alike = 4;
@@ -243,9 +234,8 @@ static const sp_memory_point *next_point(const sp_rank_memory *memory, size_t *n
 }
 
 // 512 MiB per unit, 1 + 2 + 3 GiB of states: all exact with six decimals of a GiB.
-static void memory_becomes_counters(void **state)
+TEST(memory_becomes_counters)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
@@ -275,9 +265,8 @@ static void memory_becomes_counters(void **state)
     made_timeline_free(&made);
 }
 
-static void offloaded_bytes_have_their_own_counter(void **state)
+TEST(offloaded_bytes_have_their_own_counter)
 {
-    (void)state;
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
@@ -301,9 +290,8 @@ static void offloaded_bytes_have_their_own_counter(void **state)
     made_timeline_free(&made);
 }
 
-static void full_disk_is_an_error(void **state)
+TEST(full_disk_is_an_error)
 {
-    (void)state;
     FILE *file = fopen("/dev/full", "wb");
     if (file == NULL) {
         skip();
@@ -320,9 +308,8 @@ static void full_disk_is_an_error(void **state)
     made_timeline_free(&made);
 }
 
-static void rank_lists_are_read(void **state)
+TEST(rank_lists_are_read)
 {
-    (void)state;
     int ranks[8];
     sp_error err = {0};
     assert_int_equal(sp_export_parse_ranks("0-3,8", 9, ranks, 8, &err), 5);
@@ -344,18 +331,3 @@ static void rank_lists_are_read(void **state)
     assert_int_equal(sp_export_parse_ranks("0-8", 9, ranks, 8, &err), -1);
     assert_int_equal(err.status, SP_ERR_USAGE);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(spans_become_complete_events),
-    cmocka_unit_test(nanoseconds_are_exact),
-    cmocka_unit_test(communication_is_drawn_at_the_end),
-    cmocka_unit_test(counts_without_writing),
-    cmocka_unit_test(window_keeps_what_overlaps),
-    cmocka_unit_test(ranks_are_selected),
-    cmocka_unit_test(memory_becomes_counters),
-    cmocka_unit_test(offloaded_bytes_have_their_own_counter),
-    cmocka_unit_test(full_disk_is_an_error),
-    cmocka_unit_test(rank_lists_are_read),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,8 +1,6 @@
 // Reading of slimpack/fit/1: what a specification says, and what is refused with which message.
 #include "experiments/calibrate/fit_spec.h"
 
-#include <stdlib.h>
-
 #include "experiments/calibrate/profile_document.h"
 #include "sim/base/json.h"
 #include "tests/support/test_main.h"
@@ -32,12 +30,11 @@ static sp_status read(const char *text, fit_spec *spec, sp_error *err)
     return fit_spec_from_json(document(text), "fit.json", spec, err);
 }
 
-static void whole_specification(void **state)
+TEST(whole_specification)
 {
-    (void)state;
     fit_spec spec;
     sp_error err;
-    assert_int_equal(
+    must_succeed(
         read("{'schema': 'slimpack/fit/1', 'name': 'mine', 'description': 'd', 'profile': 'a100',"
              " 'start': {'host': {'layer_us': 5}, 'memory.gb_per_s': 1500},"
              " 'constants': {'kernel.us': {'unit': 'us', 'start': 2, 'least': 1, 'most': 9,"
@@ -46,7 +43,7 @@ static void whole_specification(void **state)
              " 'loss_scale': 0.01, 'bootstrap': 7, 'seed': 3,"
              " 'ablations': [{'name': 'x', 'set': {'host': null}, 'scenario': ['stack.a=true']}]}",
              &spec, &err),
-        SP_OK);
+        &err);
     assert_string_equal(spec.name, "mine");
     assert_string_equal(spec.description, "d");
     assert_string_equal(spec.profile, "a100");
@@ -70,17 +67,16 @@ static void whole_specification(void **state)
     fit_spec_fini(&spec);
 }
 
-static void folds_of_groups(void **state)
+TEST(folds_of_groups)
 {
-    (void)state;
     fit_spec spec;
     sp_error err;
-    assert_int_equal(
+    must_succeed(
         read(HEAD "'constants': {'kernel.us': " CONSTANT "}, 'tables': {"
                   "'a': {'folds': {'group': ['model', 'gpus']}, 'errors_by': ['tp', 'lengths']},"
                   "'b': {'folds': {'group': ['model'], 'count': 3}}}}",
              &spec, &err),
-        SP_OK);
+        &err);
     assert_int_equal(spec.tables[0].group_count, 2);
     assert_string_equal(spec.tables[0].group[1], "gpus");
     assert_int_equal(spec.tables[0].folds, 0);
@@ -93,9 +89,8 @@ static void folds_of_groups(void **state)
     fit_spec_fini(&spec);
 }
 
-static void refused(void **state)
+TEST(refused)
 {
-    (void)state;
     static const struct {
         const char *text, *message;
     } cases[] = {
@@ -157,9 +152,8 @@ static void refused(void **state)
     }
 }
 
-static void document_paths(void **state)
+TEST(document_paths)
 {
-    (void)state;
     json_t *root = document("{'a': {'b': 1, 'c': [2]}, 'd': 3}");
     assert_int_equal(json_integer_value(fit_document_get(root, "a.b")), 1);
     assert_null(fit_document_get(root, "a.x"));
@@ -179,9 +173,8 @@ static void document_paths(void **state)
 }
 
 // What is written is read again as the same document.
-static void document_text(void **state)
+TEST(document_text)
 {
-    (void)state;
     json_t *root = document("{'a': {'b': 0.1, 'points': [[1, 2.5], [3, 4]], 'e': {}, 'f': []}, "
                             "'gemm': [{'n': 1}, {'n': 2}], 't': 'x\\u00e9\\n', 'z': null}");
     char text[1024] = "";
@@ -198,12 +191,3 @@ static void document_text(void **state)
     json_decref(again);
     json_decref(root);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(whole_specification),
-    cmocka_unit_test(folds_of_groups),
-    cmocka_unit_test(refused),
-    cmocka_unit_test(document_paths),
-    cmocka_unit_test(document_text),
-};
-SP_TEST_MAIN(tests)

@@ -1,4 +1,3 @@
-#include "sim/base/prng.h"
 #include "sim/model/footprint.h"
 #include "sim/model/unit_tensors.h"
 #include "tests/support/test_main.h"
@@ -40,9 +39,8 @@ static sp_unit_bytes h800_unit(sp_recompute recompute, bool embedding, bool head
 // Held per layer in units of S/t rows (S = 4096, t = 2), from that runtime's saved tensors: without
 // recomputation 2*(6h + 2k + 4f) bytes, with the activation function and the norms rebuilt
 // 2*(4h + 2k + 2f): 600 and 364 MiB. The softmax statistics add 32 heads * 4 B * 4096 tokens.
-static void h800_units(void **state)
+TEST(h800_units)
 {
-    (void)state;
     int64_t statistics = 2 * (32 * 4 * 4096);
     sp_unit_bytes none = h800_unit(SP_RECOMPUTE_NONE, false, false);
     assert_int_equal(none.held.of[SP_MEM_ACTIVATIONS], 1200 * MIB + statistics);
@@ -55,9 +53,8 @@ static void h800_units(void **state)
 // the second projection with it, 644 MiB in the backward of the activation function; three hidden
 // tensors of 32 MiB held at the borders in a forward and four in a backward. Through both, 64 MiB
 // of gather buffer and 5 rotary tables of 2 MiB.
-static void h800_transients(void **state)
+TEST(h800_transients)
 {
-    (void)state;
     int64_t buffers = (64 + 10) * MIB;
     sp_unit_bytes none = h800_unit(SP_RECOMPUTE_NONE, false, false);
     assert_int_equal(none.forward.of[SP_MEM_WORKSPACE], 224 * MIB + buffers);
@@ -72,9 +69,8 @@ static void h800_transients(void **state)
 
 // The last chunk of the last rank: final norm input and output of 32 MiB, fp32 softmax of 252 MiB,
 // and while its forward ends bf16 and fp32 logits of 126 and 252 MiB.
-static void h800_head(void **state)
+TEST(h800_head)
 {
-    (void)state;
     sp_unit_bytes plain = h800_unit(SP_RECOMPUTE_NONE, false, false);
     sp_unit_bytes head = h800_unit(SP_RECOMPUTE_NONE, false, true);
     assert_int_equal(head.held.of[SP_MEM_ACTIVATIONS] - plain.held.of[SP_MEM_ACTIVATIONS],
@@ -97,9 +93,8 @@ static sp_unit_bytes unit_under(const sp_model *model, const sp_layout *layout, 
 
 // Bytes a logit at the end of the forward, held, and in the backward of the loss. The vocabulary is
 // large enough for the head to be the fullest moment.
-static void losses_hold_logits(void **state)
+TEST(losses_hold_logits)
 {
-    (void)state;
     static const struct {
         sp_stack stack;
         int64_t held, forward, backward;
@@ -121,9 +116,8 @@ static void losses_hold_logits(void **state)
 
 // Transformer Engine's tensors for SwiGLU: 2*(2fh + fh + (a + 2g)dh + adh)/tp, and 2Vh/tp where the
 // head is; one where two weights have one shape.
-static void dummies_for_each_shape(void **state)
+TEST(dummies_for_each_shape)
 {
-    (void)state;
     sp_model model = builtin("llama-7b");
     model.kv_heads = 8;
     int64_t h = model.hidden;
@@ -166,9 +160,8 @@ static int64_t held_more(const sp_model *model, const sp_layout *layout, const s
 // All-to-all context parallelism, and an attention on other axes, keep its output once more:
 // 2*L*s*a*d/tp bytes. Gathered inputs are two hidden states a layer, and the head's, in full width
 // in place of 1/tp.
-static void stacks_keep_more(void **state)
+TEST(stacks_keep_more)
 {
-    (void)state;
     sp_model model = builtin("llama-7b");
     sp_layout layout = {.tp = 4, .cp = 2, .pp = 2, .dp = 1, .chunks = 1, .sequence_parallel = true};
     int64_t output = 2 * 3 * INT64_C(4096) * model.hidden / 4;
@@ -185,9 +178,8 @@ static void stacks_keep_more(void **state)
 }
 
 // The mask is there while the ends of the model run forward, the buffer of scores in every pass.
-static void masks_and_scores_take_room(void **state)
+TEST(masks_and_scores_take_room)
 {
-    (void)state;
     sp_model model = builtin("gpt-175b");
     sp_layout layout = {.tp = 8, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
     sp_unit_load load = {.tokens = 4096, .pairs = INT64_C(2) * 2048 * 2048};
@@ -209,9 +201,8 @@ static void masks_and_scores_take_room(void **state)
 }
 
 // 4 bytes of gradients a parameter, 2 where they are added up in bf16, 2 more for buckets.
-static void gradients_follow_their_type(void **state)
+TEST(gradients_follow_their_type)
 {
-    (void)state;
     sp_model model = builtin("llama-7b");
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 8, .chunks = 1, .zero = 1};
     sp_stage stage = {.layers = 32, .embedding = true, .head = true};
@@ -227,9 +218,8 @@ static void gradients_follow_their_type(void **state)
 
 // Bytes of the runtime of h800_units, without rounding to blocks: first, inner and last rank. They
 // include the 74 MiB of buffers that a unit's transients count here.
-static void h800_states(void **state)
+TEST(h800_states)
 {
-    (void)state;
     sp_model model = builtin("llama-65b");
     model.vocab = 32256;
     sp_stage inner[5] = {{.layers = 2}, {.layers = 2}, {.layers = 2}, {.layers = 2}, {.layers = 2}};
@@ -252,11 +242,9 @@ static void h800_states(void **state)
 
 // Korthikanti et al., arXiv 2205.05198, table 2: activation bytes of a GPT layer with s tokens, one
 // sequence, all masks kept.
-static void gpt_layers_follow_korthikanti(void **state)
+TEST(gpt_layers_follow_korthikanti)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 34);
+    sp_prng prng = prng_seeded(34);
     for (int i = 0; i < 300; i++) {
         int64_t t = INT64_C(1) << sp_prng_below(&prng, 4);
         int64_t a = t * (1 + (int64_t)sp_prng_below(&prng, 12));
@@ -299,9 +287,8 @@ static void gpt_layers_follow_korthikanti(void **state)
 // SlimPipe, arXiv 2504.14519: 8h + 4k bytes per token and layer stay with the first projection and
 // all behind it rebuilt (k = width of the keys), 2h with full recomputation. The softmax statistics
 // are not in its count.
-static void llama_layers_follow_slimpipe(void **state)
+TEST(llama_layers_follow_slimpipe)
 {
-    (void)state;
     sp_layout layout = {.tp = 8, .cp = 1, .pp = 1, .dp = 1, .chunks = 1, .sequence_parallel = true};
     sp_model model = builtin("llama-70b");
     sp_stage stage = {.layers = 3};
@@ -320,11 +307,9 @@ static void llama_layers_follow_slimpipe(void **state)
 
 // Keys and values of slices that are read later move to their own category, 4k bytes a token and
 // layer; nothing else changes. They stay under full recomputation as well.
-static void slices_keep_keys_and_values(void **state)
+TEST(slices_keep_keys_and_values)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 9);
+    sp_prng prng = prng_seeded(9);
     sp_model model = builtin("llama-70b");
     for (int i = 0; i < 200; i++) {
         sp_layout layout = {.tp = 4, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};
@@ -349,9 +334,8 @@ static void slices_keep_keys_and_values(void **state)
 }
 
 // The sums of their gradients are as large, and are there while the backward that begins them runs.
-static void slices_sum_gradients(void **state)
+TEST(slices_sum_gradients)
 {
-    (void)state;
     sp_model model = builtin("llama-70b");
     sp_layout layout = {.tp = 4, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};
     sp_stage stage = {.layers = 3};
@@ -374,9 +358,8 @@ static void slices_sum_gradients(void **state)
 
 // Of the tensors of at least 1 MiB each, here all but the softmax statistics, the share in whole
 // MiB; the two statistics are 512 KiB each.
-static void offload_moves_activations(void **state)
+TEST(offload_moves_activations)
 {
-    (void)state;
     sp_model model = builtin("llama-65b");
     sp_stage stage = {.layers = 2};
     sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_FLASH);
@@ -394,9 +377,8 @@ static void offload_moves_activations(void **state)
 
 // Rounding up takes no more than there is: ten layers of 1000 tokens, per token 2*(6h + 2h + 4f)
 // bytes that may leave, no tensor of a whole number of MiB.
-static void offload_rounds_to_what_there_is(void **state)
+TEST(offload_rounds_to_what_there_is)
 {
-    (void)state;
     sp_model model = builtin("llama-13b");
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 1};
     sp_stage stage = {.layers = 10};
@@ -423,9 +405,8 @@ static void offload_rounds_to_what_there_is(void **state)
 
 // What one SwiGLU kernel keeps: the first projection's output and the second one's input, 6f bytes
 // a token in place of 8f; with the activation rebuilt only the former.
-static void fused_swiglu_keeps_two_tensors(void **state)
+TEST(fused_swiglu_keeps_two_tensors)
 {
-    (void)state;
     sp_model model = builtin("llama-65b");
     sp_stage stage = {.layers = 2};
     for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
@@ -446,9 +427,8 @@ static void fused_swiglu_keeps_two_tensors(void **state)
 }
 
 // By the stack: count and size of the work spaces; 0 stands for three of 32 MiB.
-static void stacks_have_work_spaces(void **state)
+TEST(stacks_have_work_spaces)
 {
-    (void)state;
     sp_model model = builtin("llama-7b");
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
     sp_stage stage = {.layers = 1};
@@ -476,9 +456,8 @@ static const sp_unit_tensor *unit_tensor(const sp_unit_tensor *tensors, int coun
 // of keys and values, 64 MiB; 0.5 of 1200 MiB end in the layers' 32 MiB tensors. Above one half
 // the order is reversed: the strided halves of the first projection's output, then 32 MiB tensors
 // from the last saved on.
-static void offload_takes_contiguous_and_large_first(void **state)
+TEST(offload_takes_contiguous_and_large_first)
 {
-    (void)state;
     static const struct {
         double ratio;
         const char *name;
@@ -524,9 +503,8 @@ static void offload_takes_contiguous_and_large_first(void **state)
 }
 
 // Each mode keeps a subset of what the one before keeps; embedding and head are not rebuilt.
-static void recomputation_never_keeps_more(void **state)
+TEST(recomputation_never_keeps_more)
 {
-    (void)state;
     for (int i = 0; i < sp_model_builtin_count(); i++) {
         sp_model model = builtin(sp_model_builtin_name(i));
         sp_layout layout = {.tp = 2, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};
@@ -558,9 +536,8 @@ static void recomputation_never_keeps_more(void **state)
 // With a vocabulary this small the layers are the fullest moment of both passes. The softmax is not
 // there then: a stage with the head needs no more than one without but the input and the output of
 // the final norm.
-static void layers_run_without_the_softmax(void **state)
+TEST(layers_run_without_the_softmax)
 {
-    (void)state;
     sp_model model = builtin("llama-13b");
     model.vocab = 1024;
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
@@ -583,9 +560,8 @@ static void layers_run_without_the_softmax(void **state)
 
 // Without tensor parallelism the stages hold the model's parameters once, plus a second copy of a
 // tied table where its two ends lie on different ranks.
-static void stages_hold_the_whole_model(void **state)
+TEST(stages_hold_the_whole_model)
 {
-    (void)state;
     for (int i = 0; i < sp_model_builtin_count(); i++) {
         sp_model model = builtin(sp_model_builtin_name(i));
         model.qk_norm = i % 2 == 1;
@@ -606,9 +582,8 @@ static void stages_hold_the_whole_model(void **state)
 }
 
 // TP divides all but the norms: t ranks of a Llama hold the model and (t - 1) more copies of them.
-static void tensor_parallelism_replicates_norms(void **state)
+TEST(tensor_parallelism_replicates_norms)
 {
-    (void)state;
     sp_model model = builtin("llama-13b");
     for (int tp = 1; tp <= 8; tp *= 2) {
         sp_layout layout = {.tp = tp, .cp = 1, .pp = 1, .dp = 1, .chunks = 1, .zero = 1};
@@ -621,9 +596,8 @@ static void tensor_parallelism_replicates_norms(void **state)
 }
 
 // ZeRO 1, 2 and 3 divide optimizer, gradients and parameters over dp*cp (arXiv 1910.02054).
-static void zero_divides_states(void **state)
+TEST(zero_divides_states)
 {
-    (void)state;
     sp_model model = builtin("llama-7b");
     sp_stage stage = {.layers = 32, .embedding = true, .head = true};
     int64_t parameters = 6738415616;
@@ -646,9 +620,8 @@ static void zero_divides_states(void **state)
     }
 }
 
-static void absurd_sizes_stay_defined(void **state)
+TEST(absurd_sizes_stay_defined)
 {
-    (void)state;
     sp_model model = builtin("gpt-175b");
     sp_layout layout = {.tp = 1, .cp = 3, .pp = 2, .dp = 1, .chunks = 4096};
     sp_stage stage = {.layers = 4096, .embedding = true, .head = true};
@@ -664,41 +637,10 @@ static void absurd_sizes_stay_defined(void **state)
     assert_true(sp_bytes_total(&unit.backward) > 0);
 }
 
-static void category_names_match_the_interface(void **state)
+TEST(category_names_match_the_interface)
 {
-    (void)state;
     assert_string_equal(sp_memory_category_names[SP_MEM_PARAMETERS], "parameters");
     assert_string_equal(sp_memory_category_names[SP_MEM_KV_GRADIENTS], "kv_gradients");
     assert_string_equal(sp_memory_category_names[SP_MEM_OFFLOADED], "offloaded");
     assert_null(sp_memory_category_names[SP_MEM_CATEGORIES]);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(h800_units),
-    cmocka_unit_test(h800_transients),
-    cmocka_unit_test(h800_head),
-    cmocka_unit_test(losses_hold_logits),
-    cmocka_unit_test(dummies_for_each_shape),
-    cmocka_unit_test(stacks_keep_more),
-    cmocka_unit_test(masks_and_scores_take_room),
-    cmocka_unit_test(gradients_follow_their_type),
-    cmocka_unit_test(h800_states),
-    cmocka_unit_test(gpt_layers_follow_korthikanti),
-    cmocka_unit_test(llama_layers_follow_slimpipe),
-    cmocka_unit_test(slices_keep_keys_and_values),
-    cmocka_unit_test(slices_sum_gradients),
-    cmocka_unit_test(offload_moves_activations),
-    cmocka_unit_test(offload_rounds_to_what_there_is),
-    cmocka_unit_test(fused_swiglu_keeps_two_tensors),
-    cmocka_unit_test(stacks_have_work_spaces),
-    cmocka_unit_test(offload_takes_contiguous_and_large_first),
-    cmocka_unit_test(recomputation_never_keeps_more),
-    cmocka_unit_test(layers_run_without_the_softmax),
-    cmocka_unit_test(stages_hold_the_whole_model),
-    cmocka_unit_test(tensor_parallelism_replicates_norms),
-    cmocka_unit_test(zero_divides_states),
-    cmocka_unit_test(absurd_sizes_stay_defined),
-    cmocka_unit_test(category_names_match_the_interface),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,21 +1,18 @@
 // The arena's table of addresses against an array.
 #include "backends/executor/addresses.h"
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 
 enum { ADDRESSES = 700, ROUNDS = 50000 };
 
-static void finds_what_is_there(void **state)
+TEST(finds_what_is_there)
 {
-    (void)state;
     static char memory[ADDRESSES * 64];
     bool there[ADDRESSES] = {false};
     int value[ADDRESSES];
     size_t count = 0;
     sp_i_exec_addresses table = {0};
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     for (int round = 0; round < ROUNDS; round++) {
         size_t i = (size_t)sp_prng_below(&prng, ADDRESSES);
         const void *address = memory + 64 * i;
@@ -39,9 +36,8 @@ static void finds_what_is_there(void **state)
     sp_i_exec_addresses_fini(&table);
 }
 
-static void memory_may_run_out(void **state)
+TEST(memory_may_run_out)
 {
-    (void)state;
     static char memory[1 << 12];
     sp_i_exec_addresses table = {0};
     sp_i_alloc_fail_after(0);
@@ -58,10 +54,3 @@ static void memory_may_run_out(void **state)
     }
     sp_i_exec_addresses_fini(&table);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(finds_what_is_there),
-    cmocka_unit_test(memory_may_run_out),
-};
-
-SP_TEST_MAIN(tests)

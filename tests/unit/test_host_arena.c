@@ -4,7 +4,6 @@
 #include "backends/executor/arena.h"
 #include "backends/host/cpu_runtime.h"
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 
 static const sp_i_exec_width width = {.real_bytes = 8, .table_bytes = 2};
@@ -14,9 +13,8 @@ static int64_t held(const sp_i_exec_arena *arena, sp_i_exec_measure measure, sp_
     return sp_i_exec_held(arena, measure)->of[of];
 }
 
-static void counts_both_ways(void **state)
+TEST(counts_both_ways)
 {
-    (void)state;
     sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 0);
     void *a = sp_i_exec_take(arena, SP_MEM_ACTIVATIONS, 100, width);
     void *b = sp_i_exec_take_zeroed(arena, SP_MEM_LOGITS, 7, width);
@@ -43,9 +41,8 @@ static void counts_both_ways(void **state)
 }
 
 // The two measures may have their highest moments apart.
-static void keeps_the_highest_moment(void **state)
+TEST(keeps_the_highest_moment)
 {
-    (void)state;
     sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 0);
     void *a = sp_i_exec_take(arena, SP_MEM_ACTIVATIONS, 10, (sp_i_exec_width){1, 8});
     sp_i_exec_mark(arena);
@@ -60,9 +57,8 @@ static void keeps_the_highest_moment(void **state)
     sp_i_exec_arena_free(arena);
 }
 
-static void stops_at_the_limit(void **state)
+TEST(stops_at_the_limit)
 {
-    (void)state;
     char text[128];
     sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 100);
     void *a = sp_i_exec_take(arena, SP_MEM_ACTIVATIONS, 40, width);
@@ -79,9 +75,8 @@ static void stops_at_the_limit(void **state)
     sp_i_exec_arena_free(arena);
 }
 
-static void memory_may_run_out(void **state)
+TEST(memory_may_run_out)
 {
-    (void)state;
     char text[128];
     sp_i_alloc_fail_after(0);
     assert_null(sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 0));
@@ -95,9 +90,8 @@ static void memory_may_run_out(void **state)
 }
 
 // Views of a block count nothing, and keep it from being free.
-static void views_are_inside_a_block(void **state)
+TEST(views_are_inside_a_block)
 {
-    (void)state;
     sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 0);
     int64_t room = sp_i_exec_view_room(10 * width.real_bytes);
     char *holder = sp_i_exec_take(arena, SP_MEM_WORKSPACE, 1, (sp_i_exec_width){2 * room, 7});
@@ -125,13 +119,11 @@ static void views_are_inside_a_block(void **state)
 enum { BLOCKS = 64 };
 
 // Blocks never overlap, sums stay right, and a size that was given back needs no new memory.
-static void holds_under_random_use(void **state)
+TEST(holds_under_random_use)
 {
-    (void)state;
     unsigned char *block[BLOCKS] = {NULL};
     int64_t size[BLOCKS] = {0};
-    sp_prng prng;
-    sp_prng_seed(&prng, 1);
+    sp_prng prng = prng_seeded(1);
     sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 0);
     const sp_i_exec_width bytes = {1, 1};
     int64_t sum = 0;
@@ -180,9 +172,8 @@ static void *no_host_block(sp_runtime *machine, int64_t bytes)
 }
 
 // A device whose memory is full has no room for this plan; a host may have some another time.
-static void says_whose_memory_ran_out(void **state)
+TEST(says_whose_memory_ran_out)
 {
-    (void)state;
     sp_runtime_ops ops = *sp_runtime_cpu()->ops;
     sp_runtime machine = {.ops = &ops};
     char text[128];
@@ -208,12 +199,3 @@ static void says_whose_memory_ran_out(void **state)
     sp_i_exec_arena_free(host);
     sp_i_exec_arena_free(arena);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(counts_both_ways),          cmocka_unit_test(keeps_the_highest_moment),
-    cmocka_unit_test(stops_at_the_limit),        cmocka_unit_test(memory_may_run_out),
-    cmocka_unit_test(says_whose_memory_ran_out), cmocka_unit_test(views_are_inside_a_block),
-    cmocka_unit_test(holds_under_random_use),
-};
-
-SP_TEST_MAIN(tests)

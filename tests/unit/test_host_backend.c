@@ -48,9 +48,8 @@ static void fixture_fini(fixture *f)
     sp_packing_fini(&f->packing);
 }
 
-static void tensors_are_those_of_the_model(void **state)
+TEST(tensors_are_those_of_the_model)
 {
-    (void)state;
     fixture f;
     fixture_make(&f);
     sp_run *run = host_run(&f.device, &f.request);
@@ -75,9 +74,8 @@ static void tensors_are_those_of_the_model(void **state)
     fixture_fini(&f);
 }
 
-static void equal_requests_equal_bits(void **state)
+TEST(equal_requests_equal_bits)
 {
-    (void)state;
     fixture f;
     fixture_make(&f);
     sp_run *a = host_run(&f.device, &f.request);
@@ -95,9 +93,8 @@ static void equal_requests_equal_bits(void **state)
 }
 
 // Sharded optimizer states and whole ones make the same step.
-static void zero_does_not_matter(void **state)
+TEST(zero_does_not_matter)
 {
-    (void)state;
     fixture f;
     fixture_make(&f);
     sp_run *sharded = host_run(&f.device, &f.request);
@@ -122,9 +119,8 @@ static int64_t largest_peak(const sp_run *run)
 }
 
 // A run fits exactly into its own peak, and into no less.
-static void fits_its_peak(void **state)
+TEST(fits_its_peak)
 {
-    (void)state;
     static const char *const measures[] = {"table", "real"};
     fixture f;
     fixture_make(&f);
@@ -172,9 +168,8 @@ static void refuses(const fixture *f, const sp_run_request *request, sp_status s
     }
 }
 
-static void refuses_what_it_cannot_compute(void **state)
+TEST(refuses_what_it_cannot_compute)
 {
-    (void)state;
     const sp_memory_options unfused = {.attention = SP_ATTENTION_UNFUSED};
     fixture f;
     fixture_make(&f);
@@ -196,9 +191,8 @@ static void refuses_what_it_cannot_compute(void **state)
     fixture_fini(&f);
 }
 
-static void refuses_options(void **state)
+TEST(refuses_options)
 {
-    (void)state;
     static const struct {
         sp_backend_option option;
         const char *text;
@@ -223,24 +217,11 @@ static void refuses_options(void **state)
     fixture_fini(&f);
 }
 
-static void ends_at_its_timeout(void **state)
+TEST(ends_at_its_timeout)
 {
-    (void)state;
     fixture f;
     fixture_make(&f);
     f.request.timeout_ns = 1;
     refuses(&f, &f.request, SP_ERR_LIMIT, "it is not done at the timeout of 1 ns");
     fixture_fini(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(tensors_are_those_of_the_model),
-    cmocka_unit_test(equal_requests_equal_bits),
-    cmocka_unit_test(zero_does_not_matter),
-    cmocka_unit_test(fits_its_peak),
-    cmocka_unit_test(refuses_what_it_cannot_compute),
-    cmocka_unit_test(refuses_options),
-    cmocka_unit_test(ends_at_its_timeout),
-};
-
-SP_TEST_MAIN(tests)

@@ -14,7 +14,7 @@ static json_t *calibrate(const sp_model *model, sp_precision precision)
     const sp_calibration_request request = {
         .precision = precision, .seed = 3, .limit_s = 0.05, .model = model};
     host_open(&device);
-    assert_int_equal(sp_backend_calibrate(device.backend, 0, &request, &document, &err), SP_OK);
+    must_succeed(sp_backend_calibrate(device.backend, 0, &request, &document, &err), &err);
     host_close(&device);
     return document;
 }
@@ -27,9 +27,8 @@ static void read_back(const json_t *document, sp_profile *profile)
     }
 }
 
-static void is_a_measured_profile(void **state)
+TEST(is_a_measured_profile)
 {
-    (void)state;
     sp_model models[] = {host_llama(), host_gpt()};
     for (int i = 0; i < 2; i++) {
         sp_profile profile;
@@ -52,9 +51,8 @@ static void is_a_measured_profile(void **state)
 
 // Of the model's layers and head: 32 wide, MLP of 48, gate and up in one product, 2 key and value
 // heads of 8, a vocabulary of 61.
-static void products_of_the_model(void **state)
+TEST(products_of_the_model)
 {
-    (void)state;
     static const int64_t shapes[][2] = {{64, 32}, {32, 32}, {96, 32}, {32, 48}, {61, 32}};
     sp_model model = host_llama();
     sp_profile profile;
@@ -83,9 +81,8 @@ static void products_of_the_model(void **state)
 // Two heads of keys and values, an MLP of 48 and four query heads: groups of 2 and 4 ranks cut
 // them. A rank of 2 has half of the outputs of QKV and fc1, and half of the inputs of the
 // projections behind attention and MLP.
-static void products_of_a_tensor_parallel_rank(void **state)
+TEST(products_of_a_tensor_parallel_rank)
 {
-    (void)state;
     static const int64_t shapes[][2] = {{32, 32}, {32, 16}, {48, 32}, {32, 24}, {31, 32}};
     sp_model model = host_llama();
     sp_profile profile;
@@ -104,9 +101,8 @@ static void products_of_a_tensor_parallel_rank(void **state)
 }
 
 // Three kinds over 2, 4 and 8 ranks; no tensor takes longer than a larger one.
-static void collectives_by_group_size(void **state)
+TEST(collectives_by_group_size)
 {
-    (void)state;
     sp_model model = host_llama();
     sp_profile profile;
     json_t *document = calibrate(&model, SP_FP64);
@@ -125,9 +121,8 @@ static void collectives_by_group_size(void **state)
     json_decref(document);
 }
 
-static void times_rise(void **state)
+TEST(times_rise)
 {
-    (void)state;
     sp_model model = host_llama();
     sp_profile profile;
     json_t *document = calibrate(&model, SP_FP32);
@@ -147,9 +142,8 @@ static void times_rise(void **state)
     json_decref(document);
 }
 
-static void refuses(void **state)
+TEST(refuses)
 {
-    (void)state;
     host_device device;
     json_t *document = NULL;
     sp_error err = {0};
@@ -167,9 +161,8 @@ static void refuses(void **state)
     host_close(&device);
 }
 
-static void memory_may_run_out(void **state)
+TEST(memory_may_run_out)
 {
-    (void)state;
     static const long after[] = {0, 1, 2, 5, 12, 30, 50, 55, 60, 65, 70, 90, 150};
     host_device device;
     sp_model model = host_llama();
@@ -188,15 +181,3 @@ static void memory_may_run_out(void **state)
     }
     host_close(&device);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(is_a_measured_profile),
-    cmocka_unit_test(products_of_the_model),
-    cmocka_unit_test(products_of_a_tensor_parallel_rank),
-    cmocka_unit_test(collectives_by_group_size),
-    cmocka_unit_test(times_rise),
-    cmocka_unit_test(refuses),
-    cmocka_unit_test(memory_may_run_out),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,8 +1,6 @@
 // Clipping by the norm of all gradients: the update follows from its definition on one rank, and is
 // the same on many, whatever they hold twice or in shares. The norm is brought down so far that the
 // optimizer's epsilon counts: AdamW alone does not see a factor of its gradients.
-#include <math.h>
-
 #include "sim/base/alloc.h"
 #include "tests/support/host_run.h"
 #include "tests/support/scenario_run.h"
@@ -117,7 +115,7 @@ static sp_status follows_definition(void *context, const sp_step_view *view, sp_
         for (int64_t e = 0; e < info.elements; e++) {
             double g = scale * gradient[e];
             double expected = from[e] - strtod(LEARNING_RATE, NULL) * g / (fabs(g) + EPSILON);
-            assert_true(fabs(to[e] - expected) <= 1e-12);
+            assert_within(to[e], expected, 1e-12);
         }
         sp_i_free(from);
         sp_i_free(gradient);
@@ -128,9 +126,8 @@ static sp_status follows_definition(void *context, const sp_step_view *view, sp_
     return SP_OK;
 }
 
-static void one_rank_follows_the_definition(void **state)
+TEST(one_rank_follows_the_definition)
 {
-    (void)state;
     with_plan(LLAMA, "{}", follows_definition);
     with_plan(GPT, "{}", follows_definition);
 }
@@ -158,9 +155,8 @@ static sp_status equals_plain(void *context, const sp_step_view *view, sp_error 
     return SP_OK;
 }
 
-static void all_layouts_clip_alike(void **state)
+TEST(all_layouts_clip_alike)
 {
-    (void)state;
     static const char *const layouts[] = {
         "{'pp': 2, 'dp': 2, 'zero': 0}",
         "{'pp': 2, 'dp': 3, 'zero': 1}",
@@ -193,16 +189,7 @@ static sp_status leaves_small_norms(void *context, const sp_step_view *view, sp_
     return SP_OK;
 }
 
-static void small_norms_stay(void **state)
+TEST(small_norms_stay)
 {
-    (void)state;
     with_plan(LLAMA, "{'pp': 2, 'dp': 2}", leaves_small_norms);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_rank_follows_the_definition),
-    cmocka_unit_test(all_layouts_clip_alike),
-    cmocka_unit_test(small_norms_stay),
-};
-
-SP_TEST_MAIN(tests)

@@ -104,70 +104,47 @@ static void survives_no_memory_on(sp_clock clock)
     host_close(&device);
 }
 
-static void runs_random_plans(void **state)
+TEST(runs_random_plans)
 {
-    (void)state;
     runs_random_plans_on(SP_CLOCK_VIRTUAL);
 }
 
-static void runs_random_plans_on_the_wall_clock(void **state)
+TEST(runs_random_plans_on_the_wall_clock)
 {
-    (void)state;
     runs_random_plans_on(SP_CLOCK_WALL);
 }
 
-static void runs_every_schedule(void **state)
+TEST(runs_every_schedule)
 {
-    (void)state;
     runs_every_schedule_on(SP_CLOCK_VIRTUAL);
 }
 
-static void runs_every_schedule_on_the_wall_clock(void **state)
+TEST(runs_every_schedule_on_the_wall_clock)
 {
-    (void)state;
     runs_every_schedule_on(SP_CLOCK_WALL);
 }
 
-static void refuses(void **state)
+TEST(refuses)
 {
-    (void)state;
     refuses_on(SP_CLOCK_VIRTUAL);
 }
 
-static void fails(void **state)
+TEST(fails)
 {
-    (void)state;
     fails_on(SP_CLOCK_VIRTUAL);
 }
 
-static void fails_on_the_wall_clock(void **state)
+TEST(fails_on_the_wall_clock)
 {
-    (void)state;
     fails_on(SP_CLOCK_WALL);
 }
 
-static void survives_no_memory(void **state)
+TEST(survives_no_memory)
 {
-    (void)state;
     survives_no_memory_on(SP_CLOCK_VIRTUAL);
 }
 
-static void survives_no_memory_on_the_wall_clock(void **state)
+TEST(survives_no_memory_on_the_wall_clock)
 {
-    (void)state;
     survives_no_memory_on(SP_CLOCK_WALL);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(runs_random_plans),
-    cmocka_unit_test(runs_random_plans_on_the_wall_clock),
-    cmocka_unit_test(runs_every_schedule),
-    cmocka_unit_test(runs_every_schedule_on_the_wall_clock),
-    cmocka_unit_test(refuses),
-    cmocka_unit_test(fails),
-    cmocka_unit_test(fails_on_the_wall_clock),
-    cmocka_unit_test(survives_no_memory),
-    cmocka_unit_test(survives_no_memory_on_the_wall_clock),
-};
-
-SP_TEST_MAIN(tests)

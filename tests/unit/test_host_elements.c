@@ -1,6 +1,5 @@
 // Numbers to and from a machine's elements: what each can hold comes back, and the rest is rounded
 // to the nearest, ties to even (bf16: 8 bits of significand).
-
 #include "backends/executor/run.h"
 #include "tests/support/test_main.h"
 
@@ -17,9 +16,8 @@ static void come_back(sp_element element, const double *from, const double *expe
     }
 }
 
-static void are_rounded_to_the_nearest(void **state)
+TEST(are_rounded_to_the_nearest)
 {
-    (void)state;
     const double x[COUNT] = {0.0,           -1.5,   1.0 + 0x1p-8, 1.0 + 0x1p-7 + 0x1p-8,
                              1.0 + 0x1p-24, -0x1p60};
     const double bf16[COUNT] = {0.0, -1.5, 1.0, 1.0 + 0x1p-6, 1.0, -0x1p60};
@@ -30,17 +28,9 @@ static void are_rounded_to_the_nearest(void **state)
 }
 
 // A parameter starts as its master rounded: 1 + 2^-8 + 2^-30 is a tie in fp32 and goes to even.
-static void bf16_is_rounded_from_fp32(void **state)
+TEST(bf16_is_rounded_from_fp32)
 {
-    (void)state;
     const double x[COUNT] = {1.0 + 0x1p-8 + 0x1p-30};
     const double expected[COUNT] = {1.0};
     come_back(SP_ELEMENT_BF16, x, expected);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(are_rounded_to_the_nearest),
-    cmocka_unit_test(bf16_is_rounded_from_fp32),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,7 +1,6 @@
 // Links between pipeline ranks that are emulated: on the virtual clock hidden states are under way
 // as long as the request says and as predicted, on the wall clock a machine is asked to hold them
 // up, and what is computed stays the same.
-#include <math.h>
 #include <pthread.h>
 
 #include "backends/executor/run.h"
@@ -118,13 +117,12 @@ static void must_be_as_worked_out(const sp_measured_step *step)
     assert_int_equal(sp_step_metrics_compute(&step->timeline, &step->memory, &metrics, NULL),
                      SP_OK);
     double bubble = 1.0 - (double)busy_ns / (2.0 * (double)makespan_ns);
-    assert_true(fabs(sp_bubble_ratio(&metrics) - bubble) < 1e-12);
+    assert_within(sp_bubble_ratio(&metrics), bubble, 1e-12);
     sp_step_metrics_fini(&metrics);
 }
 
-static void a_step_of_two_stages(void **state)
+TEST(a_step_of_two_stages)
 {
-    (void)state;
     fixture f;
     fixture_make(&f);
     sp_run *run = host_run(&f.device, &f.request);
@@ -133,9 +131,8 @@ static void a_step_of_two_stages(void **state)
     fixture_fini(&f);
 }
 
-static void tensors_stay_the_same(void **state)
+TEST(tensors_stay_the_same)
 {
-    (void)state;
     fixture f;
     fixture_make(&f);
     sp_run *with = host_run(&f.device, &f.request);
@@ -186,7 +183,7 @@ static gaps validate(size_t options)
     sp_scenario scenario;
     sp_execution execution = {0};
     host_open(&device);
-    must_succeed("scenario", run_read(text, &scenario, &err), &err);
+    must_succeed(run_read(text, &scenario, &err), &err);
     const sp_execution_options set = {.backend = device.backend,
                                       .clock = SP_CLOCK_VIRTUAL,
                                       .precision = SP_FP32,
@@ -196,16 +193,15 @@ static gaps validate(size_t options)
                                       .option_count = options,
                                       .observer = see,
                                       .observer_context = &g};
-    must_succeed("run", sp_execution_run(&scenario, &set, &execution, &err), &err);
+    must_succeed(sp_execution_run(&scenario, &set, &execution, &err), &err);
     sp_execution_fini(&execution);
     sp_scenario_fini(&scenario);
     host_close(&device);
     return g;
 }
 
-static void transfers_are_as_predicted(void **state)
+TEST(transfers_are_as_predicted)
 {
-    (void)state;
     gaps g = validate(1);
     assert_true(g.predicted_ns[0] > 0 && g.predicted_ns[1] > 0);
     assert_int_equal(g.measured_ns[0], g.predicted_ns[0]);
@@ -243,9 +239,8 @@ static sp_fence mark_later(sp_runtime *machine, int64_t ns)
     return (sp_fence){0};
 }
 
-static void a_machine_holds_up_what_is_sent(void **state)
+TEST(a_machine_holds_up_what_is_sent)
 {
-    (void)state;
     static sp_runtime_ops ops;
     sp_i_exec_run *run;
     sp_measured_step step = {0};
@@ -285,9 +280,8 @@ static void must_refuse(const fixture *f, const sp_run_request *request, const c
     assert_string_equal(err.message[0], says);
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     fixture f;
     fixture_make(&f);
     sp_run_request request = f.request;
@@ -314,13 +308,3 @@ static void refusals(void **state)
     sp_run_free(host_run(&f.device, &request));
     fixture_fini(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_step_of_two_stages),
-    cmocka_unit_test(tensors_stay_the_same),
-    cmocka_unit_test(transfers_are_as_predicted),
-    cmocka_unit_test(a_machine_holds_up_what_is_sent),
-    cmocka_unit_test(refusals),
-};
-
-SP_TEST_MAIN(tests)

@@ -55,46 +55,39 @@ static const demand stalls = {"stall", SP_ERR_LIMIT, {"", "waits for ever for it
 static const demand exhausts = {
     "exhaust", SP_ERR_INFEASIBLE, {"it finds no memory, on demand", "it finds no memory"}};
 
-static void failing_action(void **state)
+TEST(failing_action)
 {
-    (void)state;
     demand_everywhere(&fails, SP_CLOCK_VIRTUAL);
 }
 
-static void failing_action_on_the_wall_clock(void **state)
+TEST(failing_action_on_the_wall_clock)
 {
-    (void)state;
     demand_everywhere(&fails, SP_CLOCK_WALL);
 }
 
-static void stalled_action(void **state)
+TEST(stalled_action)
 {
-    (void)state;
     demand_everywhere(&stalls, SP_CLOCK_VIRTUAL);
 }
 
-static void stalled_action_on_the_wall_clock(void **state)
+TEST(stalled_action_on_the_wall_clock)
 {
-    (void)state;
     demand_everywhere(&stalls, SP_CLOCK_WALL);
 }
 
-static void exhausted_action(void **state)
+TEST(exhausted_action)
 {
-    (void)state;
     demand_everywhere(&exhausts, SP_CLOCK_VIRTUAL);
 }
 
-static void exhausted_action_on_the_wall_clock(void **state)
+TEST(exhausted_action_on_the_wall_clock)
 {
-    (void)state;
     demand_everywhere(&exhausts, SP_CLOCK_WALL);
 }
 
 // Ranks that wait say for what: another stage's action, or the peers of an exchange.
-static void who_waits_for_what(void **state)
+TEST(who_waits_for_what)
 {
-    (void)state;
     static const char *const lines[FAILING_SHAPES] = {
         "dp 0 pp 1: F0: waits for F0 of dp 0 pp 0",
         "tp 1 of dp 0 pp 0: F0: waits for tp 0 of dp 0 pp 0 (",
@@ -112,9 +105,8 @@ static void who_waits_for_what(void **state)
     }
 }
 
-static void step_of_a_fault(void **state)
+TEST(step_of_a_fault)
 {
-    (void)state;
     failing_run f;
     sp_error err;
     const demand wrong = {.key = "fail", .status = SP_ERR_USAGE};
@@ -125,12 +117,3 @@ static void step_of_a_fault(void **state)
     fail_on_demand(&f, &wrong, "F0", 0, 0, "0", &err);
     failing_run_fini(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(failing_action),     cmocka_unit_test(failing_action_on_the_wall_clock),
-    cmocka_unit_test(stalled_action),     cmocka_unit_test(stalled_action_on_the_wall_clock),
-    cmocka_unit_test(exhausted_action),   cmocka_unit_test(exhausted_action_on_the_wall_clock),
-    cmocka_unit_test(who_waits_for_what), cmocka_unit_test(step_of_a_fault),
-};
-
-SP_TEST_MAIN(tests)

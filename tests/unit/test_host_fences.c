@@ -2,10 +2,8 @@
 // A machine that works at once keeps for every rank what of the others' work its own comes after
 // (vector clocks; Mattern, "Virtual time and global states of distributed systems", 1989), and
 // counts pairs of accesses to the same bytes, one of them a write, that nothing orders.
-
 #include "backends/executor/replicas.h"
 #include "backends/host/cpu_runtime.h"
-#include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 
 enum { RANKS = 3, MOST_POINTS = 4096, MOST_ACCESSES = 8192 };
@@ -112,8 +110,7 @@ static const sp_i_exec_width width = {sizeof(double), 0};
 // Ranks take, write and give back blocks in any order.
 static int pass_blocks_on(sp_i_exec_arena *arena, uint64_t seed)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
+    sp_prng prng = prng_seeded(seed);
     void *block[RANKS] = {NULL};
     for (int round = 0; round < 300; round++) {
         int r = (int)sp_prng_below(&prng, RANKS);
@@ -131,9 +128,8 @@ static int pass_blocks_on(sp_i_exec_arena *arena, uint64_t seed)
     return w.races;
 }
 
-static void a_shared_block_is_taken_after_its_end(void **state)
+TEST(a_shared_block_is_taken_after_its_end)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 20; seed++) {
         sp_i_exec_arena *shared = sp_i_exec_arena_new_shared(watched());
         assert_int_equal(pass_blocks_on(shared, seed), 0);
@@ -201,9 +197,8 @@ static void members_fini(members *m)
     }
 }
 
-static void sums_are_complete_after_their_fence(void **state)
+TEST(sums_are_complete_after_their_fence)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 200; seed++) {
         sp_prng prng;
         members m;
@@ -229,10 +224,3 @@ static void sums_are_complete_after_their_fence(void **state)
         members_fini(&m);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_shared_block_is_taken_after_its_end),
-    cmocka_unit_test(sums_are_complete_after_their_fence),
-};
-
-SP_TEST_MAIN(tests)

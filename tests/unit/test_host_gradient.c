@@ -1,8 +1,5 @@
 // The plain step's gradient against central differences of its loss, in fp64, and its loss against
 // its definition.
-#include <math.h>
-#include <stdlib.h>
-
 #include "backends/host/host.h"
 #include "tests/support/host_run.h"
 #include "tests/support/test_main.h"
@@ -93,7 +90,7 @@ static void follows_differences(const sp_model *model, const char *dropout)
         values[i] += 0.05 * sin(1.7 * (double)i);
     }
     double first = loss(&p);
-    assert_true(fabs(first - log((double)model->vocab)) < 2.0);
+    assert_within(first, log((double)model->vocab), 2.0);
     double *expected = calloc((size_t)weights->elements, sizeof *expected);
     assert_non_null(expected);
     memcpy(expected, gradients, (size_t)weights->elements * sizeof *expected);
@@ -117,16 +114,14 @@ static void follows_differences(const sp_model *model, const char *dropout)
     probe_fini(&p);
 }
 
-static void llama_follows_differences(void **state)
+TEST(llama_follows_differences)
 {
-    (void)state;
     sp_model model = host_llama();
     follows_differences(&model, "0");
 }
 
-static void tied_llama_follows_differences(void **state)
+TEST(tied_llama_follows_differences)
 {
-    (void)state;
     sp_model model = host_llama();
     model.tied_embeddings = true;
     model.qkv_bias = true;
@@ -134,36 +129,25 @@ static void tied_llama_follows_differences(void **state)
     follows_differences(&model, "0");
 }
 
-static void gpt_follows_differences(void **state)
+TEST(gpt_follows_differences)
 {
-    (void)state;
     sp_model model = host_gpt();
     follows_differences(&model, "0");
 }
 
-static void dropout_follows_differences(void **state)
+TEST(dropout_follows_differences)
 {
-    (void)state;
     sp_model model = host_gpt();
     follows_differences(&model, "0.3");
 }
 
 // With all parameters zero every token is equally likely.
-static void loss_of_equal_logits(void **state)
+TEST(loss_of_equal_logits)
 {
-    (void)state;
     probe p;
     sp_model model = host_llama();
     probe_make(&model, "0", &p);
     memset(p.run->ranks[0].values, 0, (size_t)p.run->weights[0].elements * sizeof(double));
-    assert_true(fabs(loss(&p) - log(61.0)) < 1e-14);
+    assert_within(loss(&p), log(61.0), 1e-14);
     probe_fini(&p);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(llama_follows_differences), cmocka_unit_test(tied_llama_follows_differences),
-    cmocka_unit_test(gpt_follows_differences),   cmocka_unit_test(dropout_follows_differences),
-    cmocka_unit_test(loss_of_equal_logits),
-};
-
-SP_TEST_MAIN(tests)

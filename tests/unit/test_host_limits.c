@@ -1,6 +1,5 @@
 // Runs that meet a limit: of memory, of time, or an allocation that the machine refuses. With
 // pipeline stages alone and with ranks that share a layer or a pack, in either clock.
-#include "sim/base/alloc.h"
 #include "tests/support/failing_run.h"
 #include "tests/support/test_main.h"
 
@@ -24,9 +23,8 @@ static int rank_named(const failing_run *f, const char *message)
 }
 
 // What the fullest rank needs is enough; with a byte less it is the one that fails.
-static void memory_limit(void **state)
+TEST(memory_limit)
 {
-    (void)state;
     for (int i = 0; i < 2 * FAILING_SHAPES; i++) {
         failing_run f;
         sp_error err;
@@ -50,9 +48,8 @@ static void memory_limit(void **state)
     }
 }
 
-static void timeout_in_virtual_time(void **state)
+TEST(timeout_in_virtual_time)
 {
-    (void)state;
     for (int s = 0; s < FAILING_SHAPES; s++) {
         failing_run f;
         sp_error err;
@@ -67,9 +64,8 @@ static void timeout_in_virtual_time(void **state)
 }
 
 // So many steps that the deadline falls somewhere into one of them.
-static void timeout_on_the_wall_clock(void **state)
+TEST(timeout_on_the_wall_clock)
 {
-    (void)state;
     for (int i = 0; i < 4 * FAILING_SHAPES; i++) {
         failing_run f;
         sp_error err;
@@ -92,44 +88,26 @@ static void refuse_every_allocation(sp_clock clock)
 {
     const failing_shape all = {2, 2, 1, 2};
     failing_run f;
-    sp_status status = SP_ERR_NO_MEMORY;
+    memory_failures failing = {0};
     failing_run_make(&f, &all, clock);
     f.request.steps = 1;
-    for (long n = 0; status != SP_OK; n++) {
+    while (memory_fails(&failing)) {
         sp_error err = {0};
         sp_run *run = NULL;
-        sp_i_alloc_fail_after(n);
-        status = sp_backend_run(f.device.backend, 0, &f.request, &run, &err);
-        sp_i_alloc_fail_after(-1);
-        if (status != SP_OK && status != SP_ERR_NO_MEMORY) {
-            fail_msg("allocation %ld: \"%s\"", n, err.message[0]);
-        }
-        assert_true(status == SP_OK || err.count > 0);
-        assert_true((run != NULL) == (status == SP_OK));
+        memory_try(&failing, sp_backend_run(f.device.backend, 0, &f.request, &run, &err), &err);
+        assert_true((run != NULL) == (failing.status == SP_OK));
         sp_run_free(run);
     }
     failing_run_no_thread_stays(&f);
     failing_run_fini(&f);
 }
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     refuse_every_allocation(SP_CLOCK_VIRTUAL);
 }
 
-static void no_memory_on_the_wall_clock(void **state)
+TEST(no_memory_on_the_wall_clock)
 {
-    (void)state;
     refuse_every_allocation(SP_CLOCK_WALL);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(memory_limit),
-    cmocka_unit_test(timeout_in_virtual_time),
-    cmocka_unit_test(timeout_on_the_wall_clock),
-    cmocka_unit_test(no_memory),
-    cmocka_unit_test(no_memory_on_the_wall_clock),
-};
-
-SP_TEST_MAIN(tests)

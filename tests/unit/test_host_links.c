@@ -41,9 +41,8 @@ static sp_status body(sp_comm *me, void *data, sp_error *err)
     return status;
 }
 
-static void waits_are_not_an_exchanges_own(void **state)
+TEST(waits_are_not_an_exchanges_own)
 {
-    (void)state;
     static const int ranks[RANKS] = {0, 1};
     sp_runtime_ops ops = *sp_runtime_cpu()->ops;
     sp_runtime machine = {.ops = &ops};
@@ -63,9 +62,3 @@ static void waits_are_not_an_exchanges_own(void **state)
     }
     sp_comm_world_free(world);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(waits_are_not_an_exchanges_own),
-};
-
-SP_TEST_MAIN(tests)

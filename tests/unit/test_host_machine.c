@@ -1,7 +1,6 @@
 // What a run does with the machine it is given: it gives memory back, reads times and finds errors
 // when the work is done, and keeps masters where values are less exact.
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "backends/executor/run.h"
 #include "backends/host/cpu_runtime.h"
@@ -144,9 +143,8 @@ static sp_status run_step(const failing_run *f, sp_runtime *machine, double *los
     return status;
 }
 
-static void gives_back_and_reads_late(void **state)
+TEST(gives_back_and_reads_late)
 {
-    (void)state;
     for (int s = 0; s < FAILING_SHAPES; s++) {
         for (int clock = 0; clock < SP_CLOCKS; clock++) {
             failing_run f;
@@ -154,8 +152,8 @@ static void gives_back_and_reads_late(void **state)
             double loss;
             double expected;
             failing_run_make(&f, &failing_shapes[s], (sp_clock)clock);
-            assert_int_equal(run_step(&f, sp_runtime_cpu(), &expected, &err), SP_OK);
-            assert_int_equal(run_step(&f, counting_machine(-1, 0), &loss, &err), SP_OK);
+            must_succeed(run_step(&f, sp_runtime_cpu(), &expected, &err), &err);
+            must_succeed(run_step(&f, counting_machine(-1, 0), &loss, &err), &err);
             assert_true(loss == expected);
             assert_int_equal(c.too_early, 0);
             assert_int_equal(c.blocks, 0);
@@ -168,9 +166,8 @@ static void gives_back_and_reads_late(void **state)
 
 // Pipeline rank 1 of the first data-parallel rank, after the step has begun: in virtual time at its
 // first action, on the wall clock at its last one.
-static void failed_work_is_an_actions(void **state)
+TEST(failed_work_is_an_actions)
 {
-    (void)state;
     for (int clock = 0; clock < SP_CLOCKS; clock++) {
         failing_run f;
         sp_error err;
@@ -190,9 +187,8 @@ static void failed_work_is_an_actions(void **state)
     }
 }
 
-static void failed_work_before_a_step(void **state)
+TEST(failed_work_before_a_step)
 {
-    (void)state;
     failing_run f;
     sp_error err;
     double loss;
@@ -202,9 +198,8 @@ static void failed_work_before_a_step(void **state)
     failing_run_fini(&f);
 }
 
-static void failed_reads_are_errors(void **state)
+TEST(failed_reads_are_errors)
 {
-    (void)state;
     failing_run f;
     sp_i_exec_run *run;
     sp_measured_step step = {0};
@@ -212,22 +207,22 @@ static void failed_reads_are_errors(void **state)
     double loss;
     failing_run_make(&f, &failing_shapes[3], SP_CLOCK_VIRTUAL);
     sp_runtime *machine = counting_machine(1, MOST_STAMPS);
-    assert_int_equal(
+    must_succeed(
         sp_i_exec_run_new(
             &f.request,
             &(sp_i_exec_site){.backend = "host", .runtime = machine, .math = &sp_i_exec_math_f32},
             &run, &err),
-        SP_OK);
-    assert_int_equal(sp_i_exec_run_step(run, &step, &err), SP_OK);
+        &err);
+    must_succeed(sp_i_exec_run_step(run, &step, &err), &err);
     // Pipeline rank 1 has the last of the parameters.
     size_t last = sp_i_exec_tensor_count(run) / 2 - 1;
     sp_tensor_info info;
     sp_i_exec_tensor_info(run, last, &info);
     double *values = malloc((size_t)info.elements * sizeof *values);
     assert_non_null(values);
-    assert_int_equal(sp_i_exec_tensor_read(run, last, values, &err), SP_OK);
+    must_succeed(sp_i_exec_tensor_read(run, last, values, &err), &err);
     c.reads_fail = true;
-    assert_int_equal(sp_i_exec_tensor_read(run, 0, values, &err), SP_OK);
+    must_succeed(sp_i_exec_tensor_read(run, 0, values, &err), &err);
     assert_int_equal(sp_i_exec_tensor_read(run, last, values, &err), SP_ERR_INTERNAL);
     assert_string_equal(err.message[0], "dp 0 pp 1 cp 0 tp 0: it broke");
     free(values);
@@ -258,9 +253,8 @@ static const sp_bytes *held(const sp_i_exec_run *run, size_t rank)
 }
 
 // Values of 4 bytes under gradients of 8. Nothing is computed with them here.
-static void masters_are_as_exact_as_gradients(void **state)
+TEST(masters_are_as_exact_as_gradients)
 {
-    (void)state;
     failing_run f;
     sp_i_exec_run *run;
     sp_i_exec_run *plain;
@@ -306,13 +300,3 @@ static void masters_are_as_exact_as_gradients(void **state)
     sp_i_exec_run_free(run);
     failing_run_fini(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(gives_back_and_reads_late),
-    cmocka_unit_test(failed_work_is_an_actions),
-    cmocka_unit_test(failed_work_before_a_step),
-    cmocka_unit_test(failed_reads_are_errors),
-    cmocka_unit_test(masters_are_as_exact_as_gradients),
-};
-
-SP_TEST_MAIN(tests)

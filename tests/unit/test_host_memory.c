@@ -19,9 +19,8 @@ static void is_as_predicted(const char *layout, const char *more)
     }
 }
 
-static void whole_samples_hold_what_is_predicted(void **state)
+TEST(whole_samples_hold_what_is_predicted)
 {
-    (void)state;
     is_as_predicted("{}", "'schedule': {'kind': 'gpipe'}");
     is_as_predicted("{'pp': 2, 'dp': 2}", "'schedule': {'kind': '1f1b'}");
     is_as_predicted("{'pp': 2, 'dp': 3, 'zero': 0}", "'schedule': {'kind': '1f1b'}");
@@ -29,35 +28,31 @@ static void whole_samples_hold_what_is_predicted(void **state)
     is_as_predicted("{'pp': 2}", "'strategy': {'kind': 'padded'}");
 }
 
-static void split_backwards_hold_what_is_predicted(void **state)
+TEST(split_backwards_hold_what_is_predicted)
 {
-    (void)state;
     is_as_predicted("{'pp': 4}", "'schedule': {'kind': 'zb-h1'}");
     is_as_predicted("{'pp': 2}", "'schedule': {'kind': 'zb-h2'}");
     is_as_predicted("{'pp': 2}", "'schedule': {'kind': 'zb-v'}");
 }
 
-static void slices_hold_what_is_predicted(void **state)
+TEST(slices_hold_what_is_predicted)
 {
-    (void)state;
     is_as_predicted("{'pp': 2}", "'schedule': {'kind': 'seq1f1b', 'slices': 4}");
     is_as_predicted("{'pp': 2}", "'schedule': {'kind': 'terapipe', 'slices': 2}");
     is_as_predicted("{'pp': 2}", "'strategy': {'kind': 'slimpipe'}, 'schedule': {'slices': 4}");
     is_as_predicted("{'pp': 2}", "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 16}");
 }
 
-static void regrouped_packs_hold_what_is_predicted(void **state)
+TEST(regrouped_packs_hold_what_is_predicted)
 {
-    (void)state;
     is_as_predicted("{'pp': 2}", "'strategy': {'kind': 'slimpack'}");
     is_as_predicted("{'pp': 2}", "'strategy': {'kind': 'slimpack', 'slice_tokens': 16}");
     is_as_predicted("{'pp': 4}", "'strategy': {'kind': 'slimpack-symmetric'}");
     is_as_predicted("{'pp': 2}", "'strategy': {'kind': 'slimpack-zb', 'slice_tokens': 16}");
 }
 
-static void recomputation_holds_what_is_predicted(void **state)
+TEST(recomputation_holds_what_is_predicted)
 {
-    (void)state;
     static const char *const modes[] = {"activation", "partial-fc1", "attention", "full"};
     static const char *const plans[] = {"'schedule': {'kind': '1f1b'}",
                                         "'schedule': {'kind': 'zb-h1'}",
@@ -75,9 +70,8 @@ static void recomputation_holds_what_is_predicted(void **state)
 }
 
 // Slices, padding and packs that no strategy makes.
-static void random_plans_hold_what_is_predicted(void **state)
+TEST(random_plans_hold_what_is_predicted)
 {
-    (void)state;
     sp_model llama = host_llama();
     sp_model gpt = host_gpt();
     host_memory_compare_random(&llama, 1, 60, false, is_equal);
@@ -88,9 +82,8 @@ static void random_plans_hold_what_is_predicted(void **state)
     host_memory_compare_random(&gpt, 4, 30, false, is_equal);
 }
 
-static void a_shared_vocabulary_holds_what_is_predicted(void **state)
+TEST(a_shared_vocabulary_holds_what_is_predicted)
 {
-    (void)state;
     static const char *const plans[] = {
         "'schedule': {'kind': '1f1b'}",
         "'schedule': {'kind': 'zb-h1'}",
@@ -108,15 +101,3 @@ static void a_shared_vocabulary_holds_what_is_predicted(void **state)
     host_memory_compare_random(&llama, 5, 40, true, is_equal);
     host_memory_compare_random(&gpt, 6, 40, true, is_equal);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(whole_samples_hold_what_is_predicted),
-    cmocka_unit_test(split_backwards_hold_what_is_predicted),
-    cmocka_unit_test(slices_hold_what_is_predicted),
-    cmocka_unit_test(regrouped_packs_hold_what_is_predicted),
-    cmocka_unit_test(recomputation_holds_what_is_predicted),
-    cmocka_unit_test(random_plans_hold_what_is_predicted),
-    cmocka_unit_test(a_shared_vocabulary_holds_what_is_predicted),
-};
-
-SP_TEST_MAIN(tests)

@@ -49,42 +49,37 @@ static void shares_leave(const char *const ratios[3])
 }
 
 // Whole tensors and a part of one, in the order of saving.
-static void small_shares_leave(void **state)
+TEST(small_shares_leave)
 {
     static const char *const ratios[3] = {"0.05", "0.3", "0.5"};
-    (void)state;
     shares_leave(ratios);
 }
 
 // In the reverse order.
-static void large_shares_leave(void **state)
+TEST(large_shares_leave)
 {
     static const char *const ratios[3] = {"0.6", "0.93", "1.0"};
-    (void)state;
     shares_leave(ratios);
 }
 
-static void hidden_states_and_masks_leave(void **state)
+TEST(hidden_states_and_masks_leave)
 {
-    (void)state;
     const char *plan = "'schedule': {'kind': 'gpipe'}";
     holds(DEEP, "{'pp': 2}", 512, "'offload_ratio': 0.4", plan, SP_CLOCK_VIRTUAL);
     holds(DEEP, "{'pp': 2}", 512, "'offload_ratio': 1.0", plan, SP_CLOCK_VIRTUAL);
 }
 
 // Keys and values stand slice by slice: some of them leave, one in part.
-static void some_keys_and_values_leave(void **state)
+TEST(some_keys_and_values_leave)
 {
-    (void)state;
     holds("{'layers': 2, 'hidden': 8, 'ffn': 8, 'heads': 2, 'kv_heads': 2, 'head_dim': 1024, "
           "'vocab': 61}",
           "{'pp': 2}", 512, "'offload_ratio': 0.2", "'schedule': {'kind': 'gpipe'}",
           SP_CLOCK_VIRTUAL);
 }
 
-static void every_schedule_offloads(void **state)
+TEST(every_schedule_offloads)
 {
-    (void)state;
     const char *memory = "'offload_ratio': 0.7";
     wide("{}", memory, "'schedule': {'kind': 'gpipe'}");
     wide("{'pp': 2, 'chunks_per_rank': 2}", memory, "'schedule': {'kind': 'interleaved'}");
@@ -92,25 +87,22 @@ static void every_schedule_offloads(void **state)
     wide("{'pp': 2}", memory, "'schedule': {'kind': 'zb-v'}");
 }
 
-static void slices_offload(void **state)
+TEST(slices_offload)
 {
-    (void)state;
     const char *memory = "'offload_ratio': 0.8";
     wide("{'pp': 2}", memory, "'schedule': {'kind': 'seq1f1b', 'slices': 2}");
     wide("{'pp': 2}", memory, "'strategy': {'kind': 'slimpipe'}, 'schedule': {'slices': 2}");
 }
 
-static void regrouped_packs_offload(void **state)
+TEST(regrouped_packs_offload)
 {
-    (void)state;
     const char *memory = "'offload_ratio': 0.8";
     wide("{'pp': 2}", memory, "'strategy': {'kind': 'slimpack'}");
     wide("{'pp': 2}", memory, "'strategy': {'kind': 'slimpack-symmetric'}");
 }
 
-static void offload_goes_with_recomputation(void **state)
+TEST(offload_goes_with_recomputation)
 {
-    (void)state;
     static const char *const modes[] = {"activation", "partial-fc1", "attention"};
     for (int m = 0; m < 3; m++) {
         char memory[64];
@@ -119,25 +111,22 @@ static void offload_goes_with_recomputation(void **state)
     }
 }
 
-static void parallel_ranks_offload(void **state)
+TEST(parallel_ranks_offload)
 {
-    (void)state;
     const char *memory = "'offload_ratio': 0.7";
     wide("{'pp': 2, 'tp': 2}", memory, "'schedule': {'kind': 'gpipe'}");
     wide("{'pp': 2, 'cp': 2}", memory, "'schedule': {'kind': 'gpipe'}");
 }
 
-static void copies_run_on_the_wall_clock(void **state)
+TEST(copies_run_on_the_wall_clock)
 {
-    (void)state;
     const char *plan = "'schedule': {'kind': '1f1b'}";
     holds(WIDE, "{'pp': 4}", 512, "'offload_ratio': 0.7", plan, SP_CLOCK_WALL);
 }
 
 // Tensors of a few dozen tokens leave.
-static void gradients_stay_the_same(void **state)
+TEST(gradients_stay_the_same)
 {
-    (void)state;
     sp_model model = host_llama();
     model.hidden = 8;
     model.ffn = 4096;
@@ -156,19 +145,3 @@ static void gradients_stay_the_same(void **state)
     draw.count = 2;
     host_random_agree(&draw);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(gradients_stay_the_same),
-    cmocka_unit_test(small_shares_leave),
-    cmocka_unit_test(large_shares_leave),
-    cmocka_unit_test(hidden_states_and_masks_leave),
-    cmocka_unit_test(some_keys_and_values_leave),
-    cmocka_unit_test(every_schedule_offloads),
-    cmocka_unit_test(slices_offload),
-    cmocka_unit_test(regrouped_packs_offload),
-    cmocka_unit_test(offload_goes_with_recomputation),
-    cmocka_unit_test(parallel_ranks_offload),
-    cmocka_unit_test(copies_run_on_the_wall_clock),
-};
-
-SP_TEST_MAIN(tests)

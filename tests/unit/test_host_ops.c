@@ -1,7 +1,5 @@
 // What the operations of a precision promise beyond the kernels behind them, and the widths of the
 // tensors they work on where values are narrower than statistics.
-#include <math.h>
-
 #include "backends/executor/tensors.h"
 #include "sim/model/layout.h"
 #include "tests/support/host_run.h"
@@ -14,9 +12,8 @@
 static const double base = 10000.0;
 
 // Positions 0, 1, ... by the definition of the angles, and rows that begin inside the table.
-static void rotation_by_position(void **state)
+TEST(rotation_by_position)
 {
-    (void)state;
     enum { POSITIONS = 600, HEAD_DIM = 4, HALF = HEAD_DIM / 2, BEGIN = 511, ROWS = 3 };
     static double cosine[POSITIONS * HALF];
     static double sine[POSITIONS * HALF];
@@ -34,7 +31,7 @@ static void rotation_by_position(void **state)
     }
     sp_i_op_rope_f64(ROWS, BEGIN, 1, HEAD_DIM, cosine, sine, false, x, HEAD_DIM);
     for (int t = 0; t < ROWS; t++) {
-        assert_true(fabs(x[t * HEAD_DIM] - cos(BEGIN + t)) < 1e-12);
+        assert_within(x[t * HEAD_DIM], cos(BEGIN + t), 1e-12);
         assert_true(fabs(x[t * HEAD_DIM + HALF] - sin(BEGIN + t)) < 1e-12);
     }
 }
@@ -61,9 +58,8 @@ static double row_lse(const double *row)
 }
 
 // A rank whose words are all padding takes part in the exchanges with nothing of its own.
-static void share_without_words(void **state)
+TEST(share_without_words)
 {
-    (void)state;
     double logits[TOKENS * STRIDE];
     double max[TOKENS];
     double sum[TOKENS];
@@ -80,9 +76,8 @@ static void share_without_words(void **state)
 }
 
 // The loss is added to what is there; padding neither counts nor has a gradient.
-static void loss_and_its_gradient(void **state)
+TEST(loss_and_its_gradient)
 {
-    (void)state;
     double logits[TOKENS * STRIDE];
     double dense[TOKENS * WORDS];
     double lse[TOKENS];
@@ -96,7 +91,7 @@ static void loss_and_its_gradient(void **state)
                         : (row_lse(logits + t * STRIDE) - logits[t * STRIDE + target[t]]) / total;
     }
     sp_i_op_cross_entropy_f64(TOKENS, WORDS, dense, target, total, lse, &loss);
-    assert_true(fabs(loss - expected) < 1e-12);
+    assert_within(loss, expected, 1e-12);
     sp_i_op_cross_entropy_backward_f64(TOKENS, WORDS, 0, logits, STRIDE, target, total, lse);
     for (int i = 0; i < TOKENS * STRIDE; i++) {
         int t = i / STRIDE;
@@ -105,13 +100,12 @@ static void loss_and_its_gradient(void **state)
         double softmax =
             word < WORDS ? exp(dense[t * WORDS + word] - row_lse(dense + t * WORDS)) : 0.0;
         double gradient = counts ? (softmax - (word == target[t] ? 1.0 : 0.0)) / total : 0.0;
-        assert_true(fabs(logits[i] - gradient) < 1e-12);
+        assert_within(logits[i], gradient, 1e-12);
     }
 }
 
-static void dropped_elements(void **state)
+TEST(dropped_elements)
 {
-    (void)state;
     const uint8_t keeps[4] = {1, 0, 1, 0};
     double x[4] = {1.0, 2.0, -3.0, HUGE_VAL};
     sp_i_op_drop_f64(4, keeps, 4.0, x, x);
@@ -127,9 +121,8 @@ static void must_have_width(const sp_i_exec_specs *specs, sp_i_exec_tensor tenso
 }
 
 // Values of 2 bytes, statistics of 4. Logits are values, in the place of a softmax in fp32.
-static void widths_of_two_precisions(void **state)
+TEST(widths_of_two_precisions)
 {
-    (void)state;
     const sp_model model = host_gpt();
     const sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
     sp_i_exec_specs specs;
@@ -144,11 +137,3 @@ static void widths_of_two_precisions(void **state)
     assert_int_equal(specs.of[SP_I_EXEC_LSE].columns, model.heads);
     assert_int_equal(specs.of[SP_I_EXEC_LOGITS].columns, model.vocab);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(rotation_by_position),     cmocka_unit_test(share_without_words),
-    cmocka_unit_test(loss_and_its_gradient),    cmocka_unit_test(dropped_elements),
-    cmocka_unit_test(widths_of_two_precisions),
-};
-
-SP_TEST_MAIN(tests)

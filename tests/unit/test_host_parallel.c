@@ -6,9 +6,8 @@
 #include "tests/support/test_main.h"
 
 // Four query heads on two heads of keys and values: with four ranks each of those stands twice.
-static void tensor_parallel(void **state)
+TEST(tensor_parallel)
 {
-    (void)state;
     const sp_model model = host_llama();
     const host_random draw = {.model = &model,
                               .dropout = "0",
@@ -21,9 +20,8 @@ static void tensor_parallel(void **state)
 }
 
 // Biases, learned positions, a tied table and dropout.
-static void tensor_parallel_gpt(void **state)
+TEST(tensor_parallel_gpt)
 {
-    (void)state;
     const sp_model model = host_gpt();
     const host_random draw = {.model = &model,
                               .dropout = "0.25",
@@ -35,9 +33,8 @@ static void tensor_parallel_gpt(void **state)
     host_random_agree(&draw);
 }
 
-static void context_parallel(void **state)
+TEST(context_parallel)
 {
-    (void)state;
     const sp_model model = host_llama();
     host_random draw = {.model = &model,
                         .dropout = "0",
@@ -50,9 +47,8 @@ static void context_parallel(void **state)
     host_random_agree(&draw);
 }
 
-static void merged_ranks(void **state)
+TEST(merged_ranks)
 {
-    (void)state;
     const sp_model model = host_llama();
     const host_random draw = {.model = &model,
                               .dropout = "0",
@@ -64,9 +60,8 @@ static void merged_ranks(void **state)
     host_random_agree(&draw);
 }
 
-static void spread_vocabulary(void **state)
+TEST(spread_vocabulary)
 {
-    (void)state;
     const sp_model models[] = {host_llama(), host_gpt()};
     for (int m = 0; m < 2; m++) {
         const host_random draw = {.model = &models[m],
@@ -82,9 +77,8 @@ static void spread_vocabulary(void **state)
     }
 }
 
-static void all_at_once(void **state)
+TEST(all_at_once)
 {
-    (void)state;
     const sp_model models[] = {host_llama(), host_gpt()};
     for (int m = 0; m < 2; m++) {
         const host_random draw = {.model = &models[m],
@@ -100,9 +94,8 @@ static void all_at_once(void **state)
     }
 }
 
-static void all_in_fp32(void **state)
+TEST(all_in_fp32)
 {
-    (void)state;
     const sp_model model = host_llama();
     const host_random draw = {.model = &model,
                               .dropout = "0",
@@ -115,9 +108,8 @@ static void all_in_fp32(void **state)
     host_random_agree(&draw);
 }
 
-static void on_the_wall_clock(void **state)
+TEST(on_the_wall_clock)
 {
-    (void)state;
     const sp_model model = host_llama();
     const host_random draw = {.model = &model,
                               .dropout = "0",
@@ -131,9 +123,8 @@ static void on_the_wall_clock(void **state)
     host_random_agree(&draw);
 }
 
-static void spread_vocabulary_on_the_wall_clock(void **state)
+TEST(spread_vocabulary_on_the_wall_clock)
 {
-    (void)state;
     const sp_model model = host_llama();
     const host_random draw = {.model = &model,
                               .dropout = "0",
@@ -147,17 +138,3 @@ static void spread_vocabulary_on_the_wall_clock(void **state)
                               .vocab = true};
     host_random_agree(&draw);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(tensor_parallel),
-    cmocka_unit_test(tensor_parallel_gpt),
-    cmocka_unit_test(context_parallel),
-    cmocka_unit_test(merged_ranks),
-    cmocka_unit_test(spread_vocabulary),
-    cmocka_unit_test(all_at_once),
-    cmocka_unit_test(all_in_fp32),
-    cmocka_unit_test(on_the_wall_clock),
-    cmocka_unit_test(spread_vocabulary_on_the_wall_clock),
-};
-
-SP_TEST_MAIN(tests)

@@ -58,62 +58,53 @@ static void peaks_agree(int pp, const char *layout, const char *plan)
     }
 }
 
-static void one_stage(void **state)
+TEST(one_stage)
 {
-    (void)state;
     peaks_agree(1, "", "'schedule': {'kind': 'gpipe'}");
 }
 
-static void one_forward_one_backward(void **state)
+TEST(one_forward_one_backward)
 {
-    (void)state;
     peaks_agree(2, "", "'schedule': {'kind': '1f1b'}");
     peaks_agree(4, ", 'zero': 0", "'strategy': {'kind': 'padded'}");
 }
 
-static void chunks(void **state)
+TEST(chunks)
 {
-    (void)state;
     peaks_agree(2, ", 'chunks_per_rank': 2", "'schedule': {'kind': 'interleaved'}");
 }
 
-static void split_backwards(void **state)
+TEST(split_backwards)
 {
-    (void)state;
     peaks_agree(2, "", "'schedule': {'kind': 'zb-h1'}");
     peaks_agree(2, "", "'schedule': {'kind': 'zb-v'}");
 }
 
-static void slices(void **state)
+TEST(slices)
 {
-    (void)state;
     peaks_agree(2, "", "'schedule': {'kind': 'seq1f1b', 'slices': 4}");
     peaks_agree(2, "", "'strategy': {'kind': 'slimpipe'}, 'schedule': {'slices': 4}");
 }
 
-static void forwards_that_run_again(void **state)
+TEST(forwards_that_run_again)
 {
-    (void)state;
     peaks_agree(2, "", "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 16}");
 }
 
-static void regrouped_packs(void **state)
+TEST(regrouped_packs)
 {
-    (void)state;
     peaks_agree(2, "", "'strategy': {'kind': 'slimpack'}");
     peaks_agree(2, "", "'strategy': {'kind': 'slimpack', 'slice_tokens': 16}");
 }
 
-static void regrouped_packs_with_split_backwards(void **state)
+TEST(regrouped_packs_with_split_backwards)
 {
-    (void)state;
     peaks_agree(2, "", "'strategy': {'kind': 'slimpack-zb', 'slice_tokens': 16}");
 }
 
 // Slices, padding and packs that no strategy makes.
-static void random_plans(void **state)
+TEST(random_plans)
 {
-    (void)state;
     sp_model llama = host_llama();
     sp_model gpt = host_gpt();
     host_memory_compare_random(&llama, 1, 60, false, is_equal);
@@ -123,13 +114,3 @@ static void random_plans(void **state)
     host_memory_compare_random(&llama, 3, 30, false, is_equal);
     host_memory_compare_random(&gpt, 4, 30, false, is_equal);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_stage),       cmocka_unit_test(one_forward_one_backward),
-    cmocka_unit_test(chunks),          cmocka_unit_test(split_backwards),
-    cmocka_unit_test(slices),          cmocka_unit_test(forwards_that_run_again),
-    cmocka_unit_test(regrouped_packs), cmocka_unit_test(regrouped_packs_with_split_backwards),
-    cmocka_unit_test(random_plans),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,6 +1,5 @@
 // Gradients and loss of executed plans, whatever their schedule, strategy and layout, are those of
 // the plain step: one rank, whole samples.
-#include "sim/base/prng.h"
 #include "tests/support/host_run.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -65,8 +64,7 @@ static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
 // Lengths of SAMPLES samples: many short ones and a few long ones.
 static void put_lengths(char *text, int longest, uint64_t seed)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, seed);
+    sp_prng prng = prng_seeded(seed);
     for (int i = 0; i < SAMPLES; i++) {
         uint64_t most = i % 5 == 0 ? (uint64_t)longest : 24;
         put_json(text, "%s%d", i > 0 ? ", " : "", 1 + (int)sp_prng_below(&prng, most));
@@ -139,23 +137,20 @@ static features agrees_in_slices(const char *parallel, const char *recompute, co
 #define STRATEGY(kind) "'strategy': {'kind': '" kind "'}"
 #define SCHEDULE(kind) "'schedule': {'kind': '" kind "'}"
 
-static void one_rank(void **state)
+TEST(one_rank)
 {
-    (void)state;
     agrees_everywhere("{}", STRATEGY("packed"));
     assert_true(agrees_everywhere("{}", STRATEGY("padded")).padding);
 }
 
-static void data_parallel(void **state)
+TEST(data_parallel)
 {
-    (void)state;
     agrees_everywhere("{'dp': 3}", STRATEGY("packed"));
     agrees_everywhere("{'dp': 2, 'zero': 0}", STRATEGY("bfd"));
 }
 
-static void one_f_one_b(void **state)
+TEST(one_f_one_b)
 {
-    (void)state;
     agrees_everywhere("{'pp': 2}", SCHEDULE("1f1b"));
     agrees_everywhere("{'pp': 4, 'dp': 2}", SCHEDULE("1f1b") ", " STRATEGY("sorted"));
     features found =
@@ -163,33 +158,29 @@ static void one_f_one_b(void **state)
     assert_true(found.padding);
 }
 
-static void interleaved(void **state)
+TEST(interleaved)
 {
-    (void)state;
     agrees_everywhere("{'pp': 2, 'chunks_per_rank': 2}", SCHEDULE("interleaved"));
     agrees_everywhere("{'pp': 2, 'dp': 2, 'chunks_per_rank': 2}", SCHEDULE("interleaved"));
 }
 
-static void zero_bubble(void **state)
+TEST(zero_bubble)
 {
-    (void)state;
     assert_true(agrees_everywhere("{'pp': 4}", SCHEDULE("zb-h1")).split);
     assert_true(agrees_everywhere("{'pp': 2, 'dp': 2}", SCHEDULE("zb-h2")).split);
     assert_true(agrees_everywhere("{'pp': 2}", SCHEDULE("zb-auto")).split);
 }
 
-static void v_shaped(void **state)
+TEST(v_shaped)
 {
-    (void)state;
     assert_true(agrees_everywhere("{'pp': 2}", SCHEDULE("zb-v")).split);
     assert_true(agrees_everywhere("{'pp': 2, 'dp': 2}", SCHEDULE("v-half")).split);
     assert_true(agrees_everywhere("{'pp': 2}", SCHEDULE("v-min")).split);
     agrees_everywhere("{'pp': 2}", SCHEDULE("dualpipe-v") ", " STRATEGY("padded"));
 }
 
-static void sliced(void **state)
+TEST(sliced)
 {
-    (void)state;
     static const char in_three[] = "'schedule': {'kind': 'terapipe', 'slices': 3}";
     static const char in_four[] = "'schedule': {'kind': 'seq1f1b', 'slices': 4}";
     static const char padded[] =
@@ -200,27 +191,24 @@ static void sliced(void **state)
     assert_true(agrees_everywhere("{'pp': 4}", padded).padding);
 }
 
-static void slimpipe(void **state)
+TEST(slimpipe)
 {
-    (void)state;
     static const char in_four[] = "'strategy': {'kind': 'slimpipe'}, 'schedule': {'slices': 4}";
     static const char in_eight[] = "'strategy': {'kind': 'slimpipe'}, 'schedule': {'slices': 8}";
     assert_true(agrees_everywhere("{'pp': 2}", in_four).slices);
     assert_true(agrees_everywhere("{'pp': 4, 'dp': 2}", in_eight).slices);
 }
 
-static void chunkflow(void **state)
+TEST(chunkflow)
 {
-    (void)state;
     static const char chunks[] = "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 16}";
     assert_true(agrees_everywhere("{'pp': 2}", chunks).repeats);
     assert_true(agrees_everywhere("{'pp': 4, 'dp': 2}", chunks).repeats);
 }
 
 // On one data-parallel rank: several would merge their ranks for a sample, which is refused.
-static void packflow(void **state)
+TEST(packflow)
 {
-    (void)state;
     features found = agrees_in_slices("{'pp': 4}", "none", STRATEGY("slimpack-symmetric"));
     assert_true(found.slices && found.regrouped);
     found = agrees_in_slices("{'pp': 4}", "none", STRATEGY("slimpack"));
@@ -229,9 +217,8 @@ static void packflow(void **state)
     assert_true(found.slices && found.regrouped && found.split);
 }
 
-static void recomputing(void **state)
+TEST(recomputing)
 {
-    (void)state;
     static const char *const modes[] = {"activation", "partial-fc1", "attention", "full"};
     static const char chunks[] = "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 128}";
     for (int m = 0; m < 4; m++) {
@@ -240,12 +227,3 @@ static void recomputing(void **state)
         assert_true(agrees_in_slices("{'pp': 2}", modes[m], chunks).repeats);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_rank),    cmocka_unit_test(data_parallel), cmocka_unit_test(one_f_one_b),
-    cmocka_unit_test(interleaved), cmocka_unit_test(zero_bubble),   cmocka_unit_test(v_shaped),
-    cmocka_unit_test(sliced),      cmocka_unit_test(slimpipe),      cmocka_unit_test(chunkflow),
-    cmocka_unit_test(packflow),    cmocka_unit_test(recomputing),
-};
-
-SP_TEST_MAIN(tests)

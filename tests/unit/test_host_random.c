@@ -15,9 +15,8 @@ static void agree(const sp_model *model, const char *dropout, uint64_t seed, int
     host_random_agree(&draw);
 }
 
-static void llama_in_fp64(void **state)
+TEST(llama_in_fp64)
 {
-    (void)state;
     sp_model model = host_llama();
     agree(&model, "0", 1, 40, SP_FP64);
     model.tied_embeddings = true;
@@ -25,25 +24,15 @@ static void llama_in_fp64(void **state)
     agree(&model, "0", 2, 20, SP_FP64);
 }
 
-static void gpt_in_fp64(void **state)
+TEST(gpt_in_fp64)
 {
-    (void)state;
     sp_model model = host_gpt();
     agree(&model, "0", 3, 40, SP_FP64);
     agree(&model, "0.25", 5, 30, SP_FP64);
 }
 
-static void llama_in_fp32(void **state)
+TEST(llama_in_fp32)
 {
-    (void)state;
     sp_model model = host_llama();
     agree(&model, "0", 4, 40, SP_FP32);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(llama_in_fp64),
-    cmocka_unit_test(gpt_in_fp64),
-    cmocka_unit_test(llama_in_fp32),
-};
-
-SP_TEST_MAIN(tests)

@@ -11,30 +11,21 @@
 
 static sp_error err;
 
-static void assert_near(double value, double expected)
-{
-    if (!(fabs(value - expected) <= 1e-12 * fabs(expected))) {
-        fail_msg("%.17g is not %.17g", value, expected);
-    }
-}
-
 static const sp_host_model plain = {.layer_s = 4e-3, .softmax_s = 1e-3, .head_s = 10e-3};
 static const sp_layout one_rank = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
 
-static void quarters_of_a_layer(void **state)
+TEST(quarters_of_a_layer)
 {
-    (void)state;
     const sp_i_pack_time time = {.layout = &one_rank, .recompute_share = 1.0};
     const sp_stage stage = {.layers = 3};
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
-        assert_near(sp_i_exec_s(&plain, &time, &stage, (sp_pass)pass, false), 3 * 1e-3);
+        assert_close(sp_i_exec_s(&plain, &time, &stage, (sp_pass)pass, false), 3 * 1e-3, 1e-12);
     }
 }
 
 // Each doubling of TP adds its share of the launches, of the softmax too.
-static void tensor_parallel_growth(void **state)
+TEST(tensor_parallel_growth)
 {
-    (void)state;
     sp_host_model host = plain;
     host.tp_growth = 0.05;
     const sp_stage stage = {.layers = 2};
@@ -43,18 +34,18 @@ static void tensor_parallel_growth(void **state)
         layout.tp = 1 << doublings;
         const sp_i_pack_time time = {.layout = &layout, .unfused_softmax = 1.0};
         double grown = 1.0 + 0.05 * doublings;
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_F, false), 2 * grown * (1e-3 + 1e-3));
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_I, false),
-                    2 * grown * (1e-3 + 0.5e-3));
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, false), 2 * grown * 1e-3);
+        assert_close(sp_i_exec_s(&host, &time, &stage, SP_PASS_F, false), 2 * grown * (1e-3 + 1e-3),
+                     1e-12);
+        assert_close(sp_i_exec_s(&host, &time, &stage, SP_PASS_I, false),
+                     2 * grown * (1e-3 + 0.5e-3), 1e-12);
+        assert_close(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, false), 2 * grown * 1e-3, 1e-12);
     }
 }
 
 // A pipeline across nodes adds its time for each rank of a TP group, in quarters, and nothing
 // without tensor parallelism.
-static void tensor_parallel_beside_a_pipeline(void **state)
+TEST(tensor_parallel_beside_a_pipeline)
 {
-    (void)state;
     sp_host_model host = plain;
     const sp_stage stage = {.layers = 3};
     host.tp_rank_s = 2e-3;
@@ -63,50 +54,50 @@ static void tensor_parallel_beside_a_pipeline(void **state)
         layout.tp = tp;
         const sp_i_pack_time time = {.layout = &layout};
         double more_s = tp > 1 ? 0.5e-3 * tp : 0.0;
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, false), 3 * 1e-3);
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, true), 3 * (1e-3 + more_s));
+        assert_close(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, false), 3 * 1e-3, 1e-12);
+        assert_close(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, true), 3 * (1e-3 + more_s),
+                     1e-12);
     }
 }
 
 // The softmax counts with the share of the attention calls that run it unfused, and runs again
 // where the attention does.
-static void softmax_share(void **state)
+TEST(softmax_share)
 {
-    (void)state;
     const sp_stage stage = {.layers = 1};
     sp_i_pack_time time = {.layout = &one_rank, .unfused_softmax = 0.25, .recompute_share = 0.5};
-    assert_near(sp_i_exec_s(&plain, &time, &stage, SP_PASS_F, false), 1e-3 + 0.25e-3);
-    assert_near(sp_i_exec_s(&plain, &time, &stage, SP_PASS_I, false), 1e-3 + 0.125e-3);
-    assert_near(sp_i_exec_s(&plain, &time, &stage, SP_PASS_RECOMPUTE, false), 0.5e-3);
+    assert_close(sp_i_exec_s(&plain, &time, &stage, SP_PASS_F, false), 1e-3 + 0.25e-3, 1e-12);
+    assert_close(sp_i_exec_s(&plain, &time, &stage, SP_PASS_I, false), 1e-3 + 0.125e-3, 1e-12);
+    assert_close(sp_i_exec_s(&plain, &time, &stage, SP_PASS_RECOMPUTE, false), 0.5e-3, 1e-12);
     time.recomputes_attention = true;
-    assert_near(sp_i_exec_s(&plain, &time, &stage, SP_PASS_RECOMPUTE, false), 0.5e-3 + 0.25e-3);
+    assert_close(sp_i_exec_s(&plain, &time, &stage, SP_PASS_RECOMPUTE, false), 0.5e-3 + 0.25e-3,
+                 1e-12);
 }
 
 // Each step of a ring is launched half forward and half with the input gradient, again where the
 // attention runs again, and not with weight gradients.
-static void ring_steps(void **state)
+TEST(ring_steps)
 {
-    (void)state;
     const sp_host_model host = {.layer_s = 4e-3, .cp_step_s = 0.8e-3};
     const sp_stage stage = {.layers = 2};
     for (int steps = 0; steps <= 8; steps += 2) {
         sp_i_pack_time time = {.layout = &one_rank, .recompute_share = 0.5, .ring_steps = steps};
         double ring = 0.4e-3 * steps;
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_F, false), 2 * (1e-3 + ring));
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_I, false), 2 * (1e-3 + ring));
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, false), 2 * 1e-3);
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_RECOMPUTE, false), 2 * 0.5e-3);
+        assert_close(sp_i_exec_s(&host, &time, &stage, SP_PASS_F, false), 2 * (1e-3 + ring), 1e-12);
+        assert_close(sp_i_exec_s(&host, &time, &stage, SP_PASS_I, false), 2 * (1e-3 + ring), 1e-12);
+        assert_close(sp_i_exec_s(&host, &time, &stage, SP_PASS_W, false), 2 * 1e-3, 1e-12);
+        assert_close(sp_i_exec_s(&host, &time, &stage, SP_PASS_RECOMPUTE, false), 2 * 0.5e-3,
+                     1e-12);
         time.recomputes_attention = true;
-        assert_near(sp_i_exec_s(&host, &time, &stage, SP_PASS_RECOMPUTE, false),
-                    2 * (0.5e-3 + ring));
+        assert_close(sp_i_exec_s(&host, &time, &stage, SP_PASS_RECOMPUTE, false),
+                     2 * (0.5e-3 + ring), 1e-12);
     }
 }
 
 // A ring over as many ranks as hold the pack, those of merged data-parallel ranks among them; none
 // on one rank, nor where a gather or all-to-alls bring all keys before the attention.
-static void steps_of_a_pack(void **state)
+TEST(steps_of_a_pack)
 {
-    (void)state;
     sp_model model;
     sp_profile profile;
     sp_error_clear(&err);
@@ -134,9 +125,8 @@ static void steps_of_a_pack(void **state)
 
 // 0.2 of it on the embedding's forward, 0.4 on the head's forward and 0.4 on its backward; one rank
 // with both ends pays all of it.
-static void head_shares(void **state)
+TEST(head_shares)
 {
-    (void)state;
     const sp_i_pack_time time = {.layout = &one_rank, .recompute_share = 1.0};
     const sp_host_model host = {.head_s = 10e-3};
     const double shares[3][SP_I_PASSES] = {{[SP_PASS_F] = 0.2},
@@ -147,7 +137,7 @@ static void head_shares(void **state)
         double total = 0.0;
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             double host_s = sp_i_exec_s(&host, &time, &stage, (sp_pass)pass, false);
-            assert_near(host_s, shares[i][pass] * 10e-3);
+            assert_close(host_s, shares[i][pass] * 10e-3, 1e-12);
             total += host_s;
         }
         assert_true(i < 2 || fabs(total - 10e-3) < 1e-15);
@@ -157,9 +147,8 @@ static void head_shares(void **state)
 // A recomputation launches its share of the forward's kernels. Llama's forward without TP: norms 2,
 // QKV, rotary 2, attention 1, output, adds 2, fc1, SwiGLU 2 (SiLU and product), fc2: 13 kernels;
 // again run: attention 1; norms and SwiGLU 4, and fc1 5; all 13.
-static void partial_recompute_share(void **state)
+TEST(partial_recompute_share)
 {
-    (void)state;
     const double shares[SP_RECOMPUTE_MODES] = {0, 4.0 / 13, 5.0 / 13, 1.0 / 13, 1};
     sp_model model;
     sp_profile profile;
@@ -176,35 +165,33 @@ static void partial_recompute_share(void **state)
                               .memory = {.recompute = (sp_recompute)mode}};
         sp_i_pack_time time;
         pack_times_of_samples(&of, 1, 1000, &time);
-        assert_near(time.recompute_share, shares[mode]);
+        assert_close(time.recompute_share, shares[mode], 1e-12);
         assert_int_equal(time.recomputes_attention,
                          mode == SP_RECOMPUTE_ATTENTION || mode == SP_RECOMPUTE_FULL);
-        assert_near(sp_i_exec_s(&plain, &time, &(sp_stage){.layers = 1}, SP_PASS_RECOMPUTE, false),
-                    1e-3 * shares[mode]);
+        assert_close(sp_i_exec_s(&plain, &time, &(sp_stage){.layers = 1}, SP_PASS_RECOMPUTE, false),
+                     1e-3 * shares[mode], 1e-12);
     }
     sp_profile_fini(&profile);
 }
 
 // (gpu^q + host^q)^(1/q): q = 1 is the sum, q = 2 Pythagoras', 0 stands for the larger of the two.
-static void norm_of_both(void **state)
+TEST(norm_of_both)
 {
-    (void)state;
     sp_host_model host = {.overlap_power = 1.0};
-    assert_near(sp_i_launch_wait_s(&host, 3.0, 4.0), 4.0);
-    assert_near(sp_i_launch_wait_s(&host, 3.0, 0.0), 0.0);
-    assert_near(sp_i_launch_wait_s(&host, 0.0, 4.0), 4.0);
+    assert_close(sp_i_launch_wait_s(&host, 3.0, 4.0), 4.0, 1e-12);
+    assert_close(sp_i_launch_wait_s(&host, 3.0, 0.0), 0.0, 1e-12);
+    assert_close(sp_i_launch_wait_s(&host, 0.0, 4.0), 4.0, 1e-12);
     host.overlap_power = 2.0;
-    assert_near(sp_i_launch_wait_s(&host, 3.0, 4.0), 2.0);
-    assert_near(sp_i_launch_wait_s(&host, 4.0, 3.0), 1.0);
+    assert_close(sp_i_launch_wait_s(&host, 3.0, 4.0), 2.0, 1e-12);
+    assert_close(sp_i_launch_wait_s(&host, 4.0, 3.0), 1.0, 1e-12);
     host.overlap_power = 0.0;
-    assert_near(sp_i_launch_wait_s(&host, 3.0, 4.0), 1.0);
+    assert_close(sp_i_launch_wait_s(&host, 3.0, 4.0), 1.0, 1e-12);
     assert_true(sp_i_launch_wait_s(&host, 4.0, 3.0) == 0.0);
     assert_true(sp_i_launch_wait_s(&host, 0.0, 0.0) == 0.0);
 }
 
-static void norm_lies_between(void **state)
+TEST(norm_lies_between)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 41);
     for (int i = 0; i < 10000; i++) {
@@ -263,19 +250,11 @@ static void build(const char *const *overrides, sp_step_costs *costs, sp_epilogu
     sp_profile_fini(&profile);
 }
 
-static void assert_ns(int64_t value, double expected_ns, double slack_ns)
-{
-    if (!(fabs((double)value - expected_ns) <= slack_ns)) {
-        fail_msg("%lld ns is not %.3f ns", (long long)value, expected_ns);
-    }
-}
-
 #define HOST(constants) "host={" constants ",\"level\":\"fitted\",\"source\":\"s\"}"
 
 // In the costs of actions: the norm is taken over a whole action, and what it adds is said apart.
-static void actions_wait_for_launches(void **state)
+TEST(actions_wait_for_launches)
 {
-    (void)state;
     sp_step_costs bare;
     sp_step_costs costs;
     sp_epilogue_cost bare_tail;
@@ -294,8 +273,8 @@ static void actions_wait_for_launches(void **state)
     for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
         double gpu_ns = (double)sp_action_cost_ns(actions[i].bare);
         double norm_ns = sqrt(gpu_ns * gpu_ns + actions[i].host_ns * actions[i].host_ns);
-        assert_ns(sp_action_cost_ns(actions[i].with), norm_ns, 3);
-        assert_ns(actions[i].with->launch_ns, norm_ns - gpu_ns, 3);
+        assert_within((double)sp_action_cost_ns(actions[i].with), norm_ns, 3);
+        assert_within((double)actions[i].with->launch_ns, norm_ns - gpu_ns, 3);
         assert_int_equal(actions[i].bare->launch_ns, 0);
         assert_int_equal(actions[i].with->attention_ns, actions[i].bare->attention_ns);
     }
@@ -308,9 +287,8 @@ static void actions_wait_for_launches(void **state)
 
 // Fixed times of a unit, half forward and half backward (a quarter for each gradient, nothing for
 // the recomputation), and of a step.
-static void fixed_times(void **state)
+TEST(fixed_times)
 {
-    (void)state;
     sp_step_costs bare;
     sp_step_costs costs;
     sp_epilogue_cost bare_tail;
@@ -326,20 +304,3 @@ static void fixed_times(void **state)
     sp_step_costs_fini(&bare);
     sp_step_costs_fini(&costs);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(quarters_of_a_layer),
-    cmocka_unit_test(tensor_parallel_growth),
-    cmocka_unit_test(tensor_parallel_beside_a_pipeline),
-    cmocka_unit_test(softmax_share),
-    cmocka_unit_test(ring_steps),
-    cmocka_unit_test(steps_of_a_pack),
-    cmocka_unit_test(head_shares),
-    cmocka_unit_test(partial_recompute_share),
-    cmocka_unit_test(norm_of_both),
-    cmocka_unit_test(norm_lies_between),
-    cmocka_unit_test(actions_wait_for_launches),
-    cmocka_unit_test(fixed_times),
-};
-
-SP_TEST_MAIN(tests)

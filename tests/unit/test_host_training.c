@@ -1,6 +1,5 @@
 // Training lowers the loss, and the plan by which a step is executed does not matter to it; weights
 // and tokens follow their seeds alone.
-#include <math.h>
 #include <unistd.h>
 
 #include "backends/api/backend_private.h"
@@ -91,7 +90,7 @@ static sp_status train(void *context, const sp_step_view *view, sp_error *err)
             fail_msg("step %d: loss %.17g in slices, %.17g whole", i, a, b);
         }
     }
-    assert_true(fabs(mean(whole, 0, 1) - log((double)t->model.vocab)) < 0.5);
+    assert_within(mean(whole, 0, 1), log((double)t->model.vocab), 0.5);
     assert_true(mean(sliced, STEPS - ENDS, ENDS) < mean(sliced, 0, ENDS) - 1.0);
     assert_true(host_distance(sliced, whole, "parameters/") <= t->bound);
     sp_run_free(sliced);
@@ -126,50 +125,44 @@ static void trains_alike(sp_model model, const char *more, uint64_t features,
 #define FP64_BOUND 1e-8
 #define FP32_BOUND 1e-2
 
-static void learns_in_slices(void **state)
+TEST(learns_in_slices)
 {
-    (void)state;
     trains_alike(host_llama(),
                  "'parallel': {'pp': 2, 'dp': 2}, "
                  "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 16}",
                  SP_CAN(SLICES), SP_FP64, FP64_BOUND);
 }
 
-static void learns_in_slices_with_tied_tables(void **state)
+TEST(learns_in_slices_with_tied_tables)
 {
-    (void)state;
     trains_alike(host_gpt(),
                  "'parallel': {'pp': 2, 'dp': 2}, 'schedule': {'kind': 'seq1f1b', 'slices': 3}",
                  SP_CAN(SLICES), SP_FP64, FP64_BOUND);
 }
 
-static void learns_in_slices_in_fp32(void **state)
+TEST(learns_in_slices_in_fp32)
 {
-    (void)state;
     trains_alike(host_llama(),
                  "'parallel': {'pp': 4}, 'strategy': {'kind': 'slimpipe'}, "
                  "'schedule': {'slices': 4}",
                  SP_CAN(SLICES), SP_FP32, FP32_BOUND);
 }
 
-static void learns_regrouped(void **state)
+TEST(learns_regrouped)
 {
-    (void)state;
     trains_alike(host_llama(),
                  "'parallel': {'pp': 4}, 'strategy': {'kind': 'slimpack', 'slice_tokens': 16}",
                  SP_CAN(SLICES) | SP_CAN(REGROUPED), SP_FP64, FP64_BOUND);
 }
 
-static void learns_split(void **state)
+TEST(learns_split)
 {
-    (void)state;
     trains_alike(host_gpt(), "'parallel': {'pp': 4}, 'schedule': {'kind': 'zb-h1'}",
                  SP_CAN(SPLIT_BACKWARD), SP_FP64, FP64_BOUND);
 }
 
-static void learns_regrouped_and_split_in_fp32(void **state)
+TEST(learns_regrouped_and_split_in_fp32)
 {
-    (void)state;
     trains_alike(host_llama(),
                  "'parallel': {'pp': 2}, 'strategy': {'kind': 'slimpack-zb', 'slice_tokens': 16}",
                  SP_CAN(REGROUPED) | SP_CAN(SPLIT_BACKWARD), SP_FP32, FP32_BOUND);
@@ -188,9 +181,8 @@ static sp_i_exec_weight weight_of(const char *name)
 // An even spread has mean 0 and the variance asked for; 10000 draws come within four standard
 // errors of both (0.5/100 and, by the fourth moment 9/5 of the variance's square, 0.25
 // sqrt(0.8)/100).
-static void weights_are_spread(void **state)
+TEST(weights_are_spread)
 {
-    (void)state;
     sp_i_exec_weight weight = weight_of("layers.0.fc1.weight");
     double sum = 0.0;
     double squares = 0.0;
@@ -201,12 +193,11 @@ static void weights_are_spread(void **state)
         squares += value * value;
     }
     assert_true(fabs(sum / 10000.0) < 4.0 * 0.5 / 100.0);
-    assert_true(fabs(squares / 10000.0 - 0.25) < 4.0 * 0.25 * sqrt(0.8) / 100.0);
+    assert_within(squares / 10000.0, 0.25, 4.0 * 0.25 * sqrt(0.8) / 100.0);
 }
 
-static void weights_follow_name_and_seed(void **state)
+TEST(weights_follow_name_and_seed)
 {
-    (void)state;
     sp_i_exec_weight a = weight_of("layers.0.fc1.weight");
     sp_i_exec_weight b = weight_of("layers.1.fc1.weight");
     uint64_t first = sp_i_exec_weight_seed(&a, 1);
@@ -219,9 +210,8 @@ static void weights_follow_name_and_seed(void **state)
     }
 }
 
-static void text_is_read_in_order(void **state)
+TEST(text_is_read_in_order)
 {
-    (void)state;
     sp_i_exec_text t;
     write_text();
     assert_int_equal(sp_i_exec_text_read(text_file, 128, &t, NULL), SP_OK);
@@ -241,9 +231,8 @@ static void text_is_read_in_order(void **state)
     remove(text_file);
 }
 
-static void refuses_text(void **state)
+TEST(refuses_text)
 {
-    (void)state;
     sp_i_exec_text t;
     sp_error err = {0};
     assert_int_equal(sp_i_exec_text_read("no_such_file", 128, &t, &err), SP_ERR_IO);
@@ -256,18 +245,3 @@ static void refuses_text(void **state)
     sp_i_alloc_fail_after(-1);
     remove(text_file);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(learns_in_slices),
-    cmocka_unit_test(learns_in_slices_with_tied_tables),
-    cmocka_unit_test(learns_in_slices_in_fp32),
-    cmocka_unit_test(learns_regrouped),
-    cmocka_unit_test(learns_split),
-    cmocka_unit_test(learns_regrouped_and_split_in_fp32),
-    cmocka_unit_test(weights_are_spread),
-    cmocka_unit_test(weights_follow_name_and_seed),
-    cmocka_unit_test(text_is_read_in_order),
-    cmocka_unit_test(refuses_text),
-};
-
-SP_TEST_MAIN(tests)

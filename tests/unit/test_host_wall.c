@@ -49,12 +49,12 @@ static void execute(fixture *f, const char *parallel, sp_clock clock)
     sp_error err = {0};
     *f = (fixture){.options = {.clock = clock, .precision = SP_FP32, .seed = 1, .steps = 2}};
     snprintf(text, sizeof text, "%s%s}", SCENARIO, parallel);
-    must_succeed("scenario", run_read(text, &f->scenario, &err), &err);
+    must_succeed(run_read(text, &f->scenario, &err), &err);
     host_open(&f->device);
     f->options.backend = f->device.backend;
     f->options.observer = count_overlaps;
     f->options.observer_context = f;
-    must_succeed("run", sp_execution_run(&f->scenario, &f->options, &f->execution, &err), &err);
+    must_succeed(sp_execution_run(&f->scenario, &f->options, &f->execution, &err), &err);
 }
 
 static void close_fixture(fixture *f)
@@ -66,9 +66,8 @@ static void close_fixture(fixture *f)
 
 // Two stages with actions of milliseconds: both are inside of one at the same time, on two cores
 // because they run there, on one because it goes back and forth between them.
-static void stages_work_at_once(void **state)
+TEST(stages_work_at_once)
 {
-    (void)state;
     fixture f;
     execute(&f, "{'pp': 2}", SP_CLOCK_WALL);
     assert_true(f.overlaps > 0);
@@ -85,9 +84,8 @@ static int64_t cpu_ns(clockid_t clock)
 // One rank works on the thread of its caller. Whatever a library did in threads of its own would
 // be in the processor time of the process alone: products on a second thread would double it, while
 // threads that a library only starts and stops wait for a moment in the first run.
-static void a_rank_is_one_thread(void **state)
+TEST(a_rank_is_one_thread)
 {
-    (void)state;
     fixture f;
     execute(&f, "{'pp': 1}", SP_CLOCK_WALL);
     close_fixture(&f);
@@ -110,9 +108,8 @@ static bool warns(const sp_result *result, const char *text)
     return found;
 }
 
-static void shared_cores_are_said(void **state)
+TEST(shared_cores_are_said)
 {
-    (void)state;
     fixture f;
     sp_device_info device;
     char warning[128];
@@ -130,11 +127,3 @@ static void shared_cores_are_said(void **state)
         close_fixture(&f);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(stages_work_at_once),
-    cmocka_unit_test(a_rank_is_one_thread),
-    cmocka_unit_test(shared_cores_are_said),
-};
-
-SP_TEST_MAIN(tests)

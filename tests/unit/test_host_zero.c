@@ -24,26 +24,23 @@ static void agree(const sp_model *model, const char *dropout, int zero, sp_clock
     host_random_agree(&draw);
 }
 
-static void llama_in_virtual_time(void **state)
+TEST(llama_in_virtual_time)
 {
-    (void)state;
     sp_model model = host_llama();
     agree(&model, "0", 2, SP_CLOCK_VIRTUAL, 31);
     agree(&model, "0", 3, SP_CLOCK_VIRTUAL, 32);
 }
 
 // A tied table, whose ends may stand on one rank or two.
-static void gpt_in_virtual_time(void **state)
+TEST(gpt_in_virtual_time)
 {
-    (void)state;
     sp_model model = host_gpt();
     agree(&model, "0.25", 2, SP_CLOCK_VIRTUAL, 33);
     agree(&model, "0.25", 3, SP_CLOCK_VIRTUAL, 34);
 }
 
-static void on_the_wall_clock(void **state)
+TEST(on_the_wall_clock)
 {
-    (void)state;
     sp_model models[] = {host_llama(), host_gpt()};
     agree(&models[0], "0", 3, SP_CLOCK_WALL, 35);
     agree(&models[1], "0", 2, SP_CLOCK_WALL, 36);
@@ -73,9 +70,8 @@ static void holds(const char *layout, const char *more)
     }
 }
 
-static void shares_hold_what_is_predicted(void **state)
+TEST(shares_hold_what_is_predicted)
 {
-    (void)state;
     holds("{'pp': 2, 'dp': 2, 'zero': 2}", "'schedule': {'kind': '1f1b'}");
     holds("{'pp': 2, 'dp': 2, 'zero': 3}", "'schedule': {'kind': '1f1b'}");
     holds("{'pp': 2, 'dp': 3, 'zero': 3}", "'schedule': {'kind': 'zb-h1'}");
@@ -131,9 +127,8 @@ static void several_steps(const char *json, sp_model model, const char *layout, 
     host_close(&s.device);
 }
 
-static void steps_follow_one_another(void **state)
+TEST(steps_follow_one_another)
 {
-    (void)state;
     for (int clock = 0; clock < SP_CLOCKS; clock++) {
         several_steps(LLAMA, host_llama(), "{'pp': 2, 'dp': 3, 'zero': 2}", (sp_clock)clock);
         several_steps(LLAMA, host_llama(), "{'pp': 2, 'dp': 3, 'zero': 3}", (sp_clock)clock);
@@ -181,9 +176,8 @@ static void give_all(const int *often, int from, float *sums)
     sp_i_exec_replicas_fini(&r);
 }
 
-static void sums_have_one_order(void **state)
+TEST(sums_have_one_order)
 {
-    (void)state;
     const int often[MEMBERS] = {5, 2, 7};
     for (int from = 0; from < MEMBERS; from++) {
         float sums[ELEMENTS];
@@ -200,11 +194,3 @@ static void sums_have_one_order(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(llama_in_virtual_time),    cmocka_unit_test(gpt_in_virtual_time),
-    cmocka_unit_test(on_the_wall_clock),        cmocka_unit_test(shares_hold_what_is_predicted),
-    cmocka_unit_test(steps_follow_one_another), cmocka_unit_test(sums_have_one_order),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,18 +1,7 @@
 // What operators lose to collectives beside them and to the slowest of many ranks
 // (interference of a profile).
-#include <math.h>
-#include <stdio.h>
-
-#include "sim/base/prng.h"
 #include "tests/support/priced_step.h"
 #include "tests/support/test_main.h"
-
-static void assert_near(double a, double b)
-{
-    if (!(fabs(a - b) <= 2.0 + 1e-9 * fabs(b))) {
-        fail_msg("%.3f is not %.3f", a, b);
-    }
-}
 
 // The profile with one constant of its interference stated.
 static void state_constant(priced_case *c, const char *constant)
@@ -23,9 +12,8 @@ static void state_constant(priced_case *c, const char *constant)
 }
 
 // 1 + share * log2(nodes), on nodes of eight GPUs, on computation alone.
-static void each_doubling_of_nodes_slows_computation(void **state)
+TEST(each_doubling_of_nodes_slows_computation)
 {
-    (void)state;
     for (int nodes = 1; nodes <= 16; nodes *= 2) {
         priced_step even;
         priced_step uneven;
@@ -37,9 +25,9 @@ static void each_doubling_of_nodes_slows_computation(void **state)
         priced_step_run(&c, &uneven);
         double factor = 1.0 + 0.03 * log2((double)nodes);
         assert_near((double)uneven.costs.f[0].compute_ns,
-                    factor * (double)even.costs.f[0].compute_ns);
+                    factor * (double)even.costs.f[0].compute_ns, 1e-9, 2.0);
         assert_near((double)uneven.costs.b[0].compute_ns,
-                    factor * (double)even.costs.b[0].compute_ns);
+                    factor * (double)even.costs.b[0].compute_ns, 1e-9, 2.0);
         assert_int_equal(uneven.costs.f[0].tp_ns, even.costs.f[0].tp_ns);
         assert_int_equal(uneven.costs.epilogue[0].grad_reduce_ns,
                          even.costs.epilogue[0].grad_reduce_ns);
@@ -50,11 +38,9 @@ static void each_doubling_of_nodes_slows_computation(void **state)
 
 // Tensor parallelism: of what its collectives no longer take by themselves the computation that
 // hides them gets longer by a share; nothing hidden, nothing lost.
-static void hidden_collectives_slow_computation(void **state)
+TEST(hidden_collectives_slow_computation)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     for (int round = 0; round < 40; round++) {
         char constant[64];
         double share = sp_prng_uniform(&prng);
@@ -78,16 +64,9 @@ static void hidden_collectives_slow_computation(void **state)
             assert_true(away_ns > 0.0);
             // Of each of a pack's parts a nanosecond may be cut.
             double lost_ns = (double)(after[i]->compute_ns - before[i]->compute_ns);
-            assert_true(fabs(lost_ns - share * away_ns) <= 20.0 + 1e-9 * away_ns);
+            assert_within(lost_ns, share * away_ns, 20.0 + 1e-9 * away_ns);
         }
         priced_step_fini(&blocking);
         priced_step_fini(&hidden);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(each_doubling_of_nodes_slows_computation),
-    cmocka_unit_test(hidden_collectives_slow_computation),
-};
-
-SP_TEST_MAIN(tests)

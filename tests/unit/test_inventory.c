@@ -1,6 +1,3 @@
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "sim/model/inventory.h"
 #include "tests/support/test_main.h"
 
@@ -22,13 +19,6 @@ static sp_inventory layer(const sp_model *model, const sp_layout *layout, sp_att
     sp_inventory_build(model, layout, &ours, attention, SP_RECOMPUTE_NONE, SP_PART_LAYER, pass,
                        &inventory);
     return inventory;
-}
-
-static void assert_close(double value, double expected)
-{
-    if (!(fabs(value - expected) <= 1e-12 * fabs(expected))) {
-        fail_msg("%.17g is not %.17g", value, expected);
-    }
 }
 
 // Sum of `bytes` of one kind of operator for S local tokens, full pairs on this rank.
@@ -59,9 +49,8 @@ static const sp_op *find(const sp_inventory *inventory, const char *name)
 }
 
 // Korthikanti et al., arXiv 2205.05198, appendix A: a GPT layer's forward is 24*s*h^2 + 4*s^2*h.
-static void gpt_layer_flops_follow_the_closed_form(void **state)
+TEST(gpt_layer_flops_follow_the_closed_form)
 {
-    (void)state;
     const char *const names[] = {"gpt-3.6b", "gpt-18.4b", "gpt-39.1b", "gpt-175b"};
     for (int i = 0; i < 4; i++) {
         sp_model model = builtin(names[i]);
@@ -69,15 +58,14 @@ static void gpt_layer_flops_follow_the_closed_form(void **state)
         for (double s = 1024.0; s <= 8192.0; s *= 2.0) {
             sp_inventory f = layer(&model, &single, SP_ATTENTION_UNFUSED, SP_PASS_F);
             double flops = sp_inventory_flops(&f, &model, &single, SP_PASS_F, s, 2.0 * s * s);
-            assert_close(flops, 24.0 * s * h * h + 4.0 * s * s * h);
+            assert_close(flops, 24.0 * s * h * h + 4.0 * s * s * h, 1e-12);
         }
     }
 }
 
 // The same total from two sides: operators of layers and head, and weights of the whole model.
-static void layers_and_head_sum_to_the_model(void **state)
+TEST(layers_and_head_sum_to_the_model)
 {
-    (void)state;
     for (int i = 0; i < sp_model_builtin_count(); i++) {
         sp_model model = builtin(sp_model_builtin_name(i));
         sp_inventory f = layer(&model, &single, SP_ATTENTION_FLASH, SP_PASS_F);
@@ -89,13 +77,12 @@ static void layers_and_head_sum_to_the_model(void **state)
         double sum =
             model.layers * sp_inventory_flops(&f, &model, &single, SP_PASS_F, tokens, pairs2) +
             sp_inventory_flops(&head, &model, &single, SP_PASS_F, tokens, 0.0);
-        assert_close(sum, sp_model_forward_flops(&model, tokens, pairs2));
+        assert_close(sum, sp_model_forward_flops(&model, tokens, pairs2), 1e-12);
     }
 }
 
-static void tensor_parallelism_divides_flops(void **state)
+TEST(tensor_parallelism_divides_flops)
 {
-    (void)state;
     for (int i = 0; i < sp_model_builtin_count(); i++) {
         sp_model model = builtin(sp_model_builtin_name(i));
         for (int tp = 2; tp <= 8; tp *= 2) {
@@ -113,7 +100,7 @@ static void tensor_parallelism_divides_flops(void **state)
                     sp_inventory_flops(&one, &model, &single, (sp_pass)p, 4096.0, pairs2);
                 assert_close(
                     tp * sp_inventory_flops(&part, &model, &split, (sp_pass)p, 4096.0, pairs2),
-                    whole);
+                    whole, 1e-12);
             }
         }
     }
@@ -122,9 +109,8 @@ static void tensor_parallelism_divides_flops(void **state)
 // Each linear layer costs the same forward, for its inputs' and for its weights' gradient. The
 // attention's backward is 2.5 times its forward with flash attention (5 matmuls to 2; Dao, arXiv
 // 2307.08691, section 4.1) and twice without rebuilding the scores.
-static void passes_cost_alike(void **state)
+TEST(passes_cost_alike)
 {
-    (void)state;
     for (int i = 0; i < sp_model_builtin_count(); i++) {
         sp_model model = builtin(sp_model_builtin_name(i));
         for (int a = SP_ATTENTION_FLASH; a <= SP_ATTENTION_UNFUSED; a++) {
@@ -132,23 +118,23 @@ static void passes_cost_alike(void **state)
             sp_inventory in = layer(&model, &single, (sp_attention)a, SP_PASS_I);
             sp_inventory w = layer(&model, &single, (sp_attention)a, SP_PASS_W);
             double linear = sp_inventory_flops(&f, &model, &single, SP_PASS_F, 777.0, 0.0);
-            assert_close(sp_inventory_flops(&in, &model, &single, SP_PASS_I, 777.0, 0.0), linear);
-            assert_close(sp_inventory_flops(&w, &model, &single, SP_PASS_W, 777.0, 0.0), linear);
+            assert_close(sp_inventory_flops(&in, &model, &single, SP_PASS_I, 777.0, 0.0), linear,
+                         1e-12);
+            assert_close(sp_inventory_flops(&w, &model, &single, SP_PASS_W, 777.0, 0.0), linear,
+                         1e-12);
             double forward = sp_inventory_flops(&f, &model, &single, SP_PASS_F, 0.0, 1e8);
             double backward = sp_inventory_flops(&in, &model, &single, SP_PASS_I, 0.0, 1e8);
-            assert_close(backward, (a == SP_ATTENTION_FLASH ? 2.5 : 2.0) * forward);
-            assert_close(forward, 0.5e8 * sp_model_attention_flops_per_pair(&model));
+            assert_close(backward, (a == SP_ATTENTION_FLASH ? 2.5 : 2.0) * forward, 1e-12);
+            assert_close(forward, 0.5e8 * sp_model_attention_flops_per_pair(&model), 1e-12);
         }
     }
 }
 
 // A sample of s tokens cut anywhere: sum of 2*l*o + l*l over its slices is s*s, so the slices'
 // FLOPs sum to the sample's.
-static void slices_sum_to_the_sample(void **state)
+TEST(slices_sum_to_the_sample)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 21);
+    sp_prng prng = prng_seeded(21);
     sp_model model = builtin("llama-13b");
     sp_inventory f = layer(&model, &single, SP_ATTENTION_FLASH, SP_PASS_F);
     for (int i = 0; i < 200; i++) {
@@ -160,17 +146,17 @@ static void slices_sum_to_the_sample(void **state)
                                       (double)(2 * l * o + l * l));
             o += l;
         }
-        assert_close(
-            sum, sp_inventory_flops(&f, &model, &single, SP_PASS_F, (double)s, (double)(s * s)));
+        assert_close(sum,
+                     sp_inventory_flops(&f, &model, &single, SP_PASS_F, (double)s, (double)(s * s)),
+                     1e-12);
     }
 }
 
 // Korthikanti et al., section 4.2.2: four all-reduces of 2*s*h bytes in forward and backward, or
 // with sequence parallelism four all-gathers and four reduce-scatters, and gathers of the inputs
 // that the backward repeats for the weights.
-static void tensor_parallel_communication(void **state)
+TEST(tensor_parallel_communication)
 {
-    (void)state;
     sp_model model = builtin("gpt-18.4b");
     double s = 2048.0;
     double full = 2.0 * s * 6144.0;
@@ -187,17 +173,17 @@ static void tensor_parallel_communication(void **state)
         sp_inventory with = layer(&model, &sequence, SP_ATTENTION_FLASH, expected[i].pass);
         double bytes = bytes_of(&with, SP_OP_ALL_GATHER, s, 0.0, &count);
         assert_int_equal(count, expected[i].gathers);
-        assert_close(bytes, count * full);
+        assert_close(bytes, count * full, 1e-12);
         bytes = bytes_of(&with, SP_OP_REDUCE_SCATTER, s, 0.0, &count);
         assert_int_equal(count, expected[i].scatters);
-        assert_close(bytes, count * full);
+        assert_close(bytes, count * full, 1e-12);
         bytes_of(&with, SP_OP_ALL_REDUCE, s, 0.0, &count);
         assert_int_equal(count, 0);
 
         sp_inventory without = layer(&model, &plain, SP_ATTENTION_FLASH, expected[i].pass);
         bytes = bytes_of(&without, SP_OP_ALL_REDUCE, s, 0.0, &count);
         assert_int_equal(count, expected[i].reduces);
-        assert_close(bytes, count * full);
+        assert_close(bytes, count * full, 1e-12);
         bytes_of(&without, SP_OP_ALL_GATHER, s, 0.0, &count);
         assert_int_equal(count, 0);
 
@@ -209,9 +195,8 @@ static void tensor_parallel_communication(void **state)
 
 // Keys and values of the whole sequence, bf16: 2 tensors * 2 B * kv width / tp * tokens; 64 query
 // heads share 8 of 128 in Llama-2 70B.
-static void context_parallel_communication(void **state)
+TEST(context_parallel_communication)
 {
-    (void)state;
     sp_model model = builtin("llama-70b");
     sp_layout layout = single;
     layout.tp = 2;
@@ -221,9 +206,9 @@ static void context_parallel_communication(void **state)
     sp_inventory f = layer(&model, &layout, SP_ATTENTION_FLASH, SP_PASS_F);
     double bytes = bytes_of(&f, SP_OP_CP_KV, tokens / 4.0, 0.0, &count);
     assert_int_equal(count, 1);
-    assert_close(bytes, 2.0 * 2.0 * (8.0 * 128.0 / 2.0) * tokens);
+    assert_close(bytes, 2.0 * 2.0 * (8.0 * 128.0 / 2.0) * tokens, 1e-12);
     sp_inventory in = layer(&model, &layout, SP_ATTENTION_FLASH, SP_PASS_I);
-    assert_close(bytes_of(&in, SP_OP_CP_KV, tokens / 4.0, 0.0, &count), 2.0 * bytes);
+    assert_close(bytes_of(&in, SP_OP_CP_KV, tokens / 4.0, 0.0, &count), 2.0 * bytes, 1e-12);
     layout.cp = 1;
     f = layer(&model, &layout, SP_ATTENTION_FLASH, SP_PASS_F);
     bytes_of(&f, SP_OP_CP_KV, tokens, 0.0, &count);
@@ -245,9 +230,8 @@ static double recomputed_flops(const sp_model *model, sp_recompute mode, double 
 }
 
 // Llama-2 13B: h 5120, f 13824, 40 heads of 128.
-static void recomputation_repeats_its_share(void **state)
+TEST(recomputation_repeats_its_share)
 {
-    (void)state;
     sp_model model = builtin("llama-13b");
     double s = 4096.0;
     double pairs2 = s * s;
@@ -255,24 +239,23 @@ static void recomputation_repeats_its_share(void **state)
     double forward = sp_inventory_flops(&f, &model, &single, SP_PASS_F, s, pairs2);
     assert_int_equal(recomputed(&model, SP_RECOMPUTE_NONE, SP_PART_LAYER).count, 0);
     assert_int_equal(recomputed(&model, SP_RECOMPUTE_FULL, SP_PART_HEAD).count, 0);
-    assert_close(recomputed_flops(&model, SP_RECOMPUTE_FULL, s, pairs2), forward);
+    assert_close(recomputed_flops(&model, SP_RECOMPUTE_FULL, s, pairs2), forward, 1e-12);
     assert_close(recomputed_flops(&model, SP_RECOMPUTE_ATTENTION, s, pairs2),
-                 4.0 * 5120.0 * pairs2 / 2.0);
+                 4.0 * 5120.0 * pairs2 / 2.0, 1e-12);
     assert_true(recomputed_flops(&model, SP_RECOMPUTE_ACTIVATION, s, pairs2) == 0.0);
     assert_close(recomputed_flops(&model, SP_RECOMPUTE_PARTIAL_FC1, s, pairs2),
-                 2.0 * s * 5120.0 * 2.0 * 13824.0);
+                 2.0 * s * 5120.0 * 2.0 * 13824.0, 1e-12);
     // Two norms (read and write h) and SwiGLU as SiLU (read f, write f) and a product (read 2f,
     // write f), bf16.
     sp_inventory activation = recomputed(&model, SP_RECOMPUTE_ACTIVATION, SP_PART_LAYER);
     int count;
     assert_close(bytes_of(&activation, SP_OP_MEMORY, s, 0.0, &count),
-                 s * (2.0 * 4.0 * 5120.0 + 10.0 * 13824.0));
+                 s * (2.0 * 4.0 * 5120.0 + 10.0 * 13824.0), 1e-12);
 }
 
 // Each of 8 experts runs 2/8 of the tokens; TP splits inside the experts.
-static void experts_share_the_tokens(void **state)
+TEST(experts_share_the_tokens)
 {
-    (void)state;
     sp_model model = builtin("mixtral-8x7b");
     sp_inventory f = layer(&model, &single, SP_ATTENTION_FLASH, SP_PASS_F);
     const sp_op *fc1 = find(&f, "first MLP projection");
@@ -283,14 +266,13 @@ static void experts_share_the_tokens(void **state)
     sp_inventory w = layer(&model, &single, SP_ATTENTION_FLASH, SP_PASS_W);
     // The gradient of every expert's weights is kept: all parameters but the two norms.
     assert_close(find(&w, "gradient accumulation")->bytes_fixed,
-                 6.0 * (double)(sp_model_layer_parameters(&model) - 2 * 4096));
+                 6.0 * (double)(sp_model_layer_parameters(&model) - 2 * 4096), 1e-12);
 }
 
 // fp16 traffic of Megatron-LM's fused scale, mask and softmax and its dropout, per score: 9 B
 // forward, 11 B backward.
-static void unfused_attention_moves_the_scores(void **state)
+TEST(unfused_attention_moves_the_scores)
 {
-    (void)state;
     sp_model model = builtin("gpt-18.4b");
     sp_layout layout = single;
     layout.tp = 4;
@@ -299,12 +281,12 @@ static void unfused_attention_moves_the_scores(void **state)
     sp_inventory in = layer(&model, &layout, SP_ATTENTION_UNFUSED, SP_PASS_I);
     assert_true(find(&in, "softmax")->bytes_per_pair == 11.0 * 12.0);
     sp_inventory w = layer(&model, &layout, SP_ATTENTION_UNFUSED, SP_PASS_W);
-    assert_close(find(&w, "gradient accumulation")->bytes_fixed, 6.0 * 12.0 * 6144.0 * 6144.0 / 4);
+    assert_close(find(&w, "gradient accumulation")->bytes_fixed, 6.0 * 12.0 * 6144.0 * 6144.0 / 4,
+                 1e-12);
 }
 
-static void vocabulary_is_split(void **state)
+TEST(vocabulary_is_split)
 {
-    (void)state;
     sp_model model = builtin("llama-3-8b");
     sp_layout layout = single;
     layout.tp = 4;
@@ -319,11 +301,9 @@ static void vocabulary_is_split(void **state)
 }
 
 // What a user of the inventory relies on, for every model, layout and pass.
-static void operators_are_well_formed(void **state)
+TEST(operators_are_well_formed)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 8);
+    sp_prng prng = prng_seeded(8);
     for (int i = 0; i < 2000; i++) {
         sp_model model = builtin(
             sp_model_builtin_name((int)sp_prng_below(&prng, (uint64_t)sp_model_builtin_count())));
@@ -355,30 +335,11 @@ static void operators_are_well_formed(void **state)
     }
 }
 
-static void names_match_the_interface(void **state)
+TEST(names_match_the_interface)
 {
-    (void)state;
     assert_string_equal(sp_recompute_names[SP_RECOMPUTE_PARTIAL_FC1], "partial-fc1");
     assert_string_equal(sp_recompute_names[SP_RECOMPUTE_FULL], "full");
     assert_null(sp_recompute_names[SP_RECOMPUTE_MODES]);
     assert_string_equal(sp_attention_names[SP_ATTENTION_UNFUSED], "unfused");
     assert_null(sp_attention_names[2]);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(gpt_layer_flops_follow_the_closed_form),
-    cmocka_unit_test(layers_and_head_sum_to_the_model),
-    cmocka_unit_test(tensor_parallelism_divides_flops),
-    cmocka_unit_test(passes_cost_alike),
-    cmocka_unit_test(slices_sum_to_the_sample),
-    cmocka_unit_test(tensor_parallel_communication),
-    cmocka_unit_test(context_parallel_communication),
-    cmocka_unit_test(recomputation_repeats_its_share),
-    cmocka_unit_test(experts_share_the_tokens),
-    cmocka_unit_test(unfused_attention_moves_the_scores),
-    cmocka_unit_test(vocabulary_is_split),
-    cmocka_unit_test(operators_are_well_formed),
-    cmocka_unit_test(names_match_the_interface),
-};
-
-SP_TEST_MAIN(tests)

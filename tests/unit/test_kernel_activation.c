@@ -1,7 +1,5 @@
 // SwiGLU and GELU: definitions through the C library's functions, gradients against finite
 // differences, fp32 against fp64.
-#include <math.h>
-
 #include "kernels/kernels.h"
 #include "tests/support/kernels/tensors.h"
 #include "tests/support/test_main.h"
@@ -40,9 +38,8 @@ static double gelu_loss(void *data)
     return dot_of(p->y.d, p->dy.d, N);
 }
 
-static void swiglu_definition(void **state)
+TEST(swiglu_definition)
 {
-    (void)state;
     problem p;
     set_up(&p);
     tensor expected = tensor_zero(&p.all, N);
@@ -60,9 +57,8 @@ static void swiglu_definition(void **state)
     tensors_fini(&p.all);
 }
 
-static void swiglu_gradients(void **state)
+TEST(swiglu_gradients)
 {
-    (void)state;
     problem p;
     set_up(&p);
     tensor din = tensor_zero(&p.all, p.in.n);
@@ -75,9 +71,8 @@ static void swiglu_gradients(void **state)
     tensors_fini(&p.all);
 }
 
-static void gelu_definition(void **state)
+TEST(gelu_definition)
 {
-    (void)state;
     problem p;
     set_up(&p);
     tensor expected = tensor_zero(&p.all, N);
@@ -93,9 +88,8 @@ static void gelu_definition(void **state)
     tensors_fini(&p.all);
 }
 
-static void gelu_gradient(void **state)
+TEST(gelu_gradient)
 {
-    (void)state;
     problem p;
     set_up(&p);
     tensor dx = tensor_zero(&p.all, N);
@@ -107,9 +101,8 @@ static void gelu_gradient(void **state)
 }
 
 // Far out both are the identity or zero, with slopes 1 and 0 and no NaN on the way.
-static void far_from_zero(void **state)
+TEST(far_from_zero)
 {
-    (void)state;
     static const double x[4] = {200.0, -200.0, 1e6, -1e6};
     static const double ones[4] = {1.0, 1.0, 1.0, 1.0};
     static const double expected[4] = {200.0, 0.0, 1e6, 0.0};
@@ -127,11 +120,3 @@ static void far_from_zero(void **state)
     assert_near_rows(dx, slopes, 4, 1e-15);
     assert_near_rows(dup, expected, 4, 1e-15);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(swiglu_definition), cmocka_unit_test(swiglu_gradients),
-    cmocka_unit_test(gelu_definition),   cmocka_unit_test(gelu_gradient),
-    cmocka_unit_test(far_from_zero),
-};
-
-SP_TEST_MAIN(tests)

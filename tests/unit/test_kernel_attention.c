@@ -1,7 +1,5 @@
 // Attention over slices: against its definition and finite differences, slices against the whole
 // sample, in sizes within, at and across the tiles.
-#include <math.h>
-
 #include "kernels/kernels.h"
 #include "tests/support/kernels/naive_attention.h"
 #include "tests/support/test_main.h"
@@ -61,26 +59,23 @@ static void check_against_naive(int64_t heads, int64_t kv_heads, int64_t head_di
     tensors_fini(&p.all);
 }
 
-static void short_samples(void **state)
+TEST(short_samples)
 {
-    (void)state;
     for (int64_t tokens = 1; tokens < 20; tokens++) {
         check_against_naive(2, 1, 6, tokens);
     }
 }
 
-static void sizes_about_the_tiles(void **state)
+TEST(sizes_about_the_tiles)
 {
-    (void)state;
     static const int64_t tokens[8] = {127, 128, 129, 255, 256, 257, 384, 391};
     for (int i = 0; i < 8; i++) {
         check_against_naive(1, 1, 4, tokens[i]);
     }
 }
 
-static void grouped_queries(void **state)
+TEST(grouped_queries)
 {
-    (void)state;
     check_against_naive(6, 2, 8, 40);
     check_against_naive(4, 4, 8, 40);
     check_against_naive(4, 1, 64, 150);
@@ -93,9 +88,8 @@ static double loss_of(void *data)
     return dot_of(p->out.d, p->dout.d, p->out.n);
 }
 
-static void gradients(void **state)
+TEST(gradients)
 {
-    (void)state;
     attention_problem p;
     attention_set_up(&p, 4, 2, 6, 9);
     forward_f64(&p, 0, p.tokens);
@@ -129,9 +123,8 @@ static void check_slices(int64_t tokens, const int64_t *begin, int slices)
     tensors_fini(&whole.all);
 }
 
-static void slices_against_the_whole(void **state)
+TEST(slices_against_the_whole)
 {
-    (void)state;
     static const int64_t even[5] = {0, 128, 256, 384, 512};
     static const int64_t odd[6] = {0, 1, 100, 357, 601, 643};
     check_slices(512, even, 4);
@@ -139,9 +132,8 @@ static void slices_against_the_whole(void **state)
 }
 
 // Forward and backward may cut a sample differently.
-static void other_slices_backward(void **state)
+TEST(other_slices_backward)
 {
-    (void)state;
     attention_problem whole;
     attention_problem sliced;
     attention_set_up(&whole, 2, 1, 8, 300);
@@ -162,9 +154,8 @@ static void other_slices_backward(void **state)
 
 // Equal keys: the probabilities are level, so out is the mean of the values so far and lse is the
 // score plus the log of their number.
-static void equal_keys(void **state)
+TEST(equal_keys)
 {
-    (void)state;
     attention_problem p;
     attention_set_up(&p, 1, 1, 4, 300);
     for (int64_t i = 0; i < p.k.n; i++) {
@@ -177,20 +168,8 @@ static void equal_keys(void **state)
         double score = 100.0 * p.shape.scale * (q[0] + q[1] + q[2] + q[3]);
         sum += p.v.d[i * p.shape.kv_stride];
         double expected[2] = {sum / (double)(i + 1), score + log((double)(i + 1))};
-        assert_true(fabs(p.out.d[i * p.shape.out_stride] - expected[0]) <= 1e-12);
-        assert_true(fabs(p.lse.d[i] - expected[1]) <= 1e-11);
+        assert_within(p.out.d[i * p.shape.out_stride], expected[0], 1e-12);
+        assert_within(p.lse.d[i], expected[1], 1e-11);
     }
     tensors_fini(&p.all);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(short_samples),
-    cmocka_unit_test(sizes_about_the_tiles),
-    cmocka_unit_test(grouped_queries),
-    cmocka_unit_test(gradients),
-    cmocka_unit_test(slices_against_the_whole),
-    cmocka_unit_test(other_slices_backward),
-    cmocka_unit_test(equal_keys),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,7 +1,5 @@
 // Attention in blocks of keys, as ring and zigzag context parallelism run it: against the
 // definition, in any order of the blocks.
-#include <math.h>
-
 #include "kernels/kernels.h"
 #include "tests/support/kernels/naive_attention.h"
 #include "tests/support/test_main.h"
@@ -120,18 +118,16 @@ static void check_ring(int64_t tokens, int ranks)
     tensors_fini(&r.p.all);
 }
 
-static void rings(void **state)
+TEST(rings)
 {
-    (void)state;
     check_ring(10, 3);
     check_ring(300, 2);
     check_ring(601, 4);
 }
 
 // Rank r of n holds the chunks r and 2n - 1 - r.
-static void zigzag(void **state)
+TEST(zigzag)
 {
-    (void)state;
     enum { RANKS = 3 };
     ring r;
     set_up(&r, 457, 2 * RANKS);
@@ -152,9 +148,8 @@ static void zigzag(void **state)
 }
 
 // Blocks that begin and end anywhere: one query against one key is the smallest.
-static void single_tokens(void **state)
+TEST(single_tokens)
 {
-    (void)state;
     ring r;
     set_up(&r, MAX_CHUNKS, MAX_CHUNKS);
     start(&r);
@@ -175,9 +170,8 @@ static void single_tokens(void **state)
     tensors_fini(&r.p.all);
 }
 
-static void queries_before_all_keys(void **state)
+TEST(queries_before_all_keys)
 {
-    (void)state;
     ring r;
     set_up(&r, 300, 2);
     start(&r);
@@ -196,12 +190,3 @@ static void queries_before_all_keys(void **state)
     }
     tensors_fini(&r.p.all);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(rings),
-    cmocka_unit_test(zigzag),
-    cmocka_unit_test(single_tokens),
-    cmocka_unit_test(queries_before_all_keys),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,7 +1,5 @@
 // Cross-entropy: definition, finite differences, weights and targets that do not count, and a
 // vocabulary split over ranks with the all-reduces done by hand.
-#include <math.h>
-
 #include "kernels/kernels.h"
 #include "tests/support/kernels/tensors.h"
 #include "tests/support/test_main.h"
@@ -45,9 +43,8 @@ static void run_backward(problem *p)
                                          total_weight, p->lse.d, p->dlogits.d, STRIDE);
 }
 
-static void definition(void **state)
+TEST(definition)
 {
-    (void)state;
     problem p;
     set_up(&p);
     double expected = 0;
@@ -64,16 +61,15 @@ static void definition(void **state)
     double loss = run(&p);
     double loss_f32 = sp_kernel_cross_entropy_f32(TOKENS, VOCAB, p.logits.f, STRIDE, target,
                                                   p.weight.f, total_weight, p.lse.f);
-    assert_true(fabs(loss - expected) <= 1e-14 * fabs(expected));
-    assert_true(fabs(loss_f32 - expected) <= 1e-6 * fabs(expected));
+    assert_close(loss, expected, 1e-14);
+    assert_close(loss_f32, expected, 1e-6);
     assert_types_agree(p.lse, 1e-6);
     tensors_fini(&p.all);
 }
 
 // All logits equal: each token's loss is log(VOCAB), however large the logits are.
-static void uniform_logits(void **state)
+TEST(uniform_logits)
 {
-    (void)state;
     problem p;
     set_up(&p);
     for (int64_t i = 0; i < p.logits.n; i++) {
@@ -81,13 +77,12 @@ static void uniform_logits(void **state)
     }
     double loss =
         sp_kernel_cross_entropy_f64(TOKENS, VOCAB, p.logits.d, STRIDE, target, NULL, 4.0, p.lse.d);
-    assert_true(fabs(loss - log(VOCAB)) <= 1e-10);
+    assert_within(loss, log(VOCAB), 1e-10);
     tensors_fini(&p.all);
 }
 
-static void gradient(void **state)
+TEST(gradient)
 {
-    (void)state;
     problem p;
     set_up(&p);
     run(&p);
@@ -101,9 +96,8 @@ static void gradient(void **state)
     tensors_fini(&p.all);
 }
 
-static void gradient_in_place(void **state)
+TEST(gradient_in_place)
 {
-    (void)state;
     problem p;
     set_up(&p);
     run(&p);
@@ -118,9 +112,8 @@ static void gradient_in_place(void **state)
 }
 
 // A token that does not count must not spread infinities.
-static void ignored_tokens(void **state)
+TEST(ignored_tokens)
 {
-    (void)state;
     problem p;
     set_up(&p);
     run(&p);
@@ -136,9 +129,8 @@ static void ignored_tokens(void **state)
     tensors_fini(&p.all);
 }
 
-static void parts_add_up(void **state)
+TEST(parts_add_up)
 {
-    (void)state;
     problem p;
     set_up(&p);
     double whole = run(&p);
@@ -149,7 +141,7 @@ static void parts_add_up(void **state)
                                            p.weight.d + t, total_weight, &lse);
         assert_true(lse == p.lse.d[t]);
     }
-    assert_true(fabs(sum - whole) <= 1e-15 * fabs(whole));
+    assert_close(sum, whole, 1e-15);
     tensors_fini(&p.all);
 }
 
@@ -184,9 +176,8 @@ static double vocabulary_parallel(const problem *p, double *lse)
                                             logit, lse);
 }
 
-static void vocabulary_over_ranks(void **state)
+TEST(vocabulary_over_ranks)
 {
-    (void)state;
     problem p;
     set_up(&p);
     tensor lse = tensor_zero(&p.all, TOKENS);
@@ -194,7 +185,7 @@ static void vocabulary_over_ranks(void **state)
     double whole = run(&p);
     run_backward(&p);
     double parallel = vocabulary_parallel(&p, lse.d);
-    assert_true(fabs(parallel - whole) <= 1e-14 * fabs(whole));
+    assert_close(parallel, whole, 1e-14);
     assert_near_rows(lse.d, p.lse.d, TOKENS, 1e-15);
     for (int r = 0; r < RANKS; r++) {
         sp_kernel_cross_entropy_backward_f64(TOKENS, first_column[r + 1] - first_column[r],
@@ -205,15 +196,3 @@ static void vocabulary_over_ranks(void **state)
     assert_near_rows(dlogits.d, p.dlogits.d, dlogits.n, 1e-14);
     tensors_fini(&p.all);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(definition),
-    cmocka_unit_test(uniform_logits),
-    cmocka_unit_test(gradient),
-    cmocka_unit_test(gradient_in_place),
-    cmocka_unit_test(ignored_tokens),
-    cmocka_unit_test(parts_add_up),
-    cmocka_unit_test(vocabulary_over_ranks),
-};
-
-SP_TEST_MAIN(tests)

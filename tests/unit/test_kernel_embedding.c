@@ -1,6 +1,4 @@
 // Embedding rows: lookup, its transpose, and a table that is split over ranks.
-#include <math.h>
-
 #include "kernels/kernels.h"
 #include "tests/support/kernels/tensors.h"
 #include "tests/support/test_main.h"
@@ -8,9 +6,8 @@
 enum { TOKENS = 6, FEATURES = 5, ROWS = 9, STRIDE = 7 };
 static const int64_t index_of[TOKENS] = {3, 0, 8, 3, 5, 3};
 
-static void rows_are_copied(void **state)
+TEST(rows_are_copied)
 {
-    (void)state;
     tensors all;
     tensors_init(&all, 23);
     tensor table = tensor_random(&all, ROWS * FEATURES);
@@ -29,9 +26,8 @@ static void rows_are_copied(void **state)
 }
 
 // GPT-2: the row of the token plus the row of its position.
-static void positions_on_top_of_tokens(void **state)
+TEST(positions_on_top_of_tokens)
 {
-    (void)state;
     static const int64_t position[TOKENS] = {0, 1, 2, 0, 1, 2};
     tensors all;
     tensors_init(&all, 29);
@@ -50,9 +46,8 @@ static void positions_on_top_of_tokens(void **state)
     tensors_fini(&all);
 }
 
-static void ranks_add_up_to_the_whole(void **state)
+TEST(ranks_add_up_to_the_whole)
 {
-    (void)state;
     tensors all;
     tensors_init(&all, 31);
     tensor table = tensor_random(&all, ROWS * FEATURES);
@@ -73,9 +68,8 @@ static void ranks_add_up_to_the_whole(void **state)
 }
 
 // <E(table), dy> = <table, E^T(dy)>, whole and on the rows that a rank holds.
-static void gradient_is_the_transpose(void **state)
+TEST(gradient_is_the_transpose)
 {
-    (void)state;
     tensors all;
     tensors_init(&all, 37);
     tensor table = tensor_random(&all, ROWS * FEATURES);
@@ -89,19 +83,10 @@ static void gradient_is_the_transpose(void **state)
     sp_kernel_embedding_backward_weight_f32(TOKENS, FEATURES, index_of, 0, ROWS, dy.f, FEATURES,
                                             dtable.f);
     double forward = dot_of(y.d, dy.d, y.n);
-    assert_true(fabs(forward - dot_of(table.d, dtable.d, table.n)) <= 1e-14 * fabs(forward));
+    assert_within(forward, dot_of(table.d, dtable.d, table.n), 1e-14 * fabs(forward));
     assert_types_agree(dtable, 1e-6);
     sp_kernel_embedding_backward_weight_f64(TOKENS, FEATURES, index_of, 3, 3, dy.d, FEATURES,
                                             local.d);
     assert_near_rows(local.d, dtable.d + 3 * FEATURES, local.n, 0.0);
     tensors_fini(&all);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(rows_are_copied),
-    cmocka_unit_test(positions_on_top_of_tokens),
-    cmocka_unit_test(ranks_add_up_to_the_whole),
-    cmocka_unit_test(gradient_is_the_transpose),
-};
-
-SP_TEST_MAIN(tests)

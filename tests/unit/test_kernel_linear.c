@@ -43,15 +43,13 @@ static void check_forward(const double *bias, const float *bias_f32)
     tensors_fini(&l.all);
 }
 
-static void forward_without_bias(void **state)
+TEST(forward_without_bias)
 {
-    (void)state;
     check_forward(NULL, NULL);
 }
 
-static void forward_with_bias(void **state)
+TEST(forward_with_bias)
 {
-    (void)state;
     static const double bias[OUT] = {0.5, -2.0, 0.25, 4.0, 0.0, -1.0};
     static const float bias_f32[OUT] = {0.5F, -2.0F, 0.25F, 4.0F, 0.0F, -1.0F};
     check_forward(bias, bias_f32);
@@ -81,21 +79,18 @@ static void check_backward_input(bool accumulate)
     tensors_fini(&l.all);
 }
 
-static void input_gradient(void **state)
+TEST(input_gradient)
 {
-    (void)state;
     check_backward_input(false);
 }
 
-static void input_gradient_added(void **state)
+TEST(input_gradient_added)
 {
-    (void)state;
     check_backward_input(true);
 }
 
-static void weight_gradient_adds_up(void **state)
+TEST(weight_gradient_adds_up)
 {
-    (void)state;
     layer l;
     set_up(&l);
     tensor dweight = tensor_random(&l.all, OUT * W_STRIDE);
@@ -129,9 +124,8 @@ static void weight_gradient_adds_up(void **state)
     tensors_fini(&l.all);
 }
 
-static void no_tokens_change_nothing(void **state)
+TEST(no_tokens_change_nothing)
 {
-    (void)state;
     layer l;
     set_up(&l);
     tensor before = tensor_copy(&l.all, l.weight);
@@ -143,11 +137,3 @@ static void no_tokens_change_nothing(void **state)
     assert_memory_equal(l.y.d, l.expected.d, (size_t)l.y.n * sizeof(double));
     tensors_fini(&l.all);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(forward_without_bias),    cmocka_unit_test(forward_with_bias),
-    cmocka_unit_test(input_gradient),          cmocka_unit_test(input_gradient_added),
-    cmocka_unit_test(weight_gradient_adds_up), cmocka_unit_test(no_tokens_change_nothing),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,7 +1,5 @@
 // RMSNorm and LayerNorm: against their definitions, gradients against finite differences, fp32
 // against fp64.
-#include <math.h>
-
 #include "kernels/kernels.h"
 #include "tests/support/kernels/tensors.h"
 #include "tests/support/test_main.h"
@@ -63,9 +61,8 @@ static double layer_norm_loss(void *data)
     return dot_of(p->y.d, p->dy.d, p->y.n);
 }
 
-static void rms_norm_definition(void **state)
+TEST(rms_norm_definition)
 {
-    (void)state;
     problem p;
     set_up(&p);
     tensor expected = tensor_zero(&p.all, p.y.n);
@@ -83,9 +80,8 @@ static void rms_norm_definition(void **state)
     tensors_fini(&p.all);
 }
 
-static void rms_norm_gradients(void **state)
+TEST(rms_norm_gradients)
 {
-    (void)state;
     problem p;
     set_up(&p);
     tensor dx = tensor_zero(&p.all, p.x.n);
@@ -106,9 +102,8 @@ static void rms_norm_gradients(void **state)
     tensors_fini(&p.all);
 }
 
-static void layer_norm_definition(void **state)
+TEST(layer_norm_definition)
 {
-    (void)state;
     problem p;
     set_up(&p);
     tensor expected = tensor_zero(&p.all, p.y.n);
@@ -135,9 +130,8 @@ static void layer_norm_definition(void **state)
     tensors_fini(&p.all);
 }
 
-static void layer_norm_gradients(void **state)
+TEST(layer_norm_gradients)
 {
-    (void)state;
     problem p;
     set_up(&p);
     tensor dx = tensor_zero(&p.all, p.x.n);
@@ -162,9 +156,8 @@ static void layer_norm_gradients(void **state)
 }
 
 // Tokens far from zero: the variance must not come from cancelling sums.
-static void layer_norm_of_a_large_mean(void **state)
+TEST(layer_norm_of_a_large_mean)
 {
-    (void)state;
     problem p;
     set_up(&p);
     for (int64_t i = 0; i < p.x.n; i++) {
@@ -178,9 +171,8 @@ static void layer_norm_of_a_large_mean(void **state)
     tensors_fini(&p.all);
 }
 
-static void weight_gradients_add_up(void **state)
+TEST(weight_gradients_add_up)
 {
-    (void)state;
     problem p;
     set_up(&p);
     tensor whole = tensor_zero(&p.all, FEATURES);
@@ -196,11 +188,3 @@ static void weight_gradients_add_up(void **state)
     assert_memory_equal(parts.d, whole.d, FEATURES * sizeof(double));
     tensors_fini(&p.all);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(rms_norm_definition),        cmocka_unit_test(rms_norm_gradients),
-    cmocka_unit_test(layer_norm_definition),      cmocka_unit_test(layer_norm_gradients),
-    cmocka_unit_test(layer_norm_of_a_large_mean), cmocka_unit_test(weight_gradients_add_up),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,7 +1,6 @@
 // Rotary position embedding: its definition on complex numbers, what a rotation keeps, and that
 // scores depend on distances alone.
 #include <complex.h>
-#include <math.h>
 
 #include "kernels/kernels.h"
 #include "tests/support/kernels/tensors.h"
@@ -26,9 +25,8 @@ static void set_up(problem *p)
     sp_kernel_rope_table_f32(TOKENS, position, HEAD_DIM, base, p->cosine.f, p->sine.f);
 }
 
-static void definition(void **state)
+TEST(definition)
 {
-    (void)state;
     problem p;
     set_up(&p);
     tensor expected = tensor_copy(&p.all, p.x);
@@ -51,9 +49,8 @@ static void definition(void **state)
     tensors_fini(&p.all);
 }
 
-static void backward_undoes_forward(void **state)
+TEST(backward_undoes_forward)
 {
-    (void)state;
     problem p;
     set_up(&p);
     tensor x = tensor_copy(&p.all, p.x);
@@ -64,9 +61,8 @@ static void backward_undoes_forward(void **state)
 }
 
 // <R x, dy> = <x, R^T dy> makes the backward the gradient of a linear map.
-static void backward_is_the_transpose(void **state)
+TEST(backward_is_the_transpose)
 {
-    (void)state;
     problem p;
     set_up(&p);
     tensor y = tensor_copy(&p.all, p.x);
@@ -76,7 +72,7 @@ static void backward_is_the_transpose(void **state)
     sp_kernel_rope_f64(TOKENS, HEADS, HEAD_DIM, p.cosine.d, p.sine.d, true, dx.d, STRIDE);
     sp_kernel_rope_f32(TOKENS, HEADS, HEAD_DIM, p.cosine.f, p.sine.f, true, dx.f, STRIDE);
     double forward = dot_of(y.d, dy.d, y.n);
-    assert_true(fabs(forward - dot_of(p.x.d, dx.d, dx.n)) <= 1e-13 * fabs(forward));
+    assert_within(forward, dot_of(p.x.d, dx.d, dx.n), 1e-13 * fabs(forward));
     assert_types_agree(dx, 1e-6);
     tensors_fini(&p.all);
 }
@@ -94,24 +90,14 @@ static double score(const double *q, const double *k, int64_t q_position, int64_
     return dot_of(turned[0], turned[1], HEAD_DIM);
 }
 
-static void scores_depend_on_distance(void **state)
+TEST(scores_depend_on_distance)
 {
-    (void)state;
     problem p;
     set_up(&p);
     const double *k = p.x.d + HEAD_DIM;
     double near_start = score(p.x.d, k, 12, 5);
     double far_away = score(p.x.d, k, 1012, 1005);
-    assert_true(fabs(near_start - far_away) <= 1e-11);
+    assert_within(near_start, far_away, 1e-11);
     assert_true(fabs(near_start - score(p.x.d, k, 13, 5)) > 1e-3);
     tensors_fini(&p.all);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(definition),
-    cmocka_unit_test(backward_undoes_forward),
-    cmocka_unit_test(backward_is_the_transpose),
-    cmocka_unit_test(scores_depend_on_distance),
-};
-
-SP_TEST_MAIN(tests)

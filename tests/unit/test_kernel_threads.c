@@ -49,9 +49,8 @@ static void assert_same_bits(tensor x, tensor y)
     assert_memory_equal(x.f, y.f, (size_t)x.n * sizeof(float));
 }
 
-static void same_bits_on_every_thread(void **state)
+TEST(same_bits_on_every_thread)
 {
-    (void)state;
     static work alone;
     static work together[THREADS];
     pthread_t thread[THREADS];
@@ -75,9 +74,3 @@ static void same_bits_on_every_thread(void **state)
     }
     tensors_fini(&alone.p.all);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(same_bits_on_every_thread),
-};
-
-SP_TEST_MAIN(tests)

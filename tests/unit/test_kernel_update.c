@@ -1,6 +1,4 @@
 // The optimizer step and the small loops around it.
-#include <math.h>
-
 #include "kernels/kernels.h"
 #include "tests/support/kernels/tensors.h"
 #include "tests/support/test_main.h"
@@ -32,9 +30,8 @@ static double after_steps(double parameter, const double *gradient)
     return parameter;
 }
 
-static void adamw_definition(void **state)
+TEST(adamw_definition)
 {
-    (void)state;
     tensors all;
     tensors_init(&all, 43);
     tensor parameter = tensor_random(&all, N);
@@ -65,9 +62,8 @@ static void adamw_definition(void **state)
 
 // In the first step the corrected moments are g and g^2: every parameter moves by the learning
 // rate.
-static void adamw_first_step(void **state)
+TEST(adamw_first_step)
 {
-    (void)state;
     sp_kernel_adamw_step step = settings;
     step.step = 1;
     step.weight_decay = 0;
@@ -81,9 +77,8 @@ static void adamw_first_step(void **state)
     assert_near_rows(parameter, expected, 3, 1e-15);
 }
 
-static void squares(void **state)
+TEST(squares)
 {
-    (void)state;
     tensors all;
     tensors_init(&all, 47);
     for (int64_t n = 0; n < 70; n++) {
@@ -101,9 +96,8 @@ static void squares(void **state)
     tensors_fini(&all);
 }
 
-static void rows_between_strides(void **state)
+TEST(rows_between_strides)
 {
-    (void)state;
     tensors all;
     tensors_init(&all, 53);
     tensor from = tensor_random(&all, 4 * 6);
@@ -120,12 +114,3 @@ static void rows_between_strides(void **state)
     assert_true(to.d[0] == 2.0 * from.d[0]);
     tensors_fini(&all);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(adamw_definition),
-    cmocka_unit_test(adamw_first_step),
-    cmocka_unit_test(squares),
-    cmocka_unit_test(rows_between_strides),
-};
-
-SP_TEST_MAIN(tests)

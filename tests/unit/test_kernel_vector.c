@@ -1,7 +1,5 @@
 // Loops over rows that the kernels share: the exponential against the C library's, sums against
 // plain loops.
-#include <math.h>
-
 #include "tests/support/kernels/tensors.h"
 #include "tests/support/test_main.h"
 
@@ -15,29 +13,26 @@
 #include "kernels/vector.h"
 #undef SP_KERNEL_BITS
 
-static void exponential_in_fp64(void **state)
+TEST(exponential_in_fp64)
 {
-    (void)state;
     for (int i = -69900; i <= 69900; i++) {
         double x = i * 0.01012345;
         double exact = exp(x);
-        assert_true(fabs(sp_i_kernel_exp_f64(x) - exact) <= 2.0 * 0x1p-52 * exact);
+        assert_within(sp_i_kernel_exp_f64(x), exact, 2.0 * 0x1p-52 * exact);
     }
 }
 
-static void exponential_in_fp32(void **state)
+TEST(exponential_in_fp32)
 {
-    (void)state;
     for (int i = -79900; i <= 79900; i++) {
         float x = (float)i * 0.001087654F;
         double exact = exp((double)x);
-        assert_true(fabs((double)sp_i_kernel_exp_f32(x) - exact) <= 2.0 * 0x1p-23 * exact);
+        assert_within((double)sp_i_kernel_exp_f32(x), exact, 2.0 * 0x1p-23 * exact);
     }
 }
 
-static void exponential_at_its_ends(void **state)
+TEST(exponential_at_its_ends)
 {
-    (void)state;
     assert_true(sp_i_kernel_exp_f64(0.0) == 1.0);
     assert_true(sp_i_kernel_exp_f64(-INFINITY) == 0.0);
     assert_true(sp_i_kernel_exp_f64(-1e300) == 0.0);
@@ -81,9 +76,8 @@ static void check_rows_of(tensors *all, int64_t n)
     assert_types_agree(y, 1e-6);
 }
 
-static void rows_of_any_length(void **state)
+TEST(rows_of_any_length)
 {
-    (void)state;
     for (int64_t n = 1; n < 70; n++) {
         tensors all;
         tensors_init(&all, (uint64_t)n);
@@ -92,9 +86,8 @@ static void rows_of_any_length(void **state)
     }
 }
 
-static void rows_changed_in_place(void **state)
+TEST(rows_changed_in_place)
 {
-    (void)state;
     tensors all;
     tensors_init(&all, 7);
     tensor x = tensor_random(&all, 53);
@@ -113,11 +106,3 @@ static void rows_changed_in_place(void **state)
     assert_types_agree(x, 1e-6);
     tensors_fini(&all);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(exponential_in_fp64),     cmocka_unit_test(exponential_in_fp32),
-    cmocka_unit_test(exponential_at_its_ends), cmocka_unit_test(rows_of_any_length),
-    cmocka_unit_test(rows_changed_in_place),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,6 +1,3 @@
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "sim/model/layout.h"
 #include "tests/support/test_main.h"
 
@@ -17,9 +14,8 @@ static sp_model llama_13b(void)
 }
 
 // Header: linear is c*p + r; V is r and 2p-1-r.
-static void placements_follow_their_formulas(void **state)
+TEST(placements_follow_their_formulas)
 {
-    (void)state;
     for (int p = 1; p <= 9; p++) {
         for (int r = 0; r < p; r++) {
             sp_layout v = layout_of(1, 1, p, 1, 2);
@@ -34,11 +30,9 @@ static void placements_follow_their_formulas(void **state)
     }
 }
 
-static void locate_inverts_vstage(void **state)
+TEST(locate_inverts_vstage)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     for (int i = 0; i < 500; i++) {
         int pp = 1 + (int)sp_prng_below(&prng, 32);
         sp_layout layout = layout_of(1, 1, pp, 1, 1 + (int)sp_prng_below(&prng, 8));
@@ -56,9 +50,8 @@ static void locate_inverts_vstage(void **state)
     }
 }
 
-static void stages_share_layers_and_ends(void **state)
+TEST(stages_share_layers_and_ends)
 {
-    (void)state;
     sp_stage stages[16];
     sp_layout layout = layout_of(1, 1, 4, 1, 2);
     assert_int_equal(sp_layout_stages(&layout, 40, "s.json", stages, NULL), SP_OK);
@@ -70,9 +63,8 @@ static void stages_share_layers_and_ends(void **state)
 }
 
 // Every pipeline rank holds one share of the embedding and one of the head.
-static void vocabulary_parallel_stages(void **state)
+TEST(vocabulary_parallel_stages)
 {
-    (void)state;
     for (int v_shape = 0; v_shape < 2; v_shape++) {
         sp_stage stages[16];
         sp_layout layout = layout_of(1, 1, 4, 1, 2);
@@ -88,12 +80,10 @@ static void vocabulary_parallel_stages(void **state)
     }
 }
 
-static void uneven_layers_are_an_error(void **state)
+TEST(uneven_layers_are_an_error)
 {
-    (void)state;
     sp_stage stages[24];
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     sp_layout layout = layout_of(1, 1, 8, 1, 3);
     assert_int_equal(sp_layout_stages(&layout, 40, "scenario.json", stages, &err), SP_ERR_CONTENT);
     assert_string_equal(err.message[0], "scenario.json: parallel.pp: 40 layers cannot be split "
@@ -122,9 +112,8 @@ static double best_load(int layers, int stages, double head)
     return best;
 }
 
-static void spread_layers_level_the_stages(void **state)
+TEST(spread_layers_level_the_stages)
 {
-    (void)state;
     sp_model model = llama_13b();
     for (int vocab = 1000; vocab <= 1000000; vocab *= 10) {
         model.vocab = vocab;
@@ -144,7 +133,7 @@ static void spread_layers_level_the_stages(void **state)
                     assert_true(stage_layers[s] > 0 || s == pp - 1);
                 }
                 assert_int_equal(sum, model.layers);
-                assert_true(fabs(most - best_load(model.layers, pp, head)) < 1e-9);
+                assert_within(most, best_load(model.layers, pp, head), 1e-9);
             }
         }
     }
@@ -152,9 +141,8 @@ static void spread_layers_level_the_stages(void **state)
 
 // A stage's last layer is the first that takes the sum of loads beyond the stage's share; what is
 // behind that layer goes on to the next stage.
-static void filled_stages_reach_their_share(void **state)
+TEST(filled_stages_reach_their_share)
 {
-    (void)state;
     sp_model model = llama_13b();
     for (int vocab = 1000; vocab <= 1000000; vocab *= 10) {
         model.vocab = vocab;
@@ -176,9 +164,8 @@ static void filled_stages_reach_their_share(void **state)
     }
 }
 
-static void a_shared_vocabulary_burdens_no_stage(void **state)
+TEST(a_shared_vocabulary_burdens_no_stage)
 {
-    (void)state;
     sp_model model = llama_13b();
     sp_layout layout = layout_of(1, 1, 4, 1, 1);
     int stage_layers[4];
@@ -190,9 +177,8 @@ static void a_shared_vocabulary_burdens_no_stage(void **state)
     }
 }
 
-static void stated_layers_are_taken_over(void **state)
+TEST(stated_layers_are_taken_over)
 {
-    (void)state;
     static const int layers[] = {0, 7, 1, 6, 9, 2, 13, 2};
     static const int equal[] = {5, 5, 5, 5, 5, 5, 5, 5};
     sp_stage stages[8];
@@ -210,9 +196,8 @@ static void stated_layers_are_taken_over(void **state)
     assert_true(sp_layout_is_even(&layout));
 }
 
-static void stated_layers_must_fit(void **state)
+TEST(stated_layers_must_fit)
 {
-    (void)state;
     static const struct {
         int layers[4];
         const char *message;
@@ -225,8 +210,7 @@ static void stated_layers_must_fit(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_stage stages[4];
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         sp_layout layout = layout_of(1, 1, 4, 1, 1);
         layout.stage_layers = cases[i].layers;
         assert_int_equal(sp_layout_stages(&layout, 40, "s.json", stages, &err), SP_ERR_CONTENT);
@@ -235,14 +219,12 @@ static void stated_layers_must_fit(void **state)
     }
 }
 
-static void checks_report_every_finding(void **state)
+TEST(checks_report_every_finding)
 {
-    (void)state;
     sp_model model = llama_13b();
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     sp_layout good = layout_of(8, 2, 4, 3, 1);
-    assert_int_equal(sp_layout_check(&good, &model, "s.json", &err), SP_OK);
+    must_succeed(sp_layout_check(&good, &model, "s.json", &err), &err);
     assert_int_equal(sp_layout_ranks(&good), 192);
 
     sp_layout zeros = layout_of(0, 1, 0, 1, 1);
@@ -269,9 +251,8 @@ static void checks_report_every_finding(void **state)
 }
 
 // tp above kv_heads replicates keys and values and is allowed where it is a multiple.
-static void grouped_queries_may_be_replicated(void **state)
+TEST(grouped_queries_may_be_replicated)
 {
-    (void)state;
     sp_model model;
     assert_int_equal(sp_model_builtin("llama-70b", &model, NULL), SP_OK);
     sp_layout layout = layout_of(16, 1, 1, 1, 1);
@@ -280,20 +261,3 @@ static void grouped_queries_may_be_replicated(void **state)
     model.heads = 48;
     assert_int_equal(sp_layout_check(&layout, &model, "s.json", NULL), SP_ERR_CONTENT);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(placements_follow_their_formulas),
-    cmocka_unit_test(locate_inverts_vstage),
-    cmocka_unit_test(stages_share_layers_and_ends),
-    cmocka_unit_test(vocabulary_parallel_stages),
-    cmocka_unit_test(uneven_layers_are_an_error),
-    cmocka_unit_test(spread_layers_level_the_stages),
-    cmocka_unit_test(filled_stages_reach_their_share),
-    cmocka_unit_test(a_shared_vocabulary_burdens_no_stage),
-    cmocka_unit_test(stated_layers_are_taken_over),
-    cmocka_unit_test(stated_layers_must_fit),
-    cmocka_unit_test(checks_report_every_finding),
-    cmocka_unit_test(grouped_queries_may_be_replicated),
-};
-
-SP_TEST_MAIN(tests)

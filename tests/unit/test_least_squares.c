@@ -2,10 +2,6 @@
 // priors, outliers, and a model that fails.
 #include "experiments/calibrate/least_squares.h"
 
-#include <math.h>
-
-#include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 
 enum { ROWS = 60, PARAMETERS = 3 };
@@ -87,8 +83,7 @@ static double noise(sp_prng *prng)
 
 static void solve(const trial *t, fit_solution *solution)
 {
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     sp_status status = fit_least_squares(&t->problem, solution, &err);
     if (status != SP_OK) {
         fail_msg("%s", err.message[0]);
@@ -96,11 +91,9 @@ static void solve(const trial *t, fit_solution *solution)
     assert_true(solution->converged);
 }
 
-static void exact_constants(void **state)
+TEST(exact_constants)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     for (int round = 0; round < 20; round++) {
         trial t;
         begin(&t, &prng);
@@ -121,11 +114,9 @@ static void exact_constants(void **state)
 }
 
 // The estimate lies within four standard errors of the truth, as the covariance has them.
-static void noisy_constants(void **state)
+TEST(noisy_constants)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 20; round++) {
         trial t;
         begin(&t, &prng);
@@ -146,11 +137,9 @@ static void noisy_constants(void **state)
 
 // log c0 + x log c1 is a straight line: least squares has the textbook solution, with the
 // covariance s^2 (X'X)^-1 where s^2 = sum r^2 / (n - 2).
-static void straight_line(void **state)
+TEST(straight_line)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     trial t;
     begin(&t, &prng);
     t.machine.linear = true;
@@ -184,23 +173,21 @@ static void straight_line(void **state)
     }
     fit_solution solution;
     solve(&t, &solution);
-    assert_true(fabs(log(solution.constants[0]) - intercept) < 1e-5);
-    assert_true(fabs(log(solution.constants[1]) - slope) < 1e-5);
+    assert_within(log(solution.constants[0]), intercept, 1e-5);
+    assert_within(log(solution.constants[1]), slope, 1e-5);
     double expected[4] = {variance * (1.0 / ROWS + sx * sx / sxx), -variance * sx / sxx,
                           -variance * sx / sxx, variance / sxx};
     for (int k = 0; k < 4; k++) {
-        assert_true(fabs(solution.covariance[k] / expected[k] - 1.0) < 1e-4);
+        assert_within(solution.covariance[k] / expected[k], 1.0, 1e-4);
     }
-    assert_true(fabs(solution.loss / (rss / (0.01 * 0.01)) - 1.0) < 1e-6);
+    assert_within(solution.loss / (rss / (0.01 * 0.01)), 1.0, 1e-6);
     fit_solution_fini(&solution);
 }
 
 // Weights are counts: a row of weight 2 is the row given twice, a row of weight 0 is none.
-static void weights_are_counts(void **state)
+TEST(weights_are_counts)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     trial t;
     begin(&t, &prng);
     for (int i = 0; i < ROWS; i++) {
@@ -230,11 +217,9 @@ static void weights_are_counts(void **state)
     fit_solution_fini(&b);
 }
 
-static void bounds_hold(void **state)
+TEST(bounds_hold)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 13);
+    sp_prng prng = prng_seeded(13);
     trial t;
     begin(&t, &prng);
     // The true rate is out of reach; the others make up for it as far as they can.
@@ -256,11 +241,9 @@ static void bounds_hold(void **state)
 
 // One constant c for n equal observations o: squares give log c = (n log o / s^2 + log e / w^2) /
 // (n / s^2 + 1 / w^2), the mean weighted by precision.
-static void prior_against_data(void **state)
+TEST(prior_against_data)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 17);
+    sp_prng prng = prng_seeded(17);
     trial t;
     begin(&t, &prng);
     t.machine.linear = true;
@@ -281,17 +264,15 @@ static void prior_against_data(void **state)
     double data = ROWS / (0.3 * 0.3);
     double prior = 1.0 / (0.05 * 0.05);
     double expected = (data * log(10.0) + prior * log(20.0)) / (data + prior);
-    assert_true(fabs(log(solution.constants[0]) - expected) < 1e-6);
+    assert_within(log(solution.constants[0]), expected, 1e-6);
     assert_true(fabs(log(solution.constants[1] / 3.0)) < 1e-6);
     fit_solution_fini(&solution);
 }
 
 // A tenth of the rows measured three times too slow: squares follow them, soft-L1 hardly.
-static void outliers(void **state)
+TEST(outliers)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 19);
+    sp_prng prng = prng_seeded(19);
     trial t;
     begin(&t, &prng);
     for (int i = 0; i < ROWS; i += 10) {
@@ -315,11 +296,9 @@ static void outliers(void **state)
 }
 
 // Derivatives of an earlier fit make the next one cheaper and leave its answer.
-static void derivatives_are_used_again(void **state)
+TEST(derivatives_are_used_again)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 23);
+    sp_prng prng = prng_seeded(23);
     trial t;
     begin(&t, &prng);
     for (int i = 0; i < ROWS; i++) {
@@ -346,11 +325,9 @@ static void derivatives_are_used_again(void **state)
 }
 
 // Whichever call of the model fails, its error comes back and nothing leaks.
-static void failing_model(void **state)
+TEST(failing_model)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 29);
+    sp_prng prng = prng_seeded(29);
     trial t;
     begin(&t, &prng);
     fit_solution solution;
@@ -358,8 +335,7 @@ static void failing_model(void **state)
     int calls = t.machine.calls;
     fit_solution_fini(&solution);
     for (int fail_at = 1; fail_at <= calls; fail_at++) {
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         t.machine.calls = 0;
         t.machine.fail_at = fail_at;
         t.machine.prediction = 0.0;
@@ -374,19 +350,16 @@ static void failing_model(void **state)
     }
 }
 
-static void too_few_rows(void **state)
+TEST(too_few_rows)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 31);
+    sp_prng prng = prng_seeded(31);
     trial t;
     begin(&t, &prng);
     for (int i = 2; i < ROWS; i++) {
         t.weight[i] = 0.0;
     }
     fit_solution solution;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     assert_int_equal(fit_least_squares(&t.problem, &solution, &err), SP_ERR_CONTENT);
     assert_string_equal(err.message[0], "3 constants cannot be fitted to 2 rows and 0 priors");
     // An expectation stands for a row.
@@ -397,49 +370,29 @@ static void too_few_rows(void **state)
     fit_solution_fini(&solution);
 }
 
-static void no_parameters(void **state)
+TEST(no_parameters)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 37);
+    sp_prng prng = prng_seeded(37);
     trial t;
     begin(&t, &prng);
     t.problem.parameter_count = 0;
     t.machine.fail_at = 1;
     t.machine.prediction = 2.0;
     fit_solution solution;
-    sp_error err;
-    sp_error_clear(&err);
-    assert_int_equal(fit_least_squares(&t.problem, &solution, &err), SP_OK);
-    assert_true(fabs(solution.predicted[0] - 2.0) < 1e-12);
+    sp_error err = {0};
+    must_succeed(fit_least_squares(&t.problem, &solution, &err), &err);
+    assert_within(solution.predicted[0], 2.0, 1e-12);
     fit_solution_fini(&solution);
 }
 
-static void out_of_memory(void **state)
+TEST(out_of_memory)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     trial t;
     begin(&t, &prng);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 100);
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         fit_solution solution;
-        sp_i_alloc_fail_after(n);
-        status = fit_least_squares(&t.problem, &solution, NULL);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, fit_least_squares(&t.problem, &solution, NULL), NULL);
         fit_solution_fini(&solution);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(exact_constants), cmocka_unit_test(noisy_constants),
-    cmocka_unit_test(straight_line),   cmocka_unit_test(weights_are_counts),
-    cmocka_unit_test(bounds_hold),     cmocka_unit_test(prior_against_data),
-    cmocka_unit_test(outliers),        cmocka_unit_test(derivatives_are_used_again),
-    cmocka_unit_test(failing_model),   cmocka_unit_test(too_few_rows),
-    cmocka_unit_test(no_parameters),   cmocka_unit_test(out_of_memory),
-};
-SP_TEST_MAIN(tests)

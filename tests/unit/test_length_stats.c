@@ -1,9 +1,5 @@
 // Length statistics against a plain sort and long double sums.
-#include <math.h>
-#include <stdlib.h>
-
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/workload/length_stats.h"
 #include "tests/support/test_main.h"
 
@@ -12,14 +8,6 @@ static int ascending(const void *left, const void *right)
     int64_t a = *(const int64_t *)left;
     int64_t b = *(const int64_t *)right;
     return (a > b) - (a < b);
-}
-
-static void assert_close(double value, long double expected, double relative)
-{
-    long double error = fabsl((long double)value - expected);
-    if (!(error <= (long double)relative * fabsl(expected) + 1e-12L)) {
-        fail_msg("%.17g is not %.17Lg", value, expected);
-    }
 }
 
 // Smallest length that at least `thousandths` of a thousand samples do not exceed.
@@ -59,13 +47,13 @@ static void check(int64_t *tokens, size_t n)
     assert_int_equal(stats.tokens, (int64_t)sum);
     assert_int_equal(stats.min, sorted[0]);
     assert_int_equal(stats.max, sorted[n - 1]);
-    assert_close(stats.mean, mean, 1e-15);
-    assert_close(stats.sum_squares, squares, 1e-15);
-    assert_close(stats.token_weighted_mean, squares / sum, 1e-15);
-    assert_close(stats.stddev, sqrtl(spread / n), 1e-9);
+    assert_near(stats.mean, (double)mean, 1e-15, 1e-12);
+    assert_near(stats.sum_squares, (double)squares, 1e-15, 1e-12);
+    assert_near(stats.token_weighted_mean, (double)(squares / sum), 1e-15, 1e-12);
+    assert_near(stats.stddev, (double)sqrtl(spread / n), 1e-9, 1e-12);
     for (int i = 0; i < SP_LENGTH_QUANTILES; i++) {
         assert_int_equal(stats.quantiles[i], nearest_rank(sorted, (int64_t)n, thousandths[i]));
-        assert_close(sp_length_quantiles[i], thousandths[i] / 1000.L, 1e-15);
+        assert_near(sp_length_quantiles[i], (double)(thousandths[i] / 1000.L), 1e-15, 1e-12);
     }
     size_t at = 0;
     for (int i = 0; i < SP_LENGTH_BINS; i++) {
@@ -81,7 +69,7 @@ static void check(int64_t *tokens, size_t n)
         assert_int_equal(stats.bins[i].upto, upto);
         assert_int_equal(stats.bins[i].samples, samples);
         assert_int_equal(stats.bins[i].tokens, bin_tokens);
-        assert_close(stats.bins[i].sum_squares, bin_squares, 1e-15);
+        assert_near(stats.bins[i].sum_squares, (double)bin_squares, 1e-15, 1e-12);
         assert_true(samples == 0 || i < stats.bin_count);
     }
     assert_true(stats.bins[stats.bin_count - 1].samples > 0);
@@ -92,13 +80,11 @@ static void check(int64_t *tokens, size_t n)
     sp_i_free(sorted);
 }
 
-static void random_lists_agree_with_a_sort(void **state)
+TEST(random_lists_agree_with_a_sort)
 {
-    (void)state;
     enum { MOST = 3000 };
     static int64_t tokens[MOST];
-    sp_prng prng;
-    sp_prng_seed(&prng, 1);
+    sp_prng prng = prng_seeded(1);
     for (int round = 0; round < 400; round++) {
         // Small ones often: ranks coincide there.
         size_t n = 1 + (size_t)sp_prng_below(&prng, round % 2 == 0 ? 12 : MOST);
@@ -110,9 +96,8 @@ static void random_lists_agree_with_a_sort(void **state)
     }
 }
 
-static void ordered_and_equal_lists(void **state)
+TEST(ordered_and_equal_lists)
 {
-    (void)state;
     enum { COUNT = 20000 };
     static int64_t tokens[COUNT];
     for (int shape = 0; shape < 4; shape++) {
@@ -124,9 +109,8 @@ static void ordered_and_equal_lists(void **state)
     }
 }
 
-static void equal_lengths_have_no_spread(void **state)
+TEST(equal_lengths_have_no_spread)
 {
-    (void)state;
     int64_t tokens[1000];
     for (int i = 0; i < 1000; i++) {
         tokens[i] = 2147483629;
@@ -138,15 +122,14 @@ static void equal_lengths_have_no_spread(void **state)
 }
 
 // Worked by hand: 1, 2, 3, 4 has the population variance 5/4.
-static void small_list_by_hand(void **state)
+TEST(small_list_by_hand)
 {
-    (void)state;
     int64_t tokens[] = {4, 1, 3, 2};
     sp_lengths lengths = {.tokens = tokens, .count = 4, .capacity = 4};
     sp_length_stats stats;
     assert_int_equal(sp_length_stats_compute(&lengths, "list", &stats, NULL), SP_OK);
-    assert_close(stats.stddev, sqrtl(1.25L), 1e-15);
-    assert_close(stats.token_weighted_mean, 3, 1e-15);
+    assert_near(stats.stddev, (double)sqrtl(1.25L), 1e-15, 1e-12);
+    assert_near(stats.token_weighted_mean, (double)3, 1e-15, 1e-12);
     assert_int_equal(stats.quantiles[3], 1); // p25
     assert_int_equal(stats.quantiles[4], 2); // p50
     assert_int_equal(stats.quantiles[5], 3); // p75
@@ -155,21 +138,18 @@ static void small_list_by_hand(void **state)
     assert_string_equal(sp_length_quantile_names[9], "p99.9");
 }
 
-static void bins_are_closed_above(void **state)
+TEST(bins_are_closed_above)
 {
-    (void)state;
     int64_t tokens[] = {128, 129, 256, 257, 2147483647};
     check(tokens, 5);
 }
 
-static void results_do_not_depend_on_the_order(void **state)
+TEST(results_do_not_depend_on_the_order)
 {
-    (void)state;
     enum { COUNT = 5000 };
     static int64_t tokens[COUNT];
     sp_length_stats first;
-    sp_prng prng;
-    sp_prng_seed(&prng, 9);
+    sp_prng prng = prng_seeded(9);
     for (int i = 0; i < COUNT; i++) {
         tokens[i] = 1 + (int64_t)sp_prng_below(&prng, 2147483647);
     }
@@ -191,25 +171,11 @@ static void results_do_not_depend_on_the_order(void **state)
     }
 }
 
-static void empty_list_is_refused(void **state)
+TEST(empty_list_is_refused)
 {
-    (void)state;
     sp_lengths lengths = {0};
     sp_length_stats stats;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     assert_int_equal(sp_length_stats_compute(&lengths, "list", &stats, &err), SP_ERR_CONTENT);
     assert_string_equal(err.message[0], "list: holds no lengths");
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(random_lists_agree_with_a_sort),
-    cmocka_unit_test(ordered_and_equal_lists),
-    cmocka_unit_test(equal_lengths_have_no_spread),
-    cmocka_unit_test(small_list_by_hand),
-    cmocka_unit_test(bins_are_closed_above),
-    cmocka_unit_test(results_do_not_depend_on_the_order),
-    cmocka_unit_test(empty_list_is_refused),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,9 +1,7 @@
 // Readers of text formats, and what all length readers share. Expected values are the files' own.
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/workload/length_reader.h"
 #include "sim/workload/lengths.h"
 #include "tests/support/test_main.h"
@@ -49,9 +47,8 @@ static void expect_error(const char *text, sp_i_length_format format, const char
 
 #define RANGE "expected a length from 1 to 2147483647, got "
 
-static void text_reads_comments_blanks_and_crlf(void **state)
+TEST(text_reads_comments_blanks_and_crlf)
 {
-    (void)state;
     const int64_t tokens[] = {7, 2147483647, 512, 1, 3};
     expect_list("# comment\n\n7\r\n  2147483647\t\n \n512.0\n0001\n3", SP_I_LENGTHS_TEXT, NULL,
                 tokens, 5);
@@ -60,9 +57,8 @@ static void text_reads_comments_blanks_and_crlf(void **state)
                 SP_I_LENGTHS_TEXT, NULL, tokens, 2);
 }
 
-static void text_refuses_what_is_no_length(void **state)
+TEST(text_refuses_what_is_no_length)
 {
-    (void)state;
     const struct {
         const char *line;
         const char *quoted;
@@ -91,9 +87,8 @@ static void text_refuses_what_is_no_length(void **state)
     }
 }
 
-static void text_collects_ten_errors(void **state)
+TEST(text_collects_ten_errors)
 {
-    (void)state;
     char text[4096] = "5\n";
     for (int i = 0; i < 20; i++) {
         strcat(text, "x\n6\n");
@@ -104,9 +99,8 @@ static void text_collects_ten_errors(void **state)
     assert_string_equal(err.message[9], "f:20: " RANGE "\"x\"");
 }
 
-static void garbage_gets_one_message(void **state)
+TEST(garbage_gets_one_message)
 {
-    (void)state;
     expect_error("length\nfoo\nbar\n", SP_I_LENGTHS_TEXT, NULL, SP_ERR_CONTENT,
                  "f:1: " RANGE "\"length\"");
     assert_int_equal(err.count, 1);
@@ -118,9 +112,8 @@ static void fill(char *text, size_t n, char c)
     text[n] = '\0';
 }
 
-static void line_limit_is_exact(void **state)
+TEST(line_limit_is_exact)
 {
-    (void)state;
     const size_t limit = SP_I_LINE_BYTES;
     char *text = sp_i_malloc(3 * limit);
     assert_non_null(text);
@@ -140,9 +133,8 @@ static void line_limit_is_exact(void **state)
     sp_i_free(text);
 }
 
-static void csv_reads_named_column(void **state)
+TEST(csv_reads_named_column)
 {
-    (void)state;
     const int64_t tokens[] = {7, 8, 9};
     const char *text = "id,\"n \"\"tok\"\"\",text\r\n"
                        "1,7,\"a, b\"\r\n\r\n"
@@ -154,9 +146,8 @@ static void csv_reads_named_column(void **state)
     expect_list("a\tlength\n1\t7\n1\t8\n1\t9\n", SP_I_LENGTHS_TSV, NULL, tokens, 3);
 }
 
-static void csv_names_what_is_wrong(void **state)
+TEST(csv_names_what_is_wrong)
 {
-    (void)state;
     const struct {
         const char *text;
         const char *column;
@@ -188,9 +179,8 @@ static void csv_names_what_is_wrong(void **state)
     }
 }
 
-static void csv_lists_few_of_many_columns(void **state)
+TEST(csv_lists_few_of_many_columns)
 {
-    (void)state;
     char text[8192] = "";
     for (int i = 0; i < 500; i++) {
         snprintf(text + strlen(text), 24, "column-%d,", i);
@@ -203,9 +193,8 @@ static void csv_lists_few_of_many_columns(void **state)
     assert_null(strstr(err.message[0], "column-12"));
 }
 
-static void jsonl_reads_key_and_numbers(void **state)
+TEST(jsonl_reads_key_and_numbers)
 {
-    (void)state;
     const int64_t tokens[] = {7, 8, 9};
     // 18446744073709551615 fits into no int64_t, and is not ours to refuse.
     expect_list("{\"hash\": 18446744073709551615, \"tokens\": 7}\r\n\n"
@@ -219,9 +208,8 @@ static void jsonl_reads_key_and_numbers(void **state)
     expect_list("7\n8\n9\n", SP_I_LENGTHS_JSONL, NULL, tokens, 3);
 }
 
-static void jsonl_names_what_is_wrong(void **state)
+TEST(jsonl_names_what_is_wrong)
 {
-    (void)state;
     const struct {
         const char *text;
         const char *column;
@@ -253,18 +241,16 @@ static void jsonl_names_what_is_wrong(void **state)
     assert_memory_equal(err.message[0], "f:2:14: ", 8);
 }
 
-static void json_reads_flat_array(void **state)
+TEST(json_reads_flat_array)
 {
-    (void)state;
     const int64_t tokens[] = {7, 8, 2147483647};
     expect_list(" [7,\n 8.0 , 2147483647]\n", SP_I_LENGTHS_JSON, NULL, tokens, 3);
     // JSON lines under the name .json.
     expect_list("{\"length\": 7}\n{\"length\": 8}\n", SP_I_LENGTHS_JSON, NULL, tokens, 2);
 }
 
-static void json_names_what_is_wrong(void **state)
+TEST(json_names_what_is_wrong)
 {
-    (void)state;
     const struct {
         const char *text;
         sp_status status;
@@ -292,9 +278,8 @@ static void json_names_what_is_wrong(void **state)
 }
 
 // Writes one list in four formats and reads it back; pieces of it cross the buffer's end.
-static void long_lists_come_back(void **state)
+TEST(long_lists_come_back)
 {
-    (void)state;
     const struct {
         sp_i_length_format format;
         const char *head, *item, *last;
@@ -308,8 +293,7 @@ static void long_lists_come_back(void **state)
     char *text = sp_i_malloc((size_t)MANY * 40);
     assert_non_null(tokens);
     assert_non_null(text);
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (size_t i = 0; i < MANY; i++) {
         int bits = 1 + (int)sp_prng_below(&prng, 31);
         tokens[i] = 1 + (int64_t)sp_prng_below(&prng, (UINT64_C(1) << bits) - 1);
@@ -327,9 +311,8 @@ static void long_lists_come_back(void **state)
     sp_i_free(tokens);
 }
 
-static void content_decides_where_the_name_does_not(void **state)
+TEST(content_decides_where_the_name_does_not)
 {
-    (void)state;
     const int64_t tokens[] = {7, 8};
     expect_list("# c,d\n\n7\n8\n", SP_I_LENGTHS_ANY, NULL, tokens, 2);
     expect_list("a,length\n1,7\n1,8\n", SP_I_LENGTHS_ANY, NULL, tokens, 2);
@@ -359,9 +342,8 @@ static void expect_file(const char *directory, const char *name, const char *tex
     sp_lengths_fini(&lengths);
 }
 
-static void name_decides_the_format(void **state)
+TEST(name_decides_the_format)
 {
-    (void)state;
     char directory[] = "/tmp/slimpack-lengths-XXXXXX";
     assert_non_null(mkdtemp(directory));
     expect_file(directory, "a.txt", "7\n", 7);
@@ -386,9 +368,8 @@ static void name_decides_the_format(void **state)
     assert_int_equal(sp_lengths_read(directory, NULL, &lengths, NULL), SP_ERR_IO);
 }
 
-static void pipes_are_read(void **state)
+TEST(pipes_are_read)
 {
-    (void)state;
     int ends[2];
     assert_int_equal(pipe(ends), 0);
     assert_int_equal(write(ends[1], "7\n8\n", 4), 4);
@@ -397,36 +378,31 @@ static void pipes_are_read(void **state)
     assert_non_null(stream);
     sp_lengths lengths;
     sp_error_clear(&err);
-    assert_int_equal(
-        sp_i_lengths_read_stream(stream, SP_I_LENGTHS_ANY, "pipe", NULL, &lengths, &err), SP_OK);
+    must_succeed(sp_i_lengths_read_stream(stream, SP_I_LENGTHS_ANY, "pipe", NULL, &lengths, &err),
+                 &err);
     fclose(stream);
     assert_int_equal(lengths.count, 2);
     assert_int_equal(lengths.tokens[1], 8);
     sp_lengths_fini(&lengths);
 }
 
-static void failing_allocations_are_reported(void **state)
+TEST(failing_allocations_are_reported)
 {
-    (void)state;
     const char *texts[] = {"7\n8\n", "id,length\n1,7\n1,8\n", "{\"length\": 7}\n{\"length\": 8}\n",
                            "[7, 8]"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        sp_status status = SP_ERR_NO_MEMORY;
-        for (long n = 0; status != SP_OK; n++) {
+        for (memory_failures failing = {0}; memory_fails(&failing);) {
             sp_lengths lengths;
-            assert_true(n < 20);
-            sp_i_alloc_fail_after(n);
-            status = read_bytes(texts[i], strlen(texts[i]), SP_I_LENGTHS_ANY, NULL, &lengths);
-            sp_i_alloc_fail_after(-1);
-            assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+            memory_try(&failing,
+                       read_bytes(texts[i], strlen(texts[i]), SP_I_LENGTHS_ANY, NULL, &lengths),
+                       NULL);
             sp_lengths_fini(&lengths);
         }
     }
 }
 
-static void appending_keeps_little_in_reserve(void **state)
+TEST(appending_keeps_little_in_reserve)
 {
-    (void)state;
     sp_lengths lengths = {0};
     for (int64_t i = 0; i < MANY; i++) {
         assert_int_equal(sp_lengths_append(&lengths, i + 1, NULL), SP_OK);
@@ -438,26 +414,3 @@ static void appending_keeps_little_in_reserve(void **state)
     sp_lengths_fini(&lengths);
     assert_null(lengths.tokens);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(text_reads_comments_blanks_and_crlf),
-    cmocka_unit_test(text_refuses_what_is_no_length),
-    cmocka_unit_test(text_collects_ten_errors),
-    cmocka_unit_test(garbage_gets_one_message),
-    cmocka_unit_test(line_limit_is_exact),
-    cmocka_unit_test(csv_reads_named_column),
-    cmocka_unit_test(csv_names_what_is_wrong),
-    cmocka_unit_test(csv_lists_few_of_many_columns),
-    cmocka_unit_test(jsonl_reads_key_and_numbers),
-    cmocka_unit_test(jsonl_names_what_is_wrong),
-    cmocka_unit_test(json_reads_flat_array),
-    cmocka_unit_test(json_names_what_is_wrong),
-    cmocka_unit_test(long_lists_come_back),
-    cmocka_unit_test(content_decides_where_the_name_does_not),
-    cmocka_unit_test(name_decides_the_format),
-    cmocka_unit_test(pipes_are_read),
-    cmocka_unit_test(failing_allocations_are_reported),
-    cmocka_unit_test(appending_keeps_little_in_reserve),
-};
-
-SP_TEST_MAIN(tests)

@@ -2,8 +2,6 @@
 // own definitions (NumPy Enhancement Proposal 1; megatron/core/datasets/indexed_dataset.py).
 #include <unistd.h>
 
-#include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/workload/length_reader.h"
 #include "tests/support/test_main.h"
 
@@ -93,9 +91,8 @@ static void npy(file_bytes *file, int version, const char *header)
     put(file, header, strlen(header));
 }
 
-static void npy_reads_all_versions(void **state)
+TEST(npy_reads_all_versions)
 {
-    (void)state;
     file_bytes *file = new_file();
     const int64_t tokens[] = {7, 2147483647, 1};
     for (int version = 1; version <= 3; version++) {
@@ -113,9 +110,8 @@ static void npy_reads_all_versions(void **state)
     }
 }
 
-static void npy_refuses_other_arrays(void **state)
+TEST(npy_refuses_other_arrays)
 {
-    (void)state;
     file_bytes *file = new_file();
     const struct {
         const char *descr, *shape, *message;
@@ -152,9 +148,8 @@ static void npy_refuses_other_arrays(void **state)
     expect_error(file, "f: 4 bytes follow the 1 elements (more than one array?)");
 }
 
-static void npy_names_the_element(void **state)
+TEST(npy_names_the_element)
 {
-    (void)state;
     file_bytes *file = new_file();
     npy(file, 1, "{'descr': '<i4', 'fortran_order': False, 'shape': (3,)}");
     put_integer(file, 5, 4);
@@ -181,9 +176,8 @@ static sp_status read_piped(const file_bytes *file, sp_lengths *lengths)
     return status;
 }
 
-static void npy_comes_through_a_pipe(void **state)
+TEST(npy_comes_through_a_pipe)
 {
-    (void)state;
     file_bytes *file = new_file();
     sp_lengths lengths;
     npy(file, 1, "{'descr': '<i8', 'fortran_order': False, 'shape': (2,)}");
@@ -245,9 +239,8 @@ static const index_parts some_parts = {
     .token_bytes = 2,
 };
 
-static void megatron_sums_the_sequences_of_a_document(void **state)
+TEST(megatron_sums_the_sequences_of_a_document)
 {
-    (void)state;
     file_bytes *file = new_file();
     const int64_t tokens[] = {5, 7, 11}; // the third document is empty
     megatron(file, &some_parts);
@@ -267,9 +260,8 @@ static void megatron_sums_the_sequences_of_a_document(void **state)
     }
 }
 
-static void megatron_refuses_a_damaged_header(void **state)
+TEST(megatron_refuses_a_damaged_header)
 {
-    (void)state;
     file_bytes *file = new_file();
     index_parts parts = some_parts;
     parts.version = 2;
@@ -304,9 +296,8 @@ static void megatron_refuses_a_damaged_header(void **state)
     expect_error(file, "f: holds no lengths");
 }
 
-static void megatron_checks_the_arrays_against_each_other(void **state)
+TEST(megatron_checks_the_arrays_against_each_other)
 {
-    (void)state;
     file_bytes *file = new_file();
     const struct {
         int64_t documents[5];
@@ -346,9 +337,8 @@ static void megatron_checks_the_arrays_against_each_other(void **state)
     expect_error(file, "f: document index 0: expected a sequence from 4 to 4, got 0");
 }
 
-static void megatron_needs_a_file(void **state)
+TEST(megatron_needs_a_file)
 {
-    (void)state;
     file_bytes *file = new_file();
     sp_lengths lengths;
     megatron(file, &some_parts);
@@ -356,17 +346,15 @@ static void megatron_needs_a_file(void **state)
 }
 
 // 40,000 sequences: each of the three arrays is read in several pieces.
-static void large_index_comes_back(void **state)
+TEST(large_index_comes_back)
 {
-    (void)state;
     file_bytes *file = new_file();
     enum { SEQUENCES = 40000 };
     static int64_t sizes[SEQUENCES];
     static int64_t documents[SEQUENCES + 1];
     static int64_t expected[SEQUENCES];
     index_parts parts = some_parts;
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     size_t count = 0;
     int64_t sum = 0;
     parts.indices = 1;
@@ -386,14 +374,12 @@ static void large_index_comes_back(void **state)
     expect_list(file, expected, count);
 }
 
-static void large_array_comes_back(void **state)
+TEST(large_array_comes_back)
 {
-    (void)state;
     file_bytes *file = new_file();
     enum { COUNT = 100000 };
     static int64_t tokens[COUNT];
-    sp_prng prng;
-    sp_prng_seed(&prng, 6);
+    sp_prng prng = prng_seeded(6);
     npy(file, 2, "{'descr': '<i8', 'fortran_order': False, 'shape': (100000,)}");
     for (int i = 0; i < COUNT; i++) {
         tokens[i] = 1 + (int64_t)sp_prng_below(&prng, SP_MAX_LENGTH_TOKENS);
@@ -402,9 +388,8 @@ static void large_array_comes_back(void **state)
     expect_list(file, tokens, COUNT);
 }
 
-static void failing_allocations_are_reported(void **state)
+TEST(failing_allocations_are_reported)
 {
-    (void)state;
     file_bytes *file = new_file();
     for (int format = 0; format < 2; format++) {
         if (format == 0) {
@@ -413,31 +398,10 @@ static void failing_allocations_are_reported(void **state)
             npy(file, 1, "{'descr': '<i4', 'fortran_order': False, 'shape': (1,)}");
             put_integer(file, 5, 4);
         }
-        sp_status status = SP_ERR_NO_MEMORY;
-        for (long n = 0; status != SP_OK; n++) {
+        for (memory_failures failing = {0}; memory_fails(&failing);) {
             sp_lengths lengths;
-            assert_true(n < 20);
-            sp_i_alloc_fail_after(n);
-            status = read_file(file, &lengths);
-            sp_i_alloc_fail_after(-1);
-            assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+            memory_try(&failing, read_file(file, &lengths), NULL);
             sp_lengths_fini(&lengths);
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(npy_reads_all_versions),
-    cmocka_unit_test(npy_refuses_other_arrays),
-    cmocka_unit_test(npy_names_the_element),
-    cmocka_unit_test(npy_comes_through_a_pipe),
-    cmocka_unit_test(megatron_sums_the_sequences_of_a_document),
-    cmocka_unit_test(megatron_refuses_a_damaged_header),
-    cmocka_unit_test(megatron_checks_the_arrays_against_each_other),
-    cmocka_unit_test(megatron_needs_a_file),
-    cmocka_unit_test(large_index_comes_back),
-    cmocka_unit_test(large_array_comes_back),
-    cmocka_unit_test(failing_allocations_are_reported),
-};
-
-SP_TEST_MAIN(tests)

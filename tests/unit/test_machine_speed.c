@@ -1,7 +1,6 @@
 // Without a limit of time the plan is the same however fast the machine is. This program's clock
 // stands in for the C library's, also for GLPK: every look at it is a step later.
 #include <jansson.h>
-#include <string.h>
 #include <sys/time.h>
 #include <time.h>
 
@@ -81,18 +80,16 @@ static void assert_same_on(const char *scenario)
     "[222, 456, 497, 438, 106, 354, 125, 67, 428, 23, 123, 167, 356, 249, 100, 158, 119, 412, " \
     "461, 343, 413, 215, 292]"
 
-static void assignment_to_ranks(void **state)
+TEST(assignment_to_ranks)
 {
-    (void)state;
     assert_same_on("{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 1, 'pp': 2, "
                    "'dp': 4, 'zero': 3}, 'memory': {'limit_gib': 2000, 'recompute': 'activation'},"
                    " 'workload': {'lengths': " SAMPLES ", 'context': 4096, 'samples_per_batch': 23,"
                    " 'seed': 54}, 'strategy': {'kind': 'slimpack-zb'}}");
 }
 
-static void groups_of_flexsp(void **state)
+TEST(groups_of_flexsp)
 {
-    (void)state;
     assert_same_on(
         "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 1, 'dp': 8}, "
         "'memory': {'limit_gib': 2000}, 'workload': {'lengths': 'wikipedia', 'context': "
@@ -101,9 +98,8 @@ static void groups_of_flexsp(void **state)
 }
 
 // Every strategy, on several ranks and stages.
-static void every_strategy(void **state)
+TEST(every_strategy)
 {
-    (void)state;
     for (int i = 0; sp_strategy_names[i] != NULL; i++) {
         char text[RUN_TEXT] = "";
         put_json(text,
@@ -116,9 +112,8 @@ static void every_strategy(void **state)
 }
 
 // The stand-in is what the solver looks at: with a limit of time a slow machine gets less far.
-static void limits_of_time_are_seen(void **state)
+TEST(limits_of_time_are_seen)
 {
-    (void)state;
     scenario_run r[2];
     for (int slow = 0; slow < 2; slow++) {
         fake.now_ns = 0;
@@ -132,12 +127,3 @@ static void limits_of_time_are_seen(void **state)
     run_fini(&r[0]);
     run_fini(&r[1]);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(assignment_to_ranks),
-    cmocka_unit_test(groups_of_flexsp),
-    cmocka_unit_test(every_strategy),
-    cmocka_unit_test(limits_of_time_are_seen),
-};
-
-SP_TEST_MAIN(tests)

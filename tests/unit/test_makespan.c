@@ -1,8 +1,4 @@
 // Jobs on machines: bounds against exhaustive search, and that exchanges end where none helps.
-#include <math.h>
-
-#include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "solver/slimpack/makespan.h"
 #include "tests/support/test_main.h"
 
@@ -65,7 +61,7 @@ static void assert_loads(const drawn *d)
         load_s[machine] += d->work_s[i] * d->pace[machine];
     }
     for (int g = 0; g < d->m.machines; g++) {
-        assert_true(fabs(load_s[g] - d->load_s[g]) <= 1e-9 * (load_s[g] + 1e-9));
+        assert_within(load_s[g], d->load_s[g], 1e-9 * (load_s[g] + 1e-9));
     }
 }
 
@@ -87,12 +83,10 @@ static double least_of_all(drawn *d, size_t i, double *load_s, double best_s)
     return best_s;
 }
 
-static void against_exhaustive_search(void **state)
+TEST(against_exhaustive_search)
 {
-    (void)state;
     static drawn d;
-    sp_prng prng;
-    sp_prng_seed(&prng, 31);
+    sp_prng prng = prng_seeded(31);
     int tight = 0;
     for (int round = 0; round < 300; round++) {
         int machines = 1 + (int)sp_prng_below(&prng, 3);
@@ -116,15 +110,14 @@ static void against_exhaustive_search(void **state)
 
 // Five jobs of 3 and 2 on two machines, mean 6: three of them share a machine. Seven equal ones on
 // three: three share one, which is more than the mean and than two of the longest.
-static void bound_of_shared_machines(void **state)
+TEST(bound_of_shared_machines)
 {
-    (void)state;
     const double equal[] = {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0};
-    assert_true(fabs(sp_i_makespan_bound_s(equal, 7, 3) - 3.0) < 1e-12);
-    assert_true(fabs(sp_i_makespan_bound_s(equal, 6, 3) - 2.0) < 1e-12);
+    assert_within(sp_i_makespan_bound_s(equal, 7, 3), 3.0, 1e-12);
+    assert_within(sp_i_makespan_bound_s(equal, 6, 3), 2.0, 1e-12);
     const double falling[] = {5.0, 4.0, 4.0, 0.5};
-    assert_true(fabs(sp_i_makespan_bound_s(falling, 4, 2) - 8.0) < 1e-12);
-    assert_true(fabs(sp_i_makespan_bound_s(falling, 1, 2) - 5.0) < 1e-12);
+    assert_within(sp_i_makespan_bound_s(falling, 4, 2), 8.0, 1e-12);
+    assert_within(sp_i_makespan_bound_s(falling, 1, 2), 5.0, 1e-12);
     assert_true(sp_i_makespan_bound_s(falling, 0, 2) < 1e-12);
 }
 
@@ -135,12 +128,10 @@ static double end_of(const drawn *d, int late, int other, double moved_s)
 }
 
 // No move and no exchange of one job with the machine that ends last makes both end earlier.
-static void exchanges_end_where_none_helps(void **state)
+TEST(exchanges_end_where_none_helps)
 {
-    (void)state;
     static drawn d;
-    sp_prng prng;
-    sp_prng_seed(&prng, 37);
+    sp_prng prng = prng_seeded(37);
     int better = 0;
     for (int round = 0; round < 300; round++) {
         int machines = 2 + (int)sp_prng_below(&prng, MOST_MACHINES - 1);
@@ -175,29 +166,13 @@ static void exchanges_end_where_none_helps(void **state)
     assert_true(better > 100);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     static drawn d;
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     draw(&d, &prng, 30, 4, false);
     sp_i_makespan_longest_first(&d.m, d.heap);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 10);
-        sp_i_alloc_fail_after(n);
-        status = sp_i_makespan_exchange(&d.m, 0.0, NULL);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
+        memory_try(&failing, sp_i_makespan_exchange(&d.m, 0.0, NULL), NULL);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(against_exhaustive_search),
-    cmocka_unit_test(bound_of_shared_machines),
-    cmocka_unit_test(exchanges_end_where_none_helps),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

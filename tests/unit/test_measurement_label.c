@@ -6,10 +6,9 @@
 static void read(const char *csv, const char *map, sp_measurements *m)
 {
     json_t *document = NULL;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     if (map != NULL) {
-        assert_int_equal(sp_json_read_text(map, strlen(map), "t.json", &document, &err), SP_OK);
+        must_succeed(sp_json_read_text(map, strlen(map), "t.json", &document, &err), &err);
     }
     if (sp_measurements_from_text(csv, strlen(csv), "t.csv", document, "t.json", NULL, 0, m,
                                   &err) != SP_OK) {
@@ -18,9 +17,8 @@ static void read(const char *csv, const char *map, sp_measurements *m)
 }
 
 // Columns that differ between rows, by the last part of the path that names them.
-static void paths_are_shortened(void **state)
+TEST(paths_are_shortened)
 {
-    (void)state;
     sp_measurements m;
     read("model,cluster,parallel.tp,parallel.pp,workload.uniform,iteration_ms\n"
          "llama-13b,a100-8,8,1,2048,1\n"
@@ -32,9 +30,8 @@ static void paths_are_shortened(void **state)
 }
 
 // A label that is cut stays UTF-8, whatever the byte at which it ends.
-static void long_labels_end_in_dots(void **state)
+TEST(long_labels_end_in_dots)
 {
-    (void)state;
     for (int before = 0; before < 4; before++) {
         char csv[512];
         sp_measurements m;
@@ -60,9 +57,8 @@ static void long_labels_end_in_dots(void **state)
     }
 }
 
-static void names_of_tables(void **state)
+TEST(names_of_tables)
 {
-    (void)state;
     static const char *const paths[][2] = {{"tables/a100.csv", "a100"},
                                            {"a100.v2.txt", "a100.v2"},
                                            {"/x.y/steps", "steps"},
@@ -73,10 +69,3 @@ static void names_of_tables(void **state)
         assert_string_equal(name, paths[i][1]);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(paths_are_shortened),
-    cmocka_unit_test(long_labels_end_in_dots),
-    cmocka_unit_test(names_of_tables),
-};
-SP_TEST_MAIN(tests)

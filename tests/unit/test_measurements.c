@@ -5,8 +5,8 @@
 
 #include "experiments/measurements/published.h"
 #include "experiments/measurements/validation.h"
-#include "sim/base/alloc.h"
 #include "solver/evaluate/evaluate.h"
+#include "tests/support/memory_failures.h"
 
 // ---- rows as scenarios ----
 
@@ -60,9 +60,8 @@ static const char rules_csv[] =
     "S,1024,512,2,2,4,8,0,no,true,first,0.25\n"
     "L,2048,1024,4,1,4,6,25,yes,False,\"a, b\",0.5\n";
 
-static void map_rules(void **state)
+TEST(map_rules)
 {
-    (void)state;
     sp_measurements m;
     must_read(rules_csv, rules_map, &m);
     assert_int_equal(m.count, 2);
@@ -98,9 +97,8 @@ static void map_rules(void **state)
 }
 
 // Several measured columns are as many cases of a row, each with settings of its own.
-static void measured_columns(void **state)
+TEST(measured_columns)
 {
-    (void)state;
     sp_measurements m;
     must_read(
         "pp,f,gpipe,zb\n4,2,0.3,0.2\n2,2,0.1,0.05\n",
@@ -122,13 +120,12 @@ static void measured_columns(void **state)
     double found = 0.0;
     sp_error_clear(&err);
     assert_int_equal(sp_measured_case_predict(&m.cases[0], m.kind, NULL, &found, &err), SP_OK);
-    assert_true(fabs(found - 3.0 / 11.0) < 1e-12);
+    assert_within(found, 3.0 / 11.0, 1e-12);
     sp_measurements_fini(&m);
 }
 
-static void without_map(void **state)
+TEST(without_map)
 {
-    (void)state;
     static const char *const overrides[] = {"parallel.pp=2", "workload.uniform=256"};
     sp_measurements m;
     sp_error err;
@@ -171,9 +168,8 @@ static const char small_map[] =
     "'full'}}}}";
 #define SMALL_HEADER "tp,dp,gpus,batch,rc,ms\n"
 
-static void wrong_cells(void **state)
+TEST(wrong_cells)
 {
-    (void)state;
     assert_messages(SMALL_HEADER "2,2,4,8,a,1\nx,2,4,8,a,1\n2,-1,4,8,a,1\n", small_map,
                     "t.csv:3:1: column 'tp': expected an integer from 1 to 4096, got \"x\"",
                     "t.csv:4:3: column 'dp': expected an integer from 1 to 1000000, got -1");
@@ -198,9 +194,8 @@ static void wrong_cells(void **state)
                     "t.csv:2:1: column 'tp': 40 key and value heads cannot be split over 3 ranks");
 }
 
-static void wrong_columns(void **state)
+TEST(wrong_columns)
 {
-    (void)state;
     assert_messages("tp,dp,gpu,batch,rc,ms\n2,2,4,8,a,1\n", small_map,
                     "t.csv:1: column 'gpus' is missing (is it 'gpu'?)",
                     "t.csv:1:7: unknown column 'gpu' (did you mean 'gpus'?)");
@@ -230,9 +225,8 @@ static void wrong_columns(void **state)
                     NULL);
 }
 
-static void wrong_maps(void **state)
+TEST(wrong_maps)
 {
-    (void)state;
     static const char csv[] = "a,ms\n1,2\n";
 #define MAP(columns) \
     "{'measured': {'column': 'ms', 'is': 'iteration_ms'}, 'base': {}, 'columns': " columns "}"
@@ -280,9 +274,8 @@ static void wrong_maps(void **state)
 }
 
 // A speed-up, and nothing else, has a baseline.
-static void wrong_baselines(void **state)
+TEST(wrong_baselines)
 {
-    (void)state;
     static const char csv[] = "a,times\n1,2\n";
 #define SPEEDUP(rest) \
     "{'measured': {'column': 'times', 'is': " rest "}, 'base': {}, 'columns': {'a': null}}"
@@ -306,9 +299,8 @@ static void wrong_baselines(void **state)
 
 // m micro-batches of one rank take m (f + b), those of a pipeline of p ranks under 1F1B
 // (m + p - 1) (f + b): the first is (m + p - 1) / m times as fast.
-static void speedup_over_a_baseline(void **state)
+TEST(speedup_over_a_baseline)
 {
-    (void)state;
     static const char map[] =
         "{'measured': {'column': 'times', 'is': 'speedup', 'baseline': {'with': {'schedule.kind': "
         "'1f1b'}, 'columns': {'p': 'parallel.pp'}}}, 'base': {'uniform_costs': {'f_ms': 1, "
@@ -327,16 +319,15 @@ static void speedup_over_a_baseline(void **state)
     assert_int_equal(sp_validation_run(&m, 2, &validation, &err), SP_OK);
     static const double expected[] = {11.0 / 8.0, 1.0, 11.0 / 4.0};
     for (size_t i = 0; i < 3; i++) {
-        assert_true(fabs(validation.cases[i].computed - expected[i]) < 1e-12);
+        assert_within(validation.cases[i].computed, expected[i], 1e-12);
     }
     assert_true(fabs(validation.cases[2].error + 0.5) < 1e-12);
     sp_validation_fini(&validation);
     sp_measurements_fini(&m);
 }
 
-static void predictions(void **state)
+TEST(predictions)
 {
-    (void)state;
     static const sp_evaluate_options plain;
     sp_measurements m;
     sp_error err;
@@ -365,16 +356,15 @@ static void predictions(void **state)
                          SP_OK);
         assert_true(tokens_per_s == sp_result_tokens_per_s(&result));
         // 8 samples of 128 tokens.
-        assert_true(fabs(tokens_per_s * own / 1024e3 - 1.0) < 1e-9);
+        assert_within(tokens_per_s * own / 1024e3, 1.0, 1e-9);
         sp_result_fini(&result);
     }
     sp_profile_fini(&slow);
     sp_measurements_fini(&m);
 }
 
-static void wrong_units(void **state)
+TEST(wrong_units)
 {
-    (void)state;
     sp_measurements m;
     sp_error err;
     must_read(SMALL_HEADER "2,2,4,8,a,100\n4,1,4,8,b,200\n", small_map, &m);
@@ -397,9 +387,8 @@ static void wrong_units(void **state)
 }
 
 // Mean, bias and worst from the cases' own figures, the same on any number of threads.
-static void validation_figures(void **state)
+TEST(validation_figures)
 {
-    (void)state;
     sp_measurements m;
     sp_error err;
     sp_error_clear(&err);
@@ -419,8 +408,8 @@ static void validation_figures(void **state)
         for (int threads = 1; threads <= 4; threads++) {
             sp_validation v;
             assert_int_equal(sp_validation_run(&m, threads, &v, &err), SP_OK);
-            assert_true(fabs(v.errors.mean - (0.25 + 0.2 + 1.0) / 4.0) < 1e-12);
-            assert_true(fabs(v.errors.bias - (0.25 - 0.2 + 1.0) / 4.0) < 1e-12);
+            assert_within(v.errors.mean, (0.25 + 0.2 + 1.0) / 4.0, 1e-12);
+            assert_within(v.errors.bias, (0.25 - 0.2 + 1.0) / 4.0, 1e-12);
             assert_int_equal(v.errors.worst_row, 2);
             assert_int_equal(v.within_bound, bound);
             sp_validation_fini(&v);
@@ -446,9 +435,8 @@ static void must_read_published(const char *name, sp_measurements *m)
 }
 
 // As many rows as the README of the tables says, five schedules in each row of the last two.
-static void published_tables(void **state)
+TEST(published_tables)
 {
-    (void)state;
     static const struct {
         const char *name;
         size_t cases;
@@ -483,9 +471,8 @@ static void published_tables(void **state)
 }
 
 // Two rows by hand: the first of each table.
-static void published_rows(void **state)
+TEST(published_rows)
 {
-    (void)state;
     sp_measurements m;
     must_read_published("a100_multi_node", &m);
     const sp_scenario *s = &m.cases[0].scenario;
@@ -530,9 +517,8 @@ static void published_rows(void **state)
 }
 
 // Bubble ratios as published, to the four decimals that are printed; automatic schedules at most.
-static void published_bubbles(void **state)
+TEST(published_bubbles)
 {
-    (void)state;
     static const char *const names[] = {"zb_table5", "zb_v"};
     for (int t = 0; t < 2; t++) {
         sp_measurements m;
@@ -551,37 +537,31 @@ static void published_bubbles(void **state)
 }
 
 // Whichever allocation fails, it is told as lack of memory and nothing leaks.
-static void every_allocation_fails_once(void **state)
+TEST(every_allocation_fails_once)
 {
-    (void)state;
-    sp_status status = SP_ERR_NO_MEMORY;
+    memory_failures failing = {0};
     fixture_begin();
-    for (long n = 0; status == SP_ERR_NO_MEMORY; n++) {
+    while (memory_fails(&failing)) {
         sp_measurements m;
         sp_validation v;
         sp_error err;
-        assert_true(n < 100000);
-        sp_i_alloc_fail_after(n);
-        status = read_table(SMALL_HEADER "2,2,4,8,a,400\n", small_map, NULL, 0, &m, &err);
-        if (status == SP_OK) {
-            status = sp_validation_run(&m, 1, &v, &err);
-            sp_i_alloc_fail_after(-1);
-            if (status == SP_OK) {
-                sp_validation_fini(&v);
-            }
+        memory_begin(&failing);
+        sp_status read = read_table(SMALL_HEADER "2,2,4,8,a,400\n", small_map, NULL, 0, &m, &err);
+        sp_status run = read == SP_OK ? sp_validation_run(&m, 1, &v, &err) : read;
+        memory_end(&failing, run, &err);
+        if (run == SP_OK) {
+            sp_validation_fini(&v);
+        }
+        if (read == SP_OK) {
             sp_measurements_fini(&m);
         }
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || err.count == 1);
     }
-    assert_int_equal(status, SP_OK);
 }
 
 // ---- which rows, and how they are ranked ----
 
-static void rows_are_chosen(void **state)
+TEST(rows_are_chosen)
 {
-    (void)state;
     static const char csv[] = "model,gpus,parallel.dp,status,ms\nllama-7b,1,1,ran,10\nllama-7b,1,1,"
                               "failed,\nllama-7b,2,2,ran,20\nllama-13b,4,4,ran,30\n";
     static const char map[] =
@@ -599,9 +579,8 @@ static void rows_are_chosen(void **state)
     sp_measurements_fini(&m);
 }
 
-static void wrong_choices_are_refused(void **state)
+TEST(wrong_choices_are_refused)
 {
-    (void)state;
     const struct {
         const char *choice, *message;
     } wrong[] = {
@@ -634,9 +613,8 @@ static const char fits_map[] =
     "'parallel.tp', 'dp': 'parallel.dp', 'gpus': null, 'batch': 'workload.samples_per_batch', "
     "'rc': null}}";
 
-static void what_fits(void **state)
+TEST(what_fits)
 {
-    (void)state;
     sp_measurements m;
     sp_validation v;
     sp_error err;
@@ -648,7 +626,7 @@ static void what_fits(void **state)
     assert_int_equal(v.cases[1].fits, SP_FITS_NO);
     assert_true(v.cases[0].error == 0.0 && v.cases[1].error == 0.0 && v.cases[2].error == -1.0);
     assert_int_equal(v.errors.worst_row, 2);
-    assert_true(fabs(v.errors.mean - 1.0 / 3.0) < 1e-12);
+    assert_within(v.errors.mean, 1.0 / 3.0, 1e-12);
     sp_validation_fini(&v);
     sp_measurements_fini(&m);
     assert_messages(SMALL_HEADER "8,1,8,8,a,ended\n", fits_map,
@@ -667,9 +645,8 @@ static void what_fits(void **state)
 
 // A measured step's share of the peak is the predicted one's times predicted over measured; twice
 // the throughput in half the time.
-static void measured_share_of_peak(void **state)
+TEST(measured_share_of_peak)
 {
-    (void)state;
     sp_measurements m;
     sp_validation v;
     sp_error err;
@@ -680,31 +657,8 @@ static void measured_share_of_peak(void **state)
     mfu = v.cases[0].measured_mfu;
     // 8 samples of 128 tokens, 6 flops a token and parameter, 4 A100 of 312 TFLOP/s, 100 ms;
     // attention and the embedding table, which is no product, are a few percent.
-    assert_true(fabs(mfu / (6.0 * 13.0e9 * 8.0 * 128.0 / (4.0 * 312e12 * 0.1)) - 1.0) < 0.05);
-    assert_true(fabs(v.cases[1].measured_mfu / mfu - 0.5) < 1e-9);
+    assert_within(mfu / (6.0 * 13.0e9 * 8.0 * 128.0 / (4.0 * 312e12 * 0.1)), 1.0, 0.05);
+    assert_within(v.cases[1].measured_mfu / mfu, 0.5, 1e-9);
     sp_validation_fini(&v);
     sp_measurements_fini(&m);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(map_rules),
-    cmocka_unit_test(measured_columns),
-    cmocka_unit_test(without_map),
-    cmocka_unit_test(wrong_cells),
-    cmocka_unit_test(wrong_baselines),
-    cmocka_unit_test(speedup_over_a_baseline),
-    cmocka_unit_test(wrong_columns),
-    cmocka_unit_test(wrong_maps),
-    cmocka_unit_test(predictions),
-    cmocka_unit_test(wrong_units),
-    cmocka_unit_test(rows_are_chosen),
-    cmocka_unit_test(wrong_choices_are_refused),
-    cmocka_unit_test(what_fits),
-    cmocka_unit_test(measured_share_of_peak),
-    cmocka_unit_test(validation_figures),
-    cmocka_unit_test(published_tables),
-    cmocka_unit_test(published_rows),
-    cmocka_unit_test(published_bubbles),
-    cmocka_unit_test(every_allocation_fails_once),
-};
-SP_TEST_MAIN(tests)

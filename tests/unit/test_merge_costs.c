@@ -1,8 +1,8 @@
 // What merged data-parallel ranks cost, by the cost model and assumed.
 #include <math.h>
 
-#include "sim/base/alloc.h"
 #include "solver/slimpack/rank_split.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_fixture.h"
 
 typedef struct fixture {
@@ -45,14 +45,13 @@ static sp_i_merge_costs measure(int tp, int dp, int64_t tokens)
 }
 
 // Every level is faster than the one before, and none is for nothing.
-static void larger_groups_are_faster(void **state)
+TEST(larger_groups_are_faster)
 {
-    (void)state;
     for (int tp = 1; tp <= 8; tp *= 2) {
         for (int dp = 1; dp <= 16; dp++) {
             sp_i_merge_costs costs = measure(tp, dp, 65536);
             assert_true(costs.levels >= 1 && 1 << (costs.levels - 1) <= dp);
-            assert_true(fabs(costs.cost[0] - 1.0) < 1e-12);
+            assert_within(costs.cost[0], 1.0, 1e-12);
             for (int l = 1; l < costs.levels; l++) {
                 assert_true(costs.cost[l] >= 1.0);
                 assert_true(sp_i_merge_pace(&costs, 1 << l) <
@@ -64,9 +63,8 @@ static void larger_groups_are_faster(void **state)
 
 // Two ranks in one node exchange keys and values over NVLink, with eight tensor-parallel ranks each
 // over the network. Short samples lose more than long ones.
-static void costs_follow_the_links(void **state)
+TEST(costs_follow_the_links)
 {
-    (void)state;
     sp_i_merge_costs near = measure(4, 2, 65536);
     sp_i_merge_costs far = measure(8, 2, 65536);
     assert_int_equal(near.levels, 2);
@@ -75,43 +73,28 @@ static void costs_follow_the_links(void **state)
     assert_true(brief.levels < 2 || brief.cost[1] > near.cost[1]);
 }
 
-static void assumed_costs(void **state)
+TEST(assumed_costs)
 {
-    (void)state;
     sp_i_merge_costs costs = sp_i_merge_costs_assumed(1);
     assert_int_equal(costs.levels, 1);
     costs = sp_i_merge_costs_assumed(7);
     assert_int_equal(costs.levels, 3);
-    assert_true(fabs(sp_i_merge_pace(&costs, 1) - 1.0) < 1e-12);
-    assert_true(fabs(sp_i_merge_pace(&costs, 4) - 1.05 / 4.0) < 1e-12);
+    assert_within(sp_i_merge_pace(&costs, 1), 1.0, 1e-12);
+    assert_within(sp_i_merge_pace(&costs, 4), 1.05 / 4.0, 1e-12);
     assert_int_equal(sp_i_power_of_two(1), 1);
     assert_int_equal(sp_i_power_of_two(63), 32);
     assert_int_equal(sp_i_power_of_two(64), 64);
     assert_int_equal(sp_i_merge_level(64), 6);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     fixture f;
     fixture_init(&f, 4, 2);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 200);
+    memory_failures failing = {.keeps_blocks = true}; // times that the cost model remembers
+    while (memory_fails(&failing)) {
         sp_i_merge_costs costs;
-        sp_i_alloc_fail_after(n);
-        status = sp_i_merge_costs_measure(&f.cost, 4096, &costs, NULL);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, sp_i_merge_costs_measure(&f.cost, 4096, &costs, NULL), NULL);
     }
     fixture_fini(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(larger_groups_are_faster),
-    cmocka_unit_test(costs_follow_the_links),
-    cmocka_unit_test(assumed_costs),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

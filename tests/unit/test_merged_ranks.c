@@ -32,20 +32,18 @@ static void run(const char *first, const char *second, step *s)
     const sp_uniform_costs uniform = {.f_ms = F / 1e6, .b_ms = I / 1e6, .w_ms = W / 1e6};
     const sp_engine_options options = {.verify = true};
     sp_engine_counts counts;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     *s = (step){.costs = {0}};
     sp_packing_init(&s->packing, NULL, 2);
     for (int k = 0; k < 4; k++) {
         assert_true(sp_pack_list_begin(&s->packing.forward, ranks[k][0], ranks[k][1]));
     }
-    must_succeed("plan", sp_plan_init(&s->plan, &layout, &s->packing, &err), &err);
+    must_succeed(sp_plan_init(&s->plan, &layout, &s->packing, &err), &err);
     add(s, 0, first);
     add(s, 1, second);
-    must_succeed("check", sp_plan_check(&s->plan, "test", &err), &err);
-    must_succeed("costs", sp_step_costs_uniform(&uniform, &layout, &s->packing, &s->costs, &err),
-                 &err);
-    must_succeed(
+    must_succeed(sp_plan_check(&s->plan, "test", &err), &err);
+    must_succeed(sp_step_costs_uniform(&uniform, &layout, &s->packing, &s->costs, &err), &err);
+    must_succeed_for(
         first, sp_simulate(&s->plan, &s->costs, &options, &s->timeline, &s->memory, &counts, &err),
         &err);
 }
@@ -72,9 +70,8 @@ static int64_t start_ns(const step *s, int rank, sp_action_kind kind, int pack)
 }
 
 // Each rank runs the weight gradient of the shared pack where it stands in its own list.
-static void weight_gradients_do_not_meet(void **state)
+TEST(weight_gradients_do_not_meet)
 {
-    (void)state;
     step s;
     run("F0F1I0W0I1W1", "F0F2F3I0I2I3W0W2W3", &s);
     // The second rank has a forward more before the input gradient at which they meet.
@@ -87,9 +84,8 @@ static void weight_gradients_do_not_meet(void **state)
 }
 
 // Even in lists that could not meet there.
-static void weight_gradients_in_any_order(void **state)
+TEST(weight_gradients_in_any_order)
 {
-    (void)state;
     step s;
     run("F0F1I0I1W1W0", "F0I0W0F2F3I2W2I3W3", &s);
     assert_int_equal(start_ns(&s, 1, SP_ACTION_W, 0), 2 * F + I);
@@ -97,9 +93,8 @@ static void weight_gradients_in_any_order(void **state)
     step_fini(&s);
 }
 
-static void forwards_and_gradients_meet(void **state)
+TEST(forwards_and_gradients_meet)
 {
-    (void)state;
     step s;
     run("F1F0B1B0", "F2F3F0B2B3B0", &s);
     assert_int_equal(start_ns(&s, 0, SP_ACTION_F, 0), 2 * F);
@@ -108,21 +103,11 @@ static void forwards_and_gradients_meet(void **state)
 }
 
 // What is recomputed of a shared pack exchanges keys and values as its forward did.
-static void recomputations_meet(void **state)
+TEST(recomputations_meet)
 {
-    (void)state;
     step s;
     run("F0F1R0B1B0", "F0F2F3R0B0B2B3", &s);
     assert_int_equal(start_ns(&s, 0, SP_ACTION_R, 0), 3 * F);
     assert_int_equal(start_ns(&s, 1, SP_ACTION_R, 0), 3 * F);
     step_fini(&s);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(weight_gradients_do_not_meet),
-    cmocka_unit_test(weight_gradients_in_any_order),
-    cmocka_unit_test(forwards_and_gradients_meet),
-    cmocka_unit_test(recomputations_meet),
-};
-
-SP_TEST_MAIN(tests)

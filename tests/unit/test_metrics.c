@@ -1,10 +1,7 @@
 // Metrics of timelines drawn by hand. Expected values follow from the definitions in metrics.h.
 #include "sim/metrics/metrics.h"
 
-#include <math.h>
-
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/engine/engine.h"
 #include "sim/schedule/schedule.h"
 #include "tests/support/random_step.h"
@@ -74,22 +71,14 @@ static void tail(drawing *d, int rank, int64_t start_ns, int64_t reduce_ns, int6
 static void measure(const drawing *d, sp_step_metrics *metrics)
 {
     sp_error err = {0};
-    assert_int_equal(sp_step_metrics_compute(&d->timeline, &d->memory, metrics, &err), SP_OK);
-}
-
-static void assert_close(double a, double b)
-{
-    if (!(fabs(a - b) <= 1e-12 * fmax(1.0, fabs(b)))) {
-        fail_msg("%.17g is not %.17g", a, b);
-    }
+    must_succeed(sp_step_metrics_compute(&d->timeline, &d->memory, metrics, &err), &err);
 }
 
 // 0         10   20    30        50      60 62 65
 // | F       |    |     | B        | reduce | o| g|
 //          12 F 20    B    36
-static void two_stages(void **state)
+TEST(two_stages)
 {
-    (void)state;
     drawing d;
     draw(&d, 1, 2, 1);
     *span(&d, 0, SP_ACTION_F, 0, 10) =
@@ -114,14 +103,14 @@ static void two_stages(void **state)
     assert_int_equal(m.dp_ns, 3);
     assert_int_equal(m.launch_ns, 2);
     assert_int_equal(m.wait_p2p_ns, 7);
-    assert_close(sp_bubble_ratio(&m), 1.0 - 54.0 / 100.0);
+    assert_near(sp_bubble_ratio(&m), 1.0 - 54.0 / 100.0, 0.5e-12, 0.5e-12);
     // Rank 0 spans all 50 and works 30 of them; rank 1 spans 24.
-    assert_close(sp_bubble_ratio_longest_stage(&m), 0.4);
+    assert_near(sp_bubble_ratio_longest_stage(&m), 0.4, 0.5e-12, 0.5e-12);
     assert_int_equal(m.reduce_ns, 13);
     assert_int_equal(m.optimizer_ns, 2);
     assert_int_equal(m.ranks[1].span_ns, 24);
     assert_int_equal(m.ranks[1].busy_ns, 24);
-    assert_close(m.ranks[0].units_peak, 1.5);
+    assert_near(m.ranks[0].units_peak, 1.5, 0.5e-12, 0.5e-12);
     // Offloaded bytes are not on the GPU: the second rank's 101 are the peak.
     assert_int_equal(m.ranks[0].peak_bytes, 100);
     assert_int_equal(m.peak_bytes, 101);
@@ -131,9 +120,8 @@ static void two_stages(void **state)
 }
 
 // Recomputation is work; offload and load are not, and do not move the makespan of the work.
-static void kinds_of_work(void **state)
+TEST(kinds_of_work)
 {
-    (void)state;
     drawing d;
     draw(&d, 1, 1, 1);
     span(&d, 0, SP_ACTION_F, 0, 4);
@@ -148,15 +136,14 @@ static void kinds_of_work(void **state)
     assert_int_equal(m.busy_ns, 4 + 3 + 2 + 1);
     assert_int_equal(m.makespan_ns, 16);
     assert_int_equal(m.ranks[0].span_ns, 16);
-    assert_close(sp_bubble_ratio(&m), 6.0 / 16.0);
+    assert_near(sp_bubble_ratio(&m), 6.0 / 16.0, 0.5e-12, 0.5e-12);
     sp_step_metrics_fini(&m);
 }
 
 // Where the rank that ends last is not the one that computes last, only what lies past the makespan
 // counts: of 80 + (10, 20, 5) the last 15, of which the optimizer has 10.
-static void tail_is_what_the_makespan_leaves(void **state)
+TEST(tail_is_what_the_makespan_leaves)
 {
-    (void)state;
     drawing d;
     draw(&d, 1, 2, 1);
     span(&d, 0, SP_ACTION_F, 0, 100);
@@ -184,9 +171,8 @@ static void tail_is_what_the_makespan_leaves(void **state)
 }
 
 // Busiest stage of three data-parallel ranks: 10, 20 and 30 of a mean of 20.
-static void imbalance_over_dp(void **state)
+TEST(imbalance_over_dp)
 {
-    (void)state;
     drawing d;
     draw(&d, 3, 2, 1);
     for (int r = 0; r < 3; r++) {
@@ -195,14 +181,13 @@ static void imbalance_over_dp(void **state)
     }
     sp_step_metrics m;
     measure(&d, &m);
-    assert_close(m.dp_max_over_mean, 1.5);
+    assert_near(m.dp_max_over_mean, 1.5, 0.5e-12, 0.5e-12);
     sp_step_metrics_fini(&m);
 }
 
 // 10 and 30 have mean 20 and standard deviation 10; so have 5 and 15 in proportion.
-static void variation_of_packs(void **state)
+TEST(variation_of_packs)
 {
-    (void)state;
     drawing d;
     sp_step_metrics m;
     draw(&d, 1, 2, 1);
@@ -218,9 +203,9 @@ static void variation_of_packs(void **state)
     span(&d, 1, SP_ACTION_W, 36, 40);
     span(&d, 1, SP_ACTION_W, 40, 52)->action.pack = 1;
     measure(&d, &m);
-    assert_close(m.forward_pack_cv, 0.5);
+    assert_near(m.forward_pack_cv, 0.5, 0.5e-12, 0.5e-12);
     // 4 + 4 and 2 + 10 + 12: again half of the mean, on one rank of two.
-    assert_close(m.backward_pack_cv, sqrt(0.25 / 2.0));
+    assert_near(m.backward_pack_cv, sqrt(0.25 / 2.0), 0.5e-12, 0.5e-12);
     sp_step_metrics_fini(&m);
 
     // Chunks of different weight (one has the head) are no spread of the packs.
@@ -230,21 +215,20 @@ static void variation_of_packs(void **state)
         span(&d, 0, SP_ACTION_F, 40 * k + 10, 40 * k + 40)->action.chunk = 1;
     }
     measure(&d, &m);
-    assert_close(m.forward_pack_cv, 0.0);
+    assert_near(m.forward_pack_cv, 0.0, 0.5e-12, 0.5e-12);
     sp_step_metrics_fini(&m);
 }
 
-static void nothing_to_do(void **state)
+TEST(nothing_to_do)
 {
-    (void)state;
     drawing d;
     draw(&d, 2, 2, 1);
     sp_step_metrics m;
     measure(&d, &m);
     assert_int_equal(m.makespan_ns, 0);
-    assert_close(sp_bubble_ratio(&m), 0.0);
-    assert_close(sp_bubble_ratio_longest_stage(&m), 0.0);
-    assert_close(m.dp_max_over_mean, 1.0);
+    assert_near(sp_bubble_ratio(&m), 0.0, 0.5e-12, 0.5e-12);
+    assert_near(sp_bubble_ratio_longest_stage(&m), 0.0, 0.5e-12, 0.5e-12);
+    assert_near(m.dp_max_over_mean, 1.0, 0.5e-12, 0.5e-12);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(m.ranks[i].span_ns, 0);
     }
@@ -252,9 +236,8 @@ static void nothing_to_do(void **state)
 }
 
 // One entry for three data-parallel ranks counts three times and names them.
-static void alike_ranks_count(void **state)
+TEST(alike_ranks_count)
 {
-    (void)state;
     static const int members[] = {0, 2, 3};
     drawing d;
     draw(&d, 4, 1, 1);
@@ -271,7 +254,7 @@ static void alike_ranks_count(void **state)
     assert_int_equal(m.tp_ns, 3);
     assert_int_equal(m.cp_ns, 1);
     assert_int_equal(m.wait_p2p_ns, 2);
-    assert_close(m.dp_max_over_mean, 20.0 / 12.5);
+    assert_near(m.dp_max_over_mean, 20.0 / 12.5, 0.5e-12, 0.5e-12);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(m.ranks[i].dp, i);
         assert_int_equal(m.ranks[i].busy_ns, i == 1 ? 20 : 10);
@@ -282,9 +265,8 @@ static void alike_ranks_count(void **state)
 // 1F1B with p equal stages and m micro-batches: makespan (m+p-1)(F+B), bubble (p-1)/(m+p-1)
 // (Narayanan et al., arXiv 2104.04473, section 2.2.1); the longest stage is the first, so both
 // ratios agree.
-static void closed_form(void **state)
+TEST(closed_form)
 {
-    (void)state;
     for (int pp = 1; pp <= 4; pp++) {
         uniform_case c = {.kind = SP_SCHEDULE_1F1B,
                           .pp = pp,
@@ -298,18 +280,19 @@ static void closed_form(void **state)
         uniform_step step;
         uniform_step_run(&c, &options, &step);
         assert_int_equal(step.metrics.makespan_ns, (6 + pp - 1) * 3000);
-        assert_close(sp_bubble_ratio(&step.metrics), (pp - 1.0) / (6.0 + pp - 1.0));
-        assert_close(sp_bubble_ratio_longest_stage(&step.metrics), (pp - 1.0) / (6.0 + pp - 1.0));
-        assert_close(step.metrics.forward_pack_cv, 0.0);
-        assert_close(step.metrics.dp_max_over_mean, 1.0);
+        assert_near(sp_bubble_ratio(&step.metrics), (pp - 1.0) / (6.0 + pp - 1.0), 0.5e-12,
+                    0.5e-12);
+        assert_near(sp_bubble_ratio_longest_stage(&step.metrics), (pp - 1.0) / (6.0 + pp - 1.0),
+                    0.5e-12, 0.5e-12);
+        assert_near(step.metrics.forward_pack_cv, 0.0, 0.5e-12, 0.5e-12);
+        assert_near(step.metrics.dp_max_over_mean, 1.0, 0.5e-12, 0.5e-12);
         uniform_step_fini(&step);
     }
 }
 
 // Packs of one cost do not vary, whether a rank splits their backwards or not.
-static void equal_packs_do_not_vary(void **state)
+TEST(equal_packs_do_not_vary)
 {
-    (void)state;
     for (int kind = 0; kind < SP_SCHEDULE_KINDS; kind++) {
         sp_schedule_traits traits = sp_schedule_traits_of((sp_schedule_kind)kind);
         if (traits.sliced) {
@@ -328,8 +311,8 @@ static void equal_packs_do_not_vary(void **state)
         sp_engine_options options = {0};
         uniform_step step;
         uniform_step_run(&c, &options, &step);
-        assert_close(step.metrics.forward_pack_cv, 0.0);
-        assert_close(step.metrics.backward_pack_cv, 0.0);
+        assert_near(step.metrics.forward_pack_cv, 0.0, 0.5e-12, 0.5e-12);
+        assert_near(step.metrics.backward_pack_cv, 0.0, 0.5e-12, 0.5e-12);
         uniform_step_fini(&step);
     }
 }
@@ -367,9 +350,9 @@ static void assert_same(const sp_step_metrics *a, const sp_step_metrics *b)
     assert_int_equal(a->longest_span_work_ns, b->longest_span_work_ns);
     assert_int_equal(a->peak_bytes, b->peak_bytes);
     assert_memory_equal(&a->peak, &b->peak, sizeof a->peak);
-    assert_close(a->forward_pack_cv, b->forward_pack_cv);
-    assert_close(a->backward_pack_cv, b->backward_pack_cv);
-    assert_close(a->dp_max_over_mean, b->dp_max_over_mean);
+    assert_near(a->forward_pack_cv, b->forward_pack_cv, 0.5e-12, 0.5e-12);
+    assert_near(a->backward_pack_cv, b->backward_pack_cv, 0.5e-12, 0.5e-12);
+    assert_near(a->dp_max_over_mean, b->dp_max_over_mean, 0.5e-12, 0.5e-12);
     for (int64_t i = 0; i < a->rank_count; i++) {
         assert_int_equal(a->ranks[i].dp, b->ranks[i].dp);
         assert_int_equal(a->ranks[i].pp, b->ranks[i].pp);
@@ -381,11 +364,9 @@ static void assert_same(const sp_step_metrics *a, const sp_step_metrics *b)
 
 // Random costs and shapes: busy and idle time fill ranks x makespan, the parts of busy time fit in
 // it, and simulating alike ranks one by one changes no sum.
-static void time_adds_up(void **state)
+TEST(time_adds_up)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     for (int round = 0; round < 60; round++) {
         sp_error err = {0};
         sp_layout layout = {.tp = 1, .cp = 1};
@@ -397,22 +378,22 @@ static void time_adds_up(void **state)
         sp_packing packing;
         sp_plan plan;
         sp_step_costs costs;
-        assert_int_equal(
-            uniform_packing(&packing, layout.dp, 1 + (int)sp_prng_below(&prng, 9), &err), SP_OK);
+        must_succeed(uniform_packing(&packing, layout.dp, 1 + (int)sp_prng_below(&prng, 9), &err),
+                     &err);
         random_costs(&prng, &layout, &packing, (int)sp_prng_below(&prng, 3), &costs);
         costs.blocking_transfers = sp_prng_below(&prng, 2) == 1;
-        assert_int_equal(sp_plan_init(&plan, &layout, &packing, &err), SP_OK);
-        assert_int_equal(sp_schedule_generate(&spec, NULL, "test", &plan, &err), SP_OK);
+        must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+        must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, &err), &err);
         sp_step_metrics metrics[2];
         for (int unfold = 0; unfold < 2; unfold++) {
             sp_engine_options options = {.unfold = unfold != 0, .verify = true};
             sp_timeline timeline;
             sp_memory_timeline memory;
             sp_engine_counts counts;
-            assert_int_equal(
-                sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err), SP_OK);
+            must_succeed(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err),
+                         &err);
             sp_step_metrics *m = &metrics[unfold];
-            assert_int_equal(sp_step_metrics_compute(&timeline, &memory, m, &err), SP_OK);
+            must_succeed(sp_step_metrics_compute(&timeline, &memory, m, &err), &err);
             int64_t idle_ns = idle_of(&timeline);
             assert_int_equal(m->busy_ns + idle_ns, m->rank_count * m->makespan_ns);
             assert_true(m->tp_ns + m->cp_ns + m->dp_ns + m->launch_ns <= m->busy_ns);
@@ -431,18 +412,3 @@ static void time_adds_up(void **state)
         sp_packing_fini(&packing);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(two_stages),
-    cmocka_unit_test(kinds_of_work),
-    cmocka_unit_test(tail_is_what_the_makespan_leaves),
-    cmocka_unit_test(imbalance_over_dp),
-    cmocka_unit_test(variation_of_packs),
-    cmocka_unit_test(nothing_to_do),
-    cmocka_unit_test(alike_ranks_count),
-    cmocka_unit_test(closed_form),
-    cmocka_unit_test(equal_packs_do_not_vary),
-    cmocka_unit_test(time_adds_up),
-};
-
-SP_TEST_MAIN(tests)

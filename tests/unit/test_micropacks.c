@@ -1,7 +1,5 @@
 // MicroPacks: every token once on both sides, the order rules of slices, the work that the taper
 // asks for, and plans of random ones that pass the checks and run.
-#include <math.h>
-
 #include "sim/base/alloc.h"
 #include "sim/cost/step_costs.h"
 #include "tests/support/assumed_split.h"
@@ -24,8 +22,8 @@ static void make(const sp_i_shape *shape, int dp, sp_packing *packing, sp_i_need
     sp_error err = {0};
     sp_i_rank_samples samples = drawn_samples(&d, 0, dp);
     sp_packing_init(packing, &d.batch, dp);
-    assert_int_equal(
-        sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, needs, &err), SP_OK);
+    must_succeed(sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, needs, &err),
+                 &err);
 }
 
 // All samples on the groups of a split, with merged ranks or (merge_share 0) without.
@@ -33,8 +31,7 @@ static void fill(int dp, double merge_share, const sp_i_shape *shape, sp_packing
 {
     sp_error err = {0};
     sp_i_rank_split split;
-    assert_int_equal(assumed_split(&drawn_work, &d.batch, dp, 8, merge_share, 0, &split, &err),
-                     SP_OK);
+    must_succeed(assumed_split(&drawn_work, &d.batch, dp, 8, merge_share, 0, &split, &err), &err);
     sp_packing_init(packing, &d.batch, dp);
     for (int g = 0; g < split.count; g++) {
         const sp_i_rank_group *group = &split.groups[g];
@@ -43,23 +40,21 @@ static void fill(int dp, double merge_share, const sp_i_shape *shape, sp_packing
         sp_i_needs needs = {0};
         sp_packing_init(&rank, &d.batch, dp);
         if (group->count > 0) {
-            assert_int_equal(
+            must_succeed(
                 sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, &rank, &needs, &err),
-                SP_OK);
+                &err);
             assert_needs(&rank, &needs);
         }
-        assert_int_equal(sp_i_micropacks_append(&rank, packing, &err), SP_OK);
+        must_succeed(sp_i_micropacks_append(&rank, packing, &err), &err);
         sp_i_free(needs.pack);
         sp_packing_fini(&rank);
     }
     sp_i_rank_split_fini(&split);
 }
 
-static void every_token_once(void **state)
+TEST(every_token_once)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 61);
+    sp_prng prng = prng_seeded(61);
     for (int round = 0; round < 1000; round++) {
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
         sp_i_shape shape = draw_shape(&prng);
@@ -76,11 +71,9 @@ static void every_token_once(void **state)
 }
 
 // The cumulative targets have the ratios of the taper and end at the total.
-static void targets_of_tapers(void **state)
+TEST(targets_of_tapers)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 67);
+    sp_prng prng = prng_seeded(67);
     for (int round = 0; round < 1000; round++) {
         sp_i_taper taper = draw_taper(&prng);
         int packs = sp_i_taper_packs(&taper);
@@ -117,11 +110,9 @@ static double total_work_s(void)
 }
 
 // One sample is cut where the targets say, to a slice.
-static void a_long_sample_follows_the_taper(void **state)
+TEST(a_long_sample_follows_the_taper)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 71);
+    sp_prng prng = prng_seeded(71);
     for (int round = 0; round < 1000; round++) {
         d.tokens[0] = 1 + (int64_t)sp_prng_below(&prng, 50000);
         drawn_batch_of(&d, 1);
@@ -145,11 +136,9 @@ static void a_long_sample_follows_the_taper(void **state)
 }
 
 // Whole samples, none longer than the mean pack: a pack ends within one of them of its target.
-static void short_samples_follow_the_taper(void **state)
+TEST(short_samples_follow_the_taper)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 73);
+    sp_prng prng = prng_seeded(73);
     for (int round = 0; round < 2000; round++) {
         draw_batch(&prng, 1000, &d);
         sp_i_shape shape = draw_shape(&prng);
@@ -174,11 +163,9 @@ static void short_samples_follow_the_taper(void **state)
 
 // A long sample may end in the middle of a pack that nothing else fills: then the next has the work
 // of two at most. Long samples that begin in packs of their own leave a rest to further packs.
-static void mixed_samples_stay_below_two_packs(void **state)
+TEST(mixed_samples_stay_below_two_packs)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 79);
+    sp_prng prng = prng_seeded(79);
     for (int round = 0; round < 1500; round++) {
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
         sp_i_shape shape = draw_shape(&prng);
@@ -212,11 +199,9 @@ static void mixed_samples_stay_below_two_packs(void **state)
 }
 
 // With slices as long as anything, samples stay whole in both passes.
-static void without_slices_nothing_is_cut(void **state)
+TEST(without_slices_nothing_is_cut)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 83);
+    sp_prng prng = prng_seeded(83);
     for (int round = 0; round < 500; round++) {
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
         sp_i_shape shape = draw_shape(&prng);
@@ -242,9 +227,8 @@ static void make_and_check(const sp_i_shape *shape, size_t least_packs, size_t m
     sp_packing_fini(&packing);
 }
 
-static void degenerate_batches(void **state)
+TEST(degenerate_batches)
 {
-    (void)state;
     for (int regrouped = 0; regrouped < 2; regrouped++) {
         sp_i_shape shape = even;
         shape.regrouped = regrouped != 0;
@@ -276,9 +260,8 @@ static void degenerate_batches(void **state)
 }
 
 // Equal samples fill equal packs, whatever the rounding of sums.
-static void equal_samples_fill_equal_packs(void **state)
+TEST(equal_samples_fill_equal_packs)
 {
-    (void)state;
     for (int packs = 1; packs <= 12; packs++) {
         for (int each = 1; each <= 10; each++) {
             for (int i = 0; i < packs * each; i++) {
@@ -313,23 +296,21 @@ static void run_plan(const sp_scenario *scenario, const sp_packing *packing, boo
     sp_step_costs costs;
     sp_plan plan;
     sp_schedule_costs *times = NULL;
-    must_succeed("cost model",
-                 sp_cost_model_init(&cost, &scenario->model, &scenario->layout, &scenario->cluster,
+    must_succeed(sp_cost_model_init(&cost, &scenario->model, &scenario->layout, &scenario->cluster,
                                     &scenario->profile, scenario->memory, scenario->source, &err),
                  &err);
-    must_succeed("costs", sp_cost_model_build(&cost, packing, &costs, &err), &err);
-    must_succeed("plan", sp_plan_init(&plan, &scenario->layout, packing, &err), &err);
-    must_succeed("means", sp_step_costs_means(&costs, &plan, &times, &err), &err);
-    must_succeed("packs", sp_step_costs_by_pack(&costs, &plan, times, &err), &err);
+    must_succeed(sp_cost_model_build(&cost, packing, &costs, &err), &err);
+    must_succeed(sp_plan_init(&plan, &scenario->layout, packing, &err), &err);
+    must_succeed(sp_step_costs_means(&costs, &plan, &times, &err), &err);
+    must_succeed(sp_step_costs_by_pack(&costs, &plan, times, &err), &err);
     const sp_schedule_spec spec = {.kind = SP_SCHEDULE_PACKFLOW, .split_backward = split};
-    must_succeed("order", sp_schedule_generate(&spec, times, "test", &plan, &err), &err);
-    must_succeed("rules", sp_plan_check(&plan, "test", &err), &err);
+    must_succeed(sp_schedule_generate(&spec, times, "test", &plan, &err), &err);
+    must_succeed(sp_plan_check(&plan, "test", &err), &err);
     sp_timeline timeline;
     sp_memory_timeline memory;
     sp_engine_counts counts;
     const sp_engine_options options = {.verify = true};
-    must_succeed("step", sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err),
-                 &err);
+    must_succeed(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err), &err);
     sp_timeline_fini(&timeline);
     sp_memory_timeline_fini(&memory);
     sp_schedule_costs_free(times);
@@ -338,11 +319,9 @@ static void run_plan(const sp_scenario *scenario, const sp_packing *packing, boo
     sp_cost_model_fini(&cost);
 }
 
-static void random_plans_run(void **state)
+TEST(random_plans_run)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 89);
+    sp_prng prng = prng_seeded(89);
     int merged = 0;
     for (int round = 0; round < 100; round++) {
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
@@ -358,7 +337,7 @@ static void random_plans_run(void **state)
                  "{'uniform': 64}, 'schedule': {'kind': 'packflow'}, 'strategy': {'kind': "
                  "'slimpack'}}",
                  TINY_MODEL, pp, dp);
-        must_succeed("scenario", run_read(text, &scenario, &err), &err);
+        must_succeed(run_read(text, &scenario, &err), &err);
         sp_packing packing;
         fill(dp, sp_prng_below(&prng, 2) == 0 ? 0.0 : 0.9, &shape, &packing);
         for (size_t k = 0; k < packing.forward.count; k++) {
@@ -371,61 +350,39 @@ static void random_plans_run(void **state)
     assert_true(merged > 0);
 }
 
-static sp_status make_failing(const sp_i_shape *shape, long n, sp_error *err)
+static void make_failing(const sp_i_shape *shape, memory_failures *failing)
 {
+    sp_error err = {0};
     sp_packing rank;
     sp_packing all;
     sp_i_needs needs = {0};
     sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
     sp_packing_init(&rank, &d.batch, 1);
     sp_packing_init(&all, &d.batch, 1);
-    sp_i_alloc_fail_after(n);
+    memory_begin(failing);
     sp_status status =
-        sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, &rank, &needs, err);
+        sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, &rank, &needs, &err);
     if (status == SP_OK) {
-        status = sp_i_micropacks_append(&rank, &all, err);
+        status = sp_i_micropacks_append(&rank, &all, &err);
     }
-    sp_i_alloc_fail_after(-1);
-    if (status == SP_OK) {
+    if (memory_end(failing, status, &err) == SP_OK) {
         assert_pack_rules(&all);
     }
     sp_i_free(needs.pack);
     sp_packing_fini(&rank);
     sp_packing_fini(&all);
-    return status;
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 97);
+    sp_prng prng = prng_seeded(97);
     draw_batch(&prng, 20000, &d);
     for (int regrouped = 0; regrouped < 2; regrouped++) {
         sp_i_shape shape = even;
         shape.regrouped = regrouped != 0;
         shape.backward = (sp_i_taper){.flat = 11, .grow = 1.0, .shrink = 1.0};
-        sp_status status = SP_ERR_NO_MEMORY;
-        for (long n = 0; status != SP_OK; n++) {
-            assert_true(n < 500);
-            sp_error err = {0};
-            status = make_failing(&shape, n, &err);
-            assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+        for (memory_failures failing = {0}; memory_fails(&failing);) {
+            make_failing(&shape, &failing);
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_token_once),
-    cmocka_unit_test(targets_of_tapers),
-    cmocka_unit_test(a_long_sample_follows_the_taper),
-    cmocka_unit_test(short_samples_follow_the_taper),
-    cmocka_unit_test(mixed_samples_stay_below_two_packs),
-    cmocka_unit_test(without_slices_nothing_is_cut),
-    cmocka_unit_test(degenerate_batches),
-    cmocka_unit_test(equal_samples_fill_equal_packs),
-    cmocka_unit_test(random_plans_run),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

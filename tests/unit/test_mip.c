@@ -1,24 +1,13 @@
 // Integer programs through GLPK: against exhaustive search and closed forms, what is refused, and
 // that neither GLPK's limits nor its errors reach the caller.
 #include <igraph/igraph.h>
-#include <math.h>
 #include <pthread.h>
-#include <string.h>
 #include <time.h>
 
-#include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "solver/mip.h"
 #include "tests/support/test_main.h"
 
 static const sp_i_mip_options unlimited = {.time_limit_ms = 30000};
-
-static void assert_near(double value, double expected, double tolerance)
-{
-    if (!(fabs(value - expected) <= tolerance)) {
-        fail_msg("%.12g, expected %.12g", value, expected);
-    }
-}
 
 enum { ITEMS = 8 };
 
@@ -62,11 +51,9 @@ static void write_knapsack(const knapsack *k, sp_i_mip *mip)
     }
 }
 
-static void knapsacks_against_all_subsets(void **state)
+TEST(knapsacks_against_all_subsets)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     for (int round = 0; round < 60; round++) {
         knapsack k;
         sp_i_mip mip;
@@ -76,8 +63,8 @@ static void knapsacks_against_all_subsets(void **state)
         write_knapsack(&k, &mip);
         assert_int_equal(sp_i_mip_solve(&mip, &unlimited, &result, value, NULL), SP_OK);
         assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
-        assert_near(result.objective, -(double)exhaustive(&k), 1e-6);
-        assert_near(result.bound, result.objective, 1e-6);
+        assert_within(result.objective, -(double)exhaustive(&k), 1e-6);
+        assert_within(result.bound, result.objective, 1e-6);
         double weight = 0.0;
         for (int i = 0; i < ITEMS; i++) {
             assert_true(value[i] == 0.0 || value[i] == 1.0);
@@ -89,9 +76,8 @@ static void knapsacks_against_all_subsets(void **state)
 }
 
 // min x + 2y, x + y = 3, x <= 2, y free: x = 2, y = 1. With 2x + 2y = 3 in whole numbers: nothing.
-static void continuous_fixed_and_infeasible(void **state)
+TEST(continuous_fixed_and_infeasible)
 {
-    (void)state;
     sp_i_mip mip;
     sp_i_mip_result result;
     double value[3];
@@ -104,10 +90,10 @@ static void continuous_fixed_and_infeasible(void **state)
     sp_i_mip_add_term(&mip, y, 1.0);
     assert_int_equal(sp_i_mip_solve(&mip, &unlimited, &result, value, NULL), SP_OK);
     assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
-    assert_near(value[x], 2.0, 1e-9);
-    assert_near(value[y], 1.0, 1e-9);
-    assert_near(value[fixed], 5.0, 0.0);
-    assert_near(result.objective, 9.0, 1e-9);
+    assert_within(value[x], 2.0, 1e-9);
+    assert_within(value[y], 1.0, 1e-9);
+    assert_within(value[fixed], 5.0, 0.0);
+    assert_within(result.objective, 9.0, 1e-9);
     sp_i_mip_fini(&mip);
 
     sp_i_mip_init(&mip);
@@ -134,9 +120,8 @@ static void write_jeroslow(int n, sp_i_mip *mip)
 }
 
 // Loose on a busy machine; how far over it may be: unit.assignment.time_is_kept.
-static void limits_are_kept(void **state)
+TEST(limits_are_kept)
 {
-    (void)state;
     sp_i_mip mip;
     sp_i_mip_result result;
     double value[60];
@@ -173,9 +158,8 @@ static void limits_are_kept(void **state)
 }
 
 // GLPK aborts the process on misuse: here it becomes an error, and the next program is solved.
-static void misuse_is_an_error(void **state)
+TEST(misuse_is_an_error)
 {
-    (void)state;
     for (int kind = 0; kind < 2; kind++) {
         sp_i_mip mip;
         sp_i_mip_result result;
@@ -194,11 +178,11 @@ static void misuse_is_an_error(void **state)
         }
         sp_i_mip_fini(&mip);
     }
-    knapsacks_against_all_subsets(state);
+    knapsacks_against_all_subsets();
 }
 
 // igraph solves this with GLPK, which it sets up for itself in the caller's thread.
-static void beside_igraph(void **state)
+TEST(beside_igraph)
 {
     for (int round = 0; round < 2; round++) {
         igraph_t graph;
@@ -210,8 +194,8 @@ static void beside_igraph(void **state)
         assert_int_equal(igraph_vector_int_size(&arcs), 1);
         igraph_vector_int_destroy(&arcs);
         igraph_destroy(&graph);
-        knapsacks_against_all_subsets(state);
-        misuse_is_an_error(state);
+        knapsacks_against_all_subsets();
+        misuse_is_an_error();
     }
 }
 
@@ -232,11 +216,9 @@ static void *solve_in_thread(void *argument)
     return NULL;
 }
 
-static void several_threads(void **state)
+TEST(several_threads)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 43);
+    sp_prng prng = prng_seeded(43);
     knapsack k[4];
     pthread_t thread[4];
     for (int i = 0; i < 4; i++) {
@@ -250,36 +232,18 @@ static void several_threads(void **state)
     }
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     knapsack k;
-    sp_prng prng;
-    sp_prng_seed(&prng, 47);
+    sp_prng prng = prng_seeded(47);
     random_knapsack(&prng, &k);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 100);
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_i_mip mip;
         sp_i_mip_result result;
         double value[ITEMS];
-        sp_i_alloc_fail_after(n);
+        memory_begin(&failing);
         write_knapsack(&k, &mip);
-        status = sp_i_mip_solve(&mip, &unlimited, &result, value, NULL);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_end(&failing, sp_i_mip_solve(&mip, &unlimited, &result, value, NULL), NULL);
         sp_i_mip_fini(&mip);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(knapsacks_against_all_subsets),
-    cmocka_unit_test(continuous_fixed_and_infeasible),
-    cmocka_unit_test(limits_are_kept),
-    cmocka_unit_test(misuse_is_an_error),
-    cmocka_unit_test(beside_igraph),
-    cmocka_unit_test(several_threads),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

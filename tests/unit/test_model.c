@@ -1,15 +1,11 @@
-#include <stdlib.h>
-
-#include "sim/base/prng.h"
 #include "sim/model/model.h"
 #include "tests/support/test_main.h"
 
 static sp_model builtin(const char *name)
 {
     sp_model model;
-    sp_error err;
-    sp_error_clear(&err);
-    assert_int_equal(sp_model_builtin(name, &model, &err), SP_OK);
+    sp_error err = {0};
+    must_succeed(sp_model_builtin(name, &model, &err), &err);
     return model;
 }
 
@@ -17,7 +13,7 @@ static sp_status read_text(const char *text, sp_model *model, sp_error *err)
 {
     json_t *root = NULL;
     sp_error_clear(err);
-    assert_int_equal(sp_json_read_text(text, strlen(text), "config.json", &root, err), SP_OK);
+    must_succeed(sp_json_read_text(text, strlen(text), "config.json", &root, err), err);
     sp_status status = sp_model_from_hf(root, "config.json", model, err);
     json_decref(root);
     return status;
@@ -34,9 +30,8 @@ static sp_model from_hf(const char *text)
 }
 
 // Totals that the model pages on Hugging Face give (num_parameters of the checkpoints).
-static void published_parameters_of_builtins(void **state)
+TEST(published_parameters_of_builtins)
 {
-    (void)state;
     const struct {
         const char *name;
         int64_t parameters;
@@ -56,9 +51,8 @@ static void published_parameters_of_builtins(void **state)
 
 // Megatron-LM, arXiv 2104.04473, equation 2: P = 12*l*h^2*(1 + 13/(12*h) + (V + s)/(12*l*h)), which
 // leaves out only the final norm's 2*h; and the rounded sizes of its table 1.
-static void gpt_parameters_follow_megatron_formula(void **state)
+TEST(gpt_parameters_follow_megatron_formula)
 {
-    (void)state;
     const struct {
         const char *name;
         double billions;
@@ -76,9 +70,8 @@ static void gpt_parameters_follow_megatron_formula(void **state)
     }
 }
 
-static void builtins_are_valid_and_named(void **state)
+TEST(builtins_are_valid_and_named)
 {
-    (void)state;
     assert_true(sp_model_builtin_count() >= 16);
     assert_null(sp_model_builtin_name(-1));
     assert_null(sp_model_builtin_name(sp_model_builtin_count()));
@@ -89,12 +82,10 @@ static void builtins_are_valid_and_named(void **state)
     }
 }
 
-static void unknown_name_gets_the_nearest(void **state)
+TEST(unknown_name_gets_the_nearest)
 {
-    (void)state;
     sp_model model;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     assert_int_equal(sp_model_builtin("lama-13b", &model, &err), SP_ERR_CONTENT);
     assert_string_equal(err.message[0], "unknown model 'lama-13b' (did you mean 'llama-13b'?)");
     sp_error_clear(&err);
@@ -103,9 +94,8 @@ static void unknown_name_gets_the_nearest(void **state)
 }
 
 // Contents of the published config.json files and the parameter counts on their model pages.
-static void huggingface_configs(void **state)
+TEST(huggingface_configs)
 {
-    (void)state;
     const struct {
         const char *text;
         int64_t parameters;
@@ -163,9 +153,8 @@ static void huggingface_configs(void **state)
 
 // 31 two-byte characters after one byte fill the 63 bytes of a name exactly; the 32nd is left out.
 // After two bytes the 31st would be cut in half.
-static void long_names_are_cut_between_characters(void **state)
+TEST(long_names_are_cut_between_characters)
 {
-    (void)state;
     for (int ascii = 1; ascii <= 2; ascii++) {
         char text[400] = "{\"model_type\":\"gpt2\",\"n_layer\":1,\"n_embd\":8,\"n_head\":1,"
                          "\"vocab_size\":9,\"_name_or_path\":\"";
@@ -182,9 +171,8 @@ static void long_names_are_cut_between_characters(void **state)
     }
 }
 
-static void huggingface_errors_name_key_and_file(void **state)
+TEST(huggingface_errors_name_key_and_file)
 {
-    (void)state;
     sp_model model;
     sp_error err;
     assert_int_equal(read_text("{\"model_type\":\"llama\",\"hidden_size\":64,"
@@ -223,16 +211,15 @@ static void object_from(const char *text, sp_model *model, sp_error *err)
 {
     json_t *root = NULL;
     sp_error_clear(err);
-    assert_int_equal(sp_json_read_text(text, strlen(text), "scenario.json", &root, err), SP_OK);
+    must_succeed(sp_json_read_text(text, strlen(text), "scenario.json", &root, err), err);
     sp_object object;
     sp_object_begin(&object, root, "scenario.json", "model", err);
     sp_model_from_object(&object, model);
     json_decref(root);
 }
 
-static void scenario_object(void **state)
+TEST(scenario_object)
 {
-    (void)state;
     sp_model model;
     sp_error err;
     object_from("{\"layers\":32,\"hidden\":4096,\"ffn\":11008,\"heads\":32,\"vocab\":32000}",
@@ -284,16 +271,14 @@ static void scenario_object(void **state)
                                         "not divide 4 query heads");
 }
 
-static void oversized_model_is_refused(void **state)
+TEST(oversized_model_is_refused)
 {
-    (void)state;
     sp_model model = builtin("mixtral-8x7b");
     model.layers = 4096;
     model.hidden = 1 << 18;
     model.ffn = 1 << 21;
     model.experts = 1024;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     assert_int_equal(sp_model_check(&model, "x.json", "model", &err), SP_ERR_CONTENT);
     assert_string_equal(err.message[0], "x.json: model: more than 2^50 parameters");
     model.layers = 1 << 20;
@@ -304,11 +289,9 @@ static void oversized_model_is_refused(void **state)
 
 // Korthikanti et al., arXiv 2205.05198, appendix A: 24*b*s*h^2 + 4*b*s^2*h forward per layer and
 // 2*b*s*h*V for the logits, all pairs counted. (GPT-3 175B at its s = 2048.)
-static void forward_flops_follow_the_closed_form(void **state)
+TEST(forward_flops_follow_the_closed_form)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     sp_model model = builtin("gpt-175b");
     double h = 12288.0;
     for (int i = 0; i < 100; i++) {
@@ -322,26 +305,9 @@ static void forward_flops_follow_the_closed_form(void **state)
 
 // Mixtral 8x7B runs 12.88e9 parameters per token (arXiv 2401.04088: "13B active"), of which the
 // token table (131e6), the norms and the router's share cost no or few FLOPs.
-static void experts_count_by_use(void **state)
+TEST(experts_count_by_use)
 {
-    (void)state;
     sp_model model = builtin("mixtral-8x7b");
     double active = sp_model_forward_flops(&model, 1.0, 0.0) / 2.0;
     assert_true(active > 12.7e9 && active < 12.9e9);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(published_parameters_of_builtins),
-    cmocka_unit_test(gpt_parameters_follow_megatron_formula),
-    cmocka_unit_test(builtins_are_valid_and_named),
-    cmocka_unit_test(unknown_name_gets_the_nearest),
-    cmocka_unit_test(huggingface_configs),
-    cmocka_unit_test(long_names_are_cut_between_characters),
-    cmocka_unit_test(huggingface_errors_name_key_and_file),
-    cmocka_unit_test(scenario_object),
-    cmocka_unit_test(oversized_model_is_refused),
-    cmocka_unit_test(forward_flops_follow_the_closed_form),
-    cmocka_unit_test(experts_count_by_use),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,11 +1,6 @@
 // Copies to host memory on one rank: hand-computed timelines and memory, closed forms, and what the
 // copies cost.
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "sim/base/json.h"
-#include "sim/base/prng.h"
 #include "sim/cost/cost_model.h"
 #include "sim/engine/memory.h"
 #include "sim/metrics/export.h"
@@ -28,10 +23,9 @@ static void stack(offload_step *s, int m, times t, int64_t leaving)
 {
     sp_error err = {0};
     *s = (offload_step){.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1}};
-    step_must_succeed(uniform_packing(&s->packing, 1, m, &err), &err);
-    step_must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
-    step_must_succeed(sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, 1, true, &err),
-                      &err);
+    must_succeed(uniform_packing(&s->packing, 1, m, &err), &err);
+    must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
+    must_succeed(sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, 1, true, &err), &err);
     sp_stage_plan *stage = sp_plan_stage(&s->plan, 0, 0);
     for (int k = 0; k < m; k++) {
         assert_true(sp_stage_plan_add(stage, SP_ACTION_F, 0, k));
@@ -75,9 +69,8 @@ static void assert_copy(const offload_step *s, sp_action_kind kind, int32_t pack
 // 100, and not more than two units on the GPU at a time. What is copied out goes when the next
 // forward ends; what comes back at 40, 60 and 80 goes into the buffers made at 40 and 60, which
 // stay.
-static void copies_that_hide(void **state)
+TEST(copies_that_hide)
 {
-    (void)state;
     offload_step s;
     stack(&s, 4, (times){10, 20, 8, 15}, HELD);
     step_simulate(&s, false);
@@ -120,9 +113,8 @@ static void copies_that_hide(void **state)
 
 // A quarter leaves: of the units away only that part is missing. Before the first backward three
 // are away and one buffer is made.
-static void part_of_a_unit(void **state)
+TEST(part_of_a_unit)
 {
-    (void)state;
     offload_step s;
     stack(&s, 4, (times){10, 20, 8, 15}, HELD / 4);
     step_offload(&s);
@@ -135,11 +127,9 @@ static void part_of_a_unit(void **state)
 
 // A slow link: with o >= f and l >= b the copies follow one another without a gap. The last of the
 // m - 1 copies out ends at f + (m-1) o, then come m - 1 copies back, then the last backward.
-static void copies_that_do_not_hide(void **state)
+TEST(copies_that_do_not_hide)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     for (int round = 0; round < 50; round++) {
         int m = 2 + (int)sp_prng_below(&prng, 9);
         times t = {.f_ns = 1 + (int64_t)sp_prng_below(&prng, 50),
@@ -159,9 +149,8 @@ static void copies_that_do_not_hide(void **state)
 
 // Of the quarter that leaves ten bytes are part of a tensor, which is rebuilt beside the buffer
 // from the start of the copy back: of pack 2 from 40 to 80, of pack 1 from 60 to 100.
-static void tensor_that_leaves_in_part(void **state)
+TEST(tensor_that_leaves_in_part)
 {
-    (void)state;
     offload_step s;
     stack(&s, 4, (times){10, 20, 8, 15}, HELD / 4);
     for (int k = 0; k < 4; k++) {
@@ -187,9 +176,8 @@ static void tensor_that_leaves_in_part(void **state)
 
 // The action at the peak, and what units hold then: at 30, when F3 starts, two are away and two
 // whole.
-static void state_at_the_peak(void **state)
+TEST(state_at_the_peak)
 {
-    (void)state;
     offload_step s;
     sp_error err = {0};
     stack(&s, 4, (times){10, 20, 8, 15}, HELD);
@@ -201,7 +189,7 @@ static void state_at_the_peak(void **state)
     assert_int_equal(memory->peak_action.kind, SP_ACTION_F);
     assert_int_equal(memory->peak_action.pack, 3);
     sp_i_peak_state peak;
-    step_must_succeed(sp_i_memory_at_peak(&s.timeline, &s.costs, &s.memory, 0, &peak, &err), &err);
+    must_succeed(sp_i_memory_at_peak(&s.timeline, &s.costs, &s.memory, 0, &peak, &err), &err);
     static const sp_i_unit_holds expected[] = {SP_I_HOLDS_REST, SP_I_HOLDS_REST, SP_I_HOLDS_ALL,
                                                SP_I_HOLDS_ALL};
     for (int k = 0; k < 4; k++) {
@@ -215,9 +203,8 @@ static void state_at_the_peak(void **state)
 
 // Two 10 ns forwards and a 100 ns copy: O0 ends at 110, its L0 at 210, before which B0 cannot
 // start; B1 waits for O0, so that with it no more than two units are on the GPU.
-static void slow_copy_keeps_memory(void **state)
+TEST(slow_copy_keeps_memory)
 {
-    (void)state;
     offload_step s;
     stack(&s, 2, (times){10, 20, 100, 100}, HELD);
     step_offload(&s);
@@ -238,9 +225,8 @@ static void slow_copy_keeps_memory(void **state)
 // ---- around it ----
 
 // The traced threads: both directions have one, and the count beforehand is exact.
-static void trace_has_copy_threads(void **state)
+TEST(trace_has_copy_threads)
 {
-    (void)state;
     offload_step s;
     sp_error err = {0};
     stack(&s, 4, (times){10, 20, 8, 15}, HELD);
@@ -252,12 +238,12 @@ static void trace_has_copy_threads(void **state)
     int64_t events = 0;
     FILE *file = open_memstream(&text, &bytes);
     assert_non_null(file);
-    step_must_succeed(sp_export_trace(file, &s.timeline, NULL, &window, &events, &err), &err);
+    must_succeed(sp_export_trace(file, &s.timeline, NULL, &window, &events, &err), &err);
     assert_int_equal(fclose(file), 0);
     assert_int_equal(sp_export_trace_events(&s.timeline, &window, false), events);
     assert_true(sp_export_trace_events(&s.timeline, &window, true) > events);
     json_t *root = NULL;
-    step_must_succeed(sp_json_read_text(text, bytes, "trace.json", &root, &err), &err);
+    must_succeed(sp_json_read_text(text, bytes, "trace.json", &root, &err), &err);
     json_t *list = json_object_get(root, "traceEvents");
     assert_int_equal(json_array_size(list), events);
     int on_thread[5] = {0};
@@ -277,17 +263,16 @@ static void trace_has_copy_threads(void **state)
 
 // What the cost model tells the engine: a unit whole on the GPU, the share that leaves, and the
 // time it takes on the host link, 50 GB/s for an H800.
-static void costs_of_copies(void **state)
+TEST(costs_of_copies)
 {
-    (void)state;
     sp_error err = {0};
     sp_model model;
     sp_cluster cluster;
     sp_profile profile;
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
-    step_must_succeed(sp_model_builtin("llama-13b", &model, &err), &err);
-    step_must_succeed(sp_cluster_builtin("h800-8", &cluster, &err), &err);
-    step_must_succeed(flat_profile(NULL, &profile, &err), &err);
+    must_succeed(sp_model_builtin("llama-13b", &model, &err), &err);
+    must_succeed(sp_cluster_builtin("h800-8", &cluster, &err), &err);
+    must_succeed(flat_profile(NULL, &profile, &err), &err);
     assert_true(cluster.host_link_bytes_per_s == 50e9);
     sp_packing packing;
     sp_packing_init(&packing, NULL, 1);
@@ -301,10 +286,10 @@ static void costs_of_copies(void **state)
         sp_cost_model cost;
         sp_step_costs costs;
         sp_memory_options memory = {.offload_ratio = 0.25 * quarters};
-        step_must_succeed(
+        must_succeed(
             sp_cost_model_init(&cost, &model, &layout, &cluster, &profile, memory, "test", &err),
             &err);
-        step_must_succeed(sp_cost_model_build(&cost, &packing, &costs, &err), &err);
+        must_succeed(sp_cost_model_build(&cost, &packing, &costs, &err), &err);
         whole = quarters == 0 ? costs.unit[0].held.of[SP_MEM_ACTIVATIONS] : whole;
         // All but the softmax statistics of a layer, 40 heads * 4 B * 1000 tokens, in whole MiB.
         int64_t large = whole - INT64_C(20) * 40 * 4 * 1000;
@@ -326,9 +311,8 @@ static void costs_of_copies(void **state)
     sp_profile_fini(&profile);
 }
 
-static void host_link_of_a_cluster(void **state)
+TEST(host_link_of_a_cluster)
 {
-    (void)state;
     static const struct {
         const char *text;
         double rate;
@@ -347,7 +331,7 @@ static void host_link_of_a_cluster(void **state)
         json_t *json = NULL;
         sp_object object;
         sp_cluster cluster;
-        step_must_succeed(sp_json_read_text(text, strlen(text), "s.json", &json, &err), &err);
+        must_succeed(sp_json_read_text(text, strlen(text), "s.json", &json, &err), &err);
         sp_object_begin(&object, json, "s.json", "cluster", &err);
         sp_cluster_from_object(&object, &cluster);
         assert_int_equal(err.count, 0);
@@ -355,13 +339,3 @@ static void host_link_of_a_cluster(void **state)
         json_decref(json);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(copies_that_hide),           cmocka_unit_test(part_of_a_unit),
-    cmocka_unit_test(tensor_that_leaves_in_part), cmocka_unit_test(state_at_the_peak),
-    cmocka_unit_test(copies_that_do_not_hide),    cmocka_unit_test(slow_copy_keeps_memory),
-    cmocka_unit_test(trace_has_copy_threads),     cmocka_unit_test(costs_of_copies),
-    cmocka_unit_test(host_link_of_a_cluster),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,9 +1,5 @@
 // Plans with copies to host memory: where the copies stand, random steps against igraph's longest
 // path (--verify), and what refuses or reads such plans.
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/plan/plan_json.h"
@@ -23,15 +19,14 @@ static void prepare(offload_step *s, sp_schedule_spec spec, int pp, int dp, int 
         .layout = {
             .tp = 1, .cp = 1, .pp = pp, .dp = dp, .chunks = chunks, .placement = traits.placement}};
     spec.slices = slices;
-    step_must_succeed(sp_packing_uniform_sliced(&s->packing, &s->batch, dp, m, slices, &err), &err);
-    step_must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
-    step_must_succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, &err), &err);
+    must_succeed(sp_packing_uniform_sliced(&s->packing, &s->batch, dp, m, slices, &err), &err);
+    must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
+    must_succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, &err), &err);
 }
 
 // 1F1B on two ranks: on the last one every backward follows its forward at once.
-static void where_copies_stand(void **state)
+TEST(where_copies_stand)
 {
-    (void)state;
     offload_step s;
     prepare(&s, (sp_schedule_spec){.kind = SP_SCHEDULE_1F1B}, 2, 1, 1, 4, 1);
     step_offload(&s);
@@ -49,9 +44,8 @@ static void where_copies_stand(void **state)
 // (megatron/core/pipeline_parallel/schedules.py): a unit goes out behind its forward and starts to
 // come back with the backward before its own; the first comes back beside the first forward after
 // the warm-up. The last rank's last chunk, whose backward follows at once, stays.
-static void copies_of_the_interleaved_schedule(void **state)
+TEST(copies_of_the_interleaved_schedule)
 {
-    (void)state;
     offload_step s;
     prepare(&s, (sp_schedule_spec){.kind = SP_SCHEDULE_INTERLEAVED}, 2, 1, 2, 4, 1);
     step_offload(&s);
@@ -67,14 +61,11 @@ static void copies_of_the_interleaved_schedule(void **state)
 
 // Forward pack 0 holds the first half of sample 0 and sample 1; its slices go to both backward
 // packs, of which the first reads forward pack 1, just made, and it. Pack 1 stays.
-static void regrouped_slices(void **state)
+TEST(regrouped_slices)
 {
-    (void)state;
     static int64_t ids[] = {0, 1};
     static int64_t tokens[] = {8, 3};
     sp_error err = {0};
-    sp_prng prng;
-    sp_prng_seed(&prng, 9);
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 2, .total_tokens = 11};
     offload_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1}};
     sp_slice first = {.sample = 0, .begin = 0, .tokens = 4, .computed_tokens = 4};
@@ -91,12 +82,12 @@ static void regrouped_slices(void **state)
     assert_true(sp_pack_list_add(&s.packing.backward, whole, true));
     assert_true(sp_pack_list_begin(&s.packing.backward, 0, 1));
     assert_true(sp_pack_list_add(&s.packing.backward, first, false));
-    step_must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, &err), &err);
+    must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, &err), &err);
     sp_stage_plan *stage = sp_plan_stage(&s.plan, 0, 0);
     for (int k = 0; k < 4; k++) {
         assert_true(sp_stage_plan_add(stage, k < 2 ? SP_ACTION_F : SP_ACTION_B, 0, k % 2));
     }
-    step_must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true, &err), &err);
+    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true, &err), &err);
     for (int k = 0; k < 2; k++) {
         s.costs.f[k].compute_ns = 10;
         s.costs.b[k].compute_ns = 20;
@@ -180,11 +171,9 @@ static void random_plan(sp_prng *prng, int dp, offload_step *s)
 // The run itself checks the longest path, that memory drains, and every rule of the plan. Copies
 // never make a step shorter; those of no time never longer, and moving bytes away and back never
 // holds more than leaving them, but for two buffers.
-static void random_steps_verify(void **state)
+TEST(random_steps_verify)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 31);
+    sp_prng prng = prng_seeded(31);
     size_t copies = 0;
     for (int round = 0; round < 150; round++) {
         offload_step s;
@@ -232,11 +221,9 @@ static void random_steps_verify(void **state)
 
 // With the same random rows on all data-parallel ranks one is simulated for all; with one byte or
 // one nanosecond of another copy it is not.
-static void folding_counts_copies(void **state)
+TEST(folding_counts_copies)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 12);
+    sp_prng prng = prng_seeded(12);
     for (int round = 0; round < 6; round++) {
         offload_step s;
         int slices = round % 2 == 0 ? 1 : 6;
@@ -278,11 +265,9 @@ static void folding_counts_copies(void **state)
 }
 
 // Packs that run on two ranks together wait for the copies of both.
-static void merged_packs(void **state)
+TEST(merged_packs)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     for (int round = 0; round < 40; round++) {
         sp_error err = {0};
         offload_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1 + round % 3, .dp = 2, .chunks = 1}};
@@ -291,9 +276,9 @@ static void merged_packs(void **state)
             int where = (int)sp_prng_below(&prng, 3);
             assert_true(sp_pack_list_begin(&s.packing.forward, where % 2, where == 2 ? 2 : 1));
         }
-        step_must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, &err), &err);
+        must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, &err), &err);
         sp_schedule_spec spec = {.kind = SP_SCHEDULE_GPIPE};
-        step_must_succeed(sp_schedule_generate(&spec, NULL, "test", &s.plan, &err), &err);
+        must_succeed(sp_schedule_generate(&spec, NULL, "test", &s.plan, &err), &err);
         random_step(&prng, 0, 20000, &s);
         step_offload(&s);
         step_simulate(&s, false);
@@ -317,14 +302,13 @@ static void merged_packs(void **state)
 
 // ---- around it ----
 
-static void uniform_costs_have_no_copies(void **state)
+TEST(uniform_costs_have_no_copies)
 {
-    (void)state;
     offload_step s;
     sp_error err = {0};
     sp_uniform_costs uniform = {.f_ms = 1.0, .b_ms = 1.0, .w_ms = 1.0};
     prepare(&s, (sp_schedule_spec){.kind = SP_SCHEDULE_GPIPE}, 2, 1, 1, 3, 1);
-    step_must_succeed(sp_step_costs_uniform(&uniform, &s.layout, &s.packing, &s.costs, &err), &err);
+    must_succeed(sp_step_costs_uniform(&uniform, &s.layout, &s.packing, &s.costs, &err), &err);
     step_offload(&s);
     sp_engine_options options = {.verify = true};
     assert_int_equal(
@@ -334,9 +318,8 @@ static void uniform_costs_have_no_copies(void **state)
     step_fini(&s);
 }
 
-static void plans_round_trip(void **state)
+TEST(plans_round_trip)
 {
-    (void)state;
     sp_error err = {0};
     offload_step s;
     prepare(&s, (sp_schedule_spec){.kind = SP_SCHEDULE_SLIMPIPE}, 2, 2, 2, 3, 4);
@@ -348,15 +331,15 @@ static void plans_round_trip(void **state)
     sp_plan_predictions predictions = {.lower_bound_ms = -1.0, .predicted_ms = -1.0};
     assert_non_null(file);
     assert_non_null(scenario);
-    step_must_succeed(sp_plan_json_begin(file, scenario, &err), &err);
-    step_must_succeed(sp_plan_json_batch(file, 0, &s.plan, predictions, &err), &err);
-    step_must_succeed(sp_plan_json_end(file, &err), &err);
+    must_succeed(sp_plan_json_begin(file, scenario, &err), &err);
+    must_succeed(sp_plan_json_batch(file, 0, &s.plan, predictions, &err), &err);
+    must_succeed(sp_plan_json_end(file, &err), &err);
     assert_int_equal(fclose(file), 0);
     json_t *root = NULL;
     sp_plan_file read;
-    step_must_succeed(sp_json_read_text(text, bytes, "plan.json", &root, &err), &err);
-    step_must_succeed(sp_plan_json_read(root, "plan.json", &s.layout, &read, &err), &err);
-    step_must_succeed(sp_plan_check(&read.plans[0], "plan.json", &err), &err);
+    must_succeed(sp_json_read_text(text, bytes, "plan.json", &root, &err), &err);
+    must_succeed(sp_plan_json_read(root, "plan.json", &s.layout, &read, &err), &err);
+    must_succeed(sp_plan_check(&read.plans[0], "plan.json", &err), &err);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(read.plans[0].stages[i].count, s.plan.stages[i].count);
         assert_memory_equal(read.plans[0].stages[i].actions, s.plan.stages[i].actions,
@@ -371,14 +354,13 @@ static void plans_round_trip(void **state)
 
 // A copy waits only for what stands before it on its rank and closes no circle by itself; beside
 // copies a circle is named as without them. Rank 0 runs B0 before F1, rank 1 F1 before B0.
-static void circles_beside_copies(void **state)
+TEST(circles_beside_copies)
 {
-    (void)state;
     sp_error err = {0};
     offload_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1}};
-    step_must_succeed(uniform_packing(&s.packing, 1, 2, &err), &err);
-    step_must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, &err), &err);
-    step_must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true, &err), &err);
+    must_succeed(uniform_packing(&s.packing, 1, 2, &err), &err);
+    must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, &err), &err);
+    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true, &err), &err);
     static const sp_action first[] = {{.kind = SP_ACTION_F},
                                       {.kind = SP_ACTION_B},
                                       {.kind = SP_ACTION_F, .pack = 1},
@@ -394,7 +376,7 @@ static void circles_beside_copies(void **state)
         assert_true(sp_stage_plan_add(&s.plan.stages[1], (sp_action_kind)second[i].kind, 0,
                                       second[i].pack));
     }
-    step_must_succeed(sp_plan_check(&s.plan, "test", &err), &err);
+    must_succeed(sp_plan_check(&s.plan, "test", &err), &err);
     sp_engine_options options = {.source = "plan"};
     assert_int_equal(
         sp_simulate(&s.plan, &s.costs, &options, &s.timeline, &s.memory, &s.counts, &err),
@@ -403,17 +385,3 @@ static void circles_beside_copies(void **state)
     assert_non_null(strstr(err.message[0], "F1 on dp 0 pp 1"));
     step_fini(&s);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(where_copies_stand),
-    cmocka_unit_test(copies_of_the_interleaved_schedule),
-    cmocka_unit_test(regrouped_slices),
-    cmocka_unit_test(random_steps_verify),
-    cmocka_unit_test(folding_counts_copies),
-    cmocka_unit_test(merged_packs),
-    cmocka_unit_test(uniform_costs_have_no_copies),
-    cmocka_unit_test(plans_round_trip),
-    cmocka_unit_test(circles_beside_copies),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,9 +1,6 @@
-#include <math.h>
-
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
 
-#include "sim/base/prng.h"
 #include "sim/cost/op_time.h"
 
 static sp_error err;
@@ -18,78 +15,68 @@ static sp_op_timer timer_of(const sp_profile *profile)
 static void load(const char *const *overrides, sp_profile *profile)
 {
     sp_error_clear(&err);
-    assert_int_equal(flat_profile(overrides, profile, &err), SP_OK);
-}
-
-static void assert_near(double value, double expected, double tolerance)
-{
-    if (!(fabs(value - expected) <= tolerance * fabs(expected))) {
-        fail_msg("%.17g is not %.17g", value, expected);
-    }
+    must_succeed(flat_profile(overrides, profile, &err), &err);
 }
 
 // FLOPs / rate where the arithmetic is the limit, bytes / memory rate where the operands are, and
 // the launch floor on top.
-static void gemm_roofline(void **state)
+TEST(gemm_roofline)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"kernel.us=3", NULL}, &profile);
     sp_op_timer timer = timer_of(&profile);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 4096, 5120, 13824),
-                2.0 * 4096 * 5120 * 13824 / FLAT_GEMM_FLOPS_PER_S + 3e-6, 1e-12);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1, 8192, 8192),
-                2.0 * (8192 + 8192.0 * 8192 + 8192) / FLAT_MEMORY_BYTES_PER_S + 3e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 4096, 5120, 13824),
+                 2.0 * 4096 * 5120 * 13824 / FLAT_GEMM_FLOPS_PER_S + 3e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1, 8192, 8192),
+                 2.0 * (8192 + 8192.0 * 8192 + 8192) / FLAT_MEMORY_BYTES_PER_S + 3e-6, 1e-12);
     assert_true(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 0, 8192, 8192) == 0.0);
-    assert_near(sp_time_memory(&timer, 4e6, 2), 4e6 / FLAT_MEMORY_BYTES_PER_S + 6e-6, 1e-12);
-    assert_near(sp_time_launch(&timer, 4), 12e-6, 1e-12);
+    assert_close(sp_time_memory(&timer, 4e6, 2), 4e6 / FLAT_MEMORY_BYTES_PER_S + 6e-6, 1e-12);
+    assert_close(sp_time_launch(&timer, 4), 12e-6, 1e-12);
     sp_profile_fini(&profile);
 }
 
 // At its points the curve gives the published rate; half way in log x the geometric mean; below the
 // first point the rate falls with the edge; above the last it stays.
-static void gemm_curve(void **state)
+TEST(gemm_curve)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"gemm_rate.points=[[1024,177],[2048,677],[4096,789]]",
                           "memory.gb_per_s=1e6", NULL},
          &profile);
     sp_op_timer timer = timer_of(&profile);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 2048, 2048, 2048),
-                2 * pow(2048, 3) / 677e12, 1e-12);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 2048, 4096, 1024),
-                2 * pow(2048, 3) / 677e12, 1e-9);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 2048, 2048, 2048),
+                 2 * pow(2048, 3) / 677e12, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 2048, 4096, 1024),
+                 2 * pow(2048, 3) / 677e12, 1e-9);
     assert_int_equal(uncalibrated.most[SP_RANGE_GEMM] > 0.0, 0);
     double middle = 2048 * sqrt(2.0);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, middle, middle, middle),
-                2 * pow(middle, 3) / sqrt(677e12 * 789e12), 1e-9);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 512, 512, 512),
-                2 * pow(512, 3) / (177e12 / 2), 1e-9);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 8192, 8192, 8192),
-                2 * pow(8192, 3) / 789e12, 1e-9);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, middle, middle, middle),
+                 2 * pow(middle, 3) / sqrt(677e12 * 789e12), 1e-9);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 512, 512, 512),
+                 2 * pow(512, 3) / (177e12 / 2), 1e-9);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 8192, 8192, 8192),
+                 2 * pow(8192, 3) / 789e12, 1e-9);
     char lines[SP_RANGES][160];
     assert_int_equal(sp_uncalibrated_lines(&uncalibrated, lines), 1);
     assert_string_equal(lines[0], "gemm: cube edge 512 to 8192 (calibrated 1024 to 4096)");
     sp_profile_fini(&profile);
 }
 
-static void gemm_table(void **state)
+TEST(gemm_table)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"gemm=[{\"n\":4096,\"k\":1024,\"level\":\"measured\",\"source\":\"s\","
                           "\"points\":[[128,20],[512,60]]}]",
                           "kernel.us=3", NULL},
          &profile);
     sp_op_timer timer = timer_of(&profile);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 128, 4096, 1024), 20e-6, 1e-12);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 256, 4096, 1024), sqrt(20e-6 * 60e-6),
-                1e-12);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1024, 4096, 1024), 120e-6, 1e-12);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 16, 4096, 1024), 5e-6, 1e-12);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 2048, 1024, 4096),
-                2.0 * 2048 * 1024 * 4096 / FLAT_GEMM_FLOPS_PER_S + 3e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 128, 4096, 1024), 20e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 256, 4096, 1024), sqrt(20e-6 * 60e-6),
+                 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1024, 4096, 1024), 120e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 16, 4096, 1024), 5e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 2048, 1024, 4096),
+                 2.0 * 2048 * 1024 * 4096 / FLAT_GEMM_FLOPS_PER_S + 3e-6, 1e-12);
     sp_profile_fini(&profile);
 }
 
@@ -113,11 +100,9 @@ static const char *random_points(sp_prng *prng, const char *key, double first, d
     return out;
 }
 
-static void gemm_is_monotone_and_continuous(void **state)
+TEST(gemm_is_monotone_and_continuous)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     for (int round = 0; round < 200; round++) {
         sp_profile profile;
         load((const char *[]){random_points(&prng, "gemm_rate", 64, 50, -2.0, 3.0), NULL},
@@ -131,8 +116,8 @@ static void gemm_is_monotone_and_continuous(void **state)
             double time_s = sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, m, n, k);
             assert_true(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, more, n, k) >=
                         time_s * (1.0 - 1e-12));
-            assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, m * (1.0 + 1e-9), n, k), time_s,
-                        1e-7);
+            assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, m * (1.0 + 1e-9), n, k), time_s,
+                         1e-7);
         }
         sp_profile_fini(&profile);
     }
@@ -154,93 +139,88 @@ static const char *const tile_model[] = {
 // 130 x 130: 4, 2 and 9 tiles, one wave each: 108 times 16384, 31507.7, 5851.4: the third.
 // 4096 x 1024: 256, 128 and 1024 tiles: 3, 2 and 10 waves: 5308416,
 //   6805661.5, 6319542.9: the first.
-static void tile_model_by_hand(void **state)
+TEST(tile_model_by_hand)
 {
-    (void)state;
     sp_profile profile;
     load(tile_model, &profile);
     sp_op_timer timer = timer_of(&profile);
     const double k = 1024;
     const double per_element_s = 2.0 * (k + 64) / 273e12;
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1024, 3072, k),
-                108 * 32768 / 1.04 * per_element_s + 5e-6, 1e-12);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 130, 130, k),
-                108 * 4096 / 0.7 * per_element_s + 5e-6, 1e-12);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 4096, 1024, k),
-                324 * 16384 * per_element_s + 5e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1024, 3072, k),
+                 108 * 32768 / 1.04 * per_element_s + 5e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 130, 130, k),
+                 108 * 4096 / 0.7 * per_element_s + 5e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 4096, 1024, k),
+                 324 * 16384 * per_element_s + 5e-6, 1e-12);
     // The weight gradient: n x k results, tokens are the reduction.
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_IN, 300, 4096, 1024),
-                324 * 16384 * 2.0 * (300 + 64) / 273e12 + 5e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_IN, 300, 4096, 1024),
+                 324 * 16384 * 2.0 * (300 + 64) / 273e12 + 5e-6, 1e-12);
     assert_true(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 0, 1024, k) == 0.0);
     assert_true(sp_time_batched_gemm(&timer, 0, 1024, 1024, k) == 0.0);
     // No curve is used, so nothing is outside one.
     char lines[SP_RANGES][160];
     assert_int_equal(sp_uncalibrated_lines(&uncalibrated, lines), 0);
-    assert_near(sp_gemm_most_rate(&profile), 1.04 * 273e12, 1e-12);
+    assert_close(sp_gemm_most_rate(&profile), 1.04 * 273e12, 1e-12);
     sp_profile_fini(&profile);
 }
 
 // Equal matrices share their waves: 96 of 1024 x 64 in tiles of 64 x 64 are 1536 tiles, 15 waves of
 // 108 (in 128 x 128: 768, 8 waves; in 128 x 256: 768 as well); alone each would be a wave.
-static void tile_model_batches(void **state)
+TEST(tile_model_batches)
 {
-    (void)state;
     sp_profile profile;
     load(tile_model, &profile);
     sp_op_timer timer = timer_of(&profile);
-    assert_near(sp_time_batched_gemm(&timer, 96, 1024, 64, 512),
-                15 * 108 * 4096 / 0.7 * 2.0 * (512 + 64) / 273e12 + 5e-6, 1e-12);
-    assert_near(sp_time_batched_gemm(&timer, 1, 1024, 3072, 512),
-                sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1024, 3072, 512), 1e-12);
+    assert_close(sp_time_batched_gemm(&timer, 96, 1024, 64, 512),
+                 15 * 108 * 4096 / 0.7 * 2.0 * (512 + 64) / 273e12 + 5e-6, 1e-12);
+    assert_close(sp_time_batched_gemm(&timer, 1, 1024, 3072, 512),
+                 sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1024, 3072, 512), 1e-12);
     sp_profile_fini(&profile);
     // By the rate curve they count as one GEMM of all rows.
     load((const char *[]){"kernel.us=3", NULL}, &profile);
-    assert_near(sp_time_batched_gemm(&timer, 96, 1024, 640, 512),
-                2.0 * 96 * 1024 * 640 * 512 / FLAT_GEMM_FLOPS_PER_S + 3e-6, 1e-12);
+    assert_close(sp_time_batched_gemm(&timer, 96, 1024, 640, 512),
+                 2.0 * 96 * 1024 * 640 * 512 / FLAT_GEMM_FLOPS_PER_S + 3e-6, 1e-12);
     sp_profile_fini(&profile);
 }
 
 // Without SMs the work is 2mnk: a flat rate, reached at large k.
-static void tile_model_without_tiles_is_flat(void **state)
+TEST(tile_model_without_tiles_is_flat)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"gemm_model={\"tflops\":265,\"half_rate_k\":64,\"level\":\"fitted\","
                           "\"source\":\"s\"}",
                           "memory.gb_per_s=1e9", NULL},
          &profile);
     sp_op_timer timer = timer_of(&profile);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 130, 77, 64),
-                2 * (2.0 * 130 * 77 * 64 / 265e12), 1e-12);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 130, 77, 1e6),
-                2.0 * 130 * 77 * 1e6 / 265e12 * (1 + 64 / 1e6), 1e-12);
-    assert_near(sp_time_batched_gemm(&timer, 7, 130, 77, 64),
-                7 * 2 * (2.0 * 130 * 77 * 64 / 265e12), 1e-12);
-    assert_near(sp_gemm_most_rate(&profile), 265e12, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 130, 77, 64),
+                 2 * (2.0 * 130 * 77 * 64 / 265e12), 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 130, 77, 1e6),
+                 2.0 * 130 * 77 * 1e6 / 265e12 * (1 + 64 / 1e6), 1e-12);
+    assert_close(sp_time_batched_gemm(&timer, 7, 130, 77, 64),
+                 7 * 2 * (2.0 * 130 * 77 * 64 / 265e12), 1e-12);
+    assert_close(sp_gemm_most_rate(&profile), 265e12, 1e-12);
     sp_profile_fini(&profile);
 }
 
 // One row times a matrix: reading 2 bytes of each weight takes longer than the products.
-static void tile_model_is_bound_by_memory(void **state)
+TEST(tile_model_is_bound_by_memory)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"gemm_model={\"tflops\":273,\"fixed_us\":5,\"level\":\"fitted\","
                           "\"source\":\"s\"}",
                           NULL},
          &profile);
     sp_op_timer timer = timer_of(&profile);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1, 8192, 4096),
-                2.0 * (4096 + 8192.0 * 4096 + 8192) / FLAT_MEMORY_BYTES_PER_S + 5e-6, 1e-12);
-    assert_near(sp_time_batched_gemm(&timer, 10, 1, 8192, 4096),
-                10 * 2.0 * (4096 + 8192.0 * 4096 + 8192) / FLAT_MEMORY_BYTES_PER_S + 5e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1, 8192, 4096),
+                 2.0 * (4096 + 8192.0 * 4096 + 8192) / FLAT_MEMORY_BYTES_PER_S + 5e-6, 1e-12);
+    assert_close(sp_time_batched_gemm(&timer, 10, 1, 8192, 4096),
+                 10 * 2.0 * (4096 + 8192.0 * 4096 + 8192) / FLAT_MEMORY_BYTES_PER_S + 5e-6, 1e-12);
     sp_profile_fini(&profile);
 }
 
 // A table of times for n and k still goes before the model.
-static void tile_model_after_tables(void **state)
+TEST(tile_model_after_tables)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"gemm_model={\"tflops\":273,\"sms\":108," TILES,
                           "gemm=[{\"n\":4096,\"k\":1024,\"level\":\"measured\",\"source\":\"s\","
@@ -248,17 +228,15 @@ static void tile_model_after_tables(void **state)
                           NULL},
          &profile);
     sp_op_timer timer = timer_of(&profile);
-    assert_near(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 512, 4096, 1024), 60e-6, 1e-12);
+    assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 512, 4096, 1024), 60e-6, 1e-12);
     sp_profile_fini(&profile);
 }
 
 // With more tokens, rows, columns, depth or matrices never less time, and never a better rate than
 // the best.
-static void tile_model_is_monotone(void **state)
+TEST(tile_model_is_monotone)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 31);
+    sp_prng prng = prng_seeded(31);
     for (int round = 0; round < 100; round++) {
         char model[256];
         sp_profile profile;
@@ -297,32 +275,30 @@ static void tile_model_is_monotone(void **state)
 
 // FLOPs of the causal half square and of the rectangle, 4*a*d a pair forward and 10*a*d backward
 // (FlashAttention-2, arXiv 2307.08691, section 4.1: backward 2.5 times forward).
-static void attention_flat(void **state)
+TEST(attention_flat)
 {
-    (void)state;
     sp_profile profile;
     load(NULL, &profile);
     sp_op_timer timer = timer_of(&profile);
     double l = 3000;
     double o = 5000;
     double pairs = l * l / 2 + l * o;
-    assert_near(sp_time_attention_slice(&timer, 0, l, o, 5, 128),
-                4 * pairs * 5 * 128 / FLAT_FORWARD_FLOPS_PER_S, 1e-9);
-    assert_near(sp_time_attention_slice(&timer, 1, l, o, 5, 128),
-                10 * pairs * 5 * 128 / FLAT_BACKWARD_FLOPS_PER_S, 1e-9);
+    assert_close(sp_time_attention_slice(&timer, 0, l, o, 5, 128),
+                 4 * pairs * 5 * 128 / FLAT_FORWARD_FLOPS_PER_S, 1e-9);
+    assert_close(sp_time_attention_slice(&timer, 1, l, o, 5, 128),
+                 10 * pairs * 5 * 128 / FLAT_BACKWARD_FLOPS_PER_S, 1e-9);
     double whole = sp_time_attention_slice(&timer, 0, 7777, 0, 5, 128);
     double cut = 0.0;
     for (double at = 0; at < 7777; at += 1000) {
         cut += sp_time_attention_slice(&timer, 0, fmin(1000, 7777 - at), at, 5, 128);
     }
-    assert_near(cut, whole, 1e-9);
+    assert_close(cut, whole, 1e-9);
     sp_profile_fini(&profile);
 }
 
 // Below the first point each query row costs 64 keys more: time ~ l * (l/2 + 64).
-static void attention_short(void **state)
+TEST(attention_short)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"attention.forward_causal.points=[[2048,484],[4096,591]]",
                           "attention.forward_full={\"level\":\"published\",\"source\":\"s\","
@@ -331,12 +307,12 @@ static void attention_short(void **state)
          &profile);
     sp_op_timer timer = timer_of(&profile);
     double at_2048 = sp_time_attention_slice(&timer, 0, 2048, 0, 8, 128);
-    assert_near(at_2048, 2.0 * 2048 * 2048 * 8 * 128 / 484e12, 1e-12);
-    assert_near(sp_time_attention_slice(&timer, 0, 100, 0, 8, 128) / at_2048,
-                100 * (50 + 64.0) / (2048 * (1024 + 64.0)), 1e-9);
+    assert_close(at_2048, 2.0 * 2048 * 2048 * 8 * 128 / 484e12, 1e-12);
+    assert_close(sp_time_attention_slice(&timer, 0, 100, 0, 8, 128) / at_2048,
+                 100 * (50 + 64.0) / (2048 * (1024 + 64.0)), 1e-9);
     // sqrt(l*o) = 4096 gives 671 unmasked, but l + o = 8704 is held at the causal 591.
-    assert_near(sp_time_attention_slice(&timer, 0, 8192, 2048, 8, 128),
-                (2.0 * 8192 * 8192 + 4.0 * 8192 * 2048) * 8 * 128 / 591e12, 1e-12);
+    assert_close(sp_time_attention_slice(&timer, 0, 8192, 2048, 8, 128),
+                 (2.0 * 8192 * 8192 + 4.0 * 8192 * 2048) * 8 * 128 / 591e12, 1e-12);
     char lines[SP_RANGES][160];
     assert_int_equal(sp_uncalibrated_lines(&uncalibrated, lines), 1);
     assert_string_equal(lines[0],
@@ -346,9 +322,8 @@ static void attention_short(void **state)
 
 // A table of blocks gives times at the length sqrt(l*o), and below it the time of its first block.
 // A rate may grow with the square of the length, so that the time stays.
-static void attention_blocks(void **state)
+TEST(attention_blocks)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"attention.forward_block={\"level\":\"assumed\",\"source\":\"s\","
                           "\"points\":[[4,1],[8,4],[32,40]]}",
@@ -357,25 +332,23 @@ static void attention_blocks(void **state)
     sp_op_timer timer = timer_of(&profile);
     const double flops = 4.0 * 8 * 128;
     double first_s = 4 * 4 * flops / 1e12;
-    assert_near(sp_time_attention_block(&timer, 0, 4, 4, 8, 128), first_s, 1e-12);
-    assert_near(sp_time_attention_block(&timer, 0, 2, 32, 8, 128), first_s, 1e-12);
-    assert_near(sp_time_attention_block(&timer, 0, 1, 1, 8, 128), first_s, 1e-12);
-    assert_near(sp_time_attention_block(&timer, 0, 16, 64, 8, 128), 1024 * flops / 40e12, 1e-12);
-    assert_near(sp_time_attention_block(&timer, 0, 64, 64, 8, 128), 4096 * flops / 40e12, 1e-12);
+    assert_close(sp_time_attention_block(&timer, 0, 4, 4, 8, 128), first_s, 1e-12);
+    assert_close(sp_time_attention_block(&timer, 0, 2, 32, 8, 128), first_s, 1e-12);
+    assert_close(sp_time_attention_block(&timer, 0, 1, 1, 8, 128), first_s, 1e-12);
+    assert_close(sp_time_attention_block(&timer, 0, 16, 64, 8, 128), 1024 * flops / 40e12, 1e-12);
+    assert_close(sp_time_attention_block(&timer, 0, 64, 64, 8, 128), 4096 * flops / 40e12, 1e-12);
     assert_true(sp_time_attention_block(&timer, 0, 64, 0, 8, 128) == 0.0);
     // Without a table: what as much context adds to a slice.
-    assert_near(sp_time_attention_block(&timer, 1, 1024, 1024, 8, 128),
-                sp_time_attention_slice(&timer, 1, 1024, 1024, 8, 128) -
-                    sp_time_attention_slice(&timer, 1, 1024, 0, 8, 128),
-                1e-12);
+    assert_close(sp_time_attention_block(&timer, 1, 1024, 1024, 8, 128),
+                 sp_time_attention_slice(&timer, 1, 1024, 1024, 8, 128) -
+                     sp_time_attention_slice(&timer, 1, 1024, 0, 8, 128),
+                 1e-12);
     sp_profile_fini(&profile);
 }
 
-static void attention_is_monotone_and_continuous(void **state)
+TEST(attention_is_monotone_and_continuous)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 200; round++) {
         sp_profile profile;
         double first = exp(8.0 * sp_prng_uniform(&prng));
@@ -400,10 +373,10 @@ static void attention_is_monotone_and_continuous(void **state)
                         time_s * (1.0 - 1e-12));
             assert_true(sp_time_attention_slice(&timer, 0, l, o * step, 4, 128) >=
                         time_s * (1.0 - 1e-12));
-            assert_near(sp_time_attention_slice(&timer, 0, l * (1.0 + 1e-9), o, 4, 128), time_s,
-                        1e-7);
-            assert_near(sp_time_attention_slice(&timer, 0, l, o * (1.0 + 1e-9) + 1e-9, 4, 128),
-                        time_s, 1e-6);
+            assert_close(sp_time_attention_slice(&timer, 0, l * (1.0 + 1e-9), o, 4, 128), time_s,
+                         1e-7);
+            assert_close(sp_time_attention_slice(&timer, 0, l, o * (1.0 + 1e-9) + 1e-9, 4, 128),
+                         time_s, 1e-6);
         }
         sp_profile_fini(&profile);
     }
@@ -411,16 +384,14 @@ static void attention_is_monotone_and_continuous(void **state)
 
 // The shipped causal rates fall with length nowhere by more than 0.1 %, so cutting a sample never
 // saves more than that; and fine slices cost more, not less, than coarse ones of them.
-static void cutting_saves_nothing(void **state)
+TEST(cutting_saves_nothing)
 {
-    (void)state;
     static const char *const names[] = {"a100", "h100", "h800", "h200", "host"};
-    sp_prng prng;
-    sp_prng_seed(&prng, 13);
+    sp_prng prng = prng_seeded(13);
     for (size_t p = 0; p < sizeof names / sizeof names[0]; p++) {
         sp_profile profile;
         sp_error_clear(&err);
-        assert_int_equal(sp_profile_load(names[p], &profile, &err), SP_OK);
+        must_succeed(sp_profile_load(names[p], &profile, &err), &err);
         sp_op_timer timer = timer_of(&profile);
         for (int i = 0; i < 1000; i++) {
             int backward = i % 2;
@@ -435,23 +406,3 @@ static void cutting_saves_nothing(void **state)
         sp_profile_fini(&profile);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(gemm_roofline),
-    cmocka_unit_test(gemm_curve),
-    cmocka_unit_test(gemm_table),
-    cmocka_unit_test(gemm_is_monotone_and_continuous),
-    cmocka_unit_test(tile_model_by_hand),
-    cmocka_unit_test(tile_model_batches),
-    cmocka_unit_test(tile_model_without_tiles_is_flat),
-    cmocka_unit_test(tile_model_is_bound_by_memory),
-    cmocka_unit_test(tile_model_after_tables),
-    cmocka_unit_test(tile_model_is_monotone),
-    cmocka_unit_test(attention_flat),
-    cmocka_unit_test(attention_short),
-    cmocka_unit_test(attention_blocks),
-    cmocka_unit_test(attention_is_monotone_and_continuous),
-    cmocka_unit_test(cutting_saves_nothing),
-};
-
-SP_TEST_MAIN(tests)

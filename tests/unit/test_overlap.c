@@ -37,13 +37,6 @@ static void load(const char *const *overrides)
     assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
 }
 
-static void assert_close(double value, double expected)
-{
-    if (!(fabs(value - expected) <= 1e-9 * fabs(expected) + 1e-15)) {
-        fail_msg("%.17g is not %.17g", value, expected);
-    }
-}
-
 static double gemm_s(double m, double n, double k)
 {
     return 2.0 * m * n * k / FLAT_GEMM_FLOPS_PER_S;
@@ -97,9 +90,8 @@ static sp_stack stack_of_bits(unsigned bits)
 
 // NVLink at 140 GB/s: a collective of 30 us beside GEMMs of 9, 24, 26 and 47 us; at the other rates
 // all of them are longer or shorter.
-static void tensor_parallel_by_direction(void **state)
+TEST(tensor_parallel_by_direction)
 {
-    (void)state;
     static const char *const rates[] = {"links.nvlink_gb_per_s=10", "links.nvlink_gb_per_s=140",
                                         "links.nvlink_gb_per_s=1000"};
     for (int r = 0; r < 3; r++) {
@@ -123,10 +115,11 @@ static void tensor_parallel_by_direction(void **state)
             // all-reduce, which takes the place of the reductions (and of no gather).
             double half_s = 0.5 * TOKENS * 1024 * 2 / profile.nvlink_bytes_per_s;
             for (int pass = 0; pass < SP_I_PASSES; pass++) {
-                assert_close(time.of[SP_PART_LAYER][pass].tp_s,
-                             exposed_s(&of.memory.stack, (sp_pass)pass,
-                                       sequence_parallel ? half_s : 0.0,
-                                       sequence_parallel ? half_s : 2 * half_s));
+                assert_near(time.of[SP_PART_LAYER][pass].tp_s,
+                            exposed_s(&of.memory.stack, (sp_pass)pass,
+                                      sequence_parallel ? half_s : 0.0,
+                                      sequence_parallel ? half_s : 2 * half_s),
+                            1e-9, 1e-15);
             }
             // Gather and loss (three fp32 numbers a token) share what the logits' GEMM hides.
             double gather_s = sequence_parallel ? half_s : 0.0;
@@ -134,21 +127,21 @@ static void tensor_parallel_by_direction(void **state)
             double logits_s = gemm_s(TOKENS, 16000, 1024);
             const sp_stack *stack = &of.memory.stack;
             double taken_s = stack->hide_forward_gather ? fmin(gather_s, logits_s) : 0.0;
-            assert_close(time.of[SP_PART_HEAD][SP_PASS_F].tp_s,
-                         gather_s - taken_s +
-                             left(loss_s, logits_s - taken_s, stack->hide_forward_reduce));
+            assert_near(time.of[SP_PART_HEAD][SP_PASS_F].tp_s,
+                        gather_s - taken_s +
+                            left(loss_s, logits_s - taken_s, stack->hide_forward_reduce),
+                        1e-9, 1e-15);
             // Nothing stands next to the lookup's reduction.
-            assert_close(time.of[SP_PART_EMBEDDING][SP_PASS_F].tp_s,
-                         sequence_parallel ? half_s : 2 * half_s);
+            assert_near(time.of[SP_PART_EMBEDDING][SP_PASS_F].tp_s,
+                        sequence_parallel ? half_s : 2 * half_s, 1e-9, 1e-15);
         }
         sp_profile_fini(&profile);
     }
 }
 
 // The computation that hides a collective takes no longer for it.
-static void hiding_costs_no_computation(void **state)
+TEST(hiding_costs_no_computation)
 {
-    (void)state;
     load((const char *[]){BARE, NULL});
     sp_i_pack_time time[2];
     for (unsigned i = 0; i < 2; i++) {
@@ -162,7 +155,8 @@ static void hiding_costs_no_computation(void **state)
     }
     for (int part = 0; part < SP_I_PARTS; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
-            assert_close(time[1].of[part][pass].compute_s, time[0].of[part][pass].compute_s);
+            assert_near(time[1].of[part][pass].compute_s, time[0].of[part][pass].compute_s, 1e-9,
+                        1e-15);
         }
     }
     sp_profile_fini(&profile);
@@ -175,9 +169,8 @@ static double kv_s(const sp_model *model, int cp, double keys, bool backward)
     return (backward ? 2.0 : 1.0) * (cp - 1.0) / cp * bytes / profile.nvlink_bytes_per_s;
 }
 
-static void context_parallel_modes(void **state)
+TEST(context_parallel_modes)
 {
-    (void)state;
     static const char *const rates[] = {"links.nvlink_gb_per_s=20", "links.nvlink_gb_per_s=200",
                                         "links.nvlink_gb_per_s=2000"};
     sp_model grouped = dense;
@@ -214,8 +207,8 @@ static void context_parallel_modes(void **state)
                 expected = fmax(0.0, comm_s - qkv);
             }
             const sp_i_time *layer = &time.of[SP_PART_LAYER][passes[j]];
-            assert_close(layer->cp_s, expected);
-            assert_close(layer->attention_s, attention_s[backward]);
+            assert_near(layer->cp_s, expected, 1e-9, 1e-15);
+            assert_near(layer->attention_s, attention_s[backward], 1e-9, 1e-15);
         }
         assert_true(time.of[SP_PART_LAYER][SP_PASS_W].cp_s == 0.0);
         sp_profile_fini(&profile);
@@ -223,9 +216,8 @@ static void context_parallel_modes(void **state)
 }
 
 // The attention alone runs again: its exchange has no QKV projection beside it.
-static void recomputed_attention_has_no_projection(void **state)
+TEST(recomputed_attention_has_no_projection)
 {
-    (void)state;
     load((const char *[]){BARE, NULL});
     pack_times_case of = {
         .model = &dense,
@@ -235,16 +227,16 @@ static void recomputed_attention_has_no_projection(void **state)
         .memory = {.recompute = SP_RECOMPUTE_ATTENTION, .stack = {.cp_overlap = SP_CP_QKV}}};
     sp_i_pack_time time;
     pack_times_of_samples(&of, 1, TOKENS, &time);
-    assert_close(time.of[SP_PART_LAYER][SP_PASS_RECOMPUTE].cp_s, kv_s(&dense, 2, TOKENS, false));
+    assert_near(time.of[SP_PART_LAYER][SP_PASS_RECOMPUTE].cp_s, kv_s(&dense, 2, TOKENS, false),
+                1e-9, 1e-15);
     assert_true(time.of[SP_PART_LAYER][SP_PASS_F].cp_s < kv_s(&dense, 2, TOKENS, false));
     sp_profile_fini(&profile);
 }
 
 // A ring calls the attention for each of the cp blocks, a gather for the two halves of a zig-zag
 // share; forward one kernel, backward three.
-static void attention_calls_of_the_modes(void **state)
+TEST(attention_calls_of_the_modes)
 {
-    (void)state;
     load((const char *[]){BARE, "kernel.us=3", NULL});
     sp_i_pack_time time[2];
     for (int i = 0; i < 2; i++) {
@@ -256,12 +248,12 @@ static void attention_calls_of_the_modes(void **state)
             .memory = {.stack = {.cp_overlap = i == 0 ? SP_CP_ATTENTION : SP_CP_BLOCKING}}};
         pack_times_of_samples(&of, 1, TOKENS, &time[i]);
     }
-    assert_close(time[0].of[SP_PART_LAYER][SP_PASS_F].compute_s -
-                     time[1].of[SP_PART_LAYER][SP_PASS_F].compute_s,
-                 (8 - 2) * 3e-6);
-    assert_close(time[0].of[SP_PART_LAYER][SP_PASS_I].compute_s -
-                     time[1].of[SP_PART_LAYER][SP_PASS_I].compute_s,
-                 3 * (8 - 2) * 3e-6);
+    assert_near(time[0].of[SP_PART_LAYER][SP_PASS_F].compute_s -
+                    time[1].of[SP_PART_LAYER][SP_PASS_F].compute_s,
+                (8 - 2) * 3e-6, 1e-9, 1e-15);
+    assert_near(time[0].of[SP_PART_LAYER][SP_PASS_I].compute_s -
+                    time[1].of[SP_PART_LAYER][SP_PASS_I].compute_s,
+                3 * (8 - 2) * 3e-6, 1e-9, 1e-15);
     sp_profile_fini(&profile);
 }
 
@@ -277,9 +269,8 @@ static sp_layout random_layout(sp_prng *prng)
 
 // Random layouts, links and lengths: a hidden collective never makes any part of any pass slower,
 // and hides no more than itself.
-static void hiding_never_slows(void **state)
+TEST(hiding_never_slows)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 53);
     for (int round = 0; round < 300; round++) {
@@ -310,8 +301,8 @@ static void hiding_never_slows(void **state)
                 assert_true(b->tp_s <= a->tp_s);
                 assert_true(b->tp_s >= 0.0);
                 assert_true(b->compute_s + b->tp_s >= a->tp_s * (1 - 1e-12));
-                assert_close(b->compute_s, a->compute_s);
-                assert_close(b->cp_s, a->cp_s);
+                assert_near(b->compute_s, a->compute_s, 1e-9, 1e-15);
+                assert_near(b->cp_s, a->cp_s, 1e-9, 1e-15);
             }
         }
         sp_profile_fini(&profile);
@@ -319,9 +310,8 @@ static void hiding_never_slows(void **state)
 }
 
 // Of the three modes blocking shows the most.
-static void blocking_shows_the_most(void **state)
+TEST(blocking_shows_the_most)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 59);
     for (int round = 0; round < 200; round++) {
@@ -349,15 +339,3 @@ static void blocking_shows_the_most(void **state)
         sp_profile_fini(&profile);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(tensor_parallel_by_direction),
-    cmocka_unit_test(hiding_costs_no_computation),
-    cmocka_unit_test(context_parallel_modes),
-    cmocka_unit_test(recomputed_attention_has_no_projection),
-    cmocka_unit_test(attention_calls_of_the_modes),
-    cmocka_unit_test(hiding_never_slows),
-    cmocka_unit_test(blocking_shows_the_most),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,6 +1,5 @@
 // What packs hold and the room that leaves: tables against the costs that they come from, and plans
 // that were found to fit against the simulated memory.
-#include "sim/base/alloc.h"
 #include "solver/slimpack/slimpack_search.h"
 #include "solver/step/packflow.h"
 #include "tests/support/drawn_packs.h"
@@ -25,9 +24,8 @@ static void case_init(const char *more, memory_case *c)
              "%s'cluster': 'h800-8', 'workload': {'uniform': 64}, 'schedule': {'kind': "
              "'packflow'}, 'strategy': {'kind': 'slimpack'}, %s}",
              SMALL_MODEL, more);
-    must_succeed(text, run_read(text, &c->scenario, &err), &err);
-    must_succeed("cost model",
-                 sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
+    must_succeed_for(text, run_read(text, &c->scenario, &err), &err);
+    must_succeed(sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
                                     &c->scenario.cluster, &c->scenario.profile, c->scenario.memory,
                                     c->scenario.source, &err),
                  &err);
@@ -50,17 +48,15 @@ static void add_pack(sp_packing *packing, int32_t sample, int64_t tokens, int dp
 static void fullest_of(const sp_packing *packing, int cp, sp_fullest_pack *fullest)
 {
     sp_error err = {0};
-    must_succeed("the fullest packs", sp_fullest_packs(packing, cp, fullest, &err), &err);
+    must_succeed(sp_fullest_packs(packing, cp, fullest, &err), &err);
 }
 
 // Every pack is within the tables: so many bytes for each of its tokens, and so many while it runs.
 // The fullest needs all of it.
-static void tables_cover_every_pack(void **state)
+TEST(tables_cover_every_pack)
 {
-    (void)state;
     static memory_case c;
-    sp_prng prng;
-    sp_prng_seed(&prng, 149);
+    sp_prng prng = prng_seeded(149);
     for (int chunks = 1; chunks <= 2; chunks++) {
         case_init(chunks == 1 ? "'parallel': {'pp': 2}"
                               : "'parallel': {'pp': 2, 'chunks_per_rank': 2}",
@@ -81,9 +77,8 @@ static void tables_cover_every_pack(void **state)
                 longest = tokens[k] > longest ? tokens[k] : longest;
                 add_pack(&packing, (int32_t)k, tokens[k], 0, 1);
             }
-            must_succeed("costs", sp_cost_model_build(&c.cost, &packing, &costs, &err), &err);
-            must_succeed("memory", sp_pack_memory_init(&memory, &c.scenario.layout, &costs, &err),
-                         &err);
+            must_succeed(sp_cost_model_build(&c.cost, &packing, &costs, &err), &err);
+            must_succeed(sp_pack_memory_init(&memory, &c.scenario.layout, &costs, &err), &err);
             fullest_of(&packing, 1, &fullest);
             assert_int_equal(fullest.tokens, longest);
             assert_int_equal(fullest.summed_tokens, 0);
@@ -113,9 +108,8 @@ static void tables_cover_every_pack(void **state)
 }
 
 // Two merged ranks with a pack of twice the tokens ask for as much as one alone.
-static void merged_ranks_share_their_tokens(void **state)
+TEST(merged_ranks_share_their_tokens)
 {
-    (void)state;
     sp_fullest_pack fullest[3];
     int64_t tokens[2] = {8192, 4096};
     sp_batch batch = {.ids = tokens, .tokens = tokens, .count = 2};
@@ -139,9 +133,8 @@ static void merged_ranks_share_their_tokens(void **state)
 // last slice of each begins the sums of its earlier ones; the backward of each of these ends its
 // own. By hand: after pack 0 sample 0's 100 + 200 tokens wait, in pack 1 sample 1's 50 besides, and
 // so on.
-static void sums_wait_from_the_last_slice_to_their_own(void **state)
+TEST(sums_wait_from_the_last_slice_to_their_own)
 {
-    (void)state;
     static const struct {
         int32_t sample;
         int64_t begin, tokens;
@@ -170,9 +163,8 @@ static void sums_wait_from_the_last_slice_to_their_own(void **state)
 
 // limit = states + what a pack needs as it runs + sums of all chunks + room, and never less than
 // nothing.
-static void room_is_what_the_rest_leaves(void **state)
+TEST(room_is_what_the_rest_leaves)
 {
-    (void)state;
     double whole[4] = {10.0, 20.5, 30.0, 40.0};
     double split[4] = {11.0, 21.0, 31.0, 41.0};
     double running[4] = {100.0, 200.0, 300.0, 400.0};
@@ -230,12 +222,11 @@ static verdict search(const char *text, bool asymmetric, bool split, int trials,
     sp_error err = {0};
     sp_scenario settled;
     sp_batches batches;
-    must_succeed("scenario", run_read(text, &settled, &err), &err);
-    must_succeed("batches", sp_evaluate_batches(&settled, &batches, &err), &err);
-    must_succeed("settle", sp_strategy_resolve(&settled, false, &err), &err);
+    must_succeed(run_read(text, &settled, &err), &err);
+    must_succeed(sp_evaluate_batches(&settled, &batches, &err), &err);
+    must_succeed(sp_strategy_resolve(&settled, false, &err), &err);
     sp_cost_model cost;
-    must_succeed("cost model",
-                 sp_cost_model_init(&cost, &settled.model, &settled.layout, &settled.cluster,
+    must_succeed(sp_cost_model_init(&cost, &settled.model, &settled.layout, &settled.cluster,
                                     &settled.profile, settled.memory, settled.source, &err),
                  &err);
     const sp_strategy_input input = {.scenario = &settled,
@@ -247,9 +238,9 @@ static verdict search(const char *text, bool asymmetric, bool split, int trials,
     sp_packflow_outcome said;
     sp_packflow_outcome run = {0};
     sp_packing packing = {0};
-    must_succeed("search", sp_i_slimpack_search(&input, &options, NULL, &said, &err), &err);
+    must_succeed(sp_i_slimpack_search(&input, &options, NULL, &said, &err), &err);
     if (runs) {
-        must_succeed("step", sp_i_slimpack_search(&input, &options, &packing, &run, &err), &err);
+        must_succeed(sp_i_slimpack_search(&input, &options, &packing, &run, &err), &err);
     }
     sp_packing_fini(&packing);
     sp_cost_model_fini(&cost);
@@ -281,11 +272,9 @@ static const struct {
 enum { SEARCHES = sizeof searches / sizeof searches[0] };
 
 // Limits from nothing to plenty: what the search says fits is within the limit when it is run.
-static void what_fits_stays_within_the_limit(void **state)
+TEST(what_fits_stays_within_the_limit)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 151);
+    sp_prng prng = prng_seeded(151);
     int fitting = 0;
     for (int i = 0; i < SEARCHES; i++) {
         for (int round = 0; round < 7; round++) {
@@ -295,7 +284,7 @@ static void what_fits_stays_within_the_limit(void **state)
                      "32000}, 'cluster': 'h800-8', 'profile': 'h800-burst', 'parallel': {%s}, "
                      "'memory': {'limit_gib': %g}, 'strategy': {'kind': '%s'}, ",
                      searches[i].parallel, 4.5 + 2.5 * round, searches[i].kind);
-            put_lengths(&prng, 4 + (int)sp_prng_below(&prng, 40), 40000, text);
+            put_lengths(&prng, 4 + (int)sp_prng_below(&prng, 20), 40000, text);
             verdict v = search(text, searches[i].asymmetric, searches[i].split, 0, false);
             int64_t limit = (int64_t)((4.5 + 2.5 * round) * GIB);
             int64_t peak = peak_of(text);
@@ -342,11 +331,9 @@ static void put_any(sp_prng *prng, int which, char *text)
 
 // Limits below what each step takes without any, in all layouts and stacks and with packs from a
 // few tokens to some thousands.
-static void what_fits_stays_within_any_limit(void **state)
+TEST(what_fits_stays_within_any_limit)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 157);
+    sp_prng prng = prng_seeded(157);
     int fitting = 0;
     int rounds = 0;
     for (; rounds < 50; rounds++) {
@@ -371,9 +358,8 @@ static void what_fits_stays_within_any_limit(void **state)
     assert_in_range(fitting, rounds / 10, rounds - rounds / 10);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     static memory_case c;
     sp_error err = {0};
     case_init("'parallel': {'pp': 2}", &c);
@@ -384,34 +370,19 @@ static void allocation_failures(void **state)
     sp_fullest_pack fullest;
     sp_packing_init(&packing, &batch, 1);
     add_pack(&packing, 0, 1000, 0, 1);
-    must_succeed("costs", sp_cost_model_build(&c.cost, &packing, &costs, &err), &err);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 10);
+    must_succeed(sp_cost_model_build(&c.cost, &packing, &costs, &err), &err);
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_pack_memory memory;
         sp_error_clear(&err);
-        sp_i_alloc_fail_after(n);
-        status = sp_pack_memory_init(&memory, &c.scenario.layout, &costs, &err);
+        memory_begin(&failing);
+        sp_status status = sp_pack_memory_init(&memory, &c.scenario.layout, &costs, &err);
         if (status == SP_OK) {
             status = sp_fullest_packs(&packing, 1, &fullest, &err);
         }
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+        memory_end(&failing, status, &err);
         sp_pack_memory_fini(&memory);
     }
     sp_step_costs_fini(&costs);
     sp_packing_fini(&packing);
     case_fini(&c);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(tables_cover_every_pack),
-    cmocka_unit_test(merged_ranks_share_their_tokens),
-    cmocka_unit_test(sums_wait_from_the_last_slice_to_their_own),
-    cmocka_unit_test(room_is_what_the_rest_leaves),
-    cmocka_unit_test(what_fits_stays_within_the_limit),
-    cmocka_unit_test(what_fits_stays_within_any_limit),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

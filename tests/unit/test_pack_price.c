@@ -1,8 +1,4 @@
 // Times of single packs, as a search asks for them, against the tables of a whole packing.
-#include <math.h>
-
-#include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/cost/cost_model.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
@@ -84,16 +80,16 @@ static void begin_fixture(fixture *f, sp_prng *prng)
     if (f->layout.cp_sharding != SP_SHARD_EVEN) {
         f->memory.attention = SP_ATTENTION_FLASH; // which alone is known uneven
     }
-    assert_int_equal(sp_cluster_fit(&f->cluster, sp_layout_ranks(&f->layout), "test", &err), SP_OK);
+    must_succeed(sp_cluster_fit(&f->cluster, sp_layout_ranks(&f->layout), "test", &err), &err);
     const char *name = names[below(prng, 6)];
     const char *const host[] = {
         "host={\"layer_us\":100,\"overlap_power\":4,\"level\":\"fitted\",\"source\":\"s\"}", NULL};
     assert_int_equal(name != NULL ? sp_profile_load(name, &f->profile, &err)
                                   : flat_profile(host, &f->profile, &err),
                      SP_OK);
-    assert_int_equal(sp_cost_model_init(&f->cost, &model, &f->layout, &f->cluster, &f->profile,
-                                        f->memory, "test", &err),
-                     SP_OK);
+    must_succeed(sp_cost_model_init(&f->cost, &model, &f->layout, &f->cluster, &f->profile,
+                                    f->memory, "test", &err),
+                 &err);
     sp_packing_init(&f->packing, NULL, f->layout.dp);
     for (int k = 1 + below(prng, 8); k > 0; k--) {
         draw_pack(prng, f->layout.dp, &f->packing.forward);
@@ -122,9 +118,9 @@ static void check_pack(sp_cost_model *cost, const sp_pack_list *list, size_t k, 
     int64_t second_ns[MOST_CLASSES];
     size_t at = k * (size_t)costs->classes;
     for (int split = 0; backward && split < 2; split++) {
-        assert_int_equal(sp_cost_model_backward_ns(cost, list, &list->packs[k], split == 1,
-                                                   first_ns, second_ns, &err),
-                         SP_OK);
+        must_succeed(sp_cost_model_backward_ns(cost, list, &list->packs[k], split == 1, first_ns,
+                                               second_ns, &err),
+                     &err);
         for (int c = 0; c < cost->stage_classes; c++) {
             const sp_action_cost *first = &(split ? costs->i : costs->b)[at + (size_t)c];
             assert_int_equal(first_ns[c], total_ns(first));
@@ -132,8 +128,7 @@ static void check_pack(sp_cost_model *cost, const sp_pack_list *list, size_t k, 
         }
     }
     if (!backward) {
-        assert_int_equal(sp_cost_model_forward_ns(cost, list, &list->packs[k], first_ns, &err),
-                         SP_OK);
+        must_succeed(sp_cost_model_forward_ns(cost, list, &list->packs[k], first_ns, &err), &err);
         for (int c = 0; c < cost->stage_classes; c++) {
             assert_int_equal(first_ns[c], total_ns(&costs->f[at + (size_t)c]));
         }
@@ -141,21 +136,19 @@ static void check_pack(sp_cost_model *cost, const sp_pack_list *list, size_t k, 
 }
 
 // Asked in another order, of a cost model of its own, as whole and as split backwards.
-static void packs_cost_what_the_tables_say(void **state)
+TEST(packs_cost_what_the_tables_say)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 19);
+    sp_prng prng = prng_seeded(19);
     int classes = 0;
     for (int round = 0; round < 400; round++) {
         fixture f;
         sp_step_costs costs;
         sp_cost_model asked;
         begin_fixture(&f, &prng);
-        assert_int_equal(sp_cost_model_build(&f.cost, &f.packing, &costs, &err), SP_OK);
-        assert_int_equal(sp_cost_model_init(&asked, &model, &f.layout, &f.cluster, &f.profile,
-                                            f.memory, "test", &err),
-                         SP_OK);
+        must_succeed(sp_cost_model_build(&f.cost, &f.packing, &costs, &err), &err);
+        must_succeed(sp_cost_model_init(&asked, &model, &f.layout, &f.cluster, &f.profile, f.memory,
+                                        "test", &err),
+                     &err);
         assert_in_range(asked.classes, 1, MOST_CLASSES);
         classes = asked.classes > classes ? asked.classes : classes;
         const sp_pack_list *backward = sp_packing_backward(&f.packing);
@@ -173,11 +166,9 @@ static void packs_cost_what_the_tables_say(void **state)
 }
 
 // The first pack of merged ranks makes an inventory of its own.
-static void survives_failing_memory(void **state)
+TEST(survives_failing_memory)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 23);
+    sp_prng prng = prng_seeded(23);
     fixture f;
     do {
         begin_fixture(&f, &prng);
@@ -193,30 +184,21 @@ static void survives_failing_memory(void **state)
     for (int backward = 0; backward < 2; backward++) {
         int64_t first_ns[MOST_CLASSES];
         int64_t second_ns[MOST_CLASSES];
-        sp_status status = SP_ERR_NO_MEMORY;
-        int failures = 0;
+        memory_failures failing = {0};
         sp_cost_model_fini(&f.cost);
-        assert_int_equal(sp_cost_model_init(&f.cost, &model, &f.layout, &f.cluster, &f.profile,
-                                            f.memory, "test", &err),
-                         SP_OK);
-        for (; status != SP_OK && failures < 100; failures++) {
+        must_succeed(sp_cost_model_init(&f.cost, &model, &f.layout, &f.cluster, &f.profile,
+                                        f.memory, "test", &err),
+                     &err);
+        while (memory_fails(&failing)) {
             sp_error_clear(&err);
-            sp_i_alloc_fail_after(failures);
-            status = backward ? sp_cost_model_backward_ns(&f.cost, list, pack, true, first_ns,
-                                                          second_ns, &err)
-                              : sp_cost_model_forward_ns(&f.cost, list, pack, first_ns, &err);
-            sp_i_alloc_fail_after(-1);
-            assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+            memory_begin(&failing);
+            sp_status status = backward
+                                   ? sp_cost_model_backward_ns(&f.cost, list, pack, true, first_ns,
+                                                               second_ns, &err)
+                                   : sp_cost_model_forward_ns(&f.cost, list, pack, first_ns, &err);
+            memory_end(&failing, status, &err);
         }
-        assert_int_equal(status, SP_OK);
-        assert_true(failures > 1);
+        assert_true(failing.rounds > 1);
     }
     end_fixture(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(packs_cost_what_the_tables_say),
-    cmocka_unit_test(survives_failing_memory),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,8 +1,4 @@
 // PackFlow's order against its rules, on random jobs and on uniform ones of one chunk per rank.
-#include <math.h>
-#include <stdlib.h>
-
-#include "sim/base/alloc.h"
 #include "sim/schedule/packflow.h"
 #include "tests/support/packflow_replay.h"
 #include "tests/support/test_main.h"
@@ -10,9 +6,8 @@
 static packflow_case c;
 static packflow_run run;
 
-static void random_jobs_follow_the_rules(void **state)
+TEST(random_jobs_follow_the_rules)
 {
-    (void)state;
     sp_prng prng;
     for (int chunks = 1; chunks <= PACKFLOW_CHUNKS; chunks++) {
         sp_prng_seed(&prng, 40 + (uint64_t)chunks);
@@ -40,11 +35,9 @@ static int64_t work_ns(int rank)
 }
 
 // No rank is done before its work and the way of the first pack to it; a single one never waits.
-static void work_is_a_bound(void **state)
+TEST(work_is_a_bound)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 51);
+    sp_prng prng = prng_seeded(51);
     for (int round = 0; round < 3000; round++) {
         packflow_case_draw(&c, &prng, 1 + round % PACKFLOW_CHUNKS);
         packflow_run_checked(&c, &run);
@@ -60,12 +53,10 @@ static void work_is_a_bound(void **state)
 }
 
 // The order depends on the ratios of times, and of memory to room, alone.
-static void units_do_not_matter(void **state)
+TEST(units_do_not_matter)
 {
-    (void)state;
     static packflow_run before;
-    sp_prng prng;
-    sp_prng_seed(&prng, 53);
+    sp_prng prng = prng_seeded(53);
     for (int round = 0; round < 1000; round++) {
         packflow_case_draw(&c, &prng, 1 + round % PACKFLOW_CHUNKS);
         packflow_run_checked(&c, &before);
@@ -95,12 +86,10 @@ static void units_do_not_matter(void **state)
 }
 
 // Room for all packs is any room; and with one chunk both placements are the same.
-static void ample_room_is_any_room(void **state)
+TEST(ample_room_is_any_room)
 {
-    (void)state;
     static packflow_run any;
-    sp_prng prng;
-    sp_prng_seed(&prng, 57);
+    sp_prng prng = prng_seeded(57);
     for (int round = 0; round < 1000; round++) {
         int chunks = 1 + round % PACKFLOW_CHUNKS;
         packflow_case_draw(&c, &prng, chunks);
@@ -119,9 +108,8 @@ static void ample_room_is_any_room(void **state)
 // p - 1 forwards, never waits, and p - 1 backwards follow its last. It holds where b and x are
 // whole numbers of f, as no backward then waits for a forward, and with room for p packs at x = 0,
 // which is what 1F1B keeps on its first stage.
-static void uniform_packs_take_1f1b_time(void **state)
+TEST(uniform_packs_take_1f1b_time)
 {
-    (void)state;
     for (int p = 1; p <= PACKFLOW_RANKS; p++) {
         for (int m = 1; m <= PACKFLOW_PACKS; m++) {
             for (int64_t x = 0; x <= 2; x++) {
@@ -145,9 +133,8 @@ static void uniform_packs_take_1f1b_time(void **state)
 
 // Weight gradients in the gaps never make uniform packs slower, and random ones hardly ever: one
 // that has begun cannot be put off, so a backward may wait for it.
-static void splitting_saves_time(void **state)
+TEST(splitting_saves_time)
 {
-    (void)state;
     for (int p = 1; p <= PACKFLOW_RANKS; p++) {
         for (int m = 1; m <= PACKFLOW_PACKS; m++) {
             packflow_case_uniform(&c, p, 1, m, 5, 5, 5);
@@ -158,8 +145,7 @@ static void splitting_saves_time(void **state)
             assert_true(split_ns <= run.makespan_ns);
         }
     }
-    sp_prng prng;
-    sp_prng_seed(&prng, 43);
+    sp_prng prng = prng_seeded(43);
     double log_ratio = 0.0;
     int slower = 0;
     enum { ROUNDS = 2000 };
@@ -182,9 +168,8 @@ static void splitting_saves_time(void **state)
 }
 
 // Room is a rank's: two merged ranks hold twice its tokens, half of them each.
-static void merged_ranks_share_their_tokens(void **state)
+TEST(merged_ranks_share_their_tokens)
 {
-    (void)state;
     enum { PACKS = 10, STAGES = 4 };
     int64_t tokens[2 * PACKS];
     int64_t f_ns[2 * PACKS * STAGES];
@@ -225,8 +210,8 @@ static void merged_ranks_share_their_tokens(void **state)
         for (int d = 0; d < 3; d++) {
             sp_error err = {0};
             sp_packflow_result result;
-            assert_int_equal(sp_packflow_rank(&spec, &costs, &packing, &layout, d, &result, &err),
-                             SP_OK);
+            must_succeed(sp_packflow_rank(&spec, &costs, &packing, &layout, d, &result, &err),
+                         &err);
             // One pack at a time is the least that a rank can hold.
             assert_int_equal(result.lacking_bytes, packs == 0 ? 300 : 0);
             makespan_ns[d] = result.makespan_ns;
@@ -242,33 +227,14 @@ static void merged_ranks_share_their_tokens(void **state)
     sp_packing_fini(&packing);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     packflow_case_uniform(&c, 2, 2, 3, 1, 2, 1);
-    sp_status status = SP_ERR_NO_MEMORY;
-    int failures = 0;
-    for (; status != SP_OK; failures++) {
-        assert_true(failures < 10);
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_error err = {0};
         sp_packflow_result result = {0};
-        sp_i_alloc_fail_after(failures);
-        status = sp_packflow_run(&c.job, &result, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+        memory_try(&failing, sp_packflow_run(&c.job, &result, &err), &err);
     }
-    assert_true(failures > 1);
+    assert_true(failing.rounds > 1);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(random_jobs_follow_the_rules),
-    cmocka_unit_test(work_is_a_bound),
-    cmocka_unit_test(units_do_not_matter),
-    cmocka_unit_test(ample_room_is_any_room),
-    cmocka_unit_test(uniform_packs_take_1f1b_time),
-    cmocka_unit_test(splitting_saves_time),
-    cmocka_unit_test(merged_ranks_share_their_tokens),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

@@ -11,9 +11,8 @@ enum { CHUNK_CASES = sizeof chunks_of / sizeof chunks_of[0] };
 // f = i = w: from 2p packs on every rank is busy from its first forward on, as in ZB-H2 and ZB-V
 // (Qi et al., arXiv 2401.10241), so the last rank, whose first forward starts last, ends at
 // (p - 1) f + M v (f + i + w): no order is faster.
-static void split_backwards_fill_idle_time(void **state)
+TEST(split_backwards_fill_idle_time)
 {
-    (void)state;
     for (int i = 0; i < CHUNK_CASES; i++) {
         int v = chunks_of[i];
         for (int p = 1; p <= PACKFLOW_RANKS; p++) {
@@ -33,9 +32,8 @@ static int crossings(int p, int v)
 
 // Room for one pack on one chunk, or for less: each passes all virtual stages forth and back before
 // the next begins.
-static void room_for_one_pack(void **state)
+TEST(room_for_one_pack)
 {
-    (void)state;
     const int64_t rooms[] = {0, 1, 10, 19};
     for (int i = 0; i < CHUNK_CASES; i++) {
         int v = chunks_of[i];
@@ -55,9 +53,8 @@ static void room_for_one_pack(void **state)
 
 // The same with split backwards: the ranks run the other weight gradients while the input gradient
 // goes its way, and the first virtual stage's comes before the next pack.
-static void room_for_one_split_pack(void **state)
+TEST(room_for_one_split_pack)
 {
-    (void)state;
     for (int i = 0; i < CHUNK_CASES; i++) {
         int v = chunks_of[i];
         for (int p = 2; p <= PACKFLOW_RANKS; p++) {
@@ -73,9 +70,8 @@ static void room_for_one_split_pack(void **state)
 
 // Every rank stays within room for n packs on all of its chunks, whatever n: chunk by chunk, room
 // that the later chunks of a pack need is not given to the first chunk of another.
-static void chunks_leave_each_other_room(void **state)
+TEST(chunks_leave_each_other_room)
 {
-    (void)state;
     for (int i = 0; i < CHUNK_CASES; i++) {
         int v = chunks_of[i];
         for (int p = 1; p <= PACKFLOW_RANKS; p++) {
@@ -95,9 +91,8 @@ static void chunks_leave_each_other_room(void **state)
 // chunk going first, M packs of v chunks fill the last rank without a gap (where v > 1, M a
 // multiple of p), so that linear chunks take (M v + p - 1) (f + b); the V comes back to the first
 // rank and takes (2 M + 2 (p - 1)) (f + b).
-static void forwards_first_where_needed(void **state)
+TEST(forwards_first_where_needed)
 {
-    (void)state;
     for (int i = 0; i < CHUNK_CASES; i++) {
         int v = chunks_of[i];
         for (int p = 1; p <= PACKFLOW_RANKS; p++) {
@@ -117,13 +112,3 @@ static void forwards_first_where_needed(void **state)
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(split_backwards_fill_idle_time),
-    cmocka_unit_test(room_for_one_pack),
-    cmocka_unit_test(room_for_one_split_pack),
-    cmocka_unit_test(chunks_leave_each_other_room),
-    cmocka_unit_test(forwards_first_where_needed),
-};
-
-SP_TEST_MAIN(tests)

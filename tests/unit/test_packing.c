@@ -1,7 +1,6 @@
 #include "tests/support/test_main.h"
 
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/plan/packing.h"
 
 static void add(sp_pack_list *list, int64_t begin, int64_t tokens, int64_t computed, bool last)
@@ -12,11 +11,9 @@ static void add(sp_pack_list *list, int64_t begin, int64_t tokens, int64_t compu
 
 // Token q of a sample attends to the q tokens before it and, for half a pair, to itself (twice: 2q
 // + 1); without a mask it attends to all tokens computed so far.
-static void sums_count_token_pairs(void **state)
+TEST(sums_count_token_pairs)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 50; round++) {
         sp_packing packing;
         sp_packing_init(&packing, NULL, 1);
@@ -54,11 +51,9 @@ static void sums_count_token_pairs(void **state)
 }
 
 // (o + l)^2 - o^2 telescopes: however a sample of L tokens is cut, its slices have L^2 / 2 pairs.
-static void cutting_loses_no_pairs(void **state)
+TEST(cutting_loses_no_pairs)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 12);
+    sp_prng prng = prng_seeded(12);
     for (int round = 0; round < 100; round++) {
         sp_packing packing;
         sp_packing_init(&packing, NULL, 1);
@@ -82,9 +77,8 @@ static void cutting_loses_no_pairs(void **state)
     }
 }
 
-static void longest_samples_do_not_overflow(void **state)
+TEST(longest_samples_do_not_overflow)
 {
-    (void)state;
     sp_packing packing;
     sp_packing_init(&packing, NULL, 1);
     int64_t longest = INT32_MAX;
@@ -103,9 +97,8 @@ static void longest_samples_do_not_overflow(void **state)
     sp_packing_fini(&packing);
 }
 
-static void packs_hold_their_own_slices(void **state)
+TEST(packs_hold_their_own_slices)
 {
-    (void)state;
     enum { PACKS = 1000 };
     sp_packing packing;
     sp_packing_init(&packing, NULL, 4);
@@ -132,9 +125,8 @@ static void packs_hold_their_own_slices(void **state)
     sp_packing_fini(&packing);
 }
 
-static void backward_packs_default_to_the_forward_packs(void **state)
+TEST(backward_packs_default_to_the_forward_packs)
 {
-    (void)state;
     sp_packing packing;
     sp_packing_init(&packing, NULL, 1);
     assert_true(sp_packing_backward(&packing) == &packing.forward);
@@ -145,9 +137,8 @@ static void backward_packs_default_to_the_forward_packs(void **state)
     sp_packing_fini(&packing);
 }
 
-static void uniform_deals_packs_round_robin(void **state)
+TEST(uniform_deals_packs_round_robin)
 {
-    (void)state;
     sp_packing packing;
     sp_batch batch;
     assert_int_equal(sp_packing_uniform_sliced(&packing, &batch, 3, 4, 1, NULL), SP_OK);
@@ -163,14 +154,12 @@ static void uniform_deals_packs_round_robin(void **state)
     sp_batch_fini(&batch);
 }
 
-static void uniform_refuses_more_packs_than_an_action_can_name(void **state)
+TEST(uniform_refuses_more_packs_than_an_action_can_name)
 {
-    (void)state;
     const int64_t many = INT64_C(1) << 30;
     sp_packing packing;
     sp_batch batch;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     assert_int_equal(sp_packing_uniform_sliced(&packing, &batch, 2, many, 1, &err), SP_ERR_LIMIT);
     assert_int_equal(err.count, 1);
     sp_packing_fini(&packing);
@@ -181,18 +170,12 @@ static void uniform_refuses_more_packs_than_an_action_can_name(void **state)
     sp_batch_fini(&batch);
 }
 
-static void memory_failures_are_reported(void **state)
+TEST(memory_failures_are_reported)
 {
-    (void)state;
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 100);
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_packing packing;
         sp_batch batch;
-        sp_i_alloc_fail_after(n);
-        status = sp_packing_uniform_sliced(&packing, &batch, 2, 50, 2, NULL);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, sp_packing_uniform_sliced(&packing, &batch, 2, 50, 2, NULL), NULL);
         sp_packing_fini(&packing);
         sp_batch_fini(&batch);
     }
@@ -207,16 +190,3 @@ static void memory_failures_are_reported(void **state)
     assert_int_equal(packing.forward.packs[0].slice_count, 0);
     sp_packing_fini(&packing);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(sums_count_token_pairs),
-    cmocka_unit_test(cutting_loses_no_pairs),
-    cmocka_unit_test(longest_samples_do_not_overflow),
-    cmocka_unit_test(packs_hold_their_own_slices),
-    cmocka_unit_test(backward_packs_default_to_the_forward_packs),
-    cmocka_unit_test(uniform_deals_packs_round_robin),
-    cmocka_unit_test(uniform_refuses_more_packs_than_an_action_can_name),
-    cmocka_unit_test(memory_failures_are_reported),
-};
-
-SP_TEST_MAIN(tests)

@@ -4,7 +4,6 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
-#include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_JOBS = 400, MOST_THREADS = 9 };
@@ -34,15 +33,14 @@ static int most_workers(int threads, int count)
     return most > 1 ? most : 1;
 }
 
-static void every_job_once(void **state)
+TEST(every_job_once)
 {
-    (void)state;
     const int counts[] = {0, 1, 2, 7, MOST_JOBS};
     for (int threads = -1; threads <= MOST_THREADS; threads++) {
         for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
             j = (jobs){0};
             sp_error err = {0};
-            assert_int_equal(sp_i_parallel_for(threads, counts[i], note, &j, &err), SP_OK);
+            must_succeed(sp_i_parallel_for(threads, counts[i], note, &j, &err), &err);
             assert_int_equal(err.status, SP_OK);
             int noted = 0;
             for (int w = 0; w < most_workers(threads, counts[i]); w++) {
@@ -59,11 +57,9 @@ static void every_job_once(void **state)
 
 // All jobs below the first that fails run, none twice, and its error is the one told; also where
 // nobody asks for it.
-static void lowest_error_wins(void **state)
+TEST(lowest_error_wins)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     for (int trial = 0; trial < 500; trial++) {
         int count = 1 + (int)sp_prng_below(&prng, MOST_JOBS);
         uint64_t odds = 1 + sp_prng_below(&prng, 100);
@@ -92,9 +88,8 @@ static void lowest_error_wins(void **state)
 }
 
 // More than one thread needs a record of each.
-static void out_of_memory(void **state)
+TEST(out_of_memory)
 {
-    (void)state;
     for (int threads = 1; threads <= 3; threads++) {
         j = (jobs){0};
         sp_error err = {0};
@@ -106,11 +101,3 @@ static void out_of_memory(void **state)
         assert_int_equal(j.runs[0], threads == 1);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_job_once),
-    cmocka_unit_test(lowest_error_wins),
-    cmocka_unit_test(out_of_memory),
-};
-
-SP_TEST_MAIN(tests)

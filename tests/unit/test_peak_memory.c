@@ -2,11 +2,6 @@
 // whatever the schedule; counts and sizes of a small case are worked out by hand.
 #include "sim/metrics/metrics.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "solver/evaluate/evaluate.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -16,7 +11,7 @@ enum { TEXT = 2048 };
 static void read_scenario(const char *text, sp_scenario *scenario)
 {
     sp_error err = {0};
-    must_succeed(text, run_read(text, scenario, &err), &err);
+    must_succeed_for(text, run_read(text, scenario, &err), &err);
 }
 
 // For each batch: the explanation beside the memory timeline that it explains.
@@ -68,15 +63,14 @@ static void evaluate(const char *text, sp_result *result)
     read_scenario(text, &scenario);
     check c = {&scenario, text};
     sp_evaluate_options options = {.observer = explain, .observer_context = &c};
-    must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
-    must_succeed(text, sp_evaluate(&scenario, &batches, &options, result, &err), &err);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed_for(text, sp_evaluate(&scenario, &batches, &options, result, &err), &err);
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
 }
 
-static void holders_add_up_to_the_peak(void **state)
+TEST(holders_add_up_to_the_peak)
 {
-    (void)state;
     static const char *const schedules[] = {
         "{'kind': 'gpipe'}",
         "{'kind': '1f1b'}",
@@ -91,8 +85,7 @@ static void holders_add_up_to_the_peak(void **state)
     static const char *const recompute[] = {"none", "activation", "partial-fc1", "attention",
                                             "full"};
     enum { SCHEDULES = sizeof schedules / sizeof schedules[0] };
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     for (int round = 0; round < 90; round++) {
         char text[TEXT];
         const char *schedule = schedules[round % SCHEDULES];
@@ -120,9 +113,8 @@ static void holders_add_up_to_the_peak(void **state)
 }
 
 // Also of packs that are regrouped, with gradients apart or forwards that run again.
-static void holders_of_regrouped_packs(void **state)
+TEST(holders_of_regrouped_packs)
 {
-    (void)state;
     static const char *const strategies[] = {
         "'strategy': {'kind': 'slimpack', 'slice_tokens': 1024}",
         "'strategy': {'kind': 'slimpack-zb', 'slice_tokens': 1024}",
@@ -149,9 +141,8 @@ static void holders_of_regrouped_packs(void **state)
 // One rank, two micro-batches of 1024 tokens under GPipe: at the start of the first backward both
 // units hold all. Two layers, hidden 1024, ffn 2048, tokens 1024: 2 MiB a hidden tensor, 4 MiB a
 // tensor of the MLP's width, twice for two layers and twice for two units; 4 B a logit.
-static void names_and_counts(void **state)
+TEST(names_and_counts)
 {
-    (void)state;
     sp_result result;
     evaluate("{'model': {'layers': 2, 'hidden': 1024, 'ffn': 2048, 'heads': 8, 'vocab': 4096, "
              "'activation': 'swiglu', 'norm': 'rmsnorm', 'bias': false}, 'cluster': 'h800-8', "
@@ -185,9 +176,8 @@ static void names_and_counts(void **state)
     sp_result_fini(&result);
 }
 
-static void planner_and_uniform_costs_have_none(void **state)
+TEST(planner_and_uniform_costs_have_none)
 {
-    (void)state;
     static const char *const texts[] = {
         "{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 1, 'p2p_ms': 0}, 'parallel': {'pp': 2}, "
         "'schedule': {'kind': '1f1b', 'microbatches': 4}}",
@@ -201,8 +191,8 @@ static void planner_and_uniform_costs_have_none(void **state)
         sp_error err = {0};
         sp_evaluate_options options = {0};
         read_scenario(texts[i], &scenario);
-        must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
-        must_succeed(texts[i], sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
+        must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
+        must_succeed_for(texts[i], sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
         assert_false(result.peak_memory.known);
         sp_result_fini(&result);
         sp_batches_fini(&batches);
@@ -215,23 +205,20 @@ static sp_status explain_without_memory(void *context, const sp_step_view *view,
 {
     const sp_scenario *scenario = context;
     (void)err;
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_error inner = {0};
         sp_peak_memory peak;
-        sp_i_alloc_fail_after(n);
-        status = sp_peak_memory_explain(view->timeline, view->memory, view->costs, &scenario->model,
-                                        &scenario->memory, &peak, &inner);
-        sp_i_alloc_fail_after(-1);
-        assert_true(n < 50);
-        assert_int_equal(status, n < 3 ? SP_ERR_NO_MEMORY : SP_OK);
+        memory_try(&failing,
+                   sp_peak_memory_explain(view->timeline, view->memory, view->costs,
+                                          &scenario->model, &scenario->memory, &peak, &inner),
+                   &inner);
+        assert_int_equal(failing.status, failing.allowed < 3 ? SP_ERR_NO_MEMORY : SP_OK);
     }
     return SP_OK;
 }
 
-static void every_allocation_may_fail(void **state)
+TEST(every_allocation_may_fail)
 {
-    (void)state;
     sp_scenario scenario;
     sp_batches batches;
     sp_result result;
@@ -241,19 +228,9 @@ static void every_allocation_may_fail(void **state)
                   &scenario);
     sp_evaluate_options options = {.observer = explain_without_memory,
                                    .observer_context = &scenario};
-    must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
-    must_succeed("run", sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed(sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
     sp_result_fini(&result);
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(holders_add_up_to_the_peak),
-    cmocka_unit_test(holders_of_regrouped_packs),
-    cmocka_unit_test(names_and_counts),
-    cmocka_unit_test(planner_and_uniform_costs_have_none),
-    cmocka_unit_test(every_allocation_may_fail),
-};
-
-SP_TEST_MAIN(tests)

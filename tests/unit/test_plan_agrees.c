@@ -1,10 +1,6 @@
 // A scenario, and the plan that is made from it, come to one result: every key but the times of
 // this machine.
-#include <stdlib.h>
-#include <string.h>
-
 #include "sim/base/json.h"
-#include "sim/base/prng.h"
 #include "sim/plan/plan_json.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
@@ -57,15 +53,15 @@ static json_t *result_of_plan(const char *text, FILE *file)
     rewind(file);
     json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(root);
-    must_succeed(
+    must_succeed_for(
         text,
         sp_scenario_from_json(json_object_get(root, "scenario"), "plan", NULL, 0, &scenario, &err),
         &err);
-    must_succeed(text, sp_plan_json_read(root, "plan", &scenario.layout, &plans, &err), &err);
+    must_succeed_for(text, sp_plan_json_read(root, "plan", &scenario.layout, &plans, &err), &err);
     const sp_evaluate_options options = {.allocator_peak = true, .formed = &plans.formed};
-    must_succeed(text,
-                 sp_evaluate_plans(&scenario, plans.plans, plans.count, &options, &result, &err),
-                 &err);
+    must_succeed_for(
+        text, sp_evaluate_plans(&scenario, plans.plans, plans.count, &options, &result, &err),
+        &err);
     json_t *keys = result_keys(&result);
     sp_result_fini(&result);
     sp_plan_file_fini(&plans);
@@ -91,12 +87,12 @@ static bool agrees(const char *text)
     if (status == SP_OK) {
         const sp_evaluate_options options = {
             .allocator_peak = true, .observer = write_batch, .observer_context = file};
-        must_succeed(text, sp_plan_json_begin(file, r.scenario.resolved, &err), &err);
+        must_succeed_for(text, sp_plan_json_begin(file, r.scenario.resolved, &err), &err);
         status = sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err);
     }
     bool planned = status == SP_OK;
     if (planned) {
-        must_succeed(text, sp_plan_json_end_formed(file, &r.batches, &err), &err);
+        must_succeed_for(text, sp_plan_json_end_formed(file, &r.batches, &err), &err);
         json_t *of_scenario = result_keys(&r.result);
         json_t *of_plan = result_of_plan(text, file);
         assert_same_keys(text, of_scenario, of_plan);
@@ -154,11 +150,9 @@ static void put_workload(sp_prng *prng, char *text)
 // something of them.
 enum { ROUNDS = 12, LEAST = 2 };
 
-static void every_strategy(void **state)
+TEST(every_strategy)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 83);
+    sp_prng prng = prng_seeded(83);
     for (int i = 0; sp_strategy_names[i] != NULL; i++) {
         int planned = 0;
         for (int round = 0; round < ROUNDS; round++) {
@@ -174,11 +168,9 @@ static void every_strategy(void **state)
     }
 }
 
-static void every_schedule(void **state)
+TEST(every_schedule)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 89);
+    sp_prng prng = prng_seeded(89);
     for (int i = 0; sp_schedule_names[i] != NULL; i++) {
         int planned = 0;
         for (int round = 0; round < ROUNDS; round++) {
@@ -196,9 +188,8 @@ static void every_schedule(void **state)
     }
 }
 
-static void uniform_costs(void **state)
+TEST(uniform_costs)
 {
-    (void)state;
     int planned = 0;
     for (int i = 0; sp_schedule_names[i] != NULL; i++) {
         for (int slices = 1; slices <= 4; slices *= 4) {
@@ -215,13 +206,11 @@ static void uniform_costs(void **state)
 }
 
 // A plan may come from elsewhere, with a strategy of another name.
-static void plan_of_an_unknown_strategy(void **state)
+TEST(plan_of_an_unknown_strategy)
 {
-    (void)state;
     sp_error err = {0};
     scenario_run r = {0};
-    must_succeed("scenario",
-                 run_read(TINY_MODEL "'workload': {'lengths': [5]}, 'strategy': {'kind': 'mine'}}",
+    must_succeed(run_read(TINY_MODEL "'workload': {'lengths': [5]}, 'strategy': {'kind': 'mine'}}",
                           &r.scenario, &err),
                  &err);
     assert_int_equal(
@@ -230,12 +219,3 @@ static void plan_of_an_unknown_strategy(void **state)
     assert_non_null(strstr(err.message[0], "unknown strategy \"mine\""));
     run_fini(&r);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_strategy),
-    cmocka_unit_test(every_schedule),
-    cmocka_unit_test(uniform_costs),
-    cmocka_unit_test(plan_of_an_unknown_strategy),
-};
-
-SP_TEST_MAIN(tests)

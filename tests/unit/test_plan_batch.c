@@ -1,8 +1,6 @@
 // Plans made one batch at a time against the plans that the evaluation of a whole scenario makes.
 #include <pthread.h>
-#include <stdlib.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/plan/plan_check.h"
 #include "sim/plan/plan_json.h"
@@ -28,8 +26,8 @@ static const int64_t list[BATCHES * PER_BATCH] = {700,  90, 1024, 31,   512, 640
 static void make(const char *text, sp_scenario *scenario, sp_planner **planner)
 {
     sp_error err;
-    must_succeed(text, run_read(text, scenario, &err), &err);
-    must_succeed(text, sp_planner_new(scenario, planner, &err), &err);
+    must_succeed_for(text, run_read(text, scenario, &err), &err);
+    must_succeed_for(text, sp_planner_new(scenario, planner, &err), &err);
 }
 
 static sp_status plan_of(sp_planner *planner, const int64_t *tokens, size_t count,
@@ -44,7 +42,7 @@ static json_t *document_of(const sp_planner *planner, const sp_batch_plan *plan)
     char *text = NULL;
     size_t bytes = 0;
     sp_error err = {0};
-    must_succeed("text", sp_batch_plan_text(planner, plan, &text, &bytes, &err), &err);
+    must_succeed(sp_batch_plan_text(planner, plan, &text, &bytes, &err), &err);
     assert_int_equal(strlen(text), bytes);
     assert_null(strchr(text, '\n'));
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
@@ -77,11 +75,11 @@ static json_t *evaluated_document(const sp_scenario *scenario)
     sp_result result;
     w.file = open_memstream(&w.text, &w.bytes);
     assert_non_null(w.file);
-    must_succeed("head", sp_plan_json_begin(w.file, scenario->resolved, &err), &err);
-    must_succeed("batches", sp_evaluate_batches(scenario, &batches, &err), &err);
+    must_succeed(sp_plan_json_begin(w.file, scenario->resolved, &err), &err);
+    must_succeed(sp_evaluate_batches(scenario, &batches, &err), &err);
     sp_evaluate_options options = {.observer = write_batch, .observer_context = &w};
-    must_succeed("evaluate", sp_evaluate(scenario, &batches, &options, &result, &err), &err);
-    must_succeed("end", sp_plan_json_end(w.file, &err), &err);
+    must_succeed(sp_evaluate(scenario, &batches, &options, &result, &err), &err);
+    must_succeed(sp_plan_json_end(w.file, &err), &err);
     assert_int_equal(fclose(w.file), 0);
     json_t *root = json_loads(w.text, 0, NULL);
     assert_non_null(root);
@@ -100,9 +98,8 @@ static void renumber(json_t *batch)
     }
 }
 
-static void same_plans_as_an_evaluation(void **state)
+TEST(same_plans_as_an_evaluation)
 {
-    (void)state;
     sp_scenario scenario;
     sp_planner *planner;
     make(LIST_SCENARIO, &scenario, &planner);
@@ -110,8 +107,8 @@ static void same_plans_as_an_evaluation(void **state)
     for (int b = 0; b < BATCHES; b++) {
         sp_batch_plan *plan;
         sp_error err;
-        must_succeed("plan", plan_of(planner, list + b * PER_BATCH, PER_BATCH, &plan, &err), &err);
-        must_succeed("check", sp_plan_check(&plan->plan, "plan", &err), &err);
+        must_succeed(plan_of(planner, list + b * PER_BATCH, PER_BATCH, &plan, &err), &err);
+        must_succeed(sp_plan_check(&plan->plan, "plan", &err), &err);
         json_t *found = document_of(planner, plan);
         json_t *batch = json_array_get(json_object_get(expected, "batches"), (size_t)b);
         renumber(batch);
@@ -129,18 +126,17 @@ static void same_plans_as_an_evaluation(void **state)
 }
 
 // A line of a stream is a plan file of its own.
-static void text_reads_back(void **state)
+TEST(text_reads_back)
 {
-    (void)state;
     sp_scenario scenario;
     sp_planner *planner;
     sp_batch_plan *plan;
     sp_plan_file file;
     sp_error err;
     make(LIST_SCENARIO, &scenario, &planner);
-    must_succeed("plan", plan_of(planner, list, PER_BATCH, &plan, &err), &err);
+    must_succeed(plan_of(planner, list, PER_BATCH, &plan, &err), &err);
     json_t *root = document_of(planner, plan);
-    must_succeed("read", sp_plan_json_read(root, "plan", &scenario.layout, &file, &err), &err);
+    must_succeed(sp_plan_json_read(root, "plan", &scenario.layout, &file, &err), &err);
     assert_int_equal(file.count, 1);
     assert_int_equal(file.batches[0].count, PER_BATCH);
     assert_memory_equal(file.batches[0].tokens, list, PER_BATCH * sizeof list[0]);
@@ -162,9 +158,8 @@ static void refused(sp_planner *planner, const int64_t *tokens, size_t count, co
     assert_string_equal(err.message[0], message);
 }
 
-static void bad_lengths_are_refused(void **state)
+TEST(bad_lengths_are_refused)
 {
-    (void)state;
     sp_scenario scenario;
     sp_planner *planner;
     sp_batch_plan *plan;
@@ -180,15 +175,14 @@ static void bad_lengths_are_refused(void **state)
     refused(planner, (int64_t[]){101, 500}, 2,
             "batch: no sample is left: all 2 are longer than the context of 100");
     // And the planner goes on.
-    must_succeed("plan", plan_of(planner, (int64_t[]){100}, 1, &plan, &err), &err);
+    must_succeed(plan_of(planner, (int64_t[]){100}, 1, &plan, &err), &err);
     sp_batch_plan_free(plan);
     sp_planner_free(planner);
     sp_scenario_fini(&scenario);
 }
 
-static void over_length(void **state)
+TEST(over_length)
 {
-    (void)state;
     static const int64_t tokens[] = {7, 101, 100, 2000, 8};
     sp_scenario scenario;
     sp_planner *planner;
@@ -196,7 +190,7 @@ static void over_length(void **state)
     sp_error err;
 
     make(SHORT_SCENARIO(""), &scenario, &planner);
-    must_succeed("drop", plan_of(planner, tokens, 5, &plan, &err), &err);
+    must_succeed(plan_of(planner, tokens, 5, &plan, &err), &err);
     assert_int_equal(plan->batch.count, 3);
     assert_memory_equal(plan->batch.ids, ((int64_t[]){0, 2, 4}), 3 * sizeof(int64_t));
     assert_memory_equal(plan->batch.tokens, ((int64_t[]){7, 100, 8}), 3 * sizeof(int64_t));
@@ -207,7 +201,7 @@ static void over_length(void **state)
     sp_scenario_fini(&scenario);
 
     make(SHORT_SCENARIO(", 'over_length': 'truncate'"), &scenario, &planner);
-    must_succeed("truncate", plan_of(planner, tokens, 5, &plan, &err), &err);
+    must_succeed(plan_of(planner, tokens, 5, &plan, &err), &err);
     assert_int_equal(plan->batch.count, 5);
     assert_int_equal(plan->batch.total_tokens, 7 + 100 + 100 + 100 + 8);
     assert_int_equal(plan->truncated, 2);
@@ -224,9 +218,8 @@ static void over_length(void **state)
 
 // Behind an over-long sample positions in the batch and ids differ. A loader sends again what is
 // delayed, by id: with the lengths that it gave, exactly those of the outlier queue.
-static void delayed_are_named_by_id(void **state)
+TEST(delayed_are_named_by_id)
 {
-    (void)state;
     static const int64_t tokens[] = {101, 7, 500, 90, 95, 8};
     sp_scenario scenario;
     sp_planner *planner;
@@ -235,7 +228,7 @@ static void delayed_are_named_by_id(void **state)
     make(TINY_MODEL "'cluster': 'h800-8', 'parallel': {'pp': 2}, 'workload': {'lengths': [5], "
                     "'context': 100}, 'strategy': {'kind': 'balanced', 'outlier_tokens': 60}}",
          &scenario, &planner);
-    must_succeed("plan", plan_of(planner, tokens, 6, &plan, &err), &err);
+    must_succeed(plan_of(planner, tokens, 6, &plan, &err), &err);
     json_t *root = document_of(planner, plan);
     json_t *batch = json_array_get(json_object_get(root, "batches"), 0);
     json_t *delayed = json_object_get(batch, "delayed");
@@ -249,14 +242,12 @@ static void delayed_are_named_by_id(void **state)
     sp_scenario_fini(&scenario);
 }
 
-static void uniform_costs_are_refused(void **state)
+TEST(uniform_costs_are_refused)
 {
-    (void)state;
     sp_scenario scenario;
     sp_planner *planner;
     sp_error err;
-    must_succeed("scenario",
-                 run_read("{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 1}, 'schedule': "
+    must_succeed(run_read("{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 1}, 'schedule': "
                           "{'microbatches': 2}}",
                           &scenario, &err),
                  &err);
@@ -266,15 +257,14 @@ static void uniform_costs_are_refused(void **state)
     sp_scenario_fini(&scenario);
 }
 
-static void out_of_memory_is_said(void **state)
+TEST(out_of_memory_is_said)
 {
-    (void)state;
     sp_scenario scenario;
     sp_planner *planner;
     sp_batch_plan *plan;
     sp_error err;
     make(SHORT_SCENARIO("}, 'memory': {'limit_gib': 0.001953125"), &scenario, &planner);
-    must_succeed("plan", plan_of(planner, list + 1, 1, &plan, &err), &err);
+    must_succeed(plan_of(planner, list + 1, 1, &plan, &err), &err);
     assert_true(plan->oom && plan->peak_bytes > plan->memory_limit_bytes);
     assert_int_equal(plan->memory_limit_bytes, 2 << 20);
     sp_batch_plan_free(plan);
@@ -309,13 +299,12 @@ static void *plan_all(void *context)
     return NULL;
 }
 
-static void planners_share_a_scenario(void **state)
+TEST(planners_share_a_scenario)
 {
-    (void)state;
     sp_scenario scenario;
     sp_error err;
     thread_run runs[THREADS] = {0};
-    must_succeed("scenario", run_read(LIST_SCENARIO, &scenario, &err), &err);
+    must_succeed(run_read(LIST_SCENARIO, &scenario, &err), &err);
     for (int t = 0; t < THREADS; t++) {
         runs[t].scenario = &scenario;
         assert_int_equal(pthread_create(&runs[t].thread, NULL, plan_all, &runs[t]), 0);
@@ -356,36 +345,29 @@ static sp_status plan_once(const sp_scenario *scenario, sp_error *err)
     return status;
 }
 
-static void every_allocation_may_fail(void **state)
+TEST(every_allocation_may_fail)
 {
-    (void)state;
     sp_scenario scenario;
     sp_error err;
-    must_succeed("scenario", run_read(LIST_SCENARIO, &scenario, &err), &err);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status == SP_ERR_NO_MEMORY; n++) {
+    must_succeed(run_read(LIST_SCENARIO, &scenario, &err), &err);
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_error_clear(&err);
-        sp_i_alloc_fail_after(n);
-        status = plan_once(&scenario, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
-        assert_true(n < 100000);
+        memory_try(&failing, plan_once(&scenario, &err), &err);
     }
     sp_scenario_fini(&scenario);
 }
 
 // ---- what the scenario asks of its plans ----
 
-static void scenario_rules(void **state)
+TEST(scenario_rules)
 {
-    (void)state;
     sp_scenario scenario;
     sp_planner *planner;
     sp_batch_plan *plan;
     sp_error err;
     make(SHORT_SCENARIO(""), &scenario, &planner);
-    must_succeed("plan", plan_of(planner, (int64_t[]){60, 40, 100}, 3, &plan, &err), &err);
-    must_succeed("rules", sp_plan_check_scenario(&plan->plan, 0, &scenario, "p", &err), &err);
+    must_succeed(plan_of(planner, (int64_t[]){60, 40, 100}, 3, &plan, &err), &err);
+    must_succeed(sp_plan_check_scenario(&plan->plan, 0, &scenario, "p", &err), &err);
 
     scenario.workload.context = 99;
     assert_int_equal(sp_plan_check_scenario(&plan->plan, 2, &scenario, "p", &err), SP_ERR_CONTENT);
@@ -415,13 +397,3 @@ static void scenario_rules(void **state)
     sp_planner_free(planner);
     sp_scenario_fini(&scenario);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(same_plans_as_an_evaluation), cmocka_unit_test(text_reads_back),
-    cmocka_unit_test(bad_lengths_are_refused),     cmocka_unit_test(over_length),
-    cmocka_unit_test(delayed_are_named_by_id),     cmocka_unit_test(uniform_costs_are_refused),
-    cmocka_unit_test(out_of_memory_is_said),       cmocka_unit_test(planners_share_a_scenario),
-    cmocka_unit_test(every_allocation_may_fail),   cmocka_unit_test(scenario_rules),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,9 +1,6 @@
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 
-#include <stdlib.h>
-
-#include "sim/base/alloc.h"
 #include "sim/plan/plan.h"
 
 // A plan written by hand: samples, packs and actions are given as in plan.json.
@@ -125,9 +122,8 @@ static void sliced(fixture *f)
     actions(f, 0, 0, "F0 F1 B0 B1");
 }
 
-static void accepts_1f1b(void **state)
+TEST(accepts_1f1b)
 {
-    (void)state;
     fixture f;
     setup(&f, 1, 2, 1);
     for (int s = 0; s < 4; s++) {
@@ -141,9 +137,8 @@ static void accepts_1f1b(void **state)
     teardown(&f);
 }
 
-static void accepts_other_backward_packs(void **state)
+TEST(accepts_other_backward_packs)
 {
-    (void)state;
     fixture f;
     sliced(&f);
     good(&f);
@@ -153,9 +148,8 @@ static void accepts_other_backward_packs(void **state)
     teardown(&f);
 }
 
-static void accepts_merged_ranks(void **state)
+TEST(accepts_merged_ranks)
 {
-    (void)state;
     fixture f;
     setup(&f, 2, 1, 1);
     for (int s = 0; s < 3; s++) {
@@ -172,9 +166,8 @@ static void accepts_merged_ranks(void **state)
     teardown(&f);
 }
 
-static void accepts_padding(void **state)
+TEST(accepts_padding)
 {
-    (void)state;
     fixture f;
     simple(&f);
     f.packing.forward.slices[0].computed_tokens = 128;
@@ -184,9 +177,8 @@ static void accepts_padding(void **state)
     teardown(&f);
 }
 
-static void accepts_several_slices_of_a_sample_in_a_pack(void **state)
+TEST(accepts_several_slices_of_a_sample_in_a_pack)
 {
-    (void)state;
     fixture f;
     setup(&f, 1, 1, 1);
     sample(&f, 90);
@@ -199,9 +191,8 @@ static void accepts_several_slices_of_a_sample_in_a_pack(void **state)
     teardown(&f);
 }
 
-static void accepts_uniform_packs(void **state)
+TEST(accepts_uniform_packs)
 {
-    (void)state;
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 2, .chunks = 2};
     sp_packing packing;
     fixture f = {0};
@@ -218,18 +209,16 @@ static void accepts_uniform_packs(void **state)
     sp_packing_fini(&packing);
 }
 
-static void accepts_an_empty_plan(void **state)
+TEST(accepts_an_empty_plan)
 {
-    (void)state;
     fixture f;
     setup(&f, 2, 2, 1);
     good(&f);
     teardown(&f);
 }
 
-static void refuses_unknown_samples_and_ranks(void **state)
+TEST(refuses_unknown_samples_and_ranks)
 {
-    (void)state;
     fixture f;
     simple(&f);
     f.packing.forward.slices[1].sample = 2;
@@ -250,9 +239,8 @@ static void refuses_unknown_samples_and_ranks(void **state)
     teardown(&f);
 }
 
-static void refuses_slices_outside_the_sample(void **state)
+TEST(refuses_slices_outside_the_sample)
 {
-    (void)state;
     fixture f;
     simple(&f);
     f.packing.forward.slices[0].tokens = 101;
@@ -267,9 +255,8 @@ static void refuses_slices_outside_the_sample(void **state)
     teardown(&f);
 }
 
-static void refuses_gaps(void **state)
+TEST(refuses_gaps)
 {
-    (void)state;
     fixture f;
     sliced(&f);
     f.packing.forward.slices[0].begin = 10;
@@ -287,9 +274,8 @@ static void refuses_gaps(void **state)
     teardown(&f);
 }
 
-static void refuses_overlaps(void **state)
+TEST(refuses_overlaps)
 {
-    (void)state;
     fixture f;
     sliced(&f);
     f.packing.forward.slices[0].tokens = 61;
@@ -304,9 +290,8 @@ static void refuses_overlaps(void **state)
     teardown(&f);
 }
 
-static void refuses_other_slices_backward(void **state)
+TEST(refuses_other_slices_backward)
 {
-    (void)state;
     fixture f;
     sliced(&f);
     f.packing.backward.slices[1].tokens = 59;
@@ -323,9 +308,8 @@ static void refuses_other_slices_backward(void **state)
     teardown(&f);
 }
 
-static void refuses_other_ranks_backward(void **state)
+TEST(refuses_other_ranks_backward)
 {
-    (void)state;
     fixture f;
     setup(&f, 2, 1, 1);
     sample(&f, 30);
@@ -338,9 +322,8 @@ static void refuses_other_ranks_backward(void **state)
     teardown(&f);
 }
 
-static void refuses_packs_out_of_order(void **state)
+TEST(refuses_packs_out_of_order)
 {
-    (void)state;
     fixture f;
     setup(&f, 1, 1, 1);
     sample(&f, 100);
@@ -364,9 +347,8 @@ static void refuses_packs_out_of_order(void **state)
     teardown(&f);
 }
 
-static void refuses_empty_packs_beside_other_backward_packs(void **state)
+TEST(refuses_empty_packs_beside_other_backward_packs)
 {
-    (void)state;
     fixture f;
     sliced(&f);
     pack(&f.packing.backward, 0, 1);
@@ -374,9 +356,8 @@ static void refuses_empty_packs_beside_other_backward_packs(void **state)
     teardown(&f);
 }
 
-static void checks_dropped_and_delayed(void **state)
+TEST(checks_dropped_and_delayed)
 {
-    (void)state;
     fixture f;
     int64_t dropped[2] = {2, 2};
     int64_t delayed[1] = {3};
@@ -427,9 +408,8 @@ static void refuses(void (*make)(fixture *), const bad_actions *cases, size_t co
     teardown(&f);
 }
 
-static void refuses_bad_actions(void **state)
+TEST(refuses_bad_actions)
 {
-    (void)state;
     static const bad_actions cases[] = {
         {"F0 F1 B0", "B1 is missing"},
         {"F0 B0 B1 F1", "B1 comes before F1"},
@@ -459,9 +439,8 @@ static void refuses_bad_actions(void **state)
 }
 
 // Slices of one sample depend on each other on every rank.
-static void refuses_bad_actions_over_slices(void **state)
+TEST(refuses_bad_actions_over_slices)
 {
-    (void)state;
     static const bad_actions cases[] = {
         {"F1 F0 B0 B1", "F1 comes before F0, which holds an earlier slice of a sample of it"},
         {"F0 F1 B1 B0", "B1 comes before B0, which holds a later slice of a sample of it"},
@@ -474,9 +453,8 @@ static void refuses_bad_actions_over_slices(void **state)
     refuses(sliced, cases, sizeof cases / sizeof cases[0]);
 }
 
-static void refuses_packs_of_other_ranks(void **state)
+TEST(refuses_packs_of_other_ranks)
 {
-    (void)state;
     fixture f;
     setup(&f, 2, 1, 1);
     for (int s = 0; s < 2; s++) {
@@ -493,9 +471,8 @@ static void refuses_packs_of_other_ranks(void **state)
 }
 
 // Packs times chunks would be 2^31 entries; the actions are too few to be worth looking at.
-static void asks_for_no_memory_that_actions_do_not_justify(void **state)
+TEST(asks_for_no_memory_that_actions_do_not_justify)
 {
-    (void)state;
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 60000};
     sp_packing packing;
     fixture f = {0};
@@ -507,9 +484,8 @@ static void asks_for_no_memory_that_actions_do_not_justify(void **state)
     sp_packing_fini(&packing);
 }
 
-static void collects_up_to_ten_findings(void **state)
+TEST(collects_up_to_ten_findings)
 {
-    (void)state;
     fixture f;
     simple(&f);
     actions(&f, 0, 0, "B0 W0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0");
@@ -518,46 +494,13 @@ static void collects_up_to_ten_findings(void **state)
     teardown(&f);
 }
 
-static void memory_failures_are_reported(void **state)
+TEST(memory_failures_are_reported)
 {
-    (void)state;
     fixture f;
     sliced(&f);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 100);
-        sp_i_alloc_fail_after(n);
-        status = check(&f);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
-        assert_int_equal(f.err.status, status);
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
+        memory_try(&failing, check(&f), NULL);
+        assert_int_equal(f.err.status, failing.status);
     }
     teardown(&f);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(accepts_1f1b),
-    cmocka_unit_test(accepts_other_backward_packs),
-    cmocka_unit_test(accepts_merged_ranks),
-    cmocka_unit_test(accepts_padding),
-    cmocka_unit_test(accepts_several_slices_of_a_sample_in_a_pack),
-    cmocka_unit_test(accepts_uniform_packs),
-    cmocka_unit_test(accepts_an_empty_plan),
-    cmocka_unit_test(refuses_unknown_samples_and_ranks),
-    cmocka_unit_test(refuses_slices_outside_the_sample),
-    cmocka_unit_test(refuses_gaps),
-    cmocka_unit_test(refuses_overlaps),
-    cmocka_unit_test(refuses_other_slices_backward),
-    cmocka_unit_test(refuses_other_ranks_backward),
-    cmocka_unit_test(refuses_packs_out_of_order),
-    cmocka_unit_test(refuses_empty_packs_beside_other_backward_packs),
-    cmocka_unit_test(checks_dropped_and_delayed),
-    cmocka_unit_test(refuses_bad_actions),
-    cmocka_unit_test(refuses_bad_actions_over_slices),
-    cmocka_unit_test(refuses_packs_of_other_ranks),
-    cmocka_unit_test(asks_for_no_memory_that_actions_do_not_justify),
-    cmocka_unit_test(collects_up_to_ten_findings),
-    cmocka_unit_test(memory_failures_are_reported),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,7 +1,5 @@
 #include "tests/support/test_main.h"
 
-#include <stdlib.h>
-
 #include "sim/base/json.h"
 #include "sim/plan/plan_json.h"
 #include "tests/support/random_plan.h"
@@ -38,8 +36,7 @@ static const sp_layout example_layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 2, .ch
 static json_t *parse(const char *text)
 {
     json_t *root = NULL;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     if (sp_json_read_text(text, strlen(text), "plan.json", &root, &err) != SP_OK) {
         fail_msg("%s", err.message[0]);
     }
@@ -65,16 +62,14 @@ static char *write(const json_t *scenario, const sp_plan *plans, int count,
 
 static void read_good(const json_t *root, const sp_layout *layout, sp_plan_file *file)
 {
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     if (sp_plan_json_read(root, "plan.json", layout, file, &err) != SP_OK) {
         fail_msg("%s", err.message[0]);
     }
 }
 
-static void reads_every_part(void **state)
+TEST(reads_every_part)
 {
-    (void)state;
     json_t *root = parse(example);
     sp_plan_file file;
     assert_true(sp_plan_json_is_plan(root));
@@ -116,9 +111,8 @@ static void reads_every_part(void **state)
 }
 
 // The text above was written by hand from the format.
-static void writes_the_documented_form(void **state)
+TEST(writes_the_documented_form)
 {
-    (void)state;
     json_t *root = parse(example);
     sp_plan_file file;
     read_good(root, &example_layout, &file);
@@ -130,9 +124,8 @@ static void writes_the_documented_form(void **state)
     json_decref(root);
 }
 
-static void leaves_out_what_is_unknown(void **state)
+TEST(leaves_out_what_is_unknown)
 {
-    (void)state;
     json_t *root = parse(example);
     sp_plan_file file;
     read_good(root, &example_layout, &file);
@@ -192,11 +185,9 @@ static void same_plans(const sp_plan *a, const sp_plan *b)
     }
 }
 
-static void random_plans_survive_the_round_trip(void **state)
+TEST(random_plans_survive_the_round_trip)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 31);
+    sp_prng prng = prng_seeded(31);
     json_t *scenario = json_pack("{s:s, s:f, s:[i, b]}", "model", "\"quoted\" \xc3\xbc", "third",
                                  1.0 / 3, "list", 5, 1);
     assert_non_null(scenario);
@@ -222,9 +213,8 @@ static void random_plans_survive_the_round_trip(void **state)
     json_decref(scenario);
 }
 
-static void equal_backward_packs_are_kept_as_none(void **state)
+TEST(equal_backward_packs_are_kept_as_none)
 {
-    (void)state;
     static const char text[] =
         "{\"schema\": \"slimpack/plan/1\", \"scenario\": {}, \"batches\": [{\"samples\": [],"
         " \"forward_packs\": [{\"dp\": [0], \"slices\": []}],"
@@ -244,9 +234,8 @@ static void equal_backward_packs_are_kept_as_none(void **state)
 
 // Two samples of one id, from a list that was started again: the one without slices is left out,
 // and stands so in the file.
-static void left_out_by_id(void **state)
+TEST(left_out_by_id)
 {
-    (void)state;
     static const char text[] =
         "{\"schema\": \"slimpack/plan/1\", \"scenario\": {}, \"batches\": [\n"
         "{\"samples\": [{\"id\": 7, \"tokens\": 3}, {\"id\": 9, \"tokens\": 3},"
@@ -274,9 +263,8 @@ static void left_out_by_id(void **state)
     sp_plan_file_fini(&file);
 }
 
-static void tells_plans_from_other_documents(void **state)
+TEST(tells_plans_from_other_documents)
 {
-    (void)state;
     const char *others[] = {"{}", "[]", "3", "{\"schema\": 3}",
                             "{\"schema\": \"slimpack/scenario/1\"}"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
@@ -397,15 +385,13 @@ static char *edited(const bad_edit *edit)
     return text;
 }
 
-static void errors_name_the_place(void **state)
+TEST(errors_name_the_place)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++) {
         char *text = edited(&edits[i]);
         json_t *root = parse(text);
         sp_plan_file file;
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         assert_int_equal(sp_plan_json_read(root, "plan.json", &example_layout, &file, &err),
                          SP_ERR_CONTENT);
         assert_memory_equal(err.message[0], "plan.json: ", 11);
@@ -419,9 +405,8 @@ static void errors_name_the_place(void **state)
     }
 }
 
-static void refuses_missing_parts(void **state)
+TEST(refuses_missing_parts)
 {
-    (void)state;
     static const bad_edit cases[] = {
         {"backward_packs", "[]", "batches[0].backward_packs: there are none, but 3 forward packs"},
         {"forward_packs", "[]",
@@ -435,8 +420,7 @@ static void refuses_missing_parts(void **state)
         assert_int_equal(json_object_set_new(batch, cases[i].find, json_array()), 0);
         assert_int_equal(json_object_set_new(batch, "dropped", json_array()), 0);
         sp_plan_file file;
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         assert_int_equal(sp_plan_json_read(root, "p", &example_layout, &file, &err),
                          SP_ERR_CONTENT);
         assert_string_equal(err.message[0] + 3, cases[i].message);
@@ -444,9 +428,8 @@ static void refuses_missing_parts(void **state)
     }
 }
 
-static void refuses_malformed_actions(void **state)
+TEST(refuses_malformed_actions)
 {
-    (void)state;
     const char *good[] = {"F2.1"};
     const char *bad[] = {"",         "F",
                          "2.1",      "F2",
@@ -466,8 +449,7 @@ static void refuses_malformed_actions(void **state)
         json_t *stage = json_array_get(json_object_get(batch, "stages"), 1);
         json_array_set_new(json_object_get(stage, "actions"), 5, json_string(action));
         sp_plan_file file;
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         sp_status status = sp_plan_json_read(root, "p", &example_layout, &file, &err);
         assert_int_equal(status, i == 0 ? SP_OK : SP_ERR_CONTENT);
         if (i > 0) {
@@ -478,32 +460,25 @@ static void refuses_malformed_actions(void **state)
     }
 }
 
-static void memory_failures_are_reported(void **state)
+TEST(memory_failures_are_reported)
 {
-    (void)state;
     json_t *root = parse(example);
-    sp_status status = SP_ERR_NO_MEMORY;
-    long n = 0;
-    for (; status != SP_OK; n++) {
-        assert_true(n < 1000);
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_plan_file file;
-        sp_error err;
-        sp_error_clear(&err);
-        sp_i_alloc_fail_after(n);
-        status = sp_plan_json_read(root, "plan.json", &example_layout, &file, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
-        assert_int_equal(err.status, status);
-        assert_int_equal(file.count, status == SP_OK ? 1 : 0);
+        sp_error err = {0};
+        memory_try(&failing, sp_plan_json_read(root, "plan.json", &example_layout, &file, &err),
+                   &err);
+        assert_int_equal(err.status, failing.status);
+        assert_int_equal(file.count, failing.status == SP_OK ? 1 : 0);
         sp_plan_file_fini(&file);
     }
-    assert_true(n > 20);
+    assert_true(failing.rounds > 20);
     json_decref(root);
 }
 
-static void write_failures_are_reported(void **state)
+TEST(write_failures_are_reported)
 {
-    (void)state;
     json_t *root = parse(example);
     sp_plan_file plan;
     read_good(root, &example_layout, &plan);
@@ -516,20 +491,3 @@ static void write_failures_are_reported(void **state)
     sp_plan_file_fini(&plan);
     json_decref(root);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(reads_every_part),
-    cmocka_unit_test(writes_the_documented_form),
-    cmocka_unit_test(leaves_out_what_is_unknown),
-    cmocka_unit_test(random_plans_survive_the_round_trip),
-    cmocka_unit_test(equal_backward_packs_are_kept_as_none),
-    cmocka_unit_test(left_out_by_id),
-    cmocka_unit_test(tells_plans_from_other_documents),
-    cmocka_unit_test(errors_name_the_place),
-    cmocka_unit_test(refuses_missing_parts),
-    cmocka_unit_test(refuses_malformed_actions),
-    cmocka_unit_test(memory_failures_are_reported),
-    cmocka_unit_test(write_failures_are_reported),
-};
-
-SP_TEST_MAIN(tests)

@@ -120,16 +120,13 @@ static bool rules_hold(const random_plan *r, int dp_rank, int pp_rank)
     return holds;
 }
 
-static void accepts_random_plans(void **state)
+TEST(accepts_random_plans)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 21);
+    sp_prng prng = prng_seeded(21);
     for (int round = 0; round < 2000; round++) {
         random_plan r;
         random_plan_make(&prng, 3, 2, &r);
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         if (sp_plan_check(&r.plan, "random", &err) != SP_OK) {
             fail_msg("round %d: %s", round, err.message[0]);
         }
@@ -138,11 +135,9 @@ static void accepts_random_plans(void **state)
 }
 
 // Moves single actions of random plans; the checker must agree with the wording of the rules.
-static void agrees_with_the_rules_on_moved_actions(void **state)
+TEST(agrees_with_the_rules_on_moved_actions)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 22);
+    sp_prng prng = prng_seeded(22);
     int accepted = 0;
     int refused = 0;
     for (int round = 0; round < 3000; round++) {
@@ -173,11 +168,9 @@ static void agrees_with_the_rules_on_moved_actions(void **state)
 }
 
 // No action can stand twice, and none but R can be left out alone; O without its L is lost too.
-static void refuses_lost_and_doubled_actions(void **state)
+TEST(refuses_lost_and_doubled_actions)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 23);
+    sp_prng prng = prng_seeded(23);
     for (int round = 0; round < 1000; round++) {
         random_plan r;
         random_plan_make(&prng, 2, 2, &r);
@@ -201,11 +194,3 @@ static void refuses_lost_and_doubled_actions(void **state)
         random_plan_fini(&r);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(accepts_random_plans),
-    cmocka_unit_test(agrees_with_the_rules_on_moved_actions),
-    cmocka_unit_test(refuses_lost_and_doubled_actions),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,12 +1,9 @@
-#include <math.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
 
-#include "sim/base/alloc.h"
 #include "sim/cost/profile.h"
 
 static sp_error err;
@@ -23,9 +20,8 @@ static const char *message_of(const char *override)
     return err.message[0];
 }
 
-static void reads_units(void **state)
+TEST(reads_units)
 {
-    (void)state;
     sp_profile profile;
     const char *overrides[] = {
         "gemm_rate.points=[[1024,177],[2048,677]]",
@@ -37,18 +33,18 @@ static void reads_units(void **state)
         "stack=megatron-core-2024",
         NULL};
     sp_error_clear(&err);
-    assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
+    must_succeed(flat_profile(overrides, &profile, &err), &err);
     assert_string_equal(profile.name, "flat");
     assert_string_equal(profile.stack.name, "megatron-core-2024");
     assert_int_equal(profile.gemm_rate.points, 2);
     assert_int_equal(profile.gemm_rate.level, SP_LEVEL_PUBLISHED);
     assert_true(profile.gemm_rate.x[1] == 2048.0);
     assert_true(profile.gemm_rate.y[0] == 177e12);
-    assert_true(fabs(profile.gemm_rate.slope[0] - log2(677.0 / 177.0)) < 1e-12);
+    assert_within(profile.gemm_rate.slope[0], log2(677.0 / 177.0), 1e-12);
     assert_int_equal(profile.gemm_tables, 1);
     assert_int_equal(profile.gemm[0].n, 4096);
-    assert_true(fabs(profile.gemm[0].time_s.y[1] - 30e-6) < 1e-15);
-    assert_true(fabs(profile.kernel_s - 2.5e-6) < 1e-15);
+    assert_within(profile.gemm[0].time_s.y[1], 30e-6, 1e-15);
+    assert_within(profile.kernel_s, 2.5e-6, 1e-15);
     assert_true(profile.collective[SP_ALL_GATHER].y[0] == 0.5e9);
     assert_int_equal(profile.collective[SP_ALL_REDUCE].points, 0);
     assert_true(profile.nvlink_bytes_per_s == 200e9);
@@ -58,16 +54,15 @@ static void reads_units(void **state)
     sp_profile_fini(&profile);
 }
 
-static void reads_cluster(void **state)
+TEST(reads_cluster)
 {
-    (void)state;
     sp_profile profile;
     const char *overrides[] = {"cluster={\"name\":\"mine\",\"gpu\":\"X\",\"peak_tflops\":100,"
                                "\"memory_gib\":24,\"hbm_gb_per_s\":900,\"gpus_per_node\":4,"
                                "\"nvlink_gb_per_s\":50,\"nics_per_node\":2,\"nic_gbit_per_s\":100}",
                                NULL};
     sp_error_clear(&err);
-    assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
+    must_succeed(flat_profile(overrides, &profile, &err), &err);
     assert_true(profile.has_cluster);
     assert_string_equal(profile.cluster.name, "mine");
     assert_int_equal(profile.cluster.gpus_per_node, 4);
@@ -77,9 +72,8 @@ static void reads_cluster(void **state)
         strstr(message_of("cluster={\"name\":\"h800-8\",\"gpus_pernode\":8}"), "'gpus_per_node'"));
 }
 
-static void rejects_content(void **state)
+TEST(rejects_content)
 {
-    (void)state;
     assert_string_equal(message_of("gemm_rate.points=[[1,2],[1,3]]"),
                         "flat: gemm_rate.points[1]: expected a larger x than the point before, "
                         "got [1,3]");
@@ -111,9 +105,8 @@ static void rejects_content(void **state)
 
 // A rate may not grow faster than the work: 2^3 per doubling of the cube edge, 2 per doubling of
 // the length or the bytes; times may not fall.
-static void levels_noise(void **state)
+TEST(levels_noise)
 {
-    (void)state;
     sp_profile profile;
     const char *overrides[] = {
         "gemm_rate.points=[[1024,10],[2048,100]]",
@@ -124,18 +117,17 @@ static void levels_noise(void **state)
         "\"points\":[[128,20],[256,19],[512,40]]}]",
         NULL};
     sp_error_clear(&err);
-    assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
-    assert_true(fabs(profile.gemm_rate.y[1] / 80e12 - 1.0) < 1e-12);
-    assert_true(fabs(profile.attention_forward_causal.y[1] / 20e12 - 1.0) < 1e-12);
-    assert_true(fabs(profile.collective[SP_ALL_REDUCE].y[1] / 4e9 - 1.0) < 1e-12);
-    assert_true(fabs(profile.collective[SP_ALL_REDUCE].y[2] / 8e9 - 1.0) < 1e-12);
-    assert_true(fabs(profile.gemm[0].time_s.y[1] / 20e-6 - 1.0) < 1e-12);
+    must_succeed(flat_profile(overrides, &profile, &err), &err);
+    assert_within(profile.gemm_rate.y[1] / 80e12, 1.0, 1e-12);
+    assert_within(profile.attention_forward_causal.y[1] / 20e12, 1.0, 1e-12);
+    assert_within(profile.collective[SP_ALL_REDUCE].y[1] / 4e9, 1.0, 1e-12);
+    assert_within(profile.collective[SP_ALL_REDUCE].y[2] / 8e9, 1.0, 1e-12);
+    assert_within(profile.gemm[0].time_s.y[1] / 20e-6, 1.0, 1e-12);
     sp_profile_fini(&profile);
 }
 
-static void weakest_level(void **state)
+TEST(weakest_level)
 {
-    (void)state;
     const char *overrides[] = {"gemm_rate.level=measured",
                                "attention.forward_causal.level=measured",
                                "attention.backward_causal.level=published",
@@ -146,12 +138,12 @@ static void weakest_level(void **state)
                                NULL};
     sp_profile profile;
     sp_error_clear(&err);
-    assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
+    must_succeed(flat_profile(overrides, &profile, &err), &err);
     assert_int_equal(sp_profile_level(&profile), SP_LEVEL_PUBLISHED);
     sp_profile_fini(&profile);
     overrides[6] = "collectives.all_to_all={\"level\":\"fitted\",\"source\":\"s\","
                    "\"points\":[[1,1]]}";
-    assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
+    must_succeed(flat_profile(overrides, &profile, &err), &err);
     assert_int_equal(sp_profile_level(&profile), SP_LEVEL_FITTED);
     sp_profile_fini(&profile);
 }
@@ -180,9 +172,8 @@ static void remove_flat(const char *folder, const char *name)
 
 // The sections of a profile stand in place of those that it extends; what those say of themselves
 // goes, unless the profile is another name for them.
-static void extends_another(void **state)
+TEST(extends_another)
 {
-    (void)state;
     static const char faster[] =
         "{\"schema\": \"slimpack/profile/1\", \"extends\": \"base\", \"memory\": {\"gb_per_s\": "
         "3000, \"level\": \"assumed\", \"source\": \"test\"}, \"host\": {\"unit_us\": 5, "
@@ -206,17 +197,17 @@ static void extends_another(void **state)
     write_text(folder, "fastest", fastest);
     write_text(folder, "alias", other_name);
     sp_error_clear(&err);
-    assert_int_equal(sp_profile_load("faster", &profile, &err), SP_OK);
+    must_succeed(sp_profile_load("faster", &profile, &err), &err);
     assert_string_equal(profile.name, "faster");
     assert_true(profile.memory_bytes_per_s == 3e12 && fabs(profile.host.unit_s - 5e-6) < 1e-15);
     assert_true(profile.kernel_s == 0.0 && profile.nvlink_bytes_per_s == 2e11);
     assert_int_equal(profile.for_stacks + profile.fitted_constants, 0);
     sp_profile_fini(&profile);
-    assert_int_equal(sp_profile_load("fastest", &profile, &err), SP_OK);
+    must_succeed(sp_profile_load("fastest", &profile, &err), &err);
     assert_true(profile.memory_bytes_per_s == 3e12 && fabs(profile.kernel_s - 2e-6) < 1e-15);
     assert_true(profile.host.unit_s == 0.0);
     sp_profile_fini(&profile);
-    assert_int_equal(sp_profile_load("alias", &profile, &err), SP_OK);
+    must_succeed(sp_profile_load("alias", &profile, &err), &err);
     assert_string_equal(profile.name, "alias");
     assert_int_equal(profile.fitted_constants, 1);
     assert_int_equal(profile.for_stacks, 1);
@@ -231,9 +222,8 @@ static void extends_another(void **state)
     assert_int_equal(unsetenv("SLIMPACK_PROFILE_PATH"), 0);
 }
 
-static void wrong_extensions_are_refused(void **state)
+TEST(wrong_extensions_are_refused)
 {
-    (void)state;
     const struct {
         const char *text, *message;
     } wrong[] = {
@@ -268,9 +258,8 @@ static void wrong_extensions_are_refused(void **state)
     assert_int_equal(unsetenv("SLIMPACK_PROFILE_PATH"), 0);
 }
 
-static void finds_names(void **state)
+TEST(finds_names)
 {
-    (void)state;
     char first[] = "/tmp/sp_profile_XXXXXX";
     char second[] = "/tmp/sp_profile_XXXXXX";
     char variable[128];
@@ -283,9 +272,9 @@ static void finds_names(void **state)
     snprintf(variable, sizeof variable, ":%s::%s:", first, second);
     assert_int_equal(setenv("SLIMPACK_PROFILE_PATH", variable, 1), 0);
     sp_error_clear(&err);
-    assert_int_equal(sp_profile_load("zeta-gpu", &profile, &err), SP_OK);
+    must_succeed(sp_profile_load("zeta-gpu", &profile, &err), &err);
     sp_profile_fini(&profile);
-    assert_int_equal(sp_profile_load("yotta-gpu", &profile, &err), SP_OK);
+    must_succeed(sp_profile_load("yotta-gpu", &profile, &err), &err);
     sp_profile_fini(&profile);
 
     assert_int_equal(sp_profile_load("zeta-cpu", &profile, &err), SP_ERR_CONTENT);
@@ -294,7 +283,7 @@ static void finds_names(void **state)
 
     snprintf(path, sizeof path, "%s/zeta-gpu.json", first);
     sp_error_clear(&err);
-    assert_int_equal(sp_profile_load(path, &profile, &err), SP_OK);
+    must_succeed(sp_profile_load(path, &profile, &err), &err);
     sp_profile_fini(&profile);
     assert_int_equal(sp_profile_load("./no-such-file.json", &profile, &err), SP_ERR_IO);
 
@@ -308,9 +297,8 @@ static void finds_names(void **state)
 // Anchors: cuDNN 9.19 on H200 (NVIDIA/cudnn-frontend, benchmark/sdpa_benchmark_training), H100 GEMM
 // (zzc0721/torch-performance-test-data, issue 79), nccl-tests and copy rates of the Azure
 // AI-benchmarking-guide. Limits: dense bf16 peaks of the data sheets.
-static void shipped_profiles(void **state)
+TEST(shipped_profiles)
 {
-    (void)state;
     const struct {
         const char *name;
         double peak;
@@ -322,7 +310,7 @@ static void shipped_profiles(void **state)
     for (size_t i = 0; i < sizeof shipped / sizeof shipped[0]; i++) {
         sp_profile profile;
         sp_error_clear(&err);
-        assert_int_equal(sp_profile_load(shipped[i].name, &profile, &err), SP_OK);
+        must_succeed(sp_profile_load(shipped[i].name, &profile, &err), &err);
         assert_string_equal(profile.name, shipped[i].name);
         const sp_curve *curves[] = {
             &profile.gemm_rate, &profile.attention_forward_causal, &profile.attention_forward_full,
@@ -345,51 +333,31 @@ static void shipped_profiles(void **state)
         sp_profile_fini(&profile);
     }
     sp_profile profile;
-    assert_int_equal(sp_profile_load("h200-burst", &profile, &err), SP_OK);
+    must_succeed(sp_profile_load("h200-burst", &profile, &err), &err);
     assert_true(profile.attention_forward_causal.x[2] == 8192.0);
     assert_true(profile.attention_forward_causal.y[2] == 644e12);
     assert_true(profile.attention_backward_full.y[4] == 572e12);
     assert_true(profile.memory_bytes_per_s == 4010e9);
     sp_profile_fini(&profile);
-    assert_int_equal(sp_profile_load("h100-burst", &profile, &err), SP_OK);
+    must_succeed(sp_profile_load("h100-burst", &profile, &err), &err);
     assert_true(profile.gemm_rate.x[2] == 4096.0 && profile.gemm_rate.y[2] == 789e12);
     sp_profile_fini(&profile);
 }
 
-static void survives_failing_memory(void **state)
+TEST(survives_failing_memory)
 {
-    (void)state;
     sp_profile profile;
-    sp_status status = SP_ERR_NO_MEMORY;
-    int failures = 0;
-    for (; status != SP_OK && failures < 1000; failures++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         json_t *root = NULL;
         sp_error_clear(&err);
-        assert_int_equal(
+        must_succeed(
             sp_json_read_text(flat_profile_text, strlen(flat_profile_text), "flat", &root, &err),
-            SP_OK);
-        sp_i_alloc_fail_after(failures);
-        status = sp_profile_from_json(root, "flat", &profile, &err);
-        sp_i_alloc_fail_after(-1);
+            &err);
+        memory_try(&failing, sp_profile_from_json(root, "flat", &profile, &err), &err);
         json_decref(root);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
     }
     // One block for each of the three tables of the flat profile.
-    assert_int_equal(failures, 4);
+    assert_int_equal(failing.rounds, 4);
     sp_profile_fini(&profile);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(reads_units),
-    cmocka_unit_test(reads_cluster),
-    cmocka_unit_test(rejects_content),
-    cmocka_unit_test(levels_noise),
-    cmocka_unit_test(weakest_level),
-    cmocka_unit_test(extends_another),
-    cmocka_unit_test(wrong_extensions_are_refused),
-    cmocka_unit_test(finds_names),
-    cmocka_unit_test(shipped_profiles),
-    cmocka_unit_test(survives_failing_memory),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,10 +1,7 @@
 // The sections of a profile that hold constants of models: units, defaults, limits, levels.
-#include <math.h>
-
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
 
-#include "sim/base/alloc.h"
 #include "sim/cost/profile.h"
 
 #define SOURCE ",\"level\":\"fitted\",\"source\":\"s\"}"
@@ -16,13 +13,6 @@ static void load(const char *const *overrides, sp_profile *profile)
     sp_error_clear(&err);
     if (flat_profile(overrides, profile, &err) != SP_OK) {
         fail_msg("%s", err.message[0]);
-    }
-}
-
-static void assert_near(double value, double expected)
-{
-    if (!(fabs(value - expected) <= 1e-12 * fabs(expected))) {
-        fail_msg("%.17g is not %.17g", value, expected);
     }
 }
 
@@ -40,22 +30,21 @@ static void refused(const char *override, const char *path)
     }
 }
 
-static void gemm_model_units(void **state)
+TEST(gemm_model_units)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"gemm_model={\"tflops\":273,\"half_rate_k\":64,\"fixed_us\":5,"
                           "\"sms\":108,\"tiles\":[[128,256,1.04],[64,64,0.7]]" SOURCE,
                           NULL},
          &profile);
-    assert_near(profile.gemm_model.flops_per_s, 273e12);
-    assert_near(profile.gemm_model.half_rate_k, 64.0);
-    assert_near(profile.gemm_model.fixed_s, 5e-6);
+    assert_close(profile.gemm_model.flops_per_s, 273e12, 1e-12);
+    assert_close(profile.gemm_model.half_rate_k, 64.0, 1e-12);
+    assert_close(profile.gemm_model.fixed_s, 5e-6, 1e-12);
     assert_int_equal(profile.gemm_model.sms, 108);
     assert_int_equal(profile.gemm_model.tile_count, 2);
     assert_int_equal(profile.gemm_model.tiles[0].m, 128);
     assert_int_equal(profile.gemm_model.tiles[0].n, 256);
-    assert_near(profile.gemm_model.tiles[1].efficiency, 0.7);
+    assert_close(profile.gemm_model.tiles[1].efficiency, 0.7, 1e-12);
     assert_int_equal(profile.gemm_model.level, SP_LEVEL_FITTED);
     sp_profile_fini(&profile);
     load((const char *[]){"gemm_model={\"tflops\":273" SOURCE, NULL}, &profile);
@@ -65,23 +54,22 @@ static void gemm_model_units(void **state)
     sp_profile_fini(&profile);
 }
 
-static void host_units(void **state)
+TEST(host_units)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"host={\"layer_us\":3160,\"tp_growth\":0.034,\"unfused_softmax_us\":495,"
                           "\"head_us\":3500,\"overlap_power\":3.9,\"unit_us\":2000,"
                           "\"iteration_us\":1000,\"cp_step_us\":700" SOURCE,
                           NULL},
          &profile);
-    assert_near(profile.host.layer_s, 3.16e-3);
-    assert_near(profile.host.tp_growth, 0.034);
-    assert_near(profile.host.softmax_s, 0.495e-3);
-    assert_near(profile.host.head_s, 3.5e-3);
-    assert_near(profile.host.overlap_power, 3.9);
-    assert_near(profile.host.unit_s, 2e-3);
-    assert_near(profile.host.iteration_s, 1e-3);
-    assert_near(profile.host.cp_step_s, 0.7e-3);
+    assert_close(profile.host.layer_s, 3.16e-3, 1e-12);
+    assert_close(profile.host.tp_growth, 0.034, 1e-12);
+    assert_close(profile.host.softmax_s, 0.495e-3, 1e-12);
+    assert_close(profile.host.head_s, 3.5e-3, 1e-12);
+    assert_close(profile.host.overlap_power, 3.9, 1e-12);
+    assert_close(profile.host.unit_s, 2e-3, 1e-12);
+    assert_close(profile.host.iteration_s, 1e-3, 1e-12);
+    assert_close(profile.host.cp_step_s, 0.7e-3, 1e-12);
     sp_profile_fini(&profile);
     load((const char *[]){"host={\"layer_us\":1" SOURCE, NULL}, &profile);
     assert_true(profile.host.tp_growth == 0.0 && profile.host.softmax_s == 0.0 &&
@@ -91,9 +79,8 @@ static void host_units(void **state)
     sp_profile_fini(&profile);
 }
 
-static void score_loss_and_group_units(void **state)
+TEST(score_loss_and_group_units)
 {
-    (void)state;
     sp_profile profile;
     load(
         (const char *[]){"unfused_attention={\"traffic_factor\":0.56,\"traffic_growth\":1.7,"
@@ -103,28 +90,28 @@ static void score_loss_and_group_units(void **state)
                          "\"between_latency_us\":100,\"gb_per_s\":[[2,194],[4,221],[8,230]]" SOURCE,
                          "links.p2p_gb_per_s=90", "links.p2p_latency_us=200", NULL},
         &profile);
-    assert_near(profile.scores.factor, 0.56);
-    assert_near(profile.scores.growth, 1.7);
-    assert_near(profile.scores.from_keys, 512.0);
-    assert_near(profile.scores.to_keys, 4096.0);
-    assert_near(profile.loss_bytes_per_logit, 123.0);
-    assert_near(profile.groups.latency_s, 39e-6);
-    assert_near(profile.groups.doubling_s, 19.4e-6);
-    assert_near(profile.groups.between_s, 100e-6);
+    assert_close(profile.scores.factor, 0.56, 1e-12);
+    assert_close(profile.scores.growth, 1.7, 1e-12);
+    assert_close(profile.scores.from_keys, 512.0, 1e-12);
+    assert_close(profile.scores.to_keys, 4096.0, 1e-12);
+    assert_close(profile.loss_bytes_per_logit, 123.0, 1e-12);
+    assert_close(profile.groups.latency_s, 39e-6, 1e-12);
+    assert_close(profile.groups.doubling_s, 19.4e-6, 1e-12);
+    assert_close(profile.groups.between_s, 100e-6, 1e-12);
     assert_int_equal(profile.groups.bytes_per_s.points, 3);
-    assert_near(profile.groups.bytes_per_s.x[1], 4.0);
-    assert_near(profile.groups.bytes_per_s.y[1], 221e9);
+    assert_close(profile.groups.bytes_per_s.x[1], 4.0, 1e-12);
+    assert_close(profile.groups.bytes_per_s.y[1], 221e9, 1e-12);
     assert_string_equal(profile.groups.bytes_per_s.source, "s");
-    assert_near(profile.p2p_bytes_per_s, 90e9);
-    assert_near(profile.p2p_latency_s, 200e-6);
+    assert_close(profile.p2p_bytes_per_s, 90e9, 1e-12);
+    assert_close(profile.p2p_latency_s, 200e-6, 1e-12);
     sp_profile_fini(&profile);
     load((const char *[]){"unfused_attention={\"level\":\"fitted\",\"source\":\"s\"}",
                           "node_collectives={\"gb_per_s\":[[2,194]]" SOURCE, NULL},
          &profile);
-    assert_near(profile.scores.factor, 1.0);
+    assert_close(profile.scores.factor, 1.0, 1e-12);
     assert_true(profile.scores.growth == 0.0);
-    assert_near(profile.scores.from_keys, 1024.0);
-    assert_near(profile.scores.to_keys, 2048.0);
+    assert_close(profile.scores.from_keys, 1024.0, 1e-12);
+    assert_close(profile.scores.to_keys, 2048.0, 1e-12);
     assert_true(profile.groups.latency_s == 0.0 && profile.groups.doubling_s == 0.0 &&
                 profile.groups.between_s == 0.0);
     sp_profile_fini(&profile);
@@ -132,9 +119,8 @@ static void score_loss_and_group_units(void **state)
 
 // Without the sections there is no model: nothing is launched, weighed or stated, and pipeline
 // transfers run as NVLink does.
-static void absent_sections(void **state)
+TEST(absent_sections)
 {
-    (void)state;
     sp_profile profile;
     load(NULL, &profile);
     assert_true(profile.gemm_model.flops_per_s == 0.0);
@@ -142,19 +128,18 @@ static void absent_sections(void **state)
     assert_true(profile.scores.factor == 0.0);
     assert_true(profile.loss_bytes_per_logit == 0.0);
     assert_int_equal(profile.groups.bytes_per_s.points, 0);
-    assert_near(profile.p2p_bytes_per_s, FLAT_NVLINK_BYTES_PER_S);
-    assert_near(profile.p2p_latency_s, FLAT_NVLINK_LATENCY_S);
+    assert_close(profile.p2p_bytes_per_s, FLAT_NVLINK_BYTES_PER_S, 1e-12);
+    assert_close(profile.p2p_latency_s, FLAT_NVLINK_LATENCY_S, 1e-12);
     assert_string_equal(profile.stack.name, "");
     sp_profile_fini(&profile);
 }
 
-static void gemm_model_in_place_of_the_curve(void **state)
+TEST(gemm_model_in_place_of_the_curve)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"gemm_rate=null", "gemm_model={\"tflops\":100" SOURCE, NULL}, &profile);
     assert_int_equal(profile.gemm_rate.points, 0);
-    assert_near(profile.gemm_model.flops_per_s, 1e14);
+    assert_close(profile.gemm_model.flops_per_s, 1e14, 1e-12);
     sp_profile_fini(&profile);
     const char *neither[] = {"gemm_rate=null", NULL};
     sp_error_clear(&err);
@@ -163,34 +148,31 @@ static void gemm_model_in_place_of_the_curve(void **state)
     assert_non_null(strstr(err.message[0], "'gemm_rate' is missing"));
 }
 
-static void scale_multiplies_rates(void **state)
+TEST(scale_multiplies_rates)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"gemm_rate.scale=0.5", "attention.scale=0.25",
                           "attention.forward_causal.scale=2", NULL},
          &profile);
-    assert_near(profile.gemm_rate.y[0], 0.5 * FLAT_GEMM_FLOPS_PER_S);
-    assert_near(profile.attention_forward_causal.y[0], 2 * 0.25 * FLAT_FORWARD_FLOPS_PER_S);
-    assert_near(profile.attention_backward_causal.y[0], 0.25 * FLAT_BACKWARD_FLOPS_PER_S);
+    assert_close(profile.gemm_rate.y[0], 0.5 * FLAT_GEMM_FLOPS_PER_S, 1e-12);
+    assert_close(profile.attention_forward_causal.y[0], 2 * 0.25 * FLAT_FORWARD_FLOPS_PER_S, 1e-12);
+    assert_close(profile.attention_backward_causal.y[0], 0.25 * FLAT_BACKWARD_FLOPS_PER_S, 1e-12);
     sp_profile_fini(&profile);
     refused("gemm_rate.scale=0", "gemm_rate.scale");
     refused("attention.scale=1001", "attention.scale");
     refused("attention.scale=-1", "attention.scale");
 }
 
-static void fit_is_for_people(void **state)
+TEST(fit_is_for_people)
 {
-    (void)state;
     sp_profile profile;
     load((const char *[]){"fit={\"rows\":397,\"folds\":[1,2],\"note\":\"any\"}", NULL}, &profile);
     assert_int_equal(sp_profile_level(&profile), SP_LEVEL_ASSUMED);
     sp_profile_fini(&profile);
 }
 
-static void wrong_gemm_models(void **state)
+TEST(wrong_gemm_models)
 {
-    (void)state;
     refused("gemm_model={\"level\":\"fitted\",\"source\":\"s\"}", "gemm_model");
     refused("gemm_model={\"tflops\":1,\"level\":\"fitted\"}", "gemm_model");
     refused("gemm_model={\"tflops\":1,\"source\":\"s\"}", "gemm_model");
@@ -226,9 +208,8 @@ static void wrong_gemm_models(void **state)
     refused("gemm_model={\"tflops\":1,\"sms\":8" SOURCE, "gemm_model.tiles");
 }
 
-static void wrong_constants(void **state)
+TEST(wrong_constants)
 {
-    (void)state;
     static const char *const host[] = {"layer_us",      "tp_growth", "unfused_softmax_us",
                                        "head_us",       "unit_us",   "iteration_us",
                                        "overlap_power", "cp_step_us"};
@@ -259,9 +240,8 @@ static void wrong_constants(void **state)
     refused("links.p2p_latency_us=-1", "links.p2p_latency_us");
 }
 
-static void wrong_groups(void **state)
+TEST(wrong_groups)
 {
-    (void)state;
     refused("node_collectives={\"latency_us\":39" SOURCE, "node_collectives");
     refused("node_collectives={\"gb_per_s\":[]" SOURCE, "node_collectives.gb_per_s");
     refused("node_collectives={\"gb_per_s\":[[2,0]]" SOURCE, "node_collectives.gb_per_s[0]");
@@ -276,9 +256,8 @@ static void wrong_groups(void **state)
 }
 
 // All other levels measured, one section fitted: the weakest that was used.
-static void weakest_level_counts_each_section(void **state)
+TEST(weakest_level_counts_each_section)
 {
-    (void)state;
     static const char *const sections[] = {
         "gemm_model={\"tflops\":1" SOURCE, "host={\"layer_us\":1" SOURCE,
         "unfused_attention={\"traffic_factor\":1" SOURCE, "loss={\"bytes_per_logit\":1" SOURCE,
@@ -304,47 +283,25 @@ static void weakest_level_counts_each_section(void **state)
 }
 
 // A copy owns the table of the group model too, and a failing allocation loses nothing.
-static void copies_and_survives_failing_memory(void **state)
+TEST(copies_and_survives_failing_memory)
 {
-    (void)state;
     sp_profile profile;
     sp_profile copy;
     const char *const overrides[] = {
         "node_collectives={\"gb_per_s\":[[2,194],[8,230]]" SOURCE,
         "gemm_model={\"tflops\":273,\"sms\":108,\"tiles\":[[128,128,1]]" SOURCE, NULL};
     load(overrides, &profile);
-    assert_int_equal(sp_profile_copy(&profile, &copy, &err), SP_OK);
+    must_succeed(sp_profile_copy(&profile, &copy, &err), &err);
     sp_profile_fini(&profile);
-    assert_near(copy.groups.bytes_per_s.y[1], 230e9);
+    assert_close(copy.groups.bytes_per_s.y[1], 230e9, 1e-12);
     assert_int_equal(copy.gemm_model.tiles[0].n, 128);
-    sp_status status = SP_ERR_NO_MEMORY;
-    int failures = 0;
-    for (; status != SP_OK && failures < 100; failures++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_error_clear(&err);
-        sp_i_alloc_fail_after(failures);
-        status = sp_profile_copy(&copy, &profile, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, sp_profile_copy(&copy, &profile, &err), &err);
     }
     // GEMM rate, two attention rates and the group rate.
-    assert_int_equal(failures, 5);
+    assert_int_equal(failing.rounds, 5);
     sp_profile_fini(&profile);
     sp_profile_fini(&copy);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(gemm_model_units),
-    cmocka_unit_test(host_units),
-    cmocka_unit_test(score_loss_and_group_units),
-    cmocka_unit_test(absent_sections),
-    cmocka_unit_test(gemm_model_in_place_of_the_curve),
-    cmocka_unit_test(scale_multiplies_rates),
-    cmocka_unit_test(fit_is_for_people),
-    cmocka_unit_test(wrong_gemm_models),
-    cmocka_unit_test(wrong_constants),
-    cmocka_unit_test(wrong_groups),
-    cmocka_unit_test(weakest_level_counts_each_section),
-    cmocka_unit_test(copies_and_survives_failing_memory),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,7 +1,5 @@
 // The queued machine that other tests trust: a missing fence shows, a fence is kept, and its other
 // calls do what backends/api/device_runtime.h says.
-#include <math.h>
-
 #include "tests/support/queued_machine.h"
 #include "tests/support/test_main.h"
 
@@ -40,18 +38,16 @@ static float copied(uint64_t seed, bool fenced)
     return found;
 }
 
-static void fences_are_kept(void **state)
+TEST(fences_are_kept)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         assert_true(copied(seed, true) == 7);
     }
 }
 
 // Mostly too early, now and then in time.
-static void a_missing_fence_shows(void **state)
+TEST(a_missing_fence_shows)
 {
-    (void)state;
     int early = 0;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         float found = copied(seed, false);
@@ -62,9 +58,8 @@ static void a_missing_fence_shows(void **state)
 }
 
 // Work waits for work that waits: 3 behind 2 behind 1 behind 0.
-static void chains_of_fences(void **state)
+TEST(chains_of_fences)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         sp_runtime *machine = machine_of(4, seed, false);
         const sp_runtime_ops *ops = machine->ops;
@@ -94,9 +89,8 @@ static void chains_of_fences(void **state)
     }
 }
 
-static void rows_zeros_and_sums(void **state)
+TEST(rows_zeros_and_sums)
 {
-    (void)state;
     sp_runtime *machine = machine_of(1, 1, true);
     const sp_runtime_ops *ops = machine->ops;
     const float given[] = {1, 2, 3, 4, 5, 6};
@@ -120,9 +114,8 @@ static void rows_zeros_and_sums(void **state)
     queued_machine_free(machine);
 }
 
-static void stamps_follow_fences(void **state)
+TEST(stamps_follow_fences)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         sp_runtime *machine = machine_of(2, seed, false);
         const sp_runtime_ops *ops = machine->ops;
@@ -146,9 +139,8 @@ static void stamps_follow_fences(void **state)
 }
 
 // Three points at once, each its time behind the one before; who marked them goes on.
-static void later_points_come_later(void **state)
+TEST(later_points_come_later)
 {
-    (void)state;
     enum { LATE_NS = 1000000 };
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         sp_runtime *machine = machine_of(2, seed, false);
@@ -181,9 +173,8 @@ static void later_points_come_later(void **state)
     }
 }
 
-static void settle_says_what_went_wrong(void **state)
+TEST(settle_says_what_went_wrong)
 {
-    (void)state;
     sp_runtime *machine = machine_of(1, 1, false);
     const sp_runtime_ops *ops = machine->ops;
     char *x = ops->allocate(machine, 3);
@@ -218,9 +209,8 @@ static void add(sp_runtime *machine, const void *arguments)
     *x += a->y;
 }
 
-static void calls_are_work_too(void **state)
+TEST(calls_are_work_too)
 {
-    (void)state;
     sp_runtime *machine = machine_of(1, 1, true);
     const sp_runtime_ops *ops = machine->ops;
     addend a = {.x = ops->allocate(machine, sizeof *a.x), .y = 2.5};
@@ -236,16 +226,3 @@ static void calls_are_work_too(void **state)
     ops->release(machine, a.x);
     queued_machine_free(machine);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fences_are_kept),
-    cmocka_unit_test(a_missing_fence_shows),
-    cmocka_unit_test(chains_of_fences),
-    cmocka_unit_test(rows_zeros_and_sums),
-    cmocka_unit_test(stamps_follow_fences),
-    cmocka_unit_test(later_points_come_later),
-    cmocka_unit_test(settle_says_what_went_wrong),
-    cmocka_unit_test(calls_are_work_too),
-};
-
-SP_TEST_MAIN(tests)

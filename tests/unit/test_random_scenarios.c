@@ -1,7 +1,4 @@
 // Properties of every schedule, strategy and layout together, on scenarios drawn at random.
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -140,13 +137,11 @@ static void bounds_hold(const char *text, const scenario_run *r)
 
 // No step is faster than its lower bound, and no rank holds less than nothing, which is a defect of
 // the memory timeline (sim/engine/memory.h).
-static void any_scenario(void **state)
+TEST(any_scenario)
 {
-    (void)state;
     enum { ROUNDS = 60 };
-    sp_prng prng;
+    sp_prng prng = prng_seeded(29);
     int ran = 0;
-    sp_prng_seed(&prng, 29);
     for (int round = 0; round < ROUNDS; round++) {
         char text[RUN_TEXT];
         scenario_run r = {0};
@@ -162,9 +157,8 @@ static void any_scenario(void **state)
 
 // With one long sample the way through the pipeline is the step. The ranks do their shares of the
 // head beside each other, so that the way has them once and not for every rank.
-static void shares_of_a_head_bound_the_way_once(void **state)
+TEST(shares_of_a_head_bound_the_way_once)
 {
-    (void)state;
     static const int pipelines[] = {2, 4, 8}, vocab[] = {32000, 128256};
     for (int p = 0; p < COUNT(pipelines); p++) {
         for (int v = 0; v < COUNT(vocab); v++) {
@@ -186,9 +180,8 @@ static void shares_of_a_head_bound_the_way_once(void **state)
 // Backward packs whose rows are rounded apart from those of the forward packs that they give back;
 // tensors that came back into the buffer of a copy, which stays; masks that a share of the
 // embedding does not have.
-static void no_rank_holds_less_than_nothing(void **state)
+TEST(no_rank_holds_less_than_nothing)
 {
-    (void)state;
     static const char *const cases[] = {
         "{'model': 'llama-7b', 'parallel': {'tp': 4, 'pp': 4, 'cp': 2, 'vocab_parallel': true}, "
         "'memory': {'limit_gib': 500}, 'workload': {'lengths': [4639, 3135, 3607, 1363, 1354, 265, "
@@ -215,11 +208,3 @@ static void no_rank_holds_less_than_nothing(void **state)
         run_fini(&r);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(any_scenario),
-    cmocka_unit_test(no_rank_holds_less_than_nothing),
-    cmocka_unit_test(shares_of_a_head_bound_the_way_once),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,9 +1,5 @@
 // Groups of merged ranks: the bound against all groups and all assignments, and sizes that are
 // known.
-#include <math.h>
-
-#include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "solver/slimpack/rank_split.h"
 #include "tests/support/test_main.h"
 
@@ -69,13 +65,11 @@ static double least_of_all(const drawn *d, size_t i, const int *size, int groups
     return best_s;
 }
 
-static void bound_against_all_groups(void **state)
+TEST(bound_against_all_groups)
 {
-    (void)state;
     static const int all[5][4] = {{1, 1, 1, 1}, {2, 1, 1}, {2, 2}, {4}, {0}};
     static drawn d;
-    sp_prng prng;
-    sp_prng_seed(&prng, 61);
+    sp_prng prng = prng_seeded(61);
     int tight = 0;
     for (int round = 0; round < 400; round++) {
         int most = 1 << sp_prng_below(&prng, 3);
@@ -111,9 +105,8 @@ static void bound_against_all_groups(void **state)
 
 // One sample of x shares on 32 ranks. Up to some 7.6 shares a group of at most eight is large
 // enough; above, eight ranks are at work on it for 1.05 x / 8 shares, which nothing can change.
-static void one_outlier(void **state)
+TEST(one_outlier)
 {
-    (void)state;
     static drawn d;
     int size[MOST_RANKS];
     for (double x = 0.5; x < 12.0; x += 0.25) {
@@ -134,9 +127,8 @@ static void one_outlier(void **state)
 // Alone in its least group each would do, but there are not ranks enough: in larger groups several
 // of them fill the ranks. Twenty of 1.2 shares: three to a group of four, or more to eight; twelve
 // of 2.25: three to a group of eight.
-static void outliers_share_groups(void **state)
+TEST(outliers_share_groups)
 {
-    (void)state;
     static const struct {
         size_t longs;
         double shares;
@@ -155,9 +147,8 @@ static void outliers_share_groups(void **state)
     }
 }
 
-static void tokens_ask_for_ranks(void **state)
+TEST(tokens_ask_for_ranks)
 {
-    (void)state;
     static drawn d;
     int size[MOST_RANKS];
     outliers(&d, 2, 0.5, 300, 8, 8);
@@ -170,27 +161,13 @@ static void tokens_ask_for_ranks(void **state)
     assert_int_equal(size[0], 2);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     static drawn d;
     int size[MOST_RANKS];
     outliers(&d, 2, 2.0, 300, 8, 8);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 20);
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         int groups;
-        sp_i_alloc_fail_after(n);
-        status = sp_i_group_sizes(&d.problem, size, &groups, NULL);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, sp_i_group_sizes(&d.problem, size, &groups, NULL), NULL);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(bound_against_all_groups), cmocka_unit_test(one_outlier),
-    cmocka_unit_test(outliers_share_groups),    cmocka_unit_test(tokens_ask_for_ranks),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

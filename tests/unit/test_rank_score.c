@@ -1,9 +1,6 @@
 // The fast score of one rank's packs against the step that the engine simulates: the times of packs
 // are the same to the nanosecond, so only transfers, which the score takes to be linear in tokens,
 // tell them apart.
-#include <math.h>
-#include <stdlib.h>
-
 #include "sim/base/alloc.h"
 #include "sim/schedule/packflow.h"
 #include "solver/slimpack/shape_search.h"
@@ -36,14 +33,12 @@ static void case_init(int tp, int pp, int dp, int chunks, const char *more, scor
              "'workload': {'uniform': 64}, 'schedule': {'kind': 'packflow'}, 'strategy': {'kind': "
              "'slimpack'}%s}",
              tp, pp, dp, chunks, more);
-    must_succeed(text, run_read(text, &c->scenario, &err), &err);
-    must_succeed("cost model",
-                 sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
+    must_succeed_for(text, run_read(text, &c->scenario, &err), &err);
+    must_succeed(sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
                                     &c->scenario.cluster, &c->scenario.profile, c->scenario.memory,
                                     c->scenario.source, &err),
                  &err);
-    must_succeed("scorer", sp_i_rank_scorer_init(&c->scorer, &c->scenario, &c->cost, LONGEST, &err),
-                 &err);
+    must_succeed(sp_i_rank_scorer_init(&c->scorer, &c->scenario, &c->cost, LONGEST, &err), &err);
 }
 
 static void case_fini(scored_case *c)
@@ -59,8 +54,7 @@ static void make(int dp, const sp_i_shape *shape, sp_packing *packing, sp_i_need
     sp_error err = {0};
     sp_i_rank_samples samples = drawn_samples(&d, 0, dp);
     sp_packing_init(packing, &d.batch, dp);
-    must_succeed("packs",
-                 sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, needs, &err),
+    must_succeed(sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, needs, &err),
                  &err);
 }
 
@@ -76,23 +70,21 @@ static void simulate(scored_case *c, const sp_packing *packing, bool split, simu
     sp_step_costs costs;
     sp_plan plan;
     sp_schedule_costs *times = NULL;
-    must_succeed("costs", sp_cost_model_build(&c->cost, packing, &costs, &err), &err);
-    must_succeed("plan", sp_plan_init(&plan, &c->scenario.layout, packing, &err), &err);
-    must_succeed("means", sp_step_costs_means(&costs, &plan, &times, &err), &err);
-    must_succeed("packs", sp_step_costs_by_pack(&costs, &plan, times, &err), &err);
+    must_succeed(sp_cost_model_build(&c->cost, packing, &costs, &err), &err);
+    must_succeed(sp_plan_init(&plan, &c->scenario.layout, packing, &err), &err);
+    must_succeed(sp_step_costs_means(&costs, &plan, &times, &err), &err);
+    must_succeed(sp_step_costs_by_pack(&costs, &plan, times, &err), &err);
     const sp_schedule_spec spec = {.kind = SP_SCHEDULE_PACKFLOW, .split_backward = split};
-    must_succeed("order", sp_schedule_generate(&spec, times, "test", &plan, &err), &err);
-    must_succeed("rules", sp_plan_check(&plan, "test", &err), &err);
+    must_succeed(sp_schedule_generate(&spec, times, "test", &plan, &err), &err);
+    must_succeed(sp_plan_check(&plan, "test", &err), &err);
     sp_packflow_result result;
-    must_succeed("run",
-                 sp_packflow_rank(&spec, times, packing, &c->scenario.layout, 0, &result, &err),
+    must_succeed(sp_packflow_rank(&spec, times, packing, &c->scenario.layout, 0, &result, &err),
                  &err);
     sp_timeline timeline;
     sp_memory_timeline memory;
     sp_engine_counts counts;
     const sp_engine_options options = {.verify = true};
-    must_succeed("step", sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err),
-                 &err);
+    must_succeed(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err), &err);
     *s = (simulated){.packflow_ns = result.makespan_ns, .engine_ns = timeline.makespan_ns};
     for (size_t k = 0; k < packing->forward.count; k++) {
         const sp_pack *pack = &packing->forward.packs[k];
@@ -116,8 +108,7 @@ static void assert_score(scored_case *c, const sp_packing *packing, const sp_i_n
     sp_error err = {0};
     sp_packflow_outcome outcome;
     simulated s;
-    must_succeed("score", sp_i_rank_score(&c->scorer, packing, needs->pack, split, &outcome, &err),
-                 &err);
+    must_succeed(sp_i_rank_score(&c->scorer, packing, needs->pack, split, &outcome, &err), &err);
     simulate(c, packing, split, &s);
     double off = (double)llabs(outcome.makespan_ns - s.engine_ns) / (double)s.engine_ns;
     assert_true(outcome.fits);
@@ -136,8 +127,7 @@ static void score_random(int tp, int pp, int dp, int chunks, const char *more, i
                          double tolerance)
 {
     static scored_case c;
-    sp_prng prng;
-    sp_prng_seed(&prng, (uint64_t)(100 * pp + 10 * dp + chunks));
+    sp_prng prng = prng_seeded((uint64_t)(100 * pp + 10 * dp + chunks));
     case_init(tp, pp, dp, chunks, more, &c);
     for (int round = 0; round < rounds; round++) {
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
@@ -154,59 +144,51 @@ static void score_random(int tp, int pp, int dp, int chunks, const char *more, i
 }
 
 // Nothing is sent: the same time.
-static void one_stage_is_exact(void **state)
+TEST(one_stage_is_exact)
 {
-    (void)state;
     score_random(1, 1, 1, 1, "", 30, 0.0);
     score_random(1, 1, 2, 1, "", 30, 0.0);
 }
 
-static void pipelines(void **state)
+TEST(pipelines)
 {
-    (void)state;
     score_random(1, 2, 1, 1, "", 20, ROUNDED);
     score_random(1, 4, 1, 1, "", 20, ROUNDED);
     score_random(1, 8, 1, 1, "", 20, ROUNDED);
 }
 
-static void pipelines_of_two_chunks(void **state)
+TEST(pipelines_of_two_chunks)
 {
-    (void)state;
     score_random(1, 2, 1, 2, "", 20, ROUNDED);
     score_random(1, 4, 1, 2, "", 20, ROUNDED);
     score_random(1, 8, 1, 2, "", 20, ROUNDED);
 }
 
-static void merged_ranks(void **state)
+TEST(merged_ranks)
 {
-    (void)state;
     score_random(1, 2, 2, 1, "", 20, ROUNDED);
     score_random(1, 2, 4, 2, "", 20, ROUNDED);
 }
 
-static void recomputation(void **state)
+TEST(recomputation)
 {
-    (void)state;
     score_random(1, 4, 1, 1, ", 'memory': {'recompute': 'full'}", 20, ROUNDED);
     score_random(1, 4, 1, 2, ", 'memory': {'recompute': 'attention'}", 20, ROUNDED);
 }
 
 // Some links cross nodes: the order and the score take the mean of all of them.
-static void links_across_nodes(void **state)
+TEST(links_across_nodes)
 {
-    (void)state;
     score_random(4, 4, 1, 1, "", 20, 5e-3);
     score_random(4, 4, 1, 2, "", 20, 5e-3);
 }
 
 // What was scored before leaves nothing behind.
-static void scores_do_not_depend_on_others(void **state)
+TEST(scores_do_not_depend_on_others)
 {
-    (void)state;
     static scored_case c;
-    sp_prng prng;
+    sp_prng prng = prng_seeded(107);
     sp_error err = {0};
-    sp_prng_seed(&prng, 107);
     case_init(1, 4, 1, 1, "", &c);
     enum { ROUNDS = 20 };
     sp_packing packing[ROUNDS];
@@ -221,7 +203,6 @@ static void scores_do_not_depend_on_others(void **state)
         }
         sp_packflow_outcome outcome;
         must_succeed(
-            "score",
             sp_i_rank_score(&c.scorer, &packing[k], needs[k].pack, k % 2 != 0, &outcome, &err),
             &err);
         if (round < ROUNDS) {
@@ -236,9 +217,8 @@ static void scores_do_not_depend_on_others(void **state)
 }
 
 // Of one pack, which has nothing beside it, what fits is what memory says.
-static void fits_up_to_the_limit(void **state)
+TEST(fits_up_to_the_limit)
 {
-    (void)state;
     static scored_case c;
     sp_error err = {0};
     const sp_i_shape one = {.forward = {.flat = 1, .grow = 1.0, .shrink = 1.0},
@@ -254,8 +234,7 @@ static void fits_up_to_the_limit(void **state)
     while (most_bytes - least_bytes > 1) {
         sp_packflow_outcome outcome;
         c.scenario.memory_limit_bytes = least_bytes + (most_bytes - least_bytes) / 2;
-        must_succeed("score",
-                     sp_i_rank_score(&c.scorer, &packing, needs.pack, false, &outcome, &err), &err);
+        must_succeed(sp_i_rank_score(&c.scorer, &packing, needs.pack, false, &outcome, &err), &err);
         *(outcome.fits ? &most_bytes : &least_bytes) = c.scenario.memory_limit_bytes;
     }
     int64_t token_bytes[2];
@@ -271,32 +250,27 @@ static void fits_up_to_the_limit(void **state)
     case_fini(&c);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     static scored_case c;
     case_init(1, 2, 1, 2, "", &c);
-    sp_prng prng;
-    sp_prng_seed(&prng, 109);
+    sp_prng prng = prng_seeded(109);
     draw_batch(&prng, 2000, &d);
     const sp_i_shape shape = {.forward = {.flat = 4, .grow = 1.0, .shrink = 1.0},
                               .slice_tokens = 128};
     sp_packing packing;
     sp_i_needs needs = {0};
     make(1, &shape, &packing, &needs);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 1000);
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_error err = {0};
         sp_i_rank_scorer scorer;
         sp_packflow_outcome outcome;
-        sp_i_alloc_fail_after(n);
-        status = sp_i_rank_scorer_init(&scorer, &c.scenario, &c.cost, LONGEST, &err);
+        memory_begin(&failing);
+        sp_status status = sp_i_rank_scorer_init(&scorer, &c.scenario, &c.cost, LONGEST, &err);
         if (status == SP_OK) {
             status = sp_i_rank_score(&scorer, &packing, needs.pack, true, &outcome, &err);
         }
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+        memory_end(&failing, status, &err);
         // Of a failed start it does nothing.
         sp_i_rank_scorer_fini(&scorer);
     }
@@ -304,17 +278,3 @@ static void allocation_failures(void **state)
     sp_packing_fini(&packing);
     case_fini(&c);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_stage_is_exact),
-    cmocka_unit_test(pipelines),
-    cmocka_unit_test(pipelines_of_two_chunks),
-    cmocka_unit_test(merged_ranks),
-    cmocka_unit_test(recomputation),
-    cmocka_unit_test(links_across_nodes),
-    cmocka_unit_test(scores_do_not_depend_on_others),
-    cmocka_unit_test(fits_up_to_the_limit),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

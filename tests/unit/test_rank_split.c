@@ -1,10 +1,6 @@
 // Samples to data-parallel ranks: the bound of longest-processing-time-first, the groups of merged
 // ranks, and moves between them.
-#include <math.h>
-#include <stdlib.h>
-
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/workload/batch.h"
 #include "tests/support/assumed_split.h"
 #include "tests/support/test_main.h"
@@ -39,8 +35,7 @@ static void make(const drawn_batch *d, int dp, int most, double share, int64_t l
                  sp_i_rank_split *split)
 {
     sp_error err = {0};
-    assert_int_equal(assumed_split(&d->work, &d->batch, dp, most, share, limit, split, &err),
-                     SP_OK);
+    must_succeed(assumed_split(&d->work, &d->batch, dp, most, share, limit, split, &err), &err);
 }
 
 // Every sample in one group, longest first (equal ones in the batch's order), the groups side by
@@ -105,11 +100,9 @@ static double least_makespan(const drawn_batch *d, size_t i, double *load, int r
 
 // R. L. Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17 (1969),
 // Theorem 2: longest first takes at most 4/3 - 1/(3m) of the optimum, here by exhaustive search.
-static void within_grahams_bound(void **state)
+TEST(within_grahams_bound)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     static drawn_batch d;
     for (int round = 0; round < 300; round++) {
         int ranks = 1 + (int)sp_prng_below(&prng, 4);
@@ -129,11 +122,9 @@ static void within_grahams_bound(void **state)
     }
 }
 
-static void groups_are_aligned(void **state)
+TEST(groups_are_aligned)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 6);
+    sp_prng prng = prng_seeded(6);
     static drawn_batch d;
     int merged = 0;
     for (int round = 0; round < 2000; round++) {
@@ -152,9 +143,8 @@ static void groups_are_aligned(void **state)
     assert_true(merged > 100);
 }
 
-static void an_outlier_gets_ranks(void **state)
+TEST(an_outlier_gets_ranks)
 {
-    (void)state;
     static drawn_batch d;
     d.batch = (sp_batch){.ids = d.ids, .tokens = d.tokens, .count = 65};
     d.work = (sp_i_work){{0.0, 1e-6, 0.0}, {0.0, 2e-6, 0.0}};
@@ -191,9 +181,8 @@ static void an_outlier_gets_ranks(void **state)
 
 // Lengths as of Wikipedia's articles, none beyond a rank's fair share: all ranks within some
 // hundred-thousandths of the bound.
-static void documents_are_level(void **state)
+TEST(documents_are_level)
 {
-    (void)state;
     for (int samples = 1024; samples <= 2048; samples *= 2) {
         const sp_workload_spec spec = {.distribution = sp_distribution_find("wikipedia"),
                                        .context = 262144,
@@ -221,13 +210,11 @@ static void documents_are_level(void **state)
 // One very long sample on 32 ranks, of x shares of a rank: the groups end within 2 % of the bound,
 // the cost of running short samples too on half of the ranks merged. So what is left of imbalance
 // is that of too small a node, 1.05 x / 8 for 8 ranks.
-static void a_very_long_sample(void **state)
+TEST(a_very_long_sample)
 {
-    (void)state;
     enum { RANKS = 32 };
     static drawn_batch d;
-    sp_prng prng;
-    sp_prng_seed(&prng, 9);
+    sp_prng prng = prng_seeded(9);
     draw(&d, &prng, MOST_SAMPLES, 500);
     d.work = (sp_i_work){{0.0, 1e-6, 0.0}, {0.0, 2e-6, 0.0}};
     int64_t others = d.batch.total_tokens - d.tokens[0];
@@ -246,11 +233,9 @@ static void a_very_long_sample(void **state)
     }
 }
 
-static void moves_lose_nothing(void **state)
+TEST(moves_lose_nothing)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     static drawn_batch d;
     int moves = 0;
     for (int round = 0; round < 2000; round++) {
@@ -260,7 +245,7 @@ static void moves_lose_nothing(void **state)
         sp_i_rank_split copy;
         sp_error err = {0};
         make(&d, dp, 8, sp_prng_below(&prng, 2) == 0 ? 0.0 : 0.8, 0, &split);
-        assert_int_equal(sp_i_rank_split_copy(&split, &copy, &err), SP_OK);
+        must_succeed(sp_i_rank_split_copy(&split, &copy, &err), &err);
         int from = (int)sp_prng_below(&prng, (uint64_t)split.count);
         int to = (int)sp_prng_below(&prng, (uint64_t)split.count);
         if (from == to) {
@@ -289,32 +274,22 @@ static void moves_lose_nothing(void **state)
     assert_true(moves > 500);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 8);
+    sp_prng prng = prng_seeded(8);
     static drawn_batch d;
     draw(&d, &prng, 30, 1000);
     sp_i_rank_split split;
     sp_i_rank_split copy;
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 50);
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_error err = {0};
-        sp_i_alloc_fail_after(n);
-        status = assumed_split(&d.work, &d.batch, 4, 2, 0.5, 0, &split, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+        memory_try(&failing, assumed_split(&d.work, &d.batch, 4, 2, 0.5, 0, &split, &err), &err);
     }
-    status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 50);
+    failing = (memory_failures){0};
+    while (memory_fails(&failing)) {
         sp_error err = {0};
-        sp_i_alloc_fail_after(n);
-        status = sp_i_rank_split_copy(&split, &copy, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+        memory_try(&failing, sp_i_rank_split_copy(&split, &copy, &err), &err);
     }
     sp_i_alloc_fail_after(0);
     bool moved = false;
@@ -325,12 +300,3 @@ static void allocation_failures(void **state)
     sp_i_rank_split_fini(&copy);
     sp_i_rank_split_fini(&split);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(within_grahams_bound),  cmocka_unit_test(groups_are_aligned),
-    cmocka_unit_test(an_outlier_gets_ranks), cmocka_unit_test(documents_are_level),
-    cmocka_unit_test(a_very_long_sample),    cmocka_unit_test(moves_lose_nothing),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

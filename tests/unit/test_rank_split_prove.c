@@ -1,8 +1,4 @@
 // Small assignments of samples to ranks after integer programming: against exhaustive search.
-#include <math.h>
-
-#include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "solver/slimpack/rank_split.h"
 #include "tests/support/assumed_split.h"
 #include "tests/support/scenario_run.h"
@@ -50,8 +46,7 @@ static double best_s(const drawn *d, size_t i, double load_s[RANKS])
 static void make(const drawn *d, int ranks, sp_i_rank_split *split)
 {
     sp_error err = {0};
-    must_succeed("split", assumed_split(&some_work, &d->batch, ranks, 1, 0.0, 0, split, &err),
-                 &err);
+    must_succeed(assumed_split(&some_work, &d->batch, ranks, 1, 0.0, 0, split, &err), &err);
 }
 
 // Every sample once, longest first, with the work that is said.
@@ -67,7 +62,7 @@ static double check(const drawn *d, const sp_i_rank_split *split)
             work_s += sample_s(d, (size_t)group->sample[i]);
             assert_true(i == 0 || d->tokens[group->sample[i]] <= d->tokens[group->sample[i - 1]]);
         }
-        assert_true(fabs(group->work_s - work_s) < 1e-9);
+        assert_within(group->work_s, work_s, 1e-9);
         largest_s = fmax(largest_s, work_s);
     }
     for (size_t i = 0; i < d->batch.count; i++) {
@@ -77,11 +72,9 @@ static double check(const drawn *d, const sp_i_rank_split *split)
     return largest_s;
 }
 
-static void small_ones_are_best(void **state)
+TEST(small_ones_are_best)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     int improved = 0;
     for (int round = 0; round < 30; round++) {
         drawn d = {0};
@@ -91,8 +84,7 @@ static void small_ones_are_best(void **state)
         draw(&d, 4 + (size_t)sp_prng_below(&prng, MOST - 4), &prng);
         make(&d, RANKS, &split);
         double before_s = check(&d, &split);
-        must_succeed("prove", sp_i_rank_split_prove(&some_work, &d.batch, 10000, 0.0, &split, &err),
-                     &err);
+        must_succeed(sp_i_rank_split_prove(&some_work, &d.batch, 10000, 0.0, &split, &err), &err);
         double after_s = check(&d, &split);
         double best = best_s(&d, 0, load_s);
         assert_true(after_s <= best * (1.0 + 1e-6) && after_s <= before_s);
@@ -104,11 +96,9 @@ static void small_ones_are_best(void **state)
     assert_true(improved > 0);
 }
 
-static void large_ones_are_left(void **state)
+TEST(large_ones_are_left)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 43);
+    sp_prng prng = prng_seeded(43);
     drawn d = {0};
     sp_i_rank_split split;
     sp_error err = {0};
@@ -116,37 +106,23 @@ static void large_ones_are_left(void **state)
     make(&d, 4, &split);
     double before_s = check(&d, &split);
     double bound_s = split.bound_s;
-    must_succeed("prove", sp_i_rank_split_prove(&some_work, &d.batch, 1, 0.0, &split, &err), &err);
+    must_succeed(sp_i_rank_split_prove(&some_work, &d.batch, 1, 0.0, &split, &err), &err);
     assert_true(check(&d, &split) == before_s && split.bound_s == bound_s);
     sp_i_rank_split_fini(&split);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 47);
+    sp_prng prng = prng_seeded(47);
     drawn d = {0};
     draw(&d, MOST, &prng);
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 1000);
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_i_rank_split split;
         sp_error err = {0};
         make(&d, RANKS, &split);
-        sp_i_alloc_fail_after(n);
-        status = sp_i_rank_split_prove(&some_work, &d.batch, 10000, 0.0, &split, &err);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, sp_i_rank_split_prove(&some_work, &d.batch, 10000, 0.0, &split, &err),
+                   &err);
         check(&d, &split);
         sp_i_rank_split_fini(&split);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(small_ones_are_best),
-    cmocka_unit_test(large_ones_are_left),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,17 +1,14 @@
 // How well predictions put the steps of a cell in order.
 #include "tests/support/test_main.h"
 
-#include <math.h>
-
 #include "experiments/measurements/validation.h"
 
 // Two cells and a row alone. In the first the prediction turns two neighbours of four around:
 // Spearman's 1 - 6*2/(4*15) = 0.8, and takes the second fastest, 12 for 10. In the second the two
 // slowest share a rank, predicted in order: ranks 0, 1.5, 1.5 against 0, 1, 2 give
 // 1.5/sqrt(1.5*2) = 0.866, and its fastest one does not fit, so that 30 is taken for 20.
-static void cells_are_ranked(void **state)
+TEST(cells_are_ranked)
 {
-    (void)state;
     static const double measured[] = {10, 12, 14, 16, 20, 30, 30, 5};
     static const char *const cell[] = {"a", "a", "a", "a", "b", "b", "b", "c"};
     static const sp_ranked rows[] = {{110, true}, {100, true}, {120, true}, {130, true},
@@ -27,16 +24,16 @@ static void cells_are_ranked(void **state)
     assert_int_equal(sp_ranking_of(&m, rows, &ranking, NULL), SP_OK);
     assert_int_equal(ranking.cells, 2);
     assert_int_equal(ranking.picks, 2);
-    assert_true(fabs(ranking.correlation - 0.5 * (0.8 + 1.5 / sqrt(3.0))) < 1e-12);
-    assert_true(fabs(ranking.regret - 0.5 * (0.2 + 0.5)) < 1e-12);
-    assert_true(fabs(ranking.worst_regret - 0.5) < 1e-12);
+    assert_within(ranking.correlation, 0.5 * (0.8 + 1.5 / sqrt(3.0)), 1e-12);
+    assert_within(ranking.regret, 0.5 * (0.2 + 0.5), 1e-12);
+    assert_within(ranking.worst_regret, 0.5, 1e-12);
     assert_string_equal(ranking.worst_cell, "b");
     assert_string_equal(ranking.cell[0].name, "a");
     assert_int_equal(ranking.cell[0].rows, 4);
-    assert_true(fabs(ranking.cell[0].correlation - 0.8) < 1e-12);
-    assert_true(fabs(ranking.cell[0].regret - 0.2) < 1e-12);
+    assert_within(ranking.cell[0].correlation, 0.8, 1e-12);
+    assert_within(ranking.cell[0].regret, 0.2, 1e-12);
     assert_string_equal(ranking.cell[1].name, "b");
-    assert_true(fabs(ranking.cell[1].regret - 0.5) < 1e-12);
+    assert_within(ranking.cell[1].regret, 0.5, 1e-12);
     // Of throughputs the largest is the best.
     m.kind = SP_MEASURED_TOKENS_PER_S;
     for (int i = 0; i < 8; i++) {
@@ -48,17 +45,16 @@ static void cells_are_ranked(void **state)
     }
     sp_ranking of_rates;
     assert_int_equal(sp_ranking_of(&m, rates, &of_rates, NULL), SP_OK);
-    assert_true(fabs(of_rates.correlation - ranking.correlation) < 1e-12);
-    assert_true(fabs(of_rates.regret - ranking.regret) < 1e-9);
+    assert_within(of_rates.correlation, ranking.correlation, 1e-12);
+    assert_within(of_rates.regret, ranking.regret, 1e-9);
     sp_ranking_fini(&of_rates);
     sp_ranking_fini(&ranking);
 }
 
 // Whatever the times: a prediction that rises with them is in order and picks the best, one that
 // falls with them is in the opposite order and picks the worst; the means are those of the cells.
-static void order_alone_counts(void **state)
+TEST(order_alone_counts)
 {
-    (void)state;
     enum { ROWS = 60, CELLS = 4 };
     sp_measured_case cases[ROWS];
     sp_ranked rising[ROWS];
@@ -82,17 +78,17 @@ static void order_alone_counts(void **state)
     }
     assert_int_equal(sp_ranking_of(&m, rising, &order, NULL), SP_OK);
     assert_int_equal(order.cells, CELLS);
-    assert_true(fabs(order.correlation - 1.0) < 1e-12);
+    assert_within(order.correlation, 1.0, 1e-12);
     assert_true(order.regret == 0.0 && order.worst_regret == 0.0);
     sp_ranking_fini(&order);
     assert_int_equal(sp_ranking_of(&m, falling, &order, NULL), SP_OK);
     assert_true(fabs(order.correlation + 1.0) < 1e-12);
     double sum = 0.0;
     for (int c = 0; c < CELLS; c++) {
-        assert_true(fabs(order.cell[c].regret - (worst[c] / best[c] - 1.0)) < 1e-9);
+        assert_within(order.cell[c].regret, (worst[c] / best[c] - 1.0), 1e-9);
         sum += order.cell[c].regret;
     }
-    assert_true(fabs(order.regret - sum / CELLS) < 1e-9);
+    assert_within(order.regret, sum / CELLS, 1e-9);
     sp_ranking_fini(&order);
     // Nothing that fits well leaves nothing to pick.
     for (int i = 0; i < ROWS; i++) {
@@ -103,7 +99,3 @@ static void order_alone_counts(void **state)
     assert_true(order.cell[0].regret < 0.0 && order.regret == 0.0);
     sp_ranking_fini(&order);
 }
-
-static const struct CMUnitTest tests[] = {cmocka_unit_test(cells_are_ranked),
-                                          cmocka_unit_test(order_alone_counts)};
-SP_TEST_MAIN(tests)

@@ -1,8 +1,5 @@
 // Results as documents: a run of the CPU executor comes back bit for bit, and what no run of the
 // plan can have come to is refused.
-#include <math.h>
-#include <stdlib.h>
-
 #include "backends/record/result.h"
 #include "sim/base/json.h"
 #include "tests/support/host_random.h"
@@ -30,8 +27,8 @@ static void read_back(const json_t *document, const sp_layout *layout, sp_result
     sp_error err = {0};
     json_t *root = NULL;
     char *text = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(17));
-    must_succeed("text", sp_json_read_text(text, strlen(text), "result", &root, &err), &err);
-    must_succeed("result", sp_result_json_read(root, "result", layout, file, &err), &err);
+    must_succeed(sp_json_read_text(text, strlen(text), "result", &root, &err), &err);
+    must_succeed(sp_result_json_read(root, "result", layout, file, &err), &err);
     free(text);
 }
 
@@ -97,7 +94,7 @@ static size_t must_come_back(const host_device *device, const sp_run_request *ru
     sp_run *run = host_run(device, run_request);
     json_t *plan = record_plan(run_request->plan);
     json_t *document = sp_result_document("host", run_request, plan, &info, SP_OK, NULL);
-    must_succeed("add", sp_result_document_add(document, run, &err), &err);
+    must_succeed(sp_result_document_add(document, run, &err), &err);
     read_back(document, &run_request->plan->layout, &result);
     assert_string_equal(result.backend, "host");
     assert_int_equal(result.run.clock, run_request->clock);
@@ -131,14 +128,12 @@ static size_t must_come_back(const host_device *device, const sp_run_request *ru
     return beside;
 }
 
-static void random_runs_come_back(void **state)
+TEST(random_runs_come_back)
 {
-    (void)state;
-    sp_prng prng;
+    sp_prng prng = prng_seeded(23);
     host_device device;
     sp_model models[] = {host_llama(), host_gpt()};
     int ran = 0;
-    sp_prng_seed(&prng, 23);
     host_open(&device);
     while (ran < 12) {
         random_plan r;
@@ -156,9 +151,8 @@ static void random_runs_come_back(void **state)
 }
 
 // A step with what only some plans have: copies to host memory, shares of a vocabulary.
-static void copies_and_shares_come_back(void **state)
+TEST(copies_and_shares_come_back)
 {
-    (void)state;
     const sp_capability cases[] = {SP_CAP_OFFLOAD, SP_CAP_VOCAB_PARALLEL, SP_CAP_DP_MERGE,
                                    SP_CAP_PAIRS};
     host_device device;
@@ -181,11 +175,10 @@ static void copies_and_shares_come_back(void **state)
 // A small result, as a document.
 static json_t *good_document(host_device *device, random_plan *r, int layers[HOST_STAGES])
 {
-    sp_prng prng;
+    sp_prng prng = prng_seeded(31);
     sp_model model = host_llama();
     sp_memory_options memory = {.recompute = SP_RECOMPUTE_NONE};
     sp_error err = {0};
-    sp_prng_seed(&prng, 31);
     while (!host_random_plan(&prng, 4, layers, r) || r->layout.pp < 2 || r->layout.dp > 1 ||
            r->plan.stages[0].count < 4) {
         random_plan_fini(r);
@@ -194,15 +187,14 @@ static json_t *good_document(host_device *device, random_plan *r, int layers[HOS
     sp_run *run = host_run(device, &run_request);
     json_t *plan = record_plan(&r->plan);
     json_t *document = sp_result_document("host", &run_request, plan, NULL, SP_OK, NULL);
-    must_succeed("add", sp_result_document_add(document, run, &err), &err);
+    must_succeed(sp_result_document_add(document, run, &err), &err);
     json_decref(plan);
     sp_run_free(run);
     return document;
 }
 
-static void wrong_results_are_refused(void **state)
+TEST(wrong_results_are_refused)
 {
-    (void)state;
     static const struct {
         const char *path, *value, *says;
     } cases[] = {
@@ -261,9 +253,8 @@ static void wrong_results_are_refused(void **state)
 }
 
 // Failures keep status and reason, and have no batches.
-static void failures_come_back(void **state)
+TEST(failures_come_back)
 {
-    (void)state;
     sp_prng prng;
     host_device device;
     random_plan r;
@@ -297,9 +288,8 @@ static void failures_come_back(void **state)
 }
 
 // A loss that is no number is none in a document.
-static void lost_losses(void **state)
+TEST(lost_losses)
 {
-    (void)state;
     host_device device;
     random_plan r;
     int layers[HOST_STAGES];
@@ -315,13 +305,3 @@ static void lost_losses(void **state)
     random_plan_fini(&r);
     host_close(&device);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(random_runs_come_back),
-    cmocka_unit_test(copies_and_shares_come_back),
-    cmocka_unit_test(wrong_results_are_refused),
-    cmocka_unit_test(failures_come_back),
-    cmocka_unit_test(lost_losses),
-};
-
-SP_TEST_MAIN(tests)

@@ -13,9 +13,8 @@ static void read_good(const char *text, sp_scenario *scenario)
     }
 }
 
-static void defaults(void **state)
+TEST(defaults)
 {
-    (void)state;
     sp_scenario s;
     read_good("{'model': 'llama-13b'}", &s);
     assert_string_equal(s.source, "scenario.json");
@@ -64,9 +63,8 @@ static void defaults(void **state)
     sp_scenario_fini(&s);
 }
 
-static void every_key(void **state)
+TEST(every_key)
 {
-    (void)state;
     sp_scenario s;
     read_good("{'schema': 'slimpack/scenario/1', 'model': 'llama-13b', 'cluster': 'h800-8', "
               "'nodes': 16, 'profile': 'h800', 'parallel': {'tp': 8, 'cp': 2, 'pp': 4, 'dp': 2, "
@@ -115,18 +113,16 @@ static void every_key(void **state)
     sp_scenario_fini(&s);
 }
 
-static void sequence_parallel_follows_tp(void **state)
+TEST(sequence_parallel_follows_tp)
 {
-    (void)state;
     sp_scenario s;
     read_good("{'model': 'llama-13b', 'parallel': {'tp': 8}}", &s);
     assert_true(s.layout.sequence_parallel);
     sp_scenario_fini(&s);
 }
 
-static void null_is_absent(void **state)
+TEST(null_is_absent)
 {
-    (void)state;
     sp_scenario s;
     read_good("{'model': 'llama-13b', 'schema': null, 'uniform_costs': null, 'workload': null, "
               "'nodes': null, 'parallel': {'pp': null}}",
@@ -135,9 +131,8 @@ static void null_is_absent(void **state)
     sp_scenario_fini(&s);
 }
 
-static void model_object(void **state)
+TEST(model_object)
 {
-    (void)state;
     sp_scenario s;
     read_good("{'model': {'name': 'tiny', 'layers': 4, 'hidden': 64, 'ffn': 128, 'heads': 8, "
               "'kv_heads': 2, 'vocab': 1000, 'activation': 'gelu', 'norm': 'layernorm'}, "
@@ -151,9 +146,8 @@ static void model_object(void **state)
     sp_scenario_fini(&s);
 }
 
-static void hugging_face_path(void **state)
+TEST(hugging_face_path)
 {
-    (void)state;
     sp_scenario s;
     read_good("{'model': './config.json', 'parallel': {'pp': 8}}", &s);
     assert_int_equal(s.model.layers, 32);
@@ -162,9 +156,8 @@ static void hugging_face_path(void **state)
     sp_scenario_fini(&s);
 }
 
-static void cluster_and_profile(void **state)
+TEST(cluster_and_profile)
 {
-    (void)state;
     static const struct {
         const char *text, *cluster, *profile;
     } cases[] = {
@@ -195,9 +188,8 @@ static void cluster_and_profile(void **state)
 static void check_round_trip(sp_scenario *s);
 
 // Of the GPU's memory the reserve is not for tensors; a stated limit goes before it.
-static void memory_limit(void **state)
+TEST(memory_limit)
 {
-    (void)state;
     static const struct {
         const char *cluster, *memory;
         double reserve_gib, limit_gib;
@@ -226,9 +218,8 @@ static void memory_limit(void **state)
     }
 }
 
-static void nodes(void **state)
+TEST(nodes)
 {
-    (void)state;
     static const struct {
         const char *text;
         int nodes;
@@ -248,9 +239,8 @@ static void nodes(void **state)
     }
 }
 
-static void chunks(void **state)
+TEST(chunks)
 {
-    (void)state;
     static const struct {
         const char *parallel;
         int chunks;
@@ -274,9 +264,8 @@ static void chunks(void **state)
 }
 
 // The samples of a batch where neither samples nor tokens are given.
-static void default_batch_size(void **state)
+TEST(default_batch_size)
 {
-    (void)state;
     static const struct {
         const char *rest;
         int64_t samples, tokens, context, uniform;
@@ -311,9 +300,8 @@ static void default_batch_size(void **state)
     }
 }
 
-static void length_sources(void **state)
+TEST(length_sources)
 {
-    (void)state;
     sp_scenario s;
     read_good("{'model': 'llama-13b', 'workload': {'lengths': 'wikipedia'}}", &s);
     assert_ptr_equal(s.workload.distribution, sp_distribution_find("wikipedia"));
@@ -332,9 +320,8 @@ static void length_sources(void **state)
     sp_scenario_fini(&s);
 }
 
-static void uniform_costs(void **state)
+TEST(uniform_costs)
 {
-    (void)state;
     sp_scenario s;
     read_good("{'uniform_costs': {'f_ms': 1, 'b_ms': 1.5}, 'parallel': {'pp': 4, 'tp': 1, "
               "'zero': 1}}",
@@ -365,9 +352,8 @@ static void uniform_costs(void **state)
     sp_scenario_fini(&s);
 }
 
-static void overrides(void **state)
+TEST(overrides)
 {
-    (void)state;
     fixture_begin();
     const char *const set[] = {"parallel.pp=8", "cluster=h800-8", "workload.lengths=[10, 20]",
                                "strategy.kind=ffd"};
@@ -380,9 +366,8 @@ static void overrides(void **state)
     sp_scenario_fini(&s);
 }
 
-static void schedule_change_is_resolved(void **state)
+TEST(schedule_change_is_resolved)
 {
-    (void)state;
     sp_scenario s;
     sp_error err;
     read_good("{'model': 'llama-13b', 'parallel': {'pp': 4, 'dp': 3, 'chunks_per_rank': 2}}", &s);
@@ -396,9 +381,8 @@ static void schedule_change_is_resolved(void **state)
 }
 
 // A strategy's order does not pass for what the user wrote, and the document says it.
-static void order_of_a_strategy_is_not_given(void **state)
+TEST(order_of_a_strategy_is_not_given)
 {
-    (void)state;
     sp_scenario s;
     sp_scenario again;
     sp_error err;
@@ -433,9 +417,8 @@ static int64_t derived_int(const json_t *derived, const char *key)
     return json_integer_value(value);
 }
 
-static void derived_facts(void **state)
+TEST(derived_facts)
 {
-    (void)state;
     sp_scenario s;
     read_good("{'model': 'llama-13b', 'parallel': {'tp': 2, 'pp': 4, 'dp': 3, 'chunks_per_rank': "
               "2}}",
@@ -509,9 +492,8 @@ static void check_round_trip(sp_scenario *s)
     free(text_again);
 }
 
-static void round_trip_of_documents(void **state)
+TEST(round_trip_of_documents)
 {
-    (void)state;
     static const char *const documents[] = {
         "{'model': 'llama-13b'}",
         "{'model': 'long_name.json'}",
@@ -540,9 +522,8 @@ static void round_trip_of_documents(void **state)
     }
 }
 
-static void round_trip_of_built_ins(void **state)
+TEST(round_trip_of_built_ins)
 {
-    (void)state;
     for (int m = 0; m < sp_model_builtin_count(); m++) {
         for (int c = 0; c < sp_cluster_builtin_count(); c++) {
             char text[200];
@@ -556,9 +537,8 @@ static void round_trip_of_built_ins(void **state)
     }
 }
 
-static void round_trip_of_random_settings(void **state)
+TEST(round_trip_of_random_settings)
 {
-    (void)state;
     sp_prng prng;
     sp_prng_seed(&prng, 20);
     for (int i = 0; i < 200; i++) {
@@ -584,9 +564,8 @@ static void round_trip_of_random_settings(void **state)
 }
 
 // The resolved document can still be changed: its parts do not contradict each other.
-static void resolved_takes_overrides(void **state)
+TEST(resolved_takes_overrides)
 {
-    (void)state;
     sp_scenario s;
     sp_scenario changed;
     read_good("{'model': 'llama-13b', 'parallel': {'layers_per_chunk': 10, 'pp': 2}}", &s);
@@ -600,9 +579,8 @@ static void resolved_takes_overrides(void **state)
 }
 
 // Messages name a list by its source, so the text must outlive the document.
-static void nothing_points_into_the_document(void **state)
+TEST(nothing_points_into_the_document)
 {
-    (void)state;
     sp_scenario s;
     sp_error err;
     fixture_begin();
@@ -621,29 +599,3 @@ static void nothing_points_into_the_document(void **state)
     assert_string_equal(s.strategy.kind, "sorted");
     sp_scenario_fini(&s);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(defaults),
-    cmocka_unit_test(every_key),
-    cmocka_unit_test(sequence_parallel_follows_tp),
-    cmocka_unit_test(null_is_absent),
-    cmocka_unit_test(model_object),
-    cmocka_unit_test(hugging_face_path),
-    cmocka_unit_test(cluster_and_profile),
-    cmocka_unit_test(memory_limit),
-    cmocka_unit_test(nodes),
-    cmocka_unit_test(chunks),
-    cmocka_unit_test(default_batch_size),
-    cmocka_unit_test(length_sources),
-    cmocka_unit_test(uniform_costs),
-    cmocka_unit_test(overrides),
-    cmocka_unit_test(schedule_change_is_resolved),
-    cmocka_unit_test(order_of_a_strategy_is_not_given),
-    cmocka_unit_test(derived_facts),
-    cmocka_unit_test(round_trip_of_documents),
-    cmocka_unit_test(round_trip_of_built_ins),
-    cmocka_unit_test(round_trip_of_random_settings),
-    cmocka_unit_test(resolved_takes_overrides),
-    cmocka_unit_test(nothing_points_into_the_document),
-};
-SP_TEST_MAIN(tests)

@@ -2,7 +2,7 @@
 // said at once, and that nothing is lost when memory runs out at any place.
 #include "tests/support/scenario_fixture.h"
 
-#include "sim/base/alloc.h"
+#include "tests/support/memory_failures.h"
 
 // The document must be refused with exactly this one content error.
 static void expect_error(const char *text, const char *message)
@@ -41,9 +41,8 @@ static void expect_errors(const wrong *cases, size_t count)
     }
 }
 
-static void documents(void **state)
+TEST(documents)
 {
-    (void)state;
     static const wrong cases[] = {
         {"[1]", "scenario.json: expected an object, got [1]"},
         {"{'model': 'llama-13b', 'scedule': {}}",
@@ -63,9 +62,8 @@ static void documents(void **state)
     expect_errors(cases, sizeof cases / sizeof cases[0]);
 }
 
-static void machine(void **state)
+TEST(machine)
 {
-    (void)state;
     static const wrong cases[] = {
         {"{'model': 13}", "scenario.json: model: expected a name, a path or an object, got 13"},
         {"{'model': 'llama-13b', 'cluster': 8}",
@@ -104,9 +102,8 @@ static void machine(void **state)
     }
 }
 
-static void ranks_and_layers(void **state)
+TEST(ranks_and_layers)
 {
-    (void)state;
     expect_error_prefix("{'model': 'llama-13b', 'nodes': 2, 'parallel': {'dp': 15}}",
                         "scenario.json: nodes: ");
     expect_error_prefix("{'model': 'llama-13b', 'parallel': {'pp': 3}}",
@@ -123,9 +120,8 @@ static void ranks_and_layers(void **state)
     sp_scenario_fini(&s);
 }
 
-static void parallel(void **state)
+TEST(parallel)
 {
-    (void)state;
     static const wrong cases[] = {
         {"{'model': 'llama-13b', 'parallel': {'pp': 'four'}}",
          "scenario.json: parallel.pp: expected an integer from 1 to 4096, got \"four\""},
@@ -155,9 +151,8 @@ static void parallel(void **state)
     expect_errors(cases, sizeof cases / sizeof cases[0]);
 }
 
-static void schedule_and_memory(void **state)
+TEST(schedule_and_memory)
 {
-    (void)state;
     static const wrong cases[] = {
         {"{'model': 'llama-13b', 'schedule': {'kind': '1f1c'}}",
          "scenario.json: schedule.kind: expected one of \"gpipe\", \"1f1b\", \"interleaved\", "
@@ -204,9 +199,8 @@ static void schedule_and_memory(void **state)
     expect_errors(cases, sizeof cases / sizeof cases[0]);
 }
 
-static void workload(void **state)
+TEST(workload)
 {
-    (void)state;
     static const wrong cases[] = {
         {"{'model': 'llama-13b', 'workload': {'lengths': [1], 'uniform': 8}}",
          "scenario.json: workload.uniform: give lengths or uniform, not both"},
@@ -265,9 +259,8 @@ static void workload(void **state)
                         "lengths.csv:");
 }
 
-static void uniform_costs(void **state)
+TEST(uniform_costs)
 {
-    (void)state;
     static const wrong cases[] = {
         {"{'uniform_costs': 3}", "scenario.json: uniform_costs: expected an object, got 3"},
         {"{'uniform_costs': {'b_ms': 1}}", "scenario.json: uniform_costs: key 'f_ms' is missing"},
@@ -317,9 +310,8 @@ static void uniform_costs(void **state)
     expect_errors(cases, sizeof cases / sizeof cases[0]);
 }
 
-static void stage_layers(void **state)
+TEST(stage_layers)
 {
-    (void)state;
     static const wrong cases[] = {
         {"{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': 10}}",
          "scenario.json: parallel.stage_layers: expected an array, \"auto\" or "
@@ -354,9 +346,8 @@ static void stage_layers(void **state)
     expect_errors(cases, sizeof cases / sizeof cases[0]);
 }
 
-static void all_at_once(void **state)
+TEST(all_at_once)
 {
-    (void)state;
     static const char *const expected[] = {
         "scenario.json: model: expected a name, a path or an object, got 1",
         "scenario.json: cluster: expected a name or an object, got 2",
@@ -386,9 +377,8 @@ static void all_at_once(void **state)
     sp_scenario_fini(&s);
 }
 
-static void a_wrong_profile_does_not_hide_other_errors(void **state)
+TEST(a_wrong_profile_does_not_hide_other_errors)
 {
-    (void)state;
     sp_scenario s;
     sp_error err;
     assert_int_equal(fixture_read("{'model': 'llama-13b', 'profile': './none.json', 'cluster': "
@@ -401,9 +391,8 @@ static void a_wrong_profile_does_not_hide_other_errors(void **state)
     sp_scenario_fini(&s);
 }
 
-static void files(void **state)
+TEST(files)
 {
-    (void)state;
     sp_scenario s;
     sp_error err;
     fixture_begin();
@@ -418,9 +407,8 @@ static void files(void **state)
     sp_scenario_fini(&s);
 }
 
-static void overrides(void **state)
+TEST(overrides)
 {
-    (void)state;
     static const struct {
         const char *set;
         sp_status status;
@@ -446,9 +434,8 @@ static void overrides(void **state)
     }
 }
 
-static void empty_after_failure(void **state)
+TEST(empty_after_failure)
 {
-    (void)state;
     sp_scenario s;
     sp_error err;
     assert_int_equal(
@@ -460,9 +447,8 @@ static void empty_after_failure(void **state)
     sp_scenario_fini(&s);
 }
 
-static void a_list_without_lengths(void **state)
+TEST(a_list_without_lengths)
 {
-    (void)state;
     sp_scenario s;
     sp_error err;
     assert_int_equal(
@@ -475,29 +461,22 @@ static void a_list_without_lengths(void **state)
 // Reads with the n-th allocation failing, for every n until one succeeds.
 static void fail_each_allocation(const char *text, const char *const *set, int set_count)
 {
-    for (long n = 0;; n++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sp_scenario s;
         sp_error err;
         sp_error_clear(&err);
         json_t *root = fixture_document(text);
-        sp_i_alloc_fail_after(n);
-        sp_status status = sp_scenario_from_json(root, "scenario.json", set, set_count, &s, &err);
-        sp_i_alloc_fail_after(-1);
+        memory_try(&failing, sp_scenario_from_json(root, "scenario.json", set, set_count, &s, &err),
+                   &err);
         json_decref(root);
         sp_scenario_fini(&s);
-        if (status == SP_OK) {
-            assert_true(n > 0);
-            return;
-        }
-        assert_int_equal(status, SP_ERR_NO_MEMORY);
-        assert_int_equal(err.status, SP_ERR_NO_MEMORY);
-        assert_true(n < 10000);
     }
+    assert_true(failing.allowed > 0);
 }
 
-static void memory_runs_out(void **state)
+TEST(memory_runs_out)
 {
-    (void)state;
     fixture_begin();
     const char *const set[] = {"parallel.pp=4", "workload.batches=2"};
     fail_each_allocation("{'model': 'llama-13b'}", set, 2);
@@ -508,22 +487,3 @@ static void memory_runs_out(void **state)
                          NULL, 0);
     fail_each_allocation("{'uniform_costs': {'f_ms': 1, 'b_ms': 1}}", set, 1);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(documents),
-    cmocka_unit_test(machine),
-    cmocka_unit_test(ranks_and_layers),
-    cmocka_unit_test(parallel),
-    cmocka_unit_test(schedule_and_memory),
-    cmocka_unit_test(workload),
-    cmocka_unit_test(uniform_costs),
-    cmocka_unit_test(stage_layers),
-    cmocka_unit_test(all_at_once),
-    cmocka_unit_test(a_wrong_profile_does_not_hide_other_errors),
-    cmocka_unit_test(files),
-    cmocka_unit_test(overrides),
-    cmocka_unit_test(empty_after_failure),
-    cmocka_unit_test(a_list_without_lengths),
-    cmocka_unit_test(memory_runs_out),
-};
-SP_TEST_MAIN(tests)

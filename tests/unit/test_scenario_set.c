@@ -1,10 +1,6 @@
 // Sets of scenarios: how settings come together, what is refused, and what cases come to.
-#include <math.h>
-#include <string.h>
-
 #include "backends/api/device.h"
 #include "experiments/execution/set_validation.h"
-#include "sim/base/alloc.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -29,7 +25,7 @@ static void good_set(const char *rest, const char *const *overrides, int overrid
                      sp_scenario_set *set)
 {
     sp_error err = {0};
-    must_succeed("set", read_set(rest, overrides, override_count, set, &err), &err);
+    must_succeed(read_set(rest, overrides, override_count, set, &err), &err);
 }
 
 #define TWO_GROUPS                                                                               \
@@ -38,9 +34,8 @@ static void good_set(const char *rest, const char *const *overrides, int overrid
     "'cases': [{'name': 'own', 'set': {'schedule.kind': 'zb-h1'}}, {'name': 'group'}]}], "       \
     "'bounds': {'iteration_time_mape': 0.25}}"
 
-static void settings_count_in_order(void **state)
+TEST(settings_count_in_order)
 {
-    (void)state;
     sp_scenario_set set;
     good_set(TWO_GROUPS, NULL, 0, &set);
     assert_int_equal(set.count, 4);
@@ -72,9 +67,8 @@ static void refuses(const char *rest, const char *message)
     }
 }
 
-static void names_what_is_wrong(void **state)
+TEST(names_what_is_wrong)
 {
-    (void)state;
     refuses("'cases': []}", "groups");
     refuses("'groups': [{'name': 'a', 'cases': []}]}", "groups[0].cases");
     refuses("'groups': [{'name': 'a', 'cases': [{'set': {}}]}]}",
@@ -88,19 +82,14 @@ static void names_what_is_wrong(void **state)
             "'time'");
 }
 
-static void ends_when_memory_does(void **state)
+TEST(ends_when_memory_does)
 {
-    (void)state;
     sp_scenario_set set;
-    sp_status status = SP_ERR_NO_MEMORY;
-    int allocations = 0;
-    for (; status == SP_ERR_NO_MEMORY; allocations++) {
-        sp_i_alloc_fail_after(allocations);
-        status = read_set(TWO_GROUPS, NULL, 0, &set, NULL);
-        sp_i_alloc_fail_after(-1);
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
+        memory_try(&failing, read_set(TWO_GROUPS, NULL, 0, &set, NULL), NULL);
     }
-    assert_int_equal(status, SP_OK);
-    assert_true(allocations > 2);
+    assert_true(failing.rounds > 2);
     sp_scenario_set_fini(&set);
 }
 
@@ -119,11 +108,10 @@ static void execute(const char *backend, const char *rest, executed *e)
         .precision = SP_FP32, .seed = 1, .steps = 2, .compare_memory = true};
     good_set(rest, NULL, 0, &e->set);
     assert_true(e->set.count <= 4);
-    must_succeed("registry", sp_registry_new(&e->registry, &err), &err);
-    must_succeed("find", sp_registry_find(e->registry, backend, &options.backend, &err), &err);
+    must_succeed(sp_registry_new(&e->registry, &err), &err);
+    must_succeed(sp_registry_find(e->registry, backend, &options.backend, &err), &err);
     for (size_t i = 0; i < e->set.count; i++) {
-        must_succeed("case", sp_set_run_case(&e->set.cases[i], &options, &e->outcomes[i], &err),
-                     &err);
+        must_succeed(sp_set_run_case(&e->set.cases[i], &options, &e->outcomes[i], &err), &err);
     }
 }
 
@@ -134,9 +122,8 @@ static void fini(executed *e)
 }
 
 // The fake backend takes the simulator's durations and memory.
-static void exact_cases_have_no_error(void **state)
+TEST(exact_cases_have_no_error)
 {
-    (void)state;
     executed e;
     sp_set_summary summary;
     execute("fake", TWO_GROUPS, &e);
@@ -154,9 +141,8 @@ static void exact_cases_have_no_error(void **state)
 
 // No backend's virtual clock knows experts; a case without a plan and one that is refused are
 // counted as what they are.
-static void refused_cases_are_no_success(void **state)
+TEST(refused_cases_are_no_success)
 {
-    (void)state;
     executed e;
     sp_set_summary summary;
     execute("host",
@@ -180,9 +166,8 @@ static sp_case_outcome outcome(double time, double bubble, double peak, uint32_t
         .error = {time, bubble, peak}, .memory_compared = true, .memory_differs = differs};
 }
 
-static void means_follow_their_definitions(void **state)
+TEST(means_follow_their_definitions)
 {
-    (void)state;
     const uint32_t work_space = UINT32_C(1) << SP_MEM_WORKSPACE;
     const uint32_t logits = UINT32_C(1) << SP_MEM_LOGITS;
     const sp_case_outcome outcomes[] = {outcome(0.1, -0.02, 0.3, work_space),
@@ -192,10 +177,10 @@ static void means_follow_their_definitions(void **state)
     sp_set_summary summary;
     sp_set_summarize(outcomes, 3, &bounds, &summary);
     assert_int_equal(summary.compared, 2);
-    assert_true(fabs(summary.iteration_time_mape - 0.2) < 1e-15);
+    assert_within(summary.iteration_time_mape, 0.2, 1e-15);
     assert_true(fabs(summary.iteration_time_bias + 0.1) < 1e-15);
     assert_true(summary.largest_bubble_error == 0.02);
-    assert_true(fabs(summary.peak_memory_mape - 0.2) < 1e-15);
+    assert_within(summary.peak_memory_mape, 0.2, 1e-15);
     assert_int_equal(summary.memory_exact, 1);
     assert_true(summary.within_bounds);
     bounds.bubble_ratio_abs = 0.019;
@@ -204,9 +189,8 @@ static void means_follow_their_definitions(void **state)
 }
 
 // Nothing known is not within a bound, and without a bound it is no miss.
-static void nothing_executed_is_outside_bounds(void **state)
+TEST(nothing_executed_is_outside_bounds)
 {
-    (void)state;
     const sp_case_outcome none = {.status = SP_CASE_INFEASIBLE};
     sp_scenario_set_bounds bounds = {0.5, -1.0, -1.0};
     sp_set_summary summary;
@@ -217,15 +201,3 @@ static void nothing_executed_is_outside_bounds(void **state)
     sp_set_summarize(&none, 1, &bounds, &summary);
     assert_true(summary.within_bounds);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(settings_count_in_order),
-    cmocka_unit_test(names_what_is_wrong),
-    cmocka_unit_test(ends_when_memory_does),
-    cmocka_unit_test(exact_cases_have_no_error),
-    cmocka_unit_test(refused_cases_are_no_success),
-    cmocka_unit_test(means_follow_their_definitions),
-    cmocka_unit_test(nothing_executed_is_outside_bounds),
-};
-
-SP_TEST_MAIN(tests)

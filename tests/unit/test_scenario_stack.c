@@ -36,9 +36,8 @@ static void write_profile(const char *name, const char *stack)
     assert_int_equal(fclose(file), 0);
 }
 
-static void default_is_ours(void **state)
+TEST(default_is_ours)
 {
-    (void)state;
     sp_scenario s;
     sp_error err;
     assert_int_equal(fixture_read(plain, &s, &err), SP_OK);
@@ -47,9 +46,8 @@ static void default_is_ours(void **state)
     sp_scenario_fini(&s);
 }
 
-static void scenario_beats_profile_beats_default(void **state)
+TEST(scenario_beats_profile_beats_default)
 {
-    (void)state;
     sp_scenario s;
     write_profile("stacked", "{'name': 'megatron-core-2024', 'unfused_norms': true}");
     read_with("{'model': 'llama-13b', 'profile': 'stacked', 'cluster': 'h800-8'}", NULL, 0, &s);
@@ -77,9 +75,8 @@ static void scenario_beats_profile_beats_default(void **state)
 
 // A profile may name another that holds for other software: a scenario that states such a stack
 // gets it.
-static void a_stack_brings_its_profile(void **state)
+TEST(a_stack_brings_its_profile)
 {
-    (void)state;
     static const struct {
         const char *stack, *found;
     } cases[] = {{"'ours'", "base"},
@@ -102,9 +99,8 @@ static void a_stack_brings_its_profile(void **state)
     assert_int_equal(remove("other.json"), 0);
 }
 
-static void overrides_name_it_and_switch_it(void **state)
+TEST(overrides_name_it_and_switch_it)
 {
-    (void)state;
     sp_scenario s;
     read_with(plain, (const char *[]){"stack=megatron-core-2024"}, 1, &s);
     assert_string_equal(s.memory.stack.name, "megatron-core-2024");
@@ -140,9 +136,8 @@ static void refuses(const char *override, const char *prefix)
     sp_scenario_fini(&s);
 }
 
-static void wrong_ones_get_a_hint(void **state)
+TEST(wrong_ones_get_a_hint)
 {
-    (void)state;
     refuses("stack=megatron-core-2026", "scenario.json: stack: unknown stack 'megatron-core-2026' "
                                         "(did you mean 'megatron-core-2024'? known: ours, ");
     refuses("stack.hide_forward_gathers=true",
@@ -153,9 +148,8 @@ static void wrong_ones_get_a_hint(void **state)
 }
 
 // Four heads over two ranks of TP and four of CP.
-static void heads_must_divide(void **state)
+TEST(heads_must_divide)
 {
-    (void)state;
     const char *text = "{'model': {'layers': 2, 'hidden': 64, 'ffn': 128, 'heads': 4, 'vocab': "
                        "100}, 'cluster': 'h800-8', 'profile': 'h800-fitted', 'parallel': {'tp': 2, "
                        "'cp': 4}, 'stack': {'cp_overlap': 'a2a'}, 'workload': {'uniform': 64, "
@@ -176,9 +170,8 @@ static void heads_must_divide(void **state)
 }
 
 // What a result or a plan repeats as its scenario states every switch and reads back as the same.
-static void resolved_form_states_it(void **state)
+TEST(resolved_form_states_it)
 {
-    (void)state;
     sp_scenario s;
     sp_scenario again;
     read_with(plain,
@@ -242,9 +235,8 @@ static const char everything[] =
 
 typedef enum direction { FASTER, SLOWER, OTHER_MEMORY } direction;
 
-static void each_switch_changes_the_prediction(void **state)
+TEST(each_switch_changes_the_prediction)
 {
-    (void)state;
     static const struct {
         const char *before, *override;
         direction way;
@@ -295,9 +287,8 @@ static void each_switch_changes_the_prediction(void **state)
 }
 
 // Whatever else is on: what a stack hides makes no step slower, and no step beats its bound.
-static void hiding_never_slows_a_step(void **state)
+TEST(hiding_never_slows_a_step)
 {
-    (void)state;
     static const char *const hiding[] = {
         "stack.hide_forward_gather=",  "stack.hide_forward_reduce=",
         "stack.hide_backward_gather=", "stack.hide_backward_reduce=",
@@ -334,17 +325,3 @@ static void hiding_never_slows_a_step(void **state)
         assert_true(hidden.peak_bytes == shown.peak_bytes);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(default_is_ours),
-    cmocka_unit_test(scenario_beats_profile_beats_default),
-    cmocka_unit_test(a_stack_brings_its_profile),
-    cmocka_unit_test(overrides_name_it_and_switch_it),
-    cmocka_unit_test(wrong_ones_get_a_hint),
-    cmocka_unit_test(heads_must_divide),
-    cmocka_unit_test(resolved_form_states_it),
-    cmocka_unit_test(each_switch_changes_the_prediction),
-    cmocka_unit_test(hiding_never_slows_a_step),
-};
-
-SP_TEST_MAIN(tests)

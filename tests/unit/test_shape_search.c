@@ -28,15 +28,13 @@ static void case_init(int pp, search_case *c)
              "'cluster': 'h800-8', 'parallel': {'pp': %d}, 'workload': {'uniform': 64}, "
              "'schedule': {'kind': 'packflow'}, 'strategy': {'kind': 'slimpack'}}",
              pp);
-    must_succeed(text, run_read(text, &c->scenario, &err), &err);
-    must_succeed("cost model",
-                 sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
+    must_succeed_for(text, run_read(text, &c->scenario, &err), &err);
+    must_succeed(sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
                                     &c->scenario.cluster, &c->scenario.profile, c->scenario.memory,
                                     c->scenario.source, &err),
                  &err);
-    must_succeed("scorer", sp_i_rank_scorer_init(&c->scorer, &c->scenario, &c->cost, 30000, &err),
-                 &err);
-    must_succeed("work", sp_i_work_measure(&c->cost, 4096, &c->work, &err), &err);
+    must_succeed(sp_i_rank_scorer_init(&c->scorer, &c->scenario, &c->cost, 30000, &err), &err);
+    must_succeed(sp_i_work_measure(&c->cost, 4096, &c->work, &err), &err);
     c->search = (sp_i_shape_search){
         .scorer = &c->scorer, .work = &c->work, .batch = &d.batch, .taper = true, .trials = 100};
 }
@@ -61,9 +59,9 @@ static void run(search_case *c, const sp_i_shape_search *search, bool warm, sp_i
 {
     sp_error err = {0};
     sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
-    must_succeed("search", sp_i_search_shape(search, &samples, c->work_s, warm, best, &err), &err);
+    must_succeed(sp_i_search_shape(search, &samples, c->work_s, warm, best, &err), &err);
     if (c->asymmetric) {
-        must_succeed("regroup", sp_i_search_regrouped(search, &samples, best, &err), &err);
+        must_succeed(sp_i_search_regrouped(search, &samples, best, &err), &err);
     }
 }
 
@@ -77,12 +75,10 @@ static void make_best(search_case *c, const sp_i_shape_search *search, const sp_
     sp_packflow_outcome again;
     sp_packing_init(packing, &d.batch, 1);
     must_succeed(
-        "packs",
         sp_i_micropacks_make(&c->work, &d.batch, &samples, &best->shape, packing, &needs, &err),
         &err);
     assert_pack_rules(packing);
-    must_succeed("score",
-                 sp_i_rank_score(&c->scorer, packing, needs.pack, search->split, &again, &err),
+    must_succeed(sp_i_rank_score(&c->scorer, packing, needs.pack, search->split, &again, &err),
                  &err);
     assert_int_equal(again.makespan_ns, best->out.makespan_ns);
     assert_int_equal(again.fits, best->out.fits);
@@ -96,12 +92,10 @@ static void assert_no_worse(const sp_i_best_shape *a, const sp_i_best_shape *b)
 
 // Without trials the first shapes are all there is. Regrouped backward packs come on top of the
 // best equal ones.
-static void more_search_is_no_worse(void **state)
+TEST(more_search_is_no_worse)
 {
-    (void)state;
     static search_case c;
-    sp_prng prng;
-    sp_prng_seed(&prng, 113);
+    sp_prng prng = prng_seeded(113);
     for (int round = 0; round < 40; round++) {
         case_init(1 << sp_prng_below(&prng, 4), &c);
         draw(&prng, &c);
@@ -130,12 +124,10 @@ static void more_search_is_no_worse(void **state)
 
 // What is found is what was scored, and the same when it is searched again, by a scorer that has
 // seen other packs.
-static void found_shapes_are_as_predicted(void **state)
+TEST(found_shapes_are_as_predicted)
 {
-    (void)state;
     static search_case c;
-    sp_prng prng;
-    sp_prng_seed(&prng, 127);
+    sp_prng prng = prng_seeded(127);
     case_init(4, &c);
     for (int round = 0; round < 20; round++) {
         draw(&prng, &c);
@@ -157,12 +149,10 @@ static void found_shapes_are_as_predicted(void **state)
     case_fini(&c);
 }
 
-static void switches_bind_the_shape(void **state)
+TEST(switches_bind_the_shape)
 {
-    (void)state;
     static search_case c;
-    sp_prng prng;
-    sp_prng_seed(&prng, 131);
+    sp_prng prng = prng_seeded(131);
     case_init(4, &c);
     for (int round = 0; round < 20; round++) {
         draw(&prng, &c);
@@ -194,12 +184,10 @@ static void switches_bind_the_shape(void **state)
 }
 
 // A deadline in the past: the first shapes, which is less than all of them, and a whole packing.
-static void time_that_has_run_out(void **state)
+TEST(time_that_has_run_out)
 {
-    (void)state;
     static search_case c;
-    sp_prng prng;
-    sp_prng_seed(&prng, 137);
+    sp_prng prng = prng_seeded(137);
     case_init(8, &c);
     for (int round = 0; round < 10; round++) {
         draw(&prng, &c);
@@ -221,37 +209,25 @@ static void time_that_has_run_out(void **state)
     case_fini(&c);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     static search_case c;
-    sp_prng prng;
-    sp_prng_seed(&prng, 139);
+    sp_prng prng = prng_seeded(139);
     case_init(2, &c);
     draw(&prng, &c);
     sp_i_shape_search search = c.search;
     sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
     search.trials = 4;
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 5000);
+    for (memory_failures failing = {.keeps_blocks = true};
+         memory_fails(&failing);) { // times that the cost model remembers
         sp_error err = {0};
         sp_i_best_shape best;
-        sp_i_alloc_fail_after(n);
-        status = sp_i_search_shape(&search, &samples, c.work_s, false, &best, &err);
+        memory_begin(&failing);
+        sp_status status = sp_i_search_shape(&search, &samples, c.work_s, false, &best, &err);
         if (status == SP_OK) {
             status = sp_i_search_regrouped(&search, &samples, &best, &err);
         }
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+        memory_end(&failing, status, &err);
     }
     case_fini(&c);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(more_search_is_no_worse), cmocka_unit_test(found_shapes_are_as_predicted),
-    cmocka_unit_test(switches_bind_the_shape), cmocka_unit_test(time_that_has_run_out),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

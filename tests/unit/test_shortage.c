@@ -1,9 +1,5 @@
 // What a step out of memory would have needed: the bytes are those of a step of that sample alone,
 // the figure in the text is a limit that holds it, and the worst of all batches is named.
-#include <math.h>
-#include <stdlib.h>
-
-#include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "solver/step/step.h"
 #include "solver/strategy.h"
@@ -28,10 +24,10 @@ static sp_oom_diagnosis shortage_of(const char *text)
     scenario_run r;
     asked a = {.scenario = &r.scenario};
     const sp_evaluate_options options = {.observer = find, .observer_context = &a};
-    must_succeed(text, run_read(text, &r.scenario, &err), &err);
-    must_succeed(text, sp_strategy_resolve(&r.scenario, true, &err), &err);
-    must_succeed(text, sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
-    must_succeed(text, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err), &err);
+    must_succeed_for(text, run_read(text, &r.scenario, &err), &err);
+    must_succeed_for(text, sp_strategy_resolve(&r.scenario, true, &err), &err);
+    must_succeed_for(text, sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
+    must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err), &err);
     run_fini(&r);
     return a.shortage;
 }
@@ -95,9 +91,8 @@ enum { STRATEGIES = sizeof strategies / sizeof strategies[0] };
 #define AMONG "[300, 40, 9000, 500, 20, 700, 60, 9000]"
 
 // The batch holds the sample twice, and much else; the step that is compared with holds it alone.
-static void bytes_are_those_of_the_sample_alone(void **state)
+TEST(bytes_are_those_of_the_sample_alone)
 {
-    (void)state;
     for (int k = 0; k < STRATEGIES; k++) {
         for (int s = 0; s < SETTINGS; s++) {
             bool brings = sp_strategy_find(strategies[k].kind)->schedule != SP_SCHEDULE_KINDS;
@@ -125,9 +120,8 @@ static void bytes_are_those_of_the_sample_alone(void **state)
 }
 
 // bytescale puts a sample on as few ranks, a power of two, as hold it.
-static void bytes_of_merged_ranks(void **state)
+TEST(bytes_of_merged_ranks)
 {
-    (void)state;
     for (int pp = 1; pp <= 4; pp *= 2) {
         char parallel[64];
         snprintf(parallel, sizeof parallel, "'dp': 4, 'pp': %d", pp);
@@ -189,7 +183,7 @@ static bool is_oom_at(const char *kind, const setting *s, double limit_gib, cons
     if (status == SP_ERR_INFEASIBLE) {
         snprintf(shortage, SP_WARNING_TEXT, "%.*s", SP_WARNING_TEXT - 1, err.message[0]);
     } else {
-        must_succeed(text, status, &err);
+        must_succeed_for(text, status, &err);
         bool warned = false;
         for (int i = 0; i < r.result.warnings.count; i++) {
             warned = warned || strcmp(r.result.warnings.text[i], shortage) == 0;
@@ -202,9 +196,8 @@ static bool is_oom_at(const char *kind, const setting *s, double limit_gib, cons
 }
 
 // The stated limit holds the sample, for every strategy; one per cent less does not.
-static void the_stated_limit_is_enough(void **state)
+TEST(the_stated_limit_is_enough)
 {
-    (void)state;
     const setting plain = {"'dp': 2, 'pp': 2", "1f1b", "'recompute': 'none'"};
     for (int k = 0; sp_strategy_names[k] != NULL; k++) {
         char first[SP_WARNING_TEXT];
@@ -220,14 +213,13 @@ static void the_stated_limit_is_enough(void **state)
             continue;
         }
         assert_true(is_oom_at(sp_strategy_names[k], &plain, 0.99 * need, ALONE, again));
-        assert_true(fabs(figure_after(again, "alone needs ") - need) < 1e-9);
+        assert_within(figure_after(again, "alone needs "), need, 1e-9);
     }
 }
 
 // The parts add up to what is needed, each rounded to two places.
-static void parts_add_up(void **state)
+TEST(parts_add_up)
 {
-    (void)state;
     char text[SP_WARNING_TEXT];
     sp_oom_diagnosis s = {.limit_bytes = (int64_t)80 << 30,
                           .id = 17,
@@ -258,9 +250,8 @@ static void parts_add_up(void **state)
 }
 
 // As long as texts get: cut, not overrun.
-static void the_longest_text_has_room(void **state)
+TEST(the_longest_text_has_room)
 {
-    (void)state;
     char text[SP_WARNING_TEXT];
     sp_oom_diagnosis s = {.limit_bytes = (int64_t)1 << 50,
                           .id = INT64_MAX,
@@ -282,9 +273,8 @@ static void the_longest_text_has_room(void **state)
 // ---- the whole result ----
 
 // Where every sample fits by itself, the plan holds too many: the text says what both need.
-static void the_plan_alone_is_too_much(void **state)
+TEST(the_plan_alone_is_too_much)
 {
-    (void)state;
     const setting plain = {"'dp': 1, 'pp': 4", "gpipe", "'recompute': 'none'"};
     char text[SP_WARNING_TEXT];
     char again[SP_WARNING_TEXT];
@@ -294,15 +284,14 @@ static void the_plan_alone_is_too_much(void **state)
     assert_true(is_oom_at("packed", &plain, alone, lengths, text));
     double most = figure_after(text, "the plan needs ");
     assert_true(most > alone);
-    assert_true(fabs(figure_after(text, "needs the most, ") - alone) < 1e-9);
+    assert_within(figure_after(text, "needs the most, "), alone, 1e-9);
     assert_false(is_oom_at("packed", &plain, most, lengths, again));
     assert_true(is_oom_at("packed", &plain, 0.99 * most, lengths, again));
 }
 
 // One line for all batches, whichever of them has the sample.
-static void the_worst_batch_is_named(void **state)
+TEST(the_worst_batch_is_named)
 {
-    (void)state;
     static const char *const lengths[] = {"[9000, 100, 7000, 200, 8000, 300]",
                                           "[7000, 100, 8000, 200, 9000, 300]",
                                           "[7000, 100, 9000, 200, 8000, 300]"};
@@ -329,9 +318,8 @@ static void the_worst_batch_is_named(void **state)
 }
 
 // What is asked for the answer does not show in the figures: only oom and the warning differ.
-static void nothing_else_changes(void **state)
+TEST(nothing_else_changes)
 {
-    (void)state;
     const setting plain = {"'dp': 2, 'pp': 2", "1f1b", "'recompute': 'none'"};
     char text[RUN_TEXT];
     scenario_run tight;
@@ -354,9 +342,8 @@ static void nothing_else_changes(void **state)
     run_fini(&wide);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     static const char *const kinds[] = {"packed", "chunkflow", "dynapipe"};
     const setting plain = {"'dp': 2, 'pp': 2", "1f1b", "'recompute': 'none', 'limit_gib': 0.1"};
     for (int k = 0; k < 3; k++) {
@@ -364,37 +351,21 @@ static void allocation_failures(void **state)
         sp_error err;
         scenario_run r;
         write_scenario(text, kinds[k], "", &plain, "", ALONE);
-        must_succeed(text, run_read(text, &r.scenario, &err), &err);
-        must_succeed(text, sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
+        must_succeed_for(text, run_read(text, &r.scenario, &err), &err);
+        must_succeed_for(text, sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
         const sp_evaluate_options options = {.no_bounds = true};
-        sp_status status = SP_ERR_NO_MEMORY;
-        for (long n = 0; status == SP_ERR_NO_MEMORY; n++) {
-            assert_true(n < 2000);
+        memory_failures failing = {.or_ends_with = SP_ERR_INFEASIBLE};
+        while (memory_fails(&failing)) {
             sp_error_clear(&err);
-            sp_i_alloc_fail_after(n);
-            status = sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err);
-            sp_i_alloc_fail_after(-1);
+            memory_try(&failing, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err),
+                       &err);
         }
-        if (status == SP_OK) {
+        if (failing.status == SP_OK) {
             assert_non_null(strstr(r.result.oom_diagnosis, "alone needs"));
         } else {
-            assert_int_equal(status, SP_ERR_INFEASIBLE);
+            assert_int_equal(failing.status, SP_ERR_INFEASIBLE);
             assert_non_null(strstr(err.message[0], "alone needs"));
         }
         run_fini(&r);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(bytes_are_those_of_the_sample_alone),
-    cmocka_unit_test(bytes_of_merged_ranks),
-    cmocka_unit_test(the_stated_limit_is_enough),
-    cmocka_unit_test(parts_add_up),
-    cmocka_unit_test(the_longest_text_has_room),
-    cmocka_unit_test(the_plan_alone_is_too_much),
-    cmocka_unit_test(the_worst_batch_is_named),
-    cmocka_unit_test(nothing_else_changes),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

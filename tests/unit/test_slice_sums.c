@@ -89,11 +89,9 @@ static int check_same(const sp_packing *packing)
     return count;
 }
 
-static void random_packings(void **state)
+TEST(random_packings)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 21);
+    sp_prng prng = prng_seeded(21);
     int regrouped = 0;
     int same = 0;
     for (int round = 0; round < 500; round++) {
@@ -110,9 +108,8 @@ static void random_packings(void **state)
 
 // Samples of 30 tokens in three slices: the packs of the first two slices find sums, that of the
 // last one begins them; packs without samples have none.
-static void by_hand(void **state)
+TEST(by_hand)
 {
-    (void)state;
     int64_t id = 0;
     int64_t tokens = 30;
     const sp_batch batch = {.ids = &id, .tokens = &tokens, .count = 1};
@@ -137,11 +134,9 @@ static void by_hand(void **state)
     sp_packing_fini(&packing);
 }
 
-static void allocations_may_fail(void **state)
+TEST(allocations_may_fail)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 4);
+    sp_prng prng = prng_seeded(4);
     random_plan r;
     random_plan_make(&prng, 3, 1, &r);
     for (long n = 0; n < 3; n++) {
@@ -157,11 +152,3 @@ static void allocations_may_fail(void **state)
     }
     random_plan_fini(&r);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(random_packings),
-    cmocka_unit_test(by_hand),
-    cmocka_unit_test(allocations_may_fail),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,9 +1,5 @@
 // Rows cut into slices: every token once, in the order the sliced schedules need; cuts of a
 // sequence for a token-level pipeline against exhaustive search.
-#include <math.h>
-
-#include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/schedule/schedule.h"
 #include "solver/slicing.h"
 #include "tests/support/test_main.h"
@@ -80,8 +76,8 @@ static void assert_schedulable(const sp_packing *packing, int dp)
         sp_plan plan;
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 3, .dp = dp, .chunks = 1};
         sp_schedule_spec spec = {.kind = (sp_schedule_kind)kind};
-        assert_int_equal(sp_plan_init(&plan, &layout, packing, &err), SP_OK);
-        assert_int_equal(sp_schedule_generate(&spec, NULL, "test", &plan, &err), SP_OK);
+        must_succeed(sp_plan_init(&plan, &layout, packing, &err), &err);
+        must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, &err), &err);
         if (sp_plan_check(&plan, "test", &err) != SP_OK) {
             fail_msg("%s", err.message[0]);
         }
@@ -111,11 +107,9 @@ static void assert_mirrored(const sp_packing *packing, int n)
 
 // Tokens, padding and causal pairs of every row stay what they were; without padding cut k lies at
 // floor(tokens * k / n).
-static void random_rows_of_equal_tokens(void **state)
+TEST(random_rows_of_equal_tokens)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 71);
+    sp_prng prng = prng_seeded(71);
     for (int round = 0; round < 300; round++) {
         rows r;
         bool padded = sp_prng_below(&prng, 3) == 0;
@@ -164,9 +158,8 @@ static void one_row(const int64_t *tokens, const int64_t *computed, size_t count
 
 // One sample: linear a and attention d per pair, so cut k solves a x + d x^2/2 = share k of the
 // whole (Seq1F1B, uniform_comp). The cut is the token below.
-static void equal_flops_solve_the_quadratic(void **state)
+TEST(equal_flops_solve_the_quadratic)
 {
-    (void)state;
     sp_model model;
     assert_int_equal(sp_model_builtin("llama-7b", &model, NULL), SP_OK);
     double a = sp_model_layer_linear_flops_per_token(&model);
@@ -183,7 +176,7 @@ static void equal_flops_solve_the_quadratic(void **state)
             for (int k = 1; k < n; k++) {
                 double cut = (sqrt(a * a + 2.0 * d * whole * k / n) - a) / d;
                 const sp_slice *slice = &r.packing.forward.slices[k];
-                assert_true(fabs((double)slice->begin - floor(cut)) <= 1.0);
+                assert_within((double)slice->begin, floor(cut), 1.0);
                 assert_true(slice->tokens <= slice[-1].tokens + 1);
             }
             sp_packing_fini(&r.packing);
@@ -193,15 +186,13 @@ static void equal_flops_solve_the_quadratic(void **state)
 
 // Rows of several samples: the FLOPs of each slice are the share of the row up to one token at
 // either cut.
-static void equal_flops_of_random_rows(void **state)
+TEST(equal_flops_of_random_rows)
 {
-    (void)state;
     sp_model model;
     assert_int_equal(sp_model_builtin("llama-7b", &model, NULL), SP_OK);
     double a = sp_model_layer_linear_flops_per_token(&model);
     double d = sp_model_attention_flops_per_pair(&model);
-    sp_prng prng;
-    sp_prng_seed(&prng, 72);
+    sp_prng prng = prng_seeded(72);
     for (int round = 0; round < 100; round++) {
         rows r;
         random_rows(&prng, 2, 60000, false, &r);
@@ -216,7 +207,7 @@ static void equal_flops_of_random_rows(void **state)
             double whole = a * (double)row.tokens + 0.5 * d * (double)row.pairs2;
             for (int s = 0; s < n; s++) {
                 double flops = a * (double)packs[s].tokens + 0.5 * d * (double)packs[s].pairs2;
-                assert_true(fabs(flops - whole / n) <= 2.0 * (a + d * 60000.0));
+                assert_within(flops, whole / n, 2.0 * (a + d * 60000.0));
             }
         }
         assert_schedulable(&r.packing, 2);
@@ -226,9 +217,8 @@ static void equal_flops_of_random_rows(void **state)
 
 // Padding stays with the last token of its sample: cuts inside it move to its end, and every slice
 // keeps a token.
-static void padding_is_not_cut(void **state)
+TEST(padding_is_not_cut)
 {
-    (void)state;
     static const int64_t lone_tokens[] = {10};
     static const int64_t lone_computed[] = {100};
     static const int64_t lone_slices[] = {7, 1, 1, 91};
@@ -253,9 +243,8 @@ static void padding_is_not_cut(void **state)
     sp_packing_fini(&r.packing);
 }
 
-static void short_rows_are_infeasible(void **state)
+TEST(short_rows_are_infeasible)
 {
-    (void)state;
     static const int64_t tokens[] = {3, 2};
     rows r;
     sp_error err = {0};
@@ -340,11 +329,9 @@ static void assert_consistent(const sp_terapipe_problem *p, const sp_terapipe_sl
     assert_int_equal(slices->total_ns, sum + (p->stages - 1) * longest);
 }
 
-static void terapipe_against_exhaustive_search(void **state)
+TEST(terapipe_against_exhaustive_search)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 73);
+    sp_prng prng = prng_seeded(73);
     for (int round = 0; round < 400; round++) {
         quadratic q = {.fixed_ns = (int64_t)sp_prng_below(&prng, 500),
                        .token_ns = 1 + (int64_t)sp_prng_below(&prng, 20),
@@ -380,9 +367,8 @@ static void terapipe_against_exhaustive_search(void **state)
 
 // TeraPipe, section 3.3: with attention the slices get shorter towards the end, so that none is
 // much longer in time; one stage takes the whole sequence at once.
-static void terapipe_slices_shrink(void **state)
+TEST(terapipe_slices_shrink)
 {
-    (void)state;
     quadratic q = {.fixed_ns = 50000, .token_ns = 1000, .pair_ns = 1};
     sp_terapipe_problem p = {
         .tokens = 2048, .granularity = 32, .stages = 24, .time = quadratic_ns, .context = &q};
@@ -430,11 +416,9 @@ static int64_t forward_ns(const sp_pack_list *list, size_t first, size_t count, 
 
 // TeraPipe's slices of random rows: schedulable, and the forward pass sum t + (K-1) max t of no
 // equal cut is shorter (by more than the tolerance and one grid step).
-static void shortest_slices_of_random_rows(void **state)
+TEST(shortest_slices_of_random_rows)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 77);
+    sp_prng prng = prng_seeded(77);
     for (int round = 0; round < 20; round++) {
         static rows r;
         static rows equal;
@@ -468,46 +452,24 @@ static void shortest_slices_of_random_rows(void **state)
     }
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     static const int64_t tokens[] = {30, 20};
     rows r;
     one_row(tokens, tokens, 2, &r);
     quadratic q = {.token_ns = 1};
     sp_terapipe_problem p = {
         .tokens = 9, .granularity = 2, .stages = 4, .time = quadratic_ns, .context = &q};
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
-        assert_true(n < 100);
-        sp_i_alloc_fail_after(n);
-        status = sp_slice_rows(&r.packing, 4, SP_SLICE_TOKENS, NULL, "test", NULL);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+    memory_failures failing = {.keeps_blocks = true};
+    while (memory_fails(&failing)) {
+        memory_try(&failing, sp_slice_rows(&r.packing, 4, SP_SLICE_TOKENS, NULL, "test", NULL),
+                   NULL);
     }
     sp_packing_fini(&r.packing);
-    status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status != SP_OK; n++) {
+    failing = (memory_failures){0};
+    while (memory_fails(&failing)) {
         sp_terapipe_slices slices;
-        assert_true(n < 100);
-        sp_i_alloc_fail_after(n);
-        status = sp_terapipe_slices_find(&p, &slices, NULL);
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
+        memory_try(&failing, sp_terapipe_slices_find(&p, &slices, NULL), NULL);
         sp_terapipe_slices_fini(&slices);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(random_rows_of_equal_tokens),
-    cmocka_unit_test(equal_flops_solve_the_quadratic),
-    cmocka_unit_test(equal_flops_of_random_rows),
-    cmocka_unit_test(padding_is_not_cut),
-    cmocka_unit_test(short_rows_are_infeasible),
-    cmocka_unit_test(terapipe_against_exhaustive_search),
-    cmocka_unit_test(terapipe_slices_shrink),
-    cmocka_unit_test(shortest_slices_of_random_rows),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,6 +1,5 @@
 // The SlimPack strategies on whole scenarios: no slower than what they grow out of, the same plan
 // every time, merged ranks for outliers, and the edges of workloads and layouts.
-#include "sim/base/alloc.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -95,7 +94,7 @@ static void no_slower(int context, int dp, int seed)
     put_json(text,
              "{'model': 'llama-13b', 'cluster': 'h800-8', 'parallel': {'tp': 8, 'pp': 8, 'dp': "
              "%d}, 'memory': {'recompute': 'full'}, 'workload': {'lengths': 'wikipedia', "
-             "'context': %d, 'samples_per_batch': 256, 'seed': %d}",
+             "'context': %d, 'samples_per_batch': 128, 'seed': %d}",
              dp, context, seed);
     double packed_ms = iteration_ms("packed", text, NULL);
     double slimpipe_ms = iteration_ms("slimpipe", text, NULL);
@@ -118,15 +117,13 @@ static void no_slower_than(int context)
     }
 }
 
-static void wikipedia_at_64k(void **state)
+TEST(wikipedia_at_64k)
 {
-    (void)state;
     no_slower_than(65536);
 }
 
-static void wikipedia_at_256k(void **state)
+TEST(wikipedia_at_256k)
 {
-    (void)state;
     no_slower_than(262144);
 }
 
@@ -136,9 +133,8 @@ static void wikipedia_at_256k(void **state)
 
 #define EIGHT(x) x ", " x ", " x ", " x ", " x ", " x ", " x ", " x
 
-static void equal_input_equal_plan(void **state)
+TEST(equal_input_equal_plan)
 {
-    (void)state;
     static char text[2][PLAN_BYTES];
     const char *scenario =
         TINY(2, 2, "60000, 3000, 200, 900, 40, 7000, 512, 100, 90, 2048, 1, 15000", "");
@@ -155,9 +151,8 @@ static void equal_input_equal_plan(void **state)
 }
 
 // A sample beyond a rank's share of the work is run by several, and no other is.
-static void an_outlier_merges_ranks(void **state)
+TEST(an_outlier_merges_ranks)
 {
-    (void)state;
     for (int i = 0; i < KINDS; i++) {
         finding f = {0};
         iteration_ms(kinds[i], TINY(4, 2, "200000, " EIGHT("500") ", " EIGHT("500"), ""), &f);
@@ -172,9 +167,8 @@ static void an_outlier_merges_ranks(void **state)
     }
 }
 
-static void edges(void **state)
+TEST(edges)
 {
-    (void)state;
     static const char *const scenarios[] = {
         TINY(1, 1, "1", ""),
         TINY(1, 1, "40000", ""),
@@ -195,9 +189,8 @@ static void edges(void **state)
 }
 
 // One stage has nothing to wait for: the fewest packs, and the time of their work.
-static void one_stage_has_no_bubbles(void **state)
+TEST(one_stage_has_no_bubbles)
 {
-    (void)state;
     scenario_run r;
     run_good(TINY(1, 1, EIGHT("1000"), "") ", 'strategy': {'kind': 'slimpack'}}", &run_verified,
              &r);
@@ -207,9 +200,8 @@ static void one_stage_has_no_bubbles(void **state)
 
 // More activations than any packing can hold: the fastest of what was tried, and the step says that
 // it is out of memory.
-static void what_fits_nowhere_is_out_of_memory(void **state)
+TEST(what_fits_nowhere_is_out_of_memory)
 {
-    (void)state;
     for (int i = 0; i < KINDS; i++) {
         char text[RUN_TEXT] = "";
         put_json(text,
@@ -223,9 +215,8 @@ static void what_fits_nowhere_is_out_of_memory(void **state)
     }
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     for (int i = 0; i < KINDS; i++) {
         sp_error err;
         sp_scenario scenario;
@@ -233,34 +224,17 @@ static void allocation_failures(void **state)
         char text[RUN_TEXT] = "";
         put_json(text, "%s, 'strategy': {'kind': '%s'}}", TINY(2, 2, "9000, 300, 200", ""),
                  kinds[i]);
-        must_succeed("scenario", run_read(text, &scenario, &err), &err);
-        must_succeed("batches", sp_evaluate_batches(&scenario, &batches, &err), &err);
+        must_succeed(run_read(text, &scenario, &err), &err);
+        must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
         const sp_evaluate_options options = {0};
-        sp_status status = SP_ERR_NO_MEMORY;
         // Thousands of packings are tried: each early failure, then ever fewer of them.
-        for (long n = 0; status != SP_OK; n += 1 + n / 40) {
+        for (memory_failures failing = {.fewer = 40}; memory_fails(&failing);) {
             sp_result result;
             sp_error_clear(&err);
-            sp_i_alloc_fail_after(n);
-            status = sp_evaluate(&scenario, &batches, &options, &result, &err);
-            sp_i_alloc_fail_after(-1);
-            assert_true(status == SP_OK || (status == SP_ERR_NO_MEMORY && err.status == status));
+            memory_try(&failing, sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
             sp_result_fini(&result);
         }
         sp_batches_fini(&batches);
         sp_scenario_fini(&scenario);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(wikipedia_at_64k),
-    cmocka_unit_test(wikipedia_at_256k),
-    cmocka_unit_test(equal_input_equal_plan),
-    cmocka_unit_test(an_outlier_merges_ranks),
-    cmocka_unit_test(edges),
-    cmocka_unit_test(one_stage_has_no_bubbles),
-    cmocka_unit_test(what_fits_nowhere_is_out_of_memory),
-    cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

@@ -33,11 +33,10 @@ static double cpu_s(void)
 static void plan(const char *text, bool asymmetric, bool split, int threads, planned *p)
 {
     sp_error err = {0};
-    must_succeed(text, run_read(text, &p->scenario, &err), &err);
-    must_succeed(text, sp_strategy_resolve(&p->scenario, false, &err), &err);
-    must_succeed(text, sp_evaluate_batches(&p->scenario, &p->batches, &err), &err);
-    must_succeed("cost model",
-                 sp_cost_model_init(&p->cost, &p->scenario.model, &p->scenario.layout,
+    must_succeed_for(text, run_read(text, &p->scenario, &err), &err);
+    must_succeed_for(text, sp_strategy_resolve(&p->scenario, false, &err), &err);
+    must_succeed_for(text, sp_evaluate_batches(&p->scenario, &p->batches, &err), &err);
+    must_succeed(sp_cost_model_init(&p->cost, &p->scenario.model, &p->scenario.layout,
                                     &p->scenario.cluster, &p->scenario.profile, p->scenario.memory,
                                     p->scenario.source, &err),
                  &err);
@@ -50,8 +49,7 @@ static void plan(const char *text, bool asymmetric, bool split, int threads, pla
     double used_s = cpu_s();
     const sp_i_slimpack_options options =
         sp_i_slimpack_options_of(&p->scenario.strategy, asymmetric, split);
-    must_succeed("search", sp_i_slimpack_search(&input, &options, &p->packing, &p->outcome, &err),
-                 &err);
+    must_succeed(sp_i_slimpack_search(&input, &options, &p->packing, &p->outcome, &err), &err);
     p->wall_ms = 1e3 * (sp_clock_s() - wall_s);
     p->cpu_ms = 1e3 * (cpu_s() - used_s);
     assert_pack_rules(&p->packing);
@@ -81,9 +79,8 @@ static void assert_same_list(const sp_pack_list *a, const sp_pack_list *b)
     }
 }
 
-static void same_plan_for_any_threads(void **state)
+TEST(same_plan_for_any_threads)
 {
-    (void)state;
     static const int threads[] = {2, 5};
     const char *scenario =
         "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 4, 'pp': 4, 'dp': 6}, "
@@ -105,9 +102,8 @@ static void same_plan_for_any_threads(void **state)
 }
 
 // On one rank all samples are the same for both; regrouping comes on top of the best equal packs.
-static void asymmetric_is_predicted_no_slower(void **state)
+TEST(asymmetric_is_predicted_no_slower)
 {
-    (void)state;
     for (int seed = 1; seed <= 4; seed++) {
         char text[RUN_TEXT] = "";
         planned symmetric;
@@ -139,9 +135,8 @@ static void plan_with(const char *layout, const char *lengths, const char *strat
     plan(text, true, false, 1, p);
 }
 
-static void slices_switched_off(void **state)
+TEST(slices_switched_off)
 {
-    (void)state;
     planned p;
     plan_with("'pp': 2, 'dp': 2", MIXED, "", &p);
     assert_true(p.packing.forward.slice_count > p.batches.batch[0].count);
@@ -151,9 +146,8 @@ static void slices_switched_off(void **state)
     planned_fini(&p);
 }
 
-static void slices_of_stated_tokens(void **state)
+TEST(slices_of_stated_tokens)
 {
-    (void)state;
     planned p;
     plan_with("'pp': 2", MIXED, ", 'slice_tokens': 1000, 'asymmetric': false", &p);
     assert_true(p.packing.forward.slice_count > p.batches.batch[0].count);
@@ -161,9 +155,8 @@ static void slices_of_stated_tokens(void **state)
     planned_fini(&p);
 }
 
-static void asymmetry_switched_off(void **state)
+TEST(asymmetry_switched_off)
 {
-    (void)state;
     planned p;
     plan_with("'pp': 2, 'dp': 2", MIXED, ", 'asymmetric': false", &p);
     const sp_pack_list *forward = &p.packing.forward;
@@ -183,9 +176,8 @@ static void asymmetry_switched_off(void **state)
 }
 
 // Without tapers packs end within a sample of equal shares.
-static void taper_switched_off(void **state)
+TEST(taper_switched_off)
 {
-    (void)state;
     char lengths[RUN_TEXT] = "";
     for (int i = 0; i < 192; i++) {
         put_json(lengths, "%s%d", i > 0 ? ", " : "", 400 + 37 * i % 100);
@@ -207,9 +199,8 @@ static void taper_switched_off(void **state)
     }
 }
 
-static void merging_switched_off(void **state)
+TEST(merging_switched_off)
 {
-    (void)state;
     for (int merge = 0; merge < 2; merge++) {
         planned p;
         size_t merged = 0;
@@ -233,9 +224,8 @@ static void merging_switched_off(void **state)
 
 // Every rank gets its share of the time, and the plan is whole. Another's work on the machine is
 // not counted.
-static void time_limits_are_kept(void **state)
+TEST(time_limits_are_kept)
 {
-    (void)state;
     static const int limits_ms[] = {20, 300, 1000};
     for (size_t i = 0; i < sizeof limits_ms / sizeof limits_ms[0]; i++) {
         char text[RUN_TEXT] = "";
@@ -255,9 +245,8 @@ static void time_limits_are_kept(void **state)
 }
 
 // Where split backwards do not fit and whole ones are searched as well, in one and the same time.
-static void time_limits_hold_for_both_searches(void **state)
+TEST(time_limits_hold_for_both_searches)
 {
-    (void)state;
     sp_error err = {0};
     sp_scenario scenario;
     sp_batches batches;
@@ -267,11 +256,10 @@ static void time_limits_hold_for_both_searches(void **state)
                        "'dp': 8, 'chunks_per_rank': 1}, 'workload': {'lengths': 'wikipedia', "
                        "'context': 65536, 'samples_per_batch': 2048}, 'memory': {'limit_gib': 5}, "
                        "'strategy': {'kind': 'slimpack-zb', 'time_limit_ms': 100}}";
-    must_succeed(text, run_read(text, &scenario, &err), &err);
-    must_succeed(text, sp_strategy_resolve(&scenario, false, &err), &err);
-    must_succeed(text, sp_evaluate_batches(&scenario, &batches, &err), &err);
-    must_succeed("cost model",
-                 sp_cost_model_init(&cost, &scenario.model, &scenario.layout, &scenario.cluster,
+    must_succeed_for(text, run_read(text, &scenario, &err), &err);
+    must_succeed_for(text, sp_strategy_resolve(&scenario, false, &err), &err);
+    must_succeed_for(text, sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed(sp_cost_model_init(&cost, &scenario.model, &scenario.layout, &scenario.cluster,
                                     &scenario.profile, scenario.memory, scenario.source, &err),
                  &err);
     const sp_strategy_input input = {.scenario = &scenario,
@@ -279,7 +267,7 @@ static void time_limits_hold_for_both_searches(void **state)
                                      .context = batches.context,
                                      .cost = &cost};
     double used_s = cpu_s();
-    must_succeed("pack", sp_strategy_find("slimpack-zb")->pack(&input, &packing, &err), &err);
+    must_succeed(sp_strategy_find("slimpack-zb")->pack(&input, &packing, &err), &err);
     double used_ms = 1e3 * (cpu_s() - used_s);
     assert_pack_rules(&packing);
     if (used_ms > 100.0 + MOST_OVER_MS) {
@@ -290,17 +278,3 @@ static void time_limits_hold_for_both_searches(void **state)
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(same_plan_for_any_threads),
-    cmocka_unit_test(asymmetric_is_predicted_no_slower),
-    cmocka_unit_test(slices_switched_off),
-    cmocka_unit_test(slices_of_stated_tokens),
-    cmocka_unit_test(asymmetry_switched_off),
-    cmocka_unit_test(taper_switched_off),
-    cmocka_unit_test(merging_switched_off),
-    cmocka_unit_test(time_limits_are_kept),
-    cmocka_unit_test(time_limits_hold_for_both_searches),
-};
-
-SP_TEST_MAIN(tests)

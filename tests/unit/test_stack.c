@@ -1,9 +1,6 @@
-#include <stdlib.h>
-
 #include "tests/support/test_main.h"
 
 #include "sim/base/json.h"
-#include "sim/base/prng.h"
 #include "sim/model/stack.h"
 
 static sp_error err;
@@ -66,7 +63,7 @@ static bool read(const char *value, sp_stack *stack)
     sp_object parent;
     snprintf(text, sizeof text, "{\"stack\": %s}", value);
     sp_error_clear(&err);
-    assert_int_equal(sp_json_read_text(text, strlen(text), "test", &root, &err), SP_OK);
+    must_succeed(sp_json_read_text(text, strlen(text), "test", &root, &err), &err);
     sp_object_begin(&parent, root, "test", "", &err);
     sp_stack_from_member(&parent, "stack", stack);
     sp_object_end(&parent);
@@ -107,9 +104,8 @@ static const char *const builtins[BUILTINS] = {"ours",
                                                "reference",
                                                "cuda"};
 
-static void every_name_is_a_stack(void **state)
+TEST(every_name_is_a_stack)
 {
-    (void)state;
     for (int i = 0; i < BUILTINS; i++) {
         const char *name = builtins[i];
         sp_stack stack;
@@ -126,9 +122,8 @@ static void every_name_is_a_stack(void **state)
     assert_string_equal(kept.name, "kept");
 }
 
-static void ours_has_every_switch_off(void **state)
+TEST(ours_has_every_switch_off)
 {
-    (void)state;
     sp_stack stack;
     assert_true(sp_stack_builtin("ours", &stack));
     assert_same(&stack, &(sp_stack){.name = "ours"});
@@ -139,9 +134,8 @@ static void ours_has_every_switch_off(void **state)
 // nothing overlaps, and each replica steps its share of the weights. kwai/Megatron-Kwai (branch
 // atc24ae): TP gathers and all of the backward's TP collectives run beside GEMMs, the two
 // reduce-scatters of the forward block (core/tensor_parallel/layers.py).
-static void named_stacks(void **state)
+TEST(named_stacks)
 {
-    (void)state;
     sp_stack stack;
     assert_true(sp_stack_builtin("megatron-deepspeed-2022", &stack));
     assert_true(stack.blocking_transfers && stack.fused_softmax_limited && stack.sharded_step);
@@ -180,9 +174,8 @@ static void named_stacks(void **state)
     assert_false(sp_stack_counts_device(&stack));
 }
 
-static void reads_each_switch(void **state)
+TEST(reads_each_switch)
 {
-    (void)state;
     for (int i = 0; i < SWITCHES; i++) {
         sp_stack stack = {.name = "ours"};
         char text[96];
@@ -196,9 +189,8 @@ static void reads_each_switch(void **state)
     }
 }
 
-static void reads_numbers_in_their_units(void **state)
+TEST(reads_numbers_in_their_units)
 {
-    (void)state;
     sp_stack stack = {.name = "ours"};
     assert_true(read("{\"cp_overlap\": \"blocking\", \"tensors\": \"explicit\", \"bucket_mib\": "
                      "0.5, \"split_limit_mib\": 21, "
@@ -214,9 +206,8 @@ static void reads_numbers_in_their_units(void **state)
 
 // A switch beats the name beside it; without a name the switches change what is there; a name
 // alone, or in an object, starts anew.
-static void switches_stand_on_the_named_stack(void **state)
+TEST(switches_stand_on_the_named_stack)
 {
-    (void)state;
     sp_stack stack = {.name = "ours", .unfused_norms = true};
     assert_true(read("{\"name\": \"megatron-core-2024\", \"hide_forward_reduce\": true, "
                      "\"cp_overlap\": \"attention\"}",
@@ -238,18 +229,16 @@ static void switches_stand_on_the_named_stack(void **state)
     assert_true(nameless.whole_transfers);
 }
 
-static void absent_and_null_leave_it(void **state)
+TEST(absent_and_null_leave_it)
 {
-    (void)state;
     sp_stack stack = {.name = "ours", .unfused_norms = true};
     sp_stack before = stack;
     assert_true(read("null", &stack));
     assert_same(&stack, &before);
 }
 
-static void wrong_ones_are_refused(void **state)
+TEST(wrong_ones_are_refused)
 {
-    (void)state;
     const char *known = "known: ours, megatron-deepspeed-2022, megatron-core-2024, "
                         "megatron-core-2025, nanotron-2025, fsdp-2024, reference, cuda";
     char message[SP_ERROR_TEXT];
@@ -299,11 +288,9 @@ static sp_stack random_stack(sp_prng *prng)
     return stack;
 }
 
-static void document_reads_back(void **state)
+TEST(document_reads_back)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 23);
+    sp_prng prng = prng_seeded(23);
     for (int round = 0; round < 500; round++) {
         sp_stack stack = random_stack(&prng);
         json_t *json = sp_stack_to_json(&stack);
@@ -318,17 +305,3 @@ static void document_reads_back(void **state)
         json_decref(json);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_name_is_a_stack),
-    cmocka_unit_test(ours_has_every_switch_off),
-    cmocka_unit_test(named_stacks),
-    cmocka_unit_test(reads_each_switch),
-    cmocka_unit_test(reads_numbers_in_their_units),
-    cmocka_unit_test(switches_stand_on_the_named_stack),
-    cmocka_unit_test(absent_and_null_leave_it),
-    cmocka_unit_test(wrong_ones_are_refused),
-    cmocka_unit_test(document_reads_back),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,7 +1,4 @@
 // Cases on a machine whose speed changes: which run stands for several, and how many are made.
-#include <math.h>
-#include <string.h>
-
 #include "backends/api/device.h"
 #include "experiments/execution/steady_case.h"
 #include "tests/support/scenario_run.h"
@@ -21,9 +18,8 @@ static void shows(int expected, const sp_case_outcome *runs, int count)
 }
 
 // The fastest and the slowest run had another speed and do not count.
-static void median_of_the_steady_runs(void **state)
+TEST(median_of_the_steady_runs)
 {
-    (void)state;
     const sp_case_outcome odd[] = {run_of(9, 0.7), run_of(5, 1.0), run_of(1, 1.4), run_of(7, 0.96),
                                    run_of(6, 1.04)};
     shows(4, odd, 5);
@@ -32,17 +28,15 @@ static void median_of_the_steady_runs(void **state)
     shows(1, equal, 3);
 }
 
-static void nearest_where_none_is_steady(void **state)
+TEST(nearest_where_none_is_steady)
 {
-    (void)state;
     const sp_case_outcome runs[] = {run_of(9, 0.5), run_of(5, 1.5), run_of(6, 0.8)};
     shows(2, runs, 3);
     shows(1, runs, 2); // half is farther than one and a half times
 }
 
-static void median_of_all_without_speeds(void **state)
+TEST(median_of_all_without_speeds)
 {
-    (void)state;
     const sp_case_outcome runs[] = {run_of(9, UNKNOWN), run_of(5, UNKNOWN), run_of(6, UNKNOWN)};
     shows(2, runs, 3);
     shows(0, runs, 1);
@@ -66,21 +60,18 @@ static void run_case(const char *backend, double reference_s, int repeat, sp_cas
     char text[RUN_TEXT] = "";
     put_json(text, "%s", SET);
     must_succeed(
-        "set",
         sp_scenario_set_from_json(json_loads(text, 0, NULL), "set.json", NULL, 0, &set, &err),
         &err);
     set.cases[0].scenario.profile.reference_s = reference_s;
-    must_succeed("registry", sp_registry_new(&registry, &err), &err);
-    must_succeed("find", sp_registry_find(registry, backend, &options.backend, &err), &err);
-    must_succeed("case", sp_set_run_steady_case(&set.cases[0], &options, repeat, outcome, &err),
-                 &err);
+    must_succeed(sp_registry_new(&registry, &err), &err);
+    must_succeed(sp_registry_find(registry, backend, &options.backend, &err), &err);
+    must_succeed(sp_set_run_steady_case(&set.cases[0], &options, repeat, outcome, &err), &err);
     sp_registry_free(registry);
     sp_scenario_set_fini(&set);
 }
 
-static void as_many_runs_as_asked_for(void **state)
+TEST(as_many_runs_as_asked_for)
 {
-    (void)state;
     sp_case_outcome outcome;
     run_case("host", 0.0, 2, &outcome); // the profile states no reference
     assert_int_equal(outcome.runs, 2);
@@ -91,22 +82,11 @@ static void as_many_runs_as_asked_for(void **state)
 }
 
 // A machine that took an hour for what takes less than a second now never has that speed again.
-static void repeats_in_vain(void **state)
+TEST(repeats_in_vain)
 {
-    (void)state;
     sp_case_outcome outcome;
     run_case("host", 3600.0, 2, &outcome);
     assert_int_equal(outcome.runs, SP_RUNS_PER_REPEAT * 2);
     assert_true(outcome.speed > 10.0 && !outcome.steady);
     assert_true(outcome.measured_ms > 0.0);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(median_of_the_steady_runs),
-    cmocka_unit_test(nearest_where_none_is_steady),
-    cmocka_unit_test(median_of_all_without_speeds),
-    cmocka_unit_test(as_many_runs_as_asked_for),
-    cmocka_unit_test(repeats_in_vain),
-};
-
-SP_TEST_MAIN(tests)

@@ -19,9 +19,8 @@ static void read_kind(const char *text, sp_step_kind *kind)
     sp_scenario_fini(&s);
 }
 
-static void figures_of_a_scenario(void **state)
+TEST(figures_of_a_scenario)
 {
-    (void)state;
     sp_step_kind kind;
     read_kind("{'model': {'layers': 2, 'hidden': 64, 'ffn': 96, 'heads': 16, 'vocab': 100, "
               "'activation': 'gelu', 'experts': 4, 'experts_per_token': 2}, 'cluster': 'a100-8', "
@@ -50,9 +49,8 @@ static void figures_of_a_scenario(void **state)
     assert_true(kind.figure[SP_STEP_EXPERTS] == 0.0);
 }
 
-static void lengths_and_context(void **state)
+TEST(lengths_and_context)
 {
-    (void)state;
     static const struct {
         const char *workload, *lengths;
         double context;
@@ -75,9 +73,8 @@ static void lengths_and_context(void **state)
 }
 
 // A switch that is set as it is anyway changes nothing, another one does.
-static void changed_stack_says_so(void **state)
+TEST(changed_stack_says_so)
 {
-    (void)state;
     static const struct {
         const char *stack, *word;
     } cases[] = {
@@ -97,9 +94,8 @@ static void changed_stack_says_so(void **state)
 }
 
 // The profile's stack is the one that its errors are of, whatever the built-in one of that name is.
-static void profile_has_a_stack_of_its_own(void **state)
+TEST(profile_has_a_stack_of_its_own)
 {
-    (void)state;
     sp_scenario s;
     sp_step_kind kind;
     read_scenario("{'model': 'llama-13b', 'stack': {'name': 'megatron-core-2024', "
@@ -112,11 +108,3 @@ static void profile_has_a_stack_of_its_own(void **state)
     assert_string_equal(kind.word[SP_STEP_STACK], "megatron-core-2024");
     sp_scenario_fini(&s);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(figures_of_a_scenario),
-    cmocka_unit_test(lengths_and_context),
-    cmocka_unit_test(changed_stack_says_so),
-    cmocka_unit_test(profile_has_a_stack_of_its_own),
-};
-SP_TEST_MAIN(tests)

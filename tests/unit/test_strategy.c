@@ -1,10 +1,5 @@
 // Strategies: every sample once and whole, rows within the context, and the counts that bin packing
 // theory allows.
-#include <stdlib.h>
-#include <string.h>
-
-#include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "solver/strategy.h"
 #include "tests/support/test_main.h"
 
@@ -44,9 +39,9 @@ static void pack(const char *kind, int64_t microbatch_samples, const sp_batch *b
                  int64_t context, int dp, sp_packing *packing)
 {
     sp_error err = {0};
-    assert_int_equal(
+    must_succeed(
         try_pack(kind, microbatch_samples, SP_PAD_CONTEXT, batch, context, dp, packing, &err),
-        SP_OK);
+        &err);
 }
 
 // Each sample in exactly one slice that covers it; packs hold at most rows * context tokens and are
@@ -72,11 +67,9 @@ static void assert_lossless(const sp_packing *packing, const sp_batch *batch, in
     assert_int_equal(packing->backward.count, 0);
 }
 
-static void every_strategy_is_lossless(void **state)
+TEST(every_strategy_is_lossless)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 17);
+    sp_prng prng = prng_seeded(17);
     int64_t ids[MOST_SAMPLES];
     int64_t tokens[MOST_SAMPLES];
     for (int round = 0; round < 100; round++) {
@@ -105,11 +98,9 @@ static size_t rows_of(const char *kind, const sp_batch *batch, int64_t context)
 
 // First-fit decreasing: at most 11/9 OPT + 6/9 (Dosa 2007) with OPT >= tokens / context; next-fit:
 // fewer than 2 OPT; padded: one row a sample.
-static void row_counts_within_bounds(void **state)
+TEST(row_counts_within_bounds)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 23);
+    sp_prng prng = prng_seeded(23);
     int64_t ids[MOST_SAMPLES];
     int64_t tokens[MOST_SAMPLES];
     for (int round = 0; round < 200; round++) {
@@ -149,11 +140,9 @@ static size_t exhaustive_rows(const int64_t *tokens, size_t n, int64_t context, 
 }
 
 // Tiny cases against the optimum by exhaustive search.
-static void ffd_against_optimum(void **state)
+TEST(ffd_against_optimum)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 29);
+    sp_prng prng = prng_seeded(29);
     for (int round = 0; round < 60; round++) {
         int64_t ids[7];
         int64_t tokens[7];
@@ -170,9 +159,8 @@ static void ffd_against_optimum(void **state)
 }
 
 // Longest first, and the padding of a padded row: to the context, or to the micro-batch's longest.
-static void order_and_padding(void **state)
+TEST(order_and_padding)
 {
-    (void)state;
     int64_t ids[] = {0, 1, 2, 3};
     int64_t tokens[] = {10, 40, 20, 30};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 4, .total_tokens = 100};
@@ -195,48 +183,36 @@ static void order_and_padding(void **state)
     assert_int_equal(packing.forward.packs[0].tokens, 50);
     sp_packing_fini(&packing);
     sp_error err = {0};
-    assert_int_equal(try_pack("padded", 2, SP_PAD_LONGEST, &batch, 50, 1, &packing, &err), SP_OK);
+    must_succeed(try_pack("padded", 2, SP_PAD_LONGEST, &batch, 50, 1, &packing, &err), &err);
     assert_int_equal(packing.forward.packs[0].computed, 80);
     assert_int_equal(packing.forward.packs[1].computed, 60);
     sp_packing_fini(&packing);
 }
 
-static void unknown_strategy_gets_a_hint(void **state)
+TEST(unknown_strategy_gets_a_hint)
 {
-    (void)state;
     sp_error err = {0};
     assert_int_equal(sp_strategy_check("pakced", "s.json", &err), SP_ERR_CONTENT);
     assert_non_null(strstr(err.message[0], "did you mean \"packed\"?"));
     assert_int_equal(sp_strategy_check("ffd", "s.json", NULL), SP_OK);
 }
 
-static void allocation_failures(void **state)
+TEST(allocation_failures)
 {
-    (void)state;
     int64_t ids[] = {0, 1, 2};
     int64_t tokens[] = {10, 40, 20};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 3, .total_tokens = 70};
     for (int i = 0; row_strategies[i] != NULL; i++) {
-        sp_status status = SP_ERR_NO_MEMORY;
-        for (long n = 0; status != SP_OK; n++) {
-            assert_true(n < 100);
+        for (memory_failures failing = {0}; memory_fails(&failing);) {
             sp_error err = {0};
             sp_packing packing;
-            sp_i_alloc_fail_after(n);
-            status = try_pack(row_strategies[i], 1, SP_PAD_CONTEXT, &batch, 50, 2, &packing, &err);
-            sp_i_alloc_fail_after(-1);
-            assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
-            if (status == SP_OK) {
+            memory_try(
+                &failing,
+                try_pack(row_strategies[i], 1, SP_PAD_CONTEXT, &batch, 50, 2, &packing, &err),
+                &err);
+            if (failing.status == SP_OK) {
                 sp_packing_fini(&packing);
             }
         }
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_strategy_is_lossless),   cmocka_unit_test(row_counts_within_bounds),
-    cmocka_unit_test(ffd_against_optimum),          cmocka_unit_test(order_and_padding),
-    cmocka_unit_test(unknown_strategy_gets_a_hint), cmocka_unit_test(allocation_failures),
-};
-
-SP_TEST_MAIN(tests)

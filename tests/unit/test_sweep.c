@@ -90,9 +90,8 @@ static json_t *fresh_lines(const char *text, int threads, sweep_summary *summary
     return lines;
 }
 
-static void lines_do_not_depend_on_threads(void **state)
+TEST(lines_do_not_depend_on_threads)
 {
-    (void)state;
     static const int threads[] = {2, 3, 7, 40};
     sweep_summary one;
     json_t *expected = fresh_lines(UNIFORM_SWEEP, 1, &one);
@@ -113,9 +112,8 @@ static void lines_do_not_depend_on_threads(void **state)
 // GPipe and 1F1B idle (p-1)/(m+p-1) of the time, interleaved with v chunks (p-1)/(vm+p-1)
 // (Narayanan et al., arXiv 2104.04473, section 2.2), and the order of the lines is that of the
 // loops.
-static void lines_hold_the_closed_forms(void **state)
+TEST(lines_hold_the_closed_forms)
 {
-    (void)state;
     static const char *const kinds[] = {"gpipe", "1f1b", "interleaved"};
     static const int pps[] = {1, 2, 4, 8};
     sweep_summary summary;
@@ -150,7 +148,7 @@ static void lines_hold_the_closed_forms(void **state)
     assert_int_equal(summary.of_status[SWEEP_OK], valid);
     assert_int_equal(summary.of_status[SWEEP_INVALID], UNIFORM_POINTS - valid);
     // No step with 8 micro-batches is faster than one without a bubble: 8 * 3 ms.
-    assert_true(fabs(summary.best[0].digest.iteration_ms - 24.0) < 1e-9);
+    assert_within(summary.best[0].digest.iteration_ms, 24.0, 1e-9);
     assert_int_equal(summary.best_count, SWEEP_BEST);
     json_decref(lines);
 }
@@ -163,9 +161,8 @@ static void lines_hold_the_closed_forms(void **state)
     "\\u0027packed\\u0027'}"
 
 // Every combination is there, with the reason why it cannot be.
-static void what_cannot_be_is_a_point_with_its_reason(void **state)
+TEST(what_cannot_be_is_a_point_with_its_reason)
 {
-    (void)state;
     sweep_summary summary;
     json_t *lines = fresh_lines(MODEL_SWEEP, 3, &summary);
     size_t index;
@@ -201,9 +198,8 @@ static void what_cannot_be_is_a_point_with_its_reason(void **state)
     json_decref(lines);
 }
 
-static void a_stated_count_of_microbatches_may_be_infeasible(void **state)
+TEST(a_stated_count_of_microbatches_may_be_infeasible)
 {
-    (void)state;
     sweep_summary summary;
     json_t *lines = fresh_lines("{'base': {'model': 'llama-7b', 'workload': {'uniform': 128, "
                                 "'samples_per_batch': 8}}, 'grid': {'schedule.microbatches': [4, "
@@ -217,9 +213,8 @@ static void a_stated_count_of_microbatches_may_be_infeasible(void **state)
 // ---- resumption ----
 
 // However much of the file is there, what is missing is added and the rest stays.
-static void resumed_files_are_the_same(void **state)
+TEST(resumed_files_are_the_same)
 {
-    (void)state;
     sp_prng prng;
     sp_error err;
     sweep_summary summary;
@@ -249,9 +244,8 @@ static void resumed_files_are_the_same(void **state)
     remove("out.jsonl");
 }
 
-static void files_that_do_not_fit_are_refused(void **state)
+TEST(files_that_do_not_fit_are_refused)
 {
-    (void)state;
     static const char line[] = "{\"point\":{\"schedule.kind\":\"gpipe\",\"parallel.pp\":1,"
                                "\"schedule.microbatches\":8,\"parallel.chunks_per_rank\":1},"
                                "\"status\":\"ok\"}\n";
@@ -290,9 +284,8 @@ static void files_that_do_not_fit_are_refused(void **state)
                      SP_ERR_IO);
 }
 
-static void a_stop_leaves_whole_lines(void **state)
+TEST(a_stop_leaves_whole_lines)
 {
-    (void)state;
     static const volatile sig_atomic_t at_once = 1;
     sp_error err;
     sweep_summary summary;
@@ -315,9 +308,8 @@ static void a_stop_leaves_whole_lines(void **state)
 
 // ---- caches ----
 
-static void equal_workloads_share_their_batches(void **state)
+TEST(equal_workloads_share_their_batches)
 {
-    (void)state;
     static const char *const texts[] = {
         "{'model': 'llama-7b', 'workload': {'lengths': 'wikipedia'}}",
         "{'model': 'llama-13b', 'parallel': {'pp': 4}, 'workload': {'lengths': 'wikipedia'}}",
@@ -361,9 +353,8 @@ static void assert_same_curve(const sp_curve *a, const sp_curve *b)
     }
 }
 
-static void cached_scenarios_are_as_read(void **state)
+TEST(cached_scenarios_are_as_read)
 {
-    (void)state;
     static const char *const texts[] = {
         "{'model': 'llama-7b', 'profile': 'h100', 'cluster': 'h100-8'}",
         "{'model': 'llama-7b', 'profile': 'carrier', 'workload': {'lengths': 'lengths.txt'}}",
@@ -407,16 +398,3 @@ static void cached_scenarios_are_as_read(void **state)
     }
     sp_scenario_cache_free(cache);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(lines_do_not_depend_on_threads),
-    cmocka_unit_test(lines_hold_the_closed_forms),
-    cmocka_unit_test(what_cannot_be_is_a_point_with_its_reason),
-    cmocka_unit_test(a_stated_count_of_microbatches_may_be_infeasible),
-    cmocka_unit_test(resumed_files_are_the_same),
-    cmocka_unit_test(files_that_do_not_fit_are_refused),
-    cmocka_unit_test(a_stop_leaves_whole_lines),
-    cmocka_unit_test(equal_workloads_share_their_batches),
-    cmocka_unit_test(cached_scenarios_are_as_read),
-};
-SP_TEST_MAIN(tests)

@@ -1,11 +1,7 @@
 // The condition and the grid of a sweep.
 #include <jansson.h>
-#include <math.h>
-#include <stdlib.h>
 
 #include "experiments/sweep/spec.h"
-#include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 
 // JSON in tests is written with ' for ".
@@ -61,9 +57,8 @@ static sp_status holds(const char *where, bool *value, sp_error *err)
     return status;
 }
 
-static void where_is_true_or_false(void **state)
+TEST(where_is_true_or_false)
 {
-    (void)state;
     static const struct {
         const char *text;
         bool value;
@@ -103,9 +98,8 @@ static void where_is_true_or_false(void **state)
     }
 }
 
-static void where_errors_name_the_character(void **state)
+TEST(where_errors_name_the_character)
 {
-    (void)state;
     static const struct {
         const char *text, *message;
     } cases[] = {
@@ -142,9 +136,8 @@ static void where_errors_name_the_character(void **state)
     }
 }
 
-static void where_bounds_nesting_and_length(void **state)
+TEST(where_bounds_nesting_and_length)
 {
-    (void)state;
     char text[SWEEP_WHERE_BYTES + 2];
     sp_error err;
     bool value = false;
@@ -160,7 +153,7 @@ static void where_bounds_nesting_and_length(void **state)
         text[i] = i % 2 == 0 ? '1' : '+';
     }
     text[SWEEP_WHERE_BYTES - 1] = '\0';
-    assert_int_equal(holds(text, &value, &err), SP_OK);
+    must_succeed(holds(text, &value, &err), &err);
     memset(text, ' ', sizeof text);
     text[SWEEP_WHERE_BYTES + 1] = '\0';
     assert_int_equal(holds(text, &value, &err), SP_ERR_CONTENT);
@@ -239,11 +232,9 @@ static double random_expression(sp_prng *prng, int depth, bool truth, int binds,
     return apply(op, a, b);
 }
 
-static void where_agrees_with_an_independent_evaluation(void **state)
+TEST(where_agrees_with_an_independent_evaluation)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 20251);
+    sp_prng prng = prng_seeded(20251);
     int trues = 0;
     for (int i = 0; i < 3000; i++) {
         char text[8192];
@@ -258,9 +249,8 @@ static void where_agrees_with_an_independent_evaluation(void **state)
     assert_in_range(trues, 500, 2500);
 }
 
-static void where_names_may_be_ambiguous(void **state)
+TEST(where_names_may_be_ambiguous)
 {
-    (void)state;
     sweep_spec spec;
     sp_error err;
     assert_int_equal(read_spec("{'base': {'a': {'kind': 1}, 'b': {'kind': 2}}, 'grid': {}, "
@@ -273,16 +263,15 @@ static void where_names_may_be_ambiguous(void **state)
               "'where': 'a.kind == 1 && b.kind == 2'}",
               &spec);
     int64_t points = 0;
-    assert_int_equal(sweep_spec_count(&spec, &points, &err), SP_OK);
+    must_succeed(sweep_spec_count(&spec, &points, &err), &err);
     assert_int_equal(points, 1);
     sweep_spec_fini(&spec);
 }
 
 // ---- the grid ----
 
-static void spec_errors(void **state)
+TEST(spec_errors)
 {
-    (void)state;
     static const struct {
         const char *text;
         sp_status status;
@@ -318,9 +307,8 @@ static void spec_errors(void **state)
 }
 
 // Nine axes of ten values are a thousand million combinations.
-static void spec_bounds_the_combinations(void **state)
+TEST(spec_bounds_the_combinations)
 {
-    (void)state;
     char text[2048] = "{'base': {}, 'grid': {";
     for (int a = 0; a < 9; a++) {
         char axis[96];
@@ -335,9 +323,8 @@ static void spec_bounds_the_combinations(void **state)
 }
 
 // Points come as nested loops over the axes would give them, and none is missing or twice.
-static void points_are_those_of_nested_loops(void **state)
+TEST(points_are_those_of_nested_loops)
 {
-    (void)state;
     static const int tp[] = {1, 2, 4, 8};
     static const int pp[] = {1, 2, 3};
     static const int dp[] = {1, 2, 4, 8, 16};
@@ -358,7 +345,7 @@ static void points_are_those_of_nested_loops(void **state)
         if (tp[a] * pp[b] * dp[c] != 16) {
             continue;
         }
-        assert_int_equal(sweep_cursor_next(&cursor, &found, &err), SP_OK);
+        must_succeed(sweep_cursor_next(&cursor, &found, &err), &err);
         assert_true(found);
         assert_int_equal(cursor.combination, combination);
         assert_int_equal(cursor.digit[0], a);
@@ -369,17 +356,16 @@ static void points_are_those_of_nested_loops(void **state)
         assert_memory_equal(digit, cursor.digit, 3 * sizeof digit[0]);
         points++;
     }
-    assert_int_equal(sweep_cursor_next(&cursor, &found, &err), SP_OK);
+    must_succeed(sweep_cursor_next(&cursor, &found, &err), &err);
     assert_false(found);
     int64_t counted = 0;
-    assert_int_equal(sweep_spec_count(&spec, &counted, &err), SP_OK);
+    must_succeed(sweep_spec_count(&spec, &counted, &err), &err);
     assert_int_equal(counted, points);
     sweep_spec_fini(&spec);
 }
 
-static void scenario_of_a_point_leaves_the_base_alone(void **state)
+TEST(scenario_of_a_point_leaves_the_base_alone)
 {
-    (void)state;
     static const int64_t digit[SWEEP_AXES] = {1, 0, 1};
     sweep_spec spec;
     must_read("{'base': {'model': 'm', 'parallel': {'tp': 3, 'dp': 5}, 'memory': null}, 'grid': "
@@ -407,52 +393,31 @@ static void scenario_of_a_point_leaves_the_base_alone(void **state)
 }
 
 // Objects as values: the condition sees what is inside them, and 1 for a missing tp.
-static void axes_may_hold_objects(void **state)
+TEST(axes_may_hold_objects)
 {
-    (void)state;
     sweep_spec spec;
     sp_error err;
     int64_t points = 0;
     must_read("{'base': {'parallel': {'tp': 64}}, 'grid': {'parallel': [{'tp': 2, 'pp': 4}, {'pp': "
               "8}, {'tp': 8}]}, 'where': 'tp * pp * dp == 8'}",
               &spec);
-    assert_int_equal(sweep_spec_count(&spec, &points, &err), SP_OK);
+    must_succeed(sweep_spec_count(&spec, &points, &err), &err);
     assert_int_equal(points, 3);
     sweep_spec_fini(&spec);
 }
 
-static void spec_survives_lack_of_memory(void **state)
+TEST(spec_survives_lack_of_memory)
 {
-    (void)state;
-    for (long n = 0;; n++) {
+    memory_failures failing = {0};
+    while (memory_fails(&failing)) {
         sweep_spec spec;
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         json_t *document = document_of(
             GRID_OF_LAYOUTS ", 'where': 'tp * pp <= 8 && recompute != \\u0027full\\u0027'}");
-        sp_i_alloc_fail_after(n);
-        sp_status status = sweep_spec_from_json(document, "sweep.json", &spec, &err);
-        sp_i_alloc_fail_after(-1);
-        if (status == SP_OK) {
-            assert_true(n > 5);
+        memory_try(&failing, sweep_spec_from_json(document, "sweep.json", &spec, &err), &err);
+        if (failing.status == SP_OK) {
             sweep_spec_fini(&spec);
-            return;
         }
-        assert_int_equal(status, SP_ERR_NO_MEMORY);
     }
+    assert_true(failing.allowed > 5);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(where_is_true_or_false),
-    cmocka_unit_test(where_errors_name_the_character),
-    cmocka_unit_test(where_bounds_nesting_and_length),
-    cmocka_unit_test(where_agrees_with_an_independent_evaluation),
-    cmocka_unit_test(where_names_may_be_ambiguous),
-    cmocka_unit_test(spec_errors),
-    cmocka_unit_test(spec_bounds_the_combinations),
-    cmocka_unit_test(points_are_those_of_nested_loops),
-    cmocka_unit_test(scenario_of_a_point_leaves_the_base_alone),
-    cmocka_unit_test(axes_may_hold_objects),
-    cmocka_unit_test(spec_survives_lack_of_memory),
-};
-SP_TEST_MAIN(tests)

@@ -1,9 +1,5 @@
 // The end of a step: reductions, optimizer and gathers, and what of them other work hides.
-#include <math.h>
-#include <stdlib.h>
-
 #include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "tests/support/priced_step.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
@@ -11,20 +7,6 @@
 
 #define BYTES_BF16 2.0
 #define BYTES_FP32 4.0
-
-static void succeed(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s", err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-}
-
-static void assert_close_ns(double a_ns, double b_ns, double slack_ns)
-{
-    if (!(fabs(a_ns - b_ns) <= slack_ns)) {
-        fail_msg("%.3f ns is not %.3f ns", a_ns, b_ns);
-    }
-}
 
 // ---- costs ----
 
@@ -39,9 +21,8 @@ static priced_case replicated(int zero)
 // ZeRO 0: all-reduce of fp32 gradients. 1: reduce-scatter and gather of bf16 parameters. 2: the
 // gradients are scattered in the step. 3: the parameters are gathered there too. From 1 on a rank
 // updates its share; a step's fixed host time stands with the optimizer.
-static void formulas(void **state)
+TEST(formulas)
 {
-    (void)state;
     for (int zero = 0; zero <= 3; zero++) {
         priced_step step;
         priced_case c = replicated(zero);
@@ -55,10 +36,9 @@ static void formulas(void **state)
                               step.profile.optimizer_bytes_per_parameter /
                               step.profile.memory_bytes_per_s;
         const sp_epilogue_cost *tail = &step.costs.epilogue[0];
-        assert_close_ns((double)tail->grad_reduce_ns, zero <= 1 ? reduce_ns : 0.0, 1.0);
-        assert_close_ns((double)tail->param_gather_ns, zero == 1 || zero == 2 ? gather_ns : 0.0,
-                        1.0);
-        assert_close_ns((double)tail->optimizer_ns, optimizer_ns, 1.0);
+        assert_within((double)tail->grad_reduce_ns, zero <= 1 ? reduce_ns : 0.0, 1.0);
+        assert_within((double)tail->param_gather_ns, zero == 1 || zero == 2 ? gather_ns : 0.0, 1.0);
+        assert_within((double)tail->optimizer_ns, optimizer_ns, 1.0);
         assert_int_equal(tail->hideable_gather_ns, 0);
         assert_null(step.costs.buckets);
         assert_int_equal(step.metrics.iteration_ns - step.metrics.makespan_ns,
@@ -69,9 +49,8 @@ static void formulas(void **state)
 
 // Buckets of a chunk are equal, one a layer or as many as the limit asks for; without latency they
 // take as long as one reduction together, over all chunks of a rank. From ZeRO 2 on there are none.
-static void buckets(void **state)
+TEST(buckets)
 {
-    (void)state;
     for (int zero = 0; zero <= 3; zero++) {
         for (int limited = 0; limited < 2; limited++) {
             priced_step plain;
@@ -94,12 +73,12 @@ static void buckets(void **state)
                         priced_parameters(
                             &step, step.cost.stages[sp_layout_vstage(&step.of.layout, r, v)]);
                     assert_int_equal(bucket->count, limited ? (int64_t)ceil(bytes / 40e6) : 2);
-                    assert_close_ns((double)bucket->bucket_ns,
-                                    (double)bucket->total_ns / (double)bucket->count, 1.0);
+                    assert_within((double)bucket->bucket_ns,
+                                  (double)bucket->total_ns / (double)bucket->count, 1.0);
                     total_ns += bucket->total_ns;
                 }
-                assert_close_ns((double)total_ns, (double)plain.costs.epilogue[r].grad_reduce_ns,
-                                2.0);
+                assert_within((double)total_ns, (double)plain.costs.epilogue[r].grad_reduce_ns,
+                              2.0);
                 assert_int_equal(step.costs.epilogue[r].grad_reduce_ns, 0);
             }
             assert_true((step.costs.buckets == NULL) == (zero >= 2));
@@ -112,9 +91,8 @@ static void buckets(void **state)
 
 // One after the other each bucket pays its latency; bf16 gradients are half the bytes; what ZeRO 0
 // hides with `hide_gradient_all_reduce` ZeRO 1 does not.
-static void switches_of_the_reduction(void **state)
+TEST(switches_of_the_reduction)
 {
-    (void)state;
     for (int zero = 0; zero <= 1; zero++) {
         priced_step step;
         priced_case c = replicated(zero);
@@ -127,11 +105,11 @@ static void switches_of_the_reduction(void **state)
             double buckets = c.model.layers;
             double bucket = (double)sp_model_parameters(&c.model) / buckets;
             double bytes = bucket * (bf16 ? BYTES_BF16 : BYTES_FP32);
-            assert_close_ns((double)step.costs.epilogue[0].grad_reduce_ns,
-                            1e9 * buckets * priced_collective_s(&step, kind, bytes), 1.0);
+            assert_within((double)step.costs.epilogue[0].grad_reduce_ns,
+                          1e9 * buckets * priced_collective_s(&step, kind, bytes), 1.0);
             double gather_s = priced_collective_s(&step, SP_ALL_GATHER, bucket * BYTES_BF16);
-            assert_close_ns((double)step.costs.epilogue[0].param_gather_ns,
-                            zero == 1 ? 1e9 * buckets * gather_s : 0.0, 1.0);
+            assert_within((double)step.costs.epilogue[0].param_gather_ns,
+                          zero == 1 ? 1e9 * buckets * gather_s : 0.0, 1.0);
             priced_step_fini(&step);
         }
         c.memory.stack.hide_gradient_all_reduce = true;
@@ -144,9 +122,8 @@ static void switches_of_the_reduction(void **state)
 
 // A tied table on two pipeline ranks is added up when the replicas' reduction is over, hidden or
 // not; on one rank it belongs to the first chunk alone.
-static void tied_tables(void **state)
+TEST(tied_tables)
 {
-    (void)state;
     priced_step hidden;
     priced_step plain;
     priced_case c = replicated(0);
@@ -158,9 +135,9 @@ static void tied_tables(void **state)
     c.memory.stack.hide_gradient_reduce = true;
     priced_step_run(&c, &hidden);
     for (int r = 0; r < 2; r++) {
-        assert_close_ns((double)hidden.costs.epilogue[r].grad_reduce_ns, table_ns, 1.0);
-        assert_close_ns((double)hidden.costs.buckets[r].total_ns + table_ns,
-                        (double)plain.costs.epilogue[r].grad_reduce_ns, 2.0);
+        assert_within((double)hidden.costs.epilogue[r].grad_reduce_ns, table_ns, 1.0);
+        assert_within((double)hidden.costs.buckets[r].total_ns + table_ns,
+                      (double)plain.costs.epilogue[r].grad_reduce_ns, 2.0);
     }
     priced_step_fini(&hidden);
     priced_step_fini(&plain);
@@ -172,10 +149,10 @@ static void tied_tables(void **state)
     double first = priced_parameters(&hidden, (sp_stage){.layers = 4, .embedding = true});
     double rest = (double)sp_model_parameters(&c.model) - first;
     assert_int_equal(hidden.costs.epilogue[0].grad_reduce_ns, 0);
-    assert_close_ns((double)hidden.costs.buckets[0].total_ns,
-                    1e9 * priced_collective_s(&hidden, SP_ALL_REDUCE, first * BYTES_FP32), 1.0);
-    assert_close_ns((double)hidden.costs.buckets[1].total_ns,
-                    1e9 * priced_collective_s(&hidden, SP_ALL_REDUCE, rest * BYTES_FP32), 1.0);
+    assert_within((double)hidden.costs.buckets[0].total_ns,
+                  1e9 * priced_collective_s(&hidden, SP_ALL_REDUCE, first * BYTES_FP32), 1.0);
+    assert_within((double)hidden.costs.buckets[1].total_ns,
+                  1e9 * priced_collective_s(&hidden, SP_ALL_REDUCE, rest * BYTES_FP32), 1.0);
     priced_step_fini(&hidden);
 }
 
@@ -184,9 +161,8 @@ static void tied_tables(void **state)
 // n buckets of G/n behind a last backward of C: the first is ready after C/n, the last at the end,
 // so that the step waits for max(G - C(n-1)/n, G/n). Without a limit on the buckets' size it is the
 // whole reduction, as without overlap.
-static void reduction_behind_the_last_backward(void **state)
+TEST(reduction_behind_the_last_backward)
 {
-    (void)state;
     static const double rates_gb_per_s[] = {1.0, 30.0, 100.0, 300.0, 3000.0};
     for (size_t i = 0; i < sizeof rates_gb_per_s / sizeof rates_gb_per_s[0]; i++) {
         for (int whole = 0; whole < 2; whole++) {
@@ -202,8 +178,8 @@ static void reduction_behind_the_last_backward(void **state)
             double backward_ns = (double)sp_action_cost_ns(&step.costs.b[0]);
             const sp_rank_timeline *rank = &step.timeline.ranks[0];
             assert_int_equal(rank->reduce_start_ns, step.metrics.makespan_ns);
-            assert_close_ns((double)(rank->reduce_end_ns - rank->reduce_start_ns),
-                            fmax(all_ns - backward_ns * (n - 1.0) / n, all_ns / n), 2.0);
+            assert_within((double)(rank->reduce_end_ns - rank->reduce_start_ns),
+                          fmax(all_ns - backward_ns * (n - 1.0) / n, all_ns / n), 2.0);
             // What the iteration waits for is counted, no more.
             assert_int_equal(step.metrics.reduce_ns, rank->reduce_end_ns - rank->reduce_start_ns +
                                                          step.costs.epilogue[0].param_gather_ns);
@@ -214,9 +190,8 @@ static void reduction_behind_the_last_backward(void **state)
 
 // The gather of ZeRO 1 behind the next step's first forward: at least the first bucket is waited
 // for, and what is longer than that forward's computation.
-static void gather_behind_the_first_forward(void **state)
+TEST(gather_behind_the_first_forward)
 {
-    (void)state;
     static const double rates_gb_per_s[] = {0.1, 3.0, 10.0, 30.0, 300.0};
     for (size_t i = 0; i < sizeof rates_gb_per_s / sizeof rates_gb_per_s[0]; i++) {
         priced_step step;
@@ -228,8 +203,8 @@ static void gather_behind_the_first_forward(void **state)
         double gather_ns = (double)step.costs.epilogue[0].param_gather_ns;
         double forward_ns = (double)step.costs.f[0].compute_ns;
         const sp_rank_timeline *rank = &step.timeline.ranks[0];
-        assert_close_ns((double)(rank->gather_end_ns - rank->optimizer_end_ns),
-                        fmax(gather_ns / 8.0, gather_ns - forward_ns), 2.0);
+        assert_within((double)(rank->gather_end_ns - rank->optimizer_end_ns),
+                      fmax(gather_ns / 8.0, gather_ns - forward_ns), 2.0);
         priced_step_fini(&step);
     }
 }
@@ -254,9 +229,9 @@ static void random_case_make(random_case *c, sp_prng *prng)
     c->layout.dp = 1 + (int)sp_prng_below(prng, 3);
     c->layout.chunks = spec.kind == SP_SCHEDULE_INTERLEAVED ? 1 + (int)sp_prng_below(prng, 3) : 1;
     int m = c->layout.pp * (1 + (int)sp_prng_below(prng, 3));
-    succeed(uniform_packing(&c->packing, c->layout.dp, m, &err), &err);
-    succeed(sp_plan_init(&c->plan, &c->layout, &c->packing, &err), &err);
-    succeed(sp_schedule_generate(&spec, NULL, "test", &c->plan, &err), &err);
+    must_succeed(uniform_packing(&c->packing, c->layout.dp, m, &err), &err);
+    must_succeed(sp_plan_init(&c->plan, &c->layout, &c->packing, &err), &err);
+    must_succeed(sp_schedule_generate(&spec, NULL, "test", &c->plan, &err), &err);
     random_costs(prng, &c->layout, &c->packing, 0, &c->costs);
 }
 
@@ -286,7 +261,8 @@ static void simulate(const random_case *c, sp_timeline *timeline)
     sp_engine_options options = {.verify = true, .unfold = true};
     sp_memory_timeline memory;
     sp_engine_counts counts;
-    succeed(sp_simulate(&c->plan, &c->costs, &options, timeline, &memory, &counts, &err), &err);
+    must_succeed(sp_simulate(&c->plan, &c->costs, &options, timeline, &memory, &counts, &err),
+                 &err);
     sp_memory_timeline_fini(&memory);
 }
 
@@ -336,11 +312,9 @@ static double one_by_one_ns(const random_case *c, const sp_timeline *timeline, i
 
 // Against buckets simulated one by one; the exposed part is never negative, and is at most the
 // whole reduction.
-static void random_buckets(void **state)
+TEST(random_buckets)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 29);
+    sp_prng prng = prng_seeded(29);
     for (int round = 0; round < 200; round++) {
         random_case c;
         random_case_make(&c, &prng);
@@ -359,7 +333,7 @@ static void random_buckets(void **state)
             assert_true(rank->reduce_start_ns >= rank->spans[rank->count - 1].end_ns);
             double expected_ns =
                 fmax(one_by_one_ns(&c, &timeline, rank->pp), (double)rank->reduce_start_ns);
-            assert_close_ns((double)(rank->reduce_end_ns - after_ns), expected_ns, 1.0);
+            assert_within((double)(rank->reduce_end_ns - after_ns), expected_ns, 1.0);
         }
         sp_timeline_fini(&timeline);
         random_case_fini(&c);
@@ -368,11 +342,9 @@ static void random_buckets(void **state)
 
 // Buckets of no time change nothing; the same reductions cost no less without overlap; folding
 // alike ranks changes no end.
-static void overlap_never_costs(void **state)
+TEST(overlap_never_costs)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 31);
+    sp_prng prng = prng_seeded(31);
     for (int round = 0; round < 100; round++) {
         random_case c;
         sp_timeline apart;
@@ -402,16 +374,3 @@ static void overlap_never_costs(void **state)
         random_case_fini(&c);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(formulas),
-    cmocka_unit_test(buckets),
-    cmocka_unit_test(switches_of_the_reduction),
-    cmocka_unit_test(tied_tables),
-    cmocka_unit_test(reduction_behind_the_last_backward),
-    cmocka_unit_test(gather_behind_the_first_forward),
-    cmocka_unit_test(random_buckets),
-    cmocka_unit_test(overlap_never_costs),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,8 +1,5 @@
 // The tensors of a unit against the footprint, which adds up the same memory in another way, and
 // against figures of kwai/Megatron-Kwai (branch atc24ae).
-#include <stdlib.h>
-
-#include "sim/base/prng.h"
 #include "sim/model/parameter_list.h"
 #include "sim/model/tensor_program.h"
 #include "tests/support/test_main.h"
@@ -175,11 +172,9 @@ static void take_input_gradient(ledger *l, int split)
 
 // For any model, layout and mode the tensors that a forward leaves add up to what the footprint
 // holds, and a whole or a split backward frees them all.
-static void saved_tensors_add_up(void **state)
+TEST(saved_tensors_add_up)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 20240710);
+    sp_prng prng = prng_seeded(20240710);
     for (int round = 0; round < 2000; round++) {
         draw d = random_draw(&prng);
         sp_tensor_program program;
@@ -210,11 +205,9 @@ static void saved_tensors_add_up(void **state)
 
 // Between input and weight gradient a unit of a dense model holds the inputs of its GEMMs and the
 // gradients of their outputs, as the footprint says.
-static void split_backward_keeps_what_weights_need(void **state)
+TEST(split_backward_keeps_what_weights_need)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 500; round++) {
         draw d = random_draw(&prng);
         d.model.experts = 0;
@@ -254,9 +247,8 @@ static draw h800_draw(sp_recompute recompute, bool embedding, bool head)
 // activation function rebuilt: 128, 32, product 86, projection 64 and its reduction 32, less the
 // rank's own keys and values 64 not yet saved. Backward of that: 128 and six tensors of 86 or twice
 // 86. At the end of the last chunk: logits 126, in fp32 252.
-static void h800_transients(void **state)
+TEST(h800_transients)
 {
-    (void)state;
     static const struct {
         sp_recompute recompute;
         bool head;
@@ -283,9 +275,8 @@ static void h800_transients(void **state)
 }
 
 // The order in which that runtime saves the tensors of a layer, in MiB (0: log-sum-exp, half one).
-static void h800_saving_order(void **state)
+TEST(h800_saving_order)
 {
-    (void)state;
     static const int64_t none[] = {32, 32, 32, 32, 0, 32, 32, 86, 86, 86, 86, 64};
     static const int64_t ours[] = {32, 32, 32, 0, 32, 172, 64};
     for (int mode = 0; mode < 2; mode++) {
@@ -307,9 +298,8 @@ static void h800_saving_order(void **state)
 
 // The first chunk's backward makes the gradient of the lookup as a dense table of
 // 16128 x 8192 bf16 numbers.
-static void gradient_of_the_lookup(void **state)
+TEST(gradient_of_the_lookup)
 {
-    (void)state;
     draw d = h800_draw(SP_RECOMPUTE_NONE, true, false);
     sp_tensor_program program;
     build(&d, &program);
@@ -324,11 +314,9 @@ static void gradient_of_the_lookup(void **state)
 }
 
 // Tensor by tensor the parameters are those that the footprint counts, 2 bytes each.
-static void parameters_add_up(void **state)
+TEST(parameters_add_up)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     for (int round = 0; round < 500; round++) {
         draw d = random_draw(&prng);
         d.layout.zero = 0;
@@ -345,14 +333,3 @@ static void parameters_add_up(void **state)
         sp_parameter_list_fini(&list);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(saved_tensors_add_up),
-    cmocka_unit_test(split_backward_keeps_what_weights_need),
-    cmocka_unit_test(h800_transients),
-    cmocka_unit_test(h800_saving_order),
-    cmocka_unit_test(gradient_of_the_lookup),
-    cmocka_unit_test(parameters_add_up),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,6 +1,5 @@
 // Blocking transfers: the sending rank waits for each of its sends (Megatron-LM's schedules as of
 // 2021, without batched or overlapped p2p). Every run is checked against igraph's longest path.
-#include "sim/base/prng.h"
 #include "sim/engine/engine.h"
 #include "sim/metrics/metrics.h"
 #include "tests/support/random_step.h"
@@ -15,13 +14,6 @@ typedef struct outcome {
     sp_step_metrics metrics;
 } outcome;
 
-static void succeed(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s", err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-}
-
 static void simulate(const sp_plan *plan, sp_step_costs *costs, bool blocking, bool unfold,
                      outcome *o)
 {
@@ -29,8 +21,9 @@ static void simulate(const sp_plan *plan, sp_step_costs *costs, bool blocking, b
     sp_engine_options options = {.verify = true, .unfold = unfold};
     costs->blocking_transfers = blocking;
     *o = (outcome){0};
-    succeed(sp_simulate(plan, costs, &options, &o->timeline, &o->memory, &o->counts, &err), &err);
-    succeed(sp_step_metrics_compute(&o->timeline, &o->memory, &o->metrics, &err), &err);
+    must_succeed(sp_simulate(plan, costs, &options, &o->timeline, &o->memory, &o->counts, &err),
+                 &err);
+    must_succeed(sp_step_metrics_compute(&o->timeline, &o->memory, &o->metrics, &err), &err);
 }
 
 static void outcome_fini(outcome *o)
@@ -62,10 +55,10 @@ static void pipeline_init(pipeline *s, int p, int m)
     sp_error err = {0};
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
     *s = (pipeline){.layout = {.tp = 1, .cp = 1, .pp = p, .dp = 1, .chunks = 1}};
-    succeed(uniform_packing(&s->packing, 1, m, &err), &err);
-    succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
-    succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, &err), &err);
-    succeed(sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, p, false, &err), &err);
+    must_succeed(uniform_packing(&s->packing, 1, m, &err), &err);
+    must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
+    must_succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, &err), &err);
+    must_succeed(sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, p, false, &err), &err);
     for (int i = 0; i < p; i++) {
         s->costs.class_of_vstage[i] = i;
     }
@@ -134,11 +127,9 @@ static int64_t draw_stages(pipeline *s, sp_prng *prng, int m, bool level, bool s
 // all are alike: the slowest runs all its micro-batches, the others one each, before and after. No
 // cycle is slower: one through two neighbours takes D_i + D_j for two periods. (With the slowest
 // stage elsewhere its warm-up hides part of the others' micro-batch.)
-static void closed_form_of_1f1b(void **state)
+TEST(closed_form_of_1f1b)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 17);
+    sp_prng prng = prng_seeded(17);
     for (int round = 0; round < 400; round++) {
         int p = 1 + (int)sp_prng_below(&prng, 7);
         int m = p + (int)sp_prng_below(&prng, 9);
@@ -208,11 +199,9 @@ static int64_t recursion_ns(const pipeline *s, int m)
     return last_ns;
 }
 
-static void recursion_of_1f1b(void **state)
+TEST(recursion_of_1f1b)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 19);
+    sp_prng prng = prng_seeded(19);
     for (int round = 0; round < 300; round++) {
         int p = 1 + (int)sp_prng_below(&prng, MOST_P);
         int m = 1 + (int)sp_prng_below(&prng, MOST_M);
@@ -228,9 +217,8 @@ static void recursion_of_1f1b(void **state)
 // rank 0: F0 0-10 ... F1 13-23 ...            B0 46-66          B1 79-99
 // rank 1:            F0 13-23 B0 23-43 ... F1 46-56 B1 56-76 ...
 // Without blocking F1 of rank 0 starts at 10, of rank 1 at 43, and B1 ends at 96.
-static void two_stages_by_hand(void **state)
+TEST(two_stages_by_hand)
 {
-    (void)state;
     static const int64_t starts_ns[2][4] = {{0, 13, 46, 79}, {13, 23, 46, 56}};
     // B0 of rank 0 waits for its own send of F1 and for the gradient in flight.
     static const int64_t waits_ns[2][4] = {{0, 3, 6, 3}, {3, 0, 3, 0}};
@@ -258,9 +246,8 @@ static void two_stages_by_hand(void **state)
 // Every schedule, with splits, chunks, V placements, slices and pairs that run side by side: the
 // longest path agrees (inside simulate), waiting for sends never makes a step shorter and adds at
 // most all sends of all ranks, and sends of no time change nothing.
-static void all_schedules(void **state)
+TEST(all_schedules)
 {
-    (void)state;
     static const struct {
         sp_schedule_kind kind;
         int chunks, slices;
@@ -303,9 +290,8 @@ static void all_schedules(void **state)
 // Chunks on one rank hand over nothing: with one rank blocking changes nothing, and the bend of a V
 // placement costs no transfer. One micro-batch through the V of p ranks crosses 2(p-1) links each
 // way.
-static void chunks_of_one_rank(void **state)
+TEST(chunks_of_one_rank)
 {
-    (void)state;
     uniform_case u = {.kind = SP_SCHEDULE_V_MIN,
                       .pp = 1,
                       .dp = 1,
@@ -334,11 +320,9 @@ static void chunks_of_one_rank(void **state)
 }
 
 // Simulating alike data-parallel ranks once counts the same.
-static void folding(void **state)
+TEST(folding)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 23);
+    sp_prng prng = prng_seeded(23);
     for (int kinds = 1; kinds <= 3; kinds++) {
         sp_error err = {0};
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 3, .chunks = 2};
@@ -348,9 +332,9 @@ static void folding(void **state)
         sp_step_costs costs;
         outcome folded;
         outcome unfolded;
-        succeed(uniform_packing(&packing, layout.dp, 8, &err), &err);
-        succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
-        succeed(sp_schedule_generate(&spec, NULL, "test", &plan, &err), &err);
+        must_succeed(uniform_packing(&packing, layout.dp, 8, &err), &err);
+        must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+        must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, &err), &err);
         random_costs(&prng, &layout, &packing, kinds, &costs);
         simulate(&plan, &costs, true, false, &folded);
         simulate(&plan, &costs, true, true, &unfolded);
@@ -365,11 +349,3 @@ static void folding(void **state)
         sp_packing_fini(&packing);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(closed_form_of_1f1b), cmocka_unit_test(recursion_of_1f1b),
-    cmocka_unit_test(two_stages_by_hand),  cmocka_unit_test(all_schedules),
-    cmocka_unit_test(chunks_of_one_rank),  cmocka_unit_test(folding),
-};
-
-SP_TEST_MAIN(tests)

@@ -65,28 +65,24 @@ static void demand_everywhere(const char *key, sp_status status, const char *rea
     }
 }
 
-static void failing_action(void **state)
+TEST(failing_action)
 {
-    (void)state;
     demand_everywhere("fail", SP_ERR_INTERNAL, "it fails on demand");
 }
 
-static void exhausted_action(void **state)
+TEST(exhausted_action)
 {
-    (void)state;
     demand_everywhere("exhaust", SP_ERR_INFEASIBLE, "it finds no memory");
 }
 
-static void stalled_action(void **state)
+TEST(stalled_action)
 {
-    (void)state;
     demand_everywhere("stall", SP_ERR_LIMIT, "waits for ever for its own end");
 }
 
 // Before the first step the others cannot know: they wait as long as the request says.
-static void rank_that_never_comes(void **state)
+TEST(rank_that_never_comes)
 {
-    (void)state;
     for (int s = 0; s < FAILING_SHAPES; s++) {
         failing_run f;
         joined_runs runs;
@@ -100,9 +96,8 @@ static void rank_that_never_comes(void **state)
     }
 }
 
-static void no_memory_for_parameters(void **state)
+TEST(no_memory_for_parameters)
 {
-    (void)state;
     failing_run f;
     joined_runs runs;
     make(&f, 0);
@@ -126,9 +121,8 @@ static void states_of(const failing_run *f, int64_t bytes[2])
 }
 
 // The other one has enough, and is in the first step when it hears of it.
-static void no_memory_on_one_rank(void **state)
+TEST(no_memory_on_one_rank)
 {
-    (void)state;
     failing_run f;
     joined_runs runs;
     int64_t bytes[2];
@@ -154,9 +148,8 @@ static void refused(const sp_run_request *request, const char *text)
     joined_runs_fini(&runs);
 }
 
-static void what_is_refused(void **state)
+TEST(what_is_refused)
 {
-    (void)state;
     static const sp_backend_option ring[] = {{"attention", "ring"}};
     failing_run f;
     make(&f, 3);
@@ -176,9 +169,8 @@ static void what_is_refused(void **state)
     failing_run_fini(&f);
 }
 
-static void wrong_number_of_processes(void **state)
+TEST(wrong_number_of_processes)
 {
-    (void)state;
     failing_run f;
     sp_error err = {0};
     sp_transport three = {.rank = 0, .ranks = 3};
@@ -210,9 +202,8 @@ static sp_status abort_late(sp_transport *transport, sp_status status, const cha
 static const sp_transport_ops gone = {
     .synchronize = say_first, .check = say_first, .abort = abort_late};
 
-static void words_of_the_first(void **state)
+TEST(words_of_the_first)
 {
-    (void)state;
     sp_transport transport = {.ops = &gone, .rank = 1, .ranks = 2};
     const sp_i_exec_run run = {.transport = &transport};
     sp_error own = {0};
@@ -231,9 +222,8 @@ static void words_of_the_first(void **state)
 }
 
 // Between actions too: the rank that waits does not put its own name before them.
-static void words_of_the_first_between_actions(void **state)
+TEST(words_of_the_first_between_actions)
 {
-    (void)state;
     sp_transport transport = {.ops = &gone, .rank = 1, .ranks = 2};
     sp_runtime *machine = sp_runtime_cpu();
     const sp_comm_options options = {.runtime = machine, .transport = &transport};
@@ -248,18 +238,3 @@ static void words_of_the_first_between_actions(void **state)
     assert_string_equal(err.message[0], first_words);
     sp_comm_world_free(run.world);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(failing_action),
-    cmocka_unit_test(exhausted_action),
-    cmocka_unit_test(stalled_action),
-    cmocka_unit_test(rank_that_never_comes),
-    cmocka_unit_test(no_memory_for_parameters),
-    cmocka_unit_test(no_memory_on_one_rank),
-    cmocka_unit_test(what_is_refused),
-    cmocka_unit_test(wrong_number_of_processes),
-    cmocka_unit_test(words_of_the_first),
-    cmocka_unit_test(words_of_the_first_between_actions),
-};
-
-SP_TEST_MAIN(tests)

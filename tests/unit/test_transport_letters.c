@@ -67,9 +67,8 @@ static void must_be(const written *w, int from, bool gradient, const sp_i_exec_t
 }
 
 // The receiver reads the last first: it must ask for all of them then.
-static void another_order_at_the_receiver(void **state)
+TEST(another_order_at_the_receiver)
 {
-    (void)state;
     written w;
     make(&w, 1, "F0.0 F1.0 F2.0 B0.0 B1.0 B2.0", "F2.0 F0.0 F1.0 B1.0 B0.0 B2.0");
     must_be(&w, 0, false, (sp_i_exec_transfer[]){{1, 0, 0, 1, 0}, {1, 1, 1, 2, 0}, {1, 2, 2, 0, 0}},
@@ -82,9 +81,8 @@ static void another_order_at_the_receiver(void **state)
 }
 
 // What the first of a pair leaves goes off with what the second does.
-static void pairs(void **state)
+TEST(pairs)
 {
-    (void)state;
     written w;
     make(&w, 2, "F0.0 F1.0 F0.1+B0.1 F1.1 I1.1 B0.0 I1.0 W1.0 W1.1",
          "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 B0.0 B1.0");
@@ -159,11 +157,9 @@ static void check_receiver(const sp_plan *plan, int dp, int from, int to, bool g
     sp_i_exec_transfers_fini(&letters);
 }
 
-static void random_plans(void **state)
+TEST(random_plans)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     for (int i = 0; i < 300; i++) {
         random_plan r;
         random_plan_make(&prng, 2, 3, &r);
@@ -178,11 +174,3 @@ static void random_plans(void **state)
         random_plan_fini(&r);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(another_order_at_the_receiver),
-    cmocka_unit_test(pairs),
-    cmocka_unit_test(random_plans),
-};
-
-SP_TEST_MAIN(tests)

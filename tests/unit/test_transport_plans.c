@@ -1,7 +1,6 @@
 // Plans of every schedule and strategy whose ranks stand alone, as in processes of their own; steps
 // one after another, with clipping, without shards of optimizer states, with everything beside the
 // packs that ranks can tell each other.
-#include "sim/base/prng.h"
 #include "tests/support/joined_runs.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -86,47 +85,41 @@ static void agree(const char *parallel, const char *more)
 #define STRATEGY(kind) "'strategy': {'kind': '" kind "'}"
 #define SCHEDULE(kind) "'schedule': {'kind': '" kind "'}"
 
-static void one_f_one_b(void **state)
+TEST(one_f_one_b)
 {
-    (void)state;
     agree("{'pp': 4, 'dp': 2}", SCHEDULE("1f1b") ", " STRATEGY("sorted"));
     agree("{'pp': 2, 'dp': 2, 'zero': 0}", SCHEDULE("gpipe") ", " STRATEGY("padded"));
     agree("{'pp': 2, 'tp': 2}", SCHEDULE("1f1b"));
 }
 
-static void data_parallel(void **state)
+TEST(data_parallel)
 {
-    (void)state;
     agree("{'dp': 3}", STRATEGY("packed"));
     agree("{'dp': 2, 'zero': 0}", STRATEGY("bfd"));
     agree("{}", STRATEGY("packed"));
 }
 
-static void interleaved(void **state)
+TEST(interleaved)
 {
-    (void)state;
     agree("{'pp': 2, 'dp': 2, 'chunks_per_rank': 2}", SCHEDULE("interleaved"));
 }
 
-static void zero_bubble(void **state)
+TEST(zero_bubble)
 {
-    (void)state;
     agree("{'pp': 4}", SCHEDULE("zb-h1"));
     agree("{'pp': 2, 'dp': 2}", SCHEDULE("zb-h2"));
 }
 
 // Two stages of a rank one behind the other, and pairs.
-static void v_shaped(void **state)
+TEST(v_shaped)
 {
-    (void)state;
     agree("{'pp': 2}", SCHEDULE("zb-v"));
     agree("{'pp': 2, 'dp': 2}", SCHEDULE("v-half"));
     agree("{'pp': 2}", SCHEDULE("dualpipe-v") ", " STRATEGY("padded"));
 }
 
-static void sliced(void **state)
+TEST(sliced)
 {
-    (void)state;
     agree("{'pp': 2, 'dp': 2}", "'schedule': {'kind': 'seq1f1b', 'slices': 4}");
     agree("{'pp': 4}", "'strategy': {'kind': 'slimpipe'}, 'schedule': {'slices': 8}");
     agree("{'pp': 4, 'dp': 2}", "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 16}");
@@ -134,9 +127,8 @@ static void sliced(void **state)
     agree("{'pp': 4}", STRATEGY("slimpack-zb"));
 }
 
-static void offloading(void **state)
+TEST(offloading)
 {
-    (void)state;
     execution e = {.model = host_llama(), .steps = 2};
     e.model.hidden = 8;
     e.model.ffn = 8192;
@@ -146,9 +138,8 @@ static void offloading(void **state)
     assert_true(e.most_offloaded > 0);
 }
 
-static void clipping(void **state)
+TEST(clipping)
 {
-    (void)state;
     static const sp_backend_option options[] = {{"clip", "0.01"}, {"learning_rate", "0.01"}};
     execution e = {.model = host_gpt(), .steps = 3, .options = options, .option_count = 2};
     run_plan(&e, "{'pp': 2, 'dp': 2, 'tp': 2}", "", SCHEDULE("1f1b"));
@@ -199,18 +190,16 @@ static void make_ordered(sp_prng *prng, const sp_layout *layout, sp_packing *pac
     }
 }
 
-static void orders_of_their_own(void **state)
+TEST(orders_of_their_own)
 {
-    (void)state;
     enum { DP = 2, SAMPLES = DP * ORDERED };
     static const sp_memory_options memory;
     const sp_model model = host_llama();
     const sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = DP, .chunks = 2, .zero = 1};
     int64_t ids[SAMPLES];
     int64_t tokens[SAMPLES];
-    sp_prng prng;
+    sp_prng prng = prng_seeded(51);
     host_device device;
-    sp_prng_seed(&prng, 51);
     host_open(&device);
     for (int i = 0; i < 12; i++) {
         sp_batch batch = {.ids = ids, .tokens = tokens, .count = SAMPLES};
@@ -237,17 +226,3 @@ static void orders_of_their_own(void **state)
     }
     host_close(&device);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_f_one_b),
-    cmocka_unit_test(data_parallel),
-    cmocka_unit_test(interleaved),
-    cmocka_unit_test(zero_bubble),
-    cmocka_unit_test(v_shaped),
-    cmocka_unit_test(sliced),
-    cmocka_unit_test(offloading),
-    cmocka_unit_test(clipping),
-    cmocka_unit_test(orders_of_their_own),
-};
-
-SP_TEST_MAIN(tests)

@@ -26,40 +26,35 @@ static void agree(const host_random *draw)
     host_close(&device);
 }
 
-static void pipeline(void **state)
+TEST(pipeline)
 {
-    (void)state;
     const sp_model model = host_llama();
     agree(&(host_random){.model = &model, .dropout = "0", .seed = 31, .count = 25, .most_cp = 1});
 }
 
-static void tied_table(void **state)
+TEST(tied_table)
 {
-    (void)state;
     const sp_model model = host_gpt();
     agree(&(host_random){
         .model = &model, .dropout = "0", .seed = 32, .count = 15, .most_tp_bits = 1, .most_cp = 1});
 }
 
-static void tensor_parallel(void **state)
+TEST(tensor_parallel)
 {
-    (void)state;
     const sp_model model = host_llama();
     agree(&(host_random){
         .model = &model, .dropout = "0", .seed = 33, .count = 12, .most_tp_bits = 2, .most_cp = 1});
 }
 
-static void context_parallel(void **state)
+TEST(context_parallel)
 {
-    (void)state;
     const sp_model model = host_llama();
     agree(&(host_random){
         .model = &model, .dropout = "0", .seed = 34, .count = 12, .most_cp = 3, .merges = true});
 }
 
-static void spread_vocabulary(void **state)
+TEST(spread_vocabulary)
 {
-    (void)state;
     const sp_model models[] = {host_llama(), host_gpt()};
     for (int m = 0; m < 2; m++) {
         agree(&(host_random){.model = &models[m],
@@ -73,9 +68,8 @@ static void spread_vocabulary(void **state)
     }
 }
 
-static void all_at_once(void **state)
+TEST(all_at_once)
 {
-    (void)state;
     const sp_model models[] = {host_llama(), host_gpt()};
     for (int m = 0; m < 2; m++) {
         agree(&(host_random){.model = &models[m],
@@ -87,11 +81,3 @@ static void all_at_once(void **state)
                              .merges = true});
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(pipeline),          cmocka_unit_test(tied_table),
-    cmocka_unit_test(tensor_parallel),   cmocka_unit_test(context_parallel),
-    cmocka_unit_test(spread_vocabulary), cmocka_unit_test(all_at_once),
-};
-
-SP_TEST_MAIN(tests)

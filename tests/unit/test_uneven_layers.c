@@ -1,12 +1,6 @@
 // parallel.stage_layers: pipeline stages of unlike depth, from parameters and costs to whole
 // simulated steps. Expected are sums over the model, proportions between stages, and bounds that
 // hold for every 1F1B step; every simulation is checked against the longest path in igraph.
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/cost/cost_model.h"
 #include "sim/model/planner_memory.h"
 #include "sim/plan/plan_json.h"
@@ -15,13 +9,6 @@
 #include "tests/support/test_main.h"
 
 enum { TEXT = 2048, MOST_STAGES = 64, LAYERS = 40 };
-
-static void succeed(const char *what, sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s: %s", what, err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-}
 
 // Single quotes stand for double ones.
 static sp_status read_scenario(const char *text, sp_scenario *scenario, sp_error *err)
@@ -34,7 +21,7 @@ static sp_status read_scenario(const char *text, sp_scenario *scenario, sp_error
     for (char *c = json; *c != '\0'; c++) {
         *c = *c == '\'' ? '"' : *c;
     }
-    succeed("JSON", sp_json_read_text(json, strlen(json), "test", &root, err), err);
+    must_succeed(sp_json_read_text(json, strlen(json), "test", &root, err), err);
     sp_status status = sp_scenario_from_json(root, "test", NULL, 0, scenario, err);
     json_decref(root);
     return status;
@@ -68,7 +55,7 @@ static int64_t rank_parameters(const sp_model *model, const sp_layout *layout, i
     sp_stage held[MOST_STAGES];
     sp_bytes bytes;
     sp_error err = {0};
-    succeed("stages", sp_layout_stages(layout, model->layers, "test", stages, &err), &err);
+    must_succeed(sp_layout_stages(layout, model->layers, "test", stages, &err), &err);
     for (int c = 0; c < layout->chunks; c++) {
         held[c] = stages[sp_layout_vstage(layout, rank, c)];
     }
@@ -77,12 +64,10 @@ static int64_t rank_parameters(const sp_model *model, const sp_layout *layout, i
 }
 
 // 13,015,864,320 parameters: the count of the published weights of LLaMA 13B.
-static void parameters_add_up(void **state)
+TEST(parameters_add_up)
 {
-    (void)state;
     sp_model model = llama_13b();
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     for (int round = 0; round < 200; round++) {
         static const int chunk_counts[] = {1, 2, 2, 3};
         int layers[MOST_STAGES] = {11, 10, 10, 9};
@@ -104,9 +89,8 @@ static void parameters_add_up(void **state)
 
 // Ranks without embedding and head hold their layers and nothing else; one without layers holds the
 // table: 32000 * 5120.
-static void parameters_follow_the_layers(void **state)
+TEST(parameters_follow_the_layers)
 {
-    (void)state;
     sp_model model = llama_13b();
     static const int layers[] = {9, 12, 9, 10};
     static const int lean[] = {0, 20, 20, 0};
@@ -140,17 +124,16 @@ static void flat_costs_make(const sp_model *model, const sp_layout *layout, sp_r
                                   .nics_per_node = 8,
                                   .nic_bytes_per_s = 50e9,
                                   .peak_flops_per_s = 1e15}};
-    succeed("cluster", sp_cluster_fit(&f->cluster, sp_layout_ranks(layout), "test", &err), &err);
-    succeed("profile", flat_profile(arithmetic_only, &f->profile, &err), &err);
-    succeed("cost model",
-            sp_cost_model_init(&f->model, model, layout, &f->cluster, &f->profile,
-                               (sp_memory_options){.recompute = recompute}, "test", &err),
-            &err);
+    must_succeed(sp_cluster_fit(&f->cluster, sp_layout_ranks(layout), "test", &err), &err);
+    must_succeed(flat_profile(arithmetic_only, &f->profile, &err), &err);
+    must_succeed(sp_cost_model_init(&f->model, model, layout, &f->cluster, &f->profile,
+                                    (sp_memory_options){.recompute = recompute}, "test", &err),
+                 &err);
     sp_packing_init(&f->packing, NULL, layout->dp);
     assert_true(sp_pack_list_begin(&f->packing.forward, 0, 1));
     sp_slice slice = {.tokens = tokens, .computed_tokens = tokens};
     assert_true(sp_pack_list_add(&f->packing.forward, slice, true));
-    succeed("costs", sp_cost_model_build(&f->model, &f->packing, &f->costs, &err), &err);
+    must_succeed(sp_cost_model_build(&f->model, &f->packing, &f->costs, &err), &err);
 }
 
 static void flat_costs_fini(flat_costs *f)
@@ -161,18 +144,10 @@ static void flat_costs_fini(flat_costs *f)
     sp_profile_fini(&f->profile);
 }
 
-static void assert_near_ns(double value, double expected)
-{
-    if (!(fabs(value - expected) <= 2.0)) {
-        fail_msg("%.3f ns is not %.3f ns", value, expected);
-    }
-}
-
 // A layer of LLaMA 13B multiplies every token by Q, K, V and O (4 h^2) and by gate, up and down
 // (3 h f), 2 FLOPs a weight, and attends to half of n^2 pairs with 4 h FLOPs each.
-static void time_is_proportional_to_layers(void **state)
+TEST(time_is_proportional_to_layers)
 {
-    (void)state;
     sp_model model = llama_13b();
     static const int layers[] = {11, 7, 13, 9};
     const sp_layout layout = {
@@ -187,17 +162,19 @@ static void time_is_proportional_to_layers(void **state)
         for (int s = 0; s < 4; s++) {
             int c = f.costs.class_of_vstage[s];
             double head_ns = s == 3 ? n * 2.0 * h * 32000.0 / FLAT_GEMM_FLOPS_PER_S * 1e9 : 0.0;
-            assert_near_ns((double)f.costs.f[c].compute_ns, layers[s] * layer_s * 1e9 + head_ns);
-            assert_near_ns((double)f.costs.w[c].compute_ns, layers[s] * linear_s * 1e9 + head_ns);
-            assert_near_ns((double)f.costs.r[c].compute_ns, full ? layers[s] * layer_s * 1e9 : 0.0);
+            assert_within((double)f.costs.f[c].compute_ns, layers[s] * layer_s * 1e9 + head_ns,
+                          2.0);
+            assert_within((double)f.costs.w[c].compute_ns, layers[s] * linear_s * 1e9 + head_ns,
+                          2.0);
+            assert_within((double)f.costs.r[c].compute_ns, full ? layers[s] * layer_s * 1e9 : 0.0,
+                          2.0);
         }
         flat_costs_fini(&f);
     }
 }
 
-static void activations_are_proportional_to_layers(void **state)
+TEST(activations_are_proportional_to_layers)
 {
-    (void)state;
     sp_model model = llama_13b();
     static const int layers[] = {11, 7, 13, 9};
     const sp_layout layout = {
@@ -214,9 +191,8 @@ static void activations_are_proportional_to_layers(void **state)
 }
 
 // Every stage another depth, 1 to 16 layers: each keeps its own cost.
-static void every_stage_may_differ(void **state)
+TEST(every_stage_may_differ)
 {
-    (void)state;
     sp_model model = llama_13b();
     int layers[16];
     for (int s = 0; s < 16; s++) {
@@ -231,7 +207,7 @@ static void every_stage_may_differ(void **state)
     const double one_ns = (double)f.costs.f[f.costs.class_of_vstage[13]].compute_ns / layers[13];
     for (int s = 0; s < 15; s++) {
         double ns = (double)f.costs.f[f.costs.class_of_vstage[s]].compute_ns;
-        assert_true(fabs(ns - layers[s] * one_ns) <= 16.0);
+        assert_within(ns, layers[s] * one_ns, 16.0);
     }
     flat_costs_fini(&f);
 }
@@ -280,14 +256,14 @@ static void run(const char *text, FILE *plan, step *s)
     *s = (step){.plan = plan};
     const sp_evaluate_options options = {
         .engine = {.verify = true}, .observer = measure, .observer_context = s};
-    succeed(text, read_scenario(text, &s->scenario, &err), &err);
+    must_succeed_for(text, read_scenario(text, &s->scenario, &err), &err);
     if (plan != NULL) {
-        succeed(text, sp_plan_json_begin(plan, s->scenario.resolved, &err), &err);
+        must_succeed_for(text, sp_plan_json_begin(plan, s->scenario.resolved, &err), &err);
     }
-    succeed(text, sp_evaluate_batches(&s->scenario, &batches, &err), &err);
-    succeed(text, sp_evaluate(&s->scenario, &batches, &options, &s->result, &err), &err);
+    must_succeed_for(text, sp_evaluate_batches(&s->scenario, &batches, &err), &err);
+    must_succeed_for(text, sp_evaluate(&s->scenario, &batches, &options, &s->result, &err), &err);
     if (plan != NULL) {
-        succeed(text, sp_plan_json_end(plan, &err), &err);
+        must_succeed_for(text, sp_plan_json_end(plan, &err), &err);
     }
     sp_batches_fini(&batches);
 }
@@ -316,11 +292,9 @@ static void describe(const char *kind, int pp, int chunks, const char *layers, c
              pp, chunks, layers, kind);
 }
 
-static void steps_wait_for_the_slowest_stage(void **state)
+TEST(steps_wait_for_the_slowest_stage)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 42);
+    sp_prng prng = prng_seeded(42);
     for (int round = 0; round < 30; round++) {
         int layers[MOST_STAGES] = {11, 10, 10, 9};
         int pp = round == 0 ? 4 : 2 + (int)sp_prng_below(&prng, 5);
@@ -344,9 +318,8 @@ static void steps_wait_for_the_slowest_stage(void **state)
 
 // Where the forward of one stage outlasts a micro-batch's way down and up again through all stages
 // after it, that stage never waits once it has started: the bound is met.
-static void a_dominant_stage_sets_the_pace(void **state)
+TEST(a_dominant_stage_sets_the_pace)
 {
-    (void)state;
     for (int slow = 0; slow < 4; slow++) {
         int layers[4] = {2, 2, 2, 2};
         char text[TEXT];
@@ -362,9 +335,8 @@ static void a_dominant_stage_sets_the_pace(void **state)
 }
 
 // The same work in equal shares is what no share at all says.
-static void equal_shares_change_nothing(void **state)
+TEST(equal_shares_change_nothing)
 {
-    (void)state;
     static const char *const rest = "}, 'workload': {'uniform': 2048, 'samples_per_batch': 12}}";
     char text[TEXT];
     step stated;
@@ -383,11 +355,9 @@ static void equal_shares_change_nothing(void **state)
 
 // GPipe holds all micro-batches on every rank: of ranks without embedding and head, the one with
 // more layers has the higher peak.
-static void memory_follows_the_layers(void **state)
+TEST(memory_follows_the_layers)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 43);
+    sp_prng prng = prng_seeded(43);
     for (int round = 0; round < 10; round++) {
         int layers[MOST_STAGES];
         char text[TEXT];
@@ -410,9 +380,8 @@ static void memory_follows_the_layers(void **state)
 // ---- documents ----
 
 // Plan and scenario are written, read, and simulated to the same nanosecond and byte.
-static void plans_round_trip(void **state)
+TEST(plans_round_trip)
 {
-    (void)state;
     static const struct {
         const char *kind, *shares;
         int chunks;
@@ -433,21 +402,23 @@ static void plans_round_trip(void **state)
         json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, NULL);
         assert_non_null(root);
         sp_scenario stored;
-        succeed(text,
-                sp_scenario_from_json(json_object_get(root, "scenario"), "stored", NULL, 0, &stored,
-                                      &err),
-                &err);
+        must_succeed_for(text,
+                         sp_scenario_from_json(json_object_get(root, "scenario"), "stored", NULL, 0,
+                                               &stored, &err),
+                         &err);
         assert_non_null(stored.layout.stage_layers);
         for (int v = 0; v < 4 * cases[i].chunks; v++) {
             assert_int_equal(stored.layout.stage_layers[v], s.scenario.layout.stage_layers[v]);
         }
         assert_true(json_equal(stored.resolved, s.scenario.resolved));
         sp_plan_file plans;
-        succeed(text, sp_plan_json_read(root, "plan.json", &stored.layout, &plans, &err), &err);
+        must_succeed_for(text, sp_plan_json_read(root, "plan.json", &stored.layout, &plans, &err),
+                         &err);
         const sp_evaluate_options verified = {.engine = {.verify = true}};
         sp_result again;
-        succeed(text, sp_evaluate_plans(&stored, plans.plans, plans.count, &verified, &again, &err),
-                &err);
+        must_succeed_for(
+            text, sp_evaluate_plans(&stored, plans.plans, plans.count, &verified, &again, &err),
+            &err);
         assert_int_equal(again.batches[0].iteration_ns, s.result.batches[0].iteration_ns);
         assert_int_equal(again.peak_bytes, s.result.peak_bytes);
         sp_result_fini(&again);
@@ -466,14 +437,13 @@ static int64_t derived_int(const json_t *derived, const char *key)
     return json_integer_value(value);
 }
 
-static void derived_facts_name_both_ends(void **state)
+TEST(derived_facts_name_both_ends)
 {
-    (void)state;
     sp_error err;
     sp_scenario scenario;
     const char *text =
         "{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': [11, 10, 12, 7]}}";
-    succeed(text, read_scenario(text, &scenario, &err), &err);
+    must_succeed_for(text, read_scenario(text, &scenario, &err), &err);
     json_t *derived = sp_scenario_derived(&scenario);
     assert_null(json_object_get(derived, "layers_per_chunk"));
     assert_int_equal(derived_int(derived, "fewest_layers_per_chunk"), 7);
@@ -482,35 +452,30 @@ static void derived_facts_name_both_ends(void **state)
     sp_scenario_fini(&scenario);
 }
 
-static void memory_may_run_out(void **state)
+TEST(memory_may_run_out)
 {
-    (void)state;
     const char *text = "{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': [11, 10, 10, "
                        "9]}, 'workload': {'uniform': 512}}";
-    sp_status status = SP_ERR_NO_MEMORY;
-    for (long n = 0; status == SP_ERR_NO_MEMORY; n++) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_error err;
         sp_scenario scenario;
         sp_cost_model cost = {0};
-        sp_i_alloc_fail_after(n);
-        status = read_scenario(text, &scenario, &err);
+        memory_begin(&failing);
+        sp_status status = read_scenario(text, &scenario, &err);
         if (status == SP_OK) {
             status = sp_cost_model_init(&cost, &scenario.model, &scenario.layout, &scenario.cluster,
                                         &scenario.profile, scenario.memory, "test", &err);
         }
-        sp_i_alloc_fail_after(-1);
-        assert_true(status == SP_OK || n < 1000);
+        memory_end(&failing, status, &err);
         sp_cost_model_fini(&cost);
         sp_scenario_fini(&scenario);
     }
-    assert_int_equal(status, SP_OK);
 }
 
 // ---- what takes equal shares alone ----
 
-static void closed_memory_formulas_need_equal_shares(void **state)
+TEST(closed_memory_formulas_need_equal_shares)
 {
-    (void)state;
     sp_model model = llama_13b();
     static const int uneven[] = {11, 10, 10, 9};
     static const int even[] = {10, 10, 10, 10};
@@ -526,15 +491,14 @@ static void closed_memory_formulas_need_equal_shares(void **state)
                         "equal shares of the layers alone");
     sp_error_clear(&err);
     layout.stage_layers = even;
-    succeed("even", sp_planner_memory(&model, &layout, &options, "test", &bytes, &err), &err);
+    must_succeed(sp_planner_memory(&model, &layout, &options, "test", &bytes, &err), &err);
     layout.stage_layers = NULL;
-    succeed("plain", sp_planner_memory(&model, &layout, &options, "test", &plain, &err), &err);
+    must_succeed(sp_planner_memory(&model, &layout, &options, "test", &plain, &err), &err);
     assert_int_equal(sp_bytes_total(&bytes), sp_bytes_total(&plain));
 }
 
-static void the_exchange_needs_equal_shares(void **state)
+TEST(the_exchange_needs_equal_shares)
 {
-    (void)state;
     sp_error err;
     sp_scenario scenario;
     const char *uneven = "{'model': 'llama-13b', 'parallel': {'pp': 2, 'stage_layers': [21, 19]}, "
@@ -545,25 +509,6 @@ static void the_exchange_needs_equal_shares(void **state)
     assert_string_equal(err.message[0],
                         "test: schedule.exchange: needs equally many layers on every virtual "
                         "stage, parallel.stage_layers differ");
-    succeed(even, read_scenario(even, &scenario, &err), &err);
+    must_succeed_for(even, read_scenario(even, &scenario, &err), &err);
     sp_scenario_fini(&scenario);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(parameters_add_up),
-    cmocka_unit_test(parameters_follow_the_layers),
-    cmocka_unit_test(time_is_proportional_to_layers),
-    cmocka_unit_test(activations_are_proportional_to_layers),
-    cmocka_unit_test(every_stage_may_differ),
-    cmocka_unit_test(steps_wait_for_the_slowest_stage),
-    cmocka_unit_test(a_dominant_stage_sets_the_pace),
-    cmocka_unit_test(equal_shares_change_nothing),
-    cmocka_unit_test(memory_follows_the_layers),
-    cmocka_unit_test(plans_round_trip),
-    cmocka_unit_test(derived_facts_name_both_ends),
-    cmocka_unit_test(memory_may_run_out),
-    cmocka_unit_test(closed_memory_formulas_need_equal_shares),
-    cmocka_unit_test(the_exchange_needs_equal_shares),
-};
-
-SP_TEST_MAIN(tests)

@@ -53,13 +53,6 @@ static pack_times_case case_of(int tp)
                                         .stack = {.fused_softmax_limited = true}}};
 }
 
-static void assert_close(double value, double expected)
-{
-    if (!(fabs(value - expected) <= 1e-9 * fabs(expected) + 1e-15)) {
-        fail_msg("%.17g is not %.17g", value, expected);
-    }
-}
-
 // Forward QK^T and PV; backward dP and dQ of the same shapes, dV and dK over the keys.
 static double batch_s(bool backward, double matrices, double l, double keys)
 {
@@ -72,9 +65,8 @@ static double batch_s(bool backward, double matrices, double l, double keys)
 
 // Samples of one length in a row are one batch of GEMMs; another length between them, or another
 // context, makes a run of its own.
-static void runs_of_equal_segments(void **state)
+TEST(runs_of_equal_segments)
 {
-    (void)state;
     load((const char *[]){TILE_MODEL, NULL});
     pack_times_case of = case_of(2); // 8 heads on a rank
     const sp_slice slices[] = {{0, 0, 512, 512},    {1, 0, 512, 512}, {2, 0, 512, 512},
@@ -92,9 +84,9 @@ static void runs_of_equal_segments(void **state)
                 batch_s(backward == 1, runs[i].count * 8, runs[i].length, runs[i].keys);
         }
     }
-    assert_close(time.of[SP_PART_LAYER][SP_PASS_F].attention_s, expected[0]);
-    assert_close(time.of[SP_PART_LAYER][SP_PASS_RECOMPUTE].attention_s, expected[0]);
-    assert_close(time.of[SP_PART_LAYER][SP_PASS_I].attention_s, expected[1]);
+    assert_near(time.of[SP_PART_LAYER][SP_PASS_F].attention_s, expected[0], 1e-9, 1e-15);
+    assert_near(time.of[SP_PART_LAYER][SP_PASS_RECOMPUTE].attention_s, expected[0], 1e-9, 1e-15);
+    assert_near(time.of[SP_PART_LAYER][SP_PASS_I].attention_s, expected[1], 1e-9, 1e-15);
     assert_true(time.of[SP_PART_LAYER][SP_PASS_W].attention_s == 0.0);
     // In one batch never slower than one by one, and never better than the whole rate.
     sp_i_pack_time alone;
@@ -109,16 +101,15 @@ static void runs_of_equal_segments(void **state)
 }
 
 // Without a tile model the curve's rate, as one GEMM of all rows.
-static void flat_rate_counts_the_square(void **state)
+TEST(flat_rate_counts_the_square)
 {
-    (void)state;
     load((const char *[]){"memory.gb_per_s=1e12", NULL});
     pack_times_case of = case_of(1);
     sp_i_pack_time time;
     pack_times_of_samples(&of, 3, 1000, &time);
     double matmul_s = 2 * 3 * 16 * 1000.0 * 1000 * 64 / FLAT_GEMM_FLOPS_PER_S;
-    assert_close(time.of[SP_PART_LAYER][SP_PASS_F].attention_s, 2 * matmul_s);
-    assert_close(time.of[SP_PART_LAYER][SP_PASS_I].attention_s, 4 * matmul_s);
+    assert_near(time.of[SP_PART_LAYER][SP_PASS_F].attention_s, 2 * matmul_s, 1e-9, 1e-15);
+    assert_near(time.of[SP_PART_LAYER][SP_PASS_I].attention_s, 4 * matmul_s, 1e-9, 1e-15);
     sp_profile_fini(&profile);
 }
 
@@ -144,9 +135,8 @@ static void added_by(const char *section, int count, int64_t tokens, double adde
 
 // Traffic per score is multiplied by factor * (keys / from)^growth, the keys held at `to` and at
 // one at least.
-static void score_traffic_grows_to_its_cap(void **state)
+TEST(score_traffic_grows_to_its_cap)
 {
-    (void)state;
     const struct {
         const char *section;
         int64_t tokens;
@@ -200,9 +190,8 @@ static void softmax_of(pack_times_case of, const sp_slice *slices, int count, do
 
 // Megatron-LM's fused softmax serves where heads * samples are a multiple of 4 and at most 2048
 // keys are attended to.
-static void softmax_falls_back(void **state)
+TEST(softmax_falls_back)
 {
-    (void)state;
     load((const char *[]){TILE_MODEL, SCORES("\"traffic_factor\":2"), NULL});
     const struct {
         int tp, count;
@@ -224,7 +213,7 @@ static void softmax_falls_back(void **state)
             cases[i].count * 16.0 / cases[i].tp * (double)cases[i].tokens * (double)cases[i].tokens;
         for (int backward = 0; backward < 2; backward++) {
             double bytes = share * 2.0 * unfused_more_bytes[backward] * scores;
-            assert_true(fabs(added_s[backward] - bytes / FLAT_MEMORY_BYTES_PER_S) <= 1e-12);
+            assert_within(added_s[backward], bytes / FLAT_MEMORY_BYTES_PER_S, 1e-12);
         }
     }
     sp_profile_fini(&profile);
@@ -232,9 +221,8 @@ static void softmax_falls_back(void **state)
 
 // Two heads on a rank: a pair of samples is served, the single one and the one with much context
 // are not: two of three calls.
-static void share_counts_calls(void **state)
+TEST(share_counts_calls)
 {
-    (void)state;
     load((const char *[]){TILE_MODEL, NULL});
     const sp_slice slices[] = {{0, 0, 512, 512},
                                {1, 0, 512, 512},
@@ -244,7 +232,7 @@ static void share_counts_calls(void **state)
     double added_s[2];
     double share;
     softmax_of(case_of(8), slices, 5, added_s, &share);
-    assert_close(share, 2.0 / 3.0);
+    assert_near(share, 2.0 / 3.0, 1e-9, 1e-15);
     double scores = 2 * (300.0 * 300 + 2 * 100.0 * 2100);
     for (int backward = 0; backward < 2; backward++) {
         assert_true(fabs(added_s[backward] -
@@ -254,9 +242,8 @@ static void share_counts_calls(void **state)
 }
 
 // Flash attention has no score traffic, whatever profile and stack say of it.
-static void flash_has_no_scores(void **state)
+TEST(flash_has_no_scores)
 {
-    (void)state;
     sp_i_pack_time time[2];
     for (int i = 0; i < 2; i++) {
         load((const char *[]){i == 0 ? NULL : SCORES("\"traffic_factor\":9"), NULL});
@@ -267,15 +254,14 @@ static void flash_has_no_scores(void **state)
         assert_true(time[i].unfused_softmax == 0.0);
         sp_profile_fini(&profile);
     }
-    assert_close(time[1].of[SP_PART_LAYER][SP_PASS_F].compute_s,
-                 time[0].of[SP_PART_LAYER][SP_PASS_F].compute_s);
+    assert_near(time[1].of[SP_PART_LAYER][SP_PASS_F].compute_s,
+                time[0].of[SP_PART_LAYER][SP_PASS_F].compute_s, 1e-9, 1e-15);
 }
 
 // Stated bytes per logit take the place of the counted ones (38 B forward, 14 B backward: Megatron-
 // LM's vocabulary-parallel cross entropy), half of them each way.
-static void loss_by_bytes_per_logit(void **state)
+TEST(loss_by_bytes_per_logit)
 {
-    (void)state;
     sp_i_pack_time time[2];
     for (int i = 0; i < 2; i++) {
         load((const char *[]){
@@ -288,21 +274,9 @@ static void loss_by_bytes_per_logit(void **state)
     double logits_s = 2000.0 * 51200 / 4 / FLAT_MEMORY_BYTES_PER_S;
     const sp_i_time *counted = time[0].of[SP_PART_HEAD];
     const sp_i_time *stated = time[1].of[SP_PART_HEAD];
-    assert_close(stated[SP_PASS_F].compute_s - counted[SP_PASS_F].compute_s,
-                 (61.5 - 38) * logits_s);
-    assert_close(stated[SP_PASS_I].compute_s - counted[SP_PASS_I].compute_s,
-                 (61.5 - 14) * logits_s);
-    assert_close(stated[SP_PASS_W].compute_s, counted[SP_PASS_W].compute_s);
+    assert_near(stated[SP_PASS_F].compute_s - counted[SP_PASS_F].compute_s, (61.5 - 38) * logits_s,
+                1e-9, 1e-15);
+    assert_near(stated[SP_PASS_I].compute_s - counted[SP_PASS_I].compute_s, (61.5 - 14) * logits_s,
+                1e-9, 1e-15);
+    assert_near(stated[SP_PASS_W].compute_s, counted[SP_PASS_W].compute_s, 1e-9, 1e-15);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(runs_of_equal_segments),
-    cmocka_unit_test(flat_rate_counts_the_square),
-    cmocka_unit_test(score_traffic_grows_to_its_cap),
-    cmocka_unit_test(softmax_falls_back),
-    cmocka_unit_test(share_counts_calls),
-    cmocka_unit_test(flash_has_no_scores),
-    cmocka_unit_test(loss_by_bytes_per_logit),
-};
-
-SP_TEST_MAIN(tests)

@@ -1,8 +1,6 @@
 // At which places pipeline ranks do their shares of a vocabulary.
 #include "sim/plan/vocab_shares.h"
 
-#include <stdlib.h>
-
 #include "sim/engine/memory.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/random_plan.h"
@@ -190,7 +188,7 @@ static bool all_end(const sp_plan *plan, bool shares)
     sp_plan bare = *plan;
     bare.layout.vocab_parallel = shares;
     w.plan = &bare;
-    assert_int_equal(sp_shares_make(&bare, &w.shares, &err), SP_OK);
+    must_succeed(sp_shares_make(&bare, &w.shares, &err), &err);
     w.done = calloc(lanes, sizeof *w.done);
     w.shares_done = calloc(lanes, sizeof *w.shares_done);
     w.over[0] = calloc(entries, sizeof(bool));
@@ -222,7 +220,7 @@ static void each_once(const sp_plan *plan)
 {
     sp_shares shares;
     sp_error err = {0};
-    assert_int_equal(sp_shares_make(plan, &shares, &err), SP_OK);
+    must_succeed(sp_shares_make(plan, &shares, &err), &err);
     for (int d = 0; d < plan->layout.dp; d++) {
         for (int p = 0; p < plan->layout.pp; p++) {
             size_t count;
@@ -253,12 +251,10 @@ static void each_once(const sp_plan *plan)
     sp_shares_fini(&shares);
 }
 
-static void random_plans_have_each_share_once_and_no_circle(void **state)
+TEST(random_plans_have_each_share_once_and_no_circle)
 {
-    (void)state;
-    sp_prng prng;
+    sp_prng prng = prng_seeded(11);
     int ended = 0;
-    sp_prng_seed(&prng, 11);
     for (int i = 0; i < 400; i++) {
         random_plan r;
         random_plan_make(&prng, 3, 2, &r);
@@ -301,7 +297,7 @@ static sp_status stands_as_by_hand(void *context, const sp_step_view *view, sp_e
     bool *seen = context;
     sp_shares shares;
     size_t at = 0;
-    assert_int_equal(sp_shares_make(view->plan, &shares, err), SP_OK);
+    must_succeed(sp_shares_make(view->plan, &shares, err), err);
     for (int p = 0; p < 2; p++) {
         size_t count;
         const sp_share *of = sp_shares_of(&shares, &view->plan->layout, 0, p, &count);
@@ -321,9 +317,8 @@ static sp_status stands_as_by_hand(void *context, const sp_step_view *view, sp_e
     return SP_OK;
 }
 
-static void two_packs_by_hand(void **state)
+TEST(two_packs_by_hand)
 {
-    (void)state;
     bool seen = false;
     const sp_evaluate_options options = {
         .engine = {.verify = true}, .observer = stands_as_by_hand, .observer_context = &seen};
@@ -337,9 +332,8 @@ static void two_packs_by_hand(void **state)
 }
 
 // Every simulation beside the longest path in igraph.
-static void simulations_agree_with_the_longest_path(void **state)
+TEST(simulations_agree_with_the_longest_path)
 {
-    (void)state;
     static const char *const plans[] = {
         "'pp': 2, 'vocab_parallel': true}, 'schedule': {'kind': 'dualpipe-v'}",
         "'pp': 2, 'vocab_parallel': true, 'chunks_per_rank': 2}, 'schedule': {'kind': "
@@ -387,7 +381,7 @@ static void peaks_without_idle_shares(const sp_step_view *view, int64_t *peak_by
             }
         }
     }
-    assert_int_equal(sp_i_memory_replay(&timeline, view->costs, false, &memory, &err), SP_OK);
+    must_succeed(sp_i_memory_replay(&timeline, view->costs, false, &memory, &err), &err);
     for (size_t r = 0; r < ranks; r++) {
         peak_bytes[r] = sp_bytes_total(&memory.ranks[r].peak);
         free(timeline.ranks[r].shares);
@@ -412,9 +406,8 @@ static sp_status shares_without_work_hold_nothing(void *context, const sp_step_v
 
 // Without tensor parallelism the input gradient of an embedding has no work: its memory is that of
 // a step without it. The table is large beside all that a rank holds for its packs.
-static void shares_without_work(void **state)
+TEST(shares_without_work)
 {
-    (void)state;
     static const char *const plans[] = {
         "'schedule': {'kind': 'zb-h1'}", "'schedule': {'kind': 'zb-v'}",
         "'schedule': {'kind': 'dualpipe-v'}", "'strategy': {'kind': 'slimpack-zb'}",
@@ -440,12 +433,3 @@ static void shares_without_work(void **state)
         assert_true(idle > 0);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(shares_without_work),
-    cmocka_unit_test(two_packs_by_hand),
-    cmocka_unit_test(simulations_agree_with_the_longest_path),
-    cmocka_unit_test(random_plans_have_each_share_once_and_no_circle),
-};
-
-SP_TEST_MAIN(tests)

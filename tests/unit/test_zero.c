@@ -1,7 +1,4 @@
 // What ZeRO 2 and 3 exchange inside a step (Rajbhandari et al., arXiv 1910.02054).
-#include <math.h>
-
-#include "sim/base/prng.h"
 #include "tests/support/priced_step.h"
 #include "tests/support/test_main.h"
 
@@ -9,13 +6,6 @@
 #define BYTES_FP32 4.0
 
 static const sp_stage one_layer = {.layers = 1};
-
-static void assert_close_ns(double a_ns, double b_ns, double slack_ns)
-{
-    if (!(fabs(a_ns - b_ns) <= slack_ns)) {
-        fail_msg("%.3f ns is not %.3f ns", a_ns, b_ns);
-    }
-}
 
 static priced_case sharded(int zero, double nvlink_gb_per_s)
 {
@@ -31,9 +21,8 @@ static priced_case sharded(int zero, double nvlink_gb_per_s)
 // (parameters gathered for the forward and for the backward). Counted from times on a network so
 // slow that computation hides less than 1e-6 of them: bytes of bf16 for parameters, fp32 for
 // gradients. One micro-batch.
-static void volumes(void **state)
+TEST(volumes)
 {
-    (void)state;
     priced_step plain;
     priced_step two;
     priced_step three;
@@ -46,15 +35,15 @@ static void volumes(void **state)
     double parameters = (double)sp_model_parameters(&c.model);
     double baseline = (double)plain.costs.epilogue[0].grad_reduce_ns / BYTES_FP32;
     // A ring all-reduce: 2(n-1)/n of the tensor through each link.
-    assert_close_ns(baseline / (parameters * 1e5), 1.5, 1e-9);
+    assert_within(baseline / (parameters * 1e5), 1.5, 1e-9);
     double scattered = (double)two.costs.b[0].dp_ns / BYTES_FP32;
     double gathered = (double)two.costs.epilogue[0].param_gather_ns / BYTES_BF16;
-    assert_close_ns((scattered + gathered) / baseline, 1.0, 1e-6);
+    assert_within((scattered + gathered) / baseline, 1.0, 1e-6);
     assert_int_equal(two.costs.f[0].dp_ns, 0);
     double forward = (double)three.costs.f[0].dp_ns;
     double backward = (double)three.costs.b[0].dp_ns;
     double elements = 2.0 * forward / BYTES_BF16 + (backward - forward) / BYTES_FP32;
-    assert_close_ns(elements / baseline, 1.5, 1e-6);
+    assert_within(elements / baseline, 1.5, 1e-6);
     priced_step_fini(&plain);
     priced_step_fini(&two);
     priced_step_fini(&three);
@@ -72,11 +61,9 @@ static double excess(double a, double b)
 // forward g + (n-1) max(0, g-c); in the backward the second gather runs beside the first layer,
 // the last but one scatter beside the last, and both beside the layers between them. Of what is
 // hidden the work gets longer by a share.
-static void closed_form(void **state)
+TEST(closed_form)
 {
-    (void)state;
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     for (int round = 0; round < 120; round++) {
         char share[64];
         overlap_share = round < 60 ? 0.0 : sp_prng_uniform(&prng);
@@ -106,13 +93,12 @@ static void closed_form(void **state)
         double i = (double)costs->i[inner].compute_ns / n;
         double w = (double)costs->w[inner].compute_ns / n;
         double r = (double)costs->r[inner].compute_ns / n;
-        assert_close_ns((double)costs->f[inner].dp_ns, g + (n - 1) * excess(g, f), n);
-        assert_close_ns((double)costs->i[inner].dp_ns, g + (n - 1) * excess(g, i), n);
-        assert_close_ns((double)costs->w[inner].dp_ns, s + (n - 1) * excess(s, w), n);
-        assert_close_ns((double)costs->r[inner].dp_ns, r > 0.0 ? g + (n - 1) * excess(g, r) : 0.0,
-                        n);
+        assert_within((double)costs->f[inner].dp_ns, g + (n - 1) * excess(g, f), n);
+        assert_within((double)costs->i[inner].dp_ns, g + (n - 1) * excess(g, i), n);
+        assert_within((double)costs->w[inner].dp_ns, s + (n - 1) * excess(s, w), n);
+        assert_within((double)costs->r[inner].dp_ns, r > 0.0 ? g + (n - 1) * excess(g, r) : 0.0, n);
         double between = n > 1 ? excess(g, b) + (n - 2) * excess(g + s, b) + excess(s, b) : 0.0;
-        assert_close_ns((double)costs->b[inner].dp_ns, g + s + between, n);
+        assert_within((double)costs->b[inner].dp_ns, g + s + between, n);
         // Side by side, the halves of a backward hide no less than one after the other.
         assert_true(costs->b[inner].dp_ns <= costs->i[inner].dp_ns + costs->w[inner].dp_ns + 2);
         priced_step_fini(&step);
@@ -121,9 +107,8 @@ static void closed_form(void **state)
 
 // The end stages have the vocabulary tables too: all parameters are gathered once each way, whoever
 // holds them, and hidden by less than the computation.
-static void ends_of_the_model(void **state)
+TEST(ends_of_the_model)
 {
-    (void)state;
     for (int tied = 0; tied < 2; tied++) {
         priced_step step;
         priced_case c = sharded(3, 0.1);
@@ -144,9 +129,8 @@ static void ends_of_the_model(void **state)
 }
 
 // Without sharding, or with one replica, nothing is exchanged inside a step.
-static void nothing_to_exchange(void **state)
+TEST(nothing_to_exchange)
 {
-    (void)state;
     for (int zero = 0; zero <= 3; zero++) {
         priced_step step;
         priced_case c = sharded(zero, 1.0);
@@ -164,9 +148,8 @@ static void nothing_to_exchange(void **state)
 
 // On a slow network every micro-batch pays: the more, the further the states are sharded. With a
 // fast one the order of ZeRO does not matter beyond what starts and ends each action.
-static void sharding_costs_time(void **state)
+TEST(sharding_costs_time)
 {
-    (void)state;
     for (int m = 1; m <= 4; m++) {
         int64_t before_ns = 0;
         for (int zero = 1; zero <= 3; zero++) {
@@ -202,14 +185,12 @@ static int64_t iteration_ns(const priced_case *c)
 
 // Less of what context and tensor parallelism exchange is hidden by computation that is twice as
 // fast. What ZeRO exchanges goes on meanwhile: no step gets slower.
-static void faster_computation_slows_no_step(void **state)
+TEST(faster_computation_slows_no_step)
 {
-    (void)state;
     static const char *const doubled[] = {"gemm_rate.scale=2", "attention.forward_causal.scale=2",
                                           "attention.backward_causal.scale=2"};
     static const int degrees[] = {1, 2, 4, 8};
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 200; round++) {
         priced_case c = sharded(2 + round % 2, exp(8.0 * sp_prng_uniform(&prng)));
         c.layout.cp = degrees[sp_prng_below(&prng, 4)];
@@ -234,9 +215,8 @@ static void faster_computation_slows_no_step(void **state)
 }
 
 // Every rank holds a share of the states; two whole layers of ZeRO 3 pass through the workspace.
-static void memory_of_gathered_layers(void **state)
+TEST(memory_of_gathered_layers)
 {
-    (void)state;
     priced_step one;
     priced_step three;
     priced_case c = sharded(1, 1.0);
@@ -255,15 +235,3 @@ static void memory_of_gathered_layers(void **state)
     priced_step_fini(&one);
     priced_step_fini(&three);
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(volumes),
-    cmocka_unit_test(closed_form),
-    cmocka_unit_test(ends_of_the_model),
-    cmocka_unit_test(nothing_to_exchange),
-    cmocka_unit_test(sharding_costs_time),
-    cmocka_unit_test(faster_computation_slows_no_step),
-    cmocka_unit_test(memory_of_gathered_layers),
-};
-
-SP_TEST_MAIN(tests)

@@ -4,13 +4,6 @@
 
 clocked_cuda clocked;
 
-void assert_near(double found, double expected, double share)
-{
-    if (!(fabs(found - expected) <= share * fabs(expected))) {
-        fail_msg("found %g, expected %g", found, expected);
-    }
-}
-
 // ---- the clock: how much longer work takes where its stream is ----
 
 static void go_on(double ns, cudaStream_t stream)
@@ -215,7 +208,7 @@ static void check_points(const json_t *points, int n, int k, bool weight, int ti
         assert_true(m == (double)(128 << i));
         // Times pass through milliseconds of 24 bits.
         double expected = times * product_ns(m, n, k, weight) / 1e3;
-        assert_near(us, expected, 2e-3 + 2e-3 / expected);
+        assert_close(us, expected, 2e-3 + 2e-3 / expected);
     }
 }
 

@@ -46,6 +46,4 @@ json_t *calibrated_in(json_t *base, int places);
 // Tables of all products of the model, `times` as long as on the whole device.
 void check_tables(const json_t *document, int times);
 
-void assert_near(double found, double expected, double share);
-
 #endif

@@ -1,8 +1,5 @@
 #include "tests/support/kernels/naive_attention.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #include "tests/support/test_main.h"
 
 void attention_set_up(attention_problem *p, int64_t heads, int64_t kv_heads, int64_t head_dim,

@@ -1,8 +1,5 @@
 #include "tests/support/kernels/tensors.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #include "tests/support/test_main.h"
 
 static void *hold(tensors *all, int64_t n, size_t bytes)

@@ -1,0 +1,74 @@
+#include "tests/support/test_main.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static test_case *first;
+static test_case **end = &first;
+
+void test_case_add(test_case *added)
+{
+    *end = added;
+    end = &added->next;
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { LESS = 4 };
+#else
+enum { LESS = 1 };
+#endif
+
+int test_rounds(int all)
+{
+    return (all + LESS - 1) / LESS;
+}
+
+void check_call(const char *input, sp_status status, const sp_error *err, const char *call,
+                const char *file, int line)
+{
+    if (status != SP_OK) {
+        const char *message = err != NULL && err->count > 0 ? err->message[0] : "";
+        print_error("%s\n%s: %s: %s\n", input, call, sp_status_text(status), message);
+        _fail(file, line);
+    }
+}
+
+void check_near(double value, double expected, double relative, double distance, const char *file,
+                int line)
+{
+    if (!(fabs(value - expected) <= relative * fabs(expected) + distance)) {
+        print_error("%.17g is not %.17g\n", value, expected);
+        _fail(file, line);
+    }
+}
+
+// cmocka hands a case the state it was listed with.
+static void run_case(void **state)
+{
+    const test_case *c = (const test_case *)*state;
+    c->run();
+}
+
+// Runs the case that the first argument names (an unknown name fails), or all.
+int main(int argc, char **argv)
+{
+    size_t count = 0;
+    for (const test_case *c = first; c != NULL; c = c->next) {
+        count++;
+    }
+    struct CMUnitTest *tests = (struct CMUnitTest *)calloc(count + 1, sizeof *tests);
+    size_t chosen = 0;
+    for (test_case *c = first; tests != NULL && c != NULL; c = c->next) {
+        if (argc < 2 || strcmp(c->name, argv[1]) == 0) {
+            tests[chosen++] = (struct CMUnitTest){c->name, run_case, NULL, NULL, c};
+        }
+    }
+    if (chosen == 0) {
+        fprintf(stderr, "no test case '%s'\n", argc < 2 ? "" : argv[1]);
+        free(tests);
+        return 1;
+    }
+    int failed = _cmocka_run_group_tests("tests", tests, chosen, NULL, NULL);
+    free(tests);
+    return failed;
+}
