@@ -49,6 +49,19 @@ bool sp_stage_plan_add(sp_stage_plan *stage, sp_action_kind kind, int chunk, int
     return true;
 }
 
+const sp_action *sp_plan_find(const sp_plan *plan, sp_action_kind kind)
+{
+    size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
+    for (size_t s = 0; s < stages; s++) {
+        for (size_t a = 0; a < plan->stages[s].count; a++) {
+            if (plan->stages[s].actions[a].kind == kind) {
+                return &plan->stages[s].actions[a];
+            }
+        }
+    }
+    return NULL;
+}
+
 void sp_action_name(sp_action action, int chunks, char name[32])
 {
     SP_ASSERT(action.kind < SP_ACTION_KINDS);

@@ -89,6 +89,9 @@ SP_API sp_stage_plan *sp_plan_stage(const sp_plan *plan, int dp_rank, int pp_ran
 // Appends an action; false when memory runs out.
 bool sp_stage_plan_add(sp_stage_plan *stage, sp_action_kind kind, int chunk, int64_t pack);
 
+// The first action of a kind, rank after rank; NULL: the plan has none.
+const sp_action *sp_plan_find(const sp_plan *plan, sp_action_kind kind);
+
 // Writes an action as in plan.json: "F3", with the chunk where a rank has several ("F3.1").
 // Needs 32 bytes.
 SP_API void sp_action_name(sp_action action, int chunks, char name[32]);

@@ -5,26 +5,9 @@
 // that waits for all chunks of a micro-batch before its first backward.
 #include "sim/schedule/sliced.h"
 
-sp_status sp_i_schedule_chunkflow(const sp_i_schedule_job *job, sp_error *err)
+void sp_i_schedule_chunkflow(sp_i_schedule_job *job)
 {
-    (void)err;
-    sp_i_sliced order;
-    int pp = job->plan->layout.pp;
-    int retained = job->spec->retained > 0 ? job->spec->retained : 1;
-    if (!sp_i_sliced_init(&order, job)) {
-        return SP_ERR_NO_MEMORY;
-    }
-    for (int m = 0; m < job->microbatches; m++) {
-        int chunks = sp_i_slices_of(job, m);
-        for (int s = 0; s < chunks; s++) {
-            sp_i_sliced_forward(&order, job, (sp_i_unit){m, 0, s});
-            sp_i_sliced_backward(&order, (sp_i_unit){m, 0, chunks - 1 - s});
-        }
-    }
-    bool ok = true;
-    for (int r = 0; ok && r < pp; r++) {
-        ok = sp_i_sliced_rank(&order, job, r, pp - 1 - r, retained);
-    }
-    sp_i_sliced_fini(&order);
-    return ok ? SP_OK : SP_ERR_NO_MEMORY;
+    sp_i_sliced order = sp_i_sliced_begin(job);
+    sp_i_sliced_group(&order, 0, job->microbatches);
+    sp_i_sliced_emit(&order, 1, 0, job->spec->retained > 0 ? job->spec->retained : 1);
 }

@@ -6,7 +6,6 @@
 // 3p-7 for even p, 3p-4 for odd.
 #include <stdlib.h>
 
-#include "sim/base/alloc.h"
 #include "sim/schedule/v_order.h"
 
 // Passes from one rank to the next on the way down (F of chunk 0, I of chunk 1) and up (F of chunk
@@ -102,31 +101,11 @@ static void repeat_block(sp_i_v_order *order, int rank, const block_op ops[BLOCK
     }
 }
 
-static bool improve(sp_i_v_order *order, sp_i_v_order *best)
+static void schedule_block(sp_i_schedule_job *job, const block *b)
 {
-    sp_i_v_order_copy(best, order);
-    for (int round = 0; round < ROUNDS; round++) {
-        if (!sp_i_v_order_justify(order)) {
-            return false;
-        }
-        if (sp_i_v_order_span_ns(order) < sp_i_v_order_span_ns(best)) {
-            sp_i_v_order_copy(best, order);
-        }
-    }
-    return true;
-}
-
-static sp_status schedule_block(const sp_i_schedule_job *job, const block *b)
-{
-    int pp = job->plan->layout.pp;
-    if (job->microbatches == 0) {
-        return SP_OK;
-    }
-    int64_t *pass = sp_i_malloc(2 * (size_t)pp * sizeof *pass);
-    if (pass == NULL) {
-        return SP_ERR_NO_MEMORY;
-    }
-    for (int k = 0; k < 2 * pp; k++) {
+    int pp = job->pp;
+    int64_t *pass = sp_i_arena_take(&job->work, 2 * (size_t)pp, sizeof *pass);
+    for (int k = 0; k < 2 * pp && !job->work.failed; k++) {
         pass[k] = 1;
     }
     sp_i_v_setting setting = {.pp = pp,
@@ -134,50 +113,42 @@ static sp_status schedule_block(const sp_i_schedule_job *job, const block *b)
                               .duration_ns = {pass, pass, pass},
                               .unit = {SP_I_V_UNIT, 0, -SP_I_V_UNIT},
                               .cap = 2 * (int64_t)b->most_microbatches * SP_I_V_UNIT};
-    sp_i_v_order order = {0};
-    sp_i_v_order best = {0};
-    bool ok = sp_i_v_order_init(&order, &setting) && sp_i_v_order_init(&best, &setting);
-    if (ok) {
-        for (int r = 0; r < pp; r++) {
-            block_op ops[BLOCK_OPS];
-            lay_out_rank(b, pp, r, ops);
-            repeat_block(&order, r, ops);
-        }
-        bool finishes = sp_i_v_order_time(&order);
-        SP_ASSERT(finishes);
-        ok = improve(&order, &best);
-        SP_ASSERT(!ok || sp_i_v_order_peak(&best) <= setting.cap);
-        ok = ok && sp_i_v_order_emit(&best, job);
+    sp_i_v_order order = sp_i_v_order_new(&job->work, &setting);
+    sp_i_v_order best = sp_i_v_order_new(&job->work, &setting);
+    if (job->work.failed || job->microbatches == 0) {
+        return;
     }
-    sp_i_v_order_fini(&order);
-    sp_i_v_order_fini(&best);
-    sp_i_free(pass);
-    return ok ? SP_OK : SP_ERR_NO_MEMORY;
+    for (int r = 0; r < pp; r++) {
+        block_op ops[BLOCK_OPS];
+        lay_out_rank(b, pp, r, ops);
+        repeat_block(&order, r, ops);
+    }
+    int64_t best_ns = INT64_MAX;
+    sp_i_v_order_improve(&order, ROUNDS, &best, &best_ns);
+    sp_i_v_order_emit(&best, job);
 }
 
 // The turns are the shortest for which no rank has two operations at one place of the period: the
 // passes of the four differ by constants and by multiples of 2 (V-Min) or 3 (V-Half) per rank, so
 // what remains to be avoided depends on p modulo 3 or 2.
-sp_status sp_i_schedule_v_min(const sp_i_schedule_job *job, sp_error *err)
+void sp_i_schedule_v_min(sp_i_schedule_job *job)
 {
-    (void)err;
-    int pp = job->plan->layout.pp;
+    int pp = job->pp;
     block b = {.down = 1, .up = 1, .turn = {1, 1, 1}, .most_microbatches = (pp + 4) / 3};
     if (pp % 3 == 0) {
         b.turn[0] = 3;
         b.turn[2] = 3;
     }
-    return schedule_block(job, &b);
+    schedule_block(job, &b);
 }
 
-sp_status sp_i_schedule_v_half(const sp_i_schedule_job *job, sp_error *err)
+void sp_i_schedule_v_half(sp_i_schedule_job *job)
 {
-    (void)err;
-    int pp = job->plan->layout.pp;
+    int pp = job->pp;
     block b = {.down = 2, .up = 1, .turn = {2, 1, 1}, .most_microbatches = (pp + 2) / 2};
     if (pp % 2 == 0) {
         b.turn[0] = 5;
         b.turn[2] = 4;
     }
-    return schedule_block(job, &b);
+    schedule_block(job, &b);
 }

@@ -3,7 +3,6 @@
 // ranks (PP = 2p virtual stages) and costs per chunk the largest idle time of a rank is
 // (PP/2-1)(FB + B - 3W) for F = I, where B = I + W and FB is the time of the pair; here a pair
 // takes the sum of its parts, FB = F + B. A rank holds 2p+1 chunks.
-#include "sim/base/alloc.h"
 #include "sim/schedule/schedule_family.h"
 
 typedef struct put_off {
@@ -12,17 +11,16 @@ typedef struct put_off {
 
 // One rank's list in the making.
 typedef struct rank_list {
-    const sp_i_schedule_job *job;
+    sp_i_schedule_job *job;
     int rank;
     int forwards[2], backwards[2]; // micro-batches so far, by chunk
     put_off *weights;              // gradients put off, in order; 2p-1-r in all
     int queued, run;
-    bool ok;
 } rank_list;
 
 static void add(rank_list *list, sp_action_kind kind, int chunk, int microbatch)
 {
-    list->ok = list->ok && sp_i_schedule_add(list->job, list->rank, kind, chunk, microbatch, 0);
+    sp_i_schedule_add(list->job, list->rank, kind, chunk, microbatch, 0);
 }
 
 static void forward(rank_list *list, int chunk)
@@ -39,9 +37,7 @@ static void backward(rank_list *list, int chunk)
 static void pair(rank_list *list, int forward_chunk, int backward_chunk)
 {
     forward(list, forward_chunk);
-    if (list->ok) {
-        sp_i_schedule_pair(list->job, list->rank);
-    }
+    sp_i_schedule_pair(list->job, list->rank);
     backward(list, backward_chunk);
 }
 
@@ -115,25 +111,23 @@ static void drain(rank_list *list, int after)
     }
 }
 
-sp_status sp_i_schedule_dualpipe_v(const sp_i_schedule_job *job, sp_error *err)
+void sp_i_schedule_dualpipe_v(sp_i_schedule_job *job)
 {
-    int pp = job->plan->layout.pp;
+    int pp = job->pp;
     if (job->microbatches < 2 * pp) {
-        return sp_error_in(err, SP_ERR_CONTENT, job->source, "schedule.microbatches",
-                           "\"dualpipe-v\" needs at least %d micro-batches on %d pipeline ranks, "
-                           "there are %d",
-                           2 * pp, pp, job->microbatches);
+        job->status =
+            sp_error_in(job->err, SP_ERR_CONTENT, job->source, "schedule.microbatches",
+                        "\"dualpipe-v\" needs at least %d micro-batches on %d pipeline ranks, "
+                        "there are %d",
+                        2 * pp, pp, job->microbatches);
+        return;
     }
-    put_off *weights = sp_i_malloc(2 * (size_t)pp * sizeof *weights);
-    bool ok = weights != NULL;
-    for (int r = 0; ok && r < pp; r++) {
-        rank_list list = {.job = job, .rank = r, .weights = weights, .ok = true};
+    put_off *weights = sp_i_arena_take(&job->work, 2 * (size_t)pp, sizeof *weights);
+    for (int r = 0; r < pp && !job->work.failed; r++) {
+        rank_list list = {.job = job, .rank = r, .weights = weights};
         int after = pp - 1 - r;
         fill(&list, after);
         steady(&list, after, job->microbatches - 2 * pp + r + 1);
         drain(&list, after);
-        ok = list.ok;
     }
-    sp_i_free(weights);
-    return ok ? SP_OK : SP_ERR_NO_MEMORY;
 }

@@ -1,7 +1,7 @@
 #include "sim/schedule/offload.h"
 
 #include "sim/base/alloc.h"
-#include "sim/plan/regroup.h"
+#include "sim/plan/depends.h"
 
 // What one rank does with a forward pack on one chunk, by positions in its list.
 typedef struct use {
@@ -14,30 +14,22 @@ typedef struct use {
 #define NEVER SIZE_MAX
 
 typedef struct offloading {
-    const sp_plan *plan;
-    const sp_pack_list *backward;
-    int32_t *forward_pack; // of each backward slice; NULL where backward packs are the forward
-    use *uses;             // [forward packs * chunks], of the rank at hand
+    sp_depends depends;
+    use *uses; // [forward packs * chunks], of the rank at hand
 } offloading;
 
-// The forward packs that an action reads: a range of forward_pack, or the action's own pack.
-typedef struct reads {
-    size_t first, count;
-} reads;
-
-static bool has_copies(const sp_plan *plan);
 static void find_uses(const offloading *o, const sp_stage_plan *stage);
 static bool rewrite(const offloading *o, sp_stage_plan *stage);
 
 sp_status sp_schedule_add_offload(sp_plan *plan, sp_error *err)
 {
-    if (has_copies(plan)) {
+    if (sp_plan_find(plan, SP_ACTION_O) != NULL || sp_plan_find(plan, SP_ACTION_L) != NULL) {
         return SP_OK;
     }
-    offloading o = {.plan = plan, .backward = sp_packing_backward(plan->packing)};
+    offloading o = {.uses = NULL};
     size_t uses = plan->packing->forward.count * (size_t)plan->layout.chunks;
     size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
-    sp_status status = sp_regroup(plan->packing, &o.forward_pack, err);
+    sp_status status = sp_depends_init(&o.depends, plan, NULL, err);
     if (status == SP_OK) {
         o.uses = sp_i_calloc(uses, sizeof *o.uses);
         status = o.uses != NULL ? SP_OK : sp_error_no_memory(err, "offloading");
@@ -47,46 +39,21 @@ sp_status sp_schedule_add_offload(sp_plan *plan, sp_error *err)
         status = rewrite(&o, &plan->stages[s]) ? SP_OK : sp_error_no_memory(err, "offloading");
     }
     sp_i_free(o.uses);
-    sp_i_free(o.forward_pack);
+    sp_depends_fini(&o.depends);
     return status;
-}
-
-static bool has_copies(const sp_plan *plan)
-{
-    size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
-    for (size_t s = 0; s < stages; s++) {
-        for (size_t a = 0; a < plan->stages[s].count; a++) {
-            sp_action action = plan->stages[s].actions[a];
-            if (action.kind == SP_ACTION_O || action.kind == SP_ACTION_L) {
-                return true;
-            }
-        }
-    }
-    return false;
 }
 
 static use *use_of(const offloading *o, int32_t pack, unsigned chunk)
 {
-    return &o->uses[(size_t)pack * (size_t)o->plan->layout.chunks + chunk];
+    return &o->uses[(size_t)pack * (size_t)o->depends.plan->layout.chunks + chunk];
 }
 
-static reads reads_of(const offloading *o, sp_action action)
+// How many forward packs an action reads that may come back for it.
+static size_t reads_of(const offloading *o, sp_action action)
 {
-    bool backward = action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;
-    if (!backward && action.kind != SP_ACTION_R) {
-        return (reads){0};
-    }
-    if (!backward || o->forward_pack == NULL) {
-        return (reads){.count = 1};
-    }
-    const sp_pack *pack = &o->backward->packs[action.pack];
-    return (reads){.first = pack->first_slice, .count = pack->slice_count};
-}
-
-static int32_t read_pack(const offloading *o, sp_action action, size_t index)
-{
-    bool regrouped = o->forward_pack != NULL && action.kind != SP_ACTION_R;
-    return regrouped ? o->forward_pack[index] : action.pack;
+    bool reads =
+        action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_R;
+    return reads ? sp_depends_reads(&o->depends, action) : 0;
 }
 
 // A copy back starts with the action that reads before its own reader does; where that one is too
@@ -106,16 +73,17 @@ static void find_uses(const offloading *o, const sp_stage_plan *stage)
             *use_of(o, action.pack, action.chunk) = (use){.forward = a, .reader = NEVER};
             continue;
         }
-        reads range = reads_of(o, action);
-        for (size_t i = range.first; i < range.first + range.count; i++) {
-            use *found = use_of(o, read_pack(o, action, i), action.chunk);
+        size_t reads = reads_of(o, action);
+        for (size_t i = 0; i < reads; i++) {
+            use *found = use_of(o, sp_depends_read(&o->depends, action, i), action.chunk);
             if (found->reader == NEVER) {
                 found->reader = a;
                 found->load = load_position(found, earlier_reader);
             }
-            found->again = found->again || (action.kind == SP_ACTION_R && o->forward_pack != NULL);
+            found->again =
+                found->again || (action.kind == SP_ACTION_R && o->depends.forward_pack != NULL);
         }
-        earlier_reader = range.count > 0 ? a : earlier_reader;
+        earlier_reader = reads > 0 ? a : earlier_reader;
     }
 }
 
@@ -129,10 +97,9 @@ static bool leaves(const use *u)
 static bool add_loads(const offloading *o, sp_action action, size_t position, size_t reader,
                       sp_stage_plan *to)
 {
-    reads range = reads_of(o, action);
     bool ok = true;
-    for (size_t i = range.first; ok && i < range.first + range.count; i++) {
-        int32_t pack = read_pack(o, action, i);
+    for (size_t i = 0; ok && i < reads_of(o, action); i++) {
+        int32_t pack = sp_depends_read(&o->depends, action, i);
         use *found = use_of(o, pack, action.chunk);
         if (found->reader == reader && found->load == position && leaves(found) && !found->loaded) {
             found->loaded = true;
@@ -145,9 +112,9 @@ static bool add_loads(const offloading *o, sp_action action, size_t position, si
 // The next reader behind the action at `position`, as far as its copies back can start there.
 static size_t reader_behind(const offloading *o, const sp_stage_plan *stage, size_t position)
 {
-    bool reads_itself = reads_of(o, stage->actions[position]).count > 0;
+    bool reads_itself = reads_of(o, stage->actions[position]) > 0;
     size_t a = position + 1;
-    while (reads_itself && a < stage->count && reads_of(o, stage->actions[a]).count == 0) {
+    while (reads_itself && a < stage->count && reads_of(o, stage->actions[a]) == 0) {
         a++;
     }
     return a;

@@ -89,42 +89,39 @@ static void place_stages(run *r)
     }
 }
 
-static void add_up(const int64_t *tokens, size_t count, int64_t *before)
+// Sums of the entries before each, [count + 1].
+static int64_t *add_up(sp_i_arena *work, const int64_t *tokens, size_t count)
 {
-    before[0] = 0;
-    for (size_t k = 0; k < count; k++) {
+    int64_t *before = sp_i_arena_take(work, count + 1, sizeof *before);
+    for (size_t k = 0; before != NULL && k < count; k++) {
         before[k + 1] = before[k] + tokens[k];
     }
+    return before;
 }
 
 sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_result *result, sp_error *err)
 {
     size_t vstages = (size_t)sp_layout_vstages(job->layout);
-    run r = {.job = job, .vstages = (int)vstages, .result = result};
-    r.ranks = sp_i_calloc((size_t)job->layout->pp, sizeof *r.ranks);
-    r.done = sp_i_calloc(vstages, sizeof *r.done);
-    r.rank_of = sp_i_malloc(2 * vstages * sizeof *r.rank_of);
-    r.f_end_ns =
-        sp_i_malloc(((job->forward + job->backward) * (vstages + 1) + 2) * sizeof *r.f_end_ns);
+    sp_i_arena work = {0};
+    run r = {.job = job,
+             .vstages = (int)vstages,
+             .ranks = sp_i_arena_take(&work, (size_t)job->layout->pp, sizeof *r.ranks),
+             .done = sp_i_arena_take(&work, vstages, sizeof *r.done),
+             .rank_of = sp_i_arena_take(&work, vstages, sizeof *r.rank_of),
+             .vstage_of = sp_i_arena_take(&work, vstages, sizeof *r.vstage_of),
+             .f_end_ns = sp_i_arena_take(&work, job->forward * vstages, sizeof *r.f_end_ns),
+             .b_end_ns = sp_i_arena_take(&work, job->backward * vstages, sizeof *r.b_end_ns),
+             .tokens_before = add_up(&work, job->tokens, job->forward),
+             .freed_before = add_up(&work, job->freed, job->backward),
+             .result = result};
     result->makespan_ns = 0;
     result->lacking_bytes = 0;
-    sp_status status = SP_OK;
-    if (r.ranks != NULL && r.done != NULL && r.rank_of != NULL && r.f_end_ns != NULL) {
-        r.vstage_of = r.rank_of + vstages;
-        r.b_end_ns = r.f_end_ns + job->forward * vstages;
-        r.tokens_before = r.b_end_ns + job->backward * vstages;
-        r.freed_before = r.tokens_before + job->forward + 1;
-        add_up(job->tokens, job->forward, r.tokens_before);
-        add_up(job->freed, job->backward, r.freed_before);
+    sp_status status = work.failed ? sp_error_no_memory(err, "the order of a packing") : SP_OK;
+    if (status == SP_OK) {
         place_stages(&r);
         run_all(&r);
-    } else {
-        status = sp_error_no_memory(err, "the order of a packing");
     }
-    sp_i_free(r.ranks);
-    sp_i_free(r.done);
-    sp_i_free(r.rank_of);
-    sp_i_free(r.f_end_ns);
+    sp_i_arena_free(&work);
     return status;
 }
 

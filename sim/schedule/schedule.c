@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "sim/base/alloc.h"
 #include "sim/schedule/schedule_family.h"
 
 const char *const sp_schedule_names[] = {
@@ -58,46 +57,31 @@ static bool same_microbatches(const sp_i_schedule_job *a, const sp_i_schedule_jo
            memcmp(a->first, b->first, ((size_t)a->microbatches + 1) * sizeof *a->first) == 0;
 }
 
-static void local_lists_fini(local_lists *lists)
+static local_lists collect(sp_i_arena *work, const sp_pack_list *packs, size_t dp)
 {
-    sp_i_free(lists->list);
-    sp_i_free(lists->first);
-}
-
-static bool collect(const sp_pack_list *packs, int dp_ranks, local_lists *lists)
-{
-    size_t dp = (size_t)dp_ranks;
     size_t total = 0;
     for (size_t k = 0; k < packs->count; k++) {
         total += (size_t)packs->packs[k].dp_count;
     }
-    lists->list = sp_i_malloc(total * sizeof *lists->list);
-    lists->first = sp_i_calloc(dp + 2, sizeof *lists->first);
-    if (lists->list == NULL || lists->first == NULL) {
-        return false;
-    }
+    local_lists lists = {.list = sp_i_arena_take(work, total, sizeof *lists.list),
+                         .first = sp_i_arena_take(work, dp + 2, sizeof *lists.first)};
     // Counting sort by rank; first[d + 1] runs ahead as the write position of rank d.
-    for (size_t k = 0; k < packs->count; k++) {
+    for (size_t k = 0; k < packs->count && !work->failed; k++) {
         const sp_pack *pack = &packs->packs[k];
         for (int d = pack->dp_first; d < pack->dp_first + pack->dp_count; d++) {
-            lists->first[d + 2]++;
+            lists.first[d + 2]++;
         }
     }
-    for (size_t d = 2; d < dp + 2; d++) {
-        lists->first[d] += lists->first[d - 1];
+    for (size_t d = 2; d < dp + 2 && !work->failed; d++) {
+        lists.first[d] += lists.first[d - 1];
     }
-    for (size_t k = 0; k < packs->count; k++) {
+    for (size_t k = 0; k < packs->count && !work->failed; k++) {
         const sp_pack *pack = &packs->packs[k];
         for (int d = pack->dp_first; d < pack->dp_first + pack->dp_count; d++) {
-            lists->list[lists->first[d + 1]++] = (int32_t)k;
+            lists.list[lists.first[d + 1]++] = (int32_t)k;
         }
     }
-    return true;
-}
-
-static int count_of(const local_lists *lists, int dp_rank)
-{
-    return (int)(lists->first[dp_rank + 1] - lists->first[dp_rank]);
+    return lists;
 }
 
 static sp_status check_fit(const sp_schedule_spec *spec, const char *source, const sp_plan *plan,
@@ -126,86 +110,93 @@ static sp_status check_fit(const sp_schedule_spec *spec, const char *source, con
 }
 
 // Ranks with as many micro-batches as an earlier one have its actions over their own packs.
-static sp_status copy_rank(const sp_i_schedule_job *job, const sp_i_schedule_job *earlier)
+static void copy_rank(sp_i_schedule_job *job, const sp_i_schedule_job *earlier)
 {
     const sp_pack_list *lists[2] = {&job->plan->packing->forward,
                                     sp_packing_backward(job->plan->packing)};
+    const int32_t *packs[2] = {earlier->forward, earlier->backward};
     int count = job->first[job->microbatches];
-    int32_t *place[2] = {NULL, NULL};
-    bool ok = true;
-    for (int side = 0; ok && side < 2; side++) {
-        const int32_t *packs = side == 0 ? earlier->forward : earlier->backward;
-        place[side] = sp_i_malloc(lists[side]->count * sizeof *place[side]);
-        ok = place[side] != NULL;
-        for (int k = 0; ok && k < count; k++) {
-            place[side][packs[k]] = k;
+    int32_t *place[2];
+    for (int side = 0; side < 2; side++) {
+        place[side] = sp_i_arena_take(&job->work, lists[side]->count, sizeof *place[side]);
+        for (int k = 0; k < count && !job->work.failed; k++) {
+            place[side][packs[side][k]] = k;
         }
     }
-    for (int r = 0; ok && r < job->plan->layout.pp; r++) {
+    for (int r = 0; r < job->pp; r++) {
         const sp_stage_plan *from = sp_plan_stage(job->plan, earlier->dp_rank, r);
         sp_stage_plan *to = sp_plan_stage(job->plan, job->dp_rank, r);
-        for (size_t a = 0; ok && a < from->count; a++) {
+        for (size_t a = 0; a < from->count && !job->work.failed; a++) {
             sp_action action = from->actions[a];
             bool back = sp_action_is_backward(action);
             int32_t pack = (back ? job->backward : job->forward)[place[back][action.pack]];
-            ok = sp_stage_plan_add(to, (sp_action_kind)action.kind, action.chunk, pack);
-            if (ok) {
+            if (sp_stage_plan_add(to, (sp_action_kind)action.kind, action.chunk, pack)) {
                 to->actions[a].with_next = action.with_next;
+            } else {
+                job->work.failed = true;
             }
         }
     }
-    sp_i_free(place[0]);
-    sp_i_free(place[1]);
-    return ok ? SP_OK : SP_ERR_NO_MEMORY;
 }
 
-static sp_status generate_ranks(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
-                                const char *source, sp_plan *plan, const local_lists *forward,
-                                const local_lists *backward, sp_error *err)
+static sp_status finish(sp_i_schedule_job *job)
 {
-    const sp_pack_list *packs = &plan->packing->forward;
-    size_t total = forward->first[plan->layout.dp];
-    int *first = sp_i_malloc((total + (size_t)plan->layout.dp) * sizeof *first);
-    sp_status status = first != NULL ? SP_OK : SP_ERR_NO_MEMORY;
-    sp_i_schedule_job earlier = {.dp_rank = -1};
-    for (int d = 0; status == SP_OK && d < plan->layout.dp; d++) {
-        sp_i_schedule_job job = {.spec = spec,
-                                 .costs = costs,
-                                 .source = source,
-                                 .plan = plan,
-                                 .dp_rank = d,
-                                 .forward = forward->list + forward->first[d],
-                                 .backward = backward->list + backward->first[d],
-                                 .first = first + forward->first[d] + (size_t)d};
-        int count = count_of(forward, d);
-        SP_ASSERT(count == count_of(backward, d));
-        job.microbatches =
-            find_microbatches(packs, job.forward, count, first + forward->first[d] + (size_t)d);
-        if (earlier.dp_rank >= 0 && same_microbatches(&earlier, &job)) {
-            status = copy_rank(&job, &earlier);
-        } else {
-            status = families[spec->kind].generate(&job, err);
-            earlier = job;
-        }
-    }
-    sp_i_free(first);
-    return status == SP_ERR_NO_MEMORY ? sp_error_no_memory(err, "a schedule") : status;
+    sp_status status = job->work.failed ? sp_error_no_memory(job->err, "a schedule") : job->status;
+    sp_i_arena_free(&job->work);
+    return status;
 }
 
-bool sp_i_schedule_add(const sp_i_schedule_job *job, int pp_rank, sp_action_kind kind, int chunk,
+static sp_status generate_ranks(const sp_i_schedule_job *all)
+{
+    const sp_plan *plan = all->plan;
+    size_t dp = (size_t)plan->layout.dp;
+    sp_i_schedule_job lists = *all;
+    local_lists forward = collect(&lists.work, &plan->packing->forward, dp);
+    local_lists backward = collect(&lists.work, sp_packing_backward(plan->packing), dp);
+    size_t total = lists.work.failed ? 0 : forward.first[dp];
+    int *first = sp_i_arena_take(&lists.work, total + dp, sizeof *first);
+    sp_status status = lists.work.failed ? finish(&lists) : SP_OK;
+    sp_i_schedule_job earlier = {.dp_rank = -1};
+    for (size_t d = 0; status == SP_OK && d < dp; d++) {
+        sp_i_schedule_job job = *all;
+        int *begins = first + forward.first[d] + d;
+        int count = (int)(forward.first[d + 1] - forward.first[d]);
+        SP_ASSERT((size_t)count == backward.first[d + 1] - backward.first[d]);
+        job.dp_rank = (int)d;
+        job.forward = forward.list + forward.first[d];
+        job.backward = backward.list + backward.first[d];
+        job.first = begins;
+        job.microbatches = find_microbatches(&plan->packing->forward, job.forward, count, begins);
+        bool alike = earlier.dp_rank >= 0 && same_microbatches(&earlier, &job);
+        if (alike) {
+            copy_rank(&job, &earlier);
+        } else {
+            families[all->spec->kind].generate(&job);
+        }
+        status = finish(&job);
+        earlier = alike ? earlier : job;
+    }
+    sp_i_arena_free(&lists.work);
+    return status;
+}
+
+void sp_i_schedule_add(sp_i_schedule_job *job, int pp_rank, sp_action_kind kind, int chunk,
                        int microbatch, int slice)
 {
     bool back = kind == SP_ACTION_B || kind == SP_ACTION_I || kind == SP_ACTION_W;
     int place = back ? job->first[microbatch + 1] - 1 - slice : job->first[microbatch] + slice;
-    return sp_stage_plan_add(sp_plan_stage(job->plan, job->dp_rank, pp_rank), kind, chunk,
-                             (back ? job->backward : job->forward)[place]);
+    sp_stage_plan *stage = sp_plan_stage(job->plan, job->dp_rank, pp_rank);
+    int32_t pack = (back ? job->backward : job->forward)[place];
+    job->work.failed = job->work.failed || !sp_stage_plan_add(stage, kind, chunk, pack);
 }
 
-void sp_i_schedule_pair(const sp_i_schedule_job *job, int pp_rank)
+void sp_i_schedule_pair(sp_i_schedule_job *job, int pp_rank)
 {
     sp_stage_plan *stage = sp_plan_stage(job->plan, job->dp_rank, pp_rank);
-    SP_ASSERT(stage->count > 0);
-    stage->actions[stage->count - 1].with_next = 1;
+    if (!job->work.failed) {
+        SP_ASSERT(stage->count > 0);
+        stage->actions[stage->count - 1].with_next = 1;
+    }
 }
 
 // A plan of this size takes some 10 GB and a minute.
@@ -234,26 +225,23 @@ sp_status sp_schedule_generate(const sp_schedule_spec *spec, const sp_schedule_c
 {
     SP_ASSERT(costs != NULL || !families[spec->kind].traits.timed);
     SP_ASSERT(!families[spec->kind].traits.by_pack || costs->pack_f_ns != NULL);
-    local_lists forward = {0};
-    local_lists backward = {0};
     sp_status status = check_size(plan, err);
     if (status == SP_OK) {
         status = check_fit(spec, source, plan, err);
     }
-    if (status == SP_OK && families[spec->kind].traits.by_pack) {
-        const sp_i_schedule_job all = {
-            .spec = spec, .costs = costs, .source = source, .plan = plan, .dp_rank = -1};
-        return families[spec->kind].generate(&all, err);
+    if (status != SP_OK) {
+        return status;
     }
-    if (status == SP_OK &&
-        (!collect(&plan->packing->forward, plan->layout.dp, &forward) ||
-         !collect(sp_packing_backward(plan->packing), plan->layout.dp, &backward))) {
-        status = sp_error_no_memory(err, "a schedule");
+    sp_i_schedule_job all = {.spec = spec,
+                             .costs = costs,
+                             .source = source,
+                             .plan = plan,
+                             .dp_rank = -1,
+                             .pp = plan->layout.pp,
+                             .err = err};
+    if (!families[spec->kind].traits.by_pack) {
+        return generate_ranks(&all);
     }
-    if (status == SP_OK) {
-        status = generate_ranks(spec, costs, source, plan, &forward, &backward, err);
-    }
-    local_lists_fini(&forward);
-    local_lists_fini(&backward);
-    return status;
+    families[spec->kind].generate(&all);
+    return finish(&all);
 }

@@ -3,6 +3,7 @@
 #ifndef SLIMPACK_SIM_SCHEDULE_SCHEDULE_FAMILY_H
 #define SLIMPACK_SIM_SCHEDULE_SCHEDULE_FAMILY_H
 
+#include "sim/base/alloc.h"
 #include "sim/schedule/schedule.h"
 
 // One data-parallel rank to be scheduled; all of them, without packs and micro-batches here, where
@@ -15,10 +16,15 @@ typedef struct sp_i_schedule_job {
     const sp_schedule_costs *costs; // NULL unless the family is timed
     const char *source;
     sp_plan *plan;
-    int dp_rank;
+    int dp_rank, pp;
     const int32_t *forward, *backward;
     const int *first; // [microbatches + 1]
     int microbatches;
+    // Working memory of the family, which whoever asked for the order frees. `failed` also says
+    // that the plan's lists could not grow.
+    sp_i_arena work;
+    sp_error *err;
+    sp_status status; // of a content error at source: schedule.*
 } sp_i_schedule_job;
 
 // Slices of a micro-batch.
@@ -27,19 +33,17 @@ static inline int sp_i_slices_of(const sp_i_schedule_job *job, int microbatch)
     return job->first[microbatch + 1] - job->first[microbatch];
 }
 
-// Appends an action of slice `slice` of a micro-batch on a pipeline rank; false when memory runs
-// out.
-bool sp_i_schedule_add(const sp_i_schedule_job *job, int pp_rank, sp_action_kind kind, int chunk,
+// Appends an action of slice `slice` of a micro-batch on a pipeline rank.
+void sp_i_schedule_add(sp_i_schedule_job *job, int pp_rank, sp_action_kind kind, int chunk,
                        int microbatch, int slice);
 
 // Runs the rank's last action side by side with the one that is added next.
-void sp_i_schedule_pair(const sp_i_schedule_job *job, int pp_rank);
+void sp_i_schedule_pair(sp_i_schedule_job *job, int pp_rank);
 
-// A family: SP_OK, SP_ERR_NO_MEMORY (without a message), or a content error at source: schedule.*.
-typedef sp_status (*sp_i_schedule_family)(const sp_i_schedule_job *job, sp_error *err);
+// A family.
+typedef void (*sp_i_schedule_family)(sp_i_schedule_job *job);
 
-#define X(kind, name, generator, ...) \
-    sp_status sp_i_schedule_##generator(const sp_i_schedule_job *job, sp_error *err);
+#define X(kind, name, generator, ...) void sp_i_schedule_##generator(sp_i_schedule_job *job);
 SP_SCHEDULE_LIST(X)
 #undef X
 

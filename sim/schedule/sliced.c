@@ -1,72 +1,80 @@
 #include "sim/schedule/sliced.h"
 
-#include "sim/base/alloc.h"
-
-bool sp_i_sliced_init(sp_i_sliced *order, const sp_i_schedule_job *job)
+sp_i_sliced sp_i_sliced_begin(sp_i_schedule_job *job)
 {
     size_t slices = (size_t)job->first[job->microbatches];
     size_t units = slices * (size_t)job->plan->layout.chunks;
-    *order = (sp_i_sliced){.slices = slices};
-    order->forward = sp_i_calloc(units, sizeof *order->forward);
-    order->backward = sp_i_calloc(units, sizeof *order->backward);
-    order->place = sp_i_calloc(units, sizeof *order->place);
-    if (order->forward == NULL || order->backward == NULL || order->place == NULL) {
-        sp_i_sliced_fini(order);
-        return false;
-    }
-    return true;
+    return (sp_i_sliced){.job = job,
+                         .forward = sp_i_arena_take(&job->work, units, sizeof(sp_i_unit)),
+                         .backward = sp_i_arena_take(&job->work, units, sizeof(sp_i_unit)),
+                         .place = sp_i_arena_take(&job->work, units, sizeof(int64_t)),
+                         .slices = slices};
 }
 
-void sp_i_sliced_fini(sp_i_sliced *order)
+static size_t place_index(const sp_i_sliced *order, sp_i_unit unit)
 {
-    sp_i_free(order->forward);
-    sp_i_free(order->backward);
-    sp_i_free(order->place);
-    *order = (sp_i_sliced){0};
-}
-
-static size_t place_index(const sp_i_sliced *order, const sp_i_schedule_job *job, sp_i_unit unit)
-{
-    return (size_t)unit.chunk * order->slices + (size_t)job->first[unit.microbatch] +
+    return (size_t)unit.chunk * order->slices + (size_t)order->job->first[unit.microbatch] +
            (size_t)unit.slice;
 }
 
-void sp_i_sliced_forward(sp_i_sliced *order, const sp_i_schedule_job *job, sp_i_unit unit)
+void sp_i_sliced_forward(sp_i_sliced *order, sp_i_unit unit)
 {
-    order->place[place_index(order, job, unit)] = (int64_t)order->forwards;
-    order->forward[order->forwards++] = unit;
+    if (!order->job->work.failed) {
+        order->place[place_index(order, unit)] = (int64_t)order->forwards;
+        order->forward[order->forwards++] = unit;
+    }
 }
 
-void sp_i_sliced_backward(sp_i_sliced *order, sp_i_unit unit)
+void sp_i_sliced_group(sp_i_sliced *order, int begin, int end)
 {
-    order->backward[order->backwards++] = unit;
+    int chunks = order->job->plan->layout.chunks;
+    for (int c = 0; c < chunks; c++) {
+        for (int m = begin; m < end && !order->job->work.failed; m++) {
+            int slices = sp_i_slices_of(order->job, m);
+            for (int s = 0; s < slices; s++) {
+                sp_i_sliced_forward(order, (sp_i_unit){m, c, s});
+                order->backward[order->backwards++] =
+                    (sp_i_unit){m, chunks - 1 - c, slices - 1 - s};
+            }
+        }
+    }
 }
 
-static bool add(const sp_i_schedule_job *job, int pp_rank, sp_action_kind kind, sp_i_unit unit)
+void sp_i_sliced_reverse(sp_i_sliced *order, size_t from)
 {
-    return sp_i_schedule_add(job, pp_rank, kind, unit.chunk, unit.microbatch, unit.slice);
+    for (size_t k = order->forwards; k > from; k--) {
+        order->backward[order->backwards++] = order->forward[k - 1];
+    }
 }
 
-bool sp_i_sliced_rank(const sp_i_sliced *order, const sp_i_schedule_job *job, int pp_rank, int lag,
+static void emit_rank(const sp_i_sliced *order, int pp_rank, int64_t lag, int64_t ahead,
                       int retained)
 {
-    SP_ASSERT(order->forwards == order->backwards);
+    sp_i_schedule_job *job = order->job;
     int64_t units = (int64_t)order->forwards;
     int64_t done = 0;
-    int64_t target = -1;
-    bool ok = true;
-    for (size_t k = 0; ok && k < order->backwards; k++) {
+    int64_t target = lag + ahead;
+    for (size_t k = 0; k < order->backwards && !job->work.failed; k++) {
         sp_i_unit unit = order->backward[k];
-        int64_t needed = order->place[place_index(order, job, unit)] + 1 + lag;
+        int64_t needed = order->place[place_index(order, unit)] + 1 + lag;
         target = target + 1 > needed ? target + 1 : needed;
         target = target < units ? target : units;
-        while (ok && done < target) {
-            ok = add(job, pp_rank, SP_ACTION_F, order->forward[done++]);
+        for (; done < target; done++) {
+            sp_i_unit next = order->forward[done];
+            sp_i_schedule_add(job, pp_rank, SP_ACTION_F, next.chunk, next.microbatch, next.slice);
         }
         if (unit.slice < sp_i_slices_of(job, unit.microbatch) - retained) {
-            ok = ok && add(job, pp_rank, SP_ACTION_R, unit);
+            sp_i_schedule_add(job, pp_rank, SP_ACTION_R, unit.chunk, unit.microbatch, unit.slice);
         }
-        ok = ok && add(job, pp_rank, SP_ACTION_B, unit);
+        sp_i_schedule_add(job, pp_rank, SP_ACTION_B, unit.chunk, unit.microbatch, unit.slice);
     }
-    return ok;
+}
+
+void sp_i_sliced_emit(const sp_i_sliced *order, int slope, int64_t ahead, int retained)
+{
+    int pp = order->job->pp;
+    SP_ASSERT(order->forwards == order->backwards);
+    for (int r = 0; r < pp; r++) {
+        emit_rank(order, r, slope * (int64_t)(pp - 1 - r), ahead, retained);
+    }
 }

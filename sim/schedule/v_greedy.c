@@ -1,7 +1,5 @@
 #include "sim/schedule/v_order.h"
 
-#include "sim/base/alloc.h"
-
 // What the rules differ in, all of it at the end of the batch or against small delays of chunk 1,
 // on which the other ranks wait. No one setting is best for all costs.
 typedef struct rule {
@@ -264,66 +262,44 @@ static int earliest_rank(const simulation *sim)
     return rank;
 }
 
-static bool simulation_init(simulation *sim, int rule_index, sp_i_v_order *order)
+static simulation simulation_new(sp_i_arena *work, int rule_index, sp_i_v_order *order)
 {
     const sp_i_v_setting *s = order->setting;
-    size_t stages = 2 * (size_t)s->pp;
-    size_t arrivals = stages * (size_t)s->microbatches;
-    *sim = (simulation){.order = order,
-                        .setting = s,
-                        .rule = &rules[rule_index],
-                        .held = sp_i_calloc((size_t)s->pp, sizeof *sim->held),
-                        .free_ns = sp_i_calloc((size_t)s->pp, sizeof *sim->free_ns),
-                        .next_ns = sp_i_calloc((size_t)s->pp, sizeof *sim->next_ns)};
-    bool ok = sim->held != NULL && sim->free_ns != NULL && sim->next_ns != NULL;
+    size_t pp = (size_t)s->pp;
+    size_t arrivals = 2 * pp * (size_t)s->microbatches;
+    simulation sim = {.order = order,
+                      .setting = s,
+                      .rule = &rules[rule_index],
+                      .held = sp_i_arena_take(work, pp, sizeof *sim.held),
+                      .free_ns = sp_i_arena_take(work, pp, sizeof *sim.free_ns),
+                      .next_ns = sp_i_arena_take(work, pp, sizeof *sim.next_ns)};
     for (int kind = 0; kind < SP_I_V_KINDS; kind++) {
-        sim->done[kind] = sp_i_calloc(stages, sizeof *sim->done[kind]);
-        ok = ok && sim->done[kind] != NULL;
+        sim.done[kind] = sp_i_arena_take(work, 2 * pp, sizeof *sim.done[kind]);
     }
     for (int kind = SP_I_V_F; kind <= SP_I_V_I; kind++) {
-        sim->arrival_ns[kind] = sp_i_malloc(arrivals * sizeof *sim->arrival_ns[kind]);
-        ok = ok && sim->arrival_ns[kind] != NULL;
-        for (size_t k = 0; ok && k < arrivals; k++) {
+        sim.arrival_ns[kind] = sp_i_arena_take(work, arrivals, sizeof *sim.arrival_ns[kind]);
+        for (size_t k = 0; k < arrivals && !work->failed; k++) {
             // The first virtual stage has its inputs from the start.
-            sim->arrival_ns[kind][k] =
-                kind == SP_I_V_F && k < (size_t)s->microbatches ? 0 : NOT_YET;
+            sim.arrival_ns[kind][k] = kind == SP_I_V_F && k < (size_t)s->microbatches ? 0 : NOT_YET;
         }
     }
-    return ok;
+    return sim;
 }
 
-static void simulation_fini(simulation *sim)
+void sp_i_v_greedy(sp_i_arena *work, int rule_index, sp_i_v_order *order)
 {
-    for (int kind = 0; kind < SP_I_V_KINDS; kind++) {
-        sp_i_free(sim->done[kind]);
-    }
-    sp_i_free(sim->arrival_ns[SP_I_V_F]);
-    sp_i_free(sim->arrival_ns[SP_I_V_I]);
-    sp_i_free(sim->held);
-    sp_i_free(sim->free_ns);
-    sp_i_free(sim->next_ns);
-}
-
-sp_status sp_i_v_greedy(int rule_index, sp_i_v_order *order)
-{
-    simulation sim;
-    sp_status status = SP_ERR_NO_MEMORY;
-    if (simulation_init(&sim, rule_index, order)) {
-        status = SP_OK;
-        size_t left = (size_t)order->setting->pp * order->per_rank;
-        while (left > 0) {
-            int rank = earliest_rank(&sim);
-            SP_ASSERT(sim.next_ns[rank] != INT64_MAX);
-            view v = look(&sim, rank);
-            choice picked = choose(&sim, &v);
-            if (picked.kind == SP_I_V_KINDS) {
-                wait_for_arrival(&sim, &v);
-            } else {
-                run(&sim, &v, picked);
-                left--;
-            }
+    simulation sim = simulation_new(work, rule_index, order);
+    size_t left = work->failed ? 0 : (size_t)order->setting->pp * order->per_rank;
+    while (left > 0) {
+        int rank = earliest_rank(&sim);
+        SP_ASSERT(sim.next_ns[rank] != INT64_MAX);
+        view v = look(&sim, rank);
+        choice picked = choose(&sim, &v);
+        if (picked.kind == SP_I_V_KINDS) {
+            wait_for_arrival(&sim, &v);
+        } else {
+            run(&sim, &v, picked);
+            left--;
         }
     }
-    simulation_fini(&sim);
-    return status;
 }

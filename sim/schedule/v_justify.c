@@ -1,18 +1,11 @@
 #include <stdlib.h>
 
-#include "sim/base/alloc.h"
 #include "sim/schedule/v_order.h"
-
-// An operation to be moved: by end (right) or start (left), then by start, then by number.
-typedef struct job_key {
-    int64_t first_ns, second_ns;
-    size_t id;
-} job_key;
 
 static int by_time(const void *a, const void *b)
 {
-    const job_key *x = a;
-    const job_key *y = b;
+    const sp_i_v_key *x = a;
+    const sp_i_v_key *y = b;
     if (x->first_ns != y->first_ns) {
         return x->first_ns < y->first_ns ? -1 : 1;
     }
@@ -37,58 +30,31 @@ static int64_t most(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-// When `op` must have ended for the operation of `kind` at `vstage` to keep its start.
-static int64_t start_at(const sp_i_v_order *order, sp_i_v_op op, int kind, int vstage)
-{
-    return order->start_ns[sp_i_v_id(order->setting, kind, vstage, op.microbatch)] -
-           sp_i_v_lag_ns(order->setting, op.vstage, vstage);
-}
-
-// When `op` has what the operation of `kind` at `vstage` sends.
-static int64_t arrival_from(const sp_i_v_order *order, sp_i_v_op op, int kind, int vstage)
-{
-    return end_of(order, sp_i_v_id(order->setting, kind, vstage, op.microbatch)) +
-           sp_i_v_lag_ns(order->setting, vstage, op.vstage);
-}
-
+// When `op` must have ended for all that waits for it to keep its start.
 static int64_t latest_end(const sp_i_v_order *order, sp_i_v_op op, int64_t deadline_ns)
 {
-    const sp_i_v_setting *s = order->setting;
-    int64_t latest = deadline_ns;
-    if (op.kind == SP_I_V_F && op.vstage < 2 * s->pp - 1) {
-        latest = least(latest, start_at(order, op, SP_I_V_F, op.vstage + 1));
+    size_t ids[3];
+    int count = sp_i_v_neighbours(order->setting, op, 1, ids);
+    for (int k = 0; k < count; k++) {
+        int vstage = sp_i_v_describe(order->setting, ids[k]).vstage;
+        int64_t lag_ns = sp_i_v_lag_ns(order->setting, op.vstage, vstage);
+        deadline_ns = least(deadline_ns, order->start_ns[ids[k]] - lag_ns);
     }
-    if (op.kind == SP_I_V_I && op.vstage > 0) {
-        latest = least(latest, start_at(order, op, SP_I_V_I, op.vstage - 1));
-    }
-    if (op.kind != SP_I_V_W) {
-        latest = least(latest, start_at(order, op, op.kind + 1, op.vstage));
-    }
-    if (op.microbatch < s->microbatches - 1) {
-        latest =
-            least(latest, order->start_ns[sp_i_v_id(s, op.kind, op.vstage, op.microbatch + 1)]);
-    }
-    return latest;
+    return deadline_ns;
 }
 
+// When `op` has all that it waits for.
 static int64_t earliest_start(const sp_i_v_order *order, sp_i_v_op op)
 {
-    const sp_i_v_setting *s = order->setting;
-    int64_t earliest = 0;
-    if (op.kind == SP_I_V_F && op.vstage > 0) {
-        earliest = most(earliest, arrival_from(order, op, SP_I_V_F, op.vstage - 1));
+    int64_t earliest_ns = 0;
+    size_t ids[3];
+    int count = sp_i_v_neighbours(order->setting, op, -1, ids);
+    for (int k = 0; k < count; k++) {
+        int vstage = sp_i_v_describe(order->setting, ids[k]).vstage;
+        int64_t lag_ns = sp_i_v_lag_ns(order->setting, vstage, op.vstage);
+        earliest_ns = most(earliest_ns, end_of(order, ids[k]) + lag_ns);
     }
-    if (op.kind == SP_I_V_I && op.vstage < 2 * s->pp - 1) {
-        earliest = most(earliest, arrival_from(order, op, SP_I_V_I, op.vstage + 1));
-    }
-    if (op.kind != SP_I_V_F) {
-        earliest = most(earliest, arrival_from(order, op, op.kind - 1, op.vstage));
-    }
-    if (op.microbatch > 0) {
-        earliest =
-            most(earliest, end_of(order, sp_i_v_id(s, op.kind, op.vstage, op.microbatch - 1)));
-    }
-    return earliest;
+    return earliest_ns;
 }
 
 static int64_t unit_of(const sp_i_v_order *order, size_t id)
@@ -181,21 +147,18 @@ static void move_left(sp_i_v_order *order, size_t id)
     order->start_ns[id] = best_ns;
 }
 
-bool sp_i_v_order_justify(sp_i_v_order *order)
+void sp_i_v_order_justify(sp_i_v_order *order)
 {
     int pp = order->setting->pp;
     size_t total = (size_t)pp * order->per_rank;
-    job_key *keys = sp_i_malloc(total * sizeof *keys);
-    if (keys == NULL) {
-        return false;
-    }
+    sp_i_v_key *keys = order->keys;
     int64_t span_ns = sp_i_v_order_span_ns(order);
     // A rank may end as long after its own start as the longest one does.
     for (int r = 0; r < pp; r++) {
         order->free_ns[r] = order->start_ns[order->op[(size_t)r * order->per_rank]] + span_ns;
     }
     for (size_t id = 0; id < total; id++) {
-        keys[id] = (job_key){end_of(order, id), order->start_ns[id], id};
+        keys[id] = (sp_i_v_key){end_of(order, id), order->start_ns[id], id};
     }
     qsort(keys, total, sizeof *keys, by_time);
     for (size_t k = total; k-- > 0;) {
@@ -203,12 +166,10 @@ bool sp_i_v_order_justify(sp_i_v_order *order)
         move_right(order, keys[k].id, order->free_ns[rank]);
     }
     for (size_t id = 0; id < total; id++) {
-        keys[id] = (job_key){order->start_ns[id], end_of(order, id), id};
+        keys[id] = (sp_i_v_key){order->start_ns[id], end_of(order, id), id};
     }
     qsort(keys, total, sizeof *keys, by_time);
     for (size_t k = 0; k < total; k++) {
         move_left(order, keys[k].id);
     }
-    sp_i_free(keys);
-    return true;
 }

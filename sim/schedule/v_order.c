@@ -2,57 +2,30 @@
 
 #include <string.h>
 
-#include "sim/base/alloc.h"
-
 static size_t operations(const sp_i_v_setting *s)
 {
     return (size_t)SP_I_V_KINDS * 2 * (size_t)s->pp * (size_t)s->microbatches;
 }
 
-bool sp_i_v_order_init(sp_i_v_order *order, const sp_i_v_setting *setting)
+sp_i_v_order sp_i_v_order_new(sp_i_arena *work, const sp_i_v_setting *setting)
 {
     size_t total = operations(setting);
-    *order = (sp_i_v_order){
-        .setting = setting,
-        .per_rank = (size_t)SP_I_V_KINDS * 2 * (size_t)setting->microbatches,
-        .op = sp_i_calloc(total, sizeof *order->op),
-        .count = sp_i_calloc((size_t)setting->pp, sizeof *order->count),
-        .slot = sp_i_calloc(total, sizeof *order->slot),
-        .start_ns = sp_i_calloc(total, sizeof *order->start_ns),
-        .held = sp_i_calloc(total, sizeof *order->held),
-        .timed = sp_i_calloc((size_t)setting->pp, sizeof *order->timed),
-        .free_ns = sp_i_calloc((size_t)setting->pp, sizeof *order->free_ns),
-    };
-    return order->op != NULL && order->count != NULL && order->slot != NULL &&
-           order->start_ns != NULL && order->held != NULL && order->timed != NULL &&
-           order->free_ns != NULL;
-}
-
-void sp_i_v_order_fini(sp_i_v_order *order)
-{
-    sp_i_free(order->op);
-    sp_i_free(order->count);
-    sp_i_free(order->slot);
-    sp_i_free(order->start_ns);
-    sp_i_free(order->held);
-    sp_i_free(order->timed);
-    sp_i_free(order->free_ns);
-    *order = (sp_i_v_order){0};
+    size_t pp = (size_t)setting->pp;
+    return (sp_i_v_order){.setting = setting,
+                          .per_rank = (size_t)SP_I_V_KINDS * 2 * (size_t)setting->microbatches,
+                          .op = sp_i_arena_take(work, total, sizeof(size_t)),
+                          .count = sp_i_arena_take(work, pp, sizeof(size_t)),
+                          .slot = sp_i_arena_take(work, total, sizeof(size_t)),
+                          .start_ns = sp_i_arena_take(work, total, sizeof(int64_t)),
+                          .held = sp_i_arena_take(work, total, sizeof(int64_t)),
+                          .timed = sp_i_arena_take(work, pp, sizeof(size_t)),
+                          .free_ns = sp_i_arena_take(work, pp, sizeof(int64_t)),
+                          .keys = sp_i_arena_take(work, total, sizeof(sp_i_v_key))};
 }
 
 void sp_i_v_order_clear(sp_i_v_order *order)
 {
     memset(order->count, 0, (size_t)order->setting->pp * sizeof *order->count);
-}
-
-void sp_i_v_order_copy(sp_i_v_order *to, const sp_i_v_order *from)
-{
-    size_t total = operations(from->setting);
-    memcpy(to->op, from->op, total * sizeof *to->op);
-    memcpy(to->count, from->count, (size_t)from->setting->pp * sizeof *to->count);
-    memcpy(to->slot, from->slot, total * sizeof *to->slot);
-    memcpy(to->start_ns, from->start_ns, total * sizeof *to->start_ns);
-    memcpy(to->held, from->held, total * sizeof *to->held);
 }
 
 size_t sp_i_v_id(const sp_i_v_setting *setting, int kind, int vstage, int microbatch)
@@ -92,36 +65,38 @@ void sp_i_v_order_append(sp_i_v_order *order, int kind, int vstage, int microbat
     order->op[rank * order->per_rank + order->count[rank]++] = id;
 }
 
+int sp_i_v_neighbours(const sp_i_v_setting *setting, sp_i_v_op op, int step, size_t ids[3])
+{
+    int count = 0;
+    int beside = op.kind == SP_I_V_F ? op.vstage + step : op.vstage - step;
+    int kind = op.kind + step;
+    int microbatch = op.microbatch + step;
+    if (op.kind != SP_I_V_W && beside >= 0 && beside < 2 * setting->pp) {
+        ids[count++] = sp_i_v_id(setting, op.kind, beside, op.microbatch);
+    }
+    if (kind >= 0 && kind < SP_I_V_KINDS) {
+        ids[count++] = sp_i_v_id(setting, kind, op.vstage, op.microbatch);
+    }
+    if (microbatch >= 0 && microbatch < setting->microbatches) {
+        ids[count++] = sp_i_v_id(setting, op.kind, op.vstage, microbatch);
+    }
+    return count;
+}
+
 // When the inputs of an operation are there; false while one has not been timed.
 static bool inputs_ready(const sp_i_v_order *order, sp_i_v_op op, int64_t *ready_ns)
 {
     const sp_i_v_setting *s = order->setting;
-    int stages = 2 * s->pp;
-    struct {
-        int kind, vstage;
-    } input[2];
-    int inputs = 0;
-    if (op.kind == SP_I_V_F && op.vstage > 0) {
-        input[inputs].kind = SP_I_V_F;
-        input[inputs++].vstage = op.vstage - 1;
-    }
-    if (op.kind == SP_I_V_I && op.vstage < stages - 1) {
-        input[inputs].kind = SP_I_V_I;
-        input[inputs++].vstage = op.vstage + 1;
-    }
-    if (op.kind != SP_I_V_F) {
-        input[inputs].kind = op.kind == SP_I_V_I ? SP_I_V_F : SP_I_V_I;
-        input[inputs++].vstage = op.vstage;
-    }
+    size_t input[3];
+    int inputs = sp_i_v_neighbours(s, op, -1, input);
     *ready_ns = 0;
     for (int k = 0; k < inputs; k++) {
-        size_t id = sp_i_v_id(s, input[k].kind, input[k].vstage, op.microbatch);
-        sp_i_v_op from = sp_i_v_describe(s, id);
-        if (order->slot[id] >= order->timed[from.rank]) {
+        sp_i_v_op from = sp_i_v_describe(s, input[k]);
+        if (order->slot[input[k]] >= order->timed[from.rank]) {
             return false;
         }
         int64_t there =
-            order->start_ns[id] + from.duration_ns + sp_i_v_lag_ns(s, from.vstage, op.vstage);
+            order->start_ns[input[k]] + from.duration_ns + sp_i_v_lag_ns(s, from.vstage, op.vstage);
         *ready_ns = there > *ready_ns ? there : *ready_ns;
     }
     return true;
@@ -158,7 +133,8 @@ static void count_memory(sp_i_v_order *order)
     }
 }
 
-bool sp_i_v_order_time(sp_i_v_order *order)
+// False for an order that cannot finish.
+static bool time_all(sp_i_v_order *order)
 {
     int pp = order->setting->pp;
     memset(order->timed, 0, (size_t)pp * sizeof *order->timed);
@@ -183,7 +159,7 @@ bool sp_i_v_order_time(sp_i_v_order *order)
     return true;
 }
 
-int64_t sp_i_v_order_peak(const sp_i_v_order *order)
+static int64_t peak_of(const sp_i_v_order *order)
 {
     int64_t peak = 0;
     for (size_t at = 0; at < operations(order->setting); at++) {
@@ -207,15 +183,40 @@ int64_t sp_i_v_order_span_ns(const sp_i_v_order *order)
     return longest;
 }
 
-bool sp_i_v_order_emit(const sp_i_v_order *order, const sp_i_schedule_job *job)
+static void copy_order(sp_i_v_order *to, const sp_i_v_order *from)
+{
+    size_t total = operations(from->setting);
+    memcpy(to->op, from->op, total * sizeof *to->op);
+    memcpy(to->count, from->count, (size_t)from->setting->pp * sizeof *to->count);
+    memcpy(to->slot, from->slot, total * sizeof *to->slot);
+    memcpy(to->start_ns, from->start_ns, total * sizeof *to->start_ns);
+    memcpy(to->held, from->held, total * sizeof *to->held);
+}
+
+void sp_i_v_order_improve(sp_i_v_order *order, int rounds, sp_i_v_order *best, int64_t *best_ns)
+{
+    bool finishes = time_all(order);
+    SP_ASSERT(finishes);
+    for (int round = 0; round <= rounds; round++) {
+        if (round > 0) {
+            sp_i_v_order_justify(order);
+        }
+        int64_t span_ns = sp_i_v_order_span_ns(order);
+        if (span_ns < *best_ns) {
+            *best_ns = span_ns;
+            copy_order(best, order);
+        }
+    }
+}
+
+void sp_i_v_order_emit(const sp_i_v_order *order, sp_i_schedule_job *job)
 {
     static const sp_action_kind kinds[SP_I_V_KINDS] = {
         [SP_I_V_F] = SP_ACTION_F, [SP_I_V_I] = SP_ACTION_I, [SP_I_V_W] = SP_ACTION_W};
-    bool ok = true;
-    for (size_t at = 0; ok && at < operations(order->setting); at++) {
+    SP_ASSERT(peak_of(order) <= order->setting->cap);
+    for (size_t at = 0; at < operations(order->setting); at++) {
         sp_i_v_op op = sp_i_v_describe(order->setting, order->op[at]);
         int chunk = op.vstage < order->setting->pp ? 0 : 1;
-        ok = sp_i_schedule_add(job, op.rank, kinds[op.kind], chunk, op.microbatch, 0);
+        sp_i_schedule_add(job, op.rank, kinds[op.kind], chunk, op.microbatch, 0);
     }
-    return ok;
 }

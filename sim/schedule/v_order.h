@@ -4,9 +4,6 @@
 #ifndef SLIMPACK_SIM_SCHEDULE_V_ORDER_H
 #define SLIMPACK_SIM_SCHEDULE_V_ORDER_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "sim/schedule/schedule_family.h"
 
 enum {
@@ -28,6 +25,12 @@ typedef struct sp_i_v_setting {
     int64_t cap; // most a rank holds
 } sp_i_v_setting;
 
+// An operation to be moved: by end (right) or start (left), then by start, then by number.
+typedef struct sp_i_v_key {
+    int64_t first_ns, second_ns;
+    size_t id;
+} sp_i_v_key;
+
 // An operation is numbered (kind * 2p + virtual stage) * m + micro-batch.
 typedef struct sp_i_v_order {
     const sp_i_v_setting *setting;
@@ -39,6 +42,7 @@ typedef struct sp_i_v_order {
     int64_t *held;     // [pp * per_rank]: memory before the operation at a place
     size_t *timed;     // [pp]: operations timed so far
     int64_t *free_ns;  // [pp]: end of the last of them
+    sp_i_v_key *keys;  // [operations]: scratch of justification
 } sp_i_v_order;
 
 // What an operation is.
@@ -47,25 +51,27 @@ typedef struct sp_i_v_op {
     int64_t duration_ns;
 } sp_i_v_op;
 
-// False when memory runs out (fini is due all the same).
-bool sp_i_v_order_init(sp_i_v_order *order, const sp_i_v_setting *setting);
-void sp_i_v_order_fini(sp_i_v_order *order);
+// In memory of the arena.
+sp_i_v_order sp_i_v_order_new(sp_i_arena *work, const sp_i_v_setting *setting);
 void sp_i_v_order_clear(sp_i_v_order *order);
-void sp_i_v_order_copy(sp_i_v_order *to, const sp_i_v_order *from);
 
 size_t sp_i_v_id(const sp_i_v_setting *setting, int kind, int vstage, int microbatch);
 sp_i_v_op sp_i_v_describe(const sp_i_v_setting *setting, size_t id);
+
+// What an operation waits for (step -1) or what waits for it (step 1): the operation of its kind on
+// the virtual stage beside, the other kind on its own, and its own kind of the micro-batch beside.
+// Gives their numbers and how many there are.
+int sp_i_v_neighbours(const sp_i_v_setting *setting, sp_i_v_op op, int step, size_t ids[3]);
 
 // Latency between two neighbouring virtual stages: none where the V turns on one rank.
 int64_t sp_i_v_lag_ns(const sp_i_v_setting *setting, int from_vstage, int to_vstage);
 
 void sp_i_v_order_append(sp_i_v_order *order, int kind, int vstage, int microbatch);
 
-// Starts every operation of a full order as early as order and inputs allow, and counts memory.
-// False for an order that cannot finish. O(operations + p * rounds of the ranks).
-bool sp_i_v_order_time(sp_i_v_order *order);
-
-int64_t sp_i_v_order_peak(const sp_i_v_order *order);
+// Starts every operation of a full order, which can finish, as early as order and inputs allow,
+// then justifies the order `rounds` times. What is shorter than *best_ns on the way goes to *best.
+// Beside the justification O(operations + p * rounds of the ranks).
+void sp_i_v_order_improve(sp_i_v_order *order, int rounds, sp_i_v_order *best, int64_t *best_ns);
 
 // Longest stage: the largest last end - first start of a rank (the measure of arXiv 2401.10241).
 int64_t sp_i_v_order_span_ns(const sp_i_v_order *order);
@@ -76,16 +82,16 @@ int64_t sp_i_v_order_span_ns(const sp_i_v_order *order);
 // micro-batches within a virtual stage and, if it did before, the memory cap. The order has times.
 // Not always shorter, so the caller keeps the better one. O(operations * log operations) beside the
 // gaps looked at.
-bool sp_i_v_order_justify(sp_i_v_order *order);
+void sp_i_v_order_justify(sp_i_v_order *order);
 
-// Adds the order's actions to the plan; false when memory runs out.
-bool sp_i_v_order_emit(const sp_i_v_order *order, const sp_i_schedule_job *job);
+// Adds the actions of an order that keeps to the cap to the plan.
+void sp_i_v_order_emit(const sp_i_v_order *order, sp_i_schedule_job *job);
 
 // Greedy orders under a memory cap, by simulating the ranks.
 enum { SP_I_V_RULES = 4 };
 
 // Writes the order of a rule (0 .. SP_I_V_RULES-1) into an empty one; its setting has a cap of 2p
-// chunks or more. SP_OK or SP_ERR_NO_MEMORY. O(operations * p).
-sp_status sp_i_v_greedy(int rule, sp_i_v_order *order);
+// chunks or more. Without memory it stays empty. O(operations * p).
+void sp_i_v_greedy(sp_i_arena *work, int rule, sp_i_v_order *order);
 
 #endif

@@ -4,7 +4,6 @@
 // one I per rank in turn, with W wherever a rank would wait or its memory is full; the rest of W
 // last. Three choices are left open and all eight combinations tried. The handcrafted ZB-H1 and
 // ZB-H2 compete where they respect the cap; the shortest longest stage wins.
-#include "sim/base/alloc.h"
 #include "sim/schedule/zb_clock.h"
 
 // The choices, as the authors' scheduler (sail-sg/zero-bubble-pipeline-parallelism) has them.
@@ -190,7 +189,7 @@ static bool grow(grower *g)
     return true;
 }
 
-static sp_status choose(grower *g)
+static void choose(grower *g, const sp_i_zb_order *handcrafted)
 {
     for (int combination = 0; combination < 8; combination++) {
         g->choices = (choices){.bubble_before_first_i = (combination & 4) == 0,
@@ -200,41 +199,36 @@ static sp_status choose(grower *g)
             keep_if_better(g);
         }
     }
-    sp_i_zb_order handcrafted;
-    if (!sp_i_zb_order_init(&handcrafted, g->clock.order.pp, g->clock.order.microbatches)) {
-        return SP_ERR_NO_MEMORY;
-    }
     for (int steepness = 1; steepness <= 2; steepness++) {
-        sp_i_zb_order_static(&handcrafted, steepness);
-        sp_i_zb_replay(&g->clock, &handcrafted);
+        sp_i_zb_order_static(handcrafted, steepness);
+        sp_i_zb_replay(&g->clock, handcrafted);
         keep_if_better(g);
     }
-    sp_i_zb_order_fini(&handcrafted);
-    return SP_OK;
 }
 
-sp_status sp_i_schedule_zb_auto(const sp_i_schedule_job *job, sp_error *err)
+void sp_i_schedule_zb_auto(sp_i_schedule_job *job)
 {
-    int pp = job->plan->layout.pp;
+    int pp = job->pp;
     int m = job->microbatches;
     if (m == 0) {
-        return SP_OK;
+        return;
     }
     double limit = job->spec->memory_limit_microbatches;
     limit = limit == 0.0 ? (double)pp : limit;
-    grower g = {0};
-    g.forwards = sp_i_calloc((size_t)pp, sizeof *g.forwards);
-    bool ok = sp_i_zb_clock_init(&g.clock, job->costs, limit * job->costs->unit_f, pp, m);
-    ok = sp_i_zb_order_init(&g.best, pp, m) && ok && g.forwards != NULL;
-    sp_status status = ok ? choose(&g) : SP_ERR_NO_MEMORY;
-    if (status == SP_OK && !g.found) {
-        status = sp_error_in(err, SP_ERR_CONTENT, job->source, "schedule.memory_limit_microbatches",
-                             "%g leaves no room to run one micro-batch after another", limit);
-    } else if (status == SP_OK && !sp_i_zb_order_emit(&g.best, job)) {
-        status = SP_ERR_NO_MEMORY;
+    grower g = {.clock =
+                    sp_i_zb_clock_new(&job->work, job->costs, limit * job->costs->unit_f, pp, m),
+                .best = sp_i_zb_order_new(&job->work, pp, m),
+                .forwards = sp_i_arena_take(&job->work, (size_t)pp, sizeof *g.forwards)};
+    sp_i_zb_order handcrafted = sp_i_zb_order_new(&job->work, pp, m);
+    if (job->work.failed) {
+        return;
     }
-    sp_i_zb_clock_fini(&g.clock);
-    sp_i_zb_order_fini(&g.best);
-    sp_i_free(g.forwards);
-    return status;
+    choose(&g, &handcrafted);
+    if (g.found) {
+        sp_i_zb_order_emit(&g.best, job);
+    } else {
+        job->status =
+            sp_error_in(job->err, SP_ERR_CONTENT, job->source, "schedule.memory_limit_microbatches",
+                        "%g leaves no room to run one micro-batch after another", limit);
+    }
 }

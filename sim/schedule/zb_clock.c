@@ -3,27 +3,16 @@
 #include <math.h>
 #include <string.h>
 
-#include "sim/base/alloc.h"
-
-bool sp_i_zb_clock_init(sp_i_zb_clock *clock, const sp_schedule_costs *costs, double cap, int pp,
-                        int microbatches)
+sp_i_zb_clock sp_i_zb_clock_new(sp_i_arena *work, const sp_schedule_costs *costs, double cap,
+                                int pp, int microbatches)
 {
     size_t cells = (size_t)pp * (size_t)microbatches;
-    *clock = (sp_i_zb_clock){.costs = costs, .cap = cap};
-    bool ok = sp_i_zb_order_init(&clock->order, pp, microbatches);
-    clock->f_end_ns = sp_i_calloc(cells, sizeof *clock->f_end_ns);
-    clock->i_end_ns = sp_i_calloc(cells, sizeof *clock->i_end_ns);
-    clock->ranks = sp_i_calloc((size_t)pp, sizeof *clock->ranks);
-    return ok && clock->f_end_ns != NULL && clock->i_end_ns != NULL && clock->ranks != NULL;
-}
-
-void sp_i_zb_clock_fini(sp_i_zb_clock *clock)
-{
-    sp_i_zb_order_fini(&clock->order);
-    sp_i_free(clock->f_end_ns);
-    sp_i_free(clock->i_end_ns);
-    sp_i_free(clock->ranks);
-    *clock = (sp_i_zb_clock){0};
+    return (sp_i_zb_clock){.costs = costs,
+                           .cap = cap,
+                           .order = sp_i_zb_order_new(work, pp, microbatches),
+                           .f_end_ns = sp_i_arena_take(work, cells, sizeof(int64_t)),
+                           .i_end_ns = sp_i_arena_take(work, cells, sizeof(int64_t)),
+                           .ranks = sp_i_arena_take(work, (size_t)pp, sizeof(sp_i_zb_rank))};
 }
 
 void sp_i_zb_clock_reset(sp_i_zb_clock *clock)
@@ -148,17 +137,12 @@ int64_t sp_i_zb_longest_span_ns(const sp_i_zb_clock *clock)
     return longest_ns;
 }
 
-bool sp_i_zb_order_init(sp_i_zb_order *order, int pp, int microbatches)
+sp_i_zb_order sp_i_zb_order_new(sp_i_arena *work, int pp, int microbatches)
 {
-    *order = (sp_i_zb_order){.pp = pp, .microbatches = microbatches};
-    order->kinds = sp_i_calloc((size_t)pp * 3 * (size_t)microbatches, sizeof *order->kinds);
-    return order->kinds != NULL;
-}
-
-void sp_i_zb_order_fini(sp_i_zb_order *order)
-{
-    sp_i_free(order->kinds);
-    *order = (sp_i_zb_order){0};
+    return (sp_i_zb_order){
+        .pp = pp,
+        .microbatches = microbatches,
+        .kinds = sp_i_arena_take(work, (size_t)pp * 3 * (size_t)microbatches, sizeof(uint8_t))};
 }
 
 uint8_t *sp_i_zb_order_rank(const sp_i_zb_order *order, int pp_rank)
@@ -191,15 +175,13 @@ void sp_i_zb_order_static(const sp_i_zb_order *order, int steepness)
     }
 }
 
-bool sp_i_zb_order_emit(const sp_i_zb_order *order, const sp_i_schedule_job *job)
+void sp_i_zb_order_emit(const sp_i_zb_order *order, sp_i_schedule_job *job)
 {
-    bool ok = true;
-    for (int r = 0; ok && r < order->pp; r++) {
+    for (int r = 0; r < order->pp; r++) {
         const uint8_t *kinds = sp_i_zb_order_rank(order, r);
         int done[SP_ACTION_KINDS] = {0};
-        for (int a = 0; ok && a < 3 * order->microbatches; a++) {
-            ok = sp_i_schedule_add(job, r, (sp_action_kind)kinds[a], 0, done[kinds[a]]++, 0);
+        for (int a = 0; a < 3 * order->microbatches; a++) {
+            sp_i_schedule_add(job, r, (sp_action_kind)kinds[a], 0, done[kinds[a]]++, 0);
         }
     }
-    return ok;
 }

@@ -4,8 +4,6 @@
 #ifndef SLIMPACK_SIM_SCHEDULE_ZB_CLOCK_H
 #define SLIMPACK_SIM_SCHEDULE_ZB_CLOCK_H
 
-#include <stdint.h>
-
 #include "sim/schedule/schedule_family.h"
 
 // Each kind takes the micro-batches in ascending order, so the sequence of kinds says it all: rank
@@ -15,8 +13,8 @@ typedef struct sp_i_zb_order {
     uint8_t *kinds;
 } sp_i_zb_order;
 
-bool sp_i_zb_order_init(sp_i_zb_order *order, int pp, int microbatches);
-void sp_i_zb_order_fini(sp_i_zb_order *order);
+// An order, and below a clock, in memory of the arena.
+sp_i_zb_order sp_i_zb_order_new(sp_i_arena *work, int pp, int microbatches);
 uint8_t *sp_i_zb_order_rank(const sp_i_zb_order *order, int pp_rank);
 
 // The handcrafted orders of Zero Bubble (arXiv 2401.10241, sections 2.1 and 2.2): rank r runs
@@ -24,8 +22,8 @@ uint8_t *sp_i_zb_order_rank(const sp_i_zb_order *order, int pp_rank);
 // behind the input gradients. Steepness 1 is ZB-H1 (the warm-up of 1F1B), 2 is ZB-H2.
 void sp_i_zb_order_static(const sp_i_zb_order *order, int steepness);
 
-// Writes the actions of all ranks; false when memory runs out.
-bool sp_i_zb_order_emit(const sp_i_zb_order *order, const sp_i_schedule_job *job);
+// Writes the actions of all ranks.
+void sp_i_zb_order_emit(const sp_i_zb_order *order, sp_i_schedule_job *job);
 
 typedef struct sp_i_zb_rank {
     int f, i, w; // done, which is also the next micro-batch of each kind
@@ -44,9 +42,8 @@ typedef struct sp_i_zb_clock {
     bool over_cap; // some rank held more than the cap
 } sp_i_zb_clock;
 
-bool sp_i_zb_clock_init(sp_i_zb_clock *clock, const sp_schedule_costs *costs, double cap, int pp,
-                        int microbatches);
-void sp_i_zb_clock_fini(sp_i_zb_clock *clock);
+sp_i_zb_clock sp_i_zb_clock_new(sp_i_arena *work, const sp_schedule_costs *costs, double cap,
+                                int pp, int microbatches);
 void sp_i_zb_clock_reset(sp_i_zb_clock *clock);
 
 // Runs the next F, I or W of a rank. What it waits for must have run.

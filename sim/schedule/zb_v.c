@@ -9,7 +9,6 @@
 // and a last W on rank 0 ahead. So for W <= F and I <= F the bubble of the longest stage is at
 // least 2(p-1)(F+2c-W) - W + (2p-2)c - (p-1)(F-I) in chunk times. Table 8 of the paper shows just
 // that to its four decimals, and on such costs these orders meet it.
-#include "sim/base/alloc.h"
 #include "sim/schedule/v_order.h"
 
 // What a chunk holds after I, in SP_I_V_UNIT of its peak, rounded up.
@@ -89,48 +88,12 @@ static void write_fixed_rank(sp_i_v_order *order, int rank_number)
     }
 }
 
-// Where the search begins: the fixed order (if the micro-batches suffice for it), then the greedy
-// rules.
-static sp_status write_start(int start, sp_i_v_order *order)
-{
-    if (start > 0) {
-        return sp_i_v_greedy(start - 1, order);
-    }
-    for (int r = 0; r < order->setting->pp; r++) {
-        write_fixed_rank(order, r);
-    }
-    return SP_OK;
-}
-
-// Writes and improves the order of one start; `best` becomes what was shorter than *best_ns.
-static sp_status try_start(int start, sp_i_v_order *order, sp_i_v_order *best, int64_t *best_ns)
-{
-    sp_i_v_order_clear(order);
-    sp_status status = write_start(start, order);
-    if (status != SP_OK) {
-        return status;
-    }
-    bool finishes = sp_i_v_order_time(order);
-    SP_ASSERT(finishes);
-    for (int round = 0; round <= ROUNDS; round++) {
-        int64_t span_ns = sp_i_v_order_span_ns(order);
-        if (span_ns < *best_ns) {
-            *best_ns = span_ns;
-            sp_i_v_order_copy(best, order);
-        }
-        if (round < ROUNDS && !sp_i_v_order_justify(order)) {
-            return SP_ERR_NO_MEMORY;
-        }
-    }
-    return SP_OK;
-}
-
 // Durations of at least 1 ns, so that inputs always start before what needs them and a sort by time
 // keeps them in order. F, I and W in turn, [2 * pp] each.
-static int64_t *longer_than_nothing(const sp_schedule_costs *costs, size_t vstages)
+static int64_t *longer_than_nothing(sp_i_schedule_job *job, size_t vstages)
 {
-    const int64_t *given[SP_I_V_KINDS] = {costs->f_ns, costs->i_ns, costs->w_ns};
-    int64_t *duration_ns = sp_i_malloc(SP_I_V_KINDS * vstages * sizeof *duration_ns);
+    const int64_t *given[SP_I_V_KINDS] = {job->costs->f_ns, job->costs->i_ns, job->costs->w_ns};
+    int64_t *duration_ns = sp_i_arena_take(&job->work, SP_I_V_KINDS * vstages, sizeof *duration_ns);
     for (size_t k = 0; duration_ns != NULL && k < SP_I_V_KINDS * vstages; k++) {
         int64_t ns = given[k / vstages][k % vstages];
         duration_ns[k] = ns > 0 ? ns : 1;
@@ -138,42 +101,14 @@ static int64_t *longer_than_nothing(const sp_schedule_costs *costs, size_t vstag
     return duration_ns;
 }
 
-static sp_status schedule_best(const sp_i_schedule_job *job, const sp_i_v_setting *setting)
+// Begins with the fixed order, if the micro-batches suffice for it, then with the greedy rules.
+void sp_i_schedule_zb_v(sp_i_schedule_job *job)
 {
-    sp_i_v_order order = {0};
-    sp_i_v_order best = {0};
-    sp_status status = SP_OK;
-    if (!sp_i_v_order_init(&order, setting) || !sp_i_v_order_init(&best, setting)) {
-        status = SP_ERR_NO_MEMORY;
-    }
-    int64_t best_ns = INT64_MAX;
-    int first = setting->microbatches >= 2 * setting->pp ? 0 : 1;
-    for (int start = first; status == SP_OK && start <= SP_I_V_RULES; start++) {
-        status = try_start(start, &order, &best, &best_ns);
-    }
-    if (status == SP_OK) {
-        SP_ASSERT(sp_i_v_order_peak(&best) <= setting->cap);
-        status = sp_i_v_order_emit(&best, job) ? SP_OK : SP_ERR_NO_MEMORY;
-    }
-    sp_i_v_order_fini(&order);
-    sp_i_v_order_fini(&best);
-    return status;
-}
-
-sp_status sp_i_schedule_zb_v(const sp_i_schedule_job *job, sp_error *err)
-{
-    (void)err;
-    if (job->microbatches == 0) {
-        return SP_OK;
-    }
-    int pp = job->plan->layout.pp;
+    int pp = job->pp;
     size_t vstages = 2 * (size_t)pp;
-    int64_t *duration_ns = longer_than_nothing(job->costs, vstages);
-    if (duration_ns == NULL) {
-        return SP_ERR_NO_MEMORY;
-    }
+    int64_t *duration_ns = longer_than_nothing(job, vstages);
     int64_t kept = kept_after_i(job->costs);
-    sp_i_v_setting setting = {
+    const sp_i_v_setting setting = {
         .pp = pp,
         .microbatches = job->microbatches,
         .duration_ns = {duration_ns, duration_ns + vstages, duration_ns + 2 * vstages},
@@ -181,7 +116,25 @@ sp_status sp_i_schedule_zb_v(const sp_i_schedule_job *job, sp_error *err)
         .unit = {SP_I_V_UNIT, kept - SP_I_V_UNIT, -kept},
         .cap = 2 * (int64_t)pp * SP_I_V_UNIT,
     };
-    sp_status status = schedule_best(job, &setting);
-    sp_i_free(duration_ns);
-    return status;
+    sp_i_v_order order = sp_i_v_order_new(&job->work, &setting);
+    sp_i_v_order best = sp_i_v_order_new(&job->work, &setting);
+    int64_t best_ns = INT64_MAX;
+    if (job->work.failed || job->microbatches == 0) {
+        return;
+    }
+    for (int r = 0; r < pp && job->microbatches >= 2 * pp; r++) {
+        write_fixed_rank(&order, r);
+    }
+    if (job->microbatches >= 2 * pp) {
+        sp_i_v_order_improve(&order, ROUNDS, &best, &best_ns);
+    }
+    for (int rule = 0; rule < SP_I_V_RULES; rule++) {
+        sp_i_v_order_clear(&order);
+        sp_i_v_greedy(&job->work, rule, &order);
+        if (job->work.failed) {
+            return;
+        }
+        sp_i_v_order_improve(&order, ROUNDS, &best, &best_ns);
+    }
+    sp_i_v_order_emit(&best, job);
 }

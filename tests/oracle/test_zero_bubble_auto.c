@@ -161,17 +161,16 @@ static int64_t uneven_span_ns(const uneven *u, const sp_schedule_spec *spec)
 // definition.
 static void check_clock(const uneven *u, int steepness)
 {
-    sp_i_zb_clock clock;
-    sp_i_zb_order order;
+    sp_i_arena work = {0};
     int m = (int)u->packing.forward.count;
-    assert_true(sp_i_zb_clock_init(&clock, u->means, HUGE_VAL, u->layout.pp, m));
-    assert_true(sp_i_zb_order_init(&order, u->layout.pp, m));
+    sp_i_zb_clock clock = sp_i_zb_clock_new(&work, u->means, HUGE_VAL, u->layout.pp, m);
+    sp_i_zb_order order = sp_i_zb_order_new(&work, u->layout.pp, m);
+    assert_false(work.failed);
     sp_i_zb_order_static(&order, steepness);
     sp_i_zb_replay(&clock, &order);
     sp_schedule_spec spec = {.kind = steepness == 1 ? SP_SCHEDULE_ZB_H1 : SP_SCHEDULE_ZB_H2};
     assert_int_equal(sp_i_zb_longest_span_ns(&clock), uneven_span_ns(u, &spec));
-    sp_i_zb_order_fini(&order);
-    sp_i_zb_clock_fini(&clock);
+    sp_i_arena_free(&work);
 }
 
 TEST(uneven_stages)
