@@ -1,8 +1,4 @@
-#include "sim/cost/action_cost.h"
 #include "sim/engine/allocator_private.h"
-
-#include "sim/base/alloc.h"
-#include "sim/model/tensor_program.h"
 
 enum { NONE = -1 };
 
@@ -38,17 +34,16 @@ sp_status sp_i_lane_init(sp_i_lane *l, const sp_plan *plan, const sp_rank_timeli
                      .action_count = stage->count};
     size_t chunks = (size_t)layout->chunks;
     size_t units = plan->packing->forward.count * chunks;
-    l->vstages = sp_i_calloc((size_t)sp_layout_vstages(layout), sizeof *l->vstages);
-    l->stages = sp_i_calloc(chunks, sizeof *l->stages);
-    l->shape_of = sp_i_calloc(units, sizeof(*l->shape_of));
-    l->shaped_for = sp_i_calloc(chunks, sizeof(*l->shaped_for));
-    l->units = sp_i_calloc(units, sizeof *l->units);
-    l->actions = sp_i_calloc(stage->count, sizeof *l->actions);
-    l->next_forward = sp_i_calloc(l->action_count + 1, sizeof *l->next_forward);
-    l->next_backward = sp_i_calloc(l->action_count + 1, sizeof *l->next_backward);
-    if (l->vstages == NULL || l->stages == NULL || l->shape_of == NULL || l->shaped_for == NULL ||
-        l->units == NULL || l->actions == NULL || l->next_forward == NULL ||
-        l->next_backward == NULL) {
+    size_t vstages = (size_t)sp_layout_vstages(layout);
+    l->vstages = sp_i_arena_take(&l->work, vstages, sizeof *l->vstages);
+    l->stages = sp_i_arena_take(&l->work, chunks, sizeof *l->stages);
+    l->shape_of = sp_i_arena_take(&l->work, units, sizeof(*l->shape_of));
+    l->shaped_for = sp_i_arena_take(&l->work, chunks, sizeof(*l->shaped_for));
+    l->units = sp_i_arena_take(&l->work, units, sizeof *l->units);
+    l->actions = sp_i_arena_take(&l->work, stage->count, sizeof *l->actions);
+    l->next_forward = sp_i_arena_take(&l->work, stage->count + 1, sizeof *l->next_forward);
+    l->next_backward = sp_i_arena_take(&l->work, stage->count + 1, sizeof *l->next_backward);
+    if (l->work.failed) {
         return sp_error_no_memory(err, "the allocator's view");
     }
     for (size_t a = 0; a < stage->count; a++) {
@@ -69,25 +64,14 @@ sp_status sp_i_lane_init(sp_i_lane *l, const sp_plan *plan, const sp_rank_timeli
 
 void sp_i_lane_fini(sp_i_lane *l)
 {
-    for (size_t i = 0; i < l->shape_count; i++) {
-        sp_i_unit_shape_fini(l->shapes[i]);
-        sp_i_free(l->shapes[i]);
+    size_t units = l->plan->packing->forward.count * (size_t)l->plan->layout.chunks;
+    for (sp_i_unit_shape *shape = l->last_shape; shape != NULL; shape = shape->before) {
+        sp_i_unit_shape_fini(shape);
     }
-    if (l->units != NULL) {
-        size_t units = l->plan->packing->forward.count * (size_t)l->plan->layout.chunks;
-        for (size_t i = 0; i < units; i++) {
-            sp_i_unit_end(&l->units[i]);
-        }
+    for (size_t i = 0; l->units != NULL && i < units; i++) {
+        sp_i_unit_end(&l->units[i]);
     }
-    sp_i_free(l->shapes);
-    sp_i_free(l->shape_of);
-    sp_i_free(l->shaped_for);
-    sp_i_free(l->units);
-    sp_i_free(l->actions);
-    sp_i_free(l->next_forward);
-    sp_i_free(l->next_backward);
-    sp_i_free(l->stages);
-    sp_i_free(l->vstages);
+    sp_i_arena_free(&l->work);
 }
 
 static size_t unit_index(const sp_i_lane *l, sp_action action)
@@ -101,52 +85,45 @@ static bool same_shape(const sp_pack *a, const sp_pack *b)
            a->kv_tokens == b->kv_tokens && a->full_pairs == b->full_pairs;
 }
 
-static sp_status make_shape(sp_i_lane *l, const sp_pack *pack, int chunk, sp_i_unit_shape **out,
-                            sp_error *err)
+static sp_i_unit_shape *make_shape(sp_i_lane *l, const sp_pack *pack, int chunk)
 {
-    if (!sp_i_reserve((void **)&l->shapes, &l->shape_capacity, l->shape_count + 1,
-                      sizeof(*l->shapes))) {
-        return sp_error_no_memory(err, "the allocator's view");
-    }
-    sp_i_unit_shape *shape = sp_i_calloc(1, sizeof *shape);
+    sp_error *err = l->memory.err;
+    sp_i_unit_shape *shape = sp_i_arena_take(&l->work, 1, sizeof *shape);
     if (shape == NULL) {
-        return sp_error_no_memory(err, "the allocator's view");
+        l->memory.status = sp_error_no_memory(err, "the allocator's view");
+        return NULL;
     }
-    l->shapes[l->shape_count++] = shape;
+    shape->before = l->last_shape;
+    l->last_shape = shape;
     // Merged ranks share the tokens by context parallelism.
     sp_layout layout = l->plan->layout;
     layout.cp *= pack->dp_count;
     layout.dp /= pack->dp_count;
-    *out = shape;
-    sp_status status =
+    l->memory.status =
         sp_tensor_program_build(l->model, &layout, &l->stages[chunk], l->options, pack->computed,
                                 pack->kv_tokens, pack->full_pairs, &shape->program, err);
-    return status == SP_OK ? sp_i_unit_shape_init(shape, l->options->offload_ratio, err) : status;
+    if (l->memory.status == SP_OK) {
+        l->memory.status = sp_i_unit_shape_init(shape, l->options->offload_ratio, err);
+    }
+    return shape;
 }
 
-static sp_status shape_for(sp_i_lane *l, sp_action action, const sp_i_unit_shape **shape,
-                           sp_error *err)
+// Of no use where l->memory fails.
+static const sp_i_unit_shape *shape_for(sp_i_lane *l, sp_action action)
 {
     sp_i_unit_shape **known = &l->shape_of[unit_index(l, action)];
     const sp_pack *packs = l->plan->packing->forward.packs;
     const sp_pack *pack = &packs[action.pack];
     const sp_pack **last = &l->shaped_for[action.chunk];
-    sp_status status = SP_OK;
     if (*known == NULL && *last != NULL && same_shape(*last, pack)) {
         sp_action earlier = action;
         earlier.pack = (int32_t)(*last - packs);
         *known = l->shape_of[unit_index(l, earlier)];
     } else if (*known == NULL) {
-        status = make_shape(l, pack, action.chunk, known, err);
+        *known = make_shape(l, pack, action.chunk);
         *last = pack;
     }
-    *shape = *known;
-    return status;
-}
-
-static sp_status allocate(sp_i_lane *l, int64_t bytes, int32_t *block, sp_error *err)
-{
-    return sp_block_allocate(l->memory.blocks, bytes, block, err);
+    return *known;
 }
 
 static void release(sp_i_lane *l, int32_t *block)
@@ -156,59 +133,51 @@ static void release(sp_i_lane *l, int32_t *block)
 }
 
 // The tensor that comes in from the neighbour for the action at `a`, if it needs one.
-static sp_status receive(sp_i_lane *l, int32_t a, sp_error *err)
+static void receive(sp_i_lane *l, int32_t a)
 {
-    if (a == NONE) {
-        return SP_OK;
+    if (a == NONE || l->memory.status != SP_OK) {
+        return;
     }
-    sp_action action = l->actions[a];
-    const sp_i_unit_shape *shape;
-    sp_status status = shape_for(l, action, &shape, err);
-    if (status != SP_OK) {
-        return status;
+    bool forward = l->actions[a].kind == SP_ACTION_F;
+    const sp_i_unit_shape *shape = shape_for(l, l->actions[a]);
+    if (l->memory.status != SP_OK) {
+        return;
     }
-    bool forward = action.kind == SP_ACTION_F;
     int32_t tensor = forward ? shape->program.input : shape->program.output_gradient;
-    if (tensor == SP_NO_TENSOR) {
-        return SP_OK;
+    if (tensor != SP_NO_TENSOR) {
+        *(forward ? &l->received : &l->received_gradient) =
+            sp_i_take(&l->memory, shape->program.tensors[tensor].bytes);
     }
-    return allocate(l, shape->program.tensors[tensor].bytes,
-                    forward ? &l->received : &l->received_gradient, err);
 }
 
-static sp_status run_unit(sp_i_lane *l, sp_i_unit *unit, sp_program_pass pass, sp_error *err)
+static void run_unit(sp_i_lane *l, sp_i_unit *unit, sp_program_pass pass)
 {
     l->events += (int64_t)unit->shape->program.pass[pass].count;
-    return sp_i_unit_run(&l->memory, unit, pass, err);
+    sp_i_unit_run(&l->memory, unit, pass);
 }
 
-static sp_status run_forward(sp_i_lane *l, size_t a, sp_error *err)
+static void run_forward(sp_i_lane *l, size_t a)
 {
-    sp_action action = l->actions[a];
-    sp_i_unit *unit = &l->units[unit_index(l, action)];
-    const sp_i_unit_shape *shape;
-    sp_status status = shape_for(l, action, &shape, err);
-    if (status == SP_OK) {
-        status = sp_i_unit_begin(unit, shape, err);
-    }
-    if (status != SP_OK) {
-        return status;
+    sp_i_unit *unit = &l->units[unit_index(l, l->actions[a])];
+    const sp_i_unit_shape *shape = shape_for(l, l->actions[a]);
+    if (l->memory.status != SP_OK || !sp_i_unit_begin(&l->memory, unit, shape)) {
+        return;
     }
     const sp_tensor_program *program = &shape->program;
     if (program->input != SP_NO_TENSOR) {
         sp_i_unit_adopt(unit, program->input, l->received);
         l->received = SP_NO_BLOCK;
     }
-    status = run_unit(l, unit, SP_PROGRAM_FORWARD, err);
+    run_unit(l, unit, SP_PROGRAM_FORWARD);
     // What the last forward gave is on its way until this one ends.
     release(l, &l->sent);
-    if (status == SP_OK && program->output != SP_NO_TENSOR) {
+    if (program->output != SP_NO_TENSOR) {
         l->sent = sp_i_unit_hand_over(unit, program->output);
     }
-    return status == SP_OK ? receive(l, l->next_forward[a + 1], err) : status;
+    receive(l, l->next_forward[a + 1]);
 }
 
-static sp_status run_backward(sp_i_lane *l, size_t a, sp_error *err)
+static void run_backward(sp_i_lane *l, size_t a)
 {
     sp_action action = l->actions[a];
     bool split = action.kind == SP_ACTION_I;
@@ -218,11 +187,10 @@ static sp_status run_backward(sp_i_lane *l, size_t a, sp_error *err)
         sp_i_unit_adopt(unit, program->output_gradient, l->received_gradient);
         l->received_gradient = SP_NO_BLOCK;
     }
-    sp_status status = sp_i_unit_run(&l->memory, unit,
-                                     split ? SP_PROGRAM_INPUT_GRADIENT : SP_PROGRAM_BACKWARD, err);
+    sp_i_unit_run(&l->memory, unit, split ? SP_PROGRAM_INPUT_GRADIENT : SP_PROGRAM_BACKWARD);
     release(l, &l->sent_gradient);
     int32_t gradient = program->input_gradient[split];
-    if (status == SP_OK && gradient != SP_NO_TENSOR) {
+    if (gradient != SP_NO_TENSOR) {
         l->sent_gradient = sp_i_unit_hand_over(unit, gradient);
     }
     if (!split) {
@@ -231,64 +199,57 @@ static sp_status run_backward(sp_i_lane *l, size_t a, sp_error *err)
     if (l->next_forward[a] == NONE) {
         release(l, &l->sent);
     }
-    return status == SP_OK ? receive(l, l->next_backward[a + 1], err) : status;
+    receive(l, l->next_backward[a + 1]);
 }
 
 // The program waits for copies before it starts others and before a backward.
-static sp_status finish_copies(sp_i_lane *l, sp_error *err)
+static void finish_copies(sp_i_lane *l)
 {
-    sp_status status = SP_OK;
     if (l->coming != NULL) {
-        status = sp_i_load_end(&l->memory, l->coming, err);
+        sp_i_load_end(&l->memory, l->coming);
     }
     if (l->leaving != NULL) {
         sp_i_offload_end(&l->memory, l->leaving);
     }
     l->coming = NULL;
     l->leaving = NULL;
-    return status;
 }
 
-static sp_status start_copy(sp_i_lane *l, size_t a, sp_error *err)
+static void start_copy(sp_i_lane *l, size_t a)
 {
     sp_action action = l->actions[a];
     sp_i_unit *unit = &l->units[unit_index(l, action)];
     sp_i_unit **under_way = action.kind == SP_ACTION_O ? &l->leaving : &l->coming;
-    bool first =
-        a == 0 || (l->actions[a - 1].kind != SP_ACTION_O && l->actions[a - 1].kind != SP_ACTION_L);
-    sp_status status = SP_OK;
+    bool first = a == 0 || !sp_action_is_copy(l->actions[a - 1]);
     if (first || *under_way != NULL || l->leaving == unit) {
-        status = finish_copies(l, err);
+        finish_copies(l);
     }
     *under_way = unit;
-    if (status == SP_OK) {
-        status = action.kind == SP_ACTION_O ? sp_i_offload_begin(&l->memory, unit, err)
-                                            : sp_i_load_begin(&l->memory, unit, err);
+    if (action.kind == SP_ACTION_O) {
+        sp_i_offload_begin(&l->memory, unit);
+    } else {
+        sp_i_load_begin(&l->memory, unit);
     }
-    return status;
 }
 
-static sp_status run_action(sp_i_lane *l, size_t a, sp_error *err)
+static void run_action(sp_i_lane *l, size_t a)
 {
     sp_action action = l->actions[a];
     sp_i_unit *unit = &l->units[unit_index(l, action)];
-    sp_status status = SP_OK;
     if (is_backward(action)) {
         bool fresh = a > 0 && sp_action_is_copy(l->actions[a - 1]);
-        status = fresh && l->coming != unit ? SP_OK : finish_copies(l, err);
-        return status == SP_OK ? run_backward(l, a, err) : status;
-    }
-    if (sp_action_is_copy(action)) {
-        return start_copy(l, a, err);
-    }
-    if (action.kind == SP_ACTION_F) {
-        return run_forward(l, a, err);
-    }
-    if (action.kind == SP_ACTION_W) {
-        status = run_unit(l, unit, SP_PROGRAM_WEIGHT_GRADIENT, err);
+        if (!fresh || l->coming == unit) {
+            finish_copies(l);
+        }
+        run_backward(l, a);
+    } else if (sp_action_is_copy(action)) {
+        start_copy(l, a);
+    } else if (action.kind == SP_ACTION_F) {
+        run_forward(l, a);
+    } else if (action.kind == SP_ACTION_W) {
+        run_unit(l, unit, SP_PROGRAM_WEIGHT_GRADIENT);
         sp_i_unit_end(unit);
     }
-    return status;
 }
 
 // The gradient for the first backward is asked for one action before it.
@@ -312,29 +273,33 @@ static int64_t held_between_steps(const sp_i_lane *l)
     return bytes;
 }
 
-sp_status sp_i_lane_step(sp_i_lane *l, sp_error *err)
+sp_status sp_i_lane_step(sp_i_lane *l)
 {
+    sp_i_unit_memory *memory = &l->memory;
+    if (memory->status != SP_OK) {
+        return memory->status;
+    }
     l->received = l->received_gradient = l->sent = l->sent_gradient = SP_NO_BLOCK;
     l->leaving = l->coming = NULL;
     bool asked = false;
     int64_t before = held_between_steps(l);
-    sp_status status = receive(l, l->next_forward[0], err);
-    for (size_t a = 0; status == SP_OK && a < l->action_count; a++) {
+    receive(l, l->next_forward[0]);
+    for (size_t a = 0; memory->status == SP_OK && a < l->action_count; a++) {
         if (!asked && !sp_action_is_copy(l->actions[a]) && first_gradient_comes(l, a)) {
             asked = true;
-            status = receive(l, l->next_backward[a], err);
+            receive(l, l->next_backward[a]);
         }
-        if (status == SP_OK) {
-            status = run_action(l, a, err);
+        if (memory->status == SP_OK) {
+            run_action(l, a);
         }
     }
     release(l, &l->sent);
     release(l, &l->sent_gradient);
     int64_t rest = held_between_steps(l) - before;
-    if (status == SP_OK && rest != 0) {
-        status = sp_error_set(err, SP_ERR_INTERNAL,
-                              "allocations of dp %d pp %d do not drain: %lld bytes remain",
-                              l->rank->dp, l->rank->pp, (long long)rest);
+    if (memory->status == SP_OK && rest != 0) {
+        memory->status = sp_error_set(memory->err, SP_ERR_INTERNAL,
+                                      "allocations of dp %d pp %d do not drain: %lld bytes remain",
+                                      l->rank->dp, l->rank->pp, (long long)rest);
     }
-    return status;
+    return memory->status;
 }

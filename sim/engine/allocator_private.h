@@ -2,10 +2,8 @@
 #ifndef SLIMPACK_SIM_ENGINE_ALLOCATOR_PRIVATE_H
 #define SLIMPACK_SIM_ENGINE_ALLOCATOR_PRIVATE_H
 
+#include "sim/base/alloc.h"
 #include "sim/engine/block_allocator.h"
-#include "sim/model/footprint.h"
-#include "sim/model/layout.h"
-#include "sim/model/model.h"
 #include "sim/model/tensor_program.h"
 #include "sim/plan/timeline.h"
 
@@ -24,6 +22,7 @@ typedef struct sp_i_offload_cut {
 typedef struct sp_i_unit_shape {
     sp_tensor_program program;
     sp_i_offload_cut cut;
+    struct sp_i_unit_shape *before; // another one of the same lane
 } sp_i_unit_shape;
 
 sp_status sp_i_unit_shape_init(sp_i_unit_shape *shape, double offload_ratio, sp_error *err);
@@ -62,21 +61,26 @@ typedef struct sp_i_load_buffer {
 typedef struct sp_i_unit_memory {
     sp_block_allocator *blocks; // not owned
     sp_i_load_buffer buffers[SP_I_BUFFERS];
+    sp_error *err;
+    sp_status status; // what went wrong first: no later request gets a block
 } sp_i_unit_memory;
 
-sp_status sp_i_unit_begin(sp_i_unit *unit, const sp_i_unit_shape *shape, sp_error *err);
+// A block, or SP_NO_BLOCK without one.
+int32_t sp_i_take(sp_i_unit_memory *memory, int64_t bytes);
+
+// False without memory.
+bool sp_i_unit_begin(sp_i_unit_memory *memory, sp_i_unit *unit, const sp_i_unit_shape *shape);
 void sp_i_unit_end(sp_i_unit *unit);
-sp_status sp_i_unit_run(sp_i_unit_memory *memory, sp_i_unit *unit, sp_program_pass pass,
-                        sp_error *err);
+void sp_i_unit_run(sp_i_unit_memory *memory, sp_i_unit *unit, sp_program_pass pass);
 // Memory that crosses the unit's border.
 void sp_i_unit_adopt(sp_i_unit *unit, int32_t tensor, int32_t block);
 int32_t sp_i_unit_hand_over(sp_i_unit *unit, int32_t tensor);
 
 // A copy out and a copy back, each from its start to the point where the program waits for it.
-sp_status sp_i_offload_begin(sp_i_unit_memory *memory, sp_i_unit *unit, sp_error *err);
+void sp_i_offload_begin(sp_i_unit_memory *memory, sp_i_unit *unit);
 void sp_i_offload_end(sp_i_unit_memory *memory, sp_i_unit *unit);
-sp_status sp_i_load_begin(sp_i_unit_memory *memory, sp_i_unit *unit, sp_error *err);
-sp_status sp_i_load_end(sp_i_unit_memory *memory, sp_i_unit *unit, sp_error *err);
+void sp_i_load_begin(sp_i_unit_memory *memory, sp_i_unit *unit);
+void sp_i_load_end(sp_i_unit_memory *memory, sp_i_unit *unit);
 
 // What a rank holds through all steps, block by block.
 
@@ -95,10 +99,9 @@ typedef struct sp_i_pieces {
 
 // Parameters, gradient buffers, fp32 parameters, work spaces and buffers of a pipeline rank that
 // holds `stages` [layout->chunks]; for packs of up to `largest`.
-sp_status sp_i_allocate_states(sp_block_allocator *blocks, const sp_model *model,
-                               const sp_layout *layout, const sp_stage *stages,
-                               const sp_i_pieces *pieces, const sp_stack *stack,
-                               const sp_i_largest *largest, sp_error *err);
+void sp_i_allocate_states(sp_i_unit_memory *memory, const sp_model *model, const sp_layout *layout,
+                          const sp_stage *stages, const sp_i_pieces *pieces, const sp_stack *stack,
+                          const sp_i_largest *largest);
 
 // Pieces of data-parallel rank `rank` of dp * cp.
 sp_status sp_i_optimizer_pieces(const sp_model *model, const sp_layout *layout,
@@ -109,8 +112,7 @@ sp_status sp_i_optimizer_pieces(const sp_model *model, const sp_layout *layout,
 sp_status sp_i_master_bytes(const sp_i_pieces *pieces, int64_t split_limit_bytes, int64_t *bytes,
                             sp_error *err);
 // Both moments of each piece.
-sp_status sp_i_allocate_moments(sp_block_allocator *blocks, const sp_i_pieces *pieces,
-                                sp_error *err);
+void sp_i_allocate_moments(sp_i_unit_memory *memory, const sp_i_pieces *pieces);
 
 // One rank of a timeline as an allocator sees it: its units, what passes between them, its copies,
 // and what their replays need.
@@ -119,16 +121,15 @@ typedef struct sp_i_lane {
     const sp_model *model;
     const sp_memory_options *options;
     const sp_rank_timeline *rank;
-    // The rank's actions; backward packs by the number of their forward pack. Owned.
+    // The rank's actions; backward packs by the number of their forward pack.
     sp_action *actions;
     size_t action_count;
-    sp_stage *vstages; // [pp * chunks]; owned
-    sp_stage *stages;  // [chunks]: of this rank; owned
+    sp_stage *vstages; // [pp * chunks]
+    sp_stage *stages;  // [chunks]: of this rank
     // Shapes of the packs' units, at [pack * chunks + chunk]: made when first asked for, equal ones
     // shared.
     sp_i_unit_shape **shape_of;
-    sp_i_unit_shape **shapes; // owned
-    size_t shape_count, shape_capacity;
+    sp_i_unit_shape *last_shape; // and by it all others; owned
     // What the last shape of each chunk was made for.
     const sp_pack **shaped_for; // [chunks]
     sp_i_unit *units;           // [packs * chunks]
@@ -140,7 +141,8 @@ typedef struct sp_i_lane {
     int32_t sent, sent_gradient;         // by the last ones
     // Copies under way, by unit, or NULL.
     sp_i_unit *leaving, *coming;
-    int64_t events; // replayed so far
+    int64_t events;  // replayed so far
+    sp_i_arena work; // holds the arrays
 } sp_i_lane;
 
 // forward_pack: the forward pack of each backward pack; NULL where they are the same list. To be
@@ -150,7 +152,8 @@ sp_status sp_i_lane_init(sp_i_lane *l, const sp_plan *plan, const sp_rank_timeli
                          const int32_t *forward_pack, sp_error *err);
 void sp_i_lane_fini(sp_i_lane *l);
 
-// One step on l->memory, which afterwards holds what it held before, and the load buffers.
-sp_status sp_i_lane_step(sp_i_lane *l, sp_error *err);
+// One step on l->memory, which afterwards holds what it held before, and the load buffers; nothing
+// where that failed before.
+sp_status sp_i_lane_step(sp_i_lane *l);
 
 #endif

@@ -48,19 +48,6 @@ static sp_status match_packs(const sp_plan *plan, int32_t **packs, const char **
     return status;
 }
 
-static bool repeats_forwards(const sp_plan *plan)
-{
-    size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
-    for (size_t s = 0; s < stages; s++) {
-        for (size_t a = 0; a < plan->stages[s].count; a++) {
-            if (plan->stages[s].actions[a].kind == SP_ACTION_R) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
 // The forward pack of every backward pack (match_packs), or why the step has no such view.
 static sp_status prepare(const sp_timeline *timeline, const sp_step_costs *costs,
                          const sp_memory_options *options, int32_t **forward_pack,
@@ -76,7 +63,7 @@ static sp_status prepare(const sp_timeline *timeline, const sp_step_costs *costs
     if (options->stack.tensors == SP_TENSORS_EXPLICIT) {
         *obstacle = "tensors of the stack are not PyTorch's";
     }
-    if (*forward_pack != NULL && repeats_forwards(timeline->plan)) {
+    if (*forward_pack != NULL && sp_plan_find(timeline->plan, SP_ACTION_R) != NULL) {
         *obstacle = "forwards run again";
     }
     return status;
@@ -189,39 +176,39 @@ static bool same_pieces(const sp_i_pieces *a, const sp_i_pieces *b)
 }
 
 // The first step of a data-parallel rank with these pieces; makes l->memory.blocks.
-static sp_status first_step(sp_i_lane *l, const sp_i_pieces *pieces, const sp_i_largest *largest,
-                            sp_error *err)
+static void first_step(sp_i_lane *l, const sp_i_pieces *pieces, const sp_i_largest *largest,
+                       sp_error *err)
 {
     const sp_stack *stack = &l->options->stack;
-    l->memory = (sp_i_unit_memory){0};
-    sp_status status = sp_block_allocator_new(stack->split_limit_bytes, &l->memory.blocks, err);
-    if (status == SP_OK) {
-        status = sp_i_allocate_states(l->memory.blocks, l->model, &l->plan->layout, l->stages,
-                                      pieces, stack, largest, err);
+    l->memory = (sp_i_unit_memory){.err = err};
+    l->memory.status = sp_block_allocator_new(stack->split_limit_bytes, &l->memory.blocks, err);
+    if (l->memory.status == SP_OK) {
+        sp_i_allocate_states(&l->memory, l->model, &l->plan->layout, l->stages, pieces, stack,
+                             largest);
     }
-    return status == SP_OK ? sp_i_lane_step(l, err) : status;
+    sp_i_lane_step(l);
+}
+
+static void free_blocks(sp_i_lane *l)
+{
+    sp_block_allocator_free(l->memory.blocks);
+    l->memory.blocks = NULL;
 }
 
 static sp_status two_steps(sp_i_lane *l, const sp_i_pieces *pieces, const sp_i_largest *largest,
                            sp_allocator_peak *peak, sp_error *err)
 {
-    sp_status status = first_step(l, pieces, largest, err);
-    if (status == SP_OK) {
-        status = sp_i_allocate_moments(l->memory.blocks, pieces, err);
-    }
-    if (status == SP_OK) {
-        status = sp_i_lane_step(l, err);
-    }
-    if (status == SP_OK) {
+    first_step(l, pieces, largest, err);
+    sp_i_allocate_moments(&l->memory, pieces);
+    if (sp_i_lane_step(l) == SP_OK) {
         int64_t allocated = sp_block_allocator_peak(l->memory.blocks);
         int64_t reserved = sp_block_allocator_reserved(l->memory.blocks);
         peak->allocated_bytes =
             allocated > peak->allocated_bytes ? allocated : peak->allocated_bytes;
         peak->reserved_bytes = reserved > peak->reserved_bytes ? reserved : peak->reserved_bytes;
     }
-    sp_block_allocator_free(l->memory.blocks);
-    l->memory.blocks = NULL;
-    return status;
+    free_blocks(l);
+    return l->memory.status;
 }
 
 static sp_i_largest largest_of(const sp_i_lane *l)
@@ -247,23 +234,23 @@ typedef struct candidate {
 } candidate;
 
 // What the optimizer of each rank takes when its moments come out of what a first step left.
-static sp_status weigh(const sp_i_lane *l, candidate *ranks, size_t count, sp_error *err)
+static sp_status weigh(const sp_i_lane *l, candidate *ranks, size_t count)
 {
-    sp_status status = SP_OK;
+    sp_error *err = l->memory.err;
+    sp_status status = l->memory.status;
     for (size_t r = 0; status == SP_OK && r < count; r++) {
-        sp_block_allocator *copy = NULL;
-        status = sp_block_allocator_copy(l->memory.blocks, &copy, err);
-        if (status == SP_OK) {
-            status = sp_i_master_bytes(&ranks[r].pieces, l->options->stack.split_limit_bytes,
-                                       &ranks[r].state_bytes, err);
+        sp_i_unit_memory copy = {.err = err};
+        copy.status = sp_block_allocator_copy(l->memory.blocks, &copy.blocks, err);
+        if (copy.status == SP_OK) {
+            copy.status = sp_i_master_bytes(&ranks[r].pieces, l->options->stack.split_limit_bytes,
+                                            &ranks[r].state_bytes, err);
         }
-        if (status == SP_OK) {
-            status = sp_i_allocate_moments(copy, &ranks[r].pieces, err);
+        sp_i_allocate_moments(&copy, &ranks[r].pieces);
+        if (copy.status == SP_OK) {
+            ranks[r].state_bytes += sp_block_allocator_allocated(copy.blocks);
         }
-        if (status == SP_OK) {
-            ranks[r].state_bytes += sp_block_allocator_allocated(copy);
-        }
-        sp_block_allocator_free(copy);
+        sp_block_allocator_free(copy.blocks);
+        status = copy.status;
     }
     return status;
 }
@@ -280,12 +267,9 @@ static sp_status replay_ranks(sp_i_lane *l, candidate *ranks, size_t count, sp_a
                               sp_error *err)
 {
     sp_i_largest largest = largest_of(l);
-    sp_status status = first_step(l, &ranks[0].pieces, &largest, err);
-    if (status == SP_OK) {
-        status = weigh(l, ranks, count, err);
-    }
-    sp_block_allocator_free(l->memory.blocks);
-    l->memory.blocks = NULL;
+    first_step(l, &ranks[0].pieces, &largest, err);
+    sp_status status = weigh(l, ranks, count);
+    free_blocks(l);
     for (int n = 0; status == SP_OK && n < EXACT && (n == 0 || l->events <= EVENTS); n++) {
         candidate *next = NULL;
         for (size_t r = 0; r < count; r++) {

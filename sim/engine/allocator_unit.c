@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/units.h"
 
 // Smaller tensors stay.
@@ -77,11 +76,23 @@ void sp_i_unit_shape_fini(sp_i_unit_shape *shape)
     shape->cut = (sp_i_offload_cut){0};
 }
 
-sp_status sp_i_unit_begin(sp_i_unit *unit, const sp_i_unit_shape *shape, sp_error *err)
+int32_t sp_i_take(sp_i_unit_memory *memory, int64_t bytes)
+{
+    int32_t block = SP_NO_BLOCK;
+    if (memory->status == SP_OK) {
+        memory->status = sp_block_allocate(memory->blocks, bytes, &block, memory->err);
+    }
+    return block;
+}
+
+bool sp_i_unit_begin(sp_i_unit_memory *memory, sp_i_unit *unit, const sp_i_unit_shape *shape)
 {
     *unit = (sp_i_unit){.shape = shape, .rest = SP_NO_BLOCK, .packed = SP_NO_BLOCK, .buffer = -1};
     unit->tensors = sp_i_calloc(shape->program.tensor_count, sizeof *unit->tensors);
-    return unit->tensors != NULL ? SP_OK : sp_error_no_memory(err, "a unit");
+    if (unit->tensors == NULL) {
+        memory->status = sp_error_no_memory(memory->err, "a unit");
+    }
+    return unit->tensors != NULL;
 }
 
 void sp_i_unit_end(sp_i_unit *unit)
@@ -125,33 +136,22 @@ static void drop(sp_i_unit_memory *memory, sp_i_unit *unit, int32_t tensor)
     state->place = SP_I_TENSOR_NOWHERE;
 }
 
-sp_status sp_i_unit_run(sp_i_unit_memory *memory, sp_i_unit *unit, sp_program_pass pass,
-                        sp_error *err)
+void sp_i_unit_run(sp_i_unit_memory *memory, sp_i_unit *unit, sp_program_pass pass)
 {
     const sp_tensor_program *program = &unit->shape->program;
     const sp_tensor_events *events = &program->pass[pass];
     for (size_t e = 0; e < events->count; e++) {
         int32_t tensor = events->items[e].tensor;
+        int32_t storage = program->tensors[tensor].storage;
         if (events->items[e].gone) {
             drop(memory, unit, tensor);
-            continue;
-        }
-        sp_i_tensor_state *state = &unit->tensors[tensor];
-        int32_t storage = program->tensors[tensor].storage;
-        if (storage != tensor) {
+        } else if (storage != tensor) {
             unit->tensors[storage].holders++;
-            state->place = SP_I_TENSOR_STORAGE;
-            continue;
+            unit->tensors[tensor].place = SP_I_TENSOR_STORAGE;
+        } else {
+            sp_i_unit_adopt(unit, tensor, sp_i_take(memory, program->tensors[tensor].bytes));
         }
-        int32_t block;
-        sp_status status =
-            sp_block_allocate(memory->blocks, program->tensors[tensor].bytes, &block, err);
-        if (status != SP_OK) {
-            return status;
-        }
-        sp_i_unit_adopt(unit, tensor, block);
     }
-    return SP_OK;
 }
 
 static int32_t tensor_at(const sp_i_unit *unit, size_t index)
@@ -165,15 +165,10 @@ static int64_t tensor_bytes(const sp_i_unit *unit, int32_t tensor)
 }
 
 // Gives a tensor a block of its own; its storage stays as it is.
-static sp_status own_block(sp_i_unit_memory *memory, sp_i_unit *unit, int32_t tensor, sp_error *err)
+static void own_block(sp_i_unit_memory *memory, sp_i_unit *unit, int32_t tensor)
 {
-    int32_t block;
-    sp_status status = sp_block_allocate(memory->blocks, tensor_bytes(unit, tensor), &block, err);
-    if (status == SP_OK) {
-        unit->tensors[tensor].block = block;
-        unit->tensors[tensor].place = SP_I_TENSOR_OWN;
-    }
-    return status;
+    unit->tensors[tensor].block = sp_i_take(memory, tensor_bytes(unit, tensor));
+    unit->tensors[tensor].place = SP_I_TENSOR_OWN;
 }
 
 static bool is_view(const sp_i_unit *unit, int32_t tensor)
@@ -197,31 +192,26 @@ static bool sibling_leaves(const sp_i_unit *unit, int32_t tensor)
 
 // The rest of the tensor on the edge stays as a copy; a strided one is made contiguous first. A
 // view whose sibling leaves is copied, so that their storage can go.
-sp_status sp_i_offload_begin(sp_i_unit_memory *memory, sp_i_unit *unit, sp_error *err)
+void sp_i_offload_begin(sp_i_unit_memory *memory, sp_i_unit *unit)
 {
     const sp_i_offload_cut *cut = &unit->shape->cut;
-    sp_status status = SP_OK;
     if (cut->split_bytes > 0) {
         int32_t tensor = tensor_at(unit, cut->whole);
         int64_t bytes = tensor_bytes(unit, tensor);
-        if (!unit->shape->program.saved[cut->order[cut->whole]].contiguous) {
-            status = sp_block_allocate(memory->blocks, bytes, &unit->packed, err);
-        }
-        if (status == SP_OK) {
-            status = sp_block_allocate(memory->blocks, bytes - cut->split_bytes, &unit->rest, err);
-        }
-        if (status == SP_OK && unit->packed != SP_NO_BLOCK) {
+        bool strided = !unit->shape->program.saved[cut->order[cut->whole]].contiguous;
+        unit->packed = strided ? sp_i_take(memory, bytes) : SP_NO_BLOCK;
+        unit->rest = sp_i_take(memory, bytes - cut->split_bytes);
+        if (unit->packed != SP_NO_BLOCK) {
             drop(memory, unit, tensor);
         }
     }
-    for (size_t i = cut->whole + (cut->split_bytes > 0); status == SP_OK && i < cut->count; i++) {
+    for (size_t i = cut->whole + (cut->split_bytes > 0); i < cut->count; i++) {
         int32_t tensor = tensor_at(unit, i);
         if (is_view(unit, tensor) && sibling_leaves(unit, tensor)) {
-            status = own_block(memory, unit, tensor, err);
+            own_block(memory, unit, tensor);
             drop_storage(memory, unit, tensor);
         }
     }
-    return status;
 }
 
 // What is being copied is held to the end of the copy.
@@ -239,7 +229,7 @@ void sp_i_offload_end(sp_i_unit_memory *memory, sp_i_unit *unit)
 }
 
 // The first buffer that no unit uses; one that is too small is made anew.
-sp_status sp_i_load_begin(sp_i_unit_memory *memory, sp_i_unit *unit, sp_error *err)
+void sp_i_load_begin(sp_i_unit_memory *memory, sp_i_unit *unit)
 {
     int64_t bytes = unit->shape->cut.buffer_bytes;
     int b = 0;
@@ -248,33 +238,28 @@ sp_status sp_i_load_begin(sp_i_unit_memory *memory, sp_i_unit *unit, sp_error *e
     }
     sp_i_load_buffer *buffer = &memory->buffers[b];
     unit->buffer = b;
-    sp_status status = SP_OK;
     if (buffer->bytes < bytes) {
         if (buffer->bytes > 0) {
             sp_block_release(memory->blocks, buffer->block);
         }
-        *buffer = (sp_i_load_buffer){.bytes = bytes};
-        status = sp_block_allocate(memory->blocks, bytes, &buffer->block, err);
+        *buffer = (sp_i_load_buffer){.bytes = bytes, .block = sp_i_take(memory, bytes)};
     }
     // In use from now on.
     buffer->views++;
-    return status;
 }
 
 // Whole tensors become views of the buffer, the one on the edge is put together again.
-sp_status sp_i_load_end(sp_i_unit_memory *memory, sp_i_unit *unit, sp_error *err)
+void sp_i_load_end(sp_i_unit_memory *memory, sp_i_unit *unit)
 {
     const sp_i_offload_cut *cut = &unit->shape->cut;
-    sp_status status = SP_OK;
     for (size_t i = 0; i < cut->whole; i++) {
         unit->tensors[tensor_at(unit, i)].place = SP_I_TENSOR_BUFFER;
         memory->buffers[unit->buffer].views++;
     }
     if (cut->split_bytes > 0) {
-        status = own_block(memory, unit, tensor_at(unit, cut->whole), err);
+        own_block(memory, unit, tensor_at(unit, cut->whole));
         sp_block_release(memory->blocks, unit->rest);
         unit->rest = SP_NO_BLOCK;
     }
     memory->buffers[unit->buffer].views--;
-    return status;
 }
