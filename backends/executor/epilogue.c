@@ -277,7 +277,7 @@ static int64_t last_end_ns(const sp_timeline *timeline, const sp_i_exec_run *run
 {
     const sp_rank_timeline *line =
         &timeline->ranks[rank->dp * sp_i_exec_layout(run)->pp + rank->pp];
-    return sp_i_rank_last_ns(line);
+    return sp_rank_last_ns(line);
 }
 
 static sp_status end_step(sp_comm *me, void *data, sp_error *err)

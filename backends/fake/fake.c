@@ -7,8 +7,8 @@
 #include "backends/fake/fake_tensor.h"
 #include "backends/fake/fake_time.h"
 #include "sim/base/alloc.h"
+#include "sim/engine/engine.h"
 #include "sim/engine/memory.h"
-#include "sim/engine/tail.h"
 #include "sim/plan/vocab_shares.h"
 #include "sim/plan/walk.h"
 
@@ -147,14 +147,14 @@ static sp_status run_step(const sp_run_request *request, const sp_i_fake_options
     }
     sp_shares_fini(&shares);
     if (status == SP_OK && costs != NULL) {
-        status = sp_i_fill_tail(costs, &step->timeline, err);
+        status = sp_epilogue_fill(costs, &step->timeline, err);
     }
     if (status != SP_OK) {
         return status;
     }
     sp_timeline_finish(&step->timeline);
-    status = costs != NULL ? sp_i_memory_replay(&step->timeline, costs, request->memory_points,
-                                                &step->memory, err)
+    status = costs != NULL ? sp_memory_replay(&step->timeline, costs, request->memory_points,
+                                              &step->memory, err)
                            : sp_memory_timeline_init(&step->memory, &step->timeline, err);
     step->has_loss = options->has_loss;
     step->loss = options->loss;

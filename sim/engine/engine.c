@@ -1,12 +1,7 @@
 #include "sim/engine/engine.h"
 
-#include <string.h>
-
-#include "sim/base/alloc.h"
 #include "sim/cost/action_cost.h"
-#include "sim/engine/fold.h"
 #include "sim/engine/memory.h"
-#include "sim/engine/tail.h"
 #include "sim/plan/vocab_shares.h"
 #include "sim/plan/walk.h"
 #include "sim/verify/dependency_graph.h"
@@ -18,20 +13,15 @@ static sp_status refuse_unknown_costs(const sp_plan *plan, const sp_step_costs *
     if (costs->o_ns != NULL && costs->l_ns != NULL) {
         return SP_OK;
     }
-    size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
-    for (size_t s = 0; s < stages; s++) {
-        for (size_t a = 0; a < plan->stages[s].count; a++) {
-            sp_action action = plan->stages[s].actions[a];
-            if (sp_action_is_copy(action)) {
-                char name[32];
-                sp_action_name(action, plan->layout.chunks, name);
-                return sp_error_set(err, SP_ERR_CONTENT,
-                                    "action %s: the simulator has no cost for offload and load",
-                                    name);
-            }
-        }
+    const sp_action *copy = sp_plan_find(plan, SP_ACTION_O);
+    copy = copy != NULL ? copy : sp_plan_find(plan, SP_ACTION_L);
+    if (copy == NULL) {
+        return SP_OK;
     }
-    return SP_OK;
+    char name[32];
+    sp_action_name(*copy, plan->layout.chunks, name);
+    return sp_error_set(err, SP_ERR_CONTENT,
+                        "action %s: the simulator has no cost for offload and load", name);
 }
 
 // Costs and transfers of a simulated step.
@@ -162,11 +152,11 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
         }
     }
     if (status == SP_OK) {
-        sp_i_timeline_order_copies(timeline);
-        status = sp_i_fill_tail(costs, timeline, err);
+        status = sp_epilogue_fill(costs, timeline, err);
     }
     if (status == SP_OK) {
-        status = sp_i_memory_replay(timeline, costs, options->memory_points, memory, err);
+        sp_timeline_finish(timeline);
+        status = sp_memory_replay(timeline, costs, options->memory_points, memory, err);
     }
     if (status == SP_OK && options->verify) {
         status = verify(plan, costs, timeline->makespan_ns, err);

@@ -26,4 +26,19 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
                       const sp_engine_options *options, sp_timeline *timeline,
                       sp_memory_timeline *memory, sp_engine_counts *counts, sp_error *err);
 
+// ---- The parts of it that stand by themselves ----
+
+// Data-parallel ranks that are provably alike, which are simulated once and counted. Two ranks are
+// alike when their action lists are equal up to the numbering of their packs, every pack costs and
+// holds the same, and regrouped packs take the same tokens from the same forward packs. Merged
+// packs tie ranks together: nothing is folded then, nor when `unfold`. O(actions) expected.
+sp_status sp_i_fold(const sp_plan *plan, const sp_step_costs *costs, bool unfold,
+                    sp_alike_ranks *alike, sp_error *err);
+void sp_i_alike_fini(sp_alike_ranks *alike);
+
+// The optimizer epilogue of all ranks: when the gradients of each pipeline rank are reduced, which
+// needs those of all data-parallel ranks, and when its optimizer then runs. sp_timeline_finish is
+// left to the caller. O(spans + ranks * chunks^2).
+sp_status sp_epilogue_fill(const sp_step_costs *costs, sp_timeline *timeline, sp_error *err);
+
 #endif

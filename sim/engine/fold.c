@@ -1,4 +1,4 @@
-#include "sim/engine/fold.h"
+#include "sim/engine/engine.h"
 
 #include <string.h>
 

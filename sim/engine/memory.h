@@ -8,37 +8,37 @@
 #include "sim/plan/timeline.h"
 
 // What one unit of a rank (a forward pack on one of its chunks) holds between actions.
-typedef enum sp_i_unit_holds {
-    SP_I_HOLDS_NOTHING,
-    SP_I_HOLDS_ALL,
-    SP_I_HOLDS_REST,   // all but what is offloaded
-    SP_I_HOLDS_LOADED, // the same, what came back being in a buffer, and what is rebuilt from that
-    SP_I_HOLDS_REPEAT, // what the repeat of a forward that runs again needs
-    SP_I_HOLDS_WEIGHTS // what the weight gradient needs
-} sp_i_unit_holds;
+typedef enum sp_unit_holds {
+    SP_HOLDS_NOTHING,
+    SP_HOLDS_ALL,
+    SP_HOLDS_REST,   // all but what is offloaded
+    SP_HOLDS_LOADED, // the same, what came back being in a buffer, and what is rebuilt from that
+    SP_HOLDS_REPEAT, // what the repeat of a forward that runs again needs
+    SP_HOLDS_WEIGHTS // what the weight gradient needs
+} sp_unit_holds;
 
-typedef struct sp_i_unit_state {
+typedef struct sp_unit_state {
     // Of the forward pack's, by regrouped backward packs; those of slices with later slices.
     int64_t freed_tokens, freed_kv_tokens;
     int32_t forward; // its place among the rank's forwards
-    uint8_t holds;   // sp_i_unit_holds
+    uint8_t holds;   // sp_unit_holds
     uint8_t runs_again;
     uint8_t copied;
-} sp_i_unit_state;
+} sp_unit_state;
 
 // The bytes of a whole unit that holds what `holds` says; `unit` is its place in costs->unit.
-sp_bytes sp_i_unit_held(const sp_step_costs *costs, size_t unit, sp_i_unit_holds holds);
+sp_bytes sp_i_unit_held(const sp_step_costs *costs, size_t unit, sp_unit_holds holds);
 
 // What a forward pack of which backward packs have freed slices still holds of `bytes` of one
 // category. `is_kv` says that they are keys and values: those of the cache belong to slices with
 // later slices, those among the activations to the others; all else belongs to all of its tokens.
-int64_t sp_i_unit_left(const sp_pack *pack, const sp_i_unit_state *state,
-                       sp_memory_category category, bool is_kv, int64_t bytes);
+int64_t sp_unit_left(const sp_pack *pack, const sp_unit_state *state, sp_memory_category category,
+                     bool is_kv, int64_t bytes);
 
 // The same of all that it holds. Of a unit that is whole on the GPU keys and values are told from
 // other activations.
 sp_bytes sp_i_unit_rest(const sp_step_costs *costs, size_t unit, const sp_pack *pack,
-                        const sp_i_unit_state *state);
+                        const sp_unit_state *state);
 
 // Walks every rank entry of the timeline: states all the time; what a unit holds from the start of
 // its F to the end of its B or I; of a split backward what the weight gradient needs to the end of
@@ -54,26 +54,26 @@ sp_bytes sp_i_unit_rest(const sp_step_costs *costs, size_t unit, const sp_pack *
 // rank, whose actions hold all of it. With `points` the whole course is kept. Every rank must drain
 // back to its states and buffers and hold no less than nothing of any category at any time, else
 // SP_ERR_INTERNAL. O(spans).
-sp_status sp_i_memory_replay(const sp_timeline *timeline, const sp_step_costs *costs, bool points,
-                             sp_memory_timeline *memory, sp_error *err);
+sp_status sp_memory_replay(const sp_timeline *timeline, const sp_step_costs *costs, bool points,
+                           sp_memory_timeline *memory, sp_error *err);
 
 // What a rank holds at the moment of its peak.
-typedef struct sp_i_peak_state {
+typedef struct sp_peak_state {
     // Chunks, and behind them the rank's share of a head that pipeline ranks share.
     int parts;
-    sp_i_unit_state *units; // [forward packs * parts]; owned
+    sp_unit_state *units; // [forward packs * parts]; owned
     // [backward packs * parts] of regrouped packs: they hold what the weight gradient needs; owned.
     uint8_t *deferred;
     int64_t gradient_sums; // bytes of gradients of keys and values between actions
     int buffers;
     int64_t buffer_bytes; // of one
     sp_bytes running;     // transients of the peak's action
-} sp_i_peak_state;
+} sp_peak_state;
 
 // For rank entry `rank` of a replayed timeline. O(spans of the rank + forward packs * chunks).
-sp_status sp_i_memory_at_peak(const sp_timeline *timeline, const sp_step_costs *costs,
-                              const sp_memory_timeline *memory, size_t rank, sp_i_peak_state *state,
-                              sp_error *err);
-void sp_i_peak_state_fini(sp_i_peak_state *state);
+sp_status sp_memory_at_peak(const sp_timeline *timeline, const sp_step_costs *costs,
+                            const sp_memory_timeline *memory, size_t rank, sp_peak_state *state,
+                            sp_error *err);
+void sp_peak_state_fini(sp_peak_state *state);
 
 #endif

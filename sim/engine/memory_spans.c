@@ -1,7 +1,9 @@
+#include <string.h>
+
 #include "sim/engine/memory_walk.h"
 #include "sim/schedule/offload.h"
 
-bool sp_i_walk_begin_span(sp_i_memory_walk *w, const sp_span *span)
+static bool begin_span(sp_i_memory_walk *w, const sp_span *span)
 {
     w->action = span->action;
     w->acted = true;
@@ -10,7 +12,7 @@ bool sp_i_walk_begin_span(sp_i_memory_walk *w, const sp_span *span)
         w->units += w->shared->costs->unit_f;
         w->out->units_peak = w->units > w->out->units_peak ? w->units : w->out->units_peak;
         sp_i_walk_hold(w, span->action,
-                       sp_i_walk_runs_again(w, span->action) ? SP_I_HOLDS_REPEAT : SP_I_HOLDS_ALL);
+                       sp_i_walk_runs_again(w, span->action) ? SP_HOLDS_REPEAT : SP_HOLDS_ALL);
     }
     const sp_bytes *needs = sp_i_walk_begin_transients(w, span->action);
     if (needs == NULL) {
@@ -35,7 +37,7 @@ static void end_backward(sp_i_memory_walk *w, sp_action action)
                 : splits ? costs->split_unit_b
                          : costs->unit_b + costs->unit_w;
     if (!sp_i_walk_is_regrouped(w)) {
-        sp_i_walk_hold(w, action, splits ? SP_I_HOLDS_WEIGHTS : SP_I_HOLDS_NOTHING);
+        sp_i_walk_hold(w, action, splits ? SP_HOLDS_WEIGHTS : SP_HOLDS_NOTHING);
     } else if (costs->unit != NULL) {
         if (!weights) {
             sp_i_walk_free_slices(w, action);
@@ -58,7 +60,7 @@ static void end_head(sp_i_memory_walk *w, sp_action action)
     bool splits = action.kind == SP_ACTION_I;
     bool weights = action.kind == SP_ACTION_W;
     if (!sp_i_walk_is_regrouped(w)) {
-        sp_i_walk_hold(w, action, splits ? SP_I_HOLDS_WEIGHTS : SP_I_HOLDS_NOTHING);
+        sp_i_walk_hold(w, action, splits ? SP_HOLDS_WEIGHTS : SP_HOLDS_NOTHING);
         return;
     }
     if (!weights) {
@@ -83,7 +85,7 @@ static void end_weights(sp_i_memory_walk *w, sp_action action)
     }
 }
 
-bool sp_i_walk_end_span(sp_i_memory_walk *w, const sp_span *span)
+static bool end_span(sp_i_memory_walk *w, const sp_span *span)
 {
     w->running = false;
     if (w->transients != NULL) {
@@ -116,7 +118,7 @@ static bool share_runs_again(const sp_i_memory_walk *w, const sp_share_span *sha
            sp_i_walk_state(w, first.pack, w->shared->chunks)->runs_again != 0;
 }
 
-bool sp_i_walk_begin_share(sp_i_memory_walk *w, const sp_share_span *share)
+static bool begin_share(sp_i_memory_walk *w, const sp_share_span *share)
 {
     sp_action part = as_part(w, share);
     if (share->own || w->shared->costs->unit == NULL) {
@@ -128,7 +130,7 @@ bool sp_i_walk_begin_share(sp_i_memory_walk *w, const sp_share_span *share)
     sp_i_walk_begin_transients(w, part);
     if (share->end == SP_SHARE_HEAD) {
         bool again = share_runs_again(w, share);
-        sp_i_walk_hold(w, part, again ? SP_I_HOLDS_REPEAT : SP_I_HOLDS_ALL);
+        sp_i_walk_hold(w, part, again ? SP_HOLDS_REPEAT : SP_HOLDS_ALL);
         if (again) {
             w->transients = &w->shared->costs->unit[sp_i_walk_unit(w, part.pack, part.chunk)].first;
         }
@@ -137,7 +139,7 @@ bool sp_i_walk_begin_share(sp_i_memory_walk *w, const sp_share_span *share)
     return sp_i_walk_note(w, share->span.start_ns);
 }
 
-bool sp_i_walk_end_share(sp_i_memory_walk *w, const sp_share_span *share)
+static bool end_share(sp_i_memory_walk *w, const sp_share_span *share)
 {
     if (w->transients == NULL) {
         return true;
@@ -151,7 +153,8 @@ bool sp_i_walk_end_share(sp_i_memory_walk *w, const sp_share_span *share)
     return sp_i_walk_note(w, share->span.end_ns);
 }
 
-const sp_share_span *sp_i_walk_share_before(const sp_i_memory_walk *w, const sp_span *span)
+// The share that the rank runs before a span, or with NULL the next one; NULL: none.
+static const sp_share_span *share_before(const sp_i_memory_walk *w, const sp_span *span)
 {
     const sp_share_span *share = &w->rank->shares[w->share];
     bool is_next =
@@ -160,13 +163,13 @@ const sp_share_span *sp_i_walk_share_before(const sp_i_memory_walk *w, const sp_
     return is_next ? share : NULL;
 }
 
-bool sp_i_walk_run_shares(sp_i_memory_walk *w, const sp_span *before)
+// All shares that are left.
+static bool run_shares(sp_i_memory_walk *w)
 {
     bool ok = true;
-    for (const sp_share_span *share = sp_i_walk_share_before(w, before); ok && share != NULL;
-         share = sp_i_walk_share_before(w, before)) {
-        ok = sp_i_walk_begin_share(w, share) && sp_i_walk_end_share(w, share);
-        w->share++;
+    for (; ok && w->share < w->rank->share_count; w->share++) {
+        const sp_share_span *share = &w->rank->shares[w->share];
+        ok = begin_share(w, share) && end_share(w, share);
     }
     return ok;
 }
@@ -192,10 +195,10 @@ static bool end_copy_out(sp_i_memory_walk *w, sp_action action, int64_t time_ns)
 {
     begin_copy(w, action);
     if (copied_bytes(w, action) == 0 ||
-        sp_i_walk_state(w, action.pack, action.chunk)->holds != SP_I_HOLDS_ALL) {
+        sp_i_walk_state(w, action.pack, action.chunk)->holds != SP_HOLDS_ALL) {
         return true;
     }
-    sp_i_walk_hold(w, action, SP_I_HOLDS_REST);
+    sp_i_walk_hold(w, action, SP_HOLDS_REST);
     w->now.of[SP_MEM_OFFLOADED] += copied_bytes(w, action);
     return sp_i_walk_note(w, time_ns);
 }
@@ -208,7 +211,7 @@ static bool begin_copy_back(sp_i_memory_walk *w, sp_action action, int64_t time_
     }
     bool ok = end_copy_out(w, action, time_ns);
     begin_copy(w, action);
-    sp_i_walk_hold(w, action, SP_I_HOLDS_LOADED);
+    sp_i_walk_hold(w, action, SP_HOLDS_LOADED);
     w->now.of[SP_MEM_OFFLOADED] -= bytes;
     if (w->buffers < SP_COPY_BUFFERS) {
         w->buffers++;
@@ -237,7 +240,7 @@ static int64_t copied_out_ns(const sp_i_memory_walk *w, const sp_span *copy)
 }
 
 // Both copy lanes run their copies one after another, so that starts order ends as well.
-bool sp_i_walk_spans_and_copies(sp_i_memory_walk *w)
+static bool run_in_order(sp_i_memory_walk *w)
 {
     const sp_rank_timeline *rank = w->rank;
     size_t out = next_copy(rank, 0, SP_ACTION_O);
@@ -251,7 +254,7 @@ bool sp_i_walk_spans_and_copies(sp_i_memory_walk *w)
         const sp_span *span = i == rank->count ? NULL : &rank->spans[i];
         const sp_share_span *share = w->share_runs ? &rank->shares[w->share]
                                      : running     ? NULL
-                                                   : sp_i_walk_share_before(w, span);
+                                                   : share_before(w, span);
         span = share != NULL ? &share->span : span;
         int64_t span_ns = span == NULL ? INT64_MAX : running ? span->end_ns : span->start_ns;
         int64_t out_ns = out < rank->copy_count ? copied_out_ns(w, &rank->copies[out]) : INT64_MAX;
@@ -259,11 +262,11 @@ bool sp_i_walk_spans_and_copies(sp_i_memory_walk *w)
         int64_t copy_ns = out_ns < back_ns ? out_ns : back_ns;
         if (span_ns < copy_ns || (running && span_ns == copy_ns)) {
             if (share != NULL) {
-                ok = running ? sp_i_walk_end_share(w, share) : sp_i_walk_begin_share(w, share);
+                ok = running ? end_share(w, share) : begin_share(w, share);
                 w->share += running;
                 w->share_runs = !running;
             } else {
-                ok = running ? sp_i_walk_end_span(w, span) : sp_i_walk_begin_span(w, span);
+                ok = running ? end_span(w, span) : begin_span(w, span);
                 i += running;
             }
             running = !running;
@@ -276,4 +279,68 @@ bool sp_i_walk_spans_and_copies(sp_i_memory_walk *w)
         }
     }
     return ok;
+}
+
+// Notes what the rank does with its units later on.
+static void look_ahead(sp_i_memory_walk *w)
+{
+    const sp_rank_timeline *rank = w->rank;
+    const sp_step_costs *costs = w->shared->costs;
+    for (size_t i = 0; i < rank->count; i++) {
+        sp_action action = rank->spans[i].action;
+        if (action.kind == SP_ACTION_F) {
+            *sp_i_walk_state(w, action.pack, action.chunk) =
+                (sp_unit_state){.forward = w->forwards++};
+        } else if (action.kind == SP_ACTION_R && sp_i_walk_is_regrouped(w)) {
+            sp_i_walk_state(w, action.pack, action.chunk)->runs_again = 1;
+        }
+    }
+    for (size_t i = 0; i < rank->share_count; i++) {
+        const sp_share_span *share = &rank->shares[i];
+        sp_unit_state *state = sp_i_walk_state(w, share->span.action.pack, w->shared->chunks);
+        if (share->end == SP_SHARE_HEAD && share->span.action.kind == SP_ACTION_F) {
+            *state = (sp_unit_state){0};
+        } else if (share->end == SP_SHARE_HEAD && sp_i_walk_is_regrouped(w)) {
+            state->runs_again = 1;
+        }
+    }
+    for (size_t i = 0; i < rank->copy_count && costs->offloaded_bytes != NULL; i++) {
+        sp_action action = rank->copies[i].action;
+        sp_unit_state *state = sp_i_walk_state(w, action.pack, action.chunk);
+        int64_t bytes = costs->offloaded_bytes[sp_i_walk_unit(w, action.pack, action.chunk)];
+        // Of a forward that runs again nothing is left to take.
+        if (bytes > 0 && state->runs_again == 0) {
+            state->copied = 1;
+            w->buffer_bytes = bytes > w->buffer_bytes ? bytes : w->buffer_bytes;
+        }
+    }
+}
+
+sp_status sp_i_walk_rank(sp_i_memory_walk *w, sp_error *err)
+{
+    static const sp_bytes nothing;
+    const sp_bytes *states =
+        w->shared->costs->states != NULL ? &w->shared->costs->states[w->rank->pp] : &nothing;
+    w->now = *states;
+    bool ok = sp_i_walk_note(w, 0);
+    look_ahead(w);
+    ok = ok && run_in_order(w) && run_shares(w);
+    if (!ok) {
+        return sp_error_no_memory(err, "the memory timeline");
+    }
+    if (w->below) {
+        char name[32];
+        sp_action_name(w->below_action, w->shared->chunks, name);
+        return sp_error_set(err, SP_ERR_INTERNAL, "%s of dp %d pp %d holds %lld bytes of %s", name,
+                            w->rank->dp, w->rank->pp, (long long)w->below_bytes,
+                            sp_memory_category_names[w->below_category]);
+    }
+    sp_bytes end = *states;
+    end.of[SP_MEM_WORKSPACE] += w->buffers * w->buffer_bytes;
+    if (memcmp(&w->now, &end, sizeof end) != 0) {
+        return sp_error_set(
+            err, SP_ERR_INTERNAL, "memory of dp %d pp %d does not drain: %lld bytes remain",
+            w->rank->dp, w->rank->pp, (long long)(sp_bytes_total(&w->now) - sp_bytes_total(&end)));
+    }
+    return SP_OK;
 }

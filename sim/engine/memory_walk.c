@@ -18,25 +18,23 @@ sp_status sp_i_memory_walks_init(sp_i_memory_walks *shared, const sp_timeline *t
     shared->parts = shared->chunks + (costs->share_class > 0);
     size_t parts = (size_t)shared->parts;
     shared->unit_count = packing->forward.count * parts;
-    shared->units = sp_i_calloc(shared->unit_count, sizeof *shared->units);
-    bool ok = shared->units != NULL;
+    shared->units = sp_i_arena_take(&shared->work, shared->unit_count, sizeof *shared->units);
     if (shared->forward_pack != NULL) {
         shared->deferred_count = packing->backward.count * parts;
-        shared->deferred = sp_i_calloc(shared->deferred_count, sizeof *shared->deferred);
         shared->last_begin = sp_last_begins(packing, &packing->forward);
-        shared->before = sp_i_calloc(packing->backward.slice_count + 1, sizeof *shared->before);
-        ok = ok && shared->deferred != NULL && shared->last_begin != NULL && shared->before != NULL;
+        shared->work.failed = shared->work.failed || shared->last_begin == NULL;
     }
-    return ok ? SP_OK : sp_error_no_memory(err, "the memory timeline");
+    shared->deferred = sp_i_arena_take(&shared->work, shared->deferred_count, 1);
+    shared->before =
+        sp_i_arena_take(&shared->work, packing->backward.slice_count, sizeof *shared->before);
+    return shared->work.failed ? sp_error_no_memory(err, "the memory timeline") : SP_OK;
 }
 
 void sp_i_memory_walks_fini(sp_i_memory_walks *shared)
 {
     sp_i_free(shared->forward_pack);
     sp_i_free(shared->last_begin);
-    sp_i_free(shared->before);
-    sp_i_free(shared->units);
-    sp_i_free(shared->deferred);
+    sp_i_arena_free(&shared->work);
 }
 
 int sp_i_walk_vstage(const sp_i_memory_walk *w, int chunk)
@@ -63,9 +61,27 @@ const sp_unit_bytes *sp_i_walk_backward(const sp_i_memory_walk *w, sp_action act
     return &units[sp_i_walk_unit(w, action.pack, action.chunk)];
 }
 
-static bool is_loaded(const sp_i_memory_walk *w, sp_action action);
+// Did anything that a backward pack reads come back from the host?
+static bool is_loaded(const sp_i_memory_walk *w, sp_action action)
+{
+    if (action.chunk >= w->shared->parts) {
+        return false;
+    }
+    if (!sp_i_walk_is_regrouped(w)) {
+        return sp_i_walk_state(w, action.pack, action.chunk)->holds == SP_HOLDS_LOADED;
+    }
+    const sp_pack *pack = &w->shared->timeline->plan->packing->backward.packs[action.pack];
+    bool loaded = false;
+    for (size_t s = pack->first_slice; !loaded && s < pack->first_slice + pack->slice_count; s++) {
+        int32_t source = w->shared->forward_pack[s];
+        loaded = sp_i_walk_state(w, source, action.chunk)->holds == SP_HOLDS_LOADED;
+    }
+    return loaded;
+}
 
-const sp_bytes *sp_i_walk_transients(const sp_i_memory_walk *w, sp_action action)
+// What an action needs beyond what units hold; NULL: nothing. Transients of a regrouped backward
+// pack come from its own shape.
+static const sp_bytes *transients_of(const sp_i_memory_walk *w, sp_action action)
 {
     const sp_step_costs *costs = w->shared->costs;
     if (costs->unit == NULL) {
@@ -88,53 +104,12 @@ const sp_bytes *sp_i_walk_transients(const sp_i_memory_walk *w, sp_action action
     return whole ? &unit->backward : &unit->input_gradient;
 }
 
-// Did anything that a backward pack reads come back from the host?
-static bool is_loaded(const sp_i_memory_walk *w, sp_action action)
-{
-    if (action.chunk >= w->shared->parts) {
-        return false;
-    }
-    if (!sp_i_walk_is_regrouped(w)) {
-        return sp_i_walk_state(w, action.pack, action.chunk)->holds == SP_I_HOLDS_LOADED;
-    }
-    const sp_pack *pack = &w->shared->timeline->plan->packing->backward.packs[action.pack];
-    bool loaded = false;
-    for (size_t s = pack->first_slice; !loaded && s < pack->first_slice + pack->slice_count; s++) {
-        int32_t source = w->shared->forward_pack[s];
-        loaded = sp_i_walk_state(w, source, action.chunk)->holds == SP_I_HOLDS_LOADED;
-    }
-    return loaded;
-}
-
-static sp_bytes slices_hold(sp_i_memory_walk *w, sp_action action);
-
-const sp_bytes *sp_i_walk_begin_transients(sp_i_memory_walk *w, sp_action action)
-{
-    const sp_bytes *needs = sp_i_walk_transients(w, action);
-    bool gives = false;
-    for (int c = 0; needs != NULL && c < SP_MEM_CATEGORIES; c++) {
-        gives = gives || needs->of[c] < 0;
-    }
-    w->transients = needs;
-    if (gives && sp_i_walk_is_regrouped(w) && !sp_i_walk_is_forward(w, action) &&
-        action.chunk < w->shared->parts) {
-        sp_bytes held = slices_hold(w, action);
-        w->limited = *needs;
-        for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
-            int64_t most = -held.of[c];
-            w->limited.of[c] = needs->of[c] < most && needs->of[c] < 0 ? most : needs->of[c];
-        }
-        w->transients = &w->limited;
-    }
-    return w->transients;
-}
-
 // What sp_i_walk_free_slices would free, and the sums of gradients that end with the pack.
 static sp_bytes slices_hold(sp_i_memory_walk *w, sp_action action)
 {
     const sp_packing *packing = w->shared->timeline->plan->packing;
     const sp_pack *pack = &packing->backward.packs[action.pack];
-    sp_i_unit_state *before = w->shared->before;
+    sp_unit_state *before = w->shared->before;
     sp_bytes now = w->now;
     sp_bytes held = now;
     for (size_t s = 0; s < pack->slice_count; s++) {
@@ -153,12 +128,33 @@ static sp_bytes slices_hold(sp_i_memory_walk *w, sp_action action)
     return held;
 }
 
-void sp_i_walk_hold(sp_i_memory_walk *w, sp_action action, sp_i_unit_holds holds)
+const sp_bytes *sp_i_walk_begin_transients(sp_i_memory_walk *w, sp_action action)
 {
-    sp_i_unit_state *state = sp_i_walk_state(w, action.pack, action.chunk);
+    const sp_bytes *needs = transients_of(w, action);
+    bool gives = false;
+    for (int c = 0; needs != NULL && c < SP_MEM_CATEGORIES; c++) {
+        gives = gives || needs->of[c] < 0;
+    }
+    w->transients = needs;
+    if (gives && sp_i_walk_is_regrouped(w) && !sp_i_walk_is_forward(w, action) &&
+        action.chunk < w->shared->parts) {
+        sp_bytes held = slices_hold(w, action);
+        w->limited = *needs;
+        for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+            int64_t most = -held.of[c];
+            w->limited.of[c] = needs->of[c] < most && needs->of[c] < 0 ? most : needs->of[c];
+        }
+        w->transients = &w->limited;
+    }
+    return w->transients;
+}
+
+void sp_i_walk_hold(sp_i_memory_walk *w, sp_action action, sp_unit_holds holds)
+{
+    sp_unit_state *state = sp_i_walk_state(w, action.pack, action.chunk);
     if (w->shared->costs->unit != NULL) {
         size_t unit = sp_i_walk_unit(w, action.pack, action.chunk);
-        sp_bytes before = sp_i_unit_held(w->shared->costs, unit, (sp_i_unit_holds)state->holds);
+        sp_bytes before = sp_i_unit_held(w->shared->costs, unit, (sp_unit_holds)state->holds);
         sp_bytes after = sp_i_unit_held(w->shared->costs, unit, holds);
         sp_i_walk_add(&w->now, &before, -1);
         sp_i_walk_add(&w->now, &after, 1);
@@ -173,7 +169,7 @@ void sp_i_walk_free_slices(sp_i_memory_walk *w, sp_action action)
     for (size_t s = pack->first_slice; s < pack->first_slice + pack->slice_count; s++) {
         const sp_slice *slice = &packing->backward.slices[s];
         int32_t source = w->shared->forward_pack[s];
-        sp_i_unit_state *state = sp_i_walk_state(w, source, action.chunk);
+        sp_unit_state *state = sp_i_walk_state(w, source, action.chunk);
         const sp_pack *from = &packing->forward.packs[source];
         size_t unit = sp_i_walk_unit(w, source, action.chunk);
         sp_bytes before = sp_i_unit_rest(w->shared->costs, unit, from, state);
@@ -186,7 +182,7 @@ void sp_i_walk_free_slices(sp_i_memory_walk *w, sp_action action)
         if (state->freed_tokens == from->computed) {
             state->freed_tokens = 0;
             state->freed_kv_tokens = 0;
-            state->holds = SP_I_HOLDS_NOTHING;
+            state->holds = SP_HOLDS_NOTHING;
         }
     }
 }
@@ -198,34 +194,19 @@ void sp_i_walk_defer(sp_i_memory_walk *w, sp_action action, bool there)
     sp_i_walk_add(&w->now, &sp_i_walk_backward(w, action)->weights, there ? 1 : -1);
 }
 
-static bool note_peak_state(sp_i_memory_walk *w)
+static void note_peak_state(sp_i_memory_walk *w)
 {
-    sp_i_peak_state *peak = w->peak;
-    if (peak == NULL || peak->units != NULL || sp_bytes_total(&w->now) != w->peak_bytes) {
-        return true;
-    }
+    sp_peak_state *peak = w->peak;
     const sp_i_memory_walks *shared = w->shared;
-    const sp_bytes *running = w->transients;
-    *peak = (sp_i_peak_state){.parts = shared->parts,
-                              .units = sp_i_malloc(shared->unit_count * sizeof *peak->units),
-                              .gradient_sums = w->gradient_sums,
-                              .buffers = w->buffers,
-                              .buffer_bytes = w->buffer_bytes};
-    if (running != NULL) {
-        peak->running = *running;
+    w->peak_noted = true;
+    peak->gradient_sums = w->gradient_sums;
+    peak->buffers = w->buffers;
+    peak->buffer_bytes = w->buffer_bytes;
+    memcpy(peak->units, shared->units, shared->unit_count * sizeof *peak->units);
+    memcpy(peak->deferred, shared->deferred, shared->deferred_count);
+    if (w->transients != NULL) {
+        peak->running = *w->transients;
     }
-    bool ok = peak->units != NULL;
-    if (ok) {
-        memcpy(peak->units, shared->units, shared->unit_count * sizeof *peak->units);
-    }
-    if (ok && shared->deferred_count > 0) {
-        peak->deferred = sp_i_malloc(shared->deferred_count);
-        ok = peak->deferred != NULL;
-    }
-    if (ok && shared->deferred_count > 0) {
-        memcpy(peak->deferred, shared->deferred, shared->deferred_count);
-    }
-    return ok;
 }
 
 static void look_below(sp_i_memory_walk *w)
@@ -244,7 +225,9 @@ bool sp_i_walk_note(sp_i_memory_walk *w, int64_t time_ns)
 {
     w->time_ns = time_ns;
     look_below(w);
+    if (w->peak != NULL && !w->peak_noted && sp_bytes_total(&w->now) == w->peak_bytes) {
+        note_peak_state(w);
+    }
     return sp_rank_memory_note(w->out, time_ns, &w->now, w->acted ? &w->action : NULL,
-                               w->shared->points) &&
-           note_peak_state(w);
+                               w->shared->points);
 }

@@ -3,6 +3,7 @@
 #ifndef SLIMPACK_SIM_ENGINE_MEMORY_WALK_H
 #define SLIMPACK_SIM_ENGINE_MEMORY_WALK_H
 
+#include "sim/base/alloc.h"
 #include "sim/engine/memory.h"
 
 // What the walks over all ranks share.
@@ -15,12 +16,13 @@ typedef struct sp_i_memory_walks {
     // Chunks of a rank; where a vocabulary is shared its share of the head counts as one more, and
     // that of the embedding, which holds nothing, stands behind it.
     int chunks, parts;
-    sp_i_unit_state *units; // [forward packs * parts], of the rank being walked
+    sp_unit_state *units; // [forward packs * parts], of the rank being walked
     size_t unit_count;
-    sp_i_unit_state *before; // of a regrouped pack's sources, beside forward_pack; scratch
-    uint8_t *deferred;       // [backward packs * parts] of regrouped packs, of the same rank
+    sp_unit_state *before; // of a regrouped pack's sources, beside forward_pack; scratch
+    uint8_t *deferred;     // [backward packs * parts] of regrouped packs, of the same rank
     size_t deferred_count;
     bool points;
+    sp_i_arena work;
 } sp_i_memory_walks;
 
 // Of one rank.
@@ -28,8 +30,9 @@ typedef struct sp_i_memory_walk {
     const sp_i_memory_walks *shared;
     const sp_rank_timeline *rank;
     sp_rank_memory *out;
-    sp_i_peak_state *peak; // where the state at a known peak goes; NULL otherwise
+    sp_peak_state *peak; // where the state at a known peak goes; NULL otherwise
     int64_t peak_bytes;
+    bool peak_noted;
     sp_bytes now;
     double units;
     sp_action action; // the last that began
@@ -61,7 +64,7 @@ static inline void sp_i_walk_add(sp_bytes *to, const sp_bytes *change, int sign)
     }
 }
 
-static inline sp_i_unit_state *sp_i_walk_state(const sp_i_memory_walk *w, int32_t pack, int chunk)
+static inline sp_unit_state *sp_i_walk_state(const sp_i_memory_walk *w, int32_t pack, int chunk)
 {
     return &w->shared->units[(size_t)pack * (size_t)w->shared->parts + (size_t)chunk];
 }
@@ -90,15 +93,13 @@ size_t sp_i_walk_unit(const sp_i_memory_walk *w, int32_t pack, int chunk);
 // The bytes of a backward pack; NULL: uniform costs.
 const sp_unit_bytes *sp_i_walk_backward(const sp_i_memory_walk *w, sp_action action);
 
-// What an action needs beyond what units hold; NULL: nothing. Transients of a regrouped backward
-// pack come from its own shape.
-const sp_bytes *sp_i_walk_transients(const sp_i_memory_walk *w, sp_action action);
-// The same as the action begins; w->transients until it ends. A regrouped backward pack gives back
-// no more than its slices hold: rows of its own shape and of the forward packs' are rounded apart.
+// What an action needs beyond what units hold, as it begins; NULL: nothing. w->transients until it
+// ends. A regrouped backward pack gives back no more than its slices hold: rows of its own shape
+// and of the forward packs' are rounded apart.
 const sp_bytes *sp_i_walk_begin_transients(sp_i_memory_walk *w, sp_action action);
 
 // From what the unit held so far to what it holds from now on.
-void sp_i_walk_hold(sp_i_memory_walk *w, sp_action action, sp_i_unit_holds holds);
+void sp_i_walk_hold(sp_i_memory_walk *w, sp_action action, sp_unit_holds holds);
 
 // Frees what the slices of a regrouped backward pack held.
 void sp_i_walk_free_slices(sp_i_memory_walk *w, sp_action action);
@@ -109,20 +110,9 @@ void sp_i_walk_defer(sp_i_memory_walk *w, sp_action action, bool there);
 // Notes what is held at a time; false where memory for the points of the course runs out.
 bool sp_i_walk_note(sp_i_memory_walk *w, int64_t time_ns);
 
-// What the actions of a rank, and its shares of a vocabulary, take and give back when they begin
-// and end (memory_spans.c). All return false where memory for the points of the course runs out.
-bool sp_i_walk_begin_span(sp_i_memory_walk *w, const sp_span *span);
-bool sp_i_walk_end_span(sp_i_memory_walk *w, const sp_span *span);
-
-// The share that the rank runs before a span, or with NULL the next one; NULL: none.
-const sp_share_span *sp_i_walk_share_before(const sp_i_memory_walk *w, const sp_span *span);
-bool sp_i_walk_begin_share(sp_i_memory_walk *w, const sp_share_span *share);
-bool sp_i_walk_end_share(sp_i_memory_walk *w, const sp_share_span *share);
-// All shares before a span, or with NULL all that are left.
-bool sp_i_walk_run_shares(sp_i_memory_walk *w, const sp_span *before);
-
-// Runs a rank that copies: starts and ends of its actions, shares and copies in order of time; at
-// one time what frees comes before what allocates. False without memory.
-bool sp_i_walk_spans_and_copies(sp_i_memory_walk *w);
+// Walks a whole rank (memory_spans.c): what its actions, its shares of a vocabulary and its copies
+// take and give back when they begin and end, in order of time; at one time what frees comes before
+// what allocates. SP_ERR_INTERNAL where the rank does not drain.
+sp_status sp_i_walk_rank(sp_i_memory_walk *w, sp_error *err);
 
 #endif

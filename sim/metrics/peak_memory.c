@@ -17,7 +17,7 @@ typedef struct explanation {
     const sp_memory_options *options;
     const sp_rank_timeline *rank;
     const sp_rank_memory *memory;
-    sp_i_peak_state state;
+    sp_peak_state state;
     sp_stage *stages; // [virtual stages]
     sp_memory_holder holders[MOST_HOLDERS];
     int count;
@@ -57,7 +57,7 @@ sp_status sp_peak_memory_explain(const sp_timeline *timeline, const sp_memory_ti
     if (e.memory->has_peak_action) {
         sp_action_name(e.memory->peak_action, layout->chunks, peak->action);
     }
-    sp_status status = sp_i_memory_at_peak(timeline, costs, memory, fullest, &e.state, err);
+    sp_status status = sp_memory_at_peak(timeline, costs, memory, fullest, &e.state, err);
     if (status == SP_OK) {
         e.stages = sp_i_calloc((size_t)sp_layout_vstages(layout), sizeof *e.stages);
         status = e.stages != NULL ? sp_layout_stages(layout, model->layers, "", e.stages, err)
@@ -70,7 +70,7 @@ sp_status sp_peak_memory_explain(const sp_timeline *timeline, const sp_memory_ti
         take_largest(&e, peak);
     }
     sp_i_free(e.stages);
-    sp_i_peak_state_fini(&e.state);
+    sp_peak_state_fini(&e.state);
     return status;
 }
 
@@ -164,7 +164,7 @@ static void add_transients(explanation *e)
     }
 }
 
-static void add_tensors(explanation *e, int32_t index, int chunk, const sp_i_unit_state *state)
+static void add_tensors(explanation *e, int32_t index, int chunk, const sp_unit_state *state)
 {
     const sp_plan *plan = e->timeline->plan;
     const sp_pack *pack = &plan->packing->forward.packs[index];
@@ -176,18 +176,18 @@ static void add_tensors(explanation *e, int32_t index, int chunk, const sp_i_uni
     const sp_stage stage = stage_of(e, chunk);
     int count = sp_unit_tensors(e->model, &layout, &stage, e->options, pack->computed,
                                 pack->kv_tokens, pack->full_pairs, tensors);
-    bool away = state->holds == SP_I_HOLDS_REST || state->holds == SP_I_HOLDS_LOADED;
+    bool away = state->holds == SP_HOLDS_REST || state->holds == SP_HOLDS_LOADED;
     int64_t part = away ? sp_unit_offload(tensors, count, e->options->offload_ratio) : 0;
     for (int i = 0; i < count; i++) {
         const sp_unit_tensor *tensor = &tensors[i];
-        bool is_kv = tensor->is_kv && state->holds == SP_I_HOLDS_ALL;
+        bool is_kv = tensor->is_kv && state->holds == SP_HOLDS_ALL;
         int64_t bytes = sp_mul_bytes(tensor->count, tensor->bytes) - tensor->away_bytes;
         add(e, tensor->name, tensor->category,
-            sp_i_unit_left(pack, state, tensor->category, is_kv, bytes), 1);
+            sp_unit_left(pack, state, tensor->category, is_kv, bytes), 1);
     }
-    if (state->holds == SP_I_HOLDS_LOADED) {
+    if (state->holds == SP_HOLDS_LOADED) {
         add(e, "tensors rebuilt from a copy", SP_MEM_ACTIVATIONS,
-            sp_i_unit_left(pack, state, SP_MEM_ACTIVATIONS, false, part), 1);
+            sp_unit_left(pack, state, SP_MEM_ACTIVATIONS, false, part), 1);
     }
 }
 
@@ -205,13 +205,13 @@ static void add_units(explanation *e)
     int parts = e->state.parts;
     for (size_t p = 0; p < plan->packing->forward.count; p++) {
         for (int chunk = 0; chunk < parts; chunk++) {
-            const sp_i_unit_state *state = &e->state.units[p * (size_t)parts + (size_t)chunk];
+            const sp_unit_state *state = &e->state.units[p * (size_t)parts + (size_t)chunk];
             const sp_unit_bytes *unit = &e->costs->unit[unit_of(e, (int32_t)p, chunk)];
-            if (state->holds == SP_I_HOLDS_WEIGHTS) {
+            if (state->holds == SP_HOLDS_WEIGHTS) {
                 add_all(e, kept, &unit->weights);
-            } else if (state->holds == SP_I_HOLDS_REPEAT) {
+            } else if (state->holds == SP_HOLDS_REPEAT) {
                 add_all(e, "kept for a repeated forward", &unit->repeated);
-            } else if (state->holds != SP_I_HOLDS_NOTHING) {
+            } else if (state->holds != SP_HOLDS_NOTHING) {
                 add_tensors(e, (int32_t)p, chunk, state);
             }
         }

@@ -113,40 +113,11 @@ static int64_t later(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-int64_t sp_i_rank_last_ns(const sp_rank_timeline *rank)
+int64_t sp_rank_last_ns(const sp_rank_timeline *rank)
 {
     int64_t action_ns = rank->count > 0 ? rank->spans[rank->count - 1].end_ns : 0;
     size_t shares = rank->share_count;
     return later(action_ns, shares > 0 ? rank->shares[shares - 1].span.end_ns : 0);
-}
-
-void sp_timeline_finish(sp_timeline *timeline)
-{
-    sp_i_timeline_order_copies(timeline);
-    timeline->makespan_ns = 0;
-    timeline->iteration_ns = 0;
-    for (size_t r = 0; r < timeline->rank_count; r++) {
-        sp_rank_timeline *rank = &timeline->ranks[r];
-        int64_t last_ns = sp_i_rank_last_ns(rank);
-        if (rank->gather_end_ns == 0) {
-            rank->reduce_start_ns = last_ns;
-            rank->reduce_end_ns = last_ns;
-            rank->optimizer_end_ns = last_ns;
-            rank->gather_end_ns = last_ns;
-        }
-        timeline->makespan_ns = later(timeline->makespan_ns, last_ns);
-        timeline->iteration_ns = later(timeline->iteration_ns, rank->gather_end_ns);
-    }
-    timeline->iteration_ns = later(timeline->iteration_ns, timeline->makespan_ns);
-}
-
-void sp_timeline_fini(sp_timeline *timeline)
-{
-    sp_i_free(timeline->ranks);
-    sp_i_free(timeline->span_store);
-    sp_i_free(timeline->share_store);
-    sp_i_free(timeline->alike_store);
-    *timeline = (sp_timeline){0};
 }
 
 // By start; the rest only settles ties.
@@ -167,7 +138,7 @@ static int compare_copies(const void *a, const void *b)
     return 0;
 }
 
-void sp_i_timeline_order_copies(sp_timeline *timeline)
+static void order_copies(sp_timeline *timeline)
 {
     for (size_t i = 0; i < timeline->rank_count; i++) {
         sp_rank_timeline *rank = &timeline->ranks[i];
@@ -175,6 +146,35 @@ void sp_i_timeline_order_copies(sp_timeline *timeline)
             qsort(rank->copies, rank->copy_count, sizeof *rank->copies, compare_copies);
         }
     }
+}
+
+void sp_timeline_finish(sp_timeline *timeline)
+{
+    order_copies(timeline);
+    timeline->makespan_ns = 0;
+    timeline->iteration_ns = 0;
+    for (size_t r = 0; r < timeline->rank_count; r++) {
+        sp_rank_timeline *rank = &timeline->ranks[r];
+        int64_t last_ns = sp_rank_last_ns(rank);
+        if (rank->gather_end_ns == 0) {
+            rank->reduce_start_ns = last_ns;
+            rank->reduce_end_ns = last_ns;
+            rank->optimizer_end_ns = last_ns;
+            rank->gather_end_ns = last_ns;
+        }
+        timeline->makespan_ns = later(timeline->makespan_ns, last_ns);
+        timeline->iteration_ns = later(timeline->iteration_ns, rank->gather_end_ns);
+    }
+    timeline->iteration_ns = later(timeline->iteration_ns, timeline->makespan_ns);
+}
+
+void sp_timeline_fini(sp_timeline *timeline)
+{
+    sp_i_free(timeline->ranks);
+    sp_i_free(timeline->span_store);
+    sp_i_free(timeline->share_store);
+    sp_i_free(timeline->alike_store);
+    *timeline = (sp_timeline){0};
 }
 
 sp_status sp_memory_timeline_init(sp_memory_timeline *memory, const sp_timeline *timeline,

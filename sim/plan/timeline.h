@@ -73,14 +73,12 @@ sp_status sp_timeline_init(sp_timeline *timeline, const sp_plan *plan, sp_error 
 sp_status sp_timeline_init_alike(sp_timeline *timeline, const sp_plan *plan,
                                  const sp_alike_ranks *alike, sp_error *err);
 // When the rank's last action, and its last share, is over; 0 of a rank that ran none.
-int64_t sp_i_rank_last_ns(const sp_rank_timeline *rank);
+int64_t sp_rank_last_ns(const sp_rank_timeline *rank);
 // When spans, copies and tails are there: orders the copies by their starts and takes makespan_ns
 // and iteration_ns from the ranks. A rank without a tail (gather_end_ns 0) gets one of no length
 // at its last action. O(actions * log copies).
 void sp_timeline_finish(sp_timeline *timeline);
 void sp_timeline_fini(sp_timeline *timeline);
-
-void sp_i_timeline_order_copies(sp_timeline *timeline);
 
 // A point of a rank's memory over time: the bytes held from `time_ns` on.
 typedef struct sp_memory_point {

@@ -44,7 +44,7 @@ static void compare_step(comparison *c, const sp_plan *plan, const sp_step_costs
 {
     sp_memory_timeline predicted;
     sp_error err = {0};
-    must_succeed(sp_i_memory_replay(&step->timeline, costs, true, &predicted, &err), &err);
+    must_succeed(sp_memory_replay(&step->timeline, costs, true, &predicted, &err), &err);
     size_t ranks = step->timeline.rank_count;
     for (size_t r = 0; r < ranks; r++) {
         const host_memory memory = {.plan = plan,

@@ -151,7 +151,7 @@ static void must_be_alike(const sp_measured_step *a, const sp_measured_step *b)
         }
         assert_int_equal(x->reduce_start_ns, y->reduce_start_ns);
         assert_int_equal(x->gather_end_ns, y->gather_end_ns);
-        assert_true(x->reduce_start_ns >= sp_i_rank_last_ns(x));
+        assert_true(x->reduce_start_ns >= sp_rank_last_ns(x));
     }
 }
 

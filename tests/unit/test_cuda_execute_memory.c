@@ -121,7 +121,7 @@ static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
         all[k] = (sp_memory_category)k;
     }
     sp_memory_timeline predicted;
-    must_succeed(sp_i_memory_replay(&step->timeline, view->costs, true, &predicted, err), err);
+    must_succeed(sp_memory_replay(&step->timeline, view->costs, true, &predicted, err), err);
     for (size_t r = 0; r < step->timeline.rank_count; r++) {
         const host_memory memory = {.plan = view->plan,
                                     .rank = &step->timeline.ranks[r],

@@ -188,16 +188,16 @@ TEST(state_at_the_peak)
     assert_true(memory->has_peak_action);
     assert_int_equal(memory->peak_action.kind, SP_ACTION_F);
     assert_int_equal(memory->peak_action.pack, 3);
-    sp_i_peak_state peak;
-    must_succeed(sp_i_memory_at_peak(&s.timeline, &s.costs, &s.memory, 0, &peak, &err), &err);
-    static const sp_i_unit_holds expected[] = {SP_I_HOLDS_REST, SP_I_HOLDS_REST, SP_I_HOLDS_ALL,
-                                               SP_I_HOLDS_ALL};
+    sp_peak_state peak;
+    must_succeed(sp_memory_at_peak(&s.timeline, &s.costs, &s.memory, 0, &peak, &err), &err);
+    static const sp_unit_holds expected[] = {SP_HOLDS_REST, SP_HOLDS_REST, SP_HOLDS_ALL,
+                                             SP_HOLDS_ALL};
     for (int k = 0; k < 4; k++) {
         assert_int_equal(peak.units[k].holds, expected[k]);
     }
     assert_int_equal(peak.buffers, 0);
     assert_true(sp_bytes_total(&peak.running) > 0);
-    sp_i_peak_state_fini(&peak);
+    sp_peak_state_fini(&peak);
     step_fini(&s);
 }
 

@@ -381,7 +381,7 @@ static void peaks_without_idle_shares(const sp_step_view *view, int64_t *peak_by
             }
         }
     }
-    must_succeed(sp_i_memory_replay(&timeline, view->costs, false, &memory, &err), &err);
+    must_succeed(sp_memory_replay(&timeline, view->costs, false, &memory, &err), &err);
     for (size_t r = 0; r < ranks; r++) {
         peak_bytes[r] = sp_bytes_total(&memory.ranks[r].peak);
         free(timeline.ranks[r].shares);

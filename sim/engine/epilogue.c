@@ -1,6 +1,5 @@
-#include "sim/engine/tail.h"
-
 #include "sim/base/alloc.h"
+#include "sim/engine/engine.h"
 
 enum { NO_ACTION = -1 };
 
@@ -108,13 +107,13 @@ static void fill_rank(const sp_step_costs *costs, sp_timeline *timeline, int pp_
                       readiness *ready)
 {
     size_t pp = (size_t)timeline->plan->layout.pp;
-    const sp_epilogue_cost *tail = &costs->epilogue[pp_rank];
+    const sp_epilogue_cost *epilogue = &costs->epilogue[pp_rank];
     int64_t ready_ns = 0;
-    int64_t hidden_ns = tail->hideable_gather_ns;
+    int64_t hidden_ns = epilogue->hideable_gather_ns;
     for (size_t i = (size_t)pp_rank; i < timeline->rank_count; i += pp) {
         const sp_rank_timeline *rank = &timeline->ranks[i];
         int64_t forward_ns = first_forward_ns(rank);
-        ready_ns = later(ready_ns, sp_i_rank_last_ns(rank));
+        ready_ns = later(ready_ns, sp_rank_last_ns(rank));
         hidden_ns = forward_ns < hidden_ns ? forward_ns : hidden_ns;
     }
     int64_t reduced_ns = ready_ns;
@@ -124,20 +123,18 @@ static void fill_rank(const sp_step_costs *costs, sp_timeline *timeline, int pp_
     for (size_t i = (size_t)pp_rank; i < timeline->rank_count; i += pp) {
         sp_rank_timeline *rank = &timeline->ranks[i];
         rank->reduce_start_ns = ready_ns;
-        rank->reduce_end_ns = reduced_ns + tail->grad_reduce_ns;
-        rank->optimizer_end_ns = rank->reduce_end_ns + tail->optimizer_ns;
-        rank->gather_end_ns = rank->optimizer_end_ns + tail->param_gather_ns - hidden_ns;
-        timeline->iteration_ns = later(timeline->iteration_ns, rank->gather_end_ns);
+        rank->reduce_end_ns = reduced_ns + epilogue->grad_reduce_ns;
+        rank->optimizer_end_ns = rank->reduce_end_ns + epilogue->optimizer_ns;
+        rank->gather_end_ns = rank->optimizer_end_ns + epilogue->param_gather_ns - hidden_ns;
     }
-    timeline->makespan_ns = later(timeline->makespan_ns, ready_ns);
 }
 
-sp_status sp_i_fill_tail(const sp_step_costs *costs, sp_timeline *timeline, sp_error *err)
+sp_status sp_epilogue_fill(const sp_step_costs *costs, sp_timeline *timeline, sp_error *err)
 {
     const sp_layout *layout = &timeline->plan->layout;
     readiness *ready = sp_i_calloc((size_t)layout->chunks, sizeof *ready);
     if (ready == NULL) {
-        return sp_error_no_memory(err, "the tail of a step");
+        return sp_error_no_memory(err, "the optimizer epilogue");
     }
     for (int r = 0; r < layout->pp; r++) {
         fill_rank(costs, timeline, r, ready);
