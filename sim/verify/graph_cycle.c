@@ -20,62 +20,49 @@ static const char *const reason_words[] = {"which stands before it in the list o
 // path.
 static igraph_error_t find_cycle(sp_structure *s, igraph_vector_int_t *cycle)
 {
-    igraph_vector_int_t member;
-    igraph_vector_int_t size;
-    igraph_vector_int_t path;
-    igraph_vector_int_t incident;
+    igraph_vector_int_t vectors[4] = {{0}};
+    igraph_vector_int_t *member = &vectors[0];
+    igraph_vector_int_t *size = &vectors[1];
+    igraph_vector_int_t *path = &vectors[2];
+    igraph_vector_int_t *incident = &vectors[3];
     igraph_integer_t components;
+    igraph_error_t code = IGRAPH_SUCCESS;
     int tries = 0;
     igraph_vector_int_clear(cycle);
-    if (igraph_vector_int_init(&member, 0) != IGRAPH_SUCCESS) {
-        return IGRAPH_ENOMEM;
+    for (int i = 0; code == IGRAPH_SUCCESS && i < 4; i++) {
+        code = igraph_vector_int_init(&vectors[i], 0);
     }
-    if (igraph_vector_int_init(&size, 0) != IGRAPH_SUCCESS) {
-        igraph_vector_int_destroy(&member);
-        return IGRAPH_ENOMEM;
+    if (code == IGRAPH_SUCCESS) {
+        code = igraph_connected_components(&s->graph, member, size, &components, IGRAPH_STRONG);
     }
-    if (igraph_vector_int_init(&path, 0) != IGRAPH_SUCCESS) {
-        igraph_vector_int_destroy(&member);
-        igraph_vector_int_destroy(&size);
-        return IGRAPH_ENOMEM;
-    }
-    if (igraph_vector_int_init(&incident, 0) != IGRAPH_SUCCESS) {
-        igraph_vector_int_destroy(&member);
-        igraph_vector_int_destroy(&size);
-        igraph_vector_int_destroy(&path);
-        return IGRAPH_ENOMEM;
-    }
-    igraph_error_t code =
-        igraph_connected_components(&s->graph, &member, &size, &components, IGRAPH_STRONG);
     igraph_integer_t n = (igraph_integer_t)s->vertex_count;
     for (igraph_integer_t v = 0; code == IGRAPH_SUCCESS && v < n && tries < TRIES; v++) {
-        if (VECTOR(size)[VECTOR(member)[v]] < 2) {
+        if (VECTOR(*size)[VECTOR(*member)[v]] < 2) {
             continue;
         }
         tries++;
-        code = igraph_incident(&s->graph, &incident, v, IGRAPH_IN);
-        for (igraph_integer_t e = 0;
-             code == IGRAPH_SUCCESS && e < igraph_vector_int_size(&incident); e++) {
-            igraph_integer_t edge = VECTOR(incident)[e];
+        code = igraph_incident(&s->graph, incident, v, IGRAPH_IN);
+        for (igraph_integer_t e = 0; code == IGRAPH_SUCCESS && e < igraph_vector_int_size(incident);
+             e++) {
+            igraph_integer_t edge = VECTOR(*incident)[e];
             igraph_integer_t from = IGRAPH_FROM(&s->graph, edge);
-            if (VECTOR(member)[from] != VECTOR(member)[v]) {
+            if (VECTOR(*member)[from] != VECTOR(*member)[v]) {
                 continue;
             }
-            code = igraph_get_shortest_path(&s->graph, NULL, &path, v, from, IGRAPH_OUT);
-            igraph_integer_t length = igraph_vector_int_size(&path) + 1;
+            code = igraph_get_shortest_path(&s->graph, NULL, path, v, from, IGRAPH_OUT);
+            igraph_integer_t length = igraph_vector_int_size(path) + 1;
             if (code == IGRAPH_SUCCESS &&
                 (igraph_vector_int_empty(cycle) || length < igraph_vector_int_size(cycle))) {
-                code = igraph_vector_int_update(cycle, &path);
+                code = igraph_vector_int_update(cycle, path);
                 if (code == IGRAPH_SUCCESS) {
                     code = igraph_vector_int_push_back(cycle, edge);
                 }
             }
         }
     }
-    igraph_vector_int_destroy(&member);
-    igraph_vector_int_destroy(&size);
-    igraph_vector_int_destroy(&path);
-    igraph_vector_int_destroy(&incident);
+    for (int i = 0; i < 4; i++) {
+        igraph_vector_int_destroy(&vectors[i]);
+    }
     return code;
 }
 
@@ -105,8 +92,9 @@ static void describe(const sp_structure *s, const igraph_vector_int_t *cycle, ch
             return;
         }
         name_vertex(s, IGRAPH_FROM(&s->graph, edge), name);
-        used += (size_t)snprintf(text + used, bytes - used, "%s waits for %s (%s)",
-                                 i == n ? "" : ", which", name, reason_words[s->reason[edge]]);
+        used +=
+            (size_t)snprintf(text + used, bytes - used, "%s waits for %s (%s)",
+                             i == n ? "" : ", which", name, reason_words[s->edges[edge].reason]);
     }
 }
 

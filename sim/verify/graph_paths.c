@@ -1,6 +1,5 @@
 #include <stdio.h>
 
-#include "sim/base/alloc.h"
 #include "sim/verify/graph_private.h"
 
 // Earliest ends, and optionally the longest time from the start of each action to the end of all.
@@ -16,58 +15,59 @@ static void path_times_fini(path_times *times)
     sp_i_free(times->to_finish_ns);
 }
 
+// Of each vertex, the first in the order of `mode` first, the longest time through all that comes
+// before it, and its own.
+static igraph_error_t add_up(sp_structure *s, const igraph_vector_int_t *order,
+                             igraph_neimode_t mode, igraph_vector_int_t *incident, int64_t *time_ns)
+{
+    igraph_error_t code = IGRAPH_SUCCESS;
+    igraph_integer_t n = igraph_vector_int_size(order);
+    for (igraph_integer_t i = 0; code == IGRAPH_SUCCESS && i < n; i++) {
+        igraph_integer_t v = VECTOR(*order)[mode == IGRAPH_IN ? i : n - 1 - i];
+        int64_t before_ns = 0;
+        code = igraph_incident(&s->graph, incident, v, mode);
+        for (igraph_integer_t e = 0; e < igraph_vector_int_size(incident); e++) {
+            igraph_integer_t edge = VECTOR(*incident)[e];
+            int64_t path_ns = time_ns[IGRAPH_OTHER(&s->graph, edge, v)] + s->edges[edge].lag_ns;
+            before_ns = path_ns > before_ns ? path_ns : before_ns;
+        }
+        time_ns[v] = before_ns + s->vertices[v].duration_ns;
+    }
+    return code;
+}
+
 static sp_status longest_paths(sp_structure *s, path_times *times, sp_error *err)
 {
-    *times = (path_times){0};
     size_t n = s->vertex_count;
-    times->end_ns = sp_i_calloc(n, sizeof *times->end_ns);
-    times->to_finish_ns = sp_i_calloc(n, sizeof *times->to_finish_ns);
+    *times = (path_times){.end_ns = sp_i_calloc(n, sizeof *times->end_ns),
+                          .to_finish_ns = sp_i_calloc(n, sizeof *times->to_finish_ns)};
     if (times->end_ns == NULL || times->to_finish_ns == NULL) {
         path_times_fini(times);
         return sp_error_no_memory(err, "longest paths");
     }
     igraph_error_handler_t *previous = igraph_set_error_handler(igraph_error_handler_ignore);
-    igraph_vector_int_t order;
-    igraph_vector_int_t incident;
+    igraph_vector_int_t order = {0};
+    igraph_vector_int_t incident = {0};
     igraph_error_t code = igraph_vector_int_init(&order, 0);
     if (code == IGRAPH_SUCCESS) {
         code = igraph_vector_int_init(&incident, 0);
-        if (code == IGRAPH_SUCCESS) {
-            code = igraph_topological_sorting(&s->graph, &order, IGRAPH_OUT);
-            for (igraph_integer_t i = 0;
-                 code == IGRAPH_SUCCESS && i < igraph_vector_int_size(&order); i++) {
-                igraph_integer_t v = VECTOR(order)[i];
-                code = igraph_incident(&s->graph, &incident, v, IGRAPH_IN);
-                int64_t start_ns = 0;
-                for (igraph_integer_t e = 0; e < igraph_vector_int_size(&incident); e++) {
-                    igraph_integer_t edge = VECTOR(incident)[e];
-                    int64_t ready_ns =
-                        times->end_ns[IGRAPH_FROM(&s->graph, edge)] + s->lag_ns[edge];
-                    start_ns = ready_ns > start_ns ? ready_ns : start_ns;
-                }
-                times->end_ns[v] = start_ns + s->vertices[v].duration_ns;
-                if (times->end_ns[v] > times->makespan_ns) {
-                    times->makespan_ns = times->end_ns[v];
-                }
-            }
-            for (igraph_integer_t i = igraph_vector_int_size(&order);
-                 code == IGRAPH_SUCCESS && i > 0; i--) {
-                igraph_integer_t v = VECTOR(order)[i - 1];
-                code = igraph_incident(&s->graph, &incident, v, IGRAPH_OUT);
-                int64_t after_ns = 0;
-                for (igraph_integer_t e = 0; e < igraph_vector_int_size(&incident); e++) {
-                    igraph_integer_t edge = VECTOR(incident)[e];
-                    int64_t path_ns =
-                        times->to_finish_ns[IGRAPH_TO(&s->graph, edge)] + s->lag_ns[edge];
-                    after_ns = path_ns > after_ns ? path_ns : after_ns;
-                }
-                times->to_finish_ns[v] = after_ns + s->vertices[v].duration_ns;
-            }
-            igraph_vector_int_destroy(&incident);
-        }
-        igraph_vector_int_destroy(&order);
     }
+    if (code == IGRAPH_SUCCESS) {
+        code = igraph_topological_sorting(&s->graph, &order, IGRAPH_OUT);
+    }
+    if (code == IGRAPH_SUCCESS) {
+        code = add_up(s, &order, IGRAPH_IN, &incident, times->end_ns);
+    }
+    if (code == IGRAPH_SUCCESS) {
+        code = add_up(s, &order, IGRAPH_OUT, &incident, times->to_finish_ns);
+    }
+    igraph_vector_int_destroy(&incident);
+    igraph_vector_int_destroy(&order);
     igraph_set_error_handler(previous);
+    for (size_t v = 0; v < n; v++) {
+        times->makespan_ns =
+            times->end_ns[v] > times->makespan_ns ? times->end_ns[v] : times->makespan_ns;
+    }
     if (code != IGRAPH_SUCCESS) {
         path_times_fini(times);
         return sp_i_igraph_failed(err, "longest paths", code);
@@ -109,9 +109,8 @@ sp_status sp_structure_critical_path(sp_structure *s, sp_critical_step **steps, 
         }
     }
     igraph_error_handler_t *previous = igraph_set_error_handler(igraph_error_handler_ignore);
-    igraph_vector_int_t incident;
-    igraph_error_t code = igraph_vector_int_init(&incident, 0);
-    bool ok = code == IGRAPH_SUCCESS;
+    igraph_vector_int_t incident = {0};
+    bool ok = igraph_vector_int_init(&incident, 0) == IGRAPH_SUCCESS;
     while (ok && at < s->vertex_count) {
         const sp_i_vertex *v = &s->vertices[at];
         ok = sp_i_reserve((void **)steps, &capacity, *count + 1, sizeof **steps);
@@ -130,16 +129,14 @@ sp_status sp_structure_critical_path(sp_structure *s, sp_critical_step **steps, 
         for (igraph_integer_t e = 0; ok && e < igraph_vector_int_size(&incident); e++) {
             igraph_integer_t edge = VECTOR(incident)[e];
             size_t to = (size_t)IGRAPH_TO(&s->graph, edge);
-            if (now_ns + s->lag_ns[edge] + times.to_finish_ns[to] == times.makespan_ns &&
+            if (now_ns + s->edges[edge].lag_ns + times.to_finish_ns[to] == times.makespan_ns &&
                 to < next) {
                 next = to;
             }
         }
         at = next;
     }
-    if (code == IGRAPH_SUCCESS) {
-        igraph_vector_int_destroy(&incident);
-    }
+    igraph_vector_int_destroy(&incident);
     igraph_set_error_handler(previous);
     path_times_fini(&times);
     if (!ok) {
@@ -181,7 +178,7 @@ static sp_status set_attributes(sp_structure *s, const path_times *times, sp_err
                               (times->end_ns[v] - at->duration_ns));
     }
     for (igraph_integer_t e = 0; code == IGRAPH_SUCCESS && e < m; e++) {
-        VECTOR(lag)[e] = (igraph_real_t)s->lag_ns[e];
+        VECTOR(lag)[e] = (igraph_real_t)s->edges[e].lag_ns;
     }
     static const char *const names[4] = {"dp", "pp", "duration_ns", "slack_ns"};
     for (int i = 0; code == IGRAPH_SUCCESS && i < 4; i++) {
@@ -212,10 +209,7 @@ sp_status sp_structure_graphml(sp_structure *s, FILE *file, sp_error *err)
     igraph_error_handler_t *handler = igraph_set_error_handler(igraph_error_handler_ignore);
     igraph_attribute_table_t *table = igraph_set_attribute_table(&igraph_cattribute_table);
     sp_structure with = *s;
-    igraph_vector_int_t edges = {0};
-    igraph_vector_int_view(&edges, s->ends, (igraph_integer_t)(2 * s->edge_count));
-    igraph_error_t code =
-        igraph_create(&with.graph, &edges, (igraph_integer_t)s->vertex_count, IGRAPH_DIRECTED);
+    igraph_error_t code = sp_i_structure_create(s, &with.graph);
     if (code == IGRAPH_SUCCESS) {
         status = set_attributes(&with, &times, err);
         if (status == SP_OK) {

@@ -5,6 +5,7 @@
 #include <igraph/igraph.h>
 #include <stdbool.h>
 
+#include "sim/base/alloc.h"
 #include "sim/plan/vocab_shares.h"
 #include "sim/verify/dependency_graph.h"
 
@@ -27,70 +28,76 @@ typedef struct sp_i_vertex {
     int64_t duration_ns;
 } sp_i_vertex;
 
+// One action waits for another; the second may start `lag_ns` after the end of the first.
+typedef struct sp_i_edge {
+    size_t from, to;
+    int64_t lag_ns;
+    sp_i_wait reason;
+} sp_i_edge;
+
 struct sp_structure {
     const sp_plan *plan;
     igraph_t graph;
     bool has_graph;
     sp_i_vertex *vertices;
     size_t vertex_count;
-    // By igraph's edge number, which is the order in which edges were given.
-    igraph_integer_t *ends; // 2 per edge: from, to
-    int64_t *lag_ns;
-    uint8_t *reason;
-    size_t edge_count, edge_capacity, lag_capacity, reason_capacity;
+    sp_i_edge *edges; // by igraph's edge number, which is the order in which edges were given
+    size_t edge_count, edge_capacity;
 };
 
 // A failure inside igraph as an error of ours.
 sp_status sp_i_igraph_failed(sp_error *err, const char *what, igraph_error_t code);
 
-// ---- Vertices (graph_vertices.c) ----
+// The bare graph.
+igraph_error_t sp_i_structure_create(const sp_structure *s, igraph_t *graph);
 
 enum { SP_I_SHARE_ENDS = SP_SHARE_HEAD_BACKWARD + 1 };
 
-// Vertex of each action, by kind of pass, pack, data-parallel rank and virtual stage.
-typedef struct sp_i_vertex_map {
-    size_t *slot[2];       // first slot of each pack: forward, backward
-    size_t *vertex[2];     // [slots * vstages] + 1, 0 for none: F, and B or I
-    size_t *recompute;     // the same for R, by forward slots
-    size_t *offload;       // for O
-    size_t *load;          // for L
-    bool copies;           // there is an O
-    int32_t *forward_pack; // of each backward slice, NULL where equal
-    size_t vstages;
-    // Of a vocabulary that pipeline ranks share; the vertex + 1 as above. By end, of F or else of
-    // R, and [slots * pp]: each rank's share. By the same, [slots]: the stage's action itself.
+// A structure in the making. Tables give a vertex + 1, 0 for none.
+typedef struct sp_i_builder {
+    sp_structure *s;
+    const sp_step_costs *costs;
+    sp_depends index; // for the places of packs in the tables, not for its rules
+    // By kind, and by slot of the pack and virtual stage: F, B (or I), R, O and L. The first of an
+    // overlapped pair has the vertex of the second, when what it gives is there.
+    size_t *of[SP_ACTION_KINDS];
+    bool copies; // there is an O
+    // Of a vocabulary that pipeline ranks share. By end, of F or else of R, and [slots * pp]: each
+    // rank's share. By the same, [slots]: the stage's action itself.
     sp_shares shares;
     size_t *share[SP_I_SHARE_ENDS][2], *stage[SP_I_SHARE_ENDS][2];
-} sp_i_vertex_map;
+    sp_i_arena work; // its tables
+} sp_i_builder;
 
-// Numbers all actions, lane after lane, into s->vertices. forward_pack and shares of the map are
+// Numbers all actions, lane after lane, into s->vertices (graph_vertices.c). Index and shares are
 // there already. False without memory.
-bool sp_i_structure_number(sp_structure *s, const sp_step_costs *costs, sp_i_vertex_map *map);
-void sp_i_vertex_map_fini(sp_i_vertex_map *map);
+bool sp_i_structure_number(sp_i_builder *b);
 
-static inline bool sp_i_structure_is_backward(sp_action action)
+static inline int sp_i_structure_vstage(const sp_i_builder *b, const sp_i_vertex *at)
 {
-    return action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_W;
+    return sp_layout_vstage(&b->s->plan->layout, at->pp, at->action.chunk);
 }
 
-static inline const sp_pack *sp_i_structure_pack(const sp_plan *plan, int side, int32_t pack)
+// The forward packs that an action reads on its own rank: how many, and the i-th.
+static inline size_t sp_i_structure_reads(const sp_i_builder *b, sp_action action)
 {
-    return side == 1 ? &sp_packing_backward(plan->packing)->packs[pack]
-                     : &plan->packing->forward.packs[pack];
+    bool regrouped = b->index.forward_pack != NULL && sp_action_is_backward(action);
+    return regrouped ? sp_depends_pack(&b->index, action)->slice_count : 1;
 }
 
-// Where an action stands in the tables that go by slot and virtual stage. side: 0 forward, 1
-// backward.
-size_t sp_i_vertex_map_index(const sp_plan *plan, const sp_i_vertex_map *map, int side,
-                             int32_t pack, int dp, int vstage);
-// In those that go by slot alone.
-size_t sp_i_vertex_map_share(const sp_plan *plan, const sp_i_vertex_map *map, sp_action action,
-                             int dp);
+static inline int32_t sp_i_structure_read(const sp_i_builder *b, sp_action action, size_t i)
+{
+    bool regrouped = b->index.forward_pack != NULL && sp_action_is_backward(action);
+    size_t slice = regrouped ? sp_depends_pack(&b->index, action)->first_slice + i : 0;
+    return regrouped ? b->index.forward_pack[slice] : action.pack;
+}
 
-// ---- Edges (graph_build.c) ----
-
-// What every numbered vertex waits for, and for how long after. False without memory.
-bool sp_i_structure_connect(sp_structure *s, const sp_step_costs *costs,
-                            const sp_i_vertex_map *map);
+// The vertex of an action of `kind` for a pack, + 1.
+static inline size_t sp_i_structure_find(const sp_i_builder *b, sp_action_kind kind, int32_t pack,
+                                         int dp, int vstage)
+{
+    const sp_action action = {.kind = (uint8_t)kind, .pack = pack};
+    return b->of[kind][sp_depends_entry(&b->index, action, dp, vstage)];
+}
 
 #endif
