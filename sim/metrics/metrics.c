@@ -23,11 +23,6 @@ double sp_bubble_ratio_longest_stage(const sp_step_metrics *metrics)
     return span > 0.0 ? (span - (double)metrics->longest_span_work_ns) / span : 0.0;
 }
 
-static bool is_busy(sp_action action)
-{
-    return action.kind != SP_ACTION_O && action.kind != SP_ACTION_L;
-}
-
 // Spread of pack times: the relative variance inside each virtual stage, averaged over them, so
 // that stages and chunks of different weight do not count as spread.
 typedef struct spread {
@@ -66,18 +61,16 @@ typedef struct rank_sums {
     double forward_variance, backward_variance;
 } rank_sums;
 
-// What a rank does of a vocabulary that pipeline ranks share is work like its actions.
-static void add_shares(const sp_rank_timeline *rank, rank_sums *sums)
+// What computes: an action, or what a rank does of a vocabulary that pipeline ranks share.
+static void add_span(const sp_span *span, rank_sums *sums)
 {
-    for (size_t i = 0; i < rank->share_count; i++) {
-        const sp_span *span = &rank->shares[i].span;
-        sums->busy_ns += span->end_ns - span->start_ns;
-        sums->tp_ns += span->tp_ns;
-        sums->cp_ns += span->cp_ns;
-        sums->dp_ns += span->dp_ns;
-        sums->first_ns = span->start_ns < sums->first_ns ? span->start_ns : sums->first_ns;
-        sums->last_ns = span->end_ns > sums->last_ns ? span->end_ns : sums->last_ns;
-    }
+    sums->busy_ns += span->end_ns - span->start_ns;
+    sums->tp_ns += span->tp_ns;
+    sums->cp_ns += span->cp_ns;
+    sums->dp_ns += span->dp_ns;
+    sums->launch_ns += span->launch_ns;
+    sums->first_ns = span->start_ns < sums->first_ns ? span->start_ns : sums->first_ns;
+    sums->last_ns = span->end_ns > sums->last_ns ? span->end_ns : sums->last_ns;
 }
 
 // Scratch of the ranks' sums.
@@ -86,23 +79,8 @@ typedef struct scratch {
     int64_t *backward_ns; // [backward packs * chunks], zeros between ranks
     size_t chunks;
     bool regrouped; // backward packs are not the forward packs, which R counts by
+    sp_i_arena work;
 } scratch;
-
-static bool scratch_init(scratch *s, const sp_plan *plan)
-{
-    const sp_pack_list *backward = sp_packing_backward(plan->packing);
-    *s = (scratch){.chunks = (size_t)plan->layout.chunks,
-                   .regrouped = backward != &plan->packing->forward};
-    s->spreads = sp_i_calloc(2 * s->chunks, sizeof *s->spreads);
-    s->backward_ns = sp_i_calloc(backward->count * s->chunks + 1, sizeof *s->backward_ns);
-    return s->spreads != NULL && s->backward_ns != NULL;
-}
-
-static void scratch_fini(scratch *s)
-{
-    sp_i_free(s->spreads);
-    sp_i_free(s->backward_ns);
-}
 
 // The backward time of the pack that an action works on.
 static int64_t *backward_of(const scratch *s, sp_action action)
@@ -137,17 +115,11 @@ static rank_sums sum_rank(const sp_rank_timeline *rank, const scratch *s)
     for (size_t i = 0; i < rank->count; i++) {
         const sp_span *span = &rank->spans[i];
         sums.wait_ns += span->wait_p2p_ns;
-        if (!is_busy(span->action)) {
+        if (sp_action_is_copy(span->action)) {
             continue;
         }
         int64_t took_ns = span->end_ns - span->start_ns;
-        sums.busy_ns += took_ns;
-        sums.tp_ns += span->tp_ns;
-        sums.cp_ns += span->cp_ns;
-        sums.dp_ns += span->dp_ns;
-        sums.launch_ns += span->launch_ns;
-        sums.first_ns = span->start_ns < sums.first_ns ? span->start_ns : sums.first_ns;
-        sums.last_ns = span->end_ns > sums.last_ns ? span->end_ns : sums.last_ns;
+        add_span(span, &sums);
         if (span->action.kind == SP_ACTION_F) {
             add_time(&s->spreads[span->action.chunk], (double)took_ns);
         } else if (is_backward_part(s, span->action)) {
@@ -155,7 +127,9 @@ static rank_sums sum_rank(const sp_rank_timeline *rank, const scratch *s)
         }
     }
     add_backwards(rank, s);
-    add_shares(rank, &sums);
+    for (size_t i = 0; i < rank->share_count; i++) {
+        add_span(&rank->shares[i].span, &sums);
+    }
     sums.forward_variance = mean_relative_variance(s->spreads, s->chunks);
     sums.backward_variance = mean_relative_variance(s->spreads + s->chunks, s->chunks);
     return sums;
@@ -203,12 +177,16 @@ sp_status sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_t
 {
     int dp = timeline->plan->layout.dp;
     int pp = timeline->plan->layout.pp;
-    scratch work;
+    const sp_pack_list *backwards = sp_packing_backward(timeline->plan->packing);
+    scratch s = {.chunks = (size_t)timeline->plan->layout.chunks,
+                 .regrouped = backwards != &timeline->plan->packing->forward};
+    s.spreads = sp_i_arena_take(&s.work, 2 * s.chunks, sizeof *s.spreads);
+    s.backward_ns = sp_i_arena_take(&s.work, backwards->count * s.chunks, sizeof *s.backward_ns);
     *metrics =
         (sp_step_metrics){.rank_count = (int64_t)dp * pp, .iteration_ns = timeline->iteration_ns};
     metrics->ranks = sp_i_calloc((size_t)dp * (size_t)pp, sizeof *metrics->ranks);
-    if (!scratch_init(&work, timeline->plan) || metrics->ranks == NULL) {
-        scratch_fini(&work);
+    if (s.work.failed || metrics->ranks == NULL) {
+        sp_i_arena_free(&s.work);
         sp_step_metrics_fini(metrics);
         return sp_error_no_memory(err, "metrics");
     }
@@ -217,7 +195,7 @@ sp_status sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_t
     for (size_t i = 0; i < timeline->rank_count; i++) {
         const sp_rank_timeline *rank = &timeline->ranks[i];
         const sp_rank_memory *held = &memory->ranks[i];
-        rank_sums sums = sum_rank(rank, &work);
+        rank_sums sums = sum_rank(rank, &s);
         int64_t span_ns = rank->count > 0 ? sums.last_ns - sums.first_ns : 0;
         int64_t peak_bytes = sp_bytes_total(&held->peak);
         forward += rank->alike * sums.forward_variance;
@@ -254,6 +232,6 @@ sp_status sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_t
     metrics->forward_pack_cv = sqrt(forward / (double)metrics->rank_count);
     metrics->backward_pack_cv = sqrt(backward / (double)metrics->rank_count);
     split_epilogue(timeline, metrics);
-    scratch_fini(&work);
+    sp_i_arena_free(&s.work);
     return SP_OK;
 }

@@ -63,6 +63,21 @@ static void add_ranks(sp_result *result, const sp_step_metrics *metrics)
     }
 }
 
+static void add_facts(sp_batch_facts *sum, const sp_batch_facts *facts)
+{
+    sum->tokens += facts->tokens;
+    sum->microbatches += facts->microbatches;
+    sum->model_flops += facts->model_flops;
+    sum->full_flops += facts->full_flops;
+    sum->hardware_flops += facts->hardware_flops;
+    sum->lower_bound_ns += facts->lower_bound_ns;
+    sum->work_bound_ns += facts->work_bound_ns;
+    sum->solver_ms += facts->solver_ms;
+    sum->simulate_ms += facts->simulate_ms;
+    sum->tasks += facts->tasks;
+    sum->edges += facts->edges;
+}
+
 sp_status sp_result_add(sp_result *result, const sp_step_metrics *metrics,
                         const sp_batch_facts *facts, sp_error *err)
 {
@@ -80,6 +95,7 @@ sp_status sp_result_add(sp_result *result, const sp_step_metrics *metrics,
                           .busy_ns = metrics->busy_ns,
                           .peak_bytes = metrics->peak_bytes};
     add_ranks(result, metrics);
+    add_facts(&result->sum, facts);
     result->rank_ns += (double)metrics->rank_count * (double)metrics->makespan_ns;
     result->busy_ns += (double)metrics->busy_ns;
     result->tp_ns += (double)metrics->tp_ns;
@@ -125,59 +141,6 @@ double sp_result_bubble_ratio_longest_stage(const sp_result *result)
     return span_ns > 0.0 ? (span_ns - result->longest_span_work_ns) / span_ns : 0.0;
 }
 
-// What is summed over the batches.
-typedef enum fact {
-    FACT_TOKENS,
-    FACT_MICROBATCHES,
-    FACT_MODEL_FLOPS,
-    FACT_FULL_FLOPS,
-    FACT_HARDWARE_FLOPS,
-    FACT_LOWER_BOUND,
-    FACT_WORK_BOUND,
-    FACT_SOLVER,
-    FACT_SIMULATE,
-    FACT_TASKS,
-    FACT_EDGES,
-} fact;
-
-static double value_of(const sp_batch_facts *f, fact which)
-{
-    switch (which) {
-    case FACT_TOKENS:
-        return (double)f->tokens;
-    case FACT_MICROBATCHES:
-        return (double)f->microbatches;
-    case FACT_MODEL_FLOPS:
-        return f->model_flops;
-    case FACT_FULL_FLOPS:
-        return f->full_flops;
-    case FACT_HARDWARE_FLOPS:
-        return f->hardware_flops;
-    case FACT_LOWER_BOUND:
-        return f->lower_bound_ns;
-    case FACT_WORK_BOUND:
-        return f->work_bound_ns;
-    case FACT_SOLVER:
-        return f->solver_ms;
-    case FACT_SIMULATE:
-        return f->simulate_ms;
-    case FACT_TASKS:
-        return (double)f->tasks;
-    case FACT_EDGES:
-        return (double)f->edges;
-    }
-    SP_UNREACHABLE("a fact");
-}
-
-static double sum_of(const sp_result *result, fact of)
-{
-    double sum = 0.0;
-    for (size_t i = 0; i < result->batch_count; i++) {
-        sum += value_of(&result->batches[i].facts, of);
-    }
-    return sum;
-}
-
 static double per_second(const sp_result *result, double amount)
 {
     return amount > 0.0 ? amount / (result->iteration_ns / SP_NS_PER_S) : (double)NAN;
@@ -185,7 +148,7 @@ static double per_second(const sp_result *result, double amount)
 
 double sp_result_tokens_per_s(const sp_result *result)
 {
-    return per_second(result, sum_of(result, FACT_TOKENS));
+    return per_second(result, (double)result->sum.tokens);
 }
 
 double sp_result_tokens_per_gpu_s(const sp_result *result)
@@ -193,31 +156,31 @@ double sp_result_tokens_per_gpu_s(const sp_result *result)
     return sp_result_tokens_per_s(result) / (double)sp_layout_ranks(&result->layout);
 }
 
-static fact counted_flops(sp_flops_count count)
+static double counted_flops(const sp_result *result, sp_flops_count count)
 {
-    return count == SP_FLOPS_CAUSAL ? FACT_MODEL_FLOPS : FACT_FULL_FLOPS;
+    return count == SP_FLOPS_CAUSAL ? result->sum.model_flops : result->sum.full_flops;
 }
 
 double sp_result_tflops_per_gpu(const sp_result *result, sp_flops_count count)
 {
-    double flops_per_s = per_second(result, sum_of(result, counted_flops(count)));
+    double flops_per_s = per_second(result, counted_flops(result, count));
     return flops_per_s / (double)sp_layout_ranks(&result->layout) / 1e12;
 }
 
-static double utilisation(const sp_result *result, fact flops)
+static double utilisation(const sp_result *result, double flops)
 {
     double peak = result->peak_flops_per_s * (double)sp_layout_ranks(&result->layout);
-    return peak > 0.0 ? per_second(result, sum_of(result, flops)) / peak : (double)NAN;
+    return peak > 0.0 ? per_second(result, flops) / peak : (double)NAN;
 }
 
 double sp_result_mfu(const sp_result *result, sp_flops_count count)
 {
-    return utilisation(result, counted_flops(count));
+    return utilisation(result, counted_flops(result, count));
 }
 
 double sp_result_lower_bound_ms(const sp_result *result)
 {
-    double bound_ns = sum_of(result, FACT_LOWER_BOUND);
+    double bound_ns = result->sum.lower_bound_ns;
     return bound_ns > 0.0 ? bound_ns / batches_of(result) / SP_NS_PER_MS : (double)NAN;
 }
 
@@ -229,7 +192,7 @@ double sp_result_gap(const sp_result *result)
 
 double sp_result_gap_work(const sp_result *result)
 {
-    double bound_ns = sum_of(result, FACT_WORK_BOUND);
+    double bound_ns = result->sum.work_bound_ns;
     return bound_ns > 0.0 ? (result->iteration_ns - bound_ns) / bound_ns : (double)NAN;
 }
 
@@ -240,7 +203,7 @@ double sp_result_dp_max_over_mean(const sp_result *result)
 
 double sp_result_microbatches(const sp_result *result)
 {
-    return sum_of(result, FACT_MICROBATCHES) / batches_of(result);
+    return (double)result->sum.microbatches / batches_of(result);
 }
 
 // Uniform costs know no bytes.
@@ -316,6 +279,17 @@ static json_t *number(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+static void put(json_t *object, const char *key, double value)
+{
+    sp_json_put(object, key, number(value));
+}
+
+// A text, or null where it is empty.
+static void put_text(json_t *object, const char *key, const char *text)
+{
+    sp_json_put(object, key, text[0] != '\0' ? json_string(text) : json_null());
+}
+
 static json_t *gib(const sp_result *result, int64_t bytes)
 {
     return memory_is_known(result) ? number(sp_gib_from_bytes(bytes)) : json_null();
@@ -338,16 +312,15 @@ static json_t *json_peak_memory(const sp_peak_memory *peak)
         json_t *object = json_object();
         sp_json_put(object, "name", json_string(holder->name));
         sp_json_put(object, "category", json_string(sp_memory_category_names[holder->category]));
-        sp_json_put(object, "gib", number(sp_gib_from_bytes(holder->bytes)));
+        put(object, "gib", sp_gib_from_bytes(holder->bytes));
         sp_json_put(object, "count", json_integer(holder->count));
         json_array_append_new(holders, object);
     }
     json_t *object = json_object();
     sp_json_put(object, "dp", json_integer(peak->dp));
     sp_json_put(object, "pp", json_integer(peak->pp));
-    sp_json_put(object, "at_ms", number(sp_ms_from_ns(peak->at_ns)));
-    sp_json_put(object, "action",
-                peak->action[0] != '\0' ? json_string(peak->action) : json_null());
+    put(object, "at_ms", sp_ms_from_ns(peak->at_ns));
+    put_text(object, "action", peak->action);
     sp_json_put(object, "holders", holders);
     return object;
 }
@@ -359,9 +332,8 @@ static json_t *json_batches(const sp_result *result)
         const sp_batch_result *b = &result->batches[i];
         double room = (double)result->layout.dp * result->layout.pp * (double)b->makespan_ns;
         json_t *object = json_object();
-        sp_json_put(object, "iteration_ms", number(sp_ms_from_ns(b->iteration_ns)));
-        sp_json_put(object, "bubble_ratio",
-                    number(room > 0.0 ? 1.0 - (double)b->busy_ns / room : 0.0));
+        put(object, "iteration_ms", sp_ms_from_ns(b->iteration_ns));
+        put(object, "bubble_ratio", room > 0.0 ? 1.0 - (double)b->busy_ns / room : 0.0);
         sp_json_put(object, "peak_memory_gib", gib(result, b->peak_bytes));
         sp_json_put(object, "samples", json_integer(b->facts.samples));
         sp_json_put(object, "tokens", json_integer(b->facts.tokens));
@@ -384,12 +356,10 @@ static json_t *json_ranks(const sp_result *result)
             sp_json_put(object, "dp", json_integer(rank->dp));
             sp_json_put(object, "cp", json_integer(cp));
             sp_json_put(object, "pp", json_integer(rank->pp));
-            sp_json_put(object, "busy_ms",
-                        number(sp_ms_from_ns(rank->busy_ns) / batches_of(result)));
-            sp_json_put(object, "span_ms",
-                        number(sp_ms_from_ns(rank->span_ns) / batches_of(result)));
+            put(object, "busy_ms", sp_ms_from_ns(rank->busy_ns) / batches_of(result));
+            put(object, "span_ms", sp_ms_from_ns(rank->span_ns) / batches_of(result));
             sp_json_put(object, "peak_gib", gib(result, rank->peak_bytes));
-            sp_json_put(object, "activation_units_peak", number(rank->units_peak));
+            put(object, "activation_units_peak", rank->units_peak);
             json_array_append_new(array, object);
         }
     }
@@ -410,24 +380,23 @@ static json_t *json_breakdown(const sp_result *result)
     double per_batch = 1.0 / (batches_of(result) * SP_NS_PER_MS);
     double idle_ns = result->rank_ns - result->busy_ns;
     json_t *object = json_object();
-    sp_json_put(object, "compute", number(sp_result_compute_ns(result) * per_rank));
-    sp_json_put(object, "launch", number(result->launch_ns * per_rank));
-    sp_json_put(object, "tp_comm", number(result->tp_ns * per_rank));
-    sp_json_put(object, "cp_comm", number(result->cp_ns * per_rank));
-    sp_json_put(object, "pp_comm", number(result->wait_p2p_ns * per_rank));
-    sp_json_put(object, "dp_comm",
-                number(result->reduce_ns * per_batch + result->dp_ns * per_rank));
-    sp_json_put(object, "optimizer", number(result->optimizer_ns * per_batch));
-    sp_json_put(object, "bubble", number((idle_ns - result->wait_p2p_ns) * per_rank));
+    put(object, "compute", sp_result_compute_ns(result) * per_rank);
+    put(object, "launch", result->launch_ns * per_rank);
+    put(object, "tp_comm", result->tp_ns * per_rank);
+    put(object, "cp_comm", result->cp_ns * per_rank);
+    put(object, "pp_comm", result->wait_p2p_ns * per_rank);
+    put(object, "dp_comm", result->reduce_ns * per_batch + result->dp_ns * per_rank);
+    put(object, "optimizer", result->optimizer_ns * per_batch);
+    put(object, "bubble", (idle_ns - result->wait_p2p_ns) * per_rank);
     return object;
 }
 
 static json_t *json_exchange(const sp_result *result)
 {
     json_t *object = json_object();
-    sp_json_put(object, "imbalance_before", number(result->exchange_before));
-    sp_json_put(object, "imbalance_after", number(result->exchange_after));
-    sp_json_put(object, "gib", number(result->exchange_bytes / SP_GIB / batches_of(result)));
+    put(object, "imbalance_before", result->exchange_before);
+    put(object, "imbalance_after", result->exchange_after);
+    put(object, "gib", result->exchange_bytes / SP_GIB / batches_of(result));
     sp_json_put(object, "messages", json_integer(result->exchange_messages));
     return object;
 }
@@ -448,12 +417,11 @@ static void put_model(const sp_result *result, json_t *object)
         model = json_object();
         sp_json_put(model, "name", json_string(result->model_name));
         sp_json_put(model, "parameters", json_integer(result->parameters));
-        sp_json_put(model, "flops_per_token", number(result->flops_per_token));
+        put(model, "flops_per_token", result->flops_per_token);
     }
     sp_json_put(object, "model", model);
     json_t *provenance = json_object();
-    sp_json_put(provenance, "profile",
-                result->profile[0] != '\0' ? json_string(result->profile) : json_null());
+    put_text(provenance, "profile", result->profile);
     sp_json_put(provenance, "level", json_string(sp_level_names[result->level]));
     sp_json_put(object, "provenance", provenance);
 }
@@ -476,22 +444,19 @@ static void put_memory(const sp_result *result, json_t *object)
     bool known = fits != SP_FITS_NONE;
     sp_json_put(object, "memory_margin_gib",
                 known ? gib(result, sp_result_margin_bytes(result)) : json_null());
-    sp_json_put(object, "memory_stall_ms",
-                number(result->stall_ns / batches_of(result) / SP_NS_PER_MS));
+    put(object, "memory_stall_ms", result->stall_ns / batches_of(result) / SP_NS_PER_MS);
     sp_json_put(object, "fits", known ? json_string(sp_fits_names[fits]) : json_null());
 }
 
 static void put_throughput(const sp_result *result, json_t *object)
 {
-    sp_json_put(object, "tokens_per_s", number(sp_result_tokens_per_s(result)));
-    sp_json_put(object, "tokens_per_gpu_s", number(sp_result_tokens_per_gpu_s(result)));
-    sp_json_put(object, "tflops_per_gpu",
-                number(sp_result_tflops_per_gpu(result, SP_FLOPS_MEGATRON)));
-    sp_json_put(object, "tflops_per_gpu_causal",
-                number(sp_result_tflops_per_gpu(result, SP_FLOPS_CAUSAL)));
-    sp_json_put(object, "mfu", number(sp_result_mfu(result, SP_FLOPS_CAUSAL)));
-    sp_json_put(object, "mfu_full_attention", number(sp_result_mfu(result, SP_FLOPS_MEGATRON)));
-    sp_json_put(object, "hfu", number(utilisation(result, FACT_HARDWARE_FLOPS)));
+    put(object, "tokens_per_s", sp_result_tokens_per_s(result));
+    put(object, "tokens_per_gpu_s", sp_result_tokens_per_gpu_s(result));
+    put(object, "tflops_per_gpu", sp_result_tflops_per_gpu(result, SP_FLOPS_MEGATRON));
+    put(object, "tflops_per_gpu_causal", sp_result_tflops_per_gpu(result, SP_FLOPS_CAUSAL));
+    put(object, "mfu", sp_result_mfu(result, SP_FLOPS_CAUSAL));
+    put(object, "mfu_full_attention", sp_result_mfu(result, SP_FLOPS_MEGATRON));
+    put(object, "hfu", utilisation(result, result->sum.hardware_flops));
 }
 
 static void put_error(const sp_step_error *found, json_t *object)
@@ -499,15 +464,14 @@ static void put_error(const sp_step_error *found, json_t *object)
     json_t *error = json_null();
     if (found->known) {
         error = json_object();
-        sp_json_put(error, "median", number(found->median));
-        sp_json_put(error, "p90", number(found->p90));
-        sp_json_put(error, "bias", number(found->bias));
+        put(error, "median", found->median);
+        put(error, "p90", found->p90);
+        put(error, "bias", found->bias);
         sp_json_put(error, "steps", json_integer(found->steps));
         sp_json_put(error, "scope", json_string(found->scope));
     }
     sp_json_put(object, "error", error);
-    sp_json_put(object, "not_validated",
-                found->not_validated[0] != '\0' ? json_string(found->not_validated) : json_null());
+    put_text(object, "not_validated", found->not_validated);
 }
 
 json_t *sp_result_json(const sp_result *result, bool with_ranks)
@@ -517,21 +481,18 @@ json_t *sp_result_json(const sp_result *result, bool with_ranks)
         return NULL;
     }
     json_t *imbalance = json_object();
-    sp_json_put(imbalance, "dp_max_over_mean", number(sp_result_dp_max_over_mean(result)));
-    sp_json_put(imbalance, "forward_pack_cv", number(result->forward_pack_cv / batches_of(result)));
-    sp_json_put(imbalance, "backward_pack_cv",
-                number(result->backward_pack_cv / batches_of(result)));
+    put(imbalance, "dp_max_over_mean", sp_result_dp_max_over_mean(result));
+    put(imbalance, "forward_pack_cv", result->forward_pack_cv / batches_of(result));
+    put(imbalance, "backward_pack_cv", result->backward_pack_cv / batches_of(result));
     sp_json_put(object, "schema", json_string("slimpack/result/1"));
     sp_json_put(object, "version", json_string(SP_VERSION));
-    sp_json_put(object, "strategy",
-                result->strategy[0] != '\0' ? json_string(result->strategy) : json_null());
+    put_text(object, "strategy", result->strategy);
     sp_json_put(object, "schedule", json_string(result->schedule));
-    sp_json_put(object, "iteration_ms", number(sp_result_iteration_ms(result)));
-    sp_json_put(object, "bubble_ratio", number(sp_result_bubble_ratio(result)));
-    sp_json_put(object, "bubble_ratio_longest_stage",
-                number(sp_result_bubble_ratio_longest_stage(result)));
+    put(object, "iteration_ms", sp_result_iteration_ms(result));
+    put(object, "bubble_ratio", sp_result_bubble_ratio(result));
+    put(object, "bubble_ratio_longest_stage", sp_result_bubble_ratio_longest_stage(result));
     if (result->published_bubble_ratio >= 0.0) {
-        sp_json_put(object, "bubble_ratio_published", number(result->published_bubble_ratio));
+        put(object, "bubble_ratio_published", result->published_bubble_ratio);
     }
     put_throughput(result, object);
     put_memory(result, object);
@@ -540,14 +501,14 @@ json_t *sp_result_json(const sp_result *result, bool with_ranks)
     if (result->has_exchange) {
         sp_json_put(object, "exchange", json_exchange(result));
     }
-    sp_json_put(object, "microbatches", number(sp_result_microbatches(result)));
-    sp_json_put(object, "lower_bound_ms", number(sp_result_lower_bound_ms(result)));
-    sp_json_put(object, "gap", number(sp_result_gap(result)));
-    sp_json_put(object, "gap_work", number(sp_result_gap_work(result)));
-    sp_json_put(object, "solver_ms", number(sum_of(result, FACT_SOLVER) / batches_of(result)));
-    sp_json_put(object, "simulate_ms", number(sum_of(result, FACT_SIMULATE) / batches_of(result)));
-    sp_json_put(object, "tasks", json_integer((json_int_t)sum_of(result, FACT_TASKS)));
-    sp_json_put(object, "edges", json_integer((json_int_t)sum_of(result, FACT_EDGES)));
+    put(object, "microbatches", sp_result_microbatches(result));
+    put(object, "lower_bound_ms", sp_result_lower_bound_ms(result));
+    put(object, "gap", sp_result_gap(result));
+    put(object, "gap_work", sp_result_gap_work(result));
+    put(object, "solver_ms", result->sum.solver_ms / batches_of(result));
+    put(object, "simulate_ms", result->sum.simulate_ms / batches_of(result));
+    sp_json_put(object, "tasks", json_integer(result->sum.tasks));
+    sp_json_put(object, "edges", json_integer(result->sum.edges));
     put_model(result, object);
     put_error(&result->step_error, object);
     sp_json_put(object, "seed", json_integer((json_int_t)result->seed));
