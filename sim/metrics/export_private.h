@@ -1,18 +1,11 @@
-// What the exporters share: the window, rank labels and a buffered writer that formats integers
-// itself, because traces run to millions of numbers and printf is several times slower.
+// What the exporters share: the window, rank labels, memory as blocks.
 #ifndef SLIMPACK_SIM_METRICS_EXPORT_PRIVATE_H
 #define SLIMPACK_SIM_METRICS_EXPORT_PRIVATE_H
 
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-
+#include "sim/base/writer.h"
 #include "sim/metrics/export.h"
 
-enum {
-    SP_I_LABEL = 64,               // bytes of a rank label
-    SP_I_WRITER_BYTES = 32 * 1024, // written to the file at once
-};
+enum { SP_I_LABEL = 64 }; // bytes of a rank label
 
 // "dp0 pp3", and "dp0 pp3 x4" where the entry stands for four data-parallel ranks.
 void sp_i_export_label(const sp_rank_timeline *rank, char label[SP_I_LABEL]);
@@ -33,24 +26,8 @@ bool sp_i_export_point_holds(const sp_rank_memory *memory, size_t point);
 // The end of the time in which a point's bytes are held: the next point, or the end of all time.
 int64_t sp_i_export_point_end(const sp_rank_memory *memory, size_t point);
 
-typedef struct sp_i_writer {
-    FILE *file;
-    size_t used;
-    int error_number; // errno of the first write that failed, else 0
-    char buffer[SP_I_WRITER_BYTES];
-} sp_i_writer;
-
-void sp_i_writer_init(sp_i_writer *out, FILE *file);
-void sp_i_write_bytes(sp_i_writer *out, const void *bytes, size_t count);
-void sp_i_write_text(sp_i_writer *out, const char *text);
-void sp_i_write_char(sp_i_writer *out, char c);
-void sp_i_write_int(sp_i_writer *out, int64_t value);
-// value * 10^-decimals with exactly `decimals` (0 to 9) places.
-void sp_i_write_fixed(sp_i_writer *out, int64_t value, int decimals);
-// Bytes as GiB with six decimals, to the nearest.
-void sp_i_write_gib(sp_i_writer *out, int64_t bytes);
-// Writes out what is buffered. SP_ERR_IO if any write failed; `what` names the output.
-sp_status sp_i_writer_finish(sp_i_writer *out, const char *what, sp_error *err);
+// Bytes as millionths of a GiB, to the nearest.
+int64_t sp_i_export_gib(int64_t bytes);
 
 // Memory over time as single blocks: the engine knows how many bytes of each category a rank holds
 // at each phase, viewers of allocations want to see blocks come and go.

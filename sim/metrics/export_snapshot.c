@@ -9,25 +9,43 @@
 // dictionaries, integers and texts needs. They are also among those that PyTorch's memory viewer
 // knows, whose own reader (torch/utils/viz/MemoryViz.js) refuses others.
 
-static void pickle_begin(sp_i_writer *out);
-static void pickle_end(sp_i_writer *out);
+// A list is made empty; items are then appended in batches between MARK and APPENDS. The viewer
+// passes a batch as function arguments, so one batch should stay below some ten thousand items. A
+// dictionary is made empty and set from keys and values in turn, at least one pair, between MARK
+// and SETITEMS.
+#define PROTO "\x80\x02" // of protocol 2
+#define STOP "."
+#define MARK "("
+#define EMPTY_DICT "}"
+#define SETITEMS "u"
+#define EMPTY_LIST "]"
+#define APPENDS "e"
+#define BININT "J"
+#define LONG1 "\x8a\x08" // of 8 bytes
+#define BINUNICODE "X"
+#define LONG_BINPUT "r"
+#define LONG_BINGET "j"
 
-// A dictionary: begin, then key and value in turn, then end. At least one pair.
-static void pickle_dict_begin(sp_i_writer *out);
-static void pickle_dict_end(sp_i_writer *out);
+// An opcode with its number in so many bytes, the least first.
+static void operation(sp_writer *out, const char *code, uint64_t value, int bytes)
+{
+    sp_write(out, "%s", code);
+    for (int i = 0; i < bytes; i++) {
+        sp_write(out, "%c", (int)(value >> (8 * i) & 0xff));
+    }
+}
 
-// A list is made empty; items are then appended in batches. The viewer passes a batch as function
-// arguments, so one batch should stay below some ten thousand items.
-static void pickle_list(sp_i_writer *out);
-static void pickle_batch_begin(sp_i_writer *out);
-static void pickle_batch_end(sp_i_writer *out);
+static void pickle_int(sp_writer *out, int64_t value)
+{
+    bool small = value >= INT32_MIN && value <= INT32_MAX;
+    operation(out, small ? BININT : LONG1, (uint64_t)value, small ? 4 : 8);
+}
 
-static void pickle_int(sp_i_writer *out, int64_t value);
-static void pickle_text(sp_i_writer *out, const char *text);
-
-// Remembers the object written last as `slot`; gives it again.
-static void pickle_store(sp_i_writer *out, uint32_t slot);
-static void pickle_recall(sp_i_writer *out, uint32_t slot);
+static void pickle_text(sp_writer *out, const char *text)
+{
+    operation(out, BINUNICODE, strlen(text), 4);
+    sp_write(out, "%s", text);
+}
 
 // Texts that return in every entry, written once and then recalled. X(name, text)
 #define WORD_LIST(X)                             \
@@ -75,7 +93,7 @@ static const int64_t first_address = (int64_t)0x7f0000000000;
 static const int64_t segment_alignment = (int64_t)2 << 20;
 
 typedef struct sp_snapshot {
-    sp_i_writer *out;
+    sp_writer *out;
     const sp_timeline *timeline;
     const sp_rank_timeline *rank;
     const sp_i_block_log *log;
@@ -97,8 +115,8 @@ sp_status sp_export_memory_snapshot(FILE *file, const sp_timeline *timeline,
     if (status != SP_OK) {
         return status;
     }
-    sp_i_writer out;
-    sp_i_writer_init(&out, file);
+    sp_writer out;
+    sp_writer_init(&out, file);
     sp_snapshot snapshot = {.out = &out,
                             .timeline = timeline,
                             .rank = &timeline->ranks[rank],
@@ -111,23 +129,19 @@ sp_status sp_export_memory_snapshot(FILE *file, const sp_timeline *timeline,
         goto out;
     }
     place_segments(&snapshot);
-    pickle_begin(&out);
-    pickle_dict_begin(&out);
+    sp_write(&out, PROTO EMPTY_DICT MARK);
     pickle_text(&out, "device_traces");
-    pickle_list(&out);
-    pickle_batch_begin(&out);
+    sp_write(&out, EMPTY_LIST MARK);
     write_trace(&snapshot);
-    pickle_batch_end(&out);
+    sp_write(&out, APPENDS);
     pickle_text(&out, "segments");
     write_segments(&snapshot);
     pickle_text(&out, "allocator_settings");
-    pickle_dict_begin(&out);
+    sp_write(&out, EMPTY_DICT MARK);
     pickle_text(&out, "PYTORCH_CUDA_ALLOC_CONF");
     pickle_text(&out, "");
-    pickle_dict_end(&out);
-    pickle_dict_end(&out);
-    pickle_end(&out);
-    status = sp_i_writer_finish(&out, "memory snapshot", err);
+    sp_write(&out, SETITEMS SETITEMS STOP);
+    status = sp_writer_finish(&out, "memory snapshot", err);
 out:
     sp_i_free(snapshot.frame_slots);
     sp_i_block_log_fini(&log);
@@ -148,10 +162,10 @@ static void place_segments(sp_snapshot *snapshot)
 static void once(sp_snapshot *snapshot, uint32_t slot, const char *text)
 {
     if (snapshot->known[slot]) {
-        pickle_recall(snapshot->out, slot);
+        operation(snapshot->out, LONG_BINGET, slot, 4);
     } else {
         pickle_text(snapshot->out, text);
-        pickle_store(snapshot->out, slot);
+        operation(snapshot->out, LONG_BINPUT, slot, 4);
         snapshot->known[slot] = true;
     }
 }
@@ -180,13 +194,13 @@ static void put_word(sp_snapshot *snapshot, sp_word key, sp_word value)
 
 static void frame(sp_snapshot *snapshot, const char *file, int64_t line, const char *name)
 {
-    pickle_dict_begin(snapshot->out);
+    sp_write(snapshot->out, EMPTY_DICT MARK);
     word(snapshot, WORD_FILENAME);
     pickle_text(snapshot->out, file);
     put_int(snapshot, WORD_LINE, line);
     word(snapshot, WORD_NAME);
     pickle_text(snapshot->out, name);
-    pickle_dict_end(snapshot->out);
+    sp_write(snapshot->out, SETITEMS);
 }
 
 // The "call stack" of a block: "activations:5:F3" (the fifth action of the rank) in "dp0 pp1".
@@ -195,26 +209,26 @@ static void put_frames(sp_snapshot *snapshot, int category, sp_i_phase phase)
     word(snapshot, WORD_FRAMES);
     uint32_t *slot = &snapshot->frame_slots[phase * SP_I_BLOCK_CATEGORIES + (size_t)category];
     if (*slot != 0) {
-        pickle_recall(snapshot->out, *slot);
+        operation(snapshot->out, LONG_BINGET, *slot, 4);
         return;
     }
     char name[32];
     char label[SP_I_LABEL];
     sp_i_phase_name(snapshot->rank, snapshot->timeline->plan->layout.chunks, phase, name);
     sp_i_export_label(snapshot->rank, label);
-    pickle_list(snapshot->out);
+    sp_write(snapshot->out, EMPTY_LIST);
     *slot = snapshot->next_slot++;
-    pickle_store(snapshot->out, *slot);
-    pickle_batch_begin(snapshot->out);
+    operation(snapshot->out, LONG_BINPUT, *slot, 4);
+    sp_write(snapshot->out, MARK);
     frame(snapshot, sp_memory_category_names[category], (int64_t)phase, name);
     frame(snapshot, label, 0, "rank");
-    pickle_batch_end(snapshot->out);
+    sp_write(snapshot->out, APPENDS);
 }
 
 static void begin_entry(sp_snapshot *snapshot, sp_word action, int64_t address, int64_t bytes,
                         int64_t time_ns)
 {
-    pickle_dict_begin(snapshot->out);
+    sp_write(snapshot->out, EMPTY_DICT MARK);
     put_word(snapshot, WORD_ACTION, action);
     put_int(snapshot, WORD_ADDR, address);
     put_int(snapshot, WORD_SIZE, bytes);
@@ -231,7 +245,7 @@ static void segment_entry(sp_snapshot *snapshot, int category)
     put_frames(snapshot, category, 0);
     word(snapshot, WORD_CATEGORY);
     pickle_text(snapshot->out, "unknown");
-    pickle_dict_end(snapshot->out);
+    sp_write(snapshot->out, SETITEMS);
 }
 
 static void block_entry(sp_snapshot *snapshot, sp_word action, const sp_i_block_event *event)
@@ -241,14 +255,13 @@ static void block_entry(sp_snapshot *snapshot, sp_word action, const sp_i_block_
     put_frames(snapshot, event->category, event->block.made);
     word(snapshot, WORD_CATEGORY);
     category_name(snapshot, event->category);
-    pickle_dict_end(snapshot->out);
+    sp_write(snapshot->out, SETITEMS);
 }
 
 static void write_trace(sp_snapshot *snapshot)
 {
     const sp_i_block_log *log = snapshot->log;
-    pickle_list(snapshot->out);
-    pickle_batch_begin(snapshot->out);
+    sp_write(snapshot->out, EMPTY_LIST MARK);
     for (int c = 0; c < SP_I_BLOCK_CATEGORIES; c++) {
         if (log->heaps[c].extent_bytes > 0) {
             segment_entry(snapshot, c);
@@ -256,8 +269,7 @@ static void write_trace(sp_snapshot *snapshot)
     }
     for (size_t i = 0; i < log->count; i++) {
         if (i > 0 && i % BATCH == 0) {
-            pickle_batch_end(snapshot->out);
-            pickle_batch_begin(snapshot->out);
+            sp_write(snapshot->out, APPENDS MARK);
         }
         if (log->events[i].alloc) {
             block_entry(snapshot, WORD_ALLOC, &log->events[i]);
@@ -266,20 +278,19 @@ static void write_trace(sp_snapshot *snapshot)
             block_entry(snapshot, WORD_FREE_COMPLETED, &log->events[i]);
         }
     }
-    pickle_batch_end(snapshot->out);
+    sp_write(snapshot->out, APPENDS);
 }
 
 static void inactive_block(sp_snapshot *snapshot, int64_t address, int64_t bytes)
 {
     if (bytes > 0) {
-        pickle_dict_begin(snapshot->out);
+        sp_write(snapshot->out, EMPTY_DICT MARK);
         put_int(snapshot, WORD_ADDRESS, address);
         put_int(snapshot, WORD_SIZE, bytes);
         put_int(snapshot, WORD_REQUESTED_SIZE, 0);
         put_word(snapshot, WORD_STATE, WORD_INACTIVE);
         word(snapshot, WORD_FRAMES);
-        pickle_list(snapshot->out);
-        pickle_dict_end(snapshot->out);
+        sp_write(snapshot->out, EMPTY_LIST SETITEMS);
     }
 }
 
@@ -289,26 +300,24 @@ static void write_blocks(sp_snapshot *snapshot, int category)
     const sp_i_heap *heap = &snapshot->log->heaps[category];
     int64_t base = snapshot->base[category];
     int64_t covered = 0;
-    pickle_list(snapshot->out);
-    pickle_batch_begin(snapshot->out);
+    sp_write(snapshot->out, EMPTY_LIST MARK);
     for (size_t i = 0; i < heap->count; i++) {
         const sp_i_block *block = &heap->blocks[i];
         if (i > 0 && i % BATCH == 0) {
-            pickle_batch_end(snapshot->out);
-            pickle_batch_begin(snapshot->out);
+            sp_write(snapshot->out, APPENDS MARK);
         }
         inactive_block(snapshot, base + covered, block->address - covered);
-        pickle_dict_begin(snapshot->out);
+        sp_write(snapshot->out, EMPTY_DICT MARK);
         put_int(snapshot, WORD_ADDRESS, base + block->address);
         put_int(snapshot, WORD_SIZE, block->bytes);
         put_int(snapshot, WORD_REQUESTED_SIZE, block->bytes);
         put_word(snapshot, WORD_STATE, WORD_ACTIVE_ALLOCATED);
         put_frames(snapshot, category, block->made);
-        pickle_dict_end(snapshot->out);
+        sp_write(snapshot->out, SETITEMS);
         covered = block->address + block->bytes;
     }
     inactive_block(snapshot, base + covered, heap->extent_bytes - covered);
-    pickle_batch_end(snapshot->out);
+    sp_write(snapshot->out, APPENDS);
 }
 
 static void put_named_int(sp_snapshot *snapshot, const char *key, int64_t value)
@@ -324,7 +333,7 @@ static void write_segment(sp_snapshot *snapshot, int category)
     for (size_t i = 0; i < heap->count; i++) {
         held += heap->blocks[i].bytes;
     }
-    pickle_dict_begin(snapshot->out);
+    sp_write(snapshot->out, EMPTY_DICT MARK);
     put_named_int(snapshot, "device", 0);
     put_int(snapshot, WORD_ADDRESS, snapshot->base[category]);
     put_named_int(snapshot, "total_size", heap->extent_bytes);
@@ -337,115 +346,16 @@ static void write_segment(sp_snapshot *snapshot, int category)
     put_frames(snapshot, category, 0);
     pickle_text(snapshot->out, "blocks");
     write_blocks(snapshot, category);
-    pickle_dict_end(snapshot->out);
+    sp_write(snapshot->out, SETITEMS);
 }
 
 static void write_segments(sp_snapshot *snapshot)
 {
-    pickle_list(snapshot->out);
-    pickle_batch_begin(snapshot->out);
+    sp_write(snapshot->out, EMPTY_LIST MARK);
     for (int c = 0; c < SP_I_BLOCK_CATEGORIES; c++) {
         if (snapshot->log->heaps[c].extent_bytes > 0) {
             write_segment(snapshot, c);
         }
     }
-    pickle_batch_end(snapshot->out);
-}
-
-enum {
-    OP_PROTO = 0x80,
-    OP_STOP = '.',
-    OP_MARK = '(',
-    OP_EMPTY_DICT = '}',
-    OP_SETITEMS = 'u',
-    OP_EMPTY_LIST = ']',
-    OP_APPENDS = 'e',
-    OP_BININT = 'J',
-    OP_LONG1 = 0x8a,
-    OP_BINUNICODE = 'X',
-    OP_LONG_BINPUT = 'r',
-    OP_LONG_BINGET = 'j',
-    PROTOCOL = 2,
-    LONG_BYTES = 8,
-};
-
-static void opcode(sp_i_writer *out, int code)
-{
-    sp_i_write_char(out, (char)code);
-}
-
-static void little_endian(sp_i_writer *out, uint64_t value, int bytes)
-{
-    for (int i = 0; i < bytes; i++) {
-        sp_i_write_char(out, (char)(value >> (8 * i) & 0xff));
-    }
-}
-
-static void pickle_begin(sp_i_writer *out)
-{
-    opcode(out, OP_PROTO);
-    opcode(out, PROTOCOL);
-}
-
-static void pickle_end(sp_i_writer *out)
-{
-    opcode(out, OP_STOP);
-}
-
-static void pickle_dict_begin(sp_i_writer *out)
-{
-    opcode(out, OP_EMPTY_DICT);
-    opcode(out, OP_MARK);
-}
-
-static void pickle_dict_end(sp_i_writer *out)
-{
-    opcode(out, OP_SETITEMS);
-}
-
-static void pickle_list(sp_i_writer *out)
-{
-    opcode(out, OP_EMPTY_LIST);
-}
-
-static void pickle_batch_begin(sp_i_writer *out)
-{
-    opcode(out, OP_MARK);
-}
-
-static void pickle_batch_end(sp_i_writer *out)
-{
-    opcode(out, OP_APPENDS);
-}
-
-static void pickle_int(sp_i_writer *out, int64_t value)
-{
-    if (value >= INT32_MIN && value <= INT32_MAX) {
-        opcode(out, OP_BININT);
-        little_endian(out, (uint64_t)value, 4);
-    } else {
-        opcode(out, OP_LONG1);
-        opcode(out, LONG_BYTES);
-        little_endian(out, (uint64_t)value, LONG_BYTES);
-    }
-}
-
-static void pickle_text(sp_i_writer *out, const char *text)
-{
-    size_t length = strlen(text);
-    opcode(out, OP_BINUNICODE);
-    little_endian(out, length, 4);
-    sp_i_write_bytes(out, text, length);
-}
-
-static void pickle_store(sp_i_writer *out, uint32_t slot)
-{
-    opcode(out, OP_LONG_BINPUT);
-    little_endian(out, slot, 4);
-}
-
-static void pickle_recall(sp_i_writer *out, uint32_t slot)
-{
-    opcode(out, OP_LONG_BINGET);
-    little_endian(out, slot, 4);
+    sp_write(snapshot->out, APPENDS);
 }

@@ -50,7 +50,7 @@ typedef struct sp_cell {
 } sp_cell;
 
 typedef struct sp_drawing {
-    sp_i_writer *out;
+    sp_writer *out;
     int64_t from_ns, to_ns;
     int label_columns, cells;
     bool colour;
@@ -78,8 +78,8 @@ static int label_columns(const sp_timeline *timeline, const sp_export_window *wi
 sp_status sp_export_text(FILE *file, const sp_timeline *timeline, const sp_export_window *window,
                          int columns, bool colour, sp_error *err)
 {
-    sp_i_writer out;
-    sp_i_writer_init(&out, file);
+    sp_writer out;
+    sp_writer_init(&out, file);
     sp_drawing drawing = {.out = &out, .colour = colour};
     sp_i_export_range(window, timeline, &drawing.from_ns, &drawing.to_ns);
     drawing.label_columns = label_columns(timeline, window);
@@ -100,13 +100,13 @@ sp_status sp_export_text(FILE *file, const sp_timeline *timeline, const sp_expor
     }
     draw_legend(&drawing, columns);
     sp_i_free(drawing.cell);
-    return sp_i_writer_finish(&out, "timeline", err);
+    return sp_writer_finish(&out, "timeline", err);
 }
 
-static void spaces(sp_i_writer *out, int count)
+static void spaces(sp_writer *out, int count)
 {
     for (int i = 0; i < count; i++) {
-        sp_i_write_char(out, ' ');
+        sp_write(out, " ");
     }
 }
 
@@ -168,7 +168,7 @@ static int tick_text(char text[MARKS], int64_t time_ns, int64_t step_ns)
 
 static void draw_scale(sp_drawing *drawing)
 {
-    sp_i_write_text(drawing->out, "ms");
+    sp_write(drawing->out, "ms");
     spaces(drawing->out, drawing->label_columns - 2);
     int64_t step_ns = tick_step(drawing);
     int column = 0;
@@ -181,11 +181,11 @@ static void draw_scale(sp_drawing *drawing)
             continue;
         }
         spaces(drawing->out, at - column);
-        sp_i_write_text(drawing->out, text);
+        sp_write(drawing->out, "%s", text);
         column = at + length;
     }
     spaces(drawing->out, drawing->cells - column);
-    sp_i_write_text(drawing->out, "  busy\n");
+    sp_write(drawing->out, "  busy\n");
 }
 
 static void cover(sp_drawing *drawing, sp_action action, size_t interval, int64_t start_ns,
@@ -252,9 +252,7 @@ static char symbol_of(sp_action action)
 
 static void set_colour(sp_drawing *drawing, const char *parameters)
 {
-    sp_i_write_text(drawing->out, "\033[");
-    sp_i_write_text(drawing->out, parameters);
-    sp_i_write_char(drawing->out, 'm');
+    sp_write(drawing->out, "\033[%sm", parameters);
 }
 
 static const char *colour_of(sp_action action)
@@ -270,10 +268,10 @@ static void draw_box(sp_drawing *drawing, sp_action action, int length)
     int used = snprintf(text, sizeof(text), "%d", (int)action.pack);
     set_colour(drawing, colour_of(action));
     if (used > length) {
-        sp_i_write_char(drawing->out, text[used - 1]);
+        sp_write(drawing->out, "%c", text[used - 1]);
         used = 1;
     } else {
-        sp_i_write_text(drawing->out, text);
+        sp_write(drawing->out, "%s", text);
     }
     spaces(drawing->out, length - used);
     set_colour(drawing, "0");
@@ -289,7 +287,7 @@ static void draw_run(sp_drawing *drawing, sp_action action, int length)
         set_colour(drawing, colour_of(action));
     }
     for (int i = 0; i < length; i++) {
-        sp_i_write_char(drawing->out, symbol_of(action));
+        sp_write(drawing->out, "%c", symbol_of(action));
     }
     if (drawing->colour) {
         set_colour(drawing, "0");
@@ -301,7 +299,7 @@ static void draw_busy(sp_drawing *drawing, const sp_rank_timeline *rank, int64_t
 {
     end_ns = end_ns < drawing->to_ns ? end_ns : drawing->to_ns;
     if (end_ns <= drawing->from_ns) {
-        sp_i_write_text(drawing->out, "     -\n");
+        sp_write(drawing->out, "     -\n");
         return;
     }
     double busy_ns = 0;
@@ -314,14 +312,14 @@ static void draw_busy(sp_drawing *drawing, const sp_rank_timeline *rank, int64_t
     char text[MARKS];
     double share = busy_ns / (double)(end_ns - drawing->from_ns);
     snprintf(text, sizeof(text), " %4.0f%%\n", 100.0 * share);
-    sp_i_write_text(drawing->out, text);
+    sp_write(drawing->out, "%s", text);
 }
 
 static void draw_rank(sp_drawing *drawing, const sp_rank_timeline *rank, int64_t busy_end_ns)
 {
     char label[SP_I_LABEL];
     sp_i_export_label(rank, label);
-    sp_i_write_text(drawing->out, label);
+    sp_write(drawing->out, "%s", label);
     spaces(drawing->out, drawing->label_columns - (int)strlen(label));
     memset(drawing->cell, 0, (size_t)drawing->cells * sizeof(*drawing->cell));
     cover_rank(drawing, rank);
@@ -356,7 +354,7 @@ static void draw_legend(sp_drawing *drawing, int columns)
         char sample[MARKS];
         int length = legend_sample(drawing, class, sample) + 1 + (int)strlen(looks[class].meaning);
         if (column > 0 && column + 2 + length > columns) {
-            sp_i_write_char(drawing->out, '\n');
+            sp_write(drawing->out, "\n");
             column = 0;
         }
         if (column > 0) {
@@ -366,15 +364,14 @@ static void draw_legend(sp_drawing *drawing, int columns)
         if (drawing->colour) {
             set_colour(drawing, looks[class].colour);
         }
-        sp_i_write_text(drawing->out, sample);
+        sp_write(drawing->out, "%s", sample);
         if (drawing->colour) {
             set_colour(drawing, "0");
         }
-        sp_i_write_char(drawing->out, ' ');
-        sp_i_write_text(drawing->out, looks[class].meaning);
+        sp_write(drawing->out, " %s", looks[class].meaning);
         column += length;
     }
     if (column > 0) {
-        sp_i_write_char(drawing->out, '\n');
+        sp_write(drawing->out, "\n");
     }
 }

@@ -10,7 +10,6 @@ enum {
     THREAD_COMMUNICATION = 2,
     THREAD_COPY = 3, // to the host; the two directions overlap, so that each has its own
     THREAD_COPY_BACK = 4,
-    NS_DECIMALS = 3, // of a microsecond
 };
 
 static const char *const action_categories[SP_ACTION_KINDS] = {
@@ -18,7 +17,7 @@ static const char *const action_categories[SP_ACTION_KINDS] = {
 };
 
 typedef struct sp_trace {
-    sp_i_writer *out; // NULL: events are counted, not written
+    sp_writer *out; // NULL: events are counted, not written
     const sp_export_window *window;
     int chunks;
     int64_t events;
@@ -31,16 +30,16 @@ sp_status sp_export_trace(FILE *file, const sp_timeline *timeline, const sp_memo
                           const sp_export_window *window, int64_t *events, sp_error *err)
 {
     SP_ASSERT(memory == NULL || memory->rank_count == timeline->rank_count);
-    sp_i_writer out;
-    sp_i_writer_init(&out, file);
+    sp_writer out;
+    sp_writer_init(&out, file);
     sp_trace trace = {.out = &out, .window = window, .chunks = timeline->plan->layout.chunks};
-    sp_i_write_text(&out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+    sp_write(&out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
     trace_ranks(&trace, timeline, memory);
-    sp_i_write_text(&out, "\n]}\n");
+    sp_write(&out, "\n]}\n");
     if (events != NULL) {
         *events = trace.events;
     }
-    return sp_i_writer_finish(&out, "trace", err);
+    return sp_writer_finish(&out, "trace", err);
 }
 
 static int64_t count_overlaps(const sp_export_window *window, const sp_span *spans, size_t count)
@@ -83,30 +82,18 @@ static bool begin_event(sp_trace *trace)
         return false;
     }
     if (trace->events > 1) {
-        sp_i_write_text(trace->out, ",\n");
+        sp_write(trace->out, ",\n");
     }
     return true;
-}
-
-static void write_process(sp_trace *trace, size_t process, int thread)
-{
-    sp_i_write_text(trace->out, "\"pid\":");
-    sp_i_write_int(trace->out, (int64_t)process);
-    sp_i_write_text(trace->out, ",\"tid\":");
-    sp_i_write_int(trace->out, thread);
 }
 
 static void name_event(sp_trace *trace, const char *what, size_t process, int thread,
                        const char *name)
 {
     if (begin_event(trace)) {
-        sp_i_write_text(trace->out, "{\"name\":\"");
-        sp_i_write_text(trace->out, what);
-        sp_i_write_text(trace->out, "\",\"ph\":\"M\",");
-        write_process(trace, process, thread);
-        sp_i_write_text(trace->out, ",\"args\":{\"name\":\"");
-        sp_i_write_text(trace->out, name);
-        sp_i_write_text(trace->out, "\"}}");
+        sp_write(trace->out,
+                 "{\"name\":\"%s\",\"ph\":\"M\",\"pid\":%zu,\"tid\":%d,\"args\":{\"name\":\"%s\"}}",
+                 what, process, thread, name);
     }
 }
 
@@ -116,11 +103,10 @@ static void describe_process(sp_trace *trace, const sp_rank_timeline *rank, size
     sp_i_export_label(rank, label);
     name_event(trace, "process_name", process, 0, label);
     if (begin_event(trace)) {
-        sp_i_write_text(trace->out, "{\"name\":\"process_sort_index\",\"ph\":\"M\",");
-        write_process(trace, process, 0);
-        sp_i_write_text(trace->out, ",\"args\":{\"sort_index\":");
-        sp_i_write_int(trace->out, (int64_t)process);
-        sp_i_write_text(trace->out, "}}");
+        sp_write(trace->out,
+                 "{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":%zu,\"tid\":0,"
+                 "\"args\":{\"sort_index\":%zu}}",
+                 process, process);
     }
     name_event(trace, "thread_name", process, THREAD_COMPUTE, "compute");
     name_event(trace, "thread_name", process, THREAD_COMMUNICATION, "communication");
@@ -137,16 +123,10 @@ static bool begin_complete(sp_trace *trace, const char *name, const char *catego
     if (!sp_i_export_overlaps(trace->window, start_ns, end_ns) || !begin_event(trace)) {
         return false;
     }
-    sp_i_write_text(trace->out, "{\"name\":\"");
-    sp_i_write_text(trace->out, name);
-    sp_i_write_text(trace->out, "\",\"cat\":\"");
-    sp_i_write_text(trace->out, category);
-    sp_i_write_text(trace->out, "\",\"ph\":\"X\",\"ts\":");
-    sp_i_write_fixed(trace->out, start_ns, NS_DECIMALS);
-    sp_i_write_text(trace->out, ",\"dur\":");
-    sp_i_write_fixed(trace->out, end_ns - start_ns, NS_DECIMALS);
-    sp_i_write_char(trace->out, ',');
-    write_process(trace, process, thread);
+    sp_write(trace->out,
+             "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%.3lld,\"dur\":%.3lld,"
+             "\"pid\":%zu,\"tid\":%d",
+             name, category, (long long)start_ns, (long long)(end_ns - start_ns), process, thread);
     return true;
 }
 
@@ -155,7 +135,7 @@ static void trace_part(sp_trace *trace, const char *name, const char *category, 
 {
     if (end_ns > start_ns &&
         begin_complete(trace, name, category, process, thread, start_ns, end_ns)) {
-        sp_i_write_char(trace->out, '}');
+        sp_write(trace->out, "}");
     }
 }
 
@@ -166,11 +146,8 @@ static void trace_action(sp_trace *trace, const sp_span *span, size_t process, i
     SP_ASSERT(span->action.kind < SP_ACTION_KINDS);
     if (begin_complete(trace, name, action_categories[span->action.kind], process, thread,
                        span->start_ns, span->end_ns)) {
-        sp_i_write_text(trace->out, ",\"args\":{\"pack\":");
-        sp_i_write_int(trace->out, span->action.pack);
-        sp_i_write_text(trace->out, ",\"chunk\":");
-        sp_i_write_int(trace->out, span->action.chunk);
-        sp_i_write_text(trace->out, "}}");
+        sp_write(trace->out, ",\"args\":{\"pack\":%d,\"chunk\":%d}}", (int)span->action.pack,
+                 (int)span->action.chunk);
     }
 }
 
@@ -233,23 +210,18 @@ static void counter_event(sp_trace *trace, const char *name, const sp_memory_poi
     if (!any || !begin_event(trace)) {
         return;
     }
-    sp_i_write_text(trace->out, "{\"name\":\"");
-    sp_i_write_text(trace->out, name);
-    sp_i_write_text(trace->out, "\",\"ph\":\"C\",\"ts\":");
-    sp_i_write_fixed(trace->out, point->time_ns, NS_DECIMALS);
-    sp_i_write_char(trace->out, ',');
-    write_process(trace, process, 0);
-    const char *separator = ",\"args\":{\"";
+    sp_write(trace->out,
+             "{\"name\":\"%s\",\"ph\":\"C\",\"ts\":%.3lld,\"pid\":%zu,\"tid\":0,\"args\":{", name,
+             (long long)point->time_ns, process);
+    const char *separator = "";
     for (int c = first; c < end; c++) {
         if (used[c]) {
-            sp_i_write_text(trace->out, separator);
-            sp_i_write_text(trace->out, sp_memory_category_names[c]);
-            sp_i_write_text(trace->out, "\":");
-            sp_i_write_gib(trace->out, point->bytes.of[c]);
-            separator = ",\"";
+            sp_write(trace->out, "%s\"%s\":%.6lld", separator, sp_memory_category_names[c],
+                     (long long)sp_i_export_gib(point->bytes.of[c]));
+            separator = ",";
         }
     }
-    sp_i_write_text(trace->out, "}}");
+    sp_write(trace->out, "}}");
 }
 
 // Offloaded bytes are in host memory: a counter of their own, because viewers stack the series.

@@ -66,12 +66,17 @@ static void add_local(sp_i_builder *b, size_t v)
                  WAIT_COPY_OUT);
         return;
     }
+    // Of one forward pack its copy stands behind it, in the order of edges.
+    bool regrouped = b->index.forward_pack != NULL && sp_action_is_backward(action);
+    if (regrouped) {
+        add_copies_back(b, v, at->dp);
+    }
     for (size_t i = 0; i < sp_i_structure_reads(b, action); i++) {
         int32_t pack = sp_i_structure_read(b, action, i);
         add_edge(b, sp_i_structure_find(b, SP_ACTION_F, pack, at->dp, vstage), v, 0,
                  WAIT_ACTIVATIONS);
     }
-    if (action.kind != SP_ACTION_O) {
+    if (action.kind != SP_ACTION_O && !regrouped) {
         add_copies_back(b, v, at->dp);
     }
 }
@@ -213,13 +218,15 @@ static void add_end(sp_i_builder *b, size_t from, size_t v)
     add_edge(b, from == v + 1 ? 0 : from, v, 0, WAIT_SHARE);
 }
 
-// From the shares of all ranks of an end, of the pack of a forward or else of a repeat.
-static void add_ends(sp_i_builder *b, sp_share_end end, bool again, sp_action of, size_t v)
+// From the shares of all ranks of an end, of the pack of a forward, a repeat or both.
+static void add_ends(sp_i_builder *b, sp_share_end end, bool first, bool again, sp_action of,
+                     size_t v)
 {
     size_t pp = (size_t)b->s->plan->layout.pp;
     size_t entry = sp_depends_slot(&b->index, of, b->s->vertices[v].dp) * pp;
     for (size_t p = 0; p < pp; p++) {
-        add_end(b, b->share[end][again][entry + p], v);
+        add_end(b, first ? b->share[end][0][entry + p] : 0, v);
+        add_end(b, again ? b->share[end][1][entry + p] : 0, v);
     }
 }
 
@@ -237,8 +244,7 @@ static void add_share_inputs(sp_i_builder *b, size_t v)
     for (size_t i = 0; i < heads; i++) {
         const sp_action forward = {.kind = SP_ACTION_F,
                                    .pack = sp_i_structure_read(b, at->action, i)};
-        add_ends(b, SP_SHARE_HEAD, false, forward, v);
-        add_ends(b, SP_SHARE_HEAD, true, forward, v);
+        add_ends(b, SP_SHARE_HEAD, true, true, forward, v);
     }
 }
 
@@ -250,7 +256,8 @@ static void add_shares(sp_i_builder *b, size_t v)
     if (b->shares.items != NULL &&
         sp_share_end_of(&b->s->plan->layout, sp_i_structure_vstage(b, at), at->action, &end) &&
         (end == SP_SHARE_EMBEDDING || end == SP_SHARE_HEAD_BACKWARD)) {
-        add_ends(b, end, at->action.kind == SP_ACTION_R, at->action, v);
+        bool again = at->action.kind == SP_ACTION_R;
+        add_ends(b, end, !again, again, at->action, v);
     }
 }
 

@@ -1,0 +1,28 @@
+// A buffered writer that formats integers itself, because traces and plans run to millions of
+// numbers and printf is several times slower.
+#ifndef SLIMPACK_SIM_BASE_WRITER_H
+#define SLIMPACK_SIM_BASE_WRITER_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "sim/base/status.h"
+
+enum { SP_WRITER_BYTES = 32 * 1024 }; // written to the file at once
+
+typedef struct sp_writer {
+    FILE *file;
+    size_t used;
+    int error_number; // errno of the first write that failed, else 0
+    char buffer[SP_WRITER_BYTES];
+} sp_writer;
+
+void sp_writer_init(sp_writer *out, FILE *file);
+void sp_write_bytes(sp_writer *out, const void *bytes, size_t count);
+// As printf for %s, %c, %d, %zu and %lld alone. A precision from 1 to 9 of %lld is the number of
+// its decimals: %.3lld writes 1234567 as 1234.567.
+void sp_write(sp_writer *out, const char *format, ...) SP_PRINTF(2, 3);
+// Writes out what is buffered. SP_ERR_IO if any write failed; `what` names the output.
+sp_status sp_writer_finish(sp_writer *out, const char *what, sp_error *err);
+
+#endif
