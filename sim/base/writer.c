@@ -24,20 +24,13 @@ static void drain(sp_writer *out)
     out->used = 0;
 }
 
-void sp_write_bytes(sp_writer *out, const void *bytes, size_t count)
+// Most pieces are a few bytes: a call for each would cost more than it copies.
+static inline void put(sp_writer *out, char byte)
 {
-    const char *from = bytes;
-    while (count > 0) {
-        if (out->used == SP_WRITER_BYTES) {
-            drain(out);
-        }
-        size_t room = SP_WRITER_BYTES - out->used;
-        size_t part = count < room ? count : room;
-        memcpy(out->buffer + out->used, from, part);
-        out->used += part;
-        from += part;
-        count -= part;
+    if (out->used == SP_WRITER_BYTES) {
+        drain(out);
     }
+    out->buffer[out->used++] = byte;
 }
 
 // value * 10^-decimals with exactly `decimals` places.
@@ -59,7 +52,9 @@ static void write_fixed(sp_writer *out, int64_t value, int decimals)
     if (value < 0) {
         text[--at] = '-';
     }
-    sp_write_bytes(out, text + at, sizeof(text) - at);
+    while (at < sizeof(text)) {
+        put(out, text[at++]);
+    }
 }
 
 void sp_write(sp_writer *out, const char *format, ...)
@@ -67,20 +62,18 @@ void sp_write(sp_writer *out, const char *format, ...)
     va_list args;
     va_start(args, format);
     for (const char *at = format; *at != '\0';) {
-        size_t plain = strcspn(at, "%");
-        sp_write_bytes(out, at, plain);
-        at += plain;
-        if (*at == '\0') {
-            break;
+        if (*at != '%') {
+            put(out, *at++);
+            continue;
         }
         int decimals = at[1] == '.' ? at[2] - '0' : 0;
         at += decimals > 0 ? 3 : 1;
         if (*at == 's') {
-            const char *text = va_arg(args, const char *);
-            sp_write_bytes(out, text, strlen(text));
+            for (const char *text = va_arg(args, const char *); *text != '\0'; text++) {
+                put(out, *text);
+            }
         } else if (*at == 'c') {
-            char character = (char)va_arg(args, int);
-            sp_write_bytes(out, &character, 1);
+            put(out, (char)va_arg(args, int));
         } else if (*at == 'd') {
             write_fixed(out, va_arg(args, int), 0);
         } else if (*at == 'z') {

@@ -18,7 +18,6 @@ typedef struct sp_writer {
 } sp_writer;
 
 void sp_writer_init(sp_writer *out, FILE *file);
-void sp_write_bytes(sp_writer *out, const void *bytes, size_t count);
 // As printf for %s, %c, %d, %zu and %lld alone. A precision from 1 to 9 of %lld is the number of
 // its decimals: %.3lld writes 1234567 as 1234.567.
 void sp_write(sp_writer *out, const char *format, ...) SP_PRINTF(2, 3);

@@ -1,232 +1,21 @@
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "sim/base/writer.h"
 #include "sim/plan/plan_json.h"
 
-enum { LINE = 192 }; // bytes of one slice or action as text
+// Plans have millions of slices and actions: the text is never held as a whole. Errors of the
+// writer stick, so they are asked for once per call.
 
-// Plans have millions of slices and actions: the text is put together without stdio formatting and
-// never held as a whole. Errors of the stream stick, so they are asked for once per call.
-static void write_slices(FILE *file, const sp_pack_list *list, const sp_pack *pack);
-static void write_packs(FILE *file, const char *key, const sp_pack_list *list);
-static void write_stages(FILE *file, const sp_plan *plan);
-static sp_status write_value(FILE *file, const json_t *value, sp_error *err);
-static sp_status write_prediction(FILE *file, const char *key, double ms, sp_error *err);
-static char *put_number(char *out, int64_t number);
-
-static void write_text(FILE *file, const char *text)
+static sp_status finish(sp_writer *out, sp_status status, sp_error *err)
 {
-    fwrite(text, 1, strlen(text), file);
-}
-
-static void write_number(FILE *file, int64_t number)
-{
-    char text[LINE];
-    fwrite(text, 1, (size_t)(put_number(text, number) - text), file);
-}
-
-static sp_status check_written(FILE *file, sp_error *err)
-{
-    return ferror(file) == 0
-               ? SP_OK
-               : sp_error_set(err, SP_ERR_IO, "cannot write the plan: %s", strerror(errno));
-}
-
-sp_status sp_plan_json_begin(FILE *file, const json_t *scenario, sp_error *err)
-{
-    SP_ASSERT(scenario != NULL);
-    write_text(file, "{\"schema\": \"slimpack/plan/1\", \"scenario\": ");
-    sp_status status = write_value(file, scenario, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    write_text(file, ", \"batches\": [");
-    return check_written(file, err);
-}
-
-static void write_samples(FILE *file, const sp_batch *batch)
-{
-    write_text(file, "{\"samples\": [");
-    for (size_t i = 0; batch != NULL && i < batch->count; i++) {
-        write_text(file, i > 0 ? ", {\"id\": " : "{\"id\": ");
-        write_number(file, batch->ids[i]);
-        write_text(file, ", \"tokens\": ");
-        write_number(file, batch->tokens[i]);
-        write_text(file, "}");
-    }
-    write_text(file, "]");
-}
-
-// A loader knows its samples by their ids.
-static void write_ids(FILE *file, const char *key, const sp_batch *batch, const int64_t *list,
-                      size_t count)
-{
-    write_text(file, key);
-    for (size_t i = 0; i < count; i++) {
-        write_text(file, i > 0 ? ", " : "");
-        write_number(file, batch->ids[list[i]]);
-    }
-    write_text(file, "]");
-}
-
-sp_status sp_plan_json_batch(FILE *file, int index, const sp_plan *plan,
-                             sp_plan_predictions predictions, sp_error *err)
-{
-    const sp_packing *packing = plan->packing;
-    write_text(file, index > 0 ? ",\n" : "\n");
-    write_samples(file, packing->batch);
-    write_packs(file, ",\n\"forward_packs\": [", &packing->forward);
-    write_packs(file, ",\n\"backward_packs\": [", sp_packing_backward(packing));
-    write_stages(file, plan);
-    write_ids(file, ",\n\"dropped\": [", packing->batch, packing->dropped, packing->dropped_count);
-    write_ids(file, ", \"delayed\": [", packing->batch, packing->delayed, packing->delayed_count);
-    sp_status status =
-        write_prediction(file, ", \"lower_bound_ms\": ", predictions.lower_bound_ms, err);
-    if (status == SP_OK) {
-        status = write_prediction(file, ", \"predicted_ms\": ", predictions.predicted_ms, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
-    write_text(file, "}");
-    return check_written(file, err);
-}
-
-sp_status sp_plan_json_end(FILE *file, sp_error *err)
-{
-    return sp_plan_json_end_formed(file, &(sp_batches){0}, err);
-}
-
-sp_status sp_plan_json_end_formed(FILE *file, const sp_batches *formed, sp_error *err)
-{
-    write_text(file, "\n]");
-    if (formed->dropped + formed->truncated > 0) {
-        write_text(file, ", \"over_length\": {\"dropped\": ");
-        write_number(file, formed->dropped);
-        write_text(file, ", \"truncated\": ");
-        write_number(file, formed->truncated);
-        write_text(file, "}");
-    }
-    if (formed->wrapped) {
-        write_text(file, ", \"lengths_started_again\": true");
-    }
-    write_text(file, "}\n");
-    fflush(file);
-    return check_written(file, err);
-}
-
-// At most 20 characters; returns their end.
-static char *put_number(char *out, int64_t number)
-{
-    char digits[24];
-    size_t n = 0;
-    uint64_t rest = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
-    do {
-        digits[n++] = (char)('0' + (int)(rest % 10));
-        rest /= 10;
-    } while (rest > 0);
-    if (number < 0) {
-        *out++ = '-';
-    }
-    while (n > 0) {
-        *out++ = digits[--n];
-    }
-    return out;
-}
-
-static char *put_text(char *out, const char *text)
-{
-    size_t bytes = strlen(text);
-    memcpy(out, text, bytes);
-    return out + bytes;
-}
-
-static void write_packs(FILE *file, const char *key, const sp_pack_list *list)
-{
-    write_text(file, key);
-    for (size_t p = 0; p < list->count; p++) {
-        const sp_pack *pack = &list->packs[p];
-        write_text(file, p > 0 ? ",\n {\"dp\": [" : "\n {\"dp\": [");
-        for (int32_t i = 0; i < pack->dp_count; i++) {
-            write_text(file, i > 0 ? ", " : "");
-            write_number(file, (int64_t)pack->dp_first + i);
-        }
-        if (pack->microbatch != (int32_t)p) {
-            write_text(file, "], \"microbatch\": ");
-            write_number(file, pack->microbatch);
-            write_text(file, ", \"slices\": [");
-        } else {
-            write_text(file, "], \"slices\": [");
-        }
-        write_slices(file, list, pack);
-        write_text(file, "]}");
-    }
-    write_text(file, "]");
-}
-
-static void write_slices(FILE *file, const sp_pack_list *list, const sp_pack *pack)
-{
-    for (size_t i = 0; i < pack->slice_count; i++) {
-        const sp_slice *slice = &list->slices[pack->first_slice + i];
-        char text[LINE];
-        char *out = put_text(text, i > 0 ? ", {\"sample\": " : "{\"sample\": ");
-        out = put_number(out, slice->sample);
-        out = put_text(out, ", \"begin\": ");
-        out = put_number(out, slice->begin);
-        out = put_text(out, ", \"tokens\": ");
-        out = put_number(out, slice->tokens);
-        if (slice->computed_tokens != slice->tokens) {
-            out = put_text(out, ", \"computed\": ");
-            out = put_number(out, slice->computed_tokens);
-        }
-        *out++ = '}';
-        fwrite(text, 1, (size_t)(out - text), file);
-    }
-}
-
-static void write_actions(FILE *file, const sp_stage_plan *stage, int chunks)
-{
-    for (size_t i = 0; i < stage->count; i++) {
-        sp_action action = stage->actions[i];
-        SP_ASSERT(action.kind < SP_ACTION_KINDS);
-        char text[LINE];
-        char *out = put_text(text, i > 0 ? ", \"" : "\"");
-        *out++ = sp_action_letters[action.kind];
-        out = put_number(out, action.pack);
-        if (chunks > 1) {
-            *out++ = '.';
-            out = put_number(out, action.chunk);
-        }
-        if (action.with_next) {
-            *out++ = '&';
-        }
-        *out++ = '"';
-        fwrite(text, 1, (size_t)(out - text), file);
-    }
-}
-
-static void write_stages(FILE *file, const sp_plan *plan)
-{
-    write_text(file, ",\n\"stages\": [");
-    for (int d = 0; d < plan->layout.dp; d++) {
-        for (int p = 0; p < plan->layout.pp; p++) {
-            write_text(file, d + p > 0 ? ",\n {\"dp\": " : "\n {\"dp\": ");
-            write_number(file, d);
-            write_text(file, ", \"pp\": ");
-            write_number(file, p);
-            write_text(file, ", \"actions\": [");
-            write_actions(file, sp_plan_stage(plan, d, p), plan->layout.chunks);
-            write_text(file, "]}");
-        }
-    }
-    write_text(file, "]");
+    sp_status written = sp_writer_finish(out, "plan", status == SP_OK ? err : NULL);
+    return status == SP_OK ? written : status;
 }
 
 // A JSON value with as few digits as give the same numbers again: 15 where they do (0.1), else the
 // 17 that always do.
-static sp_status write_value(FILE *file, const json_t *value, sp_error *err)
+static sp_status write_value(sp_writer *out, const char *key, const json_t *value, sp_error *err)
 {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
     json_t *again = text == NULL ? NULL : json_loads(text, JSON_DECODE_ANY, NULL);
@@ -238,22 +27,152 @@ static sp_status write_value(FILE *file, const json_t *value, sp_error *err)
     if (text == NULL) {
         return sp_error_no_memory(err, "plan.json");
     }
-    write_text(file, text);
+    sp_write(out, "%s%s", key, text);
     free(text);
     return SP_OK;
 }
 
-static sp_status write_prediction(FILE *file, const char *key, double ms, sp_error *err)
+static sp_status write_prediction(sp_writer *out, const char *key, double ms, sp_error *err)
 {
     if (!(ms >= 0 && ms < HUGE_VAL)) {
         return SP_OK;
     }
     json_t *value = json_real(ms);
-    if (value == NULL) {
-        return sp_error_no_memory(err, "plan.json");
-    }
-    write_text(file, key);
-    sp_status status = write_value(file, value, err);
+    sp_status status =
+        value != NULL ? write_value(out, key, value, err) : sp_error_no_memory(err, "plan.json");
     json_decref(value);
     return status;
+}
+
+sp_status sp_plan_json_begin(FILE *file, const json_t *scenario, sp_error *err)
+{
+    SP_ASSERT(scenario != NULL);
+    sp_writer out;
+    sp_writer_init(&out, file);
+    sp_status status =
+        write_value(&out, "{\"schema\": \"slimpack/plan/1\", \"scenario\": ", scenario, err);
+    sp_write(&out, ", \"batches\": [");
+    return finish(&out, status, err);
+}
+
+static void write_samples(sp_writer *out, const sp_batch *batch)
+{
+    sp_write(out, "{\"samples\": [");
+    for (size_t i = 0; batch != NULL && i < batch->count; i++) {
+        sp_write(out, "%s{\"id\": %lld, \"tokens\": %lld}", i > 0 ? ", " : "",
+                 (long long)batch->ids[i], (long long)batch->tokens[i]);
+    }
+    sp_write(out, "]");
+}
+
+static void write_slices(sp_writer *out, const sp_pack_list *list, const sp_pack *pack)
+{
+    for (size_t i = 0; i < pack->slice_count; i++) {
+        const sp_slice *slice = &list->slices[pack->first_slice + i];
+        sp_write(out, "%s{\"sample\": %d, \"begin\": %lld, \"tokens\": %lld", i > 0 ? ", " : "",
+                 (int)slice->sample, (long long)slice->begin, (long long)slice->tokens);
+        if (slice->computed_tokens != slice->tokens) {
+            sp_write(out, ", \"computed\": %lld", (long long)slice->computed_tokens);
+        }
+        sp_write(out, "}");
+    }
+}
+
+static void write_packs(sp_writer *out, const char *key, const sp_pack_list *list)
+{
+    sp_write(out, ",\n\"%s\": [", key);
+    for (size_t p = 0; p < list->count; p++) {
+        const sp_pack *pack = &list->packs[p];
+        sp_write(out, "%s\n {\"dp\": [", p > 0 ? "," : "");
+        for (int32_t i = 0; i < pack->dp_count; i++) {
+            sp_write(out, "%s%d", i > 0 ? ", " : "", (int)(pack->dp_first + i));
+        }
+        sp_write(out, "]");
+        if (pack->microbatch != (int32_t)p) {
+            sp_write(out, ", \"microbatch\": %d", (int)pack->microbatch);
+        }
+        sp_write(out, ", \"slices\": [");
+        write_slices(out, list, pack);
+        sp_write(out, "]}");
+    }
+    sp_write(out, "]");
+}
+
+static void write_actions(sp_writer *out, const sp_stage_plan *stage, int chunks)
+{
+    for (size_t i = 0; i < stage->count; i++) {
+        sp_action action = stage->actions[i];
+        SP_ASSERT(action.kind < SP_ACTION_KINDS);
+        sp_write(out, "%s\"%c%d", i > 0 ? ", " : "", sp_action_letters[action.kind],
+                 (int)action.pack);
+        if (chunks > 1) {
+            sp_write(out, ".%d", (int)action.chunk);
+        }
+        sp_write(out, "%s\"", action.with_next ? "&" : "");
+    }
+}
+
+static void write_stages(sp_writer *out, const sp_plan *plan)
+{
+    sp_write(out, ",\n\"stages\": [");
+    for (int d = 0; d < plan->layout.dp; d++) {
+        for (int p = 0; p < plan->layout.pp; p++) {
+            sp_write(out, "%s\n {\"dp\": %d, \"pp\": %d, \"actions\": [", d + p > 0 ? "," : "", d,
+                     p);
+            write_actions(out, sp_plan_stage(plan, d, p), plan->layout.chunks);
+            sp_write(out, "]}");
+        }
+    }
+    sp_write(out, "]");
+}
+
+// A loader knows its samples by their ids.
+static void write_ids(sp_writer *out, const char *key, const sp_batch *batch, const int64_t *list,
+                      size_t count)
+{
+    sp_write(out, "%s: [", key);
+    for (size_t i = 0; i < count; i++) {
+        sp_write(out, "%s%lld", i > 0 ? ", " : "", (long long)batch->ids[list[i]]);
+    }
+    sp_write(out, "]");
+}
+
+sp_status sp_plan_json_batch(FILE *file, int index, const sp_plan *plan,
+                             sp_plan_predictions predictions, sp_error *err)
+{
+    const sp_packing *packing = plan->packing;
+    sp_writer out;
+    sp_writer_init(&out, file);
+    sp_write(&out, "%s", index > 0 ? ",\n" : "\n");
+    write_samples(&out, packing->batch);
+    write_packs(&out, "forward_packs", &packing->forward);
+    write_packs(&out, "backward_packs", sp_packing_backward(packing));
+    write_stages(&out, plan);
+    write_ids(&out, ",\n\"dropped\"", packing->batch, packing->dropped, packing->dropped_count);
+    write_ids(&out, ", \"delayed\"", packing->batch, packing->delayed, packing->delayed_count);
+    sp_status status =
+        write_prediction(&out, ", \"lower_bound_ms\": ", predictions.lower_bound_ms, err);
+    if (status == SP_OK) {
+        status = write_prediction(&out, ", \"predicted_ms\": ", predictions.predicted_ms, err);
+    }
+    sp_write(&out, "}");
+    return finish(&out, status, err);
+}
+
+sp_status sp_plan_json_end(FILE *file, sp_error *err)
+{
+    return sp_plan_json_end_formed(file, &(sp_batches){0}, err);
+}
+
+sp_status sp_plan_json_end_formed(FILE *file, const sp_batches *formed, sp_error *err)
+{
+    sp_writer out;
+    sp_writer_init(&out, file);
+    sp_write(&out, "\n]");
+    if (formed->dropped + formed->truncated > 0) {
+        sp_write(&out, ", \"over_length\": {\"dropped\": %lld, \"truncated\": %lld}",
+                 (long long)formed->dropped, (long long)formed->truncated);
+    }
+    sp_write(&out, "%s}\n", formed->wrapped ? ", \"lengths_started_again\": true" : "");
+    return finish(&out, SP_OK, err);
 }
