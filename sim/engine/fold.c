@@ -5,15 +5,25 @@
 #include "sim/base/alloc.h"
 #include "sim/plan/regroup.h"
 
+// A table of the costs with a row of `bytes` for each pack; NULL: the costs have none.
+typedef struct column {
+    const void *rows;
+    size_t bytes;
+    bool hashed; // tells packs apart that are not alike
+} column;
+
+enum { COLUMNS = 8 };
+
 // The plan as the comparison of ranks sees it: packs by their position among those of their rank.
 typedef struct view {
     const sp_plan *plan;
-    const sp_step_costs *costs;
     const sp_pack_list *list[2]; // forward, backward
-    int32_t *ordinal[2];         // [packs]
-    uint64_t *hash[2];           // [packs]
-    int32_t *alike[2];           // [packs]: the first pack of the same costs
+    column columns[2][COLUMNS];
+    int32_t *ordinal[2];   // [packs]
+    uint64_t *hash[2];     // [packs]
+    int32_t *alike[2];     // [packs]: the first pack of the same costs
     int32_t *forward_pack; // of each backward slice; NULL where backward packs are the forward
+    sp_i_arena work;       // holds the other tables
 } view;
 
 static bool can_fold(const sp_plan *plan)
@@ -25,11 +35,6 @@ static bool can_fold(const sp_plan *plan)
         }
     }
     return true;
-}
-
-static int side_of(sp_action action)
-{
-    return action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_W;
 }
 
 // FNV-1a over 64-bit words.
@@ -49,55 +54,48 @@ static uint64_t mix_words(uint64_t hash, const void *data, size_t bytes)
     return hash;
 }
 
-static uint64_t hash_forward(const view *v, size_t pack)
+// What packs of a side must agree in.
+static void columns_of(const sp_step_costs *c, int side, column columns[COLUMNS])
 {
-    const sp_step_costs *costs = v->costs;
-    size_t row = pack * (size_t)costs->classes;
-    uint64_t hash = 0xcbf29ce484222325u;
-    hash = mix_words(hash, costs->f + row, (size_t)costs->classes * sizeof *costs->f);
-    hash = mix(hash, (uint64_t)costs->p2p_f_ns[pack]);
-    hash = costs->o_ns == NULL ? hash : mix(hash, (uint64_t)costs->o_ns[row]);
-    return costs->unit == NULL
-               ? hash
-               : mix_words(hash, costs->unit + row, (size_t)costs->classes * sizeof *costs->unit);
+    size_t n = (size_t)c->classes;
+    const column forward[COLUMNS] = {
+        {c->f, n * sizeof *c->f, true},
+        {c->p2p_f_ns, sizeof *c->p2p_f_ns, true},
+        {c->unit, n * sizeof *c->unit, true},
+        {c->o_ns, n * sizeof *c->o_ns, true},
+        {c->p2p_f_internode_ns, sizeof *c->p2p_f_internode_ns, false},
+        {c->offloaded_bytes, n * sizeof *c->offloaded_bytes, false},
+        {c->l_ns, n * sizeof *c->l_ns, false},
+    };
+    const column backward[COLUMNS] = {
+        {c->b, n * sizeof *c->b, true},
+        {c->i, n * sizeof *c->i, false},
+        {c->w, n * sizeof *c->w, false},
+        {c->r, n * sizeof *c->r, false},
+        {c->p2p_b_ns, sizeof *c->p2p_b_ns, false},
+        {c->p2p_b_internode_ns, sizeof *c->p2p_b_internode_ns, false},
+        {c->backward_unit, n * sizeof *c->backward_unit, false},
+    };
+    memcpy(columns, side == 0 ? forward : backward, COLUMNS * sizeof *columns);
 }
 
-static uint64_t hash_backward(const view *v, size_t pack)
+static const unsigned char *row_of(const column *of, size_t pack)
 {
-    const sp_step_costs *costs = v->costs;
-    const sp_pack *p = &v->list[1]->packs[pack];
-    size_t row = pack * (size_t)costs->classes;
+    return (const unsigned char *)of->rows + pack * of->bytes;
+}
+
+static uint64_t hash_pack(const view *v, int side, size_t pack)
+{
+    const sp_pack *p = &v->list[side]->packs[pack];
     uint64_t hash = 0xcbf29ce484222325u;
-    hash = mix_words(hash, costs->b + row, (size_t)costs->classes * sizeof *costs->b);
-    for (size_t s = 0; v->forward_pack != NULL && s < p->slice_count; s++) {
+    for (int k = 0; k < COLUMNS; k++) {
+        const column *of = &v->columns[side][k];
+        hash = of->rows != NULL && of->hashed ? mix_words(hash, row_of(of, pack), of->bytes) : hash;
+    }
+    for (size_t s = 0; side == 1 && v->forward_pack != NULL && s < p->slice_count; s++) {
         hash = mix(hash, (uint64_t)v->ordinal[0][v->forward_pack[p->first_slice + s]]);
     }
     return hash;
-}
-
-static bool same_copies(const sp_step_costs *costs, size_t a, size_t b)
-{
-    size_t n = (size_t)costs->classes;
-    return (costs->o_ns == NULL ||
-            memcmp(costs->o_ns + a * n, costs->o_ns + b * n, n * sizeof *costs->o_ns) == 0) &&
-           (costs->offloaded_bytes == NULL ||
-            memcmp(costs->offloaded_bytes + a * n, costs->offloaded_bytes + b * n,
-                   n * sizeof *costs->offloaded_bytes) == 0) &&
-           (costs->l_ns == NULL ||
-            memcmp(costs->l_ns + a * n, costs->l_ns + b * n, n * sizeof *costs->l_ns) == 0);
-}
-
-static bool same_forward(const view *v, size_t a, size_t b)
-{
-    const sp_step_costs *costs = v->costs;
-    size_t n = (size_t)costs->classes;
-    return memcmp(costs->f + a * n, costs->f + b * n, n * sizeof *costs->f) == 0 &&
-           costs->p2p_f_ns[a] == costs->p2p_f_ns[b] &&
-           costs->p2p_f_internode_ns[a] == costs->p2p_f_internode_ns[b] &&
-           v->list[0]->packs[a].computed == v->list[0]->packs[b].computed &&
-           same_copies(costs, a, b) &&
-           (costs->unit == NULL ||
-            memcmp(costs->unit + a * n, costs->unit + b * n, n * sizeof *costs->unit) == 0);
 }
 
 // A regrouped pack must also take the same tokens from the same forward packs.
@@ -122,36 +120,30 @@ static bool same_slices(const view *v, size_t a, size_t b)
     return true;
 }
 
-static bool same_backward(const view *v, size_t a, size_t b)
+static bool same_pack(const view *v, int side, size_t a, size_t b)
 {
-    const sp_step_costs *costs = v->costs;
-    size_t n = (size_t)costs->classes;
-    size_t bytes = n * sizeof *costs->b;
-    return memcmp(costs->b + a * n, costs->b + b * n, bytes) == 0 &&
-           memcmp(costs->i + a * n, costs->i + b * n, bytes) == 0 &&
-           memcmp(costs->w + a * n, costs->w + b * n, bytes) == 0 &&
-           memcmp(costs->r + a * n, costs->r + b * n, bytes) == 0 &&
-           costs->p2p_b_ns[a] == costs->p2p_b_ns[b] &&
-           costs->p2p_b_internode_ns[a] == costs->p2p_b_internode_ns[b] && same_slices(v, a, b) &&
-           (costs->backward_unit == NULL ||
-            memcmp(costs->backward_unit + a * n, costs->backward_unit + b * n,
-                   n * sizeof *costs->backward_unit) == 0);
+    bool same = true;
+    for (int k = 0; same && k < COLUMNS; k++) {
+        const column *of = &v->columns[side][k];
+        same = of->rows == NULL || memcmp(row_of(of, a), row_of(of, b), of->bytes) == 0;
+    }
+    return same && (side == 1 ? same_slices(v, a, b)
+                              : v->list[0]->packs[a].computed == v->list[0]->packs[b].computed);
 }
 
 // Finds for each pack the first one alike, through a hash table of those found, so that ranks are
 // compared by numbers. O(packs) where equal hashes mean equal packs.
-static bool find_alike(view *v, int side)
+static void find_alike(view *v, int side)
 {
     size_t packs = v->list[side]->count;
     size_t size = 16;
     while (size < 2 * packs) {
         size *= 2;
     }
-    int32_t *table = sp_i_malloc(size * sizeof *table);
-    v->alike[side] = sp_i_malloc(packs * sizeof *v->alike[side]);
-    if (table == NULL || v->alike[side] == NULL) {
-        sp_i_free(table);
-        return false;
+    int32_t *table = sp_i_arena_take(&v->work, size, sizeof *table);
+    v->alike[side] = sp_i_arena_take(&v->work, packs, sizeof *v->alike[side]);
+    if (v->work.failed) {
+        return;
     }
     for (size_t i = 0; i < size; i++) {
         table[i] = -1;
@@ -162,8 +154,7 @@ static bool find_alike(view *v, int side)
         size_t at = (size_t)(hash ^ hash >> 32) & (size - 1);
         while (table[at] >= 0) {
             size_t first = (size_t)table[at];
-            if (v->hash[side][first] == hash &&
-                (side == 0 ? same_forward(v, first, k) : same_backward(v, first, k))) {
+            if (v->hash[side][first] == hash && same_pack(v, side, first, k)) {
                 break;
             }
             at = (at + 1) & (size - 1);
@@ -171,43 +162,34 @@ static bool find_alike(view *v, int side)
         table[at] = table[at] >= 0 ? table[at] : (int32_t)k;
         v->alike[side][k] = table[at];
     }
-    sp_i_free(table);
-    return true;
 }
 
 static void view_fini(view *v)
 {
-    for (int side = 0; side < 2; side++) {
-        sp_i_free(v->ordinal[side]);
-        sp_i_free(v->hash[side]);
-        sp_i_free(v->alike[side]);
-    }
+    sp_i_arena_free(&v->work);
     sp_i_free(v->forward_pack);
 }
 
 static bool view_init(view *v, const sp_plan *plan, const sp_step_costs *costs)
 {
-    *v = (view){.plan = plan,
-                .costs = costs,
-                .list = {&plan->packing->forward, sp_packing_backward(plan->packing)}};
-    int32_t *next = sp_i_malloc((size_t)plan->layout.dp * sizeof *next);
-    bool ok = next != NULL && sp_regroup(plan->packing, &v->forward_pack, NULL) == SP_OK;
-    for (int side = 0; ok && side < 2; side++) {
+    *v =
+        (view){.plan = plan, .list = {&plan->packing->forward, sp_packing_backward(plan->packing)}};
+    v->work.failed = sp_regroup(plan->packing, &v->forward_pack, NULL) != SP_OK;
+    for (int side = 0; side < 2; side++) {
         size_t packs = v->list[side]->count;
-        v->ordinal[side] = sp_i_malloc(packs * sizeof *v->ordinal[side]);
-        v->hash[side] = sp_i_malloc(packs * sizeof *v->hash[side]);
-        ok = v->ordinal[side] != NULL && v->hash[side] != NULL;
-        memset(next, 0, (size_t)plan->layout.dp * sizeof *next);
-        for (size_t k = 0; ok && k < packs; k++) {
+        int32_t *next = sp_i_arena_take(&v->work, (size_t)plan->layout.dp, sizeof *next);
+        v->ordinal[side] = sp_i_arena_take(&v->work, packs, sizeof *v->ordinal[side]);
+        v->hash[side] = sp_i_arena_take(&v->work, packs, sizeof *v->hash[side]);
+        columns_of(costs, side, v->columns[side]);
+        for (size_t k = 0; k < packs && !v->work.failed; k++) {
             v->ordinal[side][k] = next[v->list[side]->packs[k].dp_first]++;
         }
-        for (size_t k = 0; ok && k < packs; k++) {
-            v->hash[side][k] = side == 0 ? hash_forward(v, k) : hash_backward(v, k);
+        for (size_t k = 0; k < packs && !v->work.failed; k++) {
+            v->hash[side][k] = hash_pack(v, side, k);
         }
-        ok = ok && find_alike(v, side);
+        find_alike(v, side);
     }
-    sp_i_free(next);
-    return ok;
+    return !v->work.failed;
 }
 
 static uint64_t hash_rank(const view *v, int dp)
@@ -218,7 +200,7 @@ static uint64_t hash_rank(const view *v, int dp)
         hash = mix(hash, stage->count);
         for (size_t a = 0; a < stage->count; a++) {
             sp_action action = stage->actions[a];
-            int side = side_of(action);
+            int side = sp_action_is_backward(action);
             hash = mix(hash, ((uint64_t)action.kind << 48) ^ ((uint64_t)action.chunk << 32) ^
                                  (uint64_t)v->ordinal[side][action.pack]);
             hash = mix(hash, v->hash[side][action.pack]);
@@ -238,7 +220,7 @@ static bool same_rank(const view *v, int dp_a, int dp_b)
         for (size_t i = 0; i < a->count; i++) {
             sp_action x = a->actions[i];
             sp_action y = b->actions[i];
-            int side = side_of(x);
+            int side = sp_action_is_backward(x);
             if (x.kind != y.kind || x.with_next != y.with_next || x.chunk != y.chunk ||
                 v->ordinal[side][x.pack] != v->ordinal[side][y.pack] ||
                 v->alike[side][x.pack] != v->alike[side][y.pack]) {
@@ -256,9 +238,10 @@ static int find_kinds(const sp_plan *plan, const sp_step_costs *costs, int *kind
     view v;
     int kinds = 0;
     size_t dp = (size_t)plan->layout.dp;
-    uint64_t *kind_hash = sp_i_malloc(dp * sizeof *kind_hash);
-    int *first = sp_i_malloc(dp * sizeof *first);
-    bool ok = view_init(&v, plan, costs) && kind_hash != NULL && first != NULL;
+    bool ok = view_init(&v, plan, costs);
+    uint64_t *kind_hash = sp_i_arena_take(&v.work, dp, sizeof *kind_hash);
+    int *first = sp_i_arena_take(&v.work, dp, sizeof *first);
+    ok = ok && !v.work.failed;
     for (int d = 0; ok && d < plan->layout.dp; d++) {
         uint64_t hash = hash_rank(&v, d);
         int k = 0;
@@ -272,8 +255,6 @@ static int find_kinds(const sp_plan *plan, const sp_step_costs *costs, int *kind
         }
         kind[d] = k;
     }
-    sp_i_free(kind_hash);
-    sp_i_free(first);
     view_fini(&v);
     return ok ? kinds : 0;
 }

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "sim/base/alloc.h"
 #include "sim/plan/regroup.h"
 
 // Gives each pack of a side as many slots as it has ranks, where they run.
@@ -26,13 +25,13 @@ sp_status sp_depends_init(sp_depends *depends, const sp_plan *plan, const uint8_
     *d = (sp_depends){.plan = plan,
                       .packs = {&plan->packing->forward, sp_packing_backward(plan->packing)},
                       .vstages = sp_layout_vstages(&plan->layout)};
-    d->vstage_of = sp_i_malloc((size_t)d->vstages * sizeof *d->vstage_of);
-    d->rank_of = sp_i_malloc((size_t)d->vstages * sizeof *d->rank_of);
-    d->chunk_of = sp_i_malloc((size_t)d->vstages * sizeof *d->chunk_of);
-    d->base[0] = sp_i_malloc((d->packs[0]->count + 1) * sizeof *d->base[0]);
-    d->base[1] = sp_i_malloc((d->packs[1]->count + 1) * sizeof *d->base[1]);
-    if (d->vstage_of == NULL || d->rank_of == NULL || d->chunk_of == NULL || d->base[0] == NULL ||
-        d->base[1] == NULL) {
+    size_t vstages = (size_t)d->vstages;
+    d->vstage_of = sp_i_arena_take(&d->work, vstages, sizeof *d->vstage_of);
+    d->rank_of = sp_i_arena_take(&d->work, vstages, sizeof *d->rank_of);
+    d->chunk_of = sp_i_arena_take(&d->work, vstages, sizeof *d->chunk_of);
+    d->base[0] = sp_i_arena_take(&d->work, d->packs[0]->count, sizeof *d->base[0]);
+    d->base[1] = sp_i_arena_take(&d->work, d->packs[1]->count, sizeof *d->base[1]);
+    if (d->work.failed) {
         return sp_error_no_memory(err, "the dependencies of a plan");
     }
     for (int v = 0; v < d->vstages; v++) {
@@ -47,11 +46,7 @@ sp_status sp_depends_init(sp_depends *depends, const sp_plan *plan, const uint8_
 void sp_depends_fini(sp_depends *depends)
 {
     sp_i_free(depends->forward_pack);
-    sp_i_free(depends->vstage_of);
-    sp_i_free(depends->rank_of);
-    sp_i_free(depends->chunk_of);
-    sp_i_free(depends->base[0]);
-    sp_i_free(depends->base[1]);
+    sp_i_arena_free(&depends->work);
     *depends = (sp_depends){0};
 }
 

@@ -5,8 +5,7 @@
 #ifndef SLIMPACK_SIM_PLAN_DEPENDS_H
 #define SLIMPACK_SIM_PLAN_DEPENDS_H
 
-#include <stdbool.h>
-
+#include "sim/base/alloc.h"
 #include "sim/plan/plan.h"
 
 // Beside the rules their index: tables of what actions gave have an entry for each pack on each of
@@ -21,6 +20,7 @@ typedef struct sp_depends {
     size_t slots[2];
     size_t *base[2]; // of each pack: the slot that data-parallel rank 0 would have
     bool merged;     // some pack lies on several data-parallel ranks
+    sp_i_arena work; // holds the tables but forward_pack
 } sp_depends;
 
 enum { SP_NOT_YET = -1 }; // in a table of ends: not known

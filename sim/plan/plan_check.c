@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "sim/base/alloc.h"
-
 enum { WHERE = 192, TEXT = 400 }; // bytes of a path and of the text of a finding
 
 static void check_packs(sp_i_plan_check *check, const sp_i_side *side);
@@ -59,12 +57,7 @@ sp_status sp_i_plan_check_at(const sp_plan *plan, const char *source, const char
         status = SP_ERR_CONTENT;
     }
 out:
-    if (!check.shared) {
-        sp_i_free(check.backward.placed);
-        sp_i_free(check.backward.first);
-    }
-    sp_i_free(check.forward.placed);
-    sp_i_free(check.forward.first);
+    sp_i_arena_free(&check.work);
     return status;
 }
 
@@ -173,9 +166,9 @@ static void order_by_begin(sp_i_placed *placed, size_t count)
 static sp_status place_slices(sp_i_plan_check *check, sp_i_side *side)
 {
     const sp_pack_list *list = side->list;
-    side->first = sp_i_calloc(check->samples + 2, sizeof *side->first);
-    side->placed = sp_i_calloc(list->slice_count, sizeof *side->placed);
-    if (side->first == NULL || side->placed == NULL) {
+    side->first = sp_i_arena_take(&check->work, check->samples + 2, sizeof *side->first);
+    side->placed = sp_i_arena_take(&check->work, list->slice_count, sizeof *side->placed);
+    if (check->work.failed) {
         return sp_error_no_memory(check->err, "checking a plan");
     }
     // first[s + 2] counts sample s, then first[s + 1] is where its next slice goes, and in the end
@@ -276,22 +269,18 @@ static bool check_same_slices(sp_i_plan_check *check, size_t sample)
 // slices first.
 static void check_order(sp_i_plan_check *check, size_t sample)
 {
-    const sp_i_side *forward = &check->forward;
-    const sp_i_side *backward = &check->backward;
-    for (size_t k = forward->first[sample] + 1; k < forward->first[sample + 1]; k++) {
-        if (forward->placed[k].pack < forward->placed[k - 1].pack) {
-            report_slice(check, forward, forward->placed[k],
-                         "comes before pack %d, which holds an earlier slice of the sample",
-                         (int)forward->placed[k - 1].pack);
-            return;
-        }
-    }
-    for (size_t k = backward->first[sample] + 1; k < backward->first[sample + 1]; k++) {
-        if (backward->placed[k].pack > backward->placed[k - 1].pack) {
-            report_slice(check, backward, backward->placed[k],
-                         "comes after pack %d, which holds an earlier slice of the sample",
-                         (int)backward->placed[k - 1].pack);
-            return;
+    const sp_i_side *sides[] = {&check->forward, &check->backward};
+    for (int back = 0; back < 2; back++) {
+        const sp_i_side *side = sides[back];
+        for (size_t k = side->first[sample] + 1; k < side->first[sample + 1]; k++) {
+            int32_t pack = side->placed[k].pack;
+            int32_t earlier = side->placed[k - 1].pack;
+            if (back ? pack > earlier : pack < earlier) {
+                report_slice(check, side, side->placed[k],
+                             "comes %s pack %d, which holds an earlier slice of the sample",
+                             back ? "after" : "before", (int)earlier);
+                return;
+            }
         }
     }
 }
@@ -327,7 +316,7 @@ static void check_left_out(sp_i_plan_check *check, const sp_i_side *side, size_t
 static sp_status check_samples(sp_i_plan_check *check)
 {
     const sp_packing *packing = check->plan->packing;
-    char *left_out = sp_i_calloc(check->samples, 1);
+    char *left_out = sp_i_arena_take(&check->work, check->samples, 1);
     if (left_out == NULL) {
         return sp_error_no_memory(check->err, "checking a plan");
     }
@@ -344,7 +333,6 @@ static sp_status check_samples(sp_i_plan_check *check)
             check_order(check, s);
         }
     }
-    sp_i_free(left_out);
     return SP_OK;
 }
 

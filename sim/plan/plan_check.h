@@ -2,6 +2,7 @@
 #ifndef SLIMPACK_SIM_PLAN_PLAN_CHECK_H
 #define SLIMPACK_SIM_PLAN_PLAN_CHECK_H
 
+#include "sim/base/alloc.h"
 #include "sim/plan/plan.h"
 
 // sp_plan_check() with the JSON path of the plan inside `source` ("batches[0]"; "" for none).
@@ -34,6 +35,7 @@ typedef struct sp_i_plan_check {
     size_t samples;
     sp_i_side forward, backward;
     bool shared;
+    sp_i_arena work;
 } sp_i_plan_check;
 
 // Notes a broken rule at `where` (a path below check->path, or NULL).

@@ -35,10 +35,11 @@ typedef struct checker {
     progress *f_slots, *b_slots; // [pack * chunks + chunk]
     int dp_rank, pp_rank;
     uint32_t stage;
+    sp_i_arena work;
 } checker;
 
-static sp_status build_edges(checker *c);
-static sp_status count_own(checker *c, const sp_pack_list *list, size_t **own);
+static void build_edges(checker *c);
+static size_t *count_own(checker *c, const sp_pack_list *list);
 static bool enough_actions(checker *c);
 static void check_stage(checker *c);
 
@@ -46,57 +47,40 @@ sp_status sp_i_plan_check_actions(sp_i_plan_check *check)
 {
     const sp_layout *layout = &check->plan->layout;
     checker c = {.check = check, .chunks = layout->chunks};
-    sp_status status = build_edges(&c);
-    if (status == SP_OK) {
-        status = count_own(&c, check->forward.list, &c.own_f);
-    }
-    if (status == SP_OK) {
-        status = count_own(&c, check->backward.list, &c.own_b);
-    }
-    if (status != SP_OK || !enough_actions(&c)) {
-        goto out;
-    }
     size_t chunks = (size_t)layout->chunks;
-    c.f_slots = sp_i_calloc(check->forward.list->count * chunks, sizeof *c.f_slots);
-    c.b_slots = sp_i_calloc(check->backward.list->count * chunks, sizeof *c.b_slots);
-    if (c.f_slots == NULL || c.b_slots == NULL) {
-        status = sp_error_no_memory(check->err, "checking a plan");
-        goto out;
-    }
-    for (c.dp_rank = 0; c.dp_rank < layout->dp; c.dp_rank++) {
-        for (c.pp_rank = 0; c.pp_rank < layout->pp && !sp_i_plan_check_full(check); c.pp_rank++) {
-            c.stage++;
-            check_stage(&c);
+    build_edges(&c);
+    c.own_f = count_own(&c, check->forward.list);
+    c.own_b = count_own(&c, check->backward.list);
+    if (!c.work.failed && enough_actions(&c)) {
+        size_t slots[2] = {check->forward.list->count * chunks,
+                           check->backward.list->count * chunks};
+        c.f_slots = sp_i_arena_take(&c.work, slots[0], sizeof *c.f_slots);
+        c.b_slots = sp_i_arena_take(&c.work, slots[1], sizeof *c.b_slots);
+        for (c.dp_rank = 0; c.dp_rank < layout->dp && !c.work.failed; c.dp_rank++) {
+            for (c.pp_rank = 0; c.pp_rank < layout->pp && !sp_i_plan_check_full(check);
+                 c.pp_rank++) {
+                c.stage++;
+                check_stage(&c);
+            }
         }
     }
-out:
-    sp_i_free(c.b_slots);
-    sp_i_free(c.f_slots);
-    sp_i_free(c.own_b);
-    sp_i_free(c.own_f);
-    sp_i_free(c.later.to);
-    sp_i_free(c.later.first);
-    sp_i_free(c.earlier.to);
-    sp_i_free(c.earlier.first);
-    sp_i_free(c.forwards.to);
-    sp_i_free(c.forwards.first);
+    sp_status status = c.work.failed ? sp_error_no_memory(check->err, "checking a plan") : SP_OK;
+    sp_i_arena_free(&c.work);
     return status;
 }
 
 // Groups the edges by their `from` (below from_count), dropping repetitions; `to` is below
 // to_count.
-static sp_status group_edges(sp_i_plan_check *check, const edge *list, size_t count,
-                             size_t from_count, size_t to_count, edges *out)
+static edges group_edges(sp_i_arena *work, const edge *list, size_t count, size_t from_count,
+                         size_t to_count)
 {
-    sp_status status = SP_OK;
-    out->first = sp_i_calloc(from_count + 2, sizeof *out->first);
-    out->to = sp_i_calloc(count, sizeof *out->to);
-    size_t *seen_for = sp_i_calloc(to_count, sizeof *seen_for); // from + 1
-    if (out->first == NULL || out->to == NULL || seen_for == NULL) {
-        status = sp_error_no_memory(check->err, "checking a plan");
-        goto out;
+    edges out = {.first = sp_i_arena_take(work, from_count + 2, sizeof *out.first),
+                 .to = sp_i_arena_take(work, count, sizeof *out.to)};
+    size_t *seen_for = sp_i_arena_take(work, to_count, sizeof *seen_for); // from + 1
+    if (work->failed) {
+        return out;
     }
-    size_t *next = out->first + 1;
+    size_t *next = out.first + 1;
     for (size_t i = 0; i < count; i++) {
         next[list[i].from + 1]++;
     }
@@ -104,95 +88,73 @@ static sp_status group_edges(sp_i_plan_check *check, const edge *list, size_t co
         next[p + 1] += next[p];
     }
     for (size_t i = 0; i < count; i++) {
-        out->to[next[list[i].from]++] = list[i].to;
+        out.to[next[list[i].from]++] = list[i].to;
     }
     size_t kept = 0;
     for (size_t p = 0, i = 0; p < from_count; p++) {
-        size_t end = out->first[p + 1];
-        out->first[p] = kept;
+        size_t end = out.first[p + 1];
+        out.first[p] = kept;
         for (; i < end; i++) {
-            int32_t to = out->to[i];
+            int32_t to = out.to[i];
             if (seen_for[to] != p + 1) {
                 seen_for[to] = p + 1;
-                out->to[kept++] = to;
+                out.to[kept++] = to;
             }
         }
     }
-    out->first[from_count] = kept;
-out:
-    sp_i_free(seen_for);
-    return status;
+    out.first[from_count] = kept;
+    return out;
 }
 
-static sp_status build_edges(checker *c)
+// From the packs of a side to those that hold, of the same sample, the slice just before (forward)
+// or just behind (backward). `list` is scratch.
+static edges find_neighbours(sp_i_arena *work, const sp_i_side *side, bool behind, edge *list)
 {
-    sp_i_plan_check *check = c->check;
-    const sp_i_side *forward = &check->forward;
-    const sp_i_side *backward = &check->backward;
-    size_t f_count = forward->list->count;
-    size_t b_count = backward->list->count;
-    size_t slices = forward->list->slice_count;
-    sp_status status = SP_OK;
-    edge *list = sp_i_calloc(slices > f_count ? slices : f_count, sizeof *list);
-    if (list == NULL) {
-        return sp_error_no_memory(check->err, "checking a plan");
-    }
-
-    // Without slices only equal packs can be paired.
     size_t count = 0;
-    for (size_t p = 0; check->shared && p < f_count; p++) {
-        list[count++] = (edge){.from = (int32_t)p, .to = (int32_t)p};
-    }
-    for (size_t k = 0; !check->shared && k < slices; k++) {
-        list[count++] = (edge){.from = backward->placed[k].pack, .to = forward->placed[k].pack};
-    }
-    status = group_edges(check, list, count, b_count, f_count, &c->forwards);
-    if (status != SP_OK) {
-        goto out;
-    }
-    count = 0;
-    for (size_t k = 1; k < slices; k++) {
-        sp_i_placed a = forward->placed[k - 1];
-        sp_i_placed b = forward->placed[k];
+    for (size_t k = 1; k < side->list->slice_count; k++) {
+        sp_i_placed a = side->placed[k - 1];
+        sp_i_placed b = side->placed[k];
         if (a.slice->sample == b.slice->sample && a.pack != b.pack) {
-            list[count++] = (edge){.from = b.pack, .to = a.pack};
+            list[count++] = behind ? (edge){a.pack, b.pack} : (edge){b.pack, a.pack};
         }
     }
-    status = group_edges(check, list, count, f_count, f_count, &c->earlier);
-    if (status != SP_OK) {
-        goto out;
-    }
-    count = 0;
-    for (size_t k = 1; k < slices; k++) {
-        sp_i_placed a = backward->placed[k - 1];
-        sp_i_placed b = backward->placed[k];
-        if (a.slice->sample == b.slice->sample && a.pack != b.pack) {
-            list[count++] = (edge){.from = a.pack, .to = b.pack};
-        }
-    }
-    status = group_edges(check, list, count, b_count, b_count, &c->later);
-out:
-    sp_i_free(list);
-    return status;
+    return group_edges(work, list, count, side->list->count, side->list->count);
 }
 
-static sp_status count_own(checker *c, const sp_pack_list *list, size_t **own)
+static void build_edges(checker *c)
+{
+    const sp_i_side *forward = &c->check->forward;
+    const sp_i_side *backward = &c->check->backward;
+    // Without slices only equal packs can be paired.
+    bool equal = c->check->shared;
+    size_t slices = forward->list->slice_count;
+    size_t pairs = equal ? forward->list->count : slices;
+    edge *list = sp_i_arena_take(&c->work, slices > pairs ? slices : pairs, sizeof *list);
+    for (size_t k = 0; k < pairs && list != NULL; k++) {
+        list[k] = equal ? (edge){(int32_t)k, (int32_t)k}
+                        : (edge){backward->placed[k].pack, forward->placed[k].pack};
+    }
+    if (list != NULL) {
+        c->forwards =
+            group_edges(&c->work, list, pairs, backward->list->count, forward->list->count);
+        c->earlier = find_neighbours(&c->work, forward, false, list);
+        c->later = find_neighbours(&c->work, backward, true, list);
+    }
+}
+
+static size_t *count_own(checker *c, const sp_pack_list *list)
 {
     size_t dp = (size_t)c->check->plan->layout.dp;
-    size_t *count = sp_i_calloc(dp + 1, sizeof *count);
-    if (count == NULL) {
-        return sp_error_no_memory(c->check->err, "checking a plan");
-    }
+    size_t *count = sp_i_arena_take(&c->work, dp + 1, sizeof *count);
     // Where packs begin and end on the line of ranks; unsigned sums may pass through "negative".
-    for (size_t p = 0; p < list->count; p++) {
+    for (size_t p = 0; p < list->count && count != NULL; p++) {
         count[list->packs[p].dp_first]++;
         count[list->packs[p].dp_first + list->packs[p].dp_count]--;
     }
-    for (size_t d = 1; d < dp; d++) {
+    for (size_t d = 1; d < dp && count != NULL; d++) {
         count[d] += count[d - 1];
     }
-    *own = count;
-    return SP_OK;
+    return count;
 }
 
 static const sp_stage_plan *current_stage(const checker *c)
@@ -231,14 +193,9 @@ static progress *slot_of(checker *c, progress *slots, int32_t pack, unsigned chu
     return found;
 }
 
-static bool is_backward(sp_action action)
-{
-    return action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_W;
-}
-
 static const sp_pack_list *list_of(const checker *c, sp_action action)
 {
-    return is_backward(action) ? c->check->backward.list : c->check->forward.list;
+    return sp_action_is_backward(action) ? c->check->backward.list : c->check->forward.list;
 }
 
 static bool runs_here(const checker *c, const sp_pack_list *list, int32_t pack)
@@ -283,7 +240,7 @@ static bool known_action(checker *c, sp_action action)
     char text[160];
     if (action.pack < 0 || (size_t)action.pack >= list->count) {
         snprintf(text, sizeof text, "names an unknown pack, there are %zu %s packs", list->count,
-                 is_backward(action) ? "backward" : "forward");
+                 sp_action_is_backward(action) ? "backward" : "forward");
         report(c, action, text);
     } else if (action.chunk >= c->chunks) {
         snprintf(text, sizeof text, "names unknown chunk %d, a rank has %d", (int)action.chunk,
@@ -380,8 +337,8 @@ static void check_action(checker *c, sp_action action)
     if (!known_action(c, action)) {
         return;
     }
-    progress *own =
-        slot_of(c, is_backward(action) ? c->b_slots : c->f_slots, action.pack, action.chunk);
+    progress *own = slot_of(c, sp_action_is_backward(action) ? c->b_slots : c->f_slots, action.pack,
+                            action.chunk);
     if (saw(own, (sp_action_kind)action.kind)) {
         report(c, action, "stands twice");
         return;

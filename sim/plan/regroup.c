@@ -10,14 +10,14 @@ typedef struct slice_index {
     int64_t *begin;
 } slice_index;
 
-static bool build_index(const sp_packing *packing, slice_index *index)
+static bool build_index(const sp_packing *packing, sp_i_arena *work, slice_index *index)
 {
     const sp_pack_list *list = &packing->forward;
     size_t samples = packing->batch->count;
-    index->first = sp_i_calloc(samples + 2, sizeof *index->first);
-    index->pack = sp_i_malloc(list->slice_count * sizeof *index->pack);
-    index->begin = sp_i_malloc(list->slice_count * sizeof *index->begin);
-    if (index->first == NULL || index->pack == NULL || index->begin == NULL) {
+    index->first = sp_i_arena_take(work, samples + 2, sizeof *index->first);
+    index->pack = sp_i_arena_take(work, list->slice_count, sizeof *index->pack);
+    index->begin = sp_i_arena_take(work, list->slice_count, sizeof *index->begin);
+    if (work->failed) {
         return false;
     }
     for (size_t s = 0; s < list->slice_count; s++) {
@@ -60,15 +60,14 @@ sp_status sp_regroup(const sp_packing *packing, int32_t **pack, sp_error *err)
     if (list->count == 0) {
         return SP_OK;
     }
-    slice_index index = {0};
+    slice_index index;
+    sp_i_arena work = {0};
     int32_t *found = sp_i_malloc(list->slice_count * sizeof *found);
-    bool ok = found != NULL && build_index(packing, &index);
+    bool ok = found != NULL && build_index(packing, &work, &index);
     for (size_t s = 0; ok && s < list->slice_count; s++) {
         found[s] = find(&index, &list->slices[s]);
     }
-    sp_i_free(index.first);
-    sp_i_free(index.pack);
-    sp_i_free(index.begin);
+    sp_i_arena_free(&work);
     if (!ok) {
         sp_i_free(found);
         return sp_error_no_memory(err, "an index of slices");

@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 
-#include "sim/base/alloc.h"
 #include "sim/plan/walk.h"
 
 enum { UNIT = 4 }; // the time of a forward
@@ -33,6 +32,7 @@ typedef struct maker {
     size_t *of_dp;         // [dp + 1]
     uint8_t *split; // [2][backward packs]: the rank at hand has an I on its first, last chunk
     sp_share *next;
+    sp_i_arena work;
 } maker;
 
 static int64_t unit_ns(sp_action action)
@@ -50,20 +50,21 @@ static sp_status take_units(void *context, const sp_walk_action *action, sp_walk
 }
 
 // Fills the starts of all actions; SP_ERR_DEADLOCK where the plan does not end.
-static sp_status find_starts(maker *m, sp_error *err)
+static sp_status find_starts(maker *m)
 {
     const sp_walk_driver units = {.run = take_units};
     size_t ranks = (size_t)m->plan->layout.dp * (size_t)m->plan->layout.pp;
     sp_timeline timeline;
-    m->first = sp_i_calloc(ranks + 1, sizeof *m->first);
+    m->first = sp_i_arena_take(&m->work, ranks + 1, sizeof *m->first);
     for (size_t r = 0; m->first != NULL && r < ranks; r++) {
         m->first[r + 1] = m->first[r] + m->plan->stages[r].count;
     }
-    m->start = m->first != NULL ? sp_i_calloc(m->first[ranks] + 1, sizeof *m->start) : NULL;
-    if (m->start == NULL) {
-        return sp_error_no_memory(err, "shares of the vocabulary");
+    size_t actions = m->first != NULL ? m->first[ranks] : 0;
+    m->start = sp_i_arena_take(&m->work, actions, sizeof *m->start);
+    if (m->work.failed) {
+        return SP_ERR_NO_MEMORY;
     }
-    sp_status status = sp_timeline_init(&timeline, m->plan, err);
+    sp_status status = sp_timeline_init(&timeline, m->plan, NULL);
     status = status == SP_OK ? sp_walk(m->plan, &units, &timeline, NULL, NULL) : status;
     for (size_t r = 0; status == SP_OK && r < ranks; r++) {
         const sp_span *span = timeline.ranks[r].spans;
@@ -74,8 +75,7 @@ static sp_status find_starts(maker *m, sp_error *err)
         }
     }
     sp_timeline_fini(&timeline);
-    return status == SP_ERR_NO_MEMORY ? sp_error_no_memory(err, "shares of the vocabulary")
-                                      : status;
+    return status;
 }
 
 static timestamp timestamp_of(const maker *m, int dp, int pp, size_t place)
@@ -197,18 +197,23 @@ static void place_shares(maker *m, int dp, int pp)
     }
 }
 
-static sp_status make(maker *m, sp_shares *shares, sp_error *err)
+static sp_status make(maker *m, sp_shares *shares)
 {
     const sp_layout *layout = &m->plan->layout;
     size_t lanes = (size_t)layout->dp * (size_t)layout->pp;
+    size_t packs = sp_packing_backward(m->plan->packing)->count;
+    m->of_dp = sp_i_arena_take(&m->work, (size_t)layout->dp + 1, sizeof *m->of_dp);
+    if (m->work.failed) {
+        return SP_ERR_NO_MEMORY;
+    }
     find_shared(m);
     size_t count = m->of_dp[layout->dp];
-    m->shared = sp_i_calloc(count + 1, sizeof *m->shared);
+    m->shared = sp_i_arena_take(&m->work, count, sizeof *m->shared);
+    m->split = sp_i_arena_take(&m->work, 2 * packs, sizeof *m->split);
     shares->items = sp_i_calloc(count * (size_t)layout->pp + 1, sizeof *shares->items);
     shares->first = sp_i_calloc(lanes + 1, sizeof *shares->first);
-    m->split = sp_i_calloc(2 * sp_packing_backward(m->plan->packing)->count, sizeof *m->split);
-    if (m->shared == NULL || shares->items == NULL || shares->first == NULL || m->split == NULL) {
-        return sp_error_no_memory(err, "shares of the vocabulary");
+    if (m->work.failed || shares->items == NULL || shares->first == NULL) {
+        return SP_ERR_NO_MEMORY;
     }
     find_shared(m);
     m->next = shares->items;
@@ -230,23 +235,19 @@ sp_status sp_shares_make(const sp_plan *plan, sp_shares *shares, sp_error *err)
     if (!sp_shares_are(&plan->layout)) {
         return SP_OK;
     }
-    sp_status status = find_starts(&m, err);
+    sp_status status = find_starts(&m);
     if (status == SP_OK) {
-        m.of_dp = sp_i_calloc((size_t)plan->layout.dp + 1, sizeof *m.of_dp);
-        status = m.of_dp != NULL ? make(&m, shares, err)
-                                 : sp_error_no_memory(err, "shares of the vocabulary");
-    } else if (status == SP_ERR_DEADLOCK) {
-        status = SP_OK;
+        status = make(&m, shares);
     }
-    sp_i_free(m.first);
-    sp_i_free(m.start);
-    sp_i_free(m.shared);
-    sp_i_free(m.split);
-    sp_i_free(m.of_dp);
+    sp_i_arena_free(&m.work);
+    if (status == SP_ERR_DEADLOCK) {
+        return SP_OK;
+    }
     if (status != SP_OK) {
         sp_shares_fini(shares);
     }
-    return status;
+    return status == SP_ERR_NO_MEMORY ? sp_error_no_memory(err, "shares of the vocabulary")
+                                      : status;
 }
 
 void sp_shares_fini(sp_shares *shares)

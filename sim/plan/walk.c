@@ -1,4 +1,3 @@
-#include "sim/base/alloc.h"
 #include "sim/plan/walk_private.h"
 
 static void enqueue(sp_i_walk *w, sp_i_walk_lane *lane)
@@ -496,15 +495,14 @@ static bool make_lanes(sp_i_walk *w, const sp_plan *plan, sp_timeline *timeline)
     size_t dp = (size_t)plan->layout.dp;
     size_t pp = (size_t)plan->layout.pp;
     w->lane_count = timeline != NULL ? timeline->rank_count : dp * pp;
-    w->lanes = sp_i_calloc(w->lane_count, sizeof *w->lanes);
-    w->lane_of_dp = sp_i_calloc(dp, sizeof *w->lane_of_dp);
-    w->runs = sp_i_calloc(dp, sizeof *w->runs);
-    w->queue = sp_i_malloc(w->lane_count * sizeof *w->queue);
-    w->gave = sp_i_calloc(dp, sizeof *w->gave);
-    w->starts = sp_i_calloc(dp, sizeof *w->starts);
-    w->members = sp_i_calloc(dp, sizeof *w->members);
-    if (w->lanes == NULL || w->lane_of_dp == NULL || w->runs == NULL || w->queue == NULL ||
-        w->gave == NULL || w->starts == NULL || w->members == NULL) {
+    w->lanes = sp_i_arena_take(&w->work, w->lane_count, sizeof *w->lanes);
+    w->lane_of_dp = sp_i_arena_take(&w->work, dp, sizeof *w->lane_of_dp);
+    w->runs = sp_i_arena_take(&w->work, dp, sizeof *w->runs);
+    w->queue = sp_i_arena_take(&w->work, w->lane_count, sizeof *w->queue);
+    w->gave = sp_i_arena_take(&w->work, dp, sizeof *w->gave);
+    w->starts = sp_i_arena_take(&w->work, dp, sizeof *w->starts);
+    w->members = sp_i_arena_take(&w->work, dp, sizeof *w->members);
+    if (w->work.failed) {
         return false;
     }
     for (size_t l = 0; l < w->lane_count; l++) {
@@ -523,53 +521,45 @@ static bool make_lanes(sp_i_walk *w, const sp_plan *plan, sp_timeline *timeline)
     return true;
 }
 
-static bool plan_has(const sp_i_walk *w, sp_action_kind kind)
+// The kinds of actions of the lanes, as bits.
+static unsigned kinds_of(const sp_i_walk *w)
 {
+    unsigned kinds = 0;
     for (size_t l = 0; l < w->lane_count; l++) {
         const sp_stage_plan *stage = w->lanes[l].stage;
         for (size_t a = 0; a < stage->count; a++) {
-            if (stage->actions[a].kind == kind) {
-                return true;
-            }
+            kinds |= 1u << stage->actions[a].kind;
         }
     }
-    return false;
+    return kinds;
 }
 
 static bool make_tables(sp_i_walk *w)
 {
-    bool ok = true;
+    unsigned kinds = kinds_of(w);
+    size_t entries = w->depends.slots[0] * (size_t)w->depends.vstages;
+    bool copies = (kinds & (1u << SP_ACTION_O | 1u << SP_ACTION_L)) != 0;
     w->end_ns[0] = sp_depends_ends(&w->depends, 0);
     w->end_ns[1] = sp_depends_ends(&w->depends, 1);
-    if (plan_has(w, SP_ACTION_O) || plan_has(w, SP_ACTION_L)) {
-        w->out_ns = sp_depends_ends(&w->depends, 0);
-        w->back_ns = sp_depends_ends(&w->depends, 0);
-        ok = w->out_ns != NULL && w->back_ns != NULL;
+    w->out_ns = copies ? sp_depends_ends(&w->depends, 0) : NULL;
+    w->back_ns = copies ? sp_depends_ends(&w->depends, 0) : NULL;
+    if ((kinds & 1u << SP_ACTION_R) != 0) {
+        w->recomputed = sp_i_arena_take(&w->work, entries, 1);
     }
-    if (plan_has(w, SP_ACTION_R)) {
-        w->recomputed = sp_i_calloc(w->depends.slots[0] * (size_t)w->depends.vstages + 1, 1);
-        ok = ok && w->recomputed != NULL;
+    if (w->driver->shares != NULL && w->driver->shares->items != NULL) {
+        sp_i_walk_shares_allocate(w);
     }
-    bool shared = w->driver->shares != NULL && w->driver->shares->items != NULL;
-    return ok && w->end_ns[0] != NULL && w->end_ns[1] != NULL &&
-           (!shared || sp_i_walk_shares_allocate(w));
+    return !w->work.failed && w->end_ns[0] != NULL && w->end_ns[1] != NULL &&
+           (!copies || (w->out_ns != NULL && w->back_ns != NULL));
 }
 
 static void walk_fini(sp_i_walk *w)
 {
-    sp_i_walk_shares_free(w);
     sp_i_free(w->end_ns[0]);
     sp_i_free(w->end_ns[1]);
     sp_i_free(w->out_ns);
     sp_i_free(w->back_ns);
-    sp_i_free(w->recomputed);
-    sp_i_free(w->lanes);
-    sp_i_free(w->lane_of_dp);
-    sp_i_free(w->runs);
-    sp_i_free(w->queue);
-    sp_i_free(w->gave);
-    sp_i_free(w->starts);
-    sp_i_free((void *)w->members);
+    sp_i_arena_free(&w->work);
     sp_depends_fini(&w->depends);
 }
 

@@ -56,6 +56,7 @@ typedef struct sp_i_walk {
     sp_action_cost *took;     // [dp * pp]
     int64_t *shares_ready_ns; // [dp]: when the action that runs has the shares that it waits for
     int64_t *head_ns;         // [forward slots * pp]: ends of the shares of the head
+    sp_i_arena work;          // holds all tables but those of ends
 } sp_i_walk;
 
 static inline sp_i_walk_lane *sp_i_walk_lane_of(const sp_i_walk *w, int dp, int pp)
@@ -93,9 +94,8 @@ static inline void sp_i_walk_wait_lane(const sp_i_walk_lane *lane, bool own, sp_
 // ---- Shares of a vocabulary (walk_shares.c): all ranks run theirs when the stage's action runs,
 // each at its own place among its actions; when each would have run follows from how long it took.
 
-// False without memory.
-bool sp_i_walk_shares_allocate(sp_i_walk *w);
-void sp_i_walk_shares_free(sp_i_walk *w);
+// Makes their tables.
+void sp_i_walk_shares_allocate(sp_i_walk *w);
 
 // Does the rank stand before a share of another rank's action? *awaited is that action.
 bool sp_i_walk_share_pending(const sp_i_walk *w, const sp_i_walk_lane *lane,

@@ -1,23 +1,13 @@
-#include "sim/base/alloc.h"
 #include "sim/plan/walk_private.h"
 
-bool sp_i_walk_shares_allocate(sp_i_walk *w)
+void sp_i_walk_shares_allocate(sp_i_walk *w)
 {
     size_t dp = (size_t)w->depends.plan->layout.dp;
     size_t pp = (size_t)w->depends.plan->layout.pp;
-    w->found = sp_i_calloc(dp * pp, sizeof *w->found);
-    w->took = sp_i_calloc(dp * pp, sizeof *w->took);
-    w->shares_ready_ns = sp_i_calloc(dp, sizeof *w->shares_ready_ns);
-    w->head_ns = sp_i_calloc(w->depends.slots[0] * pp + 1, sizeof *w->head_ns);
-    return w->found != NULL && w->took != NULL && w->shares_ready_ns != NULL && w->head_ns != NULL;
-}
-
-void sp_i_walk_shares_free(sp_i_walk *w)
-{
-    sp_i_free((void *)w->found);
-    sp_i_free(w->took);
-    sp_i_free(w->shares_ready_ns);
-    sp_i_free(w->head_ns);
+    w->found = sp_i_arena_take(&w->work, dp * pp, sizeof *w->found);
+    w->took = sp_i_arena_take(&w->work, dp * pp, sizeof *w->took);
+    w->shares_ready_ns = sp_i_arena_take(&w->work, dp, sizeof *w->shares_ready_ns);
+    w->head_ns = sp_i_arena_take(&w->work, w->depends.slots[0] * pp, sizeof *w->head_ns);
 }
 
 // The next share of a rank that stands before its next action; NULL: none. `own` asks for one of
