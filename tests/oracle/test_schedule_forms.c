@@ -42,15 +42,8 @@ static void check_unchunked(sp_schedule_kind kind)
     }
 }
 
-TEST(gpipe_makespan)
-{
-    check_unchunked(SP_SCHEDULE_GPIPE);
-}
-
-TEST(one_f_one_b_makespan)
-{
-    check_unchunked(SP_SCHEDULE_1F1B);
-}
+TEST_CALL(gpipe_makespan, check_unchunked(SP_SCHEDULE_GPIPE))
+TEST_CALL(one_f_one_b_makespan, check_unchunked(SP_SCHEDULE_1F1B))
 
 // Bubble (p-1)(f+b) in chunk times for groups of p.
 TEST(interleaved_makespan)

@@ -28,7 +28,7 @@ typedef struct test_case {
 void test_case_add(test_case *added);
 
 // TEST(name) { ... } defines a case and lists it before main() of test_main.c runs. CMake reads the
-// names from lines that begin with TEST(.
+// names from lines that begin with TEST( or TEST_CALL(.
 #define TEST(case_name)                                                     \
     static void case_name(void);                                            \
     __attribute__((constructor)) static void case_name##_is_listed(void)    \
@@ -37,6 +37,13 @@ void test_case_add(test_case *added);
         test_case_add(&listed);                                             \
     }                                                                       \
     static void case_name(void)
+
+// TEST_CALL(name, call) is a case that makes one call.
+#define TEST_CALL(case_name, call) \
+    TEST(case_name)                \
+    {                              \
+        call;                      \
+    }
 
 static inline sp_prng prng_seeded(uint64_t seed)
 {

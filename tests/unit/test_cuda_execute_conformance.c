@@ -79,45 +79,14 @@ static void every_schedule(const conformance_device *device)
     }
 }
 
-TEST(runs_a_random_plan)
-{
-    pass(random_plan, 12, SP_CLOCK_VIRTUAL);
-}
-
-TEST(runs_a_random_plan_on_the_wall_clock)
-{
-    pass(random_plan, 12, SP_CLOCK_WALL);
-}
-
-TEST(runs_every_schedule)
-{
-    pass(every_schedule, 4, SP_CLOCK_VIRTUAL);
-}
-
-TEST(runs_every_schedule_on_the_wall_clock)
-{
-    pass(every_schedule, 4, SP_CLOCK_WALL);
-}
-
-TEST(refuses)
-{
-    pass(conformance_refuses, 12, SP_CLOCK_VIRTUAL);
-}
-
-TEST(fails)
-{
-    pass(conformance_fails, 2, SP_CLOCK_VIRTUAL);
-}
-
-TEST(fails_on_the_wall_clock)
-{
-    pass(conformance_fails, 2, SP_CLOCK_WALL);
-}
-
-TEST(survives_no_memory)
-{
-    pass(conformance_survives_no_memory, 2, SP_CLOCK_VIRTUAL);
-}
+TEST_CALL(runs_a_random_plan, pass(random_plan, 12, SP_CLOCK_VIRTUAL))
+TEST_CALL(runs_a_random_plan_on_the_wall_clock, pass(random_plan, 12, SP_CLOCK_WALL))
+TEST_CALL(runs_every_schedule, pass(every_schedule, 4, SP_CLOCK_VIRTUAL))
+TEST_CALL(runs_every_schedule_on_the_wall_clock, pass(every_schedule, 4, SP_CLOCK_WALL))
+TEST_CALL(refuses, pass(conformance_refuses, 12, SP_CLOCK_VIRTUAL))
+TEST_CALL(fails, pass(conformance_fails, 2, SP_CLOCK_VIRTUAL))
+TEST_CALL(fails_on_the_wall_clock, pass(conformance_fails, 2, SP_CLOCK_WALL))
+TEST_CALL(survives_no_memory, pass(conformance_survives_no_memory, 2, SP_CLOCK_VIRTUAL))
 
 TEST(survives_no_memory_on_the_wall_clock)
 {

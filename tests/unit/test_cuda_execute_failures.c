@@ -131,15 +131,8 @@ static void launches_fail_on(sp_clock clock)
     close_fixture(&f);
 }
 
-TEST(launches_fail)
-{
-    launches_fail_on(SP_CLOCK_VIRTUAL);
-}
-
-TEST(launches_fail_on_the_wall_clock)
-{
-    launches_fail_on(SP_CLOCK_WALL);
-}
+TEST_CALL(launches_fail, launches_fail_on(SP_CLOCK_VIRTUAL))
+TEST_CALL(launches_fail_on_the_wall_clock, launches_fail_on(SP_CLOCK_WALL))
 
 static void calls_fail_on(const char *call, const char *name, int stride, sp_clock clock, bool acts)
 {

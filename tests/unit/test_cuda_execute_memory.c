@@ -168,32 +168,9 @@ static void group_is_as_predicted(const char *group, size_t least)
     sp_scenario_set_fini(&set);
 }
 
-TEST(llama)
-{
-    group_is_as_predicted("llama", 9);
-}
-
-TEST(llama_long)
-{
-    group_is_as_predicted("llama long", 7);
-}
-
-TEST(llama_wide)
-{
-    group_is_as_predicted("llama wide", 2);
-}
-
-TEST(gpt)
-{
-    group_is_as_predicted("gpt", 3);
-}
-
-TEST(partition)
-{
-    group_is_as_predicted("partition", 4);
-}
-
-TEST(partition_long)
-{
-    group_is_as_predicted("part. long", 3);
-}
+TEST_CALL(llama, group_is_as_predicted("llama", 9))
+TEST_CALL(llama_long, group_is_as_predicted("llama long", 7))
+TEST_CALL(llama_wide, group_is_as_predicted("llama wide", 2))
+TEST_CALL(gpt, group_is_as_predicted("gpt", 3))
+TEST_CALL(partition, group_is_as_predicted("partition", 4))
+TEST_CALL(partition_long, group_is_as_predicted("part. long", 3))

@@ -55,35 +55,12 @@ static const demand stalls = {"stall", SP_ERR_LIMIT, {"", "waits for ever for it
 static const demand exhausts = {
     "exhaust", SP_ERR_INFEASIBLE, {"it finds no memory, on demand", "it finds no memory"}};
 
-TEST(failing_action)
-{
-    demand_everywhere(&fails, SP_CLOCK_VIRTUAL);
-}
-
-TEST(failing_action_on_the_wall_clock)
-{
-    demand_everywhere(&fails, SP_CLOCK_WALL);
-}
-
-TEST(stalled_action)
-{
-    demand_everywhere(&stalls, SP_CLOCK_VIRTUAL);
-}
-
-TEST(stalled_action_on_the_wall_clock)
-{
-    demand_everywhere(&stalls, SP_CLOCK_WALL);
-}
-
-TEST(exhausted_action)
-{
-    demand_everywhere(&exhausts, SP_CLOCK_VIRTUAL);
-}
-
-TEST(exhausted_action_on_the_wall_clock)
-{
-    demand_everywhere(&exhausts, SP_CLOCK_WALL);
-}
+TEST_CALL(failing_action, demand_everywhere(&fails, SP_CLOCK_VIRTUAL))
+TEST_CALL(failing_action_on_the_wall_clock, demand_everywhere(&fails, SP_CLOCK_WALL))
+TEST_CALL(stalled_action, demand_everywhere(&stalls, SP_CLOCK_VIRTUAL))
+TEST_CALL(stalled_action_on_the_wall_clock, demand_everywhere(&stalls, SP_CLOCK_WALL))
+TEST_CALL(exhausted_action, demand_everywhere(&exhausts, SP_CLOCK_VIRTUAL))
+TEST_CALL(exhausted_action_on_the_wall_clock, demand_everywhere(&exhausts, SP_CLOCK_WALL))
 
 // Ranks that wait say for what: another stage's action, or the peers of an exchange.
 TEST(who_waits_for_what)

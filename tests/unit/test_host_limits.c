@@ -102,12 +102,5 @@ static void refuse_every_allocation(sp_clock clock)
     failing_run_fini(&f);
 }
 
-TEST(no_memory)
-{
-    refuse_every_allocation(SP_CLOCK_VIRTUAL);
-}
-
-TEST(no_memory_on_the_wall_clock)
-{
-    refuse_every_allocation(SP_CLOCK_WALL);
-}
+TEST_CALL(no_memory, refuse_every_allocation(SP_CLOCK_VIRTUAL))
+TEST_CALL(no_memory_on_the_wall_clock, refuse_every_allocation(SP_CLOCK_WALL))

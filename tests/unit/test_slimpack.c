@@ -117,15 +117,8 @@ static void no_slower_than(int context)
     }
 }
 
-TEST(wikipedia_at_64k)
-{
-    no_slower_than(65536);
-}
-
-TEST(wikipedia_at_256k)
-{
-    no_slower_than(262144);
-}
+TEST_CALL(wikipedia_at_64k, no_slower_than(65536))
+TEST_CALL(wikipedia_at_256k, no_slower_than(262144))
 
 #define TINY(dp, pp, lengths, more)                                          \
     TINY_MODEL "'cluster': 'h800-8', 'parallel': {'dp': " #dp ", 'pp': " #pp \

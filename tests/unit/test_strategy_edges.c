@@ -182,20 +182,9 @@ static void run_all(size_t workload_index, const char *workload)
 #define FOUR(x) x ", " x ", " x ", " x
 #define SIXTEEN(x) FOUR(FOUR(x))
 
-TEST(one_sample)
-{
-    run_all(0, "'lengths': [5000], 'samples_per_batch': 1");
-}
-
-TEST(one_token)
-{
-    run_all(1, "'lengths': [1], 'samples_per_batch': 1");
-}
-
-TEST(equal_samples)
-{
-    run_all(0, "'lengths': [" SIXTEEN("1000") "]");
-}
+TEST_CALL(one_sample, run_all(0, "'lengths': [5000], 'samples_per_batch': 1"))
+TEST_CALL(one_token, run_all(1, "'lengths': [1], 'samples_per_batch': 1"))
+TEST_CALL(equal_samples, run_all(0, "'lengths': [" SIXTEEN("1000") "]"))
 
 // Rows as long as one sample, and so long that all fit one.
 TEST(equal_samples_in_rows)
@@ -215,15 +204,8 @@ TEST(one_giant)
     run_all(1, "'lengths': [" FOUR("60, 40, 30, 70, 50") ", 50000, " FOUR("45, 55") "]");
 }
 
-TEST(fewer_samples_than_ranks)
-{
-    run_all(0, "'lengths': [900, 4000]");
-}
-
-TEST(a_batch_of_one_token_rows)
-{
-    run_all(1, "'lengths': [3, 1, 2], 'context': 3");
-}
+TEST_CALL(fewer_samples_than_ranks, run_all(0, "'lengths': [900, 4000]"))
+TEST_CALL(a_batch_of_one_token_rows, run_all(1, "'lengths': [3, 1, 2], 'context': 3"))
 
 // A last batch after an uneven one, and a batch that begins the list again.
 TEST(several_batches)

@@ -65,15 +65,8 @@ static void demand_everywhere(const char *key, sp_status status, const char *rea
     }
 }
 
-TEST(failing_action)
-{
-    demand_everywhere("fail", SP_ERR_INTERNAL, "it fails on demand");
-}
-
-TEST(exhausted_action)
-{
-    demand_everywhere("exhaust", SP_ERR_INFEASIBLE, "it finds no memory");
-}
+TEST_CALL(failing_action, demand_everywhere("fail", SP_ERR_INTERNAL, "it fails on demand"))
+TEST_CALL(exhausted_action, demand_everywhere("exhaust", SP_ERR_INFEASIBLE, "it finds no memory"))
 
 TEST(stalled_action)
 {
