@@ -9,6 +9,7 @@
 #include "kernels/cuda_kernels.h"
 #include "sim/schedule/schedule.h"
 #include "tests/gpu/gpu_test.h"
+#include "tests/support/model_shape.h"
 
 enum { RANKS = 4, MEMORY = 1 << 30 };
 
@@ -261,17 +262,7 @@ static bool add_samples(task *k)
 static sp_status task_init(task *k, sp_error *err)
 {
     const sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
-    *k = (task){.model = {.name = "small",
-                          .layers = 4,
-                          .hidden = 512,
-                          .ffn = 1536,
-                          .heads = 8,
-                          .kv_heads = 4,
-                          .head_dim = 64,
-                          .vocab = 4096,
-                          .activation = SP_SWIGLU,
-                          .norm = SP_RMSNORM,
-                          .positional = SP_ROPE},
+    *k = (task){.model = {.name = "small", LLAMA_SHAPE(4, 512, 1536, 8, 4, 4096)},
                 .layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1}};
     k->batch = (sp_batch){.ids = k->ids, .tokens = k->tokens, .count = SAMPLES};
     sp_packing_init(&k->packing, &k->batch, 1);

@@ -9,12 +9,9 @@ static void run(int p, int m, int64_t f, int64_t i, int64_t w, int64_t p2p, unif
 {
     uniform_case c = {.kind = SP_SCHEDULE_DUALPIPE_V,
                       .pp = p,
-                      .dp = 1,
                       .chunks = 2,
                       .microbatches = m,
-                      .f_ns = f,
-                      .i_ns = i,
-                      .w_ns = w,
+                      .ns = {f, i, w},
                       .p2p_ns = p2p};
     uniform_step_run(&c, &plain, step);
 }
@@ -209,8 +206,8 @@ TEST(too_few_microbatches)
     sp_plan plan;
     must_succeed(uniform_packing(&packing, 1, 7, &err), &err);
     must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
-    assert_int_equal(sp_schedule_generate(&spec, NULL, "case.json", &plan, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "case.json: schedule.microbatches: "));
+    must_fail_with(sp_schedule_generate(&spec, NULL, "case.json", &plan, &err), &err,
+                   SP_ERR_CONTENT, "case.json: schedule.microbatches: ");
     sp_plan_fini(&plan);
     sp_packing_fini(&packing);
 }

@@ -23,6 +23,7 @@
 #include "sim/cost/cost_private.h"
 #include "sim/cost/op_time.h"
 #include "tests/support/flat_profile.h"
+#include "tests/support/model_shape.h"
 #include "tests/support/pack_times.h"
 
 #define FITTED ",\"level\":\"fitted\",\"source\":\"test\"}"
@@ -86,16 +87,7 @@ static void load_profile(void)
 static void set_up(const check *c, setup *s)
 {
     sp_error_clear(&err);
-    s->model = (sp_model){.layers = c->layers,
-                          .hidden = c->h,
-                          .ffn = 4 * (int64_t)c->h,
-                          .heads = c->a,
-                          .kv_heads = c->a,
-                          .head_dim = c->h / c->a,
-                          .vocab = 51200,
-                          .activation = SP_GELU,
-                          .norm = SP_LAYERNORM,
-                          .positional = SP_LEARNED,
+    s->model = (sp_model){GPT_SHAPE(c->layers, c->h, 4 * (int64_t)c->h, c->a, 51200),
                           .tied_embeddings = true};
     s->cluster = (sp_cluster){.gpus_per_node = 8, .nics_per_node = 4, .nic_bytes_per_s = 25e9};
     s->pack = (pack_times_case){

@@ -200,9 +200,8 @@ static void refuse(const sp_model *model, const sp_planner_options *options, con
 {
     sp_bytes bytes;
     sp_error err = {0};
-    assert_int_equal(sp_planner_memory(model, &small_layout, options, "test", &bytes, &err),
-                     SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], path));
+    must_fail_with(sp_planner_memory(model, &small_layout, options, "test", &bytes, &err), &err,
+                   SP_ERR_CONTENT, path);
 }
 
 TEST(refusals)

@@ -17,13 +17,10 @@ static uniform_case make_case(sp_schedule_kind kind, int p, int v, int m, int n,
 {
     return (uniform_case){.kind = kind,
                           .pp = p,
-                          .dp = 1,
                           .chunks = v,
                           .microbatches = m,
                           .slices = n,
-                          .f_ns = t[0],
-                          .i_ns = t[1],
-                          .w_ns = t[2]};
+                          .ns = {t[0], t[1], t[2]}};
 }
 
 // Makespan (n v m + p-1)(f+b) for every set of times; `peak` units held by rank r.
@@ -505,10 +502,9 @@ TEST(slimpipe_too_few_slices)
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_SLIMPIPE};
     must_succeed(sp_packing_uniform_sliced(&packing, &batch, 1, 3, 2, &err), &err);
     must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
-    assert_int_equal(sp_schedule_generate(&spec, NULL, "s.json", &plan, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0],
-                        "s.json: schedule.slices: \"slimpipe\" with several chunks needs at least "
-                        "as many slices as pipeline ranks (4), a micro-batch has 2");
+    must_fail(sp_schedule_generate(&spec, NULL, "s.json", &plan, &err), &err, SP_ERR_CONTENT,
+              "s.json: schedule.slices: \"slimpipe\" with several chunks needs at least "
+              "as many slices as pipeline ranks (4), a micro-batch has 2");
     sp_plan_fini(&plan);
     sp_packing_fini(&packing);
     sp_batch_fini(&batch);

@@ -7,15 +7,8 @@ static const sp_engine_options plain;
 static uniform_case v_case(sp_schedule_kind kind, int p, int m, int64_t f, int64_t i, int64_t w,
                            int64_t p2p)
 {
-    return (uniform_case){.kind = kind,
-                          .pp = p,
-                          .dp = 1,
-                          .chunks = 2,
-                          .microbatches = m,
-                          .f_ns = f,
-                          .i_ns = i,
-                          .w_ns = w,
-                          .p2p_ns = p2p};
+    return (uniform_case){
+        .kind = kind, .pp = p, .chunks = 2, .microbatches = m, .ns = {f, i, w}, .p2p_ns = p2p};
 }
 
 // Runs a case and returns the bubble of the longest stage; no rank may hold more than `cap` chunks.

@@ -18,19 +18,16 @@ static uniform_case random_case(sp_prng *prng, int p, int m)
 {
     double b = between(prng, 0.8, 1.3);
     double m_w = between(prng, 0.2, 0.8);
-    return (uniform_case){.kind = SP_SCHEDULE_ZB_AUTO,
-                          .pp = p,
-                          .dp = 1,
-                          .chunks = 1,
-                          .microbatches = m,
-                          .f_ns = 1000000,
-                          .i_ns = llround(b * 1e6),
-                          .w_ns = llround(b * between(prng, 0.4, 1.0) * 1e6),
-                          .p2p_ns = llround(between(prng, 0.0, 5e4)),
-                          .has_units = true,
-                          .unit_f = 1.0,
-                          .unit_b = m_w - 1.0,
-                          .unit_w = -m_w};
+    return (uniform_case){
+        .kind = SP_SCHEDULE_ZB_AUTO,
+        .pp = p,
+        .microbatches = m,
+        .ns = {1000000, llround(b * 1e6), llround(b * between(prng, 0.4, 1.0) * 1e6)},
+        .p2p_ns = llround(between(prng, 0.0, 5e4)),
+        .has_units = true,
+        .unit_f = 1.0,
+        .unit_b = m_w - 1.0,
+        .unit_w = -m_w};
 }
 
 // Bubble of the longest stage. Checks that no rank holds more than the cap (0: none), and the bound
@@ -92,13 +89,9 @@ TEST(cap_of_one)
         int m = 5;
         uniform_case c = {.kind = SP_SCHEDULE_ZB_AUTO,
                           .pp = p,
-                          .dp = 1,
-                          .chunks = 1,
                           .microbatches = m,
                           .memory_limit_microbatches = 1.0,
-                          .f_ns = 1000,
-                          .i_ns = 1500,
-                          .w_ns = 0,
+                          .ns = {1000, 1500, 0},
                           .p2p_ns = 10};
         assert_int_equal(longest_bubble_ns(&c, 1.0), m * (p - 1) * (1000 + 1500 + 2 * 10));
     }
@@ -247,8 +240,8 @@ TEST(cap_too_small)
     small s;
     small_init(&s);
     sp_error err = {0};
-    assert_int_equal(generate(&s, 0.5, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "case.json: schedule.memory_limit_microbatches: "));
+    must_fail_with(generate(&s, 0.5, &err), &err, SP_ERR_CONTENT,
+                   "case.json: schedule.memory_limit_microbatches: ");
     assert_int_equal(generate(&s, 1.0, NULL), SP_OK);
     // Gradients that need memory of their own.
     s.costs.unit_b = 0.5;

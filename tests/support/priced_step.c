@@ -2,23 +2,14 @@
 
 #include "sim/cost/op_time.h"
 #include "tests/support/flat_profile.h"
+#include "tests/support/model_shape.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_OVERRIDES = 8 };
 
 priced_case priced_default(void)
 {
-    return (priced_case){.model = {.name = "small",
-                                   .layers = 8,
-                                   .hidden = 1024,
-                                   .ffn = 2816,
-                                   .heads = 8,
-                                   .kv_heads = 4,
-                                   .head_dim = 128,
-                                   .vocab = 32000,
-                                   .activation = SP_SWIGLU,
-                                   .norm = SP_RMSNORM,
-                                   .positional = SP_ROPE},
+    return (priced_case){.model = {.name = "small", LLAMA_SHAPE(8, 1024, 2816, 8, 4, 32000)},
                          .layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1, .zero = 1},
                          .schedule = {.kind = SP_SCHEDULE_1F1B},
                          .microbatches = 1,

@@ -33,6 +33,19 @@ void check_call(const char *input, sp_status status, const sp_error *err, const 
     }
 }
 
+void check_refusal(sp_status status, sp_status expected, const sp_error *err, const char *message,
+                   bool whole, const char *call, const char *file, int line)
+{
+    const char *first_message = err->count > 0 ? err->message[0] : "";
+    bool says =
+        whole ? strcmp(first_message, message) == 0 : strstr(first_message, message) != NULL;
+    if (status != expected || !says) {
+        print_error("%s: %s: %s\nexpected %s: %s\n", call, sp_status_text(status), first_message,
+                    sp_status_text(expected), message);
+        _fail(file, line);
+    }
+}
+
 void check_near(double value, double expected, double relative, double distance, const char *file,
                 int line)
 {

@@ -63,6 +63,17 @@ int test_rounds(int all);
 void check_call(const char *input, sp_status status, const sp_error *err, const char *call,
                 const char *file, int line);
 
+// Fails the case unless `call` returns the status and its first message is `message`;
+// must_fail_with: contains it. Clears the error first.
+#define must_fail(call, err, status, message) \
+    (sp_error_clear(err),                     \
+     check_refusal((call), status, err, message, true, #call, __FILE__, __LINE__))
+#define must_fail_with(call, err, status, message) \
+    (sp_error_clear(err),                          \
+     check_refusal((call), status, err, message, false, #call, __FILE__, __LINE__))
+void check_refusal(sp_status status, sp_status expected, const sp_error *err, const char *message,
+                   bool whole, const char *call, const char *file, int line);
+
 // Fails the case unless the value is as near to the expected one as said: relative to the expected
 // one, within a distance, or within the sum of both.
 #define assert_close(value, expected, relative) assert_near(value, expected, relative, 0.0)

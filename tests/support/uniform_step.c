@@ -9,8 +9,8 @@ void uniform_step_run(const uniform_case *c, const sp_engine_options *options, u
     sp_layout layout = {.tp = 1,
                         .cp = 1,
                         .pp = c->pp,
-                        .dp = c->dp,
-                        .chunks = c->chunks,
+                        .dp = c->dp > 0 ? c->dp : 1,
+                        .chunks = c->chunks > 0 ? c->chunks : 1,
                         .placement = sp_schedule_traits_of(c->kind).placement};
     int slices = c->slices > 1 ? c->slices : 1;
     sp_uniform_costs costs = {.f_ms = (double)(c->f_ns * slices) / 1e6,
@@ -28,7 +28,7 @@ void uniform_step_run(const uniform_case *c, const sp_engine_options *options, u
                              .slices = c->slices,
                              .retained = c->retained,
                              .memory_limit_microbatches = c->memory_limit_microbatches};
-    must_succeed(sp_packing_uniform_sliced(&step->packing, &step->batch, c->dp, c->microbatches,
+    must_succeed(sp_packing_uniform_sliced(&step->packing, &step->batch, layout.dp, c->microbatches,
                                            slices, &err),
                  &err);
     must_succeed(sp_plan_init(&step->plan, &layout, &step->packing, &err), &err);

@@ -7,6 +7,7 @@
 #include "sim/model/unit_tensors.h"
 #include "sim/schedule/offload.h"
 #include "solver/evaluate/evaluate.h"
+#include "tests/support/model_shape.h"
 #include "tests/support/scenario_fixture.h"
 #include "tests/support/test_main.h"
 
@@ -16,16 +17,7 @@
 // numbers are 8 MiB. Then blocks are split to the byte and count as their tensors.
 static sp_model even_model(int layers)
 {
-    return (sp_model){.layers = layers,
-                      .hidden = 1024,
-                      .ffn = 4096,
-                      .heads = 8,
-                      .kv_heads = 8,
-                      .head_dim = 128,
-                      .vocab = 4096,
-                      .activation = SP_SWIGLU,
-                      .norm = SP_RMSNORM,
-                      .positional = SP_ROPE};
+    return (sp_model){LLAMA_SHAPE(layers, 1024, 4096, 8, 8, 4096)};
 }
 
 enum { EVEN_TOKENS = 4096 };

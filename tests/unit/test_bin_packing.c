@@ -298,6 +298,5 @@ TEST(samples_per_pack_of_a_scenario)
     sp_error err;
     char text[RUN_TEXT] = "";
     put_json(text, "%s%s", TINY_RUN, "{'max_per_pack': 0}}");
-    assert_int_equal(run_read(text, &scenario, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "strategy.max_per_pack"));
+    must_fail_with(run_read(text, &scenario, &err), &err, SP_ERR_CONTENT, "strategy.max_per_pack");
 }

@@ -444,10 +444,9 @@ TEST(group_of_an_unknown_column)
     begin(0.02);
     sp_error_clear(&err);
     read_spec(spec_with("{\"steps\": {\"folds\": {\"group\": [\"model.hiden\"]}}}"), &spec);
-    assert_int_equal(fit_calibrate(&spec, sources, 1, &quick, &outcome, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0],
-                        "fit.json: tables: steps: folds.group: the table has no column "
-                        "'model.hiden' (did you mean 'model.hidden'?)");
+    must_fail(fit_calibrate(&spec, sources, 1, &quick, &outcome, &err), &err, SP_ERR_CONTENT,
+              "fit.json: tables: steps: folds.group: the table has no column "
+              "'model.hiden' (did you mean 'model.hidden'?)");
     fit_spec_fini(&spec);
 }
 

@@ -413,8 +413,8 @@ TEST(order_asks_for_its_layout)
              "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
              "'cluster': 'h800-8', 'parallel': {'pp': 2, 'chunks_per_rank': 2}, 'strategy': "
              "{'kind': 'chunkflow'}, 'workload': {'uniform': 64}}");
-    assert_int_equal(run_text(text, &run_verified, &r, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "\"chunkflow\" runs one chunk per rank"));
+    must_fail_with(run_text(text, &run_verified, &r, &err), &err, SP_ERR_CONTENT,
+                   "\"chunkflow\" runs one chunk per rank");
     run_fini(&r);
 }
 

@@ -233,8 +233,8 @@ TEST(deadline_of_a_run)
     sp_comm_world *world = world_of(3);
     job j = {.group = group_of(world, "pair", (const int[]){0, 1}, 2)};
     sp_error err = {0};
-    assert_int_equal(sp_comm_run(world, NULL, work_for_ever, &j, 200000000, &err), SP_ERR_LIMIT);
-    assert_non_null(strstr(err.message[0], ": is not done at the timeout"));
+    must_fail_with(sp_comm_run(world, NULL, work_for_ever, &j, 200000000, &err), &err, SP_ERR_LIMIT,
+                   ": is not done at the timeout");
     assert_string_equal(err.message[err.count - 1], "rank 2: is done");
     assert_int_equal(sp_comm_failed_rank(world), -1);
     sp_comm_world_free(world);
@@ -255,10 +255,8 @@ TEST(failing_body)
         sp_comm_world *world = world_of(3);
         sp_error err = {0};
         group_of_all(world);
-        assert_int_equal(sp_comm_run(world, NULL, fail_plainly, i == 0 ? &err : NULL, 0, &err),
-                         SP_ERR_IO);
-        assert_string_equal(err.message[0],
-                            i == 0 ? "rank 1: W3: torn" : "rank 1: W3: cannot read or write");
+        must_fail(sp_comm_run(world, NULL, fail_plainly, i == 0 ? &err : NULL, 0, &err), &err,
+                  SP_ERR_IO, i == 0 ? "rank 1: W3: torn" : "rank 1: W3: cannot read or write");
         assert_int_equal(err.count, 1);
         sp_comm_world_free(world);
     }

@@ -169,7 +169,7 @@ TEST(report_in_turns)
     static job j;
     sp_error err = {0};
     j.world = world_with(RANKS, &(sp_comm_options){.spins = -1, .one_at_a_time = true});
-    assert_int_equal(run_ranks(j.world, wait_too_long, &j, &err), SP_ERR_LIMIT);
-    assert_string_equal(err.message[0], "rank 0: B0: waits for ever for F3.0 of pp 1");
+    must_fail(run_ranks(j.world, wait_too_long, &j, &err), &err, SP_ERR_LIMIT,
+              "rank 0: B0: waits for ever for F3.0 of pp 1");
     sp_comm_world_free(j.world);
 }

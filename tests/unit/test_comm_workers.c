@@ -52,9 +52,8 @@ TEST(lowest_rank_wins)
     memset(&j, 0, sizeof j);
     atomic_store(&j.stop, true);
     assert_int_equal(sp_workers_start(COUNT, NULL, note, &j, &workers, NULL), SP_OK);
-    assert_int_equal(sp_workers_join(workers, 0, &err), SP_ERR_LIMIT);
+    must_fail(sp_workers_join(workers, 0, &err), &err, SP_ERR_LIMIT, "worker 1");
     assert_int_equal(err.count, 1);
-    assert_string_equal(err.message[0], "worker 1");
     sp_workers_free(workers);
     sp_workers_free(NULL);
 }
@@ -80,8 +79,8 @@ TEST(deadline)
     while (atomic_load(&j.ended) < 2) {
         sleep_us(200);
     }
-    assert_int_equal(sp_workers_join(workers, 100000000, &err), SP_ERR_LIMIT);
-    assert_string_equal(err.message[0], "after 0.1 s still at work: rank 0, 2, 4");
+    must_fail(sp_workers_join(workers, 100000000, &err), &err, SP_ERR_LIMIT,
+              "after 0.1 s still at work: rank 0, 2, 4");
     assert_int_equal(sp_workers_running(workers), 3);
     atomic_store(&j.stop, true);
     assert_int_equal(sp_workers_join(workers, 0, NULL), SP_OK);

@@ -1,4 +1,5 @@
 #include "tests/support/flat_profile.h"
+#include "tests/support/model_shape.h"
 #include "tests/support/test_main.h"
 
 #include "sim/cost/cost_model.h"
@@ -8,17 +9,7 @@
 static const char *const arithmetic_only[] = {"memory.gb_per_s=1e15", "links.nvlink_latency_us=0",
                                               "links.nic_latency_us=0", NULL};
 
-static const sp_model llama = {.name = "small",
-                               .layers = 8,
-                               .hidden = 1024,
-                               .ffn = 2816,
-                               .heads = 8,
-                               .kv_heads = 4,
-                               .head_dim = 128,
-                               .vocab = 32000,
-                               .activation = SP_SWIGLU,
-                               .norm = SP_RMSNORM,
-                               .positional = SP_ROPE};
+static const sp_model llama = {.name = "small", LLAMA_SHAPE(8, 1024, 2816, 8, 4, 32000)};
 
 // Linear FLOPs of a token in one layer: 2 per weight of Q and O (h*h), K and V (h*512), gate, up
 // and down (h*f).
@@ -550,10 +541,9 @@ TEST(rejects_uneven_stages)
     layout.pp = 3;
     sp_error_clear(&err);
     must_succeed(flat_profile(NULL, &profile, &err), &err);
-    assert_int_equal(sp_cost_model_init(&cost, &llama, &layout, &cluster, &profile,
-                                        (sp_memory_options){0}, "scenario.json", &err),
-                     SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "scenario.json: parallel.pp"));
+    must_fail_with(sp_cost_model_init(&cost, &llama, &layout, &cluster, &profile,
+                                      (sp_memory_options){0}, "scenario.json", &err),
+                   &err, SP_ERR_CONTENT, "scenario.json: parallel.pp");
     sp_profile_fini(&profile);
 }
 

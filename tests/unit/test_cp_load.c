@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "tests/support/flat_profile.h"
+#include "tests/support/model_shape.h"
 #include "tests/support/pack_times.h"
 
 #include "sim/base/prng.h"
@@ -13,17 +14,7 @@ enum { HIDDEN = 1024, MOST_SLICES = 40 };
 static sp_error err;
 static sp_profile profile;
 
-static const sp_model model = {.name = "dense",
-                               .layers = 4,
-                               .hidden = HIDDEN,
-                               .ffn = 2816,
-                               .heads = 8,
-                               .kv_heads = 8,
-                               .head_dim = 128,
-                               .vocab = 32000,
-                               .activation = SP_SWIGLU,
-                               .norm = SP_RMSNORM,
-                               .positional = SP_ROPE};
+static const sp_model model = {.name = "dense", LLAMA_SHAPE(4, HIDDEN, 2816, 8, 8, 32000)};
 
 static const sp_cluster cluster = {
     .gpus_per_node = 8, .nodes = 8, .nics_per_node = 8, .nic_bytes_per_s = 50e9};

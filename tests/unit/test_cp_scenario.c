@@ -55,8 +55,7 @@ static void expect_error(const char *text, const char *message)
 {
     sp_scenario scenario;
     sp_error err = {0};
-    assert_int_equal(run_read(text, &scenario, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], message));
+    must_fail_with(run_read(text, &scenario, &err), &err, SP_ERR_CONTENT, message);
     assert_int_equal(err.count, 1);
     sp_scenario_fini(&scenario);
 }

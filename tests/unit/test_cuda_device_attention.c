@@ -214,8 +214,8 @@ TEST(a_graph_keeps_its_first_failure)
         .id = 1, .type = CUDNN_DATA_FLOAT, .size = {1, -1, 2, 2}, .stride = {1, 1, 1, 1}};
     (void)sp_i_cudnn_add_tensor(&graph, &wrong);
     int made = graph.made_count;
-    assert_int_equal(sp_i_cudnn_graph_status(&graph, &err), SP_ERR_INTERNAL);
-    assert_non_null(strstr(err.message[0], "a tensor failed with CUDNN_STATUS_BAD_PARAM"));
+    must_fail_with(sp_i_cudnn_graph_status(&graph, &err), &err, SP_ERR_INTERNAL,
+                   "a tensor failed with CUDNN_STATUS_BAD_PARAM");
     (void)sp_i_cudnn_add_scalar(&graph, 2, CUDNN_DATA_FLOAT);
     assert_int_equal(graph.made_count, made);
     sp_i_cudnn_graph_fini(&graph);

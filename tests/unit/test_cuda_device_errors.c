@@ -31,8 +31,8 @@ TEST(other_failures_of_the_count_are_errors)
     int count;
     fake_cuda_reset(&api);
     fake.count_code = cudaErrorUnknown;
-    assert_int_equal(sp_i_cuda_device_count(&api, &count, reason, &err), SP_ERR_INTERNAL);
-    assert_non_null(strstr(err.message[0], "cudaGetDeviceCount failed with cudaErrorOther"));
+    must_fail_with(sp_i_cuda_device_count(&api, &count, reason, &err), &err, SP_ERR_INTERNAL,
+                   "cudaGetDeviceCount failed with cudaErrorOther");
 }
 
 TEST(failures_name_call_place_and_device)
@@ -40,21 +40,16 @@ TEST(failures_name_call_place_and_device)
     sp_error err = {0};
     fake_cuda_reset(&api);
     const sp_i_cuda_device second = {&api, 1};
-    assert_int_equal(sp_i_cuda_check(&second, cudaErrorMemoryAllocation, "cudaMalloc",
-                                     "some/folder/file.c", 12, &err),
-                     SP_ERR_NO_MEMORY);
-    assert_string_equal(err.message[0], "GPU 1: cudaMalloc failed with cudaErrorMemoryAllocation: "
-                                        "out of memory (file.c:12)");
-    sp_error_clear(&err);
-    assert_int_equal(
-        sp_i_cu_check(&second, CUDA_ERROR_INVALID_VALUE, "cuGreenCtxCreate", "a.c", 3, &err),
-        SP_ERR_INTERNAL);
-    assert_string_equal(err.message[0],
-                        "GPU 1: cuGreenCtxCreate failed with CUDA_ERROR_INVALID_VALUE, 1 (a.c:3)");
-    sp_error_clear(&err);
-    assert_int_equal(sp_i_cu_check(&second, CUDA_ERROR_OUT_OF_MEMORY, "cuX", "a.c", 3, &err),
-                     SP_ERR_NO_MEMORY);
-    assert_non_null(strstr(err.message[0], "an unknown code, 2"));
+    must_fail(sp_i_cuda_check(&second, cudaErrorMemoryAllocation, "cudaMalloc",
+                              "some/folder/file.c", 12, &err),
+              &err, SP_ERR_NO_MEMORY,
+              "GPU 1: cudaMalloc failed with cudaErrorMemoryAllocation: "
+              "out of memory (file.c:12)");
+    must_fail(sp_i_cu_check(&second, CUDA_ERROR_INVALID_VALUE, "cuGreenCtxCreate", "a.c", 3, &err),
+              &err, SP_ERR_INTERNAL,
+              "GPU 1: cuGreenCtxCreate failed with CUDA_ERROR_INVALID_VALUE, 1 (a.c:3)");
+    must_fail_with(sp_i_cu_check(&second, CUDA_ERROR_OUT_OF_MEMORY, "cuX", "a.c", 3, &err), &err,
+                   SP_ERR_NO_MEMORY, "an unknown code, 2");
 }
 
 TEST(info_is_the_device_s)

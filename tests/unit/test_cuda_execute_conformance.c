@@ -64,13 +64,10 @@ static void every_schedule(const conformance_device *device)
         int chunks = traits.chunks > 0 ? traits.chunks : kind == SP_SCHEDULE_INTERLEAVED ? 2 : 1;
         const uniform_case c = {.kind = (sp_schedule_kind)kind,
                                 .pp = 2,
-                                .dp = 1,
                                 .chunks = chunks,
                                 .microbatches = 4,
                                 .slices = traits.sliced ? 2 : 0,
-                                .f_ns = 1000,
-                                .i_ns = 1100,
-                                .w_ns = 900};
+                                .ns = {1000, 1100, 900}};
         const sp_engine_options simulated = {0};
         uniform_step step;
         uniform_step_run(&c, &simulated, &step);

@@ -136,8 +136,7 @@ TEST(calls_that_fail)
         nccl.fail = calls[i];
         nccl.fail_rank = 1;
         nccl.fail_code = ncclSystemError;
-        assert_int_equal(run(&f, &err), SP_ERR_IO);
-        assert_non_null(strstr(err.message[0], text));
+        must_fail_with(run(&f, &err), &err, SP_ERR_IO, text);
         nccl.fail = NULL;
     }
     assert_int_equal(run(&f, &(sp_error){0}), SP_OK);
@@ -254,13 +253,12 @@ TEST(what_processes_cannot_execute)
     must_end(&f, SP_ERR_USAGE, "ranks that are processes run on the wall clock alone");
     f.request.clock = SP_CLOCK_WALL;
     f.options[1] = (sp_backend_option){"transport", "mail"};
-    assert_int_equal(run(&f, &err), SP_ERR_USAGE);
-    assert_string_equal(err.message[0], "backend 'cuda': transport: expected \"auto\", \"threads\" "
-                                        "or \"nccl\", got \"mail\"");
+    must_fail(run(&f, &err), &err, SP_ERR_USAGE,
+              "backend 'cuda': transport: expected \"auto\", \"threads\" "
+              "or \"nccl\", got \"mail\"");
     f.options[1] = (sp_backend_option){"nccl_mib", "-1"};
-    assert_int_equal(run(&f, &err), SP_ERR_USAGE);
-    assert_string_equal(err.message[0],
-                        "backend 'cuda': nccl_mib: expected an integer from 0 to 1048576, got "
-                        "\"-1\"");
+    must_fail(run(&f, &err), &err, SP_ERR_USAGE,
+              "backend 'cuda': nccl_mib: expected an integer from 0 to 1048576, got "
+              "\"-1\"");
     close_fixture(&f);
 }

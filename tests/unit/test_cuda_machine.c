@@ -196,9 +196,8 @@ TEST(failures_stay_with_their_rank)
     assert_int_equal(m->ops->stamp_ns(m, 0), 0);
     (void)m->ops->now_ns(m);
     for (int times = 0; times < 2; times++) {
-        sp_error_clear(&err);
-        assert_int_equal(m->ops->synchronize(m, &err), SP_ERR_INTERNAL);
-        assert_non_null(strstr(err.message[0], "GPU 0: cudaMemcpyAsync failed with"));
+        must_fail_with(m->ops->synchronize(m, &err), &err, SP_ERR_INTERNAL,
+                       "GPU 0: cudaMemcpyAsync failed with");
         assert_non_null(strstr(err.message[0], "(lane.c:"));
     }
     // What was put down before is waited for all the same.
@@ -217,8 +216,8 @@ TEST(a_launch_that_fails_is_named)
     sp_runtime *m = machine_new(1, false);
     void *none[1] = {NULL};
     m->ops->reduce(m, SP_ELEMENT_F32, false, 1, (const void *const *)none, 0, none, 1);
-    assert_int_equal(m->ops->synchronize(m, &err), SP_ERR_INTERNAL);
-    assert_non_null(strstr(err.message[0], "GPU 0: sp_cuda_reduce_fp32 failed with"));
+    must_fail_with(m->ops->synchronize(m, &err), &err, SP_ERR_INTERNAL,
+                   "GPU 0: sp_cuda_reduce_fp32 failed with");
     assert_non_null(strstr(err.message[0], "(machine_memory.c:"));
     end(m);
 }
@@ -237,8 +236,8 @@ TEST(scratch_memory_grows)
     assert_null(sp_i_cuda_scratch(rank, 60 * MIB));
     assert_null(sp_i_cuda_scratch(rank, 1));
     sp_i_cuda_release(rank);
-    assert_int_equal(m->ops->synchronize(m, &err), SP_ERR_INFEASIBLE);
-    assert_string_equal(err.message[0], "GPU 0: no 62914560 bytes of scratch memory");
+    must_fail(m->ops->synchronize(m, &err), &err, SP_ERR_INFEASIBLE,
+              "GPU 0: no 62914560 bytes of scratch memory");
     end(m);
 }
 
@@ -303,8 +302,7 @@ TEST(memory_of_a_device_that_is_full)
     const sp_i_cuda_machine_options options = {.ranks = 1};
     sp_runtime *m;
     fake_cuda_reset(&api);
-    sp_error_clear(&err);
-    assert_int_equal(sp_i_cuda_machine_new(&device, &cublas, &options, &m, &err), SP_ERR_NO_MEMORY);
-    assert_string_equal(err.message[0], "GPU 0: no free memory");
+    must_fail(sp_i_cuda_machine_new(&device, &cublas, &options, &m, &err), &err, SP_ERR_NO_MEMORY,
+              "GPU 0: no free memory");
     nothing_lives();
 }

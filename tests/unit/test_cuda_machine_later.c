@@ -186,7 +186,7 @@ TEST(on_one_stream)
     end(m);
 }
 
-static void must_fail(const char *call, int at, cudaError_t code, const char *says)
+static void must_fail_at(const char *call, int at, cudaError_t code, const char *says)
 {
     sp_error err = {0};
     sp_runtime *m = machine_new(2, true);
@@ -209,11 +209,11 @@ static void must_fail(const char *call, int at, cudaError_t code, const char *sa
 
 TEST(failures_name_the_call)
 {
-    must_fail("GreenCtxStreamCreate", 0, cudaSuccess, "cuGreenCtxStreamCreate");
-    must_fail("EventCreateWithFlags", 0, cudaSuccess, "cudaEventCreate");
-    must_fail("EventCreateWithFlags", 200, cudaSuccess, "cudaEventCreate");
-    must_fail("EventRecord", 0, cudaSuccess, "cudaEventRecord");
-    must_fail("StreamWaitEvent", 0, cudaSuccess, "cudaStreamWaitEvent");
-    must_fail(NULL, 0, cudaErrorUnknown, "a link's delay");
-    must_fail("EventRecord", 1, cudaSuccess, "cudaEventRecord");
+    must_fail_at("GreenCtxStreamCreate", 0, cudaSuccess, "cuGreenCtxStreamCreate");
+    must_fail_at("EventCreateWithFlags", 0, cudaSuccess, "cudaEventCreate");
+    must_fail_at("EventCreateWithFlags", 200, cudaSuccess, "cudaEventCreate");
+    must_fail_at("EventRecord", 0, cudaSuccess, "cudaEventRecord");
+    must_fail_at("StreamWaitEvent", 0, cudaSuccess, "cudaStreamWaitEvent");
+    must_fail_at(NULL, 0, cudaErrorUnknown, "a link's delay");
+    must_fail_at("EventRecord", 1, cudaSuccess, "cudaEventRecord");
 }

@@ -298,10 +298,9 @@ TEST(a_product_that_fails_ends_the_ranks_work)
     SP_OP(add)(64, x->data, x->data);
     assert_string_equal(fake.log, "");
     assert_int_equal(computing.products, 1);
-    assert_int_equal(ops_machine->ops->synchronize(ops_machine, &err), SP_ERR_INTERNAL);
-    assert_string_equal(err.message[0],
-                        "GPU 0: cublasLtMatmul failed with "
-                        "CUBLAS_STATUS_EXECUTION_FAILED for a forward of 8 x 8 x 8");
+    must_fail(ops_machine->ops->synchronize(ops_machine, &err), &err, SP_ERR_INTERNAL,
+              "GPU 0: cublasLtMatmul failed with "
+              "CUBLAS_STATUS_EXECUTION_FAILED for a forward of 8 x 8 x 8");
     OPS_DROP(x, y);
     sp_i_cuda_machine_free(ops_machine);
 }

@@ -195,8 +195,8 @@ TEST(microbatches_fit_memory)
     char text[RUN_TEXT] = "";
     scenario_run r;
     put_scenario(text, "'limit_gib': 0.25", "[40000, 650, 30]");
-    assert_int_equal(run_text(text, &run_verified, &r, &err), SP_ERR_INFEASIBLE);
-    assert_non_null(strstr(err.message[0], "sample 0 of 40000 tokens alone needs"));
+    must_fail_with(run_text(text, &run_verified, &r, &err), &err, SP_ERR_INFEASIBLE,
+                   "sample 0 of 40000 tokens alone needs");
     run_fini(&r);
 }
 

@@ -165,18 +165,14 @@ TEST(results_of_others_are_refused)
     open_fixture(&f);
     must_succeed(sp_set_export_case(&f.set.cases[0], &f.options, "one.json", &outcome, &err), &err);
     fail_elsewhere(&f.options, "one.json", "one.result.json", SP_ERR_LIMIT, "no time");
-    assert_int_equal(
+    must_fail(
         sp_set_read_executed(&f.set.cases[2], f.device.backend, "one.result.json", &executed, &err),
-        SP_ERR_CONTENT);
-    assert_string_equal(err.message[0],
-                        "one.result.json: model.hidden: executed with 32, the scenario has 64");
+        &err, SP_ERR_CONTENT,
+        "one.result.json: model.hidden: executed with 32, the scenario has 64");
     sp_error_clear(&err);
     must_succeed(sp_backend_absent_new("cuda", &cuda, &err), &err);
-    assert_int_equal(
-        sp_set_read_executed(&f.set.cases[0], cuda, "one.result.json", &executed, &err),
-        SP_ERR_CONTENT);
-    assert_string_equal(err.message[0],
-                        "one.result.json: request.backend: expected \"cuda\", got \"host\"");
+    must_fail(sp_set_read_executed(&f.set.cases[0], cuda, "one.result.json", &executed, &err), &err,
+              SP_ERR_CONTENT, "one.result.json: request.backend: expected \"cuda\", got \"host\"");
     sp_i_backend_free(cuda);
     sp_error_clear(&err);
     assert_int_equal(sp_set_read_executed(&f.set.cases[0], f.device.backend, "none.result.json",

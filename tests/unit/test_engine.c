@@ -127,13 +127,10 @@ TEST(folding_of_slices)
     uniform_case c = {.kind = SP_SCHEDULE_SEQ1F1B,
                       .pp = 3,
                       .dp = 5,
-                      .chunks = 1,
                       .microbatches = 4,
                       .slices = 3,
                       .attention_share = 0.5,
-                      .f_ns = 1000,
-                      .i_ns = 1500,
-                      .w_ns = 700};
+                      .ns = {1000, 1500, 700}};
     sp_engine_options folded = {.memory_points = true};
     sp_engine_options unfolded = {.unfold = true, .memory_points = true};
     uniform_step a;
@@ -301,8 +298,7 @@ TEST(regrouped_deadlock)
     add(&plan, 0, 0, SP_ACTION_B, 0);
     add(&plan, 0, 0, SP_ACTION_F, 1);
     add(&plan, 0, 0, SP_ACTION_B, 1);
-    assert_int_equal(run_uniform(&plan, &err), SP_ERR_DEADLOCK);
-    assert_non_null(strstr(err.message[0], "its activations"));
+    must_fail_with(run_uniform(&plan, &err), &err, SP_ERR_DEADLOCK, "its activations");
     sp_plan_fini(&plan);
     sp_packing_fini(&packing);
 }
@@ -396,14 +392,8 @@ TEST(critical_path_adds_up)
 TEST(graphml_is_complete)
 {
     sp_error err = {0};
-    uniform_case c = {.kind = SP_SCHEDULE_1F1B,
-                      .pp = 3,
-                      .dp = 2,
-                      .chunks = 1,
-                      .microbatches = 4,
-                      .f_ns = 1000,
-                      .i_ns = 1000,
-                      .w_ns = 1000};
+    uniform_case c = {
+        .kind = SP_SCHEDULE_1F1B, .pp = 3, .dp = 2, .microbatches = 4, .ns = {1000, 1000, 1000}};
     sp_engine_options options = {0};
     uniform_step step;
     uniform_step_run(&c, &options, &step);
@@ -462,14 +452,8 @@ TEST(explicit_recompute)
 // Every allocation of a simulation may fail; each failure is reported and nothing leaks.
 TEST(allocation_failures)
 {
-    uniform_case c = {.kind = SP_SCHEDULE_1F1B,
-                      .pp = 2,
-                      .dp = 2,
-                      .chunks = 1,
-                      .microbatches = 3,
-                      .f_ns = 1000,
-                      .i_ns = 1000,
-                      .w_ns = 1000};
+    uniform_case c = {
+        .kind = SP_SCHEDULE_1F1B, .pp = 2, .dp = 2, .microbatches = 3, .ns = {1000, 1000, 1000}};
     sp_engine_options options = {.memory_points = true};
     uniform_step step;
     uniform_step_run(&c, &options, &step);

@@ -304,8 +304,8 @@ TEST(microbatches_must_agree)
     const char *wrong = TINY_MODEL "'parallel': {'dp': 2}, 'schedule': {'microbatches': 3}, "
                                    "'workload': {'uniform': 100, 'context': 100, "
                                    "'samples_per_batch': 8}}";
-    assert_int_equal(run_text(wrong, &run_verified, &r, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "schedule.microbatches"));
+    must_fail_with(run_text(wrong, &run_verified, &r, &err), &err, SP_ERR_CONTENT,
+                   "schedule.microbatches");
     assert_non_null(strstr(err.message[0], "is 3 for each of 2"));
     assert_non_null(strstr(err.message[0], "makes 8 micro-batches"));
     assert_null(r.result.batches);
@@ -321,11 +321,10 @@ TEST(unknown_strategy)
 {
     sp_error err;
     scenario_run r;
-    assert_int_equal(run_text(TINY_MODEL "'strategy': {'kind': 'pakced'}, "
-                                         "'workload': {'lengths': [3, 4]}}",
-                              &run_verified, &r, &err),
-                     SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "did you mean \"packed\"?"));
+    must_fail_with(run_text(TINY_MODEL "'strategy': {'kind': 'pakced'}, "
+                                       "'workload': {'lengths': [3, 4]}}",
+                            &run_verified, &r, &err),
+                   &err, SP_ERR_CONTENT, "did you mean \"packed\"?");
     run_fini(&r);
 }
 

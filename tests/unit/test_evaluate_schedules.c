@@ -184,8 +184,8 @@ TEST(too_short_a_row)
                   "'context': 8}}",
                   &scenario);
     must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
-    assert_int_equal(sp_evaluate(&scenario, &batches, &plain, &result, &err), SP_ERR_INFEASIBLE);
-    assert_non_null(strstr(err.message[0], "schedule.slices"));
+    must_fail_with(sp_evaluate(&scenario, &batches, &plain, &result, &err), &err, SP_ERR_INFEASIBLE,
+                   "schedule.slices");
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
 }

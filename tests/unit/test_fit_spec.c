@@ -146,8 +146,7 @@ TEST(refused)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         fit_spec spec;
         sp_error err;
-        assert_int_equal(read(cases[i].text, &spec, &err), SP_ERR_CONTENT);
-        assert_string_equal(err.message[0], cases[i].message);
+        must_fail(read(cases[i].text, &spec, &err), &err, SP_ERR_CONTENT, cases[i].message);
         assert_null(spec.document);
     }
 }

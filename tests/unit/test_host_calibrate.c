@@ -150,9 +150,8 @@ TEST(refuses)
     sp_model model = host_llama();
     host_open(&device);
     sp_calibration_request request = {.precision = SP_BF16, .limit_s = 0.05};
-    assert_int_equal(sp_backend_calibrate(device.backend, 0, &request, &document, &err),
-                     SP_ERR_USAGE);
-    assert_string_equal(err.message[0], "backend 'host' cannot calibrate bf16");
+    must_fail(sp_backend_calibrate(device.backend, 0, &request, &document, &err), &err,
+              SP_ERR_USAGE, "backend 'host' cannot calibrate bf16");
     model.experts = 4;
     request = (sp_calibration_request){.precision = SP_FP32, .limit_s = 0.05, .model = &model};
     assert_int_equal(sp_backend_calibrate(device.backend, 0, &request, &document, NULL),

@@ -61,9 +61,7 @@ static void runs_every_schedule_on(sp_clock clock)
                                 .chunks = chunks,
                                 .microbatches = 6,
                                 .slices = traits.sliced ? 3 : 0,
-                                .f_ns = 1000,
-                                .i_ns = 1100,
-                                .w_ns = 900};
+                                .ns = {1000, 1100, 900}};
         const sp_engine_options options = {0};
         uniform_step step;
         uniform_step_run(&c, &options, &step);

@@ -193,8 +193,8 @@ TEST(failed_work_before_a_step)
     sp_error err;
     double loss;
     failing_run_make(&f, &failing_shapes[3], SP_CLOCK_VIRTUAL);
-    assert_int_equal(run_step(&f, counting_machine(1, 0), &loss, &err), SP_ERR_INTERNAL);
-    assert_string_equal(err.message[0], "dp 0 pp 1 cp 0 tp 0: it broke");
+    must_fail(run_step(&f, counting_machine(1, 0), &loss, &err), &err, SP_ERR_INTERNAL,
+              "dp 0 pp 1 cp 0 tp 0: it broke");
     failing_run_fini(&f);
 }
 
@@ -223,8 +223,8 @@ TEST(failed_reads_are_errors)
     must_succeed(sp_i_exec_tensor_read(run, last, values, &err), &err);
     c.reads_fail = true;
     must_succeed(sp_i_exec_tensor_read(run, 0, values, &err), &err);
-    assert_int_equal(sp_i_exec_tensor_read(run, last, values, &err), SP_ERR_INTERNAL);
-    assert_string_equal(err.message[0], "dp 0 pp 1 cp 0 tp 0: it broke");
+    must_fail(sp_i_exec_tensor_read(run, last, values, &err), &err, SP_ERR_INTERNAL,
+              "dp 0 pp 1 cp 0 tp 0: it broke");
     free(values);
     sp_timeline_fini(&step.timeline);
     sp_memory_timeline_fini(&step.memory);
@@ -232,8 +232,8 @@ TEST(failed_reads_are_errors)
     // The loss.
     machine = counting_machine(1, MOST_STAMPS);
     c.reads_fail = true;
-    assert_int_equal(run_step(&f, machine, &loss, &err), SP_ERR_INTERNAL);
-    assert_string_equal(err.message[0], "dp 0 pp 1 cp 0 tp 0: it broke");
+    must_fail(run_step(&f, machine, &loss, &err), &err, SP_ERR_INTERNAL,
+              "dp 0 pp 1 cp 0 tp 0: it broke");
     failing_run_fini(&f);
 }
 

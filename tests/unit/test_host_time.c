@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "tests/support/flat_profile.h"
+#include "tests/support/model_shape.h"
 #include "tests/support/pack_times.h"
 
 #include "sim/base/prng.h"
@@ -216,16 +217,7 @@ TEST(norm_lies_between)
     }
 }
 
-static const sp_model small = {.layers = 4,
-                               .hidden = 1024,
-                               .ffn = 2816,
-                               .heads = 8,
-                               .kv_heads = 8,
-                               .head_dim = 128,
-                               .vocab = 32000,
-                               .activation = SP_SWIGLU,
-                               .norm = SP_RMSNORM,
-                               .positional = SP_ROPE};
+static const sp_model small = {LLAMA_SHAPE(4, 1024, 2816, 8, 8, 32000)};
 
 static void build(const char *const *overrides, sp_step_costs *costs, sp_epilogue_cost *tail)
 {

@@ -85,16 +85,15 @@ TEST(uneven_layers_are_an_error)
     sp_stage stages[24];
     sp_error err = {0};
     sp_layout layout = layout_of(1, 1, 8, 1, 3);
-    assert_int_equal(sp_layout_stages(&layout, 40, "scenario.json", stages, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], "scenario.json: parallel.pp: 40 layers cannot be split "
-                                        "into 8 x 3 equal chunks (parallel.stage_layers \"auto\" "
-                                        "spreads them)");
+    must_fail(sp_layout_stages(&layout, 40, "scenario.json", stages, &err), &err, SP_ERR_CONTENT,
+              "scenario.json: parallel.pp: 40 layers cannot be split "
+              "into 8 x 3 equal chunks (parallel.stage_layers \"auto\" "
+              "spreads them)");
     sp_error_clear(&err);
     layout.chunks = 1;
-    assert_int_equal(sp_layout_stages(&layout, 42, "scenario.json", stages, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0],
-                        "scenario.json: parallel.pp: 42 layers cannot be split into 8 equal stages "
-                        "(parallel.stage_layers \"auto\" spreads them)");
+    must_fail(sp_layout_stages(&layout, 42, "scenario.json", stages, &err), &err, SP_ERR_CONTENT,
+              "scenario.json: parallel.pp: 42 layers cannot be split into 8 equal stages "
+              "(parallel.stage_layers \"auto\" spreads them)");
 }
 
 // The least possible largest load, by trying every split.
@@ -213,9 +212,9 @@ TEST(stated_layers_must_fit)
         sp_error err = {0};
         sp_layout layout = layout_of(1, 1, 4, 1, 1);
         layout.stage_layers = cases[i].layers;
-        assert_int_equal(sp_layout_stages(&layout, 40, "s.json", stages, &err), SP_ERR_CONTENT);
+        must_fail(sp_layout_stages(&layout, 40, "s.json", stages, &err), &err, SP_ERR_CONTENT,
+                  cases[i].message);
         assert_int_equal(err.count, 1);
-        assert_string_equal(err.message[0], cases[i].message);
     }
 }
 

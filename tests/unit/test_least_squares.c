@@ -339,14 +339,14 @@ TEST(failing_model)
         t.machine.calls = 0;
         t.machine.fail_at = fail_at;
         t.machine.prediction = 0.0;
-        assert_int_equal(fit_least_squares(&t.problem, &solution, &err), SP_ERR_INFEASIBLE);
-        assert_string_equal(err.message[0], "the machine is broken");
+        must_fail(fit_least_squares(&t.problem, &solution, &err), &err, SP_ERR_INFEASIBLE,
+                  "the machine is broken");
         assert_null(solution.constants);
         sp_error_clear(&err);
         t.machine.calls = 0;
         t.machine.prediction = -1.0;
-        assert_int_equal(fit_least_squares(&t.problem, &solution, &err), SP_ERR_CONTENT);
-        assert_string_equal(err.message[0], "row 1: the model predicts -1");
+        must_fail(fit_least_squares(&t.problem, &solution, &err), &err, SP_ERR_CONTENT,
+                  "row 1: the model predicts -1");
     }
 }
 
@@ -360,8 +360,8 @@ TEST(too_few_rows)
     }
     fit_solution solution;
     sp_error err = {0};
-    assert_int_equal(fit_least_squares(&t.problem, &solution, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], "3 constants cannot be fitted to 2 rows and 0 priors");
+    must_fail(fit_least_squares(&t.problem, &solution, &err), &err, SP_ERR_CONTENT,
+              "3 constants cannot be fitted to 2 rows and 0 priors");
     // An expectation stands for a row.
     t.parameters[2].expect = truth[2];
     t.parameters[2].within = 1.0;

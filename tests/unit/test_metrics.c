@@ -271,11 +271,8 @@ TEST(closed_form)
         uniform_case c = {.kind = SP_SCHEDULE_1F1B,
                           .pp = pp,
                           .dp = 2,
-                          .chunks = 1,
                           .microbatches = 6,
-                          .f_ns = 1000,
-                          .i_ns = 1000,
-                          .w_ns = 1000};
+                          .ns = {1000, 1000, 1000}};
         sp_engine_options options = {0};
         uniform_step step;
         uniform_step_run(&c, &options, &step);
@@ -304,9 +301,7 @@ TEST(equal_packs_do_not_vary)
                           .chunks = traits.chunks > 0 ? traits.chunks : 1,
                           .microbatches = 6,
                           .memory_limit_microbatches = 6.0,
-                          .f_ns = 2000,
-                          .i_ns = 3000,
-                          .w_ns = 1000,
+                          .ns = {2000, 3000, 1000},
                           .p2p_ns = 250};
         sp_engine_options options = {0};
         uniform_step step;

@@ -311,10 +311,9 @@ TEST(uniform_costs_have_no_copies)
     must_succeed(sp_step_costs_uniform(&uniform, &s.layout, &s.packing, &s.costs, &err), &err);
     step_offload(&s);
     sp_engine_options options = {.verify = true};
-    assert_int_equal(
-        sp_simulate(&s.plan, &s.costs, &options, &s.timeline, &s.memory, &s.counts, &err),
-        SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "action O0: "));
+    must_fail_with(
+        sp_simulate(&s.plan, &s.costs, &options, &s.timeline, &s.memory, &s.counts, &err), &err,
+        SP_ERR_CONTENT, "action O0: ");
     step_fini(&s);
 }
 
@@ -378,10 +377,9 @@ TEST(circles_beside_copies)
     }
     must_succeed(sp_plan_check(&s.plan, "test", &err), &err);
     sp_engine_options options = {.source = "plan"};
-    assert_int_equal(
-        sp_simulate(&s.plan, &s.costs, &options, &s.timeline, &s.memory, &s.counts, &err),
-        SP_ERR_DEADLOCK);
-    assert_non_null(strstr(err.message[0], "plan: the plan cannot finish"));
+    must_fail_with(
+        sp_simulate(&s.plan, &s.costs, &options, &s.timeline, &s.memory, &s.counts, &err), &err,
+        SP_ERR_DEADLOCK, "plan: the plan cannot finish");
     assert_non_null(strstr(err.message[0], "F1 on dp 0 pp 1"));
     step_fini(&s);
 }

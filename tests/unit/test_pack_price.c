@@ -1,19 +1,10 @@
 // Times of single packs, as a search asks for them, against the tables of a whole packing.
 #include "sim/cost/cost_model.h"
 #include "tests/support/flat_profile.h"
+#include "tests/support/model_shape.h"
 #include "tests/support/test_main.h"
 
-static const sp_model model = {.name = "small",
-                               .layers = 8,
-                               .hidden = 1024,
-                               .ffn = 2816,
-                               .heads = 8,
-                               .kv_heads = 8,
-                               .head_dim = 128,
-                               .vocab = 32000,
-                               .activation = SP_SWIGLU,
-                               .norm = SP_RMSNORM,
-                               .positional = SP_ROPE};
+static const sp_model model = {.name = "small", LLAMA_SHAPE(8, 1024, 2816, 8, 8, 32000)};
 
 enum { MOST_CLASSES = 8 };
 

@@ -213,9 +213,8 @@ TEST(plan_of_an_unknown_strategy)
     must_succeed(run_read(TINY_MODEL "'workload': {'lengths': [5]}, 'strategy': {'kind': 'mine'}}",
                           &r.scenario, &err),
                  &err);
-    assert_int_equal(
-        sp_evaluate_plans(&r.scenario, NULL, 0, &(sp_evaluate_options){0}, &r.result, &err),
-        SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "unknown strategy \"mine\""));
+    must_fail_with(
+        sp_evaluate_plans(&r.scenario, NULL, 0, &(sp_evaluate_options){0}, &r.result, &err), &err,
+        SP_ERR_CONTENT, "unknown strategy \"mine\"");
     run_fini(&r);
 }

@@ -387,10 +387,9 @@ TEST(scenario_rules)
     int64_t left_out = 1;
     plan->packing.dropped = &left_out;
     plan->packing.dropped_count = 1;
-    sp_error_clear(&err);
-    assert_int_equal(sp_plan_check_scenario(&plan->plan, 0, &scenario, "p", &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], "p: batches[0].dropped: strategy \"packed\" trains every "
-                                        "sample, got 1 samples left out");
+    must_fail(sp_plan_check_scenario(&plan->plan, 0, &scenario, "p", &err), &err, SP_ERR_CONTENT,
+              "p: batches[0].dropped: strategy \"packed\" trains every "
+              "sample, got 1 samples left out");
     plan->packing.dropped = NULL;
     plan->packing.dropped_count = 0;
     sp_batch_plan_free(plan);

@@ -317,11 +317,9 @@ TEST(bad_line_ends_the_stream)
         sp_error err;
         // The input stays open: nothing may wait for its end.
         int open_end;
-        assert_int_equal(stream_text("[1]\n[2]\n[x]\n[3]\n", threads, 8, &open_end, &c, &err),
-                         SP_ERR_CONTENT);
+        must_fail(stream_text("[1]\n[2]\n[x]\n[3]\n", threads, 8, &open_end, &c, &err), &err,
+                  SP_ERR_CONTENT, "s:3:2: expected a length from 1 to 2147483647, got 'x'");
         assert_int_equal(err.count, 1);
-        assert_string_equal(err.message[0],
-                            "s:3:2: expected a length from 1 to 2147483647, got 'x'");
         assert_int_equal(c.count, 2);
         free(c.all);
     }
@@ -331,9 +329,8 @@ TEST(planner_errors_name_the_line)
 {
     collected c = {0};
     sp_error err;
-    assert_int_equal(stream_text("[1]\n[2000]\n", 2, 8, NULL, &c, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0],
-                        "s:2: batch: no sample is left: all 1 are longer than the context of 1000");
+    must_fail(stream_text("[1]\n[2000]\n", 2, 8, NULL, &c, &err), &err, SP_ERR_CONTENT,
+              "s:2: batch: no sample is left: all 1 are longer than the context of 1000");
     assert_int_equal(c.count, 1);
     free(c.all);
 }
@@ -343,8 +340,8 @@ TEST(sink_ends_the_stream)
     collected c = {.fails_at = 2};
     sp_error err;
     int open_end;
-    assert_int_equal(stream_text("[1]\n[2]\n[3]\n[4]\n", 2, 1, &open_end, &c, &err), SP_ERR_IO);
-    assert_string_equal(err.message[0], "the sink is full");
+    must_fail(stream_text("[1]\n[2]\n[3]\n[4]\n", 2, 1, &open_end, &c, &err), &err, SP_ERR_IO,
+              "the sink is full");
     assert_int_equal(c.count, 2);
     free(c.all);
 }

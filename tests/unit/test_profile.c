@@ -277,8 +277,8 @@ TEST(finds_names)
     must_succeed(sp_profile_load("yotta-gpu", &profile, &err), &err);
     sp_profile_fini(&profile);
 
-    assert_int_equal(sp_profile_load("zeta-cpu", &profile, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "unknown profile 'zeta-cpu' (did you mean 'zeta-gpu'?"));
+    must_fail_with(sp_profile_load("zeta-cpu", &profile, &err), &err, SP_ERR_CONTENT,
+                   "unknown profile 'zeta-cpu' (did you mean 'zeta-gpu'?");
     assert_non_null(strstr(err.message[0], "yotta-gpu, zeta-gpu"));
 
     snprintf(path, sizeof path, "%s/zeta-gpu.json", first);

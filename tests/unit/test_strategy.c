@@ -192,8 +192,8 @@ TEST(order_and_padding)
 TEST(unknown_strategy_gets_a_hint)
 {
     sp_error err = {0};
-    assert_int_equal(sp_strategy_check("pakced", "s.json", &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "did you mean \"packed\"?"));
+    must_fail_with(sp_strategy_check("pakced", "s.json", &err), &err, SP_ERR_CONTENT,
+                   "did you mean \"packed\"?");
     assert_int_equal(sp_strategy_check("ffd", "s.json", NULL), SP_OK);
 }
 

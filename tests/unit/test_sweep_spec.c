@@ -143,8 +143,7 @@ TEST(where_bounds_nesting_and_length)
     bool value = false;
     memset(text, '(', sizeof text);
     text[1000] = '\0';
-    assert_int_equal(holds(text, &value, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "less nesting"));
+    must_fail_with(holds(text, &value, &err), &err, SP_ERR_CONTENT, "less nesting");
     memset(text, '!', sizeof text);
     text[1000] = '\0';
     assert_int_equal(holds(text, &value, &err), SP_ERR_CONTENT);
@@ -253,12 +252,11 @@ TEST(where_names_may_be_ambiguous)
 {
     sweep_spec spec;
     sp_error err;
-    assert_int_equal(read_spec("{'base': {'a': {'kind': 1}, 'b': {'kind': 2}}, 'grid': {}, "
-                               "'where': 'kind == 1'}",
-                               &spec, &err),
-                     SP_ERR_CONTENT);
-    assert_string_equal(err.message[0],
-                        "sweep.json: where: character 1: 'kind' may be 'a.kind' or 'b.kind'");
+    must_fail(read_spec("{'base': {'a': {'kind': 1}, 'b': {'kind': 2}}, 'grid': {}, "
+                        "'where': 'kind == 1'}",
+                        &spec, &err),
+              &err, SP_ERR_CONTENT,
+              "sweep.json: where: character 1: 'kind' may be 'a.kind' or 'b.kind'");
     must_read("{'base': {'a': {'kind': 1}, 'b': {'kind': 2}}, 'grid': {}, "
               "'where': 'a.kind == 1 && b.kind == 2'}",
               &spec);
@@ -301,8 +299,7 @@ TEST(spec_errors)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sweep_spec spec;
         sp_error err;
-        assert_int_equal(read_spec(cases[i].text, &spec, &err), cases[i].status);
-        assert_string_equal(err.message[0], cases[i].message);
+        must_fail(read_spec(cases[i].text, &spec, &err), &err, cases[i].status, cases[i].message);
     }
 }
 

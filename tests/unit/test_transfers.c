@@ -264,9 +264,7 @@ TEST(all_schedules)
                               .chunks = cases[c].chunks,
                               .microbatches = 8,
                               .slices = cases[c].slices,
-                              .f_ns = 1000,
-                              .i_ns = 1100,
-                              .w_ns = 900,
+                              .ns = {1000, 1100, 900},
                               .p2p_ns = p2p_ns};
             sp_engine_options options = {0};
             uniform_step step;
@@ -294,7 +292,6 @@ TEST(chunks_of_one_rank)
 {
     uniform_case u = {.kind = SP_SCHEDULE_V_MIN,
                       .pp = 1,
-                      .dp = 1,
                       .chunks = 2,
                       .microbatches = 5,
                       .f_ns = 100,
@@ -307,12 +304,9 @@ TEST(chunks_of_one_rank)
     uniform_step_fini(&step);
     u = (uniform_case){.kind = SP_SCHEDULE_ZB_V,
                        .pp = 3,
-                       .dp = 1,
                        .chunks = 2,
                        .microbatches = 1,
-                       .f_ns = 100,
-                       .i_ns = 200,
-                       .w_ns = 0,
+                       .ns = {100, 200, 0},
                        .p2p_ns = 7};
     uniform_step_run(&u, &options, &step);
     assert_int_equal(makespan(&step.plan, &step.costs, true), 6 * 300 + 8 * 7);

@@ -169,9 +169,8 @@ TEST(wrong_number_of_processes)
     sp_transport three = {.rank = 0, .ranks = 3};
     const sp_i_exec_site site = {.backend = "host", .transport = &three};
     make(&f, 0);
-    assert_int_equal(sp_i_exec_check_transport(&f.request, &site, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0],
-                        "backend 'host': a plan of 2 ranks cannot run on 3 processes");
+    must_fail(sp_i_exec_check_transport(&f.request, &site, &err), &err, SP_ERR_CONTENT,
+              "backend 'host': a plan of 2 ranks cannot run on 3 processes");
     failing_run_fini(&f);
 }
 
@@ -202,9 +201,9 @@ TEST(words_of_the_first)
     sp_error own = {0};
     sp_error err = {0};
     sp_error_set(&own, SP_ERR_NO_MEMORY, "memory ran out");
-    assert_int_equal(sp_i_exec_report_failure(&run, own.status, &own, &err), SP_ERR_INTERNAL);
+    must_fail(sp_i_exec_report_failure(&run, own.status, &own, &err), &err, SP_ERR_INTERNAL,
+              first_words);
     assert_int_equal(err.count, 1);
-    assert_string_equal(err.message[0], first_words);
     // A reason that all ranks find stays whole.
     own = err = (sp_error){0};
     sp_error_set(&own, SP_ERR_INTERNAL, "gone");
@@ -226,8 +225,8 @@ TEST(words_of_the_first_between_actions)
     sp_error err = {0};
     assert_int_equal(sp_comm_world_new(2, &options, &run.world, NULL), SP_OK);
     ranks[1].links.me = sp_comm_of(run.world, 1);
-    assert_int_equal(sp_i_exec_synchronize_rank(&run, &ranks[1], &err), SP_ERR_INTERNAL);
+    must_fail(sp_i_exec_synchronize_rank(&run, &ranks[1], &err), &err, SP_ERR_INTERNAL,
+              first_words);
     assert_int_equal(err.count, 1);
-    assert_string_equal(err.message[0], first_words);
     sp_comm_world_free(run.world);
 }

@@ -484,11 +484,10 @@ TEST(closed_memory_formulas_need_equal_shares)
     sp_error err = {0};
     sp_bytes bytes;
     sp_bytes plain;
-    assert_int_equal(sp_planner_memory(&model, &layout, &options, "test", &bytes, &err),
-                     SP_ERR_CONTENT);
-    assert_string_equal(err.message[0],
-                        "test: parallel.stage_layers: memory.model \"slimpipe-planner\" knows "
-                        "equal shares of the layers alone");
+    must_fail(sp_planner_memory(&model, &layout, &options, "test", &bytes, &err), &err,
+              SP_ERR_CONTENT,
+              "test: parallel.stage_layers: memory.model \"slimpipe-planner\" knows "
+              "equal shares of the layers alone");
     sp_error_clear(&err);
     layout.stage_layers = even;
     must_succeed(sp_planner_memory(&model, &layout, &options, "test", &bytes, &err), &err);
@@ -505,10 +504,9 @@ TEST(the_exchange_needs_equal_shares)
                          "'schedule': {'kind': 'slimpipe', 'slices': 4, 'exchange': true}}";
     const char *even = "{'model': 'llama-13b', 'parallel': {'pp': 2, 'stage_layers': [20, 20]}, "
                        "'schedule': {'kind': 'slimpipe', 'slices': 4, 'exchange': true}}";
-    assert_int_equal(read_scenario(uneven, &scenario, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0],
-                        "test: schedule.exchange: needs equally many layers on every virtual "
-                        "stage, parallel.stage_layers differ");
+    must_fail(read_scenario(uneven, &scenario, &err), &err, SP_ERR_CONTENT,
+              "test: schedule.exchange: needs equally many layers on every virtual "
+              "stage, parallel.stage_layers differ");
     must_succeed_for(even, read_scenario(even, &scenario, &err), &err);
     sp_scenario_fini(&scenario);
 }

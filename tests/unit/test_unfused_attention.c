@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "tests/support/flat_profile.h"
+#include "tests/support/model_shape.h"
 #include "tests/support/pack_times.h"
 
 #include "sim/base/prng.h"
@@ -15,17 +16,7 @@
 static sp_error err;
 static sp_profile profile;
 
-static const sp_model gpt = {.name = "gpt",
-                             .layers = 2,
-                             .hidden = 1024,
-                             .ffn = 4096,
-                             .heads = 16,
-                             .kv_heads = 16,
-                             .head_dim = 64,
-                             .vocab = 51200,
-                             .activation = SP_GELU,
-                             .norm = SP_LAYERNORM,
-                             .positional = SP_LEARNED};
+static const sp_model gpt = {.name = "gpt", GPT_SHAPE(2, 1024, 4096, 16, 51200)};
 
 static const sp_cluster one_node = {
     .gpus_per_node = 8, .nodes = 1, .nics_per_node = 4, .nic_bytes_per_s = 25e9};
