@@ -9,7 +9,7 @@
 #include "kernels/cuda_kernels.h"
 #include "sim/schedule/schedule.h"
 #include "tests/gpu/gpu_test.h"
-#include "tests/support/model_shape.h"
+#include "tests/support/initializers.h"
 
 enum { RANKS = 4, MEMORY = 1 << 30 };
 
@@ -279,15 +279,8 @@ static sp_status run(const gpu_test *t, const task *k, const char *graphs, const
     static const sp_memory_options memory;
     const sp_backend_option options[] = {
         {"graphs", graphs}, {"cudnn", cudnn}, {"partition", "off"}, {"learning_rate", "0.01"}};
-    const sp_run_request request = {.plan = &k->plan,
-                                    .model = &k->model,
-                                    .memory = &memory,
-                                    .clock = SP_CLOCK_WALL,
-                                    .precision = SP_BF16,
-                                    .seed = 1,
-                                    .steps = STEPS,
-                                    .options = options,
-                                    .option_count = 4};
+    const sp_run_request request = {RUN_OF(&k->plan, &k->model, &memory), .clock = SP_CLOCK_WALL,
+                                    RUN_STEPS(SP_BF16, 1, STEPS), RUN_OPTIONS(options, 4)};
     sp_measured_step steps[STEPS];
     void *state = NULL;
     memset(steps, 0, sizeof steps);

@@ -1,6 +1,7 @@
 #include "tests/support/host_random.h"
 
 #include "tests/support/host_run.h"
+#include "tests/support/initializers.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/random_plan.h"
 #include "tests/support/test_main.h"
@@ -89,18 +90,12 @@ void host_random_agree(host_random draw)
         const sp_memory_options memory = {
             .recompute = (sp_recompute)random_below(&prng, SP_RECOMPUTE_MODES),
             .offload_ratio = draw.vocab ? 0.0 : (double)random_below(&prng, 5) / 4.0};
-        const sp_run_request request = {.plan = &r.plan,
-                                        .model = model,
-                                        .memory = &memory,
-                                        .clock = draw.clock,
-                                        .precision = draw.bf16   ? SP_BF16
-                                                     : draw.fp32 ? SP_FP32
-                                                                 : SP_FP64,
-                                        .seed = draw.seed,
-                                        .steps = 1,
-                                        .options = options,
-                                        .option_count = 2,
-                                        .memory_points = true};
+        const sp_run_request request = {RUN_OF(&r.plan, model, &memory), .clock = draw.clock,
+                                        RUN_STEPS(draw.bf16   ? SP_BF16
+                                                  : draw.fp32 ? SP_FP32
+                                                              : SP_FP64,
+                                                  draw.seed, 1),
+                                        RUN_OPTIONS(options, 2), .memory_points = true};
         bool wanted = is_wanted(draw.merges, &r) &&
                       (draw.most_tokens == 0 || r.batch.total_tokens <= draw.most_tokens);
         if (wanted && draw.agrees != NULL) {

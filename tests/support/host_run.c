@@ -1,5 +1,5 @@
 #include "tests/support/host_run.h"
-#include "tests/support/model_shape.h"
+#include "tests/support/initializers.h"
 
 #include "sim/base/alloc.h"
 #include "tests/support/scenario_run.h"
@@ -32,9 +32,8 @@ void host_close(host_device *device)
 
 sp_run *host_run(const host_device *device, const sp_run_request *request)
 {
-    sp_error err = {0};
     sp_run *run = NULL;
-    must_succeed(sp_backend_run(device->backend, 0, request, &run, &err), &err);
+    must_succeed(sp_backend_run(device->backend, 0, request, &run, ERR));
     return run;
 }
 
@@ -42,8 +41,7 @@ sp_run *host_run(const host_device *device, const sp_run_request *request)
 
 void host_plain_make(const sp_run_request *request, host_plain *plain)
 {
-    sp_error err = {0};
-    must_succeed(plain_step_make(request, plain, &err), &err);
+    must_succeed(plain_step_make(request, plain, ERR));
 }
 
 void host_plain_fini(host_plain *plain)

@@ -56,23 +56,25 @@ static inline sp_prng prng_seeded(uint64_t seed)
 // takes many times as long and finds other faults than wrong values.
 int test_rounds(int all);
 
-// Fails the case, with the call and its first message, unless `call` returns SP_OK;
-// must_succeed_for says besides on what input.
-#define must_succeed(call, err) check_call("", (call), err, #call, __FILE__, __LINE__)
-#define must_succeed_for(input, call, err) check_call(input, (call), err, #call, __FILE__, __LINE__)
-void check_call(const char *input, sp_status status, const sp_error *err, const char *call,
-                const char *file, int line);
+// The error of the calls that a case makes, each thread's own.
+extern _Thread_local sp_error test_error;
+#define ERR (&test_error)
 
-// Fails the case unless `call` returns the status and its first message is `message`;
-// must_fail_with: contains it. Clears the error first.
-#define must_fail(call, err, status, message) \
-    (sp_error_clear(err),                     \
-     check_refusal((call), status, err, message, true, #call, __FILE__, __LINE__))
-#define must_fail_with(call, err, status, message) \
-    (sp_error_clear(err),                          \
-     check_refusal((call), status, err, message, false, #call, __FILE__, __LINE__))
-void check_refusal(sp_status status, sp_status expected, const sp_error *err, const char *message,
-                   bool whole, const char *call, const char *file, int line);
+// Fails the case, with the call and the first message of ERR, unless `call` returns SP_OK;
+// must_succeed_for says besides on what input.
+#define must_succeed(call) must_succeed_for("", call)
+#define must_succeed_for(input, call) \
+    (sp_error_clear(ERR), check_call(input, (call), #call, __FILE__, __LINE__))
+void check_call(const char *input, sp_status status, const char *call, const char *file, int line);
+
+// Fails the case unless `call` returns the status and the first message of ERR is `message`;
+// must_fail_with: contains it.
+#define must_fail(call, status, message) \
+    (sp_error_clear(ERR), check_refusal((call), status, message, true, #call, __FILE__, __LINE__))
+#define must_fail_with(call, status, message) \
+    (sp_error_clear(ERR), check_refusal((call), status, message, false, #call, __FILE__, __LINE__))
+void check_refusal(sp_status status, sp_status expected, const char *message, bool whole,
+                   const char *call, const char *file, int line);
 
 // Fails the case unless the value is as near to the expected one as said: relative to the expected
 // one, within a distance, or within the sum of both.

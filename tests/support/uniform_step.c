@@ -4,7 +4,6 @@
 
 void uniform_step_run(const uniform_case *c, const sp_engine_options *options, uniform_step *step)
 {
-    sp_error err = {0};
     *step = (uniform_step){0};
     sp_layout layout = {.tp = 1,
                         .cp = 1,
@@ -29,23 +28,20 @@ void uniform_step_run(const uniform_case *c, const sp_engine_options *options, u
                              .retained = c->retained,
                              .memory_limit_microbatches = c->memory_limit_microbatches};
     must_succeed(sp_packing_uniform_sliced(&step->packing, &step->batch, layout.dp, c->microbatches,
-                                           slices, &err),
-                 &err);
-    must_succeed(sp_plan_init(&step->plan, &layout, &step->packing, &err), &err);
-    must_succeed(sp_step_costs_uniform(&costs, &layout, &step->packing, &step->costs, &err), &err);
+                                           slices, ERR));
+    must_succeed(sp_plan_init(&step->plan, &layout, &step->packing, ERR));
+    must_succeed(sp_step_costs_uniform(&costs, &layout, &step->packing, &step->costs, ERR));
     sp_schedule_costs *means = NULL;
-    must_succeed(sp_step_costs_means(&step->costs, &step->plan, &means, &err), &err);
-    must_succeed(sp_step_costs_by_pack(&step->costs, &step->plan, means, &err), &err);
-    must_succeed(sp_schedule_generate(&spec, means, "test", &step->plan, &err), &err);
+    must_succeed(sp_step_costs_means(&step->costs, &step->plan, &means, ERR));
+    must_succeed(sp_step_costs_by_pack(&step->costs, &step->plan, means, ERR));
+    must_succeed(sp_schedule_generate(&spec, means, "test", &step->plan, ERR));
     sp_schedule_costs_free(means);
-    must_succeed(sp_plan_check(&step->plan, "test", &err), &err);
+    must_succeed(sp_plan_check(&step->plan, "test", ERR));
     sp_engine_options verified = *options;
     verified.verify = true;
     must_succeed(sp_simulate(&step->plan, &step->costs, &verified, &step->timeline, &step->memory,
-                             &step->counts, &err),
-                 &err);
-    must_succeed(sp_step_metrics_compute(&step->timeline, &step->memory, &step->metrics, &err),
-                 &err);
+                             &step->counts, ERR));
+    must_succeed(sp_step_metrics_compute(&step->timeline, &step->memory, &step->metrics, ERR));
 }
 
 void uniform_step_fini(uniform_step *step)

@@ -5,7 +5,7 @@
 #include "backends/cuda/calibrate/elements.h"
 #include "kernels/cuda_kernels.h"
 #include "sim/model/inventory.h"
-#include "tests/support/model_shape.h"
+#include "tests/support/initializers.h"
 #include "tests/support/test_main.h"
 
 enum { TOKENS = 48, MOST_TOKENS = 64 };

@@ -8,7 +8,7 @@
 #include "tests/gpu/support/clocked_cuda.h"
 #include "tests/gpu/support/fake_nccl.h"
 #include "tests/gpu/support/forked_ranks.h"
-#include "tests/support/model_shape.h"
+#include "tests/support/initializers.h"
 
 enum { LONG_WAIT_MS = 60000, SHORT_WAIT_MS = 300 };
 

@@ -26,10 +26,7 @@ static uniform_case half_blocks(int pp, int slices, int microbatches)
 static sp_exchange_report exchange(uniform_step *step)
 {
     sp_exchange_report report;
-    sp_error err = {0};
-    if (sp_exchange_apply(&step->plan, &step->costs, &report, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(sp_exchange_apply(&step->plan, &step->costs, &report, ERR));
     return report;
 }
 
@@ -428,11 +425,10 @@ TEST(one_rank_has_no_partner)
 
 static void refuse(whole_step *step, const char *text)
 {
-    sp_error err = {0};
     sp_exchange_report report;
     const sp_action_cost *f = step->costs.f;
-    must_fail_with(sp_exchange_apply(&step->plan, &step->costs, &report, &err), &err,
-                   SP_ERR_CONTENT, text);
+    must_fail_with(sp_exchange_apply(&step->plan, &step->costs, &report, ERR), SP_ERR_CONTENT,
+                   text);
     assert_ptr_equal(step->costs.f, f);
     assert_int_equal(step->costs.classes, 2);
 }

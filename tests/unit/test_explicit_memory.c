@@ -2,7 +2,7 @@
 // bytes that are left when a pass ends, which the saved-tensor table says in another way.
 #include "sim/model/explicit_state.h"
 #include "sim/model/explicit_unit.h"
-#include "tests/support/model_shape.h"
+#include "tests/support/initializers.h"
 #include "tests/support/test_main.h"
 
 enum { TOKEN = 1 };

@@ -5,6 +5,7 @@
 #include "backends/host/cpu_runtime.h"
 #include "tests/support/host_memory.h"
 #include "tests/support/host_random.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -81,13 +82,8 @@ static sp_status compare_steps(void *context, const sp_step_view *view, sp_error
 {
     const steps *s = context;
     static const sp_memory_options memory;
-    const sp_run_request request = {.plan = view->plan,
-                                    .model = &s->model,
-                                    .memory = &memory,
-                                    .clock = s->clock,
-                                    .precision = SP_FP64,
-                                    .seed = 9,
-                                    .steps = 4};
+    const sp_run_request request = {RUN_OF(view->plan, &s->model, &memory), .clock = s->clock,
+                                    RUN_STEPS(SP_FP64, 9, 4)};
     host_plain plain;
     (void)err;
     host_plain_make(&request, &plain);

@@ -1,5 +1,5 @@
 #include "tests/gpu/support/clocked_cuda.h"
-#include "tests/support/model_shape.h"
+#include "tests/support/initializers.h"
 
 #include "tests/gpu/support/computing_cublas.h"
 
